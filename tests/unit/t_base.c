@@ -1,0 +1,228 @@
+/* t_base.c - base: Philox against Random123's published vectors, bf16 rounding against its
+ * definition, memory pools, sentences, words. */
+#include "src/base.h"
+#include "tests/unit/tap.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+/* Known-answer vectors of Random123 (kat_vectors, philox 4x32 10). */
+static void test_philox(void)
+{
+  static const struct { uint32_t ctr[4], key[2], want[4]; } kat[] = {
+    { { 0, 0, 0, 0 }, { 0, 0 }, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
+    { { 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff }, { 0xffffffff, 0xffffffff },
+      { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
+    { { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 }, { 0xa4093822, 0x299f31d0 },
+      { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
+  };
+  for (int i = 0; i < 3; i++) {
+    uint32_t out[4];
+    tc_philox(out, (uint64_t)kat[i].key[1] << 32 | kat[i].key[0],
+              (uint64_t)kat[i].ctr[1] << 32 | kat[i].ctr[0],
+              (uint64_t)kat[i].ctr[3] << 32 | kat[i].ctr[2]);
+    ok(memcmp(out, kat[i].want, sizeof out) == 0, "Philox known answer %d", i);
+  }
+}
+
+static void test_random(void)
+{
+  enum { N = 100000 };
+  double sum = 0, cube = 0, square = 0, fourth = 0, u_sum = 0, u_square = 0, product = 0;
+  bool in_range = true;
+  float last = 0;
+  for (uint64_t i = 0; i < N; i++) {
+    double x = tc_normal(7, 1, 2, i);
+    float u = tc_uniform(7, 1, 3, i);
+    in_range = in_range && u >= 0 && u < 1;
+    sum += x, square += x * x, cube += x * x * x, fourth += x * x * x * x;
+    product += x * (double)last;
+    last = (float)x;
+    u_sum += (double)u, u_square += (double)u * (double)u;
+  }
+  /* Four standard errors of each moment at N samples. */
+  ok(fabs(sum / N) < 4 / sqrt(N), "normal: mean %g", sum / N);
+  ok(fabs(square / N - 1) < 4 * sqrt(2.0 / N), "normal: variance %g", square / N);
+  ok(fabs(cube / N) < 4 * sqrt(15.0 / N), "normal: third moment %g", cube / N);
+  ok(fabs(fourth / N - 3) < 4 * sqrt(96.0 / N), "normal: fourth moment %g", fourth / N);
+  ok(fabs(product / N) < 4 / sqrt(N), "normal: neighbours are independent");
+  ok(in_range, "uniform in [0, 1)");
+  ok(fabs(u_sum / N - 0.5) < 4 * sqrt(1.0 / 12 / N), "uniform: mean %g", u_sum / N);
+  ok(fabs(u_square / N - 1.0 / 3) < 4 * sqrt(4.0 / 45 / N), "uniform: mean square");
+  ok(tc_normal(7, 1, 2, 5) == tc_normal(7, 1, 2, 5), "the same counter, the same number");
+  ok(tc_normal(7, 1, 2, 5) != tc_normal(8, 1, 2, 5), "the seed counts");
+  ok(tc_normal(7, 1, 2, 5) != tc_normal(7, 2, 1, 5), "the stream counts");
+  ok(tc_uniform(7, 0, 0, UINT64_C(1) << 32) != tc_uniform(7, 0, 0, 0), "64 bits of counter");
+}
+
+/* The nearest bf16 by trying the two neighbours; the even one if they are as near. */
+static uint16_t bf16_slow(float f)
+{
+  union { float f; uint32_t u; } x = { .f = f };
+  uint16_t down = (uint16_t)(x.u >> 16), up = (uint16_t)(down + 1);
+  double d = fabs((double)f - (double)tc_bf16_to_f32(down));
+  double u = fabs((double)tc_bf16_to_f32(up) - (double)f);
+  if (d == u) return down & 1 ? up : down;
+  return d < u ? down : up;
+}
+
+static void test_types(void)
+{
+  bool same = true, back = true;
+  for (uint64_t i = 0; i < 100000; i++) {
+    float f = tc_normal(1, 0, 0, i) * (i % 3 ? 1e-3f : 1e20f);
+    if (i % 7 == 0) {                                 /* exactly between two */
+      union { float f; uint32_t u; } x = { .f = f };
+      x.u = (x.u & 0xffff0000u) | 0x8000u;
+      f = x.f;
+    }
+    same = same && tc_f32_to_bf16(f) == bf16_slow(f);
+    back = back && tc_f32_to_bf16(tc_bf16_to_f32((uint16_t)(i & 0x7f7f)))
+                       == (uint16_t)(i & 0x7f7f);
+  }
+  ok(same, "f32 to bf16 rounds to nearest, ties to even");
+  ok(back, "bf16 to f32 and back");
+  ok(isnan(tc_bf16_to_f32(tc_f32_to_bf16(NAN))), "NaN stays NaN");
+  union { uint32_t u; float f; } low_nan = { .u = 0x7f800001u };
+  ok(isnan(tc_bf16_to_f32(tc_f32_to_bf16(low_nan.f))), "a NaN of low bits only stays NaN");
+  ok(isinf(tc_bf16_to_f32(tc_f32_to_bf16(INFINITY))), "infinity stays");
+  static const struct { const char *name; int dtype, bytes; } want[] = {
+    { "f32", TC_F32, 4 }, { "bf16", TC_BF16, 2 }, { "f64", TC_F64, 8 }, { "i32", TC_I32, 4 },
+    { "u8", TC_U8, 1 },
+  };
+  for (int i = 0; i < TC_DTYPES; i++) {
+    is_int(tc_dtype_parse(want[i].name), want[i].dtype, "parse %s", want[i].name);
+    is_str(tc_dtype_name(want[i].dtype), want[i].name, "name %s", want[i].name);
+    is_int((int64_t)tc_dtype_bytes(want[i].dtype), want[i].bytes, "bytes of %s", want[i].name);
+  }
+  is_int(tc_dtype_parse("fp16"), -1, "no such type");
+}
+
+static void test_memory(void)
+{
+  struct tc_pool *p = tc_pool_new();
+  bool aligned = true, zero = true, apart = true;
+  unsigned char *at[300];
+  size_t bytes[300];
+  for (int i = 0; i < 300; i++) {                     /* small, large, larger than a block */
+    bytes[i] = i % 50 == 49 ? 200000 : i % 10 == 9 ? 20000 : (size_t)i;
+    at[i] = tc_pool_alloc(p, bytes[i]);
+    aligned = aligned && (uintptr_t)at[i] % 16 == 0;
+    for (size_t k = 0; k < bytes[i]; k++) zero = zero && at[i][k] == 0;
+    memset(at[i], i & 255, bytes[i]);
+  }
+  for (int i = 0; i < 300; i++)
+    for (size_t k = 0; k < bytes[i]; k++) apart = apart && at[i][k] == (i & 255);
+  ok(aligned, "pool: aligned to 16");
+  ok(zero, "pool: zeroed");
+  ok(apart, "pool: allocations don't overlap");
+  is_str(tc_pool_strdup(p, "tercio"), "tercio", "pool: a string");
+  tc_pool_free(p);
+  tc_pool_free(NULL);
+
+  char *s = tc_sprintf("%s-%05d", "step", 42);
+  is_str(s, "step-00042", "tc_sprintf");
+  free(s);
+  int *a = NULL, n = 0, cap = 0;
+  for (int i = 0; i < 1000; i++) {
+    TC_GROW(a, n, cap);
+    a[n++] = i;
+  }
+  bool kept = true;
+  for (int i = 0; i < 1000; i++) kept = kept && a[i] == i;
+  ok(kept, "TC_GROW keeps what is there");
+  free(a);
+}
+
+static void test_err(void)
+{
+  struct tc_err e = { 0 };
+  is_int(tc_fail(&e, TC_EUSER, "no file %s", "x"), TC_EUSER, "tc_fail returns the status");
+  is_int(e.status, TC_EUSER, "... and keeps it");
+  is_str(e.text, "no file x", "... and the sentence");
+  tc_fail(&e, TC_EPEER, "rank 3: %s", e.text);
+  is_str(e.text, "rank 3: no file x", "a sentence may quote the one before");
+  is_int(tc_fail(NULL, TC_EUSER, "unheard"), TC_EUSER, "err may be NULL");
+  char *lengthy = tc_calloc(1, 3000);
+  memset(lengthy, 'x', 2999);
+  tc_fail(&e, TC_EUSER, "%s", lengthy);
+  is_int((int64_t)strlen(e.text), (int64_t)sizeof e.text - 1, "a long sentence is cut");
+  free(lengthy);
+}
+
+static void *other_rank(void *arg)
+{
+  int *seen = arg;
+  seen[0] = tc_log_rank();
+  tc_log_set_rank(5);
+  seen[1] = tc_log_rank();
+  return NULL;
+}
+
+/* What tc_log writes on stderr, by way of a pipe. */
+static void test_log(void)
+{
+  int fd[2], saved = dup(STDERR_FILENO);
+  if (!ok(saved >= 0 && pipe(fd) == 0, "a pipe")) return;
+  dup2(fd[1], STDERR_FILENO);
+  tc_log("%d steps", 3);
+  tc_log_set_rank(12);
+  tc_warn("slow");
+  char *lengthy = tc_calloc(1, 5000);
+  memset(lengthy, 'x', 4999);
+  tc_log("%s", lengthy);
+  dup2(saved, STDERR_FILENO);
+  close(saved);
+  close(fd[1]);
+  FILE *f = fdopen(fd[0], "r");
+  char line[8000];
+  is_str(fgets(line, sizeof line, f), "tercio: 3 steps\n", "without a rank");
+  is_str(fgets(line, sizeof line, f), "tercio[12]: warning: slow\n", "a rank's warning");
+  ok(fgets(line, sizeof line, f) && line[strlen(line) - 1] == '\n' && strlen(line) < 2100,
+     "a long line is cut and ended");
+  fclose(f);
+  free(lengthy);
+  pthread_t t;
+  int seen[2];
+  pthread_create(&t, NULL, other_rank, seen);
+  pthread_join(t, NULL);
+  ok(seen[0] == -1 && seen[1] == 5 && tc_log_rank() == 12, "each thread has its own rank");
+}
+
+static void test_words(void)
+{
+  static const char *const list[] = { "train.steps", "train.seed", "train.lr", "mesh.tp" };
+  static const char *const keys[] = { "ar", "lr", "br" };
+  is_int(tc_nearest("train.setps", list, 4), 0, "near by two letters");
+  is_int(tc_nearest("rl", keys, 3), 1, "two letters swapped are one step");
+  is_int(tc_nearest("train.lrr", list, 4), 2, "one letter more");
+  is_int(tc_nearest("mesh.pt", list, 4), 3, "near");
+  is_int(tc_nearest("checkpoint", list, 4), -1, "nothing is near");
+  is_int(tc_nearest("", list, 4), -1, "the empty word");
+  char buf[32];
+  static const struct { double bytes; const char *want; } sizes[] = {
+    { 0, "0 B" }, { 999, "999 B" }, { 1000, "1 KB" }, { 1500, "1.5 KB" }, { 312000, "312 KB" },
+    { 999999, "1 MB" }, { 1.5e9, "1.5 GB" }, { 2e15, "2 PB" },
+  };
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    is_str(tc_human_bytes(buf, sizeof buf, sizes[i].bytes), sizes[i].want, "%.0f bytes",
+           sizes[i].bytes);
+  is_int(tc_ceil_div(10, 3), 4, "tc_ceil_div");
+  is_int(tc_round_up(10, 4), 12, "tc_round_up");
+  int64_t t = tc_now_ns();
+  tc_sleep_ns(3000000);
+  t = tc_now_ns() - t;
+  ok(t >= 3000000 && t < 2000000000, "slept %lld ns", (long long)t);
+}
+
+int main(void)
+{
+  test_philox();
+  test_random();
+  test_types();
+  test_memory();
+  test_err();
+  test_log();
+  test_words();
+  return done_testing();
+}
