@@ -1,0 +1,200 @@
+/* main.c - the command line's first word, --help, --version and the man page.
+ *
+ * Nothing is started before a command's own function: help works on any machine, without a
+ * launcher, MPI or a device. */
+#include "ac_config.h"
+#include "src/base.h"
+#include "src/config.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const struct {
+  struct tc_cmd cmd;
+  bool options;                    /* takes a run file and its options; else the command
+                                    * prints its own --help */
+} commands[] = {
+  { { "train", "[RUN.ini] [--section.key=value ...]",
+      "Trains a model: one rank of a run, started by srun, sbatch or mpirun, or alone. "
+      "Resumes by itself from the newest good checkpoint.",
+      "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, true },
+  { { "place", "[RUN.ini] [--json] [--section.key=value ...]",
+      "Shows who sits where: rank, node, device, NUMA node and coordinates (pp, dp, tp) of "
+      "every rank, with warnings.",
+      "srun --mpi=pmix tercio place run.ini", tc_cmd_place }, true },
+  { { "graph", "[RUN.ini] --after PASS [--dot] [--rank R --world N] [--section.key=value ...]",
+      "Prints the program after a pass, as text or as DOT: tensors, placements, transitions.",
+      "tercio graph run.ini --after grad --world 8 --dot | dot -Tsvg > program.svg",
+      tc_cmd_graph }, true },
+  { { "ckpt", "ls|show|tensors|dump|verify|diff|latest|... DIR ...",
+      "Looks into checkpoints: lists, prints, checks and compares them. Needs no MPI.",
+      "tercio ckpt verify run/ckpt", tc_cmd_ckpt }, false },
+  { { "data", "TEXT... -o SHARD.bin",
+      "Makes a shard of tokens from text files, one token a byte.",
+      "tercio data book.txt -o book.bin", tc_cmd_data }, false },
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static const struct { int status; const char *meaning; } statuses[] = {
+  { 0, "done, or the same (a run that reached stop_at is done)" },
+  { 1, "differs (ckpt diff)" },
+  { 2, "usage, configuration or input and output" },
+  { 3, "checkpoint incomplete" },
+  { 4, "checksum wrong" },
+  { 5, "no usable checkpoint" },
+  { 6, "layout impossible" },
+  { 7, "training diverged: not a number" },
+  { 8, "a peer did not answer" },
+  { 85, "stopped on request after saving: requeue the job" },
+  { 93, "no progress over the last restarts: do not requeue the job" },
+};
+enum { N_STATUSES = sizeof statuses / sizeof *statuses };
+
+/* ---- help as text ---------------------------------------------------------------------- */
+
+static void print_help(void)
+{
+  printf("tercio trains GPT-style transformers on Slurm clusters.\n\nusage:\n");
+  for (int i = 0; i < N_COMMANDS; i++)
+    printf("  tercio %-6s %s\n", commands[i].cmd.name, commands[i].cmd.usage);
+  printf("  tercio --help | --version | --man\n"
+         "  tercio COMMAND --help         the command, with its options\n\n"
+         "A run file has [section] lines and \"key = value\" lines. Every key is also a flag,\n"
+         "--section.key=value, which overrides the file; flags alone do without a file.\n\n"
+         "example:\n"
+         "  tercio train --model.preset=tiny --data.train=book.txt --train.steps=100\n\n"
+         "exit status:\n");
+  for (int i = 0; i < N_STATUSES; i++)
+    printf("  %2d  %s\n", statuses[i].status, statuses[i].meaning);
+}
+
+static void print_cmd_help(int i)
+{
+  const struct tc_cmd *c = &commands[i].cmd;
+  printf("usage: tercio %s %s\n\n%s\n\nexample:\n  %s\n", c->name, c->usage, c->help,
+         c->example);
+  printf("\nOptions, by section of the run file:\n\n");
+  tc_config_help(stdout, false);
+}
+
+static void print_version(void)
+{
+  printf("tercio %s\n", PACKAGE_VERSION);
+#ifdef TC_CUDA
+  printf("CUDA %s (%s)\n", TC_CUDA_VERSION, TC_CUDA_ARCHS);
+#else
+  printf("without CUDA\n");
+#endif
+}
+
+/* ---- the man page ------------------------------------------------------------------------ */
+
+/* Plain text for roff. */
+static void roff(const char *s)
+{
+  for (; *s; s++) {
+    if (*s == '\\') printf("\\e");
+    else if (*s == '-') printf("\\-");
+    else putchar(*s);
+  }
+}
+
+static void roff_line(const char *request, const char *s)
+{
+  printf("%s", request);
+  roff(s);
+  putchar('\n');
+}
+
+static void print_man(void)
+{
+  printf(".\\\" Made by tercio --man from src/options.def and src/main.c.\n"
+         ".TH TERCIO 1 \"\" \"tercio %s\" \"User Commands\"\n"
+         ".SH NAME\ntercio \\- train GPT\\-style transformers on Slurm clusters\n"
+         ".SH SYNOPSIS\n", PACKAGE_VERSION);
+  for (int i = 0; i < N_COMMANDS; i++) {
+    printf("%s.B tercio %s\n", i ? ".br\n" : "", commands[i].cmd.name);
+    roff_line("", commands[i].cmd.usage);
+  }
+  printf(".SH DESCRIPTION\n"
+         "A run is described by a run file of [section] lines and \"key = value\" lines.\n"
+         "Every key is also a flag,\n.BR \\-\\-section.key=value ,\n"
+         "which overrides the file; flags alone do without a file.\n"
+         "A \";\" after a blank, or a \";\" or \"#\" at the beginning of a line, starts a comment.\n"
+         "A list of files may go on on indented lines.\n"
+         "The same run file and seed give the same losses on every layout, to rounding.\n"
+         ".SH COMMANDS\n");
+  for (int i = 0; i < N_COMMANDS; i++) {
+    printf(".TP\n.B tercio %s\n", commands[i].cmd.name);
+    roff_line("", commands[i].cmd.help);
+    roff_line(".IP\n.EX\n", commands[i].cmd.example);
+    printf(".EE\n");
+  }
+  printf(".PP\n.BR \"tercio \\-\\-help\" ,\n.B tercio\n.I COMMAND\n.B \\-\\-help\n"
+         "and\n.B tercio \\-\\-version\nprint what they say.\n"
+         ".SH OPTIONS\n");
+  tc_config_help(stdout, true);
+  printf(".SH EXIT STATUS\n");
+  for (int i = 0; i < N_STATUSES; i++) {
+    printf(".TP\n.B %d\n", statuses[i].status);
+    roff_line("", statuses[i].meaning);
+  }
+  printf(".SH FILES\n"
+         ".TP\n.I OUT/metrics.jsonl\n"
+         "one JSON object a step: loss, learning rate, norm of the gradients, tokens, time,\n"
+         "bytes sent by axis and collective\n"
+         ".TP\n.I OUT/run.json\n"
+         "version, run file as understood, mesh, who sits where, memory\n"
+         ".TP\n.I OUT/ckpt/step\\-*\n"
+         "checkpoints: a folder of this name is complete\n"
+         ".SH SEE ALSO\n.BR sbatch (1),\n.BR srun (1),\n.BR mpirun (1)\n");
+}
+
+/* ---- commands ------------------------------------------------------------------------------ */
+
+static bool is_help(const char *arg)
+{
+  return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
+}
+
+static int unknown_command(const char *word)
+{
+  const char *names[N_COMMANDS];
+  for (int i = 0; i < N_COMMANDS; i++) names[i] = commands[i].cmd.name;
+  int near = tc_nearest(word, names, N_COMMANDS);
+  struct tc_err err;
+  tc_fail(&err, TC_EUSER, near < 0 ? "there is no command %s; tercio --help lists them"
+                                   : "there is no command %s; did you mean %s?",
+          word, near < 0 ? "" : names[near]);
+  return tc_cmd_fail(&err);
+}
+
+static int run_command(int argc, char **argv)
+{
+  if (argc < 1) {
+    struct tc_err err;
+    tc_fail(&err, TC_EUSER, "a command is missing; tercio --help lists them");
+    return tc_cmd_fail(&err);
+  }
+  if (is_help(argv[0]) || strcmp(argv[0], "help") == 0) return print_help(), 0;
+  if (strcmp(argv[0], "--version") == 0) return print_version(), 0;
+  if (strcmp(argv[0], "--man") == 0) return print_man(), 0;
+  for (int i = 0; i < N_COMMANDS; i++) {
+    if (strcmp(argv[0], commands[i].cmd.name) != 0) continue;
+    for (int a = 1; a < argc && commands[i].options; a++)
+      if (is_help(argv[a])) return print_cmd_help(i), 0;
+    return commands[i].cmd.run(argc, argv);
+  }
+  return unknown_command(argv[0]);
+}
+
+int main(int argc, char **argv)
+{
+  int status = run_command(argc - 1, argv + 1);
+  if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0) {
+    struct tc_err err;
+    tc_fail(&err, TC_EUSER, "cannot write standard output: %s", strerror(errno));
+    return tc_cmd_fail(&err);
+  }
+  return status;
+}
