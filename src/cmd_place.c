@@ -1,0 +1,337 @@
+/* cmd_place.c - `tercio place`: who sits where, before anything is computed.
+ *
+ * The same discovery, mesh and rules as `tercio train`, but no MPI_Init: it is quick under
+ * any launcher, and with --simulate it needs none. Every rank computes the same answer and
+ * returns the same status; rank 0 alone prints it. */
+#include "src/base.h"
+#include "src/config.h"
+#include "src/mesh.h"
+#include "src/ranks.h"
+
+#include <hwloc.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXTRA_JSON, EXTRA_SIMULATE, EXTRA_ORDER, N_EXTRA };
+static const char *const extra_flags[] = { "json", "simulate=", "order=", NULL };
+
+struct place {
+  const struct tc_config *cfg;     /* borrowed */
+  struct tc_ranks *ranks;          /* owned */
+  struct tc_mesh *mesh;            /* owned */
+  bool simulated;
+  int *threads;                    /* [world], of each rank; owned */
+  char **warning;                  /* [n_warnings] owned sentences */
+  int n_warnings, cap_warnings;
+};
+
+__attribute__((format(printf, 2, 3)))
+static void warn(struct place *p, const char *fmt, ...)
+{
+  char text[600];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  TC_GROW(p->warning, p->n_warnings, p->cap_warnings);
+  p->warning[p->n_warnings++] = tc_strdup(text);
+}
+
+/* ---- ranks and mesh -------------------------------------------------------------------- */
+
+/* The ranks of a synthetic cluster, with a device each. */
+static int simulate(struct place *p, const char *cluster, const char *order, struct tc_err *err)
+{
+  int32_t *node;
+  int world = tc_mesh_synthetic(cluster, order, &node, err);
+  if (world < 0) return world;
+  struct tc_ranks *r = tc_calloc(1, sizeof *r);
+  r->world = world;
+  r->node_of_rank = node;
+  r->info = tc_calloc((size_t)world, sizeof *r->info);
+  strcpy(r->launcher, "simulated");
+  int *count = tc_calloc((size_t)world, sizeof *count);
+  for (int i = 0; i < world; i++) {
+    struct tc_rank_info *x = &r->info[i];
+    x->node = node[i];
+    x->local_rank = x->device = count[node[i]]++;
+    r->n_nodes = TC_MAX(r->n_nodes, node[i] + 1);
+    snprintf(x->host, sizeof x->host, "node%d", node[i]);
+    snprintf(x->dev.name, sizeof x->dev.name, "gpu%d", x->device);
+    x->numa = x->dev.numa = -1;
+  }
+  for (int i = 0; i < world; i++)
+    r->info[i].local_size = r->info[i].n_visible = r->info[i].n_node_devices = count[node[i]];
+  free(count);
+  p->simulated = true;
+  p->ranks = r;
+  return TC_OK;
+}
+
+static int make_mesh(struct place *p, struct tc_err *err)
+{
+  const struct tc_config *c = p->cfg;
+  const struct tc_ranks *r = p->ranks;
+  int devices = r->info[0].n_node_devices;
+  for (int i = 1; i < r->world; i++) devices = TC_MIN(devices, r->info[i].n_node_devices);
+  const struct { const char *name; int64_t size; } axis[] = {
+    { "pp", c->mesh_pp }, { "dp", c->mesh_dp }, { "tp", c->mesh_tp }
+  };
+  int32_t size[3];
+  for (int i = 0; i < 3; i++) {
+    if (axis[i].size < TC_AUTO || axis[i].size > INT32_MAX)
+      return tc_fail(err, TC_EUSER, "mesh.%s = %lld is not a number of ranks; give 1 or more, "
+                     "or auto", axis[i].name, (long long)axis[i].size);
+    size[i] = axis[i].size == TC_AUTO ? 0 : (int32_t)axis[i].size;     /* 0 is auto as well */
+  }
+  const struct tc_mesh_want want = { .pp = size[0], .dp = size[1], .tp = size[2],
+                                     .devices_per_node = devices,
+                                     .tp_across_nodes = c->mesh_tp_across_nodes };
+  return tc_mesh_new(&p->mesh, r->world, r->node_of_rank, &want, err);
+}
+
+static void set_threads(struct place *p)
+{
+  p->threads = tc_calloc((size_t)p->ranks->world, sizeof *p->threads);
+  if (p->simulated) return;
+  for (int i = 0; i < p->ranks->world; i++)
+    p->threads[i] = p->cfg->run_threads > 0 ? (int)TC_MIN(p->cfg->run_threads, INT32_MAX)
+                                            : tc_ranks_threads_each(p->ranks, i);
+}
+
+/* ---- warnings -------------------------------------------------------------------------- */
+
+/* The same piece of hardware, as far as is known: by UUID, else bus, else visible name. */
+static bool same_device(const struct tc_rank_info *a, const struct tc_rank_info *b)
+{
+  if (a->node != b->node || a->device < 0 || b->device < 0) return false;
+  if (*a->dev.uuid && *b->dev.uuid) return strcmp(a->dev.uuid, b->dev.uuid) == 0;
+  if (*a->dev.pci && *b->dev.pci) return strcmp(a->dev.pci, b->dev.pci) == 0;
+  return strcmp(a->dev.name, b->dev.name) == 0;
+}
+
+/* The ranks of `node`, in rank order, into list[world]. Returns how many. */
+static int node_ranks(const struct place *p, int node, int *list)
+{
+  int n = 0;
+  for (int i = 0; i < p->mesh->world; i++)        /* `at` holds a node's ranks side by side */
+    if (p->mesh->node[p->mesh->at[i]] == node) list[n++] = p->mesh->at[i];
+    else if (n > 0) break;
+  return n;
+}
+
+/* Ranks of one node that share a device: one line a device. */
+static void warn_shared(struct place *p, const int *list, int n)
+{
+  const struct tc_rank_info *info = p->ranks->info;
+  for (int a = 0; a < n; a++) {
+    bool told = false;
+    char who[200];
+    int length = snprintf(who, sizeof who, "%d", list[a]), sharing = 1;
+    for (int b = 0; b < a && !told; b++) told = same_device(&info[list[a]], &info[list[b]]);
+    for (int b = a + 1; b < n && !told; b++) {
+      if (!same_device(&info[list[a]], &info[list[b]])) continue;
+      sharing++;
+      if (length < (int)sizeof who - 16)
+        length += snprintf(who + length, sizeof who - (size_t)length, ", %d", list[b]);
+    }
+    if (sharing > 1)
+      warn(p, "%d ranks (%s) share %s of %s: start as many ranks a node as it has GPUs", sharing,
+           who, info[list[a]].dev.name, info[list[a]].host);
+  }
+}
+
+static void warn_hidden(struct place *p)
+{
+  int n = 0, first = -1;
+  for (int i = 0; i < p->ranks->world; i++) {
+    const struct tc_rank_info *x = &p->ranks->info[i];
+    if (x->n_visible >= x->n_node_devices) continue;
+    if (n++ == 0) first = i;
+  }
+  if (n == 0) return;
+  const struct tc_rank_info *x = &p->ranks->info[first];
+  warn(p, "%d rank%s can't see all GPUs of the node (rank %d on %s: %d of %d), which breaks direct "
+       "access between GPUs: ask Slurm for --gpus-per-node, not --gpus-per-task or --gpu-bind",
+       n, n == 1 ? "" : "s", first, x->host, x->n_visible, x->n_node_devices);
+}
+
+static void warn_tp(struct place *p)
+{
+  const struct tc_mesh *m = p->mesh;
+  int n = 0, first = -1, groups = m->size[TC_PP] * m->size[TC_DP];
+  for (int i = 0; i < m->world; i += m->size[TC_TP]) {
+    if (tc_mesh_group_nodes(m, m->at[i], TC_TP) == 1) continue;
+    if (n++ == 0) first = m->at[i];
+  }
+  if (n > 0)
+    warn(p, "tp leaves its node in %d of %d groups (that of rank %d touches %d nodes): each layer "
+         "waits for the network", n, groups, first, tc_mesh_group_nodes(m, first, TC_TP));
+}
+
+/* Threads of one node's ranks against the CPUs these ranks may use. */
+static void warn_threads(struct place *p, const int *list, int n)
+{
+  hwloc_bitmap_t all = hwloc_bitmap_alloc(), mine = hwloc_bitmap_alloc();
+  int64_t threads = 0;
+  for (int i = 0; i < n; i++) {
+    hwloc_bitmap_list_sscanf(mine, p->ranks->info[list[i]].cpuset);
+    hwloc_bitmap_or(all, all, mine);
+    threads += p->threads[list[i]];
+  }
+  int cpus = hwloc_bitmap_weight(all);
+  hwloc_bitmap_free(all);
+  hwloc_bitmap_free(mine);
+  if (threads > cpus)
+    warn(p, "%s: %d rank%s run%s %lld threads on %d CPU%s: start fewer ranks, set run.threads, or "
+         "ask Slurm for --cpus-per-task", p->ranks->info[list[0]].host, n, n == 1 ? "" : "s",
+         n == 1 ? "s" : "", (long long)threads, cpus, cpus == 1 ? "" : "s");
+}
+
+static void find_warnings(struct place *p)
+{
+  int world = p->ranks->world, *list = tc_malloc((size_t)world * sizeof *list);
+  warn_tp(p);
+  if (!p->simulated) {
+    for (int node = 0; node < p->ranks->n_nodes; node++) {
+      int n = node_ranks(p, node, list);
+      warn_shared(p, list, n);
+      warn_threads(p, list, n);
+    }
+    warn_hidden(p);
+  }
+  free(list);
+}
+
+/* ---- printing -------------------------------------------------------------------------- */
+
+static void print_table(const struct place *p)
+{
+  const struct tc_ranks *r = p->ranks;
+  const struct tc_mesh *m = p->mesh;
+  int host_width = 4, cpus_width = 4;
+  for (int i = 0; i < r->world; i++) {
+    host_width = TC_MAX(host_width, (int)strlen(r->info[i].host));
+    cpus_width = TC_MAX(cpus_width, (int)strlen(r->info[i].cpuset));
+  }
+  printf("%s, %d rank%s on %d node%s: pp %d x dp %d x tp %d\n", r->launcher, r->world,
+         r->world == 1 ? "" : "s", r->n_nodes, r->n_nodes == 1 ? "" : "s", m->size[TC_PP],
+         m->size[TC_DP], m->size[TC_TP]);
+  printf("%6s  %5s  %-*s  %5s  %6s  %4s  %-*s  %7s  %4s  %5s  %4s\n", "rank", "node", host_width,
+         "host", "local", "device", "numa", cpus_width, "cpus", "threads", "pp", "dp", "tp");
+  for (int i = 0; i < r->world; i++) {
+    const struct tc_rank_info *x = &r->info[i];
+    char device[16] = "-", numa[16] = "-", threads[16] = "-";
+    if (x->device >= 0) snprintf(device, sizeof device, "%d/%d", x->device, x->n_visible);
+    if (x->numa >= 0) snprintf(numa, sizeof numa, "%d", x->numa);
+    if (p->threads[i] > 0) snprintf(threads, sizeof threads, "%d", p->threads[i]);
+    printf("%6d  %5d  %-*s  %5d  %6s  %4s  %-*s  %7s  %4d  %5d  %4d\n", i, x->node, host_width,
+           x->host, x->local_rank, device, numa, cpus_width, *x->cpuset ? x->cpuset : "-", threads,
+           tc_mesh_coord(m, i, TC_PP), tc_mesh_coord(m, i, TC_DP), tc_mesh_coord(m, i, TC_TP));
+  }
+  for (int i = 0; i < p->n_warnings; i++) printf("warning: %s\n", p->warning[i]);
+}
+
+/* What is unknown is null. */
+static json_t *known_text(const char *s)
+{
+  return *s ? json_string(s) : json_null();
+}
+
+static json_t *known_int(int i, bool known)
+{
+  return known ? json_integer(i) : json_null();
+}
+
+static json_t *rank_json(const struct place *p, int i)
+{
+  const struct tc_rank_info *x = &p->ranks->info[i];
+  const bool has = x->device >= 0;
+  json_t *o = json_object();
+  json_object_set_new(o, "rank", json_integer(i));
+  json_object_set_new(o, "node", json_integer(x->node));
+  json_object_set_new(o, "host", json_string(x->host));
+  json_object_set_new(o, "local_rank", json_integer(x->local_rank));
+  json_object_set_new(o, "local_size", json_integer(x->local_size));
+  json_object_set_new(o, "numa", known_int(x->numa, x->numa >= 0));
+  json_object_set_new(o, "cpus", known_text(x->cpuset));
+  json_object_set_new(o, "n_cpus", known_int(x->n_cpus, x->n_cpus > 0));
+  json_object_set_new(o, "threads", known_int(p->threads[i], p->threads[i] > 0));
+  json_object_set_new(o, "device", known_int(x->device, has));
+  json_object_set_new(o, "devices_visible", json_integer(x->n_visible));
+  json_object_set_new(o, "devices_on_node", json_integer(x->n_node_devices));
+  json_object_set_new(o, "device_name", known_text(x->dev.name));
+  json_object_set_new(o, "device_uuid", known_text(x->dev.uuid));
+  json_object_set_new(o, "device_pci", known_text(x->dev.pci));
+  json_object_set_new(o, "device_numa", known_int(x->dev.numa, has && x->dev.numa >= 0));
+  for (int axis = TC_PP; axis < TC_AXES; axis++)
+    json_object_set_new(o, tc_axis_name[axis], json_integer(tc_mesh_coord(p->mesh, i, axis)));
+  return o;
+}
+
+static void print_json(const struct place *p)
+{
+  const struct tc_ranks *r = p->ranks;
+  json_t *top = json_object(), *mesh = json_object(), *ranks = json_array(), *list = json_array();
+  json_object_set_new(top, "world", json_integer(r->world));
+  json_object_set_new(top, "nodes", json_integer(r->n_nodes));
+  json_object_set_new(top, "launcher", json_string(r->launcher));
+  json_object_set_new(top, "job", known_text(r->job));
+  json_object_set_new(top, "restart", json_integer(r->restart));
+  for (int axis = TC_PP; axis < TC_AXES; axis++)
+    json_object_set_new(mesh, tc_axis_name[axis], json_integer(p->mesh->size[axis]));
+  json_object_set_new(top, "mesh", mesh);
+  for (int i = 0; i < r->world; i++) json_array_append_new(ranks, rank_json(p, i));
+  json_object_set_new(top, "ranks", ranks);
+  for (int i = 0; i < p->n_warnings; i++) json_array_append_new(list, json_string(p->warning[i]));
+  json_object_set_new(top, "warnings", list);
+  json_dumpf(top, stdout, JSON_INDENT(1));
+  putchar('\n');
+  json_decref(top);
+}
+
+/* ---- the command ----------------------------------------------------------------------- */
+
+static int place(struct place *p, const char *const *extra, struct tc_err *err)
+{
+  const char *cluster = extra[EXTRA_SIMULATE];
+  if (!cluster && extra[EXTRA_ORDER])
+    return tc_fail(err, TC_EUSER, "--order = %s is for simulated ranks only: add --simulate "
+                   "\"2 nodes x 4\"; real ones are ordered by the launcher (srun -m %s)",
+                   extra[EXTRA_ORDER], extra[EXTRA_ORDER]);
+  if (cluster) TC_TRY(simulate(p, cluster, extra[EXTRA_ORDER], err));
+  else if (p->cfg->run_ranks > 1)
+    TC_TRY(tc_ranks_threads(&p->ranks, (int)TC_MIN(p->cfg->run_ranks, 1 << 16), err));
+  else TC_TRY(tc_ranks_discover(&p->ranks, err));
+  TC_TRY(make_mesh(p, err));
+  if (p->ranks->rank != 0) return TC_OK;
+  set_threads(p);
+  find_warnings(p);
+  if (extra[EXTRA_JSON]) print_json(p);
+  else print_table(p);
+  return TC_OK;
+}
+
+int tc_cmd_place(int argc, char **argv)
+{
+  struct tc_err err = { 0 };
+  struct tc_config *cfg;
+  const char *extra[N_EXTRA] = { 0 };
+  if (tc_config_new(&cfg, argc, argv, extra_flags, extra, &err) < 0) return tc_cmd_fail(&err);
+  struct place p = { .cfg = cfg };
+  int status = place(&p, extra, &err);
+  /* An impossible layout is found by all ranks alike: said once. Other failures are a
+   * rank's own. */
+  bool silent = p.ranks && p.ranks->rank != 0 && status == TC_ELAYOUT;
+  int exit_status = status < 0 && !silent ? tc_cmd_fail(&err) : -status;
+  tc_ranks_finish();
+  for (int i = 0; i < p.n_warnings; i++) free(p.warning[i]);
+  free(p.warning);
+  free(p.threads);
+  tc_mesh_free(p.mesh);
+  tc_ranks_free(p.ranks);
+  tc_config_free(cfg);
+  return exit_status;
+}

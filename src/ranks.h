@@ -1,0 +1,48 @@
+/* ranks.h - who and where am I: PMIx discovery under srun and mpirun, or alone.
+ *
+ * The only room that sees <pmix.h>. Without a launcher PMIx is never initialised. */
+#ifndef TC_RANKS_H
+#define TC_RANKS_H
+
+#include "src/base.h"
+
+struct tc_dev { char uuid[64]; char pci[32]; char name[64]; int numa; };   /* "" if unknown */
+
+struct tc_rank_info {
+  int node;                      /* 0 .. n_nodes-1, in order of first rank */
+  int local_rank, local_size;
+  char host[64];
+  char cpuset[256];              /* as a list, "0-3,8" */
+  int n_cpus;                    /* in the cpuset */
+  int numa;                      /* of the cpuset; -1 if it spans several */
+  int n_visible;                 /* devices this rank may see (CUDA_VISIBLE_DEVICES or all) */
+  int n_node_devices;            /* devices the node has for this job (SLURM_*GPUS* or /dev) */
+  int device;                    /* index among the visible; -1 none */
+  struct tc_dev dev;
+};
+
+struct tc_ranks {
+  int rank, world, n_nodes;
+  char launcher[16];             /* "srun", "mpirun", "alone" */
+  char job[64];                  /* job id, "" if none */
+  int restart;                   /* SLURM_RESTART_COUNT, 0 */
+  struct tc_rank_info *info;     /* [world]; owned */
+  int32_t *node_of_rank;         /* [world]; owned */
+};
+
+/* Collective over the job step. Under srun with more than one task and no PMIx in the
+ * environment: TC_EUSER, "start with srun --mpi=pmix". *out is owned by the caller. */
+int tc_ranks_discover(struct tc_ranks **out, struct tc_err *err);
+/* Ranks as threads of one process: the same struct for `n` ranks on this node. */
+int tc_ranks_threads(struct tc_ranks **out, int n, struct tc_err *err);
+void tc_ranks_free(struct tc_ranks *r);
+/* Collective. PMIx_Finalize if it was initialised; after MPI is finished. */
+void tc_ranks_finish(void);
+/* Local. Ends the whole step with this exit status through PMIx_Abort (does not return). */
+_Noreturn void tc_ranks_abort(int exit_status, const char *why);
+/* Local. "rank 3 on node2" for each rank, for comm's messages; owned array of owned strings. */
+char **tc_ranks_names(const struct tc_ranks *r);
+/* Local. Threads for a rank: its CPUs divided among the ranks of the node that share them. */
+int tc_ranks_threads_each(const struct tc_ranks *r, int rank);
+
+#endif
