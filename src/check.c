@@ -1,0 +1,149 @@
+/* check.c - the invariants of a program, proved again after every pass.
+ *
+ * Order: inputs are made before they are read; a tensor has one maker; what is overwritten is
+ * not read afterwards. Placements (once they are fixed): on each axis a node splits one letter
+ * of its rule, everywhere; whole letters are whole; partial inputs go only into linear ops;
+ * a MOVE changes exactly its axis, by its step. */
+#include "src/comm.h"
+#include "src/graph.h"
+#include "src/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct chk {
+  const struct tc_graph *g;
+  const struct tc_mesh *m;
+  const char *pass;
+  struct tc_err *err;
+};
+
+static int bad(const struct chk *c, const struct tc_node *n, int32_t t, const char *what)
+{
+  return tc_fail(c->err, TC_EUSER, "program after %s: node %d %s, tensor %d %s: %s", c->pass,
+                 n->id, tc_op_info[n->op].name, t, t >= 0 ? c->g->tensor[t].name : "-", what);
+}
+
+static int check_order(const struct chk *c)
+{
+  const struct tc_graph *g = c->g;
+  size_t n_t = (size_t)TC_MAX(g->n_tensors, 1);
+  bool *made = tc_calloc(n_t, 1), *gone = tc_calloc(n_t, 1);
+  bool *ran = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
+  int rc = 0;
+  for (int32_t t = 0; t < g->n_tensors; t++) made[t] = g->tensor[t].state;
+  for (int32_t i = 0; i < g->n_order && !rc; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    if (ran[n->id]) rc = bad(c, n, -1, "runs twice");
+    ran[n->id] = true;
+    for (int k = 0; k < n->n_in && !rc; k++) {
+      int32_t t = tc_in(g, n, k), b = t;
+      while (g->tensor[b].base >= 0 && !made[b]) b = g->tensor[b].base;
+      if (!made[b]) rc = bad(c, n, t, "is read before it is made");
+      if (gone[t]) rc = bad(c, n, t, "is read after it was overwritten");
+    }
+    for (int k = 0; k < n->n_out && !rc; k++) {
+      int32_t t = tc_out(g, n, k), o = g->tensor[t].overwrites;
+      if (made[t]) rc = bad(c, n, t, "has two makers");
+      if (g->tensor[t].base < 0 && g->tensor[t].node != n->id) rc = bad(c, n, t, "names another maker");
+      if (o >= 0 && !made[o]) rc = bad(c, n, o, "is overwritten before it is made");
+      if (n->acc >> k & 1 && o < 0) rc = bad(c, n, t, "is added to nothing");
+      made[t] = true;
+      if (g->tensor[t].base >= 0) made[g->tensor[t].base] = true;
+    }
+    for (int k = 0; k < n->n_out && !rc; k++)
+      if (g->tensor[tc_out(g, n, k)].overwrites >= 0)
+        gone[g->tensor[tc_out(g, n, k)].overwrites] = true;
+  }
+  free(made);
+  free(gone);
+  free(ran);
+  return rc;
+}
+
+static int check_move(const struct chk *c, const struct tc_node *n)
+{
+  const struct tc_graph *g = c->g;
+  if (n->n_in != n->n_out) return bad(c, n, -1, "parts don't match");
+  for (int k = 0; k < n->n_in; k++) {
+    const struct tc_tensor *a = &g->tensor[tc_in(g, n, k)], *b = &g->tensor[tc_out(g, n, k)];
+    for (int x = 0; x < TC_AXES; x++) {
+      struct tc_layout p = tc_layout_r(), q = tc_layout_r();
+      p.on[0] = a->lay.on[x];
+      q.on[0] = b->lay.on[x];
+      if (x != n->axis && !tc_layout_equal(&p, &q))
+        return bad(c, n, a->id, "changes its placement on another axis");
+    }
+    if (tc_step_between(&a->lay.on[n->axis], &b->lay.on[n->axis]) != n->step)
+      return bad(c, n, a->id, "this is not the step between its placements");
+  }
+  return 0;
+}
+
+/* The letter (or '*' rows, '#' at) tensor i of the node splits on an axis; 0 none. */
+static int splits(const struct tc_layout *l, int axis, const char *letters)
+{
+  const struct tc_place *p = &l->on[axis];
+  if (p->kind == TC_S) return letters[p->dim];
+  if (p->kind == TC_SROWS) return '*';
+  if (p->kind == TC_AT) return '#';
+  return 0;
+}
+
+static int check_places(const struct chk *c, const struct tc_node *n)
+{
+  const struct tc_graph *g = c->g;
+  const struct tc_op_info *op = &tc_op_info[n->op];
+  char l[TC_RULE_MAX][TC_DIMS + 1];
+  if (n->n_in + n->n_out > TC_RULE_MAX) return 0;
+  tc_rule_parse(g, n, l);
+  for (int a = 0; a < TC_AXES; a++) {
+    int letter = 0;
+    bool partial = false;
+    for (int k = 0; k < n->n_in; k++) {
+      int32_t t = tc_in(g, n, k);
+      struct tc_layout lay = g->tensor[t].lay;
+      int s = splits(&lay, a, l[k]);
+      if (lay.on[a].kind == TC_P && !(op->flags & TC_OPF_LINEAR))
+        return bad(c, n, t, "a partial input of an op that is not linear");
+      partial |= lay.on[a].kind == TC_P;
+      if (s && letter && s != letter) return bad(c, n, t, "two letters split on one axis");
+      if (s) letter = s;
+    }
+    if (letter > 0 && *op->whole && strchr(op->whole, letter))
+      return bad(c, n, -1, "a whole letter is split");
+    for (int k = 0; k < n->n_in; k++) {          /* a split letter is split in every input */
+      int32_t t = tc_in(g, n, k);
+      if (letter >= 'a' && strchr(l[k], letter) && splits(&g->tensor[t].lay, a, l[k]) != letter)
+        return bad(c, n, t, "is not split as the other inputs are");
+    }
+    for (int k = 0; k < n->n_out; k++) {
+      int32_t t = tc_out(g, n, k);
+      const struct tc_place *p = &g->tensor[t].lay.on[a];
+      const char *lo = l[n->n_in + k];
+      if (letter >= 'a' && strchr(lo, letter) && splits(&g->tensor[t].lay, a, lo) != letter)
+        return bad(c, n, t, "does not follow the split of the inputs");
+      bool summed = letter >= 'a' && !strchr(lo, letter);
+      bool timed = a == TC_MB && (n->acc >> k & 1);
+      if (summed && p->kind != TC_P && !timed) return bad(c, n, t, "should be partial");
+      if (p->kind == TC_P && !summed && !partial && letter != '*')
+        return bad(c, n, t, "is partial for no reason");
+    }
+  }
+  return 0;
+}
+
+int tc_graph_check(const struct tc_graph *g, const struct tc_mesh *m, const char *pass,
+                   struct tc_err *err)
+{
+  struct chk c = { g, m, pass, err };
+  TC_TRY(check_order(&c));
+  const char *const before[] = { "build", "systems", "grad", "optim" };
+  for (size_t i = 0; i < sizeof before / sizeof before[0]; i++)
+    if (!strcmp(pass, before[i])) return 0;
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    TC_TRY(n->op == TC_OP_MOVE ? check_move(&c, n) : check_places(&c, n));
+  }
+  return 0;
+}

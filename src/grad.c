@@ -1,0 +1,244 @@
+/* grad.c - reverse mode over the program: one rule an op, in the table at the end.
+ *
+ * Walks the forward nodes backwards. The gradient of a tensor inherits its shape and type. A
+ * parameter's gradients are not summed by nodes: each contribution is an output that overwrites
+ * the version before it and is added to it (node.acc), the first one written in a step's first
+ * micro-batch. Marks: a node that makes only parameter gradients is W, else B. */
+#include "src/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct gctx {
+  struct tc_graph *g;
+  int grad_dtype;
+  int32_t *grad;                 /* of each forward tensor; -1 none yet */
+  int32_t n_fwd;
+  const struct tc_node *fwd;     /* the node being differentiated (borrowed copy) */
+};
+
+static int32_t param_of(const struct gctx *c, int32_t t)
+{
+  int32_t p = c->g->tensor[t].param;
+  return p >= 0 && c->g->param[p].weight == t ? p : -1;
+}
+
+/* A new tensor for the gradient of t: of a parameter, the next version of its accumulator. */
+static int32_t grad_new(struct gctx *c, int32_t t)
+{
+  struct tc_graph *g = c->g;
+  char *name = tc_sprintf("d.%s", g->tensor[t].name);
+  struct tc_tensor x = g->tensor[t];
+  int32_t p = param_of(c, t);
+  int32_t d = tc_tensor_new(g, name, p < 0 ? x.dtype : c->grad_dtype, x.rank, x.dim);
+  free(name);
+  struct tc_tensor *y = &g->tensor[d];
+  y->primal = t;
+  y->pad_dim = x.pad_dim;
+  y->pad_to = x.pad_to;
+  if (p >= 0) {
+    y->overwrites = g->param[p].grad;
+    y->param = p;
+    y->cls = TC_CLS_GRAD;
+  }
+  return d;
+}
+
+static struct tc_node *emit(struct gctx *c, int op, int n_in, const int32_t *in, int n_out,
+                            const int32_t *out)
+{
+  struct tc_graph *g = c->g;
+  struct tc_node *n = tc_node_new(g, op, n_in, in, n_out, out);
+  n->unit = c->fwd->unit;
+  n->stage = c->fwd->stage;
+  n->chunk = c->fwd->chunk;
+  n->head = c->fwd->head;
+  n->f[0] = c->fwd->f[0];
+  n->f[1] = c->fwd->f[1];
+  n->k[0] = c->fwd->k[0];
+  n->k[1] = c->fwd->k[1];
+  bool all_w = n_out > 0;
+  for (int i = 0; i < n_out; i++) {
+    int32_t p = g->tensor[out[i]].param;
+    if (p < 0) { all_w = false; continue; }
+    bool first = g->param[p].grad == g->param[p].acc;
+    TC_ASSERT(!n->acc || n->acc_first == first);
+    n->acc |= (uint8_t)(1u << i);
+    n->acc_first = first;
+    g->param[p].grad = out[i];
+  }
+  n->mark = all_w ? TC_W : TC_B;
+  return n;
+}
+
+/* Adds d to the gradient of a forward tensor that is no parameter. */
+static void give(struct gctx *c, int32_t t, int32_t d)
+{
+  if (c->g->tensor[t].node < 0) return;          /* state, no parameter */
+  if (c->grad[t] < 0) {
+    c->grad[t] = d;
+    return;
+  }
+  int32_t sum = grad_new(c, t);
+  emit(c, TC_OP_ADD, 2, (int32_t[]){ c->grad[t], d }, 1, &sum);
+  c->grad[t] = sum;
+}
+
+static int32_t in(const struct gctx *c, int i) { return tc_in(c->g, c->fwd, i); }
+static int32_t out(const struct gctx *c, int i) { return tc_out(c->g, c->fwd, i); }
+
+/* One output like input i of the forward node, from `ins`; given to it. */
+static struct tc_node *emit1(struct gctx *c, int op, int i, int n_in, const int32_t *ins)
+{
+  int32_t t = in(c, i), d = grad_new(c, t);
+  struct tc_node *n = emit(c, op, n_in, ins, 1, &d);
+  int32_t id = n->id;
+  if (param_of(c, t) < 0) give(c, t, d);
+  return &c->g->node[id];
+}
+
+static void grad_embed(struct gctx *c, int32_t dy)
+{
+  emit1(c, TC_OP_EMBED_BWD, 1, 2, (int32_t[]){ in(c, 0), dy });
+}
+
+static void grad_pos(struct gctx *c, int32_t dy)
+{
+  emit1(c, TC_OP_POS_BWD, 1, 1, &dy);
+  give(c, in(c, 0), dy);
+}
+
+static void grad_layernorm(struct gctx *c, int32_t dy)
+{
+  int32_t o[3] = { grad_new(c, in(c, 0)), grad_new(c, in(c, 1)), grad_new(c, in(c, 2)) };
+  emit(c, TC_OP_LAYERNORM_BWD, 5, (int32_t[]){ dy, in(c, 0), in(c, 1), out(c, 1), out(c, 2) },
+       3, o);
+  give(c, in(c, 0), o[0]);
+}
+
+static void grad_matmul(struct gctx *c, int32_t dy)
+{
+  char l[TC_RULE_MAX][TC_DIMS + 1];
+  tc_rule_parse(c->g, c->fwd, l);
+  TC_ASSERT(c->fwd->n_in == 2);                  /* biases are fused later */
+  char *ra = tc_sprintf("%s,%s->%s", l[2], l[1], l[0]);
+  char *rb = tc_sprintf("%s,%s->%s", l[2], l[0], l[1]);
+  int32_t a = in(c, 0), b = in(c, 1);
+  int32_t da = grad_new(c, a);
+  struct tc_node *n = emit(c, TC_OP_MATMUL, 2, (int32_t[]){ dy, b }, 1, &da);
+  tc_node_rule(c->g, n, ra);
+  tc_node_rule(c->g, emit1(c, TC_OP_MATMUL, 1, 2, (int32_t[]){ dy, a }), rb);
+  give(c, a, da);
+  free(ra);
+  free(rb);
+}
+
+static void grad_bias(struct gctx *c, int32_t dy)
+{
+  char l[TC_RULE_MAX][TC_DIMS + 1];
+  tc_rule_parse(c->g, c->fwd, l);
+  char *r = tc_sprintf("%s->%s", l[0], l[1]);
+  tc_node_rule(c->g, emit1(c, TC_OP_BIAS_BWD, 1, 1, &dy), r);
+  give(c, in(c, 0), dy);
+  free(r);
+}
+
+static void grad_gelu(struct gctx *c, int32_t dy)
+{
+  emit1(c, TC_OP_GELU_BWD, 0, 2, (int32_t[]){ dy, in(c, 0) });
+}
+
+static void grad_add(struct gctx *c, int32_t dy)
+{
+  give(c, in(c, 0), dy);
+  give(c, in(c, 1), dy);
+}
+
+/* Dropout and cast are linear and their own adjoints (the mask is made again from its key). */
+static void grad_same(struct gctx *c, int32_t dy) { emit1(c, c->fwd->op, 0, 1, &dy); }
+
+static void grad_attn(struct gctx *c, int32_t dy)
+{
+  emit1(c, TC_OP_ATTN_BWD, 0, 4, (int32_t[]){ dy, in(c, 0), out(c, 0), out(c, 1) });
+}
+
+/* No gradient: the loss does not depend on the max that is subtracted and added again. */
+static void grad_none(struct gctx *c, int32_t dy) { (void)c; (void)dy; }
+
+static void grad_sumexp(struct gctx *c, int32_t ds)
+{
+  emit1(c, TC_OP_SUMEXP_BWD, 0, 3, (int32_t[]){ in(c, 0), in(c, 1), ds });
+}
+
+/* Adds into the gradient that sumexp, later in the forward order, has already made. */
+static void grad_pick(struct gctx *c, int32_t dp)
+{
+  int32_t x = in(c, 0);
+  if (c->grad[x] < 0) {
+    int32_t z = grad_new(c, x);
+    emit(c, TC_OP_FILL, 0, NULL, 1, &z)->f[0] = 0;
+    c->grad[x] = z;
+  }
+  int32_t prev = c->grad[x], d = grad_new(c, x);
+  c->g->tensor[d].overwrites = prev;
+  emit(c, TC_OP_PICK_BWD, 3, (int32_t[]){ prev, in(c, 1), dp }, 1, &d);
+  c->grad[x] = d;
+}
+
+static void grad_nll(struct gctx *c, int32_t dl)
+{
+  int32_t o[2] = { grad_new(c, in(c, 1)), grad_new(c, in(c, 2)) };
+  emit(c, TC_OP_NLL_BWD, 3, (int32_t[]){ dl, in(c, 1), in(c, 3) }, 2, o);
+  give(c, in(c, 1), o[0]);
+  give(c, in(c, 2), o[1]);
+}
+
+/* The seed: d loss / d x = f[0] everywhere. */
+static void grad_sum(struct gctx *c, int32_t dy)
+{
+  (void)dy;
+  emit1(c, TC_OP_FILL, 0, 0, NULL);
+}
+
+static void (*const rule[TC_OPS])(struct gctx *c, int32_t dy) = {
+  [TC_OP_EMBED] = grad_embed,   [TC_OP_POS] = grad_pos,     [TC_OP_LAYERNORM] = grad_layernorm,
+  [TC_OP_MATMUL] = grad_matmul, [TC_OP_BIAS] = grad_bias,   [TC_OP_GELU] = grad_gelu,
+  [TC_OP_ADD] = grad_add,       [TC_OP_CAST] = grad_same,   [TC_OP_DROPOUT] = grad_same,
+  [TC_OP_ATTN] = grad_attn,     [TC_OP_ROWMAX] = grad_none, [TC_OP_SUMEXP] = grad_sumexp,
+  [TC_OP_PICK] = grad_pick,     [TC_OP_NLL] = grad_nll,     [TC_OP_SUM] = grad_sum,
+};
+
+int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
+{
+  for (int32_t p = 0; p < g->n_params; p++) {
+    struct tc_tensor w = g->tensor[g->param[p].weight];
+    char *name = tc_sprintf("grad.%s", g->param[p].name);
+    int32_t a = tc_tensor_new(g, name, grad_dtype, w.rank, w.dim);
+    free(name);
+    struct tc_tensor *t = &g->tensor[a];
+    t->state = true;
+    t->param = p;
+    t->cls = TC_CLS_GRAD;
+    t->lay = g->param[p].acc_lay;
+    t->annotated = true;
+    t->pad_dim = w.pad_dim;
+    t->pad_to = w.pad_to;
+    g->param[p].acc = g->param[p].grad = a;
+  }
+  struct gctx c = { .g = g, .grad_dtype = grad_dtype, .n_fwd = g->n_tensors };
+  c.grad = tc_malloc((size_t)g->n_tensors * sizeof *c.grad);
+  memset(c.grad, -1, (size_t)g->n_tensors * sizeof *c.grad);
+  c.grad[g->loss] = g->loss;                     /* a mark: the seed is a constant */
+  int rc = 0;
+  for (int32_t i = g->n_order - 1; i >= 0 && !rc; i--) {
+    struct tc_node fwd = g->node[g->order[i]];
+    if (fwd.n_out == 0 || c.grad[tc_out(g, &fwd, 0)] < 0) continue;
+    if (fwd.op == TC_OP_DATA) continue;
+    if (!rule[fwd.op])
+      rc = tc_fail(err, TC_EUSER, "op %s has no gradient", tc_op_info[fwd.op].name);
+    c.fwd = &fwd;
+    if (!rc) rule[fwd.op](&c, c.grad[tc_out(g, &fwd, 0)]);
+  }
+  free(c.grad);
+  return rc;
+}

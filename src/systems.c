@@ -1,0 +1,47 @@
+/* systems.c - the table. See docs/placements.md for the notation. */
+#include "src/systems.h"
+
+#include <string.h>
+
+#define R { TC_R, 0, 0, 0 }
+#define P { TC_P, 0, 0, 0 }
+
+const struct tc_system tc_systems[] = {
+  /* name    store use  acc  update */
+  { "ddp",   R,    R,   P,   R,   "every rank holds everything; gradients are all-reduced" },
+  { NULL,    R,    R,   R,   R,   NULL }
+};
+
+const struct tc_system *tc_system_find(const char *name)
+{
+  for (const struct tc_system *s = tc_systems; s->name; s++)
+    if (!strcmp(s->name, name)) return s;
+  return NULL;
+}
+
+static void annotate(struct tc_graph *g, int32_t tensor, const struct tc_layout *lay)
+{
+  if (tensor < 0) return;
+  g->tensor[tensor].lay = *lay;
+  g->tensor[tensor].annotated = true;
+}
+
+void tc_system_apply(struct tc_graph *g, const struct tc_system *s)
+{
+  for (int32_t i = 0; i < g->n_params; i++) {
+    struct tc_param *p = &g->param[i];
+    p->store.on[TC_DP] = s->store;
+    p->use.on[TC_DP] = s->use;
+    p->acc_lay.on[TC_DP] = s->acc;
+    p->update.on[TC_DP] = s->update;
+    annotate(g, p->weight, &p->store);
+    annotate(g, p->master, &p->update);
+    annotate(g, p->m, &p->update);
+    annotate(g, p->v, &p->update);
+    annotate(g, p->acc, &p->acc_lay);
+  }
+  struct tc_layout batch = tc_layout_r();
+  batch.on[TC_MB] = batch.on[TC_DP] = (struct tc_place){ TC_S, 0, 0, 0 };
+  annotate(g, g->tokens, &batch);
+  annotate(g, g->targets, &batch);
+}
