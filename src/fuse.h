@@ -1,0 +1,24 @@
+/* fuse.h - passes after shard that join nodes or cut them. */
+#ifndef TC_FUSE_H
+#define TC_FUSE_H
+
+#include "src/graph.h"
+
+/* Local. Biases into the products before them; the residual's gradient into the layer norm
+ * backward that adds to it. */
+void tc_fuse(struct tc_graph *g);
+
+/* Local. Cuts the loss head (nodes labelled head) into K chunks of tokens, so that only
+ * rows / K rows of the logits exist at once, and marks it B: the backward pass of a chunk
+ * follows its forward pass. max_rows: most local rows of a chunk. A program without backward
+ * pass is cut alike and stays F. */
+void tc_fuse_head(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows);
+
+/* Local. The rows for tc_fuse_head that keep a chunk's logits within `bytes`. */
+int64_t tc_head_rows(const struct tc_graph *g, const struct tc_mesh *m, int64_t bytes);
+
+/* Local. Joins the transitions of one unit, kind and axis whose parts are made once a step into
+ * one MOVE with many parts, at the place of the last (a bucket). */
+void tc_units(struct tc_graph *g);
+
+#endif
