@@ -1,0 +1,109 @@
+/* pipe.c - from the program's order to a step's list of actions.
+ *
+ * Invariants: a transfer is issued after all its inputs are made and waited for before any
+ * reader of its outputs and before the step ends; every rank of a class has the same list, so
+ * the transfers of an axis are issued in the same order everywhere. */
+#include "src/pipe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool tc_move_is_transfer(const struct tc_node *n, const struct tc_mesh *m)
+{
+  return n->op == TC_OP_MOVE && !tc_step_is_local(n->step) && m->size[n->axis] > 1;
+}
+
+static void push(struct tc_schedule *s, int kind, int32_t node, int32_t mb)
+{
+  TC_GROW(s->action, s->n, s->cap);
+  s->action[s->n++] = (struct tc_action){ (uint8_t)kind, node, mb };
+}
+
+struct sched {
+  const struct tc_graph *g;
+  struct tc_schedule *s;
+  bool overlap;
+  bool *late;                    /* a once-node that depends on micro-batches */
+  int32_t *pending;              /* tensor -> MOVE in flight that makes it, or -1 */
+};
+
+static void find_late(struct sched *c)
+{
+  const struct tc_graph *g = c->g;
+  bool *timed = tc_calloc((size_t)g->n_tensors, 1);   /* made from what micro-batches make */
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    bool t = !n->once;
+    for (int k = 0; k < n->n_in; k++) t |= timed[tc_in(g, n, k)];
+    c->late[n->id] = t;
+    for (int k = 0; k < n->n_out; k++) timed[tc_out(g, n, k)] = t;
+  }
+  free(timed);
+}
+
+static void wait_for(struct sched *c, int32_t move, int32_t mb)
+{
+  const struct tc_node *n = &c->g->node[move];
+  push(c->s, TC_WAIT, move, mb);
+  for (int k = 0; k < n->n_out; k++) c->pending[tc_out(c->g, n, k)] = -1;
+}
+
+static void emit(struct sched *c, int32_t id, int32_t mb)
+{
+  const struct tc_graph *g = c->g;
+  const struct tc_node *n = &g->node[id];
+  for (int k = 0; k < n->n_in; k++)
+    if (c->pending[tc_in(g, n, k)] >= 0) wait_for(c, c->pending[tc_in(g, n, k)], mb);
+  if (n->op != TC_OP_MOVE || tc_step_is_local(n->step)) {
+    push(c->s, TC_RUN, id, mb);
+    return;
+  }
+  push(c->s, TC_ISSUE, id, mb);
+  for (int k = 0; k < n->n_out; k++) c->pending[tc_out(g, n, k)] = id;
+  if (!c->overlap) wait_for(c, id, mb);
+}
+
+static void phase(struct sched *c, int32_t mb, int32_t n_mb, unsigned marks)
+{
+  const struct tc_graph *g = c->g;
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    if (!(marks >> n->mark & 1)) continue;
+    if (n->once && n->mark != TC_U && mb != (c->late[n->id] ? n_mb - 1 : 0)) continue;
+    emit(c, n->id, mb);
+  }
+}
+
+void tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g, int n_mb, bool overlap)
+{
+  struct tc_schedule *s = tc_calloc(1, sizeof *s);
+  struct sched c = { .g = g, .s = s, .overlap = overlap };
+  c.late = tc_calloc((size_t)g->n_nodes, 1);
+  c.pending = tc_malloc((size_t)TC_MAX(g->n_tensors, 1) * sizeof *c.pending);
+  memset(c.pending, -1, (size_t)g->n_tensors * sizeof *c.pending);
+  find_late(&c);
+  s->n_mb = n_mb;
+  for (int mb = 0; mb < n_mb; mb++) {
+    phase(&c, mb, n_mb, 1u << TC_F);
+    phase(&c, mb, n_mb, 1u << TC_B | 1u << TC_W);
+  }
+  phase(&c, n_mb - 1, n_mb, 1u << TC_U);
+  for (int32_t t = 0; t < g->n_tensors; t++)
+    if (c.pending[t] >= 0) wait_for(&c, c.pending[t], n_mb - 1);
+  s->body = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *s->body);
+  const unsigned marks[] = { 1u << TC_F, 1u << TC_B | 1u << TC_W, 1u << TC_U };
+  for (int p = 0; p < 3; p++)
+    for (int32_t i = 0; i < g->n_order; i++)
+      if (marks[p] >> g->node[g->order[i]].mark & 1) s->body[s->n_body++] = g->order[i];
+  free(c.late);
+  free(c.pending);
+  *out = s;
+}
+
+void tc_schedule_free(struct tc_schedule *s)
+{
+  if (!s) return;
+  free(s->action);
+  free(s->body);
+  free(s);
+}

@@ -1,0 +1,125 @@
+/* program.c - the passes in their order, each followed by the check. */
+#include "src/program.h"
+#include "src/comm.h"
+#include "src/fuse.h"
+#include "src/optim.h"
+#include "src/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct ctx {
+  const struct tc_program_opts *o;
+  const struct tc_mesh *m;
+  int rank;
+  const struct tc_program *with;
+  struct tc_program *p;
+  struct tc_err *err;
+};
+
+static int pass_build(struct ctx *c)
+{
+  struct tc_graph *g = c->p->graph;
+  tc_gpt_build(g, &c->o->model, &c->o->gpt);
+  if (c->o->kind == TC_INIT || c->o->kind == TC_REFRESH) {   /* the parameters alone */
+    g->n_order = 0;
+    g->tokens = g->targets = g->loss = g->logits = -1;
+    for (int32_t t = 0; t < g->n_tensors; t++) {
+      g->tensor[t].node = -1;
+      if (g->tensor[t].state && g->tensor[t].param < 0) g->tensor[t].state = false;
+    }
+  }
+  return 0;
+}
+
+static int pass_systems(struct ctx *c)
+{
+  tc_system_apply(c->p->graph, c->o->system);
+  return 0;
+}
+
+static int pass_grad(struct ctx *c)
+{
+  return c->o->kind == TC_TRAIN ? tc_grad(c->p->graph, c->o->gpt.grad_dtype, c->err) : 0;
+}
+
+static int pass_optim(struct ctx *c)
+{
+  if (c->o->kind == TC_TRAIN) tc_optim_build(c->p->graph, c->o->adamw);
+  if (c->o->kind == TC_INIT) tc_optim_init(c->p->graph, c->o->adamw);
+  if (c->o->kind == TC_REFRESH) tc_optim_refresh(c->p->graph);
+  return 0;
+}
+
+static int pass_shard(struct ctx *c) { return tc_shard(c->p->graph, c->m, c->err); }
+
+static int pass_fuse(struct ctx *c)
+{
+  tc_fuse(c->p->graph);
+  if (c->p->graph->logits < 0) return 0;
+  int64_t rows = c->o->head_rows;
+  if (rows <= 0) rows = tc_head_rows(c->p->graph, c->m, INT64_C(64) << 20);
+  tc_fuse_head(c->p->graph, c->m, rows);
+  return 0;
+}
+
+static int pass_units(struct ctx *c)
+{
+  tc_units(c->p->graph);
+  return 0;
+}
+
+static int pass_schedule(struct ctx *c)
+{
+  bool timed = c->o->kind == TC_TRAIN || c->o->kind == TC_EVAL;
+  int n_mb = timed ? c->m->size[TC_MB] : 1;
+  tc_schedule_new(&c->p->schedule, c->p->graph, n_mb, c->o->overlap);
+  return 0;
+}
+
+static int pass_arena(struct ctx *c)
+{
+  const int32_t *coord = c->m->coord + (size_t)c->rank * TC_AXES;
+  const struct tc_program *w = c->with;
+  TC_TRY(tc_arena_new(&c->p->arena, c->p->graph, c->p->schedule, c->m, coord,
+                      w ? w->arena : NULL, w ? w->graph : NULL, c->err));
+  return tc_arena_check(c->p->arena, c->p->graph, c->p->schedule, c->m, coord, c->err);
+}
+
+static int (*const pass[])(struct ctx *) = {
+  pass_build, pass_systems, pass_grad, pass_optim, pass_shard, pass_fuse, pass_units,
+  pass_schedule, pass_arena
+};
+const char *const tc_pass_names[] = {
+  "build", "systems", "grad", "optim", "shard", "fuse", "units", "schedule", "arena", NULL
+};
+
+int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
+                   const struct tc_mesh *m, int rank, const struct tc_program *with,
+                   const char *after, struct tc_err *err)
+{
+  struct tc_program *p = tc_calloc(1, sizeof *p);
+  p->graph = tc_graph_new();
+  struct ctx c = { o, m, rank, with, p, err };
+  int rc = 0;
+  for (int i = 0; tc_pass_names[i] && !rc; i++) {
+    rc = pass[i](&c);
+    if (!rc) rc = tc_graph_check(p->graph, m, tc_pass_names[i], err);
+    if (after && !strcmp(after, tc_pass_names[i])) break;
+  }
+  if (rc < 0) {
+    tc_program_free(p);
+    return rc;
+  }
+  *out = p;
+  return 0;
+}
+
+void tc_program_free(struct tc_program *p)
+{
+  if (!p) return;
+  tc_graph_free(p->graph);
+  tc_schedule_free(p->schedule);
+  tc_arena_free(p->arena);
+  free(p);
+}

@@ -1,0 +1,46 @@
+/* program.h - all passes in their order: from a model, a system and a mesh to a program that
+ * can run: graph, schedule and memory plan. Pure. */
+#ifndef TC_PROGRAM_H
+#define TC_PROGRAM_H
+
+#include "src/arena.h"
+#include "src/gpt.h"
+#include "src/graph.h"
+#include "src/pipe.h"
+#include "src/systems.h"
+
+enum tc_program_kind { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH };
+
+struct tc_program_opts {
+  int kind;
+  struct tc_model model;
+  struct tc_gpt_opts gpt;
+  const struct tc_system *system;
+  bool adamw, overlap;
+  int64_t head_rows;             /* most rows of the logits at once; 0: about 64 MB of them */
+};
+
+struct tc_program {
+  struct tc_graph *graph;
+  struct tc_schedule *schedule;  /* NULL if stopped before */
+  struct tc_arena *arena;        /* NULL if stopped before */
+};
+
+/* The names of the passes, in order; ends with NULL. */
+extern const char *const tc_pass_names[];
+
+/* Local. Every pass is followed by tc_graph_check. `after`: stop after this pass (NULL: all).
+ * `with`: the run's main program, whose state this one shares (NULL: none). *out is owned by
+ * the caller. */
+int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
+                   const struct tc_mesh *m, int rank, const struct tc_program *with,
+                   const char *after, struct tc_err *err);
+void tc_program_free(struct tc_program *p);
+
+/* Local. Bytes this rank sends in one step of the program on `axis` by kind of collective:
+ * what the counters of its communicator must show. */
+struct tc_comm_counters;
+void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int rank, int axis,
+                      struct tc_comm_counters *out);
+
+#endif

@@ -1,0 +1,74 @@
+/* setup.c - the configuration checked and turned into model, mesh and program options. */
+#include "src/setup.h"
+
+#include <string.h>
+
+int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err *err)
+{
+  *m = (struct tc_model){ c->model_preset, c->model_layers, c->model_hidden, c->model_heads,
+                          c->model_context, c->model_vocab };
+  TC_TRY(tc_model_resolve(m, err));
+  if (!strcmp(c->data_format, "text") && c->data_train.n > 0 && m->vocab < 256)
+    return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data.format = text, whose "
+                   "tokens are bytes: 256 would do", (long long)m->vocab);
+  return 0;
+}
+
+int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
+                  const int32_t *node_of_rank, int devices_per_node, struct tc_err *err)
+{
+  struct tc_mesh_want want = {
+    .pp = (int32_t)c->mesh_pp, .dp = c->mesh_dp == TC_AUTO ? 0 : (int32_t)c->mesh_dp,
+    .tp = c->mesh_tp == TC_AUTO ? 0 : (int32_t)c->mesh_tp,
+    .devices_per_node = devices_per_node, .tp_across_nodes = c->mesh_tp_across_nodes };
+  struct tc_mesh *m;
+  TC_TRY(tc_mesh_new(&m, world, node_of_rank, &want, err));
+  int64_t batch = c->train_global_batch, dp = m->size[TC_DP], micro = c->train_micro_batch;
+  int rc = 0;
+  if (m->size[TC_PP] > 1)
+    rc = tc_fail(err, TC_ELAYOUT, "mesh.pp = %d: pipelines are not built yet; pp = 1 would fit",
+                 m->size[TC_PP]);
+  else if (m->size[TC_TP] > 1)
+    rc = tc_fail(err, TC_ELAYOUT, "mesh.tp = %d: tensor parallelism is not built yet; tp = 1 "
+                 "would fit", m->size[TC_TP]);
+  else if (batch < 1 || batch % dp)
+    rc = tc_fail(err, TC_ELAYOUT, "train.global_batch = %lld sequences do not split over dp = "
+                 "%lld ranks; %lld would", (long long)batch, (long long)dp,
+                 (long long)tc_round_up(TC_MAX(batch, 1), dp));
+  else if (micro < 0 || (micro > 0 && batch / dp % micro))
+    rc = tc_fail(err, TC_ELAYOUT, "train.micro_batch = %lld does not divide a rank's %lld "
+                 "sequences (global_batch / dp); 1 would", (long long)micro,
+                 (long long)(batch / dp));
+  if (rc < 0) {
+    tc_mesh_free(m);
+    return rc;
+  }
+  m->size[TC_MB] = micro ? (int32_t)(batch / dp / micro) : 1;
+  *out = m;
+  return 0;
+}
+
+int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
+                     const struct tc_mesh *m, struct tc_err *err)
+{
+  memset(o, 0, sizeof *o);
+  o->kind = TC_TRAIN;
+  TC_TRY(tc_setup_model(c, &o->model, err));
+  o->system = tc_system_find(c->parallel_data);
+  if (!o->system)
+    return tc_fail(err, TC_EUSER, "parallel.data = %s is not a known system", c->parallel_data);
+  if (strcmp(c->train_recompute, "none"))
+    return tc_fail(err, TC_EUSER, "train.recompute = %s is not built yet; none is",
+                   c->train_recompute);
+  if (c->train_dropout < 0 || c->train_dropout >= 1)
+    return tc_fail(err, TC_EUSER, "train.dropout = %g: give a probability below 1",
+                   c->train_dropout);
+  o->gpt = (struct tc_gpt_opts){
+    .batch = c->train_global_batch, .dtype = strcmp(c->train_precision, "bf16") ? TC_F32 : TC_BF16,
+    .grad_dtype = strcmp(c->train_grad_type, "bf16") ? TC_F32 : TC_BF16,
+    .dropout = (float)c->train_dropout, .tp = m->size[TC_TP] };
+  o->adamw = !strcmp(c->train_optimizer, "adamw");
+  o->overlap = c->parallel_overlap;
+  o->head_rows = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk;
+  return 0;
+}

@@ -1,0 +1,22 @@
+/* setup.h - from the configuration to a model, a mesh and program options: what train, graph
+ * and place share. Pure. */
+#ifndef TC_SETUP_H
+#define TC_SETUP_H
+
+#include "src/config.h"
+#include "src/mesh.h"
+#include "src/program.h"
+
+/* Local. TC_EUSER with a sentence for sizes that can't be. */
+int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err *err);
+
+/* Local. The mesh for `world` ranks on nodes, micro-batches included: global_batch must split
+ * over dp and micro_batch (TC_ELAYOUT says what would fit). *out is owned by the caller. */
+int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
+                  const int32_t *node_of_rank, int devices_per_node, struct tc_err *err);
+
+/* Local. Options of the train program (kind TC_TRAIN). */
+int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
+                     const struct tc_mesh *m, struct tc_err *err);
+
+#endif
