@@ -1,0 +1,316 @@
+/* exec.c - the executor: calls made ready once, then a walk over the actions.
+ *
+ * Invariants: nothing is allocated in a run; a node's call is fixed but for the micro-batch's
+ * offsets and the accumulation bits; a transfer's buffers are not touched between its ISSUE and
+ * its WAIT (the memory plan sees to that; the poison device proves it). */
+#include "src/exec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct xnode {
+  struct tc_call call;
+  struct tc_xmove *move;         /* MOVE only */
+  uint8_t first_acc;             /* acc bits in a step's first micro-batch */
+  void *plan, *first_plan;       /* the device's plans for both; may be NULL */
+  int64_t *mb_step;              /* per view: what a micro-batch adds to off[mb_dim] */
+  int8_t *mb_dim;                /* -1: none */
+  int32_t *dies;                 /* roots that die with this node, -1 ends (poison only) */
+};
+
+struct xprog {
+  const struct tc_program *p;
+  struct xnode *node;            /* [n_nodes] */
+};
+
+struct tc_exec {
+  struct tc_exec_opts o;
+  struct xprog *prog;
+  int n_progs;
+  char *state, *scratch, *kscratch;
+  int64_t state_bytes, scratch_bytes, kscratch_bytes, staging_bytes, wait_ns;
+  const struct tc_runtime *rt;
+  struct tc_runtime now;
+};
+
+static void *where(const struct tc_exec *x, const struct xprog *p, int32_t t)
+{
+  const struct tc_arena *a = p->p->arena;
+  if (a->off[t] < 0) return NULL;
+  return (a->in_state[t] ? x->state : x->scratch) + a->off[t];
+}
+
+static void make_view(const struct tc_exec *x, const struct xprog *p, int32_t t,
+                      struct tc_view *v, int64_t *mb_step, int8_t *mb_dim)
+{
+  const struct tc_tensor *te = &p->p->graph->tensor[t];
+  const struct tc_mesh *m = x->o.mesh;
+  struct tc_local l;
+  tc_tensor_local(te, m, m->coord + (size_t)x->o.rank * TC_AXES, &l);
+  *v = (struct tc_view){ .data = where(x, p, t), .dtype = te->dtype, .rank = te->rank,
+                         .row0 = l.row0, .rows = l.rows, .elems = l.elems };
+  memcpy(v->dim, l.dim, sizeof v->dim);
+  memcpy(v->off, l.off, sizeof v->off);
+  memcpy(v->global, te->dim, sizeof v->global);
+  *mb_dim = -1;
+  *mb_step = 0;
+  const struct tc_place *mb = &te->lay.on[TC_MB];
+  if (mb->kind == TC_S) {
+    *mb_dim = (int8_t)mb->dim;
+    *mb_step = te->dim[mb->dim] / m->size[TC_MB];
+  }
+}
+
+static bool has(const char *letters, char c) { return c && strchr(letters, c) != NULL; }
+
+/* The product's sizes from its rule: letters shared by A and Y are rows, by B and Y columns. */
+static void make_gemm(const struct tc_graph *g, const struct tc_node *n, struct tc_call *c)
+{
+  char l[TC_RULE_MAX][TC_DIMS + 1];
+  tc_rule_parse(g, n, l);
+  const char *A = l[0], *B = l[1], *Y = l[n->n_in];
+  c->gemm = (struct tc_gemm){ 1, 1, 1, false, false };
+  bool cols = false;
+  for (int i = 0; Y[i]; i++) {
+    if (has(A, Y[i])) {
+      TC_ASSERT(!cols);                          /* rows before columns */
+      c->gemm.m *= c->out[0].dim[i];
+    } else {
+      cols = true;
+      c->gemm.n *= c->out[0].dim[i];
+    }
+  }
+  for (int i = 0; A[i]; i++)
+    if (!has(Y, A[i])) c->gemm.k *= c->in[0].dim[i];
+  c->gemm.ta = !has(Y, A[0]);
+  c->gemm.tb = has(Y, B[0]);
+}
+
+static int prepare(struct tc_exec *x, struct tc_call *c, void **plan, struct tc_err *err)
+{
+  const struct tc_kernel *k = &x->o.device->ops->kernel[c->op];
+  if (!k->run)
+    return tc_fail(err, TC_EUSER, "device %s has no kernel for op %s", x->o.device->ops->name,
+                   tc_op_info[c->op].name);
+  c->plan = NULL;
+  if (k->prepare) TC_TRY(k->prepare(x->o.device, c, err));
+  if (k->scratch)
+    x->kscratch_bytes = TC_MAX(x->kscratch_bytes, k->scratch(x->o.device, c));
+  *plan = c->plan;
+  return 0;
+}
+
+static void unprepare(struct tc_device *d, struct xnode *n)
+{
+  const struct tc_kernel *k = &d->ops->kernel[n->call.op];
+  for (int i = 0; i < 2; i++) {
+    n->call.plan = i ? n->plan : n->first_plan;
+    bool same = i && n->plan == n->first_plan;
+    if (n->call.plan && k->unprepare && !same) k->unprepare(d, &n->call);
+  }
+}
+
+static int make_node(struct tc_exec *x, struct xprog *p, int32_t id, struct tc_err *err)
+{
+  const struct tc_graph *g = p->p->graph;
+  const struct tc_node *n = &g->node[id];
+  struct xnode *xn = &p->node[id];
+  int total = n->n_in + n->n_out;
+  struct tc_call *c = &xn->call;
+  xn->mb_step = tc_calloc((size_t)total, sizeof *xn->mb_step);
+  xn->mb_dim = tc_calloc((size_t)total, sizeof *xn->mb_dim);
+  *c = (struct tc_call){ .op = n->op, .node = id, .n_in = n->n_in, .n_out = n->n_out,
+                         .f = { n->f[0], n->f[1] }, .k = { n->k[0], n->k[1] }, .rt = &x->now };
+  c->in = tc_calloc((size_t)total, sizeof *c->in);
+  c->out = c->in + n->n_in;
+  for (int i = 0; i < total; i++) {
+    int32_t t = i < n->n_in ? tc_in(g, n, i) : tc_out(g, n, i - n->n_in);
+    make_view(x, p, t, &c->in[i], &xn->mb_step[i], &xn->mb_dim[i]);
+  }
+  xn->first_acc = n->acc;
+  for (int k = 0; n->acc_first && k < n->n_out; k++)
+    if (n->acc >> k & 1 && g->tensor[tc_tensor_root(g, tc_out(g, n, k))].state)
+      xn->first_acc &= (uint8_t)~(1u << k);
+  if (n->op == TC_OP_DATA) return 0;
+  if (n->op == TC_OP_MOVE) {
+    void **ptr = tc_malloc((size_t)total * sizeof *ptr);
+    for (int i = 0; i < total; i++) ptr[i] = c->in[i].data;
+    int rc = tc_xmove_new(&xn->move, g, n, &x->o, ptr, ptr + n->n_in, err);
+    free(ptr);
+    if (rc == 0) x->staging_bytes += tc_xmove_staging(xn->move);
+    return rc;
+  }
+  if (n->op == TC_OP_MATMUL) make_gemm(g, n, c);
+  c->acc = xn->first_acc;
+  TC_TRY(prepare(x, c, &xn->first_plan, err));
+  c->acc = n->acc;
+  xn->plan = xn->first_plan;
+  return c->acc == xn->first_acc ? 0 : prepare(x, c, &xn->plan, err);
+}
+
+/* For the poison device: which buffers are free after each node. */
+static void make_deaths(struct xprog *p)
+{
+  const struct tc_program *q = p->p;
+  for (int32_t i = 0; i < q->schedule->n_body; i++) {
+    int32_t n = 0, id = q->schedule->body[i];
+    int32_t *dies = tc_malloc((size_t)(q->graph->n_tensors + 1) * sizeof *dies);
+    for (int32_t t = 0; t < q->graph->n_tensors; t++)
+      if (q->arena->die[t] == i) dies[n++] = t;
+    dies[n] = -1;
+    p->node[id].dies = tc_realloc(dies, (size_t)(n + 1) * sizeof *dies);
+  }
+}
+
+static int take_memory(struct tc_exec *x, struct tc_err *err)
+{
+  struct tc_device *d = x->o.device;
+  x->state = d->ops->alloc(d, TC_MAX(x->state_bytes, 64));
+  x->scratch = d->ops->alloc(d, TC_MAX(x->scratch_bytes, 64));
+  if (!x->state || !x->scratch)
+    return tc_fail(err, TC_EUSER, "out of memory: %.2f GB of state and %.2f GB of scratch are "
+                   "needed; use fewer sequences at once (train.micro_batch) or a smaller model",
+                   (double)x->state_bytes * 1e-9, (double)x->scratch_bytes * 1e-9);
+  if (d->poison) tc_device_poison(d, x->scratch, x->scratch_bytes);
+  return 0;
+}
+
+int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
+                struct tc_program *const *programs, int n, struct tc_err *err)
+{
+  struct tc_exec *x = tc_calloc(1, sizeof *x);
+  x->o = *o;
+  x->n_progs = n;
+  x->prog = tc_calloc((size_t)n, sizeof *x->prog);
+  for (int i = 0; i < n; i++) {
+    x->prog[i].p = programs[i];
+    x->prog[i].node = tc_calloc((size_t)programs[i]->graph->n_nodes, sizeof *x->prog[i].node);
+    x->scratch_bytes = TC_MAX(x->scratch_bytes, programs[i]->arena->scratch_bytes);
+  }
+  x->state_bytes = programs[0]->arena->state_bytes;
+  int rc = take_memory(x, err);
+  for (int i = 0; i < n && !rc; i++) {
+    const struct tc_schedule *s = programs[i]->schedule;
+    for (int32_t k = 0; k < s->n_body && !rc; k++) rc = make_node(x, &x->prog[i], s->body[k], err);
+    if (!rc && o->device->poison) make_deaths(&x->prog[i]);
+  }
+  if (!rc && x->kscratch_bytes) {
+    x->kscratch = o->device->ops->alloc(o->device, x->kscratch_bytes);
+    if (!x->kscratch) rc = tc_fail(err, TC_EUSER, "out of memory for the kernels' scratch");
+  }
+  for (int i = 0; i < n && !rc; i++)
+    for (int32_t k = 0; k < programs[i]->graph->n_nodes; k++)
+      x->prog[i].node[k].call.scratch = x->kscratch;
+  if (rc < 0) {
+    tc_exec_free(x);
+    return rc;
+  }
+  *out = x;
+  return 0;
+}
+
+void tc_exec_free(struct tc_exec *x)
+{
+  if (!x) return;
+  struct tc_device *d = x->o.device;
+  for (int i = 0; i < x->n_progs; i++) {
+    for (int32_t k = 0; k < x->prog[i].p->graph->n_nodes; k++) {
+      struct xnode *n = &x->prog[i].node[k];
+      unprepare(d, n);
+      tc_xmove_free(n->move, d);
+      free(n->call.in);
+      free(n->mb_step);
+      free(n->mb_dim);
+      free(n->dies);
+    }
+    free(x->prog[i].node);
+  }
+  if (x->state) d->ops->free(d, x->state, TC_MAX(x->state_bytes, 64));
+  if (x->scratch) d->ops->free(d, x->scratch, TC_MAX(x->scratch_bytes, 64));
+  if (x->kscratch) d->ops->free(d, x->kscratch, x->kscratch_bytes);
+  free(x->prog);
+  free(x);
+}
+
+static void at_mb(struct xnode *n, int32_t mb, int32_t before)
+{
+  int total = n->call.n_in + n->call.n_out;
+  for (int i = 0; i < total; i++)
+    if (n->mb_dim[i] >= 0) n->call.in[i].off[n->mb_dim[i]] += (mb - before) * n->mb_step[i];
+}
+
+static int run_node(struct tc_exec *x, struct xprog *p, int32_t id, int32_t mb,
+                    struct tc_err *err)
+{
+  const struct tc_node *n = &p->p->graph->node[id];
+  struct xnode *xn = &p->node[id];
+  int rc = 0;
+  at_mb(xn, mb, 0);
+  x->now.mb = mb;
+  if (n->op == TC_OP_DATA) {
+    const struct tc_view *v = xn->call.out;
+    x->o.fill(x->o.fill_ctx, &x->now, v[0].off[0], v[0].dim[0], v[0].data, v[1].data);
+  } else if (n->op == TC_OP_MOVE) {
+    rc = tc_xmove_issue(xn->move, err);
+  } else {
+    xn->call.acc = mb == 0 ? xn->first_acc : n->acc;
+    xn->call.plan = mb == 0 ? xn->first_plan : xn->plan;
+    rc = x->o.device->ops->kernel[n->op].run(x->o.device, &xn->call);
+    if (rc < 0) tc_fail(err, rc, "op %s failed", tc_op_info[n->op].name);
+  }
+  at_mb(xn, 0, mb);
+  return rc;
+}
+
+static void poison(struct tc_exec *x, struct xprog *p, int32_t id)
+{
+  const struct tc_program *q = p->p;
+  const int32_t *coord = x->o.mesh->coord + (size_t)x->o.rank * TC_AXES;
+  for (const int32_t *t = p->node[id].dies; t && *t >= 0; t++)
+    tc_device_poison(x->o.device, where(x, p, *t),
+                     tc_tensor_local_bytes(&q->graph->tensor[*t], x->o.mesh, coord));
+}
+
+int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc_err *err)
+{
+  struct xprog *p = &x->prog[i];
+  const struct tc_schedule *s = p->p->schedule;
+  x->now = *rt;
+  x->wait_ns = 0;
+  for (int32_t k = 0; k < s->n; k++) {
+    const struct tc_action *a = &s->action[k];
+    if (a->kind == TC_WAIT) {
+      int64_t t0 = tc_now_ns();
+      TC_TRY(tc_xmove_wait(p->node[a->node].move, err));
+      x->wait_ns += tc_now_ns() - t0;
+    } else {
+      TC_TRY(run_node(x, p, a->node, a->mb, err));
+      if (x->o.device->poison) poison(x, p, a->node);
+    }
+  }
+  x->o.device->ops->sync(x->o.device);
+  return 0;
+}
+
+void *tc_exec_tensor(struct tc_exec *x, int i, int32_t t) { return where(x, &x->prog[i], t); }
+
+double tc_exec_scalar(struct tc_exec *x, int i, int32_t t)
+{
+  double d = 0;
+  float f = 0;
+  const void *src = tc_exec_tensor(x, i, t);
+  if (x->prog[i].p->graph->tensor[t].dtype == TC_F64) {
+    x->o.device->ops->copy(x->o.device, &d, src, sizeof d);
+    return d;
+  }
+  x->o.device->ops->copy(x->o.device, &f, src, sizeof f);
+  return f;
+}
+
+struct tc_exec_memory tc_exec_memory(const struct tc_exec *x)
+{
+  return (struct tc_exec_memory){ x->state_bytes, x->scratch_bytes, x->staging_bytes,
+                                  x->kscratch_bytes };
+}
+
+int64_t tc_exec_wait_ns(const struct tc_exec *x) { return x->wait_ns; }

@@ -1,0 +1,54 @@
+/* exec.h - runs programs on a device and communicators. It knows nothing of the systems.
+ *
+ * Memory is taken once: one state region, shared by all programs, and one scratch region of
+ * the largest need. A run walks the program's list of actions. */
+#ifndef TC_EXEC_H
+#define TC_EXEC_H
+
+#include "kernels/kernel.h"
+#include "src/comm.h"
+#include "src/program.h"
+
+struct tc_exec;
+
+/* Fills the tokens and targets of local rows [row0, row0 + rows) of the global batch (rows are
+ * tokens). */
+typedef void tc_fill_fn(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
+                        int32_t *tokens, int32_t *targets);
+
+struct tc_exec_opts {
+  struct tc_device *device;      /* borrowed */
+  const struct tc_mesh *mesh;    /* borrowed */
+  int rank;
+  struct tc_comm *comm[TC_AXES]; /* borrowed; NULL where the axis has one rank */
+  tc_fill_fn *fill;
+  void *fill_ctx;
+};
+
+struct tc_exec_memory { int64_t state, scratch, staging, kernel_scratch; };   /* bytes */
+
+/* Local. programs[0] defines the state; all are borrowed and must outlive *out. */
+int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
+                struct tc_program *const *programs, int n, struct tc_err *err);
+void tc_exec_free(struct tc_exec *x);
+/* Collective over the ranks of the mesh. Runs program i once (a step). */
+int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc_err *err);
+/* Local. Where tensor t of program i is (borrowed; scratch tensors only until the next run). */
+void *tc_exec_tensor(struct tc_exec *x, int i, int32_t t);
+/* Local. A scalar of program i after its run, as a double. */
+double tc_exec_scalar(struct tc_exec *x, int i, int32_t t);
+struct tc_exec_memory tc_exec_memory(const struct tc_exec *x);
+/* Local. Nanoseconds the last run spent waiting for transfers. */
+int64_t tc_exec_wait_ns(const struct tc_exec *x);
+
+/* exec_move.c: one transition, ready to run. */
+struct tc_xmove;
+int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct tc_node *n,
+                 const struct tc_exec_opts *o, void *const *in, void *const *out_ptr,
+                 struct tc_err *err);
+void tc_xmove_free(struct tc_xmove *x, struct tc_device *d);
+int64_t tc_xmove_staging(const struct tc_xmove *x);
+int tc_xmove_issue(struct tc_xmove *x, struct tc_err *err);   /* local ones are done at once */
+int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err);
+
+#endif

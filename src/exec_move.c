@@ -1,0 +1,291 @@
+/* exec_move.c - transitions made ready: local slices, and collectives with their packing.
+ *
+ * A block along dimension 0, or of rows, is contiguous and travels from where it is. Along an
+ * inner dimension the blocks are packed into staging before, or unpacked after. */
+#include "src/exec.h"
+#include "src/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct xpart {
+  char *src, *dst;               /* tensors */
+  char *send, *recv;             /* staging, or the tensors */
+  int64_t dim[TC_DIMS], src_elems, dst_elems;   /* dim: of the whole block along the axis */
+  struct tc_local from, to;
+  int rank, pack_dim, unpack_dim;               /* -1: contiguous */
+};
+
+struct tc_xmove {
+  const struct tc_exec_opts *o;
+  struct xpart *part;
+  struct tc_part *send;          /* merged where parts are adjacent */
+  int n_parts, n_send;
+  struct tc_coll_args args;
+  struct tc_comm *comm;
+  int step, coord, size, root, from_root;
+  size_t elem;
+  tc_ticket ticket;
+  char *staging;
+  int64_t staging_bytes;
+};
+
+static int64_t product(const int64_t *dim, int a, int b)
+{
+  int64_t p = 1;
+  for (int i = a; i < b; i++) p *= dim[i];
+  return p;
+}
+
+/* Between a box dim[] and its n blocks along dimension d, one after the other. */
+static void repack(char *blocks, char *box, const int64_t *dim, int rank, int d, int n,
+                   size_t elem, bool to_blocks)
+{
+  int64_t pre = product(dim, 0, d), run = dim[d] / n * product(dim, d + 1, rank);
+  size_t bytes = (size_t)run * elem;
+  for (int j = 0; j < n; j++)
+    for (int64_t p = 0; p < pre; p++) {
+      char *b = blocks + (size_t)(j * pre + p) * bytes;
+      char *x = box + (size_t)(p * n + j) * bytes;
+      if (to_blocks) memcpy(b, x, bytes);
+      else memcpy(x, b, bytes);
+    }
+}
+
+/* R -> S or S(*): my block out of the box I have. */
+static void slice(const struct tc_xmove *x, const struct xpart *p, const struct tc_place *to)
+{
+  if (to->kind == TC_SROWS) {
+    int64_t last = p->rank > 1 ? p->from.dim[p->rank - 1] : 1;
+    memcpy(p->dst, p->src + (size_t)(p->to.row0 * last) * x->elem,
+           (size_t)p->to.elems * x->elem);
+    return;
+  }
+  int d = to->dim;
+  int64_t pre = product(p->from.dim, 0, d);
+  size_t whole = (size_t)product(p->from.dim, d, p->rank) * x->elem;
+  size_t run = whole / (size_t)x->size;
+  for (int64_t i = 0; i < pre; i++)
+    memcpy(p->dst + (size_t)i * run, p->src + (size_t)i * whole + (size_t)x->coord * run, run);
+}
+
+static const int coll_of[TC_STEPS] = {
+  [TC_STEP_ALL_REDUCE] = TC_ALL_REDUCE, [TC_STEP_REDUCE_SCATTER] = TC_REDUCE_SCATTER,
+  [TC_STEP_REDUCE] = TC_REDUCE, [TC_STEP_ALL_GATHER] = TC_ALL_GATHER,
+  [TC_STEP_ALL_TO_ALL] = TC_ALL_TO_ALL, [TC_STEP_BROADCAST] = TC_BROADCAST,
+  [TC_STEP_SCATTER] = TC_SCATTER, [TC_STEP_GATHER] = TC_GATHER, [TC_STEP_SEND] = TC_SEND
+};
+
+/* The dimension that must be packed (unpacked) for a split placement, or -1. */
+static int inner_dim(const struct tc_place *p, const int64_t *dim)
+{
+  return p->kind == TC_S && product(dim, 0, p->dim) > 1 ? p->dim : -1;
+}
+
+static void make_part(struct tc_xmove *x, const struct tc_graph *g, int32_t in, int32_t out,
+                      int axis, struct xpart *p)
+{
+  const struct tc_tensor *a = &g->tensor[in], *b = &g->tensor[out];
+  const struct tc_mesh *m = x->o->mesh;
+  const int32_t *coord = m->coord + (size_t)x->o->rank * TC_AXES;
+  tc_tensor_local(a, m, coord, &p->from);
+  tc_tensor_local(b, m, coord, &p->to);
+  p->rank = a->rank;
+  p->src_elems = p->from.elems;
+  p->dst_elems = p->to.elems;
+  p->pack_dim = p->unpack_dim = -1;
+  if (tc_step_is_local(x->step) || x->size == 1) return;
+  if (x->step == TC_STEP_REDUCE_SCATTER || x->step == TC_STEP_SCATTER ||
+      x->step == TC_STEP_ALL_TO_ALL)
+    p->pack_dim = inner_dim(&b->lay.on[axis], p->from.dim);
+  if (x->step == TC_STEP_ALL_GATHER || x->step == TC_STEP_GATHER ||
+      x->step == TC_STEP_ALL_TO_ALL)
+    p->unpack_dim = inner_dim(&a->lay.on[axis], p->to.dim);
+}
+
+/* The box dims are those the other axes leave, whether or not the tensor is here. */
+static int64_t box_elems(const struct tc_local *l, int rank) { return product(l->dim, 0, rank); }
+
+/* Elements of the whole and of one coordinate's block, as comm.h counts them. */
+static void count_part(const struct tc_xmove *x, const struct xpart *p, const struct tc_place *from,
+                       const struct tc_place *to, struct tc_part *out)
+{
+  int64_t whole = TC_MAX(box_elems(&p->from, p->rank), box_elems(&p->to, p->rank));
+  const struct tc_place *split = from->kind == TC_S || from->kind == TC_SROWS ? from : to;
+  int64_t block = tc_ceil_div(whole, x->size);
+  if (split->kind == TC_SROWS) {
+    const struct tc_local *l = split == from ? &p->from : &p->to;
+    int64_t last = p->rank > 1 ? l->dim[p->rank - 1] : 1;
+    block = last ? tc_ceil_div(whole / last, x->size) * last : 0;
+  }
+  if (x->step == TC_STEP_ALL_TO_ALL) {           /* each has 1/n; its n blocks are 1/n of that */
+    whole = box_elems(&p->from, p->rank);
+    block = whole / x->size;
+  }
+  *out = (struct tc_part){ p->send, p->recv, whole, block };
+}
+
+static void merge_parts(struct tc_xmove *x)
+{
+  if (x->step != TC_STEP_ALL_REDUCE) return;     /* only there blocks need not line up */
+  for (int i = 1; i < x->n_send; i++) {          /* by address */
+    struct tc_part p = x->send[i];
+    int j = i;
+    while (j > 0 && (const char *)x->send[j - 1].dst > (const char *)p.dst) {
+      x->send[j] = x->send[j - 1];
+      j--;
+    }
+    x->send[j] = p;
+  }
+  int n = 0;
+  for (int i = 1; i < x->n_send; i++) {
+    struct tc_part *a = &x->send[n], *b = &x->send[i];
+    size_t bytes = (size_t)a->count * x->elem;
+    if ((char *)a->dst + bytes == (char *)b->dst && (const char *)a->src + bytes == b->src)
+      a->count += b->count;
+    else
+      x->send[++n] = *b;
+  }
+  x->n_send = n + 1;
+  for (int i = 0; i < x->n_send; i++) x->send[i].block = tc_ceil_div(x->send[i].count, x->size);
+}
+
+static int take_staging(struct tc_xmove *x, struct tc_err *err)
+{
+  for (int k = 0; k < x->n_parts; k++) {
+    struct xpart *p = &x->part[k];
+    if (p->pack_dim >= 0) x->staging_bytes += p->src_elems * (int64_t)x->elem;
+    if (p->unpack_dim >= 0) x->staging_bytes += p->dst_elems * (int64_t)x->elem;
+  }
+  if (x->staging_bytes) {
+    x->staging = x->o->device->ops->alloc(x->o->device, x->staging_bytes);
+    if (!x->staging) return tc_fail(err, TC_EUSER, "out of memory for a transfer's staging");
+  }
+  char *at = x->staging;
+  for (int k = 0; k < x->n_parts; k++) {
+    struct xpart *p = &x->part[k];
+    p->send = p->src;
+    p->recv = p->dst;
+    if (p->pack_dim >= 0) {
+      p->send = at;
+      at += (size_t)p->src_elems * x->elem;
+    }
+    if (p->unpack_dim >= 0) {
+      p->recv = at;
+      at += (size_t)p->dst_elems * x->elem;
+    }
+  }
+  return 0;
+}
+
+int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct tc_node *n,
+                 const struct tc_exec_opts *o, void *const *in, void *const *out_ptr,
+                 struct tc_err *err)
+{
+  struct tc_xmove *x = tc_calloc(1, sizeof *x);
+  const struct tc_mesh *m = o->mesh;
+  x->o = o;
+  x->n_parts = x->n_send = n->n_in;
+  x->step = n->step;
+  x->size = m->size[n->axis];
+  x->coord = tc_mesh_coord(m, o->rank, n->axis);
+  x->comm = o->comm[n->axis];
+  x->root = n->root;
+  x->from_root = n->from_root;
+  x->part = tc_calloc((size_t)n->n_in, sizeof *x->part);
+  x->send = tc_calloc((size_t)n->n_in, sizeof *x->send);
+  const struct tc_tensor *first = &g->tensor[tc_in(g, n, 0)];
+  x->elem = tc_dtype_bytes(first->dtype);
+  for (int k = 0; k < n->n_in; k++) {
+    x->part[k].src = in[k];
+    x->part[k].dst = out_ptr[k];
+    make_part(x, g, tc_in(g, n, k), tc_out(g, n, k), n->axis, &x->part[k]);
+  }
+  int rc = take_staging(x, err);
+  if (!rc && x->size > 1 && !tc_step_is_local(x->step) && !x->comm)
+    rc = tc_fail(err, TC_EUSER, "no communicator on %s", tc_axis_name[n->axis]);
+  if (rc < 0) {
+    tc_xmove_free(x, o->device);
+    return rc;
+  }
+  for (int k = 0; k < n->n_in; k++)
+    count_part(x, &x->part[k], &g->tensor[tc_in(g, n, k)].lay.on[n->axis],
+               &g->tensor[tc_out(g, n, k)].lay.on[n->axis], &x->send[k]);
+  merge_parts(x);
+  x->args = (struct tc_coll_args){
+    .coll = coll_of[x->step], .dtype = first->dtype, .red = n->red, .root = n->root,
+    .n_parts = x->n_send, .parts = x->send, .ctl = n->ctl,
+    .what = n->unit < g->n_units ? g->unit[n->unit].name : "" };
+  *out = x;
+  return 0;
+}
+
+void tc_xmove_free(struct tc_xmove *x, struct tc_device *d)
+{
+  if (!x) return;
+  if (x->staging) d->ops->free(d, x->staging, x->staging_bytes);
+  free(x->part);
+  free(x->send);
+  free(x);
+}
+
+int64_t tc_xmove_staging(const struct tc_xmove *x) { return x->staging_bytes; }
+
+/* What needs no peer: local steps, and axes of one rank. */
+static void run_local(struct tc_xmove *x, const struct tc_place *to_place)
+{
+  for (int k = 0; k < x->n_parts; k++) {
+    struct xpart *p = &x->part[k];
+    size_t bytes = (size_t)p->dst_elems * x->elem;
+    if (x->step == TC_STEP_SLICE && x->size > 1) {
+      slice(x, p, to_place);
+    } else if (x->step == TC_STEP_ZERO && x->coord != x->from_root) {
+      memset(p->dst, 0, bytes);
+    } else if (p->src != p->dst && bytes) {
+      memcpy(p->dst, p->src, bytes);
+    }
+  }
+}
+
+int tc_xmove_issue(struct tc_xmove *x, struct tc_err *err)
+{
+  x->ticket = 0;
+  if (x->size == 1 || tc_step_is_local(x->step)) {
+    struct tc_place to = { 0 };                  /* found again from the shapes */
+    struct xpart *p = &x->part[0];
+    if (x->step == TC_STEP_SLICE) {
+      to.kind = p->to.rows >= 0 ? TC_SROWS : TC_S;
+      for (int d = 0; d < p->rank; d++)
+        if (p->to.dim[d] != p->from.dim[d]) to.dim = (uint8_t)d;
+    }
+    run_local(x, &to);
+    return 0;
+  }
+  for (int k = 0; k < x->n_parts; k++) {
+    struct xpart *p = &x->part[k];
+    if (p->pack_dim >= 0 && p->src_elems)
+      repack(p->send, p->src, p->from.dim, p->rank, p->pack_dim, x->size, x->elem, true);
+  }
+  struct tc_coll_args a = x->args;
+  if (x->step == TC_STEP_SEND) {                 /* at(j) -> at(k): the others do nothing */
+    if (x->coord == x->from_root) a.coll = TC_SEND;
+    else if (x->coord == x->root) a.coll = TC_RECV;
+    else return 0;
+    a.root = x->coord == x->from_root ? x->root : x->from_root;
+  }
+  return tc_comm_start(x->comm, &a, &x->ticket, err);
+}
+
+int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err)
+{
+  if (x->size == 1 || tc_step_is_local(x->step)) return 0;
+  if (x->ticket) TC_TRY(tc_comm_wait(x->comm, x->ticket, err));
+  for (int k = 0; k < x->n_parts; k++) {
+    struct xpart *p = &x->part[k];
+    if (p->unpack_dim >= 0 && p->dst_elems)
+      repack(p->recv, p->dst, p->to.dim, p->rank, p->unpack_dim, x->size, x->elem, false);
+    if (x->step == TC_STEP_BROADCAST && x->coord == x->root && p->src != p->dst)
+      memcpy(p->dst, p->src, (size_t)p->dst_elems * x->elem);
+  }
+  return 0;
+}

@@ -1,0 +1,344 @@
+/* train.c - the loop of one rank.
+ *
+ * Everything that can fail on one rank alone is agreed on by all (tc_agree) before the next
+ * collective work, so that no rank waits for one that has left. Within a step only a peer's
+ * absence can fail, and that has a deadline. A stop request, a due checkpoint and the step's
+ * status travel together in one control reduction at the end of each step. */
+#include "src/train.h"
+#include "io/ckpt.h"
+#include "src/optim.h"
+#include "src/setup.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int tc_agree(struct tc_comm *world, int rc, struct tc_err *err)
+{
+  int size = tc_comm_size(world);
+  if (size == 1) return rc;
+  struct msg { int status; char text[sizeof err->text]; } mine = { rc, "" };
+  if (rc < 0) memcpy(mine.text, err->text, sizeof mine.text);
+  void *all = NULL;
+  int64_t *bytes = tc_calloc((size_t)size, sizeof *bytes);
+  int r = tc_comm_bytes_gather(world, 0, &mine, sizeof mine, &all, bytes, err);
+  struct msg *first = &mine;
+  for (int i = 0; r == 0 && all && i < size; i++) {
+    first = &((struct msg *)all)[i];
+    if (first->status < 0) break;
+  }
+  void *said = NULL;
+  int64_t n = 0;
+  if (r == 0 && all) {
+    said = first;
+    n = sizeof *first;
+  }
+  if (r == 0) r = tc_comm_bytes_bcast(world, 0, &said, &n, err);
+  if (r == 0) {
+    r = ((struct msg *)said)->status;
+    if (r < 0) tc_fail(err, r, "%s", ((struct msg *)said)->text);
+    if (!all) free(said);
+  }
+  free(all);
+  free(bytes);
+  return r;
+}
+
+/* ---- setting up ---------------------------------------------------------------------- */
+
+static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
+                 int32_t *tokens, int32_t *targets)
+{
+  const struct tc_train *t = ctx;
+  int64_t T = t->opts.model.context, b0 = row0 / T, n = rows / T;
+  if (t->eval_batch < 0) {
+    tc_data_train(t->data, rt->seed, rt->step, b0, n, tokens, targets);
+    return;
+  }
+  for (int64_t i = 0; i < n; i++) {              /* windows beyond the last count for nothing */
+    int64_t w = t->eval_batch * t->opts.gpt.batch + b0 + i;
+    if (w < tc_data_windows(t->val)) {
+      tc_data_window(t->val, w, tokens + i * T, targets + i * T);
+    } else {
+      memset(tokens + i * T, 0, (size_t)T * sizeof *tokens);
+      memset(targets + i * T, -1, (size_t)T * sizeof *targets);
+    }
+  }
+}
+
+static int open_data(struct tc_train *t, struct tc_err *err)
+{
+  const struct tc_config *c = t->cfg;
+  const struct tc_model *m = &t->opts.model;
+  if (!c->data_train.n)
+    return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
+  bool split = c->data_val.n == 0;
+  TC_TRY(tc_data_open(&t->data, c->data_train.item, c->data_train.n, c->data_format, split ? 1 : 0,
+                      m->context, m->vocab, err));
+  return tc_data_open(&t->val, split ? c->data_train.item : c->data_val.item,
+                      split ? c->data_train.n : c->data_val.n, c->data_format, split ? 2 : 0,
+                      m->context, m->vocab, err);
+}
+
+/* Pure and local: mesh, options. The same answer on every rank. */
+static int setup_plan(struct tc_train *t, struct tc_err *err)
+{
+  int devices = 0;
+  TC_TRY(tc_setup_mesh(&t->mesh, t->cfg, t->ranks->world, t->ranks->node_of_rank, devices, err));
+  TC_TRY(tc_setup_program(&t->opts, t->cfg, t->mesh, err));
+  if (t->cfg->train_steps < 1)
+    return tc_fail(err, TC_EUSER, "train.steps = %lld: give a positive number",
+                   (long long)t->cfg->train_steps);
+  return 0;
+}
+
+static struct tc_comm *make_comm(struct tc_train *t, int id, const char *name,
+                                 const int32_t *members, int size, struct tc_err *err)
+{
+  const char **who = tc_calloc((size_t)size, sizeof *who);
+  for (int i = 0; i < size; i++) who[i] = t->who[members[i]];
+  struct tc_comm_opts o = { .name = name, .deadline_s = t->cfg->run_deadline, .who = who };
+  struct tc_comm *c = NULL;
+  if (size == 1) c = tc_comm_self(&o);
+  else if (t->hub) c = tc_comm_thread(t->hub, id, t->rank, members, size, &o);
+  else if (tc_comm_mpi(&c, id, members, size, &o, err) < 0) c = NULL;
+  free(who);
+  return c;
+}
+
+static int make_comms(struct tc_train *t, struct tc_err *err)
+{
+  int32_t *members = tc_calloc((size_t)t->mesh->world, sizeof *members);
+  for (int r = 0; r < t->mesh->world; r++) members[r] = r;
+  int rc = 0;
+  t->world = make_comm(t, 0, "world", members, t->mesh->world, err);
+  if (!t->world) rc = -1;
+  for (int a = TC_PP; a < TC_AXES && !rc; a++) {
+    if (t->mesh->size[a] == 1) continue;
+    tc_mesh_group(t->mesh, t->rank, a, members);
+    t->comm[a] = make_comm(t, a, tc_axis_name[a], members, t->mesh->size[a], err);
+    if (!t->comm[a]) rc = -1;
+  }
+  free(members);
+  return rc < 0 ? TC_MIN(err->status, -1) : 0;
+}
+
+static int make_folder(const char *path, struct tc_err *err)
+{
+  char *p = tc_strdup(path);
+  int rc = 0;
+  for (char *s = p + 1; !rc; s++) {
+    if (*s && *s != '/') continue;
+    char was = *s;
+    *s = 0;
+    struct stat st;
+    if (mkdir(p, 0777) && !(errno == EEXIST && stat(p, &st) == 0 && S_ISDIR(st.st_mode)))
+      rc = tc_fail(err, TC_EUSER, "cannot make folder %s: %s", p, strerror(errno));
+    *s = was;
+    if (!was) break;
+  }
+  if (!rc && access(path, W_OK | X_OK))
+    rc = tc_fail(err, TC_EUSER, "cannot write into folder %s: %s", path, strerror(errno));
+  free(p);
+  return rc;
+}
+
+static int open_device(struct tc_train *t, struct tc_err *err)
+{
+  const char *name = t->cfg->run_device;
+  if (!strcmp(name, "auto")) name = "cpu";
+  TC_TRY(tc_device_open(&t->device, name, t->threads, err));
+  t->device->poison = t->cfg->run_poison;
+  if (t->opts.gpt.dtype == TC_BF16 && !t->device->ops->has_bf16(t->device))
+    return tc_fail(err, TC_EUSER, "train.precision = bf16: this CPU multiplies no bf16 (it needs "
+                   "AVX512_BF16 or AMX); use fp32");
+  return 0;
+}
+
+static int make_programs(struct tc_train *t, struct tc_err *err)
+{
+  const int kind[TC_N_PROGS] = { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH };
+  for (int i = 0; i < TC_N_PROGS; i++) {
+    struct tc_program_opts o = t->opts;
+    o.kind = kind[i];
+    if (i == TC_P_EVAL) o.gpt.dropout = 0;
+    TC_TRY(tc_program_new(&t->prog[i], &o, t->mesh, t->rank, i ? t->prog[TC_P_TRAIN] : NULL, NULL,
+                          err));
+  }
+  struct tc_exec_opts x = { .device = t->device, .mesh = t->mesh, .rank = t->rank, .fill = fill,
+                            .fill_ctx = t };
+  memcpy(x.comm, t->comm, sizeof x.comm);
+  t->base_rss_bytes = tc_rss_bytes(false);
+  return tc_exec_new(&t->exec, &x, t->prog, TC_N_PROGS, err);
+}
+
+/* What can fail on this rank alone; agreed on afterwards. */
+static int setup_local(struct tc_train *t, struct tc_err *err)
+{
+  TC_TRY(open_data(t, err));
+  TC_TRY(open_device(t, err));
+  if (t->rank == 0) {
+    TC_TRY(make_folder(t->out, err));
+    TC_TRY(make_folder(t->ckpt_dir, err));
+  }
+  return make_programs(t, err);
+}
+
+/* ---- the loop ------------------------------------------------------------------------ */
+
+static struct tc_runtime runtime(const struct tc_train *t, int64_t step)
+{
+  const struct tc_config *c = t->cfg;
+  int64_t warm = c->train_warmup == TC_AUTO ? TC_MIN(c->train_steps / 20, 2000) : c->train_warmup;
+  return (struct tc_runtime){
+    .seed = (uint64_t)c->train_seed, .step = step,
+    .lr = (float)tc_lr(c->train_schedule, step, c->train_steps, warm, c->train_lr,
+                       c->train_min_lr),
+    .beta1 = (float)c->train_beta1, .beta2 = (float)c->train_beta2, .eps = (float)c->train_eps,
+    .weight_decay = (float)c->train_weight_decay, .clip = (float)c->train_clip };
+}
+
+static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_err *err)
+{
+  int64_t B = t->opts.gpt.batch, windows = tc_data_windows(t->val);
+  int64_t batches = tc_ceil_div(windows, B);
+  if (t->cfg->train_eval_batches > 0) batches = TC_MIN(batches, t->cfg->train_eval_batches);
+  windows = TC_MIN(windows, batches * B);
+  struct tc_runtime rt = runtime(t, step);
+  double sum = 0;
+  for (int64_t i = 0; i < batches; i++) {
+    t->eval_batch = i;
+    int rc = tc_exec_run(t->exec, TC_P_EVAL, &rt, err);
+    t->eval_batch = -1;
+    if (rc < 0) return rc;
+    sum += tc_exec_scalar(t->exec, TC_P_EVAL, t->prog[TC_P_EVAL]->graph->loss) * (double)B;
+  }
+  *loss = sum / (double)windows;
+  return 0;
+}
+
+static bool stop_requested(const struct tc_train *t)
+{
+  struct pollfd p = { .fd = t->stop_fd, .events = POLLIN };
+  return t->stop_fd >= 0 && poll(&p, 1, 0) > 0;
+}
+
+static bool ckpt_due(const struct tc_train *t, int64_t step)
+{
+  const struct tc_config *c = t->cfg;
+  if (c->ckpt_every > 0 && step % c->ckpt_every == 0) return true;
+  return c->ckpt_every_minutes > 0 &&
+         (double)(tc_now_ns() - t->last_ckpt_ns) > c->ckpt_every_minutes * 60e9;
+}
+
+/* A checkpoint that fails is said; the run goes on with the one before. */
+static int save(struct tc_train *t, int64_t step, struct tc_err *err)
+{
+  if (t->last_ckpt_step == step) return 0;
+  int rc = tc_train_save(t, step, err);
+  if (rc == TC_EPEER) return rc;
+  if (rc < 0 && t->rank == 0)
+    tc_warn("checkpoint of step %lld failed, the one before stays: %s", (long long)step,
+            err->text);
+  return rc;
+}
+
+static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err *err)
+{
+  struct tc_runtime rt = runtime(t, r->step);
+  const struct tc_graph *g = t->prog[TC_P_TRAIN]->graph;
+  int64_t t0 = tc_now_ns();
+  TC_TRY(tc_exec_run(t->exec, TC_P_TRAIN, &rt, err));
+  r->loss = tc_exec_scalar(t->exec, TC_P_TRAIN, g->loss);
+  r->grad_norm = tc_exec_scalar(t->exec, TC_P_TRAIN, g->grad_norm);
+  r->lr = (double)rt.lr;
+  r->step_ns = tc_now_ns() - t0;
+  return 0;
+}
+
+static int loop(struct tc_train *t, struct tc_err *err)
+{
+  const struct tc_config *c = t->cfg;
+  int64_t end = c->train_stop_at > 0 ? TC_MIN(c->train_stop_at, c->train_steps) : c->train_steps;
+  int64_t shown_ns = 0;
+  double rate = 0;
+  for (int64_t step = t->start_step + 1; step <= end; step++) {
+    struct tc_comm_counters before[TC_AXES + 1];
+    tc_counters_read(t, before);
+    struct tc_step_report r = { .step = step, .val_loss = NAN,
+                                .tokens = t->opts.gpt.batch * t->opts.model.context };
+    TC_TRY(one_step(t, &r, err));
+    double now = (double)r.tokens / ((double)r.step_ns * 1e-9);
+    rate = rate > 0 ? 0.9 * rate + 0.1 * now : now;
+    bool lost = !isfinite(r.loss) || !isfinite(r.grad_norm);   /* the same on all ranks */
+    bool due = (c->train_eval_every > 0 && step % c->train_eval_every == 0) ||
+               step == c->train_steps;
+    if (due && !lost) TC_TRY(evaluate(t, step, &r.val_loss, err));
+    int wrote = tc_metrics_write(t, &r, before, err);
+    int64_t flag[3] = { stop_requested(t), t->rank == 0 && ckpt_due(t, step), wrote < 0 };
+    TC_TRY(tc_comm_max_i64(t->world, flag, 3, err));
+    if (flag[2]) return tc_agree(t->world, wrote, err);
+    tc_progress(t, &r, &shown_ns, rate);
+    if (lost)
+      return tc_fail(err, TC_EDIVERGED, "step %lld: loss %g, gradient norm %g: training diverged. "
+                     "Try a lower train.lr, a longer train.warmup, or train.clip",
+                     (long long)step, r.loss, r.grad_norm);
+    bool last = step == end || flag[0];
+    if (last || flag[1]) {
+      int rc = save(t, step, err);
+      if (rc == TC_EPEER || (rc < 0 && last)) return rc;
+    }
+    if (step == t->start_step + 2) TC_TRY(tc_run_json(t, err));
+    if (flag[0])
+      return step == end ? 0 : tc_fail(err, TC_STOPPED, "stopped on request after saving step "
+                                       "%lld: start again to go on", (long long)step);
+  }
+  return 0;
+}
+
+static void train_free(struct tc_train *t)
+{
+  if (t->metrics) fclose(t->metrics);
+  tc_exec_free(t->exec);
+  for (int i = 0; i < TC_N_PROGS; i++) tc_program_free(t->prog[i]);
+  tc_device_close(t->device);
+  tc_data_free(t->data);
+  tc_data_free(t->val);
+  for (int a = 0; a < TC_AXES; a++) tc_comm_free(t->comm[a]);
+  tc_comm_free(t->world);
+  tc_mesh_free(t->mesh);
+  free(t->out);
+  free(t->ckpt_dir);
+}
+
+static int run(struct tc_train *t, struct tc_err *err)
+{
+  TC_TRY(tc_agree(t->world, setup_local(t, err), err));
+  TC_TRY(tc_train_restore(t, err));
+  int64_t end = t->cfg->train_stop_at > 0 ? TC_MIN(t->cfg->train_stop_at, t->cfg->train_steps)
+                                          : t->cfg->train_steps;
+  if (t->start_step >= end && t->rank == 0)
+    tc_log("nothing to do: %lld of %lld steps are done", (long long)t->start_step,
+           (long long)end);
+  TC_TRY(tc_agree(t->world, tc_metrics_open(t, err), err));
+  TC_TRY(tc_agree(t->world, tc_run_json(t, err), err));
+  return loop(t, err);
+}
+
+int tc_train(struct tc_train *t, struct tc_err *err)
+{
+  t->eval_batch = -1;
+  t->out = tc_strdup(t->cfg->run_out);
+  t->ckpt_dir = *t->cfg->ckpt_dir ? tc_strdup(t->cfg->ckpt_dir) : tc_sprintf("%s/ckpt", t->out);
+  tc_log_set_rank(t->ranks->world > 1 ? t->rank : -1);
+  int rc = setup_plan(t, err);
+  if (!rc) rc = make_comms(t, err);
+  if (!rc) rc = run(t, err);
+  if ((rc == 0 || rc == TC_STOPPED) && t->rank == 0) tc_train_guard_clear(t);
+  train_free(t);
+  return rc;
+}

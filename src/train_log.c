@@ -1,0 +1,209 @@
+/* train_log.c - what a run tells: metrics.jsonl (a line a step), run.json, the progress line. */
+#include "src/train.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef TC_VERSION
+#define TC_VERSION "0"
+#endif
+
+int64_t tc_rss_bytes(bool peak)
+{
+  const char *key = peak ? "VmHWM:" : "VmRSS:";
+  char line[256];
+  long long kb = 0;
+  FILE *f = fopen("/proc/self/status", "r");
+  while (f && fgets(line, sizeof line, f))
+    if (!strncmp(line, key, strlen(key))) kb = strtoll(line + strlen(key), NULL, 10);
+  if (f) fclose(f);
+  return kb * 1024;
+}
+
+static char *metrics_path(const struct tc_train *t)
+{
+  return t->rank == 0 ? tc_sprintf("%s/metrics.jsonl", t->out)
+                      : tc_sprintf("%s/metrics.%d.jsonl", t->out, t->rank);
+}
+
+/* Keeps the lines of steps up to `step`: what comes after is written anew. */
+static int cut(const char *path, int64_t step, struct tc_err *err)
+{
+  FILE *in = fopen(path, "r");
+  if (!in) return 0;
+  char *tmp = tc_sprintf("%s.tmp", path), *line = NULL;
+  size_t cap = 0;
+  ssize_t len;
+  FILE *out = fopen(tmp, "w");
+  bool bad = !out;
+  while (!bad && (len = getline(&line, &cap, in)) > 0) {
+    json_t *o = json_loadb(line, (size_t)len, 0, NULL);
+    bool keep = o && line[len - 1] == '\n' && json_integer_value(json_object_get(o, "step")) <= step;
+    json_decref(o);
+    if (keep && fwrite(line, 1, (size_t)len, out) != (size_t)len) bad = true;
+  }
+  if (out && fclose(out)) bad = true;
+  if (!bad && rename(tmp, path)) bad = true;
+  fclose(in);
+  free(line);
+  int rc = bad ? tc_fail(err, TC_EUSER, "cannot rewrite %s: %s", path, strerror(errno)) : 0;
+  free(tmp);
+  return rc;
+}
+
+int tc_metrics_open(struct tc_train *t, struct tc_err *err)
+{
+  if (t->rank > 0 && !t->cfg->run_all_ranks) return 0;
+  char *path = metrics_path(t);
+  int rc = cut(path, t->start_step, err);
+  if (rc == 0) {
+    t->metrics = fopen(path, t->start_step ? "a" : "w");
+    if (!t->metrics) rc = tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
+  }
+  free(path);
+  return rc;
+}
+
+void tc_counters_read(const struct tc_train *t, struct tc_comm_counters c[TC_AXES + 1])
+{
+  for (int a = 0; a <= TC_AXES; a++) {
+    const struct tc_comm *m = a < TC_AXES ? t->comm[a] : t->world;
+    if (m) c[a] = *tc_comm_counters(m);
+    else memset(&c[a], 0, sizeof c[a]);
+  }
+}
+
+static void add_counts(json_t *into, const struct tc_coll_count *now,
+                       const struct tc_coll_count *before)
+{
+  for (int k = 0; k < TC_COLLS; k++) {
+    int64_t calls = now[k].calls - before[k].calls, bytes = now[k].bytes - before[k].bytes;
+    if (!calls) continue;
+    json_t *old = json_object_get(into, tc_coll_name[k]);
+    if (old) {
+      calls += json_integer_value(json_object_get(old, "calls"));
+      bytes += json_integer_value(json_object_get(old, "bytes"));
+    }
+    json_object_set_new(into, tc_coll_name[k],
+                        json_pack("{s:I,s:I}", "calls", (json_int_t)calls, "bytes",
+                                  (json_int_t)bytes));
+  }
+}
+
+static json_t *comm_json(const struct tc_train *t,
+                         const struct tc_comm_counters before[TC_AXES + 1])
+{
+  struct tc_comm_counters now[TC_AXES + 1];
+  tc_counters_read(t, now);
+  json_t *o = json_object(), *ctl = json_object();
+  for (int a = TC_PP; a < TC_AXES; a++) {
+    json_t *x = json_object();
+    add_counts(x, now[a].data, before[a].data);
+    json_object_set_new(o, tc_axis_name[a], x);
+  }
+  for (int a = 0; a <= TC_AXES; a++) add_counts(ctl, now[a].ctl, before[a].ctl);
+  json_object_set_new(o, "ctl", ctl);
+  return o;
+}
+
+static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r,
+                     const struct tc_comm_counters before[TC_AXES + 1], struct tc_err *err)
+{
+  if (!t->metrics) return 0;
+  double s = (double)r->step_ns * 1e-9;
+  json_t *o = json_object();
+  json_object_set_new(o, "step", json_integer(r->step));
+  json_object_set_new(o, "loss", number(r->loss));
+  json_object_set_new(o, "val_loss", number(r->val_loss));
+  json_object_set_new(o, "lr", json_real(r->lr));
+  json_object_set_new(o, "grad_norm", number(r->grad_norm));
+  json_object_set_new(o, "tokens", json_integer(r->step * r->tokens));
+  json_object_set_new(o, "tokens_per_s", number((double)r->tokens / s));
+  json_object_set_new(o, "step_ms", json_real(s * 1e3));
+  json_object_set_new(o, "wait_ms", json_real((double)tc_exec_wait_ns(t->exec) * 1e-6));
+  json_object_set_new(o, "mfu", json_null());
+  json_object_set_new(o, "comm", comm_json(t, before));
+  json_object_set_new(o, "bubble", json_real(0));
+  char *line = json_dumps(o, JSON_REAL_PRECISION(12));
+  bool bad = fprintf(t->metrics, "%s\n", line) < 0 || fflush(t->metrics);
+  free(line);
+  json_decref(o);
+  return bad ? tc_fail(err, TC_EUSER, "cannot write %s/metrics.jsonl: %s", t->out,
+                       strerror(errno)) : 0;
+}
+
+static json_t *memory_json(const struct tc_train *t)
+{
+  const struct tc_arena *a = t->prog[TC_P_TRAIN]->arena;
+  struct tc_exec_memory m = tc_exec_memory(t->exec);
+  json_t *by = json_object();
+  for (int k = 0; k < TC_CLASSES; k++)
+    json_object_set_new(by, tc_class_name[k], json_integer(a->by_class[k]));
+  return json_pack("{s:o,s:I,s:{s:I,s:I,s:I,s:I},s:{s:I,s:I,s:I}}", "predicted_bytes", by,
+                   "predicted_total_bytes", (json_int_t)(a->state_bytes + a->scratch_bytes),
+                   "allocated_bytes", "state", (json_int_t)m.state, "scratch",
+                   (json_int_t)m.scratch, "staging", (json_int_t)m.staging, "kernel_scratch",
+                   (json_int_t)m.kernel_scratch, "resident_bytes", "before_arenas",
+                   (json_int_t)t->base_rss_bytes, "now", (json_int_t)tc_rss_bytes(false), "peak",
+                   (json_int_t)tc_rss_bytes(true));
+}
+
+int tc_run_json(struct tc_train *t, struct tc_err *err)
+{
+  if (t->rank) return 0;
+  char *path = tc_sprintf("%s/run.json", t->out), *config = tc_config_text(t->cfg);
+  char *model = tc_model_text(&t->opts.model);
+  json_t *who = json_array();
+  for (int r = 0; r < t->ranks->world; r++) {
+    const struct tc_rank_info *i = &t->ranks->info[r];
+    const int32_t *c = t->mesh->coord + (size_t)r * TC_AXES;
+    json_array_append_new(who, json_pack("{s:i,s:s,s:i,s:i,s:i,s:i,s:i,s:s}", "rank", r, "host",
+                                         i->host, "node", i->node, "local_rank", i->local_rank,
+                                         "pp", c[TC_PP], "dp", c[TC_DP], "tp", c[TC_TP], "cpus",
+                                         i->cpuset));
+  }
+  json_t *o = json_pack("{s:s,s:s,s:s,s:I,s:{s:i,s:i,s:i,s:i},s:s,s:s,s:i,s:s,s:i,s:I,s:o,s:o}",
+                        "version", TC_VERSION, "config", config, "model", model, "parameters",
+                        (json_int_t)tc_model_params(&t->opts.model), "mesh", "mb",
+                        t->mesh->size[TC_MB], "pp", t->mesh->size[TC_PP], "dp",
+                        t->mesh->size[TC_DP], "tp", t->mesh->size[TC_TP], "system",
+                        t->opts.system->name, "device", t->device->ops->name, "threads",
+                        t->threads, "launcher", t->ranks->launcher, "restart", t->ranks->restart,
+                        "start_step", (json_int_t)t->start_step, "ranks", who, "memory",
+                        memory_json(t));
+  int rc = o && json_dump_file(o, path, JSON_INDENT(1)) == 0
+               ? 0 : tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
+  json_decref(o);
+  free(path);
+  free(config);
+  free(model);
+  return rc;
+}
+
+void tc_progress(const struct tc_train *t, const struct tc_step_report *r, int64_t *last_ns,
+                 double tokens_per_s)
+{
+  int64_t now = tc_now_ns(), end = t->cfg->train_stop_at > 0
+                                       ? TC_MIN(t->cfg->train_stop_at, t->cfg->train_steps)
+                                       : t->cfg->train_steps;
+  bool tty = isatty(STDERR_FILENO), last = r->step == end;
+  if (t->rank || (!last && *last_ns && !isfinite(r->val_loss) &&
+                  now - *last_ns < (tty ? 200 : 2000) * INT64_C(1000000)))
+    return;
+  *last_ns = now;
+  char val[32] = "";
+  if (isfinite(r->val_loss)) snprintf(val, sizeof val, "  val %.4f", r->val_loss);
+  int64_t left = tokens_per_s > 0 ? (int64_t)((double)((end - r->step) * r->tokens) / tokens_per_s)
+                                  : 0;
+  fprintf(stderr, "%sstep %lld/%lld  loss %.4f%s  norm %.3f  lr %.2e  %.0f tok/s  left %lld:%02lld:%02lld%s",
+          tty ? "\r" : "", (long long)r->step, (long long)end, r->loss, val, r->grad_norm, r->lr,
+          tokens_per_s, (long long)left / 3600, (long long)left / 60 % 60, (long long)left % 60,
+          tty && !last && !*val ? "\033[K" : tty ? "\033[K\n" : "\n");
+  fflush(stderr);
+}
