@@ -1,0 +1,93 @@
+/* kernel.h - what a device is: memory, and a table of functions, one an op.
+ *
+ * A kernel works on local blocks. A view says where its block sits in the global tensor, so
+ * that kernels whose result depends on position (positions, dropout, init, vocabulary blocks)
+ * give the same on every layout. Kernels never allocate: what they need is asked before
+ * (`scratch`) and made once (`prepare`). All are Local.
+ *
+ * Rules for every device:
+ * - sums of floats run in an order that depends on shapes alone, never on threads;
+ * - out k with bit k of call->acc set is added to (dst += result), else written;
+ * - inputs may be fp32 or bf16 (ref: fp64 too); sums, exp and log in fp32 at least;
+ *   row statistics (mean, rstd, m, s, p, l, lse, scalars) are fp32 (fp64 in an fp64 program). */
+#ifndef TC_KERNEL_H
+#define TC_KERNEL_H
+
+#include "src/base.h"
+#include "src/graph.h"
+
+struct tc_view {
+  void *data;
+  uint8_t dtype, rank;
+  int64_t dim[TC_DIMS];        /* the local box */
+  int64_t off[TC_DIMS];        /* its corner in the global tensor */
+  int64_t global[TC_DIMS];     /* the global tensor */
+  int64_t row0, rows;          /* rows >= 0: only these rows of the box as [rows, last dim] */
+  int64_t elems;               /* elements at data */
+};
+
+/* The global index (row-major) of element i of a view. */
+int64_t tc_view_global(const struct tc_view *v, int64_t i);
+
+/* What changes from step to step. */
+struct tc_runtime {
+  uint64_t seed;
+  int64_t step;                /* from 1 */
+  int32_t mb;                  /* micro-batch */
+  float lr, beta1, beta2, eps, weight_decay, clip;
+};
+
+/* A product C[m,n] (+)= op(A) op(B) (+ bias[n]), row-major, dense: A is [m,k], or [k,m] if
+ * ta; B is [k,n], or [n,k] if tb. */
+struct tc_gemm { int64_t m, n, k; bool ta, tb; };
+
+struct tc_call {
+  int32_t op, node;
+  int32_t n_in, n_out;
+  struct tc_view *in, *out;    /* in[i].data, out[i].data are set before each run */
+  uint8_t acc;                 /* bit k: out[k] += */
+  struct tc_gemm gemm;         /* TC_OP_MATMUL */
+  float f[2];
+  int64_t k[2];
+  const struct tc_runtime *rt;
+  void *plan;                  /* prepare's, owned by the device until unprepare */
+  void *scratch;               /* scratch bytes, shared by all calls of a device */
+};
+
+struct tc_device;
+struct tc_kernel {
+  int (*run)(struct tc_device *d, const struct tc_call *c);
+  int64_t (*scratch)(struct tc_device *d, const struct tc_call *c);          /* NULL: 0 */
+  /* May be NULL. Makes c->plan for the call's shapes, types and acc bits. */
+  int (*prepare)(struct tc_device *d, struct tc_call *c, struct tc_err *err);
+  void (*unprepare)(struct tc_device *d, struct tc_call *c);
+};
+
+struct tc_device_ops {
+  const char *name;            /* "ref", "cpu", "cuda" */
+  int (*open)(struct tc_device *d, struct tc_err *err);
+  void (*close)(struct tc_device *d);
+  void *(*alloc)(struct tc_device *d, int64_t bytes);       /* 64-byte aligned, touched; NULL */
+  void (*free)(struct tc_device *d, void *p, int64_t bytes);
+  void (*copy)(struct tc_device *d, void *dst, const void *src, int64_t bytes);
+  void (*sync)(struct tc_device *d);
+  bool (*has_bf16)(struct tc_device *d);
+  const struct tc_kernel *kernel;                            /* [TC_OPS] */
+};
+
+struct tc_device {
+  const struct tc_device_ops *ops;
+  int threads;                 /* cores this rank may use */
+  bool poison;                 /* fill what is freed with NaN (tests) */
+  void *priv;
+};
+
+/* Local. name "ref" or "cpu" ("cuda" where built). threads >= 1. TC_EUSER if there is none. */
+int tc_device_open(struct tc_device **out, const char *name, int threads, struct tc_err *err);
+void tc_device_close(struct tc_device *d);
+/* Local. Fills bytes at p with NaN patterns (0xff...). */
+void tc_device_poison(struct tc_device *d, void *p, int64_t bytes);
+
+extern const struct tc_device_ops tc_ref_ops, tc_cpu_ops;
+
+#endif

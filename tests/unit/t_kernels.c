@@ -1,0 +1,424 @@
+/* t_kernels.c - one set of cases for every device and every op.
+ *
+ * The oracle is `ref` reading the same inputs and writing fp64. A device must agree with it to
+ * a tolerance relative to |value| + the output's root mean square, must not write past its
+ * outputs or its scratch, must not read scratch it did not write (it is filled with NaN), and
+ * must give the same bits with 1 to 4 threads (but products, which are a library's). */
+#include "tests/unit/t_kernels.h"
+
+/* ---- element by element -------------------------------------------------------------- */
+
+static const int types[] = { TC_F32, TC_BF16 };
+
+static void elementwise(int dtype, int out_type, int64_t rows, int64_t cols)
+{
+  static const struct { int op, n_in, acc; float f0; } table[] = {
+    { TC_OP_GELU, 1, 0, 0 }, { TC_OP_GELU_BWD, 2, 0, 0 }, { TC_OP_ADD, 2, 0, 0 },
+    { TC_OP_CAST, 1, 0, 0 }, { TC_OP_ACCUM, 1, 0, 0 }, { TC_OP_ACCUM, 1, 1, 0 },
+    { TC_OP_FILL, 0, 0, -1.5f }, { TC_OP_DROPOUT, 1, 0, 0.3f }, { TC_OP_NORMAL, 0, 0, 0.02f },
+  };
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    struct test t = new_test(table[i].op, "[%lld,%lld] %s -> %s%s", (long long)rows,
+                             (long long)cols, tc_dtype_name(dtype), tc_dtype_name(out_type),
+                             table[i].acc ? " acc" : "");
+    for (int k = 0; k < table[i].n_in; k++) input(&t, dtype, DIMS(rows, cols), LOGITS);
+    output(&t, out_type, DIMS(rows, cols));
+    t.c.acc = (uint8_t)table[i].acc;
+    t.c.f[0] = table[i].f0;
+    t.c.k[0] = 9;
+    check(&t);
+  }
+}
+
+/* A block of a [12,10,7] tensor, whole or as rows of storage; random numbers must be those of
+ * the whole tensor. */
+static void positions(int op, bool storage)
+{
+  struct test whole = new_test(op, "whole");
+  if (op == TC_OP_DROPOUT) input(&whole, TC_F32, DIMS(12, 10, 7), POSITIVE);
+  output(&whole, TC_F32, DIMS(12, 10, 7));
+  whole.c.f[0] = 0.4f, whole.c.k[0] = 5;
+  whole.c.k[1] = op == TC_OP_NORMAL ? 7 : 0;
+  struct test t = whole;
+  snprintf(t.label, sizeof t.label, "%s of a block%s", tc_op_info[op].name,
+           storage ? ", 3 rows of storage" : "");
+  struct tc_view v = { .dtype = TC_F32, .rank = 3, .dim = { 4, 5, 7 }, .off = { 4, 5, 0 },
+                       .global = { 12, 10, 7 }, .rows = -1, .elems = 140 };
+  if (storage) v.row0 = 4, v.rows = 3, v.elems = 21;
+  struct tc_view *src = op == TC_OP_DROPOUT ? &whole.in[0] : NULL, block = v, all[ARGS];
+  if (src) {
+    back(&block);
+    for (int64_t i = 0; i < v.elems; i++) put(&block, i, get(src, tc_view_global(&v, i)));
+    t.in[0] = block;
+  }
+  t.out[0] = v;
+  struct tc_device *d = dev("cpu", 2);
+  struct tc_view none[ARGS] = { 0 }, part[ARGS];
+  bool same = run_on(d, &whole, none, false, all) && run_on(d, &t, none, false, part);
+  int64_t zeros = 0;
+  for (int64_t i = 0; same && i < v.elems; i++) {
+    int64_t row = i / 7 + v.row0, at = (4 + row / 5) * 70 + (5 + row % 5) * 7 + i % 7;
+    same = get(&part[0], i) == get(&all[0], at);
+    zeros += get(&part[0], i) == 0;
+  }
+  ok(same, "%s: the numbers of the whole tensor", t.label);
+  ok(zeros > 0 ? zeros < v.elems : storage, "%s: some are 0, some not", t.label);
+  drop(all, 1);
+  drop(part, 1);
+  if (src) free(src->data);
+  tc_device_close(d);
+  check(&t);
+}
+
+static void biases(int dtype, int64_t rows, int64_t cols, int acc)
+{
+  struct test t = new_test(TC_OP_BIAS, "[%lld,%lld] %s", (long long)rows, (long long)cols,
+                           tc_dtype_name(dtype));
+  input(&t, dtype, DIMS(rows, cols), NORMALISH);
+  input(&t, dtype, DIMS(cols), NORMALISH);
+  output(&t, dtype, DIMS(rows, cols));
+  check(&t);
+  t = new_test(TC_OP_BIAS_BWD, "[%lld,%lld] %s%s", (long long)rows, (long long)cols,
+               tc_dtype_name(dtype), acc ? " acc" : "");
+  input(&t, dtype, DIMS(rows, cols / 3, 3), NORMALISH);
+  output(&t, TC_F32, DIMS(cols / 3, 3));
+  t.c.acc = (uint8_t)acc;
+  check(&t);
+}
+
+/* Values at the ends of the range: infinities, NaN, subnormal results. */
+static void extremes(void)
+{
+  static const float x[] = { -INFINITY, -1e30f, -200, -103, -88, -20, -1e-30f, 0, 1e-30f, 20, 88,
+                             200, 1e10f, NAN };
+  enum { N = sizeof x / sizeof *x };
+  struct test t = new_test(TC_OP_SUMEXP_BWD, "at the ends");
+  input(&t, TC_F32, DIMS(1, N), NORMALISH);
+  memcpy(t.in[0].data, x, sizeof x);
+  input(&t, TC_F32, DIMS(1), NORMALISH);
+  input(&t, TC_F32, DIMS(1), NORMALISH);
+  put(&t.in[1], 0, 0);
+  put(&t.in[2], 0, 1);
+  output(&t, TC_F32, DIMS(1, N));
+  t.c.k[0] = N;
+  struct tc_device *d = dev("cpu", 1);
+  struct tc_view none[ARGS] = { 0 }, got[ARGS];
+  bool good = run_on(d, &t, none, false, got);
+  for (int i = 0; i < N; i++) {
+    float y = (float)get(&got[0], i), e = expf(x[i]);
+    bool near = isnan(x[i]) ? isnan(y) : y == e || fabsf(y - e) <= 3e-7f * e + 3e-45f;
+    if (!near) printf("# exp(%g): got %.9g, want %.9g\n", (double)x[i], (double)y, (double)e);
+    good = good && near;
+  }
+  ok(good, "exp at -inf, NaN, overflow and subnormals");
+  drop(got, 1);
+  t.c.op = TC_OP_GELU, t.c.n_in = 1;
+  good = run_on(d, &t, none, false, got) && isnan(get(&got[0], N - 1))
+         && get(&got[0], 12) == (double)1e10f && get(&got[0], 2) == 0 && get(&got[0], 7) == 0;
+  ok(good, "gelu at both ends, 0 and NaN");
+  drop(got, 1);
+  drop(t.in, 3);
+  tc_device_close(d);
+}
+
+/* ---- embedding and layer norm -------------------------------------------------------- */
+
+static void embeds(int dtype, int64_t N, int64_t C, int64_t V, int64_t v0, int acc)
+{
+  struct test t = new_test(TC_OP_EMBED, "N%lld C%lld, block [%lld,%lld) %s", (long long)N,
+                           (long long)C, (long long)v0, (long long)(v0 + V), tc_dtype_name(dtype));
+  input(&t, TC_I32, DIMS(N), TOKENS);
+  struct tc_view *w = input(&t, dtype, DIMS(V, C), NORMALISH);
+  w->off[0] = v0, w->global[0] = 40;
+  output(&t, dtype, DIMS(N, C));
+  check(&t);
+  t = new_test(TC_OP_EMBED_BWD, "N%lld C%lld, block [%lld,%lld) %s%s", (long long)N, (long long)C,
+               (long long)v0, (long long)(v0 + V), tc_dtype_name(dtype), acc ? " acc" : "");
+  input(&t, TC_I32, DIMS(N), TOKENS);
+  input(&t, dtype, DIMS(N, C), NORMALISH);
+  w = output(&t, acc ? dtype : TC_F32, DIMS(V, C));
+  w->off[0] = v0, w->global[0] = 40;
+  t.c.acc = (uint8_t)acc;
+  check(&t);
+}
+
+static void pos(int dtype, int64_t N, int64_t C, int64_t T, int64_t n0, int acc)
+{
+  struct test t = new_test(TC_OP_POS, "N%lld C%lld T%lld from %lld %s", (long long)N,
+                           (long long)C, (long long)T, (long long)n0, tc_dtype_name(dtype));
+  input(&t, dtype, DIMS(N, C), NORMALISH)->off[0] = n0;
+  input(&t, dtype, DIMS(T, C), NORMALISH);
+  output(&t, dtype, DIMS(N, C))->off[0] = n0;
+  check(&t);
+  t = new_test(TC_OP_POS_BWD, "N%lld C%lld T%lld from %lld %s%s", (long long)N, (long long)C,
+               (long long)T, (long long)n0, tc_dtype_name(dtype), acc ? " acc" : "");
+  input(&t, dtype, DIMS(N, C), NORMALISH)->off[0] = n0;
+  output(&t, TC_F32, DIMS(T, C));
+  t.c.acc = (uint8_t)acc;
+  check(&t);
+}
+
+static void norms(int dtype, int64_t N, int64_t C, int acc)
+{
+  struct test t = new_test(TC_OP_LAYERNORM, "N%lld C%lld %s", (long long)N, (long long)C,
+                           tc_dtype_name(dtype));
+  input(&t, dtype, DIMS(N, C), NORMALISH);
+  for (int64_t i = 0; i < N * C; i++) put(&t.in[0], i, get(&t.in[0], i) + 0.5);
+  input(&t, dtype, DIMS(C), POSITIVE);
+  input(&t, dtype, DIMS(C), NORMALISH);
+  output(&t, dtype, DIMS(N, C));
+  output(&t, TC_F32, DIMS(N));
+  output(&t, TC_F32, DIMS(N));
+  t.c.f[0] = 1e-5f;
+  check(&t);
+  t = new_test(TC_OP_LAYERNORM_BWD, "N%lld C%lld %s acc %d", (long long)N, (long long)C,
+               tc_dtype_name(dtype), acc);
+  input(&t, dtype, DIMS(N, C), NORMALISH);
+  input(&t, dtype, DIMS(N, C), NORMALISH);
+  input(&t, dtype, DIMS(C), POSITIVE);
+  input(&t, TC_F32, DIMS(N), NORMALISH);
+  input(&t, TC_F32, DIMS(N), POSITIVE);
+  input(&t, dtype, DIMS(N, C), NORMALISH);       /* y, not the op's: for derive only */
+  t.c.f[0] = 1e-5f;
+  derive(&t, TC_OP_LAYERNORM, (int[]){ 1, 2, 2 }, 3, (int[]){ 5, 3, 4 }, 3);
+  free(t.in[--t.c.n_in].data);
+  output(&t, dtype, DIMS(N, C));
+  output(&t, TC_F32, DIMS(C));
+  output(&t, TC_F32, DIMS(C));
+  t.c.acc = (uint8_t)acc;
+  check(&t);
+}
+
+/* ---- products and attention ---------------------------------------------------------- */
+
+static void matmul(int in_type, int out_type, const int64_t mnk[3], int flags)
+{
+  bool ta = flags & 1, tb = flags & 2, bias = flags & 4;
+  int64_t m = mnk[0], n = mnk[1], k = mnk[2];
+  struct test t = new_test(TC_OP_MATMUL, "%lldx%lldx%lld %s%s%s%s %s -> %s", (long long)m,
+                           (long long)n, (long long)k, ta ? "T" : "N", tb ? "T" : "N",
+                           bias ? " bias" : "", flags & 8 ? " acc" : "", tc_dtype_name(in_type),
+                           tc_dtype_name(out_type));
+  input(&t, in_type, DIMS(ta ? k : m, ta ? m : k), NORMALISH);
+  input(&t, in_type, DIMS(tb ? n : k, tb ? k : n), NORMALISH);
+  if (bias) input(&t, in_type, DIMS(n), NORMALISH);
+  output(&t, out_type, DIMS(m, n));
+  t.c.gemm = (struct tc_gemm){ .m = m, .n = n, .k = k, .ta = ta, .tb = tb };
+  t.c.acc = flags >> 3 & 1;
+  t.product = true;
+  check(&t);
+}
+
+static void attention(int dtype, int64_t B, int64_t T, int64_t H, int64_t D)
+{
+  const int64_t N = B * T;
+  struct test t = new_test(TC_OP_ATTN, "B%lld T%lld H%lld D%lld %s", (long long)B, (long long)T,
+                           (long long)H, (long long)D, tc_dtype_name(dtype));
+  input(&t, dtype, DIMS(N, H, 3, D), NORMALISH);
+  for (int64_t i = 0; i < t.in[0].elems; i++) put(&t.in[0], i, 2 * get(&t.in[0], i));
+  output(&t, dtype, DIMS(N, H, D));
+  output(&t, TC_F32, DIMS(N, H));
+  t.c.k[0] = T;
+  t.tol = 4e-6;                  /* a score's rounding is the probability's relative error */
+  check(&t);
+  t = new_test(TC_OP_ATTN_BWD, "B%lld T%lld H%lld D%lld %s", (long long)B, (long long)T,
+               (long long)H, (long long)D, tc_dtype_name(dtype));
+  input(&t, dtype, DIMS(N, H, D), NORMALISH);
+  input(&t, dtype, DIMS(N, H, 3, D), NORMALISH);
+  input(&t, dtype, DIMS(N, H, D), NORMALISH);
+  input(&t, TC_F32, DIMS(N, H), NORMALISH);
+  t.c.k[0] = T;
+  derive(&t, TC_OP_ATTN, (int[]){ 1 }, 1, (int[]){ 2, 3 }, 2);
+  output(&t, dtype, DIMS(N, H, 3, D));
+  t.tol = 1e-5;
+  check(&t);
+}
+
+/* ---- the loss head ------------------------------------------------------------------- */
+
+/* x[N,V] is the block of the vocabulary from v0; `live` is the unpadded vocabulary. */
+static void head(int dtype, int64_t N, int64_t V, int64_t v0, int64_t live)
+{
+  static const struct { int op; const char *args; bool matrix; } table[] = {
+    { TC_OP_ROWMAX, "x", false }, { TC_OP_SUMEXP, "xm", false }, { TC_OP_PICK, "xt", false },
+    { TC_OP_SUMEXP_BWD, "xmr", true }, { TC_OP_PICK_BWD, "xtr", true },
+  };
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    struct test t = new_test(table[i].op, "N%lld, columns [%lld,%lld) of %lld %s", (long long)N,
+                             (long long)v0, (long long)(v0 + V), (long long)live,
+                             tc_dtype_name(dtype));
+    for (const char *a = table[i].args; *a; a++) {
+      if (*a == 'x') input(&t, dtype, DIMS(N, V), LOGITS)->off[1] = v0;
+      if (*a == 'm') input(&t, TC_F32, DIMS(N), POSITIVE);
+      if (*a == 't') input(&t, TC_I32, DIMS(N), TOKENS);
+      if (*a == 'r') input(&t, TC_F32, DIMS(N), NORMALISH);
+    }
+    if (table[i].matrix) output(&t, dtype, DIMS(N, V))->off[1] = v0;
+    else output(&t, TC_F32, DIMS(N));
+    if (table[i].op == TC_OP_PICK_BWD) t.over[0] = 0;
+    t.c.k[0] = live;
+    check(&t);
+  }
+}
+
+static void losses(void)
+{
+  struct test t = new_test(TC_OP_NLL, "N37");
+  for (int k = 0; k < 3; k++) input(&t, TC_F32, DIMS(37), POSITIVE);
+  output(&t, TC_F32, DIMS(37));
+  check(&t);
+  t = new_test(TC_OP_NLL_BWD, "N37");
+  for (int k = 0; k < 2; k++) input(&t, TC_F32, DIMS(37), POSITIVE);
+  for (int k = 0; k < 2; k++) output(&t, TC_F32, DIMS(37));
+  check(&t);
+  for (int acc = 0; acc < 2; acc++) {
+    t = new_test(TC_OP_SUM, "3001%s", acc ? " acc" : "");
+    input(&t, TC_F32, DIMS(3001), NORMALISH);
+    output(&t, TC_F32, SCALAR);
+    t.c.f[0] = 1.f / 3001, t.c.acc = (uint8_t)acc;
+    check(&t);
+  }
+}
+
+/* ---- update -------------------------------------------------------------------------- */
+
+static void updates(int grad_type, int64_t elems, int64_t step)
+{
+  struct test t = new_test(TC_OP_ADAMW, "%lld, step %lld, gradient %s", (long long)elems,
+                           (long long)step, tc_dtype_name(grad_type));
+  input(&t, grad_type, DIMS(elems), NORMALISH);
+  input(&t, TC_F32, SCALAR, POSITIVE);
+  input(&t, TC_F32, DIMS(elems), NORMALISH);
+  input(&t, TC_F32, DIMS(elems), NORMALISH);
+  input(&t, TC_F32, DIMS(elems), POSITIVE);
+  for (int k = 0; k < 3; k++) output(&t, TC_F32, DIMS(elems)), t.over[k] = 2 + k;
+  put(&t.in[0], 0, 0), put(&t.in[3], 0, 0), put(&t.in[4], 0, 0);
+  t.rt.step = step;
+  t.c.f[0] = elems % 2 ? 1 : 0;
+  check(&t);
+  t = new_test(TC_OP_SGD, "%lld, gradient %s", (long long)elems, tc_dtype_name(grad_type));
+  input(&t, grad_type, DIMS(elems), NORMALISH);
+  input(&t, TC_F32, SCALAR, POSITIVE);
+  input(&t, TC_F32, DIMS(elems), NORMALISH);
+  output(&t, TC_F32, DIMS(elems));
+  t.over[0] = 2, t.c.f[0] = 1;
+  check(&t);
+  t = new_test(TC_OP_SQNORM, "%lld + 3 + 20001 elements", (long long)elems);
+  input(&t, grad_type, DIMS(elems), NORMALISH);
+  input(&t, TC_F32, DIMS(3), NORMALISH);
+  input(&t, TC_F32, DIMS(20001), NORMALISH);
+  output(&t, TC_F32, SCALAR);
+  check(&t);
+}
+
+static void clips(float clip, double square)
+{
+  struct test t = new_test(TC_OP_CLIP, "at %g, two parts of %g", (double)clip, square);
+  for (int k = 0; k < 2; k++) put(input(&t, TC_F32, SCALAR, POSITIVE), 0, square);
+  for (int k = 0; k < 2; k++) output(&t, TC_F32, SCALAR);
+  t.rt.clip = clip;
+  check(&t);
+}
+
+/* torch.optim.AdamW on one weight, three steps: PyTorch's formula written out by hand. */
+static void adamw_by_hand(void)
+{
+  struct test t = new_test(TC_OP_ADAMW, "by hand");
+  struct tc_device *d = dev("cpu", 1);
+  struct tc_view none[ARGS] = { 0 }, got[ARGS];
+  double p = 1.5, m = 0, v = 0, g = 0.25;
+  for (int k = 0; k < 5; k++) put(input(&t, TC_F32, SCALAR, POSITIVE), 0, 0);
+  for (int k = 0; k < 3; k++) output(&t, TC_F32, SCALAR), t.over[k] = 2 + k;
+  put(&t.in[0], 0, g), put(&t.in[1], 0, 1), put(&t.in[2], 0, p);
+  t.c.f[0] = 1;
+  for (int step = 1; step <= 3; step++) {
+    t.rt.step = step;
+    run_on(d, &t, none, false, got);
+    for (int k = 0; k < 3; k++) put(&t.in[2 + k], 0, get(&got[k], 0));
+    drop(got, 3);
+    p *= 1 - 1e-3 * 0.1;
+    m += (g - m) * (1 - 0.9);
+    v = v * 0.95 + g * g * (1 - 0.95);
+    double denom = sqrt(v) / sqrt(1 - pow(0.95, step)) + 1e-8;
+    p -= 1e-3 / (1 - pow(0.9, step)) * (m / denom);
+    near_f(get(&t.in[2], 0), p, 2e-7, "adamw step %d gives torch.optim.AdamW's weight", step);
+  }
+  drop(t.in, 5);
+  tc_device_close(d);
+}
+
+/* ---- devices ------------------------------------------------------------------------- */
+
+static void devices(void)
+{
+  struct tc_err err = { 0 };
+  struct tc_device *d = NULL;
+  is_int(tc_device_open(&d, "abacus", 1, &err), TC_EUSER, "no such device: an error");
+  ok(strstr(err.text, "abacus") && !d, "... that names it: %s", err.text);
+  static const char *const name[] = { "ref", "cpu" };
+  for (int i = 0; i < 2; i++) {
+    d = dev(name[i], 2);
+    float *p = d->ops->alloc(d, 1000 * sizeof *p), q[2] = { 1, 2 };
+    ok(p && (uintptr_t)p % 64 == 0, "%s: memory is aligned", name[i]);
+    d->ops->copy(d, p, q, sizeof q);
+    d->ops->sync(d);
+    ok(p[0] == 1 && p[1] == 2, "%s: copies", name[i]);
+    tc_device_poison(d, p, 4);
+    ok(isnan(p[0]) && p[1] == 2, "%s: poison is NaN", name[i]);
+    d->ops->free(d, p, 1000 * sizeof *p);
+    for (int op = 0; op < TC_OPS; op++)
+      if (op != TC_OP_DATA && op != TC_OP_MOVE && !d->ops->kernel[op].run)
+        ok(false, "%s: has %s", name[i], tc_op_info[op].name);
+    printf("# %s multiplies bf16: %s\n", name[i], d->ops->has_bf16(d) ? "yes" : "no");
+    tc_device_close(d);
+  }
+  tc_device_close(NULL);
+}
+
+int main(void)
+{
+  static const int64_t shapes[][3] = { { 1, 1, 1 }, { 7, 5, 3 }, { 33, 65, 17 }, { 129, 40, 71 } };
+  devices();
+  for (int a = 0; a < 2; a++) {
+    for (int b = 0; b < 2; b++) {
+      elementwise(types[a], types[b], 5, 7);
+      elementwise(types[a], types[b], 13, 1801);
+    }
+    biases(types[a], 7, 9, 0);
+    biases(types[a], 131, 1029, 1);
+    embeds(types[a], 37, 33, 40, 0, 0);
+    embeds(types[a], 101, 1030, 13, 11, 1);
+    pos(types[a], 30, 33, 10, 0, 0);
+    pos(types[a], 30, 1030, 20, 70, 1);
+    norms(types[a], 3, 5, 0);
+    norms(types[a], 37, 33, 7);
+    norms(types[a], 203, 384, 6);
+    norms(types[a], 5, 1500, 0);
+    attention(types[a], 3, 7, 2, 5);
+    attention(types[a], 2, 64, 1, 32);
+    attention(types[a], 1, 130, 3, 64);
+    attention(types[a], 1, 65, 2, 80);
+    attention(types[a], 2, 33, 2, 96);
+    attention(types[a], 1, 200, 1, 128);
+    head(types[a], 5, 40, 0, 40);
+    head(types[a], 67, 1100, 10, 1090);
+    head(types[a], 9, 16, 32, 40);
+    head(types[a], 3, 8, 40, 40);
+    updates(types[a], 1, 1);
+    updates(types[a], 12347, 1000);
+    for (int b = 0; b < 2; b++)
+      for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int flags = 0; flags < 16; flags++)
+          if (types[a] == TC_BF16 || types[b] == TC_F32)
+            matmul(types[a], types[b], shapes[i], flags);
+  }
+  for (int storage = 0; storage < 2; storage++) {
+    positions(TC_OP_DROPOUT, storage);
+    positions(TC_OP_NORMAL, storage);
+  }
+  extremes();
+  losses();
+  clips(1, 0.1), clips(1, 50), clips(0, 50);
+  adamw_by_hand();
+  return done_testing();
+}

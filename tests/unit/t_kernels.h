@@ -1,0 +1,253 @@
+/* t_kernels.h - what t_kernels.c's cases stand on: guarded tensors, running a call on a device,
+ * and the check of one case on every device. Included once. */
+#ifndef TC_T_KERNELS_H
+#define TC_T_KERNELS_H
+
+#include "kernels/kernel.h"
+#include "tests/unit/tap.h"
+
+enum { ARGS = 6, GUARD = 64 };
+
+static struct tc_device *dev(const char *name, int threads)
+{
+  struct tc_err err = { 0 };
+  struct tc_device *d = NULL;
+  if (tc_device_open(&d, name, threads, &err) < 0) {
+    printf("Bail out! %s\n", err.text);
+    exit(1);
+  }
+  return d;
+}
+
+/* ---- random inputs ------------------------------------------------------------------- */
+
+static uint64_t lcg = 1;
+static double uniform(void)
+{
+  lcg = lcg * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  return (double)(lcg >> 11) / 9007199254740992.0;
+}
+
+static double get(const struct tc_view *v, int64_t i)
+{
+  switch (v->dtype) {
+  case TC_F32: return (double)((float *)v->data)[i];
+  case TC_F64: return ((double *)v->data)[i];
+  case TC_BF16: return (double)tc_bf16_to_f32(((uint16_t *)v->data)[i]);
+  default: return ((int32_t *)v->data)[i];
+  }
+}
+
+static void put(const struct tc_view *v, int64_t i, double x)
+{
+  switch (v->dtype) {
+  case TC_F32: ((float *)v->data)[i] = (float)x; break;
+  case TC_F64: ((double *)v->data)[i] = x; break;
+  case TC_BF16: ((uint16_t *)v->data)[i] = tc_f32_to_bf16((float)x); break;
+  default: ((int32_t *)v->data)[i] = (int32_t)x;
+  }
+}
+
+/* An owned tensor with a guard behind it; dims end at -1. */
+static struct tc_view tensor(int dtype, const int64_t *dim)
+{
+  struct tc_view v = { .dtype = (uint8_t)dtype, .rows = -1, .elems = 1 };
+  for (; dim[v.rank] >= 0; v.rank++) {
+    v.dim[v.rank] = v.global[v.rank] = dim[v.rank];
+    v.elems *= dim[v.rank];
+  }
+  return v;
+}
+#define DIMS(...) (const int64_t[]){ __VA_ARGS__, -1 }
+#define SCALAR (const int64_t[]){ -1 }
+
+static void back(struct tc_view *v)
+{
+  size_t bytes = (size_t)v->elems * tc_dtype_bytes(v->dtype);
+  v->data = aligned_alloc(64, (size_t)tc_round_up((int64_t)bytes + GUARD, 64));
+  memset(v->data, 0xff, bytes);
+  memset((char *)v->data + bytes, 0xa5, GUARD);
+}
+
+static bool guard_holds(const struct tc_view *v)
+{
+  const unsigned char *p = (unsigned char *)v->data + (size_t)v->elems * tc_dtype_bytes(v->dtype);
+  for (int i = 0; i < GUARD; i++)
+    if (p[i] != 0xa5) return false;
+  return true;
+}
+
+/* What an input is filled with. */
+enum fill { NORMALISH, POSITIVE, LOGITS, TOKENS };
+static void random_fill(struct tc_view *v, enum fill kind, int64_t vocab)
+{
+  back(v);
+  for (int64_t i = 0; i < v->elems; i++) {
+    double x = uniform() + uniform() + uniform() + uniform() - 2;
+    if (kind == POSITIVE) x = uniform() + 0.1;
+    if (kind == LOGITS) x *= 8;
+    if (kind == TOKENS) x = (double)(int64_t)(uniform() * uniform() * (double)vocab);
+    put(v, i, x);
+  }
+}
+
+/* ---- running a call ------------------------------------------------------------------ */
+
+/* One case: a call with inputs filled and outputs described; out k lives in input over[k]. */
+struct test {
+  struct tc_call c;
+  struct tc_view in[ARGS], out[ARGS];
+  int over[ARGS];
+  struct tc_runtime rt;
+  double tol;
+  bool product;                  /* bits may depend on threads */
+  char label[200];
+};
+
+static struct test new_test(int op, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static struct test new_test(int op, const char *fmt, ...)
+{
+  struct test t = { .c.op = op, .tol = 2e-6, .over = { -1, -1, -1, -1, -1, -1 } };
+  va_list ap;
+  va_start(ap, fmt);
+  int n = snprintf(t.label, sizeof t.label, "%s ", tc_op_info[op].name);
+  vsnprintf(t.label + n, sizeof t.label - (size_t)n, fmt, ap);
+  va_end(ap);
+  t.rt = (struct tc_runtime){ .seed = 77, .step = 3, .lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f,
+                              .eps = 1e-8f, .weight_decay = 0.1f, .clip = 1 };
+  return t;
+}
+
+static struct tc_view *input(struct test *t, int dtype, const int64_t *dim, enum fill kind)
+{
+  struct tc_view *v = &t->in[t->c.n_in++];
+  *v = tensor(dtype, dim);
+  random_fill(v, kind, 40);
+  return v;
+}
+
+static struct tc_view *output(struct test *t, int dtype, const int64_t *dim)
+{
+  t->out[t->c.n_out] = tensor(dtype, dim);
+  return &t->out[t->c.n_out++];
+}
+
+/* Runs on device d with outputs (copied from `before`) of their own types, or all fp64. */
+static bool run_on(struct tc_device *d, const struct test *t, const struct tc_view *before,
+                   bool f64, struct tc_view *result)
+{
+  struct tc_call c = t->c;
+  struct tc_view in[ARGS];
+  struct tc_err err = { 0 };
+  bool good = true;
+  memcpy(in, t->in, sizeof in);
+  c.in = in, c.out = result, c.rt = &t->rt;
+  for (int k = 0; k < c.n_out; k++) {
+    result[k] = t->out[k];
+    if (f64) result[k].dtype = TC_F64;
+    back(&result[k]);
+    for (int64_t i = 0; before[k].data && i < result[k].elems; i++)
+      put(&result[k], i, get(&before[k], i));
+    if (t->over[k] >= 0) {
+      for (int64_t i = 0; i < result[k].elems; i++)
+        put(&result[k], i, get(&t->in[t->over[k]], i));
+      in[t->over[k]] = result[k];
+    }
+  }
+  const struct tc_kernel *kernel = &d->ops->kernel[c.op];
+  int64_t bytes = kernel->scratch ? kernel->scratch(d, &c) : 0;
+  struct tc_view scratch = tensor(TC_U8, DIMS(bytes));
+  back(&scratch);
+  c.scratch = scratch.data;
+  if (kernel->prepare && kernel->prepare(d, &c, &err) < 0) {
+    printf("# %s\n", err.text);
+    good = false;
+  }
+  good = good && kernel->run(d, &c) == 0;
+  if (kernel->unprepare) kernel->unprepare(d, &c);
+  if (!guard_holds(&scratch)) good = false, printf("# wrote past its scratch\n");
+  for (int k = 0; k < c.n_out; k++)
+    if (!guard_holds(&result[k])) good = false, printf("# wrote past output %d\n", k);
+  free(scratch.data);
+  return good;
+}
+
+static bool close_to(const struct tc_view *got, const struct tc_view *want, double tol, int k)
+{
+  double square = 0;
+  int64_t count = 0;
+  for (int64_t i = 0; i < want->elems; i++)
+    if (isfinite(get(want, i))) square += get(want, i) * get(want, i), count++;
+  double rms = count ? sqrt(square / (double)count) : 0;
+  if (got->dtype == TC_BF16) tol = TC_MAX(tol, 1.0 / 256);
+  for (int64_t i = 0; i < want->elems; i++) {
+    double a = get(got, i), b = get(want, i);
+    if (a == b || (isnan(a) && isnan(b))) continue;
+    if (fabs(a - b) <= tol * (fabs(b) + rms)) continue;
+    printf("# output %d, element %lld: got %.9g, want %.9g (rms %.3g)\n", k, (long long)i, a, b,
+           rms);
+    return false;
+  }
+  return true;
+}
+
+static void drop(struct tc_view *v, int n)
+{
+  for (int i = 0; i < n; i++) {
+    free(v[i].data);
+    v[i].data = NULL;
+  }
+}
+
+/* Checks the case on every device, and frees it. */
+static void check(struct test *t)
+{
+  static const char *const name[] = { "ref", "cpu" };
+  struct tc_view before[ARGS] = { 0 }, want[ARGS], got[ARGS], first[ARGS] = { 0 };
+  struct tc_device *oracle = dev("ref", 1);
+  for (int k = 0; k < t->c.n_out; k++) {
+    if (!(t->c.acc >> k & 1)) continue;
+    before[k] = t->out[k];
+    random_fill(&before[k], NORMALISH, 0);
+  }
+  bool good = run_on(oracle, t, before, true, want), same = true;
+  for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+    for (int threads = 1; threads <= (i == 0 ? 1 : 4); threads++) {
+      struct tc_device *d = dev(name[i], threads);
+      good = run_on(d, t, before, false, got) && good;
+      for (int k = 0; k < t->c.n_out; k++) {
+        good = close_to(&got[k], &want[k], t->tol, k) && good;
+        size_t bytes = (size_t)got[k].elems * tc_dtype_bytes(got[k].dtype);
+        if (i > 0 && threads > 1) same = same && !memcmp(got[k].data, first[k].data, bytes);
+      }
+      if (!good) printf("# on %s with %d threads\n", name[i], threads);
+      if (i > 0 && threads == 1) memcpy(first, got, sizeof first);
+      else drop(got, t->c.n_out);
+      tc_device_close(d);
+      if (!good) break;
+    }
+  }
+  ok(good, "%s: agrees with ref in fp64", t->label);
+  if (!t->product) ok(same, "%s: same bits with 1 to 4 threads", t->label);
+  drop(first, t->c.n_out);
+  drop(want, t->c.n_out);
+  drop(before, ARGS);
+  drop(t->in, t->c.n_in);
+  tc_device_close(oracle);
+}
+
+/* The last inputs' values become what `op` of the oracle makes of the first ones: statistics
+ * that backward ops need. outs[k] is the input that gets output k. */
+static void derive(struct test *t, int op, const int *ins, int n_in, const int *outs, int n_out)
+{
+  struct tc_device *d = dev("ref", 1);
+  struct tc_view in[ARGS], out[ARGS];
+  for (int i = 0; i < n_in; i++) in[i] = t->in[ins[i]];
+  for (int k = 0; k < n_out; k++) out[k] = t->in[outs[k]];
+  struct tc_call c = { .op = op, .n_in = n_in, .n_out = n_out, .in = in, .out = out,
+                       .rt = &t->rt, .f = { t->c.f[0] }, .k = { t->c.k[0] } };
+  d->ops->kernel[op].run(d, &c);
+  tc_device_close(d);
+}
+
+#endif
