@@ -1,0 +1,17 @@
+# Checkpoints: the only place that sees HDF5.
+noinst_LIBRARIES += libtercio_io.a
+libtercio_io_a_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
+libtercio_io_a_SOURCES = \
+  %D%/ckpt.h \
+  %D%/ckpt_io.h \
+  %D%/ckpt_read.c \
+  %D%/ckpt_write.c \
+  %D%/crc.c \
+  %D%/crc.h \
+  %D%/folder.c \
+  %D%/folder.h \
+  %D%/h5.c \
+  %D%/h5.h \
+  %D%/manifest.c \
+  %D%/manifest.h \
+  %D%/verify.c

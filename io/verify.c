@@ -1,0 +1,225 @@
+/* verify.c - proving a checkpoint whole, and choosing the one to resume from.
+ *
+ * A file is trusted step by step: its size, then the checksum of its metadata (so that HDF5
+ * never parses damaged bytes, which can hang it), then the data of each piece, then that HDF5
+ * finds every dataset where the manifest says. Together all bytes of the checkpoint are
+ * covered: the manifest's by its own checksum, a file's by those in the manifest. */
+#include "io/ckpt_io.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/folder.h"
+#include "io/h5.h"
+
+static void report(struct tc_faults *f, const struct tc_err *e)
+{
+  if (f->n++ == 0) f->first = *e;
+  f->worst = TC_MIN(f->worst, e->status);
+  if (f->fault) f->fault(f->ctx, e->status, e->text);
+}
+
+static int cmp_place(const void *a, const void *b)
+{
+  const struct tc_piece *p = *(const struct tc_piece *const *)a;
+  const struct tc_piece *q = *(const struct tc_piece *const *)b;
+  return (p->offset > q->offset) - (p->offset < q->offset);
+}
+
+/* The data of each piece; true if all is right. */
+static bool verify_data(struct tc_ckpt *c, int fd, const struct tc_piece *const *piece, int n,
+                        struct tc_faults *f)
+{
+  bool good = true;
+  for (int i = 0; i < n; i++) {
+    const struct tc_piece *p = piece[i];
+    const char *file = c->m->file[p->file].name, *name = c->m->tensor[p->tensor].name;
+    struct tc_err e = {0};
+    uint32_t crc = 0;
+    if (!tc_crc_range(fd, p->offset, p->bytes, &crc))
+      tc_fail(&e, TC_EUSER, "%s/%s: tensor %s: can't be read: %s", c->path, file, name,
+              errno ? strerror(errno) : "the file ends too early");
+    else if (crc != p->crc32c)
+      tc_fail(&e, TC_ECHECKSUM, "%s/%s: tensor %s: wrong checksum of dataset %s: the data is "
+              "damaged", c->path, file, name, p->dataset);
+    else tc_piece_set_checked(c, (int)(p - c->m->piece));
+    if (e.status < 0) report(f, &e);
+    good = good && e.status == 0;
+  }
+  return good;
+}
+
+static void verify_h5(const struct tc_ckpt *c, int file, const struct tc_piece *const *piece,
+                      int n, struct tc_faults *f)
+{
+  const struct tc_ckpt_file *cf = &c->m->file[file];
+  struct tc_h5_slice *s = tc_calloc((size_t)n + 1, sizeof *s);
+  char *path = tc_sprintf("%s/%s", c->path, cf->name);
+  struct tc_err e = {0};
+  for (int i = 0; i < n; i++) {
+    const struct tc_ckpt_tensor *t = &c->m->tensor[piece[i]->tensor];
+    s[i] = (struct tc_h5_slice){ .dataset = piece[i]->dataset, .dtype = t->dtype,
+      .rank = t->rank, .global = t->dim, .start = piece[i]->start, .count = piece[i]->count,
+      .offset = piece[i]->offset };
+  }
+  if (tc_h5_check(path, c->m->meta.step, cf->writer, s, n, &e) < 0) report(f, &e);
+  free(path);
+  free(s);
+}
+
+static void verify_file(struct tc_ckpt *c, int file, const struct tc_piece *const *piece, int n,
+                        bool deep, struct tc_faults *f)
+{
+  const struct tc_ckpt_file *cf = &c->m->file[file];
+  struct tc_err e = {0};
+  uint32_t crc = 0;
+  int fd = tc_ckpt_open_file(c, file, &e);
+  if (fd < 0) {
+    report(f, &e);
+    return;
+  }
+  bool read = tc_crc_meta(fd, cf->size, piece, n, &crc), meta = read && crc == cf->meta_crc32c;
+  if (!read)
+    tc_fail(&e, TC_EUSER, "%s/%s: can't be read: %s", c->path, cf->name,
+            errno ? strerror(errno) : "the file ends too early");
+  else if (!meta)
+    tc_fail(&e, TC_ECHECKSUM, "%s/%s: wrong checksum of the file's metadata: it is damaged, or "
+            "another file", c->path, cf->name);
+  if (!meta) report(f, &e);
+  bool data = !deep || verify_data(c, fd, piece, n, f);
+  close(fd);
+  if (deep && meta && data) verify_h5(c, file, piece, n, f);
+}
+
+void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int first, int stride,
+                          struct tc_faults *f)
+{
+  const struct tc_manifest *m = c->m;
+  int *begin = tc_calloc((size_t)m->n_files + 2, sizeof *begin);
+  const struct tc_piece **by = tc_malloc((size_t)(m->n_pieces + 1) * sizeof *by);
+  /* Pieces by file (a counting sort), then by offset. */
+  for (int k = 0; k < m->n_pieces; k++) begin[m->piece[k].file + 2]++;
+  for (int i = 2; i < m->n_files + 2; i++) begin[i] += begin[i - 1];
+  for (int k = 0; k < m->n_pieces; k++) by[begin[m->piece[k].file + 1]++] = &m->piece[k];
+  for (int i = first; i < m->n_files; i += stride) {
+    int n = begin[i + 1] - begin[i];
+    qsort(by + begin[i], (size_t)n, sizeof *by, cmp_place);
+    verify_file(c, i, by + begin[i], n, deep, f);
+  }
+  free(by);
+  free(begin);
+}
+
+int tc_ckpt_verify(const char *step_path, bool deep,
+                   void (*fault)(void *ctx, int status, const char *text), void *ctx,
+                   struct tc_err *err)
+{
+  struct tc_faults f = { .fault = fault, .ctx = ctx };
+  struct tc_err e = {0};
+  struct tc_ckpt *c;
+  if (tc_ckpt_open(&c, step_path, &e) < 0) {
+    report(&f, &e);
+  } else {
+    tc_ckpt_verify_files(c, deep, 0, 1, &f);
+    tc_ckpt_close(c);
+  }
+  if (f.n == 1) return tc_fail(err, f.worst, "%.999s", f.first.text);
+  if (f.n > 1)
+    return tc_fail(err, f.worst, "%d faults in %.300s; the first: %.600s", f.n, step_path,
+                   f.first.text);
+  return 0;
+}
+
+/* ---- resume ----------------------------------------------------------------------- */
+
+/* What rank 0 tells the others to do next. */
+enum { LOOK_AT_STEP, NOTHING_THERE };
+struct order { int32_t what; int64_t step; };
+
+static int give_order(struct order *o, struct tc_comm *world, struct tc_err *err)
+{
+  void *buf = tc_comm_coord(world) == 0 ? o : NULL;
+  int64_t bytes = sizeof *o;
+  TC_TRY(tc_comm_bytes_bcast(world, 0, &buf, &bytes, err));
+  TC_ASSERT(bytes == (int64_t)sizeof *o);
+  if (buf != o) {
+    *o = *(struct order *)buf;
+    free(buf);
+  }
+  return 0;
+}
+
+/* Collective. Everyone opens the step and verifies a share of its files: 0 if every byte is
+ * right; then *out is open on all ranks, else on none. */
+static int try_step(struct tc_ckpt **out, const char *dir, int64_t step, struct tc_comm *world,
+                    struct tc_err *err)
+{
+  char *path = tc_ckpt_step_path(dir, step);
+  struct tc_faults f = {0};
+  int rc = tc_ckpt_open(out, path, err);
+  if (rc == 0 && (*out)->m->meta.step != step)
+    rc = tc_fail(err, TC_ECHECKSUM, "%s: its manifest is that of step %lld", path,
+                 (long long)(*out)->m->meta.step);
+  if (rc == 0) {
+    tc_ckpt_verify_files(*out, true, tc_comm_coord(world), tc_comm_size(world), &f);
+    if (f.n > 0) rc = tc_fail(err, f.worst, "%.999s", f.first.text);
+  }
+  rc = tc_ckpt_agree(world, rc, err);
+  if (rc < 0) {
+    tc_ckpt_close(*out);
+    *out = NULL;
+  }
+  free(path);
+  return rc;
+}
+
+/* The next step to look at, on rank 0; the order says so to all. */
+static int next_order(struct order *o, const int64_t *steps, int n, int tried, int64_t step,
+                      const char *dir, struct tc_err *err)
+{
+  if (n < 0) return n;
+  o->what = LOOK_AT_STEP;
+  if (step >= 0) {
+    bool there = false;
+    for (int i = 0; i < n; i++) there |= steps[i] == step;
+    o->step = step;
+    return there ? 0 : tc_fail(err, TC_ENOCKPT, "%s: there is no checkpoint of step %lld", dir,
+                               (long long)step);
+  }
+  if (n == 0) o->what = NOTHING_THERE;
+  else if (tried < n) o->step = steps[tried];
+  else
+    return tc_fail(err, TC_ENOCKPT, "%s: none of the %d checkpoints is whole; look at them "
+                   "with `tercio ckpt verify %s`", dir, n, dir);
+  return 0;
+}
+
+int tc_ckpt_resume(struct tc_ckpt **out, const char *dir, int64_t step, struct tc_comm *world,
+                   struct tc_err *err)
+{
+  struct tc_err local = {0};
+  int64_t *steps = NULL;
+  int n = 0, rc = 0;
+  bool root = tc_comm_coord(world) == 0;
+  *out = NULL;
+  if (!err) err = &local;
+  if (root) {
+    tc_ckpt_tidy(dir, NULL);
+    n = tc_ckpt_list(dir, &steps, err);
+  }
+  for (int tried = 0; rc == 0; tried++) {
+    struct order o = {0};
+    if (root) rc = next_order(&o, steps, n, tried, step, dir, err);
+    rc = tc_ckpt_follow(world, rc, err);
+    if (rc == 0) rc = give_order(&o, world, err);
+    if (rc < 0 || o.what == NOTHING_THERE) break;
+    rc = try_step(out, dir, o.step, world, err);
+    if (rc == 0 || step >= 0 || rc == TC_EPEER) break;
+    if (root) tc_warn("%s; looking for an older one", err->text);
+    rc = 0;
+  }
+  free(steps);
+  return rc;
+}

@@ -1,0 +1,430 @@
+/* cmd_ckpt.c - `tercio ckpt`: looking into checkpoints, from a login node: no MPI, no device.
+ *
+ * This file has the command line and what concerns whole checkpoints; cmd_ckpt_data.c what
+ * reads tensors. A DIR may be a step's folder or the folder of steps: then the newest is
+ * taken, where one is needed. A reader that closes the pipe (head) is no error. */
+#include "src/cmd_ckpt.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/folder.h"
+#include "src/config.h"
+
+/* ---- output ----------------------------------------------------------------------- */
+
+const char *ckpt_shape_text(char *buf, size_t size, const struct tc_ckpt_tensor *t)
+{
+  size_t n = (size_t)snprintf(buf, size, "[");
+  for (int d = 0; d < t->rank && n < size; d++)
+    n += (size_t)snprintf(buf + n, size - n, "%s%lld", d ? ", " : "", (long long)t->dim[d]);
+  if (n < size) snprintf(buf + n, size - n, "]");
+  return buf;
+}
+
+json_t *ckpt_shape_json(const struct tc_ckpt_tensor *t)
+{
+  json_t *a = json_array();
+  for (int d = 0; d < t->rank; d++) json_array_append_new(a, json_integer(t->dim[d]));
+  return a;
+}
+
+json_t *ckpt_real_json(double x)
+{
+  if (isnan(x)) return json_null();
+  if (isinf(x)) return json_string(x > 0 ? "inf" : "-inf");
+  return json_real(x);
+}
+
+json_t *ckpt_text_json(const char *s)
+{
+  json_t *j = json_string(s);
+  if (j) return j;
+  char *ascii = tc_strdup(s);
+  for (char *p = ascii; *p; p++)
+    if ((unsigned char)*p >= 0x80) *p = '?';
+  j = json_string(ascii);
+  free(ascii);
+  return j;
+}
+
+void ckpt_print_json(json_t *j)
+{
+  TC_ASSERT(j != NULL);
+  json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+  putchar('\n');
+  json_decref(j);
+}
+
+/* ---- steps ------------------------------------------------------------------------ */
+
+static bool is_folder(const char *path)
+{
+  struct stat st;
+  return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* The step folders that DIR means, oldest first: itself, or all in it. Owned array of owned
+ * paths; the number, or a status (DIR isn't there). */
+static int step_paths(char ***out, const char *dir, struct tc_err *err)
+{
+  char *plain = tc_strdup(dir);
+  size_t len = strlen(plain);
+  while (len > 1 && plain[len - 1] == '/') plain[--len] = '\0';
+  const char *slash = strrchr(plain, '/');
+  char *manifest = tc_sprintf("%s/" TC_MANIFEST, plain);
+  bool one = tc_step_of_name(slash ? slash + 1 : plain) >= 0 || access(manifest, F_OK) == 0;
+  free(manifest);
+  int n = -1;
+  int64_t *steps = NULL;
+  *out = NULL;
+  if (!is_folder(plain)) {
+    n = tc_fail(err, TC_EUSER, "%s: no such folder", plain);
+  } else if (one) {
+    *out = tc_calloc(1, sizeof **out);
+    (*out)[0] = tc_strdup(plain);
+    n = 1;
+  } else {
+    n = tc_ckpt_list(plain, &steps, err);
+    *out = tc_calloc((size_t)TC_MAX(n, 0) + 1, sizeof **out);
+    for (int i = 0; i < n; i++) (*out)[i] = tc_ckpt_step_path(plain, steps[n - 1 - i]);
+    free(steps);
+  }
+  free(plain);
+  return n;
+}
+
+/* Opens a step and looks whether its files are there with their sizes, without reading
+ * them. *size_bytes: of all its files. */
+static int look_at(struct tc_ckpt **c, const char *path, int64_t *size_bytes, struct tc_err *err)
+{
+  int rc = tc_ckpt_open(c, path, err);
+  *size_bytes = 0;
+  for (int i = 0; rc == 0 && i < (*c)->m->n_files; i++) {
+    int fd = tc_ckpt_open_file(*c, i, err);
+    *size_bytes += (*c)->m->file[i].size;
+    if (fd >= 0) close(fd);
+    else rc = fd;
+  }
+  return rc;
+}
+
+static int cmd_ls(const struct ckpt_args *a, struct tc_err *err)
+{
+  char **path, size_text[32];
+  int n = step_paths(&path, a->path[0], err);
+  if (n < 0) return n;
+  json_t *list = json_array();
+  if (!a->json)
+    printf("%-10s  %-20s  %9s  %-14s  %-10s  %s\n", "step", "written", "size", "mesh", "system",
+           "state");
+  for (int i = 0; i < n; i++) {
+    struct tc_err e = {0};
+    struct tc_ckpt *c = NULL;
+    int64_t size = 0;
+    const char *base = strrchr(path[i], '/');
+    base = base ? base + 1 : path[i];
+    int rc = look_at(&c, path[i], &size, &e);
+    int64_t step = c ? c->m->meta.step : tc_step_of_name(base);
+    const char *state = rc == 0 ? "ok" : rc == TC_EINCOMPLETE ? "incomplete" : "damaged";
+    if (a->json)
+      json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:I, s:s, s:s, s:s, s:o}",
+        "path", ckpt_text_json(path[i]), "step", (json_int_t)step, "time", c ? c->m->time : "", "bytes",
+        (json_int_t)size, "mesh", c ? c->m->meta.mesh : "", "system",
+        c ? c->m->meta.system : "", "state", state, "reason", ckpt_text_json(e.text)));
+    else
+      printf("%-10lld  %-20s  %9s  %-14s  %-10s  %s%s%s\n", (long long)step,
+             c ? c->m->time : "-", c ? tc_human_bytes(size_text, sizeof size_text, (double)size)
+             : "-", c ? c->m->meta.mesh : "-", c ? c->m->meta.system : "-", state,
+             rc < 0 ? ": " : "", e.text);
+    tc_ckpt_close(c);
+  }
+  if (a->json) ckpt_print_json(list);
+  else json_decref(list);
+  tc_names_free(path, n);
+  return 0;
+}
+
+static json_t *show_json(const struct tc_manifest *m, const char *path)
+{
+  const struct tc_ckpt_meta *t = &m->meta;
+  char seed[32];
+  json_t *who = json_array(), *files = json_array();
+  snprintf(seed, sizeof seed, "%llu", (unsigned long long)t->seed);
+  for (int i = 0; i < m->world; i++) json_array_append_new(who, json_string(t->who[i]));
+  for (int i = 0; i < m->n_files; i++)
+    json_array_append_new(files, json_pack("{s:s, s:i, s:I}", "name", m->file[i].name, "writer",
+                          (int)m->file[i].writer, "size", (json_int_t)m->file[i].size));
+  return json_pack("{s:o, s:I, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:i, s:s, s:i, s:i, s:o, s:o}",
+    "path", ckpt_text_json(path), "step", (json_int_t)t->step, "time", m->time, "seed", seed, "tokens",
+    (json_int_t)t->tokens, "model", t->model, "mesh", t->mesh, "system", t->system, "job",
+    t->job, "restart", t->restart, "config", t->config, "tensors", m->n_tensors, "pieces",
+    m->n_pieces, "files", files, "who", who);
+}
+
+static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
+{
+  struct tc_ckpt *c;
+  TC_TRY(tc_ckpt_open(&c, a->path[0], err));
+  const struct tc_manifest *m = c->m;
+  const struct tc_ckpt_meta *t = &m->meta;
+  char size[32];
+  if (a->json) {
+    ckpt_print_json(show_json(m, c->path));
+    tc_ckpt_close(c);
+    return 0;
+  }
+  printf("path     %s\nstep     %lld\nwritten  %s\nseed     %llu\ntokens   %lld\nmodel    %s\n"
+         "mesh     %s\nsystem   %s\njob      %s, restart %d\ntensors  %d in %d pieces\n",
+         c->path, (long long)t->step, m->time, (unsigned long long)t->seed,
+         (long long)t->tokens, t->model, t->mesh, t->system, *t->job ? t->job : "-", t->restart,
+         m->n_tensors, m->n_pieces);
+  printf("files\n");
+  for (int i = 0; i < m->n_files && !ferror(stdout); i++) {
+    const struct tc_ckpt_file *f = &m->file[i];
+    printf("  %-16s %9s  %s\n", f->name,
+           tc_human_bytes(size, sizeof size, (double)f->size),
+           f->writer < m->world ? t->who[f->writer] : "");
+  }
+  printf("config\n");
+  for (const char *at = t->config; *at;) {
+    size_t len = strcspn(at, "\n");
+    printf("  %.*s\n", (int)len, at);
+    at += len + (at[len] == '\n');
+  }
+  tc_ckpt_close(c);
+  return 0;
+}
+
+/* ---- verify ----------------------------------------------------------------------- */
+
+struct findings { const char *step; json_t *faults; int n; };
+
+static void found(void *ctx, int status, const char *text)
+{
+  struct findings *f = ctx;
+  f->n++;
+  if (f->faults)
+    json_array_append_new(f->faults, json_pack("{s:i, s:o}", "status", -status, "text",
+                          ckpt_text_json(text)));
+  else printf("%s: FAULT: %s\n", f->step, text);
+}
+
+static int cmd_verify(const struct ckpt_args *a, struct tc_err *err)
+{
+  char **path;
+  int worst = 0, bad = 0, n = step_paths(&path, a->path[0], err);
+  if (n < 0) return n;
+  json_t *list = json_array();
+  for (int i = 0; i < n; i++) {
+    struct tc_err e = {0};
+    const char *slash = strrchr(path[i], '/');
+    struct findings f = { .step = slash ? slash + 1 : path[i],
+                          .faults = a->json ? json_array() : NULL };
+    int rc = tc_ckpt_verify(path[i], !a->quick, found, &f, &e);
+    if (rc < worst) worst = rc;
+    bad += rc < 0;
+    if (a->json)
+      json_array_append_new(list, json_pack("{s:o, s:b, s:i, s:o}", "path",
+                            ckpt_text_json(path[i]), "ok", rc == 0, "status", -rc, "faults",
+                            f.faults));
+    else if (rc == 0)
+      printf("%s: ok%s\n", f.step, a->quick ? " (sizes and metadata; not the data)" : "");
+    fflush(stdout);
+  }
+  if (a->json) ckpt_print_json(list);
+  else json_decref(list);
+  tc_names_free(path, n);
+  if (n == 0) return tc_fail(err, TC_ENOCKPT, "%s: no checkpoint in this folder", a->path[0]);
+  if (worst < 0)
+    return tc_fail(err, worst, "%s: %d of %d checkpoints %s faulty", a->path[0], bad, n,
+                   bad == 1 ? "is" : "are");
+  return 0;
+}
+
+static int cmd_latest(const struct ckpt_args *a, struct tc_err *err)
+{
+  char **path = NULL;
+  struct tc_err e = {0};
+  int n = step_paths(&path, a->path[0], &e), rc = 1;
+  for (int i = n - 1; i >= 0 && rc != 0; i--) {
+    struct tc_ckpt *c = NULL;
+    int64_t size;
+    rc = look_at(&c, path[i], &size, &e);
+    if (rc < 0) tc_warn("%s", e.text);
+    else if (!a->json) printf("%s\n", path[i]);
+    else
+      ckpt_print_json(json_pack("{s:o, s:I}", "path", ckpt_text_json(path[i]), "step",
+                                (json_int_t)c->m->meta.step));
+    tc_ckpt_close(c);
+  }
+  if (n > 0) tc_names_free(path, n);
+  else free(path);
+  if (rc == 0) return 0;
+  return tc_fail(err, TC_ENOCKPT, "%s: no usable checkpoint", a->path[0]);
+}
+
+/* ---- the command line ------------------------------------------------------------- */
+
+enum { OPT_JSON = 1, OPT_DEPTH = 2, OPT_RTOL = 4, OPT_ROWS = 8 };
+
+static const struct sub {
+  const char *name, *args;
+  int min_paths, max_paths;       /* min 0: DIR is run/ckpt where it is left out */
+  unsigned options;
+  int (*run)(const struct ckpt_args *a, struct tc_err *err);
+  const char *help, *example;
+} subs[] = {
+  { "ls", "[DIR] [--json]", 0, 1, OPT_JSON, cmd_ls,
+    "every checkpoint of a folder: step, time, size, mesh, system, whether all files are there",
+    "tercio ckpt ls run/ckpt" },
+  { "show", "[DIR] [--json]", 0, 1, OPT_JSON, cmd_show,
+    "what a checkpoint says of itself: run, model, files, who wrote them, the run file",
+    "tercio ckpt show run/ckpt/step-00000100" },
+  { "tensors", "[DIR] [--json]", 0, 1, OPT_JSON, ckpt_cmd_tensors,
+    "each tensor: name, type, shape, smallest, largest, mean, number of NaNs, 2-norm",
+    "tercio ckpt tensors run/ckpt | grep attn" },
+  { "dump", "DIR NAME [--rows A:B] [--json]", 2, 2, OPT_JSON | OPT_ROWS, ckpt_cmd_dump,
+    "the values of a tensor, a line for each row of its last dimension; --rows takes part of "
+    "the first dimension",
+    "tercio ckpt dump run/ckpt wte.weight --rows 0:4" },
+  { "verify", "[DIR] [--deep|--quick] [--json]", 0, 1, OPT_JSON | OPT_DEPTH, cmd_verify,
+    "checks every byte of one or all checkpoints (--quick: sizes and metadata); faults name "
+    "file and tensor; exit status 3 incomplete, 4 wrong checksum",
+    "tercio ckpt verify run/ckpt" },
+  { "diff", "A B [--rtol X] [--json]", 2, 2, OPT_JSON | OPT_RTOL, ckpt_cmd_diff,
+    "each tensor's ||A-B|| / ||B||; exit status 1 if one is above X (0, the default: if one "
+    "bit differs)",
+    "tercio ckpt diff run1/ckpt run2/ckpt --rtol 1e-5" },
+  { "latest", "[DIR] [--json]", 0, 1, OPT_JSON, cmd_latest,
+    "the path of the newest complete checkpoint; exit status 5 if there is none",
+    "cp -r $(tercio ckpt latest run/ckpt) /archive" },
+};
+enum { N_SUBS = sizeof subs / sizeof *subs };
+
+static void usage(FILE *f, const struct sub *only)
+{
+  fprintf(f, "usage:\n");
+  for (int i = 0; i < N_SUBS; i++) {
+    const struct sub *s = &subs[i];
+    if (only && s != only) continue;
+    fprintf(f, "  tercio ckpt %s %s\n      %s\n      example: %s\n", s->name, s->args, s->help,
+            s->example);
+  }
+  fprintf(f, "\nDIR is a step's folder or the folder of steps (the newest is taken); run/ckpt "
+             "where it\nmay be left out.\n");
+}
+
+/* "A:B", either may be missing. */
+static bool parse_rows(const char *s, struct ckpt_args *a)
+{
+  char *end;
+  errno = 0;
+  a->row0 = *s == ':' ? 0 : strtoll(s, &end, 10);
+  if (*s == ':') end = (char *)(uintptr_t)s;
+  if (*end != ':' || errno) return false;
+  s = end + 1;
+  if (!*s) return true;
+  a->row1 = strtoll(s, &end, 10);
+  return !*end && !errno && a->row0 >= 0 && a->row1 > a->row0;
+}
+
+/* An option with a value, "--rtol X" or "--rtol=X": the value, or NULL if argv[*i] is another
+ * word. A value that is missing is "". */
+static const char *value_of(const char *name, int argc, char **argv, int *i)
+{
+  size_t n = strlen(name);
+  if (strncmp(argv[*i], name, n) != 0) return NULL;
+  if (argv[*i][n] == '=') return argv[*i] + n + 1;
+  if (argv[*i][n]) return NULL;
+  return *i + 1 < argc ? argv[++*i] : "";
+}
+
+static int parse_args(struct ckpt_args *a, const struct sub *s, int argc, char **argv,
+                      struct tc_err *err)
+{
+  int n = 0;
+  for (int i = 1; i < argc; i++) {
+    const char *arg = argv[i], *v;
+    char *end;
+    if (arg[0] != '-' || !arg[1]) {
+      if (n == s->max_paths)
+        return tc_fail(err, TC_EUSER, "ckpt %s: too many arguments at '%s'; use: ckpt %s %s",
+                       s->name, arg, s->name, s->args);
+      a->path[n++] = arg;
+    } else if (strcmp(arg, "--json") == 0 && s->options & OPT_JSON) {
+      a->json = true;
+    } else if (strcmp(arg, "--deep") == 0 && s->options & OPT_DEPTH) {
+      a->quick = false;
+    } else if (strcmp(arg, "--quick") == 0 && s->options & OPT_DEPTH) {
+      a->quick = true;
+    } else if (s->options & OPT_RTOL && (v = value_of("--rtol", argc, argv, &i))) {
+      a->rtol = strtod(v, &end);
+      if (!*v || *end || !(a->rtol >= 0))
+        return tc_fail(err, TC_EUSER, "ckpt diff: --rtol takes a number >= 0, not '%s'", v);
+    } else if (s->options & OPT_ROWS && (v = value_of("--rows", argc, argv, &i))) {
+      if (!parse_rows(v, a))
+        return tc_fail(err, TC_EUSER, "ckpt dump: --rows takes FIRST:END, such as 0:4, not '%s'",
+                       v);
+    } else {
+      return tc_fail(err, TC_EUSER, "ckpt %s: there is no option '%s'; use: ckpt %s %s",
+                     s->name, arg, s->name, s->args);
+    }
+  }
+  if (n < s->min_paths)
+    return tc_fail(err, TC_EUSER, "ckpt %s: an argument is missing; use: ckpt %s %s", s->name,
+                   s->name, s->args);
+  if (n == 0) a->path[0] = "run/ckpt";
+  return 0;
+}
+
+static bool is_help(const char *s)
+{
+  return strcmp(s, "--help") == 0 || strcmp(s, "-h") == 0 || strcmp(s, "help") == 0;
+}
+
+/* What is left of the output goes out now. A reader that has gone is no error; others are
+ * main's to say. stdio forgets why a write failed, so the pipe itself is asked. */
+static void finish_output(void)
+{
+  struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
+  if (fflush(stdout) == 0 && !ferror(stdout)) return;
+  int why = errno;
+  bool gone = poll(&out, 1, 0) == 1 && out.revents & (POLLERR | POLLHUP);
+  if (gone && !freopen("/dev/null", "w", stdout)) tc_warn("/dev/null: %s", strerror(errno));
+  errno = why;
+}
+
+int tc_cmd_ckpt(int argc, char **argv)
+{
+  const struct sub *s = NULL;
+  struct ckpt_args a = { .row1 = -1 };
+  struct tc_err err = {0};
+  for (int i = 0; i < N_SUBS && argc > 1; i++)
+    if (strcmp(argv[1], subs[i].name) == 0) s = &subs[i];
+  for (int i = 1; i < argc; i++) {
+    if (!is_help(argv[i])) continue;
+    for (int k = 0; k < N_SUBS && !s && i + 1 < argc; k++)
+      if (strcmp(argv[i + 1], subs[k].name) == 0) s = &subs[k];
+    usage(stdout, s);
+    return 0;
+  }
+  if (!s) {
+    usage(stderr, NULL);
+    tc_fail(&err, TC_EUSER, argc > 1 ? "ckpt: there is no command '%s'"
+                                     : "ckpt: a command is missing%s", argc > 1 ? argv[1] : "");
+    return tc_cmd_fail(&err);
+  }
+  signal(SIGPIPE, SIG_IGN);
+  int rc = parse_args(&a, s, argc - 1, argv + 1, &err);
+  if (rc == 0) rc = s->run(&a, &err);
+  finish_output();
+  if (rc == TC_DIFFERS) return -rc;
+  return rc < 0 ? tc_cmd_fail(&err) : 0;
+}

@@ -1,0 +1,33 @@
+/* cmd_ckpt.h - what the files of `tercio ckpt` share. */
+#ifndef TC_CMD_CKPT_H
+#define TC_CMD_CKPT_H
+
+#include <jansson.h>
+
+#include "io/ckpt_io.h"
+
+struct ckpt_args {
+  const char *path[2];            /* DIR, or A and B, or DIR and NAME */
+  bool json, quick;
+  double rtol;
+  int64_t row0, row1;             /* [row0, row1); row1 = -1: to the end */
+};
+
+/* Subcommands: Local. They print to stdout and return a status with its sentence in *err.
+ * TC_DIFFERS has none: what differs is on stdout. */
+int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err);
+int ckpt_cmd_dump(const struct ckpt_args *a, struct tc_err *err);
+int ckpt_cmd_diff(const struct ckpt_args *a, struct tc_err *err);
+
+/* "[768, 3072]", into buf; returns buf. */
+const char *ckpt_shape_text(char *buf, size_t size, const struct tc_ckpt_tensor *t);
+/* An array of the shape. */
+json_t *ckpt_shape_json(const struct tc_ckpt_tensor *t);
+/* A number; null for NaN, "inf" or "-inf", which JSON numbers can't be. */
+json_t *ckpt_real_json(double x);
+/* A string; bytes that aren't UTF-8 (in paths) become '?'. */
+json_t *ckpt_text_json(const char *s);
+/* Prints the value as one JSON text and frees it. */
+void ckpt_print_json(json_t *j);
+
+#endif

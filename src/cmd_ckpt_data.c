@@ -1,0 +1,305 @@
+/* cmd_ckpt_data.c - `tercio ckpt tensors`, `dump` and `diff`: what reads tensors.
+ *
+ * Tensors are read some rows of the first dimension at a time, so that memory stays small
+ * whatever their size. Every value shown comes from data whose checksum is right. */
+#include "src/cmd_ckpt.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK_BYTES = 16 << 20 };
+
+static double value_at(const void *p, int dtype, int64_t i)
+{
+  switch (dtype) {
+  case TC_F32: return ((const float *)p)[i];
+  case TC_BF16: return tc_bf16_to_f32(((const uint16_t *)p)[i]);
+  case TC_F64: return ((const double *)p)[i];
+  case TC_I32: return ((const int32_t *)p)[i];
+  default: TC_ASSERT(dtype == TC_U8); return ((const uint8_t *)p)[i];
+  }
+}
+
+/* NaN without its sign, which printf would show. */
+static double plain(double x) { return isnan(x) ? (double)NAN : x; }
+
+/* ---- rows of a tensor ------------------------------------------------------------- */
+
+struct rows {
+  struct tc_ckpt *c;
+  int tensor;
+  int64_t n, elems;               /* rows (1 for a scalar), elements of a row */
+  int64_t most;                   /* rows that are read at once */
+};
+
+static struct rows rows_of(struct tc_ckpt *c, int tensor)
+{
+  const struct tc_ckpt_tensor *t = tc_ckpt_at(c, tensor);
+  struct rows r = { .c = c, .tensor = tensor, .n = t->rank ? t->dim[0] : 1 };
+  r.elems = t->rank ? tc_box_elems(t->rank - 1, t->dim + 1) : 1;
+  r.most = BLOCK_BYTES / (r.elems * (int64_t)tc_dtype_bytes(t->dtype));
+  r.most = TC_MAX(1, TC_MIN(r.most, r.n));
+  return r;
+}
+
+static void *rows_buffer(const struct rows *r)
+{
+  return tc_malloc((size_t)(r->most * r->elems) *
+                   tc_dtype_bytes(tc_ckpt_at(r->c, r->tensor)->dtype));
+}
+
+static int rows_read(const struct rows *r, int64_t first, int64_t n, void *buf,
+                     struct tc_err *err)
+{
+  const struct tc_ckpt_tensor *t = tc_ckpt_at(r->c, r->tensor);
+  int64_t start[TC_DIMS] = {0}, count[TC_DIMS];
+  memcpy(count, t->dim, sizeof count);
+  start[0] = first;
+  count[0] = n;
+  return tc_ckpt_read(r->c, r->tensor, start, count, buf, err);
+}
+
+/* ---- tensors ---------------------------------------------------------------------- */
+
+struct stats { double min, max, sum, squares; int64_t n, n_nan; };
+
+static int tensor_stats(struct stats *s, struct tc_ckpt *c, int tensor, struct tc_err *err)
+{
+  struct rows r = rows_of(c, tensor);
+  int dtype = tc_ckpt_at(c, tensor)->dtype, rc = 0;
+  void *buf = rows_buffer(&r);
+  *s = (struct stats){ .min = INFINITY, .max = -INFINITY };
+  for (int64_t at = 0; at < r.n && rc == 0; at += r.most) {
+    int64_t n = TC_MIN(r.most, r.n - at);
+    rc = rows_read(&r, at, n, buf, err);
+    for (int64_t i = 0; rc == 0 && i < n * r.elems; i++) {
+      double x = value_at(buf, dtype, i);
+      s->n++;
+      if (isnan(x)) {
+        s->n_nan++;
+        continue;
+      }
+      s->min = TC_MIN(s->min, x);
+      s->max = TC_MAX(s->max, x);
+      s->sum += x;
+      s->squares += x * x;
+    }
+  }
+  free(buf);
+  if (s->n == s->n_nan) s->min = s->max = NAN;
+  return rc;
+}
+
+int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err)
+{
+  struct tc_ckpt *c;
+  TC_TRY(tc_ckpt_open(&c, a->path[0], err));
+  json_t *list = json_array();
+  char shape[160];
+  int rc = 0;
+  if (!a->json)
+    printf("%-36s %-5s %-18s %13s %13s %13s %8s %13s\n", "name", "type", "shape", "min", "max",
+           "mean", "NaNs", "norm");
+  for (int i = 0; i < tc_ckpt_n(c) && rc == 0 && !ferror(stdout); i++) {
+    const struct tc_ckpt_tensor *t = tc_ckpt_at(c, i);
+    struct stats s;
+    rc = tensor_stats(&s, c, i, err);
+    double mean = s.sum / (double)(s.n - s.n_nan), norm = sqrt(s.squares);
+    if (rc < 0) break;
+    if (a->json)
+      json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o}", "name",
+        t->name, "dtype", tc_dtype_name(t->dtype), "shape", ckpt_shape_json(t), "min",
+        ckpt_real_json(s.min), "max", ckpt_real_json(s.max), "mean", ckpt_real_json(mean),
+        "nan", (json_int_t)s.n_nan, "norm", ckpt_real_json(norm)));
+    else
+      printf("%-36s %-5s %-18s %13.6g %13.6g %13.6g %8lld %13.6g\n", t->name,
+             tc_dtype_name(t->dtype), ckpt_shape_text(shape, sizeof shape, t), s.min, s.max,
+             plain(mean), (long long)s.n_nan, plain(norm));
+  }
+  if (a->json && rc == 0) ckpt_print_json(list);
+  else json_decref(list);
+  tc_ckpt_close(c);
+  return rc;
+}
+
+/* ---- dump ------------------------------------------------------------------------- */
+
+static void print_value(double x, int digits, bool json)
+{
+  if (json && isnan(x)) fputs("null", stdout);
+  else if (json && isinf(x)) fputs(x > 0 ? "\"inf\"" : "\"-inf\"", stdout);
+  else printf("%.*g", digits, plain(x));
+}
+
+/* A line for each row of the last dimension. */
+static void print_block(const void *buf, const struct tc_ckpt_tensor *t, int64_t elems,
+                        int64_t first_line, bool json)
+{
+  int digits = t->dtype == TC_F64 ? 17 : t->dtype == TC_I32 ? 10 : 9;
+  int64_t line = t->rank > 1 ? t->dim[t->rank - 1] : 1;
+  for (int64_t i = 0; i < elems && !ferror(stdout); i++) {
+    if (json && i % line == 0) fputs(first_line || i ? ",\n  [" : "\n  [", stdout);
+    else if (i % line) fputs(json ? ", " : " ", stdout);
+    print_value(value_at(buf, t->dtype, i), digits, json);
+    if ((i + 1) % line == 0) fputs(json ? "]" : "\n", stdout);
+  }
+}
+
+static int dump_rows(struct tc_ckpt *c, int tensor, const struct ckpt_args *a,
+                     struct tc_err *err)
+{
+  const struct tc_ckpt_tensor *t = tc_ckpt_at(c, tensor);
+  struct rows r = rows_of(c, tensor);
+  int64_t end = a->row1 < 0 ? r.n : a->row1;
+  if (end > r.n || a->row0 >= end)
+    return tc_fail(err, TC_EUSER, "%s has %lld rows: --rows %lld:%lld is not among them",
+                   t->name, (long long)r.n, (long long)a->row0, (long long)end);
+  void *buf = rows_buffer(&r);
+  int rc = 0;
+  if (a->json) {
+    json_t *shape = ckpt_shape_json(t);
+    printf("{\"name\": \"");
+    for (const char *p = t->name; *p; p++) printf(strchr("\"\\", *p) ? "\\%c" : "%c", *p);
+    printf("\", \"dtype\": \"%s\", \"shape\": ", tc_dtype_name(t->dtype));
+    json_dumpf(shape, stdout, 0);
+    printf(", \"rows\": [%lld, %lld], \"values\": [", (long long)a->row0, (long long)end);
+    json_decref(shape);
+  }
+  for (int64_t at = a->row0; at < end && rc == 0 && !ferror(stdout); at += r.most) {
+    int64_t n = TC_MIN(r.most, end - at);
+    rc = rows_read(&r, at, n, buf, err);
+    if (rc == 0) print_block(buf, t, n * r.elems, at - a->row0, a->json);
+  }
+  if (a->json && rc == 0) printf("]}\n");
+  free(buf);
+  return rc;
+}
+
+int ckpt_cmd_dump(const struct ckpt_args *a, struct tc_err *err)
+{
+  struct tc_ckpt *c;
+  TC_TRY(tc_ckpt_open(&c, a->path[0], err));
+  int i = tc_ckpt_find(c, a->path[1]);
+  int rc = i < 0 ? tc_fail(err, TC_EUSER, "%s: there is no tensor %s; `tercio ckpt tensors` "
+                           "lists them", c->path, a->path[1])
+                 : dump_rows(c, i, a, err);
+  tc_ckpt_close(c);
+  return rc;
+}
+
+/* ---- diff ------------------------------------------------------------------------- */
+
+struct delta {
+  const char *why;                /* they can't be compared; NULL */
+  double rel, max;                /* ||a-b|| / ||b||, max |a-b| */
+  int64_t n_bits;                 /* elements whose bits differ */
+};
+
+/* Bits first: equal bits are equal, NaN or not. A NaN on one side only makes rel NaN. */
+static void add_block(const void *a, const void *b, int dtype, int64_t n, struct delta *d,
+                      double *num, double *den)
+{
+  size_t bytes = tc_dtype_bytes(dtype);
+  for (int64_t i = 0; i < n; i++) {
+    double y = value_at(b, dtype, i);
+    if (!isnan(y)) *den += y * y;
+    if (memcmp((const char *)a + (size_t)i * bytes, (const char *)b + (size_t)i * bytes,
+               bytes) == 0) continue;
+    double x = value_at(a, dtype, i), off = fabs(x - y);
+    d->n_bits++;
+    if (isnan(x) && isnan(y)) continue;
+    if (isnan(off) || off > d->max) d->max = off;
+    *num += off * off;
+  }
+}
+
+static int compare(struct delta *d, struct tc_ckpt *a, int ta, struct tc_ckpt *b, int tb,
+                   struct tc_err *err)
+{
+  const struct tc_ckpt_tensor *x = tc_ckpt_at(a, ta), *y = tc_ckpt_at(b, tb);
+  *d = (struct delta){0};
+  if (x->dtype != y->dtype) d->why = "the types differ";
+  else if (x->rank != y->rank ||
+           memcmp(x->dim, y->dim, (size_t)x->rank * sizeof *x->dim) != 0)
+    d->why = "the shapes differ";
+  if (d->why) return 0;
+  struct rows ra = rows_of(a, ta), rb = rows_of(b, tb);
+  void *bx = rows_buffer(&ra), *by = rows_buffer(&rb);
+  double num = 0, den = 0;
+  int rc = 0;
+  for (int64_t at = 0; at < ra.n && rc == 0; at += ra.most) {
+    int64_t n = TC_MIN(ra.most, ra.n - at);
+    rc = rows_read(&ra, at, n, bx, err);
+    if (rc == 0) rc = rows_read(&rb, at, n, by, err);
+    if (rc == 0) add_block(bx, by, x->dtype, n * ra.elems, d, &num, &den);
+  }
+  free(bx);
+  free(by);
+  d->rel = num == 0 ? 0 : sqrt(num) / sqrt(den);
+  return rc;
+}
+
+static void print_delta(const char *name, const struct delta *d, bool differs, json_t *list,
+                        bool json)
+{
+  const char *word = differs ? "differs" : d->n_bits ? "close" : "same";
+  if (json) {
+    json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o, s:o, s:I}", "name", name,
+      "result", d->why ? "not comparable" : word, "why", d->why ? d->why : "", "rel",
+      ckpt_real_json(d->rel), "max_abs", ckpt_real_json(d->max), "elements",
+      (json_int_t)d->n_bits));
+  } else if (d->why) {
+    printf("%-36s %s\n", name, d->why);
+  } else {
+    printf("%-36s %-8s %12.6g %12.6g %12lld\n", name, word, plain(d->rel), plain(d->max),
+           (long long)d->n_bits);
+  }
+}
+
+static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *args,
+                struct tc_err *err)
+{
+  json_t *list = json_array();
+  int n_differ = 0, n = 0, rc = 0;
+  if (!args->json)
+    printf("%-36s %-8s %12s %12s %12s\n", "name", "result", "|A-B|/|B|", "max |A-B|",
+           "elements");
+  for (int i = 0; i < tc_ckpt_n(a) && rc == 0; i++, n++) {
+    struct delta d = { .why = "only in A" };
+    const char *name = tc_ckpt_at(a, i)->name;
+    int j = tc_ckpt_find(b, name);
+    if (j >= 0) rc = compare(&d, a, i, b, j, err);
+    if (rc < 0) break;
+    bool differs = d.why || (args->rtol > 0 ? !(d.rel <= args->rtol) : d.n_bits > 0);
+    n_differ += differs;
+    print_delta(name, &d, differs, list, args->json);
+  }
+  for (int j = 0; j < tc_ckpt_n(b) && rc == 0; j++) {
+    struct delta d = { .why = "only in B" };
+    if (tc_ckpt_find(a, tc_ckpt_at(b, j)->name) >= 0) continue;
+    n++;
+    n_differ++;
+    print_delta(tc_ckpt_at(b, j)->name, &d, true, list, args->json);
+  }
+  if (args->json && rc == 0)
+    ckpt_print_json(json_pack("{s:o, s:o, s:o, s:i, s:i, s:o}", "a",
+                    ckpt_text_json(a->path), "b", ckpt_text_json(b->path), "rtol", ckpt_real_json(args->rtol), "tensors_compared", n, "differ",
+                    n_differ, "tensors", list));
+  else json_decref(list);
+  if (!args->json && rc == 0) printf("%d tensors, %d differ\n", n, n_differ);
+  return rc < 0 ? rc : n_differ ? TC_DIFFERS : 0;
+}
+
+int ckpt_cmd_diff(const struct ckpt_args *args, struct tc_err *err)
+{
+  struct tc_ckpt *a, *b;
+  TC_TRY(tc_ckpt_open(&a, args->path[0], err));
+  int rc = tc_ckpt_open(&b, args->path[1], err);
+  if (rc == 0) {
+    rc = diff(a, b, args, err);
+    tc_ckpt_close(b);
+  }
+  tc_ckpt_close(a);
+  return rc;
+}

@@ -1,0 +1,322 @@
+/* t_ckpt_cmd.c - `tercio ckpt`: each command in a process of its own, its output against
+ * values computed here. */
+#include <fcntl.h>
+#include <jansson.h>
+#include <sys/wait.h>
+
+#include "src/config.h"
+#include "tests/unit/ckpt_fixture.h"
+
+/* As main has it. */
+int tc_cmd_fail(const struct tc_err *err)
+{
+  tc_log("%s", err->text);
+  return -err->status;
+}
+
+/* ---- running ---------------------------------------------------------------------- */
+
+static char out_path[100];
+static char *out_text;             /* of the last command */
+
+/* Exit status; stdout goes to `fd`. */
+static int run_to(int fd, const char *line)
+{
+  fflush(stdout);
+  pid_t pid = fork();
+  if (pid == 0) {
+    char *words = tc_strdup(line), *argv[20] = { (char *)(uintptr_t)"ckpt" }, *save = NULL;
+    int argc = 1;
+    for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save))
+      argv[argc++] = w;
+    dup2(fd, 1);
+    if (!getenv("T_VERBOSE")) dup2(open("/dev/null", O_WRONLY), 2);
+    int status = tc_cmd_ckpt(argc, argv);
+    _exit((fflush(stdout) != 0 || ferror(stdout)) && status == 0 ? 99 : status);
+  }
+  int status = -1;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+__attribute__((format(printf, 1, 2)))
+static int run(const char *fmt, ...)
+{
+  char line[500];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(line, sizeof line, fmt, ap);
+  va_end(ap);
+  int fd = open(out_path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+  int status = run_to(fd, line);
+  off_t size = lseek(fd, 0, SEEK_END);
+  free(out_text);
+  out_text = tc_calloc((size_t)size + 1, 1);
+  TC_ASSERT(pread(fd, out_text, (size_t)size, 0) == (ssize_t)size);
+  close(fd);
+  return status;
+}
+
+static bool says(const char *word) { return strstr(out_text, word) != NULL; }
+
+/* The last output as JSON; the test's end frees it. */
+static json_t *parsed(void)
+{
+  json_error_t e;
+  json_t *j = json_loads(out_text, 0, &e);
+  if (!j) printf("# not JSON: %s\n", e.text);
+  return j;
+}
+
+static double real(const json_t *o, const char *key)
+{
+  const json_t *j = json_object_get(o, key);
+  return json_is_number(j) ? json_number_value(j) : NAN;
+}
+
+/* ---- tests ------------------------------------------------------------------------ */
+
+static void test_steps(const char *dir)
+{
+  is_int(run("ls %s", dir), 0, "ls");
+  ok(says("\n1  ") && says("\n2  ") && says("zero1") && says("pp1 dp2 tp1") && says(" ok\n"),
+     "lists steps, system, mesh, state");
+  is_int(run("ls %s --json", dir), 0, "ls --json");
+  json_t *j = parsed();
+  is_int((int64_t)json_array_size(j), 2, "has both");
+  is_int((int64_t)real(json_array_get(j, 1), "step"), 2, "the newest last");
+  json_decref(j);
+  is_int(run("show %s", dir), 0, "show");
+  ok(says("18446744073709551609") && says("12345678901") && says("rank 1 on node1") &&
+     says("lr = 1e-3") && says("rank-00001.h5"), "says seed, tokens, writers, run file, files");
+  is_int(run("show %s --json", dir), 0, "show --json");
+  j = parsed();
+  is_int((int64_t)real(j, "tensors"), FX_TENSORS, "number of tensors");
+  is_str(json_string_value(json_object_get(j, "job")), "77-a", "job");
+  json_decref(j);
+  is_int(run("latest %s", dir), 0, "latest");
+  char *want = tc_sprintf("%s/step-00000002\n", dir);
+  is_str(out_text, want, "prints the path alone");
+  free(want);
+  is_int(run("latest %s/none", dir), 5, "latest of nothing");
+  is_int(run("show %s/none", dir), 2, "show of nothing");
+  is_int(run("ls %s --frob", dir), 2, "an unknown option");
+  is_int(run("frob %s", dir), 2, "an unknown command");
+  is_int(run("diff %s", dir), 2, "an argument missing");
+  is_int(run("diff --help"), 0, "help");
+  ok(says("example: tercio ckpt diff") && !says("ckpt ls"), "of the one command");
+}
+
+/* Statistics of each tensor, from the values that were saved. */
+static void test_tensors(const char *dir)
+{
+  is_int(run("tensors %s", dir), 0, "tensors");
+  ok(says("opt/wte.weight.m") && says("[8, 3, 4, 16]") && says("bf16"), "names, shapes, types");
+  is_int(run("tensors %s --json", dir), 0, "tensors --json");
+  json_t *j = parsed();
+  for (int t = 0; t < FX_TENSORS; t++) {
+    const struct tc_ckpt_tensor *x = &fx_tensor[t];
+    const json_t *row = json_array_get(j, (size_t)t);
+    const int64_t zero[TC_DIMS] = {0};
+    int64_t n = tc_box_elems(x->rank, x->dim), n_nan = 0;
+    char *p = fx_box(2, t, zero, x->dim);
+    double lo = INFINITY, hi = -INFINITY, sum = 0, squares = 0;
+    for (int64_t i = 0; i < n; i++) {
+      double v = x->dtype == TC_F32 ? ((float *)(void *)p)[i]
+               : x->dtype == TC_F64 ? ((double *)(void *)p)[i]
+               : x->dtype == TC_I32 ? ((int32_t *)(void *)p)[i]
+               : x->dtype == TC_U8 ? (uint8_t)p[i]
+               : tc_bf16_to_f32(((uint16_t *)(void *)p)[i]);
+      if (isnan(v)) {
+        n_nan++;
+        continue;
+      }
+      lo = fmin(lo, v);
+      hi = fmax(hi, v);
+      sum += v;
+      squares += v * v;
+    }
+    is_str(json_string_value(json_object_get(row, "name")), x->name, "tensor %d", t);
+    is_int((int64_t)real(row, "nan"), n_nan, "its NaNs");
+    if (isfinite(lo) && isfinite(hi)) {
+      near_f(real(row, "min"), lo, 1e-8, "its smallest");
+      near_f(real(row, "max"), hi, 1e-8, "its largest");
+      near_f(real(row, "mean"), sum / (double)(n - n_nan), 1e-8, "its mean");
+      if (isfinite(squares)) near_f(real(row, "norm"), sqrt(squares), 1e-8, "its norm");
+    }
+    free(p);
+  }
+  json_decref(j);
+}
+
+static void test_dump(const char *dir)
+{
+  char want[2000] = "";
+  const int64_t start[] = { 10 }, count[] = { 3 };
+  unsigned char *p = fx_box(2, 4, start, count);
+  snprintf(want, sizeof want, "%d\n%d\n%d\n", p[0], p[1], p[2]);
+  free(p);
+  is_int(run("dump %s bytes --rows 10:13", dir), 0, "dump of some rows");
+  is_str(out_text, want, "are the values saved");
+  is_int(run("dump %s cube --rows=4:", dir), 0, "dump of the last rows of a cube");
+  int lines = 0;
+  for (const char *at = out_text; *at; at++) lines += *at == '\n';
+  is_int(lines, 6, "a line for each row of the last dimension");
+  is_int(run("dump %s cube --json", dir), 0, "dump --json");
+  json_t *j = parsed(), *values = json_object_get(j, "values");
+  is_int((int64_t)json_array_size(values), 30, "as many rows");
+  is_int((int64_t)json_array_size(json_array_get(values, 29)), 7, "of as many values");
+  json_decref(j);
+  is_int(run("dump %s counter", dir), 0, "dump of a scalar");
+  is_int(run("dump %s cube --rows 4:6", dir), 2, "rows beyond the end");
+  is_int(run("dump %s cube --rows 4", dir), 2, "rows that make no sense");
+  is_int(run("dump %s none", dir), 2, "a tensor that isn't there");
+}
+
+static void test_pipe(const char *dir)
+{
+  int fd[2];
+  TC_ASSERT(pipe(fd) == 0);
+  close(fd[0]);
+  char *line = tc_sprintf("dump %s big", dir);
+  is_int(run_to(fd[1], line), 0, "a reader that has gone is no error");
+  close(fd[1]);
+  free(line);
+  int full = open("/dev/full", O_WRONLY);
+  if (full < 0) skip("no /dev/full");
+  else {
+    line = tc_sprintf("ls %s", dir);
+    is_int(run_to(full, line), 99, "a full disk is left for main to say");
+    free(line);
+    close(full);
+  }
+}
+
+static void harm(const char *dir, const char *what)
+{
+  char *cmd = tc_sprintf("cd %s/step-00000002 && %s", dir, what);
+  TC_ASSERT(system(cmd) == 0);
+  free(cmd);
+}
+
+static void flip_data(const char *dir, int tensor)
+{
+  struct tc_ckpt *c;
+  TC_ASSERT(tc_ckpt_open(&c, dir, NULL) == 0);
+  const struct tc_piece *p = &c->m->piece[c->m->first_piece[tensor]];
+  char *path = tc_sprintf("%s/%s", c->path, c->m->file[p->file].name), byte;
+  int fd = open(path, O_RDWR);
+  TC_ASSERT(pread(fd, &byte, 1, p->offset) == 1);
+  byte ^= 16;
+  TC_ASSERT(pwrite(fd, &byte, 1, p->offset) == 1);
+  close(fd);
+  free(path);
+  tc_ckpt_close(c);
+}
+
+static void test_verify(const char *dir)
+{
+  is_int(run("verify %s", dir), 0, "verify of a good folder");
+  is_str(out_text, "step-00000001: ok\nstep-00000002: ok\n", "says so of each");
+  is_int(run("verify %s/step-00000002/", dir), 0, "verify of one");
+  is_str(out_text, "step-00000002: ok\n", "says so of that");
+  flip_data(dir, 6);
+  is_int(run("verify %s", dir), 4, "a flipped bit");
+  ok(says("step-00000001: ok") && says("tensor cube") && says("rank-0000"),
+     "names tensor and file");
+  is_int(run("tensors %s", dir), 4, "tensors don't show damaged data");
+  is_int(run("verify %s --quick", dir), 0, "verify --quick doesn't read the data");
+  is_int(run("verify %s --json", dir), 4, "verify --json");
+  json_t *j = parsed();
+  ok(json_is_false(json_object_get(json_array_get(j, 1), "ok")), "says which");
+  json_decref(j);
+  flip_data(dir, 6);
+  harm(dir, "mv rank-00001.h5 ../x");
+  is_int(run("verify %s", dir), 3, "a missing file");
+  ok(says("rank-00001.h5"), "is named");
+  is_int(run("ls %s", dir), 0, "ls goes on");
+  ok(says("incomplete: "), "and says incomplete");
+  is_int(run("latest %s", dir), 0, "latest");
+  ok(says("step-00000001\n"), "takes the older one");
+  harm(dir, "mv ../x rank-00001.h5");
+  is_int(run("verify %s", dir), 0, "put back");
+  char *empty = tc_sprintf("%s/empty", dir);
+  mkdir(empty, 0700);
+  is_int(run("verify %s", empty), 5, "verify of an empty folder");
+  is_int(run("latest %s", empty), 5, "latest of an empty folder");
+  free(empty);
+}
+
+/* A checkpoint of `n` floats called name, and of one more tensor where extra is not NULL. */
+static void save_floats(const char *dir, const char *name, const float *x, int64_t n,
+                        const char *extra)
+{
+  struct tc_comm_opts o = { .name = "world" };
+  struct tc_comm *self = tc_comm_self(&o);
+  struct tc_ckpt_meta meta = { .step = 1, .model = "", .config = "", .mesh = "", .system = "",
+                               .job = "" };
+  int32_t seven = 7;
+  struct tc_ckpt_tensor t[2] = { { name, TC_F32, 1, { n } }, { extra, TC_I32, 0, { 0 } } };
+  struct tc_ckpt_slice s[2] = {
+    { .tensor = 0, .count = { n }, .data = (void *)(uintptr_t)x },
+    { .tensor = 1, .data = &seven } };
+  struct tc_err err = {0};
+  int k = extra ? 2 : 1;
+  if (tc_ckpt_save(dir, &meta, t, k, s, k, 0, self, &err) < 0) printf("# %s\n", err.text);
+  tc_comm_free(self);
+}
+
+static void test_diff(const char *dir)
+{
+  char *a = tc_sprintf("%s/a", dir), *b = tc_sprintf("%s/b", dir), *c = tc_sprintf("%s/c", dir);
+  const float x[] = { 3, 0, NAN, 1 }, y[] = { 3, 4, NAN, 0 }, z[] = { 0, -0.0f };
+  save_floats(a, "w", x, 4, NULL);
+  save_floats(b, "w", y, 4, "adam.m");
+  is_int(run("diff %s %s", a, a), 0, "diff with itself, NaNs and all");
+  ok(says("1 tensors, 0 differ"), "says so");
+  is_int(run("diff %s %s --json", a, b), 1, "diff of two");
+  json_t *j = parsed(), *rows = json_object_get(j, "tensors");
+  near_f(real(json_array_get(rows, 0), "rel"), sqrt(17) / 5, 1e-8, "||a-b|| / ||b||");
+  near_f(real(json_array_get(rows, 0), "max_abs"), 4, 1e-8, "max |a-b|");
+  is_int((int64_t)real(json_array_get(rows, 0), "elements"), 2, "elements that differ");
+  is_str(json_string_value(json_object_get(json_array_get(rows, 1), "name")), "adam.m",
+         "a tensor on one side is named");
+  is_str(json_string_value(json_object_get(json_array_get(rows, 1), "why")), "only in B",
+         "and the side");
+  json_decref(j);
+  is_int(run("diff %s %s", b, a), 1, "the other way round");
+  ok(says("only in A"), "the other side");
+  is_int(run("diff %s %s --rtol 1", b, a), 1, "a missing tensor is above any tolerance");
+  save_floats(b, "w", y, 4, NULL);
+  is_int(run("diff %s %s --rtol 0.8247", a, b), 0, "a tolerance just above");
+  is_int(run("diff %s %s --rtol=0.8246", a, b), 1, "and just below");
+  save_floats(c, "w", x, 3, NULL);
+  is_int(run("diff %s %s --rtol 1", a, c), 1, "another shape");
+  ok(says("the shapes differ"), "is said");
+  save_floats(a, "w", z, 1, NULL);
+  save_floats(b, "w", z + 1, 1, NULL);
+  is_int(run("diff %s %s", a, b), 1, "0 and -0 are not the same bits");
+  is_int(run("diff %s %s --rtol 1e-9", a, b), 0, "but close");
+  is_int(run("diff %s %s --rtol x", a, b), 2, "a tolerance that is no number");
+  free(c);
+  free(b);
+  free(a);
+}
+
+int main(void)
+{
+  alarm(200);
+  const char *dir = fx_folder();
+  snprintf(out_path, sizeof out_path, "%s/out", dir);
+  fx_save(dir, 1, 1, 1, 0);
+  fx_save(dir, 2, 2, 2, 0);
+  test_steps(dir);
+  test_tensors(dir);
+  test_dump(dir);
+  test_pipe(dir);
+  test_verify(dir);
+  test_diff(dir);
+  free(out_text);
+  fx_clean();
+  return done_testing();
+}
