@@ -1,0 +1,434 @@
+/* comm.c - the part of a communicator that all backends share: the queue, the worker thread
+ * that runs it, tickets, failure, counters, and the shorthands for control data.
+ *
+ * Invariants:
+ *  - calls run one at a time, in the order of their tickets; `done` is the last one that
+ *    ended well; once `failed` is set nothing runs any more;
+ *  - everything in struct tc_comm below `lock` is read and written under it; a call that
+ *    runs belongs to the worker alone;
+ *  - the worker sleeps on `work` while the queue is empty;
+ *  - nobody waits for ever: the backend keeps the deadline, and a waiter who sees no sign of
+ *    life from the worker for the deadline and GRACE_NS more (a library call that never came
+ *    back) fails the communicator himself;
+ *  - a group of one has no worker: calls run in tc_comm_start. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "src/comm_impl.h"
+
+#define GRACE_NS INT64_C(10000000000)       /* a worker this late is stuck */
+#define LEAVE_NS INT64_C(5000000000)        /* tc_comm_free waits so long for the worker */
+#define TICK_NS INT64_C(1000000000)
+
+const char *const tc_coll_name[TC_COLLS] = {
+  "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "scatter",
+  "gather", "all_to_all", "send", "recv", "barrier"
+};
+
+struct call {
+  struct tc_coll_args a;          /* a.parts = parts */
+  struct tc_part *parts;          /* owned; kept when the call is recycled */
+  int cap_parts;
+  tc_ticket ticket;
+  struct call *next;
+};
+
+struct tc_comm {
+  const struct tc_comm_ops *ops;
+  void *impl;
+  int coord, size;
+  int64_t deadline_ns;
+  char *name;
+  int log_rank;
+  pthread_t thread;
+  atomic_bool stop;
+
+  pthread_mutex_t lock;
+  pthread_cond_t work, ended;     /* a call is queued; a call ended or the worker left */
+  struct call *head, *tail;       /* queued */
+  struct call *spare;             /* recycled */
+  tc_ticket last, done;
+  int64_t beat;                   /* grows when the worker begins or ends a call */
+  bool failed, left;
+  struct tc_err failure;
+  struct tc_comm_counters live;   /* the worker's */
+  struct tc_comm_counters shown;  /* the user's: a copy made in his own calls */
+};
+
+/* ---- the queue ------------------------------------------------------------------- */
+
+/* With the lock held. */
+static void set_failure(struct tc_comm *c, const struct tc_err *why)
+{
+  if (c->failed) return;
+  c->failure = *why;
+  c->failed = true;
+}
+
+/* With the lock held. */
+static void count_call(struct tc_comm *c, const struct tc_coll_args *a, int64_t bytes)
+{
+  struct tc_coll_count *n = a->ctl ? &c->live.ctl[a->coll] : &c->live.data[a->coll];
+  n->calls++;
+  n->bytes += bytes;
+}
+
+static void *worker(void *arg)
+{
+  struct tc_comm *c = arg;
+  tc_log_set_rank(c->log_rank);
+  pthread_mutex_lock(&c->lock);
+  for (;;) {
+    while (!c->head && !c->stop) pthread_cond_wait(&c->work, &c->lock);
+    if (c->stop) break;
+    struct call *k = c->head;
+    c->head = k->next;
+    if (!c->head) c->tail = NULL;
+    if (!c->failed) {
+      struct tc_err err = { 0 };
+      int64_t bytes = 0;
+      c->beat++;
+      pthread_mutex_unlock(&c->lock);
+      int rc = c->ops->run(c->impl, &k->a, &c->stop, &bytes, &err);
+      pthread_mutex_lock(&c->lock);
+      c->beat++;
+      if (rc < 0) {
+        set_failure(c, &err);
+      } else if (!c->failed) {
+        count_call(c, &k->a, bytes);
+        c->done = k->ticket;
+      }
+    }
+    k->next = c->spare;
+    c->spare = k;
+    pthread_cond_broadcast(&c->ended);
+  }
+  c->left = true;
+  pthread_cond_broadcast(&c->ended);
+  pthread_mutex_unlock(&c->lock);
+  return NULL;
+}
+
+/* Signals are for the program's own threads: the worker blocks them all. */
+static void start_worker(struct tc_comm *c)
+{
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int rc = pthread_create(&c->thread, NULL, worker, c);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  TC_ASSERT(rc == 0);
+}
+
+struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord, int size,
+                            const struct tc_comm_opts *o)
+{
+  TC_ASSERT(size > 0 && coord >= 0 && coord < size);
+  struct tc_comm *c = tc_calloc(1, sizeof *c);
+  c->ops = ops;
+  c->impl = impl;
+  c->coord = coord;
+  c->size = size;
+  c->deadline_ns = (int64_t)(tc_comm_deadline_s(o) * 1e9);
+  c->name = tc_strdup(o->name ? o->name : "world");
+  c->log_rank = tc_log_rank();
+  atomic_init(&c->stop, false);
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_mutex_init(&c->lock, NULL);
+  pthread_cond_init(&c->work, &attr);
+  pthread_cond_init(&c->ended, &attr);
+  pthread_condattr_destroy(&attr);
+  if (size > 1) start_worker(c);
+  return c;
+}
+
+static void timed_wait(struct tc_comm *c, int64_t ns)
+{
+  int64_t until = tc_now_ns() + ns;
+  struct timespec ts = { (time_t)(until / 1000000000), (long)(until % 1000000000) };
+  pthread_cond_timedwait(&c->ended, &c->lock, &ts);
+}
+
+static void free_calls(struct call *k)
+{
+  while (k) {
+    struct call *next = k->next;
+    free(k->parts);
+    free(k);
+    k = next;
+  }
+}
+
+void tc_comm_free(struct tc_comm *c)
+{
+  if (!c) return;
+  if (c->size > 1) {
+    int64_t end = tc_now_ns() + LEAVE_NS;
+    pthread_mutex_lock(&c->lock);
+    atomic_store(&c->stop, true);
+    pthread_cond_broadcast(&c->work);
+    while (!c->left && tc_now_ns() < end) timed_wait(c, TICK_NS / 4);
+    bool left = c->left;
+    pthread_mutex_unlock(&c->lock);
+    if (!left) {                  /* stuck inside a library: better a leak than a hang */
+      tc_warn("axis %s: the communication thread does not return; left behind", c->name);
+      pthread_detach(c->thread);
+      return;
+    }
+    pthread_join(c->thread, NULL);
+  }
+  c->ops->free(c->impl);
+  free_calls(c->head);
+  free_calls(c->spare);
+  pthread_cond_destroy(&c->work);
+  pthread_cond_destroy(&c->ended);
+  pthread_mutex_destroy(&c->lock);
+  free(c->name);
+  free(c);
+}
+
+/* ---- calls ----------------------------------------------------------------------- */
+
+static void check_args(const struct tc_comm *c, const struct tc_coll_args *a)
+{
+  TC_ASSERT(a->coll >= 0 && a->coll < TC_COLLS);
+  if (a->coll == TC_BARRIER) return;
+  TC_ASSERT(a->dtype >= 0 && a->dtype < TC_DTYPES);
+  TC_ASSERT(a->n_parts >= 0);
+  bool reduces = a->coll == TC_ALL_REDUCE || a->coll == TC_REDUCE_SCATTER ||
+                 a->coll == TC_REDUCE;
+  bool rooted = a->coll == TC_BROADCAST || a->coll == TC_REDUCE || a->coll == TC_SCATTER ||
+                a->coll == TC_GATHER || a->coll == TC_SEND || a->coll == TC_RECV;
+  TC_ASSERT(!reduces || (a->dtype != TC_U8 && (a->red == TC_SUM || a->red == TC_MAX_OP)));
+  TC_ASSERT(!rooted || (a->root >= 0 && a->root < c->size));
+  if (a->coll == TC_SEND || a->coll == TC_RECV) TC_ASSERT(a->root != c->coord);
+  for (int i = 0; i < a->n_parts; i++) {
+    TC_ASSERT(a->parts[i].count >= 0 && a->parts[i].block >= 0);
+    if (a->coll == TC_ALL_TO_ALL)
+      TC_ASSERT(a->parts[i].count == c->size * a->parts[i].block);
+  }
+}
+
+/* With the lock held. A call of its own, or a recycled one, with the parts copied. */
+static struct call *take_call(struct tc_comm *c, const struct tc_coll_args *a)
+{
+  struct call *k = c->spare;
+  if (k) c->spare = k->next;
+  else k = tc_calloc(1, sizeof *k);
+  k->a = *a;
+  k->next = NULL;
+  if (a->coll == TC_BARRIER) k->a.n_parts = 0;
+  if (k->a.n_parts > k->cap_parts) {
+    k->cap_parts = k->a.n_parts;
+    k->parts = tc_realloc(k->parts, (size_t)k->cap_parts * sizeof *k->parts);
+  }
+  if (k->a.n_parts) memcpy(k->parts, a->parts, (size_t)k->a.n_parts * sizeof *k->parts);
+  k->a.parts = k->parts;
+  return k;
+}
+
+static int fail_alike(const struct tc_comm *c, struct tc_err *err)
+{
+  return tc_fail(err, c->failure.status, "%s", c->failure.text);
+}
+
+int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ticket,
+                  struct tc_err *err)
+{
+  check_args(c, a);
+  int rc = 0;
+  if (ticket) *ticket = 0;
+  pthread_mutex_lock(&c->lock);
+  if (c->failed) {
+    rc = fail_alike(c, err);
+  } else {
+    struct call *k = take_call(c, a);
+    k->ticket = ++c->last;
+    if (ticket) *ticket = k->ticket;
+    if (c->size == 1) {
+      int64_t bytes = 0;
+      rc = c->ops->run(c->impl, &k->a, &c->stop, &bytes, err);
+      TC_ASSERT(rc == 0);                   /* nobody to wait for */
+      count_call(c, &k->a, bytes);
+      c->done = k->ticket;
+      k->next = c->spare;
+      c->spare = k;
+    } else {
+      if (c->tail) c->tail->next = k;
+      else c->head = k;
+      c->tail = k;
+      pthread_cond_signal(&c->work);
+    }
+  }
+  pthread_mutex_unlock(&c->lock);
+  return rc;
+}
+
+/* With the lock held: until ticket t is done, or the communicator failed. */
+static void await(struct tc_comm *c, tc_ticket t)
+{
+  int64_t beat = c->beat, quiet_ns = 0, last_ns = tc_now_ns();
+  while (c->done < t && !c->failed) {
+    timed_wait(c, TICK_NS);
+    int64_t now = tc_now_ns();
+    /* A process that was stopped and goes on has not been waiting meanwhile. */
+    quiet_ns += TC_MIN(now - last_ns, TICK_NS);
+    last_ns = now;
+    if (c->beat != beat) quiet_ns = 0;
+    beat = c->beat;
+    if (quiet_ns > c->deadline_ns + GRACE_NS) {
+      struct tc_err e;
+      tc_fail(&e, TC_EPEER, "axis %s: the communication library has not come back for %.0f s; "
+              "look at the network and at the other ranks' logs", c->name,
+              (double)quiet_ns * 1e-9);
+      set_failure(c, &e);
+      pthread_cond_broadcast(&c->ended);
+    }
+  }
+}
+
+int tc_comm_wait(struct tc_comm *c, tc_ticket t, struct tc_err *err)
+{
+  int rc = 0;
+  pthread_mutex_lock(&c->lock);
+  TC_ASSERT(t >= 0 && t <= c->last);
+  await(c, t);
+  if (c->done < t) rc = fail_alike(c, err);
+  c->shown = c->live;
+  pthread_mutex_unlock(&c->lock);
+  return rc;
+}
+
+int tc_comm_test(struct tc_comm *c, tc_ticket t, struct tc_err *err)
+{
+  int rc;
+  pthread_mutex_lock(&c->lock);
+  TC_ASSERT(t >= 0 && t <= c->last);
+  if (c->done >= t) rc = 1;
+  else rc = c->failed ? fail_alike(c, err) : 0;
+  if (rc) c->shown = c->live;
+  pthread_mutex_unlock(&c->lock);
+  return rc;
+}
+
+int tc_comm_run(struct tc_comm *c, const struct tc_coll_args *a, struct tc_err *err)
+{
+  tc_ticket t;
+  TC_TRY(tc_comm_start(c, a, &t, err));
+  return tc_comm_wait(c, t, err);
+}
+
+int tc_comm_size(const struct tc_comm *c) { return c->size; }
+int tc_comm_coord(const struct tc_comm *c) { return c->coord; }
+
+const struct tc_comm_counters *tc_comm_counters(const struct tc_comm *c)
+{
+  struct tc_comm *m = (struct tc_comm *)c;  /* the lock and the copy are no visible state */
+  pthread_mutex_lock(&m->lock);
+  m->shown = m->live;
+  pthread_mutex_unlock(&m->lock);
+  return &m->shown;
+}
+
+/* As a ring would for the symmetric ones; flat for those with a root: a broadcast's root sends
+ * all of it to each of the others. */
+int64_t tc_coll_bytes(int coll, int size, int coord, int root, int64_t count, int64_t block,
+                      int64_t elem_bytes)
+{
+  int64_t own = tc_block_start(count, block, coord + 1, size) -
+                tc_block_start(count, block, coord, size);
+  int64_t n = 0, others = size - 1;
+  bool am_root = coord == root;
+  if (size == 1) return 0;
+  switch (coll) {
+    case TC_ALL_REDUCE:     n = count - own + own * others; break;
+    case TC_REDUCE_SCATTER: n = count - own; break;
+    case TC_ALL_GATHER:     n = own * others; break;
+    case TC_BROADCAST:      n = am_root ? count * others : 0; break;
+    case TC_REDUCE:         n = am_root ? 0 : count; break;
+    case TC_SCATTER:        n = am_root ? count - own : 0; break;
+    case TC_GATHER:         n = am_root ? 0 : own; break;
+    case TC_ALL_TO_ALL:     n = count - own; break;
+    case TC_SEND:           n = count; break;
+    case TC_RECV: case TC_BARRIER: break;
+    default: TC_ASSERT(false);
+  }
+  return n * elem_bytes;
+}
+
+/* ---- control data ---------------------------------------------------------------- */
+
+/* One part of bytes. */
+static int run_ctl(struct tc_comm *c, int coll, int root, const void *src, void *dst,
+                   int64_t bytes, int64_t block_bytes, const char *what, struct tc_err *err)
+{
+  struct tc_part p = { src, dst, bytes, block_bytes };
+  struct tc_coll_args a = { .coll = coll, .dtype = TC_U8, .root = root, .n_parts = 1,
+                            .parts = &p, .ctl = true, .what = what };
+  return tc_comm_run(c, &a, err);
+}
+
+/* Gathered rather than reduced: no element type holds every int64 exactly. */
+int tc_comm_max_i64(struct tc_comm *c, int64_t *x, int n, struct tc_err *err)
+{
+  TC_ASSERT(n >= 0);
+  int64_t mine_bytes = n * (int64_t)sizeof *x;
+  int64_t *all = tc_malloc((size_t)(mine_bytes * c->size) + 1);
+  int rc = run_ctl(c, TC_ALL_GATHER, 0, x, all, mine_bytes * c->size, mine_bytes,
+                   "maximum", err);
+  for (int i = 0; rc == 0 && i < c->size * n; i++)
+    if (all[i] > x[i % n]) x[i % n] = all[i];
+  free(all);
+  return rc;
+}
+
+/* The lengths are gathered first; then each member with bytes sends them to the root. */
+int tc_comm_bytes_gather(struct tc_comm *c, int root, const void *mine, int64_t my_bytes,
+                         void **all, int64_t *bytes, struct tc_err *err)
+{
+  TC_ASSERT(my_bytes >= 0 && root >= 0 && root < c->size);
+  const int64_t one = (int64_t)sizeof *bytes;
+  *all = NULL;
+  TC_TRY(run_ctl(c, TC_ALL_GATHER, 0, &my_bytes, bytes, one * c->size, one,
+                 "lengths to gather", err));
+  if (c->coord != root) {
+    if (my_bytes == 0) return 0;
+    return run_ctl(c, TC_SEND, root, mine, NULL, my_bytes, my_bytes, "bytes to gather", err);
+  }
+  int64_t total = 0, at = 0;
+  for (int i = 0; i < c->size; i++) total += bytes[i];
+  char *buf = tc_malloc((size_t)total + 1);
+  for (int i = 0; i < c->size; at += bytes[i++]) {
+    int rc = 0;
+    if (bytes[i] == 0) continue;
+    if (i == root) memcpy(buf + at, mine, (size_t)my_bytes);
+    else rc = run_ctl(c, TC_RECV, i, NULL, buf + at, bytes[i], bytes[i], "bytes to gather", err);
+    if (rc < 0) {
+      free(buf);
+      return rc;
+    }
+  }
+  *all = buf;
+  return 0;
+}
+
+int tc_comm_bytes_bcast(struct tc_comm *c, int root, void **buf, int64_t *n_bytes,
+                        struct tc_err *err)
+{
+  const int64_t one = (int64_t)sizeof *n_bytes;
+  bool am_root = c->coord == root;
+  if (!am_root) *buf = NULL;
+  TC_TRY(run_ctl(c, TC_BROADCAST, root, n_bytes, n_bytes, one, one, "length to broadcast",
+                 err));
+  void *to = am_root ? *buf : tc_malloc((size_t)*n_bytes + 1);
+  int rc = run_ctl(c, TC_BROADCAST, root, to, to, *n_bytes, *n_bytes, "bytes to broadcast",
+                   err);
+  if (!am_root && rc < 0) free(to);
+  else *buf = to;
+  return rc;
+}

@@ -1,0 +1,186 @@
+/* comm_mpi.c - the link between ranks that are MPI processes, and the doors to MPI: the only
+ * file in src/ that sees <mpi.h>.
+ *
+ * Everything goes over MPI_COMM_WORLD with point-to-point messages, so that no communicator
+ * is split and no state is kept between tc_mpi_start and tc_mpi_finish. Tags start at
+ * TAG_BASE, which leaves the lower half of what every MPI guarantees (32767) to others:
+ *   tag = TAG_BASE + id * TAGS_PER_ID + the link's tag.
+ * Groups of one id (an axis) have no two ranks in common, so id and the pair of ranks tell
+ * groups apart. Several workers call MPI at once: MPI_THREAD_MULTIPLE.
+ *
+ * MPI makes progress only inside its calls: the worker's polling is what moves messages. */
+#include <limits.h>
+#include <mpi.h>
+#include <stdlib.h>
+
+#include "src/comm.h"
+
+enum { TAG_BASE = 16384, TAGS_PER_ID = 64, IDS = 256 };
+
+#define FINISH_NS INT64_C(600000000000)     /* tc_mpi_finish waits so long for the others */
+#define CANCEL_TRIES 100
+
+struct request { MPI_Request mpi; int64_t bytes; bool is_recv, used; };
+
+struct link {
+  int id;
+  int32_t *members;               /* [size] world ranks */
+  struct request *req;
+  int n, cap;
+};
+
+/* ---- start and end --------------------------------------------------------------- */
+
+int tc_mpi_start(int *rank, int *world, struct tc_err *err)
+{
+  int got = MPI_THREAD_SINGLE;
+  if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &got) != MPI_SUCCESS)
+    return tc_fail(err, TC_EUSER, "MPI does not start; run a small MPI program the same way "
+                   "to see why");
+  if (got != MPI_THREAD_MULTIPLE) {
+    MPI_Finalize();
+    return tc_fail(err, TC_EUSER, "this MPI library was built without MPI_THREAD_MULTIPLE "
+                   "(it grants level %d); use one that has it", got);
+  }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(MPI_COMM_WORLD, rank);
+  MPI_Comm_size(MPI_COMM_WORLD, world);
+  return 0;
+}
+
+/* MPI_Finalize waits for all ranks without end: so first see that all come. */
+void tc_mpi_finish(void)
+{
+  MPI_Request all;
+  int done = 0;
+  int64_t end_ns = tc_now_ns() + FINISH_NS;
+  if (MPI_Ibarrier(MPI_COMM_WORLD, &all) != MPI_SUCCESS) tc_mpi_abort(-TC_EPEER);
+  while (!done) {
+    if (MPI_Test(&all, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || tc_now_ns() > end_ns) {
+      tc_warn("not all ranks came to the end of the run; this step is ended");
+      tc_mpi_abort(-TC_EPEER);
+    }
+    if (!done) tc_sleep_ns(100000);
+  }
+  MPI_Finalize();
+}
+
+void tc_mpi_abort(int status)
+{
+  int up = 0, down = 0;
+  MPI_Initialized(&up);
+  MPI_Finalized(&down);
+  if (up && !down) MPI_Abort(MPI_COMM_WORLD, status);
+  _Exit(status);
+}
+
+/* ---- the link -------------------------------------------------------------------- */
+
+static int take_request(struct link *l)
+{
+  for (int i = 0; i < l->n; i++)
+    if (!l->req[i].used) return i;
+  TC_GROW(l->req, l->n, l->cap);
+  return l->n++;
+}
+
+static int mpi_failed(int rc, const char *what)
+{
+  char text[MPI_MAX_ERROR_STRING];
+  int n;
+  MPI_Error_string(rc, text, &n);
+  tc_warn("%s: %.*s", what, n, text);
+  return TC_EPEER;
+}
+
+static int post(struct link *l, bool is_recv, int peer, void *buf, int64_t bytes, int tag)
+{
+  TC_ASSERT(bytes <= INT_MAX && tag >= 0 && tag < TAGS_PER_ID);
+  int i = take_request(l), rc;
+  int mpi_tag = TAG_BASE + l->id * TAGS_PER_ID + tag;
+  struct request *r = &l->req[i];
+  if (is_recv)
+    rc = MPI_Irecv(buf, (int)bytes, MPI_BYTE, l->members[peer], mpi_tag, MPI_COMM_WORLD,
+                   &r->mpi);
+  else
+    rc = MPI_Isend(buf, (int)bytes, MPI_BYTE, l->members[peer], mpi_tag, MPI_COMM_WORLD,
+                   &r->mpi);
+  if (rc != MPI_SUCCESS) return mpi_failed(rc, is_recv ? "MPI_Irecv" : "MPI_Isend");
+  r->bytes = bytes;
+  r->is_recv = is_recv;
+  r->used = true;
+  return i;
+}
+
+static int mpi_send(void *link, int to, const void *buf, int64_t bytes, int tag)
+{
+  return post(link, false, to, (void *)(uintptr_t)buf, bytes, tag);
+}
+
+static int mpi_recv(void *link, int from, void *buf, int64_t bytes, int tag)
+{
+  return post(link, true, from, buf, bytes, tag);
+}
+
+static int mpi_test(void *link, int request)
+{
+  struct request *r = &((struct link *)link)->req[request];
+  MPI_Status status;
+  int done = 0, got = 0;
+  int rc = MPI_Test(&r->mpi, &done, &status);
+  if (rc != MPI_SUCCESS) return mpi_failed(rc, "MPI_Test");
+  if (!done) return 0;
+  if (r->is_recv) {
+    MPI_Get_count(&status, MPI_BYTE, &got);
+    TC_ASSERT(got == r->bytes);             /* the members' calls differ */
+  }
+  r->used = false;
+  return 1;
+}
+
+/* A send, or a receive whose message is under way, can't be taken back: MPI keeps it and the
+ * process is about to end, since a failed communicator stays failed. */
+static void mpi_cancel(void *link, int request)
+{
+  struct request *r = &((struct link *)link)->req[request];
+  int done = 0;
+  if (r->mpi != MPI_REQUEST_NULL && r->is_recv) {
+    MPI_Cancel(&r->mpi);
+    for (int i = 0; i < CANCEL_TRIES && !done; i++)
+      if (MPI_Test(&r->mpi, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
+  }
+  if (r->mpi != MPI_REQUEST_NULL) MPI_Request_free(&r->mpi);
+  r->used = false;
+}
+
+static void mpi_free(void *link)
+{
+  struct link *l = link;
+  free(l->members);
+  free(l->req);
+  free(l);
+}
+
+int tc_comm_mpi(struct tc_comm **out, int id, const int32_t *members, int size,
+                const struct tc_comm_opts *o, struct tc_err *err)
+{
+  static const struct tc_link_ops ops = { mpi_send, mpi_recv, mpi_test, mpi_cancel, mpi_free };
+  int rank = -1, world = 0, coord = -1;
+  *out = NULL;
+  if (id < 0 || id >= IDS)
+    return tc_fail(err, TC_EUSER, "%d kinds of communicators at most, asked for number %d",
+                   IDS, id);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &world);
+  struct link *l = tc_calloc(1, sizeof *l);
+  l->id = id;
+  l->members = tc_malloc((size_t)size * sizeof *members);
+  for (int i = 0; i < size; i++) {
+    TC_ASSERT(members[i] >= 0 && members[i] < world);
+    l->members[i] = members[i];
+    if (members[i] == rank) coord = i;
+  }
+  TC_ASSERT(coord >= 0);
+  *out = tc_comm_p2p(&ops, l, coord, size, o);
+  return 0;
+}

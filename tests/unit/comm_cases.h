@@ -1,0 +1,384 @@
+/* comm_cases.h - what every communicator must do, whatever carries it: run by t_comm.c with
+ * threads and by tests/mpi/m_comm.c with processes. */
+#ifndef TC_COMM_CASES_H
+#define TC_COMM_CASES_H
+
+#include "tests/unit/comm_check.h"
+
+static const int64_t cc_counts[] = { 0, 1, 2, 3, 5, 1023, 1024, 30011, 800003 };
+static const int cc_dtypes[] = { TC_F32, TC_BF16, TC_F64, TC_I32 };
+enum { CC_COUNTS = sizeof cc_counts / sizeof *cc_counts, CC_DTYPES = 4 };
+
+static bool cc_reduces(int coll)
+{
+  return coll == TC_ALL_REDUCE || coll == TC_REDUCE_SCATTER || coll == TC_REDUCE;
+}
+
+/* Every count and type, in place and not, sum and max. */
+static void cc_symmetric(struct cc_env *e)
+{
+  static const int colls[] = { TC_ALL_REDUCE, TC_REDUCE_SCATTER, TC_ALL_GATHER, TC_ALL_TO_ALL };
+  struct tc_comm *c = cc_world(e, 0, "dp", 60);
+  for (int i = 0; i < CC_COUNTS; i++)
+    for (int t = 0; t < CC_DTYPES; t++)
+      for (int j = 0; j < 4; j++)
+        for (int v = 0; v < 4; v++) {
+          struct cc_call k = cc_call(colls[j], cc_dtypes[t], cc_counts[i], e->world);
+          k.in_place = v & 1;
+          k.red = v >> 1;
+          k.ctl = i == 1;
+          if (k.in_place && k.coll == TC_ALL_TO_ALL) continue;
+          if (k.red && !cc_reduces(k.coll)) continue;
+          if (cc_counts[i] > CC_MANY && (t > 1 || k.red)) continue;
+          cc_one(e, c, &k);
+        }
+  tc_comm_free(c);
+}
+
+static void cc_rooted(struct cc_env *e)
+{
+  static const int colls[] = { TC_BROADCAST, TC_REDUCE, TC_SCATTER, TC_GATHER };
+  struct tc_comm *c = cc_world(e, 1, "dp", 60);
+  for (int i = 0; i < CC_COUNTS; i++)
+    for (int j = 0; j < 4; j++)
+      for (int root = 0; root < e->world; root++) {
+        if (cc_counts[i] > CC_MANY && root != 1) continue;
+        struct cc_call k = cc_call(colls[j], cc_dtypes[(i + j) % CC_DTYPES], cc_counts[i],
+                                   e->world);
+        k.root = root;
+        cc_one(e, c, &k);
+        if (colls[j] != TC_REDUCE) continue;
+        k.in_place = true;
+        k.red = TC_MAX_OP;
+        cc_one(e, c, &k);
+      }
+  tc_comm_free(c);
+}
+
+/* Several parts of uneven sizes in one call; blocks of whole rows (3 a row), where the last
+ * members may have little or nothing; the last one more than a block. */
+static void cc_parts(struct cc_env *e)
+{
+  static const int colls[] = { TC_ALL_REDUCE, TC_REDUCE_SCATTER, TC_ALL_GATHER, TC_BROADCAST,
+                               TC_REDUCE, TC_SCATTER, TC_GATHER };
+  struct tc_comm *c = cc_world(e, 2, "dp", 60);
+  for (int j = 0; j < 7; j++)
+    for (int v = 0; v < 2; v++) {
+      struct cc_call k = { .coll = colls[j], .dtype = v ? TC_BF16 : TC_F32, .n_parts = 4,
+                           .count = { 3, 1024 * 3, 0, 50 },
+                           .root = e->world - 1, .in_place = v && colls[j] < TC_BROADCAST };
+      for (int p = 0; p < 4; p++) k.block[p] = tc_ceil_div(k.count[p] / 3, e->world) * 3;
+      cc_one(e, c, &k);
+    }
+  tc_comm_free(c);
+}
+
+/* More pieces than slots and requests, and a call after it in the same memory. */
+static void cc_large(struct cc_env *e)
+{
+  static const int colls[] = { TC_ALL_REDUCE, TC_REDUCE_SCATTER, TC_ALL_GATHER, TC_BROADCAST,
+                               TC_REDUCE };
+  struct tc_comm *c = cc_world(e, 3, "dp", 60);
+  int64_t count = e->world == 2 ? 2200001 : 900001;  /* 9 pieces a block; 3 or 2 */
+  for (int j = 0; j < 5; j++) {
+    struct cc_call k = cc_call(colls[j], TC_F64, count, e->world);
+    k.in_place = colls[j] == TC_ALL_REDUCE || colls[j] == TC_REDUCE_SCATTER;
+    cc_one(e, c, &k);
+    k = cc_call(colls[j], TC_I32, 7, e->world);
+    cc_one(e, c, &k);
+  }
+  tc_comm_free(c);
+}
+
+/* Random numbers: every copy has the bits of the sum in coordinate order in fp32. */
+static void cc_order(struct cc_env *e)
+{
+  enum { N = 10007 };
+  struct tc_comm *c = cc_world(e, 4, "dp", 60);
+  for (int half = 0; half < 2; half++) {
+    float *x = tc_malloc(N * sizeof *x);
+    uint16_t *h = tc_malloc(N * sizeof *h);
+    struct tc_err err = { 0 };
+    for (int i = 0; i < N; i++) {
+      x[i] = tc_normal(7, (uint32_t)e->rank, 0, (uint64_t)i);
+      h[i] = tc_f32_to_bf16(x[i]);
+    }
+    struct tc_part p = { half ? (void *)h : x, half ? (void *)h : x, N,
+                         tc_ceil_div(N, e->world) };
+    struct tc_coll_args a = { .coll = TC_ALL_REDUCE, .dtype = half ? TC_BF16 : TC_F32,
+                              .n_parts = 1, .parts = &p };
+    cc_check(e, tc_comm_run(c, &a, &err) == 0, "%s", err.text);
+    int wrong = 0, tells = 0;
+    for (int i = 0; i < N; i++) {
+      float up = 0, down = 0;
+      for (int r = 0; r < e->world; r++) {
+        float v[2];
+        for (int s = 0; s < 2; s++) {
+          int from = s ? e->world - 1 - r : r;
+          v[s] = tc_normal(7, (uint32_t)from, 0, (uint64_t)i);
+          if (half) v[s] = tc_bf16_to_f32(tc_f32_to_bf16(v[s]));
+        }
+        up = r ? up + v[0] : v[0];
+        down = r ? down + v[1] : v[1];
+      }
+      uint16_t once = tc_f32_to_bf16(up);
+      wrong += half ? memcmp(&h[i], &once, 2) != 0 : memcmp(&x[i], &up, 4) != 0;
+      tells += up != down;
+    }
+    cc_check(e, wrong == 0, "%d of %d sums differ from the one in coordinate order", wrong, N);
+    cc_check(e, half || e->world < 3 || tells > 100,
+             "the numbers don't tell one order from another");
+    free(x);
+    free(h);
+  }
+  tc_comm_free(c);
+}
+
+/* bf16 terms are added in fp32 and rounded once: 256 + 1 + 1 would be 256 otherwise. NaN and
+ * infinity come through, also through a maximum. */
+static void cc_special(struct cc_env *e)
+{
+  struct tc_comm *c = cc_world(e, 5, "dp", 60);
+  struct tc_err err = { 0 };
+  uint16_t h = tc_f32_to_bf16(e->rank == 0 ? 256.0f : 1.0f);
+  float inf = 1e30f * 1e30f;
+  float x[3] = { e->rank == e->world - 1 ? inf - inf : 1, e->rank == 0 ? inf - inf : 1,
+                 e->rank == 0 ? inf : 1 };
+  struct tc_part ph = { &h, &h, 1, 1 }, px = { x, x, 3, 1 };
+  struct tc_coll_args a = { .coll = TC_ALL_REDUCE, .dtype = TC_BF16, .n_parts = 1,
+                            .parts = &ph };
+  cc_check(e, tc_comm_run(c, &a, &err) == 0, "%s", err.text);
+  float want = tc_bf16_to_f32(tc_f32_to_bf16(256.0f + (float)(e->world - 1)));
+  cc_check(e, tc_bf16_to_f32(h) == want, "bf16 sum is %g, not %g", (double)tc_bf16_to_f32(h),
+           (double)want);
+  a = (struct tc_coll_args) { .coll = TC_ALL_REDUCE, .dtype = TC_F32, .red = TC_MAX_OP,
+                              .n_parts = 1, .parts = &px };
+  cc_check(e, tc_comm_run(c, &a, &err) == 0, "%s", err.text);
+  cc_check(e, x[0] != x[0] && x[1] != x[1] && x[2] == inf, "maximum is %g %g %g",
+           (double)x[0], (double)x[1], (double)x[2]);
+  tc_comm_free(c);
+}
+
+/* Many calls queued before the first wait; only some tickets are waited for. */
+static void cc_tickets(struct cc_env *e)
+{
+  enum { N = 120 };
+  static const int colls[] = { TC_ALL_REDUCE, TC_BROADCAST, TC_ALL_GATHER, TC_REDUCE_SCATTER,
+                               TC_BARRIER, TC_REDUCE, TC_ALL_REDUCE, TC_GATHER };
+  struct tc_comm *c = cc_world(e, 6, "dp", 60);
+  struct cc_run *u = tc_calloc(N, sizeof *u);
+  struct cc_call *k = tc_calloc(N, sizeof *k);
+  struct tc_err err = { 0 };
+  int64_t bytes = 0, got = 0, calls = 0;
+  for (int i = 0; i < N; i++) {
+    k[i] = cc_call(colls[i % 8], cc_dtypes[i % 4], 1 + i * 37 % 5000, e->world);
+    k[i].root = i % e->world;
+    cc_prepare(&u[i], &k[i], e->rank, e->world);
+    struct tc_coll_args a = cc_args(&u[i]);
+    cc_check(e, tc_comm_start(c, &a, &u[i].ticket, &err) == 0, "%s", err.text);
+    cc_check(e, u[i].ticket > (i ? u[i - 1].ticket : 0), "tickets don't increase");
+    if (k[i].coll != TC_BARRIER) bytes += cc_bytes(&k[i], e->rank, e->world);
+    if (i == N / 2) tc_sleep_ns(1000000 * (e->rank + 1));
+  }
+  int half;
+  do half = tc_comm_test(c, u[N / 2].ticket, &err);
+  while (half == 0);
+  cc_check(e, half == 1, "%s", err.text);
+  cc_check(e, tc_comm_wait(c, u[N - 1].ticket, &err) == 0, "%s", err.text);
+  cc_check(e, tc_comm_wait(c, u[3].ticket, &err) == 0 && tc_comm_wait(c, 0, &err) == 0 &&
+           tc_comm_test(c, u[5].ticket, &err) == 1, "an old ticket is not done");
+  for (int i = 0; i < N; i++) {
+    if (k[i].coll == TC_BARRIER) k[i].n_parts = 0;
+    cc_verify(e, &u[i], e->rank, e->world);
+    if (k[i].coll == TC_BARRIER) free(u[i].src_mem[0]), free(u[i].dst_mem[0]);
+  }
+  for (int i = 0; i < TC_COLLS; i++) {
+    got += tc_comm_counters(c)->data[i].bytes;
+    calls += tc_comm_counters(c)->data[i].calls;
+  }
+  cc_check(e, got == bytes && calls == N, "%lld calls, %lld bytes; %lld expected",
+           (long long)calls, (long long)got, (long long)bytes);
+  free(u);
+  free(k);
+  tc_comm_free(c);
+}
+
+/* A value goes round; large ones too, where nobody buffers. Rank 0 sends first. */
+static void cc_ring(struct cc_env *e)
+{
+  static const int64_t counts[] = { 0, 1, 1000, 1200001 };
+  struct tc_comm *c = cc_world(e, 7, "pp", 60);
+  int n = e->world, right = (e->rank + 1) % n, left = (e->rank + n - 1) % n;
+  for (int i = 0; i < 4; i++)
+    for (int step = 0; step < 2; step++) {
+      struct cc_call k = cc_call((step == 0) == (e->rank == 0) ? TC_SEND : TC_RECV, TC_F32,
+                                 counts[i], n);
+      k.root = k.coll == TC_SEND ? right : left;
+      if (k.coll == TC_SEND) {    /* cc_want of a receiver: the values of `root` */
+        cc_one(e, c, &k);
+      } else {
+        struct cc_run u;
+        struct tc_err err = { 0 };
+        cc_prepare(&u, &k, e->rank, n);
+        struct tc_coll_args a = cc_args(&u);
+        cc_check(e, tc_comm_run(c, &a, &err) == 0, "%s", err.text);
+        cc_verify(e, &u, e->rank, n);
+      }
+    }
+  cc_check(e, tc_comm_counters(c)->data[TC_RECV].calls == 4 &&
+           tc_comm_counters(c)->data[TC_RECV].bytes == 0, "receives miscounted");
+  tc_comm_free(c);
+}
+
+/* Two communicators with calls in flight at once, waited for in the other order: rows and
+ * columns of a square of four, else the same members twice. */
+static void cc_two(struct cc_env *e)
+{
+  enum { N = 12 };
+  struct tc_comm_opts o = { "dp", 60, NULL }, o2 = { "tp", 60, NULL };
+  int32_t a[8], b[8];
+  int na = 0, nb = 0;
+  for (int r = 0; r < e->world; r++) {
+    bool square = e->world == 4;
+    if (!square || r / 2 == e->rank / 2) a[na++] = r;
+    if (!square || r % 2 == e->rank % 2) b[nb++] = r;
+  }
+  struct tc_comm *c[2] = { e->make(e, 8, a, na, &o), e->make(e, 9, b, nb, &o2) };
+  struct cc_run u[2][N];
+  struct cc_call k[2][N];
+  struct tc_err err = { 0 };
+  for (int i = 0; i < N; i++)
+    for (int s = 0; s < 2; s++) {
+      int w = (s + e->rank) % 2;  /* ranks issue in different orders */
+      k[w][i] = cc_call(w ? TC_ALL_REDUCE : TC_REDUCE_SCATTER, w ? TC_F32 : TC_I32,
+                        20000 * (int64_t)(i + 1) + w, tc_comm_size(c[w]));
+      cc_prepare(&u[w][i], &k[w][i], tc_comm_coord(c[w]), tc_comm_size(c[w]));
+      struct tc_coll_args args = cc_args(&u[w][i]);
+      cc_check(e, tc_comm_start(c[w], &args, &u[w][i].ticket, &err) == 0, "%s", err.text);
+    }
+  for (int i = N - 1; i >= 0; i--)
+    for (int w = 0; w < 2; w++) {
+      cc_check(e, tc_comm_wait(c[w], u[w][i].ticket, &err) == 0, "%s", err.text);
+      cc_verify(e, &u[w][i], tc_comm_coord(c[w]), tc_comm_size(c[w]));
+    }
+  tc_comm_free(c[0]);
+  tc_comm_free(c[1]);
+}
+
+/* The shorthands, counted apart. */
+static void cc_control(struct cc_env *e)
+{
+  struct tc_comm *c = cc_world(e, 10, "world", 60);
+  struct tc_err err = { 0 };
+  int n = e->world, root = n - 1;
+  const int64_t far = INT64_C(9007199254740993);     /* 2^53 + 1: no double */
+  int64_t x[3] = { e->rank, -5 - e->rank, e->rank == n / 2 ? far : far - 1 };
+  cc_check(e, tc_comm_max_i64(c, x, 3, &err) == 0, "%s", err.text);
+  cc_check(e, x[0] == n - 1 && x[1] == -5 && x[2] == far, "maximum wrong");
+  char mine[64], want[64];
+  int64_t bytes[64];
+  void *all = NULL;
+  /* rank 1 has nothing to say */
+  int len = e->rank == 1 ? 0 : snprintf(mine, sizeof mine, "%*d;", 1 + e->rank * 3, e->rank);
+  cc_check(e, tc_comm_bytes_gather(c, root, mine, len, &all, bytes, &err) == 0, "%s", err.text);
+  const char *at = all;
+  for (int i = 0; i < n; i++) {
+    int w = i == 1 ? 0 : snprintf(want, sizeof want, "%*d;", 1 + i * 3, i);
+    cc_check(e, bytes[i] == w, "length %d is %lld, not %d", i, (long long)bytes[i], w);
+    if (e->rank == root) {
+      cc_check(e, memcmp(at, want, (size_t)w) == 0, "bytes of %d wrong", i);
+      at += w;
+    }
+  }
+  cc_check(e, (all != NULL) == (e->rank == root), "who gets the bytes");
+  free(all);
+  char text[] = "a line for everyone";
+  void *buf = e->rank == root ? text : NULL;
+  int64_t size = e->rank == root ? (int64_t)sizeof text : -1;
+  cc_check(e, tc_comm_bytes_bcast(c, root, &buf, &size, &err) == 0, "%s", err.text);
+  cc_check(e, size == (int64_t)sizeof text && memcmp(buf, text, sizeof text) == 0,
+           "broadcast bytes wrong");
+  if (e->rank != root) free(buf);
+  for (int i = 0; i < TC_COLLS; i++)
+    cc_check(e, tc_comm_counters(c)->data[i].calls == 0, "control counted as data");
+  cc_check(e, tc_comm_counters(c)->ctl[TC_BROADCAST].bytes ==
+           (e->rank == root ? (n - 1) * (8 + (int64_t)sizeof text) : 0), "control bytes");
+  tc_comm_free(c);
+}
+
+/* The last rank never comes: the others say so, by name, in time, and again; on four
+ * communicators at once. */
+static void cc_late(struct cc_env *e)
+{
+  enum { N = 4, MANY = 900000 };
+  static const struct { int coll; int64_t count; } what[N] = {
+    { TC_ALL_REDUCE, 1 }, { TC_ALL_REDUCE, MANY }, { TC_BROADCAST, 10 }, { TC_BARRIER, 0 } };
+  struct tc_comm *c[N];
+  int last = e->world - 1;
+  for (int i = 0; i < N; i++) c[i] = cc_world(e, 200 + i, "dp", 0.4);
+  float *buf = tc_calloc(MANY, sizeof *buf);
+  tc_ticket t[N] = { 0 };
+  struct tc_err err = { 0 }, again = { 0 };
+  int64_t start_ns = tc_now_ns();
+  if (e->rank == last) tc_sleep_ns(1200000000);
+  for (int k = 0; e->rank != last && k < 2 * N; k++) {
+    int i = k % N, coll = what[i].coll;
+    struct tc_part p = { buf, buf, what[i].count, tc_ceil_div(what[i].count, e->world) };
+    struct tc_coll_args a = { .coll = coll, .dtype = TC_F32, .n_parts = 1, .parts = &p,
+                              .root = last, .what = "grad layer 3" };
+    if (k < N) {
+      cc_check(e, tc_comm_start(c[i], &a, &t[i], &err) == 0, "start fails: %s", err.text);
+      continue;
+    }
+    char head[200];
+    int rc = tc_comm_wait(c[i], t[i], &err);
+    double s = (double)(tc_now_ns() - start_ns) * 1e-9;
+    snprintf(head, sizeof head, "%s 'grad layer 3' on axis dp: no answer from %s after 0.4 s "
+             "(deadline run.deadline)", tc_coll_name[coll], e->who[last]);
+    cc_check(e, rc == TC_EPEER && err.status == TC_EPEER &&
+             strncmp(err.text, head, strlen(head)) == 0, "status %d: %s", rc, err.text);
+    cc_check(e, s > 0.39 && s < 20, "the deadline of 0.4 s came after %g s", s);
+    rc = tc_comm_start(c[i], &a, &t[i], &again);
+    cc_check(e, rc == TC_EPEER && strcmp(err.text, again.text) == 0, "not alike: %s", again.text);
+    cc_check(e, tc_comm_counters(c[i])->data[coll].calls == 0, "a failed call is counted");
+  }
+  for (int i = 0; i < N; i++) tc_comm_free(c[i]);
+  free(buf);
+}
+
+/* Calls that never ran are dropped, at once. */
+static void cc_drop(struct cc_env *e)
+{
+  struct tc_comm *c = cc_world(e, 204, "dp", 60);
+  float x = 1;
+  struct tc_part p = { &x, &x, 1, 1 };
+  struct tc_coll_args a = { .coll = TC_ALL_REDUCE, .dtype = TC_F32, .n_parts = 1, .parts = &p };
+  int64_t start_ns = tc_now_ns();
+  tc_ticket t;
+  for (int i = 0; e->rank == 0 && i < 3; i++) tc_comm_start(c, &a, &t, NULL);
+  tc_sleep_ns(20000000);
+  tc_comm_free(c);
+  cc_check(e, tc_now_ns() - start_ns < INT64_C(4000000000), "free took too long");
+}
+
+static const struct cc_case {
+  const char *name;
+  void (*run)(struct cc_env *e);
+  int min_world;
+} cc_cases[] = {
+  { "all_reduce, reduce_scatter, all_gather, all_to_all", cc_symmetric, 1 },
+  { "broadcast, reduce, scatter, gather", cc_rooted, 1 },
+  { "several parts in a call", cc_parts, 1 },
+  { "many pieces", cc_large, 1 },
+  { "sums in coordinate order, all copies alike", cc_order, 1 },
+  { "rounded once; NaN and infinity", cc_special, 1 },
+  { "many tickets in flight", cc_tickets, 1 },
+  { "send and receive round a ring", cc_ring, 2 },
+  { "two communicators at once", cc_two, 1 },
+  { "control data", cc_control, 1 },
+  { "a deadline names the late rank", cc_late, 2 },
+  { "free drops what is queued", cc_drop, 1 },
+};
+enum { CC_CASES = sizeof cc_cases / sizeof *cc_cases };
+
+#endif

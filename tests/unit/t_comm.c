@@ -1,0 +1,133 @@
+/* t_comm.c - communicators of ranks that are threads: the shared cases for 1 to 5 ranks, the
+ * figures of tc_coll_bytes, and what becomes of the others when a rank leaves. */
+#include <pthread.h>
+
+#include "src/comm.h"
+#include "tests/unit/comm_cases.h"
+#include "tests/unit/tap.h"
+
+enum { MAX_WORLD = 5 };
+
+struct job { struct cc_env env; void (*run)(struct cc_env *e); };
+
+static struct tc_comm *make(struct cc_env *e, int id, const int32_t *members, int size,
+                            const struct tc_comm_opts *o)
+{
+  if (size == 1 && e->world == 1) return tc_comm_self(o);
+  return tc_comm_thread(e->ctx, id, e->rank, members, size, o);
+}
+
+static void *run_job(void *arg)
+{
+  struct job *j = arg;
+  tc_log_set_rank(j->env.rank);
+  j->run(&j->env);
+  return NULL;
+}
+
+static void run_world(int world, const char *name, void (*run)(struct cc_env *e))
+{
+  static const char *const who[MAX_WORLD] = { "rank 0 on node1", "rank 1 on node1",
+                                              "rank 2 on node2", "rank 3 on node2",
+                                              "rank 4 on node3" };
+  struct tc_hub *hub = tc_hub_new(world);
+  struct job job[MAX_WORLD];
+  pthread_t thread[MAX_WORLD];
+  int fails = 0;
+  for (int r = 0; r < world; r++) {
+    job[r] = (struct job) { .env = { .rank = r, .world = world, .make = make, .ctx = hub,
+                                     .who = who }, .run = run };
+    pthread_create(&thread[r], NULL, run_job, &job[r]);
+  }
+  for (int r = 0; r < world; r++) {
+    pthread_join(thread[r], NULL);
+    fails += job[r].env.fails;
+  }
+  ok(fails == 0, "%d rank%s: %s", world, world > 1 ? "s" : "", name);
+  for (int r = 0; r < world; r++)
+    if (job[r].env.fails)
+      printf("#   rank %d: %d failed, first: %s\n", r, job[r].env.fails, job[r].env.first);
+  tc_hub_free(hub);
+}
+
+/* The last rank takes part in one call, then leaves in the middle of the next. */
+static void leave(struct cc_env *e)
+{
+  struct tc_comm *c = cc_world(e, 0, "dp", 60);
+  int last = e->world - 1;
+  float x = 1;
+  struct tc_part p = { &x, &x, 1, 1 };
+  struct tc_coll_args a = { .coll = TC_ALL_REDUCE, .dtype = TC_F32, .n_parts = 1, .parts = &p,
+                            .what = "norm" };
+  struct tc_err err = { 0 };
+  cc_check(e, tc_comm_run(c, &a, &err) == 0, "%s", err.text);
+  if (e->rank == last) {
+    tc_sleep_ns(100000000);
+    tc_hub_leave(e->ctx, last);
+    tc_comm_free(c);
+    return;
+  }
+  int64_t start_ns = tc_now_ns();
+  int rc = tc_comm_run(c, &a, &err);
+  double s = (double)(tc_now_ns() - start_ns) * 1e-9;
+  cc_check(e, rc == TC_EPEER && strstr(err.text, e->who[last]) && strstr(err.text, "'norm'"),
+           "status %d: %s", rc, err.text);
+  for (int i = 0; i < last; i++)
+    cc_check(e, !strstr(err.text, e->who[i]), "blames another: %s", err.text);
+  cc_check(e, s < 10, "noticed after %g s", s);
+  tc_comm_free(c);
+}
+
+/* A rank that has done its part may go while the others still work on what it sent. */
+static void leave_well(struct cc_env *e)
+{
+  struct tc_comm *c = cc_world(e, 0, "dp", 60);
+  struct cc_call k = cc_call(TC_ALL_REDUCE, TC_F32, 300001, e->world);
+  for (int i = 0; i < 5; i++) cc_one(e, c, &k);
+  tc_hub_leave(e->ctx, e->rank);
+  tc_comm_free(c);
+}
+
+static void bytes_table(void)
+{
+  static const struct { int coll, size, coord, root; int64_t count, block, want; } t[] = {
+    { TC_ALL_REDUCE, 2, 0, 0, 1000, 500, 4000 },       /* 2 * count * (N-1)/N */
+    { TC_ALL_REDUCE, 4, 3, 0, 1000, 250, 6000 },
+    { TC_ALL_REDUCE, 3, 0, 0, 1024, 342, 5464 },       /* (1024 - 342 + 2 * 342) * 4 */
+    { TC_ALL_REDUCE, 3, 2, 0, 1024, 342, 5456 },
+    { TC_ALL_REDUCE, 5, 4, 0, 3, 1, 12 },              /* an empty block */
+    { TC_ALL_REDUCE, 1, 0, 0, 1000, 1000, 0 },
+    { TC_REDUCE_SCATTER, 4, 1, 0, 1000, 250, 3000 },
+    { TC_ALL_GATHER, 4, 1, 0, 1000, 250, 3000 },
+    { TC_ALL_GATHER, 3, 2, 0, 1024, 342, 2720 },
+    { TC_BROADCAST, 4, 2, 2, 1000, 250, 12000 },
+    { TC_BROADCAST, 4, 1, 2, 1000, 250, 0 },
+    { TC_REDUCE, 4, 2, 2, 1000, 250, 0 },
+    { TC_REDUCE, 4, 1, 2, 1000, 250, 4000 },
+    { TC_SCATTER, 4, 0, 0, 1000, 250, 3000 },
+    { TC_SCATTER, 4, 1, 0, 1000, 250, 0 },
+    { TC_GATHER, 4, 1, 0, 1000, 250, 1000 },
+    { TC_GATHER, 4, 0, 0, 1000, 250, 0 },
+    { TC_ALL_TO_ALL, 4, 1, 0, 1000, 250, 3000 },
+    { TC_SEND, 4, 1, 0, 1000, 1000, 4000 },
+    { TC_RECV, 4, 1, 0, 1000, 1000, 0 },
+    { TC_BARRIER, 4, 1, 0, 1000, 1000, 0 },
+    { TC_ALL_REDUCE, 1000, 7, 0, INT64_C(175000000000), 175000000, INT64_C(1398600000000) },
+  };
+  for (size_t i = 0; i < sizeof t / sizeof *t; i++)
+    is_int(tc_coll_bytes(t[i].coll, t[i].size, t[i].coord, t[i].root, t[i].count, t[i].block, 4),
+           t[i].want, "bytes of %s, %d of %d", tc_coll_name[t[i].coll], t[i].coord, t[i].size);
+}
+
+int main(void)
+{
+  bytes_table();
+  for (int world = 1; world <= MAX_WORLD; world++)
+    for (int i = 0; i < CC_CASES; i++)
+      if (world >= cc_cases[i].min_world) run_world(world, cc_cases[i].name, cc_cases[i].run);
+  for (int world = 2; world <= 4; world++) {
+    run_world(world, "a rank leaves", leave);
+    run_world(world, "ranks leave when done", leave_well);
+  }
+  return done_testing();
+}
