@@ -23,9 +23,19 @@ static struct uses *find_uses(const struct tc_graph *g)
   return u;
 }
 
-/* matmul, bias -> matmul with a bias. Only where nothing stands between them. */
+/* Where each node is in the order. */
+static int32_t *positions(const struct tc_graph *g)
+{
+  int32_t *at = tc_malloc((size_t)g->n_nodes * sizeof *at);
+  for (int32_t i = 0; i < g->n_order; i++) at[g->order[i]] = i;
+  return at;
+}
+
+/* matmul, bias -> matmul with a bias, at the place of the bias (which may be gathered just
+ * before). Only where no transition of the product stands between them. */
 static void fuse_bias(struct tc_graph *g, const struct uses *u, bool *drop)
 {
+  int32_t *at = positions(g);
   for (int32_t i = 0; i < g->n_order; i++) {
     struct tc_node *b = &g->node[g->order[i]];
     if (b->op != TC_OP_BIAS) continue;
@@ -48,17 +58,19 @@ static void fuse_bias(struct tc_graph *g, const struct uses *u, bool *drop)
     g->tensor[z].node = p->id;
     g->tensor[y].node = -1;
     tc_node_rule(g, p, rule);
+    g->order[i] = p->id;
+    g->order[at[p->id]] = b->id;
     drop[b->id] = true;
     free(rule);
   }
+  free(at);
 }
 
 /* layernorm_bwd -> dx, add(a, dx) -> s: the layer norm adds to a, in place, where a is dead
  * afterwards. */
 static void fuse_residual(struct tc_graph *g, const struct uses *u, bool *drop)
 {
-  int32_t *at = tc_malloc((size_t)g->n_nodes * sizeof *at);
-  for (int32_t i = 0; i < g->n_order; i++) at[g->order[i]] = i;
+  int32_t *at = positions(g);
   for (int32_t i = 0; i < g->n_order; i++) {
     struct tc_node *s = &g->node[g->order[i]];
     if (s->op != TC_OP_ADD || s->mark == TC_F) continue;
@@ -251,45 +263,77 @@ void tc_fuse_head(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows)
 
 /* ---- units --------------------------------------------------------------------------- */
 
+struct group { int32_t *member, n, ready, needed; };   /* positions in the order */
+
+static bool joins(const struct tc_graph *g, const struct tc_node *a, const struct tc_node *b)
+{
+  return b->op == TC_OP_MOVE && b->step == a->step && b->axis == a->axis && b->unit == a->unit &&
+         (b->mark == TC_F) == (a->mark == TC_F) && b->mark != TC_U && b->red == a->red &&
+         b->root == a->root && b->once && !b->ctl && b->n_in == 1 &&
+         g->tensor[tc_in(g, b, 0)].dtype == g->tensor[tc_in(g, a, 0)].dtype;
+}
+
+/* The transitions that join the one at position i, when their inputs are all ready and when the
+ * first output is needed. */
+static void find_group(const struct tc_graph *g, int32_t i, const int32_t *at,
+                       const int32_t *reader, const bool *drop, struct group *u)
+{
+  const struct tc_node *a = &g->node[g->order[i]];
+  u->n = 0;
+  u->ready = -1;
+  u->needed = g->n_order;
+  for (int32_t j = i; j < g->n_order; j++) {
+    const struct tc_node *b = &g->node[g->order[j]];
+    if (drop[b->id] || !joins(g, a, b)) continue;
+    u->member[u->n++] = b->id;
+    int32_t maker = g->tensor[tc_in(g, b, 0)].node;
+    if (maker >= 0) u->ready = TC_MAX(u->ready, at[maker]);
+    u->needed = TC_MIN(u->needed, reader[tc_out(g, b, 0)]);
+  }
+}
+
+/* Makes the member `keep` carry all parts. */
+static void join(struct tc_graph *g, const struct group *u, int32_t keep, bool *drop)
+{
+  int32_t first = g->n_args;
+  for (int side = 0; side < 2; side++)
+    for (int p = 0; p < u->n; p++) {
+      const struct tc_node *b = &g->node[u->member[p]];
+      int32_t t = side ? tc_out(g, b, 0) : tc_in(g, b, 0);
+      TC_GROW(g->arg, g->n_args, g->cap_args);
+      g->arg[g->n_args++] = t;
+      if (side) g->tensor[t].node = keep;
+    }
+  for (int p = 0; p < u->n; p++) drop[u->member[p]] = u->member[p] != keep;
+  struct tc_node *k = &g->node[keep];
+  k->in = first;
+  k->out = first + u->n;
+  k->n_in = k->n_out = u->n;
+}
+
 void tc_units(struct tc_graph *g)
 {
-  bool *drop = tc_calloc((size_t)g->n_nodes + (size_t)g->n_order, sizeof *drop);
-  int32_t *in = tc_malloc((size_t)g->n_order * sizeof *in);
-  int32_t *out = tc_malloc((size_t)g->n_order * sizeof *out);
-  int32_t *group = tc_malloc((size_t)g->n_order * sizeof *group);
+  bool *drop = tc_calloc((size_t)g->n_nodes, sizeof *drop);
+  int32_t *at = positions(g);
+  int32_t *reader = tc_malloc((size_t)g->n_tensors * sizeof *reader);
+  for (int32_t t = 0; t < g->n_tensors; t++) reader[t] = g->n_order;
   for (int32_t i = g->n_order - 1; i >= 0; i--) {
-    struct tc_node n = g->node[g->order[i]];
-    if (n.op != TC_OP_MOVE || drop[n.id] || !n.once || n.ctl || n.mark == TC_U) continue;
-    int k = 0;
-    for (int32_t j = 0; j <= i; j++) {           /* parts in the order they are made */
-      const struct tc_node *o = &g->node[g->order[j]];
-      if (o->op != TC_OP_MOVE || drop[o->id] || o->step != n.step || o->axis != n.axis ||
-          o->unit != n.unit || o->mark == TC_U || o->red != n.red || o->root != n.root ||
-          !o->once || o->ctl ||
-          g->tensor[tc_in(g, o, 0)].dtype != g->tensor[tc_in(g, &n, 0)].dtype) continue;
-      in[k] = tc_in(g, o, 0);
-      out[k] = tc_out(g, o, 0);
-      group[k++] = o->id;
-    }
-    if (k < 2) continue;
-    int32_t keep = n.id, saved = g->n_order;
-    for (int p = 0; p < k; p++) {
-      drop[group[p]] = group[p] != keep;
-      g->tensor[out[p]].node = -1;
-    }
-    struct tc_node *made = tc_node_new(g, TC_OP_MOVE, k, in, k, out);
-    struct tc_node args = *made;
-    g->n_order = saved;                          /* only its arguments are wanted */
-    g->n_nodes--;
-    struct tc_node *b = &g->node[keep];
-    b->in = args.in;
-    b->out = args.out;
-    b->n_in = b->n_out = k;
-    for (int p = 0; p < k; p++) g->tensor[out[p]].node = keep;
+    const struct tc_node *n = &g->node[g->order[i]];
+    for (int k = 0; k < n->n_in; k++) reader[tc_in(g, n, k)] = i;
+  }
+  struct group u = { .member = tc_malloc((size_t)g->n_order * sizeof *u.member) };
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *a = &g->node[g->order[i]];
+    if (drop[a->id] || !joins(g, a, a)) continue;
+    find_group(g, i, at, reader, drop, &u);
+    int32_t keep = -1;                           /* the first place where all inputs exist */
+    for (int p = 0; p < u.n && keep < 0; p++)
+      if (at[u.member[p]] > u.ready) keep = u.member[p];
+    if (u.n > 1 && keep >= 0 && at[keep] < u.needed) join(g, &u, keep, drop);
   }
   tc_graph_drop(g, drop);
   free(drop);
-  free(in);
-  free(out);
-  free(group);
+  free(at);
+  free(reader);
+  free(u.member);
 }

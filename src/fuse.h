@@ -17,8 +17,8 @@ void tc_fuse_head(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows)
 /* Local. The rows for tc_fuse_head that keep a chunk's logits within `bytes`. */
 int64_t tc_head_rows(const struct tc_graph *g, const struct tc_mesh *m, int64_t bytes);
 
-/* Local. Joins the transitions of one unit, kind and axis whose parts are made once a step into
- * one MOVE with many parts, at the place of the last (a bucket). */
+/* Local. Joins the transitions of one unit, kind and axis that run once a step into one MOVE with
+ * many parts (a bucket), where all inputs exist and no output is needed yet. */
 void tc_units(struct tc_graph *g);
 
 #endif

@@ -24,7 +24,7 @@ struct sched {
   struct tc_schedule *s;
   bool overlap;
   bool *late;                    /* a once-node that depends on micro-batches */
-  int32_t *pending;              /* tensor -> MOVE in flight that makes it, or -1 */
+  int32_t *flying, n_flying;     /* MOVEs in flight, in the order they were issued */
 };
 
 static void find_late(struct sched *c)
@@ -41,26 +41,40 @@ static void find_late(struct sched *c)
   free(timed);
 }
 
-static void wait_for(struct sched *c, int32_t move, int32_t mb)
+static void land(struct sched *c, int32_t i, int32_t mb)
 {
-  const struct tc_node *n = &c->g->node[move];
-  push(c->s, TC_WAIT, move, mb);
-  for (int k = 0; k < n->n_out; k++) c->pending[tc_out(c->g, n, k)] = -1;
+  push(c->s, TC_WAIT, c->flying[i], mb);
+  c->n_flying--;
+  memmove(c->flying + i, c->flying + i + 1, (size_t)(c->n_flying - i) * sizeof *c->flying);
+}
+
+/* Waits for what is in flight into the storage of tensor t (t itself, or rows of it). */
+static void need(struct sched *c, int32_t t, int32_t mb)
+{
+  int32_t root = tc_tensor_root(c->g, t);
+  for (int32_t i = 0; i < c->n_flying; i++) {
+    const struct tc_node *n = &c->g->node[c->flying[i]];
+    bool hit = false;
+    for (int k = 0; k < n->n_out && !hit; k++)
+      hit = tc_tensor_root(c->g, tc_out(c->g, n, k)) == root;
+    if (hit) land(c, i--, mb);
+  }
 }
 
 static void emit(struct sched *c, int32_t id, int32_t mb)
 {
   const struct tc_graph *g = c->g;
   const struct tc_node *n = &g->node[id];
-  for (int k = 0; k < n->n_in; k++)
-    if (c->pending[tc_in(g, n, k)] >= 0) wait_for(c, c->pending[tc_in(g, n, k)], mb);
+  for (int k = 0; k < n->n_in; k++) need(c, tc_in(g, n, k), mb);
+  for (int k = 0; k < n->n_out; k++)
+    if (g->tensor[tc_out(g, n, k)].overwrites >= 0) need(c, tc_out(g, n, k), mb);
   if (n->op != TC_OP_MOVE || tc_step_is_local(n->step)) {
     push(c->s, TC_RUN, id, mb);
     return;
   }
   push(c->s, TC_ISSUE, id, mb);
-  for (int k = 0; k < n->n_out; k++) c->pending[tc_out(g, n, k)] = id;
-  if (!c->overlap) wait_for(c, id, mb);
+  c->flying[c->n_flying++] = id;
+  if (!c->overlap) land(c, c->n_flying - 1, mb);
 }
 
 static void phase(struct sched *c, int32_t mb, int32_t n_mb, unsigned marks)
@@ -79,8 +93,7 @@ void tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g, int n_m
   struct tc_schedule *s = tc_calloc(1, sizeof *s);
   struct sched c = { .g = g, .s = s, .overlap = overlap };
   c.late = tc_calloc((size_t)g->n_nodes, 1);
-  c.pending = tc_malloc((size_t)TC_MAX(g->n_tensors, 1) * sizeof *c.pending);
-  memset(c.pending, -1, (size_t)g->n_tensors * sizeof *c.pending);
+  c.flying = tc_malloc((size_t)TC_MAX(g->n_nodes, 1) * sizeof *c.flying);
   find_late(&c);
   s->n_mb = n_mb;
   for (int mb = 0; mb < n_mb; mb++) {
@@ -88,15 +101,14 @@ void tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g, int n_m
     phase(&c, mb, n_mb, 1u << TC_B | 1u << TC_W);
   }
   phase(&c, n_mb - 1, n_mb, 1u << TC_U);
-  for (int32_t t = 0; t < g->n_tensors; t++)
-    if (c.pending[t] >= 0) wait_for(&c, c.pending[t], n_mb - 1);
+  while (c.n_flying) land(&c, 0, n_mb - 1);
   s->body = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *s->body);
   const unsigned marks[] = { 1u << TC_F, 1u << TC_B | 1u << TC_W, 1u << TC_U };
   for (int p = 0; p < 3; p++)
     for (int32_t i = 0; i < g->n_order; i++)
       if (marks[p] >> g->node[g->order[i]].mark & 1) s->body[s->n_body++] = g->order[i];
   free(c.late);
-  free(c.pending);
+  free(c.flying);
   *out = s;
 }
 

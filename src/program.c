@@ -35,7 +35,7 @@ static int pass_build(struct ctx *c)
 static int pass_systems(struct ctx *c)
 {
   tc_system_apply(c->p->graph, c->o->system);
-  return 0;
+  return tc_annotate(c->p->graph, c->o->annotation, c->err);
 }
 
 static int pass_grad(struct ctx *c)

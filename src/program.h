@@ -16,6 +16,7 @@ struct tc_program_opts {
   struct tc_model model;
   struct tc_gpt_opts gpt;
   const struct tc_system *system;
+  const struct tc_annotation *annotation;   /* rows of one's own, ended by pattern NULL; or NULL */
   bool adamw, overlap;
   int64_t head_rows;             /* most rows of the logits at once; 0: about 64 MB of them */
 };

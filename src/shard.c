@@ -27,10 +27,11 @@ struct sctx {
 /* What a node does on an axis. */
 struct choice { uint8_t kind; char letter; int32_t at; };
 
-static struct tc_layout seen(const struct tc_graph *g, int32_t t)
+/* Forward and backward see a parameter where it is used; the update, where it is kept. */
+static struct tc_layout seen(const struct tc_graph *g, const struct tc_node *n, int32_t t)
 {
   const struct tc_tensor *x = &g->tensor[t];
-  if (x->param >= 0 && g->param[x->param].weight == t && x->state)
+  if (x->param >= 0 && g->param[x->param].weight == t && x->state && n->mark != TC_U)
     return g->param[x->param].use;
   return x->lay;
 }
@@ -68,7 +69,7 @@ static void want_node(struct sctx *s, const struct tc_node *n, int axis)
   for (int i = 0; i < n->n_in && !found; i++) {
     int32_t t = tc_in(g, n, i);
     if (!g->tensor[t].state) continue;
-    struct tc_layout lay = seen(g, t);
+    struct tc_layout lay = seen(g, n, t);
     found = choose(&lay.on[axis], l[i], &c);
   }
   for (int k = 0; k < n->n_out && !found; k++) {
@@ -102,12 +103,13 @@ static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
   for (int i = 0; i < total && !found; i++) {    /* a parameter's use, or other state */
     int32_t t = tc_in(g, n, i);
     if (!g->tensor[t].state) continue;
-    struct tc_layout lay = seen(g, t);
+    struct tc_layout lay = seen(g, n, t);
     found = hard = choose(&lay.on[axis], l[i], c);
   }
   for (int k = 0; k < n->n_out && !found; k++) { /* an annotated output */
     int32_t t = tc_out(g, n, k);
-    const struct tc_layout *pin = is_acc(n, k) ? NULL : pinned(g, t);
+    const struct tc_layout *pin = pinned(g, t);
+    if (pin && is_acc(n, k) && pin->on[axis].kind != TC_S) pin = NULL;   /* moved afterwards */
     if (pin) found = choose(&pin->on[axis], l[n->n_in + k], c);
     else if (n->n_in == 0 && g->tensor[t].primal >= 0)
       found = choose(&g->tensor[s->now[g->tensor[t].primal]].lay.on[axis], l[k], c);
@@ -253,10 +255,9 @@ static int accumulate_apart(struct sctx *s, int32_t node, int k, const struct tc
 }
 
 /* Partial outputs are resolved where they are produced. */
-static int resolve(struct sctx *s, int32_t node, int k)
+static int resolve(struct sctx *s, int32_t node, int32_t t)
 {
   struct tc_graph *g = s->g;
-  int32_t t = tc_out(g, &g->node[node], k);
   if (t < s->n_old && s->heir[t] >= 0) return 0;           /* another contribution follows */
   struct tc_layout to = g->tensor[t].lay;
   bool any = false;
@@ -314,7 +315,7 @@ static int shard_node(struct sctx *s, int32_t node)
                        tc_op_info[g->node[node].op].name, g->tensor[t].name);
       TC_TRY(accumulate_apart(s, node, k, pin));
     }
-    TC_TRY(resolve(s, node, k));
+    TC_TRY(resolve(s, node, t));
   }
   return 0;
 }
@@ -344,6 +345,9 @@ int tc_shard(struct tc_graph *g, const struct tc_mesh *m, struct tc_err *err)
   for (int32_t t = 0; t < g->n_tensors; t++) {
     s.now[t] = t;
     if (g->tensor[t].overwrites >= 0) s.heir[g->tensor[t].overwrites] = t;
+    const struct tc_tensor *primal = g->tensor[t].primal >= 0 ? &g->tensor[g->tensor[t].primal]
+                                                              : NULL;
+    if (primal && primal->annotated && !primal->state) g->tensor[t].want = primal->lay;
   }
   for (int32_t i = n_order - 1; i >= 0; i--)
     for (int a = 0; a < TC_AXES; a++) want_node(&s, &g->node[order[i]], a);

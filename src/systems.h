@@ -18,4 +18,12 @@ const struct tc_system *tc_system_find(const char *name);   /* NULL: none */
  * batch: tokens and targets are split on mb and dp. */
 void tc_system_apply(struct tc_graph *g, const struct tc_system *s);
 
+/* A row of one's own: tensors whose names match `pattern` (fnmatch) sit at `place` on `axis`. A
+ * parameter's four placements follow; so do its moments. */
+struct tc_annotation { const char *pattern; int axis; struct tc_place place; };
+
+/* Local. Applies rows until pattern NULL. TC_EUSER: a pattern that names no tensor, or two that
+ * place one tensor differently on one axis. */
+int tc_annotate(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err);
+
 #endif

@@ -1,0 +1,67 @@
+# The rooms. comm_mpi and ranks alone see MPI and PMIx, so they are an archive of their own.
+bin_PROGRAMS += tercio
+tercio_SOURCES = %D%/main.c
+
+noinst_LIBRARIES += libtercio.a
+libtercio_a_SOURCES = \
+  %D%/arena.c \
+  %D%/arena.h \
+  %D%/base.c \
+  %D%/base.h \
+  %D%/check.c \
+  %D%/cmd_ckpt.c \
+  %D%/cmd_ckpt.h \
+  %D%/cmd_ckpt_data.c \
+  %D%/cmd_data.c \
+  %D%/cmd_graph.c \
+  %D%/cmd_place.c \
+  %D%/cmd_train.c \
+  %D%/comm.c \
+  %D%/comm.h \
+  %D%/comm_impl.h \
+  %D%/comm_p2p.c \
+  %D%/comm_self.c \
+  %D%/comm_thread.c \
+  %D%/config.c \
+  %D%/config.h \
+  %D%/data.c \
+  %D%/data.h \
+  %D%/exec.c \
+  %D%/exec.h \
+  %D%/exec_move.c \
+  %D%/fuse.c \
+  %D%/fuse.h \
+  %D%/gpt.c \
+  %D%/gpt.h \
+  %D%/grad.c \
+  %D%/graph.c \
+  %D%/graph.h \
+  %D%/mesh.c \
+  %D%/mesh.h \
+  %D%/move.c \
+  %D%/op.def \
+  %D%/optim.c \
+  %D%/optim.h \
+  %D%/options.def \
+  %D%/pipe.c \
+  %D%/pipe.h \
+  %D%/print.c \
+  %D%/program.c \
+  %D%/program.h \
+  %D%/ranks.h \
+  %D%/setup.c \
+  %D%/setup.h \
+  %D%/shard.c \
+  %D%/shard.h \
+  %D%/systems.c \
+  %D%/systems.h \
+  %D%/train.c \
+  %D%/train.h \
+  %D%/train_ckpt.c \
+  %D%/train_log.c
+
+noinst_LIBRARIES += libtercio_mpi.a
+libtercio_mpi_a_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS) $(PMIX_CFLAGS)
+libtercio_mpi_a_SOURCES = \
+  %D%/comm_mpi.c \
+  %D%/ranks.c
