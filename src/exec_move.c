@@ -3,7 +3,7 @@
  * A block along dimension 0, or of rows, is contiguous and travels from where it is. Along an
  * inner dimension the blocks are packed into staging before, or unpacked after. */
 #include "src/exec.h"
-#include "src/shard.h"
+#include "src/transfer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,13 +69,6 @@ static void slice(const struct tc_xmove *x, const struct xpart *p, const struct 
     memcpy(p->dst + (size_t)i * run, p->src + (size_t)i * whole + (size_t)x->coord * run, run);
 }
 
-static const int coll_of[TC_STEPS] = {
-  [TC_STEP_ALL_REDUCE] = TC_ALL_REDUCE, [TC_STEP_REDUCE_SCATTER] = TC_REDUCE_SCATTER,
-  [TC_STEP_REDUCE] = TC_REDUCE, [TC_STEP_ALL_GATHER] = TC_ALL_GATHER,
-  [TC_STEP_ALL_TO_ALL] = TC_ALL_TO_ALL, [TC_STEP_BROADCAST] = TC_BROADCAST,
-  [TC_STEP_SCATTER] = TC_SCATTER, [TC_STEP_GATHER] = TC_GATHER, [TC_STEP_SEND] = TC_SEND
-};
-
 /* The dimension that must be packed (unpacked) for a split placement, or -1. */
 static int inner_dim(const struct tc_place *p, const int64_t *dim)
 {
@@ -101,53 +94,6 @@ static void make_part(struct tc_xmove *x, const struct tc_graph *g, int32_t in, 
   if (x->step == TC_STEP_ALL_GATHER || x->step == TC_STEP_GATHER ||
       x->step == TC_STEP_ALL_TO_ALL)
     p->unpack_dim = inner_dim(&a->lay.on[axis], p->to.dim);
-}
-
-/* The box dims are those the other axes leave, whether or not the tensor is here. */
-static int64_t box_elems(const struct tc_local *l, int rank) { return product(l->dim, 0, rank); }
-
-/* Elements of the whole and of one coordinate's block, as comm.h counts them. */
-static void count_part(const struct tc_xmove *x, const struct xpart *p, const struct tc_place *from,
-                       const struct tc_place *to, struct tc_part *out)
-{
-  int64_t whole = TC_MAX(box_elems(&p->from, p->rank), box_elems(&p->to, p->rank));
-  const struct tc_place *split = from->kind == TC_S || from->kind == TC_SROWS ? from : to;
-  int64_t block = tc_ceil_div(whole, x->size);
-  if (split->kind == TC_SROWS) {
-    const struct tc_local *l = split == from ? &p->from : &p->to;
-    int64_t last = p->rank > 1 ? l->dim[p->rank - 1] : 1;
-    block = last ? tc_ceil_div(whole / last, x->size) * last : 0;
-  }
-  if (x->step == TC_STEP_ALL_TO_ALL) {           /* each has 1/n; its n blocks are 1/n of that */
-    whole = box_elems(&p->from, p->rank);
-    block = whole / x->size;
-  }
-  *out = (struct tc_part){ p->send, p->recv, whole, block };
-}
-
-static void merge_parts(struct tc_xmove *x)
-{
-  if (x->step != TC_STEP_ALL_REDUCE) return;     /* only there blocks need not line up */
-  for (int i = 1; i < x->n_send; i++) {          /* by address */
-    struct tc_part p = x->send[i];
-    int j = i;
-    while (j > 0 && (const char *)x->send[j - 1].dst > (const char *)p.dst) {
-      x->send[j] = x->send[j - 1];
-      j--;
-    }
-    x->send[j] = p;
-  }
-  int n = 0;
-  for (int i = 1; i < x->n_send; i++) {
-    struct tc_part *a = &x->send[n], *b = &x->send[i];
-    size_t bytes = (size_t)a->count * x->elem;
-    if ((char *)a->dst + bytes == (char *)b->dst && (const char *)a->src + bytes == b->src)
-      a->count += b->count;
-    else
-      x->send[++n] = *b;
-  }
-  x->n_send = n + 1;
-  for (int i = 0; i < x->n_send; i++) x->send[i].block = tc_ceil_div(x->send[i].count, x->size);
 }
 
 static int take_staging(struct tc_xmove *x, struct tc_err *err)
@@ -209,11 +155,11 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
     return rc;
   }
   for (int k = 0; k < n->n_in; k++)
-    count_part(x, &x->part[k], &g->tensor[tc_in(g, n, k)].lay.on[n->axis],
-               &g->tensor[tc_out(g, n, k)].lay.on[n->axis], &x->send[k]);
-  merge_parts(x);
+    x->send[k] = (struct tc_part){ .src = x->part[k].send, .dst = x->part[k].recv };
+  x->n_send = tc_transfer_parts(g, n, m, o->rank, x->send);
   x->args = (struct tc_coll_args){
-    .coll = coll_of[x->step], .dtype = first->dtype, .red = n->red, .root = n->root,
+    .coll = tc_transfer_coll(n, x->coord), .dtype = first->dtype, .red = n->red,
+    .root = tc_transfer_root(n, x->coord),
     .n_parts = x->n_send, .parts = x->send, .ctl = n->ctl,
     .what = n->unit < g->n_units ? g->unit[n->unit].name : "" };
   *out = x;
@@ -266,14 +212,8 @@ int tc_xmove_issue(struct tc_xmove *x, struct tc_err *err)
     if (p->pack_dim >= 0 && p->src_elems)
       repack(p->send, p->src, p->from.dim, p->rank, p->pack_dim, x->size, x->elem, true);
   }
-  struct tc_coll_args a = x->args;
-  if (x->step == TC_STEP_SEND) {                 /* at(j) -> at(k): the others do nothing */
-    if (x->coord == x->from_root) a.coll = TC_SEND;
-    else if (x->coord == x->root) a.coll = TC_RECV;
-    else return 0;
-    a.root = x->coord == x->from_root ? x->root : x->from_root;
-  }
-  return tc_comm_start(x->comm, &a, &x->ticket, err);
+  if (x->args.coll == TC_COLLS) return 0;        /* at(j) -> at(k): not my business */
+  return tc_comm_start(x->comm, &x->args, &x->ticket, err);
 }
 
 int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err)

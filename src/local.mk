@@ -58,7 +58,9 @@ libtercio_a_SOURCES = \
   %D%/train.c \
   %D%/train.h \
   %D%/train_ckpt.c \
-  %D%/train_log.c
+  %D%/train_log.c \
+  %D%/transfer.c \
+  %D%/transfer.h
 
 noinst_LIBRARIES += libtercio_mpi.a
 libtercio_mpi_a_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS) $(PMIX_CFLAGS)

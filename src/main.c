@@ -9,29 +9,33 @@
 #include <errno.h>
 #include <string.h>
 
+/* What --help prints: usage and example; the run file's options too; or the command itself
+ * does it, since it has commands of its own. */
+enum help { HELP_PLAIN, HELP_OPTIONS, HELP_OWN };
+
 static const struct {
   struct tc_cmd cmd;
-  bool options;                    /* takes a run file and its options; else the command
-                                    * prints its own --help */
+  enum help help;
 } commands[] = {
   { { "train", "[RUN.ini] [--section.key=value ...]",
       "Trains a model: one rank of a run, started by srun, sbatch or mpirun, or alone. "
       "Resumes by itself from the newest good checkpoint.",
-      "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, true },
-  { { "place", "[RUN.ini] [--json] [--section.key=value ...]",
+      "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_OPTIONS },
+  { { "place", "[RUN.ini] [--json] [--simulate CLUSTER [--order ORDER]] [--section.key=value ...]",
       "Shows who sits where: rank, node, device, NUMA node and coordinates (pp, dp, tp) of "
       "every rank, with warnings.",
-      "srun --mpi=pmix tercio place run.ini", tc_cmd_place }, true },
+      "srun --mpi=pmix tercio place run.ini", tc_cmd_place }, HELP_OPTIONS },
   { { "graph", "[RUN.ini] --after PASS [--dot] [--rank R --world N] [--section.key=value ...]",
-      "Prints the program after a pass, as text or as DOT: tensors, placements, transitions.",
-      "tercio graph run.ini --after grad --world 8 --dot | dot -Tsvg > program.svg",
-      tc_cmd_graph }, true },
-  { { "ckpt", "ls|show|tensors|dump|verify|diff|latest|... DIR ...",
+      "Prints the program after a pass, as text or as DOT: tensors, placements, transitions. "
+      "Passes: build, systems, grad, optim, shard, fuse, units, schedule, arena.",
+      "tercio graph run.ini --after grad --world 2 --dot | dot -Tsvg > program.svg",
+      tc_cmd_graph }, HELP_OPTIONS },
+  { { "ckpt", "ls|show|tensors|dump|verify|diff|latest [DIR] ...",
       "Looks into checkpoints: lists, prints, checks and compares them. Needs no MPI.",
-      "tercio ckpt verify run/ckpt", tc_cmd_ckpt }, false },
+      "tercio ckpt verify run/ckpt", tc_cmd_ckpt }, HELP_OWN },
   { { "data", "TEXT... -o SHARD.bin",
       "Makes a shard of tokens from text files, one token a byte.",
-      "tercio data book.txt -o book.bin", tc_cmd_data }, false },
+      "tercio data book.txt -o book.bin", tc_cmd_data }, HELP_PLAIN },
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -73,6 +77,7 @@ static void print_cmd_help(int i)
   const struct tc_cmd *c = &commands[i].cmd;
   printf("usage: tercio %s %s\n\n%s\n\nexample:\n  %s\n", c->name, c->usage, c->help,
          c->example);
+  if (commands[i].help != HELP_OPTIONS) return;
   printf("\nOptions, by section of the run file:\n\n");
   tc_config_help(stdout, false);
 }
@@ -181,7 +186,7 @@ static int run_command(int argc, char **argv)
   if (strcmp(argv[0], "--man") == 0) return print_man(), 0;
   for (int i = 0; i < N_COMMANDS; i++) {
     if (strcmp(argv[0], commands[i].cmd.name) != 0) continue;
-    for (int a = 1; a < argc && commands[i].options; a++)
+    for (int a = 1; a < argc && commands[i].help != HELP_OWN; a++)
       if (is_help(argv[a])) return print_cmd_help(i), 0;
     return commands[i].cmd.run(argc, argv);
   }

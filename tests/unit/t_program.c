@@ -203,9 +203,35 @@ struct run {
   const struct layout *l;
   bool poison;
   double loss[STEPS], norm[STEPS], eval;
-  int failed;
+  int failed, miscounted;        /* kinds of collectives whose calls or bytes are not foretold */
+  int64_t dp_bytes;              /* all ranks, all steps, all-reduces of data on dp */
   char err[300];
+  pthread_mutex_t lock;
 };
+
+/* What the communicators counted since `before` against STEPS times what the program says. */
+static void count_bytes(struct fx_rank *r, const struct tc_program *p,
+                        const struct tc_comm_counters before[TC_AXES])
+{
+  struct run *run = r->ctx;
+  int bad = 0;
+  int64_t dp = 0;
+  for (int a = TC_PP; a < TC_AXES; a++) {
+    if (!r->comm[a]) continue;
+    struct tc_comm_counters want, now = *tc_comm_counters(r->comm[a]);
+    tc_program_bytes(p, r->mesh, r->rank, a, &want);
+    for (int k = 0; k < TC_COLLS; k++) {
+      bad += now.data[k].calls - before[a].data[k].calls != STEPS * want.data[k].calls;
+      bad += now.data[k].bytes - before[a].data[k].bytes != STEPS * want.data[k].bytes;
+      bad += now.ctl[k].bytes - before[a].ctl[k].bytes != STEPS * want.ctl[k].bytes;
+    }
+    if (a == TC_DP) dp = now.data[TC_ALL_REDUCE].bytes - before[a].data[TC_ALL_REDUCE].bytes;
+  }
+  pthread_mutex_lock(&run->lock);
+  run->miscounted += bad;
+  run->dp_bytes += dp;
+  pthread_mutex_unlock(&run->lock);
+}
 
 static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
                  int32_t *tokens, int32_t *targets)
@@ -239,6 +265,9 @@ static void run_rank(struct fx_rank *r)
   struct tc_runtime rt = { .seed = 3, .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
                            .weight_decay = 0.1f, .clip = 1 };
   if (!rc) rc = tc_exec_run(x, 1, &rt, &err);
+  struct tc_comm_counters before[TC_AXES] = { 0 };
+  for (int a = 0; a < TC_AXES; a++)
+    if (r->comm[a]) before[a] = *tc_comm_counters(r->comm[a]);
   for (int s = 0; s < STEPS && !rc; s++) {
     rt.step = s + 1;
     rc = tc_exec_run(x, 0, &rt, &err);
@@ -246,6 +275,7 @@ static void run_rank(struct fx_rank *r)
     run->loss[s] = tc_exec_scalar(x, 0, p[0]->graph->loss);
     run->norm[s] = tc_exec_scalar(x, 0, p[0]->graph->grad_norm);
   }
+  if (!rc) count_bytes(r, p[0], before);
   if (!rc) rc = tc_exec_run(x, 2, &rt, &err);
   if (!rc && !r->rank) run->eval = tc_exec_scalar(x, 2, p[2]->graph->loss);
   if (rc) {
@@ -259,7 +289,7 @@ static void run_rank(struct fx_rank *r)
 
 static struct run run_layout(const struct layout *l, const char *device, bool poison)
 {
-  struct run run = { .l = l, .poison = poison };
+  struct run run = { .l = l, .poison = poison, .lock = PTHREAD_MUTEX_INITIALIZER };
   struct tc_mesh *m = fx_mesh(l->mb, 1, l->dp, l->tp);
   fx_run(m, device, run_rank, &run);
   tc_mesh_free(m);
@@ -299,6 +329,11 @@ static void test_runs(const char *device)
     }
     ok(!b.failed && dl < 5e-6 && dn < 1e-5, "%s: %s: loss within %.1e, norm %.1e %s", device,
        other[i].name, dl, dn, b.err);
+    is_int(b.miscounted, 0, "%s: %s: calls and bytes are what the program says", device,
+           other[i].name);
+    if (other[i].system == ddp && !other[i].rows)            /* 2 psi (N - 1) over all ranks */
+      is_int(b.dp_bytes, STEPS * 2 * tc_model_params(&toy) * 4 * (other[i].dp - 1),
+             "%s: %s: 2 psi (N-1) elements", device, other[i].name);
   }
 }
 

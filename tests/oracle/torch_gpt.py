@@ -1,0 +1,92 @@
+"""PyTorch's numbers for the same model, weights and batches: an oracle that shares no code with
+Tercio. Needs torch, numpy and h5py (only to make or renew the stored figures).
+
+usage: torch_gpt.py STEP1_CKPT TEXT SEED BATCH STEPS LR OUT.json
+
+STEP1_CKPT is a checkpoint folder step-00000001 of a run with train.lr = 0 and train.clip = 0:
+its weights are the initial ones and its Adam m is (1 - beta1) times the first gradient. The
+script makes the batches anew from the text (Philox, as data.h describes), computes the gradient
+of the first step in float64 and float32, and the losses of STEPS steps of AdamW (beta 0.9 0.95,
+eps 1e-8, weight decay 0.1 on matrices, clip 1, constant LR), and writes norms and samples."""
+import sys, json, glob, math, h5py, numpy as np, torch, torch.nn.functional as F
+
+ckpt, text, seed, B, steps, lr, out = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), \
+    int(sys.argv[5]), float(sys.argv[6]), sys.argv[7]
+
+def philox(key, c0, c1):
+    m32 = 0xffffffff
+    c = [c0 & m32, c0 >> 32 & m32, c1 & m32, c1 >> 32 & m32]
+    k = [key & m32, key >> 32 & m32]
+    for r in range(10):
+        p0, p1 = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(p1 >> 32) ^ c[1] ^ k[0], p1 & m32, (p0 >> 32) ^ c[3] ^ k[1], p0 & m32]
+        k = [(k[0] + 0x9E3779B9) & m32, (k[1] + 0xBB67AE85) & m32]
+    return c
+
+state = {}
+for name in sorted(glob.glob(ckpt + '/rank-*.h5')):
+    with h5py.File(name) as f:
+        for t in f['tensors']:
+            state[t] = np.array(f['tensors'][t])
+names = [n for n in state if not n.startswith('optim.')]
+L = 1 + max(int(n.split('.')[1]) for n in names if n.startswith('h.'))
+V, C = state['wte.weight'].shape
+T = state['wpe.weight'].shape[0]
+H = state['h.0.attn.qkv.weight'].shape[0]
+D = C // H
+data = np.frombuffer(open(text, 'rb').read(), dtype=np.uint8)
+part = data[:len(data) * 95 // 100]
+
+def batch(step):
+    n = len(part) - T
+    x, y = [], []
+    for b in range(B):
+        r = philox(seed, step, b)
+        s = ((r[1] << 32 | r[0]) * n) >> 64
+        x.append(part[s:s + T]); y.append(part[s + 1:s + T + 1])
+    return torch.tensor(np.stack(x).astype(np.int64)), torch.tensor(np.stack(y).astype(np.int64))
+
+def loss_of(p, x, y):
+    h = p['wte.weight'][x] + p['wpe.weight'][:x.shape[1]]
+    ln = lambda z, n: F.layer_norm(z, (C,), p[n + '.weight'], p[n + '.bias'], 1e-5)
+    for l in range(L):
+        q = f'h.{l}.'
+        w, b = p[q + 'attn.qkv.weight'].reshape(3 * C, C), p[q + 'attn.qkv.bias'].reshape(3 * C)
+        qkv = F.linear(ln(h, q + 'ln_1'), w, b).view(B, T, H, 3, D)
+        a = F.scaled_dot_product_attention(*(qkv[:, :, :, e].transpose(1, 2) for e in range(3)),
+                                           is_causal=True)
+        a = a.transpose(1, 2).reshape(B, T, C)
+        h = h + F.linear(a, p[q + 'attn.proj.weight'].reshape(C, C), p[q + 'attn.proj.bias'])
+        f = F.gelu(F.linear(ln(h, q + 'ln_2'), p[q + 'mlp.fc.weight'], p[q + 'mlp.fc.bias']),
+                   approximate='tanh')
+        h = h + F.linear(f, p[q + 'mlp.proj.weight'], p[q + 'mlp.proj.bias'])
+    return F.cross_entropy((ln(h, 'ln_f') @ p['wte.weight'].T).view(-1, V), y.view(-1))
+
+def params(dtype):
+    return {n: torch.tensor(state[n], dtype=dtype, requires_grad=True) for n in names}
+
+res = {'torch': torch.__version__, 'seed': seed, 'batch': B, 'lr': lr, 'grad': {}, 'losses': []}
+p = params(torch.float64)
+loss_of(p, *batch(1)).backward()
+worst = 0
+for n in names:
+    g = p[n].grad.numpy().reshape(-1)
+    ours = state['optim.m.' + n].reshape(-1) / np.float32(0.1)
+    err = np.linalg.norm(ours - g) / np.linalg.norm(g)
+    worst = max(worst, err)
+    at = [int(i) for i in np.linspace(0, g.size - 1, min(48, g.size))]
+    res['grad'][n] = {'norm': float(np.linalg.norm(g)), 'at': at, 'value': [float(g[i]) for i in at]}
+print('worst relative error of a tensor\'s gradient against float64: %.3g' % worst)
+p = params(torch.float32)
+opt = torch.optim.AdamW([{'params': [p[n] for n in names if p[n].dim() > 1], 'weight_decay': 0.1},
+                         {'params': [p[n] for n in names if p[n].dim() == 1], 'weight_decay': 0.0}],
+                        lr=lr, betas=(0.9, 0.95), eps=1e-8)
+for s in range(1, steps + 1):
+    opt.zero_grad()
+    l = loss_of(p, *batch(s))
+    l.backward()
+    torch.nn.utils.clip_grad_norm_(p.values(), 1.0)
+    opt.step()
+    res['losses'].append(float(l.detach()))
+print('losses', ' '.join('%.9g' % l for l in res['losses']))
+json.dump(res, open(out, 'w'), indent=0)
