@@ -298,10 +298,10 @@ static const struct sub {
     "checks every byte of one or all checkpoints (--quick: sizes and metadata); faults name "
     "file and tensor; exit status 3 incomplete, 4 wrong checksum",
     "tercio ckpt verify run/ckpt" },
-  { "diff", "A B [--rtol X] [--json]", 2, 2, OPT_JSON | OPT_RTOL, ckpt_cmd_diff,
+  { "diff", "A B [--rtol X] [--only PATTERN] [--json]", 2, 2, OPT_JSON | OPT_RTOL, ckpt_cmd_diff,
     "each tensor's ||A-B|| / ||B||; exit status 1 if one is above X (0, the default: if one "
-    "bit differs)",
-    "tercio ckpt diff run1/ckpt run2/ckpt --rtol 1e-5" },
+    "bit differs); --only takes the tensors whose names match",
+    "tercio ckpt diff run1/ckpt run2/ckpt --rtol 1e-5 --only 'optim.m.*'" },
   { "latest", "[DIR] [--json]", 0, 1, OPT_JSON, cmd_latest,
     "the path of the newest complete checkpoint; exit status 5 if there is none",
     "cp -r $(tercio ckpt latest run/ckpt) /archive" },
@@ -368,6 +368,8 @@ static int parse_args(struct ckpt_args *a, const struct sub *s, int argc, char *
       a->rtol = strtod(v, &end);
       if (!*v || *end || !(a->rtol >= 0))
         return tc_fail(err, TC_EUSER, "ckpt diff: --rtol takes a number >= 0, not '%s'", v);
+    } else if (s->options & OPT_RTOL && (v = value_of("--only", argc, argv, &i))) {
+      a->only = v;
     } else if (s->options & OPT_ROWS && (v = value_of("--rows", argc, argv, &i))) {
       if (!parse_rows(v, a))
         return tc_fail(err, TC_EUSER, "ckpt dump: --rows takes FIRST:END, such as 0:4, not '%s'",

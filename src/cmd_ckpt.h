@@ -10,6 +10,7 @@ struct ckpt_args {
   const char *path[2];            /* DIR, or A and B, or DIR and NAME */
   bool json, quick;
   double rtol;
+  const char *only;               /* diff: tensors whose names match (fnmatch); NULL: all */
   int64_t row0, row1;             /* [row0, row1); row1 = -1: to the end */
 };
 

@@ -4,6 +4,7 @@
  * whatever their size. Every value shown comes from data whose checksum is right. */
 #include "src/cmd_ckpt.h"
 
+#include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -257,6 +258,11 @@ static void print_delta(const char *name, const struct delta *d, bool differs, j
   }
 }
 
+static bool wanted(const struct ckpt_args *args, const char *name)
+{
+  return !args->only || fnmatch(args->only, name, 0) == 0;
+}
+
 static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *args,
                 struct tc_err *err)
 {
@@ -265,9 +271,11 @@ static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *ar
   if (!args->json)
     printf("%-36s %-8s %12s %12s %12s\n", "name", "result", "|A-B|/|B|", "max |A-B|",
            "elements");
-  for (int i = 0; i < tc_ckpt_n(a) && rc == 0; i++, n++) {
+  for (int i = 0; i < tc_ckpt_n(a) && rc == 0; i++) {
     struct delta d = { .why = "only in A" };
     const char *name = tc_ckpt_at(a, i)->name;
+    if (!wanted(args, name)) continue;
+    n++;
     int j = tc_ckpt_find(b, name);
     if (j >= 0) rc = compare(&d, a, i, b, j, err);
     if (rc < 0) break;
@@ -277,15 +285,18 @@ static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *ar
   }
   for (int j = 0; j < tc_ckpt_n(b) && rc == 0; j++) {
     struct delta d = { .why = "only in B" };
-    if (tc_ckpt_find(a, tc_ckpt_at(b, j)->name) >= 0) continue;
+    const char *name = tc_ckpt_at(b, j)->name;
+    if (tc_ckpt_find(a, name) >= 0 || !wanted(args, name)) continue;
     n++;
     n_differ++;
-    print_delta(tc_ckpt_at(b, j)->name, &d, true, list, args->json);
+    print_delta(name, &d, true, list, args->json);
   }
+  if (n == 0 && rc == 0 && args->only)
+    rc = tc_fail(err, TC_EUSER, "ckpt diff: no tensor matches --only '%s'", args->only);
   if (args->json && rc == 0)
     ckpt_print_json(json_pack("{s:o, s:o, s:o, s:i, s:i, s:o}", "a",
-                    ckpt_text_json(a->path), "b", ckpt_text_json(b->path), "rtol", ckpt_real_json(args->rtol), "tensors_compared", n, "differ",
-                    n_differ, "tensors", list));
+                    ckpt_text_json(a->path), "b", ckpt_text_json(b->path), "rtol",
+                    ckpt_real_json(args->rtol), "tensors_compared", n, "differ", n_differ, "tensors", list));
   else json_decref(list);
   if (!args->json && rc == 0) printf("%d tensors, %d differ\n", n, n_differ);
   return rc < 0 ? rc : n_differ ? TC_DIFFERS : 0;

@@ -1,0 +1,106 @@
+# tc_cuda.m4 - --with-cuda=check|yes|no|DIR: nvcc for kernels/cuda_*.cu, cudart to link with.
+#
+# A C program linked with cudart decides. cudart is linked statically where that is there, so
+# that the program starts on machines without CUDA; it finds the driver when it is first used.
+# NVCC, CUDA_CFLAGS, CUDA_LIBS, CUDA_GENCODE; condition TC_CUDA; defines TC_CUDA*.
+
+# Sets tc_cuda_missing to what can't be found, "" if everything is there.
+AC_DEFUN([TC_CUDA_TRY], [
+  tc_cuda_missing=
+  tc_cuda_path=
+  for tc_dir in "$tc_cuda_dir" "$CUDA_HOME" "$CUDA_PATH"; do
+    AS_IF([test -n "$tc_dir"], [tc_cuda_path=$tc_cuda_path$tc_dir/bin:])
+  done
+  # A folder given by name counts alone.
+  AS_IF([test -n "$tc_cuda_dir"], [tc_cuda_path=$tc_cuda_dir/bin],
+    [tc_cuda_path=$tc_cuda_path$PATH:/usr/local/cuda/bin])
+  AC_PATH_PROG([NVCC], [nvcc], [], [$tc_cuda_path])
+  AS_IF([test -z "$NVCC"], [tc_cuda_missing=nvcc],
+    [TC_CUDA_ROOT
+     TC_CUDA_CHECKS])
+])
+
+# tc_cuda_root: nvcc in PATH may be a link or a script, so it is asked where it lives.
+AC_DEFUN([TC_CUDA_ROOT], [
+  echo > conftest.cu
+  tc_cuda_root=`$NVCC --dryrun -c conftest.cu -o conftest.o 2>&1 | sed -n 's/^#\\$ TOP=//p' | head -n 1`
+  rm -f conftest.cu conftest.o
+  AS_IF([test -z "$tc_cuda_root"], [tc_cuda_root=`dirname "$NVCC"`/..])
+  tc_cuda_root=`cd "$tc_cuda_root" && pwd`
+  CUDA_CFLAGS=-I$tc_cuda_root/include
+  tc_cuda_L=
+  for tc_dir in lib64 lib targets/x86_64-linux/lib targets/sbsa-linux/lib; do
+    AS_IF([test -z "$tc_cuda_L" && ls "$tc_cuda_root/$tc_dir"/libcudart* >/dev/null 2>&1],
+      [tc_cuda_L="-L$tc_cuda_root/$tc_dir"])
+  done
+])
+
+# TC_CUDA_LINK(HEADER, CALL, LIBS, WHAT, ACTION)
+AC_DEFUN([TC_CUDA_LINK], [
+  AS_IF([test -z "$tc_cuda_missing"],
+    [AC_MSG_CHECKING([for $4])
+     tc_save_CPPFLAGS=$CPPFLAGS tc_save_LIBS=$LIBS
+     CPPFLAGS="$CPPFLAGS $CUDA_CFLAGS" LIBS="$tc_cuda_L $3 $LIBS"
+     AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <$1>]], [[(void)$2;]])],
+       [AC_MSG_RESULT([yes])
+        $5],
+       [AC_MSG_RESULT([no])
+        tc_cuda_missing="$4 ($1, $3)"])
+     CPPFLAGS=$tc_save_CPPFLAGS LIBS=$tc_save_LIBS])
+])
+
+AC_DEFUN([TC_CUDA_CHECKS], [
+  CUDA_GENCODE="-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=@<:@sm_90,compute_90@:>@"
+  AC_MSG_CHECKING([that nvcc compiles for sm_80 and sm_90])
+  cat > conftest.cu <<'_TC_END'
+__global__ void f(float *x) { x@<:@threadIdx.x@:>@ += 1; }
+_TC_END
+  AS_IF([$NVCC $CUDA_GENCODE -c conftest.cu -o conftest.o >&AS_MESSAGE_LOG_FD 2>&1],
+    [AC_MSG_RESULT([yes])],
+    [AC_MSG_RESULT([no])
+     tc_cuda_missing="an nvcc that compiles for sm_80 and sm_90 ($NVCC)"])
+  rm -f conftest.cu conftest.o
+  TC_CUDA_LINK([cuda_runtime_api.h], [cudaGetDeviceCount((int *)0)],
+    [-lcudart_static -lpthread -ldl -lrt], [cudart, static],
+    [CUDA_LIBS="$tc_cuda_L -lcudart_static -lpthread -ldl -lrt"])
+  AS_IF([test -n "$tc_cuda_missing"],
+    [tc_cuda_missing=
+     TC_CUDA_LINK([cuda_runtime_api.h], [cudaGetDeviceCount((int *)0)], [-lcudart], [cudart],
+       [CUDA_LIBS="$tc_cuda_L -lcudart"])])
+  TC_CUDA_LINK([cublasLt.h], [cublasLtGetVersion()], [-lcublasLt], [cublasLt],
+    [CUBLASLT_LIBS="$tc_cuda_L -lcublasLt"])
+  TC_CUDA_LINK([nccl.h], [ncclGetVersion((int *)0)], [-lnccl], [NCCL],
+    [NCCL_LIBS="$tc_cuda_L -lnccl"])
+])
+
+AC_DEFUN([TC_FIND_CUDA], [
+  AC_ARG_WITH([cuda],
+    [AS_HELP_STRING([--with-cuda=check|yes|no|DIR],
+      [kernels for NVIDIA GPUs; needs nvcc, cudart, cublasLt and NCCL (default: check)])],
+    [], [with_cuda=check])
+  tc_cuda_dir=
+  tc_cuda=no
+  tc_cuda_said=no
+  CUDA_CFLAGS= CUDA_LIBS= CUDA_GENCODE= CUBLASLT_LIBS= NCCL_LIBS=
+  AS_CASE(["$with_cuda"],
+    [no], [],
+    [AS_CASE(["$with_cuda"], [yes|check], [], [tc_cuda_dir=$with_cuda])
+     TC_CUDA_TRY
+     AS_IF([test -z "$tc_cuda_missing"],
+       [tc_cuda=yes
+        tc_cuda_version=`$NVCC --version | sed -n 's/.*release \(@<:@0-9.@:>@*\).*/\1/p'`
+        tc_cuda_said="$tc_cuda_version in $tc_cuda_root"
+        AC_DEFINE([TC_CUDA], [1], [Kernels for NVIDIA GPUs are built.])
+        AC_DEFINE_UNQUOTED([TC_CUDA_VERSION], ["$tc_cuda_version"], [CUDA's version.])
+        AC_DEFINE([TC_CUDA_ARCHS], ["sm_80 sm_90"], [What kernels are compiled for.])],
+       [AS_IF([test "x$with_cuda" != xcheck],
+          [AC_MSG_ERROR([--with-cuda=$with_cuda: $tc_cuda_missing was not found])])
+        CUDA_CFLAGS= CUDA_LIBS=
+        tc_cuda_said="no: $tc_cuda_missing was not found"])])
+  AC_SUBST([CUDA_CFLAGS])
+  AC_SUBST([CUDA_LIBS])
+  AC_SUBST([CUBLASLT_LIBS])
+  AC_SUBST([NCCL_LIBS])
+  AC_SUBST([CUDA_GENCODE])
+  AM_CONDITIONAL([TC_CUDA], [test "$tc_cuda" = yes])
+])

@@ -1,0 +1,54 @@
+/* config.h - the run file and the command line, as one struct with a field an option.
+ *
+ * Field of section "train", key "lr": cfg->train_lr. INT is int64_t (auto: TC_AUTO), REAL
+ * double, STR char *, BOOL bool, LIST struct tc_list. Flags override the run file. */
+#ifndef TC_CONFIG_H
+#define TC_CONFIG_H
+
+#include "src/base.h"
+
+#define TC_AUTO INT64_C(-1)
+struct tc_list { char **item; int n; };
+
+#define TC_FIELD_INT int64_t
+#define TC_FIELD_REAL double
+#define TC_FIELD_STR char *
+#define TC_FIELD_BOOL bool
+#define TC_FIELD_LIST struct tc_list
+struct tc_config {
+#define SECTION(name, help)
+#define OPT(section, key, type, dflt, unit, choices, help) TC_FIELD_##type section##_##key;
+#include "src/options.def"
+#undef SECTION
+#undef OPT
+  struct tc_pool *pool;          /* owns the strings */
+};
+
+/* Local. Defaults, then argv's first argument without dashes as a run file (INI), then
+ * --section.key=value (or --section.key value) flags in order; `extra` flags, a NULL-ended
+ * list such as {"json", "after=", NULL}, are the command's own ("after=" takes a value): the
+ * value or "yes" is put into extra_value[i] (borrowed from the config). An unknown key fails
+ * with TC_EUSER and names the nearest known one; a wrong value says file:line, the key and
+ * what would be right. *out is owned by the caller; NULL on error. */
+int tc_config_new(struct tc_config **out, int argc, char **argv, const char *const *extra,
+                  const char **extra_value, struct tc_err *err);
+void tc_config_free(struct tc_config *c);
+/* The configuration as INI text, every key; owned by the caller. */
+char *tc_config_text(const struct tc_config *c);
+/* All options with types, defaults and help, as text (for --help) or man page source. */
+void tc_config_help(FILE *f, bool man);
+
+/* ---- commands -------------------------------------------------------------------- */
+struct tc_cmd {
+  const char *name, *usage, *help, *example;
+  int (*run)(int argc, char **argv);   /* argv[0] is the command; returns an exit status */
+};
+int tc_cmd_train(int argc, char **argv);
+int tc_cmd_place(int argc, char **argv);
+int tc_cmd_graph(int argc, char **argv);
+int tc_cmd_ckpt(int argc, char **argv);
+int tc_cmd_data(int argc, char **argv);
+/* Prints the sentence to stderr, returns the exit status (-status). */
+int tc_cmd_fail(const struct tc_err *err);
+
+#endif

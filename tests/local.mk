@@ -1,0 +1,56 @@
+# Tests: unit/t_X.c makes unit/t_X.t, mpi/m_X.c makes mpi/m_X.mpi, linked with all archives.
+unit_tests = \
+  %D%/unit/t_base.t \
+  %D%/unit/t_ckpt.t \
+  %D%/unit/t_ckpt_cmd.t \
+  %D%/unit/t_ckpt_faults.t \
+  %D%/unit/t_comm.t \
+  %D%/unit/t_config.t \
+  %D%/unit/t_crc.t \
+  %D%/unit/t_cuda.t \
+  %D%/unit/t_data.t \
+  %D%/unit/t_gradient.t \
+  %D%/unit/t_kernels.t \
+  %D%/unit/t_kernels_fd.t \
+  %D%/unit/t_mesh.t \
+  %D%/unit/t_move.t \
+  %D%/unit/t_oracle.t \
+  %D%/unit/t_program.t \
+  %D%/unit/t_ranks.t
+
+mpi_tests = \
+  %D%/mpi/m_comm.mpi
+
+test_headers = \
+  %D%/unit/ckpt_fixture.h \
+  %D%/unit/comm_cases.h \
+  %D%/unit/comm_check.h \
+  %D%/unit/ranks_fixture.h \
+  %D%/unit/t_kernels.h \
+  %D%/unit/tap.h
+
+script_tests = \
+  %D%/check-includes \
+  %D%/check-cli \
+  %D%/mpi/m_place
+
+# What is distributed besides: runners, clusters, oracles.
+test_files = \
+  %D%/cluster \
+  %D%/mpi-run \
+  %D%/run \
+  %D%/sanitize.supp \
+  %D%/oracle/tiny.json \
+  %D%/oracle/torch_gpt.py \
+  %D%/slurm/lib.sh \
+  %D%/slurm/s_cluster.t \
+  %D%/slurm/s_place.t \
+  %D%/slurm/s_train.t
+
+check_PROGRAMS += $(unit_tests) $(mpi_tests)
+dist_check_SCRIPTS += $(script_tests)
+TESTS += $(unit_tests) $(mpi_tests) $(script_tests)
+EXTRA_DIST += $(test_headers) $(test_files)
+
+# Tests that see a library's header themselves (t_ranks includes ranks.c).
+tests_unit_t_ranks_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)

@@ -1,0 +1,64 @@
+#!/bin/bash
+# s_place.t - `tercio place` under a real Slurm: ranks, nodes, coordinates and fake GPUs are what
+# srun says they are. The oracle is srun itself: each task prints its rank and its host.
+. "$(dirname "$0")/lib.sh"
+start_cluster --nodes 2 --cpus 4 --gpus 2
+
+srun_tasks() {                       # SRUN-OPTIONS -> "rank host local_rank" lines by rank
+  on_head srun "$@" sh -c 'echo $SLURM_PROCID $(hostname) $SLURM_LOCALID' | sort -n
+}
+
+place() {                            # SRUN-OPTIONS -- FLAGS -> $shared/place.json
+  local options=()
+  while [ "$1" != -- ]; do options+=("$1"); shift; done
+  shift
+  on_head srun --mpi=pmix "${options[@]}" "$program" place --json "$@" \
+    > "$shared/place.json" 2> "$shared/place.err"
+}
+
+get() { jq -r "$1" "$shared/place.json"; }
+
+check_map() {                        # WHAT SRUN-OPTIONS
+  local what=$1 want
+  shift
+  want=$(srun_tasks "$@")
+  place "$@" --
+  ok $? "$what: place runs" || note_file "$shared/place.err"
+  is "$(get '.ranks[] | "\(.rank) \(.host) \(.local_rank)"')" "$want" "$what: hosts and local ranks are srun's"
+  is "$(get '.world')" "$(wc -l <<<"$want")" "$what: world"
+  is "$(get '.nodes')" "$(cut -d' ' -f2 <<<"$want" | sort -u | wc -l)" "$what: number of nodes"
+}
+
+check_map "block" -N2 --ntasks-per-node=2 -m block
+check_map "cyclic" -N2 --ntasks-per-node=2 -m cyclic
+check_map "uneven" -N2 -n3 -m block
+check_map "uneven cyclic" -N2 -n3 -m cyclic
+check_map "one node" -N1 -n4
+
+# tp stays inside a node although cyclic puts neighbours in rank on different nodes.
+place -N2 --ntasks-per-node=2 -m cyclic -- --mesh.tp=2
+is "$(get '[.ranks[] | {host, dp}] | unique | length')" 2 "cyclic, tp 2: each dp coordinate is one host"
+is "$(get '[.ranks[] | "\(.pp) \(.dp) \(.tp)"] | unique | length')" 4 "cyclic, tp 2: coordinates are distinct"
+
+place -N2 --ntasks-per-node=2 -- --mesh.tp=4
+is $? 6 "tp 4 over nodes of 2 ranks is refused with exit status 6"
+place -N2 --ntasks-per-node=2 -- --mesh.dp=3
+is $? 6 "dp 3 of 4 ranks is refused with exit status 6"
+
+place -N2 --ntasks-per-node=2 --gpus-per-node=2 --
+is "$(get '[.ranks[].devices_visible] | unique | join(",")')" 2 "--gpus-per-node=2: all see both"
+is "$(get '[.ranks[] | "\(.host) \(.device)"] | unique | length')" 4 "--gpus-per-node=2: a device of its own each"
+is "$(get '[.warnings[] | select(test("gpus-per-task"))] | length')" 0 "--gpus-per-node=2: no warning of hidden GPUs"
+
+place -N2 --ntasks-per-node=2 --gpus-per-task=1 --
+is "$(get '[.ranks[].devices_visible] | unique | join(",")')" 1 "--gpus-per-task=1: each sees one"
+is "$(get '[.warnings[] | select(test("gpus-per-task"))] | length')" 1 "--gpus-per-task=1: the warning says so"
+
+on_head srun --mpi=none -N2 --ntasks-per-node=2 "$program" place > "$shared/none.out" 2> "$shared/none.err"
+is $? 2 "srun without PMIx is refused with exit status 2"
+grep -q -e '--mpi=pmix' "$shared/none.err"
+ok $? "... and says --mpi=pmix"
+on_head srun --mpi=none -N1 -n1 "$program" place --json > "$shared/place.json" 2>"$shared/none.err"
+is $? 0 "one task alone needs no PMIx"
+is "$(get .world)" 1 "... and is a world of one"
+done_testing

@@ -1,0 +1,104 @@
+#!/bin/bash
+# s_train.t - a run goes on by itself: a killed rank, lost nodes (the batch host too), a request to
+# stop. The oracle is the undisturbed run: same losses, and the same checkpoint bit for bit.
+. "$(dirname "$0")/lib.sh"
+start_cluster --nodes 4 --cpus 4 --gpus 0
+
+make_text "$shared/text.txt" || skip_all "no text to train on"
+: "${STEPS:=60}"
+cat > "$shared/run.ini" <<END
+[model]
+preset = tiny
+[data]
+train = $shared/text.txt
+[train]
+steps = $STEPS
+global_batch = 8
+eval_batches = 1
+[ckpt]
+every = 10
+[run]
+threads = 1
+deadline = 60
+END
+ranks=(-N2 --ntasks-per-node=2 -c2)
+
+check_end() {                        # WHAT SECONDS: job ended well, equal to the undisturbed run
+  is "$(wait_job "$job" "$2")" COMPLETED "$1: the job completes" || note_file "$log" 40
+  is "$(last_step "$out")" "$STEPS" "$1: all steps are done"
+  is "$(losses "$out")" "$(losses "$shared/calm")" "$1: every loss is the undisturbed run's"
+  on_head "$program" ckpt diff "$out/ckpt" "$shared/calm/ckpt" > "$shared/diff.out" 2>&1
+  ok $? "$1: the last checkpoint is bit for bit the undisturbed run's" || note_file "$shared/diff.out"
+}
+
+starts() { grep -c "$1" "$log"; }
+
+submit calm "${ranks[@]}" --
+ok $? "sbatch takes the template" || done_testing
+is "$(wait_job "$job" 200)" COMPLETED "undisturbed: the job completes" || { note_file "$log" 40; done_testing; }
+is "$(losses "$out" | wc -l)" "$STEPS" "undisturbed: a line for each step"
+jq -s -e '.[-1].loss < .[0].loss - 0.5' "$out/metrics.jsonl" >/dev/null
+ok $? "undisturbed: the loss falls"
+
+# A rank that is not there any more, in the middle of a step or of a checkpoint.
+submit crash "${ranks[@]}" --
+wait_step "$out" 13 100
+victim_node=node$((RANDOM % 2 + 1))
+victim=$(cluster run $victim_node pgrep -x tercio | shuf -n 1)
+cluster run $victim_node kill -KILL "$victim"
+ok $? "kill -9 of a rank on $victim_node"
+check_end "killed rank" 200
+is "$(starts 'starting the ranks again')" 1 "killed rank: started again in its allocation, once"
+is "$(job_field "$job" Restarts)" 0 "killed rank: without a requeue"
+
+# A request to stop, as the time limit's: save, leave with 85, requeue, finish.
+submit stop "${ranks[@]}" -- --ckpt.keep=0
+wait_step "$out" 13 100
+on_head scancel --batch --signal=USR2 "$job"
+for ((i = 0; i < 60; i++)); do
+  [ "$(job_field "$job" Restarts)" = 1 ] && break
+  sleep 0.5
+done
+saved=$("$program" ckpt latest "$out/ckpt")
+saved=$((10#${saved##*-}))
+[ "$saved" -ge 13 ] && [ "$saved" -lt 20 ]
+ok $? "USR2: a checkpoint was made at once (step $saved), not at the next tenth step"
+check_end "USR2" 200
+is "$(job_field "$job" Restarts)" 1 "USR2: requeued once"
+# With -K1 the first rank that leaves may take the others along: 85 or 143.
+grep -q 'stopped.*: requeueing' "$log"
+ok $? "USR2: the batch script requeued it" || note_file "$log" 40
+
+# Two jobs on two nodes each; one loses its second node, the other its first, where the batch
+# script runs. Slurm notices after SlurmdTimeout and requeues; the nodes come back.
+submit node "${ranks[@]}" -w node1,node2 --
+jobs=("$job" "$out" "$log")
+submit head "${ranks[@]}" -w node3,node4 --
+wait_step "$out" 13 150
+wait_step "${jobs[1]}" 13 150
+cluster kill-node node2
+cluster kill-node node3
+for ((i = 0; i < 90; i++)); do
+  [ "$(job_field "$job" Restarts)$(job_field "${jobs[0]}" Restarts)" = 11 ] && break
+  sleep 1
+done
+is "$(job_field "$job" Restarts)$(job_field "${jobs[0]}" Restarts)" 11 "lost nodes: both jobs are requeued"
+cluster revive node2
+cluster revive node3
+check_end "lost first node" 200
+job=${jobs[0]} out=${jobs[1]} log=${jobs[2]}
+check_end "lost second node" 200
+
+# Nothing to be gained by starting again: said, and not requeued.
+submit wrong "${ranks[@]}" -- --model.heads=7
+is "$(wait_job "$job" 60)" FAILED "a wrong option: the job fails"
+is "$(job_field "$job" Restarts)" 0 "a wrong option: it is not requeued"
+grep -q 'not requeued' "$log"
+ok $? "a wrong option: the log says so"
+
+# The wrapper for people.
+LIMIT=100 on_head env TERCIO="$program" "$shared/bin/tercio-srun" -N2 --ntasks-per-node=1 -c2 \
+  "$shared/run.ini" --run.out="$shared/wrap" --train.stop_at=3 > "$shared/wrap.log" 2>&1
+ok $? "tercio-srun trains" || note_file "$shared/wrap.log"
+is "$(last_step "$shared/wrap")" 3 "tercio-srun: three steps"
+done_testing
