@@ -32,7 +32,8 @@ test_headers = \
 script_tests = \
   %D%/check-includes \
   %D%/check-cli \
-  %D%/mpi/m_place
+  %D%/mpi/m_place \
+  %D%/mpi/m_train
 
 # What is distributed besides: runners, clusters, oracles.
 test_files = \
@@ -42,6 +43,7 @@ test_files = \
   %D%/sanitize.supp \
   %D%/oracle/tiny.json \
   %D%/oracle/torch_gpt.py \
+  %D%/slurm/campaign \
   %D%/slurm/lib.sh \
   %D%/slurm/s_cluster.t \
   %D%/slurm/s_place.t \
