@@ -70,9 +70,15 @@ static bool is_choice(const char *choices, const char *value)
   }
 }
 
+/* A number that may also be "auto": its default is, or its choices say so. */
+static bool takes_auto(const struct opt *o)
+{
+  return strcmp(o->dflt, "auto") == 0 || is_choice(o->choices, "auto");
+}
+
 static bool parse_int(const struct opt *o, const char *value, int64_t *out)
 {
-  if (strcmp(value, "auto") == 0 && strcmp(o->dflt, "auto") == 0) {
+  if (strcmp(value, "auto") == 0 && takes_auto(o)) {
     *out = TC_AUTO;
     return true;
   }
@@ -109,8 +115,7 @@ static const char *wanted(const struct opt *o)
 {
   switch (o->type) {
   case T_INT:
-    return strcmp(o->dflt, "auto") == 0 ? "a whole number, 0 or more, or auto"
-                                        : "a whole number, 0 or more";
+    return takes_auto(o) ? "a whole number, 0 or more, or auto" : "a whole number, 0 or more";
   case T_REAL: return "a number, 0 or more";
   case T_BOOL: return "yes or no";
   default: return o->choices;

@@ -8,6 +8,8 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* What --help prints: usage and example; the run file's options too; or the command itself
  * does it, since it has commands of its own. */
@@ -193,10 +195,17 @@ static int run_command(int argc, char **argv)
   return unknown_command(argv[0]);
 }
 
+/* A reader that has seen enough (head) is no fault. */
+static bool reader_left(void)
+{
+  struct stat st;
+  return fstat(STDOUT_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode));
+}
+
 int main(int argc, char **argv)
 {
   int status = run_command(argc - 1, argv + 1);
-  if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0) {
+  if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0 && !reader_left()) {
     struct tc_err err;
     tc_fail(&err, TC_EUSER, "cannot write standard output: %s", strerror(errno));
     return tc_cmd_fail(&err);

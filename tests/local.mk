@@ -37,6 +37,7 @@ script_tests = \
 
 # What is distributed besides: runners, clusters, oracles.
 test_files = \
+  %D%/bench/speed \
   %D%/cluster \
   %D%/mpi-run \
   %D%/run \
