@@ -29,12 +29,13 @@ struct layout {
   const struct tc_annotation *rows;
   int64_t head_rows;
   bool overlap;
+  int dtype;                     /* TC_F32 is 0 */
 };
 
 static struct tc_program_opts options(const struct layout *l, int kind)
 {
   return (struct tc_program_opts){
-    .kind = kind, .model = toy, .gpt = { .batch = 8, .dtype = TC_F32, .grad_dtype = TC_F32,
+    .kind = kind, .model = toy, .gpt = { .batch = 8, .dtype = l->dtype, .grad_dtype = TC_F32,
     .dropout = 0.1f, .tp = l->tp }, .system = l->system, .annotation = l->rows, .adamw = true,
     .overlap = l->overlap, .head_rows = l->head_rows };
 }
@@ -64,7 +65,7 @@ static int count(const struct tc_graph *g, int step, int axis, int rank, int64_t
 
 static void test_ddp(void)
 {
-  struct layout l = { "ddp", 2, 4, 1, tc_system_find("ddp"), NULL, 0, true };
+  struct layout l = { "ddp", 2, 4, 1, tc_system_find("ddp"), NULL, 0, true, TC_F32 };
   struct tc_mesh *m;
   struct tc_program *p = make(&l, &m, NULL);
   is_int(count(p->graph, TC_STEP_ALL_REDUCE, TC_DP, -1, 0), toy.layers + 2,
@@ -89,7 +90,7 @@ static void test_ddp(void)
 
 static void test_tp(void)
 {
-  struct layout l = { "megatron", 1, 1, 2, tc_system_find("ddp"), megatron, 0, true };
+  struct layout l = { "megatron", 1, 1, 2, tc_system_find("ddp"), megatron, 0, true, TC_F32 };
   struct tc_mesh *m;
   struct tc_program *p = make(&l, &m, NULL);
   int64_t N = 8 * toy.context;
@@ -118,7 +119,7 @@ static void test_errors(void)
   struct tc_err err = { 0 };
   struct tc_program *p = NULL;
   struct tc_mesh *m = fx_mesh(1, 1, 1, 3);
-  struct layout l = { "tp3", 1, 1, 3, tc_system_find("ddp"), megatron, 0, true };
+  struct layout l = { "tp3", 1, 1, 3, tc_system_find("ddp"), megatron, 0, true, TC_F32 };
   struct tc_program_opts o = options(&l, TC_TRAIN);
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_ELAYOUT, "4 heads over 3: %s",
          err.text);
@@ -143,7 +144,7 @@ static void test_errors(void)
 /* Each break must be noticed by graph_check or arena_check. */
 static void test_checks(void)
 {
-  struct layout l = { "to be broken", 2, 2, 2, tc_system_find("ddp"), megatron, 0, true };
+  struct layout l = { "to be broken", 2, 2, 2, tc_system_find("ddp"), megatron, 0, true, TC_F32 };
   struct tc_mesh *m;
   struct tc_program *p = make(&l, &m, NULL);
   struct tc_graph *g = p->graph;
@@ -299,19 +300,19 @@ static struct run run_layout(const struct layout *l, const char *device, bool po
 static void test_runs(const char *device)
 {
   const struct tc_system *ddp = tc_system_find("ddp");
-  const struct layout one = { "one rank", 1, 1, 1, ddp, NULL, 0, true };
+  const struct layout one = { "one rank", 1, 1, 1, ddp, NULL, 0, true, TC_F32 };
   const struct layout other[] = {
-    { "head in chunks of 16 rows", 1, 1, 1, ddp, NULL, 16, true },
-    { "4 micro-batches", 4, 1, 1, ddp, NULL, 8, true },
-    { "dp 2", 1, 2, 1, ddp, NULL, 0, true },
-    { "dp 4, 2 micro-batches, chunks", 2, 4, 1, ddp, NULL, 8, true },
-    { "dp 4, no overlap", 1, 4, 1, ddp, NULL, 0, false },
-    { "tp 2", 1, 1, 2, ddp, megatron, 0, true },
-    { "tp 4, chunks", 1, 1, 4, ddp, megatron, 16, true },
-    { "tp 2, sequence", 2, 1, 2, ddp, sequence, 0, true },
-    { "dp 2 x tp 2, sequence", 1, 2, 2, ddp, sequence, 0, true },
-    { "zero3 x 2", 2, 2, 1, &zero3, NULL, 0, true },
-    { "zero3 x 4, tp 2", 1, 4, 2, &zero3, megatron, 0, true },
+    { "head in chunks of 16 rows", 1, 1, 1, ddp, NULL, 16, true, TC_F32 },
+    { "4 micro-batches", 4, 1, 1, ddp, NULL, 8, true, TC_F32 },
+    { "dp 2", 1, 2, 1, ddp, NULL, 0, true, TC_F32 },
+    { "dp 4, 2 micro-batches, chunks", 2, 4, 1, ddp, NULL, 8, true, TC_F32 },
+    { "dp 4, no overlap", 1, 4, 1, ddp, NULL, 0, false, TC_F32 },
+    { "tp 2", 1, 1, 2, ddp, megatron, 0, true, TC_F32 },
+    { "tp 4, chunks", 1, 1, 4, ddp, megatron, 16, true, TC_F32 },
+    { "tp 2, sequence", 2, 1, 2, ddp, sequence, 0, true, TC_F32 },
+    { "dp 2 x tp 2, sequence", 1, 2, 2, ddp, sequence, 0, true, TC_F32 },
+    { "zero3 x 2", 2, 2, 1, &zero3, NULL, 0, true, TC_F32 },
+    { "zero3 x 4, tp 2", 1, 4, 2, &zero3, megatron, 0, true, TC_F32 },
   };
   struct run a = run_layout(&one, device, false);
   ok(!a.failed && a.loss[0] > a.loss[STEPS - 1], "%s: one rank: loss %.6f falls to %.6f %s",
@@ -337,6 +338,30 @@ static void test_runs(const char *device)
   }
 }
 
+/* bf16 with fp32 masters: near the fp32 run, and layouts near each other. */
+static void test_bf16(const char *device)
+{
+  const struct tc_system *ddp = tc_system_find("ddp");
+  const struct layout f32 = { "fp32", 1, 1, 1, ddp, NULL, 0, true, TC_F32 };
+  const struct layout row[] = {
+    { "one rank", 1, 1, 1, ddp, NULL, 0, true, TC_BF16 },
+    { "dp 2, 2 micro-batches, chunks", 2, 2, 1, ddp, NULL, 16, true, TC_BF16 },
+    { "zero3 x 2, tp 2", 1, 2, 2, &zero3, megatron, 0, true, TC_BF16 },
+  };
+  struct run a = run_layout(&f32, device, false);
+  for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+    struct run b = run_layout(&row[i], device, true);
+    double dl = fabs(b.eval / a.eval - 1);
+    for (int s = 0; s < STEPS; s++) {
+      double l = fabs(b.loss[s] / a.loss[s] - 1);
+      if (!(l <= dl)) dl = l;
+    }
+    ok(!b.failed && dl < 1e-2 && dl > 0, "%s: bf16, %s: loss within %.1e of fp32 %s", device,
+       row[i].name, dl, b.err);
+    is_int(b.miscounted, 0, "%s: bf16, %s: bytes are what the program says", device, row[i].name);
+  }
+}
+
 int main(void)
 {
   test_ddp();
@@ -345,5 +370,7 @@ int main(void)
   test_checks();
   test_runs("ref");
   test_runs("cpu");
+  test_bf16("ref");
+  test_bf16("cpu");
   return done_testing();
 }
