@@ -5,6 +5,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The list of actions, consecutive runs of one micro-batch on one line. */
+static void print_schedule(const struct tc_program *p)
+{
+  const struct tc_schedule *s = p->schedule;
+  const char *const kind[] = { "run", "issue", "wait" };
+  printf("# %d actions, %d micro-batches\n", s->n, s->n_mb);
+  for (int32_t i = 0; i < s->n; i++) {
+    const struct tc_action *a = &s->action[i];
+    bool same = i && a->kind == TC_RUN && s->action[i - 1].kind == TC_RUN &&
+                s->action[i - 1].mb == a->mb;
+    if (!same) printf("%smb %d %-5s", i ? "\n" : "", a->mb, kind[a->kind]);
+    printf(" %d", a->node);
+  }
+  printf("\n");
+}
+
+static void print_memory(const struct tc_program *p)
+{
+  char h[32];
+  for (int k = 0; k < TC_CLASSES; k++)
+    printf("# %-13s %s\n", tc_class_name[k],
+           tc_human_bytes(h, sizeof h, (double)p->arena->by_class[k]));
+  for (int32_t t = 0; t < p->arena->n; t++)
+    if (p->arena->off[t] >= 0)
+      printf("%%%d %s: %s + %lld\n", t, p->graph->tensor[t].name,
+             p->arena->in_state[t] ? "state" : "scratch", (long long)p->arena->off[t]);
+}
+
 int tc_cmd_graph(int argc, char **argv)
 {
   const char *const extra[] = { "after=", "dot", "rank=", "world=", NULL };
@@ -33,13 +61,10 @@ int tc_cmd_graph(int argc, char **argv)
   if (!rc) rc = tc_setup_program(&o, c, m, &err);
   if (!rc) rc = tc_program_new(&p, &o, m, rank, NULL, after, &err);
   if (!rc) {
-    tc_graph_print(stdout, p->graph, m, val[1] != NULL);
-    if (p->arena) {
-      char h[32];
-      for (int k = 0; k < TC_CLASSES; k++)
-        printf("# %-13s %s\n", tc_class_name[k],
-               tc_human_bytes(h, sizeof h, (double)p->arena->by_class[k]));
-    }
+    bool dot = val[1] != NULL;
+    if (!strcmp(after, "schedule") && !dot) print_schedule(p);
+    else if (!strcmp(after, "arena") && !dot) print_memory(p);
+    else tc_graph_print(stdout, p->graph, m, dot);
   }
   free(node);
   tc_program_free(p);

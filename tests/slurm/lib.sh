@@ -85,7 +85,8 @@ submit() {                           # NAME SBATCH-OPTIONS... -- FLAGS... -> $jo
   while [ "$1" != -- ]; do options+=("$1"); shift; done
   shift
   out=$shared/$name log=$shared/$name.log
-  job=$(on_head env TERCIO="$program" TERCIO_RESTART_DELAY=1 sbatch --parsable --output="$log" \
+  job=$(on_head env TERCIO="$program" TERCIO_RESTART_DELAY=1 \
+    TERCIO_QUICK_SECONDS="${QUICK:-10}" sbatch --parsable --output="$log" \
     "${options[@]}" "$shared/bin/train.sbatch" "$shared/run.ini" --run.out="$out" "$@")
   [ -n "$job" ]
 }
