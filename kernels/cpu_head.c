@@ -127,8 +127,10 @@ int tc_cpu_nll(struct tc_device *d, const struct tc_call *c)
 {
   (void)d;
   const float *m = tc_cpu_f32(&c->in[0]), *s = tc_cpu_f32(&c->in[1]), *p = tc_cpu_f32(&c->in[2]);
+  const int32_t *target = c->in[3].data;
   float *out = tc_cpu_f32(&c->out[0]);
-  for (int64_t n = 0; n < c->out[0].elems; n++) out[n] = m[n] + logf(s[n]) - p[n];
+  for (int64_t n = 0; n < c->out[0].elems; n++)
+    out[n] = target[n] < 0 ? 0 : m[n] + logf(s[n]) - p[n];
   return 0;
 }
 
@@ -136,9 +138,10 @@ int tc_cpu_nll_bwd(struct tc_device *d, const struct tc_call *c)
 {
   (void)d;
   const float *dl = tc_cpu_f32(&c->in[0]), *s = tc_cpu_f32(&c->in[1]);
+  const int32_t *target = c->in[2].data;
   float *ds = tc_cpu_f32(&c->out[0]), *dp = tc_cpu_f32(&c->out[1]);
   for (int64_t n = 0; n < c->out[0].elems; n++) {
-    float g = dl[n];
+    float g = target[n] < 0 ? 0 : dl[n];
     ds[n] = g / s[n];
     dp[n] = -g;
   }

@@ -81,17 +81,20 @@ int tc_ref_pick_bwd(struct tc_device *d, const struct tc_call *c)
 int tc_ref_nll(struct tc_device *d, const struct tc_call *c)
 {
   (void)d;
-  for (int64_t n = 0; n < c->out[0].elems; n++)
-    tc_ref_put(&c->out[0], n, tc_ref_get(&c->in[0], n) + log(tc_ref_get(&c->in[1], n))
-                              - tc_ref_get(&c->in[2], n));
+  const int32_t *target = c->in[3].data;
+  for (int64_t n = 0; n < c->out[0].elems; n++) {
+    double l = tc_ref_get(&c->in[0], n) + log(tc_ref_get(&c->in[1], n)) - tc_ref_get(&c->in[2], n);
+    tc_ref_put(&c->out[0], n, target[n] < 0 ? 0 : l);
+  }
   return 0;
 }
 
 int tc_ref_nll_bwd(struct tc_device *d, const struct tc_call *c)
 {
   (void)d;
+  const int32_t *target = c->in[2].data;
   for (int64_t n = 0; n < c->out[0].elems; n++) {
-    double dl = tc_ref_get(&c->in[0], n);
+    double dl = target[n] < 0 ? 0 : tc_ref_get(&c->in[0], n);
     tc_ref_put(&c->out[0], n, dl / tc_ref_get(&c->in[1], n));
     tc_ref_put(&c->out[1], n, -dl);
   }

@@ -34,6 +34,15 @@ static int launcher_rank(void)
   return 0;
 }
 
+/* Whether a launcher started more than one of us. */
+static bool launched(void)
+{
+  const char *const key[] = { "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE" };
+  for (size_t i = 0; i < sizeof key / sizeof key[0]; i++)
+    if (getenv(key[i]) && atoi(getenv(key[i])) > 1) return true;
+  return false;
+}
+
 /* A status that all ranks share is said by rank 0 alone; a missing peer by whoever sees it. */
 static int say(int rank, int rc, const struct tc_err *err)
 {
@@ -57,6 +66,13 @@ static int run_threads(const struct tc_config *c, int stop_fd)
   struct tc_err err = { 0 };
   int n = (int)c->run_ranks;
   struct tc_ranks *ranks;
+  if (launched())
+    return say(launcher_rank(), tc_fail(&err, TC_EUSER, "run.ranks = %d are threads of one "
+               "process, but a launcher started several: leave run.ranks, or start one", n), &err);
+  if (n < 1 || n > 4096) {
+    tc_fail(&err, TC_EUSER, "run.ranks = %lld: give 1 to 4096", (long long)c->run_ranks);
+    return tc_cmd_fail(&err);
+  }
   if (tc_ranks_threads(&ranks, n, &err) < 0) return tc_cmd_fail(&err);
   char **who = tc_ranks_names(ranks);
   struct tc_hub *hub = tc_hub_new(n);
@@ -73,8 +89,12 @@ static int run_threads(const struct tc_config *c, int stop_fd)
   }
   int status = 0;
   for (int r = 0; r < n; r++) pthread_join(s[r].thread, NULL);
-  for (int r = n - 1; r >= 0; r--)
-    if (s[r].rc < 0) status = r == 0 ? tc_cmd_fail(&s[r].err) : -s[r].rc;
+  for (int r = 0; r < n; r++) {                  /* each sentence once */
+    bool said = false;
+    for (int q = 0; q < r; q++) said |= s[q].rc < 0 && !strcmp(s[q].err.text, s[r].err.text);
+    if (s[r].rc < 0 && !said) tc_cmd_fail(&s[r].err);
+    if (s[r].rc < 0 && (!status || s[r].rc != TC_EPEER)) status = -s[r].rc;
+  }
   tc_hub_free(hub);
   for (int r = 0; r < n; r++) free(who[r]);
   free(who);

@@ -21,7 +21,7 @@ struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord
 /* The deadline in force, in seconds. */
 static inline double tc_comm_deadline_s(const struct tc_comm_opts *o)
 {
-  return o->deadline_s > 0 ? o->deadline_s : 600.0;
+  return o->deadline_s > 0 ? TC_MIN(o->deadline_s, 1e9) : 600.0;
 }
 
 /* Where coordinate i's block starts, in elements; i = n: the end of the last block. The last

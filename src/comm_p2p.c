@@ -30,7 +30,7 @@ enum {
   TERM_BUDGET = 16 << 20,         /* bytes of staging */
   CHUNK = 1024,                   /* elements added at once: they stay in the first cache */
   SPINS = 64, YIELDS = 64,        /* polls without progress before giving the core up */
-  SLEEP_MIN_NS = 20000, SLEEP_MAX_NS = 200000,
+  SLEEP_MIN_NS = 20000, SLEEP_DOUBLINGS = 6,   /* up to 1.3 ms */
   MAX_NAMED = 8                   /* members named in a message */
 };
 #define ASK_MIN_S 0.25            /* how long the members are asked who is there */
@@ -465,8 +465,8 @@ static bool reduce_next(struct p2p *x)
   return true;
 }
 
-/* Nothing moved `idle` times: spin, then let others run, then sleep a little longer each
- * time, since ranks may have to share a core. */
+/* Nothing moved `idle` times: spin, then let others run, then sleep longer and longer,
+ * since computing needs the core, and a poll of MPI over a network is dear. */
 static void back_off(int idle)
 {
   if (idle < SPINS) return;
@@ -474,8 +474,8 @@ static void back_off(int idle)
     sched_yield();
     return;
   }
-  int64_t ns = SLEEP_MIN_NS * (1 + (idle - SPINS - YIELDS) / 8);
-  tc_sleep_ns(TC_MIN(ns, SLEEP_MAX_NS));
+  int doublings = (idle - SPINS - YIELDS) / 4;
+  tc_sleep_ns((int64_t)SLEEP_MIN_NS << TC_MIN(doublings, SLEEP_DOUBLINGS));
 }
 
 /* One round over all flows. 1: something moved, 0: nothing; *open: not all is done. */

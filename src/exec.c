@@ -29,7 +29,6 @@ struct tc_exec {
   int n_progs;
   char *state, *scratch, *kscratch;
   int64_t state_bytes, scratch_bytes, kscratch_bytes, staging_bytes, wait_ns;
-  const struct tc_runtime *rt;
   struct tc_runtime now;
 };
 

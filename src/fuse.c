@@ -222,7 +222,11 @@ void tc_fuse_head(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows)
   struct tc_local l;
   tc_tensor_local(&g->tensor[g->logits], m, zero, &l);
   struct cut c = { .g = g, .N = g->tensor[g->logits].dim[0], .rows = l.dim[0], .K = 1 };
-  while (c.rows % c.K || c.rows / c.K > max_rows) c.K++;
+  /* Chunks are even; of a number of rows with no fitting divisor they may be up to 8 times as
+   * many as wanted, else the whole is taken. */
+  int64_t want = tc_ceil_div(c.rows, TC_MAX(max_rows, 1)), k = want;
+  while (k <= 8 * want && c.rows % k) k++;
+  c.K = k <= 8 * want && k <= c.rows ? k : 1;
   int32_t n_order = g->n_order, n_head = 0;
   int32_t *order = tc_malloc((size_t)n_order * sizeof *order);
   int32_t *head = tc_malloc((size_t)n_order * sizeof *head);

@@ -13,7 +13,6 @@ struct gctx {
   struct tc_graph *g;
   int grad_dtype;
   int32_t *grad;                 /* of each forward tensor; -1 none yet */
-  int32_t n_fwd;
   const struct tc_node *fwd;     /* the node being differentiated (borrowed copy) */
 };
 
@@ -225,7 +224,7 @@ int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
     t->pad_to = w.pad_to;
     g->param[p].acc = g->param[p].grad = a;
   }
-  struct gctx c = { .g = g, .grad_dtype = grad_dtype, .n_fwd = g->n_tensors };
+  struct gctx c = { .g = g, .grad_dtype = grad_dtype };
   c.grad = tc_malloc((size_t)g->n_tensors * sizeof *c.grad);
   memset(c.grad, -1, (size_t)g->n_tensors * sizeof *c.grad);
   c.grad[g->loss] = g->loss;                     /* a mark: the seed is a constant */

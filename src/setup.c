@@ -14,6 +14,23 @@ int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err 
   return 0;
 }
 
+/* Sizes that would not fit the program's integers. */
+static int check_sizes(const struct tc_config *c, struct tc_err *err)
+{
+  const struct { const char *key; int64_t v, most; } size[] = {
+    { "mesh.pp", c->mesh_pp, 1 << 24 }, { "mesh.dp", c->mesh_dp, 1 << 24 },
+    { "mesh.tp", c->mesh_tp, 1 << 24 }, { "train.global_batch", c->train_global_batch, 1 << 30 },
+    { "train.micro_batch", c->train_micro_batch, 1 << 30 }, { "ckpt.keep", c->ckpt_keep, 1 << 30 },
+    { "run.ranks", c->run_ranks, 4096 }, { "run.threads", c->run_threads, 4096 } };
+  for (size_t i = 0; i < sizeof size / sizeof size[0]; i++)
+    if (size[i].v > size[i].most)
+      return tc_fail(err, TC_EUSER, "%s = %lld: at most %lld", size[i].key, (long long)size[i].v,
+                     (long long)size[i].most);
+  if (c->train_beta1 >= 1 || c->train_beta2 >= 1 || c->train_eps <= 0)
+    return tc_fail(err, TC_EUSER, "train.beta1 and beta2 must be below 1, train.eps above 0");
+  return 0;
+}
+
 int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
                   const int32_t *node_of_rank, int devices_per_node, struct tc_err *err)
 {
@@ -22,6 +39,7 @@ int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
     .tp = c->mesh_tp == TC_AUTO ? 0 : (int32_t)c->mesh_tp,
     .devices_per_node = devices_per_node, .tp_across_nodes = c->mesh_tp_across_nodes };
   struct tc_mesh *m;
+  TC_TRY(check_sizes(c, err));
   TC_TRY(tc_mesh_new(&m, world, node_of_rank, &want, err));
   int64_t batch = c->train_global_batch, dp = m->size[TC_DP], micro = c->train_micro_batch;
   int rc = 0;

@@ -1,9 +1,9 @@
 /* train.c - the loop of one rank.
  *
  * Everything that can fail on one rank alone is agreed on by all (tc_agree) before the next
- * collective work, so that no rank waits for one that has left. Within a step only a peer's
- * absence can fail, and that has a deadline. A stop request, a due checkpoint and the step's
- * status travel together in one control reduction at the end of each step. */
+ * collective work, so that no rank waits for one that has left. What fails within a step (a
+ * peer's absence, a kernel) the others learn by their deadline. A stop request and a due
+ * checkpoint travel together in one control reduction at the end of each step. */
 #include "src/train.h"
 #include "io/ckpt.h"
 #include "src/optim.h"
@@ -90,23 +90,25 @@ static int setup_plan(struct tc_train *t, struct tc_err *err)
   int devices = 0;
   TC_TRY(tc_setup_mesh(&t->mesh, t->cfg, t->ranks->world, t->ranks->node_of_rank, devices, err));
   TC_TRY(tc_setup_program(&t->opts, t->cfg, t->mesh, err));
+  if (!*t->cfg->run_out || !*t->cfg->ckpt_resume)
+    return tc_fail(err, TC_EUSER, "run.out and ckpt.resume can't be empty");
   if (t->cfg->train_steps < 1)
     return tc_fail(err, TC_EUSER, "train.steps = %lld: give a positive number",
                    (long long)t->cfg->train_steps);
   return 0;
 }
 
+/* id: the axis, or TC_AXES for the world. */
 static struct tc_comm *make_comm(struct tc_train *t, int id, const char *name,
                                  const int32_t *members, int size, struct tc_err *err)
 {
-  const char **who = tc_calloc((size_t)size, sizeof *who);
+  const char **who = t->names[id] = tc_calloc((size_t)size, sizeof *who);
   for (int i = 0; i < size; i++) who[i] = t->who[members[i]];
   struct tc_comm_opts o = { .name = name, .deadline_s = t->cfg->run_deadline, .who = who };
   struct tc_comm *c = NULL;
   if (size == 1) c = tc_comm_self(&o);
   else if (t->hub) c = tc_comm_thread(t->hub, id, t->rank, members, size, &o);
   else if (tc_comm_mpi(&c, id, members, size, &o, err) < 0) c = NULL;
-  free(who);
   return c;
 }
 
@@ -115,7 +117,7 @@ static int make_comms(struct tc_train *t, struct tc_err *err)
   int32_t *members = tc_calloc((size_t)t->mesh->world, sizeof *members);
   for (int r = 0; r < t->mesh->world; r++) members[r] = r;
   int rc = 0;
-  t->world = make_comm(t, 0, "world", members, t->mesh->world, err);
+  t->world = make_comm(t, TC_AXES, "world", members, t->mesh->world, err);
   if (!t->world) rc = -1;
   for (int a = TC_PP; a < TC_AXES && !rc; a++) {
     if (t->mesh->size[a] == 1) continue;
@@ -221,6 +223,15 @@ static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_er
   return 0;
 }
 
+/* A disk that is full costs lines, not the run. */
+static void write_metrics(struct tc_train *t, const struct tc_step_report *r, struct tc_err *err)
+{
+  if (tc_metrics_write(t, r, err) == 0) return;
+  tc_warn("%s; the lines from step %lld on are missing", err->text, (long long)r->step);
+  fclose(t->metrics);
+  t->metrics = NULL;
+}
+
 static bool stop_requested(const struct tc_train *t)
 {
   struct pollfd p = { .fd = t->stop_fd, .events = POLLIN };
@@ -236,12 +247,12 @@ static bool ckpt_due(const struct tc_train *t, int64_t step)
 }
 
 /* A checkpoint that fails is said; the run goes on with the one before. */
-static int save(struct tc_train *t, int64_t step, struct tc_err *err)
+static int save(struct tc_train *t, int64_t step, bool last, struct tc_err *err)
 {
   if (t->last_ckpt_step == step) return 0;
   int rc = tc_train_save(t, step, err);
   if (rc == TC_EPEER) return rc;
-  if (rc < 0 && t->rank == 0)
+  if (rc < 0 && t->rank == 0 && !last)
     tc_warn("checkpoint of step %lld failed, the one before stays: %s", (long long)step,
             err->text);
   return rc;
@@ -266,9 +277,8 @@ static int loop(struct tc_train *t, struct tc_err *err)
   int64_t end = c->train_stop_at > 0 ? TC_MIN(c->train_stop_at, c->train_steps) : c->train_steps;
   int64_t shown_ns = 0;
   double rate = 0;
+  tc_counters_read(t, t->said);
   for (int64_t step = t->start_step + 1; step <= end; step++) {
-    struct tc_comm_counters before[TC_AXES + 1];
-    tc_counters_read(t, before);
     struct tc_step_report r = { .step = step, .val_loss = NAN,
                                 .tokens = t->opts.gpt.batch * t->opts.model.context };
     TC_TRY(one_step(t, &r, err));
@@ -278,10 +288,10 @@ static int loop(struct tc_train *t, struct tc_err *err)
     bool due = (c->train_eval_every > 0 && step % c->train_eval_every == 0) ||
                step == c->train_steps;
     if (due && !lost) TC_TRY(evaluate(t, step, &r.val_loss, err));
-    int wrote = tc_metrics_write(t, &r, before, err);
-    int64_t flag[3] = { stop_requested(t), t->rank == 0 && ckpt_due(t, step), wrote < 0 };
-    TC_TRY(tc_comm_max_i64(t->world, flag, 3, err));
-    if (flag[2]) return tc_agree(t->world, wrote, err);
+    /* One reduction: stop request, due checkpoint. */
+    int64_t flag[2] = { stop_requested(t), t->rank == 0 && ckpt_due(t, step) };
+    TC_TRY(tc_comm_max_i64(t->world, flag, 2, err));
+    write_metrics(t, &r, err);
     tc_progress(t, &r, &shown_ns, rate);
     if (lost)
       return tc_fail(err, TC_EDIVERGED, "step %lld: loss %g, gradient norm %g: training diverged. "
@@ -289,10 +299,10 @@ static int loop(struct tc_train *t, struct tc_err *err)
                      (long long)step, r.loss, r.grad_norm);
     bool last = step == end || flag[0];
     if (last || flag[1]) {
-      int rc = save(t, step, err);
+      int rc = save(t, step, last, err);
       if (rc == TC_EPEER || (rc < 0 && last)) return rc;
     }
-    if (step == t->start_step + 2) TC_TRY(tc_run_json(t, err));
+    if (step == t->start_step + 2 && tc_run_json(t, err) < 0) tc_warn("%s", err->text);
     if (flag[0])
       return step == end ? 0 : tc_fail(err, TC_STOPPED, "stopped on request after saving step "
                                        "%lld: start again to go on", (long long)step);
@@ -302,14 +312,16 @@ static int loop(struct tc_train *t, struct tc_err *err)
 
 static void train_free(struct tc_train *t)
 {
+  /* First what may still send from, or receive into, the arenas. */
+  for (int a = 0; a < TC_AXES; a++) tc_comm_free(t->comm[a]);
+  tc_comm_free(t->world);
+  for (int a = 0; a <= TC_AXES; a++) free(t->names[a]);
   if (t->metrics) fclose(t->metrics);
   tc_exec_free(t->exec);
   for (int i = 0; i < TC_N_PROGS; i++) tc_program_free(t->prog[i]);
   tc_device_close(t->device);
   tc_data_free(t->data);
   tc_data_free(t->val);
-  for (int a = 0; a < TC_AXES; a++) tc_comm_free(t->comm[a]);
-  tc_comm_free(t->world);
   tc_mesh_free(t->mesh);
   free(t->out);
   free(t->ckpt_dir);

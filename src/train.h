@@ -22,6 +22,7 @@ struct tc_train {
 
   struct tc_mesh *mesh;
   struct tc_comm *world, *comm[TC_AXES];
+  const char **names[TC_AXES + 1];   /* who is in each communicator; the last: the world */
   struct tc_device *device;
   struct tc_program_opts opts;
   struct tc_program *prog[TC_N_PROGS];
@@ -33,6 +34,7 @@ struct tc_train {
   FILE *metrics;                 /* rank 0, or all_ranks */
   int64_t base_rss_bytes;        /* resident before the arenas were taken */
   int64_t last_ckpt_step, last_ckpt_ns;
+  struct tc_comm_counters said[TC_AXES + 1];   /* counters when the last line was written */
 };
 
 /* Collective over the run. Returns 0, TC_STOPPED, or a negative status, the same on all ranks
@@ -49,7 +51,7 @@ int tc_train_save(struct tc_train *t, int64_t step, struct tc_err *err);
  * initialises the weights. */
 int tc_train_restore(struct tc_train *t, struct tc_err *err);
 /* Local, rank 0. Counts starts that follow a start without a new checkpoint; TC_NOPROGRESS when
- * there were too many. clean: the run ended well, forget. */
+ * there were too many. _clear: the run ended well, or was ended by hand: forget. */
 int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err);
 void tc_train_guard_clear(struct tc_train *t);
 
@@ -59,8 +61,7 @@ struct tc_step_report {
   double loss, val_loss, lr, grad_norm;          /* val_loss: NAN if there is none */
 };
 int tc_metrics_open(struct tc_train *t, struct tc_err *err);   /* cuts lines after start_step */
-int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r,
-                     const struct tc_comm_counters before[TC_AXES + 1], struct tc_err *err);
+int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r, struct tc_err *err);
 void tc_counters_read(const struct tc_train *t, struct tc_comm_counters c[TC_AXES + 1]);
 int tc_run_json(struct tc_train *t, struct tc_err *err);
 void tc_progress(const struct tc_train *t, const struct tc_step_report *r, int64_t *last_ns,

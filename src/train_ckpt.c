@@ -170,9 +170,6 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
       return tc_fail(err, TC_EUSER, "ckpt.resume = %s: give auto, no, or a step", how);
   }
   if (strcmp(how, "no")) TC_TRY(tc_ckpt_resume(&c, t->ckpt_dir, want, t->world, err));
-  if (!c && want >= 0)
-    return tc_fail(err, TC_ENOCKPT, "ckpt.resume = %s: %s holds no checkpoint", how,
-                   t->ckpt_dir);
   int rc = guard(t, c ? tc_ckpt_meta(c)->step : -1, err);
   if (rc < 0) {
     tc_ckpt_close(c);

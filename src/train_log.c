@@ -94,10 +94,11 @@ static void add_counts(json_t *into, const struct tc_coll_count *now,
   }
 }
 
-static json_t *comm_json(const struct tc_train *t,
-                         const struct tc_comm_counters before[TC_AXES + 1])
+/* What was sent since the last line: the step, its control reduction, an evaluation; and what
+ * came between steps, such as a checkpoint's agreement. */
+static json_t *comm_json(struct tc_train *t)
 {
-  struct tc_comm_counters now[TC_AXES + 1];
+  struct tc_comm_counters now[TC_AXES + 1], *before = t->said;
   tc_counters_read(t, now);
   json_t *o = json_object(), *ctl = json_object();
   for (int a = TC_PP; a < TC_AXES; a++) {
@@ -107,13 +108,13 @@ static json_t *comm_json(const struct tc_train *t,
   }
   for (int a = 0; a <= TC_AXES; a++) add_counts(ctl, now[a].ctl, before[a].ctl);
   json_object_set_new(o, "ctl", ctl);
+  memcpy(t->said, now, sizeof now);
   return o;
 }
 
 static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
-int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r,
-                     const struct tc_comm_counters before[TC_AXES + 1], struct tc_err *err)
+int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r, struct tc_err *err)
 {
   if (!t->metrics) return 0;
   double s = (double)r->step_ns * 1e-9;
@@ -128,7 +129,7 @@ int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r,
   json_object_set_new(o, "step_ms", json_real(s * 1e3));
   json_object_set_new(o, "wait_ms", json_real((double)tc_exec_wait_ns(t->exec) * 1e-6));
   json_object_set_new(o, "mfu", json_null());
-  json_object_set_new(o, "comm", comm_json(t, before));
+  json_object_set_new(o, "comm", comm_json(t));
   json_object_set_new(o, "bubble", json_real(0));
   char *line = json_dumps(o, JSON_REAL_PRECISION(12));
   bool bad = fprintf(t->metrics, "%s\n", line) < 0 || fflush(t->metrics);
@@ -163,10 +164,11 @@ int tc_run_json(struct tc_train *t, struct tc_err *err)
   for (int r = 0; r < t->ranks->world; r++) {
     const struct tc_rank_info *i = &t->ranks->info[r];
     const int32_t *c = t->mesh->coord + (size_t)r * TC_AXES;
-    json_array_append_new(who, json_pack("{s:i,s:s,s:i,s:i,s:i,s:i,s:i,s:s}", "rank", r, "host",
-                                         i->host, "node", i->node, "local_rank", i->local_rank,
-                                         "pp", c[TC_PP], "dp", c[TC_DP], "tp", c[TC_TP], "cpus",
-                                         i->cpuset));
+    json_array_append_new(who, json_pack("{s:i,s:s,s:i,s:i,s:i,s:i,s:i,s:s,s:i,s:s}", "rank", r,
+                                         "host", i->host, "node", i->node, "local_rank",
+                                         i->local_rank, "pp", c[TC_PP], "dp", c[TC_DP], "tp",
+                                         c[TC_TP], "cpus", i->cpuset, "device", i->device, "uuid",
+                                         i->dev.uuid));
   }
   json_t *o = json_pack("{s:s,s:s,s:s,s:I,s:{s:i,s:i,s:i,s:i},s:s,s:s,s:i,s:s,s:i,s:I,s:o,s:o}",
                         "version", TC_VERSION, "config", config, "model", model, "parameters",
@@ -177,9 +179,14 @@ int tc_run_json(struct tc_train *t, struct tc_err *err)
                         t->threads, "launcher", t->ranks->launcher, "restart", t->ranks->restart,
                         "start_step", (json_int_t)t->start_step, "ranks", who, "memory",
                         memory_json(t));
-  int rc = o && json_dump_file(o, path, JSON_INDENT(1)) == 0
-               ? 0 : tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
+  char *tmp = tc_sprintf("%s.tmp", path);
+  int rc = 0;
+  if (!o)
+    rc = tc_fail(err, TC_EUSER, "cannot write %s: the run file or a path in it is not UTF-8", path);
+  else if (json_dump_file(o, tmp, JSON_INDENT(1)) || rename(tmp, path))
+    rc = tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
   json_decref(o);
+  free(tmp);
   free(path);
   free(config);
   free(model);

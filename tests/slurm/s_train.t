@@ -96,6 +96,14 @@ is "$(job_field "$job" Restarts)" 0 "a wrong option: it is not requeued"
 grep -q 'not requeued' "$log"
 ok $? "a wrong option: the log says so"
 
+# Without PMIx each task would be a run of its own, all in one folder.
+LIMIT=60 on_head srun -N2 -n2 -c1 --mpi=none "$program" train "$shared/run.ini" \
+  --run.out="$shared/nopmix" > "$shared/nopmix.log" 2>&1
+is $? 2 "srun without PMIx is refused" || note_file "$shared/nopmix.log"
+is "$(grep -c 'mpi=pmix' "$shared/nopmix.log")" 1 "... and says how to start, once"
+[ ! -e "$shared/nopmix" ]
+ok $? "... before any file is made"
+
 # The wrapper for people.
 LIMIT=100 on_head env TERCIO="$program" "$shared/bin/tercio-srun" -N2 --ntasks-per-node=1 -c2 \
   "$shared/run.ini" --run.out="$shared/wrap" --train.stop_at=3 > "$shared/wrap.log" 2>&1

@@ -265,10 +265,14 @@ static void losses(void)
 {
   struct test t = new_test(TC_OP_NLL, "N37");
   for (int k = 0; k < 3; k++) input(&t, TC_F32, DIMS(37), POSITIVE);
+  int32_t *target = input(&t, TC_I32, DIMS(37), TOKENS)->data;
+  target[3] = target[36] = -1;                   /* ignored */
   output(&t, TC_F32, DIMS(37));
   check(&t);
   t = new_test(TC_OP_NLL_BWD, "N37");
   for (int k = 0; k < 2; k++) input(&t, TC_F32, DIMS(37), POSITIVE);
+  target = input(&t, TC_I32, DIMS(37), TOKENS)->data;
+  target[0] = target[20] = -1;
   for (int k = 0; k < 2; k++) output(&t, TC_F32, DIMS(37));
   check(&t);
   for (int acc = 0; acc < 2; acc++) {

@@ -209,13 +209,15 @@ static void test_head(void)
   compare(&f, 0, &grad, "pick dx");
   done(&f, &grad, 1);
 
-  f = (struct forward){ .c = { .op = TC_OP_NLL, .n_in = 3, .n_out = 1 } };
-  f.in[0] = F(N), f.in[1] = F(N), f.in[2] = F(N), f.out[0] = F(N), f.weight[0] = F(N);
+  f = (struct forward){ .c = { .op = TC_OP_NLL, .n_in = 4, .n_out = 1 } };
+  f.in[0] = F(N), f.in[1] = F(N), f.in[2] = F(N), f.in[3] = TOKENS(N), f.out[0] = F(N), f.weight[0] = F(N);
   for (int64_t i = 0; i < N; i++) data(&f.in[1])[i] += 1.5;
+  ((int32_t *)f.in[3].data)[1] = -1;             /* ignored: no loss, no gradient */
   struct tc_view two[] = { F(N), F(N) };
-  run(TC_OP_NLL_BWD, (struct tc_view[]){ f.weight[0], f.in[1] }, 2, two, 2, &f.c);
+  run(TC_OP_NLL_BWD, (struct tc_view[]){ f.weight[0], f.in[1], f.in[3] }, 3, two, 2, &f.c);
   compare(&f, 1, &two[0], "nll ds");
   compare(&f, 2, &two[1], "nll dp");
+  ok(data(&f.out[0])[1] == 0 && data(&f.out[0])[0] != 0, "nll of an ignored target is 0");
   done(&f, two, 2);
 }
 
@@ -225,7 +227,7 @@ static double whole_head(const struct tc_view *x, const struct tc_view *target,
 {
   struct tc_call c = { .k = { x->dim[1] }, .f = { f0 }, .rt = &rt };
   static const int ops[] = { TC_OP_ROWMAX, TC_OP_SUMEXP, TC_OP_PICK, TC_OP_NLL, TC_OP_SUM };
-  struct tc_view in[5][3] = { { *x }, { *x, s[0] }, { *x, *target }, { s[0], s[1], s[2] },
+  struct tc_view in[5][4] = { { *x }, { *x, s[0] }, { *x, *target }, { s[0], s[1], s[2], *target },
                               { s[3] } };
   for (int i = 0; i < 5; i++) {
     c.op = ops[i], c.in = in[i], c.out = &s[i];
@@ -245,7 +247,7 @@ static void test_whole_head(void)
   whole_head(&x, &target, s, f0);
   struct tc_call c = { .k = { V }, .f = { f0 }, .rt = &rt };
   run(TC_OP_FILL, NULL, 0, &dl, 1, &c);
-  run(TC_OP_NLL_BWD, (struct tc_view[]){ dl, s[1] }, 2, (struct tc_view[]){ ds, dp }, 2, &c);
+  run(TC_OP_NLL_BWD, (struct tc_view[]){ dl, s[1], target }, 3, (struct tc_view[]){ ds, dp }, 2, &c);
   run(TC_OP_SUMEXP_BWD, (struct tc_view[]){ x, s[0], ds }, 3, &dx, 1, &c);
   run(TC_OP_PICK_BWD, (struct tc_view[]){ dx, target, dp }, 3, &dx, 1, &c);
   double diff = 0, norm = 0;
