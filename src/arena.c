@@ -44,6 +44,11 @@ static void find_lives(const struct tc_graph *g, const struct tc_schedule *s,
       int32_t t = k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in);
       touch(g, l, t, i);
       if (tc_move_is_transfer(n, m)) touch(g, l, t, wait[n->id]);
+      if (n->once && n->mark != TC_U && k >= n->n_in && !g->tensor[tc_tensor_root(g, t)].state) {
+        touch(g, l, t, 0);                       /* other micro-batches pass before its reader */
+        touch(g, l, t, end);
+        l[tc_tensor_root(g, t)].first = 0;
+      }
       /* Made once and read by micro-batches (or the other way round): all the time. */
       int32_t root = tc_tensor_root(g, t), maker = g->tensor[t].node;
       if (k < n->n_in && maker >= 0 && g->node[maker].once != n->once &&

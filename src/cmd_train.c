@@ -140,6 +140,11 @@ int tc_cmd_train(int argc, char **argv)
   int rc = tc_config_new(&c, argc, argv, extra, NULL, &err);
   if (rc < 0) return say(launcher_rank(), rc, &err);
   int stop_fd = stop_descriptor();
+  if (c->run_ranks > 1 && !strcmp(c->run_comm, "mpi")) {
+    tc_fail(&err, TC_EUSER, "run.ranks = %lld are threads, which run.comm = mpi excludes: leave one",
+            (long long)c->run_ranks);
+    return say(launcher_rank(), TC_EUSER, &err);
+  }
   bool threads = c->run_ranks > 1 || !strcmp(c->run_comm, "thread");
   int status = threads ? run_threads(c, stop_fd) : run_process(c, stop_fd);
   if (stop_fd >= 0) close(stop_fd);

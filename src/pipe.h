@@ -27,6 +27,10 @@ struct tc_schedule {
 void tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g, int n_mb, bool overlap);
 void tc_schedule_free(struct tc_schedule *s);
 
+/* Local. Walks the list: inputs are made, in this micro-batch, before they are read; nothing in
+ * flight is read; each transfer is waited for once. A check independent of the making. */
+int tc_schedule_check(const struct tc_schedule *s, const struct tc_graph *g, struct tc_err *err);
+
 /* Local. True if the MOVE needs the network (its axis has more than one rank). */
 bool tc_move_is_transfer(const struct tc_node *n, const struct tc_mesh *m);
 

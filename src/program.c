@@ -1,4 +1,5 @@
-/* program.c - the passes in their order, each followed by the check. */
+/* program.c - the passes in their order, each followed by the check of the graph; the schedule
+ * and the memory plan have checks of their own. */
 #include "src/program.h"
 #include "src/comm.h"
 #include "src/fuse.h"
@@ -74,7 +75,7 @@ static int pass_schedule(struct ctx *c)
   bool timed = c->o->kind == TC_TRAIN || c->o->kind == TC_EVAL;
   int n_mb = timed ? c->m->size[TC_MB] : 1;
   tc_schedule_new(&c->p->schedule, c->p->graph, n_mb, c->o->overlap);
-  return 0;
+  return tc_schedule_check(c->p->schedule, c->p->graph, c->err);
 }
 
 static int pass_arena(struct ctx *c)

@@ -17,8 +17,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int tc_agree(struct tc_comm *world, int rc, struct tc_err *err)
+int tc_agree(const struct tc_train *t, int rc, struct tc_err *err)
 {
+  struct tc_comm *world = t->world;
+  char *const *who = t->who;
   int size = tc_comm_size(world);
   if (size == 1) return rc;
   struct msg { int status; char text[sizeof err->text]; } mine = { rc, "" };
@@ -29,7 +31,13 @@ int tc_agree(struct tc_comm *world, int rc, struct tc_err *err)
   struct msg *first = &mine;
   for (int i = 0; r == 0 && all && i < size; i++) {
     first = &((struct msg *)all)[i];
-    if (first->status < 0) break;
+    if (first->status >= 0) continue;
+    if (i > 0) {                                 /* not all alike: say whose trouble it is */
+      char text[sizeof err->text];
+      memcpy(text, first->text, sizeof text);
+      snprintf(first->text, sizeof first->text, "%s: %.900s", who ? who[i] : "a rank", text);
+    }
+    break;
   }
   void *said = NULL;
   int64_t n = 0;
@@ -87,7 +95,9 @@ static int open_data(struct tc_train *t, struct tc_err *err)
 /* Pure and local: mesh, options. The same answer on every rank. */
 static int setup_plan(struct tc_train *t, struct tc_err *err)
 {
-  int devices = 0;
+  int devices = t->ranks->info[0].n_node_devices;
+  for (int r = 1; r < t->ranks->world; r++)
+    devices = TC_MIN(devices, t->ranks->info[r].n_node_devices);
   TC_TRY(tc_setup_mesh(&t->mesh, t->cfg, t->ranks->world, t->ranks->node_of_rank, devices, err));
   TC_TRY(tc_setup_program(&t->opts, t->cfg, t->mesh, err));
   if (!*t->cfg->run_out || !*t->cfg->ckpt_resume)
@@ -329,15 +339,15 @@ static void train_free(struct tc_train *t)
 
 static int run(struct tc_train *t, struct tc_err *err)
 {
-  TC_TRY(tc_agree(t->world, setup_local(t, err), err));
+  TC_TRY(tc_agree(t, setup_local(t, err), err));
   TC_TRY(tc_train_restore(t, err));
   int64_t end = t->cfg->train_stop_at > 0 ? TC_MIN(t->cfg->train_stop_at, t->cfg->train_steps)
                                           : t->cfg->train_steps;
   if (t->start_step >= end && t->rank == 0)
     tc_log("nothing to do: %lld of %lld steps are done", (long long)t->start_step,
            (long long)end);
-  TC_TRY(tc_agree(t->world, tc_metrics_open(t, err), err));
-  TC_TRY(tc_agree(t->world, tc_run_json(t, err), err));
+  TC_TRY(tc_agree(t, tc_metrics_open(t, err), err));
+  TC_TRY(tc_agree(t, tc_run_json(t, err), err));
   return loop(t, err);
 }
 

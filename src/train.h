@@ -42,7 +42,7 @@ struct tc_train {
 int tc_train(struct tc_train *t, struct tc_err *err);
 
 /* Collective. Makes one status of the ranks': the lowest failing rank's, with its sentence. */
-int tc_agree(struct tc_comm *world, int rc, struct tc_err *err);
+int tc_agree(const struct tc_train *t, int rc, struct tc_err *err);
 
 /* ---- train_ckpt.c: state to and from checkpoints ---- */
 /* Collective. step: steps done. On failure older checkpoints stay. */
@@ -50,8 +50,8 @@ int tc_train_save(struct tc_train *t, int64_t step, struct tc_err *err);
 /* Collective. Loads the newest good checkpoint (or as ckpt.resume says) and sets start_step, or
  * initialises the weights. */
 int tc_train_restore(struct tc_train *t, struct tc_err *err);
-/* Local, rank 0. Counts starts that follow a start without a new checkpoint; TC_NOPROGRESS when
- * there were too many. _clear: the run ended well, or was ended by hand: forget. */
+/* Local, rank 0. Counts starts of one job that follow a start without a new checkpoint;
+ * TC_NOPROGRESS when there were too many. _clear: the run ended well, or was ended by hand: forget. */
 int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err);
 void tc_train_guard_clear(struct tc_train *t);
 

@@ -68,6 +68,7 @@ int tc_train_save(struct tc_train *t, int64_t step, struct tc_err *err)
 {
   const struct tc_graph *g = t->prog[TC_P_TRAIN]->graph;
   struct state s;
+  if (t->metrics) fdatasync(fileno(t->metrics)); /* its lines must not be younger than the state */
   list_state(g, &s);
   struct tc_ckpt_slice *slice = tc_calloc((size_t)s.n * TC_BOXES, sizeof *slice);
   int n = 0;
@@ -152,7 +153,7 @@ static int load(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
 static int guard(struct tc_train *t, int64_t newest, struct tc_err *err)
 {
   int rc = t->rank == 0 ? tc_train_guard(t, newest, err) : 0;
-  return tc_agree(t->world, rc, err);
+  return tc_agree(t, rc, err);
 }
 
 int tc_train_restore(struct tc_train *t, struct tc_err *err)
@@ -181,20 +182,23 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
     tc_log("resumed from %s, step %lld", tc_ckpt_path(c), (long long)t->start_step);
   tc_ckpt_close(c);
   t->last_ckpt_step = t->start_step;
-  rc = tc_agree(t->world, rc, err);
+  rc = tc_agree(t, rc, err);
   return rc < 0 ? rc : tc_exec_run(t->exec, TC_P_REFRESH, &rt, err);
 }
 
 int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
 {
+  if (!*t->ranks->job) return 0;                 /* by hand: nobody starts it again by itself */
   char *path = tc_sprintf("%s/.starts", t->ckpt_dir), *tmp = tc_sprintf("%s.tmp", path);
+  char job[64] = "";
   long long last = -2, starts = 0;
   FILE *f = fopen(path, "r");
   if (f) {
-    if (fscanf(f, "%lld %lld", &last, &starts) != 2) last = -2;
+    if (fscanf(f, "%63s %lld %lld", job, &last, &starts) != 3) *job = 0;
     fclose(f);
   }
-  starts = last == newest_step ? starts + 1 : 0;
+  bool again = !strcmp(job, t->ranks->job) && last == newest_step;
+  starts = again ? starts + 1 : 0;
   int rc = 0;
   if (starts > t->cfg->ckpt_max_restarts_without_progress) {
     rc = tc_fail(err, TC_NOPROGRESS, "the last %lld starts from step %lld made no new checkpoint: "
@@ -202,7 +206,8 @@ int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
                  (long long)TC_MAX(newest_step, 0), path);
   } else {
     f = fopen(tmp, "w");
-    bool bad = !f || fprintf(f, "%lld %lld\n", (long long)newest_step, starts) < 0;
+    bool bad = !f || fprintf(f, "%s %lld %lld\n", t->ranks->job,
+                              (long long)newest_step, starts) < 0;
     if (f && fclose(f)) bad = true;
     if (bad || rename(tmp, path))
       rc = tc_fail(err, TC_EUSER, "cannot write %s: is the checkpoint folder writable?", path);
