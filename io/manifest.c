@@ -202,8 +202,7 @@ int tc_manifest_check(struct tc_manifest *m, const char *where, struct tc_err *e
 
 /* ---- writing ---------------------------------------------------------------------- */
 
-/* A JSON string. What isn't UTF-8 (a strange path in a run file) loses those bytes. */
-static json_t *text_json(const char *s)
+json_t *tc_text_json(const char *s)
 {
   json_t *j = json_string(s ? s : "");
   if (j) return j;
@@ -242,20 +241,20 @@ static void emit_meta(FILE *f, const struct tc_manifest *m)
 {
   char seed[32];
   json_t *who = json_array();
-  for (int i = 0; i < m->world; i++) json_array_append_new(who, text_json(m->meta.who[i]));
+  for (int i = 0; i < m->world; i++) json_array_append_new(who, tc_text_json(m->meta.who[i]));
   snprintf(seed, sizeof seed, "%llu", (unsigned long long)m->meta.seed);
   emit(f, "{\n\"format\": ", json_integer(TC_CKPT_FORMAT));
   emit(f, ",\n\"step\": ", json_integer(m->meta.step));
-  emit(f, ",\n\"time\": ", text_json(m->time));
+  emit(f, ",\n\"time\": ", tc_text_json(m->time));
   emit(f, ",\n\"seed\": ", json_string(seed));
   emit(f, ",\n\"tokens\": ", json_integer(m->meta.tokens));
-  emit(f, ",\n\"model\": ", text_json(m->meta.model));
-  emit(f, ",\n\"mesh\": ", text_json(m->meta.mesh));
-  emit(f, ",\n\"system\": ", text_json(m->meta.system));
-  emit(f, ",\n\"job\": ", text_json(m->meta.job));
+  emit(f, ",\n\"model\": ", tc_text_json(m->meta.model));
+  emit(f, ",\n\"mesh\": ", tc_text_json(m->meta.mesh));
+  emit(f, ",\n\"system\": ", tc_text_json(m->meta.system));
+  emit(f, ",\n\"job\": ", tc_text_json(m->meta.job));
   emit(f, ",\n\"restart\": ", json_integer(m->meta.restart));
   emit(f, ",\n\"who\": ", who);
-  emit(f, ",\n\"config\": ", text_json(m->meta.config));
+  emit(f, ",\n\"config\": ", tc_text_json(m->meta.config));
 }
 
 static json_t *piece_json(const struct tc_manifest *m, const struct tc_piece *p)

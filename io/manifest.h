@@ -7,6 +7,8 @@
 #ifndef TC_MANIFEST_H
 #define TC_MANIFEST_H
 
+#include <jansson.h>
+
 #include "io/ckpt.h"
 
 enum { TC_CKPT_FORMAT = 1 };
@@ -54,5 +56,9 @@ char *tc_manifest_seal(const char *json, size_t bytes, size_t *sealed_bytes);
  * (a newer format; nonsense with a right checksum). *out is owned by the caller. */
 int tc_manifest_read(struct tc_manifest **out, const char *path, struct tc_err *err);
 void tc_manifest_free(struct tc_manifest *m);
+
+/* Local. A JSON string, owned by the caller; NULL is "". Bytes that aren't UTF-8 (a strange path
+ * in a run file) become '?'. */
+json_t *tc_text_json(const char *s);
 
 #endif

@@ -42,18 +42,6 @@ json_t *ckpt_real_json(double x)
   return json_real(x);
 }
 
-json_t *ckpt_text_json(const char *s)
-{
-  json_t *j = json_string(s);
-  if (j) return j;
-  char *ascii = tc_strdup(s);
-  for (char *p = ascii; *p; p++)
-    if ((unsigned char)*p >= 0x80) *p = '?';
-  j = json_string(ascii);
-  free(ascii);
-  return j;
-}
-
 void ckpt_print_json(json_t *j)
 {
   TC_ASSERT(j != NULL);
@@ -135,9 +123,9 @@ static int cmd_ls(const struct ckpt_args *a, struct tc_err *err)
     const char *state = rc == 0 ? "ok" : rc == TC_EINCOMPLETE ? "incomplete" : "damaged";
     if (a->json)
       json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:I, s:s, s:s, s:s, s:o}",
-        "path", ckpt_text_json(path[i]), "step", (json_int_t)step, "time", c ? c->m->time : "", "bytes",
+        "path", tc_text_json(path[i]), "step", (json_int_t)step, "time", c ? c->m->time : "", "bytes",
         (json_int_t)size, "mesh", c ? c->m->meta.mesh : "", "system",
-        c ? c->m->meta.system : "", "state", state, "reason", ckpt_text_json(e.text)));
+        c ? c->m->meta.system : "", "state", state, "reason", tc_text_json(e.text)));
     else
       printf("%-10lld  %-20s  %9s  %-14s  %-10s  %s%s%s\n", (long long)step,
              c ? c->m->time : "-", c ? tc_human_bytes(size_text, sizeof size_text, (double)size)
@@ -162,7 +150,7 @@ static json_t *show_json(const struct tc_manifest *m, const char *path)
     json_array_append_new(files, json_pack("{s:s, s:i, s:I}", "name", m->file[i].name, "writer",
                           (int)m->file[i].writer, "size", (json_int_t)m->file[i].size));
   return json_pack("{s:o, s:I, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:i, s:s, s:i, s:i, s:o, s:o}",
-    "path", ckpt_text_json(path), "step", (json_int_t)t->step, "time", m->time, "seed", seed, "tokens",
+    "path", tc_text_json(path), "step", (json_int_t)t->step, "time", m->time, "seed", seed, "tokens",
     (json_int_t)t->tokens, "model", t->model, "mesh", t->mesh, "system", t->system, "job",
     t->job, "restart", t->restart, "config", t->config, "tensors", m->n_tensors, "pieces",
     m->n_pieces, "files", files, "who", who);
@@ -212,7 +200,7 @@ static void found(void *ctx, int status, const char *text)
   f->n++;
   if (f->faults)
     json_array_append_new(f->faults, json_pack("{s:i, s:o}", "status", -status, "text",
-                          ckpt_text_json(text)));
+                          tc_text_json(text)));
   else printf("%s: FAULT: %s\n", f->step, text);
 }
 
@@ -232,7 +220,7 @@ static int cmd_verify(const struct ckpt_args *a, struct tc_err *err)
     bad += rc < 0;
     if (a->json)
       json_array_append_new(list, json_pack("{s:o, s:b, s:i, s:o}", "path",
-                            ckpt_text_json(path[i]), "ok", rc == 0, "status", -rc, "faults",
+                            tc_text_json(path[i]), "ok", rc == 0, "status", -rc, "faults",
                             f.faults));
     else if (rc == 0)
       printf("%s: ok%s\n", f.step, a->quick ? " (sizes and metadata; not the data)" : "");
@@ -260,7 +248,7 @@ static int cmd_latest(const struct ckpt_args *a, struct tc_err *err)
     if (rc < 0) tc_warn("%s", e.text);
     else if (!a->json) printf("%s\n", path[i]);
     else
-      ckpt_print_json(json_pack("{s:o, s:I}", "path", ckpt_text_json(path[i]), "step",
+      ckpt_print_json(json_pack("{s:o, s:I}", "path", tc_text_json(path[i]), "step",
                                 (json_int_t)c->m->meta.step));
     tc_ckpt_close(c);
   }

@@ -26,8 +26,6 @@ const char *ckpt_shape_text(char *buf, size_t size, const struct tc_ckpt_tensor 
 json_t *ckpt_shape_json(const struct tc_ckpt_tensor *t);
 /* A number; null for NaN, "inf" or "-inf", which JSON numbers can't be. */
 json_t *ckpt_real_json(double x);
-/* A string; bytes that aren't UTF-8 (in paths) become '?'. */
-json_t *ckpt_text_json(const char *s);
 /* Prints the value as one JSON text and frees it. */
 void ckpt_print_json(json_t *j);
 

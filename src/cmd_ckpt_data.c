@@ -295,7 +295,7 @@ static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *ar
     rc = tc_fail(err, TC_EUSER, "ckpt diff: no tensor matches --only '%s'", args->only);
   if (args->json && rc == 0)
     ckpt_print_json(json_pack("{s:o, s:o, s:o, s:i, s:i, s:o}", "a",
-                    ckpt_text_json(a->path), "b", ckpt_text_json(b->path), "rtol",
+                    tc_text_json(a->path), "b", tc_text_json(b->path), "rtol",
                     ckpt_real_json(args->rtol), "tensors_compared", n, "differ", n_differ, "tensors", list));
   else json_decref(list);
   if (!args->json && rc == 0) printf("%d tensors, %d differ\n", n, n_differ);
