@@ -32,6 +32,12 @@ static const struct {
       "Passes: build, systems, grad, optim, shard, fuse, units, schedule, arena.",
       "tercio graph run.ini --after grad --world 2 --dot | dot -Tsvg > program.svg",
       tc_cmd_graph }, HELP_OPTIONS },
+  { { "comm", "[RUN.ini] [--op OP,...|all] [--axis tp|dp|pp|world] [--min 1K] [--max 64M] "
+      "[--iters N] [--json] [--section.key=value ...]",
+      "Measures every collective on an axis of the mesh over size, with algorithm and bus "
+      "bandwidth as nccl-tests define them, and checks each element of the results.",
+      "srun --mpi=pmix tercio comm --op all_reduce,reduce_scatter --axis dp", tc_cmd_comm },
+    HELP_OPTIONS },
   { { "ckpt", "ls|show|tensors|dump|verify|diff|latest [DIR] ...",
       "Looks into checkpoints: lists, prints, checks and compares them. Needs no MPI.",
       "tercio ckpt verify run/ckpt", tc_cmd_ckpt }, HELP_OWN },

@@ -1,0 +1,406 @@
+/* cmd_comm.c - `tercio comm`: every collective on an axis of the mesh, measured over size and
+ * checked exactly. Needs no model.
+ *
+ * Ranks are threads of this process (run.ranks) or MPI processes, as in `tercio train`. All
+ * that can be wrong with the input is found before either is started, by every process alike,
+ * and said once. Rank 0 alone prints, each row when it has been measured. */
+#include "src/comm_bench.h"
+#include "src/config.h"
+#include "src/mesh.h"
+#include "src/ranks.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_BYTES (INT64_C(64) << 30)
+enum { MAX_ITERS = 10000, WORLD = TC_AXES, STEP = 4 /* from size to size */ };
+enum { EXTRA_OP, EXTRA_AXIS, EXTRA_MIN, EXTRA_MAX, EXTRA_ITERS, EXTRA_JSON, N_EXTRA };
+static const char *const extra_flags[] = { "op=", "axis=", "min=", "max=", "iters=", "json", NULL };
+
+/* What to measure, and among whom: read-only once ranks run. */
+struct job {
+  const struct tc_config *cfg;    /* borrowed */
+  bool op[TC_BENCH_OPS];
+  int axis;                       /* of enum tc_axis, or WORLD */
+  int64_t min_bytes, max_bytes;
+  int iters;
+  bool json;
+  struct tc_ranks *ranks;         /* owned */
+  struct tc_mesh *mesh;           /* owned */
+  char **who;                     /* [world] owned names */
+  struct tc_hub *hub;             /* owned; NULL: MPI */
+};
+
+struct seat {
+  pthread_t thread;
+  const struct job *job;
+  int rank, rc;
+  struct tc_err err;
+};
+
+/* ---- the command line ---------------------------------------------------------------- */
+
+static int parse_size(const char *flag, const char *text, int64_t *bytes, struct tc_err *err)
+{
+  char *end = NULL;
+  errno = 0;
+  int64_t n = isdigit((unsigned char)*text) ? strtoll(text, &end, 10) : -1;
+  int shift = 0;
+  if (n >= 0 && *end) {
+    const char *unit = strchr("KMG", toupper((unsigned char)*end));
+    if (unit && !end[1]) shift = 10 * (int)(unit - "KMG" + 1);
+    else n = -1;
+  }
+  if (n < 0 || errno || n > MAX_BYTES >> shift || n << shift < (int64_t)sizeof(float))
+    return tc_fail(err, TC_EUSER, "--%s = %s is not a size: give bytes from 4 to 64G, such as "
+                   "4096, 64K or 16M", flag, text);
+  *bytes = n << shift;
+  return 0;
+}
+
+static int parse_ops(struct job *j, const char *text, struct tc_err *err)
+{
+  char all[200] = "";
+  for (int i = 0; i < TC_BENCH_OPS; i++) {
+    size_t at = strlen(all);
+    snprintf(all + at, sizeof all - at, "%s%s", i ? ", " : "", tc_bench_op_name[i]);
+  }
+  for (const char *s = text; s; s = strchr(s, ',') ? strchr(s, ',') + 1 : NULL) {
+    int n = (int)strcspn(s, ","), found = 0;
+    for (int i = 0; i < TC_BENCH_OPS; i++) {
+      const char *name = tc_bench_op_name[i];
+      bool is = (int)strlen(name) == n && !strncmp(s, name, (size_t)n);
+      if (!is && !(n == 3 && !strncmp(s, "all", 3))) continue;
+      j->op[i] = true;
+      found++;
+    }
+    if (!found)
+      return tc_fail(err, TC_EUSER, "--op = %.*s is not an operation; there are %s, and all", n, s,
+                     all);
+  }
+  return 0;
+}
+
+static const char *axis_name(int axis)
+{
+  return axis == WORLD ? "world" : tc_axis_name[axis];
+}
+
+static int parse(struct job *j, const char *const *extra, struct tc_err *err)
+{
+  const char *axis = extra[EXTRA_AXIS] ? extra[EXTRA_AXIS] : "world";
+  const char *iters = extra[EXTRA_ITERS] ? extra[EXTRA_ITERS] : "20";
+  char *end;
+  j->json = extra[EXTRA_JSON];
+  TC_TRY(parse_ops(j, extra[EXTRA_OP] ? extra[EXTRA_OP] : "all", err));
+  TC_TRY(parse_size("min", extra[EXTRA_MIN] ? extra[EXTRA_MIN] : "1K", &j->min_bytes, err));
+  TC_TRY(parse_size("max", extra[EXTRA_MAX] ? extra[EXTRA_MAX] : "64M", &j->max_bytes, err));
+  if (j->min_bytes > j->max_bytes)
+    return tc_fail(err, TC_EUSER, "--min = %s is more than --max = %s: give, say, --min 1K --max "
+                   "64M",
+                   extra[EXTRA_MIN] ? extra[EXTRA_MIN] : "1K",
+                   extra[EXTRA_MAX] ? extra[EXTRA_MAX] : "64M");
+  long n = strtol(iters, &end, 10);
+  if (*end || end == iters || n < 1 || n > MAX_ITERS)
+    return tc_fail(err, TC_EUSER, "--iters = %s: give a number of iterations from 1 to %d, such as "
+                   "20", iters, MAX_ITERS);
+  j->iters = (int)n;
+  for (j->axis = TC_PP; j->axis <= WORLD; j->axis++)
+    if (!strcmp(axis, axis_name(j->axis))) return 0;
+  return tc_fail(err, TC_EUSER, "--axis = %s is not an axis: give tp, dp, pp or world", axis);
+}
+
+/* ---- ranks and mesh -------------------------------------------------------------------- */
+
+/* The rank that the launcher gave this process, before anything else is known; 0 alone. */
+static int launcher_rank(void)
+{
+  const char *const key[] = { "PMIX_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK" };
+  for (size_t i = 0; i < sizeof key / sizeof key[0]; i++)
+    if (getenv(key[i])) return atoi(getenv(key[i]));
+  return 0;
+}
+
+static bool launched(void)
+{
+  const char *const key[] = { "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE" };
+  for (size_t i = 0; i < sizeof key / sizeof key[0]; i++)
+    if (getenv(key[i]) && atoi(getenv(key[i])) > 1) return true;
+  return false;
+}
+
+/* Who is there; j->hub is made if they are threads. */
+static int find_ranks(struct job *j, struct tc_err *err)
+{
+  const int64_t n = j->cfg->run_ranks;
+  if (n <= 1 && strcmp(j->cfg->run_comm, "thread")) return tc_ranks_discover(&j->ranks, err);
+  if (!strcmp(j->cfg->run_comm, "mpi"))
+    return tc_fail(err, TC_EUSER, "run.ranks = %lld are threads, which run.comm = mpi excludes: "
+                   "leave one", (long long)n);
+  if (launched())
+    return tc_fail(err, TC_EUSER, "run.ranks = %lld are threads of one process, but a launcher "
+                   "started several: leave run.ranks, or start one", (long long)n);
+  if (n < 1 || n > 4096)
+    return tc_fail(err, TC_EUSER, "run.ranks = %lld: give 1 to 4096", (long long)n);
+  TC_TRY(tc_ranks_threads(&j->ranks, (int)n, err));
+  j->hub = tc_hub_new((int)n);
+  return 0;
+}
+
+static int make_mesh(struct job *j, struct tc_err *err)
+{
+  const struct tc_ranks *r = j->ranks;
+  const struct { const char *name; int64_t size; } axis[] = {
+    { "pp", j->cfg->mesh_pp }, { "dp", j->cfg->mesh_dp }, { "tp", j->cfg->mesh_tp }
+  };
+  int32_t size[3];
+  int devices = r->info[0].n_node_devices;
+  for (int i = 1; i < r->world; i++) devices = TC_MIN(devices, r->info[i].n_node_devices);
+  for (int i = 0; i < 3; i++) {
+    if (axis[i].size < TC_AUTO || axis[i].size > INT32_MAX)
+      return tc_fail(err, TC_EUSER, "mesh.%s = %lld is not a number of ranks; give 1 or more, "
+                     "or auto", axis[i].name, (long long)axis[i].size);
+    size[i] = axis[i].size == TC_AUTO ? 0 : (int32_t)axis[i].size;
+  }
+  const struct tc_mesh_want want = { .pp = size[0], .dp = size[1], .tp = size[2],
+                                     .devices_per_node = devices,
+                                     .tp_across_nodes = j->cfg->mesh_tp_across_nodes };
+  return tc_mesh_new(&j->mesh, r->world, r->node_of_rank, &want, err);
+}
+
+static int axis_size(const struct job *j, int axis)
+{
+  return axis == WORLD ? j->mesh->world : j->mesh->size[axis];
+}
+
+static int check_axis(const struct job *j, struct tc_err *err)
+{
+  char more[100] = "";
+  if (axis_size(j, j->axis) > 1) return 0;
+  if (j->mesh->world == 1)
+    return tc_fail(err, TC_EUSER, "there is one rank only, and nobody to talk to: add "
+                   "--run.ranks=4 (threads), or start several with mpirun or srun");
+  for (int a = TC_PP; a <= WORLD; a++) {
+    size_t at = strlen(more);
+    if (axis_size(j, a) > 1)
+      snprintf(more + at, sizeof more - at, "%s%s has %d", at ? ", " : "", axis_name(a),
+               axis_size(j, a));
+  }
+  return tc_fail(err, TC_EUSER, "axis %s has one rank: nothing to measure; %s (mesh.%s sets its "
+                 "size)", axis_name(j->axis), more, axis_name(j->axis));
+}
+
+/* ---- printing -------------------------------------------------------------------------- */
+
+static void print_head(const struct job *j)
+{
+  const int32_t *size = j->mesh->size;
+  int members = axis_size(j, j->axis), groups = j->mesh->world / members;
+  if (j->json) {
+    printf("[");
+    return;
+  }
+  printf("%s, %d ranks on %d node%s: pp %d x dp %d x tp %d; axis %s: %d ranks, %d group%s\n"
+         "fp32; size in bytes; time of %d iterations, each the slowest rank's; GB/s as nccl-tests "
+         "define them\n", j->hub ? "threads" : "MPI", j->mesh->world, j->mesh->n_nodes,
+         j->mesh->n_nodes == 1 ? "" : "s", size[TC_PP], size[TC_DP], size[TC_TP],
+         axis_name(j->axis), members, groups, groups == 1 ? "" : "s at once", j->iters);
+  printf("%-16s  %-5s  %11s  %11s  %11s  %9s  %9s  %s\n", "op", "axis", "size", "count", "time_us",
+         "algbw", "busbw", "check");
+  fflush(stdout);
+}
+
+static void print_row(const struct job *j, int op, const struct tc_bench_row *r, bool ok,
+                      bool first)
+{
+  const char *check = ok ? "ok" : "wrong";
+  if (!j->json) {
+    printf("%-16s  %-5s  %11lld  %11lld  %11.1f  %9.4f  %9.4f  %s\n", tc_bench_op_name[op],
+           axis_name(j->axis), (long long)r->size_bytes, (long long)r->count, r->time_us, r->algbw,
+           r->busbw, check);
+    fflush(stdout);
+    return;
+  }
+  json_t *o = json_object();
+  json_object_set_new(o, "op", json_string(tc_bench_op_name[op]));
+  json_object_set_new(o, "axis", json_string(axis_name(j->axis)));
+  json_object_set_new(o, "ranks", json_integer(axis_size(j, j->axis)));
+  json_object_set_new(o, "link", json_string(j->hub ? "thread" : "mpi"));
+  json_object_set_new(o, "size", json_integer(r->size_bytes));
+  json_object_set_new(o, "count", json_integer(r->count));
+  json_object_set_new(o, "time_us", json_real(r->time_us));
+  json_object_set_new(o, "algbw", json_real(r->algbw));
+  json_object_set_new(o, "busbw", json_real(r->busbw));
+  json_object_set_new(o, "check", json_string(check));
+  printf(first ? "\n " : ",\n ");
+  json_dumpf(o, stdout, JSON_REAL_PRECISION(6));
+  fflush(stdout);
+  json_decref(o);
+}
+
+/* One sentence: the collective beside doing without it, at the largest size. */
+static void compare(const struct tc_bench_row *row, int op, int rival)
+{
+  const struct tc_bench_row *a = &row[op], *b = &row[rival];
+  char size[32], a_sent[32], b_sent[32];
+  if (!a->count || !b->count) return;
+  double ratio = b->time_us / a->time_us;
+  printf("%s is %.3g times as fast as %s at %s: %.3g ms and %.3g ms; rank 0 sends %s and %s\n",
+         tc_bench_op_name[op], ratio, tc_bench_op_name[rival],
+         tc_human_bytes(size, sizeof size, (double)a->size_bytes), a->time_us * 1e-3,
+         b->time_us * 1e-3, tc_human_bytes(a_sent, sizeof a_sent, (double)a->sent_bytes),
+         tc_human_bytes(b_sent, sizeof b_sent, (double)b->sent_bytes));
+}
+
+/* ---- a rank ------------------------------------------------------------------------------ */
+
+struct group {
+  struct tc_comm *comm;
+  int32_t *members;               /* [size] world ranks; all owned */
+  const char **who;
+};
+
+static int open_group(struct group *g, const struct job *j, int rank, int axis, struct tc_err *err)
+{
+  int n = axis_size(j, axis);
+  g->members = tc_calloc((size_t)n, sizeof *g->members);
+  g->who = tc_calloc((size_t)n, sizeof *g->who);
+  for (int i = 0; i < n && axis == WORLD; i++) g->members[i] = i;
+  if (axis != WORLD) tc_mesh_group(j->mesh, rank, axis, g->members);
+  for (int i = 0; i < n; i++) g->who[i] = j->who[g->members[i]];
+  const struct tc_comm_opts o = { axis_name(axis), j->cfg->run_deadline, g->who };
+  if (!j->hub) return tc_comm_mpi(&g->comm, axis, g->members, n, &o, err);
+  g->comm = tc_comm_thread(j->hub, axis, rank, g->members, n, &o);
+  return 0;
+}
+
+static void close_group(struct group *g)
+{
+  tc_comm_free(g->comm);
+  free(g->members);
+  free(g->who);
+}
+
+/* All sizes of all operations; what is wrong ends it, after its row. */
+static int measure(const struct job *j, struct tc_bench *b, int rank, struct tc_err *err)
+{
+  struct tc_bench_row row[TC_BENCH_OPS] = { 0 };
+  bool first = true;
+  int rc = 0;
+  if (rank == 0) print_head(j);
+  for (int op = 0; op < TC_BENCH_OPS && !rc; op++) {
+    int64_t bytes = j->min_bytes;
+    for (bool last = !j->op[op]; !last && !rc; bytes = TC_MIN(bytes * STEP, j->max_bytes)) {
+      last = bytes == j->max_bytes;
+      rc = tc_bench_run(b, op, bytes, &row[op], err);
+      if (rank == 0 && rc != TC_EPEER) print_row(j, op, &row[op], !rc, first);
+      first = false;
+    }
+  }
+  if (rank == 0 && j->json) printf("\n]\n");
+  if (rank == 0 && !j->json && !rc) {
+    compare(row, TC_BENCH_ALL_REDUCE, TC_BENCH_REDUCE_BROADCAST);
+    compare(row, TC_BENCH_BROADCAST, TC_BENCH_ONE_BY_ONE);
+  }
+  return rc;
+}
+
+static int run_rank(const struct job *j, int rank, struct tc_err *err)
+{
+  struct group world = { 0 }, axis = { 0 };
+  struct tc_bench *b = NULL;
+  tc_log_set_rank(rank);
+  int rc = open_group(&world, j, rank, WORLD, err);
+  if (!rc && j->axis != WORLD) rc = open_group(&axis, j, rank, j->axis, err);
+  if (!rc) {
+    const struct group *g = j->axis == WORLD ? &world : &axis;
+    b = tc_bench_new(g->comm, world.comm, g->members, rank, j->max_bytes, j->iters);
+    rc = measure(j, b, rank, err);
+  }
+  if (rc < 0 && j->hub) tc_hub_leave(j->hub, rank);
+  close_group(&axis);
+  close_group(&world);
+  tc_bench_free(b);
+  return rc;
+}
+
+/* ---- starting them ------------------------------------------------------------------------ */
+
+static void *run_seat(void *arg)
+{
+  struct seat *s = arg;
+  s->rc = run_rank(s->job, s->rank, &s->err);
+  return NULL;
+}
+
+/* Returns the exit status; each sentence is said once. */
+static int run_threads(const struct job *j)
+{
+  int n = j->ranks->world, status = 0;
+  struct seat *s = tc_calloc((size_t)n, sizeof *s);
+  for (int r = 0; r < n; r++) {
+    s[r].job = j;
+    s[r].rank = r;
+    if (pthread_create(&s[r].thread, NULL, run_seat, &s[r])) {
+      fprintf(stderr, "tercio: cannot start a thread for rank %d\n", r);
+      exit(2);
+    }
+  }
+  for (int r = 0; r < n; r++) pthread_join(s[r].thread, NULL);
+  for (int r = 0; r < n; r++) {
+    bool said = false;
+    for (int q = 0; q < r; q++) said |= s[q].rc < 0 && !strcmp(s[q].err.text, s[r].err.text);
+    if (s[r].rc < 0 && !said) tc_cmd_fail(&s[r].err);
+    if (s[r].rc < 0 && (!status || s[r].rc != TC_EPEER)) status = -s[r].rc;
+  }
+  free(s);
+  return status;
+}
+
+static int run_process(const struct job *j)
+{
+  struct tc_err err = { 0 };
+  int rank, world, rc = tc_mpi_start(&rank, &world, &err);
+  if (!rc && (rank != j->ranks->rank || world != j->ranks->world))
+    rc = tc_fail(&err, TC_EUSER, "MPI says rank %d of %d, PMIx %d of %d: is this Open MPI built "
+                 "for the launcher's PMIx?", rank, world, j->ranks->rank, j->ranks->world);
+  else if (!rc) rc = run_rank(j, rank, &err);
+  /* Errors are common to all ranks, but each sees for itself that a peer is missing. */
+  if (rc < 0 && (j->ranks->rank == 0 || rc == TC_EPEER)) tc_cmd_fail(&err);
+  if (rc == TC_EPEER) tc_mpi_abort(-TC_EPEER);
+  tc_mpi_finish();
+  return -rc;
+}
+
+int tc_cmd_comm(int argc, char **argv)
+{
+  const char *extra[N_EXTRA] = { 0 };
+  struct tc_err err = { 0 };
+  struct tc_config *cfg = NULL;
+  struct job j = { 0 };
+  int status = 0, rc = tc_config_new(&cfg, argc, argv, extra_flags, extra, &err);
+  j.cfg = cfg;
+  if (!rc) rc = parse(&j, extra, &err);
+  if (!rc) rc = find_ranks(&j, &err);
+  if (!rc) rc = make_mesh(&j, &err);
+  if (!rc) rc = check_axis(&j, &err);
+  if (rc < 0) {
+    int rank = j.ranks ? j.ranks->rank : launcher_rank();
+    status = rank == 0 ? tc_cmd_fail(&err) : -rc;
+  } else {
+    j.who = tc_ranks_names(j.ranks);
+    status = j.hub ? run_threads(&j) : run_process(&j);
+  }
+  for (int r = 0; j.who && r < j.ranks->world; r++) free(j.who[r]);
+  free(j.who);
+  tc_hub_free(j.hub);
+  tc_mesh_free(j.mesh);
+  tc_ranks_free(j.ranks);
+  tc_ranks_finish();
+  tc_config_free(cfg);
+  return status;
+}
