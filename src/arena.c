@@ -1,13 +1,26 @@
-/* arena.c - liveness over the body of a step, then offsets: largest first, lowest place free.
+/* arena.c - liveness over a step's list of actions, then offsets: largest first, lowest place
+ * free.
  *
- * State is laid out by class in the order it was made, so that a unit's accumulators are
- * adjacent and travel as one message. */
+ * What a micro-batch makes lives once in each of them, at one offset. Micro-batches between the
+ * first and the last are alike, so the lives are taken from a list with three at most. State is
+ * laid out by class in the order it was made, so that a unit's accumulators are adjacent and
+ * travel as one message. */
 #include "src/arena.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct live { int32_t t, first, last; int64_t bytes, off; };
+enum { SHORT_MB = 3 };
+const char *const tc_region_name[TC_REGIONS] = { "state", "scratch", "host state",
+                                                 "host scratch" };
+
+/* Positions in the list, first and last, in each micro-batch. n = 0: no scratch of its own. */
+struct life { int32_t first, last; };
+struct live {
+  int32_t t, n;
+  struct life in[SHORT_MB];
+  int64_t bytes, off;
+};
 
 static int64_t stored_bytes(const struct tc_graph *g, const struct tc_mesh *m,
                             const int32_t coord[TC_AXES], int32_t t)
@@ -15,54 +28,89 @@ static int64_t stored_bytes(const struct tc_graph *g, const struct tc_mesh *m,
   return tc_round_up(tc_tensor_local_bytes(&g->tensor[t], m, coord), TC_ARENA_ALIGN);
 }
 
-static void touch(const struct tc_graph *g, struct live *l, int32_t t, int32_t at)
+int64_t tc_tensor_root_offset(const struct tc_graph *g, int32_t t, const struct tc_mesh *m,
+                              const int32_t coord[TC_AXES])
 {
-  int32_t root = tc_tensor_root(g, t);
-  if (g->tensor[root].state) return;
-  struct live *x = &l[root];
-  if (x->first < 0) x->first = at;
+  int64_t off = 0;
+  for (;;) {
+    const struct tc_tensor *x = &g->tensor[t];
+    if (x->base < 0 && x->overwrites < 0) return off;
+    if (x->base >= 0) {
+      struct tc_local a, b;
+      tc_tensor_local(x, m, coord, &a);
+      tc_tensor_local(&g->tensor[x->base], m, coord, &b);
+      int64_t row = b.elems / TC_MAX(b.dim[0], 1);         /* elements of one index of dim 0 */
+      int64_t elems = x->base_row * row;
+      if (x->block)
+        elems = a.rows >= 0 ? a.row0 * (x->rank > 1 ? a.dim[x->rank - 1] : 1)
+                            : (a.off[0] - b.off[0]) * row;
+      off += elems * (int64_t)tc_dtype_bytes(x->dtype);
+    }
+    t = x->base >= 0 ? x->base : x->overwrites;
+  }
+}
+
+/* ---- lives --------------------------------------------------------------------------- */
+
+static void touch(struct live *l, int32_t instance, int32_t at)
+{
+  TC_ASSERT(instance < SHORT_MB);
+  while (l->n <= instance) l->in[l->n++] = (struct life){ INT32_MAX, -1 };
+  struct life *x = &l->in[instance];
+  x->first = TC_MIN(x->first, at);
   x->last = TC_MAX(x->last, at);
 }
 
-/* Life of each root tensor in body positions. A transfer's buffers live until it is waited for:
- * at the first reader of an output, or at the end. */
-static void find_lives(const struct tc_graph *g, const struct tc_schedule *s,
-                       const struct tc_mesh *m, struct live *l)
+/* One life from the first to the last. */
+static void merge(struct live *l)
 {
-  int32_t end = s->n_body;
-  int32_t *wait = tc_malloc((size_t)TC_MAX(g->n_nodes, 1) * sizeof *wait);
-  for (int32_t i = 0; i < g->n_nodes; i++) wait[i] = end;
-  for (int32_t i = s->n_body - 1; i >= 0; i--) {
-    const struct tc_node *n = &g->node[s->body[i]];
-    for (int k = 0; k < n->n_in; k++)
-      if (g->tensor[tc_in(g, n, k)].node >= 0) wait[g->tensor[tc_in(g, n, k)].node] = i;
+  for (int32_t i = 1; i < l->n; i++) {
+    l->in[0].first = TC_MIN(l->in[0].first, l->in[i].first);
+    l->in[0].last = TC_MAX(l->in[0].last, l->in[i].last);
   }
-  for (int32_t t = 0; t < g->n_tensors; t++) l[t] = (struct live){ t, -1, -1, 0, -1 };
-  for (int32_t i = 0; i < s->n_body; i++) {
-    const struct tc_node *n = &g->node[s->body[i]];
+  l->n = TC_MIN(l->n, 1);
+}
+
+static bool made_once(const struct tc_graph *g, int32_t root)
+{
+  int32_t maker = g->tensor[root].node;
+  return maker < 0 || g->node[maker].once;
+}
+
+static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, struct live *l)
+{
+  bool *whole = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), 1);
+  for (int32_t t = 0; t < g->n_tensors; t++) l[t] = (struct live){ .t = t };
+  for (int32_t i = 0; i < s->n; i++) {
+    const struct tc_node *n = &g->node[s->action[i].node];
     for (int k = 0; k < n->n_in + n->n_out; k++) {
       int32_t t = k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in);
-      touch(g, l, t, i);
-      if (tc_move_is_transfer(n, m)) touch(g, l, t, wait[n->id]);
-      if (n->once && n->mark != TC_U && k >= n->n_in && !g->tensor[tc_tensor_root(g, t)].state) {
-        touch(g, l, t, 0);                       /* other micro-batches pass before its reader */
-        touch(g, l, t, end);
-        l[tc_tensor_root(g, t)].first = 0;
-      }
-      /* Made once and read by micro-batches (or the other way round): all the time. */
-      int32_t root = tc_tensor_root(g, t), maker = g->tensor[t].node;
-      if (k < n->n_in && maker >= 0 && g->node[maker].once != n->once &&
-          !g->tensor[root].state && n->mark != TC_U) {
-        l[root].first = 0;
-        l[root].last = end;
-      }
+      int32_t root = tc_tensor_root(g, t);
+      if (g->tensor[root].state) continue;
+      bool once = made_once(g, root);
+      touch(&l[root], once ? 0 : s->action[i].mb, i);
+      if (!once && n->once) whole[root] = true;  /* summed over micro-batches */
     }
   }
-  free(wait);
-  const int32_t result[] = { g->loss, g->grad_norm };
-  for (size_t i = 0; i < sizeof result / sizeof result[0]; i++)
-    if (result[i] >= 0) touch(g, l, result[i], end);         /* read after the run */
+  for (int32_t t = 0; t < g->n_tensors; t++)
+    if (whole[t]) merge(&l[t]);
+  free(whole);
+  const int32_t result[] = { g->loss, g->grad_norm };      /* read after the run */
+  for (size_t i = 0; i < sizeof result / sizeof result[0]; i++) {
+    int32_t root = result[i] >= 0 ? tc_tensor_root(g, result[i]) : -1;
+    if (root >= 0 && !g->tensor[root].state) touch(&l[root], 0, s->n);
+  }
 }
+
+static bool meet(const struct live *a, const struct live *b)
+{
+  for (int32_t i = 0; i < a->n; i++)
+    for (int32_t k = 0; k < b->n; k++)
+      if (a->in[i].first <= b->in[k].last && b->in[k].first <= a->in[i].last) return true;
+  return false;
+}
+
+/* ---- placing ------------------------------------------------------------------------- */
 
 static int by_size(const void *a, const void *b)
 {
@@ -82,7 +130,7 @@ static int64_t lowest(struct live **placed, int n, const struct live *l, struct 
 {
   int k = 0;
   for (int i = 0; i < n; i++)
-    if (placed[i]->first <= l->last && l->first <= placed[i]->last) tmp[k++] = placed[i];
+    if (meet(placed[i], l)) tmp[k++] = placed[i];
   qsort(tmp, (size_t)k, sizeof *tmp, by_off);
   int64_t at = 0;
   for (int i = 0; i < k; i++) {
@@ -92,25 +140,55 @@ static int64_t lowest(struct live **placed, int n, const struct live *l, struct 
   return at;
 }
 
-static void place_scratch(struct tc_arena *a, const struct tc_graph *g, struct live *l)
+static void place_scratch(struct tc_arena *a, const struct tc_graph *g, struct live *l, int space)
 {
+  int region = space == TC_HOST ? TC_HOST_SCRATCH : TC_SCRATCH;
   struct live **todo = tc_malloc((size_t)g->n_tensors * sizeof(struct live *));
   struct live **placed = tc_malloc((size_t)g->n_tensors * sizeof(struct live *));
   struct live **tmp = tc_malloc((size_t)g->n_tensors * sizeof(struct live *));
   int n = 0, done = 0;
   for (int32_t t = 0; t < g->n_tensors; t++)
-    if (l[t].first >= 0) todo[n++] = &l[t];
+    if (l[t].n && g->tensor[t].space == space) todo[n++] = &l[t];
   qsort(todo, (size_t)n, sizeof *todo, by_size);
   for (int i = 0; i < n; i++) {
     todo[i]->off = lowest(placed, done, todo[i], tmp);
     placed[done++] = todo[i];
     a->off[todo[i]->t] = todo[i]->off;
-    a->die[todo[i]->t] = todo[i]->last;
-    a->scratch_bytes = TC_MAX(a->scratch_bytes, todo[i]->off + todo[i]->bytes);
+    a->region[todo[i]->t] = (uint8_t)region;
+    a->bytes[region] = TC_MAX(a->bytes[region], todo[i]->off + todo[i]->bytes);
   }
   free(todo);
   free(placed);
   free(tmp);
+}
+
+/* Adds the scratch of a space, by what lives when most does. */
+static void class_scratch(struct tc_arena *a, const struct tc_graph *g, const struct live *l,
+                          int n_actions, int space)
+{
+  int64_t *change = tc_calloc((size_t)n_actions + 2, sizeof *change), sum = 0, most = -1, used = 0;
+  int32_t at = 0;
+  for (int32_t t = 0; t < g->n_tensors; t++)
+    for (int32_t i = 0; i < l[t].n && g->tensor[t].space == space; i++) {
+      if (l[t].in[i].last < 0) continue;
+      change[l[t].in[i].first] += l[t].bytes;
+      change[l[t].in[i].last + 1] -= l[t].bytes;
+    }
+  for (int32_t i = 0; i <= n_actions; i++) {
+    sum += change[i];
+    if (sum > most) {
+      most = sum;
+      at = i;
+    }
+  }
+  free(change);
+  for (int32_t t = 0; t < g->n_tensors; t++)
+    for (int32_t i = 0; i < l[t].n && g->tensor[t].space == space; i++)
+      if (l[t].in[i].first <= at && at <= l[t].in[i].last) {
+        a->by_class[space][g->tensor[t].cls] += l[t].bytes;
+        used += l[t].bytes;
+      }
+  a->by_class[space][TC_CLS_ACT] += a->bytes[space == TC_HOST ? TC_HOST_SCRATCH : TC_SCRATCH] - used;
 }
 
 static int place_state(struct tc_arena *a, const struct tc_graph *g, const struct tc_mesh *m,
@@ -121,23 +199,38 @@ static int place_state(struct tc_arena *a, const struct tc_graph *g, const struc
     for (int32_t t = 0; t < g->n_tensors; t++) {
       const struct tc_tensor *x = &g->tensor[t];
       if (!x->state || x->cls != cls) continue;
-      a->in_state[t] = true;
+      int region = x->space == TC_HOST ? TC_HOST_STATE : TC_STATE;
+      a->region[t] = (uint8_t)region;
       int64_t bytes = stored_bytes(g, m, coord, t);
-      a->by_class[cls] += bytes;
+      a->by_class[x->space][cls] += bytes;
       if (!with) {
-        a->off[t] = a->state_bytes;
-        a->state_bytes += bytes;
+        a->off[t] = a->bytes[region];
+        a->bytes[region] += bytes;
         continue;
       }
       int32_t o = 0;
       while (o < wg->n_tensors && !(wg->tensor[o].state && !strcmp(wg->tensor[o].name, x->name)))
         o++;
-      if (o == wg->n_tensors || stored_bytes(wg, m, coord, o) != bytes)
+      if (o == wg->n_tensors || stored_bytes(wg, m, coord, o) != bytes ||
+          wg->tensor[o].space != x->space)
         return tc_fail(err, TC_EUSER, "state %s is not in the main program", x->name);
       a->off[t] = with->off[o];
     }
-  if (with) a->state_bytes = with->state_bytes;
+  for (int r = TC_STATE; with && r < TC_REGIONS; r += TC_HOST_STATE - TC_STATE)
+    a->bytes[r] = with->bytes[r];
   return 0;
+}
+
+/* The action after which each scratch tensor is free. */
+static void find_deaths(struct tc_arena *a, const struct tc_graph *g, const struct tc_schedule *s,
+                        const struct live *l)
+{
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    a->die[t] = (struct tc_death){ -1, false, false };
+    if (!l[t].n || l[t].in[l[t].n - 1].last >= s->n) continue;
+    const struct tc_action *x = &s->action[l[t].in[l[t].n - 1].last];
+    a->die[t] = (struct tc_death){ x->node, x->kind == TC_WAIT, l[t].n == 1 };
+  }
 }
 
 int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct tc_schedule *s,
@@ -150,37 +243,37 @@ int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct t
   a->n = g->n_tensors;
   a->off = tc_malloc(n * sizeof *a->off);
   a->die = tc_malloc(n * sizeof *a->die);
-  a->in_state = tc_calloc(n, sizeof *a->in_state);
+  a->region = tc_calloc(n, sizeof *a->region);
   memset(a->off, -1, n * sizeof *a->off);
-  memset(a->die, -1, n * sizeof *a->die);
   int rc = place_state(a, g, m, coord, with, with_graph, err);
   if (rc < 0) {
     tc_arena_free(a);
     return rc;
   }
+  struct tc_schedule *shorter = NULL;
+  struct tc_schedule_opts o = s->opts;
+  if (o.n_mb > SHORT_MB) {
+    o.n_mb = SHORT_MB;
+    tc_schedule_new(&shorter, g, &o);
+    s = shorter;
+  }
   struct live *l = tc_malloc(n * sizeof *l);
-  find_lives(g, s, m, l);
+  find_lives(g, s, l);
   for (int32_t t = 0; t < g->n_tensors; t++)
-    if (l[t].first >= 0) l[t].bytes = stored_bytes(g, m, coord, t);
-  place_scratch(a, g, l);
-  a->by_class[TC_CLS_ACT] += a->scratch_bytes;
+    if (l[t].n) l[t].bytes = stored_bytes(g, m, coord, t);
+  for (int space = 0; space < TC_SPACES; space++) {
+    place_scratch(a, g, l, space);
+    class_scratch(a, g, l, s->n, space);
+  }
+  find_deaths(a, g, s, l);
   for (int32_t t = 0; t < g->n_tensors; t++) {   /* versions and views */
     int32_t root = tc_tensor_root(g, t);
     if (root == t || a->off[root] < 0) continue;
-    a->in_state[t] = a->in_state[root];
-    a->off[t] = a->off[root];
-    for (int32_t v = t; v != root;) {
-      const struct tc_tensor *x = &g->tensor[v];
-      if (x->base >= 0) {
-        struct tc_local b;
-        tc_tensor_local(&g->tensor[x->base], m, coord, &b);
-        a->off[t] += x->base_row * (b.elems / TC_MAX(b.dim[0], 1)) *
-                     (int64_t)tc_dtype_bytes(x->dtype);
-      }
-      v = x->base >= 0 ? x->base : x->overwrites;
-    }
+    a->region[t] = a->region[root];
+    a->off[t] = a->off[root] + tc_tensor_root_offset(g, t, m, coord);
   }
   free(l);
+  tc_schedule_free(shorter);
   *out = a;
   return 0;
 }
@@ -190,29 +283,57 @@ void tc_arena_free(struct tc_arena *a)
   if (!a) return;
   free(a->off);
   free(a->die);
-  free(a->in_state);
+  free(a->region);
   free(a);
 }
+
+/* ---- the check ----------------------------------------------------------------------- */
+
+/* Who holds which bytes now: roots with storage, kept sorted by nothing (they are few). */
+struct holder { int32_t root; int64_t off, end; int32_t until; };
 
 int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g,
                    const struct tc_schedule *s, const struct tc_mesh *m,
                    const int32_t coord[TC_AXES], struct tc_err *err)
 {
-  struct live *l = tc_malloc((size_t)TC_MAX(g->n_tensors, 1) * sizeof *l);
-  find_lives(g, s, m, l);
+  size_t n_t = (size_t)TC_MAX(g->n_tensors, 1);
+  /* Last position at which each (root, micro-batch) is touched; once-made ones under 0. */
+  int32_t n_mb = s->n_mb, *until = tc_malloc(n_t * (size_t)n_mb * sizeof *until);
+  struct holder *h = tc_malloc(n_t * (size_t)n_mb * sizeof *h);
+  int32_t held = 0;
+  memset(until, -1, n_t * (size_t)n_mb * sizeof *until);
   int rc = 0;
-  for (int32_t t = 0; t < g->n_tensors && !rc; t++) {
-    if (l[t].first < 0) continue;
-    int64_t te = a->off[t] + stored_bytes(g, m, coord, t);
-    if (a->off[t] < 0 || te > a->scratch_bytes)
-      rc = tc_fail(err, TC_EUSER, "arena: %s lies outside", g->tensor[t].name);
-    for (int32_t u = 0; u < t && !rc; u++) {
-      if (l[u].first < 0 || l[u].first > l[t].last || l[t].first > l[u].last) continue;
-      if (a->off[u] < te && a->off[t] < a->off[u] + stored_bytes(g, m, coord, u))
-        rc = tc_fail(err, TC_EUSER, "arena: %s and %s overlap while both live",
-                     g->tensor[u].name, g->tensor[t].name);
+  for (int pass = 0; pass < 2; pass++)
+    for (int32_t i = 0; i < s->n && !rc; i++) {
+      const struct tc_node *n = &g->node[s->action[i].node];
+      for (int32_t k = 0; pass && k < held; k++)
+        if (h[k].until < i) h[k--] = h[--held];
+      for (int k = 0; k < n->n_in + n->n_out && !rc; k++) {
+        int32_t t = k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in);
+        int32_t root = tc_tensor_root(g, t), at = 0, q = 0;
+        if (g->tensor[root].state) continue;
+        if (!made_once(g, root)) at = n->once ? n_mb - 1 : s->action[i].mb;
+        int32_t *u = &until[(size_t)root * (size_t)n_mb + (size_t)at];
+        if (!pass) {
+          *u = i;
+          continue;
+        }
+        while (q < held && h[q].root != root) q++;
+        if (q < held) {
+          h[q].until = TC_MAX(h[q].until, *u);
+          continue;
+        }
+        struct holder x = { root, a->off[root], a->off[root] + stored_bytes(g, m, coord, root), *u };
+        if (x.off < 0 || x.end > a->bytes[a->region[root]])
+          rc = tc_fail(err, TC_EUSER, "arena: %s lies outside", g->tensor[root].name);
+        for (q = 0; q < held && !rc; q++)
+          if (a->region[h[q].root] == a->region[root] && h[q].off < x.end && x.off < h[q].end)
+            rc = tc_fail(err, TC_EUSER, "arena: %s and %s overlap while both live",
+                         g->tensor[h[q].root].name, g->tensor[root].name);
+        h[held++] = x;
+      }
     }
-  }
-  free(l);
+  free(until);
+  free(h);
   return rc;
 }

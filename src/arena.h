@@ -1,7 +1,7 @@
 /* arena.h - every buffer's place before anything runs: no allocation inside a step.
  *
- * Pure. Two regions: state (lives across steps, shared by the programs of a run) and scratch
- * (one step; programs reuse it). */
+ * Pure. Regions: state (lives across steps, shared by the programs of a run) and scratch (one
+ * step; programs reuse it), each on the device and on the host. */
 #ifndef TC_ARENA_H
 #define TC_ARENA_H
 
@@ -9,14 +9,20 @@
 #include "src/pipe.h"
 
 enum { TC_ARENA_ALIGN = 64 };
+enum tc_region { TC_STATE, TC_SCRATCH, TC_HOST_STATE, TC_HOST_SCRATCH, TC_REGIONS };
+extern const char *const tc_region_name[TC_REGIONS];
 
 struct tc_arena {
   int32_t n;                     /* tensors */
   int64_t *off;                  /* in its region; -1: has no storage */
-  bool *in_state;                /* region */
-  int32_t *die;                  /* position in the body after which it is free; -1: never */
-  int64_t state_bytes, scratch_bytes;
-  int64_t by_class[TC_CLASSES];  /* state by class; scratch under activations */
+  uint8_t *region;               /* enum tc_region */
+  /* After which node a scratch tensor is free (-1: never), and whether after the WAIT for it;
+   * once: in the last micro-batch only. */
+  struct tc_death { int32_t node; bool wait, once; } *die;
+  int64_t bytes[TC_REGIONS];
+  /* State by class, and scratch by the class of what lives at its fullest moment; gaps between
+   * buffers count as activations. */
+  int64_t by_class[TC_SPACES][TC_CLASSES];
 };
 
 /* Local. Places all tensors for the rank at `coord`. If `with` is given (a plan of another
@@ -26,9 +32,14 @@ int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct t
                  const struct tc_arena *with, const struct tc_graph *with_graph,
                  struct tc_err *err);
 void tc_arena_free(struct tc_arena *a);
-/* Local. No two live tensors overlap (a check independent of the placing). */
+/* Local. No two live tensors overlap, over the whole list of actions (a check independent of the
+ * placing: it walks the list and marks who holds what). */
 int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g,
                    const struct tc_schedule *s, const struct tc_mesh *m,
                    const int32_t coord[TC_AXES], struct tc_err *err);
+
+/* Local. Where the view or version t begins in the storage it lives in, in bytes. */
+int64_t tc_tensor_root_offset(const struct tc_graph *g, int32_t t, const struct tc_mesh *m,
+                              const int32_t coord[TC_AXES]);
 
 #endif

@@ -47,7 +47,6 @@ static int check_order(const struct chk *c)
       if (made[t]) rc = bad(c, n, t, "has two makers");
       if (g->tensor[t].base < 0 && g->tensor[t].node != n->id) rc = bad(c, n, t, "names another maker");
       if (o >= 0 && !made[o]) rc = bad(c, n, o, "is overwritten before it is made");
-      if (n->acc >> k & 1 && o < 0) rc = bad(c, n, t, "is added to nothing");
       made[t] = true;
       if (g->tensor[t].base >= 0) made[g->tensor[t].base] = true;
     }
@@ -67,6 +66,10 @@ static int check_move(const struct chk *c, const struct tc_node *n)
   if (n->n_in != n->n_out) return bad(c, n, -1, "parts don't match");
   for (int k = 0; k < n->n_in; k++) {
     const struct tc_tensor *a = &g->tensor[tc_in(g, n, k)], *b = &g->tensor[tc_out(g, n, k)];
+    bool copy = n->step == TC_STEP_COPY;
+    if ((a->space != b->space) != copy) return bad(c, n, a->id, "changes its space");
+    if (copy && !tc_layout_equal(&a->lay, &b->lay)) return bad(c, n, a->id, "changes its placement");
+    if (copy) continue;
     for (int x = 0; x < TC_AXES; x++) {
       struct tc_layout p = tc_layout_r(), q = tc_layout_r();
       p.on[0] = a->lay.on[x];
@@ -97,6 +100,10 @@ static int check_places(const struct chk *c, const struct tc_node *n)
   char l[TC_RULE_MAX][TC_DIMS + 1];
   if (n->n_in + n->n_out > TC_RULE_MAX) return 0;
   tc_rule_parse(g, n, l);
+  for (int k = 0; k < n->n_in + n->n_out; k++) {
+    int32_t t = k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in);
+    if (g->tensor[t].space != n->space) return bad(c, n, t, "is in another space");
+  }
   for (int a = 0; a < TC_AXES; a++) {
     int letter = 0;
     bool partial = false;

@@ -1,7 +1,7 @@
 /* cmd_ckpt.c - `tercio ckpt`: looking into checkpoints, from a login node: no MPI, no device.
  *
  * This file has the command line and what concerns whole checkpoints; cmd_ckpt_data.c what
- * reads tensors. A DIR may be a step's folder or the folder of steps: then the newest is
+ * looks at tensors. A DIR may be a step's folder or the folder of steps: then the newest is
  * taken, where one is needed. A reader that closes the pipe (head) is no error. */
 #include "src/cmd_ckpt.h"
 
@@ -19,19 +19,19 @@
 
 /* ---- output ----------------------------------------------------------------------- */
 
-const char *ckpt_shape_text(char *buf, size_t size, const struct tc_ckpt_tensor *t)
+const char *ckpt_ints_text(char *buf, size_t size, const int64_t *x, int rank)
 {
   size_t n = (size_t)snprintf(buf, size, "[");
-  for (int d = 0; d < t->rank && n < size; d++)
-    n += (size_t)snprintf(buf + n, size - n, "%s%lld", d ? ", " : "", (long long)t->dim[d]);
+  for (int d = 0; d < rank && n < size; d++)
+    n += (size_t)snprintf(buf + n, size - n, "%s%lld", d ? ", " : "", (long long)x[d]);
   if (n < size) snprintf(buf + n, size - n, "]");
   return buf;
 }
 
-json_t *ckpt_shape_json(const struct tc_ckpt_tensor *t)
+json_t *ckpt_ints_json(const int64_t *x, int rank)
 {
   json_t *a = json_array();
-  for (int d = 0; d < t->rank; d++) json_array_append_new(a, json_integer(t->dim[d]));
+  for (int d = 0; d < rank; d++) json_array_append_new(a, json_integer(x[d]));
   return a;
 }
 
@@ -159,6 +159,9 @@ static json_t *show_json(const struct tc_manifest *m, const char *path)
 static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
 {
   struct tc_ckpt *c;
+  if (a->owners) return ckpt_cmd_owners(a, err);
+  if (a->only)
+    return tc_fail(err, TC_EUSER, "ckpt show: --tensor chooses among --owners, which is missing");
   TC_TRY(tc_ckpt_open(&c, a->path[0], err));
   const struct tc_manifest *m = c->m;
   const struct tc_ckpt_meta *t = &m->meta;
@@ -260,7 +263,7 @@ static int cmd_latest(const struct ckpt_args *a, struct tc_err *err)
 
 /* ---- the command line ------------------------------------------------------------- */
 
-enum { OPT_JSON = 1, OPT_DEPTH = 2, OPT_RTOL = 4, OPT_ROWS = 8 };
+enum { OPT_JSON = 1, OPT_DEPTH = 2, OPT_RTOL = 4, OPT_ROWS = 8, OPT_OWNERS = 16 };
 
 static const struct sub {
   const char *name, *args;
@@ -272,9 +275,11 @@ static const struct sub {
   { "ls", "[DIR] [--json]", 0, 1, OPT_JSON, cmd_ls,
     "every checkpoint of a folder: step, time, size, mesh, system, whether all files are there",
     "tercio ckpt ls run/ckpt" },
-  { "show", "[DIR] [--json]", 0, 1, OPT_JSON, cmd_show,
-    "what a checkpoint says of itself: run, model, files, who wrote them, the run file",
-    "tercio ckpt show run/ckpt/step-00000100" },
+  { "show", "[DIR] [--owners [--tensor PATTERN]] [--json]", 0, 1, OPT_JSON | OPT_OWNERS, cmd_show,
+    "what a checkpoint says of itself: run, model, files, who wrote them, the run file; --owners "
+    "tells instead which rank on which node holds which slice of each tensor (whose name "
+    "matches), and how much each rank holds",
+    "tercio ckpt show run/ckpt --owners --tensor '*.attn.*'" },
   { "tensors", "[DIR] [--json]", 0, 1, OPT_JSON, ckpt_cmd_tensors,
     "each tensor: name, type, shape, smallest, largest, mean, number of NaNs, 2-norm",
     "tercio ckpt tensors run/ckpt | grep attn" },
@@ -357,6 +362,10 @@ static int parse_args(struct ckpt_args *a, const struct sub *s, int argc, char *
       if (!*v || *end || !(a->rtol >= 0))
         return tc_fail(err, TC_EUSER, "ckpt diff: --rtol takes a number >= 0, not '%s'", v);
     } else if (s->options & OPT_RTOL && (v = value_of("--only", argc, argv, &i))) {
+      a->only = v;
+    } else if (strcmp(arg, "--owners") == 0 && s->options & OPT_OWNERS) {
+      a->owners = true;
+    } else if (s->options & OPT_OWNERS && (v = value_of("--tensor", argc, argv, &i))) {
       a->only = v;
     } else if (s->options & OPT_ROWS && (v = value_of("--rows", argc, argv, &i))) {
       if (!parse_rows(v, a))

@@ -1,4 +1,5 @@
-/* cmd_ckpt_data.c - `tercio ckpt tensors`, `dump` and `diff`: what reads tensors.
+/* cmd_ckpt_data.c - `tercio ckpt tensors`, `dump`, `diff` and `show --owners`: what looks at
+ * tensors.
  *
  * Tensors are read some rows of the first dimension at a time, so that memory stays small
  * whatever their size. Every value shown comes from data whose checksum is right. */
@@ -110,13 +111,13 @@ int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err)
     if (rc < 0) break;
     if (a->json)
       json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o}", "name",
-        t->name, "dtype", tc_dtype_name(t->dtype), "shape", ckpt_shape_json(t), "min",
+        t->name, "dtype", tc_dtype_name(t->dtype), "shape", ckpt_ints_json(t->dim, t->rank), "min",
         ckpt_real_json(s.min), "max", ckpt_real_json(s.max), "mean", ckpt_real_json(mean),
         "nan", (json_int_t)s.n_nan, "norm", ckpt_real_json(norm)));
     else
       printf("%-36s %-5s %-18s %13.6g %13.6g %13.6g %8lld %13.6g\n", t->name,
-             tc_dtype_name(t->dtype), ckpt_shape_text(shape, sizeof shape, t), s.min, s.max,
-             plain(mean), (long long)s.n_nan, plain(norm));
+             tc_dtype_name(t->dtype), ckpt_ints_text(shape, sizeof shape, t->dim, t->rank),
+             s.min, s.max, plain(mean), (long long)s.n_nan, plain(norm));
   }
   if (a->json && rc == 0) ckpt_print_json(list);
   else json_decref(list);
@@ -159,7 +160,7 @@ static int dump_rows(struct tc_ckpt *c, int tensor, const struct ckpt_args *a,
   void *buf = rows_buffer(&r);
   int rc = 0;
   if (a->json) {
-    json_t *shape = ckpt_shape_json(t);
+    json_t *shape = ckpt_ints_json(t->dim, t->rank);
     printf("{\"name\": \"");
     for (const char *p = t->name; *p; p++) printf(strchr("\"\\", *p) ? "\\%c" : "%c", *p);
     printf("\", \"dtype\": \"%s\", \"shape\": ", tc_dtype_name(t->dtype));
@@ -258,7 +259,7 @@ static void print_delta(const char *name, const struct delta *d, bool differs, j
   }
 }
 
-static bool wanted(const struct ckpt_args *args, const char *name)
+bool ckpt_wanted(const struct ckpt_args *args, const char *name)
 {
   return !args->only || fnmatch(args->only, name, 0) == 0;
 }
@@ -274,7 +275,7 @@ static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *ar
   for (int i = 0; i < tc_ckpt_n(a) && rc == 0; i++) {
     struct delta d = { .why = "only in A" };
     const char *name = tc_ckpt_at(a, i)->name;
-    if (!wanted(args, name)) continue;
+    if (!ckpt_wanted(args, name)) continue;
     n++;
     int j = tc_ckpt_find(b, name);
     if (j >= 0) rc = compare(&d, a, i, b, j, err);
@@ -286,7 +287,7 @@ static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *ar
   for (int j = 0; j < tc_ckpt_n(b) && rc == 0; j++) {
     struct delta d = { .why = "only in B" };
     const char *name = tc_ckpt_at(b, j)->name;
-    if (tc_ckpt_find(a, name) >= 0 || !wanted(args, name)) continue;
+    if (tc_ckpt_find(a, name) >= 0 || !ckpt_wanted(args, name)) continue;
     n++;
     n_differ++;
     print_delta(name, &d, true, list, args->json);
@@ -312,5 +313,132 @@ int ckpt_cmd_diff(const struct ckpt_args *args, struct tc_err *err)
     tc_ckpt_close(b);
   }
   tc_ckpt_close(a);
+  return rc;
+}
+
+/* ---- owners ----------------------------------------------------------------------- */
+
+/* What one rank holds. A rank of the run that wrote nothing has a row too. */
+struct owner { int32_t rank; int64_t slices, bytes; };
+
+static int cmp_owner(const void *a, const void *b)
+{
+  const struct owner *x = a, *y = b;
+  return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* An owned array in order of ranks: the run's, and writers that a strange manifest has besides
+ * (its `who` may be shorter than its files say). */
+static struct owner *owners_new(const struct tc_manifest *m, int *n)
+{
+  struct owner *o = tc_calloc((size_t)m->world + (size_t)m->n_files + 1, sizeof *o);
+  int k = 0, kept = 0;
+  for (int i = 0; i < m->world; i++) o[k++].rank = i;
+  for (int i = 0; i < m->n_files; i++) o[k++].rank = m->file[i].writer;
+  qsort(o, (size_t)k, sizeof *o, cmp_owner);
+  for (int i = 0; i < k; i++)
+    if (kept == 0 || o[kept - 1].rank != o[i].rank) o[kept++] = o[i];
+  *n = kept;
+  return o;
+}
+
+/* The node of "rank 3 on node2"; all of another text; NULL if the manifest doesn't say. */
+static const char *node_of(const struct tc_manifest *m, int32_t rank)
+{
+  if (rank >= m->world) return NULL;
+  const char *who = m->meta.who[rank], *on = strstr(who, " on ");
+  return on ? on + 4 : who;
+}
+
+static json_t *node_json(const struct tc_manifest *m, int32_t rank)
+{
+  const char *node = node_of(m, rank);
+  return node ? tc_text_json(node) : json_null();
+}
+
+static void print_slice(const struct tc_manifest *m, const struct tc_piece *p, json_t *list)
+{
+  const struct tc_ckpt_tensor *t = &m->tensor[p->tensor];
+  const struct tc_ckpt_file *f = &m->file[p->file];
+  const char *node = node_of(m, f->writer);
+  char start[160], count[160];
+  if (list)
+    json_array_append_new(list, json_pack("{s:i, s:o, s:s, s:o, s:o, s:I}", "rank",
+      (int)f->writer, "node", node_json(m, f->writer), "file", f->name, "start",
+      ckpt_ints_json(p->start, t->rank), "count", ckpt_ints_json(p->count, t->rank), "bytes",
+      (json_int_t)p->bytes));
+  else
+    printf("%-36s %5d  %-12s %-14s %-16s %-16s %12lld\n", t->name, (int)f->writer,
+           node ? node : "-", f->name, ckpt_ints_text(start, sizeof start, p->start, t->rank),
+           ckpt_ints_text(count, sizeof count, p->count, t->rank), (long long)p->bytes);
+}
+
+/* One line, or one JSON object, a rank; and their sum. */
+static json_t *print_owners(const struct tc_manifest *m, const struct owner *o, int n, bool json)
+{
+  json_t *list = json ? json_array() : NULL;
+  int64_t slices = 0;
+  double bytes = 0;
+  char size[32];
+  if (!json) printf("\n%5s  %-12s %10s %15s\n", "rank", "node", "slices", "bytes");
+  for (int i = 0; i < n && !ferror(stdout); i++) {
+    const char *node = node_of(m, o[i].rank);
+    slices += o[i].slices;
+    bytes += (double)o[i].bytes;
+    if (json)
+      json_array_append_new(list, json_pack("{s:i, s:o, s:I, s:I}", "rank", (int)o[i].rank,
+        "node", node_json(m, o[i].rank), "slices", (json_int_t)o[i].slices, "bytes",
+        (json_int_t)o[i].bytes));
+    else
+      printf("%5d  %-12s %10lld %15lld\n", (int)o[i].rank, node ? node : "-",
+             (long long)o[i].slices, (long long)o[i].bytes);
+  }
+  if (!json)
+    printf("%d rank%s, %lld slice%s, %s\n", n, n == 1 ? "" : "s", (long long)slices,
+           slices == 1 ? "" : "s", tc_human_bytes(size, sizeof size, bytes));
+  return list;
+}
+
+/* Bytes are added up to the largest number: files that claim more are no reason to stop. */
+static void add_slice(struct owner *o, int n, int32_t rank, int64_t bytes)
+{
+  struct owner *at = bsearch(&(struct owner){ .rank = rank }, o, (size_t)n, sizeof *o, cmp_owner);
+  TC_ASSERT(at != NULL);
+  at->slices++;
+  at->bytes = bytes > INT64_MAX - at->bytes ? INT64_MAX : at->bytes + bytes;
+}
+
+int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err)
+{
+  struct tc_ckpt *c;
+  TC_TRY(tc_ckpt_open(&c, a->path[0], err));
+  const struct tc_manifest *m = c->m;
+  int n, shown = 0, rc = 0;
+  struct owner *o = owners_new(m, &n);
+  json_t *tensors = a->json ? json_array() : NULL;
+  for (int i = 0; i < m->n_tensors && !ferror(stdout); i++) {
+    const struct tc_ckpt_tensor *t = &m->tensor[i];
+    if (!ckpt_wanted(a, t->name)) continue;
+    if (shown++ == 0 && !a->json)
+      printf("%-36s %5s  %-12s %-14s %-16s %-16s %12s\n", "tensor", "rank", "node", "file",
+             "start", "count", "bytes");
+    json_t *slices = a->json ? json_array() : NULL;
+    for (int k = m->first_piece[i]; k < m->first_piece[i + 1] && !ferror(stdout); k++) {
+      print_slice(m, &m->piece[k], slices);
+      add_slice(o, n, m->file[m->piece[k].file].writer, m->piece[k].bytes);
+    }
+    if (a->json)
+      json_array_append_new(tensors, json_pack("{s:s, s:s, s:o, s:o}", "name", t->name, "dtype",
+        tc_dtype_name(t->dtype), "shape", ckpt_ints_json(t->dim, t->rank), "slices", slices));
+  }
+  if (shown == 0 && a->only)
+    rc = tc_fail(err, TC_EUSER, "ckpt show: no tensor matches --tensor '%s'", a->only);
+  json_t *ranks = rc == 0 ? print_owners(m, o, n, a->json) : NULL;
+  if (rc == 0 && a->json)
+    ckpt_print_json(json_pack("{s:o, s:I, s:o, s:o}", "path", tc_text_json(c->path), "step",
+                    (json_int_t)m->meta.step, "tensors", tensors, "ranks", ranks));
+  else json_decref(tensors);
+  free(o);
+  tc_ckpt_close(c);
   return rc;
 }

@@ -24,13 +24,15 @@ static void print_schedule(const struct tc_program *p)
 static void print_memory(const struct tc_program *p)
 {
   char h[32];
-  for (int k = 0; k < TC_CLASSES; k++)
-    printf("# %-13s %s\n", tc_class_name[k],
-           tc_human_bytes(h, sizeof h, (double)p->arena->by_class[k]));
+  for (int space = 0; space < TC_SPACES; space++)
+    for (int k = 0; k < TC_CLASSES; k++)
+      if (space == TC_DEVICE || p->arena->by_class[space][k])
+        printf("# %-6s %-13s %s\n", space ? "host" : "device", tc_class_name[k],
+               tc_human_bytes(h, sizeof h, (double)p->arena->by_class[space][k]));
   for (int32_t t = 0; t < p->arena->n; t++)
     if (p->arena->off[t] >= 0)
       printf("%%%d %s: %s + %lld\n", t, p->graph->tensor[t].name,
-             p->arena->in_state[t] ? "state" : "scratch", (long long)p->arena->off[t]);
+             tc_region_name[p->arena->region[t]], (long long)p->arena->off[t]);
 }
 
 int tc_cmd_graph(int argc, char **argv)
@@ -42,6 +44,7 @@ int tc_cmd_graph(int argc, char **argv)
   struct tc_mesh *m = NULL;
   struct tc_program *p = NULL;
   struct tc_program_opts o;
+  struct tc_annotation *rows = NULL;
   int rc = tc_config_new(&c, argc, argv, extra, val, &err);
   if (rc < 0) return tc_cmd_fail(&err);
   int world = val[3] ? atoi(val[3]) : 1, rank = val[2] ? atoi(val[2]) : 0;
@@ -58,7 +61,7 @@ int tc_cmd_graph(int argc, char **argv)
   }
   int32_t *node = tc_calloc((size_t)TC_MAX(world, 1), sizeof *node);
   if (!rc) rc = tc_setup_mesh(&m, c, world, node, 0, &err);
-  if (!rc) rc = tc_setup_program(&o, c, m, &err);
+  if (!rc) rc = tc_setup_program(&o, c, m, &rows, &err);
   if (!rc) rc = tc_program_new(&p, &o, m, rank, NULL, after, &err);
   if (!rc) {
     bool dot = val[1] != NULL;
@@ -69,6 +72,7 @@ int tc_cmd_graph(int argc, char **argv)
   free(node);
   tc_program_free(p);
   tc_mesh_free(m);
+  tc_annotations_free(rows);
   tc_config_free(c);
   return rc < 0 ? tc_cmd_fail(&err) : 0;
 }

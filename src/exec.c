@@ -11,11 +11,12 @@
 struct xnode {
   struct tc_call call;
   struct tc_xmove *move;         /* MOVE only */
-  uint8_t first_acc;             /* acc bits in a step's first micro-batch */
+  uint8_t first_acc, acc;        /* acc bits in a step's first micro-batch, and in the others */
   void *plan, *first_plan;       /* the device's plans for both; may be NULL */
   int64_t *mb_step;              /* per view: what a micro-batch adds to off[mb_dim] */
   int8_t *mb_dim;                /* -1: none */
-  int32_t *dies;                 /* roots that die with this node, -1 ends (poison only) */
+  bool nowhere;                  /* none of its outputs is on this rank: nothing to do */
+  int32_t *dies;                 /* roots free after this node, -1 ends (poison only) */
 };
 
 struct xprog {
@@ -27,8 +28,8 @@ struct tc_exec {
   struct tc_exec_opts o;
   struct xprog *prog;
   int n_progs;
-  char *state, *scratch, *kscratch;
-  int64_t state_bytes, scratch_bytes, kscratch_bytes, staging_bytes, wait_ns;
+  char *region[TC_REGIONS], *kscratch;
+  int64_t bytes[TC_REGIONS], kscratch_bytes, staging_bytes, wait_ns;
   struct tc_runtime now;
 };
 
@@ -36,7 +37,7 @@ static void *where(const struct tc_exec *x, const struct xprog *p, int32_t t)
 {
   const struct tc_arena *a = p->p->arena;
   if (a->off[t] < 0) return NULL;
-  return (a->in_state[t] ? x->state : x->scratch) + a->off[t];
+  return x->region[a->region[t]] + a->off[t];
 }
 
 static void make_view(const struct tc_exec *x, const struct xprog *p, int32_t t,
@@ -85,16 +86,21 @@ static void make_gemm(const struct tc_graph *g, const struct tc_node *n, struct 
   c->gemm.tb = has(Y, B[0]);
 }
 
-static int prepare(struct tc_exec *x, struct tc_call *c, void **plan, struct tc_err *err)
+static struct tc_device *device_of(const struct tc_exec *x, const struct tc_node *n)
 {
-  const struct tc_kernel *k = &x->o.device->ops->kernel[c->op];
+  return n->space == TC_HOST && x->o.host ? x->o.host : x->o.device;
+}
+
+static int prepare(struct tc_exec *x, struct tc_device *d, struct tc_call *c, void **plan,
+                   struct tc_err *err)
+{
+  const struct tc_kernel *k = &d->ops->kernel[c->op];
   if (!k->run)
-    return tc_fail(err, TC_EUSER, "device %s has no kernel for op %s", x->o.device->ops->name,
+    return tc_fail(err, TC_EUSER, "device %s has no kernel for op %s", d->ops->name,
                    tc_op_info[c->op].name);
   c->plan = NULL;
-  if (k->prepare) TC_TRY(k->prepare(x->o.device, c, err));
-  if (k->scratch)
-    x->kscratch_bytes = TC_MAX(x->kscratch_bytes, k->scratch(x->o.device, c));
+  if (k->prepare) TC_TRY(k->prepare(d, c, err));
+  if (k->scratch) x->kscratch_bytes = TC_MAX(x->kscratch_bytes, k->scratch(d, c));
   *plan = c->plan;
   return 0;
 }
@@ -107,6 +113,14 @@ static void unprepare(struct tc_device *d, struct xnode *n)
     bool same = i && n->plan == n->first_plan;
     if (n->call.plan && k->unprepare && !same) k->unprepare(d, &n->call);
   }
+}
+
+/* at(k) of some axis, and this rank is not there. */
+static bool is_elsewhere(const struct tc_exec *x, const struct tc_tensor *t)
+{
+  struct tc_local l;
+  tc_tensor_local(t, x->o.mesh, x->o.mesh->coord + (size_t)x->o.rank * TC_AXES, &l);
+  return !l.here;
 }
 
 static int make_node(struct tc_exec *x, struct xprog *p, int32_t id, struct tc_err *err)
@@ -126,11 +140,16 @@ static int make_node(struct tc_exec *x, struct xprog *p, int32_t id, struct tc_e
     int32_t t = i < n->n_in ? tc_in(g, n, i) : tc_out(g, n, i - n->n_in);
     make_view(x, p, t, &c->in[i], &xn->mb_step[i], &xn->mb_dim[i]);
   }
-  xn->first_acc = n->acc;
-  for (int k = 0; n->acc_first && k < n->n_out; k++)
-    if (n->acc >> k & 1 && g->tensor[tc_tensor_root(g, tc_out(g, n, k))].state)
-      xn->first_acc &= (uint8_t)~(1u << k);
-  if (n->op == TC_OP_DATA) return 0;
+  xn->first_acc = xn->acc = n->acc;
+  xn->nowhere = n->op != TC_OP_MOVE;
+  for (int k = 0; k < n->n_out; k++) {
+    const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
+    bool state = g->tensor[tc_tensor_root(g, t->id)].state;
+    if (t->overwrites < 0) xn->acc &= (uint8_t)~(1u << k);  /* nothing there to add to */
+    if (t->overwrites < 0 || (n->acc_first && state)) xn->first_acc &= (uint8_t)~(1u << k);
+    xn->nowhere &= is_elsewhere(x, t);
+  }
+  if (n->op == TC_OP_DATA || xn->nowhere) return 0;
   if (n->op == TC_OP_MOVE) {
     void **ptr = tc_malloc((size_t)total * sizeof *ptr);
     for (int i = 0; i < total; i++) ptr[i] = c->in[i].data;
@@ -141,10 +160,10 @@ static int make_node(struct tc_exec *x, struct xprog *p, int32_t id, struct tc_e
   }
   if (n->op == TC_OP_MATMUL) make_gemm(g, n, c);
   c->acc = xn->first_acc;
-  TC_TRY(prepare(x, c, &xn->first_plan, err));
-  c->acc = n->acc;
+  TC_TRY(prepare(x, device_of(x, n), c, &xn->first_plan, err));
+  c->acc = xn->acc;
   xn->plan = xn->first_plan;
-  return c->acc == xn->first_acc ? 0 : prepare(x, c, &xn->plan, err);
+  return c->acc == xn->first_acc ? 0 : prepare(x, device_of(x, n), c, &xn->plan, err);
 }
 
 /* For the poison device: which buffers are free after each node. */
@@ -155,7 +174,7 @@ static void make_deaths(struct xprog *p)
     int32_t n = 0, id = q->schedule->body[i];
     int32_t *dies = tc_malloc((size_t)(q->graph->n_tensors + 1) * sizeof *dies);
     for (int32_t t = 0; t < q->graph->n_tensors; t++)
-      if (q->arena->die[t] == i) dies[n++] = t;
+      if (q->arena->off[t] >= 0 && q->arena->die[t].node == id) dies[n++] = t;
     dies[n] = -1;
     p->node[id].dies = tc_realloc(dies, (size_t)(n + 1) * sizeof *dies);
   }
@@ -164,13 +183,18 @@ static void make_deaths(struct xprog *p)
 static int take_memory(struct tc_exec *x, struct tc_err *err)
 {
   struct tc_device *d = x->o.device;
-  x->state = d->ops->alloc(d, TC_MAX(x->state_bytes, 64));
-  x->scratch = d->ops->alloc(d, TC_MAX(x->scratch_bytes, 64));
-  if (!x->state || !x->scratch)
-    return tc_fail(err, TC_EUSER, "out of memory: %.2f GB of state and %.2f GB of scratch are "
-                   "needed; use fewer sequences at once (train.micro_batch) or a smaller model",
-                   (double)x->state_bytes * 1e-9, (double)x->scratch_bytes * 1e-9);
-  if (d->poison) tc_device_poison(d, x->scratch, x->scratch_bytes);
+  for (int r = 0; r < TC_REGIONS; r++) {
+    if (r >= TC_HOST_STATE && !x->bytes[r]) continue;
+    struct tc_device *at = r >= TC_HOST_STATE && x->o.host ? x->o.host : d;
+    x->region[r] = at->ops->alloc(at, TC_MAX(x->bytes[r], 64));
+    if (!x->region[r])
+      return tc_fail(err, TC_EUSER, "out of memory: %.2f GB of %s are needed (state %.2f, scratch "
+                     "%.2f); use fewer sequences at once (train.micro_batch), a smaller model, or "
+                     "parallel.data = zero3", (double)x->bytes[r] * 1e-9, tc_region_name[r],
+                     (double)x->bytes[TC_STATE] * 1e-9, (double)x->bytes[TC_SCRATCH] * 1e-9);
+    bool scratch = r == TC_SCRATCH || r == TC_HOST_SCRATCH;
+    if (d->poison && scratch) tc_device_poison(at, x->region[r], x->bytes[r]);
+  }
   return 0;
 }
 
@@ -184,9 +208,9 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
   for (int i = 0; i < n; i++) {
     x->prog[i].p = programs[i];
     x->prog[i].node = tc_calloc((size_t)programs[i]->graph->n_nodes, sizeof *x->prog[i].node);
-    x->scratch_bytes = TC_MAX(x->scratch_bytes, programs[i]->arena->scratch_bytes);
+    for (int r = 0; r < TC_REGIONS; r++)
+      x->bytes[r] = TC_MAX(x->bytes[r], programs[i]->arena->bytes[r]);
   }
-  x->state_bytes = programs[0]->arena->state_bytes;
   int rc = take_memory(x, err);
   for (int i = 0; i < n && !rc; i++) {
     const struct tc_schedule *s = programs[i]->schedule;
@@ -215,7 +239,7 @@ void tc_exec_free(struct tc_exec *x)
   for (int i = 0; i < x->n_progs; i++) {
     for (int32_t k = 0; k < x->prog[i].p->graph->n_nodes; k++) {
       struct xnode *n = &x->prog[i].node[k];
-      unprepare(d, n);
+      unprepare(device_of(x, &x->prog[i].p->graph->node[k]), n);
       tc_xmove_free(n->move, d);
       free(n->call.in);
       free(n->mb_step);
@@ -224,8 +248,10 @@ void tc_exec_free(struct tc_exec *x)
     }
     free(x->prog[i].node);
   }
-  if (x->state) d->ops->free(d, x->state, TC_MAX(x->state_bytes, 64));
-  if (x->scratch) d->ops->free(d, x->scratch, TC_MAX(x->scratch_bytes, 64));
+  for (int r = 0; r < TC_REGIONS; r++) {
+    struct tc_device *at = r >= TC_HOST_STATE && x->o.host ? x->o.host : d;
+    if (x->region[r]) at->ops->free(at, x->region[r], TC_MAX(x->bytes[r], 64));
+  }
   if (x->kscratch) d->ops->free(d, x->kscratch, x->kscratch_bytes);
   free(x->prog);
   free(x);
@@ -244,6 +270,7 @@ static int run_node(struct tc_exec *x, struct xprog *p, int32_t id, int32_t mb,
   const struct tc_node *n = &p->p->graph->node[id];
   struct xnode *xn = &p->node[id];
   int rc = 0;
+  if (xn->nowhere) return 0;
   at_mb(xn, mb, 0);
   x->now.mb = mb;
   if (n->op == TC_OP_DATA) {
@@ -252,22 +279,26 @@ static int run_node(struct tc_exec *x, struct xprog *p, int32_t id, int32_t mb,
   } else if (n->op == TC_OP_MOVE) {
     rc = tc_xmove_issue(xn->move, err);
   } else {
-    xn->call.acc = mb == 0 ? xn->first_acc : n->acc;
+    xn->call.acc = mb == 0 ? xn->first_acc : xn->acc;
     xn->call.plan = mb == 0 ? xn->first_plan : xn->plan;
-    rc = x->o.device->ops->kernel[n->op].run(x->o.device, &xn->call);
+    struct tc_device *d = device_of(x, n);
+    rc = d->ops->kernel[n->op].run(d, &xn->call);
     if (rc < 0) tc_fail(err, rc, "op %s failed", tc_op_info[n->op].name);
   }
   at_mb(xn, 0, mb);
   return rc;
 }
 
-static void poison(struct tc_exec *x, struct xprog *p, int32_t id)
+static void poison(struct tc_exec *x, struct xprog *p, const struct tc_action *a)
 {
   const struct tc_program *q = p->p;
   const int32_t *coord = x->o.mesh->coord + (size_t)x->o.rank * TC_AXES;
-  for (const int32_t *t = p->node[id].dies; t && *t >= 0; t++)
+  for (const int32_t *t = p->node[a->node].dies; t && *t >= 0; t++) {
+    const struct tc_death *d = &q->arena->die[*t];
+    if (d->wait != (a->kind == TC_WAIT) || (d->once && a->mb < q->schedule->n_mb - 1)) continue;
     tc_device_poison(x->o.device, where(x, p, *t),
                      tc_tensor_local_bytes(&q->graph->tensor[*t], x->o.mesh, coord));
+  }
 }
 
 int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc_err *err)
@@ -284,8 +315,8 @@ int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc
       x->wait_ns += tc_now_ns() - t0;
     } else {
       TC_TRY(run_node(x, p, a->node, a->mb, err));
-      if (x->o.device->poison) poison(x, p, a->node);
     }
+    if (x->o.device->poison) poison(x, p, a);
   }
   x->o.device->ops->sync(x->o.device);
   return 0;
@@ -308,8 +339,9 @@ double tc_exec_scalar(struct tc_exec *x, int i, int32_t t)
 
 struct tc_exec_memory tc_exec_memory(const struct tc_exec *x)
 {
-  return (struct tc_exec_memory){ x->state_bytes, x->scratch_bytes, x->staging_bytes,
-                                  x->kscratch_bytes };
+  struct tc_exec_memory m = { .staging = x->staging_bytes, .kernel_scratch = x->kscratch_bytes };
+  memcpy(m.region, x->bytes, sizeof m.region);
+  return m;
 }
 
 int64_t tc_exec_wait_ns(const struct tc_exec *x) { return x->wait_ns; }

@@ -18,6 +18,7 @@ typedef void tc_fill_fn(void *ctx, const struct tc_runtime *rt, int64_t row0, in
 
 struct tc_exec_opts {
   struct tc_device *device;      /* borrowed */
+  struct tc_device *host;        /* runs what is in host space; borrowed; NULL: the same */
   const struct tc_mesh *mesh;    /* borrowed */
   int rank;
   struct tc_comm *comm[TC_AXES]; /* borrowed; NULL where the axis has one rank */
@@ -25,7 +26,7 @@ struct tc_exec_opts {
   void *fill_ctx;
 };
 
-struct tc_exec_memory { int64_t state, scratch, staging, kernel_scratch; };   /* bytes */
+struct tc_exec_memory { int64_t region[TC_REGIONS], staging, kernel_scratch; };   /* bytes */
 
 /* Local. programs[0] defines the state; all are borrowed and must outlive *out. */
 int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,

@@ -57,14 +57,15 @@ static void slice(const struct tc_xmove *x, const struct xpart *p, const struct 
 {
   if (to->kind == TC_SROWS) {
     int64_t last = p->rank > 1 ? p->from.dim[p->rank - 1] : 1;
-    memcpy(p->dst, p->src + (size_t)(p->to.row0 * last) * x->elem,
-           (size_t)p->to.elems * x->elem);
+    const char *from = p->src + (size_t)(p->to.row0 * last) * x->elem;
+    if (p->dst != from) memcpy(p->dst, from, (size_t)p->to.elems * x->elem);
     return;
   }
   int d = to->dim;
   int64_t pre = product(p->from.dim, 0, d);
   size_t whole = (size_t)product(p->from.dim, d, p->rank) * x->elem;
   size_t run = whole / (size_t)x->size;
+  if (pre == 1 && p->dst == p->src + (size_t)x->coord * run) return;       /* a view */
   for (int64_t i = 0; i < pre; i++)
     memcpy(p->dst + (size_t)i * run, p->src + (size_t)i * whole + (size_t)x->coord * run, run);
 }
@@ -133,7 +134,7 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
   x->o = o;
   x->n_parts = x->n_send = n->n_in;
   x->step = n->step;
-  x->size = m->size[n->axis];
+  x->size = n->step == TC_STEP_COPY ? 1 : m->size[n->axis];
   x->coord = tc_mesh_coord(m, o->rank, n->axis);
   x->comm = o->comm[n->axis];
   x->root = n->root;
@@ -156,7 +157,7 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
   }
   for (int k = 0; k < n->n_in; k++)
     x->send[k] = (struct tc_part){ .src = x->part[k].send, .dst = x->part[k].recv };
-  x->n_send = tc_transfer_parts(g, n, m, o->rank, x->send);
+  if (n->step != TC_STEP_COPY) x->n_send = tc_transfer_parts(g, n, m, o->rank, x->send);
   x->args = (struct tc_coll_args){
     .coll = tc_transfer_coll(n, x->coord), .dtype = first->dtype, .red = n->red,
     .root = tc_transfer_root(n, x->coord),
@@ -177,7 +178,8 @@ void tc_xmove_free(struct tc_xmove *x, struct tc_device *d)
 
 int64_t tc_xmove_staging(const struct tc_xmove *x) { return x->staging_bytes; }
 
-/* What needs no peer: local steps, and axes of one rank. */
+/* What needs no peer: local steps, copies between spaces (on a CPU both are memory), and axes of
+ * one rank. */
 static void run_local(struct tc_xmove *x, const struct tc_place *to_place)
 {
   for (int k = 0; k < x->n_parts; k++) {

@@ -216,6 +216,19 @@ static void cut_head(struct cut *c, const int32_t *head, int32_t n_head)
   free(tail);
 }
 
+/* Whether the logits themselves go somewhere else: they do it whole then. */
+static bool logits_move(const struct tc_graph *g)
+{
+  const struct tc_tensor *y = &g->tensor[g->logits];
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    const struct tc_tensor *x = n->op == TC_OP_MOVE ? &g->tensor[tc_in(g, n, 0)] : NULL;
+    if (x && n->head && x->rank == 2 && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1])
+      return true;
+  }
+  return false;
+}
+
 void tc_fuse_head(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows)
 {
   const int32_t zero[TC_AXES] = { 0 };
@@ -226,7 +239,7 @@ void tc_fuse_head(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows)
    * many as wanted, else the whole is taken. */
   int64_t want = tc_ceil_div(c.rows, TC_MAX(max_rows, 1)), k = want;
   while (k <= 8 * want && c.rows % k) k++;
-  c.K = k <= 8 * want && k <= c.rows ? k : 1;
+  c.K = k <= 8 * want && k <= c.rows && !logits_move(g) ? k : 1;
   int32_t n_order = g->n_order, n_head = 0;
   int32_t *order = tc_malloc((size_t)n_order * sizeof *order);
   int32_t *head = tc_malloc((size_t)n_order * sizeof *head);
@@ -269,11 +282,17 @@ void tc_fuse_head(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows)
 
 struct group { int32_t *member, n, ready, needed; };   /* positions in the order */
 
+static int phase_of(const struct tc_node *n) { return n->mark == TC_W ? TC_B : n->mark; }
+
 static bool joins(const struct tc_graph *g, const struct tc_node *a, const struct tc_node *b)
 {
-  return b->op == TC_OP_MOVE && b->step == a->step && b->axis == a->axis && b->unit == a->unit &&
-         (b->mark == TC_F) == (a->mark == TC_F) && b->mark != TC_U && b->red == a->red &&
-         b->root == a->root && b->once && !b->ctl && b->n_in == 1 &&
+  bool scalars = b->ctl && b->mark == TC_U;      /* of the update: whatever their unit */
+  return b->op == TC_OP_MOVE && b->step == a->step && b->axis == a->axis &&
+         (b->unit == a->unit || scalars) && b->ctl == a->ctl && (!b->ctl || scalars) &&
+         phase_of(b) == phase_of(a) && b->red == a->red && b->root == a->root &&
+         b->once == a->once && (b->once || b->role) && b->n_in == 1 &&
+         b->step != TC_STEP_COPY && !tc_step_is_local(b->step) &&
+         b->role == a->role && b->space == a->space &&
          g->tensor[tc_in(g, b, 0)].dtype == g->tensor[tc_in(g, a, 0)].dtype;
 }
 
@@ -315,6 +334,30 @@ static void join(struct tc_graph *g, const struct group *u, int32_t keep, bool *
   k->n_in = k->n_out = u->n;
 }
 
+/* Sums into accumulators stand behind the transfers that they read, which may have joined a
+ * later one. */
+static void sink_sums(struct tc_graph *g)
+{
+  int32_t *at = positions(g), *order = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *order);
+  int32_t n = 0, *sum = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *sum), n_sums = 0;
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *x = &g->node[g->order[i]];
+    int32_t maker = x->op == TC_OP_ACCUM ? g->tensor[tc_in(g, x, 0)].node : -1;
+    if (maker >= 0 && at[maker] > i) {
+      sum[n_sums++] = x->id;
+      continue;
+    }
+    order[n++] = x->id;
+    for (int32_t k = 0; k < n_sums; k++)
+      if (g->tensor[tc_in(g, &g->node[sum[k]], 0)].node == x->id) order[n++] = sum[k];
+  }
+  TC_ASSERT(n == g->n_order);
+  memcpy(g->order, order, (size_t)n * sizeof *order);
+  free(at);
+  free(order);
+  free(sum);
+}
+
 void tc_units(struct tc_graph *g)
 {
   bool *drop = tc_calloc((size_t)g->n_nodes, sizeof *drop);
@@ -323,7 +366,7 @@ void tc_units(struct tc_graph *g)
   for (int32_t t = 0; t < g->n_tensors; t++) reader[t] = g->n_order;
   for (int32_t i = g->n_order - 1; i >= 0; i--) {
     const struct tc_node *n = &g->node[g->order[i]];
-    for (int k = 0; k < n->n_in; k++) reader[tc_in(g, n, k)] = i;
+    for (int k = 0; k < n->n_in && n->op != TC_OP_ACCUM; k++) reader[tc_in(g, n, k)] = i;
   }
   struct group u = { .member = tc_malloc((size_t)g->n_order * sizeof *u.member) };
   for (int32_t i = 0; i < g->n_order; i++) {
@@ -336,6 +379,7 @@ void tc_units(struct tc_graph *g)
     if (u.n > 1 && keep >= 0 && at[keep] < u.needed) join(g, &u, keep, drop);
   }
   tc_graph_drop(g, drop);
+  sink_sums(g);
   free(drop);
   free(at);
   free(reader);

@@ -199,33 +199,61 @@ static int32_t dropout(struct build *b, int32_t x)
   return y;
 }
 
-static int32_t add(struct build *b, int32_t x, int32_t y, const char *name)
+/* A node named LAYER + name. */
+static int32_t named(struct build *b, int op, int n_in, const int32_t *in, const char *layer,
+                     const char *name, int rank, const int64_t *dim)
 {
-  return node1(b, TC_OP_ADD, 2, (int32_t[]){ x, y }, name, b->o->dtype, 2,
-               (int64_t[]){ b->N, b->C });
+  char *full = tc_sprintf("%s%s", layer, name);
+  int32_t y = node1(b, op, n_in, in, full, b->o->dtype, rank, dim);
+  free(full);
+  return y;
+}
+
+static int32_t add(struct build *b, int32_t x, int32_t y, const char *layer, const char *name)
+{
+  return named(b, TC_OP_ADD, 2, (int32_t[]){ x, y }, layer, name, 2, (int64_t[]){ b->N, b->C });
+}
+
+/* A unit is what is brought and reduced together: a layer, or (nested) its two halves within it. */
+static int32_t unit(struct tc_graph *g, const char *layer, const char *name, int32_t parent)
+{
+  char *full = tc_sprintf("%s%s", layer, name);
+  TC_GROW(g->unit, g->n_units, g->cap_units);
+  g->unit[g->n_units] = (struct tc_unit){ tc_pool_strdup(g->pool, full), parent };
+  free(full);
+  return g->cur_unit = g->n_units++;
 }
 
 static int32_t block(struct build *b, int32_t x, int64_t layer)
 {
-  char *pre = tc_sprintf("h.%lld.", (long long)layer);
+  struct tc_graph *g = b->g;
+  char *pre = tc_sprintf("h.%lld.", (long long)layer), *name = tc_sprintf("h.%lld", (long long)layer);
+  int32_t whole = unit(g, "", name, -1);
+  free(name);
   const float std = 0.02f, std_res = 0.02f / sqrtf(2.0f * (float)b->m->layers);
   int64_t N = b->N, C = b->C, H = b->H, D = b->D, F = b->F;
   int32_t a = layernorm(b, x, pre, "ln_1");
+  if (b->o->nest) unit(g, pre, "attn", whole);
   int32_t qkv = linear(b, a, pre, "attn.qkv", 4, (int64_t[]){ H, 3, D, C }, 3,
                        "nc,hedc->nhed", "nhed,hed->nhed", 4, (int64_t[]){ N, H, 3, D }, std);
-  int32_t att[2] = { act(b, "attn", b->o->dtype, 3, (int64_t[]){ N, H, D }),
+  char *out = tc_sprintf("%sattn.out", pre);
+  int32_t att[2] = { act(b, out, b->o->dtype, 3, (int64_t[]){ N, H, D }),
                      act(b, "lse", stat_type(b), 2, (int64_t[]){ N, H }) };
-  tc_node_new(b->g, TC_OP_ATTN, 1, &qkv, 2, att)->k[0] = b->m->context;
+  free(out);
+  tc_node_new(g, TC_OP_ATTN, 1, &qkv, 2, att)->k[0] = b->m->context;
   int32_t p = linear(b, att[0], pre, "attn.proj", 3, (int64_t[]){ C, H, D }, 1,
                      "nhd,chd->nc", "nc,c->nc", 2, (int64_t[]){ N, C }, std_res);
-  x = add(b, x, dropout(b, p), "residual");
+  g->cur_unit = whole;
+  x = add(b, x, dropout(b, p), pre, "attn.residual");
   int32_t l = layernorm(b, x, pre, "ln_2");
+  if (b->o->nest) unit(g, pre, "mlp", whole);
   int32_t f = linear(b, l, pre, "mlp.fc", 2, (int64_t[]){ F, C }, 1, "nc,fc->nf", "nf,f->nf", 2,
                      (int64_t[]){ N, F }, std);
-  int32_t u = node1(b, TC_OP_GELU, 1, &f, "gelu", b->o->dtype, 2, (int64_t[]){ N, F });
+  int32_t u = named(b, TC_OP_GELU, 1, &f, pre, "mlp.gelu", 2, (int64_t[]){ N, F });
   int32_t q = linear(b, u, pre, "mlp.proj", 2, (int64_t[]){ C, F }, 1, "nf,cf->nc", "nc,c->nc",
                      2, (int64_t[]){ N, C }, std_res);
-  x = add(b, x, dropout(b, q), "residual");
+  g->cur_unit = whole;
+  x = add(b, x, dropout(b, q), pre, "mlp.residual");
   free(pre);
   return x;
 }
@@ -259,13 +287,6 @@ static void head(struct build *b, int32_t x, int32_t wte)
   for (int32_t i = first; i < g->n_nodes; i++) g->node[i].head = true;
 }
 
-static int32_t unit(struct tc_graph *g, const char *name)
-{
-  TC_GROW(g->unit, g->n_units, g->cap_units);
-  g->unit[g->n_units] = (struct tc_unit){ tc_pool_strdup(g->pool, name), -1 };
-  return g->cur_unit = g->n_units++;
-}
-
 void tc_gpt_build(struct tc_graph *g, const struct tc_model *m, const struct tc_gpt_opts *o)
 {
   struct build b = { .g = g, .m = m, .o = o, .N = o->batch * m->context, .C = m->hidden,
@@ -273,7 +294,7 @@ void tc_gpt_build(struct tc_graph *g, const struct tc_model *m, const struct tc_
                      .V = m->vocab };
   b.pad_v = tc_round_up(b.V, (b.V >= 4096 ? 128 : 1) * TC_MAX(o->tp, 1));
   g->cur_mark = TC_F;
-  unit(g, "embed");
+  unit(g, "", "embed", -1);
   g->tokens = tc_tensor_new(g, "tokens", TC_I32, 1, &b.N);
   g->targets = tc_tensor_new(g, "targets", TC_I32, 1, &b.N);
   tc_node_new(g, TC_OP_DATA, 0, NULL, 2, (int32_t[]){ g->tokens, g->targets });
@@ -284,13 +305,8 @@ void tc_gpt_build(struct tc_graph *g, const struct tc_model *m, const struct tc_
   x = node1(&b, TC_OP_POS, 2, (int32_t[]){ x, wpe }, "pos", o->dtype, 2,
             (int64_t[]){ b.N, b.C });
   x = dropout(&b, x);
-  for (int64_t l = 0; l < m->layers; l++) {
-    char *name = tc_sprintf("h.%lld", (long long)l);
-    unit(g, name);
-    free(name);
-    x = block(&b, x, l);
-  }
-  unit(g, "head");
+  for (int64_t l = 0; l < m->layers; l++) x = block(&b, x, l);
+  unit(g, "", "head", -1);
   x = layernorm(&b, x, "", "ln_f");
   head(&b, x, wte);
 }

@@ -26,6 +26,7 @@ struct tc_gpt_opts {
   int grad_dtype;                /* of accumulators */
   float dropout;
   int tp;                        /* the vocabulary is padded for so many blocks */
+  bool nest;                     /* attention and MLP are units within the layer's */
 };
 
 /* Local. Appends the parameters (state, layouts R) and the forward program up to g->loss, the

@@ -31,7 +31,7 @@ const char *const tc_class_name[TC_CLASSES] = {
 
 const char *const tc_step_name[TC_STEPS] = {
   "slice", "drop", "zero", "all_reduce", "reduce_scatter", "reduce", "all_gather",
-  "all_to_all", "broadcast", "scatter", "gather", "send"
+  "all_to_all", "broadcast", "scatter", "gather", "send", "copy"
 };
 
 struct tc_graph *tc_graph_new(void)

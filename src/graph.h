@@ -40,17 +40,25 @@ struct tc_layout { struct tc_place on[TC_AXES]; };
 enum tc_class { TC_CLS_PARAM, TC_CLS_GRAD, TC_CLS_OPT, TC_CLS_ACT, TC_CLS_COMM,
                 TC_CLS_STAGING, TC_CLASSES };
 extern const char *const tc_class_name[TC_CLASSES];
-enum tc_space { TC_DEVICE, TC_HOST };
+enum tc_space { TC_DEVICE, TC_HOST, TC_SPACES };
+enum tc_keep { TC_KEEP_USE, TC_KEEP_MB, TC_KEEP_STEP };   /* until after: use, micro-batch, step */
+/* What sits in host memory and is copied around its use: nothing; the optimizer's state, and
+ * weights that are stored elsewhere than used; the same, and the update runs on the host. */
+enum tc_offload { TC_OFFLOAD_NO, TC_OFFLOAD_PARAMS, TC_OFFLOAD_UPDATE };
 enum tc_mark { TC_F, TC_B, TC_W, TC_U };
-/* What a MOVE does on its axis. The first ones are local and free. */
+/* What a MOVE does on its axis. The first ones are local and free; a copy is between host and
+ * device, on no axis (TC_MB stands there). */
 enum tc_step {
   TC_STEP_SLICE, TC_STEP_DROP, TC_STEP_ZERO,     /* R->S, R->at, R|at->P */
   TC_STEP_ALL_REDUCE, TC_STEP_REDUCE_SCATTER, TC_STEP_REDUCE, TC_STEP_ALL_GATHER,
   TC_STEP_ALL_TO_ALL, TC_STEP_BROADCAST, TC_STEP_SCATTER, TC_STEP_GATHER, TC_STEP_SEND,
+  TC_STEP_COPY,
   TC_STEPS
 };
 extern const char *const tc_step_name[TC_STEPS];
 static inline bool tc_step_is_local(int step) { return step <= TC_STEP_ZERO; }
+/* What a MOVE is for: the schedule brings weights early and lets few gradients wait. */
+enum tc_role { TC_ROLE_NONE, TC_ROLE_FETCH, TC_ROLE_GRAD, TC_ROLE_STORE };
 
 struct tc_tensor {
   int32_t id;
@@ -59,6 +67,7 @@ struct tc_tensor {
   int32_t overwrites;            /* lives where this one did; -1 */
   int32_t base;                  /* a view of rows of this tensor; -1 */
   int64_t base_row;              /* first row of the view, in rows of the base's local block */
+  bool block;                    /* the view is what this rank's layout leaves of the base instead */
   int32_t param;                 /* index in graph.param that it belongs to; -1 */
   uint8_t rank, dtype, space, cls;
   bool state;                    /* lives across steps */
@@ -78,12 +87,13 @@ struct tc_node {
   int32_t in, n_in, out, n_out;  /* offsets into graph.arg */
   int32_t unit, stage, chunk;
   uint8_t mark, space;
-  uint8_t acc;                   /* bit k: output k is added to what it overwrites */
+  uint8_t acc;                   /* bit k: output k is added to what it overwrites (if anything) */
   bool acc_first;                /* ... but in the first micro-batch of a step it is written */
   bool once;                     /* runs once a step (else once a micro-batch) */
   bool head;                     /* part of the loss head, cut into chunks by fuse.c */
   bool ctl;                      /* MOVE: counted as control */
   uint8_t step, axis, red;       /* MOVE: enum tc_step, enum tc_axis, enum tc_reduce */
+  uint8_t role;                  /* MOVE: enum tc_role */
   int32_t root;                  /* MOVE: coordinate k of at(k); from_root for at -> at */
   int32_t from_root;
   const char *rule;              /* op's, or its own; NULL: element by element */
@@ -99,6 +109,8 @@ struct tc_param {
   int32_t acc;                   /* the accumulator, as it is before a step's first mb */
   int32_t grad;                  /* the final gradient, at `update` */
   struct tc_layout store, use, acc_lay, update;
+  uint8_t keep;                  /* how long a weight brought to `use` stays: enum tc_keep */
+  uint8_t offload;               /* enum tc_offload: moments (0 none), the update too */
   bool decay;                    /* weight decay applies */
   float init_std;                /* N(0, std); 0: constant init_value */
   float init_value;

@@ -4,6 +4,7 @@ tercio_SOURCES = %D%/main.c
 
 noinst_LIBRARIES += libtercio.a
 libtercio_a_SOURCES = \
+  %D%/annotate.c \
   %D%/arena.c \
   %D%/arena.h \
   %D%/base.c \
@@ -12,12 +13,15 @@ libtercio_a_SOURCES = \
   %D%/cmd_ckpt.c \
   %D%/cmd_ckpt.h \
   %D%/cmd_ckpt_data.c \
+  %D%/cmd_comm.c \
   %D%/cmd_data.c \
   %D%/cmd_graph.c \
   %D%/cmd_place.c \
   %D%/cmd_train.c \
   %D%/comm.c \
   %D%/comm.h \
+  %D%/comm_bench.c \
+  %D%/comm_bench.h \
   %D%/comm_impl.h \
   %D%/comm_p2p.c \
   %D%/comm_self.c \

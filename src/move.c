@@ -38,33 +38,35 @@ static bool place_same(const struct tc_place *a, const struct tc_place *b)
   return tc_layout_equal(&x, &y);
 }
 
-/* One step of t on one axis; returns the new tensor. */
-static int32_t step(struct tc_graph *g, int32_t t, int axis, const struct tc_place *to,
-                    int32_t like)
+/* Whether a block by `to` of tensor x, as its other axes leave it, lies in one piece. */
+static bool in_one_piece(const struct tc_place *to)
+{
+  return to->kind == TC_SROWS || (to->kind == TC_S && to->dim == 0);
+}
+
+static int32_t move_tensor(struct tc_graph *g, int32_t t)
 {
   struct tc_tensor x = g->tensor[t];
-  int kind = tc_step_between(&x.lay.on[axis], to);
-  TC_ASSERT(kind >= 0);
   int32_t d = tc_tensor_new(g, x.name, x.dtype, x.rank, x.dim);
   struct tc_tensor *y = &g->tensor[d];
   y->primal = x.primal;
   y->param = x.param;
-  y->cls = x.cls == TC_CLS_GRAD ? TC_CLS_GRAD : TC_CLS_COMM;
+  y->cls = x.cls == TC_CLS_GRAD || x.cls == TC_CLS_OPT ? x.cls : TC_CLS_COMM;
   y->pad_dim = x.pad_dim;
   y->pad_to = x.pad_to;
   y->space = x.space;
   y->lay = x.lay;
-  y->lay.on[axis] = *to;
-  if (kind == TC_STEP_ALL_REDUCE) y->overwrites = t;      /* in place */
+  return d;
+}
+
+static struct tc_node *move_node(struct tc_graph *g, int32_t t, int32_t d, int kind, int32_t like)
+{
   struct tc_node *n = tc_node_new(g, TC_OP_MOVE, 1, &t, 1, &d);
+  const struct tc_tensor *x = &g->tensor[t];
   n->step = (uint8_t)kind;
-  n->axis = (uint8_t)axis;
-  n->red = x.lay.on[axis].kind == TC_P ? x.lay.on[axis].op : TC_SUM;
-  n->root = to->kind == TC_AT ? to->at : x.lay.on[axis].at;
-  n->from_root = x.lay.on[axis].at;
-  n->ctl = x.rank == 0;
-  n->once = true;
-  if (x.lay.on[TC_MB].kind != TC_R) n->once = false;
+  n->ctl = x->rank == 0;
+  n->once = x->lay.on[TC_MB].kind == TC_R;
+  n->space = x->space;
   if (like >= 0) {
     const struct tc_node *l = &g->node[like];
     n->unit = l->unit;
@@ -73,6 +75,38 @@ static int32_t step(struct tc_graph *g, int32_t t, int axis, const struct tc_pla
     n->head = l->head;
     n->mark = l->mark;
   }
+  return n;
+}
+
+/* One step of t on one axis; returns the new tensor. */
+static int32_t step(struct tc_graph *g, int32_t t, int axis, const struct tc_place *to,
+                    int32_t like)
+{
+  struct tc_place from = g->tensor[t].lay.on[axis];
+  int kind = tc_step_between(&from, to);
+  TC_ASSERT(kind >= 0);
+  int32_t d = move_tensor(g, t);
+  struct tc_tensor *y = &g->tensor[d];
+  y->lay.on[axis] = *to;
+  if (kind == TC_STEP_ALL_REDUCE) y->overwrites = t;      /* in place */
+  bool block = kind == TC_STEP_SLICE || kind == TC_STEP_REDUCE_SCATTER;
+  if (block && g->tensor[tc_tensor_root(g, t)].state && in_one_piece(to)) {
+    y->base = t;
+    y->block = true;
+  }
+  struct tc_node *n = move_node(g, t, d, kind, like);
+  n->axis = (uint8_t)axis;
+  n->red = from.kind == TC_P ? from.op : TC_SUM;
+  n->root = to->kind == TC_AT ? to->at : from.at;
+  n->from_root = from.at;
+  return d;
+}
+
+int32_t tc_move_space(struct tc_graph *g, int32_t t, int space, int32_t like)
+{
+  int32_t d = move_tensor(g, t);
+  g->tensor[d].space = (uint8_t)space;
+  move_node(g, t, d, TC_STEP_COPY, like)->axis = TC_MB;
   return d;
 }
 

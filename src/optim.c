@@ -48,6 +48,7 @@ static int32_t moment(struct tc_graph *g, int32_t param, const char *prefix)
   x->cls = TC_CLS_OPT;
   x->param = param;
   x->lay = g->param[param].update;
+  x->space = g->param[param].offload ? TC_HOST : TC_DEVICE;
   x->pad_dim = w.pad_dim;
   x->pad_to = w.pad_to;
   return t;
@@ -61,9 +62,17 @@ static int32_t next(struct tc_graph *g, int32_t t)
   y->overwrites = t;
   y->cls = x.cls;
   y->param = x.param;
+  y->space = x.space;
   y->pad_dim = x.pad_dim;
   y->pad_to = x.pad_to;
   return d;
+}
+
+/* A node of the parameter's unit, in the space where it is updated. */
+static void update_node(struct tc_graph *g, int32_t param, struct tc_node *n)
+{
+  n->unit = g->param[param].unit;
+  n->space = g->param[param].offload == TC_OFFLOAD_UPDATE ? TC_HOST : TC_DEVICE;
 }
 
 /* weight = cast(master), where they are not one tensor. */
@@ -72,7 +81,7 @@ static void refresh(struct tc_graph *g, int32_t param, int32_t master)
   struct tc_param *p = &g->param[param];
   if (p->weight == p->master) return;
   int32_t w = next(g, p->weight);
-  tc_node_new(g, TC_OP_CAST, 1, &master, 1, &w)->unit = p->unit;
+  update_node(g, param, tc_node_new(g, TC_OP_CAST, 1, &master, 1, &w));
 }
 
 void tc_optim_build(struct tc_graph *g, bool adamw)
@@ -102,7 +111,7 @@ void tc_optim_build(struct tc_graph *g, bool adamw)
     struct tc_node *u = adamw ? tc_node_new(g, TC_OP_ADAMW, 5, in, 3, made)
                               : tc_node_new(g, TC_OP_SGD, 3, in, 1, made);
     u->f[0] = p.decay ? 1 : 0;
-    u->unit = p.unit;
+    update_node(g, i, u);
     refresh(g, i, made[0]);
   }
 }
@@ -132,7 +141,7 @@ void tc_optim_init(struct tc_graph *g, bool adamw)
     bool random = p->init_std > 0;
     int64_t rows = t->pad_dim == 0 ? t->dim[0] : 0;
     struct tc_node *n = tc_node_new(g, random ? TC_OP_NORMAL : TC_OP_FILL, 0, NULL, 1, &w);
-    n->unit = g->param[i].unit;
+    update_node(g, i, n);
     n->f[0] = random ? g->param[i].init_std : g->param[i].init_value;
     n->k[0] = stream(g->param[i].name);
     n->k[1] = rows;
@@ -142,7 +151,7 @@ void tc_optim_init(struct tc_graph *g, bool adamw)
       if (k) g->param[i].v = s;
       else g->param[i].m = s;
       int32_t z = next(g, s);
-      tc_node_new(g, TC_OP_FILL, 0, NULL, 1, &z)->unit = g->param[i].unit;
+      update_node(g, i, tc_node_new(g, TC_OP_FILL, 0, NULL, 1, &z));
     }
   }
 }

@@ -13,25 +13,31 @@ struct tc_action {
   int32_t mb;
 };
 
+struct tc_schedule_opts {
+  int n_mb;                      /* micro-batches a step */
+  int depth;                     /* units whose weights are brought ahead of their use */
+  bool overlap;                  /* wait for a transfer where it is needed, not at once */
+};
+
 struct tc_schedule {
   struct tc_action *action; int32_t n, cap;
   int32_t n_mb;
-  /* The order a step is laid out in for memory: each node once. */
-  int32_t *body; int32_t n_body;
+  struct tc_schedule_opts opts;
+  int32_t *body; int32_t n_body; /* the nodes, each once, in the order they run first */
 };
 
 /* Local. Naive: F then B of each micro-batch in turn, U at the end. A node that runs once a step
  * runs in the last micro-batch if it depends on what micro-batches made, else in the first.
- * Transfers are issued as soon as their inputs exist; with `overlap` they are waited for before
- * their first reader (or at the end), else at once. */
-void tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g, int n_mb, bool overlap);
+ * Transfers are issued as soon as their inputs exist, those of weights `depth` units ahead, also
+ * into the next micro-batch; with `overlap` they are waited for before their first reader (or at
+ * the end), else at once. Of transfers that take gradients out of scratch at most depth + 1 are
+ * under way; their sums into the accumulator run when they land. */
+void tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g,
+                     const struct tc_schedule_opts *o);
 void tc_schedule_free(struct tc_schedule *s);
 
 /* Local. Walks the list: inputs are made, in this micro-batch, before they are read; nothing in
  * flight is read; each transfer is waited for once. A check independent of the making. */
 int tc_schedule_check(const struct tc_schedule *s, const struct tc_graph *g, struct tc_err *err);
-
-/* Local. True if the MOVE needs the network (its axis has more than one rank). */
-bool tc_move_is_transfer(const struct tc_node *n, const struct tc_mesh *m);
 
 #endif

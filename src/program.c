@@ -35,8 +35,11 @@ static int pass_build(struct ctx *c)
 
 static int pass_systems(struct ctx *c)
 {
-  tc_system_apply(c->p->graph, c->o->system);
-  return tc_annotate(c->p->graph, c->o->annotation, c->err);
+  struct tc_graph *g = c->p->graph;
+  TC_TRY(tc_system_apply(g, c->o->system, c->o->keep, c->err));
+  for (int i = 0; i < TC_ROW_LISTS && c->o->annotation[i]; i++)
+    TC_TRY(tc_annotate(g, c->o->annotation[i], c->err));
+  return tc_offload(g, c->o->offload, c->o->adamw, c->err);
 }
 
 static int pass_grad(struct ctx *c)
@@ -52,7 +55,7 @@ static int pass_optim(struct ctx *c)
   return 0;
 }
 
-static int pass_shard(struct ctx *c) { return tc_shard(c->p->graph, c->m, c->err); }
+static int pass_shard(struct ctx *c) { return tc_shard(c->p->graph, c->m, c->o->regather, c->err); }
 
 static int pass_fuse(struct ctx *c)
 {
@@ -73,8 +76,10 @@ static int pass_units(struct ctx *c)
 static int pass_schedule(struct ctx *c)
 {
   bool timed = c->o->kind == TC_TRAIN || c->o->kind == TC_EVAL;
-  int n_mb = timed ? c->m->size[TC_MB] : 1;
-  tc_schedule_new(&c->p->schedule, c->p->graph, n_mb, c->o->overlap);
+  const struct tc_schedule_opts o = { timed ? c->m->size[TC_MB] : 1,
+                                      c->o->overlap ? TC_MAX(c->o->prefetch, 0) : 0,
+                                      c->o->overlap };
+  tc_schedule_new(&c->p->schedule, c->p->graph, &o);
   return tc_schedule_check(c->p->schedule, c->p->graph, c->err);
 }
 

@@ -10,13 +10,19 @@
 #include "src/systems.h"
 
 enum tc_program_kind { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH };
+enum { TC_ROW_LISTS = 4 };
 
 struct tc_program_opts {
   int kind;
   struct tc_model model;
   struct tc_gpt_opts gpt;
   const struct tc_system *system;
-  const struct tc_annotation *annotation;   /* rows of one's own, ended by pattern NULL; or NULL */
+  const struct tc_annotation *annotation[TC_ROW_LISTS];   /* lists of rows; the first NULL ends */
+  int keep;                      /* enum tc_keep; -1: as the system says */
+  int recompute;                 /* enum tc_recompute */
+  int offload;                   /* enum tc_offload */
+  int prefetch;                  /* units whose weights are brought ahead */
+  bool regather;                 /* activations gathered in forward are gathered again in backward */
   bool adamw, overlap;
   int64_t head_rows;             /* most rows of the logits at once; 0: about 64 MB of them */
 };

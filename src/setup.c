@@ -46,9 +46,6 @@ int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
   if (m->size[TC_PP] > 1)
     rc = tc_fail(err, TC_ELAYOUT, "mesh.pp = %d: pipelines are not built yet; pp = 1 would fit",
                  m->size[TC_PP]);
-  else if (m->size[TC_TP] > 1)
-    rc = tc_fail(err, TC_ELAYOUT, "mesh.tp = %d: tensor parallelism is not built yet; tp = 1 "
-                 "would fit", m->size[TC_TP]);
   else if (batch < 1 || batch % dp)
     rc = tc_fail(err, TC_ELAYOUT, "train.global_batch = %lld sequences do not split over dp = "
                  "%lld ranks; %lld would", (long long)batch, (long long)dp,
@@ -66,27 +63,92 @@ int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
   return 0;
 }
 
-int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
-                     const struct tc_mesh *m, struct tc_err *err)
+/* Tensor parallelism splits heads; the vocabulary is padded. Annotations of one's own say
+ * themselves what is split. */
+static int check_split(const struct tc_config *c, const struct tc_model *model,
+                       const struct tc_mesh *m, struct tc_err *err)
 {
+  int64_t tp = m->size[TC_TP], heads = model->heads;
+  int64_t local = c->train_global_batch / m->size[TC_DP] / m->size[TC_MB];
+  if (tp == 1 || *c->parallel_annotations) return 0;
+  if (heads % tp) {
+    char fit[128] = "";
+    for (int64_t t = 1, n = 0; t <= heads && n < 12; t++)
+      if (heads % t == 0 && (4 * model->hidden) % t == 0)
+        n += snprintf(fit + strlen(fit), sizeof fit - strlen(fit), "%s%lld", n ? ", " : "",
+                      (long long)t) > 0;
+    return tc_fail(err, TC_ELAYOUT, "mesh.tp = %lld does not divide the %lld attention heads; "
+                   "tp = %s would fit", (long long)tp, (long long)heads, fit);
+  }
+  if (c->parallel_sequence && local * model->context % tp)
+    return tc_fail(err, TC_ELAYOUT, "parallel.sequence: the %lld tokens of a micro-batch do not split "
+                   "over tp = %lld; parallel.sequence = no would fit",
+                   (long long)(local * model->context), (long long)tp);
+  return 0;
+}
+
+static int choice(const char *value, const char *const *name)
+{
+  int i = 0;
+  while (name[i] && strcmp(name[i], value)) i++;
+  return i;
+}
+
+static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
+                      const struct tc_mesh *m, struct tc_annotation **own, struct tc_err *err)
+{
+  int n = 0;
+  const char *file = c->parallel_annotations;
+  *own = NULL;
+  if (*file) {
+    if (strcmp(c->parallel_data, "ddp") && strcmp(c->parallel_data, "none"))
+      return tc_fail(err, TC_EUSER, "parallel.annotations says where tensors are, and so does "
+                     "parallel.data = %s: leave one", c->parallel_data);
+    if (c->parallel_sequence)
+      return tc_fail(err, TC_EUSER, "parallel.annotations says where tensors are: leave "
+                     "parallel.sequence");
+    o->system = tc_system_find("none");
+    TC_TRY(tc_annotations_read(own, file, err));
+    o->annotation[n++] = *own;
+    return 0;
+  }
+  if (m->size[TC_TP] > 1) o->annotation[n++] = tc_rows_tensor;
+  if (m->size[TC_TP] > 1 && c->parallel_sequence) o->annotation[n++] = tc_rows_sequence;
+  return 0;
+}
+
+int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
+                     const struct tc_mesh *m, struct tc_annotation **own, struct tc_err *err)
+{
+  const char *const keeps[] = { "use", "mb", "step", NULL };
+  const char *const offloads[] = { "no", "params", "update", NULL };
+  const char *const recomputes[] = { "none", "selective", "full", NULL };
   memset(o, 0, sizeof *o);
+  *own = NULL;
   o->kind = TC_TRAIN;
   TC_TRY(tc_setup_model(c, &o->model, err));
   o->system = tc_system_find(c->parallel_data);
   if (!o->system)
     return tc_fail(err, TC_EUSER, "parallel.data = %s is not a known system", c->parallel_data);
-  if (strcmp(c->train_recompute, "none"))
-    return tc_fail(err, TC_EUSER, "train.recompute = %s is not built yet; none is",
-                   c->train_recompute);
+  TC_TRY(check_split(c, &o->model, m, err));
   if (c->train_dropout < 0 || c->train_dropout >= 1)
     return tc_fail(err, TC_EUSER, "train.dropout = %g: give a probability below 1",
                    c->train_dropout);
+  if (c->parallel_prefetch < 0 || c->parallel_prefetch > 1000)
+    return tc_fail(err, TC_EUSER, "parallel.prefetch = %lld: give 0 to 1000 units",
+                   (long long)c->parallel_prefetch);
   o->gpt = (struct tc_gpt_opts){
     .batch = c->train_global_batch, .dtype = strcmp(c->train_precision, "bf16") ? TC_F32 : TC_BF16,
     .grad_dtype = strcmp(c->train_grad_type, "bf16") ? TC_F32 : TC_BF16,
-    .dropout = (float)c->train_dropout, .tp = m->size[TC_TP] };
+    .dropout = (float)c->train_dropout, .tp = m->size[TC_TP],
+    .nest = !strcmp(c->parallel_unit, "block") };
   o->adamw = !strcmp(c->train_optimizer, "adamw");
   o->overlap = c->parallel_overlap;
+  o->keep = strcmp(c->parallel_keep, "auto") ? choice(c->parallel_keep, keeps) : -1;
+  o->offload = choice(c->parallel_offload, offloads);
+  o->recompute = choice(c->train_recompute, recomputes);
+  o->prefetch = (int)c->parallel_prefetch;
+  o->regather = c->parallel_regather;
   o->head_rows = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk;
-  return 0;
+  return setup_rows(o, c, m, own, err);
 }

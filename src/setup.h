@@ -15,8 +15,9 @@ int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err 
 int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
                   const int32_t *node_of_rank, int devices_per_node, struct tc_err *err);
 
-/* Local. Options of the train program (kind TC_TRAIN). */
+/* Local. Options of the train program (kind TC_TRAIN). *rows: annotations that o borrows, to be
+ * freed (tc_annotations_free) after the last program is made; NULL if there are none. */
 int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
-                     const struct tc_mesh *m, struct tc_err *err);
+                     const struct tc_mesh *m, struct tc_annotation **rows, struct tc_err *err);
 
 #endif

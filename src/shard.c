@@ -3,23 +3,27 @@
  * Up-sweep: annotations (of outputs, and of state inputs) flow as wants to unannotated inputs.
  * Down-sweep: each node, in order, chooses on each axis one letter of its rule to be split (or
  * rows, or a coordinate, or nothing). A parameter's use beats an annotated output, which beats
- * the first operand. Inputs that differ get transitions; a contracted split letter makes the
- * output partial, which is resolved where it is produced, to its want, else to R. Partial
- * gradients of a parameter are resolved after the last contribution only. */
+ * what the primal of a gradient has, which beats the first operand that is split; at(k) is taken
+ * only where nothing is split. Inputs that differ get transitions; a contracted split letter
+ * makes the output partial, which is resolved where it is produced, to its want, else to R.
+ * Partial gradients of a parameter are resolved after the last contribution only. */
 #include "src/shard.h"
 #include "src/comm.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct made { int32_t from, to, mark; struct tc_layout lay; };
+/* A transition of `from` that later readers share: those of the same phase and unit. */
+struct made { int32_t from, to, phase, unit; uint8_t space; struct tc_layout lay; };
 
 struct sctx {
   struct tc_graph *g;
   const struct tc_mesh *m;
   struct tc_err *err;
+  bool regather;
   int32_t *now;                  /* tensor -> what stands for it after transitions */
   int32_t *heir;                 /* tensor -> the one that overwrites it; -1 */
+  int32_t *tail;                 /* parameter -> its gradient so far in a micro-batch, made apart */
   int32_t n_old;                 /* tensors before the pass */
   struct made *made; int n_made, cap_made;
 };
@@ -27,31 +31,42 @@ struct sctx {
 /* What a node does on an axis. */
 struct choice { uint8_t kind; char letter; int32_t at; };
 
-/* Forward and backward see a parameter where it is used; the update, where it is kept. */
+/* Forward and backward see a parameter where it is used; the update, where it is updated. */
 static struct tc_layout seen(const struct tc_graph *g, const struct tc_node *n, int32_t t)
 {
   const struct tc_tensor *x = &g->tensor[t];
-  if (x->param >= 0 && g->param[x->param].weight == t && x->state && n->mark != TC_U)
-    return g->param[x->param].use;
-  return x->lay;
+  if (x->param < 0 || !x->state) return x->lay;
+  const struct tc_param *p = &g->param[x->param];
+  if (n->mark == TC_U) return p->master == t ? p->update : x->lay;
+  return p->weight == t ? p->use : x->lay;
 }
 
 /* The layout an output must have: its own annotation, or that of the state it overwrites. */
-static const struct tc_layout *pinned(const struct tc_graph *g, int32_t t)
+static const struct tc_tensor *pinned(const struct tc_graph *g, int32_t t)
 {
-  if (g->tensor[t].annotated) return &g->tensor[t].lay;
+  if (g->tensor[t].annotated) return &g->tensor[t];
   int32_t root = tc_tensor_root(g, t);
-  return root != t && g->tensor[root].state && g->tensor[root].annotated ? &g->tensor[root].lay
-                                                                        : NULL;
+  return root != t && g->tensor[root].state && g->tensor[root].annotated ? &g->tensor[root] : NULL;
+}
+
+static bool choose_split(const struct tc_place *p, const char *letters, struct choice *c)
+{
+  if (p->kind == TC_S) *c = (struct choice){ TC_S, letters[p->dim], 0 };
+  else if (p->kind == TC_SROWS) *c = (struct choice){ TC_SROWS, 0, 0 };
+  else return false;
+  return true;
+}
+
+static bool choose_at(const struct tc_place *p, struct choice *c)
+{
+  if (p->kind != TC_AT) return false;
+  *c = (struct choice){ TC_AT, 0, p->at };
+  return true;
 }
 
 static bool choose(const struct tc_place *p, const char *letters, struct choice *c)
 {
-  if (p->kind == TC_S) *c = (struct choice){ TC_S, letters[p->dim], 0 };
-  else if (p->kind == TC_SROWS) *c = (struct choice){ TC_SROWS, 0, 0 };
-  else if (p->kind == TC_AT) *c = (struct choice){ TC_AT, 0, p->at };
-  else return false;
-  return true;
+  return choose_split(p, letters, c) || choose_at(p, c);
 }
 
 static bool is_acc(const struct tc_node *n, int k) { return n->acc >> k & 1; }
@@ -74,8 +89,8 @@ static void want_node(struct sctx *s, const struct tc_node *n, int axis)
   }
   for (int k = 0; k < n->n_out && !found; k++) {
     int32_t t = tc_out(g, n, k);
-    const struct tc_layout *pin = pinned(g, t);
-    found = choose(pin ? &pin->on[axis] : &g->tensor[t].want.on[axis], l[n->n_in + k], &c);
+    const struct tc_tensor *pin = pinned(g, t);
+    found = choose(pin ? &pin->lay.on[axis] : &g->tensor[t].want.on[axis], l[n->n_in + k], &c);
   }
   if (!found) return;
   for (int i = 0; i < n->n_in; i++) {
@@ -92,37 +107,78 @@ static void want_node(struct sctx *s, const struct tc_node *n, int axis)
 
 /* ---- down-sweep -------------------------------------------------------------------- */
 
+/* A split that something asks for: a parameter's use, an annotated output. Returns the tensor
+ * that asks, or -1. */
+static int32_t asked_split(const struct sctx *s, const struct tc_node *n, int axis, int total,
+                           char l[TC_RULE_MAX][TC_DIMS + 1], struct choice *c)
+{
+  const struct tc_graph *g = s->g;
+  for (int i = 0; i < total; i++) {
+    int32_t t = tc_in(g, n, i);
+    if (!g->tensor[t].state) continue;
+    struct tc_layout lay = seen(g, n, t);
+    if (choose_split(&lay.on[axis], l[i], c)) return t;
+  }
+  for (int k = 0; k < n->n_out; k++) {
+    int32_t t = tc_out(g, n, k);
+    const struct tc_tensor *pin = pinned(g, t);
+    if (pin && is_acc(n, k) && pin->lay.on[axis].kind != TC_S) pin = NULL;   /* moved afterwards */
+    if (pin && choose_split(&pin->lay.on[axis], l[n->n_in + k], c)) return t;
+  }
+  return -1;
+}
+
+/* A split that suggests itself: where the primal of a gradient is, else an operand. */
+static bool natural_split(const struct sctx *s, const struct tc_node *n, int axis, int total,
+                          char l[TC_RULE_MAX][TC_DIMS + 1], struct choice *c)
+{
+  const struct tc_graph *g = s->g;
+  for (int k = 0; k < n->n_out; k++) {
+    const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
+    if (t->primal < 0 || t->param >= 0 || is_acc(n, k)) continue;
+    if (choose_split(&g->tensor[s->now[t->primal]].lay.on[axis], l[n->n_in + k], c)) return true;
+  }
+  for (int i = 0; i < total; i++) {
+    const struct tc_tensor *x = &g->tensor[s->now[tc_in(g, n, i)]];
+    if (x->rank && choose_split(&x->lay.on[axis], l[i], c)) return true;
+  }
+  return false;
+}
+
+static void choose_coordinate(const struct sctx *s, const struct tc_node *n, int axis, int total,
+                              struct choice *c)
+{
+  const struct tc_graph *g = s->g;
+  for (int i = 0; i < total; i++) {
+    int32_t t = tc_in(g, n, i);
+    struct tc_layout lay = g->tensor[t].state ? seen(g, n, t) : g->tensor[s->now[t]].lay;
+    if (choose_at(&lay.on[axis], c)) return;
+  }
+  for (int k = 0; k < n->n_out; k++) {
+    const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)], *pin = pinned(g, t->id);
+    if (pin && choose_at(&pin->lay.on[axis], c)) return;
+    if (n->n_in == 0 && t->primal >= 0 && choose_at(&g->tensor[s->now[t->primal]].lay.on[axis], c))
+      return;
+  }
+}
+
 static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
                        char l[TC_RULE_MAX][TC_DIMS + 1], struct choice *c)
 {
   struct tc_graph *g = s->g;
   const struct tc_op_info *op = &tc_op_info[n->op];
   *c = (struct choice){ TC_R, 0, 0 };
-  bool found = false, hard = false;
   int total = TC_MIN(n->n_in, TC_RULE_MAX - n->n_out);
-  for (int i = 0; i < total && !found; i++) {    /* a parameter's use, or other state */
-    int32_t t = tc_in(g, n, i);
-    if (!g->tensor[t].state) continue;
-    struct tc_layout lay = seen(g, n, t);
-    found = hard = choose(&lay.on[axis], l[i], c);
-  }
-  for (int k = 0; k < n->n_out && !found; k++) { /* an annotated output */
-    int32_t t = tc_out(g, n, k);
-    const struct tc_layout *pin = pinned(g, t);
-    if (pin && is_acc(n, k) && pin->on[axis].kind != TC_S) pin = NULL;   /* moved afterwards */
-    if (pin) found = choose(&pin->on[axis], l[n->n_in + k], c);
-    else if (n->n_in == 0 && g->tensor[t].primal >= 0)
-      found = choose(&g->tensor[s->now[g->tensor[t].primal]].lay.on[axis], l[k], c);
-  }
-  for (int i = 0; i < total && !found; i++) {    /* the first operand that is split */
-    const struct tc_tensor *x = &g->tensor[s->now[tc_in(g, n, i)]];
-    if (x->rank || x->lay.on[axis].kind == TC_AT) found = choose(&x->lay.on[axis], l[i], c);
-  }
-  bool bad = (c->kind == TC_S && strchr(op->whole, c->letter) && *op->whole) ||
+  int32_t asks = asked_split(s, n, axis, total, l, c);
+  if (asks < 0 && !natural_split(s, n, axis, total, l, c)) choose_coordinate(s, n, axis, total, c);
+  bool bad = (c->kind == TC_S && *op->whole && strchr(op->whole, c->letter)) ||
              (c->kind == TC_SROWS && !(op->flags & TC_OPF_ROWS));
-  if (bad && hard)
-    return tc_fail(s->err, TC_ELAYOUT, "%s: an input is split on %s where the op needs it whole",
-                   op->name, tc_axis_name[axis]);
+  if (bad && asks >= 0) {
+    int32_t other = n->n_out && tc_out(g, n, 0) != asks ? tc_out(g, n, 0) : tc_in(g, n, 0);
+    return tc_fail(s->err, TC_ELAYOUT, "%s is asked to be split on %s, but op %s, which takes it to "
+                   "or from %s, needs it whole", g->tensor[asks].name, tc_axis_name[axis],
+                   op->name, g->tensor[other].name);
+  }
   if (bad) *c = (struct choice){ TC_R, 0, 0 };
   return 0;
 }
@@ -164,21 +220,65 @@ static bool stays_partial(struct sctx *s, const struct tc_node *n, int axis)
   return true;
 }
 
+/* Readers that share a transition: of a weight as long as it is kept, of the update among
+ * themselves, of an activation over the backward pass too unless it is gathered again. The loss
+ * head is one phase, since its backward pass follows its forward pass. */
+static void phase_of(const struct sctx *s, const struct tc_node *n, const struct tc_param *p,
+                     struct made *key)
+{
+  int part = n->head ? 2 : n->mark == TC_F ? 0 : 1;
+  key->phase = key->unit = -1;
+  if (n->mark == TC_U) {
+    key->phase = 3;
+  } else if (p && p->keep == TC_KEEP_USE) {
+    key->phase = part;
+    key->unit = n->unit;
+  } else if (!p && s->regather) {
+    key->phase = part;
+  }
+}
+
+/* Brings t to a layout in a space; the new nodes take the role. */
+static int32_t bring(struct sctx *s, int32_t t, const struct tc_layout *to, int space,
+                     int32_t like, int role)
+{
+  struct tc_graph *g = s->g;
+  int32_t first = g->n_nodes;
+  if (g->tensor[t].space == TC_HOST && space == TC_DEVICE) t = tc_move_space(g, t, space, like);
+  t = tc_move(g, t, to, like, s->err);
+  if (t >= 0 && g->tensor[t].space != space) t = tc_move_space(g, t, space, like);
+  for (int32_t i = first; i < g->n_nodes; i++) {
+    g->node[i].role = (uint8_t)role;
+    if (role) g->node[i].head = false;           /* once, not for every chunk of the head */
+  }
+  return t;
+}
+
 static int move_input(struct sctx *s, int32_t node, int i, const struct tc_layout *need)
 {
   struct tc_graph *g = s->g;
-  int32_t t = s->now[g->arg[g->node[node].in + i]];
-  if (!tc_layout_equal(&g->tensor[t].lay, need)) {
-    int32_t mark = g->node[node].mark, k;
+  const struct tc_node *n = &g->node[node];
+  int32_t t = s->now[tc_in(g, n, i)];
+  const struct tc_tensor *x = &g->tensor[t];
+  struct made key = { .from = t, .space = n->space, .lay = *need };
+  if (!tc_layout_equal(&x->lay, need) || x->space != key.space) {
+    bool weight = x->state && x->param >= 0 && n->mark != TC_U;
+    const struct tc_param *p = weight ? &g->param[x->param] : NULL;
+    int keep = weight ? p->keep : -1, k;
+    phase_of(s, n, p, &key);
     for (k = s->n_made - 1; k >= 0; k--)
-      if (s->made[k].from == t && s->made[k].mark == mark &&
-          tc_layout_equal(&s->made[k].lay, need)) break;
+      if (s->made[k].from == t && s->made[k].phase == key.phase && s->made[k].unit == key.unit &&
+          s->made[k].space == key.space && tc_layout_equal(&s->made[k].lay, need)) break;
     if (k < 0) {
-      int32_t d = tc_move(g, t, need, node, s->err);
-      if (d < 0) return d;
+      int32_t first = g->n_nodes;
+      bool fetch = weight || (x->state && x->space != key.space);
+      key.to = bring(s, t, need, key.space, node, fetch ? TC_ROLE_FETCH : TC_ROLE_NONE);
+      if (key.to < 0) return key.to;
+      for (int32_t j = first; j < g->n_nodes && weight; j++)
+        g->node[j].once = keep == TC_KEEP_STEP;
       TC_GROW(s->made, s->n_made, s->cap_made);
       k = s->n_made++;
-      s->made[k] = (struct made){ t, d, mark, *need };
+      s->made[k] = key;
     }
     t = s->made[k].to;
   }
@@ -203,13 +303,14 @@ static int even(struct sctx *s, const struct tc_node *n, const struct tc_tensor 
 }
 
 /* The layout of output k, as the node makes it. */
-static void set_output(struct sctx *s, int32_t node, int k,
-                       char l[TC_RULE_MAX][TC_DIMS + 1], const struct choice c[TC_AXES],
-                       const bool partial[TC_AXES])
+static struct tc_layout made_as(const struct sctx *s, int32_t node, int k,
+                                char l[TC_RULE_MAX][TC_DIMS + 1],
+                                const struct choice c[TC_AXES], const bool partial[TC_AXES])
 {
   struct tc_graph *g = s->g;
   const struct tc_node *n = &g->node[node];
-  struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
+  const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
+  struct tc_layout made;
   const char *lo = n->n_in + k < TC_RULE_MAX ? l[n->n_in + k] : "";
   bool max = tc_op_info[n->op].flags & TC_OPF_MAXRED;
   for (int a = 0; a < TC_AXES; a++) {
@@ -218,40 +319,122 @@ static void set_output(struct sctx *s, int32_t node, int k,
     if (contracted || partial[a])
       p = (struct tc_place){ TC_P, 0, max ? TC_MAX_OP : TC_SUM, 0 };
     if (a == TC_MB && p.kind == TC_P && is_acc(n, k)) p = (struct tc_place){ 0 };
-    t->lay.on[a] = p;
+    made.on[a] = p;
   }
+  return made;
 }
 
-/* A contribution whose accumulator is placed otherwise: made apart, moved, then added. */
-static int accumulate_apart(struct sctx *s, int32_t node, int k, const struct tc_layout *acc)
+/* A tensor of the node's own in the place of output k. */
+static int32_t stand_in(struct sctx *s, int32_t node, int k)
 {
   struct tc_graph *g = s->g;
-  struct tc_node *n = &g->node[node];
-  int32_t v = tc_out(g, n, k);
+  int32_t v = tc_out(g, &g->node[node], k);
   struct tc_tensor x = g->tensor[v];
   int32_t tmp = tc_tensor_new(g, x.name, x.dtype, x.rank, x.dim);
   struct tc_tensor *y = &g->tensor[tmp];
   y->lay = x.lay;
-  y->lay.on[TC_MB] = (struct tc_place){ TC_P, 0, 0, 0 };
   y->pad_dim = x.pad_dim;
   y->pad_to = x.pad_to;
   y->primal = x.primal;
+  y->param = x.param;
+  y->cls = x.cls;
   y->node = node;
-  n->acc &= (uint8_t)~(1u << k);
-  g->arg[n->out + k] = tmp;
-  struct tc_layout to = *acc;
-  to.on[TC_MB] = y->lay.on[TC_MB];
-  int32_t moved = tc_move(g, tmp, &to, node, s->err);
-  if (moved < 0) return moved;
+  y->space = g->node[node].space;
+  g->arg[g->node[node].out + k] = tmp;
   g->tensor[v].node = -1;
-  g->tensor[v].lay = *acc;
+  return tmp;
+}
+
+/* The node that made `last` makes v instead. */
+static void make_instead(struct tc_graph *g, int32_t last, int32_t v)
+{
+  struct tc_node *n = &g->node[g->tensor[last].node];
+  for (int k = 0; k < n->n_out; k++)
+    if (tc_out(g, n, k) == last) g->arg[n->out + k] = v;
+  g->tensor[v].lay = g->tensor[last].lay;
+  g->tensor[v].space = g->tensor[last].space;
+  g->tensor[v].node = n->id;
+  g->tensor[last].node = -1;
+}
+
+/* An output that must be elsewhere than the node makes it: made apart, then moved there. If it
+ * overwrites an input that was brought here, it is made in its place. before[]: the inputs as
+ * they were. */
+static int deliver(struct sctx *s, int32_t node, int k, const struct tc_layout *to, int space,
+                   const int32_t *before)
+{
+  struct tc_graph *g = s->g;
+  int32_t v = tc_out(g, &g->node[node], k), tmp = stand_in(s, node, k);
+  for (int i = 0; i < g->node[node].n_in && i < TC_RULE_MAX; i++) {
+    int32_t now = tc_in(g, &g->node[node], i);
+    if (g->tensor[v].overwrites >= 0 && before[i] == g->tensor[v].overwrites && now != before[i])
+      g->tensor[tmp].overwrites = now;
+  }
+  struct made key = { .from = v, .to = tmp, .space = g->tensor[tmp].space,
+                      .lay = g->tensor[tmp].lay };
+  int32_t last = bring(s, tmp, to, space, node,
+                       g->node[node].mark == TC_U ? TC_ROLE_STORE : TC_ROLE_NONE);
+  if (last < 0) return last;
+  if (last == tmp)
+    return tc_fail(s->err, TC_ELAYOUT, "op %s can't make %s where it is asked to be",
+                   tc_op_info[g->node[node].op].name, g->tensor[v].name);
+  make_instead(g, last, v);
+  const struct tc_node *n = &g->node[node];
+  phase_of(s, n, NULL, &key);                    /* who needs it as it was made */
+  TC_GROW(s->made, s->n_made, s->cap_made);
+  s->made[s->n_made++] = key;
+  return 0;
+}
+
+/* A contribution to an accumulator that is placed otherwise: a micro-batch's contributions are
+ * summed apart, moved after the last one, and added. */
+static int accumulate_apart(struct sctx *s, int32_t node, int k, const struct tc_tensor *acc)
+{
+  struct tc_graph *g = s->g;
+  int32_t v = tc_out(g, &g->node[node], k), p = g->tensor[v].param, root = acc->id;
+  struct tc_layout to = acc->lay;
+  bool once = s->m->size[TC_MB] == 1;
+  int32_t tmp = stand_in(s, node, k);
+  if (!once) g->tensor[tmp].lay.on[TC_MB] = (struct tc_place){ TC_P, 0, 0, 0 };
+  if (s->tail[p] >= 0) {                         /* to where the ones before are summed */
+    struct tc_layout was = g->tensor[s->tail[p]].lay;
+    if (!tc_layout_equal(&was, &g->tensor[tmp].lay))
+      return tc_fail(s->err, TC_ELAYOUT, "the contributions to %s are made at different places",
+                     g->tensor[root].name);
+    g->tensor[tmp].overwrites = s->tail[p];
+  }
+  s->tail[p] = tmp;
+  if (s->heir[v] >= 0) return 0;
+  to.on[TC_MB] = g->tensor[tmp].lay.on[TC_MB];
+  int32_t moved = bring(s, tmp, &to, g->tensor[root].space, node, TC_ROLE_GRAD);
+  if (moved < 0) return moved;
+  g->tensor[v].overwrites = root;
+  if (once) {                                    /* the only one: straight into its place */
+    make_instead(g, moved, v);
+    return 0;
+  }
   struct tc_node *a = tc_node_new(g, TC_OP_ACCUM, 1, &moved, 1, &v);
   const struct tc_node *like = &g->node[node];
   a->unit = like->unit;
   a->mark = like->mark;
   a->acc = 1;
-  a->acc_first = like->acc_first;
+  a->acc_first = true;
+  g->tensor[v].lay = g->tensor[root].lay;
   return 0;
+}
+
+/* Where an accumulator's place was left open it takes what its first contribution is. */
+static void settle_acc(struct sctx *s, int32_t node, int k)
+{
+  struct tc_graph *g = s->g;
+  const struct tc_tensor *v = &g->tensor[tc_out(g, &g->node[node], k)];
+  if (!is_acc(&g->node[node], k) || v->param < 0) return;
+  struct tc_param *p = &g->param[v->param];
+  if (v->overwrites != p->acc) return;
+  for (int a = TC_PP; a < TC_AXES; a++)
+    if (p->acc_lay.on[a].kind == TC_R && v->lay.on[a].kind == TC_P)
+      p->acc_lay.on[a] = v->lay.on[a];
+  g->tensor[p->acc].lay = p->acc_lay;
 }
 
 /* Partial outputs are resolved where they are produced. */
@@ -270,10 +453,37 @@ static int resolve(struct sctx *s, int32_t node, int32_t t)
     to.on[a] = g->tensor[t].want.on[a];
   }
   if (!any) return 0;
-  int32_t d = tc_move(g, t, &to, node, s->err);
+  bool grad = g->tensor[t].param >= 0;
+  int32_t d = bring(s, t, &to, g->tensor[t].space, node, grad ? TC_ROLE_GRAD : TC_ROLE_NONE);
   if (d < 0) return d;
   s->now[t] = d;
   return 0;
+}
+
+/* An output where it belongs, whatever the node made it as. An annotation says nothing of the
+ * axes that it leaves at R. */
+static int place_output(struct sctx *s, int32_t node, int k, const struct tc_layout *made,
+                        const int32_t *before)
+{
+  struct tc_graph *g = s->g;
+  const struct tc_node *n = &g->node[node];
+  struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
+  const struct tc_tensor *pin = pinned(g, t->id);
+  bool own = pin == t;
+  struct tc_layout asked = t->lay;
+  t->lay = *made;
+  t->space = n->space;
+  TC_TRY(even(s, n, t));
+  settle_acc(s, node, k);
+  if (!pin) return resolve(s, node, t->id);
+  int space = own ? t->space : pin->space;
+  if (!own) asked = pin->lay;
+  for (int a = 0; own && a < TC_AXES; a++)
+    if (asked.on[a].kind == TC_R)
+      asked.on[a] = made->on[a].kind == TC_P ? t->want.on[a] : made->on[a];
+  if (tc_layout_equal(&asked, &t->lay) && space == t->space) return resolve(s, node, t->id);
+  return is_acc(n, k) ? accumulate_apart(s, node, k, pin)
+                      : deliver(s, node, k, &asked, space, before);
 }
 
 static int shard_node(struct sctx *s, int32_t node)
@@ -289,6 +499,7 @@ static int shard_node(struct sctx *s, int32_t node)
   }
   keep_grain(s, &g->node[node], l, c);
   int n_in = g->node[node].n_in, n_out = g->node[node].n_out;
+  int32_t before[TC_RULE_MAX] = { 0 };
   for (int i = 0; i < n_in; i++) {
     int32_t t = s->now[tc_in(g, &g->node[node], i)];
     /* More inputs than letters: all alike (sqnorm, clip). */
@@ -296,6 +507,7 @@ static int shard_node(struct sctx *s, int32_t node)
     struct tc_layout need;
     for (int a = 0; a < TC_AXES; a++)
       need.on[a] = partial[a] ? g->tensor[t].lay.on[a] : placed(&c[a], li, g->tensor[t].rank);
+    if (i < TC_RULE_MAX) before[i] = tc_in(g, &g->node[node], i);
     TC_TRY(move_input(s, node, i, &need));
   }
   bool in_time = c[TC_MB].kind != TC_R || partial[TC_MB];
@@ -303,19 +515,23 @@ static int shard_node(struct sctx *s, int32_t node)
   TC_GROW(g->order, g->n_order, g->cap_order);
   g->order[g->n_order++] = node;
   for (int k = 0; k < n_out; k++) {
-    set_output(s, node, k, l, c, partial);
-    TC_TRY(even(s, &g->node[node], &g->tensor[tc_out(g, &g->node[node], k)]));
+    struct tc_layout made = made_as(s, node, k, l, c, partial);
+    TC_TRY(place_output(s, node, k, &made, before));
   }
-  for (int k = 0; k < n_out; k++) {
-    int32_t t = tc_out(g, &g->node[node], k);
-    const struct tc_layout *pin = pinned(g, t);
-    if (pin && !tc_layout_equal(pin, &g->tensor[t].lay)) {
-      if (!is_acc(&g->node[node], k))
-        return tc_fail(s->err, TC_ELAYOUT, "op %s can't make %s where it is asked to be",
-                       tc_op_info[g->node[node].op].name, g->tensor[t].name);
-      TC_TRY(accumulate_apart(s, node, k, pin));
-    }
-    TC_TRY(resolve(s, node, t));
+  return 0;
+}
+
+/* What is read after a run is the same on every rank. */
+static int share_results(struct sctx *s)
+{
+  struct tc_graph *g = s->g;
+  const struct tc_layout r = tc_layout_r();
+  const int32_t result[] = { g->loss, g->grad_norm };
+  for (size_t i = 0; i < sizeof result / sizeof result[0]; i++) {
+    if (result[i] < 0) continue;
+    int32_t t = s->now[result[i]], d = tc_move(g, t, &r, -1, s->err);
+    if (d < 0) return d;
+    s->now[result[i]] = d;
   }
   return 0;
 }
@@ -332,9 +548,9 @@ static void follow(struct sctx *s)
       g->param[p].grad = s->now[g->param[p].grad];
 }
 
-int tc_shard(struct tc_graph *g, const struct tc_mesh *m, struct tc_err *err)
+int tc_shard(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct tc_err *err)
 {
-  struct sctx s = { .g = g, .m = m, .err = err, .n_old = g->n_tensors };
+  struct sctx s = { .g = g, .m = m, .err = err, .regather = regather, .n_old = g->n_tensors };
   int32_t n_order = g->n_order;
   int32_t *order = tc_malloc((size_t)n_order * sizeof *order);
   memcpy(order, g->order, (size_t)n_order * sizeof *order);
@@ -342,6 +558,8 @@ int tc_shard(struct tc_graph *g, const struct tc_mesh *m, struct tc_err *err)
   s.now = tc_malloc(bytes);
   s.heir = tc_malloc(bytes);
   memset(s.heir, -1, bytes);
+  s.tail = tc_malloc((size_t)TC_MAX(g->n_params, 1) * sizeof *s.tail);
+  memset(s.tail, -1, (size_t)g->n_params * sizeof *s.tail);
   for (int32_t t = 0; t < g->n_tensors; t++) {
     s.now[t] = t;
     if (g->tensor[t].overwrites >= 0) s.heir[g->tensor[t].overwrites] = t;
@@ -354,10 +572,12 @@ int tc_shard(struct tc_graph *g, const struct tc_mesh *m, struct tc_err *err)
   g->n_order = 0;
   int rc = 0;
   for (int32_t i = 0; i < n_order && rc >= 0; i++) rc = shard_node(&s, order[i]);
+  if (rc >= 0) rc = share_results(&s);
   if (rc >= 0) follow(&s);
   free(order);
   free(s.now);
   free(s.heir);
+  free(s.tail);
   free(s.made);
   return rc < 0 ? rc : 0;
 }

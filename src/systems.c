@@ -6,12 +6,41 @@
 
 #define R { TC_R, 0, 0, 0 }
 #define P { TC_P, 0, 0, 0 }
+#define S(d) { TC_S, d, 0, 0 }
+#define ROWS { TC_SROWS, 0, 0, 0 }
+#define ROOT { TC_AT, 0, 0, 0 }
+#define ROW(pattern, axis, place) { pattern, axis, { place }, false, 0, 0 }
+#define END { NULL, 0, { R }, false, 0, 0 }
+
+/* The model's output goes to device 0 and the loss is taken there. */
+static const struct tc_annotation rows_gathered[] = {
+  ROW("embed", TC_DP, S(0)), ROW("logits", TC_DP, ROOT), END };
 
 const struct tc_system tc_systems[] = {
-  /* name    store use  acc  update */
-  { "ddp",   R,    R,   P,   R,   "every rank holds everything; gradients are all-reduced" },
-  { NULL,    R,    R,   R,   R,   NULL }
+  /* name          store use  acc   update  keep          batch rows */
+  { "ddp",       { R,    R,   P,    R },    TC_KEEP_STEP, S(0), NULL,
+    "every rank holds everything; gradients are all-reduced" },
+  { "zero1",     { R,    R,   P,    ROWS }, TC_KEEP_STEP, S(0), NULL,
+    "the optimizer's state is split" },
+  { "zero2",     { R,    R,   ROWS, ROWS }, TC_KEEP_STEP, S(0), NULL,
+    "gradients are split too, reduce-scattered as they are made" },
+  { "zero3",     { ROWS, R,   ROWS, ROWS }, TC_KEEP_USE,  S(0), NULL,
+    "weights are split too, gathered unit by unit before use (FSDP)" },
+  { "server",    { ROOT, R,   P,    ROOT }, TC_KEEP_STEP, S(0), NULL,
+    "a parameter server: rank 0 of dp keeps weights and optimizer" },
+  { "dataparallel", { ROOT, R, P,   ROOT }, TC_KEEP_MB,   ROOT, rows_gathered,
+    "device 0 scatters inputs, gathers outputs, takes the loss and updates" },
+  { "none",      { R,    R,   R,    R },    TC_KEEP_STEP, R,    NULL,
+    "nothing placed: annotations say it all" },
+  { NULL,        { R,    R,   R,    R },    0,            R,    NULL, NULL }
 };
+
+const struct tc_annotation tc_rows_tensor[] = {
+  ROW("wte.weight", TC_TP, S(0)),          ROW("*.attn.qkv.*", TC_TP, S(0)),
+  ROW("*.attn.proj.weight", TC_TP, S(1)),  ROW("*.mlp.fc.*", TC_TP, S(0)),
+  ROW("*.mlp.proj.weight", TC_TP, S(1)),   END };
+const struct tc_annotation tc_rows_sequence[] = {
+  ROW("pos", TC_TP, S(0)), ROW("*.residual", TC_TP, S(0)), END };
 
 const struct tc_system *tc_system_find(const char *name)
 {
@@ -27,62 +56,96 @@ static void annotate(struct tc_graph *g, int32_t tensor, const struct tc_layout 
   g->tensor[tensor].annotated = true;
 }
 
-void tc_system_apply(struct tc_graph *g, const struct tc_system *s)
+static void annotate_param(struct tc_graph *g, const struct tc_param *p)
+{
+  annotate(g, p->master, &p->update);
+  annotate(g, p->weight, &p->store);             /* last: it may be the master */
+}
+
+int tc_system_apply(struct tc_graph *g, const struct tc_system *s, int keep, struct tc_err *err)
 {
   for (int32_t i = 0; i < g->n_params; i++) {
     struct tc_param *p = &g->param[i];
-    p->store.on[TC_DP] = s->store;
-    p->use.on[TC_DP] = s->use;
-    p->acc_lay.on[TC_DP] = s->acc;
-    p->update.on[TC_DP] = s->update;
-    annotate(g, p->weight, &p->store);
-    annotate(g, p->master, &p->update);
-    annotate(g, p->m, &p->update);
-    annotate(g, p->v, &p->update);
-    annotate(g, p->acc, &p->acc_lay);
+    p->store.on[TC_DP] = s->place[TC_STORE];
+    p->use.on[TC_DP] = s->place[TC_USE];
+    p->acc_lay.on[TC_DP] = s->place[TC_ACC];
+    p->update.on[TC_DP] = s->place[TC_UPDATE];
+    p->keep = (uint8_t)(keep < 0 ? s->keep : keep);
+    annotate_param(g, p);
   }
+  if (g->tokens < 0) return 0;
   struct tc_layout batch = tc_layout_r();
-  batch.on[TC_MB] = batch.on[TC_DP] = (struct tc_place){ TC_S, 0, 0, 0 };
+  batch.on[TC_MB] = (struct tc_place){ TC_S, 0, 0, 0 };
+  batch.on[TC_DP] = s->batch;
   annotate(g, g->tokens, &batch);
   annotate(g, g->targets, &batch);
+  return tc_annotate(g, s->rows, err);
 }
 
-static int put(struct tc_layout *l, const struct tc_annotation *a, const char *name, bool fresh,
+static int put(struct tc_layout *l, const struct tc_annotation *a, int k, const char *name,
                struct tc_err *err)
 {
-  struct tc_layout was = tc_layout_r(), is = tc_layout_r();
-  was.on[0] = l->on[a->axis];
-  is.on[0] = a->place;
-  if (!fresh && was.on[0].kind != TC_R && !tc_layout_equal(&was, &is))
-    return tc_fail(err, TC_EUSER, "annotation %s on %s places %s where another already placed it "
-                   "differently", a->pattern, tc_axis_name[a->axis], name);
-  l->on[a->axis] = a->place;
+  const struct tc_place *was = &l->on[a->axis], *to = &a->place[a->four ? k : 0];
+  bool same = was->kind == to->kind && was->dim == to->dim && was->at == to->at;
+  if (was->kind != TC_R && !same) {
+    char line[32] = "";
+    if (a->line) snprintf(line, sizeof line, " (line %d)", a->line);
+    return tc_fail(err, TC_EUSER, "annotation %s%s on %s contradicts another one, which already "
+                   "placed %s there", a->pattern, line, tc_axis_name[a->axis], name);
+  }
+  l->on[a->axis] = *to;
+  return 0;
+}
+
+static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err)
+{
+  int hits = 0;
+  for (int32_t i = 0; i < g->n_params; i++) {
+    struct tc_param *p = &g->param[i];
+    if (fnmatch(a->pattern, p->name, 0)) continue;
+    hits++;
+    struct tc_layout *all[] = { &p->store, &p->use, &p->acc_lay, &p->update };
+    for (int k = 0; k < TC_PLACES; k++) TC_TRY(put(all[k], a, k, p->name, err));
+    if (a->four) p->keep = (uint8_t)a->keep;
+    annotate_param(g, p);
+  }
+  for (int32_t t = 0; t < g->n_tensors && !a->four; t++) {
+    struct tc_tensor *x = &g->tensor[t];
+    if (x->param >= 0 || fnmatch(a->pattern, x->name, 0)) continue;
+    hits++;
+    if (x->rank <= a->place[0].dim && a->place[0].kind == TC_S)
+      return tc_fail(err, TC_EUSER, "annotation %s: %s has %d dimensions, so there is no S(%d)",
+                     a->pattern, x->name, x->rank, a->place[0].dim);
+    TC_TRY(put(&x->lay, a, 0, x->name, err));
+    x->annotated = true;
+  }
+  /* Programs without a forward pass hold the parameters alone. */
+  if (!hits && g->tokens >= 0)
+    return tc_fail(err, TC_EUSER, "annotation %s names no tensor; tercio graph --after build "
+                   "lists them", a->pattern);
   return 0;
 }
 
 int tc_annotate(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err)
 {
-  for (; a && a->pattern; a++) {
-    int hits = 0;
-    for (int32_t i = 0; i < g->n_params; i++) {
-      struct tc_param *p = &g->param[i];
-      if (fnmatch(a->pattern, p->name, 0)) continue;
-      hits++;
-      struct tc_layout *all[] = { &p->store, &p->use, &p->acc_lay, &p->update };
-      for (int k = 0; k < 4; k++) TC_TRY(put(all[k], a, p->name, false, err));
-      annotate(g, p->weight, &p->store);
-      annotate(g, p->master, &p->update);
-    }
-    for (int32_t t = 0; t < g->n_tensors; t++) {
-      struct tc_tensor *x = &g->tensor[t];
-      if (x->param >= 0 || fnmatch(a->pattern, x->name, 0)) continue;
-      hits++;
-      TC_TRY(put(&x->lay, a, x->name, !x->annotated, err));
-      x->annotated = true;
-    }
-    if (!hits)
-      return tc_fail(err, TC_EUSER, "annotation %s names no tensor; tercio graph --after build "
-                     "lists them", a->pattern);
+  for (; a && a->pattern; a++) TC_TRY(annotate_matching(g, a, err));
+  return 0;
+}
+
+int tc_offload(struct tc_graph *g, int offload, bool adamw, struct tc_err *err)
+{
+  bool any = false;
+  for (int32_t i = 0; i < g->n_params && offload; i++) {
+    struct tc_param *p = &g->param[i];
+    bool apart = !tc_layout_equal(&p->store, &p->use);
+    p->offload = (uint8_t)offload;
+    any |= adamw || apart || p->master != p->weight;
+    if (p->master != p->weight) g->tensor[p->master].space = TC_HOST;
+    if (apart) g->tensor[p->weight].space = TC_HOST;
   }
+  if (offload && !any)
+    return tc_fail(err, TC_EUSER, "parallel.offload: there is nothing to offload, since weights are "
+                   "stored where they are used and train.optimizer = sgd keeps no state; "
+                   "parallel.data = zero3 stores weights apart");
   return 0;
 }

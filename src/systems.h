@@ -6,21 +6,49 @@
 
 #include "src/graph.h"
 
+/* A row of one's own: tensors whose names match `pattern` (fnmatch) sit at `place` on `axis`.
+ * `four` rows are for parameters alone and give store, use, acc and update one by one (and how
+ * long a gathered weight is kept); other rows put all four of a parameter at place[0]. */
+enum { TC_STORE, TC_USE, TC_ACC, TC_UPDATE, TC_PLACES };
+struct tc_annotation {
+  const char *pattern;
+  int axis;
+  struct tc_place place[TC_PLACES];
+  bool four;
+  int keep;                      /* four only; enum tc_keep */
+  int line;                      /* of the file it comes from; 0: none */
+};
+
 struct tc_system {
   const char *name;
-  struct tc_place store, use, acc, update;       /* on dp */
+  struct tc_place place[4];      /* on dp: store, use, acc, update */
+  int keep;                      /* enum tc_keep */
+  struct tc_place batch;         /* tokens and targets on dp */
+  const struct tc_annotation *rows;              /* what else it places; NULL: nothing */
   const char *what;
 };
 extern const struct tc_system tc_systems[];       /* ends with name NULL */
 const struct tc_system *tc_system_find(const char *name);   /* NULL: none */
+/* Tensor parallelism (Shoeybi et al., 2019), and sequence parallelism on top of it (Korthikanti
+ * et al., 2022), as rows. */
+extern const struct tc_annotation tc_rows_tensor[], tc_rows_sequence[];
 
 /* Local. Annotates the parameters (after tc_gpt_build, before tc_grad) by the row, and the
- * batch: tokens and targets are split on mb and dp. */
-void tc_system_apply(struct tc_graph *g, const struct tc_system *s);
+ * batch: tokens and targets are split in time, and on dp as the row says. keep: enum tc_keep,
+ * or -1 for the row's. */
+int tc_system_apply(struct tc_graph *g, const struct tc_system *s, int keep, struct tc_err *err);
 
-/* A row of one's own: tensors whose names match `pattern` (fnmatch) sit at `place` on `axis`. A
- * parameter's four placements follow; so do its moments. */
-struct tc_annotation { const char *pattern; int axis; struct tc_place place; };
+/* Local. Puts what `offload` (enum tc_offload) says into host space. After the rows, before tc_grad. TC_EUSER if there is nothing to put there. */
+int tc_offload(struct tc_graph *g, int offload, bool adamw, struct tc_err *err);
+
+/* annotate.c: a file of rows, one a line:
+ *   PATTERN AXIS PLACE                            e.g.  wte.weight  tp  S(0)
+ *   PATTERN AXIS STORE USE ACC UPDATE [KEEP]      e.g.  *  dp  S(*) R S(*) S(*) use
+ * PLACE is R, S(d), S(*), P or at(k); AXIS pp, dp or tp; KEEP use, mb or step (the default).
+ * '#' starts a comment. Local. *out is owned by the caller, ends with pattern NULL; TC_EUSER
+ * names file and line. */
+int tc_annotations_read(struct tc_annotation **out, const char *path, struct tc_err *err);
+void tc_annotations_free(struct tc_annotation *a);
 
 /* Local. Applies rows until pattern NULL. TC_EUSER: a pattern that names no tensor, or two that
  * place one tensor differently on one axis. */

@@ -99,7 +99,7 @@ static int setup_plan(struct tc_train *t, struct tc_err *err)
   for (int r = 1; r < t->ranks->world; r++)
     devices = TC_MIN(devices, t->ranks->info[r].n_node_devices);
   TC_TRY(tc_setup_mesh(&t->mesh, t->cfg, t->ranks->world, t->ranks->node_of_rank, devices, err));
-  TC_TRY(tc_setup_program(&t->opts, t->cfg, t->mesh, err));
+  TC_TRY(tc_setup_program(&t->opts, t->cfg, t->mesh, &t->rows, err));
   if (!*t->cfg->run_out || !*t->cfg->ckpt_resume)
     return tc_fail(err, TC_EUSER, "run.out and ckpt.resume can't be empty");
   if (t->cfg->train_steps < 1)
@@ -333,6 +333,7 @@ static void train_free(struct tc_train *t)
   tc_data_free(t->data);
   tc_data_free(t->val);
   tc_mesh_free(t->mesh);
+  tc_annotations_free(t->rows);
   free(t->out);
   free(t->ckpt_dir);
 }

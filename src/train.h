@@ -25,6 +25,7 @@ struct tc_train {
   const char **names[TC_AXES + 1];   /* who is in each communicator; the last: the world */
   struct tc_device *device;
   struct tc_program_opts opts;
+  struct tc_annotation *rows;    /* that opts borrows */
   struct tc_program *prog[TC_N_PROGS];
   struct tc_exec *exec;
   struct tc_data *data, *val;

@@ -145,11 +145,11 @@ static json_t *memory_json(const struct tc_train *t)
   struct tc_exec_memory m = tc_exec_memory(t->exec);
   json_t *by = json_object();
   for (int k = 0; k < TC_CLASSES; k++)
-    json_object_set_new(by, tc_class_name[k], json_integer(a->by_class[k]));
+    json_object_set_new(by, tc_class_name[k], json_integer(a->by_class[TC_DEVICE][k]));
   return json_pack("{s:o,s:I,s:{s:I,s:I,s:I,s:I},s:{s:I,s:I,s:I}}", "predicted_bytes", by,
-                   "predicted_total_bytes", (json_int_t)(a->state_bytes + a->scratch_bytes),
-                   "allocated_bytes", "state", (json_int_t)m.state, "scratch",
-                   (json_int_t)m.scratch, "staging", (json_int_t)m.staging, "kernel_scratch",
+                   "predicted_total_bytes", (json_int_t)(a->bytes[TC_STATE] + a->bytes[TC_SCRATCH]),
+                   "allocated_bytes", "state", (json_int_t)m.region[TC_STATE], "scratch",
+                   (json_int_t)m.region[TC_SCRATCH], "staging", (json_int_t)m.staging, "kernel_scratch",
                    (json_int_t)m.kernel_scratch, "resident_bytes", "before_arenas",
                    (json_int_t)t->base_rss_bytes, "now", (json_int_t)tc_rss_bytes(false), "peak",
                    (json_int_t)tc_rss_bytes(true));

@@ -24,12 +24,16 @@ int tc_transfer_root(const struct tc_node *n, int coord)
   return coord == n->from_root ? n->root : n->from_root;
 }
 
-/* Elements of the box that the other axes leave, whether or not the tensor is here. */
-static int64_t box_elems(const struct tc_local *l, int rank)
+/* Elements of what the other axes leave of a tensor, whether or not this axis has it here. */
+static int64_t whole_elems(const struct tc_tensor *t, int axis, const struct tc_mesh *m,
+                           const int32_t *coord, int64_t *last)
 {
-  int64_t e = 1;
-  for (int d = 0; d < rank; d++) e *= l->dim[d];
-  return e;
+  struct tc_tensor x = *t;
+  struct tc_local l;
+  x.lay.on[axis] = (struct tc_place){ 0 };
+  tc_tensor_local(&x, m, coord, &l);
+  *last = x.rank > 1 ? l.dim[x.rank - 1] : 1;
+  return l.elems;
 }
 
 static void count_part(const struct tc_tensor *a, const struct tc_tensor *b,
@@ -38,20 +42,14 @@ static void count_part(const struct tc_tensor *a, const struct tc_tensor *b,
 {
   const int32_t *coord = m->coord + (size_t)rank * TC_AXES;
   const struct tc_place *from = &a->lay.on[n->axis], *to = &b->lay.on[n->axis];
-  struct tc_local la, lb;
-  tc_tensor_local(a, m, coord, &la);
-  tc_tensor_local(b, m, coord, &lb);
   int size = m->size[n->axis];
-  p->count = TC_MAX(box_elems(&la, a->rank), box_elems(&lb, a->rank));
+  int64_t last;
+  p->count = whole_elems(a, n->axis, m, coord, &last);
   p->block = tc_ceil_div(p->count, size);
-  bool from_rows = from->kind == TC_SROWS;
-  if (from_rows || to->kind == TC_SROWS) {
-    const struct tc_local *l = from_rows ? &la : &lb;
-    int64_t last = a->rank > 1 ? l->dim[a->rank - 1] : 1;
+  if (from->kind == TC_SROWS || to->kind == TC_SROWS)
     p->block = last ? tc_ceil_div(p->count / last, size) * last : 0;
-  }
   if (n->step == TC_STEP_ALL_TO_ALL) {           /* each has 1/n; its n blocks are 1/n of that */
-    p->count = box_elems(&la, a->rank);
+    p->count /= size;
     p->block = p->count / size;
   }
 }
@@ -88,7 +86,7 @@ int tc_transfer_parts(const struct tc_graph *g, const struct tc_node *n, const s
 /* A number that stands for a tensor's address: offsets of the two regions, kept apart. */
 static void *stand_in(const struct tc_arena *a, int32_t t)
 {
-  return (void *)(uintptr_t)(a->off[t] + (a->in_state[t] ? INT64_C(1) << 48 : INT64_C(1) << 44));
+  return (void *)(uintptr_t)(a->off[t] + ((int64_t)a->region[t] + 1) * (INT64_C(1) << 44));
 }
 
 void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int rank, int axis,

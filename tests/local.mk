@@ -1,5 +1,6 @@
 # Tests: unit/t_X.c makes unit/t_X.t, mpi/m_X.c makes mpi/m_X.mpi, linked with all archives.
 unit_tests = \
+  %D%/unit/t_annotate.t \
   %D%/unit/t_base.t \
   %D%/unit/t_ckpt.t \
   %D%/unit/t_ckpt_cmd.t \
@@ -32,6 +33,7 @@ test_headers = \
 script_tests = \
   %D%/check-includes \
   %D%/check-cli \
+  %D%/mpi/m_coll \
   %D%/mpi/m_place \
   %D%/mpi/m_train
 

@@ -303,6 +303,167 @@ static void test_diff(const char *dir)
   free(a);
 }
 
+/* ---- owners ----------------------------------------------------------------------- */
+
+static bool same_ints(const json_t *a, const int64_t *x, int rank)
+{
+  bool same = (int)json_array_size(a) == rank;
+  for (int d = 0; d < rank && same; d++)
+    same = json_integer_value(json_array_get(a, (size_t)d)) == x[d];
+  return same;
+}
+
+/* The row of this slice in a tensor's list; NULL. */
+static const json_t *slice_row(const json_t *list, int rank, const struct tc_ckpt_slice *s)
+{
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    const json_t *row = json_array_get(list, i);
+    if ((int)real(row, "rank") == rank &&
+        same_ints(json_object_get(row, "start"), s->start, fx_tensor[s->tensor].rank) &&
+        same_ints(json_object_get(row, "count"), s->count, fx_tensor[s->tensor].rank))
+      return row;
+  }
+  return NULL;
+}
+
+/* All of --owners --json against the slices that were handed to the save. */
+static void check_owners(const json_t *j)
+{
+  const json_t *tensors = json_object_get(j, "tensors"), *ranks = json_object_get(j, "ranks");
+  size_t listed = 0, saved = 0;
+  is_int((int64_t)json_array_size(tensors), FX_TENSORS, "all tensors");
+  is_int((int64_t)json_array_size(ranks), MOST_WRITERS, "all ranks");
+  for (int t = 0; t < FX_TENSORS; t++)
+    listed += json_array_size(json_object_get(json_array_get(tensors, (size_t)t), "slices"));
+  for (int r = 0; r < MOST_WRITERS; r++) {
+    struct tc_ckpt_slice s[FX_TENSORS];
+    const json_t *rank = json_array_get(ranks, (size_t)r);
+    int n = fx_slices(s, 1, r, MOST_WRITERS), missing = 0;
+    int64_t bytes = 0, slices = 0;
+    char file[20];
+    snprintf(file, sizeof file, "rank-%05d.h5", r);
+    for (int i = 0; i < n; i++) {
+      const struct tc_ckpt_tensor *x = &fx_tensor[s[i].tensor];
+      int64_t size = tc_box_elems(x->rank, s[i].count) * (int64_t)tc_dtype_bytes(x->dtype);
+      const json_t *tensor = json_array_get(tensors, (size_t)s[i].tensor);
+      const json_t *row = slice_row(json_object_get(tensor, "slices"), r, &s[i]);
+      const char *name = json_string_value(json_object_get(tensor, "name"));
+      const char *in = json_string_value(json_object_get(row, "file"));
+      const char *node = json_string_value(json_object_get(row, "node"));
+      free(s[i].data);
+      if (size == 0) continue;
+      missing += !row || !name || strcmp(name, x->name) != 0 || !in || strcmp(in, file) != 0 ||
+                 !node || strcmp(node, r < 2 ? "node1" : "node2") != 0 ||
+                 (int64_t)real(row, "bytes") != size;
+      bytes += size;
+      slices++;
+    }
+    saved += (size_t)slices;
+    is_int(missing, 0, "rank %d: its slices are listed, with node, file and bytes", r);
+    is_int((int64_t)real(rank, "rank"), r, "its row in the summary");
+    is_int((int64_t)real(rank, "slices"), slices, "number of slices");
+    is_int((int64_t)real(rank, "bytes"), bytes, "their bytes");
+    is_str(json_string_value(json_object_get(rank, "node")), r < 2 ? "node1" : "node2", "node");
+  }
+  is_int((int64_t)listed, (int64_t)saved, "and no others");
+}
+
+static char *read_text(const char *path)
+{
+  char *text = tc_calloc(1 << 20, 1);
+  FILE *f = fopen(path, "r");
+  TC_ASSERT(f && fread(text, 1, (1 << 20) - 1, f) > 0);
+  fclose(f);
+  return text;
+}
+
+static void write_text(const char *path, const char *text, size_t bytes)
+{
+  FILE *f = fopen(path, "w");
+  TC_ASSERT(f && fwrite(text, 1, bytes, f) == bytes);
+  fclose(f);
+}
+
+/* Manifests that are damaged, and one with a right checksum whose writers it doesn't know. */
+static void test_owners_damage(const char *dir)
+{
+  char *path = tc_sprintf("%s/step-00000007/manifest.json", dir), *text = read_text(path);
+  size_t bytes = strlen(text), sealed_bytes;
+  int crashed = 0;
+  for (int i = 0; i < 40; i++) {
+    char *made = tc_strdup(text);
+    made[fx_random((uint32_t)bytes)] ^= (char)(1 << fx_random(7));
+    write_text(path, made, i % 2 ? bytes : fx_random((uint32_t)bytes));
+    int rc = run("show %s --owners", dir);
+    crashed += rc != -TC_ECHECKSUM && rc != -TC_EINCOMPLETE;
+    free(made);
+  }
+  is_int(crashed, 0, "40 damaged manifests: each is refused as damaged or incomplete");
+  char *who = strstr(text, "\"who\": ["), *end = strchr(who, ']');
+  char *writer = strstr(text, "\"writer\": 3"), *crc = strstr(text, ",\n\"crc32c\"");
+  TC_ASSERT(crc && writer > end);
+  char *made = tc_sprintf("%.*s\"who\": [\"a \\u00fc\"%.*s\"writer\": 2147483647%.*s\n}\n",
+                          (int)(who - text), text, (int)(writer - end), end,
+                          (int)(crc - writer - 11), writer + 11);
+  char *sealed = tc_manifest_seal(made, strlen(made), &sealed_bytes);
+  write_text(path, sealed, sealed_bytes);
+  is_int(run("show %s --owners --json", dir), 0, "writers beyond who");
+  json_t *j = parsed(), *ranks = json_object_get(j, "ranks");
+  is_int((int64_t)json_array_size(ranks), 4, "have their rows");
+  is_int((int64_t)real(json_array_get(ranks, 3), "rank"), 2147483647, "whatever their number");
+  ok(json_is_null(json_object_get(json_array_get(ranks, 3), "node")), "and no node");
+  is_str(json_string_value(json_object_get(json_array_get(ranks, 0), "node")), "a \xc3\xbc",
+         "another form of who is shown as it is");
+  json_decref(j);
+  is_int(run("show %s --owners", dir), 0, "in words too");
+  ok(says("2147483647  - "), "with a dash for the node");
+  free(sealed);
+  free(made);
+  free(text);
+  free(path);
+}
+
+static void test_owners(const char *dir)
+{
+  char *four = tc_sprintf("%s/four", dir);
+  fx_save(four, 7, 1, MOST_WRITERS, 0);
+  is_int(run("show %s --owners --json", four), 0, "show --owners --json");
+  json_t *j = parsed();
+  is_int((int64_t)real(j, "step"), 7, "the step");
+  check_owners(j);
+  json_decref(j);
+  is_int(run("show %s --owners --tensor=b?g", four), 0, "show --owners of some tensors");
+  is_str(out_text,
+         "tensor                                rank  node         file           start"
+         "            count                   bytes\n"
+         "big                                      0  node1        rank-00000.h5  [0, 0]"
+         "           [75, 100]               30000\n"
+         "big                                      1  node1        rank-00001.h5  [0, 100]"
+         "         [75, 157]               47100\n"
+         "big                                      2  node2        rank-00002.h5  [75, 0]"
+         "          [75, 100]               30000\n"
+         "big                                      3  node2        rank-00003.h5  [75, 100]"
+         "        [75, 157]               47100\n\n"
+         " rank  node             slices           bytes\n"
+         "    0  node1                 1           30000\n"
+         "    1  node1                 1           47100\n"
+         "    2  node2                 1           30000\n"
+         "    3  node2                 1           47100\n"
+         "4 ranks, 4 slices, 154 KB\n", "a line for each slice, and the sums");
+  is_int(run("show %s --owners --tensor counter", four), 0, "of a scalar");
+  ok(says(" []  ") && says("4 ranks, 1 slice, "), "its box is empty brackets, its owner one");
+  is_int(run("show %s --owners --tensor none", four), 2, "of no tensor");
+  is_int(run("show %s --tensor big", four), 2, "--tensor alone");
+  is_int(run("ls %s --owners", four), 2, "ls has no owners");
+  is_int(run("show %s/none --owners", four), 2, "of nothing");
+  char *cmd = tc_sprintf("rm %s/step-00000007/rank-00002.h5", four);
+  TC_ASSERT(system(cmd) == 0);
+  free(cmd);
+  is_int(run("show %s --owners", four), 0, "a file that is lost doesn't hinder: it says whose");
+  test_owners_damage(four);
+  free(four);
+}
+
 int main(void)
 {
   alarm(200);
@@ -316,6 +477,7 @@ int main(void)
   test_pipe(dir);
   test_verify(dir);
   test_diff(dir);
+  test_owners(dir);
   free(out_text);
   fx_clean();
   return done_testing();

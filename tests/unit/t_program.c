@@ -7,37 +7,35 @@
 
 static const struct tc_model toy = { "", 2, 32, 4, 16, 64 };
 
-#define SPLIT(d) { TC_S, d, 0, 0 }
-/* Megatron's tensor parallelism, from the weights alone; and with it sequence parallelism. */
-static const struct tc_annotation megatron[] = {
-  { "wte.weight", TC_TP, SPLIT(0) },        { "*.attn.qkv.*", TC_TP, SPLIT(0) },
-  { "*.attn.proj.weight", TC_TP, SPLIT(1) }, { "*.mlp.fc.*", TC_TP, SPLIT(0) },
-  { "*.mlp.proj.weight", TC_TP, SPLIT(1) }, { NULL, 0, { 0, 0, 0, 0 } } };
-static const struct tc_annotation sequence[] = {
-  { "wte.weight", TC_TP, SPLIT(0) },        { "*.attn.qkv.*", TC_TP, SPLIT(0) },
-  { "*.attn.proj.weight", TC_TP, SPLIT(1) }, { "*.mlp.fc.*", TC_TP, SPLIT(0) },
-  { "*.mlp.proj.weight", TC_TP, SPLIT(1) }, { "residual", TC_TP, SPLIT(0) },
-  { NULL, 0, { 0, 0, 0, 0 } } };
-static const struct tc_system zero3 = {
-  "zero3", { TC_SROWS, 0, 0, 0 }, { TC_R, 0, 0, 0 }, { TC_SROWS, 0, 0, 0 },
-  { TC_SROWS, 0, 0, 0 }, "" };
+#define SPLIT(d) { { TC_S, d, 0, 0 } }
+#define ROW(pattern, place) { pattern, TC_TP, place, false, 0, 0 }
+#define END { NULL, 0, { { 0, 0, 0, 0 } }, false, 0, 0 }
 
 struct layout {
-  const char *name;
+  const char *name, *system;
   int mb, dp, tp;
-  const struct tc_system *system;
-  const struct tc_annotation *rows;
+  bool sequence;
   int64_t head_rows;
-  bool overlap;
+  bool serial;                   /* no overlap */
   int dtype;                     /* TC_F32 is 0 */
+  int offload;
+  bool nest, regather;
+  int keep;                      /* 1 + enum tc_keep; 0: the system's */
+  int prefetch;                  /* 1 + units */
+  int recompute;
 };
 
 static struct tc_program_opts options(const struct layout *l, int kind)
 {
-  return (struct tc_program_opts){
+  struct tc_program_opts o = {
     .kind = kind, .model = toy, .gpt = { .batch = 8, .dtype = l->dtype, .grad_dtype = TC_F32,
-    .dropout = 0.1f, .tp = l->tp }, .system = l->system, .annotation = l->rows, .adamw = true,
-    .overlap = l->overlap, .head_rows = l->head_rows };
+    .dropout = 0.1f, .tp = l->tp, .nest = l->nest }, .system = tc_system_find(l->system),
+    .adamw = true, .overlap = !l->serial, .head_rows = l->head_rows, .offload = l->offload,
+    .keep = l->keep - 1, .prefetch = l->prefetch ? l->prefetch - 1 : 1, .regather = l->regather,
+    .recompute = l->recompute };
+  if (l->tp > 1) o.annotation[0] = tc_rows_tensor;
+  if (l->sequence) o.annotation[1] = tc_rows_sequence;
+  return o;
 }
 
 static struct tc_program *make(const struct layout *l, struct tc_mesh **m, const char *after)
@@ -65,7 +63,7 @@ static int count(const struct tc_graph *g, int step, int axis, int rank, int64_t
 
 static void test_ddp(void)
 {
-  struct layout l = { "ddp", 2, 4, 1, tc_system_find("ddp"), NULL, 0, true, TC_F32 };
+  struct layout l = { .name = "ddp", .system = "ddp", .mb = 2, .dp = 4, .tp = 1 };
   struct tc_mesh *m;
   struct tc_program *p = make(&l, &m, NULL);
   is_int(count(p->graph, TC_STEP_ALL_REDUCE, TC_DP, -1, 0), toy.layers + 2,
@@ -90,7 +88,7 @@ static void test_ddp(void)
 
 static void test_tp(void)
 {
-  struct layout l = { "megatron", 1, 1, 2, tc_system_find("ddp"), megatron, 0, true, TC_F32 };
+  struct layout l = { .name = "megatron", .system = "ddp", .mb = 1, .dp = 1, .tp = 2 };
   struct tc_mesh *m;
   struct tc_program *p = make(&l, &m, NULL);
   int64_t N = 8 * toy.context;
@@ -102,7 +100,7 @@ static void test_tp(void)
   is_int(count(p->graph, TC_STEP_ALL_GATHER, TC_TP, -1, 0), 0, "no gathers: no logits gathered");
   tc_program_free(p);
   tc_mesh_free(m);
-  l.rows = sequence;
+  l.sequence = true;
   l.name = "sequence";
   p = make(&l, &m, "units");
   ok(count(p->graph, TC_STEP_REDUCE_SCATTER, TC_TP, 2, N) >= 4 * toy.layers,
@@ -119,33 +117,39 @@ static void test_errors(void)
   struct tc_err err = { 0 };
   struct tc_program *p = NULL;
   struct tc_mesh *m = fx_mesh(1, 1, 1, 3);
-  struct layout l = { "tp3", 1, 1, 3, tc_system_find("ddp"), megatron, 0, true, TC_F32 };
+  struct layout l = { .name = "tp3", .system = "ddp", .mb = 1, .dp = 1, .tp = 3 };
   struct tc_program_opts o = options(&l, TC_TRAIN);
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_ELAYOUT, "4 heads over 3: %s",
          err.text);
   ok(strstr(err.text, "attn.qkv") && strstr(err.text, "tp = 3"), "... names tensor and axis");
-  const struct tc_annotation nothing[] = { { "nosuch*", TC_TP, SPLIT(0) },
-                                           { NULL, 0, { 0, 0, 0, 0 } } };
-  o.annotation = nothing;
+  const struct tc_annotation nothing[] = { ROW("nosuch*", SPLIT(0)), END };
+  o.annotation[0] = nothing;
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_EUSER, "%s", err.text);
-  const struct tc_annotation twice[] = { { "wte*", TC_TP, SPLIT(0) }, { "wte*", TC_TP, SPLIT(1) },
-                                         { NULL, 0, { 0, 0, 0, 0 } } };
-  o.annotation = twice;
+  const struct tc_annotation twice[] = { ROW("wte*", SPLIT(0)), ROW("wte*", SPLIT(1)), END };
+  o.annotation[0] = twice;
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_EUSER, "%s", err.text);
-  const struct tc_annotation whole[] = { { "*.ln_1.weight", TC_TP, SPLIT(0) },
-                                         { NULL, 0, { 0, 0, 0, 0 } } };
   tc_mesh_free(m);
   m = fx_mesh(1, 1, 1, 2);
-  o.annotation = whole;
   o.gpt.tp = 2;
+  const struct tc_annotation whole[] = { ROW("*.ln_1.weight", SPLIT(0)), END };
+  o.annotation[0] = whole;
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_ELAYOUT, "%s", err.text);
+  ok(strstr(err.text, "h.0.ln_1.weight") && strstr(err.text, "layernorm"), "... names both");
+  const struct tc_annotation heads[] = { ROW("h.1.attn.out", SPLIT(2)), END };
+  o.annotation[0] = heads;
+  is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_ELAYOUT, "%s", err.text);
+  ok(strstr(err.text, "h.1.attn.out") && strstr(err.text, "attn"), "... names both");
+  o.annotation[0] = NULL;
+  o.adamw = false;
+  o.offload = TC_OFFLOAD_PARAMS;
+  is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_EUSER, "%s", err.text);
   tc_mesh_free(m);
 }
 
 /* Each break must be noticed by graph_check or arena_check. */
 static void test_checks(void)
 {
-  struct layout l = { "to be broken", 2, 2, 2, tc_system_find("ddp"), megatron, 0, true, TC_F32 };
+  struct layout l = { .name = "to be broken", .system = "ddp", .mb = 2, .dp = 2, .tp = 2 };
   struct tc_mesh *m;
   struct tc_program *p = make(&l, &m, NULL);
   struct tc_graph *g = p->graph;
@@ -206,10 +210,10 @@ static void test_checks(void)
   }
   ok(tried > 100 && noticed == tried, "%d actions left out, %d noticed", tried, noticed);
   noticed = tried = 0;
-  p->arena->scratch_bytes *= 2;                  /* so that nothing lies outside */
+  p->arena->bytes[TC_SCRATCH] *= 2;                  /* so that nothing lies outside */
   for (int32_t t = 0; t < g->n_tensors; t++) {   /* outputs of a node moved onto its inputs */
     const struct tc_node *n = g->tensor[t].node >= 0 ? &g->node[g->tensor[t].node] : NULL;
-    if (p->arena->die[t] < 0 || !n || !n->n_in || n->op == TC_OP_MOVE) continue;
+    if (p->arena->die[t].node < 0 || !n || !n->n_in || n->op == TC_OP_MOVE) continue;
     int32_t in = tc_tensor_root(g, tc_in(g, n, 0));
     if (g->tensor[in].state || in == t) continue;
     int64_t was = p->arena->off[t];
@@ -324,58 +328,88 @@ static struct run run_layout(const struct layout *l, const char *device, bool po
   return run;
 }
 
+static const struct layout alone = { .name = "one rank", .system = "ddp", .mb = 1, .dp = 1, .tp = 1 };
+/* The last argument is more fields, or .serial = false. */
+#define L(n, s, m, d, t, ...) { .name = n, .system = s, .mb = m, .dp = d, .tp = t, __VA_ARGS__ }
+static const struct layout layouts[] = {
+  L("head in chunks of 16 rows", "ddp", 1, 1, 1, .head_rows = 16),
+  L("4 micro-batches", "ddp", 4, 1, 1, .head_rows = 8),
+  L("dp 2", "ddp", 1, 2, 1, .serial = false),
+  L("dp 4, 2 micro-batches, chunks", "ddp", 2, 4, 1, .head_rows = 8),
+  L("dp 4, no overlap", "ddp", 1, 4, 1, .serial = true),
+  L("tp 2", "ddp", 1, 1, 2, .serial = false),
+  L("tp 4, chunks", "ddp", 1, 1, 4, .head_rows = 16),
+  L("tp 2, sequence", "ddp", 2, 1, 2, .sequence = true),
+  L("tp 2, sequence, gathered again", "ddp", 2, 1, 2, .sequence = true, .regather = true),
+  L("dp 2 x tp 2, sequence", "ddp", 1, 2, 2, .sequence = true),
+  L("zero1 x 2", "zero1", 2, 2, 1, .serial = false),
+  L("zero1 x 4", "zero1", 1, 4, 1, .head_rows = 16),
+  L("zero2 x 2", "zero2", 2, 2, 1, .head_rows = 16),
+  L("zero2 x 3", "zero2", 1, 4, 1, .serial = false),
+  L("zero2 x 4, no overlap", "zero2", 2, 4, 1, .serial = true),
+  L("zero3 x 2", "zero3", 2, 2, 1, .serial = false),
+  L("zero3 x 4, chunks", "zero3", 2, 4, 1, .head_rows = 8),
+  L("zero3 x 2, weights kept for the step", "zero3", 2, 2, 1, .keep = 1 + TC_KEEP_STEP),
+  L("zero3 x 2, weights kept for a micro-batch", "zero3", 2, 2, 1, .keep = 1 + TC_KEEP_MB),
+  L("zero3 x 2, 4 ahead", "zero3", 4, 2, 1, .prefetch = 5),
+  L("zero3 x 2, none ahead", "zero3", 4, 2, 1, .prefetch = 1),
+  L("zero3 x 2, nested units", "zero3", 2, 2, 1, .nest = true),
+  L("zero1 x 2, tp 2, sequence", "zero1", 2, 2, 2, .sequence = true),
+  L("zero2 x 2, tp 2, sequence", "zero2", 2, 2, 2, .sequence = true),
+  L("zero3 x 2, tp 2, sequence", "zero3", 2, 2, 2, .sequence = true),
+  L("zero3 x 4, tp 2", "zero3", 1, 4, 2, .serial = false),
+  L("server x 2", "server", 2, 2, 1, .serial = false),
+  L("server x 4, chunks", "server", 1, 4, 1, .head_rows = 16),
+  L("dataparallel x 2", "dataparallel", 2, 2, 1, .serial = false),
+  L("dataparallel x 4", "dataparallel", 1, 4, 1, .serial = false),
+  L("zero3 x 2, offload params", "zero3", 2, 2, 1, .offload = TC_OFFLOAD_PARAMS),
+  L("zero3 x 2, offload update", "zero3", 1, 2, 1, .offload = TC_OFFLOAD_UPDATE),
+  L("ddp x 2, offload update", "ddp", 2, 2, 1, .offload = TC_OFFLOAD_UPDATE),
+  L("zero1 x 2, offload params", "zero1", 2, 2, 1, .offload = TC_OFFLOAD_PARAMS),
+};
+
 static void test_runs(const char *device)
 {
-  const struct tc_system *ddp = tc_system_find("ddp");
-  const struct layout one = { "one rank", 1, 1, 1, ddp, NULL, 0, true, TC_F32 };
-  const struct layout other[] = {
-    { "head in chunks of 16 rows", 1, 1, 1, ddp, NULL, 16, true, TC_F32 },
-    { "4 micro-batches", 4, 1, 1, ddp, NULL, 8, true, TC_F32 },
-    { "dp 2", 1, 2, 1, ddp, NULL, 0, true, TC_F32 },
-    { "dp 4, 2 micro-batches, chunks", 2, 4, 1, ddp, NULL, 8, true, TC_F32 },
-    { "dp 4, no overlap", 1, 4, 1, ddp, NULL, 0, false, TC_F32 },
-    { "tp 2", 1, 1, 2, ddp, megatron, 0, true, TC_F32 },
-    { "tp 4, chunks", 1, 1, 4, ddp, megatron, 16, true, TC_F32 },
-    { "tp 2, sequence", 2, 1, 2, ddp, sequence, 0, true, TC_F32 },
-    { "dp 2 x tp 2, sequence", 1, 2, 2, ddp, sequence, 0, true, TC_F32 },
-    { "zero3 x 2", 2, 2, 1, &zero3, NULL, 0, true, TC_F32 },
-    { "zero3 x 4, tp 2", 1, 4, 2, &zero3, megatron, 0, true, TC_F32 },
-  };
-  struct run a = run_layout(&one, device, false);
+  struct run a = run_layout(&alone, device, false);
   ok(!a.failed && a.loss[0] > a.loss[STEPS - 1], "%s: one rank: loss %.6f falls to %.6f %s",
      device, a.loss[0], a.loss[STEPS - 1], a.err);
-  struct run p = run_layout(&one, device, true);
+  struct run p = run_layout(&alone, device, true);
   ok(!p.failed && !memcmp(a.loss, p.loss, sizeof a.loss) && a.eval == p.eval,
      "%s: freed buffers filled with NaN: the same bits", device);
-  for (size_t i = 0; i < sizeof other / sizeof other[0]; i++) {
-    struct run b = run_layout(&other[i], device, true);
+  for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+    const struct layout *l = &layouts[i];
+    struct run b = run_layout(l, device, true);
     double dl = fabs(b.eval / a.eval - 1), dn = 0;
     for (int s = 0; s < STEPS; s++) {
-      double l = fabs(b.loss[s] / a.loss[s] - 1), n = fabs(b.norm[s] / a.norm[s] - 1);
-      if (!(l <= dl)) dl = l;                    /* not a number stays */
+      double x = fabs(b.loss[s] / a.loss[s] - 1), n = fabs(b.norm[s] / a.norm[s] - 1);
+      if (!(x <= dl)) dl = x;                    /* not a number stays */
       if (!(n <= dn)) dn = n;
     }
     ok(!b.failed && dl < 5e-6 && dn < 1e-5, "%s: %s: loss within %.1e, norm %.1e %s", device,
-       other[i].name, dl, dn, b.err);
-    is_int(b.miscounted, 0, "%s: %s: calls and bytes are what the program says", device,
-           other[i].name);
-    if (other[i].system == ddp && !other[i].rows)            /* 2 psi (N - 1) over all ranks */
-      is_int(b.dp_bytes, STEPS * 2 * tc_model_params(&toy) * 4 * (other[i].dp - 1),
-             "%s: %s: 2 psi (N-1) elements", device, other[i].name);
+       l->name, dl, dn, b.err);
+    is_int(b.miscounted, 0, "%s: %s: calls and bytes are what the program says", device, l->name);
+    if (!strcmp(l->system, "ddp") && !l->head_rows && !l->offload)   /* 2 psi (N - 1) over all ranks */
+      is_int(b.dp_bytes, l->sequence && l->dp > 1 ? b.dp_bytes :
+             STEPS * 2 * tc_model_params(&toy) * 4 * (l->dp - 1),
+             "%s: %s: 2 psi (N-1) elements", device, l->name);
   }
 }
 
 /* bf16 with fp32 masters: near the fp32 run, and layouts near each other. */
 static void test_bf16(const char *device)
 {
-  const struct tc_system *ddp = tc_system_find("ddp");
-  const struct layout f32 = { "fp32", 1, 1, 1, ddp, NULL, 0, true, TC_F32 };
   const struct layout row[] = {
-    { "one rank", 1, 1, 1, ddp, NULL, 0, true, TC_BF16 },
-    { "dp 2, 2 micro-batches, chunks", 2, 2, 1, ddp, NULL, 16, true, TC_BF16 },
-    { "zero3 x 2, tp 2", 1, 2, 2, &zero3, megatron, 0, true, TC_BF16 },
+    L("one rank", "ddp", 1, 1, 1, .dtype = TC_BF16),
+    L("dp 2, 2 micro-batches, chunks", "ddp", 2, 2, 1, .head_rows = 16, .dtype = TC_BF16),
+    L("zero1 x 2", "zero1", 2, 2, 1, .dtype = TC_BF16),
+    L("zero2 x 2", "zero2", 2, 2, 1, .dtype = TC_BF16),
+    L("zero3 x 2, tp 2", "zero3", 1, 2, 2, .dtype = TC_BF16),
+    L("server x 2", "server", 1, 2, 1, .dtype = TC_BF16),
+    L("dataparallel x 2", "dataparallel", 1, 2, 1, .dtype = TC_BF16),
+    L("zero1 x 2, offload update", "zero1", 2, 2, 1, .dtype = TC_BF16, .offload = TC_OFFLOAD_UPDATE),
+    L("zero3 x 2, offload params", "zero3", 2, 2, 1, .dtype = TC_BF16, .offload = TC_OFFLOAD_PARAMS),
   };
-  struct run a = run_layout(&f32, device, false);
+  struct run a = run_layout(&alone, device, false);
   for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
     struct run b = run_layout(&row[i], device, true);
     double dl = fabs(b.eval / a.eval - 1);
