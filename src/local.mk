@@ -53,6 +53,8 @@ libtercio_a_SOURCES = \
   %D%/program.c \
   %D%/program.h \
   %D%/ranks.h \
+  %D%/recompute.c \
+  %D%/recompute.h \
   %D%/setup.c \
   %D%/setup.h \
   %D%/shard.c \

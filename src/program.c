@@ -4,6 +4,7 @@
 #include "src/comm.h"
 #include "src/fuse.h"
 #include "src/optim.h"
+#include "src/recompute.h"
 #include "src/shard.h"
 
 #include <stdlib.h>
@@ -57,6 +58,12 @@ static int pass_optim(struct ctx *c)
 
 static int pass_shard(struct ctx *c) { return tc_shard(c->p->graph, c->m, c->o->regather, c->err); }
 
+static int pass_recompute(struct ctx *c)
+{
+  tc_recompute(c->p->graph, c->o->recompute);
+  return 0;
+}
+
 static int pass_fuse(struct ctx *c)
 {
   tc_fuse(c->p->graph);
@@ -93,11 +100,12 @@ static int pass_arena(struct ctx *c)
 }
 
 static int (*const pass[])(struct ctx *) = {
-  pass_build, pass_systems, pass_grad, pass_optim, pass_shard, pass_fuse, pass_units,
-  pass_schedule, pass_arena
+  pass_build, pass_systems, pass_grad, pass_optim, pass_shard, pass_recompute, pass_fuse,
+  pass_units, pass_schedule, pass_arena
 };
 const char *const tc_pass_names[] = {
-  "build", "systems", "grad", "optim", "shard", "fuse", "units", "schedule", "arena", NULL
+  "build", "systems", "grad", "optim", "shard", "recompute", "fuse", "units", "schedule", "arena",
+  NULL
 };
 
 int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,

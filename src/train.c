@@ -312,7 +312,9 @@ static int loop(struct tc_train *t, struct tc_err *err)
       int rc = save(t, step, last, err);
       if (rc == TC_EPEER || (rc < 0 && last)) return rc;
     }
-    if (step == t->start_step + 2 && tc_run_json(t, err) < 0) tc_warn("%s", err->text);
+    int said = step == t->start_step + 2 ? tc_run_json(t, err) : 0;
+    if (said == TC_EPEER) return said;
+    if (said < 0) tc_warn("%s", err->text);
     if (flag[0])
       return step == end ? 0 : tc_fail(err, TC_STOPPED, "stopped on request after saving step "
                                        "%lld: start again to go on", (long long)step);

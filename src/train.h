@@ -64,7 +64,7 @@ struct tc_step_report {
 int tc_metrics_open(struct tc_train *t, struct tc_err *err);   /* cuts lines after start_step */
 int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r, struct tc_err *err);
 void tc_counters_read(const struct tc_train *t, struct tc_comm_counters c[TC_AXES + 1]);
-int tc_run_json(struct tc_train *t, struct tc_err *err);
+int tc_run_json(struct tc_train *t, struct tc_err *err);         /* Collective */
 void tc_progress(const struct tc_train *t, const struct tc_step_report *r, int64_t *last_ns,
                  double tokens_per_s);
 int64_t tc_rss_bytes(bool peak);

@@ -139,37 +139,98 @@ int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r, struct 
                        strerror(errno)) : 0;
 }
 
+static json_t *classes_json(const int64_t by_class[TC_CLASSES])
+{
+  json_t *by = json_object();
+  for (int k = 0; k < TC_CLASSES; k++)
+    json_object_set_new(by, tc_class_name[k], json_integer(by_class[k]));
+  return by;
+}
+
 static json_t *memory_json(const struct tc_train *t)
 {
   const struct tc_arena *a = t->prog[TC_P_TRAIN]->arena;
   struct tc_exec_memory m = tc_exec_memory(t->exec);
-  json_t *by = json_object();
-  for (int k = 0; k < TC_CLASSES; k++)
-    json_object_set_new(by, tc_class_name[k], json_integer(a->by_class[TC_DEVICE][k]));
-  return json_pack("{s:o,s:I,s:{s:I,s:I,s:I,s:I},s:{s:I,s:I,s:I}}", "predicted_bytes", by,
-                   "predicted_total_bytes", (json_int_t)(a->bytes[TC_STATE] + a->bytes[TC_SCRATCH]),
-                   "allocated_bytes", "state", (json_int_t)m.region[TC_STATE], "scratch",
-                   (json_int_t)m.region[TC_SCRATCH], "staging", (json_int_t)m.staging, "kernel_scratch",
-                   (json_int_t)m.kernel_scratch, "resident_bytes", "before_arenas",
-                   (json_int_t)t->base_rss_bytes, "now", (json_int_t)tc_rss_bytes(false), "peak",
-                   (json_int_t)tc_rss_bytes(true));
+  int64_t scratch[TC_REGIONS] = { 0 };           /* programs share it: the largest need */
+  for (int i = 0; i < TC_N_PROGS; i++)
+    for (int r = 0; r < TC_REGIONS; r++)
+      scratch[r] = TC_MAX(scratch[r], t->prog[i]->arena->bytes[r]);
+  int64_t host = a->bytes[TC_HOST_STATE] + scratch[TC_HOST_SCRATCH];
+  return json_pack("{s:o,s:o,s:I,s:I,s:{s:I,s:I,s:I,s:I,s:I,s:I},s:{s:I,s:I,s:I}}",
+                   "predicted_bytes", classes_json(a->by_class[TC_DEVICE]),
+                   "predicted_host_bytes", classes_json(a->by_class[TC_HOST]),
+                   "predicted_total_bytes",
+                   (json_int_t)(a->bytes[TC_STATE] + scratch[TC_SCRATCH]),
+                   "predicted_host_total_bytes", (json_int_t)host, "allocated_bytes",
+                   "state", (json_int_t)m.region[TC_STATE], "scratch",
+                   (json_int_t)m.region[TC_SCRATCH], "host_state",
+                   (json_int_t)m.region[TC_HOST_STATE], "host_scratch",
+                   (json_int_t)m.region[TC_HOST_SCRATCH], "staging", (json_int_t)m.staging,
+                   "kernel_scratch", (json_int_t)m.kernel_scratch, "resident_bytes",
+                   "before_arenas", (json_int_t)t->base_rss_bytes, "now",
+                   (json_int_t)tc_rss_bytes(false), "peak", (json_int_t)tc_rss_bytes(true));
+}
+
+/* What the program says that this rank sends in a step. */
+static json_t *predicted_comm_json(const struct tc_train *t)
+{
+  const struct tc_comm_counters none = { 0 };
+  json_t *o = json_object(), *ctl = json_object();
+  for (int a = TC_PP; a < TC_AXES; a++) {
+    struct tc_comm_counters c;
+    tc_program_bytes(t->prog[TC_P_TRAIN], t->mesh, t->rank, a, &c);
+    json_t *x = json_object();
+    add_counts(x, c.data, none.data);
+    add_counts(ctl, c.ctl, none.ctl);
+    json_object_set_new(o, tc_axis_name[a], x);
+  }
+  json_object_set_new(o, "ctl", ctl);
+  return o;
+}
+
+/* Who a rank is, where, what it holds and what it is going to send. */
+static json_t *rank_json(const struct tc_train *t)
+{
+  const struct tc_rank_info *i = &t->ranks->info[t->rank];
+  const int32_t *c = t->mesh->coord + (size_t)t->rank * TC_AXES;
+  return json_pack("{s:i,s:s,s:i,s:i,s:i,s:i,s:i,s:s,s:i,s:s,s:o,s:o}", "rank", t->rank, "host",
+                   i->host, "node", i->node, "local_rank", i->local_rank, "pp", c[TC_PP], "dp",
+                   c[TC_DP], "tp", c[TC_TP], "cpus", i->cpuset, "device", i->device, "uuid",
+                   i->dev.uuid, "memory", memory_json(t), "predicted_comm",
+                   predicted_comm_json(t));
+}
+
+/* Collective. On rank 0 *out is all ranks' objects; elsewhere NULL. */
+static int gather_ranks(struct tc_train *t, json_t **out, struct tc_err *err)
+{
+  json_t *mine = rank_json(t);
+  char *text = mine ? json_dumps(mine, JSON_COMPACT) : NULL;
+  int world = t->ranks->world;
+  void *all = NULL;
+  int64_t *bytes = tc_calloc((size_t)world, sizeof *bytes);
+  json_decref(mine);
+  *out = NULL;
+  int rc = tc_comm_bytes_gather(t->world, 0, text ? text : "{}",
+                                (int64_t)strlen(text ? text : "{}"), &all, bytes, err);
+  if (rc == 0 && all) {
+    *out = json_array();
+    const char *at = all;
+    for (int r = 0; r < world; at += bytes[r++])
+      json_array_append_new(*out, json_loadb(at, (size_t)bytes[r], 0, NULL));
+  }
+  free(text);
+  free(all);
+  free(bytes);
+  return rc;
 }
 
 int tc_run_json(struct tc_train *t, struct tc_err *err)
 {
+  json_t *who;
+  TC_TRY(gather_ranks(t, &who, err));
   if (t->rank) return 0;
   char *path = tc_sprintf("%s/run.json", t->out), *config = tc_config_text(t->cfg);
   char *model = tc_model_text(&t->opts.model);
-  json_t *who = json_array();
-  for (int r = 0; r < t->ranks->world; r++) {
-    const struct tc_rank_info *i = &t->ranks->info[r];
-    const int32_t *c = t->mesh->coord + (size_t)r * TC_AXES;
-    json_array_append_new(who, json_pack("{s:i,s:s,s:i,s:i,s:i,s:i,s:i,s:s,s:i,s:s}", "rank", r,
-                                         "host", i->host, "node", i->node, "local_rank",
-                                         i->local_rank, "pp", c[TC_PP], "dp", c[TC_DP], "tp",
-                                         c[TC_TP], "cpus", i->cpuset, "device", i->device, "uuid",
-                                         i->dev.uuid));
-  }
   json_t *o = json_pack("{s:s,s:s,s:s,s:I,s:{s:i,s:i,s:i,s:i},s:s,s:s,s:i,s:s,s:i,s:I,s:o,s:o}",
                         "version", TC_VERSION, "config", config, "model", model, "parameters",
                         (json_int_t)tc_model_params(&t->opts.model), "mesh", "mb",

@@ -1,6 +1,7 @@
 /* t_program.c - programs from model, table and mesh: what inference puts in, that checks notice
  * broken programs, and that every layout gives the one-rank run's losses. */
 #include "src/program.h"
+#include "src/recompute.h"
 #include "src/shard.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
@@ -364,6 +365,13 @@ static const struct layout layouts[] = {
   L("dataparallel x 4", "dataparallel", 1, 4, 1, .serial = false),
   L("zero3 x 2, offload params", "zero3", 2, 2, 1, .offload = TC_OFFLOAD_PARAMS),
   L("zero3 x 2, offload update", "zero3", 1, 2, 1, .offload = TC_OFFLOAD_UPDATE),
+  L("selective recompute", "ddp", 2, 1, 1, .recompute = TC_RECOMPUTE_SELECTIVE),
+  L("full recompute", "ddp", 2, 1, 1, .recompute = TC_RECOMPUTE_FULL),
+  L("tp 2, sequence, full recompute", "ddp", 1, 2, 2, .sequence = true,
+    .recompute = TC_RECOMPUTE_FULL),
+  L("zero3 x 2, full recompute", "zero3", 2, 2, 1, .recompute = TC_RECOMPUTE_FULL),
+  L("zero3 x 2, nested, full recompute, offload", "zero3", 2, 2, 1, .nest = true,
+    .recompute = TC_RECOMPUTE_FULL, .offload = TC_OFFLOAD_PARAMS),
   L("ddp x 2, offload update", "ddp", 2, 2, 1, .offload = TC_OFFLOAD_UPDATE),
   L("zero1 x 2, offload params", "zero1", 2, 2, 1, .offload = TC_OFFLOAD_PARAMS),
 };
