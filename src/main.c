@@ -147,7 +147,14 @@ static void print_man(void)
          "and\n.B tercio \\-\\-version\nprint what they say.\n"
          ".SH OPTIONS\n");
   tc_config_help(stdout, true);
-  printf(".SH EXIT STATUS\n");
+  printf(".SH ANNOTATIONS\n"
+         "The file that\n.B parallel.annotations\nnames has one row a line,\n"
+         ".IP\nPATTERN AXIS PLACE\n.br\nPATTERN AXIS STORE USE ACC UPDATE [KEEP]\n.PP\n"
+         "The first form places every tensor whose name matches the pattern (of a parameter all\n"
+         "four), the second parameters only. AXIS is pp, dp or tp; a place is R, S(d), S(*), P or\n"
+         "at(k); KEEP is use, mb or step. \"#\" starts a comment.\n"
+         ".B tercio graph \\-\\-after build\nlists the names.\n"
+         ".SH EXIT STATUS\n");
   for (int i = 0; i < N_STATUSES; i++) {
     printf(".TP\n.B %d\n", statuses[i].status);
     roff_line("", statuses[i].meaning);

@@ -37,7 +37,11 @@ static int pass_build(struct ctx *c)
 static int pass_systems(struct ctx *c)
 {
   struct tc_graph *g = c->p->graph;
-  TC_TRY(tc_system_apply(g, c->o->system, c->o->keep, c->err));
+  struct tc_system row = *c->o->system;          /* with what the user wants otherwise */
+  if (c->o->keep >= 0) row.keep = c->o->keep;
+  if (c->o->reduce_once && row.place[TC_ACC].kind == TC_SROWS)
+    row.place[TC_ACC] = (struct tc_place){ TC_P, 0, TC_SUM, 0 };
+  TC_TRY(tc_system_apply(g, &row, c->err));
   for (int i = 0; i < TC_ROW_LISTS && c->o->annotation[i]; i++)
     TC_TRY(tc_annotate(g, c->o->annotation[i], c->err));
   return tc_offload(g, c->o->offload, c->o->adamw, c->err);

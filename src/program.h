@@ -19,6 +19,7 @@ struct tc_program_opts {
   const struct tc_system *system;
   const struct tc_annotation *annotation[TC_ROW_LISTS];   /* lists of rows; the first NULL ends */
   int keep;                      /* enum tc_keep; -1: as the system says */
+  bool reduce_once;              /* split accumulators become full ones, reduced once a step */
   int recompute;                 /* enum tc_recompute */
   int offload;                   /* enum tc_offload */
   int prefetch;                  /* units whose weights are brought ahead */

@@ -145,6 +145,7 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   o->adamw = !strcmp(c->train_optimizer, "adamw");
   o->overlap = c->parallel_overlap;
   o->keep = strcmp(c->parallel_keep, "auto") ? choice(c->parallel_keep, keeps) : -1;
+  o->reduce_once = !strcmp(c->parallel_reduce, "step");
   o->offload = choice(c->parallel_offload, offloads);
   o->recompute = choice(c->train_recompute, recomputes);
   o->prefetch = (int)c->parallel_prefetch;

@@ -62,7 +62,7 @@ static void annotate_param(struct tc_graph *g, const struct tc_param *p)
   annotate(g, p->weight, &p->store);             /* last: it may be the master */
 }
 
-int tc_system_apply(struct tc_graph *g, const struct tc_system *s, int keep, struct tc_err *err)
+int tc_system_apply(struct tc_graph *g, const struct tc_system *s, struct tc_err *err)
 {
   for (int32_t i = 0; i < g->n_params; i++) {
     struct tc_param *p = &g->param[i];
@@ -70,7 +70,7 @@ int tc_system_apply(struct tc_graph *g, const struct tc_system *s, int keep, str
     p->use.on[TC_DP] = s->place[TC_USE];
     p->acc_lay.on[TC_DP] = s->place[TC_ACC];
     p->update.on[TC_DP] = s->place[TC_UPDATE];
-    p->keep = (uint8_t)(keep < 0 ? s->keep : keep);
+    p->keep = (uint8_t)s->keep;
     annotate_param(g, p);
   }
   if (g->tokens < 0) return 0;

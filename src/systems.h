@@ -34,9 +34,8 @@ const struct tc_system *tc_system_find(const char *name);   /* NULL: none */
 extern const struct tc_annotation tc_rows_tensor[], tc_rows_sequence[];
 
 /* Local. Annotates the parameters (after tc_gpt_build, before tc_grad) by the row, and the
- * batch: tokens and targets are split in time, and on dp as the row says. keep: enum tc_keep,
- * or -1 for the row's. */
-int tc_system_apply(struct tc_graph *g, const struct tc_system *s, int keep, struct tc_err *err);
+ * batch: tokens and targets are split in time, and on dp as the row says. */
+int tc_system_apply(struct tc_graph *g, const struct tc_system *s, struct tc_err *err);
 
 /* Local. Puts what `offload` (enum tc_offload) says into host space. After the rows, before tc_grad. TC_EUSER if there is nothing to put there. */
 int tc_offload(struct tc_graph *g, int offload, bool adamw, struct tc_err *err);

@@ -79,6 +79,35 @@ make_text() {                        # FILE
   [ -s "$1" ]
 }
 
+run_ini() {                          # TEXT STEPS BATCH EVERY [EVAL_BATCHES] -> $shared/run.ini, $STEPS
+  STEPS=$2
+  cat > "$shared/run.ini" <<END
+[model]
+preset = tiny
+[data]
+train = $1
+[train]
+steps = $2
+global_batch = $3
+eval_batches = ${5:-0}
+[ckpt]
+every = $4
+[run]
+threads = 1
+deadline = 60
+END
+}
+
+place() {                            # SRUN-OPTIONS -- FLAGS -> $shared/place.json
+  local options=()
+  while [ "$1" != -- ]; do options+=("$1"); shift; done
+  shift
+  on_head srun --mpi=pmix "${options[@]}" "$program" place --json "$@" \
+    > "$shared/place.json" 2> "$shared/place.err"
+}
+
+get() { jq -r "$1" "$shared/place.json"; }
+
 submit() {                           # NAME SBATCH-OPTIONS... -- FLAGS... -> $job, $log, $out
   local name=$1 options=()
   shift
@@ -122,3 +151,47 @@ wait_step() {                        # RUNDIR STEP SECONDS
 }
 
 losses() { jq -c '[.step, .loss]' "$1/metrics.jsonl"; }   # RUNDIR
+
+starts() { grep -c "$1" "$log"; }    # TEXT of the log
+
+# ---- equal runs -----------------------------------------------------------------------
+
+worst() {                            # KEY A B: the largest relative difference, or "none"
+  paste <(jq ".$1" "$2/metrics.jsonl") <(jq ".$1" "$3/metrics.jsonl") | awk 'NF != 2 { bad = 1 }
+    { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > w) w = d } END { print bad || !NR ? "none" : w + 0 }'
+}
+below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "none" && a != "" && a != "null" && a + 0 <= b + 0) }'; }
+
+agrees() {                           # WHAT ONE-RANK-RUN RUN: the same losses and norms, but for rounding
+  local l n
+  l=$(worst loss "$2" "$3")
+  n=$(worst grad_norm "$2" "$3")
+  below "$l" 5e-6 && below "$n" 1e-5
+  ok $? "$1: loss within $l, gradient norm $n"
+}
+
+calm_run() {                         # NAME FLAGS...: what disturbed runs must equal -> $calm
+  local name=$1
+  shift
+  submit "calm-$name" "${ranks[@]}" -- "$@"
+  ok $? "$name, undisturbed: sbatch takes the template" || return 1
+  is "$(wait_job "$job" 600)" COMPLETED "$name, undisturbed: the job completes" || note_file "$log" 40
+  calm=$out
+  is "$(losses "$calm" | wc -l)" "$STEPS" "$name, undisturbed: a line for each of $STEPS steps"
+}
+
+kill_one() {                         # SIGKILL of a random rank of the run in $out
+  local pids
+  mapfile -t pids < <(pgrep -f "^$program train.*--run.out=$out( |\$)")
+  [ ${#pids[@]} -gt 0 ] && kill -KILL "${pids[RANDOM % ${#pids[@]}]}"
+}
+
+check_end() {                        # WHAT SECONDS: $job ended well, $out is the undisturbed run's equal
+  is "$(wait_job "$job" "$2")" COMPLETED "$1: the job completes by itself" || note_file "$log" 60
+  is "$(last_step "$out")" "$STEPS" "$1: all steps are done"
+  diff <(losses "$out") <(losses "$calm") > "$shared/diff.out"
+  ok $? "$1: every loss is the undisturbed run's" || note_file "$shared/diff.out"
+  timeout 100 "$program" ckpt diff "$out/ckpt" "$calm/ckpt" > "$shared/diff.out" 2>&1
+  ok $? "$1: weights and optimizer state equal the undisturbed run's bit for bit: $(tail -n 1 "$shared/diff.out")" ||
+    note_file "$shared/diff.out"
+}

@@ -8,16 +8,6 @@ srun_tasks() {                       # SRUN-OPTIONS -> "rank host local_rank" li
   on_head srun "$@" sh -c 'echo $SLURM_PROCID $(hostname) $SLURM_LOCALID' | sort -n
 }
 
-place() {                            # SRUN-OPTIONS -- FLAGS -> $shared/place.json
-  local options=()
-  while [ "$1" != -- ]; do options+=("$1"); shift; done
-  shift
-  on_head srun --mpi=pmix "${options[@]}" "$program" place --json "$@" \
-    > "$shared/place.json" 2> "$shared/place.err"
-}
-
-get() { jq -r "$1" "$shared/place.json"; }
-
 check_map() {                        # WHAT SRUN-OPTIONS
   local what=$1 want
   shift

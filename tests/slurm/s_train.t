@@ -5,48 +5,18 @@
 start_cluster --nodes 4 --cpus 4 --gpus 0
 
 make_text "$shared/text.txt" || skip_all "no text to train on"
-: "${STEPS:=60}"
-cat > "$shared/run.ini" <<END
-[model]
-preset = tiny
-[data]
-train = $shared/text.txt
-[train]
-steps = $STEPS
-global_batch = 8
-eval_batches = 1
-[ckpt]
-every = 10
-[run]
-threads = 1
-deadline = 60
-END
+run_ini "$shared/text.txt" "${STEPS:-60}" 8 10 1
 ranks=(-N2 --ntasks-per-node=2 -c2)
 
-check_end() {                        # WHAT SECONDS: job ended well, equal to the undisturbed run
-  is "$(wait_job "$job" "$2")" COMPLETED "$1: the job completes" || note_file "$log" 40
-  is "$(last_step "$out")" "$STEPS" "$1: all steps are done"
-  is "$(losses "$out")" "$(losses "$shared/calm")" "$1: every loss is the undisturbed run's"
-  on_head "$program" ckpt diff "$out/ckpt" "$shared/calm/ckpt" > "$shared/diff.out" 2>&1
-  ok $? "$1: the last checkpoint is bit for bit the undisturbed run's" || note_file "$shared/diff.out"
-}
-
-starts() { grep -c "$1" "$log"; }
-
-submit calm "${ranks[@]}" --
-ok $? "sbatch takes the template" || done_testing
-is "$(wait_job "$job" 200)" COMPLETED "undisturbed: the job completes" || { note_file "$log" 40; done_testing; }
-is "$(losses "$out" | wc -l)" "$STEPS" "undisturbed: a line for each step"
+calm_run plain || done_testing
 jq -s -e '.[-1].loss < .[0].loss - 0.5' "$out/metrics.jsonl" >/dev/null
 ok $? "undisturbed: the loss falls"
 
 # A rank that is not there any more, in the middle of a step or of a checkpoint.
 submit crash "${ranks[@]}" --
 wait_step "$out" 13 100
-victim_node=node$((RANDOM % 2 + 1))
-victim=$(cluster run $victim_node pgrep -x tercio | shuf -n 1)
-cluster run $victim_node kill -KILL "$victim"
-ok $? "kill -9 of a rank on $victim_node"
+kill_one
+ok $? "kill -9 of a rank"
 check_end "killed rank" 200
 is "$(starts 'starting the ranks again')" 1 "killed rank: started again in its allocation, once"
 is "$(job_field "$job" Restarts)" 0 "killed rank: without a requeue"

@@ -24,6 +24,7 @@ struct layout {
   int keep;                      /* 1 + enum tc_keep; 0: the system's */
   int prefetch;                  /* 1 + units */
   int recompute;
+  bool reduce_once;
 };
 
 static struct tc_program_opts options(const struct layout *l, int kind)
@@ -33,7 +34,7 @@ static struct tc_program_opts options(const struct layout *l, int kind)
     .dropout = 0.1f, .tp = l->tp, .nest = l->nest }, .system = tc_system_find(l->system),
     .adamw = true, .overlap = !l->serial, .head_rows = l->head_rows, .offload = l->offload,
     .keep = l->keep - 1, .prefetch = l->prefetch ? l->prefetch - 1 : 1, .regather = l->regather,
-    .recompute = l->recompute };
+    .recompute = l->recompute, .reduce_once = l->reduce_once };
   if (l->tp > 1) o.annotation[0] = tc_rows_tensor;
   if (l->sequence) o.annotation[1] = tc_rows_sequence;
   return o;
@@ -365,6 +366,8 @@ static const struct layout layouts[] = {
   L("dataparallel x 4", "dataparallel", 1, 4, 1, .serial = false),
   L("zero3 x 2, offload params", "zero3", 2, 2, 1, .offload = TC_OFFLOAD_PARAMS),
   L("zero3 x 2, offload update", "zero3", 1, 2, 1, .offload = TC_OFFLOAD_UPDATE),
+  L("zero3 x 2, reduced once", "zero3", 4, 2, 1, .reduce_once = true),
+  L("zero2 x 4, reduced once", "zero2", 2, 4, 1, .reduce_once = true),
   L("selective recompute", "ddp", 2, 1, 1, .recompute = TC_RECOMPUTE_SELECTIVE),
   L("full recompute", "ddp", 2, 1, 1, .recompute = TC_RECOMPUTE_FULL),
   L("tp 2, sequence, full recompute", "ddp", 1, 2, 2, .sequence = true,
