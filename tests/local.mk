@@ -40,6 +40,7 @@ script_tests = \
 # What is distributed besides: runners, clusters, oracles.
 test_files = \
   %D%/bench/speed \
+  %D%/bench/systems \
   %D%/cluster \
   %D%/mpi-run \
   %D%/run \
@@ -50,6 +51,7 @@ test_files = \
   %D%/slurm/lib.sh \
   %D%/slurm/s_cluster.t \
   %D%/slurm/s_place.t \
+  %D%/slurm/s_systems.t \
   %D%/slurm/s_train.t
 
 check_PROGRAMS += $(unit_tests) $(mpi_tests)
