@@ -223,10 +223,47 @@ static bool logits_move(const struct tc_graph *g)
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
     const struct tc_tensor *x = n->op == TC_OP_MOVE ? &g->tensor[tc_in(g, n, 0)] : NULL;
-    if (x && n->head && x->rank == 2 && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1])
+    if (x && x->rank == 2 && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1])
       return true;
   }
   return false;
+}
+
+/* The order with the chunks in the place of the head. What stands between its nodes goes before
+ * them, or behind them if it needs what they make. */
+static void place_chunks(struct cut *c, const int32_t *order, int32_t n_order,
+                         const int32_t *head, int32_t n_head)
+{
+  struct tc_graph *g = c->g;
+  bool *needs = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1), done = false;
+  bool *makes = tc_calloc((size_t)g->n_tensors, 1);
+  for (int32_t i = 0; i < n_order; i++) {
+    const struct tc_node *n = &g->node[order[i]];
+    needs[n->id] = n->head && !n->once;
+    for (int k = 0; k < n->n_in; k++) needs[n->id] |= makes[tc_in(g, n, k)];
+    for (int k = 0; k < n->n_out; k++) {
+      int32_t o = g->tensor[tc_out(g, n, k)].overwrites;
+      needs[n->id] |= o >= 0 && makes[o];
+    }
+    for (int k = 0; k < n->n_out; k++) makes[tc_out(g, n, k)] = needs[n->id];
+  }
+  int32_t last = 0, n_old = n_order;
+  for (int32_t i = 0; i < n_order; i++)
+    if (g->node[order[i]].head && !g->node[order[i]].once) last = i;
+  g->n_order = 0;
+  for (int behind = 0; behind < 2; behind++) {
+    for (int32_t i = 0; i < n_old; i++) {
+      const struct tc_node *n = &g->node[order[i]];
+      if (n->head && !n->once) continue;
+      if ((i > last || needs[n->id]) != behind) continue;
+      TC_GROW(g->order, g->n_order, g->cap_order);
+      g->order[g->n_order++] = n->id;
+    }
+    if (!done) cut_head(c, head, n_head);
+    done = true;
+  }
+  free(needs);
+  free(makes);
 }
 
 void tc_fuse_head(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows)
@@ -257,21 +294,14 @@ void tc_fuse_head(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows)
   }
   for (int32_t i = 0; backward && i < n_order; i++) {
     struct tc_node *n = &g->node[order[i]];
-    if (n->head && n->mark == TC_F) n->mark = TC_B;
-  }
-  if (c.K > 1) {
-    g->n_order = 0;
-    bool done = false;
-    for (int32_t i = 0; i < n_order; i++) {
-      if (!g->node[order[i]].head || g->node[order[i]].once) {
-        TC_GROW(g->order, g->n_order, g->cap_order);
-        g->order[g->n_order++] = order[i];
-      } else if (!done) {
-        cut_head(&c, head, n_head);
-        done = true;
-      }
+    bool after = n->head;                        /* or needs what the head makes */
+    for (int k = 0; k < n->n_in; k++) {
+      int32_t maker = g->tensor[tc_in(g, n, k)].node;
+      after |= maker >= 0 && g->node[maker].mark == TC_B;
     }
+    if (after && n->mark == TC_F) n->mark = TC_B;
   }
+  if (c.K > 1) place_chunks(&c, order, n_order, head, n_head);
   free(order);
   free(head);
   free(c.inside);

@@ -238,6 +238,15 @@ static void phase_of(const struct sctx *s, const struct tc_node *n, const struct
   }
 }
 
+/* Whether a MOVE changes who has which rows. */
+static bool moves_rows(const struct tc_graph *g, const struct tc_node *n)
+{
+  const struct tc_place *from = &g->tensor[tc_in(g, n, 0)].lay.on[n->axis];
+  const struct tc_place *to = &g->tensor[tc_out(g, n, 0)].lay.on[n->axis];
+  return n->step != TC_STEP_COPY && ((from->kind == TC_S && from->dim == 0) ||
+                                     (to->kind == TC_S && to->dim == 0));
+}
+
 /* Brings t to a layout in a space; the new nodes take the role. */
 static int32_t bring(struct sctx *s, int32_t t, const struct tc_layout *to, int space,
                      int32_t like, int role)
@@ -248,8 +257,9 @@ static int32_t bring(struct sctx *s, int32_t t, const struct tc_layout *to, int 
   t = tc_move(g, t, to, like, s->err);
   if (t >= 0 && g->tensor[t].space != space) t = tc_move_space(g, t, space, like);
   for (int32_t i = first; i < g->n_nodes; i++) {
-    g->node[i].role = (uint8_t)role;
-    if (role) g->node[i].head = false;           /* once, not for every chunk of the head */
+    struct tc_node *n = &g->node[i];
+    n->role = (uint8_t)role;
+    if (role || moves_rows(g, n)) n->head = false;         /* not for each chunk of the head's rows */
   }
   return t;
 }
