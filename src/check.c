@@ -145,7 +145,7 @@ int tc_graph_check(const struct tc_graph *g, const struct tc_mesh *m, const char
 {
   struct chk c = { g, m, pass, err };
   TC_TRY(check_order(&c));
-  const char *const before[] = { "build", "systems", "grad", "optim" };
+  const char *const before[] = { "build", "label", "systems", "grad", "optim" };
   for (size_t i = 0; i < sizeof before / sizeof before[0]; i++)
     if (!strcmp(pass, before[i])) return 0;
   for (int32_t i = 0; i < g->n_order; i++) {

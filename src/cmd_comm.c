@@ -5,14 +5,12 @@
  * that can be wrong with the input is found before either is started, by every process alike,
  * and said once. Rank 0 alone prints, each row when it has been measured. */
 #include "src/comm_bench.h"
-#include "src/config.h"
+#include "src/launch.h"
 #include "src/mesh.h"
-#include "src/ranks.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,23 +21,13 @@ static const char *const extra_flags[] = { "op=", "axis=", "min=", "max=", "iter
 
 /* What to measure, and among whom: read-only once ranks run. */
 struct job {
-  const struct tc_config *cfg;    /* borrowed */
   bool op[TC_BENCH_OPS];
   int axis;                       /* of enum tc_axis, or WORLD */
   int64_t min_bytes, max_bytes;
   int iters;
   bool json;
-  struct tc_ranks *ranks;         /* owned */
-  struct tc_mesh *mesh;           /* owned */
-  char **who;                     /* [world] owned names */
-  struct tc_hub *hub;             /* owned; NULL: MPI */
-};
-
-struct seat {
-  pthread_t thread;
-  const struct job *job;
-  int rank, rc;
-  struct tc_err err;
+  struct tc_launch launch;        /* owned, as is mesh */
+  struct tc_mesh *mesh;
 };
 
 /* ---- the command line ---------------------------------------------------------------- */
@@ -114,48 +102,14 @@ static int parse(struct job *j, const char *const *extra, struct tc_err *err)
   return tc_fail(err, TC_EUSER, "--axis = %s is not an axis: give tp, dp, pp or world", axis);
 }
 
-/* ---- ranks and mesh -------------------------------------------------------------------- */
-
-/* The rank that the launcher gave this process, before anything else is known; 0 alone. */
-static int launcher_rank(void)
-{
-  const char *const key[] = { "PMIX_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK" };
-  for (size_t i = 0; i < sizeof key / sizeof key[0]; i++)
-    if (getenv(key[i])) return atoi(getenv(key[i]));
-  return 0;
-}
-
-static bool launched(void)
-{
-  const char *const key[] = { "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE" };
-  for (size_t i = 0; i < sizeof key / sizeof key[0]; i++)
-    if (getenv(key[i]) && atoi(getenv(key[i])) > 1) return true;
-  return false;
-}
-
-/* Who is there; j->hub is made if they are threads. */
-static int find_ranks(struct job *j, struct tc_err *err)
-{
-  const int64_t n = j->cfg->run_ranks;
-  if (n <= 1 && strcmp(j->cfg->run_comm, "thread")) return tc_ranks_discover(&j->ranks, err);
-  if (!strcmp(j->cfg->run_comm, "mpi"))
-    return tc_fail(err, TC_EUSER, "run.ranks = %lld are threads, which run.comm = mpi excludes: "
-                   "leave one", (long long)n);
-  if (launched())
-    return tc_fail(err, TC_EUSER, "run.ranks = %lld are threads of one process, but a launcher "
-                   "started several: leave run.ranks, or start one", (long long)n);
-  if (n < 1 || n > 4096)
-    return tc_fail(err, TC_EUSER, "run.ranks = %lld: give 1 to 4096", (long long)n);
-  TC_TRY(tc_ranks_threads(&j->ranks, (int)n, err));
-  j->hub = tc_hub_new((int)n);
-  return 0;
-}
+/* ---- the mesh -------------------------------------------------------------------------- */
 
 static int make_mesh(struct job *j, struct tc_err *err)
 {
-  const struct tc_ranks *r = j->ranks;
+  const struct tc_ranks *r = j->launch.ranks;
+  const struct tc_config *c = j->launch.cfg;
   const struct { const char *name; int64_t size; } axis[] = {
-    { "pp", j->cfg->mesh_pp }, { "dp", j->cfg->mesh_dp }, { "tp", j->cfg->mesh_tp }
+    { "pp", c->mesh_pp }, { "dp", c->mesh_dp }, { "tp", c->mesh_tp }
   };
   int32_t size[3];
   int devices = r->info[0].n_node_devices;
@@ -168,7 +122,7 @@ static int make_mesh(struct job *j, struct tc_err *err)
   }
   const struct tc_mesh_want want = { .pp = size[0], .dp = size[1], .tp = size[2],
                                      .devices_per_node = devices,
-                                     .tp_across_nodes = j->cfg->mesh_tp_across_nodes };
+                                     .tp_across_nodes = c->mesh_tp_across_nodes };
   return tc_mesh_new(&j->mesh, r->world, r->node_of_rank, &want, err);
 }
 
@@ -206,7 +160,7 @@ static void print_head(const struct job *j)
   }
   printf("%s, %d ranks on %d node%s: pp %d x dp %d x tp %d; axis %s: %d ranks, %d group%s\n"
          "fp32; size in bytes; time of %d iterations, each the slowest rank's; GB/s as nccl-tests "
-         "define them\n", j->hub ? "threads" : "MPI", j->mesh->world, j->mesh->n_nodes,
+         "define them\n", j->launch.hub ? "threads" : "MPI", j->mesh->world, j->mesh->n_nodes,
          j->mesh->n_nodes == 1 ? "" : "s", size[TC_PP], size[TC_DP], size[TC_TP],
          axis_name(j->axis), members, groups, groups == 1 ? "" : "s at once", j->iters);
   printf("%-16s  %-5s  %11s  %11s  %11s  %9s  %9s  %s\n", "op", "axis", "size", "count", "time_us",
@@ -229,7 +183,7 @@ static void print_row(const struct job *j, int op, const struct tc_bench_row *r,
   json_object_set_new(o, "op", json_string(tc_bench_op_name[op]));
   json_object_set_new(o, "axis", json_string(axis_name(j->axis)));
   json_object_set_new(o, "ranks", json_integer(axis_size(j, j->axis)));
-  json_object_set_new(o, "link", json_string(j->hub ? "thread" : "mpi"));
+  json_object_set_new(o, "link", json_string(j->launch.hub ? "thread" : "mpi"));
   json_object_set_new(o, "size", json_integer(r->size_bytes));
   json_object_set_new(o, "count", json_integer(r->count));
   json_object_set_new(o, "time_us", json_real(r->time_us));
@@ -271,10 +225,10 @@ static int open_group(struct group *g, const struct job *j, int rank, int axis, 
   g->who = tc_calloc((size_t)n, sizeof *g->who);
   for (int i = 0; i < n && axis == WORLD; i++) g->members[i] = i;
   if (axis != WORLD) tc_mesh_group(j->mesh, rank, axis, g->members);
-  for (int i = 0; i < n; i++) g->who[i] = j->who[g->members[i]];
-  const struct tc_comm_opts o = { axis_name(axis), j->cfg->run_deadline, g->who };
-  if (!j->hub) return tc_comm_mpi(&g->comm, axis, g->members, n, &o, err);
-  g->comm = tc_comm_thread(j->hub, axis, rank, g->members, n, &o);
+  for (int i = 0; i < n; i++) g->who[i] = j->launch.who[g->members[i]];
+  const struct tc_comm_opts o = { axis_name(axis), j->launch.cfg->run_deadline, g->who };
+  if (!j->launch.hub) return tc_comm_mpi(&g->comm, axis, g->members, n, &o, err);
+  g->comm = tc_comm_thread(j->launch.hub, axis, rank, g->members, n, &o);
   return 0;
 }
 
@@ -309,8 +263,9 @@ static int measure(const struct job *j, struct tc_bench *b, int rank, struct tc_
   return rc;
 }
 
-static int run_rank(const struct job *j, int rank, struct tc_err *err)
+static int run_rank(int rank, void *job, struct tc_err *err)
 {
+  const struct job *j = job;
   struct group world = { 0 }, axis = { 0 };
   struct tc_bench *b = NULL;
   tc_log_set_rank(rank);
@@ -321,59 +276,10 @@ static int run_rank(const struct job *j, int rank, struct tc_err *err)
     b = tc_bench_new(g->comm, world.comm, g->members, rank, j->max_bytes, j->iters);
     rc = measure(j, b, rank, err);
   }
-  if (rc < 0 && j->hub) tc_hub_leave(j->hub, rank);
   close_group(&axis);
   close_group(&world);
   tc_bench_free(b);
   return rc;
-}
-
-/* ---- starting them ------------------------------------------------------------------------ */
-
-static void *run_seat(void *arg)
-{
-  struct seat *s = arg;
-  s->rc = run_rank(s->job, s->rank, &s->err);
-  return NULL;
-}
-
-/* Returns the exit status; each sentence is said once. */
-static int run_threads(const struct job *j)
-{
-  int n = j->ranks->world, status = 0;
-  struct seat *s = tc_calloc((size_t)n, sizeof *s);
-  for (int r = 0; r < n; r++) {
-    s[r].job = j;
-    s[r].rank = r;
-    if (pthread_create(&s[r].thread, NULL, run_seat, &s[r])) {
-      fprintf(stderr, "tercio: cannot start a thread for rank %d\n", r);
-      exit(2);
-    }
-  }
-  for (int r = 0; r < n; r++) pthread_join(s[r].thread, NULL);
-  for (int r = 0; r < n; r++) {
-    bool said = false;
-    for (int q = 0; q < r; q++) said |= s[q].rc < 0 && !strcmp(s[q].err.text, s[r].err.text);
-    if (s[r].rc < 0 && !said) tc_cmd_fail(&s[r].err);
-    if (s[r].rc < 0 && (!status || s[r].rc != TC_EPEER)) status = -s[r].rc;
-  }
-  free(s);
-  return status;
-}
-
-static int run_process(const struct job *j)
-{
-  struct tc_err err = { 0 };
-  int rank, world, rc = tc_mpi_start(&rank, &world, &err);
-  if (!rc && (rank != j->ranks->rank || world != j->ranks->world))
-    rc = tc_fail(&err, TC_EUSER, "MPI says rank %d of %d, PMIx %d of %d: is this Open MPI built "
-                 "for the launcher's PMIx?", rank, world, j->ranks->rank, j->ranks->world);
-  else if (!rc) rc = run_rank(j, rank, &err);
-  /* Errors are common to all ranks, but each sees for itself that a peer is missing. */
-  if (rc < 0 && (j->ranks->rank == 0 || rc == TC_EPEER)) tc_cmd_fail(&err);
-  if (rc == TC_EPEER) tc_mpi_abort(-TC_EPEER);
-  tc_mpi_finish();
-  return -rc;
 }
 
 int tc_cmd_comm(int argc, char **argv)
@@ -382,25 +288,15 @@ int tc_cmd_comm(int argc, char **argv)
   struct tc_err err = { 0 };
   struct tc_config *cfg = NULL;
   struct job j = { 0 };
-  int status = 0, rc = tc_config_new(&cfg, argc, argv, extra_flags, extra, &err);
-  j.cfg = cfg;
+  int rc = tc_config_new(&cfg, argc, argv, extra_flags, extra, &err);
   if (!rc) rc = parse(&j, extra, &err);
-  if (!rc) rc = find_ranks(&j, &err);
+  if (!rc) rc = tc_launch_find(&j.launch, cfg, &err);
   if (!rc) rc = make_mesh(&j, &err);
   if (!rc) rc = check_axis(&j, &err);
-  if (rc < 0) {
-    int rank = j.ranks ? j.ranks->rank : launcher_rank();
-    status = rank == 0 ? tc_cmd_fail(&err) : -rc;
-  } else {
-    j.who = tc_ranks_names(j.ranks);
-    status = j.hub ? run_threads(&j) : run_process(&j);
-  }
-  for (int r = 0; j.who && r < j.ranks->world; r++) free(j.who[r]);
-  free(j.who);
-  tc_hub_free(j.hub);
+  int status = rc < 0 ? tc_launch_say(j.launch.ranks, rc, &err)
+                      : tc_launch_run(&j.launch, run_rank, &j);
   tc_mesh_free(j.mesh);
-  tc_ranks_free(j.ranks);
-  tc_ranks_finish();
+  tc_launch_free(&j.launch);
   tc_config_free(cfg);
   return status;
 }

@@ -3,10 +3,8 @@
  * The same discovery, mesh and rules as `tercio train`, but no MPI_Init: it is quick under
  * any launcher, and with --simulate it needs none. Every rank computes the same answer and
  * returns the same status; rank 0 alone prints it. */
-#include "src/base.h"
-#include "src/config.h"
+#include "src/launch.h"
 #include "src/mesh.h"
-#include "src/ranks.h"
 
 #include <hwloc.h>
 #include <jansson.h>
@@ -97,8 +95,7 @@ static void set_threads(struct place *p)
   p->threads = tc_calloc((size_t)p->ranks->world, sizeof *p->threads);
   if (p->simulated) return;
   for (int i = 0; i < p->ranks->world; i++)
-    p->threads[i] = p->cfg->run_threads > 0 ? (int)TC_MIN(p->cfg->run_threads, INT32_MAX)
-                                            : tc_ranks_threads_each(p->ranks, i);
+    p->threads[i] = tc_launch_threads(p->cfg, p->ranks, i);
 }
 
 /* ---- warnings -------------------------------------------------------------------------- */
@@ -319,13 +316,10 @@ int tc_cmd_place(int argc, char **argv)
   struct tc_err err = { 0 };
   struct tc_config *cfg;
   const char *extra[N_EXTRA] = { 0 };
-  if (tc_config_new(&cfg, argc, argv, extra_flags, extra, &err) < 0) return tc_cmd_fail(&err);
+  int rc = tc_config_new(&cfg, argc, argv, extra_flags, extra, &err);
   struct place p = { .cfg = cfg };
-  int status = place(&p, extra, &err);
-  /* An impossible layout is found by all ranks alike: said once. Other failures are a
-   * rank's own. */
-  bool silent = p.ranks && p.ranks->rank != 0 && status == TC_ELAYOUT;
-  int exit_status = status < 0 && !silent ? tc_cmd_fail(&err) : -status;
+  if (!rc) rc = place(&p, extra, &err);
+  int status = tc_launch_say(p.ranks, rc, &err);
   tc_ranks_finish();
   for (int i = 0; i < p.n_warnings; i++) free(p.warning[i]);
   free(p.warning);
@@ -333,5 +327,5 @@ int tc_cmd_place(int argc, char **argv)
   tc_mesh_free(p.mesh);
   tc_ranks_free(p.ranks);
   tc_config_free(cfg);
-  return exit_status;
+  return status;
 }

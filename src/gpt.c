@@ -133,7 +133,7 @@ static int32_t param(struct build *b, const char *layer, const char *name, int r
     g->tensor[p.master].cls = TC_CLS_OPT;
   }
   g->tensor[p.master].saved = true;
-  p.m = p.v = p.acc = p.grad = -1;
+  p.m = p.v = p.acc = p.grad = p.guest = p.guest_grad = -1;
   p.name = g->tensor[p.master].name;
   g->param[id] = p;
   free(full);
@@ -215,11 +215,12 @@ static int32_t add(struct build *b, int32_t x, int32_t y, const char *layer, con
 }
 
 /* A unit is what is brought and reduced together: a layer, or (nested) its two halves within it. */
-static int32_t unit(struct tc_graph *g, const char *layer, const char *name, int32_t parent)
+static int32_t unit(struct tc_graph *g, const char *prefix, const char *name, int32_t parent,
+                    int32_t layer)
 {
-  char *full = tc_sprintf("%s%s", layer, name);
+  char *full = tc_sprintf("%s%s", prefix, name);
   TC_GROW(g->unit, g->n_units, g->cap_units);
-  g->unit[g->n_units] = (struct tc_unit){ tc_pool_strdup(g->pool, full), parent };
+  g->unit[g->n_units] = (struct tc_unit){ tc_pool_strdup(g->pool, full), parent, layer, 0, -1 };
   free(full);
   return g->cur_unit = g->n_units++;
 }
@@ -228,12 +229,12 @@ static int32_t block(struct build *b, int32_t x, int64_t layer)
 {
   struct tc_graph *g = b->g;
   char *pre = tc_sprintf("h.%lld.", (long long)layer), *name = tc_sprintf("h.%lld", (long long)layer);
-  int32_t whole = unit(g, "", name, -1);
+  int32_t whole = unit(g, "", name, -1, (int32_t)layer);
   free(name);
   const float std = 0.02f, std_res = 0.02f / sqrtf(2.0f * (float)b->m->layers);
   int64_t N = b->N, C = b->C, H = b->H, D = b->D, F = b->F;
   int32_t a = layernorm(b, x, pre, "ln_1");
-  if (b->o->nest) unit(g, pre, "attn", whole);
+  if (b->o->nest) unit(g, pre, "attn", whole, (int32_t)layer);
   int32_t qkv = linear(b, a, pre, "attn.qkv", 4, (int64_t[]){ H, 3, D, C }, 3,
                        "nc,hedc->nhed", "nhed,hed->nhed", 4, (int64_t[]){ N, H, 3, D }, std);
   char *out = tc_sprintf("%sattn.out", pre);
@@ -246,7 +247,7 @@ static int32_t block(struct build *b, int32_t x, int64_t layer)
   g->cur_unit = whole;
   x = add(b, x, dropout(b, p), pre, "attn.residual");
   int32_t l = layernorm(b, x, pre, "ln_2");
-  if (b->o->nest) unit(g, pre, "mlp", whole);
+  if (b->o->nest) unit(g, pre, "mlp", whole, (int32_t)layer);
   int32_t f = linear(b, l, pre, "mlp.fc", 2, (int64_t[]){ F, C }, 1, "nc,fc->nf", "nf,f->nf", 2,
                      (int64_t[]){ N, F }, std);
   int32_t u = named(b, TC_OP_GELU, 1, &f, pre, "mlp.gelu", 2, (int64_t[]){ N, F });
@@ -294,10 +295,10 @@ void tc_gpt_build(struct tc_graph *g, const struct tc_model *m, const struct tc_
                      .V = m->vocab };
   b.pad_v = tc_round_up(b.V, (b.V >= 4096 ? 128 : 1) * TC_MAX(o->tp, 1));
   g->cur_mark = TC_F;
-  unit(g, "", "embed", -1);
+  unit(g, "", "embed", -1, -1);
   g->tokens = tc_tensor_new(g, "tokens", TC_I32, 1, &b.N);
   g->targets = tc_tensor_new(g, "targets", TC_I32, 1, &b.N);
-  tc_node_new(g, TC_OP_DATA, 0, NULL, 2, (int32_t[]){ g->tokens, g->targets });
+  tc_node_new(g, TC_OP_DATA, 0, NULL, 2, (int32_t[]){ g->tokens, g->targets })->everywhere = true;
   int32_t wte = param(&b, "", "wte.weight", 2, (int64_t[]){ b.V, b.C }, 0.02f, 0);
   int32_t wpe = param(&b, "", "wpe.weight", 2, (int64_t[]){ m->context, b.C }, 0.02f, 0);
   int32_t x = node1(&b, TC_OP_EMBED, 2, (int32_t[]){ g->tokens, wte }, "embed", o->dtype, 2,
@@ -306,7 +307,7 @@ void tc_gpt_build(struct tc_graph *g, const struct tc_model *m, const struct tc_
             (int64_t[]){ b.N, b.C });
   x = dropout(&b, x);
   for (int64_t l = 0; l < m->layers; l++) x = block(&b, x, l);
-  unit(g, "", "head", -1);
+  unit(g, "", "head", -1, -1);
   x = layernorm(&b, x, "", "ln_f");
   head(&b, x, wte);
 }

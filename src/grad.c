@@ -22,6 +22,38 @@ static int32_t param_of(const struct gctx *c, int32_t t)
   return p >= 0 && c->g->param[p].weight == t ? p : -1;
 }
 
+static int32_t accumulator(struct gctx *c, int32_t p, const char *prefix, int32_t at)
+{
+  struct tc_graph *g = c->g;
+  struct tc_tensor w = g->tensor[g->param[p].weight];
+  char *name = tc_sprintf("%s%s", prefix, g->param[p].name);
+  int32_t a = tc_tensor_new(g, name, c->grad_dtype, w.rank, w.dim);
+  free(name);
+  struct tc_tensor *t = &g->tensor[a];
+  t->state = true;
+  t->param = p;
+  t->cls = TC_CLS_GRAD;
+  t->lay = g->param[p].acc_lay;
+  if (at >= 0) t->lay.on[TC_PP] = (struct tc_place){ TC_AT, 0, 0, at };
+  t->annotated = true;
+  t->pad_dim = w.pad_dim;
+  t->pad_to = w.pad_to;
+  return a;
+}
+
+/* The latest version of a parameter's accumulator where node n is: its own, or that of another
+ * stage which uses the weight too. */
+static int32_t *chain(struct gctx *c, int32_t p, const struct tc_node *n)
+{
+  struct tc_graph *g = c->g;
+  int32_t at = g->unit[n->unit].at;
+  if (at == g->unit[g->param[p].unit].at) return &g->param[p].grad;
+  if (g->param[p].guest < 0)
+    g->param[p].guest = g->param[p].guest_grad = accumulator(c, p, "guest.", at);
+  TC_ASSERT(g->tensor[g->param[p].guest].lay.on[TC_PP].at == at);
+  return &g->param[p].guest_grad;
+}
+
 /* A new tensor for the gradient of t: of a parameter, the next version of its accumulator. */
 static int32_t grad_new(struct gctx *c, int32_t t)
 {
@@ -36,7 +68,7 @@ static int32_t grad_new(struct gctx *c, int32_t t)
   y->pad_dim = x.pad_dim;
   y->pad_to = x.pad_to;
   if (p >= 0) {
-    y->overwrites = g->param[p].grad;
+    y->overwrites = *chain(c, p, c->fwd);
     y->param = p;
     y->cls = TC_CLS_GRAD;
   }
@@ -49,8 +81,6 @@ static struct tc_node *emit(struct gctx *c, int op, int n_in, const int32_t *in,
   struct tc_graph *g = c->g;
   struct tc_node *n = tc_node_new(g, op, n_in, in, n_out, out);
   n->unit = c->fwd->unit;
-  n->stage = c->fwd->stage;
-  n->chunk = c->fwd->chunk;
   n->head = c->fwd->head;
   n->f[0] = c->fwd->f[0];
   n->f[1] = c->fwd->f[1];
@@ -60,11 +90,12 @@ static struct tc_node *emit(struct gctx *c, int op, int n_in, const int32_t *in,
   for (int i = 0; i < n_out; i++) {
     int32_t p = g->tensor[out[i]].param;
     if (p < 0) { all_w = false; continue; }
-    bool first = g->param[p].grad == g->param[p].acc;
+    int32_t *grad = chain(c, p, c->fwd);
+    bool first = g->tensor[*grad].state;
     TC_ASSERT(!n->acc || n->acc_first == first);
     n->acc |= (uint8_t)(1u << i);
     n->acc_first = first;
-    g->param[p].grad = out[i];
+    *grad = out[i];
   }
   n->mark = all_w ? TC_W : TC_B;
   return n;
@@ -207,29 +238,40 @@ static void (*const rule[TC_OPS])(struct gctx *c, int32_t dy) = {
   [TC_OP_PICK] = grad_pick,     [TC_OP_NLL] = grad_nll,     [TC_OP_SUM] = grad_sum,
 };
 
-int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
+/* What another stage has summed up over the step is added to the owner's. */
+static void add_guests(struct tc_graph *g)
 {
   for (int32_t p = 0; p < g->n_params; p++) {
-    struct tc_tensor w = g->tensor[g->param[p].weight];
-    char *name = tc_sprintf("grad.%s", g->param[p].name);
-    int32_t a = tc_tensor_new(g, name, grad_dtype, w.rank, w.dim);
-    free(name);
-    struct tc_tensor *t = &g->tensor[a];
-    t->state = true;
+    struct tc_param *x = &g->param[p];
+    if (x->guest < 0) continue;
+    struct tc_tensor was = g->tensor[x->grad];
+    int32_t v = tc_tensor_new(g, was.name, was.dtype, was.rank, was.dim);
+    struct tc_tensor *t = &g->tensor[v];
+    t->overwrites = x->grad;
     t->param = p;
     t->cls = TC_CLS_GRAD;
-    t->lay = g->param[p].acc_lay;
-    t->annotated = true;
-    t->pad_dim = w.pad_dim;
-    t->pad_to = w.pad_to;
-    g->param[p].acc = g->param[p].grad = a;
+    t->pad_dim = was.pad_dim;
+    t->pad_to = was.pad_to;
+    struct tc_node *n = tc_node_new(g, TC_OP_ACCUM, 1, &x->guest_grad, 1, &v);
+    n->unit = x->unit;
+    n->mark = TC_B;
+    n->acc = 1;
+    x->grad = v;
   }
+}
+
+int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
+{
   struct gctx c = { .g = g, .grad_dtype = grad_dtype };
-  c.grad = tc_malloc((size_t)g->n_tensors * sizeof *c.grad);
-  memset(c.grad, -1, (size_t)g->n_tensors * sizeof *c.grad);
+  for (int32_t p = 0; p < g->n_params; p++)
+    g->param[p].acc = g->param[p].grad = accumulator(&c, p, "grad.", -1);
+  int32_t n_order = g->n_order;
+  size_t room = (size_t)g->n_tensors;            /* only forward tensors have entries */
+  c.grad = tc_malloc(room * sizeof *c.grad);
+  memset(c.grad, -1, room * sizeof *c.grad);
   c.grad[g->loss] = g->loss;                     /* a mark: the seed is a constant */
   int rc = 0;
-  for (int32_t i = g->n_order - 1; i >= 0 && !rc; i--) {
+  for (int32_t i = n_order - 1; i >= 0 && !rc; i--) {
     struct tc_node fwd = g->node[g->order[i]];
     if (fwd.n_out == 0 || c.grad[tc_out(g, &fwd, 0)] < 0) continue;
     if (fwd.op == TC_OP_DATA) continue;
@@ -239,5 +281,6 @@ int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
     if (!rc) rule[fwd.op](&c, c.grad[tc_out(g, &fwd, 0)]);
   }
   free(c.grad);
+  if (!rc) add_guests(g);
   return rc;
 }

@@ -85,7 +85,8 @@ struct tc_node {
   int32_t id, op;
   int32_t origin;                /* the node this was cloned from, or its own id */
   int32_t in, n_in, out, n_out;  /* offsets into graph.arg */
-  int32_t unit, stage, chunk;
+  int32_t unit;
+  bool everywhere;               /* in no stage: on every coordinate of pp */
   uint8_t mark, space;
   uint8_t acc;                   /* bit k: output k is added to what it overwrites (if anything) */
   bool acc_first;                /* ... but in the first micro-batch of a step it is written */
@@ -108,6 +109,7 @@ struct tc_param {
   int32_t master, m, v;          /* fp32 at `update`; master == weight where nothing differs */
   int32_t acc;                   /* the accumulator, as it is before a step's first mb */
   int32_t grad;                  /* the final gradient, at `update` */
+  int32_t guest, guest_grad;     /* an accumulator where another stage uses the weight; -1 */
   struct tc_layout store, use, acc_lay, update;
   uint8_t keep;                  /* how long a weight brought to `use` stays: enum tc_keep */
   uint8_t offload;               /* enum tc_offload: moments (0 none), the update too */
@@ -117,7 +119,13 @@ struct tc_param {
   int32_t unit;
 };
 
-struct tc_unit { const char *name; int32_t parent; };
+struct tc_unit {
+  const char *name;
+  int32_t parent;                /* -1: outermost */
+  int32_t layer;                 /* of the model; -1: none */
+  int32_t stage;                 /* virtual stage of the pipeline (stages.c) */
+  int32_t at;                    /* its coordinate on pp; -1: no pipeline */
+};
 
 struct tc_graph {
   struct tc_pool *pool;

@@ -40,6 +40,8 @@ libtercio_a_SOURCES = \
   %D%/grad.c \
   %D%/graph.c \
   %D%/graph.h \
+  %D%/launch.c \
+  %D%/launch.h \
   %D%/mesh.c \
   %D%/mesh.h \
   %D%/move.c \
@@ -59,6 +61,8 @@ libtercio_a_SOURCES = \
   %D%/setup.h \
   %D%/shard.c \
   %D%/shard.h \
+  %D%/stages.c \
+  %D%/stages.h \
   %D%/systems.c \
   %D%/systems.h \
   %D%/train.c \

@@ -29,7 +29,7 @@ static const struct {
       "srun --mpi=pmix tercio place run.ini", tc_cmd_place }, HELP_OPTIONS },
   { { "graph", "[RUN.ini] --after PASS [--dot] [--rank R --world N] [--section.key=value ...]",
       "Prints the program after a pass, as text or as DOT: tensors, placements, transitions. "
-      "Passes: build, systems, grad, optim, shard, recompute, fuse, units, schedule, arena.",
+      "Passes: build, label, systems, grad, optim, shard, recompute, fuse, units, schedule, arena.",
       "tercio graph run.ini --after grad --world 2 --dot | dot -Tsvg > program.svg",
       tc_cmd_graph }, HELP_OPTIONS },
   { { "comm", "[RUN.ini] [--op OP,...|all] [--axis tp|dp|pp|world] [--min 1K] [--max 64M] "

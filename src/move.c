@@ -70,8 +70,7 @@ static struct tc_node *move_node(struct tc_graph *g, int32_t t, int32_t d, int k
   if (like >= 0) {
     const struct tc_node *l = &g->node[like];
     n->unit = l->unit;
-    n->stage = l->stage;
-    n->chunk = l->chunk;
+    n->everywhere = l->everywhere;
     n->head = l->head;
     n->mark = l->mark;
   }

@@ -91,7 +91,7 @@ void tc_optim_build(struct tc_graph *g, bool adamw)
   int32_t *sum = tc_malloc((size_t)g->n_params * sizeof *sum);
   int n = square_norms(g, sum, st);
   int32_t out[2] = { scalar(g, "grad_norm", st), scalar(g, "grad_scale", st) };
-  tc_node_new(g, TC_OP_CLIP, n, sum, 2, out);
+  tc_node_new(g, TC_OP_CLIP, n, sum, 2, out)->everywhere = true;
   free(sum);
   g->grad_norm = out[0];
   g->grad_scale = out[1];

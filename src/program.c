@@ -6,6 +6,7 @@
 #include "src/optim.h"
 #include "src/recompute.h"
 #include "src/shard.h"
+#include "src/stages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,11 @@ static int pass_build(struct ctx *c)
     }
   }
   return 0;
+}
+
+static int pass_label(struct ctx *c)
+{
+  return tc_stages(c->p->graph, c->m->size[TC_PP], TC_MAX(c->o->chunks, 1), c->o->stages, c->err);
 }
 
 static int pass_systems(struct ctx *c)
@@ -104,11 +110,11 @@ static int pass_arena(struct ctx *c)
 }
 
 static int (*const pass[])(struct ctx *) = {
-  pass_build, pass_systems, pass_grad, pass_optim, pass_shard, pass_recompute, pass_fuse,
+  pass_build, pass_label, pass_systems, pass_grad, pass_optim, pass_shard, pass_recompute, pass_fuse,
   pass_units, pass_schedule, pass_arena
 };
 const char *const tc_pass_names[] = {
-  "build", "systems", "grad", "optim", "shard", "recompute", "fuse", "units", "schedule", "arena",
+  "build", "label", "systems", "grad", "optim", "shard", "recompute", "fuse", "units", "schedule", "arena",
   NULL
 };
 

@@ -18,6 +18,9 @@ struct tc_program_opts {
   struct tc_gpt_opts gpt;
   const struct tc_system *system;
   const struct tc_annotation *annotation[TC_ROW_LISTS];   /* lists of rows; the first NULL ends */
+  const char *schedule;          /* of the pipeline (sched.h); NULL: naive */
+  int chunks;                    /* virtual stages a rank; 0: 1 */
+  const char *stages;            /* layers of each stage by hand; NULL: balanced */
   int keep;                      /* enum tc_keep; -1: as the system says */
   bool reduce_once;              /* split accumulators become full ones, reduced once a step */
   int recompute;                 /* enum tc_recompute */

@@ -26,6 +26,7 @@ static bool is_candidate(const struct rctx *c, const struct tc_node *n)
 {
   if (n->mark != TC_F || n->head || !c->layer[outermost(c->g, n->unit)]) return false;
   if (c->what == TC_RECOMPUTE_SELECTIVE) return n->op == TC_OP_ATTN || n->op == TC_OP_GELU;
+  if (n->op == TC_OP_MOVE && n->axis == TC_PP) return false;         /* received: not again */
   int32_t p = n->op == TC_OP_MOVE ? c->g->tensor[tc_in(c->g, n, 0)].param : -1;
   return p < 0 || c->g->param[p].keep == TC_KEEP_USE;
 }

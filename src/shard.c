@@ -168,6 +168,11 @@ static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
   struct tc_graph *g = s->g;
   const struct tc_op_info *op = &tc_op_info[n->op];
   *c = (struct choice){ TC_R, 0, 0 };
+  if (axis == TC_PP) {                           /* a node is where its stage is */
+    int32_t at = n->everywhere ? -1 : g->unit[n->unit].at;
+    if (at >= 0) *c = (struct choice){ TC_AT, 0, at };
+    return 0;
+  }
   int total = TC_MIN(n->n_in, TC_RULE_MAX - n->n_out);
   int32_t asks = asked_split(s, n, axis, total, l, c);
   if (asks < 0 && !natural_split(s, n, axis, total, l, c)) choose_coordinate(s, n, axis, total, c);
@@ -284,8 +289,11 @@ static int move_input(struct sctx *s, int32_t node, int i, const struct tc_layou
       bool fetch = weight || (x->state && x->space != key.space);
       key.to = bring(s, t, need, key.space, node, fetch ? TC_ROLE_FETCH : TC_ROLE_NONE);
       if (key.to < 0) return key.to;
-      for (int32_t j = first; j < g->n_nodes && weight; j++)
-        g->node[j].once = keep == TC_KEEP_STEP;
+      for (int32_t j = first; j < g->n_nodes && weight; j++) {
+        bool sent = g->node[j].axis == TC_PP;    /* to another stage: once a step */
+        g->node[j].once = keep == TC_KEEP_STEP || sent;
+        if (sent) g->node[j].role = TC_ROLE_NONE;
+      }
       TC_GROW(s->made, s->n_made, s->cap_made);
       k = s->n_made++;
       s->made[k] = key;
@@ -415,6 +423,7 @@ static int accumulate_apart(struct sctx *s, int32_t node, int k, const struct tc
   }
   s->tail[p] = tmp;
   if (s->heir[v] >= 0) return 0;
+  s->tail[p] = -1;
   to.on[TC_MB] = g->tensor[tmp].lay.on[TC_MB];
   int32_t moved = bring(s, tmp, &to, g->tensor[root].space, node, TC_ROLE_GRAD);
   if (moved < 0) return moved;
@@ -439,12 +448,18 @@ static void settle_acc(struct sctx *s, int32_t node, int k)
   struct tc_graph *g = s->g;
   const struct tc_tensor *v = &g->tensor[tc_out(g, &g->node[node], k)];
   if (!is_acc(&g->node[node], k) || v->param < 0) return;
-  struct tc_param *p = &g->param[v->param];
-  if (v->overwrites != p->acc) return;
+  struct tc_tensor *acc = &g->tensor[v->overwrites];
+  if (!acc->state) return;
   for (int a = TC_PP; a < TC_AXES; a++)
-    if (p->acc_lay.on[a].kind == TC_R && v->lay.on[a].kind == TC_P)
-      p->acc_lay.on[a] = v->lay.on[a];
-  g->tensor[p->acc].lay = p->acc_lay;
+    if (acc->lay.on[a].kind == TC_R && v->lay.on[a].kind == TC_P) acc->lay.on[a] = v->lay.on[a];
+  if (acc->id == g->param[v->param].acc) g->param[v->param].acc_lay = acc->lay;
+}
+
+/* Whether t is a version of an accumulator that is added to another stage's. */
+static bool is_guest(const struct tc_graph *g, int32_t t)
+{
+  int32_t p = g->tensor[t].param;
+  return p >= 0 && g->param[p].guest >= 0 && tc_tensor_root(g, t) == g->param[p].guest;
 }
 
 /* Partial outputs are resolved where they are produced. */
@@ -452,6 +467,7 @@ static int resolve(struct sctx *s, int32_t node, int32_t t)
 {
   struct tc_graph *g = s->g;
   if (t < s->n_old && s->heir[t] >= 0) return 0;           /* another contribution follows */
+  if (is_acc(&g->node[node], 0) && is_guest(g, t)) return 0;         /* the owner's sum is resolved */
   struct tc_layout to = g->tensor[t].lay;
   bool any = false;
   for (int a = 0; a < TC_AXES; a++) {
@@ -539,9 +555,10 @@ static int share_results(struct sctx *s)
   const int32_t result[] = { g->loss, g->grad_norm };
   for (size_t i = 0; i < sizeof result / sizeof result[0]; i++) {
     if (result[i] < 0) continue;
-    int32_t t = s->now[result[i]], d = tc_move(g, t, &r, -1, s->err);
+    int32_t first = g->n_nodes, t = s->now[result[i]], d = tc_move(g, t, &r, -1, s->err);
     if (d < 0) return d;
     s->now[result[i]] = d;
+    for (int32_t j = first; j < g->n_nodes; j++) g->node[j].everywhere = true;
   }
   return 0;
 }

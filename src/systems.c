@@ -71,6 +71,10 @@ int tc_system_apply(struct tc_graph *g, const struct tc_system *s, struct tc_err
     p->acc_lay.on[TC_DP] = s->place[TC_ACC];
     p->update.on[TC_DP] = s->place[TC_UPDATE];
     p->keep = (uint8_t)s->keep;
+    int32_t at = g->unit[p->unit].at;
+    struct tc_layout *all[] = { &p->store, &p->use, &p->acc_lay, &p->update };
+    for (int k = 0; at >= 0 && k < TC_PLACES; k++)
+      all[k]->on[TC_PP] = (struct tc_place){ TC_AT, 0, 0, at };
     annotate_param(g, p);
   }
   if (g->tokens < 0) return 0;

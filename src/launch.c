@@ -1,0 +1,138 @@
+/* launch.c - ranks as threads or processes, from the first look at who is there to the exit
+ * status.
+ *
+ * Invariants:
+ * - what can be found wrong before ranks start is found by every process alike and said once;
+ * - after tc_mpi_start MPI is finished, or aborted if a peer is missing (no orderly end);
+ * - a thread's rank is told to the hub as gone only if it failed: the others must not wait. */
+#include "src/launch.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_THREADS = 4096 };
+
+struct seat {
+  pthread_t thread;
+  const struct tc_launch *launch;
+  tc_launch_body *body;
+  void *ctx;
+  int rank, rc;
+  struct tc_err err;
+};
+
+/* ---- who runs, who speaks -------------------------------------------------------------- */
+
+/* The rank that the launcher gave this process, before anything else is known; 0 alone. */
+static int launcher_rank(void)
+{
+  const char *const key[] = { "PMIX_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK" };
+  for (size_t i = 0; i < sizeof key / sizeof key[0]; i++)
+    if (getenv(key[i])) return atoi(getenv(key[i]));
+  return 0;
+}
+
+/* Whether a launcher started more than one of us. */
+static bool launched(void)
+{
+  const char *const key[] = { "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE" };
+  for (size_t i = 0; i < sizeof key / sizeof key[0]; i++)
+    if (getenv(key[i]) && atoi(getenv(key[i])) > 1) return true;
+  return false;
+}
+
+int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err *err)
+{
+  const long long n = c->run_ranks;
+  const bool threads = n > 1 || !strcmp(c->run_comm, "thread");
+  *l = (struct tc_launch){ .cfg = c };
+  if (n > 1 && !strcmp(c->run_comm, "mpi"))
+    return tc_fail(err, TC_EUSER, "run.ranks = %lld are threads, which run.comm = mpi excludes: "
+                   "leave one", n);
+  if (threads && launched())
+    return tc_fail(err, TC_EUSER, "run.ranks = %lld are threads of one process, but a launcher "
+                   "started several: leave run.ranks, or start one", n);
+  if (threads && (n < 1 || n > MAX_THREADS))
+    return tc_fail(err, TC_EUSER, "run.ranks = %lld: give 1 to %d", n, MAX_THREADS);
+  TC_TRY(threads ? tc_ranks_threads(&l->ranks, (int)n, err) : tc_ranks_discover(&l->ranks, err));
+  if (threads) l->hub = tc_hub_new((int)n);
+  l->mpi = !threads && l->ranks->world > 1;
+  l->who = tc_ranks_names(l->ranks);
+  return 0;
+}
+
+int tc_launch_say(const struct tc_ranks *r, int rc, const struct tc_err *err)
+{
+  int rank = r ? r->rank : launcher_rank();
+  if (rc < 0 && (rank == 0 || rc == TC_EPEER)) return tc_cmd_fail(err);
+  return -rc;
+}
+
+int tc_launch_threads(const struct tc_config *c, const struct tc_ranks *r, int rank)
+{
+  if (c->run_threads == TC_AUTO) return tc_ranks_threads_each(r, rank);
+  return (int)TC_MAX(1, TC_MIN(c->run_threads, INT32_MAX));
+}
+
+/* ---- starting them --------------------------------------------------------------------- */
+
+static void *run_seat(void *arg)
+{
+  struct seat *s = arg;
+  s->rc = s->body(s->rank, s->ctx, &s->err);
+  if (s->rc < 0) tc_hub_leave(s->launch->hub, s->rank);
+  return NULL;
+}
+
+static int run_threads(const struct tc_launch *l, tc_launch_body *body, void *ctx)
+{
+  int n = l->ranks->world, status = 0;
+  struct seat *s = tc_calloc((size_t)n, sizeof *s);
+  for (int r = 0; r < n; r++) {
+    s[r] = (struct seat){ .launch = l, .body = body, .ctx = ctx, .rank = r };
+    if (pthread_create(&s[r].thread, NULL, run_seat, &s[r])) {
+      fprintf(stderr, "tercio: cannot start a thread for rank %d\n", r);
+      exit(2);
+    }
+  }
+  for (int r = 0; r < n; r++) pthread_join(s[r].thread, NULL);
+  for (int r = 0; r < n; r++) {                  /* each sentence once */
+    bool said = false;
+    for (int q = 0; q < r; q++) said |= s[q].rc < 0 && !strcmp(s[q].err.text, s[r].err.text);
+    if (s[r].rc < 0 && !said) tc_cmd_fail(&s[r].err);
+    if (s[r].rc < 0 && (!status || s[r].rc != TC_EPEER)) status = -s[r].rc;
+  }
+  free(s);
+  return status;
+}
+
+static int run_process(const struct tc_launch *l, tc_launch_body *body, void *ctx)
+{
+  struct tc_err err = { 0 };
+  const struct tc_ranks *r = l->ranks;
+  int rank = r->rank, world = r->world, rc = l->mpi ? tc_mpi_start(&rank, &world, &err) : 0;
+  const bool started = l->mpi && rc == 0;
+  if (!rc && (rank != r->rank || world != r->world))
+    rc = tc_fail(&err, TC_EUSER, "MPI says rank %d of %d, PMIx %d of %d: is this Open MPI built "
+                 "for the launcher's PMIx?", rank, world, r->rank, r->world);
+  else if (!rc) rc = body(rank, ctx, &err);
+  int status = tc_launch_say(r, rc, &err);
+  if (rc == TC_EPEER && started) tc_mpi_abort(-TC_EPEER);
+  if (started) tc_mpi_finish();
+  return status;
+}
+
+int tc_launch_run(const struct tc_launch *l, tc_launch_body *body, void *ctx)
+{
+  return l->hub ? run_threads(l, body, ctx) : run_process(l, body, ctx);
+}
+
+void tc_launch_free(struct tc_launch *l)
+{
+  for (int r = 0; l->who && r < l->ranks->world; r++) free(l->who[r]);
+  free(l->who);
+  tc_hub_free(l->hub);
+  tc_ranks_free(l->ranks);
+  tc_ranks_finish();
+}
