@@ -113,7 +113,7 @@ static int read_long(struct tc_annotation *a, char **word, const char *keep, con
                   name[k]);
   }
   a->four = true;
-  a->keep = TC_KEEP_STEP;
+  a->keep = -1;
   return keep ? read_keep(&a->keep, keep, at) : 0;
 }
 

@@ -1,10 +1,11 @@
 /* arena.c - liveness over a step's list of actions, then offsets: largest first, lowest place
  * free.
  *
- * What a micro-batch makes lives once in each of them, at one offset. Micro-batches between the
- * first and the last are alike, so the lives are taken from a list with three at most. State is
- * laid out by class in the order it was made, so that a unit's accumulators are adjacent and
- * travel as one message. */
+ * What a micro-batch makes lives once in each of them: at one offset, or, where a pipeline has
+ * several under way, in as many slots as live at once, used in turn. Without a pipeline
+ * micro-batches between the first and the last are alike, so the lives are taken from a list with
+ * three at most. State is laid out by class in the order it was made, so that a unit's accumulators
+ * are adjacent and travel as one message. */
 #include "src/arena.h"
 
 #include <stdlib.h>
@@ -14,12 +15,19 @@ enum { SHORT_MB = 3 };
 const char *const tc_region_name[TC_REGIONS] = { "state", "scratch", "host state",
                                                  "host scratch" };
 
-/* Positions in the list, first and last, in each micro-batch. n = 0: no scratch of its own. */
+/* Positions in the list, first and last, in each of the micro-batches slot, slot + step, ...
+ * n = 0: no scratch of its own. */
 struct life { int32_t first, last; };
 struct live {
-  int32_t t, n;
-  struct life in[SHORT_MB];
+  int32_t t, n, slot, step;
+  struct life *in;               /* [n], step apart; borrowed from lives.all */
   int64_t bytes, off;
+};
+struct lives {
+  struct life *all;              /* [tensor][micro-batch] */
+  struct live *of;               /* [n_tensors]: all micro-batches of a tensor */
+  struct live *object; int32_t n_objects;        /* one for each slot */
+  int32_t n_mb;
 };
 
 static int64_t stored_bytes(const struct tc_graph *g, const struct tc_mesh *m,
@@ -54,8 +62,7 @@ int64_t tc_tensor_root_offset(const struct tc_graph *g, int32_t t, const struct 
 
 static void touch(struct live *l, int32_t instance, int32_t at)
 {
-  TC_ASSERT(instance < SHORT_MB);
-  while (l->n <= instance) l->in[l->n++] = (struct life){ INT32_MAX, -1 };
+  for (; l->n <= instance; l->n++) l->in[l->n] = (struct life){ INT32_MAX, -1 };
   struct life *x = &l->in[instance];
   x->first = TC_MIN(x->first, at);
   x->last = TC_MAX(x->last, at);
@@ -77,10 +84,15 @@ static bool made_once(const struct tc_graph *g, int32_t root)
   return maker < 0 || g->node[maker].once;
 }
 
-static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, struct live *l)
+static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, struct lives *l)
 {
-  bool *whole = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), 1);
-  for (int32_t t = 0; t < g->n_tensors; t++) l[t] = (struct live){ .t = t };
+  size_t n_tensors = (size_t)TC_MAX(g->n_tensors, 1);
+  bool *whole = tc_calloc(n_tensors, 1);
+  l->n_mb = s->n_mb;
+  l->all = tc_malloc(n_tensors * (size_t)s->n_mb * sizeof *l->all);
+  l->of = tc_calloc(n_tensors, sizeof *l->of);
+  for (int32_t t = 0; t < g->n_tensors; t++)
+    l->of[t] = (struct live){ .t = t, .step = 1, .in = l->all + (size_t)t * (size_t)s->n_mb };
   for (int32_t i = 0; i < s->n; i++) {
     const struct tc_node *n = &g->node[s->action[i].node];
     for (int k = 0; k < n->n_in + n->n_out; k++) {
@@ -88,25 +100,64 @@ static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, st
       int32_t root = tc_tensor_root(g, t);
       if (g->tensor[root].state) continue;
       bool once = made_once(g, root);
-      touch(&l[root], once ? 0 : s->action[i].mb, i);
+      touch(&l->of[root], once ? 0 : s->action[i].mb, i);
       if (!once && n->once) whole[root] = true;  /* summed over micro-batches */
     }
   }
   for (int32_t t = 0; t < g->n_tensors; t++)
-    if (whole[t]) merge(&l[t]);
+    if (whole[t]) merge(&l->of[t]);
   free(whole);
   const int32_t result[] = { g->loss, g->grad_norm };      /* read after the run */
   for (size_t i = 0; i < sizeof result / sizeof result[0]; i++) {
     int32_t root = result[i] >= 0 ? tc_tensor_root(g, result[i]) : -1;
-    if (root >= 0 && !g->tensor[root].state) touch(&l[root], 0, s->n);
+    if (root >= 0 && !g->tensor[root].state) touch(&l->of[root], 0, s->n);
   }
 }
 
+/* The fewest slots so that a micro-batch's life ends before that of the next in its slot begins. */
+static int32_t count_slots(const struct live *l)
+{
+  int32_t k = 1;
+  for (int32_t i = 0; i + k < l->n; i++)
+    while (i + k < l->n && l->in[i].last >= l->in[i + k].first) k++;
+  for (int32_t i = 0; i < l->n; i++)             /* a larger k later: look at all again */
+    while (i + k < l->n && l->in[i].last >= l->in[i + k].first) k++;
+  return k;
+}
+
+/* An object to place for each slot of each tensor. */
+static void make_objects(struct tc_arena *a, const struct tc_graph *g, const struct tc_mesh *m,
+                         const int32_t coord[TC_AXES], struct lives *l)
+{
+  int32_t n = 0;
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    a->slots[t] = l->of[t].n ? count_slots(&l->of[t]) : 1;
+    n += a->slots[t];
+  }
+  l->object = tc_calloc((size_t)TC_MAX(n, 1), sizeof *l->object);
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    int32_t k = a->slots[t];
+    for (int32_t i = 0; i < k && l->of[t].n; i++) {
+      struct live *x = &l->object[l->n_objects++];
+      *x = l->of[t];
+      x->slot = i;
+      x->step = k;
+      x->in += i;
+      x->n = (int32_t)tc_ceil_div(l->of[t].n - i, k);
+      x->bytes = stored_bytes(g, m, coord, t);
+    }
+  }
+}
+
+/* Both lists of lives ascend. */
 static bool meet(const struct live *a, const struct live *b)
 {
-  for (int32_t i = 0; i < a->n; i++)
-    for (int32_t k = 0; k < b->n; k++)
-      if (a->in[i].first <= b->in[k].last && b->in[k].first <= a->in[i].last) return true;
+  for (int32_t i = 0, k = 0; i < a->n && k < b->n;) {
+    const struct life *x = &a->in[i * a->step], *y = &b->in[k * b->step];
+    if (x->first <= y->last && y->first <= x->last) return true;
+    if (x->last < y->last) i++;
+    else k++;
+  }
   return false;
 }
 
@@ -116,7 +167,8 @@ static int by_size(const void *a, const void *b)
 {
   const struct live *x = *(struct live *const *)a, *y = *(struct live *const *)b;
   if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-  return x->t < y->t ? -1 : x->t > y->t;
+  if (x->t != y->t) return x->t < y->t ? -1 : 1;
+  return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
 static int by_off(const void *a, const void *b)
@@ -140,20 +192,19 @@ static int64_t lowest(struct live **placed, int n, const struct live *l, struct 
   return at;
 }
 
-static void place_scratch(struct tc_arena *a, const struct tc_graph *g, struct live *l, int space)
+static void place_scratch(struct tc_arena *a, const struct tc_graph *g, struct lives *l, int space)
 {
   int region = space == TC_HOST ? TC_HOST_SCRATCH : TC_SCRATCH;
-  struct live **todo = tc_malloc((size_t)g->n_tensors * sizeof(struct live *));
-  struct live **placed = tc_malloc((size_t)g->n_tensors * sizeof(struct live *));
-  struct live **tmp = tc_malloc((size_t)g->n_tensors * sizeof(struct live *));
+  size_t size = (size_t)TC_MAX(l->n_objects, 1) * sizeof(struct live *);
+  struct live **todo = tc_malloc(size), **placed = tc_malloc(size), **tmp = tc_malloc(size);
   int n = 0, done = 0;
-  for (int32_t t = 0; t < g->n_tensors; t++)
-    if (l[t].n && g->tensor[t].space == space) todo[n++] = &l[t];
+  for (int32_t i = 0; i < l->n_objects; i++)
+    if (g->tensor[l->object[i].t].space == space) todo[n++] = &l->object[i];
   qsort(todo, (size_t)n, sizeof *todo, by_size);
   for (int i = 0; i < n; i++) {
     todo[i]->off = lowest(placed, done, todo[i], tmp);
     placed[done++] = todo[i];
-    a->off[todo[i]->t] = todo[i]->off;
+    if (todo[i]->slot == 0) a->off[todo[i]->t] = todo[i]->off;
     a->region[todo[i]->t] = (uint8_t)region;
     a->bytes[region] = TC_MAX(a->bytes[region], todo[i]->off + todo[i]->bytes);
   }
@@ -162,18 +213,33 @@ static void place_scratch(struct tc_arena *a, const struct tc_graph *g, struct l
   free(tmp);
 }
 
+/* What slots add to a tensor's offset; objects of a tensor follow each other. */
+static void place_slots(struct tc_arena *a, const struct lives *l)
+{
+  for (int32_t i = 0; i < l->n_objects; i++) {
+    const struct live *x = &l->object[i];
+    if (a->slots[x->t] == 1) continue;
+    if (x->slot == 0) a->slot_at[x->t] = a->n_slot;
+    TC_GROW(a->slot, a->n_slot, a->cap_slot);
+    a->slot[a->n_slot++] = x->off - a->off[x->t];
+  }
+}
+
 /* Adds the scratch of a space, by what lives when most does. */
-static void class_scratch(struct tc_arena *a, const struct tc_graph *g, const struct live *l,
+static void class_scratch(struct tc_arena *a, const struct tc_graph *g, const struct lives *l,
                           int n_actions, int space)
 {
   int64_t *change = tc_calloc((size_t)n_actions + 2, sizeof *change), sum = 0, most = -1, used = 0;
   int32_t at = 0;
-  for (int32_t t = 0; t < g->n_tensors; t++)
-    for (int32_t i = 0; i < l[t].n && g->tensor[t].space == space; i++) {
-      if (l[t].in[i].last < 0) continue;
-      change[l[t].in[i].first] += l[t].bytes;
-      change[l[t].in[i].last + 1] -= l[t].bytes;
+  for (int32_t o = 0; o < l->n_objects; o++) {
+    const struct live *x = &l->object[o];
+    for (int32_t i = 0; i < x->n && g->tensor[x->t].space == space; i++) {
+      const struct life *y = &x->in[i * x->step];
+      if (y->last < 0) continue;
+      change[y->first] += x->bytes;
+      change[y->last + 1] -= x->bytes;
     }
+  }
   for (int32_t i = 0; i <= n_actions; i++) {
     sum += change[i];
     if (sum > most) {
@@ -182,12 +248,15 @@ static void class_scratch(struct tc_arena *a, const struct tc_graph *g, const st
     }
   }
   free(change);
-  for (int32_t t = 0; t < g->n_tensors; t++)
-    for (int32_t i = 0; i < l[t].n && g->tensor[t].space == space; i++)
-      if (l[t].in[i].first <= at && at <= l[t].in[i].last) {
-        a->by_class[space][g->tensor[t].cls] += l[t].bytes;
-        used += l[t].bytes;
-      }
+  for (int32_t o = 0; o < l->n_objects; o++) {
+    const struct live *x = &l->object[o];
+    for (int32_t i = 0; i < x->n && g->tensor[x->t].space == space; i++) {
+      const struct life *y = &x->in[i * x->step];
+      if (y->first > at || at > y->last) continue;
+      a->by_class[space][g->tensor[x->t].cls] += x->bytes;
+      used += x->bytes;
+    }
+  }
   a->by_class[space][TC_CLS_ACT] += a->bytes[space == TC_HOST ? TC_HOST_SCRATCH : TC_SCRATCH] - used;
 }
 
@@ -223,13 +292,19 @@ static int place_state(struct tc_arena *a, const struct tc_graph *g, const struc
 
 /* The action after which each scratch tensor is free. */
 static void find_deaths(struct tc_arena *a, const struct tc_graph *g, const struct tc_schedule *s,
-                        const struct live *l)
+                        const struct lives *l)
 {
   for (int32_t t = 0; t < g->n_tensors; t++) {
+    const struct live *x = &l->of[t];
     a->die[t] = (struct tc_death){ -1, false, false };
-    if (!l[t].n || l[t].in[l[t].n - 1].last >= s->n) continue;
-    const struct tc_action *x = &s->action[l[t].in[l[t].n - 1].last];
-    a->die[t] = (struct tc_death){ x->node, x->kind == TC_WAIT, l[t].n == 1 };
+    if (!x->n || x->in[x->n - 1].last >= s->n) continue;
+    const struct tc_action *last = &s->action[x->in[x->n - 1].last];
+    bool always = true;
+    for (int32_t i = 0; i < x->n; i++) {
+      const struct tc_action *b = x->in[i].last >= 0 ? &s->action[x->in[i].last] : last;
+      always &= b->node == last->node && b->kind == last->kind;
+    }
+    if (always) a->die[t] = (struct tc_death){ last->node, last->kind == TC_WAIT, x->n == 1 };
   }
 }
 
@@ -244,6 +319,8 @@ int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct t
   a->off = tc_malloc(n * sizeof *a->off);
   a->die = tc_malloc(n * sizeof *a->die);
   a->region = tc_calloc(n, sizeof *a->region);
+  a->slots = tc_calloc(n, sizeof *a->slots);
+  a->slot_at = tc_calloc(n, sizeof *a->slot_at);
   memset(a->off, -1, n * sizeof *a->off);
   int rc = place_state(a, g, m, coord, with, with_graph, err);
   if (rc < 0) {
@@ -252,27 +329,31 @@ int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct t
   }
   struct tc_schedule *shorter = NULL;
   struct tc_schedule_opts o = s->opts;
-  if (o.n_mb > SHORT_MB) {
+  if (o.n_mb > SHORT_MB && o.pp <= 1) {
     o.n_mb = SHORT_MB;
-    tc_schedule_new(&shorter, g, &o);
+    tc_schedule_new(&shorter, g, &o, err);       /* without a pipeline nothing can fail */
     s = shorter;
   }
-  struct live *l = tc_malloc(n * sizeof *l);
-  find_lives(g, s, l);
-  for (int32_t t = 0; t < g->n_tensors; t++)
-    if (l[t].n) l[t].bytes = stored_bytes(g, m, coord, t);
+  struct lives l = { 0 };
+  find_lives(g, s, &l);
+  make_objects(a, g, m, coord, &l);
   for (int space = 0; space < TC_SPACES; space++) {
-    place_scratch(a, g, l, space);
-    class_scratch(a, g, l, s->n, space);
+    place_scratch(a, g, &l, space);
+    class_scratch(a, g, &l, s->n, space);
   }
-  find_deaths(a, g, s, l);
+  place_slots(a, &l);
+  find_deaths(a, g, s, &l);
   for (int32_t t = 0; t < g->n_tensors; t++) {   /* versions and views */
     int32_t root = tc_tensor_root(g, t);
     if (root == t || a->off[root] < 0) continue;
     a->region[t] = a->region[root];
+    a->slots[t] = a->slots[root];
+    a->slot_at[t] = a->slot_at[root];
     a->off[t] = a->off[root] + tc_tensor_root_offset(g, t, m, coord);
   }
-  free(l);
+  free(l.all);
+  free(l.of);
+  free(l.object);
   tc_schedule_free(shorter);
   *out = a;
   return 0;
@@ -284,13 +365,16 @@ void tc_arena_free(struct tc_arena *a)
   free(a->off);
   free(a->die);
   free(a->region);
+  free(a->slots);
+  free(a->slot_at);
+  free(a->slot);
   free(a);
 }
 
 /* ---- the check ----------------------------------------------------------------------- */
 
 /* Who holds which bytes now: roots with storage, kept sorted by nothing (they are few). */
-struct holder { int32_t root; int64_t off, end; int32_t until; };
+struct holder { int32_t root, mb; int64_t off, end; int32_t until; };
 
 int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g,
                    const struct tc_schedule *s, const struct tc_mesh *m,
@@ -318,13 +402,14 @@ int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g,
           *u = i;
           continue;
         }
-        while (q < held && h[q].root != root) q++;
+        while (q < held && (h[q].root != root || h[q].mb != at)) q++;
         if (q < held) {
           h[q].until = TC_MAX(h[q].until, *u);
           continue;
         }
-        struct holder x = { root, a->off[root], a->off[root] + stored_bytes(g, m, coord, root), *u };
-        if (x.off < 0 || x.end > a->bytes[a->region[root]])
+        int64_t off = tc_arena_at(a, root, at);
+        struct holder x = { root, at, off, off + stored_bytes(g, m, coord, root), *u };
+        if (a->off[root] < 0 || x.end > a->bytes[a->region[root]])
           rc = tc_fail(err, TC_EUSER, "arena: %s lies outside", g->tensor[root].name);
         for (q = 0; q < held && !rc; q++)
           if (a->region[h[q].root] == a->region[root] && h[q].off < x.end && x.off < h[q].end)

@@ -16,8 +16,12 @@ struct tc_arena {
   int32_t n;                     /* tensors */
   int64_t *off;                  /* in its region; -1: has no storage */
   uint8_t *region;               /* enum tc_region */
-  /* After which node a scratch tensor is free (-1: never), and whether after the WAIT for it;
-   * once: in the last micro-batch only. */
+  /* What lives in several micro-batches at once has so many slots; micro-batch mb has slot
+   * mb % slots. slot[slot_at[t] + i]: what slot i adds to off. */
+  int32_t *slots, *slot_at;
+  int64_t *slot; int32_t n_slot, cap_slot;
+  /* After which node a scratch tensor is free (-1: never, or not always after the same one), and
+   * whether after the WAIT for it; once: in the last micro-batch only. */
   struct tc_death { int32_t node; bool wait, once; } *die;
   int64_t bytes[TC_REGIONS];
   /* State by class, and scratch by the class of what lives at its fullest moment; gaps between
@@ -32,6 +36,11 @@ int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct t
                  const struct tc_arena *with, const struct tc_graph *with_graph,
                  struct tc_err *err);
 void tc_arena_free(struct tc_arena *a);
+/* Local. Where tensor t is in its region in micro-batch mb. */
+static inline int64_t tc_arena_at(const struct tc_arena *a, int32_t t, int32_t mb)
+{
+  return a->off[t] + (a->slots[t] > 1 ? a->slot[a->slot_at[t] + mb % a->slots[t]] : 0);
+}
 /* Local. No two live tensors overlap, over the whole list of actions (a check independent of the
  * placing: it walks the list and marks who holds what). */
 int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g,

@@ -226,7 +226,8 @@ static int open_group(struct group *g, const struct job *j, int rank, int axis, 
   for (int i = 0; i < n && axis == WORLD; i++) g->members[i] = i;
   if (axis != WORLD) tc_mesh_group(j->mesh, rank, axis, g->members);
   for (int i = 0; i < n; i++) g->who[i] = j->launch.who[g->members[i]];
-  const struct tc_comm_opts o = { axis_name(axis), j->launch.cfg->run_deadline, g->who };
+  const struct tc_comm_opts o = { .name = axis_name(axis), .who = g->who,
+                                  .deadline_s = j->launch.cfg->run_deadline };
   if (!j->launch.hub) return tc_comm_mpi(&g->comm, axis, g->members, n, &o, err);
   g->comm = tc_comm_thread(j->launch.hub, axis, rank, g->members, n, &o);
   return 0;

@@ -43,6 +43,8 @@ struct tc_comm {
   int64_t deadline_ns;
   char *name;
   int log_rank;
+  void (*traced)(void *, const struct tc_coll_args *, int64_t, int64_t, int64_t);
+  void *traced_ctx;
   pthread_t thread;
   atomic_bool stop;
 
@@ -92,7 +94,9 @@ static void *worker(void *arg)
       int64_t bytes = 0;
       c->beat++;
       pthread_mutex_unlock(&c->lock);
+      int64_t begin_ns = c->traced ? tc_now_ns() : 0;
       int rc = c->ops->run(c->impl, &k->a, &c->stop, &bytes, &err);
+      if (c->traced && rc == 0) c->traced(c->traced_ctx, &k->a, begin_ns, tc_now_ns(), bytes);
       pthread_mutex_lock(&c->lock);
       c->beat++;
       if (rc < 0) {
@@ -134,6 +138,8 @@ struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord
   c->size = size;
   c->deadline_ns = (int64_t)(tc_comm_deadline_s(o) * 1e9);
   c->name = tc_strdup(o->name ? o->name : "world");
+  c->traced = o->traced;
+  c->traced_ctx = o->traced_ctx;
   c->log_rank = tc_log_rank();
   atomic_init(&c->stop, false);
   pthread_condattr_t attr;

@@ -101,6 +101,11 @@ struct tc_comm_opts {
   const char *name;               /* "dp", "tp", "pp", "world" */
   double deadline_s;              /* 0: 600 */
   const char *const *who;         /* [size] "rank 3 on node2"; borrowed; may be NULL */
+  /* Told of each call that ended well, by the thread that ran it; *a is lent for that long.
+   * begin: its turn came in the queue. NULL: nobody asks. Not for groups of one. */
+  void (*traced)(void *ctx, const struct tc_coll_args *a, int64_t begin_ns, int64_t end_ns,
+                 int64_t bytes);
+  void *traced_ctx;
 };
 
 struct tc_comm *tc_comm_self(const struct tc_comm_opts *o);

@@ -48,6 +48,7 @@ int tc_cmd_place(int argc, char **argv);
 int tc_cmd_graph(int argc, char **argv);
 int tc_cmd_ckpt(int argc, char **argv);
 int tc_cmd_data(int argc, char **argv);
+int tc_cmd_report(int argc, char **argv);
 int tc_cmd_comm(int argc, char **argv);
 /* Prints the sentence to stderr, returns the exit status (-status). */
 int tc_cmd_fail(const struct tc_err *err);

@@ -4,13 +4,16 @@
  * offsets and the accumulation bits; a transfer's buffers are not touched between its ISSUE and
  * its WAIT (the memory plan sees to that; the poison device proves it). */
 #include "src/exec.h"
+#include "src/transfer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct xnode {
   struct tc_call call;
-  struct tc_xmove *move;         /* MOVE only */
+  struct tc_xmove **move;        /* MOVE only: as many as are under way at once, used in turn */
+  int32_t n_moves;
+  bool slotted;                  /* its tensors are elsewhere in every micro-batch */
   uint8_t first_acc, acc;        /* acc bits in a step's first micro-batch, and in the others */
   void *plan, *first_plan;       /* the device's plans for both; may be NULL */
   int64_t *mb_step;              /* per view: what a micro-batch adds to off[mb_dim] */
@@ -33,11 +36,11 @@ struct tc_exec {
   struct tc_runtime now;
 };
 
-static void *where(const struct tc_exec *x, const struct xprog *p, int32_t t)
+static void *where(const struct tc_exec *x, const struct xprog *p, int32_t t, int32_t mb)
 {
   const struct tc_arena *a = p->p->arena;
   if (a->off[t] < 0) return NULL;
-  return x->region[a->region[t]] + a->off[t];
+  return x->region[a->region[t]] + tc_arena_at(a, t, mb);
 }
 
 static void make_view(const struct tc_exec *x, const struct xprog *p, int32_t t,
@@ -47,7 +50,7 @@ static void make_view(const struct tc_exec *x, const struct xprog *p, int32_t t,
   const struct tc_mesh *m = x->o.mesh;
   struct tc_local l;
   tc_tensor_local(te, m, m->coord + (size_t)x->o.rank * TC_AXES, &l);
-  *v = (struct tc_view){ .data = where(x, p, t), .dtype = te->dtype, .rank = te->rank,
+  *v = (struct tc_view){ .data = where(x, p, t, 0), .dtype = te->dtype, .rank = te->rank,
                          .row0 = l.row0, .rows = l.rows, .elems = l.elems };
   memcpy(v->dim, l.dim, sizeof v->dim);
   memcpy(v->off, l.off, sizeof v->off);
@@ -139,6 +142,7 @@ static int make_node(struct tc_exec *x, struct xprog *p, int32_t id, struct tc_e
   for (int i = 0; i < total; i++) {
     int32_t t = i < n->n_in ? tc_in(g, n, i) : tc_out(g, n, i - n->n_in);
     make_view(x, p, t, &c->in[i], &xn->mb_step[i], &xn->mb_dim[i]);
+    xn->slotted |= p->p->arena->slots[t] > 1;
   }
   xn->first_acc = xn->acc = n->acc;
   xn->nowhere = n->op != TC_OP_MOVE;
@@ -153,9 +157,14 @@ static int make_node(struct tc_exec *x, struct xprog *p, int32_t id, struct tc_e
   if (n->op == TC_OP_MOVE) {
     void **ptr = tc_malloc((size_t)total * sizeof *ptr);
     for (int i = 0; i < total; i++) ptr[i] = c->in[i].data;
-    int rc = tc_xmove_new(&xn->move, g, n, &x->o, ptr, ptr + n->n_in, err);
+    int rc = 0;
+    xn->n_moves = tc_schedule_most(p->p->schedule, id);
+    xn->move = tc_calloc((size_t)xn->n_moves, sizeof *xn->move);
+    for (int32_t i = 0; i < xn->n_moves && !rc; i++) {
+      rc = tc_xmove_new(&xn->move[i], g, n, &x->o, ptr, ptr + n->n_in, err);
+      if (rc == 0) x->staging_bytes += tc_xmove_staging(xn->move[i]);
+    }
     free(ptr);
-    if (rc == 0) x->staging_bytes += tc_xmove_staging(xn->move);
     return rc;
   }
   if (n->op == TC_OP_MATMUL) make_gemm(g, n, c);
@@ -240,7 +249,8 @@ void tc_exec_free(struct tc_exec *x)
     for (int32_t k = 0; k < x->prog[i].p->graph->n_nodes; k++) {
       struct xnode *n = &x->prog[i].node[k];
       unprepare(device_of(x, &x->prog[i].p->graph->node[k]), n);
-      tc_xmove_free(n->move, d);
+      for (int32_t i = 0; i < n->n_moves; i++) tc_xmove_free(n->move[i], d);
+      free(n->move);
       free(n->call.in);
       free(n->mb_step);
       free(n->mb_dim);
@@ -264,6 +274,18 @@ static void at_mb(struct xnode *n, int32_t mb, int32_t before)
     if (n->mb_dim[i] >= 0) n->call.in[i].off[n->mb_dim[i]] += (mb - before) * n->mb_step[i];
 }
 
+static void find_slots(const struct tc_exec *x, const struct xprog *p, int32_t id, int32_t mb)
+{
+  const struct tc_graph *g = p->p->graph;
+  const struct tc_node *n = &g->node[id];
+  struct tc_call *c = &p->node[id].call;
+  for (int i = 0; i < n->n_in + n->n_out; i++)
+    c->in[i].data = where(x, p, i < n->n_in ? tc_in(g, n, i) : tc_out(g, n, i - n->n_in), mb);
+  for (int k = 0; n->op == TC_OP_MOVE && k < n->n_in; k++)
+    tc_xmove_retarget(p->node[id].move[mb % p->node[id].n_moves], k, c->in[k].data,
+                      c->out[k].data);
+}
+
 static int run_node(struct tc_exec *x, struct xprog *p, int32_t id, int32_t mb,
                     struct tc_err *err)
 {
@@ -272,12 +294,13 @@ static int run_node(struct tc_exec *x, struct xprog *p, int32_t id, int32_t mb,
   int rc = 0;
   if (xn->nowhere) return 0;
   at_mb(xn, mb, 0);
+  if (xn->slotted) find_slots(x, p, id, mb);
   x->now.mb = mb;
   if (n->op == TC_OP_DATA) {
     const struct tc_view *v = xn->call.out;
     x->o.fill(x->o.fill_ctx, &x->now, v[0].off[0], v[0].dim[0], v[0].data, v[1].data);
   } else if (n->op == TC_OP_MOVE) {
-    rc = tc_xmove_issue(xn->move, err);
+    rc = tc_xmove_issue(xn->move[mb % xn->n_moves], err);
   } else {
     xn->call.acc = mb == 0 ? xn->first_acc : xn->acc;
     xn->call.plan = mb == 0 ? xn->first_plan : xn->plan;
@@ -296,9 +319,38 @@ static void poison(struct tc_exec *x, struct xprog *p, const struct tc_action *a
   for (const int32_t *t = p->node[a->node].dies; t && *t >= 0; t++) {
     const struct tc_death *d = &q->arena->die[*t];
     if (d->wait != (a->kind == TC_WAIT) || (d->once && a->mb < q->schedule->n_mb - 1)) continue;
-    tc_device_poison(x->o.device, where(x, p, *t),
+    tc_device_poison(x->o.device, where(x, p, *t, a->mb),
                      tc_tensor_local_bytes(&q->graph->tensor[*t], x->o.mesh, coord));
   }
+}
+
+/* Times are those of the thread that walks the list: work on a device that queues it ends later. */
+static void trace_action(struct tc_exec *x, const struct xprog *p, const struct tc_action *a,
+                         int64_t begin_ns)
+{
+  const struct tc_graph *g = p->p->graph;
+  const struct tc_node *n = &g->node[a->node];
+  if (p->node[a->node].nowhere) return;
+  struct tc_event e = {
+    .name = tc_op_info[n->op].name, .begin_ns = begin_ns, .end_ns = tc_now_ns(), .bytes = -1,
+    .tensor = n->n_out ? g->tensor[tc_out(g, n, 0)].name : NULL, .mb = n->once ? -1 : a->mb,
+    .unit = n->unit < g->n_units ? g->unit[n->unit].name : NULL, .track = TC_TRACK_COMPUTE,
+    .kind = n->mark == TC_F ? TC_EV_FORWARD : n->mark == TC_B ? TC_EV_BACKWARD
+          : n->mark == TC_W ? TC_EV_WEIGHT : TC_EV_UPDATE };
+  if (n->op == TC_OP_MOVE) {
+    bool copy = n->step == TC_STEP_COPY;
+    bool local = copy || tc_step_is_local(n->step) || x->o.mesh->size[n->axis] == 1;
+    int coll = local ? TC_COLLS
+                     : tc_transfer_coll(n, tc_mesh_coord(x->o.mesh, x->o.rank, n->axis));
+    if (a->kind == TC_WAIT && local) return;     /* was done when it was issued */
+    if (!local && coll == TC_COLLS) return;      /* between others */
+    e.name = local ? tc_step_name[n->step] : tc_coll_name[coll];
+    e.on = copy ? NULL : tc_axis_name[n->axis];
+    if (copy) e.track = TC_TRACK_COPY;
+    if (!local || copy)
+      e.kind = copy ? TC_EV_COPY : a->kind == TC_WAIT ? TC_EV_WAIT : TC_EV_ISSUE;
+  }
+  tc_trace_add(x->o.trace, &e);
 }
 
 int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc_err *err)
@@ -307,22 +359,25 @@ int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc
   const struct tc_schedule *s = p->p->schedule;
   x->now = *rt;
   x->wait_ns = 0;
+  bool traced = tc_trace_on(x->o.trace);
   for (int32_t k = 0; k < s->n; k++) {
     const struct tc_action *a = &s->action[k];
+    int64_t t0 = traced || a->kind == TC_WAIT ? tc_now_ns() : 0;
     if (a->kind == TC_WAIT) {
-      int64_t t0 = tc_now_ns();
-      TC_TRY(tc_xmove_wait(p->node[a->node].move, err));
+      const struct xnode *xn = &p->node[a->node];
+      TC_TRY(tc_xmove_wait(xn->move[a->mb % xn->n_moves], err));
       x->wait_ns += tc_now_ns() - t0;
     } else {
       TC_TRY(run_node(x, p, a->node, a->mb, err));
     }
+    if (traced) trace_action(x, p, a, t0);
     if (x->o.device->poison) poison(x, p, a);
   }
   x->o.device->ops->sync(x->o.device);
   return 0;
 }
 
-void *tc_exec_tensor(struct tc_exec *x, int i, int32_t t) { return where(x, &x->prog[i], t); }
+void *tc_exec_tensor(struct tc_exec *x, int i, int32_t t) { return where(x, &x->prog[i], t, 0); }
 
 double tc_exec_scalar(struct tc_exec *x, int i, int32_t t)
 {

@@ -8,6 +8,7 @@
 #include "kernels/kernel.h"
 #include "src/comm.h"
 #include "src/program.h"
+#include "src/trace.h"
 
 struct tc_exec;
 
@@ -24,6 +25,7 @@ struct tc_exec_opts {
   struct tc_comm *comm[TC_AXES]; /* borrowed; NULL where the axis has one rank */
   tc_fill_fn *fill;
   void *fill_ctx;
+  struct tc_trace *trace;        /* borrowed; NULL: off */
 };
 
 struct tc_exec_memory { int64_t region[TC_REGIONS], staging, kernel_scratch; };   /* bytes */
@@ -48,6 +50,8 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
                  const struct tc_exec_opts *o, void *const *in, void *const *out_ptr,
                  struct tc_err *err);
 void tc_xmove_free(struct tc_xmove *x, struct tc_device *d);
+/* Part k of a move is elsewhere from the next issue on. */
+void tc_xmove_retarget(struct tc_xmove *x, int k, void *in, void *out);
 int64_t tc_xmove_staging(const struct tc_xmove *x);
 int tc_xmove_issue(struct tc_xmove *x, struct tc_err *err);   /* local ones are done at once */
 int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err);

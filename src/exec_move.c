@@ -70,40 +70,22 @@ static void slice(const struct tc_xmove *x, const struct xpart *p, const struct 
     memcpy(p->dst + (size_t)i * run, p->src + (size_t)i * whole + (size_t)x->coord * run, run);
 }
 
-/* The dimension that must be packed (unpacked) for a split placement, or -1. */
-static int inner_dim(const struct tc_place *p, const int64_t *dim)
+static void make_part(struct tc_xmove *x, const struct tc_graph *g, const struct tc_node *n, int k)
 {
-  return p->kind == TC_S && product(dim, 0, p->dim) > 1 ? p->dim : -1;
-}
-
-static void make_part(struct tc_xmove *x, const struct tc_graph *g, int32_t in, int32_t out,
-                      int axis, struct xpart *p)
-{
-  const struct tc_tensor *a = &g->tensor[in], *b = &g->tensor[out];
+  struct xpart *p = &x->part[k];
   const struct tc_mesh *m = x->o->mesh;
+  const struct tc_tensor *a = &g->tensor[tc_in(g, n, k)];
   const int32_t *coord = m->coord + (size_t)x->o->rank * TC_AXES;
   tc_tensor_local(a, m, coord, &p->from);
-  tc_tensor_local(b, m, coord, &p->to);
+  tc_tensor_local(&g->tensor[tc_out(g, n, k)], m, coord, &p->to);
   p->rank = a->rank;
   p->src_elems = p->from.elems;
   p->dst_elems = p->to.elems;
-  p->pack_dim = p->unpack_dim = -1;
-  if (tc_step_is_local(x->step) || x->size == 1) return;
-  if (x->step == TC_STEP_REDUCE_SCATTER || x->step == TC_STEP_SCATTER ||
-      x->step == TC_STEP_ALL_TO_ALL)
-    p->pack_dim = inner_dim(&b->lay.on[axis], p->from.dim);
-  if (x->step == TC_STEP_ALL_GATHER || x->step == TC_STEP_GATHER ||
-      x->step == TC_STEP_ALL_TO_ALL)
-    p->unpack_dim = inner_dim(&a->lay.on[axis], p->to.dim);
+  x->staging_bytes += tc_transfer_packs(g, n, k, m, x->o->rank, &p->pack_dim, &p->unpack_dim);
 }
 
 static int take_staging(struct tc_xmove *x, struct tc_err *err)
 {
-  for (int k = 0; k < x->n_parts; k++) {
-    struct xpart *p = &x->part[k];
-    if (p->pack_dim >= 0) x->staging_bytes += p->src_elems * (int64_t)x->elem;
-    if (p->unpack_dim >= 0) x->staging_bytes += p->dst_elems * (int64_t)x->elem;
-  }
   if (x->staging_bytes) {
     x->staging = x->o->device->ops->alloc(x->o->device, x->staging_bytes);
     if (!x->staging) return tc_fail(err, TC_EUSER, "out of memory for a transfer's staging");
@@ -146,7 +128,7 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
   for (int k = 0; k < n->n_in; k++) {
     x->part[k].src = in[k];
     x->part[k].dst = out_ptr[k];
-    make_part(x, g, tc_in(g, n, k), tc_out(g, n, k), n->axis, &x->part[k]);
+    make_part(x, g, n, k);
   }
   int rc = take_staging(x, err);
   if (!rc && x->size > 1 && !tc_step_is_local(x->step) && !x->comm)
@@ -174,6 +156,18 @@ void tc_xmove_free(struct tc_xmove *x, struct tc_device *d)
   free(x->part);
   free(x->send);
   free(x);
+}
+
+void tc_xmove_retarget(struct tc_xmove *x, int k, void *in, void *out)
+{
+  struct xpart *p = &x->part[k];
+  TC_ASSERT(x->n_parts == 1 || x->step != TC_STEP_ALL_REDUCE);   /* whose parts are in another order */
+  p->src = in;
+  p->dst = out;
+  if (p->pack_dim < 0) p->send = in;
+  if (p->unpack_dim < 0) p->recv = out;
+  x->send[k].src = p->send;
+  x->send[k].dst = p->recv;
 }
 
 int64_t tc_xmove_staging(const struct tc_xmove *x) { return x->staging_bytes; }

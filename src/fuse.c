@@ -68,7 +68,7 @@ static void fuse_bias(struct tc_graph *g, const struct uses *u, bool *drop)
 
 /* layernorm_bwd -> dx, add(a, dx) -> s: the layer norm adds to a, in place, where a is dead
  * afterwards. */
-static void fuse_residual(struct tc_graph *g, const struct uses *u, bool *drop)
+static void fuse_residual(struct tc_graph *g, const struct uses *u, bool w_apart, bool *drop)
 {
   int32_t *at = positions(g);
   for (int32_t i = 0; i < g->n_order; i++) {
@@ -81,10 +81,10 @@ static void fuse_residual(struct tc_graph *g, const struct uses *u, bool *drop)
     if (g->tensor[a].state || g->tensor[a].node < 0 || at[g->tensor[a].node] > at[n->id]) continue;
     if (u[a].last != i || g->tensor[a].base >= 0) continue;
     bool early = true;                           /* all other readers run before n */
-    for (int32_t j = at[n->id]; j < i && early; j++) {
+    for (int32_t j = 0; j < i && early; j++) {
       const struct tc_node *r = &g->node[g->order[j]];
       for (int k = 0; k < r->n_in; k++)
-        if (tc_in(g, r, k) == a) early = false;
+        if (tc_in(g, r, k) == a && (j >= at[n->id] || (w_apart && r->mark == TC_W))) early = false;
     }
     if (!early) continue;
     g->arg[n->out] = out;
@@ -97,12 +97,12 @@ static void fuse_residual(struct tc_graph *g, const struct uses *u, bool *drop)
   free(at);
 }
 
-void tc_fuse(struct tc_graph *g)
+void tc_fuse(struct tc_graph *g, bool w_apart)
 {
   bool *drop = tc_calloc((size_t)g->n_nodes, sizeof *drop);
   struct uses *u = find_uses(g);
   fuse_bias(g, u, drop);
-  fuse_residual(g, u, drop);
+  fuse_residual(g, u, w_apart, drop);
   free(u);
   tc_graph_drop(g, drop);
   free(drop);
@@ -219,12 +219,12 @@ static void cut_head(struct cut *c, const int32_t *head, int32_t n_head)
 /* Whether the logits themselves go somewhere else: they do it whole then. */
 static bool logits_move(const struct tc_graph *g)
 {
-  const struct tc_tensor *y = &g->tensor[g->logits];
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
-    const struct tc_tensor *x = n->op == TC_OP_MOVE ? &g->tensor[tc_in(g, n, 0)] : NULL;
-    if (x && x->rank == 2 && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1])
-      return true;
+    if (n->op != TC_OP_MOVE) continue;
+    int32_t t[2] = { tc_in(g, n, 0), tc_out(g, n, 0) };
+    for (int k = 0; k < 2; k++)
+      if (t[k] == g->logits || g->tensor[t[k]].primal == g->logits) return true;
   }
   return false;
 }
@@ -314,14 +314,20 @@ struct group { int32_t *member, n, ready, needed; };   /* positions in the order
 
 static int phase_of(const struct tc_node *n) { return n->mark == TC_W ? TC_B : n->mark; }
 
+static bool same_stage(const struct tc_graph *g, const struct tc_node *a, const struct tc_node *b)
+{
+  return a->everywhere == b->everywhere && (a->everywhere ||
+                                            g->unit[a->unit].at == g->unit[b->unit].at);
+}
+
 static bool joins(const struct tc_graph *g, const struct tc_node *a, const struct tc_node *b)
 {
   bool scalars = b->ctl && b->mark == TC_U;      /* of the update: whatever their unit */
   return b->op == TC_OP_MOVE && b->step == a->step && b->axis == a->axis &&
-         (b->unit == a->unit || scalars) && b->ctl == a->ctl && (!b->ctl || scalars) &&
+         (b->unit == a->unit || scalars) && same_stage(g, a, b) && b->ctl == a->ctl && (!b->ctl || scalars) &&
          phase_of(b) == phase_of(a) && b->red == a->red && b->root == a->root &&
          b->once == a->once && (b->once || b->role) && b->n_in == 1 &&
-         b->step != TC_STEP_COPY && !tc_step_is_local(b->step) &&
+         !tc_step_is_local(b->step) &&
          b->role == a->role && b->space == a->space &&
          g->tensor[tc_in(g, b, 0)].dtype == g->tensor[tc_in(g, a, 0)].dtype;
 }
@@ -364,39 +370,97 @@ static void join(struct tc_graph *g, const struct group *u, int32_t keep, bool *
   k->n_in = k->n_out = u->n;
 }
 
-/* Sums into accumulators stand behind the transfers that they read, which may have joined a
- * later one. */
-static void sink_sums(struct tc_graph *g)
+static bool same_fetch(const struct tc_node *a, const struct tc_node *b)
 {
-  int32_t *at = positions(g), *order = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *order);
-  int32_t n = 0, *sum = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *sum), n_sums = 0;
+  return b->op == TC_OP_MOVE && b->role == TC_ROLE_FETCH && b->unit == a->unit &&
+         b->once == a->once && phase_of(b) == phase_of(a);
+}
+
+/* Weights of a unit and phase are brought where the first of them is: first steps of all first, so
+ * that they can join (a copy from the host, then the gather). */
+static void hoist_fetches(struct tc_graph *g)
+{
+  int32_t *order = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *order), n = 0;
+  bool *put = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
   for (int32_t i = 0; i < g->n_order; i++) {
-    const struct tc_node *x = &g->node[g->order[i]];
-    int32_t maker = x->op == TC_OP_ACCUM ? g->tensor[tc_in(g, x, 0)].node : -1;
-    if (maker >= 0 && at[maker] > i) {
-      sum[n_sums++] = x->id;
-      continue;
+    const struct tc_node *a = &g->node[g->order[i]];
+    if (put[a->id]) continue;
+    for (bool more = a->role == TC_ROLE_FETCH; more;) {
+      more = false;
+      int32_t from = n;
+      for (int32_t k = i; k < g->n_order; k++) {
+        const struct tc_node *b = &g->node[g->order[k]];
+        if (put[b->id] || !same_fetch(a, b)) continue;
+        int32_t maker = g->tensor[tc_in(g, b, 0)].node;
+        bool ready = maker < 0 || put[maker];
+        for (int32_t q = from; q < n; q++) ready &= order[q] != maker;   /* the step after */
+        if (!ready) continue;
+        order[n++] = b->id;
+        more = true;
+      }
+      for (int32_t q = from; q < n; q++) put[order[q]] = true;
     }
-    order[n++] = x->id;
-    for (int32_t k = 0; k < n_sums; k++)
-      if (g->tensor[tc_in(g, &g->node[sum[k]], 0)].node == x->id) order[n++] = sum[k];
+    if (put[a->id]) continue;
+    put[a->id] = true;
+    order[n++] = a->id;
   }
   TC_ASSERT(n == g->n_order);
   memcpy(g->order, order, (size_t)n * sizeof *order);
+  free(order);
+  free(put);
+}
+
+/* Gradients' second steps and sums into accumulators: they wait for the unit's transfers. */
+static bool waits(const struct tc_node *n)
+{
+  return n->op == TC_OP_ACCUM || (n->op == TC_OP_MOVE && n->role == TC_ROLE_GRAD);
+}
+
+/* What reads a transfer that joined a later one stands behind that. */
+static void sink_waiting(struct tc_graph *g)
+{
+  int32_t *at = positions(g), *order = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *order);
+  int32_t n = 0, *late = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *late), n_late = 0;
+  bool *put = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
+  for (int32_t i = 0; i < g->n_nodes; i++) put[i] = true;
+  for (int32_t i = 0; i < g->n_order; i++) put[g->order[i]] = false;
+  for (int32_t i = 0; i < g->n_order; i++) {
+    late[n_late++] = g->order[i];
+    for (bool more = true; more;) {
+      more = false;
+      for (int32_t k = 0; k < n_late; k++) {
+        const struct tc_node *x = &g->node[late[k]];
+        bool ready = true;
+        for (int q = 0; q < x->n_in; q++) {
+          int32_t maker = g->tensor[tc_in(g, x, q)].node;
+          ready &= maker < 0 || put[maker];
+        }
+        if (!ready) continue;
+        put[x->id] = more = true;
+        order[n++] = x->id;
+        memmove(late + k, late + k + 1, (size_t)(--n_late - k) * sizeof *late);
+        k--;
+      }
+    }
+  }
+  TC_ASSERT(n == g->n_order && n_late == 0);
+  memcpy(g->order, order, (size_t)n * sizeof *order);
   free(at);
   free(order);
-  free(sum);
+  free(late);
+  free(put);
 }
 
 void tc_units(struct tc_graph *g)
 {
+  hoist_fetches(g);
   bool *drop = tc_calloc((size_t)g->n_nodes, sizeof *drop);
   int32_t *at = positions(g);
   int32_t *reader = tc_malloc((size_t)g->n_tensors * sizeof *reader);
   for (int32_t t = 0; t < g->n_tensors; t++) reader[t] = g->n_order;
   for (int32_t i = g->n_order - 1; i >= 0; i--) {
     const struct tc_node *n = &g->node[g->order[i]];
-    for (int k = 0; k < n->n_in && n->op != TC_OP_ACCUM; k++) reader[tc_in(g, n, k)] = i;
+    for (int k = 0; k < n->n_in && !waits(n); k++) reader[tc_in(g, n, k)] = i;
   }
   struct group u = { .member = tc_malloc((size_t)g->n_order * sizeof *u.member) };
   for (int32_t i = 0; i < g->n_order; i++) {
@@ -409,7 +473,7 @@ void tc_units(struct tc_graph *g)
     if (u.n > 1 && keep >= 0 && at[keep] < u.needed) join(g, &u, keep, drop);
   }
   tc_graph_drop(g, drop);
-  sink_sums(g);
+  sink_waiting(g);
   free(drop);
   free(at);
   free(reader);

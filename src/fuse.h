@@ -5,8 +5,9 @@
 #include "src/graph.h"
 
 /* Local. Biases into the products before them; the residual's gradient into the layer norm
- * backward that adds to it. */
-void tc_fuse(struct tc_graph *g);
+ * backward that adds to it. w_apart: gradients of weights are made later than those of inputs, so
+ * what they read can't be overwritten. */
+void tc_fuse(struct tc_graph *g, bool w_apart);
 
 /* Local. Cuts the loss head (nodes labelled head) into K chunks of tokens, so that only
  * rows / K rows of the logits exist at once, and marks it B: the backward pass of a chunk

@@ -73,6 +73,7 @@ struct tc_tensor {
   bool state;                    /* lives across steps */
   bool saved;                    /* in checkpoints */
   bool annotated;                /* `lay` was given, not inferred */
+  uint8_t said;                  /* bit a: an annotation said where on axis a */
   int64_t dim[TC_DIMS];          /* global, unpadded */
   int8_t pad_dim;                /* this dimension is stored padded to pad_to; -1: none */
   int64_t pad_to;
@@ -113,6 +114,8 @@ struct tc_param {
   struct tc_layout store, use, acc_lay, update;
   uint8_t keep;                  /* how long a weight brought to `use` stays: enum tc_keep */
   uint8_t offload;               /* enum tc_offload: moments (0 none), the update too */
+  uint8_t said;                  /* bit a: an annotation said where on axis a */
+  bool keep_said;                /* ... and how long */
   bool decay;                    /* weight decay applies */
   float init_std;                /* N(0, std); 0: constant init_value */
   float init_value;

@@ -17,6 +17,7 @@ libtercio_a_SOURCES = \
   %D%/cmd_data.c \
   %D%/cmd_graph.c \
   %D%/cmd_place.c \
+  %D%/cmd_report.c \
   %D%/cmd_train.c \
   %D%/comm.c \
   %D%/comm.h \
@@ -57,18 +58,30 @@ libtercio_a_SOURCES = \
   %D%/ranks.h \
   %D%/recompute.c \
   %D%/recompute.h \
+  %D%/report.h \
+  %D%/report_data.c \
+  %D%/report_draw.c \
+  %D%/report_page.c \
+  %D%/report_trace.c \
+  %D%/sched.c \
+  %D%/sched.h \
   %D%/setup.c \
   %D%/setup.h \
   %D%/shard.c \
   %D%/shard.h \
+  %D%/shard_impl.h \
+  %D%/shard_place.c \
   %D%/stages.c \
   %D%/stages.h \
   %D%/systems.c \
   %D%/systems.h \
+  %D%/trace.c \
+  %D%/trace.h \
   %D%/train.c \
   %D%/train.h \
   %D%/train_ckpt.c \
   %D%/train_log.c \
+  %D%/train_trace.c \
   %D%/transfer.c \
   %D%/transfer.h
 

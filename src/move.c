@@ -87,7 +87,7 @@ static int32_t step(struct tc_graph *g, int32_t t, int axis, const struct tc_pla
   int32_t d = move_tensor(g, t);
   struct tc_tensor *y = &g->tensor[d];
   y->lay.on[axis] = *to;
-  if (kind == TC_STEP_ALL_REDUCE) y->overwrites = t;      /* in place */
+  if (kind == TC_STEP_ALL_REDUCE || kind == TC_STEP_REDUCE) y->overwrites = t;   /* in place */
   bool block = kind == TC_STEP_SLICE || kind == TC_STEP_REDUCE_SCATTER;
   if (block && g->tensor[tc_tensor_root(g, t)].state && in_one_piece(to)) {
     y->base = t;

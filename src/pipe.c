@@ -4,6 +4,7 @@
  * reader of its outputs and before the step ends; every rank of a class has the same list, so
  * the transfers of an axis are issued in the same order everywhere. */
 #include "src/pipe.h"
+#include "src/sched.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +15,23 @@ static void push(struct tc_schedule *s, int kind, int32_t node, int32_t mb)
   s->action[s->n++] = (struct tc_action){ (uint8_t)kind, node, mb };
 }
 
-struct step { int32_t node, mb; };
+struct step { int32_t node, mb, item; };         /* item -2: before all items, -1: behind them */
+
+/* A MOVE from stage to stage in every micro-batch, and its part in the global order. */
+struct crossing { int32_t node, from, to; uint8_t work; };
 
 struct sched {
   const struct tc_graph *g;
   struct tc_schedule *s;
   struct tc_schedule_opts o;
+  bool backward;                 /* the program has a backward pass */
   bool *late;                    /* a once-node that depends on micro-batches */
+  bool *lent;                    /* ... on the gradient of a weight that another stage has used */
+  const struct tc_sched *sched;  /* the pipeline's; NULL: none */
+  const struct tc_transfers *cross;
+  struct crossing *crossing; int32_t n_crossings, cap_crossings;
+  int32_t head;                  /* of this rank's queue of transfers: the next to issue */
+  int32_t *made;                 /* [stage][work]: the last micro-batch made here; -1 */
   struct step *step; int32_t n_steps, cap_steps; /* the nodes as they follow each other */
   int32_t *fetch, n_fetch;       /* steps that bring weights, in groups of a unit's */
   int32_t *free_at;              /* step after which what each brings may be written; parallel */
@@ -30,32 +41,104 @@ struct sched {
   struct step *lazy; int32_t n_lazy, cap_lazy;   /* sums that run when their transfer lands */
 };
 
+static bool is_stage_send(const struct tc_node *n)
+{
+  return n->op == TC_OP_MOVE && n->step == TC_STEP_SEND && n->axis == TC_PP;
+}
+
+/* From stage to stage in every micro-batch; else of a weight that two stages use, once a step. */
+static bool is_crossing(const struct tc_node *n) { return is_stage_send(n) && !n->once; }
+
 static void find_late(struct sched *c)
 {
   const struct tc_graph *g = c->g;
-  bool *timed = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), 1);   /* made from what micro-batches make */
+  size_t n_tensors = (size_t)TC_MAX(g->n_tensors, 1);
+  bool *timed = tc_calloc(n_tensors, 1);         /* made from what micro-batches make */
+  bool *lent = tc_calloc(n_tensors, 1);
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
-    bool t = !n->once;
-    for (int k = 0; k < n->n_in; k++) t |= timed[tc_in(g, n, k)];
+    bool t = !n->once, l = false;
+    for (int k = 0; k < n->n_in; k++) {
+      t |= timed[tc_in(g, n, k)];
+      l |= lent[tc_in(g, n, k)];
+    }
     c->late[n->id] = t;
-    for (int k = 0; k < n->n_out; k++) timed[tc_out(g, n, k)] = t;
+    c->lent[n->id] = l || (t && is_stage_send(n) && n->once);
+    for (int k = 0; k < n->n_out; k++) {
+      timed[tc_out(g, n, k)] = t;
+      lent[tc_out(g, n, k)] = c->lent[n->id];
+    }
   }
   free(timed);
+  free(lent);
 }
 
 /* ---- the steps ------------------------------------------------------------------------ */
 
-static void phase(struct sched *c, int32_t mb, unsigned marks)
+static bool is_here(const struct sched *c, const struct tc_node *n)
+{
+  return n->everywhere || c->o.pp <= 1 || c->g->unit[n->unit].at == c->o.at;
+}
+
+/* The kind of item a node runs in. The head's gradients of weights stay with its chunks; what takes
+ * gradients away follows all of them. */
+static int work_of(const struct sched *c, const struct tc_node *n)
+{
+  if (n->mark == TC_F) return TC_WORK_F;
+  bool split = c->sched && c->sched->split;
+  bool after = n->role == TC_ROLE_GRAD || n->op == TC_OP_ACCUM || (n->once && c->late[n->id]);
+  return split && (after || (n->mark == TC_W && !n->head)) ? TC_WORK_W : TC_WORK_B;
+}
+
+static void add_step(struct sched *c, int32_t node, int32_t mb, int32_t item)
+{
+  TC_GROW(c->step, c->n_steps, c->cap_steps);
+  c->step[c->n_steps++] = (struct step){ node, mb, item };
+}
+
+static void add_item(struct sched *c, const struct tc_item *x, int32_t item)
 {
   const struct tc_graph *g = c->g;
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
-    if (!(marks >> n->mark & 1)) continue;
-    if (n->once && n->mark != TC_U && mb != (c->late[n->id] ? c->o.n_mb - 1 : 0)) continue;
-    TC_GROW(c->step, c->n_steps, c->cap_steps);
-    c->step[c->n_steps++] = (struct step){ n->id, mb };
+    int32_t chunk = n->everywhere || c->o.pp <= 1 ? 0 : g->unit[n->unit].stage / c->o.pp;
+    if (n->mark == TC_U || work_of(c, n) != x->work || chunk != x->chunk) continue;
+    if (!is_here(c, n) || is_stage_send(n) || c->lent[n->id]) continue;
+    if (n->once && x->mb != (c->late[n->id] ? c->o.n_mb - 1 : 0)) continue;
+    add_step(c, n->id, x->mb, item);
   }
+}
+
+/* Outside of the items: before them the weight that another stage uses is sent to it; behind them
+ * its gradient is sent back, with all that waits for it, and the update. */
+static void add_rest(struct sched *c, bool behind)
+{
+  const struct tc_graph *g = c->g;
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    bool mine = is_here(c, n), update = n->mark == TC_U;
+    if (is_stage_send(n)) mine = n->root == c->o.at || n->from_root == c->o.at;
+    bool early = !update && !behind && is_stage_send(n) && n->once && !c->late[n->id];
+    bool late = behind && (update || c->lent[n->id]);
+    if (mine && (early || late))
+      add_step(c, n->id, early ? 0 : c->o.n_mb - 1, early ? -2 : -1);
+  }
+}
+
+static void add_steps(struct sched *c)
+{
+  add_rest(c, false);
+  if (c->sched) {
+    const struct tc_item *item = c->sched->item[c->o.at];
+    for (int32_t i = 0; i < c->sched->n_items[c->o.at]; i++)
+      if (c->backward || item[i].work == TC_WORK_F) add_item(c, &item[i], i);
+  } else {
+    for (int32_t i = 0; i < 2 * c->o.n_mb; i++) {
+      const struct tc_item x = { i % 2 ? TC_WORK_B : TC_WORK_F, 0, i / 2 };
+      add_item(c, &x, i);
+    }
+  }
+  add_rest(c, true);
 }
 
 /* Weights are brought for a unit at a time: consecutive ones of one unit, phase and micro-batch
@@ -118,14 +201,14 @@ static void land(struct sched *c, int32_t i)
 
 /* Waits for what is in flight into the storage of tensor t (t itself, rows of it, a sum that
  * follows); and, if t is going to be written, for what is still read from there. */
-static void need(struct sched *c, int32_t t, bool writes)
+static void need(struct sched *c, int32_t t, bool writes, int32_t mb)
 {
   const struct tc_graph *g = c->g;
   int32_t root = tc_tensor_root(g, t);
   for (int32_t i = 0; i < c->n_flying; i++) {
     const struct tc_node *n = &g->node[c->flying[i].node];
-    bool hit = false;
-    for (int k = 0; k < n->n_out && !hit; k++)
+    bool hit = false, apart = is_crossing(n) && c->flying[i].mb != mb;   /* in another slot */
+    for (int k = 0; k < n->n_out && !hit && !apart; k++)
       hit = tc_tensor_root(g, tc_out(g, n, k)) == root ||
             (writes && tc_tensor_root(g, tc_in(g, n, k)) == root);
     for (int32_t k = 0; k < c->n_lazy && !hit; k++) {
@@ -144,14 +227,21 @@ static bool takes_scratch(const struct tc_graph *g, const struct tc_node *n)
   return false;
 }
 
+static bool sends(const struct sched *c, const struct tc_node *n)
+{
+  return is_crossing(n) && n->from_root == c->o.at;
+}
+
 /* Few transfers may keep scratch from being used again. */
 static void bound_flying(struct sched *c, const struct tc_node *n)
 {
-  if ((n->role != TC_ROLE_GRAD && n->role != TC_ROLE_STORE) || !takes_scratch(c->g, n)) return;
+  bool bounded = n->role == TC_ROLE_GRAD || n->role == TC_ROLE_STORE || sends(c, n);
+  if (!bounded || !takes_scratch(c->g, n)) return;
   int32_t under_way = 0;
   for (int32_t i = c->n_flying - 1; i >= 0; i--) {
     const struct tc_node *f = &c->g->node[c->flying[i].node];
-    if (f->role == n->role && takes_scratch(c->g, f) && ++under_way > c->o.depth) land(c, i);
+    bool alike = sends(c, n) ? sends(c, f) : f->role == n->role && takes_scratch(c->g, f);
+    if (alike && ++under_way >= TC_MAX(c->o.depth, 1)) land(c, i);
   }
 }
 
@@ -172,8 +262,8 @@ static void emit(struct sched *c, struct step x)
     c->lazy[c->n_lazy++] = x;
     return;
   }
-  for (int k = 0; k < n->n_in; k++) need(c, tc_in(g, n, k), false);
-  for (int k = 0; k < n->n_out; k++) need(c, tc_out(g, n, k), true);
+  for (int k = 0; k < n->n_in; k++) need(c, tc_in(g, n, k), false, x.mb);
+  for (int k = 0; k < n->n_out; k++) need(c, tc_out(g, n, k), true, x.mb);
   if (n->op != TC_OP_MOVE || tc_step_is_local(n->step)) {
     push(c->s, TC_RUN, x.node, x.mb);
     return;
@@ -195,107 +285,258 @@ static void reach_group(struct sched *c, int32_t at)
   c->reached++;
 }
 
-void tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g,
-                     const struct tc_schedule_opts *o)
+/* ---- from stage to stage --------------------------------------------------------------- */
+
+static int find_crossings(struct sched *c, struct tc_err *err)
 {
-  struct tc_schedule *s = tc_calloc(1, sizeof *s);
-  struct sched c = { .g = g, .s = s, .o = *o };
-  c.late = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
-  find_late(&c);
-  s->n_mb = o->n_mb;
-  s->opts = *o;
-  for (int mb = 0; mb < o->n_mb; mb++) {
-    phase(&c, mb, 1u << TC_F);
-    phase(&c, mb, 1u << TC_B | 1u << TC_W);
+  const struct tc_graph *g = c->g;
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    if (!is_crossing(n)) continue;
+    const struct tc_tensor *x = &g->tensor[tc_in(g, n, 0)];
+    struct crossing y = { n->id, g->unit[g->node[x->node].unit].stage, g->unit[n->unit].stage,
+                          n->mark == TC_F ? TC_WORK_F : TC_WORK_B };
+    if (y.to - y.from != (n->mark == TC_F ? 1 : -1))
+      return tc_fail(err, TC_ELAYOUT, "%s goes from stage %d to stage %d; only neighbours exchange "
+                     "tensors", x->name, y.from, y.to);
+    TC_GROW(c->crossing, c->n_crossings, c->cap_crossings);
+    c->crossing[c->n_crossings++] = y;
   }
-  phase(&c, o->n_mb - 1, 1u << TC_U);
-  find_groups(&c);
-  for (int32_t i = 0; i < c.n_steps; i++) {
-    if (!is_fetch(&g->node[c.step[i].node])) emit(&c, c.step[i]);
-    else if (c.reached < c.n_groups && c.fetch[c.group[c.reached]] == i) reach_group(&c, i);
+  return 0;
+}
+
+/* The transfer at the head of this rank's queue; without a backward pass its transfers are none. */
+static const struct tc_transfer *at_head(struct sched *c)
+{
+  for (; c->head < c->cross->n_queue[c->o.at]; c->head++) {
+    const struct tc_transfer *t = &c->cross->t[c->cross->queue[c->o.at][c->head]];
+    if (c->backward || t->work == TC_WORK_F) return t;
   }
-  while (c.n_flying) land(&c, 0);
+  return NULL;
+}
+
+/* The MOVEs of the transfer at the head of the queue. */
+static void issue_head(struct sched *c)
+{
+  const struct tc_transfer *t = at_head(c);
+  for (int32_t i = 0; t && i < c->n_crossings; i++) {
+    const struct crossing *x = &c->crossing[i];
+    if (x->work == t->work && x->from == t->stage_from && x->to == t->stage_to)
+      emit(c, (struct step){ x->node, t->mb, 0 });
+  }
+  c->head++;
+}
+
+/* Before an item: what it receives is under way, and what stands before that in the queue. */
+static void receive(struct sched *c, const struct tc_item *item)
+{
+  int32_t stage = tc_sched_stage(c->sched, c->o.at, item->chunk), last = -1;
+  for (int32_t i = c->head; i < c->cross->n_queue[c->o.at] && last < 0; i++) {
+    const struct tc_transfer *t = &c->cross->t[c->cross->queue[c->o.at][i]];
+    if (t->to == c->o.at && t->work == item->work && t->stage_to == stage && t->mb == item->mb)
+      last = i;
+  }
+  while (at_head(c) && c->head <= last) issue_head(c);
+}
+
+/* Behind an item: what is made is sent, and the next receive is posted. */
+static void send(struct sched *c, const struct tc_item *item)
+{
+  int32_t stage = tc_sched_stage(c->sched, c->o.at, item->chunk), posted = 0;
+  c->made[stage * TC_WORKS + item->work] = item->mb;       /* micro-batches come in order */
+  for (int32_t i = 0; i < c->n_flying; i++) {
+    const struct tc_node *f = &c->g->node[c->flying[i].node];
+    posted += is_crossing(f) && f->root == c->o.at;
+  }
+  for (const struct tc_transfer *t; (t = at_head(c));) {
+    if (t->from == c->o.at && c->made[t->stage_from * TC_WORKS + t->work] < t->mb) return;
+    if (t->to == c->o.at && (!c->o.overlap || posted++ > c->o.depth)) return;
+    issue_head(c);
+  }
+}
+
+/* ---- the list ------------------------------------------------------------------------- */
+
+static void emit_all(struct sched *c)
+{
+  const struct tc_graph *g = c->g;
+  const struct tc_item *items = c->sched ? c->sched->item[c->o.at] : NULL;
+  for (int32_t i = 0; i < c->n_steps; i++) {
+    const struct step *x = &c->step[i];
+    bool first = i == 0 || c->step[i - 1].item != x->item;
+    bool last = i == c->n_steps - 1 || c->step[i + 1].item != x->item;
+    if (items && first && x->item >= 0) receive(c, &items[x->item]);
+    if (!is_fetch(&g->node[x->node])) emit(c, *x);
+    else if (c->reached < c->n_groups && c->fetch[c->group[c->reached]] == i) reach_group(c, i);
+    if (items && last && x->item >= 0) send(c, &items[x->item]);
+  }
+  while (c->n_flying) land(c, 0);
+}
+
+static void make_body(struct tc_schedule *s, const struct tc_graph *g)
+{
+  bool *in = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
   s->body = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *s->body);
-  bool *in = c.late;                             /* done with: now, what the body has */
-  memset(in, 0, (size_t)TC_MAX(g->n_nodes, 1));
   for (int32_t i = 0; i < s->n; i++) {
     if (in[s->action[i].node]) continue;
     in[s->action[i].node] = true;
     s->body[s->n_body++] = s->action[i].node;
   }
+  free(in);
+}
+
+int tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g,
+                    const struct tc_schedule_opts *o, struct tc_err *err)
+{
+  struct tc_sched *sched = NULL;
+  struct tc_transfers *cross = NULL;
+  bool backward = false, forward = false;        /* has a pass */
+  for (int32_t i = 0; i < g->n_order; i++) {
+    backward |= g->node[g->order[i]].mark == TC_B;
+    forward |= g->node[g->order[i]].mark == TC_F;
+  }
+  if (o->pp > 1 && forward) {
+    const char *name = o->name ? o->name : "naive";
+    TC_TRY(tc_sched_new(&sched, name, o->pp, TC_MAX(o->chunks, 1), o->n_mb, err));
+    int rc = tc_sched_transfers(&cross, sched, NULL, 0, err);
+    if (rc < 0) {
+      tc_sched_free(sched);
+      return rc;
+    }
+  }
+  struct tc_schedule *s = tc_calloc(1, sizeof *s);
+  struct sched c = { .g = g, .s = s, .o = *o, .sched = sched, .cross = cross, .backward = backward };
+  c.late = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
+  c.lent = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
+  s->n_mb = o->n_mb;
+  s->opts = *o;
+  int rc = 0;
+  find_late(&c);
+  if (sched) {
+    size_t n = (size_t)(sched->p * sched->v) * TC_WORKS;
+    c.made = tc_malloc(n * sizeof *c.made);
+    memset(c.made, -1, n * sizeof *c.made);
+    rc = find_crossings(&c, err);
+  }
+  if (!rc) {
+    add_steps(&c);
+    find_groups(&c);
+    emit_all(&c);
+    make_body(s, g);
+  }
+  tc_transfers_free(cross);
+  tc_sched_free(sched);
   free(c.late);
+  free(c.lent);
+  free(c.made);
+  free(c.crossing);
   free(c.step);
   free(c.fetch);
   free(c.free_at);
   free(c.group);
   free(c.flying);
   free(c.lazy);
+  if (rc < 0) {
+    tc_schedule_free(s);
+    return rc;
+  }
   *out = s;
+  return 0;
 }
+
+/* ---- the check ------------------------------------------------------------------------ */
 
 /* What is known while the list is walked. */
 struct walk {
   const struct tc_graph *g;
   const struct tc_schedule *s;
-  int32_t *made;                 /* tensor -> the last micro-batch it was made in; -1 */
+  uint8_t *made;                 /* [tensor][micro-batch] */
   int32_t *times;                /* tensor -> how often */
-  bool *flying;                  /* node */
+  int32_t *flying;               /* node -> how many are under way */
+  int32_t *landing;              /* root -> transfers under way to there (not from stage to stage) */
 };
 
-/* True if a transfer in flight writes where tensor t lives. */
-static bool in_flight(const struct walk *w, int32_t t)
+static uint8_t *made(const struct walk *w, int32_t t, int32_t mb)
 {
-  int32_t root = tc_tensor_root(w->g, t);
-  for (int32_t i = 0; i < w->g->n_order; i++) {
-    const struct tc_node *n = &w->g->node[w->g->order[i]];
-    for (int k = 0; w->flying[n->id] && k < n->n_out; k++)
-      if (tc_tensor_root(w->g, tc_out(w->g, n, k)) == root) return true;
-  }
-  return false;
+  return &w->made[(size_t)t * (size_t)w->s->n_mb + (size_t)mb];
+}
+
+static bool is_made(const struct walk *w, int32_t t, const struct tc_node *reader, int32_t mb)
+{
+  int32_t maker = w->g->tensor[t].node;
+  if (maker >= 0 && !reader->once && !w->g->node[maker].once) return *made(w, t, mb);
+  return w->times[t] > 0;
+}
+
+/* At another stage of the pipeline: its making is not in this list. */
+static bool is_elsewhere(const struct walk *w, int32_t t)
+{
+  const struct tc_place *p = &w->g->tensor[t].lay.on[TC_PP];
+  return w->s->opts.pp > 1 && p->kind == TC_AT && p->at != w->s->opts.at;
+}
+
+static void count_landing(struct walk *w, const struct tc_node *n, int by)
+{
+  for (int k = 0; k < n->n_out && !is_crossing(n); k++)
+    w->landing[tc_tensor_root(w->g, tc_out(w->g, n, k))] += by;
 }
 
 static const char *fault(struct walk *w, const struct tc_action *a)
 {
-  const struct tc_node *n = &w->g->node[a->node];
+  const struct tc_graph *g = w->g;
+  const struct tc_node *n = &g->node[a->node];
   if (a->kind == TC_WAIT) {
     if (!w->flying[a->node]) return "waits for what was not issued";
-    w->flying[a->node] = false;
+    w->flying[a->node]--;
+    count_landing(w, n, -1);
+    for (int k = 0; k < n->n_out && is_crossing(n); k++) {
+      *made(w, tc_out(g, n, k), a->mb) = 1;
+      w->times[tc_out(g, n, k)]++;
+    }
     return NULL;
   }
-  if (w->flying[a->node]) return "runs again while it is in flight";
+  if (w->flying[a->node] && !is_crossing(n)) return "runs again while it is in flight";
   for (int k = 0; k < n->n_in; k++) {
-    int32_t t = tc_in(w->g, n, k);
-    while (w->made[t] < 0 && w->g->tensor[t].base >= 0) t = w->g->tensor[t].base;   /* rows of it */
-    int32_t maker = w->g->tensor[t].node;
-    if (maker >= 0 && w->made[t] < 0) return "reads what is not made yet";
-    if (maker >= 0 && !n->once && !w->g->node[maker].once && w->made[t] != a->mb)
-      return "reads what another micro-batch made";
-    if (maker >= 0 && n->once && !w->g->node[maker].once && w->times[t] != w->s->n_mb)
+    int32_t t = tc_in(g, n, k);
+    while (!w->times[t] && g->tensor[t].base >= 0) t = g->tensor[t].base;   /* rows of it */
+    int32_t maker = g->tensor[t].node;
+    if (maker < 0 || is_elsewhere(w, t)) continue;
+    if (!w->times[t]) return "reads what is not made yet";
+    if (!is_made(w, t, n, a->mb)) return "reads what another micro-batch made";
+    if (n->once && !g->node[maker].once && w->times[t] != w->s->n_mb)
       return "reads what not all micro-batches made";
-    if (in_flight(w, t)) return "reads what is in flight";
+    if (w->landing[tc_tensor_root(g, t)]) return "reads what is in flight";
   }
   for (int k = 0; k < n->n_out; k++) {
-    int32_t t = tc_out(w->g, n, k), base = w->g->tensor[t].base;
-    int32_t old = w->g->tensor[t].overwrites;
-    int32_t before = old >= 0 ? w->g->tensor[old].node : -1;
-    if (before >= 0 && (w->made[old] < 0 || (!n->once && !w->g->node[before].once &&
-                                             w->made[old] != a->mb)))
+    int32_t t = tc_out(g, n, k), base = g->tensor[t].base;
+    int32_t old = g->tensor[t].overwrites;
+    int32_t before = old >= 0 ? g->tensor[old].node : -1;
+    if (before >= 0 && !is_elsewhere(w, old) && !is_made(w, old, n, a->mb))
       return "overwrites what is not made yet";
-    w->made[t] = a->mb;
+    if (before >= 0 && !g->tensor[tc_tensor_root(g, old)].state)
+      *made(w, old, a->mb) = 0;                  /* gone */
+    if (is_crossing(n)) continue;                /* made when it has landed */
+    *made(w, t, a->mb) = 1;
     w->times[t]++;
-    if (base >= 0) w->made[base] = a->mb;
+    if (base >= 0) {
+      *made(w, base, a->mb) = 1;
+      w->times[base] = TC_MAX(w->times[base], w->times[t]);
+    }
   }
-  if (a->kind == TC_ISSUE) w->flying[a->node] = true;
+  if (a->kind == TC_ISSUE) {
+    w->flying[a->node]++;
+    count_landing(w, n, 1);
+  }
   return NULL;
 }
 
 int tc_schedule_check(const struct tc_schedule *s, const struct tc_graph *g, struct tc_err *err)
 {
   struct walk w = { .g = g, .s = s };
-  w.made = tc_malloc((size_t)TC_MAX(g->n_tensors, 1) * sizeof *w.made);
-  memset(w.made, -1, (size_t)g->n_tensors * sizeof *w.made);
+  w.made = tc_calloc((size_t)TC_MAX(g->n_tensors, 1) * (size_t)s->n_mb, 1);
   w.times = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), sizeof *w.times);
-  w.flying = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
+  w.flying = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), sizeof *w.flying);
+  w.landing = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), sizeof *w.landing);
   int rc = 0;
   for (int32_t i = 0; i < s->n && !rc; i++) {
     const char *what = fault(&w, &s->action[i]);
@@ -309,7 +550,19 @@ int tc_schedule_check(const struct tc_schedule *s, const struct tc_graph *g, str
   free(w.made);
   free(w.times);
   free(w.flying);
+  free(w.landing);
   return rc;
+}
+
+int32_t tc_schedule_most(const struct tc_schedule *s, int32_t node)
+{
+  int32_t now = 0, most = 1;
+  for (int32_t i = 0; i < s->n; i++) {
+    if (s->action[i].node != node) continue;
+    now += s->action[i].kind == TC_ISSUE ? 1 : s->action[i].kind == TC_WAIT ? -1 : 0;
+    most = TC_MAX(most, now);
+  }
+  return most;
 }
 
 void tc_schedule_free(struct tc_schedule *s)

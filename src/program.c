@@ -5,6 +5,7 @@
 #include "src/fuse.h"
 #include "src/optim.h"
 #include "src/recompute.h"
+#include "src/sched.h"
 #include "src/shard.h"
 #include "src/stages.h"
 
@@ -24,6 +25,13 @@ static int pass_build(struct ctx *c)
 {
   struct tc_graph *g = c->p->graph;
   tc_gpt_build(g, &c->o->model, &c->o->gpt);
+  return 0;
+}
+
+static int pass_label(struct ctx *c)
+{
+  struct tc_graph *g = c->p->graph;
+  TC_TRY(tc_stages(g, c->m->size[TC_PP], TC_MAX(c->o->chunks, 1), c->o->stages, c->err));
   if (c->o->kind == TC_INIT || c->o->kind == TC_REFRESH) {   /* the parameters alone */
     g->n_order = 0;
     g->tokens = g->targets = g->loss = g->logits = -1;
@@ -33,11 +41,6 @@ static int pass_build(struct ctx *c)
     }
   }
   return 0;
-}
-
-static int pass_label(struct ctx *c)
-{
-  return tc_stages(c->p->graph, c->m->size[TC_PP], TC_MAX(c->o->chunks, 1), c->o->stages, c->err);
 }
 
 static int pass_systems(struct ctx *c)
@@ -76,7 +79,8 @@ static int pass_recompute(struct ctx *c)
 
 static int pass_fuse(struct ctx *c)
 {
-  tc_fuse(c->p->graph);
+  bool pipeline = c->m->size[TC_PP] > 1;
+  tc_fuse(c->p->graph, pipeline && c->o->schedule && tc_sched_splits(c->o->schedule));
   if (c->p->graph->logits < 0) return 0;
   int64_t rows = c->o->head_rows;
   if (rows <= 0) rows = tc_head_rows(c->p->graph, c->m, INT64_C(64) << 20);
@@ -93,10 +97,11 @@ static int pass_units(struct ctx *c)
 static int pass_schedule(struct ctx *c)
 {
   bool timed = c->o->kind == TC_TRAIN || c->o->kind == TC_EVAL;
-  const struct tc_schedule_opts o = { timed ? c->m->size[TC_MB] : 1,
-                                      c->o->overlap ? TC_MAX(c->o->prefetch, 0) : 0,
-                                      c->o->overlap };
-  tc_schedule_new(&c->p->schedule, c->p->graph, &o);
+  const struct tc_schedule_opts o = {
+    .n_mb = timed ? c->m->size[TC_MB] : 1, .overlap = c->o->overlap,
+    .depth = c->o->overlap ? TC_MAX(c->o->prefetch, 0) : 0, .pp = c->m->size[TC_PP],
+    .at = tc_mesh_coord(c->m, c->rank, TC_PP), .chunks = c->o->chunks, .name = c->o->schedule };
+  TC_TRY(tc_schedule_new(&c->p->schedule, c->p->graph, &o, c->err));
   return tc_schedule_check(c->p->schedule, c->p->graph, c->err);
 }
 
@@ -125,10 +130,13 @@ int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
   struct tc_program *p = tc_calloc(1, sizeof *p);
   p->graph = tc_graph_new();
   struct ctx c = { o, m, rank, with, p, err };
+  struct tc_err fault = { 0 };
   int rc = 0;
   for (int i = 0; tc_pass_names[i] && !rc; i++) {
     rc = pass[i](&c);
-    if (!rc) rc = tc_graph_check(p->graph, m, tc_pass_names[i], err);
+    if (!rc && tc_graph_check(p->graph, m, tc_pass_names[i], &fault) < 0)
+      rc = tc_fail(err, fault.status, "a fault of Tercio's, please report it with the run file: %s",
+                   fault.text);
     if (after && !strcmp(after, tc_pass_names[i])) break;
   }
   if (rc < 0) {

@@ -50,6 +50,8 @@ void tc_program_free(struct tc_program *p);
 
 /* Local. Bytes this rank sends in one step of the program on `axis` by kind of collective:
  * what the counters of its communicator must show. */
+/* ... and bytes of staging that its transfers take. */
+int64_t tc_program_staging(const struct tc_program *p, const struct tc_mesh *m, int rank);
 struct tc_comm_counters;
 void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int rank, int axis,
                       struct tc_comm_counters *out);

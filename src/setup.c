@@ -1,5 +1,6 @@
 /* setup.c - the configuration checked and turned into model, mesh and program options. */
 #include "src/setup.h"
+#include "src/sched.h"
 
 #include <string.h>
 
@@ -43,10 +44,7 @@ int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
   TC_TRY(tc_mesh_new(&m, world, node_of_rank, &want, err));
   int64_t batch = c->train_global_batch, dp = m->size[TC_DP], micro = c->train_micro_batch;
   int rc = 0;
-  if (m->size[TC_PP] > 1)
-    rc = tc_fail(err, TC_ELAYOUT, "mesh.pp = %d: pipelines are not built yet; pp = 1 would fit",
-                 m->size[TC_PP]);
-  else if (batch < 1 || batch % dp)
+  if (batch < 1 || batch % dp)
     rc = tc_fail(err, TC_ELAYOUT, "train.global_batch = %lld sequences do not split over dp = "
                  "%lld ranks; %lld would", (long long)batch, (long long)dp,
                  (long long)tc_round_up(TC_MAX(batch, 1), dp));
@@ -87,11 +85,40 @@ static int check_split(const struct tc_config *c, const struct tc_model *model,
   return 0;
 }
 
+/* A pipeline's schedule that can't be is said before anything starts. */
+static int check_pipeline(const struct tc_config *c, const struct tc_mesh *m, int chunks,
+                          struct tc_err *err)
+{
+  struct tc_sched *s;
+  if (chunks < 1 || chunks > 1000)
+    return tc_fail(err, TC_EUSER, "parallel.virtual_stages = %d: give 1 to 1000", chunks);
+  if (m->size[TC_PP] == 1) return 0;
+  TC_TRY(tc_sched_new(&s, c->parallel_schedule, m->size[TC_PP], chunks, m->size[TC_MB], err));
+  tc_sched_free(s);
+  return 0;
+}
+
 static int choice(const char *value, const char *const *name)
 {
   int i = 0;
   while (name[i] && strcmp(name[i], value)) i++;
   return i;
+}
+
+/* at(k) must be on the axis. */
+static int check_coordinates(const struct tc_annotation *a, const struct tc_mesh *m,
+                             const char *file, struct tc_err *err)
+{
+  for (; a->pattern; a++)
+    for (int k = 0; k < (a->four ? TC_PLACES : 1); k++)
+      if (a->place[k].kind == TC_AT && a->place[k].at >= m->size[a->axis])
+        return tc_fail(err, TC_ELAYOUT, "%s:%d: at(%d), but %s has %d rank%s; at(0)%s%.0d%s would "
+                       "fit", file, a->line, a->place[k].at, tc_axis_name[a->axis],
+                       m->size[a->axis], m->size[a->axis] == 1 ? "" : "s",
+                       m->size[a->axis] > 1 ? " to at(" : "",
+                       m->size[a->axis] > 1 ? m->size[a->axis] - 1 : 0,
+                       m->size[a->axis] > 1 ? ")" : "");
+  return 0;
 }
 
 static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
@@ -109,6 +136,7 @@ static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
                      "parallel.sequence");
     o->system = tc_system_find("none");
     TC_TRY(tc_annotations_read(own, file, err));
+    TC_TRY(check_coordinates(*own, m, file, err));
     o->annotation[n++] = *own;
     return 0;
   }
@@ -150,6 +178,11 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   o->recompute = choice(c->train_recompute, recomputes);
   o->prefetch = (int)c->parallel_prefetch;
   o->regather = c->parallel_regather;
+  o->schedule = c->parallel_schedule;
+  o->stages = c->mesh_stages;
+  o->chunks = c->parallel_virtual_stages == TC_AUTO ? 0 : (int)TC_MIN(c->parallel_virtual_stages, 1001);
+  if (c->parallel_virtual_stages == TC_AUTO) o->chunks = strcmp(o->schedule, "interleaved") ? 1 : 2;
+  TC_TRY(check_pipeline(c, m, o->chunks, err));
   o->head_rows = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk;
   return setup_rows(o, c, m, own, err);
 }

@@ -86,18 +86,51 @@ int tc_system_apply(struct tc_graph *g, const struct tc_system *s, struct tc_err
   return tc_annotate(g, s->rows, err);
 }
 
-static int put(struct tc_layout *l, const struct tc_annotation *a, int k, const char *name,
-               struct tc_err *err)
+static bool place_same(const struct tc_place *a, const struct tc_place *b)
+{
+  return a->kind == b->kind && a->dim == b->dim && a->at == b->at;
+}
+
+static int refuse(const struct tc_annotation *a, const char *name, const char *what,
+                  struct tc_err *err)
+{
+  char line[32] = "";
+  if (a->line) snprintf(line, sizeof line, " (line %d)", a->line);
+  return tc_fail(err, TC_EUSER, "annotation %s%s on %s: %s %s", a->pattern, line,
+                 tc_axis_name[a->axis], name, what);
+}
+
+/* One placement of a tensor of `rank` dimensions. */
+static int put(struct tc_layout *l, const struct tc_annotation *a, int k, bool said,
+               const char *name, int rank, struct tc_err *err)
 {
   const struct tc_place *was = &l->on[a->axis], *to = &a->place[a->four ? k : 0];
-  bool same = was->kind == to->kind && was->dim == to->dim && was->at == to->at;
-  if (was->kind != TC_R && !same) {
-    char line[32] = "";
-    if (a->line) snprintf(line, sizeof line, " (line %d)", a->line);
-    return tc_fail(err, TC_EUSER, "annotation %s%s on %s contradicts another one, which already "
-                   "placed %s there", a->pattern, line, tc_axis_name[a->axis], name);
-  }
+  char text[64];
+  snprintf(text, sizeof text, "has %d dimensions, so there is no S(%d)", rank, to->dim);
+  if (to->kind == TC_S && to->dim >= rank) return refuse(a, name, text, err);
+  if (said && !place_same(was, to))
+    return refuse(a, name, "was already placed there by another row: they contradict", err);
   l->on[a->axis] = *to;
+  int rows = 0;
+  for (int x = 0; x < TC_AXES; x++) rows += l->on[x].kind == TC_SROWS;
+  return rows > 1 ? refuse(a, name, "would be S(*) on two axes; one can have it", err) : 0;
+}
+
+static int annotate_param_by(struct tc_graph *g, struct tc_param *p, const struct tc_annotation *a,
+                             struct tc_err *err)
+{
+  struct tc_layout *all[] = { &p->store, &p->use, &p->acc_lay, &p->update };
+  bool said = p->said >> a->axis & 1;
+  for (int k = 0; k < TC_PLACES; k++)
+    TC_TRY(put(all[k], a, k, said, p->name, g->tensor[p->weight].rank, err));
+  p->said |= (uint8_t)(1u << a->axis);
+  if (a->four && a->keep >= 0) {
+    if (p->keep_said && p->keep != a->keep)
+      return refuse(a, p->name, "was given another KEEP by another row: they contradict", err);
+    p->keep = (uint8_t)a->keep;
+    p->keep_said = true;
+  }
+  annotate_param(g, p);
   return 0;
 }
 
@@ -105,22 +138,16 @@ static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, 
 {
   int hits = 0;
   for (int32_t i = 0; i < g->n_params; i++) {
-    struct tc_param *p = &g->param[i];
-    if (fnmatch(a->pattern, p->name, 0)) continue;
+    if (fnmatch(a->pattern, g->param[i].name, 0)) continue;
     hits++;
-    struct tc_layout *all[] = { &p->store, &p->use, &p->acc_lay, &p->update };
-    for (int k = 0; k < TC_PLACES; k++) TC_TRY(put(all[k], a, k, p->name, err));
-    if (a->four) p->keep = (uint8_t)a->keep;
-    annotate_param(g, p);
+    TC_TRY(annotate_param_by(g, &g->param[i], a, err));
   }
   for (int32_t t = 0; t < g->n_tensors && !a->four; t++) {
     struct tc_tensor *x = &g->tensor[t];
     if (x->param >= 0 || fnmatch(a->pattern, x->name, 0)) continue;
     hits++;
-    if (x->rank <= a->place[0].dim && a->place[0].kind == TC_S)
-      return tc_fail(err, TC_EUSER, "annotation %s: %s has %d dimensions, so there is no S(%d)",
-                     a->pattern, x->name, x->rank, a->place[0].dim);
-    TC_TRY(put(&x->lay, a, 0, x->name, err));
+    TC_TRY(put(&x->lay, a, 0, x->said >> a->axis & 1, x->name, x->rank, err));
+    x->said |= (uint8_t)(1u << a->axis);
     x->annotated = true;
   }
   /* Programs without a forward pass hold the parameters alone. */

@@ -15,7 +15,7 @@ struct tc_annotation {
   int axis;
   struct tc_place place[TC_PLACES];
   bool four;
-  int keep;                      /* four only; enum tc_keep */
+  int keep;                      /* four only; enum tc_keep, -1: not said */
   int line;                      /* of the file it comes from; 0: none */
 };
 
@@ -43,7 +43,7 @@ int tc_offload(struct tc_graph *g, int offload, bool adamw, struct tc_err *err);
 /* annotate.c: a file of rows, one a line:
  *   PATTERN AXIS PLACE                            e.g.  wte.weight  tp  S(0)
  *   PATTERN AXIS STORE USE ACC UPDATE [KEEP]      e.g.  *  dp  S(*) R S(*) S(*) use
- * PLACE is R, S(d), S(*), P or at(k); AXIS pp, dp or tp; KEEP use, mb or step (the default).
+ * PLACE is R, S(d), S(*), P or at(k); AXIS pp, dp or tp; KEEP use, mb or step (the default where no row says it).
  * '#' starts a comment. Local. *out is owned by the caller, ends with pattern NULL; TC_EUSER
  * names file and line. */
 int tc_annotations_read(struct tc_annotation **out, const char *path, struct tc_err *err);

@@ -116,6 +116,7 @@ static struct tc_comm *make_comm(struct tc_train *t, int id, const char *name,
   for (int i = 0; i < size; i++) who[i] = t->who[members[i]];
   struct tc_comm_opts o = { .name = name, .deadline_s = t->cfg->run_deadline, .who = who };
   struct tc_comm *c = NULL;
+  tc_trace_comm(t->trace, name, &o);
   if (size == 1) c = tc_comm_self(&o);
   else if (t->hub) c = tc_comm_thread(t->hub, id, t->rank, members, size, &o);
   else if (tc_comm_mpi(&c, id, members, size, &o, err) < 0) c = NULL;
@@ -182,7 +183,7 @@ static int make_programs(struct tc_train *t, struct tc_err *err)
                           err));
   }
   struct tc_exec_opts x = { .device = t->device, .mesh = t->mesh, .rank = t->rank, .fill = fill,
-                            .fill_ctx = t };
+                            .fill_ctx = t, .trace = t->trace };
   memcpy(x.comm, t->comm, sizeof x.comm);
   t->base_rss_bytes = tc_rss_bytes(false);
   return tc_exec_new(&t->exec, &x, t->prog, TC_N_PROGS, err);
@@ -197,7 +198,8 @@ static int setup_local(struct tc_train *t, struct tc_err *err)
     TC_TRY(make_folder(t->out, err));
     TC_TRY(make_folder(t->ckpt_dir, err));
   }
-  return make_programs(t, err);
+  TC_TRY(make_programs(t, err));
+  return tc_train_trace_open(t, err);
 }
 
 /* ---- the loop ------------------------------------------------------------------------ */
@@ -222,6 +224,7 @@ static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_er
   windows = TC_MIN(windows, batches * B);
   struct tc_runtime rt = runtime(t, step);
   double sum = 0;
+  int64_t t0 = tc_trace_pause(t->trace);
   for (int64_t i = 0; i < batches; i++) {
     t->eval_batch = i;
     int rc = tc_exec_run(t->exec, TC_P_EVAL, &rt, err);
@@ -229,6 +232,7 @@ static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_er
     if (rc < 0) return rc;
     sum += tc_exec_scalar(t->exec, TC_P_EVAL, t->prog[TC_P_EVAL]->graph->loss) * (double)B;
   }
+  tc_trace_resume(t->trace, TC_EV_EVAL, "evaluation", t0);
   *loss = sum / (double)windows;
   return 0;
 }
@@ -278,6 +282,9 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
   r->grad_norm = tc_exec_scalar(t->exec, TC_P_TRAIN, g->grad_norm);
   r->lr = (double)rt.lr;
   r->step_ns = tc_now_ns() - t0;
+  struct tc_event e = { .name = "step", .begin_ns = t0, .end_ns = t0 + r->step_ns, .bytes = -1,
+                        .mb = -1, .track = TC_TRACK_STEP, .kind = TC_EV_STEP };
+  tc_trace_add(t->trace, &e);
   return 0;
 }
 
@@ -291,6 +298,7 @@ static int loop(struct tc_train *t, struct tc_err *err)
   for (int64_t step = t->start_step + 1; step <= end; step++) {
     struct tc_step_report r = { .step = step, .val_loss = NAN,
                                 .tokens = t->opts.gpt.batch * t->opts.model.context };
+    TC_TRY(tc_train_trace_step(t, step, err));
     TC_TRY(one_step(t, &r, err));
     double now = (double)r.tokens / ((double)r.step_ns * 1e-9);
     rate = rate > 0 ? 0.9 * rate + 0.1 * now : now;
@@ -329,6 +337,7 @@ static void train_free(struct tc_train *t)
   tc_comm_free(t->world);
   for (int a = 0; a <= TC_AXES; a++) free(t->names[a]);
   if (t->metrics) fclose(t->metrics);
+  tc_trace_free(t->trace);
   tc_exec_free(t->exec);
   for (int i = 0; i < TC_N_PROGS; i++) tc_program_free(t->prog[i]);
   tc_device_close(t->device);
@@ -351,7 +360,7 @@ static int run(struct tc_train *t, struct tc_err *err)
            (long long)end);
   TC_TRY(tc_agree(t, tc_metrics_open(t, err), err));
   TC_TRY(tc_agree(t, tc_run_json(t, err), err));
-  return loop(t, err);
+  return tc_train_trace_end(t, loop(t, err), err);
 }
 
 int tc_train(struct tc_train *t, struct tc_err *err)
@@ -361,6 +370,7 @@ int tc_train(struct tc_train *t, struct tc_err *err)
   t->ckpt_dir = *t->cfg->ckpt_dir ? tc_strdup(t->cfg->ckpt_dir) : tc_sprintf("%s/ckpt", t->out);
   tc_log_set_rank(t->ranks->world > 1 ? t->rank : -1);
   int rc = setup_plan(t, err);
+  if (!rc) tc_train_trace_new(t);
   if (!rc) rc = make_comms(t, err);
   if (!rc) rc = run(t, err);
   if ((rc == 0 || rc == TC_STOPPED) && t->rank == 0) tc_train_guard_clear(t);

@@ -28,6 +28,7 @@ struct tc_train {
   struct tc_annotation *rows;    /* that opts borrows */
   struct tc_program *prog[TC_N_PROGS];
   struct tc_exec *exec;
+  struct tc_trace *trace;        /* NULL: run.trace = no */
   struct tc_data *data, *val;
   int64_t start_step;            /* steps done by the checkpoint that was loaded */
   int64_t eval_batch;            /* >= 0: fill from the validation windows of this batch */
@@ -55,6 +56,13 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err);
  * TC_NOPROGRESS when there were too many. _clear: the run ended well, or was ended by hand: forget. */
 int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err);
 void tc_train_guard_clear(struct tc_train *t);
+
+/* ---- train_trace.c: run.trace ---- */
+void tc_train_trace_new(struct tc_train *t);     /* Local. Before the communicators are made */
+int tc_train_trace_open(struct tc_train *t, struct tc_err *err);   /* Local. After the programs */
+/* Collective. Before each step; at the run's end, with its status, which it returns. */
+int tc_train_trace_step(struct tc_train *t, int64_t step, struct tc_err *err);
+int tc_train_trace_end(struct tc_train *t, int rc, struct tc_err *err);
 
 /* ---- train_log.c: metrics.jsonl, run.json, the progress line ---- */
 struct tc_step_report {

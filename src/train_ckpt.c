@@ -68,6 +68,7 @@ int tc_train_save(struct tc_train *t, int64_t step, struct tc_err *err)
 {
   const struct tc_graph *g = t->prog[TC_P_TRAIN]->graph;
   struct state s;
+  int64_t t0 = tc_now_ns();
   if (t->metrics) fdatasync(fileno(t->metrics)); /* its lines must not be younger than the state */
   list_state(g, &s);
   struct tc_ckpt_slice *slice = tc_calloc((size_t)s.n * TC_BOXES, sizeof *slice);
@@ -101,6 +102,10 @@ int tc_train_save(struct tc_train *t, int64_t step, struct tc_err *err)
   free(slice);
   free_state(&s);
   t->last_ckpt_ns = tc_now_ns();
+  struct tc_event e = { .name = rc == 0 ? "checkpoint" : "checkpoint that failed", .begin_ns = t0,
+                        .end_ns = t->last_ckpt_ns, .bytes = -1, .mb = -1,
+                        .track = TC_TRACK_CKPT, .kind = TC_EV_CKPT };
+  tc_trace_add(t->trace, &e);
   if (rc == 0) t->last_ckpt_step = step;
   return rc;
 }

@@ -54,11 +54,30 @@ static void count_part(const struct tc_tensor *a, const struct tc_tensor *b,
   }
 }
 
-static int by_address(const void *a, const void *b)
+/* Whether a tensor's block is of one size on every rank. */
+static bool is_even(const struct tc_tensor *t)
 {
-  uintptr_t x = (uintptr_t)((const struct tc_part *)a)->dst;
-  uintptr_t y = (uintptr_t)((const struct tc_part *)b)->dst;
-  return x < y ? -1 : x > y;
+  for (int a = 0; a < TC_AXES; a++)
+    if (t->lay.on[a].kind == TC_SROWS || t->lay.on[a].kind == TC_AT) return false;
+  return true;
+}
+
+/* The state tensor that lies behind `root` in the arena, if it does so on every rank; -1. */
+static int32_t next_state(const struct tc_graph *g, int32_t root)
+{
+  const struct tc_tensor *x = &g->tensor[root];
+  for (int32_t t = root + 1; t < g->n_tensors; t++) {
+    const struct tc_tensor *y = &g->tensor[t];
+    if (!y->state || y->cls != x->cls || y->space != x->space) continue;
+    return is_even(x) && is_even(y) ? t : -1;
+  }
+  return -1;
+}
+
+static int by_root(const void *a, const void *b)
+{
+  const int32_t *x = a, *y = b;
+  return x[0] != y[0] ? (x[0] < y[0] ? -1 : 1) : (x[1] < y[1] ? -1 : x[1] > y[1]);
 }
 
 int tc_transfer_parts(const struct tc_graph *g, const struct tc_node *n, const struct tc_mesh *m,
@@ -66,21 +85,73 @@ int tc_transfer_parts(const struct tc_graph *g, const struct tc_node *n, const s
 {
   for (int k = 0; k < n->n_in; k++)
     count_part(&g->tensor[tc_in(g, n, k)], &g->tensor[tc_out(g, n, k)], n, m, rank, &part[k]);
-  if (n->step != TC_STEP_ALL_REDUCE) return n->n_in;       /* elsewhere blocks must line up */
+  if (n->step != TC_STEP_ALL_REDUCE || n->n_in == 1) return n->n_in;   /* elsewhere blocks line up */
+  int32_t (*key)[2] = tc_malloc((size_t)n->n_in * sizeof *key);        /* root, part */
+  struct tc_part *was = tc_malloc((size_t)n->n_in * sizeof *was);
+  memcpy(was, part, (size_t)n->n_in * sizeof *was);
+  for (int k = 0; k < n->n_in; k++) {
+    key[k][0] = tc_tensor_root(g, tc_in(g, n, k));
+    key[k][1] = k;
+  }
+  qsort(key, (size_t)n->n_in, sizeof *key, by_root);
   size_t elem = tc_dtype_bytes(g->tensor[tc_in(g, n, 0)].dtype);
-  qsort(part, (size_t)n->n_in, sizeof *part, by_address);
   int last = 0;
+  part[0] = was[key[0][1]];
   for (int i = 1; i < n->n_in; i++) {
     struct tc_part *a = &part[last];
+    const struct tc_part *b = &was[key[i][1]];
     uintptr_t bytes = (uintptr_t)a->count * elem;
-    if ((uintptr_t)a->dst + bytes == (uintptr_t)part[i].dst &&
-        (uintptr_t)a->src + bytes == (uintptr_t)part[i].src)
-      a->count += part[i].count;
+    bool behind = g->tensor[key[i - 1][0]].state && next_state(g, key[i - 1][0]) == key[i][0];
+    if (behind && (uintptr_t)a->dst + bytes == (uintptr_t)b->dst &&
+        (uintptr_t)a->src + bytes == (uintptr_t)b->src)
+      a->count += b->count;
     else
-      part[++last] = part[i];
+      part[++last] = *b;
   }
   for (int i = 0; i <= last; i++) part[i].block = tc_ceil_div(part[i].count, m->size[n->axis]);
+  free(key);
+  free(was);
   return last + 1;
+}
+
+/* What a transfer along dimension d of a box needs to pack its blocks, or -1: they are in one piece. */
+static int inner_dim(const struct tc_place *p, const struct tc_local *l)
+{
+  int64_t before = 1;
+  for (int d = 0; p->kind == TC_S && d < p->dim; d++) before *= l->dim[d];
+  return p->kind == TC_S && before > 1 ? p->dim : -1;
+}
+
+int64_t tc_transfer_packs(const struct tc_graph *g, const struct tc_node *n, int k,
+                          const struct tc_mesh *m, int rank, int *pack_dim, int *unpack_dim)
+{
+  const struct tc_tensor *a = &g->tensor[tc_in(g, n, k)], *b = &g->tensor[tc_out(g, n, k)];
+  struct tc_local from, to;
+  *pack_dim = *unpack_dim = -1;
+  if (tc_step_is_local(n->step) || n->step == TC_STEP_COPY || m->size[n->axis] == 1) return 0;
+  const int32_t *coord = m->coord + (size_t)rank * TC_AXES;
+  tc_tensor_local(a, m, coord, &from);
+  tc_tensor_local(b, m, coord, &to);
+  bool all = n->step == TC_STEP_ALL_TO_ALL;
+  if (all || n->step == TC_STEP_REDUCE_SCATTER || n->step == TC_STEP_SCATTER)
+    *pack_dim = inner_dim(&b->lay.on[n->axis], &from);
+  if (all || n->step == TC_STEP_ALL_GATHER || n->step == TC_STEP_GATHER)
+    *unpack_dim = inner_dim(&a->lay.on[n->axis], &to);
+  int64_t elems = (*pack_dim >= 0 ? from.elems : 0) + (*unpack_dim >= 0 ? to.elems : 0);
+  return elems * (int64_t)tc_dtype_bytes(a->dtype);
+}
+
+int64_t tc_program_staging(const struct tc_program *p, const struct tc_mesh *m, int rank)
+{
+  int64_t bytes = 0;
+  const struct tc_schedule *s = p->schedule;
+  for (int32_t i = 0; i < s->n_body; i++) {
+    const struct tc_node *n = &p->graph->node[s->body[i]];
+    int pack, unpack, times = n->op == TC_OP_MOVE ? tc_schedule_most(s, n->id) : 0;
+    for (int k = 0; times && k < n->n_in; k++)
+      bytes += times * tc_transfer_packs(p->graph, n, k, m, rank, &pack, &unpack);
+  }
+  return bytes;
 }
 
 /* A number that stands for a tensor's address: offsets of the two regions, kept apart. */

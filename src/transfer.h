@@ -13,9 +13,15 @@ int tc_transfer_coll(const struct tc_node *n, int coord);
 int tc_transfer_root(const struct tc_node *n, int coord);
 
 /* Local. part[n->n_in] come with src and dst set (addresses, or numbers that stand for them);
- * fills count and block in elements. Parts of an all-reduce that lie side by side become one.
+ * fills count and block in elements. Parts of an all-reduce that are state and lie side by side
+ * on every rank become one, so that all ranks have the same parts.
  * Returns the number of parts. */
 int tc_transfer_parts(const struct tc_graph *g, const struct tc_node *n, const struct tc_mesh *m,
                       int rank, struct tc_part *part);
+
+/* Local. Bytes of staging that part k needs: its blocks along an inner dimension are packed before
+ * (pack_dim) or unpacked after (unpack_dim; -1: not). */
+int64_t tc_transfer_packs(const struct tc_graph *g, const struct tc_node *n, int k,
+                          const struct tc_mesh *m, int rank, int *pack_dim, int *unpack_dim);
 
 #endif

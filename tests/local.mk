@@ -13,11 +13,15 @@ unit_tests = \
   %D%/unit/t_gradient.t \
   %D%/unit/t_kernels.t \
   %D%/unit/t_kernels_fd.t \
+  %D%/unit/t_launch.t \
+  %D%/unit/t_memory.t \
   %D%/unit/t_mesh.t \
   %D%/unit/t_move.t \
   %D%/unit/t_oracle.t \
   %D%/unit/t_program.t \
-  %D%/unit/t_ranks.t
+  %D%/unit/t_ranks.t \
+  %D%/unit/t_trace.t \
+  %D%/unit/t_sched.t
 
 mpi_tests = \
   %D%/mpi/m_comm.mpi
@@ -35,6 +39,8 @@ script_tests = \
   %D%/check-cli \
   %D%/mpi/m_coll \
   %D%/mpi/m_place \
+  %D%/mpi/m_systems \
+  %D%/mpi/m_trace \
   %D%/mpi/m_train
 
 # What is distributed besides: runners, clusters, oracles.

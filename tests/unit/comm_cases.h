@@ -235,7 +235,7 @@ static void cc_ring(struct cc_env *e)
 static void cc_two(struct cc_env *e)
 {
   enum { N = 12 };
-  struct tc_comm_opts o = { "dp", 60, NULL }, o2 = { "tp", 60, NULL };
+  struct tc_comm_opts o = { .name = "dp", .deadline_s = 60 }, o2 = { .name = "tp", .deadline_s = 60 };
   int32_t a[8], b[8];
   int na = 0, nb = 0;
   for (int r = 0; r < e->world; r++) {

@@ -49,7 +49,7 @@ static const struct { const char *text; struct tc_annotation row; } good[] = {
   { "* dp at(1) R P at(1) step\n",
     { "*", TC_DP, { AT(1), PLACE_R, PLACE_P, AT(1) }, true, TC_KEEP_STEP, 1 } },
   { "* dp R S(3) S(2) S(1) # keep as long as it may be\n",
-    { "*", TC_DP, { PLACE_R, SPLIT(3), SPLIT(2), SPLIT(1) }, true, TC_KEEP_STEP, 1 } },
+    { "*", TC_DP, { PLACE_R, SPLIT(3), SPLIT(2), SPLIT(1) }, true, -1, 1 } },
 };
 
 static bool same_place(const struct tc_place *a, const struct tc_place *b)

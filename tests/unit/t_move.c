@@ -70,8 +70,8 @@ static void body(struct fx_rank *r)
   struct tc_exec *x = NULL;
   if (b >= 0 && tc_graph_check(p.graph, r->mesh, "test", &err) == 0) {
     const int32_t *coord = r->mesh->coord + (size_t)r->rank * TC_AXES;
-    const struct tc_schedule_opts so = { 1, 1, true };
-    tc_schedule_new(&p.schedule, p.graph, &so);
+    const struct tc_schedule_opts so = { .n_mb = 1, .depth = 1, .overlap = true };
+    tc_schedule_new(&p.schedule, p.graph, &so, &err);
     tc_arena_new(&p.arena, p.graph, p.schedule, r->mesh, coord, NULL, NULL, &err);
     struct tc_exec_opts o = { .device = r->device, .mesh = r->mesh, .rank = r->rank };
     memcpy(o.comm, r->comm, sizeof o.comm);

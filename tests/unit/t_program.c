@@ -6,7 +6,7 @@
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 
-static const struct tc_model toy = { "", 2, 32, 4, 16, 64 };
+static const struct tc_model toy = { "", 4, 32, 4, 16, 64 };
 
 #define SPLIT(d) { { TC_S, d, 0, 0 } }
 #define ROW(pattern, place) { pattern, TC_TP, place, false, 0, 0 }
@@ -25,16 +25,21 @@ struct layout {
   int prefetch;                  /* 1 + units */
   int recompute;
   bool reduce_once;
+  int pp;                        /* 0: 1 */
+  const char *schedule;
+  int chunks;
+  bool plain;                    /* without dropout */
 };
 
 static struct tc_program_opts options(const struct layout *l, int kind)
 {
   struct tc_program_opts o = {
     .kind = kind, .model = toy, .gpt = { .batch = 8, .dtype = l->dtype, .grad_dtype = TC_F32,
-    .dropout = 0.1f, .tp = l->tp, .nest = l->nest }, .system = tc_system_find(l->system),
+    .dropout = l->plain ? 0 : 0.1f, .tp = l->tp, .nest = l->nest }, .system = tc_system_find(l->system),
     .adamw = true, .overlap = !l->serial, .head_rows = l->head_rows, .offload = l->offload,
     .keep = l->keep - 1, .prefetch = l->prefetch ? l->prefetch - 1 : 1, .regather = l->regather,
-    .recompute = l->recompute, .reduce_once = l->reduce_once };
+    .recompute = l->recompute, .reduce_once = l->reduce_once,
+    .schedule = l->schedule, .chunks = l->chunks };
   if (l->tp > 1) o.annotation[0] = tc_rows_tensor;
   if (l->sequence) o.annotation[1] = tc_rows_sequence;
   return o;
@@ -324,12 +329,14 @@ static void run_rank(struct fx_rank *r)
 static struct run run_layout(const struct layout *l, const char *device, bool poison)
 {
   struct run run = { .l = l, .poison = poison, .lock = PTHREAD_MUTEX_INITIALIZER };
-  struct tc_mesh *m = fx_mesh(l->mb, 1, l->dp, l->tp);
+  struct tc_mesh *m = fx_mesh(l->mb, TC_MAX(l->pp, 1), l->dp, l->tp);
   fx_run(m, device, run_rank, &run);
   tc_mesh_free(m);
   return run;
 }
 
+static const struct layout bare = { .name = "one rank", .system = "ddp", .mb = 1, .dp = 1, .tp = 1,
+                                    .plain = true };
 static const struct layout alone = { .name = "one rank", .system = "ddp", .mb = 1, .dp = 1, .tp = 1 };
 /* The last argument is more fields, or .serial = false. */
 #define L(n, s, m, d, t, ...) { .name = n, .system = s, .mb = m, .dp = d, .tp = t, __VA_ARGS__ }
@@ -369,6 +376,29 @@ static const struct layout layouts[] = {
   L("dataparallel x 4", "dataparallel", 1, 4, 1, .serial = false),
   L("zero3 x 2, offload params", "zero3", 2, 2, 1, .offload = TC_OFFLOAD_PARAMS),
   L("zero3 x 2, offload update", "zero3", 1, 2, 1, .offload = TC_OFFLOAD_UPDATE),
+  L("pp 2, naive", "ddp", 1, 1, 1, .pp = 2, .schedule = "naive"),
+  L("pp 2, naive, 2 micro-batches", "ddp", 2, 1, 1, .pp = 2, .schedule = "naive"),
+  L("pp 2, gpipe", "ddp", 4, 1, 1, .pp = 2, .schedule = "gpipe"),
+  L("pp 4, gpipe", "ddp", 8, 1, 1, .pp = 4, .schedule = "gpipe"),
+  L("pp 2, 1f1b", "ddp", 4, 1, 1, .pp = 2, .schedule = "1f1b"),
+  L("pp 4, 1f1b", "ddp", 8, 1, 1, .pp = 4, .schedule = "1f1b"),
+  L("pp 4, 1f1b, no overlap", "ddp", 8, 1, 1, .pp = 4, .schedule = "1f1b", .serial = true),
+  L("pp 2, interleaved", "ddp", 4, 1, 1, .pp = 2, .schedule = "interleaved", .chunks = 2),
+  L("pp 2, zb", "ddp", 4, 1, 1, .pp = 2, .schedule = "zb"),
+  L("pp 4, zb", "ddp", 8, 1, 1, .pp = 4, .schedule = "zb"),
+  L("pp 2, zb, no dropout", "ddp", 4, 1, 1, .pp = 2, .schedule = "zb", .plain = true),
+  L("pp 2 x tp 2, zb, sequence, no dropout", "ddp", 4, 1, 2, .pp = 2, .schedule = "zb",
+    .sequence = true, .plain = true),
+  L("zero3 x 2, no dropout", "zero3", 2, 2, 1, .plain = true),
+  L("zero3 x 2, tp 2, sequence, full recompute, no dropout", "zero3", 2, 2, 2, .sequence = true,
+    .recompute = TC_RECOMPUTE_FULL, .plain = true),
+  L("pp 4, 1f1b, no dropout", "ddp", 4, 1, 1, .pp = 4, .schedule = "1f1b", .plain = true),
+  L("pp 2 x dp 2, 1f1b, zero1", "zero1", 4, 2, 1, .pp = 2, .schedule = "1f1b"),
+  L("pp 2 x dp 2, zb, zero2", "zero2", 4, 2, 1, .pp = 2, .schedule = "zb"),
+  L("pp 2 x dp 2, gpipe, zero3", "zero3", 2, 2, 1, .pp = 2, .schedule = "gpipe"),
+  L("pp 2 x tp 2, sequence, 1f1b", "ddp", 4, 1, 2, .pp = 2, .schedule = "1f1b", .sequence = true),
+  L("pp 2 x dp 2 x tp 2, interleaved, zero3, recompute", "zero3", 2, 2, 2, .pp = 2,
+    .schedule = "interleaved", .chunks = 2, .sequence = true, .recompute = TC_RECOMPUTE_FULL),
   L("zero3 x 2, reduced once", "zero3", 4, 2, 1, .reduce_once = true),
   L("zero2 x 4, reduced once", "zero2", 2, 4, 1, .reduce_once = true),
   L("selective recompute", "ddp", 2, 1, 1, .recompute = TC_RECOMPUTE_SELECTIVE),
@@ -379,19 +409,25 @@ static const struct layout layouts[] = {
   L("zero3 x 2, nested, full recompute, offload", "zero3", 2, 2, 1, .nest = true,
     .recompute = TC_RECOMPUTE_FULL, .offload = TC_OFFLOAD_PARAMS),
   L("ddp x 2, offload update", "ddp", 2, 2, 1, .offload = TC_OFFLOAD_UPDATE),
+  L("zero3 x 2, tp 2, sequence, offload update", "zero3", 2, 2, 2, .sequence = true,
+    .offload = TC_OFFLOAD_UPDATE),
+  L("zero2 x 2, tp 2, sequence, offload update", "zero2", 1, 2, 2, .sequence = true,
+    .offload = TC_OFFLOAD_UPDATE),
   L("zero1 x 2, offload params", "zero1", 2, 2, 1, .offload = TC_OFFLOAD_PARAMS),
 };
 
 static void test_runs(const char *device)
 {
-  struct run a = run_layout(&alone, device, false);
+  const struct run drops = run_layout(&alone, device, false);
+  struct run a = drops;
   ok(!a.failed && a.loss[0] > a.loss[STEPS - 1], "%s: one rank: loss %.6f falls to %.6f %s",
      device, a.loss[0], a.loss[STEPS - 1], a.err);
-  struct run p = run_layout(&alone, device, true);
+  struct run p = run_layout(&alone, device, true), c = run_layout(&bare, device, false);
   ok(!p.failed && !memcmp(a.loss, p.loss, sizeof a.loss) && a.eval == p.eval,
      "%s: freed buffers filled with NaN: the same bits", device);
   for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
     const struct layout *l = &layouts[i];
+    a = l->plain ? c : drops;
     struct run b = run_layout(l, device, true);
     double dl = fabs(b.eval / a.eval - 1), dn = 0;
     for (int s = 0; s < STEPS; s++) {

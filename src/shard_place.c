@@ -1,0 +1,292 @@
+/* shard_place.c - inputs brought to a node, outputs taken from it.
+ *
+ * Transitions are shared between readers. Partial outputs are resolved where they are produced; an
+ * output that must be elsewhere than its node makes it is made apart and moved; a micro-batch's
+ * gradients for an accumulator that is placed otherwise are summed apart first. */
+#include "src/shard_impl.h"
+#include "src/comm.h"
+
+#include <string.h>
+
+const struct tc_tensor *tc_shard_pinned(const struct tc_graph *g, int32_t t)
+{
+  if (g->tensor[t].annotated) return &g->tensor[t];
+  int32_t root = tc_tensor_root(g, t);
+  return root != t && g->tensor[root].state && g->tensor[root].annotated ? &g->tensor[root] : NULL;
+}
+
+/* Readers that share a transition: of a weight as long as it is kept, of the update among
+ * themselves, of an activation over the backward pass too unless it is gathered again. The loss
+ * head is one phase, since its backward pass follows its forward pass. */
+static void phase_of(const struct sctx *s, const struct tc_node *n, const struct tc_param *p,
+                     struct made *key)
+{
+  int part = n->head ? 2 : n->mark == TC_F ? 0 : 1;
+  key->phase = key->unit = -1;
+  if (n->mark == TC_U) {
+    key->phase = 3;
+  } else if (p && p->keep == TC_KEEP_USE) {
+    key->phase = part;
+    key->unit = n->unit;
+  } else if (!p && s->regather) {
+    key->phase = part;
+  }
+}
+
+/* Whether a MOVE changes who has which rows. */
+static bool moves_rows(const struct tc_graph *g, const struct tc_node *n)
+{
+  const struct tc_place *from = &g->tensor[tc_in(g, n, 0)].lay.on[n->axis];
+  const struct tc_place *to = &g->tensor[tc_out(g, n, 0)].lay.on[n->axis];
+  return n->step != TC_STEP_COPY && ((from->kind == TC_S && from->dim == 0) ||
+                                     (to->kind == TC_S && to->dim == 0));
+}
+
+/* Brings t to a layout in a space; the new nodes take the role. */
+static int32_t bring(struct sctx *s, int32_t t, const struct tc_layout *to, int space,
+                     int32_t like, int role)
+{
+  struct tc_graph *g = s->g;
+  int32_t first = g->n_nodes;
+  if (g->tensor[t].space == TC_HOST && space == TC_DEVICE) t = tc_move_space(g, t, space, like);
+  t = tc_move(g, t, to, like, s->err);
+  if (t >= 0 && g->tensor[t].space != space) t = tc_move_space(g, t, space, like);
+  for (int32_t i = first; i < g->n_nodes; i++) {
+    struct tc_node *n = &g->node[i];
+    n->role = (uint8_t)role;
+    if (!role && n->mark == TC_W) n->mark = TC_B;          /* its first reader may be a W */
+    if (role || moves_rows(g, n)) n->head = false;         /* not for each chunk of the head's rows */
+  }
+  return t;
+}
+
+int tc_shard_input(struct sctx *s, int32_t node, int i, const struct tc_layout *need)
+{
+  struct tc_graph *g = s->g;
+  const struct tc_node *n = &g->node[node];
+  int32_t t = s->now[tc_in(g, n, i)];
+  const struct tc_tensor *x = &g->tensor[t];
+  struct made key = { .from = t, .space = n->space, .lay = *need };
+  if (!tc_layout_equal(&x->lay, need) || x->space != key.space) {
+    bool weight = x->state && x->param >= 0 && n->mark != TC_U;
+    const struct tc_param *p = weight ? &g->param[x->param] : NULL;
+    int keep = weight ? p->keep : -1, k;
+    phase_of(s, n, p, &key);
+    for (k = s->n_made - 1; k >= 0; k--)
+      if (s->made[k].from == t && s->made[k].phase == key.phase && s->made[k].unit == key.unit &&
+          s->made[k].space == key.space && tc_layout_equal(&s->made[k].lay, need)) break;
+    if (k < 0) {
+      int32_t first = g->n_nodes;
+      bool fetch = weight || (x->state && x->space != key.space);
+      key.to = bring(s, t, need, key.space, node, fetch ? TC_ROLE_FETCH : TC_ROLE_NONE);
+      if (key.to < 0) return key.to;
+      for (int32_t j = first; j < g->n_nodes && weight; j++) {
+        bool sent = g->node[j].axis == TC_PP;    /* to another stage: once a step */
+        g->node[j].once = keep == TC_KEEP_STEP || sent;
+        if (sent) g->node[j].role = TC_ROLE_NONE;
+      }
+      for (int32_t j = first; j < g->n_nodes; j++)
+        for (int o = 0; o < g->node[j].n_out; o++)         /* done in place: t is gone */
+          if (g->tensor[tc_out(g, &g->node[j], o)].overwrites == t)
+            s->now[t] = tc_out(g, &g->node[j], o);
+      TC_GROW(s->made, s->n_made, s->cap_made);
+      k = s->n_made++;
+      s->made[k] = key;
+    }
+    t = s->made[k].to;
+  }
+  g->arg[g->node[node].in + i] = t;
+  return 0;
+}
+static int64_t divisor_below(int64_t n, int64_t most)
+{
+  while (most > 1 && n % most) most--;
+  return most;
+}
+
+static int even(struct sctx *s, const struct tc_node *n, const struct tc_tensor *t)
+{
+  int64_t dim[TC_DIMS];
+  for (int d = 0; d < t->rank; d++) dim[d] = d == t->pad_dim ? t->pad_to : t->dim[d];
+  for (int a = 0; a < TC_AXES; a++) {
+    if (t->lay.on[a].kind != TC_S) continue;
+    int d = t->lay.on[a].dim;
+    if (dim[d] % s->m->size[a])
+      return tc_fail(s->err, TC_ELAYOUT, "%s of op %s: dimension %d has %lld elements, which %s = "
+                     "%d does not divide; %s = %lld would fit", t->name, tc_op_info[n->op].name, d,
+                     (long long)dim[d], tc_axis_name[a], s->m->size[a], tc_axis_name[a],
+                     (long long)divisor_below(dim[d], s->m->size[a]));
+    dim[d] /= s->m->size[a];
+  }
+  return 0;
+}
+
+/* A tensor of the node's own in the place of output k. */
+static int32_t stand_in(struct sctx *s, int32_t node, int k)
+{
+  struct tc_graph *g = s->g;
+  int32_t v = tc_out(g, &g->node[node], k);
+  struct tc_tensor x = g->tensor[v];
+  int32_t tmp = tc_tensor_new(g, x.name, x.dtype, x.rank, x.dim);
+  struct tc_tensor *y = &g->tensor[tmp];
+  y->lay = x.lay;
+  y->pad_dim = x.pad_dim;
+  y->pad_to = x.pad_to;
+  y->primal = x.primal;
+  y->param = x.param;
+  y->cls = x.cls;
+  y->node = node;
+  y->space = g->node[node].space;
+  g->arg[g->node[node].out + k] = tmp;
+  g->tensor[v].node = -1;
+  return tmp;
+}
+
+/* The node that made `last` makes v instead. */
+static void make_instead(struct tc_graph *g, int32_t last, int32_t v)
+{
+  struct tc_node *n = &g->node[g->tensor[last].node];
+  for (int k = 0; k < n->n_out; k++)
+    if (tc_out(g, n, k) == last) g->arg[n->out + k] = v;
+  g->tensor[v].lay = g->tensor[last].lay;
+  g->tensor[v].space = g->tensor[last].space;
+  g->tensor[v].node = n->id;
+  g->tensor[last].node = -1;
+}
+
+/* An output that must be elsewhere than the node makes it: made apart, then moved there. If it
+ * overwrites an input that was brought here, it is made in its place. before[]: the inputs as
+ * they were. */
+static int deliver(struct sctx *s, int32_t node, int k, const struct tc_layout *to, int space,
+                   const int32_t *before)
+{
+  struct tc_graph *g = s->g;
+  int32_t v = tc_out(g, &g->node[node], k), tmp = stand_in(s, node, k);
+  for (int i = 0; i < g->node[node].n_in && i < TC_RULE_MAX; i++) {
+    int32_t now = tc_in(g, &g->node[node], i);
+    if (g->tensor[v].overwrites >= 0 && before[i] == g->tensor[v].overwrites && now != before[i])
+      g->tensor[tmp].overwrites = now;
+  }
+  struct made key = { .from = v, .to = tmp, .space = g->tensor[tmp].space,
+                      .lay = g->tensor[tmp].lay };
+  int32_t last = bring(s, tmp, to, space, node,
+                       g->node[node].mark == TC_U ? TC_ROLE_STORE : TC_ROLE_NONE);
+  if (last < 0) return last;
+  if (last == tmp)
+    return tc_fail(s->err, TC_ELAYOUT, "op %s can't make %s where it is asked to be",
+                   tc_op_info[g->node[node].op].name, g->tensor[v].name);
+  make_instead(g, last, v);
+  const struct tc_node *n = &g->node[node];
+  phase_of(s, n, NULL, &key);                    /* who needs it as it was made */
+  TC_GROW(s->made, s->n_made, s->cap_made);
+  s->made[s->n_made++] = key;
+  return 0;
+}
+
+/* A contribution to an accumulator that is placed otherwise: a micro-batch's contributions are
+ * summed apart, moved after the last one, and added. */
+static int accumulate_apart(struct sctx *s, int32_t node, int k, const struct tc_tensor *acc)
+{
+  struct tc_graph *g = s->g;
+  int32_t v = tc_out(g, &g->node[node], k), p = g->tensor[v].param, root = acc->id;
+  struct tc_layout to = acc->lay;
+  bool once = s->m->size[TC_MB] == 1;
+  int32_t tmp = stand_in(s, node, k);
+  if (!once) g->tensor[tmp].lay.on[TC_MB] = (struct tc_place){ TC_P, 0, 0, 0 };
+  if (s->tail[p] >= 0) {                         /* to where the ones before are summed */
+    struct tc_layout was = g->tensor[s->tail[p]].lay;
+    if (!tc_layout_equal(&was, &g->tensor[tmp].lay))
+      return tc_fail(s->err, TC_ELAYOUT, "the contributions to %s are made at different places",
+                     g->tensor[root].name);
+    g->tensor[tmp].overwrites = s->tail[p];
+  }
+  s->tail[p] = tmp;
+  if (s->heir[v] >= 0 && g->node[g->tensor[s->heir[v]].node].op != TC_OP_ACCUM) return 0;
+  s->tail[p] = -1;                               /* a guest's sum comes once a step, later */
+  to.on[TC_MB] = g->tensor[tmp].lay.on[TC_MB];
+  int32_t moved = bring(s, tmp, &to, g->tensor[root].space, node, TC_ROLE_GRAD);
+  if (moved < 0) return moved;
+  g->tensor[v].overwrites = root;
+  if (once) {                                    /* the only one: straight into its place */
+    make_instead(g, moved, v);
+    return 0;
+  }
+  struct tc_node *a = tc_node_new(g, TC_OP_ACCUM, 1, &moved, 1, &v);
+  const struct tc_node *like = &g->node[node];
+  a->unit = like->unit;
+  a->mark = like->mark;
+  a->acc = 1;
+  a->acc_first = true;
+  g->tensor[v].lay = g->tensor[root].lay;
+  return 0;
+}
+
+/* Where an accumulator's place was left open it takes what its first contribution is. */
+static void settle_acc(struct sctx *s, int32_t node, int k)
+{
+  struct tc_graph *g = s->g;
+  const struct tc_tensor *v = &g->tensor[tc_out(g, &g->node[node], k)];
+  if (!tc_is_acc(&g->node[node], k) || v->param < 0) return;
+  struct tc_tensor *acc = &g->tensor[v->overwrites];
+  if (!acc->state) return;
+  for (int a = TC_PP; a < TC_AXES; a++)
+    if (acc->lay.on[a].kind == TC_R && v->lay.on[a].kind == TC_P) acc->lay.on[a] = v->lay.on[a];
+  if (acc->id == g->param[v->param].acc) g->param[v->param].acc_lay = acc->lay;
+}
+
+/* Whether t is a version of an accumulator that is added to another stage's. */
+static bool is_guest(const struct tc_graph *g, int32_t t)
+{
+  int32_t p = g->tensor[t].param;
+  return p >= 0 && g->param[p].guest >= 0 && tc_tensor_root(g, t) == g->param[p].guest;
+}
+
+/* Partial outputs are resolved where they are produced. */
+static int resolve(struct sctx *s, int32_t node, int32_t t)
+{
+  struct tc_graph *g = s->g;
+  if (t < s->n_old && s->heir[t] >= 0) return 0;           /* another contribution follows */
+  if (tc_is_acc(&g->node[node], 0) && is_guest(g, t)) return 0;         /* the owner's sum is resolved */
+  struct tc_layout to = g->tensor[t].lay;
+  bool any = false;
+  for (int a = 0; a < TC_AXES; a++) {
+    if (to.on[a].kind != TC_P) continue;
+    if (a == TC_MB)
+      return tc_fail(s->err, TC_ELAYOUT, "%s of op %s is partial in time", g->tensor[t].name,
+                     tc_op_info[g->node[node].op].name);
+    any = true;
+    to.on[a] = g->tensor[t].want.on[a];
+  }
+  if (!any) return 0;
+  bool grad = g->tensor[t].param >= 0;
+  int32_t d = bring(s, t, &to, g->tensor[t].space, node, grad ? TC_ROLE_GRAD : TC_ROLE_NONE);
+  if (d < 0) return d;
+  s->now[t] = d;
+  return 0;
+}
+
+/* An output where it belongs, whatever the node made it as. An annotation says nothing of the
+ * axes that it leaves at R. */
+int tc_shard_output(struct sctx *s, int32_t node, int k, const struct tc_layout *made,
+                        const int32_t *before)
+{
+  struct tc_graph *g = s->g;
+  const struct tc_node *n = &g->node[node];
+  struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
+  const struct tc_tensor *pin = tc_shard_pinned(g, t->id);
+  bool own = pin == t;
+  struct tc_layout asked = t->lay;
+  t->lay = *made;
+  t->space = n->space;
+  TC_TRY(even(s, n, t));
+  settle_acc(s, node, k);
+  if (!pin) return resolve(s, node, t->id);
+  int space = own ? t->space : pin->space;
+  if (!own) asked = pin->lay;
+  for (int a = 0; own && a < TC_AXES; a++)
+    if (asked.on[a].kind == TC_R)
+      asked.on[a] = made->on[a].kind == TC_P ? t->want.on[a] : made->on[a];
+  if (tc_layout_equal(&asked, &t->lay) && space == t->space) return resolve(s, node, t->id);
+  return tc_is_acc(n, k) ? accumulate_apart(s, node, k, pin)
+                      : deliver(s, node, k, &asked, space, before);
+}

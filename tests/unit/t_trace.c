@@ -1,0 +1,176 @@
+/* t_trace.c - the buffer of events, what does not fit, clocks that differ, and the file. */
+#include "src/trace.h"
+#include "tests/unit/tap.h"
+
+#include <jansson.h>
+#include <pthread.h>
+#include <unistd.h>
+
+enum { RANKS = 3, EVENTS = 50, MS = 1000000 };
+static const int64_t SKEW_NS = INT64_C(7000000000000);   /* the other nodes booted hours earlier */
+
+struct rank {
+  pthread_t thread;
+  struct tc_hub *hub;
+  struct tc_trace *trace;
+  const char *file;
+  int rank, rc;
+  int64_t off_ns;                /* of the clock that the trace makes, from the true one */
+  struct tc_err err;
+};
+
+static struct tc_trace *new_trace(const char *file, int rank, int world, int64_t steps)
+{
+  char process[64];
+  snprintf(process, sizeof process, "rank %d on node\"%d, pp 0 dp %d tp 0", rank, rank, rank);
+  struct tc_trace_opts o = { .file = file, .process = process, .rank = rank, .world = world,
+                             .steps = steps, .skew_ns = rank * SKEW_NS };
+  return tc_trace_new(&o);
+}
+
+static void add(struct tc_trace *t, int64_t begin_ns, int64_t end_ns)
+{
+  struct tc_event e = { .name = "matmul", .unit = "h.0", .begin_ns = begin_ns, .end_ns = end_ns,
+                        .bytes = -1, .mb = 1, .track = TC_TRACK_COMPUTE, .kind = TC_EV_FORWARD };
+  tc_trace_add(t, &e);
+}
+
+/* ---- one rank ---- */
+
+static void test_buffer(void)
+{
+  struct tc_trace *t = new_trace("/nowhere/at/all", 0, 1, 2);
+  struct tc_err err;
+  is_int(tc_trace_open(t, &err), TC_EUSER, "a folder that is not there");
+  ok(strstr(err.text, "/nowhere/at/all") != NULL, "... is named: %s", err.text);
+  tc_trace_reserve(t, 4);
+  add(t, 1, 2);
+  is_int(tc_trace_count(t), 0, "before the first step nothing is recorded");
+  ok(tc_trace_step(t, 8) && tc_trace_on(t), "the first step is traced");
+  for (int i = 0; i < 3; i++) add(t, 10 * i, 10 * i + 5);
+  int64_t t0 = tc_trace_pause(t);
+  for (int i = 0; i < 100; i++) add(t, 1, 2);
+  tc_trace_resume(t, TC_EV_EVAL, "evaluation", t0);
+  is_int(tc_trace_count(t), 4, "a pause is one event");
+  is_int(tc_trace_dropped(t), 0, "nothing dropped so far");
+  ok(tc_trace_step(t, 9), "the second step is traced");
+  for (int i = 0; i < 5; i++) add(t, 100, 101);
+  is_int(tc_trace_count(t), 4, "a full buffer stays as it is");
+  is_int(tc_trace_dropped(t), 5, "what does not fit is counted");
+  ok(!tc_trace_step(t, 10) && !tc_trace_on(t), "two steps were asked for");
+  add(t, 1, 2);
+  is_int(tc_trace_dropped(t), 5, "what comes later is none of it");
+  tc_trace_free(t);
+
+  ok(!tc_trace_on(NULL) && !tc_trace_step(NULL, 1), "no trace: off");
+  add(NULL, 1, 2);
+  tc_trace_resume(NULL, TC_EV_EVAL, "", tc_trace_pause(NULL));
+  tc_trace_free(NULL);
+}
+
+/* ---- three ranks, whose clocks differ by hours ---- */
+
+static int run_rank(struct rank *r, struct tc_comm *world)
+{
+  struct tc_trace *t = r->trace;
+  TC_TRY(tc_trace_open(t, &r->err));
+  tc_trace_reserve(t, r->rank == 2 ? EVENTS / 2 : 1000);   /* rank 2 drops some */
+  TC_TRY(tc_trace_sync(t, world, &r->err));
+  tc_trace_step(t, 1);
+  for (int i = 0; i < EVENTS; i++) {
+    int64_t now = tc_now_ns();
+    add(t, now, now + 500);
+    tc_sleep_ns(1000);
+  }
+  float x = 1, y = 0;
+  struct tc_part p = { &x, &y, 1, 1 };
+  struct tc_coll_args a = { .coll = TC_ALL_REDUCE, .dtype = TC_F32, .red = TC_SUM, .n_parts = 1,
+                            .parts = &p, .what = "h.1" };
+  TC_TRY(tc_comm_run(world, &a, &r->err));
+  int64_t now = tc_now_ns();
+  TC_TRY(tc_trace_write(t, world, &r->err));
+  r->off_ns = tc_trace_common_ns(t, now) - now;
+  return tc_trace_write(t, world, &r->err);      /* once more: nothing happens */
+}
+
+static void *rank_main(void *arg)
+{
+  struct rank *r = arg;
+  int32_t members[RANKS] = { 0, 1, 2 };
+  struct tc_comm_opts o = { .name = "world", .deadline_s = 60 };
+  r->trace = new_trace(r->file, r->rank, RANKS, 1);
+  tc_trace_comm(r->trace, "world", &o);
+  struct tc_comm *world = tc_comm_thread(r->hub, 0, r->rank, members, RANKS, &o);
+  r->rc = run_rank(r, world);
+  tc_comm_free(world);
+  tc_trace_free(r->trace);
+  return NULL;
+}
+
+/* Events of a rank's track, in the order of the file, do not overlap. */
+static void check_events(const json_t *events)
+{
+  int spans[RANKS] = { 0 }, comm[RANKS] = { 0 }, named = 0, overlaps = 0, beyond = 0;
+  double end[RANKS][8] = { { 0 } };
+  for (size_t i = 0; i < json_array_size(events); i++) {
+    const json_t *e = json_array_get(events, i), *args = json_object_get(e, "args");
+    int pid = (int)json_integer_value(json_object_get(e, "pid"));
+    int tid = (int)json_integer_value(json_object_get(e, "tid"));
+    const char *name = json_string_value(json_object_get(e, "name"));
+    if (!strcmp(name, "process_name"))
+      named += !strncmp(json_string_value(json_object_get(args, "name")), "rank ", 5);
+    if (strcmp(json_string_value(json_object_get(e, "ph")), "X")) continue;
+    double ts = json_number_value(json_object_get(e, "ts"));
+    overlaps += ts < end[pid][tid] - 0.0015;
+    end[pid][tid] = ts + json_number_value(json_object_get(e, "dur"));
+    beyond += ts < 0 || ts > 30e6;
+    if (tid == TC_TRACK_COMPUTE) spans[pid]++;
+    if (!strcmp(name, "all_reduce world"))
+      comm[pid] += json_integer_value(json_object_get(args, "bytes")) > 0 &&
+                   !strcmp(json_string_value(json_object_get(args, "unit")), "h.1");
+  }
+  is_int(named, RANKS, "each rank is a named process");
+  is_int(spans[0], EVENTS, "rank 0's events");
+  is_int(spans[1], EVENTS, "rank 1's events");
+  is_int(spans[2], EVENTS / 2, "rank 2's, as many as fit");
+  is_int(comm[0] + comm[1], 2, "the collective that ran, with its unit and bytes");
+  is_int(overlaps, 0, "events of a track do not overlap");
+  is_int(beyond, 0, "and all lie within the run, on rank 0's clock");
+}
+
+static void test_file(void)
+{
+  char file[] = "/tmp/t_trace-XXXXXX";
+  close(mkstemp(file));
+  struct rank r[RANKS] = { { .rank = 0 } };
+  struct tc_hub *hub = tc_hub_new(RANKS);
+  for (int i = 0; i < RANKS; i++) {
+    r[i] = (struct rank){ .rank = i, .hub = hub, .file = file };
+    pthread_create(&r[i].thread, NULL, rank_main, &r[i]);
+  }
+  for (int i = 0; i < RANKS; i++) {
+    pthread_join(r[i].thread, NULL);
+    is_int(r[i].rc, 0, "rank %d: no error %s", i, r[i].rc ? r[i].err.text : "");
+    ok(llabs(r[i].off_ns) < 5 * MS, "rank %d: a clock %d x 7000 s ahead is brought back to %lld ns", i,
+       i, (long long)r[i].off_ns);
+  }
+  tc_hub_free(hub);
+  json_error_t why;
+  json_t *o = json_load_file(file, 0, &why);
+  ok(o != NULL, "the file is JSON %s", o ? "" : why.text);
+  check_events(json_object_get(o, "traceEvents"));
+  const json_t *other = json_object_get(o, "otherData");
+  /* rank 2's buffer lacks its other half and the collective */
+  is_int(json_integer_value(json_object_get(other, "dropped")), EVENTS - EVENTS / 2 + 1,
+         "the file says how many are missing");
+  ok(json_number_value(json_object_get(other, "clock_error_us")) > 0, "... and how well clocks agree");
+  json_decref(o);
+  unlink(file);
+}
+
+int main(void)
+{
+  test_buffer();
+  test_file();
+  return done_testing();
+}
