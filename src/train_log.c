@@ -152,15 +152,20 @@ static json_t *memory_json(const struct tc_train *t)
   const struct tc_arena *a = t->prog[TC_P_TRAIN]->arena;
   struct tc_exec_memory m = tc_exec_memory(t->exec);
   int64_t scratch[TC_REGIONS] = { 0 };           /* programs share it: the largest need */
-  for (int i = 0; i < TC_N_PROGS; i++)
+  int64_t staging = 0, by_class[TC_CLASSES];
+  memcpy(by_class, a->by_class[TC_DEVICE], sizeof by_class);
+  for (int i = 0; i < TC_N_PROGS; i++) {
     for (int r = 0; r < TC_REGIONS; r++)
       scratch[r] = TC_MAX(scratch[r], t->prog[i]->arena->bytes[r]);
+    staging += tc_program_staging(t->prog[i], t->mesh, t->rank);
+  }
+  by_class[TC_CLS_STAGING] += staging;
   int64_t host = a->bytes[TC_HOST_STATE] + scratch[TC_HOST_SCRATCH];
   return json_pack("{s:o,s:o,s:I,s:I,s:{s:I,s:I,s:I,s:I,s:I,s:I},s:{s:I,s:I,s:I}}",
-                   "predicted_bytes", classes_json(a->by_class[TC_DEVICE]),
+                   "predicted_bytes", classes_json(by_class),
                    "predicted_host_bytes", classes_json(a->by_class[TC_HOST]),
                    "predicted_total_bytes",
-                   (json_int_t)(a->bytes[TC_STATE] + scratch[TC_SCRATCH]),
+                   (json_int_t)(a->bytes[TC_STATE] + scratch[TC_SCRATCH] + staging),
                    "predicted_host_total_bytes", (json_int_t)host, "allocated_bytes",
                    "state", (json_int_t)m.region[TC_STATE], "scratch",
                    (json_int_t)m.region[TC_SCRATCH], "host_state",
