@@ -38,6 +38,7 @@ script_tests = \
   %D%/check-includes \
   %D%/check-cli \
   %D%/mpi/m_coll \
+  %D%/mpi/m_pipe \
   %D%/mpi/m_place \
   %D%/mpi/m_systems \
   %D%/mpi/m_trace \
@@ -49,6 +50,7 @@ test_files = \
   %D%/bench/systems \
   %D%/cluster \
   %D%/mpi-run \
+  %D%/mpi/systems.sh \
   %D%/run \
   %D%/sanitize.supp \
   %D%/oracle/tiny.json \

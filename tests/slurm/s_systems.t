@@ -88,4 +88,7 @@ recovers() {                         # NAME FLAGS
 
 recovers zero3 --parallel.data=zero3
 recovers tp2 --mesh.tp=2
+ranks=(-N2 --ntasks-per-node=4 -c1)
+recovers pp2dp2tp2 --mesh.pp=2 --mesh.tp=2 --parallel.data=zero1 --parallel.sequence=yes \
+  --train.micro_batch=1
 done_testing
