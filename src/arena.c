@@ -114,13 +114,12 @@ static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, st
   }
 }
 
-/* The fewest slots so that a micro-batch's life ends before that of the next in its slot begins. */
+/* The fewest slots so that a micro-batch's life ends before that of the next in its slot begins.
+ * Lives begin in the order of the micro-batches. */
 static int32_t count_slots(const struct live *l)
 {
   int32_t k = 1;
   for (int32_t i = 0; i + k < l->n; i++)
-    while (i + k < l->n && l->in[i].last >= l->in[i + k].first) k++;
-  for (int32_t i = 0; i < l->n; i++)             /* a larger k later: look at all again */
     while (i + k < l->n && l->in[i].last >= l->in[i + k].first) k++;
   return k;
 }

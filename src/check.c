@@ -71,10 +71,7 @@ static int check_move(const struct chk *c, const struct tc_node *n)
     if (copy && !tc_layout_equal(&a->lay, &b->lay)) return bad(c, n, a->id, "changes its placement");
     if (copy) continue;
     for (int x = 0; x < TC_AXES; x++) {
-      struct tc_layout p = tc_layout_r(), q = tc_layout_r();
-      p.on[0] = a->lay.on[x];
-      q.on[0] = b->lay.on[x];
-      if (x != n->axis && !tc_layout_equal(&p, &q))
+      if (x != n->axis && !tc_place_equal(&a->lay.on[x], &b->lay.on[x]))
         return bad(c, n, a->id, "changes its placement on another axis");
     }
     if (tc_step_between(&a->lay.on[n->axis], &b->lay.on[n->axis]) != n->step)

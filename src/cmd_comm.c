@@ -112,8 +112,7 @@ static int make_mesh(struct job *j, struct tc_err *err)
     { "pp", c->mesh_pp }, { "dp", c->mesh_dp }, { "tp", c->mesh_tp }
   };
   int32_t size[3];
-  int devices = r->info[0].n_node_devices;
-  for (int i = 1; i < r->world; i++) devices = TC_MIN(devices, r->info[i].n_node_devices);
+  int devices = tc_ranks_node_devices(r);
   for (int i = 0; i < 3; i++) {
     if (axis[i].size < TC_AUTO || axis[i].size > INT32_MAX)
       return tc_fail(err, TC_EUSER, "mesh.%s = %lld is not a number of ranks; give 1 or more, "

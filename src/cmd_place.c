@@ -72,8 +72,7 @@ static int make_mesh(struct place *p, struct tc_err *err)
 {
   const struct tc_config *c = p->cfg;
   const struct tc_ranks *r = p->ranks;
-  int devices = r->info[0].n_node_devices;
-  for (int i = 1; i < r->world; i++) devices = TC_MIN(devices, r->info[i].n_node_devices);
+  int devices = tc_ranks_node_devices(r);
   const struct { const char *name; int64_t size; } axis[] = {
     { "pp", c->mesh_pp }, { "dp", c->mesh_dp }, { "tp", c->mesh_tp }
   };

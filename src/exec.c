@@ -89,9 +89,19 @@ static void make_gemm(const struct tc_graph *g, const struct tc_node *n, struct 
   c->gemm.tb = has(Y, B[0]);
 }
 
+static struct tc_device *device_in(const struct tc_exec *x, int space)
+{
+  return space == TC_HOST && x->o.host ? x->o.host : x->o.device;
+}
+
 static struct tc_device *device_of(const struct tc_exec *x, const struct tc_node *n)
 {
-  return n->space == TC_HOST && x->o.host ? x->o.host : x->o.device;
+  return device_in(x, n->space);
+}
+
+static struct tc_device *device_of_region(const struct tc_exec *x, int region)
+{
+  return device_in(x, region >= TC_HOST_STATE ? TC_HOST : TC_DEVICE);
 }
 
 static int prepare(struct tc_exec *x, struct tc_device *d, struct tc_call *c, void **plan,
@@ -194,7 +204,7 @@ static int take_memory(struct tc_exec *x, struct tc_err *err)
   struct tc_device *d = x->o.device;
   for (int r = 0; r < TC_REGIONS; r++) {
     if (r >= TC_HOST_STATE && !x->bytes[r]) continue;
-    struct tc_device *at = r >= TC_HOST_STATE && x->o.host ? x->o.host : d;
+    struct tc_device *at = device_of_region(x, r);
     x->region[r] = at->ops->alloc(at, TC_MAX(x->bytes[r], 64));
     if (!x->region[r])
       return tc_fail(err, TC_EUSER, "out of memory: %.2f GB of %s are needed (state %.2f, scratch "
@@ -259,7 +269,7 @@ void tc_exec_free(struct tc_exec *x)
     free(x->prog[i].node);
   }
   for (int r = 0; r < TC_REGIONS; r++) {
-    struct tc_device *at = r >= TC_HOST_STATE && x->o.host ? x->o.host : d;
+    struct tc_device *at = device_of_region(x, r);
     if (x->region[r]) at->ops->free(at, x->region[r], TC_MAX(x->bytes[r], 64));
   }
   if (x->kscratch) d->ops->free(d, x->kscratch, x->kscratch_bytes);

@@ -419,7 +419,7 @@ static bool waits(const struct tc_node *n)
 /* What reads a transfer that joined a later one stands behind that. */
 static void sink_waiting(struct tc_graph *g)
 {
-  int32_t *at = positions(g), *order = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *order);
+  int32_t *order = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *order);
   int32_t n = 0, *late = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *late), n_late = 0;
   bool *put = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
   for (int32_t i = 0; i < g->n_nodes; i++) put[i] = true;
@@ -445,7 +445,6 @@ static void sink_waiting(struct tc_graph *g)
   }
   TC_ASSERT(n == g->n_order && n_late == 0);
   memcpy(g->order, order, (size_t)n * sizeof *order);
-  free(at);
   free(order);
   free(late);
   free(put);

@@ -121,7 +121,7 @@ struct tc_layout tc_layout_r(void)
   return l;
 }
 
-static bool place_equal(const struct tc_place *a, const struct tc_place *b)
+bool tc_place_equal(const struct tc_place *a, const struct tc_place *b)
 {
   if (a->kind != b->kind) return false;
   switch (a->kind) {
@@ -135,7 +135,7 @@ static bool place_equal(const struct tc_place *a, const struct tc_place *b)
 bool tc_layout_equal(const struct tc_layout *a, const struct tc_layout *b)
 {
   for (int i = 0; i < TC_AXES; i++)
-    if (!place_equal(&a->on[i], &b->on[i])) return false;
+    if (!tc_place_equal(&a->on[i], &b->on[i])) return false;
   return true;
 }
 

@@ -163,6 +163,7 @@ static inline int32_t tc_out(const struct tc_graph *g, const struct tc_node *n, 
 
 int64_t tc_tensor_elems(const struct tc_tensor *t);           /* global */
 struct tc_layout tc_layout_r(void);                           /* R everywhere */
+bool tc_place_equal(const struct tc_place *a, const struct tc_place *b);
 bool tc_layout_equal(const struct tc_layout *a, const struct tc_layout *b);
 
 /* What a rank has of a tensor: the box that S placements leave, then the rows that S(*) does.

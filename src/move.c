@@ -30,14 +30,6 @@ int tc_step_between(const struct tc_place *from, const struct tc_place *to)
   return -1;
 }
 
-static bool place_same(const struct tc_place *a, const struct tc_place *b)
-{
-  struct tc_layout x = tc_layout_r(), y = tc_layout_r();
-  x.on[0] = *a;
-  y.on[0] = *b;
-  return tc_layout_equal(&x, &y);
-}
-
 /* Whether a block by `to` of tensor x, as its other axes leave it, lies in one piece. */
 static bool in_one_piece(const struct tc_place *to)
 {
@@ -126,7 +118,7 @@ int32_t tc_move(struct tc_graph *g, int32_t t, const struct tc_layout *to, int32
   struct tc_layout mid = *to;                    /* first stop of axes that go through R */
   for (int a = 0; a < TC_AXES; a++) {
     const struct tc_place *f = &g->tensor[t].lay.on[a];
-    if (place_same(f, &to->on[a])) continue;
+    if (tc_place_equal(f, &to->on[a])) continue;
     if (a == TC_MB)
       return tc_fail(err, TC_ELAYOUT, "%s can't change its placement in time",
                      g->tensor[t].name);
@@ -138,7 +130,7 @@ int32_t tc_move(struct tc_graph *g, int32_t t, const struct tc_layout *to, int32
       for (int k = 0; k < TC_AXES; k++) {
         int a = cls == 2 ? TC_AXES - 1 - k : k;
         struct tc_place from = g->tensor[t].lay.on[a];
-        if (place_same(&from, &goal->on[a])) continue;
+        if (tc_place_equal(&from, &goal->on[a])) continue;
         if (step_class(tc_step_between(&from, &goal->on[a])) == cls)
           t = step(g, t, a, &goal->on[a], like);
       }

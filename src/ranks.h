@@ -45,4 +45,12 @@ char **tc_ranks_names(const struct tc_ranks *r);
 /* Local. Threads for a rank: its CPUs divided among the ranks of the node that share them. */
 int tc_ranks_threads_each(const struct tc_ranks *r, int rank);
 
+/* Local. The fewest devices that any node has. */
+static inline int tc_ranks_node_devices(const struct tc_ranks *r)
+{
+  int least = r->info[0].n_node_devices;
+  for (int i = 1; i < r->world; i++) least = TC_MIN(least, r->info[i].n_node_devices);
+  return least;
+}
+
 #endif

@@ -85,15 +85,19 @@ static int check_split(const struct tc_config *c, const struct tc_model *model,
   return 0;
 }
 
-/* A pipeline's schedule that can't be is said before anything starts. */
-static int check_pipeline(const struct tc_config *c, const struct tc_mesh *m, int chunks,
-                          struct tc_err *err)
+/* Chunks of layers a rank. A pipeline's schedule that can't be is said before anything starts. */
+static int setup_chunks(int *out, const struct tc_config *c, const struct tc_mesh *m,
+                        struct tc_err *err)
 {
-  struct tc_sched *s;
+  int64_t chunks = c->parallel_virtual_stages;
+  if (chunks == TC_AUTO) chunks = strcmp(c->parallel_schedule, "interleaved") ? 1 : 2;
   if (chunks < 1 || chunks > 1000)
-    return tc_fail(err, TC_EUSER, "parallel.virtual_stages = %d: give 1 to 1000", chunks);
+    return tc_fail(err, TC_EUSER, "parallel.virtual_stages = %lld: give 1 to 1000",
+                   (long long)chunks);
+  *out = m->size[TC_PP] > 1 ? (int)chunks : 1;
   if (m->size[TC_PP] == 1) return 0;
-  TC_TRY(tc_sched_new(&s, c->parallel_schedule, m->size[TC_PP], chunks, m->size[TC_MB], err));
+  struct tc_sched *s;
+  TC_TRY(tc_sched_new(&s, c->parallel_schedule, m->size[TC_PP], *out, m->size[TC_MB], err));
   tc_sched_free(s);
   return 0;
 }
@@ -180,9 +184,7 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   o->regather = c->parallel_regather;
   o->schedule = c->parallel_schedule;
   o->stages = c->mesh_stages;
-  o->chunks = c->parallel_virtual_stages == TC_AUTO ? 0 : (int)TC_MIN(c->parallel_virtual_stages, 1001);
-  if (c->parallel_virtual_stages == TC_AUTO) o->chunks = strcmp(o->schedule, "interleaved") ? 1 : 2;
-  TC_TRY(check_pipeline(c, m, o->chunks, err));
+  TC_TRY(setup_chunks(&o->chunks, c, m, err));
   o->head_rows = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk;
   return setup_rows(o, c, m, own, err);
 }

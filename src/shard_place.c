@@ -60,6 +60,17 @@ static int32_t bring(struct sctx *s, int32_t t, const struct tc_layout *to, int 
   return t;
 }
 
+/* The transition that readers of this kind share; -1: none yet. */
+static int find_made(const struct sctx *s, const struct made *key)
+{
+  for (int k = s->n_made - 1; k >= 0; k--) {
+    const struct made *x = &s->made[k];
+    if (x->from == key->from && x->phase == key->phase && x->unit == key->unit &&
+        x->space == key->space && tc_layout_equal(&x->lay, &key->lay)) return k;
+  }
+  return -1;
+}
+
 int tc_shard_input(struct sctx *s, int32_t node, int i, const struct tc_layout *need)
 {
   struct tc_graph *g = s->g;
@@ -70,11 +81,9 @@ int tc_shard_input(struct sctx *s, int32_t node, int i, const struct tc_layout *
   if (!tc_layout_equal(&x->lay, need) || x->space != key.space) {
     bool weight = x->state && x->param >= 0 && n->mark != TC_U;
     const struct tc_param *p = weight ? &g->param[x->param] : NULL;
-    int keep = weight ? p->keep : -1, k;
+    int keep = weight ? p->keep : -1;
     phase_of(s, n, p, &key);
-    for (k = s->n_made - 1; k >= 0; k--)
-      if (s->made[k].from == t && s->made[k].phase == key.phase && s->made[k].unit == key.unit &&
-          s->made[k].space == key.space && tc_layout_equal(&s->made[k].lay, need)) break;
+    int k = find_made(s, &key);
     if (k < 0) {
       int32_t first = g->n_nodes;
       bool fetch = weight || (x->state && x->space != key.space);
@@ -98,6 +107,7 @@ int tc_shard_input(struct sctx *s, int32_t node, int i, const struct tc_layout *
   g->arg[g->node[node].in + i] = t;
   return 0;
 }
+
 static int64_t divisor_below(int64_t n, int64_t most)
 {
   while (most > 1 && n % most) most--;
@@ -268,7 +278,7 @@ static int resolve(struct sctx *s, int32_t node, int32_t t)
 /* An output where it belongs, whatever the node made it as. An annotation says nothing of the
  * axes that it leaves at R. */
 int tc_shard_output(struct sctx *s, int32_t node, int k, const struct tc_layout *made,
-                        const int32_t *before)
+                    const int32_t *before)
 {
   struct tc_graph *g = s->g;
   const struct tc_node *n = &g->node[node];
@@ -288,5 +298,5 @@ int tc_shard_output(struct sctx *s, int32_t node, int k, const struct tc_layout 
       asked.on[a] = made->on[a].kind == TC_P ? t->want.on[a] : made->on[a];
   if (tc_layout_equal(&asked, &t->lay) && space == t->space) return resolve(s, node, t->id);
   return tc_is_acc(n, k) ? accumulate_apart(s, node, k, pin)
-                      : deliver(s, node, k, &asked, space, before);
+                         : deliver(s, node, k, &asked, space, before);
 }

@@ -86,11 +86,6 @@ int tc_system_apply(struct tc_graph *g, const struct tc_system *s, struct tc_err
   return tc_annotate(g, s->rows, err);
 }
 
-static bool place_same(const struct tc_place *a, const struct tc_place *b)
-{
-  return a->kind == b->kind && a->dim == b->dim && a->at == b->at;
-}
-
 static int refuse(const struct tc_annotation *a, const char *name, const char *what,
                   struct tc_err *err)
 {
@@ -108,7 +103,7 @@ static int put(struct tc_layout *l, const struct tc_annotation *a, int k, bool s
   char text[64];
   snprintf(text, sizeof text, "has %d dimensions, so there is no S(%d)", rank, to->dim);
   if (to->kind == TC_S && to->dim >= rank) return refuse(a, name, text, err);
-  if (said && !place_same(was, to))
+  if (said && !tc_place_equal(was, to))
     return refuse(a, name, "was already placed there by another row: they contradict", err);
   l->on[a->axis] = *to;
   int rows = 0;

@@ -95,9 +95,7 @@ static int open_data(struct tc_train *t, struct tc_err *err)
 /* Pure and local: mesh, options. The same answer on every rank. */
 static int setup_plan(struct tc_train *t, struct tc_err *err)
 {
-  int devices = t->ranks->info[0].n_node_devices;
-  for (int r = 1; r < t->ranks->world; r++)
-    devices = TC_MIN(devices, t->ranks->info[r].n_node_devices);
+  int devices = tc_ranks_node_devices(t->ranks);
   TC_TRY(tc_setup_mesh(&t->mesh, t->cfg, t->ranks->world, t->ranks->node_of_rank, devices, err));
   TC_TRY(tc_setup_program(&t->opts, t->cfg, t->mesh, &t->rows, err));
   if (!*t->cfg->run_out || !*t->cfg->ckpt_resume)
