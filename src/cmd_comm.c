@@ -6,7 +6,7 @@
  * and said once. Rank 0 alone prints, each row when it has been measured. */
 #include "src/comm_bench.h"
 #include "src/launch.h"
-#include "src/mesh.h"
+#include "src/setup.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -100,29 +100,6 @@ static int parse(struct job *j, const char *const *extra, struct tc_err *err)
   for (j->axis = TC_PP; j->axis <= WORLD; j->axis++)
     if (!strcmp(axis, axis_name(j->axis))) return 0;
   return tc_fail(err, TC_EUSER, "--axis = %s is not an axis: give tp, dp, pp or world", axis);
-}
-
-/* ---- the mesh -------------------------------------------------------------------------- */
-
-static int make_mesh(struct job *j, struct tc_err *err)
-{
-  const struct tc_ranks *r = j->launch.ranks;
-  const struct tc_config *c = j->launch.cfg;
-  const struct { const char *name; int64_t size; } axis[] = {
-    { "pp", c->mesh_pp }, { "dp", c->mesh_dp }, { "tp", c->mesh_tp }
-  };
-  int32_t size[3];
-  int devices = tc_ranks_node_devices(r);
-  for (int i = 0; i < 3; i++) {
-    if (axis[i].size < TC_AUTO || axis[i].size > INT32_MAX)
-      return tc_fail(err, TC_EUSER, "mesh.%s = %lld is not a number of ranks; give 1 or more, "
-                     "or auto", axis[i].name, (long long)axis[i].size);
-    size[i] = axis[i].size == TC_AUTO ? 0 : (int32_t)axis[i].size;
-  }
-  const struct tc_mesh_want want = { .pp = size[0], .dp = size[1], .tp = size[2],
-                                     .devices_per_node = devices,
-                                     .tp_across_nodes = c->mesh_tp_across_nodes };
-  return tc_mesh_new(&j->mesh, r->world, r->node_of_rank, &want, err);
 }
 
 static int axis_size(const struct job *j, int axis)
@@ -291,7 +268,9 @@ int tc_cmd_comm(int argc, char **argv)
   int rc = tc_config_new(&cfg, argc, argv, extra_flags, extra, &err);
   if (!rc) rc = parse(&j, extra, &err);
   if (!rc) rc = tc_launch_find(&j.launch, cfg, &err);
-  if (!rc) rc = make_mesh(&j, &err);
+  const struct tc_ranks *r = j.launch.ranks;
+  if (!rc)
+    rc = tc_setup_axes(&j.mesh, cfg, r->world, r->node_of_rank, tc_ranks_node_devices(r), &err);
   if (!rc) rc = check_axis(&j, &err);
   int status = rc < 0 ? tc_launch_say(j.launch.ranks, rc, &err)
                       : tc_launch_run(&j.launch, run_rank, &j);

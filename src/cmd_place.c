@@ -4,7 +4,7 @@
  * any launcher, and with --simulate it needs none. Every rank computes the same answer and
  * returns the same status; rank 0 alone prints it. */
 #include "src/launch.h"
-#include "src/mesh.h"
+#include "src/setup.h"
 
 #include <hwloc.h>
 #include <jansson.h>
@@ -19,7 +19,8 @@ struct place {
   const struct tc_config *cfg;     /* borrowed */
   struct tc_ranks *ranks;          /* owned */
   struct tc_mesh *mesh;            /* owned */
-  bool simulated;
+  bool simulated, traffic;         /* traffic: sent_bytes is known */
+  int64_t sent_bytes[TC_AXES];     /* by a rank, a step */
   int *threads;                    /* [world], of each rank; owned */
   char **warning;                  /* [n_warnings] owned sentences */
   int n_warnings, cap_warnings;
@@ -68,25 +69,26 @@ static int simulate(struct place *p, const char *cluster, const char *order, str
   return TC_OK;
 }
 
+/* With a model the mesh is the one that trains, and what goes over each axis is known. A model
+ * that can't be trained so is a warning here: who sits where is still worth seeing. */
 static int make_mesh(struct place *p, struct tc_err *err)
 {
   const struct tc_config *c = p->cfg;
   const struct tc_ranks *r = p->ranks;
   int devices = tc_ranks_node_devices(r);
-  const struct { const char *name; int64_t size; } axis[] = {
-    { "pp", c->mesh_pp }, { "dp", c->mesh_dp }, { "tp", c->mesh_tp }
-  };
-  int32_t size[3];
-  for (int i = 0; i < 3; i++) {
-    if (axis[i].size < TC_AUTO || axis[i].size > INT32_MAX)
-      return tc_fail(err, TC_EUSER, "mesh.%s = %lld is not a number of ranks; give 1 or more, "
-                     "or auto", axis[i].name, (long long)axis[i].size);
-    size[i] = axis[i].size == TC_AUTO ? 0 : (int32_t)axis[i].size;     /* 0 is auto as well */
+  TC_TRY(tc_setup_axes(&p->mesh, c, r->world, r->node_of_rank, devices, err));
+  if (!*c->model_preset && c->model_layers == 0) return TC_OK;
+  struct tc_err why = { 0 };
+  struct tc_mesh *m;
+  int rc = tc_setup_mesh(&m, c, r->world, r->node_of_rank, devices, &why);
+  if (!rc) {
+    tc_mesh_free(p->mesh);
+    p->mesh = m;
+    rc = tc_setup_traffic(p->sent_bytes, c, m, &why);
   }
-  const struct tc_mesh_want want = { .pp = size[0], .dp = size[1], .tp = size[2],
-                                     .devices_per_node = devices,
-                                     .tp_across_nodes = c->mesh_tp_across_nodes };
-  return tc_mesh_new(&p->mesh, r->world, r->node_of_rank, &want, err);
+  p->traffic = rc == 0;
+  if (rc < 0) warn(p, "`tercio train` would refuse this: %s", why.text);
+  return TC_OK;
 }
 
 static void set_threads(struct place *p)
@@ -112,7 +114,7 @@ static bool same_device(const struct tc_rank_info *a, const struct tc_rank_info 
 static int node_ranks(const struct place *p, int node, int *list)
 {
   int n = 0;
-  for (int i = 0; i < p->mesh->world; i++)        /* `at` holds a node's ranks side by side */
+  for (int i = 0; i < p->mesh->world; i++)        /* `at` has a node's ranks side by side */
     if (p->mesh->node[p->mesh->at[i]] == node) list[n++] = p->mesh->at[i];
     else if (n > 0) break;
   return n;
@@ -203,6 +205,45 @@ static void find_warnings(struct place *p)
 
 /* ---- printing -------------------------------------------------------------------------- */
 
+/* Most nodes that a group on the axis touches. */
+static int group_nodes(const struct tc_mesh *m, int axis)
+{
+  int most = 0;
+  for (int r = 0; r < m->world; r++)
+    if (tc_mesh_coord(m, r, axis) == 0) most = TC_MAX(most, tc_mesh_group_nodes(m, r, axis));
+  return most;
+}
+
+/* The i-th nearest axis. */
+static int nearest(const struct tc_mesh *m, int i)
+{
+  const int axis[][3] = { [TC_TP_DP_PP] = { TC_TP, TC_DP, TC_PP },
+                          [TC_TP_PP_DP] = { TC_TP, TC_PP, TC_DP } };
+  return axis[m->order][i];
+}
+
+/* Nearest axis first: who is how near, and what goes there. */
+static void print_axes(const struct place *p)
+{
+  const struct tc_mesh *m = p->mesh;
+  int near = nearest(m, 1), far = nearest(m, 2);
+  char h[32];
+  if (m->size[TC_PP] > 1 && m->size[TC_DP] > 1) printf("mesh.order %s, nearest first:\n", tc_order_name[m->order]);
+  for (int i = 0; i < 3; i++) {
+    int a = nearest(m, i), size = m->size[a], nodes = group_nodes(m, a);
+    if (size == 1) continue;
+    printf("  %s: groups of %d ranks on %d node%s", tc_axis_name[a], size, nodes,
+           nodes == 1 ? "" : "s");
+    if (p->traffic)
+      printf(", a rank sends %s a step", tc_human_bytes(h, sizeof h, (double)p->sent_bytes[a]));
+    printf("\n");
+  }
+  if (p->traffic && m->size[near] > 1 && m->size[far] > 1 &&
+      p->sent_bytes[near] < p->sent_bytes[far] && m->n_nodes > 1)
+    printf("  %s sends more and is farther: mesh.order = auto would turn them round\n",
+           tc_axis_name[far]);
+}
+
 static void print_table(const struct place *p)
 {
   const struct tc_ranks *r = p->ranks;
@@ -227,6 +268,7 @@ static void print_table(const struct place *p)
            x->host, x->local_rank, device, numa, cpus_width, *x->cpuset ? x->cpuset : "-", threads,
            tc_mesh_coord(m, i, TC_PP), tc_mesh_coord(m, i, TC_DP), tc_mesh_coord(m, i, TC_TP));
   }
+  if (m->world > 1) print_axes(p);
   for (int i = 0; i < p->n_warnings; i++) printf("warning: %s\n", p->warning[i]);
 }
 
@@ -271,6 +313,7 @@ static void print_json(const struct place *p)
 {
   const struct tc_ranks *r = p->ranks;
   json_t *top = json_object(), *mesh = json_object(), *ranks = json_array(), *list = json_array();
+  json_t *axes = json_array();
   json_object_set_new(top, "world", json_integer(r->world));
   json_object_set_new(top, "nodes", json_integer(r->n_nodes));
   json_object_set_new(top, "launcher", json_string(r->launcher));
@@ -278,7 +321,15 @@ static void print_json(const struct place *p)
   json_object_set_new(top, "restart", json_integer(r->restart));
   for (int axis = TC_PP; axis < TC_AXES; axis++)
     json_object_set_new(mesh, tc_axis_name[axis], json_integer(p->mesh->size[axis]));
+  json_object_set_new(mesh, "order", json_string(tc_order_name[p->mesh->order]));
   json_object_set_new(top, "mesh", mesh);
+  for (int i = 0; i < 3; i++) {
+    int a = nearest(p->mesh, i);
+    json_array_append_new(axes, json_pack("{s:s, s:i, s:i, s:o}", "axis", tc_axis_name[a], "ranks",
+                          p->mesh->size[a], "group_nodes", group_nodes(p->mesh, a), "sent_bytes_a_step",
+                          p->traffic ? json_integer(p->sent_bytes[a]) : json_null()));
+  }
+  json_object_set_new(top, "axes", axes);
   for (int i = 0; i < r->world; i++) json_array_append_new(ranks, rank_json(p, i));
   json_object_set_new(top, "ranks", ranks);
   for (int i = 0; i < p->n_warnings; i++) json_array_append_new(list, json_string(p->warning[i]));

@@ -32,7 +32,7 @@ struct tc_exec {
   struct xprog *prog;
   int n_progs;
   char *region[TC_REGIONS], *kscratch;
-  int64_t bytes[TC_REGIONS], kscratch_bytes, staging_bytes, wait_ns;
+  int64_t bytes[TC_REGIONS], kscratch_bytes, staging_bytes, wait_ns[TC_AXES];
   struct tc_runtime now;
 };
 
@@ -368,7 +368,7 @@ int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc
   struct xprog *p = &x->prog[i];
   const struct tc_schedule *s = p->p->schedule;
   x->now = *rt;
-  x->wait_ns = 0;
+  memset(x->wait_ns, 0, sizeof x->wait_ns);
   bool traced = tc_trace_on(x->o.trace);
   for (int32_t k = 0; k < s->n; k++) {
     const struct tc_action *a = &s->action[k];
@@ -376,7 +376,7 @@ int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc
     if (a->kind == TC_WAIT) {
       const struct xnode *xn = &p->node[a->node];
       TC_TRY(tc_xmove_wait(xn->move[a->mb % xn->n_moves], err));
-      x->wait_ns += tc_now_ns() - t0;
+      x->wait_ns[p->p->graph->node[a->node].axis] += tc_now_ns() - t0;
     } else {
       TC_TRY(run_node(x, p, a->node, a->mb, err));
     }
@@ -409,4 +409,10 @@ struct tc_exec_memory tc_exec_memory(const struct tc_exec *x)
   return m;
 }
 
-int64_t tc_exec_wait_ns(const struct tc_exec *x) { return x->wait_ns; }
+int64_t tc_exec_wait_ns(const struct tc_exec *x, int axis)
+{
+  int64_t sum = 0;
+  for (int a = 0; a < TC_AXES; a++)
+    if (axis < 0 || a == axis) sum += x->wait_ns[a];
+  return sum;
+}

@@ -41,8 +41,8 @@ void *tc_exec_tensor(struct tc_exec *x, int i, int32_t t);
 /* Local. A scalar of program i after its run, as a double. */
 double tc_exec_scalar(struct tc_exec *x, int i, int32_t t);
 struct tc_exec_memory tc_exec_memory(const struct tc_exec *x);
-/* Local. Nanoseconds the last run spent waiting for transfers. */
-int64_t tc_exec_wait_ns(const struct tc_exec *x);
+/* Local. Nanoseconds the last run spent waiting for transfers on an axis; -1: on all. */
+int64_t tc_exec_wait_ns(const struct tc_exec *x, int axis);
 
 /* exec_move.c: one transition, ready to run. */
 struct tc_xmove;

@@ -1,9 +1,10 @@
 /* mesh.c - lays pp x dp x tp over the cluster.
  *
  * The ranks are listed node after node, in rank order on each node. The list, cut into runs
- * of tp, is read as [pp][dp][tp]. Invariants that follow and that others rely on:
- * - `at` is that list: at[(p * dp + d) * tp + t] has the coordinates (p, d, t);
- * - along any axis the nodes never decrease, so the neighbours on dp are as near as can be;
+ * of tp, is read as [pp][dp][tp] or [dp][pp][tp]. Invariants that follow and that others rely on:
+ * - `at` is that list: at[p * stride[PP] + d * stride[DP] + t] has the coordinates (p, d, t);
+ * - along any axis the nodes never decrease, so neighbours on the inner of dp and pp are as near
+ *   as can be;
  * - where tp divides each node's number of ranks, no tp group leaves its node, whatever the
  *   launcher's order of ranks (block, cyclic, a plane distribution). */
 #include "src/mesh.h"
@@ -13,6 +14,7 @@
 #include <string.h>
 
 const char *const tc_axis_name[TC_AXES] = { "mb", "pp", "dp", "tp" };
+const char *const tc_order_name[] = { "tp-dp-pp", "tp-pp-dp" };
 
 /* More than any cluster has; keeps a typing error from asking for terabytes. */
 enum { MAX_WORLD = 1 << 24 };
@@ -46,6 +48,7 @@ struct fit {
   int world, n_nodes;
   const int32_t *count;      /* [n_nodes] */
   bool across;               /* tp may leave its node */
+  int order;
   int32_t pp, dp, tp;        /* dp 0: auto */
 };
 
@@ -139,12 +142,13 @@ static struct tc_mesh *mesh_make(const struct fit *f, const int32_t *node)
   m->at = tc_malloc(world * sizeof *m->at);
   list_by_node(f->world, node, f->n_nodes, f->count, m->at);
   m->coord = tc_calloc(world * TC_AXES, sizeof *m->coord);
-  for (int i = 0; i < f->world; i++) {
-    int32_t *c = m->coord + (size_t)m->at[i] * TC_AXES;
-    c[TC_TP] = i % f->tp;
-    c[TC_DP] = i / f->tp % f->dp;
-    c[TC_PP] = i / f->tp / f->dp;
-  }
+  m->order = f->order;
+  m->stride[TC_TP] = 1;
+  m->stride[TC_DP] = f->tp * (f->order == TC_TP_PP_DP ? f->pp : 1);
+  m->stride[TC_PP] = f->tp * (f->order == TC_TP_PP_DP ? 1 : f->dp);
+  for (int i = 0; i < f->world; i++)
+    for (int a = TC_PP; a < TC_AXES; a++)
+      m->coord[(size_t)m->at[i] * TC_AXES + (size_t)a] = i / m->stride[a] % m->size[a];
   return m;
 }
 
@@ -157,7 +161,7 @@ int tc_mesh_new(struct tc_mesh **out, int world, const int32_t *node_of_rank,
   int32_t *count;
   int n_nodes = count_ranks(world, node_of_rank, &count);
   struct fit f = { .world = world, .n_nodes = n_nodes, .count = count,
-                   .across = want->tp_across_nodes,
+                   .across = want->tp_across_nodes, .order = want->order,
                    .pp = want->pp ? want->pp : 1, .dp = want->dp, .tp = want->tp };
   if (f.tp == 0) {
     /* More devices than ranks on a node: the ranks are the limit. */
@@ -191,30 +195,29 @@ struct tc_mesh *tc_mesh_one(void)
 
 /* ---- groups -------------------------------------------------------------------------- */
 
-/* Where the group of `rank` on `axis` begins in `at`, and the distance between members. */
-static int32_t group_start(const struct tc_mesh *m, int rank, int axis, int32_t *stride)
+/* Where the group of `rank` on `axis` begins in `at`. */
+static int32_t group_start(const struct tc_mesh *m, int rank, int axis)
 {
   TC_ASSERT(rank >= 0 && rank < m->world);
   TC_ASSERT(axis == TC_PP || axis == TC_DP || axis == TC_TP);
-  int32_t c[TC_AXES];
-  memcpy(c, m->coord + (size_t)rank * TC_AXES, sizeof c);
-  c[axis] = 0;
-  *stride = axis == TC_TP ? 1 : axis == TC_DP ? m->size[TC_TP] : m->size[TC_DP] * m->size[TC_TP];
-  return (c[TC_PP] * m->size[TC_DP] + c[TC_DP]) * m->size[TC_TP] + c[TC_TP];
+  int32_t start = 0;
+  for (int a = TC_PP; a < TC_AXES; a++)
+    if (a != axis) start += tc_mesh_coord(m, rank, a) * m->stride[a];
+  return start;
 }
 
 void tc_mesh_group(const struct tc_mesh *m, int rank, int axis, int32_t *ranks)
 {
-  int32_t stride, start = group_start(m, rank, axis, &stride);
-  for (int32_t i = 0; i < m->size[axis]; i++) ranks[i] = m->at[start + i * stride];
+  int32_t start = group_start(m, rank, axis);
+  for (int32_t i = 0; i < m->size[axis]; i++) ranks[i] = m->at[start + i * m->stride[axis]];
 }
 
 int tc_mesh_group_nodes(const struct tc_mesh *m, int rank, int axis)
 {
-  int32_t stride, start = group_start(m, rank, axis, &stride);
+  const int32_t *at = m->at + group_start(m, rank, axis), stride = m->stride[axis];
   int n = 1;
   for (int32_t i = 1; i < m->size[axis]; i++)    /* nodes never decrease along an axis */
-    n += m->node[m->at[start + i * stride]] != m->node[m->at[start + (i - 1) * stride]];
+    n += m->node[at[i * stride]] != m->node[at[(i - 1) * stride]];
   return n;
 }
 

@@ -1,5 +1,6 @@
 /* setup.c - the configuration checked and turned into model, mesh and program options. */
 #include "src/setup.h"
+#include "src/comm.h"
 #include "src/sched.h"
 
 #include <string.h>
@@ -24,7 +25,7 @@ static int check_sizes(const struct tc_config *c, struct tc_err *err)
     { "train.micro_batch", c->train_micro_batch, 1 << 30 }, { "ckpt.keep", c->ckpt_keep, 1 << 30 },
     { "run.ranks", c->run_ranks, 4096 }, { "run.threads", c->run_threads, 4096 } };
   for (size_t i = 0; i < sizeof size / sizeof size[0]; i++)
-    if (size[i].v > size[i].most)
+    if (size[i].v > size[i].most || size[i].v < INT32_MIN)
       return tc_fail(err, TC_EUSER, "%s = %lld: at most %lld", size[i].key, (long long)size[i].v,
                      (long long)size[i].most);
   if (c->train_beta1 >= 1 || c->train_beta2 >= 1 || c->train_eps <= 0)
@@ -32,33 +33,77 @@ static int check_sizes(const struct tc_config *c, struct tc_err *err)
   return 0;
 }
 
+int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,
+                  const int32_t *node_of_rank, int devices_per_node, struct tc_err *err)
+{
+  const struct tc_mesh_want want = {
+    .pp = (int32_t)c->mesh_pp, .dp = c->mesh_dp == TC_AUTO ? 0 : (int32_t)c->mesh_dp,
+    .tp = c->mesh_tp == TC_AUTO ? 0 : (int32_t)c->mesh_tp,
+    .order = strcmp(c->mesh_order, tc_order_name[TC_TP_PP_DP]) ? TC_TP_DP_PP : TC_TP_PP_DP,
+    .devices_per_node = devices_per_node, .tp_across_nodes = c->mesh_tp_across_nodes };
+  TC_TRY(check_sizes(c, err));
+  return tc_mesh_new(out, world, node_of_rank, &want, err);
+}
+
+/* Sets the number of micro-batches. */
+static int split_batch(struct tc_mesh *m, const struct tc_config *c, struct tc_err *err)
+{
+  int64_t batch = c->train_global_batch, dp = m->size[TC_DP], micro = c->train_micro_batch;
+  if (batch < 1 || batch % dp)
+    return tc_fail(err, TC_ELAYOUT, "train.global_batch = %lld sequences do not split over dp = "
+                   "%lld ranks; %lld would", (long long)batch, (long long)dp,
+                   (long long)tc_round_up(TC_MAX(batch, 1), dp));
+  if (micro < 0 || (micro > 0 && batch / dp % micro))
+    return tc_fail(err, TC_ELAYOUT, "train.micro_batch = %lld does not divide a rank's %lld "
+                   "sequences (global_batch / dp); 1 would", (long long)micro,
+                   (long long)(batch / dp));
+  m->size[TC_MB] = micro ? (int32_t)(batch / dp / micro) : 1;
+  return 0;
+}
+
+int tc_setup_traffic(int64_t bytes[TC_AXES], const struct tc_config *c, const struct tc_mesh *m,
+                     struct tc_err *err)
+{
+  struct tc_program_opts o;
+  struct tc_annotation *rows;
+  int rc = tc_setup_program(&o, c, m, &rows, err);
+  memset(bytes, 0, TC_AXES * sizeof *bytes);
+  for (int end = 0; end < 2 && !rc; end++) {
+    struct tc_program *p;
+    int rank = m->at[end * (m->size[TC_PP] - 1) * m->stride[TC_PP]];
+    rc = tc_program_new(&p, &o, m, rank, NULL, NULL, err);
+    for (int a = TC_PP; a < TC_AXES && !rc; a++) {
+      struct tc_comm_counters n;
+      int64_t sum = 0;
+      tc_program_bytes(p, m, rank, a, &n);
+      for (int k = 0; k < TC_COLLS; k++) sum += n.data[k].bytes;
+      bytes[a] = TC_MAX(bytes[a], sum);
+    }
+    if (!rc) tc_program_free(p);
+  }
+  tc_annotations_free(rows);
+  return rc;
+}
+
 int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
                   const int32_t *node_of_rank, int devices_per_node, struct tc_err *err)
 {
-  struct tc_mesh_want want = {
-    .pp = (int32_t)c->mesh_pp, .dp = c->mesh_dp == TC_AUTO ? 0 : (int32_t)c->mesh_dp,
-    .tp = c->mesh_tp == TC_AUTO ? 0 : (int32_t)c->mesh_tp,
-    .devices_per_node = devices_per_node, .tp_across_nodes = c->mesh_tp_across_nodes };
   struct tc_mesh *m;
-  TC_TRY(check_sizes(c, err));
-  TC_TRY(tc_mesh_new(&m, world, node_of_rank, &want, err));
-  int64_t batch = c->train_global_batch, dp = m->size[TC_DP], micro = c->train_micro_batch;
-  int rc = 0;
-  if (batch < 1 || batch % dp)
-    rc = tc_fail(err, TC_ELAYOUT, "train.global_batch = %lld sequences do not split over dp = "
-                 "%lld ranks; %lld would", (long long)batch, (long long)dp,
-                 (long long)tc_round_up(TC_MAX(batch, 1), dp));
-  else if (micro < 0 || (micro > 0 && batch / dp % micro))
-    rc = tc_fail(err, TC_ELAYOUT, "train.micro_batch = %lld does not divide a rank's %lld "
-                 "sequences (global_batch / dp); 1 would", (long long)micro,
-                 (long long)(batch / dp));
-  if (rc < 0) {
+  TC_TRY(tc_setup_axes(&m, c, world, node_of_rank, devices_per_node, err));
+  int rc = split_batch(m, c, err);
+  bool choose = !strcmp(c->mesh_order, "auto") && m->n_nodes > 1 && m->size[TC_PP] > 1 &&
+                m->size[TC_DP] > 1;
+  int64_t bytes[TC_AXES] = { 0 };
+  if (!rc && choose) rc = tc_setup_traffic(bytes, c, m, err);
+  if (!rc && bytes[TC_PP] > bytes[TC_DP]) {
+    struct tc_config other = *c;
+    other.mesh_order = "tp-pp-dp";
     tc_mesh_free(m);
-    return rc;
+    return tc_setup_mesh(out, &other, world, node_of_rank, devices_per_node, err);
   }
-  m->size[TC_MB] = micro ? (int32_t)(batch / dp / micro) : 1;
-  *out = m;
-  return 0;
+  if (rc < 0) tc_mesh_free(m);
+  else *out = m;
+  return rc;
 }
 
 /* Tensor parallelism splits heads; the vocabulary is padded. Annotations of one's own say

@@ -280,6 +280,8 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
   r->grad_norm = tc_exec_scalar(t->exec, TC_P_TRAIN, g->grad_norm);
   r->lr = (double)rt.lr;
   r->step_ns = tc_now_ns() - t0;
+  r->wait_ns = tc_exec_wait_ns(t->exec, -1);     /* an evaluation would overwrite it */
+  r->pp_wait_ns = tc_exec_wait_ns(t->exec, TC_PP);
   struct tc_event e = { .name = "step", .begin_ns = t0, .end_ns = t0 + r->step_ns, .bytes = -1,
                         .mb = -1, .track = TC_TRACK_STEP, .kind = TC_EV_STEP };
   tc_trace_add(t->trace, &e);

@@ -67,6 +67,7 @@ int tc_train_trace_end(struct tc_train *t, int rc, struct tc_err *err);
 /* ---- train_log.c: metrics.jsonl, run.json, the progress line ---- */
 struct tc_step_report {
   int64_t step, tokens, step_ns;
+  int64_t wait_ns, pp_wait_ns;                   /* for transfers; of those on pp */
   double loss, val_loss, lr, grad_norm;          /* val_loss: NAN if there is none */
 };
 int tc_metrics_open(struct tc_train *t, struct tc_err *err);   /* cuts lines after start_step */

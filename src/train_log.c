@@ -127,10 +127,10 @@ int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r, struct 
   json_object_set_new(o, "tokens", json_integer(r->step * r->tokens));
   json_object_set_new(o, "tokens_per_s", number((double)r->tokens / s));
   json_object_set_new(o, "step_ms", json_real(s * 1e3));
-  json_object_set_new(o, "wait_ms", json_real((double)tc_exec_wait_ns(t->exec) * 1e-6));
+  json_object_set_new(o, "wait_ms", json_real((double)r->wait_ns * 1e-6));
   json_object_set_new(o, "mfu", json_null());
   json_object_set_new(o, "comm", comm_json(t));
-  json_object_set_new(o, "bubble", json_real(0));
+  json_object_set_new(o, "bubble", json_real((double)r->pp_wait_ns / (double)r->step_ns));
   char *line = json_dumps(o, JSON_REAL_PRECISION(12));
   bool bad = fprintf(t->metrics, "%s\n", line) < 0 || fflush(t->metrics);
   free(line);

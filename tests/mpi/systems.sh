@@ -36,6 +36,7 @@ sizes() {
       pp=${rest%%-*} rest=${rest#*-}
       case $rest in *+tp2*) tp=2 flags="--mesh.tp=2 --parallel.sequence=yes" ;; esac
       case $rest in *+zero[123]*) zero=${rest#*+zero} flags="$flags --parallel.data=zero${zero%%+*}" ;; esac
+      case $rest in *+near) flags="$flags --mesh.order=tp-pp-dp" ;; esac
       flags="$flags --mesh.pp=$pp --parallel.schedule=${rest%%+*}" ;;
     tensor)   tp=2 flags="--mesh.tp=2" ;;
     sequence) tp=2 flags="--mesh.tp=2 --parallel.sequence=yes" ;;

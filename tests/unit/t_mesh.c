@@ -17,7 +17,9 @@ static bool coords_unique(const struct tc_mesh *m)
       good &= c[a] >= 0 && c[a] < m->size[a];
     }
     i = (c[TC_PP] * m->size[TC_DP] + c[TC_DP]) * m->size[TC_TP] + c[TC_TP];
-    good = good && !seen[i] && m->at[i] == r;
+    int32_t place = 0;
+    for (int a = TC_PP; a < TC_AXES; a++) place += (int32_t)c[a] * m->stride[a];
+    good = good && !seen[i] && m->at[place] == r;
     if (good) seen[i] = 1;
   }
   free(seen);
@@ -91,23 +93,47 @@ static const struct good {
   struct tc_mesh_want want;
   int32_t pp, dp, tp;
 } goods[] = {
-  { "1 node x 1", "block", { 0, 0, 0, 0, false }, 1, 1, 1 },
-  { "2 nodes x 4", "block", { 1, 0, 4, 0, false }, 1, 2, 4 },
-  { "2 nodes x 4", "cyclic", { 1, 0, 4, 0, false }, 1, 2, 4 },
-  { "2 nodes x 4", "cyclic", { 2, 2, 2, 0, false }, 2, 2, 2 },
-  { "2 nodes x 4", "cyclic", { 1, 0, 0, 0, false }, 1, 2, 4 },       /* tp auto: the ranks */
-  { "2 nodes x 4", "block", { 1, 0, 0, 2, false }, 1, 4, 2 },        /* tp auto: 2 devices */
-  { "2 nodes x 4", "block", { 1, 0, 0, 8, false }, 1, 2, 4 },        /* fewer ranks than those */
-  { "3:4,4,2", "block", { 1, 0, 2, 0, false }, 1, 5, 2 },
-  { "3:4,4,2", "cyclic", { 5, 1, 2, 0, false }, 5, 1, 2 },
-  { "3:4,4,2", "cyclic", { 1, 0, 0, 0, false }, 1, 5, 2 },           /* the smallest node */
-  { "3:3,3,3", "cyclic", { 3, 0, 3, 0, false }, 3, 1, 3 },
-  { "5:1,2,3,4,5", "cyclic", { 3, 0, 1, 0, false }, 3, 5, 1 },
-  { "32 nodes x 8", "block", { 4, 0, 8, 0, false }, 4, 8, 8 },
-  { "32 nodes x 8", "cyclic", { 4, 0, 4, 0, false }, 4, 16, 4 },
-  { "2048 nodes x 8", "block", { 16, 128, 8, 0, false }, 16, 128, 8 },
-  { "2048 nodes x 8", "cyclic", { 8, 256, 8, 0, false }, 8, 256, 8 },
+  { "1 node x 1", "block", { 0, 0, 0, 0, false, 0 }, 1, 1, 1 },
+  { "2 nodes x 4", "block", { 1, 0, 4, 0, false, 0 }, 1, 2, 4 },
+  { "2 nodes x 4", "cyclic", { 1, 0, 4, 0, false, 0 }, 1, 2, 4 },
+  { "2 nodes x 4", "cyclic", { 2, 2, 2, 0, false, 0 }, 2, 2, 2 },
+  { "2 nodes x 4", "cyclic", { 1, 0, 0, 0, false, 0 }, 1, 2, 4 },       /* tp auto: the ranks */
+  { "2 nodes x 4", "block", { 1, 0, 0, 2, false, 0 }, 1, 4, 2 },        /* tp auto: 2 devices */
+  { "2 nodes x 4", "block", { 1, 0, 0, 8, false, 0 }, 1, 2, 4 },        /* fewer ranks than those */
+  { "3:4,4,2", "block", { 1, 0, 2, 0, false, 0 }, 1, 5, 2 },
+  { "3:4,4,2", "cyclic", { 5, 1, 2, 0, false, 0 }, 5, 1, 2 },
+  { "3:4,4,2", "cyclic", { 1, 0, 0, 0, false, 0 }, 1, 5, 2 },           /* the smallest node */
+  { "3:3,3,3", "cyclic", { 3, 0, 3, 0, false, 0 }, 3, 1, 3 },
+  { "5:1,2,3,4,5", "cyclic", { 3, 0, 1, 0, false, 0 }, 3, 5, 1 },
+  { "32 nodes x 8", "block", { 4, 0, 8, 0, false, 0 }, 4, 8, 8 },
+  { "32 nodes x 8", "cyclic", { 4, 0, 4, 0, false, 0 }, 4, 16, 4 },
+  { "2048 nodes x 8", "block", { 16, 128, 8, 0, false, 0 }, 16, 128, 8 },
+  { "2048 nodes x 8", "cyclic", { 8, 256, 8, 0, false, 0 }, 8, 256, 8 },
+  { "2 nodes x 4", "cyclic", { 2, 2, 2, 0, false, TC_TP_PP_DP }, 2, 2, 2 },
+  { "32 nodes x 8", "block", { 4, 0, 2, 0, false, TC_TP_PP_DP }, 4, 32, 2 },
+  { "3:4,4,2", "cyclic", { 5, 1, 2, 0, false, TC_TP_PP_DP }, 5, 1, 2 },
 };
+
+/* The inner of dp and pp stays within the node where it fits beside tp. */
+static void test_order(void)
+{
+  for (int order = TC_TP_DP_PP; order <= TC_TP_PP_DP; order++) {
+    int near = order == TC_TP_DP_PP ? TC_DP : TC_PP, far = TC_DP + TC_PP - near;
+    struct tc_mesh_want w = { .pp = 2, .dp = 2, .tp = 2, .order = order };
+    int32_t *node;
+    struct tc_mesh *m;
+    struct tc_err err = { 0 };
+    int world = tc_mesh_synthetic("2 nodes x 4", "cyclic", &node, &err);
+    is_int(tc_mesh_new(&m, world, node, &w, &err), TC_OK, "%s", tc_order_name[order]);
+    bool right = true;
+    for (int r = 0; r < world; r++)
+      right &= count_nodes(m, r, near) == 1 && count_nodes(m, r, far) == 2;
+    ok(right, "%s: %s within a node, %s across", tc_order_name[order], tc_axis_name[near],
+       tc_axis_name[far]);
+    tc_mesh_free(m);
+    free(node);
+  }
+}
 
 static void test_good(const struct good *g)
 {
@@ -138,22 +164,22 @@ static const struct bad {
   struct tc_mesh_want want;
   const char *text;
 } bads[] = {
-  { "3 nodes x 2", { 1, 4, 1, 0, false },
+  { "3 nodes x 2", { 1, 4, 1, 0, false, 0 },
     "world size 6 is not pp 1 x dp 4 x tp 1 = 4; dp = 6 would fit" },
-  { "2:4,3", { 1, 0, 4, 0, false },
+  { "2:4,3", { 1, 0, 4, 0, false, 0 },
     "world size 7 is not divisible by pp 1 x tp 4 = 4; tp = 1 would fit" },
-  { "2:5,3", { 1, 2, 4, 0, false }, "tp = 4 leaves its node: node 0 has 5 ranks; tp = 1 with dp = 8 "
+  { "2:5,3", { 1, 2, 4, 0, false, 0 }, "tp = 4 leaves its node: node 0 has 5 ranks; tp = 1 with dp = 8 "
     "would fit, or mesh.tp_across_nodes = yes" },
-  { "3:4,4,4", { 1, 0, 3, 0, false }, "tp = 3 leaves its node: node 0 has 4 ranks; tp = 2 "
+  { "3:4,4,4", { 1, 0, 3, 0, false, 0 }, "tp = 3 leaves its node: node 0 has 4 ranks; tp = 2 "
     "would fit, or mesh.tp_across_nodes = yes" },
-  { "3:4,3,1", { 1, 0, 4, 0, false }, "tp = 4 leaves its node: node 1 has 3 ranks; tp = 1 "
+  { "3:4,3,1", { 1, 0, 4, 0, false, 0 }, "tp = 4 leaves its node: node 1 has 3 ranks; tp = 1 "
     "would fit, or mesh.tp_across_nodes = yes" },
-  { "2 nodes x 2", { 1, 0, 8, 0, false },
+  { "2 nodes x 2", { 1, 0, 8, 0, false, 0 },
     "world size 4 is not divisible by pp 1 x tp 8 = 8; tp = 2 would fit" },
-  { "2 nodes x 2", { 3, 0, 1, 0, false },
+  { "2 nodes x 2", { 3, 0, 1, 0, false, 0 },
     "world size 4 is not divisible by pp 3 x tp 1 = 3; pp = 2 with dp = 2 would fit" },
-  { "2 nodes x 2", { INT32_MAX, INT32_MAX, INT32_MAX, 0, false }, NULL },
-  { "1 node x 4", { 0, 0, -2, 0, false },
+  { "2 nodes x 2", { INT32_MAX, INT32_MAX, INT32_MAX, 0, false, 0 }, NULL },
+  { "1 node x 4", { 0, 0, -2, 0, false, 0 },
     "mesh.tp = -2 is not a number of ranks; 1 or more would fit, or auto" },
 };
 
@@ -197,7 +223,7 @@ static void test_bad(const struct bad *b)
 static void test_by_hand(void)
 {
   static const int32_t want_at[8] = { 0, 2, 4, 6, 1, 3, 5, 7 };
-  const struct tc_mesh_want want = { 2, 2, 2, 0, false };
+  const struct tc_mesh_want want = { 2, 2, 2, 0, false, 0 };
   int32_t *node, g[2];
   struct tc_err err = { 0 };
   struct tc_mesh *m;
@@ -219,7 +245,7 @@ static void test_by_hand(void)
 
 static void test_across(void)
 {
-  const struct tc_mesh_want want = { 1, 0, 6, 0, true };
+  const struct tc_mesh_want want = { 1, 0, 6, 0, true, 0 };
   int32_t *node;
   struct tc_err err = { 0 };
   struct tc_mesh *m;
@@ -258,6 +284,7 @@ static void test_synthetic(void)
 int main(void)
 {
   for (size_t i = 0; i < sizeof goods / sizeof *goods; i++) test_good(&goods[i]);
+  test_order();
   for (size_t i = 0; i < sizeof bads / sizeof *bads; i++) test_bad(&bads[i]);
   test_by_hand();
   test_across();
