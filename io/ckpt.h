@@ -1,9 +1,10 @@
 /* ckpt.h - checkpoints: what is on disk, how it is committed, how it is read.
  *
- * DIR/step-00000100/manifest.json and rank-00000.h5 ... one HDF5 file a writer. A tensor has a
- * global name and shape; each file holds slices (boxes) of it as contiguous datasets; the
- * manifest says which box is where, with its CRC32C taken from memory, its place in the file,
- * and a CRC32C of all bytes of the file that are not tensor data.
+ * DIR/step-00000100/manifest.json and rank-00000.h5 ... one HDF5 file a writer (or node-00000.h5
+ * ..., one a node). A tensor has a global name and shape; each file holds slices (boxes) of it
+ * as contiguous datasets; the manifest says which box is where, its place in the file, a CRC32C
+ * of each block of it, taken from memory, and one of all bytes of the file that are not tensor
+ * data.
  *
  * Commit: every rank writes into DIR/.tmp-step-…-<incarnation>, fsyncs, then all agree; rank 0
  * writes the manifest, fsyncs it and the folder, renames, fsyncs DIR. A folder step-* is
@@ -28,6 +29,8 @@ struct tc_ckpt_slice {
   void *data;                    /* borrowed; save reads it */
 };
 
+enum tc_ckpt_files { TC_FILES_RANK, TC_FILES_NODE };
+
 struct tc_ckpt_meta {
   int64_t step;
   uint64_t seed;
@@ -39,6 +42,10 @@ struct tc_ckpt_meta {
   const char *job;               /* job id */
   int restart;
   const char *const *who;        /* [world] "rank 0 on node1" */
+  /* How it is written; not read back. */
+  int files;                     /* TC_FILES_NODE: a file a node, where ranks are MPI processes */
+  bool view;                     /* also view.h5, all tensors whole as virtual datasets */
+  int64_t block_bytes;           /* of a checksum, a multiple of 4096; 0: 1 MiB */
 };
 
 /* Collective over `world` (a communicator of all ranks). tensors: the same on all ranks;
@@ -62,8 +69,9 @@ const char *tc_ckpt_path(const struct tc_ckpt *c);
 int tc_ckpt_n(const struct tc_ckpt *c);
 const struct tc_ckpt_tensor *tc_ckpt_at(const struct tc_ckpt *c, int i);
 int tc_ckpt_find(const struct tc_ckpt *c, const char *name);           /* -1: none */
-/* Any box, from whichever files hold it; every stored slice that is touched is checked against
- * its CRC32C (each once). dst is dense. TC_ECHECKSUM names file and tensor. */
+/* Any box, from whichever files hold it; every block of data that is touched is read whole and
+ * checked against its CRC32C (once). dst is dense; after a failure what is in it is undefined.
+ * TC_ECHECKSUM names file and tensor. */
 int tc_ckpt_read(struct tc_ckpt *c, int tensor, const int64_t *start, const int64_t *count,
                  void *dst, struct tc_err *err);
 /* All checksums: file bytes outside of tensors, and each slice. Reports each fault through
@@ -75,9 +83,20 @@ int tc_ckpt_verify(const char *step_path, bool deep,
 int tc_ckpt_list(const char *dir, int64_t **steps, struct tc_err *err);
 char *tc_ckpt_step_path(const char *dir, int64_t step);                /* owned by the caller */
 
-/* Collective. The newest checkpoint in dir that every byte of checks out (or `step` if >= 0),
- * agreed by all ranks; faulty newer ones are said with tc_warn, once. dir without any (a first
- * start): *out = NULL, 0. TC_ENOCKPT if there are some and none is good. */
+/* What a rank does with a checkpoint that may be the one to go on from: tc_ckpt_read of the boxes
+ * it needs. Must not communicate. Returns 0 or a negative status. */
+typedef int tc_ckpt_loader(void *ctx, struct tc_ckpt *c, struct tc_err *err);
+
+/* Collective. Loads the newest checkpoint in dir (or `step` if >= 0) that is good: its manifest,
+ * all files' sizes and metadata (a share of them on each rank), and every byte that `load` reads.
+ * load runs once on each rank for each checkpoint tried. If it finds damage on any rank, all
+ * turn to the next older one, after a tc_warn with the reason; if it fails without (another
+ * model), all fail with its sentence. *out: the one that was loaded; dir without any (a first
+ * start): NULL, 0. TC_ENOCKPT if there are some and none is good. */
+int tc_ckpt_load(struct tc_ckpt **out, const char *dir, int64_t step, tc_ckpt_loader *load,
+                 void *ctx, struct tc_comm *world, struct tc_err *err);
+/* Collective. The same without loading: every byte is verified instead, a share of the files on
+ * each rank. */
 int tc_ckpt_resume(struct tc_ckpt **out, const char *dir, int64_t step, struct tc_comm *world,
                    struct tc_err *err);
 

@@ -5,21 +5,27 @@
 
 #include "io/manifest.h"
 
+/* Files kept open for reading: file f in slot f % TC_OPEN_FILES. */
+enum { TC_OPEN_FILES = 32 };
+
 struct tc_ckpt {
   char *path;                     /* the step folder; owned */
   struct tc_manifest *m;          /* owned */
-  uint8_t *checked;               /* bit k: piece k was read and its CRC-32C is right */
-  int fd, fd_file;                /* the file last read from; -1 */
+  int64_t *first_block;           /* [n_pieces + 1] blocks of the pieces, counted through */
+  uint8_t *checked;               /* bit b: block b was read and its CRC-32C is right */
+  struct { int file, fd; } open[TC_OPEN_FILES];   /* file -1: none */
+  char *bounce;                   /* TC_CHUNK_BYTES; NULL until needed */
+  bool damaged;                   /* a read found data wrong, missing or unreadable */
 };
 
-static inline bool tc_piece_checked(const struct tc_ckpt *c, int k)
-{ return c->checked[k / 8] >> (k % 8) & 1; }
-static inline void tc_piece_set_checked(struct tc_ckpt *c, int k)
-{ c->checked[k / 8] |= (uint8_t)(1u << (k % 8)); }
+/* What is read at once: small enough to be in the cache when it is summed and copied. */
+enum { TC_CHUNK_BYTES = 256 << 10 };
 
 /* Local. Opens file f for reading after checking its size: TC_EINCOMPLETE if it is missing or
  * too short, TC_ECHECKSUM if too long. Returns a descriptor. */
 int tc_ckpt_open_file(const struct tc_ckpt *c, int f, struct tc_err *err);
+/* Local. Reads all of piece k and checks every block of it, into nowhere. As tc_ckpt_read. */
+int tc_ckpt_check_piece(struct tc_ckpt *c, int k, struct tc_err *err);
 /* Local. CRC-32C of `bytes` of fd at offset, going on from *crc; false if they can't be read. */
 bool tc_crc_range(int fd, int64_t offset, int64_t bytes, uint32_t *crc);
 /* Local. CRC-32C of a file's bytes that are not data: the n pieces given must be sorted by
@@ -36,6 +42,10 @@ struct tc_faults {
 /* Local. Verifies the files first, first + stride, ... of an open checkpoint. */
 void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int first, int stride,
                           struct tc_faults *f);
+
+/* Local. Writes view.h5 into the folder (ckpt.h: meta.view) and lists it in the manifest, whose
+ * array of files has room for one more. TC_EUSER. */
+int tc_ckpt_view(struct tc_manifest *m, const char *folder, struct tc_err *err);
 
 /* Collective. All ranks return the status and the sentence of the first rank that failed. */
 int tc_ckpt_agree(struct tc_comm *world, int status, struct tc_err *err);

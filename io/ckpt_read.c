@@ -2,10 +2,14 @@
  *
  * - Data is read with pread at the places the manifest names, never through HDF5: no lock, no
  *   parsing of bytes that may be damaged.
- * - A piece is read whole the first time a box touches it, and what goes to the caller comes
- *   from the very bytes the checksum was made of. Later reads of a checked piece read what
+ * - A block is read whole the first time a box touches it, and what goes to the caller comes
+ *   from the very bytes the checksum was made of. Later reads of a checked block read what
  *   they need.
- * - A box may be made of any pieces, so every layout can load what any other saved. */
+ * - Where a box's part of a piece is one run in both, its bytes are read straight to where they
+ *   belong; else through a small buffer. Chunks are summed right after reading, while they are
+ *   in the cache.
+ * - A box may be made of any pieces, so every layout can load what any other saved.
+ * - Memory: the caller's, one chunk, and a bit a block. */
 #include "io/ckpt_io.h"
 
 #include <errno.h>
@@ -15,10 +19,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "io/blocks.h"
 #include "io/crc.h"
 #include "io/folder.h"
-
-enum { CHUNK_BYTES = 4 << 20 };
 
 /* ---- steps in a folder ------------------------------------------------------------ */
 
@@ -79,7 +82,7 @@ int tc_ckpt_open(struct tc_ckpt **out, const char *path, struct tc_err *err)
 {
   struct tc_ckpt *c = tc_calloc(1, sizeof *c);
   *out = NULL;
-  c->fd = c->fd_file = -1;
+  for (int i = 0; i < TC_OPEN_FILES; i++) c->open[i].file = -1;
   int rc = find_step(&c->path, path, err);
   if (rc == 0) {
     char *manifest = tc_sprintf("%s/" TC_MANIFEST, c->path);
@@ -90,7 +93,11 @@ int tc_ckpt_open(struct tc_ckpt **out, const char *path, struct tc_err *err)
     tc_ckpt_close(c);
     return rc;
   }
-  c->checked = tc_calloc((size_t)c->m->n_pieces / 8 + 1, 1);
+  const struct tc_manifest *m = c->m;
+  c->first_block = tc_calloc((size_t)m->n_pieces + 1, sizeof *c->first_block);
+  for (int k = 0; k < m->n_pieces; k++)
+    c->first_block[k + 1] = c->first_block[k] + tc_blocks(m->piece[k].bytes, m->block_bytes);
+  c->checked = tc_calloc((size_t)c->first_block[m->n_pieces] / 8 + 1, 1);
   *out = c;
   return 0;
 }
@@ -98,9 +105,12 @@ int tc_ckpt_open(struct tc_ckpt **out, const char *path, struct tc_err *err)
 void tc_ckpt_close(struct tc_ckpt *c)
 {
   if (!c) return;
-  if (c->fd >= 0) close(c->fd);
+  for (int i = 0; i < TC_OPEN_FILES; i++)
+    if (c->open[i].file >= 0) close(c->open[i].fd);
   tc_manifest_free(c->m);
+  free(c->first_block);
   free(c->checked);
+  free(c->bounce);
   free(c->path);
   free(c);
 }
@@ -147,10 +157,10 @@ int tc_ckpt_open_file(const struct tc_ckpt *c, int f, struct tc_err *err)
 
 bool tc_crc_range(int fd, int64_t offset, int64_t bytes, uint32_t *crc)
 {
-  char *buf = tc_malloc((size_t)TC_MAX(1, TC_MIN(bytes, CHUNK_BYTES)));
+  char *buf = tc_malloc((size_t)TC_MAX(1, TC_MIN(bytes, TC_CHUNK_BYTES)));
   bool good = true;
   while (bytes > 0 && good) {
-    int64_t n = TC_MIN(bytes, CHUNK_BYTES);
+    int64_t n = TC_MIN(bytes, TC_CHUNK_BYTES);
     good = tc_pread_all(fd, buf, n, offset);
     if (good) *crc = tc_crc32c(*crc, buf, (size_t)n);
     offset += n;
@@ -230,46 +240,118 @@ static bool span(const struct want *w, const struct tc_piece *p, int64_t *lo, in
   return true;
 }
 
-static int piece_fail(const struct tc_ckpt *c, const struct tc_piece *p, struct tc_err *err)
+/* Where the span's bytes go if they are one run in the box too, else NULL. */
+static char *run_of(const struct want *w, const struct tc_piece *p)
 {
-  return tc_fail(err, TC_ECHECKSUM, "%s/%s: tensor %s: wrong checksum of dataset %s: the data "
-                 "is damaged", c->path, c->m->file[p->file].name,
-                 c->m->tensor[p->tensor].name, p->dataset);
+  int64_t at = 0;
+  bool one = true;                /* so far at most one index of each dimension */
+  for (int d = 0; d < w->rank; d++) {
+    int64_t a = TC_MAX(p->start[d], w->start[d]);
+    int64_t n = TC_MIN(p->start[d] + p->count[d], w->start[d] + w->count[d]) - a;
+    if (!one && (n != p->count[d] || n != w->count[d])) return NULL;
+    one = one && n == 1;
+    at = at * w->count[d] + a - w->start[d];
+  }
+  return w->dst + at * w->elem_bytes;
+}
+
+static int block_fail(struct tc_ckpt *c, const struct tc_piece *p, int64_t begin, int64_t end,
+                      struct tc_err *err)
+{
+  c->damaged = true;
+  return tc_fail(err, TC_ECHECKSUM, "%s/%s: tensor %s: wrong checksum of dataset %s, bytes %lld "
+                 "to %lld: the data is damaged", c->path, c->m->file[p->file].name,
+                 c->m->tensor[p->tensor].name, p->dataset, (long long)begin, (long long)end - 1);
+}
+
+static int read_fail(struct tc_ckpt *c, const struct tc_piece *p, struct tc_err *err)
+{
+  int why = errno;
+  c->damaged = true;
+  return tc_fail(err, why ? TC_EUSER : TC_EINCOMPLETE, "%s/%s: tensor %s: can't be read: %s",
+                 c->path, c->m->file[p->file].name, c->m->tensor[p->tensor].name,
+                 why ? strerror(why) : "the file ends too early");
+}
+
+/* A descriptor of file f, kept open while its slot isn't needed by another. */
+static int file_of(struct tc_ckpt *c, int f, struct tc_err *err)
+{
+  int slot = f % TC_OPEN_FILES;
+  if (c->open[slot].file == f) return c->open[slot].fd;
+  if (c->open[slot].file >= 0) close(c->open[slot].fd);
+  c->open[slot].file = -1;
+  int fd = tc_ckpt_open_file(c, f, err);
+  if (fd < 0) c->damaged = true;
+  if (fd < 0) return fd;
+  c->open[slot].file = f;
+  return c->open[slot].fd = fd;
+}
+
+/* A piece being read: bytes [lo, hi) of it are wanted. */
+struct flow {
+  int fd;
+  const struct tc_piece *p;
+  const struct want *w;           /* NULL: only checked */
+  int64_t lo, hi;
+  char *run;                      /* where byte lo goes, and what follows it; NULL: box by box */
+};
+
+/* Block b of piece k: what of it is wanted, all of it if it wasn't checked yet. */
+static int read_block(struct tc_ckpt *c, int k, int64_t b, const struct flow *f,
+                      struct tc_err *err)
+{
+  const struct tc_piece *p = f->p;
+  int64_t begin = b * c->m->block_bytes;
+  int64_t end = begin + TC_MIN(c->m->block_bytes, p->bytes - begin), n;
+  int64_t bit = c->first_block[k] + b;
+  bool check = !(c->checked[bit / 8] >> (bit % 8) & 1);
+  uint32_t crc = 0;
+  int64_t at = check ? begin : TC_MAX(begin, f->lo), stop = check ? end : TC_MIN(end, f->hi);
+  for (; at < stop; at += n) {
+    char *to = c->bounce;
+    n = TC_MIN(stop - at, TC_CHUNK_BYTES);
+    if (f->run && at < f->lo) {
+      n = TC_MIN(n, f->lo - at);
+    } else if (f->run && at < f->hi) {
+      n = TC_MIN(n, f->hi - at);
+      to = f->run + (at - f->lo);
+    }
+    if (!tc_pread_all(f->fd, to, n, p->offset + at)) return read_fail(c, p, err);
+    if (check) crc = tc_crc32c(crc, to, (size_t)n);
+    if (f->w && !f->run && at < f->hi && at + n > f->lo)
+      copy_runs(f->w, p, at / f->w->elem_bytes, n / f->w->elem_bytes, to);
+  }
+  if (check && crc != p->crc32c[b]) return block_fail(c, p, begin, end, err);
+  c->checked[bit / 8] |= (uint8_t)(1u << (bit % 8));
+  return 0;
+}
+
+static int read_blocks(struct tc_ckpt *c, int k, struct flow *f, struct tc_err *err)
+{
+  f->p = &c->m->piece[k];
+  f->fd = file_of(c, f->p->file, err);
+  if (f->fd < 0) return f->fd;
+  if (!c->bounce) c->bounce = tc_malloc(TC_CHUNK_BYTES);
+  int64_t size = c->m->block_bytes;
+  for (int64_t b = f->lo / size; b <= (f->hi - 1) / size; b++)
+    TC_TRY(read_block(c, k, b, f, err));
+  return 0;
+}
+
+int tc_ckpt_check_piece(struct tc_ckpt *c, int k, struct tc_err *err)
+{
+  struct flow f = { .lo = 0, .hi = c->m->piece[k].bytes };
+  return read_blocks(c, k, &f, err);
 }
 
 static int read_piece(struct tc_ckpt *c, int k, const struct want *w, struct tc_err *err)
 {
-  const struct tc_piece *p = &c->m->piece[k];
-  int64_t lo, hi;
-  if (!span(w, p, &lo, &hi)) return 0;
-  if (c->fd_file != p->file) {
-    if (c->fd >= 0) close(c->fd);
-    c->fd_file = -1;
-    c->fd = tc_ckpt_open_file(c, p->file, err);
-    if (c->fd < 0) return c->fd;
-    c->fd_file = p->file;
-  }
-  bool check = !tc_piece_checked(c, k), good = true;
-  if (check) lo = 0, hi = p->bytes / w->elem_bytes;
-  uint32_t crc = 0;
-  char *buf = tc_malloc((size_t)TC_MIN((hi - lo) * w->elem_bytes, CHUNK_BYTES));
-  while (lo < hi && good) {
-    int64_t n = TC_MIN(hi - lo, CHUNK_BYTES / w->elem_bytes);
-    good = tc_pread_all(c->fd, buf, n * w->elem_bytes, p->offset + lo * w->elem_bytes);
-    if (!good) break;
-    if (check) crc = tc_crc32c(crc, buf, (size_t)(n * w->elem_bytes));
-    copy_runs(w, p, lo, n, buf);
-    lo += n;
-  }
-  int why = errno;
-  free(buf);
-  if (!good)
-    return tc_fail(err, why ? TC_EUSER : TC_EINCOMPLETE, "%s/%s: tensor %s: can't be read: %s",
-                   c->path, c->m->file[p->file].name, c->m->tensor[p->tensor].name,
-                   why ? strerror(why) : "the file ends too early");
-  if (check && crc != p->crc32c) return piece_fail(c, p, err);
-  if (check) tc_piece_set_checked(c, k);
-  return 0;
+  struct flow f = { .w = w };
+  if (!span(w, &c->m->piece[k], &f.lo, &f.hi)) return 0;
+  f.lo *= w->elem_bytes;
+  f.hi *= w->elem_bytes;
+  f.run = run_of(w, &c->m->piece[k]);
+  return read_blocks(c, k, &f, err);
 }
 
 int tc_ckpt_read(struct tc_ckpt *c, int tensor, const int64_t *start, const int64_t *count,

@@ -3,7 +3,7 @@
  *   rank 0                      every rank
  *   tidy; make .tmp-step-N-*
  *            ---- name ---->
- *                               write slices, fsync file, check it, fsync folder    write_mine
+ *                               write slices, fsync file, check it, fsync folder    tc_share_write
  *            <--- status, pieces ----
  *   check cover, write manifest, fsync, fsync folder                                commit
  *   set aside steps > N; rename .tmp-* -> step-N; fsync DIR     <- the commit
@@ -19,6 +19,8 @@
  *   back if the run dies before the new one has taken its name.
  * - Steps beyond N were made by a run that has since been taken up from an earlier step: they
  *   are kept under another name, else the next start would follow the wrong line. */
+#include "io/blocks.h"
+#include "io/ckpt_file.h"
 #include "io/ckpt_io.h"
 
 #include <errno.h>
@@ -30,28 +32,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "io/crc.h"
 #include "io/folder.h"
-#include "io/h5.h"
-
-/* What a rank tells rank 0: this, then n pieces. One kind of machine in a run, so structs
- * travel as they are. */
-struct told { int32_t status, n; int64_t size; uint32_t meta_crc32c; char text[1000]; };
-struct told_piece {
-  int32_t tensor, part;           /* part: k of "/tensors/NAME.k", -1 for "/tensors/NAME" */
-  int64_t start[TC_DIMS], count[TC_DIMS], offset;
-  uint32_t crc32c;
-};
 
 struct save {
   const char *dir;
   const struct tc_ckpt_meta *meta;
   const struct tc_ckpt_tensor *tensor; int n_tensors;
-  const struct tc_ckpt_slice *slice; int n_slices;
   int rank, world;
   char *tmp;                      /* name of the temporary folder */
-  struct told told;
-  struct told_piece *piece;       /* [told.n] */
+  struct tc_share share;           /* this rank's share */
 };
 
 /* ---- exchanges -------------------------------------------------------------------- */
@@ -133,133 +122,40 @@ static int share_tmp(struct save *s, struct tc_comm *world, struct tc_err *err)
   return 0;
 }
 
-/* ---- a rank's file ---------------------------------------------------------------- */
-
-static char *file_path(const struct save *s)
-{
-  return tc_sprintf("%s/%s/rank-%05d.h5", s->dir, s->tmp, s->rank);
-}
-
-static char *dataset_path(const struct save *s, const struct told_piece *p)
-{
-  const char *name = s->tensor[p->tensor].name;
-  return p->part < 0 ? tc_sprintf("/tensors/%s", name)
-                     : tc_sprintf("/tensors/%s.%d", name, (int)p->part);
-}
-
-static int cmp_told(const void *a, const void *b)
-{
-  const struct told_piece *p = *(struct told_piece *const *)a;
-  const struct told_piece *q = *(struct told_piece *const *)b;
-  return (p->offset > q->offset) - (p->offset < q->offset);
-}
-
-static int64_t piece_bytes(const struct save *s, const struct told_piece *p)
-{
-  const struct tc_ckpt_tensor *t = &s->tensor[p->tensor];
-  return tc_box_elems(t->rank, p->count) * (int64_t)tc_dtype_bytes(t->dtype);
-}
-
-/* Size of the closed file's metadata, its checksum, and whether HDF5 finds in it what the
- * manifest will say (its metadata is written at close, so only now). */
-static int check_mine(struct save *s, const char *path, const struct tc_h5_slice *slices,
-                      struct tc_err *err)
-{
-  int n = s->told.n;
-  struct told_piece **by = tc_malloc((size_t)(n + 1) * sizeof *by);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  bool good = fd >= 0;
-  int64_t at = 0;
-  if (good) errno = 0;
-  for (int i = 0; i < n; i++) by[i] = &s->piece[i];
-  qsort(by, (size_t)n, sizeof *by, cmp_told);
-  for (int i = 0; i < n && good; i++) {
-    good = by[i]->offset >= at && tc_crc_range(fd, at, by[i]->offset - at, &s->told.meta_crc32c);
-    at = by[i]->offset + piece_bytes(s, by[i]);
-  }
-  good = good && at <= s->told.size &&
-         tc_crc_range(fd, at, s->told.size - at, &s->told.meta_crc32c);
-  if (fd >= 0) close(fd);
-  free(by);
-  if (!good)
-    return tc_fail(err, TC_EUSER, "%s: what was written can't be read back: %s", path,
-                   errno ? strerror(errno) : "it is shorter than it should be");
-  int rc = tc_h5_check(path, s->meta->step, s->rank, slices, n, err);
-  return rc < 0 ? TC_EUSER : 0;
-}
-
-static int write_slices(struct save *s, const char *path, struct tc_h5_slice *hs,
-                        const struct tc_ckpt_slice *const *from, struct tc_err *err)
-{
-  struct tc_h5_opts o = { .step = s->meta->step, .writer = s->rank };
-  struct tc_h5w *w;
-  /* Page borders, HDF5's own metadata: a little more than the data. */
-  o.reserve_bytes = 65536;
-  for (int i = 0; i < s->told.n; i++)
-    o.reserve_bytes += tc_round_up(piece_bytes(s, &s->piece[i]), 4096) + 4096;
-  TC_TRY(tc_h5w_open(&w, path, &o, err));
-  int rc = 0;
-  for (int i = 0; i < s->told.n && rc == 0; i++) {
-    struct told_piece *p = &s->piece[i];
-    rc = tc_h5w_write(w, &hs[i], from[i]->data, err);
-    p->offset = hs[i].offset;
-    p->crc32c = tc_crc32c(0, from[i]->data, (size_t)piece_bytes(s, p));
-  }
-  int closed = tc_h5w_close(w, &s->told.size, rc == 0 ? err : NULL);
-  return rc < 0 ? rc : closed;
-}
-
-/* Fills s->piece: this rank's slices that are not empty. from[i] is piece i's slice. */
-static void list_pieces(struct save *s, const struct tc_ckpt_slice **from)
-{
-  int *seen = tc_calloc((size_t)s->n_tensors + 1, sizeof *seen);
-  for (int i = 0; i < s->n_slices; i++) {
-    const struct tc_ckpt_slice *x = &s->slice[i];
-    TC_ASSERT(x->tensor >= 0 && x->tensor < s->n_tensors);
-    const struct tc_ckpt_tensor *t = &s->tensor[x->tensor];
-    if (tc_box_elems(t->rank, x->count) == 0) continue;
-    struct told_piece *p = &s->piece[s->told.n];
-    memset(p, 0, sizeof *p);
-    p->tensor = x->tensor;
-    p->part = seen[x->tensor]++;
-    memcpy(p->start, x->start, (size_t)t->rank * sizeof *p->start);
-    memcpy(p->count, x->count, (size_t)t->rank * sizeof *p->count);
-    from[s->told.n++] = x;
-  }
-  for (int i = 0; i < s->told.n; i++)
-    if (seen[s->piece[i].tensor] == 1) s->piece[i].part = -1;
-  free(seen);
-}
-
-/* This rank's file: written, on disk, checked. */
-static int write_mine(struct save *s, struct tc_err *err)
-{
-  const struct tc_ckpt_slice **from = tc_malloc((size_t)(s->n_slices + 1) * sizeof *from);
-  s->piece = tc_calloc((size_t)s->n_slices + 1, sizeof *s->piece);
-  list_pieces(s, from);
-  int n = s->told.n, rc = 0;
-  struct tc_h5_slice *hs = tc_calloc((size_t)n + 1, sizeof *hs);
-  for (int i = 0; i < n; i++) {
-    const struct told_piece *p = &s->piece[i];
-    const struct tc_ckpt_tensor *t = &s->tensor[p->tensor];
-    hs[i] = (struct tc_h5_slice){ .dataset = dataset_path(s, p), .dtype = t->dtype,
-      .rank = t->rank, .global = t->dim, .start = p->start, .count = p->count };
-  }
-  if (n > 0) {
-    char *path = file_path(s), *folder = tc_sprintf("%s/%s", s->dir, s->tmp);
-    rc = write_slices(s, path, hs, from, err);
-    if (rc == 0) rc = check_mine(s, path, hs, err);
-    if (rc == 0) rc = tc_folder_sync(folder, err);
-    free(path);
-    free(folder);
-  }
-  for (int i = 0; i < n; i++) free((char *)(uintptr_t)hs[i].dataset);
-  free(hs);
-  free(from);
-  return rc;
-}
-
 /* ---- the commit (rank 0) ---------------------------------------------------------- */
+
+/* Rank r's message in the manifest: its file, if it leads one, and its pieces. file_of[rank]:
+ * index of the file it leads. */
+static void take_told(const struct save *s, struct tc_manifest *m, int r, const char *at,
+                      int32_t *file_of)
+{
+  struct tc_told told;
+  memcpy(&told, at, sizeof told);
+  at += sizeof told;
+  const char *crc_at = at + (size_t)told.n * sizeof(struct tc_told_piece);
+  if (told.size > 0) {
+    char *name = tc_share_file(&told);
+    file_of[r] = m->n_files;
+    m->file[m->n_files++] = (struct tc_ckpt_file){ .name = tc_pool_strdup(m->pool, name),
+      .writer = r, .size = told.size, .meta_crc32c = told.meta_crc32c };
+    free(name);
+  }
+  uint32_t *crc = tc_pool_alloc(m->pool, (size_t)(told.n_blocks + 1) * sizeof *crc);
+  memcpy(crc, crc_at, (size_t)told.n_blocks * sizeof *crc);
+  for (int i = 0; i < told.n; i++, at += sizeof(struct tc_told_piece)) {
+    struct tc_told_piece p;
+    struct tc_piece *q = &m->piece[m->n_pieces++];
+    memcpy(&p, at, sizeof p);
+    char *dataset = tc_share_dataset(s->tensor, &p);
+    *q = (struct tc_piece){ .tensor = p.tensor, .file = file_of[told.leader],
+      .offset = p.offset, .bytes = tc_share_bytes(s->tensor, &p), .crc32c = crc,
+      .dataset = tc_pool_strdup(m->pool, dataset) };
+    memcpy(q->start, p.start, sizeof q->start);
+    memcpy(q->count, p.count, sizeof q->count);
+    crc += tc_blocks(q->bytes, m->block_bytes);
+    free(dataset);
+  }
+}
 
 /* The manifest of what all ranks told: `all` is their messages one after another. */
 static struct tc_manifest *gather_manifest(struct save *s, const char *all, const int64_t *bytes)
@@ -271,38 +167,21 @@ static struct tc_manifest *gather_manifest(struct save *s, const char *all, cons
   strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
   m->pool = tc_pool_new();
   m->meta = *s->meta;
+  m->block_bytes = s->share.block_bytes;
   m->world = s->meta->who ? s->world : 0;
   m->time = tc_pool_strdup(m->pool, now);
   m->n_tensors = s->n_tensors;
   m->tensor = tc_pool_alloc(m->pool, (size_t)(s->n_tensors + 1) * sizeof *m->tensor);
   memcpy(m->tensor, s->tensor, (size_t)s->n_tensors * sizeof *m->tensor);
-  m->file = tc_pool_alloc(m->pool, (size_t)s->world * sizeof *m->file);
+  m->file = tc_pool_alloc(m->pool, (size_t)(s->world + 1) * sizeof *m->file);
   int64_t total = 0;
   for (int r = 0; r < s->world; r++) total += bytes[r];
-  m->piece = tc_pool_alloc(m->pool, (size_t)total / sizeof(struct told_piece) *
+  m->piece = tc_pool_alloc(m->pool, (size_t)total / sizeof(struct tc_told_piece) *
                                     sizeof *m->piece + sizeof *m->piece);
-  for (int r = 0; r < s->world; all += bytes[r++]) {
-    struct told told;
-    char name[32];
-    memcpy(&told, all, sizeof told);
-    if (told.n == 0) continue;
-    snprintf(name, sizeof name, "rank-%05d.h5", r);
-    m->file[m->n_files] = (struct tc_ckpt_file){ .name = tc_pool_strdup(m->pool, name),
-      .writer = r, .size = told.size, .meta_crc32c = told.meta_crc32c };
-    for (int i = 0; i < told.n; i++) {
-      struct told_piece p;
-      struct tc_piece *q = &m->piece[m->n_pieces++];
-      memcpy(&p, all + sizeof told + (size_t)i * sizeof p, sizeof p);
-      char *dataset = dataset_path(s, &p);
-      *q = (struct tc_piece){ .tensor = p.tensor, .file = m->n_files, .offset = p.offset,
-        .bytes = piece_bytes(s, &p), .crc32c = p.crc32c,
-        .dataset = tc_pool_strdup(m->pool, dataset) };
-      memcpy(q->start, p.start, sizeof q->start);
-      memcpy(q->count, p.count, sizeof q->count);
-      free(dataset);
-    }
-    m->n_files++;
-  }
+  int32_t *file_of = tc_malloc((size_t)s->world * sizeof *file_of);
+  for (int r = 0; r < s->world; r++) file_of[r] = -1;
+  for (int r = 0; r < s->world; all += bytes[r++]) take_told(s, m, r, all, file_of);
+  free(file_of);
   return m;
 }
 
@@ -366,19 +245,29 @@ static int publish(const struct save *s, struct tc_err *err)
   return rc;
 }
 
-static int commit(struct save *s, const char *all, const int64_t *bytes, struct tc_err *err)
+/* Every rank succeeded, or the first sentence of one that didn't. */
+static int hear_all(const struct save *s, const char *at, const int64_t *bytes,
+                    struct tc_err *err)
 {
-  const char *at = all;
   for (int r = 0; r < s->world; at += bytes[r++]) {
-    struct told told;
+    struct tc_told told;
     TC_ASSERT(bytes[r] >= (int64_t)sizeof told);
     memcpy(&told, at, sizeof told);
     if (told.status < 0) return tc_fail(err, told.status, "%.999s", told.text);
-    TC_ASSERT(bytes[r] == (int64_t)(sizeof told + (size_t)told.n * sizeof(struct told_piece)));
+    TC_ASSERT(bytes[r] == (int64_t)(sizeof told +
+                                    (size_t)told.n * sizeof(struct tc_told_piece) +
+                                    (size_t)told.n_blocks * sizeof(uint32_t)));
   }
+  return 0;
+}
+
+static int commit(struct save *s, const char *all, const int64_t *bytes, struct tc_err *err)
+{
+  TC_TRY(hear_all(s, all, bytes, err));
   char *folder = tc_sprintf("%s/%s", s->dir, s->tmp);
   struct tc_manifest *m = gather_manifest(s, all, bytes);
   int rc = tc_manifest_check(m, folder, err);
+  if (rc == 0 && s->meta->view) rc = tc_ckpt_view(m, folder, err);
   if (rc == 0) rc = write_manifest(s, m, err);
   if (rc == 0) rc = tc_folder_sync(folder, err);
   if (rc == 0) rc = publish(s, err);
@@ -391,15 +280,20 @@ static int commit(struct save *s, const char *all, const int64_t *bytes, struct 
 static int agree_and_commit(struct save *s, int status, struct tc_comm *world,
                             struct tc_err *err)
 {
-  s->told.status = status;
+  struct tc_told *told = &s->share.told;
+  told->status = status;
   if (status < 0) {
-    snprintf(s->told.text, sizeof s->told.text, "%s", err->text);
-    s->told.n = 0;
+    snprintf(told->text, sizeof told->text, "%s", err->text);
+    told->n = 0;
+    told->n_blocks = 0;
   }
-  size_t n_bytes = sizeof s->told + (size_t)s->told.n * sizeof *s->piece;
+  size_t pieces = (size_t)told->n * sizeof *s->share.piece;
+  size_t sums = (size_t)told->n_blocks * sizeof *s->share.crc32c;
+  size_t n_bytes = sizeof *told + pieces + sums;
   char *mine = tc_malloc(n_bytes);
-  memcpy(mine, &s->told, sizeof s->told);
-  memcpy(mine + sizeof s->told, s->piece, n_bytes - sizeof s->told);
+  memcpy(mine, told, sizeof *told);
+  if (pieces) memcpy(mine + sizeof *told, s->share.piece, pieces);
+  if (sums) memcpy(mine + sizeof *told + pieces, s->share.crc32c, sums);
   int64_t *bytes = tc_calloc((size_t)s->world, sizeof *bytes);
   void *all = NULL;
   int rc = tc_comm_bytes_gather(world, 0, mine, (int64_t)n_bytes, &all, bytes, err);
@@ -410,6 +304,21 @@ static int agree_and_commit(struct save *s, int status, struct tc_comm *world,
   free(all);
   free(bytes);
   free(mine);
+  return rc;
+}
+
+/* This rank's share into the temporary folder. */
+static int write_mine(struct save *s, const struct tc_ckpt_slice *slices, int n_slices,
+                      struct tc_err *err)
+{
+  char *folder = tc_sprintf("%s/%s", s->dir, s->tmp);
+  s->share = (struct tc_share){ .folder = folder, .meta = s->meta, .tensor = s->tensor,
+    .n_tensors = s->n_tensors, .slice = slices, .n_slices = n_slices, .rank = s->rank,
+    .world = s->world,
+    .block_bytes = s->meta->block_bytes > 0 ? s->meta->block_bytes : TC_BLOCK_BYTES };
+  TC_ASSERT(s->share.block_bytes % TC_BLOCK_ALIGN == 0);
+  int rc = tc_share_write(&s->share, err);
+  free(folder);
   return rc;
 }
 
@@ -478,17 +387,18 @@ int tc_ckpt_save(const char *dir, const struct tc_ckpt_meta *meta,
                  const struct tc_ckpt_slice *slices, int n_slices,
                  int keep, struct tc_comm *world, struct tc_err *err)
 {
-  struct save s = { .dir = dir, .meta = meta, .tensor = tensors, .n_tensors = n_tensors,
-                    .slice = slices, .n_slices = n_slices };
+  struct save s = { .dir = dir, .meta = meta, .tensor = tensors,
+                    .n_tensors = n_tensors };
   struct tc_err local = {0};
   if (!err) err = &local;         /* sentences travel to the other ranks from here */
   s.rank = tc_comm_coord(world);
   s.world = tc_comm_size(world);
   int rc = share_tmp(&s, world, err);
-  if (rc == 0) rc = agree_and_commit(&s, write_mine(&s, err), world, err);
+  if (rc == 0) rc = agree_and_commit(&s, write_mine(&s, slices, n_slices, err), world, err);
   if (s.rank == 0 && s.tmp && rc < 0) remove_or_warn(dir, s.tmp);
   if (s.rank == 0 && rc == 0) prune(&s, keep);
-  free(s.piece);
+  free(s.share.piece);
+  free(s.share.crc32c);
   free(s.tmp);
   return rc;
 }

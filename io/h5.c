@@ -1,12 +1,14 @@
-/* h5.c - HDF5 files of slices: written so that a failing disk is noticed, checked afterwards.
+/* h5.c - HDF5 files of slices: laid out so that a failing disk is noticed, checked afterwards.
  *
- * - HDF5 forgets a failed write: after "no space left" in H5Dwrite, flush and close return
+ * - HDF5 forgets a failed write: after "no space left" in a write, flush and close return
  *   success and the file has its full size. So (1) the disk is asked for the room before
- *   anything is written, where the file system can do that; (2) every status is looked at,
- *   and one failure spoils the writer for good; (3) the writer opens a descriptor of its own
- *   before the first byte, and fsyncs it after HDF5 has closed: errors of delayed writing
- *   show there; (4) the caller runs tc_h5_check on the closed file, since metadata is only
- *   written at close.
+ *   anything is written, where the file system can do that; (2) every status is looked at;
+ *   (3) a descriptor of our own is opened before the first byte, and fsynced after HDF5 has
+ *   closed and the data is there: errors of delayed writing show there; (4) the caller runs
+ *   tc_h5_check on the closed file, since metadata is only written at close.
+ * - All metadata lies in one stretch (META_BYTES a dataset are asked for at once), datasets
+ *   follow in the order they are made: small ones first, which pack without gaps, then those
+ *   of ALIGN_FROM bytes and more, on page borders.
  * - The lock is the program's one variable that is not const: HDF5 is one per process.
  * - Bytes on disk are little-endian, as in memory. */
 #include "io/h5.h"
@@ -30,14 +32,7 @@ static pthread_mutex_t h5_lock = PTHREAD_MUTEX_INITIALIZER;
 
 enum { WHY_BYTES = 200 };
 
-struct tc_h5w {
-  char *path;
-  char why[WHY_BYTES];            /* the first failure inside HDF5 */
-  hid_t file;
-  int fd;                         /* our own descriptor of the same file */
-  int64_t call_bytes;
-  bool spoiled;
-};
+enum { ALIGN_FROM = 65536, ALIGN = 4096, META_BYTES = 512 };
 
 static herr_t take_first(unsigned n, const H5E_error2_t *e, void *ctx)
 {
@@ -121,17 +116,27 @@ static int put_attr(hid_t obj, const char *name, const int64_t *x, int n)
   return rc;
 }
 
-/* Properties of files: serial driver, newest format (its metadata has checksums), data of
- * 64 KiB and more on page borders, no file locks (many cluster file systems lack them; who
- * writes is settled by the temporary folder's name). */
-static hid_t file_props(void)
+/* Properties of files: newest format (its metadata has checksums), no file locks (many cluster
+ * file systems lack them; who writes is settled by the temporary folder's name). meta_bytes: of
+ * the stretch that metadata gets. */
+static hid_t file_props(int64_t meta_bytes, const void *mpi_comm)
 {
   hid_t p = H5Pcreate(H5P_FILE_ACCESS);
   if (p < 0) return -1;
   int rc = 0;
+#ifdef H5_HAVE_PARALLEL
+  if (mpi_comm) {
+    if (H5Pset_fapl_mpio(p, *(const MPI_Comm *)mpi_comm, MPI_INFO_NULL) < 0 ||
+        H5Pset_all_coll_metadata_ops(p, 1) < 0 || H5Pset_coll_metadata_write(p, 1) < 0)
+      rc = -1;
+  } else
+#endif
   if (H5Pset_fapl_sec2(p) < 0) rc = -1;
+  TC_ASSERT(!mpi_comm || tc_h5_parallel());
   if (H5Pset_libver_bounds(p, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST) < 0) rc = -1;
-  if (H5Pset_alignment(p, 65536, 4096) < 0) rc = -1;
+  if (H5Pset_alignment(p, ALIGN_FROM, ALIGN) < 0) rc = -1;
+  if (H5Pset_meta_block_size(p, (hsize_t)meta_bytes) < 0) rc = -1;
+  if (H5Pset_small_data_block_size(p, 0) < 0) rc = -1;
   if (H5Pset_fclose_degree(p, H5F_CLOSE_STRONG) < 0) rc = -1;
 #if H5_VERSION_GE(1, 10, 7)
   if (H5Pset_file_locking(p, 0, 1) < 0) rc = -1;
@@ -140,62 +145,43 @@ static hid_t file_props(void)
   return rc < 0 ? -1 : p;
 }
 
-static int reserve(struct tc_h5w *w, int64_t bytes, struct tc_err *err)
+bool tc_h5_parallel(void)
+{
+#ifdef H5_HAVE_PARALLEL
+  return true;
+#else
+  return false;
+#endif
+}
+
+static int reserve(int fd, const char *path, int64_t bytes, struct tc_err *err)
 {
   if (bytes <= 0) return 0;
   int rc;
-  do rc = fallocate(w->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes);
+  do rc = fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes);
   while (rc < 0 && errno == EINTR);
   if (rc == 0 || (errno != ENOSPC && errno != EDQUOT && errno != EFBIG)) return 0;
   char room[32];
   int why = errno;
   return tc_fail(err, TC_EUSER, "%s: no room for its %s: %s; make room or choose another "
-                 "folder (ckpt.dir)", w->path, tc_human_bytes(room, sizeof room, (double)bytes),
+                 "folder (ckpt.dir)", path, tc_human_bytes(room, sizeof room, (double)bytes),
                  strerror(why));
 }
 
-static int create(struct tc_h5w *w, const struct tc_h5_opts *o, struct tc_err *err)
+static int put_file_attrs(hid_t file, const struct tc_h5_opts *o)
 {
-  hid_t props = file_props();
-  if (props < 0) return h5_fail(err, TC_EUSER, w->path, "setting up HDF5", w->why);
-  w->file = H5Fcreate(w->path, H5F_ACC_EXCL, H5P_DEFAULT, props);
-  H5Pclose(props);
-  if (w->file < 0) return h5_fail(err, TC_EUSER, w->path, "creating the file", w->why);
-  w->fd = open(w->path, O_RDWR | O_CLOEXEC);
-  if (w->fd < 0) return tc_fail(err, TC_EUSER, "%s: %s", w->path, strerror(errno));
-  TC_TRY(reserve(w, o->reserve_bytes, err));
   int64_t format = TC_H5_FORMAT, writer = o->writer;
-  hid_t root = H5Gopen2(w->file, "/", H5P_DEFAULT);
+  hid_t root = H5Gopen2(file, "/", H5P_DEFAULT);
   int rc = root < 0 ? -1 : 0;
   if (rc == 0 && put_attr(root, "tercio_format", &format, 1) < 0) rc = -1;
   if (rc == 0 && put_attr(root, "step", &o->step, 1) < 0) rc = -1;
   if (rc == 0 && put_attr(root, "writer", &writer, 1) < 0) rc = -1;
   if (root >= 0 && H5Gclose(root) < 0) rc = -1;
-  return rc < 0 ? h5_fail(err, TC_EUSER, w->path, "writing attributes", w->why) : 0;
+  return rc;
 }
 
-int tc_h5w_open(struct tc_h5w **out, const char *path, const struct tc_h5_opts *o,
-                struct tc_err *err)
-{
-  struct tc_h5w *w = tc_calloc(1, sizeof *w);
-  *out = NULL;
-  w->path = tc_strdup(path);
-  w->file = -1;
-  w->fd = -1;
-  w->call_bytes = o->call_bytes > 0 ? o->call_bytes : INT64_C(1) << 30;
-  lock_h5(w->why);
-  int rc = create(w, o, err);
-  unlock_h5();
-  if (rc < 0) {
-    w->spoiled = true;
-    tc_h5w_close(w, NULL, NULL);
-    return rc;
-  }
-  *out = w;
-  return 0;
-}
-
-static hid_t make_dataset(struct tc_h5w *w, const struct tc_h5_slice *s, hid_t type)
+/* A new dataset whose place in the file is settled; its groups are made with it. */
+static hid_t make_dataset(hid_t file, const struct tc_h5_slice *s, hid_t type)
 {
   hid_t space = h5_space(s->rank, s->count), set = -1;
   hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), lcpl = H5Pcreate(H5P_LINK_CREATE);
@@ -205,7 +191,7 @@ static hid_t make_dataset(struct tc_h5w *w, const struct tc_h5_slice *s, hid_t t
       H5Pset_alloc_time(dcpl, H5D_ALLOC_TIME_EARLY) >= 0 &&
       H5Pset_obj_track_times(dcpl, 0) >= 0 &&
       H5Pset_create_intermediate_group(lcpl, 1) >= 0)
-    set = H5Dcreate2(w->file, s->dataset, type, space, lcpl, dcpl, H5P_DEFAULT);
+    set = H5Dcreate2(file, s->dataset, type, space, lcpl, dcpl, H5P_DEFAULT);
   if (set >= 0 && s->rank > 0 &&
       (put_attr(set, "global_shape", s->global, s->rank) < 0 ||
        put_attr(set, "start", s->start, s->rank) < 0)) {
@@ -218,102 +204,81 @@ static hid_t make_dataset(struct tc_h5w *w, const struct tc_h5_slice *s, hid_t t
   return set;
 }
 
-/* One H5Dwrite: n indices of dimension d from index first, one index of each dimension
- * before d (their flat number is `outer`), all of those after it. */
-static int write_box(hid_t set, hid_t type, const struct tc_h5_slice *s, int d, int64_t outer,
-                     int64_t first, int64_t n, const void *data)
+static int64_t slice_bytes(const struct tc_h5_slice *s)
 {
-  hsize_t start[TC_DIMS] = {0}, count[TC_DIMS];
-  for (int i = d - 1; i >= 0; i--) {
-    start[i] = (hsize_t)(outer % s->count[i]);
-    outer /= s->count[i];
-    count[i] = 1;
-  }
-  start[d] = (hsize_t)first;
-  count[d] = (hsize_t)n;
-  for (int i = d + 1; i < s->rank; i++) count[i] = (hsize_t)s->count[i];
-  hid_t disk = H5Dget_space(set), mem = H5Screate_simple(s->rank, count, NULL);
-  int rc = -1;
-  if (disk >= 0 && mem >= 0 &&
-      H5Sselect_hyperslab(disk, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
-      H5Dwrite(set, type, mem, disk, H5P_DEFAULT, data) >= 0)
-    rc = 0;
-  if (disk >= 0) H5Sclose(disk);
-  if (mem >= 0) H5Sclose(mem);
+  int64_t n = (int64_t)tc_dtype_bytes(s->dtype);
+  for (int d = 0; d < s->rank; d++) n *= s->count[d];
+  return n;
+}
+
+static int lay_slice(hid_t file, struct tc_h5_slice *s)
+{
+  TC_ASSERT(s->rank >= 0 && s->rank <= TC_DIMS);
+  hid_t type = h5_type(s->dtype), set = type < 0 ? -1 : make_dataset(file, s, type);
+  haddr_t at = set < 0 ? HADDR_UNDEF : H5Dget_offset(set);
+  int rc = at == HADDR_UNDEF ? -1 : 0;
+  s->offset = (int64_t)at;
+  if (set >= 0 && H5Dclose(set) < 0) rc = -1;
+  if (type >= 0) H5Tclose(type);
   return rc;
 }
 
-/* The whole slice, in calls of at most call_bytes (but one element at least): split at the
- * first dimension d whose single index is small enough. The lock is given up in between. */
-static int write_calls(struct tc_h5w *w, hid_t set, hid_t type, const struct tc_h5_slice *s,
-                       const char *data)
+/* Every dataset; the name of the one that failed, else NULL. Goes on after a failure: other
+ * ranks may be in the same calls. */
+static const char *lay_slices(hid_t file, struct tc_h5_slice *s, int n)
 {
-  if (s->rank == 0) return H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0 ? -1 : 0;
-  int d = 0;
-  int64_t inner_bytes = (int64_t)tc_dtype_bytes(s->dtype), outers = 1;
-  for (int i = 1; i < s->rank; i++) inner_bytes *= s->count[i];
-  while (inner_bytes > w->call_bytes && d < s->rank - 1) {
-    outers *= s->count[d++];
-    inner_bytes /= s->count[d];
-  }
-  int64_t step = TC_MAX(1, w->call_bytes / inner_bytes);
-  for (int64_t o = 0; o < outers; o++) {
-    for (int64_t i = 0; i < s->count[d]; i += step) {
-      int64_t n = TC_MIN(step, s->count[d] - i);
-      if (write_box(set, type, s, d, o, i, n, data) < 0) return -1;
-      data += n * inner_bytes;
-      unlock_h5();
-      lock_h5(w->why);
-    }
-  }
+  const char *bad = NULL;
+  for (int small = 1; small >= 0; small--)
+    for (int i = 0; i < n; i++)
+      if ((slice_bytes(&s[i]) < ALIGN_FROM) == small && lay_slice(file, &s[i]) < 0 && !bad)
+        bad = s[i].dataset;
+  return bad;
+}
+
+/* The size of what was laid out; what was reserved behind the end is given back. */
+static int settle(int fd, int64_t *size_bytes, bool trim, const char *path, struct tc_err *err)
+{
+  struct stat st;
+  if (fstat(fd, &st) < 0 || (trim && ftruncate(fd, st.st_size) < 0))
+    return tc_fail(err, TC_EUSER, "%s: can't be brought to disk: %s", path, strerror(errno));
+  *size_bytes = (int64_t)st.st_size;
   return 0;
 }
 
-int tc_h5w_write(struct tc_h5w *w, struct tc_h5_slice *s, const void *data,
-                 struct tc_err *err)
+int tc_h5_lay(int *fd, int64_t *size_bytes, const char *path, const struct tc_h5_opts *o,
+              struct tc_h5_slice *s, int n_slices, struct tc_err *err)
 {
-  TC_ASSERT(s->rank >= 0 && s->rank <= TC_DIMS);
-  if (w->spoiled) return tc_fail(err, TC_EUSER, "%s: an earlier write failed", w->path);
-  lock_h5(w->why);
-  hid_t type = h5_type(s->dtype);
-  hid_t set = type < 0 ? -1 : make_dataset(w, s, type);
-  int rc = set < 0 ? -1 : write_calls(w, set, type, s, data);
-  haddr_t at = rc < 0 ? HADDR_UNDEF : H5Dget_offset(set);
-  if (at == HADDR_UNDEF) rc = -1;
-  char doing[300];
-  snprintf(doing, sizeof doing, "writing %.250s", s->dataset);
-  if (rc < 0) h5_fail(err, TC_EUSER, w->path, doing, w->why);
-  if (set >= 0 && H5Dclose(set) < 0 && rc == 0) {
-    h5_fail(err, TC_EUSER, w->path, doing, w->why);
-    rc = -1;
-  }
-  if (type >= 0) H5Tclose(type);
-  unlock_h5();
-  s->offset = (int64_t)at;
-  w->spoiled = rc < 0;
-  return rc < 0 ? TC_EUSER : 0;
-}
-
-int tc_h5w_close(struct tc_h5w *w, int64_t *size_bytes, struct tc_err *err)
-{
-  struct stat st;
+  char why[WHY_BYTES] = "", doing[300] = "writing attributes";
+  int64_t meta_bytes = tc_round_up(8192 + (int64_t)n_slices * META_BYTES, ALIGN);
   int rc = 0;
-  lock_h5(w->why);
-  if (w->spoiled) rc = tc_fail(err, TC_EUSER, "%s: an earlier write failed", w->path);
-  if (w->file >= 0 && H5Fflush(w->file, H5F_SCOPE_LOCAL) < 0 && rc == 0)
-    rc = h5_fail(err, TC_EUSER, w->path, "writing metadata", w->why);
-  if (w->file >= 0 && H5Fclose(w->file) < 0 && rc == 0)
-    rc = h5_fail(err, TC_EUSER, w->path, "closing", w->why);
+  *fd = -1;
+  lock_h5(why);
+  hid_t props = file_props(meta_bytes, o->mpi_comm);
+  hid_t file = props < 0 ? -1 : H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, props);
+  if (props >= 0) H5Pclose(props);
+  if (file < 0) {
+    rc = h5_fail(err, TC_EUSER, path, props < 0 ? "setting up HDF5" : "creating the file", why);
+    unlock_h5();
+    return rc;
+  }
+  /* From here on every rank makes every call, so that none waits for one that gave up. */
+  *fd = open(path, O_RDWR | O_CLOEXEC);
+  if (*fd < 0) rc = tc_fail(err, TC_EUSER, "%s: %s", path, strerror(errno));
+  else rc = reserve(*fd, path, o->reserve_bytes, err);
+  bool alone = !o->mpi_comm, go_on = rc == 0 || !alone;
+  bool attrs = go_on && put_file_attrs(file, o) == 0;
+  const char *bad = go_on && (attrs || !alone) ? lay_slices(file, s, n_slices) : NULL;
+  if (bad) snprintf(doing, sizeof doing, "writing %.250s", bad);
+  if (rc == 0 && (!attrs || bad)) rc = h5_fail(err, TC_EUSER, path, doing, why);
+  if (H5Fflush(file, H5F_SCOPE_LOCAL) < 0 && rc == 0)
+    rc = h5_fail(err, TC_EUSER, path, "writing metadata", why);
+  if (H5Fclose(file) < 0 && rc == 0) rc = h5_fail(err, TC_EUSER, path, "closing", why);
   unlock_h5();
-  /* What was reserved behind the end is given back: a truncation to the present size. */
-  if (rc == 0 && (fstat(w->fd, &st) < 0 || ftruncate(w->fd, st.st_size) < 0 ||
-                  fsync(w->fd) < 0))
-    rc = tc_fail(err, TC_EUSER, "%s: can't be brought to disk: %s", w->path, strerror(errno));
-  if (w->fd >= 0 && close(w->fd) < 0 && rc == 0)
-    rc = tc_fail(err, TC_EUSER, "%s: closing failed: %s", w->path, strerror(errno));
-  if (rc == 0 && size_bytes) *size_bytes = (int64_t)st.st_size;
-  free(w->path);
-  free(w);
+  if (rc == 0) rc = settle(*fd, size_bytes, o->reserve_bytes > 0, path, err);
+  if (rc < 0 && *fd >= 0) {
+    close(*fd);
+    *fd = -1;
+  }
   return rc;
 }
 
@@ -386,12 +351,77 @@ int tc_h5_check(const char *path, int64_t step, int32_t writer, const struct tc_
   int rc = 0;
   char why[WHY_BYTES] = "";
   lock_h5(why);
-  hid_t props = file_props();
+  hid_t props = file_props(2048, NULL);
   hid_t file = props < 0 ? -1 : H5Fopen(path, H5F_ACC_RDONLY, props);
   if (props >= 0) H5Pclose(props);
   if (file < 0) rc = h5_fail(err, TC_ECHECKSUM, path, "opening with HDF5", why);
   else rc = check_open(file, path, step, writer, s, n_slices, err);
   if (file >= 0) H5Fclose(file);
   unlock_h5();
+  return rc;
+}
+
+/* ---- a view ----------------------------------------------------------------------- */
+
+static hid_t view_props(const struct tc_h5_view *v)
+{
+  hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
+  bool good = dcpl >= 0 && H5Pset_obj_track_times(dcpl, 0) >= 0;
+  for (int i = 0; i < v->n && good; i++) {
+    const struct tc_h5_slice *s = &v->s[i];
+    hsize_t start[TC_DIMS], count[TC_DIMS];
+    for (int d = 0; d < v->rank; d++) {
+      start[d] = (hsize_t)s->start[d];
+      count[d] = (hsize_t)s->count[d];
+    }
+    hid_t to = h5_space(v->rank, v->global), from = h5_space(v->rank, s->count);
+    good = to >= 0 && from >= 0 &&
+           H5Sselect_hyperslab(to, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
+           H5Pset_virtual(dcpl, to, v->file[i], s->dataset, from) >= 0;
+    if (to >= 0) H5Sclose(to);
+    if (from >= 0) H5Sclose(from);
+  }
+  if (!good && dcpl >= 0) H5Pclose(dcpl);
+  return good ? dcpl : -1;
+}
+
+static int make_view(hid_t file, const struct tc_h5_view *v)
+{
+  hid_t lcpl = H5Pcreate(H5P_LINK_CREATE), set = -1;
+  int rc = lcpl < 0 || H5Pset_create_intermediate_group(lcpl, 1) < 0 ? -1 : 0;
+  if (rc == 0 && v->rank == 0) {
+    rc = H5Lcreate_external(v->file[0], v->s[0].dataset, file, v->dataset, lcpl, H5P_DEFAULT);
+  } else if (rc == 0) {
+    hid_t type = h5_type(v->dtype), space = h5_space(v->rank, v->global), dcpl = view_props(v);
+    if (type >= 0 && space >= 0 && dcpl >= 0)
+      set = H5Dcreate2(file, v->dataset, type, space, lcpl, dcpl, H5P_DEFAULT);
+    rc = set >= 0 && H5Dclose(set) >= 0 ? 0 : -1;
+    if (type >= 0) H5Tclose(type);
+    if (space >= 0) H5Sclose(space);
+    if (dcpl >= 0) H5Pclose(dcpl);
+  }
+  if (lcpl >= 0) H5Pclose(lcpl);
+  return rc < 0 ? -1 : 0;
+}
+
+int tc_h5_view(int64_t *size_bytes, const char *path, const struct tc_h5_opts *o,
+               const struct tc_h5_view *v, int n_views, struct tc_err *err)
+{
+  char why[WHY_BYTES] = "";
+  lock_h5(why);
+  hid_t props = file_props(2048, NULL);
+  hid_t file = props < 0 ? -1 : H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, props);
+  int fd = file < 0 ? -1 : open(path, O_RDWR | O_CLOEXEC);
+  if (props >= 0) H5Pclose(props);
+  bool good = file >= 0 && fd >= 0 && put_file_attrs(file, o) == 0;
+  for (int i = 0; i < n_views && good; i++) good = make_view(file, &v[i]) == 0;
+  if (file >= 0 && (H5Fflush(file, H5F_SCOPE_LOCAL) < 0) + (H5Fclose(file) < 0) > 0) good = false;
+  unlock_h5();
+  int rc = good ? 0 : h5_fail(err, TC_EUSER, path, "writing the view", *why ? why
+                                                                      : strerror(errno));
+  if (rc == 0) rc = settle(fd, size_bytes, false, path, err);
+  if (rc == 0 && fsync(fd) < 0)
+    rc = tc_fail(err, TC_EUSER, "%s: can't be brought to disk: %s", path, strerror(errno));
+  if (fd >= 0) close(fd);
   return rc;
 }

@@ -1,10 +1,11 @@
-/* h5.h - the thin layer over HDF5: writing a file of slices, and checking that a file says
- * what its manifest says. The only room that sees <hdf5.h>.
+/* h5.h - the thin layer over HDF5: laying out a file of slices, checking that a file says what
+ * its manifest says, and a file that shows others' datasets as one. The only room that sees
+ * <hdf5.h>.
  *
- * Files are written through the serial driver by one writer each; MPI is not needed. HDF5 as
- * distributions build it is not thread-safe, so every function holds one process-wide lock
- * while it is inside the library. Tensor data is never read through HDF5: the manifest has
- * the place of each dataset in its file, so readers use pread. */
+ * HDF5 makes the file and gives each dataset its place; the data itself is written and read at
+ * those places without it (blocks.h, ckpt_read.c): no lock, large calls, and every write's status
+ * is the system's own. HDF5 as distributions build it is not thread-safe, so every function
+ * holds one process-wide lock while it is inside the library. */
 #ifndef TC_H5_H
 #define TC_H5_H
 
@@ -24,26 +25,37 @@ struct tc_h5_opts {
   int64_t step;
   int32_t writer;                 /* the rank that writes; tells equal files apart */
   int64_t reserve_bytes;          /* asked of the disk before anything is written; 0: nothing */
-  int64_t call_bytes;             /* most bytes in one H5Dwrite; 0: 1 GiB */
+  const void *mpi_comm;           /* MPI_Comm *: its ranks make the file together; NULL: alone */
 };
 
-struct tc_h5w;
-/* Local. A new file; fails if the path exists. TC_EUSER names the file and the reason.
- * *out is owned by the caller until tc_h5w_close. */
-int tc_h5w_open(struct tc_h5w **out, const char *path, const struct tc_h5_opts *o,
-                struct tc_err *err);
-/* Local. Writes a slice (data: dense, borrowed) and fills s->offset. After a failure the
- * file is spoiled: every further call and the close fail too. */
-int tc_h5w_write(struct tc_h5w *w, struct tc_h5_slice *s, const void *data,
-                 struct tc_err *err);
-/* Local. Closes, brings the file to disk (fsync), fills its size. Frees w in every case. The
- * file is whole only if this and all writes returned 0. */
-int tc_h5w_close(struct tc_h5w *w, int64_t *size_bytes, struct tc_err *err);
+/* Local; collective over *mpi_comm if there is one (equal arguments on all, but reserve_bytes).
+ * Makes a file with a dataset for each slice, small ones first and side by side, and fills
+ * their offsets and the file's size; what is in them is undefined until written. *fd is a
+ * descriptor that was open before the first byte was written, so that its fsync tells of every
+ * failure; owned by the caller. Fails if the path exists. TC_EUSER. */
+int tc_h5_lay(int *fd, int64_t *size_bytes, const char *path, const struct tc_h5_opts *o,
+              struct tc_h5_slice *s, int n_slices, struct tc_err *err);
+/* Local. Whether this HDF5 can make files with several ranks. */
+bool tc_h5_parallel(void);
 
 /* Local. The file has these slices: path, type, shape, attributes and place are as said. Its
  * metadata must have been checked before (a damaged file can make HDF5 hang). Returns
  * TC_ECHECKSUM and says what differs. */
 int tc_h5_check(const char *path, int64_t step, int32_t writer, const struct tc_h5_slice *s,
                 int n_slices, struct tc_err *err);
+
+/* One dataset of a view: the slices s[n] (sorted by nothing) of files file[n]. */
+struct tc_h5_view {
+  const char *dataset;
+  int dtype, rank;
+  const int64_t *global;
+  const struct tc_h5_slice *s;    /* [n] */
+  const char *const *file;        /* [n] names in the view's own folder */
+  int n;
+};
+/* Local. A new file whose datasets are the views, whole, as virtual datasets over the files
+ * beside it (a scalar is a link). On disk when it returns. TC_EUSER. */
+int tc_h5_view(int64_t *size_bytes, const char *path, const struct tc_h5_opts *o,
+               const struct tc_h5_view *v, int n_views, struct tc_err *err);
 
 #endif

@@ -2,7 +2,11 @@
 noinst_LIBRARIES += libtercio_io.a
 libtercio_io_a_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
 libtercio_io_a_SOURCES = \
+  %D%/blocks.c \
+  %D%/blocks.h \
   %D%/ckpt.h \
+  %D%/ckpt_file.c \
+  %D%/ckpt_file.h \
   %D%/ckpt_io.h \
   %D%/ckpt_read.c \
   %D%/ckpt_write.c \
@@ -14,4 +18,5 @@ libtercio_io_a_SOURCES = \
   %D%/h5.h \
   %D%/manifest.c \
   %D%/manifest.h \
-  %D%/verify.c
+  %D%/verify.c \
+  %D%/view.c

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "io/blocks.h"
 #include "io/crc.h"
 #include "io/folder.h"
 
@@ -244,6 +245,7 @@ static void emit_meta(FILE *f, const struct tc_manifest *m)
   for (int i = 0; i < m->world; i++) json_array_append_new(who, tc_text_json(m->meta.who[i]));
   snprintf(seed, sizeof seed, "%llu", (unsigned long long)m->meta.seed);
   emit(f, "{\n\"format\": ", json_integer(TC_CKPT_FORMAT));
+  emit(f, ",\n\"block_bytes\": ", json_integer(m->block_bytes));
   emit(f, ",\n\"step\": ", json_integer(m->meta.step));
   emit(f, ",\n\"time\": ", tc_text_json(m->time));
   emit(f, ",\n\"seed\": ", json_string(seed));
@@ -257,13 +259,24 @@ static void emit_meta(FILE *f, const struct tc_manifest *m)
   emit(f, ",\n\"config\": ", tc_text_json(m->meta.config));
 }
 
+/* Eight digits a block, one after another. */
+static json_t *blocks_json(const uint32_t *crc, int64_t n)
+{
+  char *text = tc_malloc((size_t)n * 8 + 1);
+  for (int64_t i = 0; i < n; i++) snprintf(text + 8 * i, 9, "%08x", crc[i]);
+  json_t *j = json_stringn(text, (size_t)n * 8);
+  free(text);
+  return j;
+}
+
 static json_t *piece_json(const struct tc_manifest *m, const struct tc_piece *p)
 {
   int rank = m->tensor[p->tensor].rank;
   return json_pack("{s:s, s:s, s:o, s:o, s:I, s:I, s:o}", "file", m->file[p->file].name,
                    "dataset", p->dataset, "start", ints_json(p->start, rank), "count",
                    ints_json(p->count, rank), "offset", (json_int_t)p->offset, "bytes",
-                   (json_int_t)p->bytes, "crc32c", crc_json(p->crc32c));
+                   (json_int_t)p->bytes, "crc32c",
+                   blocks_json(p->crc32c, tc_blocks(p->bytes, m->block_bytes)));
 }
 
 char *tc_manifest_seal(const char *json, size_t bytes, size_t *sealed_bytes)
@@ -358,6 +371,25 @@ static uint64_t get_number(struct reader *r, const json_t *o, const char *key, i
   return x;
 }
 
+/* n checksums of eight digits each. */
+static const uint32_t *get_blocks(struct reader *r, const json_t *o, const char *key, int64_t n)
+{
+  const char *s = json_string_value(json_object_get(o, key));
+  size_t len = s ? strlen(s) : 0;
+  if (n < 1 || len % 8 || len / 8 != (uint64_t)n || strspn(s, "0123456789abcdef") != len) {
+    if (!r->bad) r->bad = key;
+    return NULL;
+  }
+  uint32_t *crc = tc_pool_alloc(r->pool, (size_t)n * sizeof *crc);
+  for (int64_t i = 0; i < n; i++) {
+    char digits[9];
+    memcpy(digits, s + 8 * i, 8);
+    digits[8] = '\0';
+    crc[i] = (uint32_t)strtoul(digits, NULL, 16);
+  }
+  return crc;
+}
+
 static const json_t *get_array(struct reader *r, const json_t *o, const char *key, size_t most)
 {
   const json_t *a = json_object_get(o, key);
@@ -445,7 +477,7 @@ static void read_piece(struct reader *r, const json_t *j, const struct tc_manife
     r->bad = "start, count";
   p->offset = get_int(r, j, "offset", 0, MOST_BYTES);
   p->bytes = get_int(r, j, "bytes", 1, MOST_BYTES);
-  p->crc32c = (uint32_t)get_number(r, j, "crc32c", 16, UINT32_MAX);
+  p->crc32c = get_blocks(r, j, "crc32c", tc_blocks(p->bytes, m->block_bytes));
 }
 
 static void read_tensors(struct reader *r, const json_t *o, struct tc_manifest *m)
@@ -497,6 +529,10 @@ static int parse(struct tc_manifest *m, const char *text, size_t bytes, const ch
     rc = tc_fail(err, TC_EUSER, "%s: format %lld is newer than this program's %d: use a newer "
                  "tercio", path, (long long)format, TC_CKPT_FORMAT);
   } else {
+    /* Format 1 had one checksum a piece, of whatever size: one block. */
+    m->block_bytes = format == 1 ? MOST_BYTES
+                                 : get_int(&r, o, "block_bytes", TC_BLOCK_ALIGN, 1 << 30);
+    if (m->block_bytes % TC_BLOCK_ALIGN && !r.bad) r.bad = "block_bytes";
     read_meta(&r, o, m);
     read_files(&r, o, m);
     read_tensors(&r, o, m);
@@ -511,7 +547,7 @@ static int parse(struct tc_manifest *m, const char *text, size_t bytes, const ch
 static int read_text(char **text, size_t *bytes, const char *path, struct tc_err *err)
 {
   struct stat st;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0)
     return errno == ENOENT
       ? tc_fail(err, TC_EINCOMPLETE, "%s: is not there: the checkpoint is incomplete", path)

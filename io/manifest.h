@@ -11,13 +11,14 @@
 
 #include "io/ckpt.h"
 
-enum { TC_CKPT_FORMAT = 1 };
+/* 1: one checksum a piece; 2: one a block. */
+enum { TC_CKPT_FORMAT = 2 };
 
 struct tc_piece {
   int32_t tensor, file;                    /* indices */
   int64_t start[TC_DIMS], count[TC_DIMS];  /* the box */
   int64_t offset, bytes;                   /* where its data lies in the file */
-  uint32_t crc32c;                         /* of the data */
+  const uint32_t *crc32c;                  /* [tc_blocks(bytes, block_bytes)] of its blocks */
   const char *dataset;                     /* "/tensors/wte.w" */
 };
 
@@ -31,6 +32,7 @@ struct tc_ckpt_file {
 struct tc_manifest {
   struct tc_pool *pool;                    /* owns every string and array */
   struct tc_ckpt_meta meta;
+  int64_t block_bytes;                     /* of data that has a checksum (io/blocks.h) */
   int world;                               /* length of meta.who */
   const char *time;                        /* "2026-01-31T12:00:00Z" */
   struct tc_ckpt_tensor *tensor; int n_tensors;

@@ -1,5 +1,10 @@
 /* verify.c - proving a checkpoint whole, and choosing the one to resume from.
  *
+ * Resuming reads data once: each rank checks what it loads as it loads it. The bytes that no
+ * tensor has are checked before, a share of the files on each rank: they are few, and damage
+ * there says that the file isn't the one that was written. That HDF5 can open it is left to
+ * `ckpt verify`, since data is read at places that the manifest names.
+ *
  * A file is trusted step by step: its size, then the checksum of its metadata (so that HDF5
  * never parses damaged bytes, which can hang it), then the data of each piece, then that HDF5
  * finds every dataset where the manifest says. Together all bytes of the checkpoint are
@@ -29,24 +34,15 @@ static int cmp_place(const void *a, const void *b)
 }
 
 /* The data of each piece; true if all is right. */
-static bool verify_data(struct tc_ckpt *c, int fd, const struct tc_piece *const *piece, int n,
+static bool verify_data(struct tc_ckpt *c, const struct tc_piece *const *piece, int n,
                         struct tc_faults *f)
 {
   bool good = true;
   for (int i = 0; i < n; i++) {
-    const struct tc_piece *p = piece[i];
-    const char *file = c->m->file[p->file].name, *name = c->m->tensor[p->tensor].name;
     struct tc_err e = {0};
-    uint32_t crc = 0;
-    if (!tc_crc_range(fd, p->offset, p->bytes, &crc))
-      tc_fail(&e, TC_EUSER, "%s/%s: tensor %s: can't be read: %s", c->path, file, name,
-              errno ? strerror(errno) : "the file ends too early");
-    else if (crc != p->crc32c)
-      tc_fail(&e, TC_ECHECKSUM, "%s/%s: tensor %s: wrong checksum of dataset %s: the data is "
-              "damaged", c->path, file, name, p->dataset);
-    else tc_piece_set_checked(c, (int)(p - c->m->piece));
-    if (e.status < 0) report(f, &e);
-    good = good && e.status == 0;
+    if (tc_ckpt_check_piece(c, (int)(piece[i] - c->m->piece), &e) == 0) continue;
+    report(f, &e);
+    good = false;
   }
   return good;
 }
@@ -88,7 +84,7 @@ static void verify_file(struct tc_ckpt *c, int file, const struct tc_piece *cons
     tc_fail(&e, TC_ECHECKSUM, "%s/%s: wrong checksum of the file's metadata: it is damaged, or "
             "another file", c->path, cf->name);
   if (!meta) report(f, &e);
-  bool data = !deep || verify_data(c, fd, piece, n, f);
+  bool data = !deep || verify_data(c, piece, n, f);
   close(fd);
   if (deep && meta && data) verify_h5(c, file, piece, n, f);
 }
@@ -151,10 +147,14 @@ static int give_order(struct order *o, struct tc_comm *world, struct tc_err *err
   return 0;
 }
 
-/* Collective. Everyone opens the step and verifies a share of its files: 0 if every byte is
- * right; then *out is open on all ranks, else on none. */
-static int try_step(struct tc_ckpt **out, const char *dir, int64_t step, struct tc_comm *world,
-                    struct tc_err *err)
+/* How a checkpoint is tried. */
+struct trial { tc_ckpt_loader *load; void *ctx; };
+
+/* Collective. Everyone opens the step and looks at a share of its files, then loads; without
+ * a loader the share is verified to the last byte. 0: *out is open on all ranks, else on none;
+ * then *refused says that it isn't damage. */
+static int try_step(struct tc_ckpt **out, const char *dir, int64_t step, const struct trial *t,
+                    struct tc_comm *world, bool *refused, struct tc_err *err)
 {
   char *path = tc_ckpt_step_path(dir, step);
   struct tc_faults f = {0};
@@ -163,15 +163,21 @@ static int try_step(struct tc_ckpt **out, const char *dir, int64_t step, struct 
     rc = tc_fail(err, TC_ECHECKSUM, "%s: its manifest is that of step %lld", path,
                  (long long)(*out)->m->meta.step);
   if (rc == 0) {
-    tc_ckpt_verify_files(*out, true, tc_comm_coord(world), tc_comm_size(world), &f);
+    tc_ckpt_verify_files(*out, !t->load, tc_comm_coord(world), tc_comm_size(world), &f);
     if (f.n > 0) rc = tc_fail(err, f.worst, "%.999s", f.first.text);
   }
+  free(path);
   rc = tc_ckpt_agree(world, rc, err);
+  if (rc == 0 && t->load) {
+    rc = t->load(t->ctx, *out, err);
+    int no = tc_ckpt_agree(world, rc < 0 && !(*out)->damaged ? rc : 0, err);
+    *refused = no < 0;
+    rc = no < 0 ? no : tc_ckpt_agree(world, rc, err);
+  }
   if (rc < 0) {
     tc_ckpt_close(*out);
     *out = NULL;
   }
-  free(path);
   return rc;
 }
 
@@ -199,6 +205,13 @@ static int next_order(struct order *o, const int64_t *steps, int n, int tried, i
 int tc_ckpt_resume(struct tc_ckpt **out, const char *dir, int64_t step, struct tc_comm *world,
                    struct tc_err *err)
 {
+  return tc_ckpt_load(out, dir, step, NULL, NULL, world, err);
+}
+
+int tc_ckpt_load(struct tc_ckpt **out, const char *dir, int64_t step, tc_ckpt_loader *load,
+                 void *ctx, struct tc_comm *world, struct tc_err *err)
+{
+  const struct trial t = { .load = load, .ctx = ctx };
   struct tc_err local = {0};
   int64_t *steps = NULL;
   int n = 0, rc = 0;
@@ -215,8 +228,9 @@ int tc_ckpt_resume(struct tc_ckpt **out, const char *dir, int64_t step, struct t
     rc = tc_ckpt_follow(world, rc, err);
     if (rc == 0) rc = give_order(&o, world, err);
     if (rc < 0 || o.what == NOTHING_THERE) break;
-    rc = try_step(out, dir, o.step, world, err);
-    if (rc == 0 || step >= 0 || rc == TC_EPEER) break;
+    bool refused = false;
+    rc = try_step(out, dir, o.step, &t, world, &refused, err);
+    if (rc == 0 || step >= 0 || refused || rc == TC_EPEER) break;
     if (root) tc_warn("%s; looking for an older one", err->text);
     rc = 0;
   }

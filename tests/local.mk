@@ -5,6 +5,7 @@ unit_tests = \
   %D%/unit/t_ckpt.t \
   %D%/unit/t_ckpt_cmd.t \
   %D%/unit/t_ckpt_faults.t \
+  %D%/unit/t_ckpt_load.t \
   %D%/unit/t_comm.t \
   %D%/unit/t_config.t \
   %D%/unit/t_crc.t \

@@ -90,6 +90,8 @@ struct fx_save {
   int64_t step;
   uint32_t salt;
   int world, keep;
+  int64_t block_bytes;
+  bool view;
   int spoil;                      /* 1: rank 1 leaves a slice out; 2: has one twice */
   int status[MOST_WRITERS];
   struct tc_err err[MOST_WRITERS];
@@ -104,7 +106,8 @@ static void *fx_rank_save(void *arg)
                                                  "rank 2 on node2", "rank 3 on node2" };
   struct tc_ckpt_meta meta = { .step = f->step, .seed = UINT64_MAX - 6, .tokens = 12345678901,
     .model = "layers 2, hidden 19", .config = "[train]\nlr = 1e-3\n", .mesh = "pp1 dp2 tp1",
-    .system = "zero1", .job = "77-a", .restart = 2, .who = who };
+    .system = "zero1", .job = "77-a", .restart = 2, .who = who,
+    .block_bytes = f->block_bytes, .view = f->view };
   struct tc_ckpt_slice s[FX_TENSORS + 1];
   int n = fx_slices(s, f->salt, r->rank, f->world);
   int shown = n;
