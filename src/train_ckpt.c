@@ -93,7 +93,9 @@ int tc_train_save(struct tc_train *t, int64_t step, struct tc_err *err)
     .step = step, .seed = (uint64_t)t->cfg->train_seed,
     .tokens = step * t->cfg->train_global_batch * t->opts.model.context, .model = model,
     .config = config, .mesh = mesh, .system = t->opts.system->name, .job = t->ranks->job,
-    .restart = t->ranks->restart, .who = (const char *const *)t->who };
+    .restart = t->ranks->restart, .who = (const char *const *)t->who,
+    .files = strcmp(t->cfg->ckpt_files, "node") ? TC_FILES_RANK : TC_FILES_NODE,
+    .view = t->cfg->ckpt_view };
   int rc = tc_ckpt_save(t->ckpt_dir, &meta, s.tensor, s.n, slice, n, (int)t->cfg->ckpt_keep,
                         t->world, err);
   free(model);
@@ -154,6 +156,19 @@ static int load(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
   return rc;
 }
 
+/* What tc_ckpt_load runs on each rank. The guard is asked once, of the newest checkpoint, before
+ * anything is loaded: a start that dies here counts too. */
+struct loading { struct tc_train *t; bool guarded; };
+
+static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
+{
+  struct loading *l = ctx;
+  if (!l->guarded && l->t->rank == 0)
+    TC_TRY(tc_train_guard(l->t, tc_ckpt_meta(c)->step, err));
+  l->guarded = true;
+  return load(l->t, c, err);
+}
+
 /* One rank looks whether the run makes progress; all hear the answer. */
 static int guard(struct tc_train *t, int64_t newest, struct tc_err *err)
 {
@@ -175,20 +190,18 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
     if (*end || want < 0)
       return tc_fail(err, TC_EUSER, "ckpt.resume = %s: give auto, no, or a step", how);
   }
-  if (strcmp(how, "no")) TC_TRY(tc_ckpt_resume(&c, t->ckpt_dir, want, t->world, err));
-  int rc = guard(t, c ? tc_ckpt_meta(c)->step : -1, err);
-  if (rc < 0) {
-    tc_ckpt_close(c);
-    return rc;
+  struct loading l = { .t = t };
+  if (strcmp(how, "no"))
+    TC_TRY(tc_ckpt_load(&c, t->ckpt_dir, want, load_checked, &l, t->world, err));
+  if (!c) {
+    TC_TRY(guard(t, -1, err));
+    return tc_exec_run(t->exec, TC_P_INIT, &rt, err);
   }
-  if (!c) return tc_exec_run(t->exec, TC_P_INIT, &rt, err);
-  rc = load(t, c, err);
-  if (rc == 0 && t->rank == 0)
+  if (t->rank == 0)
     tc_log("resumed from %s, step %lld", tc_ckpt_path(c), (long long)t->start_step);
   tc_ckpt_close(c);
   t->last_ckpt_step = t->start_step;
-  rc = tc_agree(t, rc, err);
-  return rc < 0 ? rc : tc_exec_run(t->exec, TC_P_REFRESH, &rt, err);
+  return tc_exec_run(t->exec, TC_P_REFRESH, &rt, err);
 }
 
 int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
