@@ -42,10 +42,15 @@ struct tc_ckpt_meta {
   const char *job;               /* job id */
   int restart;
   const char *const *who;        /* [world] "rank 0 on node1" */
+  const char *version;           /* of the program; NULL: "" */
+  const char *loop;              /* what the training loop has to remember, its own text; NULL: "" */
   /* How it is written; not read back. */
   int files;                     /* TC_FILES_NODE: a file a node, where ranks are MPI processes */
   bool view;                     /* also view.h5, all tensors whole as virtual datasets */
   int64_t block_bytes;           /* of a checksum, a multiple of 4096; 0: 1 MiB */
+  /* Rank 0's: the owner's home (io/owner.h), in which the checkpoint is
+   * written and out of which it is renamed; NULL: none, no other run is fenced off. */
+  const char *home;
 };
 
 /* Collective over `world` (a communicator of all ranks). tensors: the same on all ranks;
@@ -57,6 +62,8 @@ int tc_ckpt_save(const char *dir, const struct tc_ckpt_meta *meta,
                  const struct tc_ckpt_tensor *tensors, int n_tensors,
                  const struct tc_ckpt_slice *slices, int n_slices,
                  int keep, struct tc_comm *world, struct tc_err *err);
+/* Local. Removes all but the newest `keep` (0: none). Faults are only warned of. */
+void tc_ckpt_prune(const char *dir, int keep);
 
 /* ---- reading (Local, no MPI; what the inspector uses too) -------------------------- */
 struct tc_ckpt;

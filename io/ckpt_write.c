@@ -13,7 +13,8 @@
  * Invariants:
  * - A folder step-* is complete from the moment it has that name.
  * - A save of a rank that was cut off can't commit: it takes every rank's word, and the next
- *   incarnation's tidying has removed its folder before writing.
+ *   owner of the folder has taken away the home that the temporary folder is in (owner.c), so
+ *   that the rename itself fails.
  * - No rank leaves between two exchanges: what fails locally is told in the next one.
  * - Where step N is there already, the old one steps aside as .was-*; tc_ckpt_tidy puts it
  *   back if the run dies before the new one has taken its name.
@@ -93,15 +94,29 @@ static void job_word(char *buf, size_t size, const char *job)
     if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.", *p)) *p = '_';
 }
 
+/* The home, or what is in it, is there as long as no later owner took it away. */
+static int still_ours(const struct save *s, const char *name, struct tc_err *err)
+{
+  if (!s->meta->home) return 0;
+  char *path = tc_sprintf("%s/%s", s->dir, name);
+  int rc = access(path, F_OK) < 0 && errno == ENOENT
+    ? tc_fail(err, TC_EUSER, "%s is gone: another run has taken over this folder, or it was removed",
+              path) : 0;
+  free(path);
+  return rc;
+}
+
 static int make_tmp(struct save *s, struct tc_err *err)
 {
   char job[64];
   uint32_t dice;
   TC_TRY(tc_folder_make(s->dir, err));
+  TC_TRY(still_ours(s, s->meta->home, err));
   tc_ckpt_tidy(s->dir, NULL);
   if (getrandom(&dice, sizeof dice, 0) != sizeof dice) dice = (uint32_t)tc_now_ns();
   job_word(job, sizeof job, s->meta->job);
-  s->tmp = tc_sprintf(".tmp-step-%08lld-%s-%d-%08x", (long long)s->meta->step, job,
+  s->tmp = tc_sprintf("%s%s.tmp-step-%08lld-%s-%d-%08x", s->meta->home ? s->meta->home : "",
+                      s->meta->home ? "/" : "", (long long)s->meta->step, job,
                       s->meta->restart, dice);
   char *path = tc_sprintf("%s/%s", s->dir, s->tmp);
   int rc = mkdir(path, 0777) < 0
@@ -215,6 +230,8 @@ static int set_aside_later(const struct save *s, struct tc_err *err)
 {
   int64_t *steps = NULL;
   int n = tc_ckpt_list(s->dir, &steps, err), rc = TC_MIN(n, 0);
+  /* Looked at after the list was made: what a later owner commits is not in it. */
+  if (rc == 0) rc = still_ours(s, s->tmp, err);
   for (int i = 0; i < n && rc == 0 && steps[i] > s->meta->step; i++) {
     char from[40];
     snprintf(from, sizeof from, "step-%08lld", (long long)steps[i]);
@@ -365,17 +382,17 @@ void tc_ckpt_tidy(const char *dir, const char *except)
 }
 
 /* Deletes all but the newest `keep`. What is half deleted has another name already. */
-static void prune(const struct save *s, int keep)
+void tc_ckpt_prune(const char *dir, int keep)
 {
   struct tc_err err = {0};
   int64_t *steps = NULL;
-  int n = keep > 0 ? tc_ckpt_list(s->dir, &steps, &err) : 0;
+  int n = keep > 0 ? tc_ckpt_list(dir, &steps, &err) : 0;
   for (int i = keep; i < n; i++) {
     char name[40];
     snprintf(name, sizeof name, "step-%08lld", (long long)steps[i]);
-    char *old = tc_sprintf(".old-%s-%s", name, strrchr(s->tmp, '-') + 1);
-    if (tc_folder_rename(s->dir, name, old, &err) < 0) tc_warn("%s", err.text);
-    else remove_or_warn(s->dir, old);
+    char *old = tc_sprintf(".old-%s-%llx", name, (unsigned long long)tc_now_ns());
+    if (tc_folder_rename(dir, name, old, &err) < 0) tc_warn("%s", err.text);
+    else remove_or_warn(dir, old);
     free(old);
   }
   if (n < 0) tc_warn("%s", err.text);
@@ -396,7 +413,7 @@ int tc_ckpt_save(const char *dir, const struct tc_ckpt_meta *meta,
   int rc = share_tmp(&s, world, err);
   if (rc == 0) rc = agree_and_commit(&s, write_mine(&s, slices, n_slices, err), world, err);
   if (s.rank == 0 && s.tmp && rc < 0) remove_or_warn(dir, s.tmp);
-  if (s.rank == 0 && rc == 0) prune(&s, keep);
+  if (s.rank == 0 && rc == 0) tc_ckpt_prune(dir, keep);
   free(s.share.piece);
   free(s.share.crc32c);
   free(s.tmp);

@@ -18,5 +18,7 @@ libtercio_io_a_SOURCES = \
   %D%/h5.h \
   %D%/manifest.c \
   %D%/manifest.h \
+  %D%/owner.c \
+  %D%/owner.h \
   %D%/verify.c \
   %D%/view.c

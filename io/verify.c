@@ -202,6 +202,27 @@ static int next_order(struct order *o, const int64_t *steps, int n, int tried, i
   return 0;
 }
 
+/* Damaged steps are set aside once a good one is found (never before: a folder without any step
+ * would look like a first start). A step that could not be read may be whole: it stays. */
+static void quarantine(const char *dir, const int64_t *step, const int *why, int n)
+{
+  for (int i = 0; i < n; i++) {
+    struct tc_err err = {0};
+    char from[40], to[64];
+    if (why[i] != TC_ECHECKSUM && why[i] != TC_EINCOMPLETE) continue;
+    snprintf(from, sizeof from, "step-%08lld", (long long)step[i]);
+    for (int k = 1; k < 100; k++) {
+      char *path = tc_sprintf("%s/quarantine-%s%s%.0d", dir, from, k > 1 ? "." : "", k > 1 ? k : 0);
+      bool there = access(path, F_OK) == 0;
+      snprintf(to, sizeof to, "%s", strrchr(path, '/') + 1);
+      free(path);
+      if (!there) break;
+    }
+    if (tc_folder_rename(dir, from, to, &err) < 0) tc_warn("%s", err.text);
+    else tc_warn("%s/%s is damaged: set aside as %s", dir, from, to);
+  }
+}
+
 int tc_ckpt_resume(struct tc_ckpt **out, const char *dir, int64_t step, struct tc_comm *world,
                    struct tc_err *err)
 {
@@ -214,13 +235,14 @@ int tc_ckpt_load(struct tc_ckpt **out, const char *dir, int64_t step, tc_ckpt_lo
   const struct trial t = { .load = load, .ctx = ctx };
   struct tc_err local = {0};
   int64_t *steps = NULL;
-  int n = 0, rc = 0;
+  int n = 0, rc = 0, *why = NULL;
   bool root = tc_comm_coord(world) == 0;
   *out = NULL;
   if (!err) err = &local;
   if (root) {
     tc_ckpt_tidy(dir, NULL);
     n = tc_ckpt_list(dir, &steps, err);
+    why = tc_calloc((size_t)TC_MAX(n, 0) + 1, sizeof *why);
   }
   for (int tried = 0; rc == 0; tried++) {
     struct order o = {0};
@@ -230,10 +252,13 @@ int tc_ckpt_load(struct tc_ckpt **out, const char *dir, int64_t step, tc_ckpt_lo
     if (rc < 0 || o.what == NOTHING_THERE) break;
     bool refused = false;
     rc = try_step(out, dir, o.step, &t, world, &refused, err);
+    if (rc == 0 && root && step < 0) quarantine(dir, steps, why, tried);
     if (rc == 0 || step >= 0 || refused || rc == TC_EPEER) break;
     if (root) tc_warn("%s; looking for an older one", err->text);
+    if (root) why[tried] = rc;
     rc = 0;
   }
+  free(why);
   free(steps);
   return rc;
 }

@@ -281,8 +281,9 @@ static void test_resume(void)
   resumes(dir, 4, 2, 0, 2, "the one asked for");
   resumes(dir, 2, 9, TC_ENOCKPT, -1, "one that isn't there");
   spoil_file(dir, 3, "rank-00001.h5");
-  resumes(dir, 4, -1, 0, 2, "falls back from a damaged one");
   resumes(dir, 2, 3, TC_ECHECKSUM, -1, "a damaged one that was asked for");
+  resumes(dir, 4, -1, 0, 2, "falls back from a damaged one");
+  is_int(fx_count(dir, "quarantine-step-00000003"), 1, "which is set aside");
   char *cmd = tc_sprintf("rm %s/step-00000002/manifest.json", dir);
   TC_ASSERT(system(cmd) == 0);
   free(cmd);
