@@ -89,9 +89,13 @@ static bool parse_int(const struct opt *o, const char *value, int64_t *out)
   return isdigit((unsigned char)value[0]) && !*end && !errno;
 }
 
-static bool parse_real(const char *value, double *out)
+static bool parse_real(const struct opt *o, const char *value, double *out)
 {
   char *end;
+  if (strcmp(value, "auto") == 0 && takes_auto(o)) {
+    *out = (double)TC_AUTO;
+    return true;
+  }
   *out = strtod(value, &end);
   return end != value && !*end && isfinite(*out) && *out >= 0;
 }
@@ -116,7 +120,7 @@ static const char *wanted(const struct opt *o)
   switch (o->type) {
   case T_INT:
     return takes_auto(o) ? "a whole number, 0 or more, or auto" : "a whole number, 0 or more";
-  case T_REAL: return "a number, 0 or more";
+  case T_REAL: return takes_auto(o) ? "a number, 0 or more, or auto" : "a number, 0 or more";
   case T_BOOL: return "yes or no";
   default: return o->choices;
   }
@@ -129,7 +133,7 @@ static int set_value(struct tc_config *c, const struct opt *o, const char *value
   bool good = true;
   switch (o->type) {
   case T_INT: good = parse_int(o, value, field(c, o)); break;
-  case T_REAL: good = parse_real(value, field(c, o)); break;
+  case T_REAL: good = parse_real(o, value, field(c, o)); break;
   case T_BOOL:
     *(bool *)field(c, o) = strcmp(value, "yes") == 0;
     good = is_choice("yes|no", value);
@@ -390,7 +394,10 @@ static void print_value(FILE *f, const struct tc_config *c, const struct opt *o)
     if (*(const int64_t *)p == TC_AUTO) fputs("auto", f);
     else fprintf(f, "%lld", (long long)*(const int64_t *)p);
     break;
-  case T_REAL: print_real(f, *(const double *)p); break;
+  case T_REAL:
+    if (*(const double *)p < 0) fputs("auto", f);
+    else print_real(f, *(const double *)p);
+    break;
   case T_BOOL: fputs(*(const bool *)p ? "yes" : "no", f); break;
   case T_STR: fputs(*(char *const *)p, f); break;
   case T_LIST: {

@@ -1,7 +1,7 @@
 /* config.h - the run file and the command line, as one struct with a field an option.
  *
  * Field of section "train", key "lr": cfg->train_lr. INT is int64_t (auto: TC_AUTO), REAL
- * double, STR char *, BOOL bool, LIST struct tc_list. Flags override the run file. */
+ * double (auto: below 0), STR char *, BOOL bool, LIST struct tc_list. Flags override the run file. */
 #ifndef TC_CONFIG_H
 #define TC_CONFIG_H
 
