@@ -24,10 +24,17 @@ unit_tests = \
   %D%/unit/t_trace.t \
   %D%/unit/t_sched.t
 
+# Linked with the shim, which takes the place of calls of the C library.
+fault_tests = \
+  %D%/faults/t_every_call.t \
+  %D%/faults/t_power_cut.t
+
 mpi_tests = \
   %D%/mpi/m_comm.mpi
 
 test_headers = \
+  %D%/faults/faults.h \
+  %D%/faults/shim.h \
   %D%/unit/ckpt_fixture.h \
   %D%/unit/comm_cases.h \
   %D%/unit/comm_check.h \
@@ -63,10 +70,13 @@ test_files = \
   %D%/slurm/s_systems.t \
   %D%/slurm/s_train.t
 
-check_PROGRAMS += $(unit_tests) $(mpi_tests)
+check_PROGRAMS += $(unit_tests) $(fault_tests) $(mpi_tests)
 dist_check_SCRIPTS += $(script_tests)
-TESTS += $(unit_tests) $(mpi_tests) $(script_tests)
+TESTS += $(unit_tests) $(fault_tests) $(mpi_tests) $(script_tests)
 EXTRA_DIST += $(test_headers) $(test_files)
 
 # Tests that see a library's header themselves (t_ranks includes ranks.c).
 tests_unit_t_ranks_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
+
+tests_faults_t_every_call_t_SOURCES = %D%/faults/t_every_call.c %D%/faults/shim.c
+tests_faults_t_power_cut_t_SOURCES = %D%/faults/t_power_cut.c %D%/faults/shim.c
