@@ -35,6 +35,23 @@ static void print_memory(const struct tc_program *p)
              tc_region_name[p->arena->region[t]], (long long)p->arena->off[t]);
 }
 
+/* --world: a number of ranks, all on one node, or nodes and ranks as of place --simulate. */
+static int find_world(int *world, int32_t **node, const char *text, struct tc_err *err)
+{
+  char *end;
+  long n = strtol(text, &end, 10);
+  if (*text && !*end) {
+    if (n < 1 || n > INT32_MAX)
+      return tc_fail(err, TC_EUSER, "--world %s: give 1 or more ranks", text);
+    *world = (int)n;
+    *node = tc_calloc((size_t)n, sizeof **node);
+    return 0;
+  }
+  int rc = tc_mesh_synthetic(text, NULL, node, err);
+  if (rc > 0) *world = rc;
+  return rc < 0 ? rc : 0;
+}
+
 int tc_cmd_graph(int argc, char **argv)
 {
   const char *const extra[] = { "after=", "dot", "rank=", "world=", NULL };
@@ -47,19 +64,20 @@ int tc_cmd_graph(int argc, char **argv)
   struct tc_annotation *rows = NULL;
   int rc = tc_config_new(&c, argc, argv, extra, val, &err);
   if (rc < 0) return tc_cmd_fail(&err);
-  int world = val[3] ? atoi(val[3]) : 1, rank = val[2] ? atoi(val[2]) : 0;
+  int rank = val[2] ? atoi(val[2]) : 0, world = 1;
+  int32_t *node = NULL;
+  rc = find_world(&world, &node, val[3] ? val[3] : "1", &err);
   const char *after = val[0] ? val[0] : "units";
   bool known = false;
   for (int i = 0; tc_pass_names[i]; i++) known |= !strcmp(after, tc_pass_names[i]);
-  if (!known) {
+  if (!rc && !known) {
     char list[256] = "";
     for (int i = 0; tc_pass_names[i]; i++)
       snprintf(list + strlen(list), sizeof list - strlen(list), " %s", tc_pass_names[i]);
     rc = tc_fail(&err, TC_EUSER, "--after %s is not a pass; the passes are%s", after, list);
-  } else if (world < 1 || rank < 0 || rank >= world) {
+  } else if (!rc && (rank < 0 || rank >= world)) {
     rc = tc_fail(&err, TC_EUSER, "--world %d --rank %d: give 0 <= rank < world", world, rank);
   }
-  int32_t *node = tc_calloc((size_t)TC_MAX(world, 1), sizeof *node);
   if (!rc) rc = tc_setup_mesh(&m, c, world, node, 0, &err);
   if (!rc) rc = tc_setup_program(&o, c, m, &rows, &err);
   if (!rc) rc = tc_program_new(&p, &o, m, rank, NULL, after, &err);

@@ -29,7 +29,12 @@ static int run_rank(int rank, void *start, struct tc_err *err)
   struct tc_train t = { .cfg = l->cfg, .ranks = l->ranks, .who = l->who, .rank = rank,
                         .hub = l->hub, .mpi = l->mpi, .stop_fd = s->stop_fd,
                         .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
-  return tc_train(&t, err);
+  int rc = tc_train(&t, err);
+  /* All ranks leave with one status. The launcher ends the others by TERM as soon as the first
+   * has left (srun -K1), and 143 would hide it; nobody leaves before all have come to
+   * tc_mpi_finish. */
+  if (l->mpi && rc != TC_EPEER) signal(SIGTERM, SIG_IGN);
+  return rc;
 }
 
 int tc_cmd_train(int argc, char **argv)

@@ -27,9 +27,10 @@ static const struct {
       "Shows who sits where: rank, node, device, NUMA node and coordinates (pp, dp, tp) of "
       "every rank, with warnings.",
       "srun --mpi=pmix tercio place run.ini", tc_cmd_place }, HELP_OPTIONS },
-  { { "graph", "[RUN.ini] --after PASS [--dot] [--rank R --world N] [--section.key=value ...]",
+  { { "graph", "[RUN.ini] --after PASS [--dot] [--rank R --world N|CLUSTER] [--section.key=value ...]",
       "Prints the program after a pass, as text or as DOT: tensors, placements, transitions. "
-      "Passes: build, label, systems, grad, optim, shard, recompute, fuse, units, schedule, arena.",
+      "Passes: build, label, systems, grad, optim, shard, recompute, fuse, units, schedule, arena. "
+      "CLUSTER is nodes and ranks (\"3 nodes x 8\", \"2:8,4\"); 6 if the layout can't be on it.",
       "tercio graph run.ini --after grad --world 2 --dot | dot -Tsvg > program.svg",
       tc_cmd_graph }, HELP_OPTIONS },
   { { "comm", "[RUN.ini] [--op OP,...|all] [--axis tp|dp|pp|world] [--min 1K] [--max 64M] "

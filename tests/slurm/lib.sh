@@ -115,7 +115,8 @@ submit() {                           # NAME SBATCH-OPTIONS... -- FLAGS... -> $jo
   shift
   out=$shared/$name log=$shared/$name.log
   job=$(on_head env TERCIO="$program" TERCIO_RESTART_DELAY=1 \
-    TERCIO_QUICK_SECONDS="${QUICK:-10}" sbatch --parsable --output="$log" \
+    TERCIO_QUICK_SECONDS="${QUICK:-10}" TERCIO_WATCH_SECONDS=5 \
+    TERCIO_ON_NODE_LOSS="${ON_LOSS:-shrink}" TERCIO_MIN_NODES="${MIN_NODES-}" sbatch --parsable --output="$log" \
     "${options[@]}" "$shared/bin/train.sbatch" "$shared/run.ini" --run.out="$out" "$@")
   [ -n "$job" ]
 }
@@ -154,6 +155,51 @@ losses() { jq -c '[.step, .loss]' "$1/metrics.jsonl"; }   # RUNDIR
 
 starts() { grep -c "$1" "$log"; }    # TEXT of the log
 
+wait_line() {                        # PATTERN SECONDS: until the log has it
+  local i
+  for ((i = 0; i < $2 * 5; i++)); do
+    grep -q -e "$1" "$log" 2>/dev/null && return 0
+    sleep 0.2
+  done
+  return 1
+}
+
+resumed() { grep -o 'resumed from .*step [0-9]*' "$log" | sed 's/.*step //'; }
+
+step_after_resume() {                # -> the step of the first line of progress after the last resume
+  tac "$log" | sed '/resumed from/q' | grep -o '^step *[0-9]*' | tail -n 1 | tr -dc 0-9
+}
+
+each_step_once() {                   # WHAT: of the run in $out
+  is "$(jq .step "$out/metrics.jsonl" | tr '\n' ' ')" "$(seq "$STEPS" | tr '\n' ' ')" \
+    "$1: metrics.jsonl has each step once"
+}
+
+last_mesh() { jq -r .mesh "$("$program" ckpt latest "$out/ckpt")/manifest.json"; }
+
+of_process() { tr '\0' '\n' < "/proc/$1/environ" | sed -n "s/^$2=//p"; }   # PID VARIABLE
+rank_pids() { pgrep -f "^$program train.*--run.out=$out( |\$)"; }
+
+find_rank() {                        # RANK of the run in $out -> $pid, $host
+  for pid in $(rank_pids); do
+    host=$(of_process "$pid" SLURMD_NODENAME)
+    [ "$(of_process "$pid" SLURM_PROCID)" = "$1" ] && [ -n "$host" ] && return 0
+  done
+  return 1
+}
+
+ranks_on() {                         # NODE -> pids of the run in $out
+  local p
+  for p in $(rank_pids); do [ "$(of_process "$p" SLURMD_NODENAME)" != "$1" ] || echo "$p"; done
+}
+
+gone() {                             # PID...: none lives, or is but a zombie
+  local p
+  for p; do
+    [ ! -e "/proc/$p" ] || grep -q '^State:.Z' "/proc/$p/status" || return 1
+  done
+}
+
 # ---- equal runs -----------------------------------------------------------------------
 
 worst() {                            # KEY A B: the largest relative difference, or "none"
@@ -182,7 +228,7 @@ calm_run() {                         # NAME FLAGS...: what disturbed runs must e
 
 kill_one() {                         # SIGKILL of a random rank of the run in $out
   local pids
-  mapfile -t pids < <(pgrep -f "^$program train.*--run.out=$out( |\$)")
+  mapfile -t pids < <(rank_pids)
   [ ${#pids[@]} -gt 0 ] && kill -KILL "${pids[RANDOM % ${#pids[@]}]}"
 }
 

@@ -39,9 +39,10 @@ is "$(job_field "$job" Restarts)" 1 "USR2: requeued once"
 grep -q 'stopped.*: requeueing' "$log"
 ok $? "USR2: the batch script requeued it" || note_file "$log" 40
 
-# Two jobs on two nodes each; one loses its second node, the other its first, where the batch
-# script runs. Slurm notices after SlurmdTimeout and requeues; the nodes come back.
-submit node "${ranks[@]}" -w node1,node2 --
+# Two jobs on two nodes each; one loses its second node and is told to requeue then, the other its
+# first, where the batch script runs: once Slurm notices, after SlurmdTimeout, the other node has
+# the job requeued. The nodes come back.
+ON_LOSS=requeue submit node "${ranks[@]}" -w node1,node2 --
 jobs=("$job" "$out" "$log")
 submit head "${ranks[@]}" -w node3,node4 --
 wait_step "$out" 13 150
@@ -53,6 +54,8 @@ for ((i = 0; i < 90; i++)); do
   sleep 1
 done
 is "$(job_field "$job" Restarts)$(job_field "${jobs[0]}" Restarts)" 11 "lost nodes: both jobs are requeued"
+grep -q "the batch script's node is lost: requeueing" "$log"
+ok $? "lost first node: the other one had it requeued" || note_file "$log"
 cluster revive node2
 cluster revive node3
 check_end "lost first node" 200

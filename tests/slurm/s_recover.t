@@ -1,0 +1,82 @@
+#!/bin/bash
+# s_recover.t - nodes that are lost or cut off, ranks that hang: the run goes on with the nodes that are
+# left, and takes all again when it is requeued. The oracles are the run of one rank (losses) and
+# the undisturbed run (bit for bit).
+. "$(dirname "$0")/lib.sh"
+start_cluster --nodes 3 --cpus 4 --gpus 0
+
+make_text "$shared/text.txt" || skip_all "no text to train on"
+run_ini "$shared/text.txt" 40 12 5
+ranks=(-N3 --ntasks-per-node=2 -c1)
+deadline=5
+# At the default learning rate the gradient's norm jumps in single steps, and rounding with it.
+flags=(--run.deadline=$deadline --train.lr=3e-4)
+
+timeout 200 "$program" train "$shared/run.ini" "${flags[@]}" --run.out="$shared/one" 2> "$shared/err"
+ok $? "one rank: $STEPS steps" || { note_file "$shared/err"; done_testing; }
+
+# ---- a lost node ----
+submit lost "${ranks[@]}" -- "${flags[@]}"
+wait_step "$out" 8 100
+cluster kill-node node2
+wait_line 'starting the ranks again on node1 node3$' 100
+ok $? "lost node: the ranks are started again on the two that are left" || note_file "$log" 40
+wait_step "$out" 30 100
+is "$(job_field "$job" Restarts)" 0 "lost node: without a requeue"
+is "$(jq -c '[.world, .mesh.dp]' "$out/run.json")" "[4,4]" "lost node: 4 ranks, dp 4, are left of 6"
+from=$(resumed | tail -n 1)
+is "$(step_after_resume)" $((from + 1)) "lost node: the first step after the checkpoint of step $from is the next"
+
+# ---- the node comes back ----
+cluster revive node2
+on_head scancel --batch --signal=USR2 "$job"
+is "$(wait_job "$job" 200)" COMPLETED "lost node: the job completes" || note_file "$log" 60
+is "$(job_field "$job" Restarts)" 1 "asked to stop, it was requeued once"
+is "$(jq -c '[.world, .mesh.dp]' "$out/run.json")" "[6,6]" "... and has all three nodes again"
+is "$(resumed | wc -l)" 2 "... both starts went on from a checkpoint"
+each_step_once "lost node"
+agrees "lost node against one rank, all steps" "$shared/one" "$out"
+is "$(last_mesh)" "pp1 dp6 tp1" "lost node: the last checkpoint is of the whole mesh"
+
+# ---- a rank that hangs ----
+calm_run hang "${flags[@]}" || done_testing
+submit stopped "${ranks[@]}" -- "${flags[@]}"
+wait_step "$out" 8 100
+find_rank 3
+ok $? "a rank to stop: 3, process $pid on $host"
+began=$SECONDS
+kill -STOP "$pid"
+wait_line "rank 3 on $host" $((deadline * 4))
+took=$((SECONDS - began))
+[ $took -le $((2 * deadline + 2)) ]
+ok $? "stopped rank: named with its node after $took s, run.deadline = $deadline" || note_file "$log" 20
+wait_line 'starting the ranks again on node1 node2 node3$' 60
+ok $? "stopped rank: all are started again" || note_file "$log" 40
+gone "$pid"
+ok $? "stopped rank: it is dead by then"
+check_end "stopped rank" 200
+is "$(job_field "$job" Restarts)" 0 "stopped rank: without a requeue"
+each_step_once "stopped rank"
+
+# ---- a node that is cut off: its ranks live ----
+submit cut "${ranks[@]}" -- "${flags[@]}"
+wait_step "$out" 8 100
+mapfile -t cut < <(ranks_on node3)
+is ${#cut[@]} 2 "two ranks are on the node to be cut off"
+began=$SECONDS
+cluster cut-node node3
+wait_line 'the ranks ended with exit status' 60
+took=$((SECONDS - began))
+ok $? "cut-off node: the others end after $took s" || note_file "$log" 40
+wait_line 'starting the ranks again on node1 node2$' 60
+ok $? "cut-off node: they are started again without it" || note_file "$log" 40
+gone "${cut[@]}"
+ok $? "cut-off node: its ranks have ended too"
+is "$(wait_job "$job" 200)" COMPLETED "cut-off node: the job completes" || note_file "$log" 60
+cluster join-node node3
+each_step_once "cut-off node"
+agrees "cut-off node against one rank, all steps" "$shared/one" "$out"
+is "$(last_mesh)" "pp1 dp4 tp1" "cut-off node: the last checkpoint is of the smaller mesh"
+"$program" ckpt verify "$out/ckpt" > "$shared/verify" 2>&1
+ok $? "cut-off node: the checkpoint verifies" || note_file "$shared/verify"
+done_testing
