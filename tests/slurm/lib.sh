@@ -234,6 +234,10 @@ kill_one() {                         # SIGKILL of a random rank of the run in $o
 
 check_end() {                        # WHAT SECONDS: $job ended well, $out is the undisturbed run's equal
   is "$(wait_job "$job" "$2")" COMPLETED "$1: the job completes by itself" || note_file "$log" 60
+  same_end "$1"
+}
+
+same_end() {                         # WHAT: $out is the undisturbed run's equal
   is "$(last_step "$out")" "$STEPS" "$1: all steps are done"
   diff <(losses "$out") <(losses "$calm") > "$shared/diff.out"
   ok $? "$1: every loss is the undisturbed run's" || note_file "$shared/diff.out"

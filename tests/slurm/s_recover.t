@@ -23,7 +23,7 @@ wait_line 'starting the ranks again on node1 node3$' 100
 ok $? "lost node: the ranks are started again on the two that are left" || note_file "$log" 40
 wait_step "$out" 30 100
 is "$(job_field "$job" Restarts)" 0 "lost node: without a requeue"
-is "$(jq -c '[.world, .mesh.dp]' "$out/run.json")" "[4,4]" "lost node: 4 ranks, dp 4, are left of 6"
+is "$(jq -c '[(.ranks | length), .mesh.dp]' "$out/run.json")" "[4,4]" "lost node: 4 ranks, dp 4, are left of 6"
 from=$(resumed | tail -n 1)
 is "$(step_after_resume)" $((from + 1)) "lost node: the first step after the checkpoint of step $from is the next"
 
@@ -32,7 +32,7 @@ cluster revive node2
 on_head scancel --batch --signal=USR2 "$job"
 is "$(wait_job "$job" 200)" COMPLETED "lost node: the job completes" || note_file "$log" 60
 is "$(job_field "$job" Restarts)" 1 "asked to stop, it was requeued once"
-is "$(jq -c '[.world, .mesh.dp]' "$out/run.json")" "[6,6]" "... and has all three nodes again"
+is "$(jq -c '[(.ranks | length), .mesh.dp]' "$out/run.json")" "[6,6]" "... and has all three nodes again"
 is "$(resumed | wc -l)" 2 "... both starts went on from a checkpoint"
 each_step_once "lost node"
 agrees "lost node against one rank, all steps" "$shared/one" "$out"
@@ -79,4 +79,25 @@ agrees "cut-off node against one rank, all steps" "$shared/one" "$out"
 is "$(last_mesh)" "pp1 dp4 tp1" "cut-off node: the last checkpoint is of the smaller mesh"
 "$program" ckpt verify "$out/ckpt" > "$shared/verify" 2>&1
 ok $? "cut-off node: the checkpoint verifies" || note_file "$shared/verify"
+
+# ---- one status of all ---- srun -K1 ends the ranks that are still leaving when the first has left
+# with a bad status: they must not turn 7 into 143.
+if command -v cc > /dev/null; then
+  cat > "$shared/slow.c" <<'END'
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((destructor)) static void slow(void)
+{
+  const char *r = getenv("PMIX_RANK");
+  if (r && atoi(r) == 5) sleep(2);
+}
+END
+  cc -shared -fPIC -o "$shared/slow.so" "$shared/slow.c" && LIMIT=60 on_head env \
+    LD_PRELOAD="$shared/slow.so" srun --mpi=pmix --kill-on-bad-exit=1 "${ranks[@]}" "$program" train \
+    "$shared/run.ini" --train.lr=1e30 --train.warmup=0 --train.clip=0 --run.out="$shared/diverges" \
+    > "$shared/diverges.log" 2>&1
+  is $? 7 "diverged: srun returns 7, though one rank is slow to leave" || note_file "$shared/diverges.log"
+else
+  ok 0 "# SKIP no C compiler to make a rank slow to leave"
+fi
 done_testing
