@@ -63,6 +63,8 @@ libtercio_a_SOURCES = \
   %D%/report_draw.c \
   %D%/report_page.c \
   %D%/report_trace.c \
+  %D%/saver.c \
+  %D%/saver.h \
   %D%/sched.c \
   %D%/sched.h \
   %D%/setup.c \
@@ -81,6 +83,7 @@ libtercio_a_SOURCES = \
   %D%/train.h \
   %D%/train_ckpt.c \
   %D%/train_log.c \
+  %D%/train_recover.c \
   %D%/train_trace.c \
   %D%/transfer.c \
   %D%/transfer.h

@@ -257,7 +257,8 @@ static void put_memory_row(FILE *f, const json_t *ranks, size_t a, size_t b, int
   }
   int64_t want = tc_json_int(m, space ? "predicted_host_total_bytes" : "predicted_total_bytes");
   int64_t have = tc_json_int(got, space ? "host_state" : "state") +
-                 tc_json_int(got, space ? "host_scratch" : "scratch");
+                 tc_json_int(got, space ? "host_scratch" : "scratch") +
+                 (space ? tc_json_int(got, "host_staging") : 0);
   fprintf(f, "</div></td><td>%s</td><td>%s%s</td><td>%s</td></tr>\n",
           tc_human_bytes(h, sizeof h, (double)want), tc_human_bytes(g, sizeof g, (double)have),
           want == have ? " =" : "", space ? "" : tc_human_bytes(r, sizeof r, peak));

@@ -2,10 +2,11 @@
  *
  * Everything that can fail on one rank alone is agreed on by all (tc_agree) before the next
  * collective work, so that no rank waits for one that has left. What fails within a step (a
- * peer's absence, a kernel) the others learn by their deadline. A stop request and a due
- * checkpoint travel together in one control reduction at the end of each step. */
+ * peer's absence, a kernel) the others learn by their deadline. What single ranks know (a stop
+ * request, a due checkpoint, a save that is still under way, a folder that was lost) travels
+ * together in one control reduction at the end of each step. */
 #include "src/train.h"
-#include "io/ckpt.h"
+#include "io/owner.h"
 #include "src/optim.h"
 #include "src/setup.h"
 
@@ -64,7 +65,7 @@ static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t r
   const struct tc_train *t = ctx;
   int64_t T = t->opts.model.context, b0 = row0 / T, n = rows / T;
   if (t->eval_batch < 0) {
-    tc_data_train(t->data, rt->seed, rt->step, b0, n, tokens, targets);
+    tc_data_train(t->data, rt->seed, rt->step + t->recover.skipped, b0, n, tokens, targets);
     return;
   }
   for (int64_t i = 0; i < n; i++) {              /* windows beyond the last count for nothing */
@@ -103,10 +104,10 @@ static int setup_plan(struct tc_train *t, struct tc_err *err)
   if (t->cfg->train_steps < 1)
     return tc_fail(err, TC_EUSER, "train.steps = %lld: give a positive number",
                    (long long)t->cfg->train_steps);
-  return 0;
+  return tc_fault_parse(t, err);
 }
 
-/* id: the axis, or TC_AXES for the world. */
+/* id: the axis, TC_AXES for the world, TC_AXES + 1 for the saver's world. */
 static struct tc_comm *make_comm(struct tc_train *t, int id, const char *name,
                                  const int32_t *members, int size, struct tc_err *err)
 {
@@ -128,6 +129,8 @@ static int make_comms(struct tc_train *t, struct tc_err *err)
   int rc = 0;
   t->world = make_comm(t, TC_AXES, "world", members, t->mesh->world, err);
   if (!t->world) rc = -1;
+  if (!rc) t->ckpt_comm = make_comm(t, TC_AXES + 1, "ckpt", members, t->mesh->world, err);
+  if (!t->ckpt_comm) rc = -1;
   for (int a = TC_PP; a < TC_AXES && !rc; a++) {
     if (t->mesh->size[a] == 1) continue;
     tc_mesh_group(t->mesh, t->rank, a, members);
@@ -250,26 +253,6 @@ static bool stop_requested(const struct tc_train *t)
   return t->stop_fd >= 0 && poll(&p, 1, 0) > 0;
 }
 
-static bool ckpt_due(const struct tc_train *t, int64_t step)
-{
-  const struct tc_config *c = t->cfg;
-  if (c->ckpt_every > 0 && step % c->ckpt_every == 0) return true;
-  return c->ckpt_every_minutes > 0 &&
-         (double)(tc_now_ns() - t->last_ckpt_ns) > c->ckpt_every_minutes * 60e9;
-}
-
-/* A checkpoint that fails is said; the run goes on with the one before. */
-static int save(struct tc_train *t, int64_t step, bool last, struct tc_err *err)
-{
-  if (t->last_ckpt_step == step) return 0;
-  int rc = tc_train_save(t, step, err);
-  if (rc == TC_EPEER) return rc;
-  if (rc < 0 && t->rank == 0 && !last)
-    tc_warn("checkpoint of step %lld failed, the one before stays: %s", (long long)step,
-            err->text);
-  return rc;
-}
-
 static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err *err)
 {
   struct tc_runtime rt = runtime(t, r->step);
@@ -288,54 +271,128 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
   return 0;
 }
 
+/* ---- the end of a step ------------------------------------------------------------------ */
+
+enum { STOP_ASKED = 1, STOP_WALLTIME };
+enum { F_STOP, F_DUE, F_BUSY, F_LOST, FLAGS };
+
+static int read_flags(struct tc_train *t, int64_t step, int64_t flag[FLAGS], struct tc_err *err)
+{
+  memset(flag, 0, FLAGS * sizeof *flag);
+  flag[F_STOP] = stop_requested(t) ? STOP_ASKED : 0;
+  flag[F_BUSY] = tc_saver_busy(t->saver);
+  if (t->rank == 0) {
+    if (tc_walltime_near(t)) flag[F_STOP] = STOP_WALLTIME;
+    flag[F_DUE] = tc_recover_due(t, step);
+    flag[F_LOST] = tc_owner_lost(t->owner);
+  }
+  TC_TRY(tc_comm_max_i64(t->world, flag, FLAGS, err));
+  if (flag[F_LOST])
+    return tc_fail(err, TC_EUSER, "%s belongs to another run now, which was started later: this one "
+                   "ends after step %lld, without saving", t->ckpt_dir, (long long)step);
+  return 0;
+}
+
+/* Copies the state if it is to be saved, writes the step's line, lets the saver go. A save that
+ * fails is said and the run goes on with the checkpoint before; the last one's failure is returned,
+ * as is TC_EPEER. */
+static int save_and_write(struct tc_train *t, const struct tc_step_report *r, bool want, bool last,
+                          struct tc_err *err)
+{
+  int64_t t0 = tc_now_ns();
+  int rc = want ? tc_train_save_end(t, true, false, err) : 0;   /* one at a time */
+  if (rc == TC_EPEER) return rc;
+  want = want && t->saved_step != r->step;
+  int64_t t1 = tc_now_ns();
+  if (want) tc_saver_copy(t->saver);
+  int64_t t2 = tc_now_ns();
+  t->copied |= want && t->cfg->ckpt_async;
+  if (want) t->copy_ns = t->cfg->ckpt_async ? t2 - t1 : 0;
+  t->stall_ns += want ? t2 - t0 : 0;
+  write_metrics(t, r, err);
+  if (!want) return 0;
+  t0 = tc_now_ns();
+  tc_train_save_begin(t, r->step);
+  rc = tc_train_save_end(t, last || !t->cfg->ckpt_async, last, err);
+  t->stall_ns += tc_now_ns() - t0;
+  return last || rc == TC_EPEER ? rc : 0;
+}
+
+static int64_t end_step(const struct tc_config *c)
+{
+  return c->train_stop_at > 0 ? TC_MIN(c->train_stop_at, c->train_steps) : c->train_steps;
+}
+
+/* After a good step. *stop: leave the loop with what is returned. */
+static int finish_step(struct tc_train *t, const struct tc_step_report *r, bool *stop,
+                       struct tc_err *err)
+{
+  const int64_t end = end_step(t->cfg);
+  int64_t flag[FLAGS];
+  *stop = true;
+  TC_TRY(read_flags(t, r->step, flag, err));
+  bool last = r->step == end || flag[F_STOP];
+  bool skip = flag[F_DUE] && flag[F_BUSY] && !last && !strcmp(t->cfg->ckpt_busy, "skip");
+  if (skip && t->rank == 0)
+    tc_log("checkpoint of step %lld left out: the one before is still being written",
+           (long long)r->step);
+  TC_TRY(save_and_write(t, r, last || (flag[F_DUE] && !skip), last, err));
+  int said = r->step == t->start_step + 2 ? tc_run_json(t, err) : 0;
+  if (said == TC_EPEER) return said;
+  if (said < 0) tc_warn("%s", err->text);
+  if (flag[F_STOP] && r->step != end)
+    return tc_fail(err, TC_STOPPED, "stopped %s after saving step %lld: start again to go on",
+                   flag[F_STOP] == STOP_ASKED ? "on request" : "before the time limit",
+                   (long long)r->step);
+  *stop = last;
+  return 0;
+}
+
 static int loop(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_config *c = t->cfg;
-  int64_t end = c->train_stop_at > 0 ? TC_MIN(c->train_stop_at, c->train_steps) : c->train_steps;
+  const int64_t end = end_step(c);
   int64_t shown_ns = 0;
   double rate = 0;
+  bool stop = false;
   tc_counters_read(t, t->said);
-  for (int64_t step = t->start_step + 1; step <= end; step++) {
+  t->recover.boundary_ns = tc_now_ns();
+  for (int64_t step = t->start_step + 1; step <= end && !stop; step++) {
     struct tc_step_report r = { .step = step, .val_loss = NAN,
                                 .tokens = t->opts.gpt.batch * t->opts.model.context };
     TC_TRY(tc_train_trace_step(t, step, err));
     TC_TRY(one_step(t, &r, err));
+    tc_fault_fire(t, &r);
     double now = (double)r.tokens / ((double)r.step_ns * 1e-9);
     rate = rate > 0 ? 0.9 * rate + 0.1 * now : now;
-    bool lost = !isfinite(r.loss) || !isfinite(r.grad_norm);   /* the same on all ranks */
-    bool due = (c->train_eval_every > 0 && step % c->train_eval_every == 0) ||
-               step == c->train_steps;
-    if (due && !lost) TC_TRY(evaluate(t, step, &r.val_loss, err));
-    /* One reduction: stop request, due checkpoint. */
-    int64_t flag[2] = { stop_requested(t), t->rank == 0 && ckpt_due(t, step) };
-    TC_TRY(tc_comm_max_i64(t->world, flag, 2, err));
-    write_metrics(t, &r, err);
-    tc_progress(t, &r, &shown_ns, rate);
-    if (lost)
-      return tc_fail(err, TC_EDIVERGED, "step %lld: loss %g, gradient norm %g: training diverged. "
-                     "Try a lower train.lr, a longer train.warmup, or train.clip",
-                     (long long)step, r.loss, r.grad_norm);
-    bool last = step == end || flag[0];
-    if (last || flag[1]) {
-      int rc = save(t, step, last, err);
-      if (rc == TC_EPEER || (rc < 0 && last)) return rc;
+    /* What is written by now is committed before the run goes back, or evaluates its end. */
+    bool bad = tc_recover_bad(t, &r), ends = step == c->train_steps;
+    int rc = tc_train_save_end(t, bad || ends, false, err);
+    if (rc == TC_EPEER) return rc;
+    if (bad) {
+      if (c->train_rollback == 0) write_metrics(t, &r, err);
+      TC_TRY(tc_recover_rollback(t, &r, &step, err));
+      continue;
     }
-    int said = step == t->start_step + 2 ? tc_run_json(t, err) : 0;
-    if (said == TC_EPEER) return said;
-    if (said < 0) tc_warn("%s", err->text);
-    if (flag[0])
-      return step == end ? 0 : tc_fail(err, TC_STOPPED, "stopped on request after saving step "
-                                       "%lld: start again to go on", (long long)step);
+    if (ends || (c->train_eval_every > 0 && step % c->train_eval_every == 0))
+      TC_TRY(evaluate(t, step, &r.val_loss, err));
+    tc_progress(t, &r, &shown_ns, rate);
+    TC_TRY(finish_step(t, &r, &stop, err));
   }
   return 0;
 }
 
-static void train_free(struct tc_train *t)
+static void train_free(struct tc_train *t, bool abandon)
 {
   /* First what may still send from, or receive into, the arenas. */
+  bool whole = tc_train_saver_close(t, abandon);
   for (int a = 0; a < TC_AXES; a++) tc_comm_free(t->comm[a]);
   tc_comm_free(t->world);
+  if (whole) tc_comm_free(t->ckpt_comm);
   for (int a = 0; a <= TC_AXES; a++) free(t->names[a]);
+  if (!whole) return;             /* a thread still uses the rest; the process is about to end */
+  free(t->names[TC_AXES + 1]);
+  tc_owner_free(t->owner);
   if (t->metrics) fclose(t->metrics);
   tc_trace_free(t->trace);
   tc_exec_free(t->exec);
@@ -352,20 +409,26 @@ static void train_free(struct tc_train *t)
 static int run(struct tc_train *t, struct tc_err *err)
 {
   TC_TRY(tc_agree(t, setup_local(t, err), err));
+  TC_TRY(tc_train_own(t, err));
   TC_TRY(tc_train_restore(t, err));
-  int64_t end = t->cfg->train_stop_at > 0 ? TC_MIN(t->cfg->train_stop_at, t->cfg->train_steps)
-                                          : t->cfg->train_steps;
+  tc_train_saver_open(t);
+  const int64_t end = end_step(t->cfg);
   if (t->start_step >= end && t->rank == 0)
     tc_log("nothing to do: %lld of %lld steps are done", (long long)t->start_step,
            (long long)end);
-  TC_TRY(tc_agree(t, tc_metrics_open(t, err), err));
+  TC_TRY(tc_agree(t, tc_metrics_open(t, t->start_step, err), err));
   TC_TRY(tc_agree(t, tc_run_json(t, err), err));
-  return tc_train_trace_end(t, loop(t, err), err);
+  int rc = loop(t, err), saved = 0;
+  struct tc_err late = { 0 };
+  if (rc != TC_EPEER) saved = tc_train_save_end(t, true, false, &late);
+  if (saved == TC_EPEER) rc = tc_fail(err, saved, "%s", late.text);
+  return tc_train_trace_end(t, rc, err);
 }
 
 int tc_train(struct tc_train *t, struct tc_err *err)
 {
-  t->eval_batch = -1;
+  t->eval_batch = t->saved_step = t->recover.back_to = -1;
+  tc_walltime_begin(t);
   t->out = tc_strdup(t->cfg->run_out);
   t->ckpt_dir = *t->cfg->ckpt_dir ? tc_strdup(t->cfg->ckpt_dir) : tc_sprintf("%s/ckpt", t->out);
   tc_log_set_rank(t->ranks->world > 1 ? t->rank : -1);
@@ -374,6 +437,6 @@ int tc_train(struct tc_train *t, struct tc_err *err)
   if (!rc) rc = make_comms(t, err);
   if (!rc) rc = run(t, err);
   if ((rc == 0 || rc == TC_STOPPED) && t->rank == 0) tc_train_guard_clear(t);
-  train_free(t);
+  train_free(t, rc == TC_EPEER);
   return rc;
 }

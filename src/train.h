@@ -8,6 +8,25 @@
 #include "src/exec.h"
 #include "src/program.h"
 #include "src/ranks.h"
+#include "src/saver.h"
+
+enum { TC_COMMS = TC_AXES + 2 };   /* by axis; the world's; the saver's, of the world too */
+enum { TC_RECOVER_LOSSES = 32 };
+
+/* train_recover.c: what it keeps between steps. */
+struct tc_recover {
+  int64_t skipped, rollbacks;      /* in the checkpoint, with the losses: see train_recover.c */
+  double loss[TC_RECOVER_LOSSES];  /* of the last good steps, oldest first; if train.spike */
+  int n_losses;
+  int64_t back_to;                 /* the step this process went back to; -1 */
+  bool begun;                      /* a save was begun in this process */
+  double cost_s, every_s, said_s;  /* of a checkpoint; between two, and what was said of it */
+  double end_s;                    /* time limit, seconds of the epoch; 0: none */
+  double slow_s;                   /* the slowest step of late */
+  int64_t boundary_ns;             /* the last step's end */
+};
+
+struct tc_ckpt_report { int64_t step, write_ns; };   /* of a save that ended; step 0: none */
 
 enum { TC_P_TRAIN, TC_P_EVAL, TC_P_INIT, TC_P_REFRESH, TC_N_PROGS };
 
@@ -21,8 +40,8 @@ struct tc_train {
   bool mpi;
 
   struct tc_mesh *mesh;
-  struct tc_comm *world, *comm[TC_AXES];
-  const char **names[TC_AXES + 1];   /* who is in each communicator; the last: the world */
+  struct tc_comm *world, *comm[TC_AXES], *ckpt_comm;
+  const char **names[TC_COMMS];      /* who is in each communicator */
   struct tc_device *device;
   struct tc_program_opts opts;
   struct tc_annotation *rows;    /* that opts borrows */
@@ -35,8 +54,19 @@ struct tc_train {
   char *out, *ckpt_dir;
   FILE *metrics;                 /* rank 0, or all_ranks */
   int64_t base_rss_bytes;        /* resident before the arenas were taken */
-  int64_t last_ckpt_step, last_ckpt_ns;
-  struct tc_comm_counters said[TC_AXES + 1];   /* counters when the last line was written */
+  struct tc_owner *owner;        /* rank 0: of the checkpoints' folder */
+  struct tc_saver *saver;
+  struct tc_train_state *state;  /* what the saver borrows */
+  struct tc_recover recover;
+  int64_t ckpt_bytes;            /* of a checkpoint's tensors, all ranks' */
+  int64_t saved_step;            /* of the last checkpoint that was committed or loaded; -1 */
+  int64_t last_ckpt_ns;          /* when the last one was begun */
+  int64_t copy_ns, stall_ns;     /* the last save's copy; all stalls that no line has told */
+  bool copied;                   /* since the last line */
+  struct tc_ckpt_report ckpt_said;             /* since the last line */
+  int64_t fault_step;            /* run.fault; 0: none, or it was */
+  bool fault_spike;
+  struct tc_comm_counters said[TC_COMMS];      /* counters when the last line was written */
 };
 
 /* Collective over the run. Returns 0, TC_STOPPED, or a negative status, the same on all ranks
@@ -46,12 +76,56 @@ int tc_train(struct tc_train *t, struct tc_err *err);
 /* Collective. Makes one status of the ranks': the lowest failing rank's, with its sentence. */
 int tc_agree(const struct tc_train *t, int rc, struct tc_err *err);
 
+struct tc_step_report {
+  int64_t step, tokens, step_ns;
+  int64_t wait_ns, pp_wait_ns;                   /* for transfers; of those on pp */
+  double loss, val_loss, lr, grad_norm;          /* val_loss: NAN if there is none */
+};
+
 /* ---- train_ckpt.c: state to and from checkpoints ---- */
-/* Collective. step: steps done. On failure older checkpoints stay. */
-int tc_train_save(struct tc_train *t, int64_t step, struct tc_err *err);
+/* Collective. The folder is this run's from now on (io/owner.h), or TC_EUSER says whose it is. */
+int tc_train_own(struct tc_train *t, struct tc_err *err);
 /* Collective. Loads the newest good checkpoint (or as ckpt.resume says) and sets start_step, or
  * initialises the weights. */
 int tc_train_restore(struct tc_train *t, struct tc_err *err);
+/* Collective; nothing may be being saved. The state of the newest good checkpoint below `before`,
+ * or, where there is none, the initial one: *step (0). Later ones are set aside. */
+int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err);
+/* Local, after the state is there. _close: false if the saver was left behind (tc_saver_free). */
+void tc_train_saver_open(struct tc_train *t);
+bool tc_train_saver_close(struct tc_train *t, bool abandon);
+/* Local. What the saver's staging memory has to be, from the placements alone. */
+int64_t tc_train_staging_bytes(const struct tc_train *t);
+/* Collective. Lets the saver write what it copied (or, without ckpt.async, writes). */
+void tc_train_save_begin(struct tc_train *t, int64_t step);
+/* Local, or with `wait` collective. Looks what became of the last save: 0, also if there is nothing
+ * new. On failure older checkpoints stay; rank 0 says so unless `last`. */
+int tc_train_save_end(struct tc_train *t, bool wait, bool last, struct tc_err *err);
+/* Local. Makes every saved element of this rank NaN. */
+void tc_train_spoil(struct tc_train *t);
+
+/* ---- train_recover.c: going back, intervals, time limit, crash loops ---- */
+/* Local. What goes into a checkpoint (owned by the caller) and comes out of it. */
+char *tc_recover_text(const struct tc_train *t);
+int tc_recover_parse(struct tc_train *t, const char *text, struct tc_err *err);
+/* Local, once a step. Whether the step's loss is not a number or a spike. */
+bool tc_recover_bad(struct tc_train *t, const struct tc_step_report *s);
+/* Collective; nothing may be being saved. After a bad step: goes back to *step, or fails with
+ * TC_EDIVERGED because train.rollback doesn't allow it (again). */
+int tc_recover_rollback(struct tc_train *t, const struct tc_step_report *s, int64_t *step,
+                        struct tc_err *err);
+int tc_fault_parse(struct tc_train *t, struct tc_err *err);             /* run.fault */
+void tc_fault_fire(struct tc_train *t, struct tc_step_report *s);
+double tc_median(const double *x, int n);                  /* n <= TC_RECOVER_LOSSES */
+/* Daly's optimum between two checkpoints, in seconds. */
+double tc_daly_s(double cost_s, double mtbf_s);
+/* Local. A save took so long (and copy_ns besides). */
+void tc_recover_cost(struct tc_train *t, int64_t write_ns);
+/* Local, rank 0. Whether a checkpoint is due after this step. */
+bool tc_recover_due(const struct tc_train *t, int64_t step);
+/* Local, rank 0. _near: once a step; whether the time left is just enough to save and leave. */
+void tc_walltime_begin(struct tc_train *t);
+bool tc_walltime_near(struct tc_train *t);
 /* Local, rank 0. Counts starts of one job that follow a start without a new checkpoint;
  * TC_NOPROGRESS when there were too many. _clear: the run ended well, or was ended by hand: forget. */
 int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err);
@@ -65,14 +139,10 @@ int tc_train_trace_step(struct tc_train *t, int64_t step, struct tc_err *err);
 int tc_train_trace_end(struct tc_train *t, int rc, struct tc_err *err);
 
 /* ---- train_log.c: metrics.jsonl, run.json, the progress line ---- */
-struct tc_step_report {
-  int64_t step, tokens, step_ns;
-  int64_t wait_ns, pp_wait_ns;                   /* for transfers; of those on pp */
-  double loss, val_loss, lr, grad_norm;          /* val_loss: NAN if there is none */
-};
-int tc_metrics_open(struct tc_train *t, struct tc_err *err);   /* cuts lines after start_step */
+/* Cuts the lines after `step`; may be called again. */
+int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err);
 int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r, struct tc_err *err);
-void tc_counters_read(const struct tc_train *t, struct tc_comm_counters c[TC_AXES + 1]);
+void tc_counters_read(const struct tc_train *t, struct tc_comm_counters c[TC_COMMS]);
 int tc_run_json(struct tc_train *t, struct tc_err *err);         /* Collective */
 void tc_progress(const struct tc_train *t, const struct tc_step_report *r, int64_t *last_ns,
                  double tokens_per_s);

@@ -1,8 +1,14 @@
 /* train_ckpt.c - the run's state to and from checkpoints.
  *
  * Only saved tensors (fp32 weights, Adam's moments) are written: unpadded, once; replicas share
- * the work. Loading reads whatever boxes this rank stores, from whichever files have them. */
+ * the work. Loading reads whatever boxes this rank stores, from whichever files have them.
+ *
+ * What is written was taken at a step boundary, between two steps, by all ranks after the same
+ * step. All ranks begin the same saves; each hears of the end of one when its own saver is done. */
+#include "ac_config.h"
 #include "io/ckpt.h"
+#include "io/folder.h"
+#include "io/owner.h"
 #include "src/shard.h"
 #include "src/train.h"
 
@@ -14,6 +20,14 @@ struct state {
   struct tc_ckpt_tensor *tensor;
   int32_t *id;
   int n;
+};
+
+/* What the saver borrows: made once. */
+struct tc_train_state {
+  struct state s;
+  struct tc_ckpt_slice *slice;
+  int n_slices;
+  char *model, *config, *mesh;
 };
 
 static void list_state(const struct tc_graph *g, struct state *s)
@@ -64,53 +78,141 @@ static char *box_address(const struct tc_tensor *x, char *base, const struct tc_
   return NULL;
 }
 
-int tc_train_save(struct tc_train *t, int64_t step, struct tc_err *err)
+/* ---- the folder -------------------------------------------------------------------- */
+
+/* The looking goes in rounds, so that nobody waits in one call for longer than a deadline. */
+int tc_train_own(struct tc_train *t, struct tc_err *err)
+{
+  if (t->rank == 0) t->owner = tc_owner_new(t->ckpt_dir, t->ranks->job, t->ranks->restart);
+  for (;;) {
+    int rc = t->rank == 0 ? tc_owner_take(t->owner, err) : 0;
+    int64_t again = rc > 0;
+    TC_TRY(tc_agree(t, TC_MIN(rc, 0), err));
+    TC_TRY(tc_comm_max_i64(t->world, &again, 1, err));
+    if (!again) return 0;
+    tc_sleep_ns(TC_OWNER_LOOK_NS);
+  }
+}
+
+/* ---- saving ------------------------------------------------------------------------- */
+
+static void list_slices(const struct tc_train *t, struct tc_train_state *st)
 {
   const struct tc_graph *g = t->prog[TC_P_TRAIN]->graph;
-  struct state s;
-  int64_t t0 = tc_now_ns();
-  if (t->metrics) fdatasync(fileno(t->metrics)); /* its lines must not be younger than the state */
-  list_state(g, &s);
-  struct tc_ckpt_slice *slice = tc_calloc((size_t)s.n * TC_BOXES, sizeof *slice);
-  int n = 0;
-  for (int i = 0; i < s.n; i++) {
-    const struct tc_tensor *x = &g->tensor[s.id[i]];
+  st->slice = tc_calloc((size_t)st->s.n * TC_BOXES, sizeof *st->slice);
+  for (int i = 0; i < st->s.n; i++) {
+    const struct tc_tensor *x = &g->tensor[st->s.id[i]];
     struct tc_box own[TC_BOXES], stored[TC_BOXES];
     int k = tc_owned_boxes(x, t->mesh, t->rank, own);
     int ns = tc_stored_boxes(x, t->mesh, t->rank, stored);
-    for (int b = 0; b < k; b++, n++) {
-      slice[n].tensor = i;
-      memcpy(slice[n].start, own[b].start, sizeof own[b].start);
-      memcpy(slice[n].count, own[b].count, sizeof own[b].count);
-      slice[n].data = box_address(x, tc_exec_tensor(t->exec, TC_P_TRAIN, s.id[i]), stored, ns,
-                                  &own[b]);
+    for (int b = 0; b < k; b++) {
+      struct tc_ckpt_slice *s = &st->slice[st->n_slices++];
+      s->tensor = i;
+      memcpy(s->start, own[b].start, sizeof own[b].start);
+      memcpy(s->count, own[b].count, sizeof own[b].count);
+      s->data = box_address(x, tc_exec_tensor(t->exec, TC_P_TRAIN, st->s.id[i]), stored, ns,
+                            &own[b]);
     }
   }
-  char *model = tc_model_text(&t->opts.model), *config = tc_config_text(t->cfg);
-  char *mesh = tc_sprintf("pp%d dp%d tp%d", t->mesh->size[TC_PP], t->mesh->size[TC_DP],
-                          t->mesh->size[TC_TP]);
+}
+
+int64_t tc_train_staging_bytes(const struct tc_train *t)
+{
+  const struct tc_graph *g = t->prog[TC_P_TRAIN]->graph;
+  int64_t bytes = 0;
+  for (int32_t i = 0; i < g->n_tensors && t->cfg->ckpt_async; i++) {
+    const struct tc_tensor *x = &g->tensor[i];
+    struct tc_box own[TC_BOXES];
+    int k = x->state && x->saved ? tc_owned_boxes(x, t->mesh, t->rank, own) : 0;
+    for (int b = 0; b < k; b++)
+      bytes += box_elems(&own[b], x->rank) * (int64_t)tc_dtype_bytes(x->dtype);
+  }
+  return bytes;
+}
+
+void tc_train_saver_open(struct tc_train *t)
+{
+  struct tc_train_state *st = t->state = tc_calloc(1, sizeof *st);
+  list_state(t->prog[TC_P_TRAIN]->graph, &st->s);
+  list_slices(t, st);
+  for (int i = 0; i < st->s.n; i++) {
+    int64_t n = (int64_t)tc_dtype_bytes(st->s.tensor[i].dtype);
+    for (int d = 0; d < st->s.tensor[i].rank; d++) n *= st->s.tensor[i].dim[d];
+    t->ckpt_bytes += n;
+  }
+  st->model = tc_model_text(&t->opts.model);
+  st->config = tc_config_text(t->cfg);
+  st->mesh = tc_sprintf("pp%d dp%d tp%d", t->mesh->size[TC_PP], t->mesh->size[TC_DP],
+                        t->mesh->size[TC_TP]);
+  struct tc_saver_opts o = {
+    .dir = t->ckpt_dir, .tensor = st->s.tensor, .n_tensors = st->s.n, .slice = st->slice,
+    .n_slices = st->n_slices, .async = t->cfg->ckpt_async, .keep = (int)t->cfg->ckpt_keep,
+    .verified = t->saved_step, .threads = t->threads, .comm = t->ckpt_comm, .trace = t->trace };
+  t->saver = tc_saver_new(&o);
+}
+
+bool tc_train_saver_close(struct tc_train *t, bool abandon)
+{
+  struct tc_train_state *st = t->state;
+  if (!tc_saver_free(t->saver, abandon)) return false;
+  if (!st) return true;
+  free(st->model);
+  free(st->config);
+  free(st->mesh);
+  free(st->slice);
+  free_state(&st->s);
+  free(st);
+  return true;
+}
+
+void tc_train_spoil(struct tc_train *t)
+{
+  for (int i = 0; i < t->state->n_slices; i++) {
+    const struct tc_ckpt_slice *s = &t->state->slice[i];
+    const struct tc_ckpt_tensor *x = &t->state->s.tensor[s->tensor];
+    size_t bytes = tc_dtype_bytes(x->dtype);
+    for (int d = 0; d < x->rank; d++) bytes *= (size_t)s->count[d];
+    memset(s->data, 0xff, bytes);                /* NaN in every type of float */
+  }
+}
+
+void tc_train_save_begin(struct tc_train *t, int64_t step)
+{
+  const struct tc_train_state *st = t->state;
+  char *loop = tc_recover_text(t);
   struct tc_ckpt_meta meta = {
     .step = step, .seed = (uint64_t)t->cfg->train_seed,
-    .tokens = step * t->cfg->train_global_batch * t->opts.model.context, .model = model,
-    .config = config, .mesh = mesh, .system = t->opts.system->name, .job = t->ranks->job,
-    .restart = t->ranks->restart, .who = (const char *const *)t->who,
+    .tokens = step * t->cfg->train_global_batch * t->opts.model.context, .model = st->model,
+    .config = st->config, .mesh = st->mesh, .system = t->opts.system->name,
+    .job = t->ranks->job, .restart = t->ranks->restart, .who = (const char *const *)t->who,
+    .version = PACKAGE_VERSION, .loop = loop,
+    .home = t->owner ? tc_owner_home(t->owner) : NULL,
     .files = strcmp(t->cfg->ckpt_files, "node") ? TC_FILES_RANK : TC_FILES_NODE,
     .view = t->cfg->ckpt_view };
-  int rc = tc_ckpt_save(t->ckpt_dir, &meta, s.tensor, s.n, slice, n, (int)t->cfg->ckpt_keep,
-                        t->world, err);
-  free(model);
-  free(config);
-  free(mesh);
-  free(slice);
-  free_state(&s);
   t->last_ckpt_ns = tc_now_ns();
-  struct tc_event e = { .name = rc == 0 ? "checkpoint" : "checkpoint that failed", .begin_ns = t0,
-                        .end_ns = t->last_ckpt_ns, .bytes = -1, .mb = -1,
-                        .track = TC_TRACK_CKPT, .kind = TC_EV_CKPT };
-  tc_trace_add(t->trace, &e);
-  if (rc == 0) t->last_ckpt_step = step;
-  return rc;
+  t->recover.begun = true;
+  tc_saver_go(t->saver, &meta, t->metrics ? dup(fileno(t->metrics)) : -1);
+  free(loop);
 }
+
+int tc_train_save_end(struct tc_train *t, bool wait, bool last, struct tc_err *err)
+{
+  struct tc_saved r;
+  if (!t->saver || !tc_saver_result(t->saver, wait, &r)) return 0;
+  if (r.rc == 0) {
+    t->saved_step = r.step;
+    t->ckpt_said = (struct tc_ckpt_report){ .step = r.step, .write_ns = r.write_ns };
+    tc_recover_cost(t, r.write_ns);
+    return 0;
+  }
+  *err = r.err;
+  if (r.rc != TC_EPEER && t->rank == 0 && !last)
+    tc_warn("checkpoint of step %lld failed, the one before stays: %s", (long long)r.step,
+            r.err.text);
+  return r.rc;
+}
+
+/* ---- loading ------------------------------------------------------------------------ */
 
 static int load_tensor(struct tc_train *t, struct tc_ckpt *c, int32_t id, struct tc_err *err)
 {
@@ -152,8 +254,7 @@ static int load(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
   list_state(t->prog[TC_P_TRAIN]->graph, &s);
   for (int i = 0; i < s.n && !rc; i++) rc = load_tensor(t, c, s.id[i], err);
   free_state(&s);
-  t->start_step = meta->step;
-  return rc;
+  return rc < 0 ? rc : tc_recover_parse(t, meta->loop, err);
 }
 
 /* What tc_ckpt_load runs on each rank. The guard is asked once, of the newest checkpoint, before
@@ -169,11 +270,23 @@ static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
   return load(l->t, c, err);
 }
 
-/* One rank looks whether the run makes progress; all hear the answer. */
-static int guard(struct tc_train *t, int64_t newest, struct tc_err *err)
+/* After a load: what else the state is made of. Closes c. */
+static int take_up(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
 {
-  int rc = t->rank == 0 ? tc_train_guard(t, newest, err) : 0;
-  return tc_agree(t, rc, err);
+  struct tc_runtime rt = { .seed = (uint64_t)t->cfg->train_seed };
+  t->saved_step = tc_ckpt_meta(c)->step;
+  if (t->rank == 0)
+    tc_log("resumed from %s, step %lld", tc_ckpt_path(c), (long long)t->saved_step);
+  tc_ckpt_close(c);
+  return tc_exec_run(t->exec, TC_P_REFRESH, &rt, err);
+}
+
+static int begin_anew(struct tc_train *t, struct tc_err *err)
+{
+  struct tc_runtime rt = { .seed = (uint64_t)t->cfg->train_seed };
+  t->saved_step = -1;
+  TC_TRY(tc_recover_parse(t, "", err));
+  return tc_exec_run(t->exec, TC_P_INIT, &rt, err);
 }
 
 int tc_train_restore(struct tc_train *t, struct tc_err *err)
@@ -181,63 +294,66 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
   const char *how = t->cfg->ckpt_resume;
   int64_t want = -1;
   struct tc_ckpt *c = NULL;
-  struct tc_runtime rt = { .seed = (uint64_t)t->cfg->train_seed };
+  struct loading l = { .t = t };
   t->last_ckpt_ns = tc_now_ns();
-  t->last_ckpt_step = -1;
   if (strcmp(how, "auto") && strcmp(how, "no")) {
     char *end;
     want = strtoll(how, &end, 10);
     if (*end || want < 0)
       return tc_fail(err, TC_EUSER, "ckpt.resume = %s: give auto, no, or a step", how);
   }
-  struct loading l = { .t = t };
   if (strcmp(how, "no"))
     TC_TRY(tc_ckpt_load(&c, t->ckpt_dir, want, load_checked, &l, t->world, err));
-  if (!c) {
-    TC_TRY(guard(t, -1, err));
-    return tc_exec_run(t->exec, TC_P_INIT, &rt, err);
+  if (c) {
+    t->start_step = tc_ckpt_meta(c)->step;
+    return take_up(t, c, err);
   }
-  if (t->rank == 0)
-    tc_log("resumed from %s, step %lld", tc_ckpt_path(c), (long long)t->start_step);
-  tc_ckpt_close(c);
-  t->last_ckpt_step = t->start_step;
-  return tc_exec_run(t->exec, TC_P_REFRESH, &rt, err);
+  TC_TRY(tc_agree(t, t->rank == 0 ? tc_train_guard(t, -1, err) : 0, err));
+  return begin_anew(t, err);
 }
 
-int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
+/* Rank 0. Steps beyond where the run was taken up again: a restart must not follow them. */
+static int set_aside(struct tc_train *t, int64_t step, struct tc_err *err)
 {
-  if (!*t->ranks->job) return 0;                 /* by hand: nobody starts it again by itself */
-  char *path = tc_sprintf("%s/.starts", t->ckpt_dir), *tmp = tc_sprintf("%s.tmp", path);
-  char job[64] = "";
-  long long last = -2, starts = 0;
-  FILE *f = fopen(path, "r");
-  if (f) {
-    if (fscanf(f, "%63s %lld %lld", job, &last, &starts) != 3) *job = 0;
-    fclose(f);
+  int64_t *steps = NULL;
+  int n = tc_ckpt_list(t->ckpt_dir, &steps, err), rc = TC_MIN(n, 0);
+  for (int i = 0; i < n && rc == 0 && steps[i] > step; i++) {
+    char from[40], to[80];
+    snprintf(from, sizeof from, "step-%08lld", (long long)steps[i]);
+    snprintf(to, sizeof to, "superseded-%s-%llx", from, (unsigned long long)tc_now_ns());
+    rc = tc_folder_rename(t->ckpt_dir, from, to, err);
   }
-  bool again = !strcmp(job, t->ranks->job) && last == newest_step;
-  starts = again ? starts + 1 : 0;
-  int rc = 0;
-  if (starts > t->cfg->ckpt_max_restarts_without_progress) {
-    rc = tc_fail(err, TC_NOPROGRESS, "the last %lld starts from step %lld made no new checkpoint: "
-                 "giving up. Look at what ended them, then remove %s to try again", starts,
-                 (long long)TC_MAX(newest_step, 0), path);
-  } else {
-    f = fopen(tmp, "w");
-    bool bad = !f || fprintf(f, "%s %lld %lld\n", t->ranks->job,
-                              (long long)newest_step, starts) < 0;
-    if (f && fclose(f)) bad = true;
-    if (bad || rename(tmp, path))
-      rc = tc_fail(err, TC_EUSER, "cannot write %s: is the checkpoint folder writable?", path);
-  }
-  free(path);
-  free(tmp);
+  free(steps);
   return rc;
 }
 
-void tc_train_guard_clear(struct tc_train *t)
+/* The newest step below `before` that there is; -1: none. The same on all ranks. */
+static int step_below(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err)
 {
-  char *path = tc_sprintf("%s/.starts", t->ckpt_dir);
-  unlink(path);
-  free(path);
+  int64_t *steps = NULL;
+  int n = t->rank == 0 ? tc_ckpt_list(t->ckpt_dir, &steps, err) : 0;
+  *step = -1;
+  for (int i = 0; i < n && *step < 0; i++)
+    if (steps[i] < before) *step = steps[i];
+  free(steps);
+  TC_TRY(tc_agree(t, TC_MIN(n, 0), err));
+  return tc_comm_max_i64(t->world, step, 1, err);
+}
+
+int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err)
+{
+  struct loading l = { .t = t, .guarded = true };
+  struct tc_ckpt *c = NULL;
+  for (; !c; before = *step) {
+    TC_TRY(step_below(t, before, step, err));
+    if (*step < 0) break;
+    int rc = tc_ckpt_load(&c, t->ckpt_dir, *step, load_checked, &l, t->world, err);
+    if (rc == TC_EPEER) return rc;
+    if (rc < 0 && t->rank == 0) tc_warn("%s; looking for an older one", err->text);
+  }
+  if (!c) *step = 0;
+  int rc = tc_agree(t, t->rank == 0 ? set_aside(t, *step, err) : 0, err);
+  if (rc == 0) return c ? take_up(t, c, err) : begin_anew(t, err);
+  tc_ckpt_close(c);
+  return rc;
 }

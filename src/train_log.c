@@ -1,4 +1,5 @@
 /* train_log.c - what a run tells: metrics.jsonl (a line a step), run.json, the progress line. */
+#include "ac_config.h"
 #include "src/train.h"
 
 #include <errno.h>
@@ -7,10 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#ifndef TC_VERSION
-#define TC_VERSION "0"
-#endif
 
 int64_t tc_rss_bytes(bool peak)
 {
@@ -55,26 +52,29 @@ static int cut(const char *path, int64_t step, struct tc_err *err)
   return rc;
 }
 
-int tc_metrics_open(struct tc_train *t, struct tc_err *err)
+int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
 {
   if (t->rank > 0 && !t->cfg->run_all_ranks) return 0;
   char *path = metrics_path(t);
-  int rc = cut(path, t->start_step, err);
+  if (t->metrics) fclose(t->metrics);
+  t->metrics = NULL;
+  int rc = cut(path, step, err);
   if (rc == 0) {
-    t->metrics = fopen(path, t->start_step ? "a" : "w");
+    t->metrics = fopen(path, step ? "a" : "w");
     if (!t->metrics) rc = tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
   }
   free(path);
   return rc;
 }
 
-void tc_counters_read(const struct tc_train *t, struct tc_comm_counters c[TC_AXES + 1])
+void tc_counters_read(const struct tc_train *t, struct tc_comm_counters c[TC_COMMS])
 {
   for (int a = 0; a <= TC_AXES; a++) {
     const struct tc_comm *m = a < TC_AXES ? t->comm[a] : t->world;
     if (m) c[a] = *tc_comm_counters(m);
     else memset(&c[a], 0, sizeof c[a]);
   }
+  tc_saver_counters(t->saver, &c[TC_AXES + 1]);
 }
 
 static void add_counts(json_t *into, const struct tc_coll_count *now,
@@ -98,7 +98,7 @@ static void add_counts(json_t *into, const struct tc_coll_count *now,
  * came between steps, such as a checkpoint's agreement. */
 static json_t *comm_json(struct tc_train *t)
 {
-  struct tc_comm_counters now[TC_AXES + 1], *before = t->said;
+  struct tc_comm_counters now[TC_COMMS], *before = t->said;
   tc_counters_read(t, now);
   json_t *o = json_object(), *ctl = json_object();
   for (int a = TC_PP; a < TC_AXES; a++) {
@@ -106,9 +106,27 @@ static json_t *comm_json(struct tc_train *t)
     add_counts(x, now[a].data, before[a].data);
     json_object_set_new(o, tc_axis_name[a], x);
   }
-  for (int a = 0; a <= TC_AXES; a++) add_counts(ctl, now[a].ctl, before[a].ctl);
+  for (int a = 0; a < TC_COMMS; a++) add_counts(ctl, now[a].ctl, before[a].ctl);
   json_object_set_new(o, "ctl", ctl);
   memcpy(t->said, now, sizeof now);
+  return o;
+}
+
+/* What checkpoints cost since the last line: how long training stood still for them; and if one was
+ * committed, which, and how long it was written. NULL: nothing. */
+static json_t *ckpt_json(struct tc_train *t)
+{
+  const struct tc_ckpt_report *r = &t->ckpt_said;
+  if (!t->copied && !r->step) return NULL;
+  json_t *o = json_pack("{s:f}", "stall_ms", (double)t->stall_ns * 1e-6);
+  if (r->step) {
+    json_object_set_new(o, "step", json_integer(r->step));
+    json_object_set_new(o, "write_ms", json_real((double)r->write_ns * 1e-6));
+    json_object_set_new(o, "bytes", json_integer(t->ckpt_bytes));
+  }
+  t->stall_ns = 0;
+  t->copied = false;
+  t->ckpt_said = (struct tc_ckpt_report){ 0 };
   return o;
 }
 
@@ -129,6 +147,12 @@ int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r, struct 
   json_object_set_new(o, "step_ms", json_real(s * 1e3));
   json_object_set_new(o, "wait_ms", json_real((double)r->wait_ns * 1e-6));
   json_object_set_new(o, "mfu", json_null());
+  json_t *ckpt = ckpt_json(t);
+  if (ckpt) json_object_set_new(o, "ckpt", ckpt);
+  if (t->recover.skipped) {
+    json_object_set_new(o, "skipped", json_integer(t->recover.skipped));
+    json_object_set_new(o, "rollbacks", json_integer(t->recover.rollbacks));
+  }
   json_object_set_new(o, "comm", comm_json(t));
   json_object_set_new(o, "bubble", json_real((double)r->pp_wait_ns / (double)r->step_ns));
   char *line = json_dumps(o, JSON_REAL_PRECISION(12));
@@ -160,17 +184,21 @@ static json_t *memory_json(const struct tc_train *t)
     staging += tc_program_staging(t->prog[i], t->mesh, t->rank);
   }
   by_class[TC_CLS_STAGING] += staging;
-  int64_t host = a->bytes[TC_HOST_STATE] + scratch[TC_HOST_SCRATCH];
-  return json_pack("{s:o,s:o,s:I,s:I,s:{s:I,s:I,s:I,s:I,s:I,s:I},s:{s:I,s:I,s:I}}",
+  int64_t saver = tc_train_staging_bytes(t), host_class[TC_CLASSES];
+  int64_t host = a->bytes[TC_HOST_STATE] + scratch[TC_HOST_SCRATCH] + saver;
+  memcpy(host_class, a->by_class[TC_HOST], sizeof host_class);
+  host_class[TC_CLS_STAGING] += saver;
+  return json_pack("{s:o,s:o,s:I,s:I,s:{s:I,s:I,s:I,s:I,s:I,s:I,s:I},s:{s:I,s:I,s:I}}",
                    "predicted_bytes", classes_json(by_class),
-                   "predicted_host_bytes", classes_json(a->by_class[TC_HOST]),
+                   "predicted_host_bytes", classes_json(host_class),
                    "predicted_total_bytes",
                    (json_int_t)(a->bytes[TC_STATE] + scratch[TC_SCRATCH] + staging),
                    "predicted_host_total_bytes", (json_int_t)host, "allocated_bytes",
                    "state", (json_int_t)m.region[TC_STATE], "scratch",
                    (json_int_t)m.region[TC_SCRATCH], "host_state",
                    (json_int_t)m.region[TC_HOST_STATE], "host_scratch",
-                   (json_int_t)m.region[TC_HOST_SCRATCH], "staging", (json_int_t)m.staging,
+                   (json_int_t)m.region[TC_HOST_SCRATCH], "host_staging",
+                   (json_int_t)tc_saver_staging_bytes(t->saver), "staging", (json_int_t)m.staging,
                    "kernel_scratch", (json_int_t)m.kernel_scratch, "resident_bytes",
                    "before_arenas", (json_int_t)t->base_rss_bytes, "now",
                    (json_int_t)tc_rss_bytes(false), "peak", (json_int_t)tc_rss_bytes(true));
@@ -236,14 +264,15 @@ int tc_run_json(struct tc_train *t, struct tc_err *err)
   if (t->rank) return 0;
   char *path = tc_sprintf("%s/run.json", t->out), *config = tc_config_text(t->cfg);
   char *model = tc_model_text(&t->opts.model);
-  json_t *o = json_pack("{s:s,s:s,s:s,s:I,s:{s:i,s:i,s:i,s:i},s:s,s:s,s:i,s:s,s:i,s:I,s:o,s:o}",
-                        "version", TC_VERSION, "config", config, "model", model, "parameters",
+  json_t *o = json_pack("{s:s,s:s,s:s,s:I,s:{s:i,s:i,s:i,s:i},s:s,s:s,s:i,s:s,s:i,s:I,s:f,s:o,s:o}",
+                        "version", PACKAGE_VERSION, "config", config, "model", model, "parameters",
                         (json_int_t)tc_model_params(&t->opts.model), "mesh", "mb",
                         t->mesh->size[TC_MB], "pp", t->mesh->size[TC_PP], "dp",
                         t->mesh->size[TC_DP], "tp", t->mesh->size[TC_TP], "system",
                         t->opts.system->name, "device", t->device->ops->name, "threads",
                         t->threads, "launcher", t->ranks->launcher, "restart", t->ranks->restart,
-                        "start_step", (json_int_t)t->start_step, "ranks", who, "memory",
+                        "start_step", (json_int_t)t->start_step, "ckpt_memcpy_ms",
+                        (double)tc_saver_memcpy_ns(t->saver) * 1e-6, "ranks", who, "memory",
                         memory_json(t));
   char *tmp = tc_sprintf("%s.tmp", path);
   int rc = 0;

@@ -179,7 +179,7 @@ own_memory() {                   # RANKS: allocated is what was predicted, on ea
     END {
       for (r = 0; r < n; r++) {
         d = got[r, "state"] + got[r, "scratch"] + got[r, "staging"]
-        h = got[r, "host_state"] + got[r, "host_scratch"]
+        h = got[r, "host_state"] + got[r, "host_scratch"] + got[r, "host_staging"]
         if (!(d > 0) || d != dev[r] || h != host[r] || got[r, "staging"] != staging[r] ||
             by[r, "predicted_bytes"] > d || by[r, "predicted_host_bytes"] > h) {
           print "rank", r, "device", d, "predicted", dev[r], "host", h, host[r], "staging",

@@ -1,0 +1,275 @@
+/* saver.c - the thread that writes checkpoints, and the memory it writes them from.
+ *
+ *   IDLE --copy, go--> BUSY --the thread--> DONE --result--> IDLE
+ *
+ * Invariants:
+ * - the staging memory is written by the run's thread while IDLE, read by the saver's while BUSY;
+ * - it is as large as the slices, taken once and touched before the first step: memory that never
+ *   was touched costs many times the copy;
+ * - the communicator is used by whoever writes, and by nobody else;
+ * - nothing is removed from the folder before a checkpoint that stays was read back: the one that
+ *   the run resumed from, and when that would go, the newest.
+ *
+ * The states change under `lock`. */
+#include "src/saver.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum state { IDLE, BUSY, DONE };
+enum { PIECE_BYTES = 4 << 20 };
+#define ABANDON_NS INT64_C(2000000000)
+
+struct piece { char *to; const char *from; size_t bytes; };
+
+struct tc_saver {
+  struct tc_saver_opts o;
+  struct tc_ckpt_slice *slice;    /* what is written: staged, or where the run has it */
+  char *staging;
+  int64_t bytes, memcpy_ns;
+  struct piece *piece;            /* the copy, in pieces that threads share */
+  int n_pieces, log_rank;
+  int64_t verified;               /* the writer's */
+
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  enum state state;
+  bool stop, left;
+  struct tc_ckpt_meta meta;       /* of the save under way; meta.loop owned */
+  int log_fd;
+  struct tc_saved saved;
+  struct tc_comm_counters counters;
+};
+
+/* ---- the staging memory ------------------------------------------------------------ */
+
+static int64_t slice_bytes(const struct tc_saver_opts *o, int i)
+{
+  const struct tc_ckpt_tensor *t = &o->tensor[o->slice[i].tensor];
+  int64_t n = (int64_t)tc_dtype_bytes(t->dtype);
+  for (int d = 0; d < t->rank; d++) n *= o->slice[i].count[d];
+  return n;
+}
+
+static void add_pieces(struct tc_saver *s, char *to, const char *from, int64_t bytes, int *cap)
+{
+  for (int64_t at = 0; at < bytes; at += PIECE_BYTES) {
+    TC_GROW(s->piece, s->n_pieces, *cap);
+    s->piece[s->n_pieces++] = (struct piece){ to + at, from + at,
+                                              (size_t)TC_MIN(bytes - at, PIECE_BYTES) };
+  }
+}
+
+static void take_staging(struct tc_saver *s)
+{
+  const struct tc_saver_opts *o = &s->o;
+  int cap = 0;
+  char *at = NULL;
+  for (int i = 0; i < o->n_slices; i++) s->bytes += slice_bytes(o, i);
+  int rc = posix_memalign((void **)&s->staging, 4096, (size_t)TC_MAX(s->bytes, 1));
+  TC_ASSERT(rc == 0);
+  at = s->staging;
+  for (int i = 0; i < o->n_slices; i++) {
+    int64_t n = slice_bytes(o, i);
+    s->slice[i].data = at;
+    add_pieces(s, at, o->slice[i].data, n, &cap);
+    at += n;
+  }
+  tc_saver_copy(s);
+  int64_t t0 = tc_now_ns();
+  for (int i = 0; i < o->n_slices; i++)
+    memcpy(s->slice[i].data, o->slice[i].data, (size_t)slice_bytes(o, i));
+  s->memcpy_ns = tc_now_ns() - t0;
+}
+
+void tc_saver_copy(struct tc_saver *s)
+{
+  TC_ASSERT(!tc_saver_busy(s));
+  if (!s->o.async) return;
+  const struct piece *p = s->piece;
+#pragma omp parallel for num_threads(s->o.threads) schedule(dynamic, 1) if (s->n_pieces > 1)
+  for (int i = 0; i < s->n_pieces; i++) memcpy(p[i].to, p[i].from, p[i].bytes);
+}
+
+/* ---- writing ----------------------------------------------------------------------- */
+
+/* Removes what is older than the newest `keep`, if one of those was read back whole: else the one
+ * just written is read first. */
+static int retain(struct tc_saver *s, struct tc_err *err)
+{
+  const bool root = tc_comm_coord(s->o.comm) == 0;
+  int64_t *steps = NULL, look = 0;
+  int n = root ? tc_ckpt_list(s->o.dir, &steps, err) : 0;
+  if (n > s->o.keep) {
+    look = 1;
+    for (int i = 0; i < s->o.keep; i++) look &= steps[i] != s->verified;
+  }
+  free(steps);
+  TC_TRY(tc_comm_max_i64(s->o.comm, &look, 1, err));
+  int rc = 0;
+  if (look) {
+    struct tc_ckpt *c = NULL;
+    rc = tc_ckpt_resume(&c, s->o.dir, s->meta.step, s->o.comm, err);
+    tc_ckpt_close(c);
+    if (rc == 0) s->verified = s->meta.step;
+    else if (root && rc != TC_EPEER)
+      tc_warn("%s; read back after it was written, so no older checkpoint is removed", err->text);
+  }
+  if (root && rc == 0) tc_ckpt_prune(s->o.dir, s->o.keep);
+  return rc == TC_EPEER ? rc : 0;
+}
+
+static void write_checkpoint(struct tc_saver *s)
+{
+  struct tc_saved r = { .step = s->meta.step };
+  int64_t t0 = tc_now_ns();
+  if (s->log_fd >= 0) {           /* its lines must not be younger than the state */
+    fdatasync(s->log_fd);
+    close(s->log_fd);
+  }
+  r.rc = tc_ckpt_save(s->o.dir, &s->meta, s->o.tensor, s->o.n_tensors, s->slice, s->o.n_slices, 0,
+                      s->o.comm, &r.err);
+  if (r.rc == 0 && s->o.keep > 0) r.rc = retain(s, &r.err);
+  int64_t end = tc_now_ns();
+  r.write_ns = end - t0;
+  struct tc_event e = { .name = r.rc == 0 ? "checkpoint" : "checkpoint that failed",
+                        .begin_ns = t0, .end_ns = end, .bytes = -1, .mb = -1,
+                        .track = TC_TRACK_CKPT, .kind = TC_EV_CKPT };
+  tc_trace_add(s->o.trace, &e);
+  pthread_mutex_lock(&s->lock);
+  s->counters = *tc_comm_counters(s->o.comm);
+  s->saved = r;
+  s->state = DONE;
+  pthread_cond_broadcast(&s->changed);
+  pthread_mutex_unlock(&s->lock);
+}
+
+static void *work(void *arg)
+{
+  struct tc_saver *s = arg;
+  tc_log_set_rank(s->log_rank);
+  pthread_mutex_lock(&s->lock);
+  for (;;) {
+    while (s->state != BUSY && !s->stop) pthread_cond_wait(&s->changed, &s->lock);
+    if (s->state != BUSY) break;
+    pthread_mutex_unlock(&s->lock);
+    write_checkpoint(s);
+    pthread_mutex_lock(&s->lock);
+  }
+  s->left = true;
+  pthread_cond_broadcast(&s->changed);
+  pthread_mutex_unlock(&s->lock);
+  return NULL;
+}
+
+/* ---- the run's side ---------------------------------------------------------------- */
+
+struct tc_saver *tc_saver_new(const struct tc_saver_opts *o)
+{
+  struct tc_saver *s = tc_calloc(1, sizeof *s);
+  pthread_condattr_t attr;
+  sigset_t all, old;
+  s->o = *o;
+  s->verified = o->verified;
+  s->log_fd = -1;
+  s->log_rank = tc_log_rank();
+  s->slice = tc_calloc((size_t)o->n_slices + 1, sizeof *s->slice);
+  if (o->n_slices) memcpy(s->slice, o->slice, (size_t)o->n_slices * sizeof *s->slice);
+  pthread_mutex_init(&s->lock, NULL);
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(&s->changed, &attr);
+  pthread_condattr_destroy(&attr);
+  if (!o->async) return s;
+  take_staging(s);
+  sigfillset(&all);               /* signals are for the run's own threads */
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int rc = pthread_create(&s->thread, NULL, work, s);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  TC_ASSERT(rc == 0);
+  return s;
+}
+
+void tc_saver_go(struct tc_saver *s, const struct tc_ckpt_meta *m, int log_fd)
+{
+  TC_ASSERT(!tc_saver_busy(s));
+  pthread_mutex_lock(&s->lock);
+  free((char *)(uintptr_t)s->meta.loop);
+  s->meta = *m;
+  s->meta.loop = tc_strdup(m->loop ? m->loop : "");
+  s->log_fd = log_fd;
+  s->state = BUSY;
+  pthread_cond_broadcast(&s->changed);
+  pthread_mutex_unlock(&s->lock);
+  if (!s->o.async) write_checkpoint(s);
+}
+
+bool tc_saver_busy(struct tc_saver *s)
+{
+  pthread_mutex_lock(&s->lock);
+  bool busy = s->state == BUSY;
+  pthread_mutex_unlock(&s->lock);
+  return busy;
+}
+
+bool tc_saver_result(struct tc_saver *s, bool wait, struct tc_saved *out)
+{
+  pthread_mutex_lock(&s->lock);
+  while (wait && s->state == BUSY) pthread_cond_wait(&s->changed, &s->lock);
+  bool got = s->state == DONE;
+  if (got) {
+    *out = s->saved;
+    s->state = IDLE;
+  }
+  pthread_mutex_unlock(&s->lock);
+  return got;
+}
+
+void tc_saver_counters(struct tc_saver *s, struct tc_comm_counters *out)
+{
+  pthread_mutex_lock(&s->lock);
+  *out = s->counters;
+  pthread_mutex_unlock(&s->lock);
+}
+
+int64_t tc_saver_staging_bytes(const struct tc_saver *s) { return s->staging ? s->bytes : 0; }
+
+int64_t tc_saver_memcpy_ns(const struct tc_saver *s) { return s->memcpy_ns; }
+
+/* Waits until the thread has left; false if it is given up. */
+static bool end_thread(struct tc_saver *s, bool abandon)
+{
+  int64_t until = tc_now_ns() + ABANDON_NS;
+  struct timespec ts = { (time_t)(until / 1000000000), (long)(until % 1000000000) };
+  int rc = 0;
+  pthread_mutex_lock(&s->lock);
+  s->stop = true;
+  pthread_cond_broadcast(&s->changed);
+  while (!s->left && rc == 0)
+    rc = abandon ? pthread_cond_timedwait(&s->changed, &s->lock, &ts)
+                 : pthread_cond_wait(&s->changed, &s->lock);
+  bool left = s->left;
+  pthread_mutex_unlock(&s->lock);
+  if (left) pthread_join(s->thread, NULL);
+  else pthread_detach(s->thread);
+  return left;
+}
+
+bool tc_saver_free(struct tc_saver *s, bool abandon)
+{
+  if (!s) return true;
+  if (s->o.async && !end_thread(s, abandon)) return false;   /* better a leak than a hang */
+  pthread_cond_destroy(&s->changed);
+  pthread_mutex_destroy(&s->lock);
+  free((char *)(uintptr_t)s->meta.loop);
+  free(s->staging);
+  free(s->piece);
+  free(s->slice);
+  free(s);
+  return true;
+}
