@@ -426,9 +426,8 @@ static void read_meta(struct reader *r, const json_t *o, struct tc_manifest *m)
   m->meta.job = get_str(r, o, "job", MOST_STRING);
   m->meta.restart = (int)get_int(r, o, "restart", INT32_MIN + 1, INT32_MAX);
   m->time = get_str(r, o, "time", 100);
-  /* Not in the first manifests of this format. */
-  m->meta.version = json_object_get(o, "version") ? get_str(r, o, "version", MOST_STRING) : "";
-  m->meta.loop = json_object_get(o, "loop") ? get_str(r, o, "loop", MOST_STRING) : "";
+  m->meta.version = get_str(r, o, "version", MOST_STRING);
+  m->meta.loop = get_str(r, o, "loop", MOST_STRING);
   const json_t *who = get_array(r, o, "who", INT32_MAX);
   m->world = (int)json_array_size(who);
   const char **names = tc_pool_alloc(m->pool, (size_t)(m->world + 1) * sizeof *names);
