@@ -595,7 +595,6 @@ int tc_manifest_read(struct tc_manifest **out, const char *path, struct tc_err *
 
 void tc_manifest_free(struct tc_manifest *m)
 {
-  if (!m) return;
-  tc_pool_free(m->pool);
+  if (m) tc_pool_free(m->pool);
   free(m);
 }

@@ -259,18 +259,20 @@ static void test_load(void)
   loads(dir, 4, 2, -1, 0, 2, 1, "the one asked for");
   loads(dir, 4, -1, 5, TC_EUSER, -1, 1, "one that a rank refuses is not passed over");
   spoil_data(dir, 5, 5);
-  loads(dir, 4, -1, -1, 0, 4, 2, "data that one rank finds damaged: all take the older one");
-  loads(dir, 2, -1, 4, TC_EUSER, -1, 2, "which may be refused");
   loads(dir, 4, 5, -1, TC_ECHECKSUM, -1, 1, "a damaged one that was asked for");
+  loads(dir, 2, -1, 4, TC_EUSER, -1, 2, "the one before a damaged one may be refused");
+  loads(dir, 4, -1, -1, 0, 4, 2, "data that one rank finds damaged: all take the older one");
+  is_int(fx_count(dir, "quarantine-"), 1, "and the damaged one is set aside");
   spoil_data(dir, 4, -1);
-  loads(dir, 2, -1, -1, 0, 3, 2, "metadata damaged: not even tried");
+  loads(dir, 2, -1, -1, 0, 3, 1, "metadata damaged: not even tried");
   char *cmd = tc_sprintf("truncate -s -1 %s/step-00000003/rank-00001.h5", dir);
   TC_ASSERT(system(cmd) == 0);
   free(cmd);
-  loads(dir, 4, -1, -1, 0, 2, 2, "a file cut off");
+  loads(dir, 4, -1, -1, 0, 2, 1, "a file cut off");
   spoil_data(dir, 2, 3);
   spoil_data(dir, 1, 0);
-  loads(dir, 4, -1, -1, TC_ENOCKPT, -1, 3, "none is good");
+  loads(dir, 4, -1, -1, TC_ENOCKPT, -1, 2, "none is good");
+  is_int(fx_count(dir, "step-"), 2, "then none is set aside");
   fx_clean();
 }
 
