@@ -16,9 +16,15 @@ libtercio_io_a_SOURCES = \
   %D%/folder.h \
   %D%/h5.c \
   %D%/h5.h \
+  %D%/llmc.c \
+  %D%/llmc.h \
   %D%/manifest.c \
   %D%/manifest.h \
+  %D%/outfile.c \
+  %D%/outfile.h \
   %D%/owner.c \
   %D%/owner.h \
+  %D%/safetensors.c \
+  %D%/safetensors.h \
   %D%/verify.c \
   %D%/view.c
