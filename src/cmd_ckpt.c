@@ -1,7 +1,9 @@
 /* cmd_ckpt.c - `tercio ckpt`: looking into checkpoints, from a login node: no MPI, no device.
  *
- * This file has the command line and what concerns whole checkpoints; cmd_ckpt_data.c what
- * looks at tensors. A DIR may be a step's folder or the folder of steps: then the newest is
+ * This file has the table of commands and those that look at whole checkpoints; cmd_ckpt_args.c
+ * the options, cmd_ckpt_keep.c what proves, removes and sets aside, cmd_ckpt_data.c what looks at
+ * tensors, cmd_ckpt_plan.c what a layout would read, cmd_ckpt_export.c and _import.c other
+ * programs' files. A DIR may be a step's folder or the folder of steps: then the newest is
  * taken, where one is needed. A reader that closes the pipe (head) is no error. */
 #include "src/cmd_ckpt.h"
 
@@ -58,16 +60,19 @@ static bool is_folder(const char *path)
   return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* The step folders that DIR means, oldest first: itself, or all in it. Owned array of owned
- * paths; the number, or a status (DIR isn't there). */
-static int step_paths(char ***out, const char *dir, struct tc_err *err)
+const char *ckpt_base_name(const char *path)
+{
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+int ckpt_step_paths(char ***out, const char *dir, struct tc_err *err)
 {
   char *plain = tc_strdup(dir);
   size_t len = strlen(plain);
   while (len > 1 && plain[len - 1] == '/') plain[--len] = '\0';
-  const char *slash = strrchr(plain, '/');
-  char *manifest = tc_sprintf("%s/" TC_MANIFEST, plain);
-  bool one = tc_step_of_name(slash ? slash + 1 : plain) >= 0 || access(manifest, F_OK) == 0;
+  char *manifest = tc_sprintf("%.*s/" TC_MANIFEST, (int)len, dir);
+  bool one = tc_step_of_name(ckpt_base_name(plain)) >= 0 || access(manifest, F_OK) == 0;
   free(manifest);
   int n = -1;
   int64_t *steps = NULL;
@@ -96,7 +101,7 @@ static int look_at(struct tc_ckpt **c, const char *path, int64_t *size_bytes, st
   *size_bytes = 0;
   for (int i = 0; rc == 0 && i < (*c)->m->n_files; i++) {
     int fd = tc_ckpt_open_file(*c, i, err);
-    *size_bytes += (*c)->m->file[i].size;
+    *size_bytes = ckpt_add(*size_bytes, (*c)->m->file[i].size);
     if (fd >= 0) close(fd);
     else rc = fd;
   }
@@ -106,7 +111,7 @@ static int look_at(struct tc_ckpt **c, const char *path, int64_t *size_bytes, st
 static int cmd_ls(const struct ckpt_args *a, struct tc_err *err)
 {
   char **path, size_text[32];
-  int n = step_paths(&path, a->path[0], err);
+  int n = ckpt_step_paths(&path, a->path[0], err);
   if (n < 0) return n;
   json_t *list = json_array();
   if (!a->json)
@@ -116,10 +121,8 @@ static int cmd_ls(const struct ckpt_args *a, struct tc_err *err)
     struct tc_err e = {0};
     struct tc_ckpt *c = NULL;
     int64_t size = 0;
-    const char *base = strrchr(path[i], '/');
-    base = base ? base + 1 : path[i];
     int rc = look_at(&c, path[i], &size, &e);
-    int64_t step = c ? c->m->meta.step : tc_step_of_name(base);
+    int64_t step = c ? c->m->meta.step : tc_step_of_name(ckpt_base_name(path[i]));
     const char *state = rc == 0 ? "ok" : rc == TC_EINCOMPLETE ? "incomplete" : "damaged";
     if (a->json)
       json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:I, s:s, s:s, s:s, s:o}",
@@ -193,57 +196,11 @@ static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
   return 0;
 }
 
-/* ---- verify ----------------------------------------------------------------------- */
-
-struct findings { const char *step; json_t *faults; int n; };
-
-static void found(void *ctx, int status, const char *text)
-{
-  struct findings *f = ctx;
-  f->n++;
-  if (f->faults)
-    json_array_append_new(f->faults, json_pack("{s:i, s:o}", "status", -status, "text",
-                          tc_text_json(text)));
-  else printf("%s: FAULT: %s\n", f->step, text);
-}
-
-static int cmd_verify(const struct ckpt_args *a, struct tc_err *err)
-{
-  char **path;
-  int worst = 0, bad = 0, n = step_paths(&path, a->path[0], err);
-  if (n < 0) return n;
-  json_t *list = json_array();
-  for (int i = 0; i < n; i++) {
-    struct tc_err e = {0};
-    const char *slash = strrchr(path[i], '/');
-    struct findings f = { .step = slash ? slash + 1 : path[i],
-                          .faults = a->json ? json_array() : NULL };
-    int rc = tc_ckpt_verify(path[i], !a->quick, found, &f, &e);
-    if (rc < worst) worst = rc;
-    bad += rc < 0;
-    if (a->json)
-      json_array_append_new(list, json_pack("{s:o, s:b, s:i, s:o}", "path",
-                            tc_text_json(path[i]), "ok", rc == 0, "status", -rc, "faults",
-                            f.faults));
-    else if (rc == 0)
-      printf("%s: ok%s\n", f.step, a->quick ? " (sizes and metadata; not the data)" : "");
-    fflush(stdout);
-  }
-  if (a->json) ckpt_print_json(list);
-  else json_decref(list);
-  tc_names_free(path, n);
-  if (n == 0) return tc_fail(err, TC_ENOCKPT, "%s: no checkpoint in this folder", a->path[0]);
-  if (worst < 0)
-    return tc_fail(err, worst, "%s: %d of %d checkpoints %s faulty", a->path[0], bad, n,
-                   bad == 1 ? "is" : "are");
-  return 0;
-}
-
 static int cmd_latest(const struct ckpt_args *a, struct tc_err *err)
 {
   char **path = NULL;
   struct tc_err e = {0};
-  int n = step_paths(&path, a->path[0], &e), rc = 1;
+  int n = ckpt_step_paths(&path, a->path[0], &e), rc = 1;
   for (int i = n - 1; i >= 0 && rc != 0; i--) {
     struct tc_ckpt *c = NULL;
     int64_t size;
@@ -263,49 +220,70 @@ static int cmd_latest(const struct ckpt_args *a, struct tc_err *err)
 
 /* ---- the command line ------------------------------------------------------------- */
 
-enum { OPT_JSON = 1, OPT_DEPTH = 2, OPT_RTOL = 4, OPT_ROWS = 8, OPT_OWNERS = 16 };
-
-static const struct sub {
-  const char *name, *args;
-  int min_paths, max_paths;       /* min 0: DIR is run/ckpt where it is left out */
-  unsigned options;
-  int (*run)(const struct ckpt_args *a, struct tc_err *err);
-  const char *help, *example;
-} subs[] = {
-  { "ls", "[DIR] [--json]", 0, 1, OPT_JSON, cmd_ls,
+static const struct ckpt_sub subs[] = {
+  { "ls", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_ls,
     "every checkpoint of a folder: step, time, size, mesh, system, whether all files are there",
     "tercio ckpt ls run/ckpt" },
-  { "show", "[DIR] [--owners [--tensor PATTERN]] [--json]", 0, 1, OPT_JSON | OPT_OWNERS, cmd_show,
+  { "show", "[DIR] [--owners [--tensor PATTERN]] [--json]", 0, 1, CKPT_JSON | CKPT_OWNERS, cmd_show,
     "what a checkpoint says of itself: run, model, files, who wrote them, the run file; --owners "
     "tells instead which rank on which node holds which slice of each tensor (whose name "
     "matches), and how much each rank holds",
     "tercio ckpt show run/ckpt --owners --tensor '*.attn.*'" },
-  { "tensors", "[DIR] [--json]", 0, 1, OPT_JSON, ckpt_cmd_tensors,
+  { "tensors", "[DIR] [--json]", 0, 1, CKPT_JSON, ckpt_cmd_tensors,
     "each tensor: name, type, shape, smallest, largest, mean, number of NaNs, 2-norm",
     "tercio ckpt tensors run/ckpt | grep attn" },
-  { "dump", "DIR NAME [--rows A:B] [--json]", 2, 2, OPT_JSON | OPT_ROWS, ckpt_cmd_dump,
+  { "dump", "DIR NAME [--rows A:B] [--json]", 2, 2, CKPT_JSON | CKPT_ROWS, ckpt_cmd_dump,
     "the values of a tensor, a line for each row of its last dimension; --rows takes part of "
     "the first dimension",
     "tercio ckpt dump run/ckpt wte.weight --rows 0:4" },
-  { "verify", "[DIR] [--deep|--quick] [--json]", 0, 1, OPT_JSON | OPT_DEPTH, cmd_verify,
-    "checks every byte of one or all checkpoints (--quick: sizes and metadata); faults name "
-    "file and tensor; exit status 3 incomplete, 4 wrong checksum",
-    "tercio ckpt verify run/ckpt" },
-  { "diff", "A B [--rtol X] [--only PATTERN] [--json]", 2, 2, OPT_JSON | OPT_RTOL, ckpt_cmd_diff,
-    "each tensor's ||A-B|| / ||B||; exit status 1 if one is above X (0, the default: if one "
-    "bit differs); --only takes the tensors whose names match",
+  { "verify", "[DIR] [--deep|--quick] [-j N] [--json]", 0, 1, CKPT_JSON | CKPT_DEPTH | CKPT_JOBS,
+    ckpt_cmd_verify,
+    "checks every byte of one or all checkpoints (--quick: sizes and metadata) with N threads "
+    "(one a CPU); faults name file and tensor; exit status 3 incomplete, 4 wrong checksum",
+    "tercio ckpt verify run/ckpt -j 8" },
+  { "diff", "A B [--rtol X] [--atol Y] [--only PATTERN] [--json]", 2, 2, CKPT_JSON | CKPT_TOL,
+    ckpt_cmd_diff,
+    "each tensor's ||A-B|| / ||B||, layouts regardless; exit status 1 if one is above X (0, the "
+    "default: if one bit differs), unless none of its elements is off by more than Y; --only "
+    "takes the tensors whose names match",
     "tercio ckpt diff run1/ckpt run2/ckpt --rtol 1e-5 --only 'optim.m.*'" },
-  { "latest", "[DIR] [--json]", 0, 1, OPT_JSON, cmd_latest,
+  { "plan", "[DIR] [--pp N] [--dp N] [--tp N] [--world N | --simulate CLUSTER] "
+    "[--section.key=value ...] [--json]", 0, 1, CKPT_JSON | CKPT_MESH | CKPT_CONFIG, ckpt_cmd_plan,
+    "what each rank of another layout would read of a checkpoint: bytes, pieces, files; nothing "
+    "is run. What isn't given is as the run that saved it had it; exit status 6: impossible",
+    "tercio ckpt plan run/ckpt --pp 2 --dp 4 --parallel.data=zero3" },
+  { "export", "[DIR] -o OUT [--format hf|safetensors|llmc] [--dtype f32|bf16] [--optimizer] "
+    "[--json]", 0, 1, CKPT_JSON | CKPT_OUT | CKPT_FORMAT, ckpt_cmd_export,
+    "the weights for other programs: hf, a folder with model.safetensors and config.json that "
+    "Hugging Face's transformers loads as GPT-2; llmc, a model file of llm.c; safetensors, one "
+    "file with the checkpoint's own names, with the optimizer's state if asked",
+    "tercio ckpt export run/ckpt -o gpt2 --format hf" },
+  { "import", "FILE|FOLDER -o DIR [--section.key=value ...] [--json]", 1, 1,
+    CKPT_JSON | CKPT_OUT | CKPT_CONFIG, ckpt_cmd_import,
+    "makes a checkpoint to start from out of a file or folder of one of export's formats; the "
+    "optimizer's state is zero unless the file has it; other options as the run will have them",
+    "tercio ckpt import gpt2 -o run/ckpt" },
+  { "latest", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_latest,
     "the path of the newest complete checkpoint; exit status 5 if there is none",
     "cp -r $(tercio ckpt latest run/ckpt) /archive" },
+  { "prune", "[DIR] --keep N [--dry-run] [-j N] [--json]", 0, 1, CKPT_JSON | CKPT_KEEP | CKPT_JOBS,
+    ckpt_cmd_prune,
+    "removes what is older than the newest N checkpoints that every byte of checks out; nothing "
+    "if there are fewer; --dry-run only says so",
+    "tercio ckpt prune run/ckpt --keep 2 --dry-run" },
+  { "quarantine", "DIR STEP [--release] [--json]", 2, 2, CKPT_JSON | CKPT_RELEASE,
+    ckpt_cmd_quarantine,
+    "sets a checkpoint aside, so that no run resumes from it and nothing removes it; --release "
+    "puts it back",
+    "tercio ckpt quarantine run/ckpt 300" },
 };
 enum { N_SUBS = sizeof subs / sizeof *subs };
 
-static void usage(FILE *f, const struct sub *only)
+static void usage(FILE *f, const struct ckpt_sub *only)
 {
   fprintf(f, "usage:\n");
   for (int i = 0; i < N_SUBS; i++) {
-    const struct sub *s = &subs[i];
+    const struct ckpt_sub *s = &subs[i];
     if (only && s != only) continue;
     fprintf(f, "  tercio ckpt %s %s\n      %s\n      example: %s\n", s->name, s->args, s->help,
             s->example);
@@ -314,73 +292,22 @@ static void usage(FILE *f, const struct sub *only)
              "where it\nmay be left out.\n");
 }
 
-/* "A:B", either may be missing. */
-static bool parse_rows(const char *s, struct ckpt_args *a)
+static void roff(FILE *f, const char *s)
 {
-  char *end;
-  errno = 0;
-  a->row0 = *s == ':' ? 0 : strtoll(s, &end, 10);
-  if (*s == ':') end = (char *)(uintptr_t)s;
-  if (*end != ':' || errno) return false;
-  s = end + 1;
-  if (!*s) return true;
-  a->row1 = strtoll(s, &end, 10);
-  return !*end && !errno && a->row0 >= 0 && a->row1 > a->row0;
+  for (; *s; s++) fputs(*s == '-' ? "\\-" : *s == '\\' ? "\\e" : (char[]){ *s, '\0' }, f);
 }
 
-/* An option with a value, "--rtol X" or "--rtol=X": the value, or NULL if argv[*i] is another
- * word. A value that is missing is "". */
-static const char *value_of(const char *name, int argc, char **argv, int *i)
+void tc_cmd_ckpt_man(FILE *f)
 {
-  size_t n = strlen(name);
-  if (strncmp(argv[*i], name, n) != 0) return NULL;
-  if (argv[*i][n] == '=') return argv[*i] + n + 1;
-  if (argv[*i][n]) return NULL;
-  return *i + 1 < argc ? argv[++*i] : "";
-}
-
-static int parse_args(struct ckpt_args *a, const struct sub *s, int argc, char **argv,
-                      struct tc_err *err)
-{
-  int n = 0;
-  for (int i = 1; i < argc; i++) {
-    const char *arg = argv[i], *v;
-    char *end;
-    if (arg[0] != '-' || !arg[1]) {
-      if (n == s->max_paths)
-        return tc_fail(err, TC_EUSER, "ckpt %s: too many arguments at '%s'; use: ckpt %s %s",
-                       s->name, arg, s->name, s->args);
-      a->path[n++] = arg;
-    } else if (strcmp(arg, "--json") == 0 && s->options & OPT_JSON) {
-      a->json = true;
-    } else if (strcmp(arg, "--deep") == 0 && s->options & OPT_DEPTH) {
-      a->quick = false;
-    } else if (strcmp(arg, "--quick") == 0 && s->options & OPT_DEPTH) {
-      a->quick = true;
-    } else if (s->options & OPT_RTOL && (v = value_of("--rtol", argc, argv, &i))) {
-      a->rtol = strtod(v, &end);
-      if (!*v || *end || !(a->rtol >= 0))
-        return tc_fail(err, TC_EUSER, "ckpt diff: --rtol takes a number >= 0, not '%s'", v);
-    } else if (s->options & OPT_RTOL && (v = value_of("--only", argc, argv, &i))) {
-      a->only = v;
-    } else if (strcmp(arg, "--owners") == 0 && s->options & OPT_OWNERS) {
-      a->owners = true;
-    } else if (s->options & OPT_OWNERS && (v = value_of("--tensor", argc, argv, &i))) {
-      a->only = v;
-    } else if (s->options & OPT_ROWS && (v = value_of("--rows", argc, argv, &i))) {
-      if (!parse_rows(v, a))
-        return tc_fail(err, TC_EUSER, "ckpt dump: --rows takes FIRST:END, such as 0:4, not '%s'",
-                       v);
-    } else {
-      return tc_fail(err, TC_EUSER, "ckpt %s: there is no option '%s'; use: ckpt %s %s",
-                     s->name, arg, s->name, s->args);
-    }
+  for (int i = 0; i < N_SUBS; i++) {
+    fprintf(f, ".TP\n.B tercio ckpt %s\n.br\n", subs[i].name);
+    roff(f, subs[i].args);
+    fputs("\n.br\n", f);
+    roff(f, subs[i].help);
+    fputs(".\n", f);
   }
-  if (n < s->min_paths)
-    return tc_fail(err, TC_EUSER, "ckpt %s: an argument is missing; use: ckpt %s %s", s->name,
-                   s->name, s->args);
-  if (n == 0) a->path[0] = "run/ckpt";
-  return 0;
+  fputs(".PP\nDIR is a step\\(aqs folder or the folder of steps, of which the newest is taken;\n"
+        "run/ckpt where it may be left out.\n", f);
 }
 
 static bool is_help(const char *s)
@@ -402,8 +329,8 @@ static void finish_output(void)
 
 int tc_cmd_ckpt(int argc, char **argv)
 {
-  const struct sub *s = NULL;
-  struct ckpt_args a = { .row1 = -1 };
+  const struct ckpt_sub *s = NULL;
+  struct ckpt_args a;
   struct tc_err err = {0};
   for (int i = 0; i < N_SUBS && argc > 1; i++)
     if (strcmp(argv[1], subs[i].name) == 0) s = &subs[i];
@@ -421,8 +348,9 @@ int tc_cmd_ckpt(int argc, char **argv)
     return tc_cmd_fail(&err);
   }
   signal(SIGPIPE, SIG_IGN);
-  int rc = parse_args(&a, s, argc - 1, argv + 1, &err);
+  int rc = ckpt_args_parse(&a, s, argc - 1, argv + 1, &err);
   if (rc == 0) rc = s->run(&a, &err);
+  ckpt_args_free(&a);
   finish_output();
   if (rc == TC_DIFFERS) return -rc;
   return rc < 0 ? tc_cmd_fail(&err) : 0;

@@ -1,8 +1,8 @@
 /* cmd_ckpt_data.c - `tercio ckpt tensors`, `dump`, `diff` and `show --owners`: what looks at
  * tensors.
  *
- * Tensors are read some rows of the first dimension at a time, so that memory stays small
- * whatever their size. Every value shown comes from data whose checksum is right. */
+ * Tensors are read block by block, so that memory stays small whatever their size and shape.
+ * Every value shown comes from data whose checksum is right. */
 #include "src/cmd_ckpt.h"
 
 #include <fnmatch.h>
@@ -26,41 +26,50 @@ static double value_at(const void *p, int dtype, int64_t i)
 /* NaN without its sign, which printf would show. */
 static double plain(double x) { return isnan(x) ? (double)NAN : x; }
 
-/* ---- rows of a tensor ------------------------------------------------------------- */
+/* ---- a tensor block by block ------------------------------------------------------ */
 
-struct rows {
-  struct tc_ckpt *c;
-  int tensor;
-  int64_t n, elems;               /* rows (1 for a scalar), elements of a row */
-  int64_t most;                   /* rows that are read at once */
-};
+static int64_t elems_of(const struct tc_ckpt_tensor *t) { return tc_box_elems(t->rank, t->dim); }
 
-static struct rows rows_of(struct tc_ckpt *c, int tensor)
+void ckpt_walk_new(struct ckpt_walk *w, struct tc_ckpt *c, int tensor, int64_t first, int64_t end)
 {
   const struct tc_ckpt_tensor *t = tc_ckpt_at(c, tensor);
-  struct rows r = { .c = c, .tensor = tensor, .n = t->rank ? t->dim[0] : 1 };
-  r.elems = t->rank ? tc_box_elems(t->rank - 1, t->dim + 1) : 1;
-  r.most = BLOCK_BYTES / (r.elems * (int64_t)tc_dtype_bytes(t->dtype));
-  r.most = TC_MAX(1, TC_MIN(r.most, r.n));
-  return r;
+  int64_t bytes = (end - first) * (int64_t)tc_dtype_bytes(t->dtype);
+  *w = (struct ckpt_walk){ .c = c, .tensor = tensor, .at = first, .end = end };
+  w->buf = tc_malloc((size_t)TC_MAX(1, TC_MIN(bytes, BLOCK_BYTES)));
 }
 
-static void *rows_buffer(const struct rows *r)
+/* The largest box that begins at element w->at, is whole in its last dimensions, and fits: start
+ * and count; its elements. */
+static int64_t next_box(const struct ckpt_walk *w, int64_t *start, int64_t *count)
 {
-  return tc_malloc((size_t)(r->most * r->elems) *
-                   tc_dtype_bytes(tc_ckpt_at(r->c, r->tensor)->dtype));
+  const struct tc_ckpt_tensor *t = tc_ckpt_at(w->c, w->tensor);
+  int64_t inner = 1, left = w->at;
+  int64_t most = TC_MIN(w->end - w->at, BLOCK_BYTES / (int64_t)tc_dtype_bytes(t->dtype));
+  int split = t->rank - 1;        /* the dimension that is cut; those before it are single */
+  for (; split > 0 && w->at % (inner * t->dim[split]) == 0 && inner * t->dim[split] <= most; split--)
+    inner *= t->dim[split];
+  for (int d = t->rank - 1; d >= 0; d--) {
+    start[d] = left % t->dim[d];
+    count[d] = d > split ? t->dim[d] : 1;
+    left /= t->dim[d];
+  }
+  if (t->rank == 0) return 1;
+  count[split] = TC_MIN(most / inner, t->dim[split] - start[split]);
+  return count[split] * inner;
 }
 
-static int rows_read(const struct rows *r, int64_t first, int64_t n, void *buf,
-                     struct tc_err *err)
+int ckpt_walk_next(struct ckpt_walk *w, struct tc_err *err)
 {
-  const struct tc_ckpt_tensor *t = tc_ckpt_at(r->c, r->tensor);
-  int64_t start[TC_DIMS] = {0}, count[TC_DIMS];
-  memcpy(count, t->dim, sizeof count);
-  start[0] = first;
-  count[0] = n;
-  return tc_ckpt_read(r->c, r->tensor, start, count, buf, err);
+  int64_t start[TC_DIMS] = {0}, count[TC_DIMS] = {0};
+  if (w->at >= w->end) return 0;
+  w->first = w->at;
+  w->n = next_box(w, start, count);
+  w->at += w->n;
+  TC_TRY(tc_ckpt_read(w->c, w->tensor, start, count, w->buf, err));
+  return 1;
 }
+
+void ckpt_walk_free(struct ckpt_walk *w) { free(w->buf); }
 
 /* ---- tensors ---------------------------------------------------------------------- */
 
@@ -68,15 +77,13 @@ struct stats { double min, max, sum, squares; int64_t n, n_nan; };
 
 static int tensor_stats(struct stats *s, struct tc_ckpt *c, int tensor, struct tc_err *err)
 {
-  struct rows r = rows_of(c, tensor);
-  int dtype = tc_ckpt_at(c, tensor)->dtype, rc = 0;
-  void *buf = rows_buffer(&r);
+  struct ckpt_walk w;
+  int dtype = tc_ckpt_at(c, tensor)->dtype, rc;
   *s = (struct stats){ .min = INFINITY, .max = -INFINITY };
-  for (int64_t at = 0; at < r.n && rc == 0; at += r.most) {
-    int64_t n = TC_MIN(r.most, r.n - at);
-    rc = rows_read(&r, at, n, buf, err);
-    for (int64_t i = 0; rc == 0 && i < n * r.elems; i++) {
-      double x = value_at(buf, dtype, i);
+  ckpt_walk_new(&w, c, tensor, 0, elems_of(tc_ckpt_at(c, tensor)));
+  while ((rc = ckpt_walk_next(&w, err)) == 1) {
+    for (int64_t i = 0; i < w.n; i++) {
+      double x = value_at(w.buf, dtype, i);
       s->n++;
       if (isnan(x)) {
         s->n_nan++;
@@ -88,9 +95,9 @@ static int tensor_stats(struct stats *s, struct tc_ckpt *c, int tensor, struct t
       s->squares += x * x;
     }
   }
-  free(buf);
+  ckpt_walk_free(&w);
   if (s->n == s->n_nan) s->min = s->max = NAN;
-  return rc;
+  return TC_MIN(rc, 0);
 }
 
 int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err)
@@ -134,16 +141,17 @@ static void print_value(double x, int digits, bool json)
   else printf("%.*g", digits, plain(x));
 }
 
-/* A line for each row of the last dimension. */
-static void print_block(const void *buf, const struct tc_ckpt_tensor *t, int64_t elems,
-                        int64_t first_line, bool json)
+/* A line for each row of the last dimension; `begin` is the element the output begins with. */
+static void print_block(const struct ckpt_walk *w, const struct tc_ckpt_tensor *t, int64_t begin,
+                        bool json)
 {
   int digits = t->dtype == TC_F64 ? 17 : t->dtype == TC_I32 ? 10 : 9;
   int64_t line = t->rank > 1 ? t->dim[t->rank - 1] : 1;
-  for (int64_t i = 0; i < elems && !ferror(stdout); i++) {
-    if (json && i % line == 0) fputs(first_line || i ? ",\n  [" : "\n  [", stdout);
+  for (int64_t k = 0; k < w->n && !ferror(stdout); k++) {
+    int64_t i = w->first + k;
+    if (json && i % line == 0) fputs(i > begin ? ",\n  [" : "\n  [", stdout);
     else if (i % line) fputs(json ? ", " : " ", stdout);
-    print_value(value_at(buf, t->dtype, i), digits, json);
+    print_value(value_at(w->buf, t->dtype, k), digits, json);
     if ((i + 1) % line == 0) fputs(json ? "]" : "\n", stdout);
   }
 }
@@ -152,13 +160,13 @@ static int dump_rows(struct tc_ckpt *c, int tensor, const struct ckpt_args *a,
                      struct tc_err *err)
 {
   const struct tc_ckpt_tensor *t = tc_ckpt_at(c, tensor);
-  struct rows r = rows_of(c, tensor);
-  int64_t end = a->row1 < 0 ? r.n : a->row1;
-  if (end > r.n || a->row0 >= end)
+  int64_t rows = t->rank ? t->dim[0] : 1, elems = elems_of(t) / rows;
+  int64_t end = a->row1 < 0 ? rows : a->row1;
+  if (end > rows || a->row0 >= end)
     return tc_fail(err, TC_EUSER, "%s has %lld rows: --rows %lld:%lld is not among them",
-                   t->name, (long long)r.n, (long long)a->row0, (long long)end);
-  void *buf = rows_buffer(&r);
-  int rc = 0;
+                   t->name, (long long)rows, (long long)a->row0, (long long)end);
+  struct ckpt_walk w;
+  int rc = 1;
   if (a->json) {
     json_t *shape = ckpt_ints_json(t->dim, t->rank);
     printf("{\"name\": \"");
@@ -168,14 +176,12 @@ static int dump_rows(struct tc_ckpt *c, int tensor, const struct ckpt_args *a,
     printf(", \"rows\": [%lld, %lld], \"values\": [", (long long)a->row0, (long long)end);
     json_decref(shape);
   }
-  for (int64_t at = a->row0; at < end && rc == 0 && !ferror(stdout); at += r.most) {
-    int64_t n = TC_MIN(r.most, end - at);
-    rc = rows_read(&r, at, n, buf, err);
-    if (rc == 0) print_block(buf, t, n * r.elems, at - a->row0, a->json);
-  }
-  if (a->json && rc == 0) printf("]}\n");
-  free(buf);
-  return rc;
+  ckpt_walk_new(&w, c, tensor, a->row0 * elems, end * elems);
+  while (rc == 1 && !ferror(stdout) && (rc = ckpt_walk_next(&w, err)) == 1)
+    print_block(&w, t, a->row0 * elems, a->json);
+  if (a->json && rc >= 0) printf("]}\n");
+  ckpt_walk_free(&w);
+  return TC_MIN(rc, 0);
 }
 
 int ckpt_cmd_dump(const struct ckpt_args *a, struct tc_err *err)
@@ -198,20 +204,22 @@ struct delta {
   int64_t n_bits;                 /* elements whose bits differ */
 };
 
-/* Bits first: equal bits are equal, NaN or not. A NaN on one side only makes rel NaN. */
+/* Bits first: equal bits are equal, NaN or not. A NaN on one side only makes rel NaN, an infinity
+ * on one side only makes it infinite; neither counts in ||b||, which they would hide all else
+ * behind. */
 static void add_block(const void *a, const void *b, int dtype, int64_t n, struct delta *d,
                       double *num, double *den)
 {
   size_t bytes = tc_dtype_bytes(dtype);
   for (int64_t i = 0; i < n; i++) {
     double y = value_at(b, dtype, i);
-    if (!isnan(y)) *den += y * y;
+    if (isfinite(y)) *den += y * y;
     if (memcmp((const char *)a + (size_t)i * bytes, (const char *)b + (size_t)i * bytes,
                bytes) == 0) continue;
     double x = value_at(a, dtype, i), off = fabs(x - y);
     d->n_bits++;
     if (isnan(x) && isnan(y)) continue;
-    if (isnan(off) || off > d->max) d->max = off;
+    if (!(off <= d->max)) d->max = isnan(d->max) ? d->max : off;
     *num += off * off;
   }
 }
@@ -226,18 +234,18 @@ static int compare(struct delta *d, struct tc_ckpt *a, int ta, struct tc_ckpt *b
            memcmp(x->dim, y->dim, (size_t)x->rank * sizeof *x->dim) != 0)
     d->why = "the shapes differ";
   if (d->why) return 0;
-  struct rows ra = rows_of(a, ta), rb = rows_of(b, tb);
-  void *bx = rows_buffer(&ra), *by = rows_buffer(&rb);
+  struct ckpt_walk wa, wb;        /* of equal shapes and types: of equal blocks */
   double num = 0, den = 0;
-  int rc = 0;
-  for (int64_t at = 0; at < ra.n && rc == 0; at += ra.most) {
-    int64_t n = TC_MIN(ra.most, ra.n - at);
-    rc = rows_read(&ra, at, n, bx, err);
-    if (rc == 0) rc = rows_read(&rb, at, n, by, err);
-    if (rc == 0) add_block(bx, by, x->dtype, n * ra.elems, d, &num, &den);
+  int rc = 1;
+  ckpt_walk_new(&wa, a, ta, 0, elems_of(x));
+  ckpt_walk_new(&wb, b, tb, 0, elems_of(y));
+  while (rc == 1) {
+    rc = ckpt_walk_next(&wa, err);
+    if (rc == 1) rc = ckpt_walk_next(&wb, err);
+    if (rc == 1) add_block(wa.buf, wb.buf, x->dtype, wa.n, d, &num, &den);
   }
-  free(bx);
-  free(by);
+  ckpt_walk_free(&wa);
+  ckpt_walk_free(&wb);
   d->rel = num == 0 ? 0 : sqrt(num) / sqrt(den);
   return rc;
 }
@@ -264,6 +272,12 @@ bool ckpt_wanted(const struct ckpt_args *args, const char *name)
   return !args->only || fnmatch(args->only, name, 0) == 0;
 }
 
+/* Whether tensors that are not equal bit for bit are near enough. */
+static bool is_close(const struct delta *d, const struct ckpt_args *args)
+{
+  return (args->rtol > 0 && d->rel <= args->rtol) || (args->atol >= 0 && d->max <= args->atol);
+}
+
 static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *args,
                 struct tc_err *err)
 {
@@ -280,7 +294,7 @@ static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *ar
     int j = tc_ckpt_find(b, name);
     if (j >= 0) rc = compare(&d, a, i, b, j, err);
     if (rc < 0) break;
-    bool differs = d.why || (args->rtol > 0 ? !(d.rel <= args->rtol) : d.n_bits > 0);
+    bool differs = d.why || (d.n_bits > 0 && !is_close(&d, args));
     n_differ += differs;
     print_delta(name, &d, differs, list, args->json);
   }
@@ -295,9 +309,11 @@ static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *ar
   if (n == 0 && rc == 0 && args->only)
     rc = tc_fail(err, TC_EUSER, "ckpt diff: no tensor matches --only '%s'", args->only);
   if (args->json && rc == 0)
-    ckpt_print_json(json_pack("{s:o, s:o, s:o, s:i, s:i, s:o}", "a",
+    ckpt_print_json(json_pack("{s:o, s:o, s:o, s:o, s:i, s:i, s:o}", "a",
                     tc_text_json(a->path), "b", tc_text_json(b->path), "rtol",
-                    ckpt_real_json(args->rtol), "tensors_compared", n, "differ", n_differ, "tensors", list));
+                    ckpt_real_json(args->rtol), "atol", args->atol < 0 ? json_null() :
+                    ckpt_real_json(args->atol), "tensors_compared", n, "differ", n_differ,
+                    "tensors", list));
   else json_decref(list);
   if (!args->json && rc == 0) printf("%d tensors, %d differ\n", n, n_differ);
   return rc < 0 ? rc : n_differ ? TC_DIFFERS : 0;
@@ -405,7 +421,7 @@ static void add_slice(struct owner *o, int n, int32_t rank, int64_t bytes)
   struct owner *at = bsearch(&(struct owner){ .rank = rank }, o, (size_t)n, sizeof *o, cmp_owner);
   TC_ASSERT(at != NULL);
   at->slices++;
-  at->bytes = bytes > INT64_MAX - at->bytes ? INT64_MAX : at->bytes + bytes;
+  at->bytes = ckpt_add(at->bytes, bytes);
 }
 
 int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err)

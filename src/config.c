@@ -249,10 +249,11 @@ static int on_key(void *arg, const char *section, const char *key, const char *v
   return r->failed == 0;
 }
 
-static int read_file(struct tc_config *c, const char *path, struct tc_err *err)
+/* text: NULL, or the run file's text, for which path is only a name. */
+static int read_file(struct tc_config *c, const char *path, const char *text, struct tc_err *err)
 {
   struct reader r = { .c = c, .path = path };
-  r.f = fopen(path, "r");
+  r.f = text ? fmemopen((char *)(uintptr_t)text, strlen(text), "r") : fopen(path, "r");
   if (!r.f) return tc_fail(err, TC_EUSER, "cannot open run file %s: %s", path, strerror(errno));
   int bad_line = ini_parse_stream(read_line, &r, on_key, &r);
   int read_errno = ferror(r.f) ? errno : 0;
@@ -322,9 +323,11 @@ static int parse_flag(struct tc_config *c, struct flag *flag, const char *arg, c
   return 0;
 }
 
-/* Flags override the run file wherever it stands among them, so they are collected first. */
+/* Flags override the run file wherever it stands among them, so they are collected first. text:
+ * NULL, or that of a run file called text_name. */
 static int read_args(struct tc_config *c, int argc, char **argv, const char *const *extra,
-                     const char **extra_value, struct tc_err *err)
+                     const char **extra_value, const char *text, const char *text_name,
+                     struct tc_err *err)
 {
   struct flag *flags = tc_pool_alloc(c->pool, (size_t)TC_MAX(argc, 1) * sizeof *flags);
   int n_flags = 0;
@@ -343,14 +346,16 @@ static int read_args(struct tc_config *c, int argc, char **argv, const char *con
       file = argv[i];
     }
   }
-  if (file) TC_TRY(read_file(c, file, err));
+  if (file) TC_TRY(read_file(c, file, NULL, err));
+  if (text && *text) TC_TRY(read_file(c, text_name, text, err));
   for (int i = 0; i < n_flags; i++)
     TC_TRY(set_value(c, flags[i].opt, flags[i].value, "--", err));
   return 0;
 }
 
-int tc_config_new(struct tc_config **out, int argc, char **argv, const char *const *extra,
-                  const char **extra_value, struct tc_err *err)
+static int config_new(struct tc_config **out, int argc, char **argv, const char *const *extra,
+                      const char **extra_value, const char *text, const char *text_name,
+                      struct tc_err *err)
 {
   *out = NULL;
   struct tc_config *c = tc_calloc(1, sizeof *c);
@@ -360,10 +365,22 @@ int tc_config_new(struct tc_config **out, int argc, char **argv, const char *con
     int status = set_value(c, &opts[i], opts[i].dflt, "options.def: ", err);
     TC_ASSERT(status == 0);
   }
-  int status = read_args(c, argc, argv, extra, extra_value, err);
+  int status = read_args(c, argc, argv, extra, extra_value, text, text_name, err);
   if (status == 0) *out = c;
   else tc_config_free(c);
   return status;
+}
+
+int tc_config_new(struct tc_config **out, int argc, char **argv, const char *const *extra,
+                  const char **extra_value, struct tc_err *err)
+{
+  return config_new(out, argc, argv, extra, extra_value, NULL, NULL, err);
+}
+
+int tc_config_from_text(struct tc_config **out, const char *text, const char *name, int argc,
+                        char **argv, struct tc_err *err)
+{
+  return config_new(out, argc, argv, NULL, NULL, text, name, err);
 }
 
 void tc_config_free(struct tc_config *c)

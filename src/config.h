@@ -32,6 +32,10 @@ struct tc_config {
  * what would be right. *out is owned by the caller; NULL on error. */
 int tc_config_new(struct tc_config **out, int argc, char **argv, const char *const *extra,
                   const char **extra_value, struct tc_err *err);
+/* Local. The same, with the run file's text in memory, as tc_config_text makes it; `name` stands
+ * for it in sentences. Flags have to be options. */
+int tc_config_from_text(struct tc_config **out, const char *text, const char *name, int argc,
+                        char **argv, struct tc_err *err);
 void tc_config_free(struct tc_config *c);
 /* The configuration as INI text, every key; owned by the caller. */
 char *tc_config_text(const struct tc_config *c);
@@ -50,6 +54,8 @@ int tc_cmd_ckpt(int argc, char **argv);
 int tc_cmd_data(int argc, char **argv);
 int tc_cmd_report(int argc, char **argv);
 int tc_cmd_comm(int argc, char **argv);
+/* The commands of `tercio ckpt` as a section's text of the man page. */
+void tc_cmd_ckpt_man(FILE *f);
 /* Prints the sentence to stderr, returns the exit status (-status). */
 int tc_cmd_fail(const struct tc_err *err);
 

@@ -12,7 +12,14 @@ libtercio_a_SOURCES = \
   %D%/check.c \
   %D%/cmd_ckpt.c \
   %D%/cmd_ckpt.h \
+  %D%/cmd_ckpt_args.c \
   %D%/cmd_ckpt_data.c \
+  %D%/cmd_ckpt_export.c \
+  %D%/cmd_ckpt_gpt.c \
+  %D%/cmd_ckpt_gpt.h \
+  %D%/cmd_ckpt_import.c \
+  %D%/cmd_ckpt_keep.c \
+  %D%/cmd_ckpt_plan.c \
   %D%/cmd_comm.c \
   %D%/cmd_data.c \
   %D%/cmd_graph.c \

@@ -39,8 +39,9 @@ static const struct {
       "bandwidth as nccl-tests define them, and checks each element of the results.",
       "srun --mpi=pmix tercio comm --op all_reduce,reduce_scatter --axis dp", tc_cmd_comm },
     HELP_OPTIONS },
-  { { "ckpt", "ls|show|tensors|dump|verify|diff|latest [DIR] ...",
-      "Looks into checkpoints: lists, prints, checks and compares them. Needs no MPI.",
+  { { "ckpt", "ls|show|tensors|dump|verify|diff|plan|export|import|latest|prune|quarantine [DIR] ...",
+      "Looks into checkpoints: lists, prints, checks and compares them; says what another layout "
+      "would read; exchanges weights with other programs. Needs no MPI.",
       "tercio ckpt verify run/ckpt", tc_cmd_ckpt }, HELP_OWN },
   { { "data", "TEXT... -o SHARD.bin",
       "Makes a shard of tokens from text files, one token a byte.",
@@ -153,6 +154,8 @@ static void print_man(void)
          "and\n.B tercio \\-\\-version\nprint what they say.\n"
          ".SH OPTIONS\n");
   tc_config_help(stdout, true);
+  printf(".SH CHECKPOINTS\n");
+  tc_cmd_ckpt_man(stdout);
   printf(".SH ANNOTATIONS\n"
          "The file that\n.B parallel.annotations\nnames has one row a line,\n"
          ".IP\nPATTERN AXIS PLACE\n.br\nPATTERN AXIS STORE USE ACC UPDATE [KEEP]\n.PP\n"

@@ -35,6 +35,7 @@ mpi_tests = \
 test_headers = \
   %D%/faults/faults.h \
   %D%/faults/shim.h \
+  %D%/unit/ckpt_cmd.h \
   %D%/unit/ckpt_fixture.h \
   %D%/unit/comm_cases.h \
   %D%/unit/comm_check.h \

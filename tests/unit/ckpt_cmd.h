@@ -1,0 +1,73 @@
+/* ckpt_cmd.h - runs commands of `tercio ckpt`, each in a process of its own, and keeps what they
+ * say. */
+#ifndef TC_TEST_CKPT_CMD_H
+#define TC_TEST_CKPT_CMD_H
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <sys/wait.h>
+
+#include "src/config.h"
+#include "tests/unit/ckpt_fixture.h"
+
+/* ---- running ---------------------------------------------------------------------- */
+
+static char out_path[100];
+static char *out_text;             /* of the last command */
+
+/* Exit status; stdout goes to `fd`. */
+static int run_to(int fd, const char *line)
+{
+  fflush(stdout);
+  pid_t pid = fork();
+  if (pid == 0) {
+    char *words = tc_strdup(line), *argv[20] = { (char *)(uintptr_t)"ckpt" }, *save = NULL;
+    int argc = 1;
+    for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save))
+      argv[argc++] = w;
+    dup2(fd, 1);
+    if (!getenv("T_VERBOSE")) dup2(open("/dev/null", O_WRONLY), 2);
+    int status = tc_cmd_ckpt(argc, argv);
+    _exit((fflush(stdout) != 0 || ferror(stdout)) && status == 0 ? 99 : status);
+  }
+  int status = -1;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+__attribute__((format(printf, 1, 2)))
+static int run(const char *fmt, ...)
+{
+  char line[500];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(line, sizeof line, fmt, ap);
+  va_end(ap);
+  int fd = open(out_path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+  int status = run_to(fd, line);
+  off_t size = lseek(fd, 0, SEEK_END);
+  free(out_text);
+  out_text = tc_calloc((size_t)size + 1, 1);
+  TC_ASSERT(pread(fd, out_text, (size_t)size, 0) == (ssize_t)size);
+  close(fd);
+  return status;
+}
+
+TAP_UNUSED static bool says(const char *word) { return strstr(out_text, word) != NULL; }
+
+/* The last output as JSON; the test's end frees it. */
+TAP_UNUSED static json_t *parsed(void)
+{
+  json_error_t e;
+  json_t *j = json_loads(out_text, 0, &e);
+  if (!j) printf("# not JSON: %s\n", e.text);
+  return j;
+}
+
+TAP_UNUSED static double real(const json_t *o, const char *key)
+{
+  const json_t *j = json_object_get(o, key);
+  return json_is_number(j) ? json_number_value(j) : NAN;
+}
+
+#endif
