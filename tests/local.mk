@@ -1,4 +1,5 @@
-# Tests: unit/t_X.c makes unit/t_X.t, mpi/m_X.c makes mpi/m_X.mpi, linked with all archives.
+# Tests: unit/t_X.c makes unit/t_X.t, fuzz/fuzz_X.c makes fuzz/fuzz_X.t, mpi/m_X.c makes
+# mpi/m_X.mpi, linked with all archives.
 unit_tests = \
   %D%/unit/t_annotate.t \
   %D%/unit/t_base.t \
@@ -29,12 +30,18 @@ fault_tests = \
   %D%/faults/t_every_call.t \
   %D%/faults/t_power_cut.t
 
+# Damaged files, seeded: seconds as a test; fuzz_X.t --seconds 600 --seed N for long.
+fuzz_tests = \
+  %D%/fuzz/fuzz_manifest.t \
+  %D%/fuzz/fuzz_safetensors.t
+
 mpi_tests = \
   %D%/mpi/m_comm.mpi
 
 test_headers = \
   %D%/faults/faults.h \
   %D%/faults/shim.h \
+  %D%/fuzz/fuzz.h \
   %D%/unit/ckpt_cmd.h \
   %D%/unit/ckpt_fixture.h \
   %D%/unit/comm_cases.h \
@@ -62,6 +69,7 @@ test_files = \
   %D%/mpi/systems.sh \
   %D%/run \
   %D%/sanitize.supp \
+  %D%/oracle/hf_loss.py \
   %D%/oracle/tiny.json \
   %D%/oracle/torch_gpt.py \
   %D%/slurm/campaign \
@@ -72,9 +80,9 @@ test_files = \
   %D%/slurm/s_systems.t \
   %D%/slurm/s_train.t
 
-check_PROGRAMS += $(unit_tests) $(fault_tests) $(mpi_tests)
+check_PROGRAMS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests)
 dist_check_SCRIPTS += $(script_tests)
-TESTS += $(unit_tests) $(fault_tests) $(mpi_tests) $(script_tests)
+TESTS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) $(script_tests)
 EXTRA_DIST += $(test_headers) $(test_files)
 
 # Tests that see a library's header themselves (t_ranks includes ranks.c).
