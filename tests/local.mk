@@ -7,6 +7,8 @@ unit_tests = \
   %D%/unit/t_ckpt_cmd.t \
   %D%/unit/t_ckpt_faults.t \
   %D%/unit/t_ckpt_load.t \
+  %D%/unit/t_ckpt_plan.t \
+  %D%/unit/t_ckpt_tools.t \
   %D%/unit/t_comm.t \
   %D%/unit/t_config.t \
   %D%/unit/t_crc.t \
@@ -22,6 +24,7 @@ unit_tests = \
   %D%/unit/t_oracle.t \
   %D%/unit/t_program.t \
   %D%/unit/t_ranks.t \
+  %D%/unit/t_safetensors.t \
   %D%/unit/t_trace.t \
   %D%/unit/t_sched.t
 

@@ -14,10 +14,14 @@
 
 static char out_path[100];
 static char *out_text;             /* of the last command */
+static char err_text[4000];        /* what it said on stderr */
 
 /* Exit status; stdout goes to `fd`. */
 static int run_to(int fd, const char *line)
 {
+  char name[120];
+  snprintf(name, sizeof name, "%s.err", out_path);
+  int said = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
   fflush(stdout);
   pid_t pid = fork();
   if (pid == 0) {
@@ -26,12 +30,16 @@ static int run_to(int fd, const char *line)
     for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save))
       argv[argc++] = w;
     dup2(fd, 1);
-    if (!getenv("T_VERBOSE")) dup2(open("/dev/null", O_WRONLY), 2);
+    dup2(said, 2);
     int status = tc_cmd_ckpt(argc, argv);
     _exit((fflush(stdout) != 0 || ferror(stdout)) && status == 0 ? 99 : status);
   }
   int status = -1;
   waitpid(pid, &status, 0);
+  memset(err_text, 0, sizeof err_text);
+  TC_ASSERT(pread(said, err_text, sizeof err_text - 1, 0) >= 0);
+  close(said);
+  if (getenv("T_VERBOSE")) printf("# %s\n# %s\n", line, err_text);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
@@ -54,6 +62,14 @@ static int run(const char *fmt, ...)
 }
 
 TAP_UNUSED static bool says(const char *word) { return strstr(out_text, word) != NULL; }
+/* Whether the command ended with `status` and one sentence in which `word` is. */
+TAP_UNUSED static bool fails(int got, int status, const char *word)
+{
+  const char *end = strchr(err_text, '\n');
+  bool good = got == status && strstr(err_text, word) && end && !end[1];
+  if (!good) printf("# status %d, said: %s", got, err_text);
+  return good;
+}
 
 /* The last output as JSON; the test's end frees it. */
 TAP_UNUSED static json_t *parsed(void)
