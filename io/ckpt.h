@@ -106,5 +106,9 @@ int tc_ckpt_load(struct tc_ckpt **out, const char *dir, int64_t step, tc_ckpt_lo
  * each rank. */
 int tc_ckpt_resume(struct tc_ckpt **out, const char *dir, int64_t step, struct tc_comm *world,
                    struct tc_err *err);
+/* Collective. Loads a step folder, or the newest in a folder; nothing there is changed and no other
+ * is tried: it may be another run's. */
+int tc_ckpt_load_from(struct tc_ckpt **out, const char *path, tc_ckpt_loader *load, void *ctx,
+                      struct tc_comm *world, struct tc_err *err);
 
 #endif

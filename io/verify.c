@@ -150,23 +150,21 @@ static int give_order(struct order *o, struct tc_comm *world, struct tc_err *err
 /* How a checkpoint is tried. */
 struct trial { tc_ckpt_loader *load; void *ctx; };
 
-/* Collective. Everyone opens the step and looks at a share of its files, then loads; without
- * a loader the share is verified to the last byte. 0: *out is open on all ranks, else on none;
- * then *refused says that it isn't damage. */
-static int try_step(struct tc_ckpt **out, const char *dir, int64_t step, const struct trial *t,
+/* Collective. Everyone opens the checkpoint (which must be that of `step`; -1: of any) and looks at
+ * a share of its files, then loads; without a loader the share is verified to the last byte. 0:
+ * *out is open on all ranks, else on none; then *refused says that it isn't damage. */
+static int try_path(struct tc_ckpt **out, const char *path, int64_t step, const struct trial *t,
                     struct tc_comm *world, bool *refused, struct tc_err *err)
 {
-  char *path = tc_ckpt_step_path(dir, step);
   struct tc_faults f = {0};
   int rc = tc_ckpt_open(out, path, err);
-  if (rc == 0 && (*out)->m->meta.step != step)
+  if (rc == 0 && step >= 0 && (*out)->m->meta.step != step)
     rc = tc_fail(err, TC_ECHECKSUM, "%s: its manifest is that of step %lld", path,
                  (long long)(*out)->m->meta.step);
   if (rc == 0) {
     tc_ckpt_verify_files(*out, !t->load, tc_comm_coord(world), tc_comm_size(world), &f);
     if (f.n > 0) rc = tc_fail(err, f.worst, "%.999s", f.first.text);
   }
-  free(path);
   rc = tc_ckpt_agree(world, rc, err);
   if (rc == 0 && t->load) {
     rc = t->load(t->ctx, *out, err);
@@ -178,6 +176,38 @@ static int try_step(struct tc_ckpt **out, const char *dir, int64_t step, const s
     tc_ckpt_close(*out);
     *out = NULL;
   }
+  return rc;
+}
+
+static int try_step(struct tc_ckpt **out, const char *dir, int64_t step, const struct trial *t,
+                    struct tc_comm *world, bool *refused, struct tc_err *err)
+{
+  char *path = tc_ckpt_step_path(dir, step);
+  int rc = try_path(out, path, step, t, world, refused, err);
+  free(path);
+  return rc;
+}
+
+int tc_ckpt_load_from(struct tc_ckpt **out, const char *path, tc_ckpt_loader *load, void *ctx,
+                      struct tc_comm *world, struct tc_err *err)
+{
+  const struct trial t = { .load = load, .ctx = ctx };
+  void *found = NULL;
+  int64_t bytes = 0;
+  int rc = 0;
+  *out = NULL;
+  if (tc_comm_coord(world) == 0) {               /* all look at the same one */
+    rc = tc_ckpt_open(out, path, err);
+    if (rc == 0) found = tc_strdup(tc_ckpt_path(*out));
+    bytes = found ? (int64_t)strlen(found) + 1 : 0;
+    tc_ckpt_close(*out);
+    *out = NULL;
+  }
+  rc = tc_ckpt_follow(world, rc, err);
+  if (rc == 0) rc = tc_comm_bytes_bcast(world, 0, &found, &bytes, err);
+  bool refused;
+  if (rc == 0) rc = try_path(out, found, -1, &t, world, &refused, err);
+  free(found);
   return rc;
 }
 

@@ -348,6 +348,15 @@ static int finish_step(struct tc_train *t, const struct tc_step_report *r, bool 
   return 0;
 }
 
+/* No step is left to do: another run's checkpoint (ckpt.from) becomes this run's. */
+static int save_at_once(struct tc_train *t, struct tc_err *err)
+{
+  if (t->saved_step == t->start_step) return 0;
+  tc_saver_copy(t->saver);
+  tc_train_save_begin(t, t->start_step);
+  return tc_train_save_end(t, true, true, err);
+}
+
 static int loop(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_config *c = t->cfg;
@@ -356,6 +365,7 @@ static int loop(struct tc_train *t, struct tc_err *err)
   double rate = 0;
   bool stop = false;
   tc_counters_read(t, t->said);
+  if (t->start_step >= end) return save_at_once(t, err);
   t->recover.boundary_ns = tc_now_ns();
   for (int64_t step = t->start_step + 1; step <= end && !stop; step++) {
     struct tc_step_report r = { .step = step, .val_loss = NAN,

@@ -59,6 +59,7 @@ script_tests = \
   %D%/mpi/m_coll \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \
+  %D%/mpi/m_reshard \
   %D%/mpi/m_systems \
   %D%/mpi/m_trace \
   %D%/mpi/m_train
