@@ -120,7 +120,7 @@ static json_t *ckpt_json(struct tc_train *t)
   if (!t->copied && !r->step) return NULL;
   json_t *o = json_pack("{s:f}", "stall_ms", (double)t->stall_ns * 1e-6);
   if (r->step) {
-    json_object_set_new(o, "step", json_integer(r->step));
+    json_object_set_new(o, "saved", json_integer(r->step));
     json_object_set_new(o, "write_ms", json_real((double)r->write_ns * 1e-6));
     json_object_set_new(o, "bytes", json_integer(t->ckpt_bytes));
   }

@@ -22,9 +22,12 @@ unit_tests = \
   %D%/unit/t_mesh.t \
   %D%/unit/t_move.t \
   %D%/unit/t_oracle.t \
+  %D%/unit/t_owner.t \
   %D%/unit/t_program.t \
   %D%/unit/t_ranks.t \
   %D%/unit/t_safetensors.t \
+  %D%/unit/t_recover.t \
+  %D%/unit/t_saver.t \
   %D%/unit/t_trace.t \
   %D%/unit/t_sched.t
 
@@ -56,6 +59,7 @@ test_headers = \
 script_tests = \
   %D%/check-includes \
   %D%/check-cli \
+  %D%/mpi/m_ckpt \
   %D%/mpi/m_coll \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \

@@ -1,0 +1,144 @@
+/* t_owner - who may write into a folder of checkpoints; what a replaced owner can still do. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/folder.h"
+#include "io/owner.h"
+#include "tests/unit/ckpt_fixture.h"
+
+static void put(const char *dir, const char *name, const char *text)
+{
+  char *path = tc_sprintf("%s/%s", dir, name);
+  FILE *f = fopen(path, "w");
+  TC_ASSERT(f && fputs(text, f) >= 0 && fclose(f) == 0);
+  free(path);
+}
+
+static bool there(const char *dir, const char *name)
+{
+  char *path = tc_sprintf("%s/%s", dir, name);
+  bool yes = access(path, F_OK) == 0;
+  free(path);
+  return yes;
+}
+
+/* Saves as the owner of `home`, on one rank. */
+static int save(const char *dir, int64_t step, const char *home, struct tc_err *err)
+{
+  struct tc_comm_opts o = { .name = "world" };
+  struct tc_comm *self = tc_comm_self(&o);
+  float x[4] = { 1, 2, 3, 4 };
+  struct tc_ckpt_tensor t = { "x", TC_F32, 1, { 4 } };
+  struct tc_ckpt_slice s = { .tensor = 0, .count = { 4 }, .data = x };
+  struct tc_ckpt_meta meta = { .step = step, .model = "", .config = "", .mesh = "", .system = "",
+                               .job = "1", .home = home };
+  int rc = tc_ckpt_save(dir, &meta, &t, 1, &s, 1, 0, self, err);
+  tc_comm_free(self);
+  return rc;
+}
+
+static void test_same_machine(void)
+{
+  const char *dir = fx_folder();
+  struct tc_err err = { 0 };
+  struct tc_owner *a = tc_owner_new(dir, "7", 0), *b = tc_owner_new(dir, "8", 0);
+  struct tc_owner *c = tc_owner_new(dir, "7", 1);
+  is_int(tc_owner_take(a, &err), 0, "an empty folder is taken");
+  is_int(save(dir, 1, tc_owner_home(a), &err), 0, "its owner saves");
+  is_int(tc_owner_take(b, &err), TC_EUSER, "another job is refused");
+  ok(strstr(err.text, "in use by job 7, start 0, process ") != NULL, "... and told why: %s", err.text);
+  char *half = tc_sprintf("%s/.tmp-step-00000009-7-0-ab", tc_owner_home(a));
+  char *path = tc_sprintf("%s/%s", dir, half);
+  TC_ASSERT(mkdir(path, 0777) == 0);
+  put(path, "rank-00000.h5", "half");
+  is_int(tc_owner_take(c, &err), 0, "a later start of the job takes over");
+  is_int(save(dir, 2, tc_owner_home(c), &err), 0, "... and saves");
+  is_int(save(dir, 1, tc_owner_home(a), &err), TC_EUSER, "the old one can't begin a save");
+  ok(tc_folder_rename(dir, half, "step-00000009", &err) == TC_EUSER, "nor rename one out: %s", err.text);
+  ok(there(dir, "step-00000001") && there(dir, "step-00000002"), "nor set the new one's aside");
+  for (int i = 0; i < 50 && !tc_owner_lost(a); i++) tc_sleep_ns(100000000);
+  ok(tc_owner_lost(a), "the old one notices");
+  ok(!tc_owner_lost(c), "the new one has nothing to notice");
+  tc_owner_free(a);
+  is_int(tc_owner_take(b, &err), TC_EUSER, "the old one's end does not free the folder");
+  tc_owner_free(c);
+  is_int(tc_owner_take(b, &err), 0, "the owner's end does");
+  is_int(fx_count(dir, ".run-"), 1, "one home is left");
+  is_int(fx_count(dir, ".gone-") + fx_count(dir, ".new-"), 0, "and nothing besides");
+  ok(strcmp(tc_owner_home(b), ".run-00000003") == 0, "numbers go on");
+  tc_owner_free(b);
+  free(half);
+  free(path);
+  fx_clean();
+}
+
+static void test_elsewhere(void)
+{
+  const char *dir = fx_folder();
+  struct tc_err err = { 0 };
+  char *home = tc_sprintf("%s/.run-00000041", dir);
+  TC_ASSERT(mkdir(home, 0777) == 0);
+  put(home, "owner", "{\"job\": \"5\", \"host\": \"far\", \"machine\": \"m\", \"pid\": 1, \"born\": 2}");
+  put(home, "beat", "0000000001\n");
+  struct tc_owner *a = tc_owner_new(dir, "6", 0);
+  is_int(tc_owner_take(a, &err), 1, "somebody elsewhere is watched");
+  is_int(tc_owner_take(a, &err), 1, "... for a while");
+  put(home, "beat", "0000000002\n");
+  is_int(tc_owner_take(a, &err), TC_EUSER, "a beat: refused");
+  ok(strstr(err.text, "on far") != NULL, "... with its place: %s", err.text);
+  tc_owner_free(a);
+  put(home, "owner", "damaged");
+  a = tc_owner_new(dir, "6", 0);
+  is_int(tc_owner_take(a, &err), 1, "an owner that can't be read is watched too");
+  tc_owner_free(a);
+  a = tc_owner_new(dir, "5", 0);
+  put(home, "owner", "{\"job\": \"5\", \"host\": \"far\", \"machine\": \"m\", \"pid\": 1, \"born\": 2}");
+  is_int(tc_owner_take(a, &err), 0, "of the same job: taken over at once");
+  tc_owner_free(a);
+  free(home);
+  fx_clean();
+}
+
+enum { RIVALS = 8 };
+struct rival { pthread_t thread; struct tc_owner *o; int rc; struct tc_err err; };
+
+static void *rival(void *arg)
+{
+  struct rival *r = arg;
+  r->rc = tc_owner_take(r->o, &r->err);
+  return NULL;
+}
+
+/* Of several that come at once exactly one gets the folder. */
+static void test_rivals(void)
+{
+  const char *dir = fx_folder();
+  bool good = true;
+  for (int round = 0; round < 20; round++) {
+    struct rival r[RIVALS] = { { 0 } };
+    int won = 0;
+    char job[8];
+    for (int i = 0; i < RIVALS; i++) {
+      snprintf(job, sizeof job, "%d", i);
+      r[i].o = tc_owner_new(dir, job, 0);
+    }
+    for (int i = 0; i < RIVALS; i++) TC_ASSERT(pthread_create(&r[i].thread, NULL, rival, &r[i]) == 0);
+    for (int i = 0; i < RIVALS; i++) pthread_join(r[i].thread, NULL);
+    for (int i = 0; i < RIVALS; i++) won += r[i].rc == 0;
+    good = good && won == 1 && fx_count(dir, ".run-") == 1;
+    if (won != 1) printf("# round %d: %d owners\n", round, won);
+    for (int i = 0; i < RIVALS; i++) tc_owner_free(r[i].o);
+  }
+  ok(good, "of %d that start at once one gets the folder, 20 times", RIVALS);
+  fx_clean();
+}
+
+int main(void)
+{
+  alarm(120);
+  test_same_machine();
+  test_elsewhere();
+  test_rivals();
+  return done_testing();
+}
