@@ -1,10 +1,12 @@
-/* blocks.c - data to a file, block by block.
+/* blocks.c - data to a file, block by block, and out of a buffer.
  *
  * - A block is read from memory once: its checksum brings it into the cache, the write that
  *   follows at once takes it from there.
  * - A call writes CALL_BYTES or a little more, of as many stretches as are adjacent in the file:
  *   a hundred small tensors are one call. What isn't adjacent is never bridged, since HDF5's
  *   metadata may lie between.
+ * - Reading, a chunk is summed in a small buffer and leaves it by tc_copy_out: twice as fast as
+ *   reading it straight to its place, where memory is slow or shared (docs/measured.md).
  * - The disk is asked to begin with what was written, so that it works while the next blocks
  *   are summed, and the fsync at the end finds less to do. */
 #include "io/blocks.h"
@@ -17,7 +19,11 @@
 
 #include "io/crc.h"
 
-enum { CALL_BYTES = 1 << 20, PARTS = 512, PUSH_BYTES = 16 << 20 };
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+enum { CALL_BYTES = 1 << 20, PARTS = 512, PUSH_BYTES = 4 << 20 };
 
 struct batch {
   int fd;
@@ -91,4 +97,27 @@ int tc_blocks_write(int fd, const struct tc_stretch *s, int n, int64_t block_byt
   }
   if (good && flush(&b)) return 0;
   return tc_fail(err, TC_EUSER, "%s: writing failed: %s", path, strerror(errno));
+}
+
+void tc_copy_out(void *dst, const void *src, size_t bytes)
+{
+  char *to = dst;
+  const char *from = src;
+#ifdef __SSE2__
+  enum { LINE = 64, WORTH = 4096 };
+  if (bytes >= WORTH) {
+    size_t head = (LINE - (uintptr_t)to % LINE) % LINE;
+    memcpy(to, from, head);
+    to += head;
+    from += head;
+    bytes -= head;
+    for (; bytes >= LINE; bytes -= LINE, to += LINE, from += LINE) {
+      __m128i x[4];
+      for (int i = 0; i < 4; i++) x[i] = _mm_loadu_si128((const __m128i *)(const void *)from + i);
+      for (int i = 0; i < 4; i++) _mm_stream_si128((__m128i *)(void *)to + i, x[i]);
+    }
+    _mm_sfence();
+  }
+#endif
+  memcpy(to, from, bytes);
 }

@@ -5,9 +5,8 @@
  * - A block is read whole the first time a box touches it, and what goes to the caller comes
  *   from the very bytes the checksum was made of. Later reads of a checked block read what
  *   they need.
- * - Where a box's part of a piece is one run in both, its bytes are read straight to where they
- *   belong; else through a small buffer. Chunks are summed right after reading, while they are
- *   in the cache.
+ * - Data passes through a small buffer, where it is summed and copied from while it is in the
+ *   cache; at once where a box's part of a piece is one run in both, else run by run.
  * - A box may be made of any pieces, so every layout can load what any other saved.
  * - Memory: the caller's, one chunk, and a bit a block. */
 #include "io/ckpt_io.h"
@@ -308,18 +307,14 @@ static int read_block(struct tc_ckpt *c, int k, int64_t b, const struct flow *f,
   uint32_t crc = 0;
   int64_t at = check ? begin : TC_MAX(begin, f->lo), stop = check ? end : TC_MIN(end, f->hi);
   for (; at < stop; at += n) {
-    char *to = c->bounce;
+    int64_t from = TC_MAX(at, f->lo), to;
     n = TC_MIN(stop - at, TC_CHUNK_BYTES);
-    if (f->run && at < f->lo) {
-      n = TC_MIN(n, f->lo - at);
-    } else if (f->run && at < f->hi) {
-      n = TC_MIN(n, f->hi - at);
-      to = f->run + (at - f->lo);
-    }
-    if (!tc_pread_all(f->fd, to, n, p->offset + at)) return read_fail(c, p, err);
-    if (check) crc = tc_crc32c(crc, to, (size_t)n);
-    if (f->w && !f->run && at < f->hi && at + n > f->lo)
-      copy_runs(f->w, p, at / f->w->elem_bytes, n / f->w->elem_bytes, to);
+    to = TC_MIN(at + n, f->hi);
+    if (!tc_pread_all(f->fd, c->bounce, n, p->offset + at)) return read_fail(c, p, err);
+    if (check) crc = tc_crc32c(crc, c->bounce, (size_t)n);
+    if (!f->w || from >= to) continue;
+    if (f->run) tc_copy_out(f->run + (from - f->lo), c->bounce + (from - at), (size_t)(to - from));
+    else copy_runs(f->w, p, at / f->w->elem_bytes, n / f->w->elem_bytes, c->bounce);
   }
   if (check && crc != p->crc32c[b]) return block_fail(c, p, begin, end, err);
   c->checked[bit / 8] |= (uint8_t)(1u << (bit % 8));

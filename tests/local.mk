@@ -42,6 +42,7 @@ fuzz_tests = \
   %D%/fuzz/fuzz_safetensors.t
 
 mpi_tests = \
+  %D%/mpi/m_files.mpi \
   %D%/mpi/m_comm.mpi
 
 test_headers = \
@@ -70,6 +71,7 @@ script_tests = \
 
 # What is distributed besides: runners, clusters, oracles.
 test_files = \
+  %D%/bench/ckpt \
   %D%/bench/speed \
   %D%/bench/systems \
   %D%/cluster \
@@ -88,7 +90,7 @@ test_files = \
   %D%/slurm/s_systems.t \
   %D%/slurm/s_train.t
 
-check_PROGRAMS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests)
+check_PROGRAMS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) %D%/bench/ckpt_bench
 dist_check_SCRIPTS += $(script_tests)
 TESTS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) $(script_tests)
 EXTRA_DIST += $(test_headers) $(test_files)
