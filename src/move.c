@@ -216,6 +216,15 @@ int tc_stored_boxes(const struct tc_tensor *t, const struct tc_mesh *m, int rank
   return k;
 }
 
+/* Where the turns of a tensor's replicas begin: so that not always the same have the longer share,
+ * or one at all where there are more replicas than rows. */
+static int64_t first_turn(const char *name)
+{
+  uint32_t h = 2166136261u;
+  for (; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
+  return h ^ h >> 15;
+}
+
 int tc_owned_boxes(const struct tc_tensor *t, const struct tc_mesh *m, int rank,
                    struct tc_box box[TC_BOXES])
 {
@@ -227,12 +236,11 @@ int tc_owned_boxes(const struct tc_tensor *t, const struct tc_mesh *m, int rank,
     mine = mine * m->size[a] + tc_mesh_coord(m, rank, a);
   }
   if (copies == 1) return n;
+  mine = (mine + first_turn(t->name)) % copies;
   if (t->rank == 0) return mine == 0 ? n : 0;
   int k = 0;
   for (int i = 0; i < n; i++) {
-    int64_t block = tc_ceil_div(box[i].count[0], copies);
-    int64_t lo = TC_MIN(mine * block, box[i].count[0]);
-    int64_t hi = TC_MIN(lo + block, box[i].count[0]);
+    int64_t lo = box[i].count[0] * mine / copies, hi = box[i].count[0] * (mine + 1) / copies;
     if (lo >= hi) continue;
     box[i].start[0] += lo;
     box[i].count[0] = hi - lo;

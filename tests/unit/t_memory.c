@@ -2,12 +2,14 @@
  * parameter of model states by system, gradient type and number of ranks; uneven shards; who of a
  * parameter server holds what; what offload moves. Programs are made, none is run. */
 #include "src/program.h"
+#include "src/shard.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 
-/* Rows divide by 64 (those of qkv.bias are 3 a head); nothing does; ZeRO's 7.5 billion. */
+/* Rows divide by 64 (those of qkv.bias are 3 a head); nothing does; GPT-2; ZeRO's 7.5 billion. */
 static const struct tc_model even = { "", 2, 256, 64, 128, 256 };
 static const struct tc_model odd = { "", 2, 330, 3, 101, 1021 };
+static const struct tc_model gpt2 = { "", 12, 768, 12, 1024, 50257 };
 static const struct tc_model large = { "", 36, 4096, 32, 2048, 59136 };
 
 struct state {
@@ -224,6 +226,39 @@ static void test_offload(int i, int offload)
   tc_mesh_free(m);
 }
 
+/* What each rank writes of a checkpoint: together all of it, each as much as the others. */
+static void test_shares(const struct tc_model *model, const char *system, int dp, double most)
+{
+  struct tc_mesh *m = fx_mesh(1, 1, dp, 1);
+  struct tc_program *p = make(model, system, TC_F32, m, 0, 0);
+  const struct tc_graph *g = p->graph;
+  int64_t *bytes = tc_calloc((size_t)dp, sizeof *bytes), whole = 0, sum = 0, max = 0;
+  for (int32_t i = 0; i < g->n_tensors; i++) {
+    const struct tc_tensor *t = &g->tensor[i];
+    if (!t->state || !t->saved) continue;
+    whole += tc_tensor_elems(t) * (int64_t)tc_dtype_bytes(t->dtype);
+    for (int r = 0; r < dp; r++) {
+      struct tc_box box[TC_BOXES];
+      int n = tc_owned_boxes(t, m, r, box);
+      for (int b = 0; b < n; b++) {
+        int64_t elems = 1;
+        for (int d = 0; d < t->rank; d++) elems *= box[b].count[d];
+        bytes[r] += elems * (int64_t)tc_dtype_bytes(t->dtype);
+      }
+    }
+  }
+  for (int r = 0; r < dp; r++) {
+    sum += bytes[r];
+    max = TC_MAX(max, bytes[r]);
+  }
+  is_int(sum, whole, "%s over %d: a checkpoint is written once", system, dp);
+  double over = (double)max * dp / (double)whole;
+  ok(over <= most, "the most that a rank writes of it is %.3f of its share", over);
+  free(bytes);
+  tc_program_free(p);
+  tc_mesh_free(m);
+}
+
 int main(void)
 {
   test_formulas(TC_BF16);
@@ -239,5 +274,12 @@ int main(void)
     test_offload(i, TC_OFFLOAD_PARAMS);
     test_offload(i, TC_OFFLOAD_UPDATE);
   }
+  static const int dp[] = { 2, 3, 4, 5, 8, 16 };
+  for (size_t i = 0; i < sizeof dp / sizeof *dp; i++) {
+    test_shares(&gpt2, "ddp", dp[i], 1.03);
+    test_shares(&even, "ddp", dp[i], 1.10);
+  }
+  test_shares(&gpt2, "ddp", 64, 1.3);
+  test_shares(&gpt2, "zero1", 4, 1.03);
   return done_testing();
 }
