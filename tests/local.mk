@@ -62,6 +62,7 @@ script_tests = \
   %D%/check-cli \
   %D%/mpi/m_ckpt \
   %D%/mpi/m_coll \
+  %D%/mpi/m_export \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \
   %D%/mpi/m_reshard \
