@@ -96,15 +96,6 @@ static bool too_many_values(const char *text, int64_t length)
   return values > MOST_VALUES;
 }
 
-/* A name as a sentence can show it. */
-static const char *shown(char buf[104], const char *name)
-{
-  snprintf(buf, 104, "%.100s", name);
-  for (char *p = buf; *p; p++)
-    if ((unsigned char)*p < ' ' || *p == 127) *p = '?';
-  return buf;
-}
-
 static int read_shape(struct tc_st_tensor *t, const json_t *shape)
 {
   if (!json_is_array(shape) || json_array_size(shape) > TC_DIMS) return -1;
@@ -124,7 +115,6 @@ static int read_tensor(struct tc_st *s, const char *name, const json_t *o, int64
                        struct tc_err *err)
 {
   struct tc_st_tensor *t = &s->tensor[s->n++];
-  char text[104];
   const char *why = NULL;
   const json_t *place = json_object_get(o, "data_offsets");
   const json_t *b = json_array_get(place, 0), *e = json_array_get(place, 1);
@@ -147,7 +137,7 @@ static int read_tensor(struct tc_st *s, const char *name, const json_t *o, int64
     t->bytes = bytes;
   }
   if (!why) return 0;
-  return tc_fail(err, TC_EUSER, "%s: tensor %s %s", s->path, shown(text, name), why);
+  return tc_fail(err, TC_EUSER, "%s: tensor %.100s %s", s->path, name, why);
 }
 
 static int cmp_offset(const void *a, const void *b)
@@ -162,12 +152,11 @@ static int cmp_offset(const void *a, const void *b)
 static int check_places(struct tc_st *s, int64_t data_bytes, struct tc_err *err)
 {
   int64_t at = 0;
-  char text[104];
   qsort(s->tensor, (size_t)s->n, sizeof *s->tensor, cmp_offset);
   for (int i = 0; i < s->n; i++) {
     if (s->tensor[i].offset != at)
-      return tc_fail(err, TC_EUSER, "%s: tensor %s begins at byte %lld of the data instead of "
-                     "%lld: %s", s->path, shown(text, s->tensor[i].name),
+      return tc_fail(err, TC_EUSER, "%s: tensor %.100s begins at byte %lld of the data instead of "
+                     "%lld: %s", s->path, s->tensor[i].name,
                      (long long)s->tensor[i].offset, (long long)at,
                      s->tensor[i].offset < at ? "two tensors overlap" : "there is a hole");
     at += s->tensor[i].bytes;
@@ -268,10 +257,9 @@ int tc_st_read(const struct tc_st *s, int i, int64_t from, int64_t bytes, void *
                struct tc_err *err)
 {
   const struct tc_st_tensor *t = tc_st_at(s, i);
-  char text[104];
   TC_ASSERT(from >= 0 && bytes >= 0 && bytes <= t->bytes - from);
   if (tc_pread_all(s->fd, buf, bytes, s->data + t->offset + from)) return 0;
-  return tc_fail(err, TC_EUSER, "%s: tensor %s can't be read: %s", s->path, shown(text, t->name),
+  return tc_fail(err, TC_EUSER, "%s: tensor %.100s can't be read: %s", s->path, t->name,
                  errno ? strerror(errno) : "the file ends too early");
 }
 

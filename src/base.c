@@ -27,6 +27,8 @@ int tc_fail(struct tc_err *err, int status, const char *fmt, ...)
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
+  for (char *c = text; *c; c++)   /* names come from files: one line, and nothing for a terminal */
+    if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
   err->status = status;
   memcpy(err->text, text, sizeof text);
   return status;

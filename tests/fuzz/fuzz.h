@@ -1,7 +1,7 @@
 /* fuzz.h - a reader of files fed with damaged copies of valid ones: seeded, so that a case can be
  * made again; counted; in memory alone.
  *
- * usage: fuzz_X.t [--cases N | --seconds S] [--seed N]      (3,000 cases where nothing is said)
+ * usage: fuzz_X.t [--cases N | --seconds S] [--seed N] [--only CASE]      (else 3,000 cases)
  *
  * Built with a sanitizer it finds reads and writes out of bounds, leaks, and arithmetic that
  * overflows; a case that takes over 5 s or 512 MB more memory than before is a fault too. */
@@ -23,7 +23,6 @@ struct fuzz {
   int fd;                         /* a file in memory */
   char path[40];                  /* its name, for the reader */
   uint64_t state;
-  int64_t slowest_ns;
 };
 
 static inline uint64_t fuzz_next(struct fuzz *f)
@@ -43,6 +42,7 @@ static inline void fuzz_start(struct fuzz *f, int argc, char **argv)
     if (strcmp(argv[i], "--cases") == 0) f->most_cases = x;
     if (strcmp(argv[i], "--seconds") == 0) f->end_ns = tc_now_ns() + (int64_t)x * 1000000000;
     if (strcmp(argv[i], "--seed") == 0) f->seed = x;
+    if (strcmp(argv[i], "--only") == 0) f->cases = (f->most_cases = x) - 1;
   }
   f->fd = memfd_create("fuzz", MFD_CLOEXEC);
   TC_ASSERT(f->fd >= 0);
@@ -57,6 +57,14 @@ static inline bool fuzz_more(struct fuzz *f)
   for (int i = 0; i < 4; i++) fuzz_next(f);
   alarm(5);                       /* SIGALRM ends a case that hangs */
   return true;
+}
+
+/* A fault of this case, which --only makes again. */
+static inline int fuzz_fault(const struct fuzz *f, const char *what)
+{
+  printf("# case %llu of seed %llu: %s\n", (unsigned long long)f->cases,
+         (unsigned long long)f->seed, what);
+  return 1;
 }
 
 /* What stands in the place of a number. */

@@ -63,8 +63,8 @@ int main(int argc, char **argv)
     free(sealed);
     int rc = tc_manifest_read(&m, f.path, &err);
     f.accepted += rc == 0;
-    unsound += rc == 0 && !sound(m);
-    silent += rc < 0 && (!*err.text || strchr(err.text, '\n'));
+    if (rc == 0 && !sound(m)) unsound += fuzz_fault(&f, "accepted, but not sound");
+    if (rc < 0 && (!*err.text || strchr(err.text, '\n'))) silent += fuzz_fault(&f, err.text);
     if (rc == 0) tc_manifest_free(m);
   }
   is_int(unsound, 0, "what is accepted is sound");

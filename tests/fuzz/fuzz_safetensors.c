@@ -86,8 +86,10 @@ int main(int argc, char **argv)
     struct tc_llmc *l = NULL;
     int rc = llmc ? tc_llmc_open(&l, f.path, &err) : tc_st_open(&s, f.path, &err);
     f.accepted += rc == 0;
-    unread += rc == 0 && !(llmc ? read_llmc(l, buf) : read_all(s, buf));
-    silent += rc < 0 && (rc != TC_EUSER || !*err.text || strchr(err.text, '\n'));
+    if (rc == 0 && !(llmc ? read_llmc(l, buf) : read_all(s, buf)))
+      unread += fuzz_fault(&f, "accepted, but can't be read");
+    if (rc < 0 && (rc != TC_EUSER || !*err.text || strchr(err.text, '\n')))
+      silent += fuzz_fault(&f, err.text);
     tc_st_close(s);
     tc_llmc_close(l);
   }
