@@ -79,8 +79,8 @@ static int check_sizes(struct tc_llmc *f, const int32_t *h, int64_t file_bytes,
   if (about < (double)file_bytes)
     need = TC_LLMC_HEADER_BYTES + elem * tc_llmc_place(s, TC_LLMC_TENSORS, 0);
   if (need != file_bytes)
-    return tc_fail(err, TC_EUSER, "%s: has %lld bytes, which is not what a model of %lld layers and "
-                   "hidden size %lld needs: cut off or damaged", f->path, (long long)file_bytes,
+    return tc_fail(err, TC_EUSER, "%s: has %lld bytes, not what a model of %lld layers and hidden "
+                   "size %lld needs: cut off or damaged", f->path, (long long)file_bytes,
                    (long long)s->layers, (long long)s->hidden);
   return 0;
 }

@@ -324,7 +324,8 @@ int tc_st_create(struct tc_st_writer **out, const char *path, const struct tc_st
   *out = NULL;
   char *text = header_text(tensor, n, notes, &data_bytes);
   if (!text)
-    return tc_fail(err, TC_EUSER, "%s: two tensors have one name, or one has the name " NOTES, path);
+    return tc_fail(err, TC_EUSER, "%s: two tensors have one name, or one has the name " NOTES,
+                   path);
   int rc = tc_outfile_new(&file, path, err);
   if (rc < 0) {
     free(text);

@@ -126,7 +126,8 @@ static int cmd_ls(const struct ckpt_args *a, struct tc_err *err)
     const char *state = rc == 0 ? "ok" : rc == TC_EINCOMPLETE ? "incomplete" : "damaged";
     if (a->json)
       json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:I, s:s, s:s, s:s, s:o}",
-        "path", tc_text_json(path[i]), "step", (json_int_t)step, "time", c ? c->m->time : "", "bytes",
+        "path", tc_text_json(path[i]), "step", (json_int_t)step, "time", c ? c->m->time : "",
+        "bytes",
         (json_int_t)size, "mesh", c ? c->m->meta.mesh : "", "system",
         c ? c->m->meta.system : "", "state", state, "reason", tc_text_json(e.text)));
     else
@@ -153,8 +154,8 @@ static json_t *show_json(const struct tc_manifest *m, const char *path)
     json_array_append_new(files, json_pack("{s:s, s:i, s:I}", "name", m->file[i].name, "writer",
                           (int)m->file[i].writer, "size", (json_int_t)m->file[i].size));
   return json_pack("{s:o, s:I, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:i, s:s, s:i, s:i, s:o, s:o}",
-    "path", tc_text_json(path), "step", (json_int_t)t->step, "time", m->time, "seed", seed, "tokens",
-    (json_int_t)t->tokens, "model", t->model, "mesh", t->mesh, "system", t->system, "job",
+    "path", tc_text_json(path), "step", (json_int_t)t->step, "time", m->time, "seed", seed,
+    "tokens", (json_int_t)t->tokens, "model", t->model, "mesh", t->mesh, "system", t->system, "job",
     t->job, "restart", t->restart, "config", t->config, "tensors", m->n_tensors, "pieces",
     m->n_pieces, "files", files, "who", who);
 }

@@ -65,7 +65,8 @@ int ckpt_step_paths(char ***out, const char *dir, struct tc_err *err);
 /* The last component of a path; borrowed. */
 const char *ckpt_base_name(const char *path);
 /* a + b, both >= 0, or the largest number: what a strange manifest claims may not fit. */
-static inline int64_t ckpt_add(int64_t a, int64_t b) { return b > INT64_MAX - a ? INT64_MAX : a + b; }
+static inline int64_t ckpt_add(int64_t a, int64_t b)
+{ return b > INT64_MAX - a ? INT64_MAX : a + b; }
 
 /* Whether args->only lets this tensor through. */
 bool ckpt_wanted(const struct ckpt_args *args, const char *name);

@@ -46,8 +46,10 @@ static int64_t next_box(const struct ckpt_walk *w, int64_t *start, int64_t *coun
   int64_t inner = 1, left = w->at;
   int64_t most = TC_MIN(w->end - w->at, BLOCK_BYTES / (int64_t)tc_dtype_bytes(t->dtype));
   int split = t->rank - 1;        /* the dimension that is cut; those before it are single */
-  for (; split > 0 && w->at % (inner * t->dim[split]) == 0 && inner * t->dim[split] <= most; split--)
-    inner *= t->dim[split];
+  for (int64_t more; split > 0; split--, inner = more) {
+    more = inner * t->dim[split];
+    if (w->at % more || more > most) break;
+  }
   for (int d = t->rank - 1; d >= 0; d--) {
     start[d] = left % t->dim[d];
     count[d] = d > split ? t->dim[d] : 1;

@@ -101,8 +101,8 @@ static int model_tensors(struct export *x, struct gpt_tensor **out, struct tc_er
   *out = NULL;
   TC_TRY(gpt_model_parse(&x->model, x->c->m->meta.model, x->c->path, err));
   if (x->model.layers > tc_ckpt_n(x->c))
-    return tc_fail(err, TC_EUSER, "%s has %d tensors, fewer than a model of %lld layers", x->c->path,
-                   tc_ckpt_n(x->c), (long long)x->model.layers);
+    return tc_fail(err, TC_EUSER, "%s has %d tensors, fewer than a model of %lld layers",
+                   x->c->path, tc_ckpt_n(x->c), (long long)x->model.layers);
   int n = gpt_tensors(out, &x->model);
   for (int i = 0; i < n; i++) {
     int rc = find_tensor(x, &(*out)[i], err);
@@ -155,7 +155,8 @@ static int export_hf(struct export *x, struct tc_err *err)
   struct gpt_tensor *t;
   const char *out = x->args->out;
   int n = model_tensors(x, &t, err), rc = TC_MIN(n, 0);
-  char *model = tc_sprintf("%s/model.safetensors", out), *config = tc_sprintf("%s/config.json", out);
+  char *model = tc_sprintf("%s/model.safetensors", out);
+  char *config = tc_sprintf("%s/config.json", out);
   if (rc == 0) rc = tc_folder_make(out, err);
   if (rc == 0 && access(config, F_OK) == 0)
     rc = tc_fail(err, TC_EUSER, "%s is there already: remove it or give another folder", config);

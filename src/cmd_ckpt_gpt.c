@@ -163,8 +163,9 @@ int gpt_config_check(const json_t *config, int64_t *heads, const char *where, st
     other = "scale_attn_by_inverse_layer_idx";
   else if (other_bool(config, "add_cross_attention", false)) other = "add_cross_attention";
   if (other)
-    return tc_fail(err, TC_EUSER, "%s: \"%s\" is not what this program's model has: GPT-2 as OpenAI "
-                   "made it (gelu_new, epsilon 1e-5, head tied to the embedding)", where, other);
+    return tc_fail(err, TC_EUSER, "%s: \"%s\" is not what this program's model has: GPT-2 as "
+                   "OpenAI made it (gelu_new, epsilon 1e-5, head tied to the embedding)", where,
+                   other);
   *heads = (int64_t)json_integer_value(json_object_get(config, "n_head"));
   if (*heads < 1 || *heads > 1 << 24)
     return tc_fail(err, TC_EUSER, "%s: \"n_head\" is missing or makes no sense", where);

@@ -172,7 +172,8 @@ static int make_config(struct import *x, struct tc_err *err)
   TC_TRY(rc);
   struct tc_config *c = x->cfg;
   struct { const char *key; int64_t *said, *have; } size[] = {
-    { "layers", &c->model_layers, &x->model.layers }, { "hidden", &c->model_hidden, &x->model.hidden },
+    { "layers", &c->model_layers, &x->model.layers },
+    { "hidden", &c->model_hidden, &x->model.hidden },
     { "heads", &c->model_heads, &x->model.heads },
     { "context", &c->model_context, &x->model.context },
     { "vocab", &c->model_vocab, &x->model.vocab } };
@@ -184,8 +185,8 @@ static int make_config(struct import *x, struct tc_err *err)
                      (long long)*size[i].have, (long long)*size[i].said);
   }
   if (x->model.heads == 0)
-    return tc_fail(err, TC_EUSER, "%s: without config.json beside it nothing says how many heads the "
-                   "model has: give --model.heads=N", x->file);
+    return tc_fail(err, TC_EUSER, "%s: without config.json beside it nothing says how many heads "
+                   "the model has: give --model.heads=N", x->file);
   return tc_model_resolve(&x->model, err);
 }
 
@@ -233,8 +234,8 @@ static int find_place(const struct import *x, const struct gpt_tensor *t, struct
   bool right = x->form == GPT_HF ? s->rank == rank && s->dim[0] == dim[0] &&
                (rank == 1 || s->dim[1] == dim[1]) : elems == gpt_elems(t);
   if (!right)
-    return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape than a model of hidden size %lld "
-                   "needs", x->file, name, (long long)x->model.hidden);
+    return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape than a model of hidden size "
+                   "%lld needs", x->file, name, (long long)x->model.hidden);
   p->dtype = s->dtype;
   if (p->dtype == TC_F32 || p->dtype == TC_BF16 || p->dtype == TC_ST_F16) return 0;
   return tc_fail(err, TC_EUSER, "%s: tensor %s is not of type F32, BF16 or F16", x->file, name);

@@ -14,7 +14,8 @@ static bool sound(const struct tc_manifest *m)
       const struct tc_piece *p = &m->piece[k];
       long double n = 1;
       for (int d = 0; d < t->rank; d++) {
-        if (p->start[d] < 0 || p->count[d] < 1 || p->start[d] + p->count[d] > t->dim[d]) return false;
+        if (p->start[d] < 0 || p->count[d] < 1 ||
+            p->start[d] + p->count[d] > t->dim[d]) return false;
         n *= (long double)p->count[d];
       }
       if (p->tensor != i || p->file < 0 || p->file >= m->n_files || p->offset < 0) return false;
@@ -54,7 +55,8 @@ int main(int argc, char **argv)
     char *sealed = NULL;
     if (fuzz_below(&f, 8) && memchr(text, '}', n)) {
       char *crc = memmem(text, n, ",\n\"crc32c\": \"", 13);
-      for (char *at = crc; at; at = memmem(at + 1, n - (size_t)(at + 1 - text), ",\n\"crc32c\": \"", 13))
+      for (char *at = crc; at; at = memmem(at + 1, n - (size_t)(at + 1 - text),
+          ",\n\"crc32c\": \"", 13))
         crc = at;
       if (crc) n = (size_t)(crc - text) + (size_t)sprintf(crc, "\n}\n");
       sealed = tc_manifest_seal(text, n, &n);

@@ -1,5 +1,5 @@
-/* t_ckpt_plan.c - `tercio ckpt plan` against what the reader does: each rank's boxes are really read,
- * and the bytes that the process asked the system for (/proc/self/io) are those foretold. */
+/* t_ckpt_plan.c - `tercio ckpt plan` against what the reader does: each rank's boxes are really
+ * read, and the bytes that the process asked the system for (/proc/self/io) are those foretold. */
 #include "src/config.h"
 #include "src/setup.h"
 #include "src/shard.h"
@@ -186,7 +186,8 @@ int main(void)
     { "--mesh.pp=1 --mesh.dp=4 --mesh.tp=1 --parallel.data=ddp", 4 },
     { "--mesh.pp=1 --mesh.dp=4 --mesh.tp=1 --parallel.data=zero3", 4 },
     { "--mesh.pp=1 --mesh.dp=2 --mesh.tp=2 --parallel.data=zero1", 4 },
-    { "--mesh.pp=2 --mesh.dp=2 --mesh.tp=2 --parallel.data=zero2 --parallel.schedule=interleaved", 8 },
+    { "--mesh.pp=2 --mesh.dp=2 --mesh.tp=2 --parallel.data=zero2 "
+      "--parallel.schedule=interleaved", 8 },
     { "--mesh.pp=1 --mesh.dp=3 --mesh.tp=1 --parallel.data=zero3", 3 },
     { "--mesh.pp=1 --mesh.dp=3 --mesh.tp=1 --parallel.data=server", 3 } };
   enum { LAYOUTS = sizeof layout / sizeof *layout };

@@ -1,5 +1,5 @@
-/* t_ckpt_tools.c - `tercio ckpt` verify with threads, prune, quarantine, and diff's tolerances: what
- * proves, removes and compares. */
+/* t_ckpt_tools.c - `tercio ckpt` verify with threads, prune, quarantine, and diff's tolerances:
+ * what proves, removes and compares. */
 #include "tests/unit/ckpt_cmd.h"
 
 /* One byte in the middle of a file of a step becomes another. */
@@ -77,7 +77,8 @@ static void test_prune(const char *root)
   json_t *j = parsed();
   is_int((int64_t)json_array_size(json_object_get(j, "removed")), 3, "three are removed");
   is_int((int64_t)json_array_size(json_object_get(j, "good")), 2, "two good ones stay");
-  is_int((int64_t)json_array_size(json_object_get(j, "faulty")), 1, "and the faulty one among them");
+  is_int((int64_t)json_array_size(json_object_get(j, "faulty")), 1,
+      "and the faulty one among them");
   json_decref(j);
   ok(there(dir, "step-00000006") && there(dir, "step-00000005") && there(dir, "step-00000004") &&
      fx_count(dir, "step-") == 3 && fx_count(dir, ".old") == 0, "these are there, no others");

@@ -19,7 +19,8 @@ static void write_file(const char *path, const void *data, size_t bytes)
 /* ---- headers that are wrong -------------------------------------------------------- */
 
 /* length: < 0: that of the text. */
-static int open_text(const char *path, const char *text, int64_t length, int data, struct tc_err *err)
+static int open_text(const char *path, const char *text, int64_t length, int data,
+    struct tc_err *err)
 {
   size_t n = strlen(text);
   uint64_t raw = length < 0 ? n : (uint64_t)length;
@@ -36,8 +37,10 @@ static int open_text(const char *path, const char *text, int64_t length, int dat
 
 static void test_headers(const char *dir)
 {
-#define ONE(dtype, shape, a, b) "{\"t\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":[" #a "," #b "]}}"
-  static const struct { const char *what, *text; int64_t length; int data; const char *says; } c[] = {
+#define ONE(dtype, shape, a, b) \
+  "{\"t\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":[" #a "," #b "]}}"
+  static const struct { const char *what, *text; int64_t length; int data; const char *says;
+      } c[] = {
     { "a good one", ONE("\"F32\"", "[2]", 0, 8), -1, 8, NULL },
     { "no tensors", "{}", -1, 0, NULL },
     { "an empty tensor", ONE("\"F32\"", "[3,0]", 0, 0), -1, 0, NULL },
@@ -53,13 +56,16 @@ static void test_headers(const char *dir)
     { "an unknown type", ONE("\"F33\"", "[2]", 0, 8), -1, 8, "unknown dtype" },
     { "another size than the shape's", ONE("\"F32\"", "[3]", 0, 8), -1, 8, "number of bytes" },
     { "a negative size", ONE("\"F32\"", "[-2]", 0, 8), -1, 8, "impossible shape" },
-    { "sizes that overflow", ONE("\"F32\"", "[4294967296,4294967296,4]", 0, 8), -1, 8, "impossible shape" },
-    { "sizes that overflow to zero", ONE("\"F32\"", "[4611686018427387904,4,2]", 0, 0), -1, 0, "impossible shape" },
+    { "sizes that overflow", ONE("\"F32\"", "[4294967296,4294967296,4]", 0, 8), -1, 8,
+        "impossible shape" },
+    { "sizes that overflow to zero", ONE("\"F32\"", "[4611686018427387904,4,2]", 0, 0), -1, 0,
+        "impossible shape" },
     { "too many dimensions", ONE("\"F32\"", "[1,1,1,1,1,1,2]", 0, 8), -1, 8, "impossible shape" },
     { "a shape of text", ONE("\"F32\"", "[\"2\"]", 0, 8), -1, 8, "impossible shape" },
     { "an end before the beginning", ONE("\"F32\"", "[2]", 8, 0), -1, 8, "outside of the file" },
     { "a negative offset", ONE("\"F32\"", "[2]", -8, 0), -1, 8, "outside of the file" },
-    { "a huge offset", ONE("\"F32\"", "[2]", 9223372036854775800, 9223372036854775807), -1, 8, "outside of the file" },
+    { "a huge offset", ONE("\"F32\"", "[2]", 9223372036854775800, 9223372036854775807), -1, 8,
+        "outside of the file" },
     { "three offsets", "{\"t\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,8]}}", -1, 8,
       "no two data_offsets" },
     { "a hole", ONE("\"F32\"", "[2]", 4, 12), -1, 12, "a hole" },
@@ -122,10 +128,12 @@ static void test_llmc_headers(const char *dir)
   static const struct { const char *what; int at; int32_t value; const char *says; } c[] = {
     { "magic", 0, 20240327, "not a model file" }, { "an old version", 1, 2, "version 2" },
     { "no context", 2, 0, "number 2" }, { "a negative vocabulary", 3, -1, "number 3" },
-    { "layers beyond reason", 4, INT32_MAX, "number 4" }, { "16 million layers", 4, 1 << 24, "bytes" },
+    { "layers beyond reason", 4, INT32_MAX, "number 4" }, { "16 million layers", 4, 1 << 24,
+        "bytes" },
     { "no heads", 5, 0, "number 5" }, { "heads that don't divide", 5, 3, "contradict" },
     { "a hidden size of 16 million", 6, 1 << 24, "bytes" },
-    { "a padding below the vocabulary", 7, V - 1, "contradict" }, { "one layer more", 4, L + 1, "bytes" } };
+    { "a padding below the vocabulary", 7, V - 1, "contradict" }, { "one layer more", 4, L + 1,
+        "bytes" } };
   char *path = tc_sprintf("%s/l", dir);
   int32_t head[256];
   int64_t bytes = TC_LLMC_HEADER_BYTES + 4 * tc_llmc_place(&s, TC_LLMC_TENSORS, 0);
@@ -232,7 +240,8 @@ static void test_hf(const char *dir)
   float *qkv = read_st(s, "transformer.h.1.attn.c_attn.weight");
   float *bias = read_st(s, "transformer.h.1.attn.c_attn.bias");
   float *proj = read_st(s, "transformer.h.1.attn.c_proj.weight");
-  float *fc = read_st(s, "transformer.h.0.mlp.c_fc.weight"), *wte = read_st(s, "transformer.wte.weight");
+  float *fc = read_st(s, "transformer.h.0.mlp.c_fc.weight"), *wte = read_st(s,
+      "transformer.wte.weight");
   TC_ASSERT(qkv && bias && proj && fc && wte);
   const float *our = values("h.1.attn.qkv.weight"), *our_bias = values("h.1.attn.qkv.bias");
   const float *our_proj = values("h.1.attn.proj.weight"), *our_fc = values("h.0.mlp.fc.weight");
@@ -251,12 +260,14 @@ static void test_hf(const char *dir)
     for (int k = 0; k < C; k++) off += fc[k * F + r] != our_fc[r * C + k];
   is_int(off, 0, "the other linear layers are turned");
   is_int(memcmp(wte, values("wte.weight"), V * C * sizeof *wte), 0, "the embedding is as it is");
-  ok(tc_st_at(s, tc_st_find(s, "transformer.h.0.mlp.c_fc.weight"))->dim[0] == C, "and its shape says so");
+  ok(tc_st_at(s, tc_st_find(s, "transformer.h.0.mlp.c_fc.weight"))->dim[0] == C,
+      "and its shape says so");
   float *all[] = { qkv, bias, proj, fc, wte };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
   tc_st_close(s);
   free(path);
-  ok(fails(run("export %s/ckpt -o %s/hf", dir, dir), 2, "is there already"), "nothing is written over");
+  ok(fails(run("export %s/ckpt -o %s/hf", dir, dir), 2, "is there already"),
+      "nothing is written over");
 }
 
 /* The element of tensor `kind` of the last layer, read by its place. */
@@ -282,7 +293,8 @@ static void test_llmc(const char *dir)
   for (int h = 0; h < H; h++)
     for (int e = 0; e < 3; e++)
       for (int d = 0; d < D; d++)
-        off += memcmp(theirs + (e * C + h * D + d) * C, our + ((h * 3 + e) * D + d) * C, C * sizeof *x) != 0;
+        off += memcmp(theirs + (e * C + h * D + d) * C, our + ((h * 3 + e) * D + d) * C,
+            C * sizeof *x) != 0;
   is_int(off, 0, "q, k and v one after the other");
   free(x);
   free(path);
@@ -333,15 +345,18 @@ static void test_import_faults(const char *dir)
   }
   unlink(config);
   ok(fails(run("import %s/hf -o %s/no", dir, dir), 2, "--model.heads"), "no config.json");
-  ok(fails(run("import %s/hf -o %s/no --model.heads=2 --model.hidden=9", dir, dir), 2, "model.hidden"),
+  ok(fails(run("import %s/hf -o %s/no --model.heads=2 --model.hidden=9", dir, dir), 2,
+      "model.hidden"),
      "a size that the file doesn't have");
   is_int(run("import %s/hf -o %s/yes --model.heads=2", dir, dir), 0, "heads by hand");
   is_int(run("diff %s/yes %s/ckpt --only [hwl]*", dir, dir), 0, "are right");
   ok(fails(run("import %s/none -o %s/no", dir, dir), 2, "No such file"), "nothing there");
-  ok(fails(run("import %s/ckpt -o %s/no", dir, dir), 2, "model.safetensors"), "a folder without a model");
+  ok(fails(run("import %s/ckpt -o %s/no", dir, dir), 2, "model.safetensors"),
+      "a folder without a model");
   ok(fails(run("import %s/hf", dir), 2, "-o DIR"), "without -o");
   ok(fails(run("export %s/ckpt -o %s/z --format onnx", dir, dir), 2, "onnx"), "an unknown format");
-  ok(fails(run("export %s/ckpt -o %s/none/z --format llmc", dir, dir), 2, "can't be written"), "no folder");
+  ok(fails(run("export %s/ckpt -o %s/none/z --format llmc", dir, dir), 2, "can't be written"),
+      "no folder");
   ok(fails(run("export %s/ckpt -o %s/z --optimizer", dir, dir), 2, "no place"), "moments for HF");
   is_int(fx_count(dir, "z") + fx_count(dir, "no"), 0, "nothing half done is left");
   free(config);
