@@ -203,7 +203,8 @@ static int remove_step(const char *dir, int64_t step, struct tc_err *err)
 
 struct pruned { json_t *kept, *faulty, *removed; };
 
-/* How many of steps[n] (newest first) are looked at until `keep` good ones are found; *good: how
+/* How many of steps[n] (newest first) are looked at until `keep` good ones are found, all of them if
+ * there are fewer: what is behind may go. *good: how
  * many there were. */
 static int find_good(const struct ckpt_args *a, const int64_t *steps, int n, int *good,
                      struct pruned *out)
@@ -235,7 +236,7 @@ int ckpt_cmd_prune(const struct ckpt_args *a, struct tc_err *err)
   if (n < 0) return n;
   struct pruned out = { json_array(), json_array(), json_array() };
   int first = find_good(a, steps, n, &good, &out);
-  for (int i = good < a->keep ? n : first; i < n && rc == 0; i++) {
+  for (int i = first; i < n && rc == 0; i++) {
     if (!a->dry_run) rc = remove_step(dir, steps[i], err);
     if (rc < 0) break;
     if (!a->json)
