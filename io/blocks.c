@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "io/crc.h"
+#include "src/watch.h"
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -87,6 +88,7 @@ int tc_blocks_write(int fd, const struct tc_stretch *s, int n, int64_t block_byt
     for (int64_t at = 0, k = 0; at < s[i].bytes && good; at += block_bytes, k++) {
       int64_t end = TC_MIN(s[i].bytes, at + block_bytes);
       uint32_t crc = 0;
+      tc_at_again();
       for (int64_t from = at; from < end && good; from += CALL_BYTES) {
         int64_t part = TC_MIN(end - from, CALL_BYTES);
         crc = tc_crc32c(crc, s[i].data + from, (size_t)part);

@@ -23,6 +23,7 @@
 #include "io/ckpt_io.h"
 #include "io/folder.h"
 #include "io/h5.h"
+#include "src/watch.h"
 
 /* The pieces of one file: a rank's, or all of a node's. */
 struct layout {
@@ -169,7 +170,9 @@ static int write_data(struct tc_share *p, int fd, const char *path, const char *
     block += tc_blocks(bytes, p->block_bytes);
   }
   qsort(s, (size_t)p->told.n, sizeof *s, cmp_stretch);
+  tc_at_file("writing", path);
   int rc = tc_blocks_write(fd, s, p->told.n, p->block_bytes, path, err);
+  tc_at_file("fsync", path);
   if (rc == 0 && fsync(fd) < 0)
     rc = tc_fail(err, TC_EUSER, "%s: can't be brought to disk: %s", path, strerror(errno));
   free(s);
@@ -228,6 +231,7 @@ static int lay(struct tc_share *p, const struct layout *l, struct tc_h5_slice *s
   }
   if (leads) o.reserve_bytes += 65536;
   int64_t size = 0;
+  tc_at_file("laying out", path);
   int rc = settle(l, tc_h5_lay(fd, &size, path, &o, s, l->n, err), path, err);
   if (leads) p->told.size = size;
   for (int i = 0; i < p->told.n; i++) {

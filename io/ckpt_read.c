@@ -21,6 +21,7 @@
 #include "io/blocks.h"
 #include "io/crc.h"
 #include "io/folder.h"
+#include "src/watch.h"
 
 /* ---- steps in a folder ------------------------------------------------------------ */
 
@@ -138,6 +139,7 @@ int tc_ckpt_open_file(const struct tc_ckpt *c, int f, struct tc_err *err)
   const struct tc_ckpt_file *file = &c->m->file[f];
   char *path = tc_sprintf("%s/%s", c->path, file->name);
   struct stat st;
+  tc_at_file("reading", path);
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = 0;
   if (fd < 0 && errno == ENOENT)
     rc = tc_fail(err, TC_EINCOMPLETE, "%s: is missing: the checkpoint is incomplete", path);

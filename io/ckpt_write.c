@@ -34,6 +34,7 @@
 #include <unistd.h>
 
 #include "io/folder.h"
+#include "src/watch.h"
 
 struct save {
   const char *dir;
@@ -205,6 +206,7 @@ static int write_manifest(const struct save *s, const struct tc_manifest *m, str
   size_t bytes = 0;
   char *text = tc_manifest_text(m, &bytes);
   char *path = tc_sprintf("%s/%s/" TC_MANIFEST, s->dir, s->tmp);
+  tc_at_file("writing and fsync", path);
   int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   bool good = fd >= 0;
   for (size_t done = 0; good && done < bytes;) {

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/watch.h"
+
 int64_t tc_step_of_name(const char *name)
 {
   char again[32];
@@ -54,6 +56,7 @@ void tc_names_free(char **names, int n)
 
 int tc_folder_sync(const char *path, struct tc_err *err)
 {
+  tc_at_file("fsync", path);
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   /* Some file systems can't fsync a folder; they say EINVAL and are synchronous there. */
   int rc = fd < 0 ? -1 : fsync(fd);
@@ -141,6 +144,7 @@ bool tc_pread_all(int fd, void *buf, int64_t bytes, int64_t offset)
   char *at = buf;
   while (bytes > 0) {
     size_t ask = (size_t)TC_MIN(bytes, INT64_C(1) << 30);
+    tc_at_again();
     ssize_t n = pread(fd, at, ask, (off_t)offset);
     if (n < 0 && errno == EINTR) continue;
     if (n == 0) errno = 0;

@@ -45,6 +45,7 @@ struct tc_comm {
   int log_rank;
   void (*traced)(void *, const struct tc_coll_args *, int64_t, int64_t, int64_t);
   void *traced_ctx;
+  struct tc_stall *stall;
   pthread_t thread;
   atomic_bool stop;
 
@@ -128,7 +129,7 @@ static void start_worker(struct tc_comm *c)
 }
 
 struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord, int size,
-                            const struct tc_comm_opts *o)
+                            const struct tc_comm_opts *o, struct tc_stall *stall)
 {
   TC_ASSERT(size > 0 && coord >= 0 && coord < size);
   struct tc_comm *c = tc_calloc(1, sizeof *c);
@@ -141,6 +142,7 @@ struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord
   c->traced = o->traced;
   c->traced_ctx = o->traced_ctx;
   c->log_rank = tc_log_rank();
+  c->stall = stall;
   atomic_init(&c->stop, false);
   pthread_condattr_t attr;
   pthread_condattr_init(&attr);
@@ -303,7 +305,11 @@ int tc_comm_wait(struct tc_comm *c, tc_ticket t, struct tc_err *err)
   int rc = 0;
   pthread_mutex_lock(&c->lock);
   TC_ASSERT(t >= 0 && t <= c->last);
-  await(c, t);
+  if (c->done < t && !c->failed) {
+    tc_lane_waits(c->stall);
+    await(c, t);
+    tc_lane_waits(NULL);
+  }
   if (c->done < t) rc = fail_alike(c, err);
   c->shown = c->live;
   pthread_mutex_unlock(&c->lock);

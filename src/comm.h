@@ -70,7 +70,7 @@ int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ti
                   struct tc_err *err);
 /* Local. Blocks until the ticket (and all before it) is done. TC_EPEER after the
  * communicator's deadline or when a peer has gone, naming the operation, the members that
- * have not arrived and their nodes. After a failure every further call fails alike. */
+ * have not arrived and their nodes; with a watchdog (watch.h), who is behind it. After a failure every further call fails alike. */
 int tc_comm_wait(struct tc_comm *c, tc_ticket t, struct tc_err *err);
 /* Local. 1 done, 0 not yet, negative status. */
 int tc_comm_test(struct tc_comm *c, tc_ticket t, struct tc_err *err);
@@ -123,7 +123,10 @@ void tc_hub_leave(struct tc_hub *h, int rank);
 
 /* MPI. tc_mpi_* are the only doors to MPI outside io. Collective over the world. */
 int tc_mpi_start(int *rank, int *world, struct tc_err *err);  /* MPI_THREAD_MULTIPLE */
+/* Collective. Waits for all ranks before tc_mpi_finish, which waits without end. TC_EPEER. */
+int tc_mpi_meet(double deadline_s, struct tc_err *err);
 void tc_mpi_finish(void);
+struct tc_mail *tc_mpi_mail(void);   /* Local. Letters between watchdogs (watch.h); owned */
 void tc_mpi_abort(int status);    /* ends every rank of the step with this exit status */
 /* Local: no communicator is split; messages carry (id, group) in their tags. */
 int tc_comm_mpi(struct tc_comm **out, int id, const int32_t *members, int size,
@@ -141,7 +144,8 @@ struct tc_link_ops {
   void (*cancel)(void *link, int request);        /* give up a request */
   void (*free)(void *link);
 };
-struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int coord, int size,
-                            const struct tc_comm_opts *o);
+/* members: world ranks, in coordinate order. */
+struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int coord,
+                            const int32_t *members, int size, const struct tc_comm_opts *o);
 
 #endif

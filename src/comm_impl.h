@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "src/comm.h"
+#include "src/watch.h"
 
 struct tc_comm_ops {
   /* Runs one call to its end, on the worker thread (or on the caller's where size is 1).
@@ -14,9 +15,9 @@ struct tc_comm_ops {
   void (*free)(void *impl);
 };
 
-/* Local. Takes impl over. */
+/* Local. Takes impl over. stall is what impl says of its waits; may be NULL. */
 struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord, int size,
-                            const struct tc_comm_opts *o);
+                            const struct tc_comm_opts *o, struct tc_stall *stall);
 
 /* The deadline in force, in seconds. */
 static inline double tc_comm_deadline_s(const struct tc_comm_opts *o)

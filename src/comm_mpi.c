@@ -5,7 +5,7 @@
  * is split and no state is kept between tc_mpi_start and tc_mpi_finish. Tags start at
  * TAG_BASE, which leaves the lower half of what every MPI guarantees (32767) to others:
  *   tag = TAG_BASE + id * TAGS_PER_ID + the link's tag.
- * Groups of one id (an axis) have no two ranks in common, so id and the pair of ranks tell
+ * The last id's tag is for the watchdogs' letters. Groups of one id (an axis) have no two ranks in common, so id and the pair of ranks tell
  * groups apart. Several workers call MPI at once: MPI_THREAD_MULTIPLE.
  *
  * MPI makes progress only inside its calls: the worker's polling is what moves messages. */
@@ -13,13 +13,14 @@
 #include <mpi.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "src/comm.h"
+#include "src/watch.h"
 
-enum { TAG_BASE = 16384, TAGS_PER_ID = 64, IDS = 256 };
+enum { TAG_BASE = 16384, TAGS_PER_ID = 64, IDS = 255, MAIL_TAG = TAG_BASE + IDS * TAGS_PER_ID };
 
-#define FINISH_NS INT64_C(600000000000)     /* tc_mpi_finish waits so long for the others */
 #define CANCEL_TRIES 100
 #define ABORT_S 10                          /* tc_mpi_abort leaves so long for the launcher */
 
@@ -51,22 +52,22 @@ int tc_mpi_start(int *rank, int *world, struct tc_err *err)
   return 0;
 }
 
-/* MPI_Finalize waits for all ranks without end: so first see that all come. */
-void tc_mpi_finish(void)
+int tc_mpi_meet(double deadline_s, struct tc_err *err)
 {
   MPI_Request all;
   int done = 0;
-  int64_t end_ns = tc_now_ns() + FINISH_NS;
-  if (MPI_Ibarrier(MPI_COMM_WORLD, &all) != MPI_SUCCESS) tc_mpi_abort(-TC_EPEER);
+  int64_t end_ns = tc_now_ns() + (int64_t)(TC_MIN(deadline_s, 1e9) * 1e9);
+  if (MPI_Ibarrier(MPI_COMM_WORLD, &all) != MPI_SUCCESS) end_ns = 0;
   while (!done) {
-    if (MPI_Test(&all, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || tc_now_ns() > end_ns) {
-      tc_warn("not all ranks came to the end of the run; this step is ended");
-      tc_mpi_abort(-TC_EPEER);
-    }
+    if (tc_now_ns() > end_ns || MPI_Test(&all, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+      return tc_fail(err, TC_EPEER, "not all ranks came to the end of the run within %g s "
+                     "(deadline run.deadline): see what the others say", deadline_s);
     if (!done) tc_sleep_ns(100000);
   }
-  MPI_Finalize();
+  return 0;
 }
+
+void tc_mpi_finish(void) { MPI_Finalize(); }
 
 static void leave(int signal_number)
 {
@@ -85,6 +86,69 @@ void tc_mpi_abort(int status)
   MPI_Finalized(&down);
   if (up && !down) MPI_Abort(MPI_COMM_WORLD, status);
   _Exit(status);
+}
+
+/* ---- letters ------------------------------------------------------------------------- */
+
+struct sent { MPI_Request mpi; void *copy; };
+
+struct mail {
+  struct tc_mail public;          /* first */
+  struct sent *sent;              /* under way; to the dead for ever */
+  int n, cap;
+};
+
+static void forget_sent(struct mail *m)
+{
+  for (int i = 0; i < m->n; i++) {
+    int done = 0;
+    MPI_Test(&m->sent[i].mpi, &done, MPI_STATUS_IGNORE);
+    if (!done) continue;
+    free(m->sent[i].copy);
+    m->sent[i--] = m->sent[--m->n];
+  }
+}
+
+static void mail_send(struct tc_mail *mail, int to, const void *buf, int bytes)
+{
+  struct mail *m = (struct mail *)mail;
+  forget_sent(m);
+  TC_GROW(m->sent, m->n, m->cap);
+  struct sent *s = &m->sent[m->n];
+  s->copy = memcpy(tc_malloc((size_t)bytes), buf, (size_t)bytes);
+  if (MPI_Isend(s->copy, bytes, MPI_BYTE, to, MAIL_TAG, MPI_COMM_WORLD, &s->mpi) == MPI_SUCCESS)
+    m->n++;
+  else free(s->copy);
+}
+
+static bool mail_poll(struct tc_mail *mail, void *buf, int bytes)
+{
+  MPI_Message msg;
+  MPI_Status status;
+  int got = 0, n = 0;
+  (void)mail;
+  if (MPI_Improbe(MPI_ANY_SOURCE, MAIL_TAG, MPI_COMM_WORLD, &got, &msg, &status) != MPI_SUCCESS ||
+      !got) return false;
+  MPI_Get_count(&status, MPI_BYTE, &n);
+  TC_ASSERT(n == bytes);
+  return MPI_Mrecv(buf, bytes, MPI_BYTE, &msg, MPI_STATUS_IGNORE) == MPI_SUCCESS;
+}
+
+/* What is still under way is MPI's: its copy is left behind. */
+static void mail_free(struct tc_mail *mail)
+{
+  struct mail *m = (struct mail *)mail;
+  forget_sent(m);
+  for (int i = 0; i < m->n; i++) MPI_Request_free(&m->sent[i].mpi);
+  free(m->sent);
+  free(m);
+}
+
+struct tc_mail *tc_mpi_mail(void)
+{
+  struct mail *m = tc_calloc(1, sizeof *m);
+  m->public = (struct tc_mail){ mail_send, mail_poll, mail_free };
+  return &m->public;
 }
 
 /* ---- the link -------------------------------------------------------------------- */
@@ -194,6 +258,6 @@ int tc_comm_mpi(struct tc_comm **out, int id, const int32_t *members, int size,
     if (members[i] == rank) coord = i;
   }
   TC_ASSERT(coord >= 0);
-  *out = tc_comm_p2p(&ops, l, coord, size, o);
+  *out = tc_comm_p2p(&ops, l, coord, members, size, o);
   return 0;
 }

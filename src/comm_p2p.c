@@ -31,10 +31,9 @@ enum {
   CHUNK = 1024,                   /* elements added at once: they stay in the first cache */
   SPINS = 64, YIELDS = 64,        /* polls without progress before giving the core up */
   SLEEP_MIN_NS = 20000, SLEEP_DOUBLINGS = 6,   /* up to 1.3 ms */
-  MAX_NAMED = 8                   /* members named in a message */
+  MAX_NAMED = TC_BLAMED           /* members named in a message */
 };
-#define ASK_MIN_S 0.25            /* how long the members are asked who is there */
-#define ASK_MAX_S 5.0
+#define SAY_NS INT64_C(250000000) /* how often a call that waits says for whom */
 
 enum role { EACH, ROOT, LEAF };   /* with every peer; the root with every peer; with the root */
 enum dir { TX, RX };
@@ -92,6 +91,8 @@ struct p2p {
   int coord, size;
   struct tc_comm_opts o;          /* who is borrowed */
   char *name;                     /* owned */
+  int32_t *members;               /* [size] world ranks; owned */
+  struct tc_stall *stall;         /* borrowed */
   struct flow *flow;              /* [MAX_RULES * size] */
   bool *arrived;                  /* [size] has sent us something in this call */
   const void **term;              /* [size] */
@@ -313,58 +314,20 @@ static void name_member(const struct p2p *x, int i, char *text, size_t size)
   else snprintf(text + at, size - at, "%scoordinate %d", at ? ", " : "", i);
 }
 
-/* After a deadline: says "here" to all and hears who else does. Members begin a call at
- * about the same time, so those that run out of time do so together: who is silent now is the
- * one all wait for, while the others only wait for him too. */
-static void ask_around(struct p2p *x, const atomic_bool *stop, bool *here)
+/* Coordinates of peers whose flows are open, into late[MAX_NAMED]; returns how many there are.
+ * Those that sent nothing (they make another call, or none) if there are such, else all. */
+static int find_late(const struct p2p *x, int *late)
 {
-  enum { TAG_HERE = 2 * TC_COLLS };
-  int n = 2 * x->size, *req = tc_malloc((size_t)n * sizeof *req);
-  double patience_s = TC_MIN(TC_MAX(tc_comm_deadline_s(&x->o) / 4, ASK_MIN_S), ASK_MAX_S);
-  int64_t end_ns = tc_now_ns() + (int64_t)(patience_s * 1e9);
-  bool open = true;
-  for (int i = 0; i < n; i++) {             /* even: a receive, odd: a send */
-    req[i] = -1;
-    if (i / 2 == x->coord) continue;
-    req[i] = i % 2 ? x->ops->send(x->link, i / 2, NULL, 0, TAG_HERE)
-                   : x->ops->recv(x->link, i / 2, NULL, 0, TAG_HERE);
-  }
-  while (open && tc_now_ns() < end_ns && !atomic_load(stop)) {
-    open = false;
-    for (int i = 0; i < n; i++) {
-      int rc = req[i] < 0 ? 0 : x->ops->test(x->link, req[i]);
-      if (rc == 1 && i % 2 == 0) here[i / 2] = true;
-      if (rc < 0) x->ops->cancel(x->link, req[i]);
-      if (rc != 0) req[i] = -1;
-      open |= req[i] >= 0;
-    }
-    if (open) tc_sleep_ns(1000000);
-  }
-  for (int i = 0; i < n; i++)
-    if (req[i] >= 0) x->ops->cancel(x->link, req[i]);
-  free(req);
-}
-
-/* Who is to blame, of the peers of open flows: those that are silent and sent nothing in this
- * call; else those that are silent; else those that sent nothing (they make another call);
- * else all. */
-static void name_late(const struct p2p *x, const bool *here, char *text, size_t size)
-{
-  static const struct { bool silent, absent; } sieve[] = { { 1, 1 }, { 1, 0 }, { 0, 1 }, { 0, 0 } };
-  for (int s = 0; s < 4; s++) {
-    int named = 0;
-    text[0] = 0;
+  int n = 0;
+  for (int pass = 0; pass < 2 && n == 0; pass++)
     for (int i = 0; i < x->size; i++) {
-      bool late = false;
+      bool open = false;
       for (int k = 0; k < x->n_flows; k++)
-        late |= x->flow[k].peer == i && x->flow[k].done < x->flow[k].total;
-      if (!late || (sieve[s].silent && here[i]) || (sieve[s].absent && x->arrived[i])) continue;
-      if (named++ < MAX_NAMED) name_member(x, i, text, size);
+        open |= x->flow[k].peer == i && x->flow[k].done < x->flow[k].total;
+      if (!open || (pass == 0 && x->arrived[i])) continue;
+      if (n++ < MAX_NAMED) late[n - 1] = i;
     }
-    size_t at = strlen(text);
-    if (named > MAX_NAMED) snprintf(text + at, size - at, " and %d more", named - MAX_NAMED);
-    if (named) return;
-  }
+  return n;
 }
 
 static const char *call_name(const struct p2p *x, char *text, size_t size)
@@ -376,16 +339,31 @@ static const char *call_name(const struct p2p *x, char *text, size_t size)
   return text;
 }
 
-static int fail_late(struct p2p *x, const atomic_bool *stop, struct tc_err *err)
+/* For the watchdog: whom this call waits for. */
+static void say_stall(struct p2p *x, int64_t age_ns)
 {
-  char call[256], who[512];
-  bool *here = tc_calloc((size_t)x->size, sizeof *here);
-  ask_around(x, stop, here);
-  name_late(x, here, who, sizeof who);
-  free(here);
-  return tc_fail(err, TC_EPEER, "%s: no answer from %s after %g s (deadline run.deadline): "
-                 "see what stopped it, or raise the deadline",
-                 call_name(x, call, sizeof call), who, tc_comm_deadline_s(&x->o));
+  char call[256];
+  int late[MAX_NAMED], n = TC_MIN(find_late(x, late), MAX_NAMED);
+  int32_t rank[MAX_NAMED];
+  for (int i = 0; i < n; i++) rank[i] = x->members[late[i]];
+  tc_stall_set(x->stall, call_name(x, call, sizeof call), (double)age_ns * 1e-9, rank, n);
+}
+
+static int fail_late(struct p2p *x, int64_t age_ns, struct tc_err *err)
+{
+  char call[256], who[512] = "";
+  int late[MAX_NAMED], n = find_late(x, late);
+  struct tc_blame b;
+  say_stall(x, age_ns);
+  bool found = tc_stall_blame(x->stall, &b);
+  for (int i = 0; i < TC_MIN(n, MAX_NAMED) && !b.n; i++) name_member(x, late[i], who, sizeof who);
+  if (!b.n && n > MAX_NAMED) {
+    size_t at = strlen(who);
+    snprintf(who + at, sizeof who - at, " and %d more", n - MAX_NAMED);
+  }
+  return tc_fail(err, TC_EPEER, "%s: no answer from %s after %g s (deadline run.deadline): %s",
+                 call_name(x, call, sizeof call), b.n ? b.who : who, tc_comm_deadline_s(&x->o),
+                 found ? b.why : "see what stopped it, or raise the deadline");
 }
 
 static int fail_gone(const struct p2p *x, int peer, struct tc_err *err)
@@ -501,7 +479,7 @@ static int p2p_run(void *impl, const struct tc_coll_args *a, const atomic_bool *
 {
   struct p2p *x = impl;
   const int64_t deadline_ns = (int64_t)(tc_comm_deadline_s(&x->o) * 1e9);
-  int64_t last_ns = tc_now_ns(), age_ns = 0;
+  int64_t last_ns = tc_now_ns(), age_ns = 0, say_ns = SAY_NS;
   bool open = true;
   int rc = 0;
   set_up(x, a);
@@ -515,12 +493,17 @@ static int p2p_run(void *impl, const struct tc_coll_args *a, const atomic_bool *
     if (atomic_load_explicit(stop, memory_order_relaxed))
       rc = tc_fail(err, TC_EPEER, "the communicator of axis %s was freed", x->name);
     else if (age_ns > deadline_ns)
-      rc = fail_late(x, stop, err);
+      rc = fail_late(x, age_ns, err);
     else if (rc > 0)
       idle = 0;
     else
       back_off(idle);
+    if (age_ns > say_ns) {
+      say_stall(x, age_ns);
+      say_ns = age_ns + SAY_NS;
+    }
   }
+  if (say_ns > SAY_NS && rc >= 0) tc_stall_clear(x->stall);
   if (rc < 0) cancel_all(x);
   *bytes = x->sent_bytes;
   return TC_MIN(rc, 0);
@@ -535,11 +518,12 @@ static void p2p_free(void *impl)
   free(x->term);
   free(x->stage);
   free(x->name);
+  free(x->members);
   free(x);
 }
 
-struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int coord, int size,
-                            const struct tc_comm_opts *o)
+struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int coord,
+                            const int32_t *members, int size, const struct tc_comm_opts *o)
 {
   static const struct tc_comm_ops p2p_ops = { p2p_run, p2p_free };
   struct p2p *x = tc_calloc(1, sizeof *x);
@@ -549,8 +533,11 @@ struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int coord
   x->size = size;
   x->o = *o;
   x->o.name = x->name = tc_strdup(o->name ? o->name : "world");
+  x->members = tc_malloc((size_t)size * sizeof *members);
+  memcpy(x->members, members, (size_t)size * sizeof *members);
+  x->stall = size > 1 ? tc_stall_new() : NULL;
   x->flow = tc_calloc((size_t)size * MAX_RULES, sizeof *x->flow);
   x->arrived = tc_calloc((size_t)size, sizeof *x->arrived);
   x->term = tc_calloc((size_t)size, sizeof *x->term);
-  return tc_comm_new(&p2p_ops, x, coord, size, o);
+  return tc_comm_new(&p2p_ops, x, coord, size, o, x->stall);
 }

@@ -33,5 +33,6 @@ static void no_free(void *link)
 struct tc_comm *tc_comm_self(const struct tc_comm_opts *o)
 {
   static const struct tc_link_ops ops = { no_send, no_recv, no_test, no_cancel, no_free };
-  return tc_comm_p2p(&ops, NULL, 0, 1, o);
+  const int32_t me = 0;
+  return tc_comm_p2p(&ops, NULL, 0, &me, 1, o);
 }

@@ -231,5 +231,5 @@ struct tc_comm *tc_comm_thread(struct tc_hub *h, int id, int rank, const int32_t
     if (members[i] == rank) coord = i;
   }
   TC_ASSERT(coord >= 0);
-  return tc_comm_p2p(&ops, l, coord, size, o);
+  return tc_comm_p2p(&ops, l, coord, members, size, o);
 }

@@ -5,6 +5,7 @@
  * its WAIT (the memory plan sees to that; the poison device proves it). */
 #include "src/exec.h"
 #include "src/transfer.h"
+#include "src/watch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -363,6 +364,16 @@ static void trace_action(struct tc_exec *x, const struct xprog *p, const struct 
   tc_trace_add(x->o.trace, &e);
 }
 
+/* For the watchdog: a few stores. */
+static void mark_action(const struct tc_graph *g, const struct tc_action *a)
+{
+  static const char *const pass[] = { [TC_F] = "forward", [TC_B] = "backward",
+                                      [TC_W] = "weight gradient", [TC_U] = "update" };
+  const struct tc_node *n = &g->node[a->node];
+  tc_at(pass[n->mark], n->op == TC_OP_MOVE ? "transfer" : tc_op_info[n->op].name,
+        n->unit < g->n_units ? g->unit[n->unit].name : NULL, n->once ? -1 : a->mb);
+}
+
 int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc_err *err)
 {
   struct xprog *p = &x->prog[i];
@@ -373,6 +384,7 @@ int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc
   for (int32_t k = 0; k < s->n; k++) {
     const struct tc_action *a = &s->action[k];
     int64_t t0 = traced || a->kind == TC_WAIT ? tc_now_ns() : 0;
+    mark_action(p->p->graph, a);
     if (a->kind == TC_WAIT) {
       const struct xnode *xn = &p->node[a->node];
       TC_TRY(tc_xmove_wait(xn->move[a->mb % xn->n_moves], err));

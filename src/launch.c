@@ -4,8 +4,11 @@
  * Invariants:
  * - what can be found wrong before ranks start is found by every process alike and said once;
  * - after tc_mpi_start MPI is finished, or aborted if a peer is missing (no orderly end);
- * - a thread's rank is told to the hub as gone only if it failed: the others must not wait. */
+ * - a thread's rank is told to the hub as gone only if it failed: the others must not wait;
+ * - each rank's thread has a lane from its first moment to its last: a rank that hangs anywhere
+ *   is ended by the watchdog. */
 #include "src/launch.h"
+#include "src/watch.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -13,9 +16,13 @@
 
 enum { MAX_THREADS = 4096 };
 
+#define START_S 300               /* ranks may come to MPI_Init so much later than others */
+#define LINGER_NS INT64_C(300000000)   /* for the others to say where they stand */
+
 struct seat {
   pthread_t thread;
   const struct tc_launch *launch;
+  struct tc_watch *watch;
   tc_launch_body *body;
   void *ctx;
   int rank, rc;
@@ -77,10 +84,23 @@ int tc_launch_threads(const struct tc_config *c, const struct tc_ranks *r, int r
 
 /* ---- starting them --------------------------------------------------------------------- */
 
+static void end_step(int status, const char *why) { tc_ranks_abort(status, why); }
+
+static struct tc_watch *new_watch(const struct tc_launch *l)
+{
+  const struct tc_watch_opts o = {
+    .deadline_s = l->cfg->run_deadline, .world = l->ranks->world, .end = end_step,
+    .first = l->hub ? 0 : l->ranks->rank, .n_local = l->hub ? l->ranks->world : 1,
+    .who = (const char *const *)l->who };
+  return tc_watch_new(&o);
+}
+
 static void *run_seat(void *arg)
 {
   struct seat *s = arg;
+  tc_watch_enter(s->watch, s->rank);
   s->rc = s->body(s->rank, s->ctx, &s->err);
+  tc_watch_leave(s->rc, &s->err);
   if (s->rc < 0) tc_hub_leave(s->launch->hub, s->rank);
   return NULL;
 }
@@ -88,9 +108,10 @@ static void *run_seat(void *arg)
 static int run_threads(const struct tc_launch *l, tc_launch_body *body, void *ctx)
 {
   int n = l->ranks->world, status = 0;
+  struct tc_watch *w = new_watch(l);
   struct seat *s = tc_calloc((size_t)n, sizeof *s);
   for (int r = 0; r < n; r++) {
-    s[r] = (struct seat){ .launch = l, .body = body, .ctx = ctx, .rank = r };
+    s[r] = (struct seat){ .launch = l, .watch = w, .body = body, .ctx = ctx, .rank = r };
     if (pthread_create(&s[r].thread, NULL, run_seat, &s[r])) {
       fprintf(stderr, "tercio: cannot start a thread for rank %d\n", r);
       exit(2);
@@ -103,6 +124,7 @@ static int run_threads(const struct tc_launch *l, tc_launch_body *body, void *ct
     if (s[r].rc < 0 && !said) tc_cmd_fail(&s[r].err);
     if (s[r].rc < 0 && (!status || s[r].rc != TC_EPEER)) status = -s[r].rc;
   }
+  tc_watch_free(w);
   free(s);
   return status;
 }
@@ -111,14 +133,28 @@ static int run_process(const struct tc_launch *l, tc_launch_body *body, void *ct
 {
   struct tc_err err = { 0 };
   const struct tc_ranks *r = l->ranks;
+  struct tc_watch *w = new_watch(l);
+  tc_watch_enter(w, r->rank);
+  tc_watch_allow(START_S);
+  tc_at_file("starting MPI, which all ranks must come to", NULL);
   int rank = r->rank, world = r->world, rc = l->mpi ? tc_mpi_start(&rank, &world, &err) : 0;
   const bool started = l->mpi && rc == 0;
+  tc_watch_allow(0);
+  if (started) tc_watch_mail(w, tc_mpi_mail());
   if (!rc && (rank != r->rank || world != r->world))
     rc = tc_fail(&err, TC_EUSER, "MPI says rank %d of %d, PMIx %d of %d: is this Open MPI built "
                  "for the launcher's PMIx?", rank, world, r->rank, r->world);
   else if (!rc) rc = body(rank, ctx, &err);
+  tc_watch_leave(rc, &err);
   int status = tc_launch_say(r, rc, &err);
-  if (rc == TC_EPEER && started) tc_mpi_abort(-TC_EPEER);
+  if (started && rc != TC_EPEER && tc_mpi_meet(l->cfg->run_deadline, &err) < 0)
+    status = tc_launch_say(r, rc = TC_EPEER, &err);
+  if (started && rc == TC_EPEER) {
+    tc_sleep_ns(LINGER_NS);
+    tc_mpi_abort(-TC_EPEER);
+  }
+  tc_watch_mail(w, NULL);
+  tc_watch_free(w);
   if (started) tc_mpi_finish();
   return status;
 }

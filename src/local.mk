@@ -41,6 +41,8 @@ libtercio_a_SOURCES = \
   %D%/exec.c \
   %D%/exec.h \
   %D%/exec_move.c \
+  %D%/fault.c \
+  %D%/fault.h \
   %D%/fuse.c \
   %D%/fuse.h \
   %D%/gpt.c \
@@ -93,7 +95,11 @@ libtercio_a_SOURCES = \
   %D%/train_recover.c \
   %D%/train_trace.c \
   %D%/transfer.c \
-  %D%/transfer.h
+  %D%/transfer.h \
+  %D%/watch.c \
+  %D%/watch.h \
+  %D%/watch_impl.h \
+  %D%/watch_lane.c
 
 noinst_LIBRARIES += libtercio_mpi.a
 libtercio_mpi_a_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS) $(PMIX_CFLAGS)

@@ -12,6 +12,7 @@
  *
  * The states change under `lock`. */
 #include "src/saver.h"
+#include "src/watch.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -33,6 +34,7 @@ struct tc_saver {
   int64_t bytes, memcpy_ns;
   struct piece *piece;            /* the copy, in pieces that threads share */
   int n_pieces, log_rank;
+  struct tc_lane *lane;           /* the thread's */
   int64_t verified;               /* the writer's */
 
   pthread_t thread;
@@ -128,6 +130,8 @@ static void write_checkpoint(struct tc_saver *s)
 {
   struct tc_saved r = { .step = s->meta.step };
   int64_t t0 = tc_now_ns();
+  tc_at_step(s->meta.step);
+  tc_at_file("saving", NULL);
   if (s->log_fd >= 0) {           /* its lines must not be younger than the state */
     fdatasync(s->log_fd);
     close(s->log_fd);
@@ -141,6 +145,7 @@ static void write_checkpoint(struct tc_saver *s)
                         .begin_ns = t0, .end_ns = end, .bytes = -1, .mb = -1,
                         .track = TC_TRACK_CKPT, .kind = TC_EV_CKPT };
   tc_trace_add(s->o.trace, &e);
+  if (s->o.async) tc_at_rest();
   pthread_mutex_lock(&s->lock);
   s->counters = *tc_comm_counters(s->o.comm);
   s->saved = r;
@@ -153,6 +158,7 @@ static void *work(void *arg)
 {
   struct tc_saver *s = arg;
   tc_log_set_rank(s->log_rank);
+  tc_lane_use(s->lane);
   pthread_mutex_lock(&s->lock);
   for (;;) {
     while (s->state != BUSY && !s->stop) pthread_cond_wait(&s->changed, &s->lock);
@@ -178,6 +184,7 @@ struct tc_saver *tc_saver_new(const struct tc_saver_opts *o)
   s->verified = o->verified;
   s->log_fd = -1;
   s->log_rank = tc_log_rank();
+  s->lane = o->async ? tc_lane_new("saver") : NULL;
   s->slice = tc_calloc((size_t)o->n_slices + 1, sizeof *s->slice);
   if (o->n_slices) memcpy(s->slice, o->slice, (size_t)o->n_slices * sizeof *s->slice);
   pthread_mutex_init(&s->lock, NULL);
@@ -219,6 +226,7 @@ bool tc_saver_busy(struct tc_saver *s)
 
 bool tc_saver_result(struct tc_saver *s, bool wait, struct tc_saved *out)
 {
+  if (wait) tc_at_rest();         /* the saver's lane is the one to watch */
   pthread_mutex_lock(&s->lock);
   while (wait && s->state == BUSY) pthread_cond_wait(&s->changed, &s->lock);
   bool got = s->state == DONE;
@@ -227,6 +235,7 @@ bool tc_saver_result(struct tc_saver *s, bool wait, struct tc_saved *out)
     s->state = IDLE;
   }
   pthread_mutex_unlock(&s->lock);
+  if (wait) tc_at_file("saved", NULL);
   return got;
 }
 
@@ -247,6 +256,7 @@ static bool end_thread(struct tc_saver *s, bool abandon)
   int64_t until = tc_now_ns() + ABANDON_NS;
   struct timespec ts = { (time_t)(until / 1000000000), (long)(until % 1000000000) };
   int rc = 0;
+  tc_at_rest();
   pthread_mutex_lock(&s->lock);
   s->stop = true;
   pthread_cond_broadcast(&s->changed);
@@ -255,6 +265,7 @@ static bool end_thread(struct tc_saver *s, bool abandon)
                  : pthread_cond_wait(&s->changed, &s->lock);
   bool left = s->left;
   pthread_mutex_unlock(&s->lock);
+  tc_at_file("ending", NULL);
   if (left) pthread_join(s->thread, NULL);
   else pthread_detach(s->thread);
   return left;

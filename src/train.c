@@ -9,6 +9,7 @@
 #include "io/owner.h"
 #include "src/optim.h"
 #include "src/setup.h"
+#include "src/watch.h"
 
 #include <errno.h>
 #include <math.h>
@@ -83,6 +84,7 @@ static int open_data(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_config *c = t->cfg;
   const struct tc_model *m = &t->opts.model;
+  tc_at_file("opening the data", NULL);
   if (!c->data_train.n)
     return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
   bool split = c->data_val.n == 0;
@@ -104,7 +106,7 @@ static int setup_plan(struct tc_train *t, struct tc_err *err)
   if (t->cfg->train_steps < 1)
     return tc_fail(err, TC_EUSER, "train.steps = %lld: give a positive number",
                    (long long)t->cfg->train_steps);
-  return tc_fault_parse(t, err);
+  return tc_fault_parse(&t->fault, t->cfg->run_fault, t->ranks->world, err);
 }
 
 /* id: the axis, TC_AXES for the world, TC_AXES + 1 for the saver's world. */
@@ -179,10 +181,12 @@ static int make_programs(struct tc_train *t, struct tc_err *err)
   for (int i = 0; i < TC_N_PROGS; i++) {
     struct tc_program_opts o = t->opts;
     o.kind = kind[i];
+    tc_at_file("making the programs", NULL);
     if (i == TC_P_EVAL) o.gpt.dropout = 0;
     TC_TRY(tc_program_new(&t->prog[i], &o, t->mesh, t->rank, i ? t->prog[TC_P_TRAIN] : NULL, NULL,
                           err));
   }
+  tc_at_file("taking memory", NULL);
   struct tc_exec_opts x = { .device = t->device, .mesh = t->mesh, .rank = t->rank, .fill = fill,
                             .fill_ctx = t, .trace = t->trace };
   memcpy(x.comm, t->comm, sizeof x.comm);
@@ -226,6 +230,7 @@ static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_er
   struct tc_runtime rt = runtime(t, step);
   double sum = 0;
   int64_t t0 = tc_trace_pause(t->trace);
+  tc_at_file("evaluating", NULL);
   for (int64_t i = 0; i < batches; i++) {
     t->eval_batch = i;
     int rc = tc_exec_run(t->exec, TC_P_EVAL, &rt, err);
@@ -241,6 +246,7 @@ static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_er
 /* A disk that is full costs lines, not the run. */
 static void write_metrics(struct tc_train *t, const struct tc_step_report *r, struct tc_err *err)
 {
+  tc_at_file("writing the metrics", NULL);
   if (tc_metrics_write(t, r, err) == 0) return;
   tc_warn("%s; the lines from step %lld on are missing", err->text, (long long)r->step);
   fclose(t->metrics);
@@ -258,7 +264,9 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
   struct tc_runtime rt = runtime(t, r->step);
   const struct tc_graph *g = t->prog[TC_P_TRAIN]->graph;
   int64_t t0 = tc_now_ns();
+  tc_fault_begin(&t->fault, t->rank, r->step);
   TC_TRY(tc_exec_run(t->exec, TC_P_TRAIN, &rt, err));
+  tc_fault_end(&t->fault, t->rank, r->step, tc_now_ns() - t0 - tc_exec_wait_ns(t->exec, -1));
   r->loss = tc_exec_scalar(t->exec, TC_P_TRAIN, g->loss);
   r->grad_norm = tc_exec_scalar(t->exec, TC_P_TRAIN, g->grad_norm);
   r->lr = (double)rt.lr;
@@ -278,6 +286,7 @@ enum { F_STOP, F_DUE, F_BUSY, F_LOST, FLAGS };
 
 static int read_flags(struct tc_train *t, int64_t step, int64_t flag[FLAGS], struct tc_err *err)
 {
+  tc_at("agreeing on what comes next", NULL, NULL, -1);
   memset(flag, 0, FLAGS * sizeof *flag);
   flag[F_STOP] = stop_requested(t) ? STOP_ASKED : 0;
   flag[F_BUSY] = tc_saver_busy(t->saver);
@@ -370,6 +379,7 @@ static int loop(struct tc_train *t, struct tc_err *err)
   for (int64_t step = t->start_step + 1; step <= end && !stop; step++) {
     struct tc_step_report r = { .step = step, .val_loss = NAN,
                                 .tokens = t->opts.gpt.batch * t->opts.model.context };
+    tc_at_step(step);
     TC_TRY(tc_train_trace_step(t, step, err));
     TC_TRY(one_step(t, &r, err));
     tc_fault_fire(t, &r);
@@ -394,6 +404,7 @@ static int loop(struct tc_train *t, struct tc_err *err)
 
 static void train_free(struct tc_train *t, bool abandon)
 {
+  tc_at_file("ending", NULL);
   /* First what may still send from, or receive into, the arenas. */
   bool whole = tc_train_saver_close(t, abandon);
   for (int a = 0; a < TC_AXES; a++) tc_comm_free(t->comm[a]);
@@ -420,6 +431,7 @@ static int run(struct tc_train *t, struct tc_err *err)
 {
   TC_TRY(tc_agree(t, setup_local(t, err), err));
   TC_TRY(tc_train_own(t, err));
+  tc_at_file("taking up the checkpoint", NULL);
   TC_TRY(tc_train_restore(t, err));
   tc_train_saver_open(t);
   const int64_t end = end_step(t->cfg);

@@ -6,6 +6,7 @@
 #include "src/config.h"
 #include "src/data.h"
 #include "src/exec.h"
+#include "src/fault.h"
 #include "src/program.h"
 #include "src/ranks.h"
 #include "src/saver.h"
@@ -64,8 +65,7 @@ struct tc_train {
   int64_t copy_ns, stall_ns;     /* the last save's copy; all stalls that no line has told */
   bool copied;                   /* since the last line */
   struct tc_ckpt_report ckpt_said;             /* since the last line */
-  int64_t fault_step;            /* run.fault; 0: none, or it was */
-  bool fault_spike;
+  struct tc_fault fault;
   struct tc_comm_counters said[TC_COMMS];      /* counters when the last line was written */
 };
 
@@ -114,7 +114,6 @@ bool tc_recover_bad(struct tc_train *t, const struct tc_step_report *s);
  * TC_EDIVERGED because train.rollback doesn't allow it (again). */
 int tc_recover_rollback(struct tc_train *t, const struct tc_step_report *s, int64_t *step,
                         struct tc_err *err);
-int tc_fault_parse(struct tc_train *t, struct tc_err *err);             /* run.fault */
 void tc_fault_fire(struct tc_train *t, struct tc_step_report *s);
 double tc_median(const double *x, int n);                  /* n <= TC_RECOVER_LOSSES */
 /* Daly's optimum between two checkpoints, in seconds. */

@@ -116,23 +116,12 @@ int tc_recover_rollback(struct tc_train *t, const struct tc_step_report *s, int6
 
 /* ---- a fault to order (run.fault) ------------------------------------------------------ */
 
-int tc_fault_parse(struct tc_train *t, struct tc_err *err)
-{
-  const char *f = t->cfg->run_fault, *at = strchr(f, '@');
-  char *end = NULL;
-  if (!*f) return 0;
-  t->fault_step = at ? strtoll(at + 1, &end, 10) : 0;
-  t->fault_spike = !strncmp(f, "spike@", 6);
-  if (!at || *end || t->fault_step < 1 || (!t->fault_spike && strncmp(f, "nan@", 4)))
-    return tc_fail(err, TC_EUSER, "run.fault = %s: give nan@STEP or spike@STEP", f);
-  return 0;
-}
-
 void tc_fault_fire(struct tc_train *t, struct tc_step_report *s)
 {
-  if (!t->fault_step || s->step != t->fault_step) return;
-  t->fault_step = 0;                           /* once */
-  if (t->fault_spike) {
+  int kind = t->fault.kind;
+  if ((kind != TC_FAULT_NAN && kind != TC_FAULT_SPIKE) || s->step != t->fault.step) return;
+  t->fault.kind = TC_FAULT_NONE;               /* once */
+  if (kind == TC_FAULT_SPIKE) {
     s->loss *= 1000;
     return;
   }

@@ -7,6 +7,7 @@
 #include <signal.h>
 
 #include "src/comm.h"
+#include "src/watch.h"
 #include "tests/unit/comm_cases.h"
 #include "tests/unit/tap.h"
 
@@ -43,8 +44,19 @@ static void report(struct cc_env *e, struct tc_comm *verdict, const char *name)
   free(all);
 }
 
+static void give_up(int status, const char *why)
+{
+  fprintf(stderr, "%s\n", why);
+  tc_mpi_abort(status);
+}
+
 static void be_late(struct cc_env *e, bool stop)
 {
+  const struct tc_watch_opts o = { .deadline_s = 60, .world = e->world, .first = e->rank,
+                                   .n_local = 1, .who = e->who, .end = give_up };
+  struct tc_watch *w = tc_watch_new(&o);
+  tc_watch_enter(w, e->rank);
+  tc_watch_mail(w, tc_mpi_mail());
   struct tc_comm *c = cc_world(e, LATE, "dp", 1);
   int64_t count = 8000000;
   float *x = tc_calloc((size_t)count, sizeof *x);
@@ -97,6 +109,7 @@ int main(int argc, char **argv)
   }
   tc_comm_free(verdict);
   int rc = e.rank == 0 ? done_testing() : 0;
+  if (tc_mpi_meet(60, &err) < 0) tc_mpi_abort(8);
   tc_mpi_finish();
   return rc;
 }
