@@ -385,14 +385,19 @@ static int run_ctl(struct tc_comm *c, int coll, int root, const void *src, void 
   return tc_comm_run(c, &a, err);
 }
 
-/* Gathered rather than reduced: no element type holds every int64 exactly. */
-int tc_comm_max_i64(struct tc_comm *c, int64_t *x, int n, struct tc_err *err)
+int tc_comm_all_i64(struct tc_comm *c, const int64_t *x, int n, int64_t *all,
+                    struct tc_err *err)
 {
   TC_ASSERT(n >= 0);
   int64_t mine_bytes = n * (int64_t)sizeof *x;
-  int64_t *all = tc_malloc((size_t)(mine_bytes * c->size) + 1);
-  int rc = run_ctl(c, TC_ALL_GATHER, 0, x, all, mine_bytes * c->size, mine_bytes,
-                   "maximum", err);
+  return run_ctl(c, TC_ALL_GATHER, 0, x, all, mine_bytes * c->size, mine_bytes, "control", err);
+}
+
+/* Gathered rather than reduced: no element type holds every int64 exactly. */
+int tc_comm_max_i64(struct tc_comm *c, int64_t *x, int n, struct tc_err *err)
+{
+  int64_t *all = tc_malloc((size_t)(n * c->size) * sizeof *all + 1);
+  int rc = tc_comm_all_i64(c, x, n, all, err);
   for (int i = 0; rc == 0 && i < c->size * n; i++)
     if (all[i] > x[i % n]) x[i % n] = all[i];
   free(all);

@@ -5,8 +5,9 @@
  * is split and no state is kept between tc_mpi_start and tc_mpi_finish. Tags start at
  * TAG_BASE, which leaves the lower half of what every MPI guarantees (32767) to others:
  *   tag = TAG_BASE + id * TAGS_PER_ID + the link's tag.
- * The last id's tag is for the watchdogs' letters. Groups of one id (an axis) have no two ranks in common, so id and the pair of ranks tell
- * groups apart. Several workers call MPI at once: MPI_THREAD_MULTIPLE.
+ * Groups of one id (an axis) have no two ranks in common, so id and the pair of ranks tell
+ * groups apart. The tag behind the last id's is for the watchdogs' letters. Several workers
+ * call MPI at once: MPI_THREAD_MULTIPLE.
  *
  * MPI makes progress only inside its calls: the worker's polling is what moves messages. */
 #include <limits.h>

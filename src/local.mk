@@ -82,6 +82,8 @@ libtercio_a_SOURCES = \
   %D%/shard.h \
   %D%/shard_impl.h \
   %D%/shard_place.c \
+  %D%/slow.c \
+  %D%/slow.h \
   %D%/stages.c \
   %D%/stages.h \
   %D%/systems.c \
@@ -93,6 +95,7 @@ libtercio_a_SOURCES = \
   %D%/train_ckpt.c \
   %D%/train_log.c \
   %D%/train_recover.c \
+  %D%/train_slow.c \
   %D%/train_trace.c \
   %D%/transfer.c \
   %D%/transfer.h \

@@ -284,7 +284,8 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
 enum { STOP_ASKED = 1, STOP_WALLTIME };
 enum { F_STOP, F_DUE, F_BUSY, F_LOST, FLAGS };
 
-static int read_flags(struct tc_train *t, int64_t step, int64_t flag[FLAGS], struct tc_err *err)
+static int read_flags(struct tc_train *t, struct tc_step_report *r, int64_t flag[FLAGS],
+                      struct tc_err *err)
 {
   tc_at("agreeing on what comes next", NULL, NULL, -1);
   memset(flag, 0, FLAGS * sizeof *flag);
@@ -292,13 +293,13 @@ static int read_flags(struct tc_train *t, int64_t step, int64_t flag[FLAGS], str
   flag[F_BUSY] = tc_saver_busy(t->saver);
   if (t->rank == 0) {
     if (tc_walltime_near(t)) flag[F_STOP] = STOP_WALLTIME;
-    flag[F_DUE] = tc_recover_due(t, step);
+    flag[F_DUE] = tc_recover_due(t, r->step);
     flag[F_LOST] = tc_owner_lost(t->owner);
   }
-  TC_TRY(tc_comm_max_i64(t->world, flag, FLAGS, err));
+  TC_TRY(tc_train_control(t, flag, FLAGS, r, err));
   if (flag[F_LOST])
     return tc_fail(err, TC_EUSER, "%s belongs to another run now, which was started later: this one "
-                   "ends after step %lld, without saving", t->ckpt_dir, (long long)step);
+                   "ends after step %lld, without saving", t->ckpt_dir, (long long)r->step);
   return 0;
 }
 
@@ -333,13 +334,13 @@ static int64_t end_step(const struct tc_config *c)
 }
 
 /* After a good step. *stop: leave the loop with what is returned. */
-static int finish_step(struct tc_train *t, const struct tc_step_report *r, bool *stop,
+static int finish_step(struct tc_train *t, struct tc_step_report *r, bool *stop,
                        struct tc_err *err)
 {
   const int64_t end = end_step(t->cfg);
   int64_t flag[FLAGS];
   *stop = true;
-  TC_TRY(read_flags(t, r->step, flag, err));
+  TC_TRY(read_flags(t, r, flag, err));
   bool last = r->step == end || flag[F_STOP];
   bool skip = flag[F_DUE] && flag[F_BUSY] && !last && !strcmp(t->cfg->ckpt_busy, "skip");
   if (skip && t->rank == 0)
@@ -416,6 +417,7 @@ static void train_free(struct tc_train *t, bool abandon)
   tc_owner_free(t->owner);
   if (t->metrics) fclose(t->metrics);
   tc_trace_free(t->trace);
+  tc_slow_free(t->slow);
   tc_exec_free(t->exec);
   for (int i = 0; i < TC_N_PROGS; i++) tc_program_free(t->prog[i]);
   tc_device_close(t->device);

@@ -9,6 +9,7 @@
 #include "src/fault.h"
 #include "src/program.h"
 #include "src/ranks.h"
+#include "src/slow.h"
 #include "src/saver.h"
 
 enum { TC_COMMS = TC_AXES + 2 };   /* by axis; the world's; the saver's, of the world too */
@@ -66,6 +67,7 @@ struct tc_train {
   bool copied;                   /* since the last line */
   struct tc_ckpt_report ckpt_said;             /* since the last line */
   struct tc_fault fault;
+  struct tc_slow *slow;          /* rank 0 of several; else NULL */
   struct tc_comm_counters said[TC_COMMS];      /* counters when the last line was written */
 };
 
@@ -79,6 +81,7 @@ int tc_agree(const struct tc_train *t, int rc, struct tc_err *err);
 struct tc_step_report {
   int64_t step, tokens, step_ns;
   int64_t wait_ns, pp_wait_ns;                   /* for transfers; of those on pp */
+  struct tc_slowest slowest;                     /* rank 0 of several */
   double loss, val_loss, lr, grad_norm;          /* val_loss: NAN if there is none */
 };
 
@@ -136,6 +139,12 @@ int tc_train_trace_open(struct tc_train *t, struct tc_err *err);   /* Local. Aft
 /* Collective. Before each step; at the run's end, with its status, which it returns. */
 int tc_train_trace_step(struct tc_train *t, int64_t step, struct tc_err *err);
 int tc_train_trace_end(struct tc_train *t, int rc, struct tc_err *err);
+
+/* ---- train_slow.c ---- */
+/* Collective. flag[n] <- the ranks' maximum; rank 0 hears how long each worked, fills r->slowest
+ * and says who is slow. */
+int tc_train_control(struct tc_train *t, int64_t *flag, int n, struct tc_step_report *r,
+                     struct tc_err *err);
 
 /* ---- train_log.c: metrics.jsonl, run.json, the progress line ---- */
 /* Cuts the lines after `step`; may be called again. */

@@ -132,6 +132,13 @@ static json_t *ckpt_json(struct tc_train *t)
 
 static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
+static json_t *slowest_json(const struct tc_train *t, const struct tc_slowest *s)
+{
+  return json_pack("{s:i,s:s,s:f,s:f}", "rank", s->rank, "host", t->ranks->info[s->rank].host,
+                   "work_ms", (double)s->work_ns * 1e-6, "median_ms",
+                   (double)s->median_ns * 1e-6);
+}
+
 int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r, struct tc_err *err)
 {
   if (!t->metrics) return 0;
@@ -145,6 +152,7 @@ int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r, struct 
   json_object_set_new(o, "tokens", json_integer(r->step * r->tokens));
   json_object_set_new(o, "tokens_per_s", number((double)r->tokens / s));
   json_object_set_new(o, "step_ms", json_real(s * 1e3));
+  if (t->slow) json_object_set_new(o, "slowest", slowest_json(t, &r->slowest));
   json_object_set_new(o, "wait_ms", json_real((double)r->wait_ns * 1e-6));
   json_object_set_new(o, "mfu", json_null());
   json_t *ckpt = ckpt_json(t);

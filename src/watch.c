@@ -292,8 +292,9 @@ static void end_hang(struct tc_watch *w, struct tc_lane *l)
 {
   char why[TC_BLAMED * TEXT] = "";
   int rank = l->post->rank;
-  tc_text_add(why, sizeof why, "%s has stood still for %.1f s (deadline run.deadline) at ", who(w, rank),
-      tc_seconds(l->quiet_ns));
+  bool allowed = atomic_load(&l->least_ns) > w->deadline_ns;
+  tc_text_add(why, sizeof why, "%s has stood still for %.1f s%s at ", who(w, rank),
+              tc_seconds(l->quiet_ns), allowed ? "" : " (deadline run.deadline)");
   if (strcmp(l->name, "main")) tc_text_add(why, sizeof why, "%s: ", l->name);
   tc_lane_text(l, why, sizeof why);
   tc_log_set_rank(w->o.world > 1 ? rank : -1);
@@ -379,6 +380,8 @@ void tc_watch_free(struct tc_watch *w)
   pthread_mutex_unlock(&w->lock);
   pthread_join(w->thread, NULL);
   tc_watch_mail(w, NULL);
+  for (int i = 0; i < w->o.n_local; i++)
+    if (tc_post_left(&w->post[i])) return;       /* who still marks it; the process is ending */
   for (int i = 0; i < w->o.n_local; i++) tc_post_clear(&w->post[i]);
   pthread_mutex_destroy(&w->lock);
   pthread_mutex_destroy(&w->mail_lock);

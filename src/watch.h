@@ -51,7 +51,8 @@ void tc_lane_waits(struct tc_stall *s);
 enum { TC_BLAMED = 8 };
 struct tc_blame { int n; char who[400], why[500]; };
 /* Any thread. Gives up: all ranks say where they stand, and the culprits for the wait that was set
- * last are found and named, in 5 s at most. b->n = 0: nobody in particular. False without a watchdog. */
+ * last are found and named, in 5 s at most. b->n = 0: nobody in particular. False without a
+ * watchdog. */
 bool tc_stall_blame(struct tc_stall *s, struct tc_blame *b);
 
 /* ---- for those who start ranks ------------------------------------------------------------- */

@@ -59,6 +59,8 @@ struct post {
 
 /* Local. A new lane of the rank, at rest. */
 struct tc_lane *tc_lane_add(struct post *p, const char *name);
+/* Local. Whether a thread was left behind: a lane, not the rank's own, that is not at rest. */
+bool tc_post_left(const struct post *p);
 /* Local. Frees what the rank's lanes and stalls are made of. */
 void tc_post_clear(struct post *p);
 /* Local. Appends "step 3, forward matmul of h.1, micro-batch 0". */

@@ -142,6 +142,14 @@ void tc_watch_leave(int rc, const struct tc_err *err)
   pthread_mutex_unlock(&p->lock);
 }
 
+bool tc_post_left(const struct post *p)
+{
+  bool left = false;
+  for (const struct tc_lane *l = p->lanes; l; l = l->next)
+    left |= l->next && !atomic_load(&l->rests);
+  return left;
+}
+
 void tc_post_clear(struct post *p)
 {
   for (struct tc_lane *l = p->lanes, *next; l; l = next) {

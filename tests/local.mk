@@ -28,8 +28,10 @@ unit_tests = \
   %D%/unit/t_safetensors.t \
   %D%/unit/t_recover.t \
   %D%/unit/t_saver.t \
+  %D%/unit/t_slow.t \
   %D%/unit/t_trace.t \
-  %D%/unit/t_sched.t
+  %D%/unit/t_sched.t \
+  %D%/unit/t_watch.t
 
 # Linked with the shim, which takes the place of calls of the C library.
 fault_tests = \
@@ -63,6 +65,7 @@ script_tests = \
   %D%/mpi/m_ckpt \
   %D%/mpi/m_coll \
   %D%/mpi/m_export \
+  %D%/mpi/m_hang \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \
   %D%/mpi/m_reshard \
