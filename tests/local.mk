@@ -33,8 +33,9 @@ unit_tests = \
   %D%/unit/t_sched.t \
   %D%/unit/t_watch.t
 
-# Linked with the shim, which takes the place of calls of the C library.
+# The last two are linked with the shim, which takes the place of calls of the C library.
 fault_tests = \
+  %D%/faults/t_corrupt.t \
   %D%/faults/t_every_call.t \
   %D%/faults/t_power_cut.t
 
