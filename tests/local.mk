@@ -64,6 +64,7 @@ script_tests = \
   %D%/check-includes \
   %D%/check-cli \
   %D%/mpi/m_ckpt \
+  %D%/faults/f_train \
   %D%/mpi/m_coll \
   %D%/mpi/m_export \
   %D%/mpi/m_hang \
@@ -105,3 +106,10 @@ tests_unit_t_ranks_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 
 tests_faults_t_every_call_t_SOURCES = %D%/faults/t_every_call.c %D%/faults/shim.c
 tests_faults_t_power_cut_t_SOURCES = %D%/faults/t_power_cut.c %D%/faults/shim.c
+
+# The shim by itself, to be preloaded into the program.
+check_DATA = %D%/faults/shim.so
+CLEANFILES += %D%/faults/shim.so
+%D%/faults/shim.so: %D%/faults/shim.c %D%/faults/shim.h
+	$(AM_V_CC)$(MKDIR_P) %D%/faults && $(CC) -std=c11 $(AM_CPPFLAGS) -O2 -fPIC -shared -o $@ \
+	  $(srcdir)/%D%/faults/shim.c -ldl

@@ -137,7 +137,6 @@ static void die(void)
 static void say(const char *name, const char *path, int k)
 {
   snprintf(ctl->what, sizeof ctl->what, "%s %s", name, path);
-  ctl->fired = 1;
   if (log_fd < 0) return;
   char line[SHIM_PATH + 200];
   int n = snprintf(line, sizeof line, "fired %s at call %d: %s\n", shim_fault_name[ctl->fault], k,
@@ -145,10 +144,8 @@ static void say(const char *name, const char *path, int k)
   syscall(SYS_write, log_fd, line, n);
 }
 
-static void strike(struct call *c, int kind)
+static void strike(struct call *c, int fault)
 {
-  int fault = ctl->fault;
-  if (!shim_applies(kind, fault)) fault = SHIM_EIO;    /* shim.so: K was picked unseen */
   switch (fault) {
   case SHIM_KILL: die(); break;
   case SHIM_STOP: syscall(SYS_kill, getpid(), SIGSTOP); break;
@@ -172,10 +169,11 @@ static struct call enter(int kind, const char *name, const char *path)
   int k = __atomic_add_fetch(&ctl->count[lane], 1, __ATOMIC_SEQ_CST);
   if (k <= SHIM_CALLS) ctl->kind[lane][k - 1] = (uint8_t)kind;
   errno = was;
-  if (ctl->fault && lane == ctl->lane && k == ctl->call) {
+  if (ctl->fault && lane == ctl->lane && k >= ctl->call && shim_applies(kind, ctl->fault) &&
+      !__atomic_exchange_n(&ctl->fired, 1, __ATOMIC_SEQ_CST)) {
     say(name, path, k);
     errno = was;
-    strike(&c, kind);
+    strike(&c, ctl->fault);
   } else if (struck_read_only && shim_applies(kind, SHIM_READ_ONLY) && kind != SHIM_CLOSE &&
              kind != SHIM_SYNC) {
     c.fails = true;

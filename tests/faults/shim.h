@@ -1,9 +1,9 @@
 /* shim.h - stands between a program and the C library's calls on files and folders.
  *
- * Counts every call on what lies under one folder, makes the K-th of them go wrong, or writes
- * down what was done (for a replay). Linked into a test it takes the place of the library's
- * functions for the test and for all shared libraries (HDF5, MPI); as shim.so it is preloaded
- * into any program:
+ * Counts every call on what lies under one folder, makes the K-th of them (or the first from there
+ * on at which the fault makes sense) go wrong, or writes down what was done (for a replay). Linked
+ * into a test it takes the place of the library's functions for the test and for all shared
+ * libraries (HDF5, MPI); as shim.so it is preloaded into any program:
  *
  *   LD_PRELOAD=shim.so TC_SHIM_ROOT=DIR TC_SHIM_LOG=FILE [TC_SHIM_CALL=K TC_SHIM_FAULT=NAME]
  *   [TC_SHIM_RANK=R (of mpirun)] PROGRAM
@@ -46,7 +46,7 @@ enum { SHIM_LANES = 8, SHIM_CALLS = 8192, SHIM_PATH = 512 };
 struct shim {
   char root[SHIM_PATH];           /* "": off */
   bool dry_sync;                  /* fsync does nothing: faster, and a kill loses no page */
-  int lane, call, fault;          /* strike: the call-th (from 1) of the lane */
+  int lane, call, fault;          /* strike: from the call-th (from 1) of the lane on, once */
   int count[SHIM_LANES];
   uint8_t kind[SHIM_LANES][SHIM_CALLS];
   int fired;                      /* the strike took place */
