@@ -118,7 +118,7 @@ static void test_rivals(void)
   for (int round = 0; round < 20; round++) {
     struct rival r[RIVALS] = { { 0 } };
     int won = 0;
-    char job[8];
+      char job[16];
     for (int i = 0; i < RIVALS; i++) {
       snprintf(job, sizeof job, "%d", i);
       r[i].o = tc_owner_new(dir, job, 0);
