@@ -4,7 +4,7 @@
  * usage: fuzz_X.t [--cases N | --seconds S] [--seed N] [--only CASE]      (else 3,000 cases)
  *
  * Built with a sanitizer it finds reads and writes out of bounds, leaks, and arithmetic that
- * overflows; a case that takes over 5 s or 512 MB more memory than before is a fault too. */
+ * overflows; a case that takes over 5 s of the CPU or 512 MB more memory than before is a fault too. */
 #ifndef TC_FUZZ_H
 #define TC_FUZZ_H
 
@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "src/base.h"
@@ -55,7 +56,7 @@ static inline bool fuzz_more(struct fuzz *f)
   if (f->end_ns ? tc_now_ns() >= f->end_ns : f->cases >= f->most_cases) return false;
   f->state = (f->seed << 32) + ++f->cases;
   for (int i = 0; i < 4; i++) fuzz_next(f);
-  alarm(5);                       /* SIGALRM ends a case that hangs */
+  setitimer(ITIMER_PROF, &(struct itimerval){ .it_value.tv_sec = 5 }, NULL);   /* or SIGPROF */
   return true;
 }
 
@@ -121,7 +122,7 @@ static inline int64_t fuzz_rss_kb(void)
 
 static inline int fuzz_end(struct fuzz *f, const char *what, int64_t rss_kb)
 {
-  alarm(0);
+  setitimer(ITIMER_PROF, &(struct itimerval){ .it_value.tv_sec = 0 }, NULL);
   printf("# %s: %llu cases of seed %llu, %llu accepted, %lld MB at most\n", what,
          (unsigned long long)f->cases, (unsigned long long)f->seed,
          (unsigned long long)f->accepted, (long long)fuzz_rss_kb() >> 10);
