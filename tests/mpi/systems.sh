@@ -91,10 +91,10 @@ calls() { sort | awk '$3 == "bytes" { b = $4 } $3 == "calls" { print $1, $2, $4,
 metrics() { if [ "$2" = 0 ]; then echo "$1/metrics.jsonl"; else echo "$1/metrics.$2.jsonl"; fi; }
 
 # counted RUN RANK STEP RANKS: what a rank sent in a step, without the loop's own agreement on
-# stopping and saving (one all-gather over the world of four int64).
+# stopping and saving (one all-gather over the world of five int64).
 counted() {
   sed -n "$3p" "$(metrics "$1" "$2")" | leaves | sed -n 's/^comm //p' | calls |
-    awk -v n="$4" '$1 == "ctl" && $2 == "all_gather" { $3 -= 1; $4 -= 4 * 8 * (n - 1) }
+    awk -v n="$4" '$1 == "ctl" && $2 == "all_gather" { $3 -= 1; $4 -= 5 * 8 * (n - 1) }
       $3 || $4 { print }'
 }
 
