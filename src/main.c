@@ -172,11 +172,15 @@ static void print_man(void)
          ".TP\n.I OUT/metrics.jsonl\n"
          "one JSON object a step: loss, learning rate, norm of the gradients, tokens, time,\n"
          "bytes sent by axis and collective; bubble, the share of the step that this rank waited for\n"
-         "other stages\n"
+         "other stages; slowest, the rank that worked longest for its stage; ckpt, what a checkpoint cost\n"
          ".TP\n.I OUT/run.json\n"
          "version, run file as understood, mesh, who sits where, memory\n"
          ".TP\n.I OUT/ckpt/step\\-*\n"
          "checkpoints: a folder of this name is complete\n"
+         ".TP\n.I OUT/ckpt/quarantine\\-step\\-*, superseded\\-*\n"
+         "checkpoints that were found damaged, or that lie ahead of where the run was taken up again\n"
+         ".TP\n.I OUT/ckpt/.run\\-*\n"
+         "who writes into the folder: one run at a time\n"
          ".SH SEE ALSO\n.BR sbatch (1),\n.BR srun (1),\n.BR mpirun (1)\n");
 }
 
