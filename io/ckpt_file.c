@@ -47,6 +47,14 @@ char *tc_share_dataset(const struct tc_ckpt_tensor *tensors, const struct tc_tol
                      : tc_sprintf("/tensors/%s.%d", name, (int)p->part);
 }
 
+bool tc_share_is_of(const char *dataset, const char *name)
+{
+  size_t n = strlen(name);
+  if (strncmp(dataset, "/tensors/", 9) != 0 || strncmp(dataset + 9, name, n) != 0) return false;
+  const char *rest = dataset + 9 + n;
+  return !*rest || (*rest == '.' && rest[1] && rest[1 + strspn(rest + 1, "0123456789")] == '\0');
+}
+
 int64_t tc_share_bytes(const struct tc_ckpt_tensor *tensors, const struct tc_told_piece *p)
 {
   const struct tc_ckpt_tensor *t = &tensors[p->tensor];

@@ -39,6 +39,8 @@ int tc_share_write(struct tc_share *p, struct tc_err *err);
 /* Local. Names, owned by the caller. */
 char *tc_share_file(const struct tc_told *t);      /* "rank-00003.h5" */
 char *tc_share_dataset(const struct tc_ckpt_tensor *tensors, const struct tc_told_piece *p);
+/* Local. Is it the dataset of a piece of that tensor? So that no tensor is taken for another. */
+bool tc_share_is_of(const char *dataset, const char *tensor);
 int64_t tc_share_bytes(const struct tc_ckpt_tensor *tensors, const struct tc_told_piece *p);
 
 #endif

@@ -9,13 +9,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "io/blocks.h"
+#include "io/ckpt_file.h"
 #include "io/crc.h"
 #include "io/folder.h"
 
@@ -132,7 +132,7 @@ static int check_piece(const struct tc_manifest *m, const struct tc_piece *p, co
   if (p->bytes != bytes || p->offset < 0 || bytes > f->size || p->offset > f->size - bytes)
     return tc_fail(err, TC_EUSER, "%s: tensor %s: a piece is outside of its file %s", where,
                    t->name, f->name);
-  if (strlen(p->dataset) > MOST_NAME || strncmp(p->dataset, "/tensors/", 9) != 0)
+  if (strlen(p->dataset) > MOST_NAME || !tc_share_is_of(p->dataset, t->name))
     return tc_fail(err, TC_EUSER, "%s: tensor %s: not a good dataset name", where, t->name);
   return 0;
 }

@@ -25,7 +25,7 @@
 
 const char *const shim_fault_name[SHIM_FAULTS] = {
   "none", "kill", "kill-after", "kill-mid", "eio", "enospc", "short", "short-full", "full",
-  "read-only", "stop"
+  "read-only"
 };
 
 enum { FDS = 4096 };
@@ -59,7 +59,7 @@ bool shim_applies(int kind, int fault)
   bool grows = kind == SHIM_CREATE || kind == SHIM_MKDIR || kind == SHIM_WRITE ||
                kind == SHIM_SIZE;
   switch (fault) {
-  case SHIM_KILL: case SHIM_EIO: case SHIM_STOP: return true;
+  case SHIM_KILL: case SHIM_EIO: return true;
   case SHIM_KILL_AFTER: return changes;
   case SHIM_KILL_MID: case SHIM_SHORT: case SHIM_SHORT_FULL: return kind == SHIM_WRITE;
   case SHIM_ENOSPC: return changes && kind != SHIM_UNLINK;
@@ -148,7 +148,6 @@ static void strike(struct call *c, int fault)
 {
   switch (fault) {
   case SHIM_KILL: die(); break;
-  case SHIM_STOP: syscall(SYS_kill, getpid(), SIGSTOP); break;
   case SHIM_KILL_AFTER: c->die_after = true; break;
   case SHIM_KILL_MID: c->half = c->die_after = true; break;
   case SHIM_SHORT: c->half = true; break;

@@ -35,7 +35,6 @@ enum shim_fault {
   SHIM_SHORT_FULL,                /* writes half and says so, then the disk is full for good */
   SHIM_FULL,                      /* from here on nothing can be created or written */
   SHIM_READ_ONLY,                 /* from here on nothing can be changed (EROFS) */
-  SHIM_STOP,                      /* SIGSTOP before the call; goes on if it is continued */
   SHIM_FAULTS
 };
 extern const char *const shim_fault_name[SHIM_FAULTS];

@@ -71,7 +71,7 @@ static int run_child(const struct scenario *s, const char *dir, int world)
     alarm(60);
     child_saves(s, dir, world);
   }
-  TC_ASSERT(waitpid(pid, &status, WUNTRACED) == pid);
+  TC_ASSERT(waitpid(pid, &status, 0) == pid);
   shim_ctl()->fault = SHIM_NONE;  /* still in place, so that no fsync takes its time */
   return status;
 }
@@ -222,7 +222,7 @@ static void every_call(const char *root, const struct scenario *s, int world, ui
     n_calls += count[lane];
     TC_ASSERT(count[lane] <= SHIM_CALLS);
     for (int k = 1; k <= count[lane]; k++)
-      for (int fault = SHIM_KILL; fault < SHIM_STOP; fault++) {
+      for (int fault = SHIM_KILL; fault < SHIM_FAULTS; fault++) {
         if (!shim_applies(kind[lane][k - 1], fault) || fx_random(one_in) != 0) continue;
         one_case(root, s, world, lane, k, fault);
         n_cases++;
