@@ -358,10 +358,10 @@ static int finish_step(struct tc_train *t, struct tc_step_report *r, bool *stop,
   return 0;
 }
 
-/* No step is left to do: another run's checkpoint (ckpt.from) becomes this run's. */
-static int save_at_once(struct tc_train *t, struct tc_err *err)
+/* Another run's state (ckpt.from) becomes this one's, so that going back, or starting again, finds
+ * it here. */
+static int save_borrowed(struct tc_train *t, struct tc_err *err)
 {
-  if (t->saved_step == t->start_step) return 0;
   tc_saver_copy(t->saver);
   tc_train_save_begin(t, t->start_step);
   return tc_train_save_end(t, true, true, err);
@@ -375,7 +375,6 @@ static int loop(struct tc_train *t, struct tc_err *err)
   double rate = 0;
   bool stop = false;
   tc_counters_read(t, t->said);
-  if (t->start_step >= end) return save_at_once(t, err);
   t->recover.boundary_ns = tc_now_ns();
   for (int64_t step = t->start_step + 1; step <= end && !stop; step++) {
     struct tc_step_report r = { .step = step, .val_loss = NAN,
@@ -442,6 +441,7 @@ static int run(struct tc_train *t, struct tc_err *err)
            (long long)end);
   TC_TRY(tc_agree(t, tc_metrics_open(t, t->start_step, err), err));
   TC_TRY(tc_agree(t, tc_run_json(t, err), err));
+  if (t->borrowed) TC_TRY(save_borrowed(t, err));
   int rc = loop(t, err), saved = 0;
   struct tc_err late = { 0 };
   if (rc != TC_EPEER) saved = tc_train_save_end(t, true, false, &late);

@@ -52,6 +52,7 @@ struct tc_train {
   struct tc_trace *trace;        /* NULL: run.trace = no */
   struct tc_data *data, *val;
   int64_t start_step;            /* steps done by the checkpoint that was loaded */
+  bool borrowed;                 /* which was another run's (ckpt.from) */
   int64_t eval_batch;            /* >= 0: fill from the validation windows of this batch */
   char *out, *ckpt_dir;
   FILE *metrics;                 /* rank 0, or all_ranks */

@@ -308,15 +308,15 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
     t->start_step = tc_ckpt_meta(c)->step;
     return take_up(t, c, err);
   }
-  if (*t->cfg->ckpt_from) {
-    TC_TRY(tc_ckpt_load_from(&c, t->cfg->ckpt_from, load_checked, &l, t->world, err));
-    t->start_step = tc_ckpt_meta(c)->step;
-    TC_TRY(take_up(t, c, err));
-    t->saved_step = -1;                          /* what is another's is not saved yet */
-    return 0;
-  }
   TC_TRY(tc_agree(t, t->rank == 0 ? tc_train_guard(t, -1, err) : 0, err));
-  return begin_anew(t, err);
+  if (!*t->cfg->ckpt_from) return begin_anew(t, err);
+  l.guarded = true;
+  TC_TRY(tc_ckpt_load_from(&c, t->cfg->ckpt_from, load_checked, &l, t->world, err));
+  t->start_step = tc_ckpt_meta(c)->step;
+  TC_TRY(take_up(t, c, err));
+  t->saved_step = -1;                            /* not in this run's folder yet */
+  t->borrowed = true;
+  return 0;
 }
 
 /* Rank 0. Steps beyond where the run was taken up again: a restart must not follow them. */
