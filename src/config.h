@@ -56,6 +56,7 @@ int tc_cmd_report(int argc, char **argv);
 int tc_cmd_comm(int argc, char **argv);
 /* The commands of `tercio ckpt` as a section's text of the man page. */
 void tc_cmd_ckpt_man(FILE *f);
+int tc_cmd_plan(int argc, char **argv);
 /* Prints the sentence to stderr, returns the exit status (-status). */
 int tc_cmd_fail(const struct tc_err *err);
 

@@ -24,6 +24,9 @@ libtercio_a_SOURCES = \
   %D%/cmd_data.c \
   %D%/cmd_graph.c \
   %D%/cmd_place.c \
+  %D%/cmd_plan.c \
+  %D%/cmd_plan.h \
+  %D%/cmd_plan_print.c \
   %D%/cmd_report.c \
   %D%/cmd_train.c \
   %D%/comm.c \
@@ -38,6 +41,7 @@ libtercio_a_SOURCES = \
   %D%/config.h \
   %D%/data.c \
   %D%/data.h \
+  %D%/devices.def \
   %D%/exec.c \
   %D%/exec.h \
   %D%/exec_move.c \
@@ -61,6 +65,16 @@ libtercio_a_SOURCES = \
   %D%/options.def \
   %D%/pipe.c \
   %D%/pipe.h \
+  %D%/plan.h \
+  %D%/plan_cost.c \
+  %D%/plan_device.c \
+  %D%/plan_impl.h \
+  %D%/plan_layout.c \
+  %D%/plan_memory.c \
+  %D%/plan_run.c \
+  %D%/plan_sums.c \
+  %D%/plan_tables.c \
+  %D%/plan_time.c \
   %D%/print.c \
   %D%/program.c \
   %D%/program.h \

@@ -23,6 +23,12 @@ static const struct {
       "Trains a model: one rank of a run, started by srun, sbatch or mpirun, or alone. "
       "Resumes by itself from the newest good checkpoint.",
       "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_OPTIONS },
+  { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G] [--device NAME|FILE] [--memory 80GB] [--top K] "
+      "[--explain] [--json] [--section.key=value ...]",
+      "Says what fits, how fast it is, and what goes over which wire: of the run file's own layout, or, "
+      "with --nodes, of the best layouts for a cluster.",
+      "tercio plan run.ini --nodes 4 --gpus-per-node 8 --device a100-80", tc_cmd_plan },
+    HELP_OPTIONS },
   { { "place", "[RUN.ini] [--json] [--simulate CLUSTER [--order ORDER]] [--section.key=value ...]",
       "Shows who sits where: rank, node, device, NUMA node and coordinates (pp, dp, tp) of "
       "every rank, with warnings.",

@@ -23,6 +23,7 @@ unit_tests = \
   %D%/unit/t_move.t \
   %D%/unit/t_oracle.t \
   %D%/unit/t_owner.t \
+  %D%/unit/t_plan.t \
   %D%/unit/t_program.t \
   %D%/unit/t_ranks.t \
   %D%/unit/t_safetensors.t \
@@ -71,6 +72,7 @@ script_tests = \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \
   %D%/mpi/m_reshard \
+  %D%/mpi/m_plan \
   %D%/mpi/m_systems \
   %D%/mpi/m_trace \
   %D%/mpi/m_train

@@ -1,0 +1,104 @@
+/* cmd_plan.c - `tercio plan`: what fits, how fast, what goes over which wire. No MPI, no device.
+ *
+ * With --nodes it searches layouts; else, or with --explain, it tells of the run file's own. */
+#include "src/cmd_plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { X_JSON, X_EXPLAIN, X_TABLES, X_NODES, X_GPUS, X_MEMORY, X_DEVICE, X_TOP, X_EMIT, X_INTO,
+       X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, N_EXTRA };
+static const char *const extra_flags[] = {
+  "json", "explain", "tables", "nodes=", "gpus-per-node=", "memory=", "device=", "top=", "emit=",
+  "into=", "tokens=", "walltime=", "mtbf=", "disk=", "restart=", NULL };
+#define DEFAULT_DEVICE "h100"
+enum { MAX_RANKS = 1 << 24 };
+
+static int number(int *out, const char *flag, const char *text, int most, struct tc_err *err)
+{
+  char *end;
+  long n = strtol(text, &end, 10);
+  if (*end || end == text || n < 1 || n > most)
+    return tc_fail(err, TC_EUSER, "--%s = %s: give a number from 1 to %d", flag, text, most);
+  *out = (int)n;
+  return 0;
+}
+
+static int amount(double *out, const char *flag, const char *text, bool time, struct tc_err *err)
+{
+  if (!text) return 0;
+  double x = time ? tc_plan_seconds(text) : tc_plan_bytes(text);
+  if (!(x >= 0))
+    return tc_fail(err, TC_EUSER, "--%s = %s: give %s", flag, text,
+                   time ? "a time, such as 24:00:00, 90m or 5y" : "a number, such as 80GB or 300G");
+  *out = x;
+  return 0;
+}
+
+static int parse(struct tc_plan_job *j, const char *const *x, struct tc_err *err)
+{
+  struct tc_cluster *k = &j->cluster;
+  j->device = x[X_DEVICE] ? x[X_DEVICE] : DEFAULT_DEVICE;
+  TC_TRY(tc_cluster_read(k, j->device, err));
+  TC_TRY(amount(&k->device.memory_bytes, "memory", x[X_MEMORY], false, err));
+  TC_TRY(amount(&k->disk_bytes_per_s, "disk", x[X_DISK], false, err));
+  TC_TRY(amount(&k->mtbf_s, "mtbf", x[X_MTBF], true, err));
+  TC_TRY(amount(&j->tokens, "tokens", x[X_TOKENS], false, err));
+  TC_TRY(amount(&j->walltime_s, "walltime", x[X_WALLTIME], true, err));
+  TC_TRY(amount(&j->restart_s, "restart", x[X_RESTART], true, err));
+  if (k->device.memory_bytes <= 0 || k->disk_bytes_per_s <= 0)
+    return tc_fail(err, TC_EUSER, "--memory and --disk must be above 0");
+  if (x[X_GPUS]) TC_TRY(number(&k->devices, "gpus-per-node", x[X_GPUS], MAX_RANKS, err));
+  if (x[X_NODES]) TC_TRY(number(&k->nodes, "nodes", x[X_NODES], MAX_RANKS / k->devices, err));
+  if (x[X_TOP]) TC_TRY(number(&j->top, "top", x[X_TOP], 1000, err));
+  j->json = x[X_JSON] != NULL;
+  j->search = x[X_NODES] && !x[X_EXPLAIN];
+  j->emit = x[X_EMIT];
+  j->into = x[X_INTO] ? x[X_INTO] : "plan";
+  if (x[X_NODES]) {
+    j->world = k->nodes * k->devices;
+    return 0;
+  }
+  /* The run file's own number of ranks. */
+  const struct tc_config *c = j->cfg;
+  double world = (double)TC_MAX(c->mesh_pp, 1) * (double)TC_MAX(c->mesh_tp, 1) *
+                 (double)TC_MAX(c->mesh_dp, 1);
+  if (world > MAX_RANKS)
+    return tc_fail(err, TC_EUSER, "mesh.pp x dp x tp = %.0f: at most %d ranks", world, MAX_RANKS);
+  j->world = TC_MAX((int)world, (int)TC_MIN(c->run_ranks, MAX_RANKS));
+  if (!x[X_GPUS]) k->devices = j->world;
+  k->nodes = (int)tc_ceil_div(j->world, k->devices);
+  return 0;
+}
+
+static int explain(const struct tc_plan_job *j, struct tc_err *err)
+{
+  struct tc_plan p;
+  TC_TRY(tc_plan_layout(&p, j->cfg, j->world, &j->cluster, true, err));
+  if (!j->json) {
+    tc_plan_print(stdout, j, &p);
+    return 0;
+  }
+  json_t *o = tc_plan_json(j, &p);
+  json_dumpf(o, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+  printf("\n");
+  json_decref(o);
+  return 0;
+}
+
+int tc_cmd_plan(int argc, char **argv)
+{
+  const char *extra[N_EXTRA] = { NULL };
+  struct tc_err err = { 0 };
+  struct tc_plan_job j = { .top = 10, .restart_s = 120 };
+  int rc = tc_config_new(&j.cfg, argc, argv, extra_flags, extra, &err);
+  if (!rc && extra[X_TABLES]) {
+    tc_plan_tables(stdout);
+  } else if (!rc) {
+    rc = parse(&j, extra, &err);
+    if (!rc) rc = explain(&j, &err);
+  }
+  tc_cluster_done(&j.cluster);
+  tc_config_free(j.cfg);
+  return rc < 0 ? tc_cmd_fail(&err) : 0;
+}

@@ -1,0 +1,146 @@
+/* plan.h - what a run needs before it runs: memory, time, bytes on each wire, the cost of
+ * checkpoints and failures; and a search over layouts.
+ *
+ * Pure: no MPI, no device, no clock. Made of the passes that make the programs which train, so a
+ * plan and a run cannot drift apart; what is added are prices (of an op on a device, of a transfer
+ * on a link). Everything here is Local. */
+#ifndef TC_PLAN_H
+#define TC_PLAN_H
+
+#include "src/comm.h"
+#include "src/setup.h"
+
+/* ---- plan_device.c: what things cost --------------------------------------------------------- */
+
+/* A transfer takes latency_s + bytes / bytes_per_s, by kind of collective. */
+struct tc_link { double latency_s[TC_COLLS], bytes_per_s[TC_COLLS]; };
+enum tc_wire { TC_WIRE_NODE, TC_WIRE_NETWORK, TC_WIRES };   /* within a node, between nodes */
+extern const char *const tc_wire_name[TC_WIRES];
+
+/* An op that was timed: what plan_cost.c says it does, and how long that took. */
+struct tc_op_sample { int32_t op; double key[4], seconds; };
+
+struct tc_plan_device {
+  char name[64];
+  double memory_bytes, host_bytes;               /* a device's; a node's host memory, 0: not known */
+  double flops[TC_DTYPES];                       /* a second, of products; 0: the type has none */
+  double bytes_per_s, copy_bytes_per_s;          /* of its memory; between it and the host */
+  double eff_flops, eff_bytes;                   /* the part of those that is reached */
+  double op_s;                                   /* to start an op */
+  struct tc_op_sample *sample; int32_t n_samples, cap_samples;   /* measured; owned */
+};
+
+struct tc_cluster {
+  int32_t nodes, devices;                        /* devices of each node */
+  struct tc_plan_device device;
+  struct tc_link link[TC_WIRES];
+  double disk_bytes_per_s;                       /* of the file system, all nodes together */
+  double mtbf_s;                                 /* of a node; 0: never fails */
+};
+
+/* Local. The cluster of a device of devices.def, or of a file (its name has a '/' or a '.'): lines
+ * "key = value", as tc_cluster_write writes them. TC_EUSER: unknown, with the nearest name;
+ * file and line of what is wrong. Free it with tc_cluster_done. */
+int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err);
+int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err *err);
+void tc_cluster_done(struct tc_cluster *k);
+/* Local. "80GB", "80e9", "1.5 GiB" into bytes; -1 if it is none of these. */
+double tc_plan_bytes(const char *text);
+/* Local. "24:00:00", "1-12:00:00", "90m", "36h", "20d", "5y" (hours if bare) into seconds; -1. */
+double tc_plan_seconds(const char *text);
+
+/* ---- plan_tables.c: what textbooks count -------------------------------------------------------- */
+
+/* The public estimate of a training step's memory in fp32 with Adam: 20 bytes a parameter (weights
+ * 4, gradients 4, optimizer 12) and six activations of [batch, context, hidden] a layer. Bytes. */
+struct tc_textbook {
+  double weights, gradients, optimizer, layers, tokens, positions;
+  double activations, total;                     /* layers + tokens + positions; all */
+};
+void tc_textbook(struct tc_textbook *out, const struct tc_model *m, int64_t batch);
+/* Weights, gradients and Adam, 16 bytes a parameter: 4 + 4 + 8, or in mixed precision 2 + 2 + 12. */
+double tc_textbook_states(double parameters);
+/* The same over n ranks by ZeRO's stage 0 .. 3 (Rajbhandari et al., 2020), a rank's bytes. */
+double tc_textbook_zero(double parameters, int stage, double n);
+/* Prints the tables of models, devices and ZeRO. */
+void tc_plan_tables(FILE *f);
+
+/* ---- plan_memory.c ------------------------------------------------------------------------------ */
+
+struct tc_plan_memory {
+  int64_t by_class[TC_SPACES][TC_CLASSES];       /* as run.json's predicted_bytes */
+  int64_t bytes[TC_SPACES];                      /* all of it: what is allocated */
+  int64_t state_bytes, scratch_bytes, staging_bytes;   /* on the device */
+};
+/* Local. What a rank takes for programs that share their state, programs[0] the one that trains. */
+void tc_plan_memory(struct tc_plan_memory *out, struct tc_program *const *programs, int n,
+                    const struct tc_mesh *m, int rank);
+
+/* ---- plan_cost.c: what an op does, and how long it takes ------------------------------------------ */
+
+struct tc_op_cost {
+  int32_t op;
+  int dtype;                                     /* of its first operand */
+  double flops, bytes;                           /* of one run on this rank */
+  int64_t m, n, k;                               /* a product's sizes */
+  bool ta, tb;
+};
+/* Local. *none: the node has nothing to do at `rank`. */
+void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct tc_node *n,
+                const struct tc_mesh *m, int rank, bool *none);
+/* What tells one timing from another. */
+void tc_op_key(const struct tc_op_cost *c, double key[4]);
+double tc_op_seconds(const struct tc_op_cost *c, const struct tc_plan_device *d);
+
+/* Local. A transfer of the node at `rank`: which wires its group uses, bytes that a member puts on
+ * each at most, and how long it takes. 0 for what is local; `coll` TC_COLLS then. */
+struct tc_move_cost { int coll; double seconds, bytes[TC_WIRES]; };
+void tc_move_cost(struct tc_move_cost *out, const struct tc_program *p, const struct tc_node *n,
+                  const struct tc_mesh *m, int rank, const struct tc_cluster *k);
+
+/* ---- plan_time.c ---------------------------------------------------------------------------------- */
+
+struct tc_plan_time {
+  double step_s, tokens_per_s, mfu;
+  double bubble;                                 /* part of the step that stages wait for each other */
+  double compute_s;                              /* of the busiest rank */
+  double wait_s[TC_AXES];                        /* transfers not hidden behind work, the same rank's */
+  double bytes[TC_AXES], wire_bytes[TC_WIRES];   /* a rank sends at most, a step */
+  bool walked;                                   /* every action of every stage, not by sums */
+};
+
+/* ---- plan_layout.c: one layout -------------------------------------------------------------------- */
+
+enum { TC_PLAN_CLASSES = 16, TC_PLAN_WALK = 2000000 };
+struct tc_plan_class {
+  int32_t rank, pp, dp;
+  int64_t parameters;                            /* that it works with */
+  struct tc_plan_memory memory;
+};
+struct tc_plan {
+  int32_t world, n_mb, pp, dp, tp, micro, chunks;
+  struct tc_model model;
+  int64_t parameters, batch, tokens;             /* tokens of a step */
+  struct tc_plan_class cls[TC_PLAN_CLASSES]; int n_cls;
+  int worst;                                     /* the class that needs most device memory */
+  struct tc_plan_time time;
+};
+/* Local. exact: all programs of a run and all distinct ranks; else the training program of the
+ * ranks at both ends. Without `k` no time. */
+int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world,
+                   const struct tc_cluster *k, bool exact, struct tc_err *err);
+
+/* ---- plan_run.c: checkpoints and failures ---------------------------------------------------------- */
+
+struct tc_plan_run {
+  double ckpt_bytes, ckpt_s;                     /* fp32 weights, m and v; writing them */
+  double mtbf_s;                                 /* of all nodes together; 0: never */
+  double interval_s;                             /* between checkpoints, after Young and Daly */
+  double lost;                                   /* part of the time that checkpoints and failures take */
+  double steps, hours, node_hours;               /* to the tokens asked for, failures included */
+  int requeues;                                  /* by the walltime */
+};
+void tc_plan_run(struct tc_plan_run *out, const struct tc_plan *p, const struct tc_config *c,
+                 const struct tc_cluster *k, double tokens, double walltime_s, double restart_s);
+
+#endif

@@ -1,0 +1,266 @@
+/* plan_device.c - clusters: a device of devices.def, or a file of measured figures.
+ *
+ * A file is lines "key = value"; "#" starts a comment. What a file leaves out is as in devices.def
+ * for the device it names. The table `fields` is the file's whole vocabulary, but for timings:
+ *   op NAME key0 key1 key2 key3 = seconds
+ *   link node|network COLLECTIVE = latency seconds, bytes a second */
+#include "src/plan.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const tc_wire_name[TC_WIRES] = { "node", "network" };
+
+static const struct card {
+  const char *name;
+  double memory, fp32, bf16, bytes, node, net, host, eff_flops, eff_bytes;
+} cards[] = {
+#define DEVICE(name, memory, fp32, bf16, bw, node, net, host, ef, eb) \
+  { name, memory, fp32, bf16, bw, node, net, host, ef, eb },
+#include "src/devices.def"
+#undef DEVICE
+};
+enum { N_CARDS = sizeof cards / sizeof *cards };
+
+enum unit { BYTES, SECONDS, NUMBER };
+static const struct { const char *key; size_t at; int unit; } fields[] = {
+#define F(key, member, unit) { key, offsetof(struct tc_cluster, member), unit }
+  F("memory", device.memory_bytes, BYTES), F("host_memory", device.host_bytes, BYTES),
+  F("fp32_flops", device.flops[TC_F32], NUMBER), F("bf16_flops", device.flops[TC_BF16], NUMBER),
+  F("memory_rate", device.bytes_per_s, BYTES), F("copy_rate", device.copy_bytes_per_s, BYTES),
+  F("eff_flops", device.eff_flops, NUMBER), F("eff_bytes", device.eff_bytes, NUMBER),
+  F("op_seconds", device.op_s, NUMBER), F("disk_rate", disk_bytes_per_s, BYTES),
+  F("node_mtbf", mtbf_s, SECONDS),
+#undef F
+};
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+
+double tc_plan_bytes(const char *text)
+{
+  char *end;
+  double x = strtod(text, &end);
+  if (end == text || !(x >= 0)) return -1;
+  while (isspace((unsigned char)*end)) end++;
+  const char *prefix = "KMGTP", *at = *end ? strchr(prefix, toupper((unsigned char)*end)) : NULL;
+  bool binary = at && end[1] == 'i';
+  if (at) end += 1 + binary;
+  for (const char *p = prefix; at && p <= at; p++) x *= binary ? 1024 : 1000;
+  if (*end == 'B' || *end == 'b') end++;
+  if (!strncmp(end, "/s", 2)) end += 2;
+  while (isspace((unsigned char)*end)) end++;
+  return *end ? -1 : x;
+}
+
+double tc_plan_seconds(const char *text)
+{
+  char *end;
+  double days = 0, part[3] = { 0 }, x = strtod(text, &end);
+  if (end == text || !(x >= 0)) return -1;
+  if (*end == '-') {
+    days = x;
+    x = strtod(end + 1, &end);
+  }
+  if (*end == ':' || days > 0) {                 /* [D-]H:M[:S], as Slurm writes it */
+    int n = 0;
+    for (part[n++] = x; *end == ':' && n < 3; n++) part[n] = strtod(end + 1, &end);
+    return *end ? -1 : ((days * 24 + part[0]) * 60 + part[1]) * 60 + part[2];
+  }
+  const struct { char unit; double s; } units[] = { { 's', 1 }, { 'm', 60 }, { 'h', 3600 },
+                                                    { 'd', 86400 }, { 'y', 365.25 * 86400 } };
+  if (!*end) return x * 3600;
+  for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+    if (*end == units[i].unit && !end[1]) return x * units[i].s;
+  return -1;
+}
+
+static void set_link(struct tc_link *l, double latency_s, double bytes_per_s)
+{
+  for (int i = 0; i < TC_COLLS; i++) {
+    l->latency_s[i] = latency_s;
+    l->bytes_per_s[i] = bytes_per_s;
+  }
+}
+
+/* Starting an op, a message inside a node and one between nodes: assumed where not measured. */
+static int from_table(struct tc_cluster *k, const char *name, struct tc_err *err)
+{
+  const double launch_s = 5e-6, node_s = 10e-6, network_s = 20e-6;
+  const char *names[N_CARDS];
+  const struct card *c = NULL;
+  char list[200] = "";
+  for (int i = 0; i < N_CARDS; i++) {
+    names[i] = cards[i].name;
+    if (!strcmp(name, names[i])) c = &cards[i];
+    snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", names[i]);
+  }
+  if (!c) {
+    int near = tc_nearest(name, names, N_CARDS);
+    if (near >= 0)
+      return tc_fail(err, TC_EUSER, "there is no device %s; did you mean %s? There are %s, or a file "
+                     "that tercio plan --calibrate wrote", name, names[near], list);
+    return tc_fail(err, TC_EUSER, "there is no device %s; there are %s, or a file that tercio plan "
+                   "--calibrate wrote (its name with a . or a /)", name, list);
+  }
+  struct tc_plan_device *d = &k->device;
+  snprintf(d->name, sizeof d->name, "%s", c->name);
+  d->memory_bytes = c->memory * 1e9;
+  d->flops[TC_F32] = c->fp32 * 1e12;
+  d->flops[TC_BF16] = c->bf16 * 1e12;
+  d->bytes_per_s = c->bytes * 1e9;
+  d->copy_bytes_per_s = c->host * 1e9;
+  d->eff_flops = c->eff_flops;
+  d->eff_bytes = c->eff_bytes;
+  d->op_s = launch_s;
+  set_link(&k->link[TC_WIRE_NODE], node_s, c->node * 1e9);
+  set_link(&k->link[TC_WIRE_NETWORK], network_s, c->net * 1e9);
+  return 0;
+}
+
+/* ---- files ------------------------------------------------------------------------------------ */
+
+static int find_op(const char *name)
+{
+  for (int i = 0; i < TC_OPS; i++)
+    if (!strcmp(tc_op_info[i].name, name)) return i;
+  return -1;
+}
+
+static int find_coll(const char *name)
+{
+  for (int i = 0; i < TC_COLLS; i++)
+    if (!strcmp(tc_coll_name[i], name)) return i;
+  return -1;
+}
+
+/* "link node all_reduce", "link network all": value "latency, bytes a second". */
+static bool read_link(struct tc_cluster *k, const char *key, const char *value)
+{
+  char wire[32], coll[32];
+  double s, rate;
+  if (sscanf(key, "link %31s %31s", wire, coll) != 2) return false;
+  if (sscanf(value, "%lf , %lf", &s, &rate) != 2 || !(s >= 0) || !(rate > 0)) return false;
+  int w = !strcmp(wire, tc_wire_name[TC_WIRE_NODE]) ? TC_WIRE_NODE : TC_WIRE_NETWORK;
+  if (strcmp(wire, tc_wire_name[w])) return false;
+  int c = find_coll(coll);
+  if (!strcmp(coll, "all")) return set_link(&k->link[w], s, rate), true;
+  if (c < 0) return false;
+  k->link[w].latency_s[c] = s;
+  k->link[w].bytes_per_s[c] = rate;
+  return true;
+}
+
+static bool read_op(struct tc_cluster *k, const char *key, const char *value)
+{
+  struct tc_plan_device *d = &k->device;
+  char name[32], *end;
+  struct tc_op_sample s = { .seconds = strtod(value, &end) };
+  if (sscanf(key, "op %31s %lf %lf %lf %lf", name, &s.key[0], &s.key[1], &s.key[2], &s.key[3]) != 5)
+    return false;
+  s.op = find_op(name);
+  if (s.op < 0 || *end || !(s.seconds >= 0)) return false;
+  TC_GROW(d->sample, d->n_samples, d->cap_samples);
+  d->sample[d->n_samples++] = s;
+  return true;
+}
+
+static int read_line(struct tc_cluster *k, char *line, const char *path, int n, struct tc_err *err)
+{
+  line[strcspn(line, "#\r\n")] = 0;
+  char *eq = strchr(line, '='), *key = line, *value = eq ? eq + 1 : NULL;
+  while (isspace((unsigned char)*key)) key++;
+  if (!*key) return 0;
+  if (!eq) return tc_fail(err, TC_EUSER, "%s:%d: not \"key = value\"", path, n);
+  *eq = 0;
+  while (isspace((unsigned char)*value)) value++;
+  for (char *s = value + strlen(value); s > value && isspace((unsigned char)s[-1]);) *--s = 0;
+  for (char *s = key + strlen(key); s > key && isspace((unsigned char)s[-1]);) *--s = 0;
+  if (!strncmp(key, "op ", 3) && read_op(k, key, value)) return 0;
+  if (!strncmp(key, "link ", 5) && read_link(k, key, value)) return 0;
+  if (!strcmp(key, "device")) return from_table(k, value, err);
+  if (!strcmp(key, "name")) {
+    snprintf(k->device.name, sizeof k->device.name, "%s", value);
+    return 0;
+  }
+  const char *names[N_FIELDS + 1];
+  for (int i = 0; i < N_FIELDS; i++) {
+    names[i] = fields[i].key;
+    if (strcmp(key, names[i])) continue;
+    char *end;
+    double x = fields[i].unit == BYTES ? tc_plan_bytes(value)
+             : fields[i].unit == SECONDS ? tc_plan_seconds(value) : strtod(value, &end);
+    if (fields[i].unit == NUMBER && (*end || end == value)) x = -1;
+    if (!(x >= 0))
+      return tc_fail(err, TC_EUSER, "%s:%d: %s = %s is not a %s", path, n, key, value,
+                     fields[i].unit == BYTES ? "number of bytes, such as 80GB"
+                     : fields[i].unit == SECONDS ? "time, such as 24:00:00 or 5y" : "number");
+    *(double *)((char *)k + fields[i].at) = x;
+    return 0;
+  }
+  int near = tc_nearest(key, names, N_FIELDS);
+  return tc_fail(err, TC_EUSER, "%s:%d: \"%s\" is not known%s%s%s", path, n, key,
+                 near >= 0 ? "; did you mean " : "", near >= 0 ? names[near] : "",
+                 near >= 0 ? "?" : "");
+}
+
+/* Rates that a file set to nothing would make times that are no numbers. */
+static int check(const struct tc_cluster *k, const char *path, struct tc_err *err)
+{
+  const struct tc_plan_device *d = &k->device;
+  if (d->flops[TC_F32] > 0 && d->bytes_per_s > 0 && d->eff_flops > 0 && d->eff_bytes > 0 &&
+      d->memory_bytes > 0 && d->copy_bytes_per_s > 0)
+    return 0;
+  return tc_fail(err, TC_EUSER, "%s: memory, fp32_flops, memory_rate, copy_rate, eff_flops and "
+                 "eff_bytes must be above 0 (or name a device)", path);
+}
+
+int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err)
+{
+  *k = (struct tc_cluster){ .nodes = 1, .devices = 1, .disk_bytes_per_s = 10e9,
+                            .mtbf_s = 5 * 365.25 * 86400 };
+  if (!strpbrk(device, "/.")) return from_table(k, device, err);
+  FILE *f = fopen(device, "r");
+  if (!f) return tc_fail(err, TC_EUSER, "cannot open device file %s: %s", device, strerror(errno));
+  char *line = NULL;
+  size_t cap = 0;
+  int rc = from_table(k, "cpu", err);
+  for (int n = 1; !rc && getline(&line, &cap, f) > 0; n++) rc = read_line(k, line, device, n, err);
+  if (!rc) rc = check(k, device, err);
+  free(line);
+  fclose(f);
+  if (rc < 0) tc_cluster_done(k);
+  return rc;
+}
+
+int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err *err)
+{
+  const struct tc_plan_device *d = &k->device;
+  FILE *f = fopen(path, "w");
+  if (!f) return tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
+  fprintf(f, "# Written by tercio plan --calibrate; rates in bytes or operations a second.\n"
+          "name = %s\n", d->name);
+  for (int i = 0; i < N_FIELDS; i++) {
+    double x = *(const double *)((const char *)k + fields[i].at);
+    fprintf(f, "%s = %.6g%s\n", fields[i].key, x, fields[i].unit == SECONDS ? "s" : "");
+  }
+  for (int w = 0; w < TC_WIRES; w++)
+    for (int c = 0; c < TC_BARRIER; c++)
+      fprintf(f, "link %s %s = %.4g, %.4g\n", tc_wire_name[w], tc_coll_name[c],
+              k->link[w].latency_s[c], k->link[w].bytes_per_s[c]);
+  for (int i = 0; i < d->n_samples; i++) {
+    const struct tc_op_sample *s = &d->sample[i];
+    fprintf(f, "op %s %.15g %.15g %.15g %.15g = %.6g\n", tc_op_info[s->op].name, s->key[0], s->key[1],
+            s->key[2], s->key[3], s->seconds);
+  }
+  bool bad = ferror(f);
+  if (fclose(f) || bad) return tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
+  return 0;
+}
+
+void tc_cluster_done(struct tc_cluster *k)
+{
+  free(k->device.sample);
+  k->device.sample = NULL;
+  k->device.n_samples = k->device.cap_samples = 0;
+}

@@ -1,0 +1,21 @@
+/* plan_impl.h - what the planner's files share among themselves. */
+#ifndef TC_PLAN_IMPL_H
+#define TC_PLAN_IMPL_H
+
+#include "src/plan.h"
+
+/* plan_time.c: programs of the ranks of one pipeline, played together. */
+struct tc_plan_walk { double step_s, busy_s, bubble, wait_s[TC_AXES]; };
+int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank, int n,
+                 const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err);
+/* How long a node that is no MOVE works on a rank. */
+double tc_plan_run_s(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m,
+                     int rank, const struct tc_cluster *k);
+
+/* plan_sums.c: the same by sums over nodes and the simulator of schedules, for pipelines too long
+ * to be played. The programs are the first, a middle and the last stage's. */
+int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank, int n,
+                 const char *schedule, int chunks, const struct tc_mesh *m,
+                 const struct tc_cluster *k, struct tc_err *err);
+
+#endif

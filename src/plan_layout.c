@@ -1,0 +1,178 @@
+/* plan_layout.c - one layout: the programs of its distinct ranks made as a run makes them, their
+ * memory, their bytes, the time of a step. */
+#include "src/plan_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PROGRAMS = 4, STAGES_EACH = 8 /* of longer pipelines: both ends and the one after the first */ };
+
+/* Ranks whose programs may differ: stages; and where dp has a root, one that is not. */
+static int classes(struct tc_plan *out, const struct tc_mesh *m, const struct tc_program_opts *o,
+                   bool exact)
+{
+  int pp = m->size[TC_PP], n = 0;
+  bool rooted = o->system->place[TC_UPDATE].kind == TC_AT && m->size[TC_DP] > 1;
+  for (int s = 0; s < pp && n < TC_PLAN_CLASSES; s++) {
+    bool each = pp <= STAGES_EACH && exact;
+    if (!each && s > 0 && s < pp - 1 && !(s == 1 && pp > 2)) continue;
+    for (int d = 0; d <= (rooted ? 1 : 0); d++)
+      out->cls[n++] = (struct tc_plan_class){ .pp = s, .dp = d,
+        .rank = m->at[s * m->stride[TC_PP] + d * m->stride[TC_DP]] };
+  }
+  return out->n_cls = n;
+}
+
+/* Of the parameters that the rank computes with. */
+static int64_t count_parameters(const struct tc_program *p, const struct tc_mesh *m, int rank)
+{
+  const struct tc_graph *g = p->graph;
+  int64_t n = 0;
+  for (int32_t i = 0; i < g->n_params; i++) {
+    struct tc_tensor t = g->tensor[g->param[i].weight];
+    struct tc_local l;
+    t.lay = g->param[i].use;
+    tc_tensor_local(&t, m, m->coord + (size_t)rank * TC_AXES, &l);
+    n += l.elems;
+  }
+  return n;
+}
+
+static int make_class(struct tc_plan_class *c, struct tc_program **train,
+                      const struct tc_program_opts *o, const struct tc_mesh *m, bool exact,
+                      struct tc_err *err)
+{
+  const int kind[PROGRAMS] = { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH };
+  struct tc_program *p[PROGRAMS] = { NULL };
+  int n = exact ? PROGRAMS : 1, rc = 0;
+  for (int i = 0; i < n && !rc; i++) {
+    struct tc_program_opts x = *o;
+    x.kind = kind[i];
+    if (kind[i] == TC_EVAL) x.gpt.dropout = 0;
+    rc = tc_program_new(&p[i], &x, m, c->rank, i ? p[0] : NULL, NULL, err);
+  }
+  if (!rc) {
+    tc_plan_memory(&c->memory, p, n, m, c->rank);
+    c->parameters = count_parameters(p[0], m, c->rank);
+    *train = p[0];
+  }
+  for (int i = rc ? 0 : 1; i < n; i++) tc_program_free(p[i]);
+  return rc;
+}
+
+/* What a rank sends on each axis, and on each wire: the most of the classes. */
+static void count_bytes(struct tc_plan *out, struct tc_program *const *program, const struct tc_mesh *m,
+                        const struct tc_cluster *k)
+{
+  for (int i = 0; i < out->n_cls; i++) {
+    double wire[TC_WIRES] = { 0 };
+    const struct tc_program *p = program[i];
+    struct tc_move_cost *c = tc_calloc((size_t)p->graph->n_nodes, sizeof *c);
+    bool *known = tc_calloc((size_t)p->graph->n_nodes, sizeof *known);
+    for (int a = TC_PP; a < TC_AXES; a++) {
+      struct tc_comm_counters n;
+      double sum = 0;
+      tc_program_bytes(p, m, out->cls[i].rank, a, &n);
+      for (int x = 0; x < TC_COLLS; x++) sum += (double)n.data[x].bytes;
+      out->time.bytes[a] = TC_MAX(out->time.bytes[a], sum);
+    }
+    for (int32_t x = 0; x < p->schedule->n; x++) {
+      const struct tc_action *a = &p->schedule->action[x];
+      const struct tc_node *n = &p->graph->node[a->node];
+      if (a->kind != TC_ISSUE || n->ctl) continue;
+      if (!known[n->id]) tc_move_cost(&c[n->id], p, n, m, out->cls[i].rank, k);
+      known[n->id] = true;
+      for (int w = 0; w < TC_WIRES && c[n->id].coll != TC_RECV; w++) wire[w] += c[n->id].bytes[w];
+    }
+    for (int w = 0; w < TC_WIRES; w++) out->time.wire_bytes[w] = TC_MAX(out->time.wire_bytes[w], wire[w]);
+    free(c);
+    free(known);
+  }
+}
+
+/* Model operations of a step: 6 a parameter and token, and attention's scores (12 a layer, hidden
+ * unit, context and token: Chowdhery et al., "PaLM", 2022, appendix B). */
+static double model_flops(const struct tc_plan *p)
+{
+  const struct tc_model *m = &p->model;
+  return (6 * (double)p->parameters +
+          12 * (double)m->layers * (double)m->hidden * (double)m->context) * (double)p->tokens;
+}
+
+static int find_time(struct tc_plan *out, struct tc_program **program, const struct tc_program_opts *o,
+                     const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err)
+{
+  int rank[TC_PLAN_CLASSES], n = 0;
+  struct tc_program *one[TC_PLAN_CLASSES];
+  struct tc_plan_walk w;
+  for (int i = 0; i < out->n_cls; i++) {
+    if (out->cls[i].dp) continue;
+    one[n] = program[i];
+    rank[n++] = out->cls[i].rank;
+  }
+  out->time.walked = n == m->size[TC_PP];
+  const char *schedule = m->size[TC_PP] > 1 && o->schedule ? o->schedule : "naive";
+  int chunks = m->size[TC_PP] > 1 ? TC_MAX(o->chunks, 1) : 1;
+  int rc = out->time.walked ? tc_plan_walk(&w, one, rank, n, m, k, err)
+                            : tc_plan_sums(&w, one, rank, n, schedule, chunks, m, k, err);
+  if (rc < 0) return rc;
+  double peak = k->device.flops[o->gpt.dtype == TC_BF16 ? TC_BF16 : TC_F32];
+  out->time.step_s = w.step_s;
+  out->time.compute_s = w.busy_s;
+  out->time.bubble = w.bubble;
+  memcpy(out->time.wait_s, w.wait_s, sizeof w.wait_s);
+  out->time.tokens_per_s = (double)out->tokens / w.step_s;
+  out->time.mfu = peak > 0 ? model_flops(out) / (w.step_s * peak * out->world) : 0;
+  count_bytes(out, program, m, k);
+  return 0;
+}
+
+static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struct tc_mesh *m,
+                     const struct tc_cluster *k, bool exact, struct tc_err *err)
+{
+  struct tc_program_opts o;
+  struct tc_annotation *rows;
+  struct tc_program *program[TC_PLAN_CLASSES] = { NULL };
+  int rc = tc_setup_program(&o, c, m, &rows, err);
+  if (!rc && k && o.gpt.dtype == TC_BF16 && k->device.flops[TC_BF16] <= 0)
+    rc = tc_fail(err, TC_ELAYOUT, "train.precision = bf16: %s multiplies no bf16; fp32 would fit",
+                 k->device.name);
+  if (!rc) {
+    out->world = m->world;
+    out->n_mb = m->size[TC_MB];
+    out->pp = m->size[TC_PP];
+    out->dp = m->size[TC_DP];
+    out->tp = m->size[TC_TP];
+    out->chunks = TC_MAX(o.chunks, 1);
+    out->model = o.model;
+    out->parameters = tc_model_params(&o.model);
+    out->batch = o.gpt.batch;
+    out->micro = (int)(out->batch / out->dp / out->n_mb);
+    out->tokens = out->batch * o.model.context;
+    classes(out, m, &o, exact);
+  }
+  for (int i = 0; i < out->n_cls && !rc; i++) {
+    rc = make_class(&out->cls[i], &program[i], &o, m, exact, err);
+    if (!rc && out->cls[i].memory.bytes[TC_DEVICE] > out->cls[out->worst].memory.bytes[TC_DEVICE])
+      out->worst = i;
+  }
+  if (!rc && k) rc = find_time(out, program, &o, m, k, err);
+  for (int i = 0; i < out->n_cls; i++) tc_program_free(program[i]);
+  tc_annotations_free(rows);
+  return rc;
+}
+
+int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world,
+                   const struct tc_cluster *k, bool exact, struct tc_err *err)
+{
+  int each = k ? TC_MAX(k->devices, 1) : world;
+  int32_t *node = tc_calloc((size_t)world, sizeof *node);
+  struct tc_mesh *m = NULL;
+  for (int i = 0; i < world; i++) node[i] = i / each;
+  memset(out, 0, sizeof *out);
+  int rc = tc_setup_mesh(&m, c, world, node, each, err);
+  if (!rc) rc = with_mesh(out, c, m, k, exact, err);
+  tc_mesh_free(m);
+  free(node);
+  return rc;
+}

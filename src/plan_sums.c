@@ -1,0 +1,101 @@
+/* plan_sums.c - the time of a step where a pipeline is too long to play every action: what each kind
+ * of work (F, B, W) of a chunk takes is summed over its nodes, and the simulator of schedules
+ * (sched.h) plays the chunks. Transfers on tp are waited for where they stand; those on dp that
+ * come every micro-batch hide behind that micro-batch's work; what comes once a step is added, less
+ * what a backward pass can hide of it. */
+#include "src/plan_impl.h"
+#include "src/sched.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of one rank: seconds by chunk and mark; once a step. */
+struct sums {
+  double work[64][4], hidden[64][4];             /* [chunk][F, B, W, U]: own time; on dp */
+  double once_work, once_dp, send;
+  double tp_wait;                                /* of all micro-batches */
+};
+enum { CHUNKS = 64 };
+
+static void add_node(struct sums *s, const struct tc_program *p, const struct tc_node *n,
+                     const struct tc_mesh *m, int rank, const struct tc_cluster *k)
+{
+  const struct tc_graph *g = p->graph;
+  int stage = n->unit < g->n_units ? g->unit[n->unit].stage : 0;
+  int chunk = TC_MIN(TC_MAX(stage, 0) / m->size[TC_PP], CHUNKS - 1);
+  bool once = n->once || n->mark == TC_U;
+  if (n->op != TC_OP_MOVE) {
+    double t = tc_plan_run_s(p, n, m, rank, k);
+    *(once ? &s->once_work : &s->work[chunk][n->mark]) += t;
+    return;
+  }
+  struct tc_move_cost c;
+  tc_move_cost(&c, p, n, m, rank, k);
+  if (c.coll == TC_COLLS) return;
+  if (n->axis == TC_PP) {
+    if (!once) s->send = TC_MAX(s->send, c.seconds);
+    else s->once_work += c.seconds;
+  } else if (once) {
+    *(n->axis == TC_DP ? &s->once_dp : &s->once_work) += c.seconds;
+  } else if (n->axis == TC_DP) {
+    s->hidden[chunk][n->mark] += c.seconds;
+  } else {
+    s->work[chunk][n->mark] += c.seconds;
+    s->tp_wait += c.seconds * m->size[TC_MB];
+  }
+}
+
+static double larger(double work, double hidden) { return TC_MAX(work, hidden); }
+
+int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank, int n,
+                 const char *schedule, int chunks, const struct tc_mesh *m,
+                 const struct tc_cluster *k, struct tc_err *err)
+{
+  int pp = m->size[TC_PP];
+  struct sums *s = tc_calloc((size_t)n, sizeof *s);
+  struct tc_sched_cost *cost = tc_calloc((size_t)(pp * chunks), sizeof *cost);
+  struct tc_sched *sched = NULL;
+  struct tc_sim *sim = NULL;
+  double once = 0, busy = 0, backward = 0;
+  int most = 0;
+  for (int i = 0; i < n; i++) {
+    const struct tc_schedule *list = program[i]->schedule;
+    for (int32_t b = 0; b < list->n_body; b++)
+      add_node(&s[i], program[i], &program[i]->graph->node[list->body[b]], m, rank[i], k);
+    double all = 0;
+    for (int c = 0; c < chunks; c++)
+      for (int w = 0; w < 3; w++) all += larger(s[i].work[c][w], s[i].hidden[c][w]);
+    if (all * m->size[TC_MB] + s[i].once_work > busy) {
+      busy = all * m->size[TC_MB] + s[i].once_work;
+      most = i;
+    }
+  }
+  for (int st = 0; st < pp * chunks; st++) {
+    int r = st % pp, c = st / pp, i = r == 0 ? 0 : r == pp - 1 ? n - 1 : TC_MIN(1, n - 1);
+    cost[st] = (struct tc_sched_cost){ larger(s[i].work[c][TC_F], s[i].hidden[c][TC_F]),
+                                       larger(s[i].work[c][TC_B], s[i].hidden[c][TC_B]),
+                                       larger(s[i].work[c][TC_W], s[i].hidden[c][TC_W]),
+                                       pp > 1 ? s[i].send : 0 };
+    cost[st].f = TC_MAX(cost[st].f, 1e-9);
+    cost[st].b = TC_MAX(cost[st].b, 1e-9);
+  }
+  int rc = tc_sched_new(&sched, schedule, pp, chunks, m->size[TC_MB], err);
+  if (!rc) rc = tc_sched_simulate(&sim, sched, cost, pp * chunks, NULL, err);
+  if (!rc) {
+    for (int c = 0; c < chunks; c++) backward += s[most].work[c][TC_B] + s[most].work[c][TC_W];
+    double layers = TC_MAX(1, program[most]->graph->n_units / pp);
+    double exposed = TC_MAX(s[most].once_dp - backward * (layers - 1) / layers,
+                            s[most].once_dp / layers);
+    once = s[most].once_work + exposed;
+    *out = (struct tc_plan_walk){ .step_s = sim->makespan + once, .busy_s = busy };
+    out->wait_s[TC_DP] = exposed;
+    out->wait_s[TC_TP] = s[most].tp_wait;
+    out->bubble = sim->bubble * sim->makespan / out->step_s;
+    out->wait_s[TC_PP] = out->bubble * out->step_s;
+  }
+  tc_sim_free(sim);
+  tc_sched_free(sched);
+  free(cost);
+  free(s);
+  return rc;
+}

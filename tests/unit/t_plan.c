@@ -1,0 +1,245 @@
+/* t_plan.c - the planner against published figures and formulas: textbook tables, ZeRO, devices, a
+ * step's time where it can be said by hand, checkpoint intervals. */
+#include "src/plan.h"
+#include "tests/unit/tap.h"
+
+#define GIB (1024.0 * 1024 * 1024)
+
+static const struct tc_model *preset(const char *name)
+{
+  const struct tc_model *m = tc_presets;
+  while (m->preset && strcmp(m->preset, name)) m++;
+  return m;
+}
+
+static struct tc_config *config(int argc, const char **argv)
+{
+  struct tc_config *c = NULL;
+  struct tc_err err = { 0 };
+  if (tc_config_new(&c, argc, (char **)argv, NULL, NULL, &err) < 0) {
+    ok(false, "%s", err.text);
+    exit(1);
+  }
+  return c;
+}
+#define CONFIG(...) config((int)(sizeof (const char *[]){ "plan", __VA_ARGS__ } / sizeof(char *)), \
+                           (const char *[]){ "plan", __VA_ARGS__ })
+
+/* The public estimate of GPT-2 1.5B (context 1024, batch 32, fp32, Adam), in GB; and the table of 16
+ * bytes a parameter. */
+static void test_tables(void)
+{
+  const struct { const char *name; double parameters, gb, compute; } row[] = {
+    { "bert-large", 0.32e9, 5.12, 1 }, { "gpt2-1558m", 1.5e9, 24, 4.7 },
+    { "turing-17b", 17.2e9, 275, 54 }, { "gpt3-175b", 175e9, 2800, 547 } };
+  double first = (double)tc_model_params(preset(row[0].name));
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    double psi = (double)tc_model_params(preset(row[i].name));
+    near_f(psi, row[i].parameters, 0.05, "%s: parameters", row[i].name);
+    near_f(tc_textbook_states(psi) * 1e-9, row[i].gb, 0.05, "%s: GB of states", row[i].name);
+    near_f(psi / first, row[i].compute, 0.05, "%s: relative compute", row[i].name);
+  }
+  struct tc_textbook t;
+  tc_textbook(&t, preset("gpt2-1558m"), 32);
+  near_f(t.weights / GIB, 6, 0.05, "GPT-2 1.5B: parameters");
+  near_f(t.gradients / GIB, 6, 0.05, "GPT-2 1.5B: gradients");
+  near_f(t.optimizer / GIB, 18, 0.05, "GPT-2 1.5B: optimizer");
+  near_f(t.layers / 48 / GIB, 1.17, 0.05, "GPT-2 1.5B: activations of a layer");
+  near_f(t.layers / GIB, 56.25, 0.001, "GPT-2 1.5B: activations of all layers");
+  near_f(t.tokens / GIB, 0.19, 0.05, "GPT-2 1.5B: token embeddings");
+  near_f(t.positions / GIB, 0.006, 0.05, "GPT-2 1.5B: positions");
+  near_f(t.activations / GIB, 56.43, 0.05, "GPT-2 1.5B: activations");
+  near_f(t.total / GIB, 87, 0.05, "GPT-2 1.5B: together");
+  const double zero[] = { 120, 31.4, 16.6, 1.9 };
+  for (int stage = 0; stage < 4; stage++)
+    near_f(tc_textbook_zero(7.5e9, stage, 64) * 1e-9, zero[stage], 0.05, "7.5 B on 64: ZeRO-%d", stage);
+}
+
+static void test_devices(void)
+{
+  const struct { const char *name; double gb; } row[] = {
+    { "v100-16", 16 }, { "v100-32", 32 }, { "a100-40", 40 }, { "a100-80", 80 }, { "h100", 80 },
+    { "h200", 141 } };
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    is_int(tc_cluster_read(&k, row[i].name, &err), 0, "%s is known", row[i].name);
+    near_f(k.device.memory_bytes, row[i].gb * 1e9, 0, "... with %g GB", row[i].gb);
+    tc_cluster_done(&k);
+  }
+  is_int(tc_cluster_read(&k, "a100-8", &err), TC_EUSER, "an unknown device");
+  ok(strstr(err.text, "did you mean a100-80?") != NULL, "... is told the nearest: %s", err.text);
+  is_int(tc_cluster_read(&k, "./there-is-none.txt", &err), TC_EUSER, "a file that is not there");
+}
+
+/* A file read back is what was written. */
+static void test_file(void)
+{
+  struct tc_cluster k, b;
+  struct tc_err err = { 0 };
+  char path[] = "t_plan-XXXXXX";
+  int fd = mkstemp(path);
+  ok(fd >= 0 && tc_cluster_read(&k, "a100-40", &err) == 0, "a device");
+  struct tc_op_sample s = { TC_OP_MATMUL, { 128, 512, 64, 3 }, 1.25e-4 };
+  k.device.sample = malloc(sizeof s);
+  k.device.sample[0] = s;
+  k.device.n_samples = k.device.cap_samples = 1;
+  k.link[TC_WIRE_NETWORK].latency_s[TC_ALL_REDUCE] = 3e-4;
+  char *name = tc_sprintf("./%s", path);
+  is_int(tc_cluster_write(&k, name, &err), 0, "written");
+  is_int(tc_cluster_read(&b, name, &err), 0, "read: %s", err.text);
+  is_str(b.device.name, "a100-40", "name");
+  near_f(b.device.memory_bytes, 40e9, 1e-5, "memory");
+  near_f(b.device.flops[TC_BF16], 312e12, 1e-5, "bf16");
+  near_f(b.mtbf_s, k.mtbf_s, 1e-5, "time between failures");
+  near_f(b.link[TC_WIRE_NETWORK].latency_s[TC_ALL_REDUCE], 3e-4, 1e-3, "latency of one collective");
+  near_f(b.link[TC_WIRE_NETWORK].latency_s[TC_SEND], 20e-6, 1e-3, "... and of another");
+  is_int(b.device.n_samples, 1, "a timing");
+  const struct tc_op_sample *r = b.device.sample;
+  ok(r && r->op == s.op && r->seconds == s.seconds && !memcmp(r->key, s.key, sizeof s.key),
+     "... the same");
+  struct tc_op_cost c = { .op = TC_OP_MATMUL, .m = 128, .n = 512, .k = 64, .ta = true, .tb = true,
+                          .flops = 2.0 * 128 * 512 * 64 };
+  near_f(tc_op_seconds(&c, &b.device), 1.25e-4, 1e-9, "an op of that shape takes that time");
+  c.m = 256;
+  c.flops *= 2;
+  near_f(tc_op_seconds(&c, &b.device), 2.5e-4, 1e-3, "... of twice the size, twice");
+  tc_cluster_done(&k);
+  tc_cluster_done(&b);
+  FILE *f = fopen(path, "w");
+  fprintf(f, "device = a100-80\nmemry = 3\n");
+  fclose(f);
+  is_int(tc_cluster_read(&b, name, &err), TC_EUSER, "a key that is not known");
+  ok(strstr(err.text, ":2: \"memry\" is not known; did you mean memory?") != NULL, "%s", err.text);
+  remove(path);
+  free(name);
+}
+
+static void test_text(void)
+{
+  near_f(tc_plan_bytes("80GB"), 80e9, 0, "80GB");
+  near_f(tc_plan_bytes("1.5 GiB"), 1.5 * GIB, 0, "1.5 GiB");
+  near_f(tc_plan_bytes("300G"), 300e9, 0, "300G");
+  near_f(tc_plan_bytes("12e9"), 12e9, 0, "12e9");
+  near_f(tc_plan_bytes("10 GB/s"), 10e9, 0, "10 GB/s");
+  near_f(tc_plan_bytes("many"), -1, 0, "many");
+  near_f(tc_plan_bytes("80 GBx"), -1, 0, "80 GBx");
+  near_f(tc_plan_seconds("24:00:00"), 86400, 0, "24:00:00");
+  near_f(tc_plan_seconds("1-12:00:00"), 1.5 * 86400, 0, "1-12:00:00");
+  near_f(tc_plan_seconds("90m"), 5400, 0, "90m");
+  near_f(tc_plan_seconds("36"), 36 * 3600, 0, "36 are hours");
+  near_f(tc_plan_seconds("soon"), -1, 0, "soon");
+}
+
+/* One rank of a device that does nothing but multiply, at 1e9 operations a second: products and
+ * attention, forward and twice that backward, no more. */
+static void test_time(void)
+{
+  struct tc_cluster k = { .nodes = 1, .devices = 8, .disk_bytes_per_s = 1e9 };
+  struct tc_plan p;
+  struct tc_err err = { 0 };
+  k.device = (struct tc_plan_device){ .name = "ideal", .memory_bytes = 1e12, .bytes_per_s = 1e30,
+    .copy_bytes_per_s = 1e30, .eff_flops = 1, .eff_bytes = 1, .flops = { [TC_F32] = 1e9 } };
+  for (int w = 0; w < TC_WIRES; w++)
+    for (int c = 0; c < TC_COLLS; c++) k.link[w].bytes_per_s[c] = 1e30;
+  const double L = 4, C = 64, T = 32, V = 256, tokens = 8 * T;
+  double products = 6 * (12 * L * C * C + V * C) * tokens;
+  double attention = 7 * tokens * T * C * L;     /* 2 products forward, 5 backward; half of the scores */
+  struct tc_config *c = CONFIG("--model.layers=4", "--model.hidden=64", "--model.heads=4",
+    "--model.context=32", "--model.vocab=256", "--train.global_batch=8", "--train.micro_batch=1");
+  is_int(tc_plan_layout(&p, c, 1, &k, true, &err), 0, "one rank: %s", err.text);
+  near_f(p.time.step_s, (products + attention) * 1e-9, 1e-6, "... takes its operations");
+  near_f(p.time.mfu, (6.0 * (double)p.parameters + 12 * L * C * T) * tokens * 1e-9 / p.time.step_s,
+         1e-6, "... and uses what the formula says");
+  double alone = p.time.step_s;
+  c->mesh_dp = 8;
+  is_int(tc_plan_layout(&p, c, 8, &k, true, &err), 0, "eight ranks on dp: %s", err.text);
+  near_f(p.time.step_s, alone / 8, 1e-6, "... and ideal wires: an eighth");
+  /* A wire of 1e6 bytes a second: the gradients, less what hides behind the backward pass. */
+  for (int x = 0; x < TC_COLLS; x++) k.link[TC_WIRE_NODE].bytes_per_s[x] = 1e6;
+  is_int(tc_plan_layout(&p, c, 8, &k, true, &err), 0, "... over a slow wire: %s", err.text);
+  double wire = 2 * 7.0 / 8 * 4 * (double)p.parameters / 1e6;
+  ok(p.time.step_s > wire && p.time.step_s < wire + alone / 8, "a step takes as long as the wire: "
+     "%g s, wire %g s, work %g s", p.time.step_s, wire, alone / 8);
+  near_f(p.time.bytes[TC_DP], wire * 1e6, 0.001, "bytes on dp");
+  near_f(p.time.wire_bytes[TC_WIRE_NODE], wire * 1e6, 0.001, "... stay in the node");
+  k.devices = 4;
+  is_int(tc_plan_layout(&p, c, 8, &k, true, &err), 0, "on two nodes: %s", err.text);
+  near_f(p.time.wire_bytes[TC_WIRE_NETWORK], wire * 1e6 * 4 / 7, 0.001, "... 4 of 7 peers are away");
+  k.devices = 8;
+  for (int x = 0; x < TC_COLLS; x++) k.link[TC_WIRE_NODE].bytes_per_s[x] = 1e30;
+  c->mesh_dp = 1;
+  c->mesh_pp = 2;
+  const struct { char *name; double bubble; } row[] = { { "gpipe", 1.0 / 9 }, { "1f1b", 1.0 / 9 } };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    c->parallel_schedule = row[i].name;
+    is_int(tc_plan_layout(&p, c, 2, &k, true, &err), 0, "%s: %s", row[i].name, err.text);
+    ok(p.time.walked && p.time.bubble > row[i].bubble * 0.8 && p.time.bubble < row[i].bubble + 0.15,
+       "... a bubble of %g, with even stages %g", p.time.bubble, row[i].bubble);
+  }
+  tc_config_free(c);
+}
+
+/* A longer pipeline by sums is near the same pipeline played. */
+static void test_sums(void)
+{
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  struct tc_plan a, b;
+  const char *const names[] = { "gpipe", "1f1b", "interleaved", "zb" };
+  tc_cluster_read(&k, "a100-80", &err);
+  k.devices = 8;
+  struct tc_config *c = CONFIG("--model.layers=16", "--model.hidden=1024", "--model.heads=16",
+    "--model.context=1024", "--model.vocab=8192", "--train.global_batch=32", "--train.micro_batch=1",
+    "--mesh.pp=4", "--train.precision=bf16");
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    c->parallel_schedule = (char *)(uintptr_t)names[i];
+    is_int(tc_plan_layout(&a, c, 8, &k, true, &err), 0, "%s, played: %s", names[i], err.text);
+    is_int(tc_plan_layout(&b, c, 8, &k, false, &err), 0, "... by sums: %s", err.text);
+    ok(a.time.walked && !b.time.walked, "... one of each");
+    near_f(b.time.step_s, a.time.step_s, 0.15, "... and near");
+  }
+  tc_config_free(c);
+  tc_cluster_done(&k);
+}
+
+/* Young's sqrt(2 d M) is what minimises the time lost; here by trying. */
+static void test_run(void)
+{
+  struct tc_cluster k = { .nodes = 128, .devices = 8, .disk_bytes_per_s = 10e9, .mtbf_s = 5e7 };
+  struct tc_plan p = { .world = 1024, .parameters = 175000000000, .tokens = 1 << 20,
+                       .time.step_s = 20 };
+  struct tc_plan_run r;
+  struct tc_config *c = CONFIG("--train.steps=100");
+  tc_plan_run(&r, &p, c, &k, 300e9, 86400, 120);
+  near_f(r.ckpt_bytes, 12 * 175e9, 1e-9, "fp32 weights, m and v");
+  near_f(r.ckpt_s, 210, 1e-9, "at 10 GB/s");
+  near_f(r.mtbf_s, 5e7 / 128, 1e-9, "128 nodes fail 128 times as often");
+  double best = 0, least = 1e9;
+  for (double t = 600; t < 1e5; t *= 1.001) {
+    double lost = 210 / t + t / 2 / r.mtbf_s;
+    if (lost < least) least = lost, best = t;
+  }
+  near_f(r.interval_s + 210, best, 0.05, "the interval is the best one");
+  near_f(r.steps, ceil(300e9 / (1 << 20)), 1e-9, "steps");
+  double hours = r.steps * 20 / 3600;
+  ok(r.hours > hours && r.hours < hours * 1.1, "%g hours, %g of them work", r.hours, hours);
+  near_f(r.node_hours, r.hours * 128, 1e-9, "node hours");
+  ok(r.requeues >= (int)(hours / 24) && r.requeues < 1.1 * hours / 24 + 1, "%d requeues", r.requeues);
+  k.mtbf_s = 0;
+  tc_plan_run(&r, &p, c, &k, 300e9, 0, 120);
+  near_f(r.hours, hours, 1e-9, "nothing fails: work alone");
+  tc_config_free(c);
+}
+
+int main(void)
+{
+  test_tables();
+  test_devices();
+  test_file();
+  test_text();
+  test_time();
+  test_sums();
+  test_run();
+  return done_testing();
+}
