@@ -170,46 +170,47 @@ static int by_size(const void *a, const void *b)
   return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
-static int by_off(const void *a, const void *b)
+/* Lowest offset at which l fits beside those in placed[], which are by offset, that live at the same
+ * time. */
+static int64_t lowest(struct live *const *placed, int n, const struct live *l)
 {
-  const struct live *x = *(struct live *const *)a, *y = *(struct live *const *)b;
-  return x->off < y->off ? -1 : x->off > y->off;
+  int64_t at = 0;
+  for (int i = 0; i < n && placed[i]->off < at + l->bytes; i++)
+    if (meet(placed[i], l)) at = TC_MAX(at, placed[i]->off + placed[i]->bytes);
+  return at;
 }
 
-/* Lowest offset at which l fits beside those in placed[] that live at the same time. */
-static int64_t lowest(struct live **placed, int n, const struct live *l, struct live **tmp)
+/* Into placed[n], which stays by offset. */
+static void insert(struct live **placed, int n, struct live *l)
 {
-  int k = 0;
-  for (int i = 0; i < n; i++)
-    if (meet(placed[i], l)) tmp[k++] = placed[i];
-  qsort(tmp, (size_t)k, sizeof *tmp, by_off);
-  int64_t at = 0;
-  for (int i = 0; i < k; i++) {
-    if (tmp[i]->off >= at + l->bytes) break;
-    at = TC_MAX(at, tmp[i]->off + tmp[i]->bytes);
+  int lo = 0, hi = n;
+  while (lo < hi) {
+    int mid = (lo + hi) / 2;
+    if (placed[mid]->off <= l->off) lo = mid + 1;
+    else hi = mid;
   }
-  return at;
+  memmove(placed + lo + 1, placed + lo, (size_t)(n - lo) * sizeof *placed);
+  placed[lo] = l;
 }
 
 static void place_scratch(struct tc_arena *a, const struct tc_graph *g, struct lives *l, int space)
 {
   int region = space == TC_HOST ? TC_HOST_SCRATCH : TC_SCRATCH;
   size_t size = (size_t)TC_MAX(l->n_objects, 1) * sizeof(struct live *);
-  struct live **todo = tc_malloc(size), **placed = tc_malloc(size), **tmp = tc_malloc(size);
+  struct live **todo = tc_malloc(size), **placed = tc_malloc(size);
   int n = 0, done = 0;
   for (int32_t i = 0; i < l->n_objects; i++)
     if (g->tensor[l->object[i].t].space == space) todo[n++] = &l->object[i];
   qsort(todo, (size_t)n, sizeof *todo, by_size);
   for (int i = 0; i < n; i++) {
-    todo[i]->off = lowest(placed, done, todo[i], tmp);
-    placed[done++] = todo[i];
+    todo[i]->off = lowest(placed, done, todo[i]);
+    insert(placed, done++, todo[i]);
     if (todo[i]->slot == 0) a->off[todo[i]->t] = todo[i]->off;
     a->region[todo[i]->t] = (uint8_t)region;
     a->bytes[region] = TC_MAX(a->bytes[region], todo[i]->off + todo[i]->bytes);
   }
   free(todo);
   free(placed);
-  free(tmp);
 }
 
 /* What slots add to a tensor's offset; objects of a tensor follow each other. */

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { X_JSON, X_EXPLAIN, X_TABLES, X_NODES, X_GPUS, X_MEMORY, X_DEVICE, X_TOP, X_EMIT, X_INTO,
+enum { X_JSON, X_EXPLAIN, X_TABLES, X_NODES, X_GPUS, X_MEMORY, X_DEVICE, X_TOP, X_EMIT, X_INTO, X_TEMPLATE,
        X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, N_EXTRA };
 static const char *const extra_flags[] = {
   "json", "explain", "tables", "nodes=", "gpus-per-node=", "memory=", "device=", "top=", "emit=",
-  "into=", "tokens=", "walltime=", "mtbf=", "disk=", "restart=", NULL };
+  "into=", "template=", "tokens=", "walltime=", "mtbf=", "disk=", "restart=", NULL };
 #define DEFAULT_DEVICE "h100"
 enum { MAX_RANKS = 1 << 24 };
 
@@ -38,8 +38,7 @@ static int amount(double *out, const char *flag, const char *text, bool time, st
 static int parse(struct tc_plan_job *j, const char *const *x, struct tc_err *err)
 {
   struct tc_cluster *k = &j->cluster;
-  j->device = x[X_DEVICE] ? x[X_DEVICE] : DEFAULT_DEVICE;
-  TC_TRY(tc_cluster_read(k, j->device, err));
+  TC_TRY(tc_cluster_read(k, x[X_DEVICE] ? x[X_DEVICE] : DEFAULT_DEVICE, err));
   TC_TRY(amount(&k->device.memory_bytes, "memory", x[X_MEMORY], false, err));
   TC_TRY(amount(&k->disk_bytes_per_s, "disk", x[X_DISK], false, err));
   TC_TRY(amount(&k->mtbf_s, "mtbf", x[X_MTBF], true, err));
@@ -54,6 +53,7 @@ static int parse(struct tc_plan_job *j, const char *const *x, struct tc_err *err
   j->json = x[X_JSON] != NULL;
   j->search = x[X_NODES] && !x[X_EXPLAIN];
   j->emit = x[X_EMIT];
+  j->template = x[X_TEMPLATE];
   j->into = x[X_INTO] ? x[X_INTO] : "plan";
   if (x[X_NODES]) {
     j->world = k->nodes * k->devices;
@@ -71,32 +71,62 @@ static int parse(struct tc_plan_job *j, const char *const *x, struct tc_err *err
   return 0;
 }
 
+/* Layout keys that stand on the command line are given; those of the run file are searched. */
+static unsigned given(int argc, char **argv)
+{
+  unsigned hold = 0;
+  for (int i = 1; i < argc; i++)
+    for (int key = 0; key < TC_KEYS; key++) {
+      size_t n = strlen(tc_plan_key_name[key]);
+      if (strncmp(argv[i], "--", 2) || strncmp(argv[i] + 2, tc_plan_key_name[key], n)) continue;
+      if (argv[i][2 + n] == 0 || argv[i][2 + n] == '=') hold |= 1u << key;
+    }
+  return hold;
+}
+
+static void put_json(json_t *o)
+{
+  json_dumpf(o, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+  printf("\n");
+  json_decref(o);
+}
+
+static int search(const struct tc_plan_job *j, struct tc_err *err)
+{
+  struct tc_plan_found f;
+  TC_TRY(tc_plan_search(&f, j->cfg, &j->cluster, j->hold, j->top, err));
+  if (j->json) put_json(tc_plan_table_json(j, &f));
+  else tc_plan_table_print(stdout, j, &f);
+  int rc = f.n_rows ? 0 : tc_fail(err, TC_ELAYOUT, "no layout fits");
+  if (!rc && j->emit) rc = tc_plan_emit(j, &f.row[0].cfg, &f.row[0].plan, err);
+  tc_plan_found_done(&f);
+  return rc;
+}
+
 static int explain(const struct tc_plan_job *j, struct tc_err *err)
 {
   struct tc_plan p;
   TC_TRY(tc_plan_layout(&p, j->cfg, j->world, &j->cluster, true, err));
-  if (!j->json) {
-    tc_plan_print(stdout, j, &p);
-    return 0;
-  }
-  json_t *o = tc_plan_json(j, &p);
-  json_dumpf(o, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-  printf("\n");
-  json_decref(o);
-  return 0;
+  if (j->json) put_json(tc_plan_json(j, &p));
+  else tc_plan_print(stdout, j, &p);
+  struct tc_config c = *j->cfg;                  /* what auto was */
+  c.mesh_dp = p.dp;
+  c.mesh_tp = p.tp;
+  return j->emit ? tc_plan_emit(j, &c, &p, err) : 0;
 }
 
 int tc_cmd_plan(int argc, char **argv)
 {
   const char *extra[N_EXTRA] = { NULL };
   struct tc_err err = { 0 };
-  struct tc_plan_job j = { .top = 10, .restart_s = 120 };
+  struct tc_plan_job j = { .top = 8, .restart_s = 120 };
   int rc = tc_config_new(&j.cfg, argc, argv, extra_flags, extra, &err);
   if (!rc && extra[X_TABLES]) {
     tc_plan_tables(stdout);
   } else if (!rc) {
     rc = parse(&j, extra, &err);
-    if (!rc) rc = explain(&j, &err);
+    j.hold = given(argc, argv);
+    if (!rc) rc = j.search ? search(&j, &err) : explain(&j, &err);
   }
   tc_cluster_done(&j.cluster);
   tc_config_free(j.cfg);

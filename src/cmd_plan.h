@@ -12,13 +12,23 @@ struct tc_plan_job {
   struct tc_cluster cluster;     /* owned */
   int world;
   bool json, search;
+  unsigned hold;                 /* bits of enum tc_plan_key: given as flags */
   int top;
   double tokens, walltime_s, restart_s;
-  const char *emit, *into, *device;              /* borrowed from cfg */
+  const char *emit, *into, *template;              /* borrowed from cfg */
 };
 
 /* cmd_plan_print.c. Local. One layout as text, and as JSON (owned by the caller). */
 void tc_plan_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p);
 json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p);
+
+/* cmd_plan_emit.c. Local. Writes the layout as run.ini and job.sbatch into j->into. */
+int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout, const struct tc_plan *p,
+                 struct tc_err *err);
+
+/* cmd_plan_table.c. Local. What a search found. Flags and JSON are owned by the caller. */
+char *tc_plan_flags(const struct tc_config *c);
+void tc_plan_table_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan_found *found);
+json_t *tc_plan_table_json(const struct tc_plan_job *j, const struct tc_plan_found *found);
 
 #endif

@@ -28,14 +28,27 @@ const struct tc_model tc_presets[] = {
   { NULL, 0, 0, 0, 0, 0 }
 };
 
+/* Names what is near, else the most common ones. */
+static int unknown_preset(const char *name, struct tc_err *err)
+{
+  enum { MOST = 64 };
+  const char *names[MOST];
+  int n = 0;
+  for (const struct tc_model *p = tc_presets; p->preset && n < MOST; p++) names[n++] = p->preset;
+  int near = tc_nearest(name, names, n);
+  if (near >= 0)
+    return tc_fail(err, TC_EUSER, "model.preset = %s is not known; did you mean %s?", name,
+                   names[near]);
+  return tc_fail(err, TC_EUSER, "model.preset = %s is not known; try tiny, small, gpt2-124m, "
+                 "gpt2-350m, gpt2-774m or gpt2-1558m", name);
+}
+
 int tc_model_resolve(struct tc_model *m, struct tc_err *err)
 {
   if (m->preset && *m->preset) {
     const struct tc_model *p = tc_presets;
     while (p->preset && strcmp(p->preset, m->preset)) p++;
-    if (!p->preset)
-      return tc_fail(err, TC_EUSER, "model.preset = %s is not known; try tiny, small, gpt2-124m, "
-                     "gpt2-350m, gpt2-774m or gpt2-1558m", m->preset);
+    if (!p->preset) return unknown_preset(m->preset, err);
     if (!m->layers) m->layers = p->layers;
     if (!m->hidden) m->hidden = p->hidden;
     if (!m->heads) m->heads = p->heads;

@@ -26,7 +26,9 @@ libtercio_a_SOURCES = \
   %D%/cmd_place.c \
   %D%/cmd_plan.c \
   %D%/cmd_plan.h \
+  %D%/cmd_plan_emit.c \
   %D%/cmd_plan_print.c \
+  %D%/cmd_plan_table.c \
   %D%/cmd_report.c \
   %D%/cmd_train.c \
   %D%/comm.c \
@@ -68,10 +70,13 @@ libtercio_a_SOURCES = \
   %D%/plan.h \
   %D%/plan_cost.c \
   %D%/plan_device.c \
+  %D%/plan_guess.c \
+  %D%/plan_guess.h \
   %D%/plan_impl.h \
   %D%/plan_layout.c \
   %D%/plan_memory.c \
   %D%/plan_run.c \
+  %D%/plan_search.c \
   %D%/plan_sums.c \
   %D%/plan_tables.c \
   %D%/plan_time.c \

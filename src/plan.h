@@ -111,7 +111,7 @@ struct tc_plan_time {
 
 /* ---- plan_layout.c: one layout -------------------------------------------------------------------- */
 
-enum { TC_PLAN_CLASSES = 16, TC_PLAN_WALK = 2000000 };
+enum { TC_PLAN_CLASSES = 16 };
 struct tc_plan_class {
   int32_t rank, pp, dp;
   int64_t parameters;                            /* that it works with */
@@ -122,13 +122,48 @@ struct tc_plan {
   struct tc_model model;
   int64_t parameters, batch, tokens;             /* tokens of a step */
   struct tc_plan_class cls[TC_PLAN_CLASSES]; int n_cls;
+  bool exact;
   int worst;                                     /* the class that needs most device memory */
   struct tc_plan_time time;
 };
 /* Local. exact: all programs of a run and all distinct ranks; else the training program of the
- * ranks at both ends. Without `k` no time. */
+ * ranks at both ends, with as many micro-batches as fill their memory. Without `k` no time. */
 int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world,
                    const struct tc_cluster *k, bool exact, struct tc_err *err);
+
+/* ---- plan_search.c: layouts for a cluster ------------------------------------------------------------ */
+
+/* What the search may not change: the configuration's own value holds. */
+enum tc_plan_key { TC_KEY_PP, TC_KEY_DP, TC_KEY_TP, TC_KEY_MICRO, TC_KEY_DATA, TC_KEY_SCHEDULE,
+                   TC_KEY_CHUNKS, TC_KEY_SEQUENCE, TC_KEY_RECOMPUTE, TC_KEY_OFFLOAD, TC_KEYS };
+extern const char *const tc_plan_key_name[TC_KEYS];        /* "mesh.pp", ... */
+
+struct tc_plan_row {
+  struct tc_config cfg;                          /* the layout; strings are borrowed */
+  struct tc_plan plan;
+  double guess_s, guess_bytes;                   /* what put it here */
+};
+/* All layouts with this value of one key: how many there are, how many fit. */
+struct tc_plan_family {
+  int key;
+  char name[48], why[200];                       /* why: of one that can't be */
+  int64_t n, fit;
+  double least_bytes;                            /* of those that can be but don't fit */
+};
+struct tc_plan_found {
+  struct tc_plan_row *row; int n_rows;           /* best first; owned */
+  struct tc_plan_family *family; int n_families, cap_families;   /* owned */
+  int64_t considered, possible, fitting;
+  double least_bytes;                            /* of a device, over all layouts */
+  int least_nodes;                               /* if nothing fits: nodes that would do; 0: none */
+};
+/* Local. At most `top` layouts of c's model and batch on the cluster, by time of a step. hold: bits
+ * of what is given. Rows are guessed from the costs of one layer; the best are made as programs
+ * (of both ends of a pipeline), and those that don't fit then are dropped.
+ * TC_EUSER, TC_ELAYOUT: held keys that contradict each other. Free it with tc_plan_found_done. */
+int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const struct tc_cluster *k,
+                   unsigned hold, int top, struct tc_err *err);
+void tc_plan_found_done(struct tc_plan_found *f);
 
 /* ---- plan_run.c: checkpoints and failures ---------------------------------------------------------- */
 

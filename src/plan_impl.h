@@ -15,7 +15,12 @@ double tc_plan_run_s(const struct tc_program *p, const struct tc_node *n, const 
 /* plan_sums.c: the same by sums over nodes and the simulator of schedules, for pipelines too long
  * to be played. The programs are the first, a middle and the last stage's. */
 int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank, int n,
-                 const char *schedule, int chunks, const struct tc_mesh *m,
+                 const char *schedule, int chunks, int n_mb, const struct tc_mesh *m,
+                 const struct tc_cluster *k, struct tc_err *err);
+/* One micro-batch and an update on one rank: seconds by kind of work (tp's transfers in them), what
+ * is done once; bytes of scratch. */
+struct tc_plan_unit { double f, b, w, once, scratch_bytes; };
+int tc_plan_unit(struct tc_plan_unit *out, const struct tc_config *c, int world,
                  const struct tc_cluster *k, struct tc_err *err);
 
 #endif

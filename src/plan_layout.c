@@ -65,28 +65,27 @@ static void count_bytes(struct tc_plan *out, struct tc_program *const *program, 
                         const struct tc_cluster *k)
 {
   for (int i = 0; i < out->n_cls; i++) {
-    double wire[TC_WIRES] = { 0 };
+    double wire[TC_WIRES] = { 0 }, axis[TC_AXES] = { 0 };
     const struct tc_program *p = program[i];
-    struct tc_move_cost *c = tc_calloc((size_t)p->graph->n_nodes, sizeof *c);
-    bool *known = tc_calloc((size_t)p->graph->n_nodes, sizeof *known);
-    for (int a = TC_PP; a < TC_AXES; a++) {
-      struct tc_comm_counters n;
-      double sum = 0;
-      tc_program_bytes(p, m, out->cls[i].rank, a, &n);
-      for (int x = 0; x < TC_COLLS; x++) sum += (double)n.data[x].bytes;
-      out->time.bytes[a] = TC_MAX(out->time.bytes[a], sum);
+    for (int32_t x = 0; x < p->schedule->n_body; x++) {
+      const struct tc_node *n = &p->graph->node[p->schedule->body[x]];
+      struct tc_move_cost c;
+      double times = n->once ? 1 : out->n_mb;
+      if (n->op != TC_OP_MOVE || n->ctl) continue;
+      tc_move_cost(&c, p, n, m, out->cls[i].rank, k);
+      for (int w = 0; w < TC_WIRES && c.coll != TC_RECV; w++) {
+        wire[w] += times * c.bytes[w];
+        axis[n->axis] += times * c.bytes[w];
+      }
     }
-    for (int32_t x = 0; x < p->schedule->n; x++) {
-      const struct tc_action *a = &p->schedule->action[x];
-      const struct tc_node *n = &p->graph->node[a->node];
-      if (a->kind != TC_ISSUE || n->ctl) continue;
-      if (!known[n->id]) tc_move_cost(&c[n->id], p, n, m, out->cls[i].rank, k);
-      known[n->id] = true;
-      for (int w = 0; w < TC_WIRES && c[n->id].coll != TC_RECV; w++) wire[w] += c[n->id].bytes[w];
+    for (int a = TC_PP; a < TC_AXES && m->size[TC_MB] == out->n_mb; a++) {   /* the very bytes */
+      struct tc_comm_counters n;
+      tc_program_bytes(p, m, out->cls[i].rank, a, &n);
+      axis[a] = 0;
+      for (int x = 0; x < TC_COLLS; x++) axis[a] += (double)n.data[x].bytes;
     }
     for (int w = 0; w < TC_WIRES; w++) out->time.wire_bytes[w] = TC_MAX(out->time.wire_bytes[w], wire[w]);
-    free(c);
-    free(known);
+    for (int a = TC_PP; a < TC_AXES; a++) out->time.bytes[a] = TC_MAX(out->time.bytes[a], axis[a]);
   }
 }
 
@@ -110,11 +109,12 @@ static int find_time(struct tc_plan *out, struct tc_program **program, const str
     one[n] = program[i];
     rank[n++] = out->cls[i].rank;
   }
-  out->time.walked = n == m->size[TC_PP];
+  out->time.walked = n == m->size[TC_PP] && m->size[TC_MB] == out->n_mb;
   const char *schedule = m->size[TC_PP] > 1 && o->schedule ? o->schedule : "naive";
   int chunks = m->size[TC_PP] > 1 ? TC_MAX(o->chunks, 1) : 1;
   int rc = out->time.walked ? tc_plan_walk(&w, one, rank, n, m, k, err)
-                            : tc_plan_sums(&w, one, rank, n, schedule, chunks, m, k, err);
+                            : tc_plan_sums(&w, one, rank, n, schedule, chunks, out->n_mb, m, k,
+                                         err);
   if (rc < 0) return rc;
   double peak = k->device.flops[o->gpt.dtype == TC_BF16 ? TC_BF16 : TC_F32];
   out->time.step_s = w.step_s;
@@ -127,6 +127,7 @@ static int find_time(struct tc_plan *out, struct tc_program **program, const str
   return 0;
 }
 
+/* out->n_mb and batch are set: m may have fewer micro-batches. */
 static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struct tc_mesh *m,
                      const struct tc_cluster *k, bool exact, struct tc_err *err)
 {
@@ -138,15 +139,14 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
     rc = tc_fail(err, TC_ELAYOUT, "train.precision = bf16: %s multiplies no bf16; fp32 would fit",
                  k->device.name);
   if (!rc) {
+    o.unchecked = !exact;
     out->world = m->world;
-    out->n_mb = m->size[TC_MB];
     out->pp = m->size[TC_PP];
     out->dp = m->size[TC_DP];
     out->tp = m->size[TC_TP];
     out->chunks = TC_MAX(o.chunks, 1);
     out->model = o.model;
     out->parameters = tc_model_params(&o.model);
-    out->batch = o.gpt.batch;
     out->micro = (int)(out->batch / out->dp / out->n_mb);
     out->tokens = out->batch * o.model.context;
     classes(out, m, &o, exact);
@@ -162,16 +162,33 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
   return rc;
 }
 
+/* With more micro-batches than this a rank needs no more memory: stages hold at most so many. */
+static int64_t enough(const struct tc_config *c)
+{
+  if (!strcmp(c->parallel_schedule, "gpipe")) return INT64_MAX;
+  return c->mesh_pp > 1 ? 2 * c->mesh_pp : 3;
+}
+
 int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world,
                    const struct tc_cluster *k, bool exact, struct tc_err *err)
 {
   int each = k ? TC_MAX(k->devices, 1) : world;
   int32_t *node = tc_calloc((size_t)world, sizeof *node);
   struct tc_mesh *m = NULL;
+  struct tc_config few = *c;
   for (int i = 0; i < world; i++) node[i] = i / each;
   memset(out, 0, sizeof *out);
   int rc = tc_setup_mesh(&m, c, world, node, each, err);
-  if (!rc) rc = with_mesh(out, c, m, k, exact, err);
+  if (!rc) {
+    out->n_mb = m->size[TC_MB];
+    out->batch = c->train_global_batch;
+    out->exact = exact;
+  }
+  if (!rc && !exact && out->n_mb > enough(c)) {
+    few.train_global_batch = out->batch / out->n_mb * enough(c);
+    m->size[TC_MB] = (int32_t)enough(c);
+  }
+  if (!rc) rc = with_mesh(out, &few, m, k, exact, err);
   tc_mesh_free(m);
   free(node);
   return rc;

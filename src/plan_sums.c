@@ -13,7 +13,7 @@
 struct sums {
   double work[64][4], hidden[64][4];             /* [chunk][F, B, W, U]: own time; on dp */
   double once_work, once_dp, send;
-  double tp_wait;                                /* of all micro-batches */
+  double tp_wait;                                /* of a micro-batch */
 };
 enum { CHUNKS = 64 };
 
@@ -41,14 +41,14 @@ static void add_node(struct sums *s, const struct tc_program *p, const struct tc
     s->hidden[chunk][n->mark] += c.seconds;
   } else {
     s->work[chunk][n->mark] += c.seconds;
-    s->tp_wait += c.seconds * m->size[TC_MB];
+    s->tp_wait += c.seconds;
   }
 }
 
 static double larger(double work, double hidden) { return TC_MAX(work, hidden); }
 
 int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank, int n,
-                 const char *schedule, int chunks, const struct tc_mesh *m,
+                 const char *schedule, int chunks, int n_mb, const struct tc_mesh *m,
                  const struct tc_cluster *k, struct tc_err *err)
 {
   int pp = m->size[TC_PP];
@@ -65,8 +65,8 @@ int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, co
     double all = 0;
     for (int c = 0; c < chunks; c++)
       for (int w = 0; w < 3; w++) all += larger(s[i].work[c][w], s[i].hidden[c][w]);
-    if (all * m->size[TC_MB] + s[i].once_work > busy) {
-      busy = all * m->size[TC_MB] + s[i].once_work;
+    if (all * n_mb + s[i].once_work > busy) {
+      busy = all * n_mb + s[i].once_work;
       most = i;
     }
   }
@@ -79,7 +79,7 @@ int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, co
     cost[st].f = TC_MAX(cost[st].f, 1e-9);
     cost[st].b = TC_MAX(cost[st].b, 1e-9);
   }
-  int rc = tc_sched_new(&sched, schedule, pp, chunks, m->size[TC_MB], err);
+  int rc = tc_sched_new(&sched, schedule, pp, chunks, n_mb, err);
   if (!rc) rc = tc_sched_simulate(&sim, sched, cost, pp * chunks, NULL, err);
   if (!rc) {
     for (int c = 0; c < chunks; c++) backward += s[most].work[c][TC_B] + s[most].work[c][TC_W];
@@ -89,7 +89,7 @@ int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, co
     once = s[most].once_work + exposed;
     *out = (struct tc_plan_walk){ .step_s = sim->makespan + once, .busy_s = busy };
     out->wait_s[TC_DP] = exposed;
-    out->wait_s[TC_TP] = s[most].tp_wait;
+    out->wait_s[TC_TP] = s[most].tp_wait * n_mb;
     out->bubble = sim->bubble * sim->makespan / out->step_s;
     out->wait_s[TC_PP] = out->bubble * out->step_s;
   }
@@ -97,5 +97,32 @@ int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, co
   tc_sched_free(sched);
   free(cost);
   free(s);
+  return rc;
+}
+
+int tc_plan_unit(struct tc_plan_unit *out, const struct tc_config *c, int world,
+                 const struct tc_cluster *k, struct tc_err *err)
+{
+  int32_t *node = tc_calloc((size_t)world, sizeof *node);
+  struct tc_mesh *m = NULL;
+  struct tc_program_opts o;
+  struct tc_annotation *rows = NULL;
+  struct tc_program *p = NULL;
+  struct sums s = { .send = 0 };
+  int rc = tc_setup_mesh(&m, c, world, node, world, err);
+  if (!rc) rc = tc_setup_program(&o, c, m, &rows, err);
+  if (!rc) {
+    o.unchecked = true;
+    rc = tc_program_new(&p, &o, m, 0, NULL, NULL, err);
+  }
+  for (int32_t b = 0; !rc && b < p->schedule->n_body; b++)
+    add_node(&s, p, &p->graph->node[p->schedule->body[b]], m, 0, k);
+  if (!rc)
+    *out = (struct tc_plan_unit){ s.work[0][TC_F], s.work[0][TC_B], s.work[0][TC_W], s.once_work,
+                                  (double)(p->arena->bytes[TC_SCRATCH] + tc_program_staging(p, m, 0)) };
+  tc_program_free(p);
+  tc_annotations_free(rows);
+  tc_mesh_free(m);
+  free(node);
   return rc;
 }

@@ -28,6 +28,8 @@ struct tc_program_opts {
   int prefetch;                  /* units whose weights are brought ahead */
   bool regather;                 /* activations gathered in forward are gathered again in backward */
   bool adamw, overlap;
+  bool unchecked;                /* without the checks after the passes: a planner's candidates, never
+                                  * what is run */
   int64_t head_rows;             /* most rows of the logits at once; 0: about 64 MB of them */
 };
 

@@ -232,6 +232,117 @@ static void test_run(void)
   tc_config_free(c);
 }
 
+/* Speed ZeRO-1 > 2 > 3, memory 1 > 2 > 3, bytes 3 > 2 > 1 (without accumulation 2 = 1). */
+static void test_orders(void)
+{
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  struct tc_plan p[4];
+  char *const names[] = { "ddp", "zero1", "zero2", "zero3" };
+  tc_cluster_read(&k, "cpu", &err);
+  k.devices = 1;
+  for (int c = 0; c < TC_COLLS; c++) k.link[TC_WIRE_NETWORK].bytes_per_s[c] = 25e6;
+  struct tc_config *c = CONFIG("--model.preset=tiny", "--train.global_batch=32", "--mesh.dp=4");
+  for (int accumulate = 0; accumulate < 2; accumulate++) {
+    c->train_micro_batch = accumulate ? 2 : 8;
+    for (int i = 0; i < 4; i++) {
+      c->parallel_data = names[i];
+      is_int(tc_plan_layout(&p[i], c, 4, &k, true, &err), 0, "%s: %s", names[i], err.text);
+    }
+    for (int i = 1; i < 3; i++) {
+      ok(p[i].cls[0].memory.bytes[TC_DEVICE] > p[i + 1].cls[0].memory.bytes[TC_DEVICE],
+         "%s takes more memory than %s", names[i], names[i + 1]);
+      double a = p[i].time.bytes[TC_DP], b = p[i + 1].time.bytes[TC_DP];
+      if (i == 1 && !accumulate) near_f(b, a, 1e-9, "%s sends what %s sends", names[2], names[1]);
+      else ok(a < b, "%s sends less than %s: %g, %g", names[i], names[i + 1], a, b);
+      if (accumulate || i == 2)
+        ok(p[i].time.step_s < p[i + 1].time.step_s, "%s is faster than %s: %g, %g s", names[i],
+           names[i + 1], p[i].time.step_s, p[i + 1].time.step_s);
+    }
+  }
+  tc_config_free(c);
+}
+
+/* The server's wire carries what DDP spreads: as N grows its step grows, DDP's hardly. */
+static void test_server(void)
+{
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  struct tc_plan p[2];
+  tc_cluster_read(&k, "cpu", &err);
+  k.devices = 1;
+  struct tc_config *c = CONFIG("--model.preset=tiny");
+  double first[2] = { 0 };
+  for (int n = 2; n <= 32; n *= 4) {
+    c->train_global_batch = 8 * n;
+    c->mesh_dp = n;
+    for (int i = 0; i < 2; i++) {
+      c->parallel_data = i ? "server" : "ddp";
+      is_int(tc_plan_layout(&p[i], c, n, &k, true, &err), 0, "%d ranks: %s", n, err.text);
+      if (n == 2) first[i] = p[i].time.step_s;
+    }
+    near_f(p[1].time.bytes[TC_DP], (n - 1) * 4.0 * (double)p[1].parameters, 0.001,
+           "%d ranks: the server sends the weights to each", n);
+  }
+  ok(p[0].time.step_s < 1.5 * first[0], "DDP on 32 ranks: %.2f of 2", p[0].time.step_s / first[0]);
+  ok(p[1].time.step_s > p[0].time.step_s, "the server is slower: %g, %g s", p[1].time.step_s,
+     p[0].time.step_s);
+  tc_config_free(c);
+}
+
+static const struct tc_plan_family *find_family(const struct tc_plan_found *f, int key, const char *name)
+{
+  for (int i = 0; i < f->n_families; i++)
+    if (f->family[i].key == key && !strcmp(f->family[i].name, name)) return &f->family[i];
+  return NULL;
+}
+
+static void test_search(void)
+{
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  struct tc_plan_found f;
+  struct tc_plan p;
+  tc_cluster_read(&k, "a100-40", &err);
+  k.nodes = 2;
+  k.devices = 4;
+  struct tc_config *c = CONFIG("--model.preset=gpt2-1558m", "--train.global_batch=32",
+                               "--train.precision=bf16");
+  is_int(tc_plan_search(&f, c, &k, 0, 3, &err), 0, "a search: %s", err.text);
+  ok(f.n_rows == 3 && f.fitting > 0, "three rows");
+  for (int i = 0; i < f.n_rows; i++) {
+    const struct tc_plan_row *r = &f.row[i];
+    const struct tc_plan_memory *m = &r->plan.cls[r->plan.worst].memory;
+    ok((double)m->bytes[TC_DEVICE] <= 40e9, "row %d fits", i);
+    ok(!i || r[-1].plan.time.step_s <= r->plan.time.step_s, "... and is no faster than the one before");
+    near_f(r->guess_bytes, (double)m->bytes[TC_DEVICE], 0.15, "... in the memory that was guessed");
+    near_f(r->guess_s, r->plan.time.step_s, 0.2, "... and the time");
+    is_int(tc_plan_layout(&p, &r->cfg, 8, &k, true, &err), 0, "... and can be: %s", err.text);
+    near_f((double)m->bytes[TC_DEVICE], (double)p.cls[p.worst].memory.bytes[TC_DEVICE], 0.001,
+           "... in the memory that a run takes");
+  }
+  const struct tc_plan_family *x = find_family(&f, TC_KEY_TP, "4");
+  ok(x && strstr(x->why, "25 attention heads"), "tp = 4 fell out: %s", x ? x->why : "");
+  x = find_family(&f, TC_KEY_TP, "8");
+  ok(x && strstr(x->why, "leaves its node of 4"), "tp = 8 fell out: %s", x ? x->why : "");
+  tc_plan_found_done(&f);
+  c->mesh_pp = 3;
+  is_int(tc_plan_search(&f, c, &k, 1u << TC_KEY_PP, 3, &err), TC_ELAYOUT, "3 stages on 8 ranks");
+  ok(strstr(err.text, "do not divide") != NULL, "... %s", err.text);
+  tc_plan_found_done(&f);
+  k.device.memory_bytes = 1e9;
+  is_int(tc_plan_search(&f, c, &k, 0, 3, &err), 0, "1 GB: %s", err.text);
+  ok(f.n_rows == 0 && f.least_bytes > 1e9 && f.least_bytes < 40e9, "nothing fits; %g bytes would",
+     f.least_bytes);
+  ok(f.least_nodes > 2, "... or %d nodes", f.least_nodes);
+  k.nodes = f.least_nodes;
+  tc_plan_found_done(&f);
+  is_int(tc_plan_search(&f, c, &k, 0, 1, &err), 0, "... with them");
+  ok(f.fitting > 0, "... something fits");
+  tc_plan_found_done(&f);
+  tc_config_free(c);
+}
+
 int main(void)
 {
   test_tables();
@@ -241,5 +352,8 @@ int main(void)
   test_time();
   test_sums();
   test_run();
+  test_orders();
+  test_server();
+  test_search();
   return done_testing();
 }
