@@ -7,10 +7,10 @@
 #include <string.h>
 
 enum { X_JSON, X_EXPLAIN, X_TABLES, X_NODES, X_GPUS, X_MEMORY, X_DEVICE, X_TOP, X_EMIT, X_INTO, X_TEMPLATE,
-       X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, N_EXTRA };
+       X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, X_CALIBRATE, N_EXTRA };
 static const char *const extra_flags[] = {
   "json", "explain", "tables", "nodes=", "gpus-per-node=", "memory=", "device=", "top=", "emit=",
-  "into=", "template=", "tokens=", "walltime=", "mtbf=", "disk=", "restart=", NULL };
+  "into=", "template=", "tokens=", "walltime=", "mtbf=", "disk=", "restart=", "calibrate=", NULL };
 #define DEFAULT_DEVICE "h100"
 enum { MAX_RANKS = 1 << 24 };
 
@@ -123,6 +123,8 @@ int tc_cmd_plan(int argc, char **argv)
   int rc = tc_config_new(&j.cfg, argc, argv, extra_flags, extra, &err);
   if (!rc && extra[X_TABLES]) {
     tc_plan_tables(stdout);
+  } else if (!rc && extra[X_CALIBRATE]) {
+    rc = tc_plan_calibrate(&j, extra[X_CALIBRATE], &err);
   } else if (!rc) {
     rc = parse(&j, extra, &err);
     j.hold = given(argc, argv);

@@ -26,6 +26,7 @@ libtercio_a_SOURCES = \
   %D%/cmd_place.c \
   %D%/cmd_plan.c \
   %D%/cmd_plan.h \
+  %D%/cmd_plan_calibrate.c \
   %D%/cmd_plan_emit.c \
   %D%/cmd_plan_print.c \
   %D%/cmd_plan_table.c \
@@ -74,6 +75,7 @@ libtercio_a_SOURCES = \
   %D%/plan_guess.h \
   %D%/plan_impl.h \
   %D%/plan_layout.c \
+  %D%/plan_links.c \
   %D%/plan_memory.c \
   %D%/plan_run.c \
   %D%/plan_search.c \

@@ -17,8 +17,9 @@ struct tc_link { double latency_s[TC_COLLS], bytes_per_s[TC_COLLS]; };
 enum tc_wire { TC_WIRE_NODE, TC_WIRE_NETWORK, TC_WIRES };   /* within a node, between nodes */
 extern const char *const tc_wire_name[TC_WIRES];
 
-/* An op that was timed: what plan_cost.c says it does, and how long that took. */
-struct tc_op_sample { int32_t op; double key[4], seconds; };
+/* An op that was timed: what plan_cost.c says it does, how many ranks of the node worked at once, and
+ * how long it took. */
+struct tc_op_sample { int32_t op, ranks; double key[4], seconds; };
 
 struct tc_plan_device {
   char name[64];
@@ -26,7 +27,8 @@ struct tc_plan_device {
   double flops[TC_DTYPES];                       /* a second, of products; 0: the type has none */
   double bytes_per_s, copy_bytes_per_s;          /* of its memory; between it and the host */
   double eff_flops, eff_bytes;                   /* the part of those that is reached */
-  double op_s;                                   /* to start an op */
+  double op_s, issue_s;                          /* to start an op; to issue a transfer */
+  double cores;                                  /* ranks of a node that work at once; 0: all */
   struct tc_op_sample *sample; int32_t n_samples, cap_samples;   /* measured; owned */
 };
 
@@ -43,6 +45,9 @@ struct tc_cluster {
  * file and line of what is wrong. Free it with tc_cluster_done. */
 int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err);
 int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err *err);
+/* plan_links.c. Local. Latency and rate of each collective, fitted to what `tercio comm --json` printed
+ * into the file; of what it did not measure, those of the nearest kind. */
+int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err);
 void tc_cluster_done(struct tc_cluster *k);
 /* Local. "80GB", "80e9", "1.5 GiB" into bytes; -1 if it is none of these. */
 double tc_plan_bytes(const char *text);
@@ -79,7 +84,7 @@ void tc_plan_memory(struct tc_plan_memory *out, struct tc_program *const *progra
 /* ---- plan_cost.c: what an op does, and how long it takes ------------------------------------------ */
 
 struct tc_op_cost {
-  int32_t op;
+  int32_t op, ranks;                             /* ranks on its node */
   int dtype;                                     /* of its first operand */
   double flops, bytes;                           /* of one run on this rank */
   int64_t m, n, k;                               /* a product's sizes */
@@ -95,6 +100,8 @@ double tc_op_seconds(const struct tc_op_cost *c, const struct tc_plan_device *d)
 /* Local. A transfer of the node at `rank`: which wires its group uses, bytes that a member puts on
  * each at most, and how long it takes. 0 for what is local; `coll` TC_COLLS then. */
 struct tc_move_cost { int coll; double seconds, bytes[TC_WIRES]; };
+/* Bytes in or out of the member that has most of them, for `bytes` of the whole among `size`. */
+double tc_coll_busiest(int coll, int size, double bytes);
 void tc_move_cost(struct tc_move_cost *out, const struct tc_program *p, const struct tc_node *n,
                   const struct tc_mesh *m, int rank, const struct tc_cluster *k);
 

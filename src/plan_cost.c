@@ -5,7 +5,7 @@
  * the nearest shape times the ratio of what the model says of both.
  * A transfer takes latency and bytes over the wire it crosses; its bytes are those of the program's
  * own algorithms (comm.h): every member exchanges with every other, roots with all. */
-#include "src/plan.h"
+#include "src/plan_impl.h"
 #include "src/transfer.h"
 
 #include <math.h>
@@ -32,13 +32,23 @@ static void product(struct tc_op_cost *c, const struct tc_graph *g, const struct
   c->flops = 2.0 * (double)c->m * (double)c->n * (double)c->k;
 }
 
+int tc_ranks_beside(const struct tc_mesh *m, int rank)
+{
+  /* Ranks are listed node after node in m->at, and a rank's place there is what its coordinates say. */
+  int32_t at = 0, lo, hi;
+  for (int a = TC_PP; a < TC_AXES; a++) at += tc_mesh_coord(m, rank, a) * m->stride[a];
+  for (lo = at; lo > 0 && m->node[m->at[lo - 1]] == m->node[rank]; lo--) { }
+  for (hi = at; hi < m->world - 1 && m->node[m->at[hi + 1]] == m->node[rank]; hi++) { }
+  return hi - lo + 1;
+}
+
 void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct tc_node *n,
                 const struct tc_mesh *m, int rank, bool *none)
 {
   const int32_t *coord = m->coord + (size_t)rank * TC_AXES;
   struct tc_local first = { 0 }, y = { 0 };
   double in_bytes = 0, out_bytes = 0;
-  *out = (struct tc_op_cost){ .op = n->op };
+  *out = (struct tc_op_cost){ .op = n->op, .ranks = tc_ranks_beside(m, rank) };
   *none = true;
   for (int i = 0; i < n->n_in + n->n_out; i++) {
     const struct tc_tensor *t = &g->tensor[i < n->n_in ? tc_in(g, n, i) : tc_out(g, n, i - n->n_in)];
@@ -98,7 +108,7 @@ double tc_op_seconds(const struct tc_op_cost *c, const struct tc_plan_device *d)
   tc_op_key(c, key);
   for (int i = 0; i < d->n_samples; i++) {
     const struct tc_op_sample *s = &d->sample[i];
-    double far = s->key[3] == key[3] ? 0 : 0.5;
+    double far = (s->key[3] == key[3] ? 0 : 0.5) + (s->ranks == c->ranks ? 0 : 0.25);
     if (s->op != c->op) continue;
     for (int k = 0; k < 3; k++) far += fabs(log((key[k] + 1) / (s->key[k] + 1)));
     if (far >= best) continue;
@@ -113,8 +123,7 @@ double tc_op_seconds(const struct tc_op_cost *c, const struct tc_plan_device *d)
 
 /* ---- transfers -------------------------------------------------------------------------------- */
 
-/* Bytes in or out of the member that has most of them. */
-static double busiest(int coll, int size, double count)
+double tc_coll_busiest(int coll, int size, double count)
 {
   double n = size, share = (n - 1) / n;
   switch (coll) {
@@ -166,7 +175,7 @@ void tc_move_cost(struct tc_move_cost *out, const struct tc_program *p, const st
   for (int i = 0; i < parts; i++) count += (double)part[i].count;
   free(part);
   group_of(n, m, rank, coll, &size, &here);
-  double bytes = busiest(coll, size, count * elem), rounds = ceil(log2((double)size));
+  double bytes = tc_coll_busiest(coll, size, count * elem), rounds = ceil(log2((double)size));
   double away = (double)(size - here) / (double)(size - 1);
   out->bytes[TC_WIRE_NETWORK] = bytes * away;
   out->bytes[TC_WIRE_NODE] = bytes * (1 - away);

@@ -2,7 +2,8 @@
  *
  * A file is lines "key = value"; "#" starts a comment. What a file leaves out is as in devices.def
  * for the device it names. The table `fields` is the file's whole vocabulary, but for timings:
- *   op NAME key0 key1 key2 key3 = seconds
+ *   op NAME RANKS key0 key1 key2 key3 = seconds
+ *   links node|network = FILE, what tercio comm --json printed
  *   link node|network COLLECTIVE = latency seconds, bytes a second */
 #include "src/plan.h"
 
@@ -31,7 +32,8 @@ static const struct { const char *key; size_t at; int unit; } fields[] = {
   F("fp32_flops", device.flops[TC_F32], NUMBER), F("bf16_flops", device.flops[TC_BF16], NUMBER),
   F("memory_rate", device.bytes_per_s, BYTES), F("copy_rate", device.copy_bytes_per_s, BYTES),
   F("eff_flops", device.eff_flops, NUMBER), F("eff_bytes", device.eff_bytes, NUMBER),
-  F("op_seconds", device.op_s, NUMBER), F("disk_rate", disk_bytes_per_s, BYTES),
+  F("op_seconds", device.op_s, NUMBER), F("issue_seconds", device.issue_s, NUMBER),
+  F("cores", device.cores, NUMBER), F("disk_rate", disk_bytes_per_s, BYTES),
   F("node_mtbf", mtbf_s, SECONDS),
 #undef F
 };
@@ -156,7 +158,7 @@ static bool read_op(struct tc_cluster *k, const char *key, const char *value)
   struct tc_plan_device *d = &k->device;
   char name[32], *end;
   struct tc_op_sample s = { .seconds = strtod(value, &end) };
-  if (sscanf(key, "op %31s %lf %lf %lf %lf", name, &s.key[0], &s.key[1], &s.key[2], &s.key[3]) != 5)
+  if (sscanf(key, "op %31s %d %lf %lf %lf %lf", name, &s.ranks, &s.key[0], &s.key[1], &s.key[2], &s.key[3]) != 6)
     return false;
   s.op = find_op(name);
   if (s.op < 0 || *end || !(s.seconds >= 0)) return false;
@@ -178,6 +180,10 @@ static int read_line(struct tc_cluster *k, char *line, const char *path, int n, 
   for (char *s = key + strlen(key); s > key && isspace((unsigned char)s[-1]);) *--s = 0;
   if (!strncmp(key, "op ", 3) && read_op(k, key, value)) return 0;
   if (!strncmp(key, "link ", 5) && read_link(k, key, value)) return 0;
+  if (!strncmp(key, "links ", 6)) {
+    int w = !strcmp(key + 6, tc_wire_name[TC_WIRE_NODE]) ? TC_WIRE_NODE : TC_WIRE_NETWORK;
+    if (!strcmp(key + 6, tc_wire_name[w])) return tc_links_read(&k->link[w], value, err);
+  }
   if (!strcmp(key, "device")) return from_table(k, value, err);
   if (!strcmp(key, "name")) {
     snprintf(k->device.name, sizeof k->device.name, "%s", value);
@@ -250,7 +256,7 @@ int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err
               k->link[w].latency_s[c], k->link[w].bytes_per_s[c]);
   for (int i = 0; i < d->n_samples; i++) {
     const struct tc_op_sample *s = &d->sample[i];
-    fprintf(f, "op %s %.15g %.15g %.15g %.15g = %.6g\n", tc_op_info[s->op].name, s->key[0], s->key[1],
+    fprintf(f, "op %s %d %.15g %.15g %.15g %.15g = %.6g\n", tc_op_info[s->op].name, s->ranks, s->key[0], s->key[1],
             s->key[2], s->key[3], s->seconds);
   }
   bool bad = ferror(f);

@@ -12,6 +12,9 @@ int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, co
 double tc_plan_run_s(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m,
                      int rank, const struct tc_cluster *k);
 
+/* plan_cost.c: how many ranks are on the node of this one. */
+int tc_ranks_beside(const struct tc_mesh *m, int rank);
+
 /* plan_sums.c: the same by sums over nodes and the simulator of schedules, for pipelines too long
  * to be played. The programs are the first, a middle and the last stage's. */
 int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank, int n,

@@ -2,8 +2,8 @@
  *
  * One rank of each pipeline stage is played, its neighbours on dp and tp do as it does. A rank works
  * through its list; a transfer starts when all that are played have issued it and it is at the head
- * of their queues on that axis; a WAIT lasts until it has ended. On a device whose communication
- * takes the same cores (`sync`), a rank that works while a transfer is under way is not slowed.
+ * of their queues on that axis; a WAIT lasts until it has ended. That communication on a CPU takes
+ * cores from work is not in it.
  *
  * Invariants: a rank's clock never goes back; every queue is served in order. */
 #include "src/plan_impl.h"
@@ -99,8 +99,10 @@ static void ask(const struct game *g, struct player *p, const struct tc_node *n)
   tc_move_cost(&p->move[n->id], p->p, n, g->m, p->rank, g->k);
   if (p->move[n->id].coll == TC_COLLS)
     p->run_s[n->id] = local_s(p->p, n, g->m, p->rank, g->k);
-  else
+  else {
+    p->issue_s[n->id] = g->k->device.issue_s;
     pack_s(p, n, g, &p->issue_s[n->id], &p->land_s[n->id]);
+  }
 }
 
 /* ---- transfers ----------------------------------------------------------------------------------- */
@@ -260,15 +262,19 @@ int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, co
     }
   }
   *out = (struct tc_plan_walk){ 0 };
-  double idle = 0;
+  double idle = 0, all_busy = 0;
   for (int i = 0; i < n; i++) {
     const struct player *p = &g.pl[i];
     out->step_s = TC_MAX(out->step_s, p->now_s);
+    all_busy += p->busy_s;
     if (p->busy_s > out->busy_s) {
       out->busy_s = p->busy_s;
       memcpy(out->wait_s, p->wait_s, sizeof out->wait_s);
     }
   }
+  /* More ranks than cores: a node's work takes turns, and fills the gaps. */
+  double beside = tc_ranks_beside(m, rank[0]), cores = k->device.cores;
+  if (cores > 0 && beside > cores) out->step_s = TC_MAX(out->step_s, all_busy / n * beside / cores);
   for (int i = 0; i < n; i++) {
     const struct player *p = &g.pl[i];
     idle += p->wait_s[TC_PP] + out->step_s - p->now_s;

@@ -80,7 +80,7 @@ static void test_file(void)
   char path[] = "t_plan-XXXXXX";
   int fd = mkstemp(path);
   ok(fd >= 0 && tc_cluster_read(&k, "a100-40", &err) == 0, "a device");
-  struct tc_op_sample s = { TC_OP_MATMUL, { 128, 512, 64, 3 }, 1.25e-4 };
+  struct tc_op_sample s = { TC_OP_MATMUL, 2, { 128, 512, 64, 3 }, 1.25e-4 };
   k.device.sample = malloc(sizeof s);
   k.device.sample[0] = s;
   k.device.n_samples = k.device.cap_samples = 1;
@@ -96,9 +96,9 @@ static void test_file(void)
   near_f(b.link[TC_WIRE_NETWORK].latency_s[TC_SEND], 20e-6, 1e-3, "... and of another");
   is_int(b.device.n_samples, 1, "a timing");
   const struct tc_op_sample *r = b.device.sample;
-  ok(r && r->op == s.op && r->seconds == s.seconds && !memcmp(r->key, s.key, sizeof s.key),
+  ok(r && r->op == s.op && r->ranks == s.ranks && r->seconds == s.seconds && !memcmp(r->key, s.key, sizeof s.key),
      "... the same");
-  struct tc_op_cost c = { .op = TC_OP_MATMUL, .m = 128, .n = 512, .k = 64, .ta = true, .tb = true,
+  struct tc_op_cost c = { .op = TC_OP_MATMUL, .ranks = 2, .m = 128, .n = 512, .k = 64, .ta = true, .tb = true,
                           .flops = 2.0 * 128 * 512 * 64 };
   near_f(tc_op_seconds(&c, &b.device), 1.25e-4, 1e-9, "an op of that shape takes that time");
   c.m = 256;
