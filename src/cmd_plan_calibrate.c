@@ -1,8 +1,8 @@
 /* cmd_plan_calibrate.c - `tercio plan --calibrate FILE`: this machine's own prices.
  *
  * Short trainings of the run file's model, on one rank and on as many as work at once, are started as
- * child processes with a trace; the time of each op is the middle one of what the trace says of its
- * node, the mean over nodes of one shape. The links are what `tercio comm` measures. So ops are
+ * child processes with a trace; the time of each op is the lower quartile of what the trace says of
+ * its node, the mean over nodes of one shape. The links are what `tercio comm` measures. So ops are
  * timed as they run in training: among others, with their data as warm as it is there.
  *
  * The events of a rank's step stand in the order of its list of actions (exec.c): they are matched
@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STEPS = 6, CHILD_S = 900, TEXT_BYTES = 400000 };
+enum { STEPS = 10, CHILD_S = 900, TEXT_BYTES = 400000 };
 
 /* One timing of an action. */
 struct timing { struct tc_op_sample s; int32_t run, rank, node; };
@@ -279,7 +279,8 @@ static bool same_shape(const struct timing *a, const struct timing *b)
   return a->s.op == b->s.op && a->s.ranks == b->s.ranks && !memcmp(a->s.key, b->s.key, sizeof a->s.key);
 }
 
-/* The middle of each node's times, the mean of the nodes of a shape. */
+/* Of each node's times the lower quartile, since what disturbs a machine only adds; the mean of the
+ * nodes of a shape. */
 static void reduce(struct calib *c, struct tc_plan_device *d)
 {
   qsort(c->t, (size_t)c->n, sizeof *c->t, by_node);
@@ -291,7 +292,7 @@ static void reduce(struct calib *c, struct tc_plan_device *d)
       while (j < c->n && same_shape(&c->t[j], &c->t[i]) && c->t[j].run == c->t[i].run &&
              c->t[j].rank == c->t[i].rank && c->t[j].node == c->t[i].node)
         j++;
-      sum += c->t[i + (j - i) / 2].s.seconds;
+      sum += c->t[i + (j - i) / 4].s.seconds;
       nodes++;
       i = j;
     }

@@ -80,6 +80,7 @@ script_tests = \
 # What is distributed besides: runners, clusters, oracles.
 test_files = \
   %D%/bench/ckpt \
+  %D%/bench/plan \
   %D%/bench/speed \
   %D%/bench/systems \
   %D%/cluster \
