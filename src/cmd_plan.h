@@ -23,11 +23,12 @@ void tc_plan_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p
 json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p);
 
 /* cmd_plan_emit.c. Local. Writes the layout as run.ini and job.sbatch into j->into. */
-int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout, const struct tc_plan *p,
+int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
+                 const struct tc_plan *p,
                  struct tc_err *err);
 
-/* cmd_plan_calibrate.c. Local; starts child processes. Times this machine's ops and links with short
- * trainings of the configuration's model, and writes a device file. */
+/* cmd_plan_calibrate.c. Local; starts child processes. Times this machine's ops and links with
+ * short trainings of the configuration's model, and writes a device file. */
 int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_err *err);
 
 /* cmd_plan_table.c. Local. What a search found. Flags and JSON are owned by the caller. */

@@ -1,9 +1,9 @@
 /* cmd_plan_calibrate.c - `tercio plan --calibrate FILE`: this machine's own prices.
  *
- * Short trainings of the run file's model, on one rank and on as many as work at once, are started as
- * child processes with a trace; the time of each op is the lower quartile of what the trace says of
- * its node, the mean over nodes of one shape. The links are what `tercio comm` measures. So ops are
- * timed as they run in training: among others, with their data as warm as it is there.
+ * Short trainings of the run file's model, on one rank and on as many as work at once, are started
+ * as child processes with a trace; the time of each op is the lower quartile of what the trace
+ * says of its node, the mean over nodes of one shape. The links are what `tercio comm` measures.
+ * So ops are timed as they run in training: among others, with their data as warm as it is there.
  *
  * The events of a rank's step stand in the order of its list of actions (exec.c): they are matched
  * one to one, and a trace that does not match is an error. */
@@ -29,10 +29,11 @@ struct calib {
   char dir[64], program[4096];
   struct timing *t; int n, cap;
   int run;
+  double step_s;                                 /* the middle one of rank 0 in the last run */
   double *issue; int n_issues, cap_issues;       /* seconds */
 };
 
-/* ---- children ------------------------------------------------------------------------------------- */
+/* ---- children -------------------------------------------------------------------- */
 
 /* Runs the program itself; what it prints goes into dir/NAME. */
 static int child(struct calib *c, const char *name, const char *const *argv, struct tc_err *err)
@@ -69,12 +70,13 @@ static int child(struct calib *c, const char *name, const char *const *argv, str
 static int write_text(const char *path, struct tc_err *err)
 {
   FILE *f = fopen(path, "w");
-  for (int i = 0; f && i < TEXT_BYTES; i++) fputc('a' + (int)(tc_uniform(1, 0, 0, (uint64_t)i) * 26), f);
+  for (int i = 0; f && i < TEXT_BYTES; i++)
+    fputc('a' + (int)(tc_uniform(1, 0, 0, (uint64_t)i) * 26), f);
   if (!f || fclose(f)) return tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
   return 0;
 }
 
-/* ---- traces ---------------------------------------------------------------------------------------- */
+/* ---- traces ---------------------------------------------------------------------- */
 
 /* Whether the executor traces this action on the track of work (exec.c, trace_action). */
 static bool traced(const struct tc_program *p, const struct tc_mesh *m, int rank,
@@ -103,7 +105,8 @@ static int take_step(struct calib *c, const struct tc_program *p, const struct t
     bool travels;
     if (!traced(p, m, rank, a, &cost, &travels)) continue;
     if (at >= n_dur || (n->op != TC_OP_MOVE && strcmp(name[at], tc_op_info[n->op].name)))
-      return tc_fail(err, TC_EUSER, "calibrating: the trace does not match the program at action %d (%s, "
+      return tc_fail(err, TC_EUSER,
+                     "calibrating: the trace does not match the program at action %d (%s, "
                      "%s)", i, tc_op_info[n->op].name, at < n_dur ? name[at] : "nothing");
     double s = dur[at++] * 1e-6;
     if (travels) {
@@ -118,11 +121,13 @@ static int take_step(struct calib *c, const struct tc_program *p, const struct t
     *t = (struct timing){ { .op = n->op, .ranks = cost.ranks, .seconds = s }, c->run, rank, n->id };
     tc_op_key(&cost, t->s.key);
   }
-  return at == n_dur ? 0 : tc_fail(err, TC_EUSER, "calibrating: the trace of rank %d has %d events, the "
+  return at == n_dur ? 0 : tc_fail(err, TC_EUSER,
+                                   "calibrating: the trace of rank %d has %d events, the "
                                    "program %d", rank, n_dur, at);
 }
 
-static int take_rank(struct calib *c, json_t *events, const struct tc_program *p, const struct tc_mesh *m,
+static int take_rank(struct calib *c, json_t *events, const struct tc_program *p,
+                     const struct tc_mesh *m,
                      int rank, struct tc_err *err)
 {
   size_t all = json_array_size(events);
@@ -150,7 +155,31 @@ static int take_rank(struct calib *c, json_t *events, const struct tc_program *p
   return rc;
 }
 
-static int take_trace(struct calib *c, const char *path, const struct tc_config *x, struct tc_err *err)
+static int by_value(const void *a, const void *b)
+{
+  const double *x = a, *y = b;
+  return *x < *y ? -1 : *x > *y;
+}
+
+static double middle_step_s(json_t *events)
+{
+  double s[STEPS] = { 0 };
+  int n = 0;
+  size_t i;
+  json_t *e;
+  json_array_foreach(events, i, e) {
+    int step = (int)json_integer_value(json_object_get(json_object_get(e, "args"), "step"));
+    const char *name = json_string_value(json_object_get(e, "name"));
+    if (name && !strcmp(name, "step") && json_integer_value(json_object_get(e, "pid")) == 0 &&
+        step > 1 && n < STEPS)
+      s[n++] = json_number_value(json_object_get(e, "dur")) * 1e-6;
+  }
+  qsort(s, (size_t)n, sizeof *s, by_value);
+  return n ? s[n / 2] : 0;
+}
+
+static int take_trace(struct calib *c, const char *path, const struct tc_config *x,
+                      struct tc_err *err)
 {
   json_error_t e;
   json_t *o = json_load_file(path, 0, &e), *events = json_object_get(o, "traceEvents");
@@ -162,6 +191,7 @@ static int take_trace(struct calib *c, const char *path, const struct tc_config 
   int rc = o ? tc_setup_mesh(&m, x, world, node, 0, err)
              : tc_fail(err, TC_EUSER, "calibrating: cannot read the trace: %s", e.text);
   if (!rc) rc = tc_setup_program(&opts, x, m, &rows, err);
+  c->step_s = middle_step_s(events);
   for (int r = 0; r < world && !rc; r++) {
     struct tc_program *p = NULL;
     rc = tc_program_new(&p, &opts, m, r, NULL, NULL, err);
@@ -175,7 +205,7 @@ static int take_trace(struct calib *c, const char *path, const struct tc_config 
   return rc;
 }
 
-/* ---- what is run ------------------------------------------------------------------------------------ */
+/* ---- what is run ----------------------------------------------------------------- */
 
 /* A short training of the configuration; what its layout makes impossible is left out. */
 static int train(struct calib *c, const struct tc_config *want, struct tc_err *err)
@@ -212,12 +242,14 @@ static int train(struct calib *c, const struct tc_config *want, struct tc_err *e
   return rc;
 }
 
-/* Micro-batches from one sequence to the run file's own; alone and `ranks` beside each other; then the
- * cuts of tensor and data parallelism. */
-static int train_all(struct calib *c, int ranks, struct tc_err *err)
+/* Micro-batches from one sequence to the run file's own; alone and `ranks` beside each other; then
+ * the cuts of tensor and data parallelism. *last: the one with most transfers, and its step. */
+static int train_all(struct calib *c, int ranks, struct tc_config *last, double *last_s,
+                     struct tc_err *err)
 {
   const struct tc_config *own = c->j->cfg;
-  int64_t most = own->train_micro_batch > 0 ? own->train_micro_batch : TC_MIN(own->train_global_batch, 8);
+  int64_t most = own->train_micro_batch > 0 ? own->train_micro_batch
+      : TC_MIN(own->train_global_batch, 8);
   struct tc_config x = *own;
   x.mesh_pp = x.mesh_tp = x.mesh_dp = 1;
   x.mesh_order = "auto";
@@ -239,6 +271,8 @@ static int train_all(struct calib *c, int ranks, struct tc_err *err)
   }
   x.parallel_data = "zero3";
   TC_TRY(train(c, &x, err));
+  *last = x;
+  *last_s = c->step_s;
   x.parallel_data = "ddp";
   struct tc_model m;
   TC_TRY(tc_setup_model(own, &m, err));
@@ -253,7 +287,7 @@ static int train_all(struct calib *c, int ranks, struct tc_err *err)
   return 0;
 }
 
-/* ---- from timings to prices ------------------------------------------------------------------------- */
+/* ---- from timings to prices ------------------------------------------------------ */
 
 static int by_node(const void *a, const void *b)
 {
@@ -268,15 +302,10 @@ static int by_node(const void *a, const void *b)
   return x->s.seconds < y->s.seconds ? -1 : x->s.seconds > y->s.seconds;
 }
 
-static int by_value(const void *a, const void *b)
-{
-  const double *x = a, *y = b;
-  return *x < *y ? -1 : *x > *y;
-}
-
 static bool same_shape(const struct timing *a, const struct timing *b)
 {
-  return a->s.op == b->s.op && a->s.ranks == b->s.ranks && !memcmp(a->s.key, b->s.key, sizeof a->s.key);
+  return a->s.op == b->s.op && a->s.ranks == b->s.ranks &&
+         !memcmp(a->s.key, b->s.key, sizeof a->s.key);
 }
 
 /* Of each node's times the lower quartile, since what disturbs a machine only adds; the mean of the
@@ -301,7 +330,8 @@ static void reduce(struct calib *c, struct tc_plan_device *d)
     *s = c->t[first].s;
     s->seconds = sum / nodes;
     if (s->op == TC_OP_MATMUL)
-      d->flops[TC_F32] = TC_MAX(d->flops[TC_F32], 2 * s->key[0] * s->key[1] * s->key[2] / s->seconds);
+      d->flops[TC_F32] = TC_MAX(d->flops[TC_F32],
+                                2 * s->key[0] * s->key[1] * s->key[2] / s->seconds);
     if (s->op == TC_OP_ADD && s->key[0] > 1e5)
       d->bytes_per_s = TC_MAX(d->bytes_per_s, s->key[0] / s->seconds);
   }
@@ -322,6 +352,23 @@ static int measure_links(struct calib *c, struct tc_cluster *k, int ranks, struc
   return rc;
 }
 
+/* What transfers take from work: as much as makes the plan of a run what it took. */
+static int find_steal(struct tc_cluster *k, const struct tc_config *c, double measured_s,
+                      struct tc_err *err)
+{
+  struct tc_plan p;
+  double said[2];
+  k->devices = (int)c->run_ranks;
+  for (int i = 0; i < 2; i++) {
+    k->device.steal = i;
+    TC_TRY(tc_plan_layout(&p, c, (int)c->run_ranks, k, true, err));
+    said[i] = p.time.step_s;
+  }
+  double x = said[1] > said[0] ? (measured_s - said[0]) / (said[1] - said[0]) : 0;
+  k->device.steal = TC_MIN(TC_MAX(x, 0), 2);
+  return 0;
+}
+
 int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_err *err)
 {
   struct calib c = { .j = j };
@@ -330,7 +377,8 @@ int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_e
   snprintf(c.dir, sizeof c.dir, "%.40s/tercio-plan-XXXXXX", tmp && strlen(tmp) < 40 ? tmp : "/tmp");
   ssize_t n = readlink("/proc/self/exe", c.program, sizeof c.program - 1);
   if (n <= 0 || !mkdtemp(c.dir))
-    return tc_fail(err, TC_EUSER, "cannot make a folder in %s: %s", tmp ? tmp : "/tmp", strerror(errno));
+    return tc_fail(err, TC_EUSER, "cannot make a folder in %s: %s", tmp ? tmp : "/tmp",
+                   strerror(errno));
   TC_TRY(tc_cluster_read(&k, "cpu", err));
   long cpus = sysconf(_SC_NPROCESSORS_ONLN);
   int threads = j->cfg->run_threads > 0 ? (int)j->cfg->run_threads : 1;
@@ -341,7 +389,9 @@ int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_e
   char *text = tc_sprintf("%s/text", c.dir), *rm = tc_sprintf("rm -rf '%s'", c.dir);
   int rc = write_text(text, err);
   if (!rc) rc = measure_links(&c, &k, ranks, err);
-  if (!rc) rc = train_all(&c, ranks, err);
+  struct tc_config last = { 0 };
+  double last_s = 0;
+  if (!rc) rc = train_all(&c, ranks, &last, &last_s, err);
   if (!rc) {
     struct tc_plan_device *d = &k.device;
     snprintf(d->name, sizeof d->name, "cpu, %d thread%s", threads, threads == 1 ? "" : "s");
@@ -355,8 +405,9 @@ int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_e
     d->issue_s = c.n_issues ? c.issue[c.n_issues / 2] : 0;
     d->cores = TC_MAX((double)cpus / threads, 1);
     d->memory_bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / d->cores;
-    rc = tc_cluster_write(&k, path, err);
+    if (ranks > 1) rc = find_steal(&k, &last, last_s, err);
   }
+  if (!rc) rc = tc_cluster_write(&k, path, err);
   if (!rc) printf("%s: %d shapes of ops, products at %.4g GF/s, memory at %.4g GB/s\n", path,
                   k.device.n_samples, k.device.flops[TC_F32] * 1e-9, k.device.bytes_per_s * 1e-9);
   if (system(rm)) tc_warn("cannot remove %s", c.dir);

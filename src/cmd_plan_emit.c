@@ -1,6 +1,7 @@
-/* cmd_plan_emit.c - a layout as a folder that runs: run.ini, and job.sbatch, which is slurm/train.sbatch with
- * this job's numbers in its #SBATCH lines and its run file filled in. The template is looked for
- * beside the program, in the source tree and where `make install` puts it. */
+/* cmd_plan_emit.c - a layout as a folder that runs: run.ini, and job.sbatch, which is
+ * slurm/train.sbatch with this job's numbers in its #SBATCH lines and its run file filled in. The
+ * template is looked for beside the program, in the source tree and where `make install` puts
+ * it. */
 #include "src/cmd_plan.h"
 
 #include <errno.h>
@@ -98,7 +99,8 @@ static int put_job(const struct tc_plan_job *j, const char *dir, struct tc_err *
   }
   if (fclose(f)) TC_ASSERT(!"out of memory for a job script");
   int rc = seen ? save(job, text, 0755, err)
-                : tc_fail(err, TC_EUSER, "%s is not slurm/train.sbatch: it has no line \"set -u\"", path);
+                : tc_fail(err, TC_EUSER, "%s is not slurm/train.sbatch: it has no line \"set -u\"",
+                          path);
   fclose(in);
   free(line);
   free(text);
@@ -108,7 +110,8 @@ static int put_job(const struct tc_plan_job *j, const char *dir, struct tc_err *
   return rc;
 }
 
-int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout, const struct tc_plan *p,
+int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
+                 const struct tc_plan *p,
                  struct tc_err *err)
 {
   if (strcmp(j->emit, "sbatch"))
@@ -126,7 +129,8 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout, co
   char *text = tc_config_text(&c), *ini = tc_sprintf("%s/run.ini", dir);
   int rc = save(ini, text, 0644, err);
   if (!rc) rc = put_job(j, dir, err);
-  if (!rc && !j->json) printf("\nwritten: %s/run.ini and job.sbatch; sbatch %s/job.sbatch\n", dir, j->into);
+  if (!rc && !j->json) printf("\nwritten: %s/run.ini and job.sbatch; sbatch %s/job.sbatch\n", dir,
+                              j->into);
   free(text);
   free(ini);
   free(dir);

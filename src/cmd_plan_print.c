@@ -1,5 +1,5 @@
-/* cmd_plan_print.c - one layout told: memory by class of every distinct rank, the textbooks' figures
- * beside it, time, bytes, and what checkpoints and failures cost. */
+/* cmd_plan_print.c - one layout told: memory by class of every distinct rank, the textbooks'
+ * figures beside it, time, bytes, and what checkpoints and failures cost. */
 #include "src/cmd_plan.h"
 
 #include <math.h>
@@ -46,14 +46,17 @@ static void print_memory(FILE *f, const struct tc_plan_job *j, const struct tc_p
     fprintf(f, " %9.4f %9.4f\n", gb((double)c->memory.bytes[TC_DEVICE]),
             gb((double)c->memory.bytes[TC_HOST]));
   }
-  double most = (double)p->cls[p->worst].memory.bytes[TC_DEVICE], room = j->cluster.device.memory_bytes;
+  double most = (double)p->cls[p->worst].memory.bytes[TC_DEVICE];
+  double room = j->cluster.device.memory_bytes;
   fprintf(f, "%s: %.4g GB of %s's %.4g GB (%.0f %%), without the kernels' own scratch\n",
           most <= room ? "fits" : "does not fit", gb(most), j->cluster.device.name, gb(room),
           100 * most / room);
   struct tc_textbook t;
   tc_textbook(&t, &p->model, p->micro);
-  fprintf(f, "textbooks, for one device: 16 bytes a parameter %.4g GB; 20 bytes a parameter and six "
-          "activations a layer %.4g GB\n", gb(tc_textbook_states((double)p->parameters)), gb(t.total));
+  fprintf(f,
+          "textbooks, for one device: 16 bytes a parameter %.4g GB; 20 bytes a parameter and six "
+          "activations a layer %.4g GB\n", gb(tc_textbook_states((double)p->parameters)),
+              gb(t.total));
 }
 
 static void print_time(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
@@ -67,7 +70,8 @@ static void print_time(FILE *f, const struct tc_plan_job *j, const struct tc_pla
           span(c, sizeof c, t->wait_s[TC_DP]), span(d, sizeof d, t->wait_s[TC_TP]), 100 * t->bubble,
           t->walked ? "" : " (by sums over each stage)");
   fprintf(f, "a rank sends at most %s on pp, %s on dp, %s on tp a step; ",
-          tc_human_bytes(a, sizeof a, t->bytes[TC_PP]), tc_human_bytes(b, sizeof b, t->bytes[TC_DP]),
+          tc_human_bytes(a, sizeof a, t->bytes[TC_PP]), tc_human_bytes(b, sizeof b,
+              t->bytes[TC_DP]),
           tc_human_bytes(c, sizeof c, t->bytes[TC_TP]));
   fprintf(f, "%s within its node, %s on the network\n",
           tc_human_bytes(d, sizeof d, t->wire_bytes[TC_WIRE_NODE]),
@@ -102,7 +106,7 @@ void tc_plan_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p
   print_run(f, j, p);
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------------ */
+/* ---- JSON ------------------------------------------------------------------------ */
 
 static json_t *by_class(const int64_t bytes[TC_CLASSES])
 {
@@ -115,8 +119,10 @@ static json_t *by_class(const int64_t bytes[TC_CLASSES])
 static json_t *class_json(const struct tc_plan_class *c)
 {
   const struct tc_plan_memory *m = &c->memory;
-  return json_pack("{s:i,s:i,s:i,s:I,s:{s:o,s:o,s:I,s:I,s:I,s:I,s:I}}", "rank", c->rank, "pp", c->pp,
-                   "dp", c->dp, "parameters", (json_int_t)c->parameters, "memory", "predicted_bytes",
+  return json_pack("{s:i,s:i,s:i,s:I,s:{s:o,s:o,s:I,s:I,s:I,s:I,s:I}}", "rank", c->rank, "pp",
+                   c->pp,
+                   "dp", c->dp, "parameters", (json_int_t)c->parameters, "memory",
+                       "predicted_bytes",
                    by_class(m->by_class[TC_DEVICE]), "predicted_host_bytes",
                    by_class(m->by_class[TC_HOST]), "predicted_total_bytes",
                    (json_int_t)m->bytes[TC_DEVICE], "predicted_host_total_bytes",
@@ -128,7 +134,8 @@ static json_t *run_json(const struct tc_plan_job *j, const struct tc_plan *p)
 {
   struct tc_plan_run r;
   tc_plan_run(&r, p, j->cfg, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
-  json_t *o = json_pack("{s:f,s:f,s:f,s:f,s:f,s:f}", "checkpoint_bytes", r.ckpt_bytes, "checkpoint_s",
+  json_t *o = json_pack("{s:f,s:f,s:f,s:f,s:f,s:f}", "checkpoint_bytes", r.ckpt_bytes,
+                        "checkpoint_s",
                         r.ckpt_s, "mtbf_s", r.mtbf_s, "interval_s", r.interval_s, "lost", r.lost,
                         "steps", r.steps);
   if (isfinite(r.hours)) {
@@ -156,7 +163,8 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p)
     json_object_set_new(wire, tc_wire_name[w], json_real(t->wire_bytes[w]));
   double most = (double)p->cls[p->worst].memory.bytes[TC_DEVICE];
   json_t *layout = json_pack(
-      "{s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:s,s:b,s:s,s:s}", "pp", p->pp, "dp", p->dp, "tp", p->tp, "mb",
+      "{s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:s,s:b,s:s,s:s}", "pp", p->pp, "dp", p->dp, "tp", p->tp,
+          "mb",
       p->n_mb, "micro_batch", p->micro, "chunks", p->chunks, "data", c->parallel_data, "schedule",
       p->pp > 1 ? c->parallel_schedule : "none", "recompute", c->train_recompute, "sequence",
       c->parallel_sequence, "precision", c->train_precision, "offload", c->parallel_offload);
@@ -166,6 +174,8 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p)
       layout, "classes", classes, "device_bytes", most, "fits",
       most <= j->cluster.device.memory_bytes, "textbook", "states_bytes",
       tc_textbook_states((double)p->parameters), "estimate_bytes", b.total, "step_s", t->step_s,
-      "tokens_per_s", t->tokens_per_s, "mfu", t->mfu, "bubble", t->bubble, "compute_s", t->compute_s,
-      "wait_s", wait, "bytes", bytes, "wire_bytes", wire, "walked", t->walked, "run", run_json(j, p));
+      "tokens_per_s", t->tokens_per_s, "mfu", t->mfu, "bubble", t->bubble, "compute_s",
+          t->compute_s,
+      "wait_s", wait, "bytes", bytes, "wire_bytes", wire, "walked", t->walked, "run", run_json(j,
+          p));
 }

@@ -18,7 +18,8 @@ char *tc_plan_flags(const struct tc_config *c)
                     c->parallel_offload);
 }
 
-static void reason(char *buf, size_t size, const struct tc_plan_job *j, const struct tc_plan_family *f)
+static void reason(char *buf, size_t size, const struct tc_plan_job *j,
+                   const struct tc_plan_family *f)
 {
   char a[32], b[32];
   double room = j->cluster.device.memory_bytes;
@@ -32,10 +33,11 @@ static void print_families(FILE *f, const struct tc_plan_job *j, const struct tc
 {
   bool any = false;
   /* Where nothing fits, the keys that save most memory tell enough. */
-  const unsigned few = 1u << TC_KEY_PP | 1u << TC_KEY_TP | 1u << TC_KEY_DATA | 1u << TC_KEY_RECOMPUTE |
-                       1u << TC_KEY_OFFLOAD;
-  for (int key = 0; key < TC_KEYS; key++)
-    for (int i = 0; i < found->n_families && (found->fitting || !found->possible || few >> key & 1); i++) {
+  const unsigned few = 1u << TC_KEY_PP | 1u << TC_KEY_TP | 1u << TC_KEY_DATA |
+                       1u << TC_KEY_RECOMPUTE | 1u << TC_KEY_OFFLOAD;
+  for (int key = 0; key < TC_KEYS; key++) {
+    if (!found->fitting && found->possible && !(few >> key & 1)) continue;
+    for (int i = 0; i < found->n_families; i++) {
       const struct tc_plan_family *x = &found->family[i];
       char why[256];
       if (x->key != key || x->fit) continue;
@@ -46,6 +48,7 @@ static void print_families(FILE *f, const struct tc_plan_job *j, const struct tc
       snprintf(name, sizeof name, "%s = %s", tc_plan_key_name[key], x->name);
       fprintf(f, "  %-40s %s\n", name, why);
     }
+  }
 }
 
 static void print_nothing(FILE *f, const struct tc_plan_job *j, const struct tc_plan_found *found)
@@ -58,27 +61,31 @@ static void print_nothing(FILE *f, const struct tc_plan_job *j, const struct tc_
             tc_human_bytes(a, sizeof a, found->least_bytes),
             tc_human_bytes(b, sizeof b, k->device.memory_bytes));
   if (!found->possible)
-    fprintf(f, " No layout of %d ranks is possible with what is given: a batch of %lld sequences, %s.",
+    fprintf(f,
+            " No layout of %d ranks is possible with what is given: a batch of %lld sequences, %s.",
             j->world, (long long)j->cfg->train_global_batch,
             j->hold ? "and the flags of the layout" : "the heads and the layers");
   if (found->least_nodes)
     fprintf(f, " %d nodes of %d would do.\n", found->least_nodes, k->devices);
   else if (!found->possible) fprintf(f, "\n");
   else
-    fprintf(f, " More nodes of this kind would not help; more memory, or a smaller model, would.\n");
+    fprintf(f,
+            " More nodes of this kind would not help; more memory, or a smaller model, would.\n");
 }
 
 void tc_plan_table_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan_found *found)
 {
   const struct tc_cluster *k = &j->cluster;
   char a[32], b[32], c[32], d[32];
-  fprintf(f, "%d node%s x %d %s (%s each); %lld layouts, %lld fit\n", k->nodes, k->nodes == 1 ? "" : "s",
-          k->devices, k->device.name, tc_human_bytes(a, sizeof a, k->device.memory_bytes),
+  fprintf(f, "%d node%s x %d %s (%s each); %lld layouts, %lld fit\n", k->nodes,
+          k->nodes == 1 ? "" : "s", k->devices, k->device.name, tc_human_bytes(a, sizeof a, k->device.memory_bytes),
           (long long)found->possible, (long long)found->fitting);
   if (!found->n_rows) print_nothing(f, j, found);
   else
-    fprintf(f, "\n%2s %4s %5s %3s %-6s %-14s %5s %-9s %3s %-7s %9s %6s %9s %7s %9s %9s\n", "", "pp", "dp",
-            "tp", "data", "schedule", "micro", "recompute", "seq", "offload", "step", "MFU", "memory",
+    fprintf(f, "\n%2s %4s %5s %3s %-6s %-14s %5s %-9s %3s %-7s %9s %6s %9s %7s %9s %9s\n", "",
+            "pp", "dp",
+            "tp", "data", "schedule", "micro", "recompute", "seq", "offload", "step", "MFU",
+                "memory",
             "bubble", "in node", "network");
   for (int i = 0; i < found->n_rows; i++) {
     const struct tc_plan_row *r = &found->row[i];
@@ -87,7 +94,8 @@ void tc_plan_table_print(FILE *f, const struct tc_plan_job *j, const struct tc_p
     snprintf(schedule, sizeof schedule, p->chunks > 1 ? "%s %d" : "%s",
              p->pp > 1 ? r->cfg.parallel_schedule : "-", p->chunks);
     snprintf(d, sizeof d, "%.4g s", p->time.step_s);
-    fprintf(f, "%2d %4d %5d %3d %-6s %-14s %5d %-9s %3s %-7s %9s %5.1f%% %9s %6.1f%% %9s %9s\n", i + 1,
+    fprintf(f, "%2d %4d %5d %3d %-6s %-14s %5d %-9s %3s %-7s %9s %5.1f%% %9s %6.1f%% %9s %9s\n",
+            i + 1,
             p->pp, p->dp, p->tp, r->cfg.parallel_data, schedule, p->micro, r->cfg.train_recompute,
             r->cfg.parallel_sequence ? "yes" : "no", r->cfg.parallel_offload, d, 100 * p->time.mfu,
             tc_human_bytes(a, sizeof a, (double)p->cls[p->worst].memory.bytes[TC_DEVICE]),
@@ -119,12 +127,14 @@ json_t *tc_plan_table_json(const struct tc_plan_job *j, const struct tc_plan_fou
     char why[256];
     if (found->family[i].fit) continue;
     reason(why, sizeof why, j, &found->family[i]);
-    json_array_append_new(out, json_pack("{s:s,s:s,s:s}", "key", tc_plan_key_name[found->family[i].key],
+    json_array_append_new(out, json_pack("{s:s,s:s,s:s}", "key",
+                                         tc_plan_key_name[found->family[i].key],
                                          "value", found->family[i].name, "why", why));
   }
   json_t *o = json_pack("{s:i,s:i,s:s,s:I,s:I,s:o,s:o}", "nodes", j->cluster.nodes, "gpus_per_node",
                         j->cluster.devices, "device", j->cluster.device.name, "possible",
-                        (json_int_t)found->possible, "fitting", (json_int_t)found->fitting, "layouts",
+                        (json_int_t)found->possible, "fitting", (json_int_t)found->fitting,
+                            "layouts",
                         rows, "excluded", out);
   if (isfinite(found->least_bytes))
     json_object_set_new(o, "least_bytes", json_real(found->least_bytes));

@@ -10,25 +10,28 @@
 #include "src/comm.h"
 #include "src/setup.h"
 
-/* ---- plan_device.c: what things cost --------------------------------------------------------- */
+/* ---- plan_device.c: what things cost --------------------------------------------- */
 
 /* A transfer takes latency_s + bytes / bytes_per_s, by kind of collective. */
 struct tc_link { double latency_s[TC_COLLS], bytes_per_s[TC_COLLS]; };
 enum tc_wire { TC_WIRE_NODE, TC_WIRE_NETWORK, TC_WIRES };   /* within a node, between nodes */
 extern const char *const tc_wire_name[TC_WIRES];
 
-/* An op that was timed: what plan_cost.c says it does, how many ranks of the node worked at once, and
- * how long it took. */
+/* An op that was timed: what plan_cost.c says it does, how many ranks of the node worked at once,
+ * and how long it took. */
 struct tc_op_sample { int32_t op, ranks; double key[4], seconds; };
 
 struct tc_plan_device {
   char name[64];
-  double memory_bytes, host_bytes;               /* a device's; a node's host memory, 0: not known */
+  double memory_bytes, host_bytes;              /* a device's; a node's host memory, 0: not known */
   double flops[TC_DTYPES];                       /* a second, of products; 0: the type has none */
   double bytes_per_s, copy_bytes_per_s;          /* of its memory; between it and the host */
   double eff_flops, eff_bytes;                   /* the part of those that is reached */
   double op_s, issue_s;                          /* to start an op; to issue a transfer */
   double cores;                                  /* ranks of a node that work at once; 0: all */
+  double steal;                                 /* part of a transfer's time within the node that it
+                                                  * takes from the work beside it: copies on a
+                                                  * CPU */
   struct tc_op_sample *sample; int32_t n_samples, cap_samples;   /* measured; owned */
 };
 
@@ -45,8 +48,8 @@ struct tc_cluster {
  * file and line of what is wrong. Free it with tc_cluster_done. */
 int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err);
 int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err *err);
-/* plan_links.c. Local. Latency and rate of each collective, fitted to what `tercio comm --json` printed
- * into the file; of what it did not measure, those of the nearest kind. */
+/* plan_links.c. Local. Latency and rate of each collective, fitted to what `tercio comm --json`
+ * printed into the file; of what it did not measure, those of the nearest kind. */
 int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err);
 void tc_cluster_done(struct tc_cluster *k);
 /* Local. "80GB", "80e9", "1.5 GiB" into bytes; -1 if it is none of these. */
@@ -54,7 +57,7 @@ double tc_plan_bytes(const char *text);
 /* Local. "24:00:00", "1-12:00:00", "90m", "36h", "20d", "5y" (hours if bare) into seconds; -1. */
 double tc_plan_seconds(const char *text);
 
-/* ---- plan_tables.c: what textbooks count -------------------------------------------------------- */
+/* ---- plan_tables.c: what textbooks count ----------------------------------------- */
 
 /* The public estimate of a training step's memory in fp32 with Adam: 20 bytes a parameter (weights
  * 4, gradients 4, optimizer 12) and six activations of [batch, context, hidden] a layer. Bytes. */
@@ -63,14 +66,15 @@ struct tc_textbook {
   double activations, total;                     /* layers + tokens + positions; all */
 };
 void tc_textbook(struct tc_textbook *out, const struct tc_model *m, int64_t batch);
-/* Weights, gradients and Adam, 16 bytes a parameter: 4 + 4 + 8, or in mixed precision 2 + 2 + 12. */
+/* Weights, gradients and Adam, 16 bytes a parameter: 4 + 4 + 8, or in mixed precision 2 + 2 +
+ * 12. */
 double tc_textbook_states(double parameters);
 /* The same over n ranks by ZeRO's stage 0 .. 3 (Rajbhandari et al., 2020), a rank's bytes. */
 double tc_textbook_zero(double parameters, int stage, double n);
 /* Prints the tables of models, devices and ZeRO. */
 void tc_plan_tables(FILE *f);
 
-/* ---- plan_memory.c ------------------------------------------------------------------------------ */
+/* ---- plan_memory.c --------------------------------------------------------------- */
 
 struct tc_plan_memory {
   int64_t by_class[TC_SPACES][TC_CLASSES];       /* as run.json's predicted_bytes */
@@ -81,7 +85,7 @@ struct tc_plan_memory {
 void tc_plan_memory(struct tc_plan_memory *out, struct tc_program *const *programs, int n,
                     const struct tc_mesh *m, int rank);
 
-/* ---- plan_cost.c: what an op does, and how long it takes ------------------------------------------ */
+/* ---- plan_cost.c: what an op does, and how long it takes ------------------------- */
 
 struct tc_op_cost {
   int32_t op, ranks;                             /* ranks on its node */
@@ -105,18 +109,18 @@ double tc_coll_busiest(int coll, int size, double bytes);
 void tc_move_cost(struct tc_move_cost *out, const struct tc_program *p, const struct tc_node *n,
                   const struct tc_mesh *m, int rank, const struct tc_cluster *k);
 
-/* ---- plan_time.c ---------------------------------------------------------------------------------- */
+/* ---- plan_time.c ----------------------------------------------------------------- */
 
 struct tc_plan_time {
   double step_s, tokens_per_s, mfu;
-  double bubble;                                 /* part of the step that stages wait for each other */
+  double bubble;                              /* part of the step that stages wait for each other */
   double compute_s;                              /* of the busiest rank */
-  double wait_s[TC_AXES];                        /* transfers not hidden behind work, the same rank's */
+  double wait_s[TC_AXES];                    /* transfers not hidden behind work, the same rank's */
   double bytes[TC_AXES], wire_bytes[TC_WIRES];   /* a rank sends at most, a step */
   bool walked;                                   /* every action of every stage, not by sums */
 };
 
-/* ---- plan_layout.c: one layout -------------------------------------------------------------------- */
+/* ---- plan_layout.c: one layout --------------------------------------------------- */
 
 enum { TC_PLAN_CLASSES = 16 };
 struct tc_plan_class {
@@ -138,7 +142,7 @@ struct tc_plan {
 int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world,
                    const struct tc_cluster *k, bool exact, struct tc_err *err);
 
-/* ---- plan_search.c: layouts for a cluster ------------------------------------------------------------ */
+/* ---- plan_search.c: layouts for a cluster ---------------------------------------- */
 
 /* What the search may not change: the configuration's own value holds. */
 enum tc_plan_key { TC_KEY_PP, TC_KEY_DP, TC_KEY_TP, TC_KEY_MICRO, TC_KEY_DATA, TC_KEY_SCHEDULE,
@@ -172,13 +176,13 @@ int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const s
                    unsigned hold, int top, struct tc_err *err);
 void tc_plan_found_done(struct tc_plan_found *f);
 
-/* ---- plan_run.c: checkpoints and failures ---------------------------------------------------------- */
+/* ---- plan_run.c: checkpoints and failures ---------------------------------------- */
 
 struct tc_plan_run {
   double ckpt_bytes, ckpt_s;                     /* fp32 weights, m and v; writing them */
   double mtbf_s;                                 /* of all nodes together; 0: never */
   double interval_s;                             /* between checkpoints, after Young and Daly */
-  double lost;                                   /* part of the time that checkpoints and failures take */
+  double lost;                             /* part of the time that checkpoints and failures take */
   double steps, hours, node_hours;               /* to the tokens asked for, failures included */
   int requeues;                                  /* by the walltime */
 };

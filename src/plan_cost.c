@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- ops ------------------------------------------------------------------------------------ */
+/* ---- ops ------------------------------------------------------------------------- */
 
 static bool has(const char *letters, char c) { return c && strchr(letters, c) != NULL; }
 
@@ -34,7 +34,8 @@ static void product(struct tc_op_cost *c, const struct tc_graph *g, const struct
 
 int tc_ranks_beside(const struct tc_mesh *m, int rank)
 {
-  /* Ranks are listed node after node in m->at, and a rank's place there is what its coordinates say. */
+  /* Ranks are listed node after node in m->at, and a rank's place there is what its coordinates
+   * say. */
   int32_t at = 0, lo, hi;
   for (int a = TC_PP; a < TC_AXES; a++) at += tc_mesh_coord(m, rank, a) * m->stride[a];
   for (lo = at; lo > 0 && m->node[m->at[lo - 1]] == m->node[rank]; lo--) { }
@@ -51,7 +52,8 @@ void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct t
   *out = (struct tc_op_cost){ .op = n->op, .ranks = tc_ranks_beside(m, rank) };
   *none = true;
   for (int i = 0; i < n->n_in + n->n_out; i++) {
-    const struct tc_tensor *t = &g->tensor[i < n->n_in ? tc_in(g, n, i) : tc_out(g, n, i - n->n_in)];
+    const struct tc_tensor *t = &g->tensor[i < n->n_in ? tc_in(g, n, i) : tc_out(g, n,
+        i - n->n_in)];
     struct tc_local l;
     tc_tensor_local(t, m, coord, &l);
     double bytes = (double)l.elems * (double)tc_dtype_bytes(t->dtype);
@@ -121,7 +123,7 @@ double tc_op_seconds(const struct tc_op_cost *c, const struct tc_plan_device *d)
   return its > 0 ? near->seconds * own / its : near->seconds;
 }
 
-/* ---- transfers -------------------------------------------------------------------------------- */
+/* ---- transfers ------------------------------------------------------------------- */
 
 double tc_coll_busiest(int coll, int size, double count)
 {
@@ -135,9 +137,10 @@ double tc_coll_busiest(int coll, int size, double count)
   }
 }
 
-/* Members of the group on the axis, and those of them on the same node as `rank`; for a send the two
- * that take part. */
-static void group_of(const struct tc_node *n, const struct tc_mesh *m, int rank, int coll, int *size,
+/* Members of the group on the axis, and those of them on the same node as `rank`; for a send the
+ * two that take part. */
+static void group_of(const struct tc_node *n, const struct tc_mesh *m, int rank, int coll,
+                     int *size,
                      int *here)
 {
   int axis = n->axis;

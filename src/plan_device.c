@@ -33,7 +33,8 @@ static const struct { const char *key; size_t at; int unit; } fields[] = {
   F("memory_rate", device.bytes_per_s, BYTES), F("copy_rate", device.copy_bytes_per_s, BYTES),
   F("eff_flops", device.eff_flops, NUMBER), F("eff_bytes", device.eff_bytes, NUMBER),
   F("op_seconds", device.op_s, NUMBER), F("issue_seconds", device.issue_s, NUMBER),
-  F("cores", device.cores, NUMBER), F("disk_rate", disk_bytes_per_s, BYTES),
+  F("cores", device.cores, NUMBER), F("steal", device.steal, NUMBER), F("disk_rate",
+      disk_bytes_per_s, BYTES),
   F("node_mtbf", mtbf_s, SECONDS),
 #undef F
 };
@@ -100,7 +101,8 @@ static int from_table(struct tc_cluster *k, const char *name, struct tc_err *err
   if (!c) {
     int near = tc_nearest(name, names, N_CARDS);
     if (near >= 0)
-      return tc_fail(err, TC_EUSER, "there is no device %s; did you mean %s? There are %s, or a file "
+      return tc_fail(err, TC_EUSER,
+                     "there is no device %s; did you mean %s? There are %s, or a file "
                      "that tercio plan --calibrate wrote", name, names[near], list);
     return tc_fail(err, TC_EUSER, "there is no device %s; there are %s, or a file that tercio plan "
                    "--calibrate wrote (its name with a . or a /)", name, list);
@@ -120,7 +122,7 @@ static int from_table(struct tc_cluster *k, const char *name, struct tc_err *err
   return 0;
 }
 
-/* ---- files ------------------------------------------------------------------------------------ */
+/* ---- files ----------------------------------------------------------------------- */
 
 static int find_op(const char *name)
 {
@@ -158,7 +160,8 @@ static bool read_op(struct tc_cluster *k, const char *key, const char *value)
   struct tc_plan_device *d = &k->device;
   char name[32], *end;
   struct tc_op_sample s = { .seconds = strtod(value, &end) };
-  if (sscanf(key, "op %31s %d %lf %lf %lf %lf", name, &s.ranks, &s.key[0], &s.key[1], &s.key[2], &s.key[3]) != 6)
+  if (sscanf(key, "op %31s %d %lf %lf %lf %lf", name, &s.ranks, &s.key[0], &s.key[1], &s.key[2],
+             &s.key[3]) != 6)
     return false;
   s.op = find_op(name);
   if (s.op < 0 || *end || !(s.seconds >= 0)) return false;
@@ -256,7 +259,8 @@ int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err
               k->link[w].latency_s[c], k->link[w].bytes_per_s[c]);
   for (int i = 0; i < d->n_samples; i++) {
     const struct tc_op_sample *s = &d->sample[i];
-    fprintf(f, "op %s %d %.15g %.15g %.15g %.15g = %.6g\n", tc_op_info[s->op].name, s->ranks, s->key[0], s->key[1],
+    fprintf(f, "op %s %d %.15g %.15g %.15g %.15g = %.6g\n", tc_op_info[s->op].name, s->ranks,
+            s->key[0], s->key[1],
             s->key[2], s->key[3], s->seconds);
   }
   bool bad = ferror(f);

@@ -1,6 +1,6 @@
-/* plan_guess.c - see plan_guess.h. Programs of one and of two layers are made on a node of tp ranks: their
- * difference is a layer, the rest is the embedding and the head. Then pipelines by their formulas,
- * states by the table of systems, transfers on dp by bytes over the wire. */
+/* plan_guess.c - see plan_guess.h. Programs of one and of two layers are made on a node of tp
+ * ranks: their difference is a layer, the rest is the embedding and the head. Then pipelines by
+ * their formulas, states by the table of systems, transfers on dp by bytes over the wire. */
 #include "src/plan_guess.h"
 #include "src/sched.h"
 
@@ -67,12 +67,12 @@ static const struct tc_price *price(struct tc_guess *g, const struct tc_cand *x)
   return &r->p;
 }
 
-/* ---- memory -------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------- */
 
 static bool is(const char *a, const char *b) { return !strcmp(a, b); }
 
-/* Micro-batches whose activations the first rank holds, in shares of all of its layers: the slots of
- * each of its chunks. */
+/* Micro-batches whose activations the first rank holds, in shares of all of its layers: the slots
+ * of each of its chunks. */
 static double in_flight(struct tc_guess *g, const struct tc_cand *x)
 {
   if (x->pp == 1 || is(x->schedule, "naive")) return 1;
@@ -110,7 +110,8 @@ static double memory(struct tc_guess *g, const struct tc_cand *x, const struct t
   double grad = is(c->train_grad_type, "bf16") ? 2 : 4, use = bf16 ? 2 : 4, dp = x->dp;
   double layers = (double)tc_ceil_div(g->model.layers, (int64_t)x->pp * x->chunks) * x->chunks;
   double psi = (layers * g->layer_params + g->rest_params) / x->tp;
-  double store = share(s, TC_STORE, dp), acc = share(s, TC_ACC, dp), update = share(s, TC_UPDATE, dp);
+  double store = share(s, TC_STORE, dp), acc = share(s, TC_ACC, dp), update = share(s, TC_UPDATE,
+      dp);
   double opt = (is(c->train_optimizer, "adamw") ? 8 : 0) + (bf16 || update != store ? 4 : 0);
   double bytes = psi * (use * store + grad * acc + (is(x->offload, "no") ? opt * update : 0));
   double unit = TC_MAX(g->layer_params, g->rest_params) / x->tp;
@@ -120,15 +121,17 @@ static double memory(struct tc_guess *g, const struct tc_cand *x, const struct t
   return bytes + p->rest.act_bytes + in_flight(g, x) * layers * p->layer.act_bytes;
 }
 
-/* ---- time ------------------------------------------------------------------------------------------ */
+/* ---- time ------------------------------------------------------------------------ */
 
 /* Of what a member puts on the wires of its dp group. */
 static double dp_s(const struct tc_guess *g, const struct tc_cand *x, int coll, double bytes)
 {
   int each = TC_MAX(g->k->devices / x->tp / (x->near_pp ? x->pp : 1), 1);
-  double here = TC_MIN(x->dp, each), away = x->dp > 1 ? (x->dp - here) / (double)(x->dp - 1) : 0, s = 0;
+  double here = TC_MIN(x->dp, each), away = x->dp > 1 ? (x->dp - here) / (double)(x->dp - 1) : 0,
+      s = 0;
   for (int w = 0; w < TC_WIRES; w++)
-    s = TC_MAX(s, bytes * (w == TC_WIRE_NETWORK ? away : 1 - away) / g->k->link[w].bytes_per_s[coll]);
+    s = TC_MAX(s, bytes * (w == TC_WIRE_NETWORK ? away : 1 - away) /
+                  g->k->link[w].bytes_per_s[coll]);
   return s;
 }
 
@@ -154,13 +157,15 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   const struct tc_plan_device *d = &g->k->device;
   double psi, pp = x->pp, dp = x->dp, m = x->n_mb;
   x->bytes = memory(g, x, p, &psi);
-  /* The first and the last stage have something besides layers, and fewer of those if it balances. */
+  /* The first and the last stage have something besides layers, and fewer of those if it
+   * balances. */
   double even = (double)g->model.layers / pp;
   double most = (double)tc_ceil_div(g->model.layers, (int64_t)x->pp * x->chunks) * x->chunks;
   double rest = p->rest.f + p->rest.b + p->rest.w, one = p->layer.f + p->layer.b + p->layer.w;
   double stage = TC_MAX(even * one + rest / pp, TC_MIN(most, even + 0.5) * one);
   double f = stage * p->layer.f / one, b = stage * p->layer.b / one, w = stage * p->layer.w / one;
-  double use = is(c->train_precision, "bf16") ? 2 : 4, grad = is(c->train_grad_type, "bf16") ? 2 : 4;
+  double use = is(c->train_precision, "bf16") ? 2 : 4;
+  double grad = is(c->train_grad_type, "bf16") ? 2 : 4;
   double part = dp > 1 ? (dp - 1) / dp : 0, comm = 0, gather = 0, scatter = 0;
   const struct tc_system *s = tc_system_find(x->data);
   if (s->place[TC_STORE].kind == TC_SROWS) gather = dp_s(g, x, TC_ALL_GATHER, psi * use * part);
@@ -174,7 +179,8 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   if (g->k->devices >= x->tp * x->dp * x->pp) wire = TC_WIRE_NODE;
   double send = (double)x->micro * (double)g->model.context * (double)g->model.hidden * use /
                 (x->sequence ? x->tp : 1) / g->k->link[wire].bytes_per_s[TC_SEND];
-  x->s = m * (TC_MAX(f, gather) + TC_MAX(b + w, gather + scatter)) + bubble_s(x, f, b, w) + TC_MAX(comm - hide, comm / layers) +
-         update + (x->pp > 1 ? 2 * (pp - 1) * send * x->chunks : 0);
+  x->s = m * (TC_MAX(f, gather) + TC_MAX(b + w, gather + scatter)) + bubble_s(x, f, b, w) +
+         TC_MAX(comm - hide, comm / layers) + update +
+         (x->pp > 1 ? 2 * (pp - 1) * send * x->chunks : 0);
   return 0;
 }

@@ -21,7 +21,8 @@ struct tc_guess {
   const struct tc_cluster *k;
   struct tc_model model;
   double layer_params, rest_params;
-  struct price_row { int32_t tp, micro; const char *recompute; bool sequence; struct tc_price p; } *row;
+  struct price_row { int32_t tp, micro; const char *recompute; bool sequence; struct tc_price p;
+                     } *row;
   int n, cap;
   struct flight_row { const char *schedule; int32_t pp, chunks, n_mb; double n; } *flight;
   int n_flight, cap_flight;

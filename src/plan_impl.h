@@ -6,7 +6,8 @@
 
 /* plan_time.c: programs of the ranks of one pipeline, played together. */
 struct tc_plan_walk { double step_s, busy_s, bubble, wait_s[TC_AXES]; };
-int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank, int n,
+int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
+                 int n,
                  const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err);
 /* How long a node that is no MOVE works on a rank. */
 double tc_plan_run_s(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m,
@@ -17,7 +18,8 @@ int tc_ranks_beside(const struct tc_mesh *m, int rank);
 
 /* plan_sums.c: the same by sums over nodes and the simulator of schedules, for pipelines too long
  * to be played. The programs are the first, a middle and the last stage's. */
-int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank, int n,
+int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
+                 int n,
                  const char *schedule, int chunks, int n_mb, const struct tc_mesh *m,
                  const struct tc_cluster *k, struct tc_err *err);
 /* One micro-batch and an update on one rank: seconds by kind of work (tp's transfers in them), what

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROGRAMS = 4, STAGES_EACH = 8 /* of longer pipelines: both ends and the one after the first */ };
+/* Of longer pipelines than that both ends are looked at, and the stage after the first. */
+enum { PROGRAMS = 4, STAGES_EACH = 8 };
 
 /* Ranks whose programs may differ: stages; and where dp has a root, one that is not. */
 static int classes(struct tc_plan *out, const struct tc_mesh *m, const struct tc_program_opts *o,
@@ -61,7 +62,8 @@ static int make_class(struct tc_plan_class *c, struct tc_program **train,
 }
 
 /* What a rank sends on each axis, and on each wire: the most of the classes. */
-static void count_bytes(struct tc_plan *out, struct tc_program *const *program, const struct tc_mesh *m,
+static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
+                        const struct tc_mesh *m,
                         const struct tc_cluster *k)
 {
   for (int i = 0; i < out->n_cls; i++) {
@@ -84,7 +86,8 @@ static void count_bytes(struct tc_plan *out, struct tc_program *const *program, 
       axis[a] = 0;
       for (int x = 0; x < TC_COLLS; x++) axis[a] += (double)n.data[x].bytes;
     }
-    for (int w = 0; w < TC_WIRES; w++) out->time.wire_bytes[w] = TC_MAX(out->time.wire_bytes[w], wire[w]);
+    for (int w = 0; w < TC_WIRES; w++) out->time.wire_bytes[w] = TC_MAX(out->time.wire_bytes[w],
+        wire[w]);
     for (int a = TC_PP; a < TC_AXES; a++) out->time.bytes[a] = TC_MAX(out->time.bytes[a], axis[a]);
   }
 }
@@ -98,7 +101,8 @@ static double model_flops(const struct tc_plan *p)
           12 * (double)m->layers * (double)m->hidden * (double)m->context) * (double)p->tokens;
 }
 
-static int find_time(struct tc_plan *out, struct tc_program **program, const struct tc_program_opts *o,
+static int find_time(struct tc_plan *out, struct tc_program **program,
+                     const struct tc_program_opts *o,
                      const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err)
 {
   int rank[TC_PLAN_CLASSES], n = 0;

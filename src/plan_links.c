@@ -1,6 +1,6 @@
-/* plan_links.c - a wire from what `tercio comm --json` measured on it: for each collective the latency and
- * the rate whose line through (bytes of the busiest member, time) has the least squares of
- * relative errors. */
+/* plan_links.c - a wire from what `tercio comm --json` measured on it: for each collective the
+ * latency and the rate whose line through (bytes of the busiest member, time) has the least
+ * squares of relative errors. */
 #include "src/plan.h"
 
 #include <jansson.h>
@@ -45,7 +45,8 @@ static int find_coll(const char *name)
   return -1;
 }
 
-/* send_recv is a ring on serial queues: two transfers one after the other, three among odd ranks. */
+/* send_recv is a ring on serial queues: two transfers one after the other, three among odd
+ * ranks. */
 static double turns(int coll, int ranks) { return coll != TC_SEND ? 1 : ranks % 2 ? 3 : 2; }
 
 int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
@@ -55,7 +56,8 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
   struct fit fit[TC_COLLS] = { { 0 } };
   size_t i;
   if (!rows)
-    return tc_fail(err, TC_EUSER, "cannot read %s, which tercio comm --json is to have written: %s", path,
+    return tc_fail(err, TC_EUSER,
+                   "cannot read %s, which tercio comm --json is to have written: %s", path,
                    e.text);
   json_array_foreach(rows, i, row) {
     const char *op = json_string_value(json_object_get(row, "op"));
@@ -75,7 +77,8 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
   x.latency_s[TC_RECV] = x.latency_s[TC_SEND];
   x.bytes_per_s[TC_RECV] = x.bytes_per_s[TC_SEND];
   if (!any)
-    return tc_fail(err, TC_EUSER, "%s has no collective in two sizes: write it with tercio comm --op all "
+    return tc_fail(err, TC_EUSER,
+                   "%s has no collective in two sizes: write it with tercio comm --op all "
                    "--json", path);
   *l = x;
   return 0;

@@ -1,9 +1,9 @@
 /* plan_run.c - what checkpoints and failures cost, and how long a run takes with them.
  *
- * The interval is Daly's (J. T. Daly, "A higher order estimate of the optimum checkpoint interval for
- * restart dumps", FGCS 22, 2006), which is Young's sqrt(2 d M) - d where a checkpoint's time d is
- * small beside the mean time between failures M of all nodes together. Of the time then goes a part
- * d / (T + d) into checkpoints, and with each failure half an interval, and the restart. */
+ * The interval is Daly's (J. T. Daly, "A higher order estimate of the optimum checkpoint interval
+ * for restart dumps", FGCS 22, 2006), which is Young's sqrt(2 d M) - d where a checkpoint's time d
+ * is small beside the mean time between failures M of all nodes together. Of the time then goes a
+ * part d / (T + d) into checkpoints, and with each failure half an interval, and the restart. */
 #include "src/plan.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ void tc_plan_run(struct tc_plan_run *out, const struct tc_plan *p, const struct 
   r.steps = tokens > 0 ? ceil(tokens / (double)p->tokens) : (double)c->train_steps;
   double work_s = r.steps * p->time.step_s;
   double all_s = r.lost < 1 ? work_s / (1 - r.lost) : INFINITY;
-  if (walltime_s > 0 && isfinite(all_s)) {       /* each job saves at its end and loads at its start */
+  if (walltime_s > 0 && isfinite(all_s)) {    /* each job saves at its end and loads at its start */
     double useful = walltime_s - 2 * r.ckpt_s - restart_s;
     double jobs = useful > 0 ? ceil(all_s / useful) : INFINITY;
     r.requeues = isfinite(jobs) && jobs < 1e9 ? (int)jobs - 1 : -1;

@@ -28,7 +28,7 @@ struct search {
 
 static bool held(const struct search *s, int key) { return s->hold >> key & 1; }
 
-/* ---- families -------------------------------------------------------------------------------------- */
+/* ---- families -------------------------------------------------------------------- */
 
 static struct tc_plan_family *family(struct tc_plan_found *f, int key, const char *name)
 {
@@ -81,7 +81,7 @@ static void refuse(struct search *s, int key, int value, const char *why)
   if (!*f->why) snprintf(f->why, sizeof f->why, "%.190s", why);
 }
 
-/* ---- all combinations ------------------------------------------------------------------------------- */
+/* ---- all combinations ------------------------------------------------------------ */
 
 static int by_time(const void *a, const void *b)
 {
@@ -96,8 +96,10 @@ static void add(struct search *s, struct tc_cand *x)
   double room = s->k->device.memory_bytes;
   /* Of dp and pp the one that sends more is nearer. */
   double use = strcmp(s->c->train_precision, "bf16") ? 4 : 2;
-  double on_pp = 2.0 * x->n_mb * x->micro * x->chunks * (double)(s->g.model.context * s->g.model.hidden) * use;
-  double on_dp = 8 * (s->g.layer_params * (double)s->g.model.layers / x->pp + s->g.rest_params) / x->tp;
+  double on_pp = 2.0 * x->n_mb * x->micro * x->chunks * use *
+                 (double)(s->g.model.context * s->g.model.hidden);
+  double on_dp = 8 * (s->g.layer_params * (double)s->g.model.layers / x->pp +
+                      s->g.rest_params) / x->tp;
   x->near_pp = x->pp > 1 && x->dp > 1 && on_pp > on_dp;
   if (s->out) s->out->considered++;
   if (tc_guess(&s->g, x, &err) < 0) {
@@ -121,7 +123,8 @@ static void add_memory(struct search *s, struct tc_cand *x)
 {
   const char *const recompute[] = { "none", "selective", "full" };
   for (int sequence = 0; sequence < 2; sequence++) {
-    if (held(s, TC_KEY_SEQUENCE) ? sequence != s->c->parallel_sequence : sequence && x->tp == 1) continue;
+    if (held(s, TC_KEY_SEQUENCE) ? sequence != s->c->parallel_sequence : sequence &&
+        x->tp == 1) continue;
     for (int r = 0; r < 3; r++) {
       if (held(s, TC_KEY_RECOMPUTE) && strcmp(recompute[r], s->c->train_recompute)) continue;
       x->sequence = sequence;
@@ -149,7 +152,8 @@ static void add_schedules(struct search *s, struct tc_cand *x)
       if (held(s, TC_KEY_CHUNKS) && s->c->parallel_virtual_stages != TC_AUTO &&
           v != s->c->parallel_virtual_stages && many)
         continue;
-      if ((int64_t)x->pp * v > s->g.model.layers || (many && x->pp > 1 && x->n_mb % x->pp)) continue;
+      if ((int64_t)x->pp * v > s->g.model.layers || (many && x->pp > 1 &&
+                                                     x->n_mb % x->pp)) continue;
       x->chunks = v;
       add_memory(s, x);
     }
@@ -206,7 +210,8 @@ static void add_meshes(struct search *s)
       continue;
     }
     if (s->g.model.heads % tp) {
-      snprintf(why, sizeof why, "does not divide the %lld attention heads", (long long)s->g.model.heads);
+      snprintf(why, sizeof why, "does not divide the %lld attention heads",
+               (long long)s->g.model.heads);
       refuse(s, TC_KEY_TP, tp, why);
       continue;
     }
@@ -227,7 +232,7 @@ static void add_meshes(struct search *s)
   }
 }
 
-/* ---- the best, made ------------------------------------------------------------------------------------ */
+/* ---- the best, made -------------------------------------------------------------- */
 
 static int by_step(const void *a, const void *b)
 {
@@ -243,27 +248,50 @@ static bool alike(const struct tc_cand *x, const struct tc_plan_row *y)
          !strcmp(x->data, y->cfg.parallel_data) && fabs(x->s - y->guess_s) < 0.002 * x->s;
 }
 
+/* Guesses of one kind err alike: what is guessed to need more than one that did not fit is left
+ * out. */
+struct miss { const char *data, *schedule; bool piped; double guess_bytes; };
+enum { MISSES = 32 };
+
+static struct miss *find_miss(struct miss *m, const struct tc_cand *x)
+{
+  for (; m->data; m++)
+    if (!strcmp(m->data, x->data) && !strcmp(m->schedule, x->schedule) &&
+        m->piped == (x->pp > 1)) break;
+  return m;
+}
+
 static void make_best(struct search *s, int top)
 {
   struct tc_plan_found *f = s->out;
+  struct miss miss[MISSES + 1] = { { NULL, NULL, false, 0 } };
   int tries = 0;
   double least_bytes = INFINITY;
   f->row = tc_calloc((size_t)(top + MORE), sizeof *f->row);
-  qsort(s->cand, (size_t)s->n, sizeof *s->cand, by_time);
+  if (s->n) qsort(s->cand, (size_t)s->n, sizeof *s->cand, by_time);
   for (int i = 0; i < s->n && f->n_rows < top + MORE && tries < top + MAX_TRIES; i++) {
     struct tc_plan_row *r = &f->row[f->n_rows];
     struct tc_err err = { 0 };
     bool seen = false;
     for (int k = 0; k < f->n_rows; k++) seen |= alike(&s->cand[i], &f->row[k]);
+    struct miss *was = find_miss(miss, &s->cand[i]);
+    seen |= was->data && s->cand[i].bytes >= was->guess_bytes;
     if (seen) continue;                          /* differs in what changes next to nothing */
     r->cfg = tc_cand_config(s->c, &s->cand[i]);
     r->guess_s = s->cand[i].s;
     r->guess_bytes = s->cand[i].bytes;
     tries++;
-    if (tc_plan_layout(&r->plan, &r->cfg, s->nodes * s->k->devices, s->k, false, &err) < 0) continue;
+    if (tc_plan_layout(&r->plan, &r->cfg, s->nodes * s->k->devices, s->k, false,
+                       &err) < 0) continue;
     double bytes = (double)r->plan.cls[r->plan.worst].memory.bytes[TC_DEVICE];
-    if (bytes <= s->k->device.memory_bytes) f->n_rows++;
-    else least_bytes = TC_MIN(least_bytes, bytes);
+    if (bytes <= s->k->device.memory_bytes) {
+      f->n_rows++;
+    } else {
+      least_bytes = TC_MIN(least_bytes, bytes);
+      if (was < miss + MISSES)
+        *was = (struct miss){ s->cand[i].data, s->cand[i].schedule, s->cand[i].pp > 1,
+                              s->cand[i].bytes };
+    }
   }
   if (!f->n_rows && tries) f->least_bytes = least_bytes;   /* the guesses were too low */
   qsort(f->row, (size_t)f->n_rows, sizeof *f->row, by_step);
@@ -303,8 +331,10 @@ static int contradictions(const struct search *s, struct tc_err *err)
                  (held(s, TC_KEY_TP) && c->mesh_tp > 0 ? (double)c->mesh_tp : 1);
   if (held(s, TC_KEY_DP) && c->mesh_dp != TC_AUTO) given *= (double)c->mesh_dp;
   if (given > world || fmod(world, given) > 0)
-    return tc_fail(err, TC_ELAYOUT, "what is given of mesh.pp, dp and tp makes %.0f ranks, which do not "
-                   "divide the %d nodes x %d devices = %.0f", given, s->nodes, s->k->devices, world);
+    return tc_fail(err, TC_ELAYOUT,
+                   "what is given of mesh.pp, dp and tp makes %.0f ranks, which do not "
+                   "divide the %d nodes x %d devices = %.0f", given, s->nodes, s->k->devices,
+                       world);
   if (held(s, TC_KEY_SEQUENCE) && c->parallel_sequence && held(s, TC_KEY_TP) && c->mesh_tp == 1)
     return tc_fail(err, TC_ELAYOUT, "parallel.sequence = yes splits over tp, and mesh.tp = 1");
   if (held(s, TC_KEY_PP) && c->mesh_pp > s->g.model.layers)

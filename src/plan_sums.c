@@ -1,5 +1,5 @@
-/* plan_sums.c - the time of a step where a pipeline is too long to play every action: what each kind
- * of work (F, B, W) of a chunk takes is summed over its nodes, and the simulator of schedules
+/* plan_sums.c - the time of a step where a pipeline is too long to play every action: what each
+ * kind of work (F, B, W) of a chunk takes is summed over its nodes, and the simulator of schedules
  * (sched.h) plays the chunks. Transfers on tp are waited for where they stand; those on dp that
  * come every micro-batch hide behind that micro-batch's work; what comes once a step is added, less
  * what a backward pass can hide of it. */
@@ -47,7 +47,8 @@ static void add_node(struct sums *s, const struct tc_program *p, const struct tc
 
 static double larger(double work, double hidden) { return TC_MAX(work, hidden); }
 
-int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank, int n,
+int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
+                 int n,
                  const char *schedule, int chunks, int n_mb, const struct tc_mesh *m,
                  const struct tc_cluster *k, struct tc_err *err)
 {
@@ -119,7 +120,8 @@ int tc_plan_unit(struct tc_plan_unit *out, const struct tc_config *c, int world,
     add_node(&s, p, &p->graph->node[p->schedule->body[b]], m, 0, k);
   if (!rc)
     *out = (struct tc_plan_unit){ s.work[0][TC_F], s.work[0][TC_B], s.work[0][TC_W], s.once_work,
-                                  (double)(p->arena->bytes[TC_SCRATCH] + tc_program_staging(p, m, 0)) };
+                                  (double)(p->arena->bytes[TC_SCRATCH] + tc_program_staging(p, m,
+                                      0)) };
   tc_program_free(p);
   tc_annotations_free(rows);
   tc_mesh_free(m);

@@ -57,7 +57,8 @@ void tc_plan_tables(FILE *f)
 {
   const char *const shown[] = { "bert-large", "gpt2-1558m", "turing-17b", "gpt3-175b" };
   double first = 0;
-  fprintf(f, "Model states in training: weights, gradients and Adam, 16 bytes a parameter (GB = 1e9 "
+  fprintf(f,
+          "Model states in training: weights, gradients and Adam, 16 bytes a parameter (GB = 1e9 "
           "bytes).\nThen on which device they fit alone, else on how many that share them evenly "
           "(without activations).\n\n%-12s %8s %6s %6s %8s %9s", "model", "params", "layers",
           "hidden", "compute", "states");
@@ -75,14 +76,16 @@ void tc_plan_tables(FILE *f)
   struct tc_textbook t;
   const double gib = 1024.0 * 1024 * 1024;
   tc_textbook(&t, preset("gpt2-1558m"), 32);
-  fprintf(f, "\ngpt2-1558m, context 1024, batch 32, fp32, Adam, as the public estimate counts it (20 "
+  fprintf(f,
+          "\ngpt2-1558m, context 1024, batch 32, fp32, Adam, as the public estimate counts it (20 "
           "bytes a parameter and\nsix activations a layer; GiB): parameters %.2f, gradients %.2f, "
           "optimizer %.2f, activations %.2f x 48 = %.2f,\ntoken embeddings %.2f, positions %.3f: "
           "together %.2f, and with the states %.1f\n", t.weights / gib, t.gradients / gib,
           t.optimizer / gib, t.layers / gib / 48, t.layers / gib, t.tokens / gib,
           t.positions / gib, t.activations / gib, t.total / gib);
-  fprintf(f, "\n7.5 B parameters on 64 ranks, mixed precision, a rank's states (GB): %.1f; ZeRO-1 %.1f; "
-          "ZeRO-2 %.1f; ZeRO-3 %.1f\n", tc_textbook_zero(7.5e9, 0, 64) * 1e-9,
+  fprintf(f,
+          "\n7.5 B parameters on 64 ranks, mixed precision, a rank's states (GB): %.1f; ZeRO-1 "
+          "%.1f; ZeRO-2 %.1f; ZeRO-3 %.1f\n", tc_textbook_zero(7.5e9, 0, 64) * 1e-9,
           tc_textbook_zero(7.5e9, 1, 64) * 1e-9, tc_textbook_zero(7.5e9, 2, 64) * 1e-9,
           tc_textbook_zero(7.5e9, 3, 64) * 1e-9);
 }

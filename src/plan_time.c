@@ -1,9 +1,10 @@
 /* plan_time.c - the time of a step: every stage's list of actions walked with prices for clocks.
  *
- * One rank of each pipeline stage is played, its neighbours on dp and tp do as it does. A rank works
- * through its list; a transfer starts when all that are played have issued it and it is at the head
- * of their queues on that axis; a WAIT lasts until it has ended. That communication on a CPU takes
- * cores from work is not in it.
+ * One rank of each pipeline stage is played, its neighbours on dp and tp do as it does. A rank
+ * works through its list; a transfer starts when all that are played have issued it and it is at
+ * the head of their queues on that axis; a WAIT lasts until it has ended. Where ranks are
+ * processes on a CPU, copies take turns with work: the issuer loses a part (`steal`) of the
+ * transfer's time.
  *
  * Invariants: a rank's clock never goes back; every queue is served in order. */
 #include "src/plan_impl.h"
@@ -42,7 +43,7 @@ struct game {
   int32_t *shared;               /* [n_nodes] transfers on pp under way; -1 */
 };
 
-/* ---- prices, asked once a node ------------------------------------------------------------------ */
+/* ---- prices, asked once a node --------------------------------------------------- */
 
 double tc_plan_run_s(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m,
                      int rank, const struct tc_cluster *k)
@@ -72,7 +73,8 @@ static double local_s(const struct tc_program *p, const struct tc_node *n, const
   return bytes > 0 ? d->op_s + 2 * bytes / (d->bytes_per_s * d->eff_bytes) : 0;
 }
 
-static void pack_s(const struct player *p, const struct tc_node *n, const struct game *g, double *issue,
+static void pack_s(const struct player *p, const struct tc_node *n, const struct game *g,
+                   double *issue,
                    double *land)
 {
   const struct tc_plan_device *d = &g->k->device;
@@ -105,7 +107,7 @@ static void ask(const struct game *g, struct player *p, const struct tc_node *n)
   }
 }
 
-/* ---- transfers ----------------------------------------------------------------------------------- */
+/* ---- transfers ------------------------------------------------------------------- */
 
 static struct xfer *find(struct game *g, int32_t head, int32_t mb)
 {
@@ -195,7 +197,7 @@ static bool wait_for(struct game *g, struct player *p, const struct tc_node *n, 
   return true;
 }
 
-/* ---- the walk ------------------------------------------------------------------------------------- */
+/* ---- the walk -------------------------------------------------------------------- */
 
 /* Returns false if p is blocked. */
 static bool act(struct game *g, struct player *p)
@@ -213,7 +215,11 @@ static bool act(struct game *g, struct player *p)
   }
   p->now_s += work;
   p->busy_s += work;
-  if (travels && a->kind != TC_WAIT) issue(g, p, n, a->mb);
+  if (travels && a->kind != TC_WAIT) {
+    const struct tc_move_cost *c = &p->move[n->id];
+    issue(g, p, n, a->mb);
+    if (c->bytes[TC_WIRE_NETWORK] <= 0) p->now_s += g->k->device.steal * c->seconds;
+  }
   p->pc++;
   return true;
 }
@@ -243,7 +249,8 @@ static void player_free(struct player *p)
   for (int a = 0; a < TC_AXES; a++) free(p->queue[a].x);
 }
 
-int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank, int n,
+int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
+                 int n,
                  const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err)
 {
   size_t nodes = (size_t)program[0]->graph->n_nodes;
@@ -284,6 +291,7 @@ int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, co
   free(g.pl);
   free(g.x);
   free(g.shared);
-  return done ? 0 : tc_fail(err, TC_ELAYOUT, "a fault of Tercio's, please report it with the run file: "
+  return done ? 0 : tc_fail(err, TC_ELAYOUT,
+                            "a fault of Tercio's, please report it with the run file: "
                             "the plan's ranks wait for each other");
 }

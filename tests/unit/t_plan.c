@@ -25,8 +25,8 @@ static struct tc_config *config(int argc, const char **argv)
 #define CONFIG(...) config((int)(sizeof (const char *[]){ "plan", __VA_ARGS__ } / sizeof(char *)), \
                            (const char *[]){ "plan", __VA_ARGS__ })
 
-/* The public estimate of GPT-2 1.5B (context 1024, batch 32, fp32, Adam), in GB; and the table of 16
- * bytes a parameter. */
+/* The public estimate of GPT-2 1.5B (context 1024, batch 32, fp32, Adam), in GB; and the table of
+ * 16 bytes a parameter. */
 static void test_tables(void)
 {
   const struct { const char *name; double parameters, gb, compute; } row[] = {
@@ -52,7 +52,8 @@ static void test_tables(void)
   near_f(t.total / GIB, 87, 0.05, "GPT-2 1.5B: together");
   const double zero[] = { 120, 31.4, 16.6, 1.9 };
   for (int stage = 0; stage < 4; stage++)
-    near_f(tc_textbook_zero(7.5e9, stage, 64) * 1e-9, zero[stage], 0.05, "7.5 B on 64: ZeRO-%d", stage);
+    near_f(tc_textbook_zero(7.5e9, stage, 64) * 1e-9, zero[stage], 0.05, "7.5 B on 64: ZeRO-%d",
+           stage);
 }
 
 static void test_devices(void)
@@ -96,9 +97,11 @@ static void test_file(void)
   near_f(b.link[TC_WIRE_NETWORK].latency_s[TC_SEND], 20e-6, 1e-3, "... and of another");
   is_int(b.device.n_samples, 1, "a timing");
   const struct tc_op_sample *r = b.device.sample;
-  ok(r && r->op == s.op && r->ranks == s.ranks && r->seconds == s.seconds && !memcmp(r->key, s.key, sizeof s.key),
+  ok(r && r->op == s.op && r->ranks == s.ranks && r->seconds == s.seconds && !memcmp(r->key, s.key,
+      sizeof s.key),
      "... the same");
-  struct tc_op_cost c = { .op = TC_OP_MATMUL, .ranks = 2, .m = 128, .n = 512, .k = 64, .ta = true, .tb = true,
+  struct tc_op_cost c = { .op = TC_OP_MATMUL, .ranks = 2, .m = 128, .n = 512, .k = 64, .ta = true,
+                          .tb = true,
                           .flops = 2.0 * 128 * 512 * 64 };
   near_f(tc_op_seconds(&c, &b.device), 1.25e-4, 1e-9, "an op of that shape takes that time");
   c.m = 256;
@@ -113,6 +116,37 @@ static void test_file(void)
   ok(strstr(err.text, ":2: \"memry\" is not known; did you mean memory?") != NULL, "%s", err.text);
   remove(path);
   free(name);
+}
+
+/* Links fitted to a line come back as that line; one by one and barriers are left alone. */
+static void test_links(void)
+{
+  struct tc_link l = { { 0 }, { 0 } };
+  struct tc_err err = { 0 };
+  char path[] = "t_plan-XXXXXX";
+  int fd = mkstemp(path);
+  FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+  ok(f != NULL, "a file");
+  fprintf(f, "[");
+  for (int i = 0; i < 4; i++) {                  /* 50 us and 1e9 bytes a second, 2 ranks */
+    double size = 1000 * pow(10, i);
+    fprintf(f, "%s{\"op\": \"all_reduce\", \"ranks\": 2, \"size\": %.0f, \"time_us\": %.6f},", "",
+            size, 50 + size * 1e-3);
+    fprintf(f, "{\"op\": \"send_recv\", \"ranks\": 2, \"size\": %.0f, \"time_us\": %.6f}%s", size,
+            2 * (20 + size * 2e-3), i < 3 ? "," : "]");
+  }
+  fclose(f);
+  is_int(tc_links_read(&l, path, &err), 0, "links: %s", err.text);
+  near_f(l.latency_s[TC_ALL_REDUCE], 50e-6, 1e-3, "latency of an all-reduce");
+  near_f(l.bytes_per_s[TC_ALL_REDUCE], 1e9, 1e-3, "... its rate");
+  near_f(l.latency_s[TC_SEND], 20e-6, 1e-3, "latency of a send: half of a ring");
+  near_f(l.bytes_per_s[TC_RECV], 0.5e9, 1e-3, "... its rate, of a receive too");
+  near_f(l.bytes_per_s[TC_GATHER], 0, 0, "what was not measured is as it was");
+  f = fopen(path, "w");
+  fprintf(f, "[]");
+  fclose(f);
+  is_int(tc_links_read(&l, path, &err), TC_EUSER, "nothing measured");
+  remove(path);
 }
 
 static void test_text(void)
@@ -144,7 +178,8 @@ static void test_time(void)
     for (int c = 0; c < TC_COLLS; c++) k.link[w].bytes_per_s[c] = 1e30;
   const double L = 4, C = 64, T = 32, V = 256, tokens = 8 * T;
   double products = 6 * (12 * L * C * C + V * C) * tokens;
-  double attention = 7 * tokens * T * C * L;     /* 2 products forward, 5 backward; half of the scores */
+  double attention = 7 * tokens * T * C * L;     /* 2 products forward, 5 backward;
+      half of the scores */
   struct tc_config *c = CONFIG("--model.layers=4", "--model.hidden=64", "--model.heads=4",
     "--model.context=32", "--model.vocab=256", "--train.global_batch=8", "--train.micro_batch=1");
   is_int(tc_plan_layout(&p, c, 1, &k, true, &err), 0, "one rank: %s", err.text);
@@ -165,8 +200,18 @@ static void test_time(void)
   near_f(p.time.wire_bytes[TC_WIRE_NODE], wire * 1e6, 0.001, "... stay in the node");
   k.devices = 4;
   is_int(tc_plan_layout(&p, c, 8, &k, true, &err), 0, "on two nodes: %s", err.text);
-  near_f(p.time.wire_bytes[TC_WIRE_NETWORK], wire * 1e6 * 4 / 7, 0.001, "... 4 of 7 peers are away");
+  near_f(p.time.wire_bytes[TC_WIRE_NETWORK], wire * 1e6 * 4 / 7, 0.001,
+         "... 4 of 7 peers are away");
   k.devices = 8;
+  /* A CPU that copies for itself works no less, but that much later. */
+  k.devices = 8;
+  k.device.steal = 1;
+  double hidden = p.time.step_s;
+  is_int(tc_plan_layout(&p, c, 8, &k, true, &err), 0, "copies that take turns: %s", err.text);
+  ok(p.time.step_s > hidden && p.time.step_s > wire + 0.9 * alone / 8 &&
+     p.time.step_s < wire + 1.1 * alone / 8, "... hide nothing: %g s, wire %g, work %g",
+     p.time.step_s, wire, alone / 8);
+  k.device.steal = 0;
   for (int x = 0; x < TC_COLLS; x++) k.link[TC_WIRE_NODE].bytes_per_s[x] = 1e30;
   c->mesh_dp = 1;
   c->mesh_pp = 2;
@@ -190,7 +235,8 @@ static void test_sums(void)
   tc_cluster_read(&k, "a100-80", &err);
   k.devices = 8;
   struct tc_config *c = CONFIG("--model.layers=16", "--model.hidden=1024", "--model.heads=16",
-    "--model.context=1024", "--model.vocab=8192", "--train.global_batch=32", "--train.micro_batch=1",
+    "--model.context=1024", "--model.vocab=8192", "--train.global_batch=32",
+        "--train.micro_batch=1",
     "--mesh.pp=4", "--train.precision=bf16");
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     c->parallel_schedule = (char *)(uintptr_t)names[i];
@@ -225,7 +271,8 @@ static void test_run(void)
   double hours = r.steps * 20 / 3600;
   ok(r.hours > hours && r.hours < hours * 1.1, "%g hours, %g of them work", r.hours, hours);
   near_f(r.node_hours, r.hours * 128, 1e-9, "node hours");
-  ok(r.requeues >= (int)(hours / 24) && r.requeues < 1.1 * hours / 24 + 1, "%d requeues", r.requeues);
+  ok(r.requeues >= (int)(hours / 24) && r.requeues < 1.1 * hours / 24 + 1, "%d requeues",
+     r.requeues);
   k.mtbf_s = 0;
   tc_plan_run(&r, &p, c, &k, 300e9, 0, 120);
   near_f(r.hours, hours, 1e-9, "nothing fails: work alone");
@@ -290,7 +337,8 @@ static void test_server(void)
   tc_config_free(c);
 }
 
-static const struct tc_plan_family *find_family(const struct tc_plan_found *f, int key, const char *name)
+static const struct tc_plan_family *find_family(const struct tc_plan_found *f, int key,
+                                                const char *name)
 {
   for (int i = 0; i < f->n_families; i++)
     if (f->family[i].key == key && !strcmp(f->family[i].name, name)) return &f->family[i];
@@ -314,7 +362,8 @@ static void test_search(void)
     const struct tc_plan_row *r = &f.row[i];
     const struct tc_plan_memory *m = &r->plan.cls[r->plan.worst].memory;
     ok((double)m->bytes[TC_DEVICE] <= 40e9, "row %d fits", i);
-    ok(!i || r[-1].plan.time.step_s <= r->plan.time.step_s, "... and is no faster than the one before");
+    ok(!i || r[-1].plan.time.step_s <= r->plan.time.step_s,
+       "... and is no faster than the one before");
     near_f(r->guess_bytes, (double)m->bytes[TC_DEVICE], 0.15, "... in the memory that was guessed");
     near_f(r->guess_s, r->plan.time.step_s, 0.2, "... and the time");
     is_int(tc_plan_layout(&p, &r->cfg, 8, &k, true, &err), 0, "... and can be: %s", err.text);
@@ -349,6 +398,7 @@ int main(void)
   test_devices();
   test_file();
   test_text();
+  test_links();
   test_time();
   test_sums();
   test_run();
