@@ -33,6 +33,7 @@
 #include "io/folder.h"
 
 #define BEAT_NS INT64_C(1000000000)
+enum { BEATS_GONE = 3 };          /* without a home, before the folder counts as taken away */
 enum { TRIES = 20 };
 
 struct place { char host[65]; char machine[160]; long long pid, born; };
@@ -50,6 +51,7 @@ struct tc_owner {
   pthread_mutex_t lock;
   pthread_cond_t wake;
   bool stop;                      /* under lock */
+  int gone;                       /* beats in a row that found no home */
   atomic_bool lost;
 };
 
@@ -315,7 +317,9 @@ static void beat_once(struct tc_owner *o, unsigned count)
   /* A disk in trouble is told by the next save; here it costs a beat. */
   if (fd >= 0 && pwrite(fd, text, strlen(text), 0) < 0) gone = false;
   if (fd >= 0) close(fd);
-  if (gone && highest(o, NULL) > o->number) atomic_store(&o->lost, true);
+  /* Gone for good: another has it, or the folder was removed or renamed under the run. */
+  o->gone = gone ? o->gone + 1 : 0;
+  if (gone && (highest(o, NULL) > o->number || o->gone >= BEATS_GONE)) atomic_store(&o->lost, true);
   free(path);
 }
 

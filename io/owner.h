@@ -26,7 +26,7 @@ struct tc_owner *tc_owner_new(const char *dir, const char *job, int restart);
 int tc_owner_take(struct tc_owner *o, struct tc_err *err);
 /* Local. The home's name within the folder: what tc_ckpt_meta.home wants; "" before it is taken. */
 const char *tc_owner_home(const struct tc_owner *o);
-/* Local. Whether a later owner was seen. */
+/* Local. Whether a later owner was seen, or the home is gone. */
 bool tc_owner_lost(struct tc_owner *o);
 /* Local. Gives the folder up. NULL is fine. */
 void tc_owner_free(struct tc_owner *o);

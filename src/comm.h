@@ -125,7 +125,8 @@ void tc_hub_leave(struct tc_hub *h, int rank);
 
 /* MPI. tc_mpi_* are the only doors to MPI outside io. Collective over the world. */
 int tc_mpi_start(int *rank, int *world, struct tc_err *err);  /* MPI_THREAD_MULTIPLE */
-/* Collective. Waits for all ranks before tc_mpi_finish, which waits without end. TC_EPEER. */
+/* Collective. Waits for all ranks (0: 600 s) before tc_mpi_finish, which waits without end.
+ * TC_EPEER. */
 int tc_mpi_meet(double deadline_s, struct tc_err *err);
 void tc_mpi_finish(void);
 struct tc_mail *tc_mpi_mail(void);   /* Local. Letters between watchdogs (watch.h); owned */

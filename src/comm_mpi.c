@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/comm.h"
+#include "src/comm_impl.h"
 #include "src/watch.h"
 
 enum { TAG_BASE = 16384, TAGS_PER_ID = 64, IDS = 255, MAIL_TAG = TAG_BASE + IDS * TAGS_PER_ID };
@@ -57,7 +57,9 @@ int tc_mpi_meet(double deadline_s, struct tc_err *err)
 {
   MPI_Request all;
   int done = 0;
-  int64_t end_ns = tc_now_ns() + (int64_t)(TC_MIN(deadline_s, 1e9) * 1e9);
+  const struct tc_comm_opts o = { .deadline_s = deadline_s };
+  deadline_s = tc_comm_deadline_s(&o);
+  int64_t end_ns = tc_now_ns() + (int64_t)(deadline_s * 1e9);
   if (MPI_Ibarrier(MPI_COMM_WORLD, &all) != MPI_SUCCESS) end_ns = 0;
   while (!done) {
     if (tc_now_ns() > end_ns || MPI_Test(&all, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)

@@ -41,7 +41,7 @@ struct tc_saver {
   pthread_mutex_t lock;
   pthread_cond_t changed;
   enum state state;
-  bool stop, left;
+  bool stop, left, threaded;
   struct tc_ckpt_meta meta;       /* of the save under way; meta.loop owned */
   int log_fd;
   struct tc_saved saved;
@@ -67,14 +67,18 @@ static void add_pieces(struct tc_saver *s, char *to, const char *from, int64_t b
   }
 }
 
-static void take_staging(struct tc_saver *s)
+static int take_staging(struct tc_saver *s, struct tc_err *err)
 {
   const struct tc_saver_opts *o = &s->o;
   int cap = 0;
   char *at = NULL;
   for (int i = 0; i < o->n_slices; i++) s->bytes += slice_bytes(o, i);
-  int rc = posix_memalign((void **)&s->staging, 4096, (size_t)TC_MAX(s->bytes, 1));
-  TC_ASSERT(rc == 0);
+  if (posix_memalign((void **)&s->staging, 4096, (size_t)TC_MAX(s->bytes, 1))) {
+    s->staging = NULL;
+    return tc_fail(err, TC_EUSER, "out of memory: %.2f GB of host memory are needed to write "
+                   "checkpoints beside training; ckpt.async = no needs none",
+                   (double)s->bytes * 1e-9);
+  }
   at = s->staging;
   for (int i = 0; i < o->n_slices; i++) {
     int64_t n = slice_bytes(o, i);
@@ -87,6 +91,7 @@ static void take_staging(struct tc_saver *s)
   for (int i = 0; i < o->n_slices; i++)
     memcpy(s->slice[i].data, o->slice[i].data, (size_t)slice_bytes(o, i));
   s->memcpy_ns = tc_now_ns() - t0;
+  return 0;
 }
 
 void tc_saver_copy(struct tc_saver *s)
@@ -136,6 +141,7 @@ static void write_checkpoint(struct tc_saver *s)
     fdatasync(s->log_fd);
     close(s->log_fd);
   }
+  if (s->verified >= s->meta.step) s->verified = -1;   /* another of that number, set aside since */
   r.rc = tc_ckpt_save(s->o.dir, &s->meta, s->o.tensor, s->o.n_tensors, s->slice, s->o.n_slices, 0,
                       s->o.comm, &r.err);
   if (r.rc == 0 && s->o.keep > 0) r.rc = retain(s, &r.err);
@@ -175,11 +181,23 @@ static void *work(void *arg)
 
 /* ---- the run's side ---------------------------------------------------------------- */
 
-struct tc_saver *tc_saver_new(const struct tc_saver_opts *o)
+static int start(struct tc_saver *s, struct tc_err *err)
 {
-  struct tc_saver *s = tc_calloc(1, sizeof *s);
-  pthread_condattr_t attr;
   sigset_t all, old;
+  TC_TRY(take_staging(s, err));
+  sigfillset(&all);               /* signals are for the run's own threads */
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int rc = pthread_create(&s->thread, NULL, work, s);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  s->threaded = rc == 0;
+  return rc == 0 ? 0 : tc_fail(err, TC_EUSER, "no thread to write checkpoints beside training: %s",
+                               strerror(rc));
+}
+
+int tc_saver_new(struct tc_saver **out, const struct tc_saver_opts *o, struct tc_err *err)
+{
+  struct tc_saver *s = *out = tc_calloc(1, sizeof *s);
+  pthread_condattr_t attr;
   s->o = *o;
   s->verified = o->verified;
   s->log_fd = -1;
@@ -192,14 +210,11 @@ struct tc_saver *tc_saver_new(const struct tc_saver_opts *o)
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   pthread_cond_init(&s->changed, &attr);
   pthread_condattr_destroy(&attr);
-  if (!o->async) return s;
-  take_staging(s);
-  sigfillset(&all);               /* signals are for the run's own threads */
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  int rc = pthread_create(&s->thread, NULL, work, s);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
-  TC_ASSERT(rc == 0);
-  return s;
+  int rc = o->async ? start(s, err) : 0;
+  if (rc == 0) return 0;
+  tc_saver_free(s, false);
+  *out = NULL;
+  return rc;
 }
 
 void tc_saver_go(struct tc_saver *s, const struct tc_ckpt_meta *m, int log_fd)
@@ -274,7 +289,7 @@ static bool end_thread(struct tc_saver *s, bool abandon)
 bool tc_saver_free(struct tc_saver *s, bool abandon)
 {
   if (!s) return true;
-  if (s->o.async && !end_thread(s, abandon)) return false;   /* better a leak than a hang */
+  if (s->threaded && !end_thread(s, abandon)) return false;   /* better a leak than a hang */
   pthread_cond_destroy(&s->changed);
   pthread_mutex_destroy(&s->lock);
   free((char *)(uintptr_t)s->meta.loop);

@@ -33,8 +33,8 @@ struct tc_saver_opts {
 struct tc_saved { int64_t step, write_ns; int rc; struct tc_err err; };
 
 /* Local. Where it is async, twice copies what the slices hold now: to touch the memory, and to
- * time a plain memcpy. */
-struct tc_saver *tc_saver_new(const struct tc_saver_opts *o);
+ * time a plain memcpy. TC_EUSER: no memory. *out is owned by the caller. */
+int tc_saver_new(struct tc_saver **out, const struct tc_saver_opts *o, struct tc_err *err);
 /* Local. What is being written is waited for; but with `abandon` (a peer is missing, the process is
  * about to end) not for long. False: the thread was left behind with all it uses, the communicator
  * too. NULL is fine. */

@@ -298,8 +298,8 @@ static int read_flags(struct tc_train *t, struct tc_step_report *r, int64_t flag
   }
   TC_TRY(tc_train_control(t, flag, FLAGS, r, err));
   if (flag[F_LOST])
-    return tc_fail(err, TC_EUSER, "%s belongs to another run now, which was started later: this one "
-                   "ends after step %lld, without saving", t->ckpt_dir, (long long)r->step);
+    return tc_fail(err, TC_EUSER, "%s belongs to another run now, which was started later, or was "
+                   "removed or renamed: this one ends after step %lld, without saving", t->ckpt_dir, (long long)r->step);
   return 0;
 }
 
@@ -434,7 +434,7 @@ static int run(struct tc_train *t, struct tc_err *err)
   TC_TRY(tc_train_own(t, err));
   tc_at_file("taking up the checkpoint", NULL);
   TC_TRY(tc_train_restore(t, err));
-  tc_train_saver_open(t);
+  TC_TRY(tc_agree(t, tc_train_saver_open(t, err), err));
   const int64_t end = end_step(t->cfg);
   if (t->start_step >= end && t->rank == 0)
     tc_log("nothing to do: %lld of %lld steps are done", (long long)t->start_step,

@@ -93,10 +93,11 @@ int tc_train_own(struct tc_train *t, struct tc_err *err);
  * initialises the weights. */
 int tc_train_restore(struct tc_train *t, struct tc_err *err);
 /* Collective; nothing may be being saved. The state of the newest good checkpoint below `before`,
- * or, where there is none, the initial one: *step (0). Later ones are set aside. */
+ * or, where nothing was ever saved, the initial one: *step (0). Later ones are set aside.
+ * TC_ENOCKPT where none is whole, TC_EDIVERGED where none lies before. */
 int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err);
 /* Local, after the state is there. _close: false if the saver was left behind (tc_saver_free). */
-void tc_train_saver_open(struct tc_train *t);
+int tc_train_saver_open(struct tc_train *t, struct tc_err *err);
 bool tc_train_saver_close(struct tc_train *t, bool abandon);
 /* Local. What the saver's staging memory has to be, from the placements alone. */
 int64_t tc_train_staging_bytes(const struct tc_train *t);

@@ -130,7 +130,7 @@ int64_t tc_train_staging_bytes(const struct tc_train *t)
   return bytes;
 }
 
-void tc_train_saver_open(struct tc_train *t)
+int tc_train_saver_open(struct tc_train *t, struct tc_err *err)
 {
   struct tc_train_state *st = t->state = tc_calloc(1, sizeof *st);
   list_state(t->prog[TC_P_TRAIN]->graph, &st->s);
@@ -148,7 +148,7 @@ void tc_train_saver_open(struct tc_train *t)
     .dir = t->ckpt_dir, .tensor = st->s.tensor, .n_tensors = st->s.n, .slice = st->slice,
     .n_slices = st->n_slices, .async = t->cfg->ckpt_async, .keep = (int)t->cfg->ckpt_keep,
     .verified = t->saved_step, .threads = t->threads, .comm = t->ckpt_comm, .trace = t->trace };
-  t->saver = tc_saver_new(&o);
+  return tc_saver_new(&t->saver, &o, err);
 }
 
 bool tc_train_saver_close(struct tc_train *t, bool abandon)
@@ -289,6 +289,23 @@ static int begin_anew(struct tc_train *t, struct tc_err *err)
   return tc_exec_run(t->exec, TC_P_INIT, &rt, err);
 }
 
+/* Rank 0. Steps beyond where the run was taken up again: a restart must not follow them. */
+static int set_aside(struct tc_train *t, int64_t step, struct tc_err *err)
+{
+  int64_t *steps = NULL;
+  int n = tc_ckpt_list(t->ckpt_dir, &steps, err), rc = TC_MIN(n, 0);
+  for (int i = 0; i < n && rc == 0 && steps[i] > step; i++) {
+    char from[40], to[80];
+    snprintf(from, sizeof from, "step-%08lld", (long long)steps[i]);
+    snprintf(to, sizeof to, "superseded-%s-%llx", from, (unsigned long long)tc_now_ns());
+    rc = tc_folder_rename(t->ckpt_dir, from, to, err);
+    if (rc == 0)
+      tc_warn("%s/%s: the run goes on from before it: kept as %s", t->ckpt_dir, from, to);
+  }
+  free(steps);
+  return rc;
+}
+
 int tc_train_restore(struct tc_train *t, struct tc_err *err)
 {
   const char *how = t->cfg->ckpt_resume;
@@ -306,8 +323,12 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
     TC_TRY(tc_ckpt_load(&c, t->ckpt_dir, want, load_checked, &l, t->world, err));
   if (c) {
     t->start_step = tc_ckpt_meta(c)->step;
-    return take_up(t, c, err);
+    TC_TRY(take_up(t, c, err));
   }
+  /* Who asks for another start leaves what lies ahead of it: going back must not come there. */
+  if (strcmp(how, "auto"))
+    TC_TRY(tc_agree(t, t->rank == 0 ? set_aside(t, c ? t->start_step : -1, err) : 0, err));
+  if (c) return 0;
   TC_TRY(tc_agree(t, t->rank == 0 ? tc_train_guard(t, -1, err) : 0, err));
   if (!*t->cfg->ckpt_from) return begin_anew(t, err);
   l.guarded = true;
@@ -317,21 +338,6 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
   t->saved_step = -1;                            /* not in this run's folder yet */
   t->borrowed = true;
   return 0;
-}
-
-/* Rank 0. Steps beyond where the run was taken up again: a restart must not follow them. */
-static int set_aside(struct tc_train *t, int64_t step, struct tc_err *err)
-{
-  int64_t *steps = NULL;
-  int n = tc_ckpt_list(t->ckpt_dir, &steps, err), rc = TC_MIN(n, 0);
-  for (int i = 0; i < n && rc == 0 && steps[i] > step; i++) {
-    char from[40], to[80];
-    snprintf(from, sizeof from, "step-%08lld", (long long)steps[i]);
-    snprintf(to, sizeof to, "superseded-%s-%llx", from, (unsigned long long)tc_now_ns());
-    rc = tc_folder_rename(t->ckpt_dir, from, to, err);
-  }
-  free(steps);
-  return rc;
 }
 
 /* The newest step below `before` that there is; -1: none. The same on all ranks. */
@@ -351,14 +357,21 @@ int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct t
 {
   struct loading l = { .t = t, .guarded = true };
   struct tc_ckpt *c = NULL;
-  for (; !c; before = *step) {
+  int tried = 0;
+  for (; !c; before = *step, tried++) {
     TC_TRY(step_below(t, before, step, err));
     if (*step < 0) break;
     int rc = tc_ckpt_load(&c, t->ckpt_dir, *step, load_checked, &l, t->world, err);
     if (rc == TC_EPEER) return rc;
     if (rc < 0 && t->rank == 0) tc_warn("%s; looking for an older one", err->text);
   }
-  if (!c) *step = 0;
+  if (!c && tried)
+    return tc_fail(err, TC_ENOCKPT, "%s: none of the %d checkpoints before it is whole", t->ckpt_dir,
+                   tried);
+  if (!c && (t->saved_step >= 0 || t->start_step > 0))
+    return tc_fail(err, TC_EDIVERGED, "training diverged, and %s has no checkpoint from before it to "
+                   "go back to", t->ckpt_dir);
+  if (!c) *step = 0;                             /* nothing was ever saved */
   int rc = tc_agree(t, t->rank == 0 ? set_aside(t, *step, err) : 0, err);
   if (rc == 0) return c ? take_up(t, c, err) : begin_anew(t, err);
   tc_ckpt_close(c);

@@ -6,7 +6,8 @@
  * step s + skipped, where skipped grew by B - S: those of S+1 ... B are seen no more, and
  * everything else (rates, dropout, steps) goes by the step as before. Nothing of this is chance:
  * skipped, the number of returns and the losses that the median is taken of lie in the checkpoint,
- * so that a run that is killed and resumed decides as one that was not.
+ * so that a run that is killed and resumed decides as one that was not, where both have the same
+ * checkpoints (a stop makes one more; by time, or left out as busy, there may be others).
  *
  * All ranks see the same losses and so take the same way without asking. */
 #include "src/train.h"

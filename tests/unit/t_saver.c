@@ -37,7 +37,10 @@ static struct tc_saver *saver(struct fixture *f, const char *dir, bool async, in
   struct tc_saver_opts o = { .dir = dir, .tensor = f->tensor, .slice = f->slice, .n_tensors = PARTS,
                              .n_slices = PARTS, .async = async, .keep = keep, .verified = -1,
                              .threads = 1, .comm = f->self };
-  return tc_saver_new(&o);
+  struct tc_saver *s;
+  struct tc_err err = { 0 };
+  if (tc_saver_new(&s, &o, &err) < 0) printf("Bail out! %s\n", err.text);
+  return s;
 }
 
 static const struct tc_ckpt_meta meta0 = { .model = "", .config = "", .mesh = "", .system = "",
