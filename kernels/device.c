@@ -8,26 +8,38 @@
 
 static const struct tc_device_ops *const devices[] = { &tc_ref_ops, &tc_cpu_ops };
 
+static int find(const struct tc_device_ops **ops, const char *name, struct tc_err *err)
+{
+  for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+    if (strcmp(devices[i]->name, name) != 0) continue;
+    *ops = devices[i];
+    return 0;
+  }
+  if (strcmp(name, "cuda") == 0) return tc_module_load(ops, name, err);
+  return tc_fail(err, TC_EUSER, "device \"%s\": there is none of that name; set run.device to cpu, "
+                 "cuda or ref", name);
+}
+
 int tc_device_open(struct tc_device **out, const char *name, int threads, struct tc_err *err)
 {
   TC_ASSERT(threads >= 1);
   *out = NULL;
-  for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
-    if (strcmp(devices[i]->name, name) != 0) continue;
-    struct tc_device *d = tc_calloc(1, sizeof *d);
-    d->ops = devices[i];
-    d->threads = threads;
-    int rc = d->ops->open(d, err);
-    if (rc < 0) {
-      free(d);
-      return rc;
-    }
-    *out = d;
-    return 0;
+  char kind[32];
+  const char *colon = strchr(name, ':');
+  snprintf(kind, sizeof kind, "%.*s", colon ? (int)(colon - name) : (int)sizeof kind - 1, name);
+  const struct tc_device_ops *ops;
+  TC_TRY(find(&ops, kind, err));
+  struct tc_device *d = tc_calloc(1, sizeof *d);
+  d->ops = ops;
+  d->threads = threads;
+  d->index = colon ? atoi(colon + 1) : 0;
+  int rc = d->ops->open(d, err);
+  if (rc < 0) {
+    free(d);
+    return rc;
   }
-  return tc_fail(err, TC_EUSER,
-                 "device \"%s\": this build has none of that name; set run.device to cpu or ref",
-                 name);
+  *out = d;
+  return 0;
 }
 
 void tc_device_close(struct tc_device *d)
@@ -39,8 +51,43 @@ void tc_device_close(struct tc_device *d)
 
 void tc_device_poison(struct tc_device *d, void *p, int64_t bytes)
 {
-  (void)d;
-  if (p && bytes > 0) memset(p, 0xff, (size_t)bytes);
+  if (p) tc_device_fill(d, p, 0xff, bytes);
+}
+
+void tc_device_fill(struct tc_device *d, void *p, int byte, int64_t bytes)
+{
+  if (bytes <= 0) return;
+  if (d->ops->fill) d->ops->fill(d, p, byte, bytes);
+  else memset(p, byte, (size_t)bytes);
+}
+
+void tc_device_copy_rows(struct tc_device *d, void *dst, int64_t dst_step, const void *src,
+                         int64_t src_step, int64_t row_bytes, int64_t rows)
+{
+  if (row_bytes <= 0 || rows <= 0) return;
+  if (d->ops->copy_rows) {
+    d->ops->copy_rows(d, dst, dst_step, src, src_step, row_bytes, rows);
+    return;
+  }
+  for (int64_t i = 0; i < rows; i++)
+    memcpy((char *)dst + i * dst_step, (const char *)src + i * src_step, (size_t)row_bytes);
+}
+
+void *tc_device_host_alloc(struct tc_device *d, int64_t bytes)
+{
+  if (d->ops->host_alloc) return d->ops->host_alloc(d, bytes);
+  return aligned_alloc(64, (size_t)tc_round_up(TC_MAX(bytes, 1), 64));
+}
+
+void tc_device_host_free(struct tc_device *d, void *p)
+{
+  if (d->ops->host_free) d->ops->host_free(d, p);
+  else free(p);
+}
+
+int tc_device_check(struct tc_device *d, struct tc_err *err)
+{
+  return d->ops->check ? d->ops->check(d, err) : 0;
 }
 
 int64_t tc_view_global(const struct tc_view *v, int64_t i)

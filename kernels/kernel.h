@@ -69,24 +69,53 @@ struct tc_device_ops {
   void (*close)(struct tc_device *d);
   void *(*alloc)(struct tc_device *d, int64_t bytes);       /* 64-byte aligned, touched; NULL */
   void (*free)(struct tc_device *d, void *p, int64_t bytes);
+  /* Between any two of device and host memory; done on return where the host has a part. */
   void (*copy)(struct tc_device *d, void *dst, const void *src, int64_t bytes);
   void (*sync)(struct tc_device *d);
   bool (*has_bf16)(struct tc_device *d);
   const struct tc_kernel *kernel;                            /* [TC_OPS] */
+
+  /* A device whose memory the host can't touch; the others leave all of these empty. */
+  bool separate;
+  void (*fill)(struct tc_device *d, void *p, int byte, int64_t bytes);
+  void (*copy_rows)(struct tc_device *d, void *dst, int64_t dst_step, const void *src,
+                    int64_t src_step, int64_t row_bytes, int64_t rows);
+  void *(*host_alloc)(struct tc_device *d, int64_t bytes);   /* pinned; NULL */
+  void (*host_free)(struct tc_device *d, void *p);
+  void (*memory)(struct tc_device *d, int64_t *free_bytes, int64_t *total_bytes);
+  int (*check)(struct tc_device *d, struct tc_err *err);     /* after sync: what went wrong */
 };
 
 struct tc_device {
   const struct tc_device_ops *ops;
   int threads;                 /* cores this rank may use */
+  int index;                   /* which of several of its kind */
   bool poison;                 /* fill what is freed with NaN (tests) */
   void *priv;
 };
 
-/* Local. name "ref" or "cpu" ("cuda" where built). threads >= 1. TC_EUSER if there is none. */
+/* Local. name "ref", "cpu", or "cuda:INDEX" ("cuda": 0) whose module is loaded then. threads >= 1.
+ * TC_EUSER if there is none. */
 int tc_device_open(struct tc_device **out, const char *name, int threads, struct tc_err *err);
 void tc_device_close(struct tc_device *d);
 /* Local. Fills bytes at p with NaN patterns (0xff...). */
 void tc_device_poison(struct tc_device *d, void *p, int64_t bytes);
+/* Local. As the ops of these names, on every device. */
+void tc_device_fill(struct tc_device *d, void *p, int byte, int64_t bytes);
+void tc_device_copy_rows(struct tc_device *d, void *dst, int64_t dst_step, const void *src,
+                         int64_t src_step, int64_t row_bytes, int64_t rows);
+void *tc_device_host_alloc(struct tc_device *d, int64_t bytes);      /* NULL: out of memory */
+void tc_device_host_free(struct tc_device *d, void *p);
+int tc_device_check(struct tc_device *d, struct tc_err *err);
+
+/* A device in a shared object (module.c): tercio-NAME.so exports `tc_module`. It is of this build
+ * if both numbers agree. It stands on its own: it calls nothing of the program's. */
+enum { TC_MODULE_VERSION = 1 };
+struct tc_module { uint32_t version, layout; const struct tc_device_ops *ops; };
+#define TC_MODULE_LAYOUT ((uint32_t)(sizeof(struct tc_call) + 1000 * sizeof(struct tc_view) \
+                                     + 1000000 * TC_OPS))
+/* Local. Loads the module of device `name`. */
+int tc_module_load(const struct tc_device_ops **out, const char *name, struct tc_err *err);
 
 extern const struct tc_device_ops tc_ref_ops, tc_cpu_ops;
 

@@ -1,6 +1,6 @@
 # Devices: ref (the oracle), cpu (oneDNN, OpenMP), cuda where it was found.
 noinst_LIBRARIES += libtercio_kernels.a
-libtercio_kernels_a_CPPFLAGS = $(AM_CPPFLAGS) $(DNNL_CFLAGS)
+libtercio_kernels_a_CPPFLAGS = $(AM_CPPFLAGS) $(DNNL_CFLAGS) -DTC_PKGLIBDIR='"$(pkglibdir)"'
 libtercio_kernels_a_SOURCES = \
   %D%/cpu.h \
   %D%/cpu_attn.c \
@@ -13,20 +13,34 @@ libtercio_kernels_a_SOURCES = \
   %D%/cpu_norm.c \
   %D%/cpu_optim.c \
   %D%/cpu_tile.c \
-  %D%/cuda_probe.h \
   %D%/device.c \
   %D%/kernel.h \
+  %D%/module.c \
   %D%/ref.h \
   %D%/ref_device.c \
   %D%/ref_elem.c \
   %D%/ref_head.c \
   %D%/ref_model.c
 
-# nvcc takes none of CFLAGS. No exceptions and no guarded statics: the C linker needs cudart
-# alone. CUDA sources are distributed whether they are built or not.
-cuda_sources = %D%/cuda_probe.cu
-EXTRA_DIST += $(cuda_sources)
-CUDA_FLAGS = -std=c++17 -O3 -lineinfo -Xcompiler '-Wall -fno-exceptions -fno-threadsafe-statics'
+# The CUDA device is a shared object that the program loads when it is asked for (module.c), so the
+# program itself needs no CUDA library. nvcc takes none of CFLAGS. No exceptions and no guarded
+# statics: the module needs cudart and cuBLASLt, not C++'s library. Its sources are distributed
+# whether they are built or not; the tests build them as C++ too (tests/emu).
+cuda_sources = \
+  %D%/cuda_attn.cu \
+  %D%/cuda_attn_bwd.cu \
+  %D%/cuda_attn_fwd.cu \
+  %D%/cuda_attn_plain.cu \
+  %D%/cuda_device.cu \
+  %D%/cuda_elem.cu \
+  %D%/cuda_embed.cu \
+  %D%/cuda_gemm.cu \
+  %D%/cuda_head.cu \
+  %D%/cuda_optim.cu \
+  %D%/cuda_rows.cu
+EXTRA_DIST += $(cuda_sources) %D%/cuda_dev.h %D%/cuda_ptx.h
+CUDA_FLAGS = -std=c++17 -O3 -lineinfo \
+  -Xcompiler '-Wall -fPIC -fvisibility=hidden -fno-exceptions -fno-threadsafe-statics'
 SUFFIXES = .cu
 .cu.o:
 	@$(MKDIR_P) $(@D)
@@ -34,8 +48,12 @@ SUFFIXES = .cu
 	  -MD -MF $(@:.o=.cu.d) -c $< -o $@
 
 if TC_CUDA
-cuda_objects = %D%/cuda_probe.o
-libtercio_kernels_a_LIBADD = $(cuda_objects)
-CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
--include %D%/cuda_probe.cu.d
+cuda_objects = $(cuda_sources:.cu=.o)
+cuda_module = %D%/tercio-cuda.so
+moduleexecdir = $(pkglibdir)
+moduleexec_DATA = $(cuda_module)
+$(cuda_module): $(cuda_objects)
+	$(AM_V_GEN)$(CC) -shared -Wl,-z,defs -o $@ $(cuda_objects) $(CUDA_LIBS) $(CUBLASLT_LIBS) -lm
+CLEANFILES += $(cuda_module) $(cuda_objects) $(cuda_objects:.o=.cu.d)
+-include $(cuda_objects:.o=.cu.d)
 endif

@@ -32,8 +32,10 @@ struct tc_exec {
   struct tc_exec_opts o;
   struct xprog *prog;
   int n_progs;
-  char *region[TC_REGIONS], *kscratch;
-  int64_t bytes[TC_REGIONS], kscratch_bytes, staging_bytes, wait_ns[TC_AXES];
+  char *region[TC_REGIONS], *kscratch[TC_SPACES];
+  int32_t *batch;                /* tokens and targets on their way to a device of its own memory */
+  int64_t batch_rows;
+  int64_t bytes[TC_REGIONS], kscratch_bytes[TC_SPACES], staging_bytes, wait_ns[TC_AXES];
   struct tc_runtime now;
 };
 
@@ -114,7 +116,8 @@ static int prepare(struct tc_exec *x, struct tc_device *d, struct tc_call *c, vo
                    tc_op_info[c->op].name);
   c->plan = NULL;
   if (k->prepare) TC_TRY(k->prepare(d, c, err));
-  if (k->scratch) x->kscratch_bytes = TC_MAX(x->kscratch_bytes, k->scratch(d, c));
+  int64_t *most = &x->kscratch_bytes[d == x->o.device ? TC_DEVICE : TC_HOST];
+  if (k->scratch) *most = TC_MAX(*most, k->scratch(d, c));
   *plan = c->plan;
   return 0;
 }
@@ -164,6 +167,7 @@ static int make_node(struct tc_exec *x, struct xprog *p, int32_t id, struct tc_e
     if (t->overwrites < 0 || (n->acc_first && state)) xn->first_acc &= (uint8_t)~(1u << k);
     xn->nowhere &= is_elsewhere(x, t);
   }
+  if (n->op == TC_OP_DATA) x->batch_rows = TC_MAX(x->batch_rows, c->out[0].elems);
   if (n->op == TC_OP_DATA || xn->nowhere) return 0;
   if (n->op == TC_OP_MOVE) {
     void **ptr = tc_malloc((size_t)total * sizeof *ptr);
@@ -200,6 +204,21 @@ static void make_deaths(struct xprog *p)
   }
 }
 
+static int out_of_memory(const struct tc_exec *x, struct tc_device *at, int r, struct tc_err *err)
+{
+  int64_t left = 0, total = 0;
+  char has[100] = "";
+  if (at->ops->memory) {
+    at->ops->memory(at, &left, &total);
+    snprintf(has, sizeof has, "; device %s has %.2f GB free of %.2f", at->ops->name,
+             (double)left * 1e-9, (double)total * 1e-9);
+  }
+  return tc_fail(err, TC_EUSER, "out of memory: %.2f GB of %s are needed (state %.2f, scratch "
+                 "%.2f)%s; use fewer sequences at once (train.micro_batch), a smaller model, or "
+                 "parallel.data = zero3", (double)x->bytes[r] * 1e-9, tc_region_name[r],
+                 (double)x->bytes[TC_STATE] * 1e-9, (double)x->bytes[TC_SCRATCH] * 1e-9, has);
+}
+
 static int take_memory(struct tc_exec *x, struct tc_err *err)
 {
   struct tc_device *d = x->o.device;
@@ -207,11 +226,7 @@ static int take_memory(struct tc_exec *x, struct tc_err *err)
     if (r >= TC_HOST_STATE && !x->bytes[r]) continue;
     struct tc_device *at = device_of_region(x, r);
     x->region[r] = at->ops->alloc(at, TC_MAX(x->bytes[r], 64));
-    if (!x->region[r])
-      return tc_fail(err, TC_EUSER, "out of memory: %.2f GB of %s are needed (state %.2f, scratch "
-                     "%.2f); use fewer sequences at once (train.micro_batch), a smaller model, or "
-                     "parallel.data = zero3", (double)x->bytes[r] * 1e-9, tc_region_name[r],
-                     (double)x->bytes[TC_STATE] * 1e-9, (double)x->bytes[TC_SCRATCH] * 1e-9);
+    if (!x->region[r]) return out_of_memory(x, at, r, err);
     bool scratch = r == TC_SCRATCH || r == TC_HOST_SCRATCH;
     if (d->poison && scratch) tc_device_poison(at, x->region[r], x->bytes[r]);
   }
@@ -237,13 +252,21 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
     for (int32_t k = 0; k < s->n_body && !rc; k++) rc = make_node(x, &x->prog[i], s->body[k], err);
     if (!rc && o->device->poison) make_deaths(&x->prog[i]);
   }
-  if (!rc && x->kscratch_bytes) {
-    x->kscratch = o->device->ops->alloc(o->device, x->kscratch_bytes);
-    if (!x->kscratch) rc = tc_fail(err, TC_EUSER, "out of memory for the kernels' scratch");
+  for (int i = 0; i < TC_SPACES && !rc; i++) {
+    struct tc_device *d = device_in(x, i);
+    if (!x->kscratch_bytes[i]) continue;
+    x->kscratch[i] = d->ops->alloc(d, x->kscratch_bytes[i]);
+    if (!x->kscratch[i]) rc = tc_fail(err, TC_EUSER, "out of memory for the kernels' scratch");
+  }
+  if (!rc && o->device->ops->separate && x->batch_rows) {
+    x->batch = tc_device_host_alloc(o->device, 2 * x->batch_rows * (int64_t)sizeof *x->batch);
+    if (!x->batch) rc = tc_fail(err, TC_EUSER, "out of host memory for a batch of tokens");
   }
   for (int i = 0; i < n && !rc; i++)
-    for (int32_t k = 0; k < programs[i]->graph->n_nodes; k++)
-      x->prog[i].node[k].call.scratch = x->kscratch;
+    for (int32_t k = 0; k < programs[i]->graph->n_nodes; k++) {
+      bool device = device_of(x, &programs[i]->graph->node[k]) == o->device;
+      x->prog[i].node[k].call.scratch = x->kscratch[device ? TC_DEVICE : TC_HOST];
+    }
   if (rc < 0) {
     tc_exec_free(x);
     return rc;
@@ -273,7 +296,11 @@ void tc_exec_free(struct tc_exec *x)
     struct tc_device *at = device_of_region(x, r);
     if (x->region[r]) at->ops->free(at, x->region[r], TC_MAX(x->bytes[r], 64));
   }
-  if (x->kscratch) d->ops->free(d, x->kscratch, x->kscratch_bytes);
+  for (int i = 0; i < TC_SPACES; i++) {
+    struct tc_device *at = device_in(x, i);
+    if (x->kscratch[i]) at->ops->free(at, x->kscratch[i], x->kscratch_bytes[i]);
+  }
+  if (x->batch) tc_device_host_free(d, x->batch);
   free(x->prog);
   free(x);
 }
@@ -297,6 +324,16 @@ static void find_slots(const struct tc_exec *x, const struct xprog *p, int32_t i
                       c->out[k].data);
 }
 
+static void run_data(struct tc_exec *x, const struct tc_view *v)
+{
+  struct tc_device *d = x->o.device;
+  int32_t *to[2] = { v[0].data, v[1].data };
+  for (int i = 0; i < 2 && x->batch; i++) to[i] = x->batch + i * x->batch_rows;
+  x->o.fill(x->o.fill_ctx, &x->now, v[0].off[0], v[0].dim[0], to[0], to[1]);
+  for (int i = 0; i < 2 && x->batch; i++)
+    d->ops->copy(d, v[i].data, to[i], v[i].elems * (int64_t)sizeof *to[i]);
+}
+
 static int run_node(struct tc_exec *x, struct xprog *p, int32_t id, int32_t mb,
                     struct tc_err *err)
 {
@@ -308,8 +345,7 @@ static int run_node(struct tc_exec *x, struct xprog *p, int32_t id, int32_t mb,
   if (xn->slotted) find_slots(x, p, id, mb);
   x->now.mb = mb;
   if (n->op == TC_OP_DATA) {
-    const struct tc_view *v = xn->call.out;
-    x->o.fill(x->o.fill_ctx, &x->now, v[0].off[0], v[0].dim[0], v[0].data, v[1].data);
+    run_data(x, xn->call.out);
   } else if (n->op == TC_OP_MOVE) {
     rc = tc_xmove_issue(xn->move[mb % xn->n_moves], err);
   } else {
@@ -317,7 +353,8 @@ static int run_node(struct tc_exec *x, struct xprog *p, int32_t id, int32_t mb,
     xn->call.plan = mb == 0 ? xn->first_plan : xn->plan;
     struct tc_device *d = device_of(x, n);
     rc = d->ops->kernel[n->op].run(d, &xn->call);
-    if (rc < 0) tc_fail(err, rc, "op %s failed", tc_op_info[n->op].name);
+    if (rc < 0 && tc_device_check(d, err) == 0)
+      tc_fail(err, rc, "op %s failed", tc_op_info[n->op].name);
   }
   at_mb(xn, 0, mb);
   return rc;
@@ -396,7 +433,7 @@ int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc
     if (x->o.device->poison) poison(x, p, a);
   }
   x->o.device->ops->sync(x->o.device);
-  return 0;
+  return tc_device_check(x->o.device, err);
 }
 
 void *tc_exec_tensor(struct tc_exec *x, int i, int32_t t) { return where(x, &x->prog[i], t, 0); }
@@ -416,7 +453,8 @@ double tc_exec_scalar(struct tc_exec *x, int i, int32_t t)
 
 struct tc_exec_memory tc_exec_memory(const struct tc_exec *x)
 {
-  struct tc_exec_memory m = { .staging = x->staging_bytes, .kernel_scratch = x->kscratch_bytes };
+  struct tc_exec_memory m = { .staging = x->staging_bytes };
+  for (int i = 0; i < TC_SPACES; i++) m.kernel_scratch += x->kscratch_bytes[i];
   memcpy(m.region, x->bytes, sizeof m.region);
   return m;
 }

@@ -1,7 +1,8 @@
 /* exec_move.c - transitions made ready: local slices, and collectives with their packing.
  *
  * A block along dimension 0, or of rows, is contiguous and travels from where it is. Along an
- * inner dimension the blocks are packed into staging before, or unpacked after. */
+ * inner dimension the blocks are packed into staging before, or unpacked after. Communicators
+ * move host memory: what a device has in memory of its own travels through a mirror there. */
 #include "src/exec.h"
 #include "src/transfer.h"
 
@@ -28,6 +29,8 @@ struct tc_xmove {
   tc_ticket ticket;
   char *staging;
   int64_t staging_bytes;
+  struct tc_part *mirror;        /* as `send`, in host memory; NULL: the parts are */
+  char *mirror_memory;
 };
 
 static int64_t product(const int64_t *dim, int a, int b)
@@ -38,36 +41,79 @@ static int64_t product(const int64_t *dim, int a, int b)
 }
 
 /* Between a box dim[] and its n blocks along dimension d, one after the other. */
-static void repack(char *blocks, char *box, const int64_t *dim, int rank, int d, int n,
-                   size_t elem, bool to_blocks)
+static void repack(struct tc_device *dev, char *blocks, char *box, const int64_t *dim, int rank,
+                   int d, int n, size_t elem, bool to_blocks)
 {
   int64_t pre = product(dim, 0, d), run = dim[d] / n * product(dim, d + 1, rank);
-  size_t bytes = (size_t)run * elem;
-  for (int j = 0; j < n; j++)
-    for (int64_t p = 0; p < pre; p++) {
-      char *b = blocks + (size_t)(j * pre + p) * bytes;
-      char *x = box + (size_t)(p * n + j) * bytes;
-      if (to_blocks) memcpy(b, x, bytes);
-      else memcpy(x, b, bytes);
-    }
+  int64_t bytes = run * (int64_t)elem;
+  for (int64_t j = 0; j < n; j++) {
+    char *b = blocks + j * pre * bytes, *x = box + j * bytes;
+    if (to_blocks) tc_device_copy_rows(dev, b, bytes, x, n * bytes, bytes, pre);
+    else tc_device_copy_rows(dev, x, n * bytes, b, bytes, bytes, pre);
+  }
 }
 
 /* R -> S or S(*): my block out of the box I have. */
 static void slice(const struct tc_xmove *x, const struct xpart *p, const struct tc_place *to)
 {
+  struct tc_device *dev = x->o->device;
   if (to->kind == TC_SROWS) {
     int64_t last = p->rank > 1 ? p->from.dim[p->rank - 1] : 1;
     const char *from = p->src + (size_t)(p->to.row0 * last) * x->elem;
-    if (p->dst != from) memcpy(p->dst, from, (size_t)p->to.elems * x->elem);
+    if (p->dst != from) dev->ops->copy(dev, p->dst, from, p->to.elems * (int64_t)x->elem);
     return;
   }
   int d = to->dim;
   int64_t pre = product(p->from.dim, 0, d);
-  size_t whole = (size_t)product(p->from.dim, d, p->rank) * x->elem;
-  size_t run = whole / (size_t)x->size;
-  if (pre == 1 && p->dst == p->src + (size_t)x->coord * run) return;       /* a view */
-  for (int64_t i = 0; i < pre; i++)
-    memcpy(p->dst + (size_t)i * run, p->src + (size_t)i * whole + (size_t)x->coord * run, run);
+  int64_t whole = product(p->from.dim, d, p->rank) * (int64_t)x->elem, run = whole / x->size;
+  if (pre == 1 && p->dst == p->src + x->coord * run) return;               /* a view */
+  tc_device_copy_rows(dev, p->dst, run, p->src + x->coord * run, whole, run, pre);
+}
+
+/* Elements of a part that this rank sends from src, and gets in dst. */
+static void spans(const struct tc_xmove *x, const struct tc_part *p, int64_t *src, int64_t *dst)
+{
+  const int64_t first = TC_MIN(x->coord * p->block, p->count);
+  const int64_t mine = x->coord == x->size - 1 ? p->count - first
+                                               : TC_MIN(p->block, p->count - first);
+  const bool root = x->coord == x->args.root;
+  const int coll = x->args.coll;
+  *src = coll == TC_ALL_GATHER || coll == TC_GATHER ? mine
+       : coll == TC_RECV || ((coll == TC_BROADCAST || coll == TC_SCATTER) && !root) ? 0 : p->count;
+  *dst = coll == TC_REDUCE_SCATTER || coll == TC_SCATTER ? mine
+       : coll == TC_SEND || ((coll == TC_REDUCE || coll == TC_GATHER) && !root)
+         || (coll == TC_BROADCAST && root) ? 0 : p->count;
+}
+
+/* Between the parts and their mirror. */
+static void reflect(struct tc_xmove *x, bool out)
+{
+  struct tc_device *dev = x->o->device;
+  for (int i = 0; x->mirror && i < x->n_send; i++) {
+    int64_t src, dst;
+    spans(x, &x->send[i], &src, &dst);
+    if (out) dev->ops->copy(dev, (void *)x->mirror[i].src, x->send[i].src, src * (int64_t)x->elem);
+    else dev->ops->copy(dev, x->send[i].dst, x->mirror[i].dst, dst * (int64_t)x->elem);
+  }
+}
+
+static int take_mirror(struct tc_xmove *x, struct tc_err *err)
+{
+  int64_t bytes = 0, at = 0;
+  for (int i = 0; i < x->n_send; i++)
+    bytes += 2 * tc_round_up(x->send[i].count * (int64_t)x->elem, 64);
+  x->mirror = tc_calloc((size_t)x->n_send, sizeof *x->mirror);
+  x->mirror_memory = tc_device_host_alloc(x->o->device, bytes);
+  if (!x->mirror_memory) return tc_fail(err, TC_EUSER, "out of host memory for a transfer");
+  for (int i = 0; i < x->n_send; i++) {
+    int64_t each = tc_round_up(x->send[i].count * (int64_t)x->elem, 64);
+    x->mirror[i] = x->send[i];
+    x->mirror[i].src = x->mirror_memory + at;
+    x->mirror[i].dst = x->mirror_memory + at + each;
+    at += 2 * each;
+  }
+  x->args.parts = x->mirror;
+  return 0;
 }
 
 static void make_part(struct tc_xmove *x, const struct tc_graph *g, const struct tc_node *n, int k)
@@ -145,6 +191,13 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
     .root = tc_transfer_root(n, x->coord),
     .n_parts = x->n_send, .parts = x->send, .ctl = n->ctl,
     .what = n->unit < g->n_units ? g->unit[n->unit].name : "" };
+  if (o->device->ops->separate && x->size > 1 && !tc_step_is_local(x->step)
+      && x->args.coll != TC_COLLS)
+    rc = take_mirror(x, err);
+  if (rc < 0) {
+    tc_xmove_free(x, o->device);
+    return rc;
+  }
   *out = x;
   return 0;
 }
@@ -153,6 +206,8 @@ void tc_xmove_free(struct tc_xmove *x, struct tc_device *d)
 {
   if (!x) return;
   if (x->staging) d->ops->free(d, x->staging, x->staging_bytes);
+  if (x->mirror_memory) tc_device_host_free(d, x->mirror_memory);
+  free(x->mirror);
   free(x->part);
   free(x->send);
   free(x);
@@ -178,13 +233,14 @@ static void run_local(struct tc_xmove *x, const struct tc_place *to_place)
 {
   for (int k = 0; k < x->n_parts; k++) {
     struct xpart *p = &x->part[k];
-    size_t bytes = (size_t)p->dst_elems * x->elem;
+    int64_t bytes = p->dst_elems * (int64_t)x->elem;
+    struct tc_device *dev = x->o->device;
     if (x->step == TC_STEP_SLICE && x->size > 1) {
       slice(x, p, to_place);
     } else if (x->step == TC_STEP_ZERO && x->coord != x->from_root) {
-      memset(p->dst, 0, bytes);
+      tc_device_fill(dev, p->dst, 0, bytes);
     } else if (p->src != p->dst && bytes) {
-      memcpy(p->dst, p->src, bytes);
+      dev->ops->copy(dev, p->dst, p->src, bytes);
     }
   }
 }
@@ -206,9 +262,11 @@ int tc_xmove_issue(struct tc_xmove *x, struct tc_err *err)
   for (int k = 0; k < x->n_parts; k++) {
     struct xpart *p = &x->part[k];
     if (p->pack_dim >= 0 && p->src_elems)
-      repack(p->send, p->src, p->from.dim, p->rank, p->pack_dim, x->size, x->elem, true);
+      repack(x->o->device, p->send, p->src, p->from.dim, p->rank, p->pack_dim, x->size, x->elem,
+             true);
   }
   if (x->args.coll == TC_COLLS) return 0;        /* at(j) -> at(k): not my business */
+  reflect(x, true);
   return tc_comm_start(x->comm, &x->args, &x->ticket, err);
 }
 
@@ -216,12 +274,14 @@ int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err)
 {
   if (x->size == 1 || tc_step_is_local(x->step)) return 0;
   if (x->ticket) TC_TRY(tc_comm_wait(x->comm, x->ticket, err));
+  struct tc_device *dev = x->o->device;
+  reflect(x, false);
   for (int k = 0; k < x->n_parts; k++) {
     struct xpart *p = &x->part[k];
     if (p->unpack_dim >= 0 && p->dst_elems)
-      repack(p->recv, p->dst, p->to.dim, p->rank, p->unpack_dim, x->size, x->elem, false);
+      repack(dev, p->recv, p->dst, p->to.dim, p->rank, p->unpack_dim, x->size, x->elem, false);
     if (x->step == TC_STEP_BROADCAST && x->coord == x->root && p->src != p->dst)
-      memcpy(p->dst, p->src, (size_t)p->dst_elems * x->elem);
+      dev->ops->copy(dev, p->dst, p->src, p->dst_elems * (int64_t)x->elem);
   }
   return 0;
 }

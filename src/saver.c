@@ -89,7 +89,8 @@ static int take_staging(struct tc_saver *s, struct tc_err *err)
   tc_saver_copy(s);
   int64_t t0 = tc_now_ns();
   for (int i = 0; i < o->n_slices; i++)
-    memcpy(s->slice[i].data, o->slice[i].data, (size_t)slice_bytes(o, i));
+    if (o->fetch) o->fetch(o->fetch_ctx, s->slice[i].data, o->slice[i].data, slice_bytes(o, i));
+    else memcpy(s->slice[i].data, o->slice[i].data, (size_t)slice_bytes(o, i));
   s->memcpy_ns = tc_now_ns() - t0;
   return 0;
 }
@@ -97,8 +98,11 @@ static int take_staging(struct tc_saver *s, struct tc_err *err)
 void tc_saver_copy(struct tc_saver *s)
 {
   TC_ASSERT(!tc_saver_busy(s));
-  if (!s->o.async) return;
   const struct piece *p = s->piece;
+  if (!s->staging) return;
+  for (int i = 0; s->o.fetch && i < s->n_pieces; i++)
+    s->o.fetch(s->o.fetch_ctx, p[i].to, p[i].from, (int64_t)p[i].bytes);
+  if (s->o.fetch) return;
 #pragma omp parallel for num_threads(s->o.threads) schedule(dynamic, 1) if (s->n_pieces > 1)
   for (int i = 0; i < s->n_pieces; i++) memcpy(p[i].to, p[i].from, p[i].bytes);
 }
@@ -184,7 +188,8 @@ static void *work(void *arg)
 static int start(struct tc_saver *s, struct tc_err *err)
 {
   sigset_t all, old;
-  TC_TRY(take_staging(s, err));
+  if (s->o.async || s->o.fetch) TC_TRY(take_staging(s, err));
+  if (!s->o.async) return 0;
   sigfillset(&all);               /* signals are for the run's own threads */
   pthread_sigmask(SIG_SETMASK, &all, &old);
   int rc = pthread_create(&s->thread, NULL, work, s);
@@ -210,7 +215,7 @@ int tc_saver_new(struct tc_saver **out, const struct tc_saver_opts *o, struct tc
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   pthread_cond_init(&s->changed, &attr);
   pthread_condattr_destroy(&attr);
-  int rc = o->async ? start(s, err) : 0;
+  int rc = start(s, err);
   if (rc == 0) return 0;
   tc_saver_free(s, false);
   *out = NULL;

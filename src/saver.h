@@ -25,6 +25,9 @@ struct tc_saver_opts {
   int keep;                                /* newest checkpoints that stay; 0: all */
   int64_t verified;                        /* a step that was read back whole; -1: none */
   int threads;                             /* that copy */
+  /* How the host gets what the slices hold, where it can't read it itself; NULL: it can. */
+  void (*fetch)(void *ctx, void *to, const void *from, int64_t bytes);
+  void *fetch_ctx;
   struct tc_comm *comm;                    /* of all ranks, used by nobody else; borrowed */
   struct tc_trace *trace;                  /* borrowed; may be NULL */
 };

@@ -165,10 +165,19 @@ static int make_folder(const char *path, struct tc_err *err)
 
 static int open_device(struct tc_train *t, struct tc_err *err)
 {
-  const char *name = t->cfg->run_device;
-  if (!strcmp(name, "auto")) name = "cpu";
-  TC_TRY(tc_device_open(&t->device, name, t->threads, err));
+  const char *want = t->cfg->run_device;
+  const int gpu = t->ranks->info[t->rank].device;
+  const bool automatic = !strcmp(want, "auto");
+  char name[32];
+  struct tc_err why = { 0 };
+  snprintf(name, sizeof name, "cuda:%d", TC_MAX(gpu, 0));
+  if (automatic && gpu >= 0 && tc_device_open(&t->device, name, t->threads, &why) < 0
+      && t->rank == 0)
+    tc_log("run.device = auto takes the CPU: %s", why.text);
+  if (strcmp(want, "cuda")) snprintf(name, sizeof name, "%s", automatic ? "cpu" : want);
+  if (!t->device) TC_TRY(tc_device_open(&t->device, name, t->threads, err));
   t->device->poison = t->cfg->run_poison;
+  if (t->device->ops->separate) TC_TRY(tc_device_open(&t->host, "cpu", t->threads, err));
   if (t->opts.gpt.dtype == TC_BF16 && !t->device->ops->has_bf16(t->device))
     return tc_fail(err, TC_EUSER, "train.precision = bf16: this CPU multiplies no bf16 (it needs "
                    "AVX512_BF16 or AMX); use fp32");
@@ -187,8 +196,8 @@ static int make_programs(struct tc_train *t, struct tc_err *err)
                           err));
   }
   tc_at_file("taking memory", NULL);
-  struct tc_exec_opts x = { .device = t->device, .mesh = t->mesh, .rank = t->rank, .fill = fill,
-                            .fill_ctx = t, .trace = t->trace };
+  struct tc_exec_opts x = { .device = t->device, .host = t->host, .mesh = t->mesh,
+                            .rank = t->rank, .fill = fill, .fill_ctx = t, .trace = t->trace };
   memcpy(x.comm, t->comm, sizeof x.comm);
   t->base_rss_bytes = tc_rss_bytes(false);
   return tc_exec_new(&t->exec, &x, t->prog, TC_N_PROGS, err);
@@ -420,6 +429,7 @@ static void train_free(struct tc_train *t, bool abandon)
   tc_exec_free(t->exec);
   for (int i = 0; i < TC_N_PROGS; i++) tc_program_free(t->prog[i]);
   tc_device_close(t->device);
+  tc_device_close(t->host);
   tc_data_free(t->data);
   tc_data_free(t->val);
   tc_mesh_free(t->mesh);

@@ -44,7 +44,7 @@ struct tc_train {
   struct tc_mesh *mesh;
   struct tc_comm *world, *comm[TC_AXES], *ckpt_comm;
   const char **names[TC_COMMS];      /* who is in each communicator */
-  struct tc_device *device;
+  struct tc_device *device, *host;   /* host: runs what is in host space; NULL: device does */
   struct tc_program_opts opts;
   struct tc_annotation *rows;    /* that opts borrows */
   struct tc_program *prog[TC_N_PROGS];

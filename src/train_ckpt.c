@@ -116,11 +116,23 @@ static void list_slices(const struct tc_train *t, struct tc_train_state *st)
   }
 }
 
+/* Whether checkpoints are written from a copy. */
+static bool staged(const struct tc_train *t)
+{
+  return t->cfg->ckpt_async || t->device->ops->separate;
+}
+
+static void fetch(void *device, void *to, const void *from, int64_t bytes)
+{
+  struct tc_device *d = device;
+  d->ops->copy(d, to, from, bytes);
+}
+
 int64_t tc_train_staging_bytes(const struct tc_train *t)
 {
   const struct tc_graph *g = t->prog[TC_P_TRAIN]->graph;
   int64_t bytes = 0;
-  for (int32_t i = 0; i < g->n_tensors && t->cfg->ckpt_async; i++) {
+  for (int32_t i = 0; i < g->n_tensors && staged(t); i++) {
     const struct tc_tensor *x = &g->tensor[i];
     struct tc_box own[TC_BOXES];
     int k = x->state && x->saved ? tc_owned_boxes(x, t->mesh, t->rank, own) : 0;
@@ -147,7 +159,8 @@ int tc_train_saver_open(struct tc_train *t, struct tc_err *err)
   struct tc_saver_opts o = {
     .dir = t->ckpt_dir, .tensor = st->s.tensor, .n_tensors = st->s.n, .slice = st->slice,
     .n_slices = st->n_slices, .async = t->cfg->ckpt_async, .keep = (int)t->cfg->ckpt_keep,
-    .verified = t->saved_step, .threads = t->threads, .comm = t->ckpt_comm, .trace = t->trace };
+    .verified = t->saved_step, .threads = t->threads, .comm = t->ckpt_comm, .trace = t->trace,
+    .fetch = t->device->ops->separate ? fetch : NULL, .fetch_ctx = t->device };
   return tc_saver_new(&t->saver, &o, err);
 }
 
@@ -172,7 +185,8 @@ void tc_train_spoil(struct tc_train *t)
     const struct tc_ckpt_tensor *x = &t->state->s.tensor[s->tensor];
     size_t bytes = tc_dtype_bytes(x->dtype);
     for (int d = 0; d < x->rank; d++) bytes *= (size_t)s->count[d];
-    memset(s->data, 0xff, bytes);                /* NaN in every type of float */
+    if (t->device->ops->separate) t->device->ops->fill(t->device, s->data, 0xff, (int64_t)bytes);
+    else memset(s->data, 0xff, bytes);           /* NaN in every type of float */
   }
 }
 
@@ -231,8 +245,16 @@ static int load_tensor(struct tc_train *t, struct tc_ckpt *c, int32_t id, struct
   struct tc_box box[TC_BOXES];
   int n = tc_stored_boxes(x, t->mesh, t->rank, box);
   for (int b = 0; b < n; b++) {
-    TC_TRY(tc_ckpt_read(c, k, box[b].start, box[b].count, p, err));
-    p += (size_t)box_elems(&box[b], x->rank) * tc_dtype_bytes(x->dtype);
+    int64_t bytes = box_elems(&box[b], x->rank) * (int64_t)tc_dtype_bytes(x->dtype);
+    struct tc_device *d = t->device;
+    void *to = d->ops->separate ? tc_malloc((size_t)TC_MAX(bytes, 1)) : p;
+    int rc = tc_ckpt_read(c, k, box[b].start, box[b].count, to, err);
+    if (to != p) {
+      if (rc == 0) d->ops->copy(d, p, to, bytes);
+      free(to);
+    }
+    TC_TRY(rc);
+    p += (size_t)bytes;
   }
   return 0;
 }

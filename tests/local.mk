@@ -12,10 +12,10 @@ unit_tests = \
   %D%/unit/t_comm.t \
   %D%/unit/t_config.t \
   %D%/unit/t_crc.t \
-  %D%/unit/t_cuda.t \
   %D%/unit/t_data.t \
   %D%/unit/t_gradient.t \
   %D%/unit/t_kernels.t \
+  %D%/unit/t_kernels_cuda.t \
   %D%/unit/t_kernels_fd.t \
   %D%/unit/t_launch.t \
   %D%/unit/t_memory.t \
@@ -81,6 +81,9 @@ script_tests = \
 test_files = \
   %D%/bench/ckpt \
   %D%/bench/plan \
+  %D%/emu/cublasLt.h \
+  %D%/emu/cuda_runtime.h \
+  %D%/emu/emu.cc \
   %D%/bench/speed \
   %D%/bench/systems \
   %D%/cluster \
@@ -116,3 +119,26 @@ CLEANFILES += %D%/faults/shim.so
 %D%/faults/shim.so: %D%/faults/shim.c %D%/faults/shim.h
 	$(AM_V_CC)$(MKDIR_P) %D%/faults && $(CC) -std=c11 $(AM_CPPFLAGS) -O2 -fPIC -shared -o $@ \
 	  $(srcdir)/%D%/faults/shim.c -ldl
+# The CUDA device on a CPU: the same sources as C++, with headers of ours in place of CUDA's.
+# The thread sanitizer knows nothing of its fibers.
+if TC_EMU
+emu_objects = $(cuda_sources:.cu=.eo) %D%/emu/emu.eo
+emu_module = %D%/emu/tercio-cuda.so
+tc_emu_modules = $(abs_top_builddir)/tests/emu
+EMU_FLAGS = -std=c++17 -D_GNU_SOURCE -DTC_EMU -O1 -g -fPIC -fvisibility=hidden -fno-math-errno \
+  $(TC_WARNINGS) -Wno-pedantic -Wno-unknown-pragmas -Wno-unused-function $(SANITIZE_CFLAGS) \
+  -I$(top_srcdir)/tests/emu -I$(top_srcdir)
+check_DATA += $(emu_module)
+$(emu_objects): $(top_srcdir)/%D%/emu/cuda_runtime.h $(top_srcdir)/%D%/emu/cublasLt.h \
+  $(top_srcdir)/kernels/cuda_dev.h $(top_srcdir)/kernels/cuda_ptx.h $(top_srcdir)/kernels/kernel.h
+SUFFIXES += .eo
+.cu.eo:
+	@$(MKDIR_P) $(@D)
+	$(AM_V_GEN)$(CXX) $(EMU_FLAGS) -x c++ -c $< -o $@
+%D%/emu/emu.eo: %D%/emu/emu.cc
+	@$(MKDIR_P) $(@D)
+	$(AM_V_GEN)$(CXX) $(EMU_FLAGS) -c $(top_srcdir)/%D%/emu/emu.cc -o $@
+$(emu_module): $(emu_objects)
+	$(AM_V_GEN)$(CXX) -shared $(SANITIZE_CFLAGS) -o $@ $(emu_objects)
+CLEANFILES += $(emu_module) $(emu_objects)
+endif

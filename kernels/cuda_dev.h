@@ -1,0 +1,266 @@
+/* cuda_dev.h - private to the `cuda` device: what its kernels share. Include it first in
+ * cuda_*.cu.
+ *
+ * The same sources run on a GPU and, compiled as C++ with the headers of tests/emu in place of
+ * CUDA's (TC_EMU), on a CPU. What differs is here and in cuda_ptx.h, nowhere else.
+ *
+ * A tensor is fp32 or bf16, known at run time (tc_arr): one branch that all threads take alike
+ * costs nothing beside the memory, and each kernel exists once. Threads work on 8 neighbours:
+ * 16 bytes of bf16, twice 16 of fp32; `wide` says that addresses and rows allow that. Sums are
+ * made in an order that shapes give: grids never depend on the GPU, and nothing is atomic. */
+#ifndef TC_CUDA_DEV_H
+#define TC_CUDA_DEV_H
+
+#include <cuda_runtime.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define _Noreturn [[noreturn]]
+extern "C" {
+#include "kernels/kernel.h"
+}
+
+struct tc_lt;
+struct tc_cuda {                 /* tc_device.priv */
+  int index;                     /* of the GPU, among those this process may see */
+  cudaStream_t stream;           /* all kernels and copies: they run in the order of the calls */
+  struct tc_lt *lt;              /* cuda_gemm.cu */
+  cudaError_t error;             /* the first that was seen; none is forgotten */
+  const char *where;
+  char name[64];
+};
+static inline struct tc_cuda *tc_cuda_of(struct tc_device *d) { return (struct tc_cuda *)d->priv; }
+static inline cudaStream_t tc_stream(struct tc_device *d) { return tc_cuda_of(d)->stream; }
+
+/* 0, or TC_EUSER and the error kept for tc_device_ops.check. */
+int tc_cuda_said(struct tc_device *d, cudaError_t e, const char *where);
+static inline int tc_cuda_launched(struct tc_device *d, const char *where)
+{
+  return tc_cuda_said(d, cudaGetLastError(), where);
+}
+
+#ifdef TC_EMU
+#define TC_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
+  ((void)(stream), emu_launch(kernel, grid, block, shared_bytes, __VA_ARGS__))
+#define TC_DYNAMIC_SHARED(type, name) type *name = (type *)emu_dynamic_shared()
+#else
+#define TC_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
+  kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__)
+#define TC_DYNAMIC_SHARED(type, name) \
+  extern __shared__ __align__(128) unsigned char tc_dynamic_shared[]; \
+  type *name = (type *)tc_dynamic_shared
+#endif
+
+/* ---- tensors of two types ---------------------------------------------------------------- */
+
+struct tc_arr { char *p; bool bf16; };
+
+static inline struct tc_arr tc_arr_of(const struct tc_view *v)
+{
+  TC_ASSERT(v->dtype == TC_F32 || v->dtype == TC_BF16);
+  struct tc_arr a = { (char *)v->data, v->dtype == TC_BF16 };
+  return a;
+}
+static inline float *tc_f32_of(const struct tc_view *v)
+{
+  TC_ASSERT(v->dtype == TC_F32);
+  return (float *)v->data;
+}
+static inline const int32_t *tc_i32_of(const struct tc_view *v)
+{
+  TC_ASSERT(v->dtype == TC_I32);
+  return (const int32_t *)v->data;
+}
+/* Rows of `cols` elements can be read 8 at once. */
+static inline bool tc_wide(int64_t cols, const struct tc_view *a, const struct tc_view *b,
+                           const struct tc_view *c)
+{
+  uintptr_t bits = (uintptr_t)a->data | (b ? (uintptr_t)b->data : 0) | (c ? (uintptr_t)c->data : 0);
+  return cols % 8 == 0 && bits % 16 == 0;
+}
+
+static __device__ __forceinline__ float tc_from_bf16(uint32_t h)
+{
+  return __uint_as_float(h << 16);
+}
+
+/* Two floats, rounded to nearest even: lo in the lower half. */
+static __device__ __forceinline__ uint32_t tc_pack_bf16(float lo, float hi)
+{
+#ifdef TC_EMU
+  return (uint32_t)tc_f32_to_bf16(lo) | (uint32_t)tc_f32_to_bf16(hi) << 16;
+#else
+  uint32_t r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+  return r;
+#endif
+}
+
+static __device__ __forceinline__ float tc_get(struct tc_arr a, int64_t i)
+{
+  return a.bf16 ? tc_from_bf16(((const uint16_t *)a.p)[i]) : ((const float *)a.p)[i];
+}
+static __device__ __forceinline__ void tc_put(struct tc_arr a, int64_t i, float x)
+{
+  if (a.bf16) ((uint16_t *)a.p)[i] = (uint16_t)tc_pack_bf16(x, 0.f);
+  else ((float *)a.p)[i] = x;
+}
+
+static __device__ __forceinline__ void tc_get8(float x[8], struct tc_arr a, int64_t i)
+{
+  if (a.bf16) {
+    const uint4 q = *(const uint4 *)(a.p + 2 * i);
+    const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      x[2 * k] = tc_from_bf16(w[k]);
+      x[2 * k + 1] = __uint_as_float(w[k] & 0xffff0000u);
+    }
+  } else {
+    const float4 u = *(const float4 *)(a.p + 4 * i), v = *(const float4 *)(a.p + 4 * i + 16);
+    x[0] = u.x, x[1] = u.y, x[2] = u.z, x[3] = u.w;
+    x[4] = v.x, x[5] = v.y, x[6] = v.z, x[7] = v.w;
+  }
+}
+
+static __device__ __forceinline__ void tc_put8(struct tc_arr a, int64_t i, const float x[8])
+{
+  if (a.bf16) {
+    uint4 q;
+    q.x = tc_pack_bf16(x[0], x[1]), q.y = tc_pack_bf16(x[2], x[3]);
+    q.z = tc_pack_bf16(x[4], x[5]), q.w = tc_pack_bf16(x[6], x[7]);
+    *(uint4 *)(a.p + 2 * i) = q;
+  } else {
+    float4 u, v;
+    u.x = x[0], u.y = x[1], u.z = x[2], u.w = x[3];
+    v.x = x[4], v.y = x[5], v.z = x[6], v.w = x[7];
+    *(float4 *)(a.p + 4 * i) = u;
+    *(float4 *)(a.p + 4 * i + 16) = v;
+  }
+}
+
+/* Elements i .. i+7 of which n (< 1: none) are there; the others are 0. */
+static __device__ __forceinline__ void tc_load(float x[8], struct tc_arr a, int64_t i, int64_t n,
+                                               bool wide)
+{
+  if (wide && n >= 8) {
+    tc_get8(x, a, i);
+  } else {
+#pragma unroll
+    for (int k = 0; k < 8; k++) x[k] = k < n ? tc_get(a, i + k) : 0.f;
+  }
+}
+static __device__ __forceinline__ void tc_store(struct tc_arr a, int64_t i, int64_t n, bool wide,
+                                                const float x[8])
+{
+  if (wide && n >= 8) {
+    tc_put8(a, i, x);
+  } else {
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+      if (k < n) tc_put(a, i + k, x[k]);
+  }
+}
+/* y (+)= x. */
+static __device__ __forceinline__ void tc_add_to(struct tc_arr a, int64_t i, int64_t n, bool wide,
+                                                 bool acc, float x[8])
+{
+  float old[8];
+  if (acc) {
+    tc_load(old, a, i, n, wide);
+#pragma unroll
+    for (int k = 0; k < 8; k++) x[k] += old[k];
+  }
+  tc_store(a, i, n, wide, x);
+}
+
+/* ---- sums and maxima over a warp and a block ---------------------------------------------- */
+
+template <class T> static __device__ __forceinline__ T tc_warp_sum(T x)
+{
+#pragma unroll
+  for (int m = 16; m > 0; m >>= 1) x += __shfl_xor_sync(0xffffffffu, x, m);
+  return x;
+}
+static __device__ __forceinline__ float tc_warp_max(float x)
+{
+#pragma unroll
+  for (int m = 16; m > 0; m >>= 1) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, m));
+  return x;
+}
+
+/* Over a one-dimensional block of up to 1024 threads in whole warps; every thread gets it. May be
+ * called again after a __syncthreads. */
+static __device__ double tc_block_sum(double x)
+{
+  __shared__ double part[32];
+  x = tc_warp_sum(x);
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = 0;
+  for (unsigned w = 0; w < blockDim.x / 32; w++) x += part[w];
+  return x;
+}
+static __device__ float tc_block_max(float x)
+{
+  __shared__ float part[32];
+  x = tc_warp_max(x);
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = part[0];
+  for (unsigned w = 1; w < blockDim.x / 32; w++) x = fmaxf(x, part[w]);
+  return x;
+}
+
+/* Blocks for n things, so many a block. */
+static inline dim3 tc_blocks(int64_t n, int64_t each)
+{
+  return dim3((unsigned)TC_MAX(1, TC_MIN(tc_ceil_div(n, each), (int64_t)0x7fffffff)));
+}
+
+/* ---- the kernels -------------------------------------------------------------------------- */
+
+typedef int tc_cuda_fn(struct tc_device *d, const struct tc_call *c);
+typedef int64_t tc_cuda_size_fn(struct tc_device *d, const struct tc_call *c);
+/* cuda_elem.cu */
+tc_cuda_fn tc_cuda_gelu, tc_cuda_gelu_bwd, tc_cuda_add, tc_cuda_cast, tc_cuda_dropout;
+tc_cuda_fn tc_cuda_fill, tc_cuda_accum, tc_cuda_normal, tc_cuda_bias;
+/* cuda_rows.cu */
+tc_cuda_fn tc_cuda_layernorm, tc_cuda_layernorm_bwd, tc_cuda_bias_bwd;
+tc_cuda_size_fn tc_cuda_layernorm_bwd_scratch, tc_cuda_bias_bwd_scratch;
+/* cuda_embed.cu */
+tc_cuda_fn tc_cuda_embed, tc_cuda_embed_bwd, tc_cuda_pos, tc_cuda_pos_bwd;
+tc_cuda_size_fn tc_cuda_embed_bwd_scratch;
+/* cuda_head.cu */
+tc_cuda_fn tc_cuda_rowmax, tc_cuda_sumexp, tc_cuda_sumexp_bwd, tc_cuda_pick, tc_cuda_pick_bwd;
+tc_cuda_fn tc_cuda_nll, tc_cuda_nll_bwd, tc_cuda_sum;
+/* cuda_optim.cu */
+tc_cuda_fn tc_cuda_sqnorm, tc_cuda_clip, tc_cuda_adamw, tc_cuda_sgd;
+tc_cuda_size_fn tc_cuda_sqnorm_scratch, tc_cuda_clip_scratch;
+/* cuda_gemm.cu */
+int tc_cuda_lt_new(struct tc_device *d, struct tc_err *err);
+void tc_cuda_lt_free(struct tc_device *d);
+tc_cuda_fn tc_cuda_matmul;
+tc_cuda_size_fn tc_cuda_matmul_scratch;
+int tc_cuda_matmul_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
+/* cuda_attn.cu: chooses; cuda_attn_plain.cu: any type and head size; cuda_attn_fwd.cu and
+ * cuda_attn_bwd.cu: bf16 on tensor cores, head sizes 32, 64, 80, 96, 128. */
+struct tc_attn {
+  int64_t T, H, D, N;            /* sequence, heads, head size; tokens: a multiple of T */
+  float scale;                   /* 1 / sqrt(D) */
+  struct tc_arr qkv;             /* [N,H,3,D] */
+  struct tc_arr y, dy, dqkv;     /* [N,H,D], [N,H,D], [N,H,3,D] */
+  float *lse, *delta;            /* [N,H]; delta = sum of dy y over D */
+};
+tc_cuda_fn tc_cuda_attn, tc_cuda_attn_bwd;
+tc_cuda_size_fn tc_cuda_attn_bwd_scratch;
+int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
+void tc_cuda_attn_plain(struct tc_device *d, const struct tc_attn *a);
+void tc_cuda_attn_plain_bwd(struct tc_device *d, const struct tc_attn *a);
+void tc_cuda_attn_fwd(struct tc_device *d, const struct tc_attn *a);
+void tc_cuda_attn_bwd_bf16(struct tc_device *d, const struct tc_attn *a);
+
+#endif

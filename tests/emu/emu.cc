@@ -1,0 +1,553 @@
+/* emu.cc - runs CUDA kernels on a CPU; see cuda_runtime.h here.
+ *
+ * One launch at a time in the process (a lock): ranks that are threads take turns. A block's
+ * fibers are walked round and round; one that waits is passed over until what it waits for has
+ * happened. A round in which nobody moves is a deadlock and aborts. */
+#include "cuda_runtime.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#ifndef __x86_64__
+#include <ucontext.h>
+#endif
+#include <unistd.h>
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+enum { STACK_BYTES = 256 << 10 };
+#else
+enum { STACK_BYTES = 64 << 10 };
+#endif
+
+[[noreturn]] static void stop(const char *what)
+{
+  fprintf(stderr, "emulated CUDA: %s", what);
+  if (emu_me)
+    fprintf(stderr, " (block %u,%u,%u thread %u,%u,%u)", emu_me->block.x, emu_me->block.y,
+            emu_me->block.z, emu_me->thread.x, emu_me->thread.y, emu_me->thread.z);
+  fprintf(stderr, "\n");
+  abort();
+}
+
+/* ---- device memory ----------------------------------------------------------------------- */
+
+struct allocation { char *map; size_t map_bytes, bytes; };
+static std::recursive_mutex big_lock;            /* memory and launches */
+static std::map<char *, allocation> memory;
+static std::map<const void *, int> func_shared;
+static int opened;
+static size_t used_bytes;
+static thread_local cudaError_t last_error;      /* a sticky error is a thread's own */
+
+static cudaError_t fail(cudaError_t e)
+{
+  if (e != cudaSuccess) last_error = e;
+  return e;
+}
+
+static size_t total_bytes(void)
+{
+  const char *mb = getenv("TC_EMU_MEMORY_MB");
+  return (size_t)(mb ? atol(mb) : 16384) << 20;
+}
+
+static void protect(int how)
+{
+  for (auto &a : memory) mprotect(a.second.map, a.second.map_bytes, how);
+}
+
+emu_access::emu_access()
+{
+  big_lock.lock();
+  if (opened++ == 0) protect(PROT_READ | PROT_WRITE);
+}
+
+emu_access::~emu_access()
+{
+  if (--opened == 0) protect(PROT_NONE);
+  big_lock.unlock();
+}
+
+static const allocation *find(const void *p)
+{
+  auto next = memory.upper_bound((char *)p);
+  if (next == memory.begin()) return NULL;
+  --next;
+  return (char *)p < next->first + next->second.bytes ? &next->second : NULL;
+}
+
+/* The end lies at a page without access; what is between is poisoned under the sanitizer. */
+cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  const size_t page = 4096, need = (bytes + 255) / 256 * 256;
+  if (bytes == 0 || used_bytes + need > total_bytes()) return fail(cudaErrorMemoryAllocation);
+  allocation a = { NULL, (need + page - 1) / page * page, bytes };
+  void *map = mmap(NULL, a.map_bytes + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (map == MAP_FAILED) return fail(cudaErrorMemoryAllocation);
+  a.map = (char *)map;
+  char *at = a.map + a.map_bytes - need;
+  memory[at] = a;
+  used_bytes += need;
+  mprotect(a.map, a.map_bytes, PROT_READ | PROT_WRITE);
+  memset(a.map, 0xff, a.map_bytes);
+#ifdef __SANITIZE_ADDRESS__
+  __asan_poison_memory_region(at + bytes, need - bytes);
+#endif
+  if (!opened) mprotect(a.map, a.map_bytes, PROT_NONE);
+  *p = at;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *p)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  if (!p) return cudaSuccess;
+  auto it = memory.find((char *)p);
+  if (it == memory.end()) return fail(cudaErrorInvalidValue);
+  const size_t need = (it->second.bytes + 255) / 256 * 256;
+#ifdef __SANITIZE_ADDRESS__
+  __asan_unpoison_memory_region(p, need);
+#endif
+  used_bytes -= need;
+  munmap(it->second.map, it->second.map_bytes + 4096);
+  memory.erase(it);
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
+{
+  *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  return *p ? cudaSuccess : fail(cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+  free(p);
+  return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  a->type = find(p) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t)
+{
+  emu_access open;
+  memmove(dst, src, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch,
+                              size_t width, size_t height, cudaMemcpyKind, cudaStream_t)
+{
+  if (width > dpitch || width > spitch) return fail(cudaErrorInvalidValue);
+  emu_access open;
+  for (size_t i = 0; i < height; i++)
+    memmove((char *)dst + i * dpitch, (const char *)src + i * spitch, width);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t)
+{
+  emu_access open;
+  if (!find(dst)) stop("cudaMemset of what is not device memory");
+  memset(dst, byte, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  *total = total_bytes();
+  *free_bytes = *total - used_bytes;
+  return cudaSuccess;
+}
+
+/* ---- devices and streams ------------------------------------------------------------------ */
+
+static int n_devices(void)
+{
+  const char *n = getenv("TC_EMU_DEVICES");
+  return n ? atoi(n) : 1;
+}
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+  *n = n_devices();
+  return *n > 0 ? cudaSuccess : fail(cudaErrorNoDevice);
+}
+cudaError_t cudaSetDevice(int device)
+{
+  return device >= 0 && device < n_devices() ? cudaSuccess : fail(cudaErrorInvalidDevice);
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
+{
+  if (cudaSetDevice(device) != cudaSuccess) return cudaErrorInvalidDevice;
+  *p = cudaDeviceProp{ "emulated GPU", 8, 0, 108 };
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
+{
+  *s = NULL;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaGetLastError(void)
+{
+  cudaError_t e = last_error;
+  last_error = cudaSuccess;
+  return e;
+}
+const char *cudaGetErrorString(cudaError_t e)
+{
+  switch (e) {
+  case cudaSuccess: return "no error";
+  case cudaErrorMemoryAllocation: return "out of memory";
+  case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+  case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+  case cudaErrorInvalidDevice: return "invalid device ordinal";
+  default: return "invalid argument";
+  }
+}
+
+cudaError_t emu_func_shared(const void *kernel, int bytes)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  if (bytes > 163 << 10) return fail(cudaErrorInvalidValue);     /* what sm_80 has */
+  func_shared[kernel] = bytes;
+  return cudaSuccess;
+}
+
+/* ---- fibers ------------------------------------------------------------------------------ */
+
+/* Where a fiber goes on. swapcontext does a system call each time, which is most of what a test
+ * takes; where we know how, only the registers that a call keeps are changed. */
+#ifdef __x86_64__
+struct context { void *sp; };
+extern "C" void emu_switch(void **from, void *to);
+__asm__(".text\n.type emu_switch, @function\nemu_switch:\n"
+        "  push %rbp\n  push %rbx\n  push %r12\n  push %r13\n  push %r14\n  push %r15\n"
+        "  mov %rsp, (%rdi)\n  mov %rsi, %rsp\n"
+        "  pop %r15\n  pop %r14\n  pop %r13\n  pop %r12\n  pop %rbx\n  pop %rbp\n"
+        "  ret\n.size emu_switch, .-emu_switch\n");
+static void change(context *from, context *to) { emu_switch(&from->sp, to->sp); }
+static void begin(context *c, char *stack, void (*entry)(void))
+{
+  void **top = (void **)(stack + STACK_BYTES) - 2;       /* aligned to 16: what `ret` takes */
+  *top = (void *)entry;
+  c->sp = top - 6;
+  memset(c->sp, 0, 6 * sizeof *top);
+}
+#else
+struct context { ucontext_t u; };
+static void change(context *from, context *to) { swapcontext(&from->u, &to->u); }
+static void begin(context *c, char *stack, void (*entry)(void))
+{
+  getcontext(&c->u);
+  c->u.uc_stack.ss_sp = stack;
+  c->u.uc_stack.ss_size = STACK_BYTES;
+  c->u.uc_link = NULL;
+  makecontext(&c->u, entry, 0);
+}
+#endif
+
+struct copy { void *dst; const void *src; bool take; int group; };
+struct warp { int n, arrived; unsigned gen; unsigned char slot[2][32][EMU_SLOT]; };
+struct fiber {
+  context ctx;
+  emu_self self;
+  char *stack;
+  bool done;
+  unsigned warp, warp_gen, block_gen;            /* waits until those of warp and block differ */
+  int waits;                                     /* 0: no, 1: for its warp, 2: for the block */
+  int group;
+  std::vector<copy> copies;
+  void *fake_stack;
+};
+
+emu_self *emu_me;
+static std::vector<fiber *> fibers;
+static std::vector<warp> warps;
+static fiber *now;
+static context scheduler;
+static const std::function<void()> *body_now;
+static unsigned block_gen, block_n, block_arrived, n_done;
+static unsigned char *dynamic;
+#ifdef __SANITIZE_ADDRESS__
+static const void *main_bottom;
+static size_t main_size;
+#endif
+
+static void to_scheduler(bool last)
+{
+#ifdef __SANITIZE_ADDRESS__
+  __sanitizer_start_switch_fiber(last ? NULL : &now->fake_stack, main_bottom, main_size);
+#endif
+  fiber *f = now;
+  (void)last;
+  change(&f->ctx, &scheduler);
+#ifdef __SANITIZE_ADDRESS__
+  __sanitizer_finish_switch_fiber(f->fake_stack, &main_bottom, &main_size);
+#endif
+}
+
+static void fiber_main(void)
+{
+#ifdef __SANITIZE_ADDRESS__
+  __sanitizer_finish_switch_fiber(NULL, &main_bottom, &main_size);
+#endif
+  (*body_now)();
+  if (!now->copies.empty()) stop("a thread ends with copies under way");
+  now->done = true;
+  n_done++;
+  to_scheduler(true);
+}
+
+static void enter(fiber *f)
+{
+  now = f;
+  emu_me = &f->self;
+#ifdef __SANITIZE_ADDRESS__
+  void *fake;
+  __sanitizer_start_switch_fiber(&fake, f->stack, STACK_BYTES);
+#endif
+  change(&scheduler, &f->ctx);
+#ifdef __SANITIZE_ADDRESS__
+  __sanitizer_finish_switch_fiber(fake, NULL, NULL);
+#endif
+  now = NULL;
+  emu_me = NULL;
+}
+
+void __syncthreads(void)
+{
+  fiber *f = now;
+  if (n_done) stop("__syncthreads after threads of the block have ended");
+  if (++block_arrived == block_n) {
+    block_arrived = 0;
+    block_gen++;
+    return;
+  }
+  f->waits = 2;
+  f->block_gen = block_gen;
+  to_scheduler(false);
+}
+
+void emu_warp_op(void *mine, size_t bytes, emu_warp_fn *fn, int arg)
+{
+  fiber *f = now;
+  warp *w = &warps[f->warp];
+  if (w->n != 32) stop("a warp operation in a warp of less than 32 threads");
+  unsigned gen = w->gen;
+  unsigned char (*slot)[EMU_SLOT] = w->slot[gen & 1];
+  if (bytes) memcpy(slot[f->self.lane], mine, bytes);
+  if (++w->arrived == w->n) {
+    if (fn) fn(slot, arg);
+    w->arrived = 0;
+    w->gen++;
+  } else {
+    f->waits = 1;
+    f->warp_gen = gen;
+    to_scheduler(false);
+  }
+  if (bytes) memcpy(mine, slot[f->self.lane], bytes);
+}
+
+const void *emu_of_lane(unsigned lane)
+{
+  const warp *w = &warps[now->warp];
+  return w->slot[(w->gen - 1) & 1][lane];
+}
+
+static bool may_run(const fiber *f)
+{
+  if (f->done) return false;
+  if (f->waits == 1) return warps[f->warp].gen != f->warp_gen;
+  return f->waits == 0 || block_gen != f->block_gen;
+}
+
+static void run_block(dim3 block, bool reverse)
+{
+  const unsigned n = block_n;
+  block_arrived = n_done = 0;
+  for (unsigned i = 0; i < n; i++) {
+    fiber *f = fibers[i];
+    f->done = false, f->waits = 0, f->group = 0;
+    f->warp = i / 32;
+    f->self.lane = i % 32;
+    f->self.thread = { i % block.x, i / block.x % block.y, i / block.x / block.y };
+    begin(&f->ctx, f->stack, fiber_main);
+  }
+  for (unsigned w = 0; w < (n + 31) / 32; w++) {
+    warps[w].n = (int)(n - w * 32 < 32 ? n - w * 32 : 32);
+    warps[w].arrived = 0;
+  }
+  while (n_done < n) {
+    bool moved = false;
+    for (unsigned i = 0; i < n; i++) {
+      fiber *f = fibers[reverse ? n - 1 - i : i];
+      if (!may_run(f)) continue;
+      f->waits = 0;
+      enter(f);
+      moved = true;
+    }
+    if (!moved) stop("deadlock: threads wait for others that have ended or wait elsewhere");
+  }
+}
+
+/* The linker's names for the borders of the section of __shared__ variables. */
+extern "C" unsigned char __start_emu_shared[] __attribute__((weak, visibility("hidden")));
+extern "C" unsigned char __stop_emu_shared[] __attribute__((weak, visibility("hidden")));
+
+void *emu_dynamic_shared(void) { return dynamic; }
+
+void emu_run(const void *kernel, dim3 grid, dim3 block, size_t shared_bytes,
+             const std::function<void()> &body)
+{
+  emu_access open;
+  const size_t n = (size_t)block.x * block.y * block.z;
+  auto limit = func_shared.find(kernel);
+  const size_t most = limit == func_shared.end() ? 48 << 10 : (size_t)limit->second;
+  if (n == 0 || n > 1024 || shared_bytes > most || !grid.x || !grid.y || !grid.z
+      || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
+    fail(cudaErrorInvalidConfiguration);
+    return;
+  }
+  const bool reverse = getenv("TC_EMU_REVERSE") != NULL;
+  while (fibers.size() < n) {
+    fiber *f = new fiber();
+    f->stack = (char *)mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    fibers.push_back(f);
+  }
+  if (warps.size() < 32) warps.resize(32);
+  body_now = &body;
+  block_n = (unsigned)n;
+  /* Its end is the heap block's: the sanitizer sees what is read past it. */
+  void *raw = NULL;
+  if (posix_memalign(&raw, 128, shared_bytes ? shared_bytes : 1)) stop("out of memory");
+  dynamic = (unsigned char *)raw;
+  const size_t blocks = (size_t)grid.x * grid.y * grid.z;
+  for (size_t b = 0; b < blocks; b++) {
+    const size_t at = reverse ? blocks - 1 - b : b;
+    memset(dynamic, 0xff, shared_bytes);
+    if (__start_emu_shared)
+      memset(__start_emu_shared, 0xff, (size_t)(__stop_emu_shared - __start_emu_shared));
+    for (size_t i = 0; i < n; i++) {
+      emu_self *s = &fibers[i]->self;
+      s->block = { (unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y),
+                   (unsigned)(at / grid.x / grid.y) };
+      s->block_dim = block;
+      s->grid_dim = grid;
+    }
+    run_block(block, reverse);
+  }
+  free(raw);
+}
+
+/* ---- tensor cores and asynchronous copies ------------------------------------------------- */
+
+static float from_bf16(uint32_t pair, int high)
+{
+  return __uint_as_float(high ? pair & 0xffff0000u : pair << 16);
+}
+
+struct mma_args { float c[4]; uint32_t a[4], b[2]; };
+
+/* PTX ISA, "Matrix fragments for mma.m16n8k16": with g = lane / 4 and t = lane % 4,
+ *   a register r: row g + 8 (r & 1), columns 2t + 8 (r >> 1) and the next
+ *   b register r: column g, rows 2t + 8 r and the next
+ *   c element i:  row g + 8 (i >> 1), column 2t + (i & 1) */
+static void mma(unsigned char (*slot)[EMU_SLOT], int)
+{
+  float A[16][16], B[16][8];
+  for (int l = 0; l < 32; l++) {
+    const mma_args *x = (const mma_args *)slot[l];
+    const int g = l / 4, t = l % 4;
+    for (int r = 0; r < 4; r++)
+      for (int h = 0; h < 2; h++)
+        A[g + 8 * (r & 1)][2 * t + 8 * (r >> 1) + h] = from_bf16(x->a[r], h);
+    for (int r = 0; r < 2; r++)
+      for (int h = 0; h < 2; h++) B[2 * t + 8 * r + h][g] = from_bf16(x->b[r], h);
+  }
+  for (int l = 0; l < 32; l++) {
+    mma_args *x = (mma_args *)slot[l];
+    for (int i = 0; i < 4; i++) {
+      const int row = l / 4 + 8 * (i >> 1), col = 2 * (l % 4) + (i & 1);
+      float sum = 0;
+      for (int k = 0; k < 16; k++) sum += A[row][k] * B[k][col];
+      x->c[i] += sum;
+    }
+  }
+}
+
+void emu_mma_m16n8k16(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+  mma_args x;
+  memcpy(x.c, c, sizeof x.c);
+  memcpy(x.a, a, sizeof x.a);
+  memcpy(x.b, b, sizeof x.b);
+  emu_warp_op(&x, sizeof x, mma, 0);
+  memcpy(c, x.c, sizeof x.c);
+}
+
+/* PTX ISA, ldmatrix: lanes 8j..8j+7 have the addresses of the rows of 8x8 matrix j; of each, lane
+ * l gets elements 2 (l % 4) and the next of row l / 4; transposed: of column l / 4. */
+union ldmatrix_args { const void *row; uint32_t r[4]; };
+static void ldmatrix(unsigned char (*slot)[EMU_SLOT], int trans)
+{
+  uint16_t m[4][8][8];
+  for (int l = 0; l < 32; l++) {
+    const void *row = ((ldmatrix_args *)slot[l])->row;
+    if ((uintptr_t)row % 16) stop("ldmatrix: a row that is not aligned to 16 bytes");
+    memcpy(m[l / 8][l % 8], row, 16);
+  }
+  for (int l = 0; l < 32; l++)
+    for (int j = 0; j < 4; j++) {
+      const int i = l / 4, k = 2 * (l % 4);
+      uint32_t lo = trans ? m[j][k][i] : m[j][i][k], hi = trans ? m[j][k + 1][i] : m[j][i][k + 1];
+      ((ldmatrix_args *)slot[l])->r[j] = lo | hi << 16;
+    }
+}
+
+void emu_ldmatrix_x4(uint32_t r[4], const void *row, bool trans)
+{
+  ldmatrix_args x;
+  x.row = row;
+  emu_warp_op(&x, sizeof x, ldmatrix, trans);
+  memcpy(r, x.r, sizeof x.r);
+}
+
+void emu_cp_async(void *dst, const void *src, bool take)
+{
+  if ((uintptr_t)dst % 16 || (take && (uintptr_t)src % 16)) stop("cp.async: not aligned");
+  now->copies.push_back({ dst, src, take, now->group });
+}
+
+void emu_cp_async_commit(void) { now->group++; }
+
+void emu_cp_async_wait(int groups_left)
+{
+  std::vector<copy> later;
+  for (const copy &c : now->copies) {
+    if (c.group >= now->group - groups_left) {
+      later.push_back(c);
+    } else if (c.take) {
+      memcpy(c.dst, c.src, 16);
+    } else {
+      memset(c.dst, 0, 16);
+    }
+  }
+  now->copies.swap(later);
+}
