@@ -69,6 +69,7 @@ script_tests = \
   %D%/mpi/m_coll \
   %D%/mpi/m_export \
   %D%/mpi/m_hang \
+  %D%/mpi/m_cuda \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \
   %D%/mpi/m_reshard \

@@ -22,7 +22,7 @@ enum cublasLtMatmulPreferenceAttributes_t {
 enum { CUBLASLT_REDUCTION_SCHEME_NONE = 0, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2 };
 
 struct emu_desc { cublasOperation_t op[2]; cublasLtEpilogue_t epilogue; const void *bias;
-                  cudaDataType_t bias_type; };
+                  int bias_type; };              /* -1: C's */
 struct emu_layout { cudaDataType_t type; uint64_t rows, cols; int64_t ld; };
 struct emu_preference { uint32_t align[4]; };
 typedef struct emu_handle *cublasLtHandle_t;
@@ -39,8 +39,7 @@ static inline cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_S
 static inline cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t,
                                                       cudaDataType_t)
 {
-  *d = new emu_desc{ { CUBLAS_OP_N, CUBLAS_OP_N }, CUBLASLT_EPILOGUE_DEFAULT, NULL,
-                     (cudaDataType_t)-1 };
+  *d = new emu_desc{ { CUBLAS_OP_N, CUBLAS_OP_N }, CUBLASLT_EPILOGUE_DEFAULT, NULL, -1 };
   return CUBLAS_STATUS_SUCCESS;
 }
 static inline cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
@@ -85,10 +84,10 @@ static inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t p, int,
     cublasLtMatmulHeuristicResult_t *result, int *n)
 {
-  const cudaDataType_t bias = d->bias_type == (cudaDataType_t)-1 ? c->type : d->bias_type;
+  const int bias = d->bias_type < 0 ? (int)c->type : d->bias_type;
   *n = 0;
   if (a->type != b->type || (a->type == CUDA_R_32F && c->type != CUDA_R_32F)
-      || (d->epilogue == CUBLASLT_EPILOGUE_BIAS && bias != c->type))
+      || (d->epilogue == CUBLASLT_EPILOGUE_BIAS && bias != (int)c->type))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   *n = 1;
   memcpy(result->algo.align, p->align, sizeof p->align);

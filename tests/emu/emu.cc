@@ -263,7 +263,7 @@ static void begin(context *c, char *stack, void (*entry)(void))
 #endif
 
 struct copy { void *dst; const void *src; bool take; int group; };
-struct warp { int n, arrived; unsigned gen; unsigned char slot[2][32][EMU_SLOT]; };
+struct warp { int n, arrived; unsigned gen; alignas(16) unsigned char slot[2][32][EMU_SLOT]; };
 struct fiber {
   context ctx;
   emu_self self;

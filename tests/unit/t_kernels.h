@@ -12,6 +12,8 @@ enum { ARGS = 6, GUARD = 64 };
 #ifndef T_DEVICE
 #define T_DEVICE "cpu"
 #define T_THREADS 4
+#define T_BEFORE(threads) ((void)0)
+#define T_SAME "%s: same bits with 1 to %d threads"
 #endif
 static const char *const device_name[] = { "ref", T_DEVICE };
 
@@ -271,6 +273,7 @@ static void check(struct test *t)
   for (size_t i = 0; i < 2; i++) {
     for (int threads = 1; threads <= (i == 0 ? 1 : T_THREADS); threads++) {
       struct tc_device *d = dev(device_name[i], threads);
+      T_BEFORE(threads);
       good = run_on(d, t, before, false, got) && good;
       for (int k = 0; k < t->c.n_out; k++) {
         good = close_to(&got[k], &want[k], t->tol, k) && good;
@@ -285,7 +288,7 @@ static void check(struct test *t)
     }
   }
   ok(good, "%s: agrees with ref in fp64", t->label);
-  if (!t->product) ok(same, "%s: same bits with 1 to %d threads", t->label, T_THREADS);
+  if (!t->product) ok(same, T_SAME, t->label, T_THREADS);
   drop(first, t->c.n_out);
   drop(want, t->c.n_out);
   drop(before, ARGS);
