@@ -1,8 +1,9 @@
 /* emu.cc - runs CUDA kernels on a CPU; see cuda_runtime.h here.
  *
- * One launch at a time in the process (a lock): ranks that are threads take turns. A block's
- * fibers are walked round and round; one that waits is passed over until what it waits for has
- * happened. A round in which nobody moves is a deadlock and aborts. */
+ * One launch at a time in the process (a lock): ranks that are threads take turns. A warp runs as
+ * far as it can before the next one does, so that a missing barrier between warps shows; a fiber
+ * that waits is passed over until what it waits for has happened. A round of all warps in which
+ * nobody moves is a deadlock and aborts. */
 #include "cuda_runtime.h"
 
 #include <stdio.h>
@@ -377,6 +378,20 @@ static bool may_run(const fiber *f)
   return f->waits == 0 || block_gen != f->block_gen;
 }
 
+/* Each lane of one warp that may, until it waits. */
+static bool run_warp(unsigned first, unsigned lanes, unsigned n, bool reverse)
+{
+  bool moved = false;
+  for (unsigned i = first; i < first + lanes; i++) {
+    fiber *f = fibers[reverse ? n - 1 - i : i];
+    if (!may_run(f)) continue;
+    f->waits = 0;
+    enter(f);
+    moved = true;
+  }
+  return moved;
+}
+
 static void run_block(dim3 block, bool reverse)
 {
   const unsigned n = block_n;
@@ -395,13 +410,8 @@ static void run_block(dim3 block, bool reverse)
   }
   while (n_done < n) {
     bool moved = false;
-    for (unsigned i = 0; i < n; i++) {
-      fiber *f = fibers[reverse ? n - 1 - i : i];
-      if (!may_run(f)) continue;
-      f->waits = 0;
-      enter(f);
-      moved = true;
-    }
+    for (unsigned w = 0; w < (n + 31) / 32; w++)
+      while (run_warp(w * 32, n - w * 32 < 32 ? n - w * 32 : 32, n, reverse)) moved = true;
     if (!moved) stop("deadlock: threads wait for others that have ended or wait elsewhere");
   }
 }

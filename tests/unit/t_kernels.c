@@ -405,15 +405,20 @@ int main(void)
     biases(types[a], 131, 1029, 1);
     embeds(types[a], 37, 33, 40, 0, 0);
     embeds(types[a], 101, 1030, 13, 11, 1);
+    embeds(types[a], 700, 24, 3, 0, 0);          /* many tokens of one row */
+    embeds(types[a], 2100, 8, 40, 0, 1);
     pos(types[a], 30, 33, 10, 0, 0);
     pos(types[a], 30, 1030, 20, 70, 1);
     norms(types[a], 3, 5, 0);
     norms(types[a], 37, 33, 7);
     norms(types[a], 203, 384, 6);
     norms(types[a], 5, 1500, 0);
+    norms(types[a], 9, 2304, 7);
+    norms(types[a], 3, 8448, 0);
     attention(types[a], 3, 7, 2, 5);
     attention(types[a], 2, 64, 1, 32);
     attention(types[a], 1, 130, 3, 64);
+    attention(types[a], 1, 300, 1, 64);
     attention(types[a], 1, 65, 2, 80);
     attention(types[a], 2, 33, 2, 96);
     attention(types[a], 1, 200, 1, 128);
