@@ -87,7 +87,11 @@ static bool describe(struct plan *p)
                                            sizeof op_b) == CUBLAS_STATUS_SUCCESS;
   if (good && k->bias) {
     const cublasLtEpilogue_t e = CUBLASLT_EPILOGUE_BIAS;
-    good = cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e)
+    /* The heuristics want an address, and may look at how it is aligned. */
+    const uintptr_t somewhere = 256 + (k->narrow ? tc_dtype_bytes(k->out) : 0);
+    good = cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &somewhere,
+                                          sizeof somewhere) == CUBLAS_STATUS_SUCCESS
+           && cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e)
                == CUBLAS_STATUS_SUCCESS
            && cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &out,
                                              sizeof out) == CUBLAS_STATUS_SUCCESS;
@@ -193,7 +197,8 @@ int tc_cuda_matmul(struct tc_device *d, const struct tc_call *c)
   if (nothing(c)) return 0;
   struct tc_cuda *x = tc_cuda_of(d);
   const uintptr_t bits = (uintptr_t)c->in[0].data | (uintptr_t)c->in[1].data
-                         | (uintptr_t)c->out[0].data;
+                         | (uintptr_t)c->out[0].data
+                         | (c->n_in > 2 ? (uintptr_t)c->in[2].data : 0);
   const struct plan *p = plan_of(d, c, bits % WIDE_BYTES != 0);
   if (!p) p = plan_of(d, c, true);
   if (!p) return tc_cuda_said(d, cudaErrorInvalidValue, "matmul: no plan");

@@ -88,6 +88,7 @@ test_files = \
   %D%/bench/speed \
   %D%/bench/systems \
   %D%/cluster \
+  %D%/gpu \
   %D%/mpi-run \
   %D%/mpi/systems.sh \
   %D%/run \
@@ -103,7 +104,8 @@ test_files = \
   %D%/slurm/s_systems.t \
   %D%/slurm/s_train.t
 
-check_PROGRAMS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) %D%/bench/ckpt_bench
+check_PROGRAMS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) %D%/bench/ckpt_bench \
+  %D%/bench/kernels
 dist_check_SCRIPTS += $(script_tests)
 TESTS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) $(script_tests)
 EXTRA_DIST += $(test_headers) $(test_files)

@@ -1,0 +1,216 @@
+/* kernels.c - the time of each kernel of a device at a model's sizes, beside what memory and
+ * arithmetic allow.
+ *
+ *   kernels DEVICE [fp32|bf16] [tokens=8192] [hidden=768] [heads=12] [context=1024] [vocab=50304]
+ *           [bandwidth=GB/s] [tflops=TFLOP/s] [repeat=20]
+ *
+ * Bytes are each input read once and each output written once; the limit is the larger of bytes
+ * over bandwidth and operations over tflops (0: not known, no share is printed). Times are a mean
+ * over `repeat` runs that follow each other on the device, after two that don't count. */
+#include "kernels/kernel.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ARGS = 6 };
+enum { TOKENS, HIDDEN, HEADS, CONTEXT, VOCAB, BANDWIDTH, TFLOPS, REPEAT, SETTINGS };
+static const char *const setting[SETTINGS] = { "tokens", "hidden", "heads", "context", "vocab",
+                                               "bandwidth", "tflops", "repeat" };
+
+struct bench {
+  struct tc_device *d;
+  int dtype;
+  int64_t s[SETTINGS];
+  int failed;
+};
+
+/* Letters of the table's shapes. N tokens, C hidden, F 4C, G 3C, V vocabulary, T context, H heads,
+ * D head size, R rows of a head chunk, E elements of a unit, 3 itself. */
+static int64_t size_of(const struct bench *b, char letter)
+{
+  const int64_t *s = b->s;
+  switch (letter) {
+  case 'N': return s[TOKENS];
+  case 'C': return s[HIDDEN];
+  case 'F': return 4 * s[HIDDEN];
+  case 'G': return 3 * s[HIDDEN];
+  case 'V': return s[VOCAB];
+  case 'T': return s[CONTEXT];
+  case 'H': return s[HEADS];
+  case 'D': return s[HIDDEN] / s[HEADS];
+  case 'R': return TC_MIN(s[TOKENS], (int64_t)1024);
+  case 'E': return 12 * s[HIDDEN] * s[HIDDEN];
+  default: return letter - '0';
+  }
+}
+
+/* Types: x the run's, f fp32, i integers below V. acc: bits; over: out 0 lives in that input. */
+static const struct row {
+  int op, acc, over;
+  const char *name, *in, *out;
+  char gemm[6];                  /* m n k and T where transposed: "NCCnt" */
+} table[] = {
+  { TC_OP_EMBED, 0, -1, "embed", "i:N x:VC", "x:NC", "" },
+  { TC_OP_EMBED_BWD, 0, -1, "embed_bwd", "i:N x:NC", "f:VC", "" },
+  { TC_OP_POS, 0, -1, "pos", "x:NC x:TC", "x:NC", "" },
+  { TC_OP_POS_BWD, 0, -1, "pos_bwd", "x:NC", "f:TC", "" },
+  { TC_OP_LAYERNORM, 0, -1, "layernorm", "x:NC x:C x:C", "x:NC f:N f:N", "" },
+  { TC_OP_LAYERNORM_BWD, 1, -1, "layernorm_bwd", "x:NC x:NC x:C f:N f:N", "x:NC f:C f:C", "" },
+  { TC_OP_MATMUL, 0, -1, "matmul qkv", "x:NC x:GC x:G", "x:NG", "NGCnt" },
+  { TC_OP_MATMUL, 0, -1, "matmul up", "x:NC x:FC x:F", "x:NF", "NFCnt" },
+  { TC_OP_MATMUL, 0, -1, "matmul down", "x:NF x:CF x:C", "x:NC", "NCFnt" },
+  { TC_OP_MATMUL, 0, -1, "matmul up, d input", "x:NF x:FC", "x:NC", "NCFnn" },
+  { TC_OP_MATMUL, 1, -1, "matmul up, d weight", "x:NF x:NC", "f:FC", "FCNtn" },
+  { TC_OP_MATMUL, 0, -1, "matmul head", "x:RC x:VC", "x:RV", "RVCnt" },
+  { TC_OP_BIAS_BWD, 1, -1, "bias_bwd", "x:NF", "f:F", "" },
+  { TC_OP_GELU, 0, -1, "gelu", "x:NF", "x:NF", "" },
+  { TC_OP_GELU_BWD, 0, -1, "gelu_bwd", "x:NF x:NF", "x:NF", "" },
+  { TC_OP_ADD, 0, -1, "add", "x:NC x:NC", "x:NC", "" },
+  { TC_OP_DROPOUT, 0, -1, "dropout", "x:NC", "x:NC", "" },
+  { TC_OP_ATTN, 0, -1, "attn", "x:NH3D", "x:NHD f:NH", "" },
+  { TC_OP_ATTN_BWD, 0, -1, "attn_bwd", "x:NHD x:NH3D x:NHD f:NH", "x:NH3D", "" },
+  { TC_OP_ROWMAX, 0, -1, "rowmax", "x:RV", "f:R", "" },
+  { TC_OP_SUMEXP, 0, -1, "sumexp", "x:RV f:R", "f:R", "" },
+  { TC_OP_SUMEXP_BWD, 0, -1, "sumexp_bwd", "x:RV f:R f:R", "x:RV", "" },
+  { TC_OP_CAST, 0, -1, "cast", "f:E", "x:E", "" },
+  { TC_OP_ACCUM, 1, -1, "accum", "x:E", "f:E", "" },
+  { TC_OP_SQNORM, 0, -1, "sqnorm", "f:E", "f:", "" },
+  { TC_OP_ADAMW, 0, 2, "adamw", "f:E f: f:E f:E f:E", "f:E f:E f:E", "" },
+};
+
+static int parse(const struct bench *b, const char *text, struct tc_view *v)
+{
+  int n = 0;
+  for (const char *p = text; *p; n++) {
+    v[n] = (struct tc_view){ .rows = -1, .elems = 1,
+                             .dtype = (uint8_t)(*p == 'i' ? TC_I32 : *p == 'f' ? TC_F32 : b->dtype) };
+    for (p += 2; *p && *p != ' '; p++) {
+      v[n].dim[v[n].rank] = v[n].global[v[n].rank] = size_of(b, *p);
+      v[n].elems *= v[n].dim[v[n].rank++];
+    }
+    if (*p == ' ') p++;
+  }
+  return n;
+}
+
+/* Device memory with small numbers in it. */
+static void back(struct bench *b, struct tc_view *v)
+{
+  int64_t bytes = v->elems * (int64_t)tc_dtype_bytes(v->dtype);
+  char *host = tc_malloc((size_t)bytes);
+  for (int64_t i = 0; i < v->elems; i++) {
+    uint32_t r = (uint32_t)i * 2654435761u;
+    float x = (float)(r >> 8) * 0x1p-24f - 0.5f;
+    if (v->dtype == TC_I32) ((int32_t *)host)[i] = (int32_t)(r % (uint32_t)b->s[VOCAB]);
+    else if (v->dtype == TC_F32) ((float *)host)[i] = x + (v->rank < 2 ? 1.f : 0.f);
+    else ((uint16_t *)host)[i] = tc_f32_to_bf16(x);
+  }
+  v->data = b->d->ops->alloc(b->d, TC_MAX(bytes, 64));
+  if (v->data) b->d->ops->copy(b->d, v->data, host, bytes);
+  free(host);
+}
+
+static double operations(const struct bench *b, const struct row *r, const struct tc_call *c)
+{
+  if (r->op == TC_OP_MATMUL)
+    return 2.0 * (double)c->gemm.m * (double)c->gemm.n * (double)c->gemm.k;
+  double pairs = (double)b->s[TOKENS] * (double)(b->s[CONTEXT] + 1) / 2 * (double)b->s[HIDDEN];
+  return r->op == TC_OP_ATTN ? 4 * pairs : r->op == TC_OP_ATTN_BWD ? 10 * pairs : 0;
+}
+
+static void report(struct bench *b, const struct row *r, const struct tc_call *c, double seconds)
+{
+  double bytes = 0, flops = operations(b, r, c), limit = 0;
+  for (int i = 0; i < c->n_in; i++)
+    bytes += (double)c->in[i].elems * (double)tc_dtype_bytes(c->in[i].dtype);
+  for (int k = 0; k < c->n_out; k++)
+    bytes += (double)c->out[k].elems * (double)tc_dtype_bytes(c->out[k].dtype)
+             * (c->acc >> k & 1 ? 2 : 1);
+  if (r->op == TC_OP_EMBED)      /* rows that are named, not the table */
+    bytes = 2.0 * (double)c->out[0].elems * (double)tc_dtype_bytes(c->out[0].dtype);
+  if (b->s[BANDWIDTH] > 0) limit = bytes / ((double)b->s[BANDWIDTH] * 1e9);
+  if (b->s[TFLOPS] > 0) limit = TC_MAX(limit, flops / ((double)b->s[TFLOPS] * 1e12));
+  printf("%-20s %9.4f ms %8.0f GB/s %7.1f TFLOP/s", r->name, seconds * 1e3, bytes / seconds * 1e-9,
+         flops / seconds * 1e-12);
+  if (limit > 0) printf(" %5.0f %% of the limit", 100 * limit / seconds);
+  printf("\n");
+  fflush(stdout);
+}
+
+static int run(struct bench *b, const struct row *r, struct tc_call *c, struct tc_err *err)
+{
+  const struct tc_kernel *k = &b->d->ops->kernel[r->op];
+  int64_t t0 = 0;
+  if (k->prepare) TC_TRY(k->prepare(b->d, c, err));
+  for (int i = -2; i < b->s[REPEAT]; i++) {
+    if (i == 0) {
+      b->d->ops->sync(b->d);
+      t0 = tc_now_ns();
+    }
+    TC_TRY(k->run(b->d, c));
+  }
+  b->d->ops->sync(b->d);
+  double seconds = (double)(tc_now_ns() - t0) * 1e-9 / (double)b->s[REPEAT];
+  TC_TRY(tc_device_check(b->d, err));
+  report(b, r, c, seconds);
+  if (k->unprepare) k->unprepare(b->d, c);
+  return 0;
+}
+
+static void time_row(struct bench *b, const struct row *r)
+{
+  struct tc_view v[2 * ARGS];
+  struct tc_runtime rt = { .seed = 1, .step = 2, .lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f,
+                           .eps = 1e-8f, .clip = 1 };
+  struct tc_call c = { .op = r->op, .acc = (uint8_t)r->acc, .rt = &rt, .f = { 1e-5f },
+                       .k = { b->s[CONTEXT] } };
+  struct tc_err err = { 0 };
+  const struct tc_kernel *k = &b->d->ops->kernel[r->op];
+  c.n_in = parse(b, r->in, v);
+  c.n_out = parse(b, r->out, v + c.n_in);
+  c.in = v, c.out = v + c.n_in;
+  if (r->op >= TC_OP_ROWMAX && r->op != TC_OP_ATTN_BWD && *r->in == 'x') c.k[0] = b->s[VOCAB];
+  if (r->op == TC_OP_DROPOUT) c.f[0] = 0.1f;
+  if (*r->gemm)
+    c.gemm = (struct tc_gemm){ size_of(b, r->gemm[0]), size_of(b, r->gemm[1]),
+                               size_of(b, r->gemm[2]), r->gemm[3] == 't', r->gemm[4] == 't' };
+  bool good = true;
+  for (int i = 0; i < c.n_in + c.n_out; i++) {
+    if (r->over >= 0 && i >= c.n_in) v[i].data = v[r->over + i - c.n_in].data;
+    else back(b, &v[i]);
+    good = good && v[i].data;
+  }
+  int64_t bytes = k->scratch ? k->scratch(b->d, &c) : 0;
+  c.scratch = b->d->ops->alloc(b->d, TC_MAX(bytes, 64));
+  if (!good || !c.scratch) tc_fail(&err, TC_EUSER, "out of memory");
+  else run(b, r, &c, &err);
+  if (*err.text) {
+    printf("%-20s %s\n", r->name, err.text);
+    b->failed = 1;
+  }
+  if (c.scratch) b->d->ops->free(b->d, c.scratch, TC_MAX(bytes, 64));
+  for (int i = 0; i < (r->over >= 0 ? c.n_in : c.n_in + c.n_out); i++)
+    if (v[i].data) b->d->ops->free(b->d, v[i].data, v[i].elems * (int64_t)tc_dtype_bytes(v[i].dtype));
+}
+
+int main(int argc, char **argv)
+{
+  struct bench b = { .dtype = TC_BF16, .s = { 8192, 768, 12, 1024, 50304, 0, 0, 20 } };
+  struct tc_err err = { 0 };
+  for (int i = 2; i < argc; i++) {
+    if (!strcmp(argv[i], "fp32")) b.dtype = TC_F32;
+    for (int k = 0; k < SETTINGS; k++) {
+      size_t n = strlen(setting[k]);
+      if (!strncmp(argv[i], setting[k], n) && argv[i][n] == '=') b.s[k] = atoll(argv[i] + n + 1);
+    }
+  }
+  if (argc < 2 || tc_device_open(&b.d, argv[1], 1, &err) < 0) {
+    fprintf(stderr, "kernels: %s\n", argc < 2 ? "say which device: kernels cuda bf16" : err.text);
+    return 2;
+  }
+  printf("%s, %s, %lld tokens of %lld, hidden %lld\n", b.d->ops->name, tc_dtype_name(b.dtype),
+         (long long)b.s[TOKENS], (long long)b.s[CONTEXT], (long long)b.s[HIDDEN]);
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) time_row(&b, &table[i]);
+  tc_device_close(b.d);
+  return b.failed;
+}
