@@ -153,10 +153,10 @@ struct norm_grad {
   bool wide, acc;
 };
 
-enum { BWD_THREADS = 256, BWD_WARPS = BWD_THREADS / 32 };
+enum { BWD_THREADS = 256, BWD_MOST = 512, BWD_WARPS = BWD_MOST / 32 };
 
 /* NV groups of 8 columns a thread; ROWS rows at a time, whose sums are made together. */
-template <int NV, int ROWS> static __global__ void __launch_bounds__(BWD_THREADS)
+template <int NV, int ROWS, int THREADS> static __global__ void __launch_bounds__(THREADS)
 norm_bwd(struct norm_grad a)
 {
   TC_DYNAMIC_SHARED(float, sums);                /* [2][BWD_WARPS][ROWS][2], in turns */
@@ -245,10 +245,11 @@ int tc_cuda_layernorm_bwd(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *dy = &c->in[0], *x = &c->in[1], *dx = &c->out[0];
   const int64_t C = c->in[2].elems, N = c->in[3].elems, parts = norm_parts(N);
-  TC_ASSERT(x->elems == N * C && dy->elems == N * C && C <= 8 * 8 * BWD_THREADS);
+  TC_ASSERT(x->elems == N * C && dy->elems == N * C && C <= 4 * 8 * BWD_MOST);
   if (N * C == 0) return 0;
   const int64_t groups = tc_ceil_div(C, 8);
-  const int threads = (int)TC_MIN((int64_t)BWD_THREADS, tc_round_up(groups, 32));
+  const int most = groups > 4 * BWD_THREADS ? BWD_MOST : BWD_THREADS;
+  const int threads = (int)TC_MIN((int64_t)most, tc_round_up(groups, 32));
   const int64_t nv = tc_ceil_div(groups, threads);
   struct norm_grad a;
   a.dx = tc_arr_of(dx), a.dy = tc_arr_of(dy), a.x = tc_arr_of(x), a.g = tc_arr_of(&c->in[2]);
@@ -256,8 +257,8 @@ int tc_cuda_layernorm_bwd(struct tc_device *d, const struct tc_call *c)
   a.part = (float *)c->scratch;
   a.N = N, a.C = C, a.acc = (c->acc & 1) != 0;
   a.wide = tc_wide(C, dx, dy, x) && tc_wide(C, &c->in[2], NULL, NULL);
-  auto kernel = nv == 1 ? norm_bwd<1, 2> : nv == 2 ? norm_bwd<2, 2> : nv <= 4 ? norm_bwd<4, 1>
-                                                                      : norm_bwd<8, 1>;
+  auto kernel = most == BWD_MOST ? norm_bwd<4, 1, BWD_MOST> : nv == 1 ? norm_bwd<1, 2, BWD_THREADS>
+              : nv == 2 ? norm_bwd<2, 2, BWD_THREADS> : norm_bwd<4, 1, BWD_THREADS>;
   TC_LAUNCH(kernel, dim3((unsigned)parts), dim3((unsigned)threads),
             2 * BWD_WARPS * 2 * 2 * sizeof(float), tc_stream(d), a);
   add_parts(d, &c->out[1], (c->acc >> 1 & 1) != 0, a.part, parts, C, 2 * C);

@@ -152,7 +152,7 @@ static void test_errors(void)
     { NULL, "--xyzzyplugh=5", "there is no option --xyzzyplugh; tercio train --help lists them" },
     { NULL, "--train.lr=", "--train.lr is \"\"; it has to be a number, 0 or more" },
     { NULL, "--train.lr", "--train.lr takes a value: --train.lr=..." },
-    { NULL, "--run.device=gpu", "--run.device is \"gpu\"; it has to be one of auto|cpu|ref" },
+    { NULL, "--run.device=gpu", "--run.device is \"gpu\"; it has to be one of auto|cpu|cuda|ref" },
     { NULL, "-x", "there is no option -x; options are --section.key=value" },
     { NULL, "--json=1", "--json takes no value" },
     { NULL, "--after", "--after takes a value: --after=..." },
