@@ -19,6 +19,7 @@ libtercio_io_a_SOURCES = \
   %D%/llmc.c \
   %D%/llmc.h \
   %D%/manifest.c \
+  %D%/manifest_check.c \
   %D%/manifest.h \
   %D%/outfile.c \
   %D%/outfile.h \

@@ -1,4 +1,4 @@
-/* manifest.c - a manifest's invariants, and its text.
+/* manifest.c - a manifest's text, written and read.
  *
  * - What is read is checked in this order: size, checksum, JSON, types and ranges, then
  *   tc_manifest_check, which the writer runs before committing as well. Nothing else in io
@@ -15,191 +15,12 @@
 #include <unistd.h>
 
 #include "io/blocks.h"
-#include "io/ckpt_file.h"
 #include "io/crc.h"
 #include "io/folder.h"
 
-#define MOST_BYTES (INT64_C(1) << 62)           /* of a tensor, a file */
 #define MOST_TEXT (INT64_C(1) << 30)            /* bytes of a manifest */
 #define TAIL_FMT ",\n\"crc32c\": \"%08x\"\n}\n"
-enum { TAIL_BYTES = 25, MOST_STRING = 1 << 20, MOST_NAME = 400 };
-
-/* ---- invariants ------------------------------------------------------------------- */
-
-int64_t tc_box_elems(int rank, const int64_t *count)
-{
-  int64_t n = 1;
-  for (int d = 0; d < rank; d++) n *= count[d];
-  return n;
-}
-
-static bool file_name_good(const char *s)
-{
-  size_t n = strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
-  return n > 0 && n <= 100 && !s[n] && s[0] != '.' && strcmp(s, TC_MANIFEST) != 0;
-}
-
-/* Printable, and a path below an HDF5 group: no empty component, none of dots alone. */
-static bool tensor_name_good(const char *s)
-{
-  size_t n = strlen(s);
-  if (n < 1 || n > 200) return false;
-  for (size_t i = 0; i < n; i++)
-    if (s[i] <= ' ' || s[i] > '~') return false;
-  for (const char *at = s;; at++) {
-    size_t len = strcspn(at, "/");
-    if (strspn(at, ".") >= len) return false;
-    at += len;
-    if (!*at) return true;
-  }
-}
-
-static int cmp_piece(const void *a, const void *b)
-{
-  const struct tc_piece *p = a, *q = b;
-  if (p->tensor != q->tensor) return p->tensor < q->tensor ? -1 : 1;
-  for (int d = 0; d < TC_DIMS; d++)
-    if (p->start[d] != q->start[d]) return p->start[d] < q->start[d] ? -1 : 1;
-  return 0;
-}
-
-static int cmp_place(const void *a, const void *b)
-{
-  const struct tc_piece *p = *(const struct tc_piece *const *)a;
-  const struct tc_piece *q = *(const struct tc_piece *const *)b;
-  if (p->file != q->file) return p->file < q->file ? -1 : 1;
-  return (p->offset > q->offset) - (p->offset < q->offset);
-}
-
-static int cmp_str(const void *a, const void *b)
-{
-  return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* A name that occurs twice among `n`; NULL if none does. */
-static const char *twice(const char **names, int n)
-{
-  qsort(names, (size_t)n, sizeof *names, cmp_str);
-  for (int i = 1; i < n; i++)
-    if (strcmp(names[i - 1], names[i]) == 0) return names[i];
-  return NULL;
-}
-
-static int check_tensors(const struct tc_manifest *m, const char *where, struct tc_err *err)
-{
-  const char **names = tc_malloc((size_t)(m->n_tensors + m->n_files + 1) * sizeof *names);
-  const char *bad = NULL, *why = NULL;
-  for (int i = 0; i < m->n_tensors && !bad; i++) {
-    const struct tc_ckpt_tensor *t = &m->tensor[i];
-    names[i] = t->name;
-    if (!tensor_name_good(t->name)) bad = t->name, why = "not a good name";
-    else if (t->dtype < 0 || t->dtype >= TC_DTYPES) bad = t->name, why = "unknown type";
-    else if (t->rank < 0 || t->rank > TC_DIMS) bad = t->name, why = "too many dimensions";
-    int64_t left = MOST_BYTES / 8;
-    for (int d = 0; !bad && d < t->rank; d++) {
-      if (t->dim[d] < 1 || t->dim[d] > left) bad = t->name, why = "impossible shape";
-      else left /= t->dim[d];
-    }
-  }
-  if (!bad && (bad = twice(names, m->n_tensors))) why = "there are two of this name";
-  if (bad) tc_fail(err, TC_EUSER, "%s: tensor %.100s: %s", where, bad, why);
-  for (int i = 0; i < m->n_files && !bad; i++) {
-    names[i] = m->file[i].name;
-    if (!file_name_good(names[i])) bad = names[i], why = "not a good file name";
-    else if (m->file[i].size < 0 || m->file[i].size > MOST_BYTES)
-      bad = names[i], why = "impossible size";
-    if (bad) tc_fail(err, TC_EUSER, "%s: file %.100s: %s", where, bad, why);
-  }
-  if (!bad && (bad = twice(names, m->n_files)))
-    tc_fail(err, TC_EUSER, "%s: file %.100s: listed twice", where, bad);
-  free(names);
-  return bad ? TC_EUSER : 0;
-}
-
-static int check_piece(const struct tc_manifest *m, const struct tc_piece *p, const char *where,
-                       struct tc_err *err)
-{
-  if (p->tensor < 0 || p->tensor >= m->n_tensors || p->file < 0 || p->file >= m->n_files)
-    return tc_fail(err, TC_EUSER, "%s: a piece of an unknown tensor or file", where);
-  const struct tc_ckpt_tensor *t = &m->tensor[p->tensor];
-  const struct tc_ckpt_file *f = &m->file[p->file];
-  for (int d = 0; d < t->rank; d++)
-    if (p->count[d] < 1 || p->count[d] > t->dim[d] || p->start[d] < 0 ||
-        p->start[d] > t->dim[d] - p->count[d])
-      return tc_fail(err, TC_EUSER, "%s: tensor %s: a piece in %s is outside of its shape",
-                     where, t->name, f->name);
-  int64_t bytes = tc_box_elems(t->rank, p->count) * (int64_t)tc_dtype_bytes(t->dtype);
-  if (p->bytes != bytes || p->offset < 0 || bytes > f->size || p->offset > f->size - bytes)
-    return tc_fail(err, TC_EUSER, "%s: tensor %s: a piece is outside of its file %s", where,
-                   t->name, f->name);
-  if (strlen(p->dataset) > MOST_NAME || !tc_share_is_of(p->dataset, t->name))
-    return tc_fail(err, TC_EUSER, "%s: tensor %s: not a good dataset name", where, t->name);
-  return 0;
-}
-
-/* Pieces [first, end) cover their tensor exactly once: their volumes add up to it and no two
- * overlap. They are sorted by start, so only those that begin before one ends on dimension 0
- * can overlap it. */
-static int check_cover(const struct tc_manifest *m, int tensor, const char *where,
-                       struct tc_err *err)
-{
-  const struct tc_ckpt_tensor *t = &m->tensor[tensor];
-  int first = m->first_piece[tensor], end = m->first_piece[tensor + 1];
-  int64_t whole = tc_box_elems(t->rank, t->dim), have = 0;
-  for (int i = first; i < end; i++) {
-    const struct tc_piece *p = &m->piece[i];
-    int64_t n = tc_box_elems(t->rank, p->count);
-    have = n > whole - have ? whole + 1 : have + n;
-    for (int j = i + 1; j < end; j++) {
-      const struct tc_piece *q = &m->piece[j];
-      bool apart = false;
-      if (t->rank > 0 && q->start[0] >= p->start[0] + p->count[0]) break;
-      for (int d = 0; d < t->rank; d++)
-        apart |= q->start[d] >= p->start[d] + p->count[d] ||
-                 p->start[d] >= q->start[d] + q->count[d];
-      if (!apart)
-        return tc_fail(err, TC_EUSER, "%s: tensor %s: two slices overlap, in %s and %s", where,
-                       t->name, m->file[p->file].name, m->file[q->file].name);
-    }
-    if (have > whole) break;
-  }
-  if (have != whole)
-    return tc_fail(err, TC_EUSER, "%s: tensor %s: the slices hold %lld of its %lld elements",
-                   where, t->name, (long long)have, (long long)whole);
-  return 0;
-}
-
-/* No two pieces share bytes of a file. */
-static int check_places(const struct tc_manifest *m, const char *where, struct tc_err *err)
-{
-  const struct tc_piece **by = tc_malloc((size_t)(m->n_pieces + 1) * sizeof *by);
-  int rc = 0;
-  for (int i = 0; i < m->n_pieces; i++) by[i] = &m->piece[i];
-  qsort(by, (size_t)m->n_pieces, sizeof *by, cmp_place);
-  for (int i = 1; i < m->n_pieces && rc == 0; i++)
-    if (by[i]->file == by[i - 1]->file && by[i]->offset < by[i - 1]->offset + by[i - 1]->bytes)
-      rc = tc_fail(err, TC_EUSER, "%s: file %s: two pieces share bytes", where,
-                   m->file[by[i]->file].name);
-  free(by);
-  return rc;
-}
-
-int tc_manifest_check(struct tc_manifest *m, const char *where, struct tc_err *err)
-{
-  if (m->meta.step < 0)
-    return tc_fail(err, TC_EUSER, "%s: step %lld is impossible", where,
-                   (long long)m->meta.step);
-  TC_TRY(check_tensors(m, where, err));
-  for (int i = 0; i < m->n_pieces; i++) TC_TRY(check_piece(m, &m->piece[i], where, err));
-  if (m->n_pieces > 0) qsort(m->piece, (size_t)m->n_pieces, sizeof *m->piece, cmp_piece);
-  m->first_piece = tc_pool_alloc(m->pool, (size_t)(m->n_tensors + 1) * sizeof(int32_t));
-  for (int i = 0, k = 0; i <= m->n_tensors; i++) {
-    while (k < m->n_pieces && m->piece[k].tensor < i) k++;
-    m->first_piece[i] = k;
-  }
-  for (int i = 0; i < m->n_tensors; i++) TC_TRY(check_cover(m, i, where, err));
-  return check_places(m, where, err);
-}
+enum { TAIL_BYTES = 25, MOST_STRING = 1 << 20 };
 
 /* ---- writing ---------------------------------------------------------------------- */
 
@@ -447,9 +268,9 @@ static void read_files(struct reader *r, const json_t *o, struct tc_manifest *m)
   for (int i = 0; i < m->n_files; i++) {
     const json_t *j = json_array_get(a, (size_t)i);
     struct tc_ckpt_file *f = &m->file[i];
-    f->name = get_str(r, j, "name", MOST_NAME);
+    f->name = get_str(r, j, "name", TC_MOST_NAME);
     f->writer = (int32_t)get_int(r, j, "writer", 0, INT32_MAX);
-    f->size = get_int(r, j, "size", 0, MOST_BYTES);
+    f->size = get_int(r, j, "size", 0, TC_MOST_BYTES);
     f->meta_crc32c = (uint32_t)get_number(r, j, "meta_crc32c", 16, UINT32_MAX);
   }
 }
@@ -457,12 +278,17 @@ static void read_files(struct reader *r, const json_t *o, struct tc_manifest *m)
 /* File names in order, for looking up a piece's. */
 struct by_name { const char *name; int32_t file; };
 
+static int cmp_name(const void *a, const void *b)
+{
+  return strcmp(((const struct by_name *)a)->name, ((const struct by_name *)b)->name);
+}
+
 static struct by_name *sort_files(const struct tc_manifest *m)
 {
   struct by_name *by = tc_malloc((size_t)(m->n_files + 1) * sizeof *by);
   for (int i = 0; i < m->n_files; i++)
     by[i] = (struct by_name){ .name = m->file[i].name, .file = i };
-  qsort(by, (size_t)m->n_files, sizeof *by, cmp_str);   /* the name is its first member */
+  qsort(by, (size_t)m->n_files, sizeof *by, cmp_name);
   return by;
 }
 
@@ -471,16 +297,16 @@ static void read_piece(struct reader *r, const json_t *j, const struct tc_manife
 {
   const char *name = json_string_value(json_object_get(j, "file"));
   const struct by_name *f = !name ? NULL :
-    bsearch(&(struct by_name){ .name = name }, by, (size_t)m->n_files, sizeof *by, cmp_str);
+    bsearch(&(struct by_name){ .name = name }, by, (size_t)m->n_files, sizeof *by, cmp_name);
   int rank = m->tensor[p->tensor].rank;
   p->file = f ? f->file : -1;
   if (!f && !r->bad) r->bad = "file";
-  p->dataset = get_str(r, j, "dataset", MOST_NAME);
+  p->dataset = get_str(r, j, "dataset", TC_MOST_NAME);
   if ((get_ints(r, j, "start", p->start) != rank || get_ints(r, j, "count", p->count) != rank) &&
       !r->bad)
     r->bad = "start, count";
-  p->offset = get_int(r, j, "offset", 0, MOST_BYTES);
-  p->bytes = get_int(r, j, "bytes", 1, MOST_BYTES);
+  p->offset = get_int(r, j, "offset", 0, TC_MOST_BYTES);
+  p->bytes = get_int(r, j, "bytes", 1, TC_MOST_BYTES);
   p->crc32c = get_blocks(r, j, "crc32c", tc_blocks(p->bytes, m->block_bytes));
 }
 
@@ -493,7 +319,7 @@ static void read_tensors(struct reader *r, const json_t *o, struct tc_manifest *
   for (int i = 0; i < m->n_tensors; i++) {
     const json_t *j = json_array_get(a, (size_t)i);
     struct tc_ckpt_tensor *t = &m->tensor[i];
-    t->name = get_str(r, j, "name", MOST_NAME);
+    t->name = get_str(r, j, "name", TC_MOST_NAME);
     t->dtype = tc_dtype_parse(get_str(r, j, "dtype", 20));
     t->rank = get_ints(r, j, "shape", t->dim);
     pieces += json_array_size(get_array(r, j, "pieces", INT32_MAX / 2));
@@ -534,7 +360,7 @@ static int parse(struct tc_manifest *m, const char *text, size_t bytes, const ch
                  "tercio", path, (long long)format, TC_CKPT_FORMAT);
   } else {
     /* Format 1 had one checksum a piece, of whatever size: one block. */
-    m->block_bytes = format == 1 ? MOST_BYTES
+    m->block_bytes = format == 1 ? TC_MOST_BYTES
                                  : get_int(&r, o, "block_bytes", TC_BLOCK_ALIGN, 1 << 30);
     if (m->block_bytes % TC_BLOCK_ALIGN && !r.bad) r.bad = "block_bytes";
     read_meta(&r, o, m);

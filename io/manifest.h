@@ -14,6 +14,10 @@
 /* 1: one checksum a piece; 2: one a block. */
 enum { TC_CKPT_FORMAT = 2 };
 
+/* What a manifest may say. */
+#define TC_MOST_BYTES (INT64_C(1) << 62)        /* of a tensor, a file */
+enum { TC_MOST_NAME = 400 };                    /* bytes of a dataset's */
+
 struct tc_piece {
   int32_t tensor, file;                    /* indices */
   int64_t start[TC_DIMS], count[TC_DIMS];  /* the box */

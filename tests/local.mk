@@ -18,6 +18,7 @@ unit_tests = \
   %D%/unit/t_kernels_cuda.t \
   %D%/unit/t_kernels_fd.t \
   %D%/unit/t_launch.t \
+  %D%/unit/t_manifest.t \
   %D%/unit/t_memory.t \
   %D%/unit/t_mesh.t \
   %D%/unit/t_move.t \

@@ -328,7 +328,7 @@ int main(void)
   for (int world = 1; world <= 4; world *= 2) test_round_trip(world);
   test_h5dump();
   test_view();
-  test_agree(1, "elements");
+  test_agree(1, "no slice holds");
   test_agree(2, "overlap");
   test_no_folder();
   test_keep();

@@ -250,7 +250,7 @@ static void test_made_up(void)
     { "\"step\": 1,", "\"step\": 1, \"step\": 1,", "duplicate" },
     { "\"name\": \"rank-00000.h5\"", "\"name\": \"../rank-00000.h5\"", "file" },
     { "\"name\": \"rank-00000.h5\"", "\"name\": \"rank-00001.h5\"", "" },
-    { "\"shape\": [37, 19]", "\"shape\": [38, 19]", "elements" },
+    { "\"shape\": [37, 19]", "\"shape\": [38, 19]", "holds its element [37, 0]" },
     { "\"shape\": [37, 19]", "\"shape\": [9223372036854775807, 2]", "shape" },
     { "\"shape\": [37, 19]", "\"shape\": [4294967296, 4294967296]", "shape" },
     { "\"shape\": [37, 19]", "\"shape\": [-37, 19]", "shape" },
