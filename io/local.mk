@@ -16,6 +16,8 @@ libtercio_io_a_SOURCES = \
   %D%/folder.h \
   %D%/h5.c \
   %D%/h5.h \
+  %D%/json.c \
+  %D%/json.h \
   %D%/llmc.c \
   %D%/llmc.h \
   %D%/manifest.c \

@@ -1,8 +1,8 @@
 /* manifest.c - a manifest's text, written and read.
  *
- * - What is read is checked in this order: size, checksum, JSON, types and ranges, then
- *   tc_manifest_check, which the writer runs before committing as well. Nothing else in io
- *   checks sizes again.
+ * - What is read is checked in this order: size, checksum, number of values, JSON, types and
+ *   ranges, then tc_manifest_check, which the writer runs before committing as well. Nothing else
+ *   in io checks sizes again.
  * - Names in a manifest never leave its folder: no '/', no leading '.'.
  * - 64-bit unsigned numbers that JSON readers would round (the seed) are strings. */
 #include "io/manifest.h"
@@ -17,10 +17,13 @@
 #include "io/blocks.h"
 #include "io/crc.h"
 #include "io/folder.h"
+#include "io/json.h"
 
 #define MOST_TEXT (INT64_C(1) << 30)            /* bytes of a manifest */
 #define TAIL_FMT ",\n\"crc32c\": \"%08x\"\n}\n"
 enum { TAIL_BYTES = 25, MOST_STRING = 1 << 20 };
+/* Names, checksums and keys take most of a manifest: bytes for each value but the first few. */
+enum { LEAST_PER_VALUE = 8, FREE_VALUES = 1000 };
 
 /* ---- writing ---------------------------------------------------------------------- */
 
@@ -348,6 +351,8 @@ static int parse(struct tc_manifest *m, const char *text, size_t bytes, const ch
   if (bytes < TAIL_BYTES || memcmp(text + body, tail, TAIL_BYTES) != 0)
     return tc_fail(err, TC_ECHECKSUM, "%s: wrong checksum: the manifest is damaged, cut off or "
                    "was edited", path);
+  if (tc_json_values(text, bytes) > (int64_t)bytes / LEAST_PER_VALUE + FREE_VALUES)
+    return tc_fail(err, TC_EUSER, "%s: it has more values than a manifest of its size could", path);
   json_error_t why;
   json_t *o = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
   if (!o)

@@ -169,8 +169,8 @@ static int bad_cover(const struct tc_manifest *m, int tensor, const struct corne
     for (int d = 0; d < t->rank; d++)
       has &= corner_at(c, d) >= p->start[d] && corner_at(c, d) - p->start[d] < p->count[d];
     if (has && first)
-      return tc_fail(err, TC_EUSER, "%s: tensor %s: two slices overlap at [%s], in %s and %s", where,
-                     t->name, at, m->file[first->file].name, m->file[p->file].name);
+      return tc_fail(err, TC_EUSER, "%s: tensor %s: two slices overlap at [%s], in %s and %s",
+                     where, t->name, at, m->file[first->file].name, m->file[p->file].name);
     if (has) first = p;
   }
   return tc_fail(err, TC_EUSER, "%s: tensor %s: no slice holds its element [%s]", where, t->name,

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "io/folder.h"
+#include "io/json.h"
 #include "io/outfile.h"
 
 #define MOST_ELEMS (INT64_C(1) << 58)
@@ -81,19 +82,6 @@ static int read_text(struct tc_st *s, char **text, int64_t *length, int64_t *dat
   free(*text);
   *text = NULL;
   return tc_fail(err, TC_EUSER, "%s: its header can't be read: %s", s->path, strerror(errno));
-}
-
-/* JSON takes many times its text in memory: whether it has more values than any model needs. */
-static bool too_many_values(const char *text, int64_t length)
-{
-  int64_t values = 0;
-  bool quoted = false;
-  for (int64_t i = 0; i < length; i++) {
-    if (quoted && text[i] == '\\') i++;
-    else if (text[i] == '"') quoted = !quoted;
-    else if (!quoted && (text[i] == ',' || text[i] == '[' || text[i] == '{')) values++;
-  }
-  return values > MOST_VALUES;
 }
 
 static int read_shape(struct tc_st_tensor *t, const json_t *shape)
@@ -206,7 +194,7 @@ int tc_st_open(struct tc_st **out, const char *path, struct tc_err *err)
   s->path = tc_strdup(path);
   s->pool = tc_pool_new();
   int rc = read_text(s, &text, &length, &data_bytes, err);
-  if (rc == 0 && too_many_values(text, length))
+  if (rc == 0 && tc_json_values(text, (size_t)length) > MOST_VALUES)
     rc = tc_fail(err, TC_EUSER, "%s: its header has more values than a model's could", path);
   if (rc == 0) {
     o = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &why);

@@ -99,10 +99,33 @@ static void test_cover_time(void)
   }
 }
 
+/* A text of `n` values that mean nothing: refused before they are taken apart. */
+static void test_values(void)
+{
+  enum { N = 100000 };
+  char *text = tc_calloc(2 * N + 100, 1), *path = tc_sprintf("%s/manifest.json", fx_folder());
+  struct tc_manifest *m;
+  struct tc_err err = {0};
+  size_t bytes;
+  int at = sprintf(text, "{\"format\": 2, \"x\": [");
+  for (int i = 0; i < N; i++) at += sprintf(text + at, "0,");
+  strcpy(text + at - 1, "]\n}\n");
+  char *sealed = tc_manifest_seal(text, strlen(text), &bytes);
+  FILE *f = fopen(path, "w");
+  TC_ASSERT(f && fwrite(sealed, 1, bytes, f) == bytes && fclose(f) == 0);
+  is_int(tc_manifest_read(&m, path, &err), TC_EUSER, "%d zeros", N);
+  ok(strstr(err.text, "more values") != NULL, "... are refused: %s", err.text);
+  fx_clean();
+  free(sealed);
+  free(text);
+  free(path);
+}
+
 int main(void)
 {
   alarm(200);
   test_cover();
   test_cover_time();
+  test_values();
   return done_testing();
 }
