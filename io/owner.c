@@ -5,7 +5,8 @@
  *   .new-* -> .run-N+1            a rename onto a folder with files in it fails: of two
  *                                 that try, one gets the number                         claim
  *   .run-k -> .gone-* for k <= N  from here on the old owner's names lead nowhere: it
- *   empty and remove .gone-*      can neither begin a save nor rename one out           fence
+ *   .new-* -> .gone-*             can neither begin a save nor rename one out; who was
+ *   empty and remove .gone-*      still about to claim is judged again                  fence
  *
  * Invariants:
  * - the owner is who has the highest number; a home is never made under a number that is not above
@@ -101,6 +102,7 @@ static char *path_in(const struct tc_owner *o, const char *home, const char *nam
   return tc_sprintf("%s/%s%s%s", o->dir, home, *name ? "/" : "", name);
 }
 
+/* 1: there; 0: the folder it was to be in is gone. */
 static int put_file(const char *path, const char *text, struct tc_err *err)
 {
   int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -108,7 +110,8 @@ static int put_file(const char *path, const char *text, struct tc_err *err)
   bool good = fd >= 0 && write(fd, text, n) == (ssize_t)n && fsync(fd) == 0;
   int why = errno;
   if (fd >= 0) close(fd);
-  return good ? 0 : tc_fail(err, TC_EUSER, "%s: writing failed: %s", path, strerror(why));
+  if (fd < 0 && why == ENOENT) return 0;
+  return good ? 1 : tc_fail(err, TC_EUSER, "%s: writing failed: %s", path, strerror(why));
 }
 
 /* ---- judging the owner before ------------------------------------------------------ */
@@ -226,29 +229,36 @@ static void remove_all(const struct tc_owner *o, const char *prefix)
   if (n >= 0) tc_names_free(names, n);
 }
 
-/* Takes the homes below ours away. */
-static int fence(const struct tc_owner *o, struct tc_err *err)
+/* Takes away the homes below ours; or what was to become a home, whole, so that nobody claims a
+ * number with an empty folder. */
+static int fence_all(const struct tc_owner *o, const char *prefix, struct tc_err *err)
 {
   char **names;
-  int n = tc_folder_scan(o->dir, ".run-", &names, err), rc = TC_MIN(n, 0);
+  int n = tc_folder_scan(o->dir, prefix, &names, err), rc = TC_MIN(n, 0);
   for (int i = 0; i < n && rc == 0; i++) {
-    if (number_of(names[i]) >= o->number || number_of(names[i]) < 0) continue;
+    int64_t number = strcmp(prefix, ".run-") ? 0 : number_of(names[i]);
+    if (number >= o->number || number < 0) continue;
     char *from = path_in(o, names[i], "");
-    char *to = tc_sprintf("%s/.gone-%s-%s", o->dir, names[i] + strlen(".run-"),
-                          o->home + strlen(".run-"));
+    char *to = tc_sprintf("%s/.gone-%s-%s", o->dir, names[i] + 1, o->home + strlen(".run-"));
     if (rename(from, to) < 0 && errno != ENOENT)
       rc = tc_fail(err, TC_EUSER, "%s: can't be renamed: %s", from, strerror(errno));
     free(from);
     free(to);
   }
   if (n >= 0) tc_names_free(names, n);
-  if (rc == 0) rc = tc_folder_sync(o->dir, err);
-  if (rc == 0) remove_all(o, ".gone-");
-  if (rc == 0) remove_all(o, ".new-");
   return rc;
 }
 
-/* A home under a name that is nobody's yet. */
+static int fence(const struct tc_owner *o, struct tc_err *err)
+{
+  TC_TRY(fence_all(o, ".run-", err));
+  TC_TRY(fence_all(o, ".new-", err));
+  TC_TRY(tc_folder_sync(o->dir, err));
+  remove_all(o, ".gone-");
+  return 0;
+}
+
+/* A home under a name that is nobody's yet. 0: somebody who got the folder took it away. */
 static int prepare(const struct tc_owner *o, const char *fresh, struct tc_err *err)
 {
   char since[40];
@@ -262,9 +272,9 @@ static int prepare(const struct tc_owner *o, const char *fresh, struct tc_err *e
   char *folder = path_in(o, fresh, ""), *owner = path_in(o, fresh, "owner");
   char *beat = path_in(o, fresh, "beat");
   int rc = mkdir(folder, 0777) < 0
-    ? tc_fail(err, TC_EUSER, "%s: can't be made: %s", folder, strerror(errno)) : 0;
-  if (rc == 0) rc = put_file(owner, text, err);
-  if (rc == 0) rc = put_file(beat, "0000000000\n", err);
+    ? tc_fail(err, TC_EUSER, "%s: can't be made: %s", folder, strerror(errno)) : 1;
+  if (rc == 1) rc = put_file(owner, text, err);
+  if (rc == 1) rc = put_file(beat, "0000000000\n", err);
   if (rc < 0) remove_home(o, fresh);
   json_decref(who);
   free(text);
@@ -282,11 +292,12 @@ static int claim(struct tc_owner *o, int64_t number, struct tc_err *err)
   if (getrandom(&dice, sizeof dice, 0) != sizeof dice) dice = (uint32_t)tc_now_ns();
   snprintf(fresh, sizeof fresh, ".new-%08x", dice);
   snprintf(home, sizeof home, ".run-%08lld", (long long)number);
-  TC_TRY(prepare(o, fresh, err));
+  int rc = prepare(o, fresh, err);
+  if (rc != 1) return rc;
   char *from = path_in(o, fresh, ""), *to = path_in(o, home, "");
   int failed = rename(from, to) < 0 ? errno : 0;
   if (failed) remove_home(o, fresh);
-  int rc = !failed;
+  rc = !failed;
   if (failed && failed != EEXIST && failed != ENOTEMPTY && failed != ENOENT)
     rc = tc_fail(err, TC_EUSER, "%s: can't be renamed: %s", from, strerror(failed));
   free(from);

@@ -110,27 +110,34 @@ static void *rival(void *arg)
   return NULL;
 }
 
-/* Of several that come at once exactly one gets the folder. */
-static void test_rivals(void)
+/* Of several that come at once exactly one gets the folder; of several starts of one job each does,
+ * the last one for good. */
+static void test_rivals(bool one_job)
 {
   const char *dir = fx_folder();
   bool good = true;
   for (int round = 0; round < 20; round++) {
     struct rival r[RIVALS] = { { 0 } };
-    int won = 0;
-      char job[16];
+    int won = 0, newest = 0;
     for (int i = 0; i < RIVALS; i++) {
-      snprintf(job, sizeof job, "%d", i);
-      r[i].o = tc_owner_new(dir, job, 0);
+      char job[16];
+      snprintf(job, sizeof job, "%d", one_job ? 7 : i);
+      r[i].o = tc_owner_new(dir, job, one_job ? i : 0);
     }
     for (int i = 0; i < RIVALS; i++) TC_ASSERT(pthread_create(&r[i].thread, NULL, rival, &r[i]) == 0);
     for (int i = 0; i < RIVALS; i++) pthread_join(r[i].thread, NULL);
-    for (int i = 0; i < RIVALS; i++) won += r[i].rc == 0;
-    good = good && won == 1 && fx_count(dir, ".run-") == 1;
-    if (won != 1) printf("# round %d: %d owners\n", round, won);
+    for (int i = 0; i < RIVALS; i++) {
+      won += r[i].rc == 0;
+      newest += r[i].rc == 0 && there(dir, tc_owner_home(r[i].o));
+      if (r[i].rc < 0 && one_job) printf("# round %d: %s\n", round, r[i].err.text);
+    }
+    good = good && won == (one_job ? RIVALS : 1) && newest == 1 && fx_count(dir, ".run-") == 1 &&
+           fx_count(dir, ".new-") + fx_count(dir, ".gone-") == 0;
+    if (won != 1 && !one_job) printf("# round %d: %d owners\n", round, won);
     for (int i = 0; i < RIVALS; i++) tc_owner_free(r[i].o);
   }
-  ok(good, "of %d that start at once one gets the folder, 20 times", RIVALS);
+  ok(good, "of %d that start at once %s, 20 times", RIVALS,
+     one_job ? "in one job the last keeps the folder" : "one gets the folder");
   fx_clean();
 }
 
@@ -139,6 +146,7 @@ int main(void)
   alarm(120);
   test_same_machine();
   test_elsewhere();
-  test_rivals();
+  test_rivals(false);
+  test_rivals(true);
   return done_testing();
 }
