@@ -262,7 +262,8 @@ static const struct ckpt_sub subs[] = {
   { "import", "FILE|FOLDER -o DIR [--section.key=value ...] [--json]", 1, 1,
     CKPT_JSON | CKPT_OUT | CKPT_CONFIG, ckpt_cmd_import,
     "makes a checkpoint to start from out of a file or folder of one of export's formats; the "
-    "optimizer's state is zero unless the file has it; other options as the run will have them",
+    "optimizer's state is zero unless the file has it; other options as the run will have them; DIR "
+    "must not be in use by a run",
     "tercio ckpt import gpt2 -o run/ckpt" },
   { "latest", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_latest,
     "the path of the newest complete checkpoint; exit status 5 if there is none",

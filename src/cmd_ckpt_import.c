@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "io/folder.h"
+#include "io/owner.h"
 #include "io/safetensors.h"
 #include "src/setup.h"
 
@@ -34,6 +35,7 @@ struct import {
   struct gpt_tensor *tensor; int n;
   float *weights;                 /* mapped; our tensors one after the other */
   int64_t elems;
+  struct tc_owner *owner;         /* of the folder of checkpoints */
   int64_t step;
 };
 
@@ -434,7 +436,7 @@ static int save(struct import *x, struct tc_err *err)
     struct tc_ckpt_meta meta = { .step = x->step, .seed = (uint64_t)x->cfg->train_seed,
       .tokens = x->step * x->cfg->train_global_batch * x->model.context, .model = model,
       .config = config, .mesh = "pp1 dp1 tp1", .system = s.opts.system->name, .job = "",
-      .who = who };
+      .who = who, .home = tc_owner_home(x->owner) };
     rc = tc_ckpt_save(x->args->out, &meta, s.tensor, s.n, s.slice, s.n, 0, self, err);
     tc_comm_free(self);
     free(model);
@@ -444,21 +446,35 @@ static int save(struct import *x, struct tc_err *err)
   return rc;
 }
 
+static int no_steps(const char *dir, struct tc_err *err)
+{
+  int64_t *steps;
+  int n = tc_ckpt_list(dir, &steps, err);
+  free(steps);
+  if (n <= 0) return n;
+  return tc_fail(err, TC_EUSER, "%s has %d checkpoint%s already: a run would not know which to "
+                 "resume from; give another folder", dir, n, n == 1 ? "" : "s");
+}
+
+/* No run may write there until the import is done. */
+static int take_folder(struct import *x, struct tc_err *err)
+{
+  int rc;
+  x->owner = tc_owner_new(x->args->out, "", 0);
+  while ((rc = tc_owner_take(x->owner, err)) == 1) tc_sleep_ns(TC_OWNER_LOOK_NS);
+  return rc;
+}
+
 static int import(struct import *x, struct tc_err *err)
 {
   const char *dir = x->args->out;
-  int64_t *steps;
   TC_TRY(find_files(x, x->args->path[0], err));
   TC_TRY(open_file(x, err));
   TC_TRY(read_sizes(x, err));
   TC_TRY(make_config(x, err));
-  int n = tc_ckpt_list(dir, &steps, err);
-  free(steps);
-  if (n < 0) return n;
-  if (n > 0)
-    return tc_fail(err, TC_EUSER, "%s has %d checkpoint%s already: a run would not know which to "
-                   "resume from; give another folder", dir, n, n == 1 ? "" : "s");
-  TC_TRY(tc_folder_make(dir, err));
+  TC_TRY(no_steps(dir, err));     /* before anything there is changed; and when it is ours */
+  TC_TRY(take_folder(x, err));
+  TC_TRY(no_steps(dir, err));
   TC_TRY(read_weights(x, err));
   return save(x, err);
 }
@@ -483,6 +499,7 @@ int ckpt_cmd_import(const struct ckpt_args *a, struct tc_err *err)
   tc_st_close(x.st);
   tc_llmc_close(x.llmc);
   tc_config_free(x.cfg);
+  tc_owner_free(x.owner);
   free(x.tensor);
   free(x.file);
   free(x.config_file);

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include "io/llmc.h"
+#include "io/owner.h"
 #include "io/safetensors.h"
 #include "tests/unit/ckpt_cmd.h"
 
@@ -350,6 +351,16 @@ static void test_import_faults(const char *dir)
      "a size that the file doesn't have");
   is_int(run("import %s/hf -o %s/yes --model.heads=2", dir, dir), 0, "heads by hand");
   is_int(run("diff %s/yes %s/ckpt --only [hwl]*", dir, dir), 0, "are right");
+  char *live = tc_sprintf("%s/live", dir);
+  struct tc_owner *o = tc_owner_new(live, "7", 0);
+  TC_ASSERT(tc_owner_take(o, NULL) == 0);
+  ok(fails(run("import %s/hf -o %s --model.heads=2", dir, live), 2, "in use by job 7"),
+     "into a live run's folder");
+  is_int(fx_count(live, "step-"), 0, "nothing is saved there");
+  tc_owner_free(o);
+  is_int(run("import %s/hf -o %s --model.heads=2", dir, live), 0, "when the run has ended it is");
+  is_int(fx_count(live, "step-") + fx_count(live, ".run-"), 2, "... and the folder is given up");
+  free(live);
   ok(fails(run("import %s/none -o %s/no", dir, dir), 2, "No such file"), "nothing there");
   ok(fails(run("import %s/ckpt -o %s/no", dir, dir), 2, "model.safetensors"),
       "a folder without a model");
