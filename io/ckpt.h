@@ -95,15 +95,14 @@ char *tc_ckpt_step_path(const char *dir, int64_t step);                /* owned 
 typedef int tc_ckpt_loader(void *ctx, struct tc_ckpt *c, struct tc_err *err);
 
 /* Collective. Loads the newest checkpoint in dir (or `step` if >= 0) that is good: its manifest,
- * all files' sizes and metadata (a share of them on each rank), and every byte that `load` reads.
+ * all files' sizes and metadata (a share on each rank), and every byte that `load` reads.
  * load runs once on each rank for each checkpoint tried. If it finds damage on any rank, all
  * turn to the next older one, after a tc_warn with the reason; if it fails without (another
  * model), all fail with its sentence. *out: the one that was loaded; dir without any (a first
  * start): NULL, 0. TC_ENOCKPT if there are some and none is good. */
 int tc_ckpt_load(struct tc_ckpt **out, const char *dir, int64_t step, tc_ckpt_loader *load,
                  void *ctx, struct tc_comm *world, struct tc_err *err);
-/* Collective. The same without loading: every byte is verified instead, a share of the files on
- * each rank. */
+/* Collective. The same without loading: every byte is verified instead, a share on each rank. */
 int tc_ckpt_resume(struct tc_ckpt **out, const char *dir, int64_t step, struct tc_comm *world,
                    struct tc_err *err);
 /* Collective. Loads a step folder, or the newest in a folder; nothing there is changed and no other

@@ -39,8 +39,9 @@ struct tc_faults {
   int worst, n;                   /* worst status, number of faults */
   struct tc_err first;
 };
-/* Local. Verifies the files first, first + stride, ... of an open checkpoint. */
-void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int first, int stride,
+/* Local. Verifies one of `shares` equal shares of an open checkpoint's bytes, in whole pieces, and
+ * all but the data of the files that begin in it. Faults are reported by file, then by place. */
+void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
                           struct tc_faults *f);
 
 /* Local. Writes view.h5 into the folder (ckpt.h: meta.view) and lists it in the manifest, whose

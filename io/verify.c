@@ -1,13 +1,13 @@
 /* verify.c - proving a checkpoint whole, and choosing the one to resume from.
  *
  * Resuming reads data once: each rank checks what it loads as it loads it. The bytes that no
- * tensor has are checked before, a share of the files on each rank: they are few, and damage
+ * tensor has are checked before, a share of them on each rank: they are few, and damage
  * there says that the file isn't the one that was written. That HDF5 can open it is left to
  * `ckpt verify`, since data is read at places that the manifest names.
  *
  * A file is trusted step by step: its size, then the checksum of its metadata (so that HDF5
- * never parses damaged bytes, which can hang it), then the data of each piece, then that HDF5
- * finds every dataset where the manifest says. Together all bytes of the checkpoint are
+ * never parses damaged bytes, which can hang it), then that HDF5 finds every dataset where the
+ * manifest says, then the data of each piece, whoever's share it is. Together all bytes of the checkpoint are
  * covered: the manifest's by its own checksum, a file's by those in the manifest. */
 #include "io/ckpt_io.h"
 
@@ -26,25 +26,13 @@ static void report(struct tc_faults *f, const struct tc_err *e)
   if (f->fault) f->fault(f->ctx, e->status, e->text);
 }
 
+/* By file, then by offset. */
 static int cmp_place(const void *a, const void *b)
 {
   const struct tc_piece *p = *(const struct tc_piece *const *)a;
   const struct tc_piece *q = *(const struct tc_piece *const *)b;
+  if (p->file != q->file) return p->file < q->file ? -1 : 1;
   return (p->offset > q->offset) - (p->offset < q->offset);
-}
-
-/* The data of each piece; true if all is right. */
-static bool verify_data(struct tc_ckpt *c, const struct tc_piece *const *piece, int n,
-                        struct tc_faults *f)
-{
-  bool good = true;
-  for (int i = 0; i < n; i++) {
-    struct tc_err e = {0};
-    if (tc_ckpt_check_piece(c, (int)(piece[i] - c->m->piece), &e) == 0) continue;
-    report(f, &e);
-    good = false;
-  }
-  return good;
 }
 
 static void verify_h5(const struct tc_ckpt *c, int file, const struct tc_piece *const *piece,
@@ -65,8 +53,9 @@ static void verify_h5(const struct tc_ckpt *c, int file, const struct tc_piece *
   free(s);
 }
 
-static void verify_file(struct tc_ckpt *c, int file, const struct tc_piece *const *piece, int n,
-                        bool deep, struct tc_faults *f)
+/* All but the data; false if the file can't be opened. */
+static bool verify_file(const struct tc_ckpt *c, int file, const struct tc_piece *const *piece,
+                        int n, bool deep, struct tc_faults *f)
 {
   const struct tc_ckpt_file *cf = &c->m->file[file];
   struct tc_err e = {0};
@@ -74,7 +63,7 @@ static void verify_file(struct tc_ckpt *c, int file, const struct tc_piece *cons
   int fd = tc_ckpt_open_file(c, file, &e);
   if (fd < 0) {
     report(f, &e);
-    return;
+    return false;
   }
   bool read = tc_crc_meta(fd, cf->size, piece, n, &crc), meta = read && crc == cf->meta_crc32c;
   if (!read)
@@ -84,28 +73,48 @@ static void verify_file(struct tc_ckpt *c, int file, const struct tc_piece *cons
     tc_fail(&e, TC_ECHECKSUM, "%s/%s: wrong checksum of the file's metadata: it is damaged, or "
             "another file", c->path, cf->name);
   if (!meta) report(f, &e);
-  bool data = !deep || verify_data(c, piece, n, f);
   close(fd);
-  if (deep && meta && data) verify_h5(c, file, piece, n, f);
+  if (deep && meta) verify_h5(c, file, piece, n, f);
+  return true;
 }
 
-void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int first, int stride,
+/* Whose share what lies `at` bytes into the files, laid end to end, is. */
+static int share_at(double at, double bytes, int shares)
+{
+  return bytes > 0 ? TC_MIN((int)(at / bytes * shares), shares - 1) : 0;
+}
+
+/* A file that can't be opened is reported once, by whoever has its beginning. */
+static bool opens(const struct tc_ckpt *c, int file)
+{
+  int fd = tc_ckpt_open_file(c, file, NULL);
+  if (fd >= 0) close(fd);
+  return fd >= 0;
+}
+
+void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
                           struct tc_faults *f)
 {
   const struct tc_manifest *m = c->m;
-  int *begin = tc_calloc((size_t)m->n_files + 2, sizeof *begin);
   const struct tc_piece **by = tc_malloc((size_t)(m->n_pieces + 1) * sizeof *by);
-  /* Pieces by file (a counting sort), then by offset. */
-  for (int k = 0; k < m->n_pieces; k++) begin[m->piece[k].file + 2]++;
-  for (int i = 2; i < m->n_files + 2; i++) begin[i] += begin[i - 1];
-  for (int k = 0; k < m->n_pieces; k++) by[begin[m->piece[k].file + 1]++] = &m->piece[k];
-  for (int i = first; i < m->n_files; i += stride) {
-    int n = begin[i + 1] - begin[i];
-    qsort(by + begin[i], (size_t)n, sizeof *by, cmp_place);
-    verify_file(c, i, by + begin[i], n, deep, f);
+  double bytes = 0, at = 0;
+  for (int k = 0; k < m->n_pieces; k++) by[k] = &m->piece[k];
+  qsort(by, (size_t)m->n_pieces, sizeof *by, cmp_place);
+  for (int i = 0; i < m->n_files; i++) bytes += (double)m->file[i].size;
+  for (int i = 0, k = 0, end = 0; i < m->n_files; at += (double)m->file[i++].size) {
+    while (end < m->n_pieces && by[end]->file == i) end++;
+    bool first = share_at(at, bytes, shares) == share, known = first;
+    bool there = first && verify_file(c, i, by + k, end - k, deep, f);
+    for (; k < end; k++) {
+      struct tc_err e = {0};
+      double middle = at + (double)by[k]->offset + (double)by[k]->bytes / 2;
+      if (!deep || share_at(middle, bytes, shares) != share) continue;
+      if (!known) there = opens(c, i);
+      known = true;
+      if (there && tc_ckpt_check_piece(c, (int)(by[k] - m->piece), &e) < 0) report(f, &e);
+    }
   }
   free(by);
-  free(begin);
 }
 
 int tc_ckpt_verify(const char *step_path, bool deep,

@@ -33,12 +33,12 @@ static void findings_free(struct findings *f)
   free(f->fault);
 }
 
-/* A thread's share of the files. Its copy of the checkpoint borrows the manifest, but has marks,
+/* A thread's share. Its copy of the checkpoint borrows the manifest, but has marks,
  * descriptors and a buffer of its own. */
 struct worker {
   struct tc_ckpt c;
   bool deep, started;
-  int first, stride;
+  int share, shares;
   struct findings found;
   pthread_t thread;
 };
@@ -47,7 +47,7 @@ static void *work(void *arg)
 {
   struct worker *w = arg;
   struct tc_faults f = { .fault = found, .ctx = &w->found };
-  tc_ckpt_verify_files(&w->c, w->deep, w->first, w->stride, &f);
+  tc_ckpt_verify_files(&w->c, w->deep, w->share, w->shares, &f);
   return NULL;
 }
 
@@ -82,10 +82,10 @@ static void sort_faults(struct findings *f)
 
 static void verify_files(const struct tc_ckpt *c, bool deep, int jobs, struct findings *all)
 {
-  int n = TC_MAX(1, TC_MIN(jobs, c->m->n_files));
+  int n = TC_MAX(1, TC_MIN(jobs, c->m->n_files + c->m->n_pieces));
   struct worker *w = tc_calloc((size_t)n, sizeof *w);
   for (int i = 0; i < n; i++) {
-    w[i] = (struct worker){ .deep = deep, .first = i, .stride = n };
+    w[i] = (struct worker){ .deep = deep, .share = i, .shares = n };
     reader_new(&w[i].c, c);
     w[i].started = i > 0 && pthread_create(&w[i].thread, NULL, work, &w[i]) == 0;
   }

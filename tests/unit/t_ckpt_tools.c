@@ -60,6 +60,36 @@ static void test_verify(const char *root)
   free(dir);
 }
 
+/* Shares of one file: every block is read in one of them, and no share has them all. */
+static void test_shares(const char *root)
+{
+  enum { SHARES = 2 };
+  char *dir = tc_sprintf("%s/shares", root);
+  int blocks = 0, twice = 0, least = 1 << 30;
+  uint8_t all[64] = {0};
+  fx_save(dir, 1, 1, 1, 0);
+  for (int i = 0; i < SHARES; i++) {
+    struct tc_ckpt *c;
+    struct tc_faults f = {0};
+    int mine = 0;
+    TC_ASSERT(tc_ckpt_open(&c, dir, NULL) == 0);
+    blocks = (int)c->first_block[c->m->n_pieces];
+    TC_ASSERT(blocks <= (int)sizeof all);
+    tc_ckpt_verify_files(c, true, i, SHARES, &f);
+    for (int b = 0; b < blocks; b++) {
+      bool read = c->checked[b / 8] >> b % 8 & 1;
+      mine += read;
+      twice += read && all[b]++;
+    }
+    least = TC_MIN(least, mine);
+    tc_ckpt_close(c);
+  }
+  for (int b = 0; b < blocks; b++) twice += !all[b];
+  ok(twice == 0 && least > 0, "%d blocks of one file, read once by %d; at least %d each", blocks,
+     SHARES, least);
+  free(dir);
+}
+
 /* ---- prune ------------------------------------------------------------------------- */
 
 static void test_prune(const char *root)
@@ -201,6 +231,7 @@ int main(void)
   const char *dir = fx_folder();
   snprintf(out_path, sizeof out_path, "%s/out", dir);
   test_verify(dir);
+  test_shares(dir);
   test_prune(dir);
   test_quarantine(dir);
   test_diff(dir);
