@@ -7,8 +7,8 @@
  *
  * A file is trusted step by step: its size, then the checksum of its metadata (so that HDF5
  * never parses damaged bytes, which can hang it), then that HDF5 finds every dataset where the
- * manifest says, then the data of each piece, whoever's share it is. Together all bytes of the checkpoint are
- * covered: the manifest's by its own checksum, a file's by those in the manifest. */
+ * manifest says, then the data of each piece, whoever's share it is. Together all bytes of the
+ * checkpoint are covered: the manifest's by its own checksum, a file's by those in the manifest. */
 #include "io/ckpt_io.h"
 
 #include <errno.h>

@@ -262,8 +262,8 @@ static const struct ckpt_sub subs[] = {
   { "import", "FILE|FOLDER -o DIR [--section.key=value ...] [--json]", 1, 1,
     CKPT_JSON | CKPT_OUT | CKPT_CONFIG, ckpt_cmd_import,
     "makes a checkpoint to start from out of a file or folder of one of export's formats; the "
-    "optimizer's state is zero unless the file has it; other options as the run will have them; DIR "
-    "must not be in use by a run",
+    "optimizer's state is zero unless the file has it; other options as the run will have them; "
+    "DIR must not be in use by a run",
     "tercio ckpt import gpt2 -o run/ckpt" },
   { "latest", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_latest,
     "the path of the newest complete checkpoint; exit status 5 if there is none",
@@ -276,7 +276,7 @@ static const struct ckpt_sub subs[] = {
   { "quarantine", "DIR STEP [--release] [--json]", 2, 2, CKPT_JSON | CKPT_RELEASE,
     ckpt_cmd_quarantine,
     "sets a checkpoint aside, so that no run resumes from it and nothing removes it; --release "
-    "puts it back",
+    "puts it back (STEP 300.2: what is in quarantine-step-00000300.2)",
     "tercio ckpt quarantine run/ckpt 300" },
 };
 enum { N_SUBS = sizeof subs / sizeof *subs };

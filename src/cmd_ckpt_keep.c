@@ -262,21 +262,43 @@ int ckpt_cmd_prune(const struct ckpt_args *a, struct tc_err *err)
 
 /* ---- quarantine -------------------------------------------------------------------- */
 
+/* "300", "step-00000300"; with --release also "300.2", the second of this step that a run set
+ * aside. *nth: 2; 0 where none is said. */
+static int parse_step(const struct ckpt_args *a, int64_t *step, long *nth, struct tc_err *err)
+{
+  const char *word = a->path[1], *dot = strchr(word, '.');
+  char *plain = dot ? tc_sprintf("%.*s", (int)(dot - word), word) : tc_strdup(word), *end = plain;
+  bool good = true;
+  *nth = 0;
+  *step = tc_step_of_name(plain);
+  if (*step < 0) {
+    *step = strtoll(plain, &end, 10);
+    good = *plain && !*end && *step >= 0;
+  }
+  if (dot) {
+    *nth = strtol(dot + 1, &end, 10);
+    good = good && dot[1] >= '1' && dot[1] <= '9' && !*end && *nth >= 2 && *nth <= 99;
+  }
+  free(plain);
+  if (!good || (dot && !a->release))
+    return tc_fail(err, TC_EUSER, "ckpt quarantine: %s is no step; give a number as `tercio ckpt "
+                   "ls` shows it%s", word, a->release ? "; N.2 for quarantine-step-N.2" : "");
+  return 0;
+}
+
 int ckpt_cmd_quarantine(const struct ckpt_args *a, struct tc_err *err)
 {
   int64_t *steps;
-  const char *dir = a->path[0], *word = a->path[1];
-  char *end;
-  int64_t step = tc_step_of_name(word);
-  if (step < 0) step = strtoll(word, &end, 10);
-  if (step < 0 || (tc_step_of_name(word) < 0 && (!*word || *end)))
-    return tc_fail(err, TC_EUSER, "ckpt quarantine: %s is no step; give a number as `tercio ckpt "
-                   "ls` shows it", word);
+  const char *dir = a->path[0];
+  int64_t step;
+  long nth;
+  TC_TRY(parse_step(a, &step, &nth, err));
   int n = list_steps(&steps, dir, "quarantine", err);
   if (n < 0) return n;
   free(steps);
   char *path = tc_ckpt_step_path(dir, step), *plain = tc_strdup(ckpt_base_name(path));
-  char *aside = tc_sprintf(QUARANTINE "%s", plain);
+  char *aside = nth ? tc_sprintf(QUARANTINE "%s.%ld", plain, nth)
+                    : tc_sprintf(QUARANTINE "%s", plain);
   const char *from = a->release ? aside : plain, *to = a->release ? plain : aside;
   char *from_path = tc_sprintf("%s/%s", dir, from), *to_path = tc_sprintf("%s/%s", dir, to);
   int rc = 0;

@@ -145,6 +145,15 @@ static void test_quarantine(const char *root)
   is_int((int64_t)real(j, "step"), 2, "says its step");
   json_decref(j);
   ok(there(dir, "step-00000002"), "puts it back");
+  shell("mv step-00000002 quarantine-step-00000002.2", dir);
+  ok(fails(run("quarantine %s 2 --release", dir), 5, "there is no quarantine-step-00000002"),
+     "a second one that a run set aside is not meant by the step alone");
+  const char *const odd[] = { "2.", "2.1", "2.x", "2.02", "2.2.2", ".2" };
+  for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
+    ok(fails(run("quarantine %s %s --release", dir, odd[i]), 2, "no step"), "nor by %s", odd[i]);
+  ok(fails(run("quarantine %s 2.2", dir), 2, "no step"), "2.2 is none to be set aside");
+  is_int(run("quarantine %s 2.2 --release", dir), 0, "--release of 2.2");
+  ok(there(dir, "step-00000002") && !there(dir, "quarantine-step-00000002.2"), "puts it back");
   ok(fails(run("quarantine %s 9", dir), 5, "there is no step-00000009"), "a step that isn't there");
   ok(fails(run("quarantine %s last", dir), 2, "no step"), "a word");
   ok(fails(run("quarantine %s -- -1", dir), 2, "--"), "a negative one");

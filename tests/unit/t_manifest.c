@@ -1,5 +1,5 @@
-/* t_manifest.c - whether slices cover a tensor once, against counting; manifests that would cost much
- * to look at. */
+/* t_manifest.c - whether slices cover a tensor once, against counting; manifests that would cost
+ * much to look at. */
 #include "tests/unit/ckpt_fixture.h"
 
 /* A manifest in memory, of one u8 tensor in one file. */
