@@ -6,9 +6,9 @@
  * of each block of it, taken from memory, and one of all bytes of the file that are not tensor
  * data.
  *
- * Commit: every rank writes into DIR/.tmp-step-…-<incarnation>, fsyncs, then all agree; rank 0
- * writes the manifest, fsyncs it and the folder, renames, fsyncs DIR. A folder step-* is
- * complete by construction. */
+ * Commit: every rank writes into DIR/.run-N/.tmp-step-*, in the home of the folder's owner
+ * (io/owner.h; DIR/.tmp-step-* without one), fsyncs, then all agree; rank 0 writes the manifest,
+ * fsyncs it and the folder, renames, fsyncs DIR. A folder step-* is complete by construction. */
 #ifndef TC_CKPT_H
 #define TC_CKPT_H
 
