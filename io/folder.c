@@ -68,8 +68,7 @@ int tc_folder_sync(const char *path, struct tc_err *err)
   return 0;
 }
 
-/* The folder that holds `path`; owned. */
-static char *parent_of(const char *path)
+char *tc_folder_of(const char *path)
 {
   char *p = tc_strdup(path);
   size_t n = strlen(p);
@@ -91,7 +90,7 @@ int tc_folder_make(const char *path, struct tc_err *err)
     if (S_ISDIR(st.st_mode)) return 0;
     return tc_fail(err, TC_EUSER, "%s: there is a file of this name; a folder is needed", path);
   }
-  char *up = parent_of(path);
+  char *up = tc_folder_of(path);
   int rc = mkdir(path, 0777);
   if (rc < 0 && errno == ENOENT && strcmp(up, path) != 0) {
     rc = tc_folder_make(up, err);

@@ -19,6 +19,9 @@ int64_t tc_step_of_name(const char *name);
 int tc_folder_scan(const char *dir, const char *prefix, char ***names, struct tc_err *err);
 void tc_names_free(char **names, int n);
 
+/* Local. The folder that holds `path`; owned. */
+char *tc_folder_of(const char *path);
+
 /* Local. All fail with TC_EUSER, naming the folder. */
 int tc_folder_make(const char *path, struct tc_err *err);     /* with its parents; durable */
 int tc_folder_sync(const char *path, struct tc_err *err);     /* fsync of the folder itself */

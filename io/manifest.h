@@ -45,9 +45,6 @@ struct tc_manifest {
   struct tc_ckpt_file *file; int n_files;
 };
 
-/* Local. Elements of a box; 1 for rank 0. The boxes of a checked manifest can't overflow. */
-int64_t tc_box_elems(int rank, const int64_t *count);
-
 /* Local. Sorts the pieces by tensor, fills first_piece, and checks all that readers rely on:
  * names, sizes without overflow, pieces inside their tensors and files, none overlapping in
  * either, every tensor covered exactly once. `where` begins the sentence. TC_EUSER. */

@@ -52,14 +52,6 @@ int tc_outfile_write(struct tc_outfile *f, const void *data, int64_t bytes, stru
   return 0;
 }
 
-/* The folder that holds the file; owned. */
-static char *folder_of(const char *path)
-{
-  const char *slash = strrchr(path, '/');
-  if (!slash) return tc_strdup(".");
-  return tc_sprintf("%.*s", slash == path ? 1 : (int)(slash - path), path);
-}
-
 int tc_outfile_finish(struct tc_outfile *f, struct tc_err *err)
 {
   int rc = 0;
@@ -69,7 +61,7 @@ int tc_outfile_finish(struct tc_outfile *f, struct tc_err *err)
   if (bad || rename(f->tmp, f->path) < 0)
     rc = tc_fail(err, TC_EUSER, "%s can't be brought to disk: %s", f->path, strerror(errno));
   if (rc == 0) {
-    char *folder = folder_of(f->path);
+    char *folder = tc_folder_of(f->path);
     rc = tc_folder_sync(folder, err);
     free(folder);
   }

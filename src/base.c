@@ -127,6 +127,15 @@ char *tc_sprintf(const char *fmt, ...)
   return s;
 }
 
+void tc_text_add(char *text, size_t size, const char *fmt, ...)
+{
+  size_t at = strlen(text);
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text + at, size - at, fmt, ap);
+  va_end(ap);
+}
+
 /* A pool is a list of blocks; small requests are cut from the newest, large ones get a block
  * of their own behind it. */
 enum { POOL_ALIGN = 16, POOL_BLOCK_BYTES = 64 * 1024 };

@@ -56,6 +56,9 @@ void *tc_realloc(void *p, size_t bytes);
 char *tc_strdup(const char *s);
 /* An owned, formatted string. */
 char *tc_sprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Local. Appends to `text`, which has room for size bytes; what is beyond is cut off. */
+void tc_text_add(char *text, size_t size, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Make room for one more element in a growing array. */
 #define TC_GROW(arr, n, cap) do { if ((n) >= (cap)) { \

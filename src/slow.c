@@ -5,7 +5,6 @@
  * and there are others, the node is named. */
 #include "src/slow.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,16 +94,6 @@ static void compare(struct tc_slow *s, const int64_t *work, struct tc_slowest *w
   }
 }
 
-__attribute__((format(printf, 3, 4)))
-static void add(char *text, size_t size, const char *fmt, ...)
-{
-  size_t at = strlen(text);
-  va_list ap;
-  va_start(ap, fmt);
-  vsnprintf(text + at, size - at, fmt, ap);
-  va_end(ap);
-}
-
 /* Whether all ranks of r's node are slow, it has several, and there are other nodes. */
 static bool node_is_slow(const struct tc_slow *s, int r)
 {
@@ -129,12 +118,12 @@ static int name(struct tc_slow *s, bool now, const bool *was)
   for (int r = 0; r < s->o.world; r++) {
     if (now ? !s->rank[r].slow : !was[r] || s->rank[r].slow) continue;
     if (n++ >= NAMED) continue;
-    add(s->text, sizeof s->text, "%s%s", n > 1 ? ", " : "", s->o.who[r]);
-    if (now) add(s->text, sizeof s->text, " (%.1f times%s%s)", s->rank[r].factor,
+    tc_text_add(s->text, sizeof s->text, "%s%s", n > 1 ? ", " : "", s->o.who[r]);
+    if (now) tc_text_add(s->text, sizeof s->text, " (%.1f times%s%s)", s->rank[r].factor,
                  node_is_slow(s, r) ? ", as all ranks on " : "",
                  node_is_slow(s, r) ? node_name(s, r) : "");
   }
-  if (n > NAMED) add(s->text, sizeof s->text, " and %d more", n - NAMED);
+  if (n > NAMED) tc_text_add(s->text, sizeof s->text, " and %d more", n - NAMED);
   return n;
 }
 
@@ -163,15 +152,15 @@ static bool end_window(struct tc_slow *s, int64_t step)
   if (more && s->said_ns && now - s->said_ns < QUIET_NS) {   /* later, if it lasts */
     for (int r = 0; r < s->o.world; r++) s->rank[r].slow = was[r];
   } else if (more) {
-    add(s->text, sizeof s->text, "all ranks wait for ");
+    tc_text_add(s->text, sizeof s->text, "all ranks wait for ");
     name(s, true, was);
-    add(s->text, sizeof s->text, ": that much longer than its stage's others work, or itself "
-        "before, in the last two windows up to step %lld. Look at the clocks, temperature and "
-        "other users of its node", (long long)step);
+    tc_text_add(s->text, sizeof s->text, ": that much longer than its stage's others work, or "
+                "itself before, in the last two windows up to step %lld. Look at the clocks, "
+                "temperature and other users of its node", (long long)step);
     s->said_ns = now;
   } else if (less) {
     name(s, false, was);
-    add(s->text, sizeof s->text, ": keeps up with the others again");
+    tc_text_add(s->text, sizeof s->text, ": keeps up with the others again");
   }
   free(was);
   free(mean);

@@ -51,13 +51,6 @@ static void free_state(struct state *s)
   free(s->id);
 }
 
-static int64_t box_elems(const struct tc_box *b, int rank)
-{
-  int64_t e = 1;
-  for (int d = 0; d < rank; d++) e *= b->count[d];
-  return e;
-}
-
 /* Where box `b`, rows of one of the stored boxes, begins in this rank's memory. */
 static char *box_address(const struct tc_tensor *x, char *base, const struct tc_box *stored,
                          int n, const struct tc_box *b)
@@ -71,8 +64,8 @@ static char *box_address(const struct tc_tensor *x, char *base, const struct tc_
     if (in && x->rank == 0) return base;
     if (in)
       return base + (size_t)((b->start[0] - s->start[0]) *
-                             (box_elems(s, x->rank) / s->count[0])) * elem;
-    base += (size_t)box_elems(s, x->rank) * elem;
+                             (tc_box_elems(x->rank, s->count) / s->count[0])) * elem;
+    base += (size_t)tc_box_elems(x->rank, s->count) * elem;
   }
   TC_ASSERT(!"a box that is not stored here");
   return NULL;
@@ -137,7 +130,7 @@ int64_t tc_train_staging_bytes(const struct tc_train *t)
     struct tc_box own[TC_BOXES];
     int k = x->state && x->saved ? tc_owned_boxes(x, t->mesh, t->rank, own) : 0;
     for (int b = 0; b < k; b++)
-      bytes += box_elems(&own[b], x->rank) * (int64_t)tc_dtype_bytes(x->dtype);
+      bytes += tc_box_elems(x->rank, own[b].count) * (int64_t)tc_dtype_bytes(x->dtype);
   }
   return bytes;
 }
@@ -245,7 +238,7 @@ static int load_tensor(struct tc_train *t, struct tc_ckpt *c, int32_t id, struct
   struct tc_box box[TC_BOXES];
   int n = tc_stored_boxes(x, t->mesh, t->rank, box);
   for (int b = 0; b < n; b++) {
-    int64_t bytes = box_elems(&box[b], x->rank) * (int64_t)tc_dtype_bytes(x->dtype);
+    int64_t bytes = tc_box_elems(x->rank, box[b].count) * (int64_t)tc_dtype_bytes(x->dtype);
     struct tc_device *d = t->device;
     void *to = d->ops->separate ? tc_malloc((size_t)TC_MAX(bytes, 1)) : p;
     int rc = tc_ckpt_read(c, k, box[b].start, box[b].count, to, err);

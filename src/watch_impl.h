@@ -67,8 +67,6 @@ void tc_post_clear(struct post *p);
 void tc_lane_text(struct tc_lane *l, char *text, size_t size);
 /* Local. Where a rank of this process stands. By the watchdog's thread. */
 void tc_post_report(struct post *p, const char *const *who, struct report *r);
-void tc_text_add(char *text, size_t size, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
 static inline double tc_seconds(int64_t ns) { return (double)ns * 1e-9; }
 
 #endif

@@ -4,7 +4,6 @@
  *  - a lane's atomics are written by its own thread alone; its text is under its lock, and so is
  *    every read of the borrowed strings: a mark that takes the lock ends all borrowing;
  *  - a lane's `seen` and `quiet_ns` belong to the watchdog's thread. */
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -167,15 +166,6 @@ void tc_post_clear(struct post *p)
 }
 
 /* ---- where a rank stands ------------------------------------------------------------------- */
-
-void tc_text_add(char *text, size_t size, const char *fmt, ...)
-{
-  size_t at = strlen(text);
-  va_list ap;
-  va_start(ap, fmt);
-  vsnprintf(text + at, size - at, fmt, ap);
-  va_end(ap);
-}
 
 /* "step 3, forward matmul of h.1, micro-batch 0" */
 void tc_lane_text(struct tc_lane *l, char *text, size_t size)
