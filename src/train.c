@@ -290,7 +290,7 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
 
 /* ---- the end of a step ------------------------------------------------------------------ */
 
-enum { STOP_ASKED = 1, STOP_WALLTIME };
+enum { STOP_ASKED = 1, STOP_WALLTIME, STOP_SHORT };
 enum { F_STOP, F_DUE, F_BUSY, F_LOST, FLAGS };
 
 static int read_flags(struct tc_train *t, struct tc_step_report *r, int64_t flag[FLAGS],
@@ -301,7 +301,8 @@ static int read_flags(struct tc_train *t, struct tc_step_report *r, int64_t flag
   flag[F_STOP] = stop_requested(t) ? STOP_ASKED : 0;
   flag[F_BUSY] = tc_saver_busy(t->saver);
   if (t->rank == 0) {
-    if (tc_walltime_near(t)) flag[F_STOP] = STOP_WALLTIME;
+    int near = tc_walltime_near(t);
+    if (near) flag[F_STOP] = near == TC_WALLTIME_SHORT ? STOP_SHORT : STOP_WALLTIME;
     flag[F_DUE] = tc_recover_due(t, r->step);
     flag[F_LOST] = tc_owner_lost(t->owner);
   }
@@ -359,6 +360,11 @@ static int finish_step(struct tc_train *t, struct tc_step_report *r, bool *stop,
   int said = r->step == t->start_step + 2 ? tc_run_json(t, err) : 0;
   if (said == TC_EPEER) return said;
   if (said < 0) tc_warn("%s", err->text);
+  if (flag[F_STOP] == STOP_SHORT && r->step != end)
+    return tc_fail(err, TC_EUSER, "the time limit is too short: it is near after step %lld already,"
+                   " and each start would get no further. Give more than twice what a step and a "
+                   "checkpoint take (see above): run.walltime, or the job's time (sbatch --time)",
+                   (long long)r->step);
   if (flag[F_STOP] && r->step != end)
     return tc_fail(err, TC_STOPPED, "stopped %s after saving step %lld: start again to go on",
                    flag[F_STOP] == STOP_ASKED ? "on request" : "before the time limit",

@@ -24,6 +24,9 @@ struct tc_recover {
   bool begun;                      /* a save was begun in this process */
   double cost_s, every_s, said_s;  /* of a checkpoint; between two, and what was said of it */
   double end_s;                    /* time limit, seconds of the epoch; 0: none */
+  double limit_s;                  /* from this process's start to it */
+  bool late;                       /* the job had used up half its time by then, or who knows */
+  int steps;                       /* done in this process */
   double slow_s;                   /* the slowest step of late */
   int64_t boundary_ns;             /* the last step's end */
 };
@@ -127,9 +130,11 @@ double tc_daly_s(double cost_s, double mtbf_s);
 void tc_recover_cost(struct tc_train *t, int64_t write_ns);
 /* Local, rank 0. Whether a checkpoint is due after this step. */
 bool tc_recover_due(const struct tc_train *t, int64_t step);
-/* Local, rank 0. _near: once a step; whether the time left is just enough to save and leave. */
+/* Local, rank 0. _near: once a step; whether the time left is just enough to save and leave, and,
+ * TC_WALLTIME_SHORT, came to that so soon that a start with the whole time would fare no better. */
+enum { TC_WALLTIME_FAR, TC_WALLTIME_NEAR, TC_WALLTIME_SHORT };
 void tc_walltime_begin(struct tc_train *t);
-bool tc_walltime_near(struct tc_train *t);
+int tc_walltime_near(struct tc_train *t);
 /* Local, rank 0. Counts starts of one job that follow a start without a new checkpoint;
  * TC_NOPROGRESS when there were too many. _clear: the run ended well, or was ended by hand: forget. */
 int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err);

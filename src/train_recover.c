@@ -178,31 +178,38 @@ static double real_s(void)
   return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
+/* Ranks that crashed late in a job are started again with little of its time; a requeue has all
+ * of it again. So a limit is too short only where this process had more than half. */
 void tc_walltime_begin(struct tc_train *t)
 {
-  const char *slurm = getenv("SLURM_JOB_END_TIME");
-  double minutes = t->cfg->run_walltime;
-  if (minutes > 0) t->recover.end_s = real_s() + minutes * 60;
-  else if (minutes < 0 && slurm) t->recover.end_s = strtod(slurm, NULL);
-  if (t->recover.end_s < 0) t->recover.end_s = 0;
+  const char *slurm = getenv("SLURM_JOB_END_TIME"), *began = getenv("SLURM_JOB_START_TIME");
+  double minutes = t->cfg->run_walltime, now = real_s();
+  struct tc_recover *r = &t->recover;
+  if (minutes > 0) r->end_s = now + minutes * 60;
+  else if (minutes < 0 && slurm) r->end_s = strtod(slurm, NULL);
+  if (r->end_s < 0) r->end_s = 0;
+  r->limit_s = r->end_s - now;
+  r->late = minutes < 0 && (!began || now - strtod(began, NULL) > r->limit_s);
 }
 
-bool tc_walltime_near(struct tc_train *t)
+int tc_walltime_near(struct tc_train *t)
 {
-  enum { FACTOR = 2, MARGIN_S = 2 };
+  enum { FACTOR = 2, MARGIN_S = 2, FEW_STEPS = 3 };
   struct tc_recover *r = &t->recover;
   int64_t now = tc_now_ns();
   double step_s = r->boundary_ns ? (double)(now - r->boundary_ns) * 1e-9 : 0;
   r->boundary_ns = now;
   r->slow_s = TC_MAX(step_s, 0.9 * r->slow_s);     /* the slowest of late, evaluations and all */
-  if (r->end_s <= 0) return false;
+  r->steps++;
+  if (r->end_s <= 0) return TC_WALLTIME_FAR;
   /* Nothing was measured yet: a slow disk is assumed. */
   double save_s = r->cost_s > 0 ? r->cost_s : 1 + (double)t->ckpt_bytes / 100e6;
   double left_s = r->end_s - real_s(), need_s = FACTOR * (r->slow_s + save_s) + MARGIN_S;
-  if (left_s > need_s) return false;
-  tc_log("%.0f s are left before the time limit, and %.1f s are set apart for a step and a "
-         "checkpoint: saving and stopping", TC_MAX(left_s, 0), need_s);
-  return true;
+  if (left_s > need_s) return TC_WALLTIME_FAR;
+  tc_log("%.0f s are left before the time limit, %.3g s after this start, and %.1f s are set apart "
+         "for a step (%.3g s) and a checkpoint (%.3g s): saving and stopping", TC_MAX(left_s, 0),
+         r->limit_s, need_s, r->slow_s, save_s);
+  return r->steps < FEW_STEPS && !r->late ? TC_WALLTIME_SHORT : TC_WALLTIME_NEAR;
 }
 
 /* ---- crash loops ----------------------------------------------------------------------- */
