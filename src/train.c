@@ -353,9 +353,10 @@ static int finish_step(struct tc_train *t, struct tc_step_report *r, bool *stop,
   TC_TRY(read_flags(t, r, flag, err));
   bool last = r->step == end || flag[F_STOP];
   bool skip = flag[F_DUE] && flag[F_BUSY] && !last && !strcmp(t->cfg->ckpt_busy, "skip");
-  if (skip && t->rank == 0)
+  if (skip && t->rank == 0 && !t->left_out)      /* once, though each step may be due */
     tc_log("checkpoint of step %lld left out: the one before is still being written",
            (long long)r->step);
+  t->left_out = skip || (t->left_out && !flag[F_DUE]);
   TC_TRY(save_and_write(t, r, last || (flag[F_DUE] && !skip), last, err));
   int said = r->step == t->start_step + 2 ? tc_run_json(t, err) : 0;
   if (said == TC_EPEER) return said;

@@ -69,6 +69,7 @@ struct tc_train {
   int64_t last_ckpt_ns;          /* when the last one was begun */
   int64_t copy_ns, stall_ns;     /* the last save's copy; all stalls that no line has told */
   bool copied;                   /* since the last line */
+  bool left_out;                 /* rank 0 said so since the last save was begun */
   struct tc_ckpt_report ckpt_said;             /* since the last line */
   struct tc_fault fault;
   struct tc_slow *slow;          /* rank 0 of several; else NULL */
