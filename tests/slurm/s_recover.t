@@ -80,6 +80,21 @@ is "$(last_mesh)" "pp1 dp4 tp1" "cut-off node: the last checkpoint is of the sma
 "$program" ckpt verify "$out/ckpt" > "$shared/verify" 2>&1
 ok $? "cut-off node: the checkpoint verifies" || note_file "$shared/verify"
 
+# ---- a crash while the controller is away ----
+submit away "${ranks[@]}" -- "${flags[@]}"
+wait_step "$out" 8 100
+controller=$(pgrep -f "^slurmctld .*$cluster_dir/slurm.conf")
+kill -KILL "$controller"
+gone "$controller" || sleep 1
+kill_one
+wait_line 'the controller does not answer: asking again' 200
+ok $? "controller away: the script asks again" || note_file "$log" 40
+LIMIT=60 on_head slurmctld -f "$cluster_dir/slurm.conf"
+wait_line 'starting the ranks again on node1 node2 node3$' 200
+ok $? "controller away: when it is back the ranks are started again" || note_file "$log" 40
+check_end "controller away" 200
+is "$(job_field "$job" Restarts)" 0 "controller away: without a requeue"
+
 # ---- one status of all ---- srun -K1 ends the ranks that are still leaving when the first has left
 # with a bad status: they must not turn 7 into 143.
 if command -v cc > /dev/null; then
