@@ -59,12 +59,11 @@ struct tc_ckpt_meta {
 /* Collective over `world` (a communicator of all ranks). tensors: the same on all ranks;
  * slices: this rank's. Together the slices cover every tensor exactly once (checked). On any
  * rank's failure (disk full, ...) all ranks return the same negative status and sentence, the
- * temporary folder is removed, and older checkpoints are untouched. Then removes all but the
- * newest `keep` (0: none removed). */
+ * temporary folder is removed, and older checkpoints are untouched. */
 int tc_ckpt_save(const char *dir, const struct tc_ckpt_meta *meta,
                  const struct tc_ckpt_tensor *tensors, int n_tensors,
                  const struct tc_ckpt_slice *slices, int n_slices,
-                 int keep, struct tc_comm *world, struct tc_err *err);
+                 struct tc_comm *world, struct tc_err *err);
 /* Local. Removes all but the newest `keep` (0: none). Faults are only warned of. */
 void tc_ckpt_prune(const char *dir, int keep);
 

@@ -8,7 +8,6 @@
  *   check cover, write manifest, fsync, fsync folder                                commit
  *   set aside steps > N; rename .tmp-* -> step-N; fsync DIR     <- the commit
  *            ---- status ---->
- *   delete all but the newest `keep`                                                prune
  *
  * Invariants:
  * - A folder step-* is complete from the moment it has that name.
@@ -404,7 +403,7 @@ void tc_ckpt_prune(const char *dir, int keep)
 int tc_ckpt_save(const char *dir, const struct tc_ckpt_meta *meta,
                  const struct tc_ckpt_tensor *tensors, int n_tensors,
                  const struct tc_ckpt_slice *slices, int n_slices,
-                 int keep, struct tc_comm *world, struct tc_err *err)
+                 struct tc_comm *world, struct tc_err *err)
 {
   struct save s = { .dir = dir, .meta = meta, .tensor = tensors,
                     .n_tensors = n_tensors };
@@ -415,7 +414,6 @@ int tc_ckpt_save(const char *dir, const struct tc_ckpt_meta *meta,
   int rc = share_tmp(&s, world, err);
   if (rc == 0) rc = agree_and_commit(&s, write_mine(&s, slices, n_slices, err), world, err);
   if (s.rank == 0 && s.tmp && rc < 0) remove_or_warn(dir, s.tmp);
-  if (s.rank == 0 && rc == 0) tc_ckpt_prune(dir, keep);
   free(s.share.piece);
   free(s.share.crc32c);
   free(s.tmp);

@@ -146,7 +146,7 @@ static void write_checkpoint(struct tc_saver *s)
     close(s->log_fd);
   }
   if (s->verified >= s->meta.step) s->verified = -1;   /* another of that number, set aside since */
-  r.rc = tc_ckpt_save(s->o.dir, &s->meta, s->o.tensor, s->o.n_tensors, s->slice, s->o.n_slices, 0,
+  r.rc = tc_ckpt_save(s->o.dir, &s->meta, s->o.tensor, s->o.n_tensors, s->slice, s->o.n_slices,
                       s->o.comm, &r.err);
   if (r.rc == 0 && s->o.keep > 0) r.rc = retain(s, &r.err);
   int64_t end = tc_now_ns();

@@ -99,7 +99,7 @@ static double save(struct bench *b, int64_t step)
   meet(b);
   int64_t t0 = tc_now_ns();
   b->meta.step = step;
-  if (tc_ckpt_save(b->dir, &b->meta, b->tensor, b->n, b->slice, b->n, 0, b->world, &err) < 0)
+  if (tc_ckpt_save(b->dir, &b->meta, b->tensor, b->n, b->slice, b->n, b->world, &err) < 0)
     die(&err);
   double s = (double)(tc_now_ns() - t0) * 1e-9;
   meet(b);

@@ -63,7 +63,7 @@ static void *save(void *arg)
   for (int i = 0; i < n; i++)
     s[i].data = box(meta.step, &t[s[i].tensor], s[i].tensor, s[i].start, s[i].count);
   s[n] = s[1];
-  e->status = tc_ckpt_save(e->dir, &meta, t, 3, s, n + (e->twice && n == 3), 0, e->world,
+  e->status = tc_ckpt_save(e->dir, &meta, t, 3, s, n + (e->twice && n == 3), e->world,
                            &e->err);
   for (int i = 0; i < n; i++) free(s[i].data);
   return NULL;

@@ -114,8 +114,9 @@ static void *fx_rank_save(void *arg)
   if (f->spoil == 1 && r->rank == 1) shown--;
   if (f->spoil == 2 && r->rank == 1) s[shown++] = s[0];
   tc_log_set_rank(r->rank);
-  f->status[r->rank] = tc_ckpt_save(f->dir, &meta, fx_tensor, FX_TENSORS, s, shown, f->keep,
-                                    r->world, &f->err[r->rank]);
+  f->status[r->rank] = tc_ckpt_save(f->dir, &meta, fx_tensor, FX_TENSORS, s, shown, r->world,
+                                    &f->err[r->rank]);
+  if (r->rank == 0 && f->status[0] == 0) tc_ckpt_prune(f->dir, f->keep);
   for (int i = 0; i < n; i++) free(s[i].data);
   return NULL;
 }

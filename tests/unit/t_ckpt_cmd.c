@@ -190,7 +190,7 @@ static void save_floats(const char *dir, const char *name, const float *x, int64
     { .tensor = 1, .data = &seven } };
   struct tc_err err = {0};
   int k = extra ? 2 : 1;
-  if (tc_ckpt_save(dir, &meta, t, k, s, k, 0, self, &err) < 0) printf("# %s\n", err.text);
+  if (tc_ckpt_save(dir, &meta, t, k, s, k, self, &err) < 0) printf("# %s\n", err.text);
   tc_comm_free(self);
 }
 

@@ -173,7 +173,7 @@ static void save_values(const char *dir, const float *x, int64_t n)
   struct tc_ckpt_meta meta = { .step = 1, .model = "", .config = "", .mesh = "", .system = "",
                                .job = "", .who = who };
   struct tc_err err = {0};
-  if (tc_ckpt_save(dir, &meta, &t, 1, &s, 1, 0, self, &err) < 0) printf("# %s\n", err.text);
+  if (tc_ckpt_save(dir, &meta, &t, 1, &s, 1, self, &err) < 0) printf("# %s\n", err.text);
   tc_comm_free(self);
 }
 

@@ -212,7 +212,7 @@ static void save_model(const char *dir)
   struct tc_ckpt_meta meta = { .step = 12, .model = MODEL, .config = "", .mesh = "pp1 dp1 tp1",
                                .system = "ddp", .job = "", .who = who };
   struct tc_err err = {0};
-  int rc = tc_ckpt_save(dir, &meta, tensor, n_tensors, s, n_tensors, 0, self, &err);
+  int rc = tc_ckpt_save(dir, &meta, tensor, n_tensors, s, n_tensors, self, &err);
   if (rc < 0) printf("# %s\n", err.text);
   TC_ASSERT(rc == 0);
   tc_comm_free(self);
