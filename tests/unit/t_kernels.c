@@ -170,6 +170,7 @@ static void norms(int dtype, int64_t N, int64_t C, int acc)
   output(&t, TC_F32, DIMS(N));
   output(&t, TC_F32, DIMS(N));
   t.c.f[0] = 1e-5f;
+  if (C > 1024) t.tol = 5e-6;     /* a row's sums in fp32; compilers that don't vectorise add one by one */
   check(&t);
   t = new_test(TC_OP_LAYERNORM_BWD, "N%lld C%lld %s acc %d", (long long)N, (long long)C,
                tc_dtype_name(dtype), acc);
