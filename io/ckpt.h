@@ -31,6 +31,8 @@ struct tc_ckpt_slice {
 
 /* Local. Elements of a box; 1 for rank 0. Those of a checked manifest can't overflow. */
 int64_t tc_box_elems(int rank, const int64_t *count);
+/* Local. ... and its bytes. */
+int64_t tc_box_bytes(int dtype, int rank, const int64_t *count);
 
 enum tc_ckpt_files { TC_FILES_RANK, TC_FILES_NODE };
 

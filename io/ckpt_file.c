@@ -58,7 +58,7 @@ bool tc_share_is_of(const char *dataset, const char *name)
 int64_t tc_share_bytes(const struct tc_ckpt_tensor *tensors, const struct tc_told_piece *p)
 {
   const struct tc_ckpt_tensor *t = &tensors[p->tensor];
-  return tc_box_elems(t->rank, p->count) * (int64_t)tc_dtype_bytes(t->dtype);
+  return tc_box_bytes(t->dtype, t->rank, p->count);
 }
 
 /* ---- which pieces ----------------------------------------------------------------- */

@@ -16,6 +16,11 @@ int64_t tc_box_elems(int rank, const int64_t *count)
   return n;
 }
 
+int64_t tc_box_bytes(int dtype, int rank, const int64_t *count)
+{
+  return tc_box_elems(rank, count) * (int64_t)tc_dtype_bytes(dtype);
+}
+
 static bool file_name_good(const char *s)
 {
   size_t n = strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
@@ -112,7 +117,7 @@ static int check_piece(const struct tc_manifest *m, struct tc_piece *p, const ch
         p->start[d] > t->dim[d] - p->count[d])
       return tc_fail(err, TC_EUSER, "%s: tensor %s: a piece in %s is outside of its shape",
                      where, t->name, f->name);
-  int64_t bytes = tc_box_elems(t->rank, p->count) * (int64_t)tc_dtype_bytes(t->dtype);
+  int64_t bytes = tc_box_bytes(t->dtype, t->rank, p->count);
   if (p->bytes != bytes || p->offset < 0 || bytes > f->size || p->offset > f->size - bytes)
     return tc_fail(err, TC_EUSER, "%s: tensor %s: a piece is outside of its file %s", where,
                    t->name, f->name);

@@ -346,7 +346,7 @@ static int map_state(const struct import *x, struct saved *s, int i, bool *given
 {
   const struct tc_ckpt_tensor *t = &s->tensor[i];
   int k = x->form == GPT_OURS ? tc_st_find(x->st, t->name) : -1;
-  size_t bytes = (size_t)tc_box_elems(t->rank, t->dim) * tc_dtype_bytes(t->dtype);
+  size_t bytes = (size_t)tc_box_bytes(t->dtype, t->rank, t->dim);
   s->map[i] = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                    -1, 0);
   if (s->map[i] == MAP_FAILED) {

@@ -53,9 +53,7 @@ struct tc_saver {
 static int64_t slice_bytes(const struct tc_saver_opts *o, int i)
 {
   const struct tc_ckpt_tensor *t = &o->tensor[o->slice[i].tensor];
-  int64_t n = (int64_t)tc_dtype_bytes(t->dtype);
-  for (int d = 0; d < t->rank; d++) n *= o->slice[i].count[d];
-  return n;
+  return tc_box_bytes(t->dtype, t->rank, o->slice[i].count);
 }
 
 static void add_pieces(struct tc_saver *s, char *to, const char *from, int64_t bytes, int *cap)

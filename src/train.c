@@ -6,6 +6,7 @@
  * request, a due checkpoint, a save that is still under way, a folder that was lost) travels
  * together in one control reduction at the end of each step. */
 #include "src/train.h"
+#include "io/folder.h"
 #include "io/owner.h"
 #include "src/optim.h"
 #include "src/setup.h"
@@ -16,7 +17,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 int tc_agree(const struct tc_train *t, int rc, struct tc_err *err)
@@ -145,22 +145,10 @@ static int make_comms(struct tc_train *t, struct tc_err *err)
 
 static int make_folder(const char *path, struct tc_err *err)
 {
-  char *p = tc_strdup(path);
-  int rc = 0;
-  for (char *s = p + 1; !rc; s++) {
-    if (*s && *s != '/') continue;
-    char was = *s;
-    *s = 0;
-    struct stat st;
-    if (mkdir(p, 0777) && !(errno == EEXIST && stat(p, &st) == 0 && S_ISDIR(st.st_mode)))
-      rc = tc_fail(err, TC_EUSER, "cannot make folder %s: %s", p, strerror(errno));
-    *s = was;
-    if (!was) break;
-  }
-  if (!rc && access(path, W_OK | X_OK))
-    rc = tc_fail(err, TC_EUSER, "cannot write into folder %s: %s", path, strerror(errno));
-  free(p);
-  return rc;
+  TC_TRY(tc_folder_make(path, err));
+  if (access(path, W_OK | X_OK))
+    return tc_fail(err, TC_EUSER, "cannot write into folder %s: %s", path, strerror(errno));
+  return 0;
 }
 
 static int open_device(struct tc_train *t, struct tc_err *err)
@@ -309,7 +297,8 @@ static int read_flags(struct tc_train *t, struct tc_step_report *r, int64_t flag
   TC_TRY(tc_train_control(t, flag, FLAGS, r, err));
   if (flag[F_LOST])
     return tc_fail(err, TC_EUSER, "%s belongs to another run now, which was started later, or was "
-                   "removed or renamed: this one ends after step %lld, without saving", t->ckpt_dir, (long long)r->step);
+                   "removed or renamed: this one ends after step %lld, without saving",
+                   t->ckpt_dir, (long long)r->step);
   return 0;
 }
 

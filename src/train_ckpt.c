@@ -130,7 +130,7 @@ int64_t tc_train_staging_bytes(const struct tc_train *t)
     struct tc_box own[TC_BOXES];
     int k = x->state && x->saved ? tc_owned_boxes(x, t->mesh, t->rank, own) : 0;
     for (int b = 0; b < k; b++)
-      bytes += tc_box_elems(x->rank, own[b].count) * (int64_t)tc_dtype_bytes(x->dtype);
+      bytes += tc_box_bytes(x->dtype, x->rank, own[b].count);
   }
   return bytes;
 }
@@ -141,9 +141,8 @@ int tc_train_saver_open(struct tc_train *t, struct tc_err *err)
   list_state(t->prog[TC_P_TRAIN]->graph, &st->s);
   list_slices(t, st);
   for (int i = 0; i < st->s.n; i++) {
-    int64_t n = (int64_t)tc_dtype_bytes(st->s.tensor[i].dtype);
-    for (int d = 0; d < st->s.tensor[i].rank; d++) n *= st->s.tensor[i].dim[d];
-    t->ckpt_bytes += n;
+    const struct tc_ckpt_tensor *x = &st->s.tensor[i];
+    t->ckpt_bytes += tc_box_bytes(x->dtype, x->rank, x->dim);
   }
   st->model = tc_model_text(&t->opts.model);
   st->config = tc_config_text(t->cfg);
@@ -176,10 +175,9 @@ void tc_train_spoil(struct tc_train *t)
   for (int i = 0; i < t->state->n_slices; i++) {
     const struct tc_ckpt_slice *s = &t->state->slice[i];
     const struct tc_ckpt_tensor *x = &t->state->s.tensor[s->tensor];
-    size_t bytes = tc_dtype_bytes(x->dtype);
-    for (int d = 0; d < x->rank; d++) bytes *= (size_t)s->count[d];
-    if (t->device->ops->separate) t->device->ops->fill(t->device, s->data, 0xff, (int64_t)bytes);
-    else memset(s->data, 0xff, bytes);           /* NaN in every type of float */
+    int64_t bytes = tc_box_bytes(x->dtype, x->rank, s->count);
+    if (t->device->ops->separate) t->device->ops->fill(t->device, s->data, 0xff, bytes);
+    else memset(s->data, 0xff, (size_t)bytes);   /* NaN in every type of float */
   }
 }
 
@@ -238,7 +236,7 @@ static int load_tensor(struct tc_train *t, struct tc_ckpt *c, int32_t id, struct
   struct tc_box box[TC_BOXES];
   int n = tc_stored_boxes(x, t->mesh, t->rank, box);
   for (int b = 0; b < n; b++) {
-    int64_t bytes = tc_box_elems(x->rank, box[b].count) * (int64_t)tc_dtype_bytes(x->dtype);
+    int64_t bytes = tc_box_bytes(x->dtype, x->rank, box[b].count);
     struct tc_device *d = t->device;
     void *to = d->ops->separate ? tc_malloc((size_t)TC_MAX(bytes, 1)) : p;
     int rc = tc_ckpt_read(c, k, box[b].start, box[b].count, to, err);
@@ -381,11 +379,11 @@ int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct t
     if (rc < 0 && t->rank == 0) tc_warn("%s; looking for an older one", err->text);
   }
   if (!c && tried)
-    return tc_fail(err, TC_ENOCKPT, "%s: none of the %d checkpoints before it is whole", t->ckpt_dir,
-                   tried);
+    return tc_fail(err, TC_ENOCKPT, "%s: none of the %d checkpoints before it is whole",
+                   t->ckpt_dir, tried);
   if (!c && (t->saved_step >= 0 || t->start_step > 0))
-    return tc_fail(err, TC_EDIVERGED, "training diverged, and %s has no checkpoint from before it to "
-                   "go back to", t->ckpt_dir);
+    return tc_fail(err, TC_EDIVERGED, "training diverged, and %s has no checkpoint from before it "
+                   "to go back to", t->ckpt_dir);
   if (!c) *step = 0;                             /* nothing was ever saved */
   int rc = tc_agree(t, t->rank == 0 ? set_aside(t, *step, err) : 0, err);
   if (rc == 0) return c ? take_up(t, c, err) : begin_anew(t, err);

@@ -203,6 +203,14 @@ TAP_UNUSED static int fx_count(const char *dir, const char *prefix)
   return n;
 }
 
+TAP_UNUSED static bool fx_there(const char *dir, const char *name)
+{
+  char *path = tc_sprintf("%s/%s", dir, name);
+  bool yes = access(path, F_OK) == 0;
+  free(path);
+  return yes;
+}
+
 static uint32_t fx_state = 12345;
 TAP_UNUSED static uint32_t fx_random(uint32_t n)
 {

@@ -15,14 +15,6 @@ static void spoil(const char *dir, int64_t step, const char *file)
   free(path);
 }
 
-static bool there(const char *dir, const char *name)
-{
-  char *path = tc_sprintf("%s/%s", dir, name);
-  bool yes = access(path, F_OK) == 0;
-  free(path);
-  return yes;
-}
-
 static void shell(const char *fmt, const char *dir)
 {
   char cmd[400];
@@ -110,7 +102,7 @@ static void test_prune(const char *root)
   is_int((int64_t)json_array_size(json_object_get(j, "faulty")), 1,
       "and the faulty one among them");
   json_decref(j);
-  ok(there(dir, "step-00000006") && there(dir, "step-00000005") && there(dir, "step-00000004") &&
+  ok(fx_there(dir, "step-00000006") && fx_there(dir, "step-00000005") && fx_there(dir, "step-00000004") &&
      fx_count(dir, "step-") == 3 && fx_count(dir, ".old") == 0, "these are there, no others");
   spoil(dir, 6, "rank-00000.h5");
   is_int(run("prune %s --keep 1", dir), 0, "the newest two are faulty");
@@ -129,11 +121,11 @@ static void test_quarantine(const char *root)
   char *dir = tc_sprintf("%s/quarantine", root);
   for (int step = 1; step <= 2; step++) fx_save(dir, step, 1, 2, 0);
   is_int(run("quarantine %s 2", dir), 0, "quarantine 2");
-  ok(there(dir, "quarantine-step-00000002") && !there(dir, "step-00000002"), "it is set aside");
+  ok(fx_there(dir, "quarantine-step-00000002") && !fx_there(dir, "step-00000002"), "it is set aside");
   is_int(run("latest %s", dir), 0, "latest");
   ok(says("step-00000001\n"), "is the one before");
   fx_save(dir, 3, 1, 2, 1);
-  ok(there(dir, "quarantine-step-00000002") && !there(dir, "step-00000001"),
+  ok(fx_there(dir, "quarantine-step-00000002") && !fx_there(dir, "step-00000001"),
      "a run's keep = 1 doesn't remove it");
   is_int(run("verify %s/quarantine-step-00000002", dir), 0, "it can be looked at");
   fx_save(dir, 2, 2, 1, 0);
@@ -144,7 +136,7 @@ static void test_quarantine(const char *root)
   json_t *j = parsed();
   is_int((int64_t)real(j, "step"), 2, "says its step");
   json_decref(j);
-  ok(there(dir, "step-00000002"), "puts it back");
+  ok(fx_there(dir, "step-00000002"), "puts it back");
   shell("mv step-00000002 quarantine-step-00000002.2", dir);
   ok(fails(run("quarantine %s 2 --release", dir), 5, "there is no quarantine-step-00000002"),
      "a second one that a run set aside is not meant by the step alone");
@@ -153,7 +145,7 @@ static void test_quarantine(const char *root)
     ok(fails(run("quarantine %s %s --release", dir, odd[i]), 2, "no step"), "nor by %s", odd[i]);
   ok(fails(run("quarantine %s 2.2", dir), 2, "no step"), "2.2 is none to be set aside");
   is_int(run("quarantine %s 2.2 --release", dir), 0, "--release of 2.2");
-  ok(there(dir, "step-00000002") && !there(dir, "quarantine-step-00000002.2"), "puts it back");
+  ok(fx_there(dir, "step-00000002") && !fx_there(dir, "quarantine-step-00000002.2"), "puts it back");
   ok(fails(run("quarantine %s 9", dir), 5, "there is no step-00000009"), "a step that isn't there");
   ok(fails(run("quarantine %s last", dir), 2, "no step"), "a word");
   ok(fails(run("quarantine %s -- -1", dir), 2, "--"), "a negative one");

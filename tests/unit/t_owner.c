@@ -15,14 +15,6 @@ static void put(const char *dir, const char *name, const char *text)
   free(path);
 }
 
-static bool there(const char *dir, const char *name)
-{
-  char *path = tc_sprintf("%s/%s", dir, name);
-  bool yes = access(path, F_OK) == 0;
-  free(path);
-  return yes;
-}
-
 /* Saves as the owner of `home`, on one rank. */
 static int save(const char *dir, int64_t step, const char *home, struct tc_err *err)
 {
@@ -56,7 +48,7 @@ static void test_same_machine(void)
   is_int(save(dir, 2, tc_owner_home(c), &err), 0, "... and saves");
   is_int(save(dir, 1, tc_owner_home(a), &err), TC_EUSER, "the old one can't begin a save");
   ok(tc_folder_rename(dir, half, "step-00000009", &err) == TC_EUSER, "nor rename one out: %s", err.text);
-  ok(there(dir, "step-00000001") && there(dir, "step-00000002"), "nor set the new one's aside");
+  ok(fx_there(dir, "step-00000001") && fx_there(dir, "step-00000002"), "nor set the new one's aside");
   for (int i = 0; i < 50 && !tc_owner_lost(a); i++) tc_sleep_ns(100000000);
   ok(tc_owner_lost(a), "the old one notices");
   ok(!tc_owner_lost(c), "the new one has nothing to notice");
@@ -133,7 +125,7 @@ static void test_rivals(bool one_job)
     for (int i = 0; i < RIVALS; i++) pthread_join(r[i].thread, NULL);
     for (int i = 0; i < RIVALS; i++) {
       won += r[i].rc == 0;
-      newest += r[i].rc == 0 && there(dir, tc_owner_home(r[i].o));
+      newest += r[i].rc == 0 && fx_there(dir, tc_owner_home(r[i].o));
       if (r[i].rc < 0 && one_job) printf("# round %d: %s\n", round, r[i].err.text);
     }
     good = good && won == (one_job ? RIVALS : 1) && newest == 1 && fx_count(dir, ".run-") == 1 &&
