@@ -1,9 +1,10 @@
 /* cmd_plan_calibrate.c - `tercio plan --calibrate FILE`: this machine's own prices.
  *
  * Short trainings of the run file's model, on one rank and on as many as work at once, are started
- * as child processes with a trace; the time of each op is the lower quartile of what the trace
- * says of its node, the mean over nodes of one shape. The links are what `tercio comm` measures.
- * So ops are timed as they run in training: among others, with their data as warm as it is there.
+ * as child processes with a trace; the time of each op is the middle one of what the trace says of
+ * its node, the mean over nodes of one shape, times what makes the plans of these very runs what
+ * they took (a step has more in it than its ops). The links are what `tercio comm` measures. So
+ * ops are timed as they run in training: among others, with their data as warm as it is there.
  *
  * The events of a rank's step stand in the order of its list of actions (exec.c): they are matched
  * one to one, and a trace that does not match is an error. */
@@ -19,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STEPS = 10, CHILD_S = 900, TEXT_BYTES = 400000 };
+enum { STEPS = 10, CHILD_S = 900, TEXT_BYTES = 400000, ROUNDS = 3, RUNS = 128 };
 
 /* One timing of an action. */
 struct timing { struct tc_op_sample s; int32_t run, rank, node; };
@@ -28,8 +29,9 @@ struct calib {
   const struct tc_plan_job *j;
   char dir[64], program[4096];
   struct timing *t; int n, cap;
+  struct tc_config cfg[RUNS];                    /* of each run */
+  double step_s[RUNS];                           /* the middle one of rank 0 */
   int run;
-  double step_s;                                 /* the middle one of rank 0 in the last run */
   double *issue; int n_issues, cap_issues;       /* seconds */
 };
 
@@ -191,7 +193,7 @@ static int take_trace(struct calib *c, const char *path, const struct tc_config 
   int rc = o ? tc_setup_mesh(&m, x, world, node, 0, err)
              : tc_fail(err, TC_EUSER, "calibrating: cannot read the trace: %s", e.text);
   if (!rc) rc = tc_setup_program(&opts, x, m, &rows, err);
-  c->step_s = middle_step_s(events);
+  c->step_s[c->run] = middle_step_s(events);
   for (int r = 0; r < world && !rc; r++) {
     struct tc_program *p = NULL;
     rc = tc_program_new(&p, &opts, m, r, NULL, NULL, err);
@@ -210,7 +212,9 @@ static int take_trace(struct calib *c, const char *path, const struct tc_config 
 /* A short training of the configuration; what its layout makes impossible is left out. */
 static int train(struct calib *c, const struct tc_config *want, struct tc_err *err)
 {
+  TC_ASSERT(c->run < RUNS);
   struct tc_config x = *want;
+  c->cfg[c->run] = x;
   char *text_file = tc_sprintf("%s/text", c->dir), *ini = tc_sprintf("%s/run.ini", c->dir);
   char *out = tc_sprintf("%s/run%d", c->dir, c->run), *trace = tc_sprintf("%s/trace", c->dir);
   struct tc_list data = { &text_file, 1 };
@@ -243,9 +247,8 @@ static int train(struct calib *c, const struct tc_config *want, struct tc_err *e
 }
 
 /* Micro-batches from one sequence to the run file's own; alone and `ranks` beside each other; then
- * the cuts of tensor and data parallelism. *last: the one with most transfers, and its step. */
-static int train_all(struct calib *c, int ranks, struct tc_config *last, double *last_s,
-                     struct tc_err *err)
+ * the cuts of tensor and data parallelism. */
+static int train_all(struct calib *c, int ranks, struct tc_err *err)
 {
   const struct tc_config *own = c->j->cfg;
   int64_t most = own->train_micro_batch > 0 ? own->train_micro_batch
@@ -271,8 +274,6 @@ static int train_all(struct calib *c, int ranks, struct tc_config *last, double 
   }
   x.parallel_data = "zero3";
   TC_TRY(train(c, &x, err));
-  *last = x;
-  *last_s = c->step_s;
   x.parallel_data = "ddp";
   struct tc_model m;
   TC_TRY(tc_setup_model(own, &m, err));
@@ -308,8 +309,7 @@ static bool same_shape(const struct timing *a, const struct timing *b)
          !memcmp(a->s.key, b->s.key, sizeof a->s.key);
 }
 
-/* Of each node's times the lower quartile, since what disturbs a machine only adds; the mean of the
- * nodes of a shape. */
+/* Of each node's times the middle one, the mean of the nodes of a shape. */
 static void reduce(struct calib *c, struct tc_plan_device *d)
 {
   qsort(c->t, (size_t)c->n, sizeof *c->t, by_node);
@@ -321,7 +321,7 @@ static void reduce(struct calib *c, struct tc_plan_device *d)
       while (j < c->n && same_shape(&c->t[j], &c->t[i]) && c->t[j].run == c->t[i].run &&
              c->t[j].rank == c->t[i].rank && c->t[j].node == c->t[i].node)
         j++;
-      sum += c->t[i + (j - i) / 4].s.seconds;
+      sum += c->t[i + (j - i) / 2].s.seconds;
       nodes++;
       i = j;
     }
@@ -352,20 +352,51 @@ static int measure_links(struct calib *c, struct tc_cluster *k, int ranks, struc
   return rc;
 }
 
-/* What transfers take from work: as much as makes the plan of a run what it took. */
-static int find_steal(struct tc_cluster *k, const struct tc_config *c, double measured_s,
-                      struct tc_err *err)
+static int planned_s(const struct calib *c, int run, struct tc_cluster *k, double *step_s,
+                     struct tc_err *err)
 {
   struct tc_plan p;
-  double said[2];
-  k->devices = (int)c->run_ranks;
-  for (int i = 0; i < 2; i++) {
-    k->device.steal = i;
-    TC_TRY(tc_plan_layout(&p, c, (int)c->run_ranks, k, true, err));
-    said[i] = p.time.step_s;
+  k->devices = (int)c->cfg[run].run_ranks;
+  TC_TRY(tc_plan_layout(&p, &c->cfg[run], k->devices, k, true, err));
+  *step_s = p.time.step_s;
+  return 0;
+}
+
+/* What a step has beside the ops that a trace shows is spread over them: the middle of measured over
+ * planned, of the runs of so many ranks that send least. */
+static int find_slack(const struct calib *c, int ranks, struct tc_cluster *k, struct tc_err *err)
+{
+  double ratio[RUNS], planned;
+  int n = 0;
+  for (int i = 0; i < c->run; i++) {
+    if (c->cfg[i].run_ranks != ranks || c->cfg[i].mesh_dp != ranks ||
+        strcmp(c->cfg[i].parallel_data, "ddp"))
+      continue;
+    TC_TRY(planned_s(c, i, k, &planned, err));
+    if (planned > 0) ratio[n++] = c->step_s[i] / planned;
   }
-  double x = said[1] > said[0] ? (measured_s - said[0]) / (said[1] - said[0]) : 0;
-  k->device.steal = TC_MIN(TC_MAX(x, 0), 2);
+  qsort(ratio, (size_t)n, sizeof *ratio, by_value);
+  for (int i = 0; n && i < k->device.n_samples; i++)
+    if (k->device.sample[i].ranks == ranks) k->device.sample[i].seconds *= ratio[n / 2];
+  return 0;
+}
+
+/* What transfers take from work: as much as makes the plans of the runs that send most what they
+ * took. */
+static int find_steal(const struct calib *c, struct tc_cluster *k, struct tc_err *err)
+{
+  double said[2], x[RUNS];
+  int n = 0;
+  for (int i = 0; i < c->run; i++) {
+    if (strcmp(c->cfg[i].parallel_data, "zero3")) continue;
+    for (int s = 0; s < 2; s++) {
+      k->device.steal = s;
+      TC_TRY(planned_s(c, i, k, &said[s], err));
+    }
+    x[n++] = said[1] > said[0] ? (c->step_s[i] - said[0]) / (said[1] - said[0]) : 0;
+  }
+  qsort(x, (size_t)n, sizeof *x, by_value);
+  k->device.steal = n ? TC_MIN(TC_MAX(x[n / 2], 0), 2) : 0;
   return 0;
 }
 
@@ -389,9 +420,7 @@ int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_e
   char *text = tc_sprintf("%s/text", c.dir), *rm = tc_sprintf("rm -rf '%s'", c.dir);
   int rc = write_text(text, err);
   if (!rc) rc = measure_links(&c, &k, ranks, err);
-  struct tc_config last = { 0 };
-  double last_s = 0;
-  if (!rc) rc = train_all(&c, ranks, &last, &last_s, err);
+  for (int i = 0; i < ROUNDS && !rc; i++) rc = train_all(&c, ranks, err);   /* a bad minute is one of three */
   if (!rc) {
     struct tc_plan_device *d = &k.device;
     snprintf(d->name, sizeof d->name, "cpu, %d thread%s", threads, threads == 1 ? "" : "s");
@@ -405,7 +434,9 @@ int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_e
     d->issue_s = c.n_issues ? c.issue[c.n_issues / 2] : 0;
     d->cores = TC_MAX((double)cpus / threads, 1);
     d->memory_bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / d->cores;
-    if (ranks > 1) rc = find_steal(&k, &last, last_s, err);
+    rc = find_slack(&c, 1, &k, err);
+    if (!rc && ranks > 1) rc = find_slack(&c, ranks, &k, err);
+    if (!rc && ranks > 1) rc = find_steal(&c, &k, err);
   }
   if (!rc) rc = tc_cluster_write(&k, path, err);
   if (!rc) printf("%s: %d shapes of ops, products at %.4g GF/s, memory at %.4g GB/s\n", path,
