@@ -10,6 +10,7 @@
 #include "src/base.h"
 
 #define TC_MANIFEST "manifest.json"
+#define TC_ASIDE "quarantine-"             /* before the name of a step that was set aside */
 
 /* Local. The step of a folder's name "step-00000100", -1 if it is none. */
 int64_t tc_step_of_name(const char *name);

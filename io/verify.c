@@ -251,7 +251,7 @@ static void quarantine(const char *dir, const int64_t *step, const int *why, int
     if (why[i] != TC_ECHECKSUM && why[i] != TC_EINCOMPLETE) continue;
     snprintf(from, sizeof from, "step-%08lld", (long long)step[i]);
     for (int k = 1; k < 100; k++) {
-      char *path = tc_sprintf("%s/quarantine-%s%s%.0d", dir, from, k > 1 ? "." : "", k > 1 ? k : 0);
+      char *path = tc_sprintf("%s/" TC_ASIDE "%s%s%.0d", dir, from, k > 1 ? "." : "", k > 1 ? k : 0);
       bool there = access(path, F_OK) == 0;
       snprintf(to, sizeof to, "%s", strrchr(path, '/') + 1);
       free(path);

@@ -108,38 +108,57 @@ static int look_at(struct tc_ckpt **c, const char *path, int64_t *size_bytes, st
   return rc;
 }
 
+/* One checkpoint's line, or its object into `list`. */
+static void list_one(json_t *list, const char *path, bool aside)
+{
+  struct tc_err e = { 0 };
+  struct tc_ckpt *c = NULL;
+  int64_t size = 0;
+  char size_text[32];
+  const char *name = ckpt_base_name(path);
+  int rc = look_at(&c, path, &size, &e);
+  int64_t step = c ? c->m->meta.step : tc_step_of_name(name + (aside ? strlen(TC_ASIDE) : 0));
+  const char *state = aside ? "aside" : rc == 0 ? "ok" : rc == TC_EINCOMPLETE ? "incomplete"
+                                                                             : "damaged";
+  if (list)
+    json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:I, s:s, s:s, s:s, s:o}",
+      "path", tc_text_json(path), "step", (json_int_t)step, "time", c ? c->m->time : "", "bytes",
+      (json_int_t)size, "mesh", c ? c->m->meta.mesh : "", "system", c ? c->m->meta.system : "",
+      "state", state, "reason", tc_text_json(e.text)));
+  else
+    printf("%-10lld  %-20s  %9s  %-14s  %-10s  %s%s%s%s%s\n", (long long)step, c ? c->m->time : "-",
+           c ? tc_human_bytes(size_text, sizeof size_text, (double)size) : "-",
+           c ? c->m->meta.mesh : "-", c ? c->m->meta.system : "-", state, aside ? ", " : "",
+           aside ? name : "", rc < 0 ? ": " : "", e.text);
+  tc_ckpt_close(c);
+}
+
+static int by_name(const void *a, const void *b)
+{
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
 static int cmd_ls(const struct ckpt_args *a, struct tc_err *err)
 {
-  char **path, size_text[32];
-  int n = ckpt_step_paths(&path, a->path[0], err);
+  char **path, **aside = NULL;
+  const char *dir = a->path[0];
+  int n = ckpt_step_paths(&path, dir, err), n_aside;
   if (n < 0) return n;
-  json_t *list = json_array();
+  n_aside = tc_folder_scan(dir, TC_ASIDE, &aside, NULL);
+  if (n_aside > 0) qsort(aside, (size_t)n_aside, sizeof *aside, by_name);
+  json_t *list = a->json ? json_array() : NULL;
   if (!a->json)
     printf("%-10s  %-20s  %9s  %-14s  %-10s  %s\n", "step", "written", "size", "mesh", "system",
            "state");
-  for (int i = 0; i < n; i++) {
-    struct tc_err e = {0};
-    struct tc_ckpt *c = NULL;
-    int64_t size = 0;
-    int rc = look_at(&c, path[i], &size, &e);
-    int64_t step = c ? c->m->meta.step : tc_step_of_name(ckpt_base_name(path[i]));
-    const char *state = rc == 0 ? "ok" : rc == TC_EINCOMPLETE ? "incomplete" : "damaged";
-    if (a->json)
-      json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:I, s:s, s:s, s:s, s:o}",
-        "path", tc_text_json(path[i]), "step", (json_int_t)step, "time", c ? c->m->time : "",
-        "bytes",
-        (json_int_t)size, "mesh", c ? c->m->meta.mesh : "", "system",
-        c ? c->m->meta.system : "", "state", state, "reason", tc_text_json(e.text)));
-    else
-      printf("%-10lld  %-20s  %9s  %-14s  %-10s  %s%s%s\n", (long long)step,
-             c ? c->m->time : "-", c ? tc_human_bytes(size_text, sizeof size_text, (double)size)
-             : "-", c ? c->m->meta.mesh : "-", c ? c->m->meta.system : "-", state,
-             rc < 0 ? ": " : "", e.text);
-    tc_ckpt_close(c);
+  for (int i = 0; i < n; i++) list_one(list, path[i], false);
+  for (int i = 0; i < n_aside; i++) {
+    char *there = tc_sprintf("%s/%s", dir, aside[i]);
+    list_one(list, there, true);
+    free(there);
   }
   if (a->json) ckpt_print_json(list);
-  else json_decref(list);
   tc_names_free(path, n);
+  if (n_aside > 0) tc_names_free(aside, n_aside);
   return 0;
 }
 
@@ -223,7 +242,7 @@ static int cmd_latest(const struct ckpt_args *a, struct tc_err *err)
 
 static const struct ckpt_sub subs[] = {
   { "ls", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_ls,
-    "every checkpoint of a folder: step, time, size, mesh, system, whether all files are there",
+    "every checkpoint of a folder: step, time, size, mesh, system, whether all files are there; last those set aside",
     "tercio ckpt ls run/ckpt" },
   { "show", "[DIR] [--owners [--tensor PATTERN]] [--json]", 0, 1, CKPT_JSON | CKPT_OWNERS, cmd_show,
     "what a checkpoint says of itself: run, model, files, who wrote them, the run file; --owners "

@@ -13,8 +13,6 @@
 
 #include "io/folder.h"
 
-#define QUARANTINE "quarantine-"
-
 /* ---- proving a step whole ---------------------------------------------------------- */
 
 struct fault { int status; char *text; };         /* text owned */
@@ -297,8 +295,8 @@ int ckpt_cmd_quarantine(const struct ckpt_args *a, struct tc_err *err)
   if (n < 0) return n;
   free(steps);
   char *path = tc_ckpt_step_path(dir, step), *plain = tc_strdup(ckpt_base_name(path));
-  char *aside = nth ? tc_sprintf(QUARANTINE "%s.%ld", plain, nth)
-                    : tc_sprintf(QUARANTINE "%s", plain);
+  char *aside = nth ? tc_sprintf(TC_ASIDE "%s.%ld", plain, nth)
+                    : tc_sprintf(TC_ASIDE "%s", plain);
   const char *from = a->release ? aside : plain, *to = a->release ? plain : aside;
   char *from_path = tc_sprintf("%s/%s", dir, from), *to_path = tc_sprintf("%s/%s", dir, to);
   int rc = 0;

@@ -124,6 +124,8 @@ static void test_quarantine(const char *root)
   ok(fx_there(dir, "quarantine-step-00000002") && !fx_there(dir, "step-00000002"), "it is set aside");
   is_int(run("latest %s", dir), 0, "latest");
   ok(says("step-00000001\n"), "is the one before");
+  is_int(run("ls %s", dir), 0, "ls");
+  ok(says("aside, quarantine-step-00000002\n") && says("  ok\n"), "lists both, and says which is set aside");
   fx_save(dir, 3, 1, 2, 1);
   ok(fx_there(dir, "quarantine-step-00000002") && !fx_there(dir, "step-00000001"),
      "a run's keep = 1 doesn't remove it");
