@@ -1,4 +1,5 @@
 /* cmd_train.c - `tercio train`: starts a training run on each rank. */
+#include "io/h5.h"
 #include "src/launch.h"
 #include "src/train.h"
 
@@ -44,6 +45,7 @@ int tc_cmd_train(int argc, char **argv)
   struct tc_config *c = NULL;
   struct start s = { .stop_fd = -1 };
   int rc = tc_config_new(&c, argc, argv, extra, NULL, &err);
+  if (!rc) tc_h5_start();
   if (!rc) s.stop_fd = stop_descriptor();
   if (!rc) rc = tc_launch_find(&s.launch, c, &err);
   int status = rc < 0 ? tc_launch_say(s.launch.ranks, rc, &err)
