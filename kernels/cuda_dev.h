@@ -44,7 +44,7 @@ static inline int tc_cuda_launched(struct tc_device *d, const char *where)
 
 #ifdef TC_EMU
 #define TC_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
-  ((void)(stream), emu_launch(kernel, grid, block, shared_bytes, __VA_ARGS__))
+  emu_launch(stream, kernel, grid, block, shared_bytes, __VA_ARGS__)
 #define TC_DYNAMIC_SHARED(type, name) type *name = (type *)emu_dynamic_shared()
 #else
 #define TC_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \

@@ -86,6 +86,8 @@ test_files = \
   %D%/emu/cublasLt.h \
   %D%/emu/cuda_runtime.h \
   %D%/emu/emu.cc \
+  %D%/emu/emu.h \
+  %D%/emu/runtime.cc \
   %D%/bench/speed \
   %D%/bench/systems \
   %D%/cluster \
@@ -126,7 +128,7 @@ CLEANFILES += %D%/faults/shim.so
 # The CUDA device on a CPU: the same sources as C++, with headers of ours in place of CUDA's.
 # The thread sanitizer knows nothing of its fibers.
 if TC_EMU
-emu_objects = $(cuda_sources:.cu=.eo) %D%/emu/emu.eo
+emu_objects = $(cuda_sources:.cu=.eo) %D%/emu/emu.eo %D%/emu/runtime.eo
 emu_module = %D%/emu/tercio-cuda.so
 tc_emu_modules = $(abs_top_builddir)/tests/emu
 EMU_FLAGS = -std=c++17 -D_GNU_SOURCE -DTC_EMU -O1 -g -fPIC -fvisibility=hidden -fno-math-errno \
@@ -134,14 +136,15 @@ EMU_FLAGS = -std=c++17 -D_GNU_SOURCE -DTC_EMU -O1 -g -fPIC -fvisibility=hidden -
   -I$(top_srcdir)/tests/emu -I$(top_srcdir)
 check_DATA += $(emu_module)
 $(emu_objects): $(top_srcdir)/%D%/emu/cuda_runtime.h $(top_srcdir)/%D%/emu/cublasLt.h \
-  $(top_srcdir)/kernels/cuda_dev.h $(top_srcdir)/kernels/cuda_ptx.h $(top_srcdir)/kernels/kernel.h
-SUFFIXES += .eo
+  $(top_srcdir)/%D%/emu/emu.h $(top_srcdir)/kernels/cuda_dev.h \
+  $(top_srcdir)/kernels/cuda_ptx.h $(top_srcdir)/kernels/kernel.h
+SUFFIXES += .eo .cc
 .cu.eo:
 	@$(MKDIR_P) $(@D)
 	$(AM_V_GEN)$(CXX) $(EMU_FLAGS) -x c++ -c $< -o $@
-%D%/emu/emu.eo: %D%/emu/emu.cc
+.cc.eo:
 	@$(MKDIR_P) $(@D)
-	$(AM_V_GEN)$(CXX) $(EMU_FLAGS) -c $(top_srcdir)/%D%/emu/emu.cc -o $@
+	$(AM_V_GEN)$(CXX) $(EMU_FLAGS) -c $< -o $@
 $(emu_module): $(emu_objects)
 	$(AM_V_GEN)$(CXX) -shared $(SANITIZE_CFLAGS) -o $@ $(emu_objects)
 CLEANFILES += $(emu_module) $(emu_objects)

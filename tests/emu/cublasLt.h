@@ -105,8 +105,9 @@ static inline cublasStatus_t cublasLtMatmul(
     cublasLtHandle_t, cublasLtMatmulDesc_t d, const void *alpha, const void *A,
     cublasLtMatrixLayout_t a, const void *B, cublasLtMatrixLayout_t b, const void *beta,
     const void *C, cublasLtMatrixLayout_t c, void *D, cublasLtMatrixLayout_t,
-    const cublasLtMatmulAlgo_t *algo, void *, size_t, cudaStream_t)
+    const cublasLtMatmulAlgo_t *algo, void *, size_t, cudaStream_t stream)
 {
+  emu_catch_up(stream);
   emu_access open;
   const bool ta = d->op[0] == CUBLAS_OP_T, tb = d->op[1] == CUBLAS_OP_T;
   const int64_t m = (int64_t)c->rows, n = (int64_t)c->cols, k = (int64_t)(ta ? a->rows : a->cols);

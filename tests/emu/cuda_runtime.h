@@ -7,6 +7,8 @@
  * - shared memory is filled with NaN before every block, and ends where it was asked to;
  * - device memory can be touched by kernels and by cudaMemcpy alone: elsewhere it has no access;
  * - asynchronous copies into shared memory arrive when they are waited for, not before;
+ * - kernels, copies and events run in streams, lazily (emu.h): a wait that is missing between two
+ *   streams gives old data;
  * - a barrier that not all threads reach, or a warp operation that not all lanes do, aborts;
  * - TC_EMU_REVERSE=1 runs threads and blocks from last to first.
  * Only what our kernels use is here. */
@@ -87,27 +89,33 @@ static inline unsigned __float_as_uint(float f) { unsigned u; memcpy(&u, &f, 4);
 
 /* ---- launching --------------------------------------------------------------------------- */
 
-void emu_run(const void *kernel, dim3 grid, dim3 block, size_t shared_bytes,
-             const std::function<void()> &body);
+typedef struct emu_stream *cudaStream_t;
+void emu_run(cudaStream_t stream, const void *kernel, dim3 grid, dim3 block, size_t shared_bytes,
+             std::function<void()> body);
 template <class... P, class... A>
-static void emu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A... args)
+static void emu_launch(cudaStream_t stream, void (*kernel)(P...), dim3 grid, dim3 block,
+                       size_t shared_bytes, A... args)
 {
-  emu_run((const void *)kernel, grid, block, shared_bytes, [=] { kernel(args...); });
+  emu_run(stream, (const void *)kernel, grid, block, shared_bytes, [=] { kernel(args...); });
 }
 
 /* ---- the runtime's calls ----------------------------------------------------------------- */
 
 enum cudaError_t {
   cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2,
-  cudaErrorInvalidConfiguration = 9, cudaErrorNoDevice = 100, cudaErrorInvalidDevice = 101
+  cudaErrorInvalidConfiguration = 9, cudaErrorNoDevice = 100, cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidResourceHandle = 400, cudaErrorNotReady = 600
 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-enum { cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0 };
+enum { cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0, cudaEventDisableTiming = 2 };
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice };
 struct cudaPointerAttributes { cudaMemoryType type; };
-struct cudaDeviceProp { char name[256]; int major, minor, multiProcessorCount; };
-typedef struct emu_stream *cudaStream_t;
+struct cudaUUID_t { char bytes[16]; };
+struct cudaDeviceProp {
+  char name[256]; cudaUUID_t uuid; int major, minor, multiProcessorCount;
+};
+typedef struct emu_event *cudaEvent_t;
 
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaSetDevice(int device);
@@ -126,6 +134,14 @@ cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t stre
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t s);
 cudaError_t cudaStreamSynchronize(cudaStream_t s);
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority);
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t e);
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
+cudaError_t cudaEventQuery(cudaEvent_t e);
+cudaError_t cudaEventSynchronize(cudaEvent_t e);
 cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorString(cudaError_t e);
 cudaError_t emu_func_shared(const void *kernel, int bytes);
@@ -133,6 +149,8 @@ template <class K>
 static inline cudaError_t cudaFuncSetAttribute(K kernel, cudaFuncAttribute, int bytes)
 { return emu_func_shared((const void *)kernel, bytes); }
 
+/* What works at once, without a task of its own in the stream: when all before it is done. */
+void emu_catch_up(cudaStream_t s);
 /* What touches device memory outside of a kernel (the stand-in of cuBLASLt) opens it. */
 struct emu_access { emu_access(); ~emu_access(); };
 

@@ -1,10 +1,10 @@
 /* emu.cc - runs CUDA kernels on a CPU; see cuda_runtime.h here.
  *
- * One launch at a time in the process (a lock): ranks that are threads take turns. A warp runs as
+ * One kernel at a time in the process (a lock): ranks that are threads take turns. A warp runs as
  * far as it can before the next one does, so that a missing barrier between warps shows; a fiber
  * that waits is passed over until what it waits for has happened. A round of all warps in which
  * nobody moves is a deadlock and aborts. */
-#include "cuda_runtime.h"
+#include "emu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,21 +12,18 @@
 #ifndef __x86_64__
 #include <ucontext.h>
 #endif
-#include <unistd.h>
 
 #include <map>
-#include <mutex>
 #include <vector>
 
 #ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 enum { STACK_BYTES = 256 << 10 };
 #else
 enum { STACK_BYTES = 64 << 10 };
 #endif
 
-[[noreturn]] static void stop(const char *what)
+[[noreturn]] void emu_stop(const char *what)
 {
   fprintf(stderr, "emulated CUDA: %s", what);
   if (emu_me)
@@ -34,200 +31,6 @@ enum { STACK_BYTES = 64 << 10 };
             emu_me->block.z, emu_me->thread.x, emu_me->thread.y, emu_me->thread.z);
   fprintf(stderr, "\n");
   abort();
-}
-
-/* ---- device memory ----------------------------------------------------------------------- */
-
-struct allocation { char *map; size_t map_bytes, bytes; };
-static std::recursive_mutex big_lock;            /* memory and launches */
-static std::map<char *, allocation> memory;
-static std::map<const void *, int> func_shared;
-static int opened;
-static size_t used_bytes;
-static thread_local cudaError_t last_error;      /* a sticky error is a thread's own */
-
-static cudaError_t fail(cudaError_t e)
-{
-  if (e != cudaSuccess) last_error = e;
-  return e;
-}
-
-static size_t total_bytes(void)
-{
-  const char *mb = getenv("TC_EMU_MEMORY_MB");
-  return (size_t)(mb ? atol(mb) : 16384) << 20;
-}
-
-static void protect(int how)
-{
-  for (auto &a : memory) mprotect(a.second.map, a.second.map_bytes, how);
-}
-
-emu_access::emu_access()
-{
-  big_lock.lock();
-  if (opened++ == 0) protect(PROT_READ | PROT_WRITE);
-}
-
-emu_access::~emu_access()
-{
-  if (--opened == 0) protect(PROT_NONE);
-  big_lock.unlock();
-}
-
-static const allocation *find(const void *p)
-{
-  auto next = memory.upper_bound((char *)p);
-  if (next == memory.begin()) return NULL;
-  --next;
-  return (char *)p < next->first + next->second.bytes ? &next->second : NULL;
-}
-
-/* The end lies at a page without access; what is between is poisoned under the sanitizer. */
-cudaError_t cudaMalloc(void **p, size_t bytes)
-{
-  std::lock_guard<std::recursive_mutex> hold(big_lock);
-  const size_t page = 4096, need = (bytes + 255) / 256 * 256;
-  if (bytes == 0 || used_bytes + need > total_bytes()) return fail(cudaErrorMemoryAllocation);
-  allocation a = { NULL, (need + page - 1) / page * page, bytes };
-  void *map = mmap(NULL, a.map_bytes + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (map == MAP_FAILED) return fail(cudaErrorMemoryAllocation);
-  a.map = (char *)map;
-  char *at = a.map + a.map_bytes - need;
-  memory[at] = a;
-  used_bytes += need;
-  mprotect(a.map, a.map_bytes, PROT_READ | PROT_WRITE);
-  memset(a.map, 0xff, a.map_bytes);
-#ifdef __SANITIZE_ADDRESS__
-  __asan_poison_memory_region(at + bytes, need - bytes);
-#endif
-  if (!opened) mprotect(a.map, a.map_bytes, PROT_NONE);
-  *p = at;
-  return cudaSuccess;
-}
-
-cudaError_t cudaFree(void *p)
-{
-  std::lock_guard<std::recursive_mutex> hold(big_lock);
-  if (!p) return cudaSuccess;
-  auto it = memory.find((char *)p);
-  if (it == memory.end()) return fail(cudaErrorInvalidValue);
-  const size_t need = (it->second.bytes + 255) / 256 * 256;
-#ifdef __SANITIZE_ADDRESS__
-  __asan_unpoison_memory_region(p, need);
-#endif
-  used_bytes -= need;
-  munmap(it->second.map, it->second.map_bytes + 4096);
-  memory.erase(it);
-  return cudaSuccess;
-}
-
-cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
-{
-  *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-  return *p ? cudaSuccess : fail(cudaErrorMemoryAllocation);
-}
-
-cudaError_t cudaFreeHost(void *p)
-{
-  free(p);
-  return cudaSuccess;
-}
-
-cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p)
-{
-  std::lock_guard<std::recursive_mutex> hold(big_lock);
-  a->type = find(p) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t)
-{
-  emu_access open;
-  memmove(dst, src, bytes);
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch,
-                              size_t width, size_t height, cudaMemcpyKind, cudaStream_t)
-{
-  if (width > dpitch || width > spitch) return fail(cudaErrorInvalidValue);
-  emu_access open;
-  for (size_t i = 0; i < height; i++)
-    memmove((char *)dst + i * dpitch, (const char *)src + i * spitch, width);
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t)
-{
-  emu_access open;
-  if (!find(dst)) stop("cudaMemset of what is not device memory");
-  memset(dst, byte, bytes);
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
-{
-  std::lock_guard<std::recursive_mutex> hold(big_lock);
-  *total = total_bytes();
-  *free_bytes = *total - used_bytes;
-  return cudaSuccess;
-}
-
-/* ---- devices and streams ------------------------------------------------------------------ */
-
-static int n_devices(void)
-{
-  const char *n = getenv("TC_EMU_DEVICES");
-  return n ? atoi(n) : 1;
-}
-
-cudaError_t cudaGetDeviceCount(int *n)
-{
-  *n = n_devices();
-  return *n > 0 ? cudaSuccess : fail(cudaErrorNoDevice);
-}
-cudaError_t cudaSetDevice(int device)
-{
-  return device >= 0 && device < n_devices() ? cudaSuccess : fail(cudaErrorInvalidDevice);
-}
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
-{
-  if (cudaSetDevice(device) != cudaSuccess) return cudaErrorInvalidDevice;
-  *p = cudaDeviceProp{ "emulated GPU", 8, 0, 108 };
-  return cudaSuccess;
-}
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
-{
-  *s = NULL;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaGetLastError(void)
-{
-  cudaError_t e = last_error;
-  last_error = cudaSuccess;
-  return e;
-}
-const char *cudaGetErrorString(cudaError_t e)
-{
-  switch (e) {
-  case cudaSuccess: return "no error";
-  case cudaErrorMemoryAllocation: return "out of memory";
-  case cudaErrorInvalidConfiguration: return "invalid configuration argument";
-  case cudaErrorNoDevice: return "no CUDA-capable device is detected";
-  case cudaErrorInvalidDevice: return "invalid device ordinal";
-  default: return "invalid argument";
-  }
-}
-
-cudaError_t emu_func_shared(const void *kernel, int bytes)
-{
-  std::lock_guard<std::recursive_mutex> hold(big_lock);
-  if (bytes > 163 << 10) return fail(cudaErrorInvalidValue);     /* what sm_80 has */
-  func_shared[kernel] = bytes;
-  return cudaSuccess;
 }
 
 /* ---- fibers ------------------------------------------------------------------------------ */
@@ -309,7 +112,7 @@ static void fiber_main(void)
   __sanitizer_finish_switch_fiber(NULL, &main_bottom, &main_size);
 #endif
   (*body_now)();
-  if (!now->copies.empty()) stop("a thread ends with copies under way");
+  if (!now->copies.empty()) emu_stop("a thread ends with copies under way");
   now->done = true;
   n_done++;
   to_scheduler(true);
@@ -334,7 +137,7 @@ static void enter(fiber *f)
 void __syncthreads(void)
 {
   fiber *f = now;
-  if (n_done) stop("__syncthreads after threads of the block have ended");
+  if (n_done) emu_stop("__syncthreads after threads of the block have ended");
   if (++block_arrived == block_n) {
     block_arrived = 0;
     block_gen++;
@@ -349,7 +152,7 @@ void emu_warp_op(void *mine, size_t bytes, emu_warp_fn *fn, int arg)
 {
   fiber *f = now;
   warp *w = &warps[f->warp];
-  if (w->n != 32) stop("a warp operation in a warp of less than 32 threads");
+  if (w->n != 32) emu_stop("a warp operation in a warp of less than 32 threads");
   unsigned gen = w->gen;
   unsigned char (*slot)[EMU_SLOT] = w->slot[gen & 1];
   if (bytes) memcpy(slot[f->self.lane], mine, bytes);
@@ -412,7 +215,7 @@ static void run_block(dim3 block, bool reverse)
     bool moved = false;
     for (unsigned w = 0; w < (n + 31) / 32; w++)
       while (run_warp(w * 32, n - w * 32 < 32 ? n - w * 32 : 32, n, reverse)) moved = true;
-    if (!moved) stop("deadlock: threads wait for others that have ended or wait elsewhere");
+    if (!moved) emu_stop("deadlock: threads wait for others that have ended or wait elsewhere");
   }
 }
 
@@ -422,19 +225,12 @@ extern "C" unsigned char __stop_emu_shared[] __attribute__((weak, visibility("hi
 
 void *emu_dynamic_shared(void) { return dynamic; }
 
-void emu_run(const void *kernel, dim3 grid, dim3 block, size_t shared_bytes,
-             const std::function<void()> &body)
+/* Runs a kernel when its turn has come in its stream. */
+static void run_grid(dim3 grid, dim3 block, size_t shared_bytes, bool reverse,
+                     const std::function<void()> &body)
 {
   emu_access open;
   const size_t n = (size_t)block.x * block.y * block.z;
-  auto limit = func_shared.find(kernel);
-  const size_t most = limit == func_shared.end() ? 48 << 10 : (size_t)limit->second;
-  if (n == 0 || n > 1024 || shared_bytes > most || !grid.x || !grid.y || !grid.z
-      || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
-    fail(cudaErrorInvalidConfiguration);
-    return;
-  }
-  const bool reverse = getenv("TC_EMU_REVERSE") != NULL;
   while (fibers.size() < n) {
     fiber *f = new fiber();
     f->stack = (char *)mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
@@ -446,7 +242,7 @@ void emu_run(const void *kernel, dim3 grid, dim3 block, size_t shared_bytes,
   block_n = (unsigned)n;
   /* Its end is the heap block's: the sanitizer sees what is read past it. */
   void *raw = NULL;
-  if (posix_memalign(&raw, 128, shared_bytes ? shared_bytes : 1)) stop("out of memory");
+  if (posix_memalign(&raw, 128, shared_bytes ? shared_bytes : 1)) emu_stop("out of memory");
   dynamic = (unsigned char *)raw;
   const size_t blocks = (size_t)grid.x * grid.y * grid.z;
   for (size_t b = 0; b < blocks; b++) {
@@ -464,6 +260,36 @@ void emu_run(const void *kernel, dim3 grid, dim3 block, size_t shared_bytes,
     run_block(block, reverse);
   }
   free(raw);
+}
+
+static std::map<const void *, int> func_shared;  /* under emu_lock */
+
+cudaError_t emu_func_shared(const void *kernel, int bytes)
+{
+  std::lock_guard<std::recursive_mutex> hold(emu_lock());
+  if (bytes > 163 << 10) return emu_fail(cudaErrorInvalidValue);     /* what sm_80 has */
+  func_shared[kernel] = bytes;
+  return cudaSuccess;
+}
+
+void emu_run(cudaStream_t stream, const void *kernel, dim3 grid, dim3 block, size_t shared_bytes,
+             std::function<void()> body)
+{
+  std::lock_guard<std::recursive_mutex> hold(emu_lock());
+  const size_t n = (size_t)block.x * block.y * block.z;
+  auto limit = func_shared.find(kernel);
+  const size_t most = limit == func_shared.end() ? 48 << 10 : (size_t)limit->second;
+  if (n == 0 || n > 1024 || shared_bytes > most || !grid.x || !grid.y || !grid.z
+      || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
+    emu_fail(cudaErrorInvalidConfiguration);
+    return;
+  }
+  if (!emu_is_current(stream)) {
+    emu_fail(cudaErrorInvalidResourceHandle);
+    return;
+  }
+  const bool reverse = getenv("TC_EMU_REVERSE") != NULL;
+  emu_push(stream, [=] { run_grid(grid, block, shared_bytes, reverse, body); });
 }
 
 /* ---- tensor cores and asynchronous copies ------------------------------------------------- */
@@ -520,7 +346,7 @@ static void ldmatrix(unsigned char (*slot)[EMU_SLOT], int trans)
   uint16_t m[4][8][8];
   for (int l = 0; l < 32; l++) {
     const void *row = ((ldmatrix_args *)slot[l])->row;
-    if ((uintptr_t)row % 16) stop("ldmatrix: a row that is not aligned to 16 bytes");
+    if ((uintptr_t)row % 16) emu_stop("ldmatrix: a row that is not aligned to 16 bytes");
     memcpy(m[l / 8][l % 8], row, 16);
   }
   for (int l = 0; l < 32; l++)
@@ -541,7 +367,7 @@ void emu_ldmatrix_x4(uint32_t r[4], const void *row, bool trans)
 
 void emu_cp_async(void *dst, const void *src, bool take)
 {
-  if ((uintptr_t)dst % 16 || (take && (uintptr_t)src % 16)) stop("cp.async: not aligned");
+  if ((uintptr_t)dst % 16 || (take && (uintptr_t)src % 16)) emu_stop("cp.async: not aligned");
   now->copies.push_back({ dst, src, take, now->group });
 }
 

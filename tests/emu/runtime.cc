@@ -1,0 +1,362 @@
+/* runtime.cc - memory, devices, streams and events of the emulated GPUs; see emu.h and
+ * cuda_runtime.h here.
+ *
+ * As on a GPU, a stream's work ends by itself sometime: a query finds work done that was asked for
+ * long ago (QUIET_NS without any other call), not sooner. TC_EMU_DEVICES says how many GPUs there
+ * are, TC_EMU_MEMORY_MB how large each is. */
+#include "emu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
+enum { MAX_DEVICES = 64 };
+static const int64_t QUIET_NS = 20000000;
+
+static std::recursive_mutex big_lock;            /* everything */
+static std::condition_variable_any changed;
+static thread_local cudaError_t last_error;      /* a sticky error is a thread's own */
+static thread_local int current;                 /* device */
+
+std::recursive_mutex &emu_lock(void) { return big_lock; }
+
+cudaError_t emu_fail(cudaError_t e)
+{
+  if (e != cudaSuccess) last_error = e;
+  return e;
+}
+
+/* ---- device memory ----------------------------------------------------------------------- */
+
+struct allocation { char *map; size_t map_bytes, bytes; int device; };
+static std::map<char *, allocation> memory;
+static int opened;
+static size_t used_bytes[MAX_DEVICES];
+
+static size_t total_bytes(void)
+{
+  const char *mb = getenv("TC_EMU_MEMORY_MB");
+  return (size_t)(mb ? atol(mb) : 16384) << 20;
+}
+
+static void protect(int how)
+{
+  for (auto &a : memory) mprotect(a.second.map, a.second.map_bytes, how);
+}
+
+emu_access::emu_access()
+{
+  big_lock.lock();
+  if (opened++ == 0) protect(PROT_READ | PROT_WRITE);
+}
+
+emu_access::~emu_access()
+{
+  if (--opened == 0) protect(PROT_NONE);
+  big_lock.unlock();
+}
+
+static const allocation *find(const void *p)
+{
+  auto next = memory.upper_bound((char *)p);
+  if (next == memory.begin()) return NULL;
+  --next;
+  return (char *)p < next->first + next->second.bytes ? &next->second : NULL;
+}
+
+int emu_device_of(const void *p)
+{
+  const allocation *a = find(p);
+  return a ? a->device : -1;
+}
+
+/* The end lies at a page without access; what is between is poisoned under the sanitizer. */
+cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  const size_t page = 4096, need = (bytes + 255) / 256 * 256;
+  if (bytes == 0 || used_bytes[current] + need > total_bytes())
+    return emu_fail(cudaErrorMemoryAllocation);
+  allocation a = { NULL, (need + page - 1) / page * page, bytes, current };
+  void *map = mmap(NULL, a.map_bytes + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (map == MAP_FAILED) return emu_fail(cudaErrorMemoryAllocation);
+  a.map = (char *)map;
+  char *at = a.map + a.map_bytes - need;
+  memory[at] = a;
+  used_bytes[current] += need;
+  mprotect(a.map, a.map_bytes, PROT_READ | PROT_WRITE);
+  memset(a.map, 0xff, a.map_bytes);
+#ifdef __SANITIZE_ADDRESS__
+  __asan_poison_memory_region(at + bytes, need - bytes);
+#endif
+  if (!opened) mprotect(a.map, a.map_bytes, PROT_NONE);
+  *p = at;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *p)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  if (!p) return cudaSuccess;
+  auto it = memory.find((char *)p);
+  if (it == memory.end()) return emu_fail(cudaErrorInvalidValue);
+  const size_t need = (it->second.bytes + 255) / 256 * 256;
+#ifdef __SANITIZE_ADDRESS__
+  __asan_unpoison_memory_region(p, need);
+#endif
+  used_bytes[it->second.device] -= need;
+  munmap(it->second.map, it->second.map_bytes + 4096);
+  memory.erase(it);
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
+{
+  *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  return *p ? cudaSuccess : emu_fail(cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+  free(p);
+  return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  a->type = find(p) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  emu_push(stream, [=] {
+    emu_access open;
+    memmove(dst, src, bytes);
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch,
+                              size_t width, size_t height, cudaMemcpyKind, cudaStream_t stream)
+{
+  if (width > dpitch || width > spitch) return emu_fail(cudaErrorInvalidValue);
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  emu_push(stream, [=] {
+    emu_access open;
+    for (size_t i = 0; i < height; i++)
+      memmove((char *)dst + i * dpitch, (const char *)src + i * spitch, width);
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t stream)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  if (!find(dst)) emu_stop("cudaMemset of what is not device memory");
+  emu_push(stream, [=] {
+    emu_access open;
+    memset(dst, byte, bytes);
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  *total = total_bytes();
+  *free_bytes = *total - used_bytes[current];
+  return cudaSuccess;
+}
+
+/* ---- devices ------------------------------------------------------------------------------ */
+
+static int n_devices(void)
+{
+  const char *n = getenv("TC_EMU_DEVICES");
+  const int have = n ? atoi(n) : 1;
+  return have < MAX_DEVICES ? have : MAX_DEVICES;
+}
+
+int emu_current_device(void) { return current; }
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+  *n = n_devices();
+  return *n > 0 ? cudaSuccess : emu_fail(cudaErrorNoDevice);
+}
+cudaError_t cudaSetDevice(int device)
+{
+  if (device < 0 || device >= n_devices()) return emu_fail(cudaErrorInvalidDevice);
+  current = device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
+{
+  if (device < 0 || device >= n_devices()) return emu_fail(cudaErrorInvalidDevice);
+  *p = cudaDeviceProp{ "emulated GPU", { "" }, 8, 0, 108 };
+  memcpy(p->uuid.bytes, "emulated", 9);
+  p->uuid.bytes[15] = (char)device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError(void)
+{
+  cudaError_t e = last_error;
+  last_error = cudaSuccess;
+  return e;
+}
+const char *cudaGetErrorString(cudaError_t e)
+{
+  switch (e) {
+  case cudaSuccess: return "no error";
+  case cudaErrorMemoryAllocation: return "out of memory";
+  case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+  case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+  case cudaErrorInvalidDevice: return "invalid device ordinal";
+  case cudaErrorInvalidResourceHandle: return "invalid resource handle";
+  case cudaErrorNotReady: return "device not ready";
+  default: return "invalid argument";
+  }
+}
+
+/* ---- streams and events ------------------------------------------------------------------- */
+
+struct emu_stream {
+  int device;
+  uint64_t pushed, done;
+  bool busy;                      /* in emu_advance: waits for itself, if it is asked again */
+  std::deque<std::function<bool()>> tasks;
+};
+struct emu_event { emu_stream *stream; uint64_t at; };   /* stream NULL: not recorded, so done */
+
+static std::deque<emu_stream *> streams;         /* kept: events and tasks refer to them */
+static int64_t last_call_ns;
+
+static int64_t now_ns(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+void emu_changed(void)
+{
+  last_call_ns = now_ns();
+  changed.notify_all();
+}
+
+void emu_push_task(cudaStream_t s, std::function<bool()> task)
+{
+  s->tasks.push_back(std::move(task));
+  s->pushed++;
+  emu_changed();
+}
+
+void emu_push(cudaStream_t s, std::function<void()> body)
+{
+  emu_push_task(s, [=] { body(); return true; });
+}
+
+uint64_t emu_pushed(cudaStream_t s) { return s->pushed; }
+int emu_stream_device(cudaStream_t s) { return s->device; }
+bool emu_is_current(cudaStream_t s) { return s->device == current; }
+
+bool emu_advance(cudaStream_t s, uint64_t to)
+{
+  if (s->done >= to) return true;
+  if (s->busy) return false;
+  s->busy = true;
+  while (s->done < to && s->tasks.front()()) {
+    s->tasks.pop_front();
+    s->done++;
+  }
+  s->busy = false;
+  return s->done >= to;
+}
+
+static void complete(cudaStream_t s, uint64_t to)
+{
+  std::unique_lock<std::recursive_mutex> hold(big_lock);
+  while (!emu_advance(s, to)) changed.wait_for(hold, std::chrono::milliseconds(20));
+  emu_changed();
+}
+
+static cudaError_t look(cudaStream_t s, uint64_t to)
+{
+  if (s->done < to && now_ns() - last_call_ns > QUIET_NS && emu_advance(s, to)) changed.notify_all();
+  return s->done >= to ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  *s = new emu_stream();
+  (*s)->device = current;
+  streams.push_back(*s);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int)
+{
+  return cudaStreamCreateWithFlags(s, flags);
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+  complete(s, s->pushed);
+  return cudaSuccess;
+}
+void emu_catch_up(cudaStream_t s) { complete(s, s->pushed); }
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
+{
+  *e = new emu_event();
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+  delete e;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  e->stream = s;
+  e->at = s->pushed;
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  return e->stream ? look(e->stream, e->at) : cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+  if (e->stream) complete(e->stream, e->at);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  emu_stream *of = e->stream;
+  const uint64_t at = e->at;      /* as recorded now: a later record changes nothing */
+  if (of && of != s) emu_push_task(s, [=] { return emu_advance(of, at); });
+  return cudaSuccess;
+}
