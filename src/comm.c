@@ -10,7 +10,9 @@
  *  - nobody waits for ever: the backend keeps the deadline, and a waiter who sees no sign of
  *    life from the worker for the deadline and GRACE_NS more (a library call that never came
  *    back) fails the communicator himself;
- *  - a group of one has no worker: calls run in tc_comm_start. */
+ *  - a group of one has no worker: calls run in tc_comm_start;
+ *  - of a communicator of a device's memory the caller's thread tells the device what to do, in
+ *    tc_comm_start, and lets it wait, in tc_comm_wait; the worker only sees how it goes. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -245,12 +247,47 @@ static int fail_alike(const struct tc_comm *c, struct tc_err *err)
   return tc_fail(err, c->failure.status, "%s", c->failure.text);
 }
 
+/* With the lock held, of a group of one: nobody to wait for but a device. */
+static int run_here(struct tc_comm *c, struct call *k, struct tc_err *err)
+{
+  int64_t bytes = 0;
+  int rc = c->ops->run(c->impl, &k->a, &c->stop, &bytes, err);
+  TC_ASSERT(rc == 0 || c->ops->start);
+  if (rc < 0) {
+    set_failure(c, err);
+  } else {
+    count_call(c, &k->a, bytes);
+    c->done = k->ticket;
+  }
+  k->next = c->spare;
+  c->spare = k;
+  return rc;
+}
+
+static void await(struct tc_comm *c, tc_ticket t);
+
+/* Tells the device. Calls of one communicator come from one thread, so `last` stands still. */
+static void start_device(struct tc_comm *c, const struct tc_coll_args *a)
+{
+  struct tc_err why = { 0 };
+  pthread_mutex_lock(&c->lock);
+  if (c->last >= c->ops->depth) await(c, c->last + 1 - c->ops->depth);
+  bool failed = c->failed;
+  pthread_mutex_unlock(&c->lock);
+  if (failed || c->ops->start(c->impl, a, c->last + 1, &why) == 0) return;
+  pthread_mutex_lock(&c->lock);
+  set_failure(c, &why);
+  pthread_cond_broadcast(&c->ended);
+  pthread_mutex_unlock(&c->lock);
+}
+
 int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ticket,
                   struct tc_err *err)
 {
   check_args(c, a);
   int rc = 0;
   if (ticket) *ticket = 0;
+  if (c->ops->start) start_device(c, a);
   pthread_mutex_lock(&c->lock);
   if (c->failed) {
     rc = fail_alike(c, err);
@@ -259,13 +296,7 @@ int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ti
     k->ticket = ++c->last;
     if (ticket) *ticket = k->ticket;
     if (c->size == 1) {
-      int64_t bytes = 0;
-      rc = c->ops->run(c->impl, &k->a, &c->stop, &bytes, err);
-      TC_ASSERT(rc == 0);                   /* nobody to wait for */
-      count_call(c, &k->a, bytes);
-      c->done = k->ticket;
-      k->next = c->spare;
-      c->spare = k;
+      rc = run_here(c, k, err);
     } else {
       if (c->tail) c->tail->next = k;
       else c->head = k;
@@ -300,18 +331,33 @@ static void await(struct tc_comm *c, tc_ticket t)
   }
 }
 
-int tc_comm_wait(struct tc_comm *c, tc_ticket t, struct tc_err *err)
+/* With the lock held. */
+static int wait_here(struct tc_comm *c, tc_ticket t, struct tc_err *err)
 {
-  int rc = 0;
-  pthread_mutex_lock(&c->lock);
   TC_ASSERT(t >= 0 && t <= c->last);
   if (c->done < t && !c->failed) {
     tc_lane_waits(c->stall);
     await(c, t);
     tc_lane_waits(NULL);
   }
-  if (c->done < t) rc = fail_alike(c, err);
   c->shown = c->live;
+  return c->done < t ? fail_alike(c, err) : 0;
+}
+
+int tc_comm_wait(struct tc_comm *c, tc_ticket t, struct tc_err *err)
+{
+  pthread_mutex_lock(&c->lock);
+  int rc;
+  if (c->ops->join && c->done < t && !c->failed) rc = c->ops->join(c->impl, t, err);
+  else rc = wait_here(c, t, err);
+  pthread_mutex_unlock(&c->lock);
+  return rc;
+}
+
+int tc_comm_settle(struct tc_comm *c, struct tc_err *err)
+{
+  pthread_mutex_lock(&c->lock);
+  int rc = wait_here(c, c->last, err);
   pthread_mutex_unlock(&c->lock);
   return rc;
 }

@@ -11,11 +11,12 @@
  *
  * Sums are deterministic: the owner of a block receives all terms and adds them in
  * coordinate order in fp32 (f64 in double, i32 as integers), rounds once, and hands the
- * result out: all copies end with identical bits, and the bytes are a ring's.
+ * result out: all copies end with identical bits, and the bytes are a ring's. (A device's library has
+ * rules of its own: comm_nccl.h.)
  *
  * Levels: comm.c has the queue, the worker thread, deadlines and counters; comm_p2p.c the
  * collectives over a tc_link of send/receive/test; comm_self.c, comm_thread.c, comm_mpi.c
- * are links. A device library (NCCL) fills tc_comm_ops instead. */
+ * are links. comm_nccl.c fills tc_comm_ops instead. */
 #ifndef TC_COMM_H
 #define TC_COMM_H
 
@@ -72,6 +73,9 @@ int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ti
  * communicator's deadline or when a peer has gone, naming the operation, the members that
  * have not arrived and their nodes; with a watchdog (watch.h), who is behind it. After a failure every further call fails alike. */
 int tc_comm_wait(struct tc_comm *c, tc_ticket t, struct tc_err *err);
+/* Local. Blocks until all calls that were started are done, as tc_comm_wait; also where that lets
+ * a device wait in the host's place (comm_nccl.h). */
+int tc_comm_settle(struct tc_comm *c, struct tc_err *err);
 /* Local. 1 done, 0 not yet, negative status. */
 int tc_comm_test(struct tc_comm *c, tc_ticket t, struct tc_err *err);
 /* Collective. start + wait. */

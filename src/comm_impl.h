@@ -13,7 +13,34 @@ struct tc_comm_ops {
   int (*run)(void *impl, const struct tc_coll_args *a, const atomic_bool *stop,
              int64_t *bytes, struct tc_err *err);
   void (*free)(void *impl);
+
+  /* Of a communicator of a device's memory (comm_nccl.c); else empty. start: before the call is
+   * queued, on the caller's thread: what the device is told to do. join: in tc_comm_wait, of a
+   * call that isn't known to have ended. At most `depth` calls are between start and the end of
+   * run. */
+  int (*start)(void *impl, const struct tc_coll_args *a, tc_ticket t, struct tc_err *err);
+  int (*join)(void *impl, tc_ticket t, struct tc_err *err);
+  int depth;
 };
+
+/* What comm_late.c needs to know of a communicator; all borrowed. */
+struct tc_late {
+  const char *axis;
+  const char *const *who;         /* [size]; may be NULL */
+  const int32_t *members;         /* [size] world ranks */
+  struct tc_stall *stall;         /* may be NULL */
+  double deadline_s;
+};
+/* Call a waits for the coordinates late[n] (n may be more than the TC_BLAMED that are looked at).
+ * _say tells the watchdog; _fail gives up; _gone: a peer is known to have left. TC_EPEER. */
+void tc_late_say(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns,
+                 const int *late, int n);
+int tc_late_fail(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns,
+                 const int *late, int n, struct tc_err *err);
+int tc_late_gone(const struct tc_late *l, const struct tc_coll_args *a, int peer,
+                 struct tc_err *err);
+/* Puts the call's name before what err says; returns its status. */
+int tc_late_broken(const struct tc_late *l, const struct tc_coll_args *a, struct tc_err *err);
 
 /* Local. Takes impl over. stall is what impl says of its waits; may be NULL. */
 struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord, int size,

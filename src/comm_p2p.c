@@ -89,10 +89,9 @@ struct p2p {
   const struct tc_link_ops *ops;
   void *link;
   int coord, size;
-  struct tc_comm_opts o;          /* who is borrowed */
   char *name;                     /* owned */
   int32_t *members;               /* [size] world ranks; owned */
-  struct tc_stall *stall;         /* borrowed */
+  struct tc_late late;            /* borrows those */
   struct flow *flow;              /* [MAX_RULES * size] */
   bool *arrived;                  /* [size] has sent us something in this call */
   const void **term;              /* [size] */
@@ -307,13 +306,6 @@ static void set_up(struct p2p *x, const struct tc_coll_args *a)
 
 /* ---- what goes wrong ------------------------------------------------------------- */
 
-static void name_member(const struct p2p *x, int i, char *text, size_t size)
-{
-  size_t at = strlen(text);
-  if (x->o.who) snprintf(text + at, size - at, "%s%s", at ? ", " : "", x->o.who[i]);
-  else snprintf(text + at, size - at, "%scoordinate %d", at ? ", " : "", i);
-}
-
 /* Coordinates of peers whose flows are open, into late[MAX_NAMED]; returns how many there are.
  * Those that sent nothing (they make another call, or none) if there are such, else all. */
 static int find_late(const struct p2p *x, int *late)
@@ -330,48 +322,17 @@ static int find_late(const struct p2p *x, int *late)
   return n;
 }
 
-static const char *call_name(const struct p2p *x, char *text, size_t size)
-{
-  if (x->a->what)
-    snprintf(text, size, "%s '%s' on axis %s", tc_coll_name[x->a->coll], x->a->what, x->name);
-  else
-    snprintf(text, size, "%s on axis %s", tc_coll_name[x->a->coll], x->name);
-  return text;
-}
-
 /* For the watchdog: whom this call waits for. */
 static void say_stall(struct p2p *x, int64_t age_ns)
 {
-  char call[256];
-  int late[MAX_NAMED], n = TC_MIN(find_late(x, late), MAX_NAMED);
-  int32_t rank[MAX_NAMED];
-  for (int i = 0; i < n; i++) rank[i] = x->members[late[i]];
-  tc_stall_set(x->stall, call_name(x, call, sizeof call), (double)age_ns * 1e-9, rank, n);
+  int late[MAX_NAMED], n = find_late(x, late);
+  tc_late_say(&x->late, x->a, age_ns, late, n);
 }
 
 static int fail_late(struct p2p *x, int64_t age_ns, struct tc_err *err)
 {
-  char call[256], who[512] = "";
   int late[MAX_NAMED], n = find_late(x, late);
-  struct tc_blame b;
-  say_stall(x, age_ns);
-  bool found = tc_stall_blame(x->stall, &b);
-  for (int i = 0; i < TC_MIN(n, MAX_NAMED) && !b.n; i++) name_member(x, late[i], who, sizeof who);
-  if (!b.n && n > MAX_NAMED) {
-    size_t at = strlen(who);
-    snprintf(who + at, sizeof who - at, " and %d more", n - MAX_NAMED);
-  }
-  return tc_fail(err, TC_EPEER, "%s: no answer from %s after %g s (deadline run.deadline): %s",
-                 call_name(x, call, sizeof call), b.n ? b.who : who, tc_comm_deadline_s(&x->o),
-                 found ? b.why : "see what stopped it, or raise the deadline");
-}
-
-static int fail_gone(const struct p2p *x, int peer, struct tc_err *err)
-{
-  char call[256], who[256] = "";
-  name_member(x, peer, who, sizeof who);
-  return tc_fail(err, TC_EPEER, "%s: %s has left the run or cannot be reached any more; see "
-                 "its log", call_name(x, call, sizeof call), who);
+  return tc_late_fail(&x->late, x->a, age_ns, late, n, err);
 }
 
 /* Buffers are given up: what peers still send goes nowhere. */
@@ -465,7 +426,7 @@ static int drive(struct p2p *x, bool *open, struct tc_err *err)
     struct flow *f = &x->flow[i];
     if (f->done == f->total) continue;
     int rc = advance(x, f);
-    if (rc < 0) return fail_gone(x, f->peer, err);
+    if (rc < 0) return tc_late_gone(&x->late, x->a, f->peer, err);
     moved |= rc;
     *open |= f->done < f->total;
   }
@@ -478,7 +439,7 @@ static int p2p_run(void *impl, const struct tc_coll_args *a, const atomic_bool *
                    int64_t *bytes, struct tc_err *err)
 {
   struct p2p *x = impl;
-  const int64_t deadline_ns = (int64_t)(tc_comm_deadline_s(&x->o) * 1e9);
+  const int64_t deadline_ns = (int64_t)(x->late.deadline_s * 1e9);
   int64_t last_ns = tc_now_ns(), age_ns = 0, say_ns = SAY_NS;
   bool open = true;
   int rc = 0;
@@ -503,7 +464,7 @@ static int p2p_run(void *impl, const struct tc_coll_args *a, const atomic_bool *
       say_ns = age_ns + SAY_NS;
     }
   }
-  if (say_ns > SAY_NS && rc >= 0) tc_stall_clear(x->stall);
+  if (say_ns > SAY_NS && rc >= 0) tc_stall_clear(x->late.stall);
   if (rc < 0) cancel_all(x);
   *bytes = x->sent_bytes;
   return TC_MIN(rc, 0);
@@ -525,19 +486,20 @@ static void p2p_free(void *impl)
 struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int coord,
                             const int32_t *members, int size, const struct tc_comm_opts *o)
 {
-  static const struct tc_comm_ops p2p_ops = { p2p_run, p2p_free };
+  static const struct tc_comm_ops p2p_ops = { .run = p2p_run, .free = p2p_free };
   struct p2p *x = tc_calloc(1, sizeof *x);
   x->ops = ops;
   x->link = link;
   x->coord = coord;
   x->size = size;
-  x->o = *o;
-  x->o.name = x->name = tc_strdup(o->name ? o->name : "world");
+  x->name = tc_strdup(o->name ? o->name : "world");
   x->members = tc_malloc((size_t)size * sizeof *members);
   memcpy(x->members, members, (size_t)size * sizeof *members);
-  x->stall = size > 1 ? tc_stall_new() : NULL;
+  x->late = (struct tc_late){ .axis = x->name, .who = o->who, .members = x->members,
+                              .stall = size > 1 ? tc_stall_new() : NULL,
+                              .deadline_s = tc_comm_deadline_s(o) };
   x->flow = tc_calloc((size_t)size * MAX_RULES, sizeof *x->flow);
   x->arrived = tc_calloc((size_t)size, sizeof *x->arrived);
   x->term = tc_calloc((size_t)size, sizeof *x->term);
-  return tc_comm_new(&p2p_ops, x, coord, size, o, x->stall);
+  return tc_comm_new(&p2p_ops, x, coord, size, o, x->late.stall);
 }

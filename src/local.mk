@@ -37,6 +37,7 @@ libtercio_a_SOURCES = \
   %D%/comm_bench.c \
   %D%/comm_bench.h \
   %D%/comm_impl.h \
+  %D%/comm_late.c \
   %D%/comm_p2p.c \
   %D%/comm_self.c \
   %D%/comm_thread.c \
