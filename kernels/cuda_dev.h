@@ -35,6 +35,8 @@ struct tc_cuda {                 /* tc_device.priv */
 static inline struct tc_cuda *tc_cuda_of(struct tc_device *d) { return (struct tc_cuda *)d->priv; }
 static inline cudaStream_t tc_stream(struct tc_device *d) { return tc_cuda_of(d)->stream; }
 
+extern "C" const struct tc_nccl_ops tc_cuda_nccl;     /* cuda_nccl.cu; empty without NCCL */
+
 /* 0, or TC_EUSER and the error kept for tc_device_ops.check. */
 int tc_cuda_said(struct tc_device *d, cudaError_t e, const char *where);
 static inline int tc_cuda_launched(struct tc_device *d, const char *where)

@@ -249,7 +249,7 @@ static const struct tc_kernel kernels[TC_OPS] = {
 static const struct tc_device_ops ops = {
   "cuda", cuda_open, cuda_close, cuda_alloc, cuda_free, cuda_copy, cuda_sync, cuda_has_bf16,
   kernels, true, cuda_fill, cuda_copy_rows, cuda_host_alloc, cuda_host_free, cuda_memory,
-  cuda_check,
+  cuda_check, &tc_cuda_nccl,
 };
 
 extern "C" __attribute__((visibility("default"))) const struct tc_module tc_module = {

@@ -55,6 +55,7 @@ struct tc_call {
 };
 
 struct tc_device;
+struct tc_nccl_ops;
 struct tc_kernel {
   int (*run)(struct tc_device *d, const struct tc_call *c);
   int64_t (*scratch)(struct tc_device *d, const struct tc_call *c);          /* NULL: 0 */
@@ -84,6 +85,7 @@ struct tc_device_ops {
   void (*host_free)(struct tc_device *d, void *p);
   void (*memory)(struct tc_device *d, int64_t *free_bytes, int64_t *total_bytes);
   int (*check)(struct tc_device *d, struct tc_err *err);     /* after sync: what went wrong */
+  const struct tc_nccl_ops *nccl;                            /* collectives (comm_nccl.h) */
 };
 
 struct tc_device {
@@ -110,7 +112,7 @@ int tc_device_check(struct tc_device *d, struct tc_err *err);
 
 /* A device in a shared object (module.c): tercio-NAME.so exports `tc_module`. It is of this build
  * if both numbers agree. It stands on its own: it calls nothing of the program's. */
-enum { TC_MODULE_VERSION = 1 };
+enum { TC_MODULE_VERSION = 2 };
 struct tc_module { uint32_t version, layout; const struct tc_device_ops *ops; };
 #define TC_MODULE_LAYOUT ((uint32_t)(sizeof(struct tc_call) + 1000 * sizeof(struct tc_view) \
                                      + 1000000 * TC_OPS))

@@ -36,6 +36,7 @@ cuda_sources = \
   %D%/cuda_embed.cu \
   %D%/cuda_gemm.cu \
   %D%/cuda_head.cu \
+  %D%/cuda_nccl.cu \
   %D%/cuda_optim.cu \
   %D%/cuda_rows.cu
 EXTRA_DIST += $(cuda_sources) %D%/cuda_dev.h %D%/cuda_ptx.h
@@ -44,7 +45,7 @@ CUDA_FLAGS = -std=c++17 -O3 -lineinfo \
 SUFFIXES = .cu
 .cu.o:
 	@$(MKDIR_P) $(@D)
-	$(AM_V_GEN)$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -I$(top_srcdir) \
+	$(AM_V_GEN)$(NVCC) $(CUDA_FLAGS) $(NCCL_FLAGS) $(CUDA_GENCODE) -I$(top_srcdir) \
 	  -MD -MF $(@:.o=.cu.d) -c $< -o $@
 
 if TC_CUDA

@@ -69,19 +69,31 @@ _TC_END
        [CUDA_LIBS="$tc_cuda_L -lcudart"])])
   TC_CUDA_LINK([cublasLt.h], [cublasLtGetVersion()], [-lcublasLt], [cublasLt],
     [CUBLASLT_LIBS="$tc_cuda_L -lcublasLt"])
-  TC_CUDA_LINK([nccl.h], [ncclGetVersion((int *)0)], [-lnccl], [NCCL],
-    [NCCL_LIBS="$tc_cuda_L -lnccl"])
+  TC_CUDA_NCCL
+])
+
+# The module opens libnccl itself when it is asked for; only its header is needed, and that not by all.
+AC_DEFUN([TC_CUDA_NCCL], [
+  AC_MSG_CHECKING([for nccl.h])
+  tc_save_CPPFLAGS=$CPPFLAGS
+  CPPFLAGS="$CPPFLAGS $CUDA_CFLAGS"
+  AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <nccl.h>]],
+      [[ncclConfig_t c = NCCL_CONFIG_INITIALIZER; return c.blocking;]])],
+    [AC_MSG_RESULT([yes])
+     NCCL_FLAGS=-DTC_NCCL],
+    [AC_MSG_RESULT([no (2.14 or later)])])
+  CPPFLAGS=$tc_save_CPPFLAGS
 ])
 
 AC_DEFUN([TC_FIND_CUDA], [
   AC_ARG_WITH([cuda],
     [AS_HELP_STRING([--with-cuda=check|yes|no|DIR],
-      [kernels for NVIDIA GPUs; needs nvcc, cudart, cublasLt and NCCL (default: check)])],
+      [kernels for NVIDIA GPUs; needs nvcc, cudart and cublasLt; NCCL if it is there (default: check)])],
     [], [with_cuda=check])
   tc_cuda_dir=
   tc_cuda=no
   tc_cuda_said=no
-  CUDA_CFLAGS= CUDA_LIBS= CUDA_GENCODE= CUBLASLT_LIBS= NCCL_LIBS=
+  CUDA_CFLAGS= CUDA_LIBS= CUDA_GENCODE= CUBLASLT_LIBS= NCCL_FLAGS=
   AS_CASE(["$with_cuda"],
     [no], [],
     [AS_CASE(["$with_cuda"], [yes|check], [], [tc_cuda_dir=$with_cuda])
@@ -90,6 +102,7 @@ AC_DEFUN([TC_FIND_CUDA], [
        [tc_cuda=yes
         tc_cuda_version=`$NVCC --version | sed -n 's/.*release \(@<:@0-9.@:>@*\).*/\1/p'`
         tc_cuda_said="$tc_cuda_version in $tc_cuda_root"
+        AS_IF([test -z "$NCCL_FLAGS"], [tc_cuda_said="$tc_cuda_said, without NCCL"])
         AC_DEFINE([TC_CUDA], [1], [Kernels for NVIDIA GPUs are built.])
         AC_DEFINE_UNQUOTED([TC_CUDA_VERSION], ["$tc_cuda_version"], [CUDA's version.])
         AC_DEFINE([TC_CUDA_ARCHS], ["sm_80 sm_90"], [What kernels are compiled for.])],
@@ -100,7 +113,7 @@ AC_DEFUN([TC_FIND_CUDA], [
   AC_SUBST([CUDA_CFLAGS])
   AC_SUBST([CUDA_LIBS])
   AC_SUBST([CUBLASLT_LIBS])
-  AC_SUBST([NCCL_LIBS])
+  AC_SUBST([NCCL_FLAGS])
   AC_SUBST([CUDA_GENCODE])
   AM_CONDITIONAL([TC_CUDA], [test "$tc_cuda" = yes])
 ])

@@ -433,6 +433,7 @@ int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc
     if (x->o.device->poison) poison(x, p, a);
   }
   x->o.device->ops->sync(x->o.device);
+  TC_TRY(tc_xmove_settle(&x->o, err));
   return tc_device_check(x->o.device, err);
 }
 

@@ -23,6 +23,7 @@ struct tc_exec_opts {
   const struct tc_mesh *mesh;    /* borrowed */
   int rank;
   struct tc_comm *comm[TC_AXES]; /* borrowed; NULL where the axis has one rank */
+  struct tc_comm *native[TC_AXES];   /* of the device's memory, beside those; borrowed; may be NULL */
   tc_fill_fn *fill;
   void *fill_ctx;
   struct tc_trace *trace;        /* borrowed; NULL: off */
@@ -55,5 +56,7 @@ void tc_xmove_retarget(struct tc_xmove *x, int k, void *in, void *out);
 int64_t tc_xmove_staging(const struct tc_xmove *x);
 int tc_xmove_issue(struct tc_xmove *x, struct tc_err *err);   /* local ones are done at once */
 int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err);
+/* The native communicators' calls have ended, or one has failed. */
+int tc_xmove_settle(const struct tc_exec_opts *o, struct tc_err *err);
 
 #endif

@@ -1,8 +1,13 @@
 /* exec_move.c - transitions made ready: local slices, and collectives with their packing.
  *
  * A block along dimension 0, or of rows, is contiguous and travels from where it is. Along an
- * inner dimension the blocks are packed into staging before, or unpacked after. Communicators
- * move host memory: what a device has in memory of its own travels through a mirror there. */
+ * inner dimension the blocks are packed into staging before, or unpacked after.
+ *
+ * What a device has in memory of its own travels from there where the axis has a native
+ * communicator, else through a mirror in host memory. A native transfer follows what the device
+ * was told before its ISSUE (packing too) and what it is told after the WAIT follows the transfer,
+ * so buffers are as free after a WAIT as they are on a host: in the device's order, which is that
+ * of the actions. */
 #include "src/exec.h"
 #include "src/transfer.h"
 
@@ -153,6 +158,15 @@ static int take_staging(struct tc_xmove *x, struct tc_err *err)
   return 0;
 }
 
+/* With `offload` tensors of the host travel too. */
+static bool is_on_device(const struct tc_graph *g, const struct tc_node *n)
+{
+  for (int k = 0; k < n->n_in; k++)
+    if (g->tensor[tc_in(g, n, k)].space != TC_DEVICE
+        || g->tensor[tc_out(g, n, k)].space != TC_DEVICE) return false;
+  return true;
+}
+
 int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct tc_node *n,
                  const struct tc_exec_opts *o, void *const *in, void *const *out_ptr,
                  struct tc_err *err)
@@ -164,12 +178,13 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
   x->step = n->step;
   x->size = n->step == TC_STEP_COPY ? 1 : m->size[n->axis];
   x->coord = tc_mesh_coord(m, o->rank, n->axis);
-  x->comm = o->comm[n->axis];
   x->root = n->root;
   x->from_root = n->from_root;
   x->part = tc_calloc((size_t)n->n_in, sizeof *x->part);
   x->send = tc_calloc((size_t)n->n_in, sizeof *x->send);
   const struct tc_tensor *first = &g->tensor[tc_in(g, n, 0)];
+  const bool native = o->native[n->axis] && is_on_device(g, n);
+  x->comm = native ? o->native[n->axis] : o->comm[n->axis];
   x->elem = tc_dtype_bytes(first->dtype);
   for (int k = 0; k < n->n_in; k++) {
     x->part[k].src = in[k];
@@ -191,7 +206,7 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
     .root = tc_transfer_root(n, x->coord),
     .n_parts = x->n_send, .parts = x->send, .ctl = n->ctl,
     .what = n->unit < g->n_units ? g->unit[n->unit].name : "" };
-  if (o->device->ops->separate && x->size > 1 && !tc_step_is_local(x->step)
+  if (o->device->ops->separate && !native && x->size > 1 && !tc_step_is_local(x->step)
       && x->args.coll != TC_COLLS)
     rc = take_mirror(x, err);
   if (rc < 0) {
@@ -283,5 +298,12 @@ int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err)
     if (x->step == TC_STEP_BROADCAST && x->coord == x->root && p->src != p->dst)
       dev->ops->copy(dev, p->dst, p->src, p->dst_elems * (int64_t)x->elem);
   }
+  return 0;
+}
+
+int tc_xmove_settle(const struct tc_exec_opts *o, struct tc_err *err)
+{
+  for (int a = 0; a < TC_AXES; a++)
+    if (o->native[a]) TC_TRY(tc_comm_settle(o->native[a], err));
   return 0;
 }

@@ -38,6 +38,8 @@ libtercio_a_SOURCES = \
   %D%/comm_bench.h \
   %D%/comm_impl.h \
   %D%/comm_late.c \
+  %D%/comm_nccl.c \
+  %D%/comm_nccl.h \
   %D%/comm_p2p.c \
   %D%/comm_self.c \
   %D%/comm_thread.c \

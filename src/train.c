@@ -8,6 +8,7 @@
 #include "src/train.h"
 #include "io/folder.h"
 #include "io/owner.h"
+#include "src/comm_nccl.h"
 #include "src/optim.h"
 #include "src/setup.h"
 #include "src/watch.h"
@@ -143,6 +144,31 @@ static int make_comms(struct tc_train *t, struct tc_err *err)
   return rc < 0 ? TC_MIN(err->status, -1) : 0;
 }
 
+/* Collective. Communicators of the GPUs' own, beside those of the axes, which stay for what is in
+ * host memory. */
+static int make_native(struct tc_train *t, struct tc_err *err)
+{
+  const char *want = t->cfg->run_comm;
+  const struct tc_nccl_ops *ops = t->device->ops->nccl;
+  const bool must = !strcmp(want, "nccl");
+  bool use = false;
+  if (!must && (strcmp(want, "auto") || t->mesh->world == 1)) return 0;
+  tc_at_file("joining NCCL", NULL);
+  TC_TRY(tc_comm_nccl_agree(&use, must, ops, t->device, t->world, t->who, err));
+  int32_t *members = tc_calloc((size_t)t->mesh->world, sizeof *members);
+  int rc = 0;
+  for (int a = TC_PP; a < TC_AXES && !rc && use; a++) {
+    if (t->mesh->size[a] == 1) continue;
+    struct tc_comm_opts o = { .name = tc_axis_name[a], .deadline_s = t->cfg->run_deadline,
+                              .who = t->names[a] };
+    tc_trace_comm(t->trace, tc_axis_name[a], &o);
+    tc_mesh_group(t->mesh, t->rank, a, members);
+    rc = tc_comm_nccl(&t->native[a], ops, t->device, t->comm[a], members, a == TC_PP, &o, err);
+  }
+  free(members);
+  return rc;
+}
+
 static int make_folder(const char *path, struct tc_err *err)
 {
   TC_TRY(tc_folder_make(path, err));
@@ -187,11 +213,12 @@ static int make_programs(struct tc_train *t, struct tc_err *err)
   struct tc_exec_opts x = { .device = t->device, .host = t->host, .mesh = t->mesh,
                             .rank = t->rank, .fill = fill, .fill_ctx = t, .trace = t->trace };
   memcpy(x.comm, t->comm, sizeof x.comm);
+  memcpy(x.native, t->native, sizeof x.native);
   t->base_rss_bytes = tc_rss_bytes(false);
   return tc_exec_new(&t->exec, &x, t->prog, TC_N_PROGS, err);
 }
 
-/* What can fail on this rank alone; agreed on afterwards. */
+/* What can fail on this rank alone; agreed on afterwards. Before NCCL joins, and after. */
 static int setup_local(struct tc_train *t, struct tc_err *err)
 {
   TC_TRY(open_data(t, err));
@@ -200,6 +227,11 @@ static int setup_local(struct tc_train *t, struct tc_err *err)
     TC_TRY(make_folder(t->out, err));
     TC_TRY(make_folder(t->ckpt_dir, err));
   }
+  return 0;
+}
+
+static int setup_memory(struct tc_train *t, struct tc_err *err)
+{
   TC_TRY(make_programs(t, err));
   return tc_train_trace_open(t, err);
 }
@@ -412,6 +444,7 @@ static void train_free(struct tc_train *t, bool abandon)
   tc_at_file("ending", NULL);
   /* First what may still send from, or receive into, the arenas. */
   bool whole = tc_train_saver_close(t, abandon);
+  for (int a = 0; a < TC_AXES; a++) tc_comm_free(t->native[a]);
   for (int a = 0; a < TC_AXES; a++) tc_comm_free(t->comm[a]);
   tc_comm_free(t->world);
   if (whole) tc_comm_free(t->ckpt_comm);
@@ -437,6 +470,9 @@ static void train_free(struct tc_train *t, bool abandon)
 static int run(struct tc_train *t, struct tc_err *err)
 {
   TC_TRY(tc_agree(t, setup_local(t, err), err));
+  int rc = make_native(t, err);
+  if (rc == TC_EPEER) return rc;
+  TC_TRY(tc_agree(t, rc < 0 ? rc : setup_memory(t, err), err));
   TC_TRY(tc_train_own(t, err));
   tc_at_file("taking up the checkpoint", NULL);
   TC_TRY(tc_train_restore(t, err));
@@ -448,7 +484,8 @@ static int run(struct tc_train *t, struct tc_err *err)
   TC_TRY(tc_agree(t, tc_metrics_open(t, t->start_step, err), err));
   TC_TRY(tc_agree(t, tc_run_json(t, err), err));
   if (t->borrowed) TC_TRY(save_borrowed(t, err));
-  int rc = loop(t, err), saved = 0;
+  int saved = 0;
+  rc = loop(t, err);
   struct tc_err late = { 0 };
   if (rc != TC_EPEER) saved = tc_train_save_end(t, true, false, &late);
   if (saved == TC_EPEER) rc = tc_fail(err, saved, "%s", late.text);

@@ -46,6 +46,7 @@ struct tc_train {
 
   struct tc_mesh *mesh;
   struct tc_comm *world, *comm[TC_AXES], *ckpt_comm;
+  struct tc_comm *native[TC_AXES];   /* of the device's memory; NULL: through the host's */
   const char **names[TC_COMMS];      /* who is in each communicator */
   struct tc_device *device, *host;   /* host: runs what is in host space; NULL: device does */
   struct tc_program_opts opts;

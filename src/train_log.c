@@ -67,12 +67,23 @@ int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
   return rc;
 }
 
+static void add_counters(struct tc_comm_counters *to, const struct tc_comm_counters *n)
+{
+  for (int k = 0; k < TC_COLLS; k++) {
+    to->data[k].calls += n->data[k].calls;
+    to->data[k].bytes += n->data[k].bytes;
+    to->ctl[k].calls += n->ctl[k].calls;
+    to->ctl[k].bytes += n->ctl[k].bytes;
+  }
+}
+
 void tc_counters_read(const struct tc_train *t, struct tc_comm_counters c[TC_COMMS])
 {
   for (int a = 0; a <= TC_AXES; a++) {
     const struct tc_comm *m = a < TC_AXES ? t->comm[a] : t->world;
     if (m) c[a] = *tc_comm_counters(m);
     else memset(&c[a], 0, sizeof c[a]);
+    if (a < TC_AXES && t->native[a]) add_counters(&c[a], tc_comm_counters(t->native[a]));
   }
   tc_saver_counters(t->saver, &c[TC_AXES + 1]);
 }

@@ -87,6 +87,8 @@ test_files = \
   %D%/emu/cuda_runtime.h \
   %D%/emu/emu.cc \
   %D%/emu/emu.h \
+  %D%/emu/nccl.cc \
+  %D%/emu/nccl.h \
   %D%/emu/runtime.cc \
   %D%/bench/speed \
   %D%/bench/systems \
@@ -128,16 +130,16 @@ CLEANFILES += %D%/faults/shim.so
 # The CUDA device on a CPU: the same sources as C++, with headers of ours in place of CUDA's.
 # The thread sanitizer knows nothing of its fibers.
 if TC_EMU
-emu_objects = $(cuda_sources:.cu=.eo) %D%/emu/emu.eo %D%/emu/runtime.eo
+emu_objects = $(cuda_sources:.cu=.eo) %D%/emu/emu.eo %D%/emu/nccl.eo %D%/emu/runtime.eo
 emu_module = %D%/emu/tercio-cuda.so
 tc_emu_modules = $(abs_top_builddir)/tests/emu
-EMU_FLAGS = -std=c++17 -D_GNU_SOURCE -DTC_EMU -O1 -g -fPIC -fvisibility=hidden -fno-math-errno \
+EMU_FLAGS = -std=c++17 -D_GNU_SOURCE -DTC_EMU -DTC_NCCL -O1 -g -fPIC -fvisibility=hidden -fno-math-errno \
   $(TC_WARNINGS) -Wno-pedantic -Wno-unknown-pragmas -Wno-unused-function $(SANITIZE_CFLAGS) \
   -I$(top_srcdir)/tests/emu -I$(top_srcdir)
 check_DATA += $(emu_module)
 $(emu_objects): $(top_srcdir)/%D%/emu/cuda_runtime.h $(top_srcdir)/%D%/emu/cublasLt.h \
-  $(top_srcdir)/%D%/emu/emu.h $(top_srcdir)/kernels/cuda_dev.h \
-  $(top_srcdir)/kernels/cuda_ptx.h $(top_srcdir)/kernels/kernel.h
+  $(top_srcdir)/%D%/emu/emu.h $(top_srcdir)/%D%/emu/nccl.h $(top_srcdir)/kernels/cuda_dev.h \
+  $(top_srcdir)/kernels/cuda_ptx.h $(top_srcdir)/kernels/kernel.h $(top_srcdir)/src/comm_nccl.h
 SUFFIXES += .eo .cc
 .cu.eo:
 	@$(MKDIR_P) $(@D)

@@ -1,0 +1,414 @@
+/* cuda_nccl.cu - collectives of NCCL for src/comm_nccl.c: what one call of a communicator is in
+ * NCCL's calls, and the streams and events around it.
+ *
+ * libnccl is opened when a communicator is first asked for, not linked with: the module must load,
+ * and one GPU or run.comm = mpi must work, where it isn't installed. The header alone is needed to
+ * build; without it (no TC_NCCL) the module has no collectives and says so.
+ *
+ * Invariants:
+ * - each communicator has a stream of its own; `begin` of a slot is recorded on the device's
+ *   stream, and this stream waits for it; `end` on this stream, after the transfer;
+ * - NCCL never blocks (config.blocking = 0): a call under way is asked for (`ready`), and `end` is
+ *   recorded only when the work is known to be in the stream;
+ * - calls on the NCCL communicator are under `lock`, since the thread that watches asks for
+ *   errors while the device's thread starts the next transfer; nccl is NULL once it was aborted;
+ * - a part whose blocks are all alike is NCCL's own collective; one that hangs over is grouped
+ *   reductions or broadcasts, one a block. */
+#include "kernels/cuda_dev.h"
+
+extern "C" {
+#include "src/comm_nccl.h"
+}
+
+#ifndef TC_NCCL
+
+extern "C" const struct tc_nccl_ops tc_cuda_nccl = {
+  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+};
+
+#else
+
+#include <dlfcn.h>
+#include <nccl.h>
+#include <pthread.h>
+
+/* ---- the library ---------------------------------------------------------------------------- */
+
+#define CALLS(X) \
+  X(GetVersion) X(GetUniqueId) X(GetErrorString) X(CommInitRankConfig) X(CommGetAsyncError) \
+  X(CommFinalize) X(CommDestroy) X(CommAbort) X(GroupStart) X(GroupEnd) X(AllReduce) X(Reduce) \
+  X(ReduceScatter) X(Broadcast) X(AllGather) X(Send) X(Recv)
+
+struct library {
+#define X(name) decltype(&nccl##name) name;
+  CALLS(X)
+#undef X
+};
+
+enum { OLDEST = 21400 };                         /* 2.14: communicators that don't block */
+
+/* A library that was opened once is found again, at no cost; it stays open. */
+static int open_library(struct library *l, struct tc_err *err)
+{
+#ifdef TC_EMU
+  if (getenv("TC_EMU_NO_NCCL"))
+    return tc_fail(err, TC_EUSER, "NCCL can't be loaded: libnccl.so.2 is not there; install it, or "
+                   "set run.comm = mpi");
+#define X(name) l->name = nccl##name;
+  CALLS(X)
+#undef X
+#else
+  void *lib = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  const char *missing = NULL, *why = lib ? NULL : dlerror();
+  if (!lib)
+    return tc_fail(err, TC_EUSER, "NCCL can't be loaded: %s; install it or add its folder to "
+                   "LD_LIBRARY_PATH, or set run.comm = mpi", why ? why : "libnccl.so.2");
+#define X(name) \
+  if (!(l->name = (decltype(&nccl##name))dlsym(lib, "nccl" #name))) missing = "nccl" #name;
+  CALLS(X)
+#undef X
+  if (missing)
+    return tc_fail(err, TC_EUSER, "libnccl.so.2 has no %s: NCCL 2.14 or later is needed; or set "
+                   "run.comm = mpi", missing);
+#endif
+  int version = 0;
+  if (l->GetVersion(&version) != ncclSuccess || version < OLDEST)
+    return tc_fail(err, TC_EUSER, "this libnccl is version %d; 2.14 or later is needed (%d); or set "
+                   "run.comm = mpi", version, OLDEST);
+  return 0;
+}
+
+struct tc_nccl {
+  struct library lib;
+  struct tc_device *d;
+  int coord, size;
+  ncclComm_t nccl;                               /* under lock */
+  pthread_mutex_t lock;
+  cudaStream_t stream;
+  cudaEvent_t begin[TC_NCCL_SLOTS], end[TC_NCCL_SLOTS];
+  float *word;                                   /* what a barrier reduces */
+};
+
+static int nccl_failed(struct tc_nccl *c, ncclResult_t r, const char *where, struct tc_err *err)
+{
+  return tc_fail(err, TC_EPEER, "NCCL, %s: %s (NCCL_DEBUG=WARN says more)", where,
+                 c->lib.GetErrorString(r));
+}
+
+static int cuda_failed(cudaError_t e, const char *where, struct tc_err *err)
+{
+  return tc_fail(err, TC_EUSER, "device cuda, %s: %s", where, cudaGetErrorString(e));
+}
+
+/* ---- making and ending ------------------------------------------------------------------------ */
+
+static int nccl_look(void *device, char gpu[64], struct tc_err *err)
+{
+  struct library l;
+  cudaDeviceProp p;
+  int rc = open_library(&l, err);
+  if (rc < 0) return rc;
+  const cudaError_t e = cudaGetDeviceProperties(&p, tc_cuda_of((struct tc_device *)device)->index);
+  if (e != cudaSuccess) return cuda_failed(e, "properties", err);
+  for (int i = 0; i < 16; i++) snprintf(gpu + 2 * i, 3, "%02x", (unsigned char)p.uuid.bytes[i]);
+  return 0;
+}
+
+static int nccl_id(void *device, void *id, struct tc_err *err)
+{
+  struct library l;
+  ncclUniqueId unique;
+  (void)device;
+  int rc = open_library(&l, err);
+  if (rc < 0) return rc;
+  const ncclResult_t r = l.GetUniqueId(&unique);
+  if (r != ncclSuccess)
+    return tc_fail(err, TC_EUSER, "NCCL finds no network to meet over: %s (NCCL_SOCKET_IFNAME names "
+                   "one); or set run.comm = mpi", l.GetErrorString(r));
+  memcpy(id, &unique, sizeof unique);
+  return 0;
+}
+
+static void nccl_abort(struct tc_nccl *c)
+{
+  pthread_mutex_lock(&c->lock);
+  if (c->nccl) c->lib.CommAbort(c->nccl);
+  c->nccl = NULL;
+  pthread_mutex_unlock(&c->lock);
+}
+
+enum { LEAVE_MS = 2000 };                        /* for the others to leave too */
+
+/* Where all is done NCCL takes leave of the members, which must not last; else, or if it does, it
+ * is cut off. */
+static void take_leave(struct tc_nccl *c)
+{
+  ncclResult_t r = ncclInProgress, now = ncclInProgress;
+  if (!c->nccl) return;
+  r = c->lib.CommFinalize(c->nccl);
+  for (int ms = 0; ms < LEAVE_MS && (r == ncclSuccess || r == ncclInProgress); ms++) {
+    if (c->lib.CommGetAsyncError(c->nccl, &now) != ncclSuccess || now != ncclInProgress) break;
+    struct timespec t = { 0, 1000000 };
+    nanosleep(&t, NULL);
+  }
+  if (now != ncclSuccess) return;
+  c->lib.CommDestroy(c->nccl);
+  c->nccl = NULL;
+}
+
+static void nccl_free(struct tc_nccl *c, bool done)
+{
+  if (!c) return;
+  cudaSetDevice(tc_cuda_of(c->d)->index);
+  if (done) take_leave(c);
+  nccl_abort(c);
+  for (int i = 0; i < TC_NCCL_SLOTS; i++) {
+    if (c->begin[i]) cudaEventDestroy(c->begin[i]);
+    if (c->end[i]) cudaEventDestroy(c->end[i]);
+  }
+  if (c->stream) cudaStreamDestroy(c->stream);
+  if (c->word) cudaFree(c->word);
+  pthread_mutex_destroy(&c->lock);
+  free(c);
+}
+
+static cudaError_t make_events(struct tc_nccl *c)
+{
+  int least = 0, greatest = 0;
+  cudaError_t e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+  if (e == cudaSuccess)
+    e = cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, greatest);
+  if (e == cudaSuccess) e = cudaMalloc((void **)&c->word, 256);
+  if (e == cudaSuccess) e = cudaMemsetAsync(c->word, 0, 256, c->stream);
+  for (int i = 0; i < TC_NCCL_SLOTS && e == cudaSuccess; i++) {
+    e = cudaEventCreateWithFlags(&c->begin[i], cudaEventDisableTiming);
+    if (e == cudaSuccess) e = cudaEventCreateWithFlags(&c->end[i], cudaEventDisableTiming);
+  }
+  return e;
+}
+
+static int nccl_join(struct tc_nccl **out, void *device, const void *id, int coord, int size,
+                     struct tc_err *err)
+{
+  ncclUniqueId unique;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  struct tc_nccl *c = (struct tc_nccl *)tc_calloc(1, sizeof *c);
+  c->d = (struct tc_device *)device;
+  c->coord = coord;
+  c->size = size;
+  pthread_mutex_init(&c->lock, NULL);
+  config.blocking = 0;
+  memcpy(&unique, id, sizeof unique);
+  int rc = open_library(&c->lib, err);
+  const cudaError_t e = rc < 0 ? cudaSuccess : make_events(c);
+  if (e != cudaSuccess) rc = cuda_failed(e, "streams for NCCL", err);
+  if (rc >= 0) {
+    const ncclResult_t r = c->lib.CommInitRankConfig(&c->nccl, size, unique, coord, &config);
+    if (r != ncclSuccess && r != ncclInProgress) {
+      c->nccl = NULL;
+      rc = nccl_failed(c, r, "joining", err);
+    }
+  }
+  if (rc < 0) nccl_free(c, false);
+  else *out = c;
+  return rc;
+}
+
+/* ---- a call ------------------------------------------------------------------------------------ */
+
+static ncclDataType_t type_of(int dtype)
+{
+  return dtype == TC_F32 ? ncclFloat32 : dtype == TC_BF16 ? ncclBfloat16
+       : dtype == TC_F64 ? ncclFloat64 : dtype == TC_I32 ? ncclInt32 : ncclUint8;
+}
+
+/* What the functions below say for one part. */
+struct part {
+  struct tc_nccl *c;
+  const struct tc_coll_args *a;
+  const struct tc_part *p;
+  const char *src;
+  char *dst;
+  int64_t elem;                                  /* bytes */
+  ncclDataType_t type;
+  ncclRedOp_t red;
+};
+
+static int64_t first_of(const struct part *x, int i)
+{
+  const int64_t count = x->p->count, block = x->p->block;
+  if (i >= x->c->size) return count;
+  return i > 0 && block > count / i ? count : i * block;
+}
+static size_t len_of(const struct part *x, int i)
+{
+  return (size_t)(first_of(x, i + 1) - first_of(x, i));
+}
+static bool even(const struct part *x) { return x->p->count == x->p->block * x->c->size; }
+
+/* Blocks from or to one member: to itself too, unless they are there already. */
+static ncclResult_t send_to(const struct part *x, const char *src, size_t n, int to)
+{
+  return n ? x->c->lib.Send(src, n, x->type, to, x->c->nccl, x->c->stream) : ncclSuccess;
+}
+static ncclResult_t recv_from(const struct part *x, char *dst, size_t n, int from)
+{
+  return n ? x->c->lib.Recv(dst, n, x->type, from, x->c->nccl, x->c->stream) : ncclSuccess;
+}
+
+static ncclResult_t reduce_scatter(const struct part *x)
+{
+  struct tc_nccl *c = x->c;
+  ncclResult_t r = ncclSuccess;
+  if (even(x))
+    return c->lib.ReduceScatter(x->src, x->dst, len_of(x, 0), x->type, x->red, c->nccl, c->stream);
+  for (int i = 0; i < c->size && r == ncclSuccess; i++)
+    if (len_of(x, i))
+      r = c->lib.Reduce(x->src + first_of(x, i) * x->elem, x->dst, len_of(x, i), x->type, x->red, i,
+                        c->nccl, c->stream);
+  return r;
+}
+
+static ncclResult_t all_gather(const struct part *x)
+{
+  struct tc_nccl *c = x->c;
+  ncclResult_t r = ncclSuccess;
+  if (even(x)) return c->lib.AllGather(x->src, x->dst, len_of(x, 0), x->type, c->nccl, c->stream);
+  for (int i = 0; i < c->size && r == ncclSuccess; i++)
+    if (len_of(x, i))
+      r = c->lib.Broadcast(x->src, x->dst + first_of(x, i) * x->elem, len_of(x, i), x->type, i,
+                           c->nccl, c->stream);
+  return r;
+}
+
+static ncclResult_t scatter(const struct part *x)
+{
+  const int me = x->c->coord;
+  ncclResult_t r = ncclSuccess;
+  for (int i = 0; me == x->a->root && i < x->c->size && r == ncclSuccess; i++)
+    r = send_to(x, x->src + first_of(x, i) * x->elem, len_of(x, i), i);
+  return r == ncclSuccess ? recv_from(x, x->dst, len_of(x, me), x->a->root) : r;
+}
+
+static ncclResult_t gather(const struct part *x)
+{
+  const int me = x->c->coord;
+  ncclResult_t r = ncclSuccess;
+  for (int i = 0; me == x->a->root && i < x->c->size && r == ncclSuccess; i++)
+    r = recv_from(x, x->dst + first_of(x, i) * x->elem, len_of(x, i), i);
+  return r == ncclSuccess ? send_to(x, x->src, len_of(x, me), x->a->root) : r;
+}
+
+static ncclResult_t all_to_all(const struct part *x)
+{
+  ncclResult_t r = ncclSuccess;
+  for (int i = 0; i < x->c->size && r == ncclSuccess; i++) {
+    r = send_to(x, x->src + first_of(x, i) * x->elem, len_of(x, i), i);
+    if (r == ncclSuccess) r = recv_from(x, x->dst + first_of(x, i) * x->elem, len_of(x, i), i);
+  }
+  return r;
+}
+
+static ncclResult_t start_part(const struct part *x)
+{
+  struct tc_nccl *c = x->c;
+  const int root = x->a->root;
+  const size_t n = (size_t)x->p->count;
+  if (n == 0) return ncclSuccess;
+  switch (x->a->coll) {
+  case TC_ALL_REDUCE: return c->lib.AllReduce(x->src, x->dst, n, x->type, x->red, c->nccl, c->stream);
+  case TC_REDUCE_SCATTER: return reduce_scatter(x);
+  case TC_ALL_GATHER: return all_gather(x);
+  case TC_BROADCAST:                             /* the root's dst is not there to be written */
+    return c->lib.Broadcast(x->src, c->coord == root ? (char *)x->src : x->dst, n, x->type, root,
+                            c->nccl, c->stream);
+  case TC_REDUCE:
+    return c->lib.Reduce(x->src, x->dst, n, x->type, x->red, root, c->nccl, c->stream);
+  case TC_SCATTER: return scatter(x);
+  case TC_GATHER: return gather(x);
+  case TC_ALL_TO_ALL: return all_to_all(x);
+  case TC_SEND: return send_to(x, x->src, n, root);
+  case TC_RECV: return recv_from(x, x->dst, n, root);
+  default: TC_ASSERT(!"a collective that NCCL is not asked for"); return ncclInternalError;
+  }
+}
+
+static ncclResult_t start_parts(struct tc_nccl *c, const struct tc_coll_args *a)
+{
+  ncclResult_t r = c->lib.GroupStart();
+  if (r != ncclSuccess) return r;
+  if (a->coll == TC_BARRIER)
+    r = c->lib.AllReduce(c->word, c->word, 1, ncclFloat32, ncclSum, c->nccl, c->stream);
+  for (int i = 0; a->coll != TC_BARRIER && i < a->n_parts && r == ncclSuccess; i++) {
+    const struct tc_part *p = &a->parts[i];
+    const struct part x = { c, a, p, (const char *)p->src, (char *)p->dst,
+                            (int64_t)tc_dtype_bytes(a->dtype), type_of(a->dtype),
+                            a->red == TC_SUM ? ncclSum : ncclMax };
+    r = start_part(&x);
+  }
+  const ncclResult_t end = c->lib.GroupEnd();
+  return r == ncclSuccess || r == ncclInProgress ? end : r;
+}
+
+static int aborted(struct tc_err *err)
+{
+  return tc_fail(err, TC_EPEER, "NCCL was cut off after an earlier failure");
+}
+
+static int nccl_start(struct tc_nccl *c, const struct tc_coll_args *a, int slot, struct tc_err *err)
+{
+  cudaError_t e = cudaEventRecord(c->begin[slot], tc_stream(c->d));
+  if (e == cudaSuccess) e = cudaStreamWaitEvent(c->stream, c->begin[slot], 0);
+  if (e != cudaSuccess) return cuda_failed(e, "a transfer's begin", err);
+  pthread_mutex_lock(&c->lock);
+  const bool there = c->nccl != NULL;
+  const ncclResult_t r = there ? start_parts(c, a) : ncclSuccess;
+  pthread_mutex_unlock(&c->lock);
+  if (!there) return aborted(err);
+  return r == ncclSuccess || r == ncclInProgress ? 0 : nccl_failed(c, r, "starting a transfer", err);
+}
+
+static int nccl_ready(struct tc_nccl *c, struct tc_err *err)
+{
+  ncclResult_t now = ncclSuccess, r = ncclSuccess;
+  pthread_mutex_lock(&c->lock);
+  const bool there = c->nccl != NULL;
+  if (there) r = c->lib.CommGetAsyncError(c->nccl, &now);
+  pthread_mutex_unlock(&c->lock);
+  if (!there) return aborted(err);
+  if (r != ncclSuccess || (now != ncclSuccess && now != ncclInProgress))
+    return nccl_failed(c, r != ncclSuccess ? r : now, "a transfer", err);
+  return now == ncclSuccess;
+}
+
+static int nccl_mark(struct tc_nccl *c, int slot, struct tc_err *err)
+{
+  const cudaError_t e = cudaEventRecord(c->end[slot], c->stream);
+  return e == cudaSuccess ? 0 : cuda_failed(e, "a transfer's end", err);
+}
+
+static int nccl_land(struct tc_nccl *c, int slot, struct tc_err *err)
+{
+  const cudaError_t e = cudaStreamWaitEvent(tc_stream(c->d), c->end[slot], 0);
+  return e == cudaSuccess ? 0 : cuda_failed(e, "waiting for a transfer", err);
+}
+
+static int nccl_test(struct tc_nccl *c, int slot, struct tc_err *err)
+{
+  const cudaError_t e = cudaEventQuery(c->end[slot]);
+  if (e == cudaSuccess) return TC_NCCL_DONE;
+  if (e != cudaErrorNotReady) return cuda_failed(e, "a transfer", err);
+  cudaGetLastError();                            /* "not ready" is no error that is to be found */
+  const int rc = nccl_ready(c, err);
+  if (rc < 0) return rc;
+  const bool begun = cudaEventQuery(c->begin[slot]) == cudaSuccess;
+  if (!begun) cudaGetLastError();
+  return begun ? TC_NCCL_RUNS : TC_NCCL_QUEUED;
+}
+
+extern "C" const struct tc_nccl_ops tc_cuda_nccl = {
+  nccl_look, nccl_id, nccl_join, nccl_ready, nccl_start, nccl_mark, nccl_land, nccl_test,
+  nccl_abort, nccl_free
+};
+
+#endif
