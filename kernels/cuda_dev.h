@@ -242,12 +242,19 @@ tc_cuda_fn tc_cuda_nll, tc_cuda_nll_bwd, tc_cuda_sum;
 /* cuda_optim.cu */
 tc_cuda_fn tc_cuda_sqnorm, tc_cuda_clip, tc_cuda_adamw, tc_cuda_sgd;
 tc_cuda_size_fn tc_cuda_sqnorm_scratch, tc_cuda_clip_scratch;
+/* Updates of many tensors, each with a cast after it or without. */
+bool tc_cuda_can_update(const struct tc_call *const *part, int n);
+int tc_cuda_update(struct tc_device *d, const struct tc_call *const *part, int n);
 /* cuda_gemm.cu */
 int tc_cuda_lt_new(struct tc_device *d, struct tc_err *err);
 void tc_cuda_lt_free(struct tc_device *d);
 tc_cuda_fn tc_cuda_matmul;
 tc_cuda_size_fn tc_cuda_matmul_scratch;
 int tc_cuda_matmul_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
+/* Two joined calls as one product; see there. */
+bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part);
+int64_t tc_cuda_multiply_scratch(struct tc_device *d, const struct tc_call *const *part);
+int tc_cuda_multiply(struct tc_device *d, const struct tc_call *const *part);
 /* cuda_attn.cu: chooses; cuda_attn_plain.cu: any type and head size; cuda_attn_fwd.cu and
  * cuda_attn_bwd.cu: bf16 on tensor cores, head sizes 32, 64, 80, 96, 128. */
 struct tc_attn {

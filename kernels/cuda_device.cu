@@ -246,9 +246,29 @@ static const struct tc_kernel kernels[TC_OPS] = {
 #undef OP
 };
 
+/* ---- joined calls: a product with what comes before or after it, or updates ------------------- */
+
+static bool can_join(struct tc_device *d, const struct tc_call *const *part, int n)
+{
+  return (n == 2 && tc_cuda_can_multiply(d, part)) || tc_cuda_can_update(part, n);
+}
+
+static int64_t joined_scratch(struct tc_device *d, const struct tc_call *const *part, int n)
+{
+  return n == 2 ? tc_cuda_multiply_scratch(d, part) : 0;
+}
+
+static int run_joined(struct tc_device *d, const struct tc_call *const *part, int n)
+{
+  const bool update = part[0]->op == TC_OP_ADAMW || part[0]->op == TC_OP_SGD;
+  return update ? tc_cuda_update(d, part, n) : tc_cuda_multiply(d, part);
+}
+
+static const struct tc_joined joined = { can_join, joined_scratch, run_joined };
+
 static const struct tc_device_ops ops = {
   "cuda", cuda_open, cuda_close, cuda_alloc, cuda_free, cuda_copy, cuda_sync, cuda_has_bf16,
-  kernels, true, cuda_fill, cuda_copy_rows, cuda_host_alloc, cuda_host_free, cuda_memory,
+  kernels, &joined, true, cuda_fill, cuda_copy_rows, cuda_host_alloc, cuda_host_free, cuda_memory,
   cuda_check, &tc_cuda_nccl,
 };
 

@@ -1,7 +1,25 @@
-/* cuda_optim.cu - squared norms, clipping and the optimizers' updates. */
+/* cuda_optim.cu - squared norms, clipping and the optimizers' updates.
+ *
+ * Norms and updates are of many tensors in one launch: a table of them is the kernel's argument (4
+ * KB at most), and a block finds the tensor that it belongs to. A model has hundreds of small
+ * tensors, whose launches one by one would take longer than their memory. How a tensor is cut into
+ * blocks depends on its size alone: the same bits in any company. */
 #include "kernels/cuda_dev.h"
 
 enum { THREADS = 256, NORM_ELEMS = THREADS * 8 * 8, NORM_BLOCKS = 1024, SCALARS = 64 };
+enum { NORMS = 100, UPDATES = 48, BLOCK_ELEMS = THREADS * 8 };
+
+/* The last i of n with first[i] <= block. */
+static __device__ __forceinline__ int of_block(const uint32_t *first, int n, uint32_t block)
+{
+  int low = 0;
+  while (n > 1) {
+    const int half = n / 2;
+    if (first[low + half] <= block) low += half, n -= half;
+    else n = half;
+  }
+  return low;
+}
 
 /* ---- the squared norm --------------------------------------------------------------------- */
 
@@ -10,17 +28,29 @@ static int64_t norm_blocks(int64_t elems)
   return TC_MAX(1, TC_MIN((int64_t)NORM_BLOCKS, tc_ceil_div(elems, NORM_ELEMS)));
 }
 
+struct norms {
+  uint32_t first[NORMS + 1];     /* the first block of each, and of none */
+  uint32_t bf16[(NORMS + 31) / 32], wide[(NORMS + 31) / 32];
+  int n;
+  const char *x[NORMS];
+  int64_t elems[NORMS];
+};
+static_assert(sizeof(struct norms) < 4000, "a kernel's arguments have 4 KB");
+
 /* part[block] = the sum over its elements; a thread's are summed in fp32, 64 at most, then fp64. */
-static __global__ void __launch_bounds__(THREADS)
-squares(double *part, struct tc_arr x, int64_t n, bool wide)
+static __global__ void __launch_bounds__(THREADS) squares(struct norms t, double *part)
 {
+  const int k = of_block(t.first, t.n, blockIdx.x);
+  const struct tc_arr x = { (char *)t.x[k], (t.bf16[k / 32] >> k % 32 & 1) != 0 };
+  const bool wide = (t.wide[k / 32] >> k % 32 & 1) != 0;
+  const int64_t n = t.elems[k], block = blockIdx.x - t.first[k];
+  const int64_t step = (int64_t)(t.first[k + 1] - t.first[k]) * BLOCK_ELEMS;
   double sum = 0;
-  const int64_t step = (int64_t)gridDim.x * THREADS * 8;
-  for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 8; i < n; i += step) {
+  for (int64_t i = (block * THREADS + threadIdx.x) * 8; i < n; i += step) {
     float v[8], s = 0;
     tc_load(v, x, i, n - i, wide);
 #pragma unroll
-    for (int k = 0; k < 8; k++) s += v[k] * v[k];
+    for (int j = 0; j < 8; j++) s += v[j] * v[j];
     sum += (double)s;
   }
   sum = tc_block_sum(sum);
@@ -48,12 +78,21 @@ int tc_cuda_sqnorm(struct tc_device *d, const struct tc_call *c)
 {
   double *part = (double *)c->scratch;
   int64_t n = 0;
-  for (int k = 0; k < c->n_in; k++) {
-    const struct tc_view *x = &c->in[k];
-    const int64_t blocks = norm_blocks(x->elems);
-    TC_LAUNCH(squares, tc_blocks(blocks, 1), dim3(THREADS), 0, tc_stream(d), part + n,
-              tc_arr_of(x), x->elems, tc_wide(0, x, NULL, NULL));
-    n += blocks;
+  for (int k = 0; k < c->n_in;) {
+    struct norms t;
+    memset(&t, 0, sizeof t);
+    for (; k < c->n_in && t.n < NORMS; k++) {
+      const struct tc_view *x = &c->in[k];
+      const uint32_t bit = 1u << t.n % 32;
+      if (tc_arr_of(x).bf16) t.bf16[t.n / 32] |= bit;
+      if (tc_wide(0, x, NULL, NULL)) t.wide[t.n / 32] |= bit;
+      t.x[t.n] = (const char *)x->data;
+      t.elems[t.n] = x->elems;
+      t.first[t.n + 1] = t.first[t.n] + (uint32_t)norm_blocks(x->elems);
+      t.n++;
+    }
+    TC_LAUNCH(squares, dim3(t.first[t.n]), dim3(THREADS), 0, tc_stream(d), t, part + n);
+    n += t.first[t.n];
   }
   TC_LAUNCH(add_up, dim3(1), dim3(THREADS), 0, tc_stream(d), tc_f32_of(&c->out[0]),
             (const double *)part, n);
@@ -105,82 +144,177 @@ int tc_cuda_clip(struct tc_device *d, const struct tc_call *c)
 
 /* ---- updates -------------------------------------------------------------------------------- */
 
-struct adamw {
-  struct tc_arr g, w0, m0, v0, w, m, v;
-  const float *scale;
-  float decay, b1, b2, c1, c2, size, inv_root, eps;
+enum { G_BF16 = 1, W_BF16 = 2, CAST_BF16 = 4, WIDE = 8 };
+struct update {
+  char *g, *w, *m, *v, *cast;    /* in place; m and v: AdamW's; cast: a copy of w, may be NULL */
   int64_t n;
-  bool wide;
+  float decay;
+  uint32_t flags;
 };
+struct updates {
+  uint32_t first[UPDATES];       /* each one's first block */
+  int n;
+  const float *scale;
+  float b1, b2, c1, c2, size, inv_root, eps;
+  struct update u[UPDATES];
+};
+static_assert(sizeof(struct updates) < 4000, "a kernel's arguments have 4 KB");
 
-static __global__ void __launch_bounds__(THREADS) adamw_step(struct adamw a)
+struct place { struct update u; int64_t i, left; bool wide; };
+static __device__ __forceinline__ struct place place_of(const struct updates &t)
 {
-  const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 8, left = a.n - i;
-  if (left <= 0) return;
-  const float scale = *a.scale;
+  struct place p;
+  const int k = of_block(t.first, t.n, blockIdx.x);
+  p.u = t.u[k];
+  p.i = ((int64_t)(blockIdx.x - t.first[k]) * THREADS + threadIdx.x) * 8;
+  p.left = p.u.n - p.i;
+  p.wide = (p.u.flags & WIDE) != 0;
+  return p;
+}
+
+/* w, and its copy in another type. */
+static __device__ __forceinline__ void put_weight(const struct place &p, const float w[8])
+{
+  const struct tc_arr to = { p.u.w, (p.u.flags & W_BF16) != 0 };
+  const struct tc_arr cast = { p.u.cast, (p.u.flags & CAST_BF16) != 0 };
+  tc_store(to, p.i, p.left, p.wide, w);
+  if (cast.p) tc_store(cast, p.i, p.left, p.wide, w);
+}
+
+static __global__ void __launch_bounds__(THREADS) adamw_step(struct updates t)
+{
+  const struct place p = place_of(t);
+  if (p.left <= 0) return;
+  const struct tc_arr g_at = { p.u.g, (p.u.flags & G_BF16) != 0 }, m_at = { p.u.m, false };
+  const struct tc_arr w_at = { p.u.w, (p.u.flags & W_BF16) != 0 }, v_at = { p.u.v, false };
+  const float scale = *t.scale;
   float g[8], w[8], m[8], v[8];
-  tc_load(g, a.g, i, left, a.wide);
-  tc_load(w, a.w0, i, left, a.wide);
-  tc_load(m, a.m0, i, left, a.wide);
-  tc_load(v, a.v0, i, left, a.wide);
+  tc_load(g, g_at, p.i, p.left, p.wide);
+  tc_load(w, w_at, p.i, p.left, p.wide);
+  tc_load(m, m_at, p.i, p.left, p.wide);
+  tc_load(v, v_at, p.i, p.left, p.wide);
 #pragma unroll
   for (int k = 0; k < 8; k++) {
     const float e = g[k] * scale;
-    m[k] = a.b1 * m[k] + a.c1 * e;
-    v[k] = a.b2 * v[k] + a.c2 * e * e;
-    w[k] = w[k] * a.decay - a.size * m[k] / (sqrtf(v[k]) * a.inv_root + a.eps);
+    m[k] = t.b1 * m[k] + t.c1 * e;
+    v[k] = t.b2 * v[k] + t.c2 * e * e;
+    w[k] = w[k] * p.u.decay - t.size * m[k] / (sqrtf(v[k]) * t.inv_root + t.eps);
   }
-  tc_store(a.w, i, left, a.wide, w);
-  tc_store(a.m, i, left, a.wide, m);
-  tc_store(a.v, i, left, a.wide, v);
+  put_weight(p, w);
+  tc_store(m_at, p.i, p.left, p.wide, m);
+  tc_store(v_at, p.i, p.left, p.wide, v);
 }
 
-/* Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019, as in
- * torch.optim.AdamW; the constants of a step are made in double. */
-int tc_cuda_adamw(struct tc_device *d, const struct tc_call *c)
+static __global__ void __launch_bounds__(THREADS) sgd_step(struct updates t)
+{
+  const struct place p = place_of(t);
+  if (p.left <= 0) return;
+  const struct tc_arr g_at = { p.u.g, (p.u.flags & G_BF16) != 0 };
+  const struct tc_arr w_at = { p.u.w, (p.u.flags & W_BF16) != 0 };
+  const float rate = t.size * *t.scale;
+  float g[8], w[8];
+  tc_load(g, g_at, p.i, p.left, p.wide);
+  tc_load(w, w_at, p.i, p.left, p.wide);
+#pragma unroll
+  for (int k = 0; k < 8; k++) w[k] -= rate * g[k] + p.u.decay * w[k];
+  put_weight(p, w);
+}
+
+/* The constants of a step are made in double. Loshchilov and Hutter, "Decoupled weight decay
+ * regularization", ICLR 2019, as in torch.optim.AdamW. */
+static void begin_table(struct updates *t, const struct tc_call *c)
 {
   const struct tc_runtime *rt = c->rt;
-  const double b1 = rt->beta1, b2 = rt->beta2, lr = rt->lr, t = (double)rt->step;
-  struct adamw a;
-  a.g = tc_arr_of(&c->in[0]), a.scale = tc_f32_of(&c->in[1]);
-  a.w0 = tc_arr_of(&c->in[2]), a.m0 = tc_arr_of(&c->in[3]), a.v0 = tc_arr_of(&c->in[4]);
-  a.w = tc_arr_of(&c->out[0]), a.m = tc_arr_of(&c->out[1]), a.v = tc_arr_of(&c->out[2]);
-  a.decay = (float)(1 - lr * (double)rt->weight_decay * (double)c->f[0]);
-  a.b1 = rt->beta1, a.b2 = rt->beta2, a.c1 = (float)(1 - b1), a.c2 = (float)(1 - b2);
-  a.size = (float)(lr / (1 - pow(b1, t)));
-  a.inv_root = (float)(1 / sqrt(1 - pow(b2, t)));
-  a.eps = rt->eps;
-  a.n = c->out[0].elems;
-  a.wide = tc_wide(0, &c->in[0], &c->in[2], &c->in[3]) && tc_wide(0, &c->in[4], &c->out[0], NULL)
-           && tc_wide(0, &c->out[1], &c->out[2], NULL);
-  if (a.n == 0) return 0;
-  TC_LAUNCH(adamw_step, tc_blocks(a.n, THREADS * 8), dim3(THREADS), 0, tc_stream(d), a);
-  return tc_cuda_launched(d, "adamw");
+  const double b1 = rt->beta1, b2 = rt->beta2, lr = rt->lr, step = (double)rt->step;
+  memset(t, 0, sizeof *t);
+  t->scale = tc_f32_of(&c->in[1]);
+  t->b1 = rt->beta1, t->b2 = rt->beta2, t->c1 = (float)(1 - b1), t->c2 = (float)(1 - b2);
+  t->size = c->op == TC_OP_SGD ? rt->lr : (float)(lr / (1 - pow(b1, step)));
+  t->inv_root = (float)(1 / sqrt(1 - pow(b2, step)));
+  t->eps = rt->eps;
 }
 
-static __global__ void __launch_bounds__(THREADS)
-sgd_step(struct tc_arr y, struct tc_arr g, struct tc_arr w, const float *scale, float lr,
-         float decay, int64_t n, bool wide)
+static uint32_t is_bf16(const struct tc_view *v, uint32_t flag)
 {
-  const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 8;
-  if (i >= n) return;
-  const float rate = lr * *scale;
-  float a[8], b[8];
-  tc_load(a, g, i, n - i, wide);
-  tc_load(b, w, i, n - i, wide);
-#pragma unroll
-  for (int k = 0; k < 8; k++) b[k] -= rate * a[k] + decay * b[k];
-  tc_store(y, i, n - i, wide, b);
+  return tc_arr_of(v).bf16 ? flag : 0;
 }
 
-int tc_cuda_sgd(struct tc_device *d, const struct tc_call *c)
+static struct update update_of(const struct tc_call *c, const struct tc_call *cast)
 {
-  const struct tc_view *y = &c->out[0];
-  const float lr = c->rt->lr, decay = lr * c->f[0] * c->rt->weight_decay;
-  if (y->elems == 0) return 0;
-  TC_LAUNCH(sgd_step, tc_blocks(y->elems, THREADS * 8), dim3(THREADS), 0, tc_stream(d),
-            tc_arr_of(y), tc_arr_of(&c->in[0]), tc_arr_of(&c->in[2]),
-            (const float *)tc_f32_of(&c->in[1]), lr, decay, y->elems,
-            tc_wide(0, y, &c->in[0], &c->in[2]));
-  return tc_cuda_launched(d, "sgd");
+  const struct tc_runtime *rt = c->rt;
+  struct update u;
+  memset(&u, 0, sizeof u);
+  u.n = c->out[0].elems;
+  u.g = (char *)c->in[0].data, u.w = (char *)c->out[0].data;
+  u.flags = is_bf16(&c->in[0], G_BF16) | is_bf16(&c->out[0], W_BF16);
+  bool wide = tc_wide(0, &c->in[0], &c->out[0], NULL);
+  if (c->op == TC_OP_ADAMW) {
+    u.m = (char *)tc_f32_of(&c->out[1]), u.v = (char *)tc_f32_of(&c->out[2]);
+    wide = wide && tc_wide(0, &c->out[1], &c->out[2], NULL);
+    u.decay = (float)(1 - (double)rt->lr * (double)rt->weight_decay * (double)c->f[0]);
+  } else {
+    u.decay = rt->lr * c->f[0] * rt->weight_decay;
+  }
+  if (cast) {
+    u.cast = (char *)cast->out[0].data;
+    u.flags |= is_bf16(&cast->out[0], CAST_BF16);
+    wide = wide && tc_wide(0, &cast->out[0], NULL, NULL);
+  }
+  if (wide) u.flags |= WIDE;
+  return u;
 }
+
+static bool in_place(const struct tc_call *c)
+{
+  if (c->in[2].data != c->out[0].data) return false;
+  return c->op == TC_OP_SGD
+         || (c->in[3].data == c->out[1].data && c->in[4].data == c->out[2].data);
+}
+
+static bool is_cast_of(const struct tc_call *cast, const struct tc_call *c)
+{
+  return cast->op == TC_OP_CAST && cast->in[0].data == c->out[0].data
+         && cast->in[0].elems == c->out[0].elems && cast->out[0].elems == c->out[0].elems;
+}
+
+/* Updates of one op and one scale, each followed by its weight's cast or not. */
+bool tc_cuda_can_update(const struct tc_call *const *part, int n)
+{
+  const struct tc_call *first = part[0];
+  if (first->op != TC_OP_ADAMW && first->op != TC_OP_SGD) return false;
+  for (int k = 0; k < n; k++) {
+    const struct tc_call *c = part[k];
+    const bool update = c->op == first->op && c->in[1].data == first->in[1].data && in_place(c);
+    if (!update && !(k > 0 && part[k - 1]->op == first->op && is_cast_of(c, part[k - 1])))
+      return false;
+  }
+  return true;
+}
+
+int tc_cuda_update(struct tc_device *d, const struct tc_call *const *part, int n)
+{
+  for (int k = 0; k < n;) {
+    struct updates t;
+    uint32_t blocks = 0;
+    begin_table(&t, part[0]);
+    while (k < n && t.n < UPDATES) {
+      const struct tc_call *c = part[k++];
+      const struct tc_call *cast = k < n && part[k]->op == TC_OP_CAST ? part[k++] : NULL;
+      const struct update u = update_of(c, cast);
+      TC_ASSERT(in_place(c));
+      if (u.n == 0) continue;
+      t.first[t.n] = blocks;
+      t.u[t.n++] = u;
+      blocks += tc_blocks(u.n, BLOCK_ELEMS).x;
+    }
+    if (t.n == 0) continue;
+    if (part[0]->op == TC_OP_ADAMW)
+      TC_LAUNCH(adamw_step, dim3(blocks), dim3(THREADS), 0, tc_stream(d), t);
+    else
+      TC_LAUNCH(sgd_step, dim3(blocks), dim3(THREADS), 0, tc_stream(d), t);
+  }
+  return tc_cuda_launched(d, "update");
+}
+
+int tc_cuda_adamw(struct tc_device *d, const struct tc_call *c) { return tc_cuda_update(d, &c, 1); }
+int tc_cuda_sgd(struct tc_device *d, const struct tc_call *c) { return tc_cuda_update(d, &c, 1); }

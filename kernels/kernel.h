@@ -64,6 +64,17 @@ struct tc_kernel {
   void (*unprepare)(struct tc_device *d, struct tc_call *c);
 };
 
+/* Calls that a device does as one, with fewer passes over memory. `part` are in the order in which
+ * they would run one by one, each ready for that; what the last of them writes does not overlap
+ * what the others read. Together they leave what they would alone (products rounded once less),
+ * but for an output that only a later part reads: what that one holds is not said. */
+struct tc_joined {
+  bool (*can)(struct tc_device *d, const struct tc_call *const *part, int n);
+  int64_t (*scratch)(struct tc_device *d, const struct tc_call *const *part, int n);
+  /* The scratch is part[0]'s. */
+  int (*run)(struct tc_device *d, const struct tc_call *const *part, int n);
+};
+
 struct tc_device_ops {
   const char *name;            /* "ref", "cpu", "cuda" */
   int (*open)(struct tc_device *d, struct tc_err *err);
@@ -75,6 +86,7 @@ struct tc_device_ops {
   void (*sync)(struct tc_device *d);
   bool (*has_bf16)(struct tc_device *d);
   const struct tc_kernel *kernel;                            /* [TC_OPS] */
+  const struct tc_joined *joined;                            /* NULL: none */
 
   /* A device whose memory the host can't touch; the others leave all of these empty. */
   bool separate;
@@ -93,6 +105,7 @@ struct tc_device {
   int threads;                 /* cores this rank may use */
   int index;                   /* which of several of its kind */
   bool poison;                 /* fill what is freed with NaN (tests) */
+  bool tf32;                   /* cuda: fp32 products from inputs rounded to 10 bits of mantissa */
   void *priv;
 };
 
@@ -115,7 +128,7 @@ int tc_device_check(struct tc_device *d, struct tc_err *err);
 enum { TC_MODULE_VERSION = 2 };
 struct tc_module { uint32_t version, layout; const struct tc_device_ops *ops; };
 #define TC_MODULE_LAYOUT ((uint32_t)(sizeof(struct tc_call) + 1000 * sizeof(struct tc_view) \
-                                     + 1000000 * TC_OPS))
+                                     + 1000000 * TC_OPS + 100000000 * sizeof(struct tc_device_ops)))
 /* Local. Loads the module of device `name`. */
 int tc_module_load(const struct tc_device_ops **out, const char *name, struct tc_err *err);
 

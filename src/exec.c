@@ -3,57 +3,28 @@
  * Invariants: nothing is allocated in a run; a node's call is fixed but for the micro-batch's
  * offsets and the accumulation bits; a transfer's buffers are not touched between its ISSUE and
  * its WAIT (the memory plan sees to that; the poison device proves it). */
-#include "src/exec.h"
+#include "src/exec_impl.h"
 #include "src/transfer.h"
 #include "src/watch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct xnode {
-  struct tc_call call;
-  struct tc_xmove **move;        /* MOVE only: as many as are under way at once, used in turn */
-  int32_t n_moves;
-  bool slotted;                  /* its tensors are elsewhere in every micro-batch */
-  uint8_t first_acc, acc;        /* acc bits in a step's first micro-batch, and in the others */
-  void *plan, *first_plan;       /* the device's plans for both; may be NULL */
-  int64_t *mb_step;              /* per view: what a micro-batch adds to off[mb_dim] */
-  int8_t *mb_dim;                /* -1: none */
-  bool nowhere;                  /* none of its outputs is on this rank: nothing to do */
-  int32_t *dies;                 /* roots free after this node, -1 ends (poison only) */
-};
-
-struct xprog {
-  const struct tc_program *p;
-  struct xnode *node;            /* [n_nodes] */
-};
-
-struct tc_exec {
-  struct tc_exec_opts o;
-  struct xprog *prog;
-  int n_progs;
-  char *region[TC_REGIONS], *kscratch[TC_SPACES];
-  int32_t *batch;                /* tokens and targets on their way to a device of its own memory */
-  int64_t batch_rows;
-  int64_t bytes[TC_REGIONS], kscratch_bytes[TC_SPACES], staging_bytes, wait_ns[TC_AXES];
-  struct tc_runtime now;
-};
-
-static void *where(const struct tc_exec *x, const struct xprog *p, int32_t t, int32_t mb)
+void *tc_exec_where(const struct tc_exec *x, const struct tc_xprog *p, int32_t t, int32_t mb)
 {
   const struct tc_arena *a = p->p->arena;
   if (a->off[t] < 0) return NULL;
   return x->region[a->region[t]] + tc_arena_at(a, t, mb);
 }
 
-static void make_view(const struct tc_exec *x, const struct xprog *p, int32_t t,
+static void make_view(const struct tc_exec *x, const struct tc_xprog *p, int32_t t,
                       struct tc_view *v, int64_t *mb_step, int8_t *mb_dim)
 {
   const struct tc_tensor *te = &p->p->graph->tensor[t];
   const struct tc_mesh *m = x->o.mesh;
   struct tc_local l;
   tc_tensor_local(te, m, m->coord + (size_t)x->o.rank * TC_AXES, &l);
-  *v = (struct tc_view){ .data = where(x, p, t, 0), .dtype = te->dtype, .rank = te->rank,
+  *v = (struct tc_view){ .data = tc_exec_where(x, p, t, 0), .dtype = te->dtype, .rank = te->rank,
                          .row0 = l.row0, .rows = l.rows, .elems = l.elems };
   memcpy(v->dim, l.dim, sizeof v->dim);
   memcpy(v->off, l.off, sizeof v->off);
@@ -122,7 +93,7 @@ static int prepare(struct tc_exec *x, struct tc_device *d, struct tc_call *c, vo
   return 0;
 }
 
-static void unprepare(struct tc_device *d, struct xnode *n)
+static void unprepare(struct tc_device *d, struct tc_xnode *n)
 {
   const struct tc_kernel *k = &d->ops->kernel[n->call.op];
   for (int i = 0; i < 2; i++) {
@@ -140,11 +111,11 @@ static bool is_elsewhere(const struct tc_exec *x, const struct tc_tensor *t)
   return !l.here;
 }
 
-static int make_node(struct tc_exec *x, struct xprog *p, int32_t id, struct tc_err *err)
+static int make_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, struct tc_err *err)
 {
   const struct tc_graph *g = p->p->graph;
   const struct tc_node *n = &g->node[id];
-  struct xnode *xn = &p->node[id];
+  struct tc_xnode *xn = &p->node[id];
   int total = n->n_in + n->n_out;
   struct tc_call *c = &xn->call;
   xn->mb_step = tc_calloc((size_t)total, sizeof *xn->mb_step);
@@ -191,7 +162,7 @@ static int make_node(struct tc_exec *x, struct xprog *p, int32_t id, struct tc_e
 }
 
 /* For the poison device: which buffers are free after each node. */
-static void make_deaths(struct xprog *p)
+static void make_deaths(struct tc_xprog *p)
 {
   const struct tc_program *q = p->p;
   for (int32_t i = 0; i < q->schedule->n_body; i++) {
@@ -251,6 +222,7 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
     const struct tc_schedule *s = programs[i]->schedule;
     for (int32_t k = 0; k < s->n_body && !rc; k++) rc = make_node(x, &x->prog[i], s->body[k], err);
     if (!rc && o->device->poison) make_deaths(&x->prog[i]);
+    if (!rc) tc_exec_join(x, &x->prog[i]);
   }
   for (int i = 0; i < TC_SPACES && !rc; i++) {
     struct tc_device *d = device_in(x, i);
@@ -281,7 +253,7 @@ void tc_exec_free(struct tc_exec *x)
   struct tc_device *d = x->o.device;
   for (int i = 0; i < x->n_progs; i++) {
     for (int32_t k = 0; k < x->prog[i].p->graph->n_nodes; k++) {
-      struct xnode *n = &x->prog[i].node[k];
+      struct tc_xnode *n = &x->prog[i].node[k];
       unprepare(device_of(x, &x->prog[i].p->graph->node[k]), n);
       for (int32_t i = 0; i < n->n_moves; i++) tc_xmove_free(n->move[i], d);
       free(n->move);
@@ -291,6 +263,7 @@ void tc_exec_free(struct tc_exec *x)
       free(n->dies);
     }
     free(x->prog[i].node);
+    tc_exec_unjoin(&x->prog[i]);
   }
   for (int r = 0; r < TC_REGIONS; r++) {
     struct tc_device *at = device_of_region(x, r);
@@ -305,20 +278,20 @@ void tc_exec_free(struct tc_exec *x)
   free(x);
 }
 
-static void at_mb(struct xnode *n, int32_t mb, int32_t before)
+static void at_mb(struct tc_xnode *n, int32_t mb, int32_t before)
 {
   int total = n->call.n_in + n->call.n_out;
   for (int i = 0; i < total; i++)
     if (n->mb_dim[i] >= 0) n->call.in[i].off[n->mb_dim[i]] += (mb - before) * n->mb_step[i];
 }
 
-static void find_slots(const struct tc_exec *x, const struct xprog *p, int32_t id, int32_t mb)
+static void find_slots(const struct tc_exec *x, const struct tc_xprog *p, int32_t id, int32_t mb)
 {
   const struct tc_graph *g = p->p->graph;
   const struct tc_node *n = &g->node[id];
   struct tc_call *c = &p->node[id].call;
   for (int i = 0; i < n->n_in + n->n_out; i++)
-    c->in[i].data = where(x, p, i < n->n_in ? tc_in(g, n, i) : tc_out(g, n, i - n->n_in), mb);
+    c->in[i].data = tc_exec_where(x, p, i < n->n_in ? tc_in(g, n, i) : tc_out(g, n, i - n->n_in), mb);
   for (int k = 0; n->op == TC_OP_MOVE && k < n->n_in; k++)
     tc_xmove_retarget(p->node[id].move[mb % p->node[id].n_moves], k, c->in[k].data,
                       c->out[k].data);
@@ -334,53 +307,74 @@ static void run_data(struct tc_exec *x, const struct tc_view *v)
     d->ops->copy(d, v[i].data, to[i], v[i].elems * (int64_t)sizeof *to[i]);
 }
 
-static int run_node(struct tc_exec *x, struct xprog *p, int32_t id, int32_t mb,
+void tc_exec_ready(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t mb)
+{
+  struct tc_xnode *xn = &p->node[id];
+  at_mb(xn, mb, 0);
+  if (xn->slotted) find_slots(x, p, id, mb);
+  xn->call.acc = mb == 0 ? xn->first_acc : xn->acc;
+  xn->call.plan = mb == 0 ? xn->first_plan : xn->plan;
+  x->now.mb = mb;
+}
+
+void tc_exec_done(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t mb)
+{
+  (void)x;
+  at_mb(&p->node[id], 0, mb);
+}
+
+static int run_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t mb,
                     struct tc_err *err)
 {
   const struct tc_node *n = &p->p->graph->node[id];
-  struct xnode *xn = &p->node[id];
+  struct tc_xnode *xn = &p->node[id];
   int rc = 0;
   if (xn->nowhere) return 0;
-  at_mb(xn, mb, 0);
-  if (xn->slotted) find_slots(x, p, id, mb);
-  x->now.mb = mb;
+  tc_exec_ready(x, p, id, mb);
   if (n->op == TC_OP_DATA) {
     run_data(x, xn->call.out);
   } else if (n->op == TC_OP_MOVE) {
     rc = tc_xmove_issue(xn->move[mb % xn->n_moves], err);
   } else {
-    xn->call.acc = mb == 0 ? xn->first_acc : xn->acc;
-    xn->call.plan = mb == 0 ? xn->first_plan : xn->plan;
     struct tc_device *d = device_of(x, n);
     rc = d->ops->kernel[n->op].run(d, &xn->call);
     if (rc < 0 && tc_device_check(d, err) == 0)
       tc_fail(err, rc, "op %s failed", tc_op_info[n->op].name);
   }
-  at_mb(xn, 0, mb);
+  tc_exec_done(x, p, id, mb);
   return rc;
 }
 
-static void poison(struct tc_exec *x, struct xprog *p, const struct tc_action *a)
+static void poison_after(struct tc_exec *x, struct tc_xprog *p, int32_t k, int32_t node)
 {
   const struct tc_program *q = p->p;
+  const struct tc_action *a = &q->schedule->action[k];
   const int32_t *coord = x->o.mesh->coord + (size_t)x->o.rank * TC_AXES;
-  for (const int32_t *t = p->node[a->node].dies; t && *t >= 0; t++) {
+  for (const int32_t *t = p->node[node].dies; t && *t >= 0; t++) {
     const struct tc_death *d = &q->arena->die[*t];
     if (d->wait != (a->kind == TC_WAIT) || (d->once && a->mb < q->schedule->n_mb - 1)) continue;
-    tc_device_poison(x->o.device, where(x, p, *t, a->mb),
+    if (tc_exec_put_off(p, k, *t)) continue;
+    tc_device_poison(x->o.device, tc_exec_where(x, p, *t, a->mb),
                      tc_tensor_local_bytes(&q->graph->tensor[*t], x->o.mesh, coord));
   }
 }
 
+static void poison(struct tc_exec *x, struct tc_xprog *p, int32_t k)
+{
+  const struct tc_xjoin *j = p->join[k];
+  if (!j) poison_after(x, p, k, p->p->schedule->action[k].node);
+  for (int32_t i = 0; j && i < j->n; i++) poison_after(x, p, k, j->node[i]);
+}
+
 /* Times are those of the thread that walks the list: work on a device that queues it ends later. */
-static void trace_action(struct tc_exec *x, const struct xprog *p, const struct tc_action *a,
-                         int64_t begin_ns)
+static void trace_action(struct tc_exec *x, const struct tc_xprog *p, const struct tc_action *a,
+                         const struct tc_xjoin *j, int64_t begin_ns)
 {
   const struct tc_graph *g = p->p->graph;
   const struct tc_node *n = &g->node[a->node];
   if (p->node[a->node].nowhere) return;
   struct tc_event e = {
-    .name = tc_op_info[n->op].name, .begin_ns = begin_ns, .end_ns = tc_now_ns(), .bytes = -1,
+    .name = j ? j->name : tc_op_info[n->op].name, .begin_ns = begin_ns, .end_ns = tc_now_ns(), .bytes = -1,
     .tensor = n->n_out ? g->tensor[tc_out(g, n, 0)].name : NULL, .mb = n->once ? -1 : a->mb,
     .unit = n->unit < g->n_units ? g->unit[n->unit].name : NULL, .track = TC_TRACK_COMPUTE,
     .kind = n->mark == TC_F ? TC_EV_FORWARD : n->mark == TC_B ? TC_EV_BACKWARD
@@ -413,31 +407,35 @@ static void mark_action(const struct tc_graph *g, const struct tc_action *a)
 
 int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc_err *err)
 {
-  struct xprog *p = &x->prog[i];
+  struct tc_xprog *p = &x->prog[i];
   const struct tc_schedule *s = p->p->schedule;
   x->now = *rt;
   memset(x->wait_ns, 0, sizeof x->wait_ns);
   bool traced = tc_trace_on(x->o.trace);
   for (int32_t k = 0; k < s->n; k++) {
     const struct tc_action *a = &s->action[k];
+    const struct tc_xjoin *j = p->join[k];
+    if (j && j->at != k) continue;
     int64_t t0 = traced || a->kind == TC_WAIT ? tc_now_ns() : 0;
     mark_action(p->p->graph, a);
     if (a->kind == TC_WAIT) {
-      const struct xnode *xn = &p->node[a->node];
+      const struct tc_xnode *xn = &p->node[a->node];
       TC_TRY(tc_xmove_wait(xn->move[a->mb % xn->n_moves], err));
       x->wait_ns[p->p->graph->node[a->node].axis] += tc_now_ns() - t0;
+    } else if (j) {
+      TC_TRY(tc_exec_run_joined(x, p, j, a->mb, err));
     } else {
       TC_TRY(run_node(x, p, a->node, a->mb, err));
     }
-    if (traced) trace_action(x, p, a, t0);
-    if (x->o.device->poison) poison(x, p, a);
+    if (traced) trace_action(x, p, a, j, t0);
+    if (x->o.device->poison) poison(x, p, k);
   }
   x->o.device->ops->sync(x->o.device);
   TC_TRY(tc_xmove_settle(&x->o, err));
   return tc_device_check(x->o.device, err);
 }
 
-void *tc_exec_tensor(struct tc_exec *x, int i, int32_t t) { return where(x, &x->prog[i], t, 0); }
+void *tc_exec_tensor(struct tc_exec *x, int i, int32_t t) { return tc_exec_where(x, &x->prog[i], t, 0); }
 
 double tc_exec_scalar(struct tc_exec *x, int i, int32_t t)
 {

@@ -27,6 +27,7 @@ struct tc_exec_opts {
   tc_fill_fn *fill;
   void *fill_ctx;
   struct tc_trace *trace;        /* borrowed; NULL: off */
+  bool apart;                    /* no calls are joined (kernel.h) */
 };
 
 struct tc_exec_memory { int64_t region[TC_REGIONS], staging, kernel_scratch; };   /* bytes */

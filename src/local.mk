@@ -50,6 +50,8 @@ libtercio_a_SOURCES = \
   %D%/devices.def \
   %D%/exec.c \
   %D%/exec.h \
+  %D%/exec_impl.h \
+  %D%/exec_join.c \
   %D%/exec_move.c \
   %D%/fault.c \
   %D%/fault.h \

@@ -191,6 +191,7 @@ static int open_device(struct tc_train *t, struct tc_err *err)
   if (strcmp(want, "cuda")) snprintf(name, sizeof name, "%s", automatic ? "cpu" : want);
   if (!t->device) TC_TRY(tc_device_open(&t->device, name, t->threads, err));
   t->device->poison = t->cfg->run_poison;
+  t->device->tf32 = t->cfg->train_tf32;
   if (t->device->ops->separate) TC_TRY(tc_device_open(&t->host, "cpu", t->threads, err));
   if (t->opts.gpt.dtype == TC_BF16 && !t->device->ops->has_bf16(t->device))
     return tc_fail(err, TC_EUSER, "train.precision = bf16: this CPU multiplies no bf16 (it needs "
@@ -211,7 +212,8 @@ static int make_programs(struct tc_train *t, struct tc_err *err)
   }
   tc_at_file("taking memory", NULL);
   struct tc_exec_opts x = { .device = t->device, .host = t->host, .mesh = t->mesh,
-                            .rank = t->rank, .fill = fill, .fill_ctx = t, .trace = t->trace };
+                            .rank = t->rank, .fill = fill, .fill_ctx = t, .trace = t->trace,
+                            .apart = !t->cfg->run_join };
   memcpy(x.comm, t->comm, sizeof x.comm);
   memcpy(x.native, t->native, sizeof x.native);
   t->base_rss_bytes = tc_rss_bytes(false);

@@ -16,6 +16,7 @@ unit_tests = \
   %D%/unit/t_gradient.t \
   %D%/unit/t_kernels.t \
   %D%/unit/t_kernels_cuda.t \
+  %D%/unit/t_kernels_join.t \
   %D%/unit/t_kernels_fd.t \
   %D%/unit/t_launch.t \
   %D%/unit/t_manifest.t \

@@ -8,11 +8,15 @@
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_NOT_SUPPORTED = 15 };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16BF = 14 };
-enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68 };
-enum cublasLtEpilogue_t { CUBLASLT_EPILOGUE_DEFAULT = 1, CUBLASLT_EPILOGUE_BIAS = 4 };
+enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
+enum cublasLtEpilogue_t {
+  CUBLASLT_EPILOGUE_DEFAULT = 1, CUBLASLT_EPILOGUE_BIAS = 4, CUBLASLT_EPILOGUE_GELU_AUX = 160,
+  CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 164, CUBLASLT_EPILOGUE_DGELU = 192, CUBLASLT_EPILOGUE_BGRADB = 512
+};
 enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSB, CUBLASLT_MATMUL_DESC_EPILOGUE,
-  CUBLASLT_MATMUL_DESC_BIAS_POINTER, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE
+  CUBLASLT_MATMUL_DESC_BIAS_POINTER, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+  CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD
 };
 enum cublasLtMatmulPreferenceAttributes_t {
   CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
@@ -21,8 +25,14 @@ enum cublasLtMatmulPreferenceAttributes_t {
 };
 enum { CUBLASLT_REDUCTION_SCHEME_NONE = 0, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2 };
 
-struct emu_desc { cublasOperation_t op[2]; cublasLtEpilogue_t epilogue; const void *bias;
-                  int bias_type; };              /* -1: C's */
+struct emu_desc {
+  cublasComputeType_t compute;
+  cublasOperation_t op[2];
+  cublasLtEpilogue_t epilogue;
+  void *bias, *aux;
+  int bias_type;                                 /* -1: C's */
+  int64_t aux_ld;
+};
 struct emu_layout { cudaDataType_t type; uint64_t rows, cols; int64_t ld; };
 struct emu_preference { uint32_t align[4]; };
 typedef struct emu_handle *cublasLtHandle_t;
@@ -36,10 +46,11 @@ static inline cublasStatus_t cublasLtCreate(cublasLtHandle_t *h)
 { *h = NULL; return CUBLAS_STATUS_SUCCESS; }
 static inline cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
 
-static inline cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t,
-                                                      cudaDataType_t)
+static inline cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d,
+                                                      cublasComputeType_t compute, cudaDataType_t)
 {
-  *d = new emu_desc{ { CUBLAS_OP_N, CUBLAS_OP_N }, CUBLASLT_EPILOGUE_DEFAULT, NULL, -1 };
+  *d = new emu_desc{ compute, { CUBLAS_OP_N, CUBLAS_OP_N }, CUBLASLT_EPILOGUE_DEFAULT, NULL, NULL,
+                     -1, 0 };
   return CUBLAS_STATUS_SUCCESS;
 }
 static inline cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
@@ -48,10 +59,9 @@ static inline cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
 static inline cublasStatus_t cublasLtMatmulDescSetAttribute(
     cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t a, const void *p, size_t bytes)
 {
-  void *to = a == CUBLASLT_MATMUL_DESC_TRANSA ? (void *)&d->op[0]
-           : a == CUBLASLT_MATMUL_DESC_TRANSB ? (void *)&d->op[1]
-           : a == CUBLASLT_MATMUL_DESC_EPILOGUE ? (void *)&d->epilogue
-           : a == CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE ? (void *)&d->bias_type : (void *)&d->bias;
+  void *const field[] = { &d->op[0], &d->op[1], &d->epilogue, &d->bias, &d->bias_type, &d->aux,
+                          &d->aux_ld };
+  void *to = field[a];
   memcpy(to, p, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -78,7 +88,19 @@ static inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
 }
 
 /* The types that the library's table has: bf16 to bf16 with a bf16 bias, bf16 to fp32 with an
- * fp32 one, fp32. The algorithm wants the alignment it was asked for. */
+ * fp32 one, fp32. The algorithm wants the alignment it was asked for; what an epilogue keeps for
+ * backward wants 16 bytes, in columns of a multiple of 8. */
+static inline bool emu_blas_has_aux(cublasLtMatmulDesc_t d)
+{
+  return d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX || d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+         || d->epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+static inline bool emu_blas_has_bias(cublasLtMatmulDesc_t d)
+{
+  return d->epilogue == CUBLASLT_EPILOGUE_BIAS || d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+         || d->epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
 static inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
     cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t p, int,
@@ -87,7 +109,9 @@ static inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   const int bias = d->bias_type < 0 ? (int)c->type : d->bias_type;
   *n = 0;
   if (a->type != b->type || (a->type == CUDA_R_32F && c->type != CUDA_R_32F)
-      || (d->epilogue == CUBLASLT_EPILOGUE_BIAS && bias != (int)c->type))
+      || (emu_blas_has_bias(d) && (bias != (int)c->type || !d->bias))
+      || (emu_blas_has_aux(d) && (d->aux_ld % 8 || d->aux_ld < (int64_t)c->rows || !d->aux
+                                  || (uintptr_t)d->aux % 16)))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   *n = 1;
   memcpy(result->algo.align, p->align, sizeof p->align);
@@ -99,6 +123,46 @@ static inline float emu_blas_get(cudaDataType_t t, const void *p, int64_t i)
 {
   return t == CUDA_R_32F ? ((const float *)p)[i]
                          : __uint_as_float((uint32_t)((const uint16_t *)p)[i] << 16);
+}
+static inline void emu_blas_put(cudaDataType_t t, void *p, int64_t i, float y)
+{
+  const uint32_t u = __float_as_uint(y);
+  if (t == CUDA_R_32F) ((float *)p)[i] = y;
+  else ((uint16_t *)p)[i] = (uint16_t)((u & 0x7fffffffu) > 0x7f800000u
+                                           ? u >> 16 | 0x40u : (u + 0x7fffu + (u >> 16 & 1)) >> 16);
+}
+
+/* An input as the tensor cores take it: TF32 has fp32's range and 10 bits of mantissa. */
+static inline double emu_blas_input(cublasLtMatmulDesc_t d, cudaDataType_t t, const void *p, int64_t i)
+{
+  const float x = emu_blas_get(t, p, i);
+  if (d->compute != CUBLAS_COMPUTE_32F_FAST_TF32) return (double)x;
+  return (double)__uint_as_float((__float_as_uint(x) + 0x1000u) & 0xffffe000u);
+}
+
+/* The tanh form, straight from its definition, in double. */
+static inline double emu_gelu(double x)
+{
+  return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+static inline double emu_gelu_slope(double x)
+{
+  const double t = tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+}
+
+/* What becomes of element (i, j), of the sum y. */
+static inline float emu_blas_epilogue(cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t c, int64_t i,
+                                      int64_t j, float y)
+{
+  if (emu_blas_has_bias(d) && d->epilogue != CUBLASLT_EPILOGUE_BGRADB)
+    y += emu_blas_get(c->type, d->bias, i);
+  if (d->epilogue == CUBLASLT_EPILOGUE_DGELU)
+    return (float)((double)y * emu_gelu_slope((double)emu_blas_get(c->type, d->aux,
+                                                                   j * d->aux_ld + i)));
+  if (!emu_blas_has_aux(d)) return y;
+  emu_blas_put(c->type, d->aux, j * d->aux_ld + i, y);
+  return (float)emu_gelu((double)y);
 }
 
 static inline cublasStatus_t cublasLtMatmul(
@@ -116,26 +180,23 @@ static inline cublasStatus_t cublasLtMatmul(
   for (int i = 0; i < 4; i++)
     if (at[i] % algo->align[i]) return CUBLAS_STATUS_NOT_SUPPORTED;
   if ((int64_t)(ta ? a->cols : a->rows) != m || (int64_t)(tb ? b->cols : b->rows) != k
-      || (int64_t)(tb ? b->rows : b->cols) != n)
+      || (int64_t)(tb ? b->rows : b->cols) != n || (emu_blas_has_aux(d) && (uintptr_t)d->aux % 16))
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  for (int64_t j = 0; j < n; j++)
+  for (int64_t j = 0; j < n; j++) {
+    double column = 0;
+    for (int64_t l = 0; l < k; l++)
+      column += (double)emu_blas_get(b->type, B, tb ? l * b->ld + j : j * b->ld + l);
+    if (d->epilogue == CUBLASLT_EPILOGUE_BGRADB) emu_blas_put(c->type, d->bias, j, (float)column);
     for (int64_t i = 0; i < m; i++) {
       double sum = 0;
       for (int64_t l = 0; l < k; l++)
-        sum += (double)emu_blas_get(a->type, A, ta ? i * a->ld + l : l * a->ld + i)
-               * (double)emu_blas_get(b->type, B, tb ? l * b->ld + j : j * b->ld + l);
+        sum += emu_blas_input(d, a->type, A, ta ? i * a->ld + l : l * a->ld + i)
+               * emu_blas_input(d, b->type, B, tb ? l * b->ld + j : j * b->ld + l);
       float y = al * (float)sum;
       if (be != 0) y += be * emu_blas_get(c->type, C, j * c->ld + i);
-      if (d->epilogue == CUBLASLT_EPILOGUE_BIAS) y += emu_blas_get(c->type, d->bias, i);
-      if (c->type == CUDA_R_32F) {
-        ((float *)D)[j * c->ld + i] = y;
-      } else {
-        uint32_t u = __float_as_uint(y);
-        ((uint16_t *)D)[j * c->ld + i] =
-            (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? u >> 16 | 0x40u
-                                                       : (u + 0x7fffu + (u >> 16 & 1)) >> 16);
-      }
+      emu_blas_put(c->type, D, j * c->ld + i, emu_blas_epilogue(d, c, i, j, y));
     }
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 

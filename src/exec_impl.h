@@ -1,0 +1,60 @@
+/* exec_impl.h - private to exec.c and exec_join.c: programs made ready to run. */
+#ifndef TC_EXEC_IMPL_H
+#define TC_EXEC_IMPL_H
+
+#include "src/exec.h"
+
+struct tc_xnode {
+  struct tc_call call;
+  struct tc_xmove **move;        /* MOVE only: as many as are under way at once, used in turn */
+  int32_t n_moves;
+  bool slotted;                  /* its tensors are elsewhere in every micro-batch */
+  uint8_t first_acc, acc;        /* acc bits in a step's first micro-batch, and in the others */
+  void *plan, *first_plan;       /* the device's plans for both; may be NULL */
+  int64_t *mb_step;              /* per view: what a micro-batch adds to off[mb_dim] */
+  int8_t *mb_dim;                /* -1: none */
+  bool nowhere;                  /* none of its outputs is on this rank: nothing to do */
+  int32_t *dies;                 /* roots free after this node, -1 ends (poison only) */
+};
+
+/* Actions whose calls the device does as one, at the place of the last of them. */
+struct tc_xjoin {
+  const char *name;              /* for traces */
+  int32_t from, at, n;           /* the first action and the last; how many calls */
+  int32_t *node;                 /* [n], in the order of the actions */
+  const struct tc_call **call;   /* [n] */
+};
+
+struct tc_xprog {
+  const struct tc_program *p;
+  struct tc_xnode *node;         /* [n_nodes] */
+  struct tc_xjoin **join;        /* [actions]; NULL: the action stands alone; shared by its actions */
+};
+
+struct tc_exec {
+  struct tc_exec_opts o;
+  struct tc_xprog *prog;
+  int n_progs;
+  char *region[TC_REGIONS], *kscratch[TC_SPACES];
+  int32_t *batch;                /* tokens and targets on their way to a device of its own memory */
+  int64_t batch_rows;
+  int64_t bytes[TC_REGIONS], kscratch_bytes[TC_SPACES], staging_bytes, wait_ns[TC_AXES];
+  struct tc_runtime now;
+};
+
+/* Where tensor t is in micro-batch mb; NULL: it has no storage here. */
+void *tc_exec_where(const struct tc_exec *x, const struct tc_xprog *p, int32_t t, int32_t mb);
+/* The call of a node as micro-batch mb wants it; _done puts it back. */
+void tc_exec_ready(struct tc_exec *x, struct tc_xprog *p, int32_t node, int32_t mb);
+void tc_exec_done(struct tc_exec *x, struct tc_xprog *p, int32_t node, int32_t mb);
+
+/* exec_join.c. Finds the calls of a program that can be joined; all nodes are ready. The scratch
+ * that they want is taken note of. */
+void tc_exec_join(struct tc_exec *x, struct tc_xprog *p);
+void tc_exec_unjoin(struct tc_xprog *p);
+/* After action k: whether a call that was put off past it reads what lives in `root`. */
+bool tc_exec_put_off(const struct tc_xprog *p, int32_t k, int32_t root);
+int tc_exec_run_joined(struct tc_exec *x, struct tc_xprog *p, const struct tc_xjoin *j, int32_t mb,
+                       struct tc_err *err);
+
+#endif

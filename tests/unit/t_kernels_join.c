@@ -1,0 +1,323 @@
+/* t_kernels_join.c - calls that the CUDA device does as one, beside the same calls one by one.
+ *
+ * All tensors of a case lie in one piece of memory, which exists three times: for ref, for the
+ * device's single kernels and for the joined call. Products are compared with ref's, updates have
+ * to be the same bits as one by one; nothing else of the memory may change. As t_kernels_cuda.c,
+ * on the emulated GPU, or a real one with TC_TEST_GPU=yes. */
+#include "kernels/kernel.h"
+#include "tests/unit/tap.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POOL_BYTES = 4 << 20, VIEWS = 8, PARTS = 160 };
+
+struct part { struct tc_call c; struct tc_view v[VIEWS]; };
+struct scene {
+  char *at;                      /* the memory that the views are in */
+  int64_t used;
+  int n;
+  struct part part[PARTS];
+  struct tc_runtime rt;
+};
+
+static struct tc_device *ref, *cuda;
+static double tolerance(int dtype) { return dtype == TC_BF16 ? 8e-3 : cuda->tf32 ? 2e-3 : 2e-6; }
+static uint64_t lcg = 1;
+
+static float uniform(void)
+{
+  lcg = lcg * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  return (float)(lcg >> 40) * 0x1p-24f;
+}
+
+static float get(const struct tc_view *v, int64_t i)
+{
+  return v->dtype == TC_BF16 ? tc_bf16_to_f32(((uint16_t *)v->data)[i]) : ((float *)v->data)[i];
+}
+
+static void clear(struct scene *s)
+{
+  memset(s->at, 0x5a, POOL_BYTES);
+  s->used = s->n = 0;
+  s->rt = (struct tc_runtime){ .seed = 7, .step = 3, .lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f,
+                               .eps = 1e-8f, .weight_decay = 0.1f, .clip = 1 };
+}
+
+/* A tensor of `elems` as [elems / cols, cols], filled with numbers around 0 (or above it). */
+static struct tc_view tensor(struct scene *s, int dtype, int64_t elems, int64_t cols, bool positive)
+{
+  struct tc_view v = { .dtype = (uint8_t)dtype, .rank = 2, .rows = -1, .elems = elems };
+  v.data = s->at + s->used;
+  v.dim[0] = v.global[0] = elems / cols, v.dim[1] = v.global[1] = cols;
+  s->used += tc_round_up(elems * (int64_t)tc_dtype_bytes(dtype) + 64, 64);
+  TC_ASSERT(s->used <= POOL_BYTES);
+  for (int64_t i = 0; i < elems; i++) {
+    const float x = positive ? uniform() + 0.1f : 4 * uniform() - 2;
+    if (dtype == TC_BF16) ((uint16_t *)v.data)[i] = tc_f32_to_bf16(x);
+    else ((float *)v.data)[i] = x;
+  }
+  return v;
+}
+
+/* A call of `n_in` + `n_out` views, which are given in that order. */
+static struct tc_call *call(struct scene *s, int op, int n_in, int n_out, const struct tc_view *v)
+{
+  struct part *p = &s->part[s->n++];
+  memset(p, 0, sizeof *p);
+  memcpy(p->v, v, (size_t)(n_in + n_out) * sizeof *v);
+  p->c = (struct tc_call){ .op = op, .n_in = n_in, .n_out = n_out, .rt = &s->rt };
+  p->c.in = p->v, p->c.out = p->v + n_in;
+  return &p->c;
+}
+#define VIEW(...) (const struct tc_view[]){ __VA_ARGS__ }
+
+static void move_views(struct scene *s, char *from, char *to)
+{
+  for (int i = 0; i < s->n; i++)
+    for (int k = 0; k < s->part[i].c.n_in + s->part[i].c.n_out; k++)
+      s->part[i].v[k].data = to + ((char *)s->part[i].v[k].data - from);
+}
+
+/* Runs the parts on d, joined or one by one; the memory as it is then. NULL: it can't be joined. */
+static char *run(struct scene *s, struct tc_device *d, bool joined)
+{
+  const struct tc_call *part[PARTS];
+  struct tc_err err = { 0 };
+  char *there = d->ops->alloc(d, POOL_BYTES), *result = malloc(POOL_BYTES), *scratch = NULL;
+  int64_t scratch_bytes = 64;
+  bool good = true;
+  d->ops->copy(d, there, s->at, POOL_BYTES);
+  move_views(s, s->at, there);
+  for (int i = 0; i < s->n; i++) {
+    struct tc_call *c = &s->part[i].c;
+    const struct tc_kernel *k = &d->ops->kernel[c->op];
+    part[i] = c;
+    if (k->prepare) good &= k->prepare(d, c, &err) == 0;
+    if (k->scratch) scratch_bytes = TC_MAX(scratch_bytes, k->scratch(d, c));
+  }
+  const bool can = !joined || d->ops->joined->can(d, part, s->n);
+  if (joined && can) scratch_bytes = TC_MAX(scratch_bytes, d->ops->joined->scratch(d, part, s->n));
+  scratch = d->ops->alloc(d, scratch_bytes);
+  for (int i = 0; i < s->n; i++) s->part[i].c.scratch = scratch;
+  if (joined && can) good &= d->ops->joined->run(d, part, s->n) == 0;
+  for (int i = 0; i < s->n && !joined; i++) good &= d->ops->kernel[part[i]->op].run(d, part[i]) == 0;
+  d->ops->sync(d);
+  good &= tc_device_check(d, &err) == 0;
+  if (!good) printf("# %s\n", err.text);
+  d->ops->copy(d, result, there, POOL_BYTES);
+  for (int i = 0; i < s->n; i++)
+    if (d->ops->kernel[part[i]->op].unprepare)
+      d->ops->kernel[part[i]->op].unprepare(d, &s->part[i].c);
+  move_views(s, there, s->at);
+  d->ops->free(d, scratch, scratch_bytes);
+  d->ops->free(d, there, POOL_BYTES);
+  if (good && can) return result;
+  free(result);
+  return NULL;
+}
+
+/* The largest difference of view v between two memories, over the largest element. */
+static double difference(const struct scene *s, const struct tc_view *v, char *a, char *b)
+{
+  struct tc_view x = *v, y = *v;
+  double worst = 0, most = 1e-30;
+  x.data = a + ((char *)v->data - s->at), y.data = b + ((char *)v->data - s->at);
+  for (int64_t i = 0; i < v->elems; i++) {
+    const double want = (double)get(&y, i), d = fabs((double)get(&x, i) - want);
+    worst = d > worst || !(d == d) ? d : worst;
+    most = fabs(want) > most ? fabs(want) : most;
+  }
+  return worst / most;
+}
+
+/* Bytes that no part writes are the same in both. */
+static bool rest_is_same(const struct scene *s, const char *a, const char *b)
+{
+  char *mine = calloc(1, POOL_BYTES);
+  bool same = true;
+  for (int i = 0; i < s->n; i++)
+    for (int k = 0; k < s->part[i].c.n_out; k++) {
+      const struct tc_view *v = &s->part[i].c.out[k];
+      memset(mine + ((char *)v->data - s->at), 1, (size_t)v->elems * tc_dtype_bytes(v->dtype));
+    }
+  for (int64_t i = 0; i < POOL_BYTES; i++) same &= mine[i] || a[i] == b[i];
+  free(mine);
+  return same;
+}
+
+/* Joined on the device beside ref, one by one. `unread`: an output of part 0 that may be anything. */
+static void check_product(struct scene *s, bool unread, double tol, const char *what)
+{
+  char *want = run(s, ref, false), *got = run(s, cuda, true);
+  if (ok(want && got, "%s: runs", what)) {
+    double worst = 0;
+    for (int i = unread; i < s->n; i++) {
+      const double d = difference(s, &s->part[i].c.out[0], got, want);
+      worst = d > worst || !(d == d) ? d : worst;
+    }
+    ok(worst <= tol, "%s: as ref's, one by one (%.1e)", what, worst);
+    ok(rest_is_same(s, got, s->at), "%s: writes nothing else", what);
+  }
+  free(want);
+  free(got);
+}
+
+enum { M = 24, N = 40, K = 16 };
+
+static void gelu_case(struct scene *s, int dtype, bool bias, int64_t n)
+{
+  char what[100];
+  clear(s);
+  snprintf(what, sizeof what, "matmul%s, gelu, %s", bias ? " and bias" : "", tc_dtype_name(dtype));
+  struct tc_view x = tensor(s, dtype, M * K, K, false), w = tensor(s, dtype, n * K, K, false);
+  struct tc_view b = tensor(s, dtype, n, n, false), y = tensor(s, dtype, M * n, n, false);
+  struct tc_view z = tensor(s, dtype, M * n, n, false);
+  struct tc_call *c = bias ? call(s, TC_OP_MATMUL, 3, 1, VIEW(x, w, b, y))
+                           : call(s, TC_OP_MATMUL, 2, 1, VIEW(x, w, y));
+  c->gemm = (struct tc_gemm){ M, n, K, false, true };
+  call(s, TC_OP_GELU, 1, 1, VIEW(y, z));
+  if (n % 8 || (dtype == TC_F32 && !cuda->tf32))
+    ok(!run(s, cuda, true), "%s, %lld columns: not joined", what, (long long)n);
+  else
+    check_product(s, false, tolerance(dtype), what);
+}
+
+static void gelu_bwd_case(struct scene *s, int dtype)
+{
+  char what[100];
+  clear(s);
+  snprintf(what, sizeof what, "matmul, gelu_bwd, %s", tc_dtype_name(dtype));
+  struct tc_view dy = tensor(s, dtype, M * K, K, false), w = tensor(s, dtype, K * N, N, false);
+  struct tc_view dz = tensor(s, dtype, M * N, N, false), x = tensor(s, dtype, M * N, N, false);
+  struct tc_view dx = tensor(s, dtype, M * N, N, false);
+  call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, w, dz))->gemm = (struct tc_gemm){ M, N, K, false, false };
+  call(s, TC_OP_GELU_BWD, 2, 1, VIEW(dz, x, dx));
+  if (dtype == TC_F32 && !cuda->tf32) {
+    ok(!run(s, cuda, true), "%s: not joined", what);
+    return;
+  }
+  check_product(s, true, tolerance(dtype), what);
+  s->part[1].c.in[0] = x, s->part[1].c.in[1] = dz;
+  ok(!run(s, cuda, true), "... not where the product is gelu's input");
+}
+
+static void bias_bwd_case(struct scene *s, int in, int out, int acc_bias, int acc)
+{
+  char what[100];
+  clear(s);
+  snprintf(what, sizeof what, "bias_bwd%s, matmul%s, %s to %s", acc_bias ? " +=" : "",
+           acc ? " +=" : "", tc_dtype_name(in), tc_dtype_name(out));
+  struct tc_view dy = tensor(s, in, K * M, M, false), x = tensor(s, in, K * N, N, false);
+  struct tc_view db = tensor(s, out, M, M, false), dw = tensor(s, out, M * N, N, false);
+  struct tc_view other = tensor(s, in, K * M, M, false);
+  call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dy, db))->acc = (uint8_t)acc_bias;
+  struct tc_call *c = call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, x, dw));
+  c->acc = (uint8_t)acc;
+  c->gemm = (struct tc_gemm){ M, N, K, true, false };
+  check_product(s, false, out == TC_BF16 ? 1.6e-2 : tolerance(TC_F32), what);
+  s->part[0].c.in[0] = other;
+  ok(!run(s, cuda, true), "... not of another gradient");
+}
+
+/* `n` updates, every second with a cast; sizes that are no multiple of anything. */
+static void update_case(struct scene *s, int op, int n, int grad)
+{
+  clear(s);
+  struct tc_view scale = tensor(s, TC_F32, 1, 1, true);
+  for (int i = 0; i < n; i++) {
+    const int64_t e = i == 2 ? 5000 : i == 5 ? 0 : 1 + (i * 37) % 300;
+    struct tc_view g = tensor(s, grad, e, 1, false), w = tensor(s, TC_F32, e, 1, false);
+    struct tc_view m = tensor(s, TC_F32, e, 1, false), v = tensor(s, TC_F32, e, 1, true);
+    struct tc_view t = tensor(s, TC_BF16, e, 1, false);
+    struct tc_call *c = op == TC_OP_ADAMW ? call(s, op, 5, 3, VIEW(g, scale, w, m, v, w, m, v))
+                                          : call(s, op, 3, 1, VIEW(g, scale, w, w));
+    c->f[0] = i % 3 ? 1.f : 0.f;
+    if (i % 2) call(s, TC_OP_CAST, 1, 1, VIEW(w, t));
+  }
+  char *want = run(s, cuda, false), *got = run(s, cuda, true);
+  ok(want && got && memcmp(want, got, POOL_BYTES) == 0, "%d %s of %s gradients: the same bits", n,
+     tc_op_info[op].name, tc_dtype_name(grad));
+  ok(want && memcmp(want, s->at, POOL_BYTES), "... which are not those before");
+  free(want);
+  free(got);
+  s->part[2].c.in[1] = tensor(s, TC_F32, 1, 1, true);
+  ok(!run(s, cuda, true), "... not with two scales");
+}
+
+static void refusals(struct scene *s)
+{
+  gelu_case(s, TC_BF16, true, 36);
+  clear(s);
+  struct tc_view a = tensor(s, TC_F32, M * N, N, false), b = tensor(s, TC_F32, M * N, N, false);
+  call(s, TC_OP_GELU, 1, 1, VIEW(a, b));
+  call(s, TC_OP_GELU, 1, 1, VIEW(b, a));
+  ok(!run(s, cuda, true), "two GELUs are not joined");
+  gelu_case(s, TC_BF16, true, N);
+  for (int k = 0; k < 2; k++) {
+    struct tc_view *v = k ? &s->part[1].c.in[0] : &s->part[0].c.out[0];
+    v->data = (char *)v->data + 8;
+  }
+  ok(!run(s, cuda, true), "what is kept for backward lies at 8 bytes: not joined");
+}
+
+/* fp32 products from rounded inputs: off by more than fp32, by less than TF32's 10 bits allow. */
+static void tf32_cases(struct scene *s)
+{
+  struct tc_err err = { 0 };
+  struct tc_device *fp32 = cuda;
+  if (tc_device_open(&cuda, "cuda", 1, &err) < 0) return;
+  cuda->tf32 = true;
+  clear(s);
+  struct tc_view a = tensor(s, TC_F32, M * K, K, false), b = tensor(s, TC_F32, K * N, N, false);
+  struct tc_view y = tensor(s, TC_F32, M * N, N, false);
+  call(s, TC_OP_MATMUL, 2, 1, VIEW(a, b, y))->gemm = (struct tc_gemm){ M, N, K, false, false };
+  char *want = run(s, ref, false), *got = run(s, cuda, false), *exact = run(s, fp32, false);
+  if (ok(want && got && exact, "a product in TF32")) {
+    const double off = difference(s, &y, got, want);
+    ok(off > 1e-5 && off < 2e-3, "... is off by %.1e", off);
+    ok(difference(s, &y, exact, want) < 2e-6, "... and without, is fp32's");
+  }
+  free(want);
+  free(got);
+  free(exact);
+  gelu_case(s, TC_F32, true, N);
+  gelu_case(s, TC_F32, false, N);
+  gelu_bwd_case(s, TC_F32);
+  bias_bwd_case(s, TC_F32, TC_F32, 1, 1);
+  tc_device_close(cuda);
+  cuda = fp32;
+}
+
+int main(void)
+{
+  const char *gpu = getenv("TC_TEST_GPU"), *folder = getenv("TC_EMU_MODULES");
+  struct tc_err err = { 0 };
+  struct scene *s = calloc(1, sizeof *s);
+  if (!gpu || !*gpu) {
+    if (!folder || !*folder) skip_all("no C++ compiler to build the emulated kernels with");
+    setenv("TERCIO_MODULES", folder, 1);
+  }
+  s->at = aligned_alloc(64, POOL_BYTES);
+  if (tc_device_open(&ref, "ref", 1, &err) < 0 || tc_device_open(&cuda, "cuda", 1, &err) < 0) {
+    printf("Bail out! %s\n", err.text);
+    return 1;
+  }
+  for (int dtype = TC_F32, i = 0; i < 2; i++, dtype = TC_BF16) {
+    gelu_case(s, dtype, true, N);
+    gelu_case(s, dtype, false, N);
+    gelu_bwd_case(s, dtype);
+    update_case(s, TC_OP_ADAMW, 60, dtype);
+    update_case(s, TC_OP_SGD, 7, dtype);
+    for (int acc = 0; acc < 4; acc++) bias_bwd_case(s, dtype, TC_F32, acc & 1, acc >> 1);
+  }
+  bias_bwd_case(s, TC_BF16, TC_BF16, 1, 0);
+  refusals(s);
+  tf32_cases(s);
+  tc_device_close(cuda);
+  tc_device_close(ref);
+  free(s->at);
+  free(s);
+  return done_testing();
+}
