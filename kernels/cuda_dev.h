@@ -26,7 +26,8 @@ extern "C" {
 struct tc_lt;
 struct tc_cuda {                 /* tc_device.priv */
   int index;                     /* of the GPU, among those this process may see */
-  cudaStream_t stream;           /* all kernels and copies: they run in the order of the calls */
+  cudaStream_t stream;           /* kernels, and copies that are in order with them */
+  struct tc_copies *copies;      /* cuda_copy.cu: the others */
   struct tc_lt *lt;              /* cuda_gemm.cu */
   cudaError_t error;             /* the first that was seen; none is forgotten */
   const char *where;
@@ -36,6 +37,14 @@ static inline struct tc_cuda *tc_cuda_of(struct tc_device *d) { return (struct t
 static inline cudaStream_t tc_stream(struct tc_device *d) { return tc_cuda_of(d)->stream; }
 
 extern "C" const struct tc_nccl_ops tc_cuda_nccl;     /* cuda_nccl.cu; empty without NCCL */
+/* cuda_copy.cu */
+int tc_cuda_copies_new(struct tc_device *d);
+void tc_cuda_copies_free(struct tc_device *d);
+void tc_cuda_copies_sync(struct tc_device *d);
+int64_t tc_cuda_copy_begin(struct tc_device *d, void *dst, const void *src, int64_t bytes);
+void tc_cuda_copy_order(struct tc_device *d, int64_t copy);
+int tc_cuda_copy_wait(struct tc_device *d, int64_t copy);
+bool tc_cuda_is_host(const void *p);
 
 /* 0, or TC_EUSER and the error kept for tc_device_ops.check. */
 int tc_cuda_said(struct tc_device *d, cudaError_t e, const char *where);

@@ -2,7 +2,7 @@
  * kernels; what the program loads (module.c).
  *
  * Kernels and copies run on one stream in the order of the calls, so none has to wait for
- * another; a copy that the host has a part in is waited for. The first error is kept until it is
+ * another; a copy that the host has a part in is waited for, but for those of cuda_copy.cu. The first error is kept until it is
  * asked for. C++, but nothing of its library: the module needs cudart and cuBLASLt alone. */
 #include "kernels/cuda_dev.h"
 
@@ -72,6 +72,7 @@ static void cuda_close(struct tc_device *d)
   if (x->stream) {
     cudaStreamSynchronize(x->stream);
     tc_cuda_lt_free(d);
+    tc_cuda_copies_free(d);
     cudaStreamDestroy(x->stream);
   }
   free(x);
@@ -101,6 +102,7 @@ static int open_gpu(struct tc_device *d, struct tc_err *err)
     return tc_fail(err, TC_EUSER, "device cuda: GPU %d: %s (is another program using it alone?)",
                    x->index, cudaGetErrorString(e));
   snprintf(x->name, sizeof x->name, "%.63s", p.name);
+  if (tc_cuda_copies_new(d) < 0) return cuda_check(d, err);
   return tc_cuda_lt_new(d, err);
 }
 
@@ -123,7 +125,7 @@ static void cuda_sync(struct tc_device *d)
 }
 
 /* Not the GPU's own: the stream must end before the host goes on. */
-static bool is_host(const void *p)
+bool tc_cuda_is_host(const void *p)
 {
   cudaPointerAttributes a;
   if (cudaPointerGetAttributes(&a, p) == cudaSuccess) return a.type != cudaMemoryTypeDevice;
@@ -133,7 +135,7 @@ static bool is_host(const void *p)
 
 static void cuda_fill(struct tc_device *d, void *p, int byte, int64_t bytes)
 {
-  if (!is_host(p)) {
+  if (!tc_cuda_is_host(p)) {
     tc_cuda_said(d, cudaMemsetAsync(p, byte, (size_t)bytes, tc_stream(d)), "fill");
     return;
   }
@@ -157,6 +159,7 @@ static void cuda_free(struct tc_device *d, void *p, int64_t bytes)
 {
   (void)bytes;
   cuda_sync(d);
+  tc_cuda_copies_sync(d);
   tc_cuda_said(d, cudaFree(p), "free");
 }
 
@@ -165,7 +168,7 @@ static void cuda_copy(struct tc_device *d, void *dst, const void *src, int64_t b
   if (bytes <= 0 || dst == src) return;
   tc_cuda_said(d, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDefault, tc_stream(d)),
                "copy");
-  if (is_host(dst) || is_host(src)) cuda_sync(d);
+  if (tc_cuda_is_host(dst) || tc_cuda_is_host(src)) cuda_sync(d);
 }
 
 static void cuda_copy_rows(struct tc_device *d, void *dst, int64_t dst_step, const void *src,
@@ -173,7 +176,7 @@ static void cuda_copy_rows(struct tc_device *d, void *dst, int64_t dst_step, con
 {
   tc_cuda_said(d, cudaMemcpy2DAsync(dst, (size_t)dst_step, src, (size_t)src_step, (size_t)row_bytes,
                                     (size_t)rows, cudaMemcpyDefault, tc_stream(d)), "copy of rows");
-  if (is_host(dst) || is_host(src)) cuda_sync(d);
+  if (tc_cuda_is_host(dst) || tc_cuda_is_host(src)) cuda_sync(d);
 }
 
 static void *cuda_host_alloc(struct tc_device *d, int64_t bytes)
@@ -187,7 +190,9 @@ static void *cuda_host_alloc(struct tc_device *d, int64_t bytes)
 
 static void cuda_host_free(struct tc_device *d, void *p)
 {
-  if (p) tc_cuda_said(d, cudaFreeHost(p), "free of host memory");
+  if (!p) return;
+  tc_cuda_copies_sync(d);
+  tc_cuda_said(d, cudaFreeHost(p), "free of host memory");
 }
 
 static void cuda_memory(struct tc_device *d, int64_t *free_bytes, int64_t *total_bytes)
@@ -269,7 +274,7 @@ static const struct tc_joined joined = { can_join, joined_scratch, run_joined };
 static const struct tc_device_ops ops = {
   "cuda", cuda_open, cuda_close, cuda_alloc, cuda_free, cuda_copy, cuda_sync, cuda_has_bf16,
   kernels, &joined, true, cuda_fill, cuda_copy_rows, cuda_host_alloc, cuda_host_free, cuda_memory,
-  cuda_check, &tc_cuda_nccl,
+  cuda_check, &tc_cuda_nccl, tc_cuda_copy_begin, tc_cuda_copy_order, tc_cuda_copy_wait,
 };
 
 extern "C" __attribute__((visibility("default"))) const struct tc_module tc_module = {

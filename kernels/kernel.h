@@ -98,6 +98,12 @@ struct tc_device_ops {
   void (*memory)(struct tc_device *d, int64_t *free_bytes, int64_t *total_bytes);
   int (*check)(struct tc_device *d, struct tc_err *err);     /* after sync: what went wrong */
   const struct tc_nccl_ops *nccl;                            /* collectives (comm_nccl.h) */
+  /* Copies beside the kernels, between device memory and host_alloc's. One begins when all that was
+   * called before is done, and has a number, from 1; what is called after copy_order runs after
+   * it; copy_wait waits for it, from any thread (TC_EUSER: the device failed). */
+  int64_t (*copy_begin)(struct tc_device *d, void *dst, const void *src, int64_t bytes);
+  void (*copy_order)(struct tc_device *d, int64_t copy);
+  int (*copy_wait)(struct tc_device *d, int64_t copy);
 };
 
 struct tc_device {

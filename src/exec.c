@@ -190,18 +190,38 @@ static int out_of_memory(const struct tc_exec *x, struct tc_device *at, int r, s
                  (double)x->bytes[TC_STATE] * 1e-9, (double)x->bytes[TC_SCRATCH] * 1e-9, has);
 }
 
+/* Host memory is pinned where a device copies from and to it. */
+static bool pinned(const struct tc_exec *x, int region)
+{
+  return region >= TC_HOST_STATE && x->o.device->ops->host_alloc;
+}
+
 static int take_memory(struct tc_exec *x, struct tc_err *err)
 {
   struct tc_device *d = x->o.device;
   for (int r = 0; r < TC_REGIONS; r++) {
     if (r >= TC_HOST_STATE && !x->bytes[r]) continue;
     struct tc_device *at = device_of_region(x, r);
-    x->region[r] = at->ops->alloc(at, TC_MAX(x->bytes[r], 64));
+    const int64_t bytes = TC_MAX(x->bytes[r], 64);
+    x->region[r] = pinned(x, r) ? tc_device_host_alloc(d, bytes) : at->ops->alloc(at, bytes);
+    if (x->region[r] && pinned(x, r)) memset(x->region[r], 0, (size_t)bytes);
     if (!x->region[r]) return out_of_memory(x, at, r, err);
     bool scratch = r == TC_SCRATCH || r == TC_HOST_SCRATCH;
     if (d->poison && scratch) tc_device_poison(at, x->region[r], x->bytes[r]);
   }
   return 0;
+}
+
+/* The first action that writes what checkpoints hold. */
+static void find_first_write(struct tc_xprog *p)
+{
+  const struct tc_graph *g = p->p->graph;
+  const struct tc_schedule *s = p->p->schedule;
+  for (p->first_write = 0; p->first_write < s->n; p->first_write++) {
+    const struct tc_node *n = &g->node[s->action[p->first_write].node];
+    for (int k = 0; k < n->n_out; k++)
+      if (g->tensor[tc_tensor_root(g, tc_out(g, n, k))].saved) return;
+  }
 }
 
 int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
@@ -223,6 +243,7 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
     for (int32_t k = 0; k < s->n_body && !rc; k++) rc = make_node(x, &x->prog[i], s->body[k], err);
     if (!rc && o->device->poison) make_deaths(&x->prog[i]);
     if (!rc) tc_exec_join(x, &x->prog[i]);
+    find_first_write(&x->prog[i]);
   }
   for (int i = 0; i < TC_SPACES && !rc; i++) {
     struct tc_device *d = device_in(x, i);
@@ -267,7 +288,8 @@ void tc_exec_free(struct tc_exec *x)
   }
   for (int r = 0; r < TC_REGIONS; r++) {
     struct tc_device *at = device_of_region(x, r);
-    if (x->region[r]) at->ops->free(at, x->region[r], TC_MAX(x->bytes[r], 64));
+    if (x->region[r] && pinned(x, r)) tc_device_host_free(d, x->region[r]);
+    else if (x->region[r]) at->ops->free(at, x->region[r], TC_MAX(x->bytes[r], 64));
   }
   for (int i = 0; i < TC_SPACES; i++) {
     struct tc_device *at = device_in(x, i);
@@ -405,6 +427,20 @@ static void mark_action(const struct tc_graph *g, const struct tc_action *a)
         n->unit < g->n_units ? g->unit[n->unit].name : NULL, n->once ? -1 : a->mb);
 }
 
+void tc_exec_hold(struct tc_exec *x, int64_t copy) { x->held = copy; }
+
+/* The host's own kernels write its state too. */
+static int release(struct tc_exec *x, struct tc_err *err)
+{
+  struct tc_device *d = x->o.device;
+  const int64_t copy = x->held;
+  if (!copy) return 0;
+  x->held = 0;
+  d->ops->copy_order(d, copy);
+  if (!x->bytes[TC_HOST_STATE] || d->ops->copy_wait(d, copy) == 0) return 0;
+  return tc_fail(err, TC_EUSER, "the copy of the state for a checkpoint failed");
+}
+
 int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc_err *err)
 {
   struct tc_xprog *p = &x->prog[i];
@@ -416,6 +452,7 @@ int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc
     const struct tc_action *a = &s->action[k];
     const struct tc_xjoin *j = p->join[k];
     if (j && j->at != k) continue;
+    if (k >= p->first_write) TC_TRY(release(x, err));
     int64_t t0 = traced || a->kind == TC_WAIT ? tc_now_ns() : 0;
     mark_action(p->p->graph, a);
     if (a->kind == TC_WAIT) {

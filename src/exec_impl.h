@@ -28,6 +28,7 @@ struct tc_xjoin {
 struct tc_xprog {
   const struct tc_program *p;
   struct tc_xnode *node;         /* [n_nodes] */
+  int32_t first_write;           /* the first action that writes what checkpoints hold */
   struct tc_xjoin **join;        /* [actions]; NULL: the action stands alone; shared by its actions */
 };
 
@@ -40,6 +41,7 @@ struct tc_exec {
   int64_t batch_rows;
   int64_t bytes[TC_REGIONS], kscratch_bytes[TC_SPACES], staging_bytes, wait_ns[TC_AXES];
   struct tc_runtime now;
+  int64_t held;                  /* a copy of the state that is under way; 0: none */
 };
 
 /* Where tensor t is in micro-batch mb; NULL: it has no storage here. */

@@ -36,6 +36,8 @@ struct tc_xmove {
   int64_t staging_bytes;
   struct tc_part *mirror;        /* as `send`, in host memory; NULL: the parts are */
   char *mirror_memory;
+  int64_t copy;                  /* the last one under way; 0: none */
+  bool host_works;               /* the host computes in this program: it has to know of an end */
 };
 
 static int64_t product(const int64_t *dim, int a, int b)
@@ -177,6 +179,10 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
   x->n_parts = x->n_send = n->n_in;
   x->step = n->step;
   x->size = n->step == TC_STEP_COPY ? 1 : m->size[n->axis];
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *other = &g->node[g->order[i]];
+    x->host_works |= other->space == TC_HOST && other->op != TC_OP_MOVE;
+  }
   x->coord = tc_mesh_coord(m, o->rank, n->axis);
   x->root = n->root;
   x->from_root = n->from_root;
@@ -254,6 +260,8 @@ static void run_local(struct tc_xmove *x, const struct tc_place *to_place)
       slice(x, p, to_place);
     } else if (x->step == TC_STEP_ZERO && x->coord != x->from_root) {
       tc_device_fill(dev, p->dst, 0, bytes);
+    } else if (x->step == TC_STEP_COPY && dev->ops->copy_begin) {
+      x->copy = dev->ops->copy_begin(dev, p->dst, p->src, bytes);
     } else if (p->src != p->dst && bytes) {
       dev->ops->copy(dev, p->dst, p->src, bytes);
     }
@@ -285,8 +293,21 @@ int tc_xmove_issue(struct tc_xmove *x, struct tc_err *err)
   return tc_comm_start(x->comm, &x->args, &x->ticket, err);
 }
 
+/* Copies beside the kernels: those that come wait for it, the host where it has work of its own. */
+static int end_copy(struct tc_xmove *x, struct tc_err *err)
+{
+  struct tc_device *dev = x->o->device;
+  const int64_t copy = x->copy;
+  if (!copy) return 0;
+  x->copy = 0;
+  dev->ops->copy_order(dev, copy);
+  if (!x->host_works || dev->ops->copy_wait(dev, copy) == 0) return 0;
+  return tc_fail(err, TC_EUSER, "a copy between host and device failed");
+}
+
 int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err)
 {
+  if (x->step == TC_STEP_COPY) return end_copy(x, err);
   if (x->size == 1 || tc_step_is_local(x->step)) return 0;
   if (x->ticket) TC_TRY(tc_comm_wait(x->comm, x->ticket, err));
   struct tc_device *dev = x->o->device;

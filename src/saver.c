@@ -31,6 +31,7 @@ struct tc_saver {
   struct tc_saver_opts o;
   struct tc_ckpt_slice *slice;    /* what is written: staged, or where the run has it */
   char *staging;
+  struct tc_saver_reach reach;    /* all NULL: the host can read the slices itself */
   int64_t bytes, memcpy_ns;
   struct piece *piece;            /* the copy, in pieces that threads share */
   int n_pieces, log_rank;
@@ -65,18 +66,26 @@ static void add_pieces(struct tc_saver *s, char *to, const char *from, int64_t b
   }
 }
 
+/* What was copied is there. */
+static int land(struct tc_saver *s, struct tc_err *err)
+{
+  if (!s->reach.end || s->reach.end(s->reach.ctx) == 0) return 0;
+  return tc_fail(err, TC_EUSER, "the copy of the state from the device failed");
+}
+
 static int take_staging(struct tc_saver *s, struct tc_err *err)
 {
   const struct tc_saver_opts *o = &s->o;
   int cap = 0;
   char *at = NULL;
   for (int i = 0; i < o->n_slices; i++) s->bytes += slice_bytes(o, i);
-  if (posix_memalign((void **)&s->staging, 4096, (size_t)TC_MAX(s->bytes, 1))) {
+  if (s->reach.alloc) s->staging = s->reach.alloc(s->reach.ctx, TC_MAX(s->bytes, 1));
+  else if (posix_memalign((void **)&s->staging, 4096, (size_t)TC_MAX(s->bytes, 1)))
     s->staging = NULL;
+  if (!s->staging)
     return tc_fail(err, TC_EUSER, "out of memory: %.2f GB of host memory are needed to write "
-                   "checkpoints beside training; ckpt.async = no needs none",
-                   (double)s->bytes * 1e-9);
-  }
+                   "checkpoints%s", (double)s->bytes * 1e-9,
+                   s->reach.alloc ? "" : " beside training; ckpt.async = no needs none");
   at = s->staging;
   for (int i = 0; i < o->n_slices; i++) {
     int64_t n = slice_bytes(o, i);
@@ -85,10 +94,12 @@ static int take_staging(struct tc_saver *s, struct tc_err *err)
     at += n;
   }
   tc_saver_copy(s);
+  TC_TRY(land(s, err));
   int64_t t0 = tc_now_ns();
-  for (int i = 0; i < o->n_slices; i++)
-    if (o->fetch) o->fetch(o->fetch_ctx, s->slice[i].data, o->slice[i].data, slice_bytes(o, i));
-    else memcpy(s->slice[i].data, o->slice[i].data, (size_t)slice_bytes(o, i));
+  if (s->reach.begin) tc_saver_copy(s);
+  for (int i = 0; i < o->n_slices && !s->reach.begin; i++)
+    memcpy(s->slice[i].data, o->slice[i].data, (size_t)slice_bytes(o, i));
+  TC_TRY(land(s, err));
   s->memcpy_ns = tc_now_ns() - t0;
   return 0;
 }
@@ -98,9 +109,9 @@ void tc_saver_copy(struct tc_saver *s)
   TC_ASSERT(!tc_saver_busy(s));
   const struct piece *p = s->piece;
   if (!s->staging) return;
-  for (int i = 0; s->o.fetch && i < s->n_pieces; i++)
-    s->o.fetch(s->o.fetch_ctx, p[i].to, p[i].from, (int64_t)p[i].bytes);
-  if (s->o.fetch) return;
+  for (int i = 0; s->reach.begin && i < s->n_pieces; i++)
+    s->reach.begin(s->reach.ctx, p[i].to, p[i].from, (int64_t)p[i].bytes);
+  if (s->reach.begin) return;
 #pragma omp parallel for num_threads(s->o.threads) schedule(dynamic, 1) if (s->n_pieces > 1)
   for (int i = 0; i < s->n_pieces; i++) memcpy(p[i].to, p[i].from, p[i].bytes);
 }
@@ -144,8 +155,11 @@ static void write_checkpoint(struct tc_saver *s)
     close(s->log_fd);
   }
   if (s->verified >= s->meta.step) s->verified = -1;   /* another of that number, set aside since */
-  r.rc = tc_ckpt_save(s->o.dir, &s->meta, s->o.tensor, s->o.n_tensors, s->slice, s->o.n_slices,
-                      s->o.comm, &r.err);
+  /* Without it there is nothing to agree on: the device is lost, and this rank ends. */
+  r.rc = land(s, &r.err);
+  if (r.rc == 0)
+    r.rc = tc_ckpt_save(s->o.dir, &s->meta, s->o.tensor, s->o.n_tensors, s->slice, s->o.n_slices,
+                        s->o.comm, &r.err);
   if (r.rc == 0 && s->o.keep > 0) r.rc = retain(s, &r.err);
   int64_t end = tc_now_ns();
   r.write_ns = end - t0;
@@ -186,7 +200,7 @@ static void *work(void *arg)
 static int start(struct tc_saver *s, struct tc_err *err)
 {
   sigset_t all, old;
-  if (s->o.async || s->o.fetch) TC_TRY(take_staging(s, err));
+  if (s->o.async || s->reach.begin) TC_TRY(take_staging(s, err));
   if (!s->o.async) return 0;
   sigfillset(&all);               /* signals are for the run's own threads */
   pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -202,6 +216,7 @@ int tc_saver_new(struct tc_saver **out, const struct tc_saver_opts *o, struct tc
   struct tc_saver *s = *out = tc_calloc(1, sizeof *s);
   pthread_condattr_t attr;
   s->o = *o;
+  if (o->reach) s->reach = *o->reach;
   s->verified = o->verified;
   s->log_fd = -1;
   s->log_rank = tc_log_rank();
@@ -296,7 +311,8 @@ bool tc_saver_free(struct tc_saver *s, bool abandon)
   pthread_cond_destroy(&s->changed);
   pthread_mutex_destroy(&s->lock);
   free((char *)(uintptr_t)s->meta.loop);
-  free(s->staging);
+  if (s->reach.free && s->staging) s->reach.free(s->reach.ctx, s->staging);
+  else free(s->staging);
   free(s->piece);
   free(s->slice);
   free(s);

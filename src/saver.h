@@ -1,7 +1,8 @@
 /* saver.h - checkpoints written beside training.
  *
  * A saver belongs to one rank. Saving has two parts: tc_saver_copy takes the rank's slices as they
- * are into memory that was taken and touched beforehand (the training stands still for that long);
+ * are into memory that was taken and touched beforehand (the training stands still for that long,
+ * or goes on where a device copies by itself, `reach`);
  * tc_saver_go lets a thread write them: checksums, fsync, agreement and commit go on over a
  * communicator of the saver's own. Without `async` there is no copy, and tc_saver_go writes the
  * slices from where they are before it returns.
@@ -16,6 +17,16 @@
 
 struct tc_saver;
 
+/* How the host gets what the slices hold, where they are in a device's memory. */
+struct tc_saver_reach {
+  void *(*alloc)(void *ctx, int64_t bytes);     /* staging memory; NULL: there is no more */
+  void (*free)(void *ctx, void *p);
+  /* Begins a copy into staging; the slices stay as they are until it is done. */
+  void (*begin)(void *ctx, void *to, const void *from, int64_t bytes);
+  int (*end)(void *ctx);                        /* all copies are done; from the saver's thread too */
+  void *ctx;
+};
+
 struct tc_saver_opts {
   const char *dir;                         /* this and the next two are borrowed */
   const struct tc_ckpt_tensor *tensor;
@@ -25,9 +36,7 @@ struct tc_saver_opts {
   int keep;                                /* newest checkpoints that stay; 0: all */
   int64_t verified;                        /* a step that was read back whole; -1: none */
   int threads;                             /* that copy */
-  /* How the host gets what the slices hold, where it can't read it itself; NULL: it can. */
-  void (*fetch)(void *ctx, void *to, const void *from, int64_t bytes);
-  void *fetch_ctx;
+  const struct tc_saver_reach *reach;      /* copied; NULL: the host can read the slices itself */
   struct tc_comm *comm;                    /* of all ranks, used by nobody else; borrowed */
   struct tc_trace *trace;                  /* borrowed; may be NULL */
 };

@@ -28,6 +28,7 @@ struct tc_train_state {
   struct tc_ckpt_slice *slice;
   int n_slices;
   char *model, *config, *mesh;
+  int64_t copy;                  /* the last one from the device; 0: none */
 };
 
 static void list_state(const struct tc_graph *g, struct state *s)
@@ -115,10 +116,32 @@ static bool staged(const struct tc_train *t)
   return t->cfg->ckpt_async || t->device->ops->separate;
 }
 
-static void fetch(void *device, void *to, const void *from, int64_t bytes)
+/* A device's memory is copied beside the training: the state is not written before it is done. */
+static void *take_pinned(void *train, int64_t bytes)
 {
-  struct tc_device *d = device;
-  d->ops->copy(d, to, from, bytes);
+  struct tc_train *t = train;
+  void *p = tc_device_host_alloc(t->device, bytes);
+  if (p) memset(p, 0, (size_t)bytes);
+  return p;
+}
+
+static void give_pinned(void *train, void *p)
+{
+  struct tc_train *t = train;
+  tc_device_host_free(t->device, p);
+}
+
+static void begin_copy(void *train, void *to, const void *from, int64_t bytes)
+{
+  struct tc_train *t = train;
+  t->state->copy = t->device->ops->copy_begin(t->device, to, from, bytes);
+  tc_exec_hold(t->exec, t->state->copy);
+}
+
+static int end_copy(void *train)
+{
+  struct tc_train *t = train;
+  return t->state->copy ? t->device->ops->copy_wait(t->device, t->state->copy) : 0;
 }
 
 int64_t tc_train_staging_bytes(const struct tc_train *t)
@@ -148,11 +171,12 @@ int tc_train_saver_open(struct tc_train *t, struct tc_err *err)
   st->config = tc_config_text(t->cfg);
   st->mesh = tc_sprintf("pp%d dp%d tp%d", t->mesh->size[TC_PP], t->mesh->size[TC_DP],
                         t->mesh->size[TC_TP]);
+  const struct tc_saver_reach reach = { take_pinned, give_pinned, begin_copy, end_copy, t };
   struct tc_saver_opts o = {
     .dir = t->ckpt_dir, .tensor = st->s.tensor, .n_tensors = st->s.n, .slice = st->slice,
     .n_slices = st->n_slices, .async = t->cfg->ckpt_async, .keep = (int)t->cfg->ckpt_keep,
     .verified = t->saved_step, .threads = t->threads, .comm = t->ckpt_comm, .trace = t->trace,
-    .fetch = t->device->ops->separate ? fetch : NULL, .fetch_ctx = t->device };
+    .reach = t->device->ops->separate ? &reach : NULL };
   return tc_saver_new(&t->saver, &o, err);
 }
 
