@@ -59,7 +59,7 @@ static int simulate(struct place *p, const char *cluster, const char *order, str
     r->n_nodes = TC_MAX(r->n_nodes, node[i] + 1);
     snprintf(x->host, sizeof x->host, "node%d", node[i]);
     snprintf(x->dev.name, sizeof x->dev.name, "gpu%d", x->device);
-    x->numa = x->dev.numa = -1;
+    x->numa = x->dev.numa = x->dev.distance = x->dev.n_links = -1;
   }
   for (int i = 0; i < world; i++)
     r->info[i].local_size = r->info[i].n_visible = r->info[i].n_node_devices = count[node[i]];
@@ -244,6 +244,77 @@ static void print_axes(const struct place *p)
            tc_axis_name[far]);
 }
 
+/* The GPUs, where at least their bus is known. */
+static void print_gpus(const struct place *p)
+{
+  const struct tc_ranks *r = p->ranks;
+  int known = 0, width = 4;
+  for (int i = 0; i < r->world; i++) {
+    known += *r->info[i].dev.pci != 0;
+    width = TC_MAX(width, (int)strlen(r->info[i].dev.name));
+  }
+  if (!known) return;
+  printf("%6s  %-*s  %9s  %-12s  %4s  %8s\n", "rank", width, "GPU", "memory", "PCI", "numa",
+         "distance");
+  for (int i = 0; i < r->world; i++) {
+    const struct tc_dev *d = &r->info[i].dev;
+    char numa[16] = "-", memory[32] = "-";
+    if (r->info[i].device < 0) continue;
+    if (d->numa >= 0) snprintf(numa, sizeof numa, "%d", d->numa);
+    if (d->memory_bytes > 0) tc_human_bytes(memory, sizeof memory, (double)d->memory_bytes);
+    printf("%6d  %-*s  %9s  %-12s  %4s  %8.3g\n", i, width, d->name, memory,
+           *d->pci ? d->pci : "-", numa, d->distance / 100.0);
+  }
+  printf("distance: NUMA node, package, machine: levels up from the GPU to the rank's CPUs, on "
+         "average\n");
+}
+
+/* NVLinks among the GPUs of the n ranks list[] of a node. */
+static void print_links(const struct place *p, const int *list, int n)
+{
+  const struct tc_rank_info *info = p->ranks->info;
+  int pairs = 0, least = INT32_MAX, most = 0;
+  for (int a = 0; a < n; a++)
+    for (int b = 0; b < a; b++) {
+      if (same_device(&info[list[a]], &info[list[b]])) continue;
+      int links = tc_gpus_links(&info[list[a]].dev, &info[list[b]].dev);
+      least = TC_MIN(least, links);
+      most = TC_MAX(most, links);
+      pairs++;
+    }
+  if (pairs == 0) return;
+  printf("NVLink on %s: ", info[list[0]].host);
+  if (least < 0) printf("unknown (the driver's library does not tell)\n");
+  else if (most == 0) printf("none between these GPUs\n");
+  else if (least == most)
+    printf("%d link%s between each two of these GPUs%s\n", most, most == 1 ? "" : "s",
+           info[list[0]].dev.n_switched > 0 ? ", through switches" : "");
+  else {
+    const char *before = "ranks ";
+    for (int a = 0; a < n; a++)
+      for (int b = a + 1; b < n; b++) {
+        int links = tc_gpus_links(&info[list[a]].dev, &info[list[b]].dev);
+        if (links == 0 || same_device(&info[list[a]], &info[list[b]])) continue;
+        printf("%s%d-%d: %d", before, list[a], list[b], links);
+        before = ", ";
+      }
+    printf(" links; others none\n");
+  }
+}
+
+static void print_devices(const struct place *p)
+{
+  int *list = tc_malloc((size_t)p->ranks->world * sizeof *list);
+  print_gpus(p);
+  for (int node = 0; node < p->ranks->n_nodes && !p->simulated; node++) {
+    int n = 0;
+    for (int i = 0; i < p->ranks->world; i++)
+      if (p->ranks->info[i].node == node && *p->ranks->info[i].dev.pci) list[n++] = i;
+    print_links(p, list, n);
+  }
+  free(list);
+}
+
 static void print_table(const struct place *p)
 {
   const struct tc_ranks *r = p->ranks;
@@ -268,6 +339,7 @@ static void print_table(const struct place *p)
            x->host, x->local_rank, device, numa, cpus_width, *x->cpuset ? x->cpuset : "-", threads,
            tc_mesh_coord(m, i, TC_PP), tc_mesh_coord(m, i, TC_DP), tc_mesh_coord(m, i, TC_TP));
   }
+  print_devices(p);
   if (m->world > 1) print_axes(p);
   for (int i = 0; i < p->n_warnings; i++) printf("warning: %s\n", p->warning[i]);
 }
@@ -283,6 +355,20 @@ static json_t *known_int(int i, bool known)
   return known ? json_integer(i) : json_null();
 }
 
+/* [[rank, links], ...] of the ranks whose GPUs are linked with that of rank i. */
+static json_t *links_json(const struct place *p, int i)
+{
+  const struct tc_rank_info *info = p->ranks->info;
+  if (info[i].device < 0 || info[i].dev.n_links < 0) return json_null();
+  json_t *list = json_array();
+  for (int k = 0; k < p->ranks->world; k++) {
+    if (k == i || info[k].node != info[i].node || same_device(&info[i], &info[k])) continue;
+    int links = tc_gpus_links(&info[i].dev, &info[k].dev);
+    if (links > 0) json_array_append_new(list, json_pack("[i, i]", k, links));
+  }
+  return list;
+}
+
 static json_t *rank_json(const struct place *p, int i)
 {
   const struct tc_rank_info *x = &p->ranks->info[i];
@@ -296,6 +382,7 @@ static json_t *rank_json(const struct place *p, int i)
   json_object_set_new(o, "numa", known_int(x->numa, x->numa >= 0));
   json_object_set_new(o, "cpus", known_text(x->cpuset));
   json_object_set_new(o, "n_cpus", known_int(x->n_cpus, x->n_cpus > 0));
+  json_object_set_new(o, "bound", json_boolean(x->bound));
   json_object_set_new(o, "threads", known_int(p->threads[i], p->threads[i] > 0));
   json_object_set_new(o, "device", known_int(x->device, has));
   json_object_set_new(o, "devices_visible", json_integer(x->n_visible));
@@ -304,6 +391,11 @@ static json_t *rank_json(const struct place *p, int i)
   json_object_set_new(o, "device_uuid", known_text(x->dev.uuid));
   json_object_set_new(o, "device_pci", known_text(x->dev.pci));
   json_object_set_new(o, "device_numa", known_int(x->dev.numa, has && x->dev.numa >= 0));
+  json_object_set_new(o, "device_distance", has && x->dev.distance >= 0 ?
+                      json_real(x->dev.distance / 100.0) : json_null());
+  json_object_set_new(o, "device_memory_bytes", x->dev.memory_bytes > 0 ?
+                      json_integer(x->dev.memory_bytes) : json_null());
+  json_object_set_new(o, "nvlinks", links_json(p, i));
   for (int axis = TC_PP; axis < TC_AXES; axis++)
     json_object_set_new(o, tc_axis_name[axis], json_integer(tc_mesh_coord(p->mesh, i, axis)));
   return o;
@@ -344,14 +436,16 @@ static void print_json(const struct place *p)
 static int place(struct place *p, const char *const *extra, struct tc_err *err)
 {
   const char *cluster = extra[EXTRA_SIMULATE];
+  struct tc_ranks_want want = tc_launch_want(p->cfg);
+  want.ask = true;
   if (!cluster && extra[EXTRA_ORDER])
     return tc_fail(err, TC_EUSER, "--order = %s is for simulated ranks only: add --simulate "
                    "\"2 nodes x 4\"; real ones are ordered by the launcher (srun -m %s)",
                    extra[EXTRA_ORDER], extra[EXTRA_ORDER]);
   if (cluster) TC_TRY(simulate(p, cluster, extra[EXTRA_ORDER], err));
   else if (p->cfg->run_ranks > 1)
-    TC_TRY(tc_ranks_threads(&p->ranks, (int)TC_MIN(p->cfg->run_ranks, 1 << 16), err));
-  else TC_TRY(tc_ranks_discover(&p->ranks, err));
+    TC_TRY(tc_ranks_threads(&p->ranks, (int)TC_MIN(p->cfg->run_ranks, INT32_MAX), &want, err));
+  else TC_TRY(tc_ranks_discover(&p->ranks, &want, err));
   TC_TRY(make_mesh(p, err));
   if (p->ranks->rank != 0) return TC_OK;
   set_threads(p);

@@ -8,6 +8,7 @@
  * - each rank's thread has a lane from its first moment to its last: a rank that hangs anywhere
  *   is ended by the watchdog. */
 #include "src/launch.h"
+#include "ac_config.h"
 #include "src/watch.h"
 
 #include <pthread.h>
@@ -49,6 +50,26 @@ static bool launched(void)
   return false;
 }
 
+/* With device = auto the CPUs that GPUs leave idle are lost only where GPUs can be used. */
+static bool works_on_gpus(const struct tc_config *c)
+{
+#ifdef TC_CUDA
+  const bool built = true;
+#else
+  const bool built = false;
+#endif
+  return !strcmp(c->run_device, "cuda") || (built && !strcmp(c->run_device, "auto"));
+}
+
+struct tc_ranks_want tc_launch_want(const struct tc_config *c)
+{
+  static const char *const told[] = { "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY" };
+  struct tc_ranks_want w = { .bind = !strcmp(c->run_bind, "auto"), .gpus = works_on_gpus(c) };
+  if (c->run_threads != TC_AUTO) w.threads = (int)TC_MIN(c->run_threads, INT32_MAX);
+  for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) w.bind &= getenv(told[i]) == NULL;
+  return w;
+}
+
 int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err *err)
 {
   const long long n = c->run_ranks;
@@ -62,7 +83,9 @@ int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err
                    "started several: leave run.ranks, or start one", n);
   if (threads && (n < 1 || n > MAX_THREADS))
     return tc_fail(err, TC_EUSER, "run.ranks = %lld: give 1 to %d", n, MAX_THREADS);
-  TC_TRY(threads ? tc_ranks_threads(&l->ranks, (int)n, err) : tc_ranks_discover(&l->ranks, err));
+  const struct tc_ranks_want want = tc_launch_want(c);
+  TC_TRY(threads ? tc_ranks_threads(&l->ranks, (int)n, &want, err)
+                 : tc_ranks_discover(&l->ranks, &want, err));
   if (threads) l->hub = tc_hub_new((int)n);
   l->mpi = !threads && l->ranks->world > 1;
   l->who = tc_ranks_names(l->ranks);
@@ -99,6 +122,7 @@ static void *run_seat(void *arg)
 {
   struct seat *s = arg;
   tc_watch_enter(s->watch, s->rank);
+  tc_ranks_bind(s->launch->ranks, s->rank);
   s->rc = s->body(s->rank, s->ctx, &s->err);
   tc_watch_leave(s->rc, &s->err);
   if (s->rc < 0) tc_hub_leave(s->launch->hub, s->rank);
@@ -144,7 +168,10 @@ static int run_process(const struct tc_launch *l, tc_launch_body *body, void *ct
   if (!rc && (rank != r->rank || world != r->world))
     rc = tc_fail(&err, TC_EUSER, "MPI says rank %d of %d, PMIx %d of %d: is this Open MPI built "
                  "for the launcher's PMIx?", rank, world, r->rank, r->world);
-  else if (!rc) rc = body(rank, ctx, &err);
+  if (!rc) {
+    tc_ranks_bind(r, rank);            /* MPI's own threads, which came before, stay free */
+    rc = body(rank, ctx, &err);
+  }
   tc_watch_leave(rc, &err);
   int status = tc_launch_say(r, rc, &err);
   if (started && rc != TC_EPEER && tc_mpi_meet(l->cfg->run_deadline, &err) < 0)

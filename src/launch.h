@@ -32,6 +32,10 @@ typedef int tc_launch_body(int rank, void *ctx, struct tc_err *err);
  * tc_launch_free, which is due after an error as well. */
 int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err *err);
 
+/* Local. What tc_launch_find asks of tc_ranks_*, by run.bind, run.device and run.threads. Where
+ * OpenMP was told to bind its threads, nothing is bound. */
+struct tc_ranks_want tc_launch_want(const struct tc_config *c);
+
 /* Collective over the job step. Starts the ranks (threads, or MPI if there are several), runs
  * body once for each and waits. Says each failure once and returns the exit status; where
  * threads failed unlike each other, that of one that did not just miss a peer. A thread that

@@ -9,6 +9,8 @@ libtercio_a_SOURCES = \
   %D%/arena.h \
   %D%/base.c \
   %D%/base.h \
+  %D%/bind.c \
+  %D%/bind.h \
   %D%/check.c \
   %D%/cmd_ckpt.c \
   %D%/cmd_ckpt.h \
@@ -59,6 +61,8 @@ libtercio_a_SOURCES = \
   %D%/fuse.h \
   %D%/gpt.c \
   %D%/gpt.h \
+  %D%/gpus.c \
+  %D%/gpus.h \
   %D%/grad.c \
   %D%/graph.c \
   %D%/graph.h \
@@ -67,6 +71,7 @@ libtercio_a_SOURCES = \
   %D%/mesh.c \
   %D%/mesh.h \
   %D%/move.c \
+  %D%/nvml.c \
   %D%/op.def \
   %D%/optim.c \
   %D%/optim.h \
@@ -91,6 +96,7 @@ libtercio_a_SOURCES = \
   %D%/program.c \
   %D%/program.h \
   %D%/ranks.h \
+  %D%/ranks_cpus.c \
   %D%/recompute.c \
   %D%/recompute.h \
   %D%/report.h \

@@ -1,4 +1,4 @@
-/* ranks.c - who and where am I: PMIx, hwloc, the GPUs this rank may see.
+/* ranks.c - who and where am I: PMIx, hwloc, and which of the node's GPUs and CPUs are mine.
  *
  * Invariants:
  * - PMIx is initialised only where a launcher put PMIX_NAMESPACE and PMIX_RANK into the
@@ -6,12 +6,13 @@
  * - every rank computes the same tc_ranks, since it is made of what was exchanged and of
  *   nothing else; a rank's own view (its node's first rank, its devices) goes through the
  *   exchange as well;
- * - a device index is chosen once all ranks of the node know each other's NUMA node;
+ * - devices and CPUs are given out once all ranks of a node know which devices each sees and how
+ *   far they are from it; each rank computes the same table and takes its own row;
  * - no child process is started, and each wait has a deadline. */
 #include "src/ranks.h"
+#include "src/bind.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <hwloc.h>
 #include <limits.h>
 #include <pmix.h>
@@ -21,11 +22,18 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_DEVICES = 64, FENCE_S = 300, GET_S = 60, ABORT_S = 10, BLOB_MAGIC = 0x54435231 };
+enum { FENCE_S = 300, GET_S = 60, ABORT_S = 10, BLOB_MAGIC = 0x54435232, MAX_THREADS = 4096 };
 
 struct self {
+  hwloc_topology_t topo;             /* owned */
   struct tc_rank_info info;          /* what a rank knows of itself, without the others */
-  struct tc_dev dev[MAX_DEVICES];    /* the visible ones, [info.n_visible] */
+  struct tc_visible gpus;
+};
+
+/* A device as one rank sees it. */
+struct sight {
+  uint64_t id;                       /* the same on all ranks that see the device */
+  int32_t numa, distance;
 };
 
 /* What goes over the wire: one struct, so peers of another build are told by its size. */
@@ -33,6 +41,7 @@ struct blob {
   uint32_t magic;
   int32_t leader;                    /* lowest rank of the node by PMIx; -1 unknown */
   struct tc_rank_info info;
+  struct sight sees[TC_GPUS_MAX];    /* [info.n_visible] */
 };
 
 static const char *env(const char *name)
@@ -54,220 +63,56 @@ static int env_int(const char *name, int unset)
   return end == env(name) || v < 0 || v > INT_MAX ? unset : (int)v;
 }
 
-/* ---- GPUs ------------------------------------------------------------------------------ */
-
-/* "0-3,8" has five; names count one each. */
-static int count_ids(const char *list)
-{
-  int n = 0;
-  for (; *list; list += *list == ',') {
-    char *end;
-    long a = strtol(list, &end, 10), b = a;
-    if (end != list && *end == '-') b = strtol(end + 1, &end, 10);
-    n += b >= a && b - a < MAX_DEVICES ? (int)(b - a) + 1 : 1;
-    list += strcspn(list, ",");
-  }
-  return TC_MIN(n, MAX_DEVICES);
-}
-
-/* The value of "key: value" lines of the driver's file about one GPU. */
-static void read_driver_file(const char *path, struct tc_dev *d, int *minor)
-{
-  char line[256];
-  FILE *f = fopen(path, "re");
-  while (f && fgets(line, sizeof line, f)) {
-    char *value = strchr(line, ':');
-    if (!value) continue;
-    *value++ = 0;
-    value += strspn(value, " \t");
-    value[strcspn(value, "\n")] = 0;
-    if (strcmp(line, "Model") == 0)
-      snprintf(d->name, sizeof d->name, "%.63s", value);
-    else if (strcmp(line, "GPU UUID") == 0 && !strchr(value, '?'))   /* ?: not started yet */
-      snprintf(d->uuid, sizeof d->uuid, "%.63s", value);
-    else if (strcmp(line, "Device Minor") == 0)
-      *minor = atoi(value);
-  }
-  if (f) fclose(f);
-}
-
-/* The NUMA node a PCI device hangs off; -1 unknown. */
-static int pci_numa(hwloc_obj_t pci)
-{
-  while (pci && !pci->nodeset) pci = pci->parent;
-  return pci && hwloc_bitmap_weight(pci->nodeset) == 1 ? hwloc_bitmap_first(pci->nodeset) : -1;
-}
-
-static void pci_name(hwloc_obj_t pci, char name[32])
-{
-  const struct hwloc_pcidev_attr_s *a = &pci->attr->pcidev;
-  snprintf(name, 32, "%04x:%02x:%02x.%01x", (unsigned)a->domain, a->bus, a->dev, a->func);
-}
-
-/* Fills in what is known of the GPU behind /dev/nvidia<minor>: `nth` of `n` such files. */
-static void describe_gpu(hwloc_topology_t topo, int minor, int nth, int n, struct tc_dev *d)
-{
-  enum { NVIDIA = 0x10de, DISPLAY = 0x03 };
-  int n_gpus = 0;
-  hwloc_obj_t pci = NULL, by_order = NULL;
-  snprintf(d->name, sizeof d->name, "gpu%d", minor);
-  d->numa = -1;
-  while ((pci = hwloc_get_next_pcidev(topo, pci))) {
-    const struct hwloc_pcidev_attr_s *a = &pci->attr->pcidev;
-    if (a->vendor_id != NVIDIA || a->class_id >> 8 != DISPLAY) continue;
-    if (n_gpus++ == nth) by_order = pci;
-    char path[96];
-    struct tc_dev found = { .numa = pci_numa(pci) };
-    int its_minor = -1;
-    pci_name(pci, found.pci);
-    snprintf(path, sizeof path, "/proc/driver/nvidia/gpus/%s/information", found.pci);
-    read_driver_file(path, &found, &its_minor);
-    if (its_minor != minor) continue;
-    *d = found;
-    return;
-  }
-  if (!by_order || n_gpus != n) return;      /* no driver file: by order, if none is missing */
-  pci_name(by_order, d->pci);
-  d->numa = pci_numa(by_order);
-}
-
-/* CUDA counts devices by bus; those without one stay in the order of their files. */
-static int by_bus(const void *a, const void *b)
-{
-  return strcmp(((const struct tc_dev *)a)->pci, ((const struct tc_dev *)b)->pci);
-}
-
-/* The GPUs that may be opened (a cgroup forbids others) into dev[MAX_DEVICES]. */
-static int usable_gpus(hwloc_topology_t topo, struct tc_dev *dev)
-{
-  int minor[MAX_DEVICES], n_files = 0, n = 0;
-  bool all_have_bus = true;
-  for (int m = 0; m < MAX_DEVICES; m++) {
-    char path[32];
-    snprintf(path, sizeof path, "/dev/nvidia%d", m);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 && errno == ENOENT) continue;
-    minor[n_files++] = fd >= 0 ? m : -1;
-    if (fd >= 0) close(fd);
-  }
-  for (int i = 0; i < n_files; i++) {
-    if (minor[i] < 0) continue;
-    memset(&dev[n], 0, sizeof dev[n]);
-    describe_gpu(topo, minor[i], i, n_files, &dev[n]);
-    all_have_bus &= dev[n++].pci[0] != 0;
-  }
-  if (all_have_bus) qsort(dev, (size_t)n, sizeof *dev, by_bus);
-  return n;
-}
-
-/* One entry of CUDA_VISIBLE_DEVICES. Under Slurm an index without a GPU counts too: its
- * GPUs may be any device files. False: CUDA ignores this entry and all after it. */
-static bool visible_entry(const char *token, const struct tc_dev *gpu, int n_gpus, bool slurm,
-                          struct tc_dev *d)
-{
-  char *end;
-  long index = strtol(token, &end, 10);
-  memset(d, 0, sizeof *d);
-  d->numa = -1;
-  if (end != token && *end == 0) {
-    if (index < 0) return false;
-    snprintf(d->name, sizeof d->name, "gpu%ld", index);
-    if (index < n_gpus) *d = gpu[index];
-    return index < n_gpus || slurm;
-  }
-  if (strncmp(token, "GPU-", 4) != 0 && strncmp(token, "MIG-", 4) != 0) return false;
-  for (int i = 0; i < n_gpus; i++)
-    if (strncmp(gpu[i].uuid, token, strlen(token)) == 0) {      /* a prefix will do */
-      *d = gpu[i];
-      return true;
-    }
-  snprintf(d->uuid, sizeof d->uuid, "%.63s", token);
-  snprintf(d->name, sizeof d->name, "%.63s", token);
-  return true;
-}
-
-/* Fills in s->dev, info.n_visible and info.n_node_devices. */
-static void look_at_gpus(hwloc_topology_t topo, struct self *s)
-{
-  struct tc_dev gpu[MAX_DEVICES];
-  int n_gpus = usable_gpus(topo, gpu), n_given = env_int("SLURM_GPUS_ON_NODE", 0);
-  if (n_given == 0) n_given = count_ids(env("SLURM_STEP_GPUS"));
-  if (n_given == 0) n_given = count_ids(env("SLURM_JOB_GPUS"));
-  const char *list = getenv("CUDA_VISIBLE_DEVICES");
-  int n = 0;
-  if (!list)
-    for (; n < n_gpus; n++) s->dev[n] = gpu[n];
-  else {
-    char *copy = tc_strdup(list), *rest, *t = strtok_r(copy, ",", &rest);
-    for (; t && n < MAX_DEVICES && visible_entry(t, gpu, n_gpus, n_given > 0, &s->dev[n]); n++)
-      t = strtok_r(NULL, ",", &rest);
-    free(copy);
-  }
-  s->info.n_visible = n;
-  s->info.n_node_devices = TC_MAX(n, n_given > 0 ? n_given : n_gpus);
-}
-
-/* The index among my visible devices for local rank `me`: ranks bound to a NUMA node take its
- * devices first, in order; the others take what is least used. All ranks of a node that see
- * the same devices compute the same table, so no device is used twice while one is free. */
-static int choose_device(const struct tc_dev *dev, int n_dev, const int *numa, int n_local, int me)
-{
-  if (n_dev == 0) return -1;
-  int used[MAX_DEVICES] = { 0 }, limit = (n_local + n_dev - 1) / n_dev;
-  int *chosen = tc_malloc((size_t)n_local * sizeof *chosen);
-  for (int r = 0; r < n_local; r++) chosen[r] = -1;
-  for (int pass = 0; pass < 2; pass++)
-    for (int r = 0; r < n_local; r++) {
-      if (chosen[r] >= 0 || (pass == 0 && numa[r] < 0)) continue;
-      for (int i = 0; i < n_dev; i++) {
-        if (used[i] >= limit || (pass == 0 && dev[i].numa != numa[r])) continue;
-        if (chosen[r] < 0 || used[i] < used[chosen[r]]) chosen[r] = i;
-      }
-      if (chosen[r] >= 0) used[chosen[r]]++;
-    }
-  int mine = chosen[me];
-  free(chosen);
-  return mine;
-}
-
 /* ---- this process ---------------------------------------------------------------------- */
 
-/* The CPUs this process may run on. */
-static void look_at_cpus(hwloc_topology_t topo, struct tc_rank_info *info)
+static void set_cpus(hwloc_topology_t topo, hwloc_const_bitmap_t cpus, struct tc_rank_info *info)
 {
-  hwloc_bitmap_t cpus = hwloc_bitmap_alloc(), nodes = hwloc_bitmap_alloc();
-  if (hwloc_get_cpubind(topo, cpus, HWLOC_CPUBIND_PROCESS) != 0 || hwloc_bitmap_iszero(cpus))
-    hwloc_bitmap_copy(cpus, hwloc_topology_get_allowed_cpuset(topo));
+  hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
   if (hwloc_bitmap_list_snprintf(info->cpuset, sizeof info->cpuset, cpus) >=
       (int)sizeof info->cpuset) *strrchr(info->cpuset, ',') = 0;     /* cut at a whole entry */
   info->n_cpus = hwloc_bitmap_weight(cpus);
   hwloc_cpuset_to_nodeset(topo, cpus, nodes);
   info->numa = hwloc_bitmap_weight(nodes) == 1 ? hwloc_bitmap_first(nodes) : -1;
-  hwloc_bitmap_free(cpus);
   hwloc_bitmap_free(nodes);
+}
+
+/* The CPUs this process may run on, and how far they are from its devices. */
+static void look_at_cpus(struct self *s)
+{
+  hwloc_bitmap_t cpus = hwloc_bitmap_alloc();
+  if (hwloc_get_cpubind(s->topo, cpus, HWLOC_CPUBIND_PROCESS) != 0 || hwloc_bitmap_iszero(cpus))
+    hwloc_bitmap_copy(cpus, hwloc_topology_get_allowed_cpuset(s->topo));
+  set_cpus(s->topo, cpus, &s->info);
+  for (int i = 0; i < s->gpus.n; i++)
+    s->gpus.dev[i].distance = tc_gpus_distance(s->topo, &s->gpus.dev[i], cpus);
+  hwloc_bitmap_free(cpus);
 }
 
 static int look_at_self(struct self *s, struct tc_err *err)
 {
   /* Plugins that open displays or drivers: slow, and not needed; PCI is read from sysfs. */
   static const char *const unwanted[] = { "pci", "opencl", "cuda", "nvml", "gl", "rsmi" };
-  hwloc_topology_t topo;
   memset(s, 0, sizeof *s);               /* the padding too: it goes over the wire */
-  s->info.device = s->info.dev.numa = -1;
-  if (hwloc_topology_init(&topo) != 0)
+  /* Slurm and the driver's tools count GPUs by bus; CUDA does if it is told before it starts. */
+  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+  s->info.device = s->info.dev.numa = s->info.dev.distance = s->info.dev.n_links = -1;
+  if (hwloc_topology_init(&s->topo) != 0)
     return tc_fail(err, TC_EUSER, "hwloc can't be started: %s", strerror(errno));
   for (size_t i = 0; i < sizeof unwanted / sizeof *unwanted; i++)
-    (void)hwloc_topology_set_components(topo, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+    (void)hwloc_topology_set_components(s->topo, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
                                         unwanted[i]);
-  hwloc_topology_set_io_types_filter(topo, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  if (hwloc_topology_load(topo) != 0) {
-    hwloc_topology_destroy(topo);
+  hwloc_topology_set_io_types_filter(s->topo, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+  /* CPUs that a cgroup keeps from us still say which GPUs they are near. */
+  hwloc_topology_set_flags(s->topo, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+  if (hwloc_topology_load(s->topo) != 0) {
+    hwloc_topology_destroy(s->topo);
     return tc_fail(err, TC_EUSER, "hwloc can't read this node's topology");
   }
   if (gethostname(s->info.host, sizeof s->info.host - 1) != 0) strcpy(s->info.host, "unknown");
-  look_at_cpus(topo, &s->info);
-  look_at_gpus(topo, s);
-  hwloc_topology_destroy(topo);
+  tc_gpus_look(&s->gpus, s->topo, env("HWLOC_FSROOT"));     /* hwloc's own way to another root */
+  s->info.n_visible = s->gpus.n;
+  s->info.n_node_devices = s->gpus.n_node;
+  look_at_cpus(s);
   return TC_OK;
 }
 
@@ -418,16 +263,102 @@ static void set_nodes(struct tc_ranks *r, const struct blob *all)
   free(devices);
 }
 
-/* Chooses the device of `rank`, which may see dev[]. */
-static void set_device(struct tc_ranks *r, int rank, const struct tc_dev *dev)
+/* ---- who gets what on my node ----------------------------------------------------------- */
+
+/* Devices are the same if their UUID is; else the bus; else what CUDA calls them. */
+static uint64_t device_id(const struct tc_dev *d)
 {
-  struct tc_rank_info *me = &r->info[rank];
-  int n = 0, *numa = tc_malloc((size_t)me->local_size * sizeof *numa);
-  for (int i = 0; i < r->world; i++)
-    if (r->node_of_rank[i] == me->node) numa[n++] = r->info[i].numa;
-  me->device = choose_device(dev, me->n_visible, numa, n, me->local_rank);
-  if (me->device >= 0) me->dev = dev[me->device];
-  free(numa);
+  uint64_t h = UINT64_C(14695981039346656037);               /* FNV-1a */
+  const char *name = *d->uuid ? d->uuid : *d->pci ? d->pci : d->name;
+  for (; *name; name++) h = (h ^ (unsigned char)*name) * UINT64_C(1099511628211);
+  return h;
+}
+
+static void set_sights(struct sight *sees, const struct tc_visible *v)
+{
+  for (int i = 0; i < v->n; i++)
+    sees[i] = (struct sight){ device_id(&v->dev[i]), v->dev[i].numa, v->dev[i].distance };
+}
+
+/* Devices that n ranks see together, in the order in which they first come up; their number. */
+static int all_sights(const struct blob *const *at, int n, struct sight **out)
+{
+  struct sight *all = NULL;
+  int n_all = 0, cap = 0;
+  for (int r = 0; r < n; r++)
+    for (int i = 0; i < at[r]->info.n_visible; i++) {
+      int k = 0;
+      while (k < n_all && all[k].id != at[r]->sees[i].id) k++;
+      if (k < n_all) continue;
+      TC_GROW(all, n_all, cap);
+      all[n_all++] = at[r]->sees[i];
+    }
+  *out = all;
+  return n_all;
+}
+
+/* at[n]: what the ranks of a node said. index[n] <- among the devices it sees, each rank's own, or
+ * -1; numa[n] <- the device's NUMA node, or -1. */
+static void choose_devices(const struct blob *const *at, int n, int32_t *index, int *numa)
+{
+  struct sight *all;
+  int n_all = all_sights(at, n, &all);
+  int32_t *cost = tc_malloc((size_t)n * (size_t)TC_MAX(n_all, 1) * sizeof *cost);
+  for (int r = 0; r < n; r++)
+    for (int k = 0; k < n_all; k++) {
+      int32_t *c = &cost[r * n_all + k];
+      *c = -1;
+      for (int i = 0; i < at[r]->info.n_visible && *c < 0; i++)
+        if (at[r]->sees[i].id == all[k].id) *c = at[r]->sees[i].distance;
+    }
+  tc_bind_gpus(index, cost, n, n_all);
+  for (int r = 0; r < n; r++) {
+    int k = index[r], i = 0;
+    numa[r] = k < 0 ? -1 : all[k].numa;
+    if (k < 0) continue;
+    while (at[r]->sees[i].id != all[k].id) i++;
+    index[r] = i;
+  }
+  free(cost);
+  free(all);
+}
+
+/* The me-th rank's part of the CPUs it shares with others of the n of its node. */
+static void divide_cpus(const struct self *s, const struct tc_ranks_want *want,
+                        const struct blob *const *at, const int *numa, int n, int me,
+                        struct tc_rank_info *info)
+{
+  hwloc_bitmap_t cpus = hwloc_bitmap_alloc();
+  hwloc_bitmap_t *part = tc_calloc((size_t)n, sizeof *part);
+  int *home = tc_malloc((size_t)n * sizeof *home), sharing = 0, mine = 0;
+  for (int r = 0; r < n; r++) {
+    if (strcmp(at[r]->info.cpuset, at[me]->info.cpuset) != 0) continue;
+    if (r == me) mine = sharing;
+    part[sharing] = hwloc_bitmap_alloc();
+    home[sharing++] = numa[r];
+  }
+  hwloc_bitmap_list_sscanf(cpus, at[me]->info.cpuset);
+  int fewest = tc_bind_cpus(part, s->topo, cpus, want->gpus ? home : NULL, sharing);
+  if (fewest > 0 && fewest >= want->threads) {
+    set_cpus(s->topo, part[mine], info);
+    info->bound = true;
+    if (info->device >= 0) info->dev.distance = tc_gpus_distance(s->topo, &info->dev, part[mine]);
+  }
+  for (int k = 0; k < sharing; k++) hwloc_bitmap_free(part[k]);
+  free(part);
+  free(home);
+  hwloc_bitmap_free(cpus);
+}
+
+/* Fills in the device and CPUs of the me-th of a node's n ranks. */
+static void take_mine(const struct self *s, const struct tc_ranks_want *want,
+                      const struct blob *const *at, const int32_t *index, const int *numa, int n,
+                      int me, struct tc_rank_info *info)
+{
+  info->device = index[me];
+  if (info->device >= 0) info->dev = s->gpus.dev[info->device];
+  if (info->device >= 0 && want->ask) tc_gpus_ask(&info->dev, 1);
+  if (want->bind) divide_cpus(s, want, at, numa, n, me, info);
 }
 
 static struct tc_ranks *ranks_make(int rank, int world, const char *launcher)
@@ -443,32 +374,52 @@ static struct tc_ranks *ranks_make(int rank, int world, const char *launcher)
   return r;
 }
 
-/* Two exchanges: who is where; then, if there are devices, who took which. */
-static int meet(struct tc_ranks *r, const pmix_proc_t *me, struct blob *all, struct tc_err *err)
+/* My device and CPUs, from what the ranks of my node said. */
+static void settle(struct tc_ranks *r, const struct self *s, const struct tc_ranks_want *want,
+                   const struct blob *all)
 {
-  struct self self;
-  bool devices = false;
-  TC_TRY(look_at_self(&self, err));
-  struct blob mine;
-  memset(&mine, 0, sizeof mine);
-  mine.magic = BLOB_MAGIC;
-  mine.leader = find_leader(me);
-  mine.info = self.info;
-  TC_TRY(exchange(me, "tercio.rank", &mine, r->world, all, err));
-  for (int i = 0; i < r->world; i++) {
-    r->info[i] = all[i].info;
-    devices |= all[i].info.n_visible > 0;
-  }
-  set_nodes(r, all);
-  if (!devices) return TC_OK;
-  set_device(r, r->rank, self.dev);
-  mine.info = r->info[r->rank];
-  TC_TRY(exchange(me, "tercio.device", &mine, r->world, all, err));
-  for (int i = 0; i < r->world; i++) r->info[i] = all[i].info;
-  return TC_OK;
+  struct tc_rank_info *me = &r->info[r->rank];
+  const size_t size = (size_t)me->local_size;
+  const struct blob **at = tc_malloc(size * sizeof *at);
+  int32_t *index = tc_malloc(size * sizeof *index);
+  int *numa = tc_malloc(size * sizeof *numa), n = 0;
+  for (int i = 0; i < r->world; i++)
+    if (r->node_of_rank[i] == me->node) at[n++] = &all[i];
+  choose_devices(at, n, index, numa);
+  take_mine(s, want, at, index, numa, n, me->local_rank, me);
+  free(at);
+  free(index);
+  free(numa);
 }
 
-static int discover_pmix(struct tc_ranks **out, struct tc_err *err)
+/* Two exchanges: who is where and sees what; then who took what. */
+static int meet(struct tc_ranks *r, const pmix_proc_t *me, const struct self *s,
+                const struct tc_ranks_want *want, struct blob *all, struct tc_err *err)
+{
+  struct blob *mine = tc_calloc(1, sizeof *mine);
+  mine->magic = BLOB_MAGIC;
+  mine->leader = find_leader(me);
+  mine->info = s->info;
+  set_sights(mine->sees, &s->gpus);
+  int rc = exchange(me, "tercio.rank", mine, r->world, all, err);
+  bool settled = !want->bind;          /* nothing is left to tell */
+  for (int i = 0; !rc && i < r->world; i++) {
+    r->info[i] = all[i].info;
+    settled &= all[i].info.n_visible == 0;
+  }
+  if (!rc) set_nodes(r, all);
+  if (!rc && !settled) {
+    settle(r, s, want, all);
+    mine->info = r->info[r->rank];
+    rc = exchange(me, "tercio.device", mine, r->world, all, err);
+    for (int i = 0; !rc && i < r->world; i++) r->info[i] = all[i].info;
+  }
+  free(mine);
+  return rc;
+}
+
+static int discover_pmix(struct tc_ranks **out, const struct self *s,
+                         const struct tc_ranks_want *want, struct tc_err *err)
 {
   pmix_proc_t me;
   int world = 0;
@@ -488,7 +439,7 @@ static int discover_pmix(struct tc_ranks **out, struct tc_err *err)
                    "srun --mpi=pmix", world, tasks);
   struct tc_ranks *r = ranks_make((int)me.rank, world, mpirun ? "mpirun" : "srun");
   struct blob *all = tc_malloc((size_t)world * sizeof *all);
-  int status = meet(r, &me, all, err);
+  int status = meet(r, &me, s, want, all, err);
   free(all);
   if (status == TC_OK) *out = r;
   else tc_ranks_free(r);
@@ -514,28 +465,69 @@ static int check_alone(struct tc_err *err)
   return TC_OK;
 }
 
-int tc_ranks_discover(struct tc_ranks **out, struct tc_err *err)
+static const struct tc_ranks_want nothing;
+
+int tc_ranks_discover(struct tc_ranks **out, const struct tc_ranks_want *want, struct tc_err *err)
 {
+  struct self *s;
   *out = NULL;
-  if (launched()) return discover_pmix(out, err);
-  TC_TRY(check_alone(err));
-  return tc_ranks_threads(out, 1, err);
+  if (!launched()) {
+    TC_TRY(check_alone(err));
+    return tc_ranks_threads(out, 1, want, err);
+  }
+  s = tc_malloc(sizeof *s);
+  int rc = look_at_self(s, err);
+  if (!rc) {
+    rc = discover_pmix(out, s, want ? want : &nothing, err);
+    hwloc_topology_destroy(s->topo);
+  }
+  free(s);
+  return rc;
 }
 
-int tc_ranks_threads(struct tc_ranks **out, int n, struct tc_err *err)
+/* n ranks that see what this process sees. */
+static void settle_threads(struct tc_ranks *r, const struct self *s,
+                           const struct tc_ranks_want *want)
 {
-  struct self self;
+  const size_t n = (size_t)r->world;
+  struct blob *one = tc_calloc(1, sizeof *one);
+  const struct blob **at = tc_malloc(n * sizeof *at);
+  int32_t *index = tc_malloc(n * sizeof *index);
+  int *numa = tc_malloc(n * sizeof *numa);
+  one->info = s->info;
+  set_sights(one->sees, &s->gpus);
+  for (size_t i = 0; i < n; i++) at[i] = one;
+  choose_devices(at, r->world, index, numa);
+  for (int i = 0; i < r->world; i++)
+    take_mine(s, want, at, index, numa, r->world, i, &r->info[i]);
+  free(one);
+  free(at);
+  free(index);
+  free(numa);
+}
+
+int tc_ranks_threads(struct tc_ranks **out, int n, const struct tc_ranks_want *want,
+                     struct tc_err *err)
+{
   *out = NULL;
-  if (n < 1) return tc_fail(err, TC_EUSER, "run.ranks = %d; it must be 1 or more", n);
-  TC_TRY(look_at_self(&self, err));
+  if (n < 1 || n > MAX_THREADS)
+    return tc_fail(err, TC_EUSER, "run.ranks = %d: give 1 to %d", n, MAX_THREADS);
+  struct self *s = tc_malloc(sizeof *s);
+  int rc = look_at_self(s, err);
+  if (rc) {
+    free(s);
+    return rc;
+  }
   struct tc_ranks *r = ranks_make(0, n, "alone");
   r->n_nodes = 1;
   for (int i = 0; i < n; i++) {
-    r->info[i] = self.info;
+    r->info[i] = s->info;
     r->info[i].local_rank = i;
     r->info[i].local_size = n;
   }
-  for (int i = 0; i < n; i++) set_device(r, i, self.dev);
+  settle_threads(r, s, want ? want : &nothing);
+  hwloc_topology_destroy(s->topo);
+  free(s);
   *out = r;
   return TC_OK;
 }
@@ -575,25 +567,4 @@ char **tc_ranks_names(const struct tc_ranks *r)
   char **name = tc_malloc((size_t)r->world * sizeof *name);
   for (int i = 0; i < r->world; i++) name[i] = tc_sprintf("rank %d on %s", i, r->info[i].host);
   return name;
-}
-
-int tc_ranks_threads_each(const struct tc_ranks *r, int rank)
-{
-  TC_ASSERT(rank >= 0 && rank < r->world);
-  hwloc_bitmap_t mine = hwloc_bitmap_alloc(), other = hwloc_bitmap_alloc();
-  double share = 0;
-  hwloc_bitmap_list_sscanf(mine, r->info[rank].cpuset);
-  int n_cpus = hwloc_bitmap_last(mine) + 1;                  /* 0: none is known */
-  int *users = tc_calloc((size_t)n_cpus + 1, sizeof *users);
-  for (int i = 0; i < r->world; i++) {
-    if (r->node_of_rank[i] != r->node_of_rank[rank]) continue;
-    hwloc_bitmap_list_sscanf(other, r->info[i].cpuset);
-    for (int c = 0; c < n_cpus; c++) users[c] += hwloc_bitmap_isset(other, c) != 0;
-  }
-  for (int c = hwloc_bitmap_first(mine); c >= 0; c = hwloc_bitmap_next(mine, c))
-    share += 1.0 / users[c];
-  free(users);
-  hwloc_bitmap_free(mine);
-  hwloc_bitmap_free(other);
-  return TC_MAX((int)(share + 1e-6), 1);       /* 1e-6: three thirds are one */
 }

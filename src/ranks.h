@@ -4,15 +4,14 @@
 #ifndef TC_RANKS_H
 #define TC_RANKS_H
 
-#include "src/base.h"
-
-struct tc_dev { char uuid[64]; char pci[32]; char name[64]; int numa; };   /* "" if unknown */
+#include "src/gpus.h"
 
 struct tc_rank_info {
   int node;                      /* 0 .. n_nodes-1, in order of first rank */
   int local_rank, local_size;
   char host[64];
-  char cpuset[256];              /* as a list, "0-3,8" */
+  char cpuset[256];              /* as a list, "0-3,8": the launcher's, or the rank's part of it */
+  bool bound;                    /* it is a part, which tc_ranks_bind makes true */
   int n_cpus;                    /* in the cpuset */
   int numa;                      /* of the cpuset; -1 if it spans several */
   int n_visible;                 /* devices this rank may see (CUDA_VISIBLE_DEVICES or all) */
@@ -30,11 +29,22 @@ struct tc_ranks {
   int32_t *node_of_rank;         /* [world]; owned */
 };
 
-/* Collective over the job step. Under srun with more than one task and no PMIx in the
+struct tc_ranks_want {
+  bool bind;                     /* divide CPUs that several ranks were given (tc_bind_cpus) */
+  bool gpus;                     /* ranks work on GPUs: a part is near the rank's own */
+  int threads;                   /* of a rank; parts with fewer CPUs are not made. 0: a thread a CPU */
+  bool ask;                      /* ask the driver's library, too (tc_gpus_ask): slow */
+};
+
+/* Collective over the job step. want may be NULL: nothing. Under srun with more than one task and no PMIx in the
  * environment: TC_EUSER, "start with srun --mpi=pmix". *out is owned by the caller. */
-int tc_ranks_discover(struct tc_ranks **out, struct tc_err *err);
-/* Ranks as threads of one process: the same struct for `n` ranks on this node. */
-int tc_ranks_threads(struct tc_ranks **out, int n, struct tc_err *err);
+int tc_ranks_discover(struct tc_ranks **out, const struct tc_ranks_want *want, struct tc_err *err);
+/* Ranks as threads of one process: the same struct for `n` ranks, at most 4096, on this node. */
+int tc_ranks_threads(struct tc_ranks **out, int n, const struct tc_ranks_want *want,
+                     struct tc_err *err);
+/* Local. Binds the calling thread, and those it starts from now on, to the CPUs of `rank` if it
+ * is to be bound. */
+void tc_ranks_bind(const struct tc_ranks *r, int rank);
 void tc_ranks_free(struct tc_ranks *r);
 /* Collective. PMIx_Finalize if it was initialised; after MPI is finished. */
 void tc_ranks_finish(void);

@@ -3,6 +3,7 @@
 unit_tests = \
   %D%/unit/t_annotate.t \
   %D%/unit/t_base.t \
+  %D%/unit/t_bind.t \
   %D%/unit/t_ckpt.t \
   %D%/unit/t_ckpt_cmd.t \
   %D%/unit/t_ckpt_faults.t \
@@ -13,6 +14,7 @@ unit_tests = \
   %D%/unit/t_config.t \
   %D%/unit/t_crc.t \
   %D%/unit/t_data.t \
+  %D%/unit/t_gpus.t \
   %D%/unit/t_gradient.t \
   %D%/unit/t_kernels.t \
   %D%/unit/t_kernels_cuda.t \
@@ -55,6 +57,7 @@ test_headers = \
   %D%/faults/faults.h \
   %D%/faults/shim.h \
   %D%/fuzz/fuzz.h \
+  %D%/unit/box.h \
   %D%/unit/ckpt_cmd.h \
   %D%/unit/ckpt_fixture.h \
   %D%/unit/comm_cases.h \
@@ -116,7 +119,8 @@ dist_check_SCRIPTS += $(script_tests)
 TESTS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) $(script_tests)
 EXTRA_DIST += $(test_headers) $(test_files)
 
-# Tests that see a library's header themselves (t_ranks includes ranks.c).
+# Tests that see a library's header themselves (t_bind and t_ranks include ranks.c).
+tests_unit_t_bind_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 tests_unit_t_ranks_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 
 tests_faults_t_every_call_t_SOURCES = %D%/faults/t_every_call.c %D%/faults/shim.c

@@ -1,6 +1,6 @@
 /* t_ranks.c - ranks without a launcher: alone, as threads, refused. The CPUs are compared with
- * sched_getaffinity, devices with what the environment says; node maps and the choice of a
- * device, which need several nodes or GPUs, are tables for the functions inside ranks.c. */
+ * sched_getaffinity, devices with what the environment says; node maps and who takes which device,
+ * which need several nodes or GPUs, are tables for the functions inside ranks.c. */
 #include "src/ranks.c"
 #include "tests/unit/tap.h"
 
@@ -33,7 +33,7 @@ static void test_alone(void)
   cpu_set_t set;
   char host[64] = "";
   clean_env();
-  if (!is_int(tc_ranks_discover(&r, &err), TC_OK, "alone %s", err.text)) return;
+  if (!is_int(tc_ranks_discover(&r, NULL, &err), TC_OK, "alone %s", err.text)) return;
   ok(r->rank == 0 && r->world == 1 && r->n_nodes == 1, "one rank on one node");
   is_str(r->launcher, "alone", "launcher");
   ok(r->job[0] == 0 && r->restart == 0, "no job");
@@ -70,7 +70,7 @@ static void test_bound(void)
   snprintf(text, sizeof text, "%d", cpu);
   setenv("SLURM_JOB_ID", "77", 1);
   setenv("SLURM_RESTART_COUNT", "2", 1);
-  is_int(tc_ranks_threads(&r, 3, &err), TC_OK, "three threads bound to CPU %d", cpu);
+  is_int(tc_ranks_threads(&r, 3, NULL, &err), TC_OK, "three threads bound to CPU %d", cpu);
   sched_setaffinity(0, sizeof before, &before);
   for (int i = 0; i < 3; i++) {
     is_str(r->info[i].cpuset, text, "  CPUs of rank %d", i);
@@ -80,7 +80,7 @@ static void test_bound(void)
   }
   ok(strcmp(r->job, "77") == 0 && r->restart == 2 && r->world == 3 && r->n_nodes == 1, "the job");
   tc_ranks_free(r);
-  is_int(tc_ranks_threads(&r, 0, &err), TC_EUSER, "no threads: %s", err.text);
+  is_int(tc_ranks_threads(&r, 0, NULL, &err), TC_EUSER, "no threads: %s", err.text);
 }
 
 static void test_threads_each(void)
@@ -135,7 +135,7 @@ static void test_fake_gpus(void)
     if (rows[i].step) setenv("SLURM_STEP_GPUS", rows[i].step, 1);
     if (rows[i].job) setenv("SLURM_JOB_GPUS", rows[i].job, 1);
     if (rows[i].count) setenv("SLURM_GPUS_ON_NODE", rows[i].count, 1);
-    is_int(tc_ranks_threads(&r, rows[i].n_ranks, &err), TC_OK, "CUDA_VISIBLE_DEVICES=%s",
+    is_int(tc_ranks_threads(&r, rows[i].n_ranks, NULL, &err), TC_OK, "CUDA_VISIBLE_DEVICES=%s",
            rows[i].cuda);
     is_int(r->info[0].n_visible, rows[i].n_visible, "  visible");
     is_int(r->info[0].n_node_devices, rows[i].n_node, "  on the node");
@@ -158,54 +158,10 @@ static void test_stale_variable(void)
     return;
   }
   setenv("CUDA_VISIBLE_DEVICES", "0", 1);
-  is_int(tc_ranks_threads(&r, 1, &err), TC_OK, "CUDA_VISIBLE_DEVICES without GPUs");
+  is_int(tc_ranks_threads(&r, 1, NULL, &err), TC_OK, "CUDA_VISIBLE_DEVICES without GPUs");
   ok(r->info[0].n_visible == 0 && r->info[0].device == -1 && r->info[0].n_node_devices == 0,
      "  gives none");
   tc_ranks_free(r);
-}
-
-static void test_driver_file(void)
-{
-  static const char text[] = "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 41\n"
-                             "GPU UUID: \t GPU-0123abcd-1\nBus Location: \t 0000:0a:00.0\n"
-                             "Device Minor: \t 5\nGPU Excluded:\t No\n";
-  struct tc_dev d = { .numa = -1 };
-  int minor = -1;
-  char name[] = "t_ranks.XXXXXX";
-  int fd = mkstemp(name);
-  ok(fd >= 0 && write(fd, text, sizeof text - 1) == (ssize_t)sizeof text - 1, "a driver's file");
-  close(fd);
-  read_driver_file(name, &d, &minor);
-  unlink(name);
-  is_str(d.name, "NVIDIA H100 80GB HBM3", "  model");
-  is_str(d.uuid, "GPU-0123abcd-1", "  UUID");
-  is_int(minor, 5, "  minor");
-}
-
-static void test_choice(void)
-{
-  static const struct {
-    int n_dev, dev_numa[8], n_ranks, numa[8], want[8];
-    const char *what;
-  } rows[] = {
-    { 4, { 0, 0, 1, 1 }, 4, { 0, 0, 1, 1 }, { 0, 1, 2, 3 }, "in order" },
-    { 4, { 0, 0, 1, 1 }, 4, { 1, 1, 0, 0 }, { 2, 3, 0, 1 }, "the other way round" },
-    { 4, { 0, 0, 1, 1 }, 4, { 0, 1, 0, 1 }, { 0, 2, 1, 3 }, "ranks dealt over NUMA nodes" },
-    { 4, { -1, -1, -1, -1 }, 4, { 0, 1, 0, 1 }, { 0, 1, 2, 3 }, "NUMA of devices unknown" },
-    { 4, { 0, 0, 1, 1 }, 4, { -1, -1, -1, -1 }, { 0, 1, 2, 3 }, "ranks not bound" },
-    { 4, { 0, 0, 1, 1 }, 4, { 1, -1, 1, 1 }, { 2, 0, 3, 1 }, "more ranks than near devices" },
-    { 2, { 0, 1 }, 4, { 1, 1, 0, 0 }, { 1, 1, 0, 0 }, "two ranks a device" },
-    { 1, { 0 }, 3, { 0, 1, 1 }, { 0, 0, 0 }, "one device" },
-    { 8, { 0, 0, 0, 0, 1, 1, 1, 1 }, 2, { 0, 1 }, { 0, 4 }, "devices to spare" },
-    { 0, { 0 }, 2, { 0, 1 }, { -1, -1 }, "none" },
-  };
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    struct tc_dev dev[8] = { 0 };
-    for (int k = 0; k < rows[i].n_dev; k++) dev[k].numa = rows[i].dev_numa[k];
-    for (int k = 0; k < rows[i].n_ranks; k++)
-      is_int(choose_device(dev, rows[i].n_dev, rows[i].numa, rows[i].n_ranks, k), rows[i].want[k],
-             "%s: device of local rank %d", rows[i].what, k);
-  }
 }
 
 /* ---- the node map ---------------------------------------------------------------------- */
@@ -277,7 +233,7 @@ static void test_refused(void)
     clean_env();
     setenv(rows[i].name, rows[i].value, 1);
     if (rows[i].name2) setenv(rows[i].name2, rows[i].value2, 1);
-    is_int(tc_ranks_discover(&r, &err), rows[i].status, "%s=%s", rows[i].name, rows[i].value);
+    is_int(tc_ranks_discover(&r, NULL, &err), rows[i].status, "%s=%s", rows[i].name, rows[i].value);
     if (rows[i].status != TC_OK)
       ok(r == NULL && strstr(err.text, "srun --mpi=pmix"), "  says: %s", err.text);
     tc_ranks_free(r);
@@ -308,7 +264,7 @@ static void test_stale_launcher(void)
     setenv("PMIX_NAMESPACE", "gone", 1);
     setenv("PMIX_RANK", "0", 1);
     alarm(60);
-    int rc = tc_ranks_discover(&r, &err);
+    int rc = tc_ranks_discover(&r, NULL, &err);
     tc_ranks_finish();
     _exit(rc == TC_EPEER && !r && strstr(err.text, "gone") ? 0 : 1);
   }
@@ -323,8 +279,6 @@ int main(void)
   test_threads_each();
   test_fake_gpus();
   test_stale_variable();
-  test_driver_file();
-  test_choice();
   test_nodes();
   test_refused();
   test_abort();
