@@ -89,6 +89,10 @@ static int open_gpu(struct tc_device *d, struct tc_err *err)
     return tc_fail(err, TC_EUSER, "device cuda: no GPU that can be used: %s (is the NVIDIA driver "
                    "loaded, and did the job ask for GPUs?); or set run.device = cpu",
                    e == cudaSuccess ? "none is visible" : cudaGetErrorString(e));
+  if (d->bus[0] && cudaDeviceGetByPCIBusId(&x->index, d->bus) != cudaSuccess)
+    return tc_fail(err, TC_EUSER, "device cuda: the GPU at PCI bus %s is not among the %d that CUDA "
+                   "sees; unset CUDA_DEVICE_ORDER, or compare CUDA_VISIBLE_DEVICES with `tercio "
+                   "place`", d->bus, n);
   if (x->index >= n)
     return tc_fail(err, TC_EUSER, "device cuda: GPU %d was asked for, %d %s visible", x->index, n,
                    n == 1 ? "is" : "are");

@@ -32,7 +32,8 @@ int tc_device_open(struct tc_device **out, const char *name, int threads, struct
   struct tc_device *d = tc_calloc(1, sizeof *d);
   d->ops = ops;
   d->threads = threads;
-  d->index = colon ? atoi(colon + 1) : 0;
+  if (colon && strchr(colon + 1, ':')) snprintf(d->bus, sizeof d->bus, "%s", colon + 1);
+  else d->index = colon ? atoi(colon + 1) : 0;
   int rc = d->ops->open(d, err);
   if (rc < 0) {
     free(d);

@@ -110,13 +110,14 @@ struct tc_device {
   const struct tc_device_ops *ops;
   int threads;                 /* cores this rank may use */
   int index;                   /* which of several of its kind */
+  char bus[32];                /* ... by its PCI bus, if that is known: it counts then; else "" */
   bool poison;                 /* fill what is freed with NaN (tests) */
   bool tf32;                   /* cuda: fp32 products from inputs rounded to 10 bits of mantissa */
   void *priv;
 };
 
-/* Local. name "ref", "cpu", or "cuda:INDEX" ("cuda": 0) whose module is loaded then. threads >= 1.
- * TC_EUSER if there is none. */
+/* Local. name "ref", "cpu", or "cuda:WHICH" whose module is loaded then; WHICH is an index (none: 0) or
+ * a PCI bus (0000:3b:00.0), which means the same GPU however CUDA orders them. threads >= 1. TC_EUSER if there is none. */
 int tc_device_open(struct tc_device **out, const char *name, int threads, struct tc_err *err);
 void tc_device_close(struct tc_device *d);
 /* Local. Fills bytes at p with NaN patterns (0xff...). */
@@ -134,7 +135,8 @@ int tc_device_check(struct tc_device *d, struct tc_err *err);
 enum { TC_MODULE_VERSION = 2 };
 struct tc_module { uint32_t version, layout; const struct tc_device_ops *ops; };
 #define TC_MODULE_LAYOUT ((uint32_t)(sizeof(struct tc_call) + 1000 * sizeof(struct tc_view) \
-                                     + 1000000 * TC_OPS + 100000000 * sizeof(struct tc_device_ops)))
+                                     + 100 * sizeof(struct tc_device) + 1000000 * TC_OPS \
+                                     + 100000000 * sizeof(struct tc_device_ops)))
 /* Local. Loads the module of device `name`. */
 int tc_module_load(const struct tc_device_ops **out, const char *name, struct tc_err *err);
 

@@ -180,11 +180,13 @@ static int make_folder(const char *path, struct tc_err *err)
 static int open_device(struct tc_train *t, struct tc_err *err)
 {
   const char *want = t->cfg->run_device;
-  const int gpu = t->ranks->info[t->rank].device;
+  const struct tc_rank_info *me = &t->ranks->info[t->rank];
+  const int gpu = me->device;
   const bool automatic = !strcmp(want, "auto");
-  char name[32];
+  char name[48];
   struct tc_err why = { 0 };
-  snprintf(name, sizeof name, "cuda:%d", TC_MAX(gpu, 0));
+  if (gpu >= 0 && *me->dev.pci) snprintf(name, sizeof name, "cuda:%s", me->dev.pci);
+  else snprintf(name, sizeof name, "cuda:%d", TC_MAX(gpu, 0));
   if (automatic && gpu >= 0 && tc_device_open(&t->device, name, t->threads, &why) < 0
       && t->rank == 0)
     tc_log("run.device = auto takes the CPU: %s", why.text);

@@ -203,6 +203,16 @@ cudaError_t cudaSetDevice(int device)
   current = device;
   return cudaSuccess;
 }
+/* The emulated GPU i is at bus i + 1. */
+cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *bus)
+{
+  unsigned domain, at;
+  if (sscanf(bus, "%x:%x:", &domain, &at) != 2 || (int)at < 1 || (int)at > n_devices())
+    return fail(cudaErrorInvalidDevice);
+  *device = (int)at - 1;
+  return cudaSuccess;
+}
+
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
 {
   if (device < 0 || device >= n_devices()) return emu_fail(cudaErrorInvalidDevice);
