@@ -109,7 +109,7 @@ static int look_at_self(struct self *s, struct tc_err *err)
     return tc_fail(err, TC_EUSER, "hwloc can't read this node's topology");
   }
   if (gethostname(s->info.host, sizeof s->info.host - 1) != 0) strcpy(s->info.host, "unknown");
-  tc_gpus_look(&s->gpus, s->topo, env("HWLOC_FSROOT"));     /* hwloc's own way to another root */
+  tc_gpus_look(&s->gpus, s->topo, env("TERCIO_SYSROOT"));   /* unset but in tests */
   s->info.n_visible = s->gpus.n;
   s->info.n_node_devices = s->gpus.n_node;
   look_at_cpus(s);

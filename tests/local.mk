@@ -69,6 +69,7 @@ test_headers = \
 script_tests = \
   %D%/check-includes \
   %D%/check-cli \
+  %D%/mpi/m_bind \
   %D%/mpi/m_ckpt \
   %D%/faults/f_train \
   %D%/mpi/m_coll \
@@ -94,6 +95,7 @@ test_files = \
   %D%/emu/nccl.cc \
   %D%/emu/nccl.h \
   %D%/emu/runtime.cc \
+  %D%/emu/nvml.c \
   %D%/bench/speed \
   %D%/bench/systems \
   %D%/cluster \
@@ -127,11 +129,16 @@ tests_faults_t_every_call_t_SOURCES = %D%/faults/t_every_call.c %D%/faults/shim.
 tests_faults_t_power_cut_t_SOURCES = %D%/faults/t_power_cut.c %D%/faults/shim.c
 
 # The shim by itself, to be preloaded into the program.
-check_DATA = %D%/faults/shim.so
+check_DATA = %D%/faults/shim.so %D%/emu/libnvidia-ml.so.1
 CLEANFILES += %D%/faults/shim.so
 %D%/faults/shim.so: %D%/faults/shim.c %D%/faults/shim.h
 	$(AM_V_CC)$(MKDIR_P) %D%/faults && $(CC) -std=c11 $(AM_CPPFLAGS) -O2 -fPIC -shared -o $@ \
 	  $(srcdir)/%D%/faults/shim.c -ldl
+CLEANFILES += %D%/emu/libnvidia-ml.so.1
+tc_fake_nvml = $(abs_top_builddir)/tests/emu
+%D%/emu/libnvidia-ml.so.1: %D%/emu/nvml.c
+	$(AM_V_CC)$(MKDIR_P) %D%/emu && $(CC) -std=c11 $(TC_WARNINGS) -O1 -fPIC -shared -o $@ \
+	  $(srcdir)/%D%/emu/nvml.c
 # The CUDA device on a CPU: the same sources as C++, with headers of ours in place of CUDA's.
 # The thread sanitizer knows nothing of its fibers.
 if TC_EMU

@@ -83,6 +83,35 @@ static void test_bound(void)
   is_int(tc_ranks_threads(&r, 0, NULL, &err), TC_EUSER, "no threads: %s", err.text);
 }
 
+static void *its_cpus(void *set)
+{
+  sched_getaffinity(0, sizeof(cpu_set_t), set);
+  return NULL;
+}
+
+/* A rank that is to be bound is, and so are the threads it starts; one that is not stays. */
+static void test_bind(void)
+{
+  cpu_set_t before, now, child;
+  pthread_t thread;
+  int cpu = 0;
+  struct tc_rank_info info[2] = { { .bound = true }, { .cpuset = "0" } };
+  const struct tc_ranks r = { .world = 2, .info = info };
+  sched_getaffinity(0, sizeof before, &before);
+  for (int c = 0; c < CPU_SETSIZE; c++)
+    if (CPU_ISSET(c, &before)) cpu = c;
+  snprintf(info[0].cpuset, sizeof info[0].cpuset, "%d", cpu);
+  tc_ranks_bind(&r, 1);
+  sched_getaffinity(0, sizeof now, &now);
+  ok(CPU_EQUAL(&now, &before), "a rank that is not bound keeps its CPUs");
+  tc_ranks_bind(&r, 0);
+  sched_getaffinity(0, sizeof now, &now);
+  ok(pthread_create(&thread, NULL, its_cpus, &child) == 0 && pthread_join(thread, NULL) == 0 &&
+     CPU_COUNT(&now) == 1 && CPU_ISSET(cpu, &now) && CPU_EQUAL(&now, &child), "a bound one is on %d",
+     cpu);
+  sched_setaffinity(0, sizeof before, &before);
+}
+
 static void test_threads_each(void)
 {
   static const struct { const char *cpus[4]; int node[4], want[4]; } rows[] = {
@@ -276,6 +305,7 @@ int main(void)
 {
   test_alone();
   test_bound();
+  test_bind();
   test_threads_each();
   test_fake_gpus();
   test_stale_variable();
