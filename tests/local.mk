@@ -69,6 +69,7 @@ test_headers = \
 script_tests = \
   %D%/check-includes \
   %D%/check-cli \
+  %D%/check-cuda \
   %D%/mpi/m_bind \
   %D%/mpi/m_ckpt \
   %D%/faults/f_train \
