@@ -13,7 +13,8 @@
 
 enum { BOX_GPUS = 16 };
 struct box {
-  int packages, numas, cpus;       /* NUMA nodes of a package, CPUs of a NUMA node */
+  int packages, numas, cpus;       /* NUMA nodes of a package, CPUs of a NUMA node; packages < 0:
+                                    * so many, of a die each: two levels of the same CPUs */
   int n_gpus, gpu_numa[BOX_GPUS];  /* -1: on the machine itself, no NUMA node known */
 };
 
@@ -65,27 +66,25 @@ static void box_close(struct box_xml *x) { fprintf(x->f, "</object>\n"); }
 static void box_write(const struct box *b, const char *file)
 {
   struct box_xml xml = { .f = fopen(file, "w") }, *x = &xml;
-  const int all = b->packages * b->numas;
+  const int n_packages = abs(b->packages), all = n_packages * b->numas;
+  const bool dies = b->packages < 0, level = b->numas > 1 || dies;
   if (!x->f) abort();
   fprintf(x->f, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
           "<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology version=\"2.0\">\n");
   box_sets(x, "Machine", b, 0, all, 0, all * b->cpus);
-  for (int p = 0; p < b->packages; p++) {
+  for (int p = 0; p < n_packages; p++) {
     const int first = p * b->numas;
     box_sets(x, "Package", b, first, b->numas, first * b->cpus, b->numas * b->cpus);
     for (int n = first; n < first + b->numas; n++) {
-      if (b->numas > 1) box_sets(x, "Group", b, n, 1, n * b->cpus, b->cpus);
+      if (level) box_sets(x, dies ? "Die" : "Group", b, n, 1, n * b->cpus, b->cpus);
       box_sets(x, "NUMANode", b, n, 1, n * b->cpus, b->cpus);
       box_close(x);
       for (int c = n * b->cpus; c < (n + 1) * b->cpus; c++) {
         box_sets(x, "PU", b, n, 1, c, 1);
         box_close(x);
       }
-      if (b->numas == 1) box_gpus(x, b, n);
-      if (b->numas > 1) {
-        box_gpus(x, b, n);
-        box_close(x);
-      }
+      box_gpus(x, b, n);
+      if (level) box_close(x);
     }
     box_close(x);
   }

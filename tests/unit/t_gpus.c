@@ -105,6 +105,7 @@ static void test_distance(void)
     { { 2, 1, 4, 3, { 0, 1, -1 } }, "0-3", { 0, 100, 50 }, "the first socket" },
     { { 2, 1, 4, 3, { 0, 1, -1 } }, "6", { 100, 0, 50 }, "a CPU of the second" },
     { { 2, 1, 4, 3, { 0, 1, -1 } }, "0-5", { 33, 66, 50 }, "CPUs of both" },
+    { { -2, 1, 4, 2, { 0, 1 } }, "0-5", { 33, 66 }, "  where packages are of one die each" },
     { { 2, 1, 4, 3, { 0, 1, -1 } }, "0-7", { 0, 0, 0 }, "the whole machine" },
     { { 1, 1, 4, 2, { 0, -1 } }, "1", { 0, 0 }, "one NUMA node" },
     { { 2, 2, 2, 4, { 0, 1, 2, 3 } }, "0-1", { 0, 100, 200, 200 }, "two NUMA nodes a socket" },
