@@ -170,34 +170,49 @@ static int by_size(const void *a, const void *b)
   return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
+/* Side by side in memory, since every object is held against all that are placed: most are told
+ * apart by where they are and by their first and last position. */
+struct spot { int64_t off, end; struct life span; const struct live *l; };
+
+static struct life span_of(const struct live *l)
+{
+  if (l->n == 0) return (struct life){ INT32_MAX, -1 };
+  return (struct life){ l->in[0].first, l->in[(l->n - 1) * l->step].last };
+}
+
 /* Lowest offset at which l fits beside those in placed[], which are by offset, that live at the same
  * time. */
-static int64_t lowest(struct live *const *placed, int n, const struct live *l)
+static int64_t lowest(const struct spot *placed, int n, const struct live *l)
 {
+  const struct life span = span_of(l);
   int64_t at = 0;
-  for (int i = 0; i < n && placed[i]->off < at + l->bytes; i++)
-    if (meet(placed[i], l)) at = TC_MAX(at, placed[i]->off + placed[i]->bytes);
+  for (int i = 0; i < n && placed[i].off < at + l->bytes; i++) {
+    const struct spot *p = &placed[i];
+    if (p->end <= at || p->span.first > span.last || span.first > p->span.last) continue;
+    if (meet(p->l, l)) at = p->end;
+  }
   return at;
 }
 
 /* Into placed[n], which stays by offset. */
-static void insert(struct live **placed, int n, struct live *l)
+static void insert(struct spot *placed, int n, const struct live *l)
 {
   int lo = 0, hi = n;
   while (lo < hi) {
     int mid = (lo + hi) / 2;
-    if (placed[mid]->off <= l->off) lo = mid + 1;
+    if (placed[mid].off <= l->off) lo = mid + 1;
     else hi = mid;
   }
   memmove(placed + lo + 1, placed + lo, (size_t)(n - lo) * sizeof *placed);
-  placed[lo] = l;
+  placed[lo] = (struct spot){ l->off, l->off + l->bytes, span_of(l), l };
 }
 
 static void place_scratch(struct tc_arena *a, const struct tc_graph *g, struct lives *l, int space)
 {
   int region = space == TC_HOST ? TC_HOST_SCRATCH : TC_SCRATCH;
   size_t size = (size_t)TC_MAX(l->n_objects, 1) * sizeof(struct live *);
-  struct live **todo = tc_malloc(size), **placed = tc_malloc(size);
+  struct live **todo = tc_malloc(size);
+  struct spot *placed = tc_malloc((size_t)TC_MAX(l->n_objects, 1) * sizeof *placed);
   int n = 0, done = 0;
   for (int32_t i = 0; i < l->n_objects; i++)
     if (g->tensor[l->object[i].t].space == space) todo[n++] = &l->object[i];
