@@ -149,18 +149,10 @@ static json_t *run_json(const struct tc_plan_job *j, const struct tc_plan *p)
 json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p)
 {
   const struct tc_config *c = j->cfg;
-  const struct tc_plan_time *t = &p->time;
   json_t *classes = json_array();
   for (int i = 0; i < p->n_cls; i++) json_array_append_new(classes, class_json(&p->cls[i]));
   struct tc_textbook b;
   tc_textbook(&b, &p->model, p->micro);
-  json_t *wait = json_object(), *bytes = json_object(), *wire = json_object();
-  for (int a = TC_PP; a < TC_AXES; a++) {
-    json_object_set_new(wait, tc_axis_name[a], json_real(t->wait_s[a]));
-    json_object_set_new(bytes, tc_axis_name[a], json_real(t->bytes[a]));
-  }
-  for (int w = 0; w < TC_WIRES; w++)
-    json_object_set_new(wire, tc_wire_name[w], json_real(t->wire_bytes[w]));
   double most = (double)p->cls[p->worst].memory.bytes[TC_DEVICE];
   json_t *layout = json_pack(
       "{s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:s,s:b,s:s,s:s}", "pp", p->pp, "dp", p->dp, "tp", p->tp,
@@ -168,14 +160,12 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p)
       p->n_mb, "micro_batch", p->micro, "chunks", p->chunks, "data", c->parallel_data, "schedule",
       p->pp > 1 ? c->parallel_schedule : "none", "recompute", c->train_recompute, "sequence",
       c->parallel_sequence, "precision", c->train_precision, "offload", c->parallel_offload);
-  return json_pack(
-      "{s:i,s:s,s:I,s:o,s:o,s:f,s:b,s:{s:f,s:f},s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o,s:b,s:o}", "ranks",
-      p->world, "device", j->cluster.device.name, "parameters", (json_int_t)p->parameters, "layout",
-      layout, "classes", classes, "device_bytes", most, "fits",
-      most <= j->cluster.device.memory_bytes, "textbook", "states_bytes",
-      tc_textbook_states((double)p->parameters), "estimate_bytes", b.total, "step_s", t->step_s,
-      "tokens_per_s", t->tokens_per_s, "mfu", t->mfu, "bubble", t->bubble, "compute_s",
-          t->compute_s,
-      "wait_s", wait, "bytes", bytes, "wire_bytes", wire, "walked", t->walked, "run", run_json(j,
-          p));
+  json_t *o = json_pack("{s:i,s:s,s:I,s:o,s:o,s:f,s:b,s:{s:f,s:f}}", "ranks", p->world, "device",
+                        j->cluster.device.name, "parameters", (json_int_t)p->parameters, "layout",
+                        layout, "classes", classes, "device_bytes", most, "fits",
+                        most <= j->cluster.device.memory_bytes, "textbook", "states_bytes",
+                        tc_textbook_states((double)p->parameters), "estimate_bytes", b.total);
+  json_object_update_new(o, tc_plan_time_json(&p->time));
+  json_object_set_new(o, "run", run_json(j, p));
+  return o;
 }

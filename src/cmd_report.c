@@ -1,4 +1,5 @@
-/* cmd_report.c - `tercio report RUNDIR -o report.html`: a run's folder as one page. No MPI.
+/* cmd_report.c - `tercio report RUNDIR -o report.html`: a run's folder as one page; --json: what was
+ * predicted beside what was measured. No MPI.
  *
  * The page appears whole or not at all: it is written beside its place and renamed. */
 #include "src/config.h"
@@ -10,11 +11,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct ask { const char *folder, *out, *trace; int64_t step; };
+struct ask { const char *folder, *out, *trace; int64_t step; bool json; };
 
 static int parse(struct ask *a, int argc, char **argv, struct tc_err *err)
 {
   for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "--json")) {
+      a->json = true;
+      continue;
+    }
     const char *const flag[] = { "-o", "--trace", "--step" };
     const char *value = NULL;
     int k = 0;
@@ -46,7 +51,9 @@ static int parse(struct ask *a, int argc, char **argv, struct tc_err *err)
   }
   if (!a->folder)
     return tc_fail(err, TC_EUSER, "no folder of a run (its run.out); see tercio report --help");
-  if (!a->out) return tc_fail(err, TC_EUSER, "no -o REPORT.html: where should the page go?");
+  if (!a->out && !a->json)
+    return tc_fail(err, TC_EUSER, "no -o REPORT.html: where should the page go? (--json prints "
+                   "figures without a page)");
   return 0;
 }
 
@@ -124,8 +131,14 @@ static int run(const struct ask *a, struct tc_err *err)
   if (!rc) rc = tc_metrics_read(&m, metrics_path, err);
   struct tc_page page = { .folder = a->folder, .run = o, .m = &m };
   if (!rc && (rc = read_trace(&page, &t, a, &note)) < 0) *err = note;
-  if (!rc) rc = write_page(&page, a->out, err);
-  if (!rc) printf("%s: steps %lld to %lld%s\n", a->out, (long long)m.first_step,
+  if (!rc && a->json) {
+    json_t *figures = tc_report_plan(&page);
+    json_dumpf(figures, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    printf("\n");
+    json_decref(figures);
+  }
+  if (!rc && a->out) rc = write_page(&page, a->out, err);
+  if (!rc && a->out && !a->json) printf("%s: steps %lld to %lld%s\n", a->out, (long long)m.first_step,
                   (long long)m.last_step, page.t ? ", with a timeline" : "");
   tc_metrics_free(&m);
   tc_timeline_free(&t);

@@ -84,6 +84,7 @@ libtercio_a_SOURCES = \
   %D%/plan_guess.c \
   %D%/plan_guess.h \
   %D%/plan_impl.h \
+  %D%/plan_json.c \
   %D%/plan_layout.c \
   %D%/plan_links.c \
   %D%/plan_memory.c \
@@ -103,6 +104,7 @@ libtercio_a_SOURCES = \
   %D%/report_data.c \
   %D%/report_draw.c \
   %D%/report_page.c \
+  %D%/report_plan.c \
   %D%/report_trace.c \
   %D%/saver.c \
   %D%/saver.h \
@@ -126,6 +128,7 @@ libtercio_a_SOURCES = \
   %D%/train.h \
   %D%/train_ckpt.c \
   %D%/train_log.c \
+  %D%/train_plan.c \
   %D%/train_recover.c \
   %D%/train_slow.c \
   %D%/train_trace.c \

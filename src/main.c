@@ -59,10 +59,11 @@ static const struct {
   { { "data", "TEXT... -o SHARD.bin",
       "Makes a shard of tokens from text files, one token a byte.",
       "tercio data book.txt -o book.bin", tc_cmd_data }, HELP_PLAIN },
-  { { "report", "RUNDIR -o REPORT.html [--trace FILE] [--step N]",
+  { { "report", "RUNDIR -o REPORT.html [--trace FILE] [--step N] [--json]",
       "Makes one page of a run's folder: curves, the timeline of a traced step, memory by class, "
       "bytes by axis. It needs no network and no scripts. The trace is the one that run.trace named; "
-      "the step, if none is given, the one of median length.",
+      "the step, if none is given, the one of median length. --json prints what was predicted and "
+      "what was measured; the page may be left out then.",
       "tercio report run -o report.html", tc_cmd_report }, HELP_PLAIN },
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

@@ -10,6 +10,8 @@
 #include "src/comm.h"
 #include "src/setup.h"
 
+struct json_t;                                   /* jansson's */
+
 /* ---- plan_device.c: what things cost --------------------------------------------- */
 
 /* A transfer takes latency_s + bytes / bytes_per_s, by kind of collective. */
@@ -52,6 +54,9 @@ int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err
  * printed into the file; of what it did not measure, those of the nearest kind. */
 int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err);
 void tc_cluster_done(struct tc_cluster *k);
+/* Local. The device of devices.def that a driver calls `gpu` ("NVIDIA A100-SXM4-80GB"); NULL: none.
+ * Cards on PCI Express are slower than devices.def has them, so they are none. */
+const char *tc_plan_device_of(const char *gpu);
 /* Local. "80GB", "80e9", "1.5 GiB" into bytes; -1 if it is none of these. */
 double tc_plan_bytes(const char *text);
 /* Local. "24:00:00", "1-12:00:00", "90m", "36h", "20d", "5y" (hours if bare) into seconds; -1. */
@@ -141,6 +146,13 @@ struct tc_plan {
  * ranks at both ends, with as many micro-batches as fill their memory. Without `k` no time. */
 int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world,
                    const struct tc_cluster *k, bool exact, struct tc_err *err);
+/* The same for ranks whose nodes are known: node_of_rank[world], as a mesh is made of them. */
+int tc_plan_layout_on(struct tc_plan *out, const struct tc_config *c, int world,
+                      const int32_t *node_of_rank, int devices_per_node,
+                      const struct tc_cluster *k, bool exact, struct tc_err *err);
+/* plan_json.c. Local. Time and bytes, as they stand in `tercio plan --json` and run.json. Owned by
+ * the caller. */
+struct json_t *tc_plan_time_json(const struct tc_plan_time *t);
 
 /* ---- plan_search.c: layouts for a cluster ---------------------------------------- */
 

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 const char *const tc_wire_name[TC_WIRES] = { "node", "network" };
 
@@ -76,6 +77,27 @@ double tc_plan_seconds(const char *text)
   for (size_t i = 0; i < sizeof units / sizeof *units; i++)
     if (*end == units[i].unit && !end[1]) return x * units[i].s;
   return -1;
+}
+
+/* `part` in `text`, in any case, not within a longer word or number: "h200" is not in "GH200". */
+static bool has_part(const char *text, const char *part, size_t n)
+{
+  for (const char *at = text; *at; at++) {
+    if (strncasecmp(at, part, n) || (at > text && isalnum((unsigned char)at[-1]))) continue;
+    if (!isdigit((unsigned char)at[n])) return true;
+  }
+  return false;
+}
+
+const char *tc_plan_device_of(const char *gpu)
+{
+  if (has_part(gpu, "PCI", 3) || has_part(gpu, "PCIe", 4)) return NULL;
+  for (int i = 0; i < N_CARDS; i++) {            /* "a100-80": both parts */
+    size_t n = strcspn(cards[i].name, "-"), all = strlen(cards[i].name);
+    if (!strcmp(cards[i].name, "cpu") || !has_part(gpu, cards[i].name, n)) continue;
+    if (n == all || has_part(gpu, cards[i].name + n + 1, all - n - 1)) return cards[i].name;
+  }
+  return NULL;
 }
 
 static void set_link(struct tc_link *l, double latency_s, double bytes_per_s)
@@ -247,7 +269,7 @@ int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err
   const struct tc_plan_device *d = &k->device;
   FILE *f = fopen(path, "w");
   if (!f) return tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
-  fprintf(f, "# Written by tercio plan --calibrate; rates in bytes or operations a second.\n"
+  fprintf(f, "# Written by tercio plan; rates in bytes or operations a second.\n"
           "name = %s\n", d->name);
   for (int i = 0; i < N_FIELDS; i++) {
     double x = *(const double *)((const char *)k + fields[i].at);

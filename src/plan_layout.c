@@ -178,11 +178,20 @@ int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world,
 {
   int each = k ? TC_MAX(k->devices, 1) : world;
   int32_t *node = tc_calloc((size_t)world, sizeof *node);
+  for (int i = 0; i < world; i++) node[i] = i / each;
+  int rc = tc_plan_layout_on(out, c, world, node, each, k, exact, err);
+  free(node);
+  return rc;
+}
+
+int tc_plan_layout_on(struct tc_plan *out, const struct tc_config *c, int world,
+                      const int32_t *node_of_rank, int devices_per_node,
+                      const struct tc_cluster *k, bool exact, struct tc_err *err)
+{
   struct tc_mesh *m = NULL;
   struct tc_config few = *c;
-  for (int i = 0; i < world; i++) node[i] = i / each;
   memset(out, 0, sizeof *out);
-  int rc = tc_setup_mesh(&m, c, world, node, each, err);
+  int rc = tc_setup_mesh(&m, c, world, node_of_rank, devices_per_node, err);
   if (!rc) {
     out->n_mb = m->size[TC_MB];
     out->batch = c->train_global_batch;
@@ -194,6 +203,5 @@ int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world,
   }
   if (!rc) rc = with_mesh(out, &few, m, k, exact, err);
   tc_mesh_free(m);
-  free(node);
   return rc;
 }

@@ -14,7 +14,7 @@
 struct tc_series { double *x, *y; int n, cap_x, cap_y; };   /* x increasing, y finite */
 
 struct tc_metrics {
-  struct tc_series loss, val, norm, rate, ms;   /* over steps; rate in tokens/s */
+  struct tc_series loss, val, norm, rate, ms, bubble;   /* over steps; rate in tokens/s */
   int64_t first_step, last_step, lines;
   double tokens, seconds;        /* tokens since step 0; of the steps alone */
   json_t *comm;                  /* "comm" of the last step that had no evaluation; owned */
@@ -78,6 +78,9 @@ struct tc_page {
   const struct tc_timeline *t;   /* NULL: no trace */
   const char *trace_note;        /* why there is none */
 };
+/* report_plan.c: predicted beside measured. The object is owned by the caller. */
+json_t *tc_report_plan(const struct tc_page *p);
+void tc_report_plan_table(FILE *f, const struct tc_page *p);
 void tc_page_write(FILE *f, const struct tc_page *p);
 
 #endif

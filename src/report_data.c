@@ -100,6 +100,7 @@ static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct t
   series_add(&m->norm, (double)at, json_object_get(o, "grad_norm"));
   series_add(&m->rate, (double)at, json_object_get(o, "tokens_per_s"));
   series_add(&m->ms, (double)at, ms);
+  series_add(&m->bubble, (double)at, json_object_get(o, "bubble"));
   if (!m->comm || !json_is_number(val)) {        /* an evaluation's bytes are no usual step's */
     json_decref(m->comm);
     m->comm = json_incref(json_object_get(o, "comm"));
@@ -143,6 +144,7 @@ void tc_metrics_free(struct tc_metrics *m)
   tc_series_free(&m->norm);
   tc_series_free(&m->rate);
   tc_series_free(&m->ms);
+  tc_series_free(&m->bubble);
   json_decref(m->comm);
   m->comm = NULL;
 }

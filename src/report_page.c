@@ -362,6 +362,7 @@ void tc_page_write(FILE *f, const struct tc_page *p)
   put_facts(f, p);
   put_charts(f, p);
   put_timeline(f, p);
+  tc_report_plan_table(f, p);
   put_memory(f, p);
   put_bytes(f, p);
   fprintf(f, "<details><summary>The run file, every key</summary><pre>");

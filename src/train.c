@@ -14,6 +14,7 @@
 #include "src/watch.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <math.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -237,6 +238,7 @@ static int setup_local(struct tc_train *t, struct tc_err *err)
 static int setup_memory(struct tc_train *t, struct tc_err *err)
 {
   TC_TRY(make_programs(t, err));
+  if (t->rank == 0) TC_TRY(tc_train_plan(t, err));
   return tc_train_trace_open(t, err);
 }
 
@@ -467,6 +469,7 @@ static void train_free(struct tc_train *t, bool abandon)
   tc_data_free(t->val);
   tc_mesh_free(t->mesh);
   tc_annotations_free(t->rows);
+  json_decref(t->predicted);
   free(t->out);
   free(t->ckpt_dir);
 }

@@ -36,6 +36,7 @@ struct tc_ckpt_report { int64_t step, write_ns; };   /* of a save that ended; st
 enum { TC_P_TRAIN, TC_P_EVAL, TC_P_INIT, TC_P_REFRESH, TC_N_PROGS };
 
 /* One rank. cmd_train.c fills the first part; tc_train does the rest. */
+struct json_t;                   /* jansson's */
 struct tc_train {
   const struct tc_config *cfg;   /* borrowed */
   const struct tc_ranks *ranks;  /* borrowed */
@@ -73,6 +74,7 @@ struct tc_train {
   bool left_out;                 /* rank 0 said so since the last save was begun */
   struct tc_ckpt_report ckpt_said;             /* since the last line */
   struct tc_fault fault;
+  struct json_t *predicted;      /* rank 0: what the planner says of a step; NULL: nothing */
   struct tc_slow *slow;          /* rank 0 of several; else NULL */
   struct tc_comm_counters said[TC_COMMS];      /* counters when the last line was written */
 };
@@ -154,6 +156,11 @@ int tc_train_trace_end(struct tc_train *t, int rc, struct tc_err *err);
  * and says who is slow. */
 int tc_train_control(struct tc_train *t, int64_t *flag, int n, struct tc_step_report *r,
                      struct tc_err *err);
+
+/* ---- train_plan.c: run.plan_device ---- */
+/* Local, rank 0, when mesh and device are there. TC_EUSER: the device or its file is not known. A
+ * layout that the planner has no time for is no failure. */
+int tc_train_plan(struct tc_train *t, struct tc_err *err);
 
 /* ---- train_log.c: metrics.jsonl, run.json, the progress line ---- */
 /* Cuts the lines after `step`; may be called again. */

@@ -295,6 +295,7 @@ int tc_run_json(struct tc_train *t, struct tc_err *err)
                         memory_json(t));
   char *tmp = tc_sprintf("%s.tmp", path);
   int rc = 0;
+  if (o) json_object_set_new(o, "predicted", t->predicted ? json_incref(t->predicted) : json_null());
   if (!o)
     rc = tc_fail(err, TC_EUSER, "cannot write %s: the run file or a path in it is not UTF-8", path);
   else if (json_dump_file(o, tmp, JSON_INDENT(1)) || rename(tmp, path))

@@ -68,6 +68,17 @@ static void test_devices(void)
     near_f(k.device.memory_bytes, row[i].gb * 1e9, 0, "... with %g GB", row[i].gb);
     tc_cluster_done(&k);
   }
+  const struct { const char *gpu, *device; } name[] = {
+    { "NVIDIA A100-SXM4-80GB", "a100-80" }, { "NVIDIA A100-SXM4-40GB", "a100-40" },
+    { "A100-SXM-80GB", "a100-80" }, { "NVIDIA H100 80GB HBM3", "h100" }, { "NVIDIA H200", "h200" },
+    { "Tesla V100-SXM2-16GB", "v100-16" }, { "Tesla V100-SXM2-32GB", "v100-32" },
+    { "NVIDIA GH200 480GB", NULL }, { "NVIDIA H100 PCIe", NULL }, { "NVIDIA A100-PCIE-40GB", NULL },
+    { "NVIDIA A10", NULL }, { "Quadro GV100", NULL }, { "gpu0", NULL }, { "", NULL } };
+  for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+    const char *got = tc_plan_device_of(name[i].gpu);
+    ok(name[i].device ? got && !strcmp(got, name[i].device) : !got, "\"%s\" is %s", name[i].gpu,
+       got ? got : "none of them");
+  }
   is_int(tc_cluster_read(&k, "a100-8", &err), TC_EUSER, "an unknown device");
   ok(strstr(err.text, "did you mean a100-80?") != NULL, "... is told the nearest: %s", err.text);
   is_int(tc_cluster_read(&k, "./there-is-none.txt", &err), TC_EUSER, "a file that is not there");
