@@ -73,9 +73,13 @@ static void print_time(FILE *f, const struct tc_plan_job *j, const struct tc_pla
           tc_human_bytes(a, sizeof a, t->bytes[TC_PP]), tc_human_bytes(b, sizeof b,
               t->bytes[TC_DP]),
           tc_human_bytes(c, sizeof c, t->bytes[TC_TP]));
-  fprintf(f, "%s within its node, %s on the network\n",
+  fprintf(f, "%s within its node, %s on the network",
           tc_human_bytes(d, sizeof d, t->wire_bytes[TC_WIRE_NODE]),
           tc_human_bytes(e, sizeof e, t->wire_bytes[TC_WIRE_NETWORK]));
+  if (t->wire_bytes[TC_WIRE_SPINE] > 0)
+    fprintf(f, ", of it %s past its leaf switch",
+            tc_human_bytes(a, sizeof a, t->wire_bytes[TC_WIRE_SPINE]));
+  fprintf(f, "\n");
 }
 
 static void print_run(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)

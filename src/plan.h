@@ -16,7 +16,8 @@ struct json_t;                                   /* jansson's */
 
 /* A transfer takes latency_s + bytes / bytes_per_s, by kind of collective. */
 struct tc_link { double latency_s[TC_COLLS], bytes_per_s[TC_COLLS]; };
-enum tc_wire { TC_WIRE_NODE, TC_WIRE_NETWORK, TC_WIRES };   /* within a node, between nodes */
+/* Within a node; out of it; out of what its leaf switch joins: a part of what leaves the node. */
+enum tc_wire { TC_WIRE_NODE, TC_WIRE_NETWORK, TC_WIRE_SPINE, TC_WIRES };
 extern const char *const tc_wire_name[TC_WIRES];
 
 /* An op that was timed: what plan_cost.c says it does, how many ranks of the node worked at once,
@@ -41,6 +42,7 @@ struct tc_cluster {
   int32_t nodes, devices;                        /* devices of each node */
   struct tc_plan_device device;
   struct tc_link link[TC_WIRES];
+  double switch_nodes;                           /* below a leaf switch; 0: all below one */
   double disk_bytes_per_s;                       /* of the file system, all nodes together */
   double mtbf_s;                                 /* of a node; 0: never fails */
 };

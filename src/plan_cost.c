@@ -137,31 +137,46 @@ double tc_coll_busiest(int coll, int size, double count)
   }
 }
 
-/* Members of the group on the axis, and those of them on the same node as `rank`; for a send the
- * two that take part. */
-static void group_of(const struct tc_node *n, const struct tc_mesh *m, int rank, int coll,
-                     int *size,
-                     int *here)
+/* Members of the group on the axis; those of them on the same node as `rank`, and below the same
+ * leaf switch; for a send the two that take part. */
+struct reach { int size, here, near; };
+
+static int switch_of(const struct tc_cluster *k, int32_t node)
+{
+  return k->switch_nodes >= 1 ? (int)(node / k->switch_nodes) : 0;
+}
+
+static void add_member(struct reach *r, const struct tc_cluster *k, int32_t mine, int32_t its)
+{
+  r->here += mine == its;
+  r->near += switch_of(k, mine) == switch_of(k, its);
+}
+
+static void group_of(struct reach *r, const struct tc_node *n, const struct tc_mesh *m, int rank,
+                     int coll, const struct tc_cluster *k)
 {
   int axis = n->axis;
   int32_t at = rank;                             /* place in m->at of coordinate 0 */
-  *size = m->size[axis];
-  *here = 0;
+  *r = (struct reach){ .size = m->size[axis] };
   int32_t stride = m->stride[axis], start = 0;
   for (int a = TC_PP; a < TC_AXES; a++)
     if (a != axis) start += tc_mesh_coord(m, at, a) * m->stride[a];
   if (coll == TC_SEND || coll == TC_RECV) {
     int peer = tc_transfer_root(n, tc_mesh_coord(m, rank, axis));
-    *size = 2;
-    *here = 1 + (m->node[m->at[start + peer * stride]] == m->node[rank]);
+    *r = (struct reach){ 2, 1, 1 };
+    add_member(r, k, m->node[rank], m->node[m->at[start + peer * stride]]);
     return;
   }
   /* Along an axis nodes never decrease: look both ways from this rank. */
   int32_t mine = tc_mesh_coord(m, rank, axis);
-  for (int32_t i = mine; i < *size && m->node[m->at[start + i * stride]] == m->node[rank]; i++)
-    ++*here;
-  for (int32_t i = mine - 1; i >= 0 && m->node[m->at[start + i * stride]] == m->node[rank]; i--)
-    ++*here;
+  for (int way = 1; way >= -1; way -= 2)
+    for (int32_t i = way > 0 ? mine : mine - 1; i >= 0 && i < r->size; i += way) {
+      int32_t node = m->node[m->at[start + i * stride]];
+      if (node != m->node[rank] && (k->switch_nodes < 1 || switch_of(k, node) !=
+                                    switch_of(k, m->node[rank]))) break;
+      add_member(r, k, m->node[rank], node);
+    }
+  if (k->switch_nodes < 1) r->near = r->size;
 }
 
 void tc_move_cost(struct tc_move_cost *out, const struct tc_program *p, const struct tc_node *n,
@@ -170,16 +185,18 @@ void tc_move_cost(struct tc_move_cost *out, const struct tc_program *p, const st
   const struct tc_graph *g = p->graph;
   *out = (struct tc_move_cost){ .coll = TC_COLLS };
   if (n->step == TC_STEP_COPY || tc_step_is_local(n->step) || m->size[n->axis] == 1) return;
-  int coll = out->coll = tc_transfer_coll(n, tc_mesh_coord(m, rank, n->axis)), size, here;
+  int coll = out->coll = tc_transfer_coll(n, tc_mesh_coord(m, rank, n->axis));
+  struct reach r;
   if (coll == TC_COLLS) return;
   struct tc_part *part = tc_calloc((size_t)n->n_in, sizeof *part);
   int parts = tc_transfer_parts(g, n, m, rank, part);
   double count = 0, elem = (double)tc_dtype_bytes(g->tensor[tc_in(g, n, 0)].dtype);
   for (int i = 0; i < parts; i++) count += (double)part[i].count;
   free(part);
-  group_of(n, m, rank, coll, &size, &here);
-  double bytes = tc_coll_busiest(coll, size, count * elem), rounds = ceil(log2((double)size));
-  double away = (double)(size - here) / (double)(size - 1);
+  group_of(&r, n, m, rank, coll, k);
+  double bytes = tc_coll_busiest(coll, r.size, count * elem), rounds = ceil(log2((double)r.size));
+  double away = (double)(r.size - r.here) / (double)(r.size - 1);
+  out->bytes[TC_WIRE_SPINE] = bytes * (double)(r.size - r.near) / (double)(r.size - 1);
   out->bytes[TC_WIRE_NETWORK] = bytes * away;
   out->bytes[TC_WIRE_NODE] = bytes * (1 - away);
   for (int w = 0; w < TC_WIRES; w++) {

@@ -3,8 +3,9 @@
  * A file is lines "key = value"; "#" starts a comment. What a file leaves out is as in devices.def
  * for the device it names. The table `fields` is the file's whole vocabulary, but for timings:
  *   op NAME RANKS key0 key1 key2 key3 = seconds
- *   links node|network = FILE, what tercio comm --json printed
- *   link node|network COLLECTIVE = latency seconds, bytes a second */
+ *   links node|network|spine = FILE, what tercio comm --json printed
+ *   link node|network|spine COLLECTIVE = latency seconds, bytes a second (all: every collective)
+ * A spine that a file does not tell of is as fast as the network. */
 #include "src/plan.h"
 
 #include <ctype.h>
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <strings.h>
 
-const char *const tc_wire_name[TC_WIRES] = { "node", "network" };
+const char *const tc_wire_name[TC_WIRES] = { "node", "network", "spine" };
 
 static const struct card {
   const char *name;
@@ -36,7 +37,7 @@ static const struct { const char *key; size_t at; int unit; } fields[] = {
   F("op_seconds", device.op_s, NUMBER), F("issue_seconds", device.issue_s, NUMBER),
   F("cores", device.cores, NUMBER), F("steal", device.steal, NUMBER), F("disk_rate",
       disk_bytes_per_s, BYTES),
-  F("node_mtbf", mtbf_s, SECONDS),
+  F("node_mtbf", mtbf_s, SECONDS), F("switch_nodes", switch_nodes, NUMBER),
 #undef F
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
@@ -98,6 +99,13 @@ const char *tc_plan_device_of(const char *gpu)
     if (n == all || has_part(gpu, cards[i].name + n + 1, all - n - 1)) return cards[i].name;
   }
   return NULL;
+}
+
+static int find_wire(const char *name)
+{
+  int w = 0;
+  while (w < TC_WIRES && strcmp(name, tc_wire_name[w])) w++;
+  return w;
 }
 
 static void set_link(struct tc_link *l, double latency_s, double bytes_per_s)
@@ -167,9 +175,8 @@ static bool read_link(struct tc_cluster *k, const char *key, const char *value)
   double s, rate;
   if (sscanf(key, "link %31s %31s", wire, coll) != 2) return false;
   if (sscanf(value, "%lf , %lf", &s, &rate) != 2 || !(s >= 0) || !(rate > 0)) return false;
-  int w = !strcmp(wire, tc_wire_name[TC_WIRE_NODE]) ? TC_WIRE_NODE : TC_WIRE_NETWORK;
-  if (strcmp(wire, tc_wire_name[w])) return false;
-  int c = find_coll(coll);
+  int w = find_wire(wire), c = find_coll(coll);
+  if (w == TC_WIRES) return false;
   if (!strcmp(coll, "all")) return set_link(&k->link[w], s, rate), true;
   if (c < 0) return false;
   k->link[w].latency_s[c] = s;
@@ -206,8 +213,8 @@ static int read_line(struct tc_cluster *k, char *line, const char *path, int n, 
   if (!strncmp(key, "op ", 3) && read_op(k, key, value)) return 0;
   if (!strncmp(key, "link ", 5) && read_link(k, key, value)) return 0;
   if (!strncmp(key, "links ", 6)) {
-    int w = !strcmp(key + 6, tc_wire_name[TC_WIRE_NODE]) ? TC_WIRE_NODE : TC_WIRE_NETWORK;
-    if (!strcmp(key + 6, tc_wire_name[w])) return tc_links_read(&k->link[w], value, err);
+    int w = find_wire(key + 6);
+    if (w < TC_WIRES) return tc_links_read(&k->link[w], value, err);
   }
   if (!strcmp(key, "device")) return from_table(k, value, err);
   if (!strcmp(key, "name")) {
@@ -246,17 +253,33 @@ static int check(const struct tc_cluster *k, const char *path, struct tc_err *er
                  "eff_bytes must be above 0 (or name a device)", path);
 }
 
+/* A spine that nothing was said of. */
+static void same_spine(struct tc_cluster *k)
+{
+  struct tc_link *s = &k->link[TC_WIRE_SPINE];
+  for (int c = 0; c < TC_COLLS; c++)
+    if (!(s->bytes_per_s[c] > 0)) {
+      s->bytes_per_s[c] = k->link[TC_WIRE_NETWORK].bytes_per_s[c];
+      s->latency_s[c] = k->link[TC_WIRE_NETWORK].latency_s[c];
+    }
+}
+
 int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err)
 {
   *k = (struct tc_cluster){ .nodes = 1, .devices = 1, .disk_bytes_per_s = 10e9,
                             .mtbf_s = 5 * 365.25 * 86400 };
-  if (!strpbrk(device, "/.")) return from_table(k, device, err);
+  if (!strpbrk(device, "/.")) {
+    TC_TRY(from_table(k, device, err));
+    same_spine(k);
+    return 0;
+  }
   FILE *f = fopen(device, "r");
   if (!f) return tc_fail(err, TC_EUSER, "cannot open device file %s: %s", device, strerror(errno));
   char *line = NULL;
   size_t cap = 0;
   int rc = from_table(k, "cpu", err);
   for (int n = 1; !rc && getline(&line, &cap, f) > 0; n++) rc = read_line(k, line, device, n, err);
+  same_spine(k);
   if (!rc) rc = check(k, device, err);
   free(line);
   fclose(f);
@@ -275,7 +298,8 @@ int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err
     double x = *(const double *)((const char *)k + fields[i].at);
     fprintf(f, "%s = %.6g%s\n", fields[i].key, x, fields[i].unit == SECONDS ? "s" : "");
   }
-  for (int w = 0; w < TC_WIRES; w++)
+  int wires = k->switch_nodes > 0 ? TC_WIRES : TC_WIRE_SPINE;
+  for (int w = 0; w < wires; w++)
     for (int c = 0; c < TC_BARRIER; c++)
       fprintf(f, "link %s %s = %.4g, %.4g\n", tc_wire_name[w], tc_coll_name[c],
               k->link[w].latency_s[c], k->link[w].bytes_per_s[c]);

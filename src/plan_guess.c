@@ -127,11 +127,12 @@ static double memory(struct tc_guess *g, const struct tc_cand *x, const struct t
 static double dp_s(const struct tc_guess *g, const struct tc_cand *x, int coll, double bytes)
 {
   int each = TC_MAX(g->k->devices / x->tp / (x->near_pp ? x->pp : 1), 1);
-  double here = TC_MIN(x->dp, each), away = x->dp > 1 ? (x->dp - here) / (double)(x->dp - 1) : 0,
-      s = 0;
+  double near = g->k->switch_nodes >= 1 ? each * g->k->switch_nodes : x->dp, s = 0;
+  double others = TC_MAX(x->dp - 1, 1);
+  double away = (x->dp - TC_MIN(x->dp, each)) / others, far = (x->dp - TC_MIN(x->dp, near)) / others;
+  const double part[TC_WIRES] = { 1 - away, away, far };
   for (int w = 0; w < TC_WIRES; w++)
-    s = TC_MAX(s, bytes * (w == TC_WIRE_NETWORK ? away : 1 - away) /
-                  g->k->link[w].bytes_per_s[coll]);
+    if (part[w] > 0) s = TC_MAX(s, bytes * part[w] / g->k->link[w].bytes_per_s[coll]);
   return s;
 }
 

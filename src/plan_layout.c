@@ -77,7 +77,7 @@ static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
       tc_move_cost(&c, p, n, m, out->cls[i].rank, k);
       for (int w = 0; w < TC_WIRES && c.coll != TC_RECV; w++) {
         wire[w] += times * c.bytes[w];
-        axis[n->axis] += times * c.bytes[w];
+        if (w != TC_WIRE_SPINE) axis[n->axis] += times * c.bytes[w];   /* network has it too */
       }
     }
     for (int a = TC_PP; a < TC_AXES && m->size[TC_MB] == out->n_mb; a++) {   /* the very bytes */

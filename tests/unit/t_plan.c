@@ -213,9 +213,34 @@ static void test_time(void)
   is_int(tc_plan_layout(&p, c, 8, &k, true, &err), 0, "on two nodes: %s", err.text);
   near_f(p.time.wire_bytes[TC_WIRE_NETWORK], wire * 1e6 * 4 / 7, 0.001,
          "... 4 of 7 peers are away");
+  /* Four nodes of two below two switches: 6 of 7 peers are off the node, 4 off the switch. */
+  k.devices = 2;
+  k.switch_nodes = 2;
+  for (int x = 0; x < TC_COLLS; x++) k.link[TC_WIRE_NODE].bytes_per_s[x] = 1e30;
+  for (int x = 0; x < TC_COLLS; x++) k.link[TC_WIRE_SPINE].bytes_per_s[x] = 1e5;
+  is_int(tc_plan_layout(&p, c, 8, &k, true, &err), 0, "below two switches: %s", err.text);
+  double gradients = wire * 1e6;
+  near_f(p.time.wire_bytes[TC_WIRE_NETWORK], gradients * 6 / 7, 0.001, "... what leaves the node");
+  near_f(p.time.wire_bytes[TC_WIRE_SPINE], gradients * 4 / 7, 0.001, "... and its switch");
+  near_f(p.time.bytes[TC_DP], gradients, 0.001, "... is no more on dp");
+  double spine = gradients * 4 / 7 / 1e5;
+  ok(p.time.step_s > spine && p.time.step_s < spine + alone / 8, "... takes as long as the spine: "
+     "%g s, spine %g s", p.time.step_s, spine);
+  c->mesh_pp = 2;                                /* dp within a switch: its four are half of all */
+  c->mesh_dp = 4;
+  c->mesh_order = "tp-dp-pp";
+  is_int(tc_plan_layout(&p, c, 8, &k, true, &err), 0, "a stage a switch: %s", err.text);
+  double sent = p.time.bytes[TC_PP];
+  ok(sent > 0 && p.time.wire_bytes[TC_WIRE_SPINE] <= sent, "... only the boundary passes the spine: "
+     "%g of %g bytes", p.time.wire_bytes[TC_WIRE_SPINE], sent);
+  c->mesh_order = "auto";
+  c->mesh_pp = 1;
+  c->mesh_dp = 8;
+  k.switch_nodes = 0;
+  for (int x = 0; x < TC_COLLS; x++) k.link[TC_WIRE_NODE].bytes_per_s[x] = 1e6;
   k.devices = 8;
   /* A CPU that copies for itself works no less, but that much later. */
-  k.devices = 8;
+  is_int(tc_plan_layout(&p, c, 8, &k, true, &err), 0, "on one node again: %s", err.text);
   k.device.steal = 1;
   double hidden = p.time.step_s;
   is_int(tc_plan_layout(&p, c, 8, &k, true, &err), 0, "copies that take turns: %s", err.text);
