@@ -8,11 +8,14 @@
 
 enum { X_JSON, X_EXPLAIN, X_TABLES, X_NODES, X_GPUS, X_MEMORY, X_DEVICE, X_TOP, X_EMIT, X_INTO,
        X_TEMPLATE,
-       X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, X_CALIBRATE, N_EXTRA };
+       X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, X_CALIBRATE, X_SLURM,
+       X_PARTITION, N_EXTRA };
 static const char *const extra_flags[] = {
   "json", "explain", "tables", "nodes=", "gpus-per-node=", "memory=", "device=", "top=", "emit=",
-  "into=", "template=", "tokens=", "walltime=", "mtbf=", "disk=", "restart=", "calibrate=", NULL };
+  "into=", "template=", "tokens=", "walltime=", "mtbf=", "disk=", "restart=", "calibrate=",
+  "from-slurm", "partition=", NULL };
 #define DEFAULT_DEVICE "h100"
+#define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 enum { MAX_RANKS = 1 << 24 };
 
 static int number(int *out, const char *flag, const char *text, int most, struct tc_err *err)
@@ -36,10 +39,42 @@ static int amount(double *out, const char *flag, const char *text, bool time, st
   return 0;
 }
 
+/* The device of a partition that Slurm told of; --device names it better. */
+static int slurm_device(const struct tc_slurm_part *s, const char **name, struct tc_err *err)
+{
+  *name = s->gpus ? tc_plan_device_of(s->gpu) : "cpu";
+  if (*name) return 0;
+  return tc_fail(err, TC_EUSER, "--from-slurm: the nodes of partition %s have %d GPUs each, of which "
+                 "Slurm says %s%s: name them with --device", s->name, s->gpus,
+                 *s->gpu ? "only " : "nothing", s->gpu);
+}
+
+/* One rank a GPU, or, where there are none, a socket. */
+static void from_slurm(struct tc_plan_job *j)
+{
+  const struct tc_slurm_part *s = &j->slurm;
+  struct tc_cluster *k = &j->cluster;
+  k->nodes = s->nodes;
+  k->devices = s->gpus ? s->gpus : s->sockets;
+  k->switch_nodes = s->switch_nodes;
+  k->device.host_bytes = s->memory_bytes;
+  j->walltime_s = s->walltime_s;
+}
+
 static int parse(struct tc_plan_job *j, const char *const *x, struct tc_err *err)
 {
   struct tc_cluster *k = &j->cluster;
-  TC_TRY(tc_cluster_read(k, x[X_DEVICE] ? x[X_DEVICE] : DEFAULT_DEVICE, err));
+  const char *device = x[X_DEVICE] ? x[X_DEVICE] : DEFAULT_DEVICE;
+  j->partition = x[X_PARTITION];
+  j->from_slurm = x[X_SLURM] != NULL;
+  if (j->partition && j->partition[strspn(j->partition, NAME_LETTERS)])
+    return tc_fail(err, TC_EUSER, "--partition = %s: that is no partition's name", j->partition);
+  if (j->from_slurm) {
+    TC_TRY(tc_slurm_read(&j->slurm, j->partition, err));
+    if (!x[X_DEVICE]) TC_TRY(slurm_device(&j->slurm, &device, err));
+  }
+  TC_TRY(tc_cluster_read(k, device, err));
+  if (j->from_slurm) from_slurm(j);
   TC_TRY(amount(&k->device.memory_bytes, "memory", x[X_MEMORY], false, err));
   TC_TRY(amount(&k->disk_bytes_per_s, "disk", x[X_DISK], false, err));
   TC_TRY(amount(&k->mtbf_s, "mtbf", x[X_MTBF], true, err));
@@ -49,14 +84,20 @@ static int parse(struct tc_plan_job *j, const char *const *x, struct tc_err *err
   if (k->device.memory_bytes <= 0 || k->disk_bytes_per_s <= 0)
     return tc_fail(err, TC_EUSER, "--memory and --disk must be above 0");
   if (x[X_GPUS]) TC_TRY(number(&k->devices, "gpus-per-node", x[X_GPUS], MAX_RANKS, err));
+  if (j->from_slurm && !j->slurm.gpus && !x[X_MEMORY])   /* a node's, shared out */
+    k->device.memory_bytes = j->slurm.memory_bytes / k->devices;
   if (x[X_NODES]) TC_TRY(number(&k->nodes, "nodes", x[X_NODES], MAX_RANKS / k->devices, err));
+  if (j->from_slurm && k->nodes > j->slurm.nodes)
+    return tc_fail(err, TC_EUSER, "--nodes = %d: partition %s has %d that can be used", k->nodes,
+                   j->slurm.name, j->slurm.nodes);
   if (x[X_TOP]) TC_TRY(number(&j->top, "top", x[X_TOP], 1000, err));
   j->json = x[X_JSON] != NULL;
-  j->search = x[X_NODES] && !x[X_EXPLAIN];
+  bool cluster = x[X_NODES] || j->from_slurm;
+  j->search = cluster && !x[X_EXPLAIN];
   j->emit = x[X_EMIT];
   j->template = x[X_TEMPLATE];
   j->into = x[X_INTO] ? x[X_INTO] : "plan";
-  if (x[X_NODES]) {
+  if (cluster) {
     j->world = k->nodes * k->devices;
     return 0;
   }
@@ -92,10 +133,17 @@ static void put_json(json_t *o)
   json_decref(o);
 }
 
+/* The kind that Slurm told of, where a page is printed. */
+static void print_slurm(const struct tc_plan_job *j)
+{
+  if (j->from_slurm && !j->json) tc_slurm_print(stdout, &j->slurm);
+}
+
 static int search(const struct tc_plan_job *j, struct tc_err *err)
 {
   struct tc_plan_found f;
   TC_TRY(tc_plan_search(&f, j->cfg, &j->cluster, j->hold, j->top, err));
+  print_slurm(j);
   if (j->json) put_json(tc_plan_table_json(j, &f));
   else tc_plan_table_print(stdout, j, &f);
   int rc = f.n_rows ? 0 : tc_fail(err, TC_ELAYOUT, "no layout fits");
@@ -108,6 +156,7 @@ static int explain(const struct tc_plan_job *j, struct tc_err *err)
 {
   struct tc_plan p;
   TC_TRY(tc_plan_layout(&p, j->cfg, j->world, &j->cluster, true, err));
+  print_slurm(j);
   if (j->json) put_json(tc_plan_json(j, &p));
   else tc_plan_print(stdout, j, &p);
   struct tc_config c = *j->cfg;                  /* what auto was */

@@ -7,6 +7,16 @@
 
 #include <jansson.h>
 
+/* What Slurm says of a partition: nodes of one kind that can be used, the commonest. */
+struct tc_slurm_part {
+  char name[64];
+  int nodes, gpus, sockets, cpus;                /* gpus .. cpus: of a node */
+  int left_out, other_kinds;                     /* nodes that are down or drained; of other kinds */
+  char gpu[64];                                  /* their type in Gres; "" if it has none */
+  double memory_bytes, walltime_s;               /* a node's; 0: no time limit */
+  int switches, switch_nodes;                    /* leaf switches above them; the middle one's nodes */
+};
+
 struct tc_plan_job {
   struct tc_config *cfg;         /* owned */
   struct tc_cluster cluster;     /* owned */
@@ -15,12 +25,19 @@ struct tc_plan_job {
   unsigned hold;                 /* bits of enum tc_plan_key: given as flags */
   int top;
   double tokens, walltime_s, restart_s;
-  const char *emit, *into, *template;              /* borrowed from cfg */
+  const char *emit, *into, *template, *partition;  /* borrowed from cfg */
+  bool from_slurm;
+  struct tc_slurm_part slurm;
 };
 
 /* cmd_plan_print.c. Local. One layout as text, and as JSON (owned by the caller). */
 void tc_plan_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p);
 json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p);
+
+/* cmd_plan_slurm.c. Local; runs scontrol. partition NULL: the default one. TC_EUSER: no Slurm, no
+ * such partition (the nearest is named), no node in it that can be used. */
+int tc_slurm_read(struct tc_slurm_part *out, const char *partition, struct tc_err *err);
+void tc_slurm_print(FILE *f, const struct tc_slurm_part *s);
 
 /* cmd_plan_emit.c. Local. Writes the layout as run.ini and job.sbatch into j->into. */
 int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,

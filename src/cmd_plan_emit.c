@@ -1,5 +1,5 @@
-/* cmd_plan_emit.c - a layout as a folder that runs: run.ini, and job.sbatch, which is
- * slurm/train.sbatch with this job's numbers in its #SBATCH lines and its run file filled in. The
+/* cmd_plan_emit.c - a layout as a folder that runs: run.ini; device.ini, by which the run predicts
+ * its own time; and job.sbatch, which is slurm/train.sbatch with this job's numbers in its #SBATCH lines and its run file filled in. The
  * template is looked for beside the program, in the source tree and where `make install` puts
  * it. */
 #include "src/cmd_plan.h"
@@ -65,11 +65,16 @@ static void put_line(FILE *f, const char *line, const struct tc_plan_job *j, con
   int nodes = (j->world + k->devices - 1) / k->devices;
   long long s = (long long)(j->walltime_s > 0 ? j->walltime_s : 86400);
   bool gpus = strncmp(k->device.name, "cpu", 3) != 0;
-  if (is_option(line, "nodes")) fprintf(f, "#SBATCH --nodes=%d\n", nodes);
+  if (is_option(line, "nodes")) {
+    fprintf(f, "#SBATCH --nodes=%d\n", nodes);
+    if (j->partition) fprintf(f, "#SBATCH --partition=%s\n", j->partition);
+  }
   else if (is_option(line, "ntasks-per-node"))
     fprintf(f, "#SBATCH --ntasks-per-node=%d\n", TC_MIN(k->devices, j->world));
   else if (is_option(line, "gpus-per-node"))
     fprintf(f, "%s--gpus-per-node=%d\n", gpus ? "#SBATCH " : "##SBATCH ", k->devices);
+  else if (j->from_slurm && is_option(line, "cpus-per-task"))
+    fprintf(f, "#SBATCH --cpus-per-task=%d\n", TC_MAX(j->slurm.cpus / k->devices, 1));
   else if (is_option(line, "time"))
     fprintf(f, "#SBATCH --time=%lld:%02lld:%02lld\n", s / 3600, s / 60 % 60, s % 60);
   else fputs(line, f);
@@ -126,11 +131,16 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
   tc_plan_run(&r, p, &c, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
   if (c.ckpt_every == 0 && c.ckpt_every_minutes == 0 && r.interval_s > 0)
     c.ckpt_every_minutes = TC_MAX(ceil(r.interval_s / 60), 1);
-  char *text = tc_config_text(&c), *ini = tc_sprintf("%s/run.ini", dir);
-  int rc = save(ini, text, 0644, err);
+  /* The run is to be measured against this very plan. */
+  char *device = tc_sprintf("%s/device.ini", dir), *ini = tc_sprintf("%s/run.ini", dir);
+  c.run_plan_device = device;
+  char *text = tc_config_text(&c);
+  int rc = tc_cluster_write(&j->cluster, device, err);
+  if (!rc) rc = save(ini, text, 0644, err);
   if (!rc) rc = put_job(j, dir, err);
-  if (!rc && !j->json) printf("\nwritten: %s/run.ini and job.sbatch; sbatch %s/job.sbatch\n", dir,
-                              j->into);
+  if (!rc && !j->json)
+    printf("\nwritten: run.ini, device.ini and job.sbatch in %s; sbatch %s/job.sbatch\n", dir, j->into);
+  free(device);
   free(text);
   free(ini);
   free(dir);

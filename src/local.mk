@@ -31,6 +31,7 @@ libtercio_a_SOURCES = \
   %D%/cmd_plan_calibrate.c \
   %D%/cmd_plan_emit.c \
   %D%/cmd_plan_print.c \
+  %D%/cmd_plan_slurm.c \
   %D%/cmd_plan_table.c \
   %D%/cmd_report.c \
   %D%/cmd_train.c \

@@ -23,16 +23,19 @@ static const struct {
       "Trains a model: one rank of a run, started by srun, sbatch or mpirun, or alone. "
       "Resumes by itself from the newest good checkpoint.",
       "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_OPTIONS },
-  { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G] [--device NAME|FILE] [--memory 80GB] [--top K] "
+  { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
+      "[--memory 80GB] [--top K] "
       "[--explain] [--tables] [--tokens 300G] [--walltime 24:00:00] [--mtbf 5y] [--disk 10GB] "
       "[--restart 2m] [--emit sbatch [--into DIR] [--template FILE]] [--calibrate FILE] [--json] [--section.key=value ...]",
       "Says what fits, how fast it is, and what goes over which wire: of the run file's own layout, or, "
       "with --nodes, of the best layouts for a cluster (--explain: of the run file's layout there). "
+      "--from-slurm asks scontrol for the cluster: nodes, GPUs, CPUs, memory, time limit and leaf "
+      "switches of a partition (the default one, or --partition P). "
       "Layout keys that stand on the command line are held, those of the run file are searched. The "
       "device is one of v100-16, v100-32, a100-40, a100-80, h100, h200, cpu, or a file of measured "
-      "figures. --tokens, --walltime, --mtbf (of a node), --disk (bytes a second) and --restart tell "
-      "what checkpoints, failures and time limits cost. --emit sbatch writes DIR/run.ini and "
-      "DIR/job.sbatch. --calibrate times this machine's CPU with short trainings of the "
+      "figures (examples/clusters has some). --tokens, --walltime, --mtbf (of a node), --disk (bytes a second) and --restart tell "
+      "what checkpoints, failures and time limits cost. --emit sbatch writes the first layout as "
+      "DIR/run.ini and DIR/job.sbatch (and DIR/device.ini, which the run's own prediction is made by). --calibrate times this machine's CPU with short trainings of the "
       "run file's model and writes FILE, for --device. --tables prints what textbooks count.",
       "tercio plan run.ini --nodes 4 --gpus-per-node 8 --device a100-80", tc_cmd_plan },
     HELP_OPTIONS },

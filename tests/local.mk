@@ -112,6 +112,7 @@ test_files = \
   %D%/slurm/lib.sh \
   %D%/slurm/s_cluster.t \
   %D%/slurm/s_place.t \
+  %D%/slurm/s_plan.t \
   %D%/slurm/s_recover.t \
   %D%/slurm/s_systems.t \
   %D%/slurm/s_train.t
