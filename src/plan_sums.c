@@ -47,6 +47,16 @@ static void add_node(struct sums *s, const struct tc_program *p, const struct tc
 
 static double larger(double work, double hidden) { return TC_MAX(work, hidden); }
 
+/* Where a schedule has W within B, transfers of either hide behind both. */
+static void join_w(struct sums *s)
+{
+  for (int c = 0; c < CHUNKS; c++) {
+    s->work[c][TC_B] += s->work[c][TC_W];
+    s->hidden[c][TC_B] += s->hidden[c][TC_W];
+    s->work[c][TC_W] = s->hidden[c][TC_W] = 0;
+  }
+}
+
 int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
                  int n,
                  const char *schedule, int chunks, int n_mb, const struct tc_mesh *m,
@@ -63,6 +73,7 @@ int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, co
     const struct tc_schedule *list = program[i]->schedule;
     for (int32_t b = 0; b < list->n_body; b++)
       add_node(&s[i], program[i], &program[i]->graph->node[list->body[b]], m, rank[i], k);
+    if (!tc_sched_splits(schedule)) join_w(&s[i]);
     double all = 0;
     for (int c = 0; c < chunks; c++)
       for (int w = 0; w < 3; w++) all += larger(s[i].work[c][w], s[i].hidden[c][w]);
