@@ -208,7 +208,7 @@ cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *bus)
 {
   unsigned domain, at;
   if (sscanf(bus, "%x:%x:", &domain, &at) != 2 || (int)at < 1 || (int)at > n_devices())
-    return fail(cudaErrorInvalidDevice);
+    return emu_fail(cudaErrorInvalidDevice);
   *device = (int)at - 1;
   return cudaSuccess;
 }
