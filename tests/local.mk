@@ -102,6 +102,7 @@ test_files = \
   %D%/cluster \
   %D%/gpu \
   %D%/mpi-run \
+  %D%/mpi/gpu_node.sh \
   %D%/mpi/systems.sh \
   %D%/run \
   %D%/sanitize.supp \

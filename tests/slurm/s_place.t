@@ -44,6 +44,19 @@ place -N2 --ntasks-per-node=2 --gpus-per-task=1 --
 is "$(get '[.ranks[].devices_visible] | unique | join(",")')" 1 "--gpus-per-task=1: each sees one"
 is "$(get '[.warnings[] | select(test("gpus-per-task"))] | length')" 1 "--gpus-per-task=1: the warning says so"
 
+# GPUs with a place: the same on every node, one a socket; device files, topology and the driver's
+# files are made up, what each task sees is Slurm's.
+. "$top/tests/mpi/gpu_node.sh"
+gpu_node "$shared" 10 20
+export HWLOC_XMLFILE=$shared/node.xml HWLOC_THISSYSTEM=0 TERCIO_SYSROOT=$shared/root
+for how in --gpus-per-node=2 --gpus-per-task=1; do
+  place -N2 --ntasks-per-node=2 $how -- --run.device=cuda
+  is "$(get '[.ranks[] | "\(.host) \(.device_pci)"] | unique | length')" 4 "$how: each rank has a GPU of its own"
+  is "$(get '[.ranks[] | "\(.device_pci[5:6]) \(.cpus) \(.device_distance)"] | unique | join(",")')" \
+    "1 0 0,2 1 0" "  and the CPUs of its socket"
+done
+unset HWLOC_XMLFILE HWLOC_THISSYSTEM TERCIO_SYSROOT
+
 on_head srun --mpi=none -N2 --ntasks-per-node=2 "$program" place > "$shared/none.out" 2> "$shared/none.err"
 is $? 2 "srun without PMIx is refused with exit status 2"
 grep -q -e '--mpi=pmix' "$shared/none.err"
