@@ -156,6 +156,22 @@ static void warn_hidden(struct place *p)
        n, n == 1 ? "" : "s", first, x->host, x->n_visible, x->n_node_devices);
 }
 
+/* Ranks that were bound before they came to us, and not near any GPU that is left for them. */
+static void warn_far(struct place *p)
+{
+  int n = 0, first = -1;
+  for (int i = 0; i < p->ranks->world; i++) {
+    if (p->ranks->info[i].device < 0 || p->ranks->info[i].dev.distance < 100) continue;
+    if (n++ == 0) first = i;
+  }
+  if (n == 0) return;
+  const struct tc_rank_info *x = &p->ranks->info[first];
+  warn(p, "%d rank%s far from %s GPU (rank %d on %s: CPUs %s, %s on NUMA node %d): let the launcher "
+       "give as many ranks to a socket as it has GPUs, or bind none of them", n,
+       n == 1 ? " runs" : "s run", n == 1 ? "its" : "their", first, x->host, x->cpuset, x->dev.pci,
+       x->dev.numa);
+}
+
 static void warn_tp(struct place *p)
 {
   const struct tc_mesh *m = p->mesh;
@@ -199,6 +215,7 @@ static void find_warnings(struct place *p)
       warn_threads(p, list, n);
     }
     warn_hidden(p);
+    warn_far(p);
   }
   free(list);
 }
