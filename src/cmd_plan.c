@@ -3,8 +3,10 @@
  * With --nodes it searches layouts; else, or with --explain, it tells of the run file's own. */
 #include "src/cmd_plan.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { X_JSON, X_EXPLAIN, X_TABLES, X_NODES, X_GPUS, X_MEMORY, X_DEVICE, X_TOP, X_EMIT, X_INTO,
        X_TEMPLATE,
@@ -95,6 +97,8 @@ static int parse(struct tc_plan_job *j, const char *const *x, struct tc_err *err
   bool cluster = x[X_NODES] || j->from_slurm;
   j->search = cluster && !x[X_EXPLAIN];
   j->emit = x[X_EMIT];
+  if (j->emit && strcmp(j->emit, "sbatch"))
+    return tc_fail(err, TC_EUSER, "--emit %s: sbatch is what there is", j->emit);
   j->template = x[X_TEMPLATE];
   j->into = x[X_INTO] ? x[X_INTO] : "plan";
   if (cluster) {
@@ -146,7 +150,7 @@ static int search(const struct tc_plan_job *j, struct tc_err *err)
   print_slurm(j);
   if (j->json) put_json(tc_plan_table_json(j, &f));
   else tc_plan_table_print(stdout, j, &f);
-  int rc = f.n_rows ? 0 : tc_fail(err, TC_ELAYOUT, "no layout fits");
+  int rc = f.n_rows ? 0 : tc_plan_nothing(j, &f, err);
   if (!rc && j->emit) rc = tc_plan_emit(j, &f.row[0].cfg, &f.row[0].plan, err);
   tc_plan_found_done(&f);
   return rc;
@@ -165,6 +169,18 @@ static int explain(const struct tc_plan_job *j, struct tc_err *err)
   return j->emit ? tc_plan_emit(j, &c, &p, err) : 0;
 }
 
+/* Before minutes of measuring: can the file be written? */
+static int calibrate(const struct tc_plan_job *j, const char *path, struct tc_err *err)
+{
+  bool there = access(path, F_OK) == 0;
+  FILE *f = fopen(path, "a");
+  if (!f) return tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
+  fclose(f);
+  int rc = tc_plan_calibrate(j, path, err);
+  if (rc < 0 && !there) unlink(path);
+  return rc;
+}
+
 int tc_cmd_plan(int argc, char **argv)
 {
   const char *extra[N_EXTRA] = { NULL };
@@ -174,7 +190,7 @@ int tc_cmd_plan(int argc, char **argv)
   if (!rc && extra[X_TABLES]) {
     tc_plan_tables(stdout);
   } else if (!rc && extra[X_CALIBRATE]) {
-    rc = tc_plan_calibrate(&j, extra[X_CALIBRATE], &err);
+    rc = calibrate(&j, extra[X_CALIBRATE], &err);
   } else if (!rc) {
     rc = parse(&j, extra, &err);
     j.hold = given(argc, argv);

@@ -50,6 +50,9 @@ int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_e
 
 /* cmd_plan_table.c. Local. What a search found. Flags and JSON are owned by the caller. */
 char *tc_plan_flags(const struct tc_config *c);
+/* TC_ELAYOUT with a sentence on why no row was found. */
+int tc_plan_nothing(const struct tc_plan_job *j, const struct tc_plan_found *found,
+                    struct tc_err *err);
 void tc_plan_table_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan_found *found);
 json_t *tc_plan_table_json(const struct tc_plan_job *j, const struct tc_plan_found *found);
 

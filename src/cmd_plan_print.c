@@ -51,6 +51,10 @@ static void print_memory(FILE *f, const struct tc_plan_job *j, const struct tc_p
   fprintf(f, "%s: %.4g GB of %s's %.4g GB (%.0f %%), without the kernels' own scratch\n",
           most <= room ? "fits" : "does not fit", gb(most), j->cluster.device.name, gb(room),
           100 * most / room);
+  double host = (double)p->cls[p->worst].memory.bytes[TC_HOST] * j->cluster.devices;
+  if (j->cluster.device.host_bytes > 0 && host > j->cluster.device.host_bytes)
+    fprintf(f, "a node's host memory does not do: %.4g GB of %.4g GB\n", gb(host),
+            gb(j->cluster.device.host_bytes));
   struct tc_textbook t;
   tc_textbook(&t, &p->model, p->micro);
   fprintf(f,

@@ -26,6 +26,10 @@ static void reason(char *buf, size_t size, const struct tc_plan_job *j,
   if (isfinite(f->least_bytes) && f->least_bytes > room)
     snprintf(buf, size, "needs %s of %s at least", tc_human_bytes(a, sizeof a, f->least_bytes),
              tc_human_bytes(b, sizeof b, room));
+  else if (f->least_host_bytes > 0)
+    snprintf(buf, size, "needs %s of a node's %s of host memory at least",
+             tc_human_bytes(a, sizeof a, f->least_host_bytes),
+             tc_human_bytes(b, sizeof b, j->cluster.device.host_bytes));
   else snprintf(buf, size, "%s", f->why);
 }
 
@@ -51,6 +55,34 @@ static void print_families(FILE *f, const struct tc_plan_job *j, const struct tc
   }
 }
 
+/* A value that was given and can't be; NULL: none. */
+static const struct tc_plan_family *culprit(const struct tc_plan_job *j,
+                                            const struct tc_plan_found *found)
+{
+  for (int i = 0; i < found->n_families; i++)
+    if (j->hold >> found->family[i].key & 1 && !found->family[i].fit && *found->family[i].why)
+      return &found->family[i];
+  return NULL;
+}
+
+int tc_plan_nothing(const struct tc_plan_job *j, const struct tc_plan_found *found, struct tc_err *err)
+{
+  char a[32], b[32];
+  const struct tc_plan_family *x = culprit(j, found);
+  if (!found->possible && x)
+    return tc_fail(err, TC_ELAYOUT, "no layout is possible: %s = %s %s", tc_plan_key_name[x->key],
+                   x->name, x->why);
+  if (!found->possible || !isfinite(found->least_bytes) ||
+      found->least_bytes <= j->cluster.device.memory_bytes)
+    return tc_fail(err, TC_ELAYOUT, "no layout fits");
+  tc_human_bytes(a, sizeof a, found->least_bytes);
+  tc_human_bytes(b, sizeof b, j->cluster.device.memory_bytes);
+  if (found->least_nodes)
+    return tc_fail(err, TC_ELAYOUT, "no layout fits: a device needs %s, of %s; %d nodes of %d would "
+                   "do", a, b, found->least_nodes, j->cluster.devices);
+  return tc_fail(err, TC_ELAYOUT, "no layout fits: a device needs %s, of %s", a, b);
+}
+
 static void print_nothing(FILE *f, const struct tc_plan_job *j, const struct tc_plan_found *found)
 {
   char a[32], b[32];
@@ -60,11 +92,14 @@ static void print_nothing(FILE *f, const struct tc_plan_job *j, const struct tc_
     fprintf(f, " The least that a device needs on these %d is %s, of %s.", j->world,
             tc_human_bytes(a, sizeof a, found->least_bytes),
             tc_human_bytes(b, sizeof b, k->device.memory_bytes));
+  const struct tc_plan_family *x = culprit(j, found);
   if (!found->possible)
     fprintf(f,
             " No layout of %d ranks is possible with what is given: a batch of %lld sequences, %s.",
             j->world, (long long)j->cfg->train_global_batch,
             j->hold ? "and the flags of the layout" : "the heads and the layers");
+  if (!found->possible && x)
+    fprintf(f, " %s = %s %s.", tc_plan_key_name[x->key], x->name, x->why);
   if (found->least_nodes)
     fprintf(f, " %d nodes of %d would do.\n", found->least_nodes, k->devices);
   else if (!found->possible) fprintf(f, "\n");

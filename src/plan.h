@@ -174,6 +174,7 @@ struct tc_plan_family {
   char name[48], why[200];                       /* why: of one that can't be */
   int64_t n, fit;
   double least_bytes;                            /* of those that can be but don't fit */
+  double least_host_bytes;                       /* of a node, of those that are too much for it */
 };
 struct tc_plan_found {
   struct tc_plan_row *row; int n_rows;           /* best first; owned */

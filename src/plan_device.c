@@ -129,11 +129,17 @@ static int from_table(struct tc_cluster *k, const char *name, struct tc_err *err
     snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", names[i]);
   }
   if (!c) {
-    int near = tc_nearest(name, names, N_CARDS);
-    if (near >= 0)
+    int near = tc_nearest(name, names, N_CARDS), n = 0;
+    char same[100] = "";                         /* "A100": those that begin so, in any case */
+    for (int i = 0; i < N_CARDS; i++)
+      if (*name && !strncasecmp(name, names[i], strlen(name))) {
+        size_t at = strlen(same);
+        snprintf(same + at, sizeof same - at, "%s%s", n++ ? " or " : "", names[i]);
+      }
+    if (n || near >= 0)
       return tc_fail(err, TC_EUSER,
                      "there is no device %s; did you mean %s? There are %s, or a file "
-                     "that tercio plan --calibrate wrote", name, names[near], list);
+                     "that tercio plan --calibrate wrote", name, n ? same : names[near], list);
     return tc_fail(err, TC_EUSER, "there is no device %s; there are %s, or a file that tercio plan "
                    "--calibrate wrote (its name with a . or a /)", name, list);
   }

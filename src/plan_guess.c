@@ -101,7 +101,7 @@ static double share(const struct tc_system *s, int place, double dp)
 }
 
 /* Of the rank that has most; *params: those it works with. */
-static double memory(struct tc_guess *g, const struct tc_cand *x, const struct tc_price *p,
+static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_price *p,
                      double *params)
 {
   const struct tc_config *c = g->cfg;
@@ -114,6 +114,7 @@ static double memory(struct tc_guess *g, const struct tc_cand *x, const struct t
       dp);
   double opt = (is(c->train_optimizer, "adamw") ? 8 : 0) + (bf16 || update != store ? 4 : 0);
   double bytes = psi * (use * store + grad * acc + (is(x->offload, "no") ? opt * update : 0));
+  x->host_bytes = is(x->offload, "no") ? 0 : psi * opt * update;
   double unit = TC_MAX(g->layer_params, g->rest_params) / x->tp;
   if (store != 1) bytes += 2 * unit * use;       /* weights brought, one unit ahead */
   if (acc != 1) bytes += 2 * unit * grad;        /* gradients on their way */

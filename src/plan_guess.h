@@ -9,7 +9,7 @@ struct tc_cand {
   int32_t pp, dp, tp, micro, chunks, n_mb;
   const char *data, *schedule, *recompute, *offload;
   bool sequence, near_pp;        /* near_pp: mesh.order = tp-pp-dp */
-  double s, bytes;               /* of a step; of a device */
+  double s, bytes, host_bytes;   /* of a step; of a device; of its host, at least */
 };
 
 /* A layer, and all that is outside the layers, with one micro-batch. */

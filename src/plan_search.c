@@ -71,14 +71,19 @@ static void tell(struct search *s, const struct tc_cand *x, const char *why, boo
 }
 
 /* One value of one key can't be at all. */
-static void refuse(struct search *s, int key, int value, const char *why)
+static void refuse_name(struct search *s, int key, const char *name, const char *why)
 {
-  char name[48];
   if (!s->out) return;
-  snprintf(name, sizeof name, "%d", value);
   struct tc_plan_family *f = family(s->out, key, name);
   f->n++;
   if (!*f->why) snprintf(f->why, sizeof f->why, "%.190s", why);
+}
+
+static void refuse(struct search *s, int key, int value, const char *why)
+{
+  char name[48];
+  snprintf(name, sizeof name, "%d", value);
+  refuse_name(s, key, name, why);
 }
 
 /* ---- all combinations ------------------------------------------------------------ */
@@ -104,6 +109,13 @@ static void add(struct search *s, struct tc_cand *x)
   if (s->out) s->out->considered++;
   if (tc_guess(&s->g, x, &err) < 0) {
     tell(s, x, err.text, false);
+    return;
+  }
+  if (s->k->device.host_bytes > 0 && x->host_bytes * s->k->devices > s->k->device.host_bytes) {
+    tell(s, x, "needs more host memory than a node has", false);
+    struct tc_plan_family *f = s->out ? family(s->out, TC_KEY_OFFLOAD, x->offload) : NULL;
+    double host = x->host_bytes * s->k->devices;
+    if (f) f->least_host_bytes = f->least_host_bytes > 0 ? TC_MIN(f->least_host_bytes, host) : host;
     return;
   }
   bool fits = x->bytes <= room;
@@ -139,6 +151,31 @@ static void add_memory(struct search *s, struct tc_cand *x)
   }
 }
 
+/* Interleaved: chunks of layers. */
+static void add_chunks(struct search *s, struct tc_cand *x)
+{
+  bool given = held(s, TC_KEY_CHUNKS) && s->c->parallel_virtual_stages != TC_AUTO;
+  int lo = given ? (int)TC_MIN(s->c->parallel_virtual_stages, s->g.model.layers + 1) : 2;
+  int hi = given ? lo : 8;
+  char why[160];
+  if (x->n_mb % x->pp) {
+    snprintf(why, sizeof why, "wants micro-batches in multiples of the stages: %d on %d stages do "
+             "not fit", x->n_mb, x->pp);
+    refuse_name(s, TC_KEY_SCHEDULE, x->schedule, why);
+    return;
+  }
+  for (int v = lo; v <= hi; v++) {
+    if ((int64_t)x->pp * v <= s->g.model.layers) {
+      x->chunks = v;
+      add_memory(s, x);
+    } else if (given) {
+      snprintf(why, sizeof why, "of %d stages have more chunks than the model has layers, %lld",
+               x->pp, (long long)s->g.model.layers);
+      refuse(s, TC_KEY_CHUNKS, v, why);
+    }
+  }
+}
+
 static void add_schedules(struct search *s, struct tc_cand *x)
 {
   const char *name;
@@ -146,17 +183,11 @@ static void add_schedules(struct search *s, struct tc_cand *x)
     bool given = held(s, TC_KEY_SCHEDULE), many = !strcmp(name, "interleaved");
     if (given ? strcmp(name, s->c->parallel_schedule) : !strcmp(name, "naive")) continue;
     if (x->pp == 1 && !given && strcmp(name, "1f1b")) continue;
+    if (x->pp == 1 && held(s, TC_KEY_CHUNKS) && s->c->parallel_virtual_stages > 1) continue;
     x->schedule = name;
     x->chunks = 1;
-    for (int v = many && x->pp > 1 ? 2 : 1; v <= (many && x->pp > 1 ? 8 : 1); v++) {
-      if (held(s, TC_KEY_CHUNKS) && s->c->parallel_virtual_stages != TC_AUTO &&
-          v != s->c->parallel_virtual_stages && many)
-        continue;
-      if ((int64_t)x->pp * v > s->g.model.layers || (many && x->pp > 1 &&
-                                                     x->n_mb % x->pp)) continue;
-      x->chunks = v;
-      add_memory(s, x);
-    }
+    if (!many || x->pp == 1) add_memory(s, x);
+    else add_chunks(s, x);
   }
 }
 
@@ -180,7 +211,9 @@ static void add_micro(struct search *s, struct tc_cand *x)
   if (held(s, TC_KEY_MICRO)) {
     int64_t micro = s->c->train_micro_batch ? s->c->train_micro_batch : local;
     if (local % micro) {
-      refuse(s, TC_KEY_MICRO, (int)micro, "does not divide a rank's sequences");
+      char why[160];
+      snprintf(why, sizeof why, "does not divide a rank's %lld sequences", (long long)local);
+      refuse(s, TC_KEY_MICRO, (int)TC_MIN(micro, INT32_MAX), why);
       return;
     }
     x->micro = (int32_t)micro;
@@ -284,6 +317,8 @@ static void make_best(struct search *s, int top)
     if (tc_plan_layout(&r->plan, &r->cfg, s->nodes * s->k->devices, s->k, false,
                        &err) < 0) continue;
     double bytes = (double)r->plan.cls[r->plan.worst].memory.bytes[TC_DEVICE];
+    double host = (double)r->plan.cls[r->plan.worst].memory.bytes[TC_HOST] * s->k->devices;
+    if (s->k->device.host_bytes > 0 && host > s->k->device.host_bytes) continue;
     if (bytes <= s->k->device.memory_bytes) {
       f->n_rows++;
     } else {
@@ -340,6 +375,15 @@ static int contradictions(const struct search *s, struct tc_err *err)
   if (held(s, TC_KEY_PP) && c->mesh_pp > s->g.model.layers)
     return tc_fail(err, TC_ELAYOUT, "mesh.pp = %lld stages, but the model has %lld layers",
                    (long long)c->mesh_pp, (long long)s->g.model.layers);
+  if (held(s, TC_KEY_CHUNKS) && c->parallel_virtual_stages > 1 &&
+      (held(s, TC_KEY_SCHEDULE) && strcmp(c->parallel_schedule, "interleaved")))
+    return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = %lld: schedule %s has none; "
+                   "parallel.schedule = interleaved would fit",
+                   (long long)c->parallel_virtual_stages, c->parallel_schedule);
+  if (held(s, TC_KEY_SCHEDULE) && !strcmp(c->parallel_schedule, "interleaved") &&
+      held(s, TC_KEY_CHUNKS) && c->parallel_virtual_stages == 1)
+    return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = 1: schedule interleaved wants 2 at "
+                   "least; parallel.schedule = 1f1b would fit");
   if (!strcmp(c->train_precision, "bf16") && s->k->device.flops[TC_BF16] <= 0)
     return tc_fail(err, TC_ELAYOUT, "train.precision = bf16: %s multiplies no bf16; fp32 would fit",
                    s->k->device.name);
