@@ -390,22 +390,57 @@ static int contradictions(const struct search *s, struct tc_err *err)
   return 0;
 }
 
+static int search_start(struct search *s, const struct tc_config *c, const struct tc_cluster *k,
+                        unsigned hold, struct tc_err *err)
+{
+  *s = (struct search){ .c = c, .k = k, .nodes = k->nodes, .hold = hold };
+  s->g.cfg = c;
+  s->g.k = k;
+  TC_TRY(tc_setup_model(c, &s->g.model, err));
+  double h = (double)s->g.model.hidden;
+  s->g.layer_params = 12 * h * h + 13 * h;
+  s->g.rest_params = (double)(s->g.model.vocab + s->g.model.context) * h + 2 * h;
+  return 0;
+}
+
+static void search_run(struct search *s, struct tc_plan_found *out, int top)
+{
+  *out = (struct tc_plan_found){ .least_bytes = INFINITY };
+  s->out = out;
+  s->n = 0;
+  s->fitting = 0;
+  add_meshes(s);
+  out->fitting = s->fitting;
+  make_best(s, top);
+}
+
+/* Guesses may be too low: the nodes that are told of have a layout that was made. */
+static int nodes_that_do(struct search *s)
+{
+  enum { TRIES = 8 };
+  const int own = s->nodes;
+  int n = find_nodes(s, own);
+  for (int i = 0; n > 0 && i < TRIES; i++) {
+    struct tc_plan_found f;
+    s->nodes = n;
+    search_run(s, &f, 1);
+    bool fits = f.n_rows > 0;
+    tc_plan_found_done(&f);
+    if (fits) return n;
+    n += TC_MAX(n / 4, 1);
+  }
+  return 0;
+}
+
 int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const struct tc_cluster *k,
                    unsigned hold, int top, struct tc_err *err)
 {
-  struct search s = { .out = out, .c = c, .k = k, .nodes = k->nodes, .hold = hold };
+  struct search s;
   *out = (struct tc_plan_found){ .least_bytes = INFINITY };
-  s.g.cfg = c;
-  s.g.k = k;
-  TC_TRY(tc_setup_model(c, &s.g.model, err));
-  double h = (double)s.g.model.hidden;
-  s.g.layer_params = 12 * h * h + 13 * h;
-  s.g.rest_params = (double)(s.g.model.vocab + s.g.model.context) * h + 2 * h;
+  TC_TRY(search_start(&s, c, k, hold, err));
   TC_TRY(contradictions(&s, err));
-  add_meshes(&s);
-  out->fitting = s.fitting;
-  make_best(&s, top);
-  if (!out->n_rows) out->least_nodes = find_nodes(&s, k->nodes);
+  search_run(&s, out, top);
+  if (!out->n_rows) out->least_nodes = nodes_that_do(&s);
   free(s.cand);
   tc_guess_done(&s.g);
   return 0;

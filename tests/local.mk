@@ -89,6 +89,7 @@ script_tests = \
 test_files = \
   %D%/bench/ckpt \
   %D%/bench/plan \
+  %D%/bench/plan_size \
   %D%/emu/cublasLt.h \
   %D%/emu/cuda_runtime.h \
   %D%/emu/emu.cc \
