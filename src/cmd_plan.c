@@ -164,7 +164,6 @@ static int explain(const struct tc_plan_job *j, struct tc_err *err)
   if (j->json) put_json(tc_plan_json(j, &p));
   else tc_plan_print(stdout, j, &p);
   struct tc_config c = *j->cfg;                  /* what auto was */
-  c.mesh_dp = p.dp;
   c.mesh_tp = p.tp;
   return j->emit ? tc_plan_emit(j, &c, &p, err) : 0;
 }

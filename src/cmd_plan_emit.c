@@ -129,6 +129,7 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
   tc_plan_run(&r, p, &c, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
   if (c.ckpt_every == 0 && c.ckpt_every_minutes == 0 && r.interval_s > 0)
     c.ckpt_every_minutes = TC_MAX(ceil(r.interval_s / 60), 1);
+  c.mesh_dp = TC_AUTO;                           /* so that it goes on where a node is lost */
   /* The run is to be measured against this very plan. */
   char *device = tc_sprintf("%s/device.ini", dir), *ini = tc_sprintf("%s/run.ini", dir);
   c.run_plan_device = device;

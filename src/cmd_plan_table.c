@@ -173,6 +173,13 @@ json_t *tc_plan_table_json(const struct tc_plan_job *j, const struct tc_plan_fou
                         rows, "excluded", out);
   if (isfinite(found->least_bytes))
     json_object_set_new(o, "least_bytes", json_real(found->least_bytes));
+  const struct tc_slurm_part *s = &j->slurm;
+  if (j->from_slurm)
+    json_object_set_new(o, "slurm", json_pack(
+      "{s:s,s:i,s:i,s:s,s:i,s:f,s:f,s:i,s:i,s:i,s:i}", "partition", s->name, "nodes", s->nodes, "gpus",
+      s->gpus, "gpu", s->gpu, "cpus", s->cpus, "memory_bytes", s->memory_bytes, "walltime_s",
+      s->walltime_s, "switches", s->switches, "switch_nodes", s->switch_nodes, "down", s->left_out,
+      "other_kinds", s->other_kinds));
   if (!found->n_rows) json_object_set_new(o, "least_nodes", json_integer(found->least_nodes));
   return o;
 }

@@ -29,6 +29,10 @@ plan --device cpu --memory 20MB --walltime 0:10:00 --mesh.pp=2 --train.micro_bat
 ok $? "the same as a job" || note_file "$shared/plan.err"
 cp "$shared/plan.out" "$shared/search.json"
 is "$(jq -c '[.nodes, .gpus_per_node]' "$shared/search.json")" "[2,2]" "... for 2 nodes of 2"
+is "$(jq -c '.slurm | [.partition, .nodes, .gpus, .cpus, .memory_bytes / 1048576, .walltime_s, .switches]' \
+  "$shared/search.json")" '["main",2,2,4,8000,0,0]' "... and what Slurm said of them"
+is "$(grep -A5 '^\[mesh\]' "$shared/job/run.ini" | grep -c '^dp = auto')" 1 \
+  "... with dp = auto, for nodes that are lost"
 is "$(grep -c -e '^#SBATCH --nodes=2$' -e '^#SBATCH --ntasks-per-node=2$' -e '^#SBATCH --cpus-per-task=2$' \
   -e '^#SBATCH --time=0:10:00$' "$shared/job/job.sbatch")" 4 "... with its numbers in the script"
 
