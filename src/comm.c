@@ -383,6 +383,7 @@ int tc_comm_run(struct tc_comm *c, const struct tc_coll_args *a, struct tc_err *
 
 int tc_comm_size(const struct tc_comm *c) { return c->size; }
 int tc_comm_coord(const struct tc_comm *c) { return c->coord; }
+struct tc_stall *tc_comm_stall(struct tc_comm *c) { return c->stall; }
 
 const struct tc_comm_counters *tc_comm_counters(const struct tc_comm *c)
 {

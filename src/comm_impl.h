@@ -46,6 +46,8 @@ int tc_late_broken(const struct tc_late *l, const struct tc_coll_args *a, struct
 struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord, int size,
                             const struct tc_comm_opts *o, struct tc_stall *stall);
 
+struct tc_stall *tc_comm_stall(struct tc_comm *c);
+
 /* The deadline in force, in seconds. */
 static inline double tc_comm_deadline_s(const struct tc_comm_opts *o)
 {

@@ -202,8 +202,8 @@ static int join_way(struct nccl *x, int w, void *device, struct tc_comm *host, s
 }
 
 int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *device,
-                 struct tc_comm *host, const int32_t *members, bool two_ways,
-                 const struct tc_comm_opts *o, struct tc_err *err)
+                 struct tc_comm *host, struct tc_comm *beside, const int32_t *members,
+                 bool two_ways, const struct tc_comm_opts *o, struct tc_err *err)
 {
   static const struct tc_comm_ops comm_ops = {
     .run = nccl_run, .free = nccl_free, .start = nccl_start, .join = nccl_join,
@@ -217,7 +217,7 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
   x->members = tc_malloc((size_t)x->size * sizeof *members);
   memcpy(x->members, members, (size_t)x->size * sizeof *members);
   x->late = (struct tc_late){ .axis = x->name, .who = o->who, .members = x->members,
-                              .stall = x->size > 1 ? tc_stall_new() : NULL,
+                              .stall = beside ? tc_comm_stall(beside) : tc_stall_new(),
                               .deadline_s = tc_comm_deadline_s(o) };
   int rc = 0;
   *out = NULL;

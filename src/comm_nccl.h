@@ -46,10 +46,11 @@ enum { TC_NCCL_QUEUED, TC_NCCL_RUNS, TC_NCCL_DONE };
 /* Collective over the members. `host` joins the same ranks in the same order and carries what
  * they have to tell each other; it is not needed afterwards. two_ways: sends to higher coordinates
  * and sends to lower ones don't wait for each other (two communicators of the library). The
- * members' status is alike on all, but for TC_EPEER. */
+ * members' status is alike on all, but for TC_EPEER. beside: another such communicator of this
+ * rank, or NULL; the host waits for all of them at once, so the watchdog hears of one stall. */
 int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *device,
-                 struct tc_comm *host, const int32_t *members, bool two_ways,
-                 const struct tc_comm_opts *o, struct tc_err *err);
+                 struct tc_comm *host, struct tc_comm *beside, const int32_t *members,
+                 bool two_ways, const struct tc_comm_opts *o, struct tc_err *err);
 
 /* Collective over `world`, which carries it. *use <- whether the ranks' devices can have such
  * communicators: all have the library (ops not NULL, look) and a GPU of their own. With `must`

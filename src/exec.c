@@ -467,8 +467,8 @@ int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc
     if (traced) trace_action(x, p, a, j, t0);
     if (x->o.device->poison) poison(x, p, k);
   }
+  TC_TRY(tc_xmove_settle(&x->o, err));           /* first: this wait has a deadline and a name */
   x->o.device->ops->sync(x->o.device);
-  TC_TRY(tc_xmove_settle(&x->o, err));
   return tc_device_check(x->o.device, err);
 }
 

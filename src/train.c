@@ -158,13 +158,16 @@ static int make_native(struct tc_train *t, struct tc_err *err)
   TC_TRY(tc_comm_nccl_agree(&use, must, ops, t->device, t->world, t->who, err));
   int32_t *members = tc_calloc((size_t)t->mesh->world, sizeof *members);
   int rc = 0;
+  struct tc_comm *last = NULL;
   for (int a = TC_PP; a < TC_AXES && !rc && use; a++) {
     if (t->mesh->size[a] == 1) continue;
     struct tc_comm_opts o = { .name = tc_axis_name[a], .deadline_s = t->cfg->run_deadline,
                               .who = t->names[a] };
     tc_trace_comm(t->trace, tc_axis_name[a], &o);
     tc_mesh_group(t->mesh, t->rank, a, members);
-    rc = tc_comm_nccl(&t->native[a], ops, t->device, t->comm[a], members, a == TC_PP, &o, err);
+    rc = tc_comm_nccl(&t->native[a], ops, t->device, t->comm[a], last, members, a == TC_PP, &o,
+                      err);
+    last = t->native[a];
   }
   free(members);
   return rc;

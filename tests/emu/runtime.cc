@@ -1,9 +1,9 @@
 /* runtime.cc - memory, devices, streams and events of the emulated GPUs; see emu.h and
  * cuda_runtime.h here.
  *
- * As on a GPU, a stream's work ends by itself sometime: a query finds work done that was asked for
- * long ago (QUIET_NS without any other call), not sooner. TC_EMU_DEVICES says how many GPUs there
- * are, TC_EMU_MEMORY_MB how large each is. */
+ * As on a GPU, a stream's work ends by itself sometime: a query finds work done after a while
+ * without any other call (TC_EMU_QUIET_MS, 20), not sooner. TC_EMU_DEVICES says how many GPUs
+ * there are, TC_EMU_MEMORY_MB how large each is. */
 #include "emu.h"
 
 #include <stdio.h>
@@ -20,7 +20,6 @@
 #endif
 
 enum { MAX_DEVICES = 64 };
-static const int64_t QUIET_NS = 20000000;
 
 static std::recursive_mutex big_lock;            /* everything */
 static std::condition_variable_any changed;
@@ -303,9 +302,20 @@ static void complete(cudaStream_t s, uint64_t to)
   emu_changed();
 }
 
+static int64_t quiet_ns(void)
+{
+  const char *ms = getenv("TC_EMU_QUIET_MS");
+  return (ms ? atol(ms) : 20) * INT64_C(1000000);
+}
+
+/* The others go first, as far as they can: who forgot to make them wait finds out. */
 static cudaError_t look(cudaStream_t s, uint64_t to)
 {
-  if (s->done < to && now_ns() - last_call_ns > QUIET_NS && emu_advance(s, to)) changed.notify_all();
+  if (s->done < to && now_ns() - last_call_ns > quiet_ns()) {
+    for (emu_stream *other : streams)
+      if (other != s && other->device == s->device) emu_advance(other, other->pushed);
+    if (emu_advance(s, to)) changed.notify_all();
+  }
   return s->done >= to ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -327,7 +337,15 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int)
 {
   return cudaStreamCreateWithFlags(s, flags);
 }
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+/* What can still be done is done; what waits for ever is no more. */
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  emu_advance(s, s->pushed);
+  s->tasks.clear();
+  s->done = s->pushed;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
   complete(s, s->pushed);
