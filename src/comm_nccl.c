@@ -239,13 +239,12 @@ static int refuse(const struct look *all, int n, char *const *who, struct tc_err
 {
   for (int i = 0; i < n; i++)
     if (all[i].status < 0)
-      return tc_fail(err, TC_EUSER, "run.comm = nccl: %s: %s", who ? who[i] : "a rank",
-                     all[i].why);
+      return tc_fail(err, TC_EUSER, "%s: %s", who ? who[i] : "a rank", all[i].why);
   for (int i = 0; i < n; i++)
     for (int j = 0; j < i; j++)
       if (!strcmp(all[i].gpu, all[j].gpu))
-        return tc_fail(err, TC_EUSER, "run.comm = nccl: %s and %s share a GPU, which NCCL can't; "
-                       "give each rank a GPU of its own, or set run.comm = mpi",
+        return tc_fail(err, TC_EUSER, "%s and %s share a GPU, which NCCL can't; give "
+                       "each rank a GPU of its own, or set run.comm = mpi",
                        who ? who[j] : "a rank", who ? who[i] : "another");
   return 0;
 }
@@ -276,8 +275,8 @@ int tc_comm_nccl_agree(bool *use, bool must, const struct tc_nccl_ops *ops, void
   if (rc == 0) {
     rc = refuse(all, n, who, &why);
     *use = rc == 0;
-    if (rc < 0 && must) *err = why;
-    else rc = 0;
+    if (rc < 0) tc_fail(err, rc, "%s%.900s", must ? "run.comm = nccl: " : "", why.text);
+    if (!must) rc = 0;
   }
   free(all);
   free(bytes);

@@ -54,7 +54,7 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
 
 /* Collective over `world`, which carries it. *use <- whether the ranks' devices can have such
  * communicators: all have the library (ops not NULL, look) and a GPU of their own. With `must`
- * that they can't is TC_EUSER, with the same sentence on all. who[rank]: "rank 3 on node2". */
+ * that they can't is TC_EUSER, with the same sentence on all; without it err says why. who[rank]: "rank 3 on node2". */
 int tc_comm_nccl_agree(bool *use, bool must, const struct tc_nccl_ops *ops, void *device,
                        struct tc_comm *world, char *const *who, struct tc_err *err);
 

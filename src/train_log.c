@@ -276,6 +276,14 @@ static int gather_ranks(struct tc_train *t, json_t **out, struct tc_err *err)
   return rc;
 }
 
+/* What carries the data of the axes. */
+static const char *comm_name(const struct tc_train *t)
+{
+  for (int a = 0; a < TC_AXES; a++)
+    if (t->native[a]) return "nccl";
+  return t->hub ? "thread" : t->mpi ? "mpi" : "self";
+}
+
 int tc_run_json(struct tc_train *t, struct tc_err *err)
 {
   json_t *who;
@@ -283,12 +291,13 @@ int tc_run_json(struct tc_train *t, struct tc_err *err)
   if (t->rank) return 0;
   char *path = tc_sprintf("%s/run.json", t->out), *config = tc_config_text(t->cfg);
   char *model = tc_model_text(&t->opts.model);
-  json_t *o = json_pack("{s:s,s:s,s:s,s:I,s:{s:i,s:i,s:i,s:i},s:s,s:s,s:i,s:s,s:i,s:I,s:f,s:o,s:o}",
+  json_t *o = json_pack("{s:s,s:s,s:s,s:I,s:{s:i,s:i,s:i,s:i},s:s,s:s,s:s,s:i,s:s,s:i,s:I,s:f,s:o,s:o}",
                         "version", PACKAGE_VERSION, "config", config, "model", model, "parameters",
                         (json_int_t)tc_model_params(&t->opts.model), "mesh", "mb",
                         t->mesh->size[TC_MB], "pp", t->mesh->size[TC_PP], "dp",
                         t->mesh->size[TC_DP], "tp", t->mesh->size[TC_TP], "system",
-                        t->opts.system->name, "device", t->device->ops->name, "threads",
+                        t->opts.system->name, "device", t->device->ops->name, "comm",
+                        comm_name(t), "threads",
                         t->threads, "launcher", t->ranks->launcher, "restart", t->ranks->restart,
                         "start_step", (json_int_t)t->start_step, "ckpt_memcpy_ms",
                         (double)tc_saver_memcpy_ns(t->saver) * 1e-6, "ranks", who, "memory",
