@@ -290,6 +290,39 @@ static void tf32_cases(struct scene *s)
   cuda = fp32;
 }
 
+/* A copy to the host, then a kernel that writes what it reads; a copy to the device, then one that
+ * reads it. The emulated GPU runs streams lazily, so that without copy_order both find the other's. */
+static void copies(void)
+{
+  enum { ELEMS = 5000, BYTES = ELEMS * 4 };
+  const struct tc_device_ops *o = cuda->ops;
+  struct tc_err err = { 0 };
+  float *host = tc_device_host_alloc(cuda, BYTES), one = 1;
+  float *a = o->alloc(cuda, BYTES), *b = o->alloc(cuda, BYTES);
+  bool first = true, second = true;
+  for (int i = 0; i < ELEMS; i++) host[i] = one;
+  o->copy(cuda, a, host, BYTES);
+  memset(host, 0, BYTES);
+  const int64_t out = o->copy_begin(cuda, host, a, BYTES);
+  o->copy_order(cuda, out);
+  o->fill(cuda, a, 0x7f, BYTES);
+  o->sync(cuda);
+  ok(o->copy_wait(cuda, out) == 0, "a copy to the host beside the kernels");
+  for (int i = 0; i < ELEMS; i++) first &= host[i] == one;
+  ok(first, "... has what was there when it began");
+  o->copy_order(cuda, o->copy_begin(cuda, a, host, BYTES));
+  o->copy(cuda, b, a, BYTES);
+  o->copy(cuda, host, b, BYTES);
+  for (int i = 0; i < ELEMS; i++) second &= host[i] == one;
+  ok(second && tc_device_check(cuda, &err) == 0, "a copy to the device is there for what comes after");
+  int64_t last = 0;
+  for (int i = 0; i < 200; i++) last = o->copy_begin(cuda, host + i, a + i, 4);
+  ok(o->copy_wait(cuda, last) == 0, "more copies than there are events");
+  o->free(cuda, a, BYTES);
+  o->free(cuda, b, BYTES);
+  tc_device_host_free(cuda, host);
+}
+
 int main(void)
 {
   const char *gpu = getenv("TC_TEST_GPU"), *folder = getenv("TC_EMU_MODULES");
@@ -315,6 +348,7 @@ int main(void)
   bias_bwd_case(s, TC_BF16, TC_BF16, 1, 0);
   refusals(s);
   tf32_cases(s);
+  copies();
   tc_device_close(cuda);
   tc_device_close(ref);
   free(s->at);
