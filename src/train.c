@@ -219,6 +219,7 @@ static int make_programs(struct tc_train *t, struct tc_err *err)
                           err));
   }
   tc_at_file("taking memory", NULL);
+  TC_TRY(tc_train_fits(t, err));
   struct tc_exec_opts x = { .device = t->device, .host = t->host, .mesh = t->mesh,
                             .rank = t->rank, .fill = fill, .fill_ctx = t, .trace = t->trace,
                             .apart = !t->cfg->run_join };

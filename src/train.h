@@ -103,6 +103,9 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err);
  * or, where nothing was ever saved, the initial one: *step (0). Later ones are set aside.
  * TC_ENOCKPT where none is whole, TC_EDIVERGED where none lies before. */
 int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err);
+/* Local, before memory is taken. TC_EUSER if the device has less than the programs need: what takes
+ * it, and other settings that would fit. */
+int tc_train_fits(const struct tc_train *t, struct tc_err *err);
 /* Local, after the state is there. _close: false if the saver was left behind (tc_saver_free). */
 int tc_train_saver_open(struct tc_train *t, struct tc_err *err);
 bool tc_train_saver_close(struct tc_train *t, bool abandon);

@@ -1,0 +1,109 @@
+/* train_memory.c - whether the device has the memory that a run needs, before any of it is taken;
+ * if not, what takes it, and what would fit: found with the planner, which makes the programs of
+ * other settings as this run's were made. */
+#include "src/plan.h"
+#include "src/train.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What may be asked of the user, from what costs least. NULL: as it is. */
+static const struct way { const char *data, *recompute, *offload; } ways[] = {
+  { NULL, NULL, NULL },
+  { NULL, "selective", NULL },
+  { NULL, "full", NULL },
+  { "zero1", NULL, NULL },
+  { "zero2", NULL, NULL },
+  { "zero3", NULL, NULL },
+  { "zero3", "full", NULL },
+  { NULL, "full", "params" },
+  { "zero3", "full", "params" },
+};
+enum { WAYS = sizeof ways / sizeof *ways, TRIES = 60 };
+
+/* The fields are strings of the configuration's pool; these are constants, never freed. */
+static void go(struct tc_config *c, const struct way *w)
+{
+  if (w->data) c->parallel_data = (char *)(uintptr_t)w->data;
+  if (w->recompute) c->train_recompute = (char *)(uintptr_t)w->recompute;
+  if (w->offload) c->parallel_offload = (char *)(uintptr_t)w->offload;
+}
+
+static bool changes(const struct tc_config *c, const struct way *w, int dp)
+{
+  return !(w->data && (dp == 1 || !strcmp(c->parallel_data, w->data)))
+         && !(w->recompute && (!strcmp(c->train_recompute, w->recompute)
+                               || !strcmp(c->train_recompute, "full")) && !w->data && !w->offload)
+         && !(w->offload && strcmp(c->parallel_offload, "no"));
+}
+
+static bool fits(const struct tc_config *c, int world, int64_t bytes)
+{
+  struct tc_plan p;
+  struct tc_err err = { 0 };
+  return tc_plan_layout(&p, c, world, NULL, false, &err) == 0
+         && p.cls[p.worst].memory.bytes[TC_DEVICE] <= bytes;
+}
+
+/* The settings that would fit into `bytes`, as text; false: none of those that were looked at. */
+static bool what_fits(const struct tc_train *t, int64_t bytes, char *text, size_t size)
+{
+  const int dp = t->mesh->size[TC_DP];
+  const int64_t local = t->cfg->train_global_batch / dp, now = local / t->mesh->size[TC_MB];
+  int tries = 0;
+  for (int i = 0; i < WAYS; i++) {
+    const struct way *w = &ways[i];
+    if (i && !changes(t->cfg, w, dp)) continue;
+    for (int64_t micro = i ? now : now - 1; micro > 0; micro--) {
+      struct tc_config c = *t->cfg;
+      if (local % micro || tries++ == TRIES) continue;
+      c.train_micro_batch = micro;
+      go(&c, w);
+      if (!fits(&c, t->mesh->world, bytes)) continue;
+      int n = snprintf(text, size, "train.micro_batch = %lld", (long long)micro);
+      const char *const key[] = { "parallel.data", "train.recompute", "parallel.offload" };
+      const char *const value[] = { w->data, w->recompute, w->offload };
+      for (int k = 0; k < 3; k++)
+        if (value[k] && (size_t)n < size)
+          n += snprintf(text + n, size - (size_t)n, " and %s = %s", key[k], value[k]);
+      return true;
+    }
+  }
+  return false;
+}
+
+/* "activations 1.20, optimizer 0.50": the largest first. */
+static void by_size(const int64_t bytes[TC_CLASSES], char *text, size_t size)
+{
+  bool said[TC_CLASSES] = { false };
+  *text = '\0';
+  for (size_t n = 0;;) {
+    int most = -1;
+    for (int k = 0; k < TC_CLASSES; k++)
+      if (!said[k] && bytes[k] > 0 && (most < 0 || bytes[k] > bytes[most])) most = k;
+    if (most < 0 || n >= size) return;
+    said[most] = true;
+    n += (size_t)snprintf(text + n, size - n, "%s%s %.4g", n ? ", " : "", tc_class_name[most],
+                          (double)bytes[most] * 1e-9);
+  }
+}
+
+int tc_train_fits(const struct tc_train *t, struct tc_err *err)
+{
+  struct tc_device *d = t->device;
+  struct tc_plan_memory m;
+  int64_t left = 0, total = 0;
+  char classes[200], other[200];
+  if (!d->ops->memory) return 0;
+  d->ops->memory(d, &left, &total);
+  tc_plan_memory(&m, t->prog, TC_N_PROGS, t->mesh, t->rank);
+  if (m.bytes[TC_DEVICE] <= left) return 0;
+  by_size(m.by_class[TC_DEVICE], classes, sizeof classes);
+  const bool found = what_fits(t, left, other, sizeof other);
+  return tc_fail(err, TC_EUSER, "out of memory: %.4g GB are needed (%s); device %s has %.4g GB free "
+                 "of %.4g; %s%s", (double)m.bytes[TC_DEVICE] * 1e-9, classes, d->ops->name,
+                 (double)left * 1e-9, (double)total * 1e-9,
+                 found ? other : "no smaller train.micro_batch, recomputation, ZeRO stage or "
+                 "offloading would do: use more ranks (mesh.tp, mesh.pp) or a smaller model",
+                 found ? " would fit" : "");
+}
