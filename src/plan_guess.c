@@ -172,10 +172,14 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   const struct tc_system *s = tc_system_find(x->data);
   if (s->place[TC_STORE].kind == TC_SROWS) gather = dp_s(g, x, TC_ALL_GATHER, psi * use * part);
   if (s->place[TC_ACC].kind == TC_SROWS) scatter = dp_s(g, x, TC_REDUCE_SCATTER, psi * grad * part);
+  else if (s->place[TC_UPDATE].kind == TC_SROWS)
+    comm += dp_s(g, x, TC_REDUCE_SCATTER, psi * grad * part);
   else comm += dp_s(g, x, TC_ALL_REDUCE, psi * grad * part * 2);
   double layers = TC_MAX(most, 1), hide = (b + w) * (layers - 1) / layers;
   double update = psi * (s->place[TC_UPDATE].kind == TC_SROWS ? 1 / dp : 1) * 28 /
                   (d->bytes_per_s * d->eff_bytes);
+  if (s->place[TC_UPDATE].kind == TC_SROWS && s->place[TC_STORE].kind != TC_SROWS)
+    update += dp_s(g, x, TC_ALL_GATHER, psi * use * part);   /* new weights: nothing hides them */
   if (!is(x->offload, "no")) update += psi * 24 / dp / d->copy_bytes_per_s;
   int wire = x->near_pp && g->k->devices >= x->tp * 2 ? TC_WIRE_NODE : TC_WIRE_NETWORK;
   if (g->k->devices >= x->tp * x->dp * x->pp) wire = TC_WIRE_NODE;

@@ -2,7 +2,7 @@
  * kind of work (F, B, W) of a chunk takes is summed over its nodes, and the simulator of schedules
  * (sched.h) plays the chunks. Transfers on tp are waited for where they stand; those on dp that
  * come every micro-batch hide behind that micro-batch's work; what comes once a step is added, less
- * what a backward pass can hide of it. */
+ * what a backward pass can hide of it: of gradients most, of new weights nothing. */
 #include "src/plan_impl.h"
 #include "src/sched.h"
 
@@ -12,7 +12,7 @@
 /* Of one rank: seconds by chunk and mark; once a step. */
 struct sums {
   double work[64][4], hidden[64][4];             /* [chunk][F, B, W, U]: own time; on dp */
-  double once_work, once_dp, send;
+  double once_work, once_dp, last_dp, send;      /* last_dp: after the backward passes */
   double tp_wait;                                /* of a micro-batch */
 };
 enum { CHUNKS = 64 };
@@ -36,7 +36,8 @@ static void add_node(struct sums *s, const struct tc_program *p, const struct tc
     if (!once) s->send = TC_MAX(s->send, c.seconds);
     else s->once_work += c.seconds;
   } else if (once) {
-    *(n->axis == TC_DP ? &s->once_dp : &s->once_work) += c.seconds;
+    bool last = n->mark == TC_U;
+    *(n->axis != TC_DP ? &s->once_work : last ? &s->last_dp : &s->once_dp) += c.seconds;
   } else if (n->axis == TC_DP) {
     s->hidden[chunk][n->mark] += c.seconds;
   } else {
@@ -97,7 +98,7 @@ int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, co
     for (int c = 0; c < chunks; c++) backward += s[most].work[c][TC_B] + s[most].work[c][TC_W];
     double layers = TC_MAX(1, program[most]->graph->n_units / pp);
     double exposed = TC_MAX(s[most].once_dp - backward * (layers - 1) / layers,
-                            s[most].once_dp / layers);
+                            s[most].once_dp / layers) + s[most].last_dp;
     once = s[most].once_work + exposed;
     *out = (struct tc_plan_walk){ .step_s = sim->makespan + once, .busy_s = busy };
     out->wait_s[TC_DP] = exposed;

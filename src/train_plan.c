@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Layers of all programs that are made; those times micro-batches, which are played. */
-enum { MOST_MADE = 256, MOST_PLAYED = 4096 };
+enum { MOST_MADE = 64, MOST_PLAYED = 4096 };
 
 static const char *device_name(const struct tc_train *t)
 {
