@@ -4,7 +4,9 @@
  * Ranks are threads of this process (run.ranks) or MPI processes, as in `tercio train`. All
  * that can be wrong with the input is found before either is started, by every process alike,
  * and said once. Rank 0 alone prints, each row when it has been measured. */
+#include "kernels/kernel.h"
 #include "src/comm_bench.h"
+#include "src/comm_nccl.h"
 #include "src/launch.h"
 #include "src/setup.h"
 
@@ -126,7 +128,12 @@ static int check_axis(const struct job *j, struct tc_err *err)
 
 /* ---- printing -------------------------------------------------------------------------- */
 
-static void print_head(const struct job *j)
+static const char *link_name(const struct job *j, bool native)
+{
+  return native ? "NCCL" : j->launch.hub ? "threads" : "MPI";
+}
+
+static void print_head(const struct job *j, bool native)
 {
   const int32_t *size = j->mesh->size;
   int members = axis_size(j, j->axis), groups = j->mesh->world / members;
@@ -136,7 +143,7 @@ static void print_head(const struct job *j)
   }
   printf("%s, %d ranks on %d node%s: pp %d x dp %d x tp %d; axis %s: %d ranks, %d group%s\n"
          "fp32; size in bytes; time of %d iterations, each the slowest rank's; GB/s as nccl-tests "
-         "define them\n", j->launch.hub ? "threads" : "MPI", j->mesh->world, j->mesh->n_nodes,
+         "define them\n", link_name(j, native), j->mesh->world, j->mesh->n_nodes,
          j->mesh->n_nodes == 1 ? "" : "s", size[TC_PP], size[TC_DP], size[TC_TP],
          axis_name(j->axis), members, groups, groups == 1 ? "" : "s at once", j->iters);
   printf("%-16s  %-5s  %11s  %11s  %11s  %9s  %9s  %s\n", "op", "axis", "size", "count", "time_us",
@@ -145,7 +152,7 @@ static void print_head(const struct job *j)
 }
 
 static void print_row(const struct job *j, int op, const struct tc_bench_row *r, bool ok,
-                      bool first)
+                      bool first, bool native)
 {
   const char *check = ok ? "ok" : "wrong";
   if (!j->json) {
@@ -159,7 +166,7 @@ static void print_row(const struct job *j, int op, const struct tc_bench_row *r,
   json_object_set_new(o, "op", json_string(tc_bench_op_name[op]));
   json_object_set_new(o, "axis", json_string(axis_name(j->axis)));
   json_object_set_new(o, "ranks", json_integer(axis_size(j, j->axis)));
-  json_object_set_new(o, "link", json_string(j->launch.hub ? "thread" : "mpi"));
+  json_object_set_new(o, "link", json_string(native ? "nccl" : j->launch.hub ? "thread" : "mpi"));
   json_object_set_new(o, "size", json_integer(r->size_bytes));
   json_object_set_new(o, "count", json_integer(r->count));
   json_object_set_new(o, "time_us", json_real(r->time_us));
@@ -217,18 +224,19 @@ static void close_group(struct group *g)
 }
 
 /* All sizes of all operations; what is wrong ends it, after its row. */
-static int measure(const struct job *j, struct tc_bench *b, int rank, struct tc_err *err)
+static int measure(const struct job *j, struct tc_bench *b, int rank, bool native,
+                   struct tc_err *err)
 {
   struct tc_bench_row row[TC_BENCH_OPS] = { 0 };
   bool first = true;
   int rc = 0;
-  if (rank == 0) print_head(j);
+  if (rank == 0) print_head(j, native);
   for (int op = 0; op < TC_BENCH_OPS && !rc; op++) {
     int64_t bytes = j->min_bytes;
     for (bool last = !j->op[op]; !last && !rc; bytes = TC_MIN(bytes * STEP, j->max_bytes)) {
       last = bytes == j->max_bytes;
       rc = tc_bench_run(b, op, bytes, &row[op], err);
-      if (rank == 0 && rc != TC_EPEER) print_row(j, op, &row[op], !rc, first);
+      if (rank == 0 && rc != TC_EPEER) print_row(j, op, &row[op], !rc, first, native);
       first = false;
     }
   }
@@ -240,22 +248,91 @@ static int measure(const struct job *j, struct tc_bench *b, int rank, struct tc_
   return rc;
 }
 
+/* ---- memory of a GPU --------------------------------------------------------------------- */
+
+static void *gpu_alloc(void *d, int64_t bytes)
+{
+  return ((struct tc_device *)d)->ops->alloc(d, bytes);
+}
+
+static void gpu_free(void *d, void *p, int64_t bytes)
+{
+  ((struct tc_device *)d)->ops->free(d, p, bytes);
+}
+
+static void gpu_copy(void *d, void *dst, const void *src, int64_t bytes)
+{
+  ((struct tc_device *)d)->ops->copy(d, dst, src, bytes);
+}
+
+static void gpu_fill(void *d, void *p, int byte, int64_t bytes)
+{
+  tc_device_fill(d, p, byte, bytes);
+}
+
+static void gpu_sync(void *d)
+{
+  ((struct tc_device *)d)->ops->sync(d);
+}
+
+struct gpu {
+  struct tc_device *device;       /* owned, as native */
+  struct tc_comm *native;
+};
+
+/* Collective. g->native <- NCCL among the group's GPUs, if run.comm and run.device say so and the
+ * GPUs can; else NULL, or the same error on all ranks. */
+static int open_gpu(struct gpu *g, const struct job *j, int rank, const struct group *group,
+                    struct tc_comm *world, struct tc_err *err)
+{
+  const struct tc_config *c = j->launch.cfg;
+  const int index = j->launch.ranks->info[rank].device;
+  const bool must = !strcmp(c->run_comm, "nccl"), cuda = !strcmp(c->run_device, "cuda");
+  const bool may = cuda || (!strcmp(c->run_device, "auto") && (must || index >= 0));
+  struct tc_err why = { 0 };
+  char name[32];
+  bool use = false;
+  if (!must && strcmp(c->run_comm, "auto")) return 0;
+  snprintf(name, sizeof name, "cuda:%d", TC_MAX(index, 0));
+  if (may) tc_device_open(&g->device, name, 1, &why);
+  const struct tc_nccl_ops *ops = g->device ? g->device->ops->nccl : NULL;
+  TC_TRY(tc_comm_nccl_agree(&use, must, ops, g->device, why.status ? why.text : NULL, world,
+                            j->launch.who, err));
+  if (!use) return 0;
+  const struct tc_comm_opts o = { .name = axis_name(j->axis), .who = group->who,
+                                  .deadline_s = c->run_deadline };
+  return tc_comm_nccl(&g->native, ops, g->device, group->comm, NULL, group->members,
+                      j->axis == TC_PP, &o, err);
+}
+
 static int run_rank(int rank, void *job, struct tc_err *err)
 {
   const struct job *j = job;
   struct group world = { 0 }, axis = { 0 };
+  struct gpu gpu = { 0 };
   struct tc_bench *b = NULL;
   tc_log_set_rank(rank);
   int rc = open_group(&world, j, rank, WORLD, err);
   if (!rc && j->axis != WORLD) rc = open_group(&axis, j, rank, j->axis, err);
+  const struct group *g = j->axis == WORLD ? &world : &axis;
+  if (!rc) rc = open_gpu(&gpu, j, rank, g, world.comm, err);
+  const struct tc_bench_memory memory = { gpu.device, gpu_alloc, gpu_free, gpu_copy, gpu_fill,
+                                          gpu_sync };
   if (!rc) {
-    const struct group *g = j->axis == WORLD ? &world : &axis;
-    b = tc_bench_new(g->comm, world.comm, g->members, rank, j->max_bytes, j->iters);
-    rc = measure(j, b, rank, err);
+    b = tc_bench_new(gpu.native ? gpu.native : g->comm, world.comm, g->members, rank,
+                     j->max_bytes, j->iters, gpu.native ? &memory : NULL);
+    int64_t missing = !b;
+    rc = tc_comm_max_i64(world.comm, &missing, 1, err);
+    if (!rc && missing)
+      rc = tc_fail(err, TC_EUSER, "out of memory: a GPU can't hold two arrays of --max = %lld "
+                   "bytes; give less", (long long)j->max_bytes);
   }
+  if (!rc) rc = measure(j, b, rank, gpu.native, err);
+  tc_comm_free(gpu.native);
   close_group(&axis);
   close_group(&world);
   tc_bench_free(b);
+  tc_device_close(gpu.device);
   return rc;
 }
 

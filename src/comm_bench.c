@@ -58,20 +58,29 @@ struct tc_bench {
   int rank, coord, size, iters;
   int64_t cap;                    /* elements of src and dst, without the guard */
   float *src, *dst;
+  const struct tc_bench_memory *memory;          /* NULL: the host's */
+  float *src_there, *dst_there;   /* what travels: src and dst, or there */
   int64_t *ns;                    /* [iters + 1] and whether something is wrong */
   uint32_t salt;                  /* of the row: data of an earlier one is wrong data */
   float ranks_sum;                /* of the members' rank_part */
 
   /* the calls of one iteration */
   struct tc_coll_args *call;      /* [max(size, 2)] */
-  struct tc_part *part;           /* one each */
+  struct tc_part *part;           /* one each, as tickets */
+  tc_ticket *ticket;
   int n_calls;
   int op;
   int64_t count, block;
 };
 
+static int64_t bytes_of(const struct tc_bench *b)
+{
+  return (b->cap + GUARD) * (int64_t)sizeof *b->src;
+}
+
 struct tc_bench *tc_bench_new(struct tc_comm *group, struct tc_comm *world,
-                              const int32_t *members, int rank, int64_t max_bytes, int iters)
+                              const int32_t *members, int rank, int64_t max_bytes, int iters,
+                              const struct tc_bench_memory *memory)
 {
   struct tc_bench *b = tc_calloc(1, sizeof *b);
   b->group = group;
@@ -85,21 +94,31 @@ struct tc_bench *tc_bench_new(struct tc_comm *group, struct tc_comm *world,
   b->cap = TC_MAX(max_bytes / (int64_t)sizeof *b->src, b->size);
   b->src = tc_malloc((size_t)(b->cap + GUARD) * sizeof *b->src);
   b->dst = tc_malloc((size_t)(b->cap + GUARD) * sizeof *b->dst);
+  b->memory = memory;
+  b->src_there = memory ? memory->alloc(memory->ctx, bytes_of(b)) : b->src;
+  b->dst_there = memory ? memory->alloc(memory->ctx, bytes_of(b)) : b->dst;
   b->ns = tc_calloc((size_t)iters + 1, sizeof *b->ns);
   size_t calls = (size_t)TC_MAX(b->size, 2);
   b->call = tc_calloc(calls, sizeof *b->call);
   b->part = tc_calloc(calls, sizeof *b->part);
-  return b;
+  b->ticket = tc_calloc(calls, sizeof *b->ticket);
+  if (b->src_there && b->dst_there) return b;
+  tc_bench_free(b);
+  return NULL;
 }
 
 void tc_bench_free(struct tc_bench *b)
 {
   if (!b) return;
+  const struct tc_bench_memory *m = b->memory;
+  if (m && b->src_there) m->free(m->ctx, b->src_there, bytes_of(b));
+  if (m && b->dst_there) m->free(m->ctx, b->dst_there, bytes_of(b));
   free(b->src);
   free(b->dst);
   free(b->ns);
   free(b->call);
   free(b->part);
+  free(b->ticket);
   free(b);
 }
 
@@ -128,11 +147,23 @@ static void fill(struct tc_bench *b)
   b->ranks_sum = 0;
   for (int i = 0; i < b->size; i++) b->ranks_sum += rank_part(b->members[i]);
   for (int64_t i = 0; i < b->count; i++) b->src[i] = index_part(salt, i) + mine;
+  const struct tc_bench_memory *m = b->memory;
+  if (m) m->copy(m->ctx, b->src_there, b->src, b->count * (int64_t)sizeof *b->src);
 }
 
 static void poison(struct tc_bench *b)
 {
-  memset(b->dst, 0xff, (size_t)(b->count + GUARD) * sizeof *b->dst);
+  const int64_t bytes = (b->count + GUARD) * (int64_t)sizeof *b->dst;
+  const struct tc_bench_memory *m = b->memory;
+  if (m) m->fill(m->ctx, b->dst_there, 0xff, bytes);
+  else memset(b->dst, 0xff, (size_t)bytes);
+}
+
+/* What came out, for the host to look at. */
+static void fetch(struct tc_bench *b)
+{
+  const struct tc_bench_memory *m = b->memory;
+  if (m) m->copy(m->ctx, b->dst, b->dst_there, (b->count + GUARD) * (int64_t)sizeof *b->dst);
 }
 
 /* ---- checking ------------------------------------------------------------------------ */
@@ -242,7 +273,7 @@ static void say_wrong(const struct tc_bench *b, const struct wrong *w, struct tc
 static void add_call(struct tc_bench *b, int coll, int root, const float *src)
 {
   int i = b->n_calls++;
-  b->part[i] = (struct tc_part){ src, b->dst, b->count, b->block };
+  b->part[i] = (struct tc_part){ src, b->dst_there, b->count, b->block };
   b->call[i] = (struct tc_coll_args){ .coll = coll, .dtype = TC_F32, .red = TC_SUM, .root = root,
                                       .n_parts = 1, .parts = &b->part[i] };
   if (ops[b->op].coll < 0) b->call[i].what = tc_bench_op_name[b->op];
@@ -255,8 +286,8 @@ static void add_ring(struct tc_bench *b)
 {
   int next = (b->coord + 1) % b->size, previous = (b->coord + b->size - 1) % b->size;
   for (int i = 0; i < 2; i++)
-    if (i == b->coord % 2) add_call(b, TC_SEND, next, b->src);
-    else add_call(b, TC_RECV, previous, b->src);
+    if (i == b->coord % 2) add_call(b, TC_SEND, next, b->src_there);
+    else add_call(b, TC_RECV, previous, b->src_there);
 }
 
 static void make_calls(struct tc_bench *b, int op, int64_t bytes)
@@ -270,23 +301,24 @@ static void make_calls(struct tc_bench *b, int op, int64_t bytes)
   if (op == TC_BENCH_SEND_RECV) {
     add_ring(b);
   } else if (op == TC_BENCH_ONE_BY_ONE) {
-    if (b->coord != ROOT) add_call(b, TC_RECV, ROOT, b->src);
+    if (b->coord != ROOT) add_call(b, TC_RECV, ROOT, b->src_there);
     for (int i = 0; i < b->size && b->coord == ROOT; i++)
-      if (i != ROOT) add_call(b, TC_SEND, i, b->src);
+      if (i != ROOT) add_call(b, TC_SEND, i, b->src_there);
   } else if (op == TC_BENCH_REDUCE_BROADCAST) {
-    add_call(b, TC_REDUCE, ROOT, b->src);
-    add_call(b, TC_BROADCAST, ROOT, b->dst);
+    add_call(b, TC_REDUCE, ROOT, b->src_there);
+    add_call(b, TC_BROADCAST, ROOT, b->dst_there);
   } else {
-    add_call(b, ops[op].coll, ROOT, b->src);
+    add_call(b, ops[op].coll, ROOT, b->src_there);
   }
 }
 
-/* The queue is serial: when the last call is done, all are. */
 static int run_calls(struct tc_bench *b, struct tc_err *err)
 {
-  tc_ticket last = 0;
-  for (int i = 0; i < b->n_calls; i++) TC_TRY(tc_comm_start(b->group, &b->call[i], &last, err));
-  return tc_comm_wait(b->group, last, err);
+  for (int i = 0; i < b->n_calls; i++)
+    TC_TRY(tc_comm_start(b->group, &b->call[i], &b->ticket[i], err));
+  for (int i = 0; i < b->n_calls; i++) TC_TRY(tc_comm_wait(b->group, b->ticket[i], err));
+  if (b->memory) b->memory->sync(b->memory->ctx);
+  return 0;
 }
 
 /* What an iteration adds to this rank's counters, by collective. Returns all bytes. */
@@ -355,7 +387,7 @@ static int time_calls(struct tc_bench *b, struct tc_err *err)
     TC_TRY(run_calls(b, err));
     b->ns[i] = tc_now_ns() - start_ns;
   }
-  return 0;
+  return tc_comm_settle(b->group, err);
 }
 
 static void fill_row(const struct tc_bench *b, struct tc_bench_row *row)
@@ -385,10 +417,13 @@ int tc_bench_run(struct tc_bench *b, int op, int64_t bytes, struct tc_bench_row 
   fill(b);
   poison(b);
   for (int i = 0; i < WARM_UP; i++) TC_TRY(run_calls(b, err));
+  TC_TRY(tc_comm_settle(b->group, err));
+  fetch(b);
   w = check_output(b);
   say_wrong(b, &w, &found);
   poison(b);
   TC_TRY(time_calls(b, err));
+  fetch(b);
   w = check_output(b);
   say_wrong(b, &w, &found);
   check_counters(b, &before, WARM_UP + b->iters, &found);

@@ -24,13 +24,25 @@ struct tc_bench_row {
   int64_t sent_bytes;             /* this rank's in one iteration, as predicted */
 };
 
+/* Where the data is; copy is between any of it and host memory. */
+struct tc_bench_memory {
+  void *ctx;
+  void *(*alloc)(void *ctx, int64_t bytes);      /* NULL: out of memory */
+  void (*free)(void *ctx, void *p, int64_t bytes);
+  void (*copy)(void *ctx, void *dst, const void *src, int64_t bytes);
+  void (*fill)(void *ctx, void *p, int byte, int64_t bytes);
+  void (*sync)(void *ctx);                       /* what was waited for has happened */
+};
+
 struct tc_bench;
 
 /* Local. Measures on `group`, with all groups of `world` at the same time. members[size] are
  * the world ranks of the group; rank is this one's. All but the numbers is borrowed. Free it
- * after both communicators: they send from its memory. */
+ * after both communicators: they send from its memory. memory: of the group's data, borrowed;
+ * NULL: the host's. NULL if there is not enough of it. */
 struct tc_bench *tc_bench_new(struct tc_comm *group, struct tc_comm *world,
-                              const int32_t *members, int rank, int64_t max_bytes, int iters);
+                              const int32_t *members, int rank, int64_t max_bytes, int iters,
+                              const struct tc_bench_memory *memory);
 void tc_bench_free(struct tc_bench *b);
 
 /* Collective over the world. bytes: of the whole array, at most max_bytes (rounded to

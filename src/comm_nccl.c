@@ -250,7 +250,8 @@ static int refuse(const struct look *all, int n, char *const *who, struct tc_err
 }
 
 int tc_comm_nccl_agree(bool *use, bool must, const struct tc_nccl_ops *ops, void *device,
-                       struct tc_comm *world, char *const *who, struct tc_err *err)
+                       const char *no_device, struct tc_comm *world, char *const *who,
+                       struct tc_err *err)
 {
   struct look mine;
   struct tc_err why = { 0 };
@@ -258,7 +259,9 @@ int tc_comm_nccl_agree(bool *use, bool must, const struct tc_nccl_ops *ops, void
   int64_t *bytes = tc_calloc((size_t)n, sizeof *bytes), len = 0;
   void *all = NULL;
   memset(&mine, 0, sizeof mine);
-  if (!ops)
+  if (!ops && no_device)
+    tc_fail(&why, TC_EUSER, "%s", no_device);
+  else if (!ops)
     tc_fail(&why, TC_EUSER, "NCCL moves data between GPUs, and run.device is none; set run.comm = "
             "mpi, or run.device = cuda");
   else if (!ops->look)

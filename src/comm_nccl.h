@@ -3,7 +3,8 @@
  *
  * Such a communicator differs from the others in what a ticket means: tc_comm_start lets the
  * transfer follow what the device was told to do so far, tc_comm_wait lets what the device is
- * told from then on follow the transfer; the host goes on at once. What the host wants to know
+ * told from then on follow that transfer (and those before it that go the same way); the host goes
+ * on at once. What the host wants to know
  * (tc_comm_test, tc_comm_settle, counters) becomes true when the transfer has really ended.
  *
  * The library's sums are the same on every run of one layout and end alike on all members, but
@@ -53,9 +54,11 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
                  bool two_ways, const struct tc_comm_opts *o, struct tc_err *err);
 
 /* Collective over `world`, which carries it. *use <- whether the ranks' devices can have such
- * communicators: all have the library (ops not NULL, look) and a GPU of their own. With `must`
+ * communicators: all have the library (ops not NULL, look) and a GPU of their own. no_device: why
+ * ops is NULL, if there is more to say than that run.device is a CPU. With `must`
  * that they can't is TC_EUSER, with the same sentence on all; without it err says why. who[rank]: "rank 3 on node2". */
 int tc_comm_nccl_agree(bool *use, bool must, const struct tc_nccl_ops *ops, void *device,
-                       struct tc_comm *world, char *const *who, struct tc_err *err);
+                       const char *no_device, struct tc_comm *world, char *const *who,
+                       struct tc_err *err);
 
 #endif

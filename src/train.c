@@ -155,7 +155,7 @@ static int make_native(struct tc_train *t, struct tc_err *err)
   bool use = false;
   if (!must && (strcmp(want, "auto") || t->mesh->world == 1)) return 0;
   tc_at_file("joining NCCL", NULL);
-  TC_TRY(tc_comm_nccl_agree(&use, must, ops, t->device, t->world, t->who, err));
+  TC_TRY(tc_comm_nccl_agree(&use, must, ops, t->device, NULL, t->world, t->who, err));
   if (!use && ops && t->rank == 0)
     tc_log("run.comm = auto sends through host memory: %s", err->text);
   int32_t *members = tc_calloc((size_t)t->mesh->world, sizeof *members);
