@@ -93,9 +93,12 @@ static void abort_all(struct nccl *x)
 static int be_ready(struct nccl *x, int w, const struct tc_coll_args *a, struct tc_err *err)
 {
   struct patience p = { .last_ns = tc_now_ns(), .say_ns = SAY_NS };
-  int rc;
-  while ((rc = x->ops->ready(x->way[w], err)) == 0 && rc >= 0)
-    if ((rc = wait_on(x, a, &p, NULL, err)) < 0) break;
+  int rc = x->ops->ready(x->way[w], err);
+  if (rc) return TC_MIN(rc, 0);
+  tc_lane_waits(x->late.stall);                  /* this wait has a deadline of its own */
+  do rc = wait_on(x, a, &p, NULL, err);
+  while (rc == 0 && (rc = x->ops->ready(x->way[w], err)) == 0);
+  tc_lane_waits(NULL);
   if (p.say_ns > SAY_NS) tc_stall_clear(x->late.stall);
   return TC_MIN(rc, 0);
 }
@@ -173,32 +176,33 @@ static void nccl_free(void *impl)
 
 /* ---- making ------------------------------------------------------------------------ */
 
-/* Joins way w; every member comes here, also one that has failed, and all learn of it. */
+/* All members come here with their status: the same error on all if one has failed. */
+static int meet(struct nccl *x, int rc, struct tc_comm *host, struct tc_err *err)
+{
+  int64_t bad = rc < 0;
+  struct tc_err why = *err;
+  if (rc == TC_EPEER) return rc;                 /* the others are as late as this one */
+  TC_TRY(tc_comm_max_i64(host, &bad, 1, err));
+  *err = why;
+  if (rc == 0 && bad)
+    rc = tc_fail(err, TC_EUSER, "axis %s: NCCL did not start on another rank; see what it says",
+                 x->name);
+  return rc;
+}
+
+/* Joins way w. */
 static int join_way(struct nccl *x, int w, void *device, struct tc_comm *host, struct tc_err *err)
 {
   static const struct tc_coll_args joining = { .coll = TC_BARRIER, .what = "joining NCCL" };
   char made[TC_NCCL_ID_BYTES] = "";
   void *id = made;
-  int64_t n = sizeof made, bad = 0;
-  int rc = x->coord == 0 ? x->ops->id(device, made, err) : 0;
-  bad = rc < 0;
-  TC_TRY(tc_comm_max_i64(host, &bad, 1, err));
-  if (bad)
-    return rc < 0 ? rc : tc_fail(err, TC_EUSER, "axis %s: NCCL did not start on the first of its "
-                                 "ranks", x->name);
+  int64_t n = sizeof made;
+  TC_TRY(meet(x, x->coord == 0 ? x->ops->id(device, made, err) : 0, host, err));
   TC_TRY(tc_comm_bytes_bcast(host, 0, &id, &n, err));
-  rc = x->ops->join(&x->way[w], device, id, x->coord, x->size, err);
+  int rc = x->ops->join(&x->way[w], device, id, x->coord, x->size, err);
   if (x->coord != 0) free(id);
-  if (rc == 0) rc = be_ready(x, w, &joining, err);
-  struct tc_err why = *err;
-  bad = rc < 0;
-  if (rc == TC_EPEER) return rc;                 /* the others are as late as this one */
-  TC_TRY(tc_comm_max_i64(host, &bad, 1, err));
-  if (rc < 0) *err = why;
-  else if (bad)
-    rc = tc_fail(err, TC_EUSER, "axis %s: NCCL did not start on another rank; see what it says",
-                 x->name);
-  return rc;
+  TC_TRY(meet(x, rc, host, err));                /* or the others would wait for it */
+  return meet(x, be_ready(x, w, &joining, err), host, err);
 }
 
 int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *device,
