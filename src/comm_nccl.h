@@ -56,7 +56,8 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
 /* Collective over `world`, which carries it. *use <- whether the ranks' devices can have such
  * communicators: all have the library (ops not NULL, look) and a GPU of their own. no_device: why
  * ops is NULL, if there is more to say than that run.device is a CPU. With `must`
- * that they can't is TC_EUSER, with the same sentence on all; without it err says why. who[rank]: "rank 3 on node2". */
+ * that they can't is TC_EUSER, with the same sentence on all; without it err says why.
+ * who[rank]: "rank 3 on node2". */
 int tc_comm_nccl_agree(bool *use, bool must, const struct tc_nccl_ops *ops, void *device,
                        const char *no_device, struct tc_comm *world, char *const *who,
                        struct tc_err *err);
