@@ -234,7 +234,8 @@ static void attention(int dtype, int64_t B, int64_t T, int64_t H, int64_t D)
   t.c.k[0] = T;
   derive(&t, TC_OP_ATTN, (int[]){ 1 }, 1, (int[]){ 2, 3 }, 2);
   output(&t, dtype, DIMS(N, H, 3, D));
-  t.tol = rounds ? 1.0 / 32 : 1e-5;
+  /* A key's gradient sums as many rounded terms as rows see it, which cancel. */
+  t.tol = !rounds ? 1e-5 : T < 300 ? 1.0 / 32 : 1.0 / 20;
   check(&t);
 }
 
@@ -393,6 +394,16 @@ static void devices(void)
   tc_device_close(NULL);
 }
 
+/* Every head size that has kernels of its own, with sequences around their tiles of 64 rows. */
+static void attention_sizes(int dtype)
+{
+  static const int64_t head[] = { 32, 64, 80, 96, 128 }, length[] = { 1, 63, 65 };
+  if (strcmp(T_DEVICE, "cuda")) return;
+  for (int d = 0; d < 5; d++)
+    for (int t = 0; t < 3; t++) attention(dtype, 1, length[t], 2, head[d]);
+  if (dtype == TC_BF16) attention(dtype, 1, 1000, 1, 80);
+}
+
 int main(void)
 {
   static const int64_t shapes[][3] = { { 1, 1, 1 }, { 7, 5, 3 }, { 33, 65, 17 }, { 129, 40, 71 } };
@@ -423,6 +434,7 @@ int main(void)
     attention(types[a], 1, 65, 2, 80);
     attention(types[a], 2, 33, 2, 96);
     attention(types[a], 1, 200, 1, 128);
+    attention_sizes(types[a]);
     head(types[a], 5, 40, 0, 40);
     head(types[a], 67, 1100, 10, 1090);
     head(types[a], 9, 16, 32, 40);
