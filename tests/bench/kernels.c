@@ -62,6 +62,7 @@ static const struct row {
   { TC_OP_MATMUL, 0, -1, "matmul up, d input", "x:NF x:FC", "x:NC", "NCFnn" },
   { TC_OP_MATMUL, 1, -1, "matmul up, d weight", "x:NF x:NC", "f:FC", "FCNtn" },
   { TC_OP_MATMUL, 0, -1, "matmul head", "x:RC x:VC", "x:RV", "RVCnt" },
+  { TC_OP_BIAS, 0, -1, "bias", "x:NC x:C", "x:NC", "" },
   { TC_OP_BIAS_BWD, 1, -1, "bias_bwd", "x:NF", "f:F", "" },
   { TC_OP_GELU, 0, -1, "gelu", "x:NF", "x:NF", "" },
   { TC_OP_GELU_BWD, 0, -1, "gelu_bwd", "x:NF x:NF", "x:NF", "" },
@@ -72,10 +73,17 @@ static const struct row {
   { TC_OP_ROWMAX, 0, -1, "rowmax", "x:RV", "f:R", "" },
   { TC_OP_SUMEXP, 0, -1, "sumexp", "x:RV f:R", "f:R", "" },
   { TC_OP_SUMEXP_BWD, 0, -1, "sumexp_bwd", "x:RV f:R f:R", "x:RV", "" },
+  { TC_OP_PICK, 0, -1, "pick", "x:RV i:R", "f:R", "" },
+  { TC_OP_NLL, 0, -1, "nll", "f:R f:R f:R i:R", "f:R", "" },
+  { TC_OP_NLL_BWD, 0, -1, "nll_bwd", "f:R f:R i:R", "f:R f:R", "" },
+  { TC_OP_SUM, 0, -1, "sum", "f:N", "f:", "" },
+  { TC_OP_FILL, 0, -1, "fill", "", "f:E", "" },
+  { TC_OP_NORMAL, 0, -1, "normal", "", "f:E", "" },
   { TC_OP_CAST, 0, -1, "cast", "f:E", "x:E", "" },
   { TC_OP_ACCUM, 1, -1, "accum", "x:E", "f:E", "" },
   { TC_OP_SQNORM, 0, -1, "sqnorm", "f:E", "f:", "" },
   { TC_OP_ADAMW, 0, 2, "adamw", "f:E f: f:E f:E f:E", "f:E f:E f:E", "" },
+  { TC_OP_SGD, 0, 2, "sgd", "f:E f: f:E", "f:E", "" },
 };
 
 static int parse(const struct bench *b, const char *text, struct tc_view *v)
@@ -118,19 +126,27 @@ static double operations(const struct bench *b, const struct row *r, const struc
   return r->op == TC_OP_ATTN ? 4 * pairs : r->op == TC_OP_ATTN_BWD ? 10 * pairs : 0;
 }
 
-static void report(struct bench *b, const struct row *r, const struct tc_call *c, double seconds)
+static double view_bytes(const struct tc_view *v)
 {
-  double bytes = 0, flops = operations(b, r, c), limit = 0;
-  for (int i = 0; i < c->n_in; i++)
-    bytes += (double)c->in[i].elems * (double)tc_dtype_bytes(c->in[i].dtype);
-  for (int k = 0; k < c->n_out; k++)
-    bytes += (double)c->out[k].elems * (double)tc_dtype_bytes(c->out[k].dtype)
-             * (c->acc >> k & 1 ? 2 : 1);
-  if (r->op == TC_OP_EMBED)      /* rows that are named, not the table */
-    bytes = 2.0 * (double)c->out[0].elems * (double)tc_dtype_bytes(c->out[0].dtype);
+  return (double)v->elems * (double)tc_dtype_bytes(v->dtype);
+}
+
+static double call_bytes(const struct row *r, const struct tc_call *c)
+{
+  double bytes = 0;
+  for (int i = 0; i < c->n_in; i++) bytes += view_bytes(&c->in[i]);
+  for (int k = 0; k < c->n_out; k++) bytes += view_bytes(&c->out[k]) * (c->acc >> k & 1 ? 2 : 1);
+  if (r->op == TC_OP_EMBED) return 2 * view_bytes(&c->out[0]);  /* rows that are named, not the table */
+  if (r->op == TC_OP_PICK) return 3 * view_bytes(&c->out[0]);   /* an element a row */
+  return bytes;
+}
+
+static void report(struct bench *b, const char *name, double bytes, double flops, double seconds)
+{
+  double limit = 0;
   if (b->s[BANDWIDTH] > 0) limit = bytes / ((double)b->s[BANDWIDTH] * 1e9);
   if (b->s[TFLOPS] > 0) limit = TC_MAX(limit, flops / ((double)b->s[TFLOPS] * 1e12));
-  printf("%-20s %9.4f ms %8.0f GB/s %7.1f TFLOP/s", r->name, seconds * 1e3, bytes / seconds * 1e-9,
+  printf("%-24s %9.4f ms %8.0f GB/s %7.1f TFLOP/s", name, seconds * 1e3, bytes / seconds * 1e-9,
          flops / seconds * 1e-12);
   if (limit > 0) printf(" %5.0f %% of the limit", 100 * limit / seconds);
   printf("\n");
@@ -152,7 +168,7 @@ static int run(struct bench *b, const struct row *r, struct tc_call *c, struct t
   b->d->ops->sync(b->d);
   double seconds = (double)(tc_now_ns() - t0) * 1e-9 / (double)b->s[REPEAT];
   TC_TRY(tc_device_check(b->d, err));
-  report(b, r, c, seconds);
+  report(b, r->name, call_bytes(r, c), operations(b, r, c), seconds);
   if (k->unprepare) k->unprepare(b->d, c);
   return 0;
 }
@@ -193,6 +209,114 @@ static void time_row(struct bench *b, const struct row *r)
     if (v[i].data) b->d->ops->free(b->d, v[i].data, v[i].elems * (int64_t)tc_dtype_bytes(v[i].dtype));
 }
 
+/* ---- joined calls ---------------------------------------------------------------------------- */
+
+enum { PARTS = 24, POOL = 64 };
+struct joint {
+  const char *name;
+  struct tc_call call[PARTS];
+  struct tc_view v[PARTS][2 * ARGS], pool[POOL];
+  int n, n_pool;
+  double bytes, flops;
+  struct tc_runtime rt;
+};
+
+static struct tc_view *take(struct bench *b, struct joint *j, const char *what)
+{
+  struct tc_view *v = &j->pool[j->n_pool++];
+  parse(b, what, v);
+  back(b, v);
+  return v;
+}
+
+static struct tc_call *add(struct joint *j, int op, int n_in, int n_out, struct tc_view *const *v)
+{
+  struct tc_call *c = &j->call[j->n];
+  for (int i = 0; i < n_in + n_out; i++) j->v[j->n][i] = *v[i];
+  *c = (struct tc_call){ .op = op, .n_in = n_in, .n_out = n_out, .in = j->v[j->n],
+                         .out = j->v[j->n] + n_in, .rt = &j->rt, .f = { 1 } };
+  j->n++;
+  return c;
+}
+#define V(...) (struct tc_view *[]){ __VA_ARGS__ }
+
+static void time_joint(struct bench *b, struct joint *j)
+{
+  const struct tc_joined *o = b->d->ops->joined;
+  const struct tc_call *part[PARTS];
+  struct tc_err err = { 0 };
+  int rc = 0;
+  int64_t bytes = 64, t0 = 0;
+  for (int i = 0; i < j->n; i++) part[i] = &j->call[i];
+  bool good = o->can(b->d, part, j->n);
+  if (good) bytes = TC_MAX(bytes, o->scratch(b->d, part, j->n));
+  void *scratch = b->d->ops->alloc(b->d, bytes);
+  for (int i = 0; i < j->n; i++) j->call[i].scratch = scratch;
+  for (int i = -2; i < b->s[REPEAT] && good && !rc; i++) {
+    if (i == 0) b->d->ops->sync(b->d), t0 = tc_now_ns();
+    rc = o->run(b->d, part, j->n);
+  }
+  b->d->ops->sync(b->d);
+  double seconds = (double)(tc_now_ns() - t0) * 1e-9 / (double)b->s[REPEAT];
+  if (!good) printf("%-24s not joined for these types\n", j->name);
+  else if (tc_device_check(b->d, &err) < 0 || rc < 0) printf("%-24s %s\n", j->name, err.text);
+  else report(b, j->name, j->bytes, j->flops, seconds);
+  b->failed |= good && (rc < 0 || *err.text);
+  b->d->ops->free(b->d, scratch, bytes);
+  for (int i = 0; i < j->n_pool; i++)
+    b->d->ops->free(b->d, j->pool[i].data, (int64_t)view_bytes(&j->pool[i]));
+  free(j);
+}
+
+static struct joint *joint(const char *name)
+{
+  struct joint *j = tc_calloc(1, sizeof *j);
+  j->name = name;
+  j->rt = (struct tc_runtime){ .seed = 1, .step = 2, .lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f,
+                               .eps = 1e-8f, .clip = 1 };
+  return j;
+}
+
+static void time_joints(struct bench *b)
+{
+  const int64_t N = b->s[TOKENS], C = b->s[HIDDEN], F = 4 * C;
+  const double product = 2.0 * (double)N * (double)C * (double)F;
+  struct joint *j = joint("matmul up + gelu");
+  struct tc_view *x = take(b, j, "x:NC"), *w = take(b, j, "x:FC"), *bias = take(b, j, "x:F");
+  struct tc_view *y = take(b, j, "x:NF"), *z = take(b, j, "x:NF");
+  add(j, TC_OP_MATMUL, 3, 1, V(x, w, bias, y))->gemm = (struct tc_gemm){ N, F, C, false, true };
+  add(j, TC_OP_GELU, 1, 1, V(y, z));
+  j->flops = product, j->bytes = view_bytes(x) + view_bytes(w) + view_bytes(y) + view_bytes(z);
+  time_joint(b, j);
+
+  j = joint("matmul + gelu_bwd");
+  x = take(b, j, "x:NC"), w = take(b, j, "x:CF"), y = take(b, j, "x:NF"), z = take(b, j, "x:NF");
+  struct tc_view *dx = take(b, j, "x:NF");
+  add(j, TC_OP_MATMUL, 2, 1, V(x, w, y))->gemm = (struct tc_gemm){ N, F, C, false, false };
+  add(j, TC_OP_GELU_BWD, 2, 1, V(y, z, dx));
+  j->flops = product, j->bytes = view_bytes(x) + view_bytes(w) + view_bytes(z) + view_bytes(dx);
+  time_joint(b, j);
+
+  j = joint("bias_bwd + matmul");
+  x = take(b, j, "x:NF"), y = take(b, j, "x:NC"), bias = take(b, j, "f:F"), w = take(b, j, "f:FC");
+  add(j, TC_OP_BIAS_BWD, 1, 1, V(x, bias))->acc = 1;
+  struct tc_call *c = add(j, TC_OP_MATMUL, 2, 1, V(x, y, w));
+  c->gemm = (struct tc_gemm){ F, C, N, true, false }, c->acc = 1;
+  j->flops = product, j->bytes = view_bytes(x) + view_bytes(y) + 2 * view_bytes(w);
+  time_joint(b, j);
+
+  j = joint("updates + casts");         /* a layer's 12 CxC as 12 tensors */
+  struct tc_view *scale = take(b, j, "f:");
+  for (int i = 0; i < 12; i++) {
+    struct tc_view *g = take(b, j, "f:CC"), *m = take(b, j, "f:CC"), *v = take(b, j, "f:CC");
+    w = take(b, j, "f:CC"), x = take(b, j, "x:CC");
+    add(j, TC_OP_ADAMW, 5, 3, V(g, scale, w, m, v, w, m, v));
+    add(j, TC_OP_CAST, 1, 1, V(w, x));
+    j->bytes += view_bytes(g) + 6 * view_bytes(w) + view_bytes(x);
+  }
+  time_joint(b, j);
+}
+
 int main(int argc, char **argv)
 {
   struct bench b = { .dtype = TC_BF16, .s = { 8192, 768, 12, 1024, 50304, 0, 0, 20 } };
@@ -211,6 +335,7 @@ int main(int argc, char **argv)
   printf("%s, %s, %lld tokens of %lld, hidden %lld\n", b.d->ops->name, tc_dtype_name(b.dtype),
          (long long)b.s[TOKENS], (long long)b.s[CONTEXT], (long long)b.s[HIDDEN]);
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) time_row(&b, &table[i]);
+  if (b.d->ops->joined) time_joints(&b);
   tc_device_close(b.d);
   return b.failed;
 }
