@@ -75,6 +75,7 @@ struct tc_train {
   struct tc_ckpt_report ckpt_said;             /* since the last line */
   struct tc_fault fault;
   struct json_t *predicted;      /* rank 0: what the planner says of a step; NULL: nothing */
+  double peak_s;                 /* ... and a step at the devices' peak; 0: not known */
   struct tc_slow *slow;          /* rank 0 of several; else NULL */
   struct tc_comm_counters said[TC_COMMS];      /* counters when the last line was written */
 };

@@ -165,7 +165,7 @@ int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r, struct 
   json_object_set_new(o, "step_ms", json_real(s * 1e3));
   if (t->slow) json_object_set_new(o, "slowest", slowest_json(t, &r->slowest));
   json_object_set_new(o, "wait_ms", json_real((double)r->wait_ns * 1e-6));
-  json_object_set_new(o, "mfu", json_null());
+  json_object_set_new(o, "mfu", t->peak_s > 0 ? json_real(t->peak_s / s) : json_null());
   json_t *ckpt = ckpt_json(t);
   if (ckpt) json_object_set_new(o, "ckpt", ckpt);
   if (t->recover.skipped) {

@@ -39,6 +39,7 @@ int tc_train_plan(struct tc_train *t, struct tc_err *err)
     double most = (double)p.cls[p.worst].memory.bytes[TC_DEVICE];
     t->predicted = json_pack("{s:s,s:f}", "device", k.device.name, "device_bytes", most);
     json_object_update_new(t->predicted, tc_plan_time_json(&p.time));
+    t->peak_s = p.time.mfu * p.time.step_s;
   } else {
     tc_warn("no predicted time in run.json: %s", why.text);
   }
