@@ -1,18 +1,18 @@
 /* plan_links.c - a wire from what `tercio comm --json` measured on it: for each collective the
  * latency and the rate whose line through (bytes of the busiest member, time) has the least
- * squares of relative errors. */
+ * squares of errors over time: the large transfers are what a step waits for. */
 #include "src/plan.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
 
-/* Sums of a weighted fit t = a + b x, weights 1 / t^2. */
+/* Sums of a weighted fit t = a + b x, weights 1 / t. */
 struct fit { double w, x, xx, t, xt; int n; };
 
 static void add(struct fit *f, double x, double t)
 {
-  double w = 1 / (t * t);
+  double w = 1 / t;
   f->w += w;
   f->x += w * x;
   f->xx += w * x * x;
