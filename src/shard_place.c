@@ -16,11 +16,13 @@ const struct tc_tensor *tc_shard_pinned(const struct tc_graph *g, int32_t t)
 }
 
 /* Readers that share a transition: of a weight as long as it is kept, of the update among
- * themselves, of an activation over the backward pass too unless it is gathered again. The loss
- * head is one phase, since its backward pass follows its forward pass. */
+ * themselves, of an activation over the backward pass too unless it is gathered again (what came from
+ * another stage is not sent again). The loss head is one phase, since its backward pass follows its
+ * forward pass. */
 static void phase_of(const struct sctx *s, const struct tc_node *n, const struct tc_param *p,
                      struct made *key)
 {
+  bool sent = !tc_place_equal(&s->g->tensor[key->from].lay.on[TC_PP], &key->lay.on[TC_PP]);
   int part = n->head ? 2 : n->mark == TC_F ? 0 : 1;
   key->phase = key->unit = -1;
   if (n->mark == TC_U) {
@@ -28,7 +30,7 @@ static void phase_of(const struct sctx *s, const struct tc_node *n, const struct
   } else if (p && p->keep == TC_KEEP_USE) {
     key->phase = part;
     key->unit = n->unit;
-  } else if (!p && s->regather) {
+  } else if (!p && s->regather && !sent) {
     key->phase = part;
   }
 }
