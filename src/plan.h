@@ -129,7 +129,7 @@ struct tc_plan_time {
 
 /* ---- plan_layout.c: one layout --------------------------------------------------- */
 
-enum { TC_PLAN_CLASSES = 16 };
+enum { TC_PLAN_CLASSES = 32 };
 struct tc_plan_class {
   int32_t rank, pp, dp;
   int64_t parameters;                            /* that it works with */
@@ -181,6 +181,7 @@ struct tc_plan_found {
   struct tc_plan_family *family; int n_families, cap_families;   /* owned */
   int64_t considered, possible, fitting;
   double least_bytes;                            /* of a device, over all layouts */
+  char why[200];                                 /* of the best one that was made and can't be */
   int least_nodes;                               /* if nothing fits: nodes that would do; 0: none */
 };
 /* Local. At most `top` layouts of c's model and batch on the cluster, by time of a step. hold: bits

@@ -17,7 +17,8 @@ double tc_plan_run_s(const struct tc_program *p, const struct tc_node *n, const 
 int tc_ranks_beside(const struct tc_mesh *m, int rank);
 
 /* plan_sums.c: the same by sums over nodes and the simulator of schedules, for pipelines too long
- * to be played. The programs are the first, a middle and the last stage's. */
+ * to be played. The programs are the first stage's, the last's, and some between in their order, each
+ * of which stands for the stages up to the next. */
 int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
                  int n,
                  const char *schedule, int chunks, int n_mb, const struct tc_mesh *m,

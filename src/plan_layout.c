@@ -5,23 +5,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of longer pipelines than that both ends are looked at, and the stage after the first. */
+/* Of longer pipelines than that both ends are looked at, the stage after the first, and those that
+ * have other layers than the one before: what a stage holds falls from there on. */
 enum { PROGRAMS = 4, STAGES_EACH = 8 };
 
-/* Ranks whose programs may differ: stages; and where dp has a root, one that is not. */
-static int classes(struct tc_plan *out, const struct tc_mesh *m, const struct tc_program_opts *o,
-                   bool exact)
+/* layers[pp] of each stage. */
+static void count_layers(const struct tc_graph *g, int32_t *layers)
+{
+  for (int32_t u = 0; u < g->n_units; u++)
+    if (g->unit[u].parent < 0 && g->unit[u].layer >= 0) layers[TC_MAX(g->unit[u].at, 0)]++;
+}
+
+static struct tc_plan_class class_at(const struct tc_mesh *m, int pp, int dp)
+{
+  return (struct tc_plan_class){ .pp = pp, .dp = dp,
+                                 .rank = m->at[pp * m->stride[TC_PP] + dp * m->stride[TC_DP]] };
+}
+
+/* Ranks whose programs may differ, after the first's, which is g: stages; and where dp has a root,
+ * one that is not. */
+static void classes(struct tc_plan *out, const struct tc_mesh *m, const struct tc_program_opts *o,
+                    const struct tc_graph *g, bool exact)
 {
   int pp = m->size[TC_PP], n = 0;
-  bool rooted = o->system->place[TC_UPDATE].kind == TC_AT && m->size[TC_DP] > 1;
-  for (int s = 0; s < pp && n < TC_PLAN_CLASSES; s++) {
-    bool each = pp <= STAGES_EACH && exact;
-    if (!each && s > 0 && s < pp - 1 && !(s == 1 && pp > 2)) continue;
-    for (int d = 0; d <= (rooted ? 1 : 0); d++)
-      out->cls[n++] = (struct tc_plan_class){ .pp = s, .dp = d,
-        .rank = m->at[s * m->stride[TC_PP] + d * m->stride[TC_DP]] };
+  int rooted = o->system->place[TC_UPDATE].kind == TC_AT && m->size[TC_DP] > 1;
+  bool by_hand = o->stages && strcmp(o->stages, "auto"), each = pp <= STAGES_EACH && (exact || by_hand);
+  int32_t *layers = tc_calloc((size_t)pp, sizeof *layers);
+  count_layers(g, layers);
+  for (int s = 0; s < pp; s++) {
+    bool other = s > 0 && layers[s] != layers[s - 1] && (exact || by_hand);
+    bool room = n + 2 * (rooted + 1) <= TC_PLAN_CLASSES;   /* for the last stage too */
+    if (s > 0 && s < pp - 1 && s != 1 && !((each || other) && room)) continue;
+    for (int d = 0; d <= rooted; d++, n++)
+      if (n > 0) out->cls[n] = class_at(m, s, d);
   }
-  return out->n_cls = n;
+  out->n_cls = n;
+  free(layers);
 }
 
 /* Of the parameters that the rank computes with. */
@@ -153,12 +172,14 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
     out->parameters = tc_model_params(&o.model);
     out->micro = (int)(out->batch / out->dp / out->n_mb);
     out->tokens = out->batch * o.model.context;
-    classes(out, m, &o, exact);
+    out->cls[0] = class_at(m, 0, 0);
+    out->n_cls = 1;
   }
   for (int i = 0; i < out->n_cls && !rc; i++) {
     rc = make_class(&out->cls[i], &program[i], &o, m, exact, err);
     if (!rc && out->cls[i].memory.bytes[TC_DEVICE] > out->cls[out->worst].memory.bytes[TC_DEVICE])
       out->worst = i;
+    if (!rc && i == 0) classes(out, m, &o, program[0]->graph, exact);
   }
   if (!rc && k) rc = find_time(out, program, &o, m, k, err);
   for (int i = 0; i < out->n_cls; i++) tc_program_free(program[i]);
@@ -169,8 +190,8 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
 /* With more micro-batches than this a rank needs no more memory: stages hold at most so many. */
 static int64_t enough(const struct tc_config *c)
 {
-  if (!strcmp(c->parallel_schedule, "gpipe")) return INT64_MAX;
-  return c->mesh_pp > 1 ? 2 * c->mesh_pp : 3;
+  if (c->mesh_pp <= 1) return 3;
+  return strcmp(c->parallel_schedule, "gpipe") ? 2 * c->mesh_pp : INT64_MAX;
 }
 
 int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world,

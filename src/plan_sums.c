@@ -9,13 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { CHUNKS = 1000 };          /* as many as setup.c lets parallel.virtual_stages be */
+
 /* Of one rank: seconds by chunk and mark; once a step. */
 struct sums {
-  double work[64][4], hidden[64][4];             /* [chunk][F, B, W, U]: own time; on dp */
+  double work[CHUNKS][4], hidden[CHUNKS][4];     /* [chunk][F, B, W, U]: own time; on dp */
   double once_work, once_dp, last_dp, send;      /* last_dp: after the backward passes */
   double tp_wait;                                /* of a micro-batch */
 };
-enum { CHUNKS = 64 };
 
 static void add_node(struct sums *s, const struct tc_program *p, const struct tc_node *n,
                      const struct tc_mesh *m, int rank, const struct tc_cluster *k)
@@ -70,6 +71,7 @@ int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, co
   struct tc_sim *sim = NULL;
   double once = 0, busy = 0, backward = 0;
   int most = 0;
+  TC_ASSERT(chunks <= CHUNKS);
   for (int i = 0; i < n; i++) {
     const struct tc_schedule *list = program[i]->schedule;
     for (int32_t b = 0; b < list->n_body; b++)
@@ -84,7 +86,8 @@ int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, co
     }
   }
   for (int st = 0; st < pp * chunks; st++) {
-    int r = st % pp, c = st / pp, i = r == 0 ? 0 : r == pp - 1 ? n - 1 : TC_MIN(1, n - 1);
+    int r = st % pp, c = st / pp, i = 0;
+    while (i + 1 < n && tc_mesh_coord(m, rank[i + 1], TC_PP) <= r) i++;
     cost[st] = (struct tc_sched_cost){ larger(s[i].work[c][TC_F], s[i].hidden[c][TC_F]),
                                        larger(s[i].work[c][TC_B], s[i].hidden[c][TC_B]),
                                        larger(s[i].work[c][TC_W], s[i].hidden[c][TC_W]),

@@ -169,6 +169,9 @@ static void test_text(void)
   near_f(tc_plan_bytes("10 GB/s"), 10e9, 0, "10 GB/s");
   near_f(tc_plan_bytes("many"), -1, 0, "many");
   near_f(tc_plan_bytes("80 GBx"), -1, 0, "80 GBx");
+  near_f(tc_plan_bytes("inf"), -1, 0, "without end");
+  near_f(tc_plan_bytes("1e305 P"), -1, 0, "... nor by its unit");
+  near_f(tc_plan_seconds("inf"), -1, 0, "a time without end");
   near_f(tc_plan_seconds("24:00:00"), 86400, 0, "24:00:00");
   near_f(tc_plan_seconds("1-12:00:00"), 1.5 * 86400, 0, "1-12:00:00");
   near_f(tc_plan_seconds("90m"), 5400, 0, "90m");
@@ -281,6 +284,29 @@ static void test_sums(void)
     ok(a.time.walked && !b.time.walked, "... one of each");
     near_f(b.time.step_s, a.time.step_s, 0.15, "... and near");
   }
+  /* Stages by hand: one in the middle has most layers, whatever stands beside it. */
+  c->mesh_pp = 10;
+  c->parallel_schedule = "1f1b";
+  c->mesh_stages = "0,1,2,3-9,10,11,12,13,14,15";
+  for (int i = 0; i < 2; i++) {
+    is_int(tc_plan_layout(&a, c, 10, &k, i, &err), 0, "ten stages by hand: %s", err.text);
+    is_int(a.cls[a.worst].pp, 3, "... the fullest has seven layers of sixteen");
+    ok(a.time.compute_s > 0.4 * a.time.step_s, "... and all wait for it: %g of %g s", a.time.compute_s,
+       a.time.step_s);
+  }
+  c->mesh_stages = "auto";
+  /* As many chunks as a rank may have. */
+  c->mesh_pp = 2;
+  c->model_layers = 160;
+  c->model_hidden = c->model_context = 32;
+  c->parallel_schedule = "interleaved";
+  c->parallel_virtual_stages = 80;
+  is_int(tc_plan_layout(&a, c, 2, &k, true, &err), 0, "80 chunks, played: %s", err.text);
+  is_int(tc_plan_layout(&b, c, 2, &k, false, &err), 0, "... by sums: %s", err.text);
+  near_f(b.time.step_s, a.time.step_s, 0.3, "... and near");
+  c->model_layers = 16;
+  c->model_hidden = c->model_context = 1024;
+  c->parallel_virtual_stages = TC_AUTO;
   /* Transfers of every micro-batch that nearly fill its work: they hide behind all of it. */
   c->mesh_pp = 1;
   c->parallel_schedule = "1f1b";
