@@ -55,13 +55,17 @@ static void print_families(FILE *f, const struct tc_plan_job *j, const struct tc
   }
 }
 
-/* A value that was given and can't be; NULL: none. */
+/* A value that was given and can't be; else one that the cluster makes, of dp first, which the batch
+ * must split over. NULL: none. */
 static const struct tc_plan_family *culprit(const struct tc_plan_job *j,
                                             const struct tc_plan_found *found)
 {
   for (int i = 0; i < found->n_families; i++)
     if (j->hold >> found->family[i].key & 1 && !found->family[i].fit && *found->family[i].why)
       return &found->family[i];
+  for (int any = 0; any < 2; any++)
+    for (int i = 0; i < found->n_families; i++)
+      if ((any || found->family[i].key == TC_KEY_DP) && *found->family[i].why) return &found->family[i];
   return NULL;
 }
 
@@ -74,7 +78,7 @@ int tc_plan_nothing(const struct tc_plan_job *j, const struct tc_plan_found *fou
                    x->name, x->why);
   if (!found->possible || !isfinite(found->least_bytes) ||
       found->least_bytes <= j->cluster.device.memory_bytes)
-    return tc_fail(err, TC_ELAYOUT, "no layout fits");
+    return tc_fail(err, TC_ELAYOUT, "no layout fits%s%s", *found->why ? ": " : "", found->why);
   tc_human_bytes(a, sizeof a, found->least_bytes);
   tc_human_bytes(b, sizeof b, j->cluster.device.memory_bytes);
   if (found->least_nodes)
@@ -88,7 +92,12 @@ static void print_nothing(FILE *f, const struct tc_plan_job *j, const struct tc_
   char a[32], b[32];
   const struct tc_cluster *k = &j->cluster;
   fprintf(f, "\nnothing fits.");
-  if (found->possible && isfinite(found->least_bytes))
+  bool small = found->least_bytes <= k->device.memory_bytes;
+  if (small && *found->why) {                    /* memory is not what it lacks */
+    fprintf(f, " %s.\n", found->why);
+    return;
+  }
+  if (found->possible && isfinite(found->least_bytes) && !small)
     fprintf(f, " The least that a device needs on these %d is %s, of %s.", j->world,
             tc_human_bytes(a, sizeof a, found->least_bytes),
             tc_human_bytes(b, sizeof b, k->device.memory_bytes));

@@ -135,8 +135,8 @@ static void add_memory(struct search *s, struct tc_cand *x)
 {
   const char *const recompute[] = { "none", "selective", "full" };
   for (int sequence = 0; sequence < 2; sequence++) {
-    if (held(s, TC_KEY_SEQUENCE) ? sequence != s->c->parallel_sequence : sequence &&
-        x->tp == 1) continue;
+    if (held(s, TC_KEY_SEQUENCE) && sequence != s->c->parallel_sequence) continue;
+    if (sequence && x->tp == 1) continue;        /* it splits over tp */
     for (int r = 0; r < 3; r++) {
       if (held(s, TC_KEY_RECOMPUTE) && strcmp(recompute[r], s->c->train_recompute)) continue;
       x->sequence = sequence;
@@ -154,7 +154,7 @@ static void add_memory(struct search *s, struct tc_cand *x)
 /* Interleaved: chunks of layers. */
 static void add_chunks(struct search *s, struct tc_cand *x)
 {
-  bool given = held(s, TC_KEY_CHUNKS) && s->c->parallel_virtual_stages != TC_AUTO;
+  bool given = held(s, TC_KEY_CHUNKS);
   int lo = given ? (int)TC_MIN(s->c->parallel_virtual_stages, s->g.model.layers + 1) : 2;
   int hi = given ? lo : 8;
   char why[160];
@@ -183,7 +183,11 @@ static void add_schedules(struct search *s, struct tc_cand *x)
     bool given = held(s, TC_KEY_SCHEDULE), many = !strcmp(name, "interleaved");
     if (given ? strcmp(name, s->c->parallel_schedule) : !strcmp(name, "naive")) continue;
     if (x->pp == 1 && !given && strcmp(name, "1f1b")) continue;
-    if (x->pp == 1 && held(s, TC_KEY_CHUNKS) && s->c->parallel_virtual_stages > 1) continue;
+    /* Chunks that were given are those of every row: more than 1 only interleaved has, and it has no
+     * less. */
+    int64_t chunks = held(s, TC_KEY_CHUNKS) ? s->c->parallel_virtual_stages : 0;
+    if (chunks > 1 && (!many || x->pp == 1)) continue;
+    if (chunks == 1 && many && x->pp > 1) continue;
     x->schedule = name;
     x->chunks = 1;
     if (!many || x->pp == 1) add_memory(s, x);
@@ -252,7 +256,7 @@ static void add_meshes(struct search *s)
       if (held(s, TC_KEY_PP) ? pp != c->mesh_pp : world / tp % pp) continue;
       if (world % (pp * tp)) continue;
       int dp = world / tp / pp;
-      if (held(s, TC_KEY_DP) && c->mesh_dp != TC_AUTO && dp != c->mesh_dp) continue;
+      if (held(s, TC_KEY_DP) && dp != c->mesh_dp) continue;
       if (c->train_global_batch % dp) {
         snprintf(why, sizeof why, "train.global_batch = %lld does not split over it",
                  (long long)c->train_global_batch);
@@ -314,8 +318,10 @@ static void make_best(struct search *s, int top)
     r->guess_s = s->cand[i].s;
     r->guess_bytes = s->cand[i].bytes;
     tries++;
-    if (tc_plan_layout(&r->plan, &r->cfg, s->nodes * s->k->devices, s->k, false,
-                       &err) < 0) continue;
+    if (tc_plan_layout(&r->plan, &r->cfg, s->nodes * s->k->devices, s->k, false, &err) < 0) {
+      if (!*f->why) snprintf(f->why, sizeof f->why, "%.190s", err.text);
+      continue;
+    }
     double bytes = (double)r->plan.cls[r->plan.worst].memory.bytes[TC_DEVICE];
     double host = (double)r->plan.cls[r->plan.worst].memory.bytes[TC_HOST] * s->k->devices;
     if (s->k->device.host_bytes > 0 && host > s->k->device.host_bytes) continue;
@@ -328,7 +334,7 @@ static void make_best(struct search *s, int top)
                               s->cand[i].bytes };
     }
   }
-  if (!f->n_rows && tries) f->least_bytes = least_bytes;   /* the guesses were too low */
+  if (!f->n_rows && isfinite(least_bytes)) f->least_bytes = least_bytes;   /* the guesses were too low */
   qsort(f->row, (size_t)f->n_rows, sizeof *f->row, by_step);
   f->n_rows = TC_MIN(f->n_rows, top);
 }
@@ -358,23 +364,46 @@ static int find_nodes(struct search *s, int from)
   return hi;
 }
 
+/* Sizes that no layout makes possible. */
+static int check_sizes(const struct search *s, struct tc_err *err)
+{
+  const struct tc_config *c = s->c;
+  TC_TRY(tc_setup_sizes(c, err));
+  if (c->train_global_batch < 1)
+    return tc_fail(err, TC_ELAYOUT, "train.global_batch = 0: a step needs a sequence for each of dp");
+  if (held(s, TC_KEY_PP) && c->mesh_pp < 1)
+    return tc_fail(err, TC_ELAYOUT, "mesh.pp = 0: a pipeline has at least 1 stage");
+  if (held(s, TC_KEY_CHUNKS) && (c->parallel_virtual_stages < 1 ||
+                                 c->parallel_virtual_stages > 1000))
+    return tc_fail(err, TC_EUSER, "parallel.virtual_stages = %lld: give 1 to 1000",
+                   (long long)c->parallel_virtual_stages);
+  return 0;
+}
+
 static int contradictions(const struct search *s, struct tc_err *err)
 {
   const struct tc_config *c = s->c;
   double world = (double)s->nodes * s->k->devices;
   double given = (held(s, TC_KEY_PP) ? (double)c->mesh_pp : 1) *
-                 (held(s, TC_KEY_TP) && c->mesh_tp > 0 ? (double)c->mesh_tp : 1);
-  if (held(s, TC_KEY_DP) && c->mesh_dp != TC_AUTO) given *= (double)c->mesh_dp;
+                 (held(s, TC_KEY_TP) ? (double)c->mesh_tp : 1) *
+                 (held(s, TC_KEY_DP) ? (double)c->mesh_dp : 1);
   if (given > world || fmod(world, given) > 0)
     return tc_fail(err, TC_ELAYOUT,
                    "what is given of mesh.pp, dp and tp makes %.0f ranks, which do not "
                    "divide the %d nodes x %d devices = %.0f", given, s->nodes, s->k->devices,
                        world);
+  if (held(s, TC_KEY_PP) && held(s, TC_KEY_DP) && held(s, TC_KEY_TP) && given < world)
+    return tc_fail(err, TC_ELAYOUT, "mesh.pp x dp x tp = %.0f ranks leave some of the %d nodes x %d "
+                   "devices = %.0f without one", given, s->nodes, s->k->devices, world);
   if (held(s, TC_KEY_SEQUENCE) && c->parallel_sequence && held(s, TC_KEY_TP) && c->mesh_tp == 1)
     return tc_fail(err, TC_ELAYOUT, "parallel.sequence = yes splits over tp, and mesh.tp = 1");
   if (held(s, TC_KEY_PP) && c->mesh_pp > s->g.model.layers)
     return tc_fail(err, TC_ELAYOUT, "mesh.pp = %lld stages, but the model has %lld layers",
                    (long long)c->mesh_pp, (long long)s->g.model.layers);
+  if (held(s, TC_KEY_CHUNKS) && c->parallel_virtual_stages > 1 && held(s, TC_KEY_PP) &&
+      c->mesh_pp == 1)
+    return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = %lld cuts the stages of a pipeline, and "
+                   "mesh.pp = 1", (long long)c->parallel_virtual_stages);
   if (held(s, TC_KEY_CHUNKS) && c->parallel_virtual_stages > 1 &&
       (held(s, TC_KEY_SCHEDULE) && strcmp(c->parallel_schedule, "interleaved")))
     return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = %lld: schedule %s has none; "
@@ -393,6 +422,10 @@ static int contradictions(const struct search *s, struct tc_err *err)
 static int search_start(struct search *s, const struct tc_config *c, const struct tc_cluster *k,
                         unsigned hold, struct tc_err *err)
 {
+  /* "auto" holds nothing. */
+  if (c->mesh_tp == TC_AUTO || c->mesh_tp == 0) hold &= ~(1u << TC_KEY_TP);
+  if (c->mesh_dp == TC_AUTO || c->mesh_dp == 0) hold &= ~(1u << TC_KEY_DP);
+  if (c->parallel_virtual_stages == TC_AUTO) hold &= ~(1u << TC_KEY_CHUNKS);
   *s = (struct search){ .c = c, .k = k, .nodes = k->nodes, .hold = hold };
   s->g.cfg = c;
   s->g.k = k;
@@ -438,6 +471,7 @@ int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const s
   struct search s;
   *out = (struct tc_plan_found){ .least_bytes = INFINITY };
   TC_TRY(search_start(&s, c, k, hold, err));
+  TC_TRY(check_sizes(&s, err));
   TC_TRY(contradictions(&s, err));
   search_run(&s, out, top);
   if (!out->n_rows) out->least_nodes = nodes_that_do(&s);

@@ -16,8 +16,7 @@ int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err 
   return 0;
 }
 
-/* Sizes that would not fit the program's integers. */
-static int check_sizes(const struct tc_config *c, struct tc_err *err)
+int tc_setup_sizes(const struct tc_config *c, struct tc_err *err)
 {
   const struct { const char *key; int64_t v, most; } size[] = {
     { "mesh.pp", c->mesh_pp, 1 << 24 }, { "mesh.dp", c->mesh_dp, 1 << 24 },
@@ -41,7 +40,7 @@ int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,
     .tp = c->mesh_tp == TC_AUTO ? 0 : (int32_t)c->mesh_tp,
     .order = strcmp(c->mesh_order, tc_order_name[TC_TP_PP_DP]) ? TC_TP_DP_PP : TC_TP_PP_DP,
     .devices_per_node = devices_per_node, .tp_across_nodes = c->mesh_tp_across_nodes };
-  TC_TRY(check_sizes(c, err));
+  TC_TRY(tc_setup_sizes(c, err));
   return tc_mesh_new(out, world, node_of_rank, &want, err);
 }
 
@@ -224,6 +223,11 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   o->keep = strcmp(c->parallel_keep, "auto") ? choice(c->parallel_keep, keeps) : -1;
   o->reduce_once = !strcmp(c->parallel_reduce, "step");
   o->offload = choice(c->parallel_offload, offloads);
+  /* Tied weights: the last stage would read them from the first one's copy before it is made. */
+  if (o->offload && m->size[TC_PP] > 1 && o->system->place[TC_UPDATE].kind == TC_AT)
+    return tc_fail(err, TC_ELAYOUT, "parallel.offload = %s keeps nothing of %s in host memory where there "
+                   "are stages (mesh.pp = %d); offload = no would fit", c->parallel_offload,
+                   c->parallel_data, m->size[TC_PP]);
   o->recompute = choice(c->train_recompute, recomputes);
   o->prefetch = (int)c->parallel_prefetch;
   o->regather = c->parallel_regather;
