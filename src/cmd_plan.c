@@ -19,6 +19,7 @@ static const char *const extra_flags[] = {
 #define DEFAULT_DEVICE "h100"
 #define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 enum { MAX_RANKS = 1 << 24 };
+#define MOST_AMOUNT 1e18                         /* what a run file's whole numbers hold */
 
 static int number(int *out, const char *flag, const char *text, int most, struct tc_err *err)
 {
@@ -34,7 +35,7 @@ static int amount(double *out, const char *flag, const char *text, bool time, st
 {
   if (!text) return 0;
   double x = time ? tc_plan_seconds(text) : tc_plan_bytes(text);
-  if (!(x >= 0))
+  if (!(x >= 0) || x > MOST_AMOUNT)
     return tc_fail(err, TC_EUSER, "--%s = %s: give %s", flag, text,
                    time ? "a time, such as 24:00:00, 90m or 5y" : "a number, such as 80GB or 300G");
   *out = x;
@@ -86,6 +87,10 @@ static int parse(struct tc_plan_job *j, const char *const *x, struct tc_err *err
   if (k->device.memory_bytes <= 0 || k->disk_bytes_per_s <= 0)
     return tc_fail(err, TC_EUSER, "--memory and --disk must be above 0");
   if (x[X_GPUS]) TC_TRY(number(&k->devices, "gpus-per-node", x[X_GPUS], MAX_RANKS, err));
+  int each = j->slurm.gpus ? j->slurm.gpus : j->slurm.cpus;
+  if (j->from_slurm && k->devices > each)
+    return tc_fail(err, TC_EUSER, "--gpus-per-node = %d: the nodes of partition %s have %d %s each",
+                   k->devices, j->slurm.name, each, j->slurm.gpus ? "GPUs" : "CPUs");
   if (j->from_slurm && !j->slurm.gpus && !x[X_MEMORY])   /* a node's, shared out */
     k->device.memory_bytes = j->slurm.memory_bytes / k->devices;
   if (x[X_NODES]) TC_TRY(number(&k->nodes, "nodes", x[X_NODES], MAX_RANKS / k->devices, err));

@@ -122,13 +122,16 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
   if (mkdir(j->into, 0777) && errno != EEXIST)
     return tc_fail(err, TC_EUSER, "cannot make folder %s: %s", j->into, strerror(errno));
   char *dir = realpath(j->into, NULL);
-  if (!dir || strchr(dir, '\''))
+  if (!dir || strchr(dir, '\'')) {
+    free(dir);
     return tc_fail(err, TC_EUSER, "--into %s: a folder whose name has no quote", j->into);
+  }
   struct tc_config c = *layout;
   struct tc_plan_run r;
   tc_plan_run(&r, p, &c, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
   if (c.ckpt_every == 0 && c.ckpt_every_minutes == 0 && r.interval_s > 0)
     c.ckpt_every_minutes = TC_MAX(ceil(r.interval_s / 60), 1);
+  if (j->tokens > 0) c.train_steps = (int64_t)r.steps;
   c.mesh_dp = TC_AUTO;                           /* so that it goes on where a node is lost */
   /* The run is to be measured against this very plan. */
   char *device = tc_sprintf("%s/device.ini", dir), *ini = tc_sprintf("%s/run.ini", dir);

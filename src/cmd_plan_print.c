@@ -9,8 +9,7 @@ static double gb(double bytes) { return bytes * 1e-9; }
 
 static char *span(char *buf, size_t size, double s)
 {
-  if (!isfinite(s)) snprintf(buf, size, "for ever");
-  else if (s < 1e-3) snprintf(buf, size, "%.3g us", s * 1e6);
+  if (s < 1e-3) snprintf(buf, size, "%.3g us", s * 1e6);
   else if (s < 1) snprintf(buf, size, "%.3g ms", s * 1e3);
   else if (s < 120) snprintf(buf, size, "%.3g s", s);
   else if (s < 7200) snprintf(buf, size, "%.3g min", s / 60);
@@ -96,8 +95,12 @@ static void print_run(FILE *f, const struct tc_plan_job *j, const struct tc_plan
   if (r.interval_s > 0)
     fprintf(f, "; with a failure every %s (all nodes), best every %s: %.2g %% of the time is lost",
             span(a, sizeof a, r.mtbf_s), span(b, sizeof b, r.interval_s), 100 * r.lost);
-  fprintf(f, "\n%.4g steps (%.4g tokens) take %s, %.4g node-hours", r.steps,
-          r.steps * (double)p->tokens, span(a, sizeof a, r.hours * 3600), r.node_hours);
+  fprintf(f, "\n%.4g steps (%.4g tokens) ", r.steps, r.steps * (double)p->tokens);
+  if (!isfinite(r.hours)) {
+    fprintf(f, "never end: nodes fail before there is a checkpoint to go on from\n");
+    return;
+  }
+  fprintf(f, "take %s, %.4g node-hours", span(a, sizeof a, r.hours * 3600), r.node_hours);
   if (j->walltime_s > 0 && r.requeues < 0)
     fprintf(f, "; the walltime is too short to save and load");
   else if (j->walltime_s > 0)

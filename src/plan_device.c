@@ -10,6 +10,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -55,14 +56,14 @@ double tc_plan_bytes(const char *text)
   if (*end == 'B' || *end == 'b') end++;
   if (!strncmp(end, "/s", 2)) end += 2;
   while (isspace((unsigned char)*end)) end++;
-  return *end ? -1 : x;
+  return *end || !isfinite(x) ? -1 : x;
 }
 
 double tc_plan_seconds(const char *text)
 {
   char *end;
   double days = 0, part[3] = { 0 }, x = strtod(text, &end);
-  if (end == text || !(x >= 0)) return -1;
+  if (end == text || !(x >= 0) || !isfinite(x)) return -1;
   if (*end == '-') {
     days = x;
     x = strtod(end + 1, &end);
@@ -180,7 +181,8 @@ static bool read_link(struct tc_cluster *k, const char *key, const char *value)
   char wire[32], coll[32];
   double s, rate;
   if (sscanf(key, "link %31s %31s", wire, coll) != 2) return false;
-  if (sscanf(value, "%lf , %lf", &s, &rate) != 2 || !(s >= 0) || !(rate > 0)) return false;
+  if (sscanf(value, "%lf , %lf", &s, &rate) != 2 || !(s >= 0) || !(rate > 0) ||
+      !isfinite(s) || !isfinite(rate)) return false;
   int w = find_wire(wire), c = find_coll(coll);
   if (w == TC_WIRES) return false;
   if (!strcmp(coll, "all")) return set_link(&k->link[w], s, rate), true;
@@ -199,7 +201,7 @@ static bool read_op(struct tc_cluster *k, const char *key, const char *value)
              &s.key[3]) != 6)
     return false;
   s.op = find_op(name);
-  if (s.op < 0 || *end || !(s.seconds >= 0)) return false;
+  if (s.op < 0 || *end || !(s.seconds >= 0) || !isfinite(s.seconds)) return false;
   TC_GROW(d->sample, d->n_samples, d->cap_samples);
   d->sample[d->n_samples++] = s;
   return true;
@@ -235,7 +237,7 @@ static int read_line(struct tc_cluster *k, char *line, const char *path, int n, 
     double x = fields[i].unit == BYTES ? tc_plan_bytes(value)
              : fields[i].unit == SECONDS ? tc_plan_seconds(value) : strtod(value, &end);
     if (fields[i].unit == NUMBER && (*end || end == value)) x = -1;
-    if (!(x >= 0))
+    if (!(x >= 0) || !isfinite(x))
       return tc_fail(err, TC_EUSER, "%s:%d: %s = %s is not a %s", path, n, key, value,
                      fields[i].unit == BYTES ? "number of bytes, such as 80GB"
                      : fields[i].unit == SECONDS ? "time, such as 24:00:00 or 5y" : "number");

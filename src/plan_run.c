@@ -34,9 +34,9 @@ void tc_plan_run(struct tc_plan_run *out, const struct tc_plan *p, const struct 
   r.steps = tokens > 0 ? ceil(tokens / (double)p->tokens) : (double)c->train_steps;
   double work_s = r.steps * p->time.step_s;
   double all_s = r.lost < 1 ? work_s / (1 - r.lost) : INFINITY;
-  if (walltime_s > 0 && isfinite(all_s)) {    /* each job saves at its end and loads at its start */
+  if (walltime_s > 0) {    /* each job saves at its end and loads at its start */
     double useful = walltime_s - 2 * r.ckpt_s - restart_s;
-    double jobs = useful > 0 ? ceil(all_s / useful) : INFINITY;
+    double jobs = useful > 0 ? TC_MAX(ceil(all_s / useful), 1) : INFINITY;
     r.requeues = isfinite(jobs) && jobs < 1e9 ? (int)jobs - 1 : -1;
     if (r.requeues > 0) all_s += r.requeues * (2 * r.ckpt_s + restart_s);
   }
