@@ -76,6 +76,9 @@ int tc_plan_nothing(const struct tc_plan_job *j, const struct tc_plan_found *fou
   if (!found->possible && x)
     return tc_fail(err, TC_ELAYOUT, "no layout is possible: %s = %s %s", tc_plan_key_name[x->key],
                    x->name, x->why);
+  if (!found->possible && found->least_nodes)
+    return tc_fail(err, TC_ELAYOUT, "no layout of %d ranks is possible with what is given; %d nodes of %d "
+                   "would do", j->world, found->least_nodes, j->cluster.devices);
   if (!found->possible || !isfinite(found->least_bytes) ||
       found->least_bytes <= j->cluster.device.memory_bytes)
     return tc_fail(err, TC_ELAYOUT, "no layout fits%s%s", *found->why ? ": " : "", found->why);

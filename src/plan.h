@@ -61,7 +61,8 @@ void tc_cluster_done(struct tc_cluster *k);
 const char *tc_plan_device_of(const char *gpu);
 /* Local. "80GB", "80e9", "1.5 GiB" into bytes; -1 if it is none of these. */
 double tc_plan_bytes(const char *text);
-/* Local. "24:00:00", "1-12:00:00", "90m", "36h", "20d", "5y" (hours if bare) into seconds; -1. */
+/* Local. "24:00:00", "30:00" (minutes and seconds), "1-12:00:00", "90m", "36h", "20d", "5y" (hours if
+ * bare) into seconds; -1. */
 double tc_plan_seconds(const char *text);
 
 /* ---- plan_tables.c: what textbooks count ----------------------------------------- */

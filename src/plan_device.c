@@ -68,9 +68,12 @@ double tc_plan_seconds(const char *text)
     days = x;
     x = strtod(end + 1, &end);
   }
-  if (*end == ':' || days > 0) {                 /* [D-]H:M[:S], as Slurm writes it */
+  if (*end == ':' || days > 0) {                 /* D-H[:M[:S]], H:M:S or M:S, as Slurm reads it */
+    bool dashed = strchr(text, '-') != NULL;
     int n = 0;
     for (part[n++] = x; *end == ':' && n < 3; n++) part[n] = strtod(end + 1, &end);
+    if (n == 2 && !dashed) return *end || !(part[1] >= 0) ? -1 : part[0] * 60 + part[1];
+    if (!(part[1] >= 0 && part[2] >= 0)) return -1;
     return *end ? -1 : ((days * 24 + part[0]) * 60 + part[1]) * 60 + part[2];
   }
   const struct { char unit; double s; } units[] = { { 's', 1 }, { 'm', 60 }, { 'h', 3600 },

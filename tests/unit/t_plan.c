@@ -174,6 +174,9 @@ static void test_text(void)
   near_f(tc_plan_seconds("inf"), -1, 0, "a time without end");
   near_f(tc_plan_seconds("24:00:00"), 86400, 0, "24:00:00");
   near_f(tc_plan_seconds("1-12:00:00"), 1.5 * 86400, 0, "1-12:00:00");
+  near_f(tc_plan_seconds("1-12:30"), 1.5 * 86400 + 1800, 0, "1-12:30");
+  near_f(tc_plan_seconds("30:00"), 1800, 0, "30:00 are minutes and seconds, as sbatch has it");
+  near_f(tc_plan_seconds("1:-5:00"), -1, 0, "1:-5:00");
   near_f(tc_plan_seconds("90m"), 5400, 0, "90m");
   near_f(tc_plan_seconds("36"), 36 * 3600, 0, "36 are hours");
   near_f(tc_plan_seconds("soon"), -1, 0, "soon");
