@@ -286,6 +286,9 @@ static void test_sums(void)
     is_int(tc_plan_layout(&b, c, 8, &k, false, &err), 0, "... by sums: %s", err.text);
     ok(a.time.walked && !b.time.walked, "... one of each");
     near_f(b.time.step_s, a.time.step_s, 0.15, "... and near");
+    near_f((double)b.cls[b.worst].memory.by_class[TC_DEVICE][TC_CLS_ACT],
+           (double)a.cls[a.worst].memory.by_class[TC_DEVICE][TC_CLS_ACT], 1e-6,
+           "... with all activations of %d micro-batches", a.n_mb);
   }
   /* Stages by hand: one in the middle has most layers, whatever stands beside it. */
   c->mesh_pp = 10;
