@@ -223,9 +223,11 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   o->keep = strcmp(c->parallel_keep, "auto") ? choice(c->parallel_keep, keeps) : -1;
   o->reduce_once = !strcmp(c->parallel_reduce, "step");
   o->offload = choice(c->parallel_offload, offloads);
-  /* Tied weights: the last stage would read them from the first one's copy before it is made. */
-  if (o->offload && m->size[TC_PP] > 1 && o->system->place[TC_UPDATE].kind == TC_AT)
-    return tc_fail(err, TC_ELAYOUT, "parallel.offload = %s keeps nothing of %s in host memory where there "
+  /* Weights that rest in host memory, and are tied: the last stage would be sent the first one's copy
+   * before it is made. */
+  int rest = o->system->place[TC_STORE].kind;
+  if (o->offload && m->size[TC_PP] > 1 && (rest == TC_AT || rest == TC_SROWS))
+    return tc_fail(err, TC_ELAYOUT, "parallel.offload = %s: weights of %s can't rest in host memory where there "
                    "are stages (mesh.pp = %d); offload = no would fit", c->parallel_offload,
                    c->parallel_data, m->size[TC_PP]);
   o->recompute = choice(c->train_recompute, recomputes);
