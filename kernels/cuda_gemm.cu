@@ -164,7 +164,8 @@ static bool choose(struct tc_lt *x, struct plan *p)
   int n = 0;
   memset(&result, 0, sizeof result);
   good = good && cublasLtMatmulAlgoGetHeuristic(x->handle, p->desc, p->a, p->b, p->c, p->c, pref, 1,
-                                                &result, &n) == CUBLAS_STATUS_SUCCESS && n > 0;
+                                                &result, &n) == CUBLAS_STATUS_SUCCESS && n > 0
+         && result.state == CUBLAS_STATUS_SUCCESS;
   cublasLtMatmulPreferenceDestroy(pref);
   p->algo = result.algo;
   p->workspace_bytes = result.workspaceSize;
@@ -227,11 +228,12 @@ static int multiply(struct tc_device *d, const struct product *x, void *workspac
   if ((x->bias && !set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->bias, sizeof x->bias))
       || (x->aux && !set(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &x->aux, sizeof x->aux)))
     return tc_cuda_said(d, cudaErrorInvalidValue, "matmul: epilogue");
-  if (cublasLtMatmul(tc_cuda_of(d)->lt->handle, p->desc, &alpha, x->b, p->a, x->a, p->b, &x->beta,
-                     x->y, p->c, x->y, p->c, &p->algo, workspace, p->workspace_bytes, tc_stream(d))
-      != CUBLAS_STATUS_SUCCESS)
-    return tc_cuda_said(d, cudaErrorInvalidValue, "matmul: cuBLASLt");
-  return 0;
+  const cublasStatus_t rc =
+      cublasLtMatmul(tc_cuda_of(d)->lt->handle, p->desc, &alpha, x->b, p->a, x->a, p->b, &x->beta,
+                     x->y, p->c, x->y, p->c, &p->algo, workspace, p->workspace_bytes, tc_stream(d));
+  if (rc == CUBLAS_STATUS_SUCCESS) return 0;
+  tc_cuda_launched(d, "matmul");                 /* CUDA's own error, if there is one, says more */
+  return tc_cuda_said(d, cudaErrorUnknown, cublasLtGetStatusName(rc));
 }
 
 /* y[i] += b[i mod cols]. */

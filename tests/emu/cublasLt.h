@@ -40,11 +40,18 @@ typedef emu_desc *cublasLtMatmulDesc_t;
 typedef emu_layout *cublasLtMatrixLayout_t;
 typedef emu_preference *cublasLtMatmulPreference_t;
 struct cublasLtMatmulAlgo_t { uint32_t align[4]; };
-struct cublasLtMatmulHeuristicResult_t { cublasLtMatmulAlgo_t algo; size_t workspaceSize; };
+struct cublasLtMatmulHeuristicResult_t {
+  cublasLtMatmulAlgo_t algo;
+  size_t workspaceSize;
+  cublasStatus_t state;
+};
 
 static inline cublasStatus_t cublasLtCreate(cublasLtHandle_t *h)
 { *h = NULL; return CUBLAS_STATUS_SUCCESS; }
 static inline cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
+
+static inline const char *cublasLtGetStatusName(cublasStatus_t s)
+{ return s == CUBLAS_STATUS_SUCCESS ? "CUBLAS_STATUS_SUCCESS" : "CUBLAS_STATUS_NOT_SUPPORTED"; }
 
 static inline cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d,
                                                       cublasComputeType_t compute, cudaDataType_t)
@@ -116,6 +123,7 @@ static inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   *n = 1;
   memcpy(result->algo.align, p->align, sizeof p->align);
   result->workspaceSize = 0;
+  result->state = CUBLAS_STATUS_SUCCESS;
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -104,7 +104,8 @@ static void emu_launch(cudaStream_t stream, void (*kernel)(P...), dim3 grid, dim
 enum cudaError_t {
   cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9, cudaErrorNoDevice = 100, cudaErrorInvalidDevice = 101,
-  cudaErrorInvalidResourceHandle = 400, cudaErrorNotReady = 600
+  cudaErrorInvalidResourceHandle = 400, cudaErrorNotReady = 600,
+  cudaErrorUnknown = 999
 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };

@@ -236,6 +236,7 @@ const char *cudaGetErrorString(cudaError_t e)
   case cudaErrorInvalidDevice: return "invalid device ordinal";
   case cudaErrorInvalidResourceHandle: return "invalid resource handle";
   case cudaErrorNotReady: return "device not ready";
+  case cudaErrorUnknown: return "unknown error";
   default: return "invalid argument";
   }
 }
