@@ -178,6 +178,11 @@ static void cuda_copy(struct tc_device *d, void *dst, const void *src, int64_t b
 static void cuda_copy_rows(struct tc_device *d, void *dst, int64_t dst_step, const void *src,
                            int64_t src_step, int64_t row_bytes, int64_t rows)
 {
+  /* One row's steps mean nothing, and CUDA takes none of 2 GiB or more. */
+  if (rows == 1 || (dst_step == row_bytes && src_step == row_bytes)) {
+    cuda_copy(d, dst, src, row_bytes * rows);
+    return;
+  }
   tc_cuda_said(d, cudaMemcpy2DAsync(dst, (size_t)dst_step, src, (size_t)src_step, (size_t)row_bytes,
                                     (size_t)rows, cudaMemcpyDefault, tc_stream(d)), "copy of rows");
   if (tc_cuda_is_host(dst) || tc_cuda_is_host(src)) cuda_sync(d);

@@ -151,7 +151,8 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpy
 cudaError_t cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch,
                               size_t width, size_t height, cudaMemcpyKind, cudaStream_t stream)
 {
-  if (width > dpitch || width > spitch) return emu_fail(cudaErrorInvalidValue);
+  if (width > dpitch || width > spitch || dpitch > 0x7fffffff || spitch > 0x7fffffff)   /* memPitch */
+    return emu_fail(cudaErrorInvalidValue);
   std::lock_guard<std::recursive_mutex> hold(big_lock);
   emu_push(stream, [=] {
     emu_access open;

@@ -323,6 +323,25 @@ static void copies(void)
   tc_device_host_free(cuda, host);
 }
 
+/* A slice along the first dimension is one row, whose step is all of the tensor: 2 GiB and more. */
+static void long_rows(void)
+{
+  enum { BYTES = 256 };
+  const struct tc_device_ops *o = cuda->ops;
+  struct tc_err err = { 0 };
+  char host[BYTES], *a = o->alloc(cuda, BYTES), *b = o->alloc(cuda, BYTES);
+  bool same = true;
+  memset(host, 1, BYTES);
+  o->copy(cuda, a, host, BYTES);
+  tc_device_copy_rows(cuda, b, BYTES, a, INT64_C(3) << 30, BYTES, 1);
+  o->copy(cuda, host, b, BYTES);
+  for (int i = 0; i < BYTES; i++) same &= host[i] == 1;
+  ok(same && tc_device_check(cuda, &err) == 0, "one row, 3 GiB from the next: %s",
+     *err.text ? err.text : "copied");
+  o->free(cuda, a, BYTES);
+  o->free(cuda, b, BYTES);
+}
+
 int main(void)
 {
   const char *gpu = getenv("TC_TEST_GPU"), *folder = getenv("TC_EMU_MODULES");
@@ -349,6 +368,7 @@ int main(void)
   refusals(s);
   tf32_cases(s);
   copies();
+  long_rows();
   tc_device_close(cuda);
   tc_device_close(ref);
   free(s->at);
