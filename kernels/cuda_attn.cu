@@ -4,7 +4,8 @@
  * else to cuda_attn_plain.cu. */
 #include "kernels/cuda_dev.h"
 
-enum { HEAD_MAX = 256 };
+/* A grid's y and z are heads and sequences. */
+enum { HEAD_MAX = 256, GRID_MAX = 65535 };
 
 static bool on_tensor_cores(const struct tc_attn *a)
 {
@@ -29,6 +30,10 @@ int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *
 {
   const struct tc_view *qkv = &c->in[c->op == TC_OP_ATTN ? 0 : 1];
   (void)d;
+  if (c->k[0] > 0 && (qkv->dim[0] / c->k[0] > GRID_MAX || qkv->dim[1] > GRID_MAX))
+    return tc_fail(err, TC_EUSER, "device cuda: attention over %lld sequences of %lld heads: more "
+                   "than %d at once; use a smaller train.micro_batch",
+                   (long long)(qkv->dim[0] / c->k[0]), (long long)qkv->dim[1], GRID_MAX);
   if (qkv->dim[3] <= HEAD_MAX) return 0;
   return tc_fail(err, TC_EUSER, "device cuda: heads of size %lld: the largest is %d; use more "
                  "heads (model.heads)", (long long)qkv->dim[3], HEAD_MAX);

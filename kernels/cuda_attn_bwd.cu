@@ -121,7 +121,7 @@ static __global__ void __launch_bounds__(THREADS) backward(struct tc_attn a)
   uint16_t *x = memory, *y = x + 2 * OWN;
   float *stat = (float *)(y + 4 * TILE);
   const int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
-  const int64_t h = blockIdx.y % a.H, n0 = blockIdx.y / a.H * a.T;
+  const int64_t h = blockIdx.y, n0 = blockIdx.z * a.T;
   const int64_t wide = a.H * 3 * D, narrow = a.H * D;
   const uint16_t *qkv = (const uint16_t *)a.qkv.p + (n0 * a.H + h) * 3 * D;
   const uint16_t *dy = (const uint16_t *)a.dy.p + (n0 * a.H + h) * D;
@@ -170,7 +170,8 @@ template <int D, int BN> static void launch(struct tc_device *d, const struct tc
 {
   const int bytes = (2 * ROWS + 4 * BN) * (D + 8) * (int)sizeof(uint16_t)
                     + 4 * BN * (int)sizeof(float);
-  const dim3 grid((unsigned)tc_ceil_div(a->T, ROWS), (unsigned)(a->N / a->T * a->H));
+  const dim3 grid((unsigned)tc_ceil_div(a->T, ROWS), (unsigned)a->H,
+                  (unsigned)(a->N / a->T));
   auto queries = backward<D, BN, false>;
   auto keys = backward<D, BN, true>;
   if (bytes > 48 << 10) {

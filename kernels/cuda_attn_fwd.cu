@@ -126,7 +126,7 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) forwa
   enum { LD = D + 8, ROWS = 64 * MT, TILE = BN * LD };
   TC_DYNAMIC_SHARED(uint16_t, memory);           /* [2 turns][k, v][BN][LD]; q before that */
   const int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
-  const int64_t h = blockIdx.y % a.H, n0 = blockIdx.y / a.H * a.T, stride = a.H * 3 * D;
+  const int64_t h = blockIdx.y, n0 = blockIdx.z * a.T, stride = a.H * 3 * D;
   /* The blocks with most keys first. */
   const int64_t q0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * ROWS;
   const int64_t first = q0 + w * 16 * MT;        /* this warp's first query */
@@ -183,7 +183,8 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) forwa
 template <int D, int MT> static void launch(struct tc_device *d, const struct tc_attn *a)
 {
   const int bytes = 4 * BN * (D + 8) * (int)sizeof(uint16_t);
-  const dim3 grid((unsigned)tc_ceil_div(a->T, 64 * MT), (unsigned)(a->N / a->T * a->H));
+  const dim3 grid((unsigned)tc_ceil_div(a->T, 64 * MT), (unsigned)a->H,
+                  (unsigned)(a->N / a->T));
   auto kernel = forward<D, MT>;
   if (bytes > 48 << 10)
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);

@@ -68,7 +68,7 @@ static __global__ void __launch_bounds__(WARPS * 32) forward(struct tc_attn a)
   TC_DYNAMIC_SHARED(float, memory);
   const int D = (int)a.D, lane = (int)threadIdx.x, w = (int)threadIdx.y;
   const struct shared s = carve(memory, D);
-  const int64_t h = blockIdx.y % a.H, n0 = blockIdx.y / a.H * a.T;
+  const int64_t h = blockIdx.y, n0 = blockIdx.z * a.T;
   const int64_t first = (int64_t)blockIdx.x * WARPS, q = first + w, n = n0 + q;
   float *own = s.own + w * D, *tile_v = s.tile + TILE * (D + 1), *weight = s.weight + w * TILE;
   float acc[COLS] = { 0 }, max = -INFINITY, sum = 0;
@@ -103,7 +103,7 @@ template <bool KV> static __global__ void __launch_bounds__(WARPS * 32) backward
   TC_DYNAMIC_SHARED(float, memory);
   const int D = (int)a.D, lane = (int)threadIdx.x, w = (int)threadIdx.y;
   const struct shared s = carve(memory, D);
-  const int64_t h = blockIdx.y % a.H, n0 = blockIdx.y / a.H * a.T;
+  const int64_t h = blockIdx.y, n0 = blockIdx.z * a.T;
   const int64_t first = (int64_t)blockIdx.x * WARPS, own_t = first + w, n = n0 + own_t;
   const bool here = own_t < a.T;
   float *own1 = s.own + w * 2 * D, *own2 = own1 + D, *tile2 = s.tile + TILE * (D + 1);
@@ -151,7 +151,8 @@ template <bool KV> static __global__ void __launch_bounds__(WARPS * 32) backward
 
 static dim3 grid_of(const struct tc_attn *a)
 {
-  return dim3((unsigned)tc_ceil_div(a->T, WARPS), (unsigned)(a->N / a->T * a->H));
+  return dim3((unsigned)tc_ceil_div(a->T, WARPS), (unsigned)a->H,
+              (unsigned)(a->N / a->T));
 }
 
 void tc_cuda_attn_plain(struct tc_device *d, const struct tc_attn *a)

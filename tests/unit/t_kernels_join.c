@@ -342,6 +342,19 @@ static void long_rows(void)
   o->free(cuda, b, BYTES);
 }
 
+/* More sequences than a grid has: refused before anything runs. */
+static void many_sequences(void)
+{
+  struct tc_err err = { 0 };
+  struct tc_view v[3] = { { .dtype = TC_BF16, .rank = 4, .dim = { 65535 * 8, 12, 3, 64 } } };
+  struct tc_call c = { .op = TC_OP_ATTN, .n_in = 1, .n_out = 2, .in = v, .out = v + 1, .k = { 8 } };
+  const struct tc_kernel *k = &cuda->ops->kernel[TC_OP_ATTN];
+  ok(k->prepare(cuda, &c, &err) == 0, "attention over 65535 sequences of 12 heads");
+  v->dim[0] += 8;
+  ok(k->prepare(cuda, &c, &err) == TC_EUSER && strstr(err.text, "train.micro_batch"),
+     "... not over one more: %s", err.text);
+}
+
 int main(void)
 {
   const char *gpu = getenv("TC_TEST_GPU"), *folder = getenv("TC_EMU_MODULES");
@@ -369,6 +382,7 @@ int main(void)
   tf32_cases(s);
   copies();
   long_rows();
+  many_sequences();
   tc_device_close(cuda);
   tc_device_close(ref);
   free(s->at);
