@@ -72,9 +72,11 @@ void tc_cuda_copy_order(struct tc_device *d, int64_t copy)
                "copy beside the kernels");
 }
 
-/* Another thread may be here: the device's own error is not touched. */
+/* Another thread may be here: the device's own error is not touched, and the thread's GPU, which is
+ * the first of all until it is set, must be ours before CUDA makes a context for it. */
 int tc_cuda_copy_wait(struct tc_device *d, int64_t copy)
 {
   const struct tc_copies *x = tc_cuda_of(d)->copies;
+  if (cudaSetDevice(tc_cuda_of(d)->index) != cudaSuccess) return TC_EUSER;
   return cudaEventSynchronize(x->done[copy % 2][copy / 2 % EVENTS]) == cudaSuccess ? 0 : TC_EUSER;
 }

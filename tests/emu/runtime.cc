@@ -377,8 +377,11 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
   std::lock_guard<std::recursive_mutex> hold(big_lock);
   return e->stream ? look(e->stream, e->at) : cudaSuccess;
 }
+/* On a GPU it works, but gives a thread that has not said which GPU is its own a context on GPU 0:
+ * memory of somebody else's GPU. */
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
+  if (e->stream && e->stream->device != current) emu_stop("a thread waits for another GPU's event");
   if (e->stream) complete(e->stream, e->at);
   return cudaSuccess;
 }
