@@ -249,7 +249,9 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
     struct tc_device *d = device_in(x, i);
     if (!x->kscratch_bytes[i]) continue;
     x->kscratch[i] = d->ops->alloc(d, x->kscratch_bytes[i]);
-    if (!x->kscratch[i]) rc = tc_fail(err, TC_EUSER, "out of memory for the kernels' scratch");
+    if (!x->kscratch[i])
+      rc = tc_fail(err, TC_EUSER, "out of memory: %.3g GB for the kernels' scratch; use fewer "
+                   "sequences at once (train.micro_batch)", (double)x->kscratch_bytes[i] * 1e-9);
   }
   if (!rc && o->device->ops->separate && x->batch_rows) {
     x->batch = tc_device_host_alloc(o->device, 2 * x->batch_rows * (int64_t)sizeof *x->batch);

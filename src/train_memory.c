@@ -88,6 +88,11 @@ static void by_size(const int64_t bytes[TC_CLASSES], char *text, size_t size)
   }
 }
 
+/* What is taken after the tensors: the kernels' scratch, and by the device's libraries, which load
+ * their code and make their buffers when they are first called. A guess, on the safe side: who gets
+ * so far and then finds no memory hears less of why. */
+static int64_t for_others(int64_t total) { return TC_MIN(total / 64, INT64_C(1000000000)); }
+
 int tc_train_fits(const struct tc_train *t, struct tc_err *err)
 {
   struct tc_device *d = t->device;
@@ -97,12 +102,14 @@ int tc_train_fits(const struct tc_train *t, struct tc_err *err)
   if (!d->ops->memory) return 0;
   d->ops->memory(d, &left, &total);
   tc_plan_memory(&m, t->prog, TC_N_PROGS, t->mesh, t->rank);
-  if (m.bytes[TC_DEVICE] <= left) return 0;
+  const int64_t others = for_others(total);
+  if (m.bytes[TC_DEVICE] + others <= left) return 0;
   by_size(m.by_class[TC_DEVICE], classes, sizeof classes);
-  const bool found = what_fits(t, left, other, sizeof other);
-  return tc_fail(err, TC_EUSER, "out of memory: %.4g GB are needed (%s); device %s has %.4g GB free "
-                 "of %.4g; %s%s", (double)m.bytes[TC_DEVICE] * 1e-9, classes, d->ops->name,
-                 (double)left * 1e-9, (double)total * 1e-9,
+  const bool found = what_fits(t, left - others, other, sizeof other);
+  return tc_fail(err, TC_EUSER, "out of memory: %.4g GB are needed (%s, kernels and libraries %.4g); "
+                 "device %s has %.4g GB free of %.4g; %s%s",
+                 (double)(m.bytes[TC_DEVICE] + others) * 1e-9, classes, (double)others * 1e-9,
+                 d->ops->name, (double)left * 1e-9, (double)total * 1e-9,
                  found ? other : "no smaller train.micro_batch, recomputation, ZeRO stage or "
                  "offloading would do: use more ranks (mesh.tp, mesh.pp) or a smaller model",
                  found ? " would fit" : "");
