@@ -59,10 +59,11 @@ static int64_t slice_bytes(const struct tc_saver_opts *o, int i)
 
 static void add_pieces(struct tc_saver *s, char *to, const char *from, int64_t bytes, int *cap)
 {
-  for (int64_t at = 0; at < bytes; at += PIECE_BYTES) {
+  const int64_t each = s->reach.begin ? bytes : PIECE_BYTES;   /* a device needs no share */
+  for (int64_t at = 0; at < bytes; at += each) {
     TC_GROW(s->piece, s->n_pieces, *cap);
     s->piece[s->n_pieces++] = (struct piece){ to + at, from + at,
-                                              (size_t)TC_MIN(bytes - at, PIECE_BYTES) };
+                                              (size_t)TC_MIN(bytes - at, each) };
   }
 }
 
