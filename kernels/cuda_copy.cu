@@ -12,6 +12,7 @@ struct tc_copies {
   cudaStream_t stream[2];
   cudaEvent_t before, done[2][EVENTS];
   int64_t n[2];
+  int failed;                    /* a copy was not begun: its event says nothing */
 };
 
 int tc_cuda_copies_new(struct tc_device *d)
@@ -61,7 +62,8 @@ int64_t tc_cuda_copy_begin(struct tc_device *d, void *dst, const void *src, int6
     e = cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDefault, x->stream[way]);
   const int64_t n = ++x->n[way];
   if (e == cudaSuccess) e = cudaEventRecord(x->done[way][n % EVENTS], x->stream[way]);
-  tc_cuda_said(d, e, "copy beside the kernels");
+  if (tc_cuda_said(d, e, "copy beside the kernels") < 0)
+    __atomic_store_n(&x->failed, 1, __ATOMIC_RELEASE);
   return 2 * n + way;
 }
 
@@ -77,6 +79,7 @@ void tc_cuda_copy_order(struct tc_device *d, int64_t copy)
 int tc_cuda_copy_wait(struct tc_device *d, int64_t copy)
 {
   const struct tc_copies *x = tc_cuda_of(d)->copies;
+  if (__atomic_load_n(&x->failed, __ATOMIC_ACQUIRE)) return TC_EUSER;
   if (cudaSetDevice(tc_cuda_of(d)->index) != cudaSuccess) return TC_EUSER;
   return cudaEventSynchronize(x->done[copy % 2][copy / 2 % EVENTS]) == cudaSuccess ? 0 : TC_EUSER;
 }

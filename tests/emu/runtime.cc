@@ -72,6 +72,15 @@ static const allocation *find(const void *p)
   return (char *)p < next->first + next->second.bytes ? &next->second : NULL;
 }
 
+static bool passes_end(const void *p, size_t bytes)
+{
+  auto next = memory.upper_bound((char *)p);
+  if (next == memory.begin()) return false;
+  --next;
+  return (char *)p < next->first + next->second.bytes
+         && (char *)p + bytes > next->first + next->second.bytes;
+}
+
 int emu_device_of(const void *p)
 {
   const allocation *a = find(p);
@@ -141,6 +150,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpy
                             cudaStream_t stream)
 {
   std::lock_guard<std::recursive_mutex> hold(big_lock);
+  if (passes_end(dst, bytes) || passes_end(src, bytes)) return emu_fail(cudaErrorInvalidValue);
   emu_push(stream, [=] {
     emu_access open;
     memmove(dst, src, bytes);

@@ -342,6 +342,21 @@ static void long_rows(void)
   o->free(cuda, b, BYTES);
 }
 
+/* A copy that can't be begun must not look like one that is done: a checkpoint is made of it. */
+static void copy_that_fails(void)
+{
+  struct tc_err err = { 0 };
+  struct tc_device *d;
+  if (tc_device_open(&d, "cuda", 1, &err) < 0) return;
+  char *host = tc_device_host_alloc(d, 8192), *a = d->ops->alloc(d, 4096);
+  ok(d->ops->copy_wait(d, d->ops->copy_begin(d, host, a, 4096)) == 0, "a copy beside the kernels");
+  ok(d->ops->copy_wait(d, d->ops->copy_begin(d, host, a, INT64_C(1) << 40)) == TC_EUSER
+         && tc_device_check(d, &err) == TC_EUSER, "... past the end of memory: %s", err.text);
+  tc_device_host_free(d, host);
+  d->ops->free(d, a, 4096);
+  tc_device_close(d);
+}
+
 /* More sequences than a grid has: refused before anything runs. */
 static void many_sequences(void)
 {
@@ -383,6 +398,7 @@ int main(void)
   copies();
   long_rows();
   many_sequences();
+  copy_that_fails();
   tc_device_close(cuda);
   tc_device_close(ref);
   free(s->at);
