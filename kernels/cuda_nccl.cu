@@ -12,6 +12,8 @@
  *   recorded only when the work is known to be in the stream;
  * - calls on the NCCL communicator are under `lock`, since the thread that watches asks for
  *   errors while the device's thread starts the next transfer; nccl is NULL once it was aborted;
+ * - each call first chooses its GPU where it may come from a thread of its own: CUDA would give such
+ *   a thread GPU 0, and take half a GB there for it;
  * - a part whose blocks are all alike is NCCL's own collective; one that hangs over is grouped
  *   reductions or broadcasts, one a block. */
 #include "kernels/cuda_dev.h"
@@ -81,7 +83,7 @@ static int open_library(struct library *l, struct tc_err *err)
 struct tc_nccl {
   struct library lib;
   struct tc_device *d;
-  int coord, size;
+  int gpu, coord, size;
   ncclComm_t nccl;                               /* under lock */
   pthread_mutex_t lock;
   cudaStream_t stream;
@@ -131,6 +133,7 @@ static int nccl_id(void *device, void *id, struct tc_err *err)
 
 static void nccl_abort(struct tc_nccl *c)
 {
+  cudaSetDevice(c->gpu);
   pthread_mutex_lock(&c->lock);
   if (c->nccl) c->lib.CommAbort(c->nccl);
   c->nccl = NULL;
@@ -159,7 +162,7 @@ static void take_leave(struct tc_nccl *c)
 static void nccl_free(struct tc_nccl *c, bool done)
 {
   if (!c) return;
-  cudaSetDevice(tc_cuda_of(c->d)->index);
+  cudaSetDevice(c->gpu);
   if (done) take_leave(c);
   nccl_abort(c);
   for (int i = 0; i < TC_NCCL_SLOTS; i++) {
@@ -194,6 +197,7 @@ static int nccl_join(struct tc_nccl **out, void *device, const void *id, int coo
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   struct tc_nccl *c = (struct tc_nccl *)tc_calloc(1, sizeof *c);
   c->d = (struct tc_device *)device;
+  c->gpu = tc_cuda_of(c->d)->index;
   c->coord = coord;
   c->size = size;
   pthread_mutex_init(&c->lock, NULL);
@@ -371,6 +375,7 @@ static int nccl_start(struct tc_nccl *c, const struct tc_coll_args *a, int slot,
 static int nccl_ready(struct tc_nccl *c, struct tc_err *err)
 {
   ncclResult_t now = ncclSuccess, r = ncclSuccess;
+  cudaSetDevice(c->gpu);
   pthread_mutex_lock(&c->lock);
   const bool there = c->nccl != NULL;
   if (there) r = c->lib.CommGetAsyncError(c->nccl, &now);
@@ -395,6 +400,7 @@ static int nccl_land(struct tc_nccl *c, int slot, struct tc_err *err)
 
 static int nccl_test(struct tc_nccl *c, int slot, struct tc_err *err)
 {
+  cudaSetDevice(c->gpu);
   const cudaError_t e = cudaEventQuery(c->end[slot]);
   if (e == cudaSuccess) return TC_NCCL_DONE;
   if (e != cudaErrorNotReady) return cuda_failed(e, "a transfer", err);

@@ -382,16 +382,23 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
   e->at = s->pushed;
   return cudaSuccess;
 }
+/* No error on a GPU, but a thread that chose no GPU would take memory of GPU 0 for its calls. */
+static void check_thread(cudaEvent_t e)
+{
+  if (e->stream && e->stream->device != current)
+    emu_stop("an event of another GPU than the thread's");
+}
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
   std::lock_guard<std::recursive_mutex> hold(big_lock);
+  check_thread(e);
   return e->stream ? look(e->stream, e->at) : cudaSuccess;
 }
 /* On a GPU it works, but gives a thread that has not said which GPU is its own a context on GPU 0:
  * memory of somebody else's GPU. */
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
-  if (e->stream && e->stream->device != current) emu_stop("a thread waits for another GPU's event");
+  check_thread(e);
   if (e->stream) complete(e->stream, e->at);
   return cudaSuccess;
 }
