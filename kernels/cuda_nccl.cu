@@ -210,7 +210,8 @@ static int nccl_join(struct tc_nccl **out, void *device, const void *id, int coo
     const ncclResult_t r = c->lib.CommInitRankConfig(&c->nccl, size, unique, coord, &config);
     if (r != ncclSuccess && r != ncclInProgress) {
       c->nccl = NULL;
-      rc = nccl_failed(c, r, "joining", err);
+      rc = tc_fail(err, TC_EUSER, "NCCL can't join: %s (NCCL_DEBUG=WARN says more); or set "
+                   "run.comm = mpi", c->lib.GetErrorString(r));   /* no peer's fault: they wait */
     }
   }
   if (rc < 0) nccl_free(c, false);

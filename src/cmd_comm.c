@@ -286,14 +286,14 @@ static int open_gpu(struct gpu *g, const struct job *j, int rank, const struct g
                     struct tc_comm *world, struct tc_err *err)
 {
   const struct tc_config *c = j->launch.cfg;
-  const int index = j->launch.ranks->info[rank].device;
+  const struct tc_rank_info *me = &j->launch.ranks->info[rank];
   const bool must = !strcmp(c->run_comm, "nccl"), cuda = !strcmp(c->run_device, "cuda");
-  const bool may = cuda || (!strcmp(c->run_device, "auto") && (must || index >= 0));
+  const bool may = cuda || (!strcmp(c->run_device, "auto") && (must || me->device >= 0));
   struct tc_err why = { 0 };
-  char name[32];
+  char name[48];
   bool use = false;
   if (!must && strcmp(c->run_comm, "auto")) return 0;
-  snprintf(name, sizeof name, "cuda:%d", TC_MAX(index, 0));
+  tc_ranks_gpu_name(me, name, sizeof name);
   if (may) tc_device_open(&g->device, name, 1, &why);
   const struct tc_nccl_ops *ops = g->device ? g->device->ops->nccl : NULL;
   TC_TRY(tc_comm_nccl_agree(&use, must, ops, g->device, why.status ? why.text : NULL, world,
@@ -301,8 +301,16 @@ static int open_gpu(struct gpu *g, const struct job *j, int rank, const struct g
   if (!use) return 0;
   const struct tc_comm_opts o = { .name = axis_name(j->axis), .who = group->who,
                                   .deadline_s = c->run_deadline };
-  return tc_comm_nccl(&g->native, ops, g->device, group->comm, NULL, group->members,
-                      j->axis == TC_PP, &o, err);
+  int rc = tc_comm_nccl(&g->native, ops, g->device, group->comm, NULL, group->members,
+                        j->axis == TC_PP, &o, err);
+  if (rc == TC_EPEER) return rc;
+  int64_t bad = rc < 0;                          /* of another group of the axis, too */
+  why = *err;
+  TC_TRY(tc_comm_max_i64(world, &bad, 1, err));
+  *err = why;
+  if (!rc && bad)
+    rc = tc_fail(err, TC_EUSER, "NCCL did not start among other ranks; see what they say");
+  return rc;
 }
 
 static int run_rank(int rank, void *job, struct tc_err *err)

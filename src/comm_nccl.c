@@ -176,17 +176,32 @@ static void nccl_free(void *impl)
 
 /* ---- making ------------------------------------------------------------------------ */
 
-/* All members come here with their status: the same error on all if one has failed. */
+/* All members come here with their status: the first error, and whose it is, on all. */
 static int meet(struct nccl *x, int rc, struct tc_comm *host, struct tc_err *err)
 {
-  int64_t bad = rc < 0;
-  struct tc_err why = *err;
+  struct tc_err mine = { 0 };
   if (rc == TC_EPEER) return rc;                 /* the others are as late as this one */
-  TC_TRY(tc_comm_max_i64(host, &bad, 1, err));
-  *err = why;
-  if (rc == 0 && bad)
-    rc = tc_fail(err, TC_EUSER, "axis %s: NCCL did not start on another rank; see what it says",
-                 x->name);
+  if (rc < 0) mine = *err;
+  void *all = NULL, *said = NULL;
+  int64_t *bytes = tc_calloc((size_t)x->size, sizeof *bytes), n = sizeof mine;
+  rc = tc_comm_bytes_gather(host, 0, &mine, n, &all, bytes, err);
+  struct tc_err *first = &mine;
+  for (int i = 0; rc == 0 && all && i < x->size; i++) {
+    first = (struct tc_err *)all + i;
+    if (first->status >= 0) continue;
+    const struct tc_err why = *first;
+    tc_fail(first, why.status, "%s: %.900s", x->late.who ? x->late.who[i] : "a rank", why.text);
+    break;
+  }
+  said = all ? first : NULL;
+  if (rc == 0) rc = tc_comm_bytes_bcast(host, 0, &said, &n, err);
+  if (rc == 0 && ((struct tc_err *)said)->status < 0) {
+    *err = *(struct tc_err *)said;
+    rc = err->status;
+  }
+  if (!all) free(said);
+  free(all);
+  free(bytes);
   return rc;
 }
 

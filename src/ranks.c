@@ -95,6 +95,11 @@ static int look_at_self(struct self *s, struct tc_err *err)
   memset(s, 0, sizeof *s);               /* the padding too: it goes over the wire */
   /* Slurm and the driver's tools count GPUs by bus; CUDA does if it is told before it starts. */
   setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+  /* Streams share the GPU's queues, 8 unless it is told: NCCL's own with ours are more, and a
+   * transfer that waits for a peer would hold up another stream's work, maybe what the peer needs. */
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  /* NCCL takes its buffers when ranks join, before it is known what fits, not in a step. */
+  setenv("NCCL_RUNTIME_CONNECT", "0", 0);
   s->info.device = s->info.dev.numa = s->info.dev.distance = s->info.dev.n_links = -1;
   if (hwloc_topology_init(&s->topo) != 0)
     return tc_fail(err, TC_EUSER, "hwloc can't be started: %s", strerror(errno));
@@ -560,6 +565,12 @@ _Noreturn void tc_ranks_abort(int exit_status, const char *why)
     PMIx_Abort(exit_status, why, NULL, 0);
   }
   _exit(exit_status);
+}
+
+void tc_ranks_gpu_name(const struct tc_rank_info *me, char *name, size_t size)
+{
+  if (me->device >= 0 && *me->dev.pci) snprintf(name, size, "cuda:%s", me->dev.pci);
+  else snprintf(name, size, "cuda:%d", TC_MAX(me->device, 0));
 }
 
 char **tc_ranks_names(const struct tc_ranks *r)

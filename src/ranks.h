@@ -52,6 +52,9 @@ void tc_ranks_finish(void);
 _Noreturn void tc_ranks_abort(int exit_status, const char *why);
 /* Local. "rank 3 on node2" for each rank, for comm's messages; owned array of owned strings. */
 char **tc_ranks_names(const struct tc_ranks *r);
+/* Local. The rank's GPU as tc_device_open takes it: by its bus, else as CUDA counts; the first one
+ * where none was found. size: 48 or more. */
+void tc_ranks_gpu_name(const struct tc_rank_info *me, char *name, size_t size);
 /* Local. Threads for a rank: its CPUs divided among the ranks of the node that share them. */
 int tc_ranks_threads_each(const struct tc_ranks *r, int rank);
 

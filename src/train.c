@@ -169,6 +169,8 @@ static int make_native(struct tc_train *t, struct tc_err *err)
     tc_mesh_group(t->mesh, t->rank, a, members);
     rc = tc_comm_nccl(&t->native[a], ops, t->device, t->comm[a], last, members, a == TC_PP, &o,
                       err);
+    /* One group of the axis may have failed; the others must not go on to the next without it. */
+    if (rc != TC_EPEER) rc = tc_agree(t, rc, err);
     last = t->native[a];
   }
   free(members);
@@ -187,13 +189,11 @@ static int open_device(struct tc_train *t, struct tc_err *err)
 {
   const char *want = t->cfg->run_device;
   const struct tc_rank_info *me = &t->ranks->info[t->rank];
-  const int gpu = me->device;
   const bool automatic = !strcmp(want, "auto");
   char name[48];
   struct tc_err why = { 0 };
-  if (gpu >= 0 && *me->dev.pci) snprintf(name, sizeof name, "cuda:%s", me->dev.pci);
-  else snprintf(name, sizeof name, "cuda:%d", TC_MAX(gpu, 0));
-  if (automatic && gpu >= 0 && tc_device_open(&t->device, name, t->threads, &why) < 0
+  tc_ranks_gpu_name(me, name, sizeof name);
+  if (automatic && me->device >= 0 && tc_device_open(&t->device, name, t->threads, &why) < 0
       && t->rank == 0)
     tc_log("run.device = auto takes the CPU: %s", why.text);
   if (strcmp(want, "cuda")) snprintf(name, sizeof name, "%s", automatic ? "cpu" : want);

@@ -5,7 +5,7 @@
  * communicators that don't block: making one, and the end of a group, return ncclInProgress; work
  * is in its stream only when ncclCommGetAsyncError has said ncclSuccess. Calls that differ between
  * members, calls while one is in progress and memory that is not of the communicator's GPU end the
- * program. Sums are made in an order of their own, of bf16 in bf16. */
+ * program. TC_EMU_NCCL_BAD names a GPU that can't join. Sums are made in an order of their own, of bf16 in bf16. */
 #include "emu.h"
 #include "nccl.h"
 
@@ -274,6 +274,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int
     if (m->rank == rank) emu_stop("NCCL: a rank twice");
     if (m->device == emu_current_device()) return ncclInvalidUsage;  /* "Duplicate GPU detected" */
   }
+  const char *bad = getenv("TC_EMU_NCCL_BAD");
+  if (bad && atoi(bad) == emu_current_device()) return ncclInvalidUsage;
   comms.push_back({ g, rank, emu_current_device(), 0, 0, {}, {}, {}, false, false });
   *out = &comms.back();
   g->member.push_back(*out);
