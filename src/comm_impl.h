@@ -39,8 +39,10 @@ int tc_late_fail(const struct tc_late *l, const struct tc_coll_args *a, int64_t 
                  const int *late, int n, struct tc_err *err);
 int tc_late_gone(const struct tc_late *l, const struct tc_coll_args *a, int peer,
                  struct tc_err *err);
-/* Puts the call's name before what err says; returns its status. */
-int tc_late_broken(const struct tc_late *l, const struct tc_coll_args *a, struct tc_err *err);
+/* Puts the call's name before what err says and, of TC_EPEER, those who are to blame behind it;
+ * returns its status. */
+int tc_late_broken(const struct tc_late *l, const struct tc_coll_args *a, const int *late, int n,
+                   struct tc_err *err);
 
 /* Local. Takes impl over. stall is what impl says of its waits; may be NULL. */
 struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord, int size,

@@ -57,9 +57,16 @@ int tc_late_gone(const struct tc_late *l, const struct tc_coll_args *a, int peer
                  "its log", call_name(l, a, call, sizeof call), who);
 }
 
-int tc_late_broken(const struct tc_late *l, const struct tc_coll_args *a, struct tc_err *err)
+int tc_late_broken(const struct tc_late *l, const struct tc_coll_args *a, const int *late, int n,
+                   struct tc_err *err)
 {
   char call[256];
   const struct tc_err why = *err;
-  return tc_fail(err, why.status, "%s: %.800s", call_name(l, a, call, sizeof call), why.text);
+  struct tc_blame b = { 0 };
+  if (why.status == TC_EPEER) {
+    tc_late_say(l, a, 0, late, n);
+    tc_stall_blame(l->stall, &b);
+  }
+  return tc_fail(err, why.status, "%s: %.400s%s%s%s%s", call_name(l, a, call, sizeof call), why.text,
+                 b.n ? "; " : "", b.who, b.n ? ": " : "", b.n ? b.why : "");
 }

@@ -6,6 +6,8 @@
  *   slot t % TC_NCCL_SLOTS, which is free again when run has seen t's end (depth);
  * - a transfer that is late, or that the library says failed, is aborted: then the device's
  *   streams go on and nothing hangs; what they made is worth nothing, and every further call fails;
+ * - the first failure is what the communicator fails with, on both threads: what fails after it does
+ *   so because of the abort;
  * - with two ways, a send to a higher coordinate, and its receive, go over way 0, one to a lower
  *   over way 1, so that both ends take the same; all else over way 0. In each way calls have one
  *   order on all members, since they have one altogether;
@@ -13,6 +15,7 @@
  *   to it, so the chain of questions goes round all that wait, to one that doesn't. */
 #include "src/comm_nccl.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +35,8 @@ struct nccl {
   struct tc_late late;            /* borrows those */
   atomic_int way_of[TC_NCCL_SLOTS];
   tc_ticket started, seen;        /* seen: the worker's */
+  pthread_mutex_t lock;
+  struct tc_err why;              /* under lock: the first failure */
 };
 
 /* ---- waiting ----------------------------------------------------------------------- */
@@ -89,18 +94,36 @@ static void abort_all(struct nccl *x)
     if (x->way[i]) x->ops->abort(x->way[i]);
 }
 
+/* The library failed, or (not `library`) it was waited for too long, as err says. */
+static int give_up(struct nccl *x, const struct tc_coll_args *a, bool library, struct tc_err *err)
+{
+  int late[TC_BLAMED], n = find_late(x, a, late);
+  pthread_mutex_lock(&x->lock);
+  const bool first = !x->why.status;
+  pthread_mutex_unlock(&x->lock);
+  if (first && library) tc_late_broken(&x->late, a, late, n, err);
+  pthread_mutex_lock(&x->lock);
+  if (!x->why.status) x->why = *err;
+  *err = x->why;
+  pthread_mutex_unlock(&x->lock);
+  abort_all(x);
+  return err->status;
+}
+
 /* Until the library is done with what was asked of way w. */
 static int be_ready(struct nccl *x, int w, const struct tc_coll_args *a, struct tc_err *err)
 {
   struct patience p = { .last_ns = tc_now_ns(), .say_ns = SAY_NS };
-  int rc = x->ops->ready(x->way[w], err);
-  if (rc) return TC_MIN(rc, 0);
+  int rc = x->ops->ready(x->way[w], err), late = 0;
+  if (rc > 0) return 0;
+  if (rc < 0) return give_up(x, a, true, err);
   tc_lane_waits(x->late.stall);                  /* this wait has a deadline of its own */
-  do rc = wait_on(x, a, &p, NULL, err);
-  while (rc == 0 && (rc = x->ops->ready(x->way[w], err)) == 0);
+  do late = wait_on(x, a, &p, NULL, err);
+  while (late == 0 && (rc = x->ops->ready(x->way[w], err)) == 0);
   tc_lane_waits(NULL);
+  if (late < 0 || rc < 0) return give_up(x, a, late == 0, err);
   if (p.say_ns > SAY_NS) tc_stall_clear(x->late.stall);
-  return TC_MIN(rc, 0);
+  return 0;
 }
 
 /* ---- a call ------------------------------------------------------------------------ */
@@ -116,13 +139,11 @@ static int nccl_start(void *impl, const struct tc_coll_args *a, tc_ticket t, str
   struct nccl *x = impl;
   const int w = way_of(x, a), slot = (int)(t % TC_NCCL_SLOTS);
   atomic_store(&x->way_of[slot], w);
-  int rc = x->ops->start(x->way[w], a, slot, err);
-  if (rc < 0) rc = tc_late_broken(&x->late, a, err);
-  if (!rc) rc = be_ready(x, w, a, err);
-  if (!rc) rc = x->ops->mark(x->way[w], slot, err);
-  if (rc < 0) abort_all(x);
-  else x->started = t;
-  return rc;
+  if (x->ops->start(x->way[w], a, slot, err) < 0) return give_up(x, a, true, err);
+  TC_TRY(be_ready(x, w, a, err));
+  if (x->ops->mark(x->way[w], slot, err) < 0) return give_up(x, a, true, err);
+  x->started = t;
+  return 0;
 }
 
 static int nccl_join(void *impl, tc_ticket t, struct tc_err *err)
@@ -154,12 +175,8 @@ static int nccl_run(void *impl, const struct tc_coll_args *a, const atomic_bool 
     if ((rc = wait_on(x, a, &p, stop, err)) < 0) break;
     if (at == TC_NCCL_QUEUED) p.age_ns = 0;
   }
-  if (at < 0) rc = tc_late_broken(&x->late, a, err);
-  if (p.say_ns > SAY_NS && rc == 0) tc_stall_clear(x->late.stall);
-  if (rc < 0) {
-    abort_all(x);
-    return rc;
-  }
+  if (at < 0 || rc < 0) return give_up(x, a, at < 0, err);
+  if (p.say_ns > SAY_NS) tc_stall_clear(x->late.stall);
   x->seen++;
   *bytes = bytes_of(x, a);
   return 0;
@@ -169,6 +186,7 @@ static void nccl_free(void *impl)
 {
   struct nccl *x = impl;
   for (int i = 0; i < WAYS; i++) x->ops->free(x->way[i], x->seen == x->started);
+  pthread_mutex_destroy(&x->lock);
   free(x->name);
   free(x->members);
   free(x);
@@ -228,6 +246,7 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
     .run = nccl_run, .free = nccl_free, .start = nccl_start, .join = nccl_join,
     .depth = TC_NCCL_SLOTS };
   struct nccl *x = tc_calloc(1, sizeof *x);
+  pthread_mutex_init(&x->lock, NULL);
   x->ops = ops;
   x->coord = tc_comm_coord(host);
   x->size = tc_comm_size(host);
