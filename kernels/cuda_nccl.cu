@@ -249,9 +249,11 @@ static size_t len_of(const struct part *x, int i)
 {
   return (size_t)(first_of(x, i + 1) - first_of(x, i));
 }
+/* Calls of a communicator that doesn't block may say either. */
+static bool went(ncclResult_t r) { return r == ncclSuccess || r == ncclInProgress; }
 static bool even(const struct part *x) { return x->p->count == x->p->block * x->c->size; }
 
-/* Blocks from or to one member: to itself too, unless they are there already. */
+/* Blocks from or to one member, which may be this one. */
 static ncclResult_t send_to(const struct part *x, const char *src, size_t n, int to)
 {
   return n ? x->c->lib.Send(src, n, x->type, to, x->c->nccl, x->c->stream) : ncclSuccess;
@@ -267,7 +269,7 @@ static ncclResult_t reduce_scatter(const struct part *x)
   ncclResult_t r = ncclSuccess;
   if (even(x))
     return c->lib.ReduceScatter(x->src, x->dst, len_of(x, 0), x->type, x->red, c->nccl, c->stream);
-  for (int i = 0; i < c->size && r == ncclSuccess; i++)
+  for (int i = 0; i < c->size && went(r); i++)
     if (len_of(x, i))
       r = c->lib.Reduce(x->src + first_of(x, i) * x->elem, x->dst, len_of(x, i), x->type, x->red, i,
                         c->nccl, c->stream);
@@ -279,7 +281,7 @@ static ncclResult_t all_gather(const struct part *x)
   struct tc_nccl *c = x->c;
   ncclResult_t r = ncclSuccess;
   if (even(x)) return c->lib.AllGather(x->src, x->dst, len_of(x, 0), x->type, c->nccl, c->stream);
-  for (int i = 0; i < c->size && r == ncclSuccess; i++)
+  for (int i = 0; i < c->size && went(r); i++)
     if (len_of(x, i))
       r = c->lib.Broadcast(x->src, x->dst + first_of(x, i) * x->elem, len_of(x, i), x->type, i,
                            c->nccl, c->stream);
@@ -290,26 +292,26 @@ static ncclResult_t scatter(const struct part *x)
 {
   const int me = x->c->coord;
   ncclResult_t r = ncclSuccess;
-  for (int i = 0; me == x->a->root && i < x->c->size && r == ncclSuccess; i++)
+  for (int i = 0; me == x->a->root && i < x->c->size && went(r); i++)
     r = send_to(x, x->src + first_of(x, i) * x->elem, len_of(x, i), i);
-  return r == ncclSuccess ? recv_from(x, x->dst, len_of(x, me), x->a->root) : r;
+  return went(r) ? recv_from(x, x->dst, len_of(x, me), x->a->root) : r;
 }
 
 static ncclResult_t gather(const struct part *x)
 {
   const int me = x->c->coord;
   ncclResult_t r = ncclSuccess;
-  for (int i = 0; me == x->a->root && i < x->c->size && r == ncclSuccess; i++)
+  for (int i = 0; me == x->a->root && i < x->c->size && went(r); i++)
     r = recv_from(x, x->dst + first_of(x, i) * x->elem, len_of(x, i), i);
-  return r == ncclSuccess ? send_to(x, x->src, len_of(x, me), x->a->root) : r;
+  return went(r) ? send_to(x, x->src, len_of(x, me), x->a->root) : r;
 }
 
 static ncclResult_t all_to_all(const struct part *x)
 {
   ncclResult_t r = ncclSuccess;
-  for (int i = 0; i < x->c->size && r == ncclSuccess; i++) {
+  for (int i = 0; i < x->c->size && went(r); i++) {
     r = send_to(x, x->src + first_of(x, i) * x->elem, len_of(x, i), i);
-    if (r == ncclSuccess) r = recv_from(x, x->dst + first_of(x, i) * x->elem, len_of(x, i), i);
+    if (went(r)) r = recv_from(x, x->dst + first_of(x, i) * x->elem, len_of(x, i), i);
   }
   return r;
 }
@@ -341,10 +343,10 @@ static ncclResult_t start_part(const struct part *x)
 static ncclResult_t start_parts(struct tc_nccl *c, const struct tc_coll_args *a)
 {
   ncclResult_t r = c->lib.GroupStart();
-  if (r != ncclSuccess) return r;
+  if (!went(r)) return r;
   if (a->coll == TC_BARRIER)
     r = c->lib.AllReduce(c->word, c->word, 1, ncclFloat32, ncclSum, c->nccl, c->stream);
-  for (int i = 0; a->coll != TC_BARRIER && i < a->n_parts && r == ncclSuccess; i++) {
+  for (int i = 0; a->coll != TC_BARRIER && i < a->n_parts && went(r); i++) {
     const struct tc_part *p = &a->parts[i];
     const struct part x = { c, a, p, (const char *)p->src, (char *)p->dst,
                             (int64_t)tc_dtype_bytes(a->dtype), type_of(a->dtype),
@@ -352,7 +354,7 @@ static ncclResult_t start_parts(struct tc_nccl *c, const struct tc_coll_args *a)
     r = start_part(&x);
   }
   const ncclResult_t end = c->lib.GroupEnd();
-  return r == ncclSuccess || r == ncclInProgress ? end : r;
+  return went(r) ? end : r;
 }
 
 static int aborted(struct tc_err *err)
@@ -370,7 +372,7 @@ static int nccl_start(struct tc_nccl *c, const struct tc_coll_args *a, int slot,
   const ncclResult_t r = there ? start_parts(c, a) : ncclSuccess;
   pthread_mutex_unlock(&c->lock);
   if (!there) return aborted(err);
-  return r == ncclSuccess || r == ncclInProgress ? 0 : nccl_failed(c, r, "starting a transfer", err);
+  return went(r) ? 0 : nccl_failed(c, r, "starting a transfer", err);
 }
 
 static int nccl_ready(struct tc_nccl *c, struct tc_err *err)
