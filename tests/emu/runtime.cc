@@ -394,8 +394,6 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
   check_thread(e);
   return e->stream ? look(e->stream, e->at) : cudaSuccess;
 }
-/* On a GPU it works, but gives a thread that has not said which GPU is its own a context on GPU 0:
- * memory of somebody else's GPU. */
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
   check_thread(e);
