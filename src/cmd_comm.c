@@ -170,6 +170,7 @@ static void print_row(const struct job *j, int op, const struct tc_bench_row *r,
   json_object_set_new(o, "size", json_integer(r->size_bytes));
   json_object_set_new(o, "count", json_integer(r->count));
   json_object_set_new(o, "time_us", json_real(r->time_us));
+  json_object_set_new(o, "median_us", json_real(r->median_us));
   json_object_set_new(o, "algbw", json_real(r->algbw));
   json_object_set_new(o, "busbw", json_real(r->busbw));
   json_object_set_new(o, "check", json_string(check));

@@ -343,7 +343,7 @@ static int measure_links(struct calib *c, struct tc_cluster *k, int ranks, struc
   char *n = tc_sprintf("--run.ranks=%d", ranks), *dp = tc_sprintf("--mesh.dp=%d", ranks);
   char *out = tc_sprintf("%s/comm.json", c->dir);
   const char *const argv[] = { c->program, "comm", "--op", "all", "--axis", "world", "--min", "1K",
-                               "--max", "4M", "--iters", "10", "--json", n, dp, NULL };
+                               "--max", "4M", "--iters", "25", "--json", n, dp, NULL };
   int rc = child(c, "comm.json", argv, err);
   if (!rc) rc = tc_links_read(&k->link[TC_WIRE_NODE], out, err);
   free(n);

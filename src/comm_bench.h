@@ -20,6 +20,7 @@ extern const char *const tc_bench_op_name[TC_BENCH_OPS];  /* "all_reduce", "one_
 struct tc_bench_row {
   int64_t size_bytes, count;      /* of the whole array; count in elements */
   double time_us;                 /* of an iteration: the slowest rank's, the mean of all */
+  double median_us;               /* ... the middle one: less of what else the machine does */
   double algbw, busbw;            /* GB/s = 1e9 bytes a second */
   int64_t sent_bytes;             /* this rank's in one iteration, as predicted */
 };

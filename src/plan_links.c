@@ -64,7 +64,8 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
     int coll = op ? find_coll(op) : -1;
     int ranks = (int)json_integer_value(json_object_get(row, "ranks"));
     double bytes = json_number_value(json_object_get(row, "size"));
-    double s = json_number_value(json_object_get(row, "time_us")) * 1e-6;
+    double s = json_number_value(json_object_get(row, "median_us")) * 1e-6;
+    if (!(s > 0)) s = json_number_value(json_object_get(row, "time_us")) * 1e-6;
     if (coll < 0 || ranks < 2 || !(s > 0)) continue;
     double rounds = ceil(log2((double)(coll == TC_SEND ? 2 : ranks)));
     s /= turns(coll, ranks);
