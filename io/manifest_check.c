@@ -59,15 +59,10 @@ static int cmp_place(const void *a, const void *b)
   return (p->offset > q->offset) - (p->offset < q->offset);
 }
 
-static int cmp_str(const void *a, const void *b)
-{
-  return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* A name that occurs twice among `n`; NULL if none does. */
 static const char *twice(const char **names, int n)
 {
-  qsort(names, (size_t)n, sizeof *names, cmp_str);
+  qsort(names, (size_t)n, sizeof *names, tc_order_text);
   for (int i = 1; i < n; i++)
     if (strcmp(names[i - 1], names[i]) == 0) return names[i];
   return NULL;

@@ -277,6 +277,23 @@ void tc_sleep_ns(int64_t ns)
     continue;
 }
 
+int tc_order_double(const void *a, const void *b)
+{
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+int tc_order_i64(const void *a, const void *b)
+{
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+int tc_order_text(const void *a, const void *b)
+{
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 char *tc_human_bytes(char *buf, size_t size, double bytes)
 {
   static const char *const unit[] = { "B", "KB", "MB", "GB", "TB", "PB", "EB" };

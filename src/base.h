@@ -112,6 +112,11 @@ void tc_sleep_ns(int64_t ns);
  * neighbours counts as one), for "did you mean"; -1 if none is near. */
 int tc_nearest(const char *word, const char *const *list, int n);
 
+/* Local. For qsort: double, int64_t and char * in rising order. */
+int tc_order_double(const void *a, const void *b);
+int tc_order_i64(const void *a, const void *b);
+int tc_order_text(const void *a, const void *b);
+
 /* "1.5 GB", "312 KB": decimal units, into buf. Returns buf. */
 char *tc_human_bytes(char *buf, size_t size, double bytes);
 

@@ -133,11 +133,6 @@ static void list_one(json_t *list, const char *path, bool aside)
   tc_ckpt_close(c);
 }
 
-static int by_name(const void *a, const void *b)
-{
-  return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static int cmd_ls(const struct ckpt_args *a, struct tc_err *err)
 {
   char **path, **aside = NULL;
@@ -145,7 +140,7 @@ static int cmd_ls(const struct ckpt_args *a, struct tc_err *err)
   int n = ckpt_step_paths(&path, dir, err), n_aside;
   if (n < 0) return n;
   n_aside = tc_folder_scan(dir, TC_ASIDE, &aside, NULL);
-  if (n_aside > 0) qsort(aside, (size_t)n_aside, sizeof *aside, by_name);
+  if (n_aside > 0) qsort(aside, (size_t)n_aside, sizeof *aside, tc_order_text);
   json_t *list = a->json ? json_array() : NULL;
   if (!a->json)
     printf("%-10s  %-20s  %9s  %-14s  %-10s  %s\n", "step", "written", "size", "mesh", "system",

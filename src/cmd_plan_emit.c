@@ -1,6 +1,6 @@
 /* cmd_plan_emit.c - a layout as a folder that runs: run.ini; device.ini, by which the run predicts
- * its own time; and job.sbatch, which is slurm/train.sbatch with this job's numbers in its #SBATCH lines and its run file filled in. The
- * template is looked for beside the program, in the source tree and where `make install` puts
+ * its own time; and job.sbatch, which is slurm/train.sbatch with this job's numbers in its #SBATCH
+ * lines and its run file filled in. The template is looked for beside the program, in the source tree and where `make install` puts
  * it. */
 #include "src/cmd_plan.h"
 

@@ -37,7 +37,7 @@ struct tc_xmove {
   struct tc_part *mirror;        /* as `send`, in host memory; NULL: the parts are */
   char *mirror_memory;
   int64_t copy;                  /* the last one under way; 0: none */
-  bool host_works;               /* the host computes in this program: it has to know of an end */
+  bool host_works;               /* copies: the host computes in this program: it has to know of an end */
 };
 
 static int64_t product(const int64_t *dim, int a, int b)
@@ -179,7 +179,7 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
   x->n_parts = x->n_send = n->n_in;
   x->step = n->step;
   x->size = n->step == TC_STEP_COPY ? 1 : m->size[n->axis];
-  for (int32_t i = 0; i < g->n_order; i++) {
+  for (int32_t i = 0; n->step == TC_STEP_COPY && i < g->n_order; i++) {
     const struct tc_node *other = &g->node[g->order[i]];
     x->host_works |= other->space == TC_HOST && other->op != TC_OP_MOVE;
   }

@@ -6,7 +6,7 @@
  *   links node|network|spine = FILE, what tercio comm --json printed
  *   link node|network|spine COLLECTIVE = latency seconds, bytes a second (all: every collective)
  * A spine that a file does not tell of is as fast as the network. */
-#include "src/plan.h"
+#include "src/plan_impl.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -171,7 +171,7 @@ static int find_op(const char *name)
   return -1;
 }
 
-static int find_coll(const char *name)
+int tc_plan_coll(const char *name)
 {
   for (int i = 0; i < TC_COLLS; i++)
     if (!strcmp(tc_coll_name[i], name)) return i;
@@ -186,7 +186,7 @@ static bool read_link(struct tc_cluster *k, const char *key, const char *value)
   if (sscanf(key, "link %31s %31s", wire, coll) != 2) return false;
   if (sscanf(value, "%lf , %lf", &s, &rate) != 2 || !(s >= 0) || !(rate > 0) ||
       !isfinite(s) || !isfinite(rate)) return false;
-  int w = find_wire(wire), c = find_coll(coll);
+  int w = find_wire(wire), c = tc_plan_coll(coll);
   if (w == TC_WIRES) return false;
   if (!strcmp(coll, "all")) return set_link(&k->link[w], s, rate), true;
   if (c < 0) return false;

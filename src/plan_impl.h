@@ -13,6 +13,9 @@ int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, co
 double tc_plan_run_s(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m,
                      int rank, const struct tc_cluster *k);
 
+/* plan_device.c: the collective of that name; -1: none. */
+int tc_plan_coll(const char *name);
+
 /* plan_cost.c: how many ranks are on the node of this one. */
 int tc_ranks_beside(const struct tc_mesh *m, int rank);
 

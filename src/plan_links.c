@@ -1,7 +1,7 @@
 /* plan_links.c - a wire from what `tercio comm --json` measured on it: for each collective the
  * latency and the rate whose line through (bytes of the busiest member, time) has the least
  * squares of errors over time: the large transfers are what a step waits for. */
-#include "src/plan.h"
+#include "src/plan_impl.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -37,14 +37,6 @@ static bool solve(const struct fit *f, double *latency_s, double *bytes_per_s)
   return true;
 }
 
-static int find_coll(const char *name)
-{
-  if (!strcmp(name, "send_recv")) return TC_SEND;
-  for (int i = 0; i < TC_COLLS; i++)
-    if (!strcmp(tc_coll_name[i], name)) return i;
-  return -1;
-}
-
 /* send_recv is a ring on serial queues: two transfers one after the other, three among odd
  * ranks. */
 static double turns(int coll, int ranks) { return coll != TC_SEND ? 1 : ranks % 2 ? 3 : 2; }
@@ -61,7 +53,7 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
                    e.text);
   json_array_foreach(rows, i, row) {
     const char *op = json_string_value(json_object_get(row, "op"));
-    int coll = op ? find_coll(op) : -1;
+    int coll = !op ? -1 : strcmp(op, "send_recv") ? tc_plan_coll(op) : TC_SEND;
     int ranks = (int)json_integer_value(json_object_get(row, "ranks"));
     double bytes = json_number_value(json_object_get(row, "size"));
     double s = json_number_value(json_object_get(row, "median_us")) * 1e-6;

@@ -107,8 +107,7 @@ static void add(struct search *s, struct tc_cand *x)
                       s->g.rest_params) / x->tp;
   x->near_pp = x->pp > 1 && x->dp > 1 && on_pp > on_dp;
   if (s->out) s->out->considered++;
-  int rest = tc_system_find(x->data)->place[TC_STORE].kind;
-  if (x->pp > 1 && strcmp(x->offload, "no") && (rest == TC_AT || rest == TC_SROWS)) {   /* setup.c */
+  if (strcmp(x->offload, "no") && !tc_setup_offloads(tc_system_find(x->data), x->pp)) {
     char why[160];
     snprintf(why, sizeof why, "with parallel.offload = %s: weights of %s can't rest in host memory where "
              "there are stages", x->offload, x->data);

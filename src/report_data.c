@@ -61,19 +61,13 @@ void tc_series_thin(struct tc_series *s, int most)
   s->n = n;
 }
 
-static int by_value(const void *a, const void *b)
-{
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 double tc_series_recent(const struct tc_series *s)
 {
   double last[50];
   int n = TC_MIN(s->n, 50);
   if (!n) return NAN;
   memcpy(last, s->y + s->n - n, (size_t)n * sizeof *last);
-  qsort(last, (size_t)n, sizeof *last, by_value);
+  qsort(last, (size_t)n, sizeof *last, tc_order_double);
   return last[n / 2];
 }
 

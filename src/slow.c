@@ -55,12 +55,6 @@ void tc_slow_free(struct tc_slow *s)
   free(s);
 }
 
-static int by_value(const void *a, const void *b)
-{
-  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-  return (x > y) - (x < y);
-}
-
 /* The lower median of a stage's ranks; of one rank its best window, 0 before there was one. */
 static int64_t median(struct tc_slow *s, const int64_t *work, int32_t stage)
 {
@@ -71,7 +65,7 @@ static int64_t median(struct tc_slow *s, const int64_t *work, int32_t stage)
     last = r;
   }
   if (n == 1) return s->rank[last].best_ns;
-  qsort(s->sort, (size_t)n, sizeof *s->sort, by_value);
+  qsort(s->sort, (size_t)n, sizeof *s->sort, tc_order_i64);
   return s->sort[(n - 1) / 2];
 }
 

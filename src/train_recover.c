@@ -59,18 +59,12 @@ int tc_recover_parse(struct tc_train *t, const char *text, struct tc_err *err)
   return 0;
 }
 
-static int cmp_double(const void *a, const void *b)
-{
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 double tc_median(const double *x, int n)
 {
   double by[TC_RECOVER_LOSSES];
   TC_ASSERT(n > 0 && n <= TC_RECOVER_LOSSES);
   memcpy(by, x, (size_t)n * sizeof *x);
-  qsort(by, (size_t)n, sizeof *by, cmp_double);
+  qsort(by, (size_t)n, sizeof *by, tc_order_double);
   return n % 2 ? by[n / 2] : (by[n / 2 - 1] + by[n / 2]) / 2;
 }
 
