@@ -23,12 +23,23 @@ extern "C" {
 #include "kernels/kernel.h"
 }
 
+/* struct tc_runtime as kernels take it, in device memory: a captured call finds there what is true
+ * when it runs. */
+struct tc_now {
+  uint64_t seed, step;
+  double decay, clip;            /* decay: learning rate times weight decay */
+  float lr, size, inv_root;      /* size, inv_root: AdamW's, with the corrections of its averages */
+  float b1, b2, c1, c2, eps;     /* c1 = 1 - b1 */
+};
+
 struct tc_lt;
 struct tc_cuda {                 /* tc_device.priv */
   int index;                     /* of the GPU, among those this process may see */
   cudaStream_t stream;           /* kernels, and copies that are in order with them */
   struct tc_copies *copies;      /* cuda_copy.cu: the others */
   struct tc_lt *lt;              /* cuda_gemm.cu */
+  struct tc_now now, *now_at;    /* what is at now_at; in device memory */
+  bool capturing;
   cudaError_t error;             /* the first that was seen; none is forgotten */
   const char *where;
   char name[64];
@@ -45,6 +56,13 @@ int64_t tc_cuda_copy_begin(struct tc_device *d, void *dst, const void *src, int6
 void tc_cuda_copy_order(struct tc_device *d, int64_t copy);
 int tc_cuda_copy_wait(struct tc_device *d, int64_t copy);
 bool tc_cuda_is_host(const void *p);
+
+/* cuda_capture.cu */
+extern const struct tc_capture tc_cuda_capture;
+int tc_cuda_now_new(struct tc_device *d);
+void tc_cuda_now_free(struct tc_device *d);
+/* Where kernels that are launched next find this. */
+const struct tc_now *tc_cuda_now(struct tc_device *d, const struct tc_runtime *rt);
 
 /* 0, or TC_EUSER and the error kept for tc_device_ops.check. */
 int tc_cuda_said(struct tc_device *d, cudaError_t e, const char *where);

@@ -205,13 +205,14 @@ static __device__ __forceinline__ void philox(uint32_t x[4], uint64_t key, uint6
 struct dropout {
   enum { inputs = 1 };
   struct place at;
-  uint64_t seed, stream;
+  const struct tc_now *now;
+  uint64_t stream;               /* of the step, but for its number */
   float p;
   __device__ void begin(int64_t i) { at.begin(i); }
   __device__ float operator()(float x, float)
   {
     uint32_t r[4];
-    philox(r, seed, (uint64_t)at.next(), stream);
+    philox(r, now->seed, (uint64_t)at.next(), stream | (uint32_t)now->step);
     const float u = (float)(r[0] >> 8) * 0x1p-24f;
     return u >= p ? (float)((double)x / (1.0 - (double)p)) : 0.f;
   }
@@ -221,8 +222,8 @@ int tc_cuda_dropout(struct tc_device *d, const struct tc_call *c)
 {
   dropout f;
   f.at = place_of(&c->out[0]);
-  f.seed = c->rt->seed;
-  f.stream = (uint64_t)(uint32_t)c->k[0] << 32 | (uint32_t)c->rt->step;
+  f.now = tc_cuda_now(d, c->rt);
+  f.stream = (uint64_t)(uint32_t)c->k[0] << 32;
   f.p = c->f[0];
   return run_map(d, c, f, "dropout");
 }
@@ -231,7 +232,8 @@ int tc_cuda_dropout(struct tc_device *d, const struct tc_call *c)
 struct normal {
   enum { inputs = 0 };
   struct place at;
-  uint64_t seed, stream;
+  const struct tc_now *now;
+  uint64_t stream;
   float std;
   int64_t live;                  /* global elements before the padding */
   __device__ void begin(int64_t i) { at.begin(i); }
@@ -239,7 +241,7 @@ struct normal {
   {
     uint32_t x[4];
     const int64_t g = at.next();
-    philox(x, seed, (uint64_t)g, stream);
+    philox(x, now->seed, (uint64_t)g, stream);
     const double u1 = ((double)((uint64_t)x[0] << 21 | x[1] >> 11) + 1) * 0x1p-53;
     const double u2 = (double)((uint64_t)x[2] << 21 | x[3] >> 11) * 0x1p-53;
     const float z = (float)(sqrt(-2 * log(u1)) * cos(6.283185307179586476925 * u2));
@@ -254,7 +256,7 @@ int tc_cuda_normal(struct tc_device *d, const struct tc_call *c)
   int64_t row_elems = 1;
   for (int j = 1; j < y->rank; j++) row_elems *= y->global[j];
   f.at = place_of(y);
-  f.seed = c->rt->seed;
+  f.now = tc_cuda_now(d, c->rt);
   f.stream = (uint64_t)(uint32_t)c->k[0] << 32;
   f.std = c->f[0];
   f.live = c->k[1] > 0 ? c->k[1] * row_elems : INT64_MAX;

@@ -105,7 +105,7 @@ struct scalars { const float *p[SCALARS]; int n; bool first, last; };
 
 /* One thread, so many scalars a launch. torch.nn.utils.clip_grad_norm_'s formula. */
 static __global__ void clip(struct scalars x, double *sum, float *norm_out, float *scale_out,
-                            double most)
+                            const struct tc_now *now)
 {
   double all = x.first ? 0 : *sum;
   for (int k = 0; k < x.n; k++) all += (double)*x.p[k];
@@ -113,7 +113,7 @@ static __global__ void clip(struct scalars x, double *sum, float *norm_out, floa
     *sum = all;
     return;
   }
-  const double norm = sqrt(all);
+  const double norm = sqrt(all), most = now->clip;
   double scale = most / (norm + 1e-6);
   if (most == 0 || scale > 1) scale = 1;       /* a NaN norm gives a NaN scale */
   *norm_out = (float)norm;
@@ -137,7 +137,7 @@ int tc_cuda_clip(struct tc_device *d, const struct tc_call *c)
     for (; k < c->n_in && x.n < SCALARS; k++) x.p[x.n++] = tc_f32_of(&c->in[k]);
     x.last = k == c->n_in;
     TC_LAUNCH(clip, dim3(1), dim3(1), 0, tc_stream(d), x, (double *)c->scratch,
-              tc_f32_of(&c->out[0]), tc_f32_of(&c->out[1]), (double)c->rt->clip);
+              tc_f32_of(&c->out[0]), tc_f32_of(&c->out[1]), tc_cuda_now(d, c->rt));
   } while (k < c->n_in);
   return tc_cuda_launched(d, "clip");
 }
@@ -148,14 +148,14 @@ enum { G_BF16 = 1, W_BF16 = 2, CAST_BF16 = 4, WIDE = 8 };
 struct update {
   char *g, *w, *m, *v, *cast;    /* in place; m and v: AdamW's; cast: a copy of w, may be NULL */
   int64_t n;
-  float decay;
+  float decay;                   /* 0 or 1 */
   uint32_t flags;
 };
 struct updates {
   uint32_t first[UPDATES];       /* each one's first block */
   int n;
   const float *scale;
-  float b1, b2, c1, c2, size, inv_root, eps;
+  const struct tc_now *now;
   struct update u[UPDATES];
 };
 static_assert(sizeof(struct updates) < 4000, "a kernel's arguments have 4 KB");
@@ -187,7 +187,8 @@ static __global__ void __launch_bounds__(THREADS) adamw_step(struct updates t)
   if (p.left <= 0) return;
   const struct tc_arr g_at = { p.u.g, (p.u.flags & G_BF16) != 0 }, m_at = { p.u.m, false };
   const struct tc_arr w_at = { p.u.w, (p.u.flags & W_BF16) != 0 }, v_at = { p.u.v, false };
-  const float scale = *t.scale;
+  const struct tc_now now = *t.now;
+  const float scale = *t.scale, keep = (float)(1 - now.decay * (double)p.u.decay);
   float g[8], w[8], m[8], v[8];
   tc_load(g, g_at, p.i, p.left, p.wide);
   tc_load(w, w_at, p.i, p.left, p.wide);
@@ -196,9 +197,9 @@ static __global__ void __launch_bounds__(THREADS) adamw_step(struct updates t)
 #pragma unroll
   for (int k = 0; k < 8; k++) {
     const float e = g[k] * scale;
-    m[k] = t.b1 * m[k] + t.c1 * e;
-    v[k] = t.b2 * v[k] + t.c2 * e * e;
-    w[k] = w[k] * p.u.decay - t.size * m[k] / (sqrtf(v[k]) * t.inv_root + t.eps);
+    m[k] = now.b1 * m[k] + now.c1 * e;
+    v[k] = now.b2 * v[k] + now.c2 * e * e;
+    w[k] = w[k] * keep - now.size * m[k] / (sqrtf(v[k]) * now.inv_root + now.eps);
   }
   put_weight(p, w);
   tc_store(m_at, p.i, p.left, p.wide, m);
@@ -211,27 +212,13 @@ static __global__ void __launch_bounds__(THREADS) sgd_step(struct updates t)
   if (p.left <= 0) return;
   const struct tc_arr g_at = { p.u.g, (p.u.flags & G_BF16) != 0 };
   const struct tc_arr w_at = { p.u.w, (p.u.flags & W_BF16) != 0 };
-  const float rate = t.size * *t.scale;
+  const float rate = t.now->lr * *t.scale, decay = (float)t.now->decay * p.u.decay;
   float g[8], w[8];
   tc_load(g, g_at, p.i, p.left, p.wide);
   tc_load(w, w_at, p.i, p.left, p.wide);
 #pragma unroll
-  for (int k = 0; k < 8; k++) w[k] -= rate * g[k] + p.u.decay * w[k];
+  for (int k = 0; k < 8; k++) w[k] -= rate * g[k] + decay * w[k];
   put_weight(p, w);
-}
-
-/* The constants of a step are made in double. Loshchilov and Hutter, "Decoupled weight decay
- * regularization", ICLR 2019, as in torch.optim.AdamW. */
-static void begin_table(struct updates *t, const struct tc_call *c)
-{
-  const struct tc_runtime *rt = c->rt;
-  const double b1 = rt->beta1, b2 = rt->beta2, lr = rt->lr, step = (double)rt->step;
-  memset(t, 0, sizeof *t);
-  t->scale = tc_f32_of(&c->in[1]);
-  t->b1 = rt->beta1, t->b2 = rt->beta2, t->c1 = (float)(1 - b1), t->c2 = (float)(1 - b2);
-  t->size = c->op == TC_OP_SGD ? rt->lr : (float)(lr / (1 - pow(b1, step)));
-  t->inv_root = (float)(1 / sqrt(1 - pow(b2, step)));
-  t->eps = rt->eps;
 }
 
 static uint32_t is_bf16(const struct tc_view *v, uint32_t flag)
@@ -241,19 +228,16 @@ static uint32_t is_bf16(const struct tc_view *v, uint32_t flag)
 
 static struct update update_of(const struct tc_call *c, const struct tc_call *cast)
 {
-  const struct tc_runtime *rt = c->rt;
   struct update u;
   memset(&u, 0, sizeof u);
   u.n = c->out[0].elems;
+  u.decay = c->f[0];
   u.g = (char *)c->in[0].data, u.w = (char *)c->out[0].data;
   u.flags = is_bf16(&c->in[0], G_BF16) | is_bf16(&c->out[0], W_BF16);
   bool wide = tc_wide(0, &c->in[0], &c->out[0], NULL);
   if (c->op == TC_OP_ADAMW) {
     u.m = (char *)tc_f32_of(&c->out[1]), u.v = (char *)tc_f32_of(&c->out[2]);
     wide = wide && tc_wide(0, &c->out[1], &c->out[2], NULL);
-    u.decay = (float)(1 - (double)rt->lr * (double)rt->weight_decay * (double)c->f[0]);
-  } else {
-    u.decay = rt->lr * c->f[0] * rt->weight_decay;
   }
   if (cast) {
     u.cast = (char *)cast->out[0].data;
@@ -296,7 +280,9 @@ int tc_cuda_update(struct tc_device *d, const struct tc_call *const *part, int n
   for (int k = 0; k < n;) {
     struct updates t;
     uint32_t blocks = 0;
-    begin_table(&t, part[0]);
+    memset(&t, 0, sizeof t);
+    t.scale = tc_f32_of(&part[0]->in[1]);
+    t.now = tc_cuda_now(d, part[0]->rt);
     while (k < n && t.n < UPDATES) {
       const struct tc_call *c = part[k++];
       const struct tc_call *cast = k < n && part[k]->op == TC_OP_CAST ? part[k++] : NULL;

@@ -75,6 +75,19 @@ struct tc_joined {
   int (*run)(struct tc_device *d, const struct tc_call *const *part, int n);
 };
 
+/* Calls that are kept as one list in the device's order and run from there (a CUDA graph): for those
+ * that the host has no part in. Their views and sizes stay what they were; what struct tc_runtime
+ * says, but for the micro-batch, is each replay's. */
+struct tc_capture {
+  /* From here on calls are kept, not run, ... */
+  int (*begin)(struct tc_device *d, const struct tc_runtime *rt, struct tc_err *err);
+  /* ... until here. list NULL: forget them. TC_EUSER: nothing was kept, and the device is as it was
+   * before begin. */
+  int (*end)(struct tc_device *d, void **list, struct tc_err *err);
+  int (*replay)(struct tc_device *d, void *list, const struct tc_runtime *rt);
+  void (*free)(struct tc_device *d, void *list);
+};
+
 struct tc_device_ops {
   const char *name;            /* "ref", "cpu", "cuda" */
   int (*open)(struct tc_device *d, struct tc_err *err);
@@ -104,6 +117,7 @@ struct tc_device_ops {
   int64_t (*copy_begin)(struct tc_device *d, void *dst, const void *src, int64_t bytes);
   void (*copy_order)(struct tc_device *d, int64_t copy);
   int (*copy_wait)(struct tc_device *d, int64_t copy);
+  const struct tc_capture *capture;
 };
 
 struct tc_device {
@@ -132,7 +146,7 @@ int tc_device_check(struct tc_device *d, struct tc_err *err);
 
 /* A device in a shared object (module.c): tercio-NAME.so exports `tc_module`. It is of this build
  * if both numbers agree. It stands on its own: it calls nothing of the program's. */
-enum { TC_MODULE_VERSION = 2 };
+enum { TC_MODULE_VERSION = 3 };
 struct tc_module { uint32_t version, layout; const struct tc_device_ops *ops; };
 #define TC_MODULE_LAYOUT ((uint32_t)(sizeof(struct tc_call) + 1000 * sizeof(struct tc_view) \
                                      + 100 * sizeof(struct tc_device) + 1000000 * TC_OPS \

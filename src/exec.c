@@ -212,6 +212,21 @@ static int take_memory(struct tc_exec *x, struct tc_err *err)
   return 0;
 }
 
+/* Every batch of a run has a place of its own: nobody waits until the one before has gone. */
+static int take_batches(struct tc_exec *x, struct tc_err *err)
+{
+  for (int i = 0; i < x->n_progs; i++) {
+    const struct tc_schedule *s = x->prog[i].p->schedule;
+    int32_t n = 0;
+    for (int32_t k = 0; k < s->n; k++)
+      n += x->prog[i].p->graph->node[s->action[k].node].op == TC_OP_DATA;
+    x->batch_places = TC_MAX(x->batch_places, n);
+  }
+  x->batch = tc_device_host_alloc(x->o.device, 2 * x->batch_places * x->batch_rows
+                                                   * (int64_t)sizeof *x->batch);
+  return x->batch ? 0 : tc_fail(err, TC_EUSER, "out of host memory for a step's tokens");
+}
+
 /* The first action that writes what checkpoints hold. */
 static void find_first_write(struct tc_xprog *p)
 {
@@ -244,6 +259,7 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
     if (!rc && o->device->poison) make_deaths(&x->prog[i]);
     if (!rc) tc_exec_join(x, &x->prog[i]);
     find_first_write(&x->prog[i]);
+    if (!rc) tc_exec_cut(x, &x->prog[i]);
   }
   for (int i = 0; i < TC_SPACES && !rc; i++) {
     struct tc_device *d = device_in(x, i);
@@ -253,10 +269,7 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
       rc = tc_fail(err, TC_EUSER, "out of memory: %.3g GB for the kernels' scratch; use fewer "
                    "sequences at once (train.micro_batch)", (double)x->kscratch_bytes[i] * 1e-9);
   }
-  if (!rc && o->device->ops->separate && x->batch_rows) {
-    x->batch = tc_device_host_alloc(o->device, 2 * x->batch_rows * (int64_t)sizeof *x->batch);
-    if (!x->batch) rc = tc_fail(err, TC_EUSER, "out of host memory for a batch of tokens");
-  }
+  if (!rc && o->device->ops->separate && x->batch_rows) rc = take_batches(x, err);
   for (int i = 0; i < n && !rc; i++)
     for (int32_t k = 0; k < programs[i]->graph->n_nodes; k++) {
       bool device = device_of(x, &programs[i]->graph->node[k]) == o->device;
@@ -287,6 +300,7 @@ void tc_exec_free(struct tc_exec *x)
     }
     free(x->prog[i].node);
     tc_exec_unjoin(&x->prog[i]);
+    tc_exec_uncut(x, &x->prog[i]);
   }
   for (int r = 0; r < TC_REGIONS; r++) {
     struct tc_device *at = device_of_region(x, r);
@@ -325,10 +339,12 @@ static void run_data(struct tc_exec *x, const struct tc_view *v)
 {
   struct tc_device *d = x->o.device;
   int32_t *to[2] = { v[0].data, v[1].data };
-  for (int i = 0; i < 2 && x->batch; i++) to[i] = x->batch + i * x->batch_rows;
+  const int64_t at = x->batch_at++ * x->batch_rows;
+  for (int i = 0; i < 2 && x->batch; i++) to[i] = x->batch + 2 * at + i * x->batch_rows;
   x->o.fill(x->o.fill_ctx, &x->now, v[0].off[0], v[0].dim[0], to[0], to[1]);
   for (int i = 0; i < 2 && x->batch; i++)
-    d->ops->copy(d, v[i].data, to[i], v[i].elems * (int64_t)sizeof *to[i]);
+    d->ops->copy_order(d, d->ops->copy_begin(d, v[i].data, to[i],
+                                             v[i].elems * (int64_t)sizeof *to[i]));
 }
 
 void tc_exec_ready(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t mb)
@@ -419,9 +435,11 @@ static void trace_action(struct tc_exec *x, const struct tc_xprog *p, const stru
   tc_trace_add(x->o.trace, &e);
 }
 
-/* For the watchdog: a few stores. */
-static void mark_action(const struct tc_graph *g, const struct tc_action *a)
+/* A few stores. */
+void tc_exec_mark(const struct tc_xprog *p, int32_t k)
 {
+  const struct tc_graph *g = p->p->graph;
+  const struct tc_action *a = &p->p->schedule->action[k];
   static const char *const pass[] = { [TC_F] = "forward", [TC_B] = "backward",
                                       [TC_W] = "weight gradient", [TC_U] = "update" };
   const struct tc_node *n = &g->node[a->node];
@@ -443,32 +461,51 @@ static int release(struct tc_exec *x, struct tc_err *err)
   return tc_fail(err, TC_EUSER, "the copy of the state for a checkpoint failed");
 }
 
+static int run_action(struct tc_exec *x, struct tc_xprog *p, int32_t k, struct tc_err *err)
+{
+  const struct tc_action *a = &p->p->schedule->action[k];
+  const struct tc_xjoin *j = p->join[k];
+  const bool traced = tc_trace_on(x->o.trace);
+  if (j && j->at != k) return 0;
+  int64_t t0 = traced || a->kind == TC_WAIT ? tc_now_ns() : 0;
+  tc_exec_mark(p, k);
+  if (a->kind == TC_WAIT) {
+    const struct tc_xnode *xn = &p->node[a->node];
+    TC_TRY(tc_xmove_wait(xn->move[a->mb % xn->n_moves], err));
+    x->wait_ns[p->p->graph->node[a->node].axis] += tc_now_ns() - t0;
+  } else if (j) {
+    TC_TRY(tc_exec_run_joined(x, p, j, a->mb, err));
+  } else {
+    TC_TRY(run_node(x, p, a->node, a->mb, err));
+  }
+  if (traced) trace_action(x, p, a, j, t0);
+  if (x->o.device->poison) poison(x, p, k);
+  return 0;
+}
+
+int tc_exec_walk(struct tc_exec *x, struct tc_xprog *p, int32_t from, int32_t to,
+                 struct tc_err *err)
+{
+  for (int32_t k = from; k < to; k++) TC_TRY(run_action(x, p, k, err));
+  return 0;
+}
+
 int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc_err *err)
 {
   struct tc_xprog *p = &x->prog[i];
-  const struct tc_schedule *s = p->p->schedule;
+  const struct tc_xseg *end = p->seg + p->n_segs;
   x->now = *rt;
+  x->batch_at = 0;
   memset(x->wait_ns, 0, sizeof x->wait_ns);
-  bool traced = tc_trace_on(x->o.trace);
-  for (int32_t k = 0; k < s->n; k++) {
-    const struct tc_action *a = &s->action[k];
-    const struct tc_xjoin *j = p->join[k];
-    if (j && j->at != k) continue;
+  /* A trace shows every action. */
+  struct tc_xseg *seg = p->ran && !tc_trace_on(x->o.trace) ? p->seg : p->seg + p->n_segs;
+  for (int32_t k = 0, to; k < p->p->schedule->n; k = to) {
+    const bool whole = seg < end && seg->from == k;
+    to = whole ? seg->to : k + 1;
     if (k >= p->first_write) TC_TRY(release(x, err));
-    int64_t t0 = traced || a->kind == TC_WAIT ? tc_now_ns() : 0;
-    mark_action(p->p->graph, a);
-    if (a->kind == TC_WAIT) {
-      const struct tc_xnode *xn = &p->node[a->node];
-      TC_TRY(tc_xmove_wait(xn->move[a->mb % xn->n_moves], err));
-      x->wait_ns[p->p->graph->node[a->node].axis] += tc_now_ns() - t0;
-    } else if (j) {
-      TC_TRY(tc_exec_run_joined(x, p, j, a->mb, err));
-    } else {
-      TC_TRY(run_node(x, p, a->node, a->mb, err));
-    }
-    if (traced) trace_action(x, p, a, j, t0);
-    if (x->o.device->poison) poison(x, p, k);
+    TC_TRY(whole ? tc_exec_segment(x, p, seg++, err) : run_action(x, p, k, err));
   }
+  p->ran = true;
   TC_TRY(tc_xmove_settle(&x->o, err));           /* first: this wait has a deadline and a name */
   x->o.device->ops->sync(x->o.device);
   return tc_device_check(x->o.device, err);

@@ -28,6 +28,7 @@ struct tc_exec_opts {
   void *fill_ctx;
   struct tc_trace *trace;        /* borrowed; NULL: off */
   bool apart;                    /* no calls are joined (kernel.h) */
+  bool walk;                     /* nor captured */
 };
 
 struct tc_exec_memory { int64_t region[TC_REGIONS], staging, kernel_scratch; };   /* bytes */
@@ -59,6 +60,8 @@ void tc_xmove_retarget(struct tc_xmove *x, int k, void *in, void *out);
 int64_t tc_xmove_staging(const struct tc_xmove *x);
 int tc_xmove_issue(struct tc_xmove *x, struct tc_err *err);   /* local ones are done at once */
 int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err);
+/* Needs no peer and no host memory: issue and wait are work in the device's order, or none. */
+bool tc_xmove_is_on_device(const struct tc_xmove *x);
 /* The native communicators' calls have ended, or one has failed. */
 int tc_xmove_settle(const struct tc_exec_opts *o, struct tc_err *err);
 

@@ -1,4 +1,4 @@
-/* exec_impl.h - private to exec.c and exec_join.c: programs made ready to run. */
+/* exec_impl.h - private to exec.c, exec_join.c and exec_capture.c: programs made ready to run. */
 #ifndef TC_EXEC_IMPL_H
 #define TC_EXEC_IMPL_H
 
@@ -25,10 +25,20 @@ struct tc_xjoin {
   const struct tc_call **call;   /* [n] */
 };
 
+/* Actions [from, to) that the device runs without the host (exec_capture.c). */
+struct tc_xseg {
+  int32_t from, to;
+  void *list;                    /* the device's; NULL: not captured */
+  bool refused;                  /* and won't be */
+};
+
 struct tc_xprog {
   const struct tc_program *p;
   struct tc_xnode *node;         /* [n_nodes] */
   int32_t first_write;           /* the first action that writes what checkpoints hold */
+  struct tc_xseg *seg;           /* [n_segs], in order */
+  int32_t n_segs;
+  bool ran;
   struct tc_xjoin **join;        /* [actions]; NULL: the action stands alone; shared by its actions */
 };
 
@@ -37,11 +47,13 @@ struct tc_exec {
   struct tc_xprog *prog;
   int n_progs;
   char *region[TC_REGIONS], *kscratch[TC_SPACES];
-  int32_t *batch;                /* tokens and targets on their way to a device of its own memory */
-  int64_t batch_rows;
+  int32_t *batch;                /* tokens and targets on their way to a device of its own memory, */
+  int64_t batch_rows;            /* a place for each of batch_places batches of a run */
+  int32_t batch_places, batch_at;
   int64_t bytes[TC_REGIONS], kscratch_bytes[TC_SPACES], staging_bytes, wait_ns[TC_AXES];
   struct tc_runtime now;
   int64_t held;                  /* a copy of the state that is under way; 0: none */
+  bool refused;                  /* the device has refused to capture */
 };
 
 /* Where tensor t is in micro-batch mb; NULL: it has no storage here. */
@@ -49,6 +61,17 @@ void *tc_exec_where(const struct tc_exec *x, const struct tc_xprog *p, int32_t t
 /* The call of a node as micro-batch mb wants it; _done puts it back. */
 void tc_exec_ready(struct tc_exec *x, struct tc_xprog *p, int32_t node, int32_t mb);
 void tc_exec_done(struct tc_exec *x, struct tc_xprog *p, int32_t node, int32_t mb);
+
+/* Actions [from, to), one by one. */
+int tc_exec_walk(struct tc_exec *x, struct tc_xprog *p, int32_t from, int32_t to,
+                 struct tc_err *err);
+/* For the watchdog: action k begins. */
+void tc_exec_mark(const struct tc_xprog *p, int32_t k);
+
+/* exec_capture.c. Finds a program's segments; its calls are joined and ready. */
+void tc_exec_cut(struct tc_exec *x, struct tc_xprog *p);
+void tc_exec_uncut(struct tc_exec *x, struct tc_xprog *p);
+int tc_exec_segment(struct tc_exec *x, struct tc_xprog *p, struct tc_xseg *seg, struct tc_err *err);
 
 /* exec_join.c. Finds the calls of a program that can be joined; all nodes are ready. The scratch
  * that they want is taken note of. */

@@ -52,6 +52,7 @@ libtercio_a_SOURCES = \
   %D%/data.h \
   %D%/devices.def \
   %D%/exec.c \
+  %D%/exec_capture.c \
   %D%/exec.h \
   %D%/exec_impl.h \
   %D%/exec_join.c \

@@ -222,7 +222,7 @@ static int make_programs(struct tc_train *t, struct tc_err *err)
   TC_TRY(tc_train_fits(t, err));
   struct tc_exec_opts x = { .device = t->device, .host = t->host, .mesh = t->mesh,
                             .rank = t->rank, .fill = fill, .fill_ctx = t, .trace = t->trace,
-                            .apart = !t->cfg->run_join };
+                            .apart = !t->cfg->run_join, .walk = !t->cfg->run_capture };
   memcpy(x.comm, t->comm, sizeof x.comm);
   memcpy(x.native, t->native, sizeof x.native);
   t->base_rss_bytes = tc_rss_bytes(false);

@@ -97,12 +97,12 @@ static inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
 /* The types that the library's table has: bf16 to bf16 with a bf16 bias, bf16 to fp32 with an
  * fp32 one, fp32. The algorithm wants the alignment it was asked for; what an epilogue keeps for
  * backward wants 16 bytes, in columns of a multiple of 8. */
-static inline bool emu_blas_has_aux(cublasLtMatmulDesc_t d)
+static inline bool emu_blas_has_aux(const emu_desc *d)
 {
   return d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX || d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS
          || d->epilogue == CUBLASLT_EPILOGUE_DGELU;
 }
-static inline bool emu_blas_has_bias(cublasLtMatmulDesc_t d)
+static inline bool emu_blas_has_bias(const emu_desc *d)
 {
   return d->epilogue == CUBLASLT_EPILOGUE_BIAS || d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS
          || d->epilogue == CUBLASLT_EPILOGUE_BGRADB;
@@ -141,7 +141,7 @@ static inline void emu_blas_put(cudaDataType_t t, void *p, int64_t i, float y)
 }
 
 /* An input as the tensor cores take it: TF32 has fp32's range and 10 bits of mantissa. */
-static inline double emu_blas_input(cublasLtMatmulDesc_t d, cudaDataType_t t, const void *p, int64_t i)
+static inline double emu_blas_input(const emu_desc *d, cudaDataType_t t, const void *p, int64_t i)
 {
   const float x = emu_blas_get(t, p, i);
   if (d->compute != CUBLAS_COMPUTE_32F_FAST_TF32) return (double)x;
@@ -160,7 +160,7 @@ static inline double emu_gelu_slope(double x)
 }
 
 /* What becomes of element (i, j), of the sum y. */
-static inline float emu_blas_epilogue(cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t c, int64_t i,
+static inline float emu_blas_epilogue(const emu_desc *d, const emu_layout *c, int64_t i,
                                       int64_t j, float y)
 {
   if (emu_blas_has_bias(d) && d->epilogue != CUBLASLT_EPILOGUE_BGRADB)
@@ -173,14 +173,44 @@ static inline float emu_blas_epilogue(cublasLtMatmulDesc_t d, cublasLtMatrixLayo
   return (float)emu_gelu((double)y);
 }
 
+/* All that a product is, by value: its turn may come when the caller's is long over. */
+struct emu_product {
+  emu_desc desc;
+  emu_layout la, lb, lc;
+  const void *A, *B, *C;
+  void *D;
+  int64_t m, n, k;
+  float alpha, beta;
+};
+
+static inline void emu_blas_multiply(const emu_product *p)
+{
+  const emu_desc *d = &p->desc;
+  const emu_layout *a = &p->la, *b = &p->lb, *c = &p->lc;
+  const bool ta = d->op[0] == CUBLAS_OP_T, tb = d->op[1] == CUBLAS_OP_T;
+  for (int64_t j = 0; j < p->n; j++) {
+    double column = 0;
+    for (int64_t l = 0; l < p->k; l++)
+      column += (double)emu_blas_get(b->type, p->B, tb ? l * b->ld + j : j * b->ld + l);
+    if (d->epilogue == CUBLASLT_EPILOGUE_BGRADB) emu_blas_put(c->type, d->bias, j, (float)column);
+    for (int64_t i = 0; i < p->m; i++) {
+      double sum = 0;
+      for (int64_t l = 0; l < p->k; l++)
+        sum += emu_blas_input(d, a->type, p->A, ta ? i * a->ld + l : l * a->ld + i)
+               * emu_blas_input(d, b->type, p->B, tb ? l * b->ld + j : j * b->ld + l);
+      float y = p->alpha * (float)sum;
+      if (p->beta != 0) y += p->beta * emu_blas_get(c->type, p->C, j * c->ld + i);
+      emu_blas_put(c->type, p->D, j * c->ld + i, emu_blas_epilogue(d, c, i, j, y));
+    }
+  }
+}
+
 static inline cublasStatus_t cublasLtMatmul(
     cublasLtHandle_t, cublasLtMatmulDesc_t d, const void *alpha, const void *A,
     cublasLtMatrixLayout_t a, const void *B, cublasLtMatrixLayout_t b, const void *beta,
     const void *C, cublasLtMatrixLayout_t c, void *D, cublasLtMatrixLayout_t,
     const cublasLtMatmulAlgo_t *algo, void *, size_t, cudaStream_t stream)
 {
-  emu_catch_up(stream);
-  emu_access open;
   const bool ta = d->op[0] == CUBLAS_OP_T, tb = d->op[1] == CUBLAS_OP_T;
   const int64_t m = (int64_t)c->rows, n = (int64_t)c->cols, k = (int64_t)(ta ? a->rows : a->cols);
   const float al = *(const float *)alpha, be = *(const float *)beta;
@@ -190,21 +220,8 @@ static inline cublasStatus_t cublasLtMatmul(
   if ((int64_t)(ta ? a->cols : a->rows) != m || (int64_t)(tb ? b->cols : b->rows) != k
       || (int64_t)(tb ? b->rows : b->cols) != n || (emu_blas_has_aux(d) && (uintptr_t)d->aux % 16))
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  for (int64_t j = 0; j < n; j++) {
-    double column = 0;
-    for (int64_t l = 0; l < k; l++)
-      column += (double)emu_blas_get(b->type, B, tb ? l * b->ld + j : j * b->ld + l);
-    if (d->epilogue == CUBLASLT_EPILOGUE_BGRADB) emu_blas_put(c->type, d->bias, j, (float)column);
-    for (int64_t i = 0; i < m; i++) {
-      double sum = 0;
-      for (int64_t l = 0; l < k; l++)
-        sum += emu_blas_input(d, a->type, A, ta ? i * a->ld + l : l * a->ld + i)
-               * emu_blas_input(d, b->type, B, tb ? l * b->ld + j : j * b->ld + l);
-      float y = al * (float)sum;
-      if (be != 0) y += be * emu_blas_get(c->type, C, j * c->ld + i);
-      emu_blas_put(c->type, D, j * c->ld + i, emu_blas_epilogue(d, c, i, j, y));
-    }
-  }
+  const emu_product p = { *d, *a, *b, *c, A, B, C, D, m, n, k, al, be };
+  emu_call(stream, [=] { emu_blas_multiply(&p); });
   return CUBLAS_STATUS_SUCCESS;
 }
 

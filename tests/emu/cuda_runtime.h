@@ -105,6 +105,7 @@ enum cudaError_t {
   cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9, cudaErrorNoDevice = 100, cudaErrorInvalidDevice = 101,
   cudaErrorInvalidResourceHandle = 400, cudaErrorNotReady = 600,
+  cudaErrorStreamCaptureUnsupported = 900, cudaErrorStreamCaptureInvalidated = 901,
   cudaErrorUnknown = 999
 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
@@ -144,6 +145,15 @@ cudaError_t cudaEventDestroy(cudaEvent_t e);
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
 cudaError_t cudaEventQuery(cudaEvent_t e);
 cudaError_t cudaEventSynchronize(cudaEvent_t e);
+/* A stream that is captured keeps its work in a graph; what the host has a part in spoils it. */
+typedef struct emu_graph *cudaGraph_t, *cudaGraphExec_t;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed = 2 };
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g);
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x);
+cudaError_t cudaGraphDestroy(cudaGraph_t g);
 cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorString(cudaError_t e);
 cudaError_t emu_func_shared(const void *kernel, int bytes);
@@ -151,9 +161,7 @@ template <class K>
 static inline cudaError_t cudaFuncSetAttribute(K kernel, cudaFuncAttribute, int bytes)
 { return emu_func_shared((const void *)kernel, bytes); }
 
-/* What works at once, without a task of its own in the stream: when all before it is done. */
-void emu_catch_up(cudaStream_t s);
-/* What touches device memory outside of a kernel (the stand-in of cuBLASLt) opens it. */
-struct emu_access { emu_access(); ~emu_access(); };
+/* Work that is no kernel (the stand-in of cuBLASLt): in its turn, with device memory open. */
+void emu_call(cudaStream_t s, std::function<void()> body);
 
 #endif

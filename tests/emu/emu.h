@@ -27,4 +27,7 @@ int emu_stream_device(cudaStream_t s);
 int emu_current_device(void);
 int emu_device_of(const void *p);                /* whose memory it is; -1: the host's */
 
+/* The device's memory can be touched while one of these is there. */
+struct emu_access { emu_access(); ~emu_access(); };
+
 #endif

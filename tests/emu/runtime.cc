@@ -64,6 +64,8 @@ emu_access::~emu_access()
   big_lock.unlock();
 }
 
+static void spoil_capture(cudaStream_t s);
+
 static const allocation *find(const void *p)
 {
   auto next = memory.upper_bound((char *)p);
@@ -151,6 +153,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpy
 {
   std::lock_guard<std::recursive_mutex> hold(big_lock);
   if (passes_end(dst, bytes) || passes_end(src, bytes)) return emu_fail(cudaErrorInvalidValue);
+  if (!find(dst) || !find(src)) spoil_capture(stream);
   emu_push(stream, [=] {
     emu_access open;
     memmove(dst, src, bytes);
@@ -164,6 +167,7 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t 
   if (width > dpitch || width > spitch || dpitch > 0x7fffffff || spitch > 0x7fffffff)   /* memPitch */
     return emu_fail(cudaErrorInvalidValue);
   std::lock_guard<std::recursive_mutex> hold(big_lock);
+  if (!find(dst) || !find(src)) spoil_capture(stream);
   emu_push(stream, [=] {
     emu_access open;
     for (size_t i = 0; i < height; i++)
@@ -247,6 +251,8 @@ const char *cudaGetErrorString(cudaError_t e)
   case cudaErrorInvalidDevice: return "invalid device ordinal";
   case cudaErrorInvalidResourceHandle: return "invalid resource handle";
   case cudaErrorNotReady: return "device not ready";
+  case cudaErrorStreamCaptureUnsupported: return "operation not permitted when stream is capturing";
+  case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error during capture";
   case cudaErrorUnknown: return "unknown error";
   default: return "invalid argument";
   }
@@ -254,8 +260,11 @@ const char *cudaGetErrorString(cudaError_t e)
 
 /* ---- streams and events ------------------------------------------------------------------- */
 
+struct emu_graph { int device; std::deque<std::function<bool()>> tasks; };
 struct emu_stream {
   int device;
+  emu_graph *capture;             /* NULL: none */
+  bool spoiled;                   /* the capture */
   uint64_t pushed, done;
   bool busy;                      /* in emu_advance: waits for itself, if it is asked again */
   std::deque<std::function<bool()>> tasks;
@@ -280,6 +289,10 @@ void emu_changed(void)
 
 void emu_push_task(cudaStream_t s, std::function<bool()> task)
 {
+  if (s->capture) {
+    s->capture->tasks.push_back(std::move(task));
+    return;
+  }
   s->tasks.push_back(std::move(task));
   s->pushed++;
   emu_changed();
@@ -360,10 +373,21 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
+  if (s->capture) {
+    spoil_capture(s);
+    return emu_fail(cudaErrorStreamCaptureUnsupported);
+  }
   complete(s, s->pushed);
   return cudaSuccess;
 }
-void emu_catch_up(cudaStream_t s) { complete(s, s->pushed); }
+void emu_call(cudaStream_t s, std::function<void()> body)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  emu_push(s, [=] {
+    emu_access open;
+    body();
+  });
+}
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
 {
@@ -378,6 +402,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
   std::lock_guard<std::recursive_mutex> hold(big_lock);
+  spoil_capture(s);               /* no error on a GPU, but not what ours are for */
   e->stream = s;
   e->at = s->pushed;
   return cudaSuccess;
@@ -404,7 +429,70 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
   std::lock_guard<std::recursive_mutex> hold(big_lock);
   emu_stream *of = e->stream;
+  spoil_capture(s);
   const uint64_t at = e->at;      /* as recorded now: a later record changes nothing */
   if (of && of != s) emu_push_task(s, [=] { return emu_advance(of, at); });
   return cudaSuccess;
 }
+
+/* ---- graphs ----------------------------------------------------------------------------------- */
+
+static void spoil_capture(cudaStream_t s) { s->spoiled = s->spoiled || s->capture; }
+
+/* For tests: how many tasks came from graphs, at the end of the process. */
+static struct replays {
+  uint64_t graphs, tasks;
+  ~replays()
+  {
+    FILE *f = getenv("TC_EMU_GRAPHS") ? fopen(getenv("TC_EMU_GRAPHS"), "a") : NULL;
+    if (!f) return;
+    fprintf(f, "%llu %llu\n", (unsigned long long)graphs, (unsigned long long)tasks);
+    fclose(f);
+  }
+} replays;
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  if (s->capture || getenv("TC_EMU_NO_GRAPHS")) return emu_fail(cudaErrorStreamCaptureUnsupported);
+  s->capture = new emu_graph{ s->device, {} };
+  s->spoiled = false;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  *g = s->capture;
+  s->capture = NULL;
+  if (!s->spoiled) return cudaSuccess;
+  delete *g;
+  *g = NULL;
+  return emu_fail(cudaErrorStreamCaptureInvalidated);
+}
+
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long)
+{
+  *x = new emu_graph(*g);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  if (x->device != s->device || s->device != current || s->capture)
+    emu_stop("a graph of another GPU than the stream's or the thread's, or within a capture");
+  replays.graphs++;
+  for (auto &task : x->tasks) {
+    emu_push_task(s, task);
+    replays.tasks++;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t g)
+{
+  delete g;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x) { return cudaGraphDestroy(x); }
