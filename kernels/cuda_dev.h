@@ -33,11 +33,13 @@ struct tc_now {
 };
 
 struct tc_lt;
+struct tc_stamps;
 struct tc_cuda {                 /* tc_device.priv */
   int index;                     /* of the GPU, among those this process may see */
   cudaStream_t stream;           /* kernels, and copies that are in order with them */
   struct tc_copies *copies;      /* cuda_copy.cu: the others */
   struct tc_lt *lt;              /* cuda_gemm.cu */
+  struct tc_stamps *stamps;      /* cuda_clock.cu */
   struct tc_now now, *now_at;    /* what is at now_at; in device memory */
   bool capturing;
   cudaError_t error;             /* the first that was seen; none is forgotten */
@@ -57,6 +59,9 @@ void tc_cuda_copy_order(struct tc_device *d, int64_t copy);
 int tc_cuda_copy_wait(struct tc_device *d, int64_t copy);
 bool tc_cuda_is_host(const void *p);
 
+/* cuda_clock.cu */
+extern const struct tc_clock tc_cuda_clock;
+void tc_cuda_stamps_free(struct tc_device *d);
 /* cuda_capture.cu */
 extern const struct tc_capture tc_cuda_capture;
 int tc_cuda_now_new(struct tc_device *d);

@@ -74,6 +74,7 @@ static void cuda_close(struct tc_device *d)
     tc_cuda_lt_free(d);
     tc_cuda_copies_free(d);
     tc_cuda_now_free(d);
+    tc_cuda_stamps_free(d);
     cudaStreamDestroy(x->stream);
   }
   free(x);
@@ -285,7 +286,7 @@ static const struct tc_device_ops ops = {
   "cuda", cuda_open, cuda_close, cuda_alloc, cuda_free, cuda_copy, cuda_sync, cuda_has_bf16,
   kernels, &joined, true, cuda_fill, cuda_copy_rows, cuda_host_alloc, cuda_host_free, cuda_memory,
   cuda_check, &tc_cuda_nccl, tc_cuda_copy_begin, tc_cuda_copy_order, tc_cuda_copy_wait,
-  &tc_cuda_capture,
+  &tc_cuda_capture, &tc_cuda_clock,
 };
 
 extern "C" __attribute__((visibility("default"))) const struct tc_module tc_module = {

@@ -88,6 +88,15 @@ struct tc_capture {
   void (*free)(struct tc_device *d, void *list);
 };
 
+/* Times of a device that queues its work. */
+struct tc_clock {
+  /* A mark after all that was called so far, numbered from 0 since the last restart; -1: none. */
+  int32_t (*stamp)(struct tc_device *d);
+  /* After sync: nanoseconds from one to a later one; 0 where one is -1. */
+  int64_t (*lapse)(struct tc_device *d, int32_t from, int32_t to);
+  void (*restart)(struct tc_device *d);
+};
+
 struct tc_device_ops {
   const char *name;            /* "ref", "cpu", "cuda" */
   int (*open)(struct tc_device *d, struct tc_err *err);
@@ -118,6 +127,7 @@ struct tc_device_ops {
   void (*copy_order)(struct tc_device *d, int64_t copy);
   int (*copy_wait)(struct tc_device *d, int64_t copy);
   const struct tc_capture *capture;
+  const struct tc_clock *clock;
 };
 
 struct tc_device {

@@ -32,6 +32,7 @@ cuda_sources = \
   %D%/cuda_attn_fwd.cu \
   %D%/cuda_attn_plain.cu \
   %D%/cuda_capture.cu \
+  %D%/cuda_clock.cu \
   %D%/cuda_copy.cu \
   %D%/cuda_device.cu \
   %D%/cuda_elem.cu \

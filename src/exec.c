@@ -4,7 +4,6 @@
  * offsets and the accumulation bits; a transfer's buffers are not touched between its ISSUE and
  * its WAIT (the memory plan sees to that; the poison device proves it). */
 #include "src/exec_impl.h"
-#include "src/transfer.h"
 #include "src/watch.h"
 
 #include <stdlib.h>
@@ -312,6 +311,7 @@ void tc_exec_free(struct tc_exec *x)
     if (x->kscratch[i]) at->ops->free(at, x->kscratch[i], x->kscratch_bytes[i]);
   }
   if (x->batch) tc_device_host_free(d, x->batch);
+  free(x->lap);
   free(x->prog);
   free(x);
 }
@@ -406,35 +406,6 @@ static void poison(struct tc_exec *x, struct tc_xprog *p, int32_t k)
   for (int32_t i = 0; j && i < j->n; i++) poison_after(x, p, k, j->node[i]);
 }
 
-/* Times are those of the thread that walks the list: work on a device that queues it ends later. */
-static void trace_action(struct tc_exec *x, const struct tc_xprog *p, const struct tc_action *a,
-                         const struct tc_xjoin *j, int64_t begin_ns)
-{
-  const struct tc_graph *g = p->p->graph;
-  const struct tc_node *n = &g->node[a->node];
-  if (p->node[a->node].nowhere) return;
-  struct tc_event e = {
-    .name = j ? j->name : tc_op_info[n->op].name, .begin_ns = begin_ns, .end_ns = tc_now_ns(), .bytes = -1,
-    .tensor = n->n_out ? g->tensor[tc_out(g, n, 0)].name : NULL, .mb = n->once ? -1 : a->mb,
-    .unit = n->unit < g->n_units ? g->unit[n->unit].name : NULL, .track = TC_TRACK_COMPUTE,
-    .kind = n->mark == TC_F ? TC_EV_FORWARD : n->mark == TC_B ? TC_EV_BACKWARD
-          : n->mark == TC_W ? TC_EV_WEIGHT : TC_EV_UPDATE };
-  if (n->op == TC_OP_MOVE) {
-    bool copy = n->step == TC_STEP_COPY;
-    bool local = copy || tc_step_is_local(n->step) || x->o.mesh->size[n->axis] == 1;
-    int coll = local ? TC_COLLS
-                     : tc_transfer_coll(n, tc_mesh_coord(x->o.mesh, x->o.rank, n->axis));
-    if (a->kind == TC_WAIT && local) return;     /* was done when it was issued */
-    if (!local && coll == TC_COLLS) return;      /* between others */
-    e.name = local ? tc_step_name[n->step] : tc_coll_name[coll];
-    e.on = copy ? NULL : tc_axis_name[n->axis];
-    if (copy) e.track = TC_TRACK_COPY;
-    if (!local || copy)
-      e.kind = copy ? TC_EV_COPY : a->kind == TC_WAIT ? TC_EV_WAIT : TC_EV_ISSUE;
-  }
-  tc_trace_add(x->o.trace, &e);
-}
-
 /* A few stores. */
 void tc_exec_mark(const struct tc_xprog *p, int32_t k)
 {
@@ -465,20 +436,18 @@ static int run_action(struct tc_exec *x, struct tc_xprog *p, int32_t k, struct t
 {
   const struct tc_action *a = &p->p->schedule->action[k];
   const struct tc_xjoin *j = p->join[k];
-  const bool traced = tc_trace_on(x->o.trace);
   if (j && j->at != k) return 0;
-  int64_t t0 = traced || a->kind == TC_WAIT ? tc_now_ns() : 0;
   tc_exec_mark(p, k);
+  const struct tc_xwhen begin = tc_exec_time_begin(x, p, k);
   if (a->kind == TC_WAIT) {
     const struct tc_xnode *xn = &p->node[a->node];
     TC_TRY(tc_xmove_wait(xn->move[a->mb % xn->n_moves], err));
-    x->wait_ns[p->p->graph->node[a->node].axis] += tc_now_ns() - t0;
   } else if (j) {
     TC_TRY(tc_exec_run_joined(x, p, j, a->mb, err));
   } else {
     TC_TRY(run_node(x, p, a->node, a->mb, err));
   }
-  if (traced) trace_action(x, p, a, j, t0);
+  tc_exec_time_end(x, p, k, j, begin);
   if (x->o.device->poison) poison(x, p, k);
   return 0;
 }
@@ -496,7 +465,7 @@ int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc
   const struct tc_xseg *end = p->seg + p->n_segs;
   x->now = *rt;
   x->batch_at = 0;
-  memset(x->wait_ns, 0, sizeof x->wait_ns);
+  tc_exec_time_start(x);
   /* A trace shows every action. */
   struct tc_xseg *seg = p->ran && !tc_trace_on(x->o.trace) ? p->seg : p->seg + p->n_segs;
   for (int32_t k = 0, to; k < p->p->schedule->n; k = to) {
@@ -508,6 +477,8 @@ int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc
   p->ran = true;
   TC_TRY(tc_xmove_settle(&x->o, err));           /* first: this wait has a deadline and a name */
   x->o.device->ops->sync(x->o.device);
+  TC_TRY(tc_device_check(x->o.device, err));
+  tc_exec_time_settle(x);
   return tc_device_check(x->o.device, err);
 }
 

@@ -62,6 +62,8 @@ int tc_xmove_issue(struct tc_xmove *x, struct tc_err *err);   /* local ones are 
 int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err);
 /* Needs no peer and no host memory: issue and wait are work in the device's order, or none. */
 bool tc_xmove_is_on_device(const struct tc_xmove *x);
+/* Goes over a communicator of the device's memory: a wait for it is the device's. */
+bool tc_xmove_is_native(const struct tc_xmove *x);
 /* The native communicators' calls have ended, or one has failed. */
 int tc_xmove_settle(const struct tc_exec_opts *o, struct tc_err *err);
 

@@ -1,4 +1,4 @@
-/* exec_impl.h - private to exec.c, exec_join.c and exec_capture.c: programs made ready to run. */
+/* exec_impl.h - private to exec.c and exec_*.c: programs made ready to run. */
 #ifndef TC_EXEC_IMPL_H
 #define TC_EXEC_IMPL_H
 
@@ -42,6 +42,16 @@ struct tc_xprog {
   struct tc_xjoin **join;        /* [actions]; NULL: the action stands alone; shared by its actions */
 };
 
+/* A time on the host's clock, and the device's stamp there; -1: none. */
+struct tc_xwhen { int64_t ns; int32_t stamp; bool measured; };
+/* What took the device from one stamp to another. */
+struct tc_xlap {
+  int32_t begin, end;            /* stamps */
+  int axis;
+  bool wait, shown;              /* counts as waiting on the axis; is in the trace */
+  struct tc_event event;
+};
+
 struct tc_exec {
   struct tc_exec_opts o;
   struct tc_xprog *prog;
@@ -54,6 +64,9 @@ struct tc_exec {
   struct tc_runtime now;
   int64_t held;                  /* a copy of the state that is under way; 0: none */
   bool refused;                  /* the device has refused to capture */
+  struct tc_xwhen started;       /* the run */
+  struct tc_xlap *lap;           /* of the run, until it is over */
+  int32_t n_laps, cap_laps;
 };
 
 /* Where tensor t is in micro-batch mb; NULL: it has no storage here. */
@@ -67,6 +80,13 @@ int tc_exec_walk(struct tc_exec *x, struct tc_xprog *p, int32_t from, int32_t to
                  struct tc_err *err);
 /* For the watchdog: action k begins. */
 void tc_exec_mark(const struct tc_xprog *p, int32_t k);
+
+/* exec_time.c. Around a run, and around each of its actions. */
+void tc_exec_time_start(struct tc_exec *x);
+struct tc_xwhen tc_exec_time_begin(struct tc_exec *x, const struct tc_xprog *p, int32_t k);
+void tc_exec_time_end(struct tc_exec *x, const struct tc_xprog *p, int32_t k,
+                      const struct tc_xjoin *j, struct tc_xwhen begin);
+void tc_exec_time_settle(struct tc_exec *x);     /* the device has done the run */
 
 /* exec_capture.c. Finds a program's segments; its calls are joined and ready. */
 void tc_exec_cut(struct tc_exec *x, struct tc_xprog *p);

@@ -30,7 +30,7 @@ struct tc_xmove {
   struct tc_coll_args args;
   struct tc_comm *comm;
   int step, coord, size, root, from_root;
-  bool on_device;                /* all tensors are */
+  bool on_device, native;        /* all tensors are; the communicator is of the device's memory */
   size_t elem;
   tc_ticket ticket;
   char *staging;
@@ -191,7 +191,7 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
   x->send = tc_calloc((size_t)n->n_in, sizeof *x->send);
   const struct tc_tensor *first = &g->tensor[tc_in(g, n, 0)];
   x->on_device = is_on_device(g, n);
-  const bool native = o->native[n->axis] && x->on_device;
+  const bool native = x->native = o->native[n->axis] && x->on_device;
   x->comm = native ? o->native[n->axis] : o->comm[n->axis];
   x->elem = tc_dtype_bytes(first->dtype);
   for (int k = 0; k < n->n_in; k++) {
@@ -254,6 +254,8 @@ bool tc_xmove_is_on_device(const struct tc_xmove *x)
 {
   return x->on_device && x->step != TC_STEP_COPY && (x->size == 1 || tc_step_is_local(x->step));
 }
+
+bool tc_xmove_is_native(const struct tc_xmove *x) { return x->native; }
 
 /* What needs no peer: local steps, copies between spaces (on a CPU both are memory), and axes of
  * one rank. */

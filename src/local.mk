@@ -53,6 +53,7 @@ libtercio_a_SOURCES = \
   %D%/devices.def \
   %D%/exec.c \
   %D%/exec_capture.c \
+  %D%/exec_time.c \
   %D%/exec.h \
   %D%/exec_impl.h \
   %D%/exec_join.c \

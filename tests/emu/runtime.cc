@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <deque>
 #include <map>
+#include <memory>
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -269,7 +270,12 @@ struct emu_stream {
   bool busy;                      /* in emu_advance: waits for itself, if it is asked again */
   std::deque<std::function<bool()>> tasks;
 };
-struct emu_event { emu_stream *stream; uint64_t at; };   /* stream NULL: not recorded, so done */
+struct emu_event {
+  emu_stream *stream;             /* NULL: not recorded, so done */
+  uint64_t at;
+  bool timed;
+  std::shared_ptr<int64_t> when_ns;              /* of the last record, once it is done */
+};
 
 static std::deque<emu_stream *> streams;         /* kept: events and tasks refer to them */
 static int64_t last_call_ns;
@@ -389,9 +395,10 @@ void emu_call(cudaStream_t s, std::function<void()> body)
   });
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 {
   *e = new emu_event();
+  (*e)->timed = flags != cudaEventDisableTiming;
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e)
@@ -404,7 +411,19 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
   std::lock_guard<std::recursive_mutex> hold(big_lock);
   spoil_capture(s);               /* no error on a GPU, but not what ours are for */
   e->stream = s;
+  if (e->timed) {
+    auto when = e->when_ns = std::make_shared<int64_t>(0);
+    emu_push(s, [=] { *when = now_ns(); });
+  }
   e->at = s->pushed;
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+  std::lock_guard<std::recursive_mutex> hold(big_lock);
+  if (!from->when_ns || !to->when_ns) return emu_fail(cudaErrorInvalidResourceHandle);
+  if (from->stream->done < from->at || to->stream->done < to->at) return emu_fail(cudaErrorNotReady);
+  *ms = (float)((double)(*to->when_ns - *from->when_ns) * 1e-6);
   return cudaSuccess;
 }
 /* No error on a GPU, but a thread that chose no GPU would take memory of GPU 0 for its calls. */
