@@ -108,6 +108,10 @@ static inline const int32_t *tc_i32_of(const struct tc_view *v)
   TC_ASSERT(v->dtype == TC_I32);
   return (const int32_t *)v->data;
 }
+static inline bool tc_same(const struct tc_view *a, const struct tc_view *b)
+{
+  return a->data == b->data && a->elems == b->elems && a->dtype == b->dtype;
+}
 /* Rows of `cols` elements can be read 8 at once. */
 static inline bool tc_wide(int64_t cols, const struct tc_view *a, const struct tc_view *b,
                            const struct tc_view *c)
@@ -271,6 +275,9 @@ tc_cuda_size_fn tc_cuda_embed_bwd_scratch;
 /* cuda_head.cu */
 tc_cuda_fn tc_cuda_rowmax, tc_cuda_sumexp, tc_cuda_sumexp_bwd, tc_cuda_pick, tc_cuda_pick_bwd;
 tc_cuda_fn tc_cuda_nll, tc_cuda_nll_bwd, tc_cuda_sum;
+/* cuda_xent.cu: cross-entropy, forward or backward, as one; see there. */
+bool tc_cuda_can_xent(const struct tc_call *const *part, int n);
+int tc_cuda_xent(struct tc_device *d, const struct tc_call *const *part, int n);
 /* cuda_optim.cu */
 tc_cuda_fn tc_cuda_sqnorm, tc_cuda_clip, tc_cuda_adamw, tc_cuda_sgd;
 tc_cuda_size_fn tc_cuda_sqnorm_scratch, tc_cuda_clip_scratch;

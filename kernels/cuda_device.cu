@@ -262,11 +262,12 @@ static const struct tc_kernel kernels[TC_OPS] = {
 #undef OP
 };
 
-/* ---- joined calls: a product with what comes before or after it, or updates ------------------- */
+/* ---- joined calls: a product with what comes before or after it, cross-entropy, or updates ----- */
 
 static bool can_join(struct tc_device *d, const struct tc_call *const *part, int n)
 {
-  return (n == 2 && tc_cuda_can_multiply(d, part)) || tc_cuda_can_update(part, n);
+  return (n == 2 && tc_cuda_can_multiply(d, part)) || tc_cuda_can_xent(part, n)
+         || tc_cuda_can_update(part, n);
 }
 
 static int64_t joined_scratch(struct tc_device *d, const struct tc_call *const *part, int n)
@@ -276,8 +277,10 @@ static int64_t joined_scratch(struct tc_device *d, const struct tc_call *const *
 
 static int run_joined(struct tc_device *d, const struct tc_call *const *part, int n)
 {
-  const bool update = part[0]->op == TC_OP_ADAMW || part[0]->op == TC_OP_SGD;
-  return update ? tc_cuda_update(d, part, n) : tc_cuda_multiply(d, part);
+  const int op = part[0]->op;
+  if (op == TC_OP_ADAMW || op == TC_OP_SGD) return tc_cuda_update(d, part, n);
+  if (op == TC_OP_MATMUL || op == TC_OP_BIAS_BWD) return tc_cuda_multiply(d, part);
+  return tc_cuda_xent(d, part, n);
 }
 
 static const struct tc_joined joined = { can_join, joined_scratch, run_joined };

@@ -257,11 +257,6 @@ int tc_cuda_matmul(struct tc_device *d, const struct tc_call *c)
 
 /* ---- joined calls -------------------------------------------------------------------------- */
 
-static bool same(const struct tc_view *a, const struct tc_view *b)
-{
-  return a->data == b->data && a->elems == b->elems && a->dtype == b->dtype;
-}
-
 /* The product of two joined calls; false if they are none. */
 static bool product_of_two(const struct tc_call *const *part, struct product *x)
 {
@@ -269,7 +264,7 @@ static bool product_of_two(const struct tc_call *const *part, struct product *x)
   if (one->op == TC_OP_MATMUL && (two->op == TC_OP_GELU || two->op == TC_OP_GELU_BWD)) {
     const bool back = two->op == TC_OP_GELU_BWD;
     *x = product_of(one);
-    if (one->acc || two->acc || !same(&one->out[0], &two->in[0]) || (one->n_in > 2 && !x->bias)
+    if (one->acc || two->acc || !tc_same(&one->out[0], &two->in[0]) || (one->n_in > 2 && !x->bias)
         || (back && one->n_in > 2) || two->out[0].dtype != one->out[0].dtype
         || (back && two->in[1].dtype != one->out[0].dtype))
       return false;
@@ -282,7 +277,7 @@ static bool product_of_two(const struct tc_call *const *part, struct product *x)
   *x = product_of(two);
   x->key.epilogue = BIAS_BWD;
   x->bias = one->out[0].data;
-  return same(&one->in[0], &two->in[0]) && two->gemm.ta && one->out[0].elems == two->gemm.m
+  return tc_same(&one->in[0], &two->in[0]) && two->gemm.ta && one->out[0].elems == two->gemm.m
          && one->out[0].dtype == two->out[0].dtype;
 }
 

@@ -65,9 +65,10 @@ struct tc_kernel {
 };
 
 /* Calls that a device does as one, with fewer passes over memory. `part` are in the order in which
- * they would run one by one, each ready for that; what the last of them writes does not overlap
- * what the others read. Together they leave what they would alone (products rounded once less),
- * but for an output that only a later part reads: what that one holds is not said. */
+ * they would run one by one, each ready for that; what one of them writes does not overlap what
+ * those before it read or wrote, but for a tensor that it overwrites. Together they leave what they
+ * would alone (what goes from part to part is not rounded on its way), but for an output that
+ * only a later part reads: what that one holds is not said. */
 struct tc_joined {
   bool (*can)(struct tc_device *d, const struct tc_call *const *part, int n);
   int64_t (*scratch)(struct tc_device *d, const struct tc_call *const *part, int n);

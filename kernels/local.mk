@@ -41,7 +41,8 @@ cuda_sources = \
   %D%/cuda_head.cu \
   %D%/cuda_nccl.cu \
   %D%/cuda_optim.cu \
-  %D%/cuda_rows.cu
+  %D%/cuda_rows.cu \
+  %D%/cuda_xent.cu
 EXTRA_DIST += $(cuda_sources) %D%/cuda_dev.h %D%/cuda_ptx.h
 CUDA_FLAGS = -std=c++17 -O3 -lineinfo \
   -Xcompiler '-Wall -fPIC -fvisibility=hidden -fno-exceptions -fno-threadsafe-statics'
