@@ -2,14 +2,15 @@
  *
  * What there is to join: a product and the GELU that reads it, or the GELU's gradient; the sum of a
  * gradient over its rows and the product that reads the same gradient for the weights; updates
- * that follow each other, each with the cast of its weight. The program, its placements and its
- * memory know nothing of it: here actions of one micro-batch are taken out of their places and run
- * together at the place of the last one.
+ * that follow each other, each with the cast of its weight; the passes over the logits, forward and
+ * backward. The program, its placements and its memory know nothing of it: here actions of one
+ * micro-batch are taken out of their places and run together at the place of the last one.
  *
  * That is right if nobody notices:
  * - no action between touches what an earlier part writes, or writes what it reads (looked at as
  *   memory, since a buffer that is free after the part may be somebody else's by then);
- * - what a later part writes overlaps nothing that an earlier one reads or writes;
+ * - what a later part writes overlaps nothing that an earlier one reads or writes, but for what it
+ *   overwrites: that it may read, in the same place, if the earlier part only wrote it;
  * - the product that only the GELU's gradient reads is not written at all, so nobody else reads it.
  * Everything is decided before the first step. */
 #include "src/exec_impl.h"
@@ -57,13 +58,20 @@ static bool collide(const struct joiner *j, int32_t a, int32_t a_mb, int32_t b, 
   return false;
 }
 
-/* Node `id` of action `from` may run at action `to` instead, as far as those between go. */
-static bool may_wait(const struct joiner *j, int32_t from, int32_t to)
+static bool listed(const int32_t *list, int n, int32_t k)
 {
-  const struct tc_action *a = j->s->action, *mine = &a[from];
-  for (int32_t k = from + 1; k < to; k++) {
+  for (int i = 0; i < n; i++)
+    if (list[i] == k) return true;
+  return false;
+}
+
+/* Action list[i] may run at the last of the list instead, as far as those between go. */
+static bool may_wait(const struct joiner *j, const int32_t *list, int n, int i0)
+{
+  const struct tc_action *a = j->s->action, *mine = &a[list[i0]];
+  for (int32_t k = list[i0] + 1; k < list[n - 1]; k++) {
     const struct tc_xjoin *with = j->p->join[k];
-    if (with && with->at != k) continue;
+    if (listed(list, n, k) || (with && with->at != k)) continue;
     for (int32_t i = 0; i < (with ? with->n : 1); i++)
       if (collide(j, with ? with->node[i] : a[k].node, a[k].mb, mine->node, mine->mb)) return false;
   }
@@ -90,7 +98,7 @@ static bool on_device(const struct joiner *j, const struct tc_action *a)
 }
 
 /* The actions as one, if the device can: their calls are made ready for this micro-batch first. */
-static void join(struct joiner *j, const int32_t *action, int n, const char *name)
+static bool join(struct joiner *j, const int32_t *action, int n, const char *name)
 {
   struct tc_exec *x = j->x;
   struct tc_device *d = x->o.device;
@@ -113,10 +121,11 @@ static void join(struct joiner *j, const int32_t *action, int n, const char *nam
     tc_exec_done(x, j->p, y->node[i], mb);
     if (can) j->p->join[action[i]] = y;
   }
-  if (can) return;
+  if (can) return true;
   free(y->node);
   free(y->call);
   free(y);
+  return false;
 }
 
 /* ---- products ------------------------------------------------------------------------------- */
@@ -160,8 +169,9 @@ static void join_product(struct joiner *j, int32_t k)
   }
   if (from < 0 || j->p->join[from] || j->p->join[k] || !on_device(j, &a[from])) return;
   first = &j->g->node[a[from].node];
-  if (!apart(j, first->id, n->id, a[k].mb, back) || !may_wait(j, from, k)) return;
-  join(j, (int32_t[]){ from, k }, 2, n->op == TC_OP_GELU ? "matmul+gelu"
+  const int32_t list[] = { from, k };
+  if (!apart(j, first->id, n->id, a[k].mb, back) || !may_wait(j, list, 2, 0)) return;
+  join(j, list, 2, n->op == TC_OP_GELU ? "matmul+gelu"
                                      : back ? "matmul+gelu_bwd" : "bias_bwd+matmul");
 }
 
@@ -200,6 +210,65 @@ static int32_t join_updates(struct joiner *j, int32_t k)
   return k;
 }
 
+/* ---- the loss head -------------------------------------------------------------------------- */
+
+enum { HEAD_MOST = 4 };
+/* In the order in which programs have them; of those that begin alike the longest first. */
+static const struct { const char *name; int n, op[HEAD_MOST]; } heads[] = {
+  { "rowmax+pick+sumexp+nll", 4, { TC_OP_ROWMAX, TC_OP_PICK, TC_OP_SUMEXP, TC_OP_NLL } },
+  { "rowmax+pick+sumexp", 3, { TC_OP_ROWMAX, TC_OP_PICK, TC_OP_SUMEXP } },
+  { "rowmax+sumexp", 2, { TC_OP_ROWMAX, TC_OP_SUMEXP } },
+  { "nll_bwd+sumexp_bwd+pick_bwd", 3, { TC_OP_NLL_BWD, TC_OP_SUMEXP_BWD, TC_OP_PICK_BWD } },
+  { "sumexp_bwd+pick_bwd", 2, { TC_OP_SUMEXP_BWD, TC_OP_PICK_BWD } },
+};
+
+/* The next action after k, before `end`, of this op and k's micro-batch; -1: none that is alone. */
+static int32_t find_next(const struct joiner *j, int32_t k, int32_t end, int op)
+{
+  const struct tc_action *a = j->s->action;
+  for (int32_t i = k + 1; i < end; i++)
+    if (on_device(j, &a[i]) && j->g->node[a[i].node].op == op && a[i].mb == a[k].mb)
+      return j->p->join[i] ? -1 : i;
+  return -1;
+}
+
+/* What node b, a later part, writes is apart from what a reads and writes; or b overwrites what a
+ * made, where a reads nothing. */
+static bool apart_or_over(const struct joiner *j, int32_t a, int32_t b, int32_t mb)
+{
+  const struct tc_node *na = &j->g->node[a], *nb = &j->g->node[b];
+  const int32_t made = tc_out(j->g, na, 0), over = tc_out(j->g, nb, 0);
+  if (na->n_out != 1 || nb->n_out != 1 || j->g->tensor[over].overwrites != made)
+    return apart(j, a, b, mb, false);
+  const struct span x = span_of(j, made, mb), y = span_of(j, over, mb);
+  return x.at == y.at && x.bytes == y.bytes && apart(j, a, b, mb, true);
+}
+
+static bool join_those(struct joiner *j, const int32_t *list, int n, const char *name)
+{
+  const struct tc_action *a = j->s->action;
+  for (int i = 0; i < n - 1; i++) {
+    if (!may_wait(j, list, n, i)) return false;
+    for (int k = i + 1; k < n; k++)
+      if (!apart_or_over(j, a[list[i]].node, a[list[k]].node, a[list[i]].mb)) return false;
+  }
+  return join(j, list, n, name);
+}
+
+static void join_head(struct joiner *j, int32_t k)
+{
+  const int op = j->g->node[j->s->action[k].node].op;
+  const int32_t end = TC_MIN(j->s->n, k + BACK);
+  for (size_t h = 0; h < sizeof heads / sizeof *heads && !j->p->join[k]; h++) {
+    int32_t list[HEAD_MOST] = { k };
+    int n = 1;
+    while (heads[h].op[0] == op && n < heads[h].n
+           && (list[n] = find_next(j, list[n - 1], end, heads[h].op[n])) >= 0)
+      n++;
+    if (n == heads[h].n) join_those(j, list, n, heads[h].name);
+  }
+}
+
 /* ---- programs ------------------------------------------------------------------------------- */
 
 static int32_t *count_reads(const struct tc_graph *g)
@@ -227,6 +296,7 @@ void tc_exec_join(struct tc_exec *x, struct tc_xprog *p)
     const int op = j.g->node[a->node].op;
     if (!on_device(&j, a)) k++;
     else if (op == TC_OP_ADAMW || op == TC_OP_SGD) k = join_updates(&j, k);
+    else if (j.g->node[a->node].head && op != TC_OP_MATMUL) join_head(&j, k++);
     else join_product(&j, k++);
   }
   free(j.reads);
