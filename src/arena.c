@@ -84,6 +84,15 @@ static bool made_once(const struct tc_graph *g, int32_t root)
   return maker < 0 || g->node[maker].once;
 }
 
+/* What action i reads stays through the next action: the loss's gradient of a few bytes a row, before
+ * the gradient of the logits that is made of it, so that a device may do both as one call. */
+static bool reads_on(const struct tc_graph *g, const struct tc_schedule *s, int32_t i)
+{
+  const struct tc_action *a = &s->action[i];
+  return g->node[a->node].op == TC_OP_NLL_BWD && i + 1 < s->n && a[1].mb == a->mb
+         && g->node[a[1].node].op == TC_OP_SUMEXP_BWD;
+}
+
 static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, struct lives *l)
 {
   size_t n_tensors = (size_t)TC_MAX(g->n_tensors, 1);
@@ -100,7 +109,7 @@ static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, st
       int32_t root = tc_tensor_root(g, t);
       if (g->tensor[root].state) continue;
       bool once = made_once(g, root);
-      touch(&l->of[root], once ? 0 : s->action[i].mb, i);
+      touch(&l->of[root], once ? 0 : s->action[i].mb, i + (k < n->n_in && reads_on(g, s, i)));
       if (!once && n->once) whole[root] = true;  /* summed over micro-batches */
     }
   }
