@@ -155,13 +155,33 @@ struct norm_grad {
 
 enum { BWD_THREADS = 256, BWD_MOST = 512, BWD_WARPS = BWD_MOST / 32 };
 
-/* NV groups of 8 columns a thread; ROWS rows at a time, whose sums are made together. */
+/* The sums over a row that dx needs, from 8 columns: those of e = dy gain and of e xhat. */
+static __device__ __forceinline__ void row_sums(float s[2], const struct norm_grad &a, int64_t n,
+                                                int64_t j, float mean, float rstd)
+{
+  const int64_t left = a.C - j;
+  float e[8], x[8], gain[8];
+  tc_load(e, a.dy, n * a.C + j, left, a.wide);
+  tc_load(x, a.x, n * a.C + j, left, a.wide);
+  tc_load(gain, a.g, j, left, a.wide);
+#pragma unroll
+  for (int k = 0; k < 8; k++) {
+    e[k] *= gain[k];
+    s[0] += e[k];
+    s[1] += k < left ? e[k] * (x[k] - mean) * rstd : 0.f;
+  }
+}
+
+/* NV groups of 8 columns a thread; ROWS rows at a time, whose sums are made together. Rows that are
+ * wider than a block has registers for are several blocks' (grid.y): each has its columns, and
+ * reads the others for the sums alone. So dx lies over neither dy nor x. */
 template <int NV, int ROWS, int THREADS> static __global__ void __launch_bounds__(THREADS)
 norm_bwd(struct norm_grad a)
 {
   TC_DYNAMIC_SHARED(float, sums);                /* [2][BWD_WARPS][ROWS][2], in turns */
   const int t = (int)threadIdx.x, T = (int)blockDim.x, warps = T / 32;
-  const int64_t C = a.C;
+  enum { SHARED_ROW = THREADS == BWD_MOST };
+  const int64_t C = a.C, width = (int64_t)NV * T * 8, first = SHARED_ROW ? blockIdx.y * width : 0;
   float dg[NV][8], db[NV][8];
   int turn = 0;
 #pragma unroll
@@ -178,7 +198,7 @@ norm_bwd(struct norm_grad a)
       s[r][0] = s[r][1] = 0;
 #pragma unroll
       for (int q = 0; q < NV; q++) {
-        const int64_t j = (int64_t)(q * T + t) * 8, left = there ? C - j : 0;
+        const int64_t j = first + (q * T + t) * 8, left = there ? C - j : 0;
         tc_load(e[r][q], a.dy, n * C + j, left, a.wide);
         tc_load(xhat[r][q], a.x, n * C + j, left, a.wide);
         tc_load(gain, a.g, j, left, a.wide);
@@ -192,6 +212,8 @@ norm_bwd(struct norm_grad a)
           s[r][1] += e[r][q][k] * xhat[r][q][k];
         }
       }
+      for (int64_t j = t * 8; SHARED_ROW && there && j < C; j += T * 8)
+        if (j < first || j >= first + width) row_sums(s[r], a, n, j, mean, rstd);
       s[r][0] = tc_warp_sum(s[r][0]);
       s[r][1] = tc_warp_sum(s[r][1]);
     }
@@ -217,7 +239,7 @@ norm_bwd(struct norm_grad a)
       const float rstd = a.rstd[n];
 #pragma unroll
       for (int q = 0; q < NV; q++) {
-        const int64_t j = (int64_t)(q * T + t) * 8;
+        const int64_t j = first + (q * T + t) * 8;
 #pragma unroll
         for (int k = 0; k < 8; k++) e[r][q][k] = rstd * (e[r][q][k] - s1 - xhat[r][q][k] * s2);
         tc_add_to(a.dx, n * C + j, C - j, a.wide, a.acc, e[r][q]);
@@ -227,7 +249,7 @@ norm_bwd(struct norm_grad a)
   const struct tc_arr part = { (char *)(a.part + (int64_t)blockIdx.x * 2 * C), false };
 #pragma unroll
   for (int q = 0; q < NV; q++) {
-    const int64_t j = (int64_t)(q * T + t) * 8;
+    const int64_t j = first + (q * T + t) * 8;
     tc_store(part, j, C - j, C % 8 == 0, dg[q]);
     tc_store(part, C + j, C - j, C % 8 == 0, db[q]);
   }
@@ -245,21 +267,22 @@ int tc_cuda_layernorm_bwd(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *dy = &c->in[0], *x = &c->in[1], *dx = &c->out[0];
   const int64_t C = c->in[2].elems, N = c->in[3].elems, parts = norm_parts(N);
-  TC_ASSERT(x->elems == N * C && dy->elems == N * C && C <= 4 * 8 * BWD_MOST);
+  TC_ASSERT(x->elems == N * C && dy->elems == N * C);
   if (N * C == 0) return 0;
   const int64_t groups = tc_ceil_div(C, 8);
   const int most = groups > 4 * BWD_THREADS ? BWD_MOST : BWD_THREADS;
   const int threads = (int)TC_MIN((int64_t)most, tc_round_up(groups, 32));
   const int64_t nv = tc_ceil_div(groups, threads);
+  const int64_t blocks = most == BWD_MOST ? tc_ceil_div(groups, 2 * BWD_MOST) : 1;   /* of a row */
   struct norm_grad a;
   a.dx = tc_arr_of(dx), a.dy = tc_arr_of(dy), a.x = tc_arr_of(x), a.g = tc_arr_of(&c->in[2]);
   a.mean = tc_f32_of(&c->in[3]), a.rstd = tc_f32_of(&c->in[4]);
   a.part = (float *)c->scratch;
   a.N = N, a.C = C, a.acc = (c->acc & 1) != 0;
   a.wide = tc_wide(C, dx, dy, x) && tc_wide(C, &c->in[2], NULL, NULL);
-  auto kernel = most == BWD_MOST ? norm_bwd<4, 1, BWD_MOST> : nv == 1 ? norm_bwd<1, 2, BWD_THREADS>
+  auto kernel = most == BWD_MOST ? norm_bwd<2, 1, BWD_MOST> : nv == 1 ? norm_bwd<1, 2, BWD_THREADS>
               : nv == 2 ? norm_bwd<2, 2, BWD_THREADS> : norm_bwd<4, 1, BWD_THREADS>;
-  TC_LAUNCH(kernel, dim3((unsigned)parts), dim3((unsigned)threads),
+  TC_LAUNCH(kernel, dim3((unsigned)parts, (unsigned)blocks), dim3((unsigned)threads),
             2 * BWD_WARPS * 2 * 2 * sizeof(float), tc_stream(d), a);
   add_parts(d, &c->out[1], (c->acc >> 1 & 1) != 0, a.part, parts, C, 2 * C);
   add_parts(d, &c->out[2], (c->acc >> 2 & 1) != 0, a.part + C, parts, C, 2 * C);

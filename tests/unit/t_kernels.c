@@ -427,6 +427,7 @@ int main(void)
     norms(types[a], 5, 1500, 0);
     norms(types[a], 9, 2304, 7);
     norms(types[a], 3, 8448, 0);
+    norms(types[a], 5, 17001, 7);
     attention(types[a], 3, 7, 2, 5);
     attention(types[a], 2, 64, 1, 32);
     attention(types[a], 1, 130, 3, 64);
