@@ -21,6 +21,7 @@ unit_tests = \
   %D%/unit/t_kernels.t \
   %D%/unit/t_kernels_cuda.t \
   %D%/unit/t_kernels_join.t \
+  %D%/unit/t_kernels_xent.t \
   %D%/unit/t_kernels_fd.t \
   %D%/unit/t_launch.t \
   %D%/unit/t_manifest.t \
@@ -60,6 +61,7 @@ test_headers = \
   %D%/faults/shim.h \
   %D%/fuzz/fuzz.h \
   %D%/unit/box.h \
+  %D%/unit/scene.h \
   %D%/unit/ckpt_cmd.h \
   %D%/unit/ckpt_fixture.h \
   %D%/unit/comm_cases.h \

@@ -1,176 +1,16 @@
-/* t_kernels_join.c - calls that the CUDA device does as one, beside the same calls one by one.
- *
- * All tensors of a case lie in one piece of memory, which exists three times: for ref, for the
- * device's single kernels and for the joined call. Products are compared with ref's, cross-entropy
- * with ref's and the device's, updates have to be the same bits as one by one; nothing else of the
- * memory may change. As t_kernels_cuda.c, on the emulated GPU, or a real one with TC_TEST_GPU=yes. */
-#include "kernels/kernel.h"
-#include "tests/unit/tap.h"
+/* t_kernels_join.c - calls that the CUDA device does as one, beside the same calls one by one:
+ * products are compared with ref's, updates have to be the same bits as one by one; nothing else of
+ * the memory may change. Copies beside the kernels, too. See scene.h; cross-entropy has a test of its
+ * own. */
+#include "tests/unit/scene.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { POOL_BYTES = 4 << 20, VIEWS = 8, PARTS = 160 };
-
-struct part { struct tc_call c; struct tc_view v[VIEWS]; };
-struct scene {
-  char *at;                      /* the memory that the views are in */
-  int64_t used;
-  int n;
-  struct part part[PARTS];
-  struct tc_runtime rt;
-};
-
-static struct tc_device *ref, *cuda;
 static double tolerance(int dtype) { return dtype == TC_BF16 ? 8e-3 : cuda->tf32 ? 2e-3 : 2e-6; }
-static uint64_t lcg = 1;
-
-static float uniform(void)
-{
-  lcg = lcg * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-  return (float)(lcg >> 40) * 0x1p-24f;
-}
-
-static float get(const struct tc_view *v, int64_t i)
-{
-  return v->dtype == TC_BF16 ? tc_bf16_to_f32(((uint16_t *)v->data)[i]) : ((float *)v->data)[i];
-}
-
-static void clear(struct scene *s)
-{
-  memset(s->at, 0x5a, POOL_BYTES);
-  s->used = s->n = 0;
-  s->rt = (struct tc_runtime){ .seed = 7, .step = 3, .lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f,
-                               .eps = 1e-8f, .weight_decay = 0.1f, .clip = 1 };
-}
-
-/* A tensor of `elems` as [elems / cols, cols], filled with numbers around 0 (or above it). */
-static struct tc_view tensor(struct scene *s, int dtype, int64_t elems, int64_t cols, bool positive)
-{
-  struct tc_view v = { .dtype = (uint8_t)dtype, .rank = 2, .rows = -1, .elems = elems };
-  v.data = s->at + s->used;
-  v.dim[0] = v.global[0] = elems / cols, v.dim[1] = v.global[1] = cols;
-  s->used += tc_round_up(elems * (int64_t)tc_dtype_bytes(dtype) + 64, 64);
-  TC_ASSERT(s->used <= POOL_BYTES);
-  for (int64_t i = 0; i < elems; i++) {
-    const float x = positive ? uniform() + 0.1f : 4 * uniform() - 2;
-    if (dtype == TC_BF16) ((uint16_t *)v.data)[i] = tc_f32_to_bf16(x);
-    else ((float *)v.data)[i] = x;
-  }
-  return v;
-}
-
-/* A call of `n_in` + `n_out` views, which are given in that order. */
-static struct tc_call *call(struct scene *s, int op, int n_in, int n_out, const struct tc_view *v)
-{
-  struct part *p = &s->part[s->n++];
-  memset(p, 0, sizeof *p);
-  memcpy(p->v, v, (size_t)(n_in + n_out) * sizeof *v);
-  p->c = (struct tc_call){ .op = op, .n_in = n_in, .n_out = n_out, .rt = &s->rt };
-  p->c.in = p->v, p->c.out = p->v + n_in;
-  return &p->c;
-}
-#define VIEW(...) (const struct tc_view[]){ __VA_ARGS__ }
-
-static void move_views(struct scene *s, char *from, char *to)
-{
-  for (int i = 0; i < s->n; i++)
-    for (int k = 0; k < s->part[i].c.n_in + s->part[i].c.n_out; k++)
-      s->part[i].v[k].data = to + ((char *)s->part[i].v[k].data - from);
-}
-
-/* Runs the parts on d, joined or one by one; the memory as it is then. NULL: it can't be joined. */
-static char *run(struct scene *s, struct tc_device *d, bool joined)
-{
-  const struct tc_call *part[PARTS];
-  struct tc_err err = { 0 };
-  char *there = d->ops->alloc(d, POOL_BYTES), *result = malloc(POOL_BYTES), *scratch = NULL;
-  int64_t scratch_bytes = 64;
-  bool good = true;
-  d->ops->copy(d, there, s->at, POOL_BYTES);
-  move_views(s, s->at, there);
-  for (int i = 0; i < s->n; i++) {
-    struct tc_call *c = &s->part[i].c;
-    const struct tc_kernel *k = &d->ops->kernel[c->op];
-    part[i] = c;
-    if (k->prepare) good &= k->prepare(d, c, &err) == 0;
-    if (k->scratch) scratch_bytes = TC_MAX(scratch_bytes, k->scratch(d, c));
-  }
-  const bool can = !joined || d->ops->joined->can(d, part, s->n);
-  if (joined && can) scratch_bytes = TC_MAX(scratch_bytes, d->ops->joined->scratch(d, part, s->n));
-  scratch = d->ops->alloc(d, scratch_bytes);
-  for (int i = 0; i < s->n; i++) s->part[i].c.scratch = scratch;
-  if (joined && can) good &= d->ops->joined->run(d, part, s->n) == 0;
-  for (int i = 0; i < s->n && !joined; i++) good &= d->ops->kernel[part[i]->op].run(d, part[i]) == 0;
-  d->ops->sync(d);
-  good &= tc_device_check(d, &err) == 0;
-  if (!good) printf("# %s\n", err.text);
-  d->ops->copy(d, result, there, POOL_BYTES);
-  for (int i = 0; i < s->n; i++)
-    if (d->ops->kernel[part[i]->op].unprepare)
-      d->ops->kernel[part[i]->op].unprepare(d, &s->part[i].c);
-  move_views(s, there, s->at);
-  d->ops->free(d, scratch, scratch_bytes);
-  d->ops->free(d, there, POOL_BYTES);
-  if (good && can) return result;
-  free(result);
-  return NULL;
-}
-
-/* The largest difference of view v between two memories, over the largest element. */
-static double difference(const struct scene *s, const struct tc_view *v, char *a, char *b)
-{
-  struct tc_view x = *v, y = *v;
-  double worst = 0, most = 1e-30;
-  x.data = a + ((char *)v->data - s->at), y.data = b + ((char *)v->data - s->at);
-  for (int64_t i = 0; i < v->elems; i++) {
-    const double want = (double)get(&y, i), d = fabs((double)get(&x, i) - want);
-    worst = d > worst || !(d == d) ? d : worst;
-    most = fabs(want) > most ? fabs(want) : most;
-  }
-  return worst / most;
-}
-
-/* Bytes that no part writes are the same in both. */
-static bool rest_is_same(const struct scene *s, const char *a, const char *b)
-{
-  char *mine = calloc(1, POOL_BYTES);
-  bool same = true;
-  for (int i = 0; i < s->n; i++)
-    for (int k = 0; k < s->part[i].c.n_out; k++) {
-      const struct tc_view *v = &s->part[i].c.out[k];
-      memset(mine + ((char *)v->data - s->at), 1, (size_t)v->elems * tc_dtype_bytes(v->dtype));
-    }
-  for (int64_t i = 0; i < POOL_BYTES; i++) same &= mine[i] || a[i] == b[i];
-  free(mine);
-  return same;
-}
-
-/* Joined on the device beside ref, one by one. `unread`: an output of part 0 that may be anything. */
-static void check_product(struct scene *s, bool unread, double tol, const char *what)
-{
-  char *want = run(s, ref, false), *got = run(s, cuda, true);
-  if (ok(want && got, "%s: runs", what)) {
-    double worst = 0;
-    for (int i = unread; i < s->n; i++) {
-      const double d = difference(s, &s->part[i].c.out[0], got, want);
-      worst = d > worst || !(d == d) ? d : worst;
-    }
-    ok(worst <= tol, "%s: as ref's, one by one (%.1e)", what, worst);
-    ok(rest_is_same(s, got, s->at), "%s: writes nothing else", what);
-  }
-  free(want);
-  free(got);
-}
 
 enum { M = 24, N = 40, K = 16 };
 
-static void gelu_case(struct scene *s, int dtype, bool bias, int64_t n)
+static void gelu_product(struct scene *s, int dtype, bool bias, int64_t n)
 {
-  char what[100];
   clear(s);
-  snprintf(what, sizeof what, "matmul%s, gelu, %s", bias ? " and bias" : "", tc_dtype_name(dtype));
   struct tc_view x = tensor(s, dtype, M * K, K, false), w = tensor(s, dtype, n * K, K, false);
   struct tc_view b = tensor(s, dtype, n, n, false), y = tensor(s, dtype, M * n, n, false);
   struct tc_view z = tensor(s, dtype, M * n, n, false);
@@ -178,6 +18,13 @@ static void gelu_case(struct scene *s, int dtype, bool bias, int64_t n)
                            : call(s, TC_OP_MATMUL, 2, 1, VIEW(x, w, y));
   c->gemm = (struct tc_gemm){ M, n, K, false, true };
   call(s, TC_OP_GELU, 1, 1, VIEW(y, z));
+}
+
+static void gelu_case(struct scene *s, int dtype, bool bias, int64_t n)
+{
+  char what[100];
+  snprintf(what, sizeof what, "matmul%s, gelu, %s", bias ? " and bias" : "", tc_dtype_name(dtype));
+  gelu_product(s, dtype, bias, n);
   if (n % 8 || (dtype == TC_F32 && !cuda->tf32))
     ok(!run(s, cuda, true), "%s, %lld columns: not joined", what, (long long)n);
   else
@@ -244,194 +91,6 @@ static void update_case(struct scene *s, int op, int n, int grad)
   free(got);
   s->part[2].c.in[1] = tensor(s, TC_F32, 1, 1, true);
   ok(!run(s, cuda, true), "... not with two scales");
-}
-
-/* ---- cross-entropy --------------------------------------------------------------------------- */
-
-enum { TO_SUMEXP = 3, TO_NLL = 4 };
-/* A block of V columns from `first` on, of a vocabulary of `live`; logits around `middle`. */
-struct head { int dtype; int64_t N, V, first, live; float middle; };
-
-static void say(char what[100], const struct head *h, const char *parts)
-{
-  snprintf(what, 100, "%s, %s, [%lld,%lld] at %lld of %lld around %g", parts,
-           tc_dtype_name(h->dtype), (long long)h->N, (long long)h->V, (long long)h->first,
-           (long long)h->live, (double)h->middle);
-}
-
-static void put(const struct tc_view *v, int64_t i, float x)
-{
-  if (v->dtype == TC_BF16) ((uint16_t *)v->data)[i] = tc_f32_to_bf16(x);
-  else ((float *)v->data)[i] = x;
-}
-
-/* Rows that rise, rows that fall, rows without order; none of them spans more than exp can. */
-static struct tc_view logits(struct scene *s, const struct head *h)
-{
-  struct tc_view x = tensor(s, h->dtype, h->N * h->V, h->V, false);
-  x.off[1] = h->first, x.global[1] = h->first + h->V;
-  for (int64_t n = 0; n < h->N; n++)
-    for (int64_t v = 0; v < h->V; v++) {
-      const float slope = 40 * (float)v / (float)h->V, noise = 6 * uniform();
-      put(&x, n * h->V + v, h->middle + (n % 3 == 0 ? noise : n % 3 == 1 ? slope : -slope));
-    }
-  return x;
-}
-
-/* The last column, some in the block, some before it, some behind it, some that are ignored. */
-static struct tc_view targets(struct scene *s, const struct head *h)
-{
-  struct tc_view t = tensor(s, TC_F32, h->N, 1, false);
-  t.dtype = TC_I32;
-  for (int64_t n = 0; n < h->N; n++) {
-    const int32_t in = (int32_t)(h->first + (int64_t)(uniform() * (float)h->V) % h->V);
-    ((int32_t *)t.data)[n] = n % 7 == 3 ? -1 : n % 7 == 4 ? (int32_t)h->first - 1
-                           : n % 7 == 5 ? (int32_t)(h->first + h->V) : n == 0
-                           ? (int32_t)(h->first + h->V - 1) : in;
-  }
-  return t;
-}
-
-static struct tc_view column(struct scene *s, const struct head *h)
-{
-  return tensor(s, TC_F32, h->N, 1, true);
-}
-
-/* n parts of rowmax, pick, sumexp, nll; 2: without pick. */
-static void forward_case(struct scene *s, const struct head *h, int n)
-{
-  char what[100];
-  clear(s);
-  say(what, h, n == TO_NLL ? "rowmax to nll" : n == TO_SUMEXP ? "rowmax to sumexp" : "rowmax, sumexp");
-  struct tc_view x = logits(s, h), t = targets(s, h), m = column(s, h), e = column(s, h);
-  struct tc_view p = column(s, h), l = column(s, h);
-  call(s, TC_OP_ROWMAX, 1, 1, VIEW(x, m))->k[0] = h->live;
-  if (n >= TO_SUMEXP) call(s, TC_OP_PICK, 2, 1, VIEW(x, t, p));
-  call(s, TC_OP_SUMEXP, 2, 1, VIEW(x, m, e))->k[0] = h->live;
-  if (n == TO_NLL) call(s, TC_OP_NLL, 4, 1, VIEW(m, e, p, t, l));
-  check_product(s, false, 1e-6, what);
-}
-
-/* The gradient, element by element: relative to the element, at the target to what cancels there. */
-static double gradient_error(const struct scene *s, const struct head *h, const struct tc_view *dx,
-                             const struct tc_view *t, char *got, char *want)
-{
-  struct tc_view a = *dx, b = *dx;
-  double worst = 0;
-  a.data = got + ((char *)dx->data - s->at), b.data = want + ((char *)dx->data - s->at);
-  for (int64_t n = 0; n < h->N; n++)
-    for (int64_t v = 0; v < h->V; v++) {
-      const int64_t at = ((int32_t *)t->data)[n] - h->first, i = n * h->V + v;
-      const double x = (double)get(&b, i), floor = v == at ? 1 : 1e-30;
-      const double d = fabs((double)get(&a, i) - x) / (fabs(x) + floor);
-      worst = d > worst || !(d == d) ? d : worst;
-    }
-  return worst;
-}
-
-static void backward_case(struct scene *s, const struct head *h, bool nll)
-{
-  char what[100];
-  clear(s);
-  say(what, h, nll ? "nll_bwd to pick_bwd" : "sumexp_bwd, pick_bwd");
-  struct tc_view x = logits(s, h), t = targets(s, h), m = column(s, h), e = column(s, h);
-  struct tc_view dl = column(s, h), ds = column(s, h), dp = column(s, h), dx = logits(s, h);
-  for (int64_t n = 0; n < h->N; n++) {           /* s and ds of a softmax, more or less */
-    put(&m, n, h->middle + (n % 3 == 0 ? 6.f : n % 3 == 1 ? 40.f : 0.f));
-    put(&e, n, (float)h->V / 20 + 1);
-    put(&ds, n, get(&dl, n) / get(&e, n));
-  }
-  if (nll) call(s, TC_OP_NLL_BWD, 3, 2, VIEW(dl, e, t, ds, dp));
-  call(s, TC_OP_SUMEXP_BWD, 3, 1, VIEW(x, m, ds, dx))->k[0] = h->live;
-  call(s, TC_OP_PICK_BWD, 3, 1, VIEW(dx, t, dp, dx));
-  char *want = run(s, ref, false), *apart = run(s, cuda, false), *got = run(s, cuda, true);
-  if (ok(want && apart && got, "%s: runs", what)) {
-    const double tol = h->dtype == TC_BF16 ? 8e-3 : 6e-6;
-    const double by_ref = gradient_error(s, h, &dx, &t, got, want);
-    const double by_self = gradient_error(s, h, &dx, &t, got, apart);
-    ok(by_ref <= tol, "%s: as ref's, one by one (%.1e)", what, by_ref);
-    ok(by_self <= tol, "%s: as its own, one by one (%.1e)", what, by_self);
-    ok(rest_is_same(s, got, s->at), "%s: writes nothing else", what);
-  }
-  free(want);
-  free(apart);
-  free(got);
-}
-
-/* Logits that are no numbers or infinite end as they do one by one; so does a block of padding. */
-static void head_extremes(struct scene *s)
-{
-  const float what[] = { -INFINITY, -INFINITY, NAN, INFINITY };
-  for (int64_t live = 0; live <= 40; live += 40) {
-    const struct head h = { TC_F32, 4, 40, 0, live, 0 };
-    clear(s);
-    struct tc_view x = logits(s, &h), t = targets(s, &h), m = column(s, &h), e = column(s, &h);
-    struct tc_view p = column(s, &h), l = column(s, &h);
-    for (int64_t n = 0; n < 4; n++)              /* most of a row, the first thread's part, one */
-      for (int64_t v = 0; v < (n == 0 ? 39 : n == 1 ? 8 : 1); v++) put(&x, n * h.V + v, what[n]);
-    call(s, TC_OP_ROWMAX, 1, 1, VIEW(x, m))->k[0] = live;
-    call(s, TC_OP_PICK, 2, 1, VIEW(x, t, p));
-    call(s, TC_OP_SUMEXP, 2, 1, VIEW(x, m, e))->k[0] = live;
-    call(s, TC_OP_NLL, 4, 1, VIEW(m, e, p, t, l));
-    char *want = run(s, cuda, false), *got = run(s, cuda, true);
-    bool same = want && got;
-    for (int i = 0; same && i < 4; i++)
-      for (int64_t n = 0; n < 4; n++) {
-        struct tc_view a = s->part[i].c.out[0], b = a;
-        a.data = got + ((char *)a.data - s->at), b.data = want + ((char *)b.data - s->at);
-        const float u = get(&a, n), v = get(&b, n);
-        const bool alike = u == v || (isnan(u) && isnan(v)) || fabsf(u - v) <= 1e-6f * fabsf(v);
-        if (!alike) printf("# part %d, row %lld: %g, not %g\n", i, (long long)n, (double)u, (double)v);
-        same &= alike;
-      }
-    ok(same, "infinities and NaN among %lld logits: as one by one", (long long)live);
-    free(want);
-    free(got);
-  }
-}
-
-/* What looks like cross-entropy and is not. */
-static void head_refusals(struct scene *s)
-{
-  const struct head h = { TC_F32, 4, 40, 0, 40, 0 };
-  const char *const forward[] = { "of other logits", "of another maximum", "of another padding",
-                                  "that is added", "with a loss of another sum" };
-  for (int i = 0; i < 5; i++) {
-    forward_case(s, &h, TO_NLL);
-    struct tc_view other = column(s, &h);
-    struct tc_call *e = &s->part[2].c;
-    if (i == 0) e->in[0].data = (char *)e->in[0].data + 4;
-    if (i == 1) e->in[1] = other;
-    if (i == 2) e->k[0]--;
-    if (i == 3) e->acc = 1;
-    if (i == 4) s->part[3].c.in[1] = other;
-    ok(!run(s, cuda, true), "... not joined: a sum %s", forward[i]);
-  }
-  const char *const backward[] = { "to another place", "of another loss", "of other targets" };
-  for (int i = 0; i < 3; i++) {
-    backward_case(s, &h, true);
-    struct tc_view other = column(s, &h), x = logits(s, &h);
-    if (i == 0) s->part[2].c.out[0] = x;
-    if (i == 1) s->part[1].c.in[2] = other;
-    if (i == 2) s->part[0].c.in[2].data = other.data;
-    ok(!run(s, cuda, true), "... not joined: a gradient %s", backward[i]);
-  }
-}
-
-/* Fewer columns than a thread has, more than a block reads at once, rows that can't be read 8 at a
- * time, padding, blocks that begin elsewhere or hold nothing but padding; no rows. */
-static void head_cases(struct scene *s, int dtype)
-{
-  const struct head all[] = {
-    { dtype, 9, 1, 0, 1, 0 }, { dtype, 8, 5, 0, 4, 0 }, { dtype, 7, 256, 0, 256, 30 },
-    { dtype, 4, 2043, 0, 2043, -30 }, { dtype, 3, 16384, 0, 16381, 0 },
-    { dtype, 3, 20008, 0, 20008, 90 }, { dtype, 2, 33001, 0, 32990, -90 },
-    { dtype, 9, 64, 64, 120, 0 }, { dtype, 9, 4104, 4104, 8208, 0 }, { dtype, 6, 24, 72, 60, 0 },
-  };
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-    for (int n = 2; n <= TO_NLL && all[i].first < all[i].live; n++) forward_case(s, &all[i], n);
-    for (int nll = 0; nll < 2; nll++) backward_case(s, &all[i], nll != 0);
-  }
 }
 
 static void refusals(struct scene *s)
@@ -560,18 +219,7 @@ static void many_sequences(void)
 
 int main(void)
 {
-  const char *gpu = getenv("TC_TEST_GPU"), *folder = getenv("TC_EMU_MODULES");
-  struct tc_err err = { 0 };
-  struct scene *s = calloc(1, sizeof *s);
-  if (!gpu || !*gpu) {
-    if (!folder || !*folder) skip_all("no C++ compiler to build the emulated kernels with");
-    setenv("TERCIO_MODULES", folder, 1);
-  }
-  s->at = aligned_alloc(64, POOL_BYTES);
-  if (tc_device_open(&ref, "ref", 1, &err) < 0 || tc_device_open(&cuda, "cuda", 1, &err) < 0) {
-    printf("Bail out! %s\n", err.text);
-    return 1;
-  }
+  struct scene *s = scene_new();
   for (int dtype = TC_F32, i = 0; i < 2; i++, dtype = TC_BF16) {
     gelu_case(s, dtype, true, N);
     gelu_case(s, dtype, false, N);
@@ -581,19 +229,12 @@ int main(void)
     for (int acc = 0; acc < 4; acc++) bias_bwd_case(s, dtype, TC_F32, acc & 1, acc >> 1);
   }
   bias_bwd_case(s, TC_BF16, TC_BF16, 1, 0);
-  head_cases(s, TC_F32);
-  head_cases(s, TC_BF16);
-  head_extremes(s);
-  head_refusals(s);
   refusals(s);
   tf32_cases(s);
   copies();
   long_rows();
   many_sequences();
   copy_that_fails();
-  tc_device_close(cuda);
-  tc_device_close(ref);
-  free(s->at);
-  free(s);
+  scene_free(s);
   return done_testing();
 }

@@ -1,0 +1,202 @@
+/* t_kernels_xent.c - cross-entropy as the CUDA device does it, in one call forward and one backward,
+ * beside ref's calls and the device's own one by one; nothing else of the memory may change. See
+ * scene.h. */
+#include "tests/unit/scene.h"
+
+enum { TO_SUMEXP = 3, TO_NLL = 4 };
+/* A block of V columns from `first` on, of a vocabulary of `live`; logits around `middle`. */
+struct head { int dtype; int64_t N, V, first, live; float middle; };
+
+static void say(char what[100], const struct head *h, const char *parts)
+{
+  snprintf(what, 100, "%s, %s, [%lld,%lld] at %lld of %lld around %g", parts,
+           tc_dtype_name(h->dtype), (long long)h->N, (long long)h->V, (long long)h->first,
+           (long long)h->live, (double)h->middle);
+}
+
+static void put(const struct tc_view *v, int64_t i, float x)
+{
+  if (v->dtype == TC_BF16) ((uint16_t *)v->data)[i] = tc_f32_to_bf16(x);
+  else ((float *)v->data)[i] = x;
+}
+
+/* Rows that rise, rows that fall, rows without order; none of them spans more than exp can. */
+static struct tc_view logits(struct scene *s, const struct head *h)
+{
+  struct tc_view x = tensor(s, h->dtype, h->N * h->V, h->V, false);
+  x.off[1] = h->first, x.global[1] = h->first + h->V;
+  for (int64_t n = 0; n < h->N; n++)
+    for (int64_t v = 0; v < h->V; v++) {
+      const float slope = 40 * (float)v / (float)h->V, noise = 6 * uniform();
+      put(&x, n * h->V + v, h->middle + (n % 3 == 0 ? noise : n % 3 == 1 ? slope : -slope));
+    }
+  return x;
+}
+
+/* The last column, some in the block, some before it, some behind it, some that are ignored. */
+static struct tc_view targets(struct scene *s, const struct head *h)
+{
+  struct tc_view t = tensor(s, TC_F32, h->N, 1, false);
+  t.dtype = TC_I32;
+  for (int64_t n = 0; n < h->N; n++) {
+    const int32_t in = (int32_t)(h->first + (int64_t)(uniform() * (float)h->V) % h->V);
+    ((int32_t *)t.data)[n] = n % 7 == 3 ? -1 : n % 7 == 4 ? (int32_t)h->first - 1
+                           : n % 7 == 5 ? (int32_t)(h->first + h->V) : n == 0
+                           ? (int32_t)(h->first + h->V - 1) : in;
+  }
+  return t;
+}
+
+static struct tc_view column(struct scene *s, const struct head *h)
+{
+  return tensor(s, TC_F32, h->N, 1, true);
+}
+
+/* n parts of rowmax, pick, sumexp, nll; 2: without pick. */
+static void forward_case(struct scene *s, const struct head *h, int n)
+{
+  char what[100];
+  clear(s);
+  say(what, h, n == TO_NLL ? "rowmax to nll"
+               : n == TO_SUMEXP ? "rowmax to sumexp" : "rowmax, sumexp");
+  struct tc_view x = logits(s, h), t = targets(s, h), m = column(s, h), e = column(s, h);
+  struct tc_view p = column(s, h), l = column(s, h);
+  call(s, TC_OP_ROWMAX, 1, 1, VIEW(x, m))->k[0] = h->live;
+  if (n >= TO_SUMEXP) call(s, TC_OP_PICK, 2, 1, VIEW(x, t, p));
+  call(s, TC_OP_SUMEXP, 2, 1, VIEW(x, m, e))->k[0] = h->live;
+  if (n == TO_NLL) call(s, TC_OP_NLL, 4, 1, VIEW(m, e, p, t, l));
+  check_product(s, false, 1e-6, what);
+}
+
+/* The gradient, element by element: relative to the element, at the target to what cancels. */
+static double gradient_error(const struct scene *s, const struct head *h, const struct tc_view *dx,
+                             const struct tc_view *t, char *got, char *want)
+{
+  struct tc_view a = *dx, b = *dx;
+  double worst = 0;
+  a.data = got + ((char *)dx->data - s->at), b.data = want + ((char *)dx->data - s->at);
+  for (int64_t n = 0; n < h->N; n++)
+    for (int64_t v = 0; v < h->V; v++) {
+      const int64_t at = ((int32_t *)t->data)[n] - h->first, i = n * h->V + v;
+      const double x = (double)get(&b, i), floor = v == at ? 1 : 1e-30;
+      const double d = fabs((double)get(&a, i) - x) / (fabs(x) + floor);
+      worst = d > worst || !(d == d) ? d : worst;
+    }
+  return worst;
+}
+
+static void backward_case(struct scene *s, const struct head *h, bool nll)
+{
+  char what[100];
+  clear(s);
+  say(what, h, nll ? "nll_bwd to pick_bwd" : "sumexp_bwd, pick_bwd");
+  struct tc_view x = logits(s, h), t = targets(s, h), m = column(s, h), e = column(s, h);
+  struct tc_view dl = column(s, h), ds = column(s, h), dp = column(s, h), dx = logits(s, h);
+  for (int64_t n = 0; n < h->N; n++) {           /* s and ds of a softmax, more or less */
+    put(&m, n, h->middle + (n % 3 == 0 ? 6.f : n % 3 == 1 ? 40.f : 0.f));
+    put(&e, n, (float)h->V / 20 + 1);
+    put(&ds, n, get(&dl, n) / get(&e, n));
+  }
+  if (nll) call(s, TC_OP_NLL_BWD, 3, 2, VIEW(dl, e, t, ds, dp));
+  call(s, TC_OP_SUMEXP_BWD, 3, 1, VIEW(x, m, ds, dx))->k[0] = h->live;
+  call(s, TC_OP_PICK_BWD, 3, 1, VIEW(dx, t, dp, dx));
+  char *want = run(s, ref, false), *apart = run(s, cuda, false), *got = run(s, cuda, true);
+  if (ok(want && apart && got, "%s: runs", what)) {
+    const double tol = h->dtype == TC_BF16 ? 8e-3 : 6e-6;
+    const double by_ref = gradient_error(s, h, &dx, &t, got, want);
+    const double by_self = gradient_error(s, h, &dx, &t, got, apart);
+    ok(by_ref <= tol, "%s: as ref's, one by one (%.1e)", what, by_ref);
+    ok(by_self <= tol, "%s: as its own, one by one (%.1e)", what, by_self);
+    ok(rest_is_same(s, got, s->at), "%s: writes nothing else", what);
+  }
+  free(want);
+  free(apart);
+  free(got);
+}
+
+/* Logits that are no numbers or infinite end as they do one by one; so does a block of padding. */
+static void head_extremes(struct scene *s)
+{
+  const float what[] = { -INFINITY, -INFINITY, NAN, INFINITY };
+  for (int64_t live = 0; live <= 40; live += 40) {
+    const struct head h = { TC_F32, 4, 40, 0, live, 0 };
+    clear(s);
+    struct tc_view x = logits(s, &h), t = targets(s, &h), m = column(s, &h), e = column(s, &h);
+    struct tc_view p = column(s, &h), l = column(s, &h);
+    for (int64_t n = 0; n < 4; n++)              /* most of a row, the first thread's part, one */
+      for (int64_t v = 0; v < (n == 0 ? 39 : n == 1 ? 8 : 1); v++) put(&x, n * h.V + v, what[n]);
+    call(s, TC_OP_ROWMAX, 1, 1, VIEW(x, m))->k[0] = live;
+    call(s, TC_OP_PICK, 2, 1, VIEW(x, t, p));
+    call(s, TC_OP_SUMEXP, 2, 1, VIEW(x, m, e))->k[0] = live;
+    call(s, TC_OP_NLL, 4, 1, VIEW(m, e, p, t, l));
+    char *want = run(s, cuda, false), *got = run(s, cuda, true);
+    bool same = want && got;
+    for (int i = 0; same && i < 4; i++)
+      for (int64_t n = 0; n < 4; n++) {
+        struct tc_view a = s->part[i].c.out[0], b = a;
+        a.data = got + ((char *)a.data - s->at), b.data = want + ((char *)b.data - s->at);
+        const float u = get(&a, n), v = get(&b, n);
+        const bool alike = u == v || (isnan(u) && isnan(v)) || fabsf(u - v) <= 1e-6f * fabsf(v);
+        if (!alike) printf("# part %d, row %lld: %g, not %g\n", i, (long long)n, (double)u, (double)v);
+        same &= alike;
+      }
+    ok(same, "infinities and NaN among %lld logits: as one by one", (long long)live);
+    free(want);
+    free(got);
+  }
+}
+
+/* What looks like cross-entropy and is not. */
+static void head_refusals(struct scene *s)
+{
+  const struct head h = { TC_F32, 4, 40, 0, 40, 0 };
+  const char *const forward[] = { "of other logits", "of another maximum", "of another padding",
+                                  "that is added", "with a loss of another sum" };
+  for (int i = 0; i < 5; i++) {
+    forward_case(s, &h, TO_NLL);
+    struct tc_view other = column(s, &h);
+    struct tc_call *e = &s->part[2].c;
+    if (i == 0) e->in[0].data = (char *)e->in[0].data + 4;
+    if (i == 1) e->in[1] = other;
+    if (i == 2) e->k[0]--;
+    if (i == 3) e->acc = 1;
+    if (i == 4) s->part[3].c.in[1] = other;
+    ok(!run(s, cuda, true), "... not joined: a sum %s", forward[i]);
+  }
+  const char *const backward[] = { "to another place", "of another loss", "of other targets" };
+  for (int i = 0; i < 3; i++) {
+    backward_case(s, &h, true);
+    struct tc_view other = column(s, &h), x = logits(s, &h);
+    if (i == 0) s->part[2].c.out[0] = x;
+    if (i == 1) s->part[1].c.in[2] = other;
+    if (i == 2) s->part[0].c.in[2].data = other.data;
+    ok(!run(s, cuda, true), "... not joined: a gradient %s", backward[i]);
+  }
+}
+
+/* Fewer columns than a thread has, more than a block reads at once, rows that can't be read 8 at a
+ * time, padding, blocks that begin elsewhere or hold nothing but padding; no rows. */
+static void head_cases(struct scene *s, int dtype)
+{
+  const struct head all[] = {
+    { dtype, 9, 1, 0, 1, 0 }, { dtype, 8, 5, 0, 4, 0 }, { dtype, 7, 256, 0, 256, 30 },
+    { dtype, 4, 2043, 0, 2043, -30 }, { dtype, 3, 16384, 0, 16381, 0 },
+    { dtype, 3, 20008, 0, 20008, 90 }, { dtype, 2, 33001, 0, 32990, -90 },
+    { dtype, 9, 64, 64, 120, 0 }, { dtype, 9, 4104, 4104, 8208, 0 }, { dtype, 6, 24, 72, 60, 0 },
+  };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    for (int n = 2; n <= TO_NLL && all[i].first < all[i].live; n++) forward_case(s, &all[i], n);
+    for (int nll = 0; nll < 2; nll++) backward_case(s, &all[i], nll != 0);
+  }
+}
+
+int main(void)
+{
+  struct scene *s = scene_new();
+  head_cases(s, TC_F32);
+  head_cases(s, TC_BF16);
+  head_extremes(s);
+  head_refusals(s);
+  scene_free(s);
+  return done_testing();
+}
