@@ -11,7 +11,8 @@
  *                      writes it; where it is to be added, it goes by the scratch
  * The library's GELU is the tanh form, as ours, of an exactness that it does not state: it is taken
  * for bf16 and TF32, not for fp32. It wants aux aligned to 16 bytes in rows of a multiple of 8.
- * Where it has no such product, the executor runs the parts one by one.
+ * Where it has no such product, the executor runs the parts one by one; where it has one and then
+ * refuses to run it, that is done here, from then on without asking.
  *
  * What the heuristics choose is kept per shape, types, epilogue and alignment for the life of the
  * device. A sum that is split over k is added in fp32 in the workspace, in a fixed order: the same
@@ -218,19 +219,25 @@ int tc_cuda_matmul_prepare(struct tc_device *d, struct tc_call *c, struct tc_err
   return 0;
 }
 
+static cublasStatus_t launch(struct tc_device *d, struct plan *p, const struct product *x,
+                             void *workspace)
+{
+  const float alpha = 1;
+  if ((x->bias && !set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->bias, sizeof x->bias))
+      || (x->aux && !set(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &x->aux, sizeof x->aux)))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  return cublasLtMatmul(tc_cuda_of(d)->lt->handle, p->desc, &alpha, x->b, p->a, x->a, p->b,
+                        &x->beta, x->y, p->c, x->y, p->c, &p->algo, workspace, p->workspace_bytes,
+                        tc_stream(d));
+}
+
 static int multiply(struct tc_device *d, const struct product *x, void *workspace)
 {
   const uintptr_t bits = (uintptr_t)x->a | (uintptr_t)x->b | (uintptr_t)x->y | (uintptr_t)x->bias;
-  const float alpha = 1;
   struct plan *p = plan_of(d, &x->key, bits % WIDE_BYTES != 0);
   if (!p) p = plan_of(d, &x->key, true);
   if (!p) return tc_cuda_said(d, cudaErrorInvalidValue, "matmul: no plan");
-  if ((x->bias && !set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->bias, sizeof x->bias))
-      || (x->aux && !set(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &x->aux, sizeof x->aux)))
-    return tc_cuda_said(d, cudaErrorInvalidValue, "matmul: epilogue");
-  const cublasStatus_t rc =
-      cublasLtMatmul(tc_cuda_of(d)->lt->handle, p->desc, &alpha, x->b, p->a, x->a, p->b, &x->beta,
-                     x->y, p->c, x->y, p->c, &p->algo, workspace, p->workspace_bytes, tc_stream(d));
+  const cublasStatus_t rc = launch(d, p, x, workspace);
   if (rc == CUBLAS_STATUS_SUCCESS) return 0;
   tc_cuda_launched(d, "matmul");                 /* CUDA's own error, if there is one, says more */
   return tc_cuda_said(d, cudaErrorUnknown, cublasLtGetStatusName(rc));
@@ -297,22 +304,44 @@ bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part
 /* The workspace, then room for the sums that are to be added. */
 static int64_t sums_at(const struct plan *p) { return tc_round_up((int64_t)p->workspace_bytes, 256); }
 
+/* Enough for the parts one by one, too. */
 int64_t tc_cuda_multiply_scratch(struct tc_device *d, const struct tc_call *const *part)
 {
   struct product x;
   if (!product_of_two(part, &x)) return 0;
-  return sums_at(plan_of(d, &x.key, false))
-         + (to_add(part[0]) ? x.key.m * (int64_t)tc_dtype_bytes(x.key.out) : 0);
+  const struct plan *p = plan_of(d, &x.key, false);
+  int64_t bytes = p ? sums_at(p) : 0;
+  if (to_add(part[0])) bytes += x.key.m * (int64_t)tc_dtype_bytes(x.key.out);
+  for (int i = 0; i < 2; i++) {
+    const struct tc_kernel *k = &d->ops->kernel[part[i]->op];
+    if (k->scratch) bytes = TC_MAX(bytes, k->scratch(d, part[i]));
+  }
+  return bytes;
+}
+
+static int one_by_one(struct tc_device *d, const struct tc_call *const *part)
+{
+  for (int i = 0; i < 2; i++) {
+    struct tc_call c = *part[i];
+    c.scratch = part[0]->scratch;
+    TC_TRY(d->ops->kernel[c.op].run(d, &c));
+  }
+  return 0;
 }
 
 int tc_cuda_multiply(struct tc_device *d, const struct tc_call *const *part)
 {
   struct product x;
   TC_ASSERT(product_of_two(part, &x));
-  const struct tc_arr sums = { (char *)part[0]->scratch + sums_at(plan_of(d, &x.key, false)),
-                               x.key.out == TC_BF16 };
+  struct plan *p = plan_of(d, &x.key, false);
+  if (!p) return one_by_one(d, part);
+  const struct tc_arr sums = { (char *)part[0]->scratch + sums_at(p), x.key.out == TC_BF16 };
   if (to_add(part[0])) x.bias = sums.p;
-  TC_TRY(multiply(d, &x, part[0]->scratch));
+  if (launch(d, p, &x, part[0]->scratch) != CUBLAS_STATUS_SUCCESS) {
+    TC_TRY(tc_cuda_launched(d, "matmul with an epilogue"));
+    p->none = true;
+    return one_by_one(d, part);
+  }
   if (to_add(part[0]))
     TC_LAUNCH(add_bias, tc_blocks(x.key.m, THREADS), dim3(THREADS), 0, tc_stream(d),
               tc_arr_of(&part[0]->out[0]), sums, x.key.m, x.key.m);

@@ -137,6 +137,29 @@ static void tf32_cases(struct scene *s)
   cuda = fp32;
 }
 
+/* A library that has no product with an epilogue, or says that it has and then does not do it. */
+static void refusing_library(struct scene *s)
+{
+  static const char *const when[] = { "plan", "run" };
+  struct tc_device *usual = cuda;
+  struct tc_err err = { 0 };
+  for (int i = 0; i < 2; i++) {
+    setenv("TC_EMU_BLASLT_REFUSES", when[i], 1);
+    if (tc_device_open(&cuda, "cuda", 1, &err) < 0) break;
+    if (i) {
+      gelu_case(s, TC_BF16, true, N);
+      gelu_bwd_case(s, TC_BF16);
+      bias_bwd_case(s, TC_BF16, TC_F32, 1, 1);
+    }
+    gelu_product(s, TC_BF16, true, N);
+    ok(!run(s, cuda, true), "cuBLASLt refuses to %s an epilogue: %s", when[i],
+       i ? "not asked again" : "not joined");
+    tc_device_close(cuda);
+  }
+  unsetenv("TC_EMU_BLASLT_REFUSES");
+  cuda = usual;
+}
+
 /* A copy to the host, then a kernel that writes what it reads; a copy to the device, then one that
  * reads it. The emulated GPU runs streams lazily, so that without copy_order both find the other's. */
 static void copies(void)
@@ -231,6 +254,7 @@ int main(void)
   bias_bwd_case(s, TC_BF16, TC_BF16, 1, 0);
   refusals(s);
   tf32_cases(s);
+  if (!on_gpu()) refusing_library(s);
   copies();
   long_rows();
   many_sequences();
