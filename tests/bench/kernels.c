@@ -317,6 +317,30 @@ static void time_joints(struct bench *b)
   time_joint(b, j);
 }
 
+/* The loss head's passes over a chunk of logits. */
+static void time_heads(struct bench *b)
+{
+  struct joint *j = joint("cross-entropy");
+  struct tc_view *x = take(b, j, "x:RV"), *target = take(b, j, "i:R"), *m = take(b, j, "f:R");
+  struct tc_view *s = take(b, j, "f:R"), *p = take(b, j, "f:R"), *l = take(b, j, "f:R");
+  add(j, TC_OP_ROWMAX, 1, 1, V(x, m))->k[0] = b->s[VOCAB];
+  add(j, TC_OP_PICK, 2, 1, V(x, target, p));
+  add(j, TC_OP_SUMEXP, 2, 1, V(x, m, s))->k[0] = b->s[VOCAB];
+  add(j, TC_OP_NLL, 4, 1, V(m, s, p, target, l));
+  j->bytes = view_bytes(x) + 5 * view_bytes(m);
+  time_joint(b, j);
+
+  j = joint("cross-entropy, d logits");
+  x = take(b, j, "x:RV"), target = take(b, j, "i:R"), m = take(b, j, "f:R"), s = take(b, j, "f:R");
+  struct tc_view *dl = take(b, j, "f:R"), *ds = take(b, j, "f:R"), *dp = take(b, j, "f:R");
+  struct tc_view *dx = take(b, j, "x:RV");
+  add(j, TC_OP_NLL_BWD, 3, 2, V(dl, s, target, ds, dp));
+  add(j, TC_OP_SUMEXP_BWD, 3, 1, V(x, m, ds, dx))->k[0] = b->s[VOCAB];
+  add(j, TC_OP_PICK_BWD, 3, 1, V(dx, target, dp, dx));
+  j->bytes = 2 * view_bytes(x) + 4 * view_bytes(m);
+  time_joint(b, j);
+}
+
 int main(int argc, char **argv)
 {
   struct bench b = { .dtype = TC_BF16, .s = { 8192, 768, 12, 1024, 50304, 0, 0, 20 } };
@@ -336,6 +360,7 @@ int main(int argc, char **argv)
          (long long)b.s[TOKENS], (long long)b.s[CONTEXT], (long long)b.s[HIDDEN]);
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) time_row(&b, &table[i]);
   if (b.d->ops->joined) time_joints(&b);
+  if (b.d->ops->joined) time_heads(&b);
   tc_device_close(b.d);
   return b.failed;
 }
