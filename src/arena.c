@@ -84,8 +84,8 @@ static bool made_once(const struct tc_graph *g, int32_t root)
   return maker < 0 || g->node[maker].once;
 }
 
-/* What action i reads stays through the next action: the loss's gradient of a few bytes a row, before
- * the gradient of the logits that is made of it, so that a device may do both as one call. */
+/* What action i reads stays through the next action: a few bytes a row that the loss's gradient
+ * reads, through the gradient of the logits, so that a device may do both as one call. */
 static bool reads_on(const struct tc_graph *g, const struct tc_schedule *s, int32_t i)
 {
   const struct tc_action *a = &s->action[i];

@@ -3,8 +3,9 @@
  * What there is to join: a product and the GELU that reads it, or the GELU's gradient; the sum of a
  * gradient over its rows and the product that reads the same gradient for the weights; updates
  * that follow each other, each with the cast of its weight; the passes over the logits, forward and
- * backward. The program, its placements and its memory know nothing of it: here actions of one
- * micro-batch are taken out of their places and run together at the place of the last one.
+ * backward. The program and its placements know nothing of it, its memory one thing (reads_on in
+ * arena.c): here actions of one micro-batch are taken out of their places and run together at the
+ * place of the last one.
  *
  * That is right if nobody notices:
  * - no action between touches what an earlier part writes, or writes what it reads (looked at as
@@ -172,7 +173,7 @@ static void join_product(struct joiner *j, int32_t k)
   const int32_t list[] = { from, k };
   if (!apart(j, first->id, n->id, a[k].mb, back) || !may_wait(j, list, 2, 0)) return;
   join(j, list, 2, n->op == TC_OP_GELU ? "matmul+gelu"
-                                     : back ? "matmul+gelu_bwd" : "bias_bwd+matmul");
+                                       : back ? "matmul+gelu_bwd" : "bias_bwd+matmul");
 }
 
 /* ---- updates -------------------------------------------------------------------------------- */
