@@ -18,6 +18,7 @@ unit_tests = \
   %D%/unit/t_data.t \
   %D%/unit/t_gpus.t \
   %D%/unit/t_gradient.t \
+  %D%/unit/t_hold.t \
   %D%/unit/t_kernels.t \
   %D%/unit/t_kernels_cuda.t \
   %D%/unit/t_kernels_join.t \
