@@ -34,6 +34,7 @@ static struct shim *ctl;
 static char *fd_path[FDS];        /* what is open under the root */
 static __thread int my_lane;
 static int log_fd = -1;           /* shim.so: where the report goes */
+static int late_ms;               /* shim.so: what every fdatasync takes */
 static bool struck_full, struck_read_only;
 
 static bool recording;
@@ -373,6 +374,7 @@ ssize_t __pread64_chk(int fd, void *data, size_t n, off_t at, size_t size)
 
 static int do_sync(const char *name, long number, int fd)
 {
+  if (late_ms && number == SYS_fdatasync) usleep((useconds_t)late_ms * 1000);
   const char *path = path_of(fd);
   if (!path) return (int)syscall(number, fd);
   struct call c = enter(SHIM_SYNC, name, path);
@@ -543,6 +545,7 @@ __attribute__((constructor)) static void begin(void)
   const char *root = getenv("TC_SHIM_ROOT"), *log = getenv("TC_SHIM_LOG");
   const char *rank = getenv("TC_SHIM_RANK"), *mine = getenv("OMPI_COMM_WORLD_RANK");
   const char *call = getenv("TC_SHIM_CALL"), *fault = getenv("TC_SHIM_FAULT");
+  const char *late = getenv("TC_SHIM_LATE_MS");
   if (!root || !log || (rank && (!mine || strcmp(rank, mine) != 0))) return;
   int which = SHIM_NONE;
   for (int i = 1; i < SHIM_FAULTS; i++)
@@ -550,6 +553,7 @@ __attribute__((constructor)) static void begin(void)
   log_fd = (int)syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   shim_arm(root, 0, call ? atoi(call) : 0, which);
   ctl->dry_sync = true;
+  late_ms = late ? atoi(late) : 0;
 }
 
 __attribute__((destructor)) static void end(void)

@@ -8,7 +8,8 @@
  *   LD_PRELOAD=shim.so TC_SHIM_ROOT=DIR TC_SHIM_LOG=FILE [TC_SHIM_CALL=K TC_SHIM_FAULT=NAME]
  *   [TC_SHIM_RANK=R (of mpirun)] PROGRAM
  *
- * appends "calls N" to FILE at exit, or "fired NAME at call K: open PATH" when it strikes.
+ * appends "calls N" to FILE at exit, or "fired NAME at call K: open PATH" when it strikes. With
+ * TC_SHIM_LATE_MS every fdatasync (a save begins with that of the metrics) takes so long.
  *
  * Calls are counted by lane, so that ranks which are threads have an order each: a thread names
  * its lane; who doesn't is in lane 0. Memory maps and the streams of <stdio.h> aren't seen. */
