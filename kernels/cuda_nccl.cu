@@ -84,15 +84,22 @@ struct tc_nccl {
   struct library lib;
   struct tc_device *d;
   int gpu, coord, size;
-  ncclComm_t nccl;                               /* under lock */
+  ncclComm_t nccl;                               /* under lock, as joined */
+  bool joined;                                   /* all members have */
   pthread_mutex_t lock;
   cudaStream_t stream;
   cudaEvent_t begin[TC_NCCL_SLOTS], end[TC_NCCL_SLOTS];
   float *word;                                   /* what a barrier reduces */
 };
 
+/* What is wrong with a peer shows as other errors; these two, of one who joins, are a setup that
+ * starting again does not mend. */
 static int nccl_failed(struct tc_nccl *c, ncclResult_t r, const char *where, struct tc_err *err)
 {
+  if (!c->joined && (r == ncclInvalidUsage || r == ncclInvalidArgument))
+    return tc_fail(err, TC_EUSER, "NCCL can't join: %s: ranks on parts of one GPU (MIG), or NCCL_ "
+                   "settings that are not alike on all of them (NCCL_DEBUG=WARN says more); give each "
+                   "rank a GPU of its own, or set run.comm = mpi", c->lib.GetErrorString(r));
   return tc_fail(err, TC_EPEER, "NCCL, %s: %s (NCCL_DEBUG=WARN says more)", where,
                  c->lib.GetErrorString(r));
 }
@@ -382,6 +389,7 @@ static int nccl_ready(struct tc_nccl *c, struct tc_err *err)
   pthread_mutex_lock(&c->lock);
   const bool there = c->nccl != NULL;
   if (there) r = c->lib.CommGetAsyncError(c->nccl, &now);
+  if (there && r == ncclSuccess && now == ncclSuccess) c->joined = true;
   pthread_mutex_unlock(&c->lock);
   if (!there) return aborted(err);
   if (r != ncclSuccess || (now != ncclSuccess && now != ncclInProgress))

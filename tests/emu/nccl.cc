@@ -5,12 +5,16 @@
  * communicators that don't block: making one, and the end of a group, return ncclInProgress; work
  * is in its stream only when ncclCommGetAsyncError has said ncclSuccess. Calls that differ between
  * members, calls while one is in progress and memory that is not of the communicator's GPU end the
- * program. TC_EMU_NCCL_BAD names a GPU that can't join. Sums are made in an order of their own, of bf16 in bf16. */
+ * program. TC_EMU_NCCL_BAD names a GPU that can't join; with TC_EMU_NCCL_PARTS all are parts of one, as
+ * NCCL finds out while they join; TC_EMU_NCCL_ABORT_MS is what an abort takes. Sums are made in an
+ * order of their own, of bf16 in bf16. */
 #include "emu.h"
 #include "nccl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
@@ -286,6 +290,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *result)
 {
   std::lock_guard<std::recursive_mutex> hold(emu_lock());
   *result = (int)c->g->member.size() < c->g->n ? ncclInProgress : ncclSuccess;
+  if (*result == ncclSuccess && c->g->n > 1 && getenv("TC_EMU_NCCL_PARTS")) *result = ncclInvalidUsage;
   if (c->looks && --c->looks) {
     *result = ncclInProgress;
   } else if (!c->starting.empty()) {
@@ -312,6 +317,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
 
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
+  const char *ms = getenv("TC_EMU_NCCL_ABORT_MS");
+  if (ms) usleep((useconds_t)atoi(ms) * 1000);
   std::lock_guard<std::recursive_mutex> hold(emu_lock());
   c->gone = true;
   emu_changed();
