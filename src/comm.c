@@ -113,6 +113,11 @@ static void *worker(void *arg)
     c->spare = k;
     pthread_cond_broadcast(&c->ended);
   }
+  if (c->ops->leave) {
+    pthread_mutex_unlock(&c->lock);
+    c->ops->leave(c->impl);
+    pthread_mutex_lock(&c->lock);
+  }
   c->left = true;
   pthread_cond_broadcast(&c->ended);
   pthread_mutex_unlock(&c->lock);
@@ -174,33 +179,62 @@ static void free_calls(struct call *k)
   }
 }
 
-void tc_comm_free(struct tc_comm *c)
+static void tell_to_leave(struct tc_comm *c)
 {
-  if (!c) return;
-  if (c->size > 1) {
-    int64_t end = tc_now_ns() + LEAVE_NS;
-    pthread_mutex_lock(&c->lock);
-    atomic_store(&c->stop, true);
-    pthread_cond_broadcast(&c->work);
-    while (!c->left && tc_now_ns() < end) timed_wait(c, TICK_NS / 4);
-    bool left = c->left;
-    pthread_mutex_unlock(&c->lock);
-    if (!left) {                  /* stuck inside a library: better a leak than a hang */
-      tc_warn("axis %s: the communication thread does not return; left behind", c->name);
-      pthread_detach(c->thread);
-      return;
-    }
-    pthread_join(c->thread, NULL);
-  }
-  c->ops->free(c->impl);
-  free_calls(c->head);
-  free_calls(c->spare);
-  pthread_cond_destroy(&c->work);
-  pthread_cond_destroy(&c->ended);
-  pthread_mutex_destroy(&c->lock);
-  free(c->name);
-  free(c);
+  if (c->size == 1) return;
+  pthread_mutex_lock(&c->lock);
+  atomic_store(&c->stop, true);
+  pthread_cond_broadcast(&c->work);
+  pthread_mutex_unlock(&c->lock);
 }
+
+/* False: stuck inside a library, which by `end_ns` has not come back; better a leak than a hang. */
+static bool has_left(struct tc_comm *c, int64_t end_ns)
+{
+  if (c->size == 1) {
+    if (c->ops->leave) c->ops->leave(c->impl);
+    return true;
+  }
+  pthread_mutex_lock(&c->lock);
+  for (int64_t now; !c->left && (now = tc_now_ns()) < end_ns;)
+    timed_wait(c, TC_MIN(end_ns - now, TICK_NS / 4));
+  bool left = c->left;
+  pthread_mutex_unlock(&c->lock);
+  if (left) {
+    pthread_join(c->thread, NULL);
+    return true;
+  }
+  tc_warn("axis %s: the communication thread does not return; left behind", c->name);
+  pthread_detach(c->thread);
+  return false;
+}
+
+bool tc_comms_free(struct tc_comm *const *comm, int n)
+{
+  const int64_t end_ns = tc_now_ns() + LEAVE_NS;
+  bool all = true;
+  for (int i = 0; i < n; i++)
+    if (comm[i]) tell_to_leave(comm[i]);
+  for (int i = 0; i < n; i++) {
+    struct tc_comm *c = comm[i];
+    if (!c) continue;
+    if (!has_left(c, end_ns)) {
+      all = false;
+      continue;
+    }
+    c->ops->free(c->impl);
+    free_calls(c->head);
+    free_calls(c->spare);
+    pthread_cond_destroy(&c->work);
+    pthread_cond_destroy(&c->ended);
+    pthread_mutex_destroy(&c->lock);
+    free(c->name);
+    free(c);
+  }
+  return all;
+}
+
+bool tc_comm_free(struct tc_comm *c) { return tc_comms_free(&c, 1); }
 
 /* ---- calls ----------------------------------------------------------------------- */
 

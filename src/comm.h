@@ -99,7 +99,11 @@ const struct tc_comm_counters *tc_comm_counters(const struct tc_comm *c);
 /* Local. Bytes this rank would send: what counters grow by. Pure; used for predictions. */
 int64_t tc_coll_bytes(int coll, int size, int coord, int root, int64_t count, int64_t block,
                       int64_t elem_bytes);
-void tc_comm_free(struct tc_comm *c);             /* Local; drops what is queued */
+/* Local; drops what is queued. False: its thread hangs in a library, and was left behind with what it
+ * uses. NULL is fine. */
+bool tc_comm_free(struct tc_comm *c);
+/* The same for c[n]: all leave at once, and one time limit counts for all together. */
+bool tc_comms_free(struct tc_comm *const *c, int n);
 
 /* ---- making communicators -------------------------------------------------------- */
 

@@ -14,6 +14,10 @@ struct tc_comm_ops {
              int64_t *bytes, struct tc_err *err);
   void (*free)(void *impl);
 
+  /* May be NULL. What takes time before `free`, by the worker as its last act, so that several
+   * communicators do it at once; before `free` in any case. */
+  void (*leave)(void *impl);
+
   /* Of a communicator of a device's memory (comm_nccl.c); else empty. start: before the call is
    * queued, on the caller's thread: what the device is told to do. join: in tc_comm_wait, of a
    * call that isn't known to have ended. At most `depth` calls are between start and the end of

@@ -182,10 +182,19 @@ static int nccl_run(void *impl, const struct tc_coll_args *a, const atomic_bool 
   return 0;
 }
 
+/* The library may take its time, be it to take leave of the others or to abort. */
+static void nccl_leave(void *impl)
+{
+  struct nccl *x = impl;
+  for (int i = 0; i < WAYS; i++) {
+    x->ops->free(x->way[i], x->seen == x->started);
+    x->way[i] = NULL;
+  }
+}
+
 static void nccl_free(void *impl)
 {
   struct nccl *x = impl;
-  for (int i = 0; i < WAYS; i++) x->ops->free(x->way[i], x->seen == x->started);
   pthread_mutex_destroy(&x->lock);
   free(x->name);
   free(x->members);
@@ -243,7 +252,7 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
                  bool two_ways, const struct tc_comm_opts *o, struct tc_err *err)
 {
   static const struct tc_comm_ops comm_ops = {
-    .run = nccl_run, .free = nccl_free, .start = nccl_start, .join = nccl_join,
+    .run = nccl_run, .leave = nccl_leave, .free = nccl_free, .start = nccl_start, .join = nccl_join,
     .depth = TC_NCCL_SLOTS };
   struct nccl *x = tc_calloc(1, sizeof *x);
   pthread_mutex_init(&x->lock, NULL);
@@ -262,6 +271,7 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
   for (int w = 0; w < x->n_ways && !rc; w++) rc = join_way(x, w, device, host, err);
   if (rc < 0) {
     abort_all(x);
+    nccl_leave(x);
     nccl_free(x);
     return rc;
   }

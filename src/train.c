@@ -456,10 +456,12 @@ static void train_free(struct tc_train *t, bool abandon)
   tc_at_file("ending", NULL);
   /* First what may still send from, or receive into, the arenas. */
   bool whole = tc_train_saver_close(t, abandon);
-  for (int a = 0; a < TC_AXES; a++) tc_comm_free(t->native[a]);
-  for (int a = 0; a < TC_AXES; a++) tc_comm_free(t->comm[a]);
-  tc_comm_free(t->world);
-  if (whole) tc_comm_free(t->ckpt_comm);
+  struct tc_comm *comm[2 * TC_AXES + 2];
+  memcpy(comm, t->native, sizeof t->native);
+  memcpy(comm + TC_AXES, t->comm, sizeof t->comm);
+  comm[2 * TC_AXES] = t->world;
+  comm[2 * TC_AXES + 1] = whole ? t->ckpt_comm : NULL;
+  if (!tc_comms_free(comm, 2 * TC_AXES + 2)) return;    /* as below */
   for (int a = 0; a <= TC_AXES; a++) free(t->names[a]);
   if (!whole) return;             /* a thread still uses the rest; the process is about to end */
   free(t->names[TC_AXES + 1]);

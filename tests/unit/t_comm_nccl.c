@@ -254,6 +254,46 @@ static void agree(struct cc_env *e)
   tc_comm_free(world);
 }
 
+/* Three axes, on each a transfer that its other member never comes to; the library takes its time to
+ * abort (TC_EMU_NCCL_ABORT_MS): all of it passes at once, and none of it is waited for too long. */
+enum { AXES = 3, SLOW_MS = 800, HUNG_MS = 30000 };
+
+static int64_t end_all(struct cc_env *e, int first_id, bool whole)
+{
+  static const char *const axis[AXES] = { "pp", "dp", "tp" };
+  const struct shared *s = e->ctx;
+  struct tc_device *d = s->device[e->rank];
+  struct tc_err err = { 0 };
+  struct tc_comm *host[AXES], *c[AXES];
+  char *x = d->ops->alloc(d, 64);
+  for (int i = 0; i < AXES; i++) {
+    const struct tc_comm_opts o = { .name = axis[i], .deadline_s = 30, .who = e->who };
+    struct tc_part p = { x, x, 1, 1 };
+    struct tc_coll_args a = { .coll = TC_ALL_REDUCE, .dtype = TC_F32, .n_parts = 1, .parts = &p };
+    tc_ticket t;
+    c[i] = native(e, first_id + i, (int32_t[]){ 0, 1 }, 2, &o, &host[i]);
+    if (e->rank == 0) cc_check(e, tc_comm_start(c[i], &a, &t, &err) == 0, "%s", err.text);
+  }
+  const int64_t t0 = tc_now_ns();
+  cc_check(e, tc_comms_free(c, AXES) == whole, "a thread was%s left behind", whole ? "" : " not");
+  const int64_t took_ns = tc_now_ns() - t0;
+  cc_check(e, tc_comms_free(host, AXES), "the host's are left behind");
+  if (whole) d->ops->free(d, x, 64);
+  return took_ns;
+}
+
+static void end_slow(struct cc_env *e)
+{
+  double s = (double)end_all(e, 30, true) * 1e-9;
+  cc_check(e, s < 3.4e-3 * SLOW_MS, "%d axes take %g s to end", AXES, s);   /* pp: twice, all: 4 times */
+}
+
+static void end_hung(struct cc_env *e)
+{
+  double s = (double)end_all(e, 40, false) * 1e-9;
+  cc_check(e, s < 9, "%d axes that hang take %g s to be left behind", AXES, s);
+}
+
 /* ---- running them ------------------------------------------------------------------------ */
 
 static const struct cc_case mine[] = {
@@ -348,5 +388,14 @@ int main(void)
       if (world >= cc_cases[i].min_world && is_for_us(&cc_cases[i], world))
         run_world(world, cc_cases[i].name, cc_cases[i].run);
   }
+  if (getenv("TC_TEST_GPU")) return done_testing();
+  char ms[16];
+  setenv("TC_EMU_QUIET_MS", "1", 1);
+  snprintf(ms, sizeof ms, "%d", SLOW_MS);
+  setenv("TC_EMU_NCCL_ABORT_MS", ms, 1);
+  run_world(2, "an abort that takes time: all axes at once", end_slow);
+  snprintf(ms, sizeof ms, "%d", HUNG_MS);
+  setenv("TC_EMU_NCCL_ABORT_MS", ms, 1);
+  run_world(2, "an abort that hangs: all axes are left behind at once", end_hung);
   return done_testing();
 }
