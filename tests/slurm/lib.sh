@@ -138,7 +138,7 @@ wait_job() {                         # JOB SECONDS: until it has ended -> prints
 }
 
 last_step() {                        # RUNDIR -> step of the last whole line of the metrics
-  tail -n 2 "$1/metrics.jsonl" 2>/dev/null | jq -Rr 'fromjson? | .step' | tail -n 1
+  sed -n 's/^{"step": *\([0-9]*\),.*}$/\1/p' "$1/metrics.jsonl" 2>/dev/null | tail -n 1
 }
 
 wait_step() {                        # RUNDIR STEP SECONDS
