@@ -297,21 +297,14 @@ static int open_gpu(struct gpu *g, const struct job *j, int rank, const struct g
   tc_ranks_gpu_name(me, name, sizeof name);
   if (may) tc_device_open(&g->device, name, 1, &why);
   const struct tc_nccl_ops *ops = g->device ? g->device->ops->nccl : NULL;
-  TC_TRY(tc_comm_nccl_agree(&use, must, ops, g->device, why.status ? why.text : NULL, world,
+  TC_TRY(tc_comm_nccl_agree(&use, c->run_comm, ops, g->device, why.status ? why.text : NULL, world,
                             j->launch.who, err));
   if (!use) return 0;
   const struct tc_comm_opts o = { .name = axis_name(j->axis), .who = group->who,
                                   .deadline_s = c->run_deadline };
-  int rc = tc_comm_nccl(&g->native, ops, g->device, group->comm, NULL, group->members,
-                        j->axis == TC_PP, &o, err);
-  if (rc == TC_EPEER) return rc;
-  int64_t bad = rc < 0;                          /* of another group of the axis, too */
-  why = *err;
-  TC_TRY(tc_comm_max_i64(world, &bad, 1, err));
-  *err = why;
-  if (!rc && bad)
-    rc = tc_fail(err, TC_EUSER, "NCCL did not start among other ranks; see what they say");
-  return rc;
+  const int rc = tc_comm_nccl(&g->native, ops, g->device, group->comm, NULL, group->members,
+                              j->axis == TC_PP, &o, err);
+  return rc == TC_EPEER ? rc : tc_comm_agree(world, j->launch.who, rc, err);   /* other groups, too */
 }
 
 static int run_rank(int rank, void *job, struct tc_err *err)

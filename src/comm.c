@@ -530,3 +530,37 @@ int tc_comm_bytes_bcast(struct tc_comm *c, int root, void **buf, int64_t *n_byte
   else *buf = to;
   return rc;
 }
+
+/* Not all alike: whose trouble it is. */
+static const struct tc_err *first_error(struct tc_err *all, int n, char *const *who)
+{
+  for (int i = 0; i < n; i++) {
+    if (all[i].status >= 0) continue;
+    const struct tc_err why = all[i];
+    if (i > 0) tc_fail(&all[i], why.status, "%s: %.900s", who ? who[i] : "a rank", why.text);
+    return &all[i];
+  }
+  return all;
+}
+
+int tc_comm_agree(struct tc_comm *c, char *const *who, int rc, struct tc_err *err)
+{
+  struct tc_err mine = { 0 };
+  if (c->size == 1) return rc;
+  if (rc < 0) mine = *err;
+  mine.status = rc;
+  void *all = NULL, *said = NULL;
+  int64_t *bytes = tc_calloc((size_t)c->size, sizeof *bytes), n = sizeof mine;
+  rc = tc_comm_bytes_gather(c, 0, &mine, n, &all, bytes, err);
+  if (rc == 0 && all) mine = *first_error(all, c->size, who);
+  if (all) said = &mine;
+  if (rc == 0) rc = tc_comm_bytes_bcast(c, 0, &said, &n, err);
+  if (rc == 0) {
+    rc = ((struct tc_err *)said)->status;
+    if (rc < 0) *err = *(struct tc_err *)said;
+    if (!all) free(said);
+  }
+  free(all);
+  free(bytes);
+  return rc;
+}

@@ -203,33 +203,11 @@ static void nccl_free(void *impl)
 
 /* ---- making ------------------------------------------------------------------------ */
 
-/* All members come here with their status: the first error, and whose it is, on all. */
+/* All members come here with their status: the first error on all. Not after a deadline: then the others
+ * are as late as this one. */
 static int meet(struct nccl *x, int rc, struct tc_comm *host, struct tc_err *err)
 {
-  struct tc_err mine = { 0 };
-  if (rc == TC_EPEER) return rc;                 /* the others are as late as this one */
-  if (rc < 0) mine = *err;
-  void *all = NULL, *said = NULL;
-  int64_t *bytes = tc_calloc((size_t)x->size, sizeof *bytes), n = sizeof mine;
-  rc = tc_comm_bytes_gather(host, 0, &mine, n, &all, bytes, err);
-  struct tc_err *first = &mine;
-  for (int i = 0; rc == 0 && all && i < x->size; i++) {
-    first = (struct tc_err *)all + i;
-    if (first->status >= 0) continue;
-    const struct tc_err why = *first;
-    tc_fail(first, why.status, "%s: %.900s", x->late.who ? x->late.who[i] : "a rank", why.text);
-    break;
-  }
-  said = all ? first : NULL;
-  if (rc == 0) rc = tc_comm_bytes_bcast(host, 0, &said, &n, err);
-  if (rc == 0 && ((struct tc_err *)said)->status < 0) {
-    *err = *(struct tc_err *)said;
-    rc = err->status;
-  }
-  if (!all) free(said);
-  free(all);
-  free(bytes);
-  return rc;
+  return rc == TC_EPEER ? rc : tc_comm_agree(host, (char *const *)(uintptr_t)x->late.who, rc, err);
 }
 
 /* Joins way w. */
@@ -297,13 +275,17 @@ static int refuse(const struct look *all, int n, char *const *who, struct tc_err
   return 0;
 }
 
-int tc_comm_nccl_agree(bool *use, bool must, const struct tc_nccl_ops *ops, void *device,
+int tc_comm_nccl_agree(bool *use, const char *want, const struct tc_nccl_ops *ops, void *device,
                        const char *no_device, struct tc_comm *world, char *const *who,
                        struct tc_err *err)
 {
   struct look mine;
   struct tc_err why = { 0 };
+  const bool must = !strcmp(want, "nccl");
   const int n = tc_comm_size(world);
+  *use = false;
+  err->text[0] = 0;
+  if (!must && (strcmp(want, "auto") || n == 1)) return 0;
   int64_t *bytes = tc_calloc((size_t)n, sizeof *bytes), len = 0;
   void *all = NULL;
   memset(&mine, 0, sizeof mine);
@@ -322,7 +304,6 @@ int tc_comm_nccl_agree(bool *use, bool must, const struct tc_nccl_ops *ops, void
   int rc = tc_comm_bytes_gather(world, 0, &mine, sizeof mine, &all, bytes, err);
   if (rc == 0) len = n * (int64_t)sizeof mine;
   if (rc == 0) rc = tc_comm_bytes_bcast(world, 0, &all, &len, err);
-  *use = false;
   if (rc == 0) {
     rc = refuse(all, n, who, &why);
     *use = rc == 0;

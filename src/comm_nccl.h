@@ -53,12 +53,13 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
                  struct tc_comm *host, struct tc_comm *beside, const int32_t *members,
                  bool two_ways, const struct tc_comm_opts *o, struct tc_err *err);
 
-/* Collective over `world`, which carries it. *use <- whether the ranks' devices can have such
- * communicators: all have the library (ops not NULL, look) and a GPU of their own. no_device: why
- * ops is NULL, if there is more to say than that run.device is a CPU. With `must`
- * that they can't is TC_EUSER, with the same sentence on all; without it err says why.
+/* Collective over `world`, which carries it. *use <- whether the ranks' devices are to have such
+ * communicators, by run.comm (`want`: "nccl", they must; "auto", if they can and there are several ranks;
+ * else no, and nobody is asked): all have the library (ops not NULL, look) and a GPU of their own. no_device: why
+ * ops is NULL, if there is more to say than that run.device is a CPU. Where they must, that they can't
+ * is TC_EUSER, with the same sentence on all; else err says why ("" if nobody was asked).
  * who[rank]: "rank 3 on node2". */
-int tc_comm_nccl_agree(bool *use, bool must, const struct tc_nccl_ops *ops, void *device,
+int tc_comm_nccl_agree(bool *use, const char *want, const struct tc_nccl_ops *ops, void *device,
                        const char *no_device, struct tc_comm *world, char *const *who,
                        struct tc_err *err);
 

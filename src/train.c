@@ -23,41 +23,7 @@
 
 int tc_agree(const struct tc_train *t, int rc, struct tc_err *err)
 {
-  struct tc_comm *world = t->world;
-  char *const *who = t->who;
-  int size = tc_comm_size(world);
-  if (size == 1) return rc;
-  struct msg { int status; char text[sizeof err->text]; } mine = { rc, "" };
-  if (rc < 0) memcpy(mine.text, err->text, sizeof mine.text);
-  void *all = NULL;
-  int64_t *bytes = tc_calloc((size_t)size, sizeof *bytes);
-  int r = tc_comm_bytes_gather(world, 0, &mine, sizeof mine, &all, bytes, err);
-  struct msg *first = &mine;
-  for (int i = 0; r == 0 && all && i < size; i++) {
-    first = &((struct msg *)all)[i];
-    if (first->status >= 0) continue;
-    if (i > 0) {                                 /* not all alike: say whose trouble it is */
-      char text[sizeof err->text];
-      memcpy(text, first->text, sizeof text);
-      snprintf(first->text, sizeof first->text, "%s: %.900s", who ? who[i] : "a rank", text);
-    }
-    break;
-  }
-  void *said = NULL;
-  int64_t n = 0;
-  if (r == 0 && all) {
-    said = first;
-    n = sizeof *first;
-  }
-  if (r == 0) r = tc_comm_bytes_bcast(world, 0, &said, &n, err);
-  if (r == 0) {
-    r = ((struct msg *)said)->status;
-    if (r < 0) tc_fail(err, r, "%s", ((struct msg *)said)->text);
-    if (!all) free(said);
-  }
-  free(all);
-  free(bytes);
-  return r;
+  return tc_comm_agree(t->world, t->who, rc, err);
 }
 
 /* ---- setting up ---------------------------------------------------------------------- */
@@ -149,14 +115,11 @@ static int make_comms(struct tc_train *t, struct tc_err *err)
  * host memory. */
 static int make_native(struct tc_train *t, struct tc_err *err)
 {
-  const char *want = t->cfg->run_comm;
   const struct tc_nccl_ops *ops = t->device->ops->nccl;
-  const bool must = !strcmp(want, "nccl");
   bool use = false;
-  if (!must && (strcmp(want, "auto") || t->mesh->world == 1)) return 0;
   tc_at_file("joining NCCL", NULL);
-  TC_TRY(tc_comm_nccl_agree(&use, must, ops, t->device, NULL, t->world, t->who, err));
-  if (!use && ops && t->rank == 0)
+  TC_TRY(tc_comm_nccl_agree(&use, t->cfg->run_comm, ops, t->device, NULL, t->world, t->who, err));
+  if (!use && ops && t->rank == 0 && *err->text)
     tc_log("run.comm = auto sends through host memory: %s", err->text);
   int32_t *members = tc_calloc((size_t)t->mesh->world, sizeof *members);
   int rc = 0;
