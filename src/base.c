@@ -294,6 +294,20 @@ int tc_order_text(const void *a, const void *b)
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+double tc_median(double *x, int n)
+{
+  TC_ASSERT(n > 0);
+  qsort(x, (size_t)n, sizeof *x, tc_order_double);
+  return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+int64_t tc_median_i64(int64_t *x, int n)
+{
+  TC_ASSERT(n > 0);
+  qsort(x, (size_t)n, sizeof *x, tc_order_i64);
+  return x[(n - 1) / 2];
+}
+
 char *tc_human_bytes(char *buf, size_t size, double bytes)
 {
   static const char *const unit[] = { "B", "KB", "MB", "GB", "TB", "PB", "EB" };

@@ -170,8 +170,7 @@ static double middle_step_s(json_t *events)
         step > 1 && n < STEPS)
       s[n++] = json_number_value(json_object_get(e, "dur")) * 1e-6;
   }
-  qsort(s, (size_t)n, sizeof *s, tc_order_double);
-  return n ? s[n / 2] : 0;
+  return n ? tc_median(s, n) : 0;
 }
 
 static int take_trace(struct calib *c, const char *path, const struct tc_config *x,
@@ -369,9 +368,9 @@ static int find_slack(const struct calib *c, int ranks, struct tc_cluster *k, st
     TC_TRY(planned_s(c, i, k, &planned, err));
     if (planned > 0) ratio[n++] = c->step_s[i] / planned;
   }
-  qsort(ratio, (size_t)n, sizeof *ratio, tc_order_double);
-  for (int i = 0; n && i < k->device.n_samples; i++)
-    if (k->device.sample[i].ranks == ranks) k->device.sample[i].seconds *= ratio[n / 2];
+  const double factor = n ? tc_median(ratio, n) : 1;
+  for (int i = 0; i < k->device.n_samples; i++)
+    if (k->device.sample[i].ranks == ranks) k->device.sample[i].seconds *= factor;
   return 0;
 }
 
@@ -389,8 +388,7 @@ static int find_steal(const struct calib *c, struct tc_cluster *k, struct tc_err
     }
     x[n++] = said[1] > said[0] ? (c->step_s[i] - said[0]) / (said[1] - said[0]) : 0;
   }
-  qsort(x, (size_t)n, sizeof *x, tc_order_double);
-  k->device.steal = n ? TC_MIN(TC_MAX(x[n / 2], 0), 2) : 0;
+  k->device.steal = n ? TC_MIN(TC_MAX(tc_median(x, n), 0), 2) : 0;
   return 0;
 }
 
@@ -424,8 +422,7 @@ int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_e
     d->copy_bytes_per_s = d->bytes_per_s / 2;
     d->eff_flops = d->eff_bytes = 1;
     d->op_s = 1e-6;
-    qsort(c.issue, (size_t)c.n_issues, sizeof *c.issue, tc_order_double);
-    d->issue_s = c.n_issues ? c.issue[c.n_issues / 2] : 0;
+    d->issue_s = c.n_issues ? tc_median(c.issue, c.n_issues) : 0;
     d->cores = TC_MAX((double)cpus / threads, 1);
     d->memory_bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / d->cores;
     rc = find_slack(&c, 1, &k, err);

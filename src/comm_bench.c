@@ -401,8 +401,7 @@ static void fill_row(const struct tc_bench *b, struct tc_bench_row *row)
   row->count = b->count;
   row->size_bytes = b->count * (int64_t)sizeof *b->src;
   row->time_us = mean_ns * 1e-3;
-  qsort(b->ns, (size_t)b->iters, sizeof *b->ns, tc_order_i64);
-  row->median_us = (double)b->ns[b->iters / 2] * 1e-3;
+  row->median_us = (double)tc_median_i64(b->ns, b->iters) * 1e-3;
   row->algbw = (double)row->size_bytes / mean_ns;           /* bytes a ns are GB a s */
   row->busbw = row->algbw * factor[ops[b->op].factor];
   row->sent_bytes = predict(b, unused);

@@ -65,8 +65,7 @@ static int64_t median(struct tc_slow *s, const int64_t *work, int32_t stage)
     last = r;
   }
   if (n == 1) return s->rank[last].best_ns;
-  qsort(s->sort, (size_t)n, sizeof *s->sort, tc_order_i64);
-  return s->sort[(n - 1) / 2];
+  return tc_median_i64(s->sort, n);
 }
 
 /* Stages are few and their ranks many: a median for each, not for each rank. */

@@ -131,7 +131,6 @@ bool tc_recover_bad(struct tc_train *t, const struct tc_step_report *s);
 int tc_recover_rollback(struct tc_train *t, const struct tc_step_report *s, int64_t *step,
                         struct tc_err *err);
 void tc_fault_fire(struct tc_train *t, struct tc_step_report *s);
-double tc_median(const double *x, int n);                  /* n <= TC_RECOVER_LOSSES */
 /* Daly's optimum between two checkpoints, in seconds. */
 double tc_daly_s(double cost_s, double mtbf_s);
 /* Local. A save took so long (and copy_ns besides). */

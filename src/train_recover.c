@@ -59,13 +59,12 @@ int tc_recover_parse(struct tc_train *t, const char *text, struct tc_err *err)
   return 0;
 }
 
-double tc_median(const double *x, int n)
+/* Of the losses kept. */
+static double median(const struct tc_recover *r)
 {
   double by[TC_RECOVER_LOSSES];
-  TC_ASSERT(n > 0 && n <= TC_RECOVER_LOSSES);
-  memcpy(by, x, (size_t)n * sizeof *x);
-  qsort(by, (size_t)n, sizeof *by, tc_order_double);
-  return n % 2 ? by[n / 2] : (by[n / 2 - 1] + by[n / 2]) / 2;
+  memcpy(by, r->loss, (size_t)r->n_losses * sizeof *by);
+  return tc_median(by, r->n_losses);
 }
 
 bool tc_recover_bad(struct tc_train *t, const struct tc_step_report *s)
@@ -74,7 +73,7 @@ bool tc_recover_bad(struct tc_train *t, const struct tc_step_report *s)
   if (!isfinite(s->loss) || !isfinite(s->grad_norm)) return true;
   if (t->cfg->train_spike <= 0) return false;
   if (r->n_losses >= LEAST_LOSSES &&
-      s->loss > t->cfg->train_spike * tc_median(r->loss, r->n_losses)) return true;
+      s->loss > t->cfg->train_spike * median(r)) return true;
   if (r->n_losses == TC_RECOVER_LOSSES)
     memmove(r->loss, r->loss + 1, (size_t)--r->n_losses * sizeof *r->loss);
   r->loss[r->n_losses++] = s->loss;

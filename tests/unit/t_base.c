@@ -134,6 +134,17 @@ static void test_memory(void)
   free(a);
 }
 
+static void test_median(void)
+{
+  double x[] = { 5, 1, 4, 2, 3, 9 };
+  int64_t k[] = { 5, 1, 4, 2, 3, 9 };
+  near_f(tc_median(x, 1), 5, 0, "median of one");
+  near_f(tc_median(x, 5), 3, 0, "of five");
+  near_f(tc_median(x, 6), 3.5, 0, "of six, the mean of two");
+  is_int(tc_median_i64(k, 5), 3, "of five integers");
+  is_int(tc_median_i64(k, 6), 3, "of six, the lower of two");
+}
+
 static void test_err(void)
 {
   struct tc_err e = { 0 };
@@ -221,6 +232,7 @@ int main(void)
   test_random();
   test_types();
   test_memory();
+  test_median();
   test_err();
   test_log();
   test_words();

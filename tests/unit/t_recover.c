@@ -24,14 +24,6 @@ static void test_daly(void)
   ok(tc_daly_s(0, 100) == 0, "no cost: always");
 }
 
-static void test_median(void)
-{
-  const double x[] = { 5, 1, 4, 2, 3, 9 };
-  near_f(tc_median(x, 1), 5, 0, "median of one");
-  near_f(tc_median(x, 5), 3, 0, "of five");
-  near_f(tc_median(x, 6), 3.5, 0, "of six");
-}
-
 static bool step(struct tc_train *t, double loss)
 {
   struct tc_step_report s = { .loss = loss, .grad_norm = 1 };
@@ -92,7 +84,6 @@ static void test_due(void)
 int main(void)
 {
   test_daly();
-  test_median();
   test_spike();
   test_due();
   return done_testing();
