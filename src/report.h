@@ -13,18 +13,26 @@
 
 struct tc_series { double *x, *y; int n, cap_x, cap_y; };   /* x increasing, y finite */
 
+/* How often a rank worked longest for its stage, and how long: sums of work / median. */
+struct tc_slow_tally { int64_t steps; double times; char host[64]; };
+
 struct tc_metrics {
   struct tc_series loss, val, norm, rate, ms, bubble;   /* over steps; rate in tokens/s */
   int64_t first_step, last_step, lines;
   double tokens, seconds;        /* tokens since step 0; of the steps alone */
   json_t *comm;                  /* "comm" of the last step that had no evaluation; owned */
   int64_t comm_step;
+  struct tc_slow_tally *slow;    /* by rank; owned */
+  int n_slow, cap_slow;
+  int64_t slow_steps;            /* that say which it was */
 };
 int tc_metrics_read(struct tc_metrics *m, const char *path, struct tc_err *err);
 void tc_metrics_free(struct tc_metrics *m);
 /* The series in at most about `most` points; extremes and the last one are kept. */
 void tc_series_thin(struct tc_series *s, int most);
 void tc_series_free(struct tc_series *s);
+/* The rank that was so in most steps; -1: the lines don't say. */
+int tc_metrics_slowest(const struct tc_metrics *m);
 double tc_series_recent(const struct tc_series *s);   /* median of the last points; NAN if none */
 
 /* run.json as an object that has what a page needs. *out is owned by the caller. */

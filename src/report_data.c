@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_RANKS = 1 << 20 };   /* more is no rank but damage */
+
 int64_t tc_json_int(const json_t *o, const char *key)
 {
   return json_integer_value(json_object_get(o, key));
@@ -67,11 +69,35 @@ double tc_series_recent(const struct tc_series *s)
   int n = TC_MIN(s->n, 50);
   if (!n) return NAN;
   memcpy(last, s->y + s->n - n, (size_t)n * sizeof *last);
-  qsort(last, (size_t)n, sizeof *last, tc_order_double);
-  return last[n / 2];
+  return tc_median(last, n);
 }
 
 /* ---- metrics.jsonl ----------------------------------------------------------------------- */
+
+static void take_slowest(struct tc_metrics *m, const json_t *o)
+{
+  const int64_t rank = tc_json_int(o, "rank");
+  const double work = json_number_value(json_object_get(o, "work_ms"));
+  const double median = json_number_value(json_object_get(o, "median_ms"));
+  if (!json_is_object(o) || rank < 0 || rank >= MOST_RANKS || median <= 0) return;
+  while (m->n_slow <= rank) {
+    TC_GROW(m->slow, m->n_slow, m->cap_slow);
+    m->slow[m->n_slow++] = (struct tc_slow_tally){ .steps = 0 };
+  }
+  struct tc_slow_tally *s = &m->slow[rank];
+  s->steps++;
+  s->times += work / median;
+  snprintf(s->host, sizeof s->host, "%s", tc_json_text(o, "host"));
+  m->slow_steps++;
+}
+
+int tc_metrics_slowest(const struct tc_metrics *m)
+{
+  int worst = -1;
+  for (int r = 0; r < m->n_slow; r++)
+    if (m->slow[r].steps && (worst < 0 || m->slow[r].steps > m->slow[worst].steps)) worst = r;
+  return worst;
+}
 
 static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct tc_err *err)
 {
@@ -95,6 +121,7 @@ static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct t
   series_add(&m->rate, (double)at, json_object_get(o, "tokens_per_s"));
   series_add(&m->ms, (double)at, ms);
   series_add(&m->bubble, (double)at, json_object_get(o, "bubble"));
+  take_slowest(m, json_object_get(o, "slowest"));
   if (!m->comm || !json_is_number(val)) {        /* an evaluation's bytes are no usual step's */
     json_decref(m->comm);
     m->comm = json_incref(json_object_get(o, "comm"));
@@ -141,6 +168,8 @@ void tc_metrics_free(struct tc_metrics *m)
   tc_series_free(&m->bubble);
   json_decref(m->comm);
   m->comm = NULL;
+  free(m->slow);
+  m->slow = NULL;
 }
 
 /* ---- run.json ---------------------------------------------------------------------------- */

@@ -145,6 +145,14 @@ static void put_facts(FILE *f, const struct tc_page *p)
            (long long)m->first_step, (long long)m->last_step, m->seconds,
            (long long)tc_json_int(p->run, "start_step"));
   fact(f, "Steps", v);
+  const int slow = tc_metrics_slowest(m);
+  if (slow >= 0) {
+    const struct tc_slow_tally *s = &m->slow[slow];
+    snprintf(v, sizeof v, "rank %d on %s, in %lld of %lld steps: %.3g times the median of its stage",
+             slow, s->host, (long long)s->steps, (long long)m->slow_steps,
+             s->times / (double)s->steps);
+    fact(f, "Slowest rank", v);
+  }
   fprintf(f, "</dl>\n");
 }
 

@@ -54,6 +54,14 @@ json_t *tc_report_plan(const struct tc_page *p)
   if (isfinite(ms)) json_object_set_new(got, "step_s", json_real(ms * 1e-3));
   if (isfinite(rate)) json_object_set_new(got, "tokens_per_s", json_real(rate));
   if (isfinite(bubble)) json_object_set_new(got, "bubble", json_real(bubble));
+  const int slow = tc_metrics_slowest(p->m);
+  if (slow >= 0) {
+    const struct tc_slow_tally *s = &p->m->slow[slow];
+    json_t *o = json_pack("{s:i,s:s,s:I,s:I,s:f}", "rank", slow, "host", s->host, "steps",
+                          (json_int_t)s->steps, "of_steps", (json_int_t)p->m->slow_steps,
+                          "times_median", s->times / (double)s->steps);
+    json_object_set_new(got, "slowest", o);
+  }
   return json_pack("{s:I,s:I,s:o,s:o}", "first_step", (json_int_t)p->m->first_step, "last_step",
                    (json_int_t)p->m->last_step, "predicted", want, "measured", got);
 }
