@@ -15,10 +15,12 @@ is "$(wc -l < /proc/self/mountinfo)" "$before" "the machine's own mounts are as 
 cluster run node1 sh -c 'exit 7'
 is $? 7 "run hands on the exit status"
 
-"$top/tests/cluster" --dir "$cluster_dir.b" up --nodes 1 --gpus 0 2>/dev/null
+second() { "$top/tests/cluster" --dir "$cluster_dir.b" "$@"; }
+trap 'second down; rm -rf "$cluster_dir.b"; stop_cluster' EXIT
+second up --nodes 1 --gpus 0 --owner $$ 2>/dev/null
 ok $? "a second cluster starts beside it"
-is "$("$top/tests/cluster" --dir "$cluster_dir.b" run head sinfo -h -o %D)" 1 "... and is another one"
-"$top/tests/cluster" --dir "$cluster_dir.b" down
+is "$(second run head sinfo -h -o %D)" 1 "... and is another one"
+second down
 is "$(on_head sinfo -h -o %D)" 2 "... whose end does not touch the first"
 rm -rf "$cluster_dir.b"
 
