@@ -14,6 +14,8 @@
  * Where it has no such product, the executor runs the parts one by one; where it has one and then
  * refuses to run it, that is done here, from then on without asking.
  *
+ * A bias that the library refuses for a shape is added by a kernel too.
+ *
  * What the heuristics choose is kept per shape, types, epilogue and alignment for the life of the
  * device. A sum that is split over k is added in fp32 in the workspace, in a fixed order: the same
  * bits every time. The workspace is the call's scratch. */
@@ -191,32 +193,43 @@ static struct plan *plan_of(struct tc_device *d, const struct key *key, bool nar
 
 static bool nothing(const struct tc_call *c) { return c->gemm.m == 0 || c->gemm.n == 0; }
 
+/* The plan for x's addresses. Where the library has none with the bias, x loses it. */
+static struct plan *plan_for(struct tc_device *d, struct product *x)
+{
+  const uintptr_t bits = (uintptr_t)x->a | (uintptr_t)x->b | (uintptr_t)x->y | (uintptr_t)x->bias;
+  struct plan *p = plan_of(d, &x->key, bits % WIDE_BYTES != 0);
+  if (!p) p = plan_of(d, &x->key, true);
+  if (p || x->key.epilogue != BIAS) return p;
+  x->key.epilogue = PLAIN, x->bias = NULL;
+  return plan_for(d, x);
+}
+
+/* Every plan that plan_for may turn to is there after this: a view's address may be a narrow one. */
 int64_t tc_cuda_matmul_scratch(struct tc_device *d, const struct tc_call *c)
 {
   const struct product x = product_of(c);
+  struct key plain = x.key;
   size_t bytes = 0;
+  plain.epilogue = PLAIN;
   for (int narrow = 0; !nothing(c) && narrow < 2; narrow++) {
     const struct plan *p = plan_of(d, &x.key, narrow != 0);
+    if (!p) p = plan_of(d, &plain, narrow != 0);
     if (p) bytes = TC_MAX(bytes, p->workspace_bytes);
   }
   return (int64_t)bytes;
 }
 
-/* Both plans are there before the first run; a view's address may be a narrow one. */
 int tc_cuda_matmul_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err)
 {
   const struct tc_gemm *g = &c->gemm;
-  const struct product x = product_of(c);
+  struct product x = product_of(c);
   TC_ASSERT(c->in[0].elems == g->m * g->k && c->in[1].elems == g->k * g->n
             && c->out[0].elems == g->m * g->n && c->in[0].dtype == c->in[1].dtype);
   c->plan = NULL;
-  if (nothing(c)) return 0;
-  struct plan *narrow = plan_of(d, &x.key, true), *wide = plan_of(d, &x.key, false);
-  if (!narrow && !wide)
-    return tc_fail(err, TC_EUSER, "device cuda: cuBLASLt has no product of %lld x %lld x %lld "
-                   "(%s to %s)", (long long)g->m, (long long)g->n, (long long)g->k,
-                   tc_dtype_name(c->in[0].dtype), tc_dtype_name(c->out[0].dtype));
-  return 0;
+  if (nothing(c) || plan_for(d, &x)) return 0;
+  return tc_fail(err, TC_EUSER, "device cuda: cuBLASLt has no product of %lld x %lld x %lld "
+                 "(%s to %s)", (long long)g->m, (long long)g->n, (long long)g->k,
+                 tc_dtype_name(c->in[0].dtype), tc_dtype_name(c->out[0].dtype));
 }
 
 static cublasStatus_t launch(struct tc_device *d, struct plan *p, const struct product *x,
@@ -231,11 +244,9 @@ static cublasStatus_t launch(struct tc_device *d, struct plan *p, const struct p
                         tc_stream(d));
 }
 
-static int multiply(struct tc_device *d, const struct product *x, void *workspace)
+static int multiply(struct tc_device *d, struct product *x, void *workspace)
 {
-  const uintptr_t bits = (uintptr_t)x->a | (uintptr_t)x->b | (uintptr_t)x->y | (uintptr_t)x->bias;
-  struct plan *p = plan_of(d, &x->key, bits % WIDE_BYTES != 0);
-  if (!p) p = plan_of(d, &x->key, true);
+  struct plan *p = plan_for(d, x);
   if (!p) return tc_cuda_said(d, cudaErrorInvalidValue, "matmul: no plan");
   const cublasStatus_t rc = launch(d, p, x, workspace);
   if (rc == CUBLAS_STATUS_SUCCESS) return 0;
@@ -254,9 +265,9 @@ add_bias(struct tc_arr y, struct tc_arr b, int64_t elems, int64_t cols)
 int tc_cuda_matmul(struct tc_device *d, const struct tc_call *c)
 {
   if (nothing(c)) return 0;
-  const struct product x = product_of(c);
+  struct product x = product_of(c);
   TC_TRY(multiply(d, &x, c->scratch));
-  if (c->n_in > 2 && !x.bias)                    /* the library does not take its type */
+  if (c->n_in > 2 && !x.bias)                    /* the library does not take it */
     TC_LAUNCH(add_bias, tc_blocks(c->out[0].elems, THREADS), dim3(THREADS), 0, tc_stream(d),
               tc_arr_of(&c->out[0]), tc_arr_of(&c->in[2]), c->out[0].elems, c->gemm.n);
   return tc_cuda_launched(d, "matmul");

@@ -95,7 +95,7 @@ static inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
 }
 
 /* The types that the library's table has: bf16 to bf16 with a bf16 bias, bf16 to fp32 with an
- * fp32 one, fp32. The algorithm wants the alignment it was asked for; what an epilogue keeps for
+ * fp32 one, fp32. A bias of one element is refused, so that what happens then is tried. The algorithm wants the alignment it was asked for; what an epilogue keeps for
  * backward wants 16 bytes, in columns of a multiple of 8. */
 static inline bool emu_blas_has_aux(const emu_desc *d)
 {
@@ -127,6 +127,7 @@ static inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   if (emu_blas_refuses(d, "plan") || a->type != b->type
       || (a->type == CUDA_R_32F && c->type != CUDA_R_32F)
       || (emu_blas_has_bias(d) && (bias != (int)c->type || !d->bias))
+      || (d->epilogue == CUBLASLT_EPILOGUE_BIAS && c->rows == 1)
       || (emu_blas_has_aux(d) && (d->aux_ld % 8 || d->aux_ld < (int64_t)c->rows || !d->aux
                                   || (uintptr_t)d->aux % 16)))
     return CUBLAS_STATUS_NOT_SUPPORTED;
