@@ -11,8 +11,9 @@
  *                      writes it; where it is to be added, it goes by the scratch
  * The library's GELU is the tanh form, as ours, of an exactness that it does not state: it is taken
  * for bf16 and TF32, not for fp32. It wants aux aligned to 16 bytes in rows of a multiple of 8.
- * Where it has no such product, the executor runs the parts one by one; where it has one and then
- * refuses to run it, that is done here, from then on without asking.
+ * Where it has no such product, or one that leaves too much of the GPU idle, the executor runs the
+ * parts one by one; where it has one and then refuses to run it, that is done here, from then on
+ * without asking.
  *
  * A bias that the library refuses for a shape is added by a kernel too.
  *
@@ -23,7 +24,7 @@
 
 #include <cublasLt.h>
 
-enum { WORKSPACE_BYTES = 32 << 20, WIDE_BYTES = 16, THREADS = 256 };
+enum { WORKSPACE_BYTES = 32 << 20, WIDE_BYTES = 16, THREADS = 256, MOST_PLANS = 4 };
 enum epilogue { PLAIN, BIAS, GELU, GELU_BIAS, GELU_BWD, BIAS_BWD };
 
 struct key {
@@ -45,6 +46,7 @@ struct plan {
   cublasLtMatrixLayout_t a, b, c;                   /* a: B of the call, b: A */
   cublasLtMatmulAlgo_t algo;
   size_t workspace_bytes;
+  float waves;                                      /* of blocks over the GPU; 0: not known */
   bool none;                                        /* the library has no such product */
   struct plan *next;
 };
@@ -163,16 +165,18 @@ static bool choose(struct tc_lt *x, struct plan *p)
   for (size_t i = 0; i < sizeof want / sizeof *want; i++)
     good = good && cublasLtMatmulPreferenceSetAttribute(pref, want[i].name, want[i].value,
                                                         want[i].bytes) == CUBLAS_STATUS_SUCCESS;
-  cublasLtMatmulHeuristicResult_t result;
-  int n = 0;
-  memset(&result, 0, sizeof result);
-  good = good && cublasLtMatmulAlgoGetHeuristic(x->handle, p->desc, p->a, p->b, p->c, p->c, pref, 1,
-                                                &result, &n) == CUBLAS_STATUS_SUCCESS && n > 0
-         && result.state == CUBLAS_STATUS_SUCCESS;
+  cublasLtMatmulHeuristicResult_t result[MOST_PLANS];
+  int n = 0, best = 0;
+  memset(result, 0, sizeof result);
+  good = good && cublasLtMatmulAlgoGetHeuristic(x->handle, p->desc, p->a, p->b, p->c, p->c, pref,
+                                                MOST_PLANS, result, &n) == CUBLAS_STATUS_SUCCESS;
   cublasLtMatmulPreferenceDestroy(pref);
-  p->algo = result.algo;
-  p->workspace_bytes = result.workspaceSize;
-  return good;
+  while (best < n && result[best].state != CUBLAS_STATUS_SUCCESS) best++;
+  if (!good || best == n) return false;
+  p->algo = result[best].algo;
+  p->workspace_bytes = result[best].workspaceSize;
+  p->waves = result[best].wavesCount;
+  return true;
 }
 
 /* The plan of a key; made if it is new. NULL: the library has none. */
@@ -301,6 +305,19 @@ static bool product_of_two(const struct tc_call *const *part, struct product *x)
 
 static bool to_add(const struct tc_call *c) { return c->op == TC_OP_BIAS_BWD && (c->acc & 1); }
 
+/* How much of the GPU is busy while a product runs: its last wave is as long as a full one. */
+static float busy(const struct plan *p) { return p->waves > 0 ? p->waves / ceilf(p->waves) : 1; }
+
+/* The sums come with products that are not split over k: few, long blocks where the weight is
+ * small. Four fifths: what is lost by then is what the pass over memory would have taken. */
+static bool pays(struct tc_device *d, const struct product *x, const struct plan *p)
+{
+  struct key alone = x->key;
+  alone.epilogue = PLAIN;
+  const struct plan *other = x->key.epilogue == BIAS_BWD ? plan_of(d, &alone, false) : NULL;
+  return !other || busy(p) >= 0.8f * busy(other);
+}
+
 bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part)
 {
   struct product x;
@@ -309,7 +326,8 @@ bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part
                          | (uintptr_t)x.aux;
   if (bits % WIDE_BYTES || (x.aux && x.key.n % 8)) return false;
   if (x.aux && x.key.in == TC_F32 && !d->tf32) return false;
-  return plan_of(d, &x.key, false) != NULL;
+  const struct plan *p = plan_of(d, &x.key, false);
+  return p && pays(d, &x, p);
 }
 
 /* The workspace, then room for the sums that are to be added. */

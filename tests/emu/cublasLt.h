@@ -44,6 +44,7 @@ struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
   size_t workspaceSize;
   cublasStatus_t state;
+  float wavesCount;
 };
 
 static inline cublasStatus_t cublasLtCreate(cublasLtHandle_t *h)
@@ -117,6 +118,15 @@ static inline bool emu_blas_refuses(cublasLtMatmulDesc_t d, const char *when)
          && strcmp(refuses, when) == 0;
 }
 
+/* Blocks of 128 x 128 on 108 processors; a plain product is split over k, by 256 at least. */
+static inline float emu_blas_waves(const emu_desc *d, const emu_layout *a, const emu_layout *c)
+{
+  const uint64_t blocks = ((c->rows + 127) / 128) * ((c->cols + 127) / 128);
+  const uint64_t k = d->op[0] == CUBLAS_OP_T ? a->rows : a->cols, split = k > 256 ? k / 256 : 1;
+  return (float)(d->epilogue == CUBLASLT_EPILOGUE_DEFAULT && blocks * split <= 108 ? blocks * split
+                                                                                   : blocks) / 108;
+}
+
 static inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
     cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t p, int,
@@ -135,6 +145,7 @@ static inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   memcpy(result->algo.align, p->align, sizeof p->align);
   result->workspaceSize = 0;
   result->state = CUBLAS_STATUS_SUCCESS;
+  result->wavesCount = emu_blas_waves(d, a, c);
   return CUBLAS_STATUS_SUCCESS;
 }
 
