@@ -12,6 +12,7 @@
 #include "kernels/cuda_ptx.h"
 
 enum { WARPS = 4, THREADS = 32 * WARPS, ROWS = 16 * WARPS };
+#define LOG2_E 1.44269504088896341f
 
 /* C[16][BN] = X[16][D] Y[BN][D]^T, both tiles in shared memory. */
 template <int D, int BN>
@@ -55,8 +56,8 @@ static __device__ __forceinline__ void add_product(float acc[D / 8][4], const fl
   }
 }
 
-/* What a tile of other rows needs: Y1, Y2, and for keys the queries' lse and delta (past the end
- * an infinite lse: P is 0). */
+/* What a tile of other rows needs: Y1, Y2, and for keys the queries' lse (as a power of 2) and
+ * delta (past the end an infinite lse: P is 0). */
 template <int D, int BN, bool KV>
 static __device__ __forceinline__ void fetch(uint16_t *y, float *stat, const struct tc_attn &a,
                                              const uint16_t *y1, const uint16_t *y2, int64_t t0,
@@ -68,19 +69,19 @@ static __device__ __forceinline__ void fetch(uint16_t *y, float *stat, const str
   tc_copies_commit();
   if (KV && threadIdx.x < BN) {
     const int64_t t = t0 + threadIdx.x, at = (n0 + t) * a.H + h;
-    stat[threadIdx.x] = t < a.T ? a.lse[at] : INFINITY;
+    stat[threadIdx.x] = t < a.T ? a.lse[at] * LOG2_E : INFINITY;
     stat[BN + threadIdx.x] = t < a.T ? a.delta[at] : 0.f;
   }
 }
 
-/* S, dP -> P, dS in place. own: the warp's first row; t0: the tile's. */
+/* S, dP -> P, dS in place. scale and lse are for powers of 2; own: the warp's first row; t0: the
+ * tile's. */
 template <int BN, bool KV>
 static __device__ __forceinline__ void weigh(float S[BN / 8][4], float dP[BN / 8][4],
                                              const float lse[2], const float delta[2],
                                              const float *stat, float scale, int64_t own,
                                              int64_t t0, int lane)
 {
-  const float log2e = 1.44269504088896341f;
   const int ahead = (int)(own - t0);             /* the warp's first row, counted from the tile's */
 #pragma unroll
   for (int n = 0; n < BN / 8; n++)
@@ -90,7 +91,7 @@ static __device__ __forceinline__ void weigh(float S[BN / 8][4], float dP[BN / 8
       const int row = ahead + lane / 4 + i / 2 * 8;
       const float l = KV ? stat[col] : lse[i / 2], e = KV ? stat[BN + col] : delta[i / 2];
       const bool pair = KV ? row <= col : col <= row;
-      const float p = pair ? exp2f((S[n][i] * scale - l) * log2e) : 0.f;
+      const float p = pair ? tc_exp2(S[n][i] * scale - l) : 0.f;
       S[n][i] = p;
       dP[n][i] = p * (dP[n][i] - e);
     }
@@ -113,8 +114,10 @@ static __device__ __forceinline__ void put_rows(uint16_t *out, int64_t stride,
   }
 }
 
+/* Three blocks share the registers and, on sm_90, the shared memory; two, where the sums
+ * of a row are 2 x 128. */
 template <int D, int BN, bool KV>
-static __global__ void __launch_bounds__(THREADS) backward(struct tc_attn a)
+static __global__ void __launch_bounds__(THREADS, KV && D == 128 ? 2 : 3) backward(struct tc_attn a)
 {
   enum { LD = D + 8, OWN = ROWS * LD, TILE = BN * LD };
   TC_DYNAMIC_SHARED(uint16_t, memory);           /* X1, X2, [2 turns][Y1, Y2], [2 turns][stat] */
@@ -141,7 +144,7 @@ static __global__ void __launch_bounds__(THREADS) backward(struct tc_attn a)
 #pragma unroll
   for (int half = 0; half < 2 && !KV; half++) {
     const int64_t row = own + half * 8 + lane / 4, at = (n0 + row) * a.H + h;
-    lse[half] = row < a.T ? a.lse[at] : INFINITY;
+    lse[half] = row < a.T ? a.lse[at] * LOG2_E : INFINITY;
     delta[half] = row < a.T ? a.delta[at] : 0.f;
   }
   tc_tile_fetch<D, ROWS, THREADS>(x, KV ? qkv + D : qkv, r0, a.T, wide);
@@ -157,7 +160,8 @@ static __global__ void __launch_bounds__(THREADS) backward(struct tc_attn a)
                        (int64_t)(t + 1) * BN, n0, h);
     product<D, BN>(S, x, w * 16, now, lane);
     product<D, BN>(dP, x + OWN, w * 16, now + TILE, lane);
-    weigh<BN, KV>(S, dP, lse, delta, stat + turn * 2 * BN, a.scale, own, (int64_t)t * BN, lane);
+    weigh<BN, KV>(S, dP, lse, delta, stat + turn * 2 * BN, a.scale * LOG2_E, own,
+                  (int64_t)t * BN, lane);
     add_product<D, BN>(acc1, dP, now, lane);
     if (KV) add_product<D, BN>((float (*)[4])acc2, S, now + TILE, lane);
   }

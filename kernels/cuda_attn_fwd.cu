@@ -78,13 +78,13 @@ static __device__ __forceinline__ void soften(float S[MT][BN / 8][4], float O[MT
         high = fmaxf(high, fmaxf(S[m][n][2 * half], S[m][n][2 * half + 1]));
       high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 1));
       high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 2));
-      const float shrink = exp2f((max[m][half] - high) * scale_log2), base = high * scale_log2;
+      const float shrink = tc_exp2((max[m][half] - high) * scale_log2), base = high * scale_log2;
       float add = 0;
 #pragma unroll
       for (int n = 0; n < BN / 8; n++)
 #pragma unroll
         for (int i = 2 * half; i < 2 * half + 2; i++) {
-          S[m][n][i] = exp2f(S[m][n][i] * scale_log2 - base);
+          S[m][n][i] = tc_exp2(S[m][n][i] * scale_log2 - base);
           add += S[m][n][i];
         }
       sum[m][half] = sum[m][half] * shrink + add;

@@ -20,6 +20,20 @@ static __device__ __forceinline__ void tc_mma(float c[4], const uint32_t a[4], c
 #endif
 }
 
+/* 2^x by one instruction, to 2 ulp; below 2^-126 it is 0. exp2f scales subnormal results, which
+ * costs three more. */
+static __device__ __forceinline__ float tc_exp2(float x)
+{
+#ifdef TC_EMU
+  const float y = exp2f(x);
+  return y < 0x1p-126f ? 0.f : y;
+#else
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+
 #ifndef TC_EMU
 static __device__ __forceinline__ uint32_t tc_shared_address(const void *p)
 {
