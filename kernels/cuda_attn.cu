@@ -51,16 +51,22 @@ int tc_cuda_attn(struct tc_device *d, const struct tc_call *c)
   return tc_cuda_launched(d, "attn");
 }
 
-/* delta[n,h] = sum over D of dy y; a warp has one. */
-static __global__ void __launch_bounds__(128) row_dots(struct tc_attn a)
+/* delta[n,h] = sum over D of dy y: 8 threads a row, 8 columns each at a time. */
+enum { DOT_THREADS = 128, DOT_ROWS = DOT_THREADS / 8 };
+static __global__ void __launch_bounds__(DOT_THREADS) row_dots(struct tc_attn a, bool wide)
 {
-  const int64_t i = (int64_t)blockIdx.x * 4 + threadIdx.y;
-  if (i >= a.N * a.H) return;
-  float sum = 0;
-  for (int64_t j = threadIdx.x; j < a.D; j += 32)
-    sum += tc_get(a.dy, i * a.D + j) * tc_get(a.y, i * a.D + j);
-  sum = tc_warp_sum(sum);
-  if (threadIdx.x == 0) a.delta[i] = sum;
+  const int64_t i = (int64_t)blockIdx.x * DOT_ROWS + threadIdx.x / 8;
+  const bool there = i < a.N * a.H;
+  float sum = 0, u[8], v[8];
+  for (int64_t j = threadIdx.x % 8 * 8; there && j < a.D; j += 64) {
+    tc_load(u, a.dy, i * a.D + j, a.D - j, wide);
+    tc_load(v, a.y, i * a.D + j, a.D - j, wide);
+#pragma unroll
+    for (int k = 0; k < 8; k++) sum += u[k] * v[k];
+  }
+#pragma unroll
+  for (int m = 4; m > 0; m >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, m);
+  if (there && threadIdx.x % 8 == 0) a.delta[i] = sum;
 }
 
 int64_t tc_cuda_attn_bwd_scratch(struct tc_device *d, const struct tc_call *c)
@@ -79,7 +85,8 @@ int tc_cuda_attn_bwd(struct tc_device *d, const struct tc_call *c)
   a.delta = (float *)c->scratch;
   if (a.N * a.H == 0) return 0;
   TC_ASSERT(a.dy.bf16 == a.qkv.bf16 && a.dqkv.bf16 == a.qkv.bf16);
-  TC_LAUNCH(row_dots, tc_blocks(a.N * a.H, 4), dim3(32, 4), 0, tc_stream(d), a);
+  TC_LAUNCH(row_dots, tc_blocks(a.N * a.H, DOT_ROWS), dim3(DOT_THREADS), 0, tc_stream(d), a,
+            tc_wide(a.D, &c->in[0], &c->in[2], NULL));
   if (on_tensor_cores(&a)) tc_cuda_attn_bwd_bf16(d, &a);
   else tc_cuda_attn_plain_bwd(d, &a);
   return tc_cuda_launched(d, "attn_bwd");
