@@ -2,7 +2,8 @@
  *
  * The library is column-major: a row-major matrix is its transpose there, so C = op(A) op(B) is
  * asked as C^T = op(B)^T op(A)^T, B first. The bias is an epilogue where the library takes its
- * type (that of C), else a kernel after the product. fp32 is fp32, unless the device's tf32 is set.
+ * type (that of C) and has one for the shape, else a kernel after the product. fp32 is fp32, unless
+ * the device's tf32 is set.
  *
  * Joined calls are epilogues too, so that these cost no pass over memory of their own:
  *   matmul, gelu       the product is written as well (the library's "aux"): backward reads it
@@ -10,12 +11,10 @@
  *   bias_bwd, matmul   the sum over the rows of A that the product reads transposed. The library
  *                      writes it; where it is to be added, it goes by the scratch
  * The library's GELU is the tanh form, as ours, of an exactness that it does not state: it is taken
- * for bf16 and TF32, not for fp32. It wants aux aligned to 16 bytes in rows of a multiple of 8.
- * Where it has no such product, or one that leaves too much of the GPU idle, the executor runs the
- * parts one by one; where it has one and then refuses to run it, that is done here, from then on
- * without asking.
- *
- * A bias that the library refuses for a shape is added by a kernel too.
+ * for bf16 and TF32, not for fp32. It wants aux aligned to 16 bytes in rows of a multiple of 8,
+ * and for gradients more than one term a sum (not all of its versions support one). Where it has
+ * no such product, or one that leaves too much of the GPU idle, the executor runs the parts one by
+ * one; where it has one and then refuses to run it, that is done here, from then on without asking.
  *
  * What the heuristics choose is kept per shape, types, epilogue and alignment for the life of the
  * device. A sum that is split over k is added in fp32 in the workspace, in a fixed order: the same
@@ -321,7 +320,7 @@ static bool pays(struct tc_device *d, const struct product *x, const struct plan
 bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part)
 {
   struct product x;
-  if (!product_of_two(part, &x) || x.key.m == 0 || x.key.n == 0 || x.key.k == 0) return false;
+  if (!product_of_two(part, &x) || x.key.m == 0 || x.key.n == 0 || x.key.k < 2) return false;
   const uintptr_t bits = (uintptr_t)x.a | (uintptr_t)x.b | (uintptr_t)x.y | (uintptr_t)x.bias
                          | (uintptr_t)x.aux;
   if (bits % WIDE_BYTES || (x.aux && x.key.n % 8)) return false;

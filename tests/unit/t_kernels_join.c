@@ -68,6 +68,17 @@ static void bias_bwd_case(struct scene *s, int in, int out, int acc_bias, int ac
   ok(!run(s, cuda, true), "... not of another gradient");
 }
 
+/* Which not all versions of the library support. */
+static void one_term_case(struct scene *s)
+{
+  clear(s);
+  struct tc_view dy = tensor(s, TC_BF16, M, M, false), x = tensor(s, TC_BF16, N, N, false);
+  struct tc_view db = tensor(s, TC_F32, M, M, false), dw = tensor(s, TC_F32, M * N, N, false);
+  call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dy, db));
+  call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, x, dw))->gemm = (struct tc_gemm){ M, N, 1, true, false };
+  ok(!run(s, cuda, true), "bias_bwd, matmul over one token: not joined");
+}
+
 /* A small weight's gradient over many tokens: joined, it would be a few blocks' long work. On a GPU
  * the library says how many; its tensor cores don't round their sums, but cut them off. */
 static void long_sum_case(struct scene *s)
@@ -267,6 +278,7 @@ int main(void)
   }
   bias_bwd_case(s, TC_BF16, TC_BF16, 1, 0);
   long_sum_case(s);
+  one_term_case(s);
   refusals(s);
   tf32_cases(s);
   if (!on_gpu()) refusing_library(s);
