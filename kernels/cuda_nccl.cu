@@ -12,6 +12,9 @@
  *   recorded only when the work is known to be in the stream;
  * - calls on the NCCL communicator are under `lock`, since the thread that watches asks for
  *   errors while the device's thread starts the next transfer; nccl is NULL once it was aborted;
+ * - ncclCommAbort waits for the communicator's own kernels, also in one that does not block; such a
+ *   kernel may stand behind another communicator's, which is cut off next. So it has a thread, which
+ *   is waited for CUT_MS at most, and without end only by `free`;
  * - each call first chooses its GPU where it may come from a thread of its own: CUDA would give such
  *   a thread GPU 0, and take half a GB there for it;
  * - a part whose blocks are all alike is NCCL's own collective; one that hangs over is grouped
@@ -90,10 +93,12 @@ struct tc_nccl {
   cudaStream_t stream;
   cudaEvent_t begin[TC_NCCL_SLOTS], end[TC_NCCL_SLOTS];
   float *word;                                   /* what a barrier reduces */
+  ncclComm_t dying;                              /* what `cutter` aborts */
+  pthread_t cutter;
+  bool has_cutter;
+  int cut;                                       /* it has */
 };
 
-/* What is wrong with a peer shows as other errors; these two, of one who joins, are a setup that
- * starting again does not mend. */
 static int nccl_failed(struct tc_nccl *c, ncclResult_t r, const char *where, struct tc_err *err)
 {
   if (!c->joined && (r == ncclInvalidUsage || r == ncclInvalidArgument))
@@ -138,16 +143,35 @@ static int nccl_id(void *device, void *id, struct tc_err *err)
   return 0;
 }
 
-static void nccl_abort(struct tc_nccl *c)
+enum { LEAVE_MS = 2000, CUT_MS = 500 };          /* for the others to leave too; for an abort to end */
+
+static void sleep_ms(void)
 {
-  cudaSetDevice(c->gpu);
-  pthread_mutex_lock(&c->lock);
-  if (c->nccl) c->lib.CommAbort(c->nccl);
-  c->nccl = NULL;
-  pthread_mutex_unlock(&c->lock);
+  struct timespec t = { 0, 1000000 };
+  nanosleep(&t, NULL);
 }
 
-enum { LEAVE_MS = 2000 };                        /* for the others to leave too */
+static void *cut_off(void *arg)
+{
+  struct tc_nccl *c = (struct tc_nccl *)arg;
+  cudaSetDevice(c->gpu);
+  c->lib.CommAbort(c->dying);
+  __atomic_store_n(&c->cut, 1, __ATOMIC_RELEASE);
+  return NULL;
+}
+
+static void nccl_abort(struct tc_nccl *c)
+{
+  pthread_mutex_lock(&c->lock);
+  const bool mine = c->nccl != NULL;
+  if (mine) c->dying = c->nccl;
+  c->nccl = NULL;
+  pthread_mutex_unlock(&c->lock);
+  if (!mine) return;
+  c->has_cutter = pthread_create(&c->cutter, NULL, cut_off, c) == 0;
+  if (!c->has_cutter) cut_off(c);
+  for (int ms = 0; ms < CUT_MS && !__atomic_load_n(&c->cut, __ATOMIC_ACQUIRE); ms++) sleep_ms();
+}
 
 /* Where all is done NCCL takes leave of the members, which must not last; else, or if it does, it
  * is cut off. */
@@ -158,8 +182,7 @@ static void take_leave(struct tc_nccl *c)
   r = c->lib.CommFinalize(c->nccl);
   for (int ms = 0; ms < LEAVE_MS && (r == ncclSuccess || r == ncclInProgress); ms++) {
     if (c->lib.CommGetAsyncError(c->nccl, &now) != ncclSuccess || now != ncclInProgress) break;
-    struct timespec t = { 0, 1000000 };
-    nanosleep(&t, NULL);
+    sleep_ms();
   }
   if (now != ncclSuccess) return;
   c->lib.CommDestroy(c->nccl);
@@ -172,6 +195,7 @@ static void nccl_free(struct tc_nccl *c, bool done)
   cudaSetDevice(c->gpu);
   if (done) take_leave(c);
   nccl_abort(c);
+  if (c->has_cutter) pthread_join(c->cutter, NULL);
   for (int i = 0; i < TC_NCCL_SLOTS; i++) {
     if (c->begin[i]) cudaEventDestroy(c->begin[i]);
     if (c->end[i]) cudaEventDestroy(c->end[i]);

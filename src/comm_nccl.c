@@ -182,10 +182,12 @@ static int nccl_run(void *impl, const struct tc_coll_args *a, const atomic_bool 
   return 0;
 }
 
-/* The library may take its time, be it to take leave of the others or to abort. */
+/* The library may take its time, be it to take leave of the others or to abort, and what one way does
+ * may have to end before the other's can. */
 static void nccl_leave(void *impl)
 {
   struct nccl *x = impl;
+  if (x->seen != x->started) abort_all(x);
   for (int i = 0; i < WAYS; i++) {
     x->ops->free(x->way[i], x->seen == x->started);
     x->way[i] = NULL;

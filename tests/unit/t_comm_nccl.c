@@ -397,5 +397,6 @@ int main(void)
   snprintf(ms, sizeof ms, "%d", HUNG_MS);
   setenv("TC_EMU_NCCL_ABORT_MS", ms, 1);
   run_world(2, "an abort that hangs: all axes are left behind at once", end_hung);
+  run_world(2, "... and what was late is said before", cc_late);
   return done_testing();
 }
