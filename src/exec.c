@@ -133,8 +133,9 @@ static int make_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, struct t
   for (int k = 0; k < n->n_out; k++) {
     const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
     bool state = g->tensor[tc_tensor_root(g, t->id)].state;
-    if (t->overwrites < 0) xn->acc &= (uint8_t)~(1u << k);  /* nothing there to add to */
-    if (t->overwrites < 0 || (n->acc_first && state)) xn->first_acc &= (uint8_t)~(1u << k);
+    const uint8_t bit = k < 8 ? (uint8_t)(1u << k) : 0;      /* a move's many are never added to */
+    if (t->overwrites < 0) xn->acc &= (uint8_t)~bit;        /* nothing there to add to */
+    if (t->overwrites < 0 || (n->acc_first && state)) xn->first_acc &= (uint8_t)~bit;
     xn->nowhere &= is_elsewhere(x, t);
   }
   if (n->op == TC_OP_DATA) x->batch_rows = TC_MAX(x->batch_rows, c->out[0].elems);
