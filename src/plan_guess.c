@@ -71,28 +71,31 @@ static const struct tc_price *price(struct tc_guess *g, const struct tc_cand *x)
 
 static bool is(const char *a, const char *b) { return !strcmp(a, b); }
 
-/* Micro-batches whose activations the first rank holds, in shares of all of its layers: the slots
- * of each of its chunks. */
-static double in_flight(struct tc_guess *g, const struct tc_cand *x)
+/* Micro-batches whose activations the first rank, and the last, hold, in shares of all of their
+ * layers: the slots of each of their chunks. */
+static struct flight_row in_flight(struct tc_guess *g, const struct tc_cand *x)
 {
-  if (x->pp == 1 || is(x->schedule, "naive")) return 1;
-  if (is(x->schedule, "gpipe")) return x->n_mb;
+  if (x->pp == 1 || is(x->schedule, "naive")) return (struct flight_row){ .first = 1, .last = 1 };
+  if (is(x->schedule, "gpipe")) return (struct flight_row){ .first = x->n_mb, .last = x->n_mb };
   int m = TC_MIN(x->n_mb, 2 * x->pp);            /* more fill no more slots */
   for (int i = 0; i < g->n_flight; i++) {
     const struct flight_row *r = &g->flight[i];
     if (r->pp == x->pp && r->chunks == x->chunks && r->n_mb == m && is(r->schedule, x->schedule))
-      return r->n;
+      return *r;
   }
   TC_GROW(g->flight, g->n_flight, g->cap_flight);
   struct flight_row *r = &g->flight[g->n_flight++];
   struct tc_sched *s;
-  *r = (struct flight_row){ x->schedule, x->pp, x->chunks, m, x->pp };
-  if (tc_sched_new(&s, x->schedule, x->pp, x->chunks, m, NULL) < 0) return r->n;
-  r->n = 0;
-  for (int c = 0; c < x->chunks; c++)
-    r->n += (double)tc_sched_peak(s, 0, c, TC_WORK_F, s->split ? TC_WORK_W : TC_WORK_B) / x->chunks;
+  *r = (struct flight_row){ x->schedule, x->pp, x->chunks, m, x->pp, x->pp };
+  if (tc_sched_new(&s, x->schedule, x->pp, x->chunks, m, NULL) < 0) return *r;
+  const int end = s->split ? TC_WORK_W : TC_WORK_B;
+  r->first = r->last = 0;
+  for (int c = 0; c < x->chunks; c++) {
+    r->first += (double)tc_sched_peak(s, 0, c, TC_WORK_F, end) / x->chunks;
+    r->last += (double)tc_sched_peak(s, x->pp - 1, c, TC_WORK_F, end) / x->chunks;
+  }
   tc_sched_free(s);
-  return r->n;
+  return *r;
 }
 
 static double share(const struct tc_system *s, int place, double dp)
@@ -119,7 +122,9 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
   if (store != 1) bytes += 2 * unit * use;       /* weights brought, one unit ahead */
   if (acc != 1) bytes += 2 * unit * grad;        /* gradients on their way */
   *params = psi;
-  return bytes + p->rest.act_bytes + in_flight(g, x) * layers * p->layer.act_bytes;
+  const struct flight_row held = in_flight(g, x);      /* the head is on the last rank */
+  return bytes + TC_MAX(held.first * layers * p->layer.act_bytes,
+                        held.last * layers * p->layer.act_bytes + p->rest.act_bytes);
 }
 
 /* ---- time ------------------------------------------------------------------------ */

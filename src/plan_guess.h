@@ -24,7 +24,7 @@ struct tc_guess {
   struct price_row { int32_t tp, micro; const char *recompute; bool sequence; struct tc_price p;
                      } *row;
   int n, cap;
-  struct flight_row { const char *schedule; int32_t pp, chunks, n_mb; double n; } *flight;
+  struct flight_row { const char *schedule; int32_t pp, chunks, n_mb; double first, last; } *flight;
   int n_flight, cap_flight;
 };
 void tc_guess_done(struct tc_guess *g);

@@ -30,7 +30,7 @@ struct tc_program_opts {
   bool adamw, overlap;
   bool unchecked;                /* without the checks after the passes: a planner's candidates, never
                                   * what is run */
-  int64_t head_rows;             /* most rows of the logits at once; 0: about 64 MB of them */
+  int64_t head_rows;             /* most rows of the logits at once; 0: about 64 MB of them, 512 in bf16 */
 };
 
 struct tc_program {
