@@ -7,17 +7,30 @@
 #include <omp.h>
 #include <string.h>
 
+/* Terms that are summed in fp32; wider rows sum those sums in fp64. */
+enum { RUN = 2048 };
+
 /* y[C], *mean, *rstd from x[C]. */
 TC_CLONES static void norm_row(float *y, const float *x, const float *g, const float *b,
                                int64_t C, float eps, float *mean, float *rstd)
 {
-  float sum = 0, sq = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t j = 0; j < C; j++) sum += x[j];
-  const float m = sum / (float)C;
-#pragma omp simd reduction(+ : sq)
-  for (int64_t j = 0; j < C; j++) sq += (x[j] - m) * (x[j] - m);
-  const float r = 1.f / sqrtf(sq / (float)C + eps);
+  double sum = 0, sq = 0;
+  for (int64_t from = 0; from < C; from += RUN) {
+    const int64_t to = TC_MIN(from + RUN, C);
+    float part = 0;
+#pragma omp simd reduction(+ : part)
+    for (int64_t j = from; j < to; j++) part += x[j];
+    sum += (double)part;
+  }
+  const float m = (float)sum / (float)C;
+  for (int64_t from = 0; from < C; from += RUN) {
+    const int64_t to = TC_MIN(from + RUN, C);
+    float part = 0;
+#pragma omp simd reduction(+ : part)
+    for (int64_t j = from; j < to; j++) part += (x[j] - m) * (x[j] - m);
+    sq += (double)part;
+  }
+  const float r = 1.f / sqrtf((float)sq / (float)C + eps);
 #pragma omp simd
   for (int64_t j = 0; j < C; j++) y[j] = (x[j] - m) * r * g[j] + b[j];
   *mean = m;
