@@ -46,7 +46,7 @@ void *tc_exec_tensor(struct tc_exec *x, int i, int32_t t);
 /* Local. A scalar of program i after its run, as a double. */
 double tc_exec_scalar(struct tc_exec *x, int i, int32_t t);
 struct tc_exec_memory tc_exec_memory(const struct tc_exec *x);
-/* Local. Nanoseconds the last run spent waiting for transfers on an axis; -1: on all. */
+/* Local. Nanoseconds the last run spent waiting for transfers between ranks on an axis; -1: on all. */
 int64_t tc_exec_wait_ns(const struct tc_exec *x, int axis);
 
 /* exec_move.c: one transition, ready to run. */
@@ -64,6 +64,9 @@ int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err);
 bool tc_xmove_is_on_device(const struct tc_xmove *x);
 /* Goes over a communicator of the device's memory: a wait for it is the device's. */
 bool tc_xmove_is_native(const struct tc_xmove *x);
+/* Goes through a copy in host memory, which the host makes, or brings back, when the device has done
+ * what was called before. */
+bool tc_xmove_is_mirrored(const struct tc_xmove *x);
 /* The native communicators' calls have ended, or one has failed. */
 int tc_xmove_settle(const struct tc_exec_opts *o, struct tc_err *err);
 

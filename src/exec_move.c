@@ -257,6 +257,8 @@ bool tc_xmove_is_on_device(const struct tc_xmove *x)
 
 bool tc_xmove_is_native(const struct tc_xmove *x) { return x->native; }
 
+bool tc_xmove_is_mirrored(const struct tc_xmove *x) { return x->mirror != NULL; }
+
 /* What needs no peer: local steps, copies between spaces (on a CPU both are memory), and axes of
  * one rank. */
 static void run_local(struct tc_xmove *x, const struct tc_place *to_place)

@@ -3,7 +3,8 @@
  * A device that queues its work is behind the thread that walks the list. Where it has a clock
  * (kernel.h), an action of its own is measured there: between a stamp before it and one after it, in
  * the order of the device's work, so a wait for a transfer between GPUs is as long as the kernels
- * waited. What the stamps say is known when the run is over. All else is on the host's clock. */
+ * waited. What the stamps say is known when the run is over. All else is on the host's clock; a
+ * transfer through host memory is waited for from when the device has done what was called before. */
 #include "src/exec_impl.h"
 #include "src/transfer.h"
 
@@ -31,18 +32,30 @@ void tc_exec_time_start(struct tc_exec *x)
   if (clock_of(x)) {
     clock_of(x)->restart(x->o.device);
     x->started.stamp = clock_of(x)->stamp(x->o.device);
+    if (tc_trace_on(x->o.trace)) x->o.device->ops->sync(x->o.device);
     x->started.ns = tc_now_ns();                 /* the device is idle: its time is this one */
   }
+}
+
+/* A wait for other ranks: not for the device's own kernels or copies. */
+static bool is_wait(const struct tc_xprog *p, const struct tc_action *a)
+{
+  const struct tc_xnode *xn = &p->node[a->node];
+  return a->kind == TC_WAIT && p->p->graph->node[a->node].step != TC_STEP_COPY
+         && !tc_xmove_is_on_device(xn->move[a->mb % xn->n_moves]);
 }
 
 struct tc_xwhen tc_exec_time_begin(struct tc_exec *x, const struct tc_xprog *p, int32_t k)
 {
   const struct tc_action *a = &p->p->schedule->action[k];
   struct tc_xwhen w = { .stamp = -1 };
-  const struct tc_xnode *xn = &p->node[a->node];
-  w.measured = tc_trace_on(x->o.trace)
-               || (a->kind == TC_WAIT && !tc_xmove_is_on_device(xn->move[a->mb % xn->n_moves]));
+  const bool wait = is_wait(p, a);
+  w.measured = wait || tc_trace_on(x->o.trace);
   if (!w.measured) return w;
+  /* What came is copied in after the kernels that were called before, whose time is no wait. */
+  const struct tc_xnode *xn = &p->node[a->node];
+  if (wait && tc_xmove_is_mirrored(xn->move[a->mb % xn->n_moves]))
+    x->o.device->ops->sync(x->o.device);
   if (is_on_device(x, p, a)) w.stamp = clock_of(x)->stamp(x->o.device);
   w.ns = tc_now_ns();
   return w;
@@ -92,7 +105,7 @@ void tc_exec_time_end(struct tc_exec *x, const struct tc_xprog *p, int32_t k,
 {
   const struct tc_action *a = &p->p->schedule->action[k];
   struct tc_xlap lap = { .begin = begin.stamp, .end = -1, .axis = p->p->graph->node[a->node].axis,
-                         .wait = a->kind == TC_WAIT };
+                         .wait = is_wait(p, a) };
   if (!begin.measured) return;
   if (begin.stamp >= 0) lap.end = clock_of(x)->stamp(x->o.device);
   lap.shown = tc_trace_on(x->o.trace) && event_of(x, p, a, j, &lap.event);
