@@ -93,15 +93,20 @@ struct tc_nccl {
   cudaStream_t stream;
   cudaEvent_t begin[TC_NCCL_SLOTS], end[TC_NCCL_SLOTS];
   float *word;                                   /* what a barrier reduces */
+  /* Of the one call of abort that found nccl; free is called after abort, in the order of a lock of
+   * the caller's. */
   ncclComm_t dying;                              /* what `cutter` aborts */
   pthread_t cutter;
   bool has_cutter;
-  int cut;                                       /* it has */
+  int cut;                                       /* it has; atomic */
 };
 
 static int nccl_failed(struct tc_nccl *c, ncclResult_t r, const char *where, struct tc_err *err)
 {
-  if (!c->joined && (r == ncclInvalidUsage || r == ncclInvalidArgument))
+  pthread_mutex_lock(&c->lock);
+  const bool joined = c->joined;
+  pthread_mutex_unlock(&c->lock);
+  if (!joined && (r == ncclInvalidUsage || r == ncclInvalidArgument))
     return tc_fail(err, TC_EUSER, "NCCL can't join: %s: ranks on parts of one GPU (MIG), or NCCL_ "
                    "settings that are not alike on all of them (NCCL_DEBUG=WARN says more); give each "
                    "rank a GPU of its own, or set run.comm = mpi", c->lib.GetErrorString(r));

@@ -219,7 +219,6 @@ static int open_group(struct group *g, const struct job *j, int rank, int axis, 
 
 static void close_group(struct group *g)
 {
-  tc_comm_free(g->comm);
   free(g->members);
   free(g->who);
 }
@@ -330,7 +329,8 @@ static int run_rank(int rank, void *job, struct tc_err *err)
                    "bytes; give less", (long long)j->max_bytes);
   }
   if (!rc) rc = measure(j, b, rank, gpu.native, err);
-  tc_comm_free(gpu.native);
+  struct tc_comm *comm[] = { gpu.native, axis.comm, world.comm };
+  if (!tc_comms_free(comm, 3)) return rc;        /* a thread hangs in a library, and uses the rest */
   close_group(&axis);
   close_group(&world);
   tc_bench_free(b);

@@ -249,13 +249,13 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
   int rc = 0;
   *out = NULL;
   for (int w = 0; w < x->n_ways && !rc; w++) rc = join_way(x, w, device, host, err);
+  struct tc_comm *c = tc_comm_new(&comm_ops, x, x->coord, x->size, o, x->late.stall);
   if (rc < 0) {
     abort_all(x);
-    nccl_leave(x);
-    nccl_free(x);
+    tc_comm_free(c);                             /* an abort that hangs is left behind */
     return rc;
   }
-  *out = tc_comm_new(&comm_ops, x, x->coord, x->size, o, x->late.stall);
+  *out = c;
   return 0;
 }
 

@@ -39,7 +39,7 @@ struct tc_nccl_ops {
   /* TC_NCCL_DONE, or how far it is; negative: the library failed. */
   int (*test)(struct tc_nccl *c, int slot, struct tc_err *err);
   void (*abort)(struct tc_nccl *c);              /* what is under way ends, undone */
-  /* done: nothing is under way; else it may wait for what an abort could not end. */
+  /* The last call. done: nothing is under way; else it may wait for what an abort could not end. */
   void (*free)(struct tc_nccl *c, bool done);
 };
 /* QUEUED: the device itself has not come so far. */
