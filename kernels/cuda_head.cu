@@ -4,11 +4,6 @@
 
 enum { THREADS = 256, SPAN = THREADS * 8, COLUMN_BLOCKS = 16 };
 
-static int64_t live_columns(const struct tc_call *c, const struct tc_view *x)
-{
-  return TC_MAX(0, TC_MIN(x->dim[1], c->k[0] - x->off[1]));
-}
-
 static __global__ void __launch_bounds__(THREADS)
 rowmax(float *m, struct tc_arr x, int64_t V, int64_t live, bool wide)
 {
@@ -30,7 +25,7 @@ int tc_cuda_rowmax(struct tc_device *d, const struct tc_call *c)
   const int64_t N = x->dim[0], V = x->dim[1];
   if (N == 0) return 0;
   TC_LAUNCH(rowmax, tc_blocks(N, 1), dim3(THREADS), 0, tc_stream(d), tc_f32_of(&c->out[0]),
-            tc_arr_of(x), V, live_columns(c, x), tc_wide(V, x, NULL, NULL));
+            tc_arr_of(x), V, tc_live_columns(c, x), tc_wide(V, x, NULL, NULL));
   return tc_cuda_launched(d, "rowmax");
 }
 
@@ -56,7 +51,7 @@ int tc_cuda_sumexp(struct tc_device *d, const struct tc_call *c)
   const int64_t N = x->dim[0], V = x->dim[1];
   if (N == 0) return 0;
   TC_LAUNCH(sumexp, tc_blocks(N, 1), dim3(THREADS), 0, tc_stream(d), tc_f32_of(&c->out[0]),
-            tc_arr_of(x), (const float *)tc_f32_of(&c->in[1]), V, live_columns(c, x),
+            tc_arr_of(x), (const float *)tc_f32_of(&c->in[1]), V, tc_live_columns(c, x),
             tc_wide(V, x, NULL, NULL));
   return tc_cuda_launched(d, "sumexp");
 }
@@ -85,7 +80,7 @@ int tc_cuda_sumexp_bwd(struct tc_device *d, const struct tc_call *c)
   const dim3 grid((unsigned)N, (unsigned)TC_MIN(tc_ceil_div(V, SPAN), (int64_t)COLUMN_BLOCKS));
   TC_LAUNCH(sumexp_bwd, grid, dim3(THREADS), 0, tc_stream(d), tc_arr_of(y), tc_arr_of(x),
             (const float *)tc_f32_of(&c->in[1]), (const float *)tc_f32_of(&c->in[2]), V,
-            live_columns(c, x), tc_wide(V, x, y, NULL));
+            tc_live_columns(c, x), tc_wide(V, x, y, NULL));
   return tc_cuda_launched(d, "sumexp_bwd");
 }
 

@@ -163,11 +163,6 @@ static bool cast_parts(const struct tc_call *const *part, int n, const struct tc
   return true;
 }
 
-static int32_t live_columns(const struct tc_call *c, const struct tc_view *x)
-{
-  return (int32_t)TC_MAX(0, TC_MIN(x->dim[1], c->k[0] - x->off[1]));
-}
-
 /* Columns that 32 bits can count, past the last load too, and no more blocks than a grid has. */
 static bool in_reach(const struct tc_view *x) { return x->dim[1] < INT32_MAX / 8; }
 
@@ -189,7 +184,7 @@ static bool forward_of(const struct tc_call *const *part, int n, struct forward 
     return false;
   memset(f, 0, sizeof *f);
   f->x = tc_arr_of(x), f->N = x->dim[0], f->V = x->dim[1], f->first = x->off[1];
-  f->live = live_columns(c[MAX], x), f->wide = tc_wide(f->V, x, NULL, NULL);
+  f->live = (int32_t)tc_live_columns(c[MAX], x), f->wide = tc_wide(f->V, x, NULL, NULL);
   f->m = tc_f32_of(&c[MAX]->out[0]), f->s = tc_f32_of(&c[SUMEXP]->out[0]);
   if (c[PICK]) f->p = tc_f32_of(&c[PICK]->out[0]), f->target = tc_i32_of(&c[PICK]->in[1]);
   if (c[NLL]) f->l = tc_f32_of(&c[NLL]->out[0]);
@@ -212,7 +207,7 @@ static bool backward_of(const struct tc_call *const *part, int n, struct backwar
   memset(b, 0, sizeof *b);
   b->dx = tc_arr_of(dx), b->x = tc_arr_of(x);
   b->N = x->dim[0], b->V = x->dim[1], b->first = dx->off[1];
-  b->live = live_columns(c[SUMEXP_BWD], x), b->wide = tc_wide(b->V, x, dx, NULL);
+  b->live = (int32_t)tc_live_columns(c[SUMEXP_BWD], x), b->wide = tc_wide(b->V, x, dx, NULL);
   b->m = tc_f32_of(&c[SUMEXP_BWD]->in[1]), b->target = tc_i32_of(&c[PICK_BWD]->in[1]);
   if (c[NLL_BWD]) b->dl = tc_f32_of(&c[NLL_BWD]->in[0]), b->s = tc_f32_of(&c[NLL_BWD]->in[1]);
   else b->ds = tc_f32_of(&c[SUMEXP_BWD]->in[2]), b->dp = tc_f32_of(&c[PICK_BWD]->in[2]);

@@ -77,6 +77,16 @@ static struct tc_device *device_of_region(const struct tc_exec *x, int region)
   return device_in(x, region >= TC_HOST_STATE ? TC_HOST : TC_DEVICE);
 }
 
+bool tc_exec_is_alone(const struct tc_exec *x, const struct tc_xprog *p, const struct tc_action *a)
+{
+  const struct tc_node *n = &p->p->graph->node[a->node];
+  const struct tc_xnode *xn = &p->node[a->node];
+  if (xn->nowhere) return true;
+  if (n->op == TC_OP_DATA) return false;
+  if (n->op == TC_OP_MOVE) return tc_xmove_is_on_device(xn->move[a->mb % xn->n_moves]);
+  return device_of(x, n) == x->o.device;
+}
+
 static int prepare(struct tc_exec *x, struct tc_device *d, struct tc_call *c, void **plan,
                    struct tc_err *err)
 {
@@ -215,15 +225,15 @@ static int take_memory(struct tc_exec *x, struct tc_err *err)
 /* Every batch of a run has a place of its own: nobody waits until the one before has gone. */
 static int take_batches(struct tc_exec *x, struct tc_err *err)
 {
+  int64_t most = 0;
   for (int i = 0; i < x->n_progs; i++) {
     const struct tc_schedule *s = x->prog[i].p->schedule;
-    int32_t n = 0;
+    int64_t n = 0;
     for (int32_t k = 0; k < s->n; k++)
       n += x->prog[i].p->graph->node[s->action[k].node].op == TC_OP_DATA;
-    x->batch_places = TC_MAX(x->batch_places, n);
+    most = TC_MAX(most, n);
   }
-  x->batch = tc_device_host_alloc(x->o.device, 2 * x->batch_places * x->batch_rows
-                                                   * (int64_t)sizeof *x->batch);
+  x->batch = tc_device_host_alloc(x->o.device, 2 * most * x->batch_rows * (int64_t)sizeof *x->batch);
   return x->batch ? 0 : tc_fail(err, TC_EUSER, "out of host memory for a step's tokens");
 }
 
@@ -463,17 +473,16 @@ int tc_exec_walk(struct tc_exec *x, struct tc_xprog *p, int32_t from, int32_t to
 int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc_err *err)
 {
   struct tc_xprog *p = &x->prog[i];
-  const struct tc_xseg *end = p->seg + p->n_segs;
   x->now = *rt;
   x->batch_at = 0;
   tc_exec_time_start(x);
   /* A trace shows every action. */
-  struct tc_xseg *seg = p->ran && !tc_trace_on(x->o.trace) ? p->seg : p->seg + p->n_segs;
+  int32_t seg = p->ran && !tc_trace_on(x->o.trace) ? 0 : p->n_segs;
   for (int32_t k = 0, to; k < p->p->schedule->n; k = to) {
-    const bool whole = seg < end && seg->from == k;
-    to = whole ? seg->to : k + 1;
+    const bool whole = seg < p->n_segs && p->seg[seg].from == k;
+    to = whole ? p->seg[seg].to : k + 1;
     if (k >= p->first_write) TC_TRY(release(x, err));
-    TC_TRY(whole ? tc_exec_segment(x, p, seg++, err) : run_action(x, p, k, err));
+    TC_TRY(whole ? tc_exec_segment(x, p, &p->seg[seg++], err) : run_action(x, p, k, err));
   }
   p->ran = true;
   TC_TRY(tc_xmove_settle(&x->o, err));           /* first: this wait has a deadline and a name */

@@ -17,17 +17,6 @@
 /* Calls that are not worth it, or would take too much of the device's memory in all. */
 enum { FEWEST = 4, MOST_ACTIONS = 20000 };
 
-static bool alone_on_device(const struct tc_exec *x, const struct tc_xprog *p,
-                            const struct tc_action *a)
-{
-  const struct tc_node *n = &p->p->graph->node[a->node];
-  const struct tc_xnode *xn = &p->node[a->node];
-  if (xn->nowhere) return true;
-  if (n->op == TC_OP_DATA) return false;
-  if (n->op == TC_OP_MOVE) return tc_xmove_is_on_device(xn->move[a->mb % xn->n_moves]);
-  return n->space == TC_DEVICE || !x->o.host;
-}
-
 /* A call: not an action that a joined one does, nor one without work here. */
 static bool is_call(const struct tc_xprog *p, int32_t k)
 {
@@ -43,7 +32,7 @@ void tc_exec_cut(struct tc_exec *x, struct tc_xprog *p)
   for (int32_t k = 0; k < s->n;) {
     const int32_t from = k;
     int calls = 0;
-    for (; k < s->n && alone_on_device(x, p, &s->action[k]); k++) {
+    for (; k < s->n && tc_exec_is_alone(x, p, &s->action[k]); k++) {
       if (k == p->first_write && k > from) break;
       calls += is_call(p, k);
     }

@@ -58,8 +58,8 @@ struct tc_exec {
   int n_progs;
   char *region[TC_REGIONS], *kscratch[TC_SPACES];
   int32_t *batch;                /* tokens and targets on their way to a device of its own memory, */
-  int64_t batch_rows;            /* a place for each of batch_places batches of a run */
-  int32_t batch_places, batch_at;
+  int64_t batch_rows;            /* a place for each batch of a run */
+  int32_t batch_at;
   int64_t bytes[TC_REGIONS], kscratch_bytes[TC_SPACES], staging_bytes, wait_ns[TC_AXES];
   struct tc_runtime now;
   int64_t held;                  /* a copy of the state that is under way; 0: none */
@@ -75,6 +75,9 @@ void *tc_exec_where(const struct tc_exec *x, const struct tc_xprog *p, int32_t t
 void tc_exec_ready(struct tc_exec *x, struct tc_xprog *p, int32_t node, int32_t mb);
 void tc_exec_done(struct tc_exec *x, struct tc_xprog *p, int32_t node, int32_t mb);
 
+/* The device does this action, if anything is to be done, without the host: no batch, no peer, no host
+ * memory. */
+bool tc_exec_is_alone(const struct tc_exec *x, const struct tc_xprog *p, const struct tc_action *a);
 /* Actions [from, to), one by one. */
 int tc_exec_walk(struct tc_exec *x, struct tc_xprog *p, int32_t from, int32_t to,
                  struct tc_err *err);

@@ -93,13 +93,12 @@ static bool apart(const struct joiner *j, int32_t a, int32_t b, int32_t mb, bool
 
 static bool on_device(const struct joiner *j, const struct tc_action *a)
 {
-  const struct tc_node *n = &j->g->node[a->node];
-  return a->kind == TC_RUN && !j->p->node[a->node].nowhere && n->op != TC_OP_MOVE
-         && n->op != TC_OP_DATA && (n->space == TC_DEVICE || !j->x->o.host);
+  return a->kind == TC_RUN && !j->p->node[a->node].nowhere
+         && j->g->node[a->node].op != TC_OP_MOVE && tc_exec_is_alone(j->x, j->p, a);
 }
 
 /* The actions as one, if the device can: their calls are made ready for this micro-batch first. */
-static bool join(struct joiner *j, const int32_t *action, int n, const char *name)
+static void join(struct joiner *j, const int32_t *action, int n, const char *name)
 {
   struct tc_exec *x = j->x;
   struct tc_device *d = x->o.device;
@@ -122,11 +121,10 @@ static bool join(struct joiner *j, const int32_t *action, int n, const char *nam
     tc_exec_done(x, j->p, y->node[i], mb);
     if (can) j->p->join[action[i]] = y;
   }
-  if (can) return true;
+  if (can) return;
   free(y->node);
   free(y->call);
   free(y);
-  return false;
 }
 
 /* ---- products ------------------------------------------------------------------------------- */
@@ -245,15 +243,15 @@ static bool apart_or_over(const struct joiner *j, int32_t a, int32_t b, int32_t 
   return x.at == y.at && x.bytes == y.bytes && apart(j, a, b, mb, true);
 }
 
-static bool join_those(struct joiner *j, const int32_t *list, int n, const char *name)
+static void join_those(struct joiner *j, const int32_t *list, int n, const char *name)
 {
   const struct tc_action *a = j->s->action;
   for (int i = 0; i < n - 1; i++) {
-    if (!may_wait(j, list, n, i)) return false;
+    if (!may_wait(j, list, n, i)) return;
     for (int k = i + 1; k < n; k++)
-      if (!apart_or_over(j, a[list[i]].node, a[list[k]].node, a[list[i]].mb)) return false;
+      if (!apart_or_over(j, a[list[i]].node, a[list[k]].node, a[list[i]].mb)) return;
   }
-  return join(j, list, n, name);
+  join(j, list, n, name);
 }
 
 static void join_head(struct joiner *j, int32_t k)

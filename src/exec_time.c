@@ -16,12 +16,10 @@ static const struct tc_clock *clock_of(const struct tc_exec *x) { return x->o.de
 static bool is_on_device(const struct tc_exec *x, const struct tc_xprog *p,
                          const struct tc_action *a)
 {
-  const struct tc_node *n = &p->p->graph->node[a->node];
   const struct tc_xnode *xn = &p->node[a->node];
-  if (!clock_of(x) || xn->nowhere || n->op == TC_OP_DATA) return false;
-  if (n->op != TC_OP_MOVE) return n->space == TC_DEVICE || !x->o.host;
-  const struct tc_xmove *move = xn->move[a->mb % xn->n_moves];
-  return tc_xmove_is_on_device(move) || (a->kind == TC_WAIT && tc_xmove_is_native(move));
+  if (!clock_of(x) || xn->nowhere) return false;
+  return tc_exec_is_alone(x, p, a)
+         || (a->kind == TC_WAIT && tc_xmove_is_native(xn->move[a->mb % xn->n_moves]));
 }
 
 void tc_exec_time_start(struct tc_exec *x)
