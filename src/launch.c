@@ -163,6 +163,9 @@ static int run_process(const struct tc_launch *l, tc_launch_body *body, void *ct
   tc_at_file("starting MPI, which all ranks must come to", NULL);
   int rank = r->rank, world = r->world, rc = l->mpi ? tc_mpi_start(&rank, &world, &err) : 0;
   const bool started = l->mpi && rc == 0;
+  /* Under Slurm MPI_Init may be over here while it has hardly begun on another node, and Open MPI
+   * 4.1 dies of a message that comes so early. */
+  if (started) rc = tc_ranks_meet(&err);
   tc_watch_allow(0);
   if (started) tc_watch_mail(w, tc_mpi_mail());
   if (!rc && (rank != r->rank || world != r->world))

@@ -141,18 +141,17 @@ static void fence_done(pmix_status_t status, void *ctx)
   atomic_store(&f->done, true);
 }
 
-/* Waits for all ranks and collects what they put. After the deadline the struct is left to
- * the callback that may still come. */
-static int fence_all(const pmix_proc_t *me, struct tc_err *err)
+/* Waits for all ranks of the step and collects what they put: Slurm's PMIx lets a rank through a
+ * fence that collects nothing as soon as its own node has come (seen with 22.05). After the deadline
+ * the struct is left to the callback that may still come. */
+static int fence_all(struct tc_err *err)
 {
   struct fence *f = tc_calloc(1, sizeof *f);
-  pmix_proc_t all;
   pmix_info_t info;
   bool collect = true;
   int64_t until_ns = tc_now_ns() + INT64_C(1000000000) * FENCE_S;
-  PMIX_LOAD_PROCID(&all, me->nspace, PMIX_RANK_WILDCARD);
   PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
-  pmix_status_t rc = PMIx_Fence_nb(&all, 1, &info, 1, fence_done, f);
+  pmix_status_t rc = PMIx_Fence_nb(NULL, 0, &info, 1, fence_done, f);
   if (rc != PMIX_SUCCESS)          /* done at once, or never begun: no callback will come */
     fence_done(rc == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : rc, f);
   while (!atomic_load(&f->done)) {
@@ -178,7 +177,7 @@ static int exchange(const pmix_proc_t *me, const char *key, const struct blob *m
   PMIX_VALUE_DESTRUCT(&value);
   if (rc == PMIX_SUCCESS) rc = PMIx_Commit();
   if (rc != PMIX_SUCCESS) return pmix_fail("PMIx_Put", rc, err);
-  TC_TRY(fence_all(me, err));
+  TC_TRY(fence_all(err));
   for (int r = 0; r < world; r++) {
     pmix_proc_t peer;
     pmix_info_t info;
@@ -543,6 +542,11 @@ void tc_ranks_free(struct tc_ranks *r)
   free(r->info);
   free(r->node_of_rank);
   free(r);
+}
+
+int tc_ranks_meet(struct tc_err *err)
+{
+  return launched() && PMIx_Initialized() ? fence_all(err) : TC_OK;
 }
 
 void tc_ranks_finish(void)

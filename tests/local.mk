@@ -116,6 +116,7 @@ test_files = \
   %D%/oracle/tiny.json \
   %D%/oracle/torch_gpt.py \
   %D%/slurm/campaign \
+  %D%/slurm/late_init.c \
   %D%/slurm/lib.sh \
   %D%/slurm/s_cluster.t \
   %D%/slurm/s_place.t \

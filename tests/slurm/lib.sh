@@ -23,7 +23,9 @@ ok() {                               # STATUS WHAT: passes if STATUS is 0
 
 is() {                               # GOT WANT WHAT
   [ "$1" = "$2" ]
-  ok $? "$3" || note "got:  $1" "want: $2"
+  ok $? "$3" && return
+  note "got:  $1" "want: $2"
+  return 1
 }
 
 note() { printf '%s\n' "$@" | sed 's/^/# /'; }

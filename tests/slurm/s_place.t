@@ -1,6 +1,7 @@
 #!/bin/bash
 # s_place.t - `tercio place` under a real Slurm: ranks, nodes, coordinates and fake GPUs are what
-# srun says they are. The oracle is srun itself: each task prints its rank and its host.
+# srun says they are. The oracle is srun itself: each task prints its rank and its host. Then how
+# ranks start that can't, or not at once.
 . "$(dirname "$0")/lib.sh"
 start_cluster --nodes 2 --cpus 4 --gpus 2
 
@@ -64,4 +65,13 @@ ok $? "... and says --mpi=pmix"
 on_head srun --mpi=none -N1 -n1 "$program" place --json > "$shared/place.json" 2>"$shared/none.err"
 is $? 0 "one task alone needs no PMIx"
 is "$(get .world)" 1 "... and is a world of one"
+
+# MPI_Init ends on one node while it has hardly begun on the other: the first messages must wait.
+read -ra pmix <<< "$(pkg-config --cflags pmix)"
+mpicc -shared -fPIC "${pmix[@]}" -o "$shared/late_init.so" "$here/late_init.c" 2> "$shared/late.err"
+ok $? "late_init.c compiles" || note_file "$shared/late.err"
+on_head srun --mpi=pmix -N2 --ntasks-per-node=2 env LATE_FROM=2 LD_PRELOAD="$shared/late_init.so" \
+  "$program" comm --op all_reduce --max 64K --run.threads=1 > "$shared/late.out" 2> "$shared/late.err"
+ok $? "ranks of one node are late in MPI_Init: the others wait" || note_file "$shared/late.err"
+is "$(grep -c 'late_init: late' "$shared/late.err")" 2 "... for both of them"
 done_testing
