@@ -107,6 +107,7 @@ test_files = \
   %D%/bench/systems \
   %D%/cluster \
   %D%/gpu \
+  %D%/gpu-pack \
   %D%/mpi-run \
   %D%/mpi/gpu_node.sh \
   %D%/mpi/systems.sh \

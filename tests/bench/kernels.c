@@ -352,6 +352,12 @@ int main(int argc, char **argv)
       if (!strncmp(argv[i], setting[k], n) && argv[i][n] == '=') b.s[k] = atoll(argv[i] + n + 1);
     }
   }
+  bool whole = true;
+  for (int k = 0; k <= VOCAB; k++) whole &= b.s[k] > 0;
+  if (!whole || b.s[TOKENS] % b.s[CONTEXT] || b.s[HIDDEN] % b.s[HEADS]) {
+    fprintf(stderr, "kernels: sizes are positive; context divides tokens, heads divide hidden\n");
+    return 2;
+  }
   if (argc < 2 || tc_device_open(&b.d, argv[1], 1, &err) < 0) {
     fprintf(stderr, "kernels: %s\n", argc < 2 ? "say which device: kernels cuda bf16" : err.text);
     return 2;
