@@ -165,9 +165,9 @@ static int run_process(const struct tc_launch *l, tc_launch_body *body, void *ct
   const bool started = l->mpi && rc == 0;
   /* Under Slurm MPI_Init may be over here while it has hardly begun on another node, and Open MPI
    * 4.1 dies of a message that comes so early. */
-  if (started) rc = tc_ranks_meet(&err);
+  if (started) rc = tc_ranks_meet(r, &err);
   tc_watch_allow(0);
-  if (started) tc_watch_mail(w, tc_mpi_mail());
+  if (started && !rc) tc_watch_mail(w, tc_mpi_mail());
   if (!rc && (rank != r->rank || world != r->world))
     rc = tc_fail(&err, TC_EUSER, "MPI says rank %d of %d, PMIx %d of %d: is this Open MPI built "
                  "for the launcher's PMIx?", rank, world, r->rank, r->world);

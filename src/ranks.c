@@ -141,9 +141,9 @@ static void fence_done(pmix_status_t status, void *ctx)
   atomic_store(&f->done, true);
 }
 
-/* Waits for all ranks of the step and collects what they put: Slurm's PMIx lets a rank through a
- * fence that collects nothing as soon as its own node has come (seen with 22.05). After the deadline
- * the struct is left to the callback that may still come. */
+/* Waits for all ranks of the step, and collects what they put: under Slurm a fence that collects
+ * nothing waits for the ranks of the own node alone (seen with 22.05). After the deadline the
+ * struct is left to the callback that may still come. */
 static int fence_all(struct tc_err *err)
 {
   struct fence *f = tc_calloc(1, sizeof *f);
@@ -166,6 +166,44 @@ static int fence_all(struct tc_err *err)
   return rc == PMIX_SUCCESS ? TC_OK : pmix_fail("PMIx_Fence", rc, err);
 }
 
+/* Collective: `value` under `key`, for the others to get. Releases what value holds. */
+static int tell(const char *key, pmix_value_t *value, struct tc_err *err)
+{
+  pmix_status_t rc = PMIx_Put(PMIX_GLOBAL, key, value);
+  PMIX_VALUE_DESTRUCT(value);
+  if (rc == PMIX_SUCCESS) rc = PMIx_Commit();
+  return rc == PMIX_SUCCESS ? fence_all(err) : pmix_fail("PMIx_Put", rc, err);
+}
+
+/* What a rank told; *got is the caller's to release. With PMIxCollFence=tree Slurm's fence waits
+ * for no other node (22.05): then what is put late is found only by asking that node anew. */
+static int hear(const char *nspace, int rank, const char *key, pmix_value_t **got,
+                struct tc_err *err)
+{
+  pmix_proc_t peer;
+  pmix_info_t info[2];
+  size_t n = 1;
+  int timeout_s = GET_S;
+  int64_t until_ns = tc_now_ns() + INT64_C(1000000000) * FENCE_S;
+  PMIX_LOAD_PROCID(&peer, nspace, (pmix_rank_t)rank);
+  PMIX_INFO_LOAD(&info[0], PMIX_TIMEOUT, &timeout_s, PMIX_INT);
+#ifdef PMIX_GET_REFRESH_CACHE
+  bool anew = true;
+  PMIX_INFO_LOAD(&info[1], PMIX_GET_REFRESH_CACHE, &anew, PMIX_BOOL);
+#endif
+  for (;;) {
+    pmix_status_t rc = PMIx_Get(&peer, key, info, n, got);
+    if (rc == PMIX_SUCCESS) return TC_OK;
+    if (tc_now_ns() > until_ns)
+      return tc_fail(err, TC_EPEER, "rank %d told nothing about itself for %d s: %s; does it run "
+                     "this same program?", rank, FENCE_S, PMIx_Error_string(rc));
+#ifdef PMIX_GET_REFRESH_CACHE
+    n = 2;
+#endif
+    tc_sleep_ns(1000000);
+  }
+}
+
 /* Every rank's blob into all[world]. */
 static int exchange(const pmix_proc_t *me, const char *key, const struct blob *mine, int world,
                     struct blob *all, struct tc_err *err)
@@ -173,22 +211,10 @@ static int exchange(const pmix_proc_t *me, const char *key, const struct blob *m
   pmix_value_t value;
   pmix_byte_object_t bytes = { .bytes = (char *)(uintptr_t)mine, .size = sizeof *mine };
   PMIX_VALUE_LOAD(&value, &bytes, PMIX_BYTE_OBJECT);
-  pmix_status_t rc = PMIx_Put(PMIX_GLOBAL, key, &value);
-  PMIX_VALUE_DESTRUCT(&value);
-  if (rc == PMIX_SUCCESS) rc = PMIx_Commit();
-  if (rc != PMIX_SUCCESS) return pmix_fail("PMIx_Put", rc, err);
-  TC_TRY(fence_all(err));
+  TC_TRY(tell(key, &value, err));
   for (int r = 0; r < world; r++) {
-    pmix_proc_t peer;
-    pmix_info_t info;
     pmix_value_t *got = NULL;
-    int timeout_s = GET_S;
-    PMIX_LOAD_PROCID(&peer, me->nspace, (pmix_rank_t)r);
-    PMIX_INFO_LOAD(&info, PMIX_TIMEOUT, &timeout_s, PMIX_INT);
-    rc = PMIx_Get(&peer, key, &info, 1, &got);
-    if (rc != PMIX_SUCCESS)
-      return tc_fail(err, TC_EPEER, "rank %d told nothing about itself: %s; does it run this same "
-                     "program?", r, PMIx_Error_string(rc));
+    TC_TRY(hear(me->nspace, r, key, &got, err));
     bool same = got->type == PMIX_BYTE_OBJECT && got->data.bo.size == sizeof all[r];
     if (same) memcpy(&all[r], got->data.bo.bytes, sizeof all[r]);
     PMIX_VALUE_RELEASE(got);
@@ -544,9 +570,18 @@ void tc_ranks_free(struct tc_ranks *r)
   free(r);
 }
 
-int tc_ranks_meet(struct tc_err *err)
+int tc_ranks_meet(const struct tc_ranks *r, struct tc_err *err)
 {
-  return launched() && PMIx_Initialized() ? fence_all(err) : TC_OK;
+  pmix_value_t value;
+  bool here = true;
+  PMIX_VALUE_LOAD(&value, &here, PMIX_BOOL);
+  TC_TRY(tell("tercio.here", &value, err));
+  for (int i = 0; i < r->world; i++) {
+    pmix_value_t *got = NULL;
+    TC_TRY(hear(env("PMIX_NAMESPACE"), i, "tercio.here", &got, err));
+    PMIX_VALUE_RELEASE(got);
+  }
+  return TC_OK;
 }
 
 void tc_ranks_finish(void)

@@ -46,9 +46,9 @@ int tc_ranks_threads(struct tc_ranks **out, int n, const struct tc_ranks_want *w
  * is to be bound. */
 void tc_ranks_bind(const struct tc_ranks *r, int rank);
 void tc_ranks_free(struct tc_ranks *r);
-/* Collective over the job step. Back when all ranks have come here; alone at once. Deadline 300 s:
- * TC_EPEER. */
-int tc_ranks_meet(struct tc_err *err);
+/* Collective over the job step, for ranks that are processes; once. Back when all ranks have come
+ * here; TC_EPEER after 300 s at most. */
+int tc_ranks_meet(const struct tc_ranks *r, struct tc_err *err);
 /* Collective. PMIx_Finalize if it was initialised; after MPI is finished. */
 void tc_ranks_finish(void);
 /* Local. Ends the whole step with this exit status through PMIx_Abort (does not return). */

@@ -34,7 +34,8 @@ static void answered(pmix_status_t status, void *arg)
   pthread_t t;
   struct answer *a = arg;
   a->status = status;
-  if (pthread_create(&t, NULL, answer_late, a) == 0) pthread_detach(t);
+  if (pthread_create(&t, NULL, answer_late, a)) answer_late(a);
+  else pthread_detach(t);
 }
 
 pmix_status_t PMIx_Fence_nb(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],
@@ -46,6 +47,7 @@ pmix_status_t PMIx_Fence_nb(const pmix_proc_t procs[], size_t nprocs, const pmix
   if (!to_delay) return real(procs, nprocs, info, ninfo, to, with);
   to_delay = 0;
   struct answer *a = malloc(sizeof *a);
+  if (!a) return PMIX_ERR_NOMEM;
   *a = (struct answer){ .to = to, .with = with };
   return real(procs, nprocs, info, ninfo, answered, a);
 }

@@ -70,8 +70,14 @@ is "$(get .world)" 1 "... and is a world of one"
 read -ra pmix <<< "$(pkg-config --cflags pmix)"
 mpicc -shared -fPIC "${pmix[@]}" -o "$shared/late_init.so" "$here/late_init.c" 2> "$shared/late.err"
 ok $? "late_init.c compiles" || note_file "$shared/late.err"
-on_head srun --mpi=pmix -N2 --ntasks-per-node=2 env LATE_FROM=2 LD_PRELOAD="$shared/late_init.so" \
-  "$program" comm --op all_reduce --max 64K --run.threads=1 > "$shared/late.out" 2> "$shared/late.err"
-ok $? "ranks of one node are late in MPI_Init: the others wait" || note_file "$shared/late.err"
-is "$(grep -c 'late_init: late' "$shared/late.err")" 2 "... for both of them"
+for fence in mixed tree; do
+  SLURM_PMIX_FENCE=$fence on_head srun --mpi=pmix -N2 --ntasks-per-node=2 \
+    env LATE_FROM=2 LD_PRELOAD="$shared/late_init.so" "$program" comm --op all_reduce --max 64K \
+    --run.threads=1 > "$shared/late.out" 2> "$shared/late.err"
+  ok $? "$fence: ranks of one node are late in MPI_Init, the others wait" || note_file "$shared/late.err"
+  is "$(grep -c 'late_init: late' "$shared/late.err")" 2 "... for both of them"
+done
+SLURM_PMIX_FENCE=tree place -N2 --ntasks-per-node=2 --gpus-per-node=2 --
+is "$(get '[.ranks[] | "\(.host) \(.device)"] | unique | length')" 4 "tree: ranks hear of each other twice" ||
+  note_file "$shared/place.err"
 done_testing
