@@ -12,7 +12,6 @@
 #include "kernels/cuda_ptx.h"
 
 enum { WARPS = 4, THREADS = 32 * WARPS, ROWS = 16 * WARPS };
-#define LOG2_E 1.44269504088896341f
 
 /* C[16][BN] = X[16][D] Y[BN][D]^T, both tiles in shared memory. */
 template <int D, int BN>
@@ -69,7 +68,7 @@ static __device__ __forceinline__ void fetch(uint16_t *y, float *stat, const str
   tc_copies_commit();
   if (KV && threadIdx.x < BN) {
     const int64_t t = t0 + threadIdx.x, at = (n0 + t) * a.H + h;
-    stat[threadIdx.x] = t < a.T ? a.lse[at] * LOG2_E : INFINITY;
+    stat[threadIdx.x] = t < a.T ? a.lse[at] * TC_LOG2_E : INFINITY;
     stat[BN + threadIdx.x] = t < a.T ? a.delta[at] : 0.f;
   }
 }
@@ -144,7 +143,7 @@ static __global__ void __launch_bounds__(THREADS, KV && D == 128 ? 2 : 3) backwa
 #pragma unroll
   for (int half = 0; half < 2 && !KV; half++) {
     const int64_t row = own + half * 8 + lane / 4, at = (n0 + row) * a.H + h;
-    lse[half] = row < a.T ? a.lse[at] * LOG2_E : INFINITY;
+    lse[half] = row < a.T ? a.lse[at] * TC_LOG2_E : INFINITY;
     delta[half] = row < a.T ? a.delta[at] : 0.f;
   }
   tc_tile_fetch<D, ROWS, THREADS>(x, KV ? qkv + D : qkv, r0, a.T, wide);
@@ -160,7 +159,7 @@ static __global__ void __launch_bounds__(THREADS, KV && D == 128 ? 2 : 3) backwa
                        (int64_t)(t + 1) * BN, n0, h);
     product<D, BN>(S, x, w * 16, now, lane);
     product<D, BN>(dP, x + OWN, w * 16, now + TILE, lane);
-    weigh<BN, KV>(S, dP, lse, delta, stat + turn * 2 * BN, a.scale * LOG2_E, own,
+    weigh<BN, KV>(S, dP, lse, delta, stat + turn * 2 * BN, a.scale * TC_LOG2_E, own,
                   (int64_t)t * BN, lane);
     add_product<D, BN>(acc1, dP, now, lane);
     if (KV) add_product<D, BN>((float (*)[4])acc2, S, now + TILE, lane);

@@ -174,7 +174,7 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) forwa
             if (n * 8 + lane % 4 * 2 + i % 2 > ahead + m * 16 + lane / 4 + i / 2 * 8)
               S[m][n][i] = -INFINITY;
     }
-    soften<D, MT>(S, O, max, sum, a.scale * 1.44269504088896341f);
+    soften<D, MT>(S, O, max, sum, a.scale * TC_LOG2_E);
     values<D, MT>(O, S, k + TILE, lane);
   }
   finish<D, MT>(a, O, max, sum, n0, h, first, lane);

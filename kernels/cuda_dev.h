@@ -23,6 +23,8 @@ extern "C" {
 #include "kernels/kernel.h"
 }
 
+#define TC_LOG2_E 1.44269504088896341f      /* exp(x) = exp2(x log2 e) */
+
 /* struct tc_runtime as kernels take it, in device memory: a captured call finds there what is true
  * when it runs. */
 struct tc_now {

@@ -12,10 +12,9 @@
 #include "kernels/cuda_dev.h"
 
 enum { FORWARD_THREADS = 512, BACKWARD_THREADS = 256, LOADS = 4 };
-#define LOG2E 1.4426950408889634f
 
 /* exp(x), off by a relative |x| 2^-24 or so: of no weight where x <= 0 is far from 0. */
-static __device__ __forceinline__ float quick_exp(float x) { return exp2f(x * LOG2E); }
+static __device__ __forceinline__ float quick_exp(float x) { return exp2f(x * TC_LOG2_E); }
 
 struct forward {
   struct tc_arr x;
