@@ -1,4 +1,4 @@
-# The rooms. comm_mpi and ranks alone see MPI and PMIx, so they are an archive of their own.
+# The rooms. comm_mpi and ranks_pmix alone see MPI and PMIx: they, and ranks, are an archive of their own.
 bin_PROGRAMS += tercio
 tercio_SOURCES = %D%/main.c
 
@@ -101,6 +101,7 @@ libtercio_a_SOURCES = \
   %D%/program.h \
   %D%/ranks.h \
   %D%/ranks_cpus.c \
+  %D%/ranks_pmix.h \
   %D%/recompute.c \
   %D%/recompute.h \
   %D%/report.h \
@@ -147,4 +148,5 @@ noinst_LIBRARIES += libtercio_mpi.a
 libtercio_mpi_a_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS) $(PMIX_CFLAGS)
 libtercio_mpi_a_SOURCES = \
   %D%/comm_mpi.c \
-  %D%/ranks.c
+  %D%/ranks.c \
+  %D%/ranks_pmix.c

@@ -1,8 +1,6 @@
-/* ranks.c - who and where am I: PMIx, hwloc, and which of the node's GPUs and CPUs are mine.
+/* ranks.c - who and where am I, and which of the node's GPUs and CPUs are mine.
  *
  * Invariants:
- * - PMIx is initialised only where a launcher put PMIX_NAMESPACE and PMIX_RANK into the
- *   environment: alone it would leave MPI unable to start;
  * - every rank computes the same tc_ranks, since it is made of what was exchanged and of
  *   nothing else; a rank's own view (its node's first rank, its devices) goes through the
  *   exchange as well;
@@ -11,18 +9,16 @@
  * - no child process is started, and each wait has a deadline. */
 #include "src/ranks.h"
 #include "src/bind.h"
+#include "src/ranks_pmix.h"
 
 #include <errno.h>
 #include <hwloc.h>
 #include <limits.h>
-#include <pmix.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { FENCE_S = 300, GET_S = 60, ABORT_S = 10, BLOB_MAGIC = 0x54435232, MAX_THREADS = 4096 };
+enum { BLOB_MAGIC = 0x54435232, MAX_THREADS = 4096 };
 
 struct self {
   hwloc_topology_t topo;             /* owned */
@@ -48,12 +44,6 @@ static const char *env(const char *name)
 {
   const char *v = getenv(name);
   return v ? v : "";
-}
-
-/* A launcher with PMIx started this process. */
-static bool launched(void)
-{
-  return *env("PMIX_NAMESPACE") && *env("PMIX_RANK");
 }
 
 static int env_int(const char *name, int unset)
@@ -121,143 +111,29 @@ static int look_at_self(struct self *s, struct tc_err *err)
   return TC_OK;
 }
 
-/* ---- PMIx ------------------------------------------------------------------------------ */
-
-static int pmix_fail(const char *what, pmix_status_t rc, struct tc_err *err)
-{
-  return tc_fail(err, TC_EPEER, "%s failed: %s; does the launcher's PMIx fit, and are all ranks "
-                 "alive?", what, PMIx_Error_string(rc));
-}
-
-struct fence {
-  atomic_bool done;
-  pmix_status_t status;
-};
-
-static void fence_done(pmix_status_t status, void *ctx)
-{
-  struct fence *f = ctx;
-  f->status = status;
-  atomic_store(&f->done, true);
-}
-
-/* Waits for all ranks of the step, and collects what they put: under Slurm a fence that collects
- * nothing waits for the ranks of the own node alone (seen with 22.05). After the deadline the
- * struct is left to the callback that may still come. */
-static int fence_all(struct tc_err *err)
-{
-  struct fence *f = tc_calloc(1, sizeof *f);
-  pmix_info_t info;
-  bool collect = true;
-  int64_t until_ns = tc_now_ns() + INT64_C(1000000000) * FENCE_S;
-  PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
-  pmix_status_t rc = PMIx_Fence_nb(NULL, 0, &info, 1, fence_done, f);
-  if (rc != PMIX_SUCCESS)          /* done at once, or never begun: no callback will come */
-    fence_done(rc == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : rc, f);
-  while (!atomic_load(&f->done)) {
-    if (tc_now_ns() > until_ns)
-      return tc_fail(err, TC_EPEER, "not all ranks of the step have started after %d s: a rank "
-                     "died or hangs before it came here; look for its message, or its node's "
-                     "state", FENCE_S);
-    tc_sleep_ns(500000);
-  }
-  rc = f->status;
-  free(f);
-  return rc == PMIX_SUCCESS ? TC_OK : pmix_fail("PMIx_Fence", rc, err);
-}
-
-/* Collective: `value` under `key`, for the others to get. Releases what value holds. */
-static int tell(const char *key, pmix_value_t *value, struct tc_err *err)
-{
-  pmix_status_t rc = PMIx_Put(PMIX_GLOBAL, key, value);
-  PMIX_VALUE_DESTRUCT(value);
-  if (rc == PMIX_SUCCESS) rc = PMIx_Commit();
-  return rc == PMIX_SUCCESS ? fence_all(err) : pmix_fail("PMIx_Put", rc, err);
-}
-
-/* What a rank told; *got is the caller's to release. With PMIxCollFence=tree Slurm's fence waits
- * for no other node (22.05): then what is put late is found only by asking that node anew. */
-static int hear(const char *nspace, int rank, const char *key, pmix_value_t **got,
-                struct tc_err *err)
-{
-  pmix_proc_t peer;
-  pmix_info_t info[2];
-  size_t n = 1;
-  int timeout_s = GET_S;
-  int64_t until_ns = tc_now_ns() + INT64_C(1000000000) * FENCE_S;
-  PMIX_LOAD_PROCID(&peer, nspace, (pmix_rank_t)rank);
-  PMIX_INFO_LOAD(&info[0], PMIX_TIMEOUT, &timeout_s, PMIX_INT);
-#ifdef PMIX_GET_REFRESH_CACHE
-  bool anew = true;
-  PMIX_INFO_LOAD(&info[1], PMIX_GET_REFRESH_CACHE, &anew, PMIX_BOOL);
-#endif
-  for (;;) {
-    pmix_status_t rc = PMIx_Get(&peer, key, info, n, got);
-    if (rc == PMIX_SUCCESS) return TC_OK;
-    if (tc_now_ns() > until_ns)
-      return tc_fail(err, TC_EPEER, "rank %d told nothing about itself for %d s: %s; does it run "
-                     "this same program?", rank, FENCE_S, PMIx_Error_string(rc));
-#ifdef PMIX_GET_REFRESH_CACHE
-    n = 2;
-#endif
-    tc_sleep_ns(1000000);
-  }
-}
+/* ---- what ranks tell each other --------------------------------------------------------- */
 
 /* Every rank's blob into all[world]. */
-static int exchange(const pmix_proc_t *me, const char *key, const struct blob *mine, int world,
+static int exchange(int rank, const char *key, const struct blob *mine, int world,
                     struct blob *all, struct tc_err *err)
 {
-  pmix_value_t value;
-  pmix_byte_object_t bytes = { .bytes = (char *)(uintptr_t)mine, .size = sizeof *mine };
-  PMIX_VALUE_LOAD(&value, &bytes, PMIX_BYTE_OBJECT);
-  TC_TRY(tell(key, &value, err));
+  TC_TRY(tc_pmix_tell(key, mine, sizeof *mine, err));
   for (int r = 0; r < world; r++) {
-    pmix_value_t *got = NULL;
-    TC_TRY(hear(me->nspace, r, key, &got, err));
-    bool same = got->type == PMIX_BYTE_OBJECT && got->data.bo.size == sizeof all[r];
-    if (same) memcpy(&all[r], got->data.bo.bytes, sizeof all[r]);
-    PMIX_VALUE_RELEASE(got);
-    if (!same || all[r].magic != BLOB_MAGIC)
+    int rc = tc_pmix_hear(r, key, &all[r], sizeof all[r], err);
+    if (rc < 0) return rc;
+    if (rc > 0 || all[r].magic != BLOB_MAGIC)
       return tc_fail(err, TC_EUSER, "rank %d runs another build of tercio than rank %d; install "
-                     "the same one on all nodes", r, (int)me->rank);
+                     "the same one on all nodes", r, rank);
   }
   return TC_OK;
 }
 
-/* The lowest rank of my node: of the node that Resolve_peers says I'm on. A peer's NODEID is
- * not to be had. -1: this launcher has no node map. */
-static int find_leader(const pmix_proc_t *me)
+int tc_ranks_meet(const struct tc_ranks *r, struct tc_err *err)
 {
-  char *nodes = NULL, *rest = NULL;
-  int leader = -1;
-  if (PMIx_Resolve_nodes(me->nspace, &nodes) != PMIX_SUCCESS || !nodes) return -1;
-  for (char *node = strtok_r(nodes, ",", &rest); node; node = strtok_r(NULL, ",", &rest)) {
-    pmix_proc_t *peer = NULL;
-    size_t n = 0;
-    int lowest = INT_MAX, mine = 0;
-    if (PMIx_Resolve_peers(node, me->nspace, &peer, &n) != PMIX_SUCCESS) continue;
-    for (size_t i = 0; i < n; i++) {
-      mine |= peer[i].rank == me->rank;
-      lowest = TC_MIN(lowest, (int)peer[i].rank);
-    }
-    PMIX_PROC_FREE(peer, n);
-    if (mine) leader = lowest;
-  }
-  free(nodes);
-  return leader;
-}
-
-static int job_size(const pmix_proc_t *me, int *world, struct tc_err *err)
-{
-  pmix_proc_t job;
-  pmix_value_t *got = NULL;
-  PMIX_LOAD_PROCID(&job, me->nspace, PMIX_RANK_WILDCARD);
-  pmix_status_t rc = PMIx_Get(&job, PMIX_JOB_SIZE, NULL, 0, &got);
-  bool good = rc == PMIX_SUCCESS && got->type == PMIX_UINT32 && got->data.uint32 >= 1;
-  *world = good ? (int)got->data.uint32 : 0;
-  if (rc == PMIX_SUCCESS) PMIX_VALUE_RELEASE(got);
-  return good ? TC_OK : pmix_fail("asking PMIx for the number of ranks", rc, err);
+  char here = 0;
+  TC_TRY(tc_pmix_tell("tercio.here", &here, 1, err));
+  for (int i = 0; i < r->world; i++) TC_TRY(tc_pmix_hear(i, "tercio.here", &here, 1, err));
+  return TC_OK;
 }
 
 /* ---- the node map ---------------------------------------------------------------------- */
@@ -423,15 +299,15 @@ static void settle(struct tc_ranks *r, const struct self *s, const struct tc_ran
 }
 
 /* Two exchanges: who is where and sees what; then who took what. */
-static int meet(struct tc_ranks *r, const pmix_proc_t *me, const struct self *s,
-                const struct tc_ranks_want *want, struct blob *all, struct tc_err *err)
+static int meet(struct tc_ranks *r, const struct self *s, const struct tc_ranks_want *want,
+                struct blob *all, struct tc_err *err)
 {
   struct blob *mine = tc_calloc(1, sizeof *mine);
   mine->magic = BLOB_MAGIC;
-  mine->leader = find_leader(me);
+  mine->leader = tc_pmix_leader(r->rank);
   mine->info = s->info;
   set_sights(mine->sees, &s->gpus);
-  int rc = exchange(me, "tercio.rank", mine, r->world, all, err);
+  int rc = exchange(r->rank, "tercio.rank", mine, r->world, all, err);
   bool settled = !want->bind;          /* nothing is left to tell */
   for (int i = 0; !rc && i < r->world; i++) {
     r->info[i] = all[i].info;
@@ -441,7 +317,7 @@ static int meet(struct tc_ranks *r, const pmix_proc_t *me, const struct self *s,
   if (!rc && !settled) {
     settle(r, s, want, all);
     mine->info = r->info[r->rank];
-    rc = exchange(me, "tercio.device", mine, r->world, all, err);
+    rc = exchange(r->rank, "tercio.device", mine, r->world, all, err);
     for (int i = 0; !rc && i < r->world; i++) r->info[i] = all[i].info;
   }
   free(mine);
@@ -451,25 +327,17 @@ static int meet(struct tc_ranks *r, const pmix_proc_t *me, const struct self *s,
 static int discover_pmix(struct tc_ranks **out, const struct self *s,
                          const struct tc_ranks_want *want, struct tc_err *err)
 {
-  pmix_proc_t me;
-  int world = 0;
+  int rank = 0, world = 0;
   bool mpirun = *env("OMPI_COMM_WORLD_SIZE") || !*env("SLURM_PROCID");
-  pmix_status_t rc = PMIx_Init(&me, NULL, 0);
-  if (rc != PMIX_SUCCESS) {
-    tc_fail(err, TC_EPEER, "the launcher can't be reached (PMIx_Init: %s, PMIX_NAMESPACE = %s): "
-            "start with srun --mpi=pmix or Open MPI's mpirun, or without PMIX_* in the "
-            "environment", PMIx_Error_string(rc), env("PMIX_NAMESPACE"));
-    return unsetenv("PMIX_NAMESPACE"), TC_EPEER;    /* half-initialised, PMIx dies of any call */
-  }
-  TC_TRY(job_size(&me, &world, err));
+  TC_TRY(tc_pmix_start(&rank, &world, err));
   /* Left over from an outer step: this step's own launcher has no PMIx. */
   int tasks = env_int("SLURM_STEP_NUM_TASKS", world);
   if (!mpirun && tasks != world)
     return tc_fail(err, TC_EUSER, "PMIx knows %d ranks, but this step has %d tasks: start with "
                    "srun --mpi=pmix", world, tasks);
-  struct tc_ranks *r = ranks_make((int)me.rank, world, mpirun ? "mpirun" : "srun");
+  struct tc_ranks *r = ranks_make(rank, world, mpirun ? "mpirun" : "srun");
   struct blob *all = tc_malloc((size_t)world * sizeof *all);
-  int status = meet(r, &me, s, want, all, err);
+  int status = meet(r, s, want, all, err);
   free(all);
   if (status == TC_OK) *out = r;
   else tc_ranks_free(r);
@@ -501,7 +369,7 @@ int tc_ranks_discover(struct tc_ranks **out, const struct tc_ranks_want *want, s
 {
   struct self *s;
   *out = NULL;
-  if (!launched()) {
+  if (!tc_pmix_launched()) {
     TC_TRY(check_alone(err));
     return tc_ranks_threads(out, 1, want, err);
   }
@@ -568,42 +436,6 @@ void tc_ranks_free(struct tc_ranks *r)
   free(r->info);
   free(r->node_of_rank);
   free(r);
-}
-
-int tc_ranks_meet(const struct tc_ranks *r, struct tc_err *err)
-{
-  pmix_value_t value;
-  bool here = true;
-  PMIX_VALUE_LOAD(&value, &here, PMIX_BOOL);
-  TC_TRY(tell("tercio.here", &value, err));
-  for (int i = 0; i < r->world; i++) {
-    pmix_value_t *got = NULL;
-    TC_TRY(hear(env("PMIX_NAMESPACE"), i, "tercio.here", &got, err));
-    PMIX_VALUE_RELEASE(got);
-  }
-  return TC_OK;
-}
-
-void tc_ranks_finish(void)
-{
-  if (launched() && PMIx_Initialized()) PMIx_Finalize(NULL, 0);
-}
-
-static void *exit_late(void *exit_status)
-{
-  tc_sleep_ns(INT64_C(1000000000) * ABORT_S);
-  _exit((int)(intptr_t)exit_status);
-}
-
-_Noreturn void tc_ranks_abort(int exit_status, const char *why)
-{
-  tc_warn("%s; ending all ranks with status %d", why, exit_status);
-  if (launched() && PMIx_Initialized()) {
-    pthread_t watchdog;          /* the launcher may be gone and never answer */
-    (void)pthread_create(&watchdog, NULL, exit_late, (void *)(intptr_t)exit_status);
-    PMIx_Abort(exit_status, why, NULL, 0);
-  }
-  _exit(exit_status);
 }
 
 void tc_ranks_gpu_name(const struct tc_rank_info *me, char *name, size_t size)

@@ -132,8 +132,7 @@ dist_check_SCRIPTS += $(script_tests)
 TESTS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) $(script_tests)
 EXTRA_DIST += $(test_headers) $(test_files)
 
-# Tests that see a library's header themselves (t_bind and t_ranks include ranks.c).
-tests_unit_t_bind_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
+# Tests that see a library's header themselves.
 tests_unit_t_ranks_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 
 tests_faults_t_every_call_t_SOURCES = %D%/faults/t_every_call.c %D%/faults/shim.c

@@ -4,6 +4,7 @@
 #include "src/ranks.c"
 #include "tests/unit/tap.h"
 
+#include <pmix.h>
 #include <sched.h>
 #include <sys/wait.h>
 
