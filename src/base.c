@@ -116,6 +116,12 @@ char *tc_strdup(const char *s)
   return memcpy(tc_malloc(bytes), s, bytes);
 }
 
+const char *tc_env(const char *name)
+{
+  const char *v = getenv(name);
+  return v ? v : "";
+}
+
 char *tc_sprintf(const char *fmt, ...)
 {
   char *s;

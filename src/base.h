@@ -54,6 +54,8 @@ void *tc_malloc(size_t bytes);
 void *tc_calloc(size_t n, size_t bytes);
 void *tc_realloc(void *p, size_t bytes);
 char *tc_strdup(const char *s);
+/* The variable of the environment; "" if it is not set. */
+const char *tc_env(const char *name);
 /* An owned, formatted string. */
 char *tc_sprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Local. Appends to `text`, which has room for size bytes; what is beyond is cut off. */

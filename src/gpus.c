@@ -17,12 +17,6 @@
 
 enum { UNKNOWN_PLACE = 50 };     /* nearer than the next level, farther than one's own */
 
-static const char *env(const char *name)
-{
-  const char *v = getenv(name);
-  return v ? v : "";
-}
-
 /* "0-3,8" has five; names count one each. */
 static int count_ids(const char *list)
 {
@@ -170,9 +164,9 @@ void tc_gpus_look(struct tc_visible *v, struct hwloc_topology *topo, const char 
   struct tc_dev *gpu = tc_calloc(TC_GPUS_MAX, sizeof *gpu);
   const char *list = getenv("CUDA_VISIBLE_DEVICES");
   int n_gpus = usable_gpus(topo, root, gpu), n = 0;
-  int n_given = TC_MAX(atoi(env("SLURM_GPUS_ON_NODE")), 0);
-  if (n_given == 0) n_given = count_ids(env("SLURM_STEP_GPUS"));
-  if (n_given == 0) n_given = count_ids(env("SLURM_JOB_GPUS"));
+  int n_given = TC_MAX(atoi(tc_env("SLURM_GPUS_ON_NODE")), 0);
+  if (n_given == 0) n_given = count_ids(tc_env("SLURM_STEP_GPUS"));
+  if (n_given == 0) n_given = count_ids(tc_env("SLURM_JOB_GPUS"));
   memset(v, 0, sizeof *v);
   /* Where the driver's files are hidden (some containers), its library knows UUIDs. */
   if (list && strstr(list, "GPU-") && n_gpus > 0 && !gpu[0].uuid[0]) tc_gpus_ask(gpu, n_gpus);

@@ -40,17 +40,11 @@ struct blob {
   struct sight sees[TC_GPUS_MAX];    /* [info.n_visible] */
 };
 
-static const char *env(const char *name)
-{
-  const char *v = getenv(name);
-  return v ? v : "";
-}
-
 static int env_int(const char *name, int unset)
 {
   char *end;
-  long v = strtol(env(name), &end, 10);
-  return end == env(name) || v < 0 || v > INT_MAX ? unset : (int)v;
+  long v = strtol(tc_env(name), &end, 10);
+  return end == tc_env(name) || v < 0 || v > INT_MAX ? unset : (int)v;
 }
 
 /* ---- this process ---------------------------------------------------------------------- */
@@ -104,7 +98,7 @@ static int look_at_self(struct self *s, struct tc_err *err)
     return tc_fail(err, TC_EUSER, "hwloc can't read this node's topology");
   }
   if (gethostname(s->info.host, sizeof s->info.host - 1) != 0) strcpy(s->info.host, "unknown");
-  tc_gpus_look(&s->gpus, s->topo, env("TERCIO_SYSROOT"));   /* unset but in tests */
+  tc_gpus_look(&s->gpus, s->topo, tc_env("TERCIO_SYSROOT"));   /* unset but in tests */
   s->info.n_visible = s->gpus.n;
   s->info.n_node_devices = s->gpus.n_node;
   look_at_cpus(s);
@@ -273,7 +267,7 @@ static struct tc_ranks *ranks_make(int rank, int world, const char *launcher)
   r->rank = rank;
   r->world = world;
   snprintf(r->launcher, sizeof r->launcher, "%s", launcher);
-  snprintf(r->job, sizeof r->job, "%s", env("SLURM_JOB_ID"));
+  snprintf(r->job, sizeof r->job, "%s", tc_env("SLURM_JOB_ID"));
   r->restart = env_int("SLURM_RESTART_COUNT", 0);
   r->info = tc_calloc((size_t)world, sizeof *r->info);
   r->node_of_rank = tc_calloc((size_t)world, sizeof *r->node_of_rank);
@@ -328,7 +322,7 @@ static int discover_pmix(struct tc_ranks **out, const struct self *s,
                          const struct tc_ranks_want *want, struct tc_err *err)
 {
   int rank = 0, world = 0;
-  bool mpirun = *env("OMPI_COMM_WORLD_SIZE") || !*env("SLURM_PROCID");
+  bool mpirun = *tc_env("OMPI_COMM_WORLD_SIZE") || !*tc_env("SLURM_PROCID");
   TC_TRY(tc_pmix_start(&rank, &world, err));
   /* Left over from an outer step: this step's own launcher has no PMIx. */
   int tasks = env_int("SLURM_STEP_NUM_TASKS", world);
@@ -351,7 +345,7 @@ static int check_alone(struct tc_err *err)
 {
   static const char *const others[] = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE" };
   int tasks = env_int("SLURM_STEP_NUM_TASKS", 0);
-  if (tasks == 0 && *env("SLURM_PROCID")) tasks = env_int("SLURM_NTASKS", 0);
+  if (tasks == 0 && *tc_env("SLURM_PROCID")) tasks = env_int("SLURM_NTASKS", 0);
   if (tasks > 1)
     return tc_fail(err, TC_EUSER, "this Slurm step has %d tasks, but no PMIx to join them: start "
                    "with srun --mpi=pmix", tasks);
@@ -359,7 +353,7 @@ static int check_alone(struct tc_err *err)
     if (env_int(others[i], 0) > 1)
       return tc_fail(err, TC_EUSER, "%s = %s, but this launcher has no PMIx to join the ranks: "
                      "start with Open MPI's mpirun, or srun --mpi=pmix", others[i],
-                     env(others[i]));
+                     tc_env(others[i]));
   return TC_OK;
 }
 

@@ -47,7 +47,7 @@ int tc_ranks_threads(struct tc_ranks **out, int n, const struct tc_ranks_want *w
 void tc_ranks_bind(const struct tc_ranks *r, int rank);
 void tc_ranks_free(struct tc_ranks *r);
 /* Collective over the job step, for ranks that are processes; once. Back when all ranks have come
- * here; TC_EPEER after 300 s at most. */
+ * here; TC_EPEER after 300 s or more. */
 int tc_ranks_meet(const struct tc_ranks *r, struct tc_err *err);
 /* Collective. PMIx_Finalize if it was initialised; after MPI is finished. */
 void tc_ranks_finish(void);

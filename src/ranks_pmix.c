@@ -16,16 +16,11 @@
 
 enum { FENCE_S = 300, GET_S = 60, ABORT_S = 10 };
 
-static const char *space(void)
-{
-  const char *v = getenv("PMIX_NAMESPACE");
-  return v ? v : "";
-}
+static const char *space(void) { return tc_env("PMIX_NAMESPACE"); }
 
 bool tc_pmix_launched(void)
 {
-  const char *rank = getenv("PMIX_RANK");
-  return *space() && rank && *rank;
+  return *space() && *tc_env("PMIX_RANK");
 }
 
 static int pmix_fail(const char *what, pmix_status_t rc, struct tc_err *err)
