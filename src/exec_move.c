@@ -65,6 +65,7 @@ static void repack(struct tc_device *dev, char *blocks, char *box, const int64_t
 static void slice(const struct tc_xmove *x, const struct xpart *p, const struct tc_place *to)
 {
   struct tc_device *dev = x->o->device;
+  if (!p->dst_elems) return;                     /* at another coordinate of another axis */
   if (to->kind == TC_SROWS) {
     int64_t last = p->rank > 1 ? p->from.dim[p->rank - 1] : 1;
     const char *from = p->src + (size_t)(p->to.row0 * last) * x->elem;

@@ -216,17 +216,31 @@ static void cut_head(struct cut *c, const int32_t *head, int32_t n_head)
   free(tail);
 }
 
-/* Whether the logits themselves go somewhere else: they do it whole then. */
-static bool logits_move(const struct tc_graph *g)
+/* Whether tensor t has the rows that the logits have. */
+static bool has_their_rows(const struct cut *c, int32_t t)
 {
+  const struct tc_tensor *x = &c->g->tensor[t], *logits = &c->g->tensor[c->g->logits];
+  for (int a = TC_DP; a < TC_AXES && by_rows(c, x); a++) {
+    const struct tc_place *p = &x->lay.on[a], *q = &logits->lay.on[a];
+    const bool cut = p->kind == TC_S && p->dim == 0, theirs = q->kind == TC_S && q->dim == 0;
+    if (cut != theirs || (p->kind == TC_AT) != (q->kind == TC_AT) || p->kind == TC_SROWS) return false;
+  }
+  return true;
+}
+
+/* A chunk is the same rows of every tensor of the head, so none may be elsewhere by rows. */
+static bool is_of_rows(const struct cut *c)
+{
+  const struct tc_graph *g = c->g;
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
-    if (n->op != TC_OP_MOVE) continue;
-    int32_t t[2] = { tc_in(g, n, 0), tc_out(g, n, 0) };
-    for (int k = 0; k < 2; k++)
-      if (t[k] == g->logits || g->tensor[t[k]].primal == g->logits) return true;
+    if (!n->head || n->once) continue;
+    for (int k = 0; k < n->n_in; k++)
+      if (!has_their_rows(c, tc_in(g, n, k))) return false;
+    for (int k = 0; k < n->n_out; k++)
+      if (!has_their_rows(c, tc_out(g, n, k))) return false;
   }
-  return false;
+  return true;
 }
 
 /* The order with the chunks in the place of the head. What stands between its nodes goes before
@@ -276,7 +290,7 @@ void tc_fuse_head(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows)
    * many as wanted, else the whole is taken. */
   int64_t want = tc_ceil_div(c.rows, TC_MAX(max_rows, 1)), k = want;
   while (k <= 8 * want && c.rows % k) k++;
-  c.K = k <= 8 * want && k <= c.rows && !logits_move(g) ? k : 1;
+  c.K = k <= 8 * want && k <= c.rows && is_of_rows(&c) ? k : 1;
   int32_t n_order = g->n_order, n_head = 0;
   int32_t *order = tc_malloc((size_t)n_order * sizeof *order);
   int32_t *head = tc_malloc((size_t)n_order * sizeof *head);

@@ -82,6 +82,7 @@ static struct tc_node *emit(struct gctx *c, int op, int n_in, const int32_t *in,
   struct tc_node *n = tc_node_new(g, op, n_in, in, n_out, out);
   n->unit = c->fwd->unit;
   n->head = c->fwd->head;
+  n->forward = op == TC_OP_ADD || op == TC_OP_FILL ? -1 : c->fwd->id;    /* of other letters */
   n->f[0] = c->fwd->f[0];
   n->f[1] = c->fwd->f[1];
   n->k[0] = c->fwd->k[0];

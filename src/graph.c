@@ -89,8 +89,8 @@ struct tc_node *tc_node_new(struct tc_graph *g, int op, int n_in, const int32_t 
   TC_GROW(g->node, g->n_nodes, g->cap_nodes);
   TC_GROW(g->order, g->n_order, g->cap_order);
   struct tc_node *n = &g->node[g->n_nodes];
-  *n = (struct tc_node){ .id = g->n_nodes, .op = op, .origin = g->n_nodes, .n_in = n_in,
-                         .n_out = n_out, .unit = g->cur_unit, .mark = g->cur_mark };
+  *n = (struct tc_node){ .id = g->n_nodes, .op = op, .origin = g->n_nodes, .forward = -1,
+                         .n_in = n_in, .n_out = n_out, .unit = g->cur_unit, .mark = g->cur_mark };
   n->in = push_args(g, n_in, in);
   n->out = push_args(g, n_out, out);
   for (int i = 0; i < n_out; i++) {

@@ -85,6 +85,7 @@ struct tc_tensor {
 struct tc_node {
   int32_t id, op;
   int32_t origin;                /* the node this was cloned from, or its own id */
+  int32_t forward;               /* the node whose backward pass this is, of the same letters; -1 */
   int32_t in, n_in, out, n_out;  /* offsets into graph.arg */
   int32_t unit;
   bool everywhere;               /* in no stage: on every coordinate of pp */

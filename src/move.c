@@ -101,7 +101,7 @@ int32_t tc_move_space(struct tc_graph *g, int32_t t, int space, int32_t like)
   return d;
 }
 
-/* The order steps are taken in: slices, then reductions and sends, then gathers. */
+/* The order in which steps are taken: slices, then reductions and sends, then gathers. */
 static int step_class(int kind)
 {
   switch (kind) {
@@ -111,11 +111,72 @@ static int step_class(int kind)
   }
 }
 
+/* Whether a placement cuts what `other` cuts: the same dimension; S(*) cuts the block that all
+ * others leave. */
+static bool cuts_same(const struct tc_place *a, const struct tc_place *other)
+{
+  if (!is_split(a->kind) || !is_split(other->kind)) return false;
+  return a->kind == TC_SROWS || other->kind == TC_SROWS || a->dim == other->dim;
+}
+
+/* Whether axis a is cut inside axis b's blocks: S(*) is innermost, else the later axis. */
+static bool is_inside(const struct tc_place *pa, int a, const struct tc_place *pb, int b)
+{
+  if (pa->kind == TC_SROWS) return true;
+  return pb->kind != TC_SROWS && a > b;
+}
+
+/* Blocks nest, so a cut can be made or undone on an axis only while nothing is cut inside it; and
+ * before one is made, what it is to lie within must be in place. */
+static bool may_step(const struct tc_layout *now, const struct tc_layout *goal, int a)
+{
+  const struct tc_place *from = &now->on[a], *to = &goal->on[a];
+  for (int b = 0; b < TC_AXES; b++) {
+    const struct tc_place *x = &now->on[b], *y = &goal->on[b];
+    if (b == a) continue;
+    if ((cuts_same(x, from) && is_inside(x, b, from, a)) ||
+        (cuts_same(x, to) && is_inside(x, b, to, a))) return false;
+    if (tc_place_equal(x, y)) continue;
+    if ((cuts_same(x, to) && !is_inside(x, b, to, a)) ||
+        (cuts_same(y, to) && !is_inside(y, b, to, a))) return false;
+  }
+  return true;
+}
+
+/* The axis whose step towards the goal is next; -1: none may be taken yet. What another stage of a
+ * pipeline needs is sent there first, since all that follows runs at that stage. */
+static int next_axis(const struct tc_layout *now, const struct tc_layout *goal)
+{
+  if (!tc_place_equal(&now->on[TC_PP], &goal->on[TC_PP]) && may_step(now, goal, TC_PP)) return TC_PP;
+  for (int cls = 0; cls < 3; cls++)
+    for (int k = 0; k < TC_AXES; k++) {
+      int a = cls == 2 ? TC_AXES - 1 - k : k;
+      if (tc_place_equal(&now->on[a], &goal->on[a])) continue;
+      if (step_class(tc_step_between(&now->on[a], &goal->on[a])) == cls && may_step(now, goal, a))
+        return a;
+    }
+  return -1;
+}
+
+/* The innermost cut, which is in the way of the others; -1: nothing is cut. */
+static int innermost_cut(const struct tc_layout *now)
+{
+  int in = -1;
+  for (int a = TC_PP; a < TC_AXES; a++)
+    if (is_split(now->on[a].kind) && (in < 0 || is_inside(&now->on[a], a, &now->on[in], in))) in = a;
+  return in;
+}
+
 int32_t tc_move(struct tc_graph *g, int32_t t, const struct tc_layout *to, int32_t like,
                 struct tc_err *err)
 {
   const struct tc_place r = { 0 };
   struct tc_layout mid = *to;                    /* first stop of axes that go through R */
+  int rows = 0;
+  for (int a = 0; a < TC_AXES; a++) rows += to->on[a].kind == TC_SROWS;
+  if (rows > 1)
+    return tc_fail(err, TC_ELAYOUT, "%s would be S(*) on two axes; one can have it",
+                   g->tensor[t].name);
   for (int a = 0; a < TC_AXES; a++) {
     const struct tc_place *f = &g->tensor[t].lay.on[a];
     if (tc_place_equal(f, &to->on[a])) continue;
@@ -126,14 +187,17 @@ int32_t tc_move(struct tc_graph *g, int32_t t, const struct tc_layout *to, int32
   }
   for (int round = 0; round < 2; round++) {
     const struct tc_layout *goal = round ? to : &mid;
-    for (int cls = 0; cls < 3; cls++)
-      for (int k = 0; k < TC_AXES; k++) {
-        int a = cls == 2 ? TC_AXES - 1 - k : k;
-        struct tc_place from = g->tensor[t].lay.on[a];
-        if (tc_place_equal(&from, &goal->on[a])) continue;
-        if (step_class(tc_step_between(&from, &goal->on[a])) == cls)
-          t = step(g, t, a, &goal->on[a], like);
+    while (!tc_layout_equal(&g->tensor[t].lay, goal)) {
+      struct tc_layout now = g->tensor[t].lay;
+      int a = next_axis(&now, goal);
+      if (a >= 0) {
+        t = step(g, t, a, &goal->on[a], like);
+        continue;
       }
+      a = innermost_cut(&now);                   /* gathered, and cut again afterwards */
+      TC_ASSERT(a >= 0);
+      t = step(g, t, a, &r, like);
+    }
   }
   return t;
 }

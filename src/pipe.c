@@ -25,6 +25,7 @@ struct sched {
   struct tc_schedule *s;
   struct tc_schedule_opts o;
   bool backward;                 /* the program has a backward pass */
+  bool *feeds;                   /* a local step of a weight that is transferred then */
   bool *late;                    /* a once-node that depends on micro-batches */
   bool *lent;                    /* ... on the gradient of a weight that another stage has used */
   const struct tc_sched *sched;  /* the pipeline's; NULL: none */
@@ -141,11 +142,25 @@ static void add_steps(struct sched *c)
   add_rest(c, true);
 }
 
-/* Weights are brought for a unit at a time: consecutive ones of one unit, phase and micro-batch
- * are a group. Local slices count as ordinary nodes. */
-static bool is_fetch(const struct tc_node *n)
+/* Weights are gathered for a unit at a time: consecutive ones of one unit, phase and micro-batch
+ * are a group. A local step counts as an ordinary node unless a transfer of the group reads it. */
+static bool is_fetch(const struct sched *c, const struct tc_node *n)
 {
-  return n->op == TC_OP_MOVE && n->role == TC_ROLE_FETCH && !tc_step_is_local(n->step);
+  return n->op == TC_OP_MOVE && n->role == TC_ROLE_FETCH &&
+         (!tc_step_is_local(n->step) || c->feeds[n->id]);
+}
+
+/* Local steps of weights whose result is transferred. */
+static void find_feeds(struct sched *c)
+{
+  const struct tc_graph *g = c->g;
+  for (int32_t i = g->n_order - 1; i >= 0; i--) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    for (int k = 0; k < n->n_in && is_fetch(c, n); k++) {
+      int32_t maker = g->tensor[tc_in(g, n, k)].node;
+      if (maker >= 0 && tc_step_is_local(g->node[maker].step)) c->feeds[maker] = true;
+    }
+  }
 }
 
 static void find_groups(struct sched *c)
@@ -160,7 +175,7 @@ static void find_groups(struct sched *c)
     const struct tc_node *n = &g->node[c->step[i].node];
     for (int k = 0; k < n->n_in; k++)
       if (g->tensor[tc_in(g, n, k)].node >= 0) read[g->tensor[tc_in(g, n, k)].node] = i;
-    if (!is_fetch(n)) continue;
+    if (!is_fetch(c, n)) continue;
     c->free_at[c->n_fetch] = read[n->id];
     const struct step *last = c->n_fetch ? &c->step[c->fetch[c->n_fetch - 1]] : NULL;
     const struct tc_node *b = last ? &c->g->node[last->node] : NULL;
@@ -366,7 +381,7 @@ static void emit_all(struct sched *c)
     bool first = i == 0 || c->step[i - 1].item != x->item;
     bool last = i == c->n_steps - 1 || c->step[i + 1].item != x->item;
     if (items && first && x->item >= 0) receive(c, &items[x->item]);
-    if (!is_fetch(&g->node[x->node])) emit(c, *x);
+    if (!is_fetch(c, &g->node[x->node])) emit(c, *x);
     else if (c->reached < c->n_groups && c->fetch[c->group[c->reached]] == i) reach_group(c, i);
     if (items && last && x->item >= 0) send(c, &items[x->item]);
   }
@@ -406,6 +421,7 @@ int tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g,
   }
   struct tc_schedule *s = tc_calloc(1, sizeof *s);
   struct sched c = { .g = g, .s = s, .o = *o, .sched = sched, .cross = cross, .backward = backward };
+  c.feeds = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
   c.late = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
   c.lent = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
   s->n_mb = o->n_mb;
@@ -420,12 +436,14 @@ int tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g,
   }
   if (!rc) {
     add_steps(&c);
+    find_feeds(&c);
     find_groups(&c);
     emit_all(&c);
     make_body(s, g);
   }
   tc_transfers_free(cross);
   tc_sched_free(sched);
+  free(c.feeds);
   free(c.late);
   free(c.lent);
   free(c.made);

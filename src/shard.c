@@ -2,7 +2,8 @@
  *
  * Up-sweep: annotations (of outputs, and of state inputs) flow as wants to unannotated inputs.
  * Down-sweep: each node, in order, chooses on each axis one letter of its rule to be split (or
- * rows, or a coordinate, or nothing). A parameter's use beats an annotated output, which beats
+ * rows, or a coordinate, or nothing). The backward pass of a node chooses what the node chose, an
+ * update what its parameter's row says. Else a parameter's use beats an annotated output, which beats
  * what the primal of a gradient has, which beats the first operand that is split; at(k) is taken
  * only where nothing is split. Inputs that differ get transitions; a contracted split letter
  * makes the output partial, which is resolved where it is produced, to its want, else to R.
@@ -12,9 +13,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-/* What a node does on an axis. */
-struct choice { uint8_t kind; char letter; int32_t at; };
 
 /* Forward and backward see a parameter where it is used; the update, where it is updated. */
 static struct tc_layout seen(const struct tc_graph *g, const struct tc_node *n, int32_t t)
@@ -81,6 +79,14 @@ static void want_node(struct sctx *s, const struct tc_node *n, int axis)
 }
 
 /* ---- down-sweep -------------------------------------------------------------------- */
+
+/* The placement at which a node updates a parameter; NULL: it updates none. */
+static const struct tc_place *update_place(const struct sctx *s, const struct tc_node *n, int axis)
+{
+  const struct tc_graph *g = s->g;
+  if (n->op != TC_OP_ADAMW && n->op != TC_OP_SGD) return NULL;
+  return &g->param[g->tensor[tc_in(g, n, 2)].param].update.on[axis];
+}
 
 /* A split that something asks for: a parameter's use, an annotated output. Returns the tensor
  * that asks, or -1. */
@@ -149,8 +155,16 @@ static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
     return 0;
   }
   int total = TC_MIN(n->n_in, TC_RULE_MAX - n->n_out);
-  int32_t asks = asked_split(s, n, axis, total, l, c);
-  if (asks < 0 && !natural_split(s, n, axis, total, l, c)) choose_coordinate(s, n, axis, total, c);
+  int32_t asks = -1;
+  const struct tc_place *update = update_place(s, n, axis);
+  if (n->forward >= 0) {
+    *c = s->choice[n->forward][axis];
+  } else if (update) {
+    choose(update, l[2], c);
+  } else {
+    asks = asked_split(s, n, axis, total, l, c);
+    if (asks < 0 && !natural_split(s, n, axis, total, l, c)) choose_coordinate(s, n, axis, total, c);
+  }
   bool bad = (c->kind == TC_S && *op->whole && strchr(op->whole, c->letter)) ||
              (c->kind == TC_SROWS && !(op->flags & TC_OPF_ROWS));
   if (bad && asks >= 0) {
@@ -161,6 +175,17 @@ static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
   }
   if (bad) *c = (struct choice){ TC_R, 0, 0 };
   return 0;
+}
+
+/* S(*) is what the other axes leave, so one axis can have it. */
+static void keep_one_rows(struct choice c[TC_AXES])
+{
+  bool had = false;
+  for (int a = 0; a < TC_AXES; a++) {
+    if (c[a].kind != TC_SROWS) continue;
+    if (had) c[a].kind = TC_R;
+    had = true;
+  }
 }
 
 /* Whole sequences: give up splits of the first letter, innermost axis first. */
@@ -234,6 +259,8 @@ static int shard_node(struct sctx *s, int32_t node)
     partial[a] = c[a].kind == TC_R && stays_partial(s, &g->node[node], a);
   }
   keep_grain(s, &g->node[node], l, c);
+  keep_one_rows(c);
+  memcpy(s->choice[node], c, sizeof c);
   int n_in = g->node[node].n_in, n_out = g->node[node].n_out;
   int32_t before[TC_RULE_MAX] = { 0 };
   for (int i = 0; i < n_in; i++) {
@@ -246,6 +273,7 @@ static int shard_node(struct sctx *s, int32_t node)
     if (i < TC_RULE_MAX) before[i] = tc_in(g, &g->node[node], i);
     TC_TRY(tc_shard_input(s, node, i, &need));
   }
+  tc_shard_in_place(s, node, before);
   bool in_time = c[TC_MB].kind != TC_R || partial[TC_MB];
   g->node[node].once = !in_time;
   TC_GROW(g->order, g->n_order, g->cap_order);
@@ -276,6 +304,18 @@ static int share_results(struct sctx *s)
   return 0;
 }
 
+/* What a node reads or makes lies in even blocks. */
+static int check_even(struct sctx *s)
+{
+  const struct tc_graph *g = s->g;
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    for (int k = 0; k < n->n_in; k++) TC_TRY(tc_shard_even(s, n, tc_in(g, n, k)));
+    for (int k = 0; k < n->n_out; k++) TC_TRY(tc_shard_even(s, n, tc_out(g, n, k)));
+  }
+  return 0;
+}
+
 /* Names in the graph that point at tensors follow the transitions. */
 static void follow(struct sctx *s)
 {
@@ -298,8 +338,9 @@ int tc_shard(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
   s.now = tc_malloc(bytes);
   s.heir = tc_malloc(bytes);
   memset(s.heir, -1, bytes);
-  s.tail = tc_malloc((size_t)TC_MAX(g->n_params, 1) * sizeof *s.tail);
-  memset(s.tail, -1, (size_t)g->n_params * sizeof *s.tail);
+  s.sum = tc_malloc((size_t)TC_MAX(g->n_tensors, 1) * sizeof *s.sum);
+  s.choice = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), sizeof *s.choice);
+  tc_shard_find_sums(&s, order, n_order);
   for (int32_t t = 0; t < g->n_tensors; t++) {
     s.now[t] = t;
     if (g->tensor[t].overwrites >= 0) s.heir[g->tensor[t].overwrites] = t;
@@ -313,11 +354,13 @@ int tc_shard(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
   int rc = 0;
   for (int32_t i = 0; i < n_order && rc >= 0; i++) rc = shard_node(&s, order[i]);
   if (rc >= 0) rc = share_results(&s);
+  if (rc >= 0) rc = check_even(&s);
   if (rc >= 0) follow(&s);
   free(order);
   free(s.now);
   free(s.heir);
-  free(s.tail);
+  free(s.sum);
+  free(s.choice);
   free(s.made);
   return rc < 0 ? rc : 0;
 }

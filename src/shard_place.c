@@ -1,8 +1,8 @@
 /* shard_place.c - inputs brought to a node, outputs taken from it.
  *
  * Transitions are shared between readers. Partial outputs are resolved where they are produced; an
- * output that must be elsewhere than its node makes it is made apart and moved; a micro-batch's
- * gradients for an accumulator that is placed otherwise are summed apart first. */
+ * output that must be elsewhere than its node makes it is made apart and moved; gradients for an
+ * accumulator that is placed otherwise than they are made are summed apart within a micro-batch. */
 #include "src/shard_impl.h"
 #include "src/comm.h"
 
@@ -77,7 +77,7 @@ int tc_shard_input(struct sctx *s, int32_t node, int i, const struct tc_layout *
 {
   struct tc_graph *g = s->g;
   const struct tc_node *n = &g->node[node];
-  int32_t t = s->now[tc_in(g, n, i)];
+  int32_t was = tc_in(g, n, i), t = s->now[was];
   const struct tc_tensor *x = &g->tensor[t];
   struct made key = { .from = t, .space = n->space, .lay = *need };
   if (!tc_layout_equal(&x->lay, need) || x->space != key.space) {
@@ -96,10 +96,11 @@ int tc_shard_input(struct sctx *s, int32_t node, int i, const struct tc_layout *
         g->node[j].once = keep == TC_KEEP_STEP || sent;
         if (sent) g->node[j].role = TC_ROLE_NONE;
       }
-      for (int32_t j = first; j < g->n_nodes; j++)
-        for (int o = 0; o < g->node[j].n_out; o++)         /* done in place: t is gone */
-          if (g->tensor[tc_out(g, &g->node[j], o)].overwrites == t)
-            s->now[t] = tc_out(g, &g->node[j], o);
+      for (int32_t j = first; j < g->n_nodes; j++) {
+        int32_t d = tc_out(g, &g->node[j], 0);   /* made in t's memory: t is gone */
+        if (tc_tensor_root(g, d) == tc_tensor_root(g, t) && g->node[j].step != TC_STEP_SLICE)
+          s->now[was] = s->now[t] = d;
+      }
       TC_GROW(s->made, s->n_made, s->cap_made);
       k = s->n_made++;
       s->made[k] = key;
@@ -116,8 +117,9 @@ static int64_t divisor_below(int64_t n, int64_t most)
   return most;
 }
 
-static int even(struct sctx *s, const struct tc_node *n, const struct tc_tensor *t)
+int tc_shard_even(const struct sctx *s, const struct tc_node *n, int32_t tensor)
 {
+  const struct tc_tensor *t = &s->g->tensor[tensor];
   int64_t dim[TC_DIMS];
   for (int d = 0; d < t->rank; d++) dim[d] = d == t->pad_dim ? t->pad_to : t->dim[d];
   for (int a = 0; a < TC_AXES; a++) {
@@ -131,6 +133,23 @@ static int even(struct sctx *s, const struct tc_node *n, const struct tc_tensor 
     dim[d] /= s->m->size[a];
   }
   return 0;
+}
+
+void tc_shard_in_place(struct sctx *s, int32_t node, const int32_t *before)
+{
+  struct tc_graph *g = s->g;
+  const struct tc_node *n = &g->node[node];
+  for (int k = 0; k < n->n_out; k++) {
+    struct tc_tensor *y = &g->tensor[tc_out(g, n, k)];
+    if (y->overwrites < 0 || tc_is_acc(n, k) || tc_shard_pinned(g, y->id)) continue;
+    for (int i = 0; i < n->n_in && i < TC_RULE_MAX; i++) {
+      int32_t now = tc_in(g, n, i);
+      if (before[i] != y->overwrites || now == before[i]) continue;
+      y->overwrites = now;
+      for (int m = s->n_made - 1; m >= 0; m--)   /* no longer what other readers need */
+        if (s->made[m].to == now) s->made[m] = s->made[--s->n_made];
+    }
+  }
 }
 
 /* A tensor of the node's own in the place of output k. */
@@ -195,44 +214,6 @@ static int deliver(struct sctx *s, int32_t node, int k, const struct tc_layout *
   return 0;
 }
 
-/* A contribution to an accumulator that is placed otherwise: a micro-batch's contributions are
- * summed apart, moved after the last one, and added. */
-static int accumulate_apart(struct sctx *s, int32_t node, int k, const struct tc_tensor *acc)
-{
-  struct tc_graph *g = s->g;
-  int32_t v = tc_out(g, &g->node[node], k), p = g->tensor[v].param, root = acc->id;
-  struct tc_layout to = acc->lay;
-  bool once = s->m->size[TC_MB] == 1;
-  int32_t tmp = stand_in(s, node, k);
-  if (!once) g->tensor[tmp].lay.on[TC_MB] = (struct tc_place){ TC_P, 0, 0, 0 };
-  if (s->tail[p] >= 0) {                         /* to where the ones before are summed */
-    struct tc_layout was = g->tensor[s->tail[p]].lay;
-    if (!tc_layout_equal(&was, &g->tensor[tmp].lay))
-      return tc_fail(s->err, TC_ELAYOUT, "the contributions to %s are made at different places",
-                     g->tensor[root].name);
-    g->tensor[tmp].overwrites = s->tail[p];
-  }
-  s->tail[p] = tmp;
-  if (s->heir[v] >= 0 && g->node[g->tensor[s->heir[v]].node].op != TC_OP_ACCUM) return 0;
-  s->tail[p] = -1;                               /* a guest's sum comes once a step, later */
-  to.on[TC_MB] = g->tensor[tmp].lay.on[TC_MB];
-  int32_t moved = bring(s, tmp, &to, g->tensor[root].space, node, TC_ROLE_GRAD);
-  if (moved < 0) return moved;
-  g->tensor[v].overwrites = root;
-  if (once) {                                    /* the only one: straight into its place */
-    make_instead(g, moved, v);
-    return 0;
-  }
-  struct tc_node *a = tc_node_new(g, TC_OP_ACCUM, 1, &moved, 1, &v);
-  const struct tc_node *like = &g->node[node];
-  a->unit = like->unit;
-  a->mark = like->mark;
-  a->acc = 1;
-  a->acc_first = true;
-  g->tensor[v].lay = g->tensor[root].lay;
-  return 0;
-}
-
 /* Where an accumulator's place was left open it takes what its first contribution is. */
 static void settle_acc(struct sctx *s, int32_t node, int k)
 {
@@ -240,7 +221,7 @@ static void settle_acc(struct sctx *s, int32_t node, int k)
   const struct tc_tensor *v = &g->tensor[tc_out(g, &g->node[node], k)];
   if (!tc_is_acc(&g->node[node], k) || v->param < 0) return;
   struct tc_tensor *acc = &g->tensor[v->overwrites];
-  if (!acc->state) return;
+  if (!acc->state) return;                       /* not the first */
   for (int a = TC_PP; a < TC_AXES; a++)
     if (acc->lay.on[a].kind == TC_R && v->lay.on[a].kind == TC_P) acc->lay.on[a] = v->lay.on[a];
   if (acc->id == g->param[v->param].acc) g->param[v->param].acc_lay = acc->lay;
@@ -253,12 +234,10 @@ static bool is_guest(const struct tc_graph *g, int32_t t)
   return p >= 0 && g->param[p].guest >= 0 && tc_tensor_root(g, t) == g->param[p].guest;
 }
 
-/* Partial outputs are resolved where they are produced. */
-static int resolve(struct sctx *s, int32_t node, int32_t t)
+/* Resolves what is partial of t, which node has made: to `want`, else to R. */
+static int32_t resolve(struct sctx *s, int32_t node, int32_t t, const struct tc_layout *want)
 {
   struct tc_graph *g = s->g;
-  if (t < s->n_old && s->heir[t] >= 0) return 0;           /* another contribution follows */
-  if (tc_is_acc(&g->node[node], 0) && is_guest(g, t)) return 0;         /* the owner's sum is resolved */
   struct tc_layout to = g->tensor[t].lay;
   bool any = false;
   for (int a = 0; a < TC_AXES; a++) {
@@ -267,14 +246,132 @@ static int resolve(struct sctx *s, int32_t node, int32_t t)
       return tc_fail(s->err, TC_ELAYOUT, "%s of op %s is partial in time", g->tensor[t].name,
                      tc_op_info[g->node[node].op].name);
     any = true;
-    to.on[a] = g->tensor[t].want.on[a];
+    to.on[a] = want->on[a];
   }
-  if (!any) return 0;
+  if (!any) return t;
   bool grad = g->tensor[t].param >= 0;
-  int32_t d = bring(s, t, &to, g->tensor[t].space, node, grad ? TC_ROLE_GRAD : TC_ROLE_NONE);
-  if (d < 0) return d;
-  s->now[t] = d;
+  return bring(s, t, &to, g->tensor[t].space, node, grad ? TC_ROLE_GRAD : TC_ROLE_NONE);
+}
+
+/* Partial outputs are resolved where they are produced. */
+static int resolve_output(struct sctx *s, int32_t node, int32_t t)
+{
+  if (t < s->n_old && s->heir[t] >= 0) return 0;           /* what overwrites it is resolved */
+  const struct tc_layout want = s->g->tensor[t].want;
+  int32_t d = resolve(s, node, t, &want);
+  if (d >= 0) s->now[t] = d;
+  return d < 0 ? d : 0;
+}
+
+/* ---- accumulators ------------------------------------------------------------------- */
+
+void tc_shard_find_sums(struct sctx *s, const int32_t *order, int32_t n_order)
+{
+  const struct tc_graph *g = s->g;
+  for (int32_t t = 0; t < s->n_old; t++)
+    s->sum[t] = (struct sum){ .version = -1, .partial = -1 };
+  for (int32_t i = 0; i < n_order; i++) {
+    const struct tc_node *n = &g->node[order[i]];
+    for (int k = 0; k < n->n_out; k++) {
+      int32_t v = tc_out(g, n, k), root = tc_tensor_root(g, v);
+      if (!tc_is_acc(n, k) || g->tensor[v].param < 0 || !g->tensor[root].state) continue;
+      struct sum *x = &s->sum[root];
+      x->version = root;
+      x->last = v;
+      x->left++;
+      x->in_mb += n->op != TC_OP_ACCUM;          /* another stage's sum comes once a step */
+    }
+  }
+}
+
+/* The sum that output k of a node, before the pass, contributes to; NULL: none. */
+static struct sum *sum_of(struct sctx *s, const struct tc_node *n, int k)
+{
+  const struct tc_graph *g = s->g;
+  int32_t v = tc_out(g, n, k);
+  if (!tc_is_acc(n, k) || g->tensor[v].param < 0) return NULL;
+  struct sum *x = &s->sum[tc_tensor_root(g, v)];
+  return x->version >= 0 ? x : NULL;
+}
+
+/* v, which node makes, is the accumulator's next version. */
+static void add_version(struct sctx *s, struct sum *x, struct tc_node *n, int32_t v)
+{
+  s->g->tensor[v].overwrites = x->version;
+  n->acc_first = s->g->tensor[x->version].state;
+  s->now[x->last] = x->version = v;
+}
+
+/* Moves the partial sum to the accumulator's place and adds it. */
+static int close_partial(struct sctx *s, struct sum *x)
+{
+  struct tc_graph *g = s->g;
+  const struct tc_tensor *acc = &g->tensor[tc_tensor_root(g, x->version)];
+  struct tc_layout to = acc->lay;
+  int32_t tmp = x->partial, like = g->tensor[tmp].node, root = acc->id;
+  x->partial = -1;
+  to.on[TC_MB] = g->tensor[tmp].lay.on[TC_MB];
+  bool once = to.on[TC_MB].kind == TC_R;
+  int32_t moved = bring(s, tmp, &to, acc->space, like, TC_ROLE_GRAD);
+  if (moved < 0) return moved;
+  if (once && x->version == root) {              /* the first: straight into its place */
+    make_instead(g, moved, x->name);
+    g->tensor[x->name].overwrites = root;
+    s->now[x->last] = x->version = x->name;
+    return 0;
+  }
+  struct tc_node *a = tc_node_new(g, TC_OP_ACCUM, 1, &moved, 1, &x->name);
+  a->unit = g->node[like].unit;
+  a->mark = g->node[like].mark;
+  a->once = once;
+  a->acc = 1;
+  g->tensor[x->name].lay = g->tensor[root].lay;
+  g->tensor[x->name].space = g->tensor[root].space;
+  a->space = g->tensor[root].space;
+  add_version(s, x, a, x->name);
   return 0;
+}
+
+/* Output k is a contribution that is made elsewhere than its accumulator is. */
+static int add_to_partial(struct sctx *s, int32_t node, int k, struct sum *x)
+{
+  struct tc_graph *g = s->g;
+  int32_t v = tc_out(g, &g->node[node], k), tmp = stand_in(s, node, k);
+  bool timed = g->node[node].op != TC_OP_ACCUM && s->m->size[TC_MB] > 1;
+  bool alone = !(g->node[node].acc & (g->node[node].acc - 1));     /* its only such output */
+  if (timed) g->tensor[tmp].lay.on[TC_MB] = (struct tc_place){ TC_P, 0, 0, 0 };
+  const struct tc_tensor *open = x->partial >= 0 ? &g->tensor[x->partial] : NULL;
+  bool same = open && alone && tc_layout_equal(&open->lay, &g->tensor[tmp].lay) &&
+              open->space == g->tensor[tmp].space;
+  if (same) {
+    g->tensor[tmp].overwrites = x->partial;
+    g->node[node].acc_first = false;
+  } else if (open) {
+    TC_TRY(close_partial(s, x));
+  }
+  x->partial = tmp;
+  x->name = v;
+  return 0;
+}
+
+static int contribute(struct sctx *s, int32_t node, int k, struct sum *x)
+{
+  struct tc_graph *g = s->g;
+  struct tc_node *n = &g->node[node];
+  int32_t v = tc_out(g, n, k);
+  const struct tc_tensor *acc = &g->tensor[tc_tensor_root(g, v)];
+  x->left--;
+  x->in_mb -= n->op != TC_OP_ACCUM;
+  bool direct = tc_layout_equal(&acc->lay, &g->tensor[v].lay) && acc->space == g->tensor[v].space;
+  if (direct) add_version(s, x, n, v);
+  else TC_TRY(add_to_partial(s, node, k, x));
+  if (x->partial >= 0 && (x->in_mb == 0 || x->left == 0)) TC_TRY(close_partial(s, x));
+  /* What was moved already is resolved by the update; another stage's sum, by its owner's. */
+  if (x->left || !direct || is_guest(g, x->version)) return 0;
+  const struct tc_layout want = g->tensor[x->last].want;
+  int32_t d = resolve(s, node, x->version, &want);
+  if (d >= 0) s->now[x->last] = d;
+  return d < 0 ? d : 0;
 }
 
 /* An output where it belongs, whatever the node made it as. An annotation says nothing of the
@@ -290,15 +387,16 @@ int tc_shard_output(struct sctx *s, int32_t node, int k, const struct tc_layout 
   struct tc_layout asked = t->lay;
   t->lay = *made;
   t->space = n->space;
-  TC_TRY(even(s, n, t));
   settle_acc(s, node, k);
-  if (!pin) return resolve(s, node, t->id);
+  struct sum *sum = sum_of(s, n, k);
+  if (sum) return contribute(s, node, k, sum);
+  if (!pin) return resolve_output(s, node, t->id);
   int space = own ? t->space : pin->space;
   if (!own) asked = pin->lay;
   for (int a = 0; own && a < TC_AXES; a++)
     if (asked.on[a].kind == TC_R)
       asked.on[a] = made->on[a].kind == TC_P ? t->want.on[a] : made->on[a];
-  if (tc_layout_equal(&asked, &t->lay) && space == t->space) return resolve(s, node, t->id);
-  return tc_is_acc(n, k) ? accumulate_apart(s, node, k, pin)
-                         : deliver(s, node, k, &asked, space, before);
+  if (tc_layout_equal(&asked, &t->lay) && space == t->space)
+    return resolve_output(s, node, t->id);
+  return deliver(s, node, k, &asked, space, before);
 }

@@ -129,18 +129,32 @@ static int annotate_param_by(struct tc_graph *g, struct tc_param *p, const struc
   return 0;
 }
 
+/* What no row can place, whatever it says. */
+static int check_row(const struct tc_annotation *a, const char *name, int rank, bool parameter,
+                     struct tc_err *err)
+{
+  if (a->axis == TC_PP)
+    return refuse(a, name, "is at the stage of its layer: mesh.stages says which; rows are for dp and tp",
+                  err);
+  if (rank == 0 && !parameter)
+    return refuse(a, name, "is one number that every rank has: rows cannot place it", err);
+  return 0;
+}
+
 static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err)
 {
   int hits = 0;
   for (int32_t i = 0; i < g->n_params; i++) {
     if (fnmatch(a->pattern, g->param[i].name, 0)) continue;
     hits++;
+    TC_TRY(check_row(a, g->param[i].name, 1, true, err));
     TC_TRY(annotate_param_by(g, &g->param[i], a, err));
   }
   for (int32_t t = 0; t < g->n_tensors && !a->four; t++) {
     struct tc_tensor *x = &g->tensor[t];
     if (x->param >= 0 || fnmatch(a->pattern, x->name, 0)) continue;
     hits++;
+    TC_TRY(check_row(a, x->name, x->rank, false, err));
     TC_TRY(put(&x->lay, a, 0, x->said >> a->axis & 1, x->name, x->rank, err));
     x->said |= (uint8_t)(1u << a->axis);
     x->annotated = true;
