@@ -169,6 +169,16 @@ static int check_coordinates(const struct tc_annotation *a, const struct tc_mesh
   return 0;
 }
 
+static bool names_axis(const struct tc_annotation *a, int axis)
+{
+  for (; a && a->pattern; a++)
+    if (a->axis == axis) return true;
+  return false;
+}
+
+/* Rows are applied in this order, later ones in place of earlier ones. A file that places tensors on
+ * tp says all about tensor parallelism (with parallel.data = none any file does), unless
+ * parallel.sequence asks for the built-in rows. */
 static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
                       const struct tc_mesh *m, struct tc_annotation **own, struct tc_err *err)
 {
@@ -176,20 +186,13 @@ static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
   const char *file = c->parallel_annotations;
   *own = NULL;
   if (*file) {
-    if (strcmp(c->parallel_data, "ddp") && strcmp(c->parallel_data, "none"))
-      return tc_fail(err, TC_EUSER, "parallel.annotations says where tensors are, and so does "
-                     "parallel.data = %s: leave one", c->parallel_data);
-    if (c->parallel_sequence)
-      return tc_fail(err, TC_EUSER, "parallel.annotations says where tensors are: leave "
-                     "parallel.sequence");
-    o->system = tc_system_find("none");
     TC_TRY(tc_annotations_read(own, file, err));
     TC_TRY(check_coordinates(*own, m, file, err));
-    o->annotation[n++] = *own;
-    return 0;
   }
-  if (m->size[TC_TP] > 1) o->annotation[n++] = tc_rows_tensor;
+  const bool all_own = *own && (names_axis(*own, TC_TP) || !strcmp(c->parallel_data, "none"));
+  if (m->size[TC_TP] > 1 && (c->parallel_sequence || !all_own)) o->annotation[n++] = tc_rows_tensor;
   if (m->size[TC_TP] > 1 && c->parallel_sequence) o->annotation[n++] = tc_rows_sequence;
+  if (*own) o->annotation[n++] = *own;
   return 0;
 }
 

@@ -106,9 +106,21 @@ static int put(struct tc_layout *l, const struct tc_annotation *a, int k, bool s
   if (said && !tc_place_equal(was, to))
     return refuse(a, name, "was already placed there by another row: they contradict", err);
   l->on[a->axis] = *to;
-  int rows = 0;
-  for (int x = 0; x < TC_AXES; x++) rows += l->on[x].kind == TC_SROWS;
-  return rows > 1 ? refuse(a, name, "would be S(*) on two axes; one can have it", err) : 0;
+  return 0;
+}
+
+/* S(*) is what the other axes leave of a tensor, so that one axis can have it. */
+static int check_rows(const struct tc_graph *g, struct tc_err *err)
+{
+  for (int32_t i = 0; i < g->n_params; i++) {
+    const struct tc_param *p = &g->param[i];
+    const struct tc_layout *all[] = { &p->store, &p->use, &p->acc_lay, &p->update };
+    for (int k = 0; k < TC_PLACES; k++)
+      if (all[k]->on[TC_DP].kind == TC_SROWS && all[k]->on[TC_TP].kind == TC_SROWS)
+        return tc_fail(err, TC_EUSER, "%s would be S(*) on dp and on tp, and one axis can have it: "
+                       "the row '* dp R R P R' would leave it to tp", p->name);
+  }
+  return 0;
 }
 
 static int annotate_param_by(struct tc_graph *g, struct tc_param *p, const struct tc_annotation *a,
@@ -168,8 +180,10 @@ static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, 
 
 int tc_annotate(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err)
 {
+  for (int32_t i = 0; i < g->n_params; i++) g->param[i].said = g->param[i].keep_said = 0;
+  for (int32_t t = 0; t < g->n_tensors; t++) g->tensor[t].said = 0;
   for (; a && a->pattern; a++) TC_TRY(annotate_matching(g, a, err));
-  return 0;
+  return check_rows(g, err);
 }
 
 int tc_offload(struct tc_graph *g, int offload, bool adamw, struct tc_err *err)
