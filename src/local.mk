@@ -7,6 +7,8 @@ libtercio_a_SOURCES = \
   %D%/annotate.c \
   %D%/arena.c \
   %D%/arena.h \
+  %D%/arena_impl.h \
+  %D%/arena_place.c \
   %D%/base.c \
   %D%/base.h \
   %D%/bind.c \

@@ -385,6 +385,18 @@ static void make_body(struct tc_schedule *s, const struct tc_graph *g)
   free(in);
 }
 
+static void count_most(struct tc_schedule *s, const struct tc_graph *g)
+{
+  int32_t *now = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), sizeof *now);
+  s->most = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), sizeof *s->most);
+  for (int32_t i = 0; i < s->n; i++) {
+    const struct tc_action *a = &s->action[i];
+    now[a->node] += a->kind == TC_ISSUE ? 1 : a->kind == TC_WAIT ? -1 : 0;
+    s->most[a->node] = TC_MAX(s->most[a->node], now[a->node]);
+  }
+  free(now);
+}
+
 int tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g,
                     const struct tc_schedule_opts *o, struct tc_err *err)
 {
@@ -423,6 +435,7 @@ int tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g,
     find_groups(&c);
     emit_all(&c);
     make_body(s, g);
+    count_most(s, g);
   }
   tc_transfers_free(cross);
   tc_sched_free(sched);
@@ -554,21 +567,13 @@ int tc_schedule_check(const struct tc_schedule *s, const struct tc_graph *g, str
   return rc;
 }
 
-int32_t tc_schedule_most(const struct tc_schedule *s, int32_t node)
-{
-  int32_t now = 0, most = 1;
-  for (int32_t i = 0; i < s->n; i++) {
-    if (s->action[i].node != node) continue;
-    now += s->action[i].kind == TC_ISSUE ? 1 : s->action[i].kind == TC_WAIT ? -1 : 0;
-    most = TC_MAX(most, now);
-  }
-  return most;
-}
+int32_t tc_schedule_most(const struct tc_schedule *s, int32_t node) { return TC_MAX(s->most[node], 1); }
 
 void tc_schedule_free(struct tc_schedule *s)
 {
   if (!s) return;
   free(s->action);
   free(s->body);
+  free(s->most);
   free(s);
 }
