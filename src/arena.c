@@ -352,52 +352,94 @@ void tc_arena_free(struct tc_arena *a)
 
 /* ---- the check ----------------------------------------------------------------------- */
 
-/* Who holds which bytes now: roots with storage, kept sorted by nothing (they are few). */
-struct holder { int32_t root, mb; int64_t off, end; int32_t until; };
+/* Who holds which bytes now: roots with storage, by (root, micro-batch), kept sorted by nothing. */
+struct holder { int64_t key, off, end; };
+
+struct walk {
+  const struct tc_arena *a;
+  const struct tc_graph *g;
+  const struct tc_schedule *s;
+  const struct tc_mesh *m;
+  const int32_t *coord;
+  int32_t *until;                /* [key]: the last position at which it is touched */
+  int32_t *where;                /* [key]: in held[]; -1 */
+  struct holder *held; int32_t n, cap;
+};
+
+/* Of operand k of action i; -1: state. What is made once is under micro-batch 0. */
+static int64_t key_of(const struct walk *w, int32_t i, int k)
+{
+  const struct tc_graph *g = w->g;
+  const struct tc_node *n = &g->node[w->s->action[i].node];
+  int32_t root = tc_tensor_root(g, k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in)), mb = 0;
+  if (g->tensor[root].state) return -1;
+  if (!made_once(g, root)) mb = n->once ? w->s->n_mb - 1 : w->s->action[i].mb;
+  return (int64_t)root * w->s->n_mb + mb;
+}
+
+/* It lives from now on. */
+static int hold(struct walk *w, int64_t key, struct tc_err *err)
+{
+  const struct tc_arena *a = w->a;
+  const int32_t root = (int32_t)(key / w->s->n_mb);
+  const int64_t off = tc_arena_at(a, root, (int32_t)(key % w->s->n_mb));
+  const struct holder x = { key, off, off + stored_bytes(w->g, w->m, w->coord, root) };
+  if (a->off[root] < 0 || x.end > a->bytes[a->region[root]])
+    return tc_fail(err, TC_EUSER, "arena: %s lies outside", w->g->tensor[root].name);
+  for (int32_t q = 0; q < w->n; q++) {
+    const struct holder *y = &w->held[q];
+    if (y->off >= x.end || x.off >= y->end) continue;
+    const int32_t other = (int32_t)(y->key / w->s->n_mb);
+    if (a->region[other] == a->region[root])
+      return tc_fail(err, TC_EUSER, "arena: %s and %s overlap while both live",
+                     w->g->tensor[other].name, w->g->tensor[root].name);
+  }
+  TC_GROW(w->held, w->n, w->cap);
+  w->where[key] = w->n;
+  w->held[w->n++] = x;
+  return 0;
+}
+
+static void let_go(struct walk *w, int64_t key)
+{
+  const int32_t q = w->where[key];
+  w->where[key] = -1;
+  w->held[q] = w->held[--w->n];
+  if (q < w->n) w->where[w->held[q].key] = q;
+}
+
+static int walk_action(struct walk *w, int32_t i, struct tc_err *err)
+{
+  const struct tc_node *n = &w->g->node[w->s->action[i].node];
+  for (int k = 0; k < n->n_in + n->n_out; k++) {
+    const int64_t key = key_of(w, i, k);
+    if (key >= 0 && w->where[key] < 0) TC_TRY(hold(w, key, err));
+  }
+  for (int k = 0; k < n->n_in + n->n_out; k++) {
+    const int64_t key = key_of(w, i, k);
+    if (key >= 0 && w->where[key] >= 0 && w->until[key] == i) let_go(w, key);
+  }
+  return 0;
+}
 
 int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g,
                    const struct tc_schedule *s, const struct tc_mesh *m,
                    const int32_t coord[TC_AXES], struct tc_err *err)
 {
-  size_t n_t = (size_t)TC_MAX(g->n_tensors, 1);
-  /* Last position at which each (root, micro-batch) is touched; once-made ones under 0. */
-  int32_t n_mb = s->n_mb, *until = tc_malloc(n_t * (size_t)n_mb * sizeof *until);
-  struct holder *h = tc_malloc(n_t * (size_t)n_mb * sizeof *h);
-  int32_t held = 0;
-  memset(until, -1, n_t * (size_t)n_mb * sizeof *until);
+  const size_t keys = (size_t)TC_MAX(g->n_tensors, 1) * (size_t)s->n_mb;
+  struct walk w = { .a = a, .g = g, .s = s, .m = m, .coord = coord };
+  w.until = tc_malloc(keys * sizeof *w.until);
+  w.where = tc_malloc(keys * sizeof *w.where);
+  memset(w.where, -1, keys * sizeof *w.where);
+  for (int32_t i = 0; i < s->n; i++) {
+    const struct tc_node *n = &g->node[s->action[i].node];
+    for (int k = 0; k < n->n_in + n->n_out; k++)
+      if (key_of(&w, i, k) >= 0) w.until[key_of(&w, i, k)] = i;
+  }
   int rc = 0;
-  for (int pass = 0; pass < 2; pass++)
-    for (int32_t i = 0; i < s->n && !rc; i++) {
-      const struct tc_node *n = &g->node[s->action[i].node];
-      for (int32_t k = 0; pass && k < held; k++)
-        if (h[k].until < i) h[k--] = h[--held];
-      for (int k = 0; k < n->n_in + n->n_out && !rc; k++) {
-        int32_t t = k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in);
-        int32_t root = tc_tensor_root(g, t), at = 0, q = 0;
-        if (g->tensor[root].state) continue;
-        if (!made_once(g, root)) at = n->once ? n_mb - 1 : s->action[i].mb;
-        int32_t *u = &until[(size_t)root * (size_t)n_mb + (size_t)at];
-        if (!pass) {
-          *u = i;
-          continue;
-        }
-        while (q < held && (h[q].root != root || h[q].mb != at)) q++;
-        if (q < held) {
-          h[q].until = TC_MAX(h[q].until, *u);
-          continue;
-        }
-        int64_t off = tc_arena_at(a, root, at);
-        struct holder x = { root, at, off, off + stored_bytes(g, m, coord, root), *u };
-        if (a->off[root] < 0 || x.end > a->bytes[a->region[root]])
-          rc = tc_fail(err, TC_EUSER, "arena: %s lies outside", g->tensor[root].name);
-        for (q = 0; q < held && !rc; q++)
-          if (a->region[h[q].root] == a->region[root] && h[q].off < x.end && x.off < h[q].end)
-            rc = tc_fail(err, TC_EUSER, "arena: %s and %s overlap while both live",
-                         g->tensor[h[q].root].name, g->tensor[root].name);
-        h[held++] = x;
-      }
-    }
-  free(until);
-  free(h);
+  for (int32_t i = 0; i < s->n && !rc; i++) rc = walk_action(&w, i, err);
+  free(w.until);
+  free(w.where);
+  free(w.held);
   return rc;
 }

@@ -22,4 +22,7 @@ int64_t tc_head_rows(const struct tc_graph *g, const struct tc_mesh *m, int64_t 
  * many parts (a bucket), where all inputs exist and no output is needed yet. */
 void tc_units(struct tc_graph *g);
 
+/* Local. Where each node is in the order, [n_nodes]; owned by the caller. */
+int32_t *tc_fuse_positions(const struct tc_graph *g);
+
 #endif
