@@ -130,13 +130,36 @@ void tc_fuse(struct tc_graph *g, bool w_apart)
 
 /* ---- the head in chunks -------------------------------------------------------------- */
 
-int64_t tc_head_rows(const struct tc_graph *g, const struct tc_mesh *m, int64_t bytes)
+static struct tc_local logits_of(const struct tc_graph *g, const struct tc_mesh *m)
 {
   const int32_t zero[TC_AXES] = { 0 };
   struct tc_local l;
   tc_tensor_local(&g->tensor[g->logits], m, zero, &l);
-  return TC_MAX(1, bytes / TC_MAX(1, l.dim[1] * (int64_t)tc_dtype_bytes(
-                                         g->tensor[g->logits].dtype)));
+  return l;
+}
+
+int64_t tc_head_least_rows(const struct tc_graph *g, const struct tc_mesh *m)
+{
+  return tc_ceil_div(TC_MAX(logits_of(g, m).dim[0], 1), TC_HEAD_CHUNKS);
+}
+
+int64_t tc_head_rows(const struct tc_graph *g, const struct tc_mesh *m, int64_t bytes)
+{
+  const struct tc_local l = logits_of(g, m);
+  const int64_t row = l.dim[1] * (int64_t)tc_dtype_bytes(g->tensor[g->logits].dtype);
+  return TC_MAX(tc_head_least_rows(g, m), bytes / TC_MAX(1, row));
+}
+
+/* Chunks are even. Of a number of rows with no fitting divisor they may be up to 8 times as many as
+ * wanted, or, where that is too many, fewer; else the whole is taken. */
+static int64_t count_chunks(int64_t rows, int64_t max_rows)
+{
+  const int64_t want = tc_ceil_div(rows, TC_MIN(TC_MAX(max_rows, 1), TC_MAX(rows, 1)));
+  int64_t k = want;
+  while (k <= 8 * want && k <= TC_HEAD_CHUNKS && rows % k) k++;
+  if (k > TC_HEAD_CHUNKS)
+    for (k = TC_HEAD_CHUNKS; rows % k;) k--;
+  return k <= 8 * want && k <= rows ? k : 1;
 }
 
 struct cut {
@@ -288,15 +311,8 @@ static void place_chunks(struct cut *c, const int32_t *order, int32_t n_order,
 
 void tc_fuse_head(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows)
 {
-  const int32_t zero[TC_AXES] = { 0 };
-  struct tc_local l;
-  tc_tensor_local(&g->tensor[g->logits], m, zero, &l);
-  struct cut c = { .g = g, .N = g->tensor[g->logits].dim[0], .rows = l.dim[0], .K = 1 };
-  /* Chunks are even; of a number of rows with no fitting divisor they may be up to 8 times as
-   * many as wanted, else the whole is taken. */
-  int64_t want = tc_ceil_div(c.rows, TC_MAX(max_rows, 1)), k = want;
-  while (k <= 8 * want && c.rows % k) k++;
-  c.K = k <= 8 * want && k <= c.rows && !logits_move(g) ? k : 1;
+  struct cut c = { .g = g, .N = g->tensor[g->logits].dim[0], .rows = logits_of(g, m).dim[0], .K = 1 };
+  if (!logits_move(g)) c.K = count_chunks(c.rows, max_rows);
   int32_t n_order = g->n_order, n_head = 0;
   int32_t *order = tc_malloc((size_t)n_order * sizeof *order);
   int32_t *head = tc_malloc((size_t)n_order * sizeof *head);
