@@ -60,7 +60,8 @@ static void place_versions(struct tc_arena *a, const struct tc_graph *g, const s
     }
     while (n-- > 0) {
       const struct tc_tensor *x = &g->tensor[chain[n]];
-      a->off[x->id] = a->off[x->base >= 0 ? x->base : x->overwrites] + link_offset(g, x->id, m, coord);
+      const int32_t in = x->base >= 0 ? x->base : x->overwrites;
+      a->off[x->id] = a->off[in] + link_offset(g, x->id, m, coord);
       a->region[x->id] = a->region[root];
       a->slots[x->id] = a->slots[root];
       a->slot_at[x->id] = a->slot_at[root];
@@ -371,7 +372,8 @@ static int64_t key_of(const struct walk *w, int32_t i, int k)
 {
   const struct tc_graph *g = w->g;
   const struct tc_node *n = &g->node[w->s->action[i].node];
-  int32_t root = tc_tensor_root(g, k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in)), mb = 0;
+  int32_t t = k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in), mb = 0;
+  int32_t root = tc_tensor_root(g, t);
   if (g->tensor[root].state) return -1;
   if (!made_once(g, root)) mb = n->once ? w->s->n_mb - 1 : w->s->action[i].mb;
   return (int64_t)root * w->s->n_mb + mb;

@@ -1,9 +1,9 @@
 /* arena_place.c - the lowest free offset for an object beside those that are placed.
  *
  * Objects are kept in the order of their offsets, in a tree whose nodes know when the objects below
- * them live: what lives at other times isn't looked at. The chunks of the loss head make thousands of
- * small objects at the same offsets one after the other, so this is most of them. Micro-batches are
- * told apart, since a chunk's objects live again in each. */
+ * them live: what lives at other times is not looked at. The chunks of the loss head make thousands
+ * of small objects at the same offsets one after the other, so that is most of them. Micro-batches
+ * are told apart, since a chunk's objects live again in each. */
 #include "src/arena_impl.h"
 
 #include <stdlib.h>
@@ -106,8 +106,10 @@ static void lowest_below(const struct node *x, struct query *q)
     const struct spot *s = &x->spot[k];
     if (s->end > q->at && lives_with(&s->span, &q->span) && meet(s->l, q->l)) q->at = s->end;
   }
-  for (int k = 0; !x->leaf && k < x->n && x->kid[k]->off < q->at + q->l->bytes; k++)
-    if (x->kid[k]->end > q->at && parts_meet(&x->kid[k]->when, &q->when)) lowest_below(x->kid[k], q);
+  for (int k = 0; !x->leaf && k < x->n && x->kid[k]->off < q->at + q->l->bytes; k++) {
+    const struct node *kid = x->kid[k];
+    if (kid->end > q->at && parts_meet(&kid->when, &q->when)) lowest_below(kid, q);
+  }
 }
 
 int64_t tc_placed_lowest(const struct tc_placed *p, const struct tc_live *l)
@@ -153,7 +155,7 @@ static struct node *node_split(struct node *x, int k)
   return y;
 }
 
-/* Behind all that begin where s does, or before. Returns the node that x was split into, or NULL. */
+/* Behind all that begin where s does, or before. Returns the node that x was split into; NULL. */
 static struct node *node_add(struct node *x, const struct spot *s)
 {
   struct node *more = NULL, *into = x;

@@ -26,7 +26,8 @@ enum tc_status {
   TC_NOPROGRESS = -93    /* no progress over the last restarts: don't requeue */
 };
 
-/* Of a GPU that Tercio runs on: the least compute capability, times 10. Those before multiply no bf16. */
+/* The least compute capability of GPUs that Tercio runs on, times 10: those before multiply no
+ * bf16. */
 enum { TC_CAPABILITY = 80 };
 
 struct tc_err {

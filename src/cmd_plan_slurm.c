@@ -222,8 +222,8 @@ static int read_nodes(struct nodes *all, struct tc_slurm_part *s, struct tc_err 
   }
   if (any) return 0;
   if (old)
-    return tc_fail(err, TC_EUSER, "partition %s has no GPUs that Tercio runs on, only %s: it needs compute "
-                   "capability %d.%d or later (an A100, H100 or H200)", s->name, old->gpu,
+    return tc_fail(err, TC_EUSER, "partition %s has no GPUs that Tercio runs on, only %s: it needs "
+                   "compute capability %d.%d or later (an A100, H100 or H200)", s->name, old->gpu,
                    TC_CAPABILITY / 10, TC_CAPABILITY % 10);
   return tc_fail(err, TC_EUSER, "partition %s has no node that can be used%s: see sinfo -R, or give "
                  "--nodes and --gpus-per-node", s->name, s->left_out ? " (all are down or drained)" : "");

@@ -311,7 +311,8 @@ static void place_chunks(struct cut *c, const int32_t *order, int32_t n_order,
 
 void tc_fuse_head(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows)
 {
-  struct cut c = { .g = g, .N = g->tensor[g->logits].dim[0], .rows = logits_of(g, m).dim[0], .K = 1 };
+  struct cut c = { .g = g, .N = g->tensor[g->logits].dim[0], .rows = logits_of(g, m).dim[0],
+                   .K = 1 };
   if (!logits_move(g)) c.K = count_chunks(c.rows, max_rows);
   int32_t n_order = g->n_order, n_head = 0;
   int32_t *order = tc_malloc((size_t)n_order * sizeof *order);

@@ -1,4 +1,4 @@
-/* fuse_units.c - transitions of a unit as one: weights gathered together, gradients reduced together.
+/* fuse_units.c - transitions of a unit as one: weights gathered, gradients reduced together.
  *
  * The order stays topological. */
 #include "src/fuse.h"
@@ -20,7 +20,8 @@ static bool joins(const struct tc_graph *g, const struct tc_node *a, const struc
 {
   bool scalars = b->ctl && b->mark == TC_U;      /* of the update: whatever their unit */
   return b->op == TC_OP_MOVE && b->step == a->step && b->axis == a->axis &&
-         (b->unit == a->unit || scalars) && same_stage(g, a, b) && b->ctl == a->ctl && (!b->ctl || scalars) &&
+         (b->unit == a->unit || scalars) && same_stage(g, a, b) && b->ctl == a->ctl &&
+         (!b->ctl || scalars) &&
          phase_of(b) == phase_of(a) && b->red == a->red && b->root == a->root &&
          b->once == a->once && (b->once || b->role) && b->n_in == 1 &&
          !tc_step_is_local(b->step) &&

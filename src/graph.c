@@ -216,7 +216,10 @@ void tc_graph_drop(struct tc_graph *g, const bool *drop)
 }
 
 /* What t lives in, one link on; -1: storage of its own. */
-static int32_t lives_in(const struct tc_tensor *t) { return t->base >= 0 ? t->base : t->overwrites; }
+static int32_t lives_in(const struct tc_tensor *t)
+{
+  return t->base >= 0 ? t->base : t->overwrites;
+}
 
 int32_t tc_tensor_root(const struct tc_graph *g, int32_t t)
 {

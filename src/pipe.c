@@ -483,7 +483,10 @@ int tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g,
   return 0;
 }
 
-int32_t tc_schedule_most(const struct tc_schedule *s, int32_t node) { return TC_MAX(s->most[node], 1); }
+int32_t tc_schedule_most(const struct tc_schedule *s, int32_t node)
+{
+  return TC_MAX(s->most[node], 1);
+}
 
 void tc_schedule_free(struct tc_schedule *s)
 {

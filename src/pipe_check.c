@@ -1,5 +1,5 @@
-/* pipe_check.c - a step's list of actions proved right, independently of how it was made (pipe.c): the
- * list is walked with what is made and what is in flight. */
+/* pipe_check.c - a step's list of actions proved right, independently of how it was made (pipe.c):
+ * the list is walked with what is made and what is in flight. */
 #include "src/pipe.h"
 
 #include <stdlib.h>

@@ -148,8 +148,8 @@ static int no_device(const char *name, struct tc_err *err)
   }
   const int near = tc_nearest(name, names, n);
   if (old)
-    return tc_fail(err, TC_EUSER, "device %s has compute capability %d.%d, and Tercio needs a GPU of %d.%d "
-                   "or later; there are %s", old->name, old->capability / 10, old->capability % 10,
+    return tc_fail(err, TC_EUSER, "device %s has compute capability %d.%d, and Tercio needs a GPU of "
+                   "%d.%d or later; there are %s", old->name, old->capability / 10, old->capability % 10,
                    TC_CAPABILITY / 10, TC_CAPABILITY % 10, list);
   if (n_same || near >= 0)
     return tc_fail(err, TC_EUSER,

@@ -60,8 +60,8 @@ void tc_plan_tables(FILE *f)
   fprintf(f,
           "Model states in training: weights, gradients and Adam, 16 bytes a parameter (GB = 1e9 "
           "bytes).\nThen on which device they fit alone, else on how many that share them evenly "
-          "(without activations). Tercio itself needs a GPU of compute\ncapability %d.%d or later, so no "
-          "V100.\n\n%-12s %8s %6s %6s %8s %9s", TC_CAPABILITY / 10, TC_CAPABILITY % 10, "model",
+          "(without activations). Tercio itself needs a GPU of compute\ncapability %d.%d or "
+          "later, so no V100.\n\n%-12s %8s %6s %6s %8s %9s", TC_CAPABILITY / 10, TC_CAPABILITY % 10, "model",
           "params", "layers", "hidden", "compute", "states");
   for (int i = 0; i < N_CARDS; i++)
     if (strcmp(cards[i].name, "cpu")) fprintf(f, " %9s", cards[i].name);

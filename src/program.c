@@ -92,9 +92,9 @@ static int pass_fuse(struct ctx *c)
   int64_t rows = c->o->head_rows;
   const int64_t least = tc_head_least_rows(c->p->graph, c->m);
   if (rows > 0 && rows < least)
-    return tc_fail(c->err, TC_ELAYOUT, "parallel.head_chunk = %lld rows of the logits would be more than %d "
-                   "chunks of a micro-batch; %lld or auto would fit, or a smaller train.micro_batch",
-                   (long long)rows, TC_HEAD_CHUNKS, (long long)least);
+    return tc_fail(c->err, TC_ELAYOUT, "parallel.head_chunk = %lld rows of the logits would be more "
+                   "than %d chunks of a micro-batch; %lld or auto would fit, or a smaller "
+                   "train.micro_batch", (long long)rows, TC_HEAD_CHUNKS, (long long)least);
   if (rows <= 0) rows = tc_head_rows(c->p->graph, c->m, head_bytes(c->p->graph));
   tc_fuse_head(c->p->graph, c->m, rows);
   return 0;
@@ -110,8 +110,8 @@ int tc_program_listable(const struct tc_graph *g, int64_t n_mb, struct tc_err *e
 {
   const int64_t most = TC_ACTIONS / TC_MAX(g->n_order, 1);
   if (n_mb <= TC_MAX(most, 1)) return 0;
-  return tc_fail(err, TC_ELAYOUT, "a step of %lld micro-batches of %d operations each is too long a list; "
-                 "a train.micro_batch that makes %lld of them or fewer would fit", (long long)n_mb,
+  return tc_fail(err, TC_ELAYOUT, "a step of %lld micro-batches of %d operations each is too long a "
+                 "list; a train.micro_batch that makes %lld of them or fewer would fit", (long long)n_mb,
                  g->n_order, (long long)most);
 }
 

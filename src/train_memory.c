@@ -152,8 +152,8 @@ int tc_train_could_fit(const struct tc_train *t, struct tc_err *err)
     left = total /= TC_MAX(t->ranks->info[t->rank].local_size, 1);
   }
   if (bytes <= (double)left) return 0;
-  snprintf(need, sizeof need, "at least %.4g GB are needed for the activations of the %lld sequences of a "
-           "micro-batch", bytes * 1e-9, (long long)micro);
+  snprintf(need, sizeof need, "at least %.4g GB are needed for the activations of the %lld sequences "
+           "of a micro-batch", bytes * 1e-9, (long long)micro);
   return refuse(t, need, left, total, err);
 }
 
