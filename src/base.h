@@ -26,6 +26,10 @@ enum tc_status {
   TC_NOPROGRESS = -93    /* no progress over the last restarts: don't requeue */
 };
 
+/* The least compute capability of GPUs that Tercio runs on, times 10: those before multiply no
+ * bf16. */
+enum { TC_CAPABILITY = 80 };
+
 struct tc_err {
   int status;            /* the status last failed with */
   char text[1000];       /* one sentence, no newline */

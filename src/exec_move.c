@@ -215,8 +215,8 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
     .root = tc_transfer_root(n, x->coord),
     .n_parts = x->n_send, .parts = x->send, .ctl = n->ctl,
     .what = n->unit < g->n_units ? g->unit[n->unit].name : "" };
-  if (o->device->ops->separate && !native && x->size > 1 && !tc_step_is_local(x->step)
-      && x->args.coll != TC_COLLS)
+  if (o->device->ops->separate && x->on_device && !native && x->size > 1
+      && !tc_step_is_local(x->step) && x->args.coll != TC_COLLS)
     rc = take_mirror(x, err);
   if (rc < 0) {
     tc_xmove_free(x, o->device);

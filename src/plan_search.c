@@ -107,13 +107,6 @@ static void add(struct search *s, struct tc_cand *x)
                       s->g.rest_params) / x->tp;
   x->near_pp = x->pp > 1 && x->dp > 1 && on_pp > on_dp;
   if (s->out) s->out->considered++;
-  if (strcmp(x->offload, "no") && !tc_setup_offloads(tc_system_find(x->data), x->pp)) {
-    char why[160];
-    snprintf(why, sizeof why, "with parallel.offload = %s: weights of %s can't rest in host memory where "
-             "there are stages", x->offload, x->data);
-    tell(s, x, why, false);
-    return;
-  }
   if (tc_guess(&s->g, x, &err) < 0) {
     tell(s, x, err.text, false);
     return;

@@ -196,12 +196,6 @@ static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
   return 0;
 }
 
-bool tc_setup_offloads(const struct tc_system *s, int64_t pp)
-{
-  const int rest = s->place[TC_STORE].kind;
-  return pp <= 1 || (rest != TC_AT && rest != TC_SROWS);
-}
-
 int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
                      const struct tc_mesh *m, struct tc_annotation **own, struct tc_err *err)
 {
@@ -232,10 +226,6 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   o->keep = strcmp(c->parallel_keep, "auto") ? choice(c->parallel_keep, keeps) : -1;
   o->reduce_once = !strcmp(c->parallel_reduce, "step");
   o->offload = choice(c->parallel_offload, offloads);
-  if (o->offload && !tc_setup_offloads(o->system, m->size[TC_PP]))
-    return tc_fail(err, TC_ELAYOUT, "parallel.offload = %s: weights of %s can't rest in host memory where there "
-                   "are stages (mesh.pp = %d); offload = no would fit", c->parallel_offload,
-                   c->parallel_data, m->size[TC_PP]);
   o->recompute = choice(c->train_recompute, recomputes);
   o->prefetch = (int)c->parallel_prefetch;
   o->regather = c->parallel_regather;

@@ -13,10 +13,6 @@ int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err 
 /* Local. TC_EUSER for sizes that would not fit the program's integers, and rates that can't be. */
 int tc_setup_sizes(const struct tc_config *c, struct tc_err *err);
 
-/* Local. Whether parallel.offload may be other than `no`. Weights that rest in host memory, and are
- * tied, can't be: the last stage would be sent the first one's copy before it is made. */
-bool tc_setup_offloads(const struct tc_system *s, int64_t pp);
-
 /* Local. The mesh for `world` ranks on nodes as far as no model is needed: one micro-batch,
  * mesh.order = auto is tp-dp-pp. *out is owned by the caller. */
 int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,

@@ -50,7 +50,13 @@ static int32_t bring(struct sctx *s, int32_t t, const struct tc_layout *to, int 
 {
   struct tc_graph *g = s->g;
   int32_t first = g->n_nodes;
-  if (g->tensor[t].space == TC_HOST && space == TC_DEVICE) t = tc_move_space(g, t, space, like);
+  if (g->tensor[t].space == TC_HOST && space == TC_DEVICE) {
+    struct tc_layout there = g->tensor[t].lay;             /* from stage to stage as it rests */
+    there.on[TC_PP] = to->on[TC_PP];
+    t = tc_move(g, t, &there, like, s->err);
+    if (t < 0) return t;
+    t = tc_move_space(g, t, space, like);
+  }
   t = tc_move(g, t, to, like, s->err);
   if (t >= 0 && g->tensor[t].space != space) t = tc_move_space(g, t, space, like);
   for (int32_t i = first; i < g->n_nodes; i++) {

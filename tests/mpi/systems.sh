@@ -27,7 +27,7 @@ tiny="--model.layers=$layers --model.hidden=$hidden --model.heads=4 --model.cont
   --model.vocab=$vocab --data.train=$dir/text --train.global_batch=$batch --train.steps=30
   --train.eval_batches=1 --run.all_ranks=yes"
 
-# sizes SYSTEM RANKS ACC: $tp, $pp, $dp, $flags. A pipeline is named "pp2-1f1b+zero1+tp2".
+# sizes SYSTEM RANKS ACC: $tp, $pp, $dp, $flags. A pipeline is named "pp2-1f1b+zero1+tp2+params".
 sizes() {
   tp=1 pp=1
   case $1 in
@@ -35,7 +35,12 @@ sizes() {
       rest=${1#pp} flags=
       pp=${rest%%-*} rest=${rest#*-}
       case $rest in *+tp2*) tp=2 flags="--mesh.tp=2 --parallel.sequence=yes" ;; esac
-      case $rest in *+zero[123]*) zero=${rest#*+zero} flags="$flags --parallel.data=zero${zero%%+*}" ;; esac
+      for part in $(echo "$rest" | tr + ' '); do
+        case $part in
+          zero[123]|server|dataparallel) flags="$flags --parallel.data=$part" ;;
+          params|update) flags="$flags --parallel.offload=$part" ;;
+        esac
+      done
       case $rest in *+near) flags="$flags --mesh.order=tp-pp-dp" ;; esac
       flags="$flags --mesh.pp=$pp --parallel.schedule=${rest%%+*}" ;;
     tensor)   tp=2 flags="--mesh.tp=2" ;;
@@ -259,6 +264,6 @@ row() {
     k=$(awk -v a=$a '$1 == a { printf "%s%s x%s", sep, $2, $3; sep = ", " }' "$dir/rank0")
     [ -n "$k" ] && show="$show $a: $k"
   done
-  printf '# %-18s %5s %3s  %-4s  %-7s  %-8s %-8s %-8s%s\n' "$1" "$2" "$3" "$4" "$5" "$loss" \
+  printf '# %-34s %5s %3s  %-4s  %-7s  %-8s %-8s %-8s%s\n' "$1" "$2" "$3" "$4" "$5" "$loss" \
     "$norm" "$m" "${show:- none}" >> "$dir/table"
 }

@@ -418,6 +418,12 @@ static const struct layout layouts[] = {
   L("zero2 x 2, tp 2, sequence, offload update", "zero2", 1, 2, 2, .sequence = true,
     .offload = TC_OFFLOAD_UPDATE),
   L("zero1 x 2, offload params", "zero1", 2, 2, 1, .offload = TC_OFFLOAD_PARAMS),
+  L("zero3 x 2, 2 stages, zb, offload params", "zero3", 4, 2, 1, .pp = 2, .schedule = "zb",
+    .offload = TC_OFFLOAD_PARAMS),
+  L("server x 2, 2 stages, tp 2, sequence, offload update", "server", 2, 2, 2, .pp = 2,
+    .schedule = "1f1b", .sequence = true, .offload = TC_OFFLOAD_UPDATE),
+  L("dataparallel x 2, 2 stages, full recompute, offload params", "dataparallel", 2, 2, 1, .pp = 2,
+    .schedule = "gpipe", .recompute = TC_RECOMPUTE_FULL, .offload = TC_OFFLOAD_PARAMS),
 };
 
 static void test_runs(const char *device)
