@@ -48,6 +48,9 @@ libtercio_a_SOURCES = \
   %D%/comm_thread.c \
   %D%/config.c \
   %D%/config.h \
+  %D%/config_impl.h \
+  %D%/config_ini.c \
+  %D%/config_text.c \
   %D%/data.c \
   %D%/data.h \
   %D%/devices.def \
@@ -135,6 +138,7 @@ libtercio_a_SOURCES = \
   %D%/train_plan.c \
   %D%/train_memory.c \
   %D%/train_recover.c \
+  %D%/train_resume.c \
   %D%/train_slow.c \
   %D%/train_trace.c \
   %D%/transfer.c \

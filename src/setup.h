@@ -10,9 +10,6 @@
 /* Local. TC_EUSER with a sentence for sizes that can't be. */
 int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err *err);
 
-/* Local. TC_EUSER for sizes that would not fit the program's integers, and rates that can't be. */
-int tc_setup_sizes(const struct tc_config *c, struct tc_err *err);
-
 /* Local. Whether parallel.offload may be other than `no`. Weights that rest in host memory, and are
  * tied, can't be: the last stage would be sent the first one's copy before it is made. */
 bool tc_setup_offloads(const struct tc_system *s, int64_t pp);

@@ -1,0 +1,78 @@
+/* train_resume.c - what a run that is resumed has otherwise than the run that saved: options.def says
+ * of each option whether that is refused, told or free. Of the data the tokens are compared, not the
+ * names: files may move. */
+#include "src/train.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The configuration that was saved, NULL where there is none: an import has one, but no run had it. */
+static struct tc_config *saved_config(const struct tc_ckpt_meta *meta)
+{
+  struct tc_config *was = NULL;
+  struct tc_err err;
+  if (!*meta->version || !strstr(meta->config, "[train]")) return NULL;
+  return tc_config_saved(&was, meta->config, 0, NULL, &err) == 0 ? was : NULL;
+}
+
+int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path,
+                    struct tc_err *err)
+{
+  struct tc_config *was = saved_config(meta);
+  struct tc_config_change x;
+  int rc = 0;
+  for (int i = 0; was && !rc && (i = tc_config_next_change(was, t->cfg, i, &x)) >= 0; i++)
+    if (x.resume == TC_RESUME_REFUSED)
+      rc = tc_fail(err, TC_EUSER, "%s was saved with %s = %s, and this run has %s: set it as it was, "
+                   "or begin a new run with another run.out and ckpt.from = %s", path, x.name, x.was,
+                   x.is, path);
+  tc_config_free(was);
+  return rc;
+}
+
+/* Whether some step after `from` has another learning rate: a longer run of a constant one has not. */
+static bool rates_differ(const struct tc_config *was, const struct tc_config *is, int64_t from)
+{
+  enum { LOOKS = 1000 };
+  const int64_t steps = TC_MAX(was->train_steps, is->train_steps) - from;
+  for (int64_t i = 1; i <= LOOKS; i++) {
+    const int64_t step = from + tc_ceil_div(steps * i, LOOKS);
+    if (step > from && tc_train_lr(was, step) != tc_train_lr(is, step)) return true;
+  }
+  return false;
+}
+
+static void warn_of_data(const struct tc_train *t, const char *data)
+{
+  struct tc_data_identity was, is = t->data_id;
+  if (sscanf(data, "tokens %" SCNd64 " hash %" SCNx64, &was.tokens, &was.hash) != 2) return;
+  if (was.tokens != is.tokens)
+    tc_warn("the training data had %lld tokens, have %lld: from here on each step takes other samples",
+            (long long)was.tokens, (long long)is.tokens);
+  else if (was.hash != is.hash)
+    tc_warn("the training data have other tokens than the checkpoint's run had, though as many (%lld): "
+            "from here on each step takes other samples", (long long)is.tokens);
+}
+
+char *tc_resume_data(const struct tc_train *t)
+{
+  return tc_sprintf("tokens %" PRId64 " hash %016" PRIx64, t->data_id.tokens, t->data_id.hash);
+}
+
+void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta)
+{
+  static const char *const what[] = {
+    [TC_RESUME_SAMPLES] = "each step takes other samples",
+    [TC_RESUME_RATE] = "the learning rate is another",
+    [TC_RESUME_MATH] = "steps are calculated otherwise" };
+  struct tc_config *was = saved_config(meta);
+  struct tc_config_change x;
+  const bool rates = was && rates_differ(was, t->cfg, meta->step);
+  warn_of_data(t, meta->data);
+  for (int i = 0; was && (i = tc_config_next_change(was, t->cfg, i, &x)) >= 0; i++)
+    if (x.resume == TC_RESUME_SAMPLES || x.resume == TC_RESUME_MATH ||
+        (x.resume == TC_RESUME_RATE && rates))
+      tc_warn("%s was %s, is %s: from here on %s", x.name, x.was, x.is, what[x.resume]);
+  tc_config_free(was);
+}
