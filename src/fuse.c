@@ -119,14 +119,6 @@ int64_t tc_head_rows(const struct tc_graph *g, const struct tc_mesh *m, int64_t 
                                          g->tensor[g->logits].dtype)));
 }
 
-int64_t tc_head_local_rows(const struct tc_graph *g, const struct tc_mesh *m)
-{
-  const int32_t zero[TC_AXES] = { 0 };
-  struct tc_local l;
-  tc_tensor_local(&g->tensor[g->logits], m, zero, &l);
-  return l.dim[0];
-}
-
 struct cut {
   struct tc_graph *g;
   int64_t N, rows, K;            /* global rows, local rows, chunks */
@@ -276,8 +268,10 @@ static void place_chunks(struct cut *c, const int32_t *order, int32_t n_order,
 
 void tc_fuse_head(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows)
 {
-  struct cut c = { .g = g, .N = g->tensor[g->logits].dim[0], .rows = tc_head_local_rows(g, m),
-                   .K = 1 };
+  const int32_t zero[TC_AXES] = { 0 };
+  struct tc_local l;
+  tc_tensor_local(&g->tensor[g->logits], m, zero, &l);
+  struct cut c = { .g = g, .N = g->tensor[g->logits].dim[0], .rows = l.dim[0], .K = 1 };
   /* Chunks are even; of a number of rows with no fitting divisor they may be up to 8 times as
    * many as wanted, else the whole is taken. */
   int64_t want = tc_ceil_div(c.rows, TC_MAX(max_rows, 1)), k = want;

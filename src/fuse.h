@@ -18,9 +18,6 @@ void tc_fuse_head(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows)
 /* Local. The rows for tc_fuse_head that keep a chunk's logits within `bytes`. */
 int64_t tc_head_rows(const struct tc_graph *g, const struct tc_mesh *m, int64_t bytes);
 
-/* Local. The rows of logits that a rank has of a micro-batch. */
-int64_t tc_head_local_rows(const struct tc_graph *g, const struct tc_mesh *m);
-
 /* Local. Joins the transitions of one unit, kind and axis that run once a step into one MOVE with
  * many parts (a bucket), where all inputs exist and no output is needed yet. */
 void tc_units(struct tc_graph *g);

@@ -84,26 +84,6 @@ static int64_t head_bytes(const struct tc_graph *g)
   return (g->tensor[g->logits].dtype == TC_BF16 ? INT64_C(512) : INT64_C(64)) << 20;
 }
 
-/* A program has nodes for each chunk. One that has so many that making it would take minutes is of a
- * batch that no memory holds, or of chunks of a few rows. */
-static int check_head(const struct ctx *c, int64_t max_rows)
-{
-  enum { MOST_CHUNKS = 4096, TRIES = 1 << 20 };
-  const int64_t rows = tc_head_local_rows(c->p->graph, c->m);
-  const int64_t chunks = tc_ceil_div(rows, max_rows);
-  if (chunks <= MOST_CHUNKS) return 0;
-  const int64_t micro = c->o->gpt.batch / c->m->size[TC_DP] / c->m->size[TC_MB];
-  int64_t parts = tc_ceil_div(chunks, MOST_CHUNKS), most = parts + TRIES;
-  while (parts < most && parts < micro && micro % parts) parts++;
-  const bool fits = parts <= micro && micro % parts == 0;
-  char fit[60] = "";
-  if (fits) snprintf(fit, sizeof fit, "train.micro_batch = %lld or less, or ", (long long)(micro / parts));
-  return tc_fail(c->err, TC_ELAYOUT, "the loss of %lld sequences at once takes %lld chunks of %lld rows, "
-                 "and at most %d can be: give %sparallel.head_chunk = %lld or more", (long long)micro,
-                 (long long)chunks, (long long)max_rows, MOST_CHUNKS, fit,
-                 (long long)tc_ceil_div(rows, MOST_CHUNKS));
-}
-
 static int pass_fuse(struct ctx *c)
 {
   bool pipeline = c->m->size[TC_PP] > 1;
@@ -111,7 +91,6 @@ static int pass_fuse(struct ctx *c)
   if (c->p->graph->logits < 0) return 0;
   int64_t rows = c->o->head_rows;
   if (rows <= 0) rows = tc_head_rows(c->p->graph, c->m, head_bytes(c->p->graph));
-  TC_TRY(check_head(c, rows));
   tc_fuse_head(c->p->graph, c->m, rows);
   return 0;
 }
