@@ -7,6 +7,7 @@
  * three at most. State is laid out by class in the order it was made, so that a unit's accumulators
  * are adjacent and travel as one message. */
 #include "src/arena.h"
+#include "src/arena_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,18 +16,10 @@ enum { SHORT_MB = 3 };
 const char *const tc_region_name[TC_REGIONS] = { "state", "scratch", "host state",
                                                  "host scratch" };
 
-/* Positions in the list, first and last, in each of the micro-batches slot, slot + step, ...
- * n = 0: no scratch of its own. */
-struct life { int32_t first, last; };
-struct live {
-  int32_t t, n, slot, step;
-  struct life *in;               /* [n], step apart; borrowed from lives.all */
-  int64_t bytes, off;
-};
 struct lives {
-  struct life *all;              /* [tensor][micro-batch] */
-  struct live *of;               /* [n_tensors]: all micro-batches of a tensor */
-  struct live *object; int32_t n_objects;        /* one for each slot */
+  struct tc_life *all;              /* [tensor][micro-batch] */
+  struct tc_live *of;               /* [n_tensors]: all micro-batches of a tensor */
+  struct tc_live *object; int32_t n_objects;        /* one for each slot */
   int32_t n_mb;
 };
 
@@ -36,40 +29,58 @@ static int64_t stored_bytes(const struct tc_graph *g, const struct tc_mesh *m,
   return tc_round_up(tc_tensor_local_bytes(&g->tensor[t], m, coord), TC_ARENA_ALIGN);
 }
 
-int64_t tc_tensor_root_offset(const struct tc_graph *g, int32_t t, const struct tc_mesh *m,
-                              const int32_t coord[TC_AXES])
+/* Where t, a view or a version, begins in what it lives in one link on, in bytes. */
+static int64_t link_offset(const struct tc_graph *g, int32_t t, const struct tc_mesh *m,
+                           const int32_t coord[TC_AXES])
 {
-  int64_t off = 0;
-  for (;;) {
-    const struct tc_tensor *x = &g->tensor[t];
-    if (x->base < 0 && x->overwrites < 0) return off;
-    if (x->base >= 0) {
-      struct tc_local a, b;
-      tc_tensor_local(x, m, coord, &a);
-      tc_tensor_local(&g->tensor[x->base], m, coord, &b);
-      int64_t row = b.elems / TC_MAX(b.dim[0], 1);         /* elements of one index of dim 0 */
-      int64_t elems = x->base_row * row;
-      if (x->block)
-        elems = a.rows >= 0 ? a.row0 * (x->rank > 1 ? a.dim[x->rank - 1] : 1)
-                            : (a.off[0] - b.off[0]) * row;
-      off += elems * (int64_t)tc_dtype_bytes(x->dtype);
+  const struct tc_tensor *x = &g->tensor[t];
+  if (x->base < 0) return 0;
+  struct tc_local a, b;
+  tc_tensor_local(x, m, coord, &a);
+  tc_tensor_local(&g->tensor[x->base], m, coord, &b);
+  int64_t row = b.elems / TC_MAX(b.dim[0], 1);           /* elements of one index of dim 0 */
+  int64_t elems = x->base_row * row;
+  if (x->block)
+    elems = a.rows >= 0 ? a.row0 * (x->rank > 1 ? a.dim[x->rank - 1] : 1)
+                        : (a.off[0] - b.off[0]) * row;
+  return elems * (int64_t)tc_dtype_bytes(x->dtype);
+}
+
+/* The places of views and versions, each found from what it lives in, which is placed first. */
+static void place_versions(struct tc_arena *a, const struct tc_graph *g, const struct tc_mesh *m,
+                           const int32_t coord[TC_AXES])
+{
+  int32_t *chain = tc_malloc((size_t)TC_MAX(g->n_tensors, 1) * sizeof *chain);
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    int32_t n = 0, root = tc_tensor_root(g, t);
+    if (a->off[root] < 0) continue;
+    for (int32_t x = t; a->off[x] < 0;) {
+      chain[n++] = x;
+      x = g->tensor[x].base >= 0 ? g->tensor[x].base : g->tensor[x].overwrites;
     }
-    t = x->base >= 0 ? x->base : x->overwrites;
+    while (n-- > 0) {
+      const struct tc_tensor *x = &g->tensor[chain[n]];
+      a->off[x->id] = a->off[x->base >= 0 ? x->base : x->overwrites] + link_offset(g, x->id, m, coord);
+      a->region[x->id] = a->region[root];
+      a->slots[x->id] = a->slots[root];
+      a->slot_at[x->id] = a->slot_at[root];
+    }
   }
+  free(chain);
 }
 
 /* ---- lives --------------------------------------------------------------------------- */
 
-static void touch(struct live *l, int32_t instance, int32_t at)
+static void touch(struct tc_live *l, int32_t instance, int32_t at)
 {
-  for (; l->n <= instance; l->n++) l->in[l->n] = (struct life){ INT32_MAX, -1 };
-  struct life *x = &l->in[instance];
+  for (; l->n <= instance; l->n++) l->in[l->n] = (struct tc_life){ INT32_MAX, -1 };
+  struct tc_life *x = &l->in[instance];
   x->first = TC_MIN(x->first, at);
   x->last = TC_MAX(x->last, at);
 }
 
 /* One life from the first to the last. */
-static void merge(struct live *l)
+static void merge(struct tc_live *l)
 {
   for (int32_t i = 1; i < l->n; i++) {
     l->in[0].first = TC_MIN(l->in[0].first, l->in[i].first);
@@ -101,7 +112,7 @@ static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, st
   l->all = tc_malloc(n_tensors * (size_t)s->n_mb * sizeof *l->all);
   l->of = tc_calloc(n_tensors, sizeof *l->of);
   for (int32_t t = 0; t < g->n_tensors; t++)
-    l->of[t] = (struct live){ .t = t, .step = 1, .in = l->all + (size_t)t * (size_t)s->n_mb };
+    l->of[t] = (struct tc_live){ .t = t, .step = 1, .in = l->all + (size_t)t * (size_t)s->n_mb };
   for (int32_t i = 0; i < s->n; i++) {
     const struct tc_node *n = &g->node[s->action[i].node];
     for (int k = 0; k < n->n_in + n->n_out; k++) {
@@ -125,7 +136,7 @@ static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, st
 
 /* The fewest slots so that a micro-batch's life ends before that of the next in its slot begins.
  * Lives begin in the order of the micro-batches. */
-static int32_t count_slots(const struct live *l)
+static int32_t count_slots(const struct tc_live *l)
 {
   int32_t k = 1;
   for (int32_t i = 0; i + k < l->n; i++)
@@ -146,7 +157,7 @@ static void make_objects(struct tc_arena *a, const struct tc_graph *g, const str
   for (int32_t t = 0; t < g->n_tensors; t++) {
     int32_t k = a->slots[t];
     for (int32_t i = 0; i < k && l->of[t].n; i++) {
-      struct live *x = &l->object[l->n_objects++];
+      struct tc_live *x = &l->object[l->n_objects++];
       *x = l->of[t];
       x->slot = i;
       x->step = k;
@@ -157,91 +168,42 @@ static void make_objects(struct tc_arena *a, const struct tc_graph *g, const str
   }
 }
 
-/* Both lists of lives ascend. */
-static bool meet(const struct live *a, const struct live *b)
-{
-  for (int32_t i = 0, k = 0; i < a->n && k < b->n;) {
-    const struct life *x = &a->in[i * a->step], *y = &b->in[k * b->step];
-    if (x->first <= y->last && y->first <= x->last) return true;
-    if (x->last < y->last) i++;
-    else k++;
-  }
-  return false;
-}
-
 /* ---- placing ------------------------------------------------------------------------- */
 
 static int by_size(const void *a, const void *b)
 {
-  const struct live *x = *(struct live *const *)a, *y = *(struct live *const *)b;
+  const struct tc_live *x = *(struct tc_live *const *)a, *y = *(struct tc_live *const *)b;
   if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
   if (x->t != y->t) return x->t < y->t ? -1 : 1;
   return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
-/* Side by side in memory, since every object is held against all that are placed: most are told
- * apart by where they are and by their first and last position. */
-struct spot { int64_t off, end; struct life span; const struct live *l; };
-
-static struct life span_of(const struct live *l)
-{
-  if (l->n == 0) return (struct life){ INT32_MAX, -1 };
-  return (struct life){ l->in[0].first, l->in[(l->n - 1) * l->step].last };
-}
-
-/* Lowest offset at which l fits beside those in placed[], which are by offset, that live at the same
- * time. */
-static int64_t lowest(const struct spot *placed, int n, const struct live *l)
-{
-  const struct life span = span_of(l);
-  int64_t at = 0;
-  for (int i = 0; i < n && placed[i].off < at + l->bytes; i++) {
-    const struct spot *p = &placed[i];
-    if (p->end <= at || p->span.first > span.last || span.first > p->span.last) continue;
-    if (meet(p->l, l)) at = p->end;
-  }
-  return at;
-}
-
-/* Into placed[n], which stays by offset. */
-static void insert(struct spot *placed, int n, const struct live *l)
-{
-  int lo = 0, hi = n;
-  while (lo < hi) {
-    int mid = (lo + hi) / 2;
-    if (placed[mid].off <= l->off) lo = mid + 1;
-    else hi = mid;
-  }
-  memmove(placed + lo + 1, placed + lo, (size_t)(n - lo) * sizeof *placed);
-  placed[lo] = (struct spot){ l->off, l->off + l->bytes, span_of(l), l };
-}
-
 static void place_scratch(struct tc_arena *a, const struct tc_graph *g, struct lives *l, int space)
 {
   int region = space == TC_HOST ? TC_HOST_SCRATCH : TC_SCRATCH;
-  size_t size = (size_t)TC_MAX(l->n_objects, 1) * sizeof(struct live *);
-  struct live **todo = tc_malloc(size);
-  struct spot *placed = tc_malloc((size_t)TC_MAX(l->n_objects, 1) * sizeof *placed);
-  int n = 0, done = 0;
+  struct tc_live **todo = tc_malloc((size_t)TC_MAX(l->n_objects, 1) * sizeof *todo);
+  struct tc_placed *placed = tc_placed_new();
+  int32_t n = 0;
   for (int32_t i = 0; i < l->n_objects; i++)
     if (g->tensor[l->object[i].t].space == space) todo[n++] = &l->object[i];
   qsort(todo, (size_t)n, sizeof *todo, by_size);
-  for (int i = 0; i < n; i++) {
-    todo[i]->off = lowest(placed, done, todo[i]);
-    insert(placed, done++, todo[i]);
-    if (todo[i]->slot == 0) a->off[todo[i]->t] = todo[i]->off;
-    a->region[todo[i]->t] = (uint8_t)region;
-    a->bytes[region] = TC_MAX(a->bytes[region], todo[i]->off + todo[i]->bytes);
+  for (int32_t i = 0; i < n; i++) {
+    struct tc_live *x = todo[i];
+    x->off = tc_placed_lowest(placed, x);
+    tc_placed_add(placed, x);
+    if (x->slot == 0) a->off[x->t] = x->off;
+    a->region[x->t] = (uint8_t)region;
+    a->bytes[region] = TC_MAX(a->bytes[region], x->off + x->bytes);
   }
+  tc_placed_free(placed);
   free(todo);
-  free(placed);
 }
 
 /* What slots add to a tensor's offset; objects of a tensor follow each other. */
 static void place_slots(struct tc_arena *a, const struct lives *l)
 {
   for (int32_t i = 0; i < l->n_objects; i++) {
-    const struct live *x = &l->object[i];
+    const struct tc_live *x = &l->object[i];
     if (a->slots[x->t] == 1) continue;
     if (x->slot == 0) a->slot_at[x->t] = a->n_slot;
     TC_GROW(a->slot, a->n_slot, a->cap_slot);
@@ -256,9 +218,9 @@ static void class_scratch(struct tc_arena *a, const struct tc_graph *g, const st
   int64_t *change = tc_calloc((size_t)n_actions + 2, sizeof *change), sum = 0, most = -1, used = 0;
   int32_t at = 0;
   for (int32_t o = 0; o < l->n_objects; o++) {
-    const struct live *x = &l->object[o];
+    const struct tc_live *x = &l->object[o];
     for (int32_t i = 0; i < x->n && g->tensor[x->t].space == space; i++) {
-      const struct life *y = &x->in[i * x->step];
+      const struct tc_life *y = &x->in[i * x->step];
       if (y->last < 0) continue;
       change[y->first] += x->bytes;
       change[y->last + 1] -= x->bytes;
@@ -273,9 +235,9 @@ static void class_scratch(struct tc_arena *a, const struct tc_graph *g, const st
   }
   free(change);
   for (int32_t o = 0; o < l->n_objects; o++) {
-    const struct live *x = &l->object[o];
+    const struct tc_live *x = &l->object[o];
     for (int32_t i = 0; i < x->n && g->tensor[x->t].space == space; i++) {
-      const struct life *y = &x->in[i * x->step];
+      const struct tc_life *y = &x->in[i * x->step];
       if (y->first > at || at > y->last) continue;
       a->by_class[space][g->tensor[x->t].cls] += x->bytes;
       used += x->bytes;
@@ -319,7 +281,7 @@ static void find_deaths(struct tc_arena *a, const struct tc_graph *g, const stru
                         const struct lives *l)
 {
   for (int32_t t = 0; t < g->n_tensors; t++) {
-    const struct live *x = &l->of[t];
+    const struct tc_live *x = &l->of[t];
     a->die[t] = (struct tc_death){ -1, false, false };
     if (!x->n || x->in[x->n - 1].last >= s->n) continue;
     const struct tc_action *last = &s->action[x->in[x->n - 1].last];
@@ -367,14 +329,7 @@ int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct t
   }
   place_slots(a, &l);
   find_deaths(a, g, s, &l);
-  for (int32_t t = 0; t < g->n_tensors; t++) {   /* versions and views */
-    int32_t root = tc_tensor_root(g, t);
-    if (root == t || a->off[root] < 0) continue;
-    a->region[t] = a->region[root];
-    a->slots[t] = a->slots[root];
-    a->slot_at[t] = a->slot_at[root];
-    a->off[t] = a->off[root] + tc_tensor_root_offset(g, t, m, coord);
-  }
+  place_versions(a, g, m, coord);
   free(l.all);
   free(l.of);
   free(l.object);
@@ -397,52 +352,94 @@ void tc_arena_free(struct tc_arena *a)
 
 /* ---- the check ----------------------------------------------------------------------- */
 
-/* Who holds which bytes now: roots with storage, kept sorted by nothing (they are few). */
-struct holder { int32_t root, mb; int64_t off, end; int32_t until; };
+/* Who holds which bytes now: roots with storage, by (root, micro-batch), kept sorted by nothing. */
+struct holder { int64_t key, off, end; };
+
+struct walk {
+  const struct tc_arena *a;
+  const struct tc_graph *g;
+  const struct tc_schedule *s;
+  const struct tc_mesh *m;
+  const int32_t *coord;
+  int32_t *until;                /* [key]: the last position at which it is touched */
+  int32_t *where;                /* [key]: in held[]; -1 */
+  struct holder *held; int32_t n, cap;
+};
+
+/* Of operand k of action i; -1: state. What is made once is under micro-batch 0. */
+static int64_t key_of(const struct walk *w, int32_t i, int k)
+{
+  const struct tc_graph *g = w->g;
+  const struct tc_node *n = &g->node[w->s->action[i].node];
+  int32_t root = tc_tensor_root(g, k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in)), mb = 0;
+  if (g->tensor[root].state) return -1;
+  if (!made_once(g, root)) mb = n->once ? w->s->n_mb - 1 : w->s->action[i].mb;
+  return (int64_t)root * w->s->n_mb + mb;
+}
+
+/* It lives from now on. */
+static int hold(struct walk *w, int64_t key, struct tc_err *err)
+{
+  const struct tc_arena *a = w->a;
+  const int32_t root = (int32_t)(key / w->s->n_mb);
+  const int64_t off = tc_arena_at(a, root, (int32_t)(key % w->s->n_mb));
+  const struct holder x = { key, off, off + stored_bytes(w->g, w->m, w->coord, root) };
+  if (a->off[root] < 0 || x.end > a->bytes[a->region[root]])
+    return tc_fail(err, TC_EUSER, "arena: %s lies outside", w->g->tensor[root].name);
+  for (int32_t q = 0; q < w->n; q++) {
+    const struct holder *y = &w->held[q];
+    if (y->off >= x.end || x.off >= y->end) continue;
+    const int32_t other = (int32_t)(y->key / w->s->n_mb);
+    if (a->region[other] == a->region[root])
+      return tc_fail(err, TC_EUSER, "arena: %s and %s overlap while both live",
+                     w->g->tensor[other].name, w->g->tensor[root].name);
+  }
+  TC_GROW(w->held, w->n, w->cap);
+  w->where[key] = w->n;
+  w->held[w->n++] = x;
+  return 0;
+}
+
+static void let_go(struct walk *w, int64_t key)
+{
+  const int32_t q = w->where[key];
+  w->where[key] = -1;
+  w->held[q] = w->held[--w->n];
+  if (q < w->n) w->where[w->held[q].key] = q;
+}
+
+static int walk_action(struct walk *w, int32_t i, struct tc_err *err)
+{
+  const struct tc_node *n = &w->g->node[w->s->action[i].node];
+  for (int k = 0; k < n->n_in + n->n_out; k++) {
+    const int64_t key = key_of(w, i, k);
+    if (key >= 0 && w->where[key] < 0) TC_TRY(hold(w, key, err));
+  }
+  for (int k = 0; k < n->n_in + n->n_out; k++) {
+    const int64_t key = key_of(w, i, k);
+    if (key >= 0 && w->where[key] >= 0 && w->until[key] == i) let_go(w, key);
+  }
+  return 0;
+}
 
 int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g,
                    const struct tc_schedule *s, const struct tc_mesh *m,
                    const int32_t coord[TC_AXES], struct tc_err *err)
 {
-  size_t n_t = (size_t)TC_MAX(g->n_tensors, 1);
-  /* Last position at which each (root, micro-batch) is touched; once-made ones under 0. */
-  int32_t n_mb = s->n_mb, *until = tc_malloc(n_t * (size_t)n_mb * sizeof *until);
-  struct holder *h = tc_malloc(n_t * (size_t)n_mb * sizeof *h);
-  int32_t held = 0;
-  memset(until, -1, n_t * (size_t)n_mb * sizeof *until);
+  const size_t keys = (size_t)TC_MAX(g->n_tensors, 1) * (size_t)s->n_mb;
+  struct walk w = { .a = a, .g = g, .s = s, .m = m, .coord = coord };
+  w.until = tc_malloc(keys * sizeof *w.until);
+  w.where = tc_malloc(keys * sizeof *w.where);
+  memset(w.where, -1, keys * sizeof *w.where);
+  for (int32_t i = 0; i < s->n; i++) {
+    const struct tc_node *n = &g->node[s->action[i].node];
+    for (int k = 0; k < n->n_in + n->n_out; k++)
+      if (key_of(&w, i, k) >= 0) w.until[key_of(&w, i, k)] = i;
+  }
   int rc = 0;
-  for (int pass = 0; pass < 2; pass++)
-    for (int32_t i = 0; i < s->n && !rc; i++) {
-      const struct tc_node *n = &g->node[s->action[i].node];
-      for (int32_t k = 0; pass && k < held; k++)
-        if (h[k].until < i) h[k--] = h[--held];
-      for (int k = 0; k < n->n_in + n->n_out && !rc; k++) {
-        int32_t t = k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in);
-        int32_t root = tc_tensor_root(g, t), at = 0, q = 0;
-        if (g->tensor[root].state) continue;
-        if (!made_once(g, root)) at = n->once ? n_mb - 1 : s->action[i].mb;
-        int32_t *u = &until[(size_t)root * (size_t)n_mb + (size_t)at];
-        if (!pass) {
-          *u = i;
-          continue;
-        }
-        while (q < held && (h[q].root != root || h[q].mb != at)) q++;
-        if (q < held) {
-          h[q].until = TC_MAX(h[q].until, *u);
-          continue;
-        }
-        int64_t off = tc_arena_at(a, root, at);
-        struct holder x = { root, at, off, off + stored_bytes(g, m, coord, root), *u };
-        if (a->off[root] < 0 || x.end > a->bytes[a->region[root]])
-          rc = tc_fail(err, TC_EUSER, "arena: %s lies outside", g->tensor[root].name);
-        for (q = 0; q < held && !rc; q++)
-          if (a->region[h[q].root] == a->region[root] && h[q].off < x.end && x.off < h[q].end)
-            rc = tc_fail(err, TC_EUSER, "arena: %s and %s overlap while both live",
-                         g->tensor[h[q].root].name, g->tensor[root].name);
-        h[held++] = x;
-      }
-    }
-  free(until);
-  free(h);
+  for (int32_t i = 0; i < s->n && !rc; i++) rc = walk_action(&w, i, err);
+  free(w.until);
+  free(w.where);
+  free(w.held);
   return rc;
 }

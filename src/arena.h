@@ -47,8 +47,4 @@ int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g,
                    const struct tc_schedule *s, const struct tc_mesh *m,
                    const int32_t coord[TC_AXES], struct tc_err *err);
 
-/* Local. Where the view or version t begins in the storage it lives in, in bytes. */
-int64_t tc_tensor_root_offset(const struct tc_graph *g, int32_t t, const struct tc_mesh *m,
-                              const int32_t coord[TC_AXES]);
-
 #endif

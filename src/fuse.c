@@ -23,8 +23,7 @@ static struct uses *find_uses(const struct tc_graph *g)
   return u;
 }
 
-/* Where each node is in the order. */
-static int32_t *positions(const struct tc_graph *g)
+int32_t *tc_fuse_positions(const struct tc_graph *g)
 {
   int32_t *at = tc_malloc((size_t)g->n_nodes * sizeof *at);
   for (int32_t i = 0; i < g->n_order; i++) at[g->order[i]] = i;
@@ -35,7 +34,7 @@ static int32_t *positions(const struct tc_graph *g)
  * before). Only where no transition of the product stands between them. */
 static void fuse_bias(struct tc_graph *g, const struct uses *u, bool *drop)
 {
-  int32_t *at = positions(g);
+  int32_t *at = tc_fuse_positions(g);
   for (int32_t i = 0; i < g->n_order; i++) {
     struct tc_node *b = &g->node[g->order[i]];
     if (b->op != TC_OP_BIAS) continue;
@@ -66,11 +65,31 @@ static void fuse_bias(struct tc_graph *g, const struct uses *u, bool *drop)
   free(at);
 }
 
+/* Where each tensor is read, in order: at[first[t]] to at[first[t + 1] - 1]. */
+struct readers { int32_t *first, *at; };
+
+static struct readers readers_of(const struct tc_graph *g)
+{
+  struct readers r = { tc_calloc((size_t)g->n_tensors + 2, sizeof *r.first), NULL };
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    for (int k = 0; k < n->n_in; k++) r.first[tc_in(g, n, k) + 2]++;
+  }
+  for (int32_t t = 0; t <= g->n_tensors; t++) r.first[t + 1] += r.first[t];
+  r.at = tc_malloc((size_t)r.first[g->n_tensors + 1] * sizeof *r.at);
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    for (int k = 0; k < n->n_in; k++) r.at[r.first[tc_in(g, n, k) + 1]++] = i;
+  }
+  return r;
+}
+
 /* layernorm_bwd -> dx, add(a, dx) -> s: the layer norm adds to a, in place, where a is dead
  * afterwards. */
 static void fuse_residual(struct tc_graph *g, const struct uses *u, bool w_apart, bool *drop)
 {
-  int32_t *at = positions(g);
+  int32_t *at = tc_fuse_positions(g);
+  struct readers readers = readers_of(g);
   for (int32_t i = 0; i < g->n_order; i++) {
     struct tc_node *s = &g->node[g->order[i]];
     if (s->op != TC_OP_ADD || s->mark == TC_F) continue;
@@ -81,10 +100,9 @@ static void fuse_residual(struct tc_graph *g, const struct uses *u, bool w_apart
     if (g->tensor[a].state || g->tensor[a].node < 0 || at[g->tensor[a].node] > at[n->id]) continue;
     if (u[a].last != i || g->tensor[a].base >= 0) continue;
     bool early = true;                           /* all other readers run before n */
-    for (int32_t j = 0; j < i && early; j++) {
-      const struct tc_node *r = &g->node[g->order[j]];
-      for (int k = 0; k < r->n_in; k++)
-        if (tc_in(g, r, k) == a && (j >= at[n->id] || (w_apart && r->mark == TC_W))) early = false;
+    for (int32_t x = readers.first[a]; x < readers.first[a + 1] && readers.at[x] < i; x++) {
+      const int32_t j = readers.at[x];
+      if (j >= at[n->id] || (w_apart && g->node[g->order[j]].mark == TC_W)) early = false;
     }
     if (!early) continue;
     g->arg[n->out] = out;
@@ -95,6 +113,8 @@ static void fuse_residual(struct tc_graph *g, const struct uses *u, bool w_apart
     drop[s->id] = true;
   }
   free(at);
+  free(readers.first);
+  free(readers.at);
 }
 
 void tc_fuse(struct tc_graph *g, bool w_apart)
@@ -110,13 +130,36 @@ void tc_fuse(struct tc_graph *g, bool w_apart)
 
 /* ---- the head in chunks -------------------------------------------------------------- */
 
-int64_t tc_head_rows(const struct tc_graph *g, const struct tc_mesh *m, int64_t bytes)
+static struct tc_local logits_of(const struct tc_graph *g, const struct tc_mesh *m)
 {
   const int32_t zero[TC_AXES] = { 0 };
   struct tc_local l;
   tc_tensor_local(&g->tensor[g->logits], m, zero, &l);
-  return TC_MAX(1, bytes / TC_MAX(1, l.dim[1] * (int64_t)tc_dtype_bytes(
-                                         g->tensor[g->logits].dtype)));
+  return l;
+}
+
+int64_t tc_head_least_rows(const struct tc_graph *g, const struct tc_mesh *m)
+{
+  return tc_ceil_div(TC_MAX(logits_of(g, m).dim[0], 1), TC_HEAD_CHUNKS);
+}
+
+int64_t tc_head_rows(const struct tc_graph *g, const struct tc_mesh *m, int64_t bytes)
+{
+  const struct tc_local l = logits_of(g, m);
+  const int64_t row = l.dim[1] * (int64_t)tc_dtype_bytes(g->tensor[g->logits].dtype);
+  return TC_MAX(tc_head_least_rows(g, m), bytes / TC_MAX(1, row));
+}
+
+/* Chunks are even. Of a number of rows with no fitting divisor they may be up to 8 times as many as
+ * wanted, or, where that is too many, fewer; else the whole is taken. */
+static int64_t count_chunks(int64_t rows, int64_t max_rows)
+{
+  const int64_t want = tc_ceil_div(rows, TC_MIN(TC_MAX(max_rows, 1), TC_MAX(rows, 1)));
+  int64_t k = want;
+  while (k <= 8 * want && k <= TC_HEAD_CHUNKS && rows % k) k++;
+  if (k > TC_HEAD_CHUNKS)
+    for (k = TC_HEAD_CHUNKS; rows % k;) k--;
+  return k <= 8 * want && k <= rows ? k : 1;
 }
 
 struct cut {
@@ -268,15 +311,8 @@ static void place_chunks(struct cut *c, const int32_t *order, int32_t n_order,
 
 void tc_fuse_head(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows)
 {
-  const int32_t zero[TC_AXES] = { 0 };
-  struct tc_local l;
-  tc_tensor_local(&g->tensor[g->logits], m, zero, &l);
-  struct cut c = { .g = g, .N = g->tensor[g->logits].dim[0], .rows = l.dim[0], .K = 1 };
-  /* Chunks are even; of a number of rows with no fitting divisor they may be up to 8 times as
-   * many as wanted, else the whole is taken. */
-  int64_t want = tc_ceil_div(c.rows, TC_MAX(max_rows, 1)), k = want;
-  while (k <= 8 * want && c.rows % k) k++;
-  c.K = k <= 8 * want && k <= c.rows && !logits_move(g) ? k : 1;
+  struct cut c = { .g = g, .N = g->tensor[g->logits].dim[0], .rows = logits_of(g, m).dim[0], .K = 1 };
+  if (!logits_move(g)) c.K = count_chunks(c.rows, max_rows);
   int32_t n_order = g->n_order, n_head = 0;
   int32_t *order = tc_malloc((size_t)n_order * sizeof *order);
   int32_t *head = tc_malloc((size_t)n_order * sizeof *head);
@@ -306,175 +342,4 @@ void tc_fuse_head(struct tc_graph *g, const struct tc_mesh *m, int64_t max_rows)
   free(head);
   free(c.inside);
   free(c.outside_use);
-}
-
-/* ---- units --------------------------------------------------------------------------- */
-
-struct group { int32_t *member, n, ready, needed; };   /* positions in the order */
-
-static int phase_of(const struct tc_node *n) { return n->mark == TC_W ? TC_B : n->mark; }
-
-static bool same_stage(const struct tc_graph *g, const struct tc_node *a, const struct tc_node *b)
-{
-  return a->everywhere == b->everywhere && (a->everywhere ||
-                                            g->unit[a->unit].at == g->unit[b->unit].at);
-}
-
-static bool joins(const struct tc_graph *g, const struct tc_node *a, const struct tc_node *b)
-{
-  bool scalars = b->ctl && b->mark == TC_U;      /* of the update: whatever their unit */
-  return b->op == TC_OP_MOVE && b->step == a->step && b->axis == a->axis &&
-         (b->unit == a->unit || scalars) && same_stage(g, a, b) && b->ctl == a->ctl && (!b->ctl || scalars) &&
-         phase_of(b) == phase_of(a) && b->red == a->red && b->root == a->root &&
-         b->once == a->once && (b->once || b->role) && b->n_in == 1 &&
-         !tc_step_is_local(b->step) &&
-         b->role == a->role && b->space == a->space &&
-         g->tensor[tc_in(g, b, 0)].dtype == g->tensor[tc_in(g, a, 0)].dtype;
-}
-
-/* The transitions that join the one at position i, when their inputs are all ready and when the
- * first output is needed. */
-static void find_group(const struct tc_graph *g, int32_t i, const int32_t *at,
-                       const int32_t *reader, const bool *drop, struct group *u)
-{
-  const struct tc_node *a = &g->node[g->order[i]];
-  u->n = 0;
-  u->ready = -1;
-  u->needed = g->n_order;
-  for (int32_t j = i; j < g->n_order; j++) {
-    const struct tc_node *b = &g->node[g->order[j]];
-    if (drop[b->id] || !joins(g, a, b)) continue;
-    u->member[u->n++] = b->id;
-    int32_t maker = g->tensor[tc_in(g, b, 0)].node;
-    if (maker >= 0) u->ready = TC_MAX(u->ready, at[maker]);
-    u->needed = TC_MIN(u->needed, reader[tc_out(g, b, 0)]);
-  }
-}
-
-/* Makes the member `keep` carry all parts. */
-static void join(struct tc_graph *g, const struct group *u, int32_t keep, bool *drop)
-{
-  int32_t first = g->n_args;
-  for (int side = 0; side < 2; side++)
-    for (int p = 0; p < u->n; p++) {
-      const struct tc_node *b = &g->node[u->member[p]];
-      int32_t t = side ? tc_out(g, b, 0) : tc_in(g, b, 0);
-      TC_GROW(g->arg, g->n_args, g->cap_args);
-      g->arg[g->n_args++] = t;
-      if (side) g->tensor[t].node = keep;
-    }
-  for (int p = 0; p < u->n; p++) drop[u->member[p]] = u->member[p] != keep;
-  struct tc_node *k = &g->node[keep];
-  k->in = first;
-  k->out = first + u->n;
-  k->n_in = k->n_out = u->n;
-}
-
-static bool same_fetch(const struct tc_node *a, const struct tc_node *b)
-{
-  return b->op == TC_OP_MOVE && b->role == TC_ROLE_FETCH && b->unit == a->unit &&
-         b->once == a->once && phase_of(b) == phase_of(a);
-}
-
-/* Weights of a unit and phase are brought where the first of them is: first steps of all first, so
- * that they can join (a copy from the host, then the gather). */
-static void hoist_fetches(struct tc_graph *g)
-{
-  int32_t *order = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *order), n = 0;
-  bool *put = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
-  for (int32_t i = 0; i < g->n_order; i++) {
-    const struct tc_node *a = &g->node[g->order[i]];
-    if (put[a->id]) continue;
-    for (bool more = a->role == TC_ROLE_FETCH; more;) {
-      more = false;
-      int32_t from = n;
-      for (int32_t k = i; k < g->n_order; k++) {
-        const struct tc_node *b = &g->node[g->order[k]];
-        if (put[b->id] || !same_fetch(a, b)) continue;
-        int32_t maker = g->tensor[tc_in(g, b, 0)].node;
-        bool ready = maker < 0 || put[maker];
-        for (int32_t q = from; q < n; q++) ready &= order[q] != maker;   /* the step after */
-        if (!ready) continue;
-        order[n++] = b->id;
-        more = true;
-      }
-      for (int32_t q = from; q < n; q++) put[order[q]] = true;
-    }
-    if (put[a->id]) continue;
-    put[a->id] = true;
-    order[n++] = a->id;
-  }
-  TC_ASSERT(n == g->n_order);
-  memcpy(g->order, order, (size_t)n * sizeof *order);
-  free(order);
-  free(put);
-}
-
-/* Gradients' second steps and sums into accumulators: they wait for the unit's transfers. */
-static bool waits(const struct tc_node *n)
-{
-  return n->op == TC_OP_ACCUM || (n->op == TC_OP_MOVE && n->role == TC_ROLE_GRAD);
-}
-
-/* What reads a transfer that joined a later one stands behind that. */
-static void sink_waiting(struct tc_graph *g)
-{
-  int32_t *order = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *order);
-  int32_t n = 0, *late = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *late), n_late = 0;
-  bool *put = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
-  for (int32_t i = 0; i < g->n_nodes; i++) put[i] = true;
-  for (int32_t i = 0; i < g->n_order; i++) put[g->order[i]] = false;
-  for (int32_t i = 0; i < g->n_order; i++) {
-    late[n_late++] = g->order[i];
-    for (bool more = true; more;) {
-      more = false;
-      for (int32_t k = 0; k < n_late; k++) {
-        const struct tc_node *x = &g->node[late[k]];
-        bool ready = true;
-        for (int q = 0; q < x->n_in; q++) {
-          int32_t maker = g->tensor[tc_in(g, x, q)].node;
-          ready &= maker < 0 || put[maker];
-        }
-        if (!ready) continue;
-        put[x->id] = more = true;
-        order[n++] = x->id;
-        memmove(late + k, late + k + 1, (size_t)(--n_late - k) * sizeof *late);
-        k--;
-      }
-    }
-  }
-  TC_ASSERT(n == g->n_order && n_late == 0);
-  memcpy(g->order, order, (size_t)n * sizeof *order);
-  free(order);
-  free(late);
-  free(put);
-}
-
-void tc_units(struct tc_graph *g)
-{
-  hoist_fetches(g);
-  bool *drop = tc_calloc((size_t)g->n_nodes, sizeof *drop);
-  int32_t *at = positions(g);
-  int32_t *reader = tc_malloc((size_t)g->n_tensors * sizeof *reader);
-  for (int32_t t = 0; t < g->n_tensors; t++) reader[t] = g->n_order;
-  for (int32_t i = g->n_order - 1; i >= 0; i--) {
-    const struct tc_node *n = &g->node[g->order[i]];
-    for (int k = 0; k < n->n_in && !waits(n); k++) reader[tc_in(g, n, k)] = i;
-  }
-  struct group u = { .member = tc_malloc((size_t)g->n_order * sizeof *u.member) };
-  for (int32_t i = 0; i < g->n_order; i++) {
-    const struct tc_node *a = &g->node[g->order[i]];
-    if (drop[a->id] || !joins(g, a, a)) continue;
-    find_group(g, i, at, reader, drop, &u);
-    int32_t keep = -1;                           /* the first place where all inputs exist */
-    for (int p = 0; p < u.n && keep < 0; p++)
-      if (at[u.member[p]] > u.ready) keep = u.member[p];
-    if (u.n > 1 && keep >= 0 && at[keep] < u.needed) join(g, &u, keep, drop);
-  }
-  tc_graph_drop(g, drop);
-  sink_waiting(g);
-  free(drop);
-  free(at);
-  free(reader);
-  free(u.member);
 }

@@ -52,13 +52,14 @@ void tc_graph_free(struct tc_graph *g)
   free(g->order);
   free(g->param);
   free(g->unit);
+  free(g->root);
   free(g);
 }
 
 int32_t tc_tensor_new(struct tc_graph *g, const char *name, int dtype, int rank,
                       const int64_t *dim)
 {
-  TC_ASSERT(rank >= 0 && rank <= TC_DIMS);
+  TC_ASSERT(rank >= 0 && rank <= TC_DIMS && !g->root);
   TC_GROW(g->tensor, g->n_tensors, g->cap_tensors);
   struct tc_tensor *t = &g->tensor[g->n_tensors];
   *t = (struct tc_tensor){ .id = g->n_tensors, .node = -1, .primal = -1, .overwrites = -1,
@@ -214,12 +215,26 @@ void tc_graph_drop(struct tc_graph *g, const bool *drop)
   g->n_order = k;
 }
 
+/* What t lives in, one link on; -1: storage of its own. */
+static int32_t lives_in(const struct tc_tensor *t) { return t->base >= 0 ? t->base : t->overwrites; }
+
 int32_t tc_tensor_root(const struct tc_graph *g, int32_t t)
 {
-  for (;;) {
-    const struct tc_tensor *x = &g->tensor[t];
-    if (x->base >= 0) t = x->base;
-    else if (x->overwrites >= 0) t = x->overwrites;
-    else return t;
+  if (g->root) return g->root[t];
+  while (lives_in(&g->tensor[t]) >= 0) t = lives_in(&g->tensor[t]);
+  return t;
+}
+
+void tc_graph_freeze(struct tc_graph *g)
+{
+  int32_t *root = tc_malloc((size_t)TC_MAX(g->n_tensors, 1) * sizeof *root);
+  for (int32_t t = 0; t < g->n_tensors; t++) root[t] = -1;
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    int32_t end = t;                             /* its storage, or a tensor whose root is known */
+    while (root[end] < 0 && lives_in(&g->tensor[end]) >= 0) end = lives_in(&g->tensor[end]);
+    int32_t found = root[end] >= 0 ? root[end] : end;
+    for (int32_t x = t; x >= 0 && root[x] < 0; x = lives_in(&g->tensor[x])) root[x] = found;
   }
+  free(g->root);
+  g->root = root;
 }

@@ -141,6 +141,7 @@ struct tc_graph {
   int32_t cur_unit;              /* what new nodes are labelled with */
   uint8_t cur_mark;
   int32_t tokens, targets, logits, loss, grad_norm, grad_scale;   /* -1: none */
+  int32_t *root;                 /* [n_tensors] once the graph is final (tc_graph_freeze) */
 };
 
 struct tc_graph *tc_graph_new(void);
@@ -198,6 +199,9 @@ char *tc_layout_text(char *buf, size_t size, const struct tc_layout *l);  /* "mb
 void tc_graph_drop(struct tc_graph *g, const bool *drop);
 /* The storage a tensor lives in: follows overwrites and base. */
 int32_t tc_tensor_root(const struct tc_graph *g, int32_t t);
+/* No pass changes the graph from here on: the storage of all tensors is found once. A chain of
+ * versions is as long as an accumulator has parts, so following it each time is quadratic. */
+void tc_graph_freeze(struct tc_graph *g);
 
 /* grad.c: appends the backward pass of g->loss; parameters get `acc` tensors. */
 int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err);

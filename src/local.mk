@@ -7,6 +7,8 @@ libtercio_a_SOURCES = \
   %D%/annotate.c \
   %D%/arena.c \
   %D%/arena.h \
+  %D%/arena_impl.h \
+  %D%/arena_place.c \
   %D%/base.c \
   %D%/base.h \
   %D%/bind.c \
@@ -65,6 +67,7 @@ libtercio_a_SOURCES = \
   %D%/fault.h \
   %D%/fuse.c \
   %D%/fuse.h \
+  %D%/fuse_units.c \
   %D%/gpt.c \
   %D%/gpt.h \
   %D%/gpus.c \
@@ -83,6 +86,7 @@ libtercio_a_SOURCES = \
   %D%/optim.h \
   %D%/options.def \
   %D%/pipe.c \
+  %D%/pipe_check.c \
   %D%/pipe.h \
   %D%/plan.h \
   %D%/plan_cost.c \

@@ -32,12 +32,15 @@ struct sched {
   struct crossing *crossing; int32_t n_crossings, cap_crossings;
   int32_t head;                  /* of this rank's queue of transfers: the next to issue */
   int32_t *made;                 /* [stage][work]: the last micro-batch made here; -1 */
+  int32_t *of_kind, *kind_at;    /* nodes by kind of item; [kind]: the first of each in of_kind */
   struct step *step; int32_t n_steps, cap_steps; /* the nodes as they follow each other */
   int32_t *fetch, n_fetch;       /* steps that bring weights, in groups of a unit's */
   int32_t *free_at;              /* step after which what each brings may be written; parallel */
   int32_t *group, n_groups;      /* first index in fetch[] of each group */
   int32_t fetched, reached;      /* groups issued; groups whose place was reached */
   struct step *flying; int32_t n_flying, cap_flying;       /* in the order they were issued */
+  int32_t *in_flight;            /* [node]: how many of it are */
+  int32_t *busy;                 /* [root]: transfers in flight that touch it, and sums that wait */
   struct step *lazy; int32_t n_lazy, cap_lazy;   /* sums that run when their transfer lands */
 };
 
@@ -96,16 +99,37 @@ static void add_step(struct sched *c, int32_t node, int32_t mb, int32_t item)
   c->step[c->n_steps++] = (struct step){ node, mb, item };
 }
 
-static void add_item(struct sched *c, const struct tc_item *x, int32_t item)
+/* In which kind of item a node of this rank runs, by virtual stage and work; -1: in none. */
+static int32_t kind_of(const struct sched *c, const struct tc_node *n)
+{
+  int32_t chunk = n->everywhere || c->o.pp <= 1 ? 0 : c->g->unit[n->unit].stage / c->o.pp;
+  if (n->mark == TC_U || chunk >= TC_MAX(c->o.chunks, 1)) return -1;
+  if (!is_here(c, n) || is_stage_send(n) || c->lent[n->id]) return -1;
+  return chunk * TC_WORKS + work_of(c, n);
+}
+
+/* The nodes of each kind of item, in their order. */
+static void find_kinds(struct sched *c)
 {
   const struct tc_graph *g = c->g;
+  const int32_t kinds = TC_MAX(c->o.chunks, 1) * TC_WORKS;
+  c->kind_at = tc_calloc((size_t)kinds + 2, sizeof *c->kind_at);
+  c->of_kind = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *c->of_kind);
+  for (int32_t i = 0; i < g->n_order; i++) c->kind_at[kind_of(c, &g->node[g->order[i]]) + 2]++;
+  c->kind_at[1] = 0;                             /* those of none */
+  for (int32_t k = 0; k < kinds; k++) c->kind_at[k + 2] += c->kind_at[k + 1];
   for (int32_t i = 0; i < g->n_order; i++) {
-    const struct tc_node *n = &g->node[g->order[i]];
-    int32_t chunk = n->everywhere || c->o.pp <= 1 ? 0 : g->unit[n->unit].stage / c->o.pp;
-    if (n->mark == TC_U || work_of(c, n) != x->work || chunk != x->chunk) continue;
-    if (!is_here(c, n) || is_stage_send(n) || c->lent[n->id]) continue;
-    if (n->once && x->mb != (c->late[n->id] ? c->o.n_mb - 1 : 0)) continue;
-    add_step(c, n->id, x->mb, item);
+    int32_t kind = kind_of(c, &g->node[g->order[i]]);
+    if (kind >= 0) c->of_kind[c->kind_at[kind + 1]++] = g->order[i];
+  }
+}
+
+static void add_item(struct sched *c, const struct tc_item *x, int32_t item)
+{
+  const int32_t kind = x->chunk * TC_WORKS + x->work;
+  for (int32_t i = c->kind_at[kind]; i < c->kind_at[kind + 1]; i++) {
+    const struct tc_node *n = &c->g->node[c->of_kind[i]];
+    if (!n->once || x->mb == (c->late[n->id] ? c->o.n_mb - 1 : 0)) add_step(c, n->id, x->mb, item);
   }
 }
 
@@ -127,6 +151,7 @@ static void add_rest(struct sched *c, bool behind)
 
 static void add_steps(struct sched *c)
 {
+  find_kinds(c);
   add_rest(c, false);
   if (c->sched) {
     const struct tc_item *item = c->sched->item[c->o.at];
@@ -183,16 +208,26 @@ static bool is_free(const struct sched *c, int32_t group, int32_t at)
 
 /* ---- the actions ---------------------------------------------------------------------- */
 
+/* Keeps count of what is touched: most of what a step needs is not in flight. */
+static void count_busy(struct sched *c, const struct tc_node *n, int by)
+{
+  for (int k = 0; k < n->n_in; k++) c->busy[tc_tensor_root(c->g, tc_in(c->g, n, k))] += by;
+  for (int k = 0; k < n->n_out; k++) c->busy[tc_tensor_root(c->g, tc_out(c->g, n, k))] += by;
+}
+
 static void land(struct sched *c, int32_t i)
 {
   struct step x = c->flying[i];
   push(c->s, TC_WAIT, x.node, x.mb);
+  c->in_flight[x.node]--;
+  count_busy(c, &c->g->node[x.node], -1);
   c->n_flying--;
   memmove(c->flying + i, c->flying + i + 1, (size_t)(c->n_flying - i) * sizeof x);
   for (int32_t k = 0; k < c->n_lazy; k++) {
     const struct tc_node *n = &c->g->node[c->lazy[k].node];
     if (c->g->tensor[tc_in(c->g, n, 0)].node != x.node) continue;
     push(c->s, TC_RUN, c->lazy[k].node, c->lazy[k].mb);
+    count_busy(c, n, -1);
     c->n_lazy--;
     memmove(c->lazy + k, c->lazy + k + 1, (size_t)(c->n_lazy - k) * sizeof x);
     k--;
@@ -205,7 +240,7 @@ static void need(struct sched *c, int32_t t, bool writes, int32_t mb)
 {
   const struct tc_graph *g = c->g;
   int32_t root = tc_tensor_root(g, t);
-  for (int32_t i = 0; i < c->n_flying; i++) {
+  for (int32_t i = 0; i < c->n_flying && c->busy[root]; i++) {
     const struct tc_node *n = &g->node[c->flying[i].node];
     bool hit = false, apart = is_crossing(n) && c->flying[i].mb != mb;   /* in another slot */
     for (int k = 0; k < n->n_out && !hit && !apart; k++)
@@ -245,21 +280,15 @@ static void bound_flying(struct sched *c, const struct tc_node *n)
   }
 }
 
-static bool is_flying(const struct sched *c, int32_t node)
-{
-  for (int32_t i = 0; i < c->n_flying; i++)
-    if (c->flying[i].node == node) return true;
-  return false;
-}
-
 static void emit(struct sched *c, struct step x)
 {
   const struct tc_graph *g = c->g;
   const struct tc_node *n = &g->node[x.node];
   int32_t maker = n->op == TC_OP_ACCUM ? g->tensor[tc_in(g, n, 0)].node : -1;
-  if (maker >= 0 && is_flying(c, maker)) {
+  if (maker >= 0 && c->in_flight[maker]) {
     TC_GROW(c->lazy, c->n_lazy, c->cap_lazy);
     c->lazy[c->n_lazy++] = x;
+    count_busy(c, n, 1);
     return;
   }
   for (int k = 0; k < n->n_in; k++) need(c, tc_in(g, n, k), false, x.mb);
@@ -272,6 +301,8 @@ static void emit(struct sched *c, struct step x)
   push(c->s, TC_ISSUE, x.node, x.mb);
   TC_GROW(c->flying, c->n_flying, c->cap_flying);
   c->flying[c->n_flying++] = x;
+  c->in_flight[x.node]++;
+  count_busy(c, n, 1);
   if (!c->o.overlap) land(c, c->n_flying - 1);
 }
 
@@ -385,6 +416,18 @@ static void make_body(struct tc_schedule *s, const struct tc_graph *g)
   free(in);
 }
 
+static void count_most(struct tc_schedule *s, const struct tc_graph *g)
+{
+  int32_t *now = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), sizeof *now);
+  s->most = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), sizeof *s->most);
+  for (int32_t i = 0; i < s->n; i++) {
+    const struct tc_action *a = &s->action[i];
+    now[a->node] += a->kind == TC_ISSUE ? 1 : a->kind == TC_WAIT ? -1 : 0;
+    s->most[a->node] = TC_MAX(s->most[a->node], now[a->node]);
+  }
+  free(now);
+}
+
 int tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g,
                     const struct tc_schedule_opts *o, struct tc_err *err)
 {
@@ -408,6 +451,8 @@ int tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g,
   struct sched c = { .g = g, .s = s, .o = *o, .sched = sched, .cross = cross, .backward = backward };
   c.late = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
   c.lent = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
+  c.in_flight = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), sizeof *c.in_flight);
+  c.busy = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), sizeof *c.busy);
   s->n_mb = o->n_mb;
   s->opts = *o;
   int rc = 0;
@@ -423,19 +468,13 @@ int tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g,
     find_groups(&c);
     emit_all(&c);
     make_body(s, g);
+    count_most(s, g);
   }
   tc_transfers_free(cross);
   tc_sched_free(sched);
-  free(c.late);
-  free(c.lent);
-  free(c.made);
-  free(c.crossing);
-  free(c.step);
-  free(c.fetch);
-  free(c.free_at);
-  free(c.group);
-  free(c.flying);
-  free(c.lazy);
+  void *const made[] = { c.late, c.lent, c.made, c.crossing, c.of_kind, c.kind_at, c.step, c.fetch,
+                         c.free_at, c.group, c.in_flight, c.busy, c.flying, c.lazy };
+  for (size_t i = 0; i < sizeof made / sizeof *made; i++) free(made[i]);
   if (rc < 0) {
     tc_schedule_free(s);
     return rc;
@@ -444,131 +483,13 @@ int tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g,
   return 0;
 }
 
-/* ---- the check ------------------------------------------------------------------------ */
-
-/* What is known while the list is walked. */
-struct walk {
-  const struct tc_graph *g;
-  const struct tc_schedule *s;
-  uint8_t *made;                 /* [tensor][micro-batch] */
-  int32_t *times;                /* tensor -> how often */
-  int32_t *flying;               /* node -> how many are under way */
-  int32_t *landing;              /* root -> transfers under way to there (not from stage to stage) */
-};
-
-static uint8_t *made(const struct walk *w, int32_t t, int32_t mb)
-{
-  return &w->made[(size_t)t * (size_t)w->s->n_mb + (size_t)mb];
-}
-
-static bool is_made(const struct walk *w, int32_t t, const struct tc_node *reader, int32_t mb)
-{
-  int32_t maker = w->g->tensor[t].node;
-  if (maker >= 0 && !reader->once && !w->g->node[maker].once) return *made(w, t, mb);
-  return w->times[t] > 0;
-}
-
-/* At another stage of the pipeline: its making is not in this list. */
-static bool is_elsewhere(const struct walk *w, int32_t t)
-{
-  const struct tc_place *p = &w->g->tensor[t].lay.on[TC_PP];
-  return w->s->opts.pp > 1 && p->kind == TC_AT && p->at != w->s->opts.at;
-}
-
-static void count_landing(struct walk *w, const struct tc_node *n, int by)
-{
-  for (int k = 0; k < n->n_out && !is_crossing(n); k++)
-    w->landing[tc_tensor_root(w->g, tc_out(w->g, n, k))] += by;
-}
-
-static const char *fault(struct walk *w, const struct tc_action *a)
-{
-  const struct tc_graph *g = w->g;
-  const struct tc_node *n = &g->node[a->node];
-  if (a->kind == TC_WAIT) {
-    if (!w->flying[a->node]) return "waits for what was not issued";
-    w->flying[a->node]--;
-    count_landing(w, n, -1);
-    for (int k = 0; k < n->n_out && is_crossing(n); k++) {
-      *made(w, tc_out(g, n, k), a->mb) = 1;
-      w->times[tc_out(g, n, k)]++;
-    }
-    return NULL;
-  }
-  if (w->flying[a->node] && !is_crossing(n)) return "runs again while it is in flight";
-  for (int k = 0; k < n->n_in; k++) {
-    int32_t t = tc_in(g, n, k);
-    while (!w->times[t] && g->tensor[t].base >= 0) t = g->tensor[t].base;   /* rows of it */
-    int32_t maker = g->tensor[t].node;
-    if (maker < 0 || is_elsewhere(w, t)) continue;
-    if (!w->times[t]) return "reads what is not made yet";
-    if (!is_made(w, t, n, a->mb)) return "reads what another micro-batch made";
-    if (n->once && !g->node[maker].once && w->times[t] != w->s->n_mb)
-      return "reads what not all micro-batches made";
-    if (w->landing[tc_tensor_root(g, t)]) return "reads what is in flight";
-  }
-  for (int k = 0; k < n->n_out; k++) {
-    int32_t t = tc_out(g, n, k), base = g->tensor[t].base;
-    int32_t old = g->tensor[t].overwrites;
-    int32_t before = old >= 0 ? g->tensor[old].node : -1;
-    if (before >= 0 && !is_elsewhere(w, old) && !is_made(w, old, n, a->mb))
-      return "overwrites what is not made yet";
-    if (before >= 0 && !g->tensor[tc_tensor_root(g, old)].state)
-      *made(w, old, a->mb) = 0;                  /* gone */
-    if (is_crossing(n)) continue;                /* made when it has landed */
-    *made(w, t, a->mb) = 1;
-    w->times[t]++;
-    if (base >= 0) {
-      *made(w, base, a->mb) = 1;
-      w->times[base] = TC_MAX(w->times[base], w->times[t]);
-    }
-  }
-  if (a->kind == TC_ISSUE) {
-    w->flying[a->node]++;
-    count_landing(w, n, 1);
-  }
-  return NULL;
-}
-
-int tc_schedule_check(const struct tc_schedule *s, const struct tc_graph *g, struct tc_err *err)
-{
-  struct walk w = { .g = g, .s = s };
-  w.made = tc_calloc((size_t)TC_MAX(g->n_tensors, 1) * (size_t)s->n_mb, 1);
-  w.times = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), sizeof *w.times);
-  w.flying = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), sizeof *w.flying);
-  w.landing = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), sizeof *w.landing);
-  int rc = 0;
-  for (int32_t i = 0; i < s->n && !rc; i++) {
-    const char *what = fault(&w, &s->action[i]);
-    if (what)
-      rc = tc_fail(err, TC_EUSER, "schedule: action %d, node %d %s, micro-batch %d: %s", i,
-                   s->action[i].node, tc_op_info[g->node[s->action[i].node].op].name,
-                   s->action[i].mb, what);
-  }
-  for (int32_t i = 0; i < g->n_nodes && !rc; i++)
-    if (w.flying[i]) rc = tc_fail(err, TC_EUSER, "schedule: node %d is never waited for", i);
-  free(w.made);
-  free(w.times);
-  free(w.flying);
-  free(w.landing);
-  return rc;
-}
-
-int32_t tc_schedule_most(const struct tc_schedule *s, int32_t node)
-{
-  int32_t now = 0, most = 1;
-  for (int32_t i = 0; i < s->n; i++) {
-    if (s->action[i].node != node) continue;
-    now += s->action[i].kind == TC_ISSUE ? 1 : s->action[i].kind == TC_WAIT ? -1 : 0;
-    most = TC_MAX(most, now);
-  }
-  return most;
-}
+int32_t tc_schedule_most(const struct tc_schedule *s, int32_t node) { return TC_MAX(s->most[node], 1); }
 
 void tc_schedule_free(struct tc_schedule *s)
 {
   if (!s) return;
   free(s->action);
   free(s->body);
+  free(s->most);
   free(s);
 }

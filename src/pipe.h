@@ -27,6 +27,7 @@ struct tc_schedule {
   int32_t n_mb;
   struct tc_schedule_opts opts;
   int32_t *body; int32_t n_body; /* the nodes, each once, in the order they run first */
+  int32_t *most;                 /* [n_nodes] under way at once, of transfers */
 };
 
 /* Local. Without a pipeline F then B of each micro-batch in turn, U at the end; with one what the

@@ -177,6 +177,7 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
   }
   for (int i = 0; i < out->n_cls && !rc; i++) {
     rc = make_class(&out->cls[i], &program[i], &o, m, exact, err);
+    if (!rc) rc = tc_program_listable(program[i]->graph, out->n_mb, err);
     if (!rc && out->cls[i].memory.bytes[TC_DEVICE] > out->cls[out->worst].memory.bytes[TC_DEVICE])
       out->worst = i;
     if (!rc && i == 0) classes(out, m, &o, program[0]->graph, exact);

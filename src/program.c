@@ -90,6 +90,11 @@ static int pass_fuse(struct ctx *c)
   tc_fuse(c->p->graph, pipeline && c->o->schedule && tc_sched_splits(c->o->schedule));
   if (c->p->graph->logits < 0) return 0;
   int64_t rows = c->o->head_rows;
+  const int64_t least = tc_head_least_rows(c->p->graph, c->m);
+  if (rows > 0 && rows < least)
+    return tc_fail(c->err, TC_ELAYOUT, "parallel.head_chunk = %lld rows of the logits would be more than %d "
+                   "chunks of a micro-batch; %lld or auto would fit, or a smaller train.micro_batch",
+                   (long long)rows, TC_HEAD_CHUNKS, (long long)least);
   if (rows <= 0) rows = tc_head_rows(c->p->graph, c->m, head_bytes(c->p->graph));
   tc_fuse_head(c->p->graph, c->m, rows);
   return 0;
@@ -101,13 +106,24 @@ static int pass_units(struct ctx *c)
   return 0;
 }
 
+int tc_program_listable(const struct tc_graph *g, int64_t n_mb, struct tc_err *err)
+{
+  const int64_t most = TC_ACTIONS / TC_MAX(g->n_order, 1);
+  if (n_mb <= TC_MAX(most, 1)) return 0;
+  return tc_fail(err, TC_ELAYOUT, "a step of %lld micro-batches of %d operations each is too long a list; "
+                 "a train.micro_batch that makes %lld of them or fewer would fit", (long long)n_mb,
+                 g->n_order, (long long)most);
+}
+
 static int pass_schedule(struct ctx *c)
 {
   bool timed = c->o->kind == TC_TRAIN || c->o->kind == TC_EVAL;
+  tc_graph_freeze(c->p->graph);
   const struct tc_schedule_opts o = {
     .n_mb = timed ? c->m->size[TC_MB] : 1, .overlap = c->o->overlap,
     .depth = c->o->overlap ? TC_MAX(c->o->prefetch, 0) : 0, .pp = c->m->size[TC_PP],
     .at = tc_mesh_coord(c->m, c->rank, TC_PP), .chunks = c->o->chunks, .name = c->o->schedule };
+  TC_TRY(tc_program_listable(c->p->graph, o.n_mb, c->err));
   TC_TRY(tc_schedule_new(&c->p->schedule, c->p->graph, &o, c->err));
   return c->o->unchecked ? 0 : tc_schedule_check(c->p->schedule, c->p->graph, c->err);
 }

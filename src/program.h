@@ -50,6 +50,11 @@ int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
                    const char *after, struct tc_err *err);
 void tc_program_free(struct tc_program *p);
 
+/* Every operation of every micro-batch has a place in a step's list of actions, some 40 bytes. */
+enum { TC_ACTIONS = 1 << 25 };
+/* Local. TC_ELAYOUT: the list for so many micro-batches would be longer. */
+int tc_program_listable(const struct tc_graph *g, int64_t n_mb, struct tc_err *err);
+
 /* Local. Bytes this rank sends in one step of the program on `axis` by kind of collective:
  * what the counters of its communicator must show. */
 /* ... and bytes of staging that its transfers take. */

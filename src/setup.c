@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { MOST_MICRO_BATCHES = 1 << 20 };           /* a pipeline's schedule has items for each */
+
 /* Elements of the largest activation and tokens of a run have to be numbers; that there is no memory
  * for so many is said later. */
 static int check_counts(const struct tc_config *c, const struct tc_model *m, struct tc_err *err)
@@ -136,6 +138,10 @@ static int setup_chunks(int *out, const struct tc_config *c, const struct tc_mes
   if (chunks == TC_AUTO) chunks = strcmp(c->parallel_schedule, "interleaved") ? 1 : 2;
   *out = m->size[TC_PP] > 1 ? (int)chunks : 1;
   if (m->size[TC_PP] == 1) return 0;
+  if (m->size[TC_MB] > MOST_MICRO_BATCHES)
+    return tc_fail(err, TC_ELAYOUT, "train.micro_batch = %lld makes %d micro-batches a step; %lld or more "
+                   "would fit", (long long)c->train_micro_batch, m->size[TC_MB],
+                   (long long)tc_ceil_div(c->train_micro_batch * m->size[TC_MB], MOST_MICRO_BATCHES));
   struct tc_sched *s;
   TC_TRY(tc_sched_new(&s, c->parallel_schedule, m->size[TC_PP], *out, m->size[TC_MB], err));
   tc_sched_free(s);

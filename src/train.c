@@ -170,6 +170,7 @@ static int open_device(struct tc_train *t, struct tc_err *err)
 static int make_programs(struct tc_train *t, struct tc_err *err)
 {
   const int kind[TC_N_PROGS] = { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH };
+  TC_TRY(tc_train_could_fit(t, err));
   for (int i = 0; i < TC_N_PROGS; i++) {
     struct tc_program_opts o = t->opts;
     o.kind = kind[i];

@@ -105,6 +105,9 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err);
  * or, where nothing was ever saved, the initial one: *step (0). Later ones are set aside.
  * TC_ENOCKPT where none is whole, TC_EDIVERGED where none lies before. */
 int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err);
+/* Local, before the programs are made. TC_EUSER if the device has less than a micro-batch needs in any
+ * case: a program of an absurd one would itself be huge. */
+int tc_train_could_fit(const struct tc_train *t, struct tc_err *err);
 /* Local, before memory is taken. TC_EUSER if the device has less than the programs need: what takes
  * it, and other settings that would fit. */
 int tc_train_fits(const struct tc_train *t, struct tc_err *err);

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What may be asked of the user, from what costs least. NULL: as it is. */
 static const struct way { const char *data, *recompute, *offload; } ways[] = {
@@ -19,7 +20,7 @@ static const struct way { const char *data, *recompute, *offload; } ways[] = {
   { NULL, "full", "params" },
   { "zero3", "full", "params" },
 };
-enum { WAYS = sizeof ways / sizeof *ways, TRIES = 60 };
+enum { WAYS = sizeof ways / sizeof *ways, TRIES = 16 };
 
 /* The fields are strings of the configuration's pool; these are constants, never freed. */
 static void go(struct tc_config *c, const struct way *w)
@@ -37,6 +38,18 @@ static bool changes(const struct tc_config *c, const struct way *w, int dp)
          && !(w->offload && strcmp(c->parallel_offload, "no"));
 }
 
+/* What every program needs for a micro-batch at least, on the rank that has most: the input of each
+ * of its layers, which the backward pass reads. Known before a program is made. */
+static double least_bytes(const struct tc_train *t, int64_t micro)
+{
+  const struct tc_model *m = &t->opts.model;
+  const struct tc_config *c = t->cfg;
+  double split = c->parallel_sequence ? t->mesh->size[TC_TP] : 1;
+  if (*c->parallel_annotations) split = t->mesh->world;    /* they may split anything */
+  return (double)micro * (double)m->context * (double)m->hidden * (double)m->layers
+         * (double)tc_dtype_bytes(t->opts.gpt.dtype) / t->mesh->size[TC_PP] / split;
+}
+
 static bool fits(const struct tc_config *c, int world, int64_t bytes)
 {
   struct tc_plan p;
@@ -45,21 +58,37 @@ static bool fits(const struct tc_config *c, int world, int64_t bytes)
          && p.cls[p.worst].memory.bytes[TC_DEVICE] <= bytes;
 }
 
-/* The settings that would fit into `bytes`, as text; false: none of those that were looked at. */
+/* The largest divisor of n that is at most `most`; 0: none. */
+static int64_t divisor(int64_t n, int64_t most)
+{
+  int64_t q = most > 0 ? tc_ceil_div(n, most) : n + 1, k = 0;
+  for (; q <= n / q; q++)
+    if (n % q == 0) return n / q;
+  for (k = TC_MIN(n / q, most); k > 0 && n % k; k--) { }
+  return k;
+}
+
+/* The settings that would fit into `bytes`, as text; false: none of those that were looked at. Of
+ * micro-batches with very many sizes the smaller ones are looked at by halves. */
 static bool what_fits(const struct tc_train *t, int64_t bytes, char *text, size_t size)
 {
   const int dp = t->mesh->size[TC_DP];
   const int64_t local = t->cfg->train_global_batch / dp, now = local / t->mesh->size[TC_MB];
-  int tries = 0;
+  const double most = (double)bytes / least_bytes(t, 1);
   for (int i = 0; i < WAYS; i++) {
     const struct way *w = &ways[i];
+    int64_t micro = i ? now : now - 1;
     if (i && !changes(t->cfg, w, dp)) continue;
-    for (int64_t micro = i ? now : now - 1; micro > 0; micro--) {
+    if ((double)micro > most) micro = (int64_t)most;
+    micro = divisor(local, micro);
+    for (int tries = 0; micro > 0; tries++) {
       struct tc_config c = *t->cfg;
-      if (local % micro || tries++ == TRIES) continue;
       c.train_micro_batch = micro;
       go(&c, w);
-      if (!fits(&c, t->mesh->world, bytes)) continue;
+      if (!fits(&c, t->mesh->world, bytes)) {
+        micro = divisor(local, tries < TRIES ? micro - 1 : micro / 2);
+        continue;
+      }
       int n = snprintf(text, size, "train.micro_batch = %lld", (long long)micro);
       const char *const key[] = { "parallel.data", "train.recompute", "parallel.offload" };
       const char *const value[] = { w->data, w->recompute, w->offload };
@@ -93,24 +122,54 @@ static void by_size(const int64_t bytes[TC_CLASSES], char *text, size_t size)
  * so far and then finds no memory hears less of why. */
 static int64_t for_others(int64_t total) { return TC_MIN(total / 64, INT64_C(1000000000)); }
 
+/* `need`: how much, and what for. */
+static int refuse(const struct tc_train *t, const char *need, int64_t left, int64_t total,
+                  struct tc_err *err)
+{
+  char other[200], of[40] = "";
+  const bool found = what_fits(t, left - for_others(total), other, sizeof other);
+  if (left != total) snprintf(of, sizeof of, " free of %.4g", (double)total * 1e-9);
+  return tc_fail(err, TC_EUSER, "out of memory: %s; device %s has %.4g GB%s; %s%s", need,
+                 t->device->ops->name, (double)left * 1e-9, of,
+                 found ? other : "no smaller train.micro_batch, recomputation, ZeRO stage or "
+                 "offloading would do: use more ranks (mesh.tp, mesh.pp), a smaller model or "
+                 "train.global_batch",
+                 found ? " would fit" : "");
+}
+
+int tc_train_could_fit(const struct tc_train *t, struct tc_err *err)
+{
+  struct tc_device *d = t->device;
+  const struct tc_mesh *m = t->mesh;
+  const int64_t micro = t->cfg->train_global_batch / m->size[TC_DP] / m->size[TC_MB];
+  const double bytes = least_bytes(t, micro);
+  int64_t left = 0, total = 0;
+  char need[160];
+  if (d->ops->memory) {
+    d->ops->memory(d, &left, &total);
+  } else {                                       /* the host's: a rank's share of its node's */
+    total = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    left = total /= TC_MAX(t->ranks->info[t->rank].local_size, 1);
+  }
+  if (bytes <= (double)left) return 0;
+  snprintf(need, sizeof need, "at least %.4g GB are needed for the activations of the %lld sequences of a "
+           "micro-batch", bytes * 1e-9, (long long)micro);
+  return refuse(t, need, left, total, err);
+}
+
 int tc_train_fits(const struct tc_train *t, struct tc_err *err)
 {
   struct tc_device *d = t->device;
   struct tc_plan_memory m;
   int64_t left = 0, total = 0;
-  char classes[200], other[200];
+  char classes[200], need[300];
   if (!d->ops->memory) return 0;
   d->ops->memory(d, &left, &total);
   tc_plan_memory(&m, t->prog, TC_N_PROGS, t->mesh, t->rank);
   const int64_t others = for_others(total);
   if (m.bytes[TC_DEVICE] + others <= left) return 0;
   by_size(m.by_class[TC_DEVICE], classes, sizeof classes);
-  const bool found = what_fits(t, left - others, other, sizeof other);
-  return tc_fail(err, TC_EUSER, "out of memory: %.4g GB are needed (%s, kernels and libraries %.4g); "
-                 "device %s has %.4g GB free of %.4g; %s%s",
-                 (double)(m.bytes[TC_DEVICE] + others) * 1e-9, classes, (double)others * 1e-9,
-                 d->ops->name, (double)left * 1e-9, (double)total * 1e-9,
-                 found ? other : "no smaller train.micro_batch, recomputation, ZeRO stage or "
-                 "offloading would do: use more ranks (mesh.tp, mesh.pp) or a smaller model",
-                 found ? " would fit" : "");
+  snprintf(need, sizeof need, "%.4g GB are needed (%s, kernels and libraries %.4g)",
+           (double)(m.bytes[TC_DEVICE] + others) * 1e-9, classes, (double)others * 1e-9);
+  return refuse(t, need, left, total, err);
 }

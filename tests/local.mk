@@ -2,6 +2,7 @@
 # mpi/m_X.mpi, linked with all archives.
 unit_tests = \
   %D%/unit/t_annotate.t \
+  %D%/unit/t_arena.t \
   %D%/unit/t_base.t \
   %D%/unit/t_bind.t \
   %D%/unit/t_capture.t \
