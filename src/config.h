@@ -60,6 +60,8 @@ struct tc_config_change {
  * -1: none. */
 int tc_config_next_change(const struct tc_config *was, const struct tc_config *is, int from,
                           struct tc_config_change *out);
+/* Local. Option number `option` of *to becomes that of *from, which stays its owner. */
+void tc_config_copy(struct tc_config *to, const struct tc_config *from, int option);
 /* All options with types, defaults and help, as text (for --help) or man page source. */
 void tc_config_help(FILE *f, bool man);
 

@@ -96,6 +96,15 @@ int tc_config_next_change(const struct tc_config *was, const struct tc_config *i
   return -1;
 }
 
+void tc_config_copy(struct tc_config *to, const struct tc_config *from, int option)
+{
+  static const size_t size[] = { [T_INT] = sizeof(int64_t), [T_REAL] = sizeof(double),
+                                 [T_FLOAT] = sizeof(double), [T_STR] = sizeof(char *),
+                                 [T_BOOL] = sizeof(bool), [T_LIST] = sizeof(struct tc_list) };
+  const struct tc_opt *o = &tc_opts[option];
+  memcpy(tc_opt_field(to, o), tc_opt_field(from, o), size[o->type]);
+}
+
 /* ---- help --------------------------------------------------------------------------------- */
 
 /* Text for roff: a backslash and a dash are escaped, and a line can't begin a request. */

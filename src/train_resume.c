@@ -31,14 +31,18 @@ int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, c
   return rc;
 }
 
-/* Whether some step after `from` has another learning rate: a longer run of a constant one has not. */
-static bool rates_differ(const struct tc_config *was, const struct tc_config *is, int64_t from)
+/* Whether some step after `from` has another learning rate with the option as it is now: in a longer
+ * run of a constant one it has not. */
+static bool changes_rate(const struct tc_config *was, const struct tc_config *is, int option,
+                         int64_t from)
 {
   enum { LOOKS = 1000 };
   const int64_t steps = TC_MAX(was->train_steps, is->train_steps) - from;
+  struct tc_config now = *was;
+  tc_config_copy(&now, is, option);
   for (int64_t i = 1; i <= LOOKS; i++) {
     const int64_t step = from + tc_ceil_div(steps * i, LOOKS);
-    if (step > from && tc_train_lr(was, step) != tc_train_lr(is, step)) return true;
+    if (step > from && tc_train_lr(was, step) != tc_train_lr(&now, step)) return true;
   }
   return false;
 }
@@ -68,11 +72,10 @@ void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta)
     [TC_RESUME_MATH] = "steps are calculated otherwise" };
   struct tc_config *was = saved_config(meta);
   struct tc_config_change x;
-  const bool rates = was && rates_differ(was, t->cfg, meta->step);
   warn_of_data(t, meta->data);
   for (int i = 0; was && (i = tc_config_next_change(was, t->cfg, i, &x)) >= 0; i++)
     if (x.resume == TC_RESUME_SAMPLES || x.resume == TC_RESUME_MATH ||
-        (x.resume == TC_RESUME_RATE && rates))
+        (x.resume == TC_RESUME_RATE && changes_rate(was, t->cfg, i, meta->step)))
       tc_warn("%s was %s, is %s: from here on %s", x.name, x.was, x.is, what[x.resume]);
   tc_config_free(was);
 }
