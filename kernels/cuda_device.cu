@@ -100,9 +100,10 @@ static int open_gpu(struct tc_device *d, struct tc_err *err)
                    n == 1 ? "is" : "are");
   e = cudaSetDevice(x->index);
   if (e == cudaSuccess) e = cudaGetDeviceProperties(&p, x->index);
-  if (e == cudaSuccess && p.major < 8)
-    return tc_fail(err, TC_EUSER, "device cuda: GPU %d, %s, has compute capability %d.%d; 8.0 or "
-                   "later is needed", x->index, p.name, p.major, p.minor);
+  if (e == cudaSuccess && 10 * p.major + p.minor < TC_CAPABILITY)
+    return tc_fail(err, TC_EUSER, "device cuda: GPU %d, %s, has compute capability %d.%d; %d.%d or "
+                   "later is needed", x->index, p.name, p.major, p.minor, TC_CAPABILITY / 10,
+                   TC_CAPABILITY % 10);
   if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&x->stream, cudaStreamNonBlocking);
   if (e != cudaSuccess)
     return tc_fail(err, TC_EUSER, "device cuda: GPU %d: %s (is another program using it alone?)",

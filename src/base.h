@@ -26,6 +26,9 @@ enum tc_status {
   TC_NOPROGRESS = -93    /* no progress over the last restarts: don't requeue */
 };
 
+/* Of a GPU that Tercio runs on: the least compute capability, times 10. Those before multiply no bf16. */
+enum { TC_CAPABILITY = 80 };
+
 struct tc_err {
   int status;            /* the status last failed with */
   char text[1000];       /* one sentence, no newline */

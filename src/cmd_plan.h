@@ -11,7 +11,9 @@
 struct tc_slurm_part {
   char name[64];
   int nodes, gpus, sockets, cpus;                /* gpus .. cpus: of a node */
-  int left_out, other_kinds;                     /* nodes that are down or drained; of other kinds */
+  int left_out, other_kinds, old_gpus;           /* nodes that are down or drained; of other kinds; whose
+                                                  * GPUs Tercio does not run on */
+  bool mixed;                                    /* the partition has GPUs that must not be given */
   char gpu[64];                                  /* their type in Gres; "" if it has none */
   double memory_bytes, walltime_s;               /* a node's; 0: no time limit */
   int switches, switch_nodes;                    /* leaf switches above them; the middle one's nodes */

@@ -65,6 +65,7 @@ static void put_line(FILE *f, const char *line, const struct tc_plan_job *j, con
   int nodes = (j->world + k->devices - 1) / k->devices;
   long long s = (long long)(j->walltime_s > 0 ? j->walltime_s : 86400);
   bool gpus = strncmp(k->device.name, "cpu", 3) != 0;
+  bool typed = j->from_slurm && j->slurm.mixed && *j->slurm.gpu;   /* by type, where Slurm has several */
   if (is_option(line, "nodes")) {
     fprintf(f, "#SBATCH --nodes=%d\n", nodes);
     if (j->partition) fprintf(f, "#SBATCH --partition=%s\n", j->partition);
@@ -72,7 +73,8 @@ static void put_line(FILE *f, const char *line, const struct tc_plan_job *j, con
   else if (is_option(line, "ntasks-per-node"))
     fprintf(f, "#SBATCH --ntasks-per-node=%d\n", TC_MIN(k->devices, j->world));
   else if (is_option(line, "gpus-per-node"))
-    fprintf(f, "%s--gpus-per-node=%d\n", gpus ? "#SBATCH " : "##SBATCH ", k->devices);
+    fprintf(f, "%s--gpus-per-node=%s%s%d\n", gpus ? "#SBATCH " : "##SBATCH ", typed ? j->slurm.gpu : "",
+            typed ? ":" : "", k->devices);
   else if (j->from_slurm && is_option(line, "cpus-per-task"))
     fprintf(f, "#SBATCH --cpus-per-task=%d\n", TC_MAX(j->slurm.cpus / k->devices, 1));
   else if (is_option(line, "time"))

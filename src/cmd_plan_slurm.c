@@ -118,7 +118,11 @@ static int read_partition(struct tc_slurm_part *s, int *most_nodes, const char *
 
 /* ---- nodes ----------------------------------------------------------------------- */
 
-struct node { char name[64], gpu[64]; int gpus, sockets, cpus; double memory_bytes; };
+struct node {
+  char name[64], gpu[64];
+  int gpus, old_gpus, sockets, cpus;             /* old_gpus: those that Tercio does not run on */
+  double memory_bytes;
+};
 struct nodes { struct node *x; int n, cap; };
 
 /* Gres=gpu:a100:8(S:0-1),shard:32 or gpu:2. */
@@ -127,11 +131,14 @@ static void read_gres(struct node *x, const char *gres)
   for (const char *at = gres; (at = strstr(at, "gpu")); at += 3) {
     if ((at > gres && at[-1] != ',') || at[3] != ':') continue;
     const char *colon = at + 4 + strcspn(at + 4, ":,("), *count = at + 4;
+    char type[sizeof x->gpu] = "";
     if (*colon == ':') {
-      snprintf(x->gpu, sizeof x->gpu, "%.*s", (int)(colon - count), count);
+      snprintf(type, sizeof type, "%.*s", (int)(colon - count), count);
       count = colon + 1;
     }
-    x->gpus += atoi(count);
+    const bool old = tc_plan_too_old(type);
+    *(old ? &x->old_gpus : &x->gpus) += atoi(count);
+    if (*type && (!old || !x->gpus)) snprintf(x->gpu, sizeof x->gpu, "%s", type);
   }
 }
 
@@ -148,7 +155,11 @@ static bool alike(const struct node *a, const struct node *b)
   return a->gpus == b->gpus && a->cpus == b->cpus && !strcmp(a->gpu, b->gpu);
 }
 
-/* Keeps the nodes of the kind that has most devices (GPUs, or where there are none CPUs). */
+/* Has GPUs, and none that Tercio runs on. */
+static bool is_old(const struct node *x) { return x->old_gpus && !x->gpus; }
+
+/* Keeps the nodes of the kind that has most devices (GPUs, or where there are none CPUs), of those
+ * that Tercio runs on. */
 static void keep_commonest(struct nodes *all, struct tc_slurm_part *s)
 {
   double most = -1;
@@ -157,17 +168,20 @@ static void keep_commonest(struct nodes *all, struct tc_slurm_part *s)
     double has = 0;
     for (int k = 0; k < all->n; k++)
       if (alike(&all->x[i], &all->x[k])) has += all->x[k].gpus * 1e6 + all->x[k].cpus;
-    if (has <= most) continue;
+    if (has <= most || is_old(&all->x[i])) continue;
     most = has;
     best = all->x[i];
   }
   int n = 0;
   for (int i = 0; i < all->n; i++) {
-    if (!alike(&all->x[i], &best)) continue;
+    s->old_gpus += is_old(&all->x[i]);
+    s->mixed |= all->x[i].old_gpus > 0;
+    if (is_old(&all->x[i]) || !alike(&all->x[i], &best)) continue;
     best.memory_bytes = TC_MIN(best.memory_bytes, all->x[i].memory_bytes);
     all->x[n++] = all->x[i];
   }
-  s->other_kinds = all->n - n;
+  s->other_kinds = all->n - n - s->old_gpus;
+  s->mixed |= s->other_kinds > 0;
   s->nodes = all->n = n;
   s->gpus = best.gpus;
   s->sockets = TC_MAX(best.sockets, 1);
@@ -200,7 +214,17 @@ static int read_nodes(struct nodes *all, struct tc_slurm_part *s, struct tc_err 
     all->x[all->n++] = x;
   }
   free(text);
-  if (all->n) return 0;
+  const struct node *old = NULL;
+  bool any = false;
+  for (int i = 0; i < all->n; i++) {
+    if (is_old(&all->x[i])) old = &all->x[i];
+    else any = true;
+  }
+  if (any) return 0;
+  if (old)
+    return tc_fail(err, TC_EUSER, "partition %s has no GPUs that Tercio runs on, only %s: it needs compute "
+                   "capability %d.%d or later (an A100, H100 or H200)", s->name, old->gpu,
+                   TC_CAPABILITY / 10, TC_CAPABILITY % 10);
   return tc_fail(err, TC_EUSER, "partition %s has no node that can be used%s: see sinfo -R, or give "
                  "--nodes and --gpus-per-node", s->name, s->left_out ? " (all are down or drained)" : "");
 }
@@ -300,5 +324,6 @@ void tc_slurm_print(FILE *f, const struct tc_slurm_part *s)
     fprintf(f, "; %d leaf switches of %d nodes", s->switches, s->switch_nodes);
   if (s->left_out) fprintf(f, "; %d down or drained", s->left_out);
   if (s->other_kinds) fprintf(f, "; %d of other kinds left out", s->other_kinds);
+  if (s->old_gpus) fprintf(f, "; %d whose GPUs are too old left out", s->old_gpus);
   fprintf(f, "\n");
 }

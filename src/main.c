@@ -32,7 +32,7 @@ static const struct {
       "--from-slurm asks scontrol for the cluster: nodes, GPUs, CPUs, memory, time limit and leaf "
       "switches of a partition (the default one, or --partition P). "
       "Layout keys that stand on the command line are held, those of the run file are searched. The "
-      "device is one of v100-16, v100-32, a100-40, a100-80, h100, h200, cpu, or a file of measured "
+      "device is one of a100-40, a100-80, h100, h200, cpu, or a file of measured "
       "figures (examples/clusters has some). --tokens, --walltime, --mtbf (of a node), --disk (bytes a second) and --restart tell "
       "what checkpoints, failures and time limits cost. --emit sbatch writes the first layout as "
       "DIR/run.ini and DIR/job.sbatch (and DIR/device.ini, which the run's own prediction is made by). --calibrate times this machine's CPU with short trainings of the "

@@ -22,9 +22,10 @@ const char *const tc_wire_name[TC_WIRES] = { "node", "network", "spine" };
 static const struct card {
   const char *name;
   double memory, fp32, bf16, bytes, node, net, host, eff_flops, eff_bytes;
+  int capability;
 } cards[] = {
-#define DEVICE(name, memory, fp32, bf16, bw, node, net, host, ef, eb) \
-  { name, memory, fp32, bf16, bw, node, net, host, ef, eb },
+#define DEVICE(name, memory, fp32, bf16, bw, node, net, host, ef, eb, cc) \
+  { name, memory, fp32, bf16, bw, node, net, host, ef, eb, cc },
 #include "src/devices.def"
 #undef DEVICE
 };
@@ -107,6 +108,15 @@ const char *tc_plan_device_of(const char *gpu)
   return NULL;
 }
 
+static bool runs(const struct card *c) { return !c->capability || c->capability >= TC_CAPABILITY; }
+
+bool tc_plan_too_old(const char *gpu)
+{
+  for (int i = 0; i < N_CARDS; i++)
+    if (!runs(&cards[i]) && has_part(gpu, cards[i].name, strcspn(cards[i].name, "-"))) return true;
+  return false;
+}
+
 static int find_wire(const char *name)
 {
   int w = 0;
@@ -122,33 +132,43 @@ static void set_link(struct tc_link *l, double latency_s, double bytes_per_s)
   }
 }
 
+/* Why `name` is no device to plan for, with those that are. */
+static int no_device(const char *name, struct tc_err *err)
+{
+  const struct card *old = NULL;
+  const char *names[N_CARDS];
+  char list[200] = "", same[100] = "";           /* "A100": those that begin so, in any case */
+  int n = 0, n_same = 0;
+  for (int i = 0; i < N_CARDS; i++) {
+    const bool like = *name && !strncasecmp(name, cards[i].name, strlen(name));
+    const size_t at = strlen(list), to = strlen(same);
+    if (like && !runs(&cards[i])) old = &cards[i];
+    if (!runs(&cards[i])) continue;
+    names[n] = cards[i].name;
+    snprintf(list + at, sizeof list - at, "%s%s", n++ ? ", " : "", cards[i].name);
+    if (like) snprintf(same + to, sizeof same - to, "%s%s", n_same++ ? " or " : "", cards[i].name);
+  }
+  const int near = tc_nearest(name, names, n);
+  if (old)
+    return tc_fail(err, TC_EUSER, "device %s has compute capability %d.%d, and Tercio needs a GPU of %d.%d "
+                   "or later; there are %s", old->name, old->capability / 10, old->capability % 10,
+                   TC_CAPABILITY / 10, TC_CAPABILITY % 10, list);
+  if (n_same || near >= 0)
+    return tc_fail(err, TC_EUSER,
+                   "there is no device %s; did you mean %s? There are %s, or a file "
+                   "that tercio plan --calibrate wrote", name, n_same ? same : names[near], list);
+  return tc_fail(err, TC_EUSER, "there is no device %s; there are %s, or a file that tercio plan "
+                 "--calibrate wrote (its name with a . or a /)", name, list);
+}
+
 /* Starting an op, a message inside a node and one between nodes: assumed where not measured. */
 static int from_table(struct tc_cluster *k, const char *name, struct tc_err *err)
 {
   const double launch_s = 5e-6, node_s = 10e-6, network_s = 20e-6;
-  const char *names[N_CARDS];
   const struct card *c = NULL;
-  char list[200] = "";
-  for (int i = 0; i < N_CARDS; i++) {
-    names[i] = cards[i].name;
-    if (!strcmp(name, names[i])) c = &cards[i];
-    snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", names[i]);
-  }
-  if (!c) {
-    int near = tc_nearest(name, names, N_CARDS), n = 0;
-    char same[100] = "";                         /* "A100": those that begin so, in any case */
-    for (int i = 0; i < N_CARDS; i++)
-      if (*name && !strncasecmp(name, names[i], strlen(name))) {
-        size_t at = strlen(same);
-        snprintf(same + at, sizeof same - at, "%s%s", n++ ? " or " : "", names[i]);
-      }
-    if (n || near >= 0)
-      return tc_fail(err, TC_EUSER,
-                     "there is no device %s; did you mean %s? There are %s, or a file "
-                     "that tercio plan --calibrate wrote", name, n ? same : names[near], list);
-    return tc_fail(err, TC_EUSER, "there is no device %s; there are %s, or a file that tercio plan "
-                   "--calibrate wrote (its name with a . or a /)", name, list);
-  }
+  for (int i = 0; i < N_CARDS; i++)
+    if (!strcmp(name, cards[i].name) && runs(&cards[i])) c = &cards[i];
+  if (!c) return no_device(name, err);
   struct tc_plan_device *d = &k->device;
   snprintf(d->name, sizeof d->name, "%s", c->name);
   d->memory_bytes = c->memory * 1e9;

@@ -35,7 +35,7 @@ static const struct tc_model *preset(const char *name)
 }
 
 static const struct { const char *name; double gb; } cards[] = {
-#define DEVICE(name, memory, f32, bf16, bw, node, net, host, ef, eb) { name, memory },
+#define DEVICE(name, memory, f32, bf16, bw, node, net, host, ef, eb, cc) { name, memory },
 #include "src/devices.def"
 #undef DEVICE
 };
@@ -60,8 +60,9 @@ void tc_plan_tables(FILE *f)
   fprintf(f,
           "Model states in training: weights, gradients and Adam, 16 bytes a parameter (GB = 1e9 "
           "bytes).\nThen on which device they fit alone, else on how many that share them evenly "
-          "(without activations).\n\n%-12s %8s %6s %6s %8s %9s", "model", "params", "layers",
-          "hidden", "compute", "states");
+          "(without activations). Tercio itself needs a GPU of compute\ncapability %d.%d or later, so no "
+          "V100.\n\n%-12s %8s %6s %6s %8s %9s", TC_CAPABILITY / 10, TC_CAPABILITY % 10, "model",
+          "params", "layers", "hidden", "compute", "states");
   for (int i = 0; i < N_CARDS; i++)
     if (strcmp(cards[i].name, "cpu")) fprintf(f, " %9s", cards[i].name);
   fprintf(f, "\n");

@@ -59,8 +59,7 @@ static void test_tables(void)
 static void test_devices(void)
 {
   const struct { const char *name; double gb; } row[] = {
-    { "v100-16", 16 }, { "v100-32", 32 }, { "a100-40", 40 }, { "a100-80", 80 }, { "h100", 80 },
-    { "h200", 141 } };
+    { "a100-40", 40 }, { "a100-80", 80 }, { "h100", 80 }, { "h200", 141 } };
   struct tc_cluster k;
   struct tc_err err = { 0 };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
@@ -79,6 +78,17 @@ static void test_devices(void)
     ok(name[i].device ? got && !strcmp(got, name[i].device) : !got, "\"%s\" is %s", name[i].gpu,
        got ? got : "none of them");
   }
+  const char *const old[] = { "v100-16", "v100-32", "V100", "v100" };
+  for (size_t i = 0; i < sizeof old / sizeof *old; i++) {
+    is_int(tc_cluster_read(&k, old[i], &err), TC_EUSER, "%s, which the cuda device refuses", old[i]);
+    ok(strstr(err.text, "compute capability 7.0, and Tercio needs a GPU of 8.0 or later; there are a100-40, "
+       "a100-80, h100, h200, cpu") != NULL, "... is told why, and what there is: %s", err.text);
+  }
+  const struct { const char *gpu; bool old; } gpu[] = {
+    { "v100", true }, { "tesla_v100-sxm2-32gb", true }, { "Tesla V100-PCIE-16GB", true }, { "a100", false },
+    { "gv100", false }, { "", false }, { "nvidia_h100", false } };
+  for (size_t i = 0; i < sizeof gpu / sizeof *gpu; i++)
+    ok(tc_plan_too_old(gpu[i].gpu) == gpu[i].old, "\"%s\" is %stoo old", gpu[i].gpu, gpu[i].old ? "" : "not ");
   is_int(tc_cluster_read(&k, "a100-8", &err), TC_EUSER, "an unknown device");
   ok(strstr(err.text, "did you mean a100-80?") != NULL, "... is told the nearest: %s", err.text);
   is_int(tc_cluster_read(&k, "./there-is-none.txt", &err), TC_EUSER, "a file that is not there");
