@@ -175,7 +175,8 @@ static void name_wanted(const struct tc_opt *o, char *text, size_t size)
   *text = '\0';
   if (o->type == T_BOOL) tc_text_add(text, size, "yes or no");
   else if (*find_range(o)) {
-    for (const char *at = o->values, *before = ""; at; before = at && strchr(at, '|') ? ", " : " or ") {
+    const char *before = "";
+    for (const char *at = o->values; at; before = at && strchr(at, '|') ? ", " : " or ") {
       size_t len;
       const char *part = tc_opt_part(&at, &len);
       tc_text_add(text, size, "%s", before);
@@ -405,8 +406,8 @@ static int check_together(const struct tc_config *c, struct tc_err *err)
   const size_t bytes = strlen(text);
   free(text);
   if (bytes > TC_MOST_CONFIG)
-    return tc_fail(err, TC_EUSER, "the options take %zu bytes, and a checkpoint has room for %d: name "
-                   "fewer files in data.train and data.val", bytes, TC_MOST_CONFIG);
+    return tc_fail(err, TC_EUSER, "the options take %zu bytes, and a checkpoint has room for %d: "
+                   "name fewer files in data.train and data.val", bytes, TC_MOST_CONFIG);
   return 0;
 }
 

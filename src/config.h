@@ -1,7 +1,7 @@
 /* config.h - the run file and the command line, as one struct with a field an option.
  *
- * Field of section "train", key "lr": cfg->train_lr. INT is int64_t (auto: TC_AUTO), REAL
- * double (auto: below 0), STR char *, BOOL bool, LIST struct tc_list. Flags override the run file. */
+ * Field of section "train", key "lr": cfg->train_lr. INT is int64_t (auto: TC_AUTO), REAL double
+ * (auto: below 0), STR char *, BOOL bool, LIST struct tc_list. Flags override the run file. */
 #ifndef TC_CONFIG_H
 #define TC_CONFIG_H
 
@@ -35,20 +35,20 @@ struct tc_config {
  * what would be right. *out is owned by the caller; NULL on error. */
 int tc_config_new(struct tc_config **out, int argc, char **argv, const char *const *extra,
                   const char **extra_value, struct tc_err *err);
-/* Local. The same from a text that tc_config_text made, maybe of another version, and flags. What it
- * says that would be refused today is left as the default: a checkpoint may be older than a limit.
- * Flags have to be options; they are checked. */
+/* Local. The same from a text that tc_config_text made, maybe of another version, and flags.
+ * What it says that would be refused today is left as the default: a checkpoint may be older
+ * than a limit. Flags have to be options; they are checked. */
 int tc_config_saved(struct tc_config **out, const char *text, int argc, char **argv,
                     struct tc_err *err);
 void tc_config_free(struct tc_config *c);
 /* The configuration as INI text, every key; owned by the caller. It reads back as it is, but for
  * strings that were put into *c without tc_config_is_plain. */
 char *tc_config_text(const struct tc_config *c);
-/* Local. Whether a run file can hold the text as a value: UTF-8 without control characters, blanks at
- * an end, or a ";" after a blank or at the begin. */
+/* Local. Whether a run file can hold the text as a value: UTF-8 without control characters,
+ * blanks at an end, or a ";" after a blank or at the begin. */
 bool tc_config_is_plain(const char *text);
 
-/* What it means for a run that is resumed that an option has another value: see options.def. */
+/* What happens if a resumed run has another value than its checkpoint: see options.def. */
 enum tc_resume { TC_RESUME_FREE, TC_RESUME_SAMPLES, TC_RESUME_RATE, TC_RESUME_MATH,
                  TC_RESUME_REFUSED, TC_RESUME_MODEL };
 struct tc_config_change {
@@ -56,8 +56,8 @@ struct tc_config_change {
   enum tc_resume resume;
   char was[100], is[100];              /* cut off if they are longer */
 };
-/* Local. The number of the first option, from number `from` on, that has not the same value in both;
- * -1: none. */
+/* Local. The number of the first option, from number `from` on, that has not the same value in
+ * both; -1: none. */
 int tc_config_next_change(const struct tc_config *was, const struct tc_config *is, int from,
                           struct tc_config_change *out);
 /* Local. Option number `option` of *to becomes that of *from, which stays its owner. */

@@ -47,8 +47,8 @@ const struct tc_opt *tc_opt_find(const char *name);
  * last; the part's length into *len. */
 const char *tc_opt_part(const char **at, size_t *len);
 
-/* Local. Sets the option to what `value` says; TC_EUSER, and nothing is changed, if it is not one of
- * its values. `where` begins the sentence: "run.ini:12: ", "--" or "". */
+/* Local. Sets the option to what `value` says; TC_EUSER, and nothing is changed, if it is not
+ * one of its values. `where` begins the sentence: "run.ini:12: ", "--" or "". */
 int tc_opt_set(struct tc_config *c, const struct tc_opt *o, const char *value, const char *where,
                struct tc_err *err);
 /* Local. Words more for a LIST; otherwise the same. */

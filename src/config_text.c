@@ -1,5 +1,5 @@
-/* config_text.c - the configuration as a run file, what differs between two, and the options as help
- * and man page. */
+/* config_text.c - the configuration as a run file, what differs between two, and the options as
+ * help and man page. */
 #include "src/config_impl.h"
 
 #include <stdlib.h>

@@ -160,8 +160,8 @@ static void print_man(void)
          "A \";\" after a blank, or a \";\" or \"#\" at the beginning of a line, starts a comment.\n"
          "A list of files may go on on indented lines. A line may have any length.\n"
          "Values are text in UTF\\-8. An option says what it may be; anything else ends with status 2.\n"
-         "A run that is resumed may have other settings: those that change samples or arithmetic are\n"
-         "told in a line each, the model and train.optimizer are refused, the layout is free.\n"
+         "A resumed run may have other settings than its checkpoint: a warning names each one that\n"
+         "changes samples or arithmetic; another model or train.optimizer is refused; the layout is free.\n"
          "The same run file and seed give the same losses on every layout, to rounding.\n"
          ".SH COMMANDS\n");
   for (int i = 0; i < N_COMMANDS; i++) {

@@ -124,12 +124,13 @@ int tc_train_save_end(struct tc_train *t, bool wait, bool last, struct tc_err *e
 /* Local. Makes every saved element of this rank NaN. */
 void tc_train_spoil(struct tc_train *t);
 
-/* ---- train_resume.c: another configuration than the checkpoint's ---- */
-/* Local. TC_EUSER if an option that the state hangs on has another value; path is the checkpoint's. */
+/* ---- train_resume.c: settings and data that differ from the checkpoint's ---- */
+/* Local. TC_EUSER if an option has a value that the saved state cannot be used with; path is the
+ * checkpoint's. */
 struct tc_ckpt_meta;
 int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path,
                     struct tc_err *err);
-/* Local, rank 0. A line for each option, and the data, by which the run goes on otherwise. */
+/* Local, rank 0. Warns of each option, and of data, that change samples or arithmetic from here on. */
 void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta);
 /* Local, rank 0. What a checkpoint says of the data; owned by the caller. */
 char *tc_resume_data(const struct tc_train *t);

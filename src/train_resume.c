@@ -1,13 +1,13 @@
-/* train_resume.c - what a run that is resumed has otherwise than the run that saved: options.def says
- * of each option whether that is refused, told or free. Of the data the tokens are compared, not the
- * names: files may move. */
+/* train_resume.c - compares the settings and the data of a resumed run with those of the run
+ * that saved its checkpoint. options.def says for each option whether a change is refused,
+ * warned about or free. Of the data the tokens are compared, not the names: files may move. */
 #include "src/train.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The configuration that was saved, NULL where there is none: an import has one, but no run had it. */
+/* The configuration in the checkpoint; NULL if no run had it: an import has no version. */
 static struct tc_config *saved_config(const struct tc_ckpt_meta *meta)
 {
   struct tc_config *was = NULL;
@@ -24,15 +24,15 @@ int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, c
   int rc = 0;
   for (int i = 0; was && !rc && (i = tc_config_next_change(was, t->cfg, i, &x)) >= 0; i++)
     if (x.resume == TC_RESUME_REFUSED)
-      rc = tc_fail(err, TC_EUSER, "%s was saved with %s = %s, and this run has %s: set it as it was, "
-                   "or begin a new run with another run.out and ckpt.from = %s", path, x.name, x.was,
-                   x.is, path);
+      rc = tc_fail(err, TC_EUSER, "%s was saved with %s = %s, and this run has %s: set it as it "
+                   "was, or begin a new run with another run.out and ckpt.from = %s", path, x.name,
+                   x.was, x.is, path);
   tc_config_free(was);
   return rc;
 }
 
-/* Whether some step after `from` has another learning rate with the option as it is now: in a longer
- * run of a constant one it has not. */
+/* Whether some step after `from` has another learning rate with the option as it is now: in a
+ * longer run of a constant one it has not. */
 static bool changes_rate(const struct tc_config *was, const struct tc_config *is, int option,
                          int64_t from)
 {
@@ -52,11 +52,12 @@ static void warn_of_data(const struct tc_train *t, const char *data)
   struct tc_data_identity was, is = t->data_id;
   if (sscanf(data, "tokens %" SCNd64 " hash %" SCNx64, &was.tokens, &was.hash) != 2) return;
   if (was.tokens != is.tokens)
-    tc_warn("the training data had %lld tokens, have %lld: from here on each step takes other samples",
+    tc_warn("the training data had %lld tokens, now have %lld: from here on each step sees "
+            "different samples",
             (long long)was.tokens, (long long)is.tokens);
   else if (was.hash != is.hash)
-    tc_warn("the training data have other tokens than the checkpoint's run had, though as many (%lld): "
-            "from here on each step takes other samples", (long long)is.tokens);
+    tc_warn("the training data have changed, though not in length (%lld tokens): from here on each "
+            "step sees different samples", (long long)is.tokens);
 }
 
 char *tc_resume_data(const struct tc_train *t)
@@ -67,9 +68,9 @@ char *tc_resume_data(const struct tc_train *t)
 void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta)
 {
   static const char *const what[] = {
-    [TC_RESUME_SAMPLES] = "each step takes other samples",
-    [TC_RESUME_RATE] = "the learning rate is another",
-    [TC_RESUME_MATH] = "steps are calculated otherwise" };
+    [TC_RESUME_SAMPLES] = "each step sees different samples",
+    [TC_RESUME_RATE] = "the learning rate differs",
+    [TC_RESUME_MATH] = "the arithmetic of a step differs" };
   struct tc_config *was = saved_config(meta);
   struct tc_config_change x;
   warn_of_data(t, meta->data);

@@ -1,9 +1,9 @@
 /* fuzz_config.c - drawn values for every option, and damaged run files.
  *
- * What an option may be is taken from --help, as a user reads it: its choices, its range. A value is
- * judged here by that, by the C library's numbers and by jansson's UTF-8, and then set by a flag and by
- * a run file: both must agree with the verdict and with each other. A run file that is accepted, however
- * damaged, must be written and read back as the same configuration.
+ * What an option may be is taken from --help, as a user reads it: its choices, its range. A
+ * value is judged here by that, by the C library's numbers and by jansson's UTF-8, and then set
+ * by a flag and by a run file: both must agree with the verdict and with each other. A run file
+ * that is accepted, however damaged, must be written and read back as the same configuration.
  *
  * usage: fuzz_config.t [--full | --cases N | --seconds S] [--seed N] [--only CASE]; SEED=N too */
 #include "src/config.h"
@@ -25,8 +25,10 @@ struct known {
 enum { MOST_KNOWN = 200, MOST_VALUE = 400 };
 
 /* The options used as 32-bit floats, which --help does not tell. */
-static const char *const floats[] = { "train.lr", "train.min_lr", "train.weight_decay", "train.beta1",
-                                      "train.beta2", "train.eps", "train.clip", "train.dropout" };
+static const char *const floats[] = {
+  "train.lr", "train.min_lr", "train.weight_decay", "train.beta1", "train.beta2", "train.eps",
+  "train.clip", "train.dropout"
+};
 
 static int read_help(struct known *k)
 {
@@ -158,17 +160,20 @@ static bool is_set(const char *text, const struct known *k, const char *value)
 
 /* ---- drawing values ------------------------------------------------------------------------ */
 
-static const char *const edges[] = { "", " ", "0", "-0", "-1", "1", "2", "7", "00", "0.0", "1.0", "1.5", ".5",
-  "5.", ".", "e", "1e", "1e+", "1e5", "1E-5", "+1", "1 ", " 1", "1x", "0x10", "1e30", "1.0000001e30", "1e39",
-  "1e308", "1e309", "1e-45", "1e-46", "1.1754944e-38", "1.17549e-38", "1e-300", "1e-330", "4e-324",
+static const char *const edges[] = {
+  "", " ", "0", "-0", "-1", "1", "2", "7", "00", "0.0", "1.0", "1.5", ".5", "5.", ".", "e", "1e",
+  "1e+", "1e5", "1E-5", "+1", "1 ", " 1", "1x", "0x10", "1e30", "1.0000001e30", "1e39", "1e308",
+  "1e309", "1e-45", "1e-46", "1.1754944e-38", "1.17549e-38", "1e-300", "1e-330", "4e-324",
   "0.99999994", "0.99999997", "0.9999999999999", "0.99999999999999999999", "1.00000000000001",
-  "100.000001", "127", "128", "255", "256", "4096", "4097", "65535", "65536", "65537", "2147483647",
-  "2147483648", "4294967296", "9007199254740992", "9007199254740993", "9223372036854775807",
-  "9223372036854775808", "18446744073709551615", "99999999999999999999", "-9223372036854775808", "nan",
-  "NaN", "inf", "-inf", "infinity", "auto", "Auto", "no", "yes", "NO", "true", "none", "adamw", "cuda",
-  "a|b", "|", "text", "\xc3\xbc", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xff", "\xc0\x80", "\xed\xa0\x80",
-  "\xf4\x90\x80\x80", "a\xe2\x82", "a b", "a\tb", "a\nb", "\x7f", "a;b", "a ;b", ";", "#", "[x]", "a=b",
-  "a: b", "\"q\"", "'", "$(x)", "%s%n", "../x", "/", "0-3,4-11", "AAAA", "nan@4" };
+  "100.000001", "127", "128", "255", "256", "4096", "4097", "65535", "65536", "65537",
+  "2147483647", "2147483648", "4294967296", "9007199254740992", "9007199254740993",
+  "9223372036854775807", "9223372036854775808", "18446744073709551615", "99999999999999999999",
+  "-9223372036854775808", "nan", "NaN", "inf", "-inf", "infinity", "auto", "Auto", "no", "yes",
+  "NO", "true", "none", "adamw", "cuda", "a|b", "|", "text", "\xc3\xbc", "\xe2\x82\xac",
+  "\xf0\x9f\x98\x80", "\xff", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "a\xe2\x82", "a b",
+  "a\tb", "a\nb", "\x7f", "a;b", "a ;b", ";", "#", "[x]", "a=b", "a: b", "\"q\"", "'", "$(x)",
+  "%s%n", "../x", "/", "0-3,4-11", "AAAA", "nan@4"
+};
 enum { EDGES = sizeof edges / sizeof *edges };
 
 static void draw_digits(struct fuzz *f, char *text, size_t n)
@@ -194,8 +199,8 @@ static void draw(struct fuzz *f, const struct known *k, char value[MOST_VALUE])
     break;
   case 5:
     draw_digits(f, digits, 1 + fuzz_below(f, 20));
-    snprintf(value, MOST_VALUE, "%zu.%se%s%zu", fuzz_below(f, 10), digits, fuzz_below(f, 2) ? "-" : "",
-             fuzz_below(f, 40));
+    snprintf(value, MOST_VALUE, "%zu.%se%s%zu", fuzz_below(f, 10), digits,
+             fuzz_below(f, 2) ? "-" : "", fuzz_below(f, 40));
     break;
   case 6:                                        /* one of its choices, maybe damaged */
     snprintf(value, MOST_VALUE, "%s", k->values);
@@ -205,7 +210,8 @@ static void draw(struct fuzz *f, const struct known *k, char value[MOST_VALUE])
     }
     break;
   default:                                       /* bytes */
-    for (n = fuzz_below(f, MOST_VALUE - 1); n > 0; n--) value[n - 1] = (char)(1 + fuzz_below(f, 255));
+    for (n = fuzz_below(f, MOST_VALUE - 1); n > 0; n--)
+      value[n - 1] = (char)(1 + fuzz_below(f, 255));
     value[fuzz_below(f, 2) ? fuzz_below(f, 6) : MOST_VALUE - 1] = '\0';
   }
 }
@@ -224,7 +230,8 @@ static int try_file(struct fuzz *f, const char *text, size_t n, struct tc_config
 /* One line that says something, with what begins it. */
 static bool is_sentence(const struct tc_err *err)
 {
-  return strlen(err->text) > 20 && !strchr(err->text, '\n') && strlen(err->text) < sizeof err->text - 1;
+  const size_t n = strlen(err->text);
+  return n > 20 && n < sizeof err->text - 1 && !strchr(err->text, '\n');
 }
 
 /* The line of a file can't hold these; what is cut off would be another value. */
@@ -272,10 +279,13 @@ static int fuzz_option(struct fuzz *f, const struct known *k)
 }
 
 /* Lines: the first GOOD of them may stand anywhere, or nearly. */
-static const char *const lines[] = { "\n", "\r\n", "[train] # x\n", "[data]\n", "; c = 1\n", "# [c]\n",
-  "  ; c\n", "\t\n", "  [run]\r\n", " train : a b ; c\n  c d\n", "  lr = 0.5 ; x\n", "out =\n", "out = a;b # c\n",
-  "[nope]\n", "[", "]\n", "steps = 7\n[train]\nsteps = 8\n", "\te=f\n", " val: v\n", "  c d\n", "out = a ;b\n", "=\n",
-  ":\n", "key\n", "\xef\xbb\xbf", "\xff", "\v", "\f", "seed = 9223372036854775807\n", " ", "=", ";" };
+static const char *const lines[] = {
+  "\n", "\r\n", "[train] # x\n", "[data]\n", "; c = 1\n", "# [c]\n", "  ; c\n", "\t\n",
+  "  [run]\r\n", " train : a b ; c\n  c d\n", "  lr = 0.5 ; x\n", "out =\n", "out = a;b # c\n",
+  "[nope]\n", "[", "]\n", "steps = 7\n[train]\nsteps = 8\n", "\te=f\n", " val: v\n", "  c d\n",
+  "out = a ;b\n", "=\n", ":\n", "key\n", "\xef\xbb\xbf", "\xff", "\v", "\f",
+  "seed = 9223372036854775807\n", " ", "=", ";"
+};
 enum { LINES = sizeof lines / sizeof *lines, GOOD = 13, MOST_TEXT = 20000 };
 
 static void put(char *text, size_t *n, size_t at, const char *what)
@@ -350,7 +360,8 @@ int main(int argc, char **argv)
     seeded |= strcmp(argv[i], "--seed") == 0;
     if (strcmp(argv[i], "--full") == 0) f.most_cases = 100000;
   }
-  if (!seeded) f.seed = *tc_env("SEED") ? strtoull(tc_env("SEED"), NULL, 10) : (uint64_t)time(NULL) % 1000000;
+  if (!seeded) f.seed = (uint64_t)time(NULL) % 1000000;
+  if (!seeded && *tc_env("SEED")) f.seed = strtoull(tc_env("SEED"), NULL, 10);
   const int n = read_help(k);
   TC_ASSERT(n > 50 && tc_config_new(&c, 1, none, NULL, NULL, &err) == 0);
   char *written = tc_config_text(c);
