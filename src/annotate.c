@@ -5,13 +5,12 @@
  * A sentence begins with file:line, as a compiler's do, so that editors find the place. */
 #include "src/systems.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define BLANKS " \t\r\n\v\f"
 #define FORMS "'PATTERN AXIS PLACE' or 'PATTERN AXIS STORE USE ACC UPDATE [KEEP]'"
-enum { MOST_WORDS = 3 + TC_PLACES };
+enum { MOST_WORDS = 3 + TC_PLACES, MOST_FILE_BYTES = 16 << 20 };
 
 /* Where a row stands, for sentences. */
 struct at { const char *path; int line; struct tc_err *err; };
@@ -127,21 +126,20 @@ static int read_row(struct tc_annotation *a, char **word, int n, const struct at
   return read_long(a, word + 2, n == MOST_WORDS ? word[MOST_WORDS - 1] : NULL, at);
 }
 
-/* Rows up to the end of the file into the growing array *rows; their number. */
-static int read_rows(struct tc_annotation **rows, FILE *f, const char *path, struct tc_err *err)
+/* Rows of the text into the growing array *rows. */
+static int read_rows(struct tc_annotation **rows, char *text, size_t bytes, const char *path,
+                     struct tc_err *err)
 {
   struct at at = { path, 0, err };
-  char *line = NULL, *word[MOST_WORDS];
-  size_t size = 0;
-  ssize_t len;
+  char *word[MOST_WORDS], *next;
   int n = 0, cap = 0, rc = 0;
-  while (rc == 0 && (len = getline(&line, &size, f)) >= 0) {
+  if (memchr(text, '\0', bytes))
+    return tc_fail(err, TC_EUSER, "%.300s: a byte that is 0: not a text file", path);
+  for (char *line = text; line < text + bytes; line = next) {
     struct tc_annotation row;
+    next = line + strcspn(line, "\n") + 1;
+    next[-1] = '\0';
     at.line++;
-    if (memchr(line, '\0', (size_t)len)) {
-      rc = FAIL(&at, "a byte that is 0: not %s", "a text file");
-      break;
-    }
     int n_words = split(line, word, MOST_WORDS);
     if (n_words == 0) continue;
     rc = read_row(&row, word, n_words, &at);
@@ -151,22 +149,20 @@ static int read_rows(struct tc_annotation **rows, FILE *f, const char *path, str
     (*rows)[n++] = row;
     (*rows)[n] = (struct tc_annotation){ .pattern = NULL };
   }
-  if (rc == 0 && !feof(f)) rc = tc_fail(err, TC_EUSER, "%s: %s", path, strerror(errno));
   if (rc == 0 && n == 0)
     rc = tc_fail(err, TC_EUSER, "%.300s: no row in this file; rows are " FORMS, path);
-  free(line);
   return rc;
 }
 
 int tc_annotations_read(struct tc_annotation **out, const char *path, struct tc_err *err)
 {
   *out = NULL;
-  FILE *f = fopen(path, "re");
-  if (!f)
-    return tc_fail(err, TC_EUSER, "cannot open annotations %s: %s", path, strerror(errno));
+  char *text;
+  size_t bytes;
+  TC_TRY(tc_read_text(&text, &bytes, path, "annotations", MOST_FILE_BYTES, err));
   struct tc_annotation *rows = NULL;
-  int rc = read_rows(&rows, f, path, err);
-  fclose(f);
+  int rc = read_rows(&rows, text, bytes, path, err);
+  free(text);
   if (rc < 0) tc_annotations_free(rows);
   else *out = rows;
   return rc;

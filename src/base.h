@@ -66,6 +66,11 @@ char *tc_sprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void tc_text_add(char *text, size_t size, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Local. All of a file of text, with a 0 behind it: *out is owned by the caller. TC_EUSER: it can't be
+ * read, or has more than `most` bytes (as /dev/zero); `kind` is its name in sentences, "run file". */
+int tc_read_text(char **out, size_t *bytes, const char *path, const char *kind, size_t most,
+                 struct tc_err *err);
+
 /* Make room for one more element in a growing array. */
 #define TC_GROW(arr, n, cap) do { if ((n) >= (cap)) { \
     (cap) = (cap) ? 2 * (cap) : 16; \

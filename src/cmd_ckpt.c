@@ -194,6 +194,7 @@ static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
          c->path, (long long)t->step, m->time, (unsigned long long)t->seed,
          (long long)t->tokens, t->model, t->mesh, t->system, *t->job ? t->job : "-", t->restart,
          m->n_tensors, m->n_pieces);
+  if (*t->data) printf("data     %s\n", t->data);
   printf("files\n");
   for (int i = 0; i < m->n_files && !ferror(stdout); i++) {
     const struct tc_ckpt_file *f = &m->file[i];

@@ -46,16 +46,15 @@ static int default_flags(char *flag[3], const struct plan *p, bool dp_is_left)
 
 static int make_config(struct plan *p, const struct ckpt_args *a, struct tc_err *err)
 {
-  char *own[3], word[] = "plan", *name = tc_sprintf("run file in %s", p->c->path);
+  char *own[3], word[] = "plan";
   char **argv = tc_calloc((size_t)a->n_flags + 5, sizeof *argv);
   int n_own = default_flags(own, p, a->world > 0 || a->cluster), argc = 0;
   argv[argc++] = word;
   for (int i = 0; i < n_own; i++) argv[argc++] = own[i];
   for (int i = 0; i < a->n_flags; i++) argv[argc++] = a->flag[i];
-  int rc = tc_config_from_text(&p->cfg, p->c->m->meta.config, name, argc, argv, err);
+  int rc = tc_config_saved(&p->cfg, p->c->m->meta.config, argc, argv, err);
   for (int i = 0; i < n_own; i++) free(own[i]);
   free(argv);
-  free(name);
   return rc;
 }
 

@@ -221,7 +221,7 @@ static int train(struct calib *c, const struct tc_config *want, struct tc_err *e
   x.run_trace = trace;
   x.run_trace_steps = STEPS;
   x.ckpt_dir = "";
-  x.ckpt_resume = "no";
+  x.ckpt_resume = TC_NO;
   char *text = tc_config_text(&x);
   FILE *f = fopen(ini, "w");
   bool bad = !f || fputs(text, f) == EOF;

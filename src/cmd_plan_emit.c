@@ -121,12 +121,15 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
                  const struct tc_plan *p,
                  struct tc_err *err)
 {
-  if (mkdir(j->into, 0777) && errno != EEXIST)
+  const bool made = mkdir(j->into, 0777) == 0;
+  if (!made && errno != EEXIST)
     return tc_fail(err, TC_EUSER, "cannot make folder %s: %s", j->into, strerror(errno));
   char *dir = realpath(j->into, NULL);
-  if (!dir || strchr(dir, '\'')) {
+  if (!dir || strchr(dir, '\'') || !tc_config_is_plain(dir)) {
     free(dir);
-    return tc_fail(err, TC_EUSER, "--into %s: a folder whose name has no quote", j->into);
+    if (made) rmdir(j->into);
+    return tc_fail(err, TC_EUSER, "--into %s: its whole name goes into the run file and the job's script: "
+                   "give a folder without quotes, control characters or \" ;\" in it", j->into);
   }
   struct tc_config c = *layout;
   struct tc_plan_run r;

@@ -1,271 +1,307 @@
-/* config.c - reads the run file and the flags into struct tc_config; prints the options.
+/* config.c - the table of options, what a value of each may be, and the flags.
  *
- * Everything comes from options.def. A value is set by one function, wherever it stands, so
- * that defaults, run file and flags obey the same types. Every error says where the value
- * stands: "run.ini:12" or the flag itself.
- *
- * inih calls back with section, key and value; the lines are handed to it by a reader of our
- * own, which counts them, takes the indentation off a "key = value" line (inih would take it
- * for the continuation of the line above) and refuses lines inih would cut in two. */
-#include "src/config.h"
+ * Everything comes from options.def. A value is set by one function, wherever it stands, so that
+ * defaults, run file and flags obey the same types and limits. What is accepted reads back from
+ * tc_config_text as it is. Every error says where the value stands: "run.ini:12" or the flag. */
+#include "src/config_impl.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <ini.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum opt_type { T_INT, T_REAL, T_STR, T_BOOL, T_LIST };
+enum { MOST_FILE_BYTES = 16 << 20, MOST_SHOWN = 100 };
 
-struct opt {
-  const char *section, *key, *name;      /* name: "section.key" */
-  enum opt_type type;
-  size_t offset;                         /* of the field in struct tc_config */
-  const char *dflt, *unit, *choices, *help;
-};
-
-static const struct opt opts[] = {
+const struct tc_opt tc_opts[TC_N_OPTS] = {
 #define SECTION(name, help)
-#define OPT(s, k, t, dflt, unit, choices, help) \
-  { #s, #k, #s "." #k, T_##t, offsetof(struct tc_config, s##_##k), dflt, unit, choices, help },
+#define OPT(s, k, t, dflt, unit, values, resume, help) \
+  { #s, #k, #s "." #k, T_##t, offsetof(struct tc_config, s##_##k), dflt, unit, values, \
+    TC_RESUME_##resume, help },
 #include "src/options.def"
 #undef SECTION
 #undef OPT
 };
-enum { N_OPTS = sizeof opts / sizeof *opts };
 
-static const struct { const char *name, *help; } sections[] = {
+const struct tc_section tc_sections[TC_N_SECTIONS] = {
 #define SECTION(name, help) { #name, help },
-#define OPT(s, k, t, dflt, unit, choices, help)
+#define OPT(...)
 #include "src/options.def"
 #undef SECTION
 #undef OPT
 };
-enum { N_SECTIONS = sizeof sections / sizeof *sections };
 
-static void *field(const struct tc_config *c, const struct opt *o)
+const struct tc_opt *tc_opt_find(const char *name)
 {
-  return (char *)c + o->offset;
-}
-
-static const struct opt *find_opt(const char *name)
-{
-  for (int i = 0; i < N_OPTS; i++)
-    if (strcmp(opts[i].name, name) == 0) return &opts[i];
+  for (int i = 0; i < TC_N_OPTS; i++)
+    if (strcmp(tc_opts[i].name, name) == 0) return &tc_opts[i];
   return NULL;
 }
 
-/* ---- values -------------------------------------------------------------------------- */
+/* ---- what a value may be --------------------------------------------------------------- */
 
-/* Whether `value` is one of "a|b|c". */
-static bool is_choice(const char *choices, const char *value)
+const char *tc_opt_part(const char **at, size_t *len)
 {
-  size_t len = strlen(value);
-  for (const char *at = choices; ; at++) {
-    size_t n = strcspn(at, "|");
-    if (n == len && memcmp(at, value, n) == 0) return true;
-    at += n;
-    if (!*at) return false;
-  }
+  const char *part = *at;
+  *len = strcspn(part, "|");
+  *at = part[*len] ? part + *len + 1 : NULL;
+  return part;
 }
 
-/* A number that may also be "auto": its default is, or its choices say so. */
-static bool takes_auto(const struct opt *o)
+static bool is_range(const char *part) { return *part == '[' || *part == '('; }
+
+/* "a|b|c": the place of `value` among the parts, or -1. */
+static int find_choice(const char *values, const char *value)
 {
-  return strcmp(o->dflt, "auto") == 0 || is_choice(o->choices, "auto");
+  size_t len;
+  int i = 0;
+  for (const char *at = values; at; i++) {
+    const char *part = tc_opt_part(&at, &len);
+    if (!is_range(part) && strlen(value) == len && memcmp(part, value, len) == 0) return i;
+  }
+  return -1;
 }
 
-static bool parse_int(const struct opt *o, const char *value, int64_t *out)
+/* The range among an option's values, "" if there is none. */
+static const char *find_range(const struct tc_opt *o)
 {
-  if (strcmp(value, "auto") == 0 && takes_auto(o)) {
-    *out = TC_AUTO;
-    return true;
+  size_t len;
+  for (const char *at = o->values; at;) {
+    const char *part = tc_opt_part(&at, &len);
+    if (is_range(part)) return part;
   }
+  return "";
+}
+
+/* A whole number of digits alone that an int64_t holds. */
+static bool parse_int(const char *value, int64_t *x)
+{
   char *end;
   errno = 0;
-  long long x = strtoll(value, &end, 10);
-  *out = x;
-  return isdigit((unsigned char)value[0]) && !*end && !errno;
+  *x = strtoll(value, &end, 10);
+  return isdigit((unsigned char)*value) && !*end && !errno;
 }
 
-static bool parse_real(const struct opt *o, const char *value, double *out)
+/* A decimal number, 0 or more; one too small to be told from 0 is none. */
+static bool parse_real(const char *value, double *x)
 {
   char *end;
-  if (strcmp(value, "auto") == 0 && takes_auto(o)) {
-    *out = (double)TC_AUTO;
+  if (value[strspn(value, "0123456789.eE+-")] || !(isdigit((unsigned char)*value) || *value == '.'))
+    return false;
+  *x = strtod(value, &end);
+  bool zero = strcspn(value, "123456789") >= strcspn(value, "eE");
+  return end != value && !*end && isfinite(*x) && (*x > 0 || zero);
+}
+
+static bool int_in_range(const char *range, int64_t x)
+{
+  char *end;
+  int64_t lo = strtoll(range + 1, &end, 10), hi = strtoll(end + 1, &end, 10);
+  return x >= lo && x <= hi && *end == ']';
+}
+
+/* As a float where it is used as one: what rounds to an end that is left out is out as well, and so
+ * is a number so small that it would be 0, or lose digits. */
+static bool real_in_range(const char *range, double x, bool as_float)
+{
+  char *end;
+  double lo = strtod(range + 1, &end), hi = strtod(end + 1, &end);
+  if (as_float && x > 0 && x < (double)FLT_MIN) return false;
+  if (as_float && x > (double)FLT_MAX) return false;
+  if (as_float) x = (double)(float)x, lo = (double)(float)lo, hi = (double)(float)hi;
+  return (*range == '[' ? x >= lo : x > lo) && (*end == ']' ? x <= hi : x < hi);
+}
+
+/* Whether all of it is UTF-8: no byte astray, no character in more bytes than it needs, no half of
+ * a surrogate pair, none above U+10FFFF. */
+static bool is_utf8(const char *text)
+{
+  for (const unsigned char *s = (const unsigned char *)text; *s;) {
+    int more = *s < 0x80 ? 0 : *s >> 5 == 6 ? 1 : *s >> 4 == 14 ? 2 : *s >> 3 == 30 ? 3 : -1;
+    if (more < 0) return false;
+    uint32_t c = more ? *s & (0x3fu >> more) : *s;
+    s++;
+    for (int i = 0; i < more; i++, s++) {
+      if ((*s & 0xc0) != 0x80) return false;
+      c = c << 6 | (*s & 0x3fu);
+    }
+    static const uint32_t least[] = { 0, 0x80, 0x800, 0x10000 };
+    if (c < least[more] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) return false;
+  }
+  return true;
+}
+
+bool tc_config_is_plain(const char *text)
+{
+  size_t n = strlen(text);
+  if (n > 0 && (strchr(" \t;", text[0]) || strchr(" \t", text[n - 1]))) return false;
+  for (size_t i = 0; i < n; i++) {
+    if ((unsigned char)text[i] < ' ' || text[i] == 0x7f) return false;
+    if (text[i] == ';' && text[i - 1] == ' ') return false;
+  }
+  return is_utf8(text);
+}
+
+/* ---- what a value has to be, in words ------------------------------------------------------- */
+
+/* The value for a sentence: on one line, not too long, bytes that are no text as "?". */
+static const char *show(const char *value, char text[MOST_SHOWN + 4])
+{
+  const bool utf8 = is_utf8(value);
+  size_t n = 0;
+  for (; value[n] && n < MOST_SHOWN; n++) {
+    unsigned char ch = (unsigned char)value[n];
+    text[n] = ch < ' ' || ch == 0x7f || (ch >= 0x80 && !utf8) ? '?' : value[n];
+  }
+  while (value[n] && n > 0 && (value[n] & 0xc0) == 0x80 && utf8) n--;   /* not within a character */
+  strcpy(text + n, value[n] ? "..." : "");
+  return text;
+}
+
+/* "a whole number from 1 to 9", "a number above 0, at most 1". */
+static void name_range(const struct tc_opt *o, char *text, size_t size)
+{
+  const char *range = find_range(o), *comma = strchr(range, ','), *end = strpbrk(range, "])");
+  const int n_lo = (int)(comma - range) - 1, n_hi = (int)(end - comma) - 2;
+  tc_text_add(text, size, "a %snumber %s %.*s%s %.*s", o->type == T_INT ? "whole " : "",
+              *range == '[' ? "from" : "above", n_lo, range + 1,
+              *end == ')' ? " to below" : *range == '[' ? " to" : ", at most", n_hi, comma + 2);
+}
+
+/* What a value of this option has to be. */
+static void name_wanted(const struct tc_opt *o, char *text, size_t size)
+{
+  *text = '\0';
+  if (o->type == T_BOOL) tc_text_add(text, size, "yes or no");
+  else if (*find_range(o)) {
+    const char *before = "";
+    for (const char *at = o->values; at; before = at && strchr(at, '|') ? ", " : " or ") {
+      size_t len;
+      const char *part = tc_opt_part(&at, &len);
+      tc_text_add(text, size, "%s", before);
+      if (is_range(part)) name_range(o, text, size);
+      else tc_text_add(text, size, "%.*s", (int)len, part);
+    }
+  } else if (*o->values) tc_text_add(text, size, "one of %s", o->values);
+  else
+    tc_text_add(text, size, "text in UTF-8 without control characters, blanks at an end, or "
+                "\" ;\", which begins a comment");
+}
+
+static int refuse(const struct tc_opt *o, const char *value, const char *where,
+                  struct tc_err *err)
+{
+  char shown[MOST_SHOWN + 4], wanted[300], rounded[80] = "";
+  double x;
+  name_wanted(o, wanted, sizeof wanted);
+  if (o->type == T_FLOAT && parse_real(value, &x) && real_in_range(find_range(o), x, false))
+    snprintf(rounded, sizeof rounded, ", which is %.9g as a 32-bit float",
+             x < (double)FLT_MIN ? 0 : (double)(float)x);
+  return tc_fail(err, TC_EUSER, "%s%s is \"%s\"%s; it has to be %s", where, o->name,
+                 show(value, shown), rounded, wanted);
+}
+
+/* ---- setting it ----------------------------------------------------------------------------- */
+
+static bool set_int(const struct tc_opt *o, const char *value, int64_t *field)
+{
+  int64_t x;
+  int word = isdigit((unsigned char)*value) ? -1 : find_choice(o->values, value);
+  if (word >= 0) x = -1 - word;
+  else if (!parse_int(value, &x) || !int_in_range(find_range(o), x)) return false;
+  *field = x;
+  return true;
+}
+
+static bool set_real(const struct tc_opt *o, const char *value, double *field)
+{
+  double x;
+  if (strcmp(value, "auto") == 0 && find_choice(o->values, value) == 0) {
+    *field = (double)TC_AUTO;
     return true;
   }
-  *out = strtod(value, &end);
-  return end != value && !*end && isfinite(*out) && *out >= 0;
+  if (!parse_real(value, &x)) return false;
+  if (!real_in_range(find_range(o), x, o->type == T_FLOAT) &&
+      !(x == 0 && find_choice(o->values, "0") >= 0)) return false;
+  *field = x;
+  return true;
+}
+
+static bool set_text(struct tc_config *c, const struct tc_opt *o, const char *value, char **field)
+{
+  if (!tc_config_is_plain(value)) return false;
+  if (*o->values && find_choice(o->values, value) < 0) return false;
+  *field = tc_pool_strdup(c->pool, value);
+  return true;
 }
 
 /* The words of `value`, appended to the list. */
-static void append_words(struct tc_config *c, struct tc_list *l, const char *value)
+static bool append_words(struct tc_config *c, struct tc_list *l, const char *value)
 {
   int words = 0;
   for (const char *s = value; *(s += strspn(s, " \t")); s += strcspn(s, " \t")) words++;
-  if (words == 0) return;
+  if (words == 0) return true;
   char **item = tc_pool_alloc(c->pool, (size_t)(l->n + words) * sizeof *item);
-  if (l->n > 0) memcpy(item, l->item, (size_t)l->n * sizeof *item);
+  int n = l->n;
+  if (n > 0) memcpy(item, l->item, (size_t)n * sizeof *item);
   char *copy = tc_pool_strdup(c->pool, value), *save = NULL;
-  for (char *w = strtok_r(copy, " \t", &save); w; w = strtok_r(NULL, " \t", &save))
-    item[l->n++] = w;
-  l->item = item;
-}
-
-/* What a value of this option has to be, for messages. */
-static const char *wanted(const struct opt *o)
-{
-  switch (o->type) {
-  case T_INT:
-    return takes_auto(o) ? "a whole number, 0 or more, or auto" : "a whole number, 0 or more";
-  case T_REAL: return takes_auto(o) ? "a number, 0 or more, or auto" : "a number, 0 or more";
-  case T_BOOL: return "yes or no";
-  default: return o->choices;
+  for (char *w = strtok_r(copy, " \t", &save); w; w = strtok_r(NULL, " \t", &save)) {
+    if (!tc_config_is_plain(w)) return false;
+    item[n++] = w;
   }
+  *l = (struct tc_list){ item, n };
+  return true;
 }
 
-/* `where` is put before the sentence: "run.ini:12: " or "". */
-static int set_value(struct tc_config *c, const struct opt *o, const char *value,
-                     const char *where, struct tc_err *err)
+int tc_opt_append(struct tc_config *c, const struct tc_opt *o, const char *value,
+                  const char *where, struct tc_err *err)
 {
-  bool good = true;
+  return append_words(c, tc_opt_field(c, o), value) ? 0 : refuse(o, value, where, err);
+}
+
+int tc_opt_set(struct tc_config *c, const struct tc_opt *o, const char *value, const char *where,
+               struct tc_err *err)
+{
+  void *field = tc_opt_field(c, o);
+  struct tc_list list = { 0 };
+  bool good = false;
   switch (o->type) {
-  case T_INT: good = parse_int(o, value, field(c, o)); break;
-  case T_REAL: good = parse_real(o, value, field(c, o)); break;
+  case T_INT: good = set_int(o, value, field); break;
+  case T_REAL:
+  case T_FLOAT: good = set_real(o, value, field); break;
+  case T_STR: good = set_text(c, o, value, field); break;
   case T_BOOL:
-    *(bool *)field(c, o) = strcmp(value, "yes") == 0;
-    good = is_choice("yes|no", value);
-    break;
-  case T_STR:
-    *(char **)field(c, o) = tc_pool_strdup(c->pool, value);
-    good = !*o->choices || is_choice(o->choices, value);
+    good = find_choice("yes|no", value) >= 0;
+    if (good) *(bool *)field = strcmp(value, "yes") == 0;
     break;
   case T_LIST:
-    *(struct tc_list *)field(c, o) = (struct tc_list){ 0 };
-    append_words(c, field(c, o), value);
+    good = append_words(c, &list, value);
+    if (good) *(struct tc_list *)field = list;
     break;
   }
-  if (good) return 0;
-  return tc_fail(err, TC_EUSER, "%s%s is \"%s\"; it has to be %s%s", where, o->name, value,
-                 *o->choices ? "one of " : "", wanted(o));
+  return good ? 0 : refuse(o, value, where, err);
 }
 
 /* Fails, naming the option nearest to "section.key", or to the key alone where the key itself
  * is an option of another section (or of none given). */
-static int unknown_key(const char *name, const char *dashes, const char *where,
-                       struct tc_err *err)
+int tc_opt_unknown(const char *name, const char *dashes, const char *where, struct tc_err *err)
 {
-  const char *names[N_OPTS], *dot = strchr(name, '.'), *key = dot ? dot + 1 : name;
-  const struct opt *found = NULL;
-  for (int i = 0; i < N_OPTS; i++) {
-    names[i] = opts[i].name;
-    if (!found && strcmp(opts[i].key, key) == 0) found = &opts[i];
+  const char *names[TC_N_OPTS], *dot = strchr(name, '.'), *key = dot ? dot + 1 : name;
+  const struct tc_opt *found = NULL;
+  for (int i = 0; i < TC_N_OPTS; i++) {
+    names[i] = tc_opts[i].name;
+    if (!found && strcmp(tc_opts[i].key, key) == 0) found = &tc_opts[i];
   }
-  int near = tc_nearest(name, names, N_OPTS);
-  if (near >= 0) found = &opts[near];
-  for (int i = 0; i < N_OPTS; i++) names[i] = opts[i].key;
-  if (!found && (near = tc_nearest(key, names, N_OPTS)) >= 0) found = &opts[near];
+  int near = tc_nearest(name, names, TC_N_OPTS);
+  if (near >= 0) found = &tc_opts[near];
+  for (int i = 0; i < TC_N_OPTS; i++) names[i] = tc_opts[i].key;
+  if (!found && (near = tc_nearest(key, names, TC_N_OPTS)) >= 0) found = &tc_opts[near];
   if (found)
-    return tc_fail(err, TC_EUSER, "%sthere is no option %s%s; did you mean %s%s?", where,
+    return tc_fail(err, TC_EUSER, "%sthere is no option %s%.100s; did you mean %s%s?", where,
                    dashes, name, dashes, found->name);
-  return tc_fail(err, TC_EUSER, "%sthere is no option %s%s; tercio train --help lists them",
+  return tc_fail(err, TC_EUSER, "%sthere is no option %s%.100s; tercio train --help lists them",
                  where, dashes, name);
-}
-
-/* ---- the run file ----------------------------------------------------------------------- */
-
-struct reader {
-  struct tc_config *c;
-  FILE *f;
-  const char *path;
-  int line;
-  bool indented;                       /* the line began with a blank */
-  int set_at[N_OPTS];                  /* line an option was given at, 0: not yet */
-  int failed;                          /* status */
-  struct tc_err err;
-};
-
-/* inih's reader: one line into str[num]; NULL at the end, or once something is wrong. */
-static char *read_line(char *str, int num, void *arg)
-{
-  struct reader *r = arg;
-  if (r->failed || !fgets(str, num, r->f)) return NULL;
-  r->line++;
-  size_t len = strlen(str);
-  if (len + 1 == (size_t)num && str[len - 1] != '\n') {
-    r->failed = tc_fail(&r->err, TC_EUSER, "%s:%d: the line is longer than %d characters; "
-                        "go on with a list of files on further, indented lines, or give the "
-                        "value as a flag", r->path, r->line, num - 2);
-    return NULL;
-  }
-  size_t blanks = strspn(str, " \t");
-  r->indented = blanks > 0;
-  if (blanks > 0 && (strchr(str, '=') || str[blanks] == '['))
-    memmove(str, str + blanks, len - blanks + 1), r->indented = false;
-  return str;
-}
-
-static int handle_key(struct reader *r, const char *section, const char *key, const char *value)
-{
-  char name[128], where[sizeof r->err.text / 2];
-  snprintf(where, sizeof where, "%.*s:%d: ", 400, r->path, r->line);
-  if (!*section)
-    return tc_fail(&r->err, TC_EUSER, "%s\"%s\" stands before the first [section]", where, key);
-  const char *names[N_SECTIONS];
-  bool known = false;
-  for (int i = 0; i < N_SECTIONS; i++) {
-    names[i] = sections[i].name;
-    known = known || strcmp(section, names[i]) == 0;
-  }
-  int near = known ? -1 : tc_nearest(section, names, N_SECTIONS);
-  if (near >= 0)
-    return tc_fail(&r->err, TC_EUSER, "%sthere is no section [%s]; did you mean [%s]?", where,
-                   section, names[near]);
-  snprintf(name, sizeof name, "%s.%s", section, key);
-  const struct opt *o = find_opt(name);
-  if (!o) return unknown_key(name, "", where, &r->err);
-  int *set_at = &r->set_at[o - opts];
-  if (r->indented) {                         /* inih: the line above goes on */
-    if (o->type != T_LIST)
-      return tc_fail(&r->err, TC_EUSER, "%s%s takes one line; only lists of files go on on "
-                     "indented lines", where, name);
-    append_words(r->c, field(r->c, o), value);
-    return 0;
-  }
-  if (*set_at)
-    return tc_fail(&r->err, TC_EUSER, "%s%s was given in line %d already", where, name,
-                   *set_at);
-  *set_at = r->line;
-  return set_value(r->c, o, value, where, &r->err);
-}
-
-/* inih's handler: nonzero is good. */
-static int on_key(void *arg, const char *section, const char *key, const char *value)
-{
-  struct reader *r = arg;
-  if (!r->failed) r->failed = handle_key(r, section, key, value);
-  return r->failed == 0;
-}
-
-/* text: NULL, or the run file's text, for which path is only a name. */
-static int read_file(struct tc_config *c, const char *path, const char *text, struct tc_err *err)
-{
-  struct reader r = { .c = c, .path = path };
-  r.f = text ? fmemopen((char *)(uintptr_t)text, strlen(text), "r") : fopen(path, "r");
-  if (!r.f) return tc_fail(err, TC_EUSER, "cannot open run file %s: %s", path, strerror(errno));
-  int bad_line = ini_parse_stream(read_line, &r, on_key, &r);
-  int read_errno = ferror(r.f) ? errno : 0;
-  fclose(r.f);
-  if (read_errno)
-    return tc_fail(err, TC_EUSER, "cannot read run file %s: %s", path, strerror(read_errno));
-  /* A line inih itself could not read does not stop it; the first fault is told. */
-  if (bad_line > 0 && (!r.failed || bad_line < r.line))
-    return tc_fail(err, TC_EUSER, "%s:%d: neither \"key = value\" nor \"[section]\"", path,
-                   bad_line);
-  if (r.failed) return tc_fail(err, r.failed, "%s", r.err.text);
-  return 0;
 }
 
 /* ---- flags --------------------------------------------------------------------------------- */
@@ -293,7 +329,7 @@ static int extra_flag(struct tc_config *c, const char *name, const char *value,
 }
 
 /* An option as a flag gave it. */
-struct flag { const struct opt *opt; const char *value; };
+struct flag { const struct tc_opt *opt; const char *value; };
 
 /* The flag at arg (with its dashes) into *flag, with opt NULL if it is the command's own.
  * *took_next: the next argument was its value. */
@@ -304,7 +340,7 @@ static int parse_flag(struct tc_config *c, struct flag *flag, const char *arg, c
   *flag = (struct flag){ 0 };
   *took_next = false;
   if (strncmp(arg, "--", 2) != 0 || !arg[2])
-    return tc_fail(err, TC_EUSER, "there is no option %s; options are --section.key=value",
+    return tc_fail(err, TC_EUSER, "there is no option %.200s; options are --section.key=value",
                    arg);
   const char *eq = strchr(arg, '='), *value = eq ? eq + 1 : NULL;
   char name[128];
@@ -312,10 +348,10 @@ static int parse_flag(struct tc_config *c, struct flag *flag, const char *arg, c
   if (next && strncmp(next, "--", 2) == 0) next = NULL;
   int own = extra_flag(c, name, value, next, took_next, extra, extra_value, err);
   if (own) return TC_MIN(own, 0);
-  const struct opt *o = find_opt(name);
-  if (!o) return unknown_key(name, "--", "", err);
+  const struct tc_opt *o = tc_opt_find(name);
+  if (!o) return tc_opt_unknown(name, "--", "", err);
   if (!value) {
-    if (!next) return tc_fail(err, TC_EUSER, "%s takes a value: %s=...", arg, arg);
+    if (!next) return tc_fail(err, TC_EUSER, "--%s takes a value: --%s=...", name, name);
     value = next;
     *took_next = true;
   }
@@ -323,11 +359,19 @@ static int parse_flag(struct tc_config *c, struct flag *flag, const char *arg, c
   return 0;
 }
 
-/* Flags override the run file wherever it stands among them, so they are collected first. text:
- * NULL, or that of a run file called text_name. */
+static int read_file(struct tc_config *c, const char *path, struct tc_err *err)
+{
+  char *text;
+  size_t bytes;
+  TC_TRY(tc_read_text(&text, &bytes, path, "run file", MOST_FILE_BYTES, err));
+  int rc = tc_ini_read(c, text, bytes, path, false, err);
+  free(text);
+  return rc;
+}
+
+/* Flags override the run file wherever it stands among them, so they are collected first. */
 static int read_args(struct tc_config *c, int argc, char **argv, const char *const *extra,
-                     const char **extra_value, const char *text, const char *text_name,
-                     struct tc_err *err)
+                     const char **extra_value, struct tc_err *err)
 {
   struct flag *flags = tc_pool_alloc(c->pool, (size_t)TC_MAX(argc, 1) * sizeof *flags);
   int n_flags = 0;
@@ -340,47 +384,66 @@ static int read_args(struct tc_config *c, int argc, char **argv, const char *con
       n_flags += flags[n_flags].opt != NULL;
       i += took_next;
     } else if (file) {
-      return tc_fail(err, TC_EUSER, "%s: unexpected; the run file is %s, and every option "
+      return tc_fail(err, TC_EUSER, "%.200s: unexpected; the run file is %.200s, and every option "
                      "is --section.key=value", argv[i], file);
     } else {
       file = argv[i];
     }
   }
-  if (file) TC_TRY(read_file(c, file, NULL, err));
-  if (text && *text) TC_TRY(read_file(c, text_name, text, err));
+  if (file) TC_TRY(read_file(c, file, err));
   for (int i = 0; i < n_flags; i++)
-    TC_TRY(set_value(c, flags[i].opt, flags[i].value, "--", err));
+    TC_TRY(tc_opt_set(c, flags[i].opt, flags[i].value, "--", err));
   return 0;
 }
 
-static int config_new(struct tc_config **out, int argc, char **argv, const char *const *extra,
-                      const char **extra_value, const char *text, const char *text_name,
-                      struct tc_err *err)
+/* What options may not be beside each other. */
+static int check_together(const struct tc_config *c, struct tc_err *err)
 {
-  *out = NULL;
+  if (c->train_min_lr > c->train_lr)
+    return tc_fail(err, TC_EUSER, "train.min_lr is %g, the rate at the end of the decay; it has to "
+                   "be at most train.lr, %g", c->train_min_lr, c->train_lr);
+  char *text = tc_config_text(c);
+  const size_t bytes = strlen(text);
+  free(text);
+  if (bytes > TC_MOST_CONFIG)
+    return tc_fail(err, TC_EUSER, "the options take %zu bytes, and a checkpoint has room for %d: "
+                   "name fewer files in data.train and data.val", bytes, TC_MOST_CONFIG);
+  return 0;
+}
+
+static struct tc_config *defaults(void)
+{
   struct tc_config *c = tc_calloc(1, sizeof *c);
+  struct tc_err err;
   c->pool = tc_pool_new();
-  for (int i = 0; extra && extra[i]; i++) extra_value[i] = NULL;
-  for (int i = 0; i < N_OPTS; i++) {
-    int status = set_value(c, &opts[i], opts[i].dflt, "options.def: ", err);
-    TC_ASSERT(status == 0);
-  }
-  int status = read_args(c, argc, argv, extra, extra_value, text, text_name, err);
-  if (status == 0) *out = c;
-  else tc_config_free(c);
-  return status;
+  for (int i = 0; i < TC_N_OPTS; i++)
+    TC_ASSERT(tc_opt_set(c, &tc_opts[i], tc_opts[i].dflt, "options.def: ", &err) == 0);
+  return c;
 }
 
 int tc_config_new(struct tc_config **out, int argc, char **argv, const char *const *extra,
                   const char **extra_value, struct tc_err *err)
 {
-  return config_new(out, argc, argv, extra, extra_value, NULL, NULL, err);
+  struct tc_config *c = defaults();
+  *out = NULL;
+  for (int i = 0; extra && extra[i]; i++) extra_value[i] = NULL;
+  int rc = read_args(c, argc, argv, extra, extra_value, err);
+  if (rc == 0) rc = check_together(c, err);
+  if (rc == 0) *out = c;
+  else tc_config_free(c);
+  return rc;
 }
 
-int tc_config_from_text(struct tc_config **out, const char *text, const char *name, int argc,
-                        char **argv, struct tc_err *err)
+int tc_config_saved(struct tc_config **out, const char *text, int argc, char **argv,
+                    struct tc_err *err)
 {
-  return config_new(out, argc, argv, NULL, NULL, text, name, err);
+  struct tc_config *c = defaults();
+  *out = NULL;
+  tc_ini_read(c, text, strlen(text), "", true, err);
+  int rc = read_args(c, argc, argv, NULL, NULL, err);
+  if (rc == 0) *out = c;
+  else tc_config_free(c);
+  return rc;
 }
 
 void tc_config_free(struct tc_config *c)
@@ -388,113 +451,6 @@ void tc_config_free(struct tc_config *c)
   if (!c) return;
   tc_pool_free(c->pool);
   free(c);
-}
-
-/* ---- printing ----------------------------------------------------------------------------- */
-
-/* The shortest decimal that reads back as x. */
-static void print_real(FILE *f, double x)
-{
-  char text[40];
-  for (int digits = 1; digits <= 17; digits++) {
-    snprintf(text, sizeof text, "%.*g", digits, x);
-    if (strtod(text, NULL) == x) break;
-  }
-  fputs(text, f);
-}
-
-static void print_value(FILE *f, const struct tc_config *c, const struct opt *o)
-{
-  const void *p = field(c, o);
-  switch (o->type) {
-  case T_INT:
-    if (*(const int64_t *)p == TC_AUTO) fputs("auto", f);
-    else fprintf(f, "%lld", (long long)*(const int64_t *)p);
-    break;
-  case T_REAL:
-    if (*(const double *)p < 0) fputs("auto", f);
-    else print_real(f, *(const double *)p);
-    break;
-  case T_BOOL: fputs(*(const bool *)p ? "yes" : "no", f); break;
-  case T_STR: fputs(*(char *const *)p, f); break;
-  case T_LIST: {
-    const struct tc_list *l = p;
-    for (int i = 0; i < l->n; i++)           /* a line a file: lines have a greatest length */
-      fprintf(f, "%s%s", i ? "\n  " : "", l->item[i]);
-    break;
-  }
-  }
-}
-
-char *tc_config_text(const struct tc_config *c)
-{
-  char *text = NULL;
-  size_t size = 0;
-  FILE *f = open_memstream(&text, &size);
-  TC_ASSERT(f);
-  const char *section = "";
-  for (int i = 0; i < N_OPTS; i++) {
-    const struct opt *o = &opts[i];
-    if (strcmp(section, o->section) != 0)
-      fprintf(f, "%s[%s]\n", i ? "\n" : "", section = o->section);
-    fprintf(f, "%s = ", o->key);
-    print_value(f, c, o);
-    fputc('\n', f);
-  }
-  if (fclose(f) != 0) TC_ASSERT(!"out of memory for the configuration's text");
-  return text;
-}
-
-/* Text for roff: a backslash and a dash are escaped, and a line can't begin a request. */
-static void put(FILE *f, bool man, const char *s)
-{
-  if (man && (*s == '.' || *s == '\'')) fputs("\\&", f);
-  for (; *s; s++) {
-    if (man && *s == '\\') fputs("\\e", f);
-    else if (man && *s == '-') fputs("\\-", f);
-    else fputc(*s, f);
-  }
-}
-
-static const char *value_name(const struct opt *o)
-{
-  static const char *const name[] = { [T_INT] = "N", [T_REAL] = "X", [T_STR] = "TEXT",
-                                      [T_BOOL] = "yes|no", [T_LIST] = "FILES" };
-  return *o->choices ? o->choices : name[o->type];
-}
-
-static void print_opt(FILE *f, const struct opt *o, bool man)
-{
-  char left[96], tail[160] = "";
-  int width = snprintf(left, sizeof left, "--%s=%s", o->name, value_name(o));
-  if (*o->unit) snprintf(tail, sizeof tail, " [%s]", o->unit);
-  if (*o->dflt) {
-    size_t n = strlen(tail);
-    snprintf(tail + n, sizeof tail - n, " (default %s)", o->dflt);
-  }
-  fputs(man ? ".TP\n.B " : "  ", f);
-  put(f, man, left);
-  if (man || width > 30) fputc('\n', f);
-  if (!man) fprintf(f, "%*s", width > 30 ? 34 : 32 - width, "");
-  put(f, man, o->help);
-  put(f, man, *o->help ? tail : tail + (*tail == ' '));
-  fputc('\n', f);
-}
-
-void tc_config_help(FILE *f, bool man)
-{
-  const char *section = "";
-  for (int i = 0, s = 0; i < N_OPTS; i++) {
-    if (strcmp(section, opts[i].section) != 0) {
-      section = opts[i].section;
-      while (strcmp(sections[s].name, section) != 0) s++;
-      if (man) fprintf(f, ".SS [%s]\n", section);
-      else fprintf(f, "%s[%s] ", i ? "\n" : "", section);
-      put(f, man, sections[s].help);
-      fputc('\n', f);
-    }
-    print_opt(f, &opts[i], man);
-  }
 }
 
 /* ---- commands ----------------------------------------------------------------------------- */

@@ -50,6 +50,9 @@ libtercio_a_SOURCES = \
   %D%/comm_thread.c \
   %D%/config.c \
   %D%/config.h \
+  %D%/config_impl.h \
+  %D%/config_ini.c \
+  %D%/config_text.c \
   %D%/data.c \
   %D%/data.h \
   %D%/devices.def \
@@ -139,6 +142,7 @@ libtercio_a_SOURCES = \
   %D%/train_plan.c \
   %D%/train_memory.c \
   %D%/train_recover.c \
+  %D%/train_resume.c \
   %D%/train_slow.c \
   %D%/train_trace.c \
   %D%/transfer.c \

@@ -158,7 +158,10 @@ static void print_man(void)
          "Every key is also a flag,\n.BR \\-\\-section.key=value ,\n"
          "which overrides the file; flags alone do without a file.\n"
          "A \";\" after a blank, or a \";\" or \"#\" at the beginning of a line, starts a comment.\n"
-         "A list of files may go on on indented lines.\n"
+         "A list of files may go on on indented lines. A line may have any length.\n"
+         "Values are text in UTF\\-8. An option says what it may be; anything else ends with status 2.\n"
+         "A resumed run may have other settings than its checkpoint: a warning names each one that\n"
+         "changes samples or arithmetic; another model or train.optimizer is refused; the layout is free.\n"
          "The same run file and seed give the same losses on every layout, to rounding.\n"
          ".SH COMMANDS\n");
   for (int i = 0; i < N_COMMANDS; i++) {

@@ -15,6 +15,8 @@
 #include <string.h>
 #include <strings.h>
 
+enum { MOST_FILE_BYTES = 16 << 20 };
+
 const char *const tc_wire_name[TC_WIRES] = { "node", "network", "spine" };
 
 static const struct card {
@@ -304,16 +306,23 @@ int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err
     same_spine(k);
     return 0;
   }
-  FILE *f = fopen(device, "r");
-  if (!f) return tc_fail(err, TC_EUSER, "cannot open device file %s: %s", device, strerror(errno));
-  char *line = NULL;
-  size_t cap = 0;
+  char *text, *next;
+  size_t bytes;
+  TC_TRY(tc_read_text(&text, &bytes, device, "device file", MOST_FILE_BYTES, err));
   int rc = from_table(k, "cpu", err);
-  for (int n = 1; !rc && getline(&line, &cap, f) > 0; n++) rc = read_line(k, line, device, n, err);
+  if (!rc && memchr(text, 0, bytes))
+    rc = tc_fail(err, TC_EUSER, "%s is not a device file: it has bytes that are 0", device);
+  if (!rc && !text[strspn(text, " \t\r\n")])
+    rc = tc_fail(err, TC_EUSER, "device file %s is empty", device);
+  int n = 1;
+  for (char *line = text; !rc && line < text + bytes; line = next, n++) {
+    next = line + strcspn(line, "\n") + 1;
+    next[-1] = '\0';
+    rc = read_line(k, line, device, n, err);
+  }
   same_spine(k);
   if (!rc) rc = check(k, device, err);
-  free(line);
-  fclose(f);
+  free(text);
   if (rc < 0) tc_cluster_done(k);
   return rc;
 }

@@ -364,22 +364,6 @@ static int find_nodes(struct search *s, int from)
   return hi;
 }
 
-/* Sizes that no layout makes possible. */
-static int check_sizes(const struct search *s, struct tc_err *err)
-{
-  const struct tc_config *c = s->c;
-  TC_TRY(tc_setup_sizes(c, err));
-  if (c->train_global_batch < 1)
-    return tc_fail(err, TC_ELAYOUT, "train.global_batch = 0: a step needs a sequence for each of dp");
-  if (held(s, TC_KEY_PP) && c->mesh_pp < 1)
-    return tc_fail(err, TC_ELAYOUT, "mesh.pp = 0: a pipeline has at least 1 stage");
-  if (held(s, TC_KEY_CHUNKS) && (c->parallel_virtual_stages < 1 ||
-                                 c->parallel_virtual_stages > 1000))
-    return tc_fail(err, TC_EUSER, "parallel.virtual_stages = %lld: give 1 to 1000",
-                   (long long)c->parallel_virtual_stages);
-  return 0;
-}
-
 static int contradictions(const struct search *s, struct tc_err *err)
 {
   const struct tc_config *c = s->c;
@@ -471,7 +455,6 @@ int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const s
   struct search s;
   *out = (struct tc_plan_found){ .least_bytes = INFINITY };
   TC_TRY(search_start(&s, c, k, hold, err));
-  TC_TRY(check_sizes(&s, err));
   TC_TRY(contradictions(&s, err));
   search_run(&s, out, top);
   if (!out->n_rows) out->least_nodes = nodes_that_do(&s);

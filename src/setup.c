@@ -2,8 +2,26 @@
 #include "src/setup.h"
 #include "src/comm.h"
 #include "src/sched.h"
+#include "src/stages.h"
 
+#include <math.h>
 #include <string.h>
+
+enum { MOST_MICRO_BATCHES = 1 << 20 };           /* a pipeline's schedule has items for each */
+
+/* Elements of the largest activation and tokens of a run have to be numbers; that there is no memory
+ * for so many is said later. */
+static int check_counts(const struct tc_config *c, const struct tc_model *m, struct tc_err *err)
+{
+  const double most = 0x1p58, tokens = (double)c->train_global_batch * (double)m->context;
+  const double wide = (double)TC_MAX(m->vocab, 4 * m->hidden);
+  if (tokens * TC_MAX(wide, (double)c->train_steps) <= most) return 0;
+  const double fit = most / (double)m->context / TC_MAX(wide, (double)c->train_steps);
+  return tc_fail(err, TC_EUSER, "train.global_batch = %lld sequences of model.context = %lld tokens are "
+                 "too many for a model of this width and %lld steps: at most %.0f",
+                 (long long)c->train_global_batch, (long long)m->context,
+                 (long long)c->train_steps, floor(fit));
+}
 
 int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err *err)
 {
@@ -13,23 +31,7 @@ int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err 
   if (!strcmp(c->data_format, "text") && c->data_train.n > 0 && m->vocab < 256)
     return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data.format = text, whose "
                    "tokens are bytes: 256 would do", (long long)m->vocab);
-  return 0;
-}
-
-int tc_setup_sizes(const struct tc_config *c, struct tc_err *err)
-{
-  const struct { const char *key; int64_t v, most; } size[] = {
-    { "mesh.pp", c->mesh_pp, 1 << 24 }, { "mesh.dp", c->mesh_dp, 1 << 24 },
-    { "mesh.tp", c->mesh_tp, 1 << 24 }, { "train.global_batch", c->train_global_batch, 1 << 30 },
-    { "train.micro_batch", c->train_micro_batch, 1 << 30 }, { "ckpt.keep", c->ckpt_keep, 1 << 30 },
-    { "run.ranks", c->run_ranks, 4096 }, { "run.threads", c->run_threads, 4096 } };
-  for (size_t i = 0; i < sizeof size / sizeof size[0]; i++)
-    if (size[i].v > size[i].most || size[i].v < INT32_MIN)
-      return tc_fail(err, TC_EUSER, "%s = %lld: at most %lld", size[i].key, (long long)size[i].v,
-                     (long long)size[i].most);
-  if (c->train_beta1 >= 1 || c->train_beta2 >= 1 || c->train_eps <= 0)
-    return tc_fail(err, TC_EUSER, "train.beta1 and beta2 must be below 1, train.eps above 0");
-  return 0;
+  return check_counts(c, m, err);
 }
 
 int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,
@@ -40,7 +42,6 @@ int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,
     .tp = c->mesh_tp == TC_AUTO ? 0 : (int32_t)c->mesh_tp,
     .order = strcmp(c->mesh_order, tc_order_name[TC_TP_PP_DP]) ? TC_TP_DP_PP : TC_TP_PP_DP,
     .devices_per_node = devices_per_node, .tp_across_nodes = c->mesh_tp_across_nodes };
-  TC_TRY(tc_setup_sizes(c, err));
   return tc_mesh_new(out, world, node_of_rank, &want, err);
 }
 
@@ -135,11 +136,12 @@ static int setup_chunks(int *out, const struct tc_config *c, const struct tc_mes
 {
   int64_t chunks = c->parallel_virtual_stages;
   if (chunks == TC_AUTO) chunks = strcmp(c->parallel_schedule, "interleaved") ? 1 : 2;
-  if (chunks < 1 || chunks > 1000)
-    return tc_fail(err, TC_EUSER, "parallel.virtual_stages = %lld: give 1 to 1000",
-                   (long long)chunks);
   *out = m->size[TC_PP] > 1 ? (int)chunks : 1;
   if (m->size[TC_PP] == 1) return 0;
+  if (m->size[TC_MB] > MOST_MICRO_BATCHES)
+    return tc_fail(err, TC_ELAYOUT, "train.micro_batch = %lld makes %d micro-batches a step; %lld or more "
+                   "would fit", (long long)c->train_micro_batch, m->size[TC_MB],
+                   (long long)tc_ceil_div(c->train_micro_batch * m->size[TC_MB], MOST_MICRO_BATCHES));
   struct tc_sched *s;
   TC_TRY(tc_sched_new(&s, c->parallel_schedule, m->size[TC_PP], *out, m->size[TC_MB], err));
   tc_sched_free(s);
@@ -210,12 +212,6 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   if (!o->system)
     return tc_fail(err, TC_EUSER, "parallel.data = %s is not a known system", c->parallel_data);
   TC_TRY(check_split(c, &o->model, m, err));
-  if (c->train_dropout < 0 || c->train_dropout >= 1)
-    return tc_fail(err, TC_EUSER, "train.dropout = %g: give a probability below 1",
-                   c->train_dropout);
-  if (c->parallel_prefetch < 0 || c->parallel_prefetch > 1000)
-    return tc_fail(err, TC_EUSER, "parallel.prefetch = %lld: give 0 to 1000 units",
-                   (long long)c->parallel_prefetch);
   o->gpt = (struct tc_gpt_opts){
     .batch = c->train_global_batch, .dtype = strcmp(c->train_precision, "bf16") ? TC_F32 : TC_BF16,
     .grad_dtype = strcmp(c->train_grad_type, "bf16") ? TC_F32 : TC_BF16,

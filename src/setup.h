@@ -10,9 +10,6 @@
 /* Local. TC_EUSER with a sentence for sizes that can't be. */
 int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err *err);
 
-/* Local. TC_EUSER for sizes that would not fit the program's integers, and rates that can't be. */
-int tc_setup_sizes(const struct tc_config *c, struct tc_err *err);
-
 /* Local. The mesh for `world` ranks on nodes as far as no model is needed: one micro-batch,
  * mesh.order = auto is tp-dp-pp. *out is owned by the caller. */
 int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,

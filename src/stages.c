@@ -69,6 +69,9 @@ static void balance(const double *cost, int L, int S, int *first)
 /* "0-3,4-11" or "0,1-2": the ranges follow each other and end with the last layer. */
 static int read_ranges(const char *text, int L, int S, int *first, struct tc_err *err)
 {
+  char fit[100];
+  if (S == 1) snprintf(fit, sizeof fit, "0-%d, or auto", L - 1);
+  else snprintf(fit, sizeof fit, "0-%d,%d-%d", (L - 1) / 2, (L - 1) / 2 + 1, L - 1);
   const char *at = text;
   int next = 0, n = 0;
   for (; *at; n++) {
@@ -79,9 +82,8 @@ static int read_ranges(const char *text, int L, int S, int *first, struct tc_err
       hi = strtol(at, &end, 10);
     }
     if (end == at || (*end && *end != ',') || lo != next || hi < lo || hi >= L)
-      return tc_fail(err, TC_ELAYOUT, "mesh.stages = %s: give %d ranges of the layers 0 to %d that "
-                     "follow each other, as 0-%d,%d-%d", text, S, L - 1, (L - 1) / 2,
-                     (L - 1) / 2 + 1, L - 1);
+      return tc_fail(err, TC_ELAYOUT, "mesh.stages = %s: give %d range%s of the layers 0 to %d that "
+                     "follow each other, as %s", text, S, S == 1 ? "" : "s", L - 1, fit);
     if (n < S) first[n] = (int)lo;
     next = (int)hi + 1;
     at = *end ? end + 1 : end;
@@ -101,13 +103,14 @@ int tc_stages(struct tc_graph *g, int pp, int chunks, const char *by_hand, struc
     g->unit[u].at = -1;
     L = TC_MAX(L, g->unit[u].layer + 1);
   }
-  if (S == 1) return 0;
+  const bool ranges = by_hand && *by_hand && strcmp(by_hand, "auto");
+  if (S == 1 && !ranges) return 0;
   if (S > L)
     return tc_fail(err, TC_ELAYOUT, "mesh.pp = %d%s: %d stages for %d layers would leave some "
                    "without a layer; mesh.pp = %d would fit", pp,
                    chunks > 1 ? " with virtual stages" : "", S, L, TC_MAX(L / chunks, 1));
   int *first = tc_malloc((size_t)(S + 1) * sizeof *first), rc = 0;
-  if (by_hand && *by_hand && strcmp(by_hand, "auto")) {
+  if (ranges) {
     rc = read_ranges(by_hand, L, S, first, err);
   } else {
     double *cost = layer_costs(g, L);

@@ -58,6 +58,7 @@ static int open_data(struct tc_train *t, struct tc_err *err)
   bool split = c->data_val.n == 0;
   TC_TRY(tc_data_open(&t->data, c->data_train.item, c->data_train.n, c->data_format, split ? 1 : 0,
                       m->context, m->vocab, err));
+  if (t->rank == 0) TC_TRY(tc_data_identity(t->data, &t->data_id, err));
   return tc_data_open(&t->val, split ? c->data_train.item : c->data_val.item,
                       split ? c->data_train.n : c->data_val.n, c->data_format, split ? 2 : 0,
                       m->context, m->vocab, err);
@@ -69,11 +70,7 @@ static int setup_plan(struct tc_train *t, struct tc_err *err)
   int devices = tc_ranks_node_devices(t->ranks);
   TC_TRY(tc_setup_mesh(&t->mesh, t->cfg, t->ranks->world, t->ranks->node_of_rank, devices, err));
   TC_TRY(tc_setup_program(&t->opts, t->cfg, t->mesh, &t->rows, err));
-  if (!*t->cfg->run_out || !*t->cfg->ckpt_resume)
-    return tc_fail(err, TC_EUSER, "run.out and ckpt.resume can't be empty");
-  if (t->cfg->train_steps < 1)
-    return tc_fail(err, TC_EUSER, "train.steps = %lld: give a positive number",
-                   (long long)t->cfg->train_steps);
+  if (!*t->cfg->run_out) return tc_fail(err, TC_EUSER, "run.out can't be empty: name a folder");
   return tc_fault_parse(&t->fault, t->cfg->run_fault, t->ranks->world, err);
 }
 
@@ -214,14 +211,18 @@ static int setup_memory(struct tc_train *t, struct tc_err *err)
 
 /* ---- the loop ------------------------------------------------------------------------ */
 
+double tc_train_lr(const struct tc_config *c, int64_t step)
+{
+  int64_t warm = c->train_warmup == TC_AUTO ? TC_MIN(c->train_steps / 20, 2000) : c->train_warmup;
+  return tc_lr(c->train_schedule, step, c->train_steps, warm, c->train_lr, c->train_min_lr);
+}
+
 static struct tc_runtime runtime(const struct tc_train *t, int64_t step)
 {
   const struct tc_config *c = t->cfg;
-  int64_t warm = c->train_warmup == TC_AUTO ? TC_MIN(c->train_steps / 20, 2000) : c->train_warmup;
   return (struct tc_runtime){
     .seed = (uint64_t)c->train_seed, .step = step,
-    .lr = (float)tc_lr(c->train_schedule, step, c->train_steps, warm, c->train_lr,
-                       c->train_min_lr),
+    .lr = (float)tc_train_lr(c, step),
     .beta1 = (float)c->train_beta1, .beta2 = (float)c->train_beta2, .eps = (float)c->train_eps,
     .weight_decay = (float)c->train_weight_decay, .clip = (float)c->train_clip };
 }
@@ -457,6 +458,9 @@ static int run(struct tc_train *t, struct tc_err *err)
   TC_TRY(tc_train_restore(t, err));
   TC_TRY(tc_agree(t, tc_train_saver_open(t, err), err));
   const int64_t end = end_step(t->cfg);
+  if (t->cfg->train_warmup >= t->cfg->train_steps && t->rank == 0)
+    tc_warn("train.warmup = %lld is not below train.steps = %lld: the learning rate rises to the end",
+            (long long)t->cfg->train_warmup, (long long)t->cfg->train_steps);
   if (t->start_step >= end && t->rank == 0)
     tc_log("nothing to do: %lld of %lld steps are done", (long long)t->start_step,
            (long long)end);

@@ -56,6 +56,7 @@ struct tc_train {
   struct tc_exec *exec;
   struct tc_trace *trace;        /* NULL: run.trace = no */
   struct tc_data *data, *val;
+  struct tc_data_identity data_id;   /* rank 0: of `data` */
   int64_t start_step;            /* steps done by the checkpoint that was loaded */
   bool borrowed;                 /* which was another run's (ckpt.from) */
   int64_t eval_batch;            /* >= 0: fill from the validation windows of this batch */
@@ -122,6 +123,19 @@ void tc_train_save_begin(struct tc_train *t, int64_t step);
 int tc_train_save_end(struct tc_train *t, bool wait, bool last, struct tc_err *err);
 /* Local. Makes every saved element of this rank NaN. */
 void tc_train_spoil(struct tc_train *t);
+
+/* ---- train_resume.c: settings and data that differ from the checkpoint's ---- */
+/* Local. TC_EUSER if an option has a value that the saved state cannot be used with; path is the
+ * checkpoint's. */
+struct tc_ckpt_meta;
+int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path,
+                    struct tc_err *err);
+/* Local, rank 0. Warns of each option, and of data, that change samples or arithmetic from here on. */
+void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta);
+/* Local, rank 0. What a checkpoint says of the data; owned by the caller. */
+char *tc_resume_data(const struct tc_train *t);
+/* Local. The learning rate of a step, counted from 1. */
+double tc_train_lr(const struct tc_config *c, int64_t step);
 
 /* ---- train_recover.c: going back, intervals, time limit, crash loops ---- */
 /* Local. What goes into a checkpoint (owned by the caller) and comes out of it. */

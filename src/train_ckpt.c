@@ -27,7 +27,7 @@ struct tc_train_state {
   struct state s;
   struct tc_ckpt_slice *slice;
   int n_slices;
-  char *model, *config, *mesh;
+  char *model, *config, *mesh, *data;
   int64_t copy;                  /* the last one from the device; 0: none */
 };
 
@@ -169,6 +169,7 @@ int tc_train_saver_open(struct tc_train *t, struct tc_err *err)
   }
   st->model = tc_model_text(&t->opts.model);
   st->config = tc_config_text(t->cfg);
+  st->data = tc_resume_data(t);
   st->mesh = tc_sprintf("pp%d dp%d tp%d", t->mesh->size[TC_PP], t->mesh->size[TC_DP],
                         t->mesh->size[TC_TP]);
   const struct tc_saver_reach reach = { take_pinned, give_pinned, begin_copy, end_copy, t };
@@ -188,6 +189,7 @@ bool tc_train_saver_close(struct tc_train *t, bool abandon)
   free(st->model);
   free(st->config);
   free(st->mesh);
+  free(st->data);
   free(st->slice);
   free_state(&st->s);
   free(st);
@@ -212,7 +214,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
   struct tc_ckpt_meta meta = {
     .step = step, .seed = (uint64_t)t->cfg->train_seed,
     .tokens = step * t->cfg->train_global_batch * t->opts.model.context, .model = st->model,
-    .config = st->config, .mesh = st->mesh, .system = t->opts.system->name,
+    .config = st->config, .data = st->data, .mesh = st->mesh, .system = t->opts.system->name,
     .job = t->ranks->job, .restart = t->ranks->restart, .who = (const char *const *)t->who,
     .version = PACKAGE_VERSION, .loop = loop,
     .home = t->owner ? tc_owner_home(t->owner) : NULL,
@@ -284,9 +286,6 @@ static int load(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
                  "ckpt.dir, or ckpt.resume = no", tc_ckpt_path(c), meta->model, model);
   free(model);
   if (rc < 0) return rc;
-  if (meta->seed != (uint64_t)t->cfg->train_seed && t->rank == 0)
-    tc_warn("the checkpoint was made with train.seed = %llu, this run has %lld: the order of "
-            "samples changes", (unsigned long long)meta->seed, (long long)t->cfg->train_seed);
   struct state s;
   list_state(t->prog[TC_P_TRAIN]->graph, &s);
   for (int i = 0; i < s.n && !rc; i++) rc = load_tensor(t, c, s.id[i], err);
@@ -296,7 +295,11 @@ static int load(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
 
 /* What tc_ckpt_load runs on each rank. The guard is asked once, of the newest checkpoint, before
  * anything is loaded: a start that dies here counts too. */
-struct loading { struct tc_train *t; bool guarded; };
+struct loading {
+  struct tc_train *t;
+  bool guarded;
+  bool resumes;                  /* a run that was begun with what its checkpoint says */
+};
 
 static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
 {
@@ -304,6 +307,7 @@ static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
   if (!l->guarded && l->t->rank == 0)
     TC_TRY(tc_train_guard(l->t, tc_ckpt_meta(c)->step, err));
   l->guarded = true;
+  if (l->resumes) TC_TRY(tc_resume_check(l->t, tc_ckpt_meta(c), tc_ckpt_path(c), err));
   return load(l->t, c, err);
 }
 
@@ -345,30 +349,25 @@ static int set_aside(struct tc_train *t, int64_t step, struct tc_err *err)
 
 int tc_train_restore(struct tc_train *t, struct tc_err *err)
 {
-  const char *how = t->cfg->ckpt_resume;
-  int64_t want = -1;
+  const int64_t how = t->cfg->ckpt_resume, step = how >= 0 ? how : -1;
   struct tc_ckpt *c = NULL;
-  struct loading l = { .t = t };
+  struct loading l = { .t = t, .resumes = true };
   t->last_ckpt_ns = tc_now_ns();
-  if (strcmp(how, "auto") && strcmp(how, "no")) {
-    char *end;
-    want = strtoll(how, &end, 10);
-    if (*end || want < 0)
-      return tc_fail(err, TC_EUSER, "ckpt.resume = %s: give auto, no, or a step", how);
-  }
-  if (strcmp(how, "no"))
-    TC_TRY(tc_ckpt_load(&c, t->ckpt_dir, want, load_checked, &l, t->world, err));
+  if (how != TC_NO)
+    TC_TRY(tc_ckpt_load(&c, t->ckpt_dir, step, load_checked, &l, t->world, err));
   if (c) {
     t->start_step = tc_ckpt_meta(c)->step;
+    if (t->rank == 0) tc_resume_warn(t, tc_ckpt_meta(c));
     TC_TRY(take_up(t, c, err));
   }
   /* Who asks for another start leaves what lies ahead of it: going back must not come there. */
-  if (strcmp(how, "auto"))
+  if (how != TC_AUTO)
     TC_TRY(tc_agree(t, t->rank == 0 ? set_aside(t, c ? t->start_step : -1, err) : 0, err));
   if (c) return 0;
   TC_TRY(tc_agree(t, t->rank == 0 ? tc_train_guard(t, -1, err) : 0, err));
   if (!*t->cfg->ckpt_from) return begin_anew(t, err);
   l.guarded = true;
+  l.resumes = false;
   TC_TRY(tc_ckpt_load_from(&c, t->cfg->ckpt_from, load_checked, &l, t->world, err));
   t->start_step = tc_ckpt_meta(c)->step;
   TC_TRY(take_up(t, c, err));

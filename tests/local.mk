@@ -51,6 +51,7 @@ fault_tests = \
 
 # Damaged files, seeded: seconds as a test; fuzz_X.t --seconds 600 --seed N for long.
 fuzz_tests = \
+  %D%/fuzz/fuzz_config.t \
   %D%/fuzz/fuzz_manifest.t \
   %D%/fuzz/fuzz_place.t \
   %D%/fuzz/fuzz_safetensors.t
@@ -80,6 +81,7 @@ script_tests = \
   %D%/mpi/m_bind \
   %D%/mpi/m_ckpt \
   %D%/faults/f_train \
+  %D%/fuzz/f_options \
   %D%/mpi/m_coll \
   %D%/mpi/m_export \
   %D%/mpi/m_hang \
@@ -88,6 +90,7 @@ script_tests = \
   %D%/mpi/m_place \
   %D%/mpi/m_reshard \
   %D%/mpi/m_plan \
+  %D%/mpi/m_resume \
   %D%/mpi/m_systems \
   %D%/mpi/m_trace \
   %D%/mpi/m_train

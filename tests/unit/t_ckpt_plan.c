@@ -28,7 +28,7 @@ static void make(struct made *m, const struct layout *l)
   int32_t node[16] = {0};
   for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save)) argv[argc++] = w;
   *m = (struct made){0};
-  int rc = tc_config_from_text(&m->cfg, MODEL, "test", argc, argv, &err);
+  int rc = tc_config_saved(&m->cfg, MODEL, argc, argv, &err);
   if (rc == 0) rc = tc_setup_mesh(&m->mesh, m->cfg, l->world, node, 0, &err);
   if (rc == 0) rc = tc_setup_program(&m->opts, m->cfg, m->mesh, &m->rows, &err);
   if (rc == 0) rc = tc_program_new(&m->program, &m->opts, m->mesh, 0, NULL, NULL, &err);

@@ -1,0 +1,82 @@
+/* train_resume.c - compares the settings and the data of a resumed run with those of the run
+ * that saved its checkpoint. options.def says for each option whether a change is refused,
+ * warned about or free. Of the data the tokens are compared, not the names: files may move. */
+#include "src/train.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The configuration in the checkpoint; NULL if no run had it: an import has no version. */
+static struct tc_config *saved_config(const struct tc_ckpt_meta *meta)
+{
+  struct tc_config *was = NULL;
+  struct tc_err err;
+  if (!*meta->version || !strstr(meta->config, "[train]")) return NULL;
+  return tc_config_saved(&was, meta->config, 0, NULL, &err) == 0 ? was : NULL;
+}
+
+int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path,
+                    struct tc_err *err)
+{
+  struct tc_config *was = saved_config(meta);
+  struct tc_config_change x;
+  int rc = 0;
+  for (int i = 0; was && !rc && (i = tc_config_next_change(was, t->cfg, i, &x)) >= 0; i++)
+    if (x.resume == TC_RESUME_REFUSED)
+      rc = tc_fail(err, TC_EUSER, "%s was saved with %s = %s, and this run has %s: set it as it "
+                   "was, or begin a new run with another run.out and ckpt.from = %s", path, x.name,
+                   x.was, x.is, path);
+  tc_config_free(was);
+  return rc;
+}
+
+/* Whether some step after `from` has another learning rate with the option as it is now: in a
+ * longer run of a constant one it has not. */
+static bool changes_rate(const struct tc_config *was, const struct tc_config *is, int option,
+                         int64_t from)
+{
+  enum { LOOKS = 1000 };
+  const int64_t steps = TC_MAX(was->train_steps, is->train_steps) - from;
+  struct tc_config now = *was;
+  tc_config_copy(&now, is, option);
+  for (int64_t i = 1; i <= LOOKS; i++) {
+    const int64_t step = from + tc_ceil_div(steps * i, LOOKS);
+    if (step > from && tc_train_lr(was, step) != tc_train_lr(&now, step)) return true;
+  }
+  return false;
+}
+
+static void warn_of_data(const struct tc_train *t, const char *data)
+{
+  struct tc_data_identity was, is = t->data_id;
+  if (sscanf(data, "tokens %" SCNd64 " hash %" SCNx64, &was.tokens, &was.hash) != 2) return;
+  if (was.tokens != is.tokens)
+    tc_warn("the training data had %lld tokens, now have %lld: from here on each step sees "
+            "different samples",
+            (long long)was.tokens, (long long)is.tokens);
+  else if (was.hash != is.hash)
+    tc_warn("the training data have changed, though not in length (%lld tokens): from here on each "
+            "step sees different samples", (long long)is.tokens);
+}
+
+char *tc_resume_data(const struct tc_train *t)
+{
+  return tc_sprintf("tokens %" PRId64 " hash %016" PRIx64, t->data_id.tokens, t->data_id.hash);
+}
+
+void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta)
+{
+  static const char *const what[] = {
+    [TC_RESUME_SAMPLES] = "each step sees different samples",
+    [TC_RESUME_RATE] = "the learning rate differs",
+    [TC_RESUME_MATH] = "the arithmetic of a step differs" };
+  struct tc_config *was = saved_config(meta);
+  struct tc_config_change x;
+  warn_of_data(t, meta->data);
+  for (int i = 0; was && (i = tc_config_next_change(was, t->cfg, i, &x)) >= 0; i++)
+    if (x.resume == TC_RESUME_SAMPLES || x.resume == TC_RESUME_MATH ||
+        (x.resume == TC_RESUME_RATE && changes_rate(was, t->cfg, i, meta->step)))
+      tc_warn("%s was %s, is %s: from here on %s", x.name, x.was, x.is, what[x.resume]);
+  tc_config_free(was);
+}
