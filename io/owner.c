@@ -22,7 +22,6 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -353,14 +352,11 @@ static void *beat(void *arg)
   return NULL;
 }
 
-static void start_beat(struct tc_owner *o)
+static int start_beat(struct tc_owner *o, struct tc_err *err)
 {
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  o->beating = pthread_create(&o->thread, NULL, beat, o) == 0;
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
-  TC_ASSERT(o->beating);
+  TC_TRY(tc_thread_start(&o->thread, beat, o, err));
+  o->beating = true;
+  return 0;
 }
 
 /* ---- the interface ------------------------------------------------------------------ */
@@ -395,8 +391,7 @@ int tc_owner_take(struct tc_owner *o, struct tc_err *err)
     if (rc < 0) return rc;
     if (rc == 0) continue;
     rc = fence(o, err);
-    if (rc == 0) start_beat(o);
-    return rc;
+    return rc < 0 ? rc : start_beat(o, err);
   }
   return tc_fail(err, TC_EUSER, "%s: others take this folder again and again; start one run at a "
                  "time", o->dir);

@@ -9,6 +9,7 @@ libtercio_a_SOURCES = \
   %D%/arena.h \
   %D%/base.c \
   %D%/base.h \
+  %D%/base_thread.c \
   %D%/bind.c \
   %D%/bind.h \
   %D%/check.c \
@@ -97,6 +98,8 @@ libtercio_a_SOURCES = \
   %D%/plan_tables.c \
   %D%/plan_time.c \
   %D%/print.c \
+  %D%/process.c \
+  %D%/process.h \
   %D%/program.c \
   %D%/program.h \
   %D%/ranks.h \

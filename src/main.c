@@ -5,6 +5,7 @@
 #include "ac_config.h"
 #include "src/base.h"
 #include "src/config.h"
+#include "src/process.h"
 
 #include <errno.h>
 #include <string.h>
@@ -82,6 +83,7 @@ static const struct { int status; const char *meaning; } statuses[] = {
   { 7, "training diverged: not a number" },
   { 8, "a peer did not answer" },
   { 85, "stopped on request after saving: requeue the job" },
+  { 86, "stopped on request after saving: neither requeue the job nor start it again" },
   { 93, "no progress over the last restarts: do not requeue the job" },
 };
 enum { N_STATUSES = sizeof statuses / sizeof *statuses };
@@ -249,6 +251,7 @@ static bool reader_left(void)
 
 int main(int argc, char **argv)
 {
+  tc_process_begin();
   int status = run_command(argc - 1, argv + 1);
   if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0 && !reader_left()) {
     struct tc_err err;

@@ -15,7 +15,6 @@
 #include "src/watch.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -200,16 +199,11 @@ static void *work(void *arg)
 
 static int start(struct tc_saver *s, struct tc_err *err)
 {
-  sigset_t all, old;
   if (s->o.async || s->reach.begin) TC_TRY(take_staging(s, err));
   if (!s->o.async) return 0;
-  sigfillset(&all);               /* signals are for the run's own threads */
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  int rc = pthread_create(&s->thread, NULL, work, s);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
-  s->threaded = rc == 0;
-  return rc == 0 ? 0 : tc_fail(err, TC_EUSER, "no thread to write checkpoints beside training: %s",
-                               strerror(rc));
+  TC_TRY(tc_thread_start(&s->thread, work, s, err));
+  s->threaded = true;
+  return 0;
 }
 
 int tc_saver_new(struct tc_saver **out, const struct tc_saver_opts *o, struct tc_err *err)

@@ -10,6 +10,7 @@
 #include "io/owner.h"
 #include "src/comm_nccl.h"
 #include "src/optim.h"
+#include "src/process.h"
 #include "src/setup.h"
 #include "src/watch.h"
 
@@ -78,37 +79,38 @@ static int setup_plan(struct tc_train *t, struct tc_err *err)
 }
 
 /* id: the axis, TC_AXES for the world, TC_AXES + 1 for the saver's world. */
-static struct tc_comm *make_comm(struct tc_train *t, int id, const char *name,
-                                 const int32_t *members, int size, struct tc_err *err)
+static int make_comm(struct tc_train *t, struct tc_comm **out, int id, const char *name,
+                     const int32_t *members, int size, struct tc_err *err)
 {
   const char **who = t->names[id] = tc_calloc((size_t)size, sizeof *who);
   for (int i = 0; i < size; i++) who[i] = t->who[members[i]];
   struct tc_comm_opts o = { .name = name, .deadline_s = t->cfg->run_deadline, .who = who };
-  struct tc_comm *c = NULL;
   tc_trace_comm(t->trace, name, &o);
-  if (size == 1) c = tc_comm_self(&o);
-  else if (t->hub) c = tc_comm_thread(t->hub, id, t->rank, members, size, &o);
-  else if (tc_comm_mpi(&c, id, members, size, &o, err) < 0) c = NULL;
-  return c;
+  if (size == 1) *out = tc_comm_self(&o);
+  else if (t->hub) *out = tc_comm_thread(t->hub, id, t->rank, members, size, &o);
+  else TC_TRY(tc_comm_mpi(out, id, members, size, &o, err));
+  return tc_comm_usable(*out, err);
 }
 
 static int make_comms(struct tc_train *t, struct tc_err *err)
 {
   int32_t *members = tc_calloc((size_t)t->mesh->world, sizeof *members);
   for (int r = 0; r < t->mesh->world; r++) members[r] = r;
-  int rc = 0;
-  t->world = make_comm(t, TC_AXES, "world", members, t->mesh->world, err);
-  if (!t->world) rc = -1;
-  if (!rc) t->ckpt_comm = make_comm(t, TC_AXES + 1, "ckpt", members, t->mesh->world, err);
-  if (!t->ckpt_comm) rc = -1;
+  int rc = make_comm(t, &t->world, TC_AXES, "world", members, t->mesh->world, err);
+  /* Without the world's the other ranks can't be told, and must not wait for this one. */
+  if (rc < 0 && t->mpi) tc_ranks_abort(-rc, err->text);
+  if (rc < 0) {
+    free(members);
+    return rc;
+  }
+  rc = make_comm(t, &t->ckpt_comm, TC_AXES + 1, "ckpt", members, t->mesh->world, err);
   for (int a = TC_PP; a < TC_AXES && !rc; a++) {
     if (t->mesh->size[a] == 1) continue;
     tc_mesh_group(t->mesh, t->rank, a, members);
-    t->comm[a] = make_comm(t, a, tc_axis_name[a], members, t->mesh->size[a], err);
-    if (!t->comm[a]) rc = -1;
+    rc = make_comm(t, &t->comm[a], a, tc_axis_name[a], members, t->mesh->size[a], err);
   }
   free(members);
-  return rc < 0 ? TC_MIN(err->status, -1) : 0;
+  return tc_agree(t, rc, err);
 }
 
 /* Collective. Communicators of the GPUs' own, beside those of the axes, which stay for what is in
@@ -155,6 +157,7 @@ static int open_device(struct tc_train *t, struct tc_err *err)
   const bool automatic = !strcmp(want, "auto");
   char name[48];
   struct tc_err why = { 0 };
+  TC_TRY(tc_process_pool(t->threads, err));
   tc_ranks_gpu_name(me, name, sizeof name);
   if (automatic && me->device >= 0 && tc_device_open(&t->device, name, t->threads, &why) < 0
       && t->rank == 0)
