@@ -37,8 +37,7 @@ struct seat {
 
 /* ---- who runs, who speaks -------------------------------------------------------------- */
 
-/* The rank that the launcher gave this process, before anything else is known; 0 alone. */
-static int launcher_rank(void)
+int tc_launch_rank(void)
 {
   const char *const key[] = { "PMIX_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK" };
   for (size_t i = 0; i < sizeof key / sizeof key[0]; i++)
@@ -99,7 +98,7 @@ int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err
 
 int tc_launch_say(const struct tc_ranks *r, int rc, const struct tc_err *err)
 {
-  int rank = r ? r->rank : launcher_rank();
+  int rank = r ? r->rank : tc_launch_rank();
   if (rc < 0 && (rank == 0 || rc == TC_EPEER)) return tc_cmd_fail(err);
   return -rc;
 }

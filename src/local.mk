@@ -35,6 +35,7 @@ libtercio_a_SOURCES = \
   %D%/cmd_plan_slurm.c \
   %D%/cmd_plan_table.c \
   %D%/cmd_report.c \
+  %D%/cmd_save.c \
   %D%/cmd_train.c \
   %D%/comm.c \
   %D%/comm.h \
@@ -108,6 +109,7 @@ libtercio_a_SOURCES = \
   %D%/recompute.c \
   %D%/recompute.h \
   %D%/report.h \
+  %D%/request.h \
   %D%/report_data.c \
   %D%/report_draw.c \
   %D%/report_page.c \
@@ -127,17 +129,21 @@ libtercio_a_SOURCES = \
   %D%/slow.h \
   %D%/stages.c \
   %D%/stages.h \
+  %D%/stop.c \
+  %D%/stop.h \
   %D%/systems.c \
   %D%/systems.h \
   %D%/trace.c \
   %D%/trace.h \
   %D%/train.c \
   %D%/train.h \
+  %D%/train_boundary.c \
   %D%/train_ckpt.c \
   %D%/train_log.c \
   %D%/train_plan.c \
   %D%/train_memory.c \
   %D%/train_recover.c \
+  %D%/train_request.c \
   %D%/train_slow.c \
   %D%/train_trace.c \
   %D%/transfer.c \

@@ -2,9 +2,8 @@
  *
  * Everything that can fail on one rank alone is agreed on by all (tc_agree) before the next
  * collective work, so that no rank waits for one that has left. What fails within a step (a
- * peer's absence, a kernel) the others learn by their deadline. What single ranks know (a stop
- * request, a due checkpoint, a save that is still under way, a folder that was lost) travels
- * together in one control reduction at the end of each step. */
+ * peer's absence, a kernel) the others learn by their deadline. The end of a step, where what single
+ * ranks know becomes what all do, is train_boundary.c. */
 #include "src/train.h"
 #include "io/folder.h"
 #include "io/owner.h"
@@ -17,7 +16,6 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -250,22 +248,6 @@ static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_er
   return 0;
 }
 
-/* A disk that is full costs lines, not the run. */
-static void write_metrics(struct tc_train *t, const struct tc_step_report *r, struct tc_err *err)
-{
-  tc_at_file("writing the metrics", NULL);
-  if (tc_metrics_write(t, r, err) == 0) return;
-  tc_warn("%s; the lines from step %lld on are missing", err->text, (long long)r->step);
-  fclose(t->metrics);
-  t->metrics = NULL;
-}
-
-static bool stop_requested(const struct tc_train *t)
-{
-  struct pollfd p = { .fd = t->stop_fd, .events = POLLIN };
-  return t->stop_fd >= 0 && poll(&p, 1, 0) > 0;
-}
-
 static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err *err)
 {
   struct tc_runtime rt = runtime(t, r->step);
@@ -286,93 +268,6 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
   return 0;
 }
 
-/* ---- the end of a step ------------------------------------------------------------------ */
-
-enum { STOP_ASKED = 1, STOP_WALLTIME, STOP_SHORT };
-enum { F_STOP, F_DUE, F_BUSY, F_LOST, FLAGS };
-
-static int read_flags(struct tc_train *t, struct tc_step_report *r, int64_t flag[FLAGS],
-                      struct tc_err *err)
-{
-  tc_at("agreeing on what comes next", NULL, NULL, -1);
-  memset(flag, 0, FLAGS * sizeof *flag);
-  flag[F_STOP] = stop_requested(t) ? STOP_ASKED : 0;
-  flag[F_BUSY] = tc_saver_busy(t->saver);
-  if (t->rank == 0) {
-    int near = tc_walltime_near(t);
-    if (near) flag[F_STOP] = near == TC_WALLTIME_SHORT ? STOP_SHORT : STOP_WALLTIME;
-    flag[F_DUE] = tc_recover_due(t, r->step);
-    flag[F_LOST] = tc_owner_lost(t->owner);
-  }
-  TC_TRY(tc_train_control(t, flag, FLAGS, r, err));
-  if (flag[F_LOST])
-    return tc_fail(err, TC_EUSER, "%s belongs to another run now, which was started later, or was "
-                   "removed or renamed: this one ends after step %lld, without saving",
-                   t->ckpt_dir, (long long)r->step);
-  return 0;
-}
-
-/* Copies the state if it is to be saved, writes the step's line, lets the saver go. A save that
- * fails is said and the run goes on with the checkpoint before; the last one's failure is returned,
- * as is TC_EPEER. */
-static int save_and_write(struct tc_train *t, const struct tc_step_report *r, bool want, bool last,
-                          struct tc_err *err)
-{
-  int64_t t0 = tc_now_ns();
-  int rc = want ? tc_train_save_end(t, true, false, err) : 0;   /* one at a time */
-  if (rc == TC_EPEER) return rc;
-  want = want && t->saved_step != r->step;
-  int64_t t1 = tc_now_ns();
-  if (want) tc_saver_copy(t->saver);
-  int64_t t2 = tc_now_ns();
-  t->copied |= want && t->cfg->ckpt_async;
-  if (want) t->copy_ns = t->cfg->ckpt_async ? t2 - t1 : 0;
-  t->stall_ns += want ? t2 - t0 : 0;
-  write_metrics(t, r, err);
-  if (!want) return 0;
-  t0 = tc_now_ns();
-  tc_train_save_begin(t, r->step);
-  rc = tc_train_save_end(t, last || !t->cfg->ckpt_async, last, err);
-  t->stall_ns += tc_now_ns() - t0;
-  return last || rc == TC_EPEER ? rc : 0;
-}
-
-static int64_t end_step(const struct tc_config *c)
-{
-  return c->train_stop_at > 0 ? TC_MIN(c->train_stop_at, c->train_steps) : c->train_steps;
-}
-
-/* After a good step. *stop: leave the loop with what is returned. */
-static int finish_step(struct tc_train *t, struct tc_step_report *r, bool *stop,
-                       struct tc_err *err)
-{
-  const int64_t end = end_step(t->cfg);
-  int64_t flag[FLAGS];
-  *stop = true;
-  TC_TRY(read_flags(t, r, flag, err));
-  bool last = r->step == end || flag[F_STOP];
-  bool skip = flag[F_DUE] && flag[F_BUSY] && !last && !strcmp(t->cfg->ckpt_busy, "skip");
-  if (skip && t->rank == 0 && !t->left_out)      /* once, though each step may be due */
-    tc_log("checkpoint of step %lld left out: the one before is still being written",
-           (long long)r->step);
-  t->left_out = skip || (t->left_out && !flag[F_DUE]);
-  TC_TRY(save_and_write(t, r, last || (flag[F_DUE] && !skip), last, err));
-  int said = r->step == t->start_step + 2 ? tc_run_json(t, err) : 0;
-  if (said == TC_EPEER) return said;
-  if (said < 0) tc_warn("%s", err->text);
-  if (flag[F_STOP] == STOP_SHORT && r->step != end)
-    return tc_fail(err, TC_EUSER, "the time limit is too short: it is near after step %lld already,"
-                   " and each start would get no further. Give more than twice what a step and a "
-                   "checkpoint take (see above): run.walltime, or the job's time (sbatch --time)",
-                   (long long)r->step);
-  if (flag[F_STOP] && r->step != end)
-    return tc_fail(err, TC_STOPPED, "stopped %s after saving step %lld: start again to go on",
-                   flag[F_STOP] == STOP_ASKED ? "on request" : "before the time limit",
-                   (long long)r->step);
-  *stop = last;
-  return 0;
-}
-
 /* Another run's state (ckpt.from) becomes this one's, so that going back, or starting again, finds
  * it here. */
 static int save_borrowed(struct tc_train *t, struct tc_err *err)
@@ -385,10 +280,11 @@ static int save_borrowed(struct tc_train *t, struct tc_err *err)
 static int loop(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_config *c = t->cfg;
-  const int64_t end = end_step(c);
+  const int64_t end = tc_train_last_step(c);
   int64_t shown_ns = 0;
   double rate = 0;
   bool stop = false;
+  if (t->start_step < end) TC_TRY(tc_train_asked_before(t, err));
   tc_counters_read(t, t->said);
   t->recover.boundary_ns = tc_now_ns();
   for (int64_t step = t->start_step + 1; step <= end && !stop; step++) {
@@ -405,14 +301,14 @@ static int loop(struct tc_train *t, struct tc_err *err)
     int rc = tc_train_save_end(t, bad || ends, false, err);
     if (rc == TC_EPEER) return rc;
     if (bad) {
-      if (c->train_rollback == 0) write_metrics(t, &r, err);
+      if (c->train_rollback == 0) tc_train_line(t, &r, err);
       TC_TRY(tc_recover_rollback(t, &r, &step, err));
       continue;
     }
     if (ends || (c->train_eval_every > 0 && step % c->train_eval_every == 0))
       TC_TRY(evaluate(t, step, &r.val_loss, err));
     tc_progress(t, &r, &shown_ns, rate);
-    TC_TRY(finish_step(t, &r, &stop, err));
+    TC_TRY(tc_train_finish_step(t, &r, &stop, err));
   }
   return 0;
 }
@@ -458,11 +354,12 @@ static int run(struct tc_train *t, struct tc_err *err)
   tc_at_file("taking up the checkpoint", NULL);
   TC_TRY(tc_train_restore(t, err));
   TC_TRY(tc_agree(t, tc_train_saver_open(t, err), err));
-  const int64_t end = end_step(t->cfg);
+  const int64_t end = tc_train_last_step(t->cfg);
   if (t->start_step >= end && t->rank == 0)
     tc_log("nothing to do: %lld of %lld steps are done", (long long)t->start_step,
            (long long)end);
   TC_TRY(tc_agree(t, tc_metrics_open(t, t->start_step, err), err));
+  if (t->rank == 0) tc_request_begin(t);
   TC_TRY(tc_agree(t, tc_run_json(t, err), err));
   if (t->borrowed) TC_TRY(save_borrowed(t, err));
   int saved = 0;
@@ -484,7 +381,7 @@ int tc_train(struct tc_train *t, struct tc_err *err)
   if (!rc) tc_train_trace_new(t);
   if (!rc) rc = make_comms(t, err);
   if (!rc) rc = run(t, err);
-  if ((rc == 0 || rc == TC_STOPPED) && t->rank == 0) tc_train_guard_clear(t);
+  if ((rc == 0 || rc == TC_STOPPED || rc == TC_ENDED) && t->rank == 0) tc_train_guard_clear(t);
   train_free(t, rc == TC_EPEER);
   return rc;
 }

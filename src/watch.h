@@ -36,12 +36,12 @@ struct tc_lane;
 struct tc_lane *tc_lane_new(const char *name);
 void tc_lane_use(struct tc_lane *l);
 struct tc_lane *tc_lane_mine(void);               /* the calling thread's; NULL: none */
-/* The calling thread works for the thread of lane l, with whose words its crash is reported. Returns
+/* The calling thread works for the thread of lane l, with whose words its crash is told. Returns
  * whether it did so before. */
 bool tc_lane_helps(const struct tc_lane *l);
 
-/* Where the calling thread stands, for a signal handler: reads without a lock what the thread itself
- * wrote last. False, and empty words, if it has no lane. */
+/* Where the calling thread stands, for a signal handler: reads without a lock what the thread
+ * itself wrote last. False, and empty words, if it has no lane. */
 enum { TC_STANDING_WORDS = 3 };
 struct tc_standing {
   int rank;
