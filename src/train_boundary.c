@@ -27,7 +27,8 @@ int64_t tc_train_last_step(const struct tc_config *c)
 /* Why a run stops, the reason that holds last: with a limit that is too short the job would be
  * requeued for ever; who ends a run wants no requeue. */
 enum { STOP_REQUEUE = 1, STOP_WALLTIME, STOP_SHORT, STOP_END };
-enum { F_STOP, F_DUE, F_ASKED, F_BUSY, F_LOST, FLAGS };
+enum { DUE = 1, DUE_ASKED };      /* a checkpoint; asked for: never left out */
+enum { F_STOP, F_DUE, F_BUSY, F_LOST, FLAGS };
 
 static int64_t stop_asked(const struct tc_train *t)
 {
@@ -45,8 +46,7 @@ static void read_own_flags(struct tc_train *t, int64_t step, int64_t flag[FLAGS]
   const int asked = tc_request_look(t, step, step == tc_train_last_step(t->cfg));
   flag[F_STOP] = TC_MAX(flag[F_STOP], near_stop[tc_walltime_near(t)]);
   flag[F_STOP] = TC_MAX(flag[F_STOP], ask_stop[asked]);
-  flag[F_ASKED] = asked != TC_ASK_NONE;
-  flag[F_DUE] = tc_recover_due(t, step);
+  flag[F_DUE] = asked ? DUE_ASKED : tc_recover_due(t, step) ? DUE : 0;
   flag[F_LOST] = tc_owner_lost(t->owner);
 }
 
@@ -121,13 +121,12 @@ int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r, bool *sto
   *stop = true;
   TC_TRY(read_flags(t, r, flag, err));
   bool last = r->step == end || flag[F_STOP];
-  bool skip = flag[F_DUE] && flag[F_BUSY] && !last && !strcmp(t->cfg->ckpt_busy, "skip");
-  skip = skip && !flag[F_ASKED];
+  bool skip = flag[F_DUE] == DUE && flag[F_BUSY] && !last && !strcmp(t->cfg->ckpt_busy, "skip");
   if (skip && t->rank == 0 && !t->left_out)      /* once, though each step may be due */
     tc_log("checkpoint of step %lld left out: the one before is still being written",
            (long long)r->step);
   t->left_out = skip || (t->left_out && !flag[F_DUE]);
-  TC_TRY(save_and_write(t, r, last || flag[F_ASKED] || (flag[F_DUE] && !skip), last, err));
+  TC_TRY(save_and_write(t, r, last || (flag[F_DUE] && !skip), last, err));
   if (t->rank == 0) tc_request_end(t);
   int said = r->step == t->start_step + 2 ? tc_run_json(t, err) : 0;
   if (said == TC_EPEER) return said;

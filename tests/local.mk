@@ -79,6 +79,8 @@ script_tests = \
   %D%/mpi/m_bind \
   %D%/mpi/m_ckpt \
   %D%/faults/f_train \
+  %D%/fuzz/f_limits \
+  %D%/fuzz/f_signals \
   %D%/mpi/m_coll \
   %D%/mpi/m_export \
   %D%/mpi/m_hang \
