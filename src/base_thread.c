@@ -14,7 +14,7 @@
 
 enum { STACK_BYTES = 64 * 1024 };
 
-struct start { void *(*fn)(void *); void *arg; };
+struct start { void *(*fn)(void *); void *arg; int rank; };
 
 static size_t stack_bytes(void)
 {
@@ -44,6 +44,7 @@ static void *run(void *arg)
 {
   struct start s = *(struct start *)arg;
   free(arg);
+  tc_log_set_rank(s.rank);
   void *stack = tc_signal_stack_new();
   void *result = s.fn(s.arg);
   tc_signal_stack_free(stack);
@@ -55,7 +56,7 @@ int tc_thread_start(pthread_t *t, void *(*fn)(void *), void *arg, struct tc_err 
   static const int crash[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS };
   sigset_t all, old;
   struct start *s = tc_malloc(sizeof *s);
-  *s = (struct start){ fn, arg };
+  *s = (struct start){ fn, arg, tc_log_rank() };
   sigfillset(&all);
   for (size_t i = 0; i < sizeof crash / sizeof *crash; i++) sigdelset(&all, crash[i]);
   pthread_sigmask(SIG_SETMASK, &all, &old);

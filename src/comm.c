@@ -43,7 +43,6 @@ struct tc_comm {
   int coord, size;
   int64_t deadline_ns;
   char *name;
-  int log_rank;
   void (*traced)(void *, const struct tc_coll_args *, int64_t, int64_t, int64_t);
   void *traced_ctx;
   struct tc_stall *stall;
@@ -84,7 +83,6 @@ static void count_call(struct tc_comm *c, const struct tc_coll_args *a, int64_t 
 static void *worker(void *arg)
 {
   struct tc_comm *c = arg;
-  tc_log_set_rank(c->log_rank);
   pthread_mutex_lock(&c->lock);
   for (;;) {
     while (!c->head && !c->stop) pthread_cond_wait(&c->work, &c->lock);
@@ -148,7 +146,6 @@ struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord
   c->name = tc_strdup(o->name ? o->name : "world");
   c->traced = o->traced;
   c->traced_ctx = o->traced_ctx;
-  c->log_rank = tc_log_rank();
   c->stall = stall;
   atomic_init(&c->stop, false);
   pthread_condattr_t attr;

@@ -165,7 +165,8 @@ static void print_man_signals(void)
          "terminal, Ctrl\\-C).\n"
          ".PP\nSignals that come within 10 seconds of the first are the same request, since launchers send\n"
          "several; if both kinds come in that time, 86 holds: who sends TERM, HUP or INT wants no requeue.\n"
-         "A later TERM, HUP or INT ends the process at once, with status 128 + signal; checkpoints that are\n"
+         "A later TERM, HUP or INT (and SIGQUIT, always) ends the process at once, with status 128 +\n"
+         "signal; checkpoints that are\n"
          "complete stay, and what is half written is removed at the next start. There is one exception. The\n"
          "first of them that follows a USR2 by more than 10 seconds changes nothing: so Slurm announces and\n"
          "then enforces a time limit, and the checkpoint for the requeue (status 85) is to be finished before\n"
@@ -177,7 +178,7 @@ static void print_man_signals(void)
          ".BR \"tercio save\" .\n"
          "SIGPIPE and SIGXFSZ are ignored: a pipe without a reader and a file size limit are errors of the\n"
          "write. A crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) is told in one line, with the node, the step\n"
-         "and what the thread was at; the status stays 128 + signal.\n");
+         "and what the thread was at; the status stays 128 + signal. An exit by a library is told likewise.\n");
 }
 
 static void print_man(void)

@@ -1,4 +1,5 @@
-/* process.c - descriptors, ignored signals, and the line about a crash.
+/* process.c - descriptors, ignored signals, and the line about a crash, or an exit that is none
+ * of the program's.
  *
  * Invariants:
  * - the handler calls nothing but what signal-safety(7) allows, takes no lock, and reads what the
@@ -50,22 +51,20 @@ static void add_number(char *text, size_t size, int64_t x)
   add(text, size, digits + at);
 }
 
-static void say_crash(int number)
+/* "tercio[3]: WHAT on node2, thread saver, step 7, at laying out of FILE; MORE" */
+static void say_where(const char *what, const char *more)
 {
   char line[600] = "tercio";
   struct tc_standing at;
   struct utsname host;
-  const char *name = "a signal";
-  for (int i = 0; i < N_CRASH; i++)
-    if (crash[i].number == number) name = crash[i].name;
   const int rank = tc_watch_standing(&at) ? at.rank : tc_log_rank();
   if (rank >= 0) {
     add(line, sizeof line, "[");
     add_number(line, sizeof line, rank);
     add(line, sizeof line, "]");
   }
-  add(line, sizeof line, ": crashed by ");
-  add(line, sizeof line, name);
+  add(line, sizeof line, ": ");
+  add(line, sizeof line, what);
   if (uname(&host) == 0) {
     add(line, sizeof line, " on ");
     add(line, sizeof line, host.nodename);
@@ -82,12 +81,31 @@ static void say_crash(int number)
     add(line, sizeof line, i == 0 ? ", at " : i == 1 ? " " : " of ");
     add(line, sizeof line, at.word[i]);
   }
-  add(line, sizeof line, number == SIGABRT ? "" : "; if memory is limited (ulimit -v, ulimit -s), "
-      "it may have run out");
+  add(line, sizeof line, more);
   line[sizeof line - 2] = 0;
   add(line, sizeof line, "\n");
   ssize_t unused = write(STDERR_FILENO, line, strlen(line));
   (void)unused;
+}
+
+#define OUT_OF_MEMORY "; if memory is limited (ulimit -v, ulimit -s), it may have run out"
+
+static void say_crash(int number)
+{
+  char what[40] = "crashed by ";
+  for (int i = 0; i < N_CRASH; i++)
+    if (crash[i].number == number) add(what, sizeof what, crash[i].name);
+  say_where(what, number == SIGABRT ? "" : OUT_OF_MEMORY);
+}
+
+/* A library that calls exit (HDF5 without memory) has a status that is none of ours. */
+static void on_exit_of_library(int status, void *unused)
+{
+  char what[60] = "a library ended the process with status ";
+  (void)unused;
+  if ((status & 255) < 128) return;
+  add_number(what, sizeof what, status & 255);
+  say_where(what, OUT_OF_MEMORY);
 }
 
 /* The default action is in force already (SA_RESETHAND); the signal, blocked until the return,
@@ -117,6 +135,7 @@ void tc_process_begin(void)
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
   report_crashes();
+  on_exit(on_exit_of_library, NULL);
 }
 
 /* ---- OpenMP's threads --------------------------------------------------------------------- */
