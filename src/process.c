@@ -21,7 +21,7 @@ static const struct { int number; const char *name; } crash[] = {
   { SIGSEGV, "SIGSEGV" }, { SIGBUS, "SIGBUS" }, { SIGFPE, "SIGFPE" }, { SIGILL, "SIGILL" },
   { SIGABRT, "SIGABRT" },
 };
-enum { N_CRASH = sizeof crash / sizeof *crash };
+enum { N_CRASH = sizeof crash / sizeof *crash, LEAST_STACK_BYTES = 1 << 20 };
 
 static void open_closed(void)
 {
@@ -30,6 +30,19 @@ static void open_closed(void)
     /* The lowest number that is free is this one. The wrong way round: use stays an error. */
     if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) _exit(-TC_EUSER);
   }
+}
+
+/* The default of threads is the limit of the main one's stack (ulimit -s). With a small one a large
+ * frame would reach over the guard page, into memory of others. */
+static void widen_stacks(void)
+{
+  pthread_attr_t a;
+  size_t bytes = 0;
+  if (pthread_getattr_default_np(&a)) return;
+  if (!pthread_attr_getstacksize(&a, &bytes) && bytes < LEAST_STACK_BYTES &&
+      !pthread_attr_setstacksize(&a, LEAST_STACK_BYTES))
+    pthread_setattr_default_np(&a);
+  pthread_attr_destroy(&a);
 }
 
 /* ---- the line --------------------------------------------------------------------------- */
@@ -108,14 +121,13 @@ static void on_exit_of_library(int status, void *unused)
   say_where(what, OUT_OF_MEMORY);
 }
 
-/* The default action is in force already (SA_RESETHAND); the signal, blocked until the return,
- * takes it then. */
+/* The signal, blocked until the return, takes the default action then. Threads that crash together
+ * each say so: the first must not take the handler from the second. */
 static void on_crash(int number)
 {
-  int was = errno;
   say_crash(number);
+  signal(number, SIG_DFL);
   raise(number);
-  errno = was;
 }
 
 static void report_crashes(void)
@@ -123,7 +135,7 @@ static void report_crashes(void)
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
   return;                                        /* the sanitizer's report says more */
 #endif
-  struct sigaction a = { .sa_handler = on_crash, .sa_flags = SA_ONSTACK | (int)SA_RESETHAND };
+  struct sigaction a = { .sa_handler = on_crash, .sa_flags = SA_ONSTACK };
   sigemptyset(&a.sa_mask);
   for (int i = 0; i < N_CRASH; i++) sigaction(crash[i].number, &a, NULL);
   tc_signal_stack_new();                         /* the main thread's, until the process ends */
@@ -134,6 +146,7 @@ void tc_process_begin(void)
   open_closed();
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
+  widen_stacks();
   report_crashes();
   on_exit(on_exit_of_library, NULL);
 }

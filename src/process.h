@@ -8,7 +8,8 @@
 /* Local, first of all in main. Descriptors 0, 1 and 2 are open afterwards, or a file opened later
  * would get their number and the program's messages; using those that were closed still fails. A
  * pipe without a reader and a file at its size limit are errors of the write (EPIPE, EFBIG), no
- * signals. A crash, or an exit by a library, is told in one line. */
+ * signals. Threads have stacks of 1 MiB at least. A crash, or an exit by a library, is told in one
+ * line. */
 void tc_process_begin(void);
 
 /* Local. Starts the n - 1 threads that OpenMP is going to give the calling thread; their crash is
