@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 /* --help prints usage and example; the run file's options too; or the command itself does it, since
- * it has commands of its own. LISTENS: signals ask the command for something (stop.h). */
-enum { HELP_PLAIN, HELP_OPTIONS = 1, HELP_OWN = 2, LISTENS = 4 };
+ * it has commands of its own. TAKES_SIGNALS: they are requests to the command (stop.h). */
+enum { HELP_PLAIN, HELP_OPTIONS = 1, HELP_OWN = 2, TAKES_SIGNALS = 4 };
 
 static const struct {
   struct tc_cmd cmd;
@@ -24,7 +24,7 @@ static const struct {
   { { "train", "[RUN.ini] [--section.key=value ...]",
       "Trains a model: one rank of a run, started by srun, sbatch or mpirun, or alone. "
       "Resumes by itself from the newest good checkpoint.",
-      "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_OPTIONS | LISTENS },
+      "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_OPTIONS | TAKES_SIGNALS },
   { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
       "[--memory 80GB] [--top K] "
       "[--explain] [--tables] [--tokens 300G] [--walltime 24:00:00] [--mtbf 5y] [--disk 10GB] "
@@ -156,15 +156,15 @@ static void roff_line(const char *request, const char *s)
 static void print_man_signals(void)
 {
   printf(".SH SIGNALS\n"
-         "A signal asks\n.B tercio train\nto finish its step, save and stop. One rank that hears it is "
-         "enough: all ranks agree.\n"
+         "A signal asks\n.B tercio train\nto finish its step, save and stop. It is enough that one "
+         "rank receives it: all ranks agree.\n"
          ".TP\n.B SIGUSR2\nStatus 85: the job is to be requeued. Slurm sends it before the time limit\n"
          "(sbatch \\-\\-signal=USR2@300).\n"
          ".TP\n.BR SIGTERM \", \" SIGHUP \", \" SIGINT\n"
          "Status 86: the job is neither to be requeued nor started again (scancel, preemption, a lost\n"
          "terminal, Ctrl\\-C).\n"
          ".PP\nSignals that come within 10 seconds of the first are the same request, since launchers send\n"
-         "several; if both kinds come in that time, 86 holds: who sends TERM, HUP or INT wants no requeue.\n"
+         "several; if both kinds come in that time, the status is 86: TERM, HUP and INT ask for no requeue.\n"
          "A later TERM, HUP or INT (and SIGQUIT, always) ends the process at once, with status 128 +\n"
          "signal; checkpoints that are\n"
          "complete stay, and what is half written is removed at the next start. There is one exception. The\n"
@@ -172,13 +172,14 @@ static void print_man_signals(void)
          "then enforces a time limit, and the checkpoint for the requeue (status 85) is to be finished before\n"
          "it sends KILL. A later USR2 never ends a run.\n"
          ".PP\nA request that comes before training has begun is honoured before the first step: there is\n"
-         "nothing to save then. In its first milliseconds, while libraries are loaded, the program can't hear\n"
-         "signals yet, and they end it. A signal that is ignored when the program starts (nohup) stays\n"
+         "nothing to save then. In the first milliseconds, while libraries are loaded, signals still end the\n"
+         "program. A signal that is ignored when the program starts (nohup) stays\n"
          "ignored. mpirun that is interrupted ends its ranks about a second later: send USR2, or use\n"
          ".BR \"tercio save\" .\n"
          "SIGPIPE and SIGXFSZ are ignored: a pipe without a reader and a file size limit are errors of the\n"
-         "write. A crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) is told in one line, with the node, the step\n"
-         "and what the thread was at; the status stays 128 + signal. An exit by a library is told likewise.\n");
+         "write. A crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) is reported in one line, with the node, the\n"
+         "step and what the thread was doing; the status stays 128 + signal. So is an exit by a library, whose\n"
+         "status is kept, too (255: HDF5 ran out of memory).\n");
 }
 
 static void print_man(void)
@@ -276,7 +277,7 @@ static int run_command(int argc, char **argv)
     if (strcmp(argv[0], commands[i].cmd.name) != 0) continue;
     for (int a = 1; a < argc && !(commands[i].how & HELP_OWN); a++)
       if (is_help(argv[a])) return print_cmd_help(i), 0;
-    if (commands[i].how & LISTENS) tc_stop_block();
+    if (commands[i].how & TAKES_SIGNALS) tc_stop_block();
     return commands[i].cmd.run(argc, argv);
   }
   return unknown_command(argv[0]);

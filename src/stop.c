@@ -1,4 +1,4 @@
-/* stop.c - the thread that hears signals, and what they come to.
+/* stop.c - the thread that receives signals, and what they come to.
  *
  * Invariants:
  * - the signals are blocked in every thread, so that each is taken by this one's sigwait;
@@ -55,7 +55,7 @@ static void end_at_once(int number)
   _exit(128 + number);            /* the first process of a container outlives it */
 }
 
-static void hear(struct tc_stop *s, int i)
+static void receive(struct tc_stop *s, int i)
 {
   const int64_t now = tc_now_ns();
   const int kind = signals[i].kind, before = atomic_load(&s->asked);
@@ -77,7 +77,7 @@ static void hear(struct tc_stop *s, int i)
   }
 }
 
-static void *listen(void *arg)
+static void *wait_for_signals(void *arg)
 {
   struct tc_stop *s = arg;
   sigset_t set = s->set;
@@ -85,7 +85,7 @@ static void *listen(void *arg)
   sigaddset(&set, SIGUSR2);       /* tc_stop_free wakes this thread by it */
   while (sigwait(&set, &number) == 0 && !atomic_load(&s->quit))
     for (int i = 0; i < N_SIGNALS; i++)
-      if (signals[i].number == number && sigismember(&s->set, number)) hear(s, i);
+      if (signals[i].number == number && sigismember(&s->set, number)) receive(s, i);
   return NULL;
 }
 
@@ -98,7 +98,7 @@ int tc_stop_new(struct tc_stop **out, bool say, struct tc_err *err)
   atomic_init(&s->asked, TC_STOP_NONE);
   atomic_init(&s->agreed, false);
   atomic_init(&s->quit, false);
-  int rc = tc_thread_start(&s->thread, listen, s, err);
+  int rc = tc_thread_start(&s->thread, wait_for_signals, s, err);
   if (rc < 0) free(s);
   else *out = s;
   return rc;

@@ -2,7 +2,7 @@
  *
  * SIGUSR2 asks to save and be requeued (status 85); SIGTERM, SIGHUP and SIGINT to save and be left
  * alone (86). What comes within TC_STOP_WINDOW_NS of the first is the same request: launchers send
- * several. There TERM, HUP and INT win over USR2, for whoever sends them does not want a requeue.
+ * several. There TERM, HUP and INT win over USR2: they ask for no requeue.
  * Later a TERM, HUP or INT ends the process at once, by that signal; but the first one after USR2
  * alone changes nothing: so Slurm announces (--signal=USR2@300) and then enforces (TERM, KILL) a
  * time limit, and what is being saved for the requeue is to be finished. A later USR2 never ends a
@@ -20,10 +20,10 @@ enum tc_stop_kind { TC_STOP_NONE, TC_STOP_REQUEUE, TC_STOP_END };
 
 struct tc_stop;
 
-/* Local, before any thread is started. The signals wait from now on, until tc_stop_new. */
+/* Local, before any thread is started. The signals stay pending until tc_stop_new. */
 void tc_stop_block(void);
-/* Local, after tc_stop_block. Starts the thread that hears the signals; TC_EUSER if it can't.
- * say: whether this process logs what it hears. *out is owned by the caller. */
+/* Local, after tc_stop_block. Starts the thread that receives the signals; TC_EUSER if it
+ * can't. say: whether this process logs what it receives. *out is owned by the caller. */
 int tc_stop_new(struct tc_stop **out, bool say, struct tc_err *err);
 /* Local, any thread. What was asked for so far: enum tc_stop_kind. */
 int tc_stop_asked(const struct tc_stop *s);
