@@ -22,7 +22,6 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +35,7 @@
 #define BEAT_NS INT64_C(1000000000)
 enum { BEATS_GONE = 3 };          /* without a home, before the folder counts as taken away */
 enum { TRIES = 20 };
+#define MOST INT64_C(1000000000000)    /* owners of a folder */
 
 struct place { char host[65]; char machine[160]; long long pid, born; };
 
@@ -47,6 +47,7 @@ struct tc_owner {
   struct place me;
   int64_t watched, watched_since_ns;   /* whose beat; 0: nobody's */
   char beat[32];                  /* what it was */
+  bool looks;                     /* takes nothing */
   pthread_t thread;
   bool beating;
   pthread_mutex_t lock;
@@ -123,13 +124,22 @@ static int64_t number_of(const char *name)
   return *end ? -1 : n;
 }
 
+/* No folder of ours: counting on from it would leave the numbers. */
+static int too_high(const struct tc_owner *o, const char *name, struct tc_err *err)
+{
+  return tc_fail(err, TC_EUSER, "%s/%s: no run made a folder of this name, and its number is too "
+                 "high to go on from: remove it", o->dir, name);
+}
+
 /* The highest number that has a home; 0: none. */
 static int64_t highest(const struct tc_owner *o, struct tc_err *err)
 {
   char **names;
   int64_t most = 0;
   int n = tc_folder_scan(o->dir, ".run-", &names, err);
-  for (int i = 0; i < n; i++) most = TC_MAX(most, number_of(names[i]));
+  for (int i = 0; i < n && most >= 0; i++)
+    most = number_of(names[i]) > MOST ? too_high(o, names[i], err)
+                                      : TC_MAX(most, number_of(names[i]));
   if (n >= 0) tc_names_free(names, n);
   return n < 0 ? n : most;
 }
@@ -167,6 +177,7 @@ static int watch(struct tc_owner *o, int64_t number, const char *home, const jso
   }
   if (strcmp(o->beat, now)) return refuse(o, who, err);
   if (ns - o->watched_since_ns < TC_OWNER_WATCH_NS) return 1;
+  if (o->looks) return 0;
   tc_log("%s: its last owner (process %lld on %.64s) has shown no life for %lld s: taken over",
          o->dir, (long long)json_integer_value(json_object_get(who, "pid")), text_of(who, "host"),
          (long long)(TC_OWNER_WATCH_NS / 1000000000));
@@ -353,14 +364,11 @@ static void *beat(void *arg)
   return NULL;
 }
 
-static void start_beat(struct tc_owner *o)
+static int start_beat(struct tc_owner *o, struct tc_err *err)
 {
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  o->beating = pthread_create(&o->thread, NULL, beat, o) == 0;
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
-  TC_ASSERT(o->beating);
+  TC_TRY(tc_thread_start(&o->thread, beat, o, err));
+  o->beating = true;
+  return 0;
 }
 
 /* ---- the interface ------------------------------------------------------------------ */
@@ -395,11 +403,22 @@ int tc_owner_take(struct tc_owner *o, struct tc_err *err)
     if (rc < 0) return rc;
     if (rc == 0) continue;
     rc = fence(o, err);
-    if (rc == 0) start_beat(o);
-    return rc;
+    return rc < 0 ? rc : start_beat(o, err);
   }
   return tc_fail(err, TC_EUSER, "%s: others take this folder again and again; start one run at a "
                  "time", o->dir);
+}
+
+int tc_owner_alive(const char *dir, struct tc_err *err)
+{
+  struct tc_owner *o = tc_owner_new(dir, "", 0);
+  struct tc_err busy;
+  int rc = 0;
+  o->looks = true;
+  int64_t most = access(dir, F_OK) < 0 && errno == ENOENT ? 0 : highest(o, err);
+  while (most > 0 && (rc = judge(o, most, &busy)) == 1) tc_sleep_ns(TC_OWNER_LOOK_NS);
+  tc_owner_free(o);
+  return most < 0 ? (int)most : rc < 0;
 }
 
 const char *tc_owner_home(const struct tc_owner *o) { return o->home; }

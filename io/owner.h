@@ -24,6 +24,9 @@ struct tc_owner *tc_owner_new(const char *dir, const char *job, int restart);
  * written. Taken over at once: a run that ended, that was on this machine and is no more, or that
  * was a start of the same job. */
 int tc_owner_take(struct tc_owner *o, struct tc_err *err);
+/* Local. 1: the folder has an owner that is alive; 0: it has none. Takes up to TC_OWNER_WATCH_NS
+ * where the owner is elsewhere. TC_EUSER: the folder can't be read. */
+int tc_owner_alive(const char *dir, struct tc_err *err);
 /* Local. The home's name within the folder: what tc_ckpt_meta.home wants; "" before it is taken. */
 const char *tc_owner_home(const struct tc_owner *o);
 /* Local. Whether a later owner was seen, or the home is gone. */

@@ -85,8 +85,9 @@ _Noreturn void tc_assert_fail(const char *cond, const char *file, int line)
 
 _Noreturn static void out_of_memory(size_t bytes)
 {
-  tc_log("out of host memory: %zu bytes more could not be had", bytes);
-  abort();
+  tc_log("out of host memory: %zu bytes more could not be had (ulimit -v, or the job's memory)",
+         bytes);
+  _exit(-TC_EUSER);
 }
 
 void *tc_malloc(size_t bytes)

@@ -7,6 +7,7 @@
 #ifndef TC_BASE_H
 #define TC_BASE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +24,7 @@ enum tc_status {
   TC_EDIVERGED = -7,     /* training diverged: not a number */
   TC_EPEER = -8,         /* a peer did not answer */
   TC_STOPPED = -85,      /* stopped on request after saving: requeue */
+  TC_ENDED = -86,        /* stopped on request after saving: neither requeue nor start again */
   TC_NOPROGRESS = -93    /* no progress over the last restarts: don't requeue */
 };
 
@@ -53,7 +55,7 @@ int tc_log_rank(void);
 void tc_log(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void tc_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* malloc and friends that never return NULL (out of host memory prints and aborts). */
+/* malloc and friends that never return NULL (out of host memory ends the process with status 2). */
 void *tc_malloc(size_t bytes);
 void *tc_calloc(size_t n, size_t bytes);
 void *tc_realloc(void *p, size_t bytes);
@@ -118,6 +120,15 @@ float tc_normal(uint64_t seed, uint32_t a, uint32_t b, uint64_t i);
 
 int64_t tc_now_ns(void);                          /* monotonic */
 void tc_sleep_ns(int64_t ns);
+
+/* ---- threads (base_thread.c) ---- */
+/* Local. Starts a thread that runs fn(arg), with all signals blocked except those of a crash, with
+ * the caller's log rank and a signal stack. TC_EUSER if it can't be started; err may be NULL. */
+int tc_thread_start(pthread_t *t, void *(*fn)(void *), void *arg, struct tc_err *err);
+/* Local. A stack for the calling thread's signal handlers, so that a stack that overflowed can be
+ * told; NULL without memory, which _free takes. Freed by the same thread. */
+void *tc_signal_stack_new(void);
+void tc_signal_stack_free(void *stack);
 
 /* Local. The index of the word in list[n] nearest to `word` by edit distance (swapping two
  * neighbours counts as one), for "did you mean"; -1 if none is near. */

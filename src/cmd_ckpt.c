@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -364,7 +363,6 @@ int tc_cmd_ckpt(int argc, char **argv)
                                      : "ckpt: a command is missing%s", argc > 1 ? argv[1] : "");
     return tc_cmd_fail(&err);
   }
-  signal(SIGPIPE, SIG_IGN);
   int rc = ckpt_args_parse(&a, s, argc - 1, argv + 1, &err);
   if (rc == 0) rc = s->run(&a, &err);
   ckpt_args_free(&a);

@@ -85,7 +85,7 @@ static void verify_files(const struct tc_ckpt *c, bool deep, int jobs, struct fi
   for (int i = 0; i < n; i++) {
     w[i] = (struct worker){ .deep = deep, .share = i, .shares = n };
     reader_new(&w[i].c, c);
-    w[i].started = i > 0 && pthread_create(&w[i].thread, NULL, work, &w[i]) == 0;
+    w[i].started = i > 0 && tc_thread_start(&w[i].thread, work, &w[i], NULL) == 0;
   }
   for (int i = 0; i < n; i++)
     if (!w[i].started) work(&w[i]);              /* the first; and where no thread could be had */

@@ -212,9 +212,9 @@ static int open_group(struct group *g, const struct job *j, int rank, int axis, 
   for (int i = 0; i < n; i++) g->who[i] = j->launch.who[g->members[i]];
   const struct tc_comm_opts o = { .name = axis_name(axis), .who = g->who,
                                   .deadline_s = j->launch.cfg->run_deadline };
-  if (!j->launch.hub) return tc_comm_mpi(&g->comm, axis, g->members, n, &o, err);
-  g->comm = tc_comm_thread(j->launch.hub, axis, rank, g->members, n, &o);
-  return 0;
+  if (j->launch.hub) g->comm = tc_comm_thread(j->launch.hub, axis, rank, g->members, n, &o);
+  else TC_TRY(tc_comm_mpi(&g->comm, axis, g->members, n, &o, err));
+  return tc_comm_usable(g->comm, err);
 }
 
 static void close_group(struct group *g)

@@ -14,7 +14,6 @@
  *  - of a communicator of a device's memory the caller's thread tells the device what to do, in
  *    tc_comm_start, and lets it wait, in tc_comm_wait; the worker only sees how it goes. */
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -44,11 +43,11 @@ struct tc_comm {
   int coord, size;
   int64_t deadline_ns;
   char *name;
-  int log_rank;
   void (*traced)(void *, const struct tc_coll_args *, int64_t, int64_t, int64_t);
   void *traced_ctx;
   struct tc_stall *stall;
   pthread_t thread;
+  bool threaded;
   atomic_bool stop;
 
   pthread_mutex_t lock;
@@ -84,7 +83,6 @@ static void count_call(struct tc_comm *c, const struct tc_coll_args *a, int64_t 
 static void *worker(void *arg)
 {
   struct tc_comm *c = arg;
-  tc_log_set_rank(c->log_rank);
   pthread_mutex_lock(&c->lock);
   for (;;) {
     while (!c->head && !c->stop) pthread_cond_wait(&c->work, &c->lock);
@@ -124,15 +122,15 @@ static void *worker(void *arg)
   return NULL;
 }
 
-/* Signals are for the program's own threads: the worker blocks them all. */
+/* Without its thread the communicator is failed from the start: every call says why. */
 static void start_worker(struct tc_comm *c)
 {
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  int rc = pthread_create(&c->thread, NULL, worker, c);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
-  TC_ASSERT(rc == 0);
+  struct tc_err why;
+  if (tc_thread_start(&c->thread, worker, c, &why) == 0) {
+    c->threaded = true;
+    return;
+  }
+  set_failure(c, &why);
 }
 
 struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord, int size,
@@ -148,7 +146,6 @@ struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord
   c->name = tc_strdup(o->name ? o->name : "world");
   c->traced = o->traced;
   c->traced_ctx = o->traced_ctx;
-  c->log_rank = tc_log_rank();
   c->stall = stall;
   atomic_init(&c->stop, false);
   pthread_condattr_t attr;
@@ -181,7 +178,7 @@ static void free_calls(struct call *k)
 
 static void tell_to_leave(struct tc_comm *c)
 {
-  if (c->size == 1) return;
+  if (!c->threaded) return;
   pthread_mutex_lock(&c->lock);
   atomic_store(&c->stop, true);
   pthread_cond_broadcast(&c->work);
@@ -191,7 +188,7 @@ static void tell_to_leave(struct tc_comm *c)
 /* False: stuck inside a library, which by `end_ns` has not come back; better a leak than a hang. */
 static bool has_left(struct tc_comm *c, int64_t end_ns)
 {
-  if (c->size == 1) {
+  if (!c->threaded) {
     if (c->ops->leave) c->ops->leave(c->impl);
     return true;
   }
@@ -413,6 +410,14 @@ int tc_comm_run(struct tc_comm *c, const struct tc_coll_args *a, struct tc_err *
   tc_ticket t;
   TC_TRY(tc_comm_start(c, a, &t, err));
   return tc_comm_wait(c, t, err);
+}
+
+int tc_comm_usable(struct tc_comm *c, struct tc_err *err)
+{
+  pthread_mutex_lock(&c->lock);
+  int rc = c->failed ? fail_alike(c, err) : 0;
+  pthread_mutex_unlock(&c->lock);
+  return rc;
 }
 
 int tc_comm_size(const struct tc_comm *c) { return c->size; }

@@ -97,6 +97,8 @@ int tc_comm_bytes_bcast(struct tc_comm *c, int root, void **buf, int64_t *n_byte
  * of another than member 0 with its name. who[coord] may be NULL. */
 int tc_comm_agree(struct tc_comm *c, char *const *who, int rc, struct tc_err *err);
 
+/* Local. 0, or why no call can succeed: it has failed before, or its thread could not be started. */
+int tc_comm_usable(struct tc_comm *c, struct tc_err *err);
 int tc_comm_size(const struct tc_comm *c);
 int tc_comm_coord(const struct tc_comm *c);       /* this rank's place in the group */
 const struct tc_comm_counters *tc_comm_counters(const struct tc_comm *c);

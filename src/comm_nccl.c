@@ -250,6 +250,7 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
   *out = NULL;
   for (int w = 0; w < x->n_ways && !rc; w++) rc = join_way(x, w, device, host, err);
   struct tc_comm *c = tc_comm_new(&comm_ops, x, x->coord, x->size, o, x->late.stall);
+  if (!rc) rc = tc_comm_usable(c, err);
   if (rc < 0) {
     abort_all(x);
     tc_comm_free(c);                             /* an abort that hangs is left behind */

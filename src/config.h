@@ -76,6 +76,7 @@ int tc_cmd_graph(int argc, char **argv);
 int tc_cmd_ckpt(int argc, char **argv);
 int tc_cmd_data(int argc, char **argv);
 int tc_cmd_report(int argc, char **argv);
+int tc_cmd_save(int argc, char **argv);
 int tc_cmd_comm(int argc, char **argv);
 /* The commands of `tercio ckpt` as a section's text of the man page. */
 void tc_cmd_ckpt_man(FILE *f);

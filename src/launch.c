@@ -20,9 +20,14 @@ enum { MAX_THREADS = 4096 };
 #define START_S 300               /* ranks may come to MPI_Init so much later than others */
 #define LINGER_NS INT64_C(300000000)   /* for the others to say where they stand */
 
+/* What the threads of ranks wait behind until it is known that all could be started. */
+enum { SHUT, OPEN, CLOSED };
+struct gate { pthread_mutex_t lock; pthread_cond_t changed; int state; };
+
 struct seat {
   pthread_t thread;
   const struct tc_launch *launch;
+  struct gate *gate;
   struct tc_watch *watch;
   tc_launch_body *body;
   void *ctx;
@@ -32,8 +37,7 @@ struct seat {
 
 /* ---- who runs, who speaks -------------------------------------------------------------- */
 
-/* The rank that the launcher gave this process, before anything else is known; 0 alone. */
-static int launcher_rank(void)
+int tc_launch_rank(void)
 {
   const char *const key[] = { "PMIX_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK" };
   for (size_t i = 0; i < sizeof key / sizeof key[0]; i++)
@@ -94,7 +98,7 @@ int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err
 
 int tc_launch_say(const struct tc_ranks *r, int rc, const struct tc_err *err)
 {
-  int rank = r ? r->rank : launcher_rank();
+  int rank = r ? r->rank : tc_launch_rank();
   if (rc < 0 && (rank == 0 || rc == TC_EPEER)) return tc_cmd_fail(err);
   return -rc;
 }
@@ -109,18 +113,37 @@ int tc_launch_threads(const struct tc_config *c, const struct tc_ranks *r, int r
 
 static void end_step(int status, const char *why) { tc_ranks_abort(status, why); }
 
-static struct tc_watch *new_watch(const struct tc_launch *l)
+static int new_watch(struct tc_watch **out, const struct tc_launch *l, struct tc_err *err)
 {
   const struct tc_watch_opts o = {
     .deadline_s = l->cfg->run_deadline, .world = l->ranks->world, .end = end_step,
     .first = l->hub ? 0 : l->ranks->rank, .n_local = l->hub ? l->ranks->world : 1,
     .who = (const char *const *)l->who };
-  return tc_watch_new(&o);
+  return tc_watch_new(out, &o, err);
+}
+
+/* Ranks begin when all threads are there, or none does. */
+static bool may_begin(struct gate *g)
+{
+  pthread_mutex_lock(&g->lock);
+  while (g->state == SHUT) pthread_cond_wait(&g->changed, &g->lock);
+  bool open = g->state == OPEN;
+  pthread_mutex_unlock(&g->lock);
+  return open;
+}
+
+static void set_gate(struct gate *g, int state)
+{
+  pthread_mutex_lock(&g->lock);
+  g->state = state;
+  pthread_cond_broadcast(&g->changed);
+  pthread_mutex_unlock(&g->lock);
 }
 
 static void *run_seat(void *arg)
 {
   struct seat *s = arg;
+  if (!may_begin(s->gate)) return NULL;
   tc_watch_enter(s->watch, s->rank);
   tc_ranks_bind(s->launch->ranks, s->rank);
   s->rc = s->body(s->rank, s->ctx, &s->err);
@@ -129,26 +152,42 @@ static void *run_seat(void *arg)
   return NULL;
 }
 
-static int run_threads(const struct tc_launch *l, tc_launch_body *body, void *ctx)
+/* Each sentence once. */
+static int say_all(const struct seat *s, int n)
 {
-  int n = l->ranks->world, status = 0;
-  struct tc_watch *w = new_watch(l);
-  struct seat *s = tc_calloc((size_t)n, sizeof *s);
+  int status = 0;
   for (int r = 0; r < n; r++) {
-    s[r] = (struct seat){ .launch = l, .watch = w, .body = body, .ctx = ctx, .rank = r };
-    if (pthread_create(&s[r].thread, NULL, run_seat, &s[r])) {
-      fprintf(stderr, "tercio: cannot start a thread for rank %d\n", r);
-      exit(2);
-    }
-  }
-  for (int r = 0; r < n; r++) pthread_join(s[r].thread, NULL);
-  for (int r = 0; r < n; r++) {                  /* each sentence once */
     bool said = false;
     for (int q = 0; q < r; q++) said |= s[q].rc < 0 && !strcmp(s[q].err.text, s[r].err.text);
     if (s[r].rc < 0 && !said) tc_cmd_fail(&s[r].err);
     if (s[r].rc < 0 && (!status || s[r].rc != TC_EPEER)) status = -s[r].rc;
   }
+  return status;
+}
+
+static int run_threads(const struct tc_launch *l, tc_launch_body *body, void *ctx)
+{
+  int n = l->ranks->world, started = 0;
+  struct gate gate = { .state = SHUT };
+  struct tc_watch *w;
+  struct tc_err err = { 0 };
+  if (new_watch(&w, l, &err) < 0) return tc_cmd_fail(&err);
+  pthread_mutex_init(&gate.lock, NULL);
+  pthread_cond_init(&gate.changed, NULL);
+  struct seat *s = tc_calloc((size_t)n, sizeof *s);
+  int rc = 0;
+  for (int r = 0; r < n && !rc; r++) {
+    s[r] = (struct seat){ .launch = l, .watch = w, .gate = &gate, .body = body, .ctx = ctx,
+                          .rank = r };
+    rc = tc_thread_start(&s[r].thread, run_seat, &s[r], &err);
+    started += rc == 0;
+  }
+  set_gate(&gate, rc == 0 ? OPEN : CLOSED);
+  for (int r = 0; r < started; r++) pthread_join(s[r].thread, NULL);
+  int status = rc < 0 ? tc_cmd_fail(&err) : say_all(s, n);
   tc_watch_free(w);
+  pthread_mutex_destroy(&gate.lock);
+  pthread_cond_destroy(&gate.changed);
   free(s);
   return status;
 }
@@ -157,7 +196,11 @@ static int run_process(const struct tc_launch *l, tc_launch_body *body, void *ct
 {
   struct tc_err err = { 0 };
   const struct tc_ranks *r = l->ranks;
-  struct tc_watch *w = new_watch(l);
+  struct tc_watch *w;
+  if (new_watch(&w, l, &err) < 0) {
+    if (l->mpi) tc_ranks_abort(-err.status, err.text);   /* the others would wait in MPI_Init */
+    return tc_cmd_fail(&err);
+  }
   tc_watch_enter(w, r->rank);
   tc_watch_allow(START_S);
   tc_at_file("starting MPI, which all ranks must come to", NULL);

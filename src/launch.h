@@ -32,6 +32,9 @@ typedef int tc_launch_body(int rank, void *ctx, struct tc_err *err);
  * tc_launch_free, which is due after an error as well. */
 int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err *err);
 
+/* Local. The rank that the launcher gave this process, before anything else is known; 0 alone. */
+int tc_launch_rank(void);
+
 /* Local. What tc_launch_find asks of tc_ranks_*, by run.bind, run.device and run.threads. Where
  * OpenMP was told to bind its threads, nothing is bound. */
 struct tc_ranks_want tc_launch_want(const struct tc_config *c);

@@ -11,6 +11,7 @@ libtercio_a_SOURCES = \
   %D%/arena_place.c \
   %D%/base.c \
   %D%/base.h \
+  %D%/base_thread.c \
   %D%/bind.c \
   %D%/bind.h \
   %D%/check.c \
@@ -36,6 +37,7 @@ libtercio_a_SOURCES = \
   %D%/cmd_plan_slurm.c \
   %D%/cmd_plan_table.c \
   %D%/cmd_report.c \
+  %D%/cmd_save.c \
   %D%/cmd_train.c \
   %D%/comm.c \
   %D%/comm.h \
@@ -104,6 +106,8 @@ libtercio_a_SOURCES = \
   %D%/plan_tables.c \
   %D%/plan_time.c \
   %D%/print.c \
+  %D%/process.c \
+  %D%/process.h \
   %D%/program.c \
   %D%/program.h \
   %D%/ranks.h \
@@ -112,6 +116,7 @@ libtercio_a_SOURCES = \
   %D%/recompute.c \
   %D%/recompute.h \
   %D%/report.h \
+  %D%/request.h \
   %D%/report_data.c \
   %D%/report_draw.c \
   %D%/report_page.c \
@@ -131,18 +136,22 @@ libtercio_a_SOURCES = \
   %D%/slow.h \
   %D%/stages.c \
   %D%/stages.h \
+  %D%/stop.c \
+  %D%/stop.h \
   %D%/systems.c \
   %D%/systems.h \
   %D%/trace.c \
   %D%/trace.h \
   %D%/train.c \
   %D%/train.h \
+  %D%/train_boundary.c \
   %D%/train_ckpt.c \
   %D%/train_log.c \
   %D%/train_plan.c \
   %D%/train_memory.c \
   %D%/train_recover.c \
   %D%/train_resume.c \
+  %D%/train_request.c \
   %D%/train_slow.c \
   %D%/train_trace.c \
   %D%/transfer.c \

@@ -5,24 +5,26 @@
 #include "ac_config.h"
 #include "src/base.h"
 #include "src/config.h"
+#include "src/process.h"
+#include "src/stop.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What --help prints: usage and example; the run file's options too; or the command itself
- * does it, since it has commands of its own. */
-enum help { HELP_PLAIN, HELP_OPTIONS, HELP_OWN };
+/* --help prints usage and example; the run file's options too; or the command itself does it, since
+ * it has commands of its own. TAKES_SIGNALS: they are requests to the command (stop.h). */
+enum { HELP_PLAIN, HELP_OPTIONS = 1, HELP_OWN = 2, TAKES_SIGNALS = 4 };
 
 static const struct {
   struct tc_cmd cmd;
-  enum help help;
+  int how;
 } commands[] = {
   { { "train", "[RUN.ini] [--section.key=value ...]",
       "Trains a model: one rank of a run, started by srun, sbatch or mpirun, or alone. "
       "Resumes by itself from the newest good checkpoint.",
-      "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_OPTIONS },
+      "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_OPTIONS | TAKES_SIGNALS },
   { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
       "[--memory 80GB] [--top K] "
       "[--explain] [--tables] [--tokens 300G] [--walltime 24:00:00] [--mtbf 5y] [--disk 10GB] "
@@ -68,6 +70,13 @@ static const struct {
       "the step, if none is given, the one of median length. --json prints what was predicted and "
       "what was measured; the page may be left out then.",
       "tercio report run -o report.html", tc_cmd_report }, HELP_PLAIN },
+  { { "save", "OUT [--stop | --requeue] [--wait SECONDS]",
+      "Asks the run that is under way in folder OUT (its run.out) for a checkpoint, which it makes after "
+      "the step it is at; it looks once a second. With --stop it then ends with status 86, with "
+      "--requeue with status 85. Works from any machine that sees the folder, however the run was "
+      "started. Returns at once; with --wait when the checkpoint is there, or fails after so many "
+      "seconds.",
+      "tercio save run --wait 600", tc_cmd_save }, HELP_PLAIN },
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -82,6 +91,7 @@ static const struct { int status; const char *meaning; } statuses[] = {
   { 7, "training diverged: not a number" },
   { 8, "a peer did not answer" },
   { 85, "stopped on request after saving: requeue the job" },
+  { 86, "stopped on request after saving: neither requeue the job nor start it again" },
   { 93, "no progress over the last restarts: do not requeue the job" },
 };
 enum { N_STATUSES = sizeof statuses / sizeof *statuses };
@@ -109,7 +119,7 @@ static void print_cmd_help(int i)
   const struct tc_cmd *c = &commands[i].cmd;
   printf("usage: tercio %s %s\n\n%s\n\nexample:\n  %s\n", c->name, c->usage, c->help,
          c->example);
-  if (commands[i].help != HELP_OPTIONS) return;
+  if (!(commands[i].how & HELP_OPTIONS)) return;
   printf("\nOptions, by section of the run file:\n\n");
   tc_config_help(stdout, false);
 }
@@ -141,6 +151,35 @@ static void roff_line(const char *request, const char *s)
   printf("%s", request);
   roff(s);
   putchar('\n');
+}
+
+static void print_man_signals(void)
+{
+  printf(".SH SIGNALS\n"
+         "A signal asks\n.B tercio train\nto finish its step, save and stop. It is enough that one "
+         "rank receives it: all ranks agree.\n"
+         ".TP\n.B SIGUSR2\nStatus 85: the job is to be requeued. Slurm sends it before the time limit\n"
+         "(sbatch \\-\\-signal=USR2@300).\n"
+         ".TP\n.BR SIGTERM \", \" SIGHUP \", \" SIGINT\n"
+         "Status 86: the job is neither to be requeued nor started again (scancel, preemption, a lost\n"
+         "terminal, Ctrl\\-C).\n"
+         ".PP\nSignals that come within 10 seconds of the first are the same request, since launchers send\n"
+         "several; if both kinds come in that time, the status is 86: TERM, HUP and INT ask for no requeue.\n"
+         "A later TERM, HUP or INT (and SIGQUIT, always) ends the process at once, with status 128 +\n"
+         "signal; checkpoints that are\n"
+         "complete stay, and what is half written is removed at the next start. There is one exception. The\n"
+         "first of them that follows a USR2 by more than 10 seconds changes nothing: so Slurm announces and\n"
+         "then enforces a time limit, and the checkpoint for the requeue (status 85) is to be finished before\n"
+         "it sends KILL. A later USR2 never ends a run.\n"
+         ".PP\nA request that comes before training has begun is honoured before the first step: there is\n"
+         "nothing to save then. In the first milliseconds, while libraries are loaded, signals still end the\n"
+         "program. A signal that is ignored when the program starts (nohup) stays\n"
+         "ignored. mpirun that is interrupted ends its ranks about a second later: send USR2, or use\n"
+         ".BR \"tercio save\" .\n"
+         "SIGPIPE and SIGXFSZ are ignored: a pipe without a reader and a file size limit are errors of the\n"
+         "write. A crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) is reported in one line, with the node, the\n"
+         "step and what the thread was doing; the status stays 128 + signal. So is an exit by a library, whose\n"
+         "status is kept, too (255: HDF5 ran out of memory).\n");
 }
 
 static void print_man(void)
@@ -182,8 +221,9 @@ static void print_man(void)
          "The first form places every tensor whose name matches the pattern (of a parameter all\n"
          "four), the second parameters only. AXIS is pp, dp or tp; a place is R, S(d), S(*), P or\n"
          "at(k); KEEP is use, mb or step. \"#\" starts a comment.\n"
-         ".B tercio graph \\-\\-after build\nlists the names.\n"
-         ".SH EXIT STATUS\n");
+         ".B tercio graph \\-\\-after build\nlists the names.\n");
+  print_man_signals();
+  printf(".SH EXIT STATUS\n");
   for (int i = 0; i < N_STATUSES; i++) {
     printf(".TP\n.B %d\n", statuses[i].status);
     roff_line("", statuses[i].meaning);
@@ -196,6 +236,8 @@ static void print_man(void)
          ".TP\n.I OUT/run.json\n"
          "version, run file as understood, mesh, who sits where, memory; predicted, what the planner\n"
          "says of a step (run.plan_device)\n"
+         ".TP\n.I OUT/save\n"
+         "a request of tercio save that the run has not seen yet\n"
          ".TP\n.I OUT/ckpt/step\\-*\n"
          "checkpoints: a folder of this name is complete\n"
          ".TP\n.I OUT/ckpt/quarantine\\-step\\-*, superseded\\-*\n"
@@ -236,8 +278,9 @@ static int run_command(int argc, char **argv)
   if (strcmp(argv[0], "--man") == 0) return print_man(), 0;
   for (int i = 0; i < N_COMMANDS; i++) {
     if (strcmp(argv[0], commands[i].cmd.name) != 0) continue;
-    for (int a = 1; a < argc && commands[i].help != HELP_OWN; a++)
+    for (int a = 1; a < argc && !(commands[i].how & HELP_OWN); a++)
       if (is_help(argv[a])) return print_cmd_help(i), 0;
+    if (commands[i].how & TAKES_SIGNALS) tc_stop_block();
     return commands[i].cmd.run(argc, argv);
   }
   return unknown_command(argv[0]);
@@ -252,6 +295,7 @@ static bool reader_left(void)
 
 int main(int argc, char **argv)
 {
+  tc_process_begin();
   int status = run_command(argc - 1, argv + 1);
   if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0 && !reader_left()) {
     struct tc_err err;

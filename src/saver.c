@@ -15,7 +15,6 @@
 #include "src/watch.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -34,7 +33,7 @@ struct tc_saver {
   struct tc_saver_reach reach;    /* all NULL: the host can read the slices itself */
   int64_t bytes, memcpy_ns;
   struct piece *piece;            /* the copy, in pieces that threads share */
-  int n_pieces, log_rank;
+  int n_pieces;
   struct tc_lane *lane;           /* the thread's */
   int64_t verified;               /* the writer's */
 
@@ -180,7 +179,6 @@ static void write_checkpoint(struct tc_saver *s)
 static void *work(void *arg)
 {
   struct tc_saver *s = arg;
-  tc_log_set_rank(s->log_rank);
   tc_lane_use(s->lane);
   pthread_mutex_lock(&s->lock);
   for (;;) {
@@ -200,16 +198,11 @@ static void *work(void *arg)
 
 static int start(struct tc_saver *s, struct tc_err *err)
 {
-  sigset_t all, old;
   if (s->o.async || s->reach.begin) TC_TRY(take_staging(s, err));
   if (!s->o.async) return 0;
-  sigfillset(&all);               /* signals are for the run's own threads */
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  int rc = pthread_create(&s->thread, NULL, work, s);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
-  s->threaded = rc == 0;
-  return rc == 0 ? 0 : tc_fail(err, TC_EUSER, "no thread to write checkpoints beside training: %s",
-                               strerror(rc));
+  TC_TRY(tc_thread_start(&s->thread, work, s, err));
+  s->threaded = true;
+  return 0;
 }
 
 int tc_saver_new(struct tc_saver **out, const struct tc_saver_opts *o, struct tc_err *err)
@@ -220,7 +213,6 @@ int tc_saver_new(struct tc_saver **out, const struct tc_saver_opts *o, struct tc
   if (o->reach) s->reach = *o->reach;
   s->verified = o->verified;
   s->log_fd = -1;
-  s->log_rank = tc_log_rank();
   s->lane = o->async ? tc_lane_new("saver") : NULL;
   s->slice = tc_calloc((size_t)o->n_slices + 1, sizeof *s->slice);
   if (o->n_slices) memcpy(s->slice, o->slice, (size_t)o->n_slices * sizeof *s->slice);

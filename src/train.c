@@ -2,21 +2,20 @@
  *
  * Everything that can fail on one rank alone is agreed on by all (tc_agree) before the next
  * collective work, so that no rank waits for one that has left. What fails within a step (a
- * peer's absence, a kernel) the others learn by their deadline. What single ranks know (a stop
- * request, a due checkpoint, a save that is still under way, a folder that was lost) travels
- * together in one control reduction at the end of each step. */
+ * peer's absence, a kernel) the others learn by their deadline. The end of a step, where what single
+ * ranks know becomes what all do, is train_boundary.c. */
 #include "src/train.h"
 #include "io/folder.h"
 #include "io/owner.h"
 #include "src/comm_nccl.h"
 #include "src/optim.h"
+#include "src/process.h"
 #include "src/setup.h"
 #include "src/watch.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -75,37 +74,38 @@ static int setup_plan(struct tc_train *t, struct tc_err *err)
 }
 
 /* id: the axis, TC_AXES for the world, TC_AXES + 1 for the saver's world. */
-static struct tc_comm *make_comm(struct tc_train *t, int id, const char *name,
-                                 const int32_t *members, int size, struct tc_err *err)
+static int make_comm(struct tc_train *t, struct tc_comm **out, int id, const char *name,
+                     const int32_t *members, int size, struct tc_err *err)
 {
   const char **who = t->names[id] = tc_calloc((size_t)size, sizeof *who);
   for (int i = 0; i < size; i++) who[i] = t->who[members[i]];
   struct tc_comm_opts o = { .name = name, .deadline_s = t->cfg->run_deadline, .who = who };
-  struct tc_comm *c = NULL;
   tc_trace_comm(t->trace, name, &o);
-  if (size == 1) c = tc_comm_self(&o);
-  else if (t->hub) c = tc_comm_thread(t->hub, id, t->rank, members, size, &o);
-  else if (tc_comm_mpi(&c, id, members, size, &o, err) < 0) c = NULL;
-  return c;
+  if (size == 1) *out = tc_comm_self(&o);
+  else if (t->hub) *out = tc_comm_thread(t->hub, id, t->rank, members, size, &o);
+  else TC_TRY(tc_comm_mpi(out, id, members, size, &o, err));
+  return tc_comm_usable(*out, err);
 }
 
 static int make_comms(struct tc_train *t, struct tc_err *err)
 {
   int32_t *members = tc_calloc((size_t)t->mesh->world, sizeof *members);
   for (int r = 0; r < t->mesh->world; r++) members[r] = r;
-  int rc = 0;
-  t->world = make_comm(t, TC_AXES, "world", members, t->mesh->world, err);
-  if (!t->world) rc = -1;
-  if (!rc) t->ckpt_comm = make_comm(t, TC_AXES + 1, "ckpt", members, t->mesh->world, err);
-  if (!t->ckpt_comm) rc = -1;
+  int rc = make_comm(t, &t->world, TC_AXES, "world", members, t->mesh->world, err);
+  /* Without the world's the other ranks can't be told, and must not wait for this one. */
+  if (rc < 0 && t->mpi) tc_ranks_abort(-rc, err->text);
+  if (rc < 0) {
+    free(members);
+    return rc;
+  }
+  rc = make_comm(t, &t->ckpt_comm, TC_AXES + 1, "ckpt", members, t->mesh->world, err);
   for (int a = TC_PP; a < TC_AXES && !rc; a++) {
     if (t->mesh->size[a] == 1) continue;
     tc_mesh_group(t->mesh, t->rank, a, members);
-    t->comm[a] = make_comm(t, a, tc_axis_name[a], members, t->mesh->size[a], err);
-    if (!t->comm[a]) rc = -1;
+    rc = make_comm(t, &t->comm[a], a, tc_axis_name[a], members, t->mesh->size[a], err);
   }
   free(members);
-  return rc < 0 ? TC_MIN(err->status, -1) : 0;
+  return tc_agree(t, rc, err);
 }
 
 /* Collective. Communicators of the GPUs' own, beside those of the axes, which stay for what is in
@@ -152,6 +152,7 @@ static int open_device(struct tc_train *t, struct tc_err *err)
   const bool automatic = !strcmp(want, "auto");
   char name[48];
   struct tc_err why = { 0 };
+  TC_TRY(tc_process_pool(t->threads, err));
   tc_ranks_gpu_name(me, name, sizeof name);
   if (automatic && me->device >= 0 && tc_device_open(&t->device, name, t->threads, &why) < 0
       && t->rank == 0)
@@ -249,22 +250,6 @@ static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_er
   return 0;
 }
 
-/* A disk that is full costs lines, not the run. */
-static void write_metrics(struct tc_train *t, const struct tc_step_report *r, struct tc_err *err)
-{
-  tc_at_file("writing the metrics", NULL);
-  if (tc_metrics_write(t, r, err) == 0) return;
-  tc_warn("%s; the lines from step %lld on are missing", err->text, (long long)r->step);
-  fclose(t->metrics);
-  t->metrics = NULL;
-}
-
-static bool stop_requested(const struct tc_train *t)
-{
-  struct pollfd p = { .fd = t->stop_fd, .events = POLLIN };
-  return t->stop_fd >= 0 && poll(&p, 1, 0) > 0;
-}
-
 static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err *err)
 {
   struct tc_runtime rt = runtime(t, r->step);
@@ -285,93 +270,6 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
   return 0;
 }
 
-/* ---- the end of a step ------------------------------------------------------------------ */
-
-enum { STOP_ASKED = 1, STOP_WALLTIME, STOP_SHORT };
-enum { F_STOP, F_DUE, F_BUSY, F_LOST, FLAGS };
-
-static int read_flags(struct tc_train *t, struct tc_step_report *r, int64_t flag[FLAGS],
-                      struct tc_err *err)
-{
-  tc_at("agreeing on what comes next", NULL, NULL, -1);
-  memset(flag, 0, FLAGS * sizeof *flag);
-  flag[F_STOP] = stop_requested(t) ? STOP_ASKED : 0;
-  flag[F_BUSY] = tc_saver_busy(t->saver);
-  if (t->rank == 0) {
-    int near = tc_walltime_near(t);
-    if (near) flag[F_STOP] = near == TC_WALLTIME_SHORT ? STOP_SHORT : STOP_WALLTIME;
-    flag[F_DUE] = tc_recover_due(t, r->step);
-    flag[F_LOST] = tc_owner_lost(t->owner);
-  }
-  TC_TRY(tc_train_control(t, flag, FLAGS, r, err));
-  if (flag[F_LOST])
-    return tc_fail(err, TC_EUSER, "%s belongs to another run now, which was started later, or was "
-                   "removed or renamed: this one ends after step %lld, without saving",
-                   t->ckpt_dir, (long long)r->step);
-  return 0;
-}
-
-/* Copies the state if it is to be saved, writes the step's line, lets the saver go. A save that
- * fails is said and the run goes on with the checkpoint before; the last one's failure is returned,
- * as is TC_EPEER. */
-static int save_and_write(struct tc_train *t, const struct tc_step_report *r, bool want, bool last,
-                          struct tc_err *err)
-{
-  int64_t t0 = tc_now_ns();
-  int rc = want ? tc_train_save_end(t, true, false, err) : 0;   /* one at a time */
-  if (rc == TC_EPEER) return rc;
-  want = want && t->saved_step != r->step;
-  int64_t t1 = tc_now_ns();
-  if (want) tc_saver_copy(t->saver);
-  int64_t t2 = tc_now_ns();
-  t->copied |= want && t->cfg->ckpt_async;
-  if (want) t->copy_ns = t->cfg->ckpt_async ? t2 - t1 : 0;
-  t->stall_ns += want ? t2 - t0 : 0;
-  write_metrics(t, r, err);
-  if (!want) return 0;
-  t0 = tc_now_ns();
-  tc_train_save_begin(t, r->step);
-  rc = tc_train_save_end(t, last || !t->cfg->ckpt_async, last, err);
-  t->stall_ns += tc_now_ns() - t0;
-  return last || rc == TC_EPEER ? rc : 0;
-}
-
-static int64_t end_step(const struct tc_config *c)
-{
-  return c->train_stop_at > 0 ? TC_MIN(c->train_stop_at, c->train_steps) : c->train_steps;
-}
-
-/* After a good step. *stop: leave the loop with what is returned. */
-static int finish_step(struct tc_train *t, struct tc_step_report *r, bool *stop,
-                       struct tc_err *err)
-{
-  const int64_t end = end_step(t->cfg);
-  int64_t flag[FLAGS];
-  *stop = true;
-  TC_TRY(read_flags(t, r, flag, err));
-  bool last = r->step == end || flag[F_STOP];
-  bool skip = flag[F_DUE] && flag[F_BUSY] && !last && !strcmp(t->cfg->ckpt_busy, "skip");
-  if (skip && t->rank == 0 && !t->left_out)      /* once, though each step may be due */
-    tc_log("checkpoint of step %lld left out: the one before is still being written",
-           (long long)r->step);
-  t->left_out = skip || (t->left_out && !flag[F_DUE]);
-  TC_TRY(save_and_write(t, r, last || (flag[F_DUE] && !skip), last, err));
-  int said = r->step == t->start_step + 2 ? tc_run_json(t, err) : 0;
-  if (said == TC_EPEER) return said;
-  if (said < 0) tc_warn("%s", err->text);
-  if (flag[F_STOP] == STOP_SHORT && r->step != end)
-    return tc_fail(err, TC_EUSER, "the time limit is too short: it is near after step %lld already,"
-                   " and each start would get no further. Give more than twice what a step and a "
-                   "checkpoint take (see above): run.walltime, or the job's time (sbatch --time)",
-                   (long long)r->step);
-  if (flag[F_STOP] && r->step != end)
-    return tc_fail(err, TC_STOPPED, "stopped %s after saving step %lld: start again to go on",
-                   flag[F_STOP] == STOP_ASKED ? "on request" : "before the time limit",
-                   (long long)r->step);
-  *stop = last;
-  return 0;
-}
-
 /* Another run's state (ckpt.from) becomes this one's, so that going back, or starting again, finds
  * it here. */
 static int save_borrowed(struct tc_train *t, struct tc_err *err)
@@ -384,10 +282,11 @@ static int save_borrowed(struct tc_train *t, struct tc_err *err)
 static int loop(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_config *c = t->cfg;
-  const int64_t end = end_step(c);
+  const int64_t end = tc_train_last_step(c);
   int64_t shown_ns = 0;
   double rate = 0;
   bool stop = false;
+  if (t->start_step < end) TC_TRY(tc_train_asked_before(t, err));
   tc_counters_read(t, t->said);
   t->recover.boundary_ns = tc_now_ns();
   for (int64_t step = t->start_step + 1; step <= end && !stop; step++) {
@@ -404,14 +303,14 @@ static int loop(struct tc_train *t, struct tc_err *err)
     int rc = tc_train_save_end(t, bad || ends, false, err);
     if (rc == TC_EPEER) return rc;
     if (bad) {
-      if (c->train_rollback == 0) write_metrics(t, &r, err);
+      if (c->train_rollback == 0) tc_train_line(t, &r, err);
       TC_TRY(tc_recover_rollback(t, &r, &step, err));
       continue;
     }
     if (ends || (c->train_eval_every > 0 && step % c->train_eval_every == 0))
       TC_TRY(evaluate(t, step, &r.val_loss, err));
     tc_progress(t, &r, &shown_ns, rate);
-    TC_TRY(finish_step(t, &r, &stop, err));
+    TC_TRY(tc_train_finish_step(t, &r, &stop, err));
   }
   return 0;
 }
@@ -457,7 +356,7 @@ static int run(struct tc_train *t, struct tc_err *err)
   tc_at_file("taking up the checkpoint", NULL);
   TC_TRY(tc_train_restore(t, err));
   TC_TRY(tc_agree(t, tc_train_saver_open(t, err), err));
-  const int64_t end = end_step(t->cfg);
+  const int64_t end = tc_train_last_step(t->cfg);
   if (t->cfg->train_warmup >= t->cfg->train_steps && t->rank == 0)
     tc_warn("train.warmup = %lld is not below train.steps = %lld: the learning rate rises to the end",
             (long long)t->cfg->train_warmup, (long long)t->cfg->train_steps);
@@ -465,6 +364,7 @@ static int run(struct tc_train *t, struct tc_err *err)
     tc_log("nothing to do: %lld of %lld steps are done", (long long)t->start_step,
            (long long)end);
   TC_TRY(tc_agree(t, tc_metrics_open(t, t->start_step, err), err));
+  if (t->rank == 0) tc_request_begin(t);
   TC_TRY(tc_agree(t, tc_run_json(t, err), err));
   if (t->borrowed) TC_TRY(save_borrowed(t, err));
   int saved = 0;
@@ -486,7 +386,7 @@ int tc_train(struct tc_train *t, struct tc_err *err)
   if (!rc) tc_train_trace_new(t);
   if (!rc) rc = make_comms(t, err);
   if (!rc) rc = run(t, err);
-  if ((rc == 0 || rc == TC_STOPPED) && t->rank == 0) tc_train_guard_clear(t);
+  if ((rc == 0 || rc == TC_STOPPED || rc == TC_ENDED) && t->rank == 0) tc_train_guard_clear(t);
   train_free(t, rc == TC_EPEER);
   return rc;
 }

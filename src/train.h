@@ -23,12 +23,20 @@ struct tc_recover {
   int64_t back_to;                 /* the step this process went back to; -1 */
   bool begun;                      /* a save was begun in this process */
   double cost_s, every_s, said_s;  /* of a checkpoint; between two, and what was said of it */
-  double end_s;                    /* time limit, seconds of the epoch; 0: none */
+  int64_t end_ns;                  /* time limit by tc_now_ns; 0: none */
   double limit_s;                  /* from this process's start to it */
   bool late;                       /* the job had used up half its time by then, or who knows */
   int steps;                       /* done in this process */
   double slow_s;                   /* the slowest step of late */
   int64_t boundary_ns;             /* the last step's end */
+};
+
+/* Rank 0, train_request.c: what `tercio save` asked for. */
+struct tc_request_state {
+  int kind;                        /* enum tc_request */
+  int64_t step;                    /* after which it came; a checkpoint of it or later is the answer */
+  int64_t looked_ns, begun_ns;     /* the last look for a file; the last save for this one */
+  bool warned;
 };
 
 struct tc_ckpt_report { int64_t step, write_ns; };   /* of a save that ended; step 0: none */
@@ -41,7 +49,8 @@ struct tc_train {
   const struct tc_config *cfg;   /* borrowed */
   const struct tc_ranks *ranks;  /* borrowed */
   char *const *who;              /* [world] "rank 3 on node2"; borrowed */
-  int rank, threads, stop_fd;    /* stop_fd: becomes readable on a stop request (SIGUSR2) */
+  int rank, threads;
+  const struct tc_stop *stop;    /* signals that ask to save and stop; borrowed */
   struct tc_hub *hub;            /* ranks are threads of this process; else NULL */
   bool mpi;
 
@@ -72,6 +81,7 @@ struct tc_train {
   int64_t last_ckpt_ns;          /* when the last one was begun */
   int64_t copy_ns, stall_ns;     /* the last save's copy; all stalls that no line has told */
   bool copied;                   /* since the last line */
+  struct tc_request_state request;
   bool left_out;                 /* rank 0 said so since the last save was begun */
   struct tc_ckpt_report ckpt_said;             /* since the last line */
   struct tc_fault fault;
@@ -81,7 +91,7 @@ struct tc_train {
   struct tc_comm_counters said[TC_COMMS];      /* counters when the last line was written */
 };
 
-/* Collective over the run. Returns 0, TC_STOPPED, or a negative status, the same on all ranks
+/* Collective over the run. Returns 0, TC_STOPPED, TC_ENDED, or a negative status, the same on all ranks
  * unless it is TC_EPEER. */
 int tc_train(struct tc_train *t, struct tc_err *err);
 
@@ -170,6 +180,27 @@ int tc_train_trace_open(struct tc_train *t, struct tc_err *err);   /* Local. Aft
 /* Collective. Before each step; at the run's end, with its status, which it returns. */
 int tc_train_trace_step(struct tc_train *t, int64_t step, struct tc_err *err);
 int tc_train_trace_end(struct tc_train *t, int rc, struct tc_err *err);
+
+/* ---- train_boundary.c ---- */
+/* Local. The step that the run ends with: train.steps or train.stop_at. */
+int64_t tc_train_last_step(const struct tc_config *c);
+/* Local. Writes the step's line; if that fails says so, and no more lines are written. */
+void tc_train_line(struct tc_train *t, const struct tc_step_report *r, struct tc_err *err);
+/* Collective, before the first step. TC_STOPPED or TC_ENDED if that was asked for by now. */
+int tc_train_asked_before(struct tc_train *t, struct tc_err *err);
+/* Collective, after a good step: agrees on what comes next, saves, writes the line. *stop: leave the
+ * loop with what is returned. */
+int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r, bool *stop,
+                         struct tc_err *err);
+
+/* ---- train_request.c: tercio save; Local, rank 0 ---- */
+/* Removes requests from before this start. */
+void tc_request_begin(struct tc_train *t);
+/* Once a step. What to do after it (enum tc_request): looks for a file at most once a second,
+ * and after the last step. */
+int tc_request_look(struct tc_train *t, int64_t step, bool last);
+/* If what was asked for is committed: says so and removes the file. */
+void tc_request_end(struct tc_train *t);
 
 /* ---- train_slow.c ---- */
 /* Collective. flag[n] <- the ranks' maximum; rank 0 hears how long each worked, fills r->slowest

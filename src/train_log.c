@@ -304,6 +304,9 @@ int tc_run_json(struct tc_train *t, struct tc_err *err)
                         memory_json(t));
   char *tmp = tc_sprintf("%s.tmp", path);
   int rc = 0;
+  char *where = realpath(t->ckpt_dir, NULL);     /* for tercio save, wherever it is called */
+  if (o) json_object_set_new(o, "ckpt_dir", json_string(where ? where : t->ckpt_dir));
+  free(where);
   if (o) json_object_set_new(o, "predicted", t->predicted ? json_incref(t->predicted) : json_null());
   if (!o)
     rc = tc_fail(err, TC_EUSER, "cannot write %s: the run file or a path in it is not UTF-8", path);

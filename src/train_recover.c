@@ -171,18 +171,40 @@ static double real_s(void)
   return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-/* Ranks that crashed late in a job are started again with little of its time; a requeue has all
+static bool epoch_s(const char *text, double *s)
+{
+  char *end;
+  *s = strtod(text, &end);
+  return end != text && !*end && isfinite(*s) && *s > 0;
+}
+
+/* Seconds to the end of the Slurm job; 0: no limit. An end that has passed belongs to another job,
+ * or Slurm lets this one go on; saving at once would only have it requeued after each step. */
+static double job_left_s(const struct tc_train *t, const char *end, double now)
+{
+  double end_s;
+  if (epoch_s(end, &end_s) && end_s > now) return end_s - now;
+  if (t->rank == 0)
+    tc_warn("SLURM_JOB_END_TIME = %.40s is %s: no time limit is kept; run.walltime sets one", end,
+            epoch_s(end, &end_s) ? "in the past" : "no time");
+  return 0;
+}
+
+/* The wall clock is asked here alone: it may be set while the run goes on.
+ *
+ * Ranks that crashed late in a job are started again with little of its time; a requeue has all
  * of it again. So a limit is too short only where this process had more than half. */
 void tc_walltime_begin(struct tc_train *t)
 {
-  const char *slurm = getenv("SLURM_JOB_END_TIME"), *began = getenv("SLURM_JOB_START_TIME");
-  double minutes = t->cfg->run_walltime, now = real_s();
+  const char *slurm = tc_env("SLURM_JOB_END_TIME");
+  double minutes = t->cfg->run_walltime, now = real_s(), began;
   struct tc_recover *r = &t->recover;
-  if (minutes > 0) r->end_s = now + minutes * 60;
-  else if (minutes < 0 && slurm) r->end_s = strtod(slurm, NULL);
-  if (r->end_s < 0) r->end_s = 0;
-  r->limit_s = r->end_s - now;
-  r->late = minutes < 0 && (!began || now - strtod(began, NULL) > r->limit_s);
+  if (minutes > 0) r->limit_s = minutes * 60;
+  else if (minutes < 0 && *slurm) r->limit_s = job_left_s(t, slurm, now);
+  r->limit_s = TC_MIN(r->limit_s, 1e9);
+  if (r->limit_s > 0) r->end_ns = tc_now_ns() + (int64_t)(r->limit_s * 1e9);
+  r->late = minutes < 0 && (!epoch_s(tc_env("SLURM_JOB_START_TIME"), &began) ||
+                            now - began > r->limit_s);
 }
 
 int tc_walltime_near(struct tc_train *t)
@@ -194,10 +216,11 @@ int tc_walltime_near(struct tc_train *t)
   r->boundary_ns = now;
   r->slow_s = TC_MAX(step_s, 0.9 * r->slow_s);     /* the slowest of late, evaluations and all */
   r->steps++;
-  if (r->end_s <= 0) return TC_WALLTIME_FAR;
+  if (!r->end_ns) return TC_WALLTIME_FAR;
   /* Nothing was measured yet: a slow disk is assumed. */
   double save_s = r->cost_s > 0 ? r->cost_s : 1 + (double)t->ckpt_bytes / 100e6;
-  double left_s = r->end_s - real_s(), need_s = FACTOR * (r->slow_s + save_s) + MARGIN_S;
+  double left_s = (double)(r->end_ns - now) * 1e-9;
+  double need_s = FACTOR * (r->slow_s + save_s) + MARGIN_S;
   if (left_s > need_s) return TC_WALLTIME_FAR;
   tc_log("%.0f s are left before the time limit, %.3g s after this start, and %.1f s are set apart "
          "for a step (%.3g s) and a checkpoint (%.3g s): saving and stopping", TC_MAX(left_s, 0),

@@ -49,7 +49,7 @@ int tc_train_trace_step(struct tc_train *t, int64_t step, struct tc_err *err)
 
 int tc_train_trace_end(struct tc_train *t, int rc, struct tc_err *err)
 {
-  if (!t->trace || (rc != 0 && rc != TC_STOPPED)) return rc;
+  if (!t->trace || (rc != 0 && rc != TC_STOPPED && rc != TC_ENDED)) return rc;
   int wrote = write_trace(t, err);
   return wrote < 0 ? wrote : rc;
 }

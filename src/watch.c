@@ -4,7 +4,6 @@
  *  - the mail and the search belong to the watchdog's thread;
  *  - nobody waits for the watchdog for more than BLAME_NS, and it waits for nobody;
  *  - giving up can't be taken back: the process ends within GRACE_NS. */
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -328,14 +327,26 @@ static void *watchdog(void *arg)
   return NULL;
 }
 
-struct tc_watch *tc_watch_new(const struct tc_watch_opts *o)
+static void watch_free(struct tc_watch *w)
+{
+  for (int i = 0; i < w->o.n_local; i++) tc_post_clear(&w->post[i]);
+  pthread_mutex_destroy(&w->lock);
+  pthread_mutex_destroy(&w->mail_lock);
+  pthread_cond_destroy(&w->wake);
+  pthread_cond_destroy(&w->answered);
+  free(w->post);
+  free(w);
+}
+
+int tc_watch_new(struct tc_watch **out, const struct tc_watch_opts *o, struct tc_err *err)
 {
   struct tc_watch *w = tc_calloc(1, sizeof *w);
+  *out = NULL;
   w->o = *o;
   w->deadline_ns = (int64_t)((o->deadline_s > 0 ? TC_MIN(o->deadline_s, 1e9) : 600) * 1e9);
   w->post = tc_calloc((size_t)o->n_local, sizeof *w->post);
   for (int i = 0; i < o->n_local; i++) {
-    w->post[i] = (struct post){ .watch = w, .rank = o->first + i };
+    w->post[i] = (struct post){ .watch = w, .rank = o->first + i, .world = o->world };
     pthread_mutex_init(&w->post[i].lock, NULL);
   }
   pthread_condattr_t attr;
@@ -346,13 +357,10 @@ struct tc_watch *tc_watch_new(const struct tc_watch_opts *o)
   pthread_cond_init(&w->wake, &attr);
   pthread_cond_init(&w->answered, &attr);
   pthread_condattr_destroy(&attr);
-  sigset_t all, old;                             /* signals are for the program's own threads */
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  int rc = pthread_create(&w->thread, NULL, watchdog, w);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
-  TC_ASSERT(rc == 0);
-  return w;
+  int rc = tc_thread_start(&w->thread, watchdog, w, err);
+  if (rc < 0) watch_free(w);
+  else *out = w;
+  return rc;
 }
 
 void tc_watch_mail(struct tc_watch *w, struct tc_mail *m)
@@ -382,11 +390,5 @@ void tc_watch_free(struct tc_watch *w)
   tc_watch_mail(w, NULL);
   for (int i = 0; i < w->o.n_local; i++)
     if (tc_post_left(&w->post[i])) return;       /* who still marks it; the process is ending */
-  for (int i = 0; i < w->o.n_local; i++) tc_post_clear(&w->post[i]);
-  pthread_mutex_destroy(&w->lock);
-  pthread_mutex_destroy(&w->mail_lock);
-  pthread_cond_destroy(&w->wake);
-  pthread_cond_destroy(&w->answered);
-  free(w->post);
-  free(w);
+  watch_free(w);
 }

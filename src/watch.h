@@ -35,6 +35,20 @@ void tc_at_rest(void);           /* nothing to do: not watched until the next ma
 struct tc_lane;
 struct tc_lane *tc_lane_new(const char *name);
 void tc_lane_use(struct tc_lane *l);
+struct tc_lane *tc_lane_mine(void);               /* the calling thread's; NULL: none */
+/* The calling thread works for the thread of lane l, with whose words its crash is told. Returns
+ * whether it did so before. */
+bool tc_lane_helps(const struct tc_lane *l);
+
+/* Where the calling thread stands, for a signal handler: reads without a lock what the thread
+ * itself wrote last. False, and empty words, if it has no lane. */
+enum { TC_STANDING_WORDS = 3 };
+struct tc_standing {
+  int rank;
+  int64_t step;
+  const char *lane, *word[TC_STANDING_WORDS];    /* doing, what, of; "" if there is none */
+};
+bool tc_watch_standing(struct tc_standing *s);
 
 /* ---- for communicators --------------------------------------------------------------------- */
 
@@ -72,7 +86,8 @@ struct tc_watch_opts {
 };
 
 struct tc_watch;
-struct tc_watch *tc_watch_new(const struct tc_watch_opts *o);   /* Local. Starts the thread */
+/* Local. Starts the thread; TC_EUSER if it can't. *out is owned by the caller. */
+int tc_watch_new(struct tc_watch **out, const struct tc_watch_opts *o, struct tc_err *err);
 void tc_watch_free(struct tc_watch *w);
 /* Local. From now on other processes can be asked; m is taken over. NULL: no longer. */
 void tc_watch_mail(struct tc_watch *w, struct tc_mail *m);

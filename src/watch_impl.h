@@ -49,7 +49,7 @@ struct report {
 
 struct post {
   struct tc_watch *watch;
-  int rank;
+  int rank, world;          /* of how many ranks */
   pthread_mutex_t lock;           /* of all below */
   struct tc_lane *lanes;          /* only ever grows; the rank's own thread's is the last */
   struct tc_stall *stalls;

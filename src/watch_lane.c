@@ -11,6 +11,8 @@
 
 /* The lane of this thread, as base.c knows its rank: ranks may be threads of one process. */
 static _Thread_local struct tc_lane *here;
+/* Of a thread of OpenMP: the lane of the thread that it works for. */
+static _Thread_local const struct tc_lane *helps;
 
 /* ---- marks --------------------------------------------------------------------------------- */
 
@@ -93,6 +95,32 @@ struct tc_lane *tc_lane_new(const char *name)
 }
 
 void tc_lane_use(struct tc_lane *l) { here = l; }
+
+struct tc_lane *tc_lane_mine(void) { return here; }
+
+bool tc_lane_helps(const struct tc_lane *l)
+{
+  bool before = helps != NULL;
+  helps = l;
+  return before;
+}
+
+/* ---- for signal handlers --------------------------------------------------------------- */
+
+bool tc_watch_standing(struct tc_standing *s)
+{
+  const struct tc_lane *l = here ? here : helps;
+  *s = (struct tc_standing){ .rank = -1, .lane = "", .word = { "", "", "" } };
+  if (!l) return false;
+  s->rank = l->post->world > 1 ? l->post->rank : -1;
+  s->step = atomic_load(&l->step);
+  s->lane = here ? l->name : "of OpenMP";
+  const char *word[] = { atomic_load(&l->doing), atomic_load(&l->what), atomic_load(&l->of) };
+  for (int i = 0, n = 0; i < TC_STANDING_WORDS; i++)
+    if (word[i] && *word[i]) s->word[n++] = word[i];
+  if (!word[0]) s->word[0] = l->text;
+  return true;
+}
 
 /* ---- stalls -------------------------------------------------------------------------------- */
 

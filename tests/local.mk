@@ -39,6 +39,7 @@ unit_tests = \
   %D%/unit/t_recover.t \
   %D%/unit/t_saver.t \
   %D%/unit/t_slow.t \
+  %D%/unit/t_stop.t \
   %D%/unit/t_trace.t \
   %D%/unit/t_sched.t \
   %D%/unit/t_watch.t
@@ -82,6 +83,8 @@ script_tests = \
   %D%/mpi/m_ckpt \
   %D%/faults/f_train \
   %D%/fuzz/f_options \
+  %D%/fuzz/f_limits \
+  %D%/fuzz/f_signals \
   %D%/mpi/m_coll \
   %D%/mpi/m_export \
   %D%/mpi/m_hang \
@@ -89,6 +92,7 @@ script_tests = \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \
   %D%/mpi/m_reshard \
+  %D%/mpi/m_signals \
   %D%/mpi/m_plan \
   %D%/mpi/m_resume \
   %D%/mpi/m_systems \
@@ -100,6 +104,7 @@ test_files = \
   %D%/bench/ckpt \
   %D%/bench/plan \
   %D%/bench/plan_size \
+  %D%/faults/threads.c \
   %D%/emu/cublasLt.h \
   %D%/emu/cuda_runtime.h \
   %D%/emu/emu.cc \
@@ -144,11 +149,15 @@ tests_faults_t_every_call_t_SOURCES = %D%/faults/t_every_call.c %D%/faults/shim.
 tests_faults_t_power_cut_t_SOURCES = %D%/faults/t_power_cut.c %D%/faults/shim.c
 
 # The shim by itself, to be preloaded into the program.
-check_DATA = %D%/faults/shim.so %D%/emu/libnvidia-ml.so.1
+check_DATA = %D%/faults/shim.so %D%/faults/threads.so %D%/emu/libnvidia-ml.so.1
 CLEANFILES += %D%/faults/shim.so
 %D%/faults/shim.so: %D%/faults/shim.c %D%/faults/shim.h
 	$(AM_V_CC)$(MKDIR_P) %D%/faults && $(CC) -std=c11 $(AM_CPPFLAGS) -O2 -fPIC -shared -o $@ \
 	  $(srcdir)/%D%/faults/shim.c -ldl
+CLEANFILES += %D%/faults/threads.so
+%D%/faults/threads.so: %D%/faults/threads.c
+	$(AM_V_CC)$(MKDIR_P) %D%/faults && $(CC) -std=c11 -O2 -fPIC -shared -o $@ \
+	  $(srcdir)/%D%/faults/threads.c -ldl -pthread
 CLEANFILES += %D%/emu/libnvidia-ml.so.1
 tc_fake_nvml = $(abs_top_builddir)/tests/emu
 %D%/emu/libnvidia-ml.so.1: %D%/emu/nvml.c

@@ -54,7 +54,8 @@ static void be_late(struct cc_env *e, bool stop)
 {
   const struct tc_watch_opts o = { .deadline_s = 60, .world = e->world, .first = e->rank,
                                    .n_local = 1, .who = e->who, .end = give_up };
-  struct tc_watch *w = tc_watch_new(&o);
+  struct tc_watch *w;
+  TC_ASSERT(tc_watch_new(&w, &o, NULL) == 0);
   tc_watch_enter(w, e->rank);
   tc_watch_mail(w, tc_mpi_mail());
   struct tc_comm *c = cc_world(e, LATE, "dp", 1);

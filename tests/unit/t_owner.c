@@ -36,7 +36,9 @@ static void test_same_machine(void)
   struct tc_err err = { 0 };
   struct tc_owner *a = tc_owner_new(dir, "7", 0), *b = tc_owner_new(dir, "8", 0);
   struct tc_owner *c = tc_owner_new(dir, "7", 1);
+  is_int(tc_owner_alive(dir, &err), 0, "an empty folder has no owner");
   is_int(tc_owner_take(a, &err), 0, "an empty folder is taken");
+  is_int(tc_owner_alive(dir, &err), 1, "... has one");
   is_int(save(dir, 1, tc_owner_home(a), &err), 0, "its owner saves");
   is_int(tc_owner_take(b, &err), TC_EUSER, "another job is refused");
   ok(strstr(err.text, "in use by job 7, start 0, process ") != NULL, "... and told why: %s", err.text);
@@ -60,6 +62,8 @@ static void test_same_machine(void)
   is_int(fx_count(dir, ".gone-") + fx_count(dir, ".new-"), 0, "and nothing besides");
   ok(strcmp(tc_owner_home(b), ".run-00000003") == 0, "numbers go on");
   tc_owner_free(b);
+  is_int(tc_owner_alive(dir, &err), 0, "a folder whose owner has ended has none");
+  is_int(tc_owner_alive("/nowhere/at/all", &err), 0, "nor has a folder that is not there");
   free(half);
   free(path);
   fx_clean();
@@ -90,6 +94,24 @@ static void test_elsewhere(void)
   tc_owner_free(a);
   free(home);
   fx_clean();
+}
+
+static void test_number(void)
+{
+  static const char *const name[] = { ".run-99999999999999999999", ".run-9223372036854775807" };
+  for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+    const char *dir = fx_folder();
+    struct tc_err err = { 0 };
+    char *path = tc_sprintf("%s/%s", dir, name[i]);
+    struct tc_owner *o = tc_owner_new(dir, "1", 0);
+    TC_ASSERT(mkdir(path, 0777) == 0);
+    is_int(tc_owner_take(o, &err), TC_EUSER, "%s: refused", name[i]);
+    ok(strstr(err.text, name[i]) != NULL, "... by its name: %s", err.text);
+    is_int(tc_owner_alive(dir, &err), TC_EUSER, "... for a look too");
+    tc_owner_free(o);
+    free(path);
+    fx_clean();
+  }
 }
 
 enum { RIVALS = 8 };
@@ -143,6 +165,7 @@ int main(void)
   alarm(120);
   test_same_machine();
   test_elsewhere();
+  test_number();
   test_rivals(false);
   test_rivals(true);
   return done_testing();

@@ -1,6 +1,20 @@
 /* t_recover - the interval between checkpoints, medians and spikes, what the loop remembers. */
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
 #include "src/train.h"
 #include "tests/unit/tap.h"
+
+/* The wall clock, which somebody sets, in place of the C library's. */
+static int64_t wall_s;
+
+int clock_gettime(clockid_t id, struct timespec *ts)
+{
+  int rc = (int)syscall(SYS_clock_gettime, id, ts);
+  if (id == CLOCK_REALTIME) ts->tv_sec += wall_s;
+  return rc;
+}
 
 /* The time a run of work W loses at interval tau (Daly's model, exponential failures, restart
  * cost 0), up to a factor that doesn't depend on tau: found by looking, not by the formula. */
@@ -81,9 +95,63 @@ static void test_due(void)
   ok(tc_recover_due(&t, 13), "auto: after it");
 }
 
+static int64_t now_s(void)
+{
+  struct timespec ts;
+  clock_gettime(CLOCK_REALTIME, &ts);
+  return ts.tv_sec;
+}
+
+/* In a job that ends in so many seconds and began so many ago (0: not known). */
+static struct tc_train in_job(const struct tc_config *c, int64_t end_s, int64_t began_s)
+{
+  char text[32];
+  struct tc_train t = { .cfg = c };
+  snprintf(text, sizeof text, "%lld", (long long)(now_s() + end_s));
+  setenv("SLURM_JOB_END_TIME", text, 1);
+  snprintf(text, sizeof text, "%lld", (long long)(now_s() - began_s));
+  if (began_s) setenv("SLURM_JOB_START_TIME", text, 1);
+  else unsetenv("SLURM_JOB_START_TIME");
+  tc_walltime_begin(&t);
+  return t;
+}
+
+static void test_walltime(void)
+{
+  const struct tc_config hour = { .run_walltime = 60 }, automatic = { .run_walltime = -1 };
+  struct tc_train t = { .cfg = &hour };
+  tc_walltime_begin(&t);
+  is_int(tc_walltime_near(&t), TC_WALLTIME_FAR, "run.walltime = an hour: far");
+  wall_s = 86400;
+  is_int(tc_walltime_near(&t), TC_WALLTIME_FAR, "... also when the clock is set a day ahead");
+  wall_s = -86400;
+  is_int(tc_walltime_near(&t), TC_WALLTIME_FAR, "... and a day back");
+  t.recover.end_ns -= INT64_C(3600000000000);
+  is_int(tc_walltime_near(&t), TC_WALLTIME_NEAR, "an hour later: near");
+  wall_s = 0;
+  t = in_job(&automatic, 3600, 60);
+  near_f(t.recover.limit_s, 3600, 1e-3, "a job of an hour");
+  is_int(tc_walltime_near(&t), TC_WALLTIME_FAR, "... far");
+  wall_s = 86400;
+  is_int(tc_walltime_near(&t), TC_WALLTIME_FAR, "... also when the clock is set a day ahead");
+  wall_s = 0;
+  t = in_job(&automatic, 2, 60);
+  is_int(tc_walltime_near(&t), TC_WALLTIME_NEAR, "a job's last seconds: near");
+  t = in_job(&automatic, -100, 3600);
+  is_int(tc_walltime_near(&t), TC_WALLTIME_FAR, "a job's end in the past is none");
+  static const char *const odd[] = { "nan", "inf", "-5", "0", "soon", "12x", "", "1e400" };
+  for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+    t = (struct tc_train){ .cfg = &automatic };
+    setenv("SLURM_JOB_END_TIME", odd[i], 1);
+    tc_walltime_begin(&t);
+    is_int(tc_walltime_near(&t), TC_WALLTIME_FAR, "SLURM_JOB_END_TIME = '%s' is none", odd[i]);
+  }
+}
+
 int main(void)
 {
   test_daly();
+  test_walltime();
   test_spike();
   test_due();
   return done_testing();

@@ -32,7 +32,9 @@ static struct tc_watch *make(double deadline_s, int first, int n)
 {
   const struct tc_watch_opts o = { .deadline_s = deadline_s, .world = W, .first = first,
                                    .n_local = n, .who = who, .end = end };
-  return tc_watch_new(&o);
+  struct tc_watch *w;
+  TC_ASSERT(tc_watch_new(&w, &o, NULL) == 0);
+  return w;
 }
 
 /* ---- what ends a process ---------------------------------------------------------------- */
