@@ -250,6 +250,32 @@ static void copy_tokens(const struct tc_data *d, int64_t pos, int64_t n, int32_t
   }
 }
 
+/* FNV-1a (Fowler, Noll, Vo), 64 bits: over n tokens from pos, two bytes each, the low one first. */
+static uint64_t hash_tokens(const struct tc_data *d, int64_t pos, int64_t n, uint64_t hash)
+{
+  int32_t token[512];
+  for (int64_t end = pos + n; pos < end; pos += 512) {
+    int64_t here = TC_MIN(end - pos, 512);
+    copy_tokens(d, pos, here, token);
+    for (int64_t i = 0; i < 2 * here; i++)
+      hash = (hash ^ (uint64_t)(token[i / 2] >> (i % 2 * 8) & 0xff)) * UINT64_C(0x100000001b3);
+  }
+  return hash;
+}
+
+int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_err *err)
+{
+  enum { ENDS = 4096, PIECES = 64, PIECE = 64 };
+  const int64_t n = tc_data_tokens(d), ends = TC_MIN(n, ENDS), piece = TC_MIN(n, PIECE);
+  (void)err;
+  out->tokens = n;
+  out->hash = hash_tokens(d, d->lo, ends, UINT64_C(0xcbf29ce484222325));
+  out->hash = hash_tokens(d, d->hi - ends, ends, out->hash);
+  for (int64_t i = 0; i < PIECES; i++)
+    out->hash = hash_tokens(d, d->lo + (n - piece) / (PIECES - 1) * i, piece, out->hash);
+  return TC_OK;
+}
+
 /* floor(a * n / 2^64): a uniform 64-bit number to one below n. */
 static uint64_t multiply_shift(uint64_t a, uint64_t n)
 {

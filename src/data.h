@@ -19,6 +19,14 @@ int tc_data_open(struct tc_data **out, char *const *files, int n_files, const ch
 void tc_data_free(struct tc_data *d);
 int64_t tc_data_tokens(const struct tc_data *d);
 
+/* What tells two data sets apart cheaply: the number of tokens of the part, and a hash of its first
+ * and last tokens and of pieces spread over it. It depends on the tokens alone, not on how they lie
+ * in files, the format or the machine, so equal data give an equal identity anywhere. */
+struct tc_data_identity { int64_t tokens; uint64_t hash; };
+
+/* Local. Reads some 70 small pieces. TC_EUSER: a file cannot be read. */
+int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_err *err);
+
 /* Local. Sequences [b0, b0+n) of the global batch of `step` (from 1): tokens[n*context],
  * targets[n*context] (the next tokens). */
 void tc_data_train(const struct tc_data *d, uint64_t seed, int64_t step, int64_t b0, int64_t n,

@@ -209,6 +209,63 @@ static void test_smallest(const char *dir)
   free(file);
 }
 
+/* FNV-1a over the tokens that tc_data_identity takes, from an array. */
+static uint64_t hash_here(const uint8_t *stream, int lo, int hi)
+{
+  int n = hi - lo, ends = TC_MIN(n, 4096), piece = TC_MIN(n, 64);
+  int from[66] = { lo, hi - ends }, len[66] = { ends, ends };
+  uint64_t h = UINT64_C(14695981039346656037);
+  for (int i = 0; i < 64; i++) {
+    from[2 + i] = lo + (n - piece) / 63 * i;
+    len[2 + i] = piece;
+  }
+  for (int k = 0; k < 66; k++)
+    for (int i = 0; i < len[k]; i++) {
+      h = (h ^ stream[from[k] + i]) * UINT64_C(1099511628211);
+      h *= UINT64_C(1099511628211);              /* the high byte, 0 */
+    }
+  return h;
+}
+
+/* Equal tokens, equal identity, however they lie in files; another token there, another hash. */
+static void test_identity(const char *dir)
+{
+  enum { LONG = 20000 };
+  struct tc_data_identity a, b;
+  struct tc_err err = { 0 };
+  uint8_t stream[LONG];
+  uint16_t wide[LONG];
+  char *one = path(dir, "one.txt"), *two = path(dir, "two.txt"), *bin = path(dir, "one.bin");
+  for (int i = 0; i < LONG; i++) wide[i] = stream[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24);
+  put(one, stream, 7777);
+  put(two, stream + 7777, LONG - 7777);
+  put_bin(bin, 20240520, 1, LONG, wide, LONG);
+  for (int part = 0; part <= 2; part++) {
+    int lo = part == 2 ? LONG / 100 * 95 : 0, hi = part == 1 ? LONG / 100 * 95 : LONG;
+    struct tc_data *t = must_open((char *[]){ one, two }, 2, "text", part, 8, 256);
+    struct tc_data *s = must_open(&bin, 1, "bin", part, 8, 256);
+    ok(tc_data_identity(t, &a, &err) == 0 && tc_data_identity(s, &b, &err) == 0, "identity %d", part);
+    is_int(a.tokens, hi - lo, "  the part's tokens");
+    ok(a.tokens == b.tokens && a.hash == b.hash, "  one for text and bin");
+    ok(a.hash == hash_here(stream, lo, hi), "  the hash is that of the tokens by hand");
+    tc_data_free(t);
+    tc_data_free(s);
+  }
+  static const int where[] = { 0, 4000, LONG - 1, LONG - 4000, (LONG - 64) / 63 * 31 + 5 };
+  for (size_t i = 0; i < sizeof where / sizeof *where; i++) {
+    wide[where[i]] ^= 0x101;
+    put_bin(bin, 20240520, 1, LONG, wide, LONG);
+    wide[where[i]] ^= 0x101;
+    struct tc_data *s = must_open(&bin, 1, "bin", 0, 8, 1024);
+    ok(tc_data_identity(s, &b, &err) == 0 && b.tokens == LONG && b.hash != hash_here(stream, 0, LONG),
+       "  token %d changed: another hash", where[i]);
+    tc_data_free(s);
+  }
+  free(one);
+  free(two);
+  free(bin);
+}
+
 /* ---- what is refused ------------------------------------------------------------------- */
 
 static void test_refused(const char *dir)
@@ -383,6 +440,7 @@ int main(void)
   }
   test_samples(dir);
   test_smallest(dir);
+  test_identity(dir);
   test_refused(dir);
   test_vocab(dir);
   test_command(dir);
