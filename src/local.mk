@@ -131,6 +131,7 @@ libtercio_a_SOURCES = \
   %D%/train.c \
   %D%/train.h \
   %D%/train_ckpt.c \
+  %D%/train_data.c \
   %D%/train_log.c \
   %D%/train_plan.c \
   %D%/train_memory.c \

@@ -28,41 +28,6 @@ int tc_agree(const struct tc_train *t, int rc, struct tc_err *err)
 
 /* ---- setting up ---------------------------------------------------------------------- */
 
-static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                 int32_t *tokens, int32_t *targets)
-{
-  const struct tc_train *t = ctx;
-  int64_t T = t->opts.model.context, b0 = row0 / T, n = rows / T;
-  if (t->eval_batch < 0) {
-    tc_data_train(t->data, rt->seed, rt->step + t->recover.skipped, b0, n, tokens, targets);
-    return;
-  }
-  for (int64_t i = 0; i < n; i++) {              /* windows beyond the last count for nothing */
-    int64_t w = t->eval_batch * t->opts.gpt.batch + b0 + i;
-    if (w < tc_data_windows(t->val)) {
-      tc_data_window(t->val, w, tokens + i * T, targets + i * T);
-    } else {
-      memset(tokens + i * T, 0, (size_t)T * sizeof *tokens);
-      memset(targets + i * T, -1, (size_t)T * sizeof *targets);
-    }
-  }
-}
-
-static int open_data(struct tc_train *t, struct tc_err *err)
-{
-  const struct tc_config *c = t->cfg;
-  const struct tc_model *m = &t->opts.model;
-  tc_at_file("opening the data", NULL);
-  if (!c->data_train.n)
-    return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
-  bool split = c->data_val.n == 0;
-  TC_TRY(tc_data_open(&t->data, c->data_train.item, c->data_train.n, c->data_format, split ? 1 : 0,
-                      m->context, m->vocab, err));
-  return tc_data_open(&t->val, split ? c->data_train.item : c->data_val.item,
-                      split ? c->data_train.n : c->data_val.n, c->data_format, split ? 2 : 0,
-                      m->context, m->vocab, err);
-}
-
 /* Pure and local: mesh, options. The same answer on every rank. */
 static int setup_plan(struct tc_train *t, struct tc_err *err)
 {
@@ -184,7 +149,7 @@ static int make_programs(struct tc_train *t, struct tc_err *err)
   tc_at_file("taking memory", NULL);
   TC_TRY(tc_train_fits(t, err));
   struct tc_exec_opts x = { .device = t->device, .host = t->host, .mesh = t->mesh,
-                            .rank = t->rank, .fill = fill, .fill_ctx = t, .trace = t->trace,
+                            .rank = t->rank, .fill = tc_train_fill, .fill_ctx = t, .trace = t->trace,
                             .apart = !t->cfg->run_join, .walk = !t->cfg->run_capture };
   memcpy(x.comm, t->comm, sizeof x.comm);
   memcpy(x.native, t->native, sizeof x.native);
@@ -195,7 +160,7 @@ static int make_programs(struct tc_train *t, struct tc_err *err)
 /* What can fail on this rank alone; agreed on afterwards. Before NCCL joins, and after. */
 static int setup_local(struct tc_train *t, struct tc_err *err)
 {
-  TC_TRY(open_data(t, err));
+  TC_TRY(tc_train_data_open(t, err));
   TC_TRY(open_device(t, err));
   if (t->rank == 0) {
     TC_TRY(make_folder(t->out, err));
@@ -286,7 +251,7 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
 /* ---- the end of a step ------------------------------------------------------------------ */
 
 enum { STOP_ASKED = 1, STOP_WALLTIME, STOP_SHORT };
-enum { F_STOP, F_DUE, F_BUSY, F_LOST, FLAGS };
+enum { F_STOP, F_DUE, F_BUSY, F_LOST, F_DATA, FLAGS };
 
 static int read_flags(struct tc_train *t, struct tc_step_report *r, int64_t flag[FLAGS],
                       struct tc_err *err)
@@ -295,6 +260,7 @@ static int read_flags(struct tc_train *t, struct tc_step_report *r, int64_t flag
   memset(flag, 0, FLAGS * sizeof *flag);
   flag[F_STOP] = stop_requested(t) ? STOP_ASKED : 0;
   flag[F_BUSY] = tc_saver_busy(t->saver);
+  flag[F_DATA] = t->data_err.status < 0;
   if (t->rank == 0) {
     int near = tc_walltime_near(t);
     if (near) flag[F_STOP] = near == TC_WALLTIME_SHORT ? STOP_SHORT : STOP_WALLTIME;
@@ -302,6 +268,7 @@ static int read_flags(struct tc_train *t, struct tc_step_report *r, int64_t flag
     flag[F_LOST] = tc_owner_lost(t->owner);
   }
   TC_TRY(tc_train_control(t, flag, FLAGS, r, err));
+  if (flag[F_DATA]) return tc_train_data_check(t, err);
   if (flag[F_LOST])
     return tc_fail(err, TC_EUSER, "%s belongs to another run now, which was started later, or was "
                    "removed or renamed: this one ends after step %lld, without saving",
@@ -340,20 +307,19 @@ static int64_t end_step(const struct tc_config *c)
 }
 
 /* After a good step. *stop: leave the loop with what is returned. */
-static int finish_step(struct tc_train *t, struct tc_step_report *r, bool *stop,
-                       struct tc_err *err)
+static int finish_step(struct tc_train *t, struct tc_step_report *r, const int64_t flag[FLAGS],
+                       bool *stop, struct tc_err *err)
 {
   const int64_t end = end_step(t->cfg);
-  int64_t flag[FLAGS];
-  *stop = true;
-  TC_TRY(read_flags(t, r, flag, err));
   bool last = r->step == end || flag[F_STOP];
   bool skip = flag[F_DUE] && flag[F_BUSY] && !last && !strcmp(t->cfg->ckpt_busy, "skip");
   if (skip && t->rank == 0 && !t->left_out)      /* once, though each step may be due */
     tc_log("checkpoint of step %lld left out: the one before is still being written",
            (long long)r->step);
   t->left_out = skip || (t->left_out && !flag[F_DUE]);
-  TC_TRY(save_and_write(t, r, last || (flag[F_DUE] && !skip), last, err));
+  bool save = last || (flag[F_DUE] && !skip);
+  if (save) TC_TRY(tc_train_data_check(t, err));
+  TC_TRY(save_and_write(t, r, save, last, err));
   int said = r->step == t->start_step + 2 ? tc_run_json(t, err) : 0;
   if (said == TC_EPEER) return said;
   if (said < 0) tc_warn("%s", err->text);
@@ -383,7 +349,7 @@ static int loop(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_config *c = t->cfg;
   const int64_t end = end_step(c);
-  int64_t shown_ns = 0;
+  int64_t shown_ns = 0, flag[FLAGS];
   double rate = 0;
   bool stop = false;
   tc_counters_read(t, t->said);
@@ -402,14 +368,16 @@ static int loop(struct tc_train *t, struct tc_err *err)
     int rc = tc_train_save_end(t, bad || ends, false, err);
     if (rc == TC_EPEER) return rc;
     if (bad) {
+      TC_TRY(tc_train_data_check(t, err));       /* then it is the data, and going back is no help */
       if (c->train_rollback == 0) write_metrics(t, &r, err);
       TC_TRY(tc_recover_rollback(t, &r, &step, err));
       continue;
     }
     if (ends || (c->train_eval_every > 0 && step % c->train_eval_every == 0))
       TC_TRY(evaluate(t, step, &r.val_loss, err));
+    TC_TRY(read_flags(t, &r, flag, err));
     tc_progress(t, &r, &shown_ns, rate);
-    TC_TRY(finish_step(t, &r, &stop, err));
+    TC_TRY(finish_step(t, &r, flag, &stop, err));
   }
   return 0;
 }
@@ -448,6 +416,7 @@ static void train_free(struct tc_train *t, bool abandon)
 static int run(struct tc_train *t, struct tc_err *err)
 {
   TC_TRY(tc_agree(t, setup_local(t, err), err));
+  TC_TRY(tc_train_data_same(t, err));
   int rc = make_native(t, err);
   if (rc == TC_EPEER) return rc;
   TC_TRY(tc_agree(t, rc < 0 ? rc : setup_memory(t, err), err));

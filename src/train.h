@@ -56,6 +56,7 @@ struct tc_train {
   struct tc_exec *exec;
   struct tc_trace *trace;        /* NULL: run.trace = no */
   struct tc_data *data, *val;
+  struct tc_err data_err;        /* status < 0: why a batch of this rank could not be read */
   int64_t start_step;            /* steps done by the checkpoint that was loaded */
   bool borrowed;                 /* which was another run's (ckpt.from) */
   int64_t eval_batch;            /* >= 0: fill from the validation windows of this batch */
@@ -153,6 +154,19 @@ int tc_train_trace_open(struct tc_train *t, struct tc_err *err);   /* Local. Aft
 /* Collective. Before each step; at the run's end, with its status, which it returns. */
 int tc_train_trace_step(struct tc_train *t, int64_t step, struct tc_err *err);
 int tc_train_trace_end(struct tc_train *t, int rc, struct tc_err *err);
+
+/* ---- train_data.c: batches, and data that change or fail under a run ---- */
+/* Local. */
+int tc_train_data_open(struct tc_train *t, struct tc_err *err);
+/* Collective. TC_EUSER unless all ranks read the same tokens. */
+int tc_train_data_same(struct tc_train *t, struct tc_err *err);
+/* Local; a tc_fill_fn, ctx: the tc_train. A batch that cannot be read becomes zeros, and data_err says
+ * why: the step ends on all ranks, and the run before anything of it is saved. */
+void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
+                   int32_t *tokens, int32_t *targets);
+/* Collective. TC_EUSER if a rank could not read a batch, or finds a file changed since the start: what
+ * was trained since the last checkpoint may then be of other data. Waits for a save in progress. */
+int tc_train_data_check(struct tc_train *t, struct tc_err *err);
 
 /* ---- train_slow.c ---- */
 /* Collective. flag[n] <- the ranks' maximum; rank 0 hears how long each worked, fills r->slowest

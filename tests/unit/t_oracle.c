@@ -23,7 +23,9 @@ static void fill(void *arg, const struct tc_runtime *rt, int64_t row0, int64_t r
                  int32_t *tokens, int32_t *targets)
 {
   const struct ctx *c = arg;
-  tc_data_train(c->data, rt->seed, rt->step, row0 / 128, rows / 128, tokens, targets);
+  struct tc_err err = { 0 };
+  if (tc_data_train(c->data, rt->seed, rt->step, row0 / 128, rows / 128, tokens, targets, &err) < 0)
+    ok(false, "%s", err.text);
 }
 
 static void check_gradient(const struct ctx *c, const struct tc_graph *g, struct tc_exec *x)
