@@ -135,6 +135,7 @@ libtercio_a_SOURCES = \
   %D%/train_log.c \
   %D%/train_plan.c \
   %D%/train_memory.c \
+  %D%/train_metrics.c \
   %D%/train_recover.c \
   %D%/train_slow.c \
   %D%/train_trace.c \

@@ -212,16 +212,6 @@ static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_er
   return 0;
 }
 
-/* A disk that is full costs lines, not the run. */
-static void write_metrics(struct tc_train *t, const struct tc_step_report *r, struct tc_err *err)
-{
-  tc_at_file("writing the metrics", NULL);
-  if (tc_metrics_write(t, r, err) == 0) return;
-  tc_warn("%s; the lines from step %lld on are missing", err->text, (long long)r->step);
-  fclose(t->metrics);
-  t->metrics = NULL;
-}
-
 static bool stop_requested(const struct tc_train *t)
 {
   struct pollfd p = { .fd = t->stop_fd, .events = POLLIN };
@@ -292,7 +282,7 @@ static int save_and_write(struct tc_train *t, const struct tc_step_report *r, bo
   t->copied |= want && t->cfg->ckpt_async;
   if (want) t->copy_ns = t->cfg->ckpt_async ? t2 - t1 : 0;
   t->stall_ns += want ? t2 - t0 : 0;
-  write_metrics(t, r, err);
+  tc_metrics_add(t, r);
   if (!want) return 0;
   t0 = tc_now_ns();
   tc_train_save_begin(t, r->step);
@@ -319,6 +309,7 @@ static int finish_step(struct tc_train *t, struct tc_step_report *r, const int64
   t->left_out = skip || (t->left_out && !flag[F_DUE]);
   bool save = last || (flag[F_DUE] && !skip);
   if (save) TC_TRY(tc_train_data_check(t, err));
+  if (last || flag[F_DUE]) tc_metrics_look(t, r->step);
   TC_TRY(save_and_write(t, r, save, last, err));
   int said = r->step == t->start_step + 2 ? tc_run_json(t, err) : 0;
   if (said == TC_EPEER) return said;
@@ -369,7 +360,7 @@ static int loop(struct tc_train *t, struct tc_err *err)
     if (rc == TC_EPEER) return rc;
     if (bad) {
       TC_TRY(tc_train_data_check(t, err));       /* then it is the data, and going back is no help */
-      if (c->train_rollback == 0) write_metrics(t, &r, err);
+      if (c->train_rollback == 0) tc_metrics_add(t, &r);
       TC_TRY(tc_recover_rollback(t, &r, &step, err));
       continue;
     }
@@ -397,7 +388,7 @@ static void train_free(struct tc_train *t, bool abandon)
   if (!whole) return;             /* a thread still uses the rest; the process is about to end */
   free(t->names[TC_AXES + 1]);
   tc_owner_free(t->owner);
-  if (t->metrics) fclose(t->metrics);
+  tc_metrics_close(t);
   tc_trace_free(t->trace);
   tc_slow_free(t->slow);
   tc_exec_free(t->exec);
@@ -441,7 +432,7 @@ static int run(struct tc_train *t, struct tc_err *err)
 
 int tc_train(struct tc_train *t, struct tc_err *err)
 {
-  t->eval_batch = t->saved_step = t->recover.back_to = -1;
+  t->eval_batch = t->saved_step = t->recover.back_to = t->metrics.fd = -1;
   tc_walltime_begin(t);
   t->out = tc_strdup(t->cfg->run_out);
   t->ckpt_dir = *t->cfg->ckpt_dir ? tc_strdup(t->cfg->ckpt_dir) : tc_sprintf("%s/ckpt", t->out);

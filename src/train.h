@@ -31,6 +31,12 @@ struct tc_recover {
   int64_t boundary_ns;             /* the last step's end */
 };
 
+struct tc_metrics_out {            /* train_metrics.c */
+  int fd;                          /* -1: not open */
+  bool wanted;                     /* rank 0, or all_ranks */
+  bool paused, warned;             /* since a line could not be written; a warning was given */
+};
+
 struct tc_ckpt_report { int64_t step, write_ns; };   /* of a save that ended; step 0: none */
 
 enum { TC_P_TRAIN, TC_P_EVAL, TC_P_INIT, TC_P_REFRESH, TC_N_PROGS };
@@ -61,7 +67,7 @@ struct tc_train {
   bool borrowed;                 /* which was another run's (ckpt.from) */
   int64_t eval_batch;            /* >= 0: fill from the validation windows of this batch */
   char *out, *ckpt_dir;
-  FILE *metrics;                 /* rank 0, or all_ranks */
+  struct tc_metrics_out metrics;
   int64_t base_rss_bytes;        /* resident before the arenas were taken */
   struct tc_owner *owner;        /* rank 0: of the checkpoints' folder */
   struct tc_saver *saver;
@@ -179,10 +185,21 @@ int tc_train_control(struct tc_train *t, int64_t *flag, int n, struct tc_step_re
  * layout that the planner has no time for is no failure. */
 int tc_train_plan(struct tc_train *t, struct tc_err *err);
 
-/* ---- train_log.c: metrics.jsonl, run.json, the progress line ---- */
-/* Cuts the lines after `step`; may be called again. */
+/* ---- train_metrics.c: the file metrics.jsonl; Local ---- */
+/* Cuts the lines after `step` and opens the file for more. TC_EUSER, naming the file, which is then as
+ * it was. */
 int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err);
-int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r, struct tc_err *err);
+void tc_metrics_close(struct tc_train *t);
+/* The same as _open within a run: what goes wrong is a warning. */
+void tc_metrics_back(struct tc_train *t, int64_t step);
+/* Adds the line of a step; one that cannot be written is missing, with a warning. */
+void tc_metrics_add(struct tc_train *t, const struct tc_step_report *r);
+/* Before the line of `step`: opens the file again if it was removed or renamed. */
+void tc_metrics_look(struct tc_train *t, int64_t step);
+
+/* ---- train_log.c: lines of metrics.jsonl, run.json, the progress line ---- */
+/* Local. With its newline; owned by the caller. */
+char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r);
 void tc_counters_read(const struct tc_train *t, struct tc_comm_counters c[TC_COMMS]);
 int tc_run_json(struct tc_train *t, struct tc_err *err);         /* Collective */
 void tc_progress(const struct tc_train *t, const struct tc_step_report *r, int64_t *last_ns,
