@@ -16,6 +16,7 @@ unit_tests = \
   %D%/unit/t_config.t \
   %D%/unit/t_crc.t \
   %D%/unit/t_data.t \
+  %D%/unit/t_data_change.t \
   %D%/unit/t_gpus.t \
   %D%/unit/t_gradient.t \
   %D%/unit/t_hold.t \
@@ -65,6 +66,7 @@ test_headers = \
   %D%/unit/scene.h \
   %D%/unit/ckpt_cmd.h \
   %D%/unit/ckpt_fixture.h \
+  %D%/unit/data_fixture.h \
   %D%/unit/comm_cases.h \
   %D%/unit/comm_check.h \
   %D%/unit/ranks_fixture.h \
