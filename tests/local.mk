@@ -81,8 +81,10 @@ script_tests = \
   %D%/mpi/m_ckpt \
   %D%/faults/f_train \
   %D%/mpi/m_coll \
+  %D%/mpi/m_data \
   %D%/mpi/m_export \
   %D%/mpi/m_hang \
+  %D%/mpi/m_metrics \
   %D%/mpi/m_cuda \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \
