@@ -39,11 +39,17 @@ struct tc_data {
   int width, header;         /* bytes of a token, and before the first */
   int64_t lo, hi;            /* the part in use, in tokens of the stream */
   int64_t context, vocab;
+  struct tc_data_identity identity;   /* when it was first asked for; tokens 0: not yet */
   uint8_t *raw;              /* [context + 1] tokens as in the file; owned */
   int32_t *sample;           /* [context + 1]; owned */
 };
 
 /* ---- files --------------------------------------------------------------------------- */
+
+static bool same_time(const struct timespec *a, const struct timespec *b)
+{
+  return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
 
 /* "data file 'x' was modified ..." unless it is the file of the start. A change of ctime alone (mode,
  * owner, links) is none of the contents. */
@@ -56,7 +62,7 @@ static int compare(const struct token_file *f, const struct stat *now, struct tc
   if (now->st_dev != was->st_dev || now->st_ino != was->st_ino)
     return tc_fail(err, TC_EUSER, "data file '%s' was replaced by another file during the run",
                    f->name);
-  if (now->st_mtim.tv_sec != was->st_mtim.tv_sec || now->st_mtim.tv_nsec != was->st_mtim.tv_nsec) {
+  if (!same_time(&now->st_mtim, &was->st_mtim)) {
     char at[32] = "";
     struct tm tm;
     if (localtime_r(&now->st_mtim.tv_sec, &tm)) strftime(at, sizeof at, "%Y-%m-%d %H:%M:%S", &tm);
@@ -148,6 +154,21 @@ static int read_at(struct tc_data *d, struct token_file *f, void *buf, int64_t b
   return TC_OK;
 }
 
+/* After a change of ctime alone; `warn` of it. */
+static int check_identity(struct tc_data *d, const struct token_file *f, bool warn,
+                          struct tc_err *err)
+{
+  struct tc_data_identity was = d->identity, now;
+  TC_TRY(tc_data_identity(d, &now, err));
+  if (was.tokens && now.hash != was.hash)
+    return tc_fail(err, TC_EUSER, "data file '%s' was modified during the run, and its time of "
+                   "modification set back", f->name);
+  if (warn)
+    tc_warn("data file '%s': its mode, owner, name or links changed during the run; by its size "
+            "and its time of modification the contents did not, so the run goes on", f->name);
+  return TC_OK;
+}
+
 int tc_data_check(struct tc_data *d, bool warn, struct tc_err *err)
 {
   for (int i = 0; i < d->n_files; i++) {
@@ -157,10 +178,7 @@ int tc_data_check(struct tc_data *d, bool warn, struct tc_err *err)
       return errno == ENOENT ? gone(f, err) : tc_fail(err, TC_EUSER, "data file '%s': %s", f->name,
                                                       strerror(errno));
     TC_TRY(compare(f, &now, err));
-    if (warn && (now.st_ctim.tv_sec != f->was.st_ctim.tv_sec ||
-                 now.st_ctim.tv_nsec != f->was.st_ctim.tv_nsec))
-      tc_warn("data file '%s': its mode, owner, name or links changed during the run; by its size "
-              "and its time of modification the contents did not, so the run goes on", f->name);
+    if (!same_time(&now.st_ctim, &f->was.st_ctim)) TC_TRY(check_identity(d, f, warn, err));
     f->was.st_ctim = now.st_ctim;
   }
   return TC_OK;
@@ -384,6 +402,7 @@ int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_
   TC_TRY(hash_tokens(d, d->hi - ends, ends, &out->hash, err));
   for (int64_t i = 0; i < PIECES; i++)
     TC_TRY(hash_tokens(d, d->lo + (n - piece) / (PIECES - 1) * i, piece, &out->hash, err));
+  if (!d->identity.tokens) d->identity = *out;
   return TC_OK;
 }
 

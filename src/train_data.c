@@ -75,6 +75,7 @@ void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t
 {
   struct tc_train *t = ctx;
   const int64_t T = t->opts.model.context;
+  tc_at("reading a batch", NULL, NULL, rt->mb);
   if (t->data_err.status == 0 &&
       read_batch(t, rt, row0 / T, rows / T, tokens, targets, &t->data_err) == 0) return;
   memset(tokens, 0, (size_t)rows * sizeof *tokens);

@@ -63,6 +63,22 @@ static void test_changed(const char *dir)
   ok(fails(d, &err) && strstr(err.text, file) && strstr(err.text, "truncated"), "  says: %s",
      err.text);
   tc_data_free(d);
+
+  put_bin(file, 20240520, 1, LONG, tokens, LONG);
+  make_old(file);
+  d = must_open(&file, 1, "bin", 0, 8, 50258);
+  struct tc_data_identity id;
+  ok(tc_data_identity(d, &id, &err) == 0, "the identity, asked for before");
+  make_old(file);
+  ok(tc_data_check(d, false, &err) == 0, "  a time set to what it was is no change");
+  f = fopen(file, "r+b");
+  fseek(f, 1024 + 1000, SEEK_SET);
+  fwrite("\1", 1, 1, f);
+  fclose(f);
+  make_old(file);
+  is_int(tc_data_check(d, true, &err), TC_EUSER, "rewritten, and the time set back");
+  ok(strstr(err.text, file) && strstr(err.text, "set back"), "  says: %s", err.text);
+  tc_data_free(d);
   free(tokens);
   free(file);
   free(other);
