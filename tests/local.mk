@@ -79,6 +79,7 @@ script_tests = \
   %D%/check-cuda \
   %D%/mpi/m_bind \
   %D%/mpi/m_ckpt \
+  %D%/faults/f_data \
   %D%/faults/f_train \
   %D%/mpi/m_coll \
   %D%/mpi/m_data \
