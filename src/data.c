@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 enum { HEADER_INTS = 256, HEADER_BYTES = HEADER_INTS * 4, BIN_MAGIC = 20240520, BIN_VERSION = 1 };
-enum { MAX_OPEN = 16 };
+enum { MAX_OPEN = 8 };         /* of each list and rank */
 
 struct token_file {
   char *name;              /* owned */

@@ -241,7 +241,8 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
 /* ---- the end of a step ------------------------------------------------------------------ */
 
 enum { STOP_ASKED = 1, STOP_WALLTIME, STOP_SHORT };
-enum { F_STOP, F_DUE, F_BUSY, F_LOST, F_DATA, FLAGS };
+enum { LOST_FOLDER = 1, LOST_DATA };
+enum { F_STOP, F_DUE, F_BUSY, F_LOST, FLAGS };
 
 static int read_flags(struct tc_train *t, struct tc_step_report *r, int64_t flag[FLAGS],
                       struct tc_err *err)
@@ -250,15 +251,15 @@ static int read_flags(struct tc_train *t, struct tc_step_report *r, int64_t flag
   memset(flag, 0, FLAGS * sizeof *flag);
   flag[F_STOP] = stop_requested(t) ? STOP_ASKED : 0;
   flag[F_BUSY] = tc_saver_busy(t->saver);
-  flag[F_DATA] = t->data_err.status < 0;
   if (t->rank == 0) {
     int near = tc_walltime_near(t);
     if (near) flag[F_STOP] = near == TC_WALLTIME_SHORT ? STOP_SHORT : STOP_WALLTIME;
     flag[F_DUE] = tc_recover_due(t, r->step);
-    flag[F_LOST] = tc_owner_lost(t->owner);
+    if (tc_owner_lost(t->owner)) flag[F_LOST] = LOST_FOLDER;
   }
+  if (t->data_err.status < 0) flag[F_LOST] = LOST_DATA;
   TC_TRY(tc_train_control(t, flag, FLAGS, r, err));
-  if (flag[F_DATA]) return tc_train_data_check(t, err);
+  if (flag[F_LOST] == LOST_DATA) return tc_train_data_check(t, err);
   if (flag[F_LOST])
     return tc_fail(err, TC_EUSER, "%s belongs to another run now, which was started later, or was "
                    "removed or renamed: this one ends after step %lld, without saving",

@@ -1,10 +1,13 @@
 /* train_metrics.c - the file metrics.jsonl: cut when a run resumes or rolls back, written line by
  * line, opened again when it was removed or renamed.
  *
- * - Lines are cut off in place: that needs no room on the disk, and is either done or not. What
- *   cannot be read to its end is left as it is.
- * - Only a regular file is read or written (a symbolic link to one too): others may never end.
+ * - The lines that stay are copied to a new file, which takes the name when it is on disk. A start
+ *   that was superseded and still runs has the old file open, so it writes into no one's lines.
+ *   What cannot be read to its end is left as it is.
+ * - Only a regular file is read or written, through a symbolic link too: others may never end.
  * - Within a run the file costs lines, not the run: what goes wrong is said once. */
+#include "io/folder.h"
+#include "io/owner.h"
 #include "src/train.h"
 #include "src/watch.h"
 
@@ -48,43 +51,60 @@ static int64_t step_of(const char *line, size_t len)
   return n;
 }
 
-/* *keep: the bytes up to the end of the last whole line before the first of a step after `step`. */
-static int find_cut(int fd, const char *path, int64_t step, int64_t *keep, struct tc_err *err)
+/* A stream on a descriptor of its own, NULL with errno. */
+static FILE *stream(int fd, const char *how)
+{
+  int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  FILE *f = own < 0 ? NULL : fdopen(own, how);
+  if (!f && own >= 0) close(own);
+  return f;
+}
+
+/* Copies the whole lines of steps up to `step`. */
+static int copy_lines(int from, int to, const char *path, int64_t step, struct tc_err *err)
 {
   char *line = NULL;
   size_t cap = 0;
-  ssize_t len;
-  int64_t at = 0, n = -1;
-  int own = lseek(fd, 0, SEEK_SET) < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  FILE *in = own < 0 ? NULL : fdopen(own, "r");
-  int why = in ? 0 : errno;
-  *keep = 0;
-  while (!why && n <= step) {
+  FILE *in = stream(from, "r"), *out = stream(to, "a");
+  int unread = in ? 0 : errno, unwritten = out ? 0 : errno;
+  while (!unread && !unwritten) {
     errno = 0;
-    len = getline(&line, &cap, in);
-    if (ferror(in) || (len < 0 && !feof(in))) why = errno ? errno : EIO;   /* with part of a line too */
-    if (why || len < 0) break;
-    n = step_of(line, (size_t)len);
-    at += len;
-    if (n >= 0 && n <= step) *keep = at;
+    ssize_t len = getline(&line, &cap, in);
+    if (ferror(in) || (len < 0 && !feof(in))) unread = errno ? errno : EIO;  /* within a line too */
+    if (unread || len < 0) break;
+    int64_t n = step_of(line, (size_t)len);
+    if (n >= 0 && n <= step && fwrite(line, 1, (size_t)len, out) != (size_t)len) unwritten = errno;
   }
-  int rc = why ? tc_fail(err, TC_EUSER, "cannot read %s: %s; it is left as it is. Move it away to go "
-                         "on without its lines", path, strerror(why)) : 0;
   if (in) fclose(in);
-  else if (own >= 0) close(own);
+  if (out && fclose(out) && !unwritten) unwritten = errno;
   free(line);
-  return rc;
+  if (unread)
+    return tc_fail(err, TC_EUSER, "cannot read %s: %s; it is left as it is. Move it away to go on "
+                   "without its lines", path, strerror(unread));
+  return unwritten ? tc_fail(err, TC_EUSER, "cannot rewrite %s: %s; it is left as it is", path,
+                             strerror(unwritten)) : 0;
 }
 
-static int cut(int fd, const char *path, int64_t step, struct tc_err *err)
+/* Puts a new file in the place of the one that is open as `old`, with its lines up to `step`. The new
+ * one's descriptor, or < 0. */
+static int rewrite(int old, const char *path, int64_t step, struct tc_err *err)
 {
-  int64_t keep = 0;
   struct stat st;
-  if (step > 0) TC_TRY(find_cut(fd, path, step, &keep, err));
-  if (fstat(fd, &st) == 0 && st.st_size == keep) return 0;
-  if (ftruncate(fd, keep) || fsync(fd))
-    return tc_fail(err, TC_EUSER, "cannot shorten %s: %s", path, strerror(errno));
-  return 0;
+  char *tmp = tc_sprintf("%s.tmp", path), *dir = tc_folder_of(path);
+  unlink(tmp);                                  /* of a start that was killed */
+  int fd = open(tmp, O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0666), rc = 0;
+  if (fd < 0) rc = tc_fail(err, TC_EUSER, "cannot write %s: %s", tmp, strerror(errno));
+  if (!rc && step > 0) rc = copy_lines(old, fd, path, step, err);
+  if (!rc && ((fstat(old, &st) == 0 && fchmod(fd, st.st_mode & 0777)) || fsync(fd) ||
+              rename(tmp, path)))
+    rc = tc_fail(err, TC_EUSER, "cannot rewrite %s: %s; it is left as it is", path, strerror(errno));
+  if (rc) unlink(tmp);
+  else rc = tc_folder_sync(dir, err);
+  free(tmp);
+  free(dir);
+  if (rc == 0) return fd;
+  if (fd >= 0) close(fd);
+  return rc;
 }
 
 int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
@@ -93,12 +113,18 @@ int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
   m->wanted = t->rank == 0 || t->cfg->run_all_ranks;
   if (!m->wanted) return 0;
   tc_metrics_close(t);
-  char *path = metrics_path(t);
-  int fd = open_file(path, err), rc = fd < 0 ? fd : cut(fd, path, step, err);
-  if (rc == 0) m->fd = fd;
-  else if (fd >= 0) close(fd);
+  char *path = metrics_path(t), *real = NULL;
+  int old = open_file(path, err), rc = old;
+  if (old >= 0) {
+    real = realpath(path, NULL);                /* a link stays, and what it names is replaced */
+    rc = real ? rewrite(old, real, step, err)
+              : tc_fail(err, TC_EUSER, "cannot find %s: %s", path, strerror(errno));
+    close(old);
+  }
+  if (rc >= 0) m->fd = rc;
+  free(real);
   free(path);
-  return rc;
+  return TC_MIN(rc, 0);
 }
 
 void tc_metrics_close(struct tc_train *t)
@@ -124,6 +150,17 @@ static void pause_metrics(struct tc_metrics_out *m, int64_t step, const char *wh
   m->warned = m->paused = true;
 }
 
+/* A later start has the folder, and put a file of its own there: it is not for this one's lines. The
+ * loop ends for that, but may notice it later. */
+static bool is_superseded(const struct tc_train *t)
+{
+  if (!t->owner) return false;
+  char *home = tc_sprintf("%s/%s", t->ckpt_dir, tc_owner_home(t->owner));
+  bool gone = access(home, F_OK) != 0;
+  free(home);
+  return gone;
+}
+
 void tc_metrics_look(struct tc_train *t, int64_t step)
 {
   struct tc_metrics_out *m = &t->metrics;
@@ -135,7 +172,7 @@ void tc_metrics_look(struct tc_train *t, int64_t step)
   char *path = metrics_path(t);
   bool same = m->fd >= 0 && fstat(m->fd, &mine) == 0 && stat(path, &there) == 0 &&
               mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
-  if (!same) {
+  if (!same && !is_superseded(t)) {
     const bool was_open = m->fd >= 0;
     tc_metrics_close(t);
     m->fd = open_file(path, &err);
