@@ -51,14 +51,14 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
   return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-/* "data file 'x' was modified ..." unless it is the file of the start. A change of ctime alone (mode,
- * owner, links) is none of the contents. */
+/* "data file 'x' was modified ..." unless it is the file of the start. A change of ctime alone
+ * (mode, owner, links) is none of the contents. */
 static int compare(const struct token_file *f, const struct stat *now, struct tc_err *err)
 {
   const struct stat *was = &f->was;
   if (now->st_size != was->st_size)
-    return tc_fail(err, TC_EUSER, "data file '%s' changed during the run: it had %lld bytes and has "
-                   "%lld", f->name, (long long)was->st_size, (long long)now->st_size);
+    return tc_fail(err, TC_EUSER, "data file '%s' changed during the run: it had %lld bytes and "
+                   "has %lld", f->name, (long long)was->st_size, (long long)now->st_size);
   if (now->st_dev != was->st_dev || now->st_ino != was->st_ino)
     return tc_fail(err, TC_EUSER, "data file '%s' was replaced by another file during the run",
                    f->name);
@@ -144,8 +144,8 @@ static int read_at(struct tc_data *d, struct token_file *f, void *buf, int64_t b
     ssize_t n = pread(f->fd, (char *)buf + got, (size_t)(bytes - got), (off_t)(offset + got));
     if (n > 0) got += n;
     else if (n == 0)
-      return tc_fail(err, TC_EUSER, "data file '%s' ends at byte %lld, but it had %lld bytes when it "
-                     "was opened: it was truncated", f->name, (long long)(offset + got),
+      return tc_fail(err, TC_EUSER, "data file '%s' ends at byte %lld, but it had %lld bytes when "
+                     "it was opened: it was truncated", f->name, (long long)(offset + got),
                      (long long)f->was.st_size);
     else if (errno != EINTR)
       return tc_fail(err, TC_EUSER, "data file '%s' can't be read at byte %lld: %s", f->name,
@@ -245,7 +245,8 @@ static int64_t find_token(const struct tc_data *d, const void *raw, int64_t n)
   return -1;
 }
 
-/* Tokens [from, from + n) of a file, as they are there. `why`: what a token that is too large means. */
+/* Tokens [from, from + n) of a file, as they are there. `why`: what a token that is too large
+ * means. */
 static int read_tokens(struct tc_data *d, struct token_file *f, int64_t from, int64_t n, void *raw,
                        const char *why, struct tc_err *err)
 {

@@ -13,7 +13,9 @@
 
 struct tc_data;
 
-/* Local. format "text" (a byte is a token) or "bin" (llm.c: 256 int32 header {20240520, 1, count},
+/* Local, as all of these. A tc_data has buffers of its own, so it is one thread's at a time.
+ *
+ * format "text" (a byte is a token) or "bin" (llm.c: 256 int32 header {20240520, 1, count},
  * then uint16). part: 0 all, 1 the first 95 %, 2 the last 5 % (by tokens of the whole list).
  * Files are opened read-only, a few at a time. Missing, empty, too short for context+1, bad header,
  * a token >= vocab (named with its file and place): TC_EUSER. *out is owned by the caller. */
@@ -31,8 +33,8 @@ struct tc_data_identity { int64_t tokens; uint64_t hash; };
 int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_err *err);
 
 /* Local. TC_EUSER if a file is not as it was at open: its size, the time of its modification, or
- * another file has its name, or none. A change of ctime alone (mode, owner, links) is only a warning
- * (`warn`), unless the identity was asked for before and is another now. */
+ * another file has its name, or none. A change of ctime alone (mode, owner, links) is only a
+ * warning (`warn`), unless the identity was asked for before and is another now. */
 int tc_data_check(struct tc_data *d, bool warn, struct tc_err *err);
 
 /* Local. Sequences [b0, b0+n) of the global batch of `step` (from 1): tokens[n*context],

@@ -19,7 +19,7 @@ struct tc_slow_tally { int64_t steps; double times; char host[64]; };
 struct tc_metrics {
   struct tc_series loss, val, norm, rate, ms, bubble;   /* over steps; rate in tokens/s */
   int64_t first_step, last_step, lines;
-  int64_t broken, first_broken;  /* lines left out, cut short or otherwise; the first one's number */
+  int64_t broken, first_broken;  /* lines left out; the number of the first */
   double tokens, seconds;        /* tokens since step 0; of the steps alone */
   json_t *comm;                  /* "comm" of the last step that had no evaluation; owned */
   int64_t comm_step;

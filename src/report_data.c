@@ -1,7 +1,7 @@
 /* report_data.c - run.json and metrics.jsonl, read back and checked.
  *
- * A run that was killed may leave a line cut short: such lines are left out and counted, so that the
- * page can say that it does not show all. */
+ * A run that was killed may leave a line cut short: such lines are left out and counted, so that
+ * the page can say that it does not show all. */
 #include "src/report.h"
 
 #include <errno.h>
@@ -155,8 +155,8 @@ int tc_metrics_read(struct tc_metrics *m, const char *path, struct tc_err *err)
   if (!rc && ferror(f)) rc = tc_fail(err, TC_EUSER, "cannot read %s: %s", path, strerror(errno));
   if (!rc && !m->lines) rc = tc_fail(err, TC_EUSER, "%s is empty: no step has ended yet", path);
   if (!rc && m->lines == m->broken)
-    rc = tc_fail(err, TC_EUSER, "%s has no line with a step and its step_ms; is this a file of tercio "
-                 "train?", path);
+    rc = tc_fail(err, TC_EUSER, "%s has no line with a step and its step_ms; is this a file of "
+                 "tercio train?", path);
   fclose(f);
   free(line);
   if (rc < 0) tc_metrics_free(m);

@@ -149,7 +149,8 @@ static int make_programs(struct tc_train *t, struct tc_err *err)
   tc_at_file("taking memory", NULL);
   TC_TRY(tc_train_fits(t, err));
   struct tc_exec_opts x = { .device = t->device, .host = t->host, .mesh = t->mesh,
-                            .rank = t->rank, .fill = tc_train_fill, .fill_ctx = t, .trace = t->trace,
+                            .rank = t->rank, .fill = tc_train_fill, .fill_ctx = t,
+                            .trace = t->trace,
                             .apart = !t->cfg->run_join, .walk = !t->cfg->run_capture };
   memcpy(x.comm, t->comm, sizeof x.comm);
   memcpy(x.native, t->native, sizeof x.native);
@@ -360,7 +361,7 @@ static int loop(struct tc_train *t, struct tc_err *err)
     int rc = tc_train_save_end(t, bad || ends, false, err);
     if (rc == TC_EPEER) return rc;
     if (bad) {
-      TC_TRY(tc_train_data_check(t, err));       /* then it is the data, and going back is no help */
+      TC_TRY(tc_train_data_check(t, err));       /* going back does not help against other data */
       if (c->train_rollback == 0) tc_metrics_add(t, &r);
       TC_TRY(tc_recover_rollback(t, &r, &step, err));
       continue;

@@ -166,12 +166,12 @@ int tc_train_trace_end(struct tc_train *t, int rc, struct tc_err *err);
 int tc_train_data_open(struct tc_train *t, struct tc_err *err);
 /* Collective. TC_EUSER unless all ranks read the same tokens. */
 int tc_train_data_same(struct tc_train *t, struct tc_err *err);
-/* Local; a tc_fill_fn, ctx: the tc_train. A batch that cannot be read becomes zeros, and data_err says
- * why: the step ends on all ranks, and the run before anything of it is saved. */
+/* Local; a tc_fill_fn, ctx: the tc_train. A batch that cannot be read becomes zeros, and data_err
+ * says why: the step ends on all ranks, and the run before anything of it is saved. */
 void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
                    int32_t *tokens, int32_t *targets);
-/* Collective. TC_EUSER if a rank could not read a batch, or finds a file changed since the start: what
- * was trained since the last checkpoint may then be of other data. Waits for a save in progress. */
+/* Collective. TC_EUSER if a rank could not read a batch, or finds a file changed since the start:
+ * what was trained since the last checkpoint may then be of other data. Waits for a save in progress. */
 int tc_train_data_check(struct tc_train *t, struct tc_err *err);
 
 /* ---- train_slow.c ---- */
@@ -186,8 +186,8 @@ int tc_train_control(struct tc_train *t, int64_t *flag, int n, struct tc_step_re
 int tc_train_plan(struct tc_train *t, struct tc_err *err);
 
 /* ---- train_metrics.c: the file metrics.jsonl; Local ---- */
-/* Cuts the lines after `step` and opens the file for more. TC_EUSER, naming the file, which is then as
- * it was. */
+/* Cuts the lines after `step` and opens the file for more. TC_EUSER, naming the file, which is then
+ * as it was. */
 int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err);
 void tc_metrics_close(struct tc_train *t);
 /* The same as _open within a run: what goes wrong is a warning. */

@@ -1,8 +1,8 @@
 /* train_data.c - the batches of a rank, and data that fail or change under a run.
  *
- * - A batch is read in the middle of a step, on one rank. If that fails, the other ranks already wait
- *   for this one's transfers, so it goes on with tokens 0; the control reduction at the step's end
- *   tells all ranks, and the run ends.
+ * - A batch is read in the middle of a step, on one rank. If that fails, the other ranks already
+ *   wait for this one's transfers, so it goes on with tokens 0; the control reduction at the step's
+ *   end tells all ranks, and the run ends.
  * - A state is saved only after all ranks have found every file as it was at the start. So a
  *   checkpoint never holds what was trained on other data. */
 #include "src/train.h"
@@ -42,8 +42,8 @@ int tc_train_data_same(struct tc_train *t, struct tc_err *err)
     for (int k = TRAIN; k <= VAL && rc == 0; k += VAL) {
       const int64_t *a = all + k, *b = all + r * EACH + k;
       if (a[0] != b[0] || a[1] != b[1])
-        rc = tc_fail(err, TC_EUSER, "%s reads other %s data than %s: %lld tokens there, %lld here%s. "
-                     "Every node needs the same files", t->who[r], k == TRAIN ? "training" :
+        rc = tc_fail(err, TC_EUSER, "%s reads other %s data than %s: %lld tokens there, %lld "
+                     "here%s. Every node needs the same files", t->who[r], k == TRAIN ? "training" :
                      "validation", t->who[0], (long long)b[0], (long long)a[0],
                      a[0] == b[0] ? ", which are others" : "");
     }
@@ -98,10 +98,10 @@ int tc_train_data_check(struct tc_train *t, struct tc_err *err)
   struct tc_err why = *err;
   if (tc_train_save_end(t, true, false, err) == TC_EPEER) return TC_EPEER;
   if (t->saved_step < 0)
-    return tc_fail(err, TC_EUSER, "%.600s. No checkpoint was saved; run the same command again to start "
-                   "anew", why.text);
-  return tc_fail(err, TC_EUSER, "%.600s. What was trained after step %lld is not saved, since it may be "
-                 "of other data. Restore the file and run the same command again to resume from there; "
-                 "for changed data start a new run (another run.out)", why.text,
+    return tc_fail(err, TC_EUSER, "%.600s. No checkpoint was saved; run the same command again to "
+                   "start anew", why.text);
+  return tc_fail(err, TC_EUSER, "%.600s. What was trained after step %lld is not saved, since it may "
+                 "be of other data. Restore the file and run the same command again to resume from "
+                 "there; for changed data start a new run (another run.out)", why.text,
                  (long long)t->saved_step);
 }

@@ -34,8 +34,8 @@ static int open_file(const char *path, struct tc_err *err)
   if (fd < 0) return tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
   int rc = fstat(fd, &st) ? tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno))
          : !S_ISREG(st.st_mode)
-               ? tc_fail(err, TC_EUSER, "%s is not a regular file, so metrics cannot be kept there; "
-                         "remove it, or take another run.out", path)
+               ? tc_fail(err, TC_EUSER, "%s is not a regular file, so metrics cannot be kept "
+                         "there; remove it, or take another run.out", path)
                : 0;
   if (rc == 0) return fd;
   close(fd);
@@ -85,8 +85,8 @@ static int copy_lines(int from, int to, const char *path, int64_t step, struct t
                              strerror(unwritten)) : 0;
 }
 
-/* Puts a new file in the place of the one that is open as `old`, with its lines up to `step`. The new
- * one's descriptor, or < 0. */
+/* Puts a new file in the place of the one that is open as `old`, with its lines up to `step`. The
+ * new one's descriptor, or < 0. */
 static int rewrite(int old, const char *path, int64_t step, struct tc_err *err)
 {
   struct stat st;
@@ -97,7 +97,8 @@ static int rewrite(int old, const char *path, int64_t step, struct tc_err *err)
   if (!rc && step > 0) rc = copy_lines(old, fd, path, step, err);
   if (!rc && ((fstat(old, &st) == 0 && fchmod(fd, st.st_mode & 0777)) || fsync(fd) ||
               rename(tmp, path)))
-    rc = tc_fail(err, TC_EUSER, "cannot rewrite %s: %s; it is left as it is", path, strerror(errno));
+    rc = tc_fail(err, TC_EUSER, "cannot rewrite %s: %s; it is left as it is", path,
+                 strerror(errno));
   if (rc) unlink(tmp);
   else rc = tc_folder_sync(dir, err);
   free(tmp);
@@ -145,13 +146,13 @@ void tc_metrics_back(struct tc_train *t, int64_t step)
 static void pause_metrics(struct tc_metrics_out *m, int64_t step, const char *why)
 {
   if (!m->warned)
-    tc_warn("%s; the lines from step %lld on are missing. It is tried again with each checkpoint", why,
-            (long long)step);
+    tc_warn("%s; the lines from step %lld on are missing. It is tried again with each checkpoint",
+            why, (long long)step);
   m->warned = m->paused = true;
 }
 
-/* A later start has the folder, and put a file of its own there: it is not for this one's lines. The
- * loop ends for that, but may notice it later. */
+/* A later start has the folder, and put a file of its own there: it is not for this one's lines.
+ * The loop ends for that, but may notice it later. */
 static bool is_superseded(const struct tc_train *t)
 {
   if (!t->owner) return false;
@@ -200,7 +201,8 @@ void tc_metrics_add(struct tc_train *t, const struct tc_step_report *r)
   if (done < len) {
     struct tc_err err = { 0 };
     char *path = metrics_path(t);
-    tc_fail(&err, TC_EUSER, "cannot write %s: %s", path, n < 0 ? strerror(errno) : "nothing is taken");
+    tc_fail(&err, TC_EUSER, "cannot write %s: %s", path,
+            n < 0 ? strerror(errno) : "nothing is taken");
     if (done > 0 && begin >= 0 && ftruncate(m->fd, begin))
       tc_text_add(err.text, sizeof err.text, " (and its last line is cut short)");
     pause_metrics(m, r->step, err.text);
