@@ -129,6 +129,10 @@ static int run(const struct ask *a, struct tc_err *err)
   json_t *o = NULL;
   int rc = tc_run_read(&o, run_path, err);
   if (!rc) rc = tc_metrics_read(&m, metrics_path, err);
+  if (!rc && m.broken)
+    tc_warn("%s: %lld line%s cannot be read and %s left out (the first is line %lld)", metrics_path,
+            (long long)m.broken, m.broken == 1 ? "" : "s", m.broken == 1 ? "is" : "are",
+            (long long)m.first_broken);
   struct tc_page page = { .folder = a->folder, .run = o, .m = &m };
   if (!rc && (rc = read_trace(&page, &t, a, &note)) < 0) *err = note;
   if (!rc && a->json) {

@@ -2,7 +2,10 @@
  *
  * All files of a list are one stream of tokens. A sample is context+1 tokens from a start;
  * step s, sequence b of the global batch starts where Philox(seed, s, b) says: the order
- * depends on the seed and the step alone, so no layout changes it and a resume needs no state. */
+ * depends on the seed and the step alone, so no layout changes it and a resume needs no state.
+ *
+ * Tokens are read when they are asked for. A file may fail then (EIO, truncated, a token >= vocab):
+ * TC_EUSER, naming the file and the place. */
 #ifndef TC_DATA_H
 #define TC_DATA_H
 
@@ -10,10 +13,12 @@
 
 struct tc_data;
 
-/* Local. format "text" (a token a byte) or "bin" (llm.c: 256 int32 header {20240520, 1, count},
+/* Local, as all of these. A tc_data has buffers of its own, so it is one thread's at a time.
+ *
+ * format "text" (a byte is a token) or "bin" (llm.c: 256 int32 header {20240520, 1, count},
  * then uint16). part: 0 all, 1 the first 95 %, 2 the last 5 % (by tokens of the whole list).
- * Files are mapped, read-only. Missing, empty, too short for context+1, bad header, a token
- * >= vocab (named with its file and place): TC_EUSER. *out is owned by the caller. */
+ * Files are opened read-only, a few at a time. Missing, empty, too short for context+1, bad header,
+ * a token >= vocab (named with its file and place): TC_EUSER. *out is owned by the caller. */
 int tc_data_open(struct tc_data **out, char *const *files, int n_files, const char *format,
                  int part, int64_t context, int64_t vocab, struct tc_err *err);
 void tc_data_free(struct tc_data *d);
@@ -24,15 +29,21 @@ int64_t tc_data_tokens(const struct tc_data *d);
  * in files, the format or the machine, so equal data give an equal identity anywhere. */
 struct tc_data_identity { int64_t tokens; uint64_t hash; };
 
-/* Local. Reads some 70 small pieces. TC_EUSER: a file cannot be read. */
+/* Local. Reads some 20 KB. TC_EUSER: a file cannot be read. */
 int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_err *err);
+
+/* Local. TC_EUSER if a file is not as it was at open: its size, the time of its modification, or
+ * another file has its name, or none. A change of ctime alone (mode, owner, links) is only a
+ * warning (`warn`), unless the identity was asked for before and is another now. */
+int tc_data_check(struct tc_data *d, bool warn, struct tc_err *err);
 
 /* Local. Sequences [b0, b0+n) of the global batch of `step` (from 1): tokens[n*context],
  * targets[n*context] (the next tokens). */
-void tc_data_train(const struct tc_data *d, uint64_t seed, int64_t step, int64_t b0, int64_t n,
-                   int32_t *tokens, int32_t *targets);
+int tc_data_train(struct tc_data *d, uint64_t seed, int64_t step, int64_t b0, int64_t n,
+                  int32_t *tokens, int32_t *targets, struct tc_err *err);
 /* Local. Validation: sequence i is the window at i*context; the number of whole windows. */
 int64_t tc_data_windows(const struct tc_data *d);
-void tc_data_window(const struct tc_data *d, int64_t i, int32_t *tokens, int32_t *targets);
+int tc_data_window(struct tc_data *d, int64_t i, int32_t *tokens, int32_t *targets,
+                   struct tc_err *err);
 
 #endif

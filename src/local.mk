@@ -146,9 +146,11 @@ libtercio_a_SOURCES = \
   %D%/train.h \
   %D%/train_boundary.c \
   %D%/train_ckpt.c \
+  %D%/train_data.c \
   %D%/train_log.c \
   %D%/train_plan.c \
   %D%/train_memory.c \
+  %D%/train_metrics.c \
   %D%/train_recover.c \
   %D%/train_resume.c \
   %D%/train_request.c \

@@ -232,7 +232,8 @@ static void print_man(void)
          ".TP\n.I OUT/metrics.jsonl\n"
          "one JSON object a step: loss, learning rate, norm of the gradients, tokens, time,\n"
          "bytes sent by axis and collective; bubble, the share of the step that this rank waited for\n"
-         "other stages; slowest, the rank that worked longest for its stage; ckpt, what a checkpoint cost\n"
+         "other stages; slowest, the rank that worked longest for its stage; ckpt, what a checkpoint\n"
+         "cost; removed or renamed during a run, it is made again at the next checkpoint\n"
          ".TP\n.I OUT/run.json\n"
          "version, run file as understood, mesh, who sits where, memory; predicted, what the planner\n"
          "says of a step (run.plan_device)\n"
@@ -244,6 +245,9 @@ static void print_man(void)
          "checkpoints that were found damaged, or that lie ahead of where the run was taken up again\n"
          ".TP\n.I OUT/ckpt/.run\\-*\n"
          "who writes into the folder: one run at a time\n"
+         ".TP\n.I the files of data.train and data.val\n"
+         "are read during the run and must not change until its end. A run whose files did, or\n"
+         "cannot be read, ends with status 2 before it saves anything of them\n"
          ".SH SEE ALSO\n.BR sbatch (1),\n.BR srun (1),\n.BR mpirun (1)\n");
 }
 

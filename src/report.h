@@ -19,6 +19,7 @@ struct tc_slow_tally { int64_t steps; double times; char host[64]; };
 struct tc_metrics {
   struct tc_series loss, val, norm, rate, ms, bubble;   /* over steps; rate in tokens/s */
   int64_t first_step, last_step, lines;
+  int64_t broken, first_broken;  /* lines left out; the number of the first */
   double tokens, seconds;        /* tokens since step 0; of the steps alone */
   json_t *comm;                  /* "comm" of the last step that had no evaluation; owned */
   int64_t comm_step;
@@ -26,6 +27,8 @@ struct tc_metrics {
   int n_slow, cap_slow;
   int64_t slow_steps;            /* that say which it was */
 };
+/* Lines that cannot be read are left out and counted. TC_EUSER: no line is left, or steps that come
+ * twice. */
 int tc_metrics_read(struct tc_metrics *m, const char *path, struct tc_err *err);
 void tc_metrics_free(struct tc_metrics *m);
 /* The series in at most about `most` points; extremes and the last one are kept. */

@@ -1,13 +1,14 @@
 /* report_data.c - run.json and metrics.jsonl, read back and checked.
  *
- * A line that is cut short is an error that names it, not a shorter curve: whoever reads the page
- * would take what is there for all. */
+ * A run that was killed may leave a line cut short: such lines are left out and counted, so that
+ * the page can say that it does not show all. */
 #include "src/report.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MOST_RANKS = 1 << 20 };   /* more is no rank but damage */
 
@@ -103,15 +104,18 @@ static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct t
 {
   const json_t *step = json_object_get(o, "step"), *val = json_object_get(o, "val_loss");
   const json_t *ms = json_object_get(o, "step_ms");
-  if (!json_is_integer(step) || !json_is_number(ms))
-    return tc_fail(err, TC_EUSER, "%s, line %lld: no step or step_ms in it; is this a file of tercio "
-                   "train?", path, (long long)m->lines);
+  if (!json_is_integer(step) || !json_is_number(ms)) {
+    m->broken++;
+    if (!m->first_broken) m->first_broken = m->lines;
+    return 0;
+  }
+  const bool first = m->lines - m->broken == 1;
   int64_t at = json_integer_value(step);
-  if (m->lines > 1 && at <= m->last_step)
+  if (!first && at <= m->last_step)
     return tc_fail(err, TC_EUSER, "%s, line %lld: step %lld comes after step %lld; did two runs write "
                    "into one folder?", path, (long long)m->lines, (long long)at,
                    (long long)m->last_step);
-  if (m->lines == 1) m->first_step = at;
+  if (first) m->first_step = at;
   m->last_step = at;
   m->tokens = json_number_value(json_object_get(o, "tokens"));
   m->seconds += json_number_value(ms) * 1e-3;
@@ -132,7 +136,10 @@ static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct t
 
 int tc_metrics_read(struct tc_metrics *m, const char *path, struct tc_err *err)
 {
+  struct stat st;
   memset(m, 0, sizeof *m);
+  if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+    return tc_fail(err, TC_EUSER, "%s is not a regular file", path);   /* it may never end */
   FILE *f = fopen(path, "r");
   if (!f) return tc_fail(err, TC_EUSER, "cannot read %s: %s", path, strerror(errno));
   char *line = NULL;
@@ -142,16 +149,14 @@ int tc_metrics_read(struct tc_metrics *m, const char *path, struct tc_err *err)
   while (!rc && (len = getline(&line, &cap, f)) > 0) {
     json_t *o = json_loadb(line, (size_t)len, 0, NULL);
     m->lines++;
-    if (!json_is_object(o))
-      rc = tc_fail(err, TC_EUSER, "%s, line %lld is no JSON object%s", path, (long long)m->lines,
-                   line[len - 1] == '\n' ? "" : ": it is cut short; remove it, or go on with the "
-                   "run, which does so");
-    else
-      rc = take_line(m, o, path, err);
+    rc = take_line(m, o, path, err);
     json_decref(o);
   }
   if (!rc && ferror(f)) rc = tc_fail(err, TC_EUSER, "cannot read %s: %s", path, strerror(errno));
   if (!rc && !m->lines) rc = tc_fail(err, TC_EUSER, "%s is empty: no step has ended yet", path);
+  if (!rc && m->lines == m->broken)
+    rc = tc_fail(err, TC_EUSER, "%s has no line with a step and its step_ms; is this a file of "
+                 "tercio train?", path);
   fclose(f);
   free(line);
   if (rc < 0) tc_metrics_free(m);

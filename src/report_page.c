@@ -145,6 +145,11 @@ static void put_facts(FILE *f, const struct tc_page *p)
            (long long)m->first_step, (long long)m->last_step, m->seconds,
            (long long)tc_json_int(p->run, "start_step"));
   fact(f, "Steps", v);
+  if (m->broken) {
+    snprintf(v, sizeof v, "%lld line%s of metrics.jsonl, which cannot be read (the first is line "
+             "%lld)", (long long)m->broken, m->broken == 1 ? "" : "s", (long long)m->first_broken);
+    fact(f, "Left out", v);
+  }
   const int slow = tc_metrics_slowest(m);
   if (slow >= 0) {
     const struct tc_slow_tally *s = &m->slow[slow];

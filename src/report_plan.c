@@ -62,8 +62,9 @@ json_t *tc_report_plan(const struct tc_page *p)
                           "times_median", s->times / (double)s->steps);
     json_object_set_new(got, "slowest", o);
   }
-  return json_pack("{s:I,s:I,s:o,s:o}", "first_step", (json_int_t)p->m->first_step, "last_step",
-                   (json_int_t)p->m->last_step, "predicted", want, "measured", got);
+  return json_pack("{s:I,s:I,s:I,s:o,s:o}", "first_step", (json_int_t)p->m->first_step, "last_step",
+                   (json_int_t)p->m->last_step, "broken_lines", (json_int_t)p->m->broken, "predicted",
+                   want, "measured", got);
 }
 
 enum unit { MS, RATE, PERCENT, BYTES };

@@ -27,42 +27,6 @@ int tc_agree(const struct tc_train *t, int rc, struct tc_err *err)
 
 /* ---- setting up ---------------------------------------------------------------------- */
 
-static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                 int32_t *tokens, int32_t *targets)
-{
-  const struct tc_train *t = ctx;
-  int64_t T = t->opts.model.context, b0 = row0 / T, n = rows / T;
-  if (t->eval_batch < 0) {
-    tc_data_train(t->data, rt->seed, rt->step + t->recover.skipped, b0, n, tokens, targets);
-    return;
-  }
-  for (int64_t i = 0; i < n; i++) {              /* windows beyond the last count for nothing */
-    int64_t w = t->eval_batch * t->opts.gpt.batch + b0 + i;
-    if (w < tc_data_windows(t->val)) {
-      tc_data_window(t->val, w, tokens + i * T, targets + i * T);
-    } else {
-      memset(tokens + i * T, 0, (size_t)T * sizeof *tokens);
-      memset(targets + i * T, -1, (size_t)T * sizeof *targets);
-    }
-  }
-}
-
-static int open_data(struct tc_train *t, struct tc_err *err)
-{
-  const struct tc_config *c = t->cfg;
-  const struct tc_model *m = &t->opts.model;
-  tc_at_file("opening the data", NULL);
-  if (!c->data_train.n)
-    return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
-  bool split = c->data_val.n == 0;
-  TC_TRY(tc_data_open(&t->data, c->data_train.item, c->data_train.n, c->data_format, split ? 1 : 0,
-                      m->context, m->vocab, err));
-  if (t->rank == 0) TC_TRY(tc_data_identity(t->data, &t->data_id, err));
-  return tc_data_open(&t->val, split ? c->data_train.item : c->data_val.item,
-                      split ? c->data_train.n : c->data_val.n, c->data_format, split ? 2 : 0,
-                      m->context, m->vocab, err);
-}
-
 /* Pure and local: mesh, options. The same answer on every rank. */
 static int setup_plan(struct tc_train *t, struct tc_err *err)
 {
@@ -183,7 +147,8 @@ static int make_programs(struct tc_train *t, struct tc_err *err)
   tc_at_file("taking memory", NULL);
   TC_TRY(tc_train_fits(t, err));
   struct tc_exec_opts x = { .device = t->device, .host = t->host, .mesh = t->mesh,
-                            .rank = t->rank, .fill = fill, .fill_ctx = t, .trace = t->trace,
+                            .rank = t->rank, .fill = tc_train_fill, .fill_ctx = t,
+                            .trace = t->trace,
                             .apart = !t->cfg->run_join, .walk = !t->cfg->run_capture };
   memcpy(x.comm, t->comm, sizeof x.comm);
   memcpy(x.native, t->native, sizeof x.native);
@@ -194,7 +159,7 @@ static int make_programs(struct tc_train *t, struct tc_err *err)
 /* What can fail on this rank alone; agreed on afterwards. Before NCCL joins, and after. */
 static int setup_local(struct tc_train *t, struct tc_err *err)
 {
-  TC_TRY(open_data(t, err));
+  TC_TRY(tc_train_data_open(t, err));
   TC_TRY(open_device(t, err));
   if (t->rank == 0) {
     TC_TRY(make_folder(t->out, err));
@@ -283,7 +248,7 @@ static int loop(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_config *c = t->cfg;
   const int64_t end = tc_train_last_step(c);
-  int64_t shown_ns = 0;
+  int64_t shown_ns = 0, flag[TC_FLAGS];
   double rate = 0;
   bool stop = false;
   if (t->start_step < end) TC_TRY(tc_train_asked_before(t, err));
@@ -303,14 +268,16 @@ static int loop(struct tc_train *t, struct tc_err *err)
     int rc = tc_train_save_end(t, bad || ends, false, err);
     if (rc == TC_EPEER) return rc;
     if (bad) {
-      if (c->train_rollback == 0) tc_train_line(t, &r, err);
+      TC_TRY(tc_train_data_check(t, err));       /* going back does not help against other data */
+      if (c->train_rollback == 0) tc_metrics_add(t, &r);
       TC_TRY(tc_recover_rollback(t, &r, &step, err));
       continue;
     }
     if (ends || (c->train_eval_every > 0 && step % c->train_eval_every == 0))
       TC_TRY(evaluate(t, step, &r.val_loss, err));
+    TC_TRY(tc_train_read_flags(t, &r, flag, err));
     tc_progress(t, &r, &shown_ns, rate);
-    TC_TRY(tc_train_finish_step(t, &r, &stop, err));
+    TC_TRY(tc_train_finish_step(t, &r, flag, &stop, err));
   }
   return 0;
 }
@@ -330,7 +297,7 @@ static void train_free(struct tc_train *t, bool abandon)
   if (!whole) return;             /* a thread still uses the rest; the process is about to end */
   free(t->names[TC_AXES + 1]);
   tc_owner_free(t->owner);
-  if (t->metrics) fclose(t->metrics);
+  tc_metrics_close(t);
   tc_trace_free(t->trace);
   tc_slow_free(t->slow);
   tc_exec_free(t->exec);
@@ -349,6 +316,7 @@ static void train_free(struct tc_train *t, bool abandon)
 static int run(struct tc_train *t, struct tc_err *err)
 {
   TC_TRY(tc_agree(t, setup_local(t, err), err));
+  TC_TRY(tc_train_data_same(t, err));
   int rc = make_native(t, err);
   if (rc == TC_EPEER) return rc;
   TC_TRY(tc_agree(t, rc < 0 ? rc : setup_memory(t, err), err));
@@ -377,7 +345,7 @@ static int run(struct tc_train *t, struct tc_err *err)
 
 int tc_train(struct tc_train *t, struct tc_err *err)
 {
-  t->eval_batch = t->saved_step = t->recover.back_to = -1;
+  t->eval_batch = t->saved_step = t->recover.back_to = t->metrics.fd = -1;
   tc_walltime_begin(t);
   t->out = tc_strdup(t->cfg->run_out);
   t->ckpt_dir = *t->cfg->ckpt_dir ? tc_strdup(t->cfg->ckpt_dir) : tc_sprintf("%s/ckpt", t->out);

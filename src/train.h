@@ -39,6 +39,12 @@ struct tc_request_state {
   bool warned;
 };
 
+struct tc_metrics_out {            /* train_metrics.c */
+  int fd;                          /* -1: not open */
+  bool wanted;                     /* rank 0, or all_ranks */
+  bool paused, warned;             /* since a line could not be written; a warning was given */
+};
+
 struct tc_ckpt_report { int64_t step, write_ns; };   /* of a save that ended; step 0: none */
 
 enum { TC_P_TRAIN, TC_P_EVAL, TC_P_INIT, TC_P_REFRESH, TC_N_PROGS };
@@ -66,11 +72,12 @@ struct tc_train {
   struct tc_trace *trace;        /* NULL: run.trace = no */
   struct tc_data *data, *val;
   struct tc_data_identity data_id;   /* rank 0: of `data` */
+  struct tc_err data_err;        /* status < 0: why a batch of this rank could not be read */
   int64_t start_step;            /* steps done by the checkpoint that was loaded */
   bool borrowed;                 /* which was another run's (ckpt.from) */
   int64_t eval_batch;            /* >= 0: fill from the validation windows of this batch */
   char *out, *ckpt_dir;
-  FILE *metrics;                 /* rank 0, or all_ranks */
+  struct tc_metrics_out metrics;
   int64_t base_rss_bytes;        /* resident before the arenas were taken */
   struct tc_owner *owner;        /* rank 0: of the checkpoints' folder */
   struct tc_saver *saver;
@@ -184,14 +191,16 @@ int tc_train_trace_end(struct tc_train *t, int rc, struct tc_err *err);
 /* ---- train_boundary.c ---- */
 /* Local. The step that the run ends with: train.steps or train.stop_at. */
 int64_t tc_train_last_step(const struct tc_config *c);
-/* Local. Writes the step's line; if that fails says so, and no more lines are written. */
-void tc_train_line(struct tc_train *t, const struct tc_step_report *r, struct tc_err *err);
 /* Collective, before the first step. TC_STOPPED or TC_ENDED if that was asked for by now. */
 int tc_train_asked_before(struct tc_train *t, struct tc_err *err);
-/* Collective, after a good step: agrees on what comes next, saves, writes the line. *stop: leave the
- * loop with what is returned. */
-int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r, bool *stop,
-                         struct tc_err *err);
+/* Collective, after a good step: what the ranks agree on (train_boundary.c has their names). TC_EUSER
+ * where the folder was lost or the data changed. */
+enum { TC_FLAGS = 4 };
+int tc_train_read_flags(struct tc_train *t, struct tc_step_report *r, int64_t flag[TC_FLAGS],
+                        struct tc_err *err);
+/* Collective, then: saves, writes the line. *stop: leave the loop with what is returned. */
+int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r,
+                         const int64_t flag[TC_FLAGS], bool *stop, struct tc_err *err);
 
 /* ---- train_request.c: tercio save; Local, rank 0 ---- */
 /* Removes requests from before this start. */
@@ -201,6 +210,19 @@ void tc_request_begin(struct tc_train *t);
 int tc_request_look(struct tc_train *t, int64_t step, bool last);
 /* If what was asked for is committed: says so and removes the file. */
 void tc_request_end(struct tc_train *t);
+
+/* ---- train_data.c: batches, and data that change or fail under a run ---- */
+/* Local. */
+int tc_train_data_open(struct tc_train *t, struct tc_err *err);
+/* Collective. TC_EUSER unless all ranks read the same tokens. */
+int tc_train_data_same(struct tc_train *t, struct tc_err *err);
+/* Local; a tc_fill_fn, ctx: the tc_train. A batch that cannot be read becomes zeros, and data_err
+ * says why: the step ends on all ranks, and the run before anything of it is saved. */
+void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
+                   int32_t *tokens, int32_t *targets);
+/* Collective. TC_EUSER if a rank could not read a batch, or finds a file changed since the start:
+ * what was trained since the last checkpoint may then be of other data. Waits for a save in progress. */
+int tc_train_data_check(struct tc_train *t, struct tc_err *err);
 
 /* ---- train_slow.c ---- */
 /* Collective. flag[n] <- the ranks' maximum; rank 0 hears how long each worked, fills r->slowest
@@ -213,10 +235,21 @@ int tc_train_control(struct tc_train *t, int64_t *flag, int n, struct tc_step_re
  * layout that the planner has no time for is no failure. */
 int tc_train_plan(struct tc_train *t, struct tc_err *err);
 
-/* ---- train_log.c: metrics.jsonl, run.json, the progress line ---- */
-/* Cuts the lines after `step`; may be called again. */
+/* ---- train_metrics.c: the file metrics.jsonl; Local ---- */
+/* Cuts the lines after `step` and opens the file for more. TC_EUSER, naming the file, which is then
+ * as it was. */
 int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err);
-int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r, struct tc_err *err);
+void tc_metrics_close(struct tc_train *t);
+/* The same as _open within a run: what goes wrong is a warning. */
+void tc_metrics_back(struct tc_train *t, int64_t step);
+/* Adds the line of a step; one that cannot be written is missing, with a warning. */
+void tc_metrics_add(struct tc_train *t, const struct tc_step_report *r);
+/* Before the line of `step`: opens the file again if it was removed or renamed. */
+void tc_metrics_look(struct tc_train *t, int64_t step);
+
+/* ---- train_log.c: lines of metrics.jsonl, run.json, the progress line ---- */
+/* Local. With its newline; owned by the caller. */
+char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r);
 void tc_counters_read(const struct tc_train *t, struct tc_comm_counters c[TC_COMMS]);
 int tc_run_json(struct tc_train *t, struct tc_err *err);         /* Collective */
 void tc_progress(const struct tc_train *t, const struct tc_step_report *r, int64_t *last_ns,

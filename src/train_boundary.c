@@ -9,16 +9,6 @@
 #include "src/train.h"
 #include "src/watch.h"
 
-/* A disk that is full costs lines, not the run. */
-void tc_train_line(struct tc_train *t, const struct tc_step_report *r, struct tc_err *err)
-{
-  tc_at_file("writing the metrics", NULL);
-  if (tc_metrics_write(t, r, err) == 0) return;
-  tc_warn("%s; the lines from step %lld on are missing", err->text, (long long)r->step);
-  fclose(t->metrics);
-  t->metrics = NULL;
-}
-
 int64_t tc_train_last_step(const struct tc_config *c)
 {
   return c->train_stop_at > 0 ? TC_MIN(c->train_stop_at, c->train_steps) : c->train_steps;
@@ -28,7 +18,8 @@ int64_t tc_train_last_step(const struct tc_config *c)
  * requeued for ever; who ends a run wants no requeue. */
 enum { STOP_REQUEUE = 1, STOP_WALLTIME, STOP_SHORT, STOP_END };
 enum { DUE = 1, DUE_ASKED };      /* a checkpoint; asked for: never left out */
-enum { F_STOP, F_DUE, F_BUSY, F_LOST, FLAGS };
+enum { LOST_FOLDER = 1, LOST_DATA };
+enum { F_STOP, F_DUE, F_BUSY, F_LOST };
 
 static int64_t stop_asked(const struct tc_train *t)
 {
@@ -37,7 +28,7 @@ static int64_t stop_asked(const struct tc_train *t)
 }
 
 /* What rank 0 knows beside its signals. */
-static void read_own_flags(struct tc_train *t, int64_t step, int64_t flag[FLAGS])
+static void read_own_flags(struct tc_train *t, int64_t step, int64_t flag[TC_FLAGS])
 {
   static const int64_t near_stop[] = { [TC_WALLTIME_NEAR] = STOP_WALLTIME,
                                        [TC_WALLTIME_SHORT] = STOP_SHORT };
@@ -47,18 +38,20 @@ static void read_own_flags(struct tc_train *t, int64_t step, int64_t flag[FLAGS]
   flag[F_STOP] = TC_MAX(flag[F_STOP], near_stop[tc_walltime_near(t)]);
   flag[F_STOP] = TC_MAX(flag[F_STOP], ask_stop[asked]);
   flag[F_DUE] = asked ? DUE_ASKED : tc_recover_due(t, step) ? DUE : 0;
-  flag[F_LOST] = tc_owner_lost(t->owner);
+  flag[F_LOST] = tc_owner_lost(t->owner) ? LOST_FOLDER : 0;
 }
 
-static int read_flags(struct tc_train *t, struct tc_step_report *r, int64_t flag[FLAGS],
-                      struct tc_err *err)
+int tc_train_read_flags(struct tc_train *t, struct tc_step_report *r, int64_t flag[TC_FLAGS],
+                        struct tc_err *err)
 {
   tc_at("agreeing on what comes next", NULL, NULL, -1);
-  memset(flag, 0, FLAGS * sizeof *flag);
+  memset(flag, 0, TC_FLAGS * sizeof *flag);
   flag[F_STOP] = stop_asked(t);
   flag[F_BUSY] = tc_saver_busy(t->saver);
   if (t->rank == 0) read_own_flags(t, r->step, flag);
-  TC_TRY(tc_train_control(t, flag, FLAGS, r, err));
+  if (t->data_err.status < 0) flag[F_LOST] = LOST_DATA;
+  TC_TRY(tc_train_control(t, flag, TC_FLAGS, r, err));
+  if (flag[F_LOST] == LOST_DATA) return tc_train_data_check(t, err);
   if (flag[F_LOST])
     return tc_fail(err, TC_EUSER, "%s belongs to another run now, which was started later, or was "
                    "removed or renamed: this one ends after step %lld, without saving",
@@ -82,7 +75,7 @@ static int save_and_write(struct tc_train *t, const struct tc_step_report *r, bo
   t->copied |= want && t->cfg->ckpt_async;
   if (want) t->copy_ns = t->cfg->ckpt_async ? t2 - t1 : 0;
   t->stall_ns += want ? t2 - t0 : 0;
-  tc_train_line(t, r, err);
+  tc_metrics_add(t, r);
   if (!want) return 0;
   t0 = tc_now_ns();
   tc_train_save_begin(t, r->step);
@@ -113,20 +106,20 @@ int tc_train_asked_before(struct tc_train *t, struct tc_err *err)
                  (long long)t->start_step);
 }
 
-int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r, bool *stop,
-                         struct tc_err *err)
+int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r,
+                         const int64_t flag[TC_FLAGS], bool *stop, struct tc_err *err)
 {
   const int64_t end = tc_train_last_step(t->cfg);
-  int64_t flag[FLAGS];
-  *stop = true;
-  TC_TRY(read_flags(t, r, flag, err));
   bool last = r->step == end || flag[F_STOP];
   bool skip = flag[F_DUE] == DUE && flag[F_BUSY] && !last && !strcmp(t->cfg->ckpt_busy, "skip");
   if (skip && t->rank == 0 && !t->left_out)      /* once, though each step may be due */
     tc_log("checkpoint of step %lld left out: the one before is still being written",
            (long long)r->step);
   t->left_out = skip || (t->left_out && !flag[F_DUE]);
-  TC_TRY(save_and_write(t, r, last || (flag[F_DUE] && !skip), last, err));
+  bool save = last || (flag[F_DUE] && !skip);
+  if (save) TC_TRY(tc_train_data_check(t, err));
+  if (last || flag[F_DUE]) tc_metrics_look(t, r->step);
+  TC_TRY(save_and_write(t, r, save, last, err));
   if (t->rank == 0) tc_request_end(t);
   int said = r->step == t->start_step + 2 ? tc_run_json(t, err) : 0;
   if (said == TC_EPEER) return said;

@@ -222,7 +222,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .view = t->cfg->ckpt_view };
   t->last_ckpt_ns = tc_now_ns();
   t->recover.begun = true;
-  tc_saver_go(t->saver, &meta, t->metrics ? dup(fileno(t->metrics)) : -1);
+  tc_saver_go(t->saver, &meta, t->metrics.fd >= 0 ? dup(t->metrics.fd) : -1);
   free(loop);
 }
 

@@ -1,4 +1,4 @@
-/* train_log.c - what a run tells: metrics.jsonl (a line a step), run.json, the progress line. */
+/* train_log.c - what a run reports: the lines of metrics.jsonl, run.json, the progress line. */
 #include "ac_config.h"
 #include "src/train.h"
 
@@ -19,52 +19,6 @@ int64_t tc_rss_bytes(bool peak)
     if (!strncmp(line, key, strlen(key))) kb = strtoll(line + strlen(key), NULL, 10);
   if (f) fclose(f);
   return kb * 1024;
-}
-
-static char *metrics_path(const struct tc_train *t)
-{
-  return t->rank == 0 ? tc_sprintf("%s/metrics.jsonl", t->out)
-                      : tc_sprintf("%s/metrics.%d.jsonl", t->out, t->rank);
-}
-
-/* Keeps the lines of steps up to `step`: what comes after is written anew. */
-static int cut(const char *path, int64_t step, struct tc_err *err)
-{
-  FILE *in = fopen(path, "r");
-  if (!in) return 0;
-  char *tmp = tc_sprintf("%s.tmp", path), *line = NULL;
-  size_t cap = 0;
-  ssize_t len;
-  FILE *out = fopen(tmp, "w");
-  bool bad = !out;
-  while (!bad && (len = getline(&line, &cap, in)) > 0) {
-    json_t *o = json_loadb(line, (size_t)len, 0, NULL);
-    bool keep = o && line[len - 1] == '\n' && json_integer_value(json_object_get(o, "step")) <= step;
-    json_decref(o);
-    if (keep && fwrite(line, 1, (size_t)len, out) != (size_t)len) bad = true;
-  }
-  if (out && fclose(out)) bad = true;
-  if (!bad && rename(tmp, path)) bad = true;
-  fclose(in);
-  free(line);
-  int rc = bad ? tc_fail(err, TC_EUSER, "cannot rewrite %s: %s", path, strerror(errno)) : 0;
-  free(tmp);
-  return rc;
-}
-
-int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
-{
-  if (t->rank > 0 && !t->cfg->run_all_ranks) return 0;
-  char *path = metrics_path(t);
-  if (t->metrics) fclose(t->metrics);
-  t->metrics = NULL;
-  int rc = cut(path, step, err);
-  if (rc == 0) {
-    t->metrics = fopen(path, step ? "a" : "w");
-    if (!t->metrics) rc = tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
-  }
-  free(path);
-  return rc;
 }
 
 static void add_counters(struct tc_comm_counters *to, const struct tc_comm_counters *n)
@@ -150,9 +104,8 @@ static json_t *slowest_json(const struct tc_train *t, const struct tc_slowest *s
                    (double)s->median_ns * 1e-6);
 }
 
-int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r, struct tc_err *err)
+char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r)
 {
-  if (!t->metrics) return 0;
   double s = (double)r->step_ns * 1e-9;
   json_t *o = json_object();
   json_object_set_new(o, "step", json_integer(r->step));
@@ -174,12 +127,10 @@ int tc_metrics_write(struct tc_train *t, const struct tc_step_report *r, struct 
   }
   json_object_set_new(o, "comm", comm_json(t));
   json_object_set_new(o, "bubble", json_real((double)r->pp_wait_ns / (double)r->step_ns));
-  char *line = json_dumps(o, JSON_REAL_PRECISION(12));
-  bool bad = fprintf(t->metrics, "%s\n", line) < 0 || fflush(t->metrics);
-  free(line);
+  char *text = json_dumps(o, JSON_REAL_PRECISION(12)), *line = tc_sprintf("%s\n", text);
+  free(text);
   json_decref(o);
-  return bad ? tc_fail(err, TC_EUSER, "cannot write %s/metrics.jsonl: %s", t->out,
-                       strerror(errno)) : 0;
+  return line;
 }
 
 static json_t *classes_json(const int64_t by_class[TC_CLASSES])

@@ -17,6 +17,7 @@ unit_tests = \
   %D%/unit/t_config.t \
   %D%/unit/t_crc.t \
   %D%/unit/t_data.t \
+  %D%/unit/t_data_change.t \
   %D%/unit/t_gpus.t \
   %D%/unit/t_gradient.t \
   %D%/unit/t_hold.t \
@@ -69,6 +70,7 @@ test_headers = \
   %D%/unit/scene.h \
   %D%/unit/ckpt_cmd.h \
   %D%/unit/ckpt_fixture.h \
+  %D%/unit/data_fixture.h \
   %D%/unit/comm_cases.h \
   %D%/unit/comm_check.h \
   %D%/unit/ranks_fixture.h \
@@ -81,13 +83,16 @@ script_tests = \
   %D%/check-cuda \
   %D%/mpi/m_bind \
   %D%/mpi/m_ckpt \
+  %D%/faults/f_data \
   %D%/faults/f_train \
   %D%/fuzz/f_options \
   %D%/fuzz/f_limits \
   %D%/fuzz/f_signals \
   %D%/mpi/m_coll \
+  %D%/mpi/m_data \
   %D%/mpi/m_export \
   %D%/mpi/m_hang \
+  %D%/mpi/m_metrics \
   %D%/mpi/m_cuda \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \

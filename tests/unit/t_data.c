@@ -1,51 +1,12 @@
 /* t_data.c - token files, the order of samples, and `tercio data`: against arrays made here. */
 #include "src/config.h"
-#include "src/data.h"
-#include "tests/unit/tap.h"
+#include "tests/unit/data_fixture.h"
 
 #include <dirent.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char *path(const char *dir, const char *name)
-{
-  return tc_sprintf("%s/%s", dir, name);
-}
-
-static void put(const char *file, const void *bytes, size_t n)
-{
-  FILE *f = fopen(file, "wb");
-  if (!f || fwrite(bytes, 1, n, f) != n || fclose(f) != 0) {
-    perror(file);
-    exit(1);
-  }
-}
-
-/* A shard by hand: header of 256 int32, then uint16. */
-static void put_bin(const char *file, int32_t magic, int32_t version, int32_t count,
-                    const uint16_t *tokens, size_t n)
-{
-  int32_t header[256] = { magic, version, count };
-  char *all = malloc(sizeof header + 2 * n + 1);
-  memcpy(all, header, sizeof header);
-  if (n) memcpy(all + sizeof header, tokens, 2 * n);
-  put(file, all, sizeof header + 2 * n);
-  free(all);
-}
-
-static struct tc_data *must_open(char *const *files, int n, const char *format, int part,
-                                 int64_t context, int64_t vocab)
-{
-  struct tc_err err = { 0 };
-  struct tc_data *d = NULL;
-  if (tc_data_open(&d, files, n, format, part, context, vocab, &err) != 0) {
-    printf("Bail out! %s\n", err.text);
-    exit(1);
-  }
-  return d;
-}
 
 /* `word` (and the file's name) must be in the sentence. */
 static void refused(char *file, const char *format, int64_t vocab, const char *word)
@@ -92,33 +53,33 @@ static int find_sample(const uint8_t *stream, int lo, int hi, const int32_t *tok
   return -1;
 }
 
-static void test_cuts(const struct tc_data *d, const struct tc_data *same)
+static void test_cuts(struct tc_data *d, struct tc_data *same)
 {
   enum { B = 12 };
   static const int cuts[][4] = { { 12 }, { 1, 11 }, { 5, 7 }, { 3, 3, 3, 3 } };
   int32_t x[B * CONTEXT], y[B * CONTEXT], x2[B * CONTEXT], y2[B * CONTEXT];
   for (int64_t step = 1; step <= 3; step++) {
-    tc_data_train(d, 42, step, 0, B, x, y);
+    take(d, 42, step, 0, B, x, y);
     for (int c = 0; c < 4; c++) {
       int64_t b = 0;
       for (int k = 0; k < 4 && cuts[c][k]; b += cuts[c][k++])
-        tc_data_train(d, 42, step, b, cuts[c][k], x2 + b * CONTEXT, y2 + b * CONTEXT);
+        take(d, 42, step, b, cuts[c][k], x2 + b * CONTEXT, y2 + b * CONTEXT);
       ok(memcmp(x, x2, sizeof x) == 0 && memcmp(y, y2, sizeof y) == 0,
          "step %d: cut %d gives the same batch", (int)step, c);
     }
-    tc_data_train(same, 42, step, 0, B, x2, y2);
+    take(same, 42, step, 0, B, x2, y2);
     ok(memcmp(x, x2, sizeof x) == 0 && memcmp(y, y2, sizeof y) == 0, "text and bin are the same");
   }
-  tc_data_train(d, 42, 1, 0, B, x, y);
-  tc_data_train(d, 43, 1, 0, B, x2, y2);
+  take(d, 42, 1, 0, B, x, y);
+  take(d, 43, 1, 0, B, x2, y2);
   ok(memcmp(x, x2, sizeof x) != 0, "another seed, other samples");
-  tc_data_train(d, 42, 2, 0, B, x2, y2);
+  take(d, 42, 2, 0, B, x2, y2);
   ok(memcmp(x, x2, sizeof x) != 0, "another step, other samples");
   ok(memcmp(x, x + CONTEXT, CONTEXT * sizeof *x) != 0, "another sequence, another sample");
 }
 
 /* Every sample is a piece of [lo, hi); every start occurs; their chi-square is a uniform's. */
-static void test_starts(const struct tc_data *d, const uint8_t *stream, int lo, int hi,
+static void test_starts(struct tc_data *d, const uint8_t *stream, int lo, int hi,
                         const char *what)
 {
   enum { BATCH = 64 };
@@ -126,7 +87,7 @@ static void test_starts(const struct tc_data *d, const uint8_t *stream, int lo, 
   int *count = calloc((size_t)n_starts, sizeof *count);
   int32_t x[BATCH * CONTEXT], y[BATCH * CONTEXT];
   for (int step = 1; step <= steps; step++) {
-    tc_data_train(d, 7, step, 0, BATCH, x, y);
+    take(d, 7, step, 0, BATCH, x, y);
     for (int b = 0; b < BATCH; b++) {
       int s = find_sample(stream, lo, hi, x + b * CONTEXT, y + b * CONTEXT);
       if (s < 0) stray++;
@@ -146,14 +107,15 @@ static void test_starts(const struct tc_data *d, const uint8_t *stream, int lo, 
   free(count);
 }
 
-static void test_windows(const struct tc_data *d, const uint8_t *stream, int lo, int hi,
+static void test_windows(struct tc_data *d, const uint8_t *stream, int lo, int hi,
                          const char *what)
 {
   int32_t x[CONTEXT], y[CONTEXT];
+  struct tc_err err = { 0 };
   int64_t n = tc_data_windows(d);
   int bad = 0;
   for (int64_t w = 0; w < n; w++) {
-    tc_data_window(d, w, x, y);
+    bad += tc_data_window(d, w, x, y, &err) != 0;
     for (int i = 0; i < CONTEXT; i++) {
       int64_t at = lo + w * CONTEXT + i;
       bad += at + 1 >= hi || x[i] != stream[at] || y[i] != stream[at + 1];
@@ -197,7 +159,7 @@ static void test_smallest(const char *dir)
   put(file, "abcdefghi", 9);
   struct tc_data *d = must_open(&file, 1, "text", 0, 8, 256);
   is_int(tc_data_windows(d), 1, "context + 1 tokens: one window");
-  tc_data_train(d, 1, 1, 0, 1, x, y);
+  take(d, 1, 1, 0, 1, x, y);
   ok(x[0] == 'a' && x[7] == 'h' && y[0] == 'b' && y[7] == 'i', "  and one sample");
   tc_data_free(d);
   put(file, "abcdefghijklmnop", 16);
@@ -381,8 +343,8 @@ static void test_command(const char *dir)
   struct tc_data *t = must_open(both, 2, "text", 1, 64, 256);
   struct tc_data *s = must_open(&out, 1, "bin", 1, 64, 256);
   int32_t x[256], y[256], x2[256], y2[256];
-  tc_data_train(t, 3, 5, 0, 4, x, y);
-  tc_data_train(s, 3, 5, 0, 4, x2, y2);
+  take(t, 3, 5, 0, 4, x, y);
+  take(s, 3, 5, 0, 4, x2, y2);
   ok(memcmp(x, x2, sizeof x) == 0 && memcmp(y, y2, sizeof y) == 0, "  the same samples");
   tc_data_free(t);
   tc_data_free(s);
