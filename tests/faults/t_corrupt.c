@@ -11,7 +11,7 @@
 
 #include "tests/faults/faults.h"
 
-enum { CASE_SECONDS = 30, SANITIZER_STATUS = 99 };
+enum { CASE_SECONDS = 120, SANITIZER_STATUS = 99 };
 
 static const char *tercio;
 

@@ -337,7 +337,7 @@ static void cc_late(struct cc_env *e)
              "(deadline run.deadline)", tc_coll_name[coll], e->who[last]);
     cc_check(e, rc == TC_EPEER && err.status == TC_EPEER &&
              strncmp(err.text, head, strlen(head)) == 0, "status %d: %s", rc, err.text);
-    cc_check(e, s > 0.39 && s < 20, "the deadline of 0.4 s came after %g s", s);
+    cc_check(e, s > 0.39 && s < 60, "the deadline of 0.4 s came after %g s", s);
     rc = tc_comm_start(c[i], &a, &t[i], &again);
     cc_check(e, rc == TC_EPEER && strcmp(err.text, again.text) == 0, "not alike: %s", again.text);
     cc_check(e, tc_comm_counters(c[i])->data[coll].calls == 0, "a failed call is counted");
@@ -358,7 +358,7 @@ static void cc_drop(struct cc_env *e)
   for (int i = 0; e->rank == 0 && i < 3; i++) tc_comm_start(c, &a, &t, NULL);
   tc_sleep_ns(20000000);
   tc_comm_free(c);
-  cc_check(e, tc_now_ns() - start_ns < INT64_C(4000000000), "free took too long");
+  cc_check(e, tc_now_ns() - start_ns < INT64_C(30000000000), "free took too long");
 }
 
 static const struct cc_case {
