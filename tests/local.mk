@@ -75,6 +75,7 @@ script_tests = \
   %D%/check-includes \
   %D%/check-cli \
   %D%/check-cuda \
+  %D%/check-mutate \
   %D%/mpi/m_bind \
   %D%/mpi/m_ckpt \
   %D%/faults/f_train \
@@ -109,6 +110,9 @@ test_files = \
   %D%/gpu \
   %D%/gpu-pack \
   %D%/mpi-run \
+  %D%/mutate \
+  %D%/mutate.awk \
+  %D%/mutate.same \
   %D%/mpi/gpu_node.sh \
   %D%/mpi/systems.sh \
   %D%/run \
