@@ -29,6 +29,7 @@ unit_tests = \
   %D%/unit/t_memory.t \
   %D%/unit/t_mesh.t \
   %D%/unit/t_move.t \
+  %D%/unit/t_optim.t \
   %D%/unit/t_oracle.t \
   %D%/unit/t_owner.t \
   %D%/unit/t_plan.t \
@@ -40,6 +41,7 @@ unit_tests = \
   %D%/unit/t_slow.t \
   %D%/unit/t_trace.t \
   %D%/unit/t_sched.t \
+  %D%/unit/t_stages.t \
   %D%/unit/t_watch.t
 
 # The last two are linked with the shim, which takes the place of calls of the C library.

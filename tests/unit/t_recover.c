@@ -1,6 +1,10 @@
-/* t_recover - the interval between checkpoints, medians and spikes, what the loop remembers. */
+/* t_recover - the interval between checkpoints, medians and spikes, what the loop remembers; time
+ * limits, starts without progress, faults to order. */
 #include "src/train.h"
 #include "tests/unit/tap.h"
+
+#include <time.h>
+#include <unistd.h>
 
 /* The time a run of work W loses at interval tau (Daly's model, exponential failures, restart
  * cost 0), up to a factor that doesn't depend on tau: found by looking, not by the formula. */
@@ -81,10 +85,177 @@ static void test_due(void)
   ok(tc_recover_due(&t, 13), "auto: after it");
 }
 
+/* Auto: the cost is the mean of the last and those before, the interval is Daly's. */
+static void test_cost(void)
+{
+  struct tc_config c = { .ckpt_every_minutes = -1, .ckpt_mtbf_hours = 24 };
+  struct tc_train t = { .cfg = &c, .rank = 1, .copy_ns = 500000000 };
+  tc_recover_cost(&t, 3500000000);
+  near_f(t.recover.cost_s, 4, 1e-12, "the copy and the writing");
+  near_f(t.recover.every_s, tc_daly_s(4, 86400), 1e-12, "their interval");
+  tc_recover_cost(&t, 9500000000);
+  near_f(t.recover.cost_s, 7, 1e-12, "half of it is the last one");
+  near_f(t.recover.every_s, tc_daly_s(7, 86400), 1e-12, "their interval");
+  c.ckpt_every_minutes = 5;
+  t.recover.every_s = 0;
+  tc_recover_cost(&t, 6500000000);
+  ok(t.recover.every_s == 0 && fabs(t.recover.cost_s - 7) < 1e-12, "not auto: no interval");
+}
+
+/* ---- time limits: margins of 50 s and more, so that a slow machine changes nothing ---- */
+
+static double now_s(void) { return (double)time(NULL); }
+
+static void put_env(const char *name, double s)
+{
+  char text[32];
+  snprintf(text, sizeof text, "%.0f", s);
+  if (s > 0) setenv(name, text, 1);
+  else unsetenv(name);
+}
+
+static void test_limit(void)
+{
+  static const struct { const char *what; double minutes, began, ends, limit; bool late; } c[] = {
+    { "none", -1, 0, 0, 0, true },     { "0: none, whatever the job's", 0, -100, 500, 0, false },
+    { "minutes", 20, -9000, 500, 1200, false },
+    { "the job's, begun now", -1, -100, 900, 900, false },
+    { "the job's, more than half is over", -1, -900, 700, 700, true },
+    { "the job's, nobody says since when", -1, 0, 700, 700, true },
+  };
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+    struct tc_config cfg = { .run_walltime = c[i].minutes };
+    struct tc_train t = { .cfg = &cfg };
+    put_env("SLURM_JOB_START_TIME", c[i].began ? now_s() + c[i].began : 0);
+    put_env("SLURM_JOB_END_TIME", c[i].ends ? now_s() + c[i].ends : 0);
+    tc_walltime_begin(&t);
+    double left = t.recover.end_s > 0 ? t.recover.end_s - now_s() : 0;
+    ok(fabs(left - c[i].limit) < 50, "limit, %s: in %g s", c[i].what, left);
+    ok(!c[i].limit || fabs(t.recover.limit_s - c[i].limit) < 50, "... from the start on");
+    ok(!c[i].limit || t.recover.late == c[i].late, "... %s", c[i].late ? "late" : "not late");
+  }
+  unsetenv("SLURM_JOB_START_TIME");
+  unsetenv("SLURM_JOB_END_TIME");
+}
+
+/* Twice a step and a save, and 2 s: then it is time. */
+static void test_near(void)
+{
+  static const struct {
+    const char *what;
+    double step_s, slow_s, cost_s, gb, left_s;
+    int steps;
+    bool late;
+    int want;
+  } c[] = {
+    { "no limit", 100, 0, 100, 0, 0, 5, false, TC_WALLTIME_FAR },
+    { "step and save fit", 100, 0, 400, 0, 1100, 5, false, TC_WALLTIME_FAR },
+    { "they do not", 100, 0, 400, 0, 900, 5, false, TC_WALLTIME_NEAR },
+    { "the step before was slower", 1, 1000, 100, 0, 1950, 5, false, TC_WALLTIME_NEAR },
+    { "... but counts less", 1, 1000, 100, 0, 2100, 5, false, TC_WALLTIME_FAR },
+    { "no save yet: 100 MB a second", 100, 0, 0, 40, 900, 5, false, TC_WALLTIME_NEAR },
+    { "... which fits", 100, 0, 0, 40, 1100, 5, false, TC_WALLTIME_FAR },
+    { "the second step", 100, 0, 400, 0, 900, 1, false, TC_WALLTIME_SHORT },
+    { "the third", 100, 0, 400, 0, 900, 2, false, TC_WALLTIME_NEAR },
+    { "the second, started late in a job", 100, 0, 400, 0, 900, 1, true, TC_WALLTIME_NEAR },
+  };
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+    struct tc_train t = { .ckpt_bytes = (int64_t)(c[i].gb * 1e9) };
+    t.recover = (struct tc_recover){ .cost_s = c[i].cost_s, .slow_s = c[i].slow_s, .steps = c[i].steps,
+                                     .late = c[i].late, .limit_s = 5000 };
+    t.recover.boundary_ns = tc_now_ns() - (int64_t)(c[i].step_s * 1e9);
+    if (c[i].left_s) t.recover.end_s = now_s() + c[i].left_s;
+    is_int(tc_walltime_near(&t), c[i].want, "near, %s", c[i].what);
+    is_int(t.recover.steps, c[i].steps + 1, "... a step more");
+    near_f(t.recover.slow_s, fmax(c[i].step_s, 0.9 * c[i].slow_s), c[i].step_s < 50 ? 1e-9 : 0.3,
+           "... the slowest");
+    ok(tc_now_ns() - t.recover.boundary_ns < INT64_C(50000000000), "... which ended now");
+  }
+  struct tc_train t = { .ckpt_bytes = 0 };
+  tc_walltime_near(&t);
+  ok(t.recover.slow_s == 0 && t.recover.boundary_ns > 0, "the first step has no length");
+}
+
+/* ---- starts without progress ---- */
+
+static void test_guard(void)
+{
+  char dir[] = "/tmp/t_recover-XXXXXX";
+  if (!ok(mkdtemp(dir) != NULL, "a folder")) return;
+  struct tc_config c = { .ckpt_max_restarts_without_progress = 3 };
+  struct tc_ranks r = { .job = "17" };
+  struct tc_train t = { .cfg = &c, .ranks = &r, .ckpt_dir = dir };
+  struct tc_err err = { 0 };
+  for (int i = 0; i < 4; i++) is_int(tc_train_guard(&t, 8, &err), 0, "start %d from step 8", i);
+  is_int(tc_train_guard(&t, 8, &err), TC_NOPROGRESS, "one too many");
+  ok(strstr(err.text, "the last 4 starts from step 8 made no new checkpoint") && strstr(err.text, dir),
+     "... %s", err.text);
+  is_int(tc_train_guard(&t, 8, &err), TC_NOPROGRESS, "... and again");
+  is_int(tc_train_guard(&t, 9, &err), 0, "a new checkpoint: they count anew");
+  for (int i = 0; i < 3; i++) tc_train_guard(&t, 9, &err);
+  strcpy(r.job, "18");
+  is_int(tc_train_guard(&t, 9, &err), 0, "another job too");
+  for (int i = 0; i < 3; i++) tc_train_guard(&t, 9, &err);
+  tc_train_guard_clear(&t);
+  for (int i = 0; i < 4; i++) is_int(tc_train_guard(&t, 9, &err), 0, "cleared: start %d", i);
+  *r.job = 0;
+  is_int(tc_train_guard(&t, 9, &err), 0, "by hand: as often as one likes");
+  tc_train_guard_clear(&t);
+  is_int(rmdir(dir), 0, "nothing is left");
+  strcpy(r.job, "19");
+  is_int(tc_train_guard(&t, 9, &err), TC_EUSER, "a folder that is not there");
+}
+
+/* ---- faults to order ---- */
+
+static void test_fault(void)
+{
+  static const struct { const char *text; int kind, rank; int64_t step; } good[] = {
+    { "", TC_FAULT_NONE, 3, 0 },         { "hang@5", TC_FAULT_HANG, 3, 5 },
+    { "slow@1:0", TC_FAULT_SLOW, 0, 1 }, { "nan@12", TC_FAULT_NAN, 3, 12 },
+    { "spike@7:3", TC_FAULT_SPIKE, 3, 7 },
+  };
+  static const char *const bad[] = {
+    "hang", "hang@", "hang@0", "hang@5:", "hang@5:4", "hang@5:-1", "hang@5x", "hangs@5", "han@5",
+    "@5", "crawl@5", "hang@5:1:2",
+  };
+  struct tc_err err;
+  struct tc_fault f;
+  for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+    is_int(tc_fault_parse(&f, good[i].text, 4, &err), 0, "run.fault = %s", good[i].text);
+    ok(f.kind == good[i].kind && f.rank == good[i].rank && f.step == good[i].step, "... is read");
+  }
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    is_int(tc_fault_parse(&f, bad[i], 4, &err), TC_EUSER, "run.fault = %s is refused", bad[i]);
+  struct tc_train t = { .fault = { TC_FAULT_SPIKE, 0, 7 } };
+  struct tc_step_report s = { .step = 6, .loss = 2 };
+  tc_fault_fire(&t, &s);
+  ok(s.loss == 2, "a spike comes at its step");
+  s.step = 7;
+  tc_fault_fire(&t, &s);
+  ok(s.loss == 2000, "... a thousand times the loss");
+  tc_fault_fire(&t, &s);
+  ok(s.loss == 2000, "... once");
+  tc_fault_end(&(struct tc_fault){ TC_FAULT_SLOW, 1, 3 }, 0, 5, INT64_C(1000000000000));
+  tc_fault_end(&(struct tc_fault){ TC_FAULT_SLOW, 1, 3 }, 1, 2, INT64_C(1000000000000));
+  tc_fault_end(&(struct tc_fault){ TC_FAULT_HANG, 1, 3 }, 1, 3, INT64_C(1000000000000));
+  tc_fault_begin(&(struct tc_fault){ TC_FAULT_HANG, 1, 3 }, 0, 3);
+  tc_fault_begin(&(struct tc_fault){ TC_FAULT_HANG, 1, 3 }, 1, 4);
+  tc_fault_begin(&(struct tc_fault){ TC_FAULT_SLOW, 1, 3 }, 1, 3);
+  int64_t t0 = tc_now_ns();
+  tc_fault_end(&(struct tc_fault){ TC_FAULT_SLOW, 1, 3 }, 1, 3, 5000000);
+  ok(tc_now_ns() - t0 >= 15000000, "a slow rank takes four times as long, the others do not");
+}
+
 int main(void)
 {
   test_daly();
   test_spike();
   test_due();
+  test_cost();
+  test_limit();
+  test_near();
+  test_guard();
+  test_fault();
   return done_testing();
 }
