@@ -71,6 +71,7 @@ function constants(    at, s, before, after, n) {
     # The length of an array is room, which may as well be more.
     if (before == "[" && masked ~ /^ *(static )?(const )?(char|struct [a-z_]+|[a-z0-9_]+_t|int|double|float|bool) /)
       continue
+    if (masked ~ /\? -1 : 1[;,]/) continue        # a comparison's sign
     n = substr(line, s, RLENGTH)
     if (length(n) > 15) continue
     emit("constant", s, RLENGTH, sprintf("%.0f", n + 1))

@@ -121,8 +121,10 @@ static void test_by_hand(void)
 int main(void)
 {
   static const struct tc_model light = { "", 6, 64, 2, 16, 8 };
+  static const struct tc_model wide = { "", 6, 16, 2, 512, 1500 };
   test_balance("a heavy head", &small);
   test_balance("a light head", &light);
+  test_balance("a long context", &wide);
   test_by_hand();
   return done_testing();
 }
