@@ -63,6 +63,40 @@ static void test_spike(void)
   ok(tc_recover_parse(&u, "skipped 1", &err) == TC_EUSER, "half of it too");
 }
 
+/* Beside a naive one: spikes are left out, the median is of the last good losses, sorted. */
+static int by_size(const void *a, const void *b)
+{
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static void test_median(void)
+{
+  enum { STEPS = 1000 };
+  struct tc_config c = { .train_spike = 1.5 };
+  struct tc_train t = { .cfg = &c };
+  double good[STEPS], sorted[TC_RECOVER_LOSSES];
+  int n = 0, spikes = 0;
+  uint32_t x = 1;
+  bool same = true;
+  for (int i = 0; i < STEPS && same; i++) {
+    x = x * 1664525u + 1013904223u;
+    const double v = 1 + (x >> 8) * 0x1p-23;     /* 1 to 3 */
+    const int kept = n < TC_RECOVER_LOSSES ? n : TC_RECOVER_LOSSES;
+    memcpy(sorted, good + n - kept, (size_t)kept * sizeof *good);
+    qsort(sorted, (size_t)kept, sizeof *sorted, by_size);
+    const double mid = kept ? (sorted[(kept - 1) / 2] + sorted[kept / 2]) / 2 : 0;
+    const bool bad = kept >= 8 && v > 1.5 * mid;
+    same = step(&t, v) == bad;
+    spikes += bad;
+    if (!bad) good[n++] = v;
+    const int now = n < TC_RECOVER_LOSSES ? n : TC_RECOVER_LOSSES;
+    same &= t.recover.n_losses == now &&
+            !memcmp(t.recover.loss, good + n - now, (size_t)now * sizeof *good);
+  }
+  ok(same && spikes > 10, "%d steps, %d of them spikes: against the median of the last good ones", STEPS, spikes);
+}
+
 static void test_due(void)
 {
   struct tc_config c = { .ckpt_every = 4 };
@@ -251,6 +285,7 @@ int main(void)
 {
   test_daly();
   test_spike();
+  test_median();
   test_due();
   test_cost();
   test_limit();

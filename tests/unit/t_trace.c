@@ -116,7 +116,7 @@ static void *rank_main(void *arg)
 /* Events of a rank's track, in the order of the file, do not overlap. */
 static void check_events(const json_t *events)
 {
-  int spans[RANKS] = { 0 }, comm[RANKS] = { 0 }, named = 0, overlaps = 0, beyond = 0;
+  int spans[RANKS] = { 0 }, comm[RANKS] = { 0 }, named = 0, tracks = 0, overlaps = 0, beyond = 0;
   double end[RANKS][8] = { { 0 } };
   for (size_t i = 0; i < json_array_size(events); i++) {
     const json_t *e = json_array_get(events, i), *args = json_object_get(e, "args");
@@ -125,6 +125,10 @@ static void check_events(const json_t *events)
     const char *name = json_string_value(json_object_get(e, "name"));
     if (!strcmp(name, "process_name"))
       named += !strncmp(json_string_value(json_object_get(args, "name")), "rank ", 5);
+    if (!strcmp(name, "thread_name")) {
+      const char *track = json_string_value(json_object_get(args, "name"));
+      tracks += !strcmp(track, tid == TC_TRACK_COMM ? "communication world" : "compute");
+    }
     if (strcmp(json_string_value(json_object_get(e, "ph")), "X")) continue;
     double ts = json_number_value(json_object_get(e, "ts"));
     overlaps += ts < end[pid][tid] - 0.0015;
@@ -136,6 +140,7 @@ static void check_events(const json_t *events)
                    !strcmp(json_string_value(json_object_get(args, "unit")), "h.1");
   }
   is_int(named, RANKS, "each rank is a named process");
+  is_int(tracks, 2 * RANKS, "with a track for computing and one for its communicator");
   is_int(spans[0], EVENTS, "rank 0's events");
   is_int(spans[1], EVENTS, "rank 1's events");
   is_int(spans[2], EVENTS / 2, "rank 2's, as many as fit");
