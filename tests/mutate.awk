@@ -121,6 +121,7 @@ function statements(    s, start) {
   start = length(masked) - length(s) + 1
   if (s ~ /^(return|goto|if|for|while|do|switch|case|else|break|continue|sizeof|free|fclose)[^a-z_]/) return
   if (s ~ /^[a-z_0-9]*(_free|_destroy|_decref|_close)\(/) return
+  if (s ~ /^pthread_(mutex|cond)_init\(.*, NULL\);$/) return      # zeroed memory is one
   if (s ~ /^([a-z_][A-Za-z0-9_>.-]*|TC_TRY)\(.*\);$/ ||
       s ~ /^\*?[A-Za-z_][][A-Za-z0-9_>.()+-]* [-+*\/|&]?= .*;$/ || s ~ /^[a-z_][][A-Za-z0-9_>.-]*(\+\+|--);$/)
     if (closing(start) || s !~ /^[^(]*\)/) emit("statement", start, length(s), ";")

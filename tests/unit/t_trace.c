@@ -124,7 +124,7 @@ static void check_events(const json_t *events)
     int tid = (int)json_integer_value(json_object_get(e, "tid"));
     const char *name = json_string_value(json_object_get(e, "name"));
     if (!strcmp(name, "process_name"))
-      named += !strncmp(json_string_value(json_object_get(args, "name")), "rank ", 5);
+      named += atoi(json_string_value(json_object_get(args, "name")) + strlen("rank ")) == pid;
     if (!strcmp(name, "thread_name")) {
       const char *track = json_string_value(json_object_get(args, "name"));
       tracks += !strcmp(track, tid == TC_TRACK_COMM ? "communication world" : "compute");
@@ -173,7 +173,10 @@ static void test_file(void)
   is_int(json_integer_value(json_object_get(other, "dropped")), EVENTS - EVENTS / 2 + 1,
          "the file says how many are missing");
   const double error_us = json_number_value(json_object_get(other, "clock_error_us"));
-  ok(error_us > 0, "... and how well clocks agree");
+  ok(error_us > 0 && error_us < 1e6, "... and how well clocks agree: to %g us", error_us);
+  is_int(json_integer_value(json_object_get(other, "events")), 2 * (EVENTS + 1) + EVENTS / 2, "... all events");
+  ok(json_integer_value(json_object_get(other, "first_step")) == 1 &&
+     json_integer_value(json_object_get(other, "last_step")) == 1, "... and which steps");
   for (int i = 0; i < RANKS; i++)
     for (int k = 0; k < 3; k++)                  /* twice: the fast clock gains on a message's way */
       ok((double)llabs(r[i].off_ns[k]) <= 2e3 * error_us, "rank %d: a clock %d x 7000 s ahead%s is brought "
