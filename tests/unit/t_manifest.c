@@ -123,7 +123,7 @@ static void test_values(void)
 
 int main(void)
 {
-  alarm(200);
+  alarm(1100);
   test_cover();
   test_cover_time();
   test_values();

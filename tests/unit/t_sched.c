@@ -345,7 +345,8 @@ static void test_left_over(void)
 static void test_clock(void)
 {
   const struct tc_sched_cost cost[] = { { 1, 3, 0.25, 0.5 }, { 2, 4, 0.75, 8 } };
-  const struct tc_sched_cost slow = { 1, 1, 1, 10 }, none = { 0, 1, 1, 0 }, nan = { 1, NAN, 1, 0 };
+  const struct tc_sched_cost slow = { 1, 1, 1, 10 }, nan = { 1, NAN, 1, 0 };
+  const struct tc_sched_cost none[] = { { 0, 1, 1, 0 }, { 1, 0, 1, 0 }, { 1, 1, 0, 0 }, { 1, 1, -1, 0 } };
   struct tc_sched *s;
   struct tc_sim *sim;
   struct tc_transfers *t;
@@ -365,7 +366,10 @@ static void test_clock(void)
   near_f(sim->start[1][1], 1 + 10 + 10, 1e-12, "the second F arrives after the first");
   tc_sim_free(sim);
   tc_transfers_free(t);
-  is_int(tc_sched_transfers(&t, s, &none, 1, &err), TC_EUSER, "no time: no order");
+  for (int i = 0; i < 4; i++)
+    is_int(tc_sched_transfers(&t, s, &none[i], 1, &err), TC_EUSER, "no time: no order");
+  is_int(tc_sched_transfers(&t, s, (struct tc_sched_cost[]){ slow, none[1] }, 2, &err), TC_EUSER, "of one stage");
+  ok(strstr(err.text, "work on stage 1") != NULL, "... which is named: %s", err.text);
   is_int(tc_sched_simulate(&sim, s, &nan, 1, NULL, &err), TC_EUSER, "a cost that is none: %s", err.text);
   tc_sched_free(s);
 }

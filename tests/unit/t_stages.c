@@ -112,9 +112,16 @@ static void test_by_hand(void)
     tc_graph_free(g);
   }
   struct tc_graph *g = graph(&small);
+  char hint[40] = "";
+  tc_stages(g, 2, 1, "x", &err);
+  if (strstr(err.text, ", as ")) snprintf(hint, sizeof hint, "%s", strstr(err.text, ", as ") + 5);
+  is_int(tc_stages(g, 2, 1, hint, &err), 0, "what a sentence proposes is accepted: %s", hint);
   is_int(tc_stages(g, 4, 2, NULL, &err), TC_ELAYOUT, "8 stages of 7 layers");
-  ok(strstr(err.text, "mesh.pp = 3 would fit") != NULL, "  %s", err.text);
+  ok(strstr(err.text, "mesh.pp = 4 with virtual stages: 8") &&
+     strstr(err.text, "mesh.pp = 3 would fit"), "  %s", err.text);
   is_int(tc_stages(g, 3, 2, NULL, &err), 0, "... 6 do");
+  is_int(tc_stages(g, 8, 1, NULL, &err), TC_ELAYOUT, "8 ranks for 7 layers");
+  ok(strstr(err.text, "mesh.pp = 8: 8 stages") && strstr(err.text, "mesh.pp = 7 would fit"), "  %s", err.text);
   tc_graph_free(g);
 }
 

@@ -69,6 +69,23 @@ static void test_buffer(void)
   tc_trace_free(NULL);
 }
 
+/* Room for all ranks' events, 2^22, is shared, between 2^12 and 2^19 for each. */
+static void test_room(void)
+{
+  static const struct { int world; int64_t want; } c[] = {
+    { 1, 1 << 19 }, { 4, 1 << 19 }, { 64, 1 << 16 }, { 2048, 1 << 12 },
+  };
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+    struct tc_trace *t = new_trace("/nowhere", 0, c[i].world, 1);
+    tc_trace_reserve(t, 1 << 20);
+    tc_trace_step(t, 1);
+    for (int64_t k = 0; k < c[i].want + 3; k++) add(t, k, k + 1);
+    is_int(tc_trace_count(t), c[i].want, "room for the events of one of %d ranks", c[i].world);
+    is_int(tc_trace_dropped(t), 3, "... and no more");
+    tc_trace_free(t);
+  }
+}
+
 /* ---- three ranks, whose clocks differ by hours ---- */
 
 static int run_rank(struct rank *r, struct tc_comm *world)
@@ -188,6 +205,7 @@ static void test_file(void)
 int main(void)
 {
   test_buffer();
+  test_room();
   test_file();
   return done_testing();
 }
