@@ -304,7 +304,8 @@ enum { MINE = sizeof mine / sizeof *mine };
  * not its; and it can't say which of several members is late (the watchdog does). */
 static bool is_for_us(const struct cc_case *k, int world)
 {
-  if (k->run == cc_order || k->run == cc_special || k->run == cc_control) return false;
+  if (k->run == cc_order || k->run == cc_special || k->run == cc_control ||
+      k->run == cc_agree) return false;
   if (k->run == cc_late) return world == 2;
   return world == 3 || getenv("TC_TEST_GPU");    /* has all that the others have, and takes time */
 }
