@@ -38,6 +38,7 @@ unit_tests = \
   %D%/unit/t_safetensors.t \
   %D%/unit/t_recover.t \
   %D%/unit/t_saver.t \
+  %D%/unit/t_setup.t \
   %D%/unit/t_slow.t \
   %D%/unit/t_trace.t \
   %D%/unit/t_sched.t \

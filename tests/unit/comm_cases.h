@@ -265,7 +265,8 @@ static void cc_two(struct cc_env *e)
   tc_comm_free(c[1]);
 }
 
-/* One status and sentence for all: the first rank's that has one, with its name unless it is rank 0. */
+/* One status and sentence for all: the first rank's that has one, with its name unless it is
+ * rank 0. */
 static void cc_agree(struct cc_env *e)
 {
   struct tc_comm *c = cc_world(e, 11, "world", 60);
@@ -274,12 +275,15 @@ static void cc_agree(struct cc_env *e)
     for (int named = 0; named < 2; named++) {
       struct tc_err err = { 0 };
       char want[200];
-      int rc = e->rank < first ? e->rank : tc_fail(&err, -2 - e->rank % 3, "rank %d is broken", e->rank);
+      int rc = e->rank < first ? e->rank : tc_fail(&err, -2 - e->rank % 3, "rank %d is broken",
+                                                   e->rank);
       rc = tc_comm_agree(c, named ? (char *const *)(uintptr_t)e->who : NULL, rc, &err);
-      cc_check(e, rc == (first == n ? n == 1 ? e->rank : 0 : -2 - first % 3), "status %d from rank %d", rc, first);
+      cc_check(e, rc == (first == n ? n == 1 ? e->rank : 0 : -2 - first % 3),
+               "status %d from rank %d", rc, first);
       snprintf(want, sizeof want, first && n > 1 ? "%s: rank %d is broken" : "%srank %d is broken",
                first && n > 1 ? named ? e->who[first] : "a rank" : "", first);
-      cc_check(e, first == n ? !*err.text : strcmp(err.text, want) == 0, "not '%s': %s", want, err.text);
+      cc_check(e, first == n ? !*err.text : strcmp(err.text, want) == 0, "not '%s': %s", want,
+               err.text);
       cc_check(e, first == n || err.status == rc, "the sentence's status is %d", err.status);
     }
   tc_comm_free(c);

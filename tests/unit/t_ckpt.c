@@ -36,7 +36,8 @@ static void test_round_trip(int world)
   is_int(wrong, 0, "%d writers: 400 random boxes", world);
   int64_t start[TC_DIMS] = {0}, count[TC_DIMS] = {0};
   float untouched = 7;
-  is_int(tc_ckpt_read(c, 0, start, count, &untouched, &err), 0, "%d writers: an empty box is read", world);
+  is_int(tc_ckpt_read(c, 0, start, count, &untouched, &err), 0, "%d writers: an empty box is read",
+         world);
   ok(untouched == 7, "... into nothing");
   is_int(fx_read_all(c, (uint32_t)world, &err), 1, "%d writers: every tensor whole", world);
   is_int(fx_read_all(c, 99, &err), 0, "other values would have been noticed");
@@ -119,8 +120,10 @@ static int wrong_in_view(const char *path, uint32_t salt)
     int64_t start[TC_DIMS] = {0}, elems = 1;
     hsize_t dim[TC_DIMS];
     char *name = tc_sprintf("/tensors/%s", x->name);
-    hid_t set = H5Dopen2(file, name, H5P_DEFAULT), space = H5Dget_space(set), type = H5Dget_type(set);
-    bool good = H5Sget_simple_extent_ndims(space) == x->rank && H5Tget_size(type) == tc_dtype_bytes(x->dtype);
+    hid_t set = H5Dopen2(file, name, H5P_DEFAULT), space = H5Dget_space(set), type =
+        H5Dget_type(set);
+    bool good = H5Sget_simple_extent_ndims(space) == x->rank && H5Tget_size(type) ==
+        tc_dtype_bytes(x->dtype);
     if (good && x->rank) H5Sget_simple_extent_dims(space, dim, NULL);
     for (int d = 0; good && d < x->rank; d++) {
       good = dim[d] == (hsize_t)x->dim[d];
@@ -128,7 +131,8 @@ static int wrong_in_view(const char *path, uint32_t salt)
     }
     size_t bytes = (size_t)elems * tc_dtype_bytes(x->dtype);
     void *want = fx_box(salt, t, start, x->dim), *got = tc_calloc(bytes, 1);
-    good = good && H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, got) >= 0 && !memcmp(got, want, bytes);
+    good = good && H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, got) >= 0 && !memcmp(got,
+                                                            want, bytes);
     if (!good) printf("# %s is not what was saved\n", x->name);
     wrong += !good;
     H5Tclose(type);

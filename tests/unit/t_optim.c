@@ -30,7 +30,8 @@ static void test_decay(void)
   double x = 1, y = 0, cosine = 0, linear = 0, constant = 0;
   for (int s = WARMUP; s <= STEPS; s++) {
     cosine = fmax(cosine, fabs(lr("cosine", s) - (mid + half * x)));
-    linear = fmax(linear, fabs(lr("linear", s) - (LR - (LR - MIN_LR) * (s - WARMUP) / (STEPS - WARMUP))));
+    linear = fmax(linear, fabs(lr("linear",
+                                  s) - (LR - (LR - MIN_LR) * (s - WARMUP) / (STEPS - WARMUP))));
     constant = fmax(constant, fabs(lr("constant", s) - LR));
     const double turned = x * cos(a) - y * sin(a);
     y = x * sin(a) + y * cos(a);
@@ -43,7 +44,8 @@ static void test_decay(void)
     near_f(lr("cosine", s), MIN_LR, 1e-12, "cosine: min_lr at step %d of %d and after", s, STEPS);
     near_f(lr("linear", s), MIN_LR, 1e-12, "linear: min_lr at step %d of %d and after", s, STEPS);
   }
-  near_f(tc_lr("cosine", 3, 2, 2, LR, MIN_LR), MIN_LR, 1e-12, "nothing between warm-up and end: min_lr");
+  near_f(tc_lr("cosine", 3, 2, 2, LR, MIN_LR), MIN_LR, 1e-12,
+         "nothing between warm-up and end: min_lr");
 }
 
 int main(void)

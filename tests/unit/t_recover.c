@@ -94,7 +94,8 @@ static void test_median(void)
     same &= t.recover.n_losses == now &&
             !memcmp(t.recover.loss, good + n - now, (size_t)now * sizeof *good);
   }
-  ok(same && spikes > 10, "%d steps, %d of them spikes: against the median of the last good ones", STEPS, spikes);
+  ok(same && spikes > 10, "%d steps, %d of them spikes: against the median of the last good ones",
+     STEPS, spikes);
 }
 
 static void test_due(void)
@@ -195,7 +196,8 @@ static void test_near(void)
   };
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
     struct tc_train t = { .ckpt_bytes = (int64_t)(c[i].gb * 1e9) };
-    t.recover = (struct tc_recover){ .cost_s = c[i].cost_s, .slow_s = c[i].slow_s, .steps = c[i].steps,
+    t.recover = (struct tc_recover){ .cost_s = c[i].cost_s, .slow_s = c[i].slow_s, .steps =
+        c[i].steps,
                                      .late = c[i].late, .limit_s = 5000 };
     t.recover.boundary_ns = tc_now_ns() - (int64_t)(c[i].step_s * 1e9);
     if (c[i].left_s) t.recover.end_s = now_s() + c[i].left_s;
@@ -222,7 +224,8 @@ static void test_guard(void)
   struct tc_err err = { 0 };
   for (int i = 0; i < 4; i++) is_int(tc_train_guard(&t, 8, &err), 0, "start %d from step 8", i);
   is_int(tc_train_guard(&t, 8, &err), TC_NOPROGRESS, "one too many");
-  ok(strstr(err.text, "the last 4 starts from step 8 made no new checkpoint") && strstr(err.text, dir),
+  ok(strstr(err.text, "the last 4 starts from step 8 made no new checkpoint") && strstr(err.text,
+                                                            dir),
      "... %s", err.text);
   is_int(tc_train_guard(&t, 8, &err), TC_NOPROGRESS, "... and again");
   is_int(tc_train_guard(&t, 9, &err), 0, "a new checkpoint: they count anew");

@@ -346,7 +346,8 @@ static void test_clock(void)
 {
   const struct tc_sched_cost cost[] = { { 1, 3, 0.25, 0.5 }, { 2, 4, 0.75, 8 } };
   const struct tc_sched_cost slow = { 1, 1, 1, 10 }, nan = { 1, NAN, 1, 0 };
-  const struct tc_sched_cost none[] = { { 0, 1, 1, 0 }, { 1, 0, 1, 0 }, { 1, 1, 0, 0 }, { 1, 1, -1, 0 } };
+  const struct tc_sched_cost none[] = { { 0, 1, 1, 0 }, { 1, 0, 1, 0 }, { 1, 1, 0, 0 }, { 1, 1, -1,
+      0 } };
   struct tc_sched *s;
   struct tc_sim *sim;
   struct tc_transfers *t;
@@ -368,7 +369,8 @@ static void test_clock(void)
   tc_transfers_free(t);
   for (int i = 0; i < 4; i++)
     is_int(tc_sched_transfers(&t, s, &none[i], 1, &err), TC_EUSER, "no time: no order");
-  is_int(tc_sched_transfers(&t, s, (struct tc_sched_cost[]){ slow, none[1] }, 2, &err), TC_EUSER, "of one stage");
+  is_int(tc_sched_transfers(&t, s, (struct tc_sched_cost[]){ slow, none[1] }, 2, &err), TC_EUSER,
+         "of one stage");
   ok(strstr(err.text, "work on stage 1") != NULL, "... which is named: %s", err.text);
   is_int(tc_sched_simulate(&sim, s, &nan, 1, NULL, &err), TC_EUSER, "a cost that is none: %s", err.text);
   tc_sched_free(s);
@@ -425,7 +427,8 @@ static void test_faults(void)
     item[i] = was;
     memmove(item + i, item + i + 1, (size_t)(*n_items - 1 - i) * sizeof *item);
     --*n_items;                                              /* dropped */
-    snprintf(gone, sizeof gone, "%c of micro-batch %d on chunk %d is missing", "FBW"[was.work], was.mb,
+    snprintf(gone, sizeof gone, "%c of micro-batch %d on chunk %d is missing", "FBW"[was.work],
+             was.mb,
              was.chunk);
     missed[3] += runs(s, &err) || !(strstr(err.text, gone) || strstr(err.text, "before its"));
     tc_sched_free(s);

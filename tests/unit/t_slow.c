@@ -116,7 +116,8 @@ static void test_naive(void)
         same &= k == STEPS - 1 || !text;
         /* Of equals the one of the first stage is named. */
         same &= times(&n, work, stage, x.rank) == times(&n, work, stage, top) &&
-                x.work_ns == work[x.rank] && (double)x.median_ns == against(&n, work, stage, x.rank);
+                x.work_ns == work[x.rank] && (double)x.median_ns == against(&n, work, stage,
+                                                            x.rank);
       }
       for (int r = 0; r < W; r++) sum[r] /= STEPS;
       same &= naive_window(&n, sum, stage, named) == (text != NULL);
@@ -136,7 +137,8 @@ static void test_words(void)
   const int64_t fast[W] = { 100, 100, 100, 100, 100, 100 };
   enum { MANY = 12 };
   static const int32_t nowhere[MANY], node[MANY] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
-  static const char *const names[MANY] = { "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9",
+  static const char *const names[MANY] = { "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8",
+      "r9",
                                            "r10", "r11" };
   int64_t work[MANY];
   for (int slow = 4; slow <= 6; slow++) {
@@ -146,7 +148,8 @@ static void test_words(void)
     for (int r = 0; r < MANY; r++) work[r] = r < slow ? 200 : 100;
     steps(s, 2, work, said, &w);
     char want[60];
-    snprintf(want, sizeof want, "r3 (2.0 times)%s", slow == 5 ? " and 1 more:" : slow > 5 ? " and 2 more:" : ":");
+    snprintf(want, sizeof want, "r3 (2.0 times)%s", slow == 5 ? " and 1 more:" : slow > 5 ?
+             " and 2 more:" : ":");
     ok(strstr(said, "wait for r0 (2.0 times), r1 (") && strstr(said, want) && !strstr(said, "r4"),
        "%d slow ranks: four are named: %s", slow, said);
     ok(strstr(said, "up to step 2.") != NULL, "... with the step");
@@ -164,7 +167,8 @@ static void test_words(void)
     int at = 0;
     for (int k = 1; k <= 60 && !at; k++)
       if (tc_slow_step(s, k, work, &w)) at = k;
-    is_int(at, windows[i].step, "a step of %lld ns: named after two windows", (long long)windows[i].ns);
+    is_int(at, windows[i].step, "a step of %lld ns: named after two windows",
+           (long long)windows[i].ns);
     tc_slow_free(s);
   }
 

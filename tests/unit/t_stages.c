@@ -14,8 +14,8 @@ static struct tc_graph *graph(const struct tc_model *m)
   return g;
 }
 
-/* Operations of layer l in forward, by the usual formulas: 12 C^2 weights a layer, the scores of half
- * of the square and what they weigh, the head at the last layer. */
+/* Operations of layer l in forward, by the usual formulas: 12 C^2 weights a layer, the scores of
+ * half of the square and what they weigh, the head at the last layer. */
 static double ops(const struct tc_model *m, int64_t l)
 {
   double tokens = (double)(BATCH * m->context), C = (double)m->hidden;
@@ -72,14 +72,17 @@ static void test_balance(const char *what, const struct tc_model *m)
       struct tc_err err = { 0 };
       int first[MOST + 1];
       double most = 0;
-      is_int(tc_stages(g, S / chunks, chunks, chunks > 1 ? "auto" : NULL, &err), 0, "%s: %d stages", what, S);
-      ok(read(g, S / chunks, S, first), "%s: pp %d with %d each: in order", what, S / chunks, chunks);
+      is_int(tc_stages(g, S / chunks, chunks, chunks > 1 ? "auto" : NULL, &err), 0,
+             "%s: %d stages", what, S);
+      ok(read(g, S / chunks, S, first), "%s: pp %d with %d each: in order", what, S / chunks,
+         chunks);
       for (int s = 0; s < S; s++) {
         double sum = 0;
         for (int l = first[s]; l < first[s + 1]; l++) sum += ops(m, l);
         if (sum > most) most = sum;
       }
-      near_f(most, best(m, 0, S), 1e-12, "%s: %d stages, the largest is as small as can be", what, S);
+      near_f(most, best(m, 0, S), 1e-12, "%s: %d stages, the largest is as small as can be", what,
+             S);
       tc_graph_free(g);
     }
 }
@@ -121,7 +124,8 @@ static void test_by_hand(void)
      strstr(err.text, "mesh.pp = 3 would fit"), "  %s", err.text);
   is_int(tc_stages(g, 3, 2, NULL, &err), 0, "... 6 do");
   is_int(tc_stages(g, 8, 1, NULL, &err), TC_ELAYOUT, "8 ranks for 7 layers");
-  ok(strstr(err.text, "mesh.pp = 8: 8 stages") && strstr(err.text, "mesh.pp = 7 would fit"), "  %s", err.text);
+  ok(strstr(err.text, "mesh.pp = 8: 8 stages") && strstr(err.text, "mesh.pp = 7 would fit"),
+     "  %s", err.text);
   tc_graph_free(g);
 }
 

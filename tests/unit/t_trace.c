@@ -15,7 +15,7 @@ struct rank {
   struct tc_trace *trace;
   const char *file;
   int rank, rc;
-  int64_t off_ns[3];             /* of the clock that the trace makes, from the true one: early, half, late */
+  int64_t off_ns[3];             /* of the trace's clock, from the true one: early, half, late */
   struct tc_err err;
 };
 
@@ -191,12 +191,14 @@ static void test_file(void)
          "the file says how many are missing");
   const double error_us = json_number_value(json_object_get(other, "clock_error_us"));
   ok(error_us > 0 && error_us < 1e6, "... and how well clocks agree: to %g us", error_us);
-  is_int(json_integer_value(json_object_get(other, "events")), 2 * (EVENTS + 1) + EVENTS / 2, "... all events");
+  is_int(json_integer_value(json_object_get(other, "events")), 2 * (EVENTS + 1) + EVENTS / 2,
+         "... all events");
   ok(json_integer_value(json_object_get(other, "first_step")) == 1 &&
      json_integer_value(json_object_get(other, "last_step")) == 1, "... and which steps");
   for (int i = 0; i < RANKS; i++)
-    for (int k = 0; k < 3; k++)                  /* twice: the fast clock gains on a message's way */
-      ok((double)llabs(r[i].off_ns[k]) <= 2e3 * error_us, "rank %d: a clock %d x 7000 s ahead%s is brought "
+    for (int k = 0; k < 3; k++)          /* twice: the fast clock gains on a message's way */
+      ok((double)llabs(r[i].off_ns[k]) <= 2e3 * error_us,
+         "rank %d: a clock %d x 7000 s ahead%s is brought "
          "back to %lld ns", i, i, i == 1 ? " and too fast" : "", (long long)r[i].off_ns[k]);
   json_decref(o);
   unlink(file);
