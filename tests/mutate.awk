@@ -80,6 +80,7 @@ function constants(    at, s, before, after, n) {
 }
 
 function conditions(    at, open, end) {
+  if (masked ~ /(free|_destroy|_close)\(/) return
   for (at = 1; match(substr(masked, at), /(if|while) \(/); at += RSTART + RLENGTH - 1) {
     open = at + RSTART + RLENGTH - 2
     end = closing(open)

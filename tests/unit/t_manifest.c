@@ -1,5 +1,6 @@
 /* t_manifest.c - whether slices cover a tensor once, against counting; manifests that would cost
  * much to look at. */
+#include "io/json.h"
 #include "tests/unit/ckpt_fixture.h"
 
 /* A manifest in memory, of one u8 tensor in one file. */
@@ -121,9 +122,25 @@ static void test_values(void)
   free(path);
 }
 
+/* Any bytes become a JSON string: what is no UTF-8 loses its high bytes. */
+static void test_text(void)
+{
+  static const struct { const char *text, *want; } c[] = {
+    { "plain", "plain" }, { "", "" }, { NULL, "" }, { "\"\n\\", "\"\n\\" }, { "h\xc3\xa9", "h\xc3\xa9" },
+    { "a\xff z", "a? z" }, { "\xc3", "?" }, { "\x80\x7f~", "?\x7f~" },
+  };
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+    json_t *j = tc_text_json(c[i].text);
+    if (!ok(j != NULL, "text %zu is JSON", i)) continue;
+    is_str(json_string_value(j), c[i].want, "... as it is, or in ASCII");
+    json_decref(j);
+  }
+}
+
 int main(void)
 {
   alarm(1100);
+  test_text();
   test_cover();
   test_cover_time();
   test_values();
