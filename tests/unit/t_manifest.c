@@ -126,7 +126,8 @@ static void test_values(void)
 static void test_text(void)
 {
   static const struct { const char *text, *want; } c[] = {
-    { "plain", "plain" }, { "", "" }, { NULL, "" }, { "\"\n\\", "\"\n\\" }, { "h\xc3\xa9", "h\xc3\xa9" },
+    { "plain", "plain" }, { "", "" }, { NULL, "" }, { "\"\n\\", "\"\n\\" }, { "h\xc3\xa9",
+        "h\xc3\xa9" },
     { "a\xff z", "a? z" }, { "\xc3", "?" }, { "\x80\x7f~", "?\x7f~" },
   };
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
