@@ -180,6 +180,7 @@ static void test_words(void)
 
 int main(void)
 {
+  tc_slow_free(NULL);
   test_naive();
   test_words();
   char said[700] = "";
