@@ -6,9 +6,8 @@
  * is in its stream only when ncclCommGetAsyncError has said ncclSuccess. Calls that differ between
  * members, calls while one is in progress and memory that is not of the communicator's GPU end the
  * program. TC_EMU_NCCL_BAD names a GPU that can't join; with TC_EMU_NCCL_PARTS all are parts of one, as
- * NCCL finds out while they join; TC_EMU_NCCL_ABORT_MS is what an abort takes, and with
- * TC_EMU_NCCL_ABORT_TOGETHER none ends before so many were there at once. Sums are made in an order of
- * their own, of bf16 in bf16. */
+ * NCCL finds out while they join; TC_EMU_NCCL_ABORT_MS is what an abort takes. Sums are made in an
+ * order of their own, of bf16 in bf16. */
 #include "emu.h"
 #include "nccl.h"
 
@@ -18,7 +17,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <deque>
 #include <map>
 #include <string>
@@ -317,20 +315,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
   return ncclCommAbort(c);
 }
 
-/* Waits until `want` calls are in here at once. */
-static void abort_together(int want)
-{
-  static std::atomic<int> here, most;
-  const int now = ++here;
-  for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) continue;
-  for (int i = 0; most < want && i < 60000; i++) usleep(1000);
-  here--;
-}
-
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
-  const char *together = getenv("TC_EMU_NCCL_ABORT_TOGETHER");
-  if (together) abort_together(atoi(together));
   const char *ms = getenv("TC_EMU_NCCL_ABORT_MS");
   if (ms) usleep((useconds_t)atoi(ms) * 1000);
   std::lock_guard<std::recursive_mutex> hold(emu_lock());
