@@ -211,6 +211,12 @@ int main(void)
   ok(strstr(said, "rank 4 on c (2.1 times, as all ranks on c), rank 5") != NULL, "... %s", said);
   tc_slow_free(s);
 
+  const int64_t node_b[W] = { 100, 110, 210, 190, 90, 100 };
+  s = make(W, one_stage);
+  steps(s, 20, node_b, said, &w);
+  ok(strstr(said, "rank 2 on b (2.1 times, as all ranks on b), rank 3") != NULL, "... %s", said);
+  tc_slow_free(s);
+
   s = make(W, two_stages);
   is_int(steps(s, 40, staged, said, &w), 0, "a stage with more work is not slow");
   is_int(steps(s, 12, staged_slow, said, &w), 1, "... a rank of it may be");
