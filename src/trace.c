@@ -196,7 +196,12 @@ void tc_trace_comm(struct tc_trace *t, const char *name, struct tc_comm_opts *o)
 
 /* ---- clocks ------------------------------------------------------------------------------ */
 
-static int64_t my_clock(const struct tc_trace *t) { return tc_now_ns() + t->o.skew_ns; }
+static int64_t on_my_clock(const struct tc_trace *t, int64_t ns)
+{
+  return ns + t->o.skew_ns + (int64_t)(t->o.drift * (double)ns);
+}
+
+static int64_t my_clock(const struct tc_trace *t) { return on_my_clock(t, tc_now_ns()); }
 
 static int pass(struct tc_comm *world, int coll, int peer, int64_t *x, struct tc_err *err)
 {
@@ -261,7 +266,7 @@ static bool shares_clock(const struct moment *m) { return llabs(m->offset_ns) <=
 int64_t tc_trace_common_ns(const struct tc_trace *t, int64_t ns)
 {
   const struct moment *a = &t->sync[0], *b = &t->sync[t->n_syncs > 1];
-  ns += t->o.skew_ns;
+  ns = on_my_clock(t, ns);
   if (t->n_syncs == 0 || (shares_clock(a) && shares_clock(b))) return ns;
   double part = b->at_ns > a->at_ns ? (double)(ns - a->at_ns) / (double)(b->at_ns - a->at_ns) : 0;
   return ns + a->offset_ns + (int64_t)(part * (double)(b->offset_ns - a->offset_ns));

@@ -37,6 +37,7 @@ struct tc_trace_opts {
   int rank, world;
   int64_t steps;                 /* how many are traced */
   int64_t skew_ns;               /* added to this rank's clock: a test's other node */
+  double drift;                  /* ... and how much faster that clock is: 0.01 is 1 % */
 };
 
 /* Local. */

@@ -31,6 +31,7 @@ unit_tests = \
   %D%/unit/t_memory.t \
   %D%/unit/t_mesh.t \
   %D%/unit/t_move.t \
+  %D%/unit/t_optim.t \
   %D%/unit/t_oracle.t \
   %D%/unit/t_owner.t \
   %D%/unit/t_plan.t \
@@ -39,10 +40,12 @@ unit_tests = \
   %D%/unit/t_safetensors.t \
   %D%/unit/t_recover.t \
   %D%/unit/t_saver.t \
+  %D%/unit/t_setup.t \
   %D%/unit/t_slow.t \
   %D%/unit/t_stop.t \
   %D%/unit/t_trace.t \
   %D%/unit/t_sched.t \
+  %D%/unit/t_stages.t \
   %D%/unit/t_watch.t
 
 # The last two are linked with the shim, which takes the place of calls of the C library.
@@ -81,6 +84,7 @@ script_tests = \
   %D%/check-includes \
   %D%/check-cli \
   %D%/check-cuda \
+  %D%/check-mutate \
   %D%/mpi/m_bind \
   %D%/mpi/m_ckpt \
   %D%/faults/f_data \
@@ -124,6 +128,9 @@ test_files = \
   %D%/gpu \
   %D%/gpu-pack \
   %D%/mpi-run \
+  %D%/mutate \
+  %D%/mutate.awk \
+  %D%/mutate.same \
   %D%/mpi/gpu_node.sh \
   %D%/mpi/systems.sh \
   %D%/run \
@@ -148,6 +155,7 @@ TESTS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) $(script_tests)
 EXTRA_DIST += $(test_headers) $(test_files)
 
 # Tests that see a library's header themselves.
+tests_unit_t_ckpt_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
 tests_unit_t_ranks_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 
 tests_faults_t_every_call_t_SOURCES = %D%/faults/t_every_call.c %D%/faults/shim.c

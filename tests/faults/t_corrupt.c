@@ -11,7 +11,7 @@
 
 #include "tests/faults/faults.h"
 
-enum { CASE_SECONDS = 30, SANITIZER_STATUS = 99 };
+enum { CASE_SECONDS = 120, SANITIZER_STATUS = 99 };
 
 static const char *tercio;
 
@@ -322,7 +322,7 @@ int main(int argc, char **argv)
                              SANITIZER_STATUS);
   setenv("ASAN_OPTIONS", options, 1);
   free(options);
-  alarm(full ? 3600 : 280);
+  alarm(full ? 36000 : 1100);
   const char *root = fx_folder();
   char *dir = tc_sprintf("%s/whole", root), *said = tc_sprintf("%s/said", root);
   TC_ASSERT(fx_save(dir, 1, 1, 2, 0) == 0 && fx_save(dir, 2, 2, 2, 0) == 0);

@@ -68,7 +68,7 @@ static int run_child(const struct scenario *s, const char *dir, int world)
   fflush(stdout);
   pid_t pid = fork();
   if (pid == 0) {
-    alarm(60);
+    alarm(600);
     child_saves(s, dir, world);
   }
   TC_ASSERT(waitpid(pid, &status, 0) == pid);
@@ -291,7 +291,7 @@ int main(int argc, char **argv)
     printf("%d\n", count_changes(argv[2]));
     return 0;
   }
-  alarm(full ? 3600 : 250);
+  alarm(full ? 36000 : 1100);
   const char *root = fx_folder();
   compare_with_strace(root, argv[0]);
   for (int world = 1; world <= 2; world++)

@@ -412,7 +412,7 @@ int main(int argc, char **argv)
   const char *seed = argc > 1 + full ? argv[1 + full] : "1";
   fx_state = (uint32_t)strtoul(seed, NULL, 10);
   sub_dir = "run/ckpt";           /* neither folder is there before */
-  alarm(full ? 3600 : 250);
+  alarm(full ? 36000 : 1100);
   const char *top = fx_folder();
   if (!freopen("/dev/null", "w", stderr)) return 1;   /* each state is warned of */
   if (full) cut_everywhere(top, 1, 4);

@@ -152,7 +152,7 @@ int main(void)
 {
   struct env e = { .rank = 0 };
   struct tc_err err = {0};
-  alarm(120);
+  alarm(550);
   if (tc_mpi_start(&e.rank, &e.ranks, &err) < 0) tc_mpi_abort(2);
   int32_t *member = tc_calloc((size_t)e.ranks, sizeof *member);
   for (int i = 0; i < e.ranks; i++) member[i] = i;

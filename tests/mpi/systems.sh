@@ -57,8 +57,8 @@ train() {
   link=$1 n=$2
   shift 2
   case $link in
-    threads) timeout --kill-after=10 120 "$TERCIO" train $tiny --run.ranks="$n" "$@" ;;
-    mpi)     timeout --kill-after=10 120 mpirun -n "$n" --oversubscribe --allow-run-as-root \
+    threads) timeout --kill-after=10 600 "$TERCIO" train $tiny --run.ranks="$n" "$@" ;;
+    mpi)     timeout --kill-after=10 600 mpirun -n "$n" --oversubscribe --allow-run-as-root \
                $monitor "$TERCIO" train $tiny "$@" ;;
   esac > "$dir/out" 2> "$dir/err"
 }
@@ -223,7 +223,7 @@ adam_m() {
   m=none
   rm -rf "$dir/first"
   train "$l" "$n" "$@" --train.stop_at=1 --run.out="$dir/first" || return 1
-  timeout 60 "$TERCIO" ckpt diff "$dir/first-$p/ckpt" "$dir/first/ckpt" --rtol 1e-5 \
+  timeout 600 "$TERCIO" ckpt diff "$dir/first-$p/ckpt" "$dir/first/ckpt" --rtol 1e-5 \
     --only 'optim.m.*' > "$dir/diff"
   got=$?
   m=$(awk '/^optim.m./ { n++; if ($3 + 0 > w) w = $3 + 0 }

@@ -127,9 +127,12 @@ job_field() {                        # JOB FIELD -> its value by scontrol
   on_head scontrol -o show job "$1" 2>/dev/null | tr ' ' '\n' | sed -n "s/^$2=//p" | head -n 1
 }
 
+# SECONDS are of a quiet machine: any other may take PATIENCE times as long.
+PATIENCE=${PATIENCE:-4}
+
 wait_job() {                         # JOB SECONDS: until it has ended -> prints its state
   local i state=
-  for ((i = 0; i < $2; i++)); do
+  for ((i = 0; i < $2 * PATIENCE; i++)); do
     state=$(job_field "$1" JobState)
     case $state in
       COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL | OUT_OF_MEMORY) break ;;
@@ -145,7 +148,7 @@ last_step() {                        # RUNDIR -> step of the last whole line of 
 
 wait_step() {                        # RUNDIR STEP SECONDS
   local i s
-  for ((i = 0; i < $3 * 5; i++)); do
+  for ((i = 0; i < $3 * 5 * PATIENCE; i++)); do
     s=$(last_step "$1")
     [ "${s:-0}" -ge "$2" ] && return 0
     sleep 0.2
@@ -159,7 +162,7 @@ starts() { grep -c "$1" "$log"; }    # TEXT of the log
 
 wait_line() {                        # PATTERN SECONDS: until the log has it
   local i
-  for ((i = 0; i < $2 * 5; i++)); do
+  for ((i = 0; i < $2 * 5 * PATIENCE; i++)); do
     grep -q -e "$1" "$log" 2>/dev/null && return 0
     sleep 0.2
   done
@@ -243,7 +246,7 @@ same_end() {                         # WHAT: $out is the undisturbed run's equal
   is "$(last_step "$out")" "$STEPS" "$1: all steps are done"
   diff <(losses "$out") <(losses "$calm") > "$shared/diff.out"
   ok $? "$1: every loss is the undisturbed run's" || note_file "$shared/diff.out"
-  timeout 100 "$program" ckpt diff "$out/ckpt" "$calm/ckpt" > "$shared/diff.out" 2>&1
+  timeout 900 "$program" ckpt diff "$out/ckpt" "$calm/ckpt" > "$shared/diff.out" 2>&1
   ok $? "$1: weights and optimizer state equal the undisturbed run's bit for bit: $(tail -n 1 "$shared/diff.out")" ||
     note_file "$shared/diff.out"
 }

@@ -25,8 +25,10 @@ is "$(on_head sinfo -h -o %D)" 2 "... whose end does not touch the first"
 rm -rf "$cluster_dir.b"
 
 cluster run node2 sleep 1000 2>/dev/null &
-sleep 0.5
-pid=$(cluster run node2 pgrep -x sleep)
+for ((i = 0; i < 100; i++)); do
+  pid=$(cluster run node2 pgrep -x sleep) && break
+  sleep 0.2
+done
 outside=$(grep -l '^Name:.sleep$' /proc/[0-9]*/status 2>/dev/null | xargs grep -l "^NSpid:.*[[:space:]]$pid$" | cut -d/ -f3 | head -n 1)
 [ -n "$outside" ]
 ok $? "a process of node2 is seen from outside"

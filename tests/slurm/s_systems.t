@@ -35,7 +35,7 @@ done
 # At the default learning rate the gradient's norm jumps in single steps here, and there rounding
 # shows as 1e-5 of it; at this one all layouts agree within 2e-7.
 short=(--train.lr=3e-4 --train.stop_at=20 --ckpt.every=0)
-timeout 100 "$program" train "$shared/run.ini" "${short[@]}" --run.out="$shared/one" 2> "$shared/err"
+timeout 900 "$program" train "$shared/run.ini" "${short[@]}" --run.out="$shared/one" 2> "$shared/err"
 ok $? "one rank: 20 steps" || { note_file "$shared/err"; done_testing; }
 
 train() {                            # NAME SRUN-OPTIONS -- FLAGS -> $shared/NAME

@@ -26,7 +26,7 @@ is "$(job_field "$job" Restarts)" 0 "killed rank: without a requeue"
 submit stop "${ranks[@]}" -- --ckpt.keep=0
 wait_step "$out" 13 100
 on_head scancel --batch --signal=USR2 "$job"
-for ((i = 0; i < 60; i++)); do
+for ((i = 0; i < 60 * PATIENCE; i++)); do
   [ "$(job_field "$job" Restarts)" = 1 ] && break
   sleep 0.5
 done
@@ -50,7 +50,7 @@ wait_step "$out" 13 150
 wait_step "${jobs[1]}" 13 150
 cluster kill-node node2
 cluster kill-node node3
-for ((i = 0; i < 90; i++)); do
+for ((i = 0; i < 90 * PATIENCE; i++)); do
   [ "$(job_field "$job" Restarts)$(job_field "${jobs[0]}" Restarts)" = 11 ] && break
   sleep 1
 done

@@ -213,7 +213,7 @@ static void test_examples(void)
 
 int main(void)
 {
-  alarm(100);
+  alarm(1100);
   const char *tmp = getenv("TMPDIR");
   char dir[64];
   snprintf(dir, sizeof dir, "%.40s/t_annotate.XXXXXX", tmp ? tmp : "/tmp");

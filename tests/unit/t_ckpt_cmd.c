@@ -394,7 +394,7 @@ static void test_owners(const char *dir)
 
 int main(void)
 {
-  alarm(200);
+  alarm(1100);
   const char *dir = fx_folder();
   snprintf(out_path, sizeof out_path, "%s/out", dir);
   fx_save(dir, 1, 1, 1, 0);

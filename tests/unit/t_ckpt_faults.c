@@ -479,7 +479,7 @@ static void test_kill(void)
     pid_t pid = fork();
     if (pid == 0) child(dir, round);
     /* Any moment after its first commit, so that a slow machine gets on too. */
-    int64_t end_ns = tc_now_ns() + INT64_C(10000000000);
+    int64_t end_ns = tc_now_ns() + INT64_C(60000000000);
     while (newest_step(dir) <= newest && tc_now_ns() < end_ns) usleep(500);
     usleep(fx_random(80000));
     kill(pid, SIGKILL);
@@ -555,7 +555,7 @@ static void test_kill_replacing(void)
 
 int main(void)
 {
-  alarm(500);
+  alarm(1100);
   test_flips();
   test_files();
   test_made_up();

@@ -191,7 +191,7 @@ int main(void)
     { "--mesh.pp=1 --mesh.dp=3 --mesh.tp=1 --parallel.data=zero3", 3 },
     { "--mesh.pp=1 --mesh.dp=3 --mesh.tp=1 --parallel.data=server", 3 } };
   enum { LAYOUTS = sizeof layout / sizeof *layout };
-  alarm(250);
+  alarm(1100);
   const char *dir = fx_folder();
   snprintf(out_path, sizeof out_path, "%s/out", dir);
   for (int i = 0; i < LAYOUTS; i++) {

@@ -230,7 +230,7 @@ static void test_long_row(const char *root)
 
 int main(void)
 {
-  alarm(250);
+  alarm(1100);
   const char *dir = fx_folder();
   snprintf(out_path, sizeof out_path, "%s/out", dir);
   test_verify(dir);

@@ -7,6 +7,7 @@
  * one on. The shared cases have their data in host memory: a communicator around each brings it to
  * the GPU and back. */
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "kernels/kernel.h"
 #include "src/comm_impl.h"
@@ -256,9 +257,10 @@ static void agree(struct cc_env *e)
 
 /* Three axes, on each a transfer that its other member never comes to; the library takes its time to
  * abort (TC_EMU_NCCL_ABORT_MS): all of it passes at once, and none of it is waited for too long. */
-enum { AXES = 3, SLOW_MS = 800, HUNG_MS = 30000 };
+enum { AXES = 3, SLOW_MS = 800, HUNG_MS = 90000, TRIES = 10 };
+static atomic_int too_long;
 
-static int64_t end_all(struct cc_env *e, int first_id, bool whole)
+static double end_all(struct cc_env *e, int first_id, bool whole)
 {
   static const char *const axis[AXES] = { "pp", "dp", "tp" };
   const struct shared *s = e->ctx;
@@ -276,22 +278,23 @@ static int64_t end_all(struct cc_env *e, int first_id, bool whole)
   }
   const int64_t t0 = tc_now_ns();
   cc_check(e, tc_comms_free(c, AXES) == whole, "a thread was%s left behind", whole ? "" : " not");
-  const int64_t took_ns = tc_now_ns() - t0;
+  const double took_s = (double)(tc_now_ns() - t0) * 1e-9;
   cc_check(e, tc_comms_free(host, AXES), "the host's are left behind");
   if (whole) d->ops->free(d, x, 64);
-  return took_ns;
+  return took_s;
 }
 
+/* In pp it passes twice; one axis after the other would make it at least four times, always. So it
+ * is enough to have been quicker once, whatever else the machine does. */
 static void end_slow(struct cc_env *e)
 {
-  double s = (double)end_all(e, 30, true) * 1e-9;
-  cc_check(e, s < 3.4e-3 * SLOW_MS, "%d axes take %g s to end", AXES, s);   /* pp: twice, all: 4 times */
+  if (end_all(e, 30, true) >= 3.4e-3 * SLOW_MS) atomic_store(&too_long, 1);
 }
 
 static void end_hung(struct cc_env *e)
 {
-  double s = (double)end_all(e, 40, false) * 1e-9;
-  cc_check(e, s < 9, "%d axes that hang take %g s to be left behind", AXES, s);
+  double s = end_all(e, 40, false);
+  cc_check(e, s < HUNG_MS * 0.5e-3, "%d axes that hang take %g s to be left behind", AXES, s);
 }
 
 /* ---- running them ------------------------------------------------------------------------ */
@@ -307,7 +310,8 @@ enum { MINE = sizeof mine / sizeof *mine };
  * not its; and it can't say which of several members is late (the watchdog does). */
 static bool is_for_us(const struct cc_case *k, int world)
 {
-  if (k->run == cc_order || k->run == cc_special || k->run == cc_control) return false;
+  if (k->run == cc_order || k->run == cc_special || k->run == cc_control ||
+      k->run == cc_agree) return false;
   if (k->run == cc_late) return world == 2;
   return world == 3 || getenv("TC_TEST_GPU");    /* has all that the others have, and takes time */
 }
@@ -393,7 +397,12 @@ int main(void)
   setenv("TC_EMU_QUIET_MS", "1", 1);
   snprintf(ms, sizeof ms, "%d", SLOW_MS);
   setenv("TC_EMU_NCCL_ABORT_MS", ms, 1);
-  run_world(2, "an abort that takes time: all axes at once", end_slow);
+  for (int i = 0; i < TRIES; i++) {
+    atomic_store(&too_long, 0);
+    run_world(2, "an abort that takes time", end_slow);
+    if (!atomic_load(&too_long)) break;
+  }
+  ok(!atomic_load(&too_long), "... passes on all axes at once");
   snprintf(ms, sizeof ms, "%d", HUNG_MS);
   setenv("TC_EMU_NCCL_ABORT_MS", ms, 1);
   run_world(2, "an abort that hangs: all axes are left behind at once", end_hung);

@@ -154,7 +154,7 @@ static void test_copy(const char *what, int offload, bool apart)
 int main(void)
 {
   const char *gpu = getenv("TC_TEST_GPU"), *folder = getenv("TC_EMU_MODULES");
-  alarm(240);
+  alarm(1100);
   if (!gpu || !*gpu) {
     if (!folder || !*folder) skip_all("no C++ compiler to build the emulated kernels with");
     setenv("TERCIO_MODULES", folder, 1);

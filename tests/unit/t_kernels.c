@@ -404,6 +404,35 @@ static void attention_sizes(int dtype)
   if (dtype == TC_BF16) attention(dtype, 1, 1000, 1, 80);
 }
 
+/* Element after element by counting up coordinates; rows of storage may go on beyond the box's last. */
+static void global_index(void)
+{
+  static const struct tc_view v[] = {
+    { .rank = 0, .rows = -1, .elems = 1 },
+    { .rank = 1, .dim = { 5 }, .off = { 3 }, .global = { 11 }, .rows = -1, .elems = 5 },
+    { .rank = 2, .dim = { 4, 3 }, .off = { 2, 6 }, .global = { 7, 9 }, .rows = -1, .elems = 12 },
+    { .rank = 2, .dim = { 4, 3 }, .off = { 4, 0 }, .global = { 8, 3 }, .row0 = 2, .rows = 4,
+        .elems = 12 },
+    { .rank = 3, .dim = { 2, 3, 4 }, .off = { 1, 2, 3 }, .global = { 5, 6, 7 }, .rows = -1,
+        .elems = 24 },
+    { .rank = 3, .dim = { 2, 3, 4 }, .off = { 2, 0, 1 }, .global = { 4, 3, 9 }, .row0 = 4, .rows =
+        5,
+      .elems = 20 },
+  };
+  for (size_t k = 0; k < sizeof v / sizeof *v; k++) {
+    int64_t at[TC_DIMS] = { 0 }, wrong = 0, skipped = v[k].rows >= 0 ?
+        v[k].row0 * v[k].dim[v[k].rank - 1] : 0;
+    for (int64_t i = -skipped; i < v[k].elems; i++) {
+      int64_t want = 0;
+      for (int d = 0; d < v[k].rank; d++) want = want * v[k].global[d] + v[k].off[d] + at[d];
+      wrong += i >= 0 && tc_view_global(&v[k], i) != want;
+      for (int d = v[k].rank - 1; d >= 0 && ++at[d] == v[k].dim[d] && d > 0; d--) at[d] = 0;
+    }
+    ok(wrong == 0, "global index of each element, rank %d%s", v[k].rank, v[k].rows >= 0 ?
+       ", rows of storage" : "");
+  }
+}
+
 int main(void)
 {
   static const int64_t shapes[][3] = { { 1, 1, 1 }, { 7, 5, 3 }, { 33, 65, 17 }, { 129, 40, 71 } };
@@ -452,6 +481,7 @@ int main(void)
     positions(TC_OP_DROPOUT, storage);
     positions(TC_OP_NORMAL, storage);
   }
+  global_index();
   extremes();
   losses();
   clips(1, 0.1), clips(1, 50), clips(0, 50);

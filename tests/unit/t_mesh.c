@@ -154,7 +154,7 @@ static void test_good(const struct good *g)
     ok(groups_agree(m, a, step), "%s: %s groups agree", g->cluster, tc_axis_name[a]);
   ok(node_counts_right(m, step), "%s: nodes of groups", g->cluster);
   ok(memcmp(m->node, node, (size_t)world * sizeof *node) == 0, "%s: the nodes", g->cluster);
-  ok(seconds < 1, "%s: %d ranks in %.4f s", g->cluster, world, seconds);
+  ok(seconds < 20, "%s: %d ranks in %.4f s", g->cluster, world, seconds);
   tc_mesh_free(m);
   free(node);
 }

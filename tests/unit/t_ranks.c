@@ -293,7 +293,7 @@ static void test_stale_launcher(void)
     struct tc_err err = { 0 };
     setenv("PMIX_NAMESPACE", "gone", 1);
     setenv("PMIX_RANK", "0", 1);
-    alarm(60);
+    alarm(600);
     int rc = tc_ranks_discover(&r, NULL, &err);
     tc_ranks_finish();
     _exit(rc == TC_EPEER && !r && strstr(err.text, "gone") ? 0 : 1);

@@ -1,4 +1,5 @@
-/* t_recover - the interval between checkpoints, medians and spikes, what the loop remembers. */
+/* t_recover - the interval between checkpoints, medians and spikes, what the loop remembers; time
+ * limits, starts without progress, faults to order. */
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -71,6 +72,41 @@ static void test_spike(void)
   ok(u.recover.skipped == 0 && u.recover.n_losses == 0, "... forgets what was");
   ok(tc_recover_parse(&u, "skipped -1 rollbacks 0 losses", &err) == TC_EUSER, "nonsense is refused");
   ok(tc_recover_parse(&u, "skipped 1", &err) == TC_EUSER, "half of it too");
+}
+
+/* Beside a naive one: spikes are left out, the median is of the last good losses, sorted. */
+static int by_size(const void *a, const void *b)
+{
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static void test_median(void)
+{
+  enum { STEPS = 1000 };
+  struct tc_config c = { .train_spike = 1.5 };
+  struct tc_train t = { .cfg = &c };
+  double good[STEPS], sorted[TC_RECOVER_LOSSES];
+  int n = 0, spikes = 0;
+  uint32_t x = 1;
+  bool same = true;
+  for (int i = 0; i < STEPS && same; i++) {
+    x = x * 1664525u + 1013904223u;
+    const double v = 1 + (x >> 8) * 0x1p-23;     /* 1 to 3 */
+    const int kept = n < TC_RECOVER_LOSSES ? n : TC_RECOVER_LOSSES;
+    memcpy(sorted, good + n - kept, (size_t)kept * sizeof *good);
+    qsort(sorted, (size_t)kept, sizeof *sorted, by_size);
+    const double mid = kept ? (sorted[(kept - 1) / 2] + sorted[kept / 2]) / 2 : 0;
+    const bool bad = kept >= 8 && v > 1.5 * mid;
+    same = step(&t, v) == bad;
+    spikes += bad;
+    if (!bad) good[n++] = v;
+    const int now = n < TC_RECOVER_LOSSES ? n : TC_RECOVER_LOSSES;
+    same &= t.recover.n_losses == now &&
+            !memcmp(t.recover.loss, good + n - now, (size_t)now * sizeof *good);
+  }
+  ok(same && spikes > 10, "%d steps, %d of them spikes: against the median of the last good ones",
+     STEPS, spikes);
 }
 
 static void test_due(void)
@@ -148,11 +184,179 @@ static void test_walltime(void)
   }
 }
 
+/* Auto: the cost is the mean of the last and those before, the interval is Daly's. */
+static void test_cost(void)
+{
+  struct tc_config c = { .ckpt_every_minutes = -1, .ckpt_mtbf_hours = 24 };
+  struct tc_train t = { .cfg = &c, .rank = 1, .copy_ns = 500000000 };
+  tc_recover_cost(&t, 3500000000);
+  near_f(t.recover.cost_s, 4, 1e-12, "the copy and the writing");
+  near_f(t.recover.every_s, tc_daly_s(4, 86400), 1e-12, "their interval");
+  tc_recover_cost(&t, 9500000000);
+  near_f(t.recover.cost_s, 7, 1e-12, "half of it is the last one");
+  near_f(t.recover.every_s, tc_daly_s(7, 86400), 1e-12, "their interval");
+  c.ckpt_every_minutes = 5;
+  t.recover.every_s = 0;
+  tc_recover_cost(&t, 6500000000);
+  ok(t.recover.every_s == 0 && fabs(t.recover.cost_s - 7) < 1e-12, "not auto: no interval");
+}
+
+/* ---- time limits: margins of 50 s and more, so that a slow machine changes nothing ---- */
+
+static void put_env(const char *name, double s)
+{
+  char text[32];
+  snprintf(text, sizeof text, "%.0f", s);
+  if (s > 0) setenv(name, text, 1);
+  else unsetenv(name);
+}
+
+static void test_limit(void)
+{
+  static const struct { const char *what; double minutes, began, ends, limit; bool late; } c[] = {
+    { "none", -1, 0, 0, 0, true },     { "0: none, whatever the job's", 0, -100, 500, 0, false },
+    { "minutes", 20, -9000, 500, 1200, false },
+    { "the job's, begun now", -1, -100, 900, 900, false },
+    { "the job's, more than half is over", -1, -900, 700, 700, true },
+    { "the job's, nobody says since when", -1, 0, 700, 700, true },
+  };
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+    struct tc_config cfg = { .run_walltime = c[i].minutes };
+    struct tc_train t = { .cfg = &cfg };
+    put_env("SLURM_JOB_START_TIME", c[i].began ? (double)now_s() + c[i].began : 0);
+    put_env("SLURM_JOB_END_TIME", c[i].ends ? (double)now_s() + c[i].ends : 0);
+    tc_walltime_begin(&t);
+    double left = t.recover.end_ns ? (double)(t.recover.end_ns - tc_now_ns()) * 1e-9 : 0;
+    ok(fabs(left - c[i].limit) < 50, "limit, %s: in %g s", c[i].what, left);
+    ok(!c[i].limit || fabs(t.recover.limit_s - c[i].limit) < 50, "... from the start on");
+    ok(!c[i].limit || t.recover.late == c[i].late, "... %s", c[i].late ? "late" : "not late");
+  }
+  unsetenv("SLURM_JOB_START_TIME");
+  unsetenv("SLURM_JOB_END_TIME");
+}
+
+/* Twice a step and a save, and 2 s: then it is time. */
+static void test_near(void)
+{
+  static const struct {
+    const char *what;
+    double step_s, slow_s, cost_s, gb, left_s;
+    int steps;
+    bool late;
+    int want;
+  } c[] = {
+    { "no limit", 100, 0, 100, 0, 0, 5, false, TC_WALLTIME_FAR },
+    { "step and save fit", 100, 0, 400, 0, 1100, 5, false, TC_WALLTIME_FAR },
+    { "they do not", 100, 0, 400, 0, 900, 5, false, TC_WALLTIME_NEAR },
+    { "the step before was slower", 1, 1000, 100, 0, 1950, 5, false, TC_WALLTIME_NEAR },
+    { "... but counts less", 1, 1000, 100, 0, 2100, 5, false, TC_WALLTIME_FAR },
+    { "no save yet: 100 MB a second", 100, 0, 0, 40, 900, 5, false, TC_WALLTIME_NEAR },
+    { "... which fits", 100, 0, 0, 40, 1100, 5, false, TC_WALLTIME_FAR },
+    { "the second step", 100, 0, 400, 0, 900, 1, false, TC_WALLTIME_SHORT },
+    { "the third", 100, 0, 400, 0, 900, 2, false, TC_WALLTIME_NEAR },
+    { "the second, started late in a job", 100, 0, 400, 0, 900, 1, true, TC_WALLTIME_NEAR },
+  };
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+    struct tc_train t = { .ckpt_bytes = (int64_t)(c[i].gb * 1e9) };
+    t.recover = (struct tc_recover){ .cost_s = c[i].cost_s, .slow_s = c[i].slow_s, .steps =
+        c[i].steps,
+                                     .late = c[i].late, .limit_s = 5000 };
+    t.recover.boundary_ns = tc_now_ns() - (int64_t)(c[i].step_s * 1e9);
+    if (c[i].left_s) t.recover.end_ns = tc_now_ns() + (int64_t)(c[i].left_s * 1e9);
+    is_int(tc_walltime_near(&t), c[i].want, "near, %s", c[i].what);
+    is_int(t.recover.steps, c[i].steps + 1, "... a step more");
+    near_f(t.recover.slow_s, fmax(c[i].step_s, 0.9 * c[i].slow_s), c[i].step_s < 50 ? 1e-9 : 0.3,
+           "... the slowest");
+    ok(tc_now_ns() - t.recover.boundary_ns < INT64_C(50000000000), "... which ended now");
+  }
+  struct tc_train t = { .ckpt_bytes = 0 };
+  tc_walltime_near(&t);
+  ok(t.recover.slow_s == 0 && t.recover.boundary_ns > 0, "the first step has no length");
+}
+
+/* ---- starts without progress ---- */
+
+static void test_guard(void)
+{
+  char dir[] = "/tmp/t_recover-XXXXXX";
+  if (!ok(mkdtemp(dir) != NULL, "a folder")) return;
+  struct tc_config c = { .ckpt_max_restarts_without_progress = 3 };
+  struct tc_ranks r = { .job = "17" };
+  struct tc_train t = { .cfg = &c, .ranks = &r, .ckpt_dir = dir };
+  struct tc_err err = { 0 };
+  for (int i = 0; i < 4; i++) is_int(tc_train_guard(&t, 8, &err), 0, "start %d from step 8", i);
+  is_int(tc_train_guard(&t, 8, &err), TC_NOPROGRESS, "one too many");
+  ok(strstr(err.text, "the last 4 starts from step 8 made no new checkpoint") && strstr(err.text,
+                                                            dir),
+     "... %s", err.text);
+  is_int(tc_train_guard(&t, 8, &err), TC_NOPROGRESS, "... and again");
+  is_int(tc_train_guard(&t, 9, &err), 0, "a new checkpoint: they count anew");
+  for (int i = 0; i < 3; i++) tc_train_guard(&t, 9, &err);
+  strcpy(r.job, "18");
+  is_int(tc_train_guard(&t, 9, &err), 0, "another job too");
+  for (int i = 0; i < 3; i++) tc_train_guard(&t, 9, &err);
+  tc_train_guard_clear(&t);
+  for (int i = 0; i < 4; i++) is_int(tc_train_guard(&t, 9, &err), 0, "cleared: start %d", i);
+  *r.job = 0;
+  is_int(tc_train_guard(&t, 9, &err), 0, "by hand: as often as one likes");
+  tc_train_guard_clear(&t);
+  is_int(rmdir(dir), 0, "nothing is left");
+  strcpy(r.job, "19");
+  is_int(tc_train_guard(&t, 9, &err), TC_EUSER, "a folder that is not there");
+}
+
+/* ---- faults to order ---- */
+
+static void test_fault(void)
+{
+  static const struct { const char *text; int kind, rank; int64_t step; } good[] = {
+    { "", TC_FAULT_NONE, 3, 0 },         { "hang@5", TC_FAULT_HANG, 3, 5 },
+    { "slow@1:0", TC_FAULT_SLOW, 0, 1 }, { "nan@12", TC_FAULT_NAN, 3, 12 },
+    { "spike@7:3", TC_FAULT_SPIKE, 3, 7 },
+  };
+  static const char *const bad[] = {
+    "hang", "hang@", "hang@0", "hang@5:", "hang@5:4", "hang@5:-1", "hang@5x", "hangs@5", "han@5",
+    "@5", "crawl@5", "hang@5:1:2",
+  };
+  struct tc_err err;
+  struct tc_fault f;
+  for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+    is_int(tc_fault_parse(&f, good[i].text, 4, &err), 0, "run.fault = %s", good[i].text);
+    ok(f.kind == good[i].kind && f.rank == good[i].rank && f.step == good[i].step, "... is read");
+  }
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    is_int(tc_fault_parse(&f, bad[i], 4, &err), TC_EUSER, "run.fault = %s is refused", bad[i]);
+  struct tc_train t = { .fault = { TC_FAULT_SPIKE, 0, 7 } };
+  struct tc_step_report s = { .step = 6, .loss = 2 };
+  tc_fault_fire(&t, &s);
+  ok(s.loss == 2, "a spike comes at its step");
+  s.step = 7;
+  tc_fault_fire(&t, &s);
+  ok(s.loss == 2000, "... a thousand times the loss");
+  tc_fault_fire(&t, &s);
+  ok(s.loss == 2000, "... once");
+  tc_fault_end(&(struct tc_fault){ TC_FAULT_SLOW, 1, 3 }, 0, 5, INT64_C(1000000000000));
+  tc_fault_end(&(struct tc_fault){ TC_FAULT_SLOW, 1, 3 }, 1, 2, INT64_C(1000000000000));
+  tc_fault_end(&(struct tc_fault){ TC_FAULT_HANG, 1, 3 }, 1, 3, INT64_C(1000000000000));
+  tc_fault_begin(&(struct tc_fault){ TC_FAULT_HANG, 1, 3 }, 0, 3);
+  tc_fault_begin(&(struct tc_fault){ TC_FAULT_HANG, 1, 3 }, 1, 4);
+  tc_fault_begin(&(struct tc_fault){ TC_FAULT_SLOW, 1, 3 }, 1, 3);
+  int64_t t0 = tc_now_ns();
+  tc_fault_end(&(struct tc_fault){ TC_FAULT_SLOW, 1, 3 }, 1, 3, 5000000);
+  ok(tc_now_ns() - t0 >= 15000000, "a slow rank takes four times as long, the others do not");
+}
+
 int main(void)
 {
   test_daly();
   test_walltime();
   test_spike();
+  test_median();
   test_due();
+  test_cost();
+  test_limit();
+  test_near();
+  test_guard();
+  test_fault();
   return done_testing();
 }

@@ -185,7 +185,7 @@ static void test_keep(void)
 
 int main(void)
 {
-  alarm(240);
+  alarm(1100);
   test_stall();
   test_consistent();
   test_keep();

@@ -345,7 +345,9 @@ static void test_left_over(void)
 static void test_clock(void)
 {
   const struct tc_sched_cost cost[] = { { 1, 3, 0.25, 0.5 }, { 2, 4, 0.75, 8 } };
-  const struct tc_sched_cost slow = { 1, 1, 1, 10 }, none = { 0, 1, 1, 0 }, nan = { 1, NAN, 1, 0 };
+  const struct tc_sched_cost slow = { 1, 1, 1, 10 }, nan = { 1, NAN, 1, 0 };
+  const struct tc_sched_cost none[] = { { 0, 1, 1, 0 }, { 1, 0, 1, 0 }, { 1, 1, 0, 0 }, { 1, 1, -1,
+      0 } };
   struct tc_sched *s;
   struct tc_sim *sim;
   struct tc_transfers *t;
@@ -365,7 +367,11 @@ static void test_clock(void)
   near_f(sim->start[1][1], 1 + 10 + 10, 1e-12, "the second F arrives after the first");
   tc_sim_free(sim);
   tc_transfers_free(t);
-  is_int(tc_sched_transfers(&t, s, &none, 1, &err), TC_EUSER, "no time: no order");
+  for (int i = 0; i < 4; i++)
+    is_int(tc_sched_transfers(&t, s, &none[i], 1, &err), TC_EUSER, "no time: no order");
+  is_int(tc_sched_transfers(&t, s, (struct tc_sched_cost[]){ slow, none[1] }, 2, &err), TC_EUSER,
+         "of one stage");
+  ok(strstr(err.text, "work on stage 1") != NULL, "... which is named: %s", err.text);
   is_int(tc_sched_simulate(&sim, s, &nan, 1, NULL, &err), TC_EUSER, "a cost that is none: %s", err.text);
   tc_sched_free(s);
 }
@@ -399,6 +405,7 @@ static void test_faults(void)
     struct tc_err err = { 0 };
     struct tc_sched *s = random_sched(&x);
     int r = (int)next_random(&x, (uint32_t)s->p);
+    char gone[80];
     int32_t *n_items = &s->n_items[r], i = (int32_t)next_random(&x, (uint32_t)*n_items), j = i;
     while (j == i) j = (int32_t)next_random(&x, (uint32_t)*n_items);
     struct tc_item *item = s->item[r], was = item[i], other = item[j];
@@ -420,7 +427,10 @@ static void test_faults(void)
     item[i] = was;
     memmove(item + i, item + i + 1, (size_t)(*n_items - 1 - i) * sizeof *item);
     --*n_items;                                              /* dropped */
-    missed[3] += runs(s, &err) || !(strstr(err.text, "missing") || strstr(err.text, "before its"));
+    snprintf(gone, sizeof gone, "%c of micro-batch %d on chunk %d is missing", "FBW"[was.work],
+             was.mb,
+             was.chunk);
+    missed[3] += runs(s, &err) || !(strstr(err.text, gone) || strstr(err.text, "before its"));
     tc_sched_free(s);
   }
   is_int(missed[0], 0, "%d times an item twice is noticed", TIMES);
