@@ -88,7 +88,8 @@ script_tests = \
   %D%/mpi/m_plan \
   %D%/mpi/m_systems \
   %D%/mpi/m_trace \
-  %D%/mpi/m_train
+  %D%/mpi/m_train \
+  %D%/slurm/f_sbatch
 
 # What is distributed besides: runners, clusters, oracles.
 test_files = \
@@ -117,6 +118,7 @@ test_files = \
   %D%/oracle/tiny.json \
   %D%/oracle/torch_gpt.py \
   %D%/slurm/campaign \
+  %D%/slurm/fake_slurm \
   %D%/slurm/late_init.c \
   %D%/slurm/lib.sh \
   %D%/slurm/s_cluster.t \
