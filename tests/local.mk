@@ -107,7 +107,9 @@ test_files = \
   %D%/bench/speed \
   %D%/bench/systems \
   %D%/cluster \
+  %D%/bench/sdpa.py \
   %D%/gpu \
+  %D%/gpu-call \
   %D%/gpu-pack \
   %D%/mpi-run \
   %D%/mpi/gpu_node.sh \
