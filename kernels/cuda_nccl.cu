@@ -52,22 +52,43 @@ struct library {
 
 enum { OLDEST = 21400 };                         /* 2.14: communicators that don't block */
 
+/* $TERCIO_NCCL and nothing else if it is set; else $NCCL_HOME/lib, then where the loader looks. pip, Spack and
+ * EasyBuild put the library where the loader does not. err says what was tried. */
+static void *find_library(const char *name, struct tc_err *err)
+{
+  const char *file = getenv("TERCIO_NCCL"), *home = getenv("NCCL_HOME");
+  const bool only = file && *file;
+  char path[2][4096], why[2][300];
+  int n = 0;
+  if (only) snprintf(path[n++], sizeof *path, "%s", file);
+  else if (home && *home) snprintf(path[n++], sizeof *path, "%s/lib/%s", home, name);
+  if (!only) snprintf(path[n++], sizeof *path, "%s", name);
+  for (int i = 0; i < n; i++) {
+    void *lib = dlopen(path[i], RTLD_NOW | RTLD_LOCAL);
+    if (lib) return lib;
+    const char *said = dlerror();
+    snprintf(why[i], sizeof *why, "%.299s", said ? said : path[i]);
+  }
+  tc_fail(err, TC_EUSER, "NCCL can't be loaded: %s%s%s; %s, or set run.comm = mpi", why[0],
+          n > 1 ? "; " : "", n > 1 ? why[1] : "",
+          only ? "TERCIO_NCCL is to be the path of libnccl.so.2"
+               : "install it, name the library with TERCIO_NCCL or the folder above its lib with "
+                 "NCCL_HOME, or add its folder to LD_LIBRARY_PATH");
+  return NULL;
+}
+
 /* A library that was opened once is found again, at no cost; it stays open. */
 static int open_library(struct library *l, struct tc_err *err)
 {
 #ifdef TC_EMU
-  if (getenv("TC_EMU_NO_NCCL"))
-    return tc_fail(err, TC_EUSER, "NCCL can't be loaded: libnccl.so.2 is not there; install it, or "
-                   "set run.comm = mpi");
+  if (getenv("TC_EMU_NO_NCCL") && !find_library("libnccl-of-no-version.so.2", err)) return TC_EUSER;
 #define X(name) l->name = nccl##name;
   CALLS(X)
 #undef X
 #else
-  void *lib = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-  const char *missing = NULL, *why = lib ? NULL : dlerror();
-  if (!lib)
-    return tc_fail(err, TC_EUSER, "NCCL can't be loaded: %s; install it or add its folder to "
-                   "LD_LIBRARY_PATH, or set run.comm = mpi", why ? why : "libnccl.so.2");
+  void *lib = find_library("libnccl.so.2", err);
+  const char *missing = NULL;
+  if (!lib) return TC_EUSER;
 #define X(name) \
   if (!(l->name = (decltype(&nccl##name))dlsym(lib, "nccl" #name))) missing = "nccl" #name;
   CALLS(X)

@@ -57,7 +57,23 @@ static bool is_option(const char *line, const char *name)
   return !strncmp(line + 9, name, strlen(name)) && line[9 + strlen(name)] == '=';
 }
 
-/* One line of the template into f. */
+/* The text as one word of a shell, whatever is in it; owned by the caller. */
+static char *shell_word(const char *text)
+{
+  char *word = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&word, &size);
+  TC_ASSERT(f);
+  fputc('\'', f);
+  for (; *text; text++)
+    if (*text == '\'') fputs("'\\''", f);
+    else fputc(*text, f);
+  fputc('\'', f);
+  if (fclose(f)) TC_ASSERT(!"out of memory for a word");
+  return word;
+}
+
+/* One line of the template into f. `ini` and `program` are words of a shell. */
 static void put_line(FILE *f, const char *line, const struct tc_plan_job *j, const char *ini,
                      const char *program)
 {
@@ -82,7 +98,7 @@ static void put_line(FILE *f, const char *line, const struct tc_plan_job *j, con
   else fputs(line, f);
   if (strcmp(line, "set -u\n")) return;
   fprintf(f, "\n# Filled in by tercio plan: the run file, and the program that planned it.\n"
-          "set -- '%s' \"$@\"\n: \"${TERCIO:=%s}\"\nexport TERCIO\n", ini, program);
+          "set -- %s \"$@\"\n[ -n \"${TERCIO-}\" ] || TERCIO=%s\nexport TERCIO\n", ini, program);
 }
 
 static int put_job(const struct tc_plan_job *j, const char *dir, struct tc_err *err)
@@ -99,9 +115,10 @@ static int put_job(const struct tc_plan_job *j, const char *dir, struct tc_err *
   FILE *f = open_memstream(&text, &size);
   TC_ASSERT(f);
   char *ini = tc_sprintf("%s/run.ini", dir), *job = tc_sprintf("%s/job.sbatch", dir);
+  char *ini_word = shell_word(ini), *program_word = shell_word(program);
   bool seen = false;
   while (getline(&line, &cap, in) > 0) {
-    put_line(f, line, j, ini, program);
+    put_line(f, line, j, ini_word, program_word);
     seen |= !strcmp(line, "set -u\n");
   }
   if (fclose(f)) TC_ASSERT(!"out of memory for a job script");
@@ -112,6 +129,8 @@ static int put_job(const struct tc_plan_job *j, const char *dir, struct tc_err *
   free(line);
   free(text);
   free(ini);
+  free(ini_word);
+  free(program_word);
   free(job);
   free(path);
   return rc;
@@ -125,12 +144,13 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
   if (!made && errno != EEXIST)
     return tc_fail(err, TC_EUSER, "cannot make folder %s: %s", j->into, strerror(errno));
   char *dir = realpath(j->into, NULL);
-  if (!dir || strchr(dir, '\'') || !tc_config_is_plain(dir)) {
+  if (!dir || !tc_config_is_plain(dir)) {
     free(dir);
     if (made) rmdir(j->into);
     return tc_fail(err, TC_EUSER, "--into %s: its whole name goes into the run file and the job's script: "
-                   "give a folder without quotes, control characters or \" ;\" in it", j->into);
+                   "give a folder without control characters or \" ;\" in it", j->into);
   }
+  char *job = tc_sprintf("%s/job.sbatch", j->into), *job_word = shell_word(job);
   struct tc_config c = *layout;
   struct tc_plan_run r;
   tc_plan_run(&r, p, &c, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
@@ -146,7 +166,9 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
   if (!rc) rc = save(ini, text, 0644, err);
   if (!rc) rc = put_job(j, dir, err);
   if (!rc && !j->json)
-    printf("\nwritten: run.ini, device.ini and job.sbatch in %s; sbatch %s/job.sbatch\n", dir, j->into);
+    printf("\nwritten: run.ini, device.ini and job.sbatch in %s; sbatch %s\n", dir, job_word);
+  free(job);
+  free(job_word);
   free(device);
   free(text);
   free(ini);

@@ -84,6 +84,9 @@ static int look_at_self(struct self *s, struct tc_err *err)
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   /* NCCL takes its buffers when ranks join, before it is known what fits, not in a step. */
   setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+  /* An axis has a communicator of its own. Those of one GPU may wait for each other in circles if their
+   * kernels start in another order on another rank; so they start in the order of the host's calls. */
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
   s->info.device = s->info.dev.numa = s->info.dev.distance = s->info.dev.n_links = -1;
   if (hwloc_topology_init(&s->topo) != 0)
     return tc_fail(err, TC_EUSER, "hwloc can't be started: %s", strerror(errno));

@@ -106,7 +106,8 @@ script_tests = \
   %D%/mpi/m_resume \
   %D%/mpi/m_systems \
   %D%/mpi/m_trace \
-  %D%/mpi/m_train
+  %D%/mpi/m_train \
+  %D%/slurm/f_sbatch
 
 # What is distributed besides: runners, clusters, oracles.
 test_files = \
@@ -125,7 +126,9 @@ test_files = \
   %D%/bench/speed \
   %D%/bench/systems \
   %D%/cluster \
+  %D%/bench/sdpa.py \
   %D%/gpu \
+  %D%/gpu-call \
   %D%/gpu-pack \
   %D%/mpi-run \
   %D%/mutate \
@@ -139,6 +142,7 @@ test_files = \
   %D%/oracle/tiny.json \
   %D%/oracle/torch_gpt.py \
   %D%/slurm/campaign \
+  %D%/slurm/fake_slurm \
   %D%/slurm/late_init.c \
   %D%/slurm/lib.sh \
   %D%/slurm/s_cluster.t \

@@ -40,6 +40,19 @@ is "$(job_field "$job" Restarts)" 1 "USR2: requeued once"
 grep -q 'stopped.*: requeueing' "$log"
 ok $? "USR2: the batch script requeued it" || note_file "$log" 40
 
+# A request to end: save, leave, neither requeue nor start again. The next job goes on from there.
+submit end "${ranks[@]}" -- --ckpt.keep=0
+wait_step "$out" 13 100
+on_head scancel --batch --signal=TERM "$job"
+is "$(wait_job "$job" 100)" FAILED "TERM: the job ends" || note_file "$log" 40
+is "$(job_field "$job" ExitCode) $(job_field "$job" Restarts)" "86:0 0" "TERM: with 86, and is not requeued"
+saved=$("$program" ckpt latest "$out/ckpt")
+saved=$((10#${saved##*-}))
+[ "$saved" -ge 13 ] && [ "$saved" -lt 20 ]
+ok $? "TERM: a checkpoint was made at once (step $saved)"
+submit end "${ranks[@]}" -- --ckpt.keep=0
+check_end "TERM, submitted again" 200
+
 # Two jobs on two nodes each; one loses its second node and is told to requeue then, the other its
 # first, where the batch script runs: once Slurm notices, after SlurmdTimeout, the other node has
 # the job requeued. The nodes come back.

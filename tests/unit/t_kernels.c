@@ -3,7 +3,9 @@
  * The oracle is `ref` reading the same inputs and writing fp64. A device must agree with it to
  * a tolerance relative to |value| + the output's root mean square, must not write past its
  * outputs or its scratch, must not read scratch it did not write (it is filled with NaN), and
- * must give the same bits with 1 to 4 threads (but products, which are a library's). */
+ * must give the same bits with 1 to 4 threads (but products, which are a library's).
+ *
+ *   t_kernels.t [--only NAME,...] [--not NAME,...]    # ops whose names have that in them */
 #include "tests/unit/t_kernels.h"
 
 /* ---- element by element -------------------------------------------------------------- */
@@ -433,9 +435,10 @@ static void global_index(void)
   }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
   static const int64_t shapes[][3] = { { 1, 1, 1 }, { 7, 5, 3 }, { 33, 65, 17 }, { 129, 40, 71 } };
+  choose(argc, argv);
   devices();
   for (int a = 0; a < 2; a++) {
     for (int b = 0; b < 2; b++) {

@@ -259,9 +259,40 @@ static void drop(struct tc_view *v, int n)
   }
 }
 
+/* --only and --not of the command line: parts of ops' names, with commas between them; NULL: not given. */
+static const char *only_ops, *not_ops;
+
+static void choose(int argc, char **argv)
+{
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (!strcmp(argv[i], "--only")) only_ops = argv[i + 1];
+    if (!strcmp(argv[i], "--not")) not_ops = argv[i + 1];
+  }
+}
+
+static bool in_list(const char *list, const char *name)
+{
+  char word[40];
+  for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',') {
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
+    if (*word && strstr(name, word)) return true;
+  }
+  return false;
+}
+
+static bool chosen(int op)
+{
+  const char *name = tc_op_info[op].name;
+  return (!only_ops || in_list(only_ops, name)) && !(not_ops && in_list(not_ops, name));
+}
+
 /* Checks the case on every device, and frees it. */
 static void check(struct test *t)
 {
+  if (!chosen(t->c.op)) {
+    drop(t->in, t->c.n_in);
+    return;
+  }
   struct tc_view before[ARGS] = { 0 }, want[ARGS], got[ARGS], first[ARGS] = { 0 };
   struct tc_device *oracle = dev("ref", 1);
   for (int k = 0; k < t->c.n_out; k++) {

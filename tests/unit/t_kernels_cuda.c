@@ -15,12 +15,12 @@
 #include "tests/unit/t_kernels.c"
 #undef main
 
-int main(void)
+int main(int argc, char **argv)
 {
   const char *gpu = getenv("TC_TEST_GPU"), *folder = getenv("TC_EMU_MODULES");
   if (!gpu || !*gpu) {
     if (!folder || !*folder) skip_all("no C++ compiler to build the emulated kernels with");
     setenv("TERCIO_MODULES", folder, 1);
   }
-  return kernels_main();
+  return kernels_main(argc, argv);
 }

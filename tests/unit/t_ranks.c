@@ -55,6 +55,23 @@ static void test_alone(void)
   tc_ranks_free(NULL);
 }
 
+/* What NCCL is told unless the user has told it something else. */
+static void test_nccl_settings(void)
+{
+  static const char *const name = "NCCL_LAUNCH_ORDER_IMPLICIT", *const given[] = { NULL, "0" };
+  for (int i = 0; i < 2; i++) {
+    struct tc_ranks *r = NULL;
+    struct tc_err err = { 0 };
+    unsetenv(name);
+    if (given[i]) setenv(name, given[i], 1);
+    if (tc_ranks_discover(&r, NULL, &err) == TC_OK)
+      is_str(getenv(name), given[i] ? given[i] : "1", "%s, %s", name, given[i] ? "the user's" : "set");
+    tc_ranks_free(r);
+    tc_ranks_finish();
+  }
+  unsetenv(name);
+}
+
 static void test_bound(void)
 {
   struct tc_ranks *r = NULL;
@@ -305,6 +322,7 @@ static void test_stale_launcher(void)
 int main(void)
 {
   test_alone();
+  test_nccl_settings();
   test_bound();
   test_bind();
   test_threads_each();
