@@ -1,11 +1,11 @@
 /* check.c - the invariants of a program, proved again after every pass.
  *
  * Order: inputs are made before they are read; a tensor has one maker; what is overwritten is
- * not read afterwards. Placements (once they are fixed): on each axis a node splits one letter
+ * not read afterwards. Gradients: check_grad.c. Placements (once they are fixed): on each axis a node splits one letter
  * of its rule, everywhere; whole letters are whole; partial inputs go only into linear ops;
  * a MOVE changes exactly its axis, by its step. */
+#include "src/check.h"
 #include "src/comm.h"
-#include "src/graph.h"
 #include "src/shard.h"
 
 #include <stdlib.h>
@@ -24,9 +24,41 @@ static int bad(const struct chk *c, const struct tc_node *n, int32_t t, const ch
                  n->id, tc_op_info[n->op].name, t, t >= 0 ? c->g->tensor[t].name : "-", what);
 }
 
+/* Whether writing tensor t changes a block of a larger tensor that others may still read. */
+static bool writes_block(const struct tc_graph *g, const struct tc_node *n, int32_t t)
+{
+  if (n->op == TC_OP_MOVE && n->step == TC_STEP_SLICE) return false;     /* it is the block as it was */
+  for (; t >= 0; t = g->tensor[t].overwrites)
+    if (g->tensor[t].base >= 0 && g->tensor[t].block) return true;
+  return false;
+}
+
+/* What shares its storage with t is gone, but for t. next[]: tensors of one root in a ring. */
+static void end_others(const struct tc_graph *g, int32_t t, const int32_t *next, const bool *made,
+                       bool *gone)
+{
+  for (int32_t x = next[t]; x != t; x = next[x])
+    if (made[x] && !g->tensor[x].state) gone[x] = true;
+}
+
+/* The tensors of each root as a ring; owned by the caller. */
+static int32_t *rings(const struct tc_graph *g)
+{
+  int32_t *next = tc_malloc((size_t)TC_MAX(g->n_tensors, 1) * sizeof *next);
+  for (int32_t t = 0; t < g->n_tensors; t++) next[t] = t;
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    int32_t root = tc_tensor_root(g, t);
+    if (root == t) continue;
+    next[t] = next[root];
+    next[root] = t;
+  }
+  return next;
+}
+
 static int check_order(const struct chk *c)
 {
   const struct tc_graph *g = c->g;
+  int32_t *next = rings(g);
   size_t n_t = (size_t)TC_MAX(g->n_tensors, 1);
   bool *made = tc_calloc(n_t, 1), *gone = tc_calloc(n_t, 1);
   bool *ran = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
@@ -50,10 +82,13 @@ static int check_order(const struct chk *c)
       made[t] = true;
       if (g->tensor[t].base >= 0) made[g->tensor[t].base] = true;
     }
-    for (int k = 0; k < n->n_out && !rc; k++)
-      if (g->tensor[tc_out(g, n, k)].overwrites >= 0)
-        gone[g->tensor[tc_out(g, n, k)].overwrites] = true;
+    for (int k = 0; k < n->n_out && !rc; k++) {
+      int32_t t = tc_out(g, n, k);
+      if (g->tensor[t].overwrites >= 0) gone[g->tensor[t].overwrites] = true;
+      if (writes_block(g, n, t)) end_others(g, t, next, made, gone);
+    }
   }
+  free(next);
   free(made);
   free(gone);
   free(ran);
@@ -80,13 +115,13 @@ static int check_move(const struct chk *c, const struct tc_node *n)
   return 0;
 }
 
-/* The letter (or '*' rows, '#' at) tensor i of the node splits on an axis; 0 none. */
+/* The letter (or '*' for rows; below 0: the coordinate) that tensor i of the node has on an axis; 0: none. */
 static int splits(const struct tc_layout *l, int axis, const char *letters)
 {
   const struct tc_place *p = &l->on[axis];
   if (p->kind == TC_S) return letters[p->dim];
   if (p->kind == TC_SROWS) return '*';
-  if (p->kind == TC_AT) return '#';
+  if (p->kind == TC_AT) return -1 - p->at;
   return 0;
 }
 
@@ -125,6 +160,8 @@ static int check_places(const struct chk *c, const struct tc_node *n)
       int32_t t = tc_out(g, n, k);
       const struct tc_place *p = &g->tensor[t].lay.on[a];
       const char *lo = l[n->n_in + k];
+      if (n->n_in && (letter < 0 || p->kind == TC_AT) && splits(&g->tensor[t].lay, a, lo) != letter)
+        return bad(c, n, t, "is not where the inputs are");
       if (letter >= 'a' && strchr(lo, letter) && splits(&g->tensor[t].lay, a, lo) != letter)
         return bad(c, n, t, "does not follow the split of the inputs");
       bool summed = letter >= 'a' && !strchr(lo, letter);
@@ -141,11 +178,12 @@ int tc_graph_check(const struct tc_graph *g, const struct tc_mesh *m, const char
                    struct tc_err *err)
 {
   struct chk c = { g, m, pass, err };
-  TC_TRY(check_order(&c));
   const char *const before[] = { "build", "label", "systems", "grad", "optim" };
-  for (size_t i = 0; i < sizeof before / sizeof before[0]; i++)
-    if (!strcmp(pass, before[i])) return 0;
-  for (int32_t i = 0; i < g->n_order; i++) {
+  bool placed = true;
+  for (size_t i = 0; i < sizeof before / sizeof before[0]; i++) placed &= strcmp(pass, before[i]) != 0;
+  TC_TRY(check_order(&c));
+  TC_TRY(tc_check_gradients(g, m, placed, pass, err));
+  for (int32_t i = 0; i < g->n_order && placed; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
     TC_TRY(n->op == TC_OP_MOVE ? check_move(&c, n) : check_places(&c, n));
   }

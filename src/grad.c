@@ -261,6 +261,26 @@ static void add_guests(struct tc_graph *g)
   }
 }
 
+/* Notes what later passes must keep (check_grad.c): one contribution for each use of a weight. */
+static void note_contributions(struct tc_graph *g, int32_t first)
+{
+  int32_t uses = 0;
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    for (int k = 0; i < first && k < n->n_in; k++) {
+      int32_t p = g->tensor[tc_in(g, n, k)].param;
+      uses += p >= 0 && g->param[p].weight == tc_in(g, n, k);
+    }
+    for (int k = 0; i >= first && k < n->n_out && n->op != TC_OP_ACCUM; k++) {
+      if (!(n->acc >> k & 1)) continue;
+      TC_GROW(g->contribution, g->n_contributions, g->cap_contributions);
+      g->contribution[g->n_contributions++] =
+          (struct tc_contribution){ g->tensor[tc_out(g, n, k)].param, n->id, (uint8_t)k };
+    }
+  }
+  TC_ASSERT(uses == g->n_contributions);
+}
+
 int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
 {
   struct gctx c = { .g = g, .grad_dtype = grad_dtype };
@@ -283,5 +303,6 @@ int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
   }
   free(c.grad);
   if (!rc) add_guests(g);
+  if (!rc) note_contributions(g, n_order);
   return rc;
 }

@@ -51,6 +51,7 @@ void tc_graph_free(struct tc_graph *g)
   free(g->arg);
   free(g->order);
   free(g->param);
+  free(g->contribution);
   free(g->unit);
   free(g->root);
   free(g);

@@ -131,6 +131,9 @@ struct tc_unit {
   int32_t at;                    /* its coordinate on pp; -1: no pipeline */
 };
 
+/* What the backward pass adds to the gradient of a parameter: output `out` of a node. */
+struct tc_contribution { int32_t param, node; uint8_t out; };
+
 struct tc_graph {
   struct tc_pool *pool;
   struct tc_tensor *tensor; int32_t n_tensors, cap_tensors;
@@ -138,6 +141,7 @@ struct tc_graph {
   int32_t *arg; int32_t n_args, cap_args;
   int32_t *order; int32_t n_order, cap_order;    /* node ids in the order they run */
   struct tc_param *param; int32_t n_params, cap_params;
+  struct tc_contribution *contribution; int32_t n_contributions, cap_contributions;   /* grad.c */
   struct tc_unit *unit; int32_t n_units, cap_units;
   int32_t cur_unit;              /* what new nodes are labelled with */
   uint8_t cur_mark;

@@ -15,6 +15,8 @@ libtercio_a_SOURCES = \
   %D%/bind.c \
   %D%/bind.h \
   %D%/check.c \
+  %D%/check.h \
+  %D%/check_grad.c \
   %D%/cmd_ckpt.c \
   %D%/cmd_ckpt.h \
   %D%/cmd_ckpt_args.c \

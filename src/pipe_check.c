@@ -19,6 +19,8 @@ struct walk {
   int32_t *times;                /* tensor -> how often */
   int32_t *flying;               /* node -> how many are under way */
   int32_t *landing;              /* root -> transfers under way to there (not from stage to stage) */
+  uint8_t *ran;                  /* [node][micro-batch] */
+  bool *begun;                   /* accumulator (its root) -> a contribution of this step is in it */
 };
 
 static uint8_t *made(const struct walk *w, int32_t t, int32_t mb)
@@ -46,6 +48,38 @@ static void count_landing(struct walk *w, const struct tc_node *n, int by)
     w->landing[tc_tensor_root(w->g, tc_out(w->g, n, k))] += by;
 }
 
+static uint8_t *ran(const struct walk *w, int32_t node, int32_t mb)
+{
+  return &w->ran[(size_t)node * (size_t)w->s->n_mb + (size_t)mb];
+}
+
+/* Whether a node is in this rank's list: it is of its stage, of all, or a transfer from or to it. */
+static bool is_here(const struct walk *w, const struct tc_node *n)
+{
+  const int32_t at = w->s->opts.at;
+  if (w->s->opts.pp <= 1 || n->everywhere) return true;
+  if (n->op == TC_OP_MOVE && n->step == TC_STEP_SEND && n->axis == TC_PP)
+    return n->root == at || n->from_root == at;
+  return w->g->unit[n->unit].at == at;
+}
+
+/* The first contribution of a step is written into an accumulator, the others are added. */
+static const char *accumulate(struct walk *w, const struct tc_node *n, int k, int32_t mb)
+{
+  const struct tc_graph *g = w->g;
+  const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
+  int32_t root = tc_tensor_root(g, t->id);
+  if (!g->tensor[root].state || g->tensor[root].cls != TC_CLS_GRAD || t->param < 0) return NULL;
+  bool can_add = k < 8 && (n->acc >> k & 1), first = n->acc_first && g->tensor[t->overwrites].state;
+  bool adds = can_add && !(first && mb == 0);
+  for (int i = 0; i < n->n_in && n->op == TC_OP_MOVE; i++)     /* the sum itself, elsewhere */
+    if (tc_tensor_root(g, tc_in(g, n, i)) == root) return NULL;
+  if (adds != w->begun[root])
+    return adds ? "adds to what the step before left" : "writes over contributions of this step";
+  w->begun[root] = true;
+  return NULL;
+}
+
 static const char *fault(struct walk *w, const struct tc_action *a)
 {
   const struct tc_graph *g = w->g;
@@ -61,6 +95,7 @@ static const char *fault(struct walk *w, const struct tc_action *a)
     return NULL;
   }
   if (w->flying[a->node] && !is_crossing(n)) return "runs again while it is in flight";
+  if ((*ran(w, n->id, a->mb))++) return "runs twice";
   for (int k = 0; k < n->n_in; k++) {
     int32_t t = tc_in(g, n, k);
     while (!w->times[t] && g->tensor[t].base >= 0) t = g->tensor[t].base;   /* rows of it */
@@ -78,6 +113,10 @@ static const char *fault(struct walk *w, const struct tc_action *a)
     int32_t before = old >= 0 ? g->tensor[old].node : -1;
     if (before >= 0 && !is_elsewhere(w, old) && !is_made(w, old, n, a->mb))
       return "overwrites what is not made yet";
+    if (before >= 0 && n->once && !g->node[before].once && !is_elsewhere(w, old) &&
+        w->times[old] != w->s->n_mb) return "overwrites what not all micro-batches made";
+    const char *what = accumulate(w, n, k, a->mb);
+    if (what) return what;
     if (before >= 0 && !g->tensor[tc_tensor_root(g, old)].state)
       *made(w, old, a->mb) = 0;                  /* gone */
     if (is_crossing(n)) continue;                /* made when it has landed */
@@ -95,6 +134,19 @@ static const char *fault(struct walk *w, const struct tc_action *a)
   return NULL;
 }
 
+/* A node that did not run, or not in every micro-batch; -1: all did. */
+static int32_t left_out(const struct walk *w)
+{
+  const struct tc_graph *g = w->g;
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    int32_t times = 0;
+    for (int32_t mb = 0; mb < w->s->n_mb; mb++) times += *ran(w, n->id, mb);
+    if (times != (!is_here(w, n) ? 0 : n->once ? 1 : w->s->n_mb)) return n->id;
+  }
+  return -1;
+}
+
 int tc_schedule_check(const struct tc_schedule *s, const struct tc_graph *g, struct tc_err *err)
 {
   struct walk w = { .g = g, .s = s };
@@ -102,6 +154,8 @@ int tc_schedule_check(const struct tc_schedule *s, const struct tc_graph *g, str
   w.times = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), sizeof *w.times);
   w.flying = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), sizeof *w.flying);
   w.landing = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), sizeof *w.landing);
+  w.ran = tc_calloc((size_t)TC_MAX(g->n_nodes, 1) * (size_t)s->n_mb, 1);
+  w.begun = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), 1);
   int rc = 0;
   for (int32_t i = 0; i < s->n && !rc; i++) {
     const char *what = fault(&w, &s->action[i]);
@@ -112,9 +166,15 @@ int tc_schedule_check(const struct tc_schedule *s, const struct tc_graph *g, str
   }
   for (int32_t i = 0; i < g->n_nodes && !rc; i++)
     if (w.flying[i]) rc = tc_fail(err, TC_EUSER, "schedule: node %d is never waited for", i);
+  int32_t node = rc ? -1 : left_out(&w);
+  if (node >= 0)
+    rc = tc_fail(err, TC_EUSER, "schedule: node %d %s does not run as often as it has to", node,
+                 tc_op_info[g->node[node].op].name);
   free(w.made);
   free(w.times);
   free(w.flying);
   free(w.landing);
+  free(w.ran);
+  free(w.begun);
   return rc;
 }

@@ -6,6 +6,7 @@ unit_tests = \
   %D%/unit/t_base.t \
   %D%/unit/t_bind.t \
   %D%/unit/t_capture.t \
+  %D%/unit/t_check.t \
   %D%/unit/t_ckpt.t \
   %D%/unit/t_ckpt_cmd.t \
   %D%/unit/t_ckpt_faults.t \

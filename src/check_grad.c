@@ -1,0 +1,223 @@
+/* check_grad.c - every contribution to a gradient reaches its parameter's update exactly once.
+ *
+ * The backward pass makes one contribution for each use of a weight, and notes it in the graph. Later
+ * passes cut contributions into chunks, sum them apart, move them and change their order. Here a
+ * program is walked with what each tensor holds of them: how many, and the sum of a hash of each, so
+ * that one that is missing beside one that is counted twice is seen too. An update must find all.
+ *
+ * A partial tensor holds what the coordinates hold together, and check.c proves that placements
+ * change by legal steps alone, so a contribution that is there once is there once on all coordinates.
+ * Time is looked at here: what is summed over micro-batches is not taken from the last one. */
+#include "src/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct content { int32_t n; uint64_t sum; };
+
+struct walk {
+  const struct tc_graph *g;
+  const struct tc_mesh *m;
+  bool placed;
+  uint8_t *makes;                /* origin node -> its outputs that are contributions, a bit each */
+  struct content *has;           /* of each tensor */
+  struct content *all;           /* of each parameter */
+  bool *updated;                 /* parameter */
+};
+
+static uint64_t hash(int32_t node, int k)
+{
+  uint64_t x = ((uint64_t)node << 3) + (uint64_t)k + 1;
+  x = (x ^ (x >> 31)) * UINT64_C(0x9e3779b97f4a7c15);
+  x = (x ^ (x >> 29)) * UINT64_C(0xbf58476d1ce4e5b9);
+  return x ^ (x >> 32);
+}
+
+static void add(struct content *to, const struct content *x)
+{
+  to->n += x->n;
+  to->sum += x->sum;
+}
+
+static bool same(const struct content *a, const struct content *b)
+{
+  return a->n == b->n && a->sum == b->sum;
+}
+
+static bool contributes(const struct walk *w, const struct tc_node *n, int k)
+{
+  return k < 8 && n->op != TC_OP_MOVE && (w->makes[n->origin] >> k & 1);
+}
+
+static bool same_place(const struct tc_tensor *a, const struct tc_tensor *b)
+{
+  for (int x = TC_PP; x < TC_AXES; x++)
+    if (!tc_place_equal(&a->lay.on[x], &b->lay.on[x])) return false;
+  return a->space == b->space;
+}
+
+/* Whether a tensor has its value once a step: state (accumulators), or made by a node that runs so. */
+static bool is_once(const struct walk *w, int32_t t)
+{
+  int32_t maker = w->g->tensor[t].node;
+  return w->g->tensor[tc_tensor_root(w->g, t)].state || maker < 0 || w->g->node[maker].once;
+}
+
+/* What output k of node n holds; a fault's words, or NULL. */
+static const char *fill(const struct walk *w, const struct tc_node *n, int k)
+{
+  const struct tc_graph *g = w->g;
+  const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
+  struct content c = { 0 };
+  if (contributes(w, n, k)) {
+    c = (struct content){ 1, hash(n->id, k) };
+  } else if (n->op == TC_OP_MOVE || n->op == TC_OP_ACCUM) {
+    c = w->has[tc_in(g, n, k)];
+    if (c.n && w->placed && w->m->size[TC_MB] > 1 && n->once != is_once(w, tc_in(g, n, k)))
+      return "takes what one micro-batch contributes for what all do, or the other way round";
+  } else {
+    return NULL;
+  }
+  const struct tc_tensor *old = t->overwrites >= 0 ? &g->tensor[t->overwrites] : NULL;
+  if (c.n && old && (n->acc >> k & 1)) {
+    bool state = g->tensor[tc_tensor_root(g, t->id)].state;
+    if (w->placed && !same_place(t, old)) return "is added to a sum that is placed otherwise";
+    if (state && n->acc_first != old->state)
+      return old->state ? "is added to what the step before left"
+                        : "is written over earlier contributions";
+    if (!old->state) add(&c, &w->has[old->id]);
+  }
+  w->has[t->id] = c;
+  return NULL;
+}
+
+/* Whether a node that reads final gradients finds all; *t: the tensor that is wrong. */
+static bool finds_all(struct walk *w, const struct tc_node *n, int32_t *t)
+{
+  const struct tc_graph *g = w->g;
+  bool update = n->op == TC_OP_ADAMW || n->op == TC_OP_SGD;
+  int count = update ? 1 : n->op == TC_OP_SQNORM ? n->n_in : 0;
+  for (int i = 0; i < count; i++) {
+    *t = tc_in(g, n, i);
+    int32_t p = g->tensor[update ? tc_in(g, n, 2) : *t].param;
+    if (p < 0 || !same(&w->has[*t], &w->all[p])) return false;
+    if (!update) continue;
+    if (w->updated[p]) return false;
+    w->updated[p] = true;
+  }
+  return true;
+}
+
+static int by_value(const void *a, const void *b)
+{
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* The rows of a chunk's input: its first row of the whole and how many of how many; false: it reads no
+ * rows of a whole. */
+static bool chunk_rows(const struct tc_graph *g, const struct tc_node *n, int64_t *first,
+                       int64_t *rows, int64_t *of)
+{
+  for (int i = 0; i < n->n_in; i++) {
+    const struct tc_tensor *x = &g->tensor[tc_in(g, n, i)];
+    if (x->base < 0 || x->block) continue;
+    *first = x->base_row;
+    *rows = x->dim[0];
+    *of = g->tensor[x->base].dim[0];
+    return true;
+  }
+  return false;
+}
+
+/* The nodes that a contribution was cut into, `at[n]`, cover its rows once. */
+static bool covers(const struct tc_graph *g, const int32_t *at, int32_t n)
+{
+  int64_t *first = tc_malloc((size_t)TC_MAX(n, 1) * sizeof *first), rows = 0, of = 0;
+  bool good = n > 0;
+  for (int32_t i = 0; i < n && n > 1 && good; i++)
+    good = chunk_rows(g, &g->node[at[i]], &first[i], &rows, &of) && rows * n == of;
+  if (n > 1 && good) {
+    qsort(first, (size_t)n, sizeof *first, by_value);
+    for (int32_t i = 0; i < n && good; i++) good = first[i] == i * first[1];
+    good &= first[1] > 0;
+  }
+  free(first);
+  return good;
+}
+
+/* Each contribution that was noted is in the program, whole; the sums that updates must find. */
+static int32_t find_all(struct walk *w)
+{
+  const struct tc_graph *g = w->g;
+  int32_t *at = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *at), missing = -1;
+  int32_t *count = tc_calloc((size_t)TC_MAX(g->n_nodes, 1) + 1, sizeof *count);
+  for (int32_t i = 0; i < g->n_contributions; i++)
+    w->makes[g->contribution[i].node] |= (uint8_t)(1u << g->contribution[i].out);
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    if (n->op != TC_OP_MOVE && w->makes[n->origin]) count[n->origin + 1]++;
+  }
+  for (int32_t i = 0; i < g->n_nodes; i++) count[i + 1] += count[i];
+  int32_t *next = tc_malloc((size_t)(g->n_nodes + 1) * sizeof *next);
+  memcpy(next, count, (size_t)(g->n_nodes + 1) * sizeof *next);
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    if (n->op != TC_OP_MOVE && w->makes[n->origin]) at[next[n->origin]++] = n->id;
+  }
+  for (int32_t i = 0; i < g->n_contributions && missing < 0; i++) {
+    const struct tc_contribution *x = &g->contribution[i];
+    const int32_t *from = at + count[x->node], n = count[x->node + 1] - count[x->node];
+    if (!covers(g, from, n)) missing = i;
+    for (int32_t j = 0; j < n; j++)
+      add(&w->all[x->param], &(struct content){ 1, hash(from[j], x->out) });
+  }
+  free(next);
+  free(count);
+  free(at);
+  return missing;
+}
+
+static int check(struct walk *w, const char *pass, struct tc_err *err)
+{
+  const struct tc_graph *g = w->g;
+  int32_t missing = find_all(w), t = -1;
+  bool updates = false;
+  if (missing >= 0)
+    return tc_fail(err, TC_EUSER, "program after %s: a contribution to the gradient of %s is missing, or "
+                   "its chunks are", pass, g->param[g->contribution[missing].param].name);
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    for (int k = 0; k < n->n_out; k++) {
+      const char *what = fill(w, n, k);
+      if (what)
+        return tc_fail(err, TC_EUSER, "program after %s: node %d %s: a contribution to %s %s", pass,
+                       n->id, tc_op_info[n->op].name, g->tensor[tc_out(g, n, k)].name, what);
+    }
+    if (!finds_all(w, n, &t))
+      return tc_fail(err, TC_EUSER, "program after %s: node %d %s: the gradient %s does not hold each "
+                     "contribution once", pass, n->id, tc_op_info[n->op].name, g->tensor[t].name);
+    updates |= n->op == TC_OP_ADAMW || n->op == TC_OP_SGD;
+  }
+  for (int32_t p = 0; p < g->n_params && updates; p++)
+    if (!w->updated[p])
+      return tc_fail(err, TC_EUSER, "program after %s: %s is not updated", pass, g->param[p].name);
+  return 0;
+}
+
+int tc_check_gradients(const struct tc_graph *g, const struct tc_mesh *m, bool placed,
+                       const char *pass, struct tc_err *err)
+{
+  if (!g->n_contributions) return 0;
+  struct walk w = { .g = g, .m = m, .placed = placed };
+  w.makes = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
+  w.has = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), sizeof *w.has);
+  w.all = tc_calloc((size_t)TC_MAX(g->n_params, 1), sizeof *w.all);
+  w.updated = tc_calloc((size_t)TC_MAX(g->n_params, 1), 1);
+  int rc = check(&w, pass, err);
+  free(w.makes);
+  free(w.has);
+  free(w.all);
+  free(w.updated);
+  return rc;
+}
