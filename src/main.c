@@ -219,8 +219,9 @@ static void print_man(void)
          "The file that\n.B parallel.annotations\nnames has one row a line,\n"
          ".IP\nPATTERN AXIS PLACE\n.br\nPATTERN AXIS STORE USE ACC UPDATE [KEEP]\n.PP\n"
          "The first form places every tensor whose name matches the pattern (of a parameter all\n"
-         "four), the second parameters only. AXIS is pp, dp or tp; a place is R, S(d), S(*), P or\n"
-         "at(k); KEEP is use, mb or step. \"#\" starts a comment.\n"
+         "four), the second parameters only. AXIS is dp or tp; a place is R, S(d), S(*), P or\n"
+         "at(k); KEEP is use, mb or step. \"#\" starts a comment. Rows replace, tensor by tensor and\n"
+         "axis by axis, what parallel.data and tensor parallelism say.\n"
          ".B tercio graph \\-\\-after build\nlists the names.\n");
   print_man_signals();
   printf(".SH EXIT STATUS\n");

@@ -194,7 +194,7 @@ static void test_examples(void)
 {
   static const struct { const char *name; int rows, four; } example[] = {
     { "ddp", 2, 0 }, { "hybrid", 7, 1 }, { "megatron", 7, 0 }, { "sequence", 9, 0 },
-    { "zero3", 3, 1 } };
+    { "zero3", 3, 1 }, { "ulysses", 4, 0 }, { "hsdp", 6, 2 } };
   const char *src = getenv("srcdir");
   for (size_t i = 0; i < sizeof example / sizeof *example; i++) {
     struct tc_annotation *rows;
