@@ -70,6 +70,8 @@ test_headers = \
   %D%/faults/faults.h \
   %D%/faults/shim.h \
   %D%/fuzz/fuzz.h \
+  %D%/fuzz/place_draw.h \
+  %D%/fuzz/place_run.h \
   %D%/unit/box.h \
   %D%/unit/scene.h \
   %D%/unit/ckpt_cmd.h \

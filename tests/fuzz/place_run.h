@@ -1,0 +1,355 @@
+/* place_run.h - a layout run on ranks that are threads, beside the one-rank run of the same model: all
+ * that each rank stores of AdamW's m after the first step (the gradient, without clipping) is
+ * compared; and, in double precision, with finite differences of the loss. */
+#ifndef TC_PLACE_RUN_H
+#define TC_PLACE_RUN_H
+
+#include <fnmatch.h>
+
+#include "src/config.h"
+#include "src/setup.h"
+#include "tests/fuzz/place_draw.h"
+#include "tests/unit/ranks_fixture.h"
+
+enum { STEPS = 3, MOST_PARAMS = 64, MOST_DIFFERENCES = 400 };
+enum verdict { REFUSED, RIGHT, WRONG, FAULT, VERDICTS };
+
+struct outcome {                 /* shared with the case's process */
+  int verdict;
+  double gradient, loss;         /* the worst relative differences */
+  double difference;             /* ... from finite differences, of `compared` elements */
+  int compared;
+  int tensors, axes;             /* that rows place, of those that are not R */
+  char text[700];
+};
+
+/* ---- running -------------------------------------------------------------------------- */
+
+/* d loss / d element `at` of a parameter. */
+struct difference { int32_t param; int64_t at; double value; };
+
+struct run {
+  struct outcome *out;
+  const struct tc_config *c;
+  bool poison;
+  int vocab;
+  bool f64;                      /* in double precision, beside finite differences */
+  double *want[MOST_PARAMS];     /* the one-rank run's m; NULL while it is made */
+  double norm[MOST_PARAMS], all; /* their norms, and the whole gradient's */
+  double loss[STEPS + 1], want_loss[STEPS + 1];
+  double off[MOST_PARAMS];       /* squares of differences: the worst rank's */
+  char name[MOST_PARAMS][60];
+  int status, n_params;
+  bool alone, stopped;
+  pthread_mutex_t lock;
+  pthread_barrier_t *made;
+  struct difference difference[MOST_DIFFERENCES];
+  int n_differences, compared;
+  double off_difference;
+  char worst_difference[60];
+};
+
+/* Index in the whole tensor of element e of what this rank stores; -1: padding. */
+static int64_t whole_index(const struct tc_tensor *t, const struct tc_local *l, int64_t e)
+{
+  int64_t last = t->rank > 1 ? l->dim[t->rank - 1] : 1, at = 0, stride = 1;
+  if (l->rows >= 0) e += l->row0 * last;
+  for (int d = t->rank - 1; d >= 0; d--) {
+    int64_t i = l->off[d] + e % l->dim[d];
+    if (i >= t->dim[d]) return -1;
+    e /= l->dim[d];
+    at += i * stride;
+    stride *= t->dim[d];
+  }
+  return at;
+}
+
+/* Weights far from their symmetric start, so that every gradient has a size. */
+static void perturb(struct run *run, struct fx_rank *r, const struct tc_graph *g, struct tc_exec *x)
+{
+  for (int32_t i = 0; i < g->n_params && run->f64; i++) {
+    const struct tc_tensor *t = &g->tensor[g->param[i].master];
+    double *w = tc_exec_tensor(x, 0, t->id);
+    struct tc_local l;
+    tc_tensor_local(t, r->mesh, r->mesh->coord + (size_t)r->rank * TC_AXES, &l);
+    for (int64_t e = 0; e < l.elems; e++) {
+      int64_t k = whole_index(t, &l, e);
+      if (k >= 0) w[e] += 0.3 * tc_normal(77, (uint32_t)i, 0, (uint64_t)k);
+    }
+  }
+}
+
+/* Finite differences of the loss (five points) at elements spread over each parameter. */
+static void differentiate(struct run *run, const struct tc_graph *g, struct tc_exec *x,
+                          struct tc_program *eval, const struct tc_runtime *rt)
+{
+  struct tc_err err;
+  for (int32_t i = 0; i < g->n_params; i++) {
+    double *w = tc_exec_tensor(x, 0, g->param[i].master);
+    int64_t n = tc_tensor_elems(&g->tensor[g->param[i].master]);
+    for (int64_t k = 0; k < n && run->n_differences < MOST_DIFFERENCES; k += TC_MAX(1, n / 4)) {
+      const double h = 1e-4, was = w[k], at[4] = { -2, -1, 1, 2 };
+      double f[4];
+      for (int j = 0; j < 4; j++) {
+        w[k] = was + at[j] * h;
+        if (tc_exec_run(x, 2, rt, &err) < 0) abort();
+        f[j] = tc_exec_scalar(x, 2, eval->graph->loss);
+      }
+      w[k] = was;
+      run->difference[run->n_differences++] =
+          (struct difference){ i, k, (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * h) };
+    }
+  }
+}
+
+/* Beside what this rank stores of the gradient. */
+static void compare_differences(struct run *run, const struct tc_tensor *t, int32_t param, int64_t k,
+                                double got)
+{
+  for (int j = 0; j < run->n_differences; j++) {
+    const struct difference *d = &run->difference[j];
+    if (d->param != param || d->at != k) continue;
+    double off = fabs(got - d->value) / (fabs(d->value) + 1e-3);
+    pthread_mutex_lock(&run->lock);
+    if (!(off <= run->off_difference)) {
+      run->off_difference = off;
+      snprintf(run->worst_difference, sizeof run->worst_difference, "%s", t->name);
+    }
+    run->compared++;
+    pthread_mutex_unlock(&run->lock);
+  }
+}
+
+static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
+                 int32_t *tokens, int32_t *targets)
+{
+  const struct run *run = ctx;
+  for (int64_t i = 0; i < rows; i++) {
+    uint32_t r[4];
+    tc_philox(r, 5, (uint64_t)rt->step, (uint64_t)(row0 + i));
+    tokens[i] = (int32_t)(r[0] % (uint32_t)run->vocab);
+    targets[i] = r[2] % 9 ? (int32_t)(r[1] % (uint32_t)run->vocab) : -1;
+  }
+}
+
+static void compare(struct run *run, struct fx_rank *r, const struct tc_graph *g, struct tc_exec *x)
+{
+  for (int32_t i = 0; i < g->n_params; i++) {
+    const struct tc_tensor *t = &g->tensor[g->param[i].m];
+    const void *m = tc_exec_tensor(x, 0, t->id);
+    struct tc_local l;
+    double off = 0;
+    tc_tensor_local(t, r->mesh, r->mesh->coord + (size_t)r->rank * TC_AXES, &l);
+    if (run->alone) run->want[i] = tc_calloc((size_t)tc_tensor_elems(t), sizeof **run->want);
+    for (int64_t e = 0; e < l.elems; e++) {
+      int64_t k = whole_index(t, &l, e);
+      if (k < 0) continue;
+      const double got = run->f64 ? ((const double *)m)[e] : (double)((const float *)m)[e];
+      if (run->alone) run->want[i][k] = got;
+      double diff = got - run->want[i][k];
+      off += diff * diff;
+      if (run->alone) run->norm[i] += got * got;
+      else if (run->f64) compare_differences(run, t, i, k, got);
+    }
+    pthread_mutex_lock(&run->lock);
+    snprintf(run->name[i], sizeof run->name[i], "%s", g->param[i].name);
+    run->n_params = g->n_params;
+    if (!(off <= run->off[i])) run->off[i] = off;            /* not a number stays */
+    pthread_mutex_unlock(&run->lock);
+  }
+}
+
+static void refuse(struct run *run, int status, const char *text)
+{
+  pthread_mutex_lock(&run->lock);
+  if (!run->status || (status != TC_EPEER && run->status == TC_EPEER)) {
+    run->status = status;
+    snprintf(run->out->text, sizeof run->out->text, "%.690s", text);
+  }
+  pthread_mutex_unlock(&run->lock);
+}
+
+/* Whether the words are those of a check that a pass failed, which no file may bring about. */
+static bool is_fault(const char *text)
+{
+  return strstr(text, "fault of Tercio") || !strncmp(text, "schedule:", 9) ||
+         !strncmp(text, "arena:", 6) || !strncmp(text, "memory plan", 11);
+}
+
+static int make_programs(struct run *run, struct fx_rank *r, struct tc_program *p[4],
+                         struct tc_err *err)
+{
+  const int kind[4] = { TC_TRAIN, TC_INIT, TC_EVAL, TC_REFRESH };
+  struct tc_program_opts o;
+  struct tc_annotation *rows;
+  int rc = tc_setup_program(&o, run->c, r->mesh, &rows, err);
+  for (int i = 0; i < 4 && !rc; i++) {
+    o.kind = kind[i];
+    if (kind[i] == TC_EVAL) o.gpt.dropout = 0;
+    if (run->f64) o.gpt.dtype = o.gpt.grad_dtype = TC_F64;
+    rc = tc_program_new(&p[i], &o, r->mesh, r->rank, i ? p[0] : NULL, NULL, err);
+  }
+  tc_annotations_free(rows);
+  return rc;
+}
+
+static void run_rank(struct fx_rank *r)
+{
+  struct run *run = r->ctx;
+  struct tc_err err = { 0 };
+  struct tc_program *p[4] = { NULL };
+  struct tc_exec *x = NULL;
+  r->device->poison = run->poison;
+  int rc = make_programs(run, r, p, &err);
+  if (rc) refuse(run, rc, err.text);
+  pthread_barrier_wait(run->made);
+  if (rc || run->status) goto end;
+  struct tc_exec_opts o = { .device = r->device, .mesh = r->mesh, .rank = r->rank, .fill = fill,
+                            .fill_ctx = run };
+  memcpy(o.comm, r->comm, sizeof o.comm);
+  rc = tc_exec_new(&x, &o, p, 4, &err);
+  struct tc_runtime rt = { .seed = 3, .lr = 0.01f, .beta1 = run->f64 ? 0 : 0.9f, .beta2 = 0.95f,
+                           .eps = 1e-4f, .weight_decay = 0.1f, .clip = 0 };
+  if (!rc) rc = tc_exec_run(x, 1, &rt, &err);
+  if (!rc) perturb(run, r, p[0]->graph, x);
+  rt.step = 1;
+  if (!rc && run->f64 && run->alone) differentiate(run, p[0]->graph, x, p[2], &rt);
+  for (int s = 0; s < STEPS && !rc; s++) {
+    rt.step = s + 1;
+    rc = tc_exec_run(x, 0, &rt, &err);
+    if (rc) break;
+    if (s == 0) compare(run, r, p[0]->graph, x);
+    if (s == 1) rc = tc_exec_run(x, 3, &rt, &err);           /* as after a checkpoint is read */
+    if (r->rank == 0) run->loss[s] = tc_exec_scalar(x, 0, p[0]->graph->loss);
+  }
+  if (!rc) rc = tc_exec_run(x, 2, &rt, &err);
+  if (!rc && r->rank == 0) run->loss[STEPS] = tc_exec_scalar(x, 2, p[2]->graph->loss);
+  if (rc) {
+    refuse(run, rc, err.text);
+    run->stopped = true;
+    tc_hub_leave(r->hub, r->rank);
+  }
+end:
+  tc_exec_free(x);
+  for (int i = 0; i < 4; i++) tc_program_free(p[i]);
+}
+
+static void run_on(struct run *run, struct tc_mesh *m, const char *device)
+{
+  pthread_barrier_t made;
+  pthread_barrier_init(&made, NULL, (unsigned)m->world);
+  run->made = &made;
+  fx_run(m, device, run_rank, run);
+  pthread_barrier_destroy(&made);
+}
+
+/* The one-rank run of the same model and batch. */
+static int run_alone(struct run *run, const struct draw *d, struct tc_err *err)
+{
+  char *own[MOST_FLAGS + 1] = { (char *)(uintptr_t)"fuzz" };
+  int n = 1;
+  for (int i = 0; i < d->n_flags; i++)
+    if (!strncmp(d->flag[i], "--model", 7) || !strncmp(d->flag[i], "--train.global", 14) ||
+        !strncmp(d->flag[i], "--train.drop", 12)) own[n++] = d->flag[i];
+  const char *none[] = { NULL };
+  struct tc_config *c;
+  struct tc_mesh *m;
+  const int32_t node[1] = { 0 };
+  TC_TRY(tc_config_new(&c, n, own, none, NULL, err));
+  TC_TRY(tc_setup_mesh(&m, c, 1, node, 0, err));
+  run->c = c;
+  run->alone = true;
+  run_on(run, m, "ref");
+  run->alone = false;
+  for (int i = 0; i < run->n_params; i++) run->all += run->norm[i];
+  memcpy(run->want_loss, run->loss, sizeof run->loss);
+  memset(run->off, 0, sizeof run->off);
+  tc_mesh_free(m);
+  tc_config_free(c);
+  return run->status;
+}
+
+static void judge(struct run *run)
+{
+
+  struct outcome *o = run->out;
+  const char *worst = "";
+  for (int i = 0; i < run->n_params; i++) {
+    double rel = sqrt(run->off[i]) / (sqrt(run->norm[i]) + 1e-2 * sqrt(run->all));
+    if (!(rel <= o->gradient)) o->gradient = rel, worst = run->name[i];
+  }
+  for (int s = 0; s <= STEPS; s++) {
+    double rel = fabs(run->loss[s] / run->want_loss[s] - 1);
+    if (!(rel <= o->loss)) o->loss = rel;
+  }
+  o->difference = run->off_difference;
+  o->compared = run->compared;
+  bool right = o->gradient <= (run->f64 ? 1e-12 : 1e-6) && o->loss <= 1e-5 && !(o->difference > 1e-7);
+  if (run->f64) right &= o->compared >= run->n_differences && run->n_differences > 0;
+  o->verdict = right ? RIGHT : WRONG;
+  if (!right)
+    snprintf(o->text, sizeof o->text, "gradient of %s off by %.1e, loss by %.1e, finite differences "
+             "of %s by %.1e", worst, o->gradient, o->loss, run->worst_difference, o->difference);
+}
+
+/* What the rows place, other than R: tensors (parameters and what forward makes) and axes. */
+static void count_rows(struct outcome *o, const struct tc_config *c, const struct tc_mesh *m)
+{
+  struct tc_program_opts opts;
+  struct tc_annotation *rows;
+  struct tc_program *p;
+  struct tc_err err;
+  if (tc_setup_program(&opts, c, m, &rows, &err) < 0) return;
+  struct tc_annotation *kept = rows;
+  memset(opts.annotation, 0, sizeof opts.annotation);
+  if (tc_program_new(&p, &opts, m, 0, NULL, "build", &err) == 0) {
+    const struct tc_graph *g = p->graph;
+    unsigned axes = 0;
+    for (int32_t t = 0; t < g->n_tensors; t++) {
+      bool hit = false;
+      for (const struct tc_annotation *a = rows; a && a->pattern; a++) {
+        bool placed = false;
+        for (int k = 0; k < (a->four ? TC_PLACES : 1); k++) placed |= a->place[k].kind != TC_R;
+        if (!placed || fnmatch(a->pattern, g->tensor[t].name, 0)) continue;
+        hit = true;
+        axes |= 1u << a->axis;
+      }
+      o->tensors += hit;
+    }
+    o->axes = __builtin_popcount(axes);
+    tc_program_free(p);
+  }
+  tc_annotations_free(kept);
+}
+
+static void run_case(struct draw *d, struct outcome *out)
+{
+  struct tc_err err = { 0 };
+  struct run run = { .out = out, .lock = PTHREAD_MUTEX_INITIALIZER };
+  struct tc_config *c;
+  struct tc_mesh *m;
+  const char *none[] = { NULL };
+  const int32_t node[16] = { 0 };
+  char *argv[MOST_FLAGS + 1] = { (char *)(uintptr_t)"fuzz" };
+  out->verdict = FAULT;
+  run.f64 = d->f64;
+  memcpy(argv + 1, d->flag, (size_t)d->n_flags * sizeof *argv);
+  int rc = tc_config_new(&c, d->n_flags + 1, argv, none, NULL, &err);
+  if (!rc) run.vocab = (int)c->model_vocab;
+  if (!rc) rc = run_alone(&run, d, &err);
+  TC_ASSERT(rc == 0);
+  rc = tc_setup_mesh(&m, c, d->pp * d->dp * d->tp, node, 0, &err);
+  if (!rc) {
+    run.c = c;
+    run.poison = true;
+    run_on(&run, m, d->device);
+    if (!run.status) count_rows(out, c, m);
+  } else {
+    refuse(&run, rc, err.text);
+  }
+  bool said = run.status == TC_EUSER || run.status == TC_ELAYOUT;
+  if (!run.status) judge(&run);
+  else if (said && !run.stopped && !is_fault(out->text)) out->verdict = REFUSED;
+}
+
+#endif
