@@ -24,15 +24,6 @@ static int bad(const struct chk *c, const struct tc_node *n, int32_t t, const ch
                  n->id, tc_op_info[n->op].name, t, t >= 0 ? c->g->tensor[t].name : "-", what);
 }
 
-/* Whether writing tensor t changes a block of a larger tensor that others may still read. */
-static bool writes_block(const struct tc_graph *g, const struct tc_node *n, int32_t t)
-{
-  if (n->op == TC_OP_MOVE && n->step == TC_STEP_SLICE) return false;     /* it is the block as it was */
-  for (; t >= 0; t = g->tensor[t].overwrites)
-    if (g->tensor[t].base >= 0 && g->tensor[t].block) return true;
-  return false;
-}
-
 /* What shares its storage with t is gone, but for t. next[]: tensors of one root in a ring. */
 static void end_others(const struct tc_graph *g, int32_t t, const int32_t *next, const bool *made,
                        bool *gone)
@@ -44,14 +35,15 @@ static void end_others(const struct tc_graph *g, int32_t t, const int32_t *next,
 /* The tensors of each root as a ring; owned by the caller. */
 static int32_t *rings(const struct tc_graph *g)
 {
+  int32_t *root = tc_graph_roots(g);
   int32_t *next = tc_malloc((size_t)TC_MAX(g->n_tensors, 1) * sizeof *next);
   for (int32_t t = 0; t < g->n_tensors; t++) next[t] = t;
   for (int32_t t = 0; t < g->n_tensors; t++) {
-    int32_t root = tc_tensor_root(g, t);
-    if (root == t) continue;
-    next[t] = next[root];
-    next[root] = t;
+    if (root[t] == t) continue;
+    next[t] = next[root[t]];
+    next[root[t]] = t;
   }
+  free(root);
   return next;
 }
 
@@ -60,7 +52,7 @@ static int check_order(const struct chk *c)
   const struct tc_graph *g = c->g;
   int32_t *next = rings(g);
   size_t n_t = (size_t)TC_MAX(g->n_tensors, 1);
-  bool *made = tc_calloc(n_t, 1), *gone = tc_calloc(n_t, 1);
+  bool *made = tc_calloc(n_t, 1), *gone = tc_calloc(n_t, 1), *block = tc_calloc(n_t, 1);
   bool *ran = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
   int rc = 0;
   for (int32_t t = 0; t < g->n_tensors; t++) made[t] = g->tensor[t].state;
@@ -84,11 +76,16 @@ static int check_order(const struct chk *c)
     }
     for (int k = 0; k < n->n_out && !rc; k++) {
       int32_t t = tc_out(g, n, k);
-      if (g->tensor[t].overwrites >= 0) gone[g->tensor[t].overwrites] = true;
-      if (writes_block(g, n, t)) end_others(g, t, next, made, gone);
+      const int32_t o = g->tensor[t].overwrites;
+      if (o >= 0) gone[o] = true;
+      /* A block of a larger tensor that others may still read; a slice is the block as it was. */
+      block[t] = (g->tensor[t].base >= 0 && g->tensor[t].block) || (o >= 0 && block[o]);
+      if (block[t] && !(n->op == TC_OP_MOVE && n->step == TC_STEP_SLICE))
+        end_others(g, t, next, made, gone);
     }
   }
   free(next);
+  free(block);
   free(made);
   free(gone);
   free(ran);

@@ -19,6 +19,7 @@ struct walk {
   const struct tc_graph *g;
   const struct tc_mesh *m;
   bool placed;
+  int32_t *root;                 /* of each tensor: its storage */
   uint8_t *makes;                /* origin node -> its outputs that are contributions, a bit each */
   struct content *has;           /* of each tensor */
   struct content *all;           /* of each parameter */
@@ -60,7 +61,7 @@ static bool same_place(const struct tc_tensor *a, const struct tc_tensor *b)
 static bool is_once(const struct walk *w, int32_t t)
 {
   int32_t maker = w->g->tensor[t].node;
-  return w->g->tensor[tc_tensor_root(w->g, t)].state || maker < 0 || w->g->node[maker].once;
+  return w->g->tensor[w->root[t]].state || maker < 0 || w->g->node[maker].once;
 }
 
 /* What output k of node n holds; a fault's words, or NULL. */
@@ -80,7 +81,7 @@ static const char *fill(const struct walk *w, const struct tc_node *n, int k)
   }
   const struct tc_tensor *old = t->overwrites >= 0 ? &g->tensor[t->overwrites] : NULL;
   if (c.n && old && (n->acc >> k & 1)) {
-    bool state = g->tensor[tc_tensor_root(g, t->id)].state;
+    bool state = g->tensor[w->root[t->id]].state;
     if (w->placed && !same_place(t, old)) return "is added to a sum that is placed otherwise";
     if (state && n->acc_first != old->state)
       return old->state ? "is added to what the step before left"
@@ -114,35 +115,30 @@ static int by_value(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-/* The rows of a chunk's input: its first row of the whole and how many of how many; false: it reads no
- * rows of a whole. */
-static bool chunk_rows(const struct tc_graph *g, const struct tc_node *n, int64_t *first,
-                       int64_t *rows, int64_t *of)
+/* What tells a chunk from the others: the first row of the whole that it reads or, where it reads what
+ * the chunk itself has made, that tensor. -1: it is no chunk of n. */
+static int64_t chunk_of(const struct tc_graph *g, const struct tc_node *n, int32_t chunks)
 {
+  const int64_t rows = g->logits >= 0 ? g->tensor[g->logits].dim[0] : 0;
   for (int i = 0; i < n->n_in; i++) {
     const struct tc_tensor *x = &g->tensor[tc_in(g, n, i)];
-    if (x->base < 0 || x->block) continue;
-    *first = x->base_row;
-    *rows = x->dim[0];
-    *of = g->tensor[x->base].dim[0];
-    return true;
+    if (x->base >= 0 && !x->block && x->dim[0] * chunks == g->tensor[x->base].dim[0])
+      return x->base_row;
   }
-  return false;
+  const struct tc_tensor *x = n->n_in ? &g->tensor[tc_in(g, n, 0)] : NULL;
+  return x && x->rank && x->dim[0] * chunks == rows ? x->id : -1;
 }
 
-/* The nodes that a contribution was cut into, `at[n]`, cover its rows once. */
+/* The nodes that a contribution was cut into, `at[n]`, are each of rows of their own. */
 static bool covers(const struct tc_graph *g, const int32_t *at, int32_t n)
 {
-  int64_t *first = tc_malloc((size_t)TC_MAX(n, 1) * sizeof *first), rows = 0, of = 0;
+  int64_t *chunk = tc_malloc((size_t)TC_MAX(n, 1) * sizeof *chunk);
   bool good = n > 0;
   for (int32_t i = 0; i < n && n > 1 && good; i++)
-    good = chunk_rows(g, &g->node[at[i]], &first[i], &rows, &of) && rows * n == of;
-  if (n > 1 && good) {
-    qsort(first, (size_t)n, sizeof *first, by_value);
-    for (int32_t i = 0; i < n && good; i++) good = first[i] == i * first[1];
-    good &= first[1] > 0;
-  }
-  free(first);
+    good = (chunk[i] = chunk_of(g, &g->node[at[i]], n)) >= 0;
+  if (n > 1 && good) qsort(chunk, (size_t)n, sizeof *chunk, by_value);
+  for (int32_t i = 1; i < n && good; i++) good = chunk[i] != chunk[i - 1];
+  free(chunk);
   return good;
 }
 
@@ -210,11 +206,13 @@ int tc_check_gradients(const struct tc_graph *g, const struct tc_mesh *m, bool p
 {
   if (!g->n_contributions) return 0;
   struct walk w = { .g = g, .m = m, .placed = placed };
+  w.root = tc_graph_roots(g);
   w.makes = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
   w.has = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), sizeof *w.has);
   w.all = tc_calloc((size_t)TC_MAX(g->n_params, 1), sizeof *w.all);
   w.updated = tc_calloc((size_t)TC_MAX(g->n_params, 1), 1);
   int rc = check(&w, pass, err);
+  free(w.root);
   free(w.makes);
   free(w.has);
   free(w.all);

@@ -229,7 +229,7 @@ int32_t tc_tensor_root(const struct tc_graph *g, int32_t t)
   return t;
 }
 
-void tc_graph_freeze(struct tc_graph *g)
+int32_t *tc_graph_roots(const struct tc_graph *g)
 {
   int32_t *root = tc_malloc((size_t)TC_MAX(g->n_tensors, 1) * sizeof *root);
   for (int32_t t = 0; t < g->n_tensors; t++) root[t] = -1;
@@ -239,6 +239,12 @@ void tc_graph_freeze(struct tc_graph *g)
     int32_t found = root[end] >= 0 ? root[end] : end;
     for (int32_t x = t; x >= 0 && root[x] < 0; x = lives_in(&g->tensor[x])) root[x] = found;
   }
+  return root;
+}
+
+void tc_graph_freeze(struct tc_graph *g)
+{
+  int32_t *root = tc_graph_roots(g);
   free(g->root);
   g->root = root;
 }

@@ -204,6 +204,8 @@ char *tc_layout_text(char *buf, size_t size, const struct tc_layout *l);  /* "mb
 void tc_graph_drop(struct tc_graph *g, const bool *drop);
 /* The storage a tensor lives in: follows overwrites and base. */
 int32_t tc_tensor_root(const struct tc_graph *g, int32_t t);
+/* The same for all tensors, in time linear in their number; owned by the caller. */
+int32_t *tc_graph_roots(const struct tc_graph *g);
 /* No pass changes the graph from here on: the storage of all tensors is found once. A chain of
  * versions is as long as an accumulator has parts, so following it each time is quadratic. */
 void tc_graph_freeze(struct tc_graph *g);

@@ -141,41 +141,44 @@ static int annotate_param_by(struct tc_graph *g, struct tc_param *p, const struc
   return 0;
 }
 
-/* What no row can place, whatever it says. */
-static int check_row(const struct tc_annotation *a, const char *name, int rank, bool parameter,
-                     struct tc_err *err)
+/* Stages are not for rows: the pipeline's schedule goes by them. */
+static int check_axis(const struct tc_graph *g, const struct tc_annotation *a, const char *name,
+                      struct tc_err *err)
 {
-  if (a->axis == TC_PP)
-    return refuse(a, name, "is at the stage of its layer: mesh.stages says which; rows are for dp and tp",
-                  err);
-  if (rank == 0 && !parameter)
-    return refuse(a, name, "is one number that every rank has: rows cannot place it", err);
-  return 0;
+  if (a->axis != TC_PP || g->unit[0].at < 0) return 0;
+  return refuse(a, name, "is at the stage of its layer, which mesh.stages sets; rows are for dp and tp",
+                err);
 }
 
 static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err)
 {
   int hits = 0;
+  const char *scalar = NULL;     /* one number, which every rank has: not placed */
   for (int32_t i = 0; i < g->n_params; i++) {
     if (fnmatch(a->pattern, g->param[i].name, 0)) continue;
     hits++;
-    TC_TRY(check_row(a, g->param[i].name, 1, true, err));
+    TC_TRY(check_axis(g, a, g->param[i].name, err));
     TC_TRY(annotate_param_by(g, &g->param[i], a, err));
   }
   for (int32_t t = 0; t < g->n_tensors && !a->four; t++) {
     struct tc_tensor *x = &g->tensor[t];
     if (x->param >= 0 || fnmatch(a->pattern, x->name, 0)) continue;
+    if (x->rank == 0) {
+      scalar = x->name;
+      continue;
+    }
     hits++;
-    TC_TRY(check_row(a, x->name, x->rank, false, err));
+    TC_TRY(check_axis(g, a, x->name, err));
     TC_TRY(put(&x->lay, a, 0, x->said >> a->axis & 1, x->name, x->rank, err));
     x->said |= (uint8_t)(1u << a->axis);
     x->annotated = true;
   }
+  if (hits) return 0;
+  if (scalar) return refuse(a, scalar, "is one number that every rank has: it cannot be placed", err);
   /* Programs without a forward pass hold the parameters alone. */
-  if (!hits && g->tokens >= 0)
-    return tc_fail(err, TC_EUSER, "annotation %s names no tensor; tercio graph --after build "
-                   "lists them", a->pattern);
-  return 0;
+  if (g->tokens < 0) return 0;
+  return tc_fail(err, TC_EUSER, "annotation %s names no tensor; tercio graph --after build lists them",
+                 a->pattern);
 }
 
 int tc_annotate(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err)
