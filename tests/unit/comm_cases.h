@@ -280,8 +280,8 @@ static void cc_agree(struct cc_env *e)
       rc = tc_comm_agree(c, named ? (char *const *)(uintptr_t)e->who : NULL, rc, &err);
       cc_check(e, rc == (first == n ? n == 1 ? e->rank : 0 : -2 - first % 3),
                "status %d from rank %d", rc, first);
-      snprintf(want, sizeof want, first && n > 1 ? "%s: rank %d is broken" : "%srank %d is broken",
-               first && n > 1 ? named ? e->who[first] : "a rank" : "", first);
+      snprintf(want, sizeof want, first && first < n ? "%s: rank %d is broken" : "%srank %d is broken",
+               first && first < n ? named ? e->who[first] : "a rank" : "", first);
       cc_check(e, first == n ? !*err.text : strcmp(err.text, want) == 0, "not '%s': %s", want,
                err.text);
       cc_check(e, first == n || err.status == rc, "the sentence's status is %d", err.status);
