@@ -330,6 +330,40 @@ static void test_round(const char *dir)
   ok(!says("optim."), "sgd has no moments");
 }
 
+/* A run that has `dir`, in a process of its own: its thread and forks don't mix. */
+struct owner { pid_t pid; int end; };
+
+static struct owner live_owner(const char *dir)
+{
+  int taken[2], end[2];
+  char c = 'x';
+  TC_ASSERT(pipe(taken) == 0 && pipe(end) == 0);
+  fflush(stdout);
+  pid_t pid = fork();
+  if (pid == 0) {
+    alarm(300);
+    struct tc_owner *o = tc_owner_new(dir, "7", 0);
+    int rc = tc_owner_take(o, NULL);
+    close(taken[0]);
+    close(end[1]);
+    if (write(taken[1], &c, 1) == 1 && read(end[0], &c, 1) == 0) tc_owner_free(o);
+    _exit(rc);
+  }
+  close(taken[1]);
+  close(end[0]);
+  TC_ASSERT(read(taken[0], &c, 1) == 1);
+  close(taken[0]);
+  return (struct owner){ pid, end[1] };
+}
+
+static void end_owner(struct owner o)
+{
+  int status = -1;
+  close(o.end);
+  waitpid(o.pid, &status, 0);
+  is_int(status, 0, "the run ends");
+}
+
 static void test_import_faults(const char *dir)
 {
   static const struct { const char *config, *says; } c[] = {
@@ -352,12 +386,11 @@ static void test_import_faults(const char *dir)
   is_int(run("import %s/hf -o %s/yes --model.heads=2", dir, dir), 0, "heads by hand");
   is_int(run("diff %s/yes %s/ckpt --only [hwl]*", dir, dir), 0, "are right");
   char *live = tc_sprintf("%s/live", dir);
-  struct tc_owner *o = tc_owner_new(live, "7", 0);
-  TC_ASSERT(tc_owner_take(o, NULL) == 0);
+  struct owner o = live_owner(live);
   ok(fails(run("import %s/hf -o %s --model.heads=2", dir, live), 2, "in use by job 7"),
      "into a live run's folder");
   is_int(fx_count(live, "step-"), 0, "nothing is saved there");
-  tc_owner_free(o);
+  end_owner(o);
   is_int(run("import %s/hf -o %s --model.heads=2", dir, live), 0, "when the run has ended it is");
   is_int(fx_count(live, "step-") + fx_count(live, ".run-"), 2, "... and the folder is given up");
   free(live);
