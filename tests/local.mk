@@ -88,6 +88,7 @@ script_tests = \
   %D%/check-cli \
   %D%/check-cuda \
   %D%/check-mutate \
+  %D%/check-transcripts \
   %D%/mpi/m_bind \
   %D%/mpi/m_ckpt \
   %D%/faults/f_data \
@@ -134,6 +135,15 @@ test_files = \
   %D%/gpu-call \
   %D%/gpu-pack \
   %D%/mpi-run \
+  %D%/transcripts/device.ini \
+  %D%/transcripts/errors.txt \
+  %D%/transcripts/graph.txt \
+  %D%/transcripts/place.txt \
+  %D%/transcripts/plan.txt \
+  %D%/transcripts/report.txt \
+  %D%/transcripts/run/metrics.jsonl \
+  %D%/transcripts/run/run.json \
+  %D%/transcripts/run/trace.json \
   %D%/mutate \
   %D%/mutate.awk \
   %D%/mutate.same \
