@@ -1,23 +1,14 @@
-/* faults.h - what the drivers of faults share: ranks that name their lane, shared memory, shell
- * commands. */
+/* faults.h - what the drivers of faults share: shared memory, shell commands. */
 #ifndef TC_FAULTS_H
 #define TC_FAULTS_H
 
 #include <sys/mman.h>
 
-#include "tests/faults/shim.h"
 #include "tests/unit/ckpt_fixture.h"
 
 /* HDF5 1.10 leaks some of its own memory after a write that failed. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) { return "leak:libhdf5"; }
-
-/* A rank of fx_threads whose calls are counted in a lane of its own. */
-TAP_UNUSED static void *fx_lane_save(void *arg)
-{
-  shim_lane(((struct fx_rank *)arg)->rank);
-  return fx_rank_save(arg);
-}
 
 /* Zeroed memory that children share. */
 TAP_UNUSED static void *shared(size_t bytes)

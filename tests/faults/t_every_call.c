@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "tests/faults/faults.h"
+#include "tests/faults/lanes.h"
 
 /* ---- what is saved ---------------------------------------------------------------- */
 

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 
 #include "tests/faults/faults.h"
+#include "tests/faults/lanes.h"
 
 /* ---- the model of a disk ---------------------------------------------------------- */
 
