@@ -317,6 +317,23 @@ static void test_schedules(void)
      "last: %d noticed", tried, noticed);
 }
 
+/* An update whose op is not marked as an optimizer's in op.def, as a new one may be. */
+static void test_unmarked(void)
+{
+  struct tc_mesh *m = fx_mesh(1, 1, 1, 1);
+  struct tc_program *p = make(&layouts[0], m, "optim");
+  struct tc_graph *g = p->graph;
+  struct tc_err err = { 0 };
+  for (int32_t i = 0; i < g->n_order; i++) {
+    struct tc_node *n = &g->node[g->order[i]];
+    if (tc_updates(g, n) >= 0) n->op = TC_OP_CLIP;
+  }
+  ok(tc_graph_check(g, m, "optim", &err) < 0 && strstr(err.text, "is no optimizer's op"),
+     "weights that are changed by another op than an optimizer's: %s", err.text);
+  tc_program_free(p);
+  tc_mesh_free(m);
+}
+
 int main(void)
 {
   const char *seed = getenv("SEED");
@@ -325,5 +342,6 @@ int main(void)
   for (int i = 0; i < 9; i++) draw(2);
   test_graphs();
   test_schedules();
+  test_unmarked();
   return done_testing();
 }
