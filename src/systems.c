@@ -103,6 +103,7 @@ static int put(struct tc_layout *l, const struct tc_annotation *a, int k, bool s
   char text[64];
   snprintf(text, sizeof text, "has %d dimensions, so there is no S(%d)", rank, to->dim);
   if (to->kind == TC_S && to->dim >= rank) return refuse(a, name, text, err);
+  if (a->axis == TC_PP) return 0;                /* of one stage: setup.c refuses rows for more */
   if (said && !tc_place_equal(was, to))
     return refuse(a, name, "was already placed there by another row: they contradict", err);
   l->on[a->axis] = *to;
@@ -141,15 +142,6 @@ static int annotate_param_by(struct tc_graph *g, struct tc_param *p, const struc
   return 0;
 }
 
-/* Stages are not for rows: the pipeline's schedule goes by them. */
-static int check_axis(const struct tc_graph *g, const struct tc_annotation *a, const char *name,
-                      struct tc_err *err)
-{
-  if (a->axis != TC_PP || g->unit[0].at < 0) return 0;
-  return refuse(a, name, "is at the stage of its layer, which mesh.stages sets; rows are for dp and tp",
-                err);
-}
-
 static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err)
 {
   int hits = 0;
@@ -157,7 +149,6 @@ static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, 
   for (int32_t i = 0; i < g->n_params; i++) {
     if (fnmatch(a->pattern, g->param[i].name, 0)) continue;
     hits++;
-    TC_TRY(check_axis(g, a, g->param[i].name, err));
     TC_TRY(annotate_param_by(g, &g->param[i], a, err));
   }
   for (int32_t t = 0; t < g->n_tensors && !a->four; t++) {
@@ -168,7 +159,6 @@ static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, 
       continue;
     }
     hits++;
-    TC_TRY(check_axis(g, a, x->name, err));
     TC_TRY(put(&x->lay, a, 0, x->said >> a->axis & 1, x->name, x->rank, err));
     x->said |= (uint8_t)(1u << a->axis);
     x->annotated = true;
