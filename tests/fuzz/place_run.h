@@ -12,10 +12,10 @@
 #include "tests/unit/ranks_fixture.h"
 
 enum { STEPS = 3, MOST_PARAMS = 64, MOST_DIFFERENCES = 400 };
-enum verdict { REFUSED, RIGHT, WRONG, FAULT, VERDICTS };
+enum result { REFUSED, RIGHT, WRONG, FAULT, RESULTS };
 
 struct outcome {                 /* shared with the case's process */
-  int verdict;
+  int result;
   double gradient, loss;         /* the worst relative differences */
   double difference;             /* ... from finite differences, of `compared` elements */
   int compared;
@@ -269,9 +269,8 @@ static int run_alone(struct run *run, const struct draw *d, struct tc_err *err)
   return run->status;
 }
 
-static void judge(struct run *run)
+static void assess(struct run *run)
 {
-
   struct outcome *o = run->out;
   const char *worst = "";
   for (int i = 0; i < run->n_params; i++) {
@@ -286,7 +285,7 @@ static void judge(struct run *run)
   o->compared = run->compared;
   bool right = o->gradient <= (run->f64 ? 1e-12 : 1e-6) && o->loss <= 1e-5 && !(o->difference > 1e-7);
   if (run->f64) right &= o->compared >= run->n_differences && run->n_differences > 0;
-  o->verdict = right ? RIGHT : WRONG;
+  o->result = right ? RIGHT : WRONG;
   if (!right)
     snprintf(o->text, sizeof o->text, "gradient of %s off by %.1e, loss by %.1e, finite differences "
              "of %s by %.1e", worst, o->gradient, o->loss, run->worst_difference, o->difference);
@@ -331,7 +330,7 @@ static void run_case(struct draw *d, struct outcome *out)
   const char *none[] = { NULL };
   const int32_t node[16] = { 0 };
   char *argv[MOST_FLAGS + 1] = { (char *)(uintptr_t)"fuzz" };
-  out->verdict = FAULT;
+  out->result = FAULT;
   run.f64 = d->f64;
   memcpy(argv + 1, d->flag, (size_t)d->n_flags * sizeof *argv);
   int rc = tc_config_new(&c, d->n_flags + 1, argv, none, NULL, &err);
@@ -347,9 +346,9 @@ static void run_case(struct draw *d, struct outcome *out)
   } else {
     refuse(&run, rc, err.text);
   }
-  bool said = run.status == TC_EUSER || run.status == TC_ELAYOUT;
-  if (!run.status) judge(&run);
-  else if (said && !run.stopped && !is_fault(out->text)) out->verdict = REFUSED;
+  bool refused = run.status == TC_EUSER || run.status == TC_ELAYOUT;
+  if (!run.status) assess(&run);
+  else if (refused && !run.stopped && !is_fault(out->text)) out->result = REFUSED;
 }
 
 #endif
