@@ -196,6 +196,7 @@ static void place_scratch(struct tc_arena *a, const struct tc_graph *g, struct l
     a->region[x->t] = (uint8_t)region;
     a->bytes[region] = TC_MAX(a->bytes[region], x->off + x->bytes);
   }
+  a->looked += tc_placed_looked(placed);
   tc_placed_free(placed);
   free(todo);
 }
