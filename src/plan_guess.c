@@ -13,7 +13,7 @@ struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand 
   r.mesh_pp = x->pp;
   r.mesh_dp = x->dp;
   r.mesh_tp = x->tp;
-  if (x->pp == 1) r.mesh_stages = "auto";        /* those of the run file are for its own pp */
+  if (x->pp != c->mesh_pp) r.mesh_stages = "auto";         /* ranges that are given are for mesh.pp */
   r.mesh_order = x->near_pp ? "tp-pp-dp" : "tp-dp-pp";
   r.train_micro_batch = x->micro;
   r.train_recompute = (char *)(uintptr_t)x->recompute;

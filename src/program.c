@@ -108,8 +108,8 @@ static int pass_units(struct ctx *c)
 
 int tc_program_listable(const struct tc_graph *g, int64_t n_mb, struct tc_err *err)
 {
-  const int64_t most = TC_ACTIONS / TC_MAX(g->n_order, 1);
-  if (n_mb <= TC_MAX(most, 1)) return 0;
+  const int64_t most = TC_MAX(TC_ACTIONS / TC_MAX(g->n_order, 1), 1);
+  if (n_mb <= most) return 0;
   return tc_fail(err, TC_ELAYOUT, "a step of %lld micro-batches of %d operations each is too long a "
                  "list; a train.micro_batch that makes %lld of them or fewer would fit", (long long)n_mb,
                  g->n_order, (long long)most);
