@@ -354,7 +354,7 @@ void tc_arena_free(struct tc_arena *a)
 
 /* ---- the check ----------------------------------------------------------------------- */
 
-/* Who holds which bytes now: roots with storage, by (root, micro-batch), kept sorted by nothing. */
+/* The bytes that a root occupies now, by (root, micro-batch); in no order. */
 struct holder { int64_t key, off, end; };
 
 struct walk {

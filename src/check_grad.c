@@ -191,8 +191,8 @@ static int check(struct walk *w, const char *pass, struct tc_err *err)
   int32_t missing = find_all(w), t = -1;
   bool updates = false;
   if (missing >= 0)
-    return tc_fail(err, TC_EUSER, "program after %s: a contribution to the gradient of %s is missing, or "
-                   "its chunks are", pass, g->param[g->contribution[missing].param].name);
+    return tc_fail(err, TC_EUSER, "program after %s: a contribution to the gradient of %s is "
+                   "missing, or its chunks are", pass, g->param[g->contribution[missing].param].name);
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
     for (int k = 0; k < n->n_out; k++) {

@@ -9,8 +9,8 @@
 
 enum { MOST_MICRO_BATCHES = 1 << 20 };           /* a pipeline's schedule has items for each */
 
-/* Elements of the largest activation and tokens of a run have to be numbers; that there is no memory
- * for so many is said later. */
+/* Elements of the largest activation and tokens of a run have to fit 64 bits; whether there is memory
+ * for so many is checked later. */
 static int check_counts(const struct tc_config *c, const struct tc_model *m, struct tc_err *err)
 {
   const double most = 0x1p58, tokens = (double)c->train_global_batch * (double)m->context;
@@ -137,8 +137,8 @@ static int setup_chunks(int *out, const struct tc_config *c, const struct tc_mes
   *out = m->size[TC_PP] > 1 ? (int)chunks : 1;
   if (m->size[TC_PP] == 1) return 0;
   if (m->size[TC_MB] > MOST_MICRO_BATCHES)
-    return tc_fail(err, TC_ELAYOUT, "train.micro_batch = %lld makes %d micro-batches a step; %lld or more "
-                   "would fit", (long long)c->train_micro_batch, m->size[TC_MB],
+    return tc_fail(err, TC_ELAYOUT, "train.micro_batch = %lld makes %d micro-batches a step; %lld or "
+                   "more would fit", (long long)c->train_micro_batch, m->size[TC_MB],
                    (long long)tc_ceil_div(c->train_micro_batch * m->size[TC_MB], MOST_MICRO_BATCHES));
   struct tc_sched *s;
   TC_TRY(tc_sched_new(&s, c->parallel_schedule, m->size[TC_PP], *out, m->size[TC_MB], err));

@@ -103,7 +103,7 @@ int tc_shard_input(struct sctx *s, int32_t node, int i, const struct tc_layout *
         if (sent) g->node[j].role = TC_ROLE_NONE;
       }
       for (int32_t j = first; j < g->n_nodes; j++) {
-        int32_t d = tc_out(g, &g->node[j], 0);   /* made in t's memory: t is gone */
+        int32_t d = tc_out(g, &g->node[j], 0);   /* made in t's memory, over t */
         if (tc_tensor_root(g, d) == tc_tensor_root(g, t) && g->node[j].step != TC_STEP_SLICE)
           s->now[was] = s->now[t] = d;
       }

@@ -119,7 +119,8 @@ static int check_rows(const struct tc_graph *g, struct tc_err *err)
     for (int k = 0; k < TC_PLACES; k++)
       if (all[k]->on[TC_DP].kind == TC_SROWS && all[k]->on[TC_TP].kind == TC_SROWS)
         return tc_fail(err, TC_EUSER, "%s would be S(*) on dp and on tp, and one axis can have it: "
-                       "the row '* dp R R P R' would leave it to tp", p->name);
+                       "the row '* dp R R P R' in place of what places it on dp would leave it to tp",
+                       p->name);
   }
   return 0;
 }

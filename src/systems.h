@@ -51,8 +51,8 @@ int tc_offload(struct tc_graph *g, int offload, bool adamw, struct tc_err *err);
 int tc_annotations_read(struct tc_annotation **out, const char *path, struct tc_err *err);
 void tc_annotations_free(struct tc_annotation *a);
 
-/* Local. Applies rows until pattern NULL, in place of what earlier calls and the system said of the
- * same tensor and axis. TC_EUSER: a pattern that names no tensor, or two rows of the list that place
+/* Local. Applies rows until pattern NULL, in place of where earlier calls and the system placed the
+ * same tensor on the same axis. TC_EUSER: a pattern that names no tensor, or two rows of the list that place
  * one tensor differently on one axis. */
 int tc_annotate(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err);
 

@@ -91,7 +91,7 @@ static void test_bad(void)
   }
 }
 
-/* ---- what is said of tensors by the user's own rows ----------------------------------------- */
+/* ---- the user's own rows ---------------------------------------------------------------------- */
 
 static int with_rows(const char *rows, const char *flags, int world, int n_built_in,
                      struct tc_err *err)
@@ -191,7 +191,7 @@ static void test_fields(void)
   is_int(setup("--parallel.virtual_stages=3 --parallel.keep=step --train.recompute=selective", 1,
                64, &o, size, NULL,
                &err), 0, "without a pipeline %s", err.text);
-  ok(o.chunks == 1 && o.keep == 2 && o.recompute == 1, "... virtual stages are none");
+  ok(o.chunks == 1 && o.keep == 2 && o.recompute == 1, "... there are no virtual stages");
 }
 
 /* ---- which axis is nearer -------------------------------------------------------------------- */
