@@ -20,12 +20,11 @@ static struct tc_config *config(const char *flags, struct tc_err *err)
   return tc_config_new(&c, n, args, extra, NULL, err) < 0 ? NULL : c;
 }
 
-/* All of it, for `world` ranks, `each` on a node. */
-static char schedule[32];         /* outlives the configuration */
+static char schedule[32];        /* the options' name of it, when their configuration is freed */
 
+/* All of it, for `world` ranks, `each` on a node. */
 static int setup(const char *flags, int world, int each, struct tc_program_opts *o,
-                 int32_t size[TC_AXES],
-                 struct tc_mesh **mesh, struct tc_err *err)
+                 int32_t size[TC_AXES], struct tc_mesh **mesh, struct tc_err *err)
 {
   *err = (struct tc_err){ 0 };
   struct tc_config *c = config(flags, err);
