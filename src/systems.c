@@ -100,9 +100,13 @@ static int put(struct tc_layout *l, const struct tc_annotation *a, int k, bool s
                const char *name, int rank, struct tc_err *err)
 {
   const struct tc_place *was = &l->on[a->axis], *to = &a->place[a->four ? k : 0];
-  char text[64];
-  snprintf(text, sizeof text, "has %d dimensions, so there is no S(%d)", rank, to->dim);
-  if (to->kind == TC_S && to->dim >= rank) return refuse(a, name, text, err);
+  if (to->kind == TC_S && to->dim >= rank) {
+    char text[80] = "has 1 dimension, so S(0) alone would fit";
+    if (rank > 1)
+      snprintf(text, sizeof text, "has %d dimensions, so there is no S(%d); S(0) to S(%d) would fit", rank,
+               to->dim, rank - 1);
+    return refuse(a, name, text, err);
+  }
   if (a->axis == TC_PP) return 0;                /* of one stage: setup.c refuses rows for more */
   if (said && !tc_place_equal(was, to))
     return refuse(a, name, "was already placed there by another row: they contradict", err);
