@@ -35,10 +35,10 @@ static int split(char *line, char **word, int most)
 static int read_axis(int *axis, const char *word, const struct at *at)
 {
   if (!strcmp(word, tc_axis_name[TC_MB]))
-    return FAIL(at, "axis %s is time, and time is not for annotations: pp, dp or tp", word);
+    return FAIL(at, "axis %s is time, and time is not for annotations: dp or tp", word);
   for (*axis = TC_MB + 1; *axis < TC_AXES; ++*axis)
     if (!strcmp(word, tc_axis_name[*axis])) return 0;
-  return FAIL(at, "'%.60s' is not an axis: pp, dp or tp", word);
+  return FAIL(at, "'%.60s' is not an axis: dp or tp", word);
 }
 
 /* "NAME(n)" -> n. False if that is not its form; numbers beyond long are the nearest long. */

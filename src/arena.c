@@ -196,6 +196,7 @@ static void place_scratch(struct tc_arena *a, const struct tc_graph *g, struct l
     a->region[x->t] = (uint8_t)region;
     a->bytes[region] = TC_MAX(a->bytes[region], x->off + x->bytes);
   }
+  a->looked += tc_placed_looked(placed);
   tc_placed_free(placed);
   free(todo);
 }
@@ -353,7 +354,7 @@ void tc_arena_free(struct tc_arena *a)
 
 /* ---- the check ----------------------------------------------------------------------- */
 
-/* Who holds which bytes now: roots with storage, by (root, micro-batch), kept sorted by nothing. */
+/* The bytes that a root occupies now, by (root, micro-batch); in no order. */
 struct holder { int64_t key, off, end; };
 
 struct walk {

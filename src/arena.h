@@ -24,6 +24,7 @@ struct tc_arena {
    * whether after the WAIT for it; once: in the last micro-batch only. */
   struct tc_death { int32_t node; bool wait, once; } *die;
   int64_t bytes[TC_REGIONS];
+  int64_t looked;                /* objects looked at to place all: the work, for tests */
   /* State by class, and scratch by the class of what lives at its fullest moment; gaps between
    * buffers count as activations. */
   int64_t by_class[TC_SPACES][TC_CLASSES];

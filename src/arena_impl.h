@@ -20,8 +20,10 @@ struct tc_placed;
 struct tc_placed *tc_placed_new(void);           /* owned by the caller */
 void tc_placed_free(struct tc_placed *p);
 /* The lowest offset at which l overlaps nothing that is placed and lives at the same time. */
-int64_t tc_placed_lowest(const struct tc_placed *p, const struct tc_live *l);
+int64_t tc_placed_lowest(struct tc_placed *p, const struct tc_live *l);
 /* Puts l where its `off` says; l is borrowed. */
 void tc_placed_add(struct tc_placed *p, const struct tc_live *l);
+/* How many objects, and nodes above them, all searches looked at. */
+int64_t tc_placed_looked(const struct tc_placed *p);
 
 #endif

@@ -22,7 +22,7 @@ struct node {
   struct node *kid[MOST];        /* not of a leaf */
   struct spot spot[];            /* [MOST] of a leaf */
 };
-struct tc_placed { struct node *root; };
+struct tc_placed { struct node *root; int64_t looked; };
 
 static struct node *node_new(bool leaf)
 {
@@ -98,26 +98,32 @@ struct query {
   struct tc_life span;
   struct parts when;
   int64_t at;                    /* the lowest offset so far; rises */
+  int64_t looked;                /* objects and nodes that were looked at */
 };
 
 static void lowest_below(const struct node *x, struct query *q)
 {
   for (int k = 0; x->leaf && k < x->n && x->spot[k].off < q->at + q->l->bytes; k++) {
     const struct spot *s = &x->spot[k];
+    q->looked++;
     if (s->end > q->at && lives_with(&s->span, &q->span) && meet(s->l, q->l)) q->at = s->end;
   }
   for (int k = 0; !x->leaf && k < x->n && x->kid[k]->off < q->at + q->l->bytes; k++) {
     const struct node *kid = x->kid[k];
+    q->looked++;
     if (kid->end > q->at && parts_meet(&kid->when, &q->when)) lowest_below(kid, q);
   }
 }
 
-int64_t tc_placed_lowest(const struct tc_placed *p, const struct tc_live *l)
+int64_t tc_placed_lowest(struct tc_placed *p, const struct tc_live *l)
 {
-  struct query q = { l, span_of(l), parts_of(l), 0 };
+  struct query q = { l, span_of(l), parts_of(l), 0, 0 };
   lowest_below(p->root, &q);
+  p->looked += q.looked;
   return q.at;
 }
+
+int64_t tc_placed_looked(const struct tc_placed *p) { return p->looked; }
 
 /* What a node knows of the objects below it, with more of them. */
 static void node_count(struct node *x, int64_t off, int64_t end, const struct parts *when)

@@ -1,9 +1,9 @@
 /* check.c - the invariants of a program, proved again after every pass.
  *
  * Order: inputs are made before they are read; a tensor has one maker; what is overwritten is
- * not read afterwards. Gradients: check_grad.c. Placements (once they are fixed): on each axis a node splits one letter
- * of its rule, everywhere; whole letters are whole; partial inputs go only into linear ops;
- * a MOVE changes exactly its axis, by its step. */
+ * not read afterwards. Gradients: check_grad.c. Placements (once they are fixed): on each axis a node
+ * splits one letter of its rule, everywhere; whole letters are whole; partial inputs go only into
+ * linear ops; a MOVE changes exactly its axis, by its step. */
 #include "src/check.h"
 #include "src/comm.h"
 #include "src/shard.h"
@@ -24,12 +24,12 @@ static int bad(const struct chk *c, const struct tc_node *n, int32_t t, const ch
                  n->id, tc_op_info[n->op].name, t, t >= 0 ? c->g->tensor[t].name : "-", what);
 }
 
-/* What shares its storage with t is gone, but for t. next[]: tensors of one root in a ring. */
+/* What shares its storage with t, except t, is overwritten. next[]: tensors of one root in a ring. */
 static void end_others(const struct tc_graph *g, int32_t t, const int32_t *next, const bool *made,
-                       bool *gone)
+                       bool *over)
 {
   for (int32_t x = next[t]; x != t; x = next[x])
-    if (made[x] && !g->tensor[x].state) gone[x] = true;
+    if (made[x] && !g->tensor[x].state) over[x] = true;
 }
 
 /* The tensors of each root as a ring; owned by the caller. */
@@ -52,7 +52,7 @@ static int check_order(const struct chk *c)
   const struct tc_graph *g = c->g;
   int32_t *next = rings(g);
   size_t n_t = (size_t)TC_MAX(g->n_tensors, 1);
-  bool *made = tc_calloc(n_t, 1), *gone = tc_calloc(n_t, 1), *block = tc_calloc(n_t, 1);
+  bool *made = tc_calloc(n_t, 1), *over = tc_calloc(n_t, 1), *block = tc_calloc(n_t, 1);
   bool *ran = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
   int rc = 0;
   for (int32_t t = 0; t < g->n_tensors; t++) made[t] = g->tensor[t].state;
@@ -64,7 +64,7 @@ static int check_order(const struct chk *c)
       int32_t t = tc_in(g, n, k), b = t;
       while (g->tensor[b].base >= 0 && !made[b]) b = g->tensor[b].base;
       if (!made[b]) rc = bad(c, n, t, "is read before it is made");
-      if (gone[t]) rc = bad(c, n, t, "is read after it was overwritten");
+      if (over[t]) rc = bad(c, n, t, "is read after it was overwritten");
     }
     for (int k = 0; k < n->n_out && !rc; k++) {
       int32_t t = tc_out(g, n, k), o = g->tensor[t].overwrites;
@@ -77,17 +77,17 @@ static int check_order(const struct chk *c)
     for (int k = 0; k < n->n_out && !rc; k++) {
       int32_t t = tc_out(g, n, k);
       const int32_t o = g->tensor[t].overwrites;
-      if (o >= 0) gone[o] = true;
+      if (o >= 0) over[o] = true;
       /* A block of a larger tensor that others may still read; a slice is the block as it was. */
       block[t] = (g->tensor[t].base >= 0 && g->tensor[t].block) || (o >= 0 && block[o]);
       if (block[t] && !(n->op == TC_OP_MOVE && n->step == TC_STEP_SLICE))
-        end_others(g, t, next, made, gone);
+        end_others(g, t, next, made, over);
     }
   }
   free(next);
   free(block);
   free(made);
-  free(gone);
+  free(over);
   free(ran);
   return rc;
 }
@@ -112,7 +112,7 @@ static int check_move(const struct chk *c, const struct tc_node *n)
   return 0;
 }
 
-/* The letter (or '*' for rows; below 0: the coordinate) that tensor i of the node has on an axis; 0: none. */
+/* The letter (or '*' for rows; below 0: the coordinate) that a tensor has on an axis; 0: none. */
 static int splits(const struct tc_layout *l, int axis, const char *letters)
 {
   const struct tc_place *p = &l->on[axis];

@@ -96,13 +96,13 @@ static const char *fill(const struct walk *w, const struct tc_node *n, int k)
 static bool finds_all(struct walk *w, const struct tc_node *n, int32_t *t)
 {
   const struct tc_graph *g = w->g;
-  bool update = n->op == TC_OP_ADAMW || n->op == TC_OP_SGD;
-  int count = update ? 1 : n->op == TC_OP_SQNORM ? n->n_in : 0;
+  const int32_t updates = tc_updates(g, n);
+  int count = updates >= 0 ? 1 : n->op == TC_OP_SQNORM ? n->n_in : 0;
   for (int i = 0; i < count; i++) {
     *t = tc_in(g, n, i);
-    int32_t p = g->tensor[update ? tc_in(g, n, 2) : *t].param;
+    int32_t p = updates >= 0 ? updates : g->tensor[*t].param;
     if (p < 0 || !same(&w->has[*t], &w->all[p])) return false;
-    if (!update) continue;
+    if (updates < 0) continue;
     if (w->updated[p]) return false;
     w->updated[p] = true;
   }
@@ -174,14 +174,25 @@ static int32_t find_all(struct walk *w)
   return missing;
 }
 
+/* Whether a node that is no update writes a master weight; MOVE takes an update's result there. */
+static bool changes_master(const struct tc_graph *g, const struct tc_node *n)
+{
+  for (int k = 0; k < n->n_out && n->op != TC_OP_MOVE && tc_updates(g, n) < 0; k++) {
+    const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
+    const int32_t old = t->overwrites;
+    if (old >= 0 && t->param >= 0 && g->param[t->param].master == old) return true;
+  }
+  return false;
+}
+
 static int check(struct walk *w, const char *pass, struct tc_err *err)
 {
   const struct tc_graph *g = w->g;
   int32_t missing = find_all(w), t = -1;
   bool updates = false;
   if (missing >= 0)
-    return tc_fail(err, TC_EUSER, "program after %s: a contribution to the gradient of %s is missing, or "
-                   "its chunks are", pass, g->param[g->contribution[missing].param].name);
+    return tc_fail(err, TC_EUSER, "program after %s: a contribution to the gradient of %s is "
+                   "missing, or its chunks are", pass, g->param[g->contribution[missing].param].name);
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
     for (int k = 0; k < n->n_out; k++) {
@@ -193,7 +204,10 @@ static int check(struct walk *w, const char *pass, struct tc_err *err)
     if (!finds_all(w, n, &t))
       return tc_fail(err, TC_EUSER, "program after %s: node %d %s: the gradient %s does not hold each "
                      "contribution once", pass, n->id, tc_op_info[n->op].name, g->tensor[t].name);
-    updates |= n->op == TC_OP_ADAMW || n->op == TC_OP_SGD;
+    if (changes_master(g, n))
+      return tc_fail(err, TC_EUSER, "program after %s: node %d %s changes a parameter and is no "
+                     "optimizer's op (op.def)", pass, n->id, tc_op_info[n->op].name);
+    updates |= tc_updates(g, n) >= 0;
   }
   for (int32_t p = 0; p < g->n_params && updates; p++)
     if (!w->updated[p])

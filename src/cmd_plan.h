@@ -50,8 +50,9 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
  * short trainings of the configuration's model, and writes a device file. */
 int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_err *err);
 
-/* cmd_plan_table.c. Local. What a search found. Flags and JSON are owned by the caller. */
-char *tc_plan_flags(const struct tc_config *c);
+/* cmd_plan_table.c. Local. What a search found. Flags, on top of what the job was given, and JSON are
+ * owned by the caller. */
+char *tc_plan_flags(const struct tc_plan_job *j, const struct tc_config *c);
 /* TC_ELAYOUT with a sentence on why no row was found. */
 int tc_plan_nothing(const struct tc_plan_job *j, const struct tc_plan_found *found,
                     struct tc_err *err);

@@ -6,16 +6,17 @@
 #include <string.h>
 
 /* Layout keys of a configuration as flags, so that a row can be run. */
-char *tc_plan_flags(const struct tc_config *c)
+char *tc_plan_flags(const struct tc_plan_job *j, const struct tc_config *c)
 {
+  const bool own = strcmp(c->mesh_stages, j->cfg->mesh_stages) != 0;   /* than those that are given */
   return tc_sprintf("--mesh.pp=%lld --mesh.dp=%lld --mesh.tp=%lld --mesh.order=%s "
                     "--train.micro_batch=%lld --train.recompute=%s --parallel.data=%s "
                     "--parallel.schedule=%s --parallel.virtual_stages=%lld --parallel.sequence=%s "
-                    "--parallel.offload=%s", (long long)c->mesh_pp, (long long)c->mesh_dp,
+                    "--parallel.offload=%s%s%s", (long long)c->mesh_pp, (long long)c->mesh_dp,
                     (long long)c->mesh_tp, c->mesh_order, (long long)c->train_micro_batch,
                     c->train_recompute, c->parallel_data, c->parallel_schedule,
                     (long long)c->parallel_virtual_stages, c->parallel_sequence ? "yes" : "no",
-                    c->parallel_offload);
+                    c->parallel_offload, own ? " --mesh.stages=" : "", own ? c->mesh_stages : "");
 }
 
 static void reason(char *buf, size_t size, const struct tc_plan_job *j,
@@ -151,7 +152,7 @@ void tc_plan_table_print(FILE *f, const struct tc_plan_job *j, const struct tc_p
   }
   print_families(f, j, found);
   if (!found->n_rows) return;
-  char *flags = tc_plan_flags(&found->row[0].cfg);
+  char *flags = tc_plan_flags(j, &found->row[0].cfg);
   fprintf(f, "\nthe first: %s\n", flags);
   free(flags);
 }
@@ -163,7 +164,7 @@ json_t *tc_plan_table_json(const struct tc_plan_job *j, const struct tc_plan_fou
     struct tc_plan_job x = *j;
     x.cfg = (struct tc_config *)(uintptr_t)&found->row[i].cfg;
     json_t *o = tc_plan_json(&x, &found->row[i].plan);
-    char *flags = tc_plan_flags(x.cfg);
+    char *flags = tc_plan_flags(j, x.cfg);
     json_object_set_new(o, "flags", json_string(flags));
     json_object_set_new(o, "guess_s", json_real(found->row[i].guess_s));
     json_object_set_new(o, "guess_bytes", json_real(found->row[i].guess_bytes));

@@ -292,10 +292,10 @@ void tc_exec_join(struct tc_exec *x, struct tc_xprog *p)
   j.reads = count_reads(j.g);
   for (int32_t k = 0; k < j.s->n;) {
     const struct tc_action *a = &j.s->action[k];
-    const int op = j.g->node[a->node].op;
+    const struct tc_node *n = &j.g->node[a->node];
     if (!on_device(&j, a)) k++;
-    else if (op == TC_OP_ADAMW || op == TC_OP_SGD) k = join_updates(&j, k);
-    else if (j.g->node[a->node].head && op != TC_OP_MATMUL) join_head(&j, k++);
+    else if (tc_updates(j.g, n) >= 0) k = join_updates(&j, k);
+    else if (n->head && n->op != TC_OP_MATMUL) join_head(&j, k++);
     else join_product(&j, k++);
   }
   free(j.reads);

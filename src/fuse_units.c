@@ -91,7 +91,7 @@ static bool same_fetch(const struct tc_node *a, const struct tc_node *b)
          b->once == a->once && phase_of(b) == phase_of(a);
 }
 
-/* Weights of a unit and phase are brought where the first of them is: first steps of all first, so
+/* Weights of a unit and phase are gathered where the first of them is: first steps of all first, so
  * that they can join (a copy from the host, then the gather). */
 static void hoist_fetches(struct tc_graph *g)
 {

@@ -16,6 +16,7 @@ const struct tc_op_info tc_op_info[TC_OPS] = {
 #define ROWS TC_OPF_ROWS
 #define ACC TC_OPF_ACC
 #define GRAIN TC_OPF_GRAIN
+#define UPDATE TC_OPF_UPDATE
 #include "src/op.def"
 #undef OP
 #undef LINEAR
@@ -23,6 +24,7 @@ const struct tc_op_info tc_op_info[TC_OPS] = {
 #undef ROWS
 #undef ACC
 #undef GRAIN
+#undef UPDATE
 };
 
 const char *const tc_class_name[TC_CLASSES] = {

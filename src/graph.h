@@ -22,7 +22,7 @@ enum tc_op {
 };
 
 enum tc_op_flags { TC_OPF_LINEAR = 1, TC_OPF_MAXRED = 2, TC_OPF_ROWS = 4, TC_OPF_ACC = 8,
-                   TC_OPF_GRAIN = 16 };
+                   TC_OPF_GRAIN = 16, TC_OPF_UPDATE = 32 };
 struct tc_op_info {
   const char *name;
   int n_in, n_out;
@@ -166,6 +166,10 @@ static inline int32_t tc_in(const struct tc_graph *g, const struct tc_node *n, i
 { return g->arg[n->in + i]; }
 static inline int32_t tc_out(const struct tc_graph *g, const struct tc_node *n, int i)
 { return g->arg[n->out + i]; }
+
+/* The parameter that an optimizer's node updates; -1: it is no optimizer's. */
+static inline int32_t tc_updates(const struct tc_graph *g, const struct tc_node *n)
+{ return tc_op_info[n->op].flags & TC_OPF_UPDATE ? g->tensor[tc_in(g, n, 2)].param : -1; }
 
 int64_t tc_tensor_elems(const struct tc_tensor *t);           /* global */
 struct tc_layout tc_layout_r(void);                           /* R everywhere */

@@ -489,8 +489,8 @@ int tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g,
   }
   tc_transfers_free(cross);
   tc_sched_free(sched);
-  void *const made[] = { c.feeds, c.late, c.lent, c.made, c.crossing, c.of_kind, c.kind_at, c.step, c.fetch,
-                         c.free_at, c.group, c.in_flight, c.busy, c.flying, c.lazy };
+  void *const made[] = { c.feeds, c.late, c.lent, c.made, c.crossing, c.of_kind, c.kind_at, c.step,
+                         c.fetch, c.free_at, c.group, c.in_flight, c.busy, c.flying, c.lazy };
   for (size_t i = 0; i < sizeof made / sizeof *made; i++) free(made[i]);
   if (rc < 0) {
     tc_schedule_free(s);

@@ -118,7 +118,7 @@ static const char *fault(struct walk *w, const struct tc_action *a)
     const char *what = accumulate(w, n, k, a->mb);
     if (what) return what;
     if (before >= 0 && !g->tensor[tc_tensor_root(g, old)].state)
-      *made(w, old, a->mb) = 0;                  /* gone */
+      *made(w, old, a->mb) = 0;                  /* overwritten */
     if (is_crossing(n)) continue;                /* made when it has landed */
     *made(w, t, a->mb) = 1;
     w->times[t]++;

@@ -13,7 +13,7 @@ struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand 
   r.mesh_pp = x->pp;
   r.mesh_dp = x->dp;
   r.mesh_tp = x->tp;
-  if (x->pp == 1) r.mesh_stages = "auto";        /* those of the run file are for its own pp */
+  if (x->pp != c->mesh_pp) r.mesh_stages = "auto";         /* ranges that are given are for mesh.pp */
   r.mesh_order = x->near_pp ? "tp-pp-dp" : "tp-dp-pp";
   r.train_micro_batch = x->micro;
   r.train_recompute = (char *)(uintptr_t)x->recompute;
@@ -117,10 +117,14 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
   double store = share(s, TC_STORE, dp), acc = share(s, TC_ACC, dp), update = share(s, TC_UPDATE,
       dp);
   double opt = (is(c->train_optimizer, "adamw") ? 8 : 0) + (bf16 || update != store ? 4 : 0);
-  double bytes = psi * (use * store + grad * acc + (is(x->offload, "no") ? opt * update : 0));
-  x->host_bytes = is(x->offload, "no") ? 0 : psi * opt * update;
+  const int stored = s->place[TC_STORE].kind;
+  const bool apart = stored != s->place[TC_USE].kind;      /* weights are stored elsewhere than used */
+  const double rest = opt * update + (apart ? use * store : 0);        /* what offload takes */
+  double bytes = psi * (grad * acc + (apart ? 0 : use * store) + (is(x->offload, "no") ? rest : 0));
+  x->host_bytes = is(x->offload, "no") ? 0 : psi * rest;
   double unit = TC_MAX(g->layer_params, g->rest_params) / x->tp;
-  if (store != 1) bytes += 2 * unit * use;       /* weights brought, one unit ahead */
+  if (stored == TC_SROWS) bytes += 2 * unit * use;         /* gathered, one unit ahead */
+  else if (apart) bytes += psi * use;            /* a copy of all for the step */
   if (acc != 1) bytes += 2 * unit * grad;        /* gradients on their way */
   *params = psi;
   const struct flight_row held = in_flight(g, x);      /* the head is on the last rank */

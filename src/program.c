@@ -108,11 +108,19 @@ static int pass_units(struct ctx *c)
 
 int tc_program_listable(const struct tc_graph *g, int64_t n_mb, struct tc_err *err)
 {
-  const int64_t most = TC_ACTIONS / TC_MAX(g->n_order, 1);
-  if (n_mb <= TC_MAX(most, 1)) return 0;
+  const int64_t most = TC_MAX(TC_ACTIONS / TC_MAX(g->n_order, 1), 1);
+  if (n_mb <= most) return 0;
   return tc_fail(err, TC_ELAYOUT, "a step of %lld micro-batches of %d operations each is too long a "
                  "list; a train.micro_batch that makes %lld of them or fewer would fit", (long long)n_mb,
                  g->n_order, (long long)most);
+}
+
+/* What a check of a pass's result found is no user's mistake. */
+static int check_rc(const struct ctx *c, int rc, const struct tc_err *fault)
+{
+  if (rc >= 0) return 0;
+  return tc_fail(c->err, fault->status, "a fault of Tercio's, please report it with the run file: %s",
+                 fault->text);
 }
 
 static int pass_schedule(struct ctx *c)
@@ -125,7 +133,8 @@ static int pass_schedule(struct ctx *c)
     .at = tc_mesh_coord(c->m, c->rank, TC_PP), .chunks = c->o->chunks, .name = c->o->schedule };
   TC_TRY(tc_program_listable(c->p->graph, o.n_mb, c->err));
   TC_TRY(tc_schedule_new(&c->p->schedule, c->p->graph, &o, c->err));
-  return c->o->unchecked ? 0 : tc_schedule_check(c->p->schedule, c->p->graph, c->err);
+  struct tc_err fault = { 0 };
+  return c->o->unchecked ? 0 : check_rc(c, tc_schedule_check(c->p->schedule, c->p->graph, &fault), &fault);
 }
 
 static int pass_arena(struct ctx *c)
@@ -134,7 +143,9 @@ static int pass_arena(struct ctx *c)
   const struct tc_program *w = c->with;
   TC_TRY(tc_arena_new(&c->p->arena, c->p->graph, c->p->schedule, c->m, coord,
                       w ? w->arena : NULL, w ? w->graph : NULL, c->err));
-  return c->o->unchecked ? 0 : tc_arena_check(c->p->arena, c->p->graph, c->p->schedule, c->m, coord, c->err);
+  struct tc_err fault = { 0 };
+  if (c->o->unchecked) return 0;
+  return check_rc(c, tc_arena_check(c->p->arena, c->p->graph, c->p->schedule, c->m, coord, &fault), &fault);
 }
 
 static int (*const pass[])(struct ctx *) = {
@@ -157,9 +168,8 @@ int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
   int rc = 0;
   for (int i = 0; tc_pass_names[i] && !rc; i++) {
     rc = pass[i](&c);
-    if (!rc && !o->unchecked && tc_graph_check(p->graph, m, tc_pass_names[i], &fault) < 0)
-      rc = tc_fail(err, fault.status, "a fault of Tercio's, please report it with the run file: %s",
-                   fault.text);
+    if (!rc && !o->unchecked)
+      rc = check_rc(&c, tc_graph_check(p->graph, m, tc_pass_names[i], &fault), &fault);
     if (after && !strcmp(after, tc_pass_names[i])) break;
   }
   if (rc < 0) {

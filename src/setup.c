@@ -9,8 +9,8 @@
 
 enum { MOST_MICRO_BATCHES = 1 << 20 };           /* a pipeline's schedule has items for each */
 
-/* Elements of the largest activation and tokens of a run have to be numbers; that there is no memory
- * for so many is said later. */
+/* Elements of the largest activation and tokens of a run have to fit 64 bits; whether there is memory
+ * for so many is checked later. */
 static int check_counts(const struct tc_config *c, const struct tc_model *m, struct tc_err *err)
 {
   const double most = 0x1p58, tokens = (double)c->train_global_batch * (double)m->context;
@@ -106,14 +106,12 @@ int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
   return rc;
 }
 
-/* Tensor parallelism splits heads; the vocabulary is padded. Annotations of one's own say
- * themselves what is split. */
+/* The built-in rows of tensor parallelism split heads; the vocabulary is padded. */
 static int check_split(const struct tc_config *c, const struct tc_model *model,
                        const struct tc_mesh *m, struct tc_err *err)
 {
   int64_t tp = m->size[TC_TP], heads = model->heads;
   int64_t local = c->train_global_batch / m->size[TC_DP] / m->size[TC_MB];
-  if (tp == 1 || *c->parallel_annotations) return 0;
   if (heads % tp) {
     char fit[128] = "";
     for (int64_t t = 1, n = 0; t <= heads && n < 12; t++)
@@ -139,8 +137,8 @@ static int setup_chunks(int *out, const struct tc_config *c, const struct tc_mes
   *out = m->size[TC_PP] > 1 ? (int)chunks : 1;
   if (m->size[TC_PP] == 1) return 0;
   if (m->size[TC_MB] > MOST_MICRO_BATCHES)
-    return tc_fail(err, TC_ELAYOUT, "train.micro_batch = %lld makes %d micro-batches a step; %lld or more "
-                   "would fit", (long long)c->train_micro_batch, m->size[TC_MB],
+    return tc_fail(err, TC_ELAYOUT, "train.micro_batch = %lld makes %d micro-batches a step; %lld or "
+                   "more would fit", (long long)c->train_micro_batch, m->size[TC_MB],
                    (long long)tc_ceil_div(c->train_micro_batch * m->size[TC_MB], MOST_MICRO_BATCHES));
   struct tc_sched *s;
   TC_TRY(tc_sched_new(&s, c->parallel_schedule, m->size[TC_PP], *out, m->size[TC_MB], err));
@@ -155,19 +153,23 @@ static int choice(const char *value, const char *const *name)
   return i;
 }
 
-/* at(k) must be on the axis. */
-static int check_coordinates(const struct tc_annotation *a, const struct tc_mesh *m,
-                             const char *file, struct tc_err *err)
+/* Stages are not for rows, since the pipeline's schedule goes by them; at(k) must be on the axis. */
+static int check_own_rows(const struct tc_annotation *a, const struct tc_mesh *m,
+                          const char *file, struct tc_err *err)
 {
-  for (; a->pattern; a++)
+  for (; a->pattern; a++) {
+    if (a->axis == TC_PP && m->size[TC_PP] > 1)
+      return tc_fail(err, TC_EUSER, "%.300s:%d: a row for pp, but layers are at the stage that mesh.pp and "
+                     "mesh.stages give them; rows for dp and tp would fit", file, a->line);
     for (int k = 0; k < (a->four ? TC_PLACES : 1); k++)
       if (a->place[k].kind == TC_AT && a->place[k].at >= m->size[a->axis])
-        return tc_fail(err, TC_ELAYOUT, "%s:%d: at(%d), but %s has %d rank%s; at(0)%s%.0d%s would "
+        return tc_fail(err, TC_ELAYOUT, "%.300s:%d: at(%d), but %s has %d rank%s; at(0)%s%.0d%s would "
                        "fit", file, a->line, a->place[k].at, tc_axis_name[a->axis],
                        m->size[a->axis], m->size[a->axis] == 1 ? "" : "s",
                        m->size[a->axis] > 1 ? " to at(" : "",
                        m->size[a->axis] > 1 ? m->size[a->axis] - 1 : 0,
                        m->size[a->axis] > 1 ? ")" : "");
+  }
   return 0;
 }
 
@@ -189,10 +191,13 @@ static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
   *own = NULL;
   if (*file) {
     TC_TRY(tc_annotations_read(own, file, err));
-    TC_TRY(check_coordinates(*own, m, file, err));
+    TC_TRY(check_own_rows(*own, m, file, err));
   }
   const bool all_own = *own && (names_axis(*own, TC_TP) || !strcmp(c->parallel_data, "none"));
-  if (m->size[TC_TP] > 1 && (c->parallel_sequence || !all_own)) o->annotation[n++] = tc_rows_tensor;
+  if (m->size[TC_TP] > 1 && (c->parallel_sequence || !all_own)) {
+    TC_TRY(check_split(c, &o->model, m, err));
+    o->annotation[n++] = tc_rows_tensor;
+  }
   if (m->size[TC_TP] > 1 && c->parallel_sequence) o->annotation[n++] = tc_rows_sequence;
   if (*own) o->annotation[n++] = *own;
   return 0;
@@ -211,7 +216,6 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   o->system = tc_system_find(c->parallel_data);
   if (!o->system)
     return tc_fail(err, TC_EUSER, "parallel.data = %s is not a known system", c->parallel_data);
-  TC_TRY(check_split(c, &o->model, m, err));
   o->gpt = (struct tc_gpt_opts){
     .batch = c->train_global_batch, .dtype = strcmp(c->train_precision, "bf16") ? TC_F32 : TC_BF16,
     .grad_dtype = strcmp(c->train_grad_type, "bf16") ? TC_F32 : TC_BF16,

@@ -84,8 +84,8 @@ static void want_node(struct sctx *s, const struct tc_node *n, int axis)
 static const struct tc_place *update_place(const struct sctx *s, const struct tc_node *n, int axis)
 {
   const struct tc_graph *g = s->g;
-  if (n->op != TC_OP_ADAMW && n->op != TC_OP_SGD) return NULL;
-  return &g->param[g->tensor[tc_in(g, n, 2)].param].update.on[axis];
+  const int32_t p = tc_updates(g, n);
+  return p < 0 ? NULL : &g->param[p].update.on[axis];
 }
 
 /* A split that something asks for: a parameter's use, an annotated output. Returns the tensor

@@ -15,7 +15,8 @@ int tc_shard(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
 
 /* Local. Appends MOVE nodes that bring tensor t to layout `to`, one axis each: slices first,
  * then reductions and sends, then gathers, innermost first. Returns the last tensor (t itself
- * if nothing differs), or a negative status for a transition that is none. The nodes take unit
+ * if nothing differs), or a negative status for a transition that is none. At most one axis of `to`
+ * is S(*), which systems.c and shard.c see to. The nodes take unit
  * and mark of the current node `like` (an id, or -1). A rank's block of state that lies in one
  * piece is a view of it. */
 int32_t tc_move(struct tc_graph *g, int32_t t, const struct tc_layout *to, int32_t like,

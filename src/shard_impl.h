@@ -29,7 +29,7 @@ struct sctx {
   bool regather;                 /* what the backward pass needs whole is gathered again */
   int32_t *now;                  /* tensor -> what stands for it after transitions */
   int32_t *heir;                 /* tensor -> the one that overwrites it; -1 */
-  struct sum *sum;               /* of accumulators, by their tensor; .version = -1: is none */
+  struct sum *sum;               /* of accumulators, by their tensor; .version = -1: not an accumulator */
   struct choice (*choice)[TC_AXES];              /* node -> what it does; of nodes before the pass */
   int32_t n_old;                 /* tensors before the pass */
   struct made *made; int n_made, cap_made;

@@ -103,7 +103,7 @@ int tc_shard_input(struct sctx *s, int32_t node, int i, const struct tc_layout *
         if (sent) g->node[j].role = TC_ROLE_NONE;
       }
       for (int32_t j = first; j < g->n_nodes; j++) {
-        int32_t d = tc_out(g, &g->node[j], 0);   /* made in t's memory: t is gone */
+        int32_t d = tc_out(g, &g->node[j], 0);   /* made in t's memory, over t */
         if (tc_tensor_root(g, d) == tc_tensor_root(g, t) && g->node[j].step != TC_STEP_SLICE)
           s->now[was] = s->now[t] = d;
       }
@@ -240,6 +240,15 @@ static bool is_guest(const struct tc_graph *g, int32_t t)
   return p >= 0 && g->param[p].guest >= 0 && tc_tensor_root(g, t) == g->param[p].guest;
 }
 
+/* What a tensor is asked to be on an axis, the others being as in l. Several readers ask, and S(*) on a
+ * second axis can't be. */
+static struct tc_place asked_place(const struct tc_layout *l, const struct tc_layout *want, int axis)
+{
+  for (int a = 0; a < TC_AXES && want->on[axis].kind == TC_SROWS; a++)
+    if (a != axis && l->on[a].kind == TC_SROWS) return (struct tc_place){ 0 };
+  return want->on[axis];
+}
+
 /* Resolves what is partial of t, which node has made: to `want`, else to R. */
 static int32_t resolve(struct sctx *s, int32_t node, int32_t t, const struct tc_layout *want)
 {
@@ -252,7 +261,7 @@ static int32_t resolve(struct sctx *s, int32_t node, int32_t t, const struct tc_
       return tc_fail(s->err, TC_ELAYOUT, "%s of op %s is partial in time", g->tensor[t].name,
                      tc_op_info[g->node[node].op].name);
     any = true;
-    to.on[a] = want->on[a];
+    to.on[a] = asked_place(&to, want, a);
   }
   if (!any) return t;
   bool grad = g->tensor[t].param >= 0;

@@ -66,33 +66,41 @@ static void balance(const double *cost, int L, int S, int *first)
   free(cut);
 }
 
+/* L layers as S ranges of about equal length; "auto" if they are more than fit. */
+static void even_ranges(char *text, size_t size, int L, int S)
+{
+  size_t n = 0;
+  for (int64_t s = 0; s < S && n < size; s++) {
+    int lo = (int)(s * L / S), hi = (int)((s + 1) * L / S) - 1;
+    n += (size_t)snprintf(text + n, size - n, lo < hi ? "%s%d-%d" : "%s%d", s ? "," : "", lo, hi);
+  }
+  if (n >= size) snprintf(text, size, "auto");
+}
+
 /* "0-3,4-11" or "0,1-2": the ranges follow each other and end with the last layer. */
 static int read_ranges(const char *text, int L, int S, int *first, struct tc_err *err)
 {
-  char fit[100];
-  if (S == 1) snprintf(fit, sizeof fit, "0-%d, or auto", L - 1);
-  else snprintf(fit, sizeof fit, "0-%d,%d-%d", (L - 1) / 2, (L - 1) / 2 + 1, L - 1);
   const char *at = text;
   int next = 0, n = 0;
-  for (; *at; n++) {
+  bool good = true;
+  for (; *at && good; n++) {
     char *end;
     long lo = strtol(at, &end, 10), hi = lo;
     if (end != at && *end == '-') {
       at = end + 1;
       hi = strtol(at, &end, 10);
     }
-    if (end == at || (*end && *end != ',') || lo != next || hi < lo || hi >= L)
-      return tc_fail(err, TC_ELAYOUT, "mesh.stages = %s: give %d range%s of the layers 0 to %d that "
-                     "follow each other, as %s", text, S, S == 1 ? "" : "s", L - 1, fit);
-    if (n < S) first[n] = (int)lo;
+    good = end != at && (!*end || *end == ',') && lo == next && hi >= lo && hi < L;
+    if (good && n < S) first[n] = (int)lo;
     next = (int)hi + 1;
     at = *end ? end + 1 : end;
   }
-  if (n != S || next != L)
-    return tc_fail(err, TC_ELAYOUT, "mesh.stages = %s has %d ranges up to layer %d; there are %d "
-                   "stages and layers 0 to %d", text, n, next - 1, S, L - 1);
   first[S] = L;
-  return 0;
+  if (good && n == S && next == L) return 0;
+  char fit[200];
+  even_ranges(fit, sizeof fit, L, S);
+  return tc_fail(err, TC_ELAYOUT, "mesh.stages = %.200s: give %d range%s of the layers 0 to %d that follow "
+                 "each other, as %s", text, S, S == 1 ? "" : "s", L - 1, fit);
 }
 
 int tc_stages(struct tc_graph *g, int pp, int chunks, const char *by_hand, struct tc_err *err)

@@ -100,9 +100,14 @@ static int put(struct tc_layout *l, const struct tc_annotation *a, int k, bool s
                const char *name, int rank, struct tc_err *err)
 {
   const struct tc_place *was = &l->on[a->axis], *to = &a->place[a->four ? k : 0];
-  char text[64];
-  snprintf(text, sizeof text, "has %d dimensions, so there is no S(%d)", rank, to->dim);
-  if (to->kind == TC_S && to->dim >= rank) return refuse(a, name, text, err);
+  if (to->kind == TC_S && to->dim >= rank) {
+    char text[80] = "has 1 dimension, so S(0) alone would fit";
+    if (rank > 1)
+      snprintf(text, sizeof text, "has %d dimensions, so there is no S(%d); S(0) to S(%d) would fit", rank,
+               to->dim, rank - 1);
+    return refuse(a, name, text, err);
+  }
+  if (a->axis == TC_PP) return 0;                /* of one stage: setup.c refuses rows for more */
   if (said && !tc_place_equal(was, to))
     return refuse(a, name, "was already placed there by another row: they contradict", err);
   l->on[a->axis] = *to;
@@ -118,7 +123,8 @@ static int check_rows(const struct tc_graph *g, struct tc_err *err)
     for (int k = 0; k < TC_PLACES; k++)
       if (all[k]->on[TC_DP].kind == TC_SROWS && all[k]->on[TC_TP].kind == TC_SROWS)
         return tc_fail(err, TC_EUSER, "%s would be S(*) on dp and on tp, and one axis can have it: "
-                       "the row '* dp R R P R' would leave it to tp", p->name);
+                       "the row '* dp R R P R' in place of what places it on dp would leave it to tp",
+                       p->name);
   }
   return 0;
 }
@@ -141,15 +147,6 @@ static int annotate_param_by(struct tc_graph *g, struct tc_param *p, const struc
   return 0;
 }
 
-/* Stages are not for rows: the pipeline's schedule goes by them. */
-static int check_axis(const struct tc_graph *g, const struct tc_annotation *a, const char *name,
-                      struct tc_err *err)
-{
-  if (a->axis != TC_PP || g->unit[0].at < 0) return 0;
-  return refuse(a, name, "is at the stage of its layer, which mesh.stages sets; rows are for dp and tp",
-                err);
-}
-
 static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err)
 {
   int hits = 0;
@@ -157,7 +154,6 @@ static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, 
   for (int32_t i = 0; i < g->n_params; i++) {
     if (fnmatch(a->pattern, g->param[i].name, 0)) continue;
     hits++;
-    TC_TRY(check_axis(g, a, g->param[i].name, err));
     TC_TRY(annotate_param_by(g, &g->param[i], a, err));
   }
   for (int32_t t = 0; t < g->n_tensors && !a->four; t++) {
@@ -168,7 +164,6 @@ static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, 
       continue;
     }
     hits++;
-    TC_TRY(check_axis(g, a, x->name, err));
     TC_TRY(put(&x->lay, a, 0, x->said >> a->axis & 1, x->name, x->rank, err));
     x->said |= (uint8_t)(1u << a->axis);
     x->annotated = true;

@@ -37,20 +37,22 @@ extern const struct tc_annotation tc_rows_tensor[], tc_rows_sequence[];
  * batch: tokens and targets are split in time, and on dp as the row says. */
 int tc_system_apply(struct tc_graph *g, const struct tc_system *s, struct tc_err *err);
 
-/* Local. Puts what `offload` (enum tc_offload) says into host space. After the rows, before tc_grad. TC_EUSER if there is nothing to put there. */
+/* Local. Puts what `offload` (enum tc_offload) says into host space. After the rows, before tc_grad.
+ * TC_EUSER if there is nothing to put there. */
 int tc_offload(struct tc_graph *g, int offload, bool adamw, struct tc_err *err);
 
 /* annotate.c: a file of rows, one a line:
  *   PATTERN AXIS PLACE                            e.g.  wte.weight  tp  S(0)
  *   PATTERN AXIS STORE USE ACC UPDATE [KEEP]      e.g.  *  dp  S(*) R S(*) S(*) use
- * PLACE is R, S(d), S(*), P or at(k); AXIS pp, dp or tp; KEEP use, mb or step (the default where no row says it).
+ * PLACE is R, S(d), S(*), P or at(k); AXIS dp or tp; KEEP use, mb or step (the default where no
+ * row says it). Rows for pp are read too: they say nothing where there is one stage (setup.c).
  * '#' starts a comment. Local. *out is owned by the caller, ends with pattern NULL; TC_EUSER
  * names file and line. */
 int tc_annotations_read(struct tc_annotation **out, const char *path, struct tc_err *err);
 void tc_annotations_free(struct tc_annotation *a);
 
-/* Local. Applies rows until pattern NULL, in place of what earlier calls and the system said of the
- * same tensor and axis. TC_EUSER: a pattern that names no tensor, or two rows of the list that place
+/* Local. Applies rows until pattern NULL, in place of where earlier calls and the system placed the
+ * same tensor on the same axis. TC_EUSER: a pattern that names no tensor, or two rows of the list that place
  * one tensor differently on one axis. */
 int tc_annotate(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err);
 

@@ -31,17 +31,13 @@ static const char *one_of(struct draw *d, int n, const char *const *word)
 
 static bool chance(struct draw *d, int in) { return fuzz_below(d->f, (size_t)in) == 0; }
 
-__attribute__((format(printf, 2, 3)))
-static void flag(struct draw *d, const char *fmt, ...)
+/* Takes the text, an option of `tercio train`. */
+static void add_flag(struct draw *d, char *text)
 {
-  char text[200];
-  va_list ap;
-  va_start(ap, fmt);
-  vsnprintf(text, sizeof text, fmt, ap);
-  va_end(ap);
   TC_ASSERT(d->n_flags < MOST_FLAGS - 1);
-  d->flag[d->n_flags++] = tc_strdup(text);
+  d->flag[d->n_flags++] = text;
 }
+#define flag(d, ...) add_flag(d, tc_sprintf(__VA_ARGS__))
 
 /* The name of a tensor of the program, or a pattern for it and those like it. */
 static const struct tc_tensor *draw_pattern(struct draw *d, char *out, size_t size, bool parameter)

@@ -105,9 +105,9 @@ static void test_many(void)
 
 /* `line`: of the fault, 0: none is named. Both words must be in the sentence. */
 static const struct { const char *text; int line; const char *what, *right; } wrong[] = {
-  { "x xp R\n", 1, "'xp' is not an axis", "pp, dp or tp" },
-  { "x TP R\n", 1, "'TP'", "pp, dp or tp" },
-  { "x mb S(0)\n", 1, "axis mb", "time is not for annotations" },
+  { "x xp R\n", 1, "'xp' is not an axis", "axis: dp or tp" },
+  { "x TP R\n", 1, "'TP'", "axis: dp or tp" },
+  { "x mb S(0)\n", 1, "axis mb", "not for annotations: dp or tp" },
   { "x tp Q\n", 1, "'Q' is not a placement", "R, S(d), S(*), P or at(k)" },
   { "x tp r\n", 1, "'r'", "R, S(d), S(*), P or at(k)" },
   { "x tp S\n", 1, "'S'", "S(d)" },
@@ -139,7 +139,7 @@ static const struct { const char *text; int line; const char *what, *right; } wr
   { "x tp S( 0 )\n", 1, "not 5", "'PATTERN AXIS PLACE'" },
   { "x tp R R\n", 1, "not 4", FORMS_LONG },
   { "x dp R R P R use x y\n", 1, "not 9", FORMS_LONG },
-  { "# head\n\nx tp R\n\n y qp R # comment\nz", 5, "'qp'", "pp, dp or tp" },
+  { "# head\n\nx tp R\n\n y qp R # comment\nz", 5, "'qp'", "axis: dp or tp" },
   { "", 0, "no row", "'PATTERN AXIS PLACE'" },
   { "\n# only talk\n  \n", 0, "no row", FORMS_LONG },
 };

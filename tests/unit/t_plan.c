@@ -483,6 +483,39 @@ static void test_search(void)
   tc_config_free(c);
 }
 
+/* What rests in host memory is not on the device: weights that are stored elsewhere than used, too. */
+static void test_offloaded(void)
+{
+  const struct { const char *data, *offload, *precision; } of[] = {
+    { "zero1", "params", "bf16" }, { "zero3", "no", "fp32" }, { "zero3", "params", "fp32" },
+    { "zero3", "update", "bf16" }, { "server", "no", "fp32" }, { "server", "params", "fp32" },
+    { "server", "params", "bf16" } };
+  const unsigned hold = 1u << TC_KEY_PP | 1u << TC_KEY_DP | 1u << TC_KEY_TP | 1u << TC_KEY_MICRO |
+                        1u << TC_KEY_DATA | 1u << TC_KEY_RECOMPUTE | 1u << TC_KEY_OFFLOAD;
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  tc_cluster_read(&k, "h200", &err);
+  k.nodes = 1;
+  k.devices = 2;
+  struct tc_config *c = CONFIG("--model.preset=gpt2-1558m", "--train.global_batch=2",
+                               "--train.micro_batch=1", "--mesh.dp=2", "--mesh.tp=1",
+                               "--train.recompute=full");
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    struct tc_plan_found f;
+    c->parallel_data = (char *)(uintptr_t)of[i].data;
+    c->parallel_offload = (char *)(uintptr_t)of[i].offload;
+    c->train_precision = (char *)(uintptr_t)of[i].precision;
+    is_int(tc_plan_search(&f, c, &k, hold, 1, &err), 0, "%s, %s, offload %s: %s", of[i].data,
+           of[i].precision, of[i].offload, err.text);
+    if (ok(f.n_rows == 1, "... a row")) {
+      const struct tc_plan_memory *m = &f.row->plan.cls[f.row->plan.worst].memory;
+      near_f(f.row->guess_bytes, (double)m->bytes[TC_DEVICE], 0.15, "... in the memory that was guessed");
+    }
+    tc_plan_found_done(&f);
+  }
+  tc_config_free(c);
+}
+
 int main(void)
 {
   test_tables();
@@ -496,5 +529,6 @@ int main(void)
   test_orders();
   test_server();
   test_search();
+  test_offloaded();
   return done_testing();
 }

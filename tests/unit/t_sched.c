@@ -405,7 +405,7 @@ static void test_faults(void)
     struct tc_err err = { 0 };
     struct tc_sched *s = random_sched(&x);
     int r = (int)next_random(&x, (uint32_t)s->p);
-    char gone[80];
+    char missing[80];
     int32_t *n_items = &s->n_items[r], i = (int32_t)next_random(&x, (uint32_t)*n_items), j = i;
     while (j == i) j = (int32_t)next_random(&x, (uint32_t)*n_items);
     struct tc_item *item = s->item[r], was = item[i], other = item[j];
@@ -427,10 +427,10 @@ static void test_faults(void)
     item[i] = was;
     memmove(item + i, item + i + 1, (size_t)(*n_items - 1 - i) * sizeof *item);
     --*n_items;                                              /* dropped */
-    snprintf(gone, sizeof gone, "%c of micro-batch %d on chunk %d is missing", "FBW"[was.work],
+    snprintf(missing, sizeof missing, "%c of micro-batch %d on chunk %d is missing", "FBW"[was.work],
              was.mb,
              was.chunk);
-    missed[3] += runs(s, &err) || !(strstr(err.text, gone) || strstr(err.text, "before its"));
+    missed[3] += runs(s, &err) || !(strstr(err.text, missing) || strstr(err.text, "before its"));
     tc_sched_free(s);
   }
   is_int(missed[0], 0, "%d times an item twice is noticed", TIMES);

@@ -20,12 +20,11 @@ static struct tc_config *config(const char *flags, struct tc_err *err)
   return tc_config_new(&c, n, args, extra, NULL, err) < 0 ? NULL : c;
 }
 
-/* All of it, for `world` ranks, `each` on a node. */
-static char schedule[32];         /* outlives the configuration */
+static char schedule[32];        /* the options' name of it, when their configuration is freed */
 
+/* All of it, for `world` ranks, `each` on a node. */
 static int setup(const char *flags, int world, int each, struct tc_program_opts *o,
-                 int32_t size[TC_AXES],
-                 struct tc_mesh **mesh, struct tc_err *err)
+                 int32_t size[TC_AXES], struct tc_mesh **mesh, struct tc_err *err)
 {
   *err = (struct tc_err){ 0 };
   struct tc_config *c = config(flags, err);
@@ -91,7 +90,7 @@ static void test_bad(void)
   }
 }
 
-/* ---- what is said of tensors by the user's own rows ----------------------------------------- */
+/* ---- the user's own rows ---------------------------------------------------------------------- */
 
 static int with_rows(const char *rows, const char *flags, int world, int n_built_in,
                      struct tc_err *err)
@@ -118,6 +117,14 @@ static void test_rows(void)
   ok(strstr(err.text, ":1: at(2), but dp has 2 ranks; at(0) to at(1) would fit"), "  %s", err.text);
   is_int(with_rows("\ntokens tp at(1)\n", "", 2, 0, &err), TC_ELAYOUT, "of a single one");
   ok(strstr(err.text, ":2: at(1), but tp has 1 rank; at(0) would fit"), "  %s", err.text);
+  is_int(with_rows("* dp S(0)\n* pp R\nh.1.* pp at(0)\n", "", 2, 0, &err), 0,
+         "of one stage, rows for pp say nothing %s", err.text);
+  is_int(with_rows("* dp S(0)\n\n* pp at(1)\n", "--mesh.pp=2 --train.global_batch=8", 4, 0, &err),
+         TC_EUSER, "of two, they are refused");
+  ok(strstr(err.text, ":3: a row for pp") && strstr(err.text, "mesh.pp and mesh.stages"), "  %s", err.text);
+  is_int(with_rows("tokens dp S(0)\n", "--mesh.tp=3 --train.global_batch=3", 3, 0, &err), TC_ELAYOUT,
+         "rows for dp beside a tp that does not divide the heads");
+  ok(strstr(err.text, "does not divide the 4 attention heads; tp = 1, 2, 4"), "  %s", err.text);
   is_int(with_rows("wte.weight dp S(*) R S(*) at(3)\n", "", 2, 0, &err), TC_ELAYOUT,
          "in the last of four places");
   is_int(with_rows("tokens dp S(0)\n", "--parallel.data=zero1", 2, 0, &err), 0, "beside a system %s",
@@ -183,7 +190,7 @@ static void test_fields(void)
   is_int(setup("--parallel.virtual_stages=3 --parallel.keep=step --train.recompute=selective", 1,
                64, &o, size, NULL,
                &err), 0, "without a pipeline %s", err.text);
-  ok(o.chunks == 1 && o.keep == 2 && o.recompute == 1, "... virtual stages are none");
+  ok(o.chunks == 1 && o.keep == 2 && o.recompute == 1, "... there are no virtual stages");
 }
 
 /* ---- which axis is nearer -------------------------------------------------------------------- */

@@ -115,10 +115,12 @@ static void test_by_hand(void)
     tc_graph_free(g);
   }
   struct tc_graph *g = graph(&small);
-  char hint[40] = "";
-  tc_stages(g, 2, 1, "x", &err);
-  if (strstr(err.text, ", as ")) snprintf(hint, sizeof hint, "%s", strstr(err.text, ", as ") + 5);
-  is_int(tc_stages(g, 2, 1, hint, &err), 0, "what a sentence proposes is accepted: %s", hint);
+  for (int pp = 1; pp <= 7; pp++) {
+    char hint[40] = "";
+    tc_stages(g, pp, 1, pp % 2 ? "x" : "0-6,7", &err);
+    if (strstr(err.text, ", as ")) snprintf(hint, sizeof hint, "%s", strstr(err.text, ", as ") + 5);
+    is_int(tc_stages(g, pp, 1, hint, &err), 0, "what a sentence proposes is accepted: %s", hint);
+  }
   is_int(tc_stages(g, 4, 2, NULL, &err), TC_ELAYOUT, "8 stages of 7 layers");
   ok(strstr(err.text, "mesh.pp = 4 with virtual stages: 8") &&
      strstr(err.text, "mesh.pp = 3 would fit"), "  %s", err.text);
