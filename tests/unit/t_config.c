@@ -3,6 +3,7 @@
 #include "src/config.h"
 #include "tests/unit/tap.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { MAX_ARGS = 8 };
@@ -282,6 +283,24 @@ static void test_long(void)
   tc_config_free(again);
 }
 
+/* A list of many lines takes memory in proportion to them. */
+static void test_many_lines(void)
+{
+  enum { FILES = 10000, MOST_KB = 100000 };
+  struct rusage before, after;
+  char *text = tc_calloc(1, FILES * 20 + 100), *at = text + sprintf(text, "[data]\ntrain = first\n");
+  for (int i = 1; i < FILES; i++) at += sprintf(at, "  shard-%06d\n", i);
+  getrusage(RUSAGE_SELF, &before);
+  struct tc_config *c = good(text, NULL);
+  getrusage(RUSAGE_SELF, &after);
+  is_int(c->data_train.n, FILES, "a list of %d lines", FILES);
+  is_str(c->data_train.item[FILES - 1], "shard-009999", "... to its end");
+  ok(after.ru_maxrss - before.ru_maxrss < MOST_KB, "... takes %ld KB",
+     after.ru_maxrss - before.ru_maxrss);
+  free(text);
+  tc_config_free(c);
+}
+
 /* Forms of a line. */
 static void test_lines(void)
 {
@@ -390,6 +409,7 @@ int main(void)
   test_text();
   test_edges();
   test_long();
+  test_many_lines();
   test_lines();
   test_zero();
   test_saved();
