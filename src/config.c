@@ -83,7 +83,7 @@ static bool parse_int(const char *value, int64_t *x)
   return isdigit((unsigned char)*value) && !*end && !errno;
 }
 
-/* A decimal number, 0 or more; one too small to be told from 0 is none. */
+/* A decimal number, 0 or more, that a double holds: not 1e999, nor 1e-999, which would be 0. */
 static bool parse_real(const char *value, double *x)
 {
   char *end;
@@ -113,8 +113,8 @@ static bool real_in_range(const char *range, double x, bool as_float)
   return (*range == '[' ? x >= lo : x > lo) && (*end == ']' ? x <= hi : x < hi);
 }
 
-/* Whether all of it is UTF-8: no byte astray, no character in more bytes than it needs, no half of
- * a surrogate pair, none above U+10FFFF. */
+/* Whether all of it is UTF-8, without stray bytes, overlong forms, surrogates or characters above
+ * U+10FFFF. */
 static bool is_utf8(const char *text)
 {
   for (const unsigned char *s = (const unsigned char *)text; *s;) {

@@ -38,7 +38,7 @@ static inline size_t fuzz_below(struct fuzz *f, size_t n) { return n ? fuzz_next
 static inline void fuzz_start(struct fuzz *f, int argc, char **argv)
 {
   *f = (struct fuzz){ .seed = 1, .most_cases = 3000 };
-  for (int i = 1; i + 1 < argc; i += 2) {
+  for (int i = 1; i + 1 < argc; i++) {
     uint64_t x = strtoull(argv[i + 1], NULL, 10);
     if (strcmp(argv[i], "--cases") == 0) f->most_cases = x;
     if (strcmp(argv[i], "--seconds") == 0) f->end_ns = tc_now_ns() + (int64_t)x * 1000000000;
