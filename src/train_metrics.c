@@ -114,6 +114,7 @@ int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
   m->wanted = t->rank == 0 || t->cfg->run_all_ranks;
   if (!m->wanted) return 0;
   tc_metrics_close(t);
+  tc_at_file("rewriting the metrics", NULL);
   char *path = metrics_path(t), *real = NULL;
   int old = open_file(path, err), rc = old;
   if (old >= 0) {
