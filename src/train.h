@@ -80,6 +80,7 @@ struct tc_train {
   struct tc_metrics_out metrics;
   int64_t base_rss_bytes;        /* resident before the arenas were taken */
   struct tc_owner *owner;        /* rank 0: of the checkpoints' folder */
+  char *home;                    /* its folder in there: a later owner removes it */
   struct tc_saver *saver;
   struct tc_train_state *state;  /* what the saver borrows */
   struct tc_recover recover;

@@ -83,9 +83,15 @@ int tc_train_own(struct tc_train *t, struct tc_err *err)
     int64_t again = rc > 0;
     TC_TRY(tc_agree(t, TC_MIN(rc, 0), err));
     TC_TRY(tc_comm_max_i64(t->world, &again, 1, err));
-    if (!again) return 0;
+    if (!again) break;
     tc_sleep_ns(TC_OWNER_LOOK_NS);
   }
+  void *name = t->rank == 0 ? (void *)(uintptr_t)tc_owner_home(t->owner) : NULL;
+  int64_t n = name ? (int64_t)strlen(name) : 0;
+  TC_TRY(tc_comm_bytes_bcast(t->world, 0, &name, &n, err));
+  t->home = tc_sprintf("%s/%.*s", t->ckpt_dir, (int)n, (const char *)name);
+  if (t->rank) free(name);
+  return 0;
 }
 
 /* ---- saving ------------------------------------------------------------------------- */

@@ -7,7 +7,6 @@
  * - Only a regular file is read or written, through a symbolic link too: others may never end.
  * - Within a run an error costs lines, not the run, and gives one warning. */
 #include "io/folder.h"
-#include "io/owner.h"
 #include "src/train.h"
 #include "src/watch.h"
 
@@ -152,15 +151,11 @@ static void pause_metrics(struct tc_metrics_out *m, int64_t step, const char *wh
   m->warned = m->paused = true;
 }
 
-/* A later start has the folder, and put a file of its own there, which must not get this one's
+/* A later start has the folder, and put files of its own there, which must not get this one's
  * lines. The loop ends for that too, but may notice it later. */
 static bool is_superseded(const struct tc_train *t)
 {
-  if (!t->owner) return false;
-  char *home = tc_sprintf("%s/%s", t->ckpt_dir, tc_owner_home(t->owner));
-  bool there = access(home, F_OK) == 0;
-  free(home);
-  return !there;
+  return access(t->home, F_OK) != 0;
 }
 
 /* Opens the file anew; its name is on disk before a checkpoint that its lines belong to. */
