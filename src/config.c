@@ -83,7 +83,7 @@ static bool parse_int(const char *value, int64_t *x)
   return isdigit((unsigned char)*value) && !*end && !errno;
 }
 
-/* A decimal number, 0 or more; one too small to be told from 0 is none. */
+/* A decimal number, 0 or more, that a double holds: not 1e999, nor 1e-999, which would be 0. */
 static bool parse_real(const char *value, double *x)
 {
   char *end;
@@ -113,8 +113,8 @@ static bool real_in_range(const char *range, double x, bool as_float)
   return (*range == '[' ? x >= lo : x > lo) && (*end == ']' ? x <= hi : x < hi);
 }
 
-/* Whether all of it is UTF-8: no byte astray, no character in more bytes than it needs, no half of
- * a surrogate pair, none above U+10FFFF. */
+/* Whether all of it is UTF-8, without stray bytes, overlong forms, surrogates or characters above
+ * U+10FFFF. */
 static bool is_utf8(const char *text)
 {
   for (const unsigned char *s = (const unsigned char *)text; *s;) {
@@ -236,21 +236,30 @@ static bool set_text(struct tc_config *c, const struct tc_opt *o, const char *va
   return true;
 }
 
-/* The words of `value`, appended to the list. */
+/* One more item. The array has room for a power of two, so that a list of many lines does not
+ * leave a copy of itself in the pool for each. */
+static void append_item(struct tc_config *c, struct tc_list *l, char *word)
+{
+  const size_t n = (size_t)l->n;
+  if ((n & (n - 1)) == 0) {
+    char **item = tc_pool_alloc(c->pool, (n ? 2 * n : 1) * sizeof *item);
+    if (n > 0) memcpy(item, l->item, n * sizeof *item);
+    l->item = item;
+  }
+  l->item[l->n++] = word;
+}
+
+/* The words of `value`, appended to the list; false, and the list is as it was, if one is no text
+ * for a run file. */
 static bool append_words(struct tc_config *c, struct tc_list *l, const char *value)
 {
-  int words = 0;
-  for (const char *s = value; *(s += strspn(s, " \t")); s += strcspn(s, " \t")) words++;
-  if (words == 0) return true;
-  char **item = tc_pool_alloc(c->pool, (size_t)(l->n + words) * sizeof *item);
-  int n = l->n;
-  if (n > 0) memcpy(item, l->item, (size_t)n * sizeof *item);
+  struct tc_list longer = *l;
   char *copy = tc_pool_strdup(c->pool, value), *save = NULL;
   for (char *w = strtok_r(copy, " \t", &save); w; w = strtok_r(NULL, " \t", &save)) {
     if (!tc_config_is_plain(w)) return false;
-    item[n++] = w;
+    append_item(c, &longer, w);
   }
-  *l = (struct tc_list){ item, n };
+  *l = longer;
   return true;
 }
 

@@ -51,8 +51,8 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
   return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-/* "data file 'x' was modified ..." unless it is the file of the start. A change of ctime alone
- * (mode, owner, links) is none of the contents. */
+/* Fails if the file is not that of the start. Its ctime may differ: a change of mode, owner or links
+ * does not change the contents. */
 static int compare(const struct token_file *f, const struct stat *now, struct tc_err *err)
 {
   const struct stat *was = &f->was;
@@ -71,7 +71,7 @@ static int compare(const struct token_file *f, const struct stat *now, struct tc
   return TC_OK;
 }
 
-static int gone(const struct token_file *f, struct tc_err *err)
+static int fail_removed(const struct token_file *f, struct tc_err *err)
 {
   return tc_fail(err, TC_EUSER, "data file '%s' was removed or renamed during the run", f->name);
 }
@@ -117,10 +117,10 @@ static int open_file(struct tc_data *d, struct token_file *f, struct tc_err *err
     close_oldest(d);
   } while (true);
   if (f->fd < 0 && errno == ENOENT && again)
-    return gone(f, err);
+    return fail_removed(f, err);
   if (f->fd < 0 && errno == ENOENT)
-    return tc_fail(err, TC_EUSER, "data file '%s' does not exist; a name is relative to the "
-                   "folder the run starts in", f->name);
+    return tc_fail(err, TC_EUSER, "data file '%s' does not exist; names are separated by "
+                   "blanks, and relative to the folder the run starts in", f->name);
   if (f->fd < 0)
     return tc_fail(err, TC_EUSER, "data file '%s' can't be opened: %s; see its owner and mode",
                    f->name, strerror(errno));
@@ -154,7 +154,7 @@ static int read_at(struct tc_data *d, struct token_file *f, void *buf, int64_t b
   return TC_OK;
 }
 
-/* After a change of ctime alone; `warn` of it. */
+/* After a change of ctime alone, of which `warn` gives a warning. */
 static int check_identity(struct tc_data *d, const struct token_file *f, bool warn,
                           struct tc_err *err)
 {
@@ -175,8 +175,9 @@ int tc_data_check(struct tc_data *d, bool warn, struct tc_err *err)
     struct token_file *f = &d->file[i];
     struct stat now;
     if (stat(f->name, &now) != 0)
-      return errno == ENOENT ? gone(f, err) : tc_fail(err, TC_EUSER, "data file '%s': %s", f->name,
-                                                      strerror(errno));
+      return errno == ENOENT ? fail_removed(f, err)
+                             : tc_fail(err, TC_EUSER, "data file '%s': %s", f->name,
+                                       strerror(errno));
     TC_TRY(compare(f, &now, err));
     if (!same_time(&now.st_ctim, &f->was.st_ctim)) TC_TRY(check_identity(d, f, warn, err));
     f->was.st_ctim = now.st_ctim;

@@ -32,9 +32,9 @@ struct tc_data_identity { int64_t tokens; uint64_t hash; };
 /* Local. Reads some 20 KB. TC_EUSER: a file cannot be read. */
 int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_err *err);
 
-/* Local. TC_EUSER if a file is not as it was at open: its size, the time of its modification, or
- * another file has its name, or none. A change of ctime alone (mode, owner, links) is only a
- * warning (`warn`), unless the identity was asked for before and is another now. */
+/* Local. TC_EUSER if a file is not as it was at open: its size or the time of its modification
+ * differs, another file has its name, or it was removed. A change of ctime alone (mode, owner,
+ * links) gives a warning (if `warn`), unless the identity was asked for before and differs now. */
 int tc_data_check(struct tc_data *d, bool warn, struct tc_err *err);
 
 /* Local. Sequences [b0, b0+n) of the global batch of `step` (from 1): tokens[n*context],

@@ -310,6 +310,7 @@ static void train_free(struct tc_train *t, bool abandon)
   tc_annotations_free(t->rows);
   json_decref(t->predicted);
   free(t->out);
+  free(t->home);
   free(t->ckpt_dir);
 }
 

@@ -80,6 +80,7 @@ struct tc_train {
   struct tc_metrics_out metrics;
   int64_t base_rss_bytes;        /* resident before the arenas were taken */
   struct tc_owner *owner;        /* rank 0: of the checkpoints' folder */
+  char *home;                    /* its folder in there: a later owner removes it */
   struct tc_saver *saver;
   struct tc_train_state *state;  /* what the saver borrows */
   struct tc_recover recover;
@@ -147,7 +148,8 @@ void tc_train_spoil(struct tc_train *t);
 struct tc_ckpt_meta;
 int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path,
                     struct tc_err *err);
-/* Local, rank 0. Warns of each option, and of data, that change samples or arithmetic from here on. */
+/* Local, rank 0. Warns of each option, and of data, that change samples, learning rate or arithmetic
+ * from here on. */
 void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta);
 /* Local, rank 0. What a checkpoint says of the data; owned by the caller. */
 char *tc_resume_data(const struct tc_train *t);

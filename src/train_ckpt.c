@@ -12,9 +12,9 @@
 #include "src/shard.h"
 #include "src/train.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct state {
   struct tc_ckpt_tensor *tensor;
@@ -83,9 +83,15 @@ int tc_train_own(struct tc_train *t, struct tc_err *err)
     int64_t again = rc > 0;
     TC_TRY(tc_agree(t, TC_MIN(rc, 0), err));
     TC_TRY(tc_comm_max_i64(t->world, &again, 1, err));
-    if (!again) return 0;
+    if (!again) break;
     tc_sleep_ns(TC_OWNER_LOOK_NS);
   }
+  void *name = t->rank == 0 ? (void *)(uintptr_t)tc_owner_home(t->owner) : NULL;
+  int64_t n = name ? (int64_t)strlen(name) : 0;
+  TC_TRY(tc_comm_bytes_bcast(t->world, 0, &name, &n, err));
+  t->home = tc_sprintf("%s/%.*s", t->ckpt_dir, (int)n, (const char *)name);
+  if (t->rank) free(name);
+  return 0;
 }
 
 /* ---- saving ------------------------------------------------------------------------- */
@@ -222,7 +228,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .view = t->cfg->ckpt_view };
   t->last_ckpt_ns = tc_now_ns();
   t->recover.begun = true;
-  tc_saver_go(t->saver, &meta, t->metrics.fd >= 0 ? dup(t->metrics.fd) : -1);
+  tc_saver_go(t->saver, &meta, t->metrics.fd >= 0 ? fcntl(t->metrics.fd, F_DUPFD_CLOEXEC, 0) : -1);
   free(loop);
 }
 
@@ -250,8 +256,9 @@ static int load_tensor(struct tc_train *t, struct tc_ckpt *c, int32_t id, struct
   const struct tc_tensor *x = &t->prog[TC_P_TRAIN]->graph->tensor[id];
   int k = tc_ckpt_find(c, x->name);
   if (k < 0)
-    return tc_fail(err, TC_EUSER, "%s has no tensor %s (was it saved with another "
-                   "train.optimizer?)", tc_ckpt_path(c), x->name);
+    return tc_fail(err, TC_EUSER, "%s has no tensor %s: if it was saved with another "
+                   "train.optimizer, take its weights alone (tercio ckpt export, then import)",
+                   tc_ckpt_path(c), x->name);
   const struct tc_ckpt_tensor *ct = tc_ckpt_at(c, k);
   bool same = ct->rank == x->rank && ct->dtype == x->dtype;
   for (int d = 0; same && d < x->rank; d++) same = ct->dim[d] == x->dim[d];

@@ -43,10 +43,9 @@ int tc_train_data_same(struct tc_train *t, struct tc_err *err)
     for (int k = TRAIN; k <= VAL && rc == 0; k += VAL) {
       const int64_t *a = all + k, *b = all + r * EACH + k;
       if (a[0] != b[0] || a[1] != b[1])
-        rc = tc_fail(err, TC_EUSER, "%s reads other %s data than %s: %lld tokens there, %lld "
-                     "here%s. Every node needs the same files", t->who[r], k == TRAIN ? "training" :
-                     "validation", t->who[0], (long long)b[0], (long long)a[0],
-                     a[0] == b[0] ? ", which are others" : "");
+        rc = tc_fail(err, TC_EUSER, "%s and %s read different %s data (%lld and %lld tokens): "
+                     "every node needs the same files", t->who[r], t->who[0],
+                     k == TRAIN ? "training" : "validation", (long long)b[0], (long long)a[0]);
     }
   free(all);
   return rc;

@@ -118,8 +118,8 @@ static void by_size(const int64_t bytes[TC_CLASSES], char *text, size_t size)
 }
 
 /* What is taken after the tensors: the kernels' scratch, and by the device's libraries, which load
- * their code and make their buffers when they are first called. A guess, on the safe side: who gets
- * so far and then finds no memory hears less of why. */
+ * their code and make their buffers when they are first called. A guess: if it is too small
+ * the run ends later, with a shorter message. */
 static int64_t for_others(int64_t total) { return TC_MIN(total / 64, INT64_C(1000000000)); }
 
 /* `need`: how much, and what for. */

@@ -1,13 +1,12 @@
 /* train_metrics.c - the file metrics.jsonl: cut when a run resumes or rolls back, written line by
  * line, opened again when it was removed or renamed.
  *
- * - The lines that stay are copied to a new file, which takes the name when it is on disk. A start
- *   that was superseded and still runs has the old file open, so it writes into no one's lines.
- *   What cannot be read to its end is left as it is.
+ * - The lines that stay are copied to a new file, which is renamed over the old one when it is on
+ *   disk. A start that was superseded and still runs has the old file open, so its lines do not
+ *   get between those of the new start. A file that cannot be read to its end stays as it is.
  * - Only a regular file is read or written, through a symbolic link too: others may never end.
- * - Within a run the file costs lines, not the run: what goes wrong is said once. */
+ * - Within a run an error costs lines, not the run, and gives one warning. */
 #include "io/folder.h"
-#include "io/owner.h"
 #include "src/train.h"
 #include "src/watch.h"
 
@@ -114,6 +113,7 @@ int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
   m->wanted = t->rank == 0 || t->cfg->run_all_ranks;
   if (!m->wanted) return 0;
   tc_metrics_close(t);
+  tc_at_file("rewriting the metrics", NULL);
   char *path = metrics_path(t), *real = NULL;
   int old = open_file(path, err), rc = old;
   if (old >= 0) {
@@ -151,15 +151,22 @@ static void pause_metrics(struct tc_metrics_out *m, int64_t step, const char *wh
   m->warned = m->paused = true;
 }
 
-/* A later start has the folder, and put a file of its own there: it is not for this one's lines.
- * The loop ends for that, but may notice it later. */
+/* A later start has the folder, and put files of its own there, which must not get this one's
+ * lines. The loop ends for that too, but may notice it later. */
 static bool is_superseded(const struct tc_train *t)
 {
-  if (!t->owner) return false;
-  char *home = tc_sprintf("%s/%s", t->ckpt_dir, tc_owner_home(t->owner));
-  bool gone = access(home, F_OK) != 0;
-  free(home);
-  return gone;
+  return access(t->home, F_OK) != 0;
+}
+
+/* Opens the file anew; its name is on disk before a checkpoint that its lines belong to. */
+static int open_again(const char *path, struct tc_err *err)
+{
+  char *dir = tc_folder_of(path);
+  int fd = open_file(path, err), rc = fd < 0 ? fd : tc_folder_sync(dir, err);
+  free(dir);
+  if (rc == 0) return fd;
+  if (fd >= 0) close(fd);
+  return rc;
 }
 
 void tc_metrics_look(struct tc_train *t, int64_t step)
@@ -176,7 +183,7 @@ void tc_metrics_look(struct tc_train *t, int64_t step)
   if (!same && !is_superseded(t)) {
     const bool was_open = m->fd >= 0;
     tc_metrics_close(t);
-    m->fd = open_file(path, &err);
+    m->fd = open_again(path, &err);
     if (m->fd < 0) pause_metrics(m, step, err.text);
     else if (was_open)
       tc_warn("%s was removed, renamed or replaced during the run; it goes on there from step %lld",
@@ -198,11 +205,12 @@ void tc_metrics_add(struct tc_train *t, const struct tc_step_report *r)
     if (n > 0) done += n;
     else if (errno != EINTR) break;
   }
+  const int why = n < 0 ? errno : 0;
   if (done < len) {
     struct tc_err err = { 0 };
     char *path = metrics_path(t);
     tc_fail(&err, TC_EUSER, "cannot write %s: %s", path,
-            n < 0 ? strerror(errno) : "nothing is taken");
+            why ? strerror(why) : "no byte was written");
     if (done > 0 && begin >= 0 && ftruncate(m->fd, begin))
       tc_text_add(err.text, sizeof err.text, " (and its last line is cut short)");
     pause_metrics(m, r->step, err.text);

@@ -25,26 +25,24 @@ int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, c
   for (int i = 0; was && !rc && (i = tc_config_next_change(was, t->cfg, i, &x)) >= 0; i++)
     if (x.resume == TC_RESUME_REFUSED)
       rc = tc_fail(err, TC_EUSER, "%s was saved with %s = %s, and this run has %s: set it as it "
-                   "was, or begin a new run with another run.out and ckpt.from = %s", path, x.name,
+                   "was, or begin a new run from its weights: tercio ckpt export %s -o W, tercio "
+                   "ckpt import W -o C, then another run.out and ckpt.from = C", path, x.name,
                    x.was, x.is, path);
   tc_config_free(was);
   return rc;
 }
 
-/* Whether some step after `from` has another learning rate with the option as it is now: in a
- * longer run of a constant one it has not. */
-static bool changes_rate(const struct tc_config *was, const struct tc_config *is, int option,
-                         int64_t from)
+/* Whether all steps after `from` have the same learning rate with both. A warm-up that differs
+ * shows in the first of them, all else in some of LOOKS. */
+static bool same_rate(const struct tc_config *a, const struct tc_config *b, int64_t from,
+                      int64_t steps)
 {
   enum { LOOKS = 1000 };
-  const int64_t steps = TC_MAX(was->train_steps, is->train_steps) - from;
-  struct tc_config now = *was;
-  tc_config_copy(&now, is, option);
-  for (int64_t i = 1; i <= LOOKS; i++) {
-    const int64_t step = from + tc_ceil_div(steps * i, LOOKS);
-    if (step > from && tc_train_lr(was, step) != tc_train_lr(&now, step)) return true;
+  for (int64_t i = 0; i <= LOOKS && from < steps; i++) {
+    const int64_t step = i ? from + tc_ceil_div((steps - from) * i, LOOKS) : from + 1;
+    if ((float)tc_train_lr(a, step) != (float)tc_train_lr(b, step)) return false;
   }
-  return false;
+  return true;
 }
 
 static void warn_of_data(const struct tc_train *t, const char *data)
@@ -71,12 +69,22 @@ void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta)
     [TC_RESUME_SAMPLES] = "each step sees different samples",
     [TC_RESUME_RATE] = "the learning rate differs",
     [TC_RESUME_MATH] = "the arithmetic of a step differs" };
-  struct tc_config *was = saved_config(meta);
+  const struct tc_config *is = t->cfg;
+  const int64_t steps = is->train_steps;
+  struct tc_config *was = saved_config(meta), mixed;
   struct tc_config_change x;
   warn_of_data(t, meta->data);
-  for (int i = 0; was && (i = tc_config_next_change(was, t->cfg, i, &x)) >= 0; i++)
-    if (x.resume == TC_RESUME_SAMPLES || x.resume == TC_RESUME_MATH ||
-        (x.resume == TC_RESUME_RATE && changes_rate(was, t->cfg, i, meta->step)))
-      tc_warn("%s was %s, is %s: from here on %s", x.name, x.was, x.is, what[x.resume]);
+  if (!was) return;
+  const bool same = same_rate(was, is, meta->step, steps);
+  mixed = *was;                  /* its options become those of now one by one */
+  for (int i = 0; (i = tc_config_next_change(was, is, i, &x)) >= 0; i++) {
+    bool differs = x.resume == TC_RESUME_SAMPLES || x.resume == TC_RESUME_MATH;
+    if (x.resume == TC_RESUME_RATE) {
+      const struct tc_config before = mixed;
+      tc_config_copy(&mixed, is, i);
+      differs = !same && !same_rate(&before, &mixed, meta->step, steps);
+    }
+    if (differs) tc_warn("%s was %s, is %s: from here on %s", x.name, x.was, x.is, what[x.resume]);
+  }
   tc_config_free(was);
 }

@@ -32,5 +32,10 @@ int pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*fn)(void *)
     return EAGAIN;
   }
   *s = (struct start){ fn, arg };
-  return real(t, attr, run, s);
+  const int rc = real(t, attr, run, s);
+  if (rc != 0) {
+    atomic_fetch_sub(&running, 1);
+    free(s);
+  }
+  return rc;
 }

@@ -2,7 +2,7 @@
  *
  * What an option may be is taken from --help, as a user reads it: its choices, its range. A
  * value is judged here by that, by the C library's numbers and by jansson's UTF-8, and then set
- * by a flag and by a run file: both must agree with the verdict and with each other. A run file
+ * by a flag and by a run file: both must agree with that and with each other. A run file
  * that is accepted, however damaged, must be written and read back as the same configuration.
  *
  * usage: fuzz_config.t [--full | --cases N | --seconds S] [--seed N] [--only CASE]; SEED=N too */
@@ -15,7 +15,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-/* As --help tells of it. */
+/* An option as --help describes it. */
 struct known {
   char name[80], values[120];           /* "train.lr"; "auto|N", "X", "TEXT", "FILES", "a|b" */
   char open, close;                     /* of the range; 0: there is none */
@@ -24,7 +24,7 @@ struct known {
 };
 enum { MOST_KNOWN = 200, MOST_VALUE = 400 };
 
-/* The options used as 32-bit floats, which --help does not tell. */
+/* The options used as 32-bit floats, which --help does not say. */
 static const char *const floats[] = {
   "train.lr", "train.min_lr", "train.weight_decay", "train.beta1", "train.beta2", "train.eps",
   "train.clip", "train.dropout"
@@ -62,7 +62,7 @@ static int read_help(struct known *k)
   return n;
 }
 
-/* ---- the verdict ------------------------------------------------------------------------- */
+/* ---- what is accepted --------------------------------------------------------------------- */
 
 static bool has_part(const char *values, const char *value)
 {

@@ -1,9 +1,12 @@
-/* data_fixture.h - what tests of token files share: files by hand, opening, batches. */
+/* data_fixture.h - what tests of token files share: a folder, files by hand, opening, batches,
+ * sentences. */
 #ifndef TC_DATA_FIXTURE_H
 #define TC_DATA_FIXTURE_H
 
 #include "src/data.h"
 #include "tests/unit/tap.h"
+
+#include <stdlib.h>
 
 static inline char *path(const char *dir, const char *name)
 {
@@ -19,9 +22,25 @@ static inline void put(const char *file, const void *bytes, size_t n)
   }
 }
 
+/* Bytes of a file that is there, from `offset` on. */
+static inline void put_at(const char *file, long offset, const void *bytes, size_t n)
+{
+  FILE *f = fopen(file, "r+b");
+  if (!f || fseek(f, offset, SEEK_SET) != 0 || fwrite(bytes, 1, n, f) != n || fclose(f) != 0) {
+    perror(file);
+    exit(1);
+  }
+}
+
+/* Bytes that look random, the same in each test. */
+static inline void scatter(uint8_t *bytes, size_t n)
+{
+  for (size_t i = 0; i < n; i++) bytes[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24);
+}
+
 /* A shard by hand: header of 256 int32, then uint16. */
 static inline void put_bin(const char *file, int32_t magic, int32_t version, int32_t count,
-                    const uint16_t *tokens, size_t n)
+                           const uint16_t *tokens, size_t n)
 {
   int32_t header[256] = { magic, version, count };
   char *all = malloc(sizeof header + 2 * n + 1);
@@ -32,7 +51,7 @@ static inline void put_bin(const char *file, int32_t magic, int32_t version, int
 }
 
 static inline struct tc_data *must_open(char *const *files, int n, const char *format, int part,
-                                 int64_t context, int64_t vocab)
+                                        int64_t context, int64_t vocab)
 {
   struct tc_err err = { 0 };
   struct tc_data *d = NULL;
@@ -45,12 +64,34 @@ static inline struct tc_data *must_open(char *const *files, int n, const char *f
 
 /* tc_data_train, which must not fail. */
 static inline void take(struct tc_data *d, uint64_t seed, int64_t step, int64_t b0, int64_t n,
-                 int32_t *tokens, int32_t *targets)
+                        int32_t *tokens, int32_t *targets)
 {
   struct tc_err err = { 0 };
   if (tc_data_train(d, seed, step, b0, n, tokens, targets, &err) == 0) return;
   printf("Bail out! %s\n", err.text);
   exit(1);
+}
+
+/* The sentence names the file, and has `word`. */
+static inline void says(const struct tc_err *err, const char *file, const char *word)
+{
+  ok(strstr(err->text, word) && strstr(err->text, file), "  says: %s", err->text);
+}
+
+/* Runs the tests in a new folder, which is then removed. Returns main's status. */
+static inline int in_folder(const char *name, void (*tests)(const char *dir))
+{
+  char *dir = tc_sprintf("%s.XXXXXX", name);
+  if (!mkdtemp(dir)) {
+    perror(dir);
+    return 1;
+  }
+  tests(dir);
+  char *rm = tc_sprintf("rm -r %s", dir);
+  if (system(rm) != 0) printf("# %s is left\n", dir);
+  free(rm);
+  free(dir);
+  return done_testing();
 }
 
 #endif

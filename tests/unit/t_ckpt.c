@@ -109,7 +109,6 @@ static void test_h5dump(void)
 
 /* ---- one view --------------------------------------------------------------------- */
 
-/* h5dump reads the virtual datasets whole, whoever wrote the parts, also after a move. */
 /* Tensors of the view, as HDF5 reads them, that are not what was saved with `salt`. */
 static int wrong_in_view(const char *path, uint32_t salt)
 {
@@ -146,6 +145,7 @@ static int wrong_in_view(const char *path, uint32_t salt)
   return wrong;
 }
 
+/* HDF5 and h5dump read the virtual datasets whole, from the files of all writers, also after a move. */
 static void test_view(void)
 {
   const char *dir = fx_folder();

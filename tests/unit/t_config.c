@@ -3,6 +3,7 @@
 #include "src/config.h"
 #include "tests/unit/tap.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { MAX_ARGS = 8 };
@@ -282,6 +283,47 @@ static void test_long(void)
   tc_config_free(again);
 }
 
+/* A list of many lines takes memory in proportion to them. */
+static void test_many_lines(void)
+{
+  enum { FILES = 10000, MOST_KB = 100000 };
+  struct rusage before, after;
+  char *text = tc_calloc(1, FILES * 20 + 100), *at = text + sprintf(text, "[data]\ntrain = first\n");
+  for (int i = 1; i < FILES; i++) at += sprintf(at, "  shard-%06d\n", i);
+  getrusage(RUSAGE_SELF, &before);
+  struct tc_config *c = good(text, NULL);
+  getrusage(RUSAGE_SELF, &after);
+  is_int(c->data_train.n, FILES, "a list of %d lines", FILES);
+  is_str(c->data_train.item[FILES - 1], "shard-009999", "... to its end");
+  ok(after.ru_maxrss - before.ru_maxrss < MOST_KB, "... takes %ld KB",
+     after.ru_maxrss - before.ru_maxrss);
+  free(text);
+  tc_config_free(c);
+}
+
+/* What a checkpoint could not be read back with is refused, to the byte. */
+static void test_most_bytes(void)
+{
+  struct tc_config *c = good(NULL, NULL);
+  struct tc_err err = { 0 };
+  char *text = tc_config_text(c), *flag = tc_calloc(1, TC_MOST_CONFIG + 100);
+  const size_t room = TC_MOST_CONFIG - strlen(text);
+  tc_config_free(c);
+  free(text);
+  size_t n = (size_t)sprintf(flag, "--data.val="), end = n + room;
+  for (; n < end; n++) flag[n] = n % 20 == 0 && n + 1 < end ? ' ' : 'x';
+  c = good(NULL, (char *[]){ flag, NULL });
+  text = tc_config_text(c);
+  is_int((int)strlen(text), TC_MOST_CONFIG, "options of as many bytes as a checkpoint holds");
+  tc_config_free(c);
+  free(text);
+  flag[end] = 'x';
+  is_int(config(&c, NULL, (char *[]){ flag, NULL }, NULL, NULL, &err), TC_EUSER, "... and one more");
+  is_str(err.text, "the options take 1048577 bytes, and a checkpoint has room for 1048576: name fewer "
+         "files in data.train and data.val", "... says what to do");
+  free(flag);
+}
+
 /* Forms of a line. */
 static void test_lines(void)
 {
@@ -390,6 +432,8 @@ int main(void)
   test_text();
   test_edges();
   test_long();
+  test_many_lines();
+  test_most_bytes();
   test_lines();
   test_zero();
   test_saved();
