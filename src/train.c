@@ -321,6 +321,7 @@ static int run(struct tc_train *t, struct tc_err *err)
   if (rc == TC_EPEER) return rc;
   TC_TRY(tc_agree(t, rc < 0 ? rc : setup_memory(t, err), err));
   TC_TRY(tc_train_own(t, err));
+  if (t->rank == 0) tc_request_begin(t);         /* tercio save counts on this run from here on */
   tc_at_file("taking up the checkpoint", NULL);
   TC_TRY(tc_train_restore(t, err));
   TC_TRY(tc_agree(t, tc_train_saver_open(t, err), err));
@@ -332,7 +333,6 @@ static int run(struct tc_train *t, struct tc_err *err)
     tc_log("nothing to do: %lld of %lld steps are done", (long long)t->start_step,
            (long long)end);
   TC_TRY(tc_agree(t, tc_metrics_open(t, t->start_step, err), err));
-  if (t->rank == 0) tc_request_begin(t);
   TC_TRY(tc_agree(t, tc_run_json(t, err), err));
   if (t->borrowed) TC_TRY(save_borrowed(t, err));
   int saved = 0;
