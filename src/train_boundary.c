@@ -1,5 +1,5 @@
 /* train_boundary.c - the end of a step: what single ranks know (a stop request, a due checkpoint, a
- * save that is still under way, a folder that was lost) travels together in one control reduction,
+ * save that is still under way, a folder that was lost) is combined in one control reduction,
  * and all ranks save, write their lines, go on or stop alike. */
 #include <string.h>
 
@@ -14,8 +14,8 @@ int64_t tc_train_last_step(const struct tc_config *c)
   return c->train_stop_at > 0 ? TC_MIN(c->train_stop_at, c->train_steps) : c->train_steps;
 }
 
-/* Why a run stops, the reason that holds last: with a limit that is too short the job would be
- * requeued for ever; who ends a run wants no requeue. */
+/* Why a run stops; of several reasons the last one here counts. STOP_SHORT: the time limit is so short
+ * that the job would be requeued for ever. */
 enum { STOP_REQUEUE = 1, STOP_WALLTIME, STOP_SHORT, STOP_END };
 enum { DUE = 1, DUE_ASKED };      /* a checkpoint; asked for: never left out */
 enum { LOST_FOLDER = 1, LOST_DATA };
@@ -91,9 +91,10 @@ static int stopped(int64_t why, int64_t step, struct tc_err *err)
                    " and each start would get no further. Give more than twice what a step and a "
                    "checkpoint take (see above): run.walltime, or the job's time (sbatch --time)",
                    (long long)step);
-  return tc_fail(err, why == STOP_END ? TC_ENDED : TC_STOPPED, "saved step %lld and stopped %s: "
-                 "run the same command to resume", (long long)step,
-                 why == STOP_WALLTIME ? "before the time limit" : "on request");
+  const int status = why == STOP_END ? TC_ENDED : TC_STOPPED;
+  return tc_fail(err, status, "saved step %lld and stopped %s, with exit status %d: run the same "
+                 "command to resume", (long long)step,
+                 why == STOP_WALLTIME ? "before the time limit" : "on request", -status);
 }
 
 int tc_train_asked_before(struct tc_train *t, struct tc_err *err)
