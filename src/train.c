@@ -56,7 +56,7 @@ static int make_comms(struct tc_train *t, struct tc_err *err)
   int32_t *members = tc_calloc((size_t)t->mesh->world, sizeof *members);
   for (int r = 0; r < t->mesh->world; r++) members[r] = r;
   int rc = make_comm(t, &t->world, TC_AXES, "world", members, t->mesh->world, err);
-  /* Without the world's the other ranks can't be told, and must not wait for this one. */
+  /* Without the world's communicator the other ranks can't be told to stop waiting for this one. */
   if (rc < 0 && t->mpi) tc_ranks_abort(-rc, err->text);
   if (rc < 0) {
     free(members);
@@ -72,8 +72,8 @@ static int make_comms(struct tc_train *t, struct tc_err *err)
   return tc_agree(t, rc, err);
 }
 
-/* Collective. Communicators of the GPUs' own, beside those of the axes, which stay for what is in
- * host memory. */
+/* Collective. Communicators of the GPUs, beside those of the axes, which stay for what is in host
+ * memory. */
 static int make_native(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_nccl_ops *ops = t->device->ops->nccl;

@@ -27,7 +27,7 @@ static int64_t stop_asked(const struct tc_train *t)
   return stop[tc_stop_asked(t->stop)];
 }
 
-/* What rank 0 knows beside its signals. */
+/* What rank 0 alone knows. */
 static void read_own_flags(struct tc_train *t, int64_t step, int64_t flag[TC_FLAGS])
 {
   static const int64_t near_stop[] = { [TC_WALLTIME_NEAR] = STOP_WALLTIME,
@@ -59,9 +59,9 @@ int tc_train_read_flags(struct tc_train *t, struct tc_step_report *r, int64_t fl
   return 0;
 }
 
-/* Copies the state if it is to be saved, writes the step's line, lets the saver go. A save that
- * fails is said and the run goes on with the checkpoint before; the last one's failure is returned,
- * as is TC_EPEER. */
+/* Copies the state if it is to be saved, writes the step's line, starts the saver. A save that fails
+ * is logged, and the run goes on with the checkpoint before it; the failure of the last save is
+ * returned, as is TC_EPEER. */
 static int save_and_write(struct tc_train *t, const struct tc_step_report *r, bool want, bool last,
                           struct tc_err *err)
 {
@@ -122,9 +122,9 @@ int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r,
   if (last || flag[F_DUE]) tc_metrics_look(t, r->step);
   TC_TRY(save_and_write(t, r, save, last, err));
   if (t->rank == 0) tc_request_end(t);
-  int said = r->step == t->start_step + 2 ? tc_run_json(t, err) : 0;
-  if (said == TC_EPEER) return said;
-  if (said < 0) tc_warn("%s", err->text);
+  int rc = r->step == t->start_step + 2 ? tc_run_json(t, err) : 0;
+  if (rc == TC_EPEER) return rc;
+  if (rc < 0) tc_warn("%s", err->text);
   if (flag[F_STOP] && r->step != end) return stopped(flag[F_STOP], r->step, err);
   *stop = last;
   return 0;
