@@ -47,7 +47,7 @@ struct tc_owner {
   struct place me;
   int64_t watched, watched_since_ns;   /* whose beat; 0: nobody's */
   char beat[32];                  /* what it was */
-  bool looks;                     /* takes nothing */
+  bool looks;                     /* tc_owner_alive: takes nothing */
   pthread_t thread;
   bool beating;
   pthread_mutex_t lock;
@@ -124,7 +124,7 @@ static int64_t number_of(const char *name)
   return *end ? -1 : n;
 }
 
-/* No folder of ours: counting on from it would leave the numbers. */
+/* No run makes such a folder, and the numbers after it would overflow. */
 static int too_high(const struct tc_owner *o, const char *name, struct tc_err *err)
 {
   return tc_fail(err, TC_EUSER, "%s/%s: no run made a folder of this name, and its number is too "

@@ -1,8 +1,8 @@
 /* base_thread.c - starting threads, and the stacks that signal handlers run on.
  *
  * Signals that ask for something are for the program's own threads, so every thread started here
- * blocks them. Those of a crash stay unblocked: a blocked one would end the process without a
- * word. */
+ * blocks them. Those of a crash stay unblocked: a blocked one would end the process without the
+ * line about it. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>

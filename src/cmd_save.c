@@ -22,6 +22,7 @@ struct ask {
   const char *out;
   int kind;                       /* enum tc_request */
   double wait_s;                  /* 0: don't */
+  int64_t newest;                 /* step of the newest checkpoint before the request; -1: none */
   char *ckpt_dir, *file, *taken;
 };
 
@@ -109,6 +110,17 @@ static bool pending(const struct ask *a)
   return access(a->file, F_OK) == 0 || access(a->taken, F_OK) == 0;
 }
 
+/* The file is removed after the checkpoint, but also by the next start of a run that crashed. */
+static int answered(const struct ask *a, struct tc_err *err)
+{
+  const int64_t newest = newest_step(a);
+  if (newest < 0 || newest == a->newest)
+    return tc_fail(err, TC_EUSER, "%s: the run ended or was started again before it made the "
+                   "checkpoint: ask again", a->out);
+  printf("%s: the checkpoint is there: step %lld\n", a->out, (long long)newest);
+  return 0;
+}
+
 static int await_answer(const struct ask *a, struct tc_err *err)
 {
   const int64_t begin = tc_now_ns();
@@ -126,8 +138,7 @@ static int await_answer(const struct ask *a, struct tc_err *err)
     }
     tc_sleep_ns(POLL_NS);
   }
-  printf("%s: the checkpoint is there: step %lld\n", a->out, (long long)newest_step(a));
-  return 0;
+  return answered(a, err);
 }
 
 static int run(struct ask *a, struct tc_err *err)
@@ -143,6 +154,7 @@ static int run(struct ask *a, struct tc_err *err)
   int alive = tc_owner_alive(a->ckpt_dir, err);
   if (alive < 0) return alive;
   if (!alive) return none_under_way(a, "", err);
+  a->newest = newest_step(a);
   TC_TRY(put(a, err));
   printf("%s: the run is asked for %s, after the step it is at\n", a->out, what[a->kind]);
   fflush(stdout);

@@ -32,8 +32,8 @@ int tc_cmd_train(int argc, char **argv)
   struct start s = { .stop = NULL };
   int rc = tc_config_new(&c, argc, argv, extra, NULL, &err);
   if (!rc) tc_h5_start();
-  /* Before the launcher is asked: who waits for that can be ended. Each rank says its failure, for
-   * the others may have none. */
+  /* Before the launcher is asked, so that a signal can end the wait for it. Every rank reports its
+   * own failure: the others may have none. */
   if (!rc && tc_stop_new(&s.stop, tc_launch_rank() == 0, &err) < 0) {
     tc_config_free(c);
     return tc_cmd_fail(&err);

@@ -20,7 +20,7 @@ enum { MAX_THREADS = 4096 };
 #define START_S 300               /* ranks may come to MPI_Init so much later than others */
 #define LINGER_NS INT64_C(300000000)   /* for the others to say where they stand */
 
-/* What the threads of ranks wait behind until it is known that all could be started. */
+/* The threads of ranks wait here until it is known whether all could be started. */
 enum { SHUT, OPEN, CLOSED };
 struct gate { pthread_mutex_t lock; pthread_cond_t changed; int state; };
 

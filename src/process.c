@@ -1,5 +1,4 @@
-/* process.c - descriptors, ignored signals, and the line about a crash, or an exit that is none
- * of the program's.
+/* process.c - descriptors, ignored signals, and the line about a crash or an exit by a library.
  *
  * Invariants:
  * - the handler calls nothing but what signal-safety(7) allows, takes no lock, and reads what the
@@ -27,13 +26,14 @@ static void open_closed(void)
 {
   for (int fd = 0; fd < 3; fd++) {
     if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
-    /* The lowest number that is free is this one. The wrong way round: use stays an error. */
+    /* open takes the lowest free number, which is this one. Opened for the wrong direction, so that
+     * using it stays an error. */
     if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) _exit(-TC_EUSER);
   }
 }
 
-/* The default of threads is the limit of the main one's stack (ulimit -s). With a small one a large
- * frame would reach over the guard page, into memory of others. */
+/* The default of threads is the limit of the main one's stack (ulimit -s). On a small one a large
+ * frame would reach across the guard page, into other memory. */
 static void widen_stacks(void)
 {
   pthread_attr_t a;
@@ -111,7 +111,7 @@ static void say_crash(int number)
   say_where(what, number == SIGABRT ? "" : OUT_OF_MEMORY);
 }
 
-/* A library that calls exit (HDF5 without memory) has a status that is none of ours. */
+/* A library that calls exit (HDF5 without memory) does so with a status of its own. */
 static void on_exit_of_library(int status, void *unused)
 {
   char what[60] = "a library ended the process with status ";
@@ -121,8 +121,8 @@ static void on_exit_of_library(int status, void *unused)
   say_where(what, OUT_OF_MEMORY);
 }
 
-/* The signal, blocked until the return, takes the default action then. Threads that crash together
- * each say so: the first must not take the handler from the second. */
+/* The signal is blocked until this returns; the default action follows then. The handler stays
+ * installed meanwhile, so that threads that crash together each report it. */
 static void on_crash(int number)
 {
   say_crash(number);

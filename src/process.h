@@ -8,12 +8,12 @@
 /* Local, first of all in main. Descriptors 0, 1 and 2 are open afterwards, or a file opened later
  * would get their number and the program's messages; using those that were closed still fails. A
  * pipe without a reader and a file at its size limit are errors of the write (EPIPE, EFBIG), no
- * signals. Threads have stacks of 1 MiB at least. A crash, or an exit by a library, is told in one
- * line. */
+ * signals. Threads have stacks of 1 MiB at least. A crash or an exit by a library is reported in
+ * one line. */
 void tc_process_begin(void);
 
 /* Local. Starts the n - 1 threads that OpenMP is going to give the calling thread; their crash is
- * told as its own. TC_EUSER if they can't be started: OpenMP itself would end the process. */
+ * reported as its own. TC_EUSER if they can't be started: OpenMP itself would end the process. */
 int tc_process_pool(int n, struct tc_err *err);
 
 #endif

@@ -1,8 +1,8 @@
-/* stop.c - the thread that receives signals, and what they come to.
+/* stop.c - the thread that receives signals, and what they ask for.
  *
  * Invariants:
  * - the signals are blocked in every thread, so that each is taken by this one's sigwait;
- * - the window's begin and `late` belong to the thread; others read `asked`, which only grows. */
+ * - since_ns and late belong to the thread; others read `asked`, which only grows. */
 #include "src/stop.h"
 
 #include <signal.h>
@@ -16,8 +16,8 @@ struct tc_stop {
   bool say;
   atomic_int asked;
   atomic_bool agreed, quit;
-  int64_t since_ns;               /* the window's begin */
-  bool late;                      /* it is that of a signal after a USR2's window */
+  int64_t since_ns;               /* the begin of the window */
+  bool late;                      /* the window is that of the signal that enforces a USR2 */
 };
 
 static const struct { int number; const char *name; int kind; } signals[] = {
@@ -64,8 +64,7 @@ static void receive(struct tc_stop *s, int i)
     atomic_store(&s->asked, kind);
     s->since_ns = now;
     if (s->say && !atomic_load(&s->agreed))
-      tc_log("%s: saving and stopping after this step, with exit status %d", signals[i].name,
-             kind == TC_STOP_END ? -TC_ENDED : -TC_STOPPED);
+      tc_log("%s: saving and stopping after this step", signals[i].name);
   } else if (now - s->since_ns < TC_STOP_WINDOW_NS) {
     if (!s->late) atomic_store(&s->asked, TC_MAX(before, kind));
   } else if (before == TC_STOP_REQUEUE && kind == TC_STOP_END && !s->late) {

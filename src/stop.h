@@ -2,7 +2,7 @@
  *
  * SIGUSR2 asks to save and be requeued (status 85); SIGTERM, SIGHUP and SIGINT to save and be left
  * alone (86). What comes within TC_STOP_WINDOW_NS of the first is the same request: launchers send
- * several. There TERM, HUP and INT win over USR2: they ask for no requeue.
+ * several. There TERM, HUP and INT win over USR2, until the ranks agree to stop.
  * Later a TERM, HUP or INT ends the process at once, by that signal; but the first one after USR2
  * alone changes nothing: so Slurm announces (--signal=USR2@300) and then enforces (TERM, KILL) a
  * time limit, and what is being saved for the requeue is to be finished. A later USR2 never ends a

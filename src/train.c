@@ -56,7 +56,7 @@ static int make_comms(struct tc_train *t, struct tc_err *err)
   int32_t *members = tc_calloc((size_t)t->mesh->world, sizeof *members);
   for (int r = 0; r < t->mesh->world; r++) members[r] = r;
   int rc = make_comm(t, &t->world, TC_AXES, "world", members, t->mesh->world, err);
-  /* Without the world's the other ranks can't be told, and must not wait for this one. */
+  /* Without the world's communicator the other ranks can't be told to stop waiting for this one. */
   if (rc < 0 && t->mpi) tc_ranks_abort(-rc, err->text);
   if (rc < 0) {
     free(members);
@@ -72,8 +72,8 @@ static int make_comms(struct tc_train *t, struct tc_err *err)
   return tc_agree(t, rc, err);
 }
 
-/* Collective. Communicators of the GPUs' own, beside those of the axes, which stay for what is in
- * host memory. */
+/* Collective. Communicators of the GPUs, beside those of the axes, which stay for what is in host
+ * memory. */
 static int make_native(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_nccl_ops *ops = t->device->ops->nccl;
@@ -322,6 +322,7 @@ static int run(struct tc_train *t, struct tc_err *err)
   if (rc == TC_EPEER) return rc;
   TC_TRY(tc_agree(t, rc < 0 ? rc : setup_memory(t, err), err));
   TC_TRY(tc_train_own(t, err));
+  if (t->rank == 0) tc_request_begin(t);         /* tercio save counts on this run from here on */
   tc_at_file("taking up the checkpoint", NULL);
   TC_TRY(tc_train_restore(t, err));
   TC_TRY(tc_agree(t, tc_train_saver_open(t, err), err));
@@ -333,7 +334,6 @@ static int run(struct tc_train *t, struct tc_err *err)
     tc_log("nothing to do: %lld of %lld steps are done", (long long)t->start_step,
            (long long)end);
   TC_TRY(tc_agree(t, tc_metrics_open(t, t->start_step, err), err));
-  if (t->rank == 0) tc_request_begin(t);
   TC_TRY(tc_agree(t, tc_run_json(t, err), err));
   if (t->borrowed) TC_TRY(save_borrowed(t, err));
   int saved = 0;

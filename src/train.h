@@ -25,7 +25,7 @@ struct tc_recover {
   double cost_s, every_s, said_s;  /* of a checkpoint; between two, and what was said of it */
   int64_t end_ns;                  /* time limit by tc_now_ns; 0: none */
   double limit_s;                  /* from this process's start to it */
-  bool late;                       /* the job had used up half its time by then, or who knows */
+  bool late;                       /* the job had used up half its time by then, or its start is not known */
   int steps;                       /* done in this process */
   double slow_s;                   /* the slowest step of late */
   int64_t boundary_ns;             /* the last step's end */

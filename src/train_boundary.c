@@ -1,5 +1,5 @@
 /* train_boundary.c - the end of a step: what single ranks know (a stop request, a due checkpoint, a
- * save that is still under way, a folder that was lost) travels together in one control reduction,
+ * save that is still under way, a folder that was lost) is combined in one control reduction,
  * and all ranks save, write their lines, go on or stop alike. */
 #include <string.h>
 
@@ -14,8 +14,8 @@ int64_t tc_train_last_step(const struct tc_config *c)
   return c->train_stop_at > 0 ? TC_MIN(c->train_stop_at, c->train_steps) : c->train_steps;
 }
 
-/* Why a run stops, the reason that holds last: with a limit that is too short the job would be
- * requeued for ever; who ends a run wants no requeue. */
+/* Why a run stops; of several reasons the last one here counts. STOP_SHORT: the time limit is so short
+ * that the job would be requeued for ever. */
 enum { STOP_REQUEUE = 1, STOP_WALLTIME, STOP_SHORT, STOP_END };
 enum { DUE = 1, DUE_ASKED };      /* a checkpoint; asked for: never left out */
 enum { LOST_FOLDER = 1, LOST_DATA };
@@ -27,7 +27,7 @@ static int64_t stop_asked(const struct tc_train *t)
   return stop[tc_stop_asked(t->stop)];
 }
 
-/* What rank 0 knows beside its signals. */
+/* What rank 0 alone knows. */
 static void read_own_flags(struct tc_train *t, int64_t step, int64_t flag[TC_FLAGS])
 {
   static const int64_t near_stop[] = { [TC_WALLTIME_NEAR] = STOP_WALLTIME,
@@ -59,9 +59,9 @@ int tc_train_read_flags(struct tc_train *t, struct tc_step_report *r, int64_t fl
   return 0;
 }
 
-/* Copies the state if it is to be saved, writes the step's line, lets the saver go. A save that
- * fails is said and the run goes on with the checkpoint before; the last one's failure is returned,
- * as is TC_EPEER. */
+/* Copies the state if it is to be saved, writes the step's line, starts the saver. A save that fails
+ * is logged, and the run goes on with the checkpoint before it; the failure of the last save is
+ * returned, as is TC_EPEER. */
 static int save_and_write(struct tc_train *t, const struct tc_step_report *r, bool want, bool last,
                           struct tc_err *err)
 {
@@ -91,9 +91,10 @@ static int stopped(int64_t why, int64_t step, struct tc_err *err)
                    " and each start would get no further. Give more than twice what a step and a "
                    "checkpoint take (see above): run.walltime, or the job's time (sbatch --time)",
                    (long long)step);
-  return tc_fail(err, why == STOP_END ? TC_ENDED : TC_STOPPED, "saved step %lld and stopped %s: "
-                 "run the same command to resume", (long long)step,
-                 why == STOP_WALLTIME ? "before the time limit" : "on request");
+  const int status = why == STOP_END ? TC_ENDED : TC_STOPPED;
+  return tc_fail(err, status, "saved step %lld and stopped %s, with exit status %d: run the same "
+                 "command to resume", (long long)step,
+                 why == STOP_WALLTIME ? "before the time limit" : "on request", -status);
 }
 
 int tc_train_asked_before(struct tc_train *t, struct tc_err *err)
@@ -121,9 +122,9 @@ int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r,
   if (last || flag[F_DUE]) tc_metrics_look(t, r->step);
   TC_TRY(save_and_write(t, r, save, last, err));
   if (t->rank == 0) tc_request_end(t);
-  int said = r->step == t->start_step + 2 ? tc_run_json(t, err) : 0;
-  if (said == TC_EPEER) return said;
-  if (said < 0) tc_warn("%s", err->text);
+  int rc = r->step == t->start_step + 2 ? tc_run_json(t, err) : 0;
+  if (rc == TC_EPEER) return rc;
+  if (rc < 0) tc_warn("%s", err->text);
   if (flag[F_STOP] && r->step != end) return stopped(flag[F_STOP], r->step, err);
   *stop = last;
   return 0;

@@ -8,6 +8,7 @@
 #include "src/watch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,15 +23,17 @@ static char *path_of(const struct tc_train *t, const char *name)
   return tc_sprintf("%s/%s", t->out, name);
 }
 
+/* Without waiting for a writer: the file may be a pipe. */
 static int read_request(const char *path)
 {
-  char word[32] = "";
-  FILE *f = fopen(path, "re");
-  if (!f || fscanf(f, "%31s", word) != 1) strcpy(word, tc_request_word[TC_ASK_SAVE]);
-  if (f) fclose(f);
+  char text[32] = "", word[32] = "";
+  int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd >= 0 && read(fd, text, sizeof text - 1) < 0) *text = 0;
+  if (fd >= 0) close(fd);
+  if (sscanf(text, "%31s", word) != 1) return TC_ASK_SAVE;
   for (int k = TC_ASK_SAVE; k < TC_ASKS; k++)
     if (!strcmp(word, tc_request_word[k])) return k;
-  tc_warn("%s: '%s' is no request: give %s, %s or %s; taken as %s", path, word,
+  tc_warn("%s: '%s' is not a request: give %s, %s or %s; taken as %s", path, word,
           tc_request_word[TC_ASK_SAVE], tc_request_word[TC_ASK_REQUEUE],
           tc_request_word[TC_ASK_END], tc_request_word[TC_ASK_SAVE]);
   return TC_ASK_SAVE;
@@ -42,21 +45,23 @@ void tc_request_begin(struct tc_train *t)
   for (int i = 0; i < 2; i++) {
     char *path = path_of(t, name[i]);
     if (unlink(path) == 0)
-      tc_log("%s was there before this start and asks for nothing now: removed", path);
+      tc_log("%s: this request is from before this start: removed", path);
     free(path);
   }
 }
 
-/* A request that came, if one did. */
+/* The request that has come since the last look; TC_ASK_NONE. */
 static int take(struct tc_train *t)
 {
   char *from = path_of(t, TC_REQUEST_FILE), *to = path_of(t, TC_REQUEST_TAKEN);
   int kind = TC_ASK_NONE;
   tc_at_file("looking for a request", from);
-  if (rename(from, to) == 0) kind = read_request(to);
-  else if (errno != ENOENT && !t->request.warned)
+  if (rename(from, to) == 0) {
+    kind = read_request(to);
+  } else if (errno != ENOENT && !t->request.warned) {
     tc_warn("%s: %s: tercio save does not work here", from, strerror(errno));
-  t->request.warned |= kind == TC_ASK_NONE && errno != ENOENT;
+    t->request.warned = true;
+  }
   free(from);
   free(to);
   return kind;

@@ -36,8 +36,8 @@ struct tc_lane;
 struct tc_lane *tc_lane_new(const char *name);
 void tc_lane_use(struct tc_lane *l);
 struct tc_lane *tc_lane_mine(void);               /* the calling thread's; NULL: none */
-/* The calling thread works for the thread of lane l, with whose words its crash is told. Returns
- * whether it did so before. */
+/* The calling thread works for the thread of lane l, as whose its crash is reported. Returns
+ * whether it worked for one before. */
 bool tc_lane_helps(const struct tc_lane *l);
 
 /* Where the calling thread stands, for a signal handler: reads without a lock what the thread

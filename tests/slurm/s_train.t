@@ -36,8 +36,7 @@ saved=$((10#${saved##*-}))
 ok $? "USR2: a checkpoint was made at once (step $saved), not at the next tenth step"
 check_end "USR2" 200
 is "$(job_field "$job" Restarts)" 1 "USR2: requeued once"
-# With -K1 the first rank that leaves may take the others along: 85 or 143.
-grep -q 'stopped.*: requeueing' "$log"
+grep -q 'saved and stopped: requeueing' "$log"
 ok $? "USR2: the batch script requeued it" || note_file "$log" 40
 
 # A request to end: save, leave, neither requeue nor start again. The next job goes on from there.

@@ -162,7 +162,7 @@ static void test_rivals(bool one_job)
 
 int main(void)
 {
-  close(STDIN_FILENO);                 /* files may well be descriptor 0 */
+  close(STDIN_FILENO);                 /* so that descriptor 0 is a file, which is valid */
   alarm(1100);
   test_same_machine();
   test_elsewhere();

@@ -330,7 +330,7 @@ static void test_round(const char *dir)
   ok(!says("optim."), "sgd has no moments");
 }
 
-/* A run that has `dir`, in a process of its own: its thread and forks don't mix. */
+/* The owner of `dir`, in a process of its own: it has a thread, beside which nothing may fork. */
 struct owner { pid_t pid; int end; };
 
 static struct owner live_owner(const char *dir)
@@ -408,7 +408,7 @@ static void test_import_faults(const char *dir)
 
 int main(void)
 {
-  close(STDIN_FILENO);                 /* files may well be descriptor 0 */
+  close(STDIN_FILENO);                 /* so that descriptor 0 is a file, which is valid */
   alarm(1100);
   const char *dir = fx_folder();
   snprintf(out_path, sizeof out_path, "%s/out", dir);

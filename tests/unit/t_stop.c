@@ -1,4 +1,4 @@
-/* t_stop - what signals come to: each scenario in a process of its own, with a clock that jumps. */
+/* t_stop - what signals ask for: each scenario in a process of its own, with a clock that jumps. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
@@ -44,8 +44,8 @@ static int play(const char *scene)
     for (size_t i = 0; i < sizeof letters / sizeof *letters; i++) {
       if (letters[i].letter != *at) continue;
       send(letters[i].number);
-      /* It is taken, but perhaps not heard to the end. When a USR2, which changes nothing once
-       * something was asked for, is taken too, it is. */
+      /* It was received, but may not have had its effect yet. A second USR2, which changes nothing
+       * once something was asked for, is received only after that. */
       for (int k = 0; k < 100000 && !tc_stop_asked(s); k++) usleep(100);
       send(SIGUSR2);
     }
@@ -65,7 +65,7 @@ static void check(const char *scene, int ignored, int want_asked, int want_signa
     for (int n = 1; n < 32; n++)
       if (n != SIGKILL && n != SIGSTOP && n != SIGALRM) signal(n, n == ignored ? SIG_IGN : SIG_DFL);
     tc_stop_block();
-    if (ignored) kill(getpid(), ignored);        /* nobody hears it */
+    if (ignored) kill(getpid(), ignored);        /* without an effect */
     _exit(play(scene));
   }
   waitpid(pid, &status, 0);
@@ -86,7 +86,7 @@ int main(void)
     { "H", 0, TC_STOP_END, 0, "no requeue" },
     { "I", 0, TC_STOP_END, 0, "no requeue" },
     { "TTT-TIH", 0, TC_STOP_END, 0, "within 10 s the same request" },
-    { "UT", 0, TC_STOP_END, 0, "within 10 s who wants no requeue wins" },
+    { "UT", 0, TC_STOP_END, 0, "within 10 s: no requeue is stronger" },
     { "TU", 0, TC_STOP_END, 0, "in either order" },
     { "T+T", 0, 0, SIGTERM, "later: ended at once" },
     { "H+I", 0, 0, SIGINT, "... by that signal" },
@@ -99,7 +99,7 @@ int main(void)
     { "UT+T", 0, 0, SIGTERM, "... as after a TERM in the window" },
     { "TA+T+T", 0, TC_STOP_END, 0, "a status that is agreed on: TERM does not hide it" },
     { "TA+I", 0, 0, SIGINT, "... but others end what hangs" },
-    { "T", SIGHUP, TC_STOP_END, 0, "HUP ignored (nohup) is not heard" },
+    { "T", SIGHUP, TC_STOP_END, 0, "HUP ignored (nohup) has no effect" },
     { "U", SIGTERM, TC_STOP_REQUEUE, 0, "nor an ignored TERM" },
   };
   sigset_t none;                   /* a shell may have blocked some */
