@@ -200,61 +200,66 @@ int tc_plan_coll(const char *name)
   return -1;
 }
 
+/* A device file while it is read. */
+struct file { struct tc_cluster *k; const char *path; int line; char **key; int n_keys, cap_keys; };
+
+static int bad_value(const struct file *f, const char *key, const char *value, const char *what,
+                     struct tc_err *err)
+{
+  return tc_fail(err, TC_EUSER, "%s:%d: %s = %s is not a %s", f->path, f->line, key, value, what);
+}
+
+static int not_known(const struct file *f, const char *key, const char *const *names, int n,
+                     struct tc_err *err)
+{
+  int near = tc_nearest(key, names, n);
+  return tc_fail(err, TC_EUSER, "%s:%d: \"%s\" is not known%s%s%s", f->path, f->line, key,
+                 near >= 0 ? "; did you mean " : "", near >= 0 ? names[near] : "",
+                 near >= 0 ? "?" : "");
+}
+
 /* "link node all_reduce", "link network all": value "latency, bytes a second". */
-static bool read_link(struct tc_cluster *k, const char *key, const char *value)
+static int read_link(const struct file *f, const char *key, const char *value, struct tc_err *err)
 {
   char wire[32], coll[32];
   double s, rate;
-  if (sscanf(key, "link %31s %31s", wire, coll) != 2) return false;
-  if (sscanf(value, "%lf , %lf", &s, &rate) != 2 || !(s >= 0) || !(rate > 0) ||
-      !isfinite(s) || !isfinite(rate)) return false;
-  int w = find_wire(wire), c = tc_plan_coll(coll);
-  if (w == TC_WIRES) return false;
-  if (!strcmp(coll, "all")) return set_link(&k->link[w], s, rate), true;
-  if (c < 0) return false;
-  k->link[w].latency_s[c] = s;
-  k->link[w].bytes_per_s[c] = rate;
-  return true;
+  int end = 0, w, c;
+  if (sscanf(key, "link %31s %31s", wire, coll) != 2 || (w = find_wire(wire)) == TC_WIRES ||
+      ((c = tc_plan_coll(coll)) < 0 && strcmp(coll, "all")))
+    return tc_fail(err, TC_EUSER, "%s:%d: \"%s\" is not known; a link is that of node, network or "
+                   "spine, for all operations or for one, such as \"link node all_reduce\"",
+                   f->path, f->line, key);
+  if (sscanf(value, "%lf , %lf%n", &s, &rate, &end) != 2 || value[end] || !(s >= 0) ||
+      !(rate > 0) || !isfinite(s) || !isfinite(rate))
+    return bad_value(f, key, value, "latency in seconds and a rate in bytes per second, such as "
+                     "10e-6, 25e9", err);
+  if (c < 0) {
+    set_link(&f->k->link[w], s, rate);
+  } else {
+    f->k->link[w].latency_s[c] = s;
+    f->k->link[w].bytes_per_s[c] = rate;
+  }
+  return 0;
 }
 
-static bool read_op(struct tc_cluster *k, const char *key, const char *value)
+static int read_op(const struct file *f, const char *key, const char *value, struct tc_err *err)
 {
-  struct tc_plan_device *d = &k->device;
+  struct tc_plan_device *d = &f->k->device;
   char name[32], *end;
   struct tc_op_sample s = { .seconds = strtod(value, &end) };
   if (sscanf(key, "op %31s %d %lf %lf %lf %lf", name, &s.ranks, &s.key[0], &s.key[1], &s.key[2],
-             &s.key[3]) != 6)
-    return false;
-  s.op = find_op(name);
-  if (s.op < 0 || *end || !(s.seconds >= 0) || !isfinite(s.seconds)) return false;
+             &s.key[3]) != 6 || (s.op = find_op(name)) < 0)
+    return not_known(f, key, NULL, 0, err);
+  if (*end || end == value || !(s.seconds >= 0) || !isfinite(s.seconds))
+    return bad_value(f, key, value, "time in seconds, such as 1e-3", err);
   TC_GROW(d->sample, d->n_samples, d->cap_samples);
   d->sample[d->n_samples++] = s;
-  return true;
+  return 0;
 }
 
-static int read_line(struct tc_cluster *k, char *line, const char *path, int n, struct tc_err *err)
+static int read_field(const struct file *f, const char *key, const char *value, struct tc_err *err)
 {
-  line[strcspn(line, "#\r\n")] = 0;
-  char *eq = strchr(line, '='), *key = line, *value = eq ? eq + 1 : NULL;
-  while (isspace((unsigned char)*key)) key++;
-  if (!*key) return 0;
-  if (!eq) return tc_fail(err, TC_EUSER, "%s:%d: not \"key = value\"", path, n);
-  *eq = 0;
-  while (isspace((unsigned char)*value)) value++;
-  for (char *s = value + strlen(value); s > value && isspace((unsigned char)s[-1]);) *--s = 0;
-  for (char *s = key + strlen(key); s > key && isspace((unsigned char)s[-1]);) *--s = 0;
-  if (!strncmp(key, "op ", 3) && read_op(k, key, value)) return 0;
-  if (!strncmp(key, "link ", 5) && read_link(k, key, value)) return 0;
-  if (!strncmp(key, "links ", 6)) {
-    int w = find_wire(key + 6);
-    if (w < TC_WIRES) return tc_links_read(&k->link[w], value, err);
-  }
-  if (!strcmp(key, "device")) return from_table(k, value, err);
-  if (!strcmp(key, "name")) {
-    snprintf(k->device.name, sizeof k->device.name, "%s", value);
-    return 0;
-  }
-  const char *names[N_FIELDS + 1];
+  const char *names[N_FIELDS];
   for (int i = 0; i < N_FIELDS; i++) {
     names[i] = fields[i].key;
     if (strcmp(key, names[i])) continue;
@@ -263,16 +268,59 @@ static int read_line(struct tc_cluster *k, char *line, const char *path, int n, 
              : fields[i].unit == SECONDS ? tc_plan_seconds(value) : strtod(value, &end);
     if (fields[i].unit == NUMBER && (*end || end == value)) x = -1;
     if (!(x >= 0) || !isfinite(x))
-      return tc_fail(err, TC_EUSER, "%s:%d: %s = %s is not a %s", path, n, key, value,
-                     fields[i].unit == BYTES ? "number of bytes, such as 80GB"
-                     : fields[i].unit == SECONDS ? "time, such as 24:00:00 or 5y" : "number");
-    *(double *)((char *)k + fields[i].at) = x;
+      return bad_value(f, key, value, fields[i].unit == BYTES ? "number of bytes, such as 80GB"
+                       : fields[i].unit == SECONDS ? "time, such as 24:00:00 or 5y" : "number", err);
+    *(double *)((char *)f->k + fields[i].at) = x;
     return 0;
   }
-  int near = tc_nearest(key, names, N_FIELDS);
-  return tc_fail(err, TC_EUSER, "%s:%d: \"%s\" is not known%s%s%s", path, n, key,
-                 near >= 0 ? "; did you mean " : "", near >= 0 ? names[near] : "",
-                 near >= 0 ? "?" : "");
+  return not_known(f, key, names, N_FIELDS, err);
+}
+
+/* A line whose key was given before, or that would replace what lines above it set. */
+static int check_order(struct file *f, char *key, struct tc_err *err)
+{
+  const size_t n = strlen(key);
+  const bool all = n > 4 && !strncmp(key, "link ", 5) && !strcmp(key + n - 4, " all");
+  for (int i = 0; i < f->n_keys; i++) {
+    if (!strcmp(f->key[i], key))
+      return tc_fail(err, TC_EUSER, "%s:%d: %s was given in a line above", f->path, f->line, key);
+    if (all && !strncmp(f->key[i], key, n - 3))
+      return tc_fail(err, TC_EUSER, "%s:%d: %s sets what the line \"%s\" above has set; put it "
+                     "before that line", f->path, f->line, key, f->key[i]);
+  }
+  if (!strcmp(key, "device") && f->n_keys + f->k->device.n_samples > 0)
+    return tc_fail(err, TC_EUSER, "%s:%d: device sets all that the lines above have set; make it "
+                   "the first line", f->path, f->line);
+  TC_GROW(f->key, f->n_keys, f->cap_keys);
+  f->key[f->n_keys++] = key;
+  return 0;
+}
+
+static int read_line(struct file *f, char *line, struct tc_err *err)
+{
+  struct tc_cluster *k = f->k;
+  line[strcspn(line, "#\r\n")] = 0;
+  char *eq = strchr(line, '='), *key = line, *value = eq ? eq + 1 : NULL;
+  while (isspace((unsigned char)*key)) key++;
+  if (!*key) return 0;
+  if (!eq) return tc_fail(err, TC_EUSER, "%s:%d: not \"key = value\"", f->path, f->line);
+  *eq = 0;
+  while (isspace((unsigned char)*value)) value++;
+  for (char *s = value + strlen(value); s > value && isspace((unsigned char)s[-1]);) *--s = 0;
+  for (char *s = key + strlen(key); s > key && isspace((unsigned char)s[-1]);) *--s = 0;
+  if (!strncmp(key, "op ", 3)) return read_op(f, key, value, err);
+  TC_TRY(check_order(f, key, err));
+  if (!strncmp(key, "link ", 5)) return read_link(f, key, value, err);
+  if (!strncmp(key, "links ", 6)) {
+    int w = find_wire(key + 6);
+    return w < TC_WIRES ? tc_links_read(&k->link[w], value, err) : not_known(f, key, NULL, 0, err);
+  }
+  if (!strcmp(key, "device")) return from_table(k, value, err);
+  if (!strcmp(key, "name")) {
+    snprintf(k->device.name, sizeof k->device.name, "%s", value);
+    return 0;
+  }
+  return read_field(f, key, value, err);
 }
 
 /* Rates that a file set to nothing would make times that are no numbers. */
@@ -312,14 +360,16 @@ int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err
   int rc = from_table(k, "cpu", err);
   if (!rc && memchr(text, 0, bytes))
     rc = tc_fail(err, TC_EUSER, "%s is not a device file: it has bytes that are 0", device);
-  if (!rc && !text[strspn(text, " \t\r\n")])
-    rc = tc_fail(err, TC_EUSER, "device file %s is empty", device);
-  int n = 1;
-  for (char *line = text; !rc && line < text + bytes; line = next, n++) {
+  struct file f = { .k = k, .path = device };
+  for (char *line = text; !rc && line < text + bytes; line = next) {
     next = line + strcspn(line, "\n") + 1;
     next[-1] = '\0';
-    rc = read_line(k, line, device, n, err);
+    f.line++;
+    rc = read_line(&f, line, err);
   }
+  if (!rc && f.n_keys + k->device.n_samples == 0)
+    rc = tc_fail(err, TC_EUSER, "device file %s is empty", device);
+  free(f.key);
   same_spine(k);
   if (!rc) rc = check(k, device, err);
   free(text);
