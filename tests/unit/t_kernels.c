@@ -406,7 +406,8 @@ static void attention_sizes(int dtype)
   if (dtype == TC_BF16) attention(dtype, 1, 1000, 1, 80);
 }
 
-/* Element after element by counting up coordinates; rows of storage may go on beyond the box's last. */
+/* The global index of each element against coordinates that are counted up; the rows of storage may
+ * may go on after the last one of the box. */
 static void global_index(void)
 {
   static const struct tc_view v[] = {
@@ -417,13 +418,12 @@ static void global_index(void)
         .elems = 12 },
     { .rank = 3, .dim = { 2, 3, 4 }, .off = { 1, 2, 3 }, .global = { 5, 6, 7 }, .rows = -1,
         .elems = 24 },
-    { .rank = 3, .dim = { 2, 3, 4 }, .off = { 2, 0, 1 }, .global = { 4, 3, 9 }, .row0 = 4, .rows =
-        5,
-      .elems = 20 },
+    { .rank = 3, .dim = { 2, 3, 4 }, .off = { 2, 0, 1 }, .global = { 4, 3, 9 }, .row0 = 4, .rows = 5,
+        .elems = 20 },
   };
   for (size_t k = 0; k < sizeof v / sizeof *v; k++) {
-    int64_t at[TC_DIMS] = { 0 }, wrong = 0, skipped = v[k].rows >= 0 ?
-        v[k].row0 * v[k].dim[v[k].rank - 1] : 0;
+    int64_t at[TC_DIMS] = { 0 }, wrong = 0;
+    const int64_t skipped = v[k].rows >= 0 ? v[k].row0 * v[k].dim[v[k].rank - 1] : 0;
     for (int64_t i = -skipped; i < v[k].elems; i++) {
       int64_t want = 0;
       for (int d = 0; d < v[k].rank; d++) want = want * v[k].global[d] + v[k].off[d] + at[d];
