@@ -28,6 +28,7 @@ unit_tests = \
   %D%/unit/t_kernels_xent.t \
   %D%/unit/t_kernels_fd.t \
   %D%/unit/t_launch.t \
+  %D%/unit/t_main.t \
   %D%/unit/t_manifest.t \
   %D%/unit/t_memory.t \
   %D%/unit/t_mesh.t \
@@ -40,6 +41,7 @@ unit_tests = \
   %D%/unit/t_ranks.t \
   %D%/unit/t_safetensors.t \
   %D%/unit/t_recover.t \
+  %D%/unit/t_report.t \
   %D%/unit/t_saver.t \
   %D%/unit/t_setup.t \
   %D%/unit/t_slow.t \
