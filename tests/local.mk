@@ -37,6 +37,7 @@ unit_tests = \
   %D%/unit/t_oracle.t \
   %D%/unit/t_owner.t \
   %D%/unit/t_plan.t \
+  %D%/unit/t_plan_print.t \
   %D%/unit/t_program.t \
   %D%/unit/t_ranks.t \
   %D%/unit/t_safetensors.t \
@@ -47,6 +48,7 @@ unit_tests = \
   %D%/unit/t_slow.t \
   %D%/unit/t_stop.t \
   %D%/unit/t_trace.t \
+  %D%/unit/t_train.t \
   %D%/unit/t_sched.t \
   %D%/unit/t_stages.t \
   %D%/unit/t_watch.t

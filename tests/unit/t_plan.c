@@ -3,6 +3,8 @@
 #include "src/plan.h"
 #include "tests/unit/tap.h"
 
+#include <unistd.h>
+
 #define GIB (1024.0 * 1024 * 1024)
 
 static const struct tc_model *preset(const char *name)
@@ -135,6 +137,43 @@ static void test_file(void)
   fclose(f);
   is_int(tc_cluster_read(&b, name, &err), TC_EUSER, "a key that is not known");
   ok(strstr(err.text, ":2: \"memry\" is not known; did you mean memory?") != NULL, "%s", err.text);
+  remove(path);
+  free(name);
+}
+
+/* One line after a device's name. `want`: what is wrong, NULL if nothing is. */
+static void test_file_lines(void)
+{
+  static const struct { const char *line, *want; } row[] = {
+    { "", NULL }, { "# memory = x", NULL }, { "link network all = 1e-6, 1", NULL },
+    { "link network all = 0, 0.5", NULL }, { "link spine send=1e-6,2e9", NULL },
+    { "link network all = 1e-6, 0", "\"link network all\" is not known" },
+    { "link network all = -1e-6, 1", "is not known" }, { "link network all = 1e-6, inf", "is not known" },
+    { "link network all = 1e-6", "is not known" }, { "link moon all = 1, 1", "is not known" },
+    { "link node all_reduces = 1, 1", "is not known" }, { "links moon = x", "is not known" },
+    { "op matmul 2 1 2 3 4 = 0", NULL }, { "op matmul 2 1 2 3 = 1", "is not known" },
+    { "op matmul 2 1 2 3 4 = -1", "is not known" }, { "op matmul 2 1 2 3 4 = 1 s", "is not known" },
+    { "op matmuls 2 1 2 3 4 = 1", "is not known" }, { "memory", "not \"key = value\"" },
+    { "memory = 1 byte", "memory = 1 byte is not a number of bytes" }, { "node_mtbf = 5 x", "node_mtbf = 5 x is not a time" },
+    { "eff_flops = 0.5x", "eff_flops = 0.5x is not a number" }, { "eff_flops =", "is not a number" },
+    { "eff_flops = 0", "must be above 0" }, { "memory = 0", "must be above 0" },
+    { "memory_rate = 0", "must be above 0" }, { "copy_rate = 0", "must be above 0" },
+  };
+  char path[] = "t_plan-XXXXXX";
+  int fd = mkstemp(path);
+  char *name = tc_sprintf("./%s", path);
+  for (size_t i = 0; fd >= 0 && i < sizeof row / sizeof *row; i++) {
+    struct tc_cluster k;
+    struct tc_err err = { 0 };
+    FILE *f = fopen(path, "w");
+    fprintf(f, "device = a100-80\n%s\n", row[i].line);
+    fclose(f);
+    int rc = tc_cluster_read(&k, name, &err);
+    ok(row[i].want ? rc == TC_EUSER && strstr(err.text, row[i].want) : rc == 0, "\"%s\" %s", row[i].line,
+       err.text);
+    if (!rc) tc_cluster_done(&k);
+  }
+  if (fd >= 0) close(fd);
   remove(path);
   free(name);
 }
@@ -488,6 +527,7 @@ int main(void)
   test_tables();
   test_devices();
   test_file();
+  test_file_lines();
   test_text();
   test_links();
   test_time();

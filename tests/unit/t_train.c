@@ -1,0 +1,135 @@
+/* t_train.c - runs of the program itself (TERCIO) that go on where others ended, in a folder of their
+ * own. One rank, a model of thousands of parameters: what ranks do together is m_train's. */
+#include "tests/unit/tap.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char said[8000];            /* by the last run, on stderr */
+
+/* Exit status of `tercio train` with these options beside the model's, in the current folder. */
+TAP_FORMAT(1, 2)
+static int train(const char *fmt, ...)
+{
+  char line[600], *argv[40], *save = NULL;
+  int argc = 0, status = -1;
+  va_list ap;
+  va_start(ap, fmt);
+  int n = snprintf(line, sizeof line, "tercio train --model.layers=1 --model.hidden=16 --model.heads=2 "
+                   "--model.context=8 --model.vocab=256 --data.train=text --train.global_batch=2 "
+                   "--train.steps=8 --train.eval_batches=1 --run.threads=1 ");
+  vsnprintf(line + n, sizeof line - (size_t)n, fmt, ap);
+  va_end(ap);
+  for (char *w = strtok_r(line, " ", &save); w; w = strtok_r(NULL, " ", &save)) argv[argc++] = w;
+  argv[argc] = NULL;
+  fflush(stdout);
+  pid_t child = fork();
+  if (child == 0) {
+    int err = open("said", O_WRONLY | O_CREAT | O_TRUNC, 0600), out = open("/dev/null", O_WRONLY);
+    if (err < 0 || dup2(err, STDERR_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0) _exit(99);
+    alarm(300);
+    execv(getenv("TERCIO"), argv);
+    _exit(99);
+  }
+  waitpid(child, &status, 0);
+  FILE *f = fopen("said", "r");
+  said[f ? fread(said, 1, sizeof said - 1, f) : 0] = 0;
+  if (f) fclose(f);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* The numbers of a run's steps that are the same however often it was interrupted, a line each. */
+static char *steps_of(const char *folder)
+{
+  static const char *const key[] = { "\"step\": ", "\"loss\": ", "\"lr\": ", "\"grad_norm\": ", "\"tokens\": " };
+  char path[100], line[4000], *text = NULL;
+  size_t size = 0;
+  snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+  FILE *f = fopen(path, "r"), *to = open_memstream(&text, &size);
+  while (f && fgets(line, sizeof line, f))
+    for (int k = 0; k < 5; k++) {
+      const char *at = strstr(line, key[k]);
+      if (at) fprintf(to, "%.*s%c", (int)strcspn(at + strlen(key[k]), ",}"), at + strlen(key[k]), k < 4 ? ' ' : '\n');
+    }
+  if (f) fclose(f);
+  fclose(to);
+  return text;
+}
+
+/* How many entries of a folder begin so. */
+static int count(const char *folder, const char *begins)
+{
+  int n = 0;
+  DIR *d = opendir(folder);
+  for (struct dirent *e; d && (e = readdir(d));) n += !strncmp(e->d_name, begins, strlen(begins));
+  if (d) closedir(d);
+  return n;
+}
+
+static void is_status(int got, int want, const char *what)
+{
+  if (is_int(got, want, "%s: status %d", what, want)) return;
+  for (char *save = NULL, *l = strtok_r(said, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) printf("# %s\n", l);
+}
+
+static bool there(const char *path)
+{
+  struct stat st;
+  return stat(path, &st) == 0;
+}
+
+static void same_steps(const char *folder, const char *want, const char *what)
+{
+  char *got = steps_of(folder);
+  is_str(got, want, "%s", what);
+  free(got);
+}
+
+/* The run goes on from an earlier checkpoint than its last: the later ones are kept under another
+ * name. */
+static void test_earlier(const char *whole)
+{
+  is_status(train("--run.out=a --ckpt.every=2 --ckpt.keep=9 --ckpt.resume=4"), 0,
+            "from the checkpoint of step 4");
+  ok(strstr(said, "resumed from a/ckpt/step-00000004, step 4") != NULL, "... it says so");
+  is_int(count("a/ckpt", "superseded-step-00000006-"), 1, "... step 6's is set aside");
+  is_int(count("a/ckpt", "superseded-step-00000008-"), 1, "... and step 8's");
+  is_int(count("a/ckpt", "superseded-"), 2, "... no other");
+  ok(strstr(said, "a/ckpt/step-00000006: the run goes on from before it: kept as superseded-step-00000006-"),
+     "... as a warning has it");
+  ok(there("a/ckpt/step-00000002") && there("a/ckpt/step-00000004"), "... earlier ones stay");
+  ok(there("a/ckpt/step-00000006") && there("a/ckpt/step-00000008"), "... later ones are written again");
+  same_steps("a", whole, "... metrics are those of one go");
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+  (void)st, (void)type, (void)at;
+  return remove(path);
+}
+
+int main(void)
+{
+  const char *tmp = getenv("TMPDIR");
+  char dir[80];
+  if (!getenv("TERCIO")) skip_all("TERCIO is not set");
+  snprintf(dir, sizeof dir, "%.40s/t_train.XXXXXX", tmp ? tmp : "/tmp");
+  if (!mkdtemp(dir) || chdir(dir) < 0) {
+    printf("Bail out! no folder in %s\n", dir);
+    return 1;
+  }
+  FILE *f = fopen("text", "w");
+  for (int i = 0; f && i < 2000; i++) fprintf(f, "%d %c", i * i % 977, 'a' + i % 26);
+  if (f) fclose(f);
+  is_status(train("--run.out=a --ckpt.every=2 --ckpt.keep=9"), 0, "8 steps");
+  char *whole = steps_of("a");
+  is_int(count("a/ckpt", "step-"), 4, "... and 4 checkpoints");
+  test_earlier(whole);
+  free(whole);
+  if (chdir("/") == 0) nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+  return done_testing();
+}
