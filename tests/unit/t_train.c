@@ -1,5 +1,5 @@
-/* t_train.c - runs of the program itself (TERCIO) that go on where others ended, in a folder of their
- * own. One rank, a model of thousands of parameters: what ranks do together is m_train's. */
+/* t_train.c - runs of the program itself (TERCIO), of a model of thousands of parameters, in a folder of
+ * their own: they go on where others ended, or in another layout, and have the same losses. */
 #include "tests/unit/tap.h"
 
 #include <dirent.h>
@@ -15,7 +15,7 @@ static char said[8000];            /* by the last run, on stderr */
 TAP_FORMAT(1, 2)
 static int train(const char *fmt, ...)
 {
-  char line[600], *argv[40], *save = NULL;
+  char line[1200], *argv[40], *save = NULL;
   int argc = 0, status = -1;
   va_list ap;
   va_start(ap, fmt);
@@ -106,6 +106,51 @@ static void test_earlier(const char *whole)
   same_steps("a", whole, "... metrics are those of one go");
 }
 
+/* The largest relative difference of the losses in two runs' steps; 1 if they have not the same steps. */
+static double difference(const char *folder, const char *whole)
+{
+  char *got = steps_of(folder), *a = got;
+  const char *b = whole;
+  double worst = *a && *b ? 0 : 1;
+  while (*a && *b) {
+    double x = 0, y = 0;
+    int i = 0, k = 0;
+    if (sscanf(a, "%d %lf", &i, &x) != 2 ||
+        sscanf(b, "%d %lf", &k, &y) != 2 || i != k) worst = 1;
+    const double d = fabs(x - y) / fabs(y);
+    worst = isfinite(d) ? fmax(worst, d) : 1;
+    a += strcspn(a, "\n"), a += *a == '\n';
+    b += strcspn(b, "\n"), b += *b == '\n';
+  }
+  if (*a || *b) worst = 1;
+  free(got);
+  return worst;
+}
+
+/* Rows that split the tokens on every axis, where a micro-batch has fewer sequences than ranks, or
+ * not a multiple of them: sequences are split, too. */
+static void test_split_sequences(const char *rows)
+{
+  static const struct { int batch, micro; const char *layout; } row[] = {
+    { 2, 1, "--run.ranks=2 --mesh.tp=2" }, { 4, 1, "--run.ranks=4 --mesh.tp=2" },
+    { 6, 3, "--run.ranks=4 --mesh.tp=2" }, { 4, 2, "--run.ranks=8 --mesh.tp=4" } };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    char one[20], split[20];
+    snprintf(one, sizeof one, "one%zu", i);
+    snprintf(split, sizeof split, "split%zu", i);
+    is_status(train("--run.out=%s --ckpt.resume=no --train.eval_every=2 --train.global_batch=%d --train.micro_batch=%d",
+                    one, row[i].batch, row[i].micro), 0, "one rank");
+    char *want = steps_of(one);
+    is_status(train("--run.out=%s --ckpt.resume=no --train.eval_every=2 --train.global_batch=%d --train.micro_batch=%d "
+                    "--parallel.annotations=%s %s", split, row[i].batch, row[i].micro, rows, row[i].layout), 0,
+              row[i].layout);
+    double d = difference(split, want);
+    ok(d < 1e-4, "%d sequences, %d in a micro-batch, %s: losses of one rank to %.1e", row[i].batch,
+       row[i].micro, row[i].layout, d);
+    free(want);
+  }
+}
+
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
 {
   (void)st, (void)type, (void)at;
@@ -115,7 +160,10 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
 int main(void)
 {
   const char *tmp = getenv("TMPDIR");
-  char dir[80];
+  const char *src = getenv("srcdir");
+  char dir[80], example[600], *rows;
+  snprintf(example, sizeof example, "%.500s/examples/annotations/hsdp.txt", src ? src : ".");
+  rows = realpath(example, NULL);
   if (!getenv("TERCIO")) skip_all("TERCIO is not set");
   snprintf(dir, sizeof dir, "%.40s/t_train.XXXXXX", tmp ? tmp : "/tmp");
   if (!mkdtemp(dir) || chdir(dir) < 0) {
@@ -130,6 +178,8 @@ int main(void)
   is_int(count("a/ckpt", "step-"), 4, "... and 4 checkpoints");
   test_earlier(whole);
   free(whole);
+  if (ok(rows != NULL, "%s", example)) test_split_sequences(rows);
+  free(rows);
   if (chdir("/") == 0) nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
   return done_testing();
 }
