@@ -522,12 +522,39 @@ static void test_search(void)
   tc_config_free(c);
 }
 
+/* Of two stages the last also has the head: logits of a large vocabulary beside few layers. */
+static void test_guessed_stages(void)
+{
+  static char *const schedule[] = { "gpipe", "1f1b", "zb" };
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  tc_cluster_read(&k, "a100-80", &err);
+  k.nodes = 1;
+  k.devices = 2;
+  struct tc_config *c = CONFIG("--model.preset=gpt2-124m", "--model.layers=4", "--train.global_batch=16",
+                               "--mesh.pp=2", "--train.micro_batch=4");
+  for (size_t i = 0; i < sizeof schedule / sizeof *schedule; i++) {
+    struct tc_plan_found f;
+    c->parallel_schedule = schedule[i];
+    is_int(tc_plan_search(&f, c, &k, 1u << TC_KEY_PP | 1u << TC_KEY_MICRO | 1u << TC_KEY_SCHEDULE |
+                          1u << TC_KEY_RECOMPUTE | 1u << TC_KEY_DATA, 1, &err), 0, "%s on two stages: %s",
+           schedule[i], err.text);
+    if (ok(f.n_rows == 1, "... one layout"))
+      near_f(f.row[0].guess_bytes, (double)f.row[0].plan.cls[f.row[0].plan.worst].memory.bytes[TC_DEVICE], 0.32,
+             "... in the memory that was guessed");
+    tc_plan_found_done(&f);
+  }
+  tc_config_free(c);
+  tc_cluster_done(&k);
+}
+
 int main(void)
 {
   test_tables();
   test_devices();
   test_file();
   test_file_lines();
+  test_guessed_stages();
   test_text();
   test_links();
   test_time();

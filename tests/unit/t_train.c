@@ -151,6 +151,29 @@ static void test_split_sequences(const char *rows)
   }
 }
 
+/* The time that is predicted for a device, in run.json. */
+static void test_plan_device(void)
+{
+  static const struct { const char *device; int status; const char *says; } row[] = {
+    { "cpu", 0, "\"device\": \"cpu\"," }, { "a100-80", 0, "\"device\": \"a100-80\"," },
+    { "no", 0, "\"predicted\": null" }, { "a100-88", 2, "did you mean a100-80?" },
+    { "./none.ini", 2, "./none.ini" } };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    char json[60000] = "", what[60];
+    snprintf(what, sizeof what, "run.plan_device = %s", row[i].device);
+    is_status(train("--run.out=plan%zu --train.stop_at=1 --run.plan_device=%s", i, row[i].device), row[i].status,
+              what);
+    snprintf(what, sizeof what, "plan%zu/run.json", i);
+    FILE *f = fopen(what, "r");
+    if (f) json[fread(json, 1, sizeof json - 1, f)] = 0;
+    if (f) fclose(f);
+    const char *predicted = strstr(json, "\"predicted\": "), *text = row[i].status ? said : predicted;
+    ok(text && strstr(text, row[i].says), "... says %s", row[i].says);
+    const char *step = predicted ? strstr(predicted, "\"step_s\": ") : NULL;
+    ok(row[i].status || (step ? atof(step + 10) > 0 : i == 2), "... with a time, if there is a device");
+  }
+}
+
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
 {
   (void)st, (void)type, (void)at;
@@ -180,6 +203,7 @@ int main(void)
   free(whole);
   if (ok(rows != NULL, "%s", example)) test_split_sequences(rows);
   free(rows);
+  test_plan_device();
   if (chdir("/") == 0) nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
   return done_testing();
 }
