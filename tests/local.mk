@@ -21,6 +21,7 @@ unit_tests = \
   %D%/unit/t_data_change.t \
   %D%/unit/t_gpus.t \
   %D%/unit/t_gradient.t \
+  %D%/unit/t_h5.t \
   %D%/unit/t_hold.t \
   %D%/unit/t_kernels.t \
   %D%/unit/t_kernels_cuda.t \
@@ -167,6 +168,7 @@ EXTRA_DIST += $(test_headers) $(test_files)
 
 # Tests that see a library's header themselves.
 tests_unit_t_ckpt_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
+tests_unit_t_h5_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
 tests_unit_t_ranks_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 
 tests_faults_t_every_call_t_SOURCES = %D%/faults/t_every_call.c %D%/faults/shim.c
