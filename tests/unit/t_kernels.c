@@ -6,6 +6,8 @@
  * must give the same bits with 1 to 4 threads (but products, which are a library's).
  *
  *   t_kernels.t [--only NAME,...] [--not NAME,...]    # ops whose names have that in them */
+#include <dlfcn.h>
+
 #include "tests/unit/t_kernels.h"
 
 /* ---- element by element -------------------------------------------------------------- */
@@ -435,6 +437,26 @@ static void global_index(void)
   }
 }
 
+/* oneDNN's: with the user's scratchpad a product takes no memory but the call's scratch. */
+static int n_attributes, n_scratchpads;
+int dnnl_primitive_attr_create(void **attr);
+int dnnl_primitive_attr_set_scratchpad_mode(void *attr, int mode);
+
+int dnnl_primitive_attr_create(void **attr)
+{
+  union { void *at; int (*call)(void **); } real = { dlsym(RTLD_NEXT, "dnnl_primitive_attr_create") };
+  n_attributes++;
+  return real.call(attr);
+}
+
+int dnnl_primitive_attr_set_scratchpad_mode(void *attr, int mode)
+{
+  union { void *at; int (*call)(void *, int); } real =
+    { dlsym(RTLD_NEXT, "dnnl_primitive_attr_set_scratchpad_mode") };
+  n_scratchpads += mode == 1;                    /* dnnl_scratchpad_mode_user */
+  return real.call(attr, mode);
+}
+
 int main(int argc, char **argv)
 {
   static const int64_t shapes[][3] = { { 1, 1, 1 }, { 7, 5, 3 }, { 33, 65, 17 }, { 129, 40, 71 } };
@@ -484,6 +506,8 @@ int main(int argc, char **argv)
     positions(TC_OP_DROPOUT, storage);
     positions(TC_OP_NORMAL, storage);
   }
+  ok(n_scratchpads == n_attributes && (n_attributes > 0 || !chosen(TC_OP_MATMUL) || strcmp(T_DEVICE, "cpu")),
+     "every product's scratchpad is in the call's scratch, of %d", n_attributes);
   global_index();
   extremes();
   losses();
