@@ -151,6 +151,27 @@ static void test_split_sequences(const char *rows)
   }
 }
 
+/* On a device with memory of its own (emulated), whose transfers pass through host memory. */
+static void test_separate(const char *folder)
+{
+  static const char *const layout[] = { "--run.ranks=2 --parallel.data=zero3", "--run.ranks=2 --mesh.tp=2",
+                                        "--run.ranks=2 --train.micro_batch=1" };
+  if (!folder || !*folder) {
+    skip("no C++ compiler to build the emulated module with");
+    return;
+  }
+  setenv("TERCIO_MODULES", folder, 1);
+  char *want = steps_of("a");
+  for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) {
+    char out[20];
+    snprintf(out, sizeof out, "gpu%zu", i);
+    is_status(train("--run.out=%s --run.device=cuda --run.comm=thread %s", out, layout[i]), 0, layout[i]);
+    double d = difference(out, want);
+    ok(d < 1e-4, "... losses of the CPU's to %.1e", d);
+  }
+  free(want);
+}
+
 /* The time that is predicted for a device, in run.json. */
 static void test_plan_device(void)
 {
@@ -204,6 +225,7 @@ int main(void)
   if (ok(rows != NULL, "%s", example)) test_split_sequences(rows);
   free(rows);
   test_plan_device();
+  test_separate(getenv("TC_EMU_MODULES"));
   if (chdir("/") == 0) nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
   return done_testing();
 }
