@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "src/comm.h"
+#include "src/comm_impl.h"
 #include "tests/unit/comm_cases.h"
 #include "tests/unit/tap.h"
 
@@ -119,9 +120,52 @@ static void bytes_table(void)
            t[i].want, "bytes of %s, %d of %d", tc_coll_name[t[i].coll], t[i].coord, t[i].size);
 }
 
+/* A backend that is told of each call by `start`, and refuses the third. */
+struct refusing { atomic_int started, run; };
+
+static int refusing_start(void *impl, const struct tc_coll_args *a, tc_ticket t, struct tc_err *err)
+{
+  (void)a, (void)t;
+  struct refusing *r = impl;
+  return atomic_fetch_add(&r->started, 1) < 2 ? 0 : tc_fail(err, TC_EPEER, "the third is refused");
+}
+
+static int refusing_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop, int64_t *bytes,
+                        struct tc_err *err)
+{
+  (void)a, (void)stop, (void)err;
+  struct refusing *r = impl;
+  *bytes = 5;
+  atomic_fetch_add(&r->run, 1);
+  return 0;
+}
+
+static void refusing_free(void *impl) { (void)impl; }
+
+static void refused_start(int size)
+{
+  static const struct tc_comm_ops ops = { .run = refusing_run, .free = refusing_free, .start = refusing_start,
+                                          .depth = 1 };
+  struct refusing r = { 0 };
+  struct tc_comm *c = tc_comm_new(&ops, &r, 0, size, &(struct tc_comm_opts){ .name = "dp", .deadline_s = 60 }, NULL);
+  const struct tc_coll_args a = { .coll = TC_BARRIER };
+  struct tc_err err = { 0 };
+  tc_ticket t = 0;
+  for (int i = 0; i < 4; i++) {
+    int rc = tc_comm_start(c, &a, &t, &err);
+    if (i < 2) is_int(rc, 0, "size %d: call %d starts", size, i);
+    else ok(rc == TC_EPEER && !strcmp(err.text, "the third is refused"), "... call %d does not: %s", i, err.text);
+  }
+  is_int(atomic_load(&r.started), 3, "... nothing is started after it");
+  tc_comm_free(c);
+  is_int(atomic_load(&r.run), 2, "... nor run");
+}
+
 int main(void)
 {
   bytes_table();
+  refused_start(1);
+  refused_start(2);
   for (int world = 1; world <= MAX_WORLD; world++)
     for (int i = 0; i < CC_CASES; i++)
       if (world >= cc_cases[i].min_world) run_world(world, cc_cases[i].name, cc_cases[i].run);
