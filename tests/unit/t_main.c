@@ -55,6 +55,16 @@ int main(void)
     is_int(run(word[i], full, said, sizeof said), 2, "%s to a full disk: status 2", word[i]);
     is_str(said, "tercio: cannot write standard output: No space left on device\n", "... and why");
   }
+  static const char *const command[] = { "train", "save", "plan", "place", "graph", "ckpt", "data", "report", "comm" };
+  char *man = calloc(1, 200000);
+  ok(ftruncate(file, 0) == 0 && lseek(file, 0, SEEK_SET) == 0 && run("--man", file, said, sizeof said) == 0 &&
+     pread(file, man, 199999, 0) > 0, "a man page");
+  for (size_t i = 0; i < sizeof command / sizeof *command; i++) {
+    char line[60];
+    snprintf(line, sizeof line, ".TP\n.B tercio %s\n", command[i]);
+    ok(strstr(man, line) != NULL, "... has tercio %s", command[i]);
+  }
+  free(man);
   is_int(run(NULL, file, said, sizeof said), 2, "no command: status 2");
   is_str(said, "tercio: a command is missing; tercio --help lists them\n", "... and what to do");
   is_int(run("trian", file, said, sizeof said), 2, "an unknown command: status 2");

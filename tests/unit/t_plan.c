@@ -202,6 +202,14 @@ static void test_links(void)
   near_f(l.latency_s[TC_SEND], 20e-6, 1e-3, "latency of a send: half of a ring");
   near_f(l.bytes_per_s[TC_RECV], 0.5e9, 1e-3, "... its rate, of a receive too");
   near_f(l.bytes_per_s[TC_GATHER], 0, 0, "what was not measured is as it was");
+  /* A line through these would begin at -1 s: it begins at 0 instead. */
+  f = fopen(path, "w");
+  fprintf(f, "[{\"op\": \"all_reduce\", \"ranks\": 2, \"size\": 1e6, \"time_us\": 1e6},"
+          "{\"op\": \"all_reduce\", \"ranks\": 2, \"size\": 2e6, \"time_us\": 3e6}]");
+  fclose(f);
+  is_int(tc_links_read(&l, path, &err), 0, "times that grow faster than sizes: %s", err.text);
+  near_f(l.latency_s[TC_ALL_REDUCE], 0, 0, "... have no latency");
+  near_f(l.bytes_per_s[TC_ALL_REDUCE], 7e6 / 9, 1e-6, "... and a rate between them");
   f = fopen(path, "w");
   fprintf(f, "[]");
   fclose(f);

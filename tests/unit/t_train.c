@@ -11,19 +11,11 @@
 
 static char said[8000];            /* by the last run, on stderr */
 
-/* Exit status of `tercio train` with these options beside the model's, in the current folder. */
-TAP_FORMAT(1, 2)
-static int train(const char *fmt, ...)
+/* Exit status of a command, a line of words, in the current folder. */
+static int run(char *line)
 {
-  char line[1200], *argv[40], *save = NULL;
+  char *argv[40], *save = NULL;
   int argc = 0, status = -1;
-  va_list ap;
-  va_start(ap, fmt);
-  int n = snprintf(line, sizeof line, "tercio train --model.layers=1 --model.hidden=16 --model.heads=2 "
-                   "--model.context=8 --model.vocab=256 --data.train=text --train.global_batch=2 "
-                   "--train.steps=8 --train.eval_batches=1 --run.threads=1 ");
-  vsnprintf(line + n, sizeof line - (size_t)n, fmt, ap);
-  va_end(ap);
   for (char *w = strtok_r(line, " ", &save); w; w = strtok_r(NULL, " ", &save)) argv[argc++] = w;
   argv[argc] = NULL;
   fflush(stdout);
@@ -40,6 +32,21 @@ static int train(const char *fmt, ...)
   said[f ? fread(said, 1, sizeof said - 1, f) : 0] = 0;
   if (f) fclose(f);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* ... of `tercio train` with these options beside the model's. */
+TAP_FORMAT(1, 2)
+static int train(const char *fmt, ...)
+{
+  char line[1200];
+  va_list ap;
+  va_start(ap, fmt);
+  int n = snprintf(line, sizeof line, "tercio train --model.layers=1 --model.hidden=16 --model.heads=2 "
+                   "--model.context=8 --model.vocab=256 --data.train=text --train.global_batch=2 "
+                   "--train.steps=8 --train.eval_batches=1 --run.threads=1 ");
+  vsnprintf(line + n, sizeof line - (size_t)n, fmt, ap);
+  va_end(ap);
+  return run(line);
 }
 
 /* The numbers of a run's steps that are the same however often it was interrupted, a line each. */
@@ -195,6 +202,26 @@ static void test_plan_device(void)
   }
 }
 
+/* A page of a run; its figures by axis, and a trace that is not there. */
+static void test_report(void)
+{
+  char page[] = "tercio report sent -o sent.html", none[] = "tercio report sent -o none.html --trace none.json";
+  char step[] = "tercio report sent -o none.html --step 2", *html = calloc(1, 500000);
+  is_status(train("--run.out=sent --run.ranks=2 --parallel.data=zero3"), 0, "a run of two ranks");
+  is_status(run(page), 0, "its report");
+  FILE *f = fopen("sent.html", "r");
+  if (f && html) html[fread(html, 1, 499999, f)] = 0;
+  if (f) fclose(f);
+  ok(html && strstr(html, "sent by rank 0 on dp in a step"), "... has what was sent on dp");
+  ok(html && !strstr(html, "sent by rank 0 on tp") && !strstr(html, "sent by rank 0 on pp"), "... and on no other axis");
+  is_status(run(none), 2, "a trace that is not there");
+  ok(strstr(said, "none.json") != NULL, "... is named");
+  is_status(run(step), 2, "a step of no trace");
+  ok(strstr(said, "--step 2: the run has no trace") != NULL, "... is not looked for");
+  ok(!there("none.html"), "... and no page is made");
+  free(html);
+}
+
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
 {
   (void)st, (void)type, (void)at;
@@ -225,6 +252,7 @@ int main(void)
   if (ok(rows != NULL, "%s", example)) test_split_sequences(rows);
   free(rows);
   test_plan_device();
+  test_report();
   test_separate(getenv("TC_EMU_MODULES"));
   if (chdir("/") == 0) nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
   return done_testing();
