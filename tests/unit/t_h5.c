@@ -1,9 +1,11 @@
 /* t_h5.c - files of slices and views: what HDF5 says is wrong reaches the caller, alone and with MPI. */
+#include "io/ckpt.h"
 #include "io/h5.h"
 #include "tests/unit/tap.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <hdf5.h>
 #include <mpi.h>
 #include <unistd.h>
@@ -86,6 +88,35 @@ static void test_view(void)
   }
 }
 
+/* A checkpoint whose file can't be closed is not saved, and the sentence is that of the file. */
+static void test_save(void)
+{
+  const struct tc_comm_opts o = { .name = "world" };
+  float x[4] = { 1, 2, 3, 4 };
+  const struct tc_ckpt_tensor t = { "x", TC_F32, 1, { 4 } };
+  struct tc_ckpt_slice s = { .tensor = 0, .count = { 4 }, .data = x };
+  const struct tc_ckpt_meta meta = { .step = 1, .model = "", .config = "", .mesh = "", .system = "", .job = "1" };
+  struct tc_comm *self = tc_comm_self(&o);
+  struct tc_err err = { 0 };
+  char *to = tc_sprintf("%s/ckpt", dir), *step = tc_sprintf("%s/step-00000001", to);
+  failing = "H5Fclose";
+  int rc = tc_ckpt_save(to, &meta, &t, 1, &s, 1, self, &err);
+  failing = "";
+  ok(rc == TC_EUSER && strstr(err.text, "closing"), "a save whose file can't be closed: %s", err.text);
+  ok(access(step, F_OK) < 0, "... leaves no checkpoint");
+  is_int(tc_ckpt_save(to, &meta, &t, 1, &s, 1, self, &err), 0, "the next save is good");
+  ok(access(step, F_OK) == 0, "... and there");
+  tc_comm_free(self);
+  free(step);
+  free(to);
+}
+
+static int remove_entry(const char *name, const struct stat *st, int type, struct FTW *at)
+{
+  (void)st, (void)type, (void)at;
+  return remove(name);
+}
+
 int main(int argc, char **argv)
 {
   const char *tmp = getenv("TMPDIR");
@@ -101,6 +132,7 @@ int main(int argc, char **argv)
   tc_h5_start();
   test_lay(NULL, "alone");
   test_view();
+  test_save();
   if (tc_h5_parallel()) {
     MPI_Init(&argc, &argv);
     test_lay(&self, "with MPI");
@@ -108,8 +140,6 @@ int main(int argc, char **argv)
   } else {
     skip("HDF5 without MPI");
   }
-  unlink(path);
-  unlink(view);
-  rmdir(dir);
+  nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
   return done_testing();
 }

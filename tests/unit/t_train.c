@@ -175,6 +175,7 @@ static void test_separate(const char *folder)
     is_status(train("--run.out=%s --run.device=cuda --run.comm=thread %s", out, layout[i]), 0, layout[i]);
     double d = difference(out, want);
     ok(d < 1e-4, "... losses of the CPU's to %.1e", d);
+    ok(!strstr(said, "can't be captured"), "... and kernels between transfers are captured");
   }
   free(want);
 }
