@@ -324,6 +324,21 @@ static void updates(int grad_type, int64_t elems, int64_t step)
   check(&t);
 }
 
+/* Weights and moments in bf16, over several blocks. */
+static void low_states(void)
+{
+  const int64_t elems = 5000;
+  struct test t = new_test(TC_OP_ADAMW, "%lld, all in bf16", (long long)elems);
+  input(&t, TC_BF16, DIMS(elems), NORMALISH);
+  input(&t, TC_F32, SCALAR, POSITIVE);
+  input(&t, TC_BF16, DIMS(elems), NORMALISH);
+  input(&t, TC_BF16, DIMS(elems), NORMALISH);
+  input(&t, TC_BF16, DIMS(elems), POSITIVE);
+  for (int k = 0; k < 3; k++) output(&t, TC_BF16, DIMS(elems)), t.over[k] = 2 + k;
+  t.rt.step = 3;
+  check(&t);
+}
+
 static void clips(float clip, double square)
 {
   struct test t = new_test(TC_OP_CLIP, "at %g, two parts of %g", (double)clip, square);
@@ -513,5 +528,6 @@ int main(int argc, char **argv)
   losses();
   clips(1, 0.1), clips(1, 50), clips(0, 50);
   adamw_by_hand();
+  if (!strcmp(T_DEVICE, "cpu")) low_states();
   return done_testing();
 }
