@@ -3,6 +3,9 @@
 #include "src/cmd_plan.h"
 #include "tests/unit/tap.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 static struct tc_config *cfg;
 
 static struct tc_plan_job a_job(void)
@@ -130,6 +133,40 @@ static void test_table(void)
   free(text);
 }
 
+/* A scontrol that fails in the ways it has. */
+static void test_no_slurm(void)
+{
+  static const struct { const char *code, *want; } row[] = {
+    { "127", "there is no scontrol here" }, { "124", "scontrol show partition says nothing for " },
+    { "1", "scontrol show partition: Unable to contact slurm controller; without Slurm give" } };
+  char dir[] = "t_plan_print.XXXXXX", *path = NULL, *to = NULL;
+  const char *old = getenv("PATH");
+  if (mkdtemp(dir)) {
+    path = tc_sprintf("%s/scontrol", dir);
+    to = tc_sprintf("./%s:%s", dir, old ? old : "/usr/bin:/bin");
+  }
+  FILE *f = path ? fopen(path, "w") : NULL;
+  if (!ok(f != NULL, "a folder")) return;
+  fputs("#!/bin/sh\necho Unable to contact slurm controller\necho more\nexit $T_CODE\n", f);
+  fclose(f);
+  chmod(path, 0755);
+  char *was = tc_strdup(old ? old : "/usr/bin:/bin");
+  setenv("PATH", to, 1);
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct tc_slurm_part part;
+    struct tc_err err = { 0 };
+    setenv("T_CODE", row[i].code, 1);
+    int rc = tc_slurm_read(&part, NULL, &err);
+    ok(rc == TC_EUSER && strstr(err.text, row[i].want), "scontrol ends with %s: %s", row[i].code, err.text);
+  }
+  setenv("PATH", was, 1);
+  remove(path);
+  rmdir(dir);
+  free(was);
+  free(path);
+  free(to);
+}
+
 int main(void)
 {
   char *args[] = { "plan", "--model.layers=2", "--model.hidden=32", "--model.heads=2", "--model.context=16",
@@ -140,6 +177,7 @@ int main(void)
   if (!is_int(tc_config_new(&cfg, 10, args, extra, NULL, &err), 0, "configured %s", err.text)) return done_testing();
   test_plan();
   test_table();
+  test_no_slurm();
   tc_config_free(cfg);
   return done_testing();
 }
