@@ -7,6 +7,7 @@
 #include <ftw.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static char said[8000];            /* by the last run, on stderr */
@@ -215,6 +216,7 @@ static void test_report(void)
   if (f) fclose(f);
   ok(html && strstr(html, "sent by rank 0 on dp in a step"), "... has what was sent on dp");
   ok(html && !strstr(html, "sent by rank 0 on tp") && !strstr(html, "sent by rank 0 on pp"), "... and on no other axis");
+  ok(html && strstr(html, "</title>\n<style>\n"), "... and a style");
   is_status(run(none), 2, "a trace that is not there");
   ok(strstr(said, "none.json") != NULL, "... is named");
   is_status(run(step), 2, "a step of no trace");
@@ -245,7 +247,11 @@ int main(void)
   FILE *f = fopen("text", "w");
   for (int i = 0; f && i < 2000; i++) fprintf(f, "%d %c", i * i % 977, 'a' + i % 26);
   if (f) fclose(f);
+  const time_t began = time(NULL);
   is_status(train("--run.out=a --ckpt.every=2 --ckpt.keep=9"), 0, "8 steps");
+  int lines = 0;                       /* of the first step, of the last, and every 2 s */
+  for (const char *l = said; (l = strstr(l, "step ")); l++) lines += l == said || l[-1] == '\n';
+  ok(lines >= 2 && lines <= 3 + (int)(time(NULL) - began) / 2, "... in %d lines", lines);
   char *whole = steps_of("a");
   is_int(count("a/ckpt", "step-"), 4, "... and 4 checkpoints");
   test_earlier(whole);
