@@ -70,14 +70,29 @@ static int read_batch(struct tc_train *t, const struct tc_runtime *rt, int64_t b
   return 0;
 }
 
+/* Rows may begin and end inside a sequence: an annotation file can split tokens over any axis. */
+static int read_rows(struct tc_train *t, const struct tc_runtime *rt, int64_t row0, int64_t rows,
+                     int32_t *tokens, int32_t *targets, struct tc_err *err)
+{
+  const int64_t T = t->opts.model.context, b0 = row0 / T, n = (row0 + rows + T - 1) / T - b0;
+  if (rows == n * T) return read_batch(t, rt, b0, n, tokens, targets, err);
+  int32_t *whole = tc_malloc((size_t)(2 * n * T) * sizeof *whole);
+  int rc = read_batch(t, rt, b0, n, whole, whole + n * T, err);
+  if (rc == 0) {
+    memcpy(tokens, whole + (row0 - b0 * T), (size_t)rows * sizeof *tokens);
+    memcpy(targets, whole + n * T + (row0 - b0 * T), (size_t)rows * sizeof *targets);
+  }
+  free(whole);
+  return rc;
+}
+
 void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
                    int32_t *tokens, int32_t *targets)
 {
   struct tc_train *t = ctx;
-  const int64_t T = t->opts.model.context;
   tc_at("reading a batch", NULL, NULL, rt->mb);
   if (t->data_err.status == 0 &&
-      read_batch(t, rt, row0 / T, rows / T, tokens, targets, &t->data_err) == 0) return;
+      read_rows(t, rt, row0, rows, tokens, targets, &t->data_err) == 0) return;
   memset(tokens, 0, (size_t)rows * sizeof *tokens);
   memset(targets, 0, (size_t)rows * sizeof *targets);
 }

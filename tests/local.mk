@@ -21,6 +21,7 @@ unit_tests = \
   %D%/unit/t_data_change.t \
   %D%/unit/t_gpus.t \
   %D%/unit/t_gradient.t \
+  %D%/unit/t_h5.t \
   %D%/unit/t_hold.t \
   %D%/unit/t_kernels.t \
   %D%/unit/t_kernels_cuda.t \
@@ -28,6 +29,7 @@ unit_tests = \
   %D%/unit/t_kernels_xent.t \
   %D%/unit/t_kernels_fd.t \
   %D%/unit/t_launch.t \
+  %D%/unit/t_main.t \
   %D%/unit/t_manifest.t \
   %D%/unit/t_memory.t \
   %D%/unit/t_mesh.t \
@@ -36,15 +38,18 @@ unit_tests = \
   %D%/unit/t_oracle.t \
   %D%/unit/t_owner.t \
   %D%/unit/t_plan.t \
+  %D%/unit/t_plan_print.t \
   %D%/unit/t_program.t \
   %D%/unit/t_ranks.t \
   %D%/unit/t_safetensors.t \
   %D%/unit/t_recover.t \
+  %D%/unit/t_report.t \
   %D%/unit/t_saver.t \
   %D%/unit/t_setup.t \
   %D%/unit/t_slow.t \
   %D%/unit/t_stop.t \
   %D%/unit/t_trace.t \
+  %D%/unit/t_train.t \
   %D%/unit/t_sched.t \
   %D%/unit/t_stages.t \
   %D%/unit/t_watch.t
@@ -175,6 +180,7 @@ EXTRA_DIST += $(test_headers) $(test_files)
 
 # Tests that see a library's header themselves.
 tests_unit_t_ckpt_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
+tests_unit_t_h5_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
 tests_unit_t_ranks_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 
 # It counts the links that are followed to a tensor's storage.

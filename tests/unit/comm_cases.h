@@ -265,7 +265,7 @@ static void cc_two(struct cc_env *e)
   tc_comm_free(c[1]);
 }
 
-/* One status and sentence for all: the first rank's that has one, with its name unless it is
+/* All ranks get the status and sentence of the first rank that failed, with its name unless it is
  * rank 0. */
 static void cc_agree(struct cc_env *e)
 {
@@ -400,7 +400,7 @@ static const struct cc_case {
   { "send and receive round a ring", cc_ring, 2 },
   { "two communicators at once", cc_two, 1 },
   { "control data", cc_control, 1 },
-  { "one verdict", cc_agree, 1 },
+  { "one status and sentence for all ranks", cc_agree, 1 },
   { "a deadline names the late rank", cc_late, 2 },
   { "free drops what is queued", cc_drop, 1 },
 };

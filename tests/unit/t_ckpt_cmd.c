@@ -229,6 +229,8 @@ static void test_diff(const char *dir)
   is_int(run("diff %s %s", a, b), 1, "0 and -0 are not the same bits");
   is_int(run("diff %s %s --rtol 1e-9", a, b), 0, "but close");
   is_int(run("diff %s %s --rtol x", a, b), 2, "a tolerance that is no number");
+  is_int(run("diff %s %s --only w", a, b), 1, "tensors of a name");
+  ok(fails(run("diff %s %s --only v", a, b), 2, "no tensor matches --only 'v'"), "... that none has");
   free(c);
   free(b);
   free(a);

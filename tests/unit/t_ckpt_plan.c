@@ -160,6 +160,17 @@ static void test_pair(const char *dir, const struct layout *to, int64_t state)
   else is_int(wrong_read, 0, "read bytes are those that each rank really reads");
   is_int((int64_t)real(json_object_get(j, "total"), "need_bytes"), total, "and their sum");
   ok(total >= state, "which is the whole state or more");
+  static const char *const key[] = { "need_bytes", "read_bytes", "pieces" };
+  for (int k = 0; k < 3; k++) {                  /* sums and largest of the rows */
+    int64_t sum = 0, most = 0;
+    for (size_t r = 0; r < json_array_size(ranks); r++) {
+      const int64_t x = (int64_t)real(json_array_get(ranks, r), key[k]);
+      sum += x;
+      most = TC_MAX(most, x);
+    }
+    ok((int64_t)real(json_object_get(j, "total"), key[k]) == sum &&
+       (int64_t)real(json_object_get(j, "most"), key[k]) == most && most > 0, "%s in all, and at most", key[k]);
+  }
   json_decref(j);
   unmake(&m);
 }

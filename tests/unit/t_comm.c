@@ -3,6 +3,8 @@
 #include <pthread.h>
 
 #include "src/comm.h"
+#include "src/comm_bench.h"
+#include "src/comm_impl.h"
 #include "tests/unit/comm_cases.h"
 #include "tests/unit/tap.h"
 
@@ -119,9 +121,100 @@ static void bytes_table(void)
            t[i].want, "bytes of %s, %d of %d", tc_coll_name[t[i].coll], t[i].coord, t[i].size);
 }
 
+/* A backend that is told of each call by `start`, and refuses the third. */
+struct refusing { atomic_int started, run; };
+
+static int refusing_start(void *impl, const struct tc_coll_args *a, tc_ticket t, struct tc_err *err)
+{
+  (void)a, (void)t;
+  struct refusing *r = impl;
+  return atomic_fetch_add(&r->started, 1) < 2 ? 0 : tc_fail(err, TC_EPEER, "the third is refused");
+}
+
+static int refusing_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop, int64_t *bytes,
+                        struct tc_err *err)
+{
+  (void)a, (void)stop, (void)err;
+  struct refusing *r = impl;
+  *bytes = 5;
+  atomic_fetch_add(&r->run, 1);
+  return 0;
+}
+
+static void refusing_free(void *impl) { (void)impl; }
+
+static void refused_start(int size)
+{
+  static const struct tc_comm_ops ops = { .run = refusing_run, .free = refusing_free, .start = refusing_start,
+                                          .depth = 1 };
+  struct refusing r = { 0 };
+  struct tc_comm *c = tc_comm_new(&ops, &r, 0, size, &(struct tc_comm_opts){ .name = "dp", .deadline_s = 60 }, NULL);
+  const struct tc_coll_args a = { .coll = TC_BARRIER };
+  struct tc_err err = { 0 };
+  tc_ticket t = 0;
+  for (int i = 0; i < 4; i++) {
+    int rc = tc_comm_start(c, &a, &t, &err);
+    if (i < 2) is_int(rc, 0, "size %d: call %d starts", size, i);
+    else ok(rc == TC_EPEER && !strcmp(err.text, "the third is refused"), "... call %d does not: %s", i, err.text);
+  }
+  is_int(atomic_load(&r.started), 3, "... nothing is started after it");
+  tc_comm_free(c);
+  is_int(atomic_load(&r.run), 2, "... nor run");
+}
+
+/* A backend whose copies are wrong from element `from` on, every `each` elements; from -1: none is made. */
+struct spoiling { int64_t from, each; };
+
+static int spoiling_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop, int64_t *bytes,
+                        struct tc_err *err)
+{
+  (void)stop, (void)err;
+  const struct spoiling *s = impl;
+  *bytes = 4 * (a->parts[0].count - a->parts[0].block);      /* the other rank's half */
+  for (int i = 0; s->from >= 0 && i < a->n_parts; i++) {
+    float *dst = a->parts[i].dst;
+    memcpy(dst, a->parts[i].src, (size_t)a->parts[i].block * sizeof *dst);
+    for (int64_t k = s->from; k < a->parts[i].block; k += s->each) dst[k] += 1;
+  }
+  return 0;
+}
+
+/* What `tercio comm` checks: the first wrong element, and how many there are. */
+static void wrong_results(void)
+{
+  static const struct tc_comm_ops ops = { .run = spoiling_run, .free = refusing_free };
+  static const struct { int64_t from, each; const char *want, *end; } row[] = {
+    { 100, 1, "", "" },
+    { 37, 100, "scatter of 400 bytes is wrong on rank 0: index 37: got ", "; wrong elements of this rank: 1" },
+    { 5, 10, "scatter of 400 bytes is wrong on rank 0: index 5: got ", "; wrong elements of this rank: 5" },
+    { -1, 1, "scatter of 400 bytes is wrong on rank 0: index 0: got nothing, expected ",
+      "; wrong elements of this rank: 50" } };
+  const struct tc_comm_opts o = { .name = "dp" };
+  const int32_t members[] = { 0, 1 };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct spoiling s = { row[i].from, row[i].each };
+    struct tc_comm *world = tc_comm_self(&o), *group = tc_comm_new(&ops, &s, 0, 2, &o, NULL);
+    struct tc_bench *b = tc_bench_new(group, world, members, 0, 400, 2, NULL);
+    struct tc_bench_row got = { 0 };
+    struct tc_err err = { 0 };
+    int rc = tc_bench_run(b, TC_BENCH_SCATTER, 400, &got, &err);
+    is_int(rc, *row[i].want ? TC_EUSER : 0, "copies that are wrong from %d on", (int)row[i].from);
+    const size_t n = strlen(err.text), tail = strlen(row[i].end);
+    ok(!strncmp(err.text, row[i].want, strlen(row[i].want)) && n >= tail && !strcmp(err.text + n - tail, row[i].end),
+       "... are told: %s", err.text);
+    is_int(got.size_bytes, 400, "... with a row");
+    tc_comm_free(group);
+    tc_comm_free(world);
+    tc_bench_free(b);
+  }
+}
+
 int main(void)
 {
   bytes_table();
+  wrong_results();
+  refused_start(1);
+  refused_start(2);
   for (int world = 1; world <= MAX_WORLD; world++)
     for (int i = 0; i < CC_CASES; i++)
       if (world >= cc_cases[i].min_world) run_world(world, cc_cases[i].name, cc_cases[i].run);

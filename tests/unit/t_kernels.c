@@ -6,6 +6,8 @@
  * must give the same bits with 1 to 4 threads (but products, which are a library's).
  *
  *   t_kernels.t [--only NAME,...] [--not NAME,...]    # ops whose names have that in them */
+#include <dlfcn.h>
+
 #include "tests/unit/t_kernels.h"
 
 /* ---- element by element -------------------------------------------------------------- */
@@ -322,6 +324,21 @@ static void updates(int grad_type, int64_t elems, int64_t step)
   check(&t);
 }
 
+/* Weights and moments in bf16, over several blocks. */
+static void low_states(void)
+{
+  const int64_t elems = 5000;
+  struct test t = new_test(TC_OP_ADAMW, "%lld, all in bf16", (long long)elems);
+  input(&t, TC_BF16, DIMS(elems), NORMALISH);
+  input(&t, TC_F32, SCALAR, POSITIVE);
+  input(&t, TC_BF16, DIMS(elems), NORMALISH);
+  input(&t, TC_BF16, DIMS(elems), NORMALISH);
+  input(&t, TC_BF16, DIMS(elems), POSITIVE);
+  for (int k = 0; k < 3; k++) output(&t, TC_BF16, DIMS(elems)), t.over[k] = 2 + k;
+  t.rt.step = 3;
+  check(&t);
+}
+
 static void clips(float clip, double square)
 {
   struct test t = new_test(TC_OP_CLIP, "at %g, two parts of %g", (double)clip, square);
@@ -406,7 +423,8 @@ static void attention_sizes(int dtype)
   if (dtype == TC_BF16) attention(dtype, 1, 1000, 1, 80);
 }
 
-/* Element after element by counting up coordinates; rows of storage may go on beyond the box's last. */
+/* The global index of each element against coordinates that are counted up; the rows of storage may
+ * may go on after the last one of the box. */
 static void global_index(void)
 {
   static const struct tc_view v[] = {
@@ -417,13 +435,12 @@ static void global_index(void)
         .elems = 12 },
     { .rank = 3, .dim = { 2, 3, 4 }, .off = { 1, 2, 3 }, .global = { 5, 6, 7 }, .rows = -1,
         .elems = 24 },
-    { .rank = 3, .dim = { 2, 3, 4 }, .off = { 2, 0, 1 }, .global = { 4, 3, 9 }, .row0 = 4, .rows =
-        5,
-      .elems = 20 },
+    { .rank = 3, .dim = { 2, 3, 4 }, .off = { 2, 0, 1 }, .global = { 4, 3, 9 }, .row0 = 4, .rows = 5,
+        .elems = 20 },
   };
   for (size_t k = 0; k < sizeof v / sizeof *v; k++) {
-    int64_t at[TC_DIMS] = { 0 }, wrong = 0, skipped = v[k].rows >= 0 ?
-        v[k].row0 * v[k].dim[v[k].rank - 1] : 0;
+    int64_t at[TC_DIMS] = { 0 }, wrong = 0;
+    const int64_t skipped = v[k].rows >= 0 ? v[k].row0 * v[k].dim[v[k].rank - 1] : 0;
     for (int64_t i = -skipped; i < v[k].elems; i++) {
       int64_t want = 0;
       for (int d = 0; d < v[k].rank; d++) want = want * v[k].global[d] + v[k].off[d] + at[d];
@@ -433,6 +450,26 @@ static void global_index(void)
     ok(wrong == 0, "global index of each element, rank %d%s", v[k].rank, v[k].rows >= 0 ?
        ", rows of storage" : "");
   }
+}
+
+/* oneDNN's: with the user's scratchpad a product takes no memory but the call's scratch. */
+static int n_attributes, n_scratchpads;
+int dnnl_primitive_attr_create(void **attr);
+int dnnl_primitive_attr_set_scratchpad_mode(void *attr, int mode);
+
+int dnnl_primitive_attr_create(void **attr)
+{
+  union { void *at; int (*call)(void **); } real = { dlsym(RTLD_NEXT, "dnnl_primitive_attr_create") };
+  n_attributes++;
+  return real.call(attr);
+}
+
+int dnnl_primitive_attr_set_scratchpad_mode(void *attr, int mode)
+{
+  union { void *at; int (*call)(void *, int); } real =
+    { dlsym(RTLD_NEXT, "dnnl_primitive_attr_set_scratchpad_mode") };
+  n_scratchpads += mode == 1;                    /* dnnl_scratchpad_mode_user */
+  return real.call(attr, mode);
 }
 
 int main(int argc, char **argv)
@@ -484,10 +521,13 @@ int main(int argc, char **argv)
     positions(TC_OP_DROPOUT, storage);
     positions(TC_OP_NORMAL, storage);
   }
+  ok(n_scratchpads == n_attributes && (n_attributes > 0 || !chosen(TC_OP_MATMUL) || strcmp(T_DEVICE, "cpu")),
+     "every product's scratchpad is in the call's scratch, of %d", n_attributes);
   global_index();
   extremes();
   losses();
   clips(1, 0.1), clips(1, 50), clips(0, 50);
   adamw_by_hand();
+  if (!strcmp(T_DEVICE, "cpu")) low_states();
   return done_testing();
 }

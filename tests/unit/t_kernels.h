@@ -262,14 +262,6 @@ static void drop(struct tc_view *v, int n)
 /* --only and --not of the command line: parts of ops' names, with commas between them; NULL: not given. */
 static const char *only_ops, *not_ops;
 
-static void choose(int argc, char **argv)
-{
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (!strcmp(argv[i], "--only")) only_ops = argv[i + 1];
-    if (!strcmp(argv[i], "--not")) not_ops = argv[i + 1];
-  }
-}
-
 static bool in_list(const char *list, const char *name)
 {
   char word[40];
@@ -278,6 +270,22 @@ static bool in_list(const char *list, const char *name)
     if (*word && strstr(name, word)) return true;
   }
   return false;
+}
+
+/* A list that no op is in would pass without a check. */
+static void choose(int argc, char **argv)
+{
+  for (int i = 1; i < argc; i += 2) {
+    const char **list = !strcmp(argv[i], "--only") ? &only_ops : !strcmp(argv[i], "--not") ? &not_ops : NULL;
+    bool any = false;
+    for (int op = 0; i + 1 < argc && op < TC_OPS; op++) any |= in_list(argv[i + 1], tc_op_info[op].name);
+    if (!list || !any) {
+      printf("Bail out! %s %s: give --only or --not, and parts of ops' names\n", argv[i],
+             i + 1 < argc ? argv[i + 1] : "");
+      exit(2);
+    }
+    *list = argv[i + 1];
+  }
 }
 
 static bool chosen(int op)
@@ -289,17 +297,18 @@ static bool chosen(int op)
 /* Checks the case on every device, and frees it. */
 static void check(struct test *t)
 {
-  if (!chosen(t->c.op)) {
-    drop(t->in, t->c.n_in);
-    return;
-  }
   struct tc_view before[ARGS] = { 0 }, want[ARGS], got[ARGS], first[ARGS] = { 0 };
-  struct tc_device *oracle = dev("ref", 1);
-  for (int k = 0; k < t->c.n_out; k++) {
+  for (int k = 0; k < t->c.n_out; k++) {         /* also of what is left out: others' numbers stay */
     if (!(t->c.acc >> k & 1)) continue;
     before[k] = t->out[k];
     random_fill(&before[k], NORMALISH, 0);
   }
+  if (!chosen(t->c.op)) {
+    drop(before, ARGS);
+    drop(t->in, t->c.n_in);
+    return;
+  }
+  struct tc_device *oracle = dev("ref", 1);
   bool good = run_on(oracle, t, before, true, want), same = true;
   for (size_t i = 0; i < 2; i++) {
     for (int threads = 1; threads <= (i == 0 ? 1 : T_THREADS); threads++) {

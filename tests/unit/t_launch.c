@@ -4,6 +4,7 @@
 #include "tests/unit/tap.h"
 
 #include <stdatomic.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { N = 3 };
@@ -53,6 +54,34 @@ static int count(const char *text, const char *word)
   return n;
 }
 
+static int no_answer(int rank, void *ctx, struct tc_err *err)
+{
+  (void)rank, (void)ctx;
+  return tc_fail(err, TC_EPEER, "no answer");
+}
+
+/* The one rank of a process with MPI misses a peer: MPI is aborted, with the status of that. */
+static void test_abort(void)
+{
+  fflush(stdout);
+  pid_t child = fork();
+  if (child == 0) {
+    struct tc_launch l = { .mpi = false };
+    struct tc_config *cfg = NULL;
+    struct tc_err err = { 0 };
+    char *args[] = { "train", "--run.threads=1" };
+    const char *const extra[] = { NULL };
+    if (!freopen("/dev/null", "w", stderr) || tc_config_new(&cfg, 2, args, extra, NULL, &err) < 0 ||
+        tc_launch_find(&l, cfg, &err) < 0) _exit(99);
+    l.mpi = true;
+    tc_launch_run(&l, no_answer, NULL);
+    _exit(98);                                  /* it does not return */
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  is_int(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 8, "a process that misses a peer: status 8");
+}
+
 int main(void)
 {
   char said[4000], *args[] = { "train", "--run.ranks=3", "--run.threads=2" };
@@ -60,6 +89,7 @@ int main(void)
   struct tc_err err = { 0 };
   const char *const launchers[] = { "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE" };
   for (size_t i = 0; i < 3; i++) unsetenv(launchers[i]);
+  test_abort();
   const char *const extra[] = { NULL };
   if (!is_int(tc_config_new(&r.cfg, 3, args, extra, NULL, &err), 0, "configured %s", err.text))
     return done_testing();

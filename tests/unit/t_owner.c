@@ -1,5 +1,7 @@
 /* t_owner - who may write into a folder of checkpoints; what a replaced owner can still do. */
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -96,6 +98,38 @@ static void test_elsewhere(void)
   fx_clean();
 }
 
+struct beats { char *home; atomic_bool stop; };
+
+static void *beat_on(void *arg)
+{
+  struct beats *b = arg;
+  for (int i = 0; !atomic_load(&b->stop); i++) {
+    char text[20];
+    snprintf(text, sizeof text, "%010d\n", i);
+    put(b->home, "beat", text);
+    tc_sleep_ns(20000000);
+  }
+  return NULL;
+}
+
+/* A look waits for a beat from elsewhere, and for none where there is none. */
+static void test_look(void)
+{
+  const char *dir = fx_folder();
+  struct tc_err err = { 0 };
+  struct beats b = { .home = tc_sprintf("%s/.run-00000041", dir) };
+  pthread_t thread;
+  TC_ASSERT(mkdir(b.home, 0777) == 0);
+  put(b.home, "owner", "{\"job\": \"5\", \"host\": \"far\", \"machine\": \"m\", \"pid\": 1, \"born\": 2}");
+  TC_ASSERT(pthread_create(&thread, NULL, beat_on, &b) == 0);
+  is_int(tc_owner_alive(dir, &err), 1, "an owner elsewhere that beats is alive");
+  atomic_store(&b.stop, true);
+  pthread_join(thread, NULL);
+  is_int(tc_owner_alive(dir, &err), 0, "... one that does not is dead");
+  free(b.home);
+  fx_clean();
+}
+
 static void test_number(void)
 {
   static const char *const name[] = { ".run-99999999999999999999", ".run-9223372036854775807" };
@@ -166,6 +200,7 @@ int main(void)
   alarm(1100);
   test_same_machine();
   test_elsewhere();
+  test_look();
   test_number();
   test_rivals(false);
   test_rivals(true);

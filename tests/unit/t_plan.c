@@ -3,6 +3,8 @@
 #include "src/plan.h"
 #include "tests/unit/tap.h"
 
+#include <unistd.h>
+
 #define GIB (1024.0 * 1024 * 1024)
 
 static const struct tc_model *preset(const char *name)
@@ -139,6 +141,44 @@ static void test_file(void)
   free(name);
 }
 
+/* One line after a device's name. `want`: what is wrong, NULL if nothing is. */
+static void test_file_lines(void)
+{
+  static const struct { const char *line, *want; } row[] = {
+    { "", NULL }, { "# memory = x", NULL }, { "link network all = 1e-6, 1", NULL },
+    { "link network all = 0, 0.5", NULL }, { "link spine send=1e-6,2e9", NULL },
+    { "link network all = 1e-6, 0", "not a latency in seconds" },
+    { "link network all = -1e-6, 1", "not a latency" }, { "link network all = 1e-6, inf", "not a latency" },
+    { "link network all = 1e-6", "not a latency" }, { "link network all = 1, 2e9 x", "not a latency" },
+    { "link moon all = 1, 1", "is not known" },
+    { "link node all_reduces = 1, 1", "is not known" }, { "links moon = x", "is not known" },
+    { "op matmul 2 1 2 3 4 = 0", NULL }, { "op matmul 2 1 2 3 = 1", "is not known" },
+    { "op matmul 2 1 2 3 4 = -1", "not a time" }, { "op matmul 2 1 2 3 4 = 1 s", "not a time" },
+    { "op matmuls 2 1 2 3 4 = 1", "is not known" }, { "memory", "not \"key = value\"" },
+    { "memory = 1 byte", "memory = 1 byte is not a number of bytes" }, { "node_mtbf = 5 x", "node_mtbf = 5 x is not a time" },
+    { "eff_flops = 0.5x", "eff_flops = 0.5x is not a number" }, { "eff_flops =", "is not a number" },
+    { "eff_flops = 0", "must be above 0" }, { "memory = 0", "must be above 0" },
+    { "memory_rate = 0", "must be above 0" }, { "copy_rate = 0", "must be above 0" },
+  };
+  char path[] = "t_plan-XXXXXX";
+  int fd = mkstemp(path);
+  char *name = tc_sprintf("./%s", path);
+  for (size_t i = 0; fd >= 0 && i < sizeof row / sizeof *row; i++) {
+    struct tc_cluster k;
+    struct tc_err err = { 0 };
+    FILE *f = fopen(path, "w");
+    fprintf(f, "device = a100-80\n%s\n", row[i].line);
+    fclose(f);
+    int rc = tc_cluster_read(&k, name, &err);
+    ok(row[i].want ? rc == TC_EUSER && strstr(err.text, row[i].want) : rc == 0, "\"%s\" %s", row[i].line,
+       err.text);
+    if (!rc) tc_cluster_done(&k);
+  }
+  if (fd >= 0) close(fd);
+  remove(path);
+  free(name);
+}
+
 /* Links fitted to a line come back as that line; one by one and barriers are left alone. */
 static void test_links(void)
 {
@@ -163,6 +203,14 @@ static void test_links(void)
   near_f(l.latency_s[TC_SEND], 20e-6, 1e-3, "latency of a send: half of a ring");
   near_f(l.bytes_per_s[TC_RECV], 0.5e9, 1e-3, "... its rate, of a receive too");
   near_f(l.bytes_per_s[TC_GATHER], 0, 0, "what was not measured is as it was");
+  /* A line through these would begin at -1 s: it begins at 0 instead. */
+  f = fopen(path, "w");
+  fprintf(f, "[{\"op\": \"all_reduce\", \"ranks\": 2, \"size\": 1e6, \"time_us\": 1e6},"
+          "{\"op\": \"all_reduce\", \"ranks\": 2, \"size\": 2e6, \"time_us\": 3e6}]");
+  fclose(f);
+  is_int(tc_links_read(&l, path, &err), 0, "times that grow faster than sizes: %s", err.text);
+  near_f(l.latency_s[TC_ALL_REDUCE], 0, 0, "... have no latency");
+  near_f(l.bytes_per_s[TC_ALL_REDUCE], 7e6 / 9, 1e-6, "... and a rate between them");
   f = fopen(path, "w");
   fprintf(f, "[]");
   fclose(f);
@@ -514,6 +562,33 @@ static void test_offloaded(void)
     tc_plan_found_done(&f);
   }
   tc_config_free(c);
+  tc_cluster_done(&k);
+}
+
+/* Of two stages the last also has the head: logits of a large vocabulary beside few layers. */
+static void test_guessed_stages(void)
+{
+  static char *const schedule[] = { "gpipe", "1f1b", "zb" };
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  tc_cluster_read(&k, "a100-80", &err);
+  k.nodes = 1;
+  k.devices = 2;
+  struct tc_config *c = CONFIG("--model.preset=gpt2-124m", "--model.layers=4", "--train.global_batch=16",
+                               "--mesh.pp=2", "--train.micro_batch=4");
+  for (size_t i = 0; i < sizeof schedule / sizeof *schedule; i++) {
+    struct tc_plan_found f;
+    c->parallel_schedule = schedule[i];
+    is_int(tc_plan_search(&f, c, &k, 1u << TC_KEY_PP | 1u << TC_KEY_MICRO | 1u << TC_KEY_SCHEDULE |
+                          1u << TC_KEY_RECOMPUTE | 1u << TC_KEY_DATA, 1, &err), 0, "%s on two stages: %s",
+           schedule[i], err.text);
+    if (ok(f.n_rows == 1, "... one layout"))
+      near_f(f.row[0].guess_bytes, (double)f.row[0].plan.cls[f.row[0].plan.worst].memory.bytes[TC_DEVICE], 0.32,
+             "... in the memory that was guessed");
+    tc_plan_found_done(&f);
+  }
+  tc_config_free(c);
+  tc_cluster_done(&k);
 }
 
 int main(void)
@@ -521,6 +596,8 @@ int main(void)
   test_tables();
   test_devices();
   test_file();
+  test_file_lines();
+  test_guessed_stages();
   test_text();
   test_links();
   test_time();

@@ -55,7 +55,7 @@ static void test_alone(void)
   tc_ranks_free(NULL);
 }
 
-/* What NCCL is told unless the user has told it something else. */
+/* A setting of NCCL that Tercio needs; what the user set stays. */
 static void test_nccl_settings(void)
 {
   static const char *const name = "NCCL_LAUNCH_ORDER_IMPLICIT", *const given[] = { NULL, "0" };

@@ -74,6 +74,9 @@ static const struct { const char *flags; int world, status; const char *text, *f
   { "--mesh.tp=4 --parallel.sequence=yes --train.global_batch=1 --model.context=14", 4, TC_ELAYOUT,
     "the 14 tokens of a micro-batch do not split over tp = 4",
     "--mesh.tp=4 --parallel.sequence=no --train.global_batch=1 --model.context=14" },
+  { "--mesh.pp=2 --train.global_batch=2097152 --train.micro_batch=1", 2, TC_ELAYOUT,
+    "train.micro_batch = 1 makes 2097152 micro-batches a step; 2 or more would fit",
+    "--mesh.pp=2 --train.global_batch=2097152 --train.micro_batch=1048576" },
 };
 
 static void test_bad(void)
