@@ -100,6 +100,7 @@ script_tests = \
   %D%/faults/f_data \
   %D%/faults/f_train \
   %D%/fuzz/f_options \
+  %D%/fuzz/f_place \
   %D%/fuzz/f_limits \
   %D%/fuzz/f_signals \
   %D%/mpi/m_coll \

@@ -1,7 +1,7 @@
 /* fuzz_place.c - files of annotations that nobody thought of, on layouts drawn with them: what is
  * accepted gives one rank's gradients, what is not gets a sentence.
  *
- * usage: fuzz_place.t [--full | --cases N] [--seed N] [--only CASE] [--bare] [--verbose]
+ * usage: fuzz_place.t [--full | --cases N] [--seed N] [--only CASE] [--bare] [--verbose] [--write DIR]
  *        fuzz_place.t --try ROWS.txt --mesh.tp=2 ...      one layout by hand
  *
  * 60 cases, 2,000 with --full; the seed is the clock's unless it is given (or SEED is set). A case
@@ -10,7 +10,8 @@
  * buffers filled with NaN when they are free. AdamW's m after the first step, without clipping, is the
  * gradient: each rank compares all that it stores of it with the one-rank run; some layouts (20 with
  * --full) are compared with finite differences too. Each case is a process of its own, so that a
- * fault, a signal or a wait without end is counted and the next case runs. */
+ * fault, a signal or a wait without end is counted and the next case runs. --write keeps the accepted
+ * ones for f_place, which runs them through `tercio train`. */
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -51,6 +52,26 @@ static void show(const struct fuzz *f, const struct draw *d, const struct outcom
     printf("#      %.*s\n", (int)strcspn(x, "\n"), x);
 }
 
+/* DIR/CASE.rows, and options of `tercio train`: of the model in CASE.own, of the layout in
+ * CASE.layout. */
+static void write_case(const char *dir, const struct fuzz *f, const struct draw *d)
+{
+  static const char *const end[] = { "rows", "own", "layout" };
+  FILE *out[3];
+  for (int i = 0; i < 3; i++) {
+    char *path = tc_sprintf("%s/%llu.%s", dir, (unsigned long long)f->cases, end[i]);
+    out[i] = fopen(path, "w");
+    TC_ASSERT(out[i]);
+    free(path);
+  }
+  fputs(d->rows, out[0]);
+  for (int i = 0; i < d->n_flags; i++)
+    if (strncmp(d->flag[i], "--parallel.annotations", 22))
+      fprintf(out[is_own(d->flag[i]) ? 1 : 2], "%s\n", d->flag[i]);
+  fprintf(out[2], "--run.ranks=%d\n--run.device=%s\n", d->pp * d->dp * d->tp, d->device);
+  for (int i = 0; i < 3; i++) TC_ASSERT(fclose(out[i]) == 0);
+}
+
 /* A layout by hand: a file of rows, and options as a case has them. */
 static int try_one(int argc, char **argv, struct outcome *out)
 {
@@ -76,6 +97,7 @@ int main(int argc, char **argv)
   struct fuzz f;
   bool verbose = false, bare = false, full = false, seeded = false;
   bool counted = false, only = false;
+  const char *dir = NULL;
   fuzz_start(&f, argc, argv);
   for (int i = 1; i < argc; i++) {
     seeded |= !strcmp(argv[i], "--seed");
@@ -84,6 +106,7 @@ int main(int argc, char **argv)
     full |= !strcmp(argv[i], "--full");
     verbose |= !strcmp(argv[i], "--verbose");
     bare |= !strcmp(argv[i], "--bare");
+    if (!strcmp(argv[i], "--write")) dir = argv[i + 1];
   }
   if (!counted) f.most_cases = full ? FULL : SHORT;
   if (!seeded) f.seed = *tc_env("SEED") ? strtoull(tc_env("SEED"), NULL, 10)
@@ -106,6 +129,7 @@ int main(int argc, char **argv)
     wide += out->result == RIGHT && out->tensors >= 3 && out->axes >= 2;
     if (out->result == RIGHT) worst = TC_MAX(worst, out->gradient);
     if (verbose || out->result == WRONG || out->result == FAULT) show(&f, &d, out);
+    if (out->result == RIGHT && dir) write_case(dir, &f, &d);
     if (out->result == RIGHT && by_differences < most && f.cases % 3 == 0) {
       d.f64 = true;
       d.device = "ref";

@@ -243,14 +243,20 @@ static void run_on(struct run *run, struct tc_mesh *m, const char *device)
   pthread_barrier_destroy(&made);
 }
 
+/* An option of the model, the batch and the arithmetic: the one-rank run has it, too. */
+static bool is_own(const char *flag)
+{
+  return !strncmp(flag, "--model", 7) || !strncmp(flag, "--train.global", 14) ||
+         !strncmp(flag, "--train.drop", 12);
+}
+
 /* The one-rank run of the same model and batch. */
 static int run_alone(struct run *run, const struct draw *d, struct tc_err *err)
 {
   char *own[MOST_FLAGS + 1] = { (char *)(uintptr_t)"fuzz" };
   int n = 1;
   for (int i = 0; i < d->n_flags; i++)
-    if (!strncmp(d->flag[i], "--model", 7) || !strncmp(d->flag[i], "--train.global", 14) ||
-        !strncmp(d->flag[i], "--train.drop", 12)) own[n++] = d->flag[i];
+    if (is_own(d->flag[i])) own[n++] = d->flag[i];
   const char *none[] = { NULL };
   struct tc_config *c;
   struct tc_mesh *m;
