@@ -153,12 +153,19 @@ static int choice(const char *value, const char *const *name)
   return i;
 }
 
+static bool places(const struct tc_annotation *a)
+{
+  for (int k = 0; k < (a->four ? TC_PLACES : 1); k++)
+    if (a->place[k].kind != TC_R) return true;
+  return false;
+}
+
 /* Stages are not for rows, since the pipeline's schedule goes by them; at(k) must be on the axis. */
 static int check_own_rows(const struct tc_annotation *a, const struct tc_mesh *m,
                           const char *file, struct tc_err *err)
 {
   for (; a->pattern; a++) {
-    if (a->axis == TC_PP && m->size[TC_PP] > 1)
+    if (a->axis == TC_PP && m->size[TC_PP] > 1 && places(a))
       return tc_fail(err, TC_EUSER, "%.300s:%d: a row for pp, but layers are at the stage that mesh.pp and "
                      "mesh.stages give them; rows for dp and tp would fit", file, a->line);
     for (int k = 0; k < (a->four ? TC_PLACES : 1); k++)

@@ -109,6 +109,22 @@ static int32_t asked_split(const struct sctx *s, const struct tc_node *n, int ax
   return -1;
 }
 
+/* Whether a split on `axis` cuts all operands and results into even blocks. */
+static bool cuts_evenly(const struct sctx *s, const struct tc_node *n, int axis,
+                        char l[TC_RULE_MAX][TC_DIMS + 1], const struct choice *c)
+{
+  for (int i = 0; c->kind == TC_S && axis != TC_MB && i < n->n_in + n->n_out; i++) {
+    const bool in = i < n->n_in;
+    const struct tc_tensor *t = &s->g->tensor[in ? tc_in(s->g, n, i) : tc_out(s->g, n, i - n->n_in)];
+    const char *li = in ? l[TC_MIN(i, TC_RULE_MAX - 2)] : i < TC_RULE_MAX ? l[i] : "";
+    const char *at = strchr(li, c->letter);
+    if (!at || at - li >= t->rank) continue;
+    int64_t dim = at - li == t->pad_dim ? t->pad_to : t->dim[at - li];
+    if (dim % s->m->size[axis]) return false;
+  }
+  return true;
+}
+
 /* A split that suggests itself: where the primal of a gradient is, else an operand. */
 static bool natural_split(const struct sctx *s, const struct tc_node *n, int axis, int total,
                           char l[TC_RULE_MAX][TC_DIMS + 1], struct choice *c)
@@ -117,12 +133,15 @@ static bool natural_split(const struct sctx *s, const struct tc_node *n, int axi
   for (int k = 0; k < n->n_out; k++) {
     const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
     if (t->primal < 0 || t->param >= 0 || tc_is_acc(n, k)) continue;
-    if (choose_split(&g->tensor[s->now[t->primal]].lay.on[axis], l[n->n_in + k], c)) return true;
+    if (choose_split(&g->tensor[s->now[t->primal]].lay.on[axis], l[n->n_in + k], c) &&
+        cuts_evenly(s, n, axis, l, c)) return true;
   }
   for (int i = 0; i < total; i++) {
     const struct tc_tensor *x = &g->tensor[s->now[tc_in(g, n, i)]];
-    if (x->rank && choose_split(&x->lay.on[axis], l[i], c)) return true;
+    if (x->rank && choose_split(&x->lay.on[axis], l[i], c) && cuts_evenly(s, n, axis, l, c))
+      return true;
   }
+  *c = (struct choice){ TC_R, 0, 0 };
   return false;
 }
 

@@ -107,7 +107,7 @@ static int put(struct tc_layout *l, const struct tc_annotation *a, int k, bool s
                to->dim, rank - 1);
     return refuse(a, name, text, err);
   }
-  if (a->axis == TC_PP) return 0;                /* of one stage: setup.c refuses rows for more */
+  if (a->axis == TC_PP) return 0;                /* of one stage, or R: setup.c refuses others */
   if (said && !tc_place_equal(was, to))
     return refuse(a, name, "was already placed there by another row: they contradict", err);
   l->on[a->axis] = *to;

@@ -154,6 +154,13 @@ static void test_errors(void)
   o.annotation[0] = heads;
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_ELAYOUT, "%s", err.text);
   ok(strstr(err.text, "h.1.attn.out") && strstr(err.text, "attn"), "... names both");
+  /* The gradient of fc suggests a split of the columns, which those of qkv, of 3 by heads, have not. */
+  const struct tc_annotation uneven[] = { { "h.*.mlp.fc.weight", TC_TP,
+    { { TC_S, 0, 0, 0 }, { TC_R, 0, 0, 0 }, { TC_S, 1, 0, 0 }, { TC_R, 0, 0, 0 } }, true, -1, 0 }, END };
+  o.annotation[0] = uneven;
+  is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), 0, "a split that others have to follow unevenly "
+         "is not taken over");
+  tc_program_free(p);
   o.annotation[0] = NULL;
   o.adamw = false;
   o.offload = TC_OFFLOAD_PARAMS;

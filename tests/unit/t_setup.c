@@ -122,8 +122,10 @@ static void test_rows(void)
   ok(strstr(err.text, ":2: at(1), but tp has 1 rank; at(0) would fit"), "  %s", err.text);
   is_int(with_rows("* dp S(0)\n* pp R\nh.1.* pp at(0)\n", "", 2, 0, &err), 0,
          "of one stage, rows for pp say nothing %s", err.text);
+  is_int(with_rows("* dp S(0)\n* pp R\n", "--mesh.pp=2 --train.global_batch=8", 4, 0, &err), 0,
+         "nor do rows of R %s", err.text);
   is_int(with_rows("* dp S(0)\n\n* pp at(1)\n", "--mesh.pp=2 --train.global_batch=8", 4, 0, &err),
-         TC_EUSER, "of two, they are refused");
+         TC_EUSER, "of two stages, others are refused");
   ok(strstr(err.text, ":3: a row for pp") && strstr(err.text, "mesh.pp and mesh.stages"), "  %s", err.text);
   is_int(with_rows("tokens dp S(0)\n", "--mesh.tp=3 --train.global_batch=3", 3, 0, &err), TC_ELAYOUT,
          "rows for dp beside a tp that does not divide the heads");
