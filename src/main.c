@@ -302,12 +302,12 @@ static bool reader_left(void)
 
 int main(int argc, char **argv)
 {
-  tc_process_begin();
+  struct tc_process *process = tc_process_begin();
   int status = run_command(argc - 1, argv + 1);
   if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0 && !reader_left()) {
     struct tc_err err;
     tc_fail(&err, TC_EUSER, "cannot write standard output: %s", strerror(errno));
-    return tc_cmd_fail(&err);
+    status = tc_cmd_fail(&err);
   }
-  return status;
+  return tc_process_end(process, status);
 }

@@ -111,14 +111,28 @@ static void say_crash(int number)
   say_where(what, number == SIGABRT ? "" : OUT_OF_MEMORY);
 }
 
-/* A library that calls exit (HDF5 without memory) does so with a status of its own. */
-static void on_exit_of_library(int status, void *unused)
+struct tc_process { bool ended; };
+
+/* Statuses of its own; MPI_Abort ends the process with the one it was given. */
+static bool is_ours(int status)
 {
+  static const int ours[] = { -TC_EUSER, -TC_EINCOMPLETE, -TC_ECHECKSUM, -TC_ENOCKPT, -TC_ELAYOUT,
+                              -TC_EDIVERGED, -TC_EPEER };
+  for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+    if (status == ours[i]) return true;
+  return false;
+}
+
+/* A library that calls exit (HDF5 without memory, OpenMP without threads) does so with a status that
+ * means something else here. */
+static void on_exit_of_library(int status, void *process)
+{
+  const struct tc_process *p = process;
   char what[60] = "a library ended the process with status ";
-  (void)unused;
-  if ((status & 255) < 128) return;
+  if (p->ended || is_ours(status & 255)) return;
   add_number(what, sizeof what, status & 255);
-  say_where(what, OUT_OF_MEMORY);
+  say_where(what, "; see its own message" OUT_OF_MEMORY);
+  _exit(-TC_EUSER);
 }
 
 /* The signal is blocked until this returns; the default action follows then. The handler stays
@@ -141,14 +155,22 @@ static void report_crashes(void)
   tc_signal_stack_new();                         /* the main thread's, until the process ends */
 }
 
-void tc_process_begin(void)
+struct tc_process *tc_process_begin(void)
 {
+  struct tc_process *p = tc_calloc(1, sizeof *p);
   open_closed();
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
   widen_stacks();
   report_crashes();
-  on_exit(on_exit_of_library, NULL);
+  on_exit(on_exit_of_library, p);
+  return p;
+}
+
+int tc_process_end(struct tc_process *p, int status)
+{
+  p->ended = true;
+  return status;
 }
 
 /* ---- OpenMP's threads --------------------------------------------------------------------- */

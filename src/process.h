@@ -8,9 +8,12 @@
 /* Local, first of all in main. Descriptors 0, 1 and 2 are open afterwards, or a file opened later
  * would get their number and the program's messages; using those that were closed still fails. A
  * pipe without a reader and a file at its size limit are errors of the write (EPIPE, EFBIG), no
- * signals. Threads have stacks of 1 MiB at least. A crash or an exit by a library is reported in
- * one line. */
-void tc_process_begin(void);
+ * signals. Threads have stacks of 1 MiB at least. A crash is reported in one line, and an exit by a
+ * library too, which becomes one with the status of TC_EUSER. Lives as long as the process. */
+struct tc_process *tc_process_begin(void);
+
+/* Local. What main returns: from here on an exit is the program's own. */
+int tc_process_end(struct tc_process *p, int status);
 
 /* Local. Starts the n - 1 threads that OpenMP is going to give the calling thread; their crash is
  * reported as its own. TC_EUSER if they can't be started: OpenMP itself would end the process. */
