@@ -162,15 +162,16 @@ static void refused_start(int size)
   is_int(atomic_load(&r.run), 2, "... nor run");
 }
 
-/* A backend whose copies are wrong from element `from` on, every `each` elements; from -1: none is made. */
-struct spoiling { int64_t from, each; };
+/* A backend whose copies are wrong from element `from` on, every `each` elements; from -1: none is made.
+ * It says that it sent `more` bytes than it should. */
+struct spoiling { int64_t from, each, more; };
 
 static int spoiling_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop, int64_t *bytes,
                         struct tc_err *err)
 {
   (void)stop, (void)err;
   const struct spoiling *s = impl;
-  *bytes = 4 * (a->parts[0].count - a->parts[0].block);      /* the other rank's half */
+  *bytes = 4 * (a->parts[0].count - a->parts[0].block) + s->more;      /* the other rank's half */
   for (int i = 0; s->from >= 0 && i < a->n_parts; i++) {
     float *dst = a->parts[i].dst;
     memcpy(dst, a->parts[i].src, (size_t)a->parts[i].block * sizeof *dst);
@@ -179,26 +180,29 @@ static int spoiling_run(void *impl, const struct tc_coll_args *a, const atomic_b
   return 0;
 }
 
-/* What `tercio comm` checks: the first wrong element, and how many there are. */
+/* What `tercio comm` checks: the first wrong element, and how many there are; and the bytes sent. */
 static void wrong_results(void)
 {
   static const struct tc_comm_ops ops = { .run = spoiling_run, .free = refusing_free };
-  static const struct { int64_t from, each; const char *want, *end; } row[] = {
-    { 100, 1, "", "" },
-    { 37, 100, "scatter of 400 bytes is wrong on rank 0: index 37: got ", "; wrong elements of this rank: 1" },
-    { 5, 10, "scatter of 400 bytes is wrong on rank 0: index 5: got ", "; wrong elements of this rank: 5" },
-    { -1, 1, "scatter of 400 bytes is wrong on rank 0: index 0: got nothing, expected ",
-      "; wrong elements of this rank: 50" } };
+  static const struct { int64_t from, each, more; const char *want, *end; } row[] = {
+    { 100, 1, 0, "", "" },
+    { 37, 100, 0, "scatter of 400 bytes is wrong on rank 0: index 37: got ", "; wrong elements of this rank: 1" },
+    { 5, 10, 0, "scatter of 400 bytes is wrong on rank 0: index 5: got ", "; wrong elements of this rank: 5" },
+    { -1, 1, 0, "scatter of 400 bytes is wrong on rank 0: index 0: got nothing, expected ",
+      "; wrong elements of this rank: 50" },
+    { 100, 1, 8, "scatter of 400 bytes: the counter of scatter on rank 0 grew by 4 calls and 832 bytes, "
+      "predicted were 4 and 800", "" } };
   const struct tc_comm_opts o = { .name = "dp" };
   const int32_t members[] = { 0, 1 };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-    struct spoiling s = { row[i].from, row[i].each };
+    struct spoiling s = { row[i].from, row[i].each, row[i].more };
     struct tc_comm *world = tc_comm_self(&o), *group = tc_comm_new(&ops, &s, 0, 2, &o, NULL);
     struct tc_bench *b = tc_bench_new(group, world, members, 0, 400, 2, NULL);
     struct tc_bench_row got = { 0 };
     struct tc_err err = { 0 };
     int rc = tc_bench_run(b, TC_BENCH_SCATTER, 400, &got, &err);
-    is_int(rc, *row[i].want ? TC_EUSER : 0, "copies that are wrong from %d on", (int)row[i].from);
+    is_int(rc, *row[i].want ? TC_EUSER : 0, "copies that are wrong from %d on, %d bytes too many",
+           (int)row[i].from, (int)row[i].more);
     const size_t n = strlen(err.text), tail = strlen(row[i].end);
     ok(!strncmp(err.text, row[i].want, strlen(row[i].want)) && n >= tail && !strcmp(err.text + n - tail, row[i].end),
        "... are told: %s", err.text);
