@@ -384,6 +384,12 @@ static void test_sums(void)
     near_f(b.time.step_s, a.time.step_s, 0.12, "... and near: work %g, dp waits %g",
            a.time.compute_s, a.time.wait_s[TC_DP]);
   }
+  /* A schedule is for stages, of which there is one. */
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    c->parallel_schedule = (char *)(uintptr_t)names[i];
+    is_int(tc_plan_layout(&a, c, 8, &k, false, &err), 0, "%s without a pipeline: %s", names[i], err.text);
+    near_f(a.time.step_s, b.time.step_s, 1e-9, "... makes no difference to the time");
+  }
   tc_config_free(c);
   tc_cluster_done(&k);
 }
