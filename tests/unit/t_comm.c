@@ -180,6 +180,64 @@ static int spoiling_run(void *impl, const struct tc_coll_args *a, const atomic_b
   return 0;
 }
 
+/* A link on which all is done at once, and the largest of what came. */
+struct quick { int64_t most; };
+
+static int quick_send(void *link, int to, const void *buf, int64_t bytes, int tag)
+{
+  (void)link, (void)to, (void)buf, (void)bytes, (void)tag;
+  return 0;
+}
+
+static int quick_recv(void *link, int from, void *buf, int64_t bytes, int tag)
+{
+  (void)from, (void)tag;
+  struct quick *q = link;
+  q->most = TC_MAX(q->most, bytes);
+  memset(buf, 0, (size_t)bytes);
+  return 0;
+}
+
+static int quick_test(void *link, int request)
+{
+  (void)link, (void)request;
+  return 1;
+}
+
+static void quick_cancel(void *link, int request) { (void)link, (void)request; }
+static void quick_free(void *link) { (void)link; }
+
+/* Memory for what is added up is bounded, 16 MiB with two pieces of each other member: pieces of these
+ * collectives are smaller than those that are only moved. */
+static void sizes_of_pieces(void)
+{
+  static const struct tc_link_ops ops = { quick_send, quick_recv, quick_test, quick_cancel, quick_free };
+  static const struct { int coll, size; int64_t block, most; } row[] = {
+    { TC_ALL_REDUCE, 4, 5 << 18, 1 << 20 }, { TC_REDUCE_SCATTER, 4, 5 << 18, 1 << 20 },
+    { TC_REDUCE, 4, 5 << 18, 1 << 20 }, { TC_ALL_REDUCE, 65, 1 << 16, 1 << 17 },
+    { TC_ALL_REDUCE, 2, 1000, 4000 }, { TC_ALL_GATHER, 4, 5 << 18, 4 << 20 },
+    { TC_BROADCAST, 4, 5 << 18, 4 << 20 }, { TC_ALL_TO_ALL, 4, 5 << 18, 4 << 20 } };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    const int64_t count = row[i].size * row[i].block;
+    const int last = row[i].size - 1, at = row[i].coll == TC_BROADCAST ? last : 0;   /* who receives */
+    int32_t members[65];
+    for (int k = 0; k < row[i].size; k++) members[k] = k;
+    struct quick q = { 0 };
+    struct tc_err err = { 0 };
+    struct tc_comm *c = tc_comm_p2p(&ops, &q, at, members, row[i].size,
+                                    &(struct tc_comm_opts){ .name = "dp", .deadline_s = 60 });
+    float *src = calloc((size_t)count, sizeof *src), *dst = calloc((size_t)count, sizeof *dst);
+    const struct tc_part part = { src, dst, count, row[i].block };
+    is_int(tc_comm_run(c, &(struct tc_coll_args){ .coll = row[i].coll, .dtype = TC_F32, .red = TC_SUM, .n_parts = 1,
+                                                  .parts = &part, .what = "pieces" }, &err), 0,
+           "%s of %d: %s", tc_coll_name[row[i].coll], row[i].size, err.text);
+    tc_comm_free(c);
+    is_int(q.most, row[i].most, "... in pieces of at most %lld bytes", (long long)row[i].most);
+    free(src);
+    free(dst);
+  }
+}
+
 /* What `tercio comm` checks: the first wrong element, and how many there are; and the bytes sent. */
 static void wrong_results(void)
 {
@@ -217,6 +275,7 @@ int main(void)
 {
   bytes_table();
   wrong_results();
+  sizes_of_pieces();
   refused_start(1);
   refused_start(2);
   for (int world = 1; world <= MAX_WORLD; world++)
