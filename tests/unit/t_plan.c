@@ -571,6 +571,37 @@ static void test_offloaded(void)
   tc_cluster_done(&k);
 }
 
+/* What is guessed of a layout is the same whichever others were guessed before. */
+static void test_guessed_alone(void)
+{
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  struct tc_plan_found f, one;
+  int stages = 0;
+  tc_cluster_read(&k, "a100-80", &err);
+  k.nodes = 1;
+  k.devices = 4;
+  struct tc_config *c = CONFIG("--model.preset=gpt2-124m", "--model.layers=4", "--train.global_batch=32",
+                               "--mesh.tp=1", "--parallel.schedule=1f1b", "--train.recompute=none",
+                               "--parallel.data=ddp");
+  const unsigned hold = 1u << TC_KEY_TP | 1u << TC_KEY_SCHEDULE | 1u << TC_KEY_RECOMPUTE | 1u << TC_KEY_DATA;
+  is_int(tc_plan_search(&f, c, &k, hold, 20, &err), 0, "layouts of several stages: %s", err.text);
+  for (int i = 0; i < f.n_rows; i++) {
+    const struct tc_plan_row *r = &f.row[i];
+    stages |= (int)r->cfg.mesh_pp;
+    is_int(tc_plan_search(&one, &r->cfg, &k, hold | 1u << TC_KEY_PP | 1u << TC_KEY_DP | 1u << TC_KEY_MICRO, 1, &err),
+           0, "pp %lld, micro-batches of %lld alone: %s", (long long)r->cfg.mesh_pp,
+           (long long)r->cfg.train_micro_batch, err.text);
+    if (ok(one.n_rows == 1, "... one layout"))
+      near_f(one.row->guess_bytes, r->guess_bytes, 1e-9, "... in the same memory");
+    tc_plan_found_done(&one);
+  }
+  is_int(stages, 7, "with 1, 2 and 4 stages");
+  tc_plan_found_done(&f);
+  tc_config_free(c);
+  tc_cluster_done(&k);
+}
+
 /* Of two stages the last also has the head: logits of a large vocabulary beside few layers. */
 static void test_guessed_stages(void)
 {
@@ -604,6 +635,7 @@ int main(void)
   test_file();
   test_file_lines();
   test_guessed_stages();
+  test_guessed_alone();
   test_text();
   test_links();
   test_time();
