@@ -37,6 +37,7 @@ unit_tests = \
   %D%/unit/t_optim.t \
   %D%/unit/t_oracle.t \
   %D%/unit/t_owner.t \
+  %D%/unit/t_place.t \
   %D%/unit/t_plan.t \
   %D%/unit/t_plan_print.t \
   %D%/unit/t_program.t \
