@@ -40,6 +40,7 @@ unit_tests = \
   %D%/unit/t_place.t \
   %D%/unit/t_plan.t \
   %D%/unit/t_plan_print.t \
+  %D%/unit/t_plan_search.t \
   %D%/unit/t_program.t \
   %D%/unit/t_ranks.t \
   %D%/unit/t_safetensors.t \
