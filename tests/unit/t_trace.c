@@ -69,6 +69,18 @@ static void test_buffer(void)
   tc_trace_free(NULL);
 }
 
+/* A clock that these tests make differ is ahead by hours and too fast. */
+static void test_clock(void)
+{
+  static const int64_t at[] = { 0, 1000 * MS, INT64_C(3600000) * MS };
+  for (int i = 0; i < 3; i++) {
+    struct tc_trace *t = new_trace("/nowhere", 1, 3, 1);
+    is_int(tc_trace_common_ns(t, at[i]), SKEW_NS + at[i] + at[i] / 4, "a fast clock %lld ms later",
+           (long long)at[i] / MS);
+    tc_trace_free(t);
+  }
+}
+
 /* Room for all ranks' events, 2^22, is shared, between 2^12 and 2^19 for each. */
 static void test_room(void)
 {
@@ -239,6 +251,7 @@ static void test_file(void)
 int main(void)
 {
   test_buffer();
+  test_clock();
   test_room();
   test_same_clock();
   test_file();
