@@ -19,6 +19,7 @@ unit_tests = \
   %D%/unit/t_crc.t \
   %D%/unit/t_data.t \
   %D%/unit/t_data_change.t \
+  %D%/unit/t_device.t \
   %D%/unit/t_gpus.t \
   %D%/unit/t_gradient.t \
   %D%/unit/t_h5.t \
@@ -38,8 +39,10 @@ unit_tests = \
   %D%/unit/t_oracle.t \
   %D%/unit/t_owner.t \
   %D%/unit/t_process.t \
+  %D%/unit/t_place.t \
   %D%/unit/t_plan.t \
   %D%/unit/t_plan_print.t \
+  %D%/unit/t_plan_search.t \
   %D%/unit/t_program.t \
   %D%/unit/t_ranks.t \
   %D%/unit/t_safetensors.t \

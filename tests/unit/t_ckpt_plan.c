@@ -141,7 +141,7 @@ static int64_t read_as(const char *dir, const struct made *m, int r, int64_t *ne
 static void test_pair(const char *dir, const struct layout *to, int64_t state)
 {
   struct made m;
-  int wrong_need = 0, wrong_read = 0;
+  int wrong_need = 0, wrong_read = 0, wrong_files = 0;
   int64_t total = 0, dummy;
   make(&m, to);
   is_int(run("plan %s %s --json", dir, to->flags), 0, "plan for %s", to->flags);
@@ -151,10 +151,12 @@ static void test_pair(const char *dir, const struct layout *to, int64_t state)
     int64_t need, got = read_as(dir, &m, r, &need);
     const json_t *row = json_array_get(ranks, (size_t)r);
     wrong_need += (int64_t)real(row, "need_bytes") != need;
+    wrong_files += (int)real(row, "files") != (need > 0);
     if (got >= 0 && (int64_t)real(row, "read_bytes") != got && !wrong_read++)
       printf("# rank %d: foretold %.0f, read %lld\n", r, real(row, "read_bytes"), (long long)got);
     total += need;
   }
+  is_int(wrong_files, 0, "each rank reads the only file, or nothing");
   is_int(wrong_need, 0, "needed bytes are those of each rank's boxes");
   if (bytes_read(&dummy) < 0) skip("no /proc/self/io: what is really read can't be seen");
   else is_int(wrong_read, 0, "read bytes are those that each rank really reads");

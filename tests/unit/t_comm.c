@@ -162,15 +162,16 @@ static void refused_start(int size)
   is_int(atomic_load(&r.run), 2, "... nor run");
 }
 
-/* A backend whose copies are wrong from element `from` on, every `each` elements; from -1: none is made. */
-struct spoiling { int64_t from, each; };
+/* A backend whose copies are wrong from element `from` on, every `each` elements; from -1: none is made.
+ * It says that it sent `more` bytes than it should. */
+struct spoiling { int64_t from, each, more; };
 
 static int spoiling_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop, int64_t *bytes,
                         struct tc_err *err)
 {
   (void)stop, (void)err;
   const struct spoiling *s = impl;
-  *bytes = 4 * (a->parts[0].count - a->parts[0].block);      /* the other rank's half */
+  *bytes = 4 * (a->parts[0].count - a->parts[0].block) + s->more;      /* the other rank's half */
   for (int i = 0; s->from >= 0 && i < a->n_parts; i++) {
     float *dst = a->parts[i].dst;
     memcpy(dst, a->parts[i].src, (size_t)a->parts[i].block * sizeof *dst);
@@ -179,26 +180,87 @@ static int spoiling_run(void *impl, const struct tc_coll_args *a, const atomic_b
   return 0;
 }
 
-/* What `tercio comm` checks: the first wrong element, and how many there are. */
+/* A link on which all is done at once, and the largest of what came. */
+struct quick { int64_t most; };
+
+static int quick_send(void *link, int to, const void *buf, int64_t bytes, int tag)
+{
+  (void)link, (void)to, (void)buf, (void)bytes, (void)tag;
+  return 0;
+}
+
+static int quick_recv(void *link, int from, void *buf, int64_t bytes, int tag)
+{
+  (void)from, (void)tag;
+  struct quick *q = link;
+  q->most = TC_MAX(q->most, bytes);
+  memset(buf, 0, (size_t)bytes);
+  return 0;
+}
+
+static int quick_test(void *link, int request)
+{
+  (void)link, (void)request;
+  return 1;
+}
+
+static void quick_cancel(void *link, int request) { (void)link, (void)request; }
+static void quick_free(void *link) { (void)link; }
+
+/* Memory for what is added up is bounded, 16 MiB with two pieces of each other member: pieces of these
+ * collectives are smaller than those that are only moved. */
+static void sizes_of_pieces(void)
+{
+  static const struct tc_link_ops ops = { quick_send, quick_recv, quick_test, quick_cancel, quick_free };
+  static const struct { int coll, size; int64_t block, most; } row[] = {
+    { TC_ALL_REDUCE, 4, 5 << 18, 1 << 20 }, { TC_REDUCE_SCATTER, 4, 5 << 18, 1 << 20 },
+    { TC_REDUCE, 4, 5 << 18, 1 << 20 }, { TC_ALL_REDUCE, 65, 1 << 16, 1 << 17 },
+    { TC_ALL_REDUCE, 2, 1000, 4000 }, { TC_ALL_GATHER, 4, 5 << 18, 4 << 20 },
+    { TC_BROADCAST, 4, 5 << 18, 4 << 20 }, { TC_ALL_TO_ALL, 4, 5 << 18, 4 << 20 } };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    const int64_t count = row[i].size * row[i].block;
+    const int last = row[i].size - 1, at = row[i].coll == TC_BROADCAST ? last : 0;   /* who receives */
+    int32_t members[65];
+    for (int k = 0; k < row[i].size; k++) members[k] = k;
+    struct quick q = { 0 };
+    struct tc_err err = { 0 };
+    struct tc_comm *c = tc_comm_p2p(&ops, &q, at, members, row[i].size,
+                                    &(struct tc_comm_opts){ .name = "dp", .deadline_s = 60 });
+    float *src = calloc((size_t)count, sizeof *src), *dst = calloc((size_t)count, sizeof *dst);
+    const struct tc_part part = { src, dst, count, row[i].block };
+    is_int(tc_comm_run(c, &(struct tc_coll_args){ .coll = row[i].coll, .dtype = TC_F32, .red = TC_SUM, .n_parts = 1,
+                                                  .parts = &part, .what = "pieces" }, &err), 0,
+           "%s of %d: %s", tc_coll_name[row[i].coll], row[i].size, err.text);
+    tc_comm_free(c);
+    is_int(q.most, row[i].most, "... in pieces of at most %lld bytes", (long long)row[i].most);
+    free(src);
+    free(dst);
+  }
+}
+
+/* What `tercio comm` checks: the first wrong element, and how many there are; and the bytes sent. */
 static void wrong_results(void)
 {
   static const struct tc_comm_ops ops = { .run = spoiling_run, .free = refusing_free };
-  static const struct { int64_t from, each; const char *want, *end; } row[] = {
-    { 100, 1, "", "" },
-    { 37, 100, "scatter of 400 bytes is wrong on rank 0: index 37: got ", "; wrong elements of this rank: 1" },
-    { 5, 10, "scatter of 400 bytes is wrong on rank 0: index 5: got ", "; wrong elements of this rank: 5" },
-    { -1, 1, "scatter of 400 bytes is wrong on rank 0: index 0: got nothing, expected ",
-      "; wrong elements of this rank: 50" } };
+  static const struct { int64_t from, each, more; const char *want, *end; } row[] = {
+    { 100, 1, 0, "", "" },
+    { 37, 100, 0, "scatter of 400 bytes is wrong on rank 0: index 37: got ", "; wrong elements of this rank: 1" },
+    { 5, 10, 0, "scatter of 400 bytes is wrong on rank 0: index 5: got ", "; wrong elements of this rank: 5" },
+    { -1, 1, 0, "scatter of 400 bytes is wrong on rank 0: index 0: got nothing, expected ",
+      "; wrong elements of this rank: 50" },
+    { 100, 1, 8, "scatter of 400 bytes: the counter of scatter on rank 0 grew by 4 calls and 832 bytes, "
+      "predicted were 4 and 800", "" } };
   const struct tc_comm_opts o = { .name = "dp" };
   const int32_t members[] = { 0, 1 };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-    struct spoiling s = { row[i].from, row[i].each };
+    struct spoiling s = { row[i].from, row[i].each, row[i].more };
     struct tc_comm *world = tc_comm_self(&o), *group = tc_comm_new(&ops, &s, 0, 2, &o, NULL);
     struct tc_bench *b = tc_bench_new(group, world, members, 0, 400, 2, NULL);
     struct tc_bench_row got = { 0 };
     struct tc_err err = { 0 };
     int rc = tc_bench_run(b, TC_BENCH_SCATTER, 400, &got, &err);
-    is_int(rc, *row[i].want ? TC_EUSER : 0, "copies that are wrong from %d on", (int)row[i].from);
+    is_int(rc, *row[i].want ? TC_EUSER : 0, "copies that are wrong from %d on, %d bytes too many",
+           (int)row[i].from, (int)row[i].more);
     const size_t n = strlen(err.text), tail = strlen(row[i].end);
     ok(!strncmp(err.text, row[i].want, strlen(row[i].want)) && n >= tail && !strcmp(err.text + n - tail, row[i].end),
        "... are told: %s", err.text);
@@ -213,6 +275,7 @@ int main(void)
 {
   bytes_table();
   wrong_results();
+  sizes_of_pieces();
   refused_start(1);
   refused_start(2);
   for (int world = 1; world <= MAX_WORLD; world++)

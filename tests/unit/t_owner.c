@@ -41,6 +41,9 @@ static void test_same_machine(void)
   is_int(tc_owner_alive(dir, &err), 0, "an empty folder has no owner");
   is_int(tc_owner_take(a, &err), 0, "an empty folder is taken");
   is_int(tc_owner_alive(dir, &err), 1, "... has one");
+  char *beat = tc_sprintf("%s/beat", tc_owner_home(a));
+  ok(fx_there(dir, beat), "... whose beat is there: it is never made anew");
+  free(beat);
   is_int(save(dir, 1, tc_owner_home(a), &err), 0, "its owner saves");
   is_int(tc_owner_take(b, &err), TC_EUSER, "another job is refused");
   ok(strstr(err.text, "in use by job 7, start 0, process ") != NULL, "... and told why: %s", err.text);

@@ -9,6 +9,7 @@
 static const struct tc_model toy = { "", 4, 32, 4, 16, 64 };
 
 #define SPLIT(d) { { TC_S, d, 0, 0 } }
+#define WHOLE { { TC_R, 0, 0, 0 } }
 #define ROW(pattern, place) { pattern, TC_TP, place, false, 0, 0 }
 #define END { NULL, 0, { { 0, 0, 0, 0 } }, false, 0, 0 }
 
@@ -161,7 +162,20 @@ static void test_errors(void)
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), 0, "a split that others have to follow unevenly "
          "is not taken over");
   tc_program_free(p);
-  o.annotation[0] = NULL;
+  /* Rows of one list must not contradict each other; those of a later list replace earlier ones. */
+  const struct tc_annotation later[] = { ROW("wte.weight", WHOLE), ROW("pos", WHOLE), END };
+  o.annotation[0] = tc_rows_tensor;
+  o.annotation[1] = tc_rows_sequence;
+  o.annotation[2] = later;
+  p = NULL;
+  is_int(tc_program_new(&p, &o, m, 0, NULL, "systems", &err), 0, "rows in place of others' %s", err.text);
+  for (int32_t t = 0, found = 0; p && t < p->graph->n_tensors; t++) {
+    const struct tc_tensor *x = &p->graph->tensor[t];
+    if (strcmp(x->name, "wte.weight") && strcmp(x->name, "pos")) continue;
+    ok(x->lay.on[TC_TP].kind == TC_R && ++found <= 2, "... %s is where the later one says", x->name);
+  }
+  tc_program_free(p);
+  o.annotation[0] = o.annotation[1] = o.annotation[2] = NULL;
   o.adamw = false;
   o.offload = TC_OFFLOAD_PARAMS;
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_EUSER, "%s", err.text);

@@ -123,6 +123,14 @@ static void test_thin(void)
   }
   ok(low == -50 && high == 50 && order, "... with the extremes, in order");
   ok(s.x[s.n - 1] == 100 && s.y[s.n - 1] == -1, "... and the last");
+
+  /* Each run's extremes are its ends, next to those of its neighbours: no point is taken twice. */
+  for (int i = 0; i < 101; i++) x[i] = i, y[i] = i;
+  s = (struct tc_series){ .x = x, .y = y, .n = 101 };
+  tc_series_thin(&s, 20);
+  bool twice = false;
+  for (int i = 1; i < s.n; i++) twice |= s.x[i] <= s.x[i - 1];
+  ok(s.n == 21 && !twice && s.x[1] == 9 && s.x[2] == 10, "a rising series: both ends of each run, and the last");
 }
 
 /* ---- the timeline ------------------------------------------------------------------------ */

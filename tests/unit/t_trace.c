@@ -69,6 +69,18 @@ static void test_buffer(void)
   tc_trace_free(NULL);
 }
 
+/* A clock that these tests make differ is ahead by hours and too fast. */
+static void test_clock(void)
+{
+  static const int64_t at[] = { 0, 1000 * MS, INT64_C(3600000) * MS };
+  for (int i = 0; i < 3; i++) {
+    struct tc_trace *t = new_trace("/nowhere", 1, 3, 1);
+    is_int(tc_trace_common_ns(t, at[i]), SKEW_NS + at[i] + at[i] / 4, "a fast clock %lld ms later",
+           (long long)at[i] / MS);
+    tc_trace_free(t);
+  }
+}
+
 /* Room for all ranks' events, 2^22, is shared, between 2^12 and 2^19 for each. */
 static void test_room(void)
 {
@@ -128,6 +140,38 @@ static void *rank_main(void *arg)
   tc_comm_free(world);
   tc_trace_free(r->trace);
   return NULL;
+}
+
+/* Ranks of one node have the same clock, so that what they measure of it is the messages' way alone. */
+static void *same_clock_main(void *arg)
+{
+  struct rank *r = arg;
+  int32_t members[] = { 0, 1 };
+  struct tc_comm_opts o = { .name = "world", .deadline_s = 60 };
+  struct tc_comm *world = tc_comm_thread(r->hub, 0, r->rank, members, 2, &o);
+  r->trace = tc_trace_new(&(struct tc_trace_opts){ .file = "/nowhere", .process = "", .rank = r->rank, .world = 2 });
+  r->rc = tc_trace_sync(r->trace, world, &r->err);
+  for (int i = 0; i < 3; i++) r->off_ns[i] = tc_trace_common_ns(r->trace, (i - 1) * INT64_C(1000000000));
+  tc_comm_free(world);
+  tc_trace_free(r->trace);
+  return NULL;
+}
+
+static void test_same_clock(void)
+{
+  struct rank r[2];
+  struct tc_hub *hub = tc_hub_new(2);
+  for (int i = 0; i < 2; i++) {
+    r[i] = (struct rank){ .rank = i, .hub = hub };
+    pthread_create(&r[i].thread, NULL, same_clock_main, &r[i]);
+  }
+  for (int i = 0; i < 2; i++) {
+    pthread_join(r[i].thread, NULL);
+    is_int(r[i].rc, 0, "rank %d: no error %s", i, r[i].rc ? r[i].err.text : "");
+  }
+  tc_hub_free(hub);
+  for (int k = 0; k < 3; k++)
+    is_int(r[1].off_ns[k], r[0].off_ns[k], "ranks that have the same clock: a time is the same");
 }
 
 /* Events of a rank's track, in the order of the file, do not overlap. */
@@ -207,7 +251,9 @@ static void test_file(void)
 int main(void)
 {
   test_buffer();
+  test_clock();
   test_room();
+  test_same_clock();
   test_file();
   return done_testing();
 }

@@ -5,12 +5,15 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 static char said[8000];            /* by the last run, on stderr */
+static rlim_t most_bytes;          /* of a file that the next run writes; 0: as many as it likes */
 
 /* Exit status of a command, a line of words, in the current folder. */
 static int run(char *line)
@@ -25,6 +28,8 @@ static int run(char *line)
     int err = open("said", O_WRONLY | O_CREAT | O_TRUNC, 0600), out = open("/dev/null", O_WRONLY);
     if (err < 0 || dup2(err, STDERR_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0) _exit(99);
     alarm(300);
+    signal(SIGXFSZ, SIG_IGN);      /* writing fails instead */
+    if (most_bytes && setrlimit(RLIMIT_FSIZE, &(struct rlimit){ most_bytes, most_bytes }) < 0) _exit(99);
     execv(getenv("TERCIO"), argv);
     _exit(99);
   }
@@ -204,6 +209,19 @@ static void test_plan_device(void)
   }
 }
 
+/* Files may be of 40 kB, and a checkpoint is more: the last one's failure is the run's. */
+static void test_no_room(void)
+{
+  most_bytes = 40000;
+  is_status(train("--run.out=full --ckpt.every=4"), 2, "checkpoints that can't be written");
+  most_bytes = 0;
+  ok(strstr(said, "warning: checkpoint of step 4 failed, the one before stays: full/ckpt/") != NULL,
+     "... the first is told");
+  const char *last = strstr(said, "tercio: full/ckpt/");
+  ok(last && strstr(last, "File too large"), "... as is the last, with the reason");
+  is_int(count("full/ckpt", "step-"), 0, "... none is there");
+}
+
 /* A page of a run; its figures by axis, and a trace that is not there. */
 static void test_report(void)
 {
@@ -260,6 +278,7 @@ int main(void)
   free(rows);
   test_plan_device();
   test_report();
+  test_no_room();
   test_separate(getenv("TC_EMU_MODULES"));
   if (chdir("/") == 0) nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
   return done_testing();
