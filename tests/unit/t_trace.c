@@ -61,6 +61,8 @@ static void test_buffer(void)
   ok(!tc_trace_step(t, 10) && !tc_trace_on(t), "two steps were asked for");
   add(t, 1, 2);
   is_int(tc_trace_dropped(t), 5, "what comes later is none of it");
+  tc_trace_resume(t, TC_EV_EVAL, "evaluation", tc_trace_pause(t));
+  ok(!tc_trace_on(t) && tc_trace_dropped(t) == 5, "a pause of what is off does not turn it on");
   tc_trace_free(t);
 
   ok(!tc_trace_on(NULL) && !tc_trace_step(NULL, 1), "no trace: off");
