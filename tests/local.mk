@@ -147,6 +147,7 @@ test_files = \
   %D%/gpu-pack \
   %D%/mpi-run \
   %D%/transcripts/device.ini \
+  %D%/transcripts/digests.txt \
   %D%/transcripts/errors.txt \
   %D%/transcripts/graph.txt \
   %D%/transcripts/place.txt \
