@@ -181,7 +181,7 @@ static void print_man_signals(void)
          ".PP\nSIGPIPE and SIGXFSZ are ignored: a pipe without a reader and a file size limit are errors of the\n"
          "write. A crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) is reported in one line, with the node, the\n"
          "step and what the thread was doing; the status stays 128 + signal. An exit by a library is reported\n"
-         "in the same way and keeps its status (255: HDF5 ran out of memory).\n");
+         "in the same way, with the library's status, and becomes one with status 2.\n");
 }
 
 static void print_man(void)

@@ -15,7 +15,7 @@ int tc_shard(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
 
 /* Local. Appends MOVE nodes that bring tensor t to layout `to`, one axis each: slices first,
  * then reductions and sends, then gathers, innermost first. Returns the last tensor (t itself
- * if nothing differs), or a negative status for a transition that is none. At most one axis of `to`
+ * if nothing differs), or a negative status if no reshard makes it so. At most one axis of `to`
  * is S(*), which systems.c and shard.c see to. The nodes take unit
  * and mark of the current node `like` (an id, or -1). A rank's block of state that lies in one
  * piece is a view of it. */

@@ -90,6 +90,7 @@ test_headers = \
   %D%/unit/comm_cases.h \
   %D%/unit/comm_check.h \
   %D%/unit/ranks_fixture.h \
+  %D%/unit/plan_config.h \
   %D%/unit/t_kernels.h \
   %D%/unit/tap.h
 

@@ -295,16 +295,22 @@ static void losses(void)
 
 /* ---- update -------------------------------------------------------------------------- */
 
+/* Gradient and scale; weights and moments, of type `state`, which AdamW changes in place. */
+static void adamw_operands(struct test *t, int grad_type, int state, int64_t elems)
+{
+  input(t, grad_type, DIMS(elems), NORMALISH);
+  input(t, TC_F32, SCALAR, POSITIVE);
+  input(t, state, DIMS(elems), NORMALISH);
+  input(t, state, DIMS(elems), NORMALISH);
+  input(t, state, DIMS(elems), POSITIVE);
+  for (int k = 0; k < 3; k++) output(t, state, DIMS(elems)), t->over[k] = 2 + k;
+}
+
 static void updates(int grad_type, int64_t elems, int64_t step)
 {
   struct test t = new_test(TC_OP_ADAMW, "%lld, step %lld, gradient %s", (long long)elems,
                            (long long)step, tc_dtype_name(grad_type));
-  input(&t, grad_type, DIMS(elems), NORMALISH);
-  input(&t, TC_F32, SCALAR, POSITIVE);
-  input(&t, TC_F32, DIMS(elems), NORMALISH);
-  input(&t, TC_F32, DIMS(elems), NORMALISH);
-  input(&t, TC_F32, DIMS(elems), POSITIVE);
-  for (int k = 0; k < 3; k++) output(&t, TC_F32, DIMS(elems)), t.over[k] = 2 + k;
+  adamw_operands(&t, grad_type, TC_F32, elems);
   put(&t.in[0], 0, 0), put(&t.in[3], 0, 0), put(&t.in[4], 0, 0);
   t.rt.step = step;
   t.c.f[0] = elems % 2 ? 1 : 0;
@@ -329,12 +335,7 @@ static void low_states(void)
 {
   const int64_t elems = 5000;
   struct test t = new_test(TC_OP_ADAMW, "%lld, all in bf16", (long long)elems);
-  input(&t, TC_BF16, DIMS(elems), NORMALISH);
-  input(&t, TC_F32, SCALAR, POSITIVE);
-  input(&t, TC_BF16, DIMS(elems), NORMALISH);
-  input(&t, TC_BF16, DIMS(elems), NORMALISH);
-  input(&t, TC_BF16, DIMS(elems), POSITIVE);
-  for (int k = 0; k < 3; k++) output(&t, TC_BF16, DIMS(elems)), t.over[k] = 2 + k;
+  adamw_operands(&t, TC_BF16, TC_BF16, elems);
   t.rt.step = 3;
   check(&t);
 }

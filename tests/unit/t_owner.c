@@ -115,7 +115,8 @@ static void *beat_on(void *arg)
   return NULL;
 }
 
-/* A look waits for a beat from elsewhere, and for none where there is none. */
+/* tc_owner_alive watches the heartbeat of an owner on another machine; without an owner it returns at
+ * once. */
 static void test_look(void)
 {
   const char *dir = fx_folder();

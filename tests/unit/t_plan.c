@@ -1,7 +1,7 @@
 /* t_plan.c - the planner against published figures and formulas: textbook tables, ZeRO, devices, a
  * step's time where it can be said by hand, checkpoint intervals. */
 #include "src/plan.h"
-#include "tests/unit/tap.h"
+#include "tests/unit/plan_config.h"
 
 #include <unistd.h>
 
@@ -13,19 +13,6 @@ static const struct tc_model *preset(const char *name)
   while (m->preset && strcmp(m->preset, name)) m++;
   return m;
 }
-
-static struct tc_config *config(int argc, const char **argv)
-{
-  struct tc_config *c = NULL;
-  struct tc_err err = { 0 };
-  if (tc_config_new(&c, argc, (char **)argv, NULL, NULL, &err) < 0) {
-    ok(false, "%s", err.text);
-    exit(1);
-  }
-  return c;
-}
-#define CONFIG(...) config((int)(sizeof (const char *[]){ "plan", __VA_ARGS__ } / sizeof(char *)), \
-                           (const char *[]){ "plan", __VA_ARGS__ })
 
 /* The public estimate of GPT-2 1.5B (context 1024, batch 32, fp32, Adam), in GB; and the table of
  * 16 bytes a parameter. */

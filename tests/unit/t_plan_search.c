@@ -1,20 +1,7 @@
 /* t_plan_search.c - the planner's search: the rows it finds, what falls out and why, and its guesses
  * against the programs that are made. */
 #include "src/plan.h"
-#include "tests/unit/tap.h"
-
-static struct tc_config *config(int argc, const char **argv)
-{
-  struct tc_config *c = NULL;
-  struct tc_err err = { 0 };
-  if (tc_config_new(&c, argc, (char **)argv, NULL, NULL, &err) < 0) {
-    ok(false, "%s", err.text);
-    exit(1);
-  }
-  return c;
-}
-#define CONFIG(...) config((int)(sizeof (const char *[]){ "plan", __VA_ARGS__ } / sizeof(char *)), \
-                           (const char *[]){ "plan", __VA_ARGS__ })
+#include "tests/unit/plan_config.h"
 
 static const struct tc_plan_family *find_family(const struct tc_plan_found *f, int key,
                                                 const char *name)
