@@ -147,7 +147,7 @@ void tc_tensor_local(const struct tc_tensor *t, const struct tc_mesh *m,
                      const int32_t coord[TC_AXES], struct tc_local *out)
 {
   *out = (struct tc_local){ .rows = -1, .here = true, .elems = 1 };
-  for (int d = 0; d < t->rank; d++) out->dim[d] = d == t->pad_dim ? t->pad_to : t->dim[d];
+  for (int d = 0; d < t->rank; d++) out->dim[d] = tc_stored_dim(t, d);
   for (int a = 0; a < TC_AXES; a++) {
     const struct tc_place *p = &t->lay.on[a];
     if (p->kind == TC_S) {

@@ -167,6 +167,10 @@ static inline int32_t tc_in(const struct tc_graph *g, const struct tc_node *n, i
 static inline int32_t tc_out(const struct tc_graph *g, const struct tc_node *n, int i)
 { return g->arg[n->out + i]; }
 
+/* The size of dimension d as it is stored, with padding. */
+static inline int64_t tc_stored_dim(const struct tc_tensor *t, int d)
+{ return d == t->pad_dim ? t->pad_to : t->dim[d]; }
+
 /* The parameter that an optimizer's node updates; -1: it is no optimizer's. */
 static inline int32_t tc_updates(const struct tc_graph *g, const struct tc_node *n)
 { return tc_op_info[n->op].flags & TC_OPF_UPDATE ? g->tensor[tc_in(g, n, 2)].param : -1; }

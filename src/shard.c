@@ -119,8 +119,7 @@ static bool cuts_evenly(const struct sctx *s, const struct tc_node *n, int axis,
     const char *li = in ? l[TC_MIN(i, TC_RULE_MAX - 2)] : i < TC_RULE_MAX ? l[i] : "";
     const char *at = strchr(li, c->letter);
     if (!at || at - li >= t->rank) continue;
-    int64_t dim = at - li == t->pad_dim ? t->pad_to : t->dim[at - li];
-    if (dim % s->m->size[axis]) return false;
+    if (tc_stored_dim(t, (int)(at - li)) % s->m->size[axis]) return false;
   }
   return true;
 }

@@ -127,7 +127,7 @@ int tc_shard_even(const struct sctx *s, const struct tc_node *n, int32_t tensor)
 {
   const struct tc_tensor *t = &s->g->tensor[tensor];
   int64_t dim[TC_DIMS];
-  for (int d = 0; d < t->rank; d++) dim[d] = d == t->pad_dim ? t->pad_to : t->dim[d];
+  for (int d = 0; d < t->rank; d++) dim[d] = tc_stored_dim(t, d);
   for (int a = 0; a < TC_AXES; a++) {
     if (t->lay.on[a].kind != TC_S) continue;
     int d = t->lay.on[a].dim;
