@@ -20,6 +20,7 @@ unit_tests = \
   %D%/unit/t_data.t \
   %D%/unit/t_data_change.t \
   %D%/unit/t_device.t \
+  %D%/unit/t_digest.t \
   %D%/unit/t_gpus.t \
   %D%/unit/t_gradient.t \
   %D%/unit/t_h5.t \
@@ -127,6 +128,7 @@ script_tests = \
 
 # What is distributed besides: runners, clusters, oracles.
 test_files = \
+  %D%/unit/digests.txt \
   %D%/bench/ckpt \
   %D%/bench/plan \
   %D%/bench/plan_size \
