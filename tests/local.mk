@@ -5,6 +5,7 @@ unit_tests = \
   %D%/unit/t_arena.t \
   %D%/unit/t_base.t \
   %D%/unit/t_bind.t \
+  %D%/unit/t_broken.t \
   %D%/unit/t_capture.t \
   %D%/unit/t_check.t \
   %D%/unit/t_ckpt.t \
@@ -88,6 +89,7 @@ test_headers = \
   %D%/unit/ckpt_cmd.h \
   %D%/unit/ckpt_fixture.h \
   %D%/unit/data_fixture.h \
+  %D%/unit/digest.h \
   %D%/unit/comm_cases.h \
   %D%/unit/comm_check.h \
   %D%/unit/ranks_fixture.h \
@@ -128,6 +130,7 @@ script_tests = \
 
 # What is distributed besides: runners, clusters, oracles.
 test_files = \
+  %D%/unit/broken.txt \
   %D%/unit/digests.txt \
   %D%/bench/ckpt \
   %D%/bench/plan \

@@ -1,17 +1,11 @@
-/* t_digest.c - all that the planning half makes, in every field, beside what is stored in digests.txt:
- * programs (graph, actions, memory, transfers) of many layouts, schedules, transitions, models. What is
- * refused is stored with its status and sentence.
- *
- * After an intended change `t_digest.t --update` stores what is made now; `--show LINE` prints all of
- * one line's fields, to be compared with what an older build prints. */
+/* t_digest.c - all that the planning half makes, in every field, as digests (digest.h): programs (graph,
+ * actions, memory, transfers) of many layouts, schedules, transitions, models. */
 #include "src/optim.h"
 #include "src/sched.h"
 #include "src/setup.h"
 #include "src/shard.h"
 #include "src/transfer.h"
-#include "tests/unit/tap.h"
-
-#include <unistd.h>
+#include "tests/unit/digest.h"
 
 /* ---- fields as text -------------------------------------------------------------------- */
 
@@ -181,25 +175,6 @@ static void put_mesh(FILE *f, const struct tc_mesh *m)
 }
 
 /* ---- lines ----------------------------------------------------------------------------- */
-
-/* The options in `flags`, of a small model, with rows of annotations behind " | ", ";" between them. */
-static int read_config(struct tc_config **c, const char *flags, struct tc_err *err)
-{
-  static const char *const extra[] = { NULL };
-  char text[700], *args[40] = { "train" }, *rest = text, *rows;
-  int n = 1;
-  snprintf(text, sizeof text, "--model.layers=4 --model.hidden=32 --model.heads=4 --model.context=16 "
-           "--model.vocab=64 --data.train=x --data.format=bin %s", flags);
-  if ((rows = strstr(text, " | "))) {
-    FILE *f = fopen("rows.txt", "w");
-    *rows = '\0';
-    for (rows += 3; *rows; rows++) fputc(*rows == ';' ? '\n' : *rows, f);
-    fclose(f);
-    args[n++] = "--parallel.annotations=rows.txt";
-  }
-  for (char *a; (a = strtok_r(rest, " ", &rest)) && n < 40;) args[n++] = a;
-  return tc_config_new(c, n, args, extra, NULL, err);
-}
 
 /* The train program of a rank, and those that share its state. */
 static int put_programs(FILE *f, const struct tc_program_opts *o, const struct tc_mesh *m, int rank,
@@ -377,58 +352,4 @@ static char *make(const char *line)
   return tc_sprintf("status %d: %s", rc, err.text);
 }
 
-static char *digest(char *text)
-{
-  uint64_t h = UINT64_C(14695981039346656037);
-  if (!strncmp(text, "status ", 7)) return text;
-  for (const char *c = text; *c; c++) h = (h ^ (uint8_t)*c) * UINT64_C(1099511628211);
-  free(text);
-  return tc_sprintf("%016" PRIx64, h);
-}
-
-/* --show LINE: what it makes, in full. */
-static int show(const char *line)
-{
-  char *text = make(line);
-  puts(text);
-  free(text);
-  return 0;
-}
-
-int main(int argc, char **argv)
-{
-  const char *src = getenv("srcdir"), *tmp = getenv("TMPDIR");
-  char *path = tc_sprintf("%s/tests/unit/digests.txt", src ? src : "."), *stored, *now = NULL, dir[100];
-  size_t bytes;
-  struct tc_err err;
-  if (tc_read_text(&stored, &bytes, path, "digests", 1 << 20, &err) < 0) {
-    printf("Bail out! %s\n", err.text);
-    return 1;
-  }
-  char *real = realpath(path, NULL), *rest = stored;
-  snprintf(dir, sizeof dir, "%.70s/t_digest.XXXXXX", tmp ? tmp : "/tmp");
-  TC_ASSERT(mkdtemp(dir) && chdir(dir) == 0);    /* sentences name a file there */
-  if (argc > 2 && !strcmp(argv[1], "--show")) return show(argv[2]);
-  FILE *out = open_memstream(&now, &bytes);
-  for (char *line; (line = strsep(&rest, "\n")) && *line;) {
-    fprintf(out, "%s\n", line);
-    if (*line == '#') continue;
-    const char *want = strsep(&rest, "\n");
-    char *got = digest(make(line));
-    is_str(got, want, "%s", line);
-    fprintf(out, "%s\n", got);
-    free(got);
-  }
-  fclose(out);
-  unlink("rows.txt");
-  TC_ASSERT(chdir("/") == 0 && rmdir(dir) == 0);
-  if (argc > 1 && !strcmp(argv[1], "--update") && (out = fopen(real, "w"))) {
-    fputs(now, out);
-    fclose(out);
-  }
-  free(real);
-  free(now);
-  free(stored);
-  free(path);
-  return done_testing();
-}
+int main(int argc, char **argv) { return digests(argc, argv, "digests", make); }
