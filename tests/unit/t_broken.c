@@ -1,5 +1,7 @@
 /* t_broken.c - programs in which one thing is wrong, one after the other: what the checks that follow the
- * passes say of each, as digests (digest.h). What is broken is put back before the next. */
+ * passes, and the simulator of schedules, say of each, as digests (digest.h). What is broken is put back
+ * before the next. */
+#include "src/sched.h"
 #include "src/setup.h"
 #include "tests/unit/digest.h"
 
@@ -180,6 +182,79 @@ static void break_arena(struct bench *b)
   for (int r = 0; r < TC_REGIONS; r++) TRY(say_arena, b, r, a->bytes[r], a->bytes[r] - 64);
 }
 
+/* ---- pipeline schedules ------------------------------------------------------------------ */
+
+static void say_sched(FILE *f, const struct tc_sched *s, const struct tc_transfers *t, const char *what, int r,
+                      int i)
+{
+  const struct tc_sched_cost even = { 1, 1, 1, 0 };
+  struct tc_err err = { 0 };
+  struct tc_sim *sim = NULL;
+  int rc = tc_sched_check(s, &err);
+  fprintf(f, "%s %d %d: %d %s", what, r, i, rc, rc < 0 ? err.text : "");
+  rc = tc_sched_simulate(&sim, s, &even, 1, t, &err);
+  fprintf(f, " %d %s\n", rc, rc < 0 ? err.text : "");
+  tc_sim_free(sim);
+}
+
+/* Item i of rank r, in its work, its place, and what it is of. */
+static void break_item(FILE *f, struct tc_sched *s, const struct tc_transfers *t, int r, int i)
+{
+  struct tc_item *x = &s->item[r][i], was = x[0], next = x[1];
+  for (int k = 0; k < TC_WORKS; k++) {
+    x->work = (uint8_t)k;
+    say_sched(f, s, t, "work", r, i);
+  }
+  x->work = was.work;
+  for (int d = -was.chunk - 1; d <= s->v - was.chunk; d++) {
+    x->chunk = was.chunk + d;
+    say_sched(f, s, t, "chunk", r, i);
+  }
+  x->chunk = was.chunk;
+  for (int mb = -1; mb <= s->m; mb++) {
+    x->mb = mb;
+    say_sched(f, s, t, "micro-batch", r, i);
+  }
+  x[0] = next;
+  x[1] = was;
+  say_sched(f, s, t, "swapped", r, i);
+  x[0] = was;
+  x[1] = next;
+}
+
+/* sched NAME P V M */
+static int break_sched(FILE *f, const char *line, struct tc_err *err)
+{
+  char name[20] = "";
+  int p = 0, v = 0, m = 0;
+  struct tc_sched *s;
+  struct tc_transfers *t;
+  sscanf(line, "sched %19s %d %d %d", name, &p, &v, &m);
+  TC_TRY(tc_sched_new(&s, name, p, v, m, err));
+  TC_TRY(tc_sched_transfers(&t, s, NULL, 0, err));
+  for (int r = 0; r < p; r++) {
+    for (int i = 0; i + 1 < s->n_items[r]; i++) {
+      break_item(f, s, NULL, r, i);
+      break_item(f, s, t, r, i);
+    }
+    for (int i = 0; i + 1 < t->n_queue[r]; i++) {
+      int32_t *q = &t->queue[r][i], was = q[0];
+      q[0] = q[1], q[1] = was;
+      say_sched(f, s, t, "queue", r, i);
+      q[1] = q[0], q[0] = was;
+    }
+    s->n_items[r]--;
+    say_sched(f, s, NULL, "short", r, 0);
+    s->n_items[r]++;
+    t->n_queue[r]--;
+    say_sched(f, s, t, "short queue", r, 0);
+    t->n_queue[r]++;
+  }
+  tc_transfers_free(t);
+  tc_sched_free(s);
+  return 0;
+}
+
 /* ---- lines: PASS RANKS RANK FLAGS --------------------------------------------------------- */
 
 static int break_all(struct bench *b, const struct tc_program_opts *o, struct tc_err *err)
@@ -217,10 +292,11 @@ static char *make(const char *line)
   struct tc_annotation *rows = NULL;
   struct tc_program_opts o;
   sscanf(line, "%19s %d %d %n", pass, &world, &b.rank, &flags);
-  int rc = read_config(&c, line + flags, &err);
-  if (!rc) rc = tc_setup_mesh(&b.m, c, world, node, 0, &err);
-  if (!rc) rc = tc_setup_program(&o, c, b.m, &rows, &err);
-  if (!rc) rc = break_all(&b, &o, &err);
+  const bool sched = !strcmp(pass, "sched");
+  int rc = sched ? break_sched(b.f, line, &err) : read_config(&c, line + flags, &err);
+  if (!rc && !sched) rc = tc_setup_mesh(&b.m, c, world, node, 0, &err);
+  if (!rc && !sched) rc = tc_setup_program(&o, c, b.m, &rows, &err);
+  if (!rc && !sched) rc = break_all(&b, &o, &err);
   tc_annotations_free(rows);
   tc_mesh_free(b.m);
   tc_config_free(c);
