@@ -80,16 +80,6 @@ static void touch(struct tc_live *l, int32_t instance, int32_t at)
   x->last = TC_MAX(x->last, at);
 }
 
-/* One life from the first to the last. */
-static void merge(struct tc_live *l)
-{
-  for (int32_t i = 1; i < l->n; i++) {
-    l->in[0].first = TC_MIN(l->in[0].first, l->in[i].first);
-    l->in[0].last = TC_MAX(l->in[0].last, l->in[i].last);
-  }
-  l->n = TC_MIN(l->n, 1);
-}
-
 static bool made_once(const struct tc_graph *g, int32_t root)
 {
   int32_t maker = g->tensor[root].node;
@@ -108,7 +98,6 @@ static bool reads_on(const struct tc_graph *g, const struct tc_schedule *s, int3
 static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, struct lives *l)
 {
   size_t n_tensors = (size_t)TC_MAX(g->n_tensors, 1);
-  bool *whole = tc_calloc(n_tensors, 1);
   l->n_mb = s->n_mb;
   l->all = tc_malloc(n_tensors * (size_t)s->n_mb * sizeof *l->all);
   l->of = tc_calloc(n_tensors, sizeof *l->of);
@@ -122,12 +111,9 @@ static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, st
       if (g->tensor[root].state) continue;
       bool once = made_once(g, root);
       touch(&l->of[root], once ? 0 : s->action[i].mb, i + (k < n->n_in && reads_on(g, s, i)));
-      if (!once && n->once) whole[root] = true;  /* summed over micro-batches */
+      TC_ASSERT(once || !n->once || s->n_mb == 1);   /* sums over micro-batches are state */
     }
   }
-  for (int32_t t = 0; t < g->n_tensors; t++)
-    if (whole[t]) merge(&l->of[t]);
-  free(whole);
   const int32_t result[] = { g->loss, g->grad_norm };      /* read after the run */
   for (size_t i = 0; i < sizeof result / sizeof result[0]; i++) {
     int32_t root = result[i] >= 0 ? tc_tensor_root(g, result[i]) : -1;
