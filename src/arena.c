@@ -50,7 +50,7 @@ static int64_t link_offset(const struct tc_graph *g, int32_t t, const struct tc_
 static void place_versions(struct tc_arena *a, const struct tc_graph *g, const struct tc_mesh *m,
                            const int32_t coord[TC_AXES])
 {
-  int32_t *chain = tc_malloc((size_t)TC_MAX(g->n_tensors, 1) * sizeof *chain);
+  int32_t *chain = tc_malloc((size_t)g->n_tensors * sizeof *chain);
   for (int32_t t = 0; t < g->n_tensors; t++) {
     int32_t n = 0, root = tc_tensor_root(g, t);
     if (a->off[root] < 0) continue;
@@ -97,7 +97,7 @@ static bool reads_on(const struct tc_graph *g, const struct tc_schedule *s, int3
 
 static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, struct lives *l)
 {
-  size_t n_tensors = (size_t)TC_MAX(g->n_tensors, 1);
+  size_t n_tensors = (size_t)g->n_tensors;
   l->n_mb = s->n_mb;
   l->all = tc_malloc(n_tensors * (size_t)s->n_mb * sizeof *l->all);
   l->of = tc_calloc(n_tensors, sizeof *l->of);
@@ -140,7 +140,7 @@ static void make_objects(struct tc_arena *a, const struct tc_graph *g, const str
     a->slots[t] = l->of[t].n ? count_slots(&l->of[t]) : 1;
     n += a->slots[t];
   }
-  l->object = tc_calloc((size_t)TC_MAX(n, 1), sizeof *l->object);
+  l->object = tc_calloc((size_t)n, sizeof *l->object);
   for (int32_t t = 0; t < g->n_tensors; t++) {
     int32_t k = a->slots[t];
     for (int32_t i = 0; i < k && l->of[t].n; i++) {
@@ -168,7 +168,7 @@ static int by_size(const void *a, const void *b)
 static void place_scratch(struct tc_arena *a, const struct tc_graph *g, struct lives *l, int space)
 {
   int region = space == TC_HOST ? TC_HOST_SCRATCH : TC_SCRATCH;
-  struct tc_live **todo = tc_malloc((size_t)TC_MAX(l->n_objects, 1) * sizeof *todo);
+  struct tc_live **todo = tc_malloc((size_t)l->n_objects * sizeof *todo);
   struct tc_placed *placed = tc_placed_new();
   int32_t n = 0;
   for (int32_t i = 0; i < l->n_objects; i++)
@@ -288,7 +288,7 @@ int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct t
                  struct tc_err *err)
 {
   struct tc_arena *a = tc_calloc(1, sizeof *a);
-  size_t n = (size_t)TC_MAX(g->n_tensors, 1);
+  size_t n = (size_t)g->n_tensors;
   a->n = g->n_tensors;
   a->off = tc_malloc(n * sizeof *a->off);
   a->die = tc_malloc(n * sizeof *a->die);
@@ -415,7 +415,7 @@ int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g,
                    const struct tc_schedule *s, const struct tc_mesh *m,
                    const int32_t coord[TC_AXES], struct tc_err *err)
 {
-  const size_t keys = (size_t)TC_MAX(g->n_tensors, 1) * (size_t)s->n_mb;
+  const size_t keys = (size_t)g->n_tensors * (size_t)s->n_mb;
   struct walk w = { .a = a, .g = g, .s = s, .m = m, .coord = coord };
   w.until = tc_malloc(keys * sizeof *w.until);
   w.where = tc_malloc(keys * sizeof *w.where);

@@ -516,7 +516,7 @@ static void fill_queues(struct tc_transfers *t)
   size_t p = (size_t)t->p;
   t->n_queue = tc_calloc(p, sizeof *t->n_queue);
   t->queue = tc_calloc(p, sizeof *t->queue);
-  t->queue[0] = tc_malloc(2 * (size_t)TC_MAX(t->n, 1) * sizeof **t->queue);
+  t->queue[0] = tc_malloc(2 * (size_t)t->n * sizeof **t->queue);
   for (int32_t i = 0; i < t->n; i++) {
     t->n_queue[t->t[i].from]++;
     t->n_queue[t->t[i].to]++;
