@@ -199,7 +199,7 @@ static int put_programs(FILE *f, const struct tc_program_opts *o, const struct t
   return 0;
 }
 
-/* CLUSTER FLAGS [| ROWS]: the programs of the first and the last rank, of many stages also of one between. */
+/* CLUSTER FLAGS [| ROWS]: the programs of the first and the last rank, of many also of one between. */
 static int put_layouts(FILE *f, const char *line, struct tc_err *err)
 {
   char cluster[40] = "", order[10] = "block";
@@ -220,7 +220,8 @@ static int put_layouts(FILE *f, const char *line, struct tc_err *err)
   if (!rc) INTS(f, bytes, TC_AXES);
   if (!rc) rc = put_programs(f, &o, m, 0, err);
   if (!rc && world > 1) rc = put_programs(f, &o, m, world - 1, err);
-  if (!rc && m->size[TC_PP] > 2) rc = put_programs(f, &o, m, world / 2, err);
+  const bool many = !rc && (m->size[TC_PP] > 2 || m->size[TC_DP] > 4);
+  if (many) rc = put_programs(f, &o, m, world / 3, err);
   tc_annotations_free(rows);
   tc_mesh_free(m);
   tc_config_free(c);
