@@ -50,7 +50,7 @@ static int64_t link_offset(const struct tc_graph *g, int32_t t, const struct tc_
 static void place_versions(struct tc_arena *a, const struct tc_graph *g, const struct tc_mesh *m,
                            const int32_t coord[TC_AXES])
 {
-  int32_t *chain = tc_malloc((size_t)TC_MAX(g->n_tensors, 1) * sizeof *chain);
+  int32_t *chain = tc_malloc((size_t)g->n_tensors * sizeof *chain);
   for (int32_t t = 0; t < g->n_tensors; t++) {
     int32_t n = 0, root = tc_tensor_root(g, t);
     if (a->off[root] < 0) continue;
@@ -80,16 +80,6 @@ static void touch(struct tc_live *l, int32_t instance, int32_t at)
   x->last = TC_MAX(x->last, at);
 }
 
-/* One life from the first to the last. */
-static void merge(struct tc_live *l)
-{
-  for (int32_t i = 1; i < l->n; i++) {
-    l->in[0].first = TC_MIN(l->in[0].first, l->in[i].first);
-    l->in[0].last = TC_MAX(l->in[0].last, l->in[i].last);
-  }
-  l->n = TC_MIN(l->n, 1);
-}
-
 static bool made_once(const struct tc_graph *g, int32_t root)
 {
   int32_t maker = g->tensor[root].node;
@@ -107,8 +97,7 @@ static bool reads_on(const struct tc_graph *g, const struct tc_schedule *s, int3
 
 static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, struct lives *l)
 {
-  size_t n_tensors = (size_t)TC_MAX(g->n_tensors, 1);
-  bool *whole = tc_calloc(n_tensors, 1);
+  size_t n_tensors = (size_t)g->n_tensors;
   l->n_mb = s->n_mb;
   l->all = tc_malloc(n_tensors * (size_t)s->n_mb * sizeof *l->all);
   l->of = tc_calloc(n_tensors, sizeof *l->of);
@@ -122,12 +111,9 @@ static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, st
       if (g->tensor[root].state) continue;
       bool once = made_once(g, root);
       touch(&l->of[root], once ? 0 : s->action[i].mb, i + (k < n->n_in && reads_on(g, s, i)));
-      if (!once && n->once) whole[root] = true;  /* summed over micro-batches */
+      TC_ASSERT(once || !n->once || s->n_mb == 1);   /* sums over micro-batches are state */
     }
   }
-  for (int32_t t = 0; t < g->n_tensors; t++)
-    if (whole[t]) merge(&l->of[t]);
-  free(whole);
   const int32_t result[] = { g->loss, g->grad_norm };      /* read after the run */
   for (size_t i = 0; i < sizeof result / sizeof result[0]; i++) {
     int32_t root = result[i] >= 0 ? tc_tensor_root(g, result[i]) : -1;
@@ -154,7 +140,7 @@ static void make_objects(struct tc_arena *a, const struct tc_graph *g, const str
     a->slots[t] = l->of[t].n ? count_slots(&l->of[t]) : 1;
     n += a->slots[t];
   }
-  l->object = tc_calloc((size_t)TC_MAX(n, 1), sizeof *l->object);
+  l->object = tc_calloc((size_t)n, sizeof *l->object);
   for (int32_t t = 0; t < g->n_tensors; t++) {
     int32_t k = a->slots[t];
     for (int32_t i = 0; i < k && l->of[t].n; i++) {
@@ -182,7 +168,7 @@ static int by_size(const void *a, const void *b)
 static void place_scratch(struct tc_arena *a, const struct tc_graph *g, struct lives *l, int space)
 {
   int region = space == TC_HOST ? TC_HOST_SCRATCH : TC_SCRATCH;
-  struct tc_live **todo = tc_malloc((size_t)TC_MAX(l->n_objects, 1) * sizeof *todo);
+  struct tc_live **todo = tc_malloc((size_t)l->n_objects * sizeof *todo);
   struct tc_placed *placed = tc_placed_new();
   int32_t n = 0;
   for (int32_t i = 0; i < l->n_objects; i++)
@@ -302,7 +288,7 @@ int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct t
                  struct tc_err *err)
 {
   struct tc_arena *a = tc_calloc(1, sizeof *a);
-  size_t n = (size_t)TC_MAX(g->n_tensors, 1);
+  size_t n = (size_t)g->n_tensors;
   a->n = g->n_tensors;
   a->off = tc_malloc(n * sizeof *a->off);
   a->die = tc_malloc(n * sizeof *a->die);
@@ -429,7 +415,7 @@ int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g,
                    const struct tc_schedule *s, const struct tc_mesh *m,
                    const int32_t coord[TC_AXES], struct tc_err *err)
 {
-  const size_t keys = (size_t)TC_MAX(g->n_tensors, 1) * (size_t)s->n_mb;
+  const size_t keys = (size_t)g->n_tensors * (size_t)s->n_mb;
   struct walk w = { .a = a, .g = g, .s = s, .m = m, .coord = coord };
   w.until = tc_malloc(keys * sizeof *w.until);
   w.where = tc_malloc(keys * sizeof *w.where);

@@ -36,7 +36,7 @@ static void end_others(const struct tc_graph *g, int32_t t, const int32_t *next,
 static int32_t *rings(const struct tc_graph *g)
 {
   int32_t *root = tc_graph_roots(g);
-  int32_t *next = tc_malloc((size_t)TC_MAX(g->n_tensors, 1) * sizeof *next);
+  int32_t *next = tc_malloc((size_t)g->n_tensors * sizeof *next);
   for (int32_t t = 0; t < g->n_tensors; t++) next[t] = t;
   for (int32_t t = 0; t < g->n_tensors; t++) {
     if (root[t] == t) continue;
@@ -51,9 +51,9 @@ static int check_order(const struct chk *c)
 {
   const struct tc_graph *g = c->g;
   int32_t *next = rings(g);
-  size_t n_t = (size_t)TC_MAX(g->n_tensors, 1);
+  size_t n_t = (size_t)g->n_tensors;
   bool *made = tc_calloc(n_t, 1), *over = tc_calloc(n_t, 1), *block = tc_calloc(n_t, 1);
-  bool *ran = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
+  bool *ran = tc_calloc((size_t)g->n_nodes, 1);
   int rc = 0;
   for (int32_t t = 0; t < g->n_tensors; t++) made[t] = g->tensor[t].state;
   for (int32_t i = 0; i < g->n_order && !rc; i++) {

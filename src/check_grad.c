@@ -132,7 +132,7 @@ static int64_t chunk_of(const struct tc_graph *g, const struct tc_node *n, int32
 /* The nodes that a contribution was cut into, `at[n]`, are each of rows of their own. */
 static bool covers(const struct tc_graph *g, const int32_t *at, int32_t n)
 {
-  int64_t *chunk = tc_malloc((size_t)TC_MAX(n, 1) * sizeof *chunk);
+  int64_t *chunk = tc_malloc((size_t)n * sizeof *chunk);
   bool good = n > 0;
   for (int32_t i = 0; i < n && n > 1 && good; i++)
     good = (chunk[i] = chunk_of(g, &g->node[at[i]], n)) >= 0;
@@ -146,8 +146,8 @@ static bool covers(const struct tc_graph *g, const int32_t *at, int32_t n)
 static int32_t find_all(struct walk *w)
 {
   const struct tc_graph *g = w->g;
-  int32_t *at = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *at), missing = -1;
-  int32_t *count = tc_calloc((size_t)TC_MAX(g->n_nodes, 1) + 1, sizeof *count);
+  int32_t *at = tc_malloc((size_t)g->n_order * sizeof *at), missing = -1;
+  int32_t *count = tc_calloc((size_t)g->n_nodes + 1, sizeof *count);
   for (int32_t i = 0; i < g->n_contributions; i++)
     w->makes[g->contribution[i].node] |= (uint8_t)(1u << g->contribution[i].out);
   for (int32_t i = 0; i < g->n_order; i++) {
@@ -221,10 +221,10 @@ int tc_check_gradients(const struct tc_graph *g, const struct tc_mesh *m, bool p
   if (!g->n_contributions) return 0;
   struct walk w = { .g = g, .m = m, .placed = placed };
   w.root = tc_graph_roots(g);
-  w.makes = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
-  w.has = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), sizeof *w.has);
-  w.all = tc_calloc((size_t)TC_MAX(g->n_params, 1), sizeof *w.all);
-  w.updated = tc_calloc((size_t)TC_MAX(g->n_params, 1), 1);
+  w.makes = tc_calloc((size_t)g->n_nodes, 1);
+  w.has = tc_calloc((size_t)g->n_tensors, sizeof *w.has);
+  w.all = tc_calloc((size_t)g->n_params, sizeof *w.all);
+  w.updated = tc_calloc((size_t)g->n_params, 1);
   int rc = check(&w, pass, err);
   free(w.root);
   free(w.makes);

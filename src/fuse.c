@@ -292,7 +292,7 @@ static void place_chunks(struct cut *c, const int32_t *order, int32_t n_order,
                          const int32_t *head, int32_t n_head)
 {
   struct tc_graph *g = c->g;
-  bool *needs = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1), done = false;
+  bool *needs = tc_calloc((size_t)g->n_nodes, 1), done = false;
   bool *makes = tc_calloc((size_t)g->n_tensors, 1);
   for (int32_t i = 0; i < n_order; i++) {
     const struct tc_node *n = &g->node[order[i]];

@@ -33,7 +33,7 @@ static bool joins(const struct tc_graph *g, const struct tc_node *a, const struc
  * traffic is a unit of its own. */
 static int32_t *chain_moves(const struct tc_graph *g, bool scalars)
 {
-  int32_t *next = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *next);
+  int32_t *next = tc_malloc((size_t)g->n_order * sizeof *next);
   int32_t *first = tc_malloc((size_t)(g->n_units + 1) * sizeof *first);
   for (int32_t u = 0; u <= g->n_units; u++) first[u] = g->n_order;
   for (int32_t i = g->n_order - 1; i >= 0; i--) {
@@ -95,9 +95,9 @@ static bool same_fetch(const struct tc_node *a, const struct tc_node *b)
  * that they can join (a copy from the host, then the gather). */
 static void hoist_fetches(struct tc_graph *g)
 {
-  int32_t *order = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *order), n = 0;
+  int32_t *order = tc_malloc((size_t)g->n_order * sizeof *order), n = 0;
   int32_t *next = chain_moves(g, false);
-  bool *put = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
+  bool *put = tc_calloc((size_t)g->n_nodes, 1);
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *a = &g->node[g->order[i]];
     if (put[a->id]) continue;
@@ -136,9 +136,9 @@ static bool waits(const struct tc_node *n)
 /* What reads a transfer that joined a later one stands behind that. */
 static void sink_waiting(struct tc_graph *g)
 {
-  int32_t *order = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *order);
-  int32_t n = 0, *late = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *late), n_late = 0;
-  bool *put = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
+  int32_t *order = tc_malloc((size_t)g->n_order * sizeof *order);
+  int32_t n = 0, *late = tc_malloc((size_t)g->n_order * sizeof *late), n_late = 0;
+  bool *put = tc_calloc((size_t)g->n_nodes, 1);
   for (int32_t i = 0; i < g->n_nodes; i++) put[i] = true;
   for (int32_t i = 0; i < g->n_order; i++) put[g->order[i]] = false;
   for (int32_t i = 0; i < g->n_order; i++) {

@@ -193,9 +193,6 @@ static void grad_attn(struct gctx *c, int32_t dy)
   emit1(c, TC_OP_ATTN_BWD, 0, 4, (int32_t[]){ dy, in(c, 0), out(c, 0), out(c, 1) });
 }
 
-/* No gradient: the loss does not depend on the max that is subtracted and added again. */
-static void grad_none(struct gctx *c, int32_t dy) { (void)c; (void)dy; }
-
 static void grad_sumexp(struct gctx *c, int32_t ds)
 {
   emit1(c, TC_OP_SUMEXP_BWD, 0, 3, (int32_t[]){ in(c, 0), in(c, 1), ds });
@@ -204,18 +201,14 @@ static void grad_sumexp(struct gctx *c, int32_t ds)
 /* Adds into the gradient that sumexp, later in the forward order, has already made. */
 static void grad_pick(struct gctx *c, int32_t dp)
 {
-  int32_t x = in(c, 0);
-  if (c->grad[x] < 0) {
-    int32_t z = grad_new(c, x);
-    emit(c, TC_OP_FILL, 0, NULL, 1, &z)->f[0] = 0;
-    c->grad[x] = z;
-  }
-  int32_t prev = c->grad[x], d = grad_new(c, x);
+  int32_t x = in(c, 0), prev = c->grad[x], d = grad_new(c, x);
+  TC_ASSERT(prev >= 0);
   c->g->tensor[d].overwrites = prev;
   emit(c, TC_OP_PICK_BWD, 3, (int32_t[]){ prev, in(c, 1), dp }, 1, &d);
   c->grad[x] = d;
 }
 
+/* The loss does not depend on the max, which is subtracted and added again. */
 static void grad_nll(struct gctx *c, int32_t dl)
 {
   int32_t o[2] = { grad_new(c, in(c, 1)), grad_new(c, in(c, 2)) };
@@ -235,8 +228,8 @@ static void (*const rule[TC_OPS])(struct gctx *c, int32_t dy) = {
   [TC_OP_EMBED] = grad_embed,   [TC_OP_POS] = grad_pos,     [TC_OP_LAYERNORM] = grad_layernorm,
   [TC_OP_MATMUL] = grad_matmul, [TC_OP_BIAS] = grad_bias,   [TC_OP_GELU] = grad_gelu,
   [TC_OP_ADD] = grad_add,       [TC_OP_CAST] = grad_same,   [TC_OP_DROPOUT] = grad_same,
-  [TC_OP_ATTN] = grad_attn,     [TC_OP_ROWMAX] = grad_none, [TC_OP_SUMEXP] = grad_sumexp,
-  [TC_OP_PICK] = grad_pick,     [TC_OP_NLL] = grad_nll,     [TC_OP_SUM] = grad_sum,
+  [TC_OP_ATTN] = grad_attn,     [TC_OP_SUMEXP] = grad_sumexp, [TC_OP_PICK] = grad_pick,
+  [TC_OP_NLL] = grad_nll,       [TC_OP_SUM] = grad_sum,
 };
 
 /* What another stage has summed up over the step is added to the owner's. */

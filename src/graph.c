@@ -233,7 +233,7 @@ int32_t tc_tensor_root(const struct tc_graph *g, int32_t t)
 
 int32_t *tc_graph_roots(const struct tc_graph *g)
 {
-  int32_t *root = tc_malloc((size_t)TC_MAX(g->n_tensors, 1) * sizeof *root);
+  int32_t *root = tc_malloc((size_t)g->n_tensors * sizeof *root);
   for (int32_t t = 0; t < g->n_tensors; t++) root[t] = -1;
   for (int32_t t = 0; t < g->n_tensors; t++) {
     int32_t end = t;                             /* its storage, or a tensor whose root is known */

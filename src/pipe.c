@@ -56,7 +56,7 @@ static bool is_crossing(const struct tc_node *n) { return is_stage_send(n) && !n
 static void find_late(struct sched *c)
 {
   const struct tc_graph *g = c->g;
-  size_t n_tensors = (size_t)TC_MAX(g->n_tensors, 1);
+  size_t n_tensors = (size_t)g->n_tensors;
   bool *timed = tc_calloc(n_tensors, 1);         /* made from what micro-batches make */
   bool *lent = tc_calloc(n_tensors, 1);
   for (int32_t i = 0; i < g->n_order; i++) {
@@ -115,7 +115,7 @@ static void find_kinds(struct sched *c)
   const struct tc_graph *g = c->g;
   const int32_t kinds = TC_MAX(c->o.chunks, 1) * TC_WORKS;
   c->kind_at = tc_calloc((size_t)kinds + 2, sizeof *c->kind_at);
-  c->of_kind = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *c->of_kind);
+  c->of_kind = tc_malloc((size_t)g->n_order * sizeof *c->of_kind);
   for (int32_t i = 0; i < g->n_order; i++) c->kind_at[kind_of(c, &g->node[g->order[i]]) + 2]++;
   c->kind_at[1] = 0;                             /* those of none */
   for (int32_t k = 0; k < kinds; k++) c->kind_at[k + 2] += c->kind_at[k + 1];
@@ -191,10 +191,10 @@ static void find_feeds(struct sched *c)
 static void find_groups(struct sched *c)
 {
   const struct tc_graph *g = c->g;
-  int32_t *read = tc_malloc((size_t)TC_MAX(g->n_nodes, 1) * sizeof *read);   /* last so far */
+  int32_t *read = tc_malloc((size_t)g->n_nodes * sizeof *read);   /* last so far */
   memset(read, -1, (size_t)g->n_nodes * sizeof *read);
-  c->free_at = tc_malloc((size_t)TC_MAX(c->n_steps, 1) * sizeof *c->free_at);
-  c->fetch = tc_malloc((size_t)TC_MAX(c->n_steps, 1) * sizeof *c->fetch);
+  c->free_at = tc_malloc((size_t)c->n_steps * sizeof *c->free_at);
+  c->fetch = tc_malloc((size_t)c->n_steps * sizeof *c->fetch);
   c->group = tc_malloc((size_t)(c->n_steps + 1) * sizeof *c->group);
   for (int32_t i = 0; i < c->n_steps; i++) {
     const struct tc_node *n = &g->node[c->step[i].node];
@@ -421,8 +421,8 @@ static void emit_all(struct sched *c)
 
 static void make_body(struct tc_schedule *s, const struct tc_graph *g)
 {
-  bool *in = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
-  s->body = tc_malloc((size_t)TC_MAX(g->n_order, 1) * sizeof *s->body);
+  bool *in = tc_calloc((size_t)g->n_nodes, 1);
+  s->body = tc_malloc((size_t)g->n_order * sizeof *s->body);
   for (int32_t i = 0; i < s->n; i++) {
     if (in[s->action[i].node]) continue;
     in[s->action[i].node] = true;
@@ -433,8 +433,8 @@ static void make_body(struct tc_schedule *s, const struct tc_graph *g)
 
 static void count_most(struct tc_schedule *s, const struct tc_graph *g)
 {
-  int32_t *now = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), sizeof *now);
-  s->most = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), sizeof *s->most);
+  int32_t *now = tc_calloc((size_t)g->n_nodes, sizeof *now);
+  s->most = tc_calloc((size_t)g->n_nodes, sizeof *s->most);
   for (int32_t i = 0; i < s->n; i++) {
     const struct tc_action *a = &s->action[i];
     now[a->node] += a->kind == TC_ISSUE ? 1 : a->kind == TC_WAIT ? -1 : 0;
@@ -464,11 +464,11 @@ int tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g,
   }
   struct tc_schedule *s = tc_calloc(1, sizeof *s);
   struct sched c = { .g = g, .s = s, .o = *o, .sched = sched, .cross = cross, .backward = backward };
-  c.feeds = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
-  c.late = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
-  c.lent = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), 1);
-  c.in_flight = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), sizeof *c.in_flight);
-  c.busy = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), sizeof *c.busy);
+  c.feeds = tc_calloc((size_t)g->n_nodes, 1);
+  c.late = tc_calloc((size_t)g->n_nodes, 1);
+  c.lent = tc_calloc((size_t)g->n_nodes, 1);
+  c.in_flight = tc_calloc((size_t)g->n_nodes, sizeof *c.in_flight);
+  c.busy = tc_calloc((size_t)g->n_tensors, sizeof *c.busy);
   s->n_mb = o->n_mb;
   s->opts = *o;
   int rc = 0;

@@ -150,12 +150,12 @@ static int32_t left_out(const struct walk *w)
 int tc_schedule_check(const struct tc_schedule *s, const struct tc_graph *g, struct tc_err *err)
 {
   struct walk w = { .g = g, .s = s };
-  w.made = tc_calloc((size_t)TC_MAX(g->n_tensors, 1) * (size_t)s->n_mb, 1);
-  w.times = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), sizeof *w.times);
-  w.flying = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), sizeof *w.flying);
-  w.landing = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), sizeof *w.landing);
-  w.ran = tc_calloc((size_t)TC_MAX(g->n_nodes, 1) * (size_t)s->n_mb, 1);
-  w.begun = tc_calloc((size_t)TC_MAX(g->n_tensors, 1), 1);
+  w.made = tc_calloc((size_t)g->n_tensors * (size_t)s->n_mb, 1);
+  w.times = tc_calloc((size_t)g->n_tensors, sizeof *w.times);
+  w.flying = tc_calloc((size_t)g->n_nodes, sizeof *w.flying);
+  w.landing = tc_calloc((size_t)g->n_tensors, sizeof *w.landing);
+  w.ran = tc_calloc((size_t)g->n_nodes * (size_t)s->n_mb, 1);
+  w.begun = tc_calloc((size_t)g->n_tensors, 1);
   int rc = 0;
   for (int32_t i = 0; i < s->n && !rc; i++) {
     const char *what = fault(&w, &s->action[i]);

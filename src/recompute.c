@@ -86,11 +86,11 @@ void tc_recompute(struct tc_graph *g, int what)
 {
   if (what == TC_RECOMPUTE_NONE) return;
   int32_t n_order = g->n_order, n_old = g->n_nodes;
-  int32_t *order = tc_malloc((size_t)TC_MAX(n_order, 1) * sizeof *order);
+  int32_t *order = tc_malloc((size_t)n_order * sizeof *order);
   memcpy(order, g->order, (size_t)n_order * sizeof *order);
   struct rctx c = { .g = g, .what = what };
-  c.layer = tc_calloc((size_t)TC_MAX(g->n_units, 1), 1);
-  size_t n_tensors = (size_t)TC_MAX(g->n_tensors, 1) * 2;  /* clones have no clones */
+  c.layer = tc_calloc((size_t)g->n_units, 1);
+  size_t n_tensors = (size_t)g->n_tensors * 2;  /* clones have no clones */
   c.copy = tc_malloc(n_tensors * sizeof *c.copy);
   memset(c.copy, -1, n_tensors * sizeof *c.copy);
   for (int32_t i = 0; i < n_order; i++)

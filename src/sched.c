@@ -489,13 +489,13 @@ int tc_sched_simulate(struct tc_sim **out, const struct tc_sched *s, const struc
 
 /* ---- transfers ------------------------------------------------------------------------ */
 
+/* A stage makes one at a time. */
 static int compare(const void *va, const void *vb)
 {
   const struct tc_transfer *a = va, *b = vb;
   if (a->time != b->time) return a->time < b->time ? -1 : 1;
   if (a->work != b->work) return a->work < b->work ? -1 : 1;
-  if (a->stage_from != b->stage_from) return a->stage_from < b->stage_from ? -1 : 1;
-  return (a->mb > b->mb) - (a->mb < b->mb);
+  return (a->stage_from > b->stage_from) - (a->stage_from < b->stage_from);
 }
 
 static void collect(struct tc_transfers *t, const struct tc_sched *s, const struct tc_sim *sim)
@@ -516,7 +516,7 @@ static void fill_queues(struct tc_transfers *t)
   size_t p = (size_t)t->p;
   t->n_queue = tc_calloc(p, sizeof *t->n_queue);
   t->queue = tc_calloc(p, sizeof *t->queue);
-  t->queue[0] = tc_malloc(2 * (size_t)TC_MAX(t->n, 1) * sizeof **t->queue);
+  t->queue[0] = tc_malloc(2 * (size_t)t->n * sizeof **t->queue);
   for (int32_t i = 0; i < t->n; i++) {
     t->n_queue[t->t[i].from]++;
     t->n_queue[t->t[i].to]++;

@@ -71,7 +71,7 @@ struct tc_transfer {
 };
 struct tc_transfers {
   int32_t p, n;
-  struct tc_transfer *t;         /* [n], by time; ties by work, stage, micro-batch */
+  struct tc_transfer *t;         /* [n], by time; ties by work, stage */
   int32_t **queue;               /* [p][n_queue[rank]]: a rank's own, in the order it issues them */
   int32_t *n_queue;              /* [p]; the queues are one block, queue[0] */
 };

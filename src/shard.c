@@ -356,8 +356,8 @@ int tc_shard(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
   s.now = tc_malloc(bytes);
   s.heir = tc_malloc(bytes);
   memset(s.heir, -1, bytes);
-  s.sum = tc_malloc((size_t)TC_MAX(g->n_tensors, 1) * sizeof *s.sum);
-  s.choice = tc_calloc((size_t)TC_MAX(g->n_nodes, 1), sizeof *s.choice);
+  s.sum = tc_malloc((size_t)g->n_tensors * sizeof *s.sum);
+  s.choice = tc_calloc((size_t)g->n_nodes, sizeof *s.choice);
   tc_shard_find_sums(&s, order, n_order);
   for (int32_t t = 0; t < g->n_tensors; t++) {
     s.now[t] = t;

@@ -5,6 +5,7 @@ unit_tests = \
   %D%/unit/t_arena.t \
   %D%/unit/t_base.t \
   %D%/unit/t_bind.t \
+  %D%/unit/t_broken.t \
   %D%/unit/t_capture.t \
   %D%/unit/t_check.t \
   %D%/unit/t_ckpt.t \
@@ -20,6 +21,7 @@ unit_tests = \
   %D%/unit/t_data.t \
   %D%/unit/t_data_change.t \
   %D%/unit/t_device.t \
+  %D%/unit/t_digest.t \
   %D%/unit/t_gpus.t \
   %D%/unit/t_gradient.t \
   %D%/unit/t_h5.t \
@@ -38,6 +40,7 @@ unit_tests = \
   %D%/unit/t_optim.t \
   %D%/unit/t_oracle.t \
   %D%/unit/t_owner.t \
+  %D%/unit/t_parts.t \
   %D%/unit/t_process.t \
   %D%/unit/t_place.t \
   %D%/unit/t_plan.t \
@@ -87,6 +90,7 @@ test_headers = \
   %D%/unit/ckpt_cmd.h \
   %D%/unit/ckpt_fixture.h \
   %D%/unit/data_fixture.h \
+  %D%/unit/digest.h \
   %D%/unit/comm_cases.h \
   %D%/unit/comm_check.h \
   %D%/unit/ranks_fixture.h \
@@ -127,6 +131,8 @@ script_tests = \
 
 # What is distributed besides: runners, clusters, oracles.
 test_files = \
+  %D%/unit/broken.txt \
+  %D%/unit/digests.txt \
   %D%/bench/ckpt \
   %D%/bench/plan \
   %D%/bench/plan_size \
