@@ -150,9 +150,11 @@ test_files = \
   %D%/transcripts/device.ini \
   %D%/transcripts/digests.txt \
   %D%/transcripts/errors.txt \
+  %D%/transcripts/full.ini \
   %D%/transcripts/graph.txt \
   %D%/transcripts/place.txt \
   %D%/transcripts/plan.txt \
+  %D%/transcripts/planner.txt \
   %D%/transcripts/report.txt \
   %D%/transcripts/run/metrics.jsonl \
   %D%/transcripts/run/run.json \
