@@ -35,6 +35,7 @@ unit_tests = \
   %D%/unit/t_memory.t \
   %D%/unit/t_mesh.t \
   %D%/unit/t_move.t \
+  %D%/unit/t_nvml.t \
   %D%/unit/t_optim.t \
   %D%/unit/t_oracle.t \
   %D%/unit/t_owner.t \
