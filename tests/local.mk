@@ -29,12 +29,14 @@ unit_tests = \
   %D%/unit/t_kernels_join.t \
   %D%/unit/t_kernels_xent.t \
   %D%/unit/t_kernels_fd.t \
+  %D%/unit/t_late.t \
   %D%/unit/t_launch.t \
   %D%/unit/t_main.t \
   %D%/unit/t_manifest.t \
   %D%/unit/t_memory.t \
   %D%/unit/t_mesh.t \
   %D%/unit/t_move.t \
+  %D%/unit/t_nccl.t \
   %D%/unit/t_nvml.t \
   %D%/unit/t_optim.t \
   %D%/unit/t_oracle.t \
@@ -57,7 +59,9 @@ unit_tests = \
   %D%/unit/t_train.t \
   %D%/unit/t_sched.t \
   %D%/unit/t_stages.t \
-  %D%/unit/t_watch.t
+  %D%/unit/t_watch.t \
+  %D%/unit/t_watch_lane.t \
+  %D%/unit/t_watch_parts.t
 
 # The last two are linked with the shim, which takes the place of calls of the C library.
 fault_tests = \
@@ -93,6 +97,7 @@ test_headers = \
   %D%/unit/ranks_fixture.h \
   %D%/unit/plan_config.h \
   %D%/unit/t_kernels.h \
+  %D%/unit/watch_parts.h \
   %D%/unit/tap.h
 
 script_tests = \
