@@ -43,6 +43,7 @@ unit_tests = \
   %D%/unit/t_owner.t \
   %D%/unit/t_process.t \
   %D%/unit/t_place.t \
+  %D%/unit/t_pmix.t \
   %D%/unit/t_plan.t \
   %D%/unit/t_plan_print.t \
   %D%/unit/t_plan_search.t \
@@ -196,6 +197,7 @@ EXTRA_DIST += $(test_headers) $(test_files)
 # Tests that see a library's header themselves.
 tests_unit_t_ckpt_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
 tests_unit_t_h5_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
+tests_unit_t_pmix_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 tests_unit_t_ranks_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 
 # It counts the links that are followed to a tensor's storage.
