@@ -40,6 +40,7 @@ unit_tests = \
   %D%/unit/t_nvml.t \
   %D%/unit/t_optim.t \
   %D%/unit/t_oracle.t \
+  %D%/unit/t_p2p.t \
   %D%/unit/t_owner.t \
   %D%/unit/t_process.t \
   %D%/unit/t_place.t \
