@@ -46,6 +46,7 @@ unit_tests = \
   %D%/unit/t_place.t \
   %D%/unit/t_pmix.t \
   %D%/unit/t_plan.t \
+  %D%/unit/t_plan_device.t \
   %D%/unit/t_plan_guess.t \
   %D%/unit/t_plan_print.t \
   %D%/unit/t_plan_search.t \
