@@ -20,6 +20,7 @@ unit_tests = \
   %D%/unit/t_data.t \
   %D%/unit/t_data_change.t \
   %D%/unit/t_device.t \
+  %D%/unit/t_fault.t \
   %D%/unit/t_gpus.t \
   %D%/unit/t_gradient.t \
   %D%/unit/t_h5.t \
@@ -59,6 +60,7 @@ unit_tests = \
   %D%/unit/t_saver.t \
   %D%/unit/t_setup.t \
   %D%/unit/t_slow.t \
+  %D%/unit/t_slow_words.t \
   %D%/unit/t_stop.t \
   %D%/unit/t_trace.t \
   %D%/unit/t_train.t \

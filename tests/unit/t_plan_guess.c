@@ -90,6 +90,18 @@ static const struct {
     "19000320")
   R(2, 4, 8, 1, 2, 1, 6, "dataparallel", "naive", "none", "no", false, false, "0.152281151", "57344000",
     "0")
+  R(1, 2, 2, 4, 1, 1, 12, "zero2", "1f1b", "none", "no", true, true, "0.0243868836", "15108800",
+    "0")
+  R(0, 2, 4, 4, 1, 1, 24, "zero3", "zb", "none", "no", false, true, "0.0319896861", "18195712",
+    "0")
+  R(2, 2, 4, 2, 1, 1, 12, "ddp", "gpipe", "selective", "update", false, true, "0.15825644", "79908352",
+    "0")
+  R(1, 1, 4, 1, 1, 1, 24, "zero1", "1f1b", "none", "update", false, false, "0.0357524129", "47014400",
+    "26096640")
+  R(1, 2, 2, 1, 1, 1, 24, "dataparallel", "1f1b", "none", "params", false, true, "0.0192430826", "29547520",
+    "66501120")
+  R(2, 4, 2, 1, 1, 3, 24, "zero2", "interleaved", "full", "params", false, false, "0.0316385184", "30476288",
+    "6341120")
 #undef R
 };
 
