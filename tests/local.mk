@@ -32,6 +32,7 @@ unit_tests = \
   %D%/unit/t_kernels_fd.t \
   %D%/unit/t_late.t \
   %D%/unit/t_launch.t \
+  %D%/unit/t_launch_parts.t \
   %D%/unit/t_main.t \
   %D%/unit/t_manifest.t \
   %D%/unit/t_memory.t \
