@@ -64,6 +64,7 @@ unit_tests = \
   %D%/unit/t_slow_words.t \
   %D%/unit/t_stop.t \
   %D%/unit/t_stop_words.t \
+  %D%/unit/t_thread.t \
   %D%/unit/t_trace.t \
   %D%/unit/t_train.t \
   %D%/unit/t_sched.t \

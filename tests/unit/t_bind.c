@@ -276,6 +276,22 @@ static void test_cpus(void)
   }
 }
 
+/* FNV-1a of the first that is known. */
+static void test_ids(void)
+{
+  static const struct { const char *uuid, *pci, *name; uint64_t want; } rows[] = {
+    { "", "", "", UINT64_C(0xcbf29ce484222325) }, { "", "", "a", UINT64_C(0xaf63dc4c8601ec8c) },
+    { "foobar", "a", "b", UINT64_C(0x85944171f73967e8) }, { "", "foobar", "a", UINT64_C(0x85944171f73967e8) },
+    { "", "", "foobar", UINT64_C(0x85944171f73967e8) } };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct tc_dev d = { .numa = 0 };
+    snprintf(d.uuid, sizeof d.uuid, "%s", rows[i].uuid);
+    snprintf(d.pci, sizeof d.pci, "%s", rows[i].pci);
+    snprintf(d.name, sizeof d.name, "%s", rows[i].name);
+    ok(device_id(&d) == rows[i].want, "the id of \"%s\", \"%s\", \"%s\"", d.uuid, d.pci, d.name);
+  }
+}
+
 /* How a rank's CPUs are told: a list that is too long ends with a whole entry. */
 static void test_sets(void)
 {
@@ -315,6 +331,7 @@ int main(void)
   test_ties();
   test_nodes();
   test_cpus();
+  test_ids();
   test_sets();
   return done_testing();
 }
