@@ -15,6 +15,7 @@ unit_tests = \
   %D%/unit/t_ckpt_tools.t \
   %D%/unit/t_comm.t \
   %D%/unit/t_comm_nccl.t \
+  %D%/unit/t_comm_parts.t \
   %D%/unit/t_config.t \
   %D%/unit/t_crc.t \
   %D%/unit/t_data.t \
