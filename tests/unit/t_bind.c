@@ -235,24 +235,31 @@ static void test_nodes(void)
  * that ranks are to be near, if each has a CPU for each of its ranks. */
 static void test_cpus(void)
 {
-  static const struct { struct box box; const char *cpus; int n, home[6], fewest; const char *want[6]; const char *what;
+  static const struct { struct box box; const char *cpus; int n, home[6],
+      fewest; const char *want[6]; const char *what;
                       } rows[] = {
     { { 2, 1, 4, 0, { 0 } }, NULL, 2, { -9 }, 4, { "0-3", "4-7" }, "a socket each" },
-    { { 2, 1, 4, 0, { 0 } }, NULL, 4, { -9 }, 2, { "0-1", "2-3", "4-5", "6-7" }, "two on a socket" },
+    { { 2, 1, 4, 0, { 0 } }, NULL, 4, { -9 }, 2, { "0-1", "2-3", "4-5", "6-7" },
+        "two on a socket" },
     { { 2, 1, 4, 0, { 0 } }, NULL, 3, { -9 }, 2, { "0-1", "2-4", "5-7" }, "three on two sockets" },
-    { { 2, 2, 2, 0, { 0 } }, NULL, 4, { -9 }, 2, { "0-1", "2-3", "4-5", "6-7" }, "a NUMA node each" },
+    { { 2, 2, 2, 0, { 0 } }, NULL, 4, { -9 }, 2, { "0-1", "2-3", "4-5", "6-7" },
+        "a NUMA node each" },
     { { 1, 1, 8, 0, { 0 } }, NULL, 4, { -9 }, 0, { NULL }, "one NUMA node: left to the kernel" },
     { { 2, 1, 4, 0, { 0 } }, NULL, 1, { -9 }, 0, { NULL }, "one rank" },
     { { 2, 1, 2, 0, { 0 } }, NULL, 5, { -9 }, 0, { NULL }, "more ranks than CPUs" },
     { { 2, 1, 2, 0, { 0 } }, NULL, 4, { -9 }, 1, { "0", "1", "2", "3" }, "as many" },
     { { 2, 1, 4, 0, { 0 } }, NULL, 2, { 1, 0 }, 4, { "4-7", "0-3" }, "homes the other way round" },
-    { { 2, 1, 4, 0, { 0 } }, NULL, 3, { 1, 0, 1 }, 2, { "4-5", "0-3", "6-7" }, "homes shared by two" },
-    { { 2, 1, 4, 0, { 0 } }, NULL, 4, { 0, 0, 0, 0 }, 1, { "0", "1", "2", "3" }, "one home for all" },
-    { { 2, 1, 4, 0, { 0 } }, NULL, 5, { 0, 0, 0, 0, 0 }, 1, { "0", "1-2", "3", "4-5", "6-7" }, "a home too small" },
+    { { 2, 1, 4, 0, { 0 } }, NULL, 3, { 1, 0, 1 }, 2, { "4-5", "0-3", "6-7" },
+        "homes shared by two" },
+    { { 2, 1, 4, 0, { 0 } }, NULL, 4, { 0, 0, 0, 0 }, 1, { "0", "1", "2", "3" },
+        "one home for all" },
+    { { 2, 1, 4, 0, { 0 } }, NULL, 5, { 0, 0, 0, 0, 0 }, 1, { "0", "1-2", "3", "4-5", "6-7" },
+        "a home too small" },
     { { 2, 1, 4, 0, { 0 } }, NULL, 2, { -1, 0 }, 4, { "0-3", "4-7" }, "a home that is not known" },
     { { 2, 1, 4, 0, { 0 } }, NULL, 2, { 0, 7 }, 4, { "0-3", "4-7" }, "a home that is not there" },
     { { 2, 1, 4, 0, { 0 } }, "0-4", 2, { 1, 0 }, 1, { "4", "0-3" }, "a home of one CPU" },
-    { { 2, 1, 4, 0, { 0 } }, "0-4", 3, { 1, 0, 1 }, 1, { "0", "1-2", "3-4" }, "... is too small for two" },
+    { { 2, 1, 4, 0, { 0 } }, "0-4", 3, { 1, 0, 1 }, 1, { "0", "1-2", "3-4" },
+        "... is too small for two" },
     { { 2, 1, 4, 0, { 0 } }, "2,5,7", 2, { -9 }, 1, { "2", "5,7" }, "some of the CPUs" },
     { { 2, 1, 4, 0, { 0 } }, "0-3", 2, { -9 }, 0, { NULL }, "CPUs of one node" },
   };
@@ -264,7 +271,8 @@ static void test_cpus(void)
     hwloc_bitmap_copy(cpus, hwloc_topology_get_topology_cpuset(topo));
     if (rows[i].cpus) hwloc_bitmap_list_sscanf(cpus, rows[i].cpus);
     for (int r = 0; r < rows[i].n; r++) part[r] = hwloc_bitmap_alloc();
-    is_int(tc_bind_cpus(part, topo, cpus, rows[i].home[0] == -9 ? NULL : rows[i].home, rows[i].n), rows[i].fewest, "%s",
+    is_int(tc_bind_cpus(part, topo, cpus, rows[i].home[0] == -9 ? NULL : rows[i].home, rows[i].n),
+        rows[i].fewest, "%s",
            rows[i].what);
     for (int r = 0; r < rows[i].n; r++) {
       hwloc_bitmap_list_snprintf(text, sizeof text, part[r]);
@@ -281,7 +289,8 @@ static void test_ids(void)
 {
   static const struct { const char *uuid, *pci, *name; uint64_t want; } rows[] = {
     { "", "", "", UINT64_C(0xcbf29ce484222325) }, { "", "", "a", UINT64_C(0xaf63dc4c8601ec8c) },
-    { "foobar", "a", "b", UINT64_C(0x85944171f73967e8) }, { "", "foobar", "a", UINT64_C(0x85944171f73967e8) },
+    { "foobar", "a", "b", UINT64_C(0x85944171f73967e8) }, { "", "foobar", "a",
+        UINT64_C(0x85944171f73967e8) },
     { "", "", "foobar", UINT64_C(0x85944171f73967e8) } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_dev d = { .numa = 0 };
@@ -295,7 +304,8 @@ static void test_ids(void)
 /* How a rank's CPUs are told: a list that is too long ends with a whole entry. */
 static void test_sets(void)
 {
-  static const struct { const char *cpus; int n, numa; } rows[] = { { "0-3", 4, 0 }, { "4,6", 2, 1 }, { "3-4", 2, -1 },
+  static const struct { const char *cpus; int n, numa; } rows[] = { { "0-3", 4, 0 }, { "4,6", 2,
+      1 }, { "3-4", 2, -1 },
                                                                     { "0-7", 8, -1 } };
   const struct box box = { 2, 1, 4, 0, { 0 } };
   struct tc_rank_info info = { .numa = 9 };
@@ -306,7 +316,8 @@ static void test_sets(void)
     hwloc_bitmap_list_sscanf(set, rows[i].cpus);
     set_cpus(topo, set, &info);
     is_str(info.cpuset, rows[i].cpus, "CPUs %s", rows[i].cpus);
-    ok(info.n_cpus == rows[i].n && info.numa == rows[i].numa, "  %d of them, NUMA node %d", info.n_cpus, info.numa);
+    ok(info.n_cpus == rows[i].n && info.numa == rows[i].numa, "  %d of them, NUMA node %d",
+        info.n_cpus, info.numa);
   }
   hwloc_bitmap_zero(set);
   for (unsigned c = 100; c < 400; c += 2) hwloc_bitmap_set(set, c);

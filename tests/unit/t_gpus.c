@@ -29,8 +29,10 @@ static void test_driver_file(void)
 static void test_driver_lines(void)
 {
   static const struct { const char *text, *name, *uuid; int minor; } rows[] = {
-    { "Model:X\n", "X", "", -1 }, { "Model: A: B\nModel:", "", "", -1 }, { "Model\nDevice Minor: 0", "", "", 0 },
-    { "GPU UUID: GPU-?\nDevice Minor: 12\n", "", "", 12 }, { "GPU UUID: \t GPU-1", "", "GPU-1", -1 },
+    { "Model:X\n", "X", "", -1 }, { "Model: A: B\nModel:", "", "", -1 },
+        { "Model\nDevice Minor: 0", "", "", 0 },
+    { "GPU UUID: GPU-?\nDevice Minor: 12\n", "", "", 12 }, { "GPU UUID: \t GPU-1", "", "GPU-1",
+        -1 },
     { "model: X\nUUID: Y\nMinor: 3\n\n: 4\n", "", "", -1 }, { "", "", "", -1 },
     { "Model: 0123456789012345678901234567890123456789012345678901234567890123\n",
       "012345678901234567890123456789012345678901234567890123456789012", "", -1 },
@@ -58,8 +60,10 @@ static void test_driver_lines(void)
 static void test_counts(void)
 {
   static const struct { const char *list; int want; } rows[] = {
-    { "", 0 }, { "0", 1 }, { "7", 1 }, { "0,1", 2 }, { "0-3", 4 }, { "3-3", 1 }, { "3-2", 1 }, { "0-3,8", 5 },
-    { "8,0-3", 5 }, { "0-63", 64 }, { "0-64", 1 }, { "1-64", 64 }, { "0-61,5", 63 }, { "0-62,5,6", 64 },
+    { "", 0 }, { "0", 1 }, { "7", 1 }, { "0,1", 2 }, { "0-3", 4 }, { "3-3", 1 }, { "3-2", 1 },
+        { "0-3,8", 5 },
+    { "8,0-3", 5 }, { "0-63", 64 }, { "0-64", 1 }, { "1-64", 64 }, { "0-61,5", 63 }, { "0-62,5,6",
+        64 },
     { "a", 1 }, { "a,b,c", 3 }, { "a-3", 1 }, { "2-a", 1 }, { ",", 1 }, { ",,", 2 }, { "4,", 1 } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     is_int(count_ids(rows[i].list), rows[i].want, "GPUs in a list \"%s\"", rows[i].list);
@@ -69,24 +73,31 @@ static void test_counts(void)
 static void test_entries(void)
 {
   const struct tc_dev gpu[2] = {
-    { .name = "A", .uuid = "GPU-10ab", .pci = "0000:10:00.0", .numa = 0, .distance = -1, .n_links = -1 },
-    { .name = "B", .uuid = "GPU-20ab", .pci = "0000:20:00.0", .numa = 1, .distance = -1, .n_links = -1 } };
-  static const struct { const char *token; bool slurm, want; const char *name, *uuid; int numa; } rows[] = {
+    { .name = "A", .uuid = "GPU-10ab", .pci = "0000:10:00.0", .numa = 0, .distance = -1,
+        .n_links = -1 },
+    { .name = "B", .uuid = "GPU-20ab", .pci = "0000:20:00.0", .numa = 1, .distance = -1,
+        .n_links = -1 } };
+  static const struct { const char *token; bool slurm, want; const char *name,
+      *uuid; int numa; } rows[] = {
     { "0", false, true, "A", "GPU-10ab", 0 }, { "1", true, true, "B", "GPU-20ab", 1 },
     { "2", false, false, "gpu2", "", -1 }, { "2", true, true, "gpu2", "", -1 },
     { "-1", true, false, "", "", -1 }, { "-0", false, true, "A", "GPU-10ab", 0 },
-    { "1x", true, false, "", "", -1 }, { "x", true, false, "", "", -1 }, { "", true, false, "", "", -1 },
+    { "1x", true, false, "", "", -1 }, { "x", true, false, "", "", -1 }, { "", true, false, "", "",
+        -1 },
     { "GPU-", false, true, "A", "GPU-10ab", 0 }, { "GPU-2", false, true, "B", "GPU-20ab", 1 },
-    { "GPU-20ab", false, true, "B", "GPU-20ab", 1 }, { "GPU-20abc", false, true, "GPU-20abc", "GPU-20abc", -1 },
+    { "GPU-20ab", false, true, "B", "GPU-20ab", 1 }, { "GPU-20abc", false, true, "GPU-20abc",
+        "GPU-20abc", -1 },
     { "gpu-2", false, false, "", "", -1 }, { "MIG-2", false, true, "MIG-2", "MIG-2", -1 },
     { "NIG-2", true, false, "", "", -1 } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_dev d = { .numa = 9 };
-    is_int(visible_entry(rows[i].token, gpu, 2, rows[i].slurm, &d), rows[i].want, "entry \"%s\"%s", rows[i].token,
+    is_int(visible_entry(rows[i].token, gpu, 2, rows[i].slurm, &d), rows[i].want, "entry \"%s\"%s",
+        rows[i].token,
            rows[i].slurm ? " under Slurm" : "");
     is_str(d.name, rows[i].name, "  name");
     is_str(d.uuid, rows[i].uuid, "  UUID");
-    ok(d.numa == rows[i].numa && d.distance == -1 && d.n_links == -1 && !d.memory_bytes, "  the rest");
+    ok(d.numa == rows[i].numa && d.distance == -1 && d.n_links == -1 && !d.memory_bytes,
+        "  the rest");
   }
 }
 
@@ -117,7 +128,8 @@ static void test_by_order(void)
     for (int k = 0; k < v->n; k++) {
       snprintf(sees + strlen(sees), sizeof sees - strlen(sees), "%s%.2s", k ? " " : "",
                *v->dev[k].pci ? v->dev[k].pci + 5 : "-");
-      snprintf(name + strlen(name), sizeof name - strlen(name), "%s%.6s", k ? " " : "", v->dev[k].name);
+      snprintf(name + strlen(name), sizeof name - strlen(name), "%s%.6s", k ? " " : "",
+          v->dev[k].name);
       right &= v->dev[k].numa == rows[i].numa[k] && !*v->dev[k].uuid;
     }
     is_str(sees, rows[i].sees, "%d device files, 3 GPUs: buses", rows[i].files);
