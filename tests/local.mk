@@ -16,12 +16,14 @@ unit_tests = \
   %D%/unit/t_ckpt_tools.t \
   %D%/unit/t_comm.t \
   %D%/unit/t_comm_nccl.t \
+  %D%/unit/t_comm_parts.t \
   %D%/unit/t_config.t \
   %D%/unit/t_crc.t \
   %D%/unit/t_data.t \
   %D%/unit/t_data_change.t \
   %D%/unit/t_device.t \
   %D%/unit/t_digest.t \
+  %D%/unit/t_fault.t \
   %D%/unit/t_gpus.t \
   %D%/unit/t_gradient.t \
   %D%/unit/t_h5.t \
@@ -31,19 +33,28 @@ unit_tests = \
   %D%/unit/t_kernels_join.t \
   %D%/unit/t_kernels_xent.t \
   %D%/unit/t_kernels_fd.t \
+  %D%/unit/t_late.t \
   %D%/unit/t_launch.t \
+  %D%/unit/t_launch_parts.t \
   %D%/unit/t_main.t \
   %D%/unit/t_manifest.t \
   %D%/unit/t_memory.t \
   %D%/unit/t_mesh.t \
   %D%/unit/t_move.t \
+  %D%/unit/t_mpi.t \
+  %D%/unit/t_nccl.t \
+  %D%/unit/t_nvml.t \
   %D%/unit/t_optim.t \
   %D%/unit/t_oracle.t \
+  %D%/unit/t_p2p.t \
   %D%/unit/t_owner.t \
   %D%/unit/t_parts.t \
   %D%/unit/t_process.t \
   %D%/unit/t_place.t \
+  %D%/unit/t_pmix.t \
   %D%/unit/t_plan.t \
+  %D%/unit/t_plan_device.t \
+  %D%/unit/t_plan_guess.t \
   %D%/unit/t_plan_print.t \
   %D%/unit/t_plan_search.t \
   %D%/unit/t_program.t \
@@ -54,12 +65,17 @@ unit_tests = \
   %D%/unit/t_saver.t \
   %D%/unit/t_setup.t \
   %D%/unit/t_slow.t \
+  %D%/unit/t_slow_words.t \
   %D%/unit/t_stop.t \
+  %D%/unit/t_stop_words.t \
+  %D%/unit/t_thread.t \
   %D%/unit/t_trace.t \
   %D%/unit/t_train.t \
   %D%/unit/t_sched.t \
   %D%/unit/t_stages.t \
-  %D%/unit/t_watch.t
+  %D%/unit/t_watch.t \
+  %D%/unit/t_watch_lane.t \
+  %D%/unit/t_watch_parts.t
 
 # The last two are linked with the shim, which takes the place of calls of the C library.
 fault_tests = \
@@ -96,6 +112,7 @@ test_headers = \
   %D%/unit/ranks_fixture.h \
   %D%/unit/plan_config.h \
   %D%/unit/t_kernels.h \
+  %D%/unit/watch_parts.h \
   %D%/unit/tap.h
 
 script_tests = \
@@ -156,9 +173,11 @@ test_files = \
   %D%/transcripts/device.ini \
   %D%/transcripts/digests.txt \
   %D%/transcripts/errors.txt \
+  %D%/transcripts/full.ini \
   %D%/transcripts/graph.txt \
   %D%/transcripts/place.txt \
   %D%/transcripts/plan.txt \
+  %D%/transcripts/planner.txt \
   %D%/transcripts/report.txt \
   %D%/transcripts/run/metrics.jsonl \
   %D%/transcripts/run/run.json \
@@ -194,6 +213,8 @@ EXTRA_DIST += $(test_headers) $(test_files)
 # Tests that see a library's header themselves.
 tests_unit_t_ckpt_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
 tests_unit_t_h5_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
+tests_unit_t_mpi_t_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS)
+tests_unit_t_pmix_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 tests_unit_t_ranks_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 
 # It counts the links that are followed to a tensor's storage.

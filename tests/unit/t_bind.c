@@ -231,33 +231,106 @@ static void test_nodes(void)
   free(clean);
 }
 
-/* Parts of CPUs: disjoint, all used, nobody with fewer than others but for one; no GPUs. */
+/* Parts of CPUs: disjoint, all used, nobody with fewer than others but for one. homes: the NUMA nodes
+ * that ranks are to be near, if each has a CPU for each of its ranks. */
 static void test_cpus(void)
 {
-  static const struct { struct box box; int n; const char *want[6]; const char *what; } rows[] = {
-    { { 2, 1, 4, 0, { 0 } }, 2, { "0-3", "4-7" }, "a socket each" },
-    { { 2, 1, 4, 0, { 0 } }, 4, { "0-1", "2-3", "4-5", "6-7" }, "two on a socket" },
-    { { 2, 1, 4, 0, { 0 } }, 3, { "0-1", "2-4", "5-7" }, "three on two sockets" },
-    { { 2, 2, 2, 0, { 0 } }, 4, { "0-1", "2-3", "4-5", "6-7" }, "a NUMA node each" },
-    { { 1, 1, 8, 0, { 0 } }, 4, { NULL }, "one NUMA node: left to the kernel" },
-    { { 2, 1, 4, 0, { 0 } }, 1, { NULL }, "one rank" },
-    { { 2, 1, 2, 0, { 0 } }, 5, { NULL }, "more ranks than CPUs" },
+  static const struct { struct box box; const char *cpus; int n, home[6],
+      fewest; const char *want[6]; const char *what;
+                      } rows[] = {
+    { { 2, 1, 4, 0, { 0 } }, NULL, 2, { -9 }, 4, { "0-3", "4-7" }, "a socket each" },
+    { { 2, 1, 4, 0, { 0 } }, NULL, 4, { -9 }, 2, { "0-1", "2-3", "4-5", "6-7" },
+        "two on a socket" },
+    { { 2, 1, 4, 0, { 0 } }, NULL, 3, { -9 }, 2, { "0-1", "2-4", "5-7" }, "three on two sockets" },
+    { { 2, 2, 2, 0, { 0 } }, NULL, 4, { -9 }, 2, { "0-1", "2-3", "4-5", "6-7" },
+        "a NUMA node each" },
+    { { 1, 1, 8, 0, { 0 } }, NULL, 4, { -9 }, 0, { NULL }, "one NUMA node: left to the kernel" },
+    { { 2, 1, 4, 0, { 0 } }, NULL, 1, { -9 }, 0, { NULL }, "one rank" },
+    { { 2, 1, 2, 0, { 0 } }, NULL, 5, { -9 }, 0, { NULL }, "more ranks than CPUs" },
+    { { 2, 1, 2, 0, { 0 } }, NULL, 4, { -9 }, 1, { "0", "1", "2", "3" }, "as many" },
+    { { 2, 1, 4, 0, { 0 } }, NULL, 2, { 1, 0 }, 4, { "4-7", "0-3" }, "homes the other way round" },
+    { { 2, 1, 4, 0, { 0 } }, NULL, 3, { 1, 0, 1 }, 2, { "4-5", "0-3", "6-7" },
+        "homes shared by two" },
+    { { 2, 1, 4, 0, { 0 } }, NULL, 4, { 0, 0, 0, 0 }, 1, { "0", "1", "2", "3" },
+        "one home for all" },
+    { { 2, 1, 4, 0, { 0 } }, NULL, 5, { 0, 0, 0, 0, 0 }, 1, { "0", "1-2", "3", "4-5", "6-7" },
+        "a home too small" },
+    { { 2, 1, 4, 0, { 0 } }, NULL, 2, { -1, 0 }, 4, { "0-3", "4-7" }, "a home that is not known" },
+    { { 2, 1, 4, 0, { 0 } }, NULL, 2, { 0, 7 }, 4, { "0-3", "4-7" }, "a home that is not there" },
+    { { 2, 1, 4, 0, { 0 } }, "0-4", 2, { 1, 0 }, 1, { "4", "0-3" }, "a home of one CPU" },
+    { { 2, 1, 4, 0, { 0 } }, "0-4", 3, { 1, 0, 1 }, 1, { "0", "1-2", "3-4" },
+        "... is too small for two" },
+    { { 2, 1, 4, 0, { 0 } }, "2,5,7", 2, { -9 }, 1, { "2", "5,7" }, "some of the CPUs" },
+    { { 2, 1, 4, 0, { 0 } }, "0-3", 2, { -9 }, 0, { NULL }, "CPUs of one node" },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     hwloc_topology_t topo;
-    hwloc_bitmap_t part[6];
+    hwloc_bitmap_t part[6], cpus = hwloc_bitmap_alloc();
     char text[64];
     box_load(&topo, &rows[i].box);
+    hwloc_bitmap_copy(cpus, hwloc_topology_get_topology_cpuset(topo));
+    if (rows[i].cpus) hwloc_bitmap_list_sscanf(cpus, rows[i].cpus);
     for (int r = 0; r < rows[i].n; r++) part[r] = hwloc_bitmap_alloc();
-    int fewest = tc_bind_cpus(part, topo, hwloc_topology_get_topology_cpuset(topo), NULL, rows[i].n);
-    ok((fewest > 0) == (rows[i].want[0] != NULL), "%s", rows[i].what);
+    is_int(tc_bind_cpus(part, topo, cpus, rows[i].home[0] == -9 ? NULL : rows[i].home, rows[i].n),
+        rows[i].fewest, "%s",
+           rows[i].what);
     for (int r = 0; r < rows[i].n; r++) {
       hwloc_bitmap_list_snprintf(text, sizeof text, part[r]);
       if (rows[i].want[0]) is_str(text, rows[i].want[r], "  CPUs of rank %d", r);
       hwloc_bitmap_free(part[r]);
     }
+    hwloc_bitmap_free(cpus);
     hwloc_topology_destroy(topo);
   }
+}
+
+/* FNV-1a of the first that is known. */
+static void test_ids(void)
+{
+  static const struct { const char *uuid, *pci, *name; uint64_t want; } rows[] = {
+    { "", "", "", UINT64_C(0xcbf29ce484222325) }, { "", "", "a", UINT64_C(0xaf63dc4c8601ec8c) },
+    { "foobar", "a", "b", UINT64_C(0x85944171f73967e8) }, { "", "foobar", "a",
+        UINT64_C(0x85944171f73967e8) },
+    { "", "", "foobar", UINT64_C(0x85944171f73967e8) } };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct tc_dev d = { .numa = 0 };
+    snprintf(d.uuid, sizeof d.uuid, "%s", rows[i].uuid);
+    snprintf(d.pci, sizeof d.pci, "%s", rows[i].pci);
+    snprintf(d.name, sizeof d.name, "%s", rows[i].name);
+    ok(device_id(&d) == rows[i].want, "the id of \"%s\", \"%s\", \"%s\"", d.uuid, d.pci, d.name);
+  }
+}
+
+/* How a rank's CPUs are told: a list that is too long ends with a whole entry. */
+static void test_sets(void)
+{
+  static const struct { const char *cpus; int n, numa; } rows[] = { { "0-3", 4, 0 }, { "4,6", 2,
+      1 }, { "3-4", 2, -1 },
+                                                                    { "0-7", 8, -1 } };
+  const struct box box = { 2, 1, 4, 0, { 0 } };
+  struct tc_rank_info info = { .numa = 9 };
+  hwloc_topology_t topo;
+  hwloc_bitmap_t set = hwloc_bitmap_alloc();
+  box_load(&topo, &box);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    hwloc_bitmap_list_sscanf(set, rows[i].cpus);
+    set_cpus(topo, set, &info);
+    is_str(info.cpuset, rows[i].cpus, "CPUs %s", rows[i].cpus);
+    ok(info.n_cpus == rows[i].n && info.numa == rows[i].numa, "  %d of them, NUMA node %d",
+        info.n_cpus, info.numa);
+  }
+  hwloc_bitmap_zero(set);
+  for (unsigned c = 100; c < 400; c += 2) hwloc_bitmap_set(set, c);
+  set_cpus(topo, set, &info);
+  is_int((int64_t)strlen(info.cpuset), 251, "a list too long: 63 entries of 255 characters");
+  is_str(info.cpuset + 244, "222,224", "  the last of them whole");
+  is_int(info.n_cpus, 150, "  of all");
+  hwloc_bitmap_zero(set);
+  for (unsigned c = 1000; c < 1102; c += 2) hwloc_bitmap_set(set, c);
+  set_cpus(topo, set, &info);
+  is_int((int64_t)strlen(info.cpuset), 254, "a list that just fits");
+  hwloc_bitmap_free(set);
+  hwloc_topology_destroy(topo);
 }
 
 int main(void)
@@ -269,5 +342,7 @@ int main(void)
   test_ties();
   test_nodes();
   test_cpus();
+  test_ids();
+  test_sets();
   return done_testing();
 }

@@ -1,0 +1,102 @@
+/* watch_parts.h - the watchdog without its thread: with a clock, a log and an end of the test's
+ * own. Included once by a test, in place of the watchdog's objects. */
+#ifndef TC_WATCH_PARTS_H
+#define TC_WATCH_PARTS_H
+
+#include "src/watch_impl.h"
+#include "tests/unit/tap.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static int64_t now_ns, tick_ns;
+static void (*on_tick)(void);      /* once, after so many looks at the clock */
+static int looks;
+static char logged[2000];
+
+static int64_t clock_ns(void)
+{
+  if (on_tick && looks-- == 0) {
+    void (*f)(void) = on_tick;
+    on_tick = NULL;
+    f();
+  }
+  return now_ns += tick_ns;
+}
+static void pass(int64_t ns) { now_ns += ns; }
+static void no_rank(int rank) { tc_text_add(logged, sizeof logged, "[%d]", rank); }
+
+TAP_FORMAT(1, 2)
+static void note(const char *fmt, ...)
+{
+  char line[1000];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(line, sizeof line, fmt, ap);
+  va_end(ap);
+  tc_text_add(logged, sizeof logged, " %s\n", line);
+}
+
+/* Whether each lock is let go, and none that is not held. */
+static int locks, least_locks;
+
+static int lock(pthread_mutex_t *m)
+{
+  locks++;
+  return pthread_mutex_lock(m);
+}
+
+static int unlock(pthread_mutex_t *m)
+{
+  locks--;
+  least_locks = TC_MIN(least_locks, locks);
+  return pthread_mutex_unlock(m);
+}
+
+#define pthread_mutex_lock lock
+#define pthread_mutex_unlock unlock
+#define tc_now_ns clock_ns
+#define tc_sleep_ns pass
+#define tc_log note
+#define tc_warn note
+#define tc_log_set_rank no_rank
+#include "src/watch.c"
+#include "src/watch_lane.c"
+
+enum { W = 12 };
+static const char *const names[W] = { "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9",
+    "r10", "r11" };
+static struct tc_watch w;
+static struct post post[W];
+
+static void no_end(int status, const char *why) { tc_text_add(logged, sizeof logged,
+    " end %d: %s\n", status, why); }
+
+/* A watchdog of ranks first .. first + n - 1 of `world`, without a thread; the clock at 1000 s. */
+static void make(int first, int n, int world)
+{
+  memset(&w, 0, sizeof w);
+  memset(post, 0, sizeof post);
+  w.o = (struct tc_watch_opts){ .world = world, .first = first, .n_local = n, .who = names,
+      .end = no_end };
+  w.deadline_ns = 10 * SECOND;
+  w.post = post;
+  pthread_mutex_init(&w.lock, NULL);
+  pthread_mutex_init(&w.mail_lock, NULL);
+  for (int i = 0; i < n; i++) {
+    post[i] = (struct post){ .watch = &w, .rank = first + i, .world = world };
+    pthread_mutex_init(&post[i].lock, NULL);
+  }
+  now_ns = 1000 * SECOND;
+  logged[0] = 0;
+}
+
+static void done(void)
+{
+  for (int i = 0; i < w.o.n_local; i++) tc_post_clear(&post[i]);
+  tc_lane_use(NULL);
+  ok(locks == 0 && least_locks == 0, "all locks are let go");
+}
+
+#endif
