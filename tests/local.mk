@@ -149,6 +149,7 @@ test_files = \
   %D%/gpu-pack \
   %D%/mpi-run \
   %D%/transcripts/device.ini \
+  %D%/transcripts/train.sh \
   %D%/transcripts/digests.txt \
   %D%/transcripts/errors.txt \
   %D%/transcripts/graph.txt \
