@@ -31,6 +31,7 @@ unit_tests = \
   %D%/unit/t_kernels_xent.t \
   %D%/unit/t_kernels_fd.t \
   %D%/unit/t_launch.t \
+  %D%/unit/t_lines.t \
   %D%/unit/t_main.t \
   %D%/unit/t_manifest.t \
   %D%/unit/t_memory.t \
