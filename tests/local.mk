@@ -20,6 +20,7 @@ unit_tests = \
   %D%/unit/t_data.t \
   %D%/unit/t_data_change.t \
   %D%/unit/t_device.t \
+  %D%/unit/t_dnnl.t \
   %D%/unit/t_fits.t \
   %D%/unit/t_gpus.t \
   %D%/unit/t_gradient.t \
