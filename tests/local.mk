@@ -21,6 +21,7 @@ unit_tests = \
   %D%/unit/t_data_change.t \
   %D%/unit/t_device.t \
   %D%/unit/t_dnnl.t \
+  %D%/unit/t_exec.t \
   %D%/unit/t_fits.t \
   %D%/unit/t_gpus.t \
   %D%/unit/t_gradient.t \
@@ -93,6 +94,7 @@ test_headers = \
   %D%/unit/comm_cases.h \
   %D%/unit/comm_check.h \
   %D%/unit/ranks_fixture.h \
+  %D%/unit/exec_fixture.h \
   %D%/unit/plan_config.h \
   %D%/unit/t_kernels.h \
   %D%/unit/tap.h
