@@ -18,6 +18,7 @@ struct watch {
   struct { void *p; int64_t bytes; } taken[MOST_ALLOCS];
 };
 static struct watch watch;
+static int model_dtype = TC_F32;
 
 static void *watch_alloc(struct tc_device *d, int64_t bytes)
 {
@@ -81,7 +82,7 @@ static void open_fixture(struct fixture *f, int mb, int recompute)
   int rc = tc_device_open(&f->device, "ref", 1, &err);
   for (int i = 0; i < PROGS && !rc; i++) {
     struct tc_program_opts o = {
-      .kind = kind[i], .model = toy, .gpt = { .batch = 4, .dtype = TC_F32, .grad_dtype = TC_F32,
+      .kind = kind[i], .model = toy, .gpt = { .batch = 4, .dtype = model_dtype, .grad_dtype = TC_F32,
       .tp = 1 }, .recompute = recompute, .system = tc_system_find("ddp"), .adamw = true, .overlap = true };
     rc = tc_program_new(&f->prog[i], &o, f->mesh, 0, i ? f->prog[TRAIN] : NULL, NULL, &err);
   }
