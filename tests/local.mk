@@ -55,6 +55,7 @@ unit_tests = \
   %D%/unit/t_recover.t \
   %D%/unit/t_report.t \
   %D%/unit/t_saver.t \
+  %D%/unit/t_scratch.t \
   %D%/unit/t_setup.t \
   %D%/unit/t_slow.t \
   %D%/unit/t_stop.t \
