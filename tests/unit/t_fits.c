@@ -278,6 +278,24 @@ static void test_host(void)
   close_fixture(&f);
 }
 
+/* Of a batch with 240 divisors the first 16 that the activations leave room for are looked at, then halves. */
+static void test_divisors(void)
+{
+  static const struct { int64_t left; const char *want; } row[] = {
+    { 10000000, "train.micro_batch = 22 would fit" }, { 40000000, "train.micro_batch = 91 would fit" },
+    { 200000000, "train.micro_batch = 396 would fit" }, { 30000, NONE } };
+  struct fixture f;
+  open_fixture(&f, CONFIG(MODEL, "--train.global_batch=720720"), 1);
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct tc_err err = { 0 };
+    left_bytes = total_bytes = row[i].left;
+    is_int(tc_train_could_fit(&f.t, &err), TC_EUSER, "720720 sequences do not fit into %lld", (long long)row[i].left);
+    const char *at = strstr(err.text, " GB; ");
+    is_str(at ? at + 5 : err.text, row[i].want, "... but");
+  }
+  close_fixture(&f);
+}
+
 int main(void)
 {
   alarm(600);
@@ -296,5 +314,6 @@ int main(void)
   test_words();
   test_activations();
   test_host();
+  test_divisors();
   return done_testing();
 }

@@ -375,6 +375,27 @@ static void test_full(struct tc_train *t)
   is_str(steps(lines), "1 2 8 ", "... until the next checkpoint");
 }
 
+static int descriptors(void)
+{
+  int n = 0;
+  for (int fd = 0; fd < 1000; fd++) n += fcntl(fd, F_GETFD) >= 0;
+  return n;
+}
+
+/* Pages that are touched are resident, whether they still are or not. */
+static void test_resident(void)
+{
+  const int64_t bytes = 64 << 20, slack = 8 << 20, before = tc_rss_bytes(false), peak = tc_rss_bytes(true);
+  ok(before > 1 << 20 && before <= peak && before % 1024 == 0, "resident bytes, %lld", (long long)before);
+  char *p = malloc((size_t)bytes);
+  for (int64_t i = 0; p && i < bytes; i += 1024) *(volatile char *)(p + i) = 1;
+  const int64_t now = tc_rss_bytes(false);
+  ok(p && p[bytes / 2] && now > before + bytes - slack && now < before + bytes + slack, "... and with 64 MiB more, %lld",
+     (long long)now);
+  free(p);
+  ok(tc_rss_bytes(false) < before + slack && tc_rss_bytes(true) >= now - slack, "... which the peak remembers");
+}
+
 int main(void)
 {
   struct tc_comm_opts o = { .name = "ckpt" };
@@ -392,6 +413,8 @@ int main(void)
     printf("Bail out! %s\n", err.text);
     return 1;
   }
+  const int open_now = descriptors();
+  test_resident();
   test_line(saver);
   test_progress();
   test_request(saver);
@@ -404,6 +427,7 @@ int main(void)
   test_look(&t);
   test_full(&t);
   tc_metrics_close(&t);
+  is_int(descriptors(), open_now, "no descriptor is left open");
   tc_saver_free(saver, false);
   tc_comm_free(self);
   dup2(keep, STDERR_FILENO);

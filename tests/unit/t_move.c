@@ -34,11 +34,13 @@ static void count_host_free(struct tc_device *d, void *p)
   tc_ref_ops.free(d, p, 0);
 }
 
-/* State and scratch are taken first. */
+/* State and scratch are taken first. What they hold is not 0. */
 static void *few_allocs(struct tc_device *d, int64_t bytes)
 {
   static _Thread_local int n;
-  return no_staging && ++n > 2 ? NULL : tc_ref_ops.alloc(d, bytes);
+  void *p = no_staging && ++n > 2 ? NULL : tc_ref_ops.alloc(d, bytes);
+  if (p) memset(p, 0x7f, (size_t)bytes);
+  return p;
 }
 
 static void make_apart(void)

@@ -66,6 +66,10 @@ static void test_buffer(void)
   ok(!tc_trace_on(t) && tc_trace_dropped(t) == 5, "a pause of what is off does not turn it on");
   tc_trace_free(t);
 
+  t = new_trace("/nowhere/at/all", 1, 2, 2);
+  is_int(tc_trace_open(t, &err), 0, "only rank 0 has a file");
+  tc_trace_free(t);
+  is_int(tc_trace_open(NULL, &err), 0, "without a trace none has");
   ok(!tc_trace_on(NULL) && !tc_trace_step(NULL, 1), "no trace: off");
   add(NULL, 1, 2);
   tc_trace_resume(NULL, TC_EV_EVAL, "", tc_trace_pause(NULL));
