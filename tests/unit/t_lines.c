@@ -66,7 +66,7 @@ static const char *steps(const char *path)
 static const char plain[] = "{\"step\": 3, \"loss\": 2.5, \"val_loss\": null, \"lr\": 0.001, \"grad_norm\": null, "
   "\"tokens\": 3000, \"tokens_per_s\": 4000.0, \"step_ms\": 250.0, \"wait_ms\": 2.0, \"mfu\": null, \"comm\": "
   "{\"pp\": {}, \"dp\": {}, \"tp\": {}, \"ctl\": {}}, \"bubble\": 0.125}\n";
-static const char full[] = "{\"step\": 3, \"loss\": 2.5, \"val_loss\": 3.25, \"lr\": 0.001, \"grad_norm\": 1.5, "
+static const char full[] = "{\"step\": 3, \"loss\": 2.5, \"val_loss\": 3.25, \"lr\": 0.333333333333, \"grad_norm\": 1.5, "
   "\"tokens\": 3000, \"tokens_per_s\": 4000.0, \"step_ms\": 250.0, \"slowest\": {\"rank\": 1, \"host\": \"two\", "
   "\"work_ms\": 20.0, \"median_ms\": 10.0}, \"wait_ms\": 2.0, \"mfu\": 0.5, \"ckpt\": {\"stall_ms\": 7.0, "
   "\"saved\": 2, \"write_ms\": 9.0, \"bytes\": 64}, \"skipped\": 5, \"rollbacks\": 2, \"comm\": {\"pp\": {\"send\": "
@@ -91,7 +91,7 @@ static void test_line(struct tc_saver *saver)
   line = tc_metrics_line(&t, &r);
   ok(strstr(line, copied) != NULL, "a checkpoint that is not yet there: what it stalled");
   free(line);
-  r.val_loss = 3.25, r.grad_norm = 1.5, r.slowest = (struct tc_slowest){ 1, 20000000, 10000000 };
+  r.val_loss = 3.25, r.grad_norm = 1.5, r.lr = 1.0 / 3, r.slowest = (struct tc_slowest){ 1, 20000000, 10000000 };
   t.slow = tc_slow_new(&o);
   t.peak_s = 0.125;
   t.ckpt_said = (struct tc_ckpt_report){ 2, 9000000 };
