@@ -17,6 +17,7 @@ unit_tests = \
   %D%/unit/t_comm.t \
   %D%/unit/t_comm_nccl.t \
   %D%/unit/t_config.t \
+  %D%/unit/t_control.t \
   %D%/unit/t_crc.t \
   %D%/unit/t_data.t \
   %D%/unit/t_data_change.t \
