@@ -6,6 +6,7 @@ unit_tests = \
   %D%/unit/t_base.t \
   %D%/unit/t_bind.t \
   %D%/unit/t_broken.t \
+  %D%/unit/t_boundary.t \
   %D%/unit/t_capture.t \
   %D%/unit/t_check.t \
   %D%/unit/t_ckpt.t \
@@ -18,12 +19,17 @@ unit_tests = \
   %D%/unit/t_comm_nccl.t \
   %D%/unit/t_comm_parts.t \
   %D%/unit/t_config.t \
+  %D%/unit/t_control.t \
   %D%/unit/t_crc.t \
   %D%/unit/t_data.t \
   %D%/unit/t_data_change.t \
   %D%/unit/t_device.t \
   %D%/unit/t_digest.t \
   %D%/unit/t_fault.t \
+  %D%/unit/t_dnnl.t \
+  %D%/unit/t_exec.t \
+  %D%/unit/t_exec_device.t \
+  %D%/unit/t_fits.t \
   %D%/unit/t_gpus.t \
   %D%/unit/t_gradient.t \
   %D%/unit/t_h5.t \
@@ -36,6 +42,7 @@ unit_tests = \
   %D%/unit/t_late.t \
   %D%/unit/t_launch.t \
   %D%/unit/t_launch_parts.t \
+  %D%/unit/t_lines.t \
   %D%/unit/t_main.t \
   %D%/unit/t_manifest.t \
   %D%/unit/t_memory.t \
@@ -63,6 +70,7 @@ unit_tests = \
   %D%/unit/t_recover.t \
   %D%/unit/t_report.t \
   %D%/unit/t_saver.t \
+  %D%/unit/t_scratch.t \
   %D%/unit/t_setup.t \
   %D%/unit/t_slow.t \
   %D%/unit/t_slow_words.t \
@@ -110,6 +118,7 @@ test_headers = \
   %D%/unit/comm_cases.h \
   %D%/unit/comm_check.h \
   %D%/unit/ranks_fixture.h \
+  %D%/unit/exec_fixture.h \
   %D%/unit/plan_config.h \
   %D%/unit/t_kernels.h \
   %D%/unit/watch_parts.h \
@@ -171,6 +180,7 @@ test_files = \
   %D%/gpu-pack \
   %D%/mpi-run \
   %D%/transcripts/device.ini \
+  %D%/transcripts/train.sh \
   %D%/transcripts/digests.txt \
   %D%/transcripts/errors.txt \
   %D%/transcripts/full.ini \

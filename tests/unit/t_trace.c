@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { RANKS = 3, EVENTS = 50, MS = 1000000 };
@@ -43,7 +44,7 @@ static void test_buffer(void)
   struct tc_trace *t = new_trace("/nowhere/at/all", 0, 1, 2);
   struct tc_err err;
   is_int(tc_trace_open(t, &err), TC_EUSER, "a folder that is not there");
-  ok(strstr(err.text, "/nowhere/at/all") != NULL, "... is named: %s", err.text);
+  is_str(err.text, "run.trace: cannot write /nowhere/at/all.tmp: No such file or directory", "... is named");
   tc_trace_reserve(t, 4);
   add(t, 1, 2);
   is_int(tc_trace_count(t), 0, "before the first step nothing is recorded");
@@ -65,6 +66,10 @@ static void test_buffer(void)
   ok(!tc_trace_on(t) && tc_trace_dropped(t) == 5, "a pause of what is off does not turn it on");
   tc_trace_free(t);
 
+  t = new_trace("/nowhere/at/all", 1, 2, 2);
+  is_int(tc_trace_open(t, &err), 0, "only rank 0 has a file");
+  tc_trace_free(t);
+  is_int(tc_trace_open(NULL, &err), 0, "without a trace none has");
   ok(!tc_trace_on(NULL) && !tc_trace_step(NULL, 1), "no trace: off");
   add(NULL, 1, 2);
   tc_trace_resume(NULL, TC_EV_EVAL, "", tc_trace_pause(NULL));
@@ -98,6 +103,125 @@ static void test_room(void)
     is_int(tc_trace_dropped(t), 3, "... and no more");
     tc_trace_free(t);
   }
+}
+
+/* The text of one rank, to the last character. */
+static void test_text(void)
+{
+  static const struct tc_event e[] = {
+    { .name = "matmul", .unit = "h.0", .tensor = "h.0.fc", .begin_ns = 1000, .end_ns = 3500, .bytes = -1, .mb = 2,
+      .track = TC_TRACK_COMPUTE, .kind = TC_EV_FORWARD },
+    { .name = "send", .on = "pp", .unit = "", .begin_ns = 3500, .end_ns = 3500, .bytes = 0, .mb = 0,
+      .track = TC_TRACK_COMPUTE, .kind = TC_EV_ISSUE },
+    { .name = "recv", .on = "pp", .begin_ns = 4000, .end_ns = 5000001, .bytes = 12, .mb = -1,
+      .track = TC_TRACK_COMM, .kind = TC_EV_WAIT },
+    { .name = "recv", .on = "dp", .begin_ns = 4000, .end_ns = 5000, .bytes = -1, .mb = -1,
+      .track = TC_TRACK_COMM, .kind = TC_EV_COMM },
+    { .name = "a\"b\\c\x1f\x7f\xc3 ~", .begin_ns = 0, .end_ns = 1, .bytes = -1, .mb = -1,
+      .track = TC_TRACK_STEP, .kind = TC_EV_STEP },
+  };
+  static const char *const track[] = { "steps", "compute", "copies", "checkpoint", "communication pp" };
+  static const char events[] =
+    "{\"ph\":\"X\",\"pid\":3,\"tid\":1,\"ts\":1.000,\"dur\":2.500,\"cat\":\"forward\",\"name\":\"matmul\","
+    "\"args\":{\"step\":7,\"mb\":2,\"unit\":\"h.0\",\"tensor\":\"h.0.fc\"}},\n"
+    "{\"ph\":\"X\",\"pid\":3,\"tid\":1,\"ts\":3.500,\"dur\":0.000,\"cat\":\"issue\",\"name\":\"issue send pp\","
+    "\"args\":{\"step\":7,\"mb\":0,\"bytes\":0}},\n"
+    "{\"ph\":\"X\",\"pid\":3,\"tid\":4,\"ts\":4.000,\"dur\":4996.001,\"cat\":\"wait\",\"name\":\"wait recv pp\","
+    "\"args\":{\"step\":7,\"bytes\":12}},\n"
+    "{\"ph\":\"X\",\"pid\":3,\"tid\":4,\"ts\":4.000,\"dur\":1.000,\"cat\":\"communication\",\"name\":\"recv dp\","
+    "\"args\":{\"step\":7}},\n"
+    "{\"ph\":\"X\",\"pid\":3,\"tid\":0,\"ts\":0.000,\"dur\":0.001,\"cat\":\"step\",\"name\":\"a\\\"b\\\\c??? ~\","
+    "\"args\":{\"step\":7}},\n";
+  const struct tc_trace_opts to = { .file = "/nowhere", .process = "rank \"3\"", .rank = 3, .world = 4, .steps = 1 };
+  struct tc_trace *t = tc_trace_new(&to);
+  struct tc_comm_opts co = { .name = "pp" };
+  char want[4000];
+  int n = snprintf(want, sizeof want, "{\"ph\":\"M\",\"pid\":3,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":"
+                   "\"rank \\\"3\\\"\"}},\n{\"ph\":\"M\",\"pid\":3,\"tid\":0,\"name\":\"process_sort_index\","
+                   "\"args\":{\"sort_index\":3}},\n");
+  for (int i = 0; i < 5; i++)
+    n += snprintf(want + n, sizeof want - (size_t)n, "{\"ph\":\"M\",\"pid\":3,\"tid\":%d,\"name\":\"thread_name\",\"args\":"
+                  "{\"name\":\"%s\"}},\n{\"ph\":\"M\",\"pid\":3,\"tid\":%d,\"name\":\"thread_sort_index\",\"args\":"
+                  "{\"sort_index\":%d}},\n", i, track[i], i, i);
+  snprintf(want + n, sizeof want - (size_t)n, "%s", events);
+  tc_trace_comm(t, "pp", &co);
+  tc_trace_comm(NULL, "dp", &co);
+  tc_trace_reserve(t, 100);
+  tc_trace_step(t, 7);
+  for (size_t i = 0; i < sizeof e / sizeof *e; i++) tc_trace_add(t, &e[i]);
+  char *text = tc_trace_text(t);
+  is_str(text, want, "the text of a rank");
+  free(text);
+  tc_trace_free(t);
+}
+
+/* What was written to stderr, to the end of it. */
+static char warning[1000];
+static void hear(int *keep, FILE **f)
+{
+  if (!*f) {
+    *f = tmpfile();
+    *keep = dup(STDERR_FILENO);
+    dup2(fileno(*f), STDERR_FILENO);
+    return;
+  }
+  fflush(stderr);
+  const ssize_t n = pread(STDERR_FILENO, warning, sizeof warning - 1, 0);
+  warning[n > 0 ? n : 0] = 0;
+  dup2(*keep, STDERR_FILENO);
+  close(*keep);
+  fclose(*f);
+  *f = NULL;
+}
+
+/* One rank's file: whole, of no step, not written, with events that did not fit. */
+static void test_write(void)
+{
+  char dir[] = "/tmp/t_trace-XXXXXX", file[60], tmp[60], want[300];
+  struct tc_comm_opts co = { .name = "world" };
+  struct tc_comm *self = tc_comm_self(&co);
+  struct tc_err err = { 0 };
+  FILE *heard = NULL;
+  int keep = -1;
+  if (!mkdtemp(dir)) return;
+  snprintf(file, sizeof file, "%s/t.json", dir);
+  snprintf(tmp, sizeof tmp, "%s/t.json.tmp", dir);
+  for (int how = 0; how < 4; how++) {            /* 0: no step; 1: a folder is in the way; 2: freed before; 3: written */
+    struct tc_trace *t = new_trace(file, 0, 1, 3);
+    tc_trace_reserve(t, 2);
+    is_int(tc_trace_open(t, &err), 0, "a file is begun");
+    ok(access(tmp, F_OK) == 0 && access(file, F_OK) != 0, "... beside its place");
+    is_int(tc_trace_sync(t, self, &err), 0, "clocks of one rank");
+    for (int i = 0; how && i < 2; i++) tc_trace_step(t, 4 + i), add(t, 10, 20), add(t, 30, 40);
+    if (how == 1) mkdir(file, 0700);
+    if (how != 2) {
+      hear(&keep, &heard);
+      is_int(tc_trace_write(t, self, &err), how == 1 ? TC_EUSER : 0, "it is written, way %d", how);
+      hear(&keep, &heard);
+      snprintf(want, sizeof want, how == 3 ? "tercio: warning: the trace %s lacks 2 of 4 events, which did not fit: set "
+               "run.trace_steps lower\n" : "%.0s", file);
+      is_str(warning, want, "... with these words");
+    }
+    if (how == 1) {
+      snprintf(want, sizeof want, "run.trace: cannot write %s: Is a directory", file);
+      is_str(err.text, want, "... why not");
+    }
+    if (how == 3) ok(!tc_trace_on(t) && tc_trace_count(t) == 0 && !tc_trace_step(t, 6), "a written trace is over");
+    if (how) ok((access(tmp, F_OK) != 0) == (how != 2), "... and no half of it stays");
+    tc_trace_free(t);
+    ok(access(tmp, F_OK) != 0, "... after its end at the latest");
+    rmdir(file);
+  }
+  json_t *o = json_load_file(file, 0, NULL), *other = json_object_get(o, "otherData");
+  char *text = json_dumps(other, 0);
+  is_str(text, "{\"first_step\": 4, \"last_step\": 5, \"events\": 2, \"dropped\": 2, \"clock_error_us\": 0.0}",
+         "what the file says of itself");
+  is_int((int64_t)json_array_size(json_object_get(o, "traceEvents")), 13, "... its events");
+  free(text);
+  json_decref(o);
+  unlink(file);
+  rmdir(dir);
+  tc_comm_free(self);
 }
 
 /* ---- three ranks, whose clocks differ by hours ---- */
@@ -255,6 +379,8 @@ int main(void)
   test_buffer();
   test_clock();
   test_room();
+  test_text();
+  test_write();
   test_same_clock();
   test_file();
   return done_testing();

@@ -1,0 +1,52 @@
+# train.sh - for transcripts of runs: what a run says and writes, but for times and the machine.
+set -o pipefail
+[ -f text ] || seq 3000 > text
+[ -f val ] || seq 3000 3100 > val
+small="--model.layers=1 --model.hidden=16 --model.heads=2 --model.context=8 --model.vocab=256
+  --data.train=text --data.val=val --train.global_batch=4 --train.steps=6 --train.eval_batches=2
+  --run.threads=1 --run.device=ref --ckpt.async=no --ckpt.every=0"
+
+# quiet OUT ARGS...: a run in the folder OUT. train: with its lines of progress, of which those of
+# steps that are not evaluated depend on the time.
+train() {
+  local out=$1
+  shift
+  tercio train $small --run.out="$out" "$@" 2>&1 |
+    sed -e 's/  [0-9]* tok\/s  left [0-9:]*//' -e 's/\(rank [0-9]*\) on [^ ,:]*/\1 on NODE/g'
+}
+quiet() { train "$@" | { grep -v '^step ' || true; }; }
+
+digits='s/\(\.0*[1-9][0-9]\{3\}\)[0-9]*/\1/g'
+
+# lines FILE: of metrics.jsonl. Numbers have four digits, which are the same on every machine.
+lines() {
+  sed -e 's/"\(tokens_per_s\|step_ms\|wait_ms\|bubble\|stall_ms\|write_ms\)": [0-9][^,}]*/"\1": T/g' \
+    -e 's/"slowest": {[^}]*"host"[^}]*}/"slowest": S/' -e "$digits" "$1"
+}
+
+# facts OUT: of run.json.
+facts() {
+  grep -v -e '"\(version\|config\|host\|cpus\|device\|uuid\|ckpt_memcpy_ms\|before_arenas\|now\|peak\)"' \
+    "$1/run.json" | sed "$digits"
+}
+
+# events FILE: of a trace, track by track.
+events() {
+  sed -e 's/"ts":[^,]*,"dur":[^,]*,//' -e 's/ on [^,"]*,/,/' -e 's/"clock_error_us":[^}]*/"clock_error_us":T/' "$1" |
+    sort -s -t, -k2,3
+}
+
+# as_with_poison ARGS...: a layout's losses, bytes, events and memory; the losses are the same, to
+# the last bit, where everything that is freed is filled with NaN.
+as_with_poison() {
+  set -- --run.ranks=2 --model.layers=4 --train.micro_batch=1 "$@"
+  rm -rf plain poison
+  quiet plain --run.trace=plain.json --run.trace_steps=1 "$@"
+  quiet poison --run.poison=yes "$@"
+  lines plain/metrics.jsonl | sed -n 's/, "tokens_per_s.*"comm"//; $p'
+  events plain.json | grep -v -e '"cat":"\(control\|checkpoint\)"' -e '"events"' | md5sum
+  facts plain | grep -v '"ckpt_dir"' | md5sum
+  sed 's/"tokens_per_s.*//' plain/metrics.jsonl > one
+  sed 's/"tokens_per_s.*//' poison/metrics.jsonl > other
+  [ -s one ] && cmp one other && echo "the same with poison"
+}

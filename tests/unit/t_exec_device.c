@@ -1,0 +1,396 @@
+/* t_exec_device.c - what the executor asks of a device that joins calls, keeps lists of them or has a
+ * clock: `ref` with such functions of the test's. Which calls are joined and which are kept is listed,
+ * and the losses are those of the plain device, to the last bit. */
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/unit/exec_fixture.h"
+
+static int64_t now_ns;             /* 0: the true time; else it stands still */
+
+int clock_gettime(clockid_t id, struct timespec *ts)
+{
+  if (!now_ns || id != CLOCK_MONOTONIC) return (int)syscall(SYS_clock_gettime, id, ts);
+  ts->tv_sec = now_ns / 1000000000;
+  ts->tv_nsec = now_ns % 1000000000;
+  return 0;
+}
+
+/* ---- joined calls ---- */
+
+static FILE *list;                 /* what was asked for; NULL: not noted */
+static int joins, join_runs, join_fails;
+
+static bool can_join(struct tc_device *d, const struct tc_call *const *part, int n)
+{
+  (void)d;
+  joins++;
+  for (int i = 0; list && i < n; i++)
+    fprintf(list, "%s%s%s", i ? "+" : "", tc_op_info[part[i]->op].name, i < n - 1 ? "" : part[i]->acc ? " acc\n" : "\n");
+  return true;
+}
+
+static int64_t join_scratch(struct tc_device *d, const struct tc_call *const *part, int n)
+{
+  (void)d;
+  return 1000 * n + part[0]->n_in;
+}
+
+static int run_join(struct tc_device *d, const struct tc_call *const *part, int n)
+{
+  if (++join_runs == join_fails) return TC_EUSER;
+  for (int i = 0; i < n; i++) TC_TRY(d->ops->kernel[part[i]->op].run(d, part[i]));
+  return 0;
+}
+
+static const struct tc_joined joined = { can_join, join_scratch, run_join };
+
+static uint32_t digest_of(const char *s)
+{
+  uint32_t digest = 5381;
+  for (; *s; s++) digest = digest * 33 + (unsigned char)*s;
+  return digest;
+}
+
+struct layout { int mb, recompute, dtype, joins, runs; uint32_t digest; };
+
+static void open_layout(struct fixture *f, const struct layout *l)
+{
+  model_dtype = l->dtype;
+  open_fixture(f, l->mb, l->recompute);
+}
+
+/* The losses of the device as it is. */
+static void plain_losses(const struct layout *l, double want[STEPS + 1])
+{
+  struct fixture f;
+  struct tc_err err = { 0 };
+  open_layout(&f, l);
+  ok(make_exec(&f, &err) == 0 && losses(&f, want, &err) == 0, "%d micro-batches of %s, as usual %s", l->mb,
+     tc_dtype_name(l->dtype), err.text);
+  close_fixture(&f);
+}
+
+static void fail_join(struct fixture *f)
+{
+  struct tc_err err = { 0 };
+  join_runs = 0, join_fails = 1;
+  is_int(run(f, EVAL, 9, &err), TC_EUSER, "... one that fails");
+  is_str(err.text, "rowmax+pick+sumexp+nll failed", "... is named");
+  join_fails = 0;
+}
+
+enum { JOINED, APART, POISONED, WAYS };
+static void test_join(const struct layout *l)
+{
+  double want[STEPS + 1], got[STEPS + 1];
+  plain_losses(l, want);
+  for (int way = 0; way < WAYS; way++) {
+    struct fixture f;
+    struct tc_err err = { 0 };
+    char *text = NULL;
+    size_t size = 0;
+    open_layout(&f, l);
+    f.ops.joined = &joined;
+    f.o.apart = way == APART;
+    f.device->poison = way == POISONED;
+    joins = join_runs = 0;
+    list = open_memstream(&text, &size);
+    is_int(make_exec(&f, &err), 0, "calls that may be joined %s", err.text);
+    fclose(list);
+    list = NULL;
+    is_int(losses(&f, got, &err), 0, "... run %s", err.text);
+    ok(!memcmp(got, want, sizeof got), "... with the same losses");
+    is_int(joins, way == APART ? 0 : l->joins, "... so many are joined");
+    is_int(join_runs, way == APART ? 0 : l->runs, "... and run so often");
+    is_int(tc_exec_memory(f.exec).kernel_scratch, way == APART ? 0 : l->dtype == TC_F32 ? 28005 : 56005,
+           "... with the scratch of the largest");
+    if (way == JOINED && !is_int(digest_of(text), l->digest, "... which is this list")) puts(text);
+    if (way != APART) fail_join(&f);
+    free(text);
+    close_fixture(&f);
+  }
+}
+
+/* ---- calls that are kept ---- */
+
+struct kept { struct tc_call call; struct tc_view view[64]; void *to; const void *from; int64_t bytes; };
+struct kept_list { int n; struct kept *item; };
+static struct kept_list *keeping;
+static int begins, ends, replays, lists, fail_begin, fail_end, fail_replay;
+
+static struct kept *keep_one(void)
+{
+  keeping->item = tc_realloc(keeping->item, (size_t)(keeping->n + 1) * sizeof *keeping->item);
+  memset(&keeping->item[keeping->n], 0, sizeof *keeping->item);
+  return &keeping->item[keeping->n++];
+}
+
+static int keep_call(struct tc_device *d, const struct tc_call *c)
+{
+  if (!keeping) return watch_run(d, c);
+  if (watch.fail_op == c->op && ++watch.runs == watch.fail_run) return TC_EUSER;
+  struct kept *k = keep_one();
+  TC_ASSERT(c->n_in + c->n_out <= 64);
+  k->call = *c;
+  memcpy(k->view, c->in, (size_t)(c->n_in + c->n_out) * sizeof *c->in);
+  return 0;
+}
+
+static void keep_copy(struct tc_device *d, void *to, const void *from, int64_t bytes)
+{
+  if (!keeping) {
+    tc_ref_ops.copy(d, to, from, bytes);
+    return;
+  }
+  struct kept *k = keep_one();
+  k->to = to, k->from = from, k->bytes = bytes;
+}
+
+static void free_list(struct tc_device *d, void *kept)
+{
+  struct kept_list *l = kept;
+  (void)d;
+  lists--;
+  free(l->item);
+  free(l);
+}
+
+static int begin_list(struct tc_device *d, const struct tc_runtime *rt, struct tc_err *err)
+{
+  (void)d;
+  TC_ASSERT(!keeping && rt->step == 2);
+  if (++begins == fail_begin) return tc_fail(err, TC_EUSER, "no lists today");
+  keeping = tc_calloc(1, sizeof *keeping);
+  lists++;
+  return 0;
+}
+
+static int end_list(struct tc_device *d, void **out, struct tc_err *err)
+{
+  struct kept_list *l = keeping;
+  keeping = NULL;
+  for (int i = 0; list && i < l->n; i++)
+    fprintf(list, "%s%c", l->item[i].bytes ? "copy" : tc_op_info[l->item[i].call.op].name, i < l->n - 1 ? ' ' : '\n');
+  if (++ends == fail_end || !out) {
+    free_list(d, l);
+    return out ? tc_fail(err, TC_EUSER, "too long a list") : 0;
+  }
+  *out = l;
+  return 0;
+}
+
+static int replay_list(struct tc_device *d, void *kept, const struct tc_runtime *rt)
+{
+  struct kept_list *l = kept;
+  if (++replays == fail_replay) return TC_EUSER;
+  for (int i = 0; i < l->n; i++) {
+    struct kept *k = &l->item[i];
+    if (k->bytes) tc_ref_ops.copy(d, k->to, k->from, k->bytes);
+    if (k->bytes) continue;
+    k->call.in = k->view;
+    k->call.out = k->view + k->call.n_in;
+    k->call.rt = rt;
+    TC_TRY(tc_ref_ops.kernel[k->call.op].run(d, &k->call));
+  }
+  return 0;
+}
+
+static const struct tc_capture capture = { begin_list, end_list, replay_list, free_list };
+
+static void open_capture(struct fixture *f, const struct layout *l, bool joins_too)
+{
+  open_layout(f, l);
+  for (int op = 0; op < TC_OPS; op++)
+    if (f->kernel[op].run) f->kernel[op].run = keep_call;
+  f->ops.copy = keep_copy;
+  f->ops.capture = &capture;
+  if (joins_too) f->ops.joined = &joined;
+  begins = ends = replays = lists = fail_begin = fail_end = fail_replay = 0;
+}
+
+/* What was written to stderr since the last call. */
+static const char *said(void)
+{
+  static char text[1000];
+  fflush(stderr);
+  const ssize_t n = pread(STDERR_FILENO, text, sizeof text - 1, 0);
+  text[TC_MAX(n, 0)] = 0;
+  if (ftruncate(STDERR_FILENO, 0) < 0) printf("Bail out! stderr cannot be cut\n");
+  return text;
+}
+
+/* Lists of a step, of joined calls, of both, with run.capture = no. */
+static void test_capture(const struct layout *l, const int want_lists[2], const uint32_t digest[2])
+{
+  double want[STEPS + 1], got[STEPS + 1];
+  plain_losses(l, want);
+  for (int way = 0; way < 3; way++) {            /* 2: walked */
+    struct fixture f;
+    struct tc_err err = { 0 };
+    char *text = NULL;
+    size_t size = 0;
+    open_capture(&f, l, way == 1);
+    f.o.walk = way == 2;
+    is_int(make_exec(&f, &err), 0, "calls that may be kept %s", err.text);
+    list = open_memstream(&text, &size);
+    is_int(losses(&f, got, &err), 0, "... run %s", err.text);
+    fclose(list);
+    list = NULL;
+    ok(!memcmp(got, want, sizeof got), "... with the same losses");
+    const int n = way == 2 ? 0 : want_lists[way];
+    is_int(begins, n, "... so many lists are made, in the second step");
+    is_int(lists, n, "... and kept");
+    is_int(replays, 3 * n, "... and run in this one and the next two");
+    if (way < 2 && !is_int(digest_of(text), digest[way], "... of these calls")) puts(text);
+    free(text);
+    close_fixture(&f);
+    is_int(lists, 0, "... and given back");
+  }
+  is_str(said(), "", "nothing is said");
+}
+
+static void test_refused(const struct layout *l)
+{
+  static const struct { int begin, end, op, run; const char *why; } row[] = {
+    { 1, 0, -1, 0, "no lists today" }, { 0, 1, -1, 0, "too long a list" },
+    { 0, 0, TC_OP_GELU, 3, "op gelu failed" } };
+  double want[STEPS + 1], got[STEPS + 1];
+  plain_losses(l, want);
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct fixture f;
+    struct tc_err err = { 0 };
+    char text[300];
+    open_capture(&f, l, false);
+    fail_begin = row[i].begin, fail_end = row[i].end;
+    watch.fail_op = row[i].op, watch.fail_run = row[i].run + (row[i].run ? 2 : 0);
+    is_int(make_exec(&f, &err), 0, "made %s", err.text);
+    is_int(losses(&f, got, &err), 0, "%s: walked %s", row[i].why, err.text);
+    ok(!memcmp(got, want, sizeof got), "... with the same losses");
+    snprintf(text, sizeof text, "tercio: warning: device ref: kernels can't be captured (%s); each is launched by "
+             "itself (run.capture = no does not try)\n", row[i].why);
+    is_str(said(), text, "... and a word");
+    is_int(begins, 3, "... the other lists are made");
+    is_int(replays, 6, "... and run");
+    close_fixture(&f);
+    is_int(lists, 0, "... all are given back");
+  }
+}
+
+static int broken(struct tc_device *d, struct tc_err *err)
+{
+  (void)d;
+  return fail_replay && replays >= fail_replay ? tc_fail(err, TC_EPEER, "the device is broken") : 0;
+}
+
+static void test_replay_fails(const struct layout *l)
+{
+  for (int checks = 0; checks < 2; checks++) {
+    struct fixture f;
+    struct tc_err err = { 0 };
+    double got[STEPS + 1];
+    open_capture(&f, l, false);
+    fail_replay = 2;
+    if (checks) f.ops.check = broken;
+    is_int(make_exec(&f, &err), 0, "made %s", err.text);
+    is_int(losses(&f, got, &err), TC_EUSER, "a list that fails");
+    is_str(err.text, checks ? "the device is broken" : "captured calls failed", "... in these words");
+    close_fixture(&f);
+  }
+}
+
+/* ---- the device's clock ---- */
+
+static int32_t stamps, most_stamps;
+static int restarts, syncs;
+
+static int32_t stamp(struct tc_device *d)
+{
+  (void)d;
+  return stamps < most_stamps ? stamps++ : -1;
+}
+
+static int64_t lapse(struct tc_device *d, int32_t from, int32_t to)
+{
+  (void)d;
+  return from < 0 || to < 0 ? 0 : (to - from) * 1000;
+}
+
+static void restart(struct tc_device *d)
+{
+  (void)d;
+  stamps = 0;
+  restarts++;
+}
+
+static void count_sync(struct tc_device *d)
+{
+  (void)d;
+  syncs++;
+}
+
+static const struct tc_clock device_clock = { stamp, lapse, restart };
+
+/* A traced step: what stamps there are is on the device's clock, the rest on the host's, which stands still. */
+static void test_clock(int most, bool joins_too, uint32_t digest)
+{
+  static const struct layout l = { .mb = 2, .dtype = TC_F32 };
+  const struct tc_trace_opts to = { .file = "/nowhere", .process = "one", .world = 1, .steps = 1 };
+  struct fixture f;
+  struct tc_err err = { 0 };
+  double got[STEPS + 1];
+  open_capture(&f, &l, joins_too);
+  f.ops.clock = most < 0 ? NULL : &device_clock;
+  f.ops.sync = count_sync;
+  most_stamps = most, restarts = syncs = 0;
+  f.o.trace = tc_trace_new(&to);
+  tc_trace_reserve(f.o.trace, 1000);
+  now_ns = 5000000000;
+  is_int(make_exec(&f, &err), 0, "made %s", err.text);
+  is_int(losses(&f, got, &err), 0, "run %s", err.text);
+  is_int(syncs, 6, "one wait for the device a run");
+  is_int(restarts, most < 0 ? 0 : 6, "its clock is restarted with each");
+  ok(tc_trace_step(f.o.trace, 5), "a traced step");
+  const int before = replays;
+  is_int(run(&f, TRAIN, 5, &err), 0, "... runs %s", err.text);
+  is_int(syncs, most < 0 ? 7 : 8, "... and begins with an idle device");
+  is_int(replays, before, "... and is walked");
+  char *text = tc_trace_text(f.o.trace);
+  if (!is_int(digest_of(text), digest, "... with these events and times")) puts(text);
+  is_int(tc_exec_wait_ns(f.exec, -1), 0, "nothing was waited for");
+  free(text);
+  now_ns = 0;
+  tc_trace_free(f.o.trace);
+  close_fixture(&f);
+}
+
+int main(void)
+{
+  static const struct layout layouts[] = {
+    { 1, TC_RECOMPUTE_NONE, TC_F32, 14, 53, 143001383 }, { 2, TC_RECOMPUTE_NONE, TC_F32, 27, 102, 442882942 },
+    { 2, TC_RECOMPUTE_SELECTIVE, TC_BF16, 27, 102, 1255922726 }, { 4, TC_RECOMPUTE_FULL, TC_F32, 53, 200, 4222674892 } };
+  static const int kept[4][2] = { { 2, 1 }, { 3, 2 }, { 3, 2 }, { 5, 4 } };
+  static const uint32_t digest[4][2] = { { 2745998093, 1491399947 }, { 4009094379, 1228501225 },
+                                         { 2037650799, 691686265 }, { 2908198495, 907466333 } };
+  const int keep = dup(STDERR_FILENO);
+  FILE *f = tmpfile();
+  if (!f || fcntl(fileno(f), F_SETFL, O_APPEND) < 0 || dup2(fileno(f), STDERR_FILENO) < 0) {
+    printf("Bail out! no file for stderr\n");
+    return 1;
+  }
+  for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+    test_join(&layouts[i]);
+    test_capture(&layouts[i], kept[i], digest[i]);
+  }
+  test_refused(&layouts[1]);
+  test_replay_fails(&layouts[1]);
+  test_clock(-1, false, 3894481534);
+  test_clock(100000, false, 2928469106);
+  test_clock(100000, true, 3826748758);
+  test_clock(51, false, 2425417414);
+  dup2(keep, STDERR_FILENO);
+  fclose(f);
+  return done_testing();
+}
