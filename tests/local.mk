@@ -147,6 +147,9 @@ test_files = \
   %D%/gpu-call \
   %D%/gpu-pack \
   %D%/mpi-run \
+  %D%/transcripts/cmd-ckpt.txt \
+  %D%/transcripts/cmd-convert.txt \
+  %D%/transcripts/cmd-convert-errors.txt \
   %D%/transcripts/device.ini \
   %D%/transcripts/digests.txt \
   %D%/transcripts/errors.txt \
@@ -157,6 +160,8 @@ test_files = \
   %D%/transcripts/run/metrics.jsonl \
   %D%/transcripts/run/run.json \
   %D%/transcripts/run/trace.json \
+  %D%/transcripts/tools/all-values \
+  %D%/transcripts/tools/make-llmc \
   %D%/mutate \
   %D%/mutate.awk \
   %D%/mutate.same \
