@@ -148,8 +148,17 @@ test_files = \
   %D%/gpu-pack \
   %D%/mpi-run \
   %D%/transcripts/cmd-ckpt.txt \
+  %D%/transcripts/cmd-ckpt-plan.txt \
+  %D%/transcripts/cmd-comm.txt \
   %D%/transcripts/cmd-convert.txt \
   %D%/transcripts/cmd-convert-errors.txt \
+  %D%/transcripts/cmd-data.txt \
+  %D%/transcripts/cmd-graph.txt \
+  %D%/transcripts/cmd-main.txt \
+  %D%/transcripts/cmd-plan.txt \
+  %D%/transcripts/cmd-plan-slurm.txt \
+  %D%/transcripts/cmd-report.txt \
+  %D%/transcripts/cmd-save.txt \
   %D%/transcripts/device.ini \
   %D%/transcripts/digests.txt \
   %D%/transcripts/errors.txt \
@@ -162,6 +171,8 @@ test_files = \
   %D%/transcripts/run/trace.json \
   %D%/transcripts/tools/all-values \
   %D%/transcripts/tools/make-llmc \
+  %D%/transcripts/tools/make-run \
+  %D%/transcripts/tools/scontrol \
   %D%/mutate \
   %D%/mutate.awk \
   %D%/mutate.same \
