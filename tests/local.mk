@@ -5,6 +5,7 @@ unit_tests = \
   %D%/unit/t_arena.t \
   %D%/unit/t_base.t \
   %D%/unit/t_bind.t \
+  %D%/unit/t_calibrate.t \
   %D%/unit/t_capture.t \
   %D%/unit/t_check.t \
   %D%/unit/t_ckpt.t \
