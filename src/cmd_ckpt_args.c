@@ -50,7 +50,7 @@ static bool parse_rows(const char *s, struct ckpt_args *a)
   if (*s == ':') end = (char *)(uintptr_t)s;
   if (*end != ':' || errno) return false;
   s = end + 1;
-  if (!*s) return true;
+  if (!*s) return a->row0 >= 0;
   a->row1 = strtoll(s, &end, 10);
   return !*end && !errno && a->row0 >= 0 && a->row1 > a->row0;
 }

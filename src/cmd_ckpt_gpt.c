@@ -3,6 +3,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+enum { MOST_CONFIG = 1 << 20 };    /* bytes of a config.json */
 
 /* Sizes in units: C the hidden size, F = 4 C, Q = 3 C, V vocabulary, T context, 1. */
 static const struct row {
@@ -91,6 +94,19 @@ int64_t gpt_place(const struct gpt_tensor *t, enum gpt_form form, int64_t i)
   return row * t->cols + col;
 }
 
+float gpt_half_to_f32(uint16_t h)
+{
+  uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = h >> 10 & 31u, m = h & 0x3ffu;
+  union { uint32_t u; float f; } x;
+  if (e == 0) {                                  /* zero and subnormals: m * 2^-24 */
+    x.f = (float)m * 0x1p-24f;
+    x.u |= sign;
+  } else {
+    x.u = sign | (e == 31 ? 0x7f800000u : (e + 112) << 23) | m << 13;
+  }
+  return x.f;
+}
+
 int gpt_model_parse(struct tc_model *m, const char *text, const char *where, struct tc_err *err)
 {
   long long n[5];
@@ -128,6 +144,19 @@ json_t *gpt_config_json(const struct tc_model *m, double dropout, const char *dt
   json_object_set_new(o, "initializer_range", json_real(0.02));
   json_object_set_new(o, "torch_dtype", json_string(dtype));
   return o;
+}
+
+int gpt_config_read(json_t **out, const char *path, struct tc_err *err)
+{
+  struct stat st;
+  json_error_t why;
+  if (stat(path, &st) == 0 && st.st_size > MOST_CONFIG)
+    return tc_fail(err, TC_EUSER, "%s: too large to be a model's config.json", path);
+  *out = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+  if (json_is_object(*out)) return 0;
+  if (!*out) return tc_fail(err, TC_EUSER, "%s:%d: not a JSON object: %s", path, why.line, why.text);
+  json_decref(*out);
+  return tc_fail(err, TC_EUSER, "%s: JSON, but not an object", path);
 }
 
 /* The member is there and says something else than ours. */

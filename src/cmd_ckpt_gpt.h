@@ -40,6 +40,11 @@ bool gpt_same_order(const struct gpt_tensor *t, enum gpt_form form);
  * sentence. */
 int gpt_model_parse(struct tc_model *m, const char *text, const char *where, struct tc_err *err);
 
+/* The number that an IEEE half of these bits is. */
+float gpt_half_to_f32(uint16_t h);
+
+/* The object in a config.json into *out, owned by the caller. */
+int gpt_config_read(json_t **out, const char *path, struct tc_err *err);
 /* HF's config.json of a model; owned by the caller. */
 json_t *gpt_config_json(const struct tc_model *m, double dropout, const char *dtype);
 /* Whether a config.json is of a model that ours computes alike, and its heads into *heads. `where`

@@ -22,7 +22,7 @@
 #include "io/safetensors.h"
 #include "src/setup.h"
 
-enum { CHUNK = 1 << 18, MOST_CONFIG = 1 << 20 };   /* elements read at once; bytes */
+enum { CHUNK = 1 << 18 };         /* elements read at once */
 
 struct import {
   const struct ckpt_args *args;
@@ -92,18 +92,6 @@ static int find_name(const struct import *x, const char *name)
 
 /* ---- sizes ------------------------------------------------------------------------- */
 
-static int read_config(struct import *x, json_t **out, struct tc_err *err)
-{
-  struct stat st;
-  json_error_t why;
-  if (stat(x->config_file, &st) == 0 && st.st_size > MOST_CONFIG)
-    return tc_fail(err, TC_EUSER, "%s: too large to be a model's config.json", x->config_file);
-  *out = json_load_file(x->config_file, JSON_REJECT_DUPLICATES, &why);
-  if (json_is_object(*out)) return 0;
-  json_decref(*out);
-  return tc_fail(err, TC_EUSER, "%s:%d: not a JSON object: %s", x->config_file, why.line, why.text);
-}
-
 /* From the tensors of a safetensors file: all but heads, which our own names alone show. */
 static int sizes_of_tensors(struct import *x, struct tc_err *err)
 {
@@ -153,7 +141,7 @@ static int read_sizes(struct import *x, struct tc_err *err)
   TC_TRY(sizes_of_tensors(x, err));
   if (x->form == GPT_HF && x->config_file) {
     json_t *c = NULL;
-    TC_TRY(read_config(x, &c, err));
+    TC_TRY(gpt_config_read(&c, x->config_file, err));
     int rc = gpt_config_check(c, &x->model.heads, x->config_file, err);
     if (rc == 0) rc = check_config_sizes(x, c, err);
     json_decref(c);
@@ -194,24 +182,11 @@ static int make_config(struct import *x, struct tc_err *err)
 
 /* ---- weights ----------------------------------------------------------------------- */
 
-static float half_to_f32(uint16_t h)
-{
-  uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = h >> 10 & 31u, m = h & 0x3ffu;
-  union { uint32_t u; float f; } x;
-  if (e == 0) {                                  /* zero and subnormals: m * 2^-24 */
-    x.f = (float)m * 0x1p-24f;
-    x.u |= sign;
-  } else {
-    x.u = sign | (e == 31 ? 0x7f800000u : (e + 112) << 23) | m << 13;
-  }
-  return x.f;
-}
-
 static float value_of(const void *buf, int dtype, int64_t i)
 {
   if (dtype == TC_F32) return ((const float *)buf)[i];
   uint16_t h = ((const uint16_t *)buf)[i];
-  return dtype == TC_BF16 ? tc_bf16_to_f32(h) : half_to_f32(h);
+  return dtype == TC_BF16 ? tc_bf16_to_f32(h) : gpt_half_to_f32(h);
 }
 
 /* Where a tensor lies in the file. */
@@ -284,7 +259,7 @@ static int check_tensors(struct import *x, struct tc_err *err)
     struct place p = {0};
     rc = find_place(x, &x->tensor[i], &p, err);
     x->elems += gpt_elems(&x->tensor[i]);
-    used[x->st ? p.index : 0] = true;
+    if (rc == 0) used[x->st ? p.index : 0] = true;
   }
   for (int i = 0; x->st && i < tc_st_n(x->st) && rc == 0; i++)
     if (!used[i] && !is_besides(x, tc_st_at(x->st, i)->name))
@@ -340,6 +315,16 @@ struct saved {
   void **map; size_t *bytes;      /* of each tensor that is not a weight; NULL */
 };
 
+/* A tensor of our own format against that of this configuration. */
+static int check_shape(const struct import *x, const struct tc_st_tensor *f,
+                       const struct tc_ckpt_tensor *t, struct tc_err *err)
+{
+  bool same = f->rank == t->rank;
+  for (int d = 0; same && d < t->rank; d++) same = f->dim[d] == t->dim[d];
+  return same ? 0 : tc_fail(err, TC_EUSER, "%s: tensor %s has another shape than this model's", x->file,
+                            t->name);
+}
+
 /* Memory of a tensor that is no weight: the file's if it has it, else zeros that take no room. */
 static int map_state(const struct import *x, struct saved *s, int i, bool *given,
                      struct tc_err *err)
@@ -360,9 +345,10 @@ static int map_state(const struct import *x, struct saved *s, int i, bool *given
     return 0;
   }
   const struct tc_st_tensor *f = tc_st_at(x->st, k);
-  if (f->dtype != t->dtype || f->bytes != (int64_t)bytes)
-    return tc_fail(err, TC_EUSER, "%s: tensor %s has another type or shape than this optimizer's",
-                   x->file, t->name);
+  if (f->dtype != t->dtype)
+    return tc_fail(err, TC_EUSER, "%s: tensor %s has another type than this optimizer's", x->file,
+                   t->name);
+  TC_TRY(check_shape(x, f, t, err));
   return tc_st_read(x->st, k, 0, f->bytes, s->map[i], err);
 }
 
@@ -389,6 +375,8 @@ static int list_saved(const struct import *x, struct saved *s, bool *given, stru
     s->slice[i].tensor = i;
     memcpy(s->slice[i].count, t->dim, sizeof t->dim);
     if (k < x->n && strcmp(x->tensor[k].ours, t->name) == 0) {
+      if (x->form == GPT_OURS)
+        TC_TRY(check_shape(x, tc_st_at(x->st, find_name(x, t->name)), &s->tensor[i], err));
       s->slice[i].data = at;
       at += gpt_elems(&x->tensor[k++]);
     } else {

@@ -7,6 +7,7 @@ unit_tests = \
   %D%/unit/t_bind.t \
   %D%/unit/t_broken.t \
   %D%/unit/t_boundary.t \
+  %D%/unit/t_calibrate.t \
   %D%/unit/t_capture.t \
   %D%/unit/t_check.t \
   %D%/unit/t_ckpt.t \
@@ -179,6 +180,18 @@ test_files = \
   %D%/gpu-call \
   %D%/gpu-pack \
   %D%/mpi-run \
+  %D%/transcripts/cmd-ckpt.txt \
+  %D%/transcripts/cmd-ckpt-plan.txt \
+  %D%/transcripts/cmd-comm.txt \
+  %D%/transcripts/cmd-convert.txt \
+  %D%/transcripts/cmd-convert-errors.txt \
+  %D%/transcripts/cmd-data.txt \
+  %D%/transcripts/cmd-graph.txt \
+  %D%/transcripts/cmd-main.txt \
+  %D%/transcripts/cmd-plan.txt \
+  %D%/transcripts/cmd-plan-slurm.txt \
+  %D%/transcripts/cmd-report.txt \
+  %D%/transcripts/cmd-save.txt \
   %D%/transcripts/device.ini \
   %D%/transcripts/train.sh \
   %D%/transcripts/digests.txt \
@@ -192,6 +205,10 @@ test_files = \
   %D%/transcripts/run/metrics.jsonl \
   %D%/transcripts/run/run.json \
   %D%/transcripts/run/trace.json \
+  %D%/transcripts/tools/all-values \
+  %D%/transcripts/tools/make-llmc \
+  %D%/transcripts/tools/make-run \
+  %D%/transcripts/tools/scontrol \
   %D%/mutate \
   %D%/mutate.awk \
   %D%/mutate.same \
