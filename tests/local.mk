@@ -151,9 +151,11 @@ test_files = \
   %D%/transcripts/digests.txt \
   %D%/transcripts/errors.txt \
   %D%/transcripts/graph.txt \
+  %D%/transcripts/input.txt \
   %D%/transcripts/place.txt \
   %D%/transcripts/plan.txt \
   %D%/transcripts/report.txt \
+  %D%/transcripts/resume.txt \
   %D%/transcripts/run/metrics.jsonl \
   %D%/transcripts/run/run.json \
   %D%/transcripts/run/trace.json \
