@@ -9,6 +9,7 @@
  * - All metadata lies in one stretch (META_BYTES a dataset are asked for at once), datasets
  *   follow in the order they are made: small ones first, which pack without gaps, then those
  *   of ALIGN_FROM bytes and more, on page borders.
+ * - What was not made is closed all the same: HDF5 refuses its number, and nobody asks.
  * - The lock is the program's one variable that is not const: HDF5 is one per process.
  * - Bytes on disk are little-endian, as in memory. */
 #include "io/h5.h"
@@ -88,7 +89,7 @@ static hid_t h5_type(int dtype)
   hid_t t = H5Tcopy(H5T_IEEE_F32LE);
   if (t < 0 || H5Tset_fields(t, 15, 7, 8, 0, 7) < 0 || H5Tset_precision(t, 16) < 0 ||
       H5Tset_size(t, 2) < 0 || H5Tset_ebias(t, 127) < 0) {
-    if (t >= 0) H5Tclose(t);
+    H5Tclose(t);
     return -1;
   }
   return t;
@@ -204,9 +205,9 @@ static hid_t make_dataset(hid_t file, const struct tc_h5_slice *s, hid_t type)
     H5Dclose(set);
     set = -1;
   }
-  if (space >= 0) H5Sclose(space);
-  if (dcpl >= 0) H5Pclose(dcpl);
-  if (lcpl >= 0) H5Pclose(lcpl);
+  H5Sclose(space);
+  H5Pclose(dcpl);
+  H5Pclose(lcpl);
   return set;
 }
 
@@ -225,7 +226,7 @@ static int lay_slice(hid_t file, struct tc_h5_slice *s)
   int rc = at == HADDR_UNDEF ? -1 : 0;
   s->offset = (int64_t)at;
   if (set >= 0 && H5Dclose(set) < 0) rc = -1;
-  if (type >= 0) H5Tclose(type);
+  H5Tclose(type);
   return rc;
 }
 
@@ -261,7 +262,7 @@ int tc_h5_lay(int *fd, int64_t *size_bytes, const char *path, const struct tc_h5
   lock_h5(why);
   hid_t props = file_props(meta_bytes, o->mpi_comm);
   hid_t file = props < 0 ? -1 : H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, props);
-  if (props >= 0) H5Pclose(props);
+  H5Pclose(props);
   if (file < 0) {
     rc = h5_fail(err, TC_EUSER, path, props < 0 ? "setting up HDF5" : "creating the file", why);
     unlock_h5();
@@ -298,8 +299,8 @@ static int attr_is(hid_t obj, const char *name, const int64_t *want, int n)
   int same = space >= 0 && H5Sget_simple_extent_npoints(space) == n &&
              H5Aread(a, H5T_NATIVE_INT64, got) >= 0 &&
              memcmp(got, want, (size_t)n * sizeof *want) == 0;
-  if (space >= 0) H5Sclose(space);
-  if (a >= 0) H5Aclose(a);
+  H5Sclose(space);
+  H5Aclose(a);
   return same;
 }
 
@@ -323,10 +324,10 @@ static const char *slice_differs(hid_t file, const struct tc_h5_slice *s)
   }
   if (dcpl < 0 || H5Pget_layout(dcpl) != H5D_CONTIGUOUS) what = "layout";
   if ((int64_t)H5Dget_offset(set) != s->offset) what = "place in the file";
-  if (dcpl >= 0) H5Pclose(dcpl);
-  if (space >= 0) H5Sclose(space);
-  if (want >= 0) H5Tclose(want);
-  if (type >= 0) H5Tclose(type);
+  H5Pclose(dcpl);
+  H5Sclose(space);
+  H5Tclose(want);
+  H5Tclose(type);
   H5Dclose(set);
   return what;
 }
@@ -338,7 +339,7 @@ static int check_open(hid_t file, const char *path, int64_t step, int32_t writer
   hid_t root = H5Gopen2(file, "/", H5P_DEFAULT);
   int good = root >= 0 && attr_is(root, "tercio_format", &format, 1) &&
              attr_is(root, "step", &step, 1) && attr_is(root, "writer", &who, 1);
-  if (root >= 0) H5Gclose(root);
+  H5Gclose(root);
   if (!good)
     return tc_fail(err, TC_ECHECKSUM, "%s: its attributes are not those of writer %d of step "
                    "%lld", path, (int)writer, (long long)step);
@@ -359,10 +360,10 @@ int tc_h5_check(const char *path, int64_t step, int32_t writer, const struct tc_
   lock_h5(why);
   hid_t props = file_props(2048, NULL);
   hid_t file = props < 0 ? -1 : H5Fopen(path, H5F_ACC_RDONLY, props);
-  if (props >= 0) H5Pclose(props);
+  H5Pclose(props);
   if (file < 0) rc = h5_fail(err, TC_ECHECKSUM, path, "opening with HDF5", why);
   else rc = check_open(file, path, step, writer, s, n_slices, err);
-  if (file >= 0) H5Fclose(file);
+  H5Fclose(file);
   unlock_h5();
   return rc;
 }
@@ -384,8 +385,8 @@ static hid_t view_props(const struct tc_h5_view *v)
     good = to >= 0 && from >= 0 &&
            H5Sselect_hyperslab(to, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
            H5Pset_virtual(dcpl, to, v->file[i], s->dataset, from) >= 0;
-    if (to >= 0) H5Sclose(to);
-    if (from >= 0) H5Sclose(from);
+    H5Sclose(to);
+    H5Sclose(from);
   }
   if (!good && dcpl >= 0) H5Pclose(dcpl);
   return good ? dcpl : -1;
@@ -402,11 +403,11 @@ static int make_view(hid_t file, const struct tc_h5_view *v)
     if (type >= 0 && space >= 0 && dcpl >= 0)
       set = H5Dcreate2(file, v->dataset, type, space, lcpl, dcpl, H5P_DEFAULT);
     rc = set >= 0 && H5Dclose(set) >= 0 ? 0 : -1;
-    if (type >= 0) H5Tclose(type);
-    if (space >= 0) H5Sclose(space);
-    if (dcpl >= 0) H5Pclose(dcpl);
+    H5Tclose(type);
+    H5Sclose(space);
+    H5Pclose(dcpl);
   }
-  if (lcpl >= 0) H5Pclose(lcpl);
+  H5Pclose(lcpl);
   return rc < 0 ? -1 : 0;
 }
 
@@ -418,7 +419,7 @@ int tc_h5_view(int64_t *size_bytes, const char *path, const struct tc_h5_opts *o
   hid_t props = file_props(2048, NULL);
   hid_t file = props < 0 ? -1 : H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, props);
   int fd = file < 0 ? -1 : open(path, O_RDWR | O_CLOEXEC);
-  if (props >= 0) H5Pclose(props);
+  H5Pclose(props);
   bool good = file >= 0 && fd >= 0 && put_file_attrs(file, o) == 0;
   for (int i = 0; i < n_views && good; i++) good = make_view(file, &v[i]) == 0;
   if (file >= 0 && (H5Fflush(file, H5F_SCOPE_LOCAL) < 0) + (H5Fclose(file) < 0) > 0) good = false;

@@ -198,10 +198,12 @@ test_files = \
   %D%/transcripts/errors.txt \
   %D%/transcripts/full.ini \
   %D%/transcripts/graph.txt \
+  %D%/transcripts/input.txt \
   %D%/transcripts/place.txt \
   %D%/transcripts/plan.txt \
   %D%/transcripts/planner.txt \
   %D%/transcripts/report.txt \
+  %D%/transcripts/resume.txt \
   %D%/transcripts/run/metrics.jsonl \
   %D%/transcripts/run/run.json \
   %D%/transcripts/run/trace.json \

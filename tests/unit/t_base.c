@@ -226,6 +226,88 @@ static void test_words(void)
   ok(t >= 3000000 && t < INT64_C(60000000000), "slept %lld ns", (long long)t);
 }
 
+/* Numbers that stay what they are: runs are resumed with them. */
+static void test_numbers(void)
+{
+  static const struct { uint64_t seed, i; uint32_t a, b; double normal, uniform; } c[] = {
+    { UINT64_C(7), UINT64_C(0), 0, 3, 0.533347964, 0.59258019924163818 },
+    { UINT64_C(1), UINT64_C(5), 1, 4, 1.09597731, 0.086707592010498047 },
+    { UINT64_C(81985529216486895), UINT64_C(4294967297), 2, 5, 0.71288389, 0.75531351566314697 },
+  };
+  for (size_t k = 0; k < sizeof c / sizeof *c; k++) {
+    near_f((double)tc_normal(c[k].seed, c[k].a, c[k].b, c[k].i), c[k].normal, 1e-6, "normal %zu", k);
+    near_f((double)tc_uniform(c[k].seed, c[k].a, c[k].b, c[k].i), c[k].uniform, 0, "uniform %zu", k);
+  }
+}
+
+static void test_sizes(void)
+{
+  static const struct { double bytes; const char *want; } c[] = {
+    { 999.4, "999 B" }, { 999.5, "1 KB" }, { -1500, "-1.5 KB" }, { 3e9, "3 GB" }, { 4e12, "4 TB" },
+    { 5e18, "5 EB" }, { 5e21, "5e+03 EB" } };
+  char buf[32];
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++)
+    is_str(tc_human_bytes(buf, sizeof buf, c[i].bytes), c[i].want, "%g bytes", c[i].bytes);
+}
+
+static void test_order(void)
+{
+  static const struct { double x, y; int want; } c[] = { { 1, 2, -1 }, { 2, 1, 1 }, { 2, 2, 0 } };
+  const char *a = "a", *b = "b";
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+    const int64_t x = (int64_t)c[i].x, y = (int64_t)c[i].y;
+    is_int(tc_order_double(&c[i].x, &c[i].y), c[i].want, "order of %g and %g", c[i].x, c[i].y);
+    is_int(tc_order_i64(&x, &y), c[i].want, "... as integers");
+  }
+  ok(tc_order_text(&a, &b) < 0 && tc_order_text(&b, &a) > 0 && !tc_order_text(&a, &a), "order of texts");
+}
+
+/* How far a word may be from one that is meant, and which of several is. */
+static void test_far(void)
+{
+  static const struct { const char *word; const char *list[3]; int want; } c[] = {
+    { "x", { "y", "xyz", "a" }, 0 }, { "abcd", { "abxy", "abcx", "abcy" }, 1 },
+    { "abcde", { "abcxy", "zzzzz", "z" }, 0 }, { "abcd", { "abxy", "zzzz", "z" }, -1 },
+    { "abcdefgh", { "abcdexyz", "zz", "z" }, 0 }, { "abcdefgh", { "abcdwxyz", "zz", "z" }, -1 },
+    { "abc", { "acb", "zzzz", "z" }, 0 }, { "abc", { "cab", "zzzz", "z" }, -1 }, { "ab", { "", "z", "zz" }, -1 } };
+  char text[10] = "ab";
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++)
+    is_int(tc_nearest(c[i].word, c[i].list, 3), c[i].want, "nearest to %s", c[i].word);
+  tc_text_add(text, sizeof text, "-%d", 42);
+  is_str(text, "ab-42", "text is added");
+  tc_text_add(text, sizeof text, "%s", "0123456789");
+  is_str(text, "ab-420123", "... as far as there is room");
+}
+
+/* Files as text: whole, at most of a size, or a sentence. */
+static void test_read_text(void)
+{
+  char path[] = "t_base-XXXXXX", *text = NULL, *want;
+  struct tc_err err = { 0 };
+  size_t bytes = 0;
+  const int fd = mkstemp(path);
+  char *data = tc_malloc(20000);
+  memset(data, 'x', 20000);
+  ok(write(fd, data, 20000) == 20000, "a file");
+  close(fd);
+  is_int(tc_read_text(&text, &bytes, path, "test file", 20000, &err), 0, "a file of the most bytes");
+  ok(bytes == 20000 && text && !memcmp(text, data, 20000) && !text[20000], "... is read, and ended");
+  free(text);
+  is_int(tc_read_text(&text, &bytes, path, "test file", 19999, &err), TC_EUSER, "one more");
+  want = tc_sprintf("cannot read test file %s: it has more than 0 MB, so it must be something else", path);
+  is_str(err.text, want, "... is refused");
+  ok(!text, "... without a text");
+  free(want);
+  is_int(tc_read_text(&text, &bytes, "/", "test file", 10, &err), TC_EUSER, "a folder");
+  is_str(err.text, "cannot read test file /: Is a directory", "... is said");
+  unlink(path);
+  is_int(tc_read_text(&text, &bytes, path, "test file", 10, &err), TC_EUSER, "none");
+  want = tc_sprintf("cannot open test file %s: No such file or directory", path);
+  is_str(err.text, want, "... is said");
+  free(want);
+  free(data);
+}
+
 int main(void)
 {
   test_philox();
@@ -236,5 +318,10 @@ int main(void)
   test_err();
   test_log();
   test_words();
+  test_numbers();
+  test_sizes();
+  test_order();
+  test_far();
+  test_read_text();
   return done_testing();
 }

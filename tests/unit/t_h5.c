@@ -14,34 +14,100 @@
 int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void) { return 1; }
 
-/* These take the place of HDF5's own, do what they do, and say that it failed. */
+/* These take the place of HDF5's own, do what they do, and say that it failed; what makes something
+ * does not make it. `left` is what was made and not closed again. */
 static const char *failing = "";
+static int fail_nth, calls, left;           /* fail_nth 0: each call */
+
+static bool fails_now(const char *name)
+{
+  return !strcmp(failing, name) && (!fail_nth || ++calls == fail_nth);
+}
+#define REAL(type, name, params) \
+  union { void *at; type (*call) params; } real = { .at = dlsym(RTLD_NEXT, #name) }
 #define FAILS(type, name, params, args) \
   type name params \
   { \
-    union { void *at; type (*call) params; } real = { .at = dlsym(RTLD_NEXT, #name) }; \
+    REAL(type, name, params); \
     type result = real.call args; \
-    return strcmp(failing, #name) ? result : -1; \
+    return fails_now(#name) ? -1 : result; \
   }
-FAILS(herr_t, H5Fclose, (hid_t id), (id))
+#define MAKES(name, params, args) \
+  hid_t name params \
+  { \
+    REAL(hid_t, name, params); \
+    hid_t result = fails_now(#name) ? -1 : real.call args; \
+    left += result >= 0; \
+    return result; \
+  }
+#define CLOSES(name) \
+  herr_t name(hid_t id) \
+  { \
+    REAL(herr_t, name, (hid_t)); \
+    herr_t result = real.call(id); \
+    left -= result >= 0; \
+    return fails_now(#name) ? -1 : result; \
+  }
+CLOSES(H5Fclose)
+CLOSES(H5Dclose)
+CLOSES(H5Aclose)
+CLOSES(H5Sclose)
+CLOSES(H5Gclose)
+CLOSES(H5Tclose)
+CLOSES(H5Pclose)
+MAKES(H5Fcreate, (const char *name, unsigned flags, hid_t make, hid_t use), (name, flags, make, use))
+MAKES(H5Fopen, (const char *name, unsigned flags, hid_t use), (name, flags, use))
+MAKES(H5Gopen2, (hid_t at, const char *name, hid_t use), (at, name, use))
+MAKES(H5Tcopy, (hid_t type), (type))
+MAKES(H5Screate, (H5S_class_t kind), (kind))
+MAKES(H5Screate_simple, (int rank, const hsize_t *dim, const hsize_t *most), (rank, dim, most))
+MAKES(H5Pcreate, (hid_t kind), (kind))
+MAKES(H5Acreate2, (hid_t at, const char *name, hid_t type, hid_t space, hid_t make, hid_t use),
+      (at, name, type, space, make, use))
+MAKES(H5Aopen, (hid_t at, const char *name, hid_t use), (at, name, use))
+MAKES(H5Aget_space, (hid_t attr), (attr))
+MAKES(H5Dopen2, (hid_t at, const char *name, hid_t use), (at, name, use))
+MAKES(H5Dget_type, (hid_t set), (set))
+MAKES(H5Dget_space, (hid_t set), (set))
+MAKES(H5Dget_create_plist, (hid_t set), (set))
+MAKES(H5Dcreate2, (hid_t at, const char *name, hid_t type, hid_t space, hid_t link, hid_t make, hid_t use),
+      (at, name, type, space, link, make, use))
 FAILS(herr_t, H5Fflush, (hid_t id, H5F_scope_t scope), (id, scope))
-FAILS(herr_t, H5Dclose, (hid_t id), (id))
 FAILS(herr_t, H5Awrite, (hid_t id, hid_t type, const void *buf), (id, type, buf))
-FAILS(herr_t, H5Aclose, (hid_t id), (id))
+FAILS(herr_t, H5Aread, (hid_t id, hid_t type, void *buf), (id, type, buf))
+FAILS(htri_t, H5Aexists, (hid_t id, const char *name), (id, name))
+FAILS(htri_t, H5Tequal, (hid_t a, hid_t b), (a, b))
+FAILS(herr_t, H5Tset_fields, (hid_t t, size_t a, size_t b, size_t c, size_t d, size_t e), (t, a, b, c, d, e))
+FAILS(herr_t, H5Tset_precision, (hid_t t, size_t n), (t, n))
+FAILS(herr_t, H5Tset_size, (hid_t t, size_t n), (t, n))
+FAILS(herr_t, H5Tset_ebias, (hid_t t, size_t n), (t, n))
+FAILS(herr_t, H5Pset_fapl_sec2, (hid_t p), (p))
+FAILS(herr_t, H5Pset_libver_bounds, (hid_t p, H5F_libver_t a, H5F_libver_t b), (p, a, b))
+FAILS(herr_t, H5Pset_alignment, (hid_t p, hsize_t a, hsize_t b), (p, a, b))
+FAILS(herr_t, H5Pset_meta_block_size, (hid_t p, hsize_t n), (p, n))
+FAILS(herr_t, H5Pset_small_data_block_size, (hid_t p, hsize_t n), (p, n))
+FAILS(herr_t, H5Pset_fclose_degree, (hid_t p, H5F_close_degree_t n), (p, n))
+FAILS(herr_t, H5Pset_layout, (hid_t p, H5D_layout_t n), (p, n))
+FAILS(herr_t, H5Pset_fill_time, (hid_t p, H5D_fill_time_t n), (p, n))
+FAILS(herr_t, H5Pset_alloc_time, (hid_t p, H5D_alloc_time_t n), (p, n))
+FAILS(herr_t, H5Pset_create_intermediate_group, (hid_t p, unsigned n), (p, n))
+FAILS(herr_t, H5Lcreate_external, (const char *file, const char *to, hid_t at, const char *name, hid_t link,
+      hid_t use), (file, to, at, name, link, use))
 
 static char dir[80], path[100], view[100];
 static const int64_t whole[] = { 6, 4 }, start[] = { 2, 0 }, count[] = { 3, 4 };
 static struct tc_h5_slice slice[] = {
   { .dataset = "/tensors/w", .dtype = TC_F32, .rank = 2, .global = whole, .start = start, .count = count },
-  { .dataset = "/tensors/s", .dtype = TC_F64, .rank = 0 } };
+  { .dataset = "/tensors/s", .dtype = TC_F64, .rank = 0 },
+  { .dataset = "/tensors/h", .dtype = TC_BF16, .rank = 2, .global = whole, .start = start, .count = count } };
 
 static int lay(const MPI_Comm *comm, struct tc_err *err)
 {
   const struct tc_h5_opts o = { .step = 7, .writer = 3, .mpi_comm = comm };
-  int fd = -1;
+  int fd = 1000;
   int64_t size = 0;
   unlink(path);
-  int rc = tc_h5_lay(&fd, &size, path, &o, slice, 2, err);
+  int rc = tc_h5_lay(&fd, &size, path, &o, slice, 3, err);
   if (rc < 0) is_int(fd, -1, "... without a descriptor");
   else ok(fd >= 0 && size >= slice[0].offset + 48 && size == lseek(fd, 0, SEEK_END), "... as long as was told");
   if (fd >= 0 && pwrite(fd, "", 1, size - 1) < 0) ok(false, "... and can be written");
@@ -54,10 +120,10 @@ static void test_lay(const MPI_Comm *comm, const char *how)
   static const char *const call[][2] = { { "H5Fclose", "closing" }, { "H5Fflush", "writing metadata" },
     { "H5Dclose", "writing /tensors/w" }, { "H5Awrite", "writing " }, { "H5Aclose", "writing " } };
   struct tc_err err = { 0 };
-  if (is_int(lay(comm, &err), 0, "a file of two slices, %s %s", how, err.text)) {
-    is_int(tc_h5_check(path, 7, 3, slice, 2, &err), 0, "... which is as it was asked for %s", err.text);
-    is_int(tc_h5_check(path, 8, 3, slice, 2, &err), TC_ECHECKSUM, "... of that step");
-    is_int(tc_h5_check(path, 7, 2, slice, 2, &err), TC_ECHECKSUM, "... and writer");
+  if (is_int(lay(comm, &err), 0, "a file of three slices, %s %s", how, err.text)) {
+    is_int(tc_h5_check(path, 7, 3, slice, 3, &err), 0, "... which is as it was asked for %s", err.text);
+    is_int(tc_h5_check(path, 8, 3, slice, 3, &err), TC_ECHECKSUM, "... of that step");
+    is_int(tc_h5_check(path, 7, 2, slice, 3, &err), TC_ECHECKSUM, "... and writer");
   }
   for (size_t i = 0; i < sizeof call / sizeof *call; i++) {
     failing = call[i][0];
@@ -72,11 +138,12 @@ static int make_view(struct tc_err *err)
 {
   const struct tc_h5_opts o = { .step = 7, .writer = -1 };
   const char *const file[] = { "slices.h5" };
-  const struct tc_h5_view v = { .dataset = "/w", .dtype = TC_F32, .rank = 2, .global = whole, .s = slice,
-                                .file = file, .n = 1 };
+  const struct tc_h5_view v[] = {
+    { .dataset = "/w", .dtype = TC_F32, .rank = 2, .global = whole, .s = slice, .file = file, .n = 1 },
+    { .dataset = "/s", .dtype = TC_F64, .rank = 0, .s = slice + 1, .file = file, .n = 1 } };
   int64_t size = 0;
   unlink(view);
-  return tc_h5_view(&size, view, &o, &v, 1, err);
+  return tc_h5_view(&size, view, &o, v, 2, err);
 }
 
 static void test_view(void)
@@ -90,6 +157,135 @@ static void test_view(void)
     failing = "";
     ok(rc == TC_EUSER && strstr(err.text, "writing the view"), "%s of a view fails: %s", call[i], err.text);
   }
+}
+
+/* The second to the twelfth call fails. */
+static void test_later_calls(const char *call)
+{
+  int open = 0;
+  for (fail_nth = 2; fail_nth <= 12; fail_nth++) {
+    struct tc_err err;
+    failing = call;
+    left = calls = 0;
+    lay(NULL, &err);
+    calls = 0;
+    tc_h5_check(path, 7, 3, slice, 3, &err);
+    calls = 0;
+    make_view(&err);
+    failing = "";
+    open += left != 0;
+  }
+  is_int(open, 0, "later failures of %s leave nothing open", call);
+}
+
+/* What a failure of the first call of each makes of a file laid out, of its check and of a view; NULL: it
+ * changes nothing there. Whatever fails, everything that was made is closed again. */
+#define SETUP "setting up HDF5"
+#define OF_W "writing /tensors/w"
+#define OF_VIEW "writing the view"
+#define ATTRS "writing attributes"
+#define OPENING "opening with HDF5"
+#define OF_WHOM "its attributes are not"
+#define OF_TYPE "dataset /tensors/w is not what the manifest says: type"
+static const struct { const char *call, *lay, *check, *view; } each_call[] = {
+  { "H5Pcreate", SETUP, OPENING, OF_VIEW }, { "H5Pset_fapl_sec2", SETUP, OPENING, OF_VIEW },
+  { "H5Pset_libver_bounds", SETUP, OPENING, OF_VIEW }, { "H5Pset_alignment", SETUP, OPENING, OF_VIEW },
+  { "H5Pset_meta_block_size", SETUP, OPENING, OF_VIEW },
+  { "H5Pset_small_data_block_size", SETUP, OPENING, OF_VIEW },
+  { "H5Pset_fclose_degree", SETUP, OPENING, OF_VIEW },
+  { "H5Fcreate", "creating the file", NULL, OF_VIEW }, { "H5Fopen", NULL, OPENING, NULL },
+  { "H5Gopen2", ATTRS, OF_WHOM, OF_VIEW }, { "H5Gclose", ATTRS, NULL, OF_VIEW },
+  { "H5Screate_simple", ATTRS, NULL, OF_VIEW }, { "H5Acreate2", ATTRS, NULL, OF_VIEW },
+  { "H5Awrite", ATTRS, NULL, OF_VIEW }, { "H5Aclose", ATTRS, NULL, OF_VIEW },
+  { "H5Sclose", ATTRS, NULL, OF_VIEW }, { "H5Tcopy", OF_W, OF_TYPE, OF_VIEW },
+  { "H5Pset_layout", OF_W, NULL, NULL }, { "H5Pset_fill_time", OF_W, NULL, NULL },
+  { "H5Pset_alloc_time", OF_W, NULL, NULL }, { "H5Dcreate2", OF_W, NULL, OF_VIEW }, { "H5Dclose", OF_W, NULL, OF_VIEW },
+  { "H5Pset_create_intermediate_group", OF_W, NULL, OF_VIEW },
+  { "H5Screate", "writing /tensors/s", NULL, NULL }, { "H5Fflush", "writing metadata", NULL, OF_VIEW },
+  { "H5Fclose", "closing", NULL, OF_VIEW }, { "H5Aexists", NULL, OF_WHOM, NULL }, { "H5Aopen", NULL, OF_WHOM, NULL },
+  { "H5Aget_space", NULL, OF_WHOM, NULL }, { "H5Aread", NULL, OF_WHOM, NULL },
+  { "H5Dopen2", NULL, "dataset /tensors/w is not what the manifest says: it is not there", NULL },
+  { "H5Dget_type", NULL, OF_TYPE, NULL }, { "H5Tequal", NULL, OF_TYPE, NULL },
+  { "H5Dget_space", NULL, "dataset /tensors/w is not what the manifest says: number of dimensions", NULL },
+  { "H5Dget_create_plist", NULL, "dataset /tensors/w is not what the manifest says: layout", NULL },
+  { "H5Tset_fields", "writing /tensors/h", "dataset /tensors/h is not what the manifest says: type", NULL },
+  { "H5Tset_precision", "writing /tensors/h", "/tensors/h", NULL }, { "H5Lcreate_external", NULL, NULL, OF_VIEW },
+  { "H5Tset_size", "writing /tensors/h", "/tensors/h", NULL },
+  { "H5Tset_ebias", "writing /tensors/h", "/tensors/h", NULL } };
+
+static void test_each_call(void)
+{
+  fail_nth = 1;
+  for (size_t i = 0; i < sizeof each_call / sizeof *each_call; i++) {
+    const char *const want[] = { each_call[i].lay, each_call[i].check, each_call[i].view };
+    for (int k = 0; k < 3; k++) {
+      struct tc_err err = { .text = "" };
+      const int status = !want[k] ? 0 : k == 1 ? TC_ECHECKSUM : TC_EUSER;
+      if (k == 1) lay(NULL, &err);
+      left = calls = 0;
+      failing = each_call[i].call;
+      const int rc = k == 0 ? lay(NULL, &err) : k == 1 ? tc_h5_check(path, 7, 3, slice, 3, &err) : make_view(&err);
+      failing = "";
+      is_int(rc, status, "%s fails in %s", each_call[i].call, k == 0 ? "a file" : k == 1 ? "a check" : "a view");
+      const char *file = k == 2 ? view : path;
+      ok(!want[k] || (!strncmp(err.text, file, strlen(file)) && strstr(err.text, want[k])), "... says %s: %s", want[k] ? want[k] : "nothing", err.text);
+      is_int(left, 0, "... nothing stays open");
+    }
+  }
+  for (size_t i = 0; i < sizeof each_call / sizeof *each_call; i++) test_later_calls(each_call[i].call);
+  fail_nth = 0;
+}
+
+/* What a check says of a dataset that is not as it should be. */
+static void test_differs(void)
+{
+  static const int64_t other[] = { 6, 5 };
+  static const char *const want[] = { "it is not there", "type", "number of dimensions", "shape", "global_shape",
+                                      "start", "place in the file" };
+  struct tc_err err = { 0 };
+  is_int(lay(NULL, &err), 0, "a file of three slices");
+  for (int i = 0; i < 7; i++) {
+    struct tc_h5_slice s = slice[0];
+    if (i == 0) s.dataset = "/tensors/v";
+    if (i == 1) s.dtype = TC_I32;
+    if (i == 2) s.rank = 1;
+    if (i == 3) s.count = (const int64_t[]){ 3, 5 };
+    if (i == 4) s.global = other;
+    if (i == 5) s.start = other;
+    if (i == 6) s.offset++;
+    is_int(tc_h5_check(path, 7, 3, &s, 1, &err), TC_ECHECKSUM, "a slice that differs");
+    char *all = tc_sprintf("%s: dataset %s is not what the manifest says: %s", path, s.dataset, want[i]);
+    is_str(err.text, all, "... is named");
+    free(all);
+  }
+  is_int(tc_h5_check(path, 8, 3, slice, 3, &err), TC_ECHECKSUM, "another step");
+  char *all = tc_sprintf("%s: its attributes are not those of writer 3 of step 8", path);
+  is_str(err.text, all, "... is said");
+  free(all);
+}
+
+/* A program that knows nothing of us finds bfloat16, and no times, fill values or late allocation. */
+static void test_kept(void)
+{
+  struct tc_err err = { 0 };
+  is_int(lay(NULL, &err), 0, "a file of three slices");
+  const hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT), set = H5Dopen2(file, "/tensors/h", H5P_DEFAULT);
+  const hid_t type = H5Dget_type(set), made = H5Dget_create_plist(set);
+  size_t f[5] = { 0 };
+  H5D_fill_time_t fill = H5D_FILL_TIME_ERROR;
+  H5D_alloc_time_t when = H5D_ALLOC_TIME_ERROR;
+  hbool_t times = 1;
+  H5Tget_fields(type, &f[0], &f[1], &f[2], &f[3], &f[4]);
+  ok(f[0] == 15 && f[1] == 7 && f[2] == 8 && f[3] == 0 && f[4] == 7, "bfloat16: sign, exponent, mantissa");
+  ok(H5Tget_size(type) == 2 && H5Tget_precision(type) == 16 && H5Tget_ebias(type) == 127, "... size and bias");
+  H5Pget_fill_time(made, &fill);
+  H5Pget_alloc_time(made, &when);
+  H5Pget_obj_track_times(made, &times);
+  ok(fill == H5D_FILL_TIME_NEVER && when == H5D_ALLOC_TIME_EARLY && !times, "how it was made");
+  H5Pclose(made);
+  H5Tclose(type);
+  H5Dclose(set);
+  H5Fclose(file);
 }
 
 /* A checkpoint whose file can't be closed is not saved, and the sentence is that of the file. */
@@ -136,6 +332,9 @@ int main(int argc, char **argv)
   tc_h5_start();
   test_lay(NULL, "alone");
   test_view();
+  test_each_call();
+  test_differs();
+  test_kept();
   test_save();
   if (tc_h5_parallel()) {
     MPI_Init(&argc, &argv);

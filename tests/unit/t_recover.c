@@ -305,6 +305,73 @@ static void test_guard(void)
   is_int(tc_train_guard(&t, 9, &err), TC_EUSER, "a folder that is not there");
 }
 
+/* What lies in the folder before a start (NULL: nothing), and after it. */
+static void test_guard_file(void)
+{
+  static const struct { const char *before; int64_t step; int rc; const char *after; } c[] = {
+    { NULL, -1, 0, "17 -1 0\n" }, { "17 8 0\n", 8, 0, "17 8 1\n" }, { "17 8 2\n", 8, 0, "17 8 3\n" },
+    { "17 8 3\n", 8, TC_NOPROGRESS, "17 8 3\n" }, { "17 -1 3\n", -1, TC_NOPROGRESS, "17 -1 3\n" },
+    { "17 7 3\n", 8, 0, "17 8 0\n" }, { "16 8 3\n", 8, 0, "17 8 0\n" }, { "17 8\n", 8, 0, "17 8 0\n" },
+    { "17 x 3\n", 8, 0, "17 8 0\n" }, { "", 8, 0, "17 8 0\n" } };
+  char dir[] = "/tmp/t_recover-XXXXXX";
+  if (!ok(mkdtemp(dir) != NULL, "a folder")) return;
+  struct tc_config cfg = { .ckpt_max_restarts_without_progress = 3 };
+  struct tc_ranks r = { .job = "17" };
+  struct tc_train t = { .cfg = &cfg, .ranks = &r, .ckpt_dir = dir };
+  char *path = tc_sprintf("%s/.starts", dir), *want;
+  struct tc_err err = { 0 };
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+    char text[100] = "";
+    unlink(path);
+    FILE *f = c[i].before ? fopen(path, "w") : NULL;
+    if (f) fputs(c[i].before, f), fclose(f);
+    is_int(tc_train_guard(&t, c[i].step, &err), c[i].rc, "start %zu from step %d", i, (int)c[i].step);
+    f = fopen(path, "r");
+    if (f && !fgets(text, sizeof text, f)) *text = 0;
+    if (f) fclose(f);
+    is_str(text, c[i].after, "... is written down");
+    if (!c[i].rc) continue;
+    want = tc_sprintf("the last 4 starts from step %d made no new checkpoint: giving up. Look at what ended them, "
+                      "then remove %s to try again", c[i].step < 0 ? 0 : 8, path);
+    is_str(err.text, want, "... is told");
+    free(want);
+  }
+  tc_train_guard_clear(&t);
+  is_int(rmdir(dir), 0, "nothing is left");
+  is_int(tc_train_guard(&t, 9, &err), TC_EUSER, "a folder that is not there");
+  want = tc_sprintf("cannot write %s: is the checkpoint folder writable?", path);
+  is_str(err.text, want, "... is told");
+  free(want);
+  free(path);
+}
+
+/* What the loop's note may be, and what is said of another. */
+static void test_note(void)
+{
+  static const char *const bad[] = { "skipped -1 rollbacks 0 losses", "skipped 0 rollbacks -1 losses", "skipped 1",
+                                     "skipped 1 rollbacks 2", "x" };
+  struct tc_train t = { .rank = 0 };
+  struct tc_err err = { 0 };
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    char *want = tc_sprintf("the checkpoint's note on the training loop makes no sense: \"%s\"", bad[i]);
+    is_int(tc_recover_parse(&t, bad[i], &err), TC_EUSER, "a note that is none");
+    is_str(err.text, want, "... is told");
+    free(want);
+  }
+  is_int(tc_recover_parse(&t, "skipped 3 rollbacks 2 losses 1.5 0.25 x 7", &err), 0, "a note");
+  ok(t.recover.skipped == 3 && t.recover.rollbacks == 2 && t.recover.n_losses == 2 && t.recover.loss[0] == 1.5 &&
+     t.recover.loss[1] == 0.25, "... is read up to what is no number");
+  char *text = tc_recover_text(&t);
+  is_str(text, "skipped 3 rollbacks 2 losses 1.5 0.25", "... and written");
+  free(text);
+  t.recover = (struct tc_recover){ .skipped = 0 };
+  text = tc_recover_text(&t);
+  is_str(text, "", "nothing to note");
+  free(text);
+  near_f(tc_daly_s(10, 3600), sqrt(2 * 10 * 3600.) * (1 + sqrt(10 / 7200.) / 3 + 10 / 7200. / 9) - 10, 1e-12,
+         "Daly's interval");
+}
+
 /* ---- faults to order ---- */
 
 static void test_fault(void)
@@ -357,6 +424,8 @@ int main(void)
   test_limit();
   test_near();
   test_guard();
+  test_guard_file();
+  test_note();
   test_fault();
   return done_testing();
 }
