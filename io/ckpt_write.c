@@ -211,6 +211,7 @@ static int write_manifest(const struct save *s, const struct tc_manifest *m, str
   for (size_t done = 0; good && done < bytes;) {
     ssize_t n = write(fd, text + done, bytes - done);
     if (n < 0 && errno == EINTR) continue;
+    if (n == 0) errno = ENOSPC;
     good = n > 0;
     done += n > 0 ? (size_t)n : 0;
   }

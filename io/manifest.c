@@ -400,7 +400,8 @@ static int read_text(char **text, size_t *bytes, const char *path, struct tc_err
     *bytes = (size_t)st.st_size;
     *text = tc_malloc(*bytes);
     if (!tc_pread_all(fd, *text, (int64_t)*bytes, 0)) {
-      rc = tc_fail(err, TC_EUSER, "%s: reading failed: %s", path, strerror(errno));
+      rc = tc_fail(err, TC_EUSER, "%s: reading failed: %s", path,
+                   errno ? strerror(errno) : "the file ends too early");
       free(*text);
     }
   }

@@ -108,8 +108,9 @@ static int put_file(const char *path, const char *text, struct tc_err *err)
 {
   int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   size_t n = strlen(text);
-  bool good = fd >= 0 && write(fd, text, n) == (ssize_t)n && fsync(fd) == 0;
-  int why = errno;
+  ssize_t done = fd < 0 ? -1 : write(fd, text, n);
+  bool good = done == (ssize_t)n && fsync(fd) == 0;
+  int why = done >= 0 && done < (ssize_t)n ? ENOSPC : errno;
   if (fd >= 0) close(fd);
   if (fd < 0 && why == ENOENT) return 0;
   return good ? 1 : tc_fail(err, TC_EUSER, "%s: writing failed: %s", path, strerror(why));

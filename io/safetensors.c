@@ -65,7 +65,8 @@ static int read_text(struct tc_st *s, char **text, int64_t *length, int64_t *dat
     return tc_fail(err, TC_EUSER, "%s: not a safetensors file: it has %lld bytes", s->path,
                    (long long)st.st_size);
   if (!tc_pread_all(s->fd, raw, LENGTH_BYTES, 0))
-    return tc_fail(err, TC_EUSER, "%s: can't be read: %s", s->path, strerror(errno));
+    return tc_fail(err, TC_EUSER, "%s: can't be read: %s", s->path,
+                   errno ? strerror(errno) : "the file ends too early");
   for (int i = LENGTH_BYTES - 1; i >= 0; i--) n = n << 8 | raw[i];
   if (n > (uint64_t)st.st_size - LENGTH_BYTES)
     return tc_fail(err, TC_EUSER, "%s: its header says it has %llu bytes, but the whole file has "
@@ -81,7 +82,8 @@ static int read_text(struct tc_st *s, char **text, int64_t *length, int64_t *dat
   if (tc_pread_all(s->fd, *text, *length, LENGTH_BYTES)) return 0;
   free(*text);
   *text = NULL;
-  return tc_fail(err, TC_EUSER, "%s: its header can't be read: %s", s->path, strerror(errno));
+  return tc_fail(err, TC_EUSER, "%s: its header can't be read: %s", s->path,
+                 errno ? strerror(errno) : "the file ends too early");
 }
 
 static int read_shape(struct tc_st_tensor *t, const json_t *shape)

@@ -8,6 +8,7 @@ unit_tests = \
   %D%/unit/t_broken.t \
   %D%/unit/t_boundary.t \
   %D%/unit/t_calibrate.t \
+  %D%/unit/t_calls.t \
   %D%/unit/t_capture.t \
   %D%/unit/t_check.t \
   %D%/unit/t_ckpt.t \
@@ -113,6 +114,7 @@ test_headers = \
   %D%/unit/box.h \
   %D%/unit/scene.h \
   %D%/unit/ckpt_cmd.h \
+  %D%/unit/calls.h \
   %D%/unit/ckpt_fixture.h \
   %D%/unit/data_fixture.h \
   %D%/unit/digest.h \
@@ -159,6 +161,7 @@ script_tests = \
 # What is distributed besides: runners, clusters, oracles.
 test_files = \
   %D%/unit/broken.txt \
+  %D%/unit/calls.txt \
   %D%/unit/digests.txt \
   %D%/bench/ckpt \
   %D%/bench/plan \

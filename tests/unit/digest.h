@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /* The options in `flags`, of a small model, with rows of annotations behind " | ", ";" between them. */
-static int read_config(struct tc_config **c, const char *flags, struct tc_err *err)
+TAP_UNUSED static int read_config(struct tc_config **c, const char *flags, struct tc_err *err)
 {
   static const char *const extra[] = { NULL };
   char text[700], *args[40] = { "train" }, *rest = text, *rows;

@@ -217,6 +217,42 @@ static void test_signals(struct fixture *f)
   tc_stop_free(s);
 }
 
+/* Rows of a batch, from the middle of a sequence to that of another, are the rows of the whole batch; after
+ * a fault all are 0. */
+static void test_rows(struct fixture *f)
+{
+  enum { T = 8, N = 4 };
+  static const int64_t row[][2] = { { 0, N * T }, { 3, 10 }, { 8, 8 }, { 8, 9 }, { 7, 1 }, { 7, 2 }, { 15, 17 }, { 31, 1 } };
+  struct tc_runtime rt = { .seed = 7, .step = 5 };
+  for (int eval = 0; eval < 2; eval++) {
+    int32_t want[2][N * T], got[2][N * T];
+    const int64_t last = tc_data_windows(f->data);
+    f->t.opts.model.context = T;
+    f->t.opts.gpt.batch = (int)(last - 3);             /* the fourth window of the second batch is none */
+    f->t.eval_batch = eval ? 1 : -1;
+    f->t.recover.skipped = 2;
+    if (!eval) TC_ASSERT(tc_data_train(f->data, 7, 7, 0, N, want[0], want[1], NULL) == 0);
+    for (int i = 0; eval && i < 3; i++)
+      TC_ASSERT(tc_data_window(f->data, last - 3 + i, want[0] + i * T, want[1] + i * T, NULL) == 0);
+    for (int i = 3 * T; eval && i < N * T; i++) want[0][i] = 0, want[1][i] = -1;
+    for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
+      const size_t at = (size_t)row[k][0], n = (size_t)row[k][1], bytes = n * sizeof **got;
+      memset(got, 0x55, sizeof got);
+      tc_train_fill(&f->t, &rt, row[k][0], row[k][1], got[0], got[1]);
+      ok(!memcmp(got[0], want[0] + at, bytes) && !memcmp(got[1], want[1] + at, bytes), "%zu rows from %zu, %s", n, at,
+         eval ? "validation" : "training");
+      ok(n == N * T || (got[0][n] == 0x55555555 && got[1][n] == 0x55555555), "... and no more");
+    }
+  }
+  int32_t x[3] = { 1, 1, 1 }, y[3] = { 1, 1, 1 };
+  f->t.data_err.status = TC_EUSER;
+  tc_train_fill(&f->t, &rt, 0, 2, x, y);
+  ok(x[0] == 0 && x[1] == 0 && x[2] == 1 && y[0] == 0 && y[1] == 0 && y[2] == 1, "after a fault: zeros");
+  f->t.data_err.status = 0;
+  f->t.eval_batch = -1;
+  f->t.recover.skipped = 0;
+}
+
 int main(void)
 {
   struct fixture f;
@@ -227,6 +263,7 @@ int main(void)
   test_last_step();
   test_finish(&f);
   test_data(&f);
+  test_rows(&f);
   test_flags(&f);
   test_signals(&f);
   tc_saver_free(f.saver, false);

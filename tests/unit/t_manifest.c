@@ -138,9 +138,160 @@ static void test_text(void)
   }
 }
 
+/* ---- what is wrong with a manifest ---- */
+
+static const char good[] =
+  "{\"format\": 2, \"block_bytes\": 4096, \"step\": 7, \"time\": \"t\", \"seed\": \"5\", \"tokens\": 9,"
+  " \"model\": \"m\", \"mesh\": \"p\", \"system\": \"s\", \"job\": \"j\", \"restart\": 1, \"who\": [\"w\"],"
+  " \"version\": \"v\", \"loop\": \"l\", \"config\": \"c\", \"data\": \"d\",\n"
+  "\"files\": [{\"name\": \"a.h5\", \"writer\": 0, \"size\": 100, \"meta_crc32c\": \"0000000a\"},"
+  " {\"name\": \"b.h5\", \"writer\": 1, \"size\": 90, \"meta_crc32c\": \"ffffffff\"}],\n"
+  "\"tensors\": [{\"name\": \"x\", \"dtype\": \"f32\", \"shape\": [2, 3], \"pieces\": ["
+  "{\"file\": \"a.h5\", \"dataset\": \"/tensors/x.0\", \"start\": [0, 0], \"count\": [1, 3], \"offset\": 8, "
+  "\"bytes\": 12, \"crc32c\": \"0000000b\"},"
+  "{\"file\": \"a.h5\", \"dataset\": \"/tensors/x.1\", \"start\": [1, 0], \"count\": [1, 3], \"offset\": 20, "
+  "\"bytes\": 12, \"crc32c\": \"0000000c\"}]},\n"
+  "{\"name\": \"y\", \"dtype\": \"u8\", \"shape\": [], \"pieces\": ["
+  "{\"file\": \"b.h5\", \"dataset\": \"/tensors/y\", \"start\": [], \"count\": [], \"offset\": 89, "
+  "\"bytes\": 1, \"crc32c\": \"0000000d\"}]}]\n}\n";
+
+#define NOT(key) "not a manifest: \"" key "\" is missing or makes no sense"
+#define OUTSIDE "tensor x: a piece in a.h5 is outside of its shape"
+
+/* One change each; what is said behind the path, "" where it is as good. */
+static const struct { const char *from, *to, *says; } change[] = {
+  { "", "", "" }, { "format\": 2", "format\": 3", "format 3 is newer than this program's 2: use a newer tercio" },
+  { "format\": 2", "format\": 0", NOT("format") }, { "format\": 2", "format\": 2.0", NOT("format") },
+  { "format\": 2, \"block_bytes\": 4096", "format\": 1", "" }, { "\"format\": 2, ", "", NOT("format") },
+  { "4096", "8192", "" }, { "4096", "1073741824", "" }, { "4096", "1073745920", NOT("block_bytes") },
+  { "4096", "4095", NOT("block_bytes") }, { "4096", "4097", NOT("block_bytes") }, { "4096", "0", NOT("block_bytes") },
+  { "step\": 7", "step\": 0", "" }, { "step\": 7", "step\": -1", NOT("step") },
+  { "step\": 7", "step\": 9007199254740992", "" }, { "step\": 7", "step\": 9007199254740993", NOT("step") },
+  { "\"t\"", "1", NOT("time") }, { "\"5\"", "5", NOT("seed") }, { "\"5\"", "\"\"", NOT("seed") },
+  { "\"5\"", "\"18446744073709551615\"", "" }, { "\"5\"", "\"18446744073709551616\"", NOT("seed") },
+  { "\"5\"", "\"5a\"", NOT("seed") }, { "\"5\"", "\"+5\"", NOT("seed") }, { "\"5\"", "\"a\"", NOT("seed") },
+  { "tokens\": 9", "tokens\": -9", "" }, { "tokens\": 9", "tokens\": \"9\"", NOT("tokens") },
+  { "\"m\"", "null", NOT("model") }, { "\"p\"", "null", NOT("mesh") }, { "\"s\"", "null", NOT("system") },
+  { "\"j\"", "null", NOT("job") }, { "restart\": 1", "restart\": 2147483648", NOT("restart") },
+  { "restart\": 1", "restart\": 2147483647", "" }, { "[\"w\"]", "[3]", NOT("who") }, { "[\"w\"]", "3", NOT("who") },
+  { "[\"w\"]", "[]", "" }, { "\"v\"", "null", NOT("version") }, { "\"l\"", "null", NOT("loop") },
+  { "\"c\"", "null", NOT("config") }, { "\"d\"", "3", NOT("data") }, { ", \"data\": \"d\"", "", "" },
+  { "files", "file", NOT("files") }, { "a.h5\", \"w", "c.h5\", \"w", NOT("file") },
+  { "\"writer\": 1", "\"writer\": -1", NOT("writer") }, { "\"size\": 90", "\"size\": -1", NOT("size") },
+  { "\"size\": 90", "\"size\": 89", "tensor y: a piece is outside of its file b.h5" },
+  { "\"size\": 100", "\"size\": 32", "" }, { "\"size\": 100", "\"size\": 31",
+    "tensor x: a piece is outside of its file a.h5" },
+  { "\"size\": 100", "\"size\": 11", "tensor x: a piece is outside of its file a.h5" },
+  { "ffffffff", "fffffffff", NOT("meta_crc32c") }, { "ffffffff", "FF", NOT("meta_crc32c") }, { "ffffffff", "0", "" },
+  { "b.h5\", \"w", "a.h5\", \"w", NOT("file") }, { "[{\"name\": \"a.h5", "[{\"name\": \"a.h5\", \"writer\": 3, "
+    "\"size\": 0, \"meta_crc32c\": \"1\"}, {\"name\": \"a.h5", "file a.h5: listed twice" },
+  { "[{\"name\": \"a.h5", "[{\"name\": \".a\", \"writer\": 3, \"size\": 0, \"meta_crc32c\": \"1\"}, "
+    "{\"name\": \"a.h5", "file .a: not a good file name" },
+  { "[{\"name\": \"a.h5", "[{\"name\": \"manifest.json\", \"writer\": 3, \"size\": 0, \"meta_crc32c\": \"1\"}, "
+    "{\"name\": \"a.h5", "file manifest.json: not a good file name" },
+  { "tensors\": [", "tensor\": [", NOT("tensors") }, { "\"y\", \"d", "\"x\", \"d", "tensor x: there are two of "
+    "this name" }, { "\"y\", \"d", "\"\", \"d", "tensor : not a good name" },
+  { "\"y\", \"d", "\"a//b\", \"d", "tensor a//b: not a good name" },
+  { "\"y\", \"d", "\"a/..\", \"d", "tensor a/..: not a good name" },
+  { "\"y\", \"d", "\"a b\", \"d", "tensor a b: not a good name" },
+  { "\"y\", \"d", "\"a\\u007f\", \"d", "tensor a?: not a good name" },
+  { "\"y\", \"d", "\"z\", \"d", "tensor z: not a good dataset name" },
+  { "\"u8", "\"u9", "tensor y: unknown type" }, { "[2, 3]", "[2, 0]", "tensor x: impossible shape" },
+  { "[2, 3]", "[1, 2, 3]", NOT("start, count") }, { "[2, 3]", "[2, 3, 1, 1, 1, 1, 1]", NOT("shape") },
+  { "[2, 3]", "[2, \"3\"]", NOT("shape") }, { "[2, 3]", "[2, 2]", OUTSIDE },
+  { "[2, 3]", "[2, 4]", "tensor x: no slice holds its element [0, 3]" },
+  { "[2, 3]", "[3, 3]", "tensor x: no slice holds its element [2, 0]" },
+  { "[1, 0], \"c", "[0, 0], \"c", "tensor x: two slices overlap at [0, 0], in a.h5 and a.h5" },
+  { "[1, 0], \"c", "[2, 0], \"c", OUTSIDE }, { "[1, 0], \"c", "[-1, 0], \"c", OUTSIDE },
+  { "[1, 0], \"c", "[1, 1], \"c", OUTSIDE }, { "[1, 0], \"c", "[1], \"c", NOT("start, count") },
+  { "[1, 3], \"offset\": 20", "[1, 2], \"offset\": 20", "tensor x: a piece is outside of its file a.h5" },
+  { "[1, 3], \"offset\": 20", "[0, 3], \"offset\": 20", OUTSIDE },
+  { "[1, 3], \"offset\": 20", "[3, 3], \"offset\": 20", OUTSIDE },
+  { "[1, 3], \"offset\": 20", "[3], \"offset\": 20", NOT("start, count") },
+  { "offset\": 20", "offset\": 19", "file a.h5: two pieces share bytes" }, { "offset\": 20", "offset\": 21", "" },
+  { "offset\": 20", "offset\": 0", "file a.h5: two pieces share bytes" }, { "offset\": 8", "offset\": 0", "" },
+  { "offset\": 8", "offset\": -1", NOT("offset") }, { "offset\": 20", "offset\": 88", "" },
+  { "offset\": 20", "offset\": 89", "tensor x: a piece is outside of its file a.h5" },
+  { "bytes\": 1,", "bytes\": 0,", NOT("bytes") }, { "bytes\": 1,", "bytes\": 2,",
+    "tensor y: a piece is outside of its file b.h5" },
+  { "0000000d", "000000d", NOT("crc32c") }, { "0000000d", "0000000D", NOT("crc32c") },
+  { "0000000d", "0000000d0000000d", NOT("crc32c") }, { "\"0000000d\"", "3", NOT("crc32c") },
+  { "/tensors/y", "/tensors/y.", "tensor y: not a good dataset name" }, { "/tensors/y", "/tensors/y.12", "" },
+  { "/tensors/y", "/tensors/y.1a", "tensor y: not a good dataset name" },
+  { "/tensors/y", "/tensors/yy", "tensor y: not a good dataset name" },
+  { "/tensors/y", "/tensor5/y", "tensor y: not a good dataset name" },
+  { "\"file\": \"b.h5\"", "\"file\": \"c.h5\"", NOT("file") }, { "\"file\": \"b.h5\"", "\"file\": 3", NOT("file") },
+};
+
+static void test_change(void)
+{
+  char *path = tc_sprintf("%s/manifest.json", fx_folder());
+  for (size_t i = 0; i < sizeof change / sizeof *change; i++) {
+    const char *at = strstr(good, change[i].from);
+    struct tc_manifest *m = NULL;
+    struct tc_err err = { .text = "" };
+    size_t bytes;
+    TC_ASSERT(at);
+    char *text = tc_sprintf("%.*s%s%s", (int)(at - good), good, change[i].to, at + strlen(change[i].from));
+    char *sealed = tc_manifest_seal(text, strlen(text), &bytes), *want;
+    FILE *f = fopen(path, "w");
+    TC_ASSERT(f && fwrite(sealed, 1, bytes, f) == bytes && fclose(f) == 0);
+    is_int(tc_manifest_read(&m, path, &err), *change[i].says ? TC_EUSER : 0, "%s for %s", change[i].to, change[i].from);
+    want = *change[i].says ? tc_sprintf("%s: %s", path, change[i].says) : tc_strdup("");
+    is_str(err.text, want, "... in these words");
+    tc_manifest_free(m);
+    free(want);
+    free(sealed);
+    free(text);
+  }
+  free(path);
+  fx_clean();
+}
+
+/* What is read is what is written. */
+static void test_fields(void)
+{
+  char *path = tc_sprintf("%s/manifest.json", fx_folder());
+  struct tc_manifest *m;
+  struct tc_err err;
+  size_t bytes, again;
+  char *sealed = tc_manifest_seal(good, strlen(good), &bytes);
+  FILE *f = fopen(path, "w");
+  TC_ASSERT(f && fwrite(sealed, 1, bytes, f) == bytes && fclose(f) == 0);
+  TC_ASSERT(tc_manifest_read(&m, path, &err) == 0);
+  const struct tc_ckpt_meta *a = &m->meta;
+  ok(a->step == 7 && a->seed == 5 && a->tokens == 9 && a->restart == 1 && m->world == 1 && m->block_bytes == 4096,
+     "numbers of a manifest");
+  char *words = tc_sprintf("%s %s %s %s %s %s %s %s %s %s %s", m->time, a->model, a->mesh, a->system, a->job, a->who[0],
+                           a->version, a->loop, a->config, a->data, m->file[1].name);
+  is_str(words, "t m p s j w v l c d b.h5", "... its words");
+  ok(m->file[0].meta_crc32c == 10 && m->file[1].meta_crc32c == UINT32_MAX && m->file[1].writer == 1 &&
+     m->file[0].size == 100 && m->n_files == 2, "... its files");
+  ok(m->n_tensors == 2 && m->n_pieces == 3 && m->piece[1].start[0] == 1 && m->piece[1].offset == 20 &&
+     m->piece[1].crc32c[0] == 12 && m->piece[2].file == 1 && m->first_piece[1] == 2 && m->first_piece[2] == 3,
+     "... its pieces");
+  char *text = tc_manifest_text(m, &again);
+  json_t *x = json_loadb(sealed, bytes, 0, NULL), *y = json_loadb(text, again, 0, NULL);
+  json_object_del(x, "crc32c");
+  json_object_del(y, "crc32c");
+  ok(json_equal(x, y), "written again it says the same");
+  ok(again > 25 && text[again - 1] == '\n' && strstr(text, "{\n\"format\": 2,\n\"block_bytes\": 4096,\n\"step\": 7,"),
+     "... line by line");
+  json_decref(x);
+  json_decref(y);
+  free(text);
+  free(words);
+  free(sealed);
+  free(path);
+  tc_manifest_free(m);
+  fx_clean();
+}
+
 int main(void)
 {
   alarm(1100);
+  test_change();
+  test_fields();
   test_text();
   test_cover();
   test_cover_time();

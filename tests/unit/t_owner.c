@@ -1,5 +1,6 @@
 /* t_owner - who may write into a folder of checkpoints; what a replaced owner can still do. */
 #include <fcntl.h>
+#include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
@@ -32,6 +33,50 @@ static int save(const char *dir, int64_t step, const char *home, struct tc_err *
   return rc;
 }
 
+/* The whole sentence about an owner that is this process. */
+static void is_in_use(const char *dir, const char *home, const struct tc_err *err, const char *job, int restart)
+{
+  char host[65] = "", *path = tc_sprintf("%s/%s/owner", dir, home);
+  json_t *who = json_load_file(path, 0, NULL);
+  const char *since = json_string_value(json_object_get(who, "since"));
+  gethostname(host, sizeof host - 1);
+  char *want = tc_sprintf("%s is in use by %s, start %d, process %d on %s, since %s: end that run first, or give "
+                          "this one another ckpt.dir", dir, job, restart, (int)getpid(), host, since ? since : "?");
+  is_str(err->text, want, "... in these words");
+  ok(since && strlen(since) == 20 && since[10] == 'T' && since[19] == 'Z', "... since %s", since ? since : "?");
+  json_decref(who);
+  free(want);
+  free(path);
+}
+
+/* Owners of this machine: one without a job, one whose process is no more or is another of its number. */
+static void test_process(void)
+{
+  const char *dir = fx_folder();
+  struct tc_err err = { 0 };
+  struct tc_owner *a = tc_owner_new(dir, "", 3), *b = tc_owner_new(dir, "", 4);
+  is_int(tc_owner_take(a, &err), 0, "taken without a job");
+  is_int(tc_owner_take(b, &err), TC_EUSER, "another without one is refused");
+  is_in_use(dir, tc_owner_home(a), &err, "a run without a job", 3);
+  char *path = tc_sprintf("%s/%s/owner", dir, tc_owner_home(a));
+  json_t *who = json_load_file(path, 0, NULL);
+  const json_int_t born = json_integer_value(json_object_get(who, "born"));
+  json_object_set_new(who, "born", json_integer(born + 1));
+  TC_ASSERT(json_dump_file(who, path, 0) == 0);
+  is_int(tc_owner_alive(dir, &err), 0, "another process of this number has ended");
+  json_object_set_new(who, "born", json_integer(born));
+  json_object_set_new(who, "pid", json_integer(INT32_MAX));
+  TC_ASSERT(json_dump_file(who, path, 0) == 0);
+  is_int(tc_owner_alive(dir, &err), 0, "a process that is no more has ended");
+  is_int(tc_owner_take(b, &err), 0, "... and its folder is taken");
+  is_str(tc_owner_home(b), ".run-00000002", "... under the next number");
+  json_decref(who);
+  free(path);
+  tc_owner_free(a);
+  tc_owner_free(b);
+  fx_clean();
+}
+
 static void test_same_machine(void)
 {
   const char *dir = fx_folder();
@@ -46,7 +91,7 @@ static void test_same_machine(void)
   free(beat);
   is_int(save(dir, 1, tc_owner_home(a), &err), 0, "its owner saves");
   is_int(tc_owner_take(b, &err), TC_EUSER, "another job is refused");
-  ok(strstr(err.text, "in use by job 7, start 0, process ") != NULL, "... and told why: %s", err.text);
+  is_in_use(dir, tc_owner_home(a), &err, "job 7", 0);
   char *half = tc_sprintf("%s/.tmp-step-00000009-7-0-ab", tc_owner_home(a));
   char *path = tc_sprintf("%s/%s", dir, half);
   TC_ASSERT(mkdir(path, 0777) == 0);
@@ -87,7 +132,10 @@ static void test_elsewhere(void)
   is_int(tc_owner_take(a, &err), 1, "... for a while");
   put(home, "beat", "0000000002\n");
   is_int(tc_owner_take(a, &err), TC_EUSER, "a beat: refused");
-  ok(strstr(err.text, "on far") != NULL, "... with its place: %s", err.text);
+  char *want = tc_sprintf("%s is in use by job 5, start 0, process 1 on far, since : end that run first, or give this "
+                          "one another ckpt.dir", dir);
+  is_str(err.text, want, "... with its place");
+  free(want);
   tc_owner_free(a);
   put(home, "owner", "damaged");
   a = tc_owner_new(dir, "6", 0);
@@ -144,7 +192,10 @@ static void test_number(void)
     struct tc_owner *o = tc_owner_new(dir, "1", 0);
     TC_ASSERT(mkdir(path, 0777) == 0);
     is_int(tc_owner_take(o, &err), TC_EUSER, "%s: refused", name[i]);
-    ok(strstr(err.text, name[i]) != NULL, "... by its name: %s", err.text);
+    char *want = tc_sprintf("%s: no run made a folder of this name, and its number is too high to go on from: remove "
+                            "it", path);
+    is_str(err.text, want, "... by its name");
+    free(want);
     is_int(tc_owner_alive(dir, &err), TC_EUSER, "... for a look too");
     tc_owner_free(o);
     free(path);
@@ -203,6 +254,7 @@ int main(void)
   close(STDIN_FILENO);                 /* so that descriptor 0 is a file, which is valid */
   alarm(1100);
   test_same_machine();
+  test_process();
   test_elsewhere();
   test_look();
   test_number();
