@@ -114,9 +114,8 @@ static bool same_device(const struct tc_rank_info *a, const struct tc_rank_info 
 static int node_ranks(const struct place *p, int node, int *list)
 {
   int n = 0;
-  for (int i = 0; i < p->mesh->world; i++)        /* `at` has a node's ranks side by side */
-    if (p->mesh->node[p->mesh->at[i]] == node) list[n++] = p->mesh->at[i];
-    else if (n > 0) break;
+  for (int i = 0; i < p->mesh->world; i++)
+    if (p->mesh->node[i] == node) list[n++] = i;
   return n;
 }
 
