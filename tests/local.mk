@@ -4,6 +4,7 @@ unit_tests = \
   %D%/unit/t_annotate.t \
   %D%/unit/t_arena.t \
   %D%/unit/t_base.t \
+  %D%/unit/t_bench.t \
   %D%/unit/t_bind.t \
   %D%/unit/t_broken.t \
   %D%/unit/t_boundary.t \
