@@ -101,10 +101,11 @@ static void set_threads(struct place *p)
 
 /* ---- warnings -------------------------------------------------------------------------- */
 
-/* The same piece of hardware, as far as is known: by UUID, else bus, else visible name. */
+/* Of two ranks of a node: the same piece of hardware, as far as is known: by UUID, else bus, else visible
+ * name. */
 static bool same_device(const struct tc_rank_info *a, const struct tc_rank_info *b)
 {
-  if (a->node != b->node || a->device < 0 || b->device < 0) return false;
+  if (a->device < 0 || b->device < 0) return false;
   if (*a->dev.uuid && *b->dev.uuid) return strcmp(a->dev.uuid, b->dev.uuid) == 0;
   if (*a->dev.pci && *b->dev.pci) return strcmp(a->dev.pci, b->dev.pci) == 0;
   return strcmp(a->dev.name, b->dev.name) == 0;

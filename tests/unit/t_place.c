@@ -197,6 +197,29 @@ static void test_shared(void)
   warns(1, false, "", "... of GPUs of two kinds");
   strcpy(info[5].dev.pci, info[1].dev.pci);
   warns(1, false, "", "a rank without a GPU shares none");
+  info[1].device = -1;
+  strcpy(info[3].dev.pci, info[1].dev.pci);
+  warns(1, false, "", "... with a later one");
+}
+
+/* The list of those who share is cut at a whole number. */
+static void test_many(void)
+{
+  static struct tc_rank_info many[256];
+  static int32_t node[256];
+  static int one[256];
+  struct tc_ranks r = { .world = 256, .n_nodes = 1, .info = many };
+  const struct tc_mesh_want want = { .pp = 1, .tp = 1 };
+  struct tc_err err;
+  for (int i = 0; i < 256; i++) many[i] = (struct tc_rank_info){ .host = "big", .cpuset = "0-255", .dev.name = "card" };
+  struct place p = { .ranks = &r, .threads = one };
+  TC_ASSERT(tc_mesh_new(&p.mesh, 256, node, &want, &err) == 0);
+  find_warnings(&p);
+  if (ok(p.n_warnings == 1, "256 ranks on one GPU: a warning"))
+    is_str(p.warning[0], "256 ranks (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, "
+           "19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, "
+           "41, 42, 43, 44, 45, 46, 47, 48) share card of big: start as many ranks a node as it has GPUs", "... that names the first of them");
+  done(&p);
 }
 
 static void test_hidden(void)
@@ -237,9 +260,10 @@ static void test_crowded(void)
   for (int i = 0; i < RANKS; i++) strcpy(info[i].cpuset, i % 2 ? "3" : "0-2");
   warns(1, false, "host1: 3 ranks run 3 threads on 1 CPU" THREADS, "CPUs that ranks have together");
   node_of[5] = ranks.info[5].node = 2;
+  strcpy(info[5].host, "host2");
   ranks.n_nodes = 3;
   threads[5] = 3;
-  warns(1, false, "host1: 1 rank runs 3 threads on 2 CPUs" THREADS, "a rank that is alone");
+  warns(1, false, "host2: 1 rank runs 3 threads on 2 CPUs" THREADS, "a rank that is alone");
   node_of[5] = 1;
   ranks.n_nodes = 2;
 }
@@ -268,6 +292,7 @@ static void test_warned(void)
 static void set_up_print(void)
 {
   set_up_ranks();
+  threads[0] = 2;
   *info[5].cpuset = 0;
   info[5].n_cpus = 0;
   threads[5] = 0;
@@ -279,7 +304,7 @@ static void set_up_print(void)
   info[0].dev.memory_bytes = 1;
   strcpy(info[2].dev.uuid, "GPU-2");
   link_up(0, 2, 3);
-  for (int i = 0; i < 4; i += 2) info[i].dev.n_switched = 2;
+  for (int i = 0; i < 4; i += 2) info[i].dev.n_switched = 1;
   info[4].dev = info[0].dev;
   info[1].dev.n_links = -1;
   info[5].dev.numa = 2;
@@ -298,7 +323,7 @@ static void test_print_table(void)
   is_str(text,
          "mpirun, 6 ranks on 2 nodes: pp 3 x dp 1 x tp 2\n"
          "  rank   node  host   local  device  numa  cpus           threads    pp     dp    tp\n"
-         "     0      0  host0      0     0/3     -  0-1                  1     0      0     0\n"
+         "     0      0  host0      0     0/3     -  0-1                  2     0      0     0\n"
          "     1      1  host1      0     0/3     -  0-1                  1     1      0     1\n"
          "     2      0  host0      1     1/3     -  2-3                  1     0      0     1\n"
          "     3      1  host1      1     1/3     -  0-3,8,10-1999        1     2      0     0\n"
@@ -312,7 +337,7 @@ static void test_print_table(void)
          "     4  larger        1 B  0000:10:00.0     0       0.5\n"
          "distance: NUMA node, package, machine: levels up from the GPU to the rank's CPUs, on "
          "average\n"
-         "NVLink on host0: 5 links between each two of these GPUs, through switches\n"
+         "NVLink on host0: 4 links between each two of these GPUs, through switches\n"
          "NVLink on host1: unknown (the driver's library does not tell)\n"
          "  tp: groups of 2 ranks on 2 nodes\n"
          "  pp: groups of 3 ranks on 2 nodes\n"
@@ -399,10 +424,10 @@ static void test_print_json(void)
          "'sent_bytes_a_step':null},{'axis':'dp','ranks':1,'group_nodes':1,"
          "'sent_bytes_a_step':null},{'axis':'pp','ranks':3,'group_nodes':2,"
          "'sent_bytes_a_step':null}],'ranks':[{'rank':0,'node':0,'host':'host0','local_rank':0,"
-         "'local_size':3,'numa':null,'cpus':'0-1','n_cpus':2,'bound':false,'threads':1,'device':0,"
+         "'local_size':3,'numa':null,'cpus':'0-1','n_cpus':2,'bound':false,'threads':2,'device':0,"
          "'devices_visible':3,'devices_on_node':3,'device_name':'card','device_uuid':null,"
          "'device_pci':'0000:10:00.0','device_numa':0,'device_distance':0.5,"
-         "'device_memory_bytes':1,'nvlinks':[[2,5]],'pp':0,'dp':0,'tp':0},{'rank':1,'node':1,"
+         "'device_memory_bytes':1,'nvlinks':[[2,4]],'pp':0,'dp':0,'tp':0},{'rank':1,'node':1,"
          "'host':'host1','local_rank':0,'local_size':3,'numa':null,'cpus':'0-1','n_cpus':2,"
          "'bound':false,'threads':1,'device':0,'devices_visible':3,'devices_on_node':3,"
          "'device_name':'card','device_uuid':null,'device_pci':'0000:10:00.0','device_numa':null,"
@@ -411,7 +436,7 @@ static void test_print_json(void)
          "'cpus':'2-3','n_cpus':2,'bound':false,'threads':1,'device':1,'devices_visible':3,"
          "'devices_on_node':3,'device_name':'card','device_uuid':'GPU-2',"
          "'device_pci':'0000:20:00.0','device_numa':null,'device_distance':0.0,"
-         "'device_memory_bytes':null,'nvlinks':[[0,5],[4,5]],'pp':0,'dp':0,'tp':1},{'rank':3,"
+         "'device_memory_bytes':null,'nvlinks':[[0,4],[4,4]],'pp':0,'dp':0,'tp':1},{'rank':3,"
          "'node':1,'host':'host1','local_rank':1,'local_size':3,'numa':null,'cpus':'0-3,8,"
          "10-1999','n_cpus':2,'bound':false,'threads':1,'device':1,'devices_visible':3,"
          "'devices_on_node':3,'device_name':'card','device_uuid':null,'device_pci':'0000:20:00.0',"
@@ -420,7 +445,7 @@ static void test_print_json(void)
          "'cpus':'4-5','n_cpus':2,'bound':true,'threads':1,'device':2,'devices_visible':3,"
          "'devices_on_node':3,'device_name':'larger','device_uuid':null,"
          "'device_pci':'0000:10:00.0','device_numa':0,'device_distance':0.5,"
-         "'device_memory_bytes':1,'nvlinks':[[2,5]],'pp':1,'dp':0,'tp':0},{'rank':5,'node':1,"
+         "'device_memory_bytes':1,'nvlinks':[[2,4]],'pp':1,'dp':0,'tp':0},{'rank':5,'node':1,"
          "'host':'host1','local_rank':2,'local_size':3,'numa':null,'cpus':null,'n_cpus':null,"
          "'bound':false,'threads':null,'device':null,'devices_visible':3,'devices_on_node':3,"
          "'device_name':null,'device_uuid':null,'device_pci':null,'device_numa':null,"
@@ -434,6 +459,7 @@ int main(void)
   test_links();
   test_table();
   test_shared();
+  test_many();
   test_hidden();
   test_far();
   test_crowded();
