@@ -20,6 +20,7 @@ unit_tests = \
   %D%/unit/t_comm.t \
   %D%/unit/t_comm_nccl.t \
   %D%/unit/t_comm_parts.t \
+  %D%/unit/t_comm_rows.t \
   %D%/unit/t_config.t \
   %D%/unit/t_control.t \
   %D%/unit/t_crc.t \
@@ -119,6 +120,7 @@ test_headers = \
   %D%/unit/digest.h \
   %D%/unit/comm_cases.h \
   %D%/unit/comm_check.h \
+  %D%/unit/comm_stubs.h \
   %D%/unit/ranks_fixture.h \
   %D%/unit/exec_fixture.h \
   %D%/unit/plan_config.h \
