@@ -25,6 +25,14 @@ static int n_comms, fail_at, n_rows, fail_row, row_status, missing, hangs, no_de
 static struct tc_device_ops device_ops;
 static struct tc_device device = { .ops = &device_ops };
 
+static int flushes, log_rank;
+static int my_fflush(FILE *f)
+{
+  flushes += f == stdout;
+  return fflush(f);
+}
+static void my_log_rank(int rank) { log_rank = rank; }
+
 static int fault(int at, struct tc_err *err)
 {
   return fail_at == at ? tc_fail(err, at == 9 ? TC_EPEER : TC_ENOCKPT, "fault %d", at) : 0;
@@ -107,6 +115,8 @@ static int my_bench_run(struct tc_bench *b, int op, int64_t bytes, struct tc_ben
   return ++n_rows == fail_row ? tc_fail(err, row_status, "row %d", n_rows) : 0;
 }
 
+#define fflush my_fflush
+#define tc_log_set_rank my_log_rank
 #define tc_comm_thread my_thread
 #define tc_comm_mpi my_mpi
 #define tc_comm_usable my_usable

@@ -1,10 +1,9 @@
 /* t_comm_rows.c - the rows and ranks of `tercio comm` (cmd_comm.c) with measurements, communicators and
  * GPUs of the test's own: what is printed to the last digit, what a rank opens and gives back. */
-#include "tests/unit/tap.h"
-
-#include <unistd.h>
 #include "tests/unit/comm_stubs.h"
 #include "src/cmd_comm.c"
+
+#include <unistd.h>
 
 /* ---- four ranks, tp of two ------------------------------------------------------------------ */
 
@@ -34,6 +33,8 @@ static void set_up(int axis)
 
 static void done(void) { tc_mesh_free(job.mesh); }
 
+static int flushed;
+
 /* What it prints, too. */
 static int run_here(int rank, char *text, size_t size, struct tc_err *err)
 {
@@ -42,14 +43,16 @@ static int run_here(int rank, char *text, size_t size, struct tc_err *err)
   int out = dup(STDOUT_FILENO);
   TC_ASSERT(f && out >= 0 && dup2(fileno(f), STDOUT_FILENO) >= 0);
   *err = (struct tc_err){ 0 };
+  flushes = 0;
   int rc = run_rank(rank, &job, err);
+  flushed = flushes;
   fflush(stdout);
   TC_ASSERT(dup2(out, STDOUT_FILENO) >= 0);
   close(out);
   rewind(f);
   text[fread(text, 1, size - 1, f)] = 0;
   fclose(f);
-  tc_log_set_rank(-1);
+  is_int(log_rank, rank, "rank %d says who it is", rank);
   return rc;
 }
 
@@ -59,6 +62,10 @@ static void prints(int rank, int status, const char *want, const char *what)
   struct tc_err err;
   is_int(run_here(rank, text, sizeof text, &err), status, "%s: status", what);
   is_str(text, want, "... what is printed");
+  int lines = 0;                   /* but the table's first two, what is said of its end and JSON's ends */
+  for (const char *c = text; *c; c++)
+    lines += *c == '\n' && strncmp(c + 1, "fp32", 4) && strncmp(c + 1, "op ", 3) && strncmp(c + 1, "]", 1);
+  is_int(flushed, TC_MAX(lines - (job.json ? 1 : strstr(text, "times as fast") ? 2 : 0), 0), "... each line at once");
 }
 
 static void test_printed(void)
@@ -108,12 +115,13 @@ static void test_printed(void)
   is_int(n_rows, 15, "... of so many rows");
   done();
   set_up(WORLD);
+  job.op[TC_BENCH_REDUCE_BROADCAST] = true;
   prints(1, 0, "", "another rank");
-  is_int(n_rows, 3, "... measures, too");
+  is_int(n_rows, 6, "... measures, too");
   done();
   set_up(TC_TP);
   job.json = true;
-  job.op[TC_BENCH_BROADCAST] = true;
+  job.op[TC_BENCH_REDUCE_BROADCAST] = true;
   job.max_bytes = 8;
   ranks.n_nodes = 2;
   prints(0, 0, 
@@ -121,9 +129,9 @@ static void test_printed(void)
          " {\"op\": \"all_reduce\", \"axis\": \"tp\", \"ranks\": 2, \"link\": \"thread\", "
          "\"size\": 8, \"count\": 2, \"time_us\": 1000.25, \"median_us\": 7.125, \"algbw\": "
          "12.3457, \"busbw\": 0.5, \"check\": \"ok\"},\n"
-         " {\"op\": \"broadcast\", \"axis\": \"tp\", \"ranks\": 2, \"link\": \"thread\", "
-         "\"size\": 8, \"count\": 2, \"time_us\": 5001.25, \"median_us\": 7.125, \"algbw\": "
-         "61.7283, \"busbw\": 0.5, \"check\": \"ok\"}\n"
+         " {\"op\": \"reduce+broadcast\", \"axis\": \"tp\", \"ranks\": 2, \"link\": \"thread\", "
+         "\"size\": 8, \"count\": 2, \"time_us\": 2000.5, \"median_us\": 7.125, \"algbw\": "
+         "24.6913, \"busbw\": 0.5, \"check\": \"ok\"}\n"
          "]\n", "JSON");
   done();
   set_up(TC_DP);
@@ -216,7 +224,8 @@ static void test_opened(void)
             "close device 0\n", "an axis by MPI");
   set_up(TC_DP);
   hangs = 1;
-  calls_are(0, 0, "", 
+  fail_at = 4;
+  calls_are(0, TC_ENOCKPT, "fault 4", 
             "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
             "open dp 2 rank 0 of 2: 0 r0 2 r2 2.5 s\n"
             "agree auto 0 0 - world 1\n"
