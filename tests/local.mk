@@ -17,6 +17,7 @@ unit_tests = \
   %D%/unit/t_ckpt_load.t \
   %D%/unit/t_ckpt_plan.t \
   %D%/unit/t_ckpt_tools.t \
+  %D%/unit/t_clock.t \
   %D%/unit/t_comm.t \
   %D%/unit/t_comm_nccl.t \
   %D%/unit/t_comm_parts.t \

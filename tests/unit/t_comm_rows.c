@@ -134,6 +134,10 @@ static void test_printed(void)
          "24.6913, \"busbw\": 0.5, \"check\": \"ok\"}\n"
          "]\n", "JSON");
   done();
+  set_up(TC_TP);
+  job.json = true;
+  prints(1, 0, "", "... which another rank has not");
+  done();
   set_up(TC_DP);
   job.mesh->n_nodes = 2;
   job.op[TC_BENCH_GATHER] = true;
@@ -162,6 +166,18 @@ static void test_printed(void)
          "check\n"
          "all_reduce        world            8            2       1000.2    12.3457     0.5000  "
          "ok\n", "a peer that is gone");
+  done();
+  set_up(WORLD);
+  job.op[TC_BENCH_BROADCAST] = true;
+  job.op[TC_BENCH_ALL_REDUCE] = false;
+  job.max_bytes = 8;
+  prints(0, 0,
+         "threads, 4 ranks on 1 node: pp 1 x dp 2 x tp 2; axis world: 4 ranks, 1 group\n"
+         "fp32; size in bytes; time of 3 iterations, each the slowest rank's; GB/s as nccl-tests "
+         "define them\n"
+         "op                axis          size        count      time_us      algbw      busbw  check\n"
+         "broadcast         world            8            2       5001.2    61.7283     0.5000  ok\n",
+         "nothing to compare with");
   done();
   set_up(WORLD);
   job.json = true;
@@ -312,7 +328,7 @@ static void test_opened(void)
 static void test_gpus(void)
 {
   static const struct { const char *comm, *device; int index; bool none; const char *want; } rows[] = {
-    { "auto", "cpu", 1, false, "agree auto 0 0 - world 1\n" }, { "auto", "auto", 1, false, "device cuda:1 1\n"
+    { "auto", "cpu", 1, false, "agree auto 0 0 - world 1\n" }, { "auto", "auto", 0, false, "device cuda:0 1\n"
       "agree auto 0 1 - world 1\n" }, { "auto", "auto", -1, false, "agree auto 0 0 - world 1\n" },
     { "auto", "cuda", -1, false, "device cuda:0 1\n"
       "agree auto 0 1 - world 1\n" }, { "auto", "auto", 1, true, "device cuda:1 1\n"
@@ -416,8 +432,9 @@ static void test_memory(void)
   ok(gpu_alloc(&device, 5) == there, "memory of the device");
   gpu_free(&device, there, 6);
   gpu_copy(&device, there, other, 7);
+  gpu_fill(&device, there, 8, 9);
   gpu_sync(&device);
-  is_str(calls, "alloc 1 5\nfree 1 1 6\ncopy 1 1 1 7\nsync 1\n", "... is taken, given back and copied");
+  is_str(calls, "alloc 1 5\nfree 1 1 6\ncopy 1 1 1 7\nfill 1 1 8 9\nsync 1\n", "... is taken, given back and copied");
 }
 
 int main(void)
