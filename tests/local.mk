@@ -27,6 +27,7 @@ unit_tests = \
   %D%/unit/t_crc.t \
   %D%/unit/t_data.t \
   %D%/unit/t_data_change.t \
+  %D%/unit/t_data_cmd.t \
   %D%/unit/t_device.t \
   %D%/unit/t_digest.t \
   %D%/unit/t_fault.t \
@@ -73,6 +74,7 @@ unit_tests = \
   %D%/unit/t_safetensors.t \
   %D%/unit/t_recover.t \
   %D%/unit/t_report.t \
+  %D%/unit/t_save_cmd.t \
   %D%/unit/t_saver.t \
   %D%/unit/t_scratch.t \
   %D%/unit/t_setup.t \

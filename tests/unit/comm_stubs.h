@@ -37,11 +37,14 @@ static int fault(int at, struct tc_err *err)
 {
   return fail_at == at ? tc_fail(err, at == 9 ? TC_EPEER : TC_ENOCKPT, "fault %d", at) : 0;
 }
+static const void *lent[2 * 3];    /* what a thread that hangs may still use */
 static struct tc_comm *made(int id, int rank, const int32_t *members, int n, const struct tc_comm_opts *o)
 {
   note("open %s %d rank %d of %d:", o->name, id, rank, n);
   for (int i = 0; i < n; i++) note(" %d %s", members[i], o->who[i]);
   note(" %g s\n", o->deadline_s);
+  lent[2 * n_comms] = members;
+  lent[2 * n_comms + 1] = o->who;
   return &comm[n_comms++];
 }
 static struct tc_comm *my_thread(struct tc_hub *h, int id, int rank, const int32_t *members, int n,

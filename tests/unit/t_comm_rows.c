@@ -250,6 +250,7 @@ static void test_opened(void)
             "free none\n"
             "free axis\n"
             "free world\n", "a thread that hangs");
+  for (int i = 0; i < 4; i++) free((void *)(uintptr_t)lent[i]);
   set_up(TC_DP);
   missing = 1;
   calls_are(0, TC_EUSER, "out of memory: a GPU can't hold two arrays of --max = 40 bytes; give less", 
