@@ -67,6 +67,7 @@ unit_tests = \
   %D%/unit/t_plan.t \
   %D%/unit/t_plan_device.t \
   %D%/unit/t_plan_guess.t \
+  %D%/unit/t_plan_parts.t \
   %D%/unit/t_plan_print.t \
   %D%/unit/t_plan_search.t \
   %D%/unit/t_program.t \
