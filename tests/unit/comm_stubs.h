@@ -93,7 +93,7 @@ static int my_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, struct t
                    struct tc_comm *group, struct tc_comm *after, const int32_t *members, bool pairs,
                    const struct tc_comm_opts *o, struct tc_err *err)
 {
-  note("nccl %s %s %d %d %d: %d %s %g s\n", o->name, group->name, after != NULL, pairs, ops != NULL && d != NULL,
+  note("nccl %s %s %d %d %d: %d %s %g s\n", o->name, group->name, after != NULL, pairs, ops && d,
        members[1], o->who[1], o->deadline_s);
   *out = &comm[2];
   return fault(6, err) + fault(9, err);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 enum fault { NONE, WRITE, WRITE_LATE, INTR_WRITE, READ, SHORT, INTR_READ, SEEK, SEEK_LATE, SYNC, SYNC_FOLDER,
-             NO_SYNC_FOLDER, CLOSE, RENAME, STAT };
+             NO_SYNC_FOLDER, CLOSE, RENAME, STAT, OPEN };
 static enum fault fault;
 static int writes, reads, seeks, syncs, closes, opens;
 static int64_t now_ns, tick_ns;
@@ -47,7 +47,7 @@ static int my_sync(int fd)
 }
 static int my_open(const char *path, int flags, ...)
 {
-  const int fd = open(path, flags, 0666);
+  const int fd = fault == OPEN ? broken(EACCES) : open(path, flags, 0666);
   opens += fd >= 0;
   return fd;
 }
@@ -85,7 +85,8 @@ static const struct { enum fault fault; const char *sentence; bool whole; } rows
   { CLOSE, "shard 'out': closing failed: Input/output error; nothing was left behind", false },
   { RENAME, "shard 'out': renaming failed: Invalid cross-device link; nothing was left behind", false },
   { SYNC_FOLDER, "shard 'out' is written, but its folder can't be flushed: Disk quota exceeded", true },
-  { STAT, "text file 'text': Input/output error", false } };
+  { STAT, "text file 'text': Input/output error", false },
+  { OPEN, "text file 'text' can't be opened: Permission denied; see its owner and mode", false } };
 
 static void test_faults(void)
 {
@@ -99,7 +100,7 @@ static void test_faults(void)
     unlink("out");
     is_int(run(4, argv, text, &err), *rows[i].sentence ? TC_EUSER : 0, "fault %d: status", (int)fault);
     is_str(err.text, rows[i].sentence, "... sentence");
-    is_int(stat("out", &st) == 0 ? st.st_size : -1, rows[i].whole ? 1024 + 2 * 8 : -1, "... the shard");
+    is_int(stat("out", &st) == 0 ? st.st_size : -1, rows[i].whole ? 1024 + 2 * 7 : -1, "... the shard");
     snprintf(tmp, sizeof tmp, "out.tmp-%ld", (long)getpid());
     ok(stat(tmp, &st) != 0, "... nothing else");
     is_int(closes, opens, "... all is closed");
@@ -110,13 +111,13 @@ static void test_faults(void)
 /* A text that is longer than it was. */
 static void test_longer(void)
 {
-  struct shard s = { .path = "out", .total_bytes = 10, .n_tokens = 3, .fd = -1 };
+  struct shard s = { .path = "out", .total_bytes = 10, .n_tokens = 4, .fd = -1 };
   struct tc_err err = { 0 };
   uint8_t buf[16];
   uint16_t tokens[16];
   is_int(append_text(&s, "text", buf, tokens, &err), TC_EUSER, "a text became longer");
   is_str(err.text, "text file 'text' became longer meanwhile; run it again", "... it is said");
-  is_int(s.n_tokens, 3, "... nothing is read");
+  is_int(s.n_tokens, 4, "... nothing is read");
 }
 
 /* What is said after two seconds, and again after two more. */
@@ -135,13 +136,18 @@ static void test_progress(void)
     if (i == 3) s.n_tokens = 3500;
     tell_progress(&s);
   }
+  char *argv[] = { "data", "text", "-o", "out" }, *names[4] = { NULL };
+  struct tc_err why = { 0 };
+  tick_ns = 1500000000;
+  const int rc = run(4, argv, names, &why);
   fflush(stderr);
   TC_ASSERT(dup2(err, STDERR_FILENO) >= 0);
   rewind(f);
   text[fread(text, 1, sizeof text - 1, f)] = 0;
   fclose(f);
-  is_str(text, "tercio data: 1 KB of 4 KB (25 %), 500 B/s\ntercio data: 3.5 KB of 4 KB (87 %), 875 B/s\n",
-         "lines of progress");
+  is_str(text, "tercio data: 1 KB of 4 KB (25 %), 500 B/s\ntercio data: 3.5 KB of 4 KB (87 %), 875 B/s\n"
+         "tercio data: 6 B of 7 B (85 %), 2 B/s\n", "lines of progress");
+  is_int(rc, 0, "... of long work");
 }
 
 int main(void)
@@ -149,7 +155,7 @@ int main(void)
   char dir[] = "/tmp/t_data_cmd-XXXXXX";
   TC_ASSERT(mkdtemp(dir) && chdir(dir) == 0);
   FILE *f = fopen("text", "w");
-  TC_ASSERT(f && fputs("a text.\n", f) >= 0 && fclose(f) == 0);
+  TC_ASSERT(f && fputs("a text\n", f) >= 0 && fclose(f) == 0);
   test_faults();
   test_longer();
   test_progress();
