@@ -101,10 +101,11 @@ static void set_threads(struct place *p)
 
 /* ---- warnings -------------------------------------------------------------------------- */
 
-/* The same piece of hardware, as far as is known: by UUID, else bus, else visible name. */
+/* Of two ranks of a node: the same piece of hardware, as far as is known: by UUID, else bus, else visible
+ * name. */
 static bool same_device(const struct tc_rank_info *a, const struct tc_rank_info *b)
 {
-  if (a->node != b->node || a->device < 0 || b->device < 0) return false;
+  if (a->device < 0 || b->device < 0) return false;
   if (*a->dev.uuid && *b->dev.uuid) return strcmp(a->dev.uuid, b->dev.uuid) == 0;
   if (*a->dev.pci && *b->dev.pci) return strcmp(a->dev.pci, b->dev.pci) == 0;
   return strcmp(a->dev.name, b->dev.name) == 0;
@@ -114,9 +115,8 @@ static bool same_device(const struct tc_rank_info *a, const struct tc_rank_info 
 static int node_ranks(const struct place *p, int node, int *list)
 {
   int n = 0;
-  for (int i = 0; i < p->mesh->world; i++)        /* `at` has a node's ranks side by side */
-    if (p->mesh->node[p->mesh->at[i]] == node) list[n++] = p->mesh->at[i];
-    else if (n > 0) break;
+  for (int i = 0; i < p->mesh->world; i++)
+    if (p->mesh->node[i] == node) list[n++] = i;
   return n;
 }
 

@@ -65,7 +65,7 @@ struct tc_bench {
   float ranks_sum;                /* of the members' rank_part */
 
   /* the calls of one iteration */
-  struct tc_coll_args *call;      /* [max(size, 2)] */
+  struct tc_coll_args *call;      /* [size] */
   struct tc_part *part;           /* one each, as tickets */
   tc_ticket *ticket;
   int n_calls;
@@ -98,7 +98,7 @@ struct tc_bench *tc_bench_new(struct tc_comm *group, struct tc_comm *world,
   b->src_there = memory ? memory->alloc(memory->ctx, bytes_of(b)) : b->src;
   b->dst_there = memory ? memory->alloc(memory->ctx, bytes_of(b)) : b->dst;
   b->ns = tc_calloc((size_t)iters + 1, sizeof *b->ns);
-  size_t calls = (size_t)TC_MAX(b->size, 2);
+  const size_t calls = (size_t)b->size;          /* one to each of the others, or two */
   b->call = tc_calloc(calls, sizeof *b->call);
   b->part = tc_calloc(calls, sizeof *b->part);
   b->ticket = tc_calloc(calls, sizeof *b->ticket);

@@ -4,6 +4,7 @@ unit_tests = \
   %D%/unit/t_annotate.t \
   %D%/unit/t_arena.t \
   %D%/unit/t_base.t \
+  %D%/unit/t_bench.t \
   %D%/unit/t_bind.t \
   %D%/unit/t_broken.t \
   %D%/unit/t_boundary.t \
@@ -17,14 +18,17 @@ unit_tests = \
   %D%/unit/t_ckpt_load.t \
   %D%/unit/t_ckpt_plan.t \
   %D%/unit/t_ckpt_tools.t \
+  %D%/unit/t_clock.t \
   %D%/unit/t_comm.t \
   %D%/unit/t_comm_nccl.t \
   %D%/unit/t_comm_parts.t \
+  %D%/unit/t_comm_rows.t \
   %D%/unit/t_config.t \
   %D%/unit/t_control.t \
   %D%/unit/t_crc.t \
   %D%/unit/t_data.t \
   %D%/unit/t_data_change.t \
+  %D%/unit/t_data_cmd.t \
   %D%/unit/t_device.t \
   %D%/unit/t_digest.t \
   %D%/unit/t_fault.t \
@@ -64,6 +68,7 @@ unit_tests = \
   %D%/unit/t_plan.t \
   %D%/unit/t_plan_device.t \
   %D%/unit/t_plan_guess.t \
+  %D%/unit/t_plan_parts.t \
   %D%/unit/t_plan_print.t \
   %D%/unit/t_plan_search.t \
   %D%/unit/t_program.t \
@@ -71,6 +76,7 @@ unit_tests = \
   %D%/unit/t_safetensors.t \
   %D%/unit/t_recover.t \
   %D%/unit/t_report.t \
+  %D%/unit/t_save_cmd.t \
   %D%/unit/t_saver.t \
   %D%/unit/t_scratch.t \
   %D%/unit/t_setup.t \
@@ -120,6 +126,7 @@ test_headers = \
   %D%/unit/digest.h \
   %D%/unit/comm_cases.h \
   %D%/unit/comm_check.h \
+  %D%/unit/comm_stubs.h \
   %D%/unit/ranks_fixture.h \
   %D%/unit/exec_fixture.h \
   %D%/unit/plan_config.h \

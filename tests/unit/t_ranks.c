@@ -55,21 +55,27 @@ static void test_alone(void)
   tc_ranks_free(NULL);
 }
 
-/* A setting of NCCL that Tercio needs; what the user set stays. */
-static void test_nccl_settings(void)
+/* Settings of CUDA and NCCL that Tercio needs; what the user set stays. */
+static void test_settings(void)
 {
-  static const char *const name = "NCCL_LAUNCH_ORDER_IMPLICIT", *const given[] = { NULL, "0" };
-  for (int i = 0; i < 2; i++) {
+  static const struct { const char *name, *value; } rows[] = {
+    { "CUDA_DEVICE_ORDER", "PCI_BUS_ID" }, { "CUDA_DEVICE_MAX_CONNECTIONS", "32" },
+    { "NCCL_RUNTIME_CONNECT", "0" }, { "NCCL_LAUNCH_ORDER_IMPLICIT", "1" } };
+  for (int given = 0; given < 2; given++) {
     struct tc_ranks *r = NULL;
     struct tc_err err = { 0 };
-    unsetenv(name);
-    if (given[i]) setenv(name, given[i], 1);
-    if (tc_ranks_discover(&r, NULL, &err) == TC_OK)
-      is_str(getenv(name), given[i] ? given[i] : "1", "%s, %s", name, given[i] ? "the user's" : "set");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+      unsetenv(rows[i].name);
+      if (given) setenv(rows[i].name, "7", 1);
+    }
+    is_int(tc_ranks_discover(&r, NULL, &err), TC_OK, "ranks with%s settings", given ? " the user's" : "");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+      is_str(getenv(rows[i].name), given ? "7" : rows[i].value, "%s", rows[i].name);
+      unsetenv(rows[i].name);
+    }
     tc_ranks_free(r);
     tc_ranks_finish();
   }
-  unsetenv(name);
 }
 
 static void test_bound(void)
@@ -322,7 +328,7 @@ static void test_stale_launcher(void)
 int main(void)
 {
   test_alone();
-  test_nccl_settings();
+  test_settings();
   test_bound();
   test_bind();
   test_threads_each();
