@@ -21,13 +21,20 @@
 enum { FAIL_EIO, FAIL_ENOENT, FAIL_EINTR, FAIL_NOTHING, FAIL_HALF, FAILURES };
 
 static _Thread_local bool tracing;
-static struct { int at, how, n; bool hit; FILE *out; uint32_t dice; char last[500]; } calls;
-static char *opened[256];              /* path of each descriptor */
+static struct {
+  int at, how, n;
+  bool hit;
+  FILE *out;
+  uint32_t dice;
+  char last[500];
+} calls;
+static char *opened[256]; /* path of each descriptor */
 
 extern char __executable_start, etext;
 
-#define OURS (tracing && (char *)__builtin_return_address(0) > &__executable_start && \
-              (char *)__builtin_return_address(0) < &etext)
+#define OURS                                                                                       \
+  (tracing && (char *)__builtin_return_address(0) > &__executable_start &&                         \
+   (char *)__builtin_return_address(0) < &etext)
 
 /* Writes a call down; whether it is the one to fail, so. `data`: it moves bytes. */
 TAP_FORMAT(2, 3)
@@ -55,17 +62,17 @@ static long failed(void)
   return -1;
 }
 
-static const char *of(int fd)
-{
-  return fd >= 0 && fd < 256 && opened[fd] ? opened[fd] : "?";
-}
+static const char *of(int fd) { return fd >= 0 && fd < 256 && opened[fd] ? opened[fd] : "?"; }
 
 /* Flags have other numbers on other machines. */
 static const char *letters(int flags)
 {
-  static const struct { int flag; char letter; } of_flag[] = {
-    { O_WRONLY, 'w' }, { O_RDWR, 'r' }, { O_CREAT, 'c' }, { O_TRUNC, 't' }, { O_EXCL, 'x' },
-    { O_DIRECTORY, 'd' }, { O_NOFOLLOW, 'n' }, { O_CLOEXEC, 'e' }, { O_NONBLOCK, 'b' } };
+  static const struct {
+    int flag;
+    char letter;
+  } of_flag[] = { { O_WRONLY, 'w' },   { O_RDWR, 'r' },    { O_CREAT, 'c' },
+                  { O_TRUNC, 't' },    { O_EXCL, 'x' },    { O_DIRECTORY, 'd' },
+                  { O_NOFOLLOW, 'n' }, { O_CLOEXEC, 'e' }, { O_NONBLOCK, 'b' } };
   static _Thread_local char text[10];
   int n = 0;
   for (size_t i = 0; i < sizeof of_flag / sizeof *of_flag; i++)
@@ -80,7 +87,8 @@ int open(const char *path, int flags, ...)
   va_start(ap, flags);
   int mode = flags & O_CREAT ? va_arg(ap, int) : 0;
   va_end(ap);
-  if (OURS && call(false, "open %s -%s %o", path, letters(flags), (unsigned)mode)) return (int)failed();
+  if (OURS && call(false, "open %s -%s %o", path, letters(flags), (unsigned)mode))
+    return (int)failed();
   int fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
   if (fd >= 0 && fd < 256) {
     free(opened[fd]);
@@ -98,7 +106,7 @@ int close(int fd)
 
 int fsync(int fd)
 {
-  return OURS && call(false, "fsync %s", of(fd)) ? (int)failed() : 0;    /* the disk has other work */
+  return OURS && call(false, "fsync %s", of(fd)) ? (int)failed() : 0; /* the disk has other work */
 }
 
 ssize_t write(int fd, const void *data, size_t bytes)
@@ -174,7 +182,11 @@ int access(const char *path, int mode)
 }
 
 /* A folder's names come in their order. */
-struct listing { struct dirent **item; int n, at; char path[200]; };
+struct listing {
+  struct dirent **item;
+  int n, at;
+  char path[200];
+};
 
 DIR *opendir(const char *path)
 {

@@ -19,7 +19,9 @@ static void note(const char *fmt, ...)
   va_end(ap);
 }
 
-struct tc_comm { const char *name; };
+struct tc_comm {
+  const char *name;
+};
 static struct tc_comm comm[4] = { { "world" }, { "axis" }, { "nccl" } };
 static int n_comms, fail_at, n_rows, fail_row, row_status, missing, hangs, no_device, agreed;
 static struct tc_device_ops device_ops;
@@ -37,8 +39,9 @@ static int fault(int at, struct tc_err *err)
 {
   return fail_at == at ? tc_fail(err, at == 9 ? TC_EPEER : TC_ENOCKPT, "fault %d", at) : 0;
 }
-static const void *lent[2 * 3];    /* what a thread that hangs may still use */
-static struct tc_comm *made(int id, int rank, const int32_t *members, int n, const struct tc_comm_opts *o)
+static const void *lent[2 * 3]; /* what a thread that hangs may still use */
+static struct tc_comm *made(int id, int rank, const int32_t *members, int n,
+                            const struct tc_comm_opts *o)
 {
   note("open %s %d rank %d of %d:", o->name, id, rank, n);
   for (int i = 0; i < n; i++) note(" %d %s", members[i], o->who[i]);
@@ -53,8 +56,8 @@ static struct tc_comm *my_thread(struct tc_hub *h, int id, int rank, const int32
   (void)h;
   return made(id, rank, members, n, o);
 }
-static int my_mpi(struct tc_comm **out, int id, const int32_t *members, int n, const struct tc_comm_opts *o,
-                  struct tc_err *err)
+static int my_mpi(struct tc_comm **out, int id, const int32_t *members, int n,
+                  const struct tc_comm_opts *o, struct tc_err *err)
 {
   *out = made(id, -1, members, n, o);
   return fault(1, err);
@@ -82,10 +85,12 @@ static int my_device_open(struct tc_device **out, const char *name, int threads,
   return 0;
 }
 static void my_device_close(struct tc_device *d) { note("close device %d\n", d != NULL); }
-static int my_nccl_agree(bool *use, const char *want, const struct tc_nccl_ops *ops, struct tc_device *d,
-                         const char *why, struct tc_comm *world, char *const *who, struct tc_err *err)
+static int my_nccl_agree(bool *use, const char *want, const struct tc_nccl_ops *ops,
+                         struct tc_device *d, const char *why, struct tc_comm *world,
+                         char *const *who, struct tc_err *err)
 {
-  note("agree %s %d %d %s %s %d\n", want, ops != NULL, d != NULL, why ? why : "-", world->name, who != NULL);
+  note("agree %s %d %d %s %s %d\n", want, ops != NULL, d != NULL, why ? why : "-", world->name,
+       who != NULL);
   *use = agreed;
   return fault(5, err);
 }
@@ -103,18 +108,21 @@ static int my_agree(struct tc_comm *world, char *const *who, int rc, struct tc_e
   note("all agree %s %d %d\n", world->name, who != NULL, rc);
   return rc ? rc : fault(7, err);
 }
-static struct tc_bench *my_bench(struct tc_comm *group, struct tc_comm *world, const int32_t *members, int rank,
-                                 int64_t max_bytes, int iters, const struct tc_bench_memory *memory)
+static struct tc_bench *my_bench(struct tc_comm *group, struct tc_comm *world,
+                                 const int32_t *members, int rank, int64_t max_bytes, int iters,
+                                 const struct tc_bench_memory *memory)
 {
-  note("bench %s in %s: %d rank %d, %d bytes %d times, %s\n", group->name, world->name, members[0], rank,
-       (int)max_bytes, iters, memory ? "GPU" : "host");
+  note("bench %s in %s: %d rank %d, %d bytes %d times, %s\n", group->name, world->name, members[0],
+       rank, (int)max_bytes, iters, memory ? "GPU" : "host");
   return missing < 0 ? NULL : (struct tc_bench *)&device;
 }
 static void my_bench_free(struct tc_bench *b) { note("free bench %d\n", b != NULL); }
-static int my_bench_run(struct tc_bench *b, int op, int64_t bytes, struct tc_bench_row *r, struct tc_err *err)
+static int my_bench_run(struct tc_bench *b, int op, int64_t bytes, struct tc_bench_row *r,
+                        struct tc_err *err)
 {
   (void)b;
-  *r = (struct tc_bench_row){ bytes, bytes / 4, 1000.25 * (op + 1), 7.125, 12.34567 * (op + 1), 0.5, 1500 * op + 1 };
+  *r = (struct tc_bench_row){ bytes, bytes / 4,    1000.25 * (op + 1), 7.125, 12.34567 * (op + 1),
+                              0.5,   1500 * op + 1 };
   return ++n_rows == fail_row ? tc_fail(err, row_status, "row %d", n_rows) : 0;
 }
 

@@ -17,8 +17,10 @@ TAP_UNUSED static int read_config(struct tc_config **c, const char *flags, struc
   static const char *const extra[] = { NULL };
   char text[700], *args[40] = { "train" }, *rest = text, *rows;
   int n = 1;
-  snprintf(text, sizeof text, "--model.layers=4 --model.hidden=32 --model.heads=4 --model.context=16 "
-           "--model.vocab=64 --data.train=x --data.format=bin %s", flags);
+  snprintf(text, sizeof text,
+           "--model.layers=4 --model.hidden=32 --model.heads=4 --model.context=16 "
+           "--model.vocab=64 --data.train=x --data.format=bin %s",
+           flags);
   if ((rows = strstr(text, " | "))) {
     FILE *f = fopen("rows.txt", "w");
     *rows = '\0';
@@ -51,7 +53,8 @@ static int show(char *(*make)(const char *line), const char *line)
 static int digests(int argc, char **argv, const char *file, char *(*make)(const char *line))
 {
   const char *src = getenv("srcdir"), *tmp = getenv("TMPDIR");
-  char *path = tc_sprintf("%s/tests/unit/%s.txt", src ? src : ".", file), *stored, *now = NULL, dir[100];
+  char *path = tc_sprintf("%s/tests/unit/%s.txt", src ? src : ".", file), *stored, *now = NULL,
+       dir[100];
   size_t bytes;
   struct tc_err err;
   if (tc_read_text(&stored, &bytes, path, "digests", 1 << 20, &err) < 0) {
@@ -60,7 +63,7 @@ static int digests(int argc, char **argv, const char *file, char *(*make)(const 
   }
   char *real = realpath(path, NULL), *rest = stored;
   snprintf(dir, sizeof dir, "%.70s/t_digest.XXXXXX", tmp ? tmp : "/tmp");
-  TC_ASSERT(mkdtemp(dir) && chdir(dir) == 0);    /* sentences name a file there */
+  TC_ASSERT(mkdtemp(dir) && chdir(dir) == 0); /* sentences name a file there */
   if (argc > 2 && !strcmp(argv[1], "--show")) return show(make, argv[2]);
   FILE *out = open_memstream(&now, &bytes);
   for (char *line; (line = strsep(&rest, "\n")) && *line;) {

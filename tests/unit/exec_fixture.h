@@ -12,10 +12,13 @@ enum { PROGS = 3, TRAIN = 0, EVAL = 1, INIT = 2, STEPS = 4, MOST_ALLOCS = 16 };
 static const struct tc_model toy = { "", 2, 12, 3, 5, 11 };
 
 struct watch {
-  int allocs, frees, wrong;        /* wrong: given back with other bytes, or not taken */
-  int fail_alloc, fail_run;        /* the call that fails, from 1; 0: none */
-  int fail_op, runs;               /* ... counted of this op; -1: of all */
-  struct { void *p; int64_t bytes; } taken[MOST_ALLOCS];
+  int allocs, frees, wrong; /* wrong: given back with other bytes, or not taken */
+  int fail_alloc, fail_run; /* the call that fails, from 1; 0: none */
+  int fail_op, runs; /* ... counted of this op; -1: of all */
+  struct {
+    void *p;
+    int64_t bytes;
+  } taken[MOST_ALLOCS];
 };
 static struct watch watch;
 static int model_dtype = TC_F32;
@@ -82,8 +85,14 @@ static void open_fixture(struct fixture *f, int mb, int recompute)
   int rc = tc_device_open(&f->device, "ref", 1, &err);
   for (int i = 0; i < PROGS && !rc; i++) {
     struct tc_program_opts o = {
-      .kind = kind[i], .model = toy, .gpt = { .batch = 4, .dtype = model_dtype, .grad_dtype = TC_F32,
-      .tp = 1 }, .recompute = recompute, .system = tc_system_find("ddp"), .adamw = true, .overlap = true };
+      .kind = kind[i],
+      .model = toy,
+      .gpt = { .batch = 4, .dtype = model_dtype, .grad_dtype = TC_F32, .tp = 1 },
+      .recompute = recompute,
+      .system = tc_system_find("ddp"),
+      .adamw = true,
+      .overlap = true
+    };
     rc = tc_program_new(&f->prog[i], &o, f->mesh, 0, i ? f->prog[TRAIN] : NULL, NULL, &err);
   }
   if (rc < 0) {
@@ -107,8 +116,14 @@ static int make_exec(struct fixture *f, struct tc_err *err)
 
 static int run(struct fixture *f, int program, int64_t step, struct tc_err *err)
 {
-  const struct tc_runtime rt = { .seed = 3, .step = step, .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f,
-                                 .eps = 1e-8f, .weight_decay = 0.1f, .clip = 1 };
+  const struct tc_runtime rt = { .seed = 3,
+                                 .step = step,
+                                 .lr = 0.01f,
+                                 .beta1 = 0.9f,
+                                 .beta2 = 0.95f,
+                                 .eps = 1e-8f,
+                                 .weight_decay = 0.1f,
+                                 .clip = 1 };
   return tc_exec_run(f->exec, program, &rt, err);
 }
 

@@ -3,7 +3,9 @@
 #include "src/comm.h"
 #include "tests/unit/tap.h"
 
-struct tc_comm { int coord, size; };
+struct tc_comm {
+  int coord, size;
+};
 
 enum { CALLS = 4, N = 3 };
 static struct tc_coll_args made[CALLS];
@@ -13,20 +15,21 @@ static int n_made, idle_waits, runs, waits, syncs, settled, barriers, to_fail;
 static int64_t now_ns, longer_ns;
 static char heard[200];
 static int64_t heard_bytes[N];
-static void (*ran)(void);          /* after the last call of an iteration */
+static void (*ran)(void); /* after the last call of an iteration */
 
 static int falls(int what, struct tc_err *err)
 {
   return to_fail == what ? tc_fail(err, TC_ENOCKPT, "fault %d", what) : 0;
 }
-static int bench_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *t, struct tc_err *err)
+static int bench_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *t,
+                       struct tc_err *err)
 {
   made[n_made] = *a;
   part[n_made] = *a->parts;
   *t = ++n_made;
   counted.data[a->coll].calls++;
-  counted.data[a->coll].bytes += tc_coll_bytes(a->coll, c->size, c->coord, a->root, a->parts->count,
-                                               a->parts->block, 4);
+  counted.data[a->coll].bytes +=
+      tc_coll_bytes(a->coll, c->size, c->coord, a->root, a->parts->count, a->parts->block, 4);
   waits = 0;
   return falls(1, err);
 }
@@ -49,7 +52,8 @@ static int bench_settle(struct tc_comm *c, struct tc_err *err)
 }
 static int bench_barrier(struct tc_comm *c, const struct tc_coll_args *a, struct tc_err *err)
 {
-  barriers += c->size == 5 && a->coll == TC_BARRIER && a->ctl && !strcmp(a->what, "before an iteration");
+  barriers +=
+      c->size == 5 && a->coll == TC_BARRIER && a->ctl && !strcmp(a->what, "before an iteration");
   return falls(5, err);
 }
 /* Another rank took longer. */
@@ -66,7 +70,8 @@ static int bench_gather(struct tc_comm *c, int root, const void *mine, int64_t m
   memset(bytes, 0, 5 * sizeof *bytes);
   memcpy(bytes, heard_bytes, sizeof heard_bytes);
   if (my_bytes) bytes[0] = my_bytes;
-  *all = my_bytes ? memcpy(tc_calloc(1, (size_t)my_bytes + 1), mine, (size_t)my_bytes) : tc_strdup(heard);
+  *all = my_bytes ? memcpy(tc_calloc(1, (size_t)my_bytes + 1), mine, (size_t)my_bytes)
+                  : tc_strdup(heard);
   return falls(7, err);
 }
 static int bench_bcast(struct tc_comm *c, int root, void **buf, int64_t *n, struct tc_err *err)
@@ -117,8 +122,8 @@ static void there_fill(void *ctx, void *p, int byte, int64_t bytes)
   memset(p, byte, (size_t)bytes);
 }
 static void there_sync(void *ctx) { syncs += ctx == &taken; }
-static const struct tc_bench_memory there = { &taken, there_alloc, there_free, there_copy, there_fill,
-                                              there_sync };
+static const struct tc_bench_memory there = { &taken,     there_alloc, there_free,
+                                              there_copy, there_fill,  there_sync };
 
 /* ---- a group of three ---------------------------------------------------------------------- */
 
@@ -142,15 +147,35 @@ static bool expected(int64_t i, float *x)
   *x = 0;
   if (i >= c) return false;
   switch (bench->op) {
-    case TC_BENCH_REDUCE: *x = sum(i); return group.coord == 0;
-    case TC_BENCH_ALL_REDUCE: case TC_BENCH_REDUCE_BROADCAST: *x = sum(i); return true;
-    case TC_BENCH_REDUCE_SCATTER: *x = sum(lo + i); return i < mine;
-    case TC_BENCH_ALL_GATHER: *x = value((int)owner, i - owner * b); return true;
-    case TC_BENCH_GATHER: *x = value((int)owner, i - owner * b); return group.coord == 0;
-    case TC_BENCH_BROADCAST: case TC_BENCH_ONE_BY_ONE: *x = value(0, i); return group.coord > 0;
-    case TC_BENCH_SCATTER: *x = value(0, lo + i); return i < mine;
-    case TC_BENCH_ALL_TO_ALL: *x = value((int)owner, lo + i % b); return true;
-    default: *x = value((group.coord + 2) % N, i); return true;
+  case TC_BENCH_REDUCE:
+    *x = sum(i);
+    return group.coord == 0;
+  case TC_BENCH_ALL_REDUCE:
+  case TC_BENCH_REDUCE_BROADCAST:
+    *x = sum(i);
+    return true;
+  case TC_BENCH_REDUCE_SCATTER:
+    *x = sum(lo + i);
+    return i < mine;
+  case TC_BENCH_ALL_GATHER:
+    *x = value((int)owner, i - owner * b);
+    return true;
+  case TC_BENCH_GATHER:
+    *x = value((int)owner, i - owner * b);
+    return group.coord == 0;
+  case TC_BENCH_BROADCAST:
+  case TC_BENCH_ONE_BY_ONE:
+    *x = value(0, i);
+    return group.coord > 0;
+  case TC_BENCH_SCATTER:
+    *x = value(0, lo + i);
+    return i < mine;
+  case TC_BENCH_ALL_TO_ALL:
+    *x = value((int)owner, lo + i % b);
+    return true;
+  default:
+    *x = value((group.coord + 2) % N, i);
+    return true;
   }
 }
 
@@ -158,7 +183,8 @@ static bool expected(int64_t i, float *x)
 static void give(void)
 {
   float *dst = bench->dst_there;
-  for (int64_t i = 0; i < bench->count; i++) bad_src += bench->src_there[i] != value(group.coord, i);
+  for (int64_t i = 0; i < bench->count; i++)
+    bad_src += bench->src_there[i] != value(group.coord, i);
   for (int64_t i = 0; i < bench->count + GUARD && (runs == 0 || runs == 2); i++)
     bad_poison += bits(dst[i]) != poison_bits;
   for (int64_t i = 0; i < bench->count + GUARD; i++) {
@@ -179,7 +205,8 @@ static int row(int op, int coord, int64_t bytes, int iters, bool elsewhere, stru
   n_made = runs = waits = syncs = settled = barriers = bad_src = bad_poison = 0;
   now_ns = 0;
   ran = give;
-  bench = tc_bench_new(&group, &world, members, members[coord], 60, iters, elsewhere ? &there : NULL);
+  bench =
+      tc_bench_new(&group, &world, members, members[coord], 60, iters, elsewhere ? &there : NULL);
   int rc = tc_bench_run(bench, op, bytes, r, err);
   return rc;
 }
@@ -205,14 +232,19 @@ static void test_calls(void)
   static const char *const want[TC_BENCH_OPS][N] = {
     { "all_reduce 0 10/4 src dst" },
     { "reduce 0 10/4 src dst reduce+broadcast, broadcast 0 10/4 dst dst reduce+broadcast" },
-    { "reduce_scatter 0 10/4 src dst" }, { "all_gather 0 10/4 src dst" }, { "broadcast 0 10/4 src dst" },
-    { "send 1 10/4 src dst one_by_one, send 2 10/4 src dst one_by_one", "recv 0 10/4 src dst one_by_one",
-      "recv 0 10/4 src dst one_by_one" },
-    { "reduce 0 10/4 src dst" }, { "scatter 0 10/4 src dst" }, { "gather 0 10/4 src dst" },
+    { "reduce_scatter 0 10/4 src dst" },
+    { "all_gather 0 10/4 src dst" },
+    { "broadcast 0 10/4 src dst" },
+    { "send 1 10/4 src dst one_by_one, send 2 10/4 src dst one_by_one",
+      "recv 0 10/4 src dst one_by_one", "recv 0 10/4 src dst one_by_one" },
+    { "reduce 0 10/4 src dst" },
+    { "scatter 0 10/4 src dst" },
+    { "gather 0 10/4 src dst" },
     { "all_to_all 0 9/3 src dst" },
     { "send 1 10/4 src dst send_recv, recv 2 10/4 src dst send_recv",
       "recv 0 10/4 src dst send_recv, send 2 10/4 src dst send_recv",
-      "send 0 10/4 src dst send_recv, recv 1 10/4 src dst send_recv" } };
+      "send 0 10/4 src dst send_recv, recv 1 10/4 src dst send_recv" }
+  };
   for (int op = 0; op < TC_BENCH_OPS; op++)
     for (int coord = 0; coord < N; coord++) {
       struct tc_bench_row r;
@@ -222,14 +254,16 @@ static void test_calls(void)
       row(op, coord, 43, 1, false, &r, &err);
       for (int i = 0; i < bench->n_calls; i++) {
         const struct tc_coll_args *a = &made[i];
-        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s %d %d/%d %s %s%s%s", i ? ", " : "",
-                 tc_coll_name[a->coll], a->root, (int)part[i].count, (int)part[i].block,
-                 part[i].src == bench->src ? "src" : "dst", part[i].dst == bench->dst ? "dst" : "?",
-                 a->what ? " " : "", a->what ? a->what : "");
-        ok(a->dtype == TC_F32 && a->red == TC_SUM && a->n_parts == 1 && !a->ctl, "a call of numbers");
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s %d %d/%d %s %s%s%s",
+                 i ? ", " : "", tc_coll_name[a->coll], a->root, (int)part[i].count,
+                 (int)part[i].block, part[i].src == bench->src ? "src" : "dst",
+                 part[i].dst == bench->dst ? "dst" : "?", a->what ? " " : "",
+                 a->what ? a->what : "");
+        ok(a->dtype == TC_F32 && a->red == TC_SUM && a->n_parts == 1 && !a->ctl,
+           "a call of numbers");
       }
-      is_str(text, want[op][want[op][coord] ? coord : 0], "%s on coordinate %d", tc_bench_op_name[op],
-             coord);
+      is_str(text, want[op][want[op][coord] ? coord : 0], "%s on coordinate %d",
+             tc_bench_op_name[op], coord);
       done();
     }
 }
@@ -248,12 +282,16 @@ static void test_wrong(int op, int coord)
     wrong_run = i % 2 ? 1 : 3;
     int rc = row(op, coord, 44, 2, i % 3 == 0, &r, &err);
     if (i < bench->count + GUARD) {
-      if (expected(i, &x)) snprintf(good, sizeof good, "%g", (double)x);
-      else x = i < bench->count ? x : 0;
-      snprintf(want, sizeof want, "%s of %d bytes is wrong on rank %d: index %d: got %g, expected %s; wrong "
-               "elements of this rank: 1", tc_bench_op_name[op], 4 * (int)bench->count, members[coord], i,
-               (double)x + 1, good);
-      if ((rc != TC_EUSER || strcmp(err.text, want)) && !missed++) is_str(err.text, want, "what is wrong");
+      if (expected(i, &x))
+        snprintf(good, sizeof good, "%g", (double)x);
+      else
+        x = i < bench->count ? x : 0;
+      snprintf(want, sizeof want,
+               "%s of %d bytes is wrong on rank %d: index %d: got %g, expected %s; wrong "
+               "elements of this rank: 1",
+               tc_bench_op_name[op], 4 * (int)bench->count, members[coord], i, (double)x + 1, good);
+      if ((rc != TC_EUSER || strcmp(err.text, want)) && !missed++)
+        is_str(err.text, want, "what is wrong");
     } else if (rc) {
       missed++;
     }
@@ -273,8 +311,8 @@ static void test_row(void)
   struct tc_bench_row r;
   struct tc_err err;
   for (int op = 0; op < TC_BENCH_OPS; op++) {
-    static const double factor[TC_BENCH_OPS] = { 4. / 3, 4. / 3, 2. / 3, 2. / 3, 1, 1, 1, 2. / 3, 2. / 3,
-                                                 2. / 3, 1 };
+    static const double factor[TC_BENCH_OPS] = { 4. / 3, 4. / 3, 2. / 3, 2. / 3, 1, 1,
+                                                 1,      2. / 3, 2. / 3, 2. / 3, 1 };
     static const int sent[TC_BENCH_OPS] = { 60, 88, 28, 32, 88, 88, 0, 28, 0, 24, 44 };
     is_int(row(op, 0, 44, 3, false, &r, &err), 0, "%s: well", tc_bench_op_name[op]);
     is_int(r.count, op == TC_BENCH_ALL_TO_ALL ? 9 : 11, "... count");
@@ -290,14 +328,17 @@ static void test_row(void)
 
 static void test_sizes(void)
 {
-  static const struct { int op, bytes, count, block; } rows[] = {
-    { TC_BENCH_ALL_REDUCE, 3, 1, 1 }, { TC_BENCH_ALL_REDUCE, 4, 1, 1 }, { TC_BENCH_ALL_REDUCE, 60, 15, 5 },
-    { TC_BENCH_ALL_REDUCE, 16, 4, 2 }, { TC_BENCH_ALL_TO_ALL, 4, 3, 1 }, { TC_BENCH_ALL_TO_ALL, 23, 3, 1 },
-    { TC_BENCH_ALL_TO_ALL, 24, 6, 2 } };
+  static const struct {
+    int op, bytes, count, block;
+  } rows[] = { { TC_BENCH_ALL_REDUCE, 3, 1, 1 },   { TC_BENCH_ALL_REDUCE, 4, 1, 1 },
+               { TC_BENCH_ALL_REDUCE, 60, 15, 5 }, { TC_BENCH_ALL_REDUCE, 16, 4, 2 },
+               { TC_BENCH_ALL_TO_ALL, 4, 3, 1 },   { TC_BENCH_ALL_TO_ALL, 23, 3, 1 },
+               { TC_BENCH_ALL_TO_ALL, 24, 6, 2 } };
   struct tc_bench_row r;
   struct tc_err err;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    is_int(row(rows[i].op, 1, rows[i].bytes, 1, false, &r, &err), 0, "%d bytes: well", rows[i].bytes);
+    is_int(row(rows[i].op, 1, rows[i].bytes, 1, false, &r, &err), 0, "%d bytes: well",
+           rows[i].bytes);
     is_int(r.count, rows[i].count, "... elements");
     is_int(bench->block, rows[i].block, "... of a block");
     done();
@@ -318,9 +359,12 @@ static void test_several(void)
   wrong_at = 10;
   wrong_n = 3;
   wrong_run = 1;
-  is_int(row(TC_BENCH_BROADCAST, 0, 44, 1, false, &r, &err), TC_EUSER, "what a root has not to write");
-  ok(strstr(err.text, "rank 4: index 10: got ") && strstr(err.text, ", expected nothing; wrong elements of "
-     "this rank: 3"), "%s", err.text);
+  is_int(row(TC_BENCH_BROADCAST, 0, 44, 1, false, &r, &err), TC_EUSER,
+         "what a root has not to write");
+  ok(strstr(err.text, "rank 4: index 10: got ") &&
+         strstr(err.text, ", expected nothing; wrong elements of "
+                          "this rank: 3"),
+     "%s", err.text);
   is_int(r.count, 11, "... the row is filled in");
   done();
   wrong_n = 0;
@@ -346,7 +390,8 @@ static void test_counters(void)
     "all_gather of 44 bytes: the counter of reduce on rank 1 grew by 1 calls and 0 bytes, predicted were 0 "
     "and 0",
     "all_gather of 44 bytes: the counter of all_gather on rank 1 grew by 4 calls and 148 bytes, predicted "
-    "were 4 and 128" };
+    "were 4 and 128"
+  };
   for (int i = 0; i < 2; i++) {
     row(TC_BENCH_ALL_GATHER, 1, 44, 2, false, &r, &err);
     runs = 0;
@@ -365,7 +410,8 @@ static void test_shared(void)
   strcpy(heard, "rank1rank two");
   heard_bytes[1] = 5;
   heard_bytes[2] = 8;
-  is_int(row(TC_BENCH_GATHER, 2, 44, 2, false, &r, &err), TC_EUSER, "another rank has a wrong result");
+  is_int(row(TC_BENCH_GATHER, 2, 44, 2, false, &r, &err), TC_EUSER,
+         "another rank has a wrong result");
   is_str(err.text, "rank1", "... the lowest rank's sentence");
   done();
   for (to_fail = 7; to_fail <= 8; to_fail++) {
@@ -378,7 +424,8 @@ static void test_shared(void)
   heard_bytes[1] = heard_bytes[2] = 0;
   struct tc_err found = { 0 };
   is_int(share_sentence(bench, &found, &err), TC_EUSER, "nobody knows what is wrong");
-  is_str(err.text, "results are wrong, and so is the exchange that would say on which rank", "... says so");
+  is_str(err.text, "results are wrong, and so is the exchange that would say on which rank",
+         "... says so");
   done();
   longer_ns = 7000;
   is_int(row(TC_BENCH_GATHER, 2, 44, 1, false, &r, &err), 0, "another rank is slower");
@@ -410,7 +457,8 @@ static void test_memory(void)
   for (int left = 0; left < 2; left++) {
     allocs_left = left;
     n_allocs = 0;
-    ok(tc_bench_new(&group, &world, members, 4, 60, 1, &there) == NULL, "no memory for %d of two", 2 - left);
+    ok(tc_bench_new(&group, &world, members, 4, 60, 1, &there) == NULL, "no memory for %d of two",
+       2 - left);
     ok(taken == 0 && n_allocs == left, "... none is kept");
   }
   allocs_left = 2;

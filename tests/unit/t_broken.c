@@ -37,13 +37,14 @@ static void say_arena(struct bench *b, const char *what, int32_t i, int64_t k)
 }
 
 /* `field` is `value` while the check looks; not if it is that already. */
-#define TRY(say, b, i, field, value) do { \
-    const __typeof__(field) was_ = (field); \
-    if ((field) != (__typeof__(field))(value)) { \
-      (field) = (__typeof__(field))(value); \
-      say(b, #field, i, (int64_t)(value)); \
-      (field) = was_; \
-    } \
+#define TRY(say, b, i, field, value)                                                               \
+  do {                                                                                             \
+    const __typeof__(field) was_ = (field);                                                        \
+    if ((field) != (__typeof__(field))(value)) {                                                   \
+      (field) = (__typeof__(field))(value);                                                        \
+      say(b, #field, i, (int64_t)(value));                                                         \
+      (field) = was_;                                                                              \
+    }                                                                                              \
   } while (0)
 
 /* ---- the order of nodes, of actions ----------------------------------------------------- */
@@ -96,7 +97,8 @@ static void break_actions(struct bench *b)
 /* Whether t may be said to overwrite `old`: the storage of old is not found through t. */
 static bool may_overwrite(const struct tc_graph *g, int32_t t, int32_t old)
 {
-  for (int32_t x = old; x >= 0; x = g->tensor[x].base >= 0 ? g->tensor[x].base : g->tensor[x].overwrites)
+  for (int32_t x = old; x >= 0;
+       x = g->tensor[x].base >= 0 ? g->tensor[x].base : g->tensor[x].overwrites)
     if (x == t) return false;
   return true;
 }
@@ -184,8 +186,8 @@ static void break_arena(struct bench *b)
 
 /* ---- pipeline schedules ------------------------------------------------------------------ */
 
-static void say_sched(FILE *f, const struct tc_sched *s, const struct tc_transfers *t, const char *what, int r,
-                      int i)
+static void say_sched(FILE *f, const struct tc_sched *s, const struct tc_transfers *t,
+                      const char *what, int r, int i)
 {
   const struct tc_sched_cost even = { 1, 1, 1, 0 };
   struct tc_err err = { 0 };
@@ -270,7 +272,7 @@ static int break_all(struct bench *b, const struct tc_program_opts *o, struct tc
     break_tensors(b);
     for (int32_t i = 0; i < g->n_nodes; i++) break_node(b, &g->node[i]);
     break_contributions(b);
-    for (int32_t i = 0; i < g->n_order; i++) {   /* an update whose op is not marked as one */
+    for (int32_t i = 0; i < g->n_order; i++) { /* an update whose op is not marked as one */
       struct tc_node *n = &g->node[g->order[i]];
       if (tc_updates(g, n) >= 0) TRY(say_graph, b, n->id, n->op, TC_OP_CLIP);
     }

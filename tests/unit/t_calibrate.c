@@ -32,8 +32,8 @@ static bool is_traced(const struct tc_program *p, const struct tc_mesh *m, int r
 }
 
 /* `gathers`: a run that sends so much that its steps tell what sending takes from work. */
-static void write_rank(FILE *f, const struct tc_program *p, const struct tc_mesh *m, int rank, int run,
-                       bool gathers, const char *fault)
+static void write_rank(FILE *f, const struct tc_program *p, const struct tc_mesh *m, int rank,
+                       int run, bool gathers, const char *fault)
 {
   for (int step = 1; step <= 10; step++) {
     int at = 0;
@@ -45,16 +45,24 @@ static void write_rank(FILE *f, const struct tc_program *p, const struct tc_mesh
       const char *name = n->op == TC_OP_MOVE ? "issue move" : tc_op_info[n->op].name;
       if (!strcmp(fault, "other") && step == 2 && at == 1) name = "other";
       int us = step == 1 || step == 10
-                 ? 100000 : 20 + n->op * 3 + n->id % 7 + 2 * rank + step * 7 % 5 + run % 7;
-      fprintf(f, "{\"ph\":\"X\",\"pid\":%d,\"tid\":1,\"ts\":%d,\"dur\":%d,\"name\":\"%s\","
-              "\"args\":{\"step\":%d}},\n", rank, at++, us, name, step);
+                   ? 100000
+                   : 20 + n->op * 3 + n->id % 7 + 2 * rank + step * 7 % 5 + run % 7;
+      fprintf(f,
+              "{\"ph\":\"X\",\"pid\":%d,\"tid\":1,\"ts\":%d,\"dur\":%d,\"name\":\"%s\","
+              "\"args\":{\"step\":%d}},\n",
+              rank, at++, us, name, step);
     }
     if (!strcmp(fault, "more") && rank == 1 && step == 4)
-      fprintf(f, "{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"dur\":1,\"name\":\"x\",\"args\":{\"step\":4}},\n");
-    fprintf(f, "{\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"dur\":%d,\"name\":\"step\",\"args\":{\"step\":%d}},\n"
-            "{\"ph\":\"X\",\"pid\":%d,\"tid\":2,\"dur\":9,\"name\":\"copy\",\"args\":{\"step\":%d}},\n", rank,
-            (gathers ? GATHERING_US : 20000 + 3000 * (run % 7)) + 100 * (step * 7 % 5) + 50000 * rank, step, rank,
-            step);
+      fprintf(
+          f,
+          "{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"dur\":1,\"name\":\"x\",\"args\":{\"step\":4}},\n");
+    fprintf(
+        f,
+        "{\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"dur\":%d,\"name\":\"step\",\"args\":{\"step\":%d}},\n"
+        "{\"ph\":\"X\",\"pid\":%d,\"tid\":2,\"dur\":9,\"name\":\"copy\",\"args\":{\"step\":%d}},\n",
+        rank,
+        (gathers ? GATHERING_US : 20000 + 3000 * (run % 7)) + 100 * (step * 7 % 5) + 50000 * rank,
+        step, rank, step);
   }
 }
 
@@ -62,13 +70,15 @@ static void write_log(const struct tc_config *c)
 {
   FILE *f = fopen(getenv("T_CALIBRATE_LOG"), "a");
   const char *out = strrchr(c->run_out, '/');
-  fprintf(f, "%s: %lld ranks, pp %lld dp %lld tp %lld, %lld of %lld, %s %s%s, %lld steps, trace %lld, "
-          "eval %lld %lld, ckpt %lld, threads %lld\n", out ? out + 1 : c->run_out, (long long)c->run_ranks,
-          (long long)c->mesh_pp, (long long)c->mesh_dp, (long long)c->mesh_tp, (long long)c->train_micro_batch,
+  fprintf(f,
+          "%s: %lld ranks, pp %lld dp %lld tp %lld, %lld of %lld, %s %s%s, %lld steps, trace %lld, "
+          "eval %lld %lld, ckpt %lld, threads %lld\n",
+          out ? out + 1 : c->run_out, (long long)c->run_ranks, (long long)c->mesh_pp,
+          (long long)c->mesh_dp, (long long)c->mesh_tp, (long long)c->train_micro_batch,
           (long long)c->train_global_batch, c->parallel_data, c->parallel_schedule,
-          c->parallel_sequence ? " sequence" : "", (long long)c->train_steps, (long long)c->run_trace_steps,
-          (long long)c->train_eval_every, (long long)c->train_eval_batches, (long long)c->ckpt_every,
-          (long long)c->run_threads);
+          c->parallel_sequence ? " sequence" : "", (long long)c->train_steps,
+          (long long)c->run_trace_steps, (long long)c->train_eval_every,
+          (long long)c->train_eval_batches, (long long)c->ckpt_every, (long long)c->run_threads);
   fclose(f);
 }
 
@@ -83,21 +93,21 @@ static int fake_train(char *ini)
   struct tc_annotation *rows = NULL;
   struct stat st;
   int32_t node[8] = { 0 };
-  if (tc_config_new(&c, 2, argv, NULL, NULL, &err) < 0)
-    return fprintf(stderr, "%s\n", err.text), 2;
+  if (tc_config_new(&c, 2, argv, NULL, NULL, &err) < 0) return fprintf(stderr, "%s\n", err.text), 2;
   write_log(c);
   if (!strcmp(fault, "fails")) return fprintf(stderr, "a line\nit fails\n"), 7;
   if (stat(c->data_train.item[0], &st) || st.st_size != 400000)
     return fprintf(stderr, "no text\n"), 8;
   if (tc_setup_mesh(&m, c, (int)c->run_ranks, node, 0, &err) < 0 ||
-      tc_setup_program(&o, c, m, &rows, &err) < 0) return fprintf(stderr, "%s\n", err.text), 3;
+      tc_setup_program(&o, c, m, &rows, &err) < 0)
+    return fprintf(stderr, "%s\n", err.text), 3;
   FILE *f = fopen(c->run_trace, "w");
   fprintf(f, "{\"traceEvents\":[\n");
   for (int r = 0; r < c->run_ranks; r++) {
     struct tc_program *p = NULL;
     if (tc_program_new(&p, &o, m, r, NULL, NULL, &err) < 0) return 4;
-    write_rank(f, p, m, r, atoi(strrchr(c->run_out, '/') + 4),
-               !strcmp(c->parallel_data, "zero3"), fault);
+    write_rank(f, p, m, r, atoi(strrchr(c->run_out, '/') + 4), !strcmp(c->parallel_data, "zero3"),
+               fault);
     tc_program_free(p);
   }
   if (strcmp(fault, "cut")) fprintf(f, "{}]}\n");
@@ -114,9 +124,11 @@ static int fake_comm(int argc, char **argv)
   printf("[\n");
   for (int i = 0; i < 4; i++)
     for (int size = 1024; size <= 1 << 22; size *= 4)
-      printf("%s{\"op\": \"%s\", \"axis\": \"world\", \"ranks\": 2, \"size\": %d, \"count\": %d, \"time_us\": %g, "
-             "\"median_us\": %g, \"check\": \"ok\"}\n", i || size > 1024 ? "," : "", op[i], size, size / 4,
-             5 + i + size * 1e-3, 5 + i + size * 1e-3);
+      printf(
+          "%s{\"op\": \"%s\", \"axis\": \"world\", \"ranks\": 2, \"size\": %d, \"count\": %d, \"time_us\": %g, "
+          "\"median_us\": %g, \"check\": \"ok\"}\n",
+          i || size > 1024 ? "," : "", op[i], size, size / 4, 5 + i + size * 1e-3,
+          5 + i + size * 1e-3);
   printf("]\n");
   return 0;
 }
@@ -172,17 +184,21 @@ static int left_behind(void)
 }
 
 #define SIZES "--model.layers=2", "--model.hidden=64", "--model.context=64", "--model.vocab=256"
-#define LOG_OF(ranks, dp, tp, batch, data, more, threads) ranks " ranks, pp 1 dp " dp " tp " tp ", " batch ", " data \
-  " 1f1b" more ", 10 steps, trace 10, eval 0 1, ckpt 0, threads " threads "\n"
+#define LOG_OF(ranks, dp, tp, batch, data, more, threads)                                          \
+  ranks " ranks, pp 1 dp " dp " tp " tp ", " batch ", " data " 1f1b" more                          \
+        ", 10 steps, trace 10, eval 0 1, ckpt 0, threads " threads "\n"
 
 static struct tc_config *config_of(int row)
 {
   switch (row) {
-  case 0: return CONFIG(SIZES, "--model.heads=4", "--train.micro_batch=4", "--run.ranks=2", "--mesh.pp=2",
-                        "--parallel.data=zero2", "--parallel.schedule=zb", "--parallel.offload=params",
-                        "--ckpt.every=5", "--train.eval_every=3");
-  case 1: return CONFIG(SIZES, "--model.heads=1", "--train.micro_batch=2", "--run.ranks=2");
-  default: return CONFIG(SIZES, "--model.heads=4", "--train.global_batch=2", "--run.threads=4000");
+  case 0:
+    return CONFIG(SIZES, "--model.heads=4", "--train.micro_batch=4", "--run.ranks=2", "--mesh.pp=2",
+                  "--parallel.data=zero2", "--parallel.schedule=zb", "--parallel.offload=params",
+                  "--ckpt.every=5", "--train.eval_every=3");
+  case 1:
+    return CONFIG(SIZES, "--model.heads=1", "--train.micro_batch=2", "--run.ranks=2");
+  default:
+    return CONFIG(SIZES, "--model.heads=4", "--train.global_batch=2", "--run.threads=4000");
   }
 }
 
@@ -209,26 +225,41 @@ static void test_prices(void)
     const char *what, *links, *run[10], *said, *lines[8];
     uint32_t digest;
   } row[] = {
-    { "two ranks", links,
-      { LOG_OF("1", "1", "1", "1 of 2", "ddp", "", "1"), LOG_OF("1", "1", "1", "2 of 4", "ddp", "", "1"),
-        LOG_OF("1", "1", "1", "4 of 8", "ddp", "", "1"), LOG_OF("2", "2", "1", "1 of 4", "ddp", "", "1"),
-        LOG_OF("2", "2", "1", "2 of 8", "ddp", "", "1"), LOG_OF("2", "2", "1", "4 of 16", "ddp", "", "1"),
-        LOG_OF("2", "2", "1", "4 of 16", "zero3", "", "1"), LOG_OF("2", "1", "2", "4 of 8", "ddp", "", "1"),
+    { "two ranks",
+      links,
+      { LOG_OF("1", "1", "1", "1 of 2", "ddp", "", "1"),
+        LOG_OF("1", "1", "1", "2 of 4", "ddp", "", "1"),
+        LOG_OF("1", "1", "1", "4 of 8", "ddp", "", "1"),
+        LOG_OF("2", "2", "1", "1 of 4", "ddp", "", "1"),
+        LOG_OF("2", "2", "1", "2 of 8", "ddp", "", "1"),
+        LOG_OF("2", "2", "1", "4 of 16", "ddp", "", "1"),
+        LOG_OF("2", "2", "1", "4 of 16", "zero3", "", "1"),
+        LOG_OF("2", "1", "2", "4 of 8", "ddp", "", "1"),
         LOG_OF("2", "1", "2", "4 of 8", "ddp", " sequence", "1") },
       ": 286 shapes of ops, products at 216 GF/s, memory at 3.967 GB/s\n",
-      { "\nfp32_flops = 2.16016e+11\n", "\nmemory_rate = 3.96743e+09\ncopy_rate = 1.98371e+09\neff_flops = 1\n"
-        "eff_bytes = 1\nop_seconds = 1e-06\nissue_seconds = 0.000125\n", "\nsteal = 0.201071\n",
-        "\nname = cpu, 1 thread\n", "\nlink node all_reduce = 5e-06, 1e+09\n" }, 2722425146 },
-    { "one head", links,
-      { LOG_OF("1", "1", "1", "1 of 2", "ddp", "", "1"), LOG_OF("1", "1", "1", "2 of 4", "ddp", "", "1"),
-        LOG_OF("2", "2", "1", "1 of 4", "ddp", "", "1"), LOG_OF("2", "2", "1", "2 of 8", "ddp", "", "1"),
+      { "\nfp32_flops = 2.16016e+11\n",
+        "\nmemory_rate = 3.96743e+09\ncopy_rate = 1.98371e+09\neff_flops = 1\n"
+        "eff_bytes = 1\nop_seconds = 1e-06\nissue_seconds = 0.000125\n",
+        "\nsteal = 0.201071\n", "\nname = cpu, 1 thread\n",
+        "\nlink node all_reduce = 5e-06, 1e+09\n" },
+      2722425146 },
+    { "one head",
+      links,
+      { LOG_OF("1", "1", "1", "1 of 2", "ddp", "", "1"),
+        LOG_OF("1", "1", "1", "2 of 4", "ddp", "", "1"),
+        LOG_OF("2", "2", "1", "1 of 4", "ddp", "", "1"),
+        LOG_OF("2", "2", "1", "2 of 8", "ddp", "", "1"),
         LOG_OF("2", "2", "1", "2 of 8", "zero3", "", "1") },
       ": 183 shapes of ops, products at 108.5 GF/s, memory at 5 GB/s\n",
-      { "\nmemory_rate = 5e+09\ncopy_rate = 2.5e+09\n" }, 442760371 },
-    { "one rank", NULL,
-      { LOG_OF("1", "1", "1", "1 of 2", "ddp", "", "4000"), LOG_OF("1", "1", "1", "2 of 4", "ddp", "", "4000") },
+      { "\nmemory_rate = 5e+09\ncopy_rate = 2.5e+09\n" },
+      442760371 },
+    { "one rank",
+      NULL,
+      { LOG_OF("1", "1", "1", "1 of 2", "ddp", "", "4000"),
+        LOG_OF("1", "1", "1", "2 of 4", "ddp", "", "4000") },
       ": 86 shapes of ops, products at 110.4 GF/s, memory at 5 GB/s\n",
-      { "\nname = cpu, 4000 threads\n", "\nissue_seconds = 0\n", "\nsteal = 0\n" }, 4122524232 },
+      { "\nname = cpu, 4000 threads\n", "\nissue_seconds = 0\n", "\nsteal = 0\n" },
+      4122524232 },
   };
   for (int i = 0; i < (int)(sizeof row / sizeof *row); i++) {
     struct tc_config *c = config_of(i);
@@ -255,8 +286,8 @@ static void test_machine(void)
 {
   char want[80];
   const double cpus = (double)sysconf(_SC_NPROCESSORS_ONLN);
-  struct tc_config *c = CONFIG(SIZES, "--model.heads=1", "--train.micro_batch=1", "--run.ranks=2",
-                               "--run.threads=2");
+  struct tc_config *c =
+      CONFIG(SIZES, "--model.heads=1", "--train.micro_batch=1", "--run.ranks=2", "--run.threads=2");
   struct tc_err err = { 0 };
   is_int(calibrate(c, "", &err), 0, "two threads a rank: calibrated %s", err.text);
   const double cores = TC_MAX(cpus / 2, 1);
@@ -271,7 +302,9 @@ static void test_machine(void)
 
 static void test_faults(void)
 {
-  static const struct { const char *fault, *want; } row[] = {
+  static const struct {
+    const char *fault, *want;
+  } row[] = {
     { "fails", "calibrating: tercio train failed: it fails" },
     { "less", "calibrating: the trace does not match the program at action 184 (move, nothing)" },
     { "more", "calibrating: the trace of rank 1 has 186 events, the program 185" },
@@ -281,7 +314,8 @@ static void test_faults(void)
   struct tc_config *c = config_of(1);
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     struct tc_err err = { 0 };
-    is_int(calibrate(c, row[i].fault, &err), TC_EUSER, "a child whose trace is wrong (%s)", row[i].fault);
+    is_int(calibrate(c, row[i].fault, &err), TC_EUSER, "a child whose trace is wrong (%s)",
+           row[i].fault);
     is_str(err.text, row[i].want, "... is told of");
     is_int(left_behind(), 0, "... nothing is left behind");
   }
@@ -292,8 +326,8 @@ static void test_faults(void)
   setenv("TMPDIR", dir, 1);
   device[strlen(dir)] = 0;
   is_int(calibrate(c, "", &err), TC_EUSER, "a folder where the prices are to go");
-  ok(!strncmp(err.text, "cannot write ", 13) && strstr(err.text, ": Is a directory"), "... is told of: %s",
-     err.text);
+  ok(!strncmp(err.text, "cannot write ", 13) && strstr(err.text, ": Is a directory"),
+     "... is told of: %s", err.text);
   tc_config_free(c);
 }
 

@@ -23,8 +23,10 @@ static void make_tree(const char *const *item)
   for (; *item; item++) {
     char *path = tc_strdup(*item), *text = strchr(path, '=');
     if (text) *text++ = 0;
-    if (text) put(path, text);
-    else TC_ASSERT(mkdir(path, 0777) == 0);
+    if (text)
+      put(path, text);
+    else
+      TC_ASSERT(mkdir(path, 0777) == 0);
     free(path);
   }
 }
@@ -59,15 +61,15 @@ static int descriptors(void)
 
 /* ---- what is done ------------------------------------------------------------------------- */
 
-static void nothing(void)
-{
-}
+static void nothing(void) {}
 
 static void folders(void)
 {
-  TREE("d/", "d/.run-00000003/", "d/.run-00000003/beat=0000000007\n", "d/.run-00000003/sub/",
-       "d/.run-00000003/sub/file=x", "d/.new-0badcafe/", "d/.new-0badcafe/beat=1", "d/.gone-run-00000001-00000002/",
-       "d/.run-00000003/owner={\"job\": \"5\", \"host\": \"far\", \"machine\": \"m\", \"pid\": 1, \"born\": 2}");
+  TREE(
+      "d/", "d/.run-00000003/", "d/.run-00000003/beat=0000000007\n", "d/.run-00000003/sub/",
+      "d/.run-00000003/sub/file=x", "d/.new-0badcafe/", "d/.new-0badcafe/beat=1",
+      "d/.gone-run-00000001-00000002/",
+      "d/.run-00000003/owner={\"job\": \"5\", \"host\": \"far\", \"machine\": \"m\", \"pid\": 1, \"born\": 2}");
 }
 
 static int take(const char *dir, struct tc_err *err)
@@ -82,10 +84,7 @@ static int take(const char *dir, struct tc_err *err)
 static int take_over(struct tc_err *err) { return take("d", err); }
 static int take_fresh(struct tc_err *err) { return take("d/e", err); }
 
-static void ended(void)
-{
-  TREE("d/", "d/.run-00000003/", "d/.run-00000003/ended={}");
-}
+static void ended(void) { TREE("d/", "d/.run-00000003/", "d/.run-00000003/ended={}"); }
 
 static int alive(struct tc_err *err) { return tc_owner_alive("d", err); }
 
@@ -106,8 +105,10 @@ static void there(void) { TREE("x=old"); }
 
 static int weights(struct tc_err *err)
 {
-  static const struct tc_st_tensor t[] = { { .name = "a", .dtype = TC_F32, .rank = 1, .dim = { 2 } },
-                                           { .name = "b", .dtype = TC_U8, .rank = 2, .dim = { 3, 1 } } };
+  static const struct tc_st_tensor t[] = {
+    { .name = "a", .dtype = TC_F32, .rank = 1, .dim = { 2 } },
+    { .name = "b", .dtype = TC_U8, .rank = 2, .dim = { 3, 1 } }
+  };
   static const char *const notes[] = { "format", "pt", NULL };
   struct tc_st_writer *w;
   int rc = tc_st_create(&w, "x", t, 2, notes, err);
@@ -121,7 +122,8 @@ static int weights(struct tc_err *err)
 
 static int twice(struct tc_err *err)
 {
-  static const struct tc_st_tensor t[] = { { .name = "a", .dtype = TC_U8 }, { .name = "a", .dtype = TC_U8 } };
+  static const struct tc_st_tensor t[] = { { .name = "a", .dtype = TC_U8 },
+                                           { .name = "a", .dtype = TC_U8 } };
   static const char *const none[] = { NULL };
   struct tc_st_writer *w;
   tc_st_abandon(NULL);
@@ -143,21 +145,26 @@ static int weights_read(struct tc_err *err)
   if (rc < 0) return rc;
   rc = tc_st_read(s, tc_st_find(s, "b"), 1, 2, text, err);
   if (rc == 0) rc = tc_st_read(s, tc_st_find(s, "a"), 0, 8, x, err);
-  fprintf(calls.out, "  %d %s %g %g %s\n", tc_st_n(s), text, (double)x[0], (double)x[1], tc_st_note(s, "format"));
+  fprintf(calls.out, "  %d %s %g %g %s\n", tc_st_n(s), text, (double)x[0], (double)x[1],
+          tc_st_note(s, "format"));
   tc_st_close(s);
   return rc;
 }
 
 static void steps(void)
 {
-  TREE("d/", "d/step-00000001/", "d/step-00000001/manifest.json=x", "d/step-00000001/a=x", "d/step-00000002/",
-       "d/step-00000002/manifest.json=x", "d/step-00000005/", "d/step-00000005/a=x", "d/step-00000007/",
-       "d/.was-step-00000003-00000aaa/", "d/.was-step-00000001-00000aaa/", "d/.was-x/", "d/.tmp-step-00000009-5-0-1/",
+  TREE("d/", "d/step-00000001/", "d/step-00000001/manifest.json=x", "d/step-00000001/a=x",
+       "d/step-00000002/", "d/step-00000002/manifest.json=x", "d/step-00000005/",
+       "d/step-00000005/a=x", "d/step-00000007/", "d/.was-step-00000003-00000aaa/",
+       "d/.was-step-00000001-00000aaa/", "d/.was-x/", "d/.tmp-step-00000009-5-0-1/",
        "d/.tmp-step-00000009-5-0-1/a=x", "d/.old-step-00000000-1/", "d/.run-00000004/");
 }
 
 static int remove_one(struct tc_err *err) { return tc_folder_remove("d/step-00000001", err); }
-static int rename_one(struct tc_err *err) { return tc_folder_rename("d", "step-00000001", "step-00000009", err); }
+static int rename_one(struct tc_err *err)
+{
+  return tc_folder_rename("d", "step-00000001", "step-00000009", err);
+}
 static int make_deep(struct tc_err *err) { return tc_folder_make("d/a/b/", err); }
 
 static int prune(struct tc_err *err)
@@ -169,14 +176,25 @@ static int prune(struct tc_err *err)
 
 static float values[] = { 1, 2, 3, 4, 5, 6 };
 static const struct tc_ckpt_tensor tensor = { "t", TC_F32, 2, { 2, 3 } };
-static const struct tc_ckpt_slice slice[] = { { .count = { 1, 3 }, .data = values },
-                                              { .start = { 1, 0 }, .count = { 1, 3 }, .data = values + 3 } };
+static const struct tc_ckpt_slice slice[] = {
+  { .count = { 1, 3 }, .data = values },
+  { .start = { 1, 0 }, .count = { 1, 3 }, .data = values + 3 }
+};
 
 static int save_as(int64_t step, const char *home, struct tc_err *err)
 {
   static const char *const who[] = { "rank 0 on here" };
-  const struct tc_ckpt_meta meta = { .step = step, .model = "", .config = "", .mesh = "", .system = "", .version = "",
-                                     .loop = "", .job = "a/b", .restart = 3, .who = who, .home = home };
+  const struct tc_ckpt_meta meta = { .step = step,
+                                     .model = "",
+                                     .config = "",
+                                     .mesh = "",
+                                     .system = "",
+                                     .version = "",
+                                     .loop = "",
+                                     .job = "a/b",
+                                     .restart = 3,
+                                     .who = who,
+                                     .home = home };
   return tc_ckpt_save("d", &meta, &tensor, 1, slice, 2, self, err);
 }
 
@@ -202,7 +220,8 @@ static int use(struct tc_ckpt *c, int rc, struct tc_err *err)
   float x[4] = { 0 };
   if (rc < 0 || !c) return rc;
   rc = tc_ckpt_read(c, 0, start, count, x, err);
-  fprintf(calls.out, "  %s: %g %g %g %g\n", tc_ckpt_path(c), (double)x[0], (double)x[1], (double)x[2], (double)x[3]);
+  fprintf(calls.out, "  %s: %g %g %g %g\n", tc_ckpt_path(c), (double)x[0], (double)x[1],
+          (double)x[2], (double)x[3]);
   tc_ckpt_close(c);
   return rc;
 }
@@ -234,28 +253,46 @@ static void fault(void *ctx, int status, const char *text)
   fprintf(calls.out, "  fault %d %s\n", status, text);
 }
 
-static int verify(struct tc_err *err) { return tc_ckpt_verify("d/step-00000003", true, fault, NULL, err); }
+static int verify(struct tc_err *err)
+{
+  return tc_ckpt_verify("d/step-00000003", true, fault, NULL, err);
+}
 
 static int guard(struct tc_err *err)
 {
   struct tc_config cfg = { .ckpt_max_restarts_without_progress = 3 };
   struct tc_ranks r = { .job = "17" };
-  struct tc_train t = { .cfg = &cfg, .ranks = &r, .ckpt_dir = (char *)(uintptr_t)"d" };
+  struct tc_train t = { .cfg = &cfg, .ranks = &r, .ckpt_dir = (char *)(uintptr_t) "d" };
   int rc = tc_train_guard(&t, 8, err);
   if (rc == 0) tc_train_guard_clear(&t);
   return rc;
 }
 
-static const struct { const char *name; void (*before)(void); int (*act)(struct tc_err *err); } scene[] = {
-  { "take a folder over", folders, take_over }, { "take one that is not there", nothing, take_fresh },
-  { "look for an owner", ended, alive }, { "look for one in no folder", nothing, alive },
+static const struct {
+  const char *name;
+  void (*before)(void);
+  int (*act)(struct tc_err *err);
+} scene[] = {
+  { "take a folder over", folders, take_over },
+  { "take one that is not there", nothing, take_fresh },
+  { "look for an owner", ended, alive },
+  { "look for one in no folder", nothing, alive },
   { "a file", nothing, outfile },
-  { "a file that is there", there, outfile }, { "weights", nothing, weights }, { "weights twice", nothing, twice },
-  { "weights read", weights_there, weights_read }, { "a folder removed", steps, remove_one },
-  { "a folder renamed", steps, rename_one }, { "folders made", nothing, make_deep }, { "steps pruned", steps, prune },
-  { "a step saved", steps, save }, { "a step saved by an owner", steps, save_home },
-  { "the newest step read", saved, read_newest }, { "resumed", saved_bad, resume },
-  { "a start from a step", saved, load_from }, { "a step verified", saved, verify }, { "starts counted", ended, guard },
+  { "a file that is there", there, outfile },
+  { "weights", nothing, weights },
+  { "weights twice", nothing, twice },
+  { "weights read", weights_there, weights_read },
+  { "a folder removed", steps, remove_one },
+  { "a folder renamed", steps, rename_one },
+  { "folders made", nothing, make_deep },
+  { "steps pruned", steps, prune },
+  { "a step saved", steps, save },
+  { "a step saved by an owner", steps, save_home },
+  { "the newest step read", saved, read_newest },
+  { "resumed", saved_bad, resume },
+  { "a start from a step", saved, load_from },
+  { "a step verified", saved, verify },
+  { "starts counted", ended, guard },
 };
 
 /* Once, with call `at` failing so; false: there is no such call. */
@@ -280,7 +317,8 @@ static bool once(FILE *out, size_t i, int at, int how)
   close(log);
   unlink("log");
   if (at == 0 || calls.hit) {
-    fprintf(out, "call %d, failure %d: %d %s\n%s%sleft:", at, how, rc, rc < 0 ? err.text : "", trace, said);
+    fprintf(out, "call %d, failure %d: %d %s\n%s%sleft:", at, how, rc, rc < 0 ? err.text : "",
+            trace, said);
     walk(out, ".");
     fprintf(out, "%s\n", descriptors() == fds ? "" : " and descriptors");
   }

@@ -14,9 +14,11 @@ static int pass_on(struct tc_comm *c, const struct tc_coll_args *a, struct tc_er
 {
   (void)c;
   if (n_runs++ == fail_at) return tc_fail(err, TC_EPEER, "fault");
-  if (a->dtype != TC_U8 || !a->ctl || strcmp(a->what, "clocks") || a->n_parts != 1 || a->parts->count != 8 ||
-      a->parts->block != 8) strcat(calls, "?");
-  snprintf(calls + strlen(calls), sizeof calls - strlen(calls), "%s%d ", tc_coll_name[a->coll], a->root);
+  if (a->dtype != TC_U8 || !a->ctl || strcmp(a->what, "clocks") || a->n_parts != 1 ||
+      a->parts->count != 8 || a->parts->block != 8)
+    strcat(calls, "?");
+  snprintf(calls + strlen(calls), sizeof calls - strlen(calls), "%s%d ", tc_coll_name[a->coll],
+           a->root);
   if (a->coll == TC_SEND) {
     memcpy(&told[n_told++ % 12], a->parts->src, 8);
     return 0;
@@ -50,8 +52,11 @@ static void test_ask(void)
   set_up();
   trips[5] = trips[7] = 21;
   is_int(ask_time(&trace, NULL, &m, &err), 0, "the time is asked for");
-  is_str(calls, "send0 recv0 send0 recv0 send0 recv0 send0 recv0 send0 recv0 send0 recv0 send0 recv0 send0 recv0 "
-         "send0 recv0 send0 recv0 send0 recv0 send0 recv0 ", "... twelve times");
+  is_str(
+      calls,
+      "send0 recv0 send0 recv0 send0 recv0 send0 recv0 send0 recv0 send0 recv0 send0 recv0 send0 recv0 "
+      "send0 recv0 send0 recv0 send0 recv0 send0 recv0 ",
+      "... twelve times");
   is_int(m.at_ns, 1000 + 510 + 10, "... when: the middle of the sixth");
   is_int(m.offset_ns, 500, "... what it is there");
   is_int(m.error_ns, 11, "... give or take");
@@ -71,8 +76,11 @@ static void test_tell(void)
   trace.o.skew_ns = 7;
   trace.o.drift = 0.5;
   is_int(tell_time(&trace, NULL, 2, &err), 0, "the time is told");
-  is_str(calls, "recv2 send2 recv2 send2 recv2 send2 recv2 send2 recv2 send2 recv2 send2 recv2 send2 recv2 send2 "
-         "recv2 send2 recv2 send2 recv2 send2 recv2 send2 ", "... twelve times");
+  is_str(
+      calls,
+      "recv2 send2 recv2 send2 recv2 send2 recv2 send2 recv2 send2 recv2 send2 recv2 send2 recv2 send2 "
+      "recv2 send2 recv2 send2 recv2 send2 recv2 send2 ",
+      "... twelve times");
   for (int64_t i = 0, t = 1000; i < 12; i++) {
     t += trips[i];
     wrong += told[i] != t + 7 + t / 2;
@@ -91,10 +99,11 @@ static void test_sync(void)
 {
   struct tc_err err = { 0 };
   set_up();
-  trace.n_syncs = 1;                             /* all count from one moment already */
+  trace.n_syncs = 1; /* all count from one moment already */
   is_int(tc_trace_sync(&trace, NULL, &err), 0, "rank 0");
   is_int(n_runs, 48, "... tells two ranks");
-  ok(!strncmp(calls, "recv1 send1 recv1", 17) && strstr(calls, "recv2 send2"), "... one after the other");
+  ok(!strncmp(calls, "recv1 send1 recv1", 17) && strstr(calls, "recv2 send2"),
+     "... one after the other");
   is_int(trace.n_syncs, 2, "... once more");
   is_int(trace.sync[1].at_ns, 1000, "... at its own time");
   ok(trace.sync[1].offset_ns == 0 && trace.sync[1].error_ns == 0, "... which is right");
@@ -119,18 +128,26 @@ static void test_sync(void)
 /* Offsets between and beyond the two moments; offsets within their errors are none. */
 static void test_common(void)
 {
-  static const struct { struct moment a, b; int n; int64_t ns, want; } rows[] = {
-    { { 100, 50, 5 }, { 300, 90, 5 }, 0, 200, 200 }, { { 100, 50, 5 }, { 300, 90, 5 }, 1, 200, 250 },
-    { { 100, 50, 5 }, { 300, 90, 5 }, 2, 200, 270 }, { { 100, 50, 5 }, { 300, 90, 5 }, 2, 400, 510 },
-    { { 100, 50, 5 }, { 300, 90, 5 }, 2, 0, 30 },    { { 100, 50, 50 }, { 300, -90, 90 }, 2, 200, 200 },
-    { { 100, 50, 50 }, { 300, 90, 89 }, 2, 200, 270 }, { { 100, -50, 49 }, { 300, 90, 90 }, 2, 100, 50 },
-    { { 100, 50, 5 }, { 100, 90, 5 }, 2, 200, 250 } };
+  static const struct {
+    struct moment a, b;
+    int n;
+    int64_t ns, want;
+  } rows[] = { { { 100, 50, 5 }, { 300, 90, 5 }, 0, 200, 200 },
+               { { 100, 50, 5 }, { 300, 90, 5 }, 1, 200, 250 },
+               { { 100, 50, 5 }, { 300, 90, 5 }, 2, 200, 270 },
+               { { 100, 50, 5 }, { 300, 90, 5 }, 2, 400, 510 },
+               { { 100, 50, 5 }, { 300, 90, 5 }, 2, 0, 30 },
+               { { 100, 50, 50 }, { 300, -90, 90 }, 2, 200, 200 },
+               { { 100, 50, 50 }, { 300, 90, 89 }, 2, 200, 270 },
+               { { 100, -50, 49 }, { 300, 90, 90 }, 2, 100, 50 },
+               { { 100, 50, 5 }, { 100, 90, 5 }, 2, 200, 250 } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     set_up();
     trace.sync[0] = rows[i].a;
     trace.sync[1] = rows[i].b;
     trace.n_syncs = rows[i].n;
-    is_int(tc_trace_common_ns(&trace, rows[i].ns), rows[i].want, "a moment on rank 0's clock, %zu", i);
+    is_int(tc_trace_common_ns(&trace, rows[i].ns), rows[i].want, "a moment on rank 0's clock, %zu",
+           i);
   }
 }
 

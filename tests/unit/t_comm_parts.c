@@ -42,7 +42,7 @@ static int start_thread(pthread_t *t, void *(*run)(void *), void *arg, struct tc
 
 static int runs, frees, leaves, fails;
 static int b_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop, int64_t *bytes,
-    struct tc_err *err)
+                 struct tc_err *err)
 {
   (void)impl, (void)a, (void)stop;
   runs++;
@@ -56,35 +56,44 @@ static int b_start(void *impl, const struct tc_coll_args *a, tc_ticket t, struct
   (void)impl, (void)a, (void)t;
   return fails ? tc_fail(err, TC_ENOCKPT, "it broke") : 0;
 }
-static const struct tc_comm_ops ops = { .run = b_run, .free = b_free, .leave = b_leave },
-                                device = { .run = b_run, .free = b_free, .start = b_start,
-                                    .depth = 3 };
+static const struct tc_comm_ops ops = { .run = b_run, .free = b_free, .leave = b_leave }, device = {
+  .run = b_run, .free = b_free, .start = b_start, .depth = 3
+};
 
 static struct tc_comm *make(const struct tc_comm_ops *o, int size)
 {
   runs = frees = leaves = fails = 0;
   tick_ns = 0;
   return tc_comm_new(o, &runs, 0, size, &(struct tc_comm_opts){ .name = "dp", .deadline_s = 3 },
-      NULL);
+                     NULL);
 }
 
 /* ---- calls that may not be ---------------------------------------------------------------- */
 
 static void test_refused(void)
 {
-  static const struct { const char *what; struct tc_coll_args a; struct tc_part p; bool dies; } rows[] = {
+  static const struct {
+    const char *what;
+    struct tc_coll_args a;
+    struct tc_part p;
+    bool dies;
+  } rows[] = {
     { "well", { .coll = TC_ALL_REDUCE, .n_parts = 1 }, { .count = 4, .block = 2 }, false },
     { "nothing", { .coll = TC_ALL_REDUCE, .n_parts = 1 }, { .count = 0, .block = 0 }, false },
     { "no collective", { .coll = TC_COLLS }, { .count = 0 }, true },
     { "none below", { .coll = -1 }, { .count = 0 }, true },
-    { "a barrier of anything", { .coll = TC_BARRIER, .dtype = -1, .n_parts = -1 }, { .count = 0 },
-        false },
+    { "a barrier of anything",
+      { .coll = TC_BARRIER, .dtype = -1, .n_parts = -1 },
+      { .count = 0 },
+      false },
     { "no type", { .coll = TC_ALL_GATHER, .dtype = TC_DTYPES }, { .count = 0 }, true },
     { "no type below", { .coll = TC_ALL_GATHER, .dtype = -1 }, { .count = 0 }, true },
     { "fewer parts than none", { .coll = TC_ALL_GATHER, .n_parts = -1 }, { .count = 0 }, true },
     { "a sum of bytes", { .coll = TC_ALL_REDUCE, .dtype = TC_U8 }, { .count = 0 }, true },
-    { "a scattered sum of bytes", { .coll = TC_REDUCE_SCATTER, .dtype = TC_U8 }, { .count = 0 },
-        true },
+    { "a scattered sum of bytes",
+      { .coll = TC_REDUCE_SCATTER, .dtype = TC_U8 },
+      { .count = 0 },
+      true },
     { "a root's sum of bytes", { .coll = TC_REDUCE, .dtype = TC_U8 }, { .count = 0 }, true },
     { "gathered bytes", { .coll = TC_ALL_GATHER, .dtype = TC_U8 }, { .count = 0 }, false },
     { "neither sum nor maximum", { .coll = TC_ALL_REDUCE, .red = 2 }, { .count = 0 }, true },
@@ -100,12 +109,18 @@ static void test_refused(void)
     { "a send", { .coll = TC_SEND, .root = 1 }, { .count = 0 }, false },
     { "a root where there is none", { .coll = TC_ALL_GATHER, .root = 9 }, { .count = 0 }, false },
     { "less than nothing", { .coll = TC_ALL_GATHER, .n_parts = 1 }, { .count = -1 }, true },
-    { "blocks of less than nothing", { .coll = TC_ALL_GATHER, .n_parts = 1 }, { .count = 1,
-        .block = -1 }, true },
-    { "blocks that are not all", { .coll = TC_ALL_TO_ALL, .n_parts = 1 }, { .count = 5,
-        .block = 2 }, true },
-    { "blocks that are all", { .coll = TC_ALL_TO_ALL, .n_parts = 1 }, { .count = 4, .block = 2 },
-        false },
+    { "blocks of less than nothing",
+      { .coll = TC_ALL_GATHER, .n_parts = 1 },
+      { .count = 1, .block = -1 },
+      true },
+    { "blocks that are not all",
+      { .coll = TC_ALL_TO_ALL, .n_parts = 1 },
+      { .count = 5, .block = 2 },
+      true },
+    { "blocks that are all",
+      { .coll = TC_ALL_TO_ALL, .n_parts = 1 },
+      { .count = 4, .block = 2 },
+      false },
   };
   const struct tc_comm c = { .size = 2 };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -121,9 +136,8 @@ static void test_refused(void)
       _exit(0);
     }
     waitpid(pid, &status, 0);
-    ok(rows[i].dies ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0,
-        "%s: %s", rows[i].what,
-       rows[i].dies ? "a fault" : "well");
+    ok(rows[i].dies ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s: %s",
+       rows[i].what, rows[i].dies ? "a fault" : "well");
   }
 }
 
@@ -132,18 +146,18 @@ static void test_refused(void)
 /* 10 elements in blocks of 4 among three: 4, 4 and 2. */
 static void test_bytes(void)
 {
-  static const struct { int coll, want[3]; } rows[] = {
-    { TC_ALL_REDUCE, { 14, 14, 12 } }, { TC_REDUCE_SCATTER, { 6, 6, 8 } }, { TC_ALL_GATHER, { 8, 8,
-        4 } },
-    { TC_BROADCAST, { 0, 20, 0 } }, { TC_REDUCE, { 10, 0, 10 } }, { TC_SCATTER, { 0, 6, 0 } },
-        { TC_GATHER, { 4, 0, 2 } },
-    { TC_ALL_TO_ALL, { 6, 6, 8 } }, { TC_SEND, { 10, 10, 10 } }, { TC_RECV, { 0, 0, 0 } },
-        { TC_BARRIER, { 0, 0, 0 } } };
+  static const struct {
+    int coll, want[3];
+  } rows[] = { { TC_ALL_REDUCE, { 14, 14, 12 } }, { TC_REDUCE_SCATTER, { 6, 6, 8 } },
+               { TC_ALL_GATHER, { 8, 8, 4 } },    { TC_BROADCAST, { 0, 20, 0 } },
+               { TC_REDUCE, { 10, 0, 10 } },      { TC_SCATTER, { 0, 6, 0 } },
+               { TC_GATHER, { 4, 0, 2 } },        { TC_ALL_TO_ALL, { 6, 6, 8 } },
+               { TC_SEND, { 10, 10, 10 } },       { TC_RECV, { 0, 0, 0 } },
+               { TC_BARRIER, { 0, 0, 0 } } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     for (int k = 0; k < 3; k++) {
       is_int(tc_coll_bytes(rows[i].coll, 3, k, 1, 10, 4, 2), 2 * rows[i].want[k],
-          "%s: what %d of three sends",
-             tc_coll_name[rows[i].coll], k);
+             "%s: what %d of three sends", tc_coll_name[rows[i].coll], k);
       is_int(tc_coll_bytes(rows[i].coll, 1, 0, 0, 10, 4, 2), 0, "... alone nothing");
     }
 }
@@ -169,14 +183,16 @@ static void test_stuck(void)
     on_look = alive ? beats : NULL;
     c->last = 1;
     pthread_mutex_lock(&c->lock);
-    is_int(wait_here(c, 1, &err), TC_EPEER, "a library that does not come back%s", alive ?
-        ", after a sign of life" : "");
+    is_int(wait_here(c, 1, &err), TC_EPEER, "a library that does not come back%s",
+           alive ? ", after a sign of life" : "");
     pthread_mutex_unlock(&c->lock);
     on_look = NULL;
     char want[200];
-    snprintf(want, sizeof want, "axis dp: the communication library has not come back for %.0f "
-        "s; look at the network and "
-             "at the other ranks' logs", 14.0);
+    snprintf(want, sizeof want,
+             "axis dp: the communication library has not come back for %.0f "
+             "s; look at the network and "
+             "at the other ranks' logs",
+             14.0);
     is_str(err.text, want, "... is said");
     ok(c->failed && c->failure.status == TC_EPEER, "... and all fails from then on");
     is_int(looks, alive ? 37 : 29, "... after so many looks");
@@ -196,7 +212,7 @@ static void test_no_thread(void)
   no_thread = 0;
   is_int(tc_comm_usable(c, &err), TC_EUSER, "a thread that can't be started");
   is_int(tc_comm_start(c, &(struct tc_coll_args){ .coll = TC_BARRIER }, &t, &err), TC_EUSER,
-      "... fails each call");
+         "... fails each call");
   is_str(err.text, "no more threads", "... with why");
   is_int(t, 0, "... and no ticket");
   is_int(tc_comm_settle(c, &err), 0, "... nothing is to be waited for");
@@ -209,17 +225,18 @@ static void test_alone(void)
   struct tc_err err = { 0 };
   tc_ticket t;
   struct tc_comm *c = make(&ops, 1);
-  const struct tc_coll_args data = { .coll = TC_BARRIER }, ctl = { .coll = TC_BARRIER,
-      .ctl = true };
+  const struct tc_coll_args data = { .coll = TC_BARRIER },
+                            ctl = { .coll = TC_BARRIER, .ctl = true };
   for (int i = 1; i <= 3; i++) {
     is_int(tc_comm_start(c, i == 2 ? &ctl : &data, &t, &err), 0, "call %d alone", i);
     ok(t == i && runs == i && tc_comm_test(c, t, &err) == 1 && !c->head && c->spare &&
-        !c->spare->next, "... is done");
+           !c->spare->next,
+       "... is done");
   }
   const struct tc_comm_counters *n = tc_comm_counters(c);
   ok(n->data[TC_BARRIER].calls == 2 && n->data[TC_BARRIER].bytes == 20 &&
-      n->ctl[TC_BARRIER].calls == 1 &&
-     n->ctl[TC_BARRIER].bytes == 10, "... and counted");
+         n->ctl[TC_BARRIER].calls == 1 && n->ctl[TC_BARRIER].bytes == 10,
+     "... and counted");
   tc_comm_free(c);
   c = make(&device, 1);
   is_int(tc_comm_run(c, &data, &err), 0, "a device's call");
@@ -257,10 +274,10 @@ static void test_left_behind(void)
   ok(!tc_comms_free(all, 3), "two that hang are left behind");
   tick_ns = 0;
   is_str(warned, "axis tp: the communication thread does not return; left behind",
-      "... as is said");
+         "... as is said");
   ok(hangs[0].stop && hangs[1].stop && frees == 0, "... told to leave, and not freed");
   ok(now_ns >= LEAVE_NS && now_ns < LEAVE_NS + TICK_NS, "... after %.1f s for both",
-      (double)now_ns * 1e-9);
+     (double)now_ns * 1e-9);
   ok(tc_comms_free(all + 1, 1) && tc_comm_free(NULL), "none is freed at once");
 }
 
@@ -274,5 +291,5 @@ int main(void)
   test_left_behind();
   const int status = done_testing();
   fflush(stdout);
-  _Exit(status);                                 /* threads hang, as they should */
+  _Exit(status); /* threads hang, as they should */
 }

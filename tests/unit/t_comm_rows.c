@@ -62,17 +62,23 @@ static void prints(int rank, int status, const char *want, const char *what)
   struct tc_err err;
   is_int(run_here(rank, text, sizeof text, &err), status, "%s: status", what);
   is_str(text, want, "... what is printed");
-  int lines = 0;                   /* but the table's first two, what is said of its end and JSON's ends */
+  int lines = 0; /* but the table's first two, what is said of its end and JSON's ends */
   for (const char *c = text; *c; c++)
-    lines += *c == '\n' && strncmp(c + 1, "fp32", 4) && strncmp(c + 1, "op ", 3) && strncmp(c + 1, "]", 1);
-  is_int(flushed, TC_MAX(lines - (job.json ? 1 : strstr(text, "times as fast") ? 2 : 0), 0), "... each line at once");
+    lines += *c == '\n' && strncmp(c + 1, "fp32", 4) && strncmp(c + 1, "op ", 3) &&
+             strncmp(c + 1, "]", 1);
+  is_int(flushed,
+         TC_MAX(lines - (job.json                        ? 1
+                         : strstr(text, "times as fast") ? 2
+                                                         : 0),
+                0),
+         "... each line at once");
 }
 
 static void test_printed(void)
 {
   set_up(WORLD);
   for (int i = 0; i <= TC_BENCH_ONE_BY_ONE; i++) job.op[i] = i != 2;
-  prints(0, 0, 
+  prints(0, 0,
          "threads, 4 ranks on 1 node: pp 1 x dp 2 x tp 2; axis world: 4 ranks, 1 group\n"
          "fp32; size in bytes; time of 3 iterations, each the slowest rank's; GB/s as nccl-tests "
          "define them\n"
@@ -111,7 +117,8 @@ static void test_printed(void)
          "all_reduce is 2 times as fast as reduce+broadcast at 40 B: 1 ms and 2 ms; rank 0 sends "
          "1 B and 1.5 KB\n"
          "broadcast is 1.2 times as fast as one_by_one at 40 B: 5 ms and 6 ms; rank 0 sends 6 KB "
-         "and 7.5 KB\n", "a table");
+         "and 7.5 KB\n",
+         "a table");
   is_int(n_rows, 15, "... of so many rows");
   done();
   set_up(WORLD);
@@ -124,7 +131,7 @@ static void test_printed(void)
   job.op[TC_BENCH_REDUCE_BROADCAST] = true;
   job.max_bytes = 8;
   ranks.n_nodes = 2;
-  prints(0, 0, 
+  prints(0, 0,
          "[\n"
          " {\"op\": \"all_reduce\", \"axis\": \"tp\", \"ranks\": 2, \"link\": \"thread\", "
          "\"size\": 8, \"count\": 2, \"time_us\": 1000.25, \"median_us\": 7.125, \"algbw\": "
@@ -132,7 +139,8 @@ static void test_printed(void)
          " {\"op\": \"reduce+broadcast\", \"axis\": \"tp\", \"ranks\": 2, \"link\": \"thread\", "
          "\"size\": 8, \"count\": 2, \"time_us\": 2000.5, \"median_us\": 7.125, \"algbw\": "
          "24.6913, \"busbw\": 0.5, \"check\": \"ok\"}\n"
-         "]\n", "JSON");
+         "]\n",
+         "JSON");
   done();
   set_up(TC_TP);
   job.json = true;
@@ -143,7 +151,7 @@ static void test_printed(void)
   job.op[TC_BENCH_GATHER] = true;
   fail_row = 2;
   row_status = TC_EUSER;
-  prints(0, TC_EUSER, 
+  prints(0, TC_EUSER,
          "threads, 4 ranks on 2 nodes: pp 1 x dp 2 x tp 2; axis dp: 2 ranks, 2 groups at once\n"
          "fp32; size in bytes; time of 3 iterations, each the slowest rank's; GB/s as nccl-tests "
          "define them\n"
@@ -152,44 +160,49 @@ static void test_printed(void)
          "all_reduce        dp               8            2       1000.2    12.3457     0.5000  "
          "ok\n"
          "all_reduce        dp              32            8       1000.2    12.3457     0.5000  "
-         "wrong\n", "a wrong result");
+         "wrong\n",
+         "a wrong result");
   is_int(n_rows, 2, "... is the last");
   done();
   set_up(WORLD);
   fail_row = 2;
   row_status = TC_EPEER;
-  prints(0, TC_EPEER, 
+  prints(0, TC_EPEER,
          "threads, 4 ranks on 1 node: pp 1 x dp 2 x tp 2; axis world: 4 ranks, 1 group\n"
          "fp32; size in bytes; time of 3 iterations, each the slowest rank's; GB/s as nccl-tests "
          "define them\n"
          "op                axis          size        count      time_us      algbw      busbw  "
          "check\n"
          "all_reduce        world            8            2       1000.2    12.3457     0.5000  "
-         "ok\n", "a peer that is gone");
+         "ok\n",
+         "a peer that is gone");
   done();
   set_up(WORLD);
   job.op[TC_BENCH_BROADCAST] = true;
   job.op[TC_BENCH_ALL_REDUCE] = false;
   job.max_bytes = 8;
-  prints(0, 0,
-         "threads, 4 ranks on 1 node: pp 1 x dp 2 x tp 2; axis world: 4 ranks, 1 group\n"
-         "fp32; size in bytes; time of 3 iterations, each the slowest rank's; GB/s as nccl-tests "
-         "define them\n"
-         "op                axis          size        count      time_us      algbw      busbw  check\n"
-         "broadcast         world            8            2       5001.2    61.7283     0.5000  ok\n",
-         "nothing to compare with");
+  prints(
+      0, 0,
+      "threads, 4 ranks on 1 node: pp 1 x dp 2 x tp 2; axis world: 4 ranks, 1 group\n"
+      "fp32; size in bytes; time of 3 iterations, each the slowest rank's; GB/s as nccl-tests "
+      "define them\n"
+      "op                axis          size        count      time_us      algbw      busbw  check\n"
+      "broadcast         world            8            2       5001.2    61.7283     0.5000  ok\n",
+      "nothing to compare with");
   done();
   set_up(WORLD);
   job.json = true;
   fail_row = 1;
   row_status = TC_EPEER;
-  prints(0, TC_EPEER, 
+  prints(0, TC_EPEER,
          "[\n"
-         "]\n", "... in JSON");
+         "]\n",
+         "... in JSON");
   done();
 }
 
-static void calls_are(int rank, int status, const char *sentence, const char *want, const char *what)
+static void calls_are(int rank, int status, const char *sentence, const char *want,
+                      const char *what)
 {
   char text[6000];
   struct tc_err err;
@@ -203,7 +216,7 @@ static void calls_are(int rank, int status, const char *sentence, const char *wa
 static void test_opened(void)
 {
   set_up(WORLD);
-  calls_are(2, 0, "", 
+  calls_are(2, 0, "",
             "open world 4 rank 2 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
             "agree auto 0 0 - world 1\n"
             "bench world in world: 0 rank 2, 40 bytes 3 times, host\n"
@@ -212,9 +225,10 @@ static void test_opened(void)
             "free none\n"
             "free world\n"
             "free bench 1\n"
-            "close device 0\n", "the world");
+            "close device 0\n",
+            "the world");
   set_up(TC_TP);
-  calls_are(3, 0, "", 
+  calls_are(3, 0, "",
             "open world 4 rank 3 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
             "open tp 3 rank 3 of 2: 2 r2 3 r3 2.5 s\n"
             "agree auto 0 0 - world 1\n"
@@ -224,10 +238,11 @@ static void test_opened(void)
             "free axis\n"
             "free world\n"
             "free bench 1\n"
-            "close device 0\n", "an axis");
+            "close device 0\n",
+            "an axis");
   set_up(TC_DP);
   job.launch.hub = NULL;
-  calls_are(3, 0, "", 
+  calls_are(3, 0, "",
             "open world 4 rank -1 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
             "open dp 2 rank -1 of 2: 1 r1 3 r3 2.5 s\n"
             "agree auto 0 0 - world 1\n"
@@ -237,11 +252,12 @@ static void test_opened(void)
             "free axis\n"
             "free world\n"
             "free bench 1\n"
-            "close device 0\n", "an axis by MPI");
+            "close device 0\n",
+            "an axis by MPI");
   set_up(TC_DP);
   hangs = 1;
   fail_at = 4;
-  calls_are(0, TC_ENOCKPT, "fault 4", 
+  calls_are(0, TC_ENOCKPT, "fault 4",
             "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
             "open dp 2 rank 0 of 2: 0 r0 2 r2 2.5 s\n"
             "agree auto 0 0 - world 1\n"
@@ -249,11 +265,13 @@ static void test_opened(void)
             "max world 0\n"
             "free none\n"
             "free axis\n"
-            "free world\n", "a thread that hangs");
+            "free world\n",
+            "a thread that hangs");
   for (int i = 0; i < 4; i++) free((void *)(uintptr_t)lent[i]);
   set_up(TC_DP);
   missing = 1;
-  calls_are(0, TC_EUSER, "out of memory: a GPU can't hold two arrays of --max = 40 bytes; give less", 
+  calls_are(0, TC_EUSER,
+            "out of memory: a GPU can't hold two arrays of --max = 40 bytes; give less",
             "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
             "open dp 2 rank 0 of 2: 0 r0 2 r2 2.5 s\n"
             "agree auto 0 0 - world 1\n"
@@ -263,10 +281,12 @@ static void test_opened(void)
             "free axis\n"
             "free world\n"
             "free bench 1\n"
-            "close device 0\n", "another has no memory");
+            "close device 0\n",
+            "another has no memory");
   set_up(WORLD);
   missing = -1;
-  calls_are(0, TC_EUSER, "out of memory: a GPU can't hold two arrays of --max = 40 bytes; give less", 
+  calls_are(0, TC_EUSER,
+            "out of memory: a GPU can't hold two arrays of --max = 40 bytes; give less",
             "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
             "agree auto 0 0 - world 1\n"
             "bench world in world: 0 rank 0, 40 bytes 3 times, host\n"
@@ -275,47 +295,47 @@ static void test_opened(void)
             "free none\n"
             "free world\n"
             "free bench 0\n"
-            "close device 0\n", "no memory");
+            "close device 0\n",
+            "no memory");
   for (int i = 1; i <= 5; i++) {
-    static const char *const want[] = {
-      "",
-      "open world 4 rank -1 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
-      "free none\n"
-      "free none\n"
-      "free world\n"
-      "free bench 0\n"
-      "close device 0\n",
-      "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
-      "free none\n"
-      "free none\n"
-      "free world\n"
-      "free bench 0\n"
-      "close device 0\n",
-      "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
-      "open tp 3 rank 0 of 2: 0 r0 1 r1 2.5 s\n"
-      "free none\n"
-      "free axis\n"
-      "free world\n"
-      "free bench 0\n"
-      "close device 0\n",
-      "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
-      "open tp 3 rank 0 of 2: 0 r0 1 r1 2.5 s\n"
-      "agree auto 0 0 - world 1\n"
-      "bench axis in world: 0 rank 0, 40 bytes 3 times, host\n"
-      "max world 0\n"
-      "free none\n"
-      "free axis\n"
-      "free world\n"
-      "free bench 1\n"
-      "close device 0\n",
-      "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
-      "open tp 3 rank 0 of 2: 0 r0 1 r1 2.5 s\n"
-      "agree auto 0 0 - world 1\n"
-      "free none\n"
-      "free axis\n"
-      "free world\n"
-      "free bench 0\n"
-      "close device 0\n" };
+    static const char *const want[] = { "",
+                                        "open world 4 rank -1 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+                                        "free none\n"
+                                        "free none\n"
+                                        "free world\n"
+                                        "free bench 0\n"
+                                        "close device 0\n",
+                                        "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+                                        "free none\n"
+                                        "free none\n"
+                                        "free world\n"
+                                        "free bench 0\n"
+                                        "close device 0\n",
+                                        "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+                                        "open tp 3 rank 0 of 2: 0 r0 1 r1 2.5 s\n"
+                                        "free none\n"
+                                        "free axis\n"
+                                        "free world\n"
+                                        "free bench 0\n"
+                                        "close device 0\n",
+                                        "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+                                        "open tp 3 rank 0 of 2: 0 r0 1 r1 2.5 s\n"
+                                        "agree auto 0 0 - world 1\n"
+                                        "bench axis in world: 0 rank 0, 40 bytes 3 times, host\n"
+                                        "max world 0\n"
+                                        "free none\n"
+                                        "free axis\n"
+                                        "free world\n"
+                                        "free bench 1\n"
+                                        "close device 0\n",
+                                        "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+                                        "open tp 3 rank 0 of 2: 0 r0 1 r1 2.5 s\n"
+                                        "agree auto 0 0 - world 1\n"
+                                        "free none\n"
+                                        "free axis\n"
+                                        "free world\n"
+                                        "free bench 0\n"
+                                        "close device 0\n" };
     char sentence[20];
     snprintf(sentence, sizeof sentence, "fault %d", i);
     set_up(TC_TP);
@@ -328,16 +348,31 @@ static void test_opened(void)
 /* Which device is opened for which settings, and what is agreed on. */
 static void test_gpus(void)
 {
-  static const struct { const char *comm, *device; int index; bool none; const char *want; } rows[] = {
-    { "auto", "cpu", 1, false, "agree auto 0 0 - world 1\n" }, { "auto", "auto", 0, false, "device cuda:0 1\n"
-      "agree auto 0 1 - world 1\n" }, { "auto", "auto", -1, false, "agree auto 0 0 - world 1\n" },
-    { "auto", "cuda", -1, false, "device cuda:0 1\n"
-      "agree auto 0 1 - world 1\n" }, { "auto", "auto", 1, true, "device cuda:1 1\n"
-      "agree auto 0 0 no such device world 1\n" }, { "nccl", "cpu", 1, false, "agree nccl 0 0 - world 1\n" },
-    { "nccl", "auto", -1, false, "device cuda:0 1\n"
-      "agree nccl 0 1 - world 1\n" }, { "nccl", "cuda", 1, true, "device cuda:1 1\n"
-      "agree nccl 0 0 no such device world 1\n" }, { "thread", "cuda", 1, false, "" },
-    { "mpi", "cuda", 1, false, "" } };
+  static const struct {
+    const char *comm, *device;
+    int index;
+    bool none;
+    const char *want;
+  } rows[] = { { "auto", "cpu", 1, false, "agree auto 0 0 - world 1\n" },
+               { "auto", "auto", 0, false,
+                 "device cuda:0 1\n"
+                 "agree auto 0 1 - world 1\n" },
+               { "auto", "auto", -1, false, "agree auto 0 0 - world 1\n" },
+               { "auto", "cuda", -1, false,
+                 "device cuda:0 1\n"
+                 "agree auto 0 1 - world 1\n" },
+               { "auto", "auto", 1, true,
+                 "device cuda:1 1\n"
+                 "agree auto 0 0 no such device world 1\n" },
+               { "nccl", "cpu", 1, false, "agree nccl 0 0 - world 1\n" },
+               { "nccl", "auto", -1, false,
+                 "device cuda:0 1\n"
+                 "agree nccl 0 1 - world 1\n" },
+               { "nccl", "cuda", 1, true,
+                 "device cuda:1 1\n"
+                 "agree nccl 0 0 no such device world 1\n" },
+               { "thread", "cuda", 1, false, "" },
+               { "mpi", "cuda", 1, false, "" } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct gpu g = { 0 };
     const struct group group = { 0 };
@@ -347,8 +382,8 @@ static void test_gpus(void)
     config.run_device = (char *)(uintptr_t)rows[i].device;
     info[2].device = rows[i].index;
     no_device = rows[i].none;
-    is_int(open_gpu(&g, &job, 2, &group, &comm[0], &err), 0, "run.comm = %s, run.device = %s, GPU %d",
-           rows[i].comm, rows[i].device, rows[i].index);
+    is_int(open_gpu(&g, &job, 2, &group, &comm[0], &err), 0,
+           "run.comm = %s, run.device = %s, GPU %d", rows[i].comm, rows[i].device, rows[i].index);
     is_str(calls, rows[i].want, "... calls");
     done();
   }
@@ -356,22 +391,21 @@ static void test_gpus(void)
   for (int i = 0; i < 4; i++) {
     static const int axis[] = { TC_PP, TC_DP, WORLD, TC_DP }, at[] = { 0, 6, 7, 9 },
                      status[] = { 0, TC_ENOCKPT, TC_ENOCKPT, TC_EPEER };
-    static const char *const want[] = {
-      "device cuda:0 1\n"
-      "agree auto 1 1 - world 1\n"
-      "nccl pp axis 0 1 1: 3 r3 2.5 s\n"
-      "all agree world 1 0\n",
-      "device cuda:0 1\n"
-      "agree auto 1 1 - world 1\n"
-      "nccl dp axis 0 0 1: 3 r3 2.5 s\n"
-      "all agree world 1 -5\n",
-      "device cuda:0 1\n"
-      "agree auto 1 1 - world 1\n"
-      "nccl world axis 0 0 1: 3 r3 2.5 s\n"
-      "all agree world 1 0\n",
-      "device cuda:0 1\n"
-      "agree auto 1 1 - world 1\n"
-      "nccl dp axis 0 0 1: 3 r3 2.5 s\n" };
+    static const char *const want[] = { "device cuda:0 1\n"
+                                        "agree auto 1 1 - world 1\n"
+                                        "nccl pp axis 0 1 1: 3 r3 2.5 s\n"
+                                        "all agree world 1 0\n",
+                                        "device cuda:0 1\n"
+                                        "agree auto 1 1 - world 1\n"
+                                        "nccl dp axis 0 0 1: 3 r3 2.5 s\n"
+                                        "all agree world 1 -5\n",
+                                        "device cuda:0 1\n"
+                                        "agree auto 1 1 - world 1\n"
+                                        "nccl world axis 0 0 1: 3 r3 2.5 s\n"
+                                        "all agree world 1 0\n",
+                                        "device cuda:0 1\n"
+                                        "agree auto 1 1 - world 1\n"
+                                        "nccl dp axis 0 0 1: 3 r3 2.5 s\n" };
     struct gpu g = { 0 };
     const int32_t members[] = { 1, 3 };
     const char *names[] = { "r1", "r3" };
@@ -381,7 +415,8 @@ static void test_gpus(void)
     agreed = 1;
     fail_at = at[i];
     config.run_device = "cuda";
-    is_int(open_gpu(&g, &job, 2, &group, &comm[0], &err), status[i], "NCCL, fault %d: status", at[i]);
+    is_int(open_gpu(&g, &job, 2, &group, &comm[0], &err), status[i], "NCCL, fault %d: status",
+           at[i]);
     is_str(calls, want[i], "... calls");
     ok(g.native == &comm[2], "... the communicator is kept");
     done();
@@ -389,7 +424,7 @@ static void test_gpus(void)
   set_up(TC_TP);
   agreed = 1;
   config.run_device = "cuda";
-  calls_are(3, 0, "", 
+  calls_are(3, 0, "",
             "open world 4 rank 3 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
             "open tp 3 rank 3 of 2: 2 r2 3 r3 2.5 s\n"
             "device cuda:0 1\n"
@@ -402,7 +437,8 @@ static void test_gpus(void)
             "free axis\n"
             "free world\n"
             "free bench 1\n"
-            "close device 1\n", "a rank with NCCL");
+            "close device 1\n",
+            "a rank with NCCL");
 }
 
 /* ---- memory of a GPU ------------------------------------------------------------------------- */
@@ -435,7 +471,8 @@ static void test_memory(void)
   gpu_copy(&device, there, other, 7);
   gpu_fill(&device, there, 8, 9);
   gpu_sync(&device);
-  is_str(calls, "alloc 1 5\nfree 1 1 6\ncopy 1 1 1 7\nfill 1 1 8 9\nsync 1\n", "... is taken, given back and copied");
+  is_str(calls, "alloc 1 5\nfree 1 1 6\ncopy 1 1 1 7\nfill 1 1 8 9\nsync 1\n",
+         "... is taken, given back and copied");
 }
 
 int main(void)

@@ -7,16 +7,26 @@
 enum { MOST = 4, FLAGS = 3 };
 static char *const who[MOST] = { "rank 0 on a", "rank 1 on a", "rank 2 on b", "rank 3 on b" };
 static int32_t node[MOST] = { 0, 0, 1, 1 };
-static const int64_t flags[MOST][FLAGS] = { { 1, 0, -5 }, { 0, 2, -4 }, { 3, 1, -6 }, { 2, 2, -7 } };
-static const int64_t step_ns[MOST] = { 1000, 900, 1200, 1000 }, wait_ns[MOST] = { 600, 500, 200, 700 };
+static const int64_t flags[MOST][FLAGS] = {
+  { 1, 0, -5 }, { 0, 2, -4 }, { 3, 1, -6 }, { 2, 2, -7 }
+};
+static const int64_t step_ns[MOST] = { 1000, 900, 1200, 1000 },
+                     wait_ns[MOST] = { 600, 500, 200, 700 };
 
-struct job { struct tc_slowest slowest; bool slow[MOST]; int bad; };
+struct job {
+  struct tc_slowest slowest;
+  bool slow[MOST];
+  int bad;
+};
 
 static void body(struct fx_rank *r)
 {
   struct job *j = r->ctx;
   const struct tc_ranks ranks = { .node_of_rank = node };
-  struct tc_train t = { .rank = r->rank, .mesh = r->mesh, .ranks = &ranks, .who = who,
+  struct tc_train t = { .rank = r->rank,
+                        .mesh = r->mesh,
+                        .ranks = &ranks,
+                        .who = who,
                         .world = r->comm[TC_DP] ? r->comm[TC_DP] : r->comm[TC_PP] };
   struct tc_step_report s = { .step = 5, .step_ns = step_ns[r->rank], .wait_ns = wait_ns[r->rank] };
   struct tc_comm_opts self = { .name = "world" };
@@ -31,8 +41,8 @@ static void body(struct fx_rank *r)
     for (int i = 1; i < r->mesh->world; i++)
       for (int k = 0; k < FLAGS; k++) want[k] = TC_MAX(want[k], flags[i][k]);
     const int rc = tc_train_control(&t, flag, FLAGS, &s, &err);
-    ok(rc == 0 && !memcmp(flag, want, sizeof want) && flag[FLAGS] == 77, "rank %d of %d: the greatest of each flag",
-       r->rank, r->mesh->world);
+    ok(rc == 0 && !memcmp(flag, want, sizeof want) && flag[FLAGS] == 77,
+       "rank %d of %d: the greatest of each flag", r->rank, r->mesh->world);
   }
   if (r->rank == 0) j->slowest = s.slowest;
   j->slow[r->rank] = t.slow != NULL;
@@ -42,8 +52,12 @@ static void body(struct fx_rank *r)
 
 int main(void)
 {
-  static const struct { int pp, dp, rank; int64_t work, median; } row[] = {
-    { 1, 1, 0, 0, 0 }, { 1, 3, 2, 1000, 400 }, { 1, 4, 2, 1000, 400 }, { 3, 1, 0, 400, 0 } };   /* stages of one rank */
+  static const struct {
+    int pp, dp, rank;
+    int64_t work, median;
+  } row[] = {
+    { 1, 1, 0, 0, 0 }, { 1, 3, 2, 1000, 400 }, { 1, 4, 2, 1000, 400 }, { 3, 1, 0, 400, 0 }
+  }; /* stages of one rank */
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     struct job j = { .bad = 0 };
     struct tc_mesh *m = fx_mesh(1, row[i].pp, row[i].dp, 1);
@@ -51,7 +65,8 @@ int main(void)
     is_int(j.slowest.rank, row[i].rank, "pp %d dp %d: the slowest rank", row[i].pp, row[i].dp);
     is_int(j.slowest.work_ns, row[i].work, "... its work");
     is_int(j.slowest.median_ns, row[i].median, "... and the median of its stage");
-    ok(j.slow[0] == (m->world > 1) && !j.slow[1] && !j.slow[2] && !j.slow[3], "... which rank 0 of several keeps");
+    ok(j.slow[0] == (m->world > 1) && !j.slow[1] && !j.slow[2] && !j.slow[3],
+       "... which rank 0 of several keeps");
     tc_mesh_free(m);
   }
   return done_testing();

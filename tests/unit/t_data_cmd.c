@@ -8,8 +8,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum fault { NONE, WRITE, WRITE_LATE, INTR_WRITE, READ, SHORT, INTR_READ, SEEK, SEEK_LATE, SYNC, SYNC_FOLDER,
-             NO_SYNC_FOLDER, CLOSE, RENAME, STAT, OPEN };
+enum fault {
+  NONE,
+  WRITE,
+  WRITE_LATE,
+  INTR_WRITE,
+  READ,
+  SHORT,
+  INTR_READ,
+  SEEK,
+  SEEK_LATE,
+  SYNC,
+  SYNC_FOLDER,
+  NO_SYNC_FOLDER,
+  CLOSE,
+  RENAME,
+  STAT,
+  OPEN
+};
 static enum fault fault;
 static int writes, reads, seeks, syncs, closes, opens;
 static int64_t now_ns, tick_ns;
@@ -25,7 +41,7 @@ static ssize_t my_write(int fd, const void *p, size_t n)
   writes++;
   if (fault == INTR_WRITE && writes % 2) return broken(EINTR);
   if (fault == WRITE || (fault == WRITE_LATE && writes == 2)) return broken(ENOSPC);
-  return write(fd, p, n > 1000 ? 1000 : n);      /* no more at once */
+  return write(fd, p, n > 1000 ? 1000 : n); /* no more at once */
 }
 static ssize_t my_read(int fd, void *p, size_t n)
 {
@@ -57,7 +73,10 @@ static int my_close(int fd)
   const int rc = close(fd);
   return fault == CLOSE && closes == 3 ? broken(EIO) : rc;
 }
-static int my_rename(const char *from, const char *to) { return fault == RENAME ? broken(EXDEV) : rename(from, to); }
+static int my_rename(const char *from, const char *to)
+{
+  return fault == RENAME ? broken(EXDEV) : rename(from, to);
+}
 static int my_fstat(int fd, struct stat *st) { return fault == STAT ? broken(EIO) : fstat(fd, st); }
 
 #define write my_write
@@ -73,20 +92,35 @@ static int my_fstat(int fd, struct stat *st) { return fault == STAT ? broken(EIO
 #undef write
 #undef read
 
-static const struct { enum fault fault; const char *sentence; bool whole; } rows[] = {
-  { NONE, "", true }, { INTR_WRITE, "", true }, { INTR_READ, "", true }, { NO_SYNC_FOLDER, "", true },
+static const struct {
+  enum fault fault;
+  const char *sentence;
+  bool whole;
+} rows[] = {
+  { NONE, "", true },
+  { INTR_WRITE, "", true },
+  { INTR_READ, "", true },
+  { NO_SYNC_FOLDER, "", true },
   { WRITE, "shard 'out': writing failed: No space left on device; nothing was left behind", false },
-  { WRITE_LATE, "shard 'out': writing failed: No space left on device; nothing was left behind", false },
+  { WRITE_LATE, "shard 'out': writing failed: No space left on device; nothing was left behind",
+    false },
   { READ, "text file 'text': reading failed: Input/output error", false },
   { SHORT, "text file 'text': reading failed: it became shorter", false },
-  { SEEK, "shard 'out': seeking failed: Value too large for defined data type; nothing was left behind", false },
-  { SEEK_LATE, "shard 'out': seeking failed: Value too large for defined data type; nothing was left behind", false },
+  { SEEK,
+    "shard 'out': seeking failed: Value too large for defined data type; nothing was left behind",
+    false },
+  { SEEK_LATE,
+    "shard 'out': seeking failed: Value too large for defined data type; nothing was left behind",
+    false },
   { SYNC, "shard 'out': flushing failed: Disk quota exceeded; nothing was left behind", false },
   { CLOSE, "shard 'out': closing failed: Input/output error; nothing was left behind", false },
-  { RENAME, "shard 'out': renaming failed: Invalid cross-device link; nothing was left behind", false },
-  { SYNC_FOLDER, "shard 'out' is written, but its folder can't be flushed: Disk quota exceeded", true },
+  { RENAME, "shard 'out': renaming failed: Invalid cross-device link; nothing was left behind",
+    false },
+  { SYNC_FOLDER, "shard 'out' is written, but its folder can't be flushed: Disk quota exceeded",
+    true },
   { STAT, "text file 'text': Input/output error", false },
-  { OPEN, "text file 'text' can't be opened: Permission denied; see its owner and mode", false } };
+  { OPEN, "text file 'text' can't be opened: Permission denied; see its owner and mode", false }
+};
 
 static void test_faults(void)
 {
@@ -98,9 +132,11 @@ static void test_faults(void)
     fault = rows[i].fault;
     writes = reads = seeks = syncs = closes = opens = 0;
     unlink("out");
-    is_int(run(4, argv, text, &err), *rows[i].sentence ? TC_EUSER : 0, "fault %d: status", (int)fault);
+    is_int(run(4, argv, text, &err), *rows[i].sentence ? TC_EUSER : 0, "fault %d: status",
+           (int)fault);
     is_str(err.text, rows[i].sentence, "... sentence");
-    is_int(stat("out", &st) == 0 ? st.st_size : -1, rows[i].whole ? 1024 + 2 * 7 : -1, "... the shard");
+    is_int(stat("out", &st) == 0 ? st.st_size : -1, rows[i].whole ? 1024 + 2 * 7 : -1,
+           "... the shard");
     snprintf(tmp, sizeof tmp, "out.tmp-%ld", (long)getpid());
     ok(stat(tmp, &st) != 0, "... nothing else");
     is_int(closes, opens, "... all is closed");
@@ -145,8 +181,10 @@ static void test_progress(void)
   rewind(f);
   text[fread(text, 1, sizeof text - 1, f)] = 0;
   fclose(f);
-  is_str(text, "tercio data: 1 KB of 4 KB (25 %), 500 B/s\ntercio data: 3.5 KB of 4 KB (87 %), 875 B/s\n"
-         "tercio data: 6 B of 7 B (85 %), 2 B/s\n", "lines of progress");
+  is_str(text,
+         "tercio data: 1 KB of 4 KB (25 %), 500 B/s\ntercio data: 3.5 KB of 4 KB (87 %), 875 B/s\n"
+         "tercio data: 6 B of 7 B (85 %), 2 B/s\n",
+         "lines of progress");
   is_int(rc, 0, "... of long work");
 }
 

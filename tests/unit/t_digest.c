@@ -13,8 +13,10 @@ static void put_ints(FILE *f, const char *name, const void *at, int64_t n, size_
 {
   fprintf(f, " %s", name);
   for (int64_t i = 0; i < n; i++)
-    fprintf(f, " %" PRId64, size == 8 ? ((const int64_t *)at)[i] : size == 4 ? ((const int32_t *)at)[i]
-                                                                              : ((const uint8_t *)at)[i]);
+    fprintf(f, " %" PRId64,
+            size == 8   ? ((const int64_t *)at)[i]
+            : size == 4 ? ((const int32_t *)at)[i]
+                        : ((const uint8_t *)at)[i]);
 }
 #define INTS(f, x, n) put_ints(f, #x, x, n, sizeof *(x))
 
@@ -34,15 +36,16 @@ static void put_boxes(FILE *f, const char *name, const struct tc_box *b, int n, 
   }
 }
 
-static void put_tensor(FILE *f, const struct tc_graph *g, int32_t t, const struct tc_mesh *m, int rank)
+static void put_tensor(FILE *f, const struct tc_graph *g, int32_t t, const struct tc_mesh *m,
+                       int rank)
 {
   const struct tc_tensor *x = &g->tensor[t];
   const int32_t *coord = m->coord + (size_t)rank * TC_AXES;
   struct tc_local l;
   struct tc_box box[TC_BOXES];
   fprintf(f, "tensor %d %s %d %d %d %d %lld %d %d %d %d %d %d", x->id, x->name, x->node, x->primal,
-          x->overwrites, x->base, (long long)x->base_row, x->block, x->param, x->rank, x->dtype, x->space,
-          x->cls);
+          x->overwrites, x->base, (long long)x->base_row, x->block, x->param, x->rank, x->dtype,
+          x->space, x->cls);
   fprintf(f, " %d %d %d %d %d %lld root %d", x->state, x->saved, x->annotated, x->said, x->pad_dim,
           (long long)x->pad_to, tc_tensor_root(g, t));
   INTS(f, x->dim, x->rank);
@@ -64,11 +67,12 @@ static void put_tensor(FILE *f, const struct tc_graph *g, int32_t t, const struc
 static void put_node(FILE *f, const struct tc_graph *g, const struct tc_node *n)
 {
   char l[TC_RULE_MAX][TC_DIMS + 1];
-  fprintf(f, "node %d %s %d %d %d %d %d %d %d %d %d %d %d", n->id, tc_op_info[n->op].name, n->origin,
-          n->forward, n->unit, n->everywhere, n->mark, n->space, n->acc, n->acc_first, n->once, n->head,
-          n->ctl);
-  fprintf(f, " move %d %d %d %d %d %d %.9g %.9g %lld %lld", n->step, n->axis, n->red, n->role, n->root,
-          n->from_root, (double)n->f[0], (double)n->f[1], (long long)n->k[0], (long long)n->k[1]);
+  fprintf(f, "node %d %s %d %d %d %d %d %d %d %d %d %d %d", n->id, tc_op_info[n->op].name,
+          n->origin, n->forward, n->unit, n->everywhere, n->mark, n->space, n->acc, n->acc_first,
+          n->once, n->head, n->ctl);
+  fprintf(f, " move %d %d %d %d %d %d %.9g %.9g %lld %lld", n->step, n->axis, n->red, n->role,
+          n->root, n->from_root, (double)n->f[0], (double)n->f[1], (long long)n->k[0],
+          (long long)n->k[1]);
   put_ints(f, "in", g->arg + n->in, n->n_in, 4);
   put_ints(f, "out", g->arg + n->out, n->n_out, 4);
   if (n->n_in + n->n_out <= TC_RULE_MAX)
@@ -82,9 +86,9 @@ static void put_graph(FILE *f, const struct tc_graph *g, const struct tc_mesh *m
   for (int32_t i = 0; i < g->n_nodes; i++) put_node(f, g, &g->node[i]);
   for (int32_t i = 0; i < g->n_params; i++) {
     const struct tc_param *p = &g->param[i];
-    fprintf(f, "param %s %d %d %d %d %d %d %d %d %d %d %d %d %d %.9g %.9g %d", p->name, p->weight, p->master,
-            p->m, p->v, p->acc, p->grad, p->guest, p->guest_grad, p->keep, p->offload, p->said, p->keep_said,
-            p->decay, (double)p->init_std, (double)p->init_value, p->unit);
+    fprintf(f, "param %s %d %d %d %d %d %d %d %d %d %d %d %d %d %.9g %.9g %d", p->name, p->weight,
+            p->master, p->m, p->v, p->acc, p->grad, p->guest, p->guest_grad, p->keep, p->offload,
+            p->said, p->keep_said, p->decay, (double)p->init_std, (double)p->init_value, p->unit);
     put_layout(f, "store", &p->store);
     put_layout(f, "use", &p->use);
     put_layout(f, "acc", &p->acc_lay);
@@ -98,7 +102,8 @@ static void put_graph(FILE *f, const struct tc_graph *g, const struct tc_mesh *m
     fprintf(f, "contribution %d %d %d\n", g->contribution[i].param, g->contribution[i].node,
             g->contribution[i].out);
   INTS(f, g->order, g->n_order);
-  fprintf(f, " %d %d %d %d %d %d\n", g->tokens, g->targets, g->logits, g->loss, g->grad_norm, g->grad_scale);
+  fprintf(f, " %d %d %d %d %d %d\n", g->tokens, g->targets, g->logits, g->loss, g->grad_norm,
+          g->grad_scale);
 }
 
 static void put_schedule(FILE *f, const struct tc_schedule *s, const struct tc_graph *g)
@@ -117,7 +122,8 @@ static void put_arena(FILE *f, const struct tc_arena *a)
   INTS(f, a->slots, a->n);
   INTS(f, a->slot_at, a->n);
   INTS(f, a->slot, a->n_slot);
-  for (int32_t t = 0; t < a->n; t++) fprintf(f, " %d.%d.%d", a->die[t].node, a->die[t].wait, a->die[t].once);
+  for (int32_t t = 0; t < a->n; t++)
+    fprintf(f, " %d.%d.%d", a->die[t].node, a->die[t].wait, a->die[t].once);
   INTS(f, a->bytes, TC_REGIONS);
   INTS(f, a->by_class[TC_DEVICE], TC_CLASSES);
   INTS(f, a->by_class[TC_HOST], TC_CLASSES);
@@ -192,8 +198,10 @@ static int put_programs(FILE *f, const struct tc_program_opts *o, const struct t
     put_schedule(f, p->schedule, p->graph);
     put_arena(f, p->arena);
     put_transfers(f, p, m, rank);
-    if (kind == TC_TRAIN) train = p;
-    else tc_program_free(p);
+    if (kind == TC_TRAIN)
+      train = p;
+    else
+      tc_program_free(p);
   }
   tc_program_free(train);
   return 0;
@@ -238,14 +246,15 @@ static int put_sched(FILE *f, const char *line, struct tc_err *err)
   sscanf(line, "sched %19s %d %d %d", name, &p, &v, &m);
   TC_TRY(tc_sched_new(&s, name, p, v, m, err));
   struct tc_sched_cost cost[64];
-  for (int i = 0; i < p * v; i++) cost[i] = (struct tc_sched_cost){ 1 + i % 3, 2 + i % 5, 1.5, 0.25 * i };
+  for (int i = 0; i < p * v; i++)
+    cost[i] = (struct tc_sched_cost){ 1 + i % 3, 2 + i % 5, 1.5, 0.25 * i };
   struct tc_sim *sim, *serial;
   struct tc_transfers *t;
   TC_TRY(tc_sched_transfers(&t, s, p > 2 ? cost : NULL, p > 2 ? p * v : 0, err));
   TC_TRY(tc_sched_simulate(&sim, s, cost, p * v, NULL, err));
   TC_TRY(tc_sched_simulate(&serial, s, cost, p * v, t, err));
-  fprintf(f, "%d %d %d %d %.9g %.9g %.9g %.9g\n", s->p, s->v, s->m, s->split, sim->makespan, sim->bubble,
-          serial->makespan, serial->bubble);
+  fprintf(f, "%d %d %d %d %.9g %.9g %.9g %.9g\n", s->p, s->v, s->m, s->split, sim->makespan,
+          sim->bubble, serial->makespan, serial->bubble);
   for (int r = 0; r < p; r++) {
     fprintf(f, "rank %d %d %.9g", r, sim->peak_rank[r], sim->busy[r]);
     INTS(f, sim->peak[r], v);
@@ -256,8 +265,8 @@ static int put_sched(FILE *f, const char *line, struct tc_err *err)
     fprintf(f, "\n");
   }
   for (int i = 0; i < t->n; i++)
-    fprintf(f, "%d %d %d %d %d %d %.9g\n", t->t[i].work, t->t[i].stage_from, t->t[i].stage_to, t->t[i].mb,
-            t->t[i].from, t->t[i].to, t->t[i].time);
+    fprintf(f, "%d %d %d %d %d %d %.9g\n", t->t[i].work, t->t[i].stage_from, t->t[i].stage_to,
+            t->t[i].mb, t->t[i].from, t->t[i].to, t->t[i].time);
   tc_transfers_free(t);
   tc_sim_free(sim);
   tc_sim_free(serial);
@@ -344,10 +353,11 @@ static char *make(const char *line)
   size_t bytes = 0;
   struct tc_err err = { 0 };
   FILE *f = open_memstream(&text, &bytes);
-  int rc = !strncmp(line, "sched ", 6) ? put_sched(f, line, &err)
-         : !strncmp(line, "moves ", 6) ? put_moves(f, line, &err)
-         : !strcmp(line, "models") ? put_models(f)
-         : !strcmp(line, "rates") ? put_rates(f) : put_layouts(f, line, &err);
+  int rc = !strncmp(line, "sched ", 6)   ? put_sched(f, line, &err)
+           : !strncmp(line, "moves ", 6) ? put_moves(f, line, &err)
+           : !strcmp(line, "models")     ? put_models(f)
+           : !strcmp(line, "rates")      ? put_rates(f)
+                                         : put_layouts(f, line, &err);
   fclose(f);
   if (rc >= 0) return text;
   free(text);

@@ -6,39 +6,55 @@
 #include "kernels/cpu.h"
 #include "tests/unit/tap.h"
 
-enum { ENGINE, STREAM, DESC, PRIMITIVE, MEMORY, HANDLE, EXECUTE, WAIT, ATTR, MODE, POST, SUM, CALLS };
-static int fails = CALLS;          /* the call that does */
-static int made;                   /* objects that are not given back yet */
-static const char *kernel_name;    /* what descriptions say; NULL: what they do */
+enum {
+  ENGINE,
+  STREAM,
+  DESC,
+  PRIMITIVE,
+  MEMORY,
+  HANDLE,
+  EXECUTE,
+  WAIT,
+  ATTR,
+  MODE,
+  POST,
+  SUM,
+  CALLS
+};
+static int fails = CALLS; /* the call that does */
+static int made; /* objects that are not given back yet */
+static const char *kernel_name; /* what descriptions say; NULL: what they do */
 
-static void *real(const char *name)
-{
-  return dlsym(RTLD_NEXT, name);
-}
+static void *real(const char *name) { return dlsym(RTLD_NEXT, name); }
 
-#define CALL(kind, counts, name, params, args)                      \
-  int name params;                                                  \
-  int name params                                                   \
-  {                                                                 \
-    union { void *at; int (*call) params; } x = { real(#name) };    \
-    if (fails == (kind)) return 1;       /* dnnl_out_of_memory */   \
-    const int rc = x.call args;                                     \
-    made += rc == 0 ? (counts) : 0;                                 \
-    return rc;                                                      \
+#define CALL(kind, counts, name, params, args)                                                     \
+  int name params;                                                                                 \
+  int name params                                                                                  \
+  {                                                                                                \
+    union {                                                                                        \
+      void *at;                                                                                    \
+      int(*call) params;                                                                           \
+    } x = { real(#name) };                                                                         \
+    if (fails == (kind)) return 1; /* dnnl_out_of_memory */                                        \
+    const int rc = x.call args;                                                                    \
+    made += rc == 0 ? (counts) : 0;                                                                \
+    return rc;                                                                                     \
   }
 #define TAKEN(name) CALL(CALLS + 1, -1, name, (void *a), (a))
 
 CALL(ENGINE, 1, dnnl_engine_create, (void **a, int b, size_t c), (a, b, c))
 CALL(STREAM, 1, dnnl_stream_create, (void **a, void *b, unsigned c), (a, b, c))
 /* The one before 3.0, and the one since. */
-CALL(DESC, 1, dnnl_primitive_desc_create, (void **a, const void *b, const void *c, void *d, const void *e),
-     (a, b, c, d, e))
-CALL(DESC, 1, dnnl_matmul_primitive_desc_create, (void **a, void *b, const void *c, const void *d, const void *e,
-     const void *f, const void *g), (a, b, c, d, e, f, g))
+CALL(DESC, 1, dnnl_primitive_desc_create,
+     (void **a, const void *b, const void *c, void *d, const void *e), (a, b, c, d, e))
+CALL(DESC, 1, dnnl_matmul_primitive_desc_create,
+     (void **a, void *b, const void *c, const void *d, const void *e, const void *f, const void *g),
+     (a, b, c, d, e, f, g))
 CALL(PRIMITIVE, 1, dnnl_primitive_create, (void **a, const void *b), (a, b))
 CALL(MEMORY, 1, dnnl_memory_create, (void **a, const void *b, void *c, void *d), (a, b, c, d))
 CALL(HANDLE, 0, dnnl_memory_set_data_handle, (void *a, void *b), (a, b))
-CALL(EXECUTE, 0, dnnl_primitive_execute, (const void *a, void *b, int c, const void *d), (a, b, c, d))
+CALL(EXECUTE, 0, dnnl_primitive_execute, (const void *a, void *b, int c, const void *d),
+     (a, b, c, d))
 CALL(WAIT, 0, dnnl_stream_wait, (void *a), (a))
 CALL(ATTR, 1, dnnl_primitive_attr_create, (void **a), (a))
 CALL(MODE, 0, dnnl_primitive_attr_set_scratchpad_mode, (void *a, int b), (a, b))
@@ -55,9 +71,12 @@ TAKEN(dnnl_post_ops_destroy)
 int dnnl_primitive_desc_query(const void *a, int what, int i, void *result);
 int dnnl_primitive_desc_query(const void *a, int what, int i, void *result)
 {
-  union { void *at; int (*call)(const void *, int, int, void *); } x = { real("dnnl_primitive_desc_query") };
+  union {
+    void *at;
+    int (*call)(const void *, int, int, void *);
+  } x = { real("dnnl_primitive_desc_query") };
   const int rc = x.call(a, what, i, result);
-  if (kernel_name && what == 8) *(const char **)result = kernel_name;   /* dnnl_query_impl_info_str */
+  if (kernel_name && what == 8) *(const char **)result = kernel_name; /* dnnl_query_impl_info_str */
   return rc;
 }
 
@@ -75,14 +94,23 @@ static float value(int s, int64_t i) { return (float)(s * 2 + i % 3 - 1); }
 static void make(struct product *p, int dtype, bool acc)
 {
   static const int64_t elems[] = { M * K, K * N, N, M * N };
-  *p = (struct product){ .c = { .op = TC_OP_MATMUL, .n_in = 3, .n_out = 1, .acc = acc, .gemm = { M, N, K, false, false } } };
+  *p = (struct product){ .c = { .op = TC_OP_MATMUL,
+                                .n_in = 3,
+                                .n_out = 1,
+                                .acc = acc,
+                                .gemm = { M, N, K, false, false } } };
   for (int s = 0; s < 4; s++) {
     for (int64_t i = 0; i < elems[s]; i++) {
       p->f32[s][i] = value(s, i);
       p->bf16[s][i] = tc_f32_to_bf16(value(s, i));
     }
-    p->v[s] = (struct tc_view){ .data = dtype == TC_F32 ? (void *)p->f32[s] : p->bf16[s], .dtype = (uint8_t)dtype,
-                                .rank = 1, .rows = -1, .dim = { elems[s] }, .global = { elems[s] }, .elems = elems[s] };
+    p->v[s] = (struct tc_view){ .data = dtype == TC_F32 ? (void *)p->f32[s] : p->bf16[s],
+                                .dtype = (uint8_t)dtype,
+                                .rank = 1,
+                                .rows = -1,
+                                .dim = { elems[s] },
+                                .global = { elems[s] },
+                                .elems = elems[s] };
   }
   p->c.in = p->v;
   p->c.out = p->v + 3;
@@ -95,7 +123,8 @@ static bool right(const struct product *p, bool acc)
     for (int j = 0; j < N; j++) {
       float want = value(2, j) + (acc ? value(3, i * N + j) : 0);
       for (int k = 0; k < K; k++) want += value(0, i * K + k) * value(1, k * N + j);
-      good &= want == (p->v[3].dtype == TC_F32 ? p->f32[3][i * N + j] : tc_bf16_to_f32(p->bf16[3][i * N + j]));
+      good &= want == (p->v[3].dtype == TC_F32 ? p->f32[3][i * N + j]
+                                               : tc_bf16_to_f32(p->bf16[3][i * N + j]));
     }
   return good;
 }
@@ -119,11 +148,16 @@ static int product(struct tc_device *d, int dtype, bool acc, struct tc_err *err)
 
 static void test_products(struct tc_device *d)
 {
-  static const struct { int call; bool prepares, acc; const char *name; } row[] = {
-    { DESC, true, true, "description" }, { PRIMITIVE, true, true, "primitive" }, { MEMORY, true, true, "memory" },
-    { ATTR, true, true, "attributes" }, { MODE, true, true, "scratchpad" }, { POST, true, true, "sum" },
-    { SUM, true, true, "sum's attribute" }, { POST, false, false, "no sum" }, { HANDLE, false, true, "data" },
-    { EXECUTE, false, true, "execution" }, { WAIT, false, true, "wait" }, { CALLS, false, true, "nothing" } };
+  static const struct {
+    int call;
+    bool prepares, acc;
+    const char *name;
+  } row[] = { { DESC, true, true, "description" },    { PRIMITIVE, true, true, "primitive" },
+              { MEMORY, true, true, "memory" },       { ATTR, true, true, "attributes" },
+              { MODE, true, true, "scratchpad" },     { POST, true, true, "sum" },
+              { SUM, true, true, "sum's attribute" }, { POST, false, false, "no sum" },
+              { HANDLE, false, true, "data" },        { EXECUTE, false, true, "execution" },
+              { WAIT, false, true, "wait" },          { CALLS, false, true, "nothing" } };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++)
     for (int bf16 = 0; bf16 < 2; bf16++) {
       struct tc_err err = { 0 };
@@ -131,12 +165,14 @@ static void test_products(struct tc_device *d)
       const bool works = row[i].call == CALLS || (row[i].call == POST && !row[i].acc);
       char want[200] = "";
       fails = row[i].call;
-      is_int(product(d, dtype, row[i].acc, &err), works ? 0 : TC_EUSER, "%s: %s fails", tc_dtype_name(dtype),
-             row[i].name);
+      is_int(product(d, dtype, row[i].acc, &err), works ? 0 : TC_EUSER, "%s: %s fails",
+             tc_dtype_name(dtype), row[i].name);
       fails = CALLS;
       if (row[i].prepares)
-        snprintf(want, sizeof want, "device cpu: oneDNN can't make a product of 2 x 3 x 4 (%s); set run.device = ref, "
-                 "or install another oneDNN", tc_dtype_name(dtype));
+        snprintf(want, sizeof want,
+                 "device cpu: oneDNN can't make a product of 2 x 3 x 4 (%s); set run.device = ref, "
+                 "or install another oneDNN",
+                 tc_dtype_name(dtype));
       is_str(err.text, want, "... in these words");
       is_int(made, before, "... and all that was made is given back");
     }
@@ -170,12 +206,15 @@ static void test_empty(struct tc_device *d)
     struct product p;
     struct tc_err err = { 0 };
     make(&p, TC_F32, false);
-    if (i) p.c.gemm.m = p.v[0].elems = 0;
-    else p.c.gemm.n = p.v[1].elems = p.v[2].elems = 0;
+    if (i)
+      p.c.gemm.m = p.v[0].elems = 0;
+    else
+      p.c.gemm.n = p.v[1].elems = p.v[2].elems = 0;
     p.v[3].elems = 0;
     fails = DESC;
     is_int(k->scratch(d, &p.c), 0, "no %s: no scratch", i ? "rows" : "columns");
-    ok(k->prepare(d, &p.c, &err) == 0 && !p.c.plan && k->run(d, &p.c) == 0, "... no plan, nothing to do");
+    ok(k->prepare(d, &p.c, &err) == 0 && !p.c.plan && k->run(d, &p.c) == 0,
+       "... no plan, nothing to do");
     fails = CALLS;
   }
 }
@@ -187,10 +226,14 @@ static void test_open(void)
     struct tc_err err = { 0 };
     const int before = made;
     fails = call;
-    is_int(tc_device_open(&d, "cpu", 1, &err), TC_EUSER, "no %s", call == ENGINE ? "engine" : "stream");
+    is_int(tc_device_open(&d, "cpu", 1, &err), TC_EUSER, "no %s",
+           call == ENGINE ? "engine" : "stream");
     fails = CALLS;
-    is_str(err.text, "device cpu: oneDNN can't make its CPU engine; check the installed oneDNN (it must be built with "
-           "its CPU runtime)", "... in these words");
+    is_str(
+        err.text,
+        "device cpu: oneDNN can't make its CPU engine; check the installed oneDNN (it must be built with "
+        "its CPU runtime)",
+        "... in these words");
     is_int(made, before, "... and what was made is given back");
   }
   tc_dnnl_free(NULL);
@@ -201,7 +244,8 @@ int main(void)
   struct tc_device *d;
   struct tc_err err = { 0 };
   test_open();
-  if (!is_int(tc_device_open(&d, "cpu", 2, &err), 0, "cpu opens %s", err.text)) return done_testing();
+  if (!is_int(tc_device_open(&d, "cpu", 2, &err), 0, "cpu opens %s", err.text))
+    return done_testing();
   is_int(made, 2, "engine and stream");
   test_products(d);
   test_bf16(d);

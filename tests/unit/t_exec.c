@@ -15,18 +15,21 @@ static int64_t some_scratch(struct tc_device *d, const struct tc_call *c)
   return c->op == TC_OP_GELU ? 12345678 : c->op == TC_OP_ADD ? 77 : 0;
 }
 
-#define END "; use fewer sequences at once (train.micro_batch), a smaller model, or parallel.data = zero3"
+#define END                                                                                        \
+  "; use fewer sequences at once (train.micro_batch), a smaller model, or parallel.data = zero3"
 
 static void test_allocs(void)
 {
   static const char *const plain[] = {
     "out of memory: 0.00 GB of state are needed (state 0.00, scratch 0.00)" END,
     "out of memory: 0.00 GB of scratch are needed (state 0.00, scratch 0.00)" END,
-    "out of memory: 0.0123 GB for the kernels' scratch; use fewer sequences at once (train.micro_batch)" };
+    "out of memory: 0.0123 GB for the kernels' scratch; use fewer sequences at once (train.micro_batch)"
+  };
   static const char *const known[] = {
     "out of memory: 0.00 GB of state are needed (state 0.00, scratch 0.00); device ref has 1.23 GB free of 80.00" END,
     "out of memory: 0.00 GB of scratch are needed (state 0.00, scratch 0.00); device ref has 1.23 GB free of 80.00" END,
-    "out of memory: 0.0123 GB for the kernels' scratch; use fewer sequences at once (train.micro_batch)" };
+    "out of memory: 0.0123 GB for the kernels' scratch; use fewer sequences at once (train.micro_batch)"
+  };
   for (int knows = 0; knows < 2; knows++)
     for (int i = 0; i < 3; i++) {
       struct fixture f;
@@ -52,9 +55,11 @@ static void test_memory(void)
   const struct tc_exec_memory m = tc_exec_memory(f.exec);
   int64_t scratch = 0;
   for (int i = 0; i < PROGS; i++) scratch = TC_MAX(scratch, f.prog[i]->arena->bytes[TC_SCRATCH]);
-  is_int(m.region[TC_STATE], f.prog[TRAIN]->arena->bytes[TC_STATE], "the state is as large as planned");
+  is_int(m.region[TC_STATE], f.prog[TRAIN]->arena->bytes[TC_STATE],
+         "the state is as large as planned");
   is_int(m.region[TC_SCRATCH], scratch, "scratch is as large as the largest program's");
-  ok(!m.region[TC_HOST_STATE] && !m.region[TC_HOST_SCRATCH] && !m.staging, "nothing is on the host, nothing staged");
+  ok(!m.region[TC_HOST_STATE] && !m.region[TC_HOST_SCRATCH] && !m.staging,
+     "nothing is on the host, nothing staged");
   is_int(m.kernel_scratch, 12345678, "the kernels' scratch is the largest");
   is_int(watch.allocs, 3, "three pieces of memory");
   is_int(watch.taken[0].bytes, m.region[TC_STATE], "... of these sizes");
@@ -74,7 +79,8 @@ static int plans, bad_plans;
 static int take_plan(struct tc_device *d, struct tc_call *c, struct tc_err *err)
 {
   (void)d;
-  if (++watch.runs == watch.fail_run) return tc_fail(err, TC_ELAYOUT, "no plan for node %d", c->acc);
+  if (++watch.runs == watch.fail_run)
+    return tc_fail(err, TC_ELAYOUT, "no plan for node %d", c->acc);
   char *plan = tc_malloc(2);
   plan[0] = (char)c->op, plan[1] = (char)c->acc;
   c->plan = plan;
@@ -106,12 +112,13 @@ static void test_plans(void)
   for (int fail = 0; fail < 60; fail += 23) {
     open_fixture(&f, 2, 0);
     f.kernel[TC_OP_MATMUL] = f.kernel[TC_OP_LAYERNORM_BWD] =
-      (struct tc_kernel){ .prepare = take_plan, .unprepare = drop_plan, .run = run_plan };
+        (struct tc_kernel){ .prepare = take_plan, .unprepare = drop_plan, .run = run_plan };
     watch.fail_run = fail;
     plans = bad_plans = 0;
     if (fail) {
       is_int(make_exec(&f, &err), TC_ELAYOUT, "plan %d fails", fail);
-      is_str(err.text, strncmp(err.text, "no plan for node ", 17) ? "no plan" : err.text, "... with its own sentence");
+      is_str(err.text, strncmp(err.text, "no plan for node ", 17) ? "no plan" : err.text,
+             "... with its own sentence");
     } else {
       is_int(make_exec(&f, &err), 0, "plans are made %s", err.text);
       is_int(plans, 55, "... as many as there are products and their accumulations");
@@ -126,7 +133,9 @@ static void test_plans(void)
 static int broken(struct tc_device *d, struct tc_err *err)
 {
   (void)d;
-  return watch.fail_run && watch.runs >= watch.fail_run ? tc_fail(err, TC_EPEER, "the device is broken") : 0;
+  return watch.fail_run && watch.runs >= watch.fail_run
+             ? tc_fail(err, TC_EPEER, "the device is broken")
+             : 0;
 }
 
 static void test_kernels(void)
@@ -147,7 +156,8 @@ static void test_kernels(void)
     watch.fail_op = TC_OP_GELU_BWD;
     watch.fail_run = 3;
     is_int(losses(&f, loss, &err), TC_EUSER, "a kernel that fails");
-    is_str(err.text, checks ? "the device is broken" : "op gelu_bwd failed", "... is named, or what the device says");
+    is_str(err.text, checks ? "the device is broken" : "op gelu_bwd failed",
+           "... is named, or what the device says");
     watch.fail_run = 0;
     is_int(losses(&f, loss, &err), 0, "... and the next run works");
     close_fixture(&f);
@@ -180,21 +190,26 @@ static void count_fill(struct tc_device *d, void *p, int byte, int64_t bytes)
 static int64_t poisoned(int piece)
 {
   int64_t n = 0;
-  for (int64_t i = 0; i < watch.taken[piece].bytes; i++) n += ((unsigned char *)watch.taken[piece].p)[i] == 0xff;
+  for (int64_t i = 0; i < watch.taken[piece].bytes; i++)
+    n += ((unsigned char *)watch.taken[piece].p)[i] == 0xff;
   return n;
 }
 
 static void test_poison(void)
 {
-  static const struct { int mb, recompute; int64_t fills, filled, left; } row[] = {
-    { 1, TC_RECOMPUTE_NONE, 65, 70020, 37436 }, { 2, TC_RECOMPUTE_NONE, 125, 70020, 19004 },
-    { 4, TC_RECOMPUTE_FULL, 349, 101860, 5820 } };
+  static const struct {
+    int mb, recompute;
+    int64_t fills, filled, left;
+  } row[] = { { 1, TC_RECOMPUTE_NONE, 65, 70020, 37436 },
+              { 2, TC_RECOMPUTE_NONE, 125, 70020, 19004 },
+              { 4, TC_RECOMPUTE_FULL, 349, 101860, 5820 } };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     struct fixture f, g;
     struct tc_err err = { 0 };
     double want[STEPS + 1], got[STEPS + 1];
     open_fixture(&g, row[i].mb, row[i].recompute);
-    ok(make_exec(&g, &err) == 0 && losses(&g, want, &err) == 0, "%d micro-batches, as usual", row[i].mb);
+    ok(make_exec(&g, &err) == 0 && losses(&g, want, &err) == 0, "%d micro-batches, as usual",
+       row[i].mb);
     close_fixture(&g);
     open_fixture(&f, row[i].mb, row[i].recompute);
     f.device->poison = true;

@@ -8,7 +8,7 @@
 
 #include "tests/unit/exec_fixture.h"
 
-static int64_t now_ns;             /* 0: the true time; else it stands still */
+static int64_t now_ns; /* 0: the true time; else it stands still */
 
 int clock_gettime(clockid_t id, struct timespec *ts)
 {
@@ -20,7 +20,7 @@ int clock_gettime(clockid_t id, struct timespec *ts)
 
 /* ---- joined calls ---- */
 
-static FILE *list;                 /* what was asked for; NULL: not noted */
+static FILE *list; /* what was asked for; NULL: not noted */
 static int joins, join_runs, join_fails;
 
 static bool can_join(struct tc_device *d, const struct tc_call *const *part, int n)
@@ -28,7 +28,10 @@ static bool can_join(struct tc_device *d, const struct tc_call *const *part, int
   (void)d;
   joins++;
   for (int i = 0; list && i < n; i++)
-    fprintf(list, "%s%s%s", i ? "+" : "", tc_op_info[part[i]->op].name, i < n - 1 ? "" : part[i]->acc ? " acc\n" : "\n");
+    fprintf(list, "%s%s%s", i ? "+" : "", tc_op_info[part[i]->op].name,
+            i < n - 1      ? ""
+            : part[i]->acc ? " acc\n"
+                           : "\n");
   return true;
 }
 
@@ -54,7 +57,10 @@ static uint32_t digest_of(const char *s)
   return digest;
 }
 
-struct layout { int mb, recompute, dtype, joins, runs; uint32_t digest; };
+struct layout {
+  int mb, recompute, dtype, joins, runs;
+  uint32_t digest;
+};
 
 static void open_layout(struct fixture *f, const struct layout *l)
 {
@@ -68,8 +74,8 @@ static void plain_losses(const struct layout *l, double want[STEPS + 1])
   struct fixture f;
   struct tc_err err = { 0 };
   open_layout(&f, l);
-  ok(make_exec(&f, &err) == 0 && losses(&f, want, &err) == 0, "%d micro-batches of %s, as usual %s", l->mb,
-     tc_dtype_name(l->dtype), err.text);
+  ok(make_exec(&f, &err) == 0 && losses(&f, want, &err) == 0, "%d micro-batches of %s, as usual %s",
+     l->mb, tc_dtype_name(l->dtype), err.text);
   close_fixture(&f);
 }
 
@@ -105,7 +111,10 @@ static void test_join(const struct layout *l)
     ok(!memcmp(got, want, sizeof got), "... with the same losses");
     is_int(joins, way == APART ? 0 : l->joins, "... so many are joined");
     is_int(join_runs, way == APART ? 0 : l->runs, "... and run so often");
-    is_int(tc_exec_memory(f.exec).kernel_scratch, way == APART ? 0 : l->dtype == TC_F32 ? 28005 : 56005,
+    is_int(tc_exec_memory(f.exec).kernel_scratch,
+           way == APART         ? 0
+           : l->dtype == TC_F32 ? 28005
+                                : 56005,
            "... with the scratch of the largest");
     if (way == JOINED && !is_int(digest_of(text), l->digest, "... which is this list")) puts(text);
     if (way != APART) fail_join(&f);
@@ -116,8 +125,17 @@ static void test_join(const struct layout *l)
 
 /* ---- calls that are kept ---- */
 
-struct kept { struct tc_call call; struct tc_view view[64]; void *to; const void *from; int64_t bytes; };
-struct kept_list { int n; struct kept *item; };
+struct kept {
+  struct tc_call call;
+  struct tc_view view[64];
+  void *to;
+  const void *from;
+  int64_t bytes;
+};
+struct kept_list {
+  int n;
+  struct kept *item;
+};
 static struct kept_list *keeping;
 static int begins, ends, replays, lists, fail_begin, fail_end, fail_replay;
 
@@ -173,7 +191,8 @@ static int end_list(struct tc_device *d, void **out, struct tc_err *err)
   struct kept_list *l = keeping;
   keeping = NULL;
   for (int i = 0; list && i < l->n; i++)
-    fprintf(list, "%s%c", l->item[i].bytes ? "copy" : tc_op_info[l->item[i].call.op].name, i < l->n - 1 ? ' ' : '\n');
+    fprintf(list, "%s%c", l->item[i].bytes ? "copy" : tc_op_info[l->item[i].call.op].name,
+            i < l->n - 1 ? ' ' : '\n');
   if (++ends == fail_end || !out) {
     free_list(d, l);
     return out ? tc_fail(err, TC_EUSER, "too long a list") : 0;
@@ -227,7 +246,7 @@ static void test_capture(const struct layout *l, const int want_lists[2], const 
 {
   double want[STEPS + 1], got[STEPS + 1];
   plain_losses(l, want);
-  for (int way = 0; way < 3; way++) {            /* 2: walked */
+  for (int way = 0; way < 3; way++) { /* 2: walked */
     struct fixture f;
     struct tc_err err = { 0 };
     char *text = NULL;
@@ -254,9 +273,12 @@ static void test_capture(const struct layout *l, const int want_lists[2], const 
 
 static void test_refused(const struct layout *l)
 {
-  static const struct { int begin, end, op, run; const char *why; } row[] = {
-    { 1, 0, -1, 0, "no lists today" }, { 0, 1, -1, 0, "too long a list" },
-    { 0, 0, TC_OP_GELU, 3, "op gelu failed" } };
+  static const struct {
+    int begin, end, op, run;
+    const char *why;
+  } row[] = { { 1, 0, -1, 0, "no lists today" },
+              { 0, 1, -1, 0, "too long a list" },
+              { 0, 0, TC_OP_GELU, 3, "op gelu failed" } };
   double want[STEPS + 1], got[STEPS + 1];
   plain_losses(l, want);
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
@@ -269,8 +291,10 @@ static void test_refused(const struct layout *l)
     is_int(make_exec(&f, &err), 0, "made %s", err.text);
     is_int(losses(&f, got, &err), 0, "%s: walked %s", row[i].why, err.text);
     ok(!memcmp(got, want, sizeof got), "... with the same losses");
-    snprintf(text, sizeof text, "tercio: warning: device ref: kernels can't be captured (%s); each is launched by "
-             "itself (run.capture = no does not try)\n", row[i].why);
+    snprintf(text, sizeof text,
+             "tercio: warning: device ref: kernels can't be captured (%s); each is launched by "
+             "itself (run.capture = no does not try)\n",
+             row[i].why);
     is_str(said(), text, "... and a word");
     is_int(begins, 3, "... the other lists are made");
     is_int(replays, 6, "... and run");
@@ -296,7 +320,8 @@ static void test_replay_fails(const struct layout *l)
     if (checks) f.ops.check = broken;
     is_int(make_exec(&f, &err), 0, "made %s", err.text);
     is_int(losses(&f, got, &err), TC_EUSER, "a list that fails");
-    is_str(err.text, checks ? "the device is broken" : "captured calls failed", "... in these words");
+    is_str(err.text, checks ? "the device is broken" : "captured calls failed",
+           "... in these words");
     close_fixture(&f);
   }
 }
@@ -368,12 +393,16 @@ static void test_clock(int most, bool joins_too, uint32_t digest)
 
 int main(void)
 {
-  static const struct layout layouts[] = {
-    { 1, TC_RECOMPUTE_NONE, TC_F32, 14, 53, 143001383 }, { 2, TC_RECOMPUTE_NONE, TC_F32, 27, 102, 442882942 },
-    { 2, TC_RECOMPUTE_SELECTIVE, TC_BF16, 27, 102, 1255922726 }, { 4, TC_RECOMPUTE_FULL, TC_F32, 53, 200, 4222674892 } };
+  static const struct layout layouts[] = { { 1, TC_RECOMPUTE_NONE, TC_F32, 14, 53, 143001383 },
+                                           { 2, TC_RECOMPUTE_NONE, TC_F32, 27, 102, 442882942 },
+                                           { 2, TC_RECOMPUTE_SELECTIVE, TC_BF16, 27, 102,
+                                             1255922726 },
+                                           { 4, TC_RECOMPUTE_FULL, TC_F32, 53, 200, 4222674892 } };
   static const int kept[4][2] = { { 2, 1 }, { 3, 2 }, { 3, 2 }, { 5, 4 } };
-  static const uint32_t digest[4][2] = { { 2745998093, 1491399947 }, { 4009094379, 1228501225 },
-                                         { 2037650799, 691686265 }, { 2908198495, 907466333 } };
+  static const uint32_t digest[4][2] = { { 2745998093, 1491399947 },
+                                         { 4009094379, 1228501225 },
+                                         { 2037650799, 691686265 },
+                                         { 2908198495, 907466333 } };
   const int keep = dup(STDERR_FILENO);
   FILE *f = tmpfile();
   if (!f || fcntl(fileno(f), F_SETFL, O_APPEND) < 0 || dup2(fileno(f), STDERR_FILENO) < 0) {

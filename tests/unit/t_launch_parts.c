@@ -37,10 +37,14 @@ static int f_start(int *rank, int *world, struct tc_err *err)
   return answer(fake.start, "start", err);
 }
 
-static int f_meet(const struct tc_ranks *r, struct tc_err *err) { return (void)r, answer(fake.meet,
-    "meet", err); }
-static int f_end(double s, struct tc_err *err) { return put("%g s", s), answer(fake.end, "end",
-    err); }
+static int f_meet(const struct tc_ranks *r, struct tc_err *err)
+{
+  return (void)r, answer(fake.meet, "meet", err);
+}
+static int f_end(double s, struct tc_err *err)
+{
+  return put("%g s", s), answer(fake.end, "end", err);
+}
 static struct tc_mail *f_mail(void) { return (struct tc_mail *)&fake; }
 static void f_finish(void) { put("finish"); }
 static void f_abort(int status) { put("abort %d", status); }
@@ -55,8 +59,10 @@ static int f_watch(struct tc_watch **w, const struct tc_watch_opts *o, struct tc
   return answer(fake.watch, "watch", err);
 }
 static void f_watch_free(struct tc_watch *w) { put("unwatch%s", w ? "?" : ""); }
-static void f_watch_mail(struct tc_watch *w, struct tc_mail *m) { put("%s%s", m ?
-    "mail" : "no mail", w ? "?" : ""); }
+static void f_watch_mail(struct tc_watch *w, struct tc_mail *m)
+{
+  put("%s%s", m ? "mail" : "no mail", w ? "?" : "");
+}
 static void f_enter(struct tc_watch *w, int rank) { put("enter %d%s", rank, w ? "?" : ""); }
 static void f_leave(int rc, const struct tc_err *err) { (void)err, put("leave %d", rc); }
 static void f_allow(double s) { put("allow %g", s); }
@@ -104,40 +110,48 @@ static int body(int rank, void *ctx, struct tc_err *err)
 
 static void test_process(void)
 {
-  static const struct { const char *name; bool mpi; int watch, start, meet, rank, world, body, end,
-      status; const char *log;
-                      } rows[] = {
-    { "well", true, 0, 0, 0, 1, 3, 0, 0, 0, BEGIN "start, meet, allow 0, mail, bind 1, body 1, "
-        "leave 0, 9 s, end, no mail, "
-      "unwatch, finish" },
-    { "alone", false, 0, 0, 0, 1, 3, 0, 0, 0, BEGIN "allow 0, bind 1, body 1, leave 0, no mail, "
-        "unwatch" },
+  static const struct {
+    const char *name;
+    bool mpi;
+    int watch, start, meet, rank, world, body, end, status;
+    const char *log;
+  } rows[] = {
+    { "well", true, 0, 0, 0, 1, 3, 0, 0, 0,
+      BEGIN "start, meet, allow 0, mail, bind 1, body 1, "
+            "leave 0, 9 s, end, no mail, "
+            "unwatch, finish" },
+    { "alone", false, 0, 0, 0, 1, 3, 0, 0, 0,
+      BEGIN "allow 0, bind 1, body 1, leave 0, no mail, "
+            "unwatch" },
     { "without a watchdog", true, TC_EUSER, 0, 0, 1, 3, 0, 0, 2,
-        "watch, abort all 2 (watch fails), 'watch fails'" },
+      "watch, abort all 2 (watch fails), 'watch fails'" },
     { "alone without one", false, TC_EUSER, 0, 0, 1, 3, 0, 0, 2, "watch, 'watch fails'" },
-    { "without MPI", true, 0, TC_EUSER, 0, 1, 3, 0, 0, 2, BEGIN "start, allow 0, leave -2, no "
-        "mail, unwatch" },
+    { "without MPI", true, 0, TC_EUSER, 0, 1, 3, 0, 0, 2,
+      BEGIN "start, allow 0, leave -2, no "
+            "mail, unwatch" },
     { "a rank does not come", true, 0, 0, TC_EPEER, 1, 3, 0, 0, 8,
-        BEGIN "start, meet, allow 0, leave -8, 'meet fails', "
-      "sleep 300 ms, abort 8, no mail, unwatch, finish" },
-    { "another rank", true, 0, 0, 0, 2, 3, 0, 0, 2, BEGIN "start, meet, allow 0, mail, leave "
-        "-2, 9 s, end, no mail, unwatch, "
-      "finish" },
-    { "another world", true, 0, 0, 0, 1, 4, 0, 0, 2, BEGIN "start, meet, allow 0, mail, leave "
-        "-2, 9 s, end, no mail, unwatch, "
-      "finish" },
+      BEGIN "start, meet, allow 0, leave -8, 'meet fails', "
+            "sleep 300 ms, abort 8, no mail, unwatch, finish" },
+    { "another rank", true, 0, 0, 0, 2, 3, 0, 0, 2,
+      BEGIN "start, meet, allow 0, mail, leave "
+            "-2, 9 s, end, no mail, unwatch, "
+            "finish" },
+    { "another world", true, 0, 0, 0, 1, 4, 0, 0, 2,
+      BEGIN "start, meet, allow 0, mail, leave "
+            "-2, 9 s, end, no mail, unwatch, "
+            "finish" },
     { "its work fails", true, 0, 0, 0, 1, 3, TC_ENOCKPT, 0, 5,
-        BEGIN "start, meet, allow 0, mail, bind 1, body 1, leave -5, "
-      "9 s, end, no mail, unwatch, finish" },
+      BEGIN "start, meet, allow 0, mail, bind 1, body 1, leave -5, "
+            "9 s, end, no mail, unwatch, finish" },
     { "its work misses a peer", true, 0, 0, 0, 1, 3, TC_EPEER, 0, 8,
-        BEGIN "start, meet, allow 0, mail, bind 1, body 1, leave "
-      "-8, 'body fails', sleep 300 ms, abort 8, no mail, unwatch, finish" },
+      BEGIN "start, meet, allow 0, mail, bind 1, body 1, leave "
+            "-8, 'body fails', sleep 300 ms, abort 8, no mail, unwatch, finish" },
     { "the others do not end", true, 0, 0, 0, 1, 3, 0, TC_EPEER, 8,
-        BEGIN "start, meet, allow 0, mail, bind 1, body 1, leave "
-      "0, 9 s, end, 'end fails', sleep 300 ms, abort 8, no mail, unwatch, finish" },
+      BEGIN "start, meet, allow 0, mail, bind 1, body 1, leave "
+            "0, 9 s, end, 'end fails', sleep 300 ms, abort 8, no mail, unwatch, finish" },
     { "its work says something", true, 0, 0, 0, 1, 3, -85, 0, 85,
-        BEGIN "start, meet, allow 0, mail, bind 1, body 1, leave "
-      "-85, 9 s, end, no mail, unwatch, finish" },
+      BEGIN "start, meet, allow 0, mail, bind 1, body 1, leave "
+            "-85, 9 s, end, no mail, unwatch, finish" },
   };
   struct tc_config cfg = { .run_deadline = 9 };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -155,8 +169,8 @@ static void test_process(void)
     is_int(tc_launch_run(&l, body, &fake), rows[i].status, "a process, %s", rows[i].name);
     is_str(fake.log, rows[i].log, "... what it does");
     ok(fake.o.deadline_s == 9 && fake.o.world == 3 && fake.o.first == 1 && fake.o.n_local == 1 &&
-        fake.o.who ==
-       (const char *const *)who && fake.o.end == end_step, "... its watchdog");
+           fake.o.who == (const char *const *)who && fake.o.end == end_step,
+       "... its watchdog");
   }
   struct tc_ranks r = { .rank = 0, .world = 1 };
   struct tc_launch l = { .cfg = &cfg, .ranks = &r };
@@ -166,7 +180,7 @@ static void test_process(void)
   l.mpi = true;
   is_int(run_process(&l, body, &fake), 2, "rank 0 tells");
   ok(strstr(fake.log, "'MPI says rank 1 of 4, PMIx 0 of 1: is this Open MPI built for the "
-      "launcher's PMIx?'") != NULL,
+                      "launcher's PMIx?'") != NULL,
      "... %s", fake.log);
   fake.log[0] = 0;
   end_step(7, "why");
@@ -177,13 +191,16 @@ static void test_process(void)
 
 static void test_threads(void)
 {
-  static const struct { const char *name; int threads, body, watch,
-      status; const char *log; } rows[] = {
-    { "well", 1, 0, 0, 0, "watch, enter 0, bind 0, body 0, leave 0, unwatch" },
-    { "its work fails", 1, TC_ENOCKPT, 0, 5, "watch, enter 0, bind 0, body 0, leave -5, hub: "
-        "gone 0, 'body fails', unwatch" },
-    { "no thread", 0, 0, 0, 2, "watch, 'no more threads', unwatch" },
-    { "no watchdog", 1, 0, TC_EUSER, 2, "watch, 'watch fails'" } };
+  static const struct {
+    const char *name;
+    int threads, body, watch, status;
+    const char *log;
+  } rows[] = { { "well", 1, 0, 0, 0, "watch, enter 0, bind 0, body 0, leave 0, unwatch" },
+               { "its work fails", 1, TC_ENOCKPT, 0, 5,
+                 "watch, enter 0, bind 0, body 0, leave -5, hub: "
+                 "gone 0, 'body fails', unwatch" },
+               { "no thread", 0, 0, 0, 2, "watch, 'no more threads', unwatch" },
+               { "no watchdog", 1, 0, TC_EUSER, 2, "watch, 'watch fails'" } };
   struct tc_config cfg = { .run_deadline = 7 };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_ranks r = { .rank = 0, .world = 1 };
@@ -195,7 +212,7 @@ static void test_threads(void)
     is_int(tc_launch_run(&l, body, &fake), rows[i].status, "a thread, %s", rows[i].name);
     is_str(fake.log, rows[i].log, "... what it does");
     ok(fake.o.deadline_s == 7 && fake.o.world == 1 && fake.o.first == 0 && fake.o.n_local == 1,
-        "... its watchdog");
+       "... its watchdog");
     tc_hub_free(l.hub);
   }
   struct tc_ranks r = { .rank = 0, .world = 5 };
@@ -210,14 +227,18 @@ static void test_threads(void)
 
 static void test_say_all(void)
 {
-  static const struct { int rc[3]; const char *text[3]; int status; const char *log; } rows[] = {
-    { { 0, 0, 0 }, { "", "", "" }, 0, "" }, { { TC_EUSER, TC_EUSER, TC_EUSER }, { "a", "a", "a" },
-        2, "'a'" },
-    { { 0, TC_EUSER, TC_ENOCKPT }, { "b", "a", "b" }, 5, "'a', 'b'" },
-    { { TC_EPEER, TC_ENOCKPT, TC_EPEER }, { "a", "b", "c" }, 5, "'a', 'b', 'c'" },
-    { { TC_ENOCKPT, TC_EPEER, 0 }, { "a", "b", "c" }, 5, "'a', 'b'" }, { { TC_EPEER, TC_EPEER, 0 },
-        { "a", "b", "" }, 8,
-      "'a', 'b'" }, { { 1, 2, 3 }, { "a", "b", "c" }, 0, "" } };
+  static const struct {
+    int rc[3];
+    const char *text[3];
+    int status;
+    const char *log;
+  } rows[] = { { { 0, 0, 0 }, { "", "", "" }, 0, "" },
+               { { TC_EUSER, TC_EUSER, TC_EUSER }, { "a", "a", "a" }, 2, "'a'" },
+               { { 0, TC_EUSER, TC_ENOCKPT }, { "b", "a", "b" }, 5, "'a', 'b'" },
+               { { TC_EPEER, TC_ENOCKPT, TC_EPEER }, { "a", "b", "c" }, 5, "'a', 'b', 'c'" },
+               { { TC_ENOCKPT, TC_EPEER, 0 }, { "a", "b", "c" }, 5, "'a', 'b'" },
+               { { TC_EPEER, TC_EPEER, 0 }, { "a", "b", "" }, 8, "'a', 'b'" },
+               { { 1, 2, 3 }, { "a", "b", "c" }, 0, "" } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct seat s[3] = { { .rank = 0 } };
     for (int k = 0; k < 3; k++) {
@@ -234,31 +255,41 @@ static void test_say_all(void)
 
 static void clean(void)
 {
-  static const char *const name[] = { "PMIX_RANK", "PMIX_NAMESPACE", "SLURM_PROCID",
-      "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK",
-    "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
-        "OMP_PROC_BIND", "OMP_PLACES",
-    "GOMP_CPU_AFFINITY" };
+  static const char *const name[] = { "PMIX_RANK",
+                                      "PMIX_NAMESPACE",
+                                      "SLURM_PROCID",
+                                      "SLURM_NTASKS",
+                                      "OMPI_COMM_WORLD_RANK",
+                                      "OMPI_COMM_WORLD_SIZE",
+                                      "SLURM_STEP_NUM_TASKS",
+                                      "PMI_SIZE",
+                                      "MV2_COMM_WORLD_SIZE",
+                                      "OMP_PROC_BIND",
+                                      "OMP_PLACES",
+                                      "GOMP_CPU_AFFINITY" };
   for (size_t i = 0; i < sizeof name / sizeof *name; i++) unsetenv(name[i]);
 }
 
 static void test_environment(void)
 {
-  static const struct { const char *name, *value, *name2, *value2; int rank; bool several,
-      bind; } rows[] = {
-    { NULL, NULL, NULL, NULL, 0, false, true }, { "PMIX_RANK", "3", "SLURM_PROCID", "4", 3, false,
-        true },
-    { "SLURM_PROCID", "4", "OMPI_COMM_WORLD_RANK", "5", 4, false, true },
-    { "OMPI_COMM_WORLD_RANK", "5", NULL, NULL, 5, false, true }, { "OMPI_COMM_WORLD_SIZE", "2",
-        NULL, NULL, 0, true, true },
-    { "SLURM_STEP_NUM_TASKS", "2", NULL, NULL, 0, true, true }, { "PMI_SIZE", "2", NULL, NULL, 0,
-        true, true },
-    { "PMI_SIZE", "1", "SLURM_STEP_NUM_TASKS", "1", 0, false, true }, { "OMP_PROC_BIND", "x", NULL,
-        NULL, 0, false, false },
-    { "OMP_PLACES", "x", NULL, NULL, 0, false, false }, { "GOMP_CPU_AFFINITY", "x", NULL, NULL, 0,
-        false, false } };
-  struct tc_config c = { .run_bind = (char *)(uintptr_t)"auto",
-      .run_device = (char *)(uintptr_t)"cpu", .run_threads = 7 };
+  static const struct {
+    const char *name, *value, *name2, *value2;
+    int rank;
+    bool several, bind;
+  } rows[] = { { NULL, NULL, NULL, NULL, 0, false, true },
+               { "PMIX_RANK", "3", "SLURM_PROCID", "4", 3, false, true },
+               { "SLURM_PROCID", "4", "OMPI_COMM_WORLD_RANK", "5", 4, false, true },
+               { "OMPI_COMM_WORLD_RANK", "5", NULL, NULL, 5, false, true },
+               { "OMPI_COMM_WORLD_SIZE", "2", NULL, NULL, 0, true, true },
+               { "SLURM_STEP_NUM_TASKS", "2", NULL, NULL, 0, true, true },
+               { "PMI_SIZE", "2", NULL, NULL, 0, true, true },
+               { "PMI_SIZE", "1", "SLURM_STEP_NUM_TASKS", "1", 0, false, true },
+               { "OMP_PROC_BIND", "x", NULL, NULL, 0, false, false },
+               { "OMP_PLACES", "x", NULL, NULL, 0, false, false },
+               { "GOMP_CPU_AFFINITY", "x", NULL, NULL, 0, false, false } };
+  struct tc_config c = { .run_bind = (char *)(uintptr_t) "auto",
+                         .run_device = (char *)(uintptr_t) "cpu",
+                         .run_threads = 7 };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     clean();
     if (rows[i].name) setenv(rows[i].name, rows[i].value, 1);
@@ -269,14 +300,14 @@ static void test_environment(void)
     ok(w.bind == rows[i].bind && w.threads == 7 && !w.gpus && !w.ask, "... what is wanted");
   }
   clean();
-  c.run_bind = (char *)(uintptr_t)"no";
-  c.run_device = (char *)(uintptr_t)"cuda";
+  c.run_bind = (char *)(uintptr_t) "no";
+  c.run_device = (char *)(uintptr_t) "cuda";
   c.run_threads = TC_AUTO;
   const struct tc_ranks_want w = tc_launch_want(&c);
   ok(!w.bind && w.gpus && w.threads == 0, "GPUs, no binding, any number of threads");
   c.run_threads = INT64_C(1) << 40;
   ok(tc_launch_want(&c).threads == INT32_MAX && tc_launch_threads(&c, NULL, 0) == INT32_MAX,
-      "very many threads");
+     "very many threads");
   c.run_threads = 1;
   is_int(tc_launch_threads(&c, NULL, 0), 1, "one thread");
   c.run_threads = 0;
@@ -285,30 +316,40 @@ static void test_environment(void)
 
 static void test_find(void)
 {
-  static const struct { int64_t ranks; const char *comm; bool several; int status; bool hub; int world; const char *text;
-                      } rows[] = {
-    { 1, "auto", false, 0, false, 1, "" }, { 1, "thread", false, 0, true, 1, "" }, { 2, "auto",
-        false, 0, true, 2, "" },
-    { 1, "mpi", false, 0, false, 1, "" },
-    { 2, "mpi", false, TC_EUSER, false, 0, "run.ranks = 2 are threads, which run.comm = mpi "
-        "excludes: leave one" },
-    { 2, "auto", true, TC_EUSER, false, 0, "run.ranks = 2 are threads of one process, but a "
-        "launcher started several: leave "
-      "run.ranks, or start one" },
-    { 0, "thread", false, TC_EUSER, false, 0, "run.ranks = 0: give 1 to 4096" }, { 4096, "auto",
-        false, 0, true, 4096, "" },
-    { 4097, "auto", false, TC_EUSER, false, 0, "run.ranks = 4097: give 1 to 4096" } };
+  static const struct {
+    int64_t ranks;
+    const char *comm;
+    bool several;
+    int status;
+    bool hub;
+    int world;
+    const char *text;
+  } rows[] = { { 1, "auto", false, 0, false, 1, "" },
+               { 1, "thread", false, 0, true, 1, "" },
+               { 2, "auto", false, 0, true, 2, "" },
+               { 1, "mpi", false, 0, false, 1, "" },
+               { 2, "mpi", false, TC_EUSER, false, 0,
+                 "run.ranks = 2 are threads, which run.comm = mpi "
+                 "excludes: leave one" },
+               { 2, "auto", true, TC_EUSER, false, 0,
+                 "run.ranks = 2 are threads of one process, but a "
+                 "launcher started several: leave "
+                 "run.ranks, or start one" },
+               { 0, "thread", false, TC_EUSER, false, 0, "run.ranks = 0: give 1 to 4096" },
+               { 4096, "auto", false, 0, true, 4096, "" },
+               { 4097, "auto", false, TC_EUSER, false, 0, "run.ranks = 4097: give 1 to 4096" } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    struct tc_config c = { .run_bind = (char *)(uintptr_t)"no",
-        .run_device = (char *)(uintptr_t)"cpu",
-                           .run_ranks = rows[i].ranks, .run_comm = (char *)(uintptr_t)rows[i].comm,
-                               .run_threads = 1 };
+    struct tc_config c = { .run_bind = (char *)(uintptr_t) "no",
+                           .run_device = (char *)(uintptr_t) "cpu",
+                           .run_ranks = rows[i].ranks,
+                           .run_comm = (char *)(uintptr_t)rows[i].comm,
+                           .run_threads = 1 };
     struct tc_launch l;
     struct tc_err err = { 0 };
     clean();
     if (rows[i].several) setenv("PMI_SIZE", "2", 1);
     is_int(tc_launch_find(&l, &c, &err), rows[i].status, "run.ranks = %d, run.comm = %s",
-        (int)rows[i].ranks, rows[i].comm);
+           (int)rows[i].ranks, rows[i].comm);
     is_str(err.text, rows[i].text, "... the sentence");
     ok(l.cfg == &c && !l.mpi && !l.hub == !rows[i].hub, "... threads or not");
     is_int(l.ranks ? l.ranks->world : 0, rows[i].world, "... so many");
@@ -320,9 +361,14 @@ static void test_find(void)
 
 static void test_say(void)
 {
-  static const struct { int rank, rc, status; bool told; } rows[] = {
-    { 0, 0, 0, false }, { 0, TC_EUSER, 2, true }, { 1, TC_EUSER, 2, false }, { 1, TC_EPEER, 8,
-        true }, { 2, 0, 0, false } };
+  static const struct {
+    int rank, rc, status;
+    bool told;
+  } rows[] = { { 0, 0, 0, false },
+               { 0, TC_EUSER, 2, true },
+               { 1, TC_EUSER, 2, false },
+               { 1, TC_EPEER, 8, true },
+               { 2, 0, 0, false } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_ranks r = { .rank = rows[i].rank };
     struct tc_err err = { 0 };
@@ -333,8 +379,7 @@ static void test_say(void)
       snprintf(rank, sizeof rank, "%d", rows[i].rank);
       setenv("PMIX_RANK", rank, 1);
       is_int(tc_launch_say(known ? &r : NULL, rows[i].rc, &err), rows[i].status,
-          "rank %d ends with %d", rows[i].rank,
-             rows[i].rc);
+             "rank %d ends with %d", rows[i].rank, rows[i].rc);
       is_str(fake.log, rows[i].told ? "'why'" : "", "... who says why");
     }
   }

@@ -12,8 +12,8 @@ enum { FAILS = MPI_ERR_OTHER };
 
 static struct {
   char log[1500], warned[300];
-  int init, level, barrier, test, post, probe;   /* what these answer */
-  int tests, done_at;             /* a request is done at the done_at-th test of all */
+  int init, level, barrier, test, post, probe; /* what these answer */
+  int tests, done_at; /* a request is done at the done_at-th test of all */
   int requests, count, hangs;
   bool up, down;
   int64_t now_ns;
@@ -64,10 +64,14 @@ static int f_errors(MPI_Comm c, MPI_Errhandler h)
   return MPI_SUCCESS;
 }
 
-static int f_rank(MPI_Comm c, int *rank) { return *rank = c == MPI_COMM_WORLD ? 5 : 99,
-    MPI_SUCCESS; }
-static int f_size(MPI_Comm c, int *size) { return *size = c == MPI_COMM_WORLD ? 8 : 99,
-    MPI_SUCCESS; }
+static int f_rank(MPI_Comm c, int *rank)
+{
+  return *rank = c == MPI_COMM_WORLD ? 5 : 99, MPI_SUCCESS;
+}
+static int f_size(MPI_Comm c, int *size)
+{
+  return *size = c == MPI_COMM_WORLD ? 8 : 99, MPI_SUCCESS;
+}
 
 static int f_barrier(MPI_Comm c, MPI_Request *r)
 {
@@ -85,7 +89,7 @@ static int f_test(MPI_Request *r, int *done, MPI_Status *s)
 }
 
 static int send_to(const void *buf, int n, MPI_Datatype t, int to, int tag, MPI_Comm c,
-    MPI_Request *r)
+                   MPI_Request *r)
 {
   write_down("send %d '%.*s' to %d #%d%s", n, TC_MIN(n, 20), (const char *)buf, to, tag,
              t == MPI_BYTE && c == MPI_COMM_WORLD ? "" : "?");
@@ -94,10 +98,10 @@ static int send_to(const void *buf, int n, MPI_Datatype t, int to, int tag, MPI_
 }
 
 static int recv_from(void *buf, int n, MPI_Datatype t, int from, int tag, MPI_Comm c,
-    MPI_Request *r)
+                     MPI_Request *r)
 {
-  write_down("recv %d from %d #%d%s", n, from, tag, t == MPI_BYTE && c == MPI_COMM_WORLD ?
-      "" : "?");
+  write_down("recv %d from %d #%d%s", n, from, tag,
+             t == MPI_BYTE && c == MPI_COMM_WORLD ? "" : "?");
   memset(buf, 'r', (size_t)n);
   if (mpi.post == MPI_SUCCESS) *r = request(mpi.requests++);
   return mpi.post;
@@ -118,8 +122,10 @@ static int f_mrecv(void *buf, int n, MPI_Datatype t, MPI_Message *m, MPI_Status 
   return mpi.test;
 }
 
-static int f_count(const MPI_Status *s, MPI_Datatype t, int *n) { return (void)s, (void)t,
-    *n = mpi.count, MPI_SUCCESS; }
+static int f_count(const MPI_Status *s, MPI_Datatype t, int *n)
+{
+  return (void)s, (void)t, *n = mpi.count, MPI_SUCCESS;
+}
 static int f_cancel(MPI_Request *r) { return write_down("cancel %d", number(*r)), MPI_SUCCESS; }
 
 static int f_request_free(MPI_Request *r)
@@ -131,7 +137,7 @@ static int f_request_free(MPI_Request *r)
 
 static int f_error(int rc, char *text, int *n)
 {
-  *n = snprintf(text, MPI_MAX_ERROR_STRING, "error %d", rc == FAILS) ;
+  *n = snprintf(text, MPI_MAX_ERROR_STRING, "error %d", rc == FAILS);
   text[*n] = 'x';
   return MPI_SUCCESS;
 }
@@ -193,13 +199,13 @@ static void test_start(void)
   mpi.init = FAILS;
   is_int(tc_mpi_start(&rank, &world, &err), TC_EUSER, "MPI does not start");
   is_str(err.text, "MPI does not start; run a small MPI program the same way to see why",
-      "... is said");
+         "... is said");
   is_str(mpi.log, "init", "... and left alone");
   make();
   mpi.level = MPI_THREAD_SINGLE;
   is_int(tc_mpi_start(&rank, &world, &err), TC_EUSER, "MPI without threads");
   char *want = tc_sprintf("this MPI library was built without MPI_THREAD_MULTIPLE (it grants "
-      "level %d); use one that has it",
+                          "level %d); use one that has it",
                           MPI_THREAD_SINGLE);
   is_str(err.text, want, "... is said");
   free(want);
@@ -211,13 +217,17 @@ static void test_start(void)
 
 static void test_meet(void)
 {
-  static const struct { const char *name; double deadline_s; int barrier, test, done_at,
-      status; int64_t took_ns; } rows[] = {
-    { "at once", 3, 0, 0, 0, 0, 0 }, { "in time", 3, 0, 0, 7, 0, 700000 }, { "late", 3, 0, 0,
-        1 << 30, TC_EPEER, 3000100000 },
-    { "without a deadline", 0, 0, 0, 1 << 30, TC_EPEER, 600000100000 }, { "without a barrier", 3,
-        FAILS, 0, 0, TC_EPEER, 0 },
-    { "broken", 3, 0, FAILS, 9, TC_EPEER, 0 } };
+  static const struct {
+    const char *name;
+    double deadline_s;
+    int barrier, test, done_at, status;
+    int64_t took_ns;
+  } rows[] = { { "at once", 3, 0, 0, 0, 0, 0 },
+               { "in time", 3, 0, 0, 7, 0, 700000 },
+               { "late", 3, 0, 0, 1 << 30, TC_EPEER, 3000100000 },
+               { "without a deadline", 0, 0, 0, 1 << 30, TC_EPEER, 600000100000 },
+               { "without a barrier", 3, FAILS, 0, 0, TC_EPEER, 0 },
+               { "broken", 3, 0, FAILS, 9, TC_EPEER, 0 } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_err err = { 0 };
     make();
@@ -226,23 +236,28 @@ static void test_meet(void)
     mpi.done_at = rows[i].done_at;
     int64_t began = mpi.now_ns;
     is_int(tc_mpi_meet(rows[i].deadline_s, &err), rows[i].status, "all ranks meet, %s",
-        rows[i].name);
+           rows[i].name);
     is_str(mpi.log, "barrier", "... at a barrier");
     is_int(mpi.now_ns - began, rows[i].took_ns, "... after so long");
     char want[200] = "";
     if (rows[i].status)
-      snprintf(want, sizeof want, "not all ranks came to the end of the run within %d s "
-          "(deadline run.deadline): see what "
-               "the others say", rows[i].deadline_s > 0 ? 3 : 600);
+      snprintf(want, sizeof want,
+               "not all ranks came to the end of the run within %d s "
+               "(deadline run.deadline): see what "
+               "the others say",
+               rows[i].deadline_s > 0 ? 3 : 600);
     is_str(err.text, want, "... the sentence");
   }
 }
 
 static void test_abort(void)
 {
-  static const struct { bool up, down; int hangs, want; } rows[] = {
-    { true, false, -1, 47 }, { true, true, -1, 7 }, { false, false, -1, 7 }, { true, false, 1,
-        8 } };
+  static const struct {
+    bool up, down;
+    int hangs, want;
+  } rows[] = {
+    { true, false, -1, 47 }, { true, true, -1, 7 }, { false, false, -1, 7 }, { true, false, 1, 8 }
+  };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     int status = 0;
     fflush(stdout);
@@ -257,9 +272,8 @@ static void test_abort(void)
     }
     waitpid(pid, &status, 0);
     is_int(WIFEXITED(status) ? WEXITSTATUS(status) : -1, rows[i].want,
-        "the end of all, MPI is%s up%s%s",
-           rows[i].up ? "" : " not", rows[i].down ? " and down again" : "", rows[i].hangs > 0 ?
-               ", and hangs" : "");
+           "the end of all, MPI is%s up%s%s", rows[i].up ? "" : " not",
+           rows[i].down ? " and down again" : "", rows[i].hangs > 0 ? ", and hangs" : "");
   }
 }
 
@@ -285,7 +299,7 @@ static void test_mail(void)
   mpi.hangs = 1;
   m->send(m, 5, "x", 2);
   ok(in->n == 2 && number(in->sent[0].mpi) == 1 && number(in->sent[1].mpi) == 2,
-      "what was delivered is forgotten");
+     "what was delivered is forgotten");
   mpi.log[0] = 0;
   mpi.count = 6;
   ok(m->poll(m, text, 6) && !memcmp(text, "mmmmmm", 6), "a letter came");
@@ -324,7 +338,7 @@ static void test_link(void)
   is_int(mpi_send(l, 2, buf, 3, 0), 0, "a send");
   is_int(mpi_recv(l, 0, buf, 4, 63), 1, "a receive");
   is_str(mpi.log, "send 3 'ab' to 5 #16512, recv 4 from 7 #16575",
-      "... to and from whom, with which tag");
+         "... to and from whom, with which tag");
   mpi.done_at = 1;
   is_int(mpi_test(l, 1), 0, "not yet");
   mpi.count = 4;
@@ -350,11 +364,17 @@ static void test_link(void)
 
 static void test_cancel(void)
 {
-  static const struct { const char *name; bool recv; int done_at,
-      test; const char *log; int tests; } rows[] = {
-    { "a send", false, 0, 0, ", free 0", 0 }, { "a receive", true, 0, 0, ", cancel 0", 1 },
-    { "a receive whose message comes", true, 1 << 30, 0, ", cancel 0, free 0", CANCEL_TRIES },
-    { "a receive that fails", true, 1 << 30, FAILS, ", cancel 0, free 0", 1 } };
+  static const struct {
+    const char *name;
+    bool recv;
+    int done_at, test;
+    const char *log;
+    int tests;
+  } rows[] = { { "a send", false, 0, 0, ", free 0", 0 },
+               { "a receive", true, 0, 0, ", cancel 0", 1 },
+               { "a receive whose message comes", true, 1 << 30, 0, ", cancel 0, free 0",
+                 CANCEL_TRIES },
+               { "a receive that fails", true, 1 << 30, FAILS, ", cancel 0, free 0", 1 } };
   char buf[4];
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct link *l = make_link(0);
@@ -375,8 +395,9 @@ static void test_cancel(void)
 
 static void test_make(void)
 {
-  static const struct { int id, status; } rows[] = { { -1, TC_EUSER }, { 255, TC_EUSER }, { 0, 0 },
-      { 254, 0 } };
+  static const struct {
+    int id, status;
+  } rows[] = { { -1, TC_EUSER }, { 255, TC_EUSER }, { 0, 0 }, { 254, 0 } };
   const int32_t members[] = { 2, 5, 7 };
   const struct tc_comm_opts o = { .name = "dp", .deadline_s = 60 };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -385,9 +406,12 @@ static void test_make(void)
     char want[100] = "";
     make();
     is_int(tc_comm_mpi(&c, rows[i].id, members, 3, &o, &err), rows[i].status,
-        "communicator number %d", rows[i].id);
-    if (rows[i].status) snprintf(want, sizeof want, "255 kinds of communicators at most, asked "
-        "for number %d", rows[i].id);
+           "communicator number %d", rows[i].id);
+    if (rows[i].status)
+      snprintf(want, sizeof want,
+               "255 kinds of communicators at most, asked "
+               "for number %d",
+               rows[i].id);
     is_str(err.text, want, "... the sentence");
     ok(!c == !!rows[i].status, "... made or not");
     if (!c) continue;

@@ -61,16 +61,25 @@ static int link_type(void *gpu, unsigned link, int *type)
   return breaks("type") ? FAIL : NVML_OK;
 }
 
-static const struct nvml lib = { .by_pci = by_pci, .by_uuid = by_uuid, .name = name, .uuid = uuid,
-    .memory = memory,
-                                 .link_state = link_state, .link_pci = link_pci,
-                                     .link_type = link_type };
+static const struct nvml lib = { .by_pci = by_pci,
+                                 .by_uuid = by_uuid,
+                                 .name = name,
+                                 .uuid = uuid,
+                                 .memory = memory,
+                                 .link_state = link_state,
+                                 .link_pci = link_pci,
+                                 .link_type = link_type };
 
 static void test_one(void)
 {
-  static const struct { const char *broken, *pci,
-      *uuid; bool name; const char *id; int64_t memory; int links, switched;
-                        int peers; } rows[] = {
+  static const struct {
+    const char *broken, *pci, *uuid;
+    bool name;
+    const char *id;
+    int64_t memory;
+    int links, switched;
+    int peers;
+  } rows[] = {
     { "", "0000:10:00.0", "", true, "GPU-here", 85899345920, 5, 2, 2 },
     { "", "", "GPU-x", true, "GPU-x", 85899345920, 5, 2, 2 },
     { "pci", "0000:10:00.0", "GPU-x", true, "GPU-x", 85899345920, 5, 2, 2 },
@@ -93,11 +102,11 @@ static void test_one(void)
     snprintf(d.pci, sizeof d.pci, "%s", rows[i].pci);
     snprintf(d.uuid, sizeof d.uuid, "%s", rows[i].uuid);
     ask_one(&lib, &d);
-    ok(rows[i].name ? strlen(d.name) == 63 && strspn(d.name, "0") == 63 : !strcmp(d.name,
-        "as it was"),
+    ok(rows[i].name ? strlen(d.name) == 63 && strspn(d.name, "0") == 63
+                    : !strcmp(d.name, "as it was"),
        "fails: \"%s\", of \"%s%s\": name", broken, rows[i].pci, rows[i].uuid);
-    ok(!strncmp(d.uuid, rows[i].id, 8) && strlen(d.uuid) == (*rows[i].uuid || !*rows[i].id ?
-        strlen(rows[i].id) : 63),
+    ok(!strncmp(d.uuid, rows[i].id, 8) &&
+           strlen(d.uuid) == (*rows[i].uuid || !*rows[i].id ? strlen(rows[i].id) : 63),
        "... UUID %s", d.uuid);
     is_int(d.memory_bytes, rows[i].memory, "... memory");
     is_int(d.n_links, rows[i].links, "... links");
@@ -105,7 +114,7 @@ static void test_one(void)
     for (int k = 0; k < TC_NVLINKS_MAX; k++) peers += d.peer[k] != 0;
     is_int(peers, rows[i].peers, "... to GPUs whose address is known");
     ok(!*rows[i].pci == !asked_pci && (!asked_pci || asked_pci == d.pci),
-        "... the address was asked for");
+       "... the address was asked for");
     ok(!asked_uuid || asked_uuid == d.uuid, "... and no other UUID");
   }
 }
@@ -120,12 +129,12 @@ static void test_links(void)
   ok(d.n_links == 5 && d.n_switched == 2, "five links, two of them to switches");
   for (int i = 0; i < TC_NVLINKS_MAX; i++)
     is_int((int64_t)d.peer[i], i == 0 || i == TC_NVLINKS_MAX - 1 ? (i + 16) << 8 : 0,
-        "peer of link %d", i);
-  old.link_type = NULL;                          /* an old library: all are taken for GPUs */
+           "peer of link %d", i);
+  old.link_type = NULL; /* an old library: all are taken for GPUs */
   ask_links(&old, &gpu_here, &d);
   ok(d.n_links == 5 && d.n_switched == 0, "a library that does not know of switches");
-  for (int i = 0; i < 6; i++) is_int((int64_t)d.peer[i], i < 4 ? (i + 16) << 8 : 0,
-      "... peer of link %d", i);
+  for (int i = 0; i < 6; i++)
+    is_int((int64_t)d.peer[i], i < 4 ? (i + 16) << 8 : 0, "... peer of link %d", i);
 }
 
 int main(void)

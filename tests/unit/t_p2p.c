@@ -8,14 +8,14 @@
 static struct {
   char log[2500], said[200];
   int requests, at_most, under_way, tests, cancels;
-  int slow;                       /* each message is done when it was tested so often */
-  int deaf, broken, refuses;      /* peers: whose messages never are done; fail; are refused */
-  int only;                       /* of the messages of the deaf peer, so many are done */
+  int slow; /* each message is done when it was tested so often */
+  int deaf, broken, refuses; /* peers: whose messages never are done; fail; are refused */
+  int only; /* of the messages of the deaf peer, so many are done */
   int peer[200], tried[200];
   int64_t now_ns, tick_ns, slept_ns;
   int yields, clears, says;
   const char *src, *dst, *stage;
-  int64_t span;                   /* bytes of dst */
+  int64_t span; /* bytes of dst */
 } net;
 
 static int64_t clock_ns(void) { return net.now_ns += net.tick_ns; }
@@ -24,7 +24,7 @@ static int count_yield(void) { return net.yields++; }
 static void count_clear(struct tc_stall *s) { net.clears += s == NULL; }
 
 static void note_late(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns,
-    const int *late, int n)
+                      const int *late, int n)
 {
   (void)l, (void)a;
   net.says++;
@@ -45,12 +45,13 @@ static void note_late(const struct tc_late *l, const struct tc_coll_args *a, int
 /* ">2 src+4 8 #3": to 2, from byte 4 of src, 8 bytes, tag 3. */
 static int ask(char dir, int peer, const void *buf, int64_t bytes, int tag)
 {
-  const char *b = buf, *in = !b ? "-" : b >= net.dst && b <= net.dst + net.span ? "dst" :
-                  b >= net.src && b <= net.src + net.span ? "src" : "stage";
+  const char *b = buf, *in = !b                                        ? "-"
+                             : b >= net.dst && b <= net.dst + net.span ? "dst"
+                             : b >= net.src && b <= net.src + net.span ? "src"
+                                                                       : "stage";
   int64_t at = !b ? 0 : *in == 'd' ? b - net.dst : *in == 's' && in[1] == 'r' ? b - net.src : 0;
   tc_text_add(net.log, sizeof net.log, "%s%c%d %s+%lld %lld #%d", *net.log ? ", " : "", dir, peer,
-      in, (long long)at,
-              (long long)bytes, tag);
+              in, (long long)at, (long long)bytes, tag);
   if (peer == net.refuses) return -1;
   net.peer[net.requests] = peer;
   net.under_way++;
@@ -100,14 +101,17 @@ static int run(const struct tc_coll_args *a, double deadline_s, int64_t *bytes, 
   static const int32_t members[] = { 4, 5, 6 };
   struct tc_comm_opts o = { .name = "dp", .deadline_s = deadline_s, .who = who };
   atomic_bool stop = a->what && !strcmp(a->what, "stop");
-  struct p2p x = { .ops = &ops, .coord = 1, .size = 3, .flow = tc_calloc(3 * MAX_RULES,
-      sizeof *x.flow),
-                   .arrived = tc_calloc(3, sizeof *x.arrived), .term = tc_calloc(3,
-                       sizeof *x.term) };
+  struct p2p x = { .ops = &ops,
+                   .coord = 1,
+                   .size = 3,
+                   .flow = tc_calloc(3 * MAX_RULES, sizeof *x.flow),
+                   .arrived = tc_calloc(3, sizeof *x.arrived),
+                   .term = tc_calloc(3, sizeof *x.term) };
   static char axis[] = "dp";
   x.name = axis;
-  x.late = (struct tc_late){ .axis = axis, .who = who, .members = members,
-      .deadline_s = tc_comm_deadline_s(&o) };
+  x.late = (struct tc_late){
+    .axis = axis, .who = who, .members = members, .deadline_s = tc_comm_deadline_s(&o)
+  };
   int rc = p2p_run(&x, a, &stop, bytes, err);
   free(x.flow);
   free(x.arrived);
@@ -128,12 +132,18 @@ static int32_t src[7] = { 1, 2, 3, 4, 5, 6, 7 }, dst[7];
 
 static void test_messages(void)
 {
-  static const struct { int coll, root, count, block; const char *log, *dst; } rows[] = {
-    { TC_ALL_REDUCE, 0, 7, 3, "<2 stage+0 12 #0, >2 src+24 4 #0, <0 stage+0 12 #0, >0 src+0 12 "
-        "#0, <2 dst+24 4 #1, "
-      "<0 dst+0 12 #1, >2 dst+12 12 #1, >0 dst+12 12 #1", "100 100 100 404 405 406 300" },
-    { TC_REDUCE_SCATTER, 0, 7, 3, "<2 stage+0 12 #2, >2 src+24 4 #2, <0 stage+0 12 #2, >0 src+0 "
-        "12 #2",
+  static const struct {
+    int coll, root, count, block;
+    const char *log, *dst;
+  } rows[] = {
+    { TC_ALL_REDUCE, 0, 7, 3,
+      "<2 stage+0 12 #0, >2 src+24 4 #0, <0 stage+0 12 #0, >0 src+0 12 "
+      "#0, <2 dst+24 4 #1, "
+      "<0 dst+0 12 #1, >2 dst+12 12 #1, >0 dst+12 12 #1",
+      "100 100 100 404 405 406 300" },
+    { TC_REDUCE_SCATTER, 0, 7, 3,
+      "<2 stage+0 12 #2, >2 src+24 4 #2, <0 stage+0 12 #2, >0 src+0 "
+      "12 #2",
       "404 405 406 0 0 0 0" },
     { TC_ALL_GATHER, 0, 7, 3, "<2 dst+24 4 #4, >2 src+0 12 #4, <0 dst+0 12 #4, >0 src+0 12 #4",
       "100 100 100 1 2 3 300" },
@@ -152,12 +162,15 @@ static void test_messages(void)
     { TC_RECV, 0, 7, 3, "<0 dst+0 28 #16", "100 100 100 100 100 100 100" },
     { TC_RECV, 2, 7, 3, "<2 dst+0 28 #16", "300 300 300 300 300 300 300" },
     { TC_BARRIER, 0, 7, 3, "<2 -+0 0 #20, >2 -+0 0 #20, <0 -+0 0 #20, >0 -+0 0 #20",
-        "0 0 0 0 0 0 0" },
+      "0 0 0 0 0 0 0" },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const struct tc_part part = { src, dst, rows[i].count, rows[i].block };
-    const struct tc_coll_args a = { .coll = rows[i].coll, .dtype = TC_I32, .root = rows[i].root,
-                                    .n_parts = rows[i].coll != TC_BARRIER, .parts = &part };
+    const struct tc_coll_args a = { .coll = rows[i].coll,
+                                    .dtype = TC_I32,
+                                    .root = rows[i].root,
+                                    .n_parts = rows[i].coll != TC_BARRIER,
+                                    .parts = &part };
     struct tc_err err = { 0 };
     int64_t bytes = -1;
     char got[80] = "";
@@ -168,8 +181,9 @@ static void test_messages(void)
     memset(dst, 0, sizeof dst);
     is_int(run(&a, 60, &bytes, &err), 0, "%s, root %d", tc_coll_name[a.coll], a.root);
     is_str(net.log, rows[i].log, "... its messages");
-    is_int(bytes, a.coll == TC_BARRIER ? 0 : tc_coll_bytes(a.coll, 3, 1, a.root, part.count,
-        part.block, 4),
+    is_int(bytes,
+           a.coll == TC_BARRIER ? 0
+                                : tc_coll_bytes(a.coll, 3, 1, a.root, part.count, part.block, 4),
            "... the bytes that it sent");
     is_int(net.under_way, 0, "... all are done");
     for (int k = 0; k < 7; k++) tc_text_add(got, sizeof got, "%s%d", k ? " " : "", (int)dst[k]);
@@ -182,26 +196,29 @@ static void test_messages(void)
 static void test_pieces(void)
 {
   enum { N = 6 << 20 };
-  static const struct { int coll, count, block, slow, at_most; int64_t each,
-      last; int requests; } rows[] = {
-    { TC_SEND, N, N, 0, 2, 4 << 20, 0, 6 }, { TC_SEND, N, N, 9, 4, 4 << 20, 0, 6 },
-    { TC_RECV, N - 1, N - 1, 9, 4, 4 << 20, 4, 6 }, { TC_REDUCE, 3 << 18, 3 << 18, 9, 4, 1 << 20,
-        0, 6 },
+  static const struct {
+    int coll, count, block, slow, at_most;
+    int64_t each, last;
+    int requests;
+  } rows[] = {
+    { TC_SEND, N, N, 0, 2, 4 << 20, 0, 6 },
+    { TC_SEND, N, N, 9, 4, 4 << 20, 0, 6 },
+    { TC_RECV, N - 1, N - 1, 9, 4, 4 << 20, 4, 6 },
+    { TC_REDUCE, 3 << 18, 3 << 18, 9, 4, 1 << 20, 0, 6 },
   };
   char *mem = tc_calloc(2, N * 4 + 64);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const struct tc_part part = { mem, mem + N * 4 + 64, rows[i].count, rows[i].block };
     const bool reduce = rows[i].coll == TC_REDUCE;
-    const struct tc_coll_args a = { .coll = rows[i].coll, .dtype = TC_F32, .root = reduce ? 1 : 2,
-        .n_parts = 1,
-                                    .parts = &part };
+    const struct tc_coll_args a = {
+      .coll = rows[i].coll, .dtype = TC_F32, .root = reduce ? 1 : 2, .n_parts = 1, .parts = &part
+    };
     struct tc_err err = { 0 };
     int64_t bytes = -1;
     make();
     net.slow = rows[i].slow;
-    is_int(run(&a, 60, &bytes, &err), 0, "%s of %d, each done after %d looks",
-        tc_coll_name[a.coll], rows[i].count,
-           rows[i].slow);
+    is_int(run(&a, 60, &bytes, &err), 0, "%s of %d, each done after %d looks", tc_coll_name[a.coll],
+           rows[i].count, rows[i].slow);
     is_int(net.requests, rows[i].requests, "... in so many pieces");
     if (rows[i].slow) is_int(net.at_most, rows[i].at_most, "... of which so many are under way");
     char each[40];
@@ -209,7 +226,7 @@ static void test_pieces(void)
     int n = 0;
     for (const char *s = net.log; (s = strstr(s, each)); s++) n++;
     is_int(n, rows[i].last ? rows[i].requests - 1 : rows[i].requests,
-        "... all of them as large, but for the last");
+           "... all of them as large, but for the last");
     is_int(bytes, rows[i].coll == TC_SEND ? N * 4 : 0, "... the bytes that it sent");
   }
   free(mem);
@@ -221,28 +238,40 @@ static void test_failures(void)
 {
 #define GONE " has left the run or cannot be reached any more; see its log"
 #define LATE " after 1 s (deadline run.deadline): see what stopped it, or raise the deadline"
-  static const struct { const char *name; int coll, root, deaf, only, broken,
-      refuses; const char *what, *text; int says;
-                        int cancels; } rows[] = {
-    { "deaf", TC_ALL_REDUCE, 0, 2, 0, -1, -1, "h.1", "all_reduce 'h.1' on axis dp: no answer "
-        "from rank 6 on c" LATE, 4, 2 },
-    { "both deaf", TC_BARRIER, 0, -2, 0, -1, -1, NULL, "barrier on axis dp: no answer from rank "
-        "4 on a, rank 6 on c" LATE,
+  static const struct {
+    const char *name;
+    int coll, root, deaf, only, broken, refuses;
+    const char *what, *text;
+    int says;
+    int cancels;
+  } rows[] = {
+    { "deaf", TC_ALL_REDUCE, 0, 2, 0, -1, -1, "h.1",
+      "all_reduce 'h.1' on axis dp: no answer "
+      "from rank 6 on c" LATE,
+      4, 2 },
+    { "both deaf", TC_BARRIER, 0, -2, 0, -1, -1, NULL,
+      "barrier on axis dp: no answer from rank "
+      "4 on a, rank 6 on c" LATE,
       4, 4 },
-    { "half deaf", TC_ALL_REDUCE, 0, 0, 1, -1, -1, NULL, "all_reduce on axis dp: no answer from "
-        "rank 4 on a" LATE, 4, 2 },
+    { "half deaf", TC_ALL_REDUCE, 0, 0, 1, -1, -1, NULL,
+      "all_reduce on axis dp: no answer from "
+      "rank 4 on a" LATE,
+      4, 2 },
     { "broken", TC_ALL_GATHER, 0, -1, 0, 2, -1, NULL, "all_gather on axis dp: rank 6 on c" GONE, 0,
-        4 },
+      4 },
     { "refused", TC_SEND, 2, -1, 0, -1, 2, NULL, "send on axis dp: rank 6 on c" GONE, 0, 0 },
-    { "refused later", TC_BARRIER, 0, -1, 0, -1, 0, NULL, "barrier on axis dp: rank 4 on a" GONE,
-        0, 2 },
+    { "refused later", TC_BARRIER, 0, -1, 0, -1, 0, NULL, "barrier on axis dp: rank 4 on a" GONE, 0,
+      2 },
     { "stopped", TC_RECV, 0, 0, 0, -1, -1, "stop", "the communicator of axis dp was freed", 0, 1 },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const struct tc_part part = { src, dst, 7, 3 };
-    const struct tc_coll_args a = { .coll = rows[i].coll, .dtype = TC_I32, .root = rows[i].root,
-        .n_parts = 1,
-                                    .parts = &part, .what = rows[i].what };
+    const struct tc_coll_args a = { .coll = rows[i].coll,
+                                    .dtype = TC_I32,
+                                    .root = rows[i].root,
+                                    .n_parts = 1,
+                                    .parts = &part,
+                                    .what = rows[i].what };
     struct tc_err err = { 0 };
     int64_t bytes = -1;
     make();
@@ -264,8 +293,9 @@ static void test_failures(void)
 static void test_waits(void)
 {
   const struct tc_part part = { src, dst, 7, 7 };
-  const struct tc_coll_args a = { .coll = TC_SEND, .dtype = TC_I32, .root = 2, .n_parts = 1,
-      .parts = &part };
+  const struct tc_coll_args a = {
+    .coll = TC_SEND, .dtype = TC_I32, .root = 2, .n_parts = 1, .parts = &part
+  };
   struct tc_err err = { 0 };
   int64_t bytes;
   make();
@@ -286,8 +316,9 @@ static void test_waits(void)
   make();
   net.slow = 6;
   net.tick_ns = INT64_C(100000000000);
-  is_int(run(&a, 8, &bytes, &err), 0, "a process that is stopped between looks grows older by a "
-      "second each");
+  is_int(run(&a, 8, &bytes, &err), 0,
+         "a process that is stopped between looks grows older by a "
+         "second each");
   is_int(bytes, 28, "... and sends what it should");
 }
 

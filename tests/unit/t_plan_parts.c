@@ -43,16 +43,27 @@ static void done(void)
 
 static struct tc_cand cand(void)
 {
-  return (struct tc_cand){ .pp = 2, .dp = 2, .tp = 2, .micro = 3, .n_mb = 2, .chunks = 1, .data = "ddp",
-                           .schedule = "1f1b", .recompute = "none", .offload = "no" };
+  return (struct tc_cand){ .pp = 2,
+                           .dp = 2,
+                           .tp = 2,
+                           .micro = 3,
+                           .n_mb = 2,
+                           .chunks = 1,
+                           .data = "ddp",
+                           .schedule = "1f1b",
+                           .recompute = "none",
+                           .offload = "no" };
 }
 
 /* A pipeline sends 2 x 2 x 3 x 4 x 8 = 384 bytes; dp 8 x (10 x 8 / 2 + rest) / 2, as much for a rest of 56. */
 static void test_near(void)
 {
-  static const struct { double rest; int pp, dp, chunks, bf16, near; } rows[] = {
-    { 56, 2, 2, 1, 0, 0 }, { 55.9, 2, 2, 1, 0, 1 }, { 55.9, 2, 1, 1, 0, 0 }, { 0, 1, 2, 1, 0, 0 },
-    { 152, 2, 2, 2, 0, 0 }, { 151.9, 2, 2, 2, 0, 1 }, { 8, 2, 2, 1, 1, 0 }, { 7.9, 2, 2, 1, 1, 1 } };
+  static const struct {
+    double rest;
+    int pp, dp, chunks, bf16, near;
+  } rows[] = { { 56, 2, 2, 1, 0, 0 }, { 55.9, 2, 2, 1, 0, 1 }, { 55.9, 2, 1, 1, 0, 0 },
+               { 0, 1, 2, 1, 0, 0 },  { 152, 2, 2, 2, 0, 0 },  { 151.9, 2, 2, 2, 0, 1 },
+               { 8, 2, 2, 1, 1, 0 },  { 7.9, 2, 2, 1, 1, 1 } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     set_up();
     struct tc_cand x = cand();
@@ -62,7 +73,8 @@ static void test_near(void)
     s.g.rest_params = rows[i].rest;
     if (rows[i].bf16) config.train_precision = "bf16";
     add(&s, &x);
-    is_int(x.near_pp, rows[i].near, "a rest of %g, %d x %d: which axis is near", rows[i].rest, x.pp, x.dp);
+    is_int(x.near_pp, rows[i].near, "a rest of %g, %d x %d: which axis is near", rows[i].rest, x.pp,
+           x.dp);
     done();
   }
 }
@@ -70,10 +82,14 @@ static void test_near(void)
 /* Bytes of a guess and of the host; considered, possible and fitting; kept for trying. */
 static void test_fitting(void)
 {
-  static const struct { double bytes, host, room; int fails, possible, fitting, kept; double least, host_least; } rows[] = {
-    { 100, 9, 0, 0, 1, 1, 1, 100, 0 }, { 100.5, 9, 0, 0, 1, 0, 1, 100.5, 0 }, { 104, 0, 0, 0, 1, 0, 1, 104, 0 },
-    { 104.5, 0, 0, 0, 1, 0, 0, 104.5, 0 }, { 50, 10, 40, 0, 1, 1, 1, 50, 0 }, { 50, 10.25, 40, 0, 0, 0, 0, INFINITY, 41 },
-    { 50, 0, 0, 1, 0, 0, 0, INFINITY, 0 } };
+  static const struct {
+    double bytes, host, room;
+    int fails, possible, fitting, kept;
+    double least, host_least;
+  } rows[] = { { 100, 9, 0, 0, 1, 1, 1, 100, 0 },    { 100.5, 9, 0, 0, 1, 0, 1, 100.5, 0 },
+               { 104, 0, 0, 0, 1, 0, 1, 104, 0 },    { 104.5, 0, 0, 0, 1, 0, 0, 104.5, 0 },
+               { 50, 10, 40, 0, 1, 1, 1, 50, 0 },    { 50, 10.25, 40, 0, 0, 0, 0, INFINITY, 41 },
+               { 50, 0, 0, 1, 0, 0, 0, INFINITY, 0 } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     set_up();
     struct tc_cand x = cand();
@@ -89,8 +105,12 @@ static void test_fitting(void)
     ok(found.least_bytes == rows[i].least, "... the least bytes: %g", found.least_bytes);
     is_int(found.n_families, TC_KEYS, "... counts in a family of each key");
     const struct tc_plan_family *f = &found.family[TC_KEYS - 1];
-    ok(f->key == TC_KEY_OFFLOAD && f->n == 1 && f->fit == rows[i].fitting, "... of the last one, too");
-    is_str(f->why, rows[i].fails ? "it can't be" : rows[i].possible ? "" : "needs more host memory than a node has",
+    ok(f->key == TC_KEY_OFFLOAD && f->n == 1 && f->fit == rows[i].fitting,
+       "... of the last one, too");
+    is_str(f->why,
+           rows[i].fails      ? "it can't be"
+           : rows[i].possible ? ""
+                              : "needs more host memory than a node has",
            "... why not");
     ok(f->least_host_bytes == rows[i].host_least, "... bytes of a host: %g", f->least_host_bytes);
     done();
@@ -115,11 +135,21 @@ static void test_fitting(void)
 static void test_values(void)
 {
   static const char *const want[TC_KEYS] = {
-    [TC_KEY_PP] = "2", [TC_KEY_DP] = "3", [TC_KEY_TP] = "4", [TC_KEY_MICRO] = "5", [TC_KEY_DATA] = "zero2",
-    [TC_KEY_SCHEDULE] = "zb", [TC_KEY_CHUNKS] = "6", [TC_KEY_SEQUENCE] = "yes", [TC_KEY_RECOMPUTE] = "full",
-    [TC_KEY_OFFLOAD] = "params" };
-  struct tc_cand x = { .pp = 2, .dp = 3, .tp = 4, .micro = 5, .chunks = 6, .data = "zero2", .schedule = "zb",
-                       .sequence = true, .recompute = "full", .offload = "params" };
+    [TC_KEY_PP] = "2",          [TC_KEY_DP] = "3",         [TC_KEY_TP] = "4",
+    [TC_KEY_MICRO] = "5",       [TC_KEY_DATA] = "zero2",   [TC_KEY_SCHEDULE] = "zb",
+    [TC_KEY_CHUNKS] = "6",      [TC_KEY_SEQUENCE] = "yes", [TC_KEY_RECOMPUTE] = "full",
+    [TC_KEY_OFFLOAD] = "params"
+  };
+  struct tc_cand x = { .pp = 2,
+                       .dp = 3,
+                       .tp = 4,
+                       .micro = 5,
+                       .chunks = 6,
+                       .data = "zero2",
+                       .schedule = "zb",
+                       .sequence = true,
+                       .recompute = "full",
+                       .offload = "params" };
   char text[48];
   for (int key = 0; key < TC_KEYS; key++) {
     value_text(text, sizeof text, &x, key);
@@ -137,14 +167,16 @@ static int sign(int x) { return (x > 0) - (x < 0); }
 
 static void test_order(void)
 {
-  const struct tc_cand a = { .s = 1, .bytes = 5 }, b = { .s = 2, .bytes = 4 }, c = { .s = 1, .bytes = 6 };
+  const struct tc_cand a = { .s = 1, .bytes = 5 }, b = { .s = 2, .bytes = 4 },
+                       c = { .s = 1, .bytes = 6 };
   ok(sign(by_time(&a, &b)) == -1 && sign(by_time(&b, &a)) == 1, "the faster guess first");
   ok(sign(by_time(&a, &c)) == -1 && sign(by_time(&c, &a)) == 1, "... the smaller of two as fast");
   is_int(by_time(&a, &a), 0, "... or none");
   static struct tc_plan_row x, y;
   x.plan.time.step_s = 1;
   y.plan.time.step_s = 2;
-  ok(sign(by_step(&x, &y)) == -1 && sign(by_step(&y, &x)) == 1 && by_step(&x, &x) == 0, "the faster row first");
+  ok(sign(by_step(&x, &y)) == -1 && sign(by_step(&y, &x)) == 1 && by_step(&x, &x) == 0,
+     "the faster row first");
 }
 
 static void test_alike(void)
@@ -178,7 +210,9 @@ static void test_alike(void)
 
 static void test_misses(void)
 {
-  struct miss m[] = { { "ddp", "1f1b", false, 1 }, { "ddp", "zb", true, 2 }, { "ddp", "1f1b", true, 3 },
+  struct miss m[] = { { "ddp", "1f1b", false, 1 },
+                      { "ddp", "zb", true, 2 },
+                      { "ddp", "1f1b", true, 3 },
                       { NULL, NULL, false, 0 } };
   struct tc_cand x = cand();
   is_int(find_miss(m, &x) - m, 2, "a miss of the same kind");

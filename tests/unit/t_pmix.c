@@ -11,9 +11,9 @@
 
 static struct {
   pmix_status_t init, put, commit, fence, fenced, get, nodes, peers;
-  int rank, size, type;           /* of the job's size */
-  int failures, world;            /* of Get, before what is told; how many ranks there are */
-  bool late, short_of;            /* the fence never ends; what is told is a byte short */
+  int rank, size, type; /* of the job's size */
+  int failures, world; /* of Get, before what is told; how many ranks there are */
+  bool late, short_of; /* the fence never ends; what is told is a byte short */
   int puts, fences, gets, anew, finalized, bad;
   char key[64];
   char blob[1 << 16];
@@ -36,8 +36,8 @@ static pmix_status_t f_init(pmix_proc_t *me, pmix_info_t *info, size_t n)
 static pmix_status_t f_put(pmix_scope_t scope, const char *key, pmix_value_t *v)
 {
   pmix.puts++;
-  pmix.bad += scope != PMIX_GLOBAL || v->type != PMIX_BYTE_OBJECT ||
-      v->data.bo.size > sizeof pmix.blob;
+  pmix.bad +=
+      scope != PMIX_GLOBAL || v->type != PMIX_BYTE_OBJECT || v->data.bo.size > sizeof pmix.blob;
   snprintf(pmix.key, sizeof pmix.key, "%s", key);
   pmix.bytes = v->data.bo.size;
   memcpy(pmix.blob, v->data.bo.bytes, pmix.bytes);
@@ -51,8 +51,8 @@ static pmix_status_t f_fence(const pmix_proc_t *p, size_t n, const pmix_info_t *
 {
   pmix.fences++;
   pmix.fence_ctx = ctx;
-  pmix.bad += p || n || n_info != 1 || strcmp(info->key, PMIX_COLLECT_DATA) ||
-      !info->value.data.flag;
+  pmix.bad +=
+      p || n || n_info != 1 || strcmp(info->key, PMIX_COLLECT_DATA) || !info->value.data.flag;
   if (pmix.fence == PMIX_SUCCESS && !pmix.late) done(pmix.fenced, ctx);
   return pmix.fence;
 }
@@ -68,8 +68,8 @@ static pmix_status_t f_get(const pmix_proc_t *p, const char *key, const pmix_inf
   if (!size) {
     pmix.gets++;
     pmix.anew += n == 2;
-    pmix.bad += strcmp(key, pmix.key) || strcmp(info->key, PMIX_TIMEOUT) ||
-        info->value.data.integer != 60;
+    pmix.bad +=
+        strcmp(key, pmix.key) || strcmp(info->key, PMIX_TIMEOUT) || info->value.data.integer != 60;
     pmix.bad += n == 2 && (strcmp(info[1].key, PMIX_GET_REFRESH_CACHE) || !info[1].value.data.flag);
     if (pmix.failures && pmix.failures--) return PMIX_ERR_NOT_FOUND;
   } else {
@@ -133,17 +133,19 @@ static pmix_status_t f_finalize(const pmix_info_t *info, size_t n)
 
 static void make(int rank, int size)
 {
-  static const char *const none[] = { "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID",
-      "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS",
-                                      "SLURM_JOB_ID", "SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS",
-                                      "SLURM_JOB_GPUS", "PMI_SIZE", "SLURM_RESTART_COUNT" };
+  static const char *const none[] = {
+    "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID",   "SLURM_STEP_NUM_TASKS",
+    "SLURM_NTASKS",         "SLURM_JOB_ID",   "SLURM_GPUS_ON_NODE",
+    "SLURM_STEP_GPUS",      "SLURM_JOB_GPUS", "PMI_SIZE",
+    "SLURM_RESTART_COUNT"
+  };
   memset(&pmix, 0, sizeof pmix);
   pmix.rank = rank;
   pmix.size = size;
   pmix.type = PMIX_UINT32;
   now_ns = 0;
   for (size_t i = 0; i < sizeof none / sizeof *none; i++) unsetenv(none[i]);
-  setenv("CUDA_VISIBLE_DEVICES", "", 1);          /* whatever this machine has */
+  setenv("CUDA_VISIBLE_DEVICES", "", 1); /* whatever this machine has */
   setenv("PMIX_NAMESPACE", "job", 1);
   setenv("PMIX_RANK", "0", 1);
 }
@@ -153,7 +155,7 @@ static void make(int rank, int size)
 #define FITS "; does the launcher's PMIx fit, and are all ranks alive?"
 
 static void is_fail(int rc, const struct tc_err *err, const char *before, pmix_status_t why,
-    const char *after)
+                    const char *after)
 {
   char want[500];
   snprintf(want, sizeof want, "%s%s%s", before, PMIx_Error_string(why), after);
@@ -172,16 +174,21 @@ static void test_start(void)
   pmix.size = 1;
   is_int(tc_pmix_start(&rank, &world, &err), 0, "... one rank alone");
   is_int(world, 1, "... is one");
-  static const struct { int size, type; pmix_status_t get; } rows[] = {
-    { 0, PMIX_UINT32, PMIX_SUCCESS }, { 7, PMIX_INT, PMIX_SUCCESS }, { 7, PMIX_UINT32,
-        PMIX_ERR_TIMEOUT } };
+  static const struct {
+    int size, type;
+    pmix_status_t get;
+  } rows[] = { { 0, PMIX_UINT32, PMIX_SUCCESS },
+               { 7, PMIX_INT, PMIX_SUCCESS },
+               { 7, PMIX_UINT32, PMIX_ERR_TIMEOUT } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     pmix.size = rows[i].size;
     pmix.type = rows[i].type;
     pmix.get = rows[i].get;
     world = -1;
-    is_fail(tc_pmix_start(&rank, &world, &err), &err, "asking PMIx for the number of ranks "
-        "failed: ", rows[i].get, FITS);
+    is_fail(tc_pmix_start(&rank, &world, &err), &err,
+            "asking PMIx for the number of ranks "
+            "failed: ",
+            rows[i].get, FITS);
     is_int(world, 0, "... no ranks");
   }
   ok(tc_pmix_launched(), "the launcher stays");
@@ -189,10 +196,10 @@ static void test_start(void)
   is_int(pmix.finalized, 1, "... until the end");
   make(0, 1);
   pmix.init = PMIX_ERR_UNREACH;
-  is_fail(tc_pmix_start(&rank, &world, &err), &err, "the launcher can't be reached (PMIx_Init: ",
-      PMIX_ERR_UNREACH,
+  is_fail(tc_pmix_start(&rank, &world, &err), &err,
+          "the launcher can't be reached (PMIx_Init: ", PMIX_ERR_UNREACH,
           ", PMIX_NAMESPACE = job): start with srun --mpi=pmix or Open MPI's mpirun, or without "
-              "PMIX_* in the environment");
+          "PMIX_* in the environment");
   ok(!tc_pmix_launched(), "a launcher that is gone is none any more");
   tc_ranks_finish();
   is_int(pmix.finalized, 0, "... and not called again");
@@ -204,17 +211,22 @@ static void test_start(void)
 
 static void test_tell(void)
 {
-  static const struct { const char *what; pmix_status_t put, commit, fence,
-      fenced; bool late; const char *text;
-                        pmix_status_t why; int fences; } rows[] = {
+  static const struct {
+    const char *what;
+    pmix_status_t put, commit, fence, fenced;
+    bool late;
+    const char *text;
+    pmix_status_t why;
+    int fences;
+  } rows[] = {
     { "well", 0, 0, 0, 0, false, NULL, 0, 1 },
     { "well, at once", 0, 0, PMIX_OPERATION_SUCCEEDED, 0, false, NULL, 0, 1 },
     { "no room", PMIX_ERR_NOMEM, 0, 0, 0, false, "PMIx_Put failed: ", PMIX_ERR_NOMEM, 0 },
     { "no commit", 0, PMIX_ERR_UNREACH, 0, 0, false, "PMIx_Put failed: ", PMIX_ERR_UNREACH, 0 },
-    { "no fence", 0, 0, PMIX_ERR_NOT_SUPPORTED, 0, false, "PMIx_Fence failed: ",
-        PMIX_ERR_NOT_SUPPORTED, 1 },
-    { "a fence that breaks", 0, 0, 0, PMIX_ERR_TIMEOUT, false, "PMIx_Fence failed: ",
-        PMIX_ERR_TIMEOUT, 1 },
+    { "no fence", 0, 0, PMIX_ERR_NOT_SUPPORTED, 0, false,
+      "PMIx_Fence failed: ", PMIX_ERR_NOT_SUPPORTED, 1 },
+    { "a fence that breaks", 0, 0, 0, PMIX_ERR_TIMEOUT, false,
+      "PMIx_Fence failed: ", PMIX_ERR_TIMEOUT, 1 },
   };
   struct tc_err err = { 0 };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -228,17 +240,19 @@ static void test_tell(void)
     if (rc) is_fail(rc, &err, rows[i].text, rows[i].why, FITS);
     is_int(pmix.fences, rows[i].fences, "... fences");
     ok(!strcmp(pmix.key, "key") && pmix.bytes == 6 && !strcmp(pmix.blob, "hello"),
-        "... what was put");
+       "... what was put");
     is_int(pmix.bad, 0, "... as PMIx wants it");
   }
   make(0, 2);
   pmix.late = true;
   is_int(tc_pmix_tell("key", "", 1, &err), TC_EPEER, "a rank that never comes");
-  is_str(err.text, "not all ranks of the step have started after 300 s: a rank died or hangs "
-      "before it came here; look "
-         "for its message, or its node's state", "... is said");
+  is_str(err.text,
+         "not all ranks of the step have started after 300 s: a rank died or hangs "
+         "before it came here; look "
+         "for its message, or its node's state",
+         "... is said");
   is_int(now_ns, INT64_C(300000500000), "... after so long");
-  free(pmix.fence_ctx);                          /* left to the callback, which never comes */
+  free(pmix.fence_ctx); /* left to the callback, which never comes */
 }
 
 static void test_hear(void)
@@ -264,9 +278,10 @@ static void test_hear(void)
   make(0, 2);
   snprintf(pmix.key, sizeof pmix.key, "key");
   pmix.get = PMIX_ERR_NOT_FOUND;
-  is_fail(tc_pmix_hear(7, "key", got, 6, &err), &err, "rank 7 told nothing about itself for 300 "
-      "s: ", PMIX_ERR_NOT_FOUND,
-          "; does it run this same program?");
+  is_fail(tc_pmix_hear(7, "key", got, 6, &err), &err,
+          "rank 7 told nothing about itself for 300 "
+          "s: ",
+          PMIX_ERR_NOT_FOUND, "; does it run this same program?");
   is_int(now_ns, INT64_C(300001000000), "... after so long");
 }
 
@@ -274,8 +289,8 @@ static void test_leader(void)
 {
   static const int want[] = { 0, 1, 0, 1, -1 };
   make(0, 4);
-  for (int r = 0; r < 5; r++) is_int(tc_pmix_leader(r), want[r],
-      "the lowest rank of the node of %d", r);
+  for (int r = 0; r < 5; r++)
+    is_int(tc_pmix_leader(r), want[r], "the lowest rank of the node of %d", r);
   pmix.peers = PMIX_ERR_NOT_FOUND;
   is_int(tc_pmix_leader(2), -1, "no peers are known");
   make(0, 4);
@@ -304,11 +319,16 @@ static void change(int rank, void *at)
 static void test_meet(void)
 {
   static const struct tc_ranks_want bind = { .bind = true };
-  static const struct { const char *mpirun, *slurm, *tasks; bool bind,
-      devices; const char *launcher; int puts; } rows[] = {
-    { "4", NULL, NULL, false, false, "mpirun", 1 }, { NULL, NULL, NULL, false, false, "mpirun", 1 },
-    { NULL, "2", NULL, false, false, "srun", 1 }, { NULL, "2", "4", true, false, "srun", 2 },
-    { "4", "2", "3", false, true, "mpirun", 2 } };
+  static const struct {
+    const char *mpirun, *slurm, *tasks;
+    bool bind, devices;
+    const char *launcher;
+    int puts;
+  } rows[] = { { "4", NULL, NULL, false, false, "mpirun", 1 },
+               { NULL, NULL, NULL, false, false, "mpirun", 1 },
+               { NULL, "2", NULL, false, false, "srun", 1 },
+               { NULL, "2", "4", true, false, "srun", 2 },
+               { "4", "2", "3", false, true, "mpirun", 2 } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_ranks *r = NULL;
     struct tc_err err = { 0 };
@@ -322,7 +342,7 @@ static void test_meet(void)
     setenv("SLURM_JOB_ID", "a job", 1);
     setenv("SLURM_RESTART_COUNT", i == 1 ? "x" : i == 2 ? "-1" : "7", 1);
     if (!is_int(tc_ranks_discover(&r, rows[i].bind ? &bind : NULL, &err), 0,
-        "ranks meet, row %d: %s", (int)i, err.text))
+                "ranks meet, row %d: %s", (int)i, err.text))
       continue;
     ok(r->rank == MINE && r->world == RANKS && r->n_nodes == 2, "... two nodes");
     is_str(r->launcher, rows[i].launcher, "... by this launcher");
@@ -332,17 +352,17 @@ static void test_meet(void)
       char host[16];
       snprintf(host, sizeof host, "host%d", k % 2);
       ok(r->node_of_rank[k] == k % 2 && (k == MINE || !strcmp(r->info[k].host, host)),
-          "... rank %d is on %s", k, host);
-      if (k != MINE) is_int(r->info[k].device, rows[i].puts == 2 ? 10 + k : -1,
-          "... and has this device");
+         "... rank %d is on %s", k, host);
+      if (k != MINE)
+        is_int(r->info[k].device, rows[i].puts == 2 ? 10 + k : -1, "... and has this device");
       if (rows[i].puts == 1)
-        ok(r->info[k].node == k % 2 && r->info[k].local_rank == k / 2 &&
-            r->info[k].local_size == 2, "... its place");
+        ok(r->info[k].node == k % 2 && r->info[k].local_rank == k / 2 && r->info[k].local_size == 2,
+           "... its place");
     }
     is_int(pmix.puts, rows[i].puts, "... after so many exchanges");
     is_int(tc_ranks_meet(r, &err), 0, "... and meet again");
     ok(!strcmp(pmix.key, "tercio.here") && pmix.gets == (rows[i].puts + 1) * RANKS,
-        "... all of them");
+       "... all of them");
     pmix.get = PMIX_ERR_NOT_FOUND;
     is_int(tc_ranks_meet(r, &err), TC_EPEER, "... unless one does not come");
     pmix.fence = PMIX_ERR_NOT_FOUND;
@@ -356,9 +376,14 @@ static void test_meet(void)
 
 static void test_meet_fails(void)
 {
-  static const struct { const char *what; bool foreign,
-      short_of; const char *tasks; pmix_status_t init, fenced, get;
-                        int type, status; const char *text; } rows[] = {
+  static const struct {
+    const char *what;
+    bool foreign, short_of;
+    const char *tasks;
+    pmix_status_t init, fenced, get;
+    int type, status;
+    const char *text;
+  } rows[] = {
     { "another build", true, false, NULL, 0, 0, 0, PMIX_UINT32, TC_EUSER,
       "rank 3 runs another build of tercio than rank 2; install the same one on all nodes" },
     { "another size", false, true, NULL, 0, 0, 0, PMIX_UINT32, TC_EUSER,
@@ -366,11 +391,11 @@ static void test_meet_fails(void)
     { "another step", false, false, "3", 0, 0, 0, PMIX_UINT32, TC_EUSER,
       "PMIx knows 4 ranks, but this step has 3 tasks: start with srun --mpi=pmix" },
     { "no launcher", false, false, NULL, PMIX_ERR_UNREACH, 0, 0, PMIX_UINT32, TC_EPEER,
-        "the launcher can't be reached" },
+      "the launcher can't be reached" },
     { "no size", false, false, NULL, 0, 0, 0, PMIX_INT, TC_EPEER,
-        "asking PMIx for the number of ranks failed" },
+      "asking PMIx for the number of ranks failed" },
     { "no fence", false, false, NULL, 0, PMIX_ERR_TIMEOUT, 0, PMIX_UINT32, TC_EPEER,
-        "PMIx_Fence failed" },
+      "PMIx_Fence failed" },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_ranks *r = (struct tc_ranks *)&pmix;
@@ -386,7 +411,7 @@ static void test_meet_fails(void)
     setenv("SLURM_PROCID", "2", 1);
     if (rows[i].tasks) setenv("SLURM_STEP_NUM_TASKS", rows[i].tasks, 1);
     is_int(tc_ranks_discover(&r, NULL, &err), rows[i].status, "ranks do not meet: %s",
-        rows[i].what);
+           rows[i].what);
     ok(!strncmp(err.text, rows[i].text, strlen(rows[i].text)), "... %s", err.text);
     ok(!r, "... and there are none");
   }

@@ -67,13 +67,18 @@ static const struct {
   { "none was made", 9, 1, true, false, false, 0, 5, TC_EUSER, 11,
     "out: the run ended or was started again before it made the checkpoint: ask again", 1 },
   { "there is none at all", 9, 1, true, false, false, 0, -1, TC_EUSER, 11,
-    "out: the run ended or was started again before it made the checkpoint: ask again", 1 } };
+    "out: the run ended or was started again before it made the checkpoint: ask again", 1 }
+};
 
 static void test_wait(void)
 {
   char name[] = "folder", file[] = "file", taken[] = "taken";
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    const struct ask a = { .out = "out", .wait_s = rows[i].wait_s, .newest = 5, .ckpt_dir = name, .file = file,
+    const struct ask a = { .out = "out",
+                           .wait_s = rows[i].wait_s,
+                           .newest = 5,
+                           .ckpt_dir = name,
+                           .file = file,
                            .taken = taken };
     struct tc_err err = { 0 };
     now_ns = 1000000000000;
@@ -105,9 +110,11 @@ static void test_put(void)
     if (f) got[fread(got, 1, sizeof got - 1, f)] = 0;
     if (f) fclose(f);
     ok(!strncmp(got, tc_request_word[kind], strlen(tc_request_word[kind])) &&
-       !strcmp(got + strlen(tc_request_word[kind]), "\n"), "... is the word: %s", tc_request_word[kind]);
+           !strcmp(got + strlen(tc_request_word[kind]), "\n"),
+       "... is the word: %s", tc_request_word[kind]);
   }
-  const struct ask bad = { .kind = TC_ASK_SAVE, .file = none }, on_folder = { .kind = TC_ASK_SAVE, .file = dir };
+  const struct ask bad = { .kind = TC_ASK_SAVE, .file = none },
+                   on_folder = { .kind = TC_ASK_SAVE, .file = dir };
   char *want = tc_sprintf("cannot write %s: No such file or directory", none);
   is_int(put(&bad, &err), TC_EUSER, "a folder that is not there: status");
   is_str(err.text, want, "... sentence");

@@ -43,31 +43,44 @@ static int die(int number)
 #define ENDS " again: ending at once; the newest checkpoint stays"
 
 /* "T3" is SIGTERM 3 s after the first; "a" that the end was agreed on. */
-static const struct { const char *what; bool say; int asked; bool late; int ended; const char *said; } rows[] = {
-  { "T0", true, TC_STOP_END, false, 0, "SIGTERM" SAVES }, { "U0", true, TC_STOP_REQUEUE, false, 0,
-      "SIGUSR2" SAVES },
-  { "H0", true, TC_STOP_END, false, 0, "SIGHUP" SAVES }, { "I0", true, TC_STOP_END, false, 0,
-      "SIGINT" SAVES },
-  { "T0", false, TC_STOP_END, false, 0, "" }, { "aI0", true, TC_STOP_END, false, 0, "" },
-  { "aT0", true, TC_STOP_NONE, false, 0, "" }, { "T0T9", true, TC_STOP_END, false, 0, "" },
-  { "U0T9", true, TC_STOP_END, false, 0, "" }, { "T0U9", true, TC_STOP_END, false, 0, "" },
+static const struct {
+  const char *what;
+  bool say;
+  int asked;
+  bool late;
+  int ended;
+  const char *said;
+} rows[] = {
+  { "T0", true, TC_STOP_END, false, 0, "SIGTERM" SAVES },
+  { "U0", true, TC_STOP_REQUEUE, false, 0, "SIGUSR2" SAVES },
+  { "H0", true, TC_STOP_END, false, 0, "SIGHUP" SAVES },
+  { "I0", true, TC_STOP_END, false, 0, "SIGINT" SAVES },
+  { "T0", false, TC_STOP_END, false, 0, "" },
+  { "aI0", true, TC_STOP_END, false, 0, "" },
+  { "aT0", true, TC_STOP_NONE, false, 0, "" },
+  { "T0T9", true, TC_STOP_END, false, 0, "" },
+  { "U0T9", true, TC_STOP_END, false, 0, "" },
+  { "T0U9", true, TC_STOP_END, false, 0, "" },
   { "U0U9", true, TC_STOP_REQUEUE, false, 0, "" },
-  { "T0T10", true, TC_STOP_END, false, SIGTERM, "SIGTERM" ENDS }, { "T0I10", true, TC_STOP_END,
-      false, SIGINT, "SIGINT" ENDS },
-  { "T0H10", false, TC_STOP_END, false, SIGHUP, "" }, { "T0U10", true, TC_STOP_END, false, 0, "" },
-  { "U0T10", true, TC_STOP_REQUEUE, true, 0, "" }, { "U0T10T19", true, TC_STOP_REQUEUE, true, 0,
-      "" },
-  { "U0T10T20", true, TC_STOP_REQUEUE, true, SIGTERM, "SIGTERM" ENDS }, { "U0U10", true,
-      TC_STOP_REQUEUE, false, 0, "" },
-  { "U0U10T11", true, TC_STOP_REQUEUE, true, 0, "" }, { "T0aT30", true, TC_STOP_END, false, 0, "" },
+  { "T0T10", true, TC_STOP_END, false, SIGTERM, "SIGTERM" ENDS },
+  { "T0I10", true, TC_STOP_END, false, SIGINT, "SIGINT" ENDS },
+  { "T0H10", false, TC_STOP_END, false, SIGHUP, "" },
+  { "T0U10", true, TC_STOP_END, false, 0, "" },
+  { "U0T10", true, TC_STOP_REQUEUE, true, 0, "" },
+  { "U0T10T19", true, TC_STOP_REQUEUE, true, 0, "" },
+  { "U0T10T20", true, TC_STOP_REQUEUE, true, SIGTERM, "SIGTERM" ENDS },
+  { "U0U10", true, TC_STOP_REQUEUE, false, 0, "" },
+  { "U0U10T11", true, TC_STOP_REQUEUE, true, 0, "" },
+  { "T0aT30", true, TC_STOP_END, false, 0, "" },
   { "T0aI30", true, TC_STOP_END, false, SIGINT, "SIGINT" ENDS },
 };
 
 static void get(struct tc_stop *s, char letter, int64_t after_s)
 {
-  static const struct { char letter; int number; } of[] = { { 'T', SIGTERM }, { 'U', SIGUSR2 },
-      { 'H', SIGHUP },
-                                                            { 'I', SIGINT } };
+  static const struct {
+    char letter;
+    int number;
+  } of[] = { { 'T', SIGTERM }, { 'U', SIGUSR2 }, { 'H', SIGHUP }, { 'I', SIGINT } };
   int number = 0;
   for (size_t k = 0; k < sizeof of / sizeof *of; k++)
     if (of[k].letter == letter) number = of[k].number;
@@ -84,8 +97,10 @@ static void play(struct tc_stop *s, const char *what)
   while (*what) {
     const char letter = *what++;
     said[0] = 0;
-    if (letter == 'a') tc_stop_agreed(s);
-    else get(s, letter, strtoll(what, (char **)&what, 10));
+    if (letter == 'a')
+      tc_stop_agreed(s);
+    else
+      get(s, letter, strtoll(what, (char **)&what, 10));
   }
 }
 

@@ -26,21 +26,21 @@ static int unlock(pthread_mutex_t *m)
 
 static int32_t members[] = { 2, 0, 1 };
 static struct tc_hub *hub;
-static struct link l[3];           /* of the ranks 0, 1, 2: coordinates 1, 2, 0 */
-enum { C0 = 1, C1 = 2, C2 = 0 };   /* the coordinate of rank 0, 1, 2 */
+static struct link l[3]; /* of the ranks 0, 1, 2: coordinates 1, 2, 0 */
+enum { C0 = 1, C1 = 2, C2 = 0 }; /* the coordinate of rank 0, 1, 2 */
 
 static void make(void)
 {
   hub = tc_hub_new(3);
-  for (int i = 0; i < 3; i++) l[i] = (struct link){ .hub = hub, .id = 4, .rank = i,
-      .members = members };
+  for (int i = 0; i < 3; i++)
+    l[i] = (struct link){ .hub = hub, .id = 4, .rank = i, .members = members };
 }
 
 static void done(void)
 {
   for (int i = 0; i < 3; i++) {
     ok(!hub->inbox[i].sends.head && !hub->inbox[i].sends.tail && !hub->inbox[i].recvs.head &&
-        !hub->inbox[i].recvs.tail,
+           !hub->inbox[i].recvs.tail,
        "inbox %d is empty", i);
     for (int k = 0; k < l[i].n; k++) {
       is_int(l[i].msg[k]->state, FREE, "... a message of %d is free", i);
@@ -64,8 +64,8 @@ static void test_meet(void)
   l[1].id = 5;
   int kind = thread_recv(&l[1], C0, other, 4, 7);
   l[1].id = 4;
-  ok(thread_test(&l[1], wrong) == 0 && thread_test(&l[1], from) == 0 && thread_test(&l[1],
-      kind) == 0,
+  ok(thread_test(&l[1], wrong) == 0 && thread_test(&l[1], from) == 0 &&
+         thread_test(&l[1], kind) == 0,
      "another tag, another rank, another group do not meet them");
   int r = thread_recv(&l[1], C0, got, 4, 7);
   is_int(thread_test(&l[0], s1), 0, "a send that met is not done before its copy");
@@ -79,7 +79,7 @@ static void test_meet(void)
   is_int(thread_test(&l[0], s2), 1, "... and is done");
   int r0 = thread_recv(&l[2], C1, NULL, 0, 0), s0 = thread_send(&l[1], C2, NULL, 0, 0);
   ok(thread_test(&l[2], r0) == 1 && thread_test(&l[1], s0) == 1,
-      "a receive that came first; nothing to copy");
+     "a receive that came first; nothing to copy");
   thread_cancel(&l[1], from);
   thread_cancel(&l[1], kind);
   thread_cancel(&l[1], wrong);
@@ -92,15 +92,15 @@ static void test_cancel(void)
 {
   char a[2] = "a", b[2] = "b", c[2] = "c", got[2] = "";
   make();
-  int s[3] = { thread_send(&l[0], C1, a, 2, 0), thread_send(&l[0], C1, b, 2, 0), thread_send(&l[0],
-      C1, c, 2, 0) };
+  int s[3] = { thread_send(&l[0], C1, a, 2, 0), thread_send(&l[0], C1, b, 2, 0),
+               thread_send(&l[0], C1, c, 2, 0) };
   thread_cancel(&l[0], s[1]);
   ok(hub->inbox[1].sends.head->buf == a && hub->inbox[1].sends.head->next->buf == c &&
-      hub->inbox[1].sends.tail->buf == c,
+         hub->inbox[1].sends.tail->buf == c,
      "one in the middle");
   thread_cancel(&l[0], s[2]);
   ok(hub->inbox[1].sends.head->buf == a && !hub->inbox[1].sends.head->next &&
-      hub->inbox[1].sends.tail->buf == a,
+         hub->inbox[1].sends.tail->buf == a,
      "the last one");
   s[1] = thread_send(&l[0], C1, b, 2, 0);
   thread_cancel(&l[0], s[0]);

@@ -15,7 +15,7 @@ static void test_lane(void)
   struct tc_standing s;
   make(0, 2, 2);
   ok(!tc_watch_standing(&s) && s.rank == -1 && s.step == 0 && !*s.lane && !*s.word[0] &&
-      !*s.word[1] && !*s.word[2],
+         !*s.word[1] && !*s.word[2],
      "without a lane nobody stands anywhere");
   tc_at("a", "b", "c", 1);
   tc_at_again();
@@ -44,14 +44,14 @@ static void test_lane(void)
   ok(tc_watch_standing(&s) && s.rank == 1 && s.step == 12, "where it stands");
   is_str(s.lane, "main", "... in its lane");
   ok(!strcmp(s.word[0], "forward") && !strcmp(s.word[1], "h.3") && !*s.word[2],
-      "... with the words that there are");
+     "... with the words that there are");
   tc_at("a", "", "c", 0);
   ok(tc_watch_standing(&s) && !strcmp(s.word[0], "a") && !strcmp(s.word[1], "c") && !*s.word[2],
-      "... without empty ones");
+     "... without empty ones");
   tc_at_file("fsync", "/x");
   is_text(l, "step 12, fsync of /x");
   ok(tc_watch_standing(&s) && !strcmp(s.word[0], "fsync of /x") && !*s.word[1],
-      "... or with a file's");
+     "... or with a file's");
   tc_at_again();
   is_int((int64_t)(l->beat - beat), 7, "each mark is a beat");
   tc_at_step(0);
@@ -73,7 +73,7 @@ static void test_lane(void)
   ok(!tc_lane_helps(l), "a thread that helped nobody");
   tc_lane_use(NULL);
   ok(tc_watch_standing(&s) && !strcmp(s.lane, "of OpenMP") && !strcmp(s.word[0], "open"),
-      "a thread of OpenMP");
+     "a thread of OpenMP");
   ok(tc_lane_helps(NULL), "... that did");
   ok(!tc_lane_helps(NULL) && !tc_watch_standing(&s), "... and no longer does");
   done();
@@ -110,7 +110,7 @@ static void test_report(void)
   main->quiet_ns = SECOND + 1;
   tc_post_report(post, names, &r);
   ok(!strcmp(r.text, "starting") && r.for_ns == SECOND + 1 && r.state == BUSY,
-      "of two that hang the one that does longer");
+     "of two that hang the one that does longer");
   main->quiet_ns = other->quiet_ns = 0;
   tc_at_rest();
   tc_post_report(post, names, &r);
@@ -145,7 +145,7 @@ static void test_report(void)
   tc_watch_leave(TC_ENOCKPT, &err);
   tc_post_report(post, names, &r);
   ok(r.state == ENDED && !strcmp(r.text, "status 5: no file") && main->rests,
-      "it has ended, with its last words");
+     "it has ended, with its last words");
   tc_watch_leave(0, NULL);
   tc_post_report(post, names, &r);
   is_str(r.text, "its work is done", "... or well");
@@ -155,13 +155,18 @@ static void test_report(void)
 /* Which lane has stood still for longer than it may. */
 static void test_quiet(void)
 {
-  static const struct { const char *what; bool rests, waits,
-      moves; double least_s; int64_t want_ns; bool hangs; } rows[] = {
-    { "stands still", false, false, false, 0, 11 * SECOND, true },
-    { "rests", true, false, false, 0, 0, false }, { "waits", false, true, false, 0, 0, false },
-    { "moves", false, false, true, 0, 0, false }, { "is allowed more", false, false, false, 11,
-        11 * SECOND, false },
-    { "is allowed less", false, false, false, 3, 11 * SECOND, true } };
+  static const struct {
+    const char *what;
+    bool rests, waits, moves;
+    double least_s;
+    int64_t want_ns;
+    bool hangs;
+  } rows[] = { { "stands still", false, false, false, 0, 11 * SECOND, true },
+               { "rests", true, false, false, 0, 0, false },
+               { "waits", false, true, false, 0, 0, false },
+               { "moves", false, false, true, 0, 0, false },
+               { "is allowed more", false, false, false, 11, 11 * SECOND, false },
+               { "is allowed less", false, false, false, 3, 11 * SECOND, true } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     make(0, 2, 2);
     tc_watch_enter(&w, 0);
@@ -172,7 +177,7 @@ static void test_quiet(void)
     if (rows[i].rests) tc_at_rest();
     if (rows[i].waits) tc_lane_waits(tc_stall_new());
     ok(!look_at_lanes(&w, 5 * SECOND) && l->quiet_ns == 0, "a lane that %s: the first look",
-        rows[i].what);
+       rows[i].what);
     ok(!look_at_lanes(&w, 10 * SECOND), "... 10 s later: not longer than the deadline");
     if (rows[i].moves) tc_at_again();
     ok(look_at_lanes(&w, SECOND) == (rows[i].hangs ? l : NULL), "... 11 s");

@@ -4,9 +4,9 @@
 
 /* ---- letters -------------------------------------------------------------------------------- */
 
-static struct letter in[8], reply[W];    /* those that came; what ranks answer when they are asked */
+static struct letter in[8], reply[W]; /* those that came; what ranks answer when they are asked */
 static int n_in, at_in;
-static int64_t arrives_ns;         /* no letter before */
+static int64_t arrives_ns; /* no letter before */
 static char sent[600];
 
 static void mail_send(struct tc_mail *m, int to, const void *buf, int bytes)
@@ -14,9 +14,8 @@ static void mail_send(struct tc_mail *m, int to, const void *buf, int bytes)
   const struct letter *l = buf;
   static const char *const kind[] = { "?", "ASK", "TELL", "GIVE_UP" };
   (void)m;
-  tc_text_add(sent, sizeof sent, "%s%s %d>%d %d", *sent ? ", " : "", kind[bytes == sizeof *l ?
-      l->kind : 0], l->from,
-              to, l->about);
+  tc_text_add(sent, sizeof sent, "%s%s %d>%d %d", *sent ? ", " : "",
+              kind[bytes == sizeof *l ? l->kind : 0], l->from, to, l->about);
   if (l->kind == TELL) tc_text_add(sent, sizeof sent, " %s", l->report.text);
   if (l->kind == ASK && reply[to].kind) in[n_in++] = reply[to];
 }
@@ -44,20 +43,27 @@ static void post_office(void)
 
 static struct letter answer(int about, int state, int64_t for_ns, const char *text, int late)
 {
-  struct letter l = { .kind = TELL, .from = about, .about = about,
-                      .report = { .rank = about, .state = state, .for_ns = for_ns, .n = late >= 0,
-                          .late = { late } } };
+  struct letter l = {
+    .kind = TELL,
+    .from = about,
+    .about = about,
+    .report = { .rank = about, .state = state, .for_ns = for_ns, .n = late >= 0, .late = { late } }
+  };
   snprintf(l.report.text, sizeof l.report.text, "%s", text);
   return l;
 }
 
 static void test_letters(void)
 {
-  static const struct { int first, n, world; const char *sent; } rows[] = {
-    { 0, 1, 12, "GIVE_UP 0>1 0, GIVE_UP 0>2 0, GIVE_UP 0>4 0, GIVE_UP 0>8 0" },
-    { 10, 1, 12, "GIVE_UP 10>11 0, GIVE_UP 10>0 0, GIVE_UP 10>2 0, GIVE_UP 10>6 0" },
-    { 1, 1, 2, "GIVE_UP 1>0 0" }, { 0, 4, 4, "" }, { 0, 1, 1, "" }, { 2, 1, 4,
-        "GIVE_UP 2>3 0, GIVE_UP 2>0 0" } };
+  static const struct {
+    int first, n, world;
+    const char *sent;
+  } rows[] = { { 0, 1, 12, "GIVE_UP 0>1 0, GIVE_UP 0>2 0, GIVE_UP 0>4 0, GIVE_UP 0>8 0" },
+               { 10, 1, 12, "GIVE_UP 10>11 0, GIVE_UP 10>0 0, GIVE_UP 10>2 0, GIVE_UP 10>6 0" },
+               { 1, 1, 2, "GIVE_UP 1>0 0" },
+               { 0, 4, 4, "" },
+               { 0, 1, 1, "" },
+               { 2, 1, 4, "GIVE_UP 2>3 0, GIVE_UP 2>0 0" } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     char want[300] = "";
     make(rows[i].first, rows[i].n, rows[i].world);
@@ -66,7 +72,7 @@ static void test_letters(void)
     is_str(sent, rows[i].sent, "rank %d of %d gives up", rows[i].first, rows[i].world);
     for (int r = rows[i].first; r < rows[i].first + rows[i].n; r++)
       tc_text_add(want, sizeof want, "[%d] r%d stands at not begun, for 0.0 s\n",
-          rows[i].world > 1 ? r : -1, r);
+                  rows[i].world > 1 ? r : -1, r);
     tc_text_add(want, sizeof want, "[%d]", tc_log_rank());
     is_str(logged, want, "... and says where it stands");
     is_int(w.given_up_ns, now_ns, "... the time of it");
@@ -83,8 +89,9 @@ static void test_letters(void)
   in[n_in++] = (struct letter){ .kind = ASK, .from = 9, .about = 3 };
   in[n_in++] = (struct letter){ .kind = ASK, .from = 8, .about = 4 };
   read_letters(&w);
-  is_str(sent, "TELL 4>9 5 starting, TELL 4>8 4 not begun", "questions about its own ranks are "
-      "answered");
+  is_str(sent, "TELL 4>9 5 starting, TELL 4>8 4 not begun",
+         "questions about its own ranks are "
+         "answered");
   ok(!w.given_up_ns, "... and no more");
   in[n_in++] = (struct letter){ .kind = GIVE_UP, .from = 9 };
   read_letters(&w);
@@ -96,7 +103,7 @@ static void test_letters(void)
   in[n_in++] = answer(8, BUSY, 4, "y", -1);
   read_letters(&w);
   ok(!w.lead[0].answered && w.lead[1].answered && w.lead[1].report.for_ns == 3,
-      "an answer counts once");
+     "an answer counts once");
   is_int(freed, 0, "the mail is there");
   tc_watch_mail(&w, NULL);
   is_int(freed, 1, "... and freed");
@@ -117,8 +124,8 @@ static void test_leads(void)
   add_lead(&w, W - 1, 4);
   add_lead(&w, 0, 5);
   ok(w.n_leads == 2 && w.lead[0].rank == W - 1 && w.lead[0].via == 3 &&
-      w.lead[0].asked_ns == now_ns && w.lead[1].rank == 0
-     && w.lead[1].via == 5, "each rank once");
+         w.lead[0].asked_ns == now_ns && w.lead[1].rank == 0 && w.lead[1].via == 5,
+     "each rank once");
   w.o.world = 1000;
   for (int r = 100; r < 1000; r++) add_lead(&w, r, 0);
   is_int(w.n_leads, LEADS, "so many at most");
@@ -128,15 +135,21 @@ static void test_leads(void)
 /* Rank 0 (here, with 1 and 2) waits for 1 and 6; 1 for 2; 6 for 7; 7 works. */
 static void test_follow(void)
 {
-  static const struct { const char *name; bool seven; int64_t arrives_s, took_ms; const char *who,
-      *why; } rows[] = {
+  static const struct {
+    const char *name;
+    bool seven;
+    int64_t arrives_s, took_ms;
+    const char *who, *why;
+  } rows[] = {
     { "who answers", true, 0, 2, "r7", "it stands at forward, for 9.0 s; r6 waits for it" },
     { "who answers late", true, 1, 1002, "r7", "it stands at forward, for 9.0 s; r6 waits for it" },
-    { "who does not answer", false, 0, 2000, "r7", "it gives no sign of life: it was stopped, "
-        "has died, or cannot be "
+    { "who does not answer", false, 0, 2000, "r7",
+      "it gives no sign of life: it was stopped, "
+      "has died, or cannot be "
       "reached; see its node; r6 waits for it" },
-    { "none who answers", false, 100, 2000, "r6", "it gives no sign of life: it was stopped, "
-        "has died, or cannot be "
+    { "none who answers", false, 100, 2000, "r6",
+      "it gives no sign of life: it was stopped, "
+      "has died, or cannot be "
       "reached; see its node" },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -161,33 +174,63 @@ static void test_follow(void)
     is_int(b.n, 1, "... alone");
     is_int(now_ns - began, rows[i].took_ms * 1000000, "... after so long");
     is_str(sent, rows[i].arrives_s < 100 ? "ASK 0>6 6, ASK 0>7 7" : "ASK 0>6 6",
-        "... who was asked");
+           "... who was asked");
     done();
   }
 }
 
 static void test_judge(void)
 {
-#define L(r, v, a, s, ns) { .rank = r, .via = v, .answered = a, .report = { .state = s, .for_ns = (ns) * SECOND, .text = "x" } }
-  static const struct { struct lead lead[6]; int n, blamed; const char *who, *why; } rows[] = {
-    { { L(0, -1, true, WAITING, 0), L(1, 0, true, WAITING, 1) }, 2, 0, "",
-        "it waits itself, and so do all that it waits for: "
+#define L(r, v, a, s, ns)                                                                          \
+  {                                                                                                \
+    .rank = r, .via = v, .answered = a, .report = {                                                \
+      .state = s,                                                                                  \
+      .for_ns = (ns)*SECOND,                                                                       \
+      .text = "x"                                                                                  \
+    }                                                                                              \
+  }
+  static const struct {
+    struct lead lead[6];
+    int n, blamed;
+    const char *who, *why;
+  } rows[] = {
+    { { L(0, -1, true, WAITING, 0), L(1, 0, true, WAITING, 1) },
+      2,
+      0,
+      "",
+      "it waits itself, and so do all that it waits for: "
       "a message was lost, or the ranks do not run the same program" },
-    { { L(0, -1, true, BUSY, 0) }, 1, 0, "", "it waits itself, and so do all that it waits for: "
-        "a message was lost, or the "
+    { { L(0, -1, true, BUSY, 0) },
+      1,
+      0,
+      "",
+      "it waits itself, and so do all that it waits for: "
+      "a message was lost, or the "
       "ranks do not run the same program" },
-    { { L(0, -1, true, WAITING, 0), L(1, 0, true, BUSY, 1), L(2, 0, true, BUSY, 3), L(3, 2, true,
-        BUSY, 2) }, 4, 1, "r2",
+    { { L(0, -1, true, WAITING, 0), L(1, 0, true, BUSY, 1), L(2, 0, true, BUSY, 3),
+        L(3, 2, true, BUSY, 2) },
+      4,
+      1,
+      "r2",
       "it stands at x, for 3.0 s" },
-    { { L(0, -1, true, WAITING, 0), L(1, 0, true, BUSY, 3), L(2, 0, true, BUSY, 3) }, 3, 1, "r1",
-        "it stands at x, for 3.0 s" },
-    { { L(0, -1, true, WAITING, 0), L(1, 0, true, BUSY, 9), L(2, 1, true, ENDED, 0), L(3, 0, true,
-        ENDED, 0) }, 4, 2,
-      "r2, r3", "it has ended: x; r1 waits for it" },
-    { { L(0, -1, true, WAITING, 0), L(1, 0, true, ENDED, 0), L(2, 0, false, BUSY, 0), L(3, 0, true,
-        WAITING, 0),
-        L(4, 1, false, BUSY, 0) }, 5, 2, "r2, r4", "it gives no sign of life: it was stopped, "
-            "has died, or cannot be "
+    { { L(0, -1, true, WAITING, 0), L(1, 0, true, BUSY, 3), L(2, 0, true, BUSY, 3) },
+      3,
+      1,
+      "r1",
+      "it stands at x, for 3.0 s" },
+    { { L(0, -1, true, WAITING, 0), L(1, 0, true, BUSY, 9), L(2, 1, true, ENDED, 0),
+        L(3, 0, true, ENDED, 0) },
+      4,
+      2,
+      "r2, r3",
+      "it has ended: x; r1 waits for it" },
+    { { L(0, -1, true, WAITING, 0), L(1, 0, true, ENDED, 0), L(2, 0, false, BUSY, 0),
+        L(3, 0, true, WAITING, 0), L(4, 1, false, BUSY, 0) },
+      5,
+      2,
+      "r2, r4",
+      "it gives no sign of life: it was stopped, "
+      "has died, or cannot be "
       "reached; see its node" },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -242,7 +285,7 @@ static void test_unserved(void)
   is_int(now_ns - began, BLAME_NS + SECOND, "... after 8 s");
   tick_ns = 0;
   ok(w.requests == &other && other.next == &another && !another.next,
-      "... the question is taken back");
+     "... the question is taken back");
   b.n = 3;
   ok(!tc_stall_blame(NULL, &b) && b.n == 0, "without a stall there is none");
   done();
@@ -267,7 +310,7 @@ static void test_serve(void)
   other = (struct request){ .from = 1, .n = 1, .late = { 0 }, .out = &found[0] };
   found[0] = (struct tc_blame){ .n = 7 };
   w.requests = &other;
-  on_tick = leave;                               /* while it is looked into */
+  on_tick = leave; /* while it is looked into */
   looks = 0;
   pthread_mutex_lock(&w.lock);
   serve(&w);
@@ -280,17 +323,25 @@ static void test_serve(void)
 
 static void test_hang(void)
 {
-  static const struct { const char *lane; double allowed_s; int world; const char *want; } rows[] = {
-    { "main", 0, 2, "[1] r1 has stood still for 12.5 s (deadline run.deadline) at step 7, forward\n"
+  static const struct {
+    const char *lane;
+    double allowed_s;
+    int world;
+    const char *want;
+  } rows[] = {
+    { "main", 0, 2,
+      "[1] r1 has stood still for 12.5 s (deadline run.deadline) at step 7, forward\n"
       "[0] r0 stands at not begun, for 0.0 s\n[1] r1 stands at step 7, forward, for 12.5 "
-          "s\n[-1] end 8: a rank hangs\n" },
-    { "writer", 12, 2, "[1] r1 has stood still for 12.5 s at writer: step 7, forward\n"
+      "s\n[-1] end 8: a rank hangs\n" },
+    { "writer", 12, 2,
+      "[1] r1 has stood still for 12.5 s at writer: step 7, forward\n"
       "[0] r0 stands at not begun, for 0.0 s\n[1] r1 stands at step 7, forward, for 12.5 "
-          "s\n[-1] end 8: a rank hangs\n" },
-    { "main", 10, 2, "[1] r1 has stood still for 12.5 s (deadline run.deadline) at step 7, "
-        "forward\n"
+      "s\n[-1] end 8: a rank hangs\n" },
+    { "main", 10, 2,
+      "[1] r1 has stood still for 12.5 s (deadline run.deadline) at step 7, "
+      "forward\n"
       "[0] r0 stands at not begun, for 0.0 s\n[1] r1 stands at step 7, forward, for 12.5 "
-          "s\n[-1] end 8: a rank hangs\n" },
+      "s\n[-1] end 8: a rank hangs\n" },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     make(0, 2, rows[i].world);

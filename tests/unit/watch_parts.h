@@ -11,7 +11,7 @@
 #include <time.h>
 
 static int64_t now_ns, tick_ns;
-static void (*on_tick)(void);      /* once, after so many looks at the clock */
+static void (*on_tick)(void); /* once, after so many looks at the clock */
 static int looks;
 static char logged[2000];
 
@@ -65,21 +65,24 @@ static int unlock(pthread_mutex_t *m)
 #include "src/watch_lane.c"
 
 enum { W = 12 };
-static const char *const names[W] = { "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9",
-    "r10", "r11" };
+static const char *const names[W] = { "r0", "r1", "r2", "r3", "r4",  "r5",
+                                      "r6", "r7", "r8", "r9", "r10", "r11" };
 static struct tc_watch w;
 static struct post post[W];
 
-static void no_end(int status, const char *why) { tc_text_add(logged, sizeof logged,
-    " end %d: %s\n", status, why); }
+static void no_end(int status, const char *why)
+{
+  tc_text_add(logged, sizeof logged, " end %d: %s\n", status, why);
+}
 
 /* A watchdog of ranks first .. first + n - 1 of `world`, without a thread; the clock at 1000 s. */
 static void make(int first, int n, int world)
 {
   memset(&w, 0, sizeof w);
   memset(post, 0, sizeof post);
-  w.o = (struct tc_watch_opts){ .world = world, .first = first, .n_local = n, .who = names,
-      .end = no_end };
+  w.o = (struct tc_watch_opts){
+    .world = world, .first = first, .n_local = n, .who = names, .end = no_end
+  };
   w.deadline_ns = 10 * SECOND;
   w.post = post;
   pthread_mutex_init(&w.lock, NULL);
