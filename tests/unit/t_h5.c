@@ -239,7 +239,7 @@ static void test_each_call(void)
 /* What a check says of a dataset that is not as it should be. */
 static void test_differs(void)
 {
-  static const int64_t other[] = { 6, 5 };
+  static const int64_t other[] = { 6, 5 }, shape[] = { 3, 5 };
   static const char *const want[] = { "it is not there", "type", "number of dimensions", "shape", "global_shape",
                                       "start", "place in the file" };
   struct tc_err err = { 0 };
@@ -249,7 +249,7 @@ static void test_differs(void)
     if (i == 0) s.dataset = "/tensors/v";
     if (i == 1) s.dtype = TC_I32;
     if (i == 2) s.rank = 1;
-    if (i == 3) s.count = (const int64_t[]){ 3, 5 };
+    if (i == 3) s.count = shape;
     if (i == 4) s.global = other;
     if (i == 5) s.start = other;
     if (i == 6) s.offset++;
