@@ -171,6 +171,21 @@ static int check_places(const struct chk *c, const struct tc_node *n)
   return 0;
 }
 
+/* A sum of squares has any number of terms: it is partial where all of them are split. */
+static int check_square_norm(const struct chk *c, const struct tc_node *n)
+{
+  const struct tc_graph *g = c->g;
+  for (int k = 0; k < n->n_in; k++)
+    for (int a = 0; a < TC_AXES; a++) {
+      const struct tc_tensor *x = &g->tensor[tc_in(g, n, k)];
+      const int kind = x->lay.on[a].kind, sum = g->tensor[tc_out(g, n, 0)].lay.on[a].kind;
+      const bool split = kind == TC_S || kind == TC_SROWS;
+      if (kind == TC_P || split != (sum == TC_P))
+        return bad(c, n, x->id, "is not counted once");
+    }
+  return 0;
+}
+
 int tc_graph_check(const struct tc_graph *g, const struct tc_mesh *m, const char *pass,
                    struct tc_err *err)
 {
@@ -183,6 +198,7 @@ int tc_graph_check(const struct tc_graph *g, const struct tc_mesh *m, const char
   for (int32_t i = 0; i < g->n_order && placed; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
     TC_TRY(n->op == TC_OP_MOVE ? check_move(&c, n) : check_places(&c, n));
+    if (n->op == TC_OP_SQNORM) TC_TRY(check_square_norm(&c, n));
   }
   return 0;
 }

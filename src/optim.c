@@ -1,7 +1,7 @@
 /* optim.c - the U part of the program: norms, clipping, AdamW and SGD, weights made again.
  *
  * The norm is taken from final gradients. Where they are split, a node's sum of squares is
- * partial; nodes are kept apart by placement, so that what is replicated is counted once. */
+ * partial; a node's gradients have the same placements, so that what is replicated is counted once. */
 #include "src/optim.h"
 
 #include <math.h>
@@ -11,6 +11,11 @@
 static int32_t scalar(struct tc_graph *g, const char *name, int dtype)
 {
   return tc_tensor_new(g, name, dtype, 0, NULL);
+}
+
+static bool placed_alike(const struct tc_param *a, const struct tc_param *b)
+{
+  return tc_layout_equal(&a->acc_lay, &b->acc_lay) && tc_layout_equal(&a->update, &b->update);
 }
 
 /* One sum of squares a unit and placement; their ids into sum[], the number is returned. */
@@ -24,7 +29,7 @@ static int square_norms(struct tc_graph *g, int32_t *sum, int dtype)
     int k = 0;
     for (int32_t j = i; j < g->n_params; j++) {
       if (done[j] || g->param[j].unit != g->param[i].unit ||
-          !tc_layout_equal(&g->param[j].update, &g->param[i].update)) continue;
+          !placed_alike(&g->param[j], &g->param[i])) continue;
       done[j] = true;
       in[k++] = g->param[j].grad;
     }

@@ -28,6 +28,8 @@ struct outcome {                 /* shared with the case's process */
 /* d loss / d element `at` of a parameter. */
 struct difference { int32_t param; int64_t at; double value; };
 
+enum { FIGURES = 2 * STEPS + 1 };
+
 struct run {
   struct outcome *out;
   const struct tc_config *c;
@@ -36,7 +38,7 @@ struct run {
   bool f64;                      /* in double precision, beside finite differences */
   double *want[MOST_PARAMS];     /* the one-rank run's m; NULL while it is made */
   double norm[MOST_PARAMS], all; /* their norms, and the whole gradient's */
-  double loss[STEPS + 1], want_loss[STEPS + 1];
+  double loss[FIGURES], want_loss[FIGURES];   /* and, from STEPS + 1 on, the norms of the gradient */
   double off[MOST_PARAMS];       /* squares of differences: the worst rank's */
   char name[MOST_PARAMS][60];
   int status, n_params;
@@ -220,7 +222,9 @@ static void run_rank(struct fx_rank *r)
     if (rc) break;
     if (s == 0) compare(run, r, p[0]->graph, x);
     if (s == 1) rc = tc_exec_run(x, 3, &rt, &err);           /* as after a checkpoint is read */
-    if (r->rank == 0) run->loss[s] = tc_exec_scalar(x, 0, p[0]->graph->loss);
+    if (r->rank > 0) continue;
+    run->loss[s] = tc_exec_scalar(x, 0, p[0]->graph->loss);
+    run->loss[STEPS + 1 + s] = tc_exec_scalar(x, 0, p[0]->graph->grad_norm);
   }
   if (!rc) rc = tc_exec_run(x, 2, &rt, &err);
   if (!rc && r->rank == 0) run->loss[STEPS] = tc_exec_scalar(x, 2, p[2]->graph->loss);
@@ -283,7 +287,7 @@ static void assess(struct run *run)
     double rel = sqrt(run->off[i]) / (sqrt(run->norm[i]) + 1e-2 * sqrt(run->all));
     if (!(rel <= o->gradient)) o->gradient = rel, worst = run->name[i];
   }
-  for (int s = 0; s <= STEPS; s++) {
+  for (int s = 0; s < FIGURES; s++) {
     double rel = fabs(run->loss[s] / run->want_loss[s] - 1);
     if (!(rel <= o->loss)) o->loss = rel;
   }
@@ -293,7 +297,7 @@ static void assess(struct run *run)
   if (run->f64) right &= o->compared >= run->n_differences && run->n_differences > 0;
   o->result = right ? RIGHT : WRONG;
   if (!right)
-    snprintf(o->text, sizeof o->text, "gradient of %s off by %.1e, loss by %.1e, finite differences "
+    snprintf(o->text, sizeof o->text, "gradient of %s off by %.1e, loss or norm by %.1e, finite differences "
              "of %s by %.1e", worst, o->gradient, o->loss, run->worst_difference, o->difference);
 }
 
