@@ -11,6 +11,8 @@ static struct {
   int slow; /* each message is done when it was tested so often */
   int deaf, broken, refuses; /* peers: whose messages never are done; fail; are refused */
   int only; /* of the messages of the deaf peer, so many are done */
+  int mute; /* a peer that takes messages, and sends none */
+  bool comes[200];
   int peer[200], tried[200];
   int64_t now_ns, tick_ns, slept_ns;
   int yields, clears, says;
@@ -54,6 +56,7 @@ static int ask(char dir, int peer, const void *buf, int64_t bytes, int tag)
               in, (long long)at, (long long)bytes, tag);
   if (peer == net.refuses) return -1;
   net.peer[net.requests] = peer;
+  net.comes[net.requests] = dir == '<';
   net.under_way++;
   net.at_most = TC_MAX(net.at_most, net.under_way);
   return net.requests++;
@@ -77,6 +80,7 @@ static int n_test(void *link, int request)
   (void)link;
   net.tests++;
   if (net.peer[request] == net.broken) return -1;
+  if (net.peer[request] == net.mute && net.comes[request]) return 0;
   if (net.peer[request] == net.deaf && net.only-- <= 0) return 0;
   if (net.tried[request]++ < net.slow) return 0;
   net.under_way--;
@@ -123,7 +127,7 @@ static int run(const struct tc_coll_args *a, double deadline_s, int64_t *bytes, 
 static void make(void)
 {
   memset(&net, 0, sizeof net);
-  net.deaf = net.broken = net.refuses = -1;
+  net.deaf = net.broken = net.refuses = net.mute = -1;
 }
 
 /* ---- which messages ------------------------------------------------------------------------ */
@@ -322,9 +326,30 @@ static void test_waits(void)
   is_int(bytes, 28, "... and sends what it should");
 }
 
+/* Of those that a call waits for, the watchdog is told who has sent nothing, if there is such. */
+static void test_late(void)
+{
+  static const struct { int mute, deaf, only; const char *late; } rows[] = {
+    { 0, 2, 2, " 0" }, { 2, 0, 2, " 2" }, { -1, 0, 2, " 0" }, { 0, 2, 0, " 0 2" } };
+  const struct tc_part part = { src, dst, 7, 3 };
+  const struct tc_coll_args a = { .coll = TC_ALL_REDUCE, .dtype = TC_I32, .n_parts = 1, .parts = &part };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct tc_err err = { 0 };
+    int64_t bytes;
+    make();
+    net.mute = rows[i].mute;
+    net.deaf = rows[i].deaf;
+    net.only = rows[i].only;
+    net.tick_ns = SAY_NS / 4;
+    is_int(run(&a, 2, &bytes, &err), TC_EPEER, "peers %d and %d do not answer", rows[i].mute, rows[i].deaf);
+    is_str(strchr(net.said, ' ') + 3, rows[i].late, "... who is late");
+  }
+}
+
 int main(void)
 {
   test_messages();
+  test_late();
   test_pieces();
   test_failures();
   test_waits();
