@@ -110,7 +110,7 @@ struct tc_param {
   int32_t weight;                /* what forward and backward use (at `use`) */
   int32_t master, m, v;          /* fp32 at `update`; master == weight where nothing differs */
   int32_t acc;                   /* the accumulator, as it is before a step's first mb */
-  int32_t grad;                  /* the final gradient, at `update` */
+  int32_t grad;                  /* the final gradient: the last version of acc, at `acc_lay` */
   int32_t guest, guest_grad;     /* an accumulator where another stage uses the weight; -1 */
   struct tc_layout store, use, acc_lay, update;
   uint8_t keep;                  /* how long a weight brought to `use` stays: enum tc_keep */

@@ -13,6 +13,7 @@ static int32_t scalar(struct tc_graph *g, const char *name, int dtype)
   return tc_tensor_new(g, name, dtype, 0, NULL);
 }
 
+/* Whichever of the two placements gradients have when their squares are summed, it is the same. */
 static bool placed_alike(const struct tc_param *a, const struct tc_param *b)
 {
   return tc_layout_equal(&a->acc_lay, &b->acc_lay) && tc_layout_equal(&a->update, &b->update);

@@ -129,6 +129,8 @@ test_headers = \
   %D%/unit/comm_stubs.h \
   %D%/unit/ranks_fixture.h \
   %D%/unit/exec_fixture.h \
+  %D%/unit/locks.h \
+  %D%/unit/stderr_text.h \
   %D%/unit/plan_config.h \
   %D%/unit/t_kernels.h \
   %D%/unit/watch_parts.h \

@@ -1,6 +1,7 @@
 /* place_run.h - a layout run on ranks that are threads, beside the one-rank run of the same model: all
  * that each rank stores of AdamW's m after the first step (the gradient, without clipping) is
- * compared; and, in double precision, with finite differences of the loss. */
+ * compared, and the losses and the gradient's norms of all steps; in double precision also finite
+ * differences of the loss. */
 #ifndef TC_PLACE_RUN_H
 #define TC_PLACE_RUN_H
 
@@ -28,7 +29,7 @@ struct outcome {                 /* shared with the case's process */
 /* d loss / d element `at` of a parameter. */
 struct difference { int32_t param; int64_t at; double value; };
 
-enum { FIGURES = 2 * STEPS + 1 };
+enum { FIGURES = 2 * STEPS + 1 };  /* losses of the steps and of an evaluation; norms of the steps */
 
 struct run {
   struct outcome *out;
@@ -38,7 +39,7 @@ struct run {
   bool f64;                      /* in double precision, beside finite differences */
   double *want[MOST_PARAMS];     /* the one-rank run's m; NULL while it is made */
   double norm[MOST_PARAMS], all; /* their norms, and the whole gradient's */
-  double loss[FIGURES], want_loss[FIGURES];   /* and, from STEPS + 1 on, the norms of the gradient */
+  double loss[FIGURES], want_loss[FIGURES];   /* from STEPS + 1 on the norms of the gradient */
   double off[MOST_PARAMS];       /* squares of differences: the worst rank's */
   char name[MOST_PARAMS][60];
   int status, n_params;

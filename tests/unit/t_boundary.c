@@ -10,6 +10,7 @@
 #include "src/stop.h"
 #include "src/train.h"
 #include "tests/unit/ckpt_fixture.h"
+#include "tests/unit/stderr_text.h"
 
 enum { STOP, DUE, BUSY, LOST };
 
@@ -21,17 +22,6 @@ struct fixture {
   struct tc_mesh mesh;
   struct tc_train t;
 };
-
-/* What was written to stderr since the last call. */
-static const char *said(void)
-{
-  static char text[2000];
-  fflush(stderr);
-  const ssize_t n = pread(STDERR_FILENO, text, sizeof text - 1, 0);
-  text[TC_MAX(n, 0)] = 0;
-  if (ftruncate(STDERR_FILENO, 0) < 0) printf("Bail out! stderr cannot be cut\n");
-  return text;
-}
 
 static bool open_fixture(struct fixture *f)
 {
@@ -162,7 +152,7 @@ static void test_finish(struct fixture *f)
     is_int(tc_train_finish_step(&f->t, &r, row[i].flag, &stop, &err), row[i].rc,
            "the end of a step, case %zu", i);
     is_str(err.text, row[i].text, "... in these words");
-    is_str(said(), row[i].log, "... after these");
+    is_str(stderr_text(), row[i].log, "... after these");
     is_int(stop, row[i].ends, "... the loop %s", row[i].ends ? "ends" : "does not end");
     is_int(f->t.left_out, row[i].out, "... a checkpoint is %s",
            row[i].out ? "left out" : "not left out");
@@ -242,7 +232,7 @@ static void test_flags(struct fixture *f)
        (int)flag[2], (int)flag[3]);
     unlink(".save-taken");
   }
-  said();
+  stderr_text();
   tc_owner_free(f->t.owner);
   f->cfg.ckpt_every = 0;
 }

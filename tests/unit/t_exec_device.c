@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "tests/unit/exec_fixture.h"
+#include "tests/unit/stderr_text.h"
 
 static int64_t now_ns; /* 0: the true time; else it stands still */
 
@@ -230,17 +231,6 @@ static void open_capture(struct fixture *f, const struct layout *l, bool joins_t
   begins = ends = replays = lists = fail_begin = fail_end = fail_replay = 0;
 }
 
-/* What was written to stderr since the last call. */
-static const char *said(void)
-{
-  static char text[1000];
-  fflush(stderr);
-  const ssize_t n = pread(STDERR_FILENO, text, sizeof text - 1, 0);
-  text[TC_MAX(n, 0)] = 0;
-  if (ftruncate(STDERR_FILENO, 0) < 0) printf("Bail out! stderr cannot be cut\n");
-  return text;
-}
-
 /* Lists of a step, of joined calls, of both, with run.capture = no. */
 static void test_capture(const struct layout *l, const int want_lists[2], const uint32_t digest[2])
 {
@@ -268,7 +258,7 @@ static void test_capture(const struct layout *l, const int want_lists[2], const 
     close_fixture(&f);
     is_int(lists, 0, "... and given back");
   }
-  is_str(said(), "", "nothing is said");
+  is_str(stderr_text(), "", "nothing is said");
 }
 
 static void test_refused(const struct layout *l)
@@ -295,7 +285,7 @@ static void test_refused(const struct layout *l)
              "tercio: warning: device ref: kernels can't be captured (%s); each is launched by "
              "itself (run.capture = no does not try)\n",
              row[i].why);
-    is_str(said(), text, "... and a word");
+    is_str(stderr_text(), text, "... and a word");
     is_int(begins, 3, "... the other lists are made");
     is_int(replays, 6, "... and run");
     close_fixture(&f);

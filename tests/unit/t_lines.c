@@ -12,6 +12,7 @@
 #include "src/request.h"
 #include "src/train.h"
 #include "tests/unit/ckpt_fixture.h"
+#include "tests/unit/stderr_text.h"
 
 static int64_t now_ns; /* 0: the true time */
 static bool terminal;
@@ -25,17 +26,6 @@ int clock_gettime(clockid_t id, struct timespec *ts)
 }
 
 int isatty(int fd) { return terminal && fd == STDERR_FILENO; }
-
-/* What was written to stderr since the last call. */
-static const char *said(void)
-{
-  static char text[2000];
-  fflush(stderr);
-  const ssize_t n = pread(STDERR_FILENO, text, sizeof text - 1, 0);
-  text[TC_MAX(n, 0)] = 0;
-  if (ftruncate(STDERR_FILENO, 0) < 0) printf("Bail out! stderr cannot be cut\n");
-  return text;
-}
 
 static void put_file(const char *path, const char *text)
 {
@@ -170,7 +160,7 @@ static void test_progress(void)
     int64_t last = row[i].last_ns;
     terminal = row[i].tty;
     tc_progress(&t, &r, &last, row[i].rate);
-    is_str(said(), row[i].want, "progress %zu", i);
+    is_str(stderr_text(), row[i].want, "progress %zu", i);
     is_int(last, *row[i].want ? now_ns : row[i].last_ns, "... %s",
            *row[i].want ? "now" : "not now");
   }
@@ -205,7 +195,7 @@ static void test_words(struct tc_train *t)
     t->request = (struct tc_request_state){ 0 };
     put_file("out/save", row[i].text);
     is_int(tc_request_look(t, 1, true), row[i].kind, "request %zu", i);
-    is_str(said(), row[i].said, "... what is said of it");
+    is_str(stderr_text(), row[i].said, "... what is said of it");
   }
   for (int kind = 0; kind < 2; kind++) {
     t->request = (struct tc_request_state){ 0 };
@@ -216,7 +206,7 @@ static void test_words(struct tc_train *t)
            kind ? "FIFO" : "folder");
     t->saved_step = 2;
     tc_request_end(t);
-    is_str(said(),
+    is_str(stderr_text(),
            kind ? "tercio: tercio save: the checkpoint of step 2 is there, as requested\n"
                 : "tercio: tercio save: the checkpoint of step 2 is there, as requested\n"
                   "tercio: warning: out/.save-taken: Is a directory\n",
@@ -250,36 +240,36 @@ static void test_request(struct tc_saver *saver)
   t.saved_step = 4;
   tc_request_end(&t);
   is_int(t.request.kind, TC_ASK_REQUEUE, "a checkpoint from before the request is no answer");
-  is_str(said(), "", "... and nothing is said");
+  is_str(stderr_text(), "", "... and nothing is said");
   put_file("out/save", "checkpoint");
   is_int(tc_request_look(&t, 9, true), TC_ASK_REQUEUE, "of two requests the greater counts");
   is_int(t.request.step, 9, "... from the later one's step on");
   t.request.warned = true;
   t.saved_step = 9;
   tc_request_end(&t);
-  is_str(said(), "tercio: tercio save: the checkpoint of step 9 is there, as requested\n",
+  is_str(stderr_text(), "tercio: tercio save: the checkpoint of step 9 is there, as requested\n",
          "its checkpoint is there");
   ok(access("out/.save-taken", F_OK) && !t.request.kind && !t.request.begun_ns && !t.request.step,
      "... and the request is done with");
   ok(t.request.warned && t.request.looked_ns == now_ns, "... but for when it was looked for");
   tc_request_end(&t);
-  is_str(said(), "", "no request, no word");
+  is_str(stderr_text(), "", "no request, no word");
   test_words(&t);
   put_file("out/save", "");
   put_file("out/.save-taken", "");
   tc_request_begin(&t);
-  is_str(said(),
+  is_str(stderr_text(),
          "tercio: out/save: this request is from before this start: removed\n"
          "tercio: out/.save-taken: this request is from before this start: removed\n",
          "a start removes older ones");
   tc_request_begin(&t);
-  is_str(said(), "", "... if there are any");
+  is_str(stderr_text(), "", "... if there are any");
   t.request = (struct tc_request_state){ 0 };
   put_file("file", "");
   t.out = (char *)(uintptr_t) "file";
   for (int i = 0; i < 2; i++) {
     is_int(tc_request_look(&t, 1, true), TC_ASK_NONE, "a folder that is none");
-    is_str(said(),
+    is_str(stderr_text(),
            i ? "" : "tercio: warning: file/save: Not a directory: tercio save does not work here\n",
            "... is told once");
   }
@@ -359,12 +349,12 @@ static void test_refused(struct tc_train *t)
     t->metrics.wanted = true;
     tc_metrics_back(t, 1);
     snprintf(want, sizeof want, "tercio: warning: %s; no more lines are written\n", what[i]);
-    is_str(said(), want, "within a run it is a warning");
+    is_str(stderr_text(), want, "within a run it is a warning");
     ok(!t->metrics.wanted, "... and the last");
     remove(lines);
   }
   tc_metrics_back(t, 1);
-  ok(t->metrics.fd >= 0 && !*said(), "a file within a run");
+  ok(t->metrics.fd >= 0 && !*stderr_text(), "a file within a run");
   if (mkdir("out/metrics.jsonl.tmp", 0700)) printf("Bail out! no folder\n");
   struct tc_err err = { 0 };
   is_int(tc_metrics_open(t, 1, &err), TC_EUSER, "a new file that cannot be made");
@@ -380,11 +370,11 @@ static void test_look(struct tc_train *t)
   is_int(tc_metrics_open(t, 0, &err), 0, "a file %s", err.text);
   add(t, 1, 2);
   tc_metrics_look(t, 3);
-  is_str(said(), "", "a file that is as it was");
+  is_str(stderr_text(), "", "a file that is as it was");
   rename(lines, "out/older");
   tc_metrics_look(t, 3);
   is_str(
-      said(),
+      stderr_text(),
       "tercio: warning: out/metrics.jsonl was removed, renamed or replaced during the run; it goes on there "
       "from step 3\n",
       "a file that was renamed is told of");
@@ -394,13 +384,13 @@ static void test_look(struct tc_train *t)
   unlink(lines);
   rmdir("home");
   tc_metrics_look(t, 4);
-  ok(access(lines, F_OK) && !*said(), "another start has the folder: no file is put there");
+  ok(access(lines, F_OK) && !*stderr_text(), "another start has the folder: no file is put there");
   mkdir("home", 0700);
   mkdir(lines, 0700);
   for (int i = 0; i < 2; i++) {
     tc_metrics_look(t, 4);
     is_str(
-        said(),
+        stderr_text(),
         i ? ""
           : "tercio: warning: cannot write out/metrics.jsonl: Is a directory; the lines from step 4 on "
             "are missing. It is tried again with each checkpoint\n",
@@ -411,7 +401,7 @@ static void test_look(struct tc_train *t)
   tc_metrics_look(t, 6);
   add(t, 6, 6);
   is_str(steps(lines), "6 ", "... until it can be");
-  is_str(said(), "", "... without a word");
+  is_str(stderr_text(), "", "... without a word");
 }
 
 static void test_full(struct tc_train *t)
@@ -427,7 +417,7 @@ static void test_full(struct tc_train *t)
   add(t, 1, 6);
   setrlimit(RLIMIT_FSIZE, &before);
   is_str(
-      said(),
+      stderr_text(),
       "tercio: warning: cannot write out/metrics.jsonl: File too large; the lines from step 3 on are missing. "
       "It is tried again with each checkpoint\n",
       "a line that there is no room for is told of once");

@@ -1,27 +1,8 @@
 /* t_thread.c - messages between threads (comm_thread.c), by one thread: what meets what, in which
  * order, what a test and a cancel leave. Threads are t_comm's. */
 #include "src/base.h"
+#include "tests/unit/locks.h"
 #include "tests/unit/tap.h"
-
-#include <pthread.h>
-
-static int locks, least_locks;
-
-static int lock(pthread_mutex_t *m)
-{
-  locks++;
-  return pthread_mutex_lock(m);
-}
-
-static int unlock(pthread_mutex_t *m)
-{
-  locks--;
-  least_locks = TC_MIN(least_locks, locks);
-  return pthread_mutex_unlock(m);
-}
-
-#define pthread_mutex_lock lock
-#define pthread_mutex_unlock unlock
 #include "src/comm_thread.c"
 
 static int32_t members[] = { 2, 0, 1 };

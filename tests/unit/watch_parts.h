@@ -4,6 +4,7 @@
 #define TC_WATCH_PARTS_H
 
 #include "src/watch_impl.h"
+#include "tests/unit/locks.h"
 #include "tests/unit/tap.h"
 
 #include <stdlib.h>
@@ -38,24 +39,6 @@ static void note(const char *fmt, ...)
   tc_text_add(logged, sizeof logged, " %s\n", line);
 }
 
-/* Whether each lock is let go, and none that is not held. */
-static int locks, least_locks;
-
-static int lock(pthread_mutex_t *m)
-{
-  locks++;
-  return pthread_mutex_lock(m);
-}
-
-static int unlock(pthread_mutex_t *m)
-{
-  locks--;
-  least_locks = TC_MIN(least_locks, locks);
-  return pthread_mutex_unlock(m);
-}
-
-#define pthread_mutex_lock lock
-#define pthread_mutex_unlock unlock
 #define tc_now_ns clock_ns
 #define tc_sleep_ns pass
 #define tc_log note
