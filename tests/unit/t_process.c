@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,7 +18,7 @@
 static char said[2000];
 static int lines;                  /* that were in it */
 
-static void small_stacks(void), enough_stacks(void), closed_descriptors(void);
+static void small_stacks(void), enough_stacks(void), closed_descriptors(void), no_descriptors(void);
 
 enum way { EXIT, EXIT_AFTER_MAIN, CRASH };
 
@@ -34,7 +35,9 @@ static int end_in(void (*end)(void))
     close(fd[0]);
     close(fd[1]);
     alarm(60);
-    if (end == small_stacks || end == enough_stacks || end == closed_descriptors) end();
+    if (end == small_stacks || end == enough_stacks || end == closed_descriptors ||
+        end == no_descriptors)
+      end();
     tc_process_begin();
     end();
     _exit(99);
@@ -143,10 +146,21 @@ static void test_lines(void)
 
 static void closed_descriptors(void)
 {
+  char byte = 0;
   for (int fd = 0; fd < 3; fd++) close(fd);
   tc_process_begin();
-  _exit((fcntl(0, F_GETFL) & O_ACCMODE) == O_WRONLY && (fcntl(1, F_GETFL) & O_ACCMODE) == O_RDONLY &&
-        (fcntl(2, F_GETFL) & O_ACCMODE) == O_RDONLY ? 42 : 1);
+  for (int fd = 0; fd < 3; fd++)
+    if (fcntl(fd, F_GETFD) < 0 || read(fd, &byte, 1) != -1 || write(fd, &byte, 1) != -1) _exit(1);
+  _exit(42);
+}
+
+/* As with ulimit -n 0. */
+static void no_descriptors(void)
+{
+  close(0);
+  if (setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 0, 0 })) _exit(1);
+  tc_process_begin();
+  _exit(3);
 }
 
 static size_t default_stack(size_t bytes)
@@ -194,12 +208,14 @@ static void pool(void)
 static void test_begin(void)
 {
   static const struct { void (*end)(void); const char *what; } row[] = {
-    { closed_descriptors, "closed descriptors are opened, the wrong way round" },
+    { closed_descriptors, "closed descriptors are opened; using them stays an error" },
     { small_stacks, "small stacks are widened" }, { enough_stacks, "others are left" },
     { signals, "signals of writing are ignored; crashes have a stack" },
     { pool, "a pool of threads" } };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++)
     is_int(end_in(row[i].end), 42, "%s", row[i].what);
+  is_int(end_in(no_descriptors), 2, "a closed descriptor that can't be opened: status 2");
+  is_str(said, "tercio: a standard descriptor is closed, and none can be opened in its place\n", "... and a sentence");
 }
 
 int main(void)
