@@ -17,15 +17,22 @@ enum { GATHERING_US = 45000 };
 
 /* ---- the children ------------------------------------------------------------------------ */
 
+static bool makes_something(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m, int rank)
+{
+  for (int i = 0; i < n->n_out; i++) {
+    struct tc_local l;
+    tc_tensor_local(&p->graph->tensor[tc_out(p->graph, n, i)], m, m->coord + (size_t)rank * TC_AXES, &l);
+    if (l.here) return true;
+  }
+  return false;
+}
+
 /* As the executor traces them: work, and transfers that move something. */
 static bool is_traced(const struct tc_program *p, const struct tc_mesh *m, int rank,
                       const struct tc_action *a)
 {
   const struct tc_node *n = &p->graph->node[a->node];
-  struct tc_op_cost cost;
-  bool none;
-  tc_op_cost(&cost, p->graph, n, m, rank, &none);
-  if (n->op != TC_OP_MOVE) return !none;
+  if (n->op != TC_OP_MOVE) return makes_something(p, n, m, rank);
   if (n->step == TC_STEP_COPY) return false;
   if (tc_step_is_local(n->step) || m->size[n->axis] == 1) return a->kind != TC_WAIT;
   return tc_transfer_coll(n, tc_mesh_coord(m, rank, n->axis)) != TC_COLLS;
