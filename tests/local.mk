@@ -15,6 +15,7 @@ unit_tests = \
   %D%/unit/t_ckpt.t \
   %D%/unit/t_ckpt_cmd.t \
   %D%/unit/t_ckpt_faults.t \
+  %D%/unit/t_ckpt_jobs.t \
   %D%/unit/t_ckpt_load.t \
   %D%/unit/t_ckpt_plan.t \
   %D%/unit/t_ckpt_tools.t \

@@ -1,0 +1,53 @@
+/* t_ckpt_jobs.c - how many threads `tercio ckpt verify` takes: as many as CPUs, or as were asked for, but
+ * none without a file. */
+#include "tests/unit/ckpt_fixture.h"
+
+static int started;
+static int count_start(pthread_t *t, void *(*fn)(void *), void *arg, struct tc_err *err)
+{
+  started++;
+  return tc_thread_start(t, fn, arg, err);
+}
+static int refuse_start(pthread_t *t, void *(*fn)(void *), void *arg, struct tc_err *err)
+{
+  (void)t, (void)fn, (void)arg;
+  return tc_fail(err, TC_EUSER, "no thread");
+}
+static int (*start)(pthread_t *, void *(*)(void *), void *, struct tc_err *) = count_start;
+static long cpus;
+
+#define sysconf(name) ((name) == _SC_NPROCESSORS_ONLN ? cpus : -1)
+#define tc_thread_start(t, fn, arg, err) start(t, fn, arg, err)
+#include "src/cmd_ckpt_keep.c"
+
+int main(void)
+{
+  static const struct { int64_t jobs; long cpus; int started; } row[] = {
+    { 0, 3, 2 }, { 0, 1, 0 }, { 0, -1, 0 }, { 1, 3, 0 }, { 2, 1, 1 }, { 4, 1, 3 } };
+  char *dir = tc_sprintf("%s/ckpt", fx_folder()), *step = tc_sprintf("%s/step-00000004", dir);
+  fx_save(dir, 4, 1, 4, 0);
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct findings f = { 0 };
+    cpus = row[i].cpus;
+    started = 0;
+    is_int(verify_step(step, true, row[i].jobs, &f), 0, "good, -j %d on %ld CPUs", (int)row[i].jobs, cpus);
+    is_int(started, row[i].started, "... threads beside this one");
+    findings_free(&f);
+  }
+  struct findings f = { 0 };
+  started = 0;
+  is_int(verify_step(step, true, 1000, &f), 0, "good, -j 1000");
+  ok(started >= 3 && started < 100, "... no more threads than pieces: %d", started);
+  start = refuse_start;
+  is_int(verify_step(step, true, 4, &f), 0, "good, without threads");
+  char *file = tc_sprintf("%s/rank-00003.h5", step);
+  TC_ASSERT(unlink(file) == 0);
+  ok(verify_step(step, true, 4, &f) < 0 && f.n > 0 && strstr(f.fault[0].text, "rank-00003.h5"),
+     "a missing file is found without threads");
+  findings_free(&f);
+  free(file);
+  free(step);
+  free(dir);
+  fx_clean();
+  return done_testing();
+}
