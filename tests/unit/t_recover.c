@@ -402,6 +402,10 @@ static void test_fault(void)
   ok(s.loss == 2000, "... a thousand times the loss");
   tc_fault_fire(&t, &s);
   ok(s.loss == 2000, "... once");
+  t.fault.kind = TC_FAULT_SPIKE;
+  s.step = 8;                                    /* a run that goes on after the fault's step */
+  tc_fault_fire(&t, &s);
+  ok(s.loss == 2000, "... and not after it");
   tc_fault_end(&(struct tc_fault){ TC_FAULT_SLOW, 1, 3 }, 0, 5, INT64_C(1000000000000));
   tc_fault_end(&(struct tc_fault){ TC_FAULT_SLOW, 1, 3 }, 1, 2, INT64_C(1000000000000));
   tc_fault_end(&(struct tc_fault){ TC_FAULT_HANG, 1, 3 }, 1, 3, INT64_C(1000000000000));
