@@ -248,6 +248,22 @@ static void test_change(void)
   fx_clean();
 }
 
+/* A seal follows the last thing before the closing brace, whatever stands around that. */
+static void test_seal(void)
+{
+  static const char *const text[] = { "{\"a\": 1}", "{\"a\": 1\n}", "{\"a\": 1\n}\n", "{\"a\": 1\n\n\n}\n\n", "{\"a\": 1}\n" };
+  size_t bytes;
+  char *want = tc_manifest_seal(text[0], strlen(text[0]), &bytes);
+  TC_ASSERT(bytes > 8 && !memcmp(want, "{\"a\": 1", 7) && want[7] != '\n');
+  for (size_t i = 1; i < sizeof text / sizeof *text; i++) {
+    size_t n;
+    char *got = tc_manifest_seal(text[i], strlen(text[i]), &n);
+    ok(n == bytes && !memcmp(got, want, n), "a seal, newlines %d", (int)i);
+    free(got);
+  }
+  free(want);
+}
+
 /* What is read is what is written. */
 static void test_fields(void)
 {
@@ -291,6 +307,7 @@ int main(void)
 {
   alarm(1100);
   test_change();
+  test_seal();
   test_fields();
   test_text();
   test_cover();
