@@ -54,6 +54,7 @@ unit_tests = \
   %D%/unit/t_manifest.t \
   %D%/unit/t_memory.t \
   %D%/unit/t_mesh.t \
+  %D%/unit/t_model_files.t \
   %D%/unit/t_move.t \
   %D%/unit/t_mpi.t \
   %D%/unit/t_nccl.t \
