@@ -7,6 +7,7 @@ unit_tests = \
   %D%/unit/t_bench.t \
   %D%/unit/t_bind.t \
   %D%/unit/t_broken.t \
+  %D%/unit/t_blocks.t \
   %D%/unit/t_boundary.t \
   %D%/unit/t_calibrate.t \
   %D%/unit/t_calls.t \
