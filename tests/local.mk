@@ -64,6 +64,7 @@ unit_tests = \
   %D%/unit/t_oracle.t \
   %D%/unit/t_p2p.t \
   %D%/unit/t_owner.t \
+  %D%/unit/t_owner_parts.t \
   %D%/unit/t_parts.t \
   %D%/unit/t_process.t \
   %D%/unit/t_place.t \
