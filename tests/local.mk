@@ -18,6 +18,7 @@ unit_tests = \
   %D%/unit/t_ckpt_faults.t \
   %D%/unit/t_ckpt_jobs.t \
   %D%/unit/t_ckpt_load.t \
+  %D%/unit/t_ckpt_node.t \
   %D%/unit/t_ckpt_plan.t \
   %D%/unit/t_ckpt_tools.t \
   %D%/unit/t_clock.t \
@@ -257,6 +258,7 @@ EXTRA_DIST += $(test_headers) $(test_files)
 
 # Tests that see a library's header themselves.
 tests_unit_t_ckpt_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
+tests_unit_t_ckpt_node_t_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS)
 tests_unit_t_h5_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
 tests_unit_t_mpi_t_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS)
 tests_unit_t_pmix_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
