@@ -7,6 +7,7 @@ unit_tests = \
   %D%/unit/t_bench.t \
   %D%/unit/t_bind.t \
   %D%/unit/t_broken.t \
+  %D%/unit/t_blocks.t \
   %D%/unit/t_boundary.t \
   %D%/unit/t_calibrate.t \
   %D%/unit/t_calls.t \
@@ -17,6 +18,7 @@ unit_tests = \
   %D%/unit/t_ckpt_faults.t \
   %D%/unit/t_ckpt_jobs.t \
   %D%/unit/t_ckpt_load.t \
+  %D%/unit/t_ckpt_node.t \
   %D%/unit/t_ckpt_plan.t \
   %D%/unit/t_ckpt_tools.t \
   %D%/unit/t_clock.t \
@@ -54,6 +56,7 @@ unit_tests = \
   %D%/unit/t_manifest.t \
   %D%/unit/t_memory.t \
   %D%/unit/t_mesh.t \
+  %D%/unit/t_model_files.t \
   %D%/unit/t_move.t \
   %D%/unit/t_mpi.t \
   %D%/unit/t_nccl.t \
@@ -62,6 +65,7 @@ unit_tests = \
   %D%/unit/t_oracle.t \
   %D%/unit/t_p2p.t \
   %D%/unit/t_owner.t \
+  %D%/unit/t_owner_parts.t \
   %D%/unit/t_parts.t \
   %D%/unit/t_process.t \
   %D%/unit/t_place.t \
@@ -254,6 +258,7 @@ EXTRA_DIST += $(test_headers) $(test_files)
 
 # Tests that see a library's header themselves.
 tests_unit_t_ckpt_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
+tests_unit_t_ckpt_node_t_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS)
 tests_unit_t_h5_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
 tests_unit_t_mpi_t_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS)
 tests_unit_t_pmix_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)

@@ -286,6 +286,92 @@ static void test_load(void)
   fx_clean();
 }
 
+/* ---- one answer for all --------------------------------------------------------------- */
+
+struct agreeing { struct fx_save f; const int *mine; bool follow; };
+
+static void *rank_agree(void *arg)
+{
+  struct fx_rank *r = arg;
+  struct agreeing *x = (struct agreeing *)((char *)r->save - offsetof(struct agreeing, f));
+  struct tc_err *err = &x->f.err[r->rank];
+  const int mine = x->mine[r->rank];
+  if (mine < 0) tc_fail(err, mine, "rank %d fails", r->rank);
+  x->f.status[r->rank] = x->follow ? tc_ckpt_follow(r->world, mine, err)
+                                   : tc_ckpt_agree(r->world, mine, err);
+  return NULL;
+}
+
+/* All ranks have the status and the sentence of the first that failed, or of rank 0. */
+static void test_agree(void)
+{
+  static const struct { int mine[4]; bool follow; int status; const char *says; } c[] = {
+    { { 0, 0, 0, 0 }, false, 0, NULL }, { { 0, 0, 0, 0 }, true, 0, NULL },
+    { { 0, TC_ECHECKSUM, 0, TC_EUSER }, false, TC_ECHECKSUM, "rank 1 fails" },
+    { { 0, 0, 0, TC_EINCOMPLETE }, false, TC_EINCOMPLETE, "rank 3 fails" },
+    { { TC_EUSER, TC_EPEER, 0, 0 }, false, TC_EUSER, "rank 0 fails" },
+    { { TC_ENOCKPT, 0, TC_EUSER, 0 }, true, TC_ENOCKPT, "rank 0 fails" },
+    { { 0, TC_EUSER, TC_EUSER, TC_EUSER }, true, 0, NULL } };
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++)
+    for (int world = 1; world <= 4; world += 3) {
+      struct agreeing x = { .f = { .world = world }, .mine = c[i].mine, .follow = c[i].follow };
+      const int status = world == 1 ? c[i].mine[0] : c[i].status;
+      fx_threads(&x.f, rank_agree);
+      for (int k = 0; k < world; k++) {
+        is_int(x.f.status[k], status, "case %zu, rank %d of %d", i, k, world);
+        if (status < 0) is_str(x.f.err[k].text, c[i].says, "... in these words");
+      }
+    }
+}
+
+struct heard { int n, status[8]; char text[8][1000]; };
+
+static void hear(void *ctx, int status, const char *text)
+{
+  struct heard *h = ctx;
+  if (h->n == 8) return;
+  h->status[h->n] = status;
+  snprintf(h->text[h->n++], sizeof h->text[0], "%s", text);
+}
+
+/* Each fault is told in the order of the files; the last sentence has their number and the first. */
+static void test_faults(void)
+{
+  const char *dir = fx_folder();
+  struct tc_err err;
+  struct heard h = { 0 };
+  fx_save(dir, 1, 1, 4, 0);
+  char *step = tc_ckpt_step_path(dir, 1), *cmd = tc_sprintf("cd '%s' && printf xyz >> rank-00001.h5 && "
+    "rm rank-00002.h5 && mv rank-00003.h5 x && mkdir rank-00003.h5", step), *want[4];
+  is_int(tc_ckpt_verify(step, true, hear, &h, &err), 0, "four files");
+  is_int(h.n, 0, "... without fault");
+  struct stat st;
+  char *file = tc_sprintf("%s/rank-00001.h5", step);
+  TC_ASSERT(stat(file, &st) == 0 && system(cmd) == 0);
+  want[0] = tc_sprintf("%s: has %lld bytes instead of %lld", file, (long long)st.st_size + 3,
+                       (long long)st.st_size);
+  want[1] = tc_sprintf("%s/rank-00002.h5: is missing: the checkpoint is incomplete", step);
+  want[2] = tc_sprintf("%s/rank-00003.h5: not a file", step);
+  want[3] = tc_sprintf("3 faults in %s; the first: %s", step, want[0]);
+  const int status[] = { TC_ECHECKSUM, TC_EINCOMPLETE, TC_EUSER };
+  const int worst = TC_MIN(TC_ECHECKSUM, TC_MIN(TC_EINCOMPLETE, TC_EUSER));
+  for (int deep = 0; deep <= 1; deep++) {
+    h.n = 0;
+    is_int(tc_ckpt_verify(step, deep, hear, &h, &err), worst, "three files with faults, %d", deep);
+    is_str(err.text, want[3], "... in these words");
+    is_int(h.n, 3, "... each is told");
+    for (int i = 0; i < TC_MIN(h.n, 3); i++) {
+      is_int(h.status[i], status[i], "... with its status");
+      is_str(h.text[i], want[i], "... and sentence");
+    }
+  }
+  for (int i = 0; i < 4; i++) free(want[i]);
+  free(file);
+  free(cmd);
+  free(step);
+  fx_clean();
+}
+
 int main(void)
 {
   close(STDIN_FILENO);                 /* files may well be descriptor 0 */
@@ -294,5 +380,7 @@ int main(void)
   test_lay();
   test_partial();
   test_load();
+  test_agree();
+  test_faults();
   return done_testing();
 }

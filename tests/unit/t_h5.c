@@ -4,6 +4,7 @@
 #include "tests/unit/tap.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <hdf5.h>
@@ -94,6 +95,45 @@ FAILS(herr_t, H5Pset_create_intermediate_group, (hid_t p, unsigned n), (p, n))
 FAILS(herr_t, H5Lcreate_external, (const char *file, const char *to, hid_t at, const char *name, hid_t link,
       hid_t use), (file, to, at, name, link, use))
 
+/* Room on the disk, files cut to their length and brought to disk: the first `room.times` calls of
+ * `room.call` fail so. */
+static struct { const char *call; int why, times, asked, mode, cut, synced; int64_t at, bytes; } room;
+
+static bool no_room(const char *call)
+{
+  if (!room.call || strcmp(room.call, call) || room.times-- <= 0) return false;
+  errno = room.why;
+  return true;
+}
+
+int fallocate(int fd, int mode, off_t at, off_t bytes)
+{
+  REAL(int, fallocate, (int, int, off_t, off_t));
+  room.asked++;
+  room.mode = mode;
+  room.at = at;
+  room.bytes = bytes;
+  return no_room("fallocate") ? -1 : real.call(fd, mode, at, bytes);
+}
+
+extern char __executable_start, etext;
+
+int ftruncate(int fd, off_t bytes)                    /* HDF5's own calls are not looked at */
+{
+  REAL(int, ftruncate, (int, off_t));
+  const char *from = __builtin_return_address(0);
+  if (from < &__executable_start || from >= &etext) return real.call(fd, bytes);
+  room.cut++;
+  return no_room("ftruncate") ? -1 : real.call(fd, bytes);
+}
+
+int fsync(int fd)
+{
+  (void)fd;
+  room.synced++;
+  return no_room("fsync") ? -1 : 0;
+}
+
 static char dir[80], path[100], view[100];
 static const int64_t whole[] = { 6, 4 }, start[] = { 2, 0 }, count[] = { 3, 4 };
 static struct tc_h5_slice slice[] = {
@@ -134,6 +174,49 @@ static void test_lay(const MPI_Comm *comm, const char *how)
   }
 }
 
+/* Room is asked for before anything is written, where the file system can tell; what is too much of it
+ * is given back. */
+static void test_room(void)
+{
+  static const struct { int64_t bytes; const char *call; int why, times, asked, cut; const char *says; } c[] = {
+    { 0, NULL, 0, 0, 0, 0, NULL }, { -1, NULL, 0, 0, 0, 0, NULL }, { 1, NULL, 0, 0, 1, 1, NULL },
+    { 1 << 20, NULL, 0, 0, 1, 1, NULL }, { 4096, "fallocate", EINTR, 2, 3, 1, NULL },
+    { 4096, "fallocate", EOPNOTSUPP, 1, 1, 1, NULL }, { 4096, "fallocate", EINVAL, 1, 1, 1, NULL },
+    { 4096, "fallocate", ENOSPC, 1, 1, 0, "no room for its 4.1 KB: No space left on device; make room or choose "
+      "another folder (ckpt.dir)" },
+    { 4096, "fallocate", EDQUOT, 1, 1, 0, "no room for its 4.1 KB: Disk quota exceeded; make room or choose "
+      "another folder (ckpt.dir)" },
+    { 4096, "fallocate", EFBIG, 1, 1, 0, "no room for its 4.1 KB: File too large; make room or choose another "
+      "folder (ckpt.dir)" },
+    { 4096, "ftruncate", EIO, 1, 1, 1, "can't be brought to disk: Input/output error" } };
+  const int lowest = dup(1);
+  close(lowest);
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+    const struct tc_h5_opts o = { .step = 7, .writer = 3, .reserve_bytes = c[i].bytes };
+    struct tc_err err = { .text = "" };
+    int64_t size = -1;
+    int fd = 1000;
+    unlink(path);
+    memset(&room, 0, sizeof room);
+    room.call = c[i].call, room.why = c[i].why, room.times = c[i].times;
+    is_int(tc_h5_lay(&fd, &size, path, &o, slice, 3, &err), c[i].says ? TC_EUSER : 0, "room for %lld bytes",
+           (long long)c[i].bytes);
+    char *want = c[i].says ? tc_sprintf("%s: %s", path, c[i].says) : tc_strdup("");
+    is_str(err.text, want, "... in these words");
+    free(want);
+    is_int(room.asked, c[i].asked, "... asked for");
+    ok(!room.asked || (room.mode == FALLOC_FL_KEEP_SIZE && room.at == 0 && room.bytes == c[i].bytes),
+       "... from the beginning, without making it longer");
+    is_int(room.cut, c[i].cut, "... and given back");
+    ok(c[i].says ? fd == -1 : fd >= 0 && size == lseek(fd, 0, SEEK_END), "... with a descriptor or none");
+    if (fd >= 0) close(fd);
+    const int now = dup(1);
+    close(now);
+    is_int(now, lowest, "... which alone stays open");
+  }
+  memset(&room, 0, sizeof room);
+}
+
 static int make_view(struct tc_err *err)
 {
   const struct tc_h5_opts o = { .step = 7, .writer = -1 };
@@ -157,6 +240,20 @@ static void test_view(void)
     failing = "";
     ok(rc == TC_EUSER && strstr(err.text, "writing the view"), "%s of a view fails: %s", call[i], err.text);
   }
+  const int lowest = dup(1);
+  close(lowest);
+  for (int fails = 0; fails <= 1; fails++) {
+    memset(&room, 0, sizeof room);
+    room.call = "fsync", room.why = EIO, room.times = fails;
+    is_int(make_view(&err), fails ? TC_EUSER : 0, "a view that can't be brought to disk, %d", fails);
+    ok(room.synced == 1 && room.cut == 0 && room.asked == 0, "... is as long as it is");
+    const int now = dup(1);
+    close(now);
+    is_int(now, lowest, "... and closed");
+  }
+  char *want = tc_sprintf("%s: can't be brought to disk: Input/output error", view);
+  is_str(err.text, want, "... in these words");
+  free(want);
 }
 
 /* The second to the twelfth call fails. */
@@ -331,6 +428,7 @@ int main(int argc, char **argv)
   alarm(300);
   tc_h5_start();
   test_lay(NULL, "alone");
+  test_room();
   test_view();
   test_each_call();
   test_differs();

@@ -303,11 +303,152 @@ static void test_fields(void)
   fx_clean();
 }
 
+/* ---- limits ---- */
+
+static int read_sealed(const char *path, const char *text, struct tc_err *err)
+{
+  struct tc_manifest *m = NULL;
+  size_t bytes;
+  char *sealed = tc_manifest_seal(text, strlen(text), &bytes);
+  FILE *f = fopen(path, "w");
+  TC_ASSERT(f && fwrite(sealed, 1, bytes, f) == bytes && fclose(f) == 0);
+  int rc = tc_manifest_read(&m, path, err);
+  tc_manifest_free(m);
+  free(sealed);
+  return rc;
+}
+
+/* The manifest is read, or refused with this sentence. */
+static void reads(const json_t *o, const char *path, const char *says, const char *what, int64_t n)
+{
+  struct tc_err err = { .text = "" };
+  char *text = json_dumps(o, 0), *want = *says ? tc_sprintf("%s: %s", path, says) : tc_strdup("");
+  is_int(read_sealed(path, text, &err), *says ? TC_EUSER : 0, "%s of %lld", what, (long long)n);
+  is_str(err.text, want, "... in these words");
+  free(want);
+  free(text);
+}
+
+static json_t *letters(const char *before, int n)
+{
+  char *text = tc_calloc(strlen(before) + (size_t)n + 1, 1);
+  memset(text + sprintf(text, "%s", before), 'a', (size_t)n);
+  json_t *j = json_string(text);
+  free(text);
+  return j;
+}
+
+/* The longest of each text is read, one more letter is not; the largest number, and one more. */
+static void test_limits(void)
+{
+  static const struct { const char *key; int most; const char *says; } c[] = {
+    { "time", 100, NOT("time") }, { "model", 1 << 20, NOT("model") }, { "mesh", 1 << 20, NOT("mesh") },
+    { "system", 1 << 20, NOT("system") }, { "job", 1 << 20, NOT("job") },
+    { "version", 1 << 20, NOT("version") }, { "loop", 1 << 20, NOT("loop") },
+    { "config", 1 << 20, NOT("config") }, { "data", 1 << 20, NOT("data") } };
+  static const struct { int64_t dim, size; const char *says; } number[] = {
+    { 3, INT64_C(1) << 62, "" }, { 3, (INT64_C(1) << 62) + 1, NOT("size") },
+    { INT64_C(1) << 58, 100, "tensor x: no slice holds its element [0, 3]" },
+    { (INT64_C(1) << 58) + 1, 100, "tensor x: impossible shape" } };
+  char *path = tc_sprintf("%s/manifest.json", fx_folder()), *words;
+  json_t *o = json_loads(good, 0, NULL), *file, *tensor, *piece;
+  for (int more = 0; more <= 1; more++) {
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+      json_object_set_new(o, c[i].key, letters("", c[i].most + more));
+      reads(o, path, more ? c[i].says : "", c[i].key, c[i].most + more);
+      json_object_set_new(o, c[i].key, json_string("short"));
+    }
+    file = json_pack("{s:o, s:i, s:i, s:s}", "name", letters("", 100 + more), "writer", INT32_MAX, "size", 0,
+                     "meta_crc32c", "0");
+    json_array_append_new(json_object_get(o, "files"), file);
+    words = tc_sprintf("file %.100s: not a good file name", json_string_value(json_object_get(file, "name")));
+    reads(o, path, more ? words : "", "a file's name", 100 + more);
+    json_array_remove(json_object_get(o, "files"), 2);
+    free(words);
+    tensor = json_array_get(json_object_get(o, "tensors"), 1);
+    piece = json_array_get(json_object_get(tensor, "pieces"), 0);
+    json_object_set_new(tensor, "name", letters("", 200 + more));
+    json_object_set_new(piece, "dataset", letters("/tensors/", 200 + more));
+    words = tc_sprintf("tensor %.100s: not a good name", json_string_value(json_object_get(tensor, "name")));
+    reads(o, path, more ? words : "", "a tensor's name", 200 + more);
+    free(words);
+  }
+  json_object_set_new(tensor, "name", json_string("y"));
+  json_object_set_new(piece, "dataset", json_string("/tensors/y"));
+  file = json_array_get(json_object_get(o, "files"), 0);
+  tensor = json_array_get(json_object_get(o, "tensors"), 0);
+  for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
+    json_object_set_new(file, "size", json_integer(number[i].size));
+    json_object_set_new(tensor, "shape", json_pack("[i, I]", 2, (json_int_t)number[i].dim));
+    reads(o, path, number[i].says, "a size", number[i].size);
+  }
+  json_object_set_new(tensor, "shape", json_pack("[i, i]", 2, 3));
+  json_array_clear(json_object_get(json_array_get(json_object_get(o, "tensors"), 1), "pieces"));
+  reads(o, path, "tensor y: no slice holds its element []", "pieces of a scalar", 0);
+  json_decref(o);
+  free(path);
+  fx_clean();
+}
+
+/* As many values as a text of its size may have, and one more. */
+static void test_most_values(void)
+{
+  enum { N = 3000 };
+  char *path = tc_sprintf("%s/manifest.json", fx_folder()), text[8 * N];
+  struct tc_err err;
+  for (int more = 0; more <= 1; more++) {
+    int at = sprintf(text, "{\"x\": [0");
+    for (int i = 1; i < N; i++) at += sprintf(text + at, ",0");
+    /* Sealed, the text has a value and 25 bytes more, and a brace less. */
+    const int64_t bytes = 8 * (N + 3 - 1000 - more) + 7;
+    TC_ASSERT(bytes > at + 25);
+    while (at + 1 + 25 < bytes) text[at++] = ' ';
+    strcpy(text + at, "]}");
+    is_int(read_sealed(path, text, &err), TC_EUSER, "%d values in %lld bytes", N, (long long)bytes);
+    char *want = tc_sprintf("%s: %s", path, more ? "it has more values than a manifest of its size could"
+                                                 : NOT("format"));
+    is_str(err.text, want, "... in these words");
+    free(want);
+  }
+  free(path);
+  fx_clean();
+}
+
+/* What is no manifest's text at all. */
+static void test_no_text(void)
+{
+  static const struct { const char *made, *says; int status; } c[] = {
+    { "true", "is not there: the checkpoint is incomplete", TC_EINCOMPLETE },
+    { ": > m", "is empty: the checkpoint is incomplete", TC_EINCOMPLETE },
+    { "printf '\\n}\\n' > m", "wrong checksum: the manifest is damaged, cut off or was edited", TC_ECHECKSUM },
+    { "truncate -s 1073741825 m", "too large to be a manifest", TC_EUSER },
+    { "rm m; mkfifo m", "not a file", TC_EUSER }, { "rm m; mkdir m", "not a file", TC_EUSER },
+    { "rmdir m; ln -s m m", "Too many levels of symbolic links", TC_EUSER } };
+  const char *dir = fx_folder();
+  char *path = tc_sprintf("%s/m", dir);
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+    struct tc_err err;
+    struct tc_manifest *m = (void *)path;
+    char *cmd = tc_sprintf("cd '%s' && %s", dir, c[i].made), *want = tc_sprintf("%s: %s", path, c[i].says);
+    TC_ASSERT(system(cmd) == 0);
+    is_int(tc_manifest_read(&m, path, &err), c[i].status, "%s", c[i].made);
+    is_str(err.text, want, "... in these words");
+    ok(!m, "... and nothing is read");
+    free(want);
+    free(cmd);
+  }
+  free(path);
+  fx_clean();
+}
+
 int main(void)
 {
   alarm(1100);
   test_change();
   test_seal();
+  test_limits();
+  test_most_values();
+  test_no_text();
   test_fields();
   test_text();
   test_cover();
