@@ -353,7 +353,7 @@ static int add_to_partial(struct sctx *s, int32_t node, int k, struct sum *x)
   struct tc_graph *g = s->g;
   int32_t v = tc_out(g, &g->node[node], k), tmp = stand_in(s, node, k);
   bool timed = g->node[node].op != TC_OP_ACCUM && s->m->size[TC_MB] > 1;
-  bool alone = !(g->node[node].acc & (g->node[node].acc - 1));     /* its only such output */
+  bool alone = g->node[node].n_out == 1;         /* or it contributes to several sums at once */
   if (timed) g->tensor[tmp].lay.on[TC_MB] = (struct tc_place){ TC_P, 0, 0, 0 };
   const struct tc_tensor *open = x->partial >= 0 ? &g->tensor[x->partial] : NULL;
   bool same = open && alone && tc_layout_equal(&open->lay, &g->tensor[tmp].lay) &&

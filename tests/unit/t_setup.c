@@ -93,6 +93,37 @@ static void test_bad(void)
   }
 }
 
+/* Sizes of a model, by themselves and beside a preset's. */
+static void test_model(void)
+{
+  static const char *const name[] = { "layers", "hidden", "heads", "context", "vocab" };
+  static const struct { int64_t v; bool good; } row[] = {
+    { 1, true }, { 1 << 24, true }, { (1 << 24) + 1, false }, { 0, false }, { -1, false } };
+  struct tc_err err;
+  for (int k = 0; k < 5; k++)
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+      struct tc_model m = { k % 2 ? "" : NULL, 1, 1, 1, 1, 1 };
+      int64_t *size[] = { &m.layers, &m.hidden, &m.heads, &m.context, &m.vocab };
+      char text[100] = "";
+      if (k == 2) m.hidden = 1 << 24;            /* what the heads divide */
+      *size[k] = row[i].v;
+      if (!row[i].good)
+        snprintf(text, sizeof text, "model.%s = %lld: give a positive number, or a model.preset", name[k],
+                 (long long)row[i].v);
+      err = (struct tc_err){ 0 };
+      is_int(tc_model_resolve(&m, &err), row[i].good ? 0 : TC_EUSER, "%s %lld", name[k], (long long)row[i].v);
+      is_str(err.text, text, "... %s", row[i].good ? "is accepted" : "in these words");
+    }
+  for (int k = 0; k < 5; k++) {
+    struct tc_model m = { .preset = "turing-17b" };
+    int64_t *size[] = { &m.layers, &m.hidden, &m.heads, &m.context, &m.vocab };
+    const int64_t own[] = { 3, 28, 4, 5, 7 }, preset[] = { 78, 4256, 28, 1024, 50257 };
+    *size[k] = own[k];
+    is_int(tc_model_resolve(&m, &err), 0, "a preset with %s of one's own", name[k]);
+    for (int i = 0; i < 5; i++) is_int(*size[i], i == k ? own[i] : preset[i], "... %s", name[i]);
+  }
+}
+
 /* The largest that is accepted, and the next; whole sentences. */
 static void test_edges(void)
 {
@@ -286,6 +317,7 @@ static void test_order(void)
 int main(void)
 {
   test_bad();
+  test_model();
   test_edges();
   test_rows();
   test_fields();
