@@ -89,7 +89,6 @@ int tc_shard_input(struct sctx *s, int32_t node, int i, const struct tc_layout *
   if (!tc_layout_equal(&x->lay, need) || x->space != key.space) {
     bool weight = x->state && x->param >= 0 && n->mark != TC_U;
     const struct tc_param *p = weight ? &g->param[x->param] : NULL;
-    int keep = weight ? p->keep : -1;
     phase_of(s, n, p, &key);
     int k = find_made(s, &key);
     if (k < 0) {
@@ -99,7 +98,7 @@ int tc_shard_input(struct sctx *s, int32_t node, int i, const struct tc_layout *
       if (key.to < 0) return key.to;
       for (int32_t j = first; j < g->n_nodes && weight; j++) {
         bool sent = g->node[j].axis == TC_PP;    /* to another stage: once a step */
-        g->node[j].once = keep == TC_KEEP_STEP || sent;
+        g->node[j].once = p->keep == TC_KEEP_STEP || sent;
         if (sent) g->node[j].role = TC_ROLE_NONE;
       }
       for (int32_t j = first; j < g->n_nodes; j++) {
