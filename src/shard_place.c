@@ -235,8 +235,7 @@ static void settle_acc(struct sctx *s, int32_t node, int k)
 /* Whether t is a version of an accumulator that is added to another stage's. */
 static bool is_guest(const struct tc_graph *g, int32_t t)
 {
-  int32_t p = g->tensor[t].param;
-  return p >= 0 && g->param[p].guest >= 0 && tc_tensor_root(g, t) == g->param[p].guest;
+  return tc_tensor_root(g, t) == g->param[g->tensor[t].param].guest;
 }
 
 /* What a tensor is asked to be on an axis, the others being as in l. Several readers ask, and S(*) on a
@@ -270,7 +269,7 @@ static int32_t resolve(struct sctx *s, int32_t node, int32_t t, const struct tc_
 /* Partial outputs are resolved where they are produced. */
 static int resolve_output(struct sctx *s, int32_t node, int32_t t)
 {
-  if (t < s->n_old && s->heir[t] >= 0) return 0;           /* what overwrites it is resolved */
+  if (s->heir[t] >= 0) return 0;                 /* what overwrites it is resolved */
   const struct tc_layout want = s->g->tensor[t].want;
   int32_t d = resolve(s, node, t, &want);
   if (d >= 0) s->now[t] = d;
