@@ -50,7 +50,7 @@ static bool argument(const char *word, const char *name, long *n)
   char *end;
   if (!strchr("-0123456789", *word)) return false;
   *n = strtol(word, &end, 10);
-  return end > word && !strcmp(end, ")");
+  return !strcmp(end, ")");
 }
 
 static int read_place(struct tc_place *p, const char *word, const struct at *at)

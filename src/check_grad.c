@@ -47,7 +47,7 @@ static bool same(const struct content *a, const struct content *b)
 
 static bool contributes(const struct walk *w, const struct tc_node *n, int k)
 {
-  return k < 8 && n->op != TC_OP_MOVE && (w->makes[n->origin] >> k & 1);
+  return n->op != TC_OP_MOVE && (w->makes[n->origin] >> k & 1);
 }
 
 static bool same_place(const struct tc_tensor *a, const struct tc_tensor *b)

@@ -99,7 +99,7 @@ struct build {
 static int32_t act(struct build *b, const char *name, int dtype, int rank, const int64_t *dim)
 {
   int32_t t = tc_tensor_new(b->g, name, dtype, rank, dim);
-  if (rank > 1 && dim[rank - 1] == b->V && b->pad_v != b->V && !strcmp(name, "logits")) {
+  if (b->pad_v != b->V && !strcmp(name, "logits")) {
     b->g->tensor[t].pad_dim = (int8_t)(rank - 1);
     b->g->tensor[t].pad_to = b->pad_v;
   }
@@ -117,8 +117,7 @@ static int32_t state(struct build *b, const char *prefix, const char *name, int 
   x->annotated = true;
   x->cls = (uint8_t)cls;
   x->param = param;
-  if (param >= 0 && rank > 1 && dim[0] == b->V && !strcmp(name, "wte.weight") &&
-      b->pad_v != b->V) {
+  if (b->pad_v != b->V && !strcmp(name, "wte.weight")) {
     x->pad_dim = 0;
     x->pad_to = b->pad_v;
   }
@@ -141,8 +140,6 @@ static int32_t param(struct build *b, const char *layer, const char *name, int r
   p.weight = p.master;
   if (b->o->dtype == TC_BF16) {
     p.weight = state(b, "use.", full, TC_BF16, TC_CLS_PARAM, rank, dim, id);
-    g->tensor[p.weight].pad_dim = g->tensor[p.master].pad_dim;
-    g->tensor[p.weight].pad_to = g->tensor[p.master].pad_to;
     g->tensor[p.master].cls = TC_CLS_OPT;
   }
   g->tensor[p.master].saved = true;

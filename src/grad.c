@@ -87,7 +87,7 @@ static struct tc_node *emit(struct gctx *c, int op, int n_in, const int32_t *in,
   n->f[1] = c->fwd->f[1];
   n->k[0] = c->fwd->k[0];
   n->k[1] = c->fwd->k[1];
-  bool all_w = n_out > 0;
+  bool all_w = true;
   for (int i = 0; i < n_out; i++) {
     int32_t p = g->tensor[out[i]].param;
     if (p < 0) { all_w = false; continue; }
@@ -287,8 +287,7 @@ int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
   int rc = 0;
   for (int32_t i = n_order - 1; i >= 0 && !rc; i--) {
     struct tc_node fwd = g->node[g->order[i]];
-    if (fwd.n_out == 0 || c.grad[tc_out(g, &fwd, 0)] < 0) continue;
-    if (fwd.op == TC_OP_DATA) continue;
+    if (c.grad[tc_out(g, &fwd, 0)] < 0) continue;
     if (!rule[fwd.op])
       rc = tc_fail(err, TC_EUSER, "op %s has no gradient", tc_op_info[fwd.op].name);
     c.fwd = &fwd;

@@ -164,7 +164,7 @@ void tc_tensor_local(const struct tc_tensor *t, const struct tc_mesh *m,
     if (t->lay.on[a].kind != TC_SROWS) continue;
     TC_ASSERT(out->rows < 0);                    /* on one axis only */
     int64_t last = t->rank > 1 ? out->dim[t->rank - 1] : 1;
-    int64_t rows = last ? out->elems / last : 0, block = tc_ceil_div(rows, m->size[a]);
+    int64_t rows = out->elems / last, block = tc_ceil_div(rows, m->size[a]);
     out->row0 = TC_MIN(coord[a] * block, rows);
     out->rows = TC_MIN(block, rows - out->row0);
     out->elems = out->rows * last;

@@ -49,11 +49,11 @@ int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,
 static int split_batch(struct tc_mesh *m, const struct tc_config *c, struct tc_err *err)
 {
   int64_t batch = c->train_global_batch, dp = m->size[TC_DP], micro = c->train_micro_batch;
-  if (batch < 1 || batch % dp)
+  if (batch % dp)
     return tc_fail(err, TC_ELAYOUT, "train.global_batch = %lld sequences do not split over dp = "
                    "%lld ranks; %lld would", (long long)batch, (long long)dp,
-                   (long long)tc_round_up(TC_MAX(batch, 1), dp));
-  if (micro < 0 || (micro > 0 && batch / dp % micro))
+                   (long long)tc_round_up(batch, dp));
+  if (micro && batch / dp % micro)
     return tc_fail(err, TC_ELAYOUT, "train.micro_batch = %lld does not divide a rank's %lld "
                    "sequences (global_batch / dp); 1 would", (long long)micro,
                    (long long)(batch / dp));

@@ -33,9 +33,7 @@ static double *layer_costs(const struct tc_graph *g, int layers)
   double *cost = tc_calloc((size_t)layers, sizeof *cost);
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
-    int32_t u = n->unit;
-    while (g->unit[u].parent >= 0) u = g->unit[u].parent;
-    int layer = g->unit[u].layer;
+    int layer = g->unit[n->unit].layer;
     cost[layer >= 0 ? layer : n->head ? layers - 1 : 0] += work(g, n);
   }
   return cost;
@@ -95,7 +93,6 @@ static int read_ranges(const char *text, int L, int S, int *first, struct tc_err
     next = (int)hi + 1;
     at = *end ? end + 1 : end;
   }
-  first[S] = L;
   if (good && n == S && next == L) return 0;
   char fit[200];
   even_ranges(fit, sizeof fit, L, S);
@@ -126,11 +123,9 @@ int tc_stages(struct tc_graph *g, int pp, int chunks, const char *by_hand, struc
     free(cost);
   }
   for (int32_t u = 0; u < g->n_units && !rc; u++) {
-    int32_t top = u;
-    while (g->unit[top].parent >= 0) top = g->unit[top].parent;
-    int layer = g->unit[top].layer, s = 0;
+    int layer = g->unit[u].layer, s = 0;
     while (layer >= 0 && s < S - 1 && first[s + 1] <= layer) s++;
-    if (layer < 0) s = top == 0 ? 0 : S - 1;     /* the embedding is the first unit */
+    if (layer < 0) s = u == 0 ? 0 : S - 1;       /* the embedding is the first unit */
     g->unit[u].stage = s;
     g->unit[u].at = pp > 1 ? s % pp : -1;
   }

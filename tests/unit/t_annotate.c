@@ -116,6 +116,12 @@ static const struct { const char *text; int line; const char *what, *right; } wr
   { "x tp S(0)1\n", 1, "'S(0)1'", "S(d)" },
   { "x tp S(1e0)\n", 1, "'S(1e0)'", "S(d)" },
   { "x tp S(+1)\n", 1, "'S(+1)'", "S(d)" },
+  { "x tp Sx0)\n", 1, "'Sx0)' is not a placement", "S(d)" },
+  { "x tp atx1)\n", 1, "'atx1)' is not a placement", "at(k)" },
+  { "x tp s(0)\n", 1, "'s(0)' is not a placement", "S(d)" },
+  { "x tp S(\n", 1, "'S(' is not a placement", "S(d)" },
+  { "x tp S(1-)\n", 1, "'S(1-)' is not a placement", "S(d)" },
+  { "x tp at(2147483648)\n", 1, "at(2147483648)", "0 or more" },
   { "x tp at()\n", 1, "'at()'", "at(k)" },
   { "x tp at(-)\n", 1, "'at(-)'", "at(k)" },
   { "x tp RR\n", 1, "'RR'", "at(k)" },
@@ -174,7 +180,20 @@ static void test_files(const char *dir)
   is_int(tc_annotations_read(&rows, dir, &err), TC_EUSER, "a folder: %s", err.text);
   ok(rows == NULL && strstr(err.text, "directory"), "... gives no rows");
   write_file("x tp R\0S(0)\n", 12);
-  is_int(tc_annotations_read(&rows, path, &err), TC_EUSER, "a byte 0: %s", err.text);
+  is_int(tc_annotations_read(&rows, path, &err), TC_EUSER, "a byte 0");
+  const size_t begins = strlen(path);
+  ok(!strncmp(err.text, path, begins), "... is in this file");
+  is_str(err.text + begins, ": a byte that is 0: not a text file", "... and what is wrong with it");
+  const size_t most = (size_t)16 << 20;
+  char *big = malloc(most + 1);
+  memset(big, '#', most + 1);
+  memcpy(big, "x tp R\n", 7);
+  write_file(big, most);
+  is_int(tc_annotations_read(&rows, path, &err), 0, "16 MiB");
+  tc_annotations_free(rows);
+  write_file(big, most + 1);
+  is_int(tc_annotations_read(&rows, path, &err), TC_EUSER, "... and a byte more");
+  free(big);
   char *text = tc_calloc(300100, 1);
   memset(text, 'w', 300000);
   strcpy(text + 300000, " tp R\n");

@@ -26,8 +26,24 @@ static double loss_at(struct tc_exec *x, struct tc_program *p, const struct tc_r
   return tc_exec_scalar(x, 1, p->graph->loss);
 }
 
+/* A forward op that grad.c has no rule for, as a new one may be. */
+static void test_no_rule(void)
+{
+  const struct tc_gpt_opts o = { .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
+  struct tc_graph *g = tc_graph_new();
+  struct tc_err err = { 0 };
+  tc_gpt_build(g, &toy, &o);
+  for (int32_t i = 0; i < g->n_nodes; i++)
+    if (g->node[i].op == TC_OP_GELU) g->node[i].op = TC_OP_ACCUM;
+  is_int(tc_grad(g, TC_F32, &err), TC_EUSER, "an op without a gradient");
+  is_str(err.text, "op accum has no gradient", "... is named");
+  is_int(g->n_contributions, 0, "... and nothing is noted");
+  tc_graph_free(g);
+}
+
 int main(void)
 {
+  test_no_rule();
   struct tc_err err = { 0 };
   struct tc_mesh *m = fx_mesh(2, 1, 1, 1);
   struct tc_device *d;

@@ -178,7 +178,19 @@ static const struct bad {
     "world size 4 is not divisible by pp 1 x tp 8 = 8; tp = 2 would fit" },
   { "2 nodes x 2", { 3, 0, 1, 0, false, 0 },
     "world size 4 is not divisible by pp 3 x tp 1 = 3; pp = 2 with dp = 2 would fit" },
+  { "2 nodes x 2", { 3, 2, 8, 0, false, 0 },
+    "world size 4 is not pp 3 x dp 2 x tp 8 = 48; pp = 2 with tp = 2 with dp = 1 would fit" },
+  { "2 nodes x 4", { 3, 2, 3, 0, false, 0 },
+    "world size 8 is not pp 3 x dp 2 x tp 3 = 18; pp = 2 with tp = 2 would fit" },
+  { "2:1,5", { 1, 0, 4, 0, true, 0 },
+    "world size 6 is not divisible by pp 1 x tp 4 = 4; tp = 3 would fit" },
+  { "3:2,1,1", { 1, 0, 2, 0, false, 0 }, "tp = 2 leaves its node: node 1 has 1 rank; tp = 1 "
+    "would fit, or mesh.tp_across_nodes = yes" },
   { "2 nodes x 2", { INT32_MAX, INT32_MAX, INT32_MAX, 0, false, 0 }, NULL },
+  { "1 node x 4", { -1, 0, 1, 0, false, 0 },
+    "mesh.pp = -1 is not a number of ranks; 1 or more would fit, or auto" },
+  { "1 node x 4", { 1, -3, 1, 0, false, 0 },
+    "mesh.dp = -3 is not a number of ranks; 1 or more would fit, or auto" },
   { "1 node x 4", { 0, 0, -2, 0, false, 0 },
     "mesh.tp = -2 is not a number of ranks; 1 or more would fit, or auto" },
 };
@@ -192,7 +204,7 @@ static void test_hint(const char *cluster, const struct tc_mesh_want *want, cons
   struct tc_err err = { 0 };
   struct tc_mesh *m;
   const char *hint = strchr(text, ';');
-  if (!hint || want->tp < 0) return;
+  if (!hint || TC_MIN(TC_MIN(want->pp, want->dp), want->tp) < 0) return;
   for (int i = 0; i < 3; i++) {
     const char *at = strstr(hint, name[i]);
     if (at) *size[i] = atoi(at + 5);
@@ -260,21 +272,35 @@ static void test_across(void)
 static void test_synthetic(void)
 {
   static const char *const bad[] = { "", "x", "0 nodes x 8", "3:4,4", "3:4,4,4,4", "2 nodes 8",
-                                     "2 x 8 apples", "-1 x 2", "99999999999 x 1", "100000 x 1000" };
+                                     "2 x 8 apples", "-1 x 2", "99999999999 x 1", "2 x 0", "2:1,0",
+                                     "2: 1 1", "2 ranks x 1", "2 x 8 gpusx", "1 x 16777217" };
   static const struct { const char *text; int world; } good[] = {
-    { "32 nodes x 8", 256 }, { "1 node x 8 gpus", 8 }, { "4x2", 8 }, { " 3 : 4, 4, 2 ", 10 }
+    { "32 nodes x 8", 256 }, { "1 node x 8 gpus", 8 }, { "4x2", 8 }, { " 3 : 4, 4, 2 ", 10 },
+    { "2 nodes * 3 ranks", 6 }, { "1:7", 7 }, { "1 x 16777216", 16777216 }
   };
   int32_t *node;
   struct tc_err err = { 0 };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     is_int(tc_mesh_synthetic(bad[i], "block", &node, &err), TC_EUSER, "'%s' is no cluster", bad[i]);
-    ok(node == NULL && strstr(err.text, bad[i]), "  and named: %s", err.text);
+    char want[200];
+    snprintf(want, sizeof want, "'%s' is not a cluster; write \"32 nodes x 8\", or \"3:4,4,2\" for "
+             "three nodes of 4, 4 and 2 ranks", bad[i]);
+    is_str(err.text, want, "  and named");
+    ok(node == NULL, "  no nodes");
   }
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
     is_int(tc_mesh_synthetic(good[i].text, NULL, &node, &err), good[i].world, "'%s'", good[i].text);
     free(node);
   }
+  is_int(tc_mesh_synthetic("2 x 8388609", NULL, &node, &err), TC_EUSER, "too many ranks");
+  is_str(err.text, "'2 x 8388609' has 16777218 ranks; at most 16777216 are simulated", "  are counted");
+  ok(node == NULL, "  no nodes");
   is_int(tc_mesh_synthetic("2 x 2", "random", &node, &err), TC_EUSER, "an unknown order");
+  is_str(err.text, "order 'random' of the simulated ranks is neither block nor cyclic", "  is named");
+  static const int32_t block[] = { 0, 0, 1, 1, 1, 2 };
+  is_int(tc_mesh_synthetic("3:2,3,1", "block", &node, &err), 6, "uneven, block");
+  ok(memcmp(node, block, sizeof block) == 0, "  node after node");
+  free(node);
   static const int32_t cyclic[] = { 0, 1, 2, 0, 1, 2, 0, 1, 0, 1 };
   is_int(tc_mesh_synthetic("3:4,4,2", "cyclic", &node, &err), 10, "uneven, cyclic");
   ok(memcmp(node, cyclic, sizeof cyclic) == 0, "  full nodes are passed over");
@@ -291,6 +317,8 @@ int main(void)
   test_synthetic();
   struct tc_mesh *one = tc_mesh_one();
   ok(one->world == 1 && coords_unique(one) && tc_mesh_group_nodes(one, 0, TC_DP) == 1, "one rank");
+  for (int a = 0; a < TC_AXES; a++) is_int(one->size[a], 1, "  alone on %s", tc_axis_name[a]);
+  ok(one->n_nodes == 1 && one->node[0] == 0 && one->at[0] == 0 && one->order == TC_TP_DP_PP, "  on one node");
   tc_mesh_free(one);
   tc_mesh_free(NULL);
   return done_testing();

@@ -217,8 +217,28 @@ static void refused(const char *what, int from, int to, bool alone, const char *
   tc_mesh_free(m);
 }
 
+/* Placements as text, whole and as much as fits. */
+static void test_text(void)
+{
+  struct tc_layout all = tc_layout_r(), sum = tc_layout_r(), none = tc_layout_r();
+  all.on[TC_MB] = (struct tc_place){ TC_S, 1, 0, 0 };
+  all.on[TC_PP] = (struct tc_place){ TC_AT, 0, 0, 3 };
+  all.on[TC_DP] = (struct tc_place){ TC_P, 0, TC_MAX_OP, 0 };
+  all.on[TC_TP] = (struct tc_place){ TC_SROWS, 0, 0, 0 };
+  sum.on[TC_DP] = (struct tc_place){ TC_P, 0, TC_SUM, 0 };
+  const struct { const struct tc_layout *l; size_t size; const char *want; } row[] = {
+    { &all, 64, "mb:S(1) pp:at(3) dp:P(max) tp:S(*)" }, { &all, 10, "mb:S(1) p" }, { &all, 8, "mb:S(1)" },
+    { &all, 1, "" }, { &all, 0, "?" }, { &sum, 64, "dp:P(sum)" }, { &sum, 3, "dp" },
+    { &none, 64, "R" }, { &none, 2, "R" }, { &none, 1, "" }, { &none, 0, "?" } };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    char buf[64] = "?";
+    is_str(tc_layout_text(buf, row[i].size, row[i].l), row[i].want, "in %zu bytes", row[i].size);
+  }
+}
+
 int main(void)
 {
+  test_text();
   make_apart();
   all_apart(2, 3, (int64_t[]){ 4, 6, 10 }, true, 205, 124800);
   all_apart(3, 2, (int64_t[]){ 9, 12 }, true, 216, 50112);

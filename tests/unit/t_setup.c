@@ -93,6 +93,76 @@ static void test_bad(void)
   }
 }
 
+/* Sizes of a model, by themselves and beside a preset's. */
+static void test_model(void)
+{
+  static const char *const name[] = { "layers", "hidden", "heads", "context", "vocab" };
+  static const struct { int64_t v; bool good; } row[] = {
+    { 1, true }, { 1 << 24, true }, { (1 << 24) + 1, false }, { 0, false }, { -1, false } };
+  struct tc_err err;
+  for (int k = 0; k < 5; k++)
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+      struct tc_model m = { k % 2 ? "" : NULL, 1, 1, 1, 1, 1 };
+      int64_t *size[] = { &m.layers, &m.hidden, &m.heads, &m.context, &m.vocab };
+      char text[100] = "";
+      if (k == 2) m.hidden = 1 << 24;            /* what the heads divide */
+      *size[k] = row[i].v;
+      if (!row[i].good)
+        snprintf(text, sizeof text, "model.%s = %lld: give a positive number, or a model.preset", name[k],
+                 (long long)row[i].v);
+      err = (struct tc_err){ 0 };
+      is_int(tc_model_resolve(&m, &err), row[i].good ? 0 : TC_EUSER, "%s %lld", name[k], (long long)row[i].v);
+      is_str(err.text, text, "... %s", row[i].good ? "is accepted" : "in these words");
+    }
+  for (int k = 0; k < 5; k++) {
+    struct tc_model m = { .preset = "turing-17b" };
+    int64_t *size[] = { &m.layers, &m.hidden, &m.heads, &m.context, &m.vocab };
+    const int64_t own[] = { 3, 28, 4, 5, 7 }, preset[] = { 78, 4256, 28, 1024, 50257 };
+    *size[k] = own[k];
+    is_int(tc_model_resolve(&m, &err), 0, "a preset with %s of one's own", name[k]);
+    for (int i = 0; i < 5; i++) is_int(*size[i], i == k ? own[i] : preset[i], "... %s", name[i]);
+  }
+}
+
+/* The largest that is accepted, and the next; whole sentences. */
+static void test_edges(void)
+{
+#define MANY "--train.steps=1 --model.context=16777216 --train.global_batch="
+#define TOO_MANY(n, steps, fit) "train.global_batch = " n " sequences of model.context = 16777216 tokens are " \
+  "too many for a model of this width and " steps " steps: at most " fit
+  static const struct { const char *flags; int world; const char *text; } row[] = {
+    { MANY "1024 --model.vocab=16777216", 1, NULL },
+    { MANY "1025 --model.vocab=16777216", 1, TOO_MANY("1025", "1", "1024") },
+    { MANY "4096 --model.hidden=1048576", 1, NULL },
+    { MANY "4097 --model.hidden=1048576", 1, TOO_MANY("4097", "1", "4096") },
+    { MANY "1024 --train.steps=16777216", 1, NULL },
+    { MANY "1025 --train.steps=16777216", 1, TOO_MANY("1025", "16777216", "1024") },
+    { "--data.format=text --model.vocab=256 --train.global_batch=1", 1, NULL },
+    { "--data.format=text --model.vocab=255 --train.global_batch=1", 1, "model.vocab = 255 is too small for "
+      "data.format = text, whose tokens are bytes: 256 would do" },
+    { "--model.vocab=1 --train.global_batch=1", 1, NULL },
+    { "--mesh.pp=2 --train.global_batch=1048576 --train.micro_batch=1", 2, NULL },
+    { "--mesh.pp=2 --train.global_batch=1048577 --train.micro_batch=1", 2, "train.micro_batch = 1 makes "
+      "1048577 micro-batches a step; 2 or more would fit" },
+    { "--train.global_batch=1048577 --train.micro_batch=1", 1, NULL },
+    { "--mesh.pp=2 --train.global_batch=3145730 --train.micro_batch=1", 2, "train.micro_batch = 1 makes "
+      "3145730 micro-batches a step; 4 or more would fit" },
+    { "--train.global_batch=12 --train.micro_batch=3 --mesh.tp=4 --parallel.sequence=yes --model.context=14",
+      8, "parallel.sequence: the 42 tokens of a micro-batch do not split over tp = 4; "
+      "parallel.sequence = no would fit" },
+    { "--train.global_batch=16 --train.micro_batch=4 --mesh.tp=4 --parallel.sequence=yes --model.context=13",
+      8, NULL },
+  };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct tc_program_opts o;
+    struct tc_err err;
+    const char *text = row[i].text ? row[i].text : "";
+    const int want = !*text ? 0 : strstr(text, "too ") ? TC_EUSER : TC_ELAYOUT;
+    is_int(setup(row[i].flags, row[i].world, 64, &o, NULL, NULL, &err), want, "%s", row[i].flags);
+    is_str(err.text, text, "... %s", want ? "in these words" : "is accepted");
+  }
+}
+
 /* ---- the user's own rows ---------------------------------------------------------------------- */
 
 static int with_rows(const char *rows, const char *flags, int world, int n_built_in,
@@ -221,21 +291,25 @@ static void test_traffic(void)
 /* pp 2 x dp 2 on two nodes: whichever sends more lies within the nodes. */
 static void test_order(void)
 {
-  static const struct { const char *flags; bool pp_near; } c[] = {
-    { "--mesh.pp=2 --train.global_batch=4", false },
-    { "--mesh.pp=2 --train.global_batch=4096 --train.micro_batch=1", true },
-    { "--mesh.pp=2 --train.global_batch=4096 --train.micro_batch=1 --mesh.order=tp-dp-pp", false },
-    { "--mesh.pp=2 --train.global_batch=4 --mesh.order=tp-pp-dp", true },
+  static const struct { const char *flags; int each; bool pp_near; } c[] = {
+    { "--mesh.pp=2 --train.global_batch=4", 2, false },
+    { "--mesh.pp=2 --train.global_batch=4096 --train.micro_batch=1", 2, true },
+    { "--mesh.pp=2 --train.global_batch=4096 --train.micro_batch=1 --mesh.order=tp-dp-pp", 2, false },
+    { "--mesh.pp=2 --train.global_batch=4 --mesh.order=tp-pp-dp", 2, true },
+    { "--mesh.pp=2 --train.global_batch=4096 --train.micro_batch=1", 4, false },
+    { "--mesh.pp=4 --train.global_batch=4096 --train.micro_batch=1", 2, false },
   };
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
     struct tc_program_opts o;
     struct tc_err err;
     struct tc_mesh *m = NULL;
-    if (!is_int(setup(c[i].flags, 4, 2, &o, NULL, &m, &err), 0, "%s %s", c[i].flags,
+    if (!is_int(setup(c[i].flags, 4, c[i].each, &o, NULL, &m, &err), 0, "%s %s", c[i].flags,
                 err.text)) continue;
-    ok((tc_mesh_group_nodes(m, 0, TC_PP) == 1) == c[i].pp_near &&
-       (tc_mesh_group_nodes(m, 0, TC_DP) == 1) == !c[i].pp_near, "... %s within the node",
-           c[i].pp_near ? "pp" : "dp");
+    is_int(m->order, c[i].pp_near ? TC_TP_PP_DP : TC_TP_DP_PP, "... its order");
+    if (m->size[TC_PP] == 2 && c[i].each == 2)
+      ok((tc_mesh_group_nodes(m, 0, TC_PP) == 1) == c[i].pp_near &&
+         (tc_mesh_group_nodes(m, 0, TC_DP) == 1) == !c[i].pp_near, "... %s within the node",
+         c[i].pp_near ? "pp" : "dp");
     tc_mesh_free(m);
   }
 }
@@ -243,6 +317,8 @@ static void test_order(void)
 int main(void)
 {
   test_bad();
+  test_model();
+  test_edges();
   test_rows();
   test_fields();
   test_traffic();

@@ -131,6 +131,27 @@ static void test_by_hand(void)
   tc_graph_free(g);
 }
 
+/* The ranges that are proposed, as long as their text fits into 199 bytes; 1 rank; virtual stages. */
+static void test_proposed(void)
+{
+  static const struct { int layers, pp, chunks; const char *end; } row[] = {
+    { 70, 70, 1, "66,67,68,69" }, { 77, 35, 1, "as auto" }, { 71, 71, 1, "as auto" },
+    { 70, 35, 2, "66,67,68,69" }, { 70, 1, 1, "as 0-69" }, { 1, 1, 1, "as 0" } };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    const struct tc_model m = { "", row[i].layers, 4, 1, 4, 8 };
+    struct tc_graph *g = graph(&m);
+    struct tc_err err = { 0 };
+    char begin[200];
+    const int S = row[i].pp * row[i].chunks;
+    snprintf(begin, sizeof begin, "mesh.stages = x: give %d range%s of the layers 0 to %d that follow each "
+             "other, as ", S, S == 1 ? "" : "s", row[i].layers - 1);
+    is_int(tc_stages(g, row[i].pp, row[i].chunks, "x", &err), TC_ELAYOUT, "x for %d stages", S);
+    ok(!strncmp(err.text, begin, strlen(begin)) && strlen(err.text) >= strlen(row[i].end) &&
+       !strcmp(err.text + strlen(err.text) - strlen(row[i].end), row[i].end), "  %s", err.text);
+    tc_graph_free(g);
+  }
+}
+
 int main(void)
 {
   static const struct tc_model light = { "", 6, 64, 2, 16, 8 };
@@ -139,5 +160,6 @@ int main(void)
   test_balance("a light head", &light);
   test_balance("a long context", &wide);
   test_by_hand();
+  test_proposed();
   return done_testing();
 }
