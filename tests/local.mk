@@ -36,6 +36,7 @@ unit_tests = \
   %D%/unit/t_dnnl.t \
   %D%/unit/t_exec.t \
   %D%/unit/t_exec_device.t \
+  %D%/unit/t_exec_host.t \
   %D%/unit/t_fits.t \
   %D%/unit/t_gpus.t \
   %D%/unit/t_gradient.t \
