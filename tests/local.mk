@@ -37,6 +37,7 @@ unit_tests = \
   %D%/unit/t_exec.t \
   %D%/unit/t_exec_device.t \
   %D%/unit/t_exec_host.t \
+  %D%/unit/t_exec_wait.t \
   %D%/unit/t_fits.t \
   %D%/unit/t_gpus.t \
   %D%/unit/t_gradient.t \
