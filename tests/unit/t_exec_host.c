@@ -1,10 +1,11 @@
-/* t_exec_host.c - the executor on a device whose memory the host can't touch, with a host that computes
- * too: whose memory is taken and given back, which copies are begun, ordered and waited for, and what
- * is said when one of these fails. The device is `ref` with functions of the test's; its copies are
- * made as late as they may be. */
+/* t_exec_host.c - the executor on a device whose memory the host can't touch, with a host that
+ * computes too: whose memory is taken and given back, which copies are begun, ordered and waited
+ * for, and what is said when one of these fails. The device is `ref` with functions of the test's;
+ * its copies are made as late as they may be. */
 #include "tests/unit/exec_fixture.h"
 
-enum { NO = TC_OFFLOAD_NO, PARAMS = TC_OFFLOAD_PARAMS, UPDATE = TC_OFFLOAD_UPDATE, MOST_COPIES = 4000 };
+enum { NO = TC_OFFLOAD_NO, PARAMS = TC_OFFLOAD_PARAMS, UPDATE = TC_OFFLOAD_UPDATE };
+enum { MOST_COPIES = 4000 };
 
 static struct tc_device *host;
 static struct tc_device_ops host_ops;
@@ -178,15 +179,18 @@ static void test_memory(struct fixture *f, const struct row *r)
   const struct tc_exec_memory m = tc_exec_memory(f->exec);
   expect_taken(f, r, want, sizeof want);
   is_str(taken, want, "... with memory of each");
-  is_int(m.kernel_scratch, 12345678 + (r->offload == UPDATE ? 9876543 : 0), "... so much for kernels");
-  is_int(m.region[TC_HOST_STATE], f->prog[TRAIN]->arena->bytes[TC_HOST_STATE], "... for the state there");
+  is_int(m.kernel_scratch, 12345678 + (r->offload == UPDATE ? 9876543 : 0),
+         "... so much for kernels");
+  is_int(m.region[TC_HOST_STATE], f->prog[TRAIN]->arena->bytes[TC_HOST_STATE],
+         "... for the state there");
   is_int(m.region[TC_HOST_STATE] > 0, r->offload != NO, "... where there is some");
   int wrong = 0;
   for (int32_t t = 0; t < f->prog[TRAIN]->graph->n_tensors; t++) {
     const struct tc_tensor *x = &f->prog[TRAIN]->graph->tensor[t];
     if (!x->state || x->space != TC_HOST) continue;
     const char *p = tc_exec_tensor(f->exec, TRAIN, t);
-    for (int64_t i = 0; i < tc_tensor_local_bytes(x, f->mesh, f->mesh->coord); i++) wrong += p[i] != 0;
+    const int64_t bytes = tc_tensor_local_bytes(x, f->mesh, f->mesh->coord);
+    for (int64_t i = 0; i < bytes; i++) wrong += p[i] != 0;
   }
   is_int(wrong, 0, "... which is zero");
 }
@@ -198,8 +202,8 @@ static void test_run(const struct row *r)
   double want[STEPS + 1], got[STEPS + 1];
   model_offload = NO;
   open_fixture(&f, r->mb, 0);
-  ok(make_exec(&f, &err) == 0 && losses(&f, want, &err) == 0, "%d micro-batches, as usual %s", r->mb,
-     err.text);
+  ok(make_exec(&f, &err) == 0 && losses(&f, want, &err) == 0, "%d micro-batches, as usual %s",
+     r->mb, err.text);
   close_fixture(&f);
   open_host(&f, r->mb, r->offload, r->pins);
   is_int(make_exec(&f, &err), 0, "offload %d, made %s", r->offload, err.text);
@@ -227,6 +231,9 @@ static void memory(struct tc_device *d, int64_t *left, int64_t *total)
 
 #define END                                                                                        \
   "; use fewer sequences at once (train.micro_batch), a smaller model, or parallel.data = zero3"
+#define SCRATCH(gb)                                                                                \
+  "out of memory: " gb " GB for the kernels' scratch; use fewer sequences at once "                 \
+  "(train.micro_batch)"
 #define OUT(what, who)                                                                             \
   "out of memory: 0.00 GB of " what " are needed (state 0.00, scratch 0.00)" who END
 
@@ -235,9 +242,8 @@ static void test_fails(bool pins)
 #define DEVICE "; device ref has 1.23 GB free of 80.00"
 #define HOST "; device cpu has 4.56 GB free of 70.00"
   static const char *const want[] = {
-    OUT("state", DEVICE), OUT("scratch", DEVICE), OUT("host state", HOST), OUT("host scratch", HOST),
-    "out of memory: 0.0123 GB for the kernels' scratch; use fewer sequences at once (train.micro_batch)",
-    "out of memory: 0.00988 GB for the kernels' scratch; use fewer sequences at once (train.micro_batch)",
+    OUT("state", DEVICE), OUT("scratch", DEVICE), OUT("host state", HOST),
+    OUT("host scratch", HOST), SCRATCH("0.0123"), SCRATCH("0.00988"),
     "out of host memory for a step's tokens"
   };
   for (int i = 0; i < (pins ? 7 : 6); i++) {
@@ -269,8 +275,8 @@ static void test_copy_fails(void)
   close_host(&f);
 }
 
-/* A copy of the state that is under way: the device waits for it before the first update, once; the host
- * too, where it has state. */
+/* A copy of the state that is under way: the device waits for it before the first update, once; the
+ * host too, where it has state. */
 static void test_hold(int offload)
 {
   struct fixture f;

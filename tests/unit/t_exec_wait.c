@@ -1,6 +1,6 @@
-/* t_exec_wait.c - waiting for other ranks, on ranks that are threads: how long each axis is waited for by
- * the device's own clock, which waits are the device's and which the host's, and what a trace shows of
- * them. The losses are the same wherever transfers travel. */
+/* t_exec_wait.c - waiting for other ranks, on ranks that are threads: how long each axis is waited
+ * for by the device's own clock, which waits are the device's and which the host's, and what a
+ * trace shows of them. The losses are the same wherever transfers travel. */
 #include "src/trace.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
@@ -69,8 +69,8 @@ struct job {
   char *trace;
 };
 
-static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows, int32_t *tokens,
-                 int32_t *targets)
+static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
+                 int32_t *tokens, int32_t *targets)
 {
   (void)ctx;
   for (int64_t i = 0; i < rows; i++) {
@@ -104,7 +104,7 @@ static void say(struct job *j, struct fx_rank *r, const struct tc_exec *x)
   }
   if (j->way == NATIVE) sprintf(to, "of %" PRId64 ", %d", tc_exec_wait_ns(x, -1), restarts);
   else if (j->way == MIRRORED) sprintf(to, "%d", syncs);
-  else sprintf(to, "%s", some ? "an axis that is not" : sum == tc_exec_wait_ns(x, -1) ? "all" : "sum");
+  else strcpy(to, some ? "not all" : sum == tc_exec_wait_ns(x, -1) ? "all" : "another sum");
 }
 
 static int steps(struct job *j, struct fx_rank *r, struct tc_exec *x, struct tc_trace *trace,
