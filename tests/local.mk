@@ -265,8 +265,8 @@ tests_unit_t_ranks_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 # It counts the links that are followed to a tensor's storage.
 tests_unit_t_arena_t_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=tc_tensor_root
 # ... and this one the pieces of memory that are taken.
-tests_unit_t_leaks_t_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free \
-  -Wl,--wrap=aligned_alloc
+tests_unit_t_leaks_t_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
+  -Wl,--wrap=free,--wrap=aligned_alloc
 
 tests_faults_t_every_call_t_SOURCES = %D%/faults/t_every_call.c %D%/faults/shim.c
 tests_faults_t_power_cut_t_SOURCES = %D%/faults/t_power_cut.c %D%/faults/shim.c

@@ -157,7 +157,8 @@ static void test_program(int world, const char *flags, int want)
   struct tc_err err = { 0 };
   int n = 1;
   snprintf(text, sizeof text, "--model.layers=4 --model.hidden=32 --model.heads=4 "
-           "--model.context=16 --model.vocab=64 --data.train=x --data.format=bin --train.global_batch=16 %s", flags);
+           "--model.context=16 --model.vocab=64 --data.train=x --data.format=bin "
+           "--train.global_batch=16 %s", flags);
   for (char *a; (a = strtok_r(rest, " ", &rest)) && n < 40;) args[n++] = a;
   int rc = tc_config_new(&c, n, args, extra, NULL, &err);
   if (!rc) rc = programs(c, world, &err);
