@@ -1,7 +1,7 @@
-/* t_leaks.c - what is made and freed again leaves no memory behind: programs of many layouts, made
- * or refused, their checks, schedules and their simulations, and runs on ranks that are threads. A
- * planner makes thousands of these. Counted where the program calls malloc and free (the linker's
- * --wrap). */
+/* t_leaks.c - what is made and freed again leaves no memory behind, and writes nothing past its end:
+ * programs of many layouts, made or refused, their checks, schedules and their simulations, and runs
+ * on ranks that are threads. A planner makes thousands of these. Looked at where the program calls
+ * malloc and free (the linker's --wrap). */
 #include "src/sched.h"
 #include "src/setup.h"
 #include "src/transfer.h"
@@ -10,9 +10,9 @@
 
 /* ---- the pieces that are taken ---- */
 
-enum { SLOTS = 1 << 20 };
+enum { SLOTS = 1 << 20, GUARD = 64 };
 static struct piece { void *p; size_t bytes; } piece[SLOTS];
-static int64_t live;
+static int64_t live, overrun;  /* pieces; bytes of guards */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void *__real_malloc(size_t bytes);
@@ -31,9 +31,11 @@ static size_t home(const void *p)
   return ((uintptr_t)p >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 44;
 }
 
+/* Behind each piece is a guard, which is to be whole when it is given back. */
 static void *taken(void *p, size_t bytes)
 {
   if (!p) return p;
+  memset((char *)p + bytes, 0xa5, GUARD);
   pthread_mutex_lock(&lock);
   size_t i = home(p);
   while (piece[i].p) i = (i + 1) % SLOTS;
@@ -51,6 +53,8 @@ static void given(const void *p)
   size_t i = home(p);
   while (piece[i].p && piece[i].p != p) i = (i + 1) % SLOTS;
   live -= piece[i].p != NULL;
+  for (int k = 0; piece[i].p && k < GUARD; k++)
+    overrun += ((const unsigned char *)p)[piece[i].bytes + (size_t)k] != 0xa5;
   for (size_t k = i; piece[i].p && piece[k = (k + 1) % SLOTS].p;) {
     const size_t h = home(piece[k].p);
     if ((k - h) % SLOTS < (k - i) % SLOTS) continue;
@@ -61,16 +65,24 @@ static void given(const void *p)
   pthread_mutex_unlock(&lock);
 }
 
-void *__wrap_malloc(size_t bytes) { return taken(__real_malloc(bytes), bytes); }
-void *__wrap_calloc(size_t n, size_t bytes) { return taken(__real_calloc(n, bytes), n * bytes); }
+void *__wrap_malloc(size_t bytes)
+{
+  void *p = __real_malloc(bytes + GUARD);
+  if (p) memset(p, 0x5a, bytes);                 /* as memory is that was used before */
+  return taken(p, bytes);
+}
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+  return taken(__real_calloc(1, n * bytes + GUARD), n * bytes);
+}
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
 {
-  return taken(__real_aligned_alloc(alignment, bytes), bytes);
+  return taken(__real_aligned_alloc(alignment, bytes + GUARD), bytes);
 }
 void *__wrap_realloc(void *p, size_t bytes)
 {
   given(p);
-  return taken(__real_realloc(p, bytes), bytes);
+  return taken(__real_realloc(p, bytes + GUARD), bytes);
 }
 void __wrap_free(void *p)
 {
@@ -90,6 +102,7 @@ static void none_left(int64_t before, const char *fmt, ...)
   pthread_mutex_lock(&lock);
   const int64_t now = live;
   pthread_mutex_unlock(&lock);
+  is_int(overrun, 0, "%s, and nothing is written behind its memory", what);
   if (is_int(now, before, "%s", what)) return;
   for (size_t i = 0, n = 0; i < SLOTS && n < 20; i++)
     if (piece[i].p) n++, printf("# %zu bytes\n", piece[i].bytes);
