@@ -1,7 +1,7 @@
-/* t_leaks.c - what is made and freed again leaves no memory behind, and writes nothing past its end:
- * programs of many layouts, made or refused, their checks, schedules and their simulations, and runs
- * on ranks that are threads. A planner makes thousands of these. Looked at where the program calls
- * malloc and free (the linker's --wrap). */
+/* t_leaks.c - what is made and freed again leaves no memory behind, and writes nothing past its
+ * end: programs of many layouts, made or refused, their checks, schedules and their simulations,
+ * and runs on ranks that are threads. A planner makes thousands of these. Looked at where the
+ * program calls malloc and free (the linker's --wrap). */
 #include "src/sched.h"
 #include "src/setup.h"
 #include "src/transfer.h"
