@@ -38,6 +38,8 @@ unit_tests = \
   %D%/unit/t_dnnl.t \
   %D%/unit/t_exec.t \
   %D%/unit/t_exec_device.t \
+  %D%/unit/t_exec_host.t \
+  %D%/unit/t_exec_wait.t \
   %D%/unit/t_fits.t \
   %D%/unit/t_gpus.t \
   %D%/unit/t_gradient.t \
@@ -49,6 +51,7 @@ unit_tests = \
   %D%/unit/t_kernels_xent.t \
   %D%/unit/t_kernels_fd.t \
   %D%/unit/t_late.t \
+  %D%/unit/t_leaks.t \
   %D%/unit/t_launch.t \
   %D%/unit/t_launch_parts.t \
   %D%/unit/t_lines.t \
@@ -266,6 +269,9 @@ tests_unit_t_ranks_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 
 # It counts the links that are followed to a tensor's storage.
 tests_unit_t_arena_t_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=tc_tensor_root
+# ... and this one the pieces of memory that are taken.
+tests_unit_t_leaks_t_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
+  -Wl,--wrap=free,--wrap=aligned_alloc
 
 tests_faults_t_every_call_t_SOURCES = %D%/faults/t_every_call.c %D%/faults/shim.c
 tests_faults_t_power_cut_t_SOURCES = %D%/faults/t_power_cut.c %D%/faults/shim.c

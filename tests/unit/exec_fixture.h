@@ -21,7 +21,7 @@ struct watch {
   } taken[MOST_ALLOCS];
 };
 static struct watch watch;
-static int model_dtype = TC_F32;
+static int model_dtype = TC_F32, model_offload; /* 0: no */
 
 static void *watch_alloc(struct tc_device *d, int64_t bytes)
 {
@@ -91,7 +91,8 @@ static void open_fixture(struct fixture *f, int mb, int recompute)
       .recompute = recompute,
       .system = tc_system_find("ddp"),
       .adamw = true,
-      .overlap = true
+      .overlap = true,
+      .offload = model_offload
     };
     rc = tc_program_new(&f->prog[i], &o, f->mesh, 0, i ? f->prog[TRAIN] : NULL, NULL, &err);
   }
