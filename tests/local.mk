@@ -74,11 +74,13 @@ unit_tests = \
   %D%/unit/t_plan_search.t \
   %D%/unit/t_program.t \
   %D%/unit/t_ranks.t \
+  %D%/unit/t_run.t \
   %D%/unit/t_safetensors.t \
   %D%/unit/t_recover.t \
   %D%/unit/t_report.t \
   %D%/unit/t_save_cmd.t \
   %D%/unit/t_saver.t \
+  %D%/unit/t_saver_calls.t \
   %D%/unit/t_scratch.t \
   %D%/unit/t_setup.t \
   %D%/unit/t_slow.t \
@@ -120,6 +122,7 @@ test_headers = \
   %D%/fuzz/place_run.h \
   %D%/unit/box.h \
   %D%/unit/scene.h \
+  %D%/unit/script.h \
   %D%/unit/ckpt_cmd.h \
   %D%/unit/calls.h \
   %D%/unit/ckpt_fixture.h \
@@ -173,6 +176,8 @@ test_files = \
   %D%/unit/broken.txt \
   %D%/unit/calls.txt \
   %D%/unit/digests.txt \
+  %D%/unit/run.txt \
+  %D%/unit/saver.txt \
   %D%/bench/ckpt \
   %D%/bench/plan \
   %D%/bench/plan_size \
