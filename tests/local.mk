@@ -28,6 +28,7 @@ unit_tests = \
   %D%/unit/t_control.t \
   %D%/unit/t_crc.t \
   %D%/unit/t_data.t \
+  %D%/unit/t_data_calls.t \
   %D%/unit/t_data_change.t \
   %D%/unit/t_data_cmd.t \
   %D%/unit/t_device.t \
@@ -175,6 +176,7 @@ script_tests = \
 test_files = \
   %D%/unit/broken.txt \
   %D%/unit/calls.txt \
+  %D%/unit/data.txt \
   %D%/unit/digests.txt \
   %D%/unit/run.txt \
   %D%/unit/saver.txt \
