@@ -92,6 +92,7 @@ unit_tests = \
   %D%/unit/t_trace.t \
   %D%/unit/t_train.t \
   %D%/unit/t_sched.t \
+  %D%/unit/t_stack.t \
   %D%/unit/t_stages.t \
   %D%/unit/t_watch.t \
   %D%/unit/t_watch_lane.t \
