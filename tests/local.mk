@@ -86,6 +86,7 @@ unit_tests = \
   %D%/unit/t_setup.t \
   %D%/unit/t_slow.t \
   %D%/unit/t_slow_words.t \
+  %D%/unit/t_step.t \
   %D%/unit/t_stop.t \
   %D%/unit/t_stop_words.t \
   %D%/unit/t_thread.t \
@@ -181,6 +182,7 @@ test_files = \
   %D%/unit/digests.txt \
   %D%/unit/run.txt \
   %D%/unit/saver.txt \
+  %D%/unit/step.txt \
   %D%/bench/ckpt \
   %D%/bench/plan \
   %D%/bench/plan_size \
