@@ -1,6 +1,6 @@
-/* script.h - for tests of a source whose calls are replaced (with #define, behind its headers): each is
- * written down, and one of those that may fail does. What is written down of all of it, with no failure and
- * with each in turn, is compared by digest.h. */
+/* script.h - for tests of a source whose calls are replaced (with #define, behind its headers):
+ * each is written down, and one of those that may fail does. What is written down of all of it,
+ * with no failure and with each in turn, is compared by digest.h. */
 #ifndef TC_SCRIPT_H
 #define TC_SCRIPT_H
 

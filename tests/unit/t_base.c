@@ -279,7 +279,8 @@ static void test_lines(void)
     close(fd[1]);
     const ssize_t n = read(fd[0], line, sizeof line);
     is_int(n, TC_MIN(more + 9, 2047), "a line of %d letters", more);
-    ok(n > 10 && !memcmp(line, "tercio: yy", 10) && line[n - 2] == 'y' && line[n - 1] == '\n', "... ends");
+    ok(n > 10 && !memcmp(line, "tercio: yy", 10) && line[n - 2] == 'y' && line[n - 1] == '\n',
+       "... ends");
     close(fd[0]);
   }
 }
@@ -288,10 +289,12 @@ static void test_lines(void)
 static void test_pool(void)
 {
   struct tc_pool *p = tc_pool_new();
-  char *a = tc_pool_alloc(p, 1), *b = tc_pool_alloc(p, 17), *c = tc_pool_alloc(p, 0), *d = tc_pool_alloc(p, 16);
+  char *a = tc_pool_alloc(p, 1), *b = tc_pool_alloc(p, 17);
+  char *c = tc_pool_alloc(p, 0), *d = tc_pool_alloc(p, 16);
   ok(b == a + 16 && c == b + 32 && d == c + 16, "pieces of 16 bytes");
   char *large = tc_pool_alloc(p, 65536), *e = tc_pool_alloc(p, 65536 - 80);
-  ok(e == d + 16 && (large >= a + 65536 || large + 65536 <= a), "a large piece has a block of its own");
+  ok(e == d + 16 && (large >= a + 65536 || large + 65536 <= a),
+     "a large piece has a block of its own");
   char *f = tc_pool_alloc(p, 16), *g = tc_pool_alloc(p, 32);
   ok(g == f + 16, "a block that is full is followed by another");
   tc_pool_free(p);

@@ -1,5 +1,5 @@
-/* t_data_calls.c - token files, call by call (data.c): files are made up here, each read brings a part of what
- * it is asked for, and each call fails once, with several errors. */
+/* t_data_calls.c - token files, call by call (data.c): files are made up here, each read brings a
+ * part of what it is asked for, and each call fails once, with several errors. */
 #include "src/data.h"
 #include "tests/unit/script.h"
 
@@ -35,7 +35,9 @@ static int fail(void)
 static int state(const struct file *f, struct stat *st, const char *what, const char *path)
 {
   if (call(NULL, "%s %s", what, path) < 0) return fail();
-  *st = (struct stat){ .st_mode = f->mode, .st_size = f->bytes, .st_dev = (dev_t)f->dev, .st_ino = (ino_t)f->ino };
+  *st = (struct stat){
+    .st_mode = f->mode, .st_size = f->bytes, .st_dev = (dev_t)f->dev, .st_ino = (ino_t)f->ino
+  };
   st->st_mtim.tv_sec = f->mtime / 10, st->st_mtim.tv_nsec = f->mtime % 10;
   st->st_ctim.tv_sec = f->ctime / 10, st->st_ctim.tv_nsec = f->ctime % 10;
   return f->gone ? errno = ENOENT, -1 : 0;
@@ -59,7 +61,8 @@ static uint8_t byte_at(const struct file *f, int64_t at)
 static ssize_t read_it(int fd, void *to, size_t bytes, off_t at)
 {
   const struct file *f = &file[fd - FIRST_FD];
-  if (call(NULL, "read %c%s %zu %lld", fd - FIRST_FD + 'a', f->open ? "" : ", closed", bytes, (long long)at) < 0)
+  if (call(NULL, "read %c%s %zu %lld", fd - FIRST_FD + 'a', f->open ? "" : ", closed", bytes,
+           (long long)at) < 0)
     return fail();
   const int64_t n = TC_MAX(TC_MIN(TC_MIN((int64_t)bytes, 2000), f->bytes - at), 0);
   for (int64_t i = 0; i < n; i++) ((uint8_t *)to)[i] = byte_at(f, at + i);
@@ -78,8 +81,14 @@ static void make_files(int n, int64_t tokens)
 {
   for (int i = 0; i < n; i++) {
     const int64_t here = tokens + i % 3 * 7;
-    file[i] = (struct file){ .mode = S_IFREG, .bytes = bin ? 1024 + 2 * here : here, .mtime = 12345, .ctime = 54321,
-                             .dev = 1, .ino = i + 1, .salt = i + 1, .header = { 20240520, 1, (int32_t)here } };
+    file[i] = (struct file){ .mode = S_IFREG,
+                             .bytes = bin ? 1024 + 2 * here : here,
+                             .mtime = 12345,
+                             .ctime = 54321,
+                             .dev = 1,
+                             .ino = i + 1,
+                             .salt = i + 1,
+                             .header = { 20240520, 1, (int32_t)here } };
   }
 }
 
@@ -123,7 +132,7 @@ static void change(struct tc_data *d)
   struct tc_err err = { .text = "" };
   for (int i = 0; i < 9; i++) {
     file[0] = was;
-    if (i == 1 || i == 2) file[0].ctime++;             /* of which the second look says nothing */
+    if (i == 1 || i == 2) file[0].ctime++; /* of which the second look says nothing */
     if (i == 2) was.ctime++;
     if (i == 3) file[0].ctime = was.ctime += 20;
     if (i == 4) file[0].bytes--;
@@ -178,13 +187,24 @@ static void play(void *ctx)
 /* Files that are not taken, in whole sentences. */
 static void refused(void *ctx)
 {
-  static const struct { const char *format; int part; int64_t vocab; struct file with; } row[] = {
-    { "text", 0, 256, { .mode = S_IFDIR, .bytes = 100 } }, { "text", 0, 256, { .mode = S_IFIFO, .bytes = 100 } },
-    { "text", 0, 256, { .mode = S_IFREG } }, { "text", 0, 256, { .mode = S_IFREG, .gone = true } },
-    { "text", 0, 256, { .mode = S_IFREG, .bytes = 8 } }, { "text", 1, 256, { .mode = S_IFREG, .bytes = 9 } },
-    { "text", 2, 256, { .mode = S_IFREG, .bytes = 160 } }, { "text", 0, 255, { .mode = S_IFREG, .bytes = 300 } },
-    { "text", 0, 37, { .mode = S_IFREG, .bytes = 9 } }, { "text", 0, 1, { .mode = S_IFREG, .bytes = 9 } },
-    { "bin", 0, 50000, { .mode = S_IFREG, .bytes = 1023 } }, { "bin", 0, 50000, { .mode = S_IFREG, .bytes = 1024 } },
+  static const struct {
+    const char *format;
+    int part;
+    int64_t vocab;
+    struct file with;
+  } row[] = {
+    { "text", 0, 256, { .mode = S_IFDIR, .bytes = 100 } },
+    { "text", 0, 256, { .mode = S_IFIFO, .bytes = 100 } },
+    { "text", 0, 256, { .mode = S_IFREG } },
+    { "text", 0, 256, { .mode = S_IFREG, .gone = true } },
+    { "text", 0, 256, { .mode = S_IFREG, .bytes = 8 } },
+    { "text", 1, 256, { .mode = S_IFREG, .bytes = 9 } },
+    { "text", 2, 256, { .mode = S_IFREG, .bytes = 160 } },
+    { "text", 0, 255, { .mode = S_IFREG, .bytes = 300 } },
+    { "text", 0, 37, { .mode = S_IFREG, .bytes = 9 } },
+    { "text", 0, 1, { .mode = S_IFREG, .bytes = 9 } },
+    { "bin", 0, 50000, { .mode = S_IFREG, .bytes = 1023 } },
+    { "bin", 0, 50000, { .mode = S_IFREG, .bytes = 1024 } },
     { "bin", 0, 50000, { .mode = S_IFREG, .bytes = 1044, .header = { 20240519, 1, 10 } } },
     { "bin", 0, 50000, { .mode = S_IFREG, .bytes = 1044, .header = { 20240520, 2, 10 } } },
     { "bin", 0, 50000, { .mode = S_IFREG, .bytes = 1044, .header = { 20240520, 1, 11 } } },

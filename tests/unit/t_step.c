@@ -1,5 +1,6 @@
-/* t_step.c - the end of a step (train_boundary.c), call by call: what is saved, in which order with the step's
- * line, how long training stood still for it, and each call's failure. Flags are t_boundary's. */
+/* t_step.c - the end of a step (train_boundary.c), call by call: what is saved, in which order
+ * with the step's line, how long training stood still for it, and each call's failure. Flags are
+ * t_boundary's. */
 #include "src/train.h"
 #include "io/owner.h"
 #include "src/request.h"
@@ -25,7 +26,8 @@ static const struct scene {
 
 static int line(const struct tc_train *t, const struct tc_step_report *r)
 {
-  return note("line %d: stall %d copy %d copied %d", (int)r->step, (int)t->stall_ns, (int)t->copy_ns, t->copied);
+  return note("line %d: stall %d copy %d copied %d", (int)r->step, (int)t->stall_ns,
+              (int)t->copy_ns, t->copied);
 }
 
 #define tc_now_ns script_now
@@ -45,14 +47,19 @@ static void play(void *ctx)
 {
   const struct scene *s = ctx;
   const struct tc_config cfg = { .train_steps = 10, .ckpt_async = s->async, .ckpt_busy = "skip" };
-  struct tc_train t = { .cfg = &cfg, .rank = s->rank, .saved_step = s->saved, .start_step = 5, .stall_ns = 3,
+  struct tc_train t = { .cfg = &cfg,
+                        .rank = s->rank,
+                        .saved_step = s->saved,
+                        .start_step = 5,
+                        .stall_ns = 3,
                         .copy_ns = 4 };
   struct tc_step_report r = { .step = s->step };
   struct tc_err err = { .text = "" };
   bool stop = false;
   for (int i = 0; i < 2; i++) {
     int rc = tc_train_finish_step(&t, &r, s->flag, &stop, &err);
-    note("%d %s; stop %d, stall %d copy %d copied %d", rc, err.text, stop, (int)t.stall_ns, (int)t.copy_ns, t.copied);
+    note("%d %s; stop %d, stall %d copy %d copied %d", rc, err.text, stop, (int)t.stall_ns,
+         (int)t.copy_ns, t.copied);
   }
 }
 
