@@ -47,7 +47,7 @@ static int lock(int by)
   return held < 0 || held > 1 ? note("locked %d times", held) : 0;
 }
 
-/* The thread waits for work: the run goes on. The run waits: the thread works, and is waited for. */
+/* The thread waits for work: the run goes on. The run waits: the thread works. */
 static int wait_for(const struct timespec *until)
 {
   if (working) longjmp(rest, 1);
