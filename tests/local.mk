@@ -30,6 +30,7 @@ unit_tests = \
   %D%/unit/t_control.t \
   %D%/unit/t_crc.t \
   %D%/unit/t_data.t \
+  %D%/unit/t_data_calls.t \
   %D%/unit/t_data_change.t \
   %D%/unit/t_data_cmd.t \
   %D%/unit/t_device.t \
@@ -81,21 +82,25 @@ unit_tests = \
   %D%/unit/t_plan_search.t \
   %D%/unit/t_program.t \
   %D%/unit/t_ranks.t \
+  %D%/unit/t_run.t \
   %D%/unit/t_safetensors.t \
   %D%/unit/t_recover.t \
   %D%/unit/t_report.t \
   %D%/unit/t_save_cmd.t \
   %D%/unit/t_saver.t \
+  %D%/unit/t_saver_calls.t \
   %D%/unit/t_scratch.t \
   %D%/unit/t_setup.t \
   %D%/unit/t_slow.t \
   %D%/unit/t_slow_words.t \
+  %D%/unit/t_step.t \
   %D%/unit/t_stop.t \
   %D%/unit/t_stop_words.t \
   %D%/unit/t_thread.t \
   %D%/unit/t_trace.t \
   %D%/unit/t_train.t \
   %D%/unit/t_sched.t \
+  %D%/unit/t_stack.t \
   %D%/unit/t_stages.t \
   %D%/unit/t_watch.t \
   %D%/unit/t_watch_lane.t \
@@ -127,6 +132,7 @@ test_headers = \
   %D%/fuzz/place_run.h \
   %D%/unit/box.h \
   %D%/unit/scene.h \
+  %D%/unit/script.h \
   %D%/unit/ckpt_cmd.h \
   %D%/unit/calls.h \
   %D%/unit/ckpt_fixture.h \
@@ -179,7 +185,11 @@ script_tests = \
 test_files = \
   %D%/unit/broken.txt \
   %D%/unit/calls.txt \
+  %D%/unit/data.txt \
   %D%/unit/digests.txt \
+  %D%/unit/run.txt \
+  %D%/unit/saver.txt \
+  %D%/unit/step.txt \
   %D%/bench/ckpt \
   %D%/bench/plan \
   %D%/bench/plan_size \

@@ -240,6 +240,66 @@ static void test_numbers(void)
   }
 }
 
+/* By their definition, in all bits. */
+static void test_bits(void)
+{
+  int wrong = 0;
+  for (uint64_t i = 0; i < 2000; i++) {
+    const uint32_t a = (uint32_t)i % 5, b = (uint32_t)i % 7;
+    uint32_t x[4];
+    tc_philox(x, 99, i << 20, (uint64_t)a << 32 | b);
+    const double u1 = (double)x[0] * 0x1p-32 + (double)(x[1] >> 11) * 0x1p-53 + 0x1p-53;
+    const double u2 = (double)x[2] * 0x1p-32 + (double)(x[3] >> 11) * 0x1p-53;
+    const float normal = (float)(sqrt(-2 * log(u1)) * cos(6.283185307179586476925 * u2));
+    wrong += tc_normal(99, a, b, i << 20) != normal;
+    wrong += tc_uniform(99, a, b, i << 20) != (float)(x[0] >> 8) / 16777216;
+  }
+  is_int(wrong, 0, "normal and uniform numbers are those of their definition");
+}
+
+/* Sentences that are one line, and lines of the most bytes. */
+static void test_lines(void)
+{
+  struct tc_err e;
+  char all[40] = "", line[4000];
+  for (int i = 0; i < 35; i++) all[i] = (char)(i + 1);
+  all[35] = 127, all[36] = 126;
+  tc_fail(&e, TC_EUSER, "%s", all);
+  is_str(e.text, "??????????????????????????????? !\"#?~", "control characters are shown as ?");
+  for (int more = 2030; more <= 2050; more++) {
+    int fd[2], saved = dup(STDERR_FILENO);
+    if (!ok(pipe(fd) == 0, "a pipe")) return;
+    dup2(fd[1], STDERR_FILENO);
+    memset(line, 'y', (size_t)more);
+    line[more] = 0;
+    tc_log_set_rank(-1);
+    tc_log("%s", line);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(fd[1]);
+    const ssize_t n = read(fd[0], line, sizeof line);
+    is_int(n, TC_MIN(more + 9, 2047), "a line of %d letters", more);
+    ok(n > 10 && !memcmp(line, "tercio: yy", 10) && line[n - 2] == 'y' && line[n - 1] == '\n',
+       "... ends");
+    close(fd[0]);
+  }
+}
+
+/* Small pieces lie side by side in a block; what is left of it stays of use behind a large one. */
+static void test_pool(void)
+{
+  struct tc_pool *p = tc_pool_new();
+  char *a = tc_pool_alloc(p, 1), *b = tc_pool_alloc(p, 17);
+  char *c = tc_pool_alloc(p, 0), *d = tc_pool_alloc(p, 16);
+  ok(b == a + 16 && c == b + 32 && d == c + 16, "pieces of 16 bytes");
+  char *large = tc_pool_alloc(p, 65536), *e = tc_pool_alloc(p, 65536 - 80);
+  ok(e == d + 16 && (large >= a + 65536 || large + 65536 <= a),
+     "a large piece has a block of its own");
+  char *f = tc_pool_alloc(p, 16), *g = tc_pool_alloc(p, 32);
+  ok(g == f + 16, "a block that is full is followed by another");
+  tc_pool_free(p);
+}
+
 static void test_sizes(void)
 {
   static const struct { double bytes; const char *want; } c[] = {
@@ -319,6 +379,9 @@ int main(void)
   test_log();
   test_words();
   test_numbers();
+  test_bits();
+  test_lines();
+  test_pool();
   test_sizes();
   test_order();
   test_far();

@@ -1,0 +1,74 @@
+/* script.h - for tests of a source whose calls are replaced (with #define, behind its headers):
+ * each is written down, and one of those that may fail does. What is written down of all of it,
+ * with no failure and with each in turn, is compared by digest.h. */
+#ifndef TC_SCRIPT_H
+#define TC_SCRIPT_H
+
+#include "src/base.h"
+#include "tests/unit/digest.h"
+
+static struct {
+  FILE *out;
+  int at, status, n; /* call `at` fails so */
+  int64_t now;
+  bool hit;
+} script;
+
+TAP_FORMAT(1, 0)
+static void write_down(const char *fmt, va_list ap)
+{
+  fputs("  ", script.out);
+  vfprintf(script.out, fmt, ap);
+  fputc('\n', script.out);
+}
+
+/* A call that cannot fail. */
+TAP_FORMAT(1, 2)
+static int note(const char *fmt, ...)
+{
+  va_list ap;
+  va_start(ap, fmt);
+  write_down(fmt, ap);
+  va_end(ap);
+  return 0;
+}
+
+/* One that can: its status. */
+TAP_FORMAT(2, 3)
+static int call(struct tc_err *err, const char *fmt, ...)
+{
+  va_list ap;
+  va_start(ap, fmt);
+  write_down(fmt, ap);
+  va_end(ap);
+  if (++script.n != script.at) return 0;
+  script.hit = true;
+  return tc_fail(err, script.status, "call %d failed", script.n);
+}
+
+/* Each look at the clock is later by another time than the last. */
+static inline int64_t script_now(void)
+{
+  return script.now += 1000000 + script.now % 977 * 1001;
+}
+
+/* Plays a scene without a failure, then with each; of very many calls, with some. */
+static char *script_play(void (*scene)(void *), void *ctx)
+{
+  static const int how[] = { TC_EUSER, TC_EPEER, TC_STOPPED, TC_ENDED };
+  char *text = NULL;
+  size_t bytes = 0;
+  int all = 0;
+  script.out = open_memstream(&text, &bytes);
+  for (int h = 0; h < 4; h++)
+    for (int at = h > 0; at <= 1 || script.hit; at += at < 12 ? 1 : 1 + all / 256 * 16) {
+      script.at = at, script.status = how[h], script.n = 0, script.hit = false, script.now = 5;
+      fprintf(script.out, "call %d fails with %d\n", at, how[h]);
+      scene(ctx);
+      if (!at) all = script.n;
+    }
+  fclose(script.out);
+  return text;
+}
+
+#endif
