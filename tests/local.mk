@@ -69,6 +69,7 @@ unit_tests = \
   %D%/unit/t_plan.t \
   %D%/unit/t_plan_device.t \
   %D%/unit/t_plan_guess.t \
+  %D%/unit/t_plan_all.t \
   %D%/unit/t_plan_parts.t \
   %D%/unit/t_plan_print.t \
   %D%/unit/t_plan_search.t \
@@ -132,7 +133,7 @@ test_headers = \
   %D%/unit/exec_fixture.h \
   %D%/unit/locks.h \
   %D%/unit/stderr_text.h \
-  %D%/unit/plan_config.h \
+  %D%/unit/plan_config.h %D%/unit/plan_rows.h \
   %D%/unit/t_kernels.h \
   %D%/unit/watch_parts.h \
   %D%/unit/tap.h
