@@ -238,9 +238,9 @@ static void test_nodes(void)
 
 /* ---- the best, made ------------------------------------------------------------------------ */
 
-static const struct tc_cand plain = { .pp = 1, .dp = 2, .tp = 1, .micro = 1, .chunks = 1, .n_mb = 4,
-                                      .data = "ddp", .schedule = "1f1b", .recompute = "none",
-                                      .offload = "no" };
+static const struct tc_cand plain = { .pp = 1, .dp = 2, .tp = 1, .micro = 1, .chunks = 1,
+                                      .n_mb = 4, .data = "ddp", .schedule = "1f1b",
+                                      .recompute = "none", .offload = "no" };
 
 /* Candidates of `kinds`: each letter is one, and its system; capitals have two stages. */
 static void candidates(const char *kinds, const double *bytes)
