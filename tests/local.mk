@@ -67,6 +67,7 @@ unit_tests = \
   %D%/unit/t_place.t \
   %D%/unit/t_pmix.t \
   %D%/unit/t_plan.t \
+  %D%/unit/t_plan_cost.t \
   %D%/unit/t_plan_device.t \
   %D%/unit/t_plan_guess.t \
   %D%/unit/t_plan_all.t \
@@ -204,6 +205,7 @@ test_files = \
   %D%/transcripts/cmd-main.txt \
   %D%/transcripts/cmd-plan.txt \
   %D%/transcripts/cmd-plan-slurm.txt \
+  %D%/transcripts/plan-calibrate.txt \
   %D%/transcripts/cmd-report.txt \
   %D%/transcripts/cmd-save.txt \
   %D%/transcripts/device.ini \

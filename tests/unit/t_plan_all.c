@@ -284,6 +284,9 @@ static void test_best(void)
     { "what the host has no room for", "abAB", 4, 80, { 50, 50, 50, 50 },
       { { 4, 1, 20, 0 }, { 3, 1, 21, 0 }, { 2, 1, 19, 0 }, { 1, 101, 30, 0 } },
       "a pp 1 on 8\nb pp 1 on 8\na pp 2 on 8\nb pp 2 on 8\n", 2, { 2, 4 }, INFINITY, "" },
+    { "a miss of two stages says nothing of one", "Aab", 4, 0, { 50, 60, 50 },
+      { { 1, 103, 0, 0 }, { 4, 104, 0, 0 }, { 5, 9, 0, 0 } },
+      "a pp 2 on 8\na pp 1 on 8\nb pp 1 on 8\n", 1, { 5 }, INFINITY, "" },
     { "a host of which nothing is known", "a", 4, 0, { 50 }, { { 4, 1, 2000, 0 } },
       "a pp 1 on 8\n", 1, { 4 }, INFINITY, "" },
     { "nothing", "", 4, 0, { 0 }, { { 0, 0, 0, 0 } }, "", 0, { 0 }, INFINITY, "" },
@@ -378,8 +381,29 @@ static void test_start(void)
   tc_config_free(c);
 }
 
+/* The stages by hand are those of so many stages. */
+static void test_config(void)
+{
+  set_up(2, 4);
+  cfg.mesh_stages = "0-2,3-5";
+  for (int pp = 1; pp < 4; pp++) {
+    struct tc_cand x = plain;
+    cfg.mesh_pp = 2;
+    x.pp = pp;
+    x.near_pp = pp == 3;
+    const struct tc_config c = tc_cand_config(&cfg, &x);
+    is_str(c.mesh_stages, pp == 2 ? "0-2,3-5" : "auto", "%d stages: their layers", pp);
+    is_str(c.mesh_order, pp == 3 ? "tp-pp-dp" : "tp-dp-pp", "... their order");
+    ok(c.mesh_pp == pp && c.mesh_dp == 2 && c.mesh_tp == 1 && c.train_micro_batch == 1 &&
+       c.parallel_virtual_stages == 1 && !c.parallel_sequence, "... numbers");
+    ok(!strcmp(c.parallel_data, "ddp") && !strcmp(c.parallel_schedule, "1f1b") &&
+       !strcmp(c.train_recompute, "none") && !strcmp(c.parallel_offload, "no"), "... names");
+  }
+}
+
 int main(void)
 {
+  test_config();
   test_rows();
   test_contradictions();
   test_nodes();
