@@ -1,5 +1,5 @@
 /* t_plan_cost.c - what every op and every transfer of a program costs on every rank (plan_cost.c),
- * not only on those that a plan looks at. The lists are compared by their digests; SHOW=1 prints
+ * not only on those that a plan looks at, and the plan (plan_layout.c, plan_time.c, plan_sums.c). The lists are compared by their digests; SHOW=1 prints
  * them. */
 #include "io/crc.h"
 #include "src/plan_impl.h"
@@ -65,23 +65,51 @@ static void note_rank(const struct tc_program *p, const struct tc_mesh *m, int r
   }
 }
 
+/* A plan: memory, bytes and times of the ranks that it looks at. */
+static void note_plan(const struct tc_plan *p)
+{
+  const struct tc_plan_time *t = &p->time;
+  note("%d = %d x %d x %d, %d x %d, %d chunks, %lld %lld %lld, worst %d\n", p->world, p->pp, p->dp,
+       p->tp, p->n_mb, p->micro, p->chunks, (long long)p->batch, (long long)p->tokens,
+       (long long)p->parameters, p->worst);
+  for (int i = 0; i < p->n_cls; i++) {
+    const struct tc_plan_class *c = &p->cls[i];
+    note("%d %d %d: %lld, %lld %lld %lld %lld %lld\n", c->rank, c->pp, c->dp,
+         (long long)c->parameters, (long long)c->memory.bytes[TC_DEVICE],
+         (long long)c->memory.bytes[TC_HOST], (long long)c->memory.state_bytes,
+         (long long)c->memory.scratch_bytes, (long long)c->memory.staging_bytes);
+  }
+  note("%.9g %.9g %.9g, bubble %.7g, works %.9g%s\n", t->step_s, t->tokens_per_s, t->mfu,
+       t->bubble, t->compute_s, t->walked ? "" : ", sums");
+  for (int a = TC_PP; a < TC_AXES; a++)
+    note("waits %.7g, sends %.9g, %.9g\n", t->wait_s[a], t->bytes[a], t->wire_bytes[a - TC_PP]);
+}
+
 static const struct {
   const char *mesh[8];
   int world, nodes, ranks, timed;
   double switch_nodes;
-  uint32_t digest;
+  uint32_t digest, plans;
 } of[] = {
-  { { "--mesh.pp=2", "--mesh.tp=2", "--parallel.data=zero3" }, 8, 2, 4, 0, 0, 3602999188 },
+  { { "--mesh.pp=2", "--mesh.tp=2", "--parallel.data=zero3" },
+    8, 2, 4, 0, 0, 3602999188, 4116218228 },
   { { "--mesh.pp=2", "--parallel.data=zero1", "--mesh.order=tp-pp-dp" },
-    12, 6, 2, 1, 2, 2966452256 },
+    12, 6, 2, 1, 2, 2966452256, 508184253 },
   { { "--mesh.pp=2", "--parallel.data=server", "--mesh.order=tp-pp-dp" },
-    8, 8, 1, 0, 3, 1188354718 },
-  { { "--parallel.data=server", "--train.precision=bf16" }, 6, 3, 2, 1, 1, 1179819029 },
-  { { "--parallel.data=dataparallel" }, 4, 2, 2, 0, 0, 42137361 },
+    8, 8, 1, 0, 3, 1188354718, 792784329 },
+  { { "--parallel.data=server", "--train.precision=bf16" },
+    6, 3, 2, 1, 1, 1179819029, 3770835040 },
+  { { "--parallel.data=dataparallel" }, 4, 2, 2, 0, 0, 42137361, 1949223842 },
   { { "--mesh.tp=4", "--mesh.tp_across_nodes=yes", "--parallel.sequence=yes",
-      "--parallel.data=zero2" }, 8, 4, 2, 1, 2, 2951367031 },
+      "--parallel.data=zero2" }, 8, 4, 2, 1, 2, 2951367031, 226127638 },
   { { "--mesh.pp=4", "--parallel.schedule=zb", "--train.precision=bf16" },
-    8, 4, 2, 1, 0, 3863847399 },
+    8, 4, 2, 1, 0, 3863847399, 727451765 },
+  { { "--mesh.pp=4", "--parallel.schedule=gpipe", "--train.micro_batch=4" },
+    4, 2, 2, 1, 0, 789917717, 2525956547 },
+  { { "--mesh.pp=2", "--parallel.schedule=interleaved", "--parallel.virtual_stages=2",
+      "--mesh.tp=2", "--parallel.offload=params" }, 4, 1, 4, 0, 0, 585901970, 1806171241 },
+  { { "--mesh.pp=4", "--mesh.stages=0,1,2,3", "--parallel.schedule=naive" },
+    4, 2, 2, 1, 0, 662304193, 542897128 },
 };
 
 int main(void)
@@ -102,6 +130,9 @@ int main(void)
     if (of[i].timed) {
       k.device.sample = samples;
       k.device.n_samples = sizeof samples / sizeof *samples;
+      k.device.steal = 0.3;
+      k.device.issue_s = 1e-5;
+      k.device.cores = 1.5;
     }
     for (int r = 0; r < of[i].world; r++) node[r] = r / of[i].ranks;
     is_int(tc_setup_mesh(&m, c, of[i].world, node, of[i].ranks, &err), 0, "%s on %d nodes: %s",
@@ -117,6 +148,14 @@ int main(void)
     }
     if (getenv("SHOW")) printf("%s", text);
     is_int(tc_crc32c(0, text, used), of[i].digest, "... what all costs");
+    used = 0;
+    for (int exact = 0; exact < 2; exact++) {
+      struct tc_plan plan;
+      is_int(tc_plan_layout(&plan, c, of[i].world, &k, exact, &err), 0, "... a plan: %s", err.text);
+      note_plan(&plan);
+    }
+    if (getenv("SHOW")) printf("%s", text);
+    is_int(tc_crc32c(0, text, used), of[i].plans, "... its figures");
     tc_annotations_free(rows);
     tc_mesh_free(m);
     tc_config_free(c);
