@@ -1,6 +1,6 @@
 /* t_plan_cost.c - what every op and every transfer of a program costs on every rank (plan_cost.c),
- * not only on those that a plan looks at, and the plan (plan_layout.c, plan_time.c, plan_sums.c). The lists are compared by their digests; SHOW=1 prints
- * them. */
+ * not only on those that a plan looks at, and the plan (plan_layout.c, plan_time.c, plan_sums.c).
+ * The lists are compared by their digests; SHOW=1 prints them. */
 #include "io/crc.h"
 #include "src/plan_impl.h"
 #include "src/setup.h"
@@ -151,7 +151,7 @@ int main(void)
     used = 0;
     for (int exact = 0; exact < 2; exact++) {
       struct tc_plan plan;
-      is_int(tc_plan_layout(&plan, c, of[i].world, &k, exact, &err), 0, "... a plan: %s", err.text);
+      is_int(tc_plan_layout(&plan, c, of[i].world, &k, exact, &err), 0, "... a plan %s", err.text);
       note_plan(&plan);
     }
     if (getenv("SHOW")) printf("%s", text);
