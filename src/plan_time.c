@@ -16,7 +16,7 @@
 
 struct xfer {
   int32_t node, mb, next;        /* next of the same node; -1 */
-  int32_t parties, issued, heads, left;
+  int32_t parties, heads, left;
   double ready_s, end_s;
   bool done;
 };
@@ -171,7 +171,6 @@ static void issue(struct game *g, struct player *p, const struct tc_node *n, int
     x->left = x->parties;
     *head = g->n_x++;
   }
-  x->issued++;
   x->ready_s = TC_MAX(x->ready_s, p->now_s);
   struct queue *q = &p->queue[n->axis];
   TC_GROW(q->x, q->n, q->cap);

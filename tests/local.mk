@@ -75,8 +75,10 @@ unit_tests = \
   %D%/unit/t_place.t \
   %D%/unit/t_pmix.t \
   %D%/unit/t_plan.t \
+  %D%/unit/t_plan_cost.t \
   %D%/unit/t_plan_device.t \
   %D%/unit/t_plan_guess.t \
+  %D%/unit/t_plan_all.t \
   %D%/unit/t_plan_parts.t \
   %D%/unit/t_plan_print.t \
   %D%/unit/t_plan_search.t \
@@ -145,7 +147,7 @@ test_headers = \
   %D%/unit/exec_fixture.h \
   %D%/unit/locks.h \
   %D%/unit/stderr_text.h \
-  %D%/unit/plan_config.h \
+  %D%/unit/plan_config.h %D%/unit/plan_rows.h \
   %D%/unit/t_kernels.h \
   %D%/unit/watch_parts.h \
   %D%/unit/tap.h
@@ -220,6 +222,7 @@ test_files = \
   %D%/transcripts/cmd-main.txt \
   %D%/transcripts/cmd-plan.txt \
   %D%/transcripts/cmd-plan-slurm.txt \
+  %D%/transcripts/plan-calibrate.txt \
   %D%/transcripts/cmd-report.txt \
   %D%/transcripts/cmd-save.txt \
   %D%/transcripts/device.ini \
