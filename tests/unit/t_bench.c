@@ -1,6 +1,7 @@
 /* t_bench.c - a row of `tercio comm` (comm_bench.c), with communicators, memory and a clock of the
  * test's own: what is called, every wrong element and counter, and what fails. */
 #include "src/comm.h"
+#include "tests/unit/leak.h"
 #include "tests/unit/tap.h"
 
 struct tc_comm {
@@ -468,6 +469,20 @@ static void test_memory(void)
   tc_bench_free(NULL);
 }
 
+static void rows_and_faults(void)
+{
+  struct tc_bench_row r;
+  struct tc_err err;
+  wrong_at = 10;
+  wrong_n = 1;
+  wrong_run = 1;
+  for (to_fail = 0; to_fail <= 8; to_fail++) {
+    row(TC_BENCH_BROADCAST, 0, 44, 1, to_fail % 2, &r, &err);
+    done();
+  }
+  to_fail = wrong_n = 0;
+}
+
 int main(void)
 {
   wrong_run = -1;
@@ -481,5 +496,6 @@ int main(void)
   test_counters();
   test_shared();
   test_memory();
+  leaves_nothing("a row", rows_and_faults, 20);
   return done_testing();
 }

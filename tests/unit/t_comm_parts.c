@@ -1,6 +1,8 @@
 /* t_comm_parts.c - the queue of a communicator (comm.c) with a backend and a clock of the test's
  * own: calls that may not be, a library that does not come back, a thread that can't be started. */
 #include "src/comm_impl.h"
+#include "tests/unit/leak.h"
+#include "tests/unit/locks.h"
 #include "tests/unit/tap.h"
 
 #include <pthread.h>
@@ -281,6 +283,19 @@ static void test_left_behind(void)
   ok(tc_comms_free(all + 1, 1) && tc_comm_free(NULL), "none is freed at once");
 }
 
+/* The queue keeps its calls for the next ones, each with room for the most parts that it had. */
+static void one_after_another(void)
+{
+  static const struct tc_part part[5];
+  struct tc_err err = { 0 };
+  struct tc_comm *c = make(&ops, 1);
+  for (int n = 1; n <= 5; n += 2) {
+    const struct tc_coll_args a = { .coll = TC_ALL_GATHER, .n_parts = n, .parts = part };
+    tc_comm_run(c, &a, &err);
+  }
+  tc_comm_free(c);
+}
+
 int main(void)
 {
   test_refused();
@@ -288,6 +303,8 @@ int main(void)
   test_stuck();
   test_no_thread();
   test_alone();
+  leaves_nothing("a communicator of one", one_after_another, 20);
+  ok(locks == 0 && least_locks == 0, "all locks are let go");
   test_left_behind();
   const int status = done_testing();
   fflush(stdout);
