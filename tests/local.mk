@@ -138,6 +138,7 @@ test_headers = \
   %D%/unit/stderr_text.h \
   %D%/unit/plan_config.h \
   %D%/unit/t_kernels.h \
+  %D%/unit/wakes.h \
   %D%/unit/watch_parts.h \
   %D%/unit/tap.h
 

@@ -391,6 +391,12 @@ static void test_queued(void)
     world.tick_ns = SAY_NS - 1;
     is_int(nccl_run(&x, &a, &stop, &bytes, &err), rows[i].status,
            "queued for %d looks, runs for %d", rows[i].queued, rows[i].runs);
+    is_str(err.text,
+           !rows[i].status ? ""
+           : rows[i].stop  ? "the communicator of axis dp was freed"
+                           : "barrier on axis dp: no answer from rank 6 on c, rank 4 on a after 1 s (deadline "
+                             "run.deadline): see what stopped it, or raise the deadline",
+           "... the sentence");
     is_int(world.says, rows[i].says, "... so often is said who is late");
     is_int(world.clears, rows[i].says && !rows[i].status, "... and that nobody is any more");
     is_int(x.seen, rows[i].status == 0, "... whether it is seen");

@@ -1,6 +1,7 @@
 /* t_watch_thread.c - the watchdog's thread: when it ends a run, whom it serves, how it is made, and that
  * nothing of it is left. */
 #include "tests/unit/leak.h"
+#include "tests/unit/wakes.h"
 #include "tests/unit/watch_parts.h"
 
 /* ---- letters: one question, and its answer --------------------------------------------------- */
@@ -108,7 +109,9 @@ static void test_served(void)
   struct tc_stall *s = tc_stall_new();
   tc_stall_set(s, "recv", 1, late, 2);
   TC_ASSERT(pthread_create(&t, NULL, serve_once, NULL) == 0);
+  signals = 0;
   ok(tc_stall_blame(s, &b), "who asks is answered");
+  is_int(signals, 1, "... the watchdog is woken");
   pthread_join(t, NULL);
   ok(b.n == 1 && !strcmp(b.who, "r1"), "... with what was found for those who are late");
   tc_post_clear(&post[0]);
@@ -129,13 +132,16 @@ static void test_new(void)
   for (size_t i = 0; i < sizeof deadline / sizeof *deadline; i++) {
     struct tc_watch_opts with = o;
     with.deadline_s = deadline[i].s;
+    signals = monotonic = 0;
     is_int(tc_watch_new(&made, &with, &err), 0, "a watchdog with a deadline of %g s", deadline[i].s);
     is_int(made->deadline_ns, deadline[i].ns, "... in ns");
     for (int k = 0; k < 2; k++)
       ok(made->post[k].watch == made && made->post[k].rank == 3 + k && made->post[k].world == W,
          "... of its rank %d", k);
     tc_watch_enter(made, 4);
+    is_int(monotonic, 2, "... who waits does so by the clock that nobody sets");
     tc_watch_free(made);
+    is_int(signals, 1, "... its end wakes it");
     ok(!tc_lane_mine(), "... whose lanes are nobody's any more");
   }
   make(0, 1, W);
