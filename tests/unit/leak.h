@@ -1,4 +1,5 @@
-/* leak.h - whether what is made and freed again and again leaves memory or descriptors behind. */
+/* leak.h - whether what is made and freed again and again leaves memory or
+ * descriptors behind. */
 #ifndef TC_LEAK_H
 #define TC_LEAK_H
 
@@ -25,17 +26,20 @@ static int next_descriptor(void)
   return fd;
 }
 
-/* The allocator keeps some of what is freed: so it is done some times before, and what stays of less
- * than the smallest block each time is not what f left. */
+/* The allocator keeps some of what is freed: so it is done some times before,
+ * and what stays of less than the smallest block each time is not what f left.
+ */
 static void leaves_nothing(const char *what, void (*f)(void), int times)
 {
-  for (int i = 0; i < times; i++) f();
+  for (int i = 0; i < times; i++)
+    f();
   const int64_t before = in_use();
   const int fd = next_descriptor();
-  for (int i = 0; i < times; i++) f();
+  for (int i = 0; i < times; i++)
+    f();
   const int64_t more = in_use() - before;
-  ok(more < 16 * times, "%s leaves no memory behind: %lld bytes after %d times", what, (long long)more,
-     times);
+  ok(more < 16 * times, "%s leaves no memory behind: %lld bytes after %d times", what,
+     (long long)more, times);
   is_int(next_descriptor(), fd, "... nor descriptors");
 }
 

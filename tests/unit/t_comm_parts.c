@@ -58,7 +58,7 @@ static void b_leave(void *impl) { leaves += impl == &runs; }
 static int b_start(void *impl, const struct tc_coll_args *a, tc_ticket t, struct tc_err *err)
 {
   (void)impl, (void)a, (void)t;
-  return fails ? tc_fail(err, TC_ENOCKPT, "it broke") : 0;
+  return fails == 1 ? tc_fail(err, TC_ENOCKPT, "it broke") : 0;
 }
 static const struct tc_comm_ops ops = { .run = b_run, .free = b_free, .leave = b_leave }, device = {
   .run = b_run, .free = b_free, .start = b_start, .depth = 3
@@ -254,6 +254,13 @@ static void test_alone(void)
   ok(runs == 1 && tc_comm_counters(c)->data[TC_BARRIER].calls == 1, "... and not counted");
   tc_comm_free(c);
   is_int(frees, 1, "freed once");
+  c = make(&device, 1);
+  fails = 2;
+  is_int(tc_comm_start(c, &data, &t, &err), TC_ENOCKPT, "one that it begins, and that breaks");
+  ok(t == 1 && runs == 1 && tc_comm_usable(c, &err) == TC_ENOCKPT, "... is the last, too");
+  is_int(tc_comm_wait(c, t, &err), TC_ENOCKPT, "... nor did it end well");
+  ok(c->spare && !c->spare->next, "... its place is free");
+  tc_comm_free(c);
 }
 
 static void *hang(void *arg)

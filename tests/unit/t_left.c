@@ -1,5 +1,5 @@
-/* t_left.c - that parts of the program which hold memory, files or messages leave none behind, however
- * they end. */
+/* t_left.c - that parts of the program which hold memory, files or messages
+ * leave none behind, however they end. */
 #include "src/bind.h"
 #include "src/comm_impl.h"
 #include "src/comm_nccl.h"
@@ -14,7 +14,8 @@
 static const struct tc_comm_opts opts = { .name = "dp", .deadline_s = 60 };
 static char folder[] = "/tmp/t_left-XXXXXX";
 
-/* ---- communicators ------------------------------------------------------------------------- */
+/* ---- communicators
+ * ------------------------------------------------------------------------- */
 
 /* Of two ranks one begins what the other never comes to. */
 static void threads(void)
@@ -25,7 +26,8 @@ static void threads(void)
   struct tc_err err;
   char x[100] = "", y[100];
   const struct tc_part part[2] = { { x, y, 10, 5 }, { x + 20, y + 20, 60, 30 } };
-  for (int r = 0; r < 2; r++) c[r] = tc_comm_thread(hub, 0, r, members, 2, &opts);
+  for (int r = 0; r < 2; r++)
+    c[r] = tc_comm_thread(hub, 0, r, members, 2, &opts);
   for (int n = 1; n <= 2; n++) {
     const struct tc_coll_args a = {
       .coll = TC_ALL_REDUCE, .dtype = TC_I32, .n_parts = 1, .parts = part
@@ -45,7 +47,8 @@ static void alone(void)
   for (int n = 1; n <= 2; n++)
     for (int coll = 0; coll < TC_COLLS; coll++) {
       const struct tc_coll_args a = { .coll = coll, .dtype = TC_F32, .n_parts = n, .parts = part };
-      if (coll != TC_SEND && coll != TC_RECV) tc_comm_run(c, &a, &err);
+      if (coll != TC_SEND && coll != TC_RECV)
+        tc_comm_run(c, &a, &err);
     }
   tc_comm_free(c);
 }
@@ -91,12 +94,14 @@ static void device(void)
     struct tc_err err;
     bool use;
     tc_comm_nccl_agree(&use, "nccl", &ops, folder, NULL, host, NULL, &err);
-    if (tc_comm_nccl(&c, &ops, folder, host, NULL, &me, false, &opts, &err) == 0) tc_comm_free(c);
+    if (tc_comm_nccl(&c, &ops, folder, host, NULL, &me, false, &opts, &err) == 0)
+      tc_comm_free(c);
     tc_comm_free(host);
   }
 }
 
-/* ---- traces and slow ranks ----------------------------------------------------------------- */
+/* ---- traces and slow ranks
+ * ----------------------------------------------------------------- */
 
 /* Written, given up, and of a file that can't be written. */
 static void traces(void)
@@ -116,7 +121,8 @@ static void traces(void)
     tc_trace_sync(t, self, &err);
     tc_trace_step(t, 1);
     tc_trace_add(t, &e);
-    if (how == 0 || how == 2) tc_trace_write(t, self, &err);
+    if (how == 0 || how == 2)
+      tc_trace_write(t, self, &err);
     tc_trace_free(t);
     tc_comm_free(self);
     TC_ASSERT(access(file, F_OK) == (how ? -1 : 0));
@@ -126,7 +132,9 @@ static void traces(void)
   free(nowhere);
 }
 
-/* ---- a node -------------------------------------------------------------------------------- */
+/* ---- a node
+ * --------------------------------------------------------------------------------
+ */
 
 static hwloc_topology_t topo;
 static struct tc_visible *seen;
@@ -137,10 +145,13 @@ static void gpus(void)
   static const char *const lists[] = { NULL, "1,0", "GPU-1,7", "" };
   char *order = tc_sprintf("%s/node", folder);
   for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-    if (lists[i]) setenv("CUDA_VISIBLE_DEVICES", lists[i], 1);
-    else unsetenv("CUDA_VISIBLE_DEVICES");
+    if (lists[i])
+      setenv("CUDA_VISIBLE_DEVICES", lists[i], 1);
+    else
+      unsetenv("CUDA_VISIBLE_DEVICES");
     tc_gpus_look(seen, topo, order);
-    for (int k = 0; k < seen->n; k++) tc_gpus_distance(topo, &seen->dev[k], half);
+    for (int k = 0; k < seen->n; k++)
+      tc_gpus_distance(topo, &seen->dev[k], half);
   }
   unsetenv("CUDA_VISIBLE_DEVICES");
   free(order);
@@ -152,11 +163,13 @@ static void binds(void)
   static const int home[] = { 1, 0, 1 };
   hwloc_bitmap_t part[3];
   int32_t chosen[3];
-  for (int i = 0; i < 3; i++) part[i] = hwloc_bitmap_alloc();
+  for (int i = 0; i < 3; i++)
+    part[i] = hwloc_bitmap_alloc();
   tc_bind_gpus(chosen, cost, 3, 2);
   tc_bind_cpus(part, topo, hwloc_topology_get_topology_cpuset(topo), home, 3);
   tc_bind_cpus(part, topo, half, NULL, 3);
-  for (int i = 0; i < 3; i++) hwloc_bitmap_free(part[i]);
+  for (int i = 0; i < 3; i++)
+    hwloc_bitmap_free(part[i]);
 }
 
 static void nodes(void)
@@ -181,7 +194,8 @@ static void nodes(void)
 
 int main(void)
 {
-  if (!mkdtemp(folder)) return 1;
+  if (!mkdtemp(folder))
+    return 1;
   leaves_nothing("a communicator of two threads", threads, 1000);
   leaves_nothing("a communicator of one rank", alone, 20);
   leaves_nothing("a device's communicator", device, 20);

@@ -1,10 +1,11 @@
-/* t_watch_thread.c - the watchdog's thread: when it ends a run, whom it serves, how it is made, and that
- * nothing of it is left. */
+/* t_watch_thread.c - the watchdog's thread: when it ends a run, whom it serves,
+ * how it is made, and that nothing of it is left. */
 #include "tests/unit/leak.h"
 #include "tests/unit/wakes.h"
 #include "tests/unit/watch_parts.h"
 
-/* ---- letters: one question, and its answer --------------------------------------------------- */
+/* ---- letters: one question, and its answer
+ * --------------------------------------------------- */
 
 static bool came;
 static void mail_send(struct tc_mail *m, int to, const void *buf, int bytes)
@@ -18,14 +19,17 @@ static bool mail_poll(struct tc_mail *m, void *buf, int bytes)
 {
   const struct letter ask = { .kind = ASK, .from = 9, .about = 0 };
   TC_ASSERT(m && bytes == sizeof ask);
-  if (came) return false;
+  if (came)
+    return false;
   memcpy(buf, &ask, sizeof ask);
   return came = true;
 }
 static void mail_free(struct tc_mail *m) { (void)m; }
 static struct tc_mail mail = { mail_send, mail_poll, mail_free };
 
-/* ---- the thread ------------------------------------------------------------------------------- */
+/* ---- the thread
+ * -------------------------------------------------------------------------------
+ */
 
 static void quit(void) { w.quit = true; }
 
@@ -42,8 +46,8 @@ static void turn(int until, int64_t ns)
   on_tick = NULL;
 }
 
-/* Who has given up is ended after ten seconds, and not before; who hangs, after the deadline: of the
- * time between two looks half a second counts. */
+/* Who has given up is ended after ten seconds, and not before; who hangs, after
+ * the deadline: of the time between two looks half a second counts. */
 static void test_thread(void)
 {
   static const struct {
@@ -61,7 +65,8 @@ static void test_thread(void)
   tc_watch_enter(&w, 0);
   turn(45, SECOND);
   is_str(logged,
-         "[0] r0 has stood still for 10.5 s (deadline run.deadline) at starting\n[0] r0 stands at "
+         "[0] r0 has stood still for 10.5 s (deadline run.deadline) at "
+         "starting\n[0] r0 stands at "
          "starting, for 10.5 s\n[-1] end 8: a rank hangs\n",
          "a rank hangs");
   done();
@@ -81,7 +86,8 @@ static void test_thread(void)
 static void *serve_once(void *arg)
 {
   pthread_mutex_lock(&w.lock);
-  while (!w.requests) pthread_cond_wait(&w.wake, &w.lock);
+  while (!w.requests)
+    pthread_cond_wait(&w.wake, &w.lock);
   for (struct request *r = w.requests; r; r = r->next) {
     *r->out = (struct tc_blame){ .n = r->n == 2 && r->late[0] == 2 && r->late[1] == 4 ? 1 : 9 };
     snprintf(r->out->who, sizeof r->out->who, "r%d", r->from);
@@ -100,7 +106,7 @@ static void test_served(void)
   pthread_condattr_t attr;
   pthread_t t;
   make(1, 1, W);
-  now_ns = INT64_C(4000000000) * SECOND;       /* the wait for an answer does not end by itself */
+  now_ns = INT64_C(4000000000) * SECOND; /* the wait for an answer does not end by itself */
   pthread_condattr_init(&attr);
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   pthread_cond_init(&w.wake, &attr);
@@ -120,9 +126,16 @@ static void test_served(void)
 
 static void test_new(void)
 {
-  const struct tc_watch_opts o = { .world = W, .first = 3, .n_local = 2, .who = names, .end = no_end };
-  static const struct { double s; int64_t ns; } deadline[] = {
-    { 0, 600 * SECOND }, { -1, 600 * SECOND }, { 2.5, 2500000000 }, { 1e30, INT64_C(1000000000) * SECOND } };
+  const struct tc_watch_opts o = {
+    .world = W, .first = 3, .n_local = 2, .who = names, .end = no_end
+  };
+  static const struct {
+    double s;
+    int64_t ns;
+  } deadline[] = { { 0, 600 * SECOND },
+                   { -1, 600 * SECOND },
+                   { 2.5, 2500000000 },
+                   { 1e30, INT64_C(1000000000) * SECOND } };
   struct tc_watch *made = &w;
   struct tc_err err = { 0 };
   no_thread = 1;
@@ -133,7 +146,8 @@ static void test_new(void)
     struct tc_watch_opts with = o;
     with.deadline_s = deadline[i].s;
     signals = monotonic = 0;
-    is_int(tc_watch_new(&made, &with, &err), 0, "a watchdog with a deadline of %g s", deadline[i].s);
+    is_int(tc_watch_new(&made, &with, &err), 0, "a watchdog with a deadline of %g s",
+           deadline[i].s);
     is_int(made->deadline_ns, deadline[i].ns, "... in ns");
     for (int k = 0; k < 2; k++)
       ok(made->post[k].watch == made && made->post[k].rank == 3 + k && made->post[k].world == W,
@@ -157,13 +171,41 @@ static void test_new(void)
   tc_watch_free(NULL);
 }
 
+/* A thread that works on is not to find its lane gone. */
+static void test_kept(void)
+{
+  const struct tc_watch_opts o = {
+    .world = W, .first = 3, .n_local = 2, .who = names, .end = no_end
+  };
+  struct tc_watch *made;
+  struct tc_err err;
+  TC_ASSERT(tc_watch_new(&made, &o, &err) == 0);
+  tc_watch_enter(made, 4);
+  struct tc_lane *main = tc_lane_mine(), *writer = tc_lane_new("writer");
+  tc_lane_use(writer);
+  tc_at_file("writing", "x");
+  const int64_t before = in_use();
+  tc_watch_free(made);
+  ok(in_use() > before - (int64_t)sizeof *made, "a watchdog one of whose lanes works is not freed");
+  tc_at_rest();
+  tc_lane_use(main);
+  ok(writer->rests && main->post == &made->post[1], "... nor are its lanes");
+  for (int i = 0; i < 2; i++)
+    tc_post_clear(&made->post[i]);
+  free(made->post);
+  free(made);
+}
+
 static void all_of_it(void)
 {
-  const struct tc_watch_opts o = { .world = W, .first = 3, .n_local = 2, .who = names, .end = no_end };
+  const struct tc_watch_opts o = {
+    .world = W, .first = 3, .n_local = 2, .who = names, .end = no_end
+  };
   struct tc_watch *made;
   struct tc_err err;
   for (no_thread = 0; no_thread < 2; no_thread++) {
-    if (tc_watch_new(&made, &o, &err) < 0) continue;
+    if (tc_watch_new(&made, &o, &err) < 0)
+      continue;
     tc_watch_enter(made, 4);
     tc_lane_new("x");
     tc_stall_new();
@@ -178,6 +220,7 @@ int main(void)
   test_thread();
   test_served();
   test_new();
+  test_kept();
   leaves_nothing("a watchdog", all_of_it, 200);
   return done_testing();
 }
