@@ -439,6 +439,15 @@ static void test_alone(void)
   }
 }
 
+/* After a deadline the others are as late: who was let down asks nobody. */
+static void test_meet(void)
+{
+  struct nccl x = { .coord = 0, .size = 2 };
+  struct tc_err err = { .text = "as it was" };
+  is_int(meet(&x, TC_EPEER, NULL, &err), TC_EPEER, "who waited too long does not meet the others");
+  is_str(err.text, "as it was", "... and says why itself");
+}
+
 /* ---- whether ----------------------------------------------------------------------------- */
 
 enum { FINE, NO_DEVICE, WITHOUT, BREAKS, SAME };
@@ -566,6 +575,7 @@ int main(void)
   test_failures();
   test_queued();
   test_alone();
+  test_meet();
   test_agree();
   return done_testing();
 }
