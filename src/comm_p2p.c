@@ -224,7 +224,6 @@ static void add_flow(struct p2p *x, const struct rule *r, int peer)
 
 static bool takes_part(const struct p2p *x, const struct rule *r, int peer)
 {
-  if (peer == x->coord) return false;
   if (r->role == EACH) return true;
   if (r->role == ROOT) return x->coord == x->a->root;
   return peer == x->a->root;

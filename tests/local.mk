@@ -24,6 +24,7 @@ unit_tests = \
   %D%/unit/t_clock.t \
   %D%/unit/t_comm.t \
   %D%/unit/t_comm_nccl.t \
+  %D%/unit/t_comm_ctl.t \
   %D%/unit/t_comm_parts.t \
   %D%/unit/t_comm_rows.t \
   %D%/unit/t_config.t \
@@ -55,6 +56,7 @@ unit_tests = \
   %D%/unit/t_leaks.t \
   %D%/unit/t_launch.t \
   %D%/unit/t_launch_parts.t \
+  %D%/unit/t_left.t \
   %D%/unit/t_lines.t \
   %D%/unit/t_main.t \
   %D%/unit/t_manifest.t \
@@ -106,7 +108,8 @@ unit_tests = \
   %D%/unit/t_stages.t \
   %D%/unit/t_watch.t \
   %D%/unit/t_watch_lane.t \
-  %D%/unit/t_watch_parts.t
+  %D%/unit/t_watch_parts.t \
+  %D%/unit/t_watch_thread.t
 
 # The last two are linked with the shim, which takes the place of calls of the C library.
 fault_tests = \
@@ -145,10 +148,12 @@ test_headers = \
   %D%/unit/comm_stubs.h \
   %D%/unit/ranks_fixture.h \
   %D%/unit/exec_fixture.h \
+  %D%/unit/leak.h \
   %D%/unit/locks.h \
   %D%/unit/stderr_text.h \
   %D%/unit/plan_config.h %D%/unit/plan_rows.h \
   %D%/unit/t_kernels.h \
+  %D%/unit/wakes.h \
   %D%/unit/watch_parts.h \
   %D%/unit/tap.h
 

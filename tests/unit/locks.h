@@ -3,11 +3,12 @@
 #define TC_LOCKS_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "src/base.h"
 
 /* Whether each lock is let go, and none that is not held. */
-static int locks, least_locks;
+static atomic_int locks, least_locks;
 
 static int lock(pthread_mutex_t *m)
 {

@@ -1,6 +1,7 @@
 /* t_bench.c - a row of `tercio comm` (comm_bench.c), with communicators, memory and a clock of the
  * test's own: what is called, every wrong element and counter, and what fails. */
 #include "src/comm.h"
+#include "tests/unit/leak.h"
 #include "tests/unit/tap.h"
 
 struct tc_comm {
@@ -14,7 +15,7 @@ static struct tc_comm_counters counted;
 static int n_made, idle_waits, runs, waits, syncs, settled, barriers, to_fail;
 static int64_t now_ns, longer_ns;
 static char heard[200];
-static int64_t heard_bytes[N];
+static int64_t heard_bytes[N], said_bytes;
 static void (*ran)(void); /* after the last call of an iteration */
 
 static int falls(int what, struct tc_err *err)
@@ -67,6 +68,7 @@ static int bench_gather(struct tc_comm *c, int root, const void *mine, int64_t m
                         int64_t *bytes, struct tc_err *err)
 {
   if (c->size != 5 || root) return -1;
+  said_bytes = my_bytes;
   memset(bytes, 0, 5 * sizeof *bytes);
   memcpy(bytes, heard_bytes, sizeof heard_bytes);
   if (my_bytes) bytes[0] = my_bytes;
@@ -365,6 +367,7 @@ static void test_several(void)
          strstr(err.text, ", expected nothing; wrong elements of "
                           "this rank: 3"),
      "%s", err.text);
+  is_int(said_bytes, (int64_t)strlen(err.text), "... all of it, to all ranks");
   is_int(r.count, 11, "... the row is filled in");
   done();
   wrong_n = 0;
@@ -413,6 +416,7 @@ static void test_shared(void)
   is_int(row(TC_BENCH_GATHER, 2, 44, 2, false, &r, &err), TC_EUSER,
          "another rank has a wrong result");
   is_str(err.text, "rank1", "... the lowest rank's sentence");
+  is_int(said_bytes, 0, "... this one has none");
   done();
   for (to_fail = 7; to_fail <= 8; to_fail++) {
     is_int(row(TC_BENCH_GATHER, 2, 44, 2, false, &r, &err), TC_ENOCKPT, "... which can't be told");
@@ -468,6 +472,20 @@ static void test_memory(void)
   tc_bench_free(NULL);
 }
 
+static void rows_and_faults(void)
+{
+  struct tc_bench_row r;
+  struct tc_err err;
+  wrong_at = 10;
+  wrong_n = 1;
+  wrong_run = 1;
+  for (to_fail = 0; to_fail <= 8; to_fail++) {
+    row(TC_BENCH_BROADCAST, 0, 44, 1, to_fail % 2, &r, &err);
+    done();
+  }
+  to_fail = wrong_n = 0;
+}
+
 int main(void)
 {
   wrong_run = -1;
@@ -481,5 +499,6 @@ int main(void)
   test_counters();
   test_shared();
   test_memory();
+  leaves_nothing("a row", rows_and_faults, 20);
   return done_testing();
 }

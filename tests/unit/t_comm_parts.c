@@ -1,9 +1,13 @@
 /* t_comm_parts.c - the queue of a communicator (comm.c) with a backend and a clock of the test's
  * own: calls that may not be, a library that does not come back, a thread that can't be started. */
 #include "src/comm_impl.h"
+#include "tests/unit/leak.h"
+#include "tests/unit/locks.h"
 #include "tests/unit/tap.h"
+#include "tests/unit/wakes.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -54,7 +58,7 @@ static void b_leave(void *impl) { leaves += impl == &runs; }
 static int b_start(void *impl, const struct tc_coll_args *a, tc_ticket t, struct tc_err *err)
 {
   (void)impl, (void)a, (void)t;
-  return fails ? tc_fail(err, TC_ENOCKPT, "it broke") : 0;
+  return fails == 1 ? tc_fail(err, TC_ENOCKPT, "it broke") : 0;
 }
 static const struct tc_comm_ops ops = { .run = b_run, .free = b_free, .leave = b_leave }, device = {
   .run = b_run, .free = b_free, .start = b_start, .depth = 3
@@ -182,11 +186,13 @@ static void test_stuck(void)
     watched = c;
     on_look = alive ? beats : NULL;
     c->last = 1;
+    broadcasts = 0;
     pthread_mutex_lock(&c->lock);
     is_int(wait_here(c, 1, &err), TC_EPEER, "a library that does not come back%s",
            alive ? ", after a sign of life" : "");
     pthread_mutex_unlock(&c->lock);
     on_look = NULL;
+    is_int(broadcasts, 1, "... which wakes all others");
     char want[200];
     snprintf(want, sizeof want,
              "axis dp: the communication library has not come back for %.0f "
@@ -248,6 +254,13 @@ static void test_alone(void)
   ok(runs == 1 && tc_comm_counters(c)->data[TC_BARRIER].calls == 1, "... and not counted");
   tc_comm_free(c);
   is_int(frees, 1, "freed once");
+  c = make(&device, 1);
+  fails = 2;
+  is_int(tc_comm_start(c, &data, &t, &err), TC_ENOCKPT, "one that it begins, and that breaks");
+  ok(t == 1 && runs == 1 && tc_comm_usable(c, &err) == TC_ENOCKPT, "... is the last, too");
+  is_int(tc_comm_wait(c, t, &err), TC_ENOCKPT, "... nor did it end well");
+  ok(c->spare && !c->spare->next, "... its place is free");
+  tc_comm_free(c);
 }
 
 static void *hang(void *arg)
@@ -281,6 +294,46 @@ static void test_left_behind(void)
   ok(tc_comms_free(all + 1, 1) && tc_comm_free(NULL), "none is freed at once");
 }
 
+/* The worker is woken by each call, who waits by its end, and both when it is to leave. */
+static void test_wakes(void)
+{
+  for (int broken = 0; broken < 2; broken++) {
+    struct tc_err err = { 0 };
+    tc_ticket t;
+    signals = broadcasts = monotonic = 0;
+    struct tc_comm *c = make(&ops, 2);
+    is_int(monotonic, 2, "who waits does so by the clock that nobody sets");
+    fails = broken;
+    tc_comm_start(c, &(struct tc_coll_args){ .coll = TC_BARRIER }, &t, &err);
+    is_int(tc_comm_wait(c, t, &err), broken ? TC_ENOCKPT : 0, "a call of two");
+    ok(signals == 1 && broadcasts == 1, "... wakes the worker, and who waits");
+    ok(c->beat == 2 && !c->head && !c->tail && c->spare, "... two signs of life, nothing queued");
+    ok(tc_comm_free(c), "... it is freed");
+    is_int(broadcasts, 3, "... which wakes both");
+    ok(frees == 1 && leaves == 1, "... it has left");
+  }
+  struct tc_err err = { 0 };
+  struct tc_comm *c = make(&device, 2);
+  fails = 1;
+  broadcasts = 0;
+  is_int(tc_comm_run(c, &(struct tc_coll_args){ .coll = TC_BARRIER }, &err), TC_ENOCKPT, "a device's call");
+  is_int(broadcasts, 1, "... that it can't begin wakes who waits");
+  tc_comm_free(c);
+}
+
+/* The queue keeps its calls for the next ones, each with room for the most parts that it had. */
+static void one_after_another(void)
+{
+  static const struct tc_part part[5];
+  struct tc_err err = { 0 };
+  struct tc_comm *c = make(&ops, 1);
+  for (int n = 1; n <= 5; n += 2) {
+    const struct tc_coll_args a = { .coll = TC_ALL_GATHER, .n_parts = n, .parts = part };
+    tc_comm_run(c, &a, &err);
+  }
+  tc_comm_free(c);
+}
+
 int main(void)
 {
   test_refused();
@@ -288,6 +341,9 @@ int main(void)
   test_stuck();
   test_no_thread();
   test_alone();
+  test_wakes();
+  leaves_nothing("a communicator of one", one_after_another, 20);
+  ok(locks == 0 && least_locks == 0, "all locks are let go");
   test_left_behind();
   const int status = done_testing();
   fflush(stdout);

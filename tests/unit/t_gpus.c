@@ -72,11 +72,12 @@ static void test_counts(void)
 /* What an entry gives: a GPU of the two, or what is known of one that is not there. */
 static void test_entries(void)
 {
-  const struct tc_dev gpu[2] = {
+  const struct tc_dev gpu[3] = {
     { .name = "A", .uuid = "GPU-10ab", .pci = "0000:10:00.0", .numa = 0, .distance = -1,
         .n_links = -1 },
     { .name = "B", .uuid = "GPU-20ab", .pci = "0000:20:00.0", .numa = 1, .distance = -1,
-        .n_links = -1 } };
+        .n_links = -1 },
+    { .name = "none of the two", .uuid = "GPU-30ab" } };
   static const struct { const char *token; bool slurm, want; const char *name,
       *uuid; int numa; } rows[] = {
     { "0", false, true, "A", "GPU-10ab", 0 }, { "1", true, true, "B", "GPU-20ab", 1 },
@@ -87,6 +88,7 @@ static void test_entries(void)
     { "GPU-", false, true, "A", "GPU-10ab", 0 }, { "GPU-2", false, true, "B", "GPU-20ab", 1 },
     { "GPU-20ab", false, true, "B", "GPU-20ab", 1 }, { "GPU-20abc", false, true, "GPU-20abc",
         "GPU-20abc", -1 },
+    { "GPU-30ab", false, true, "GPU-30ab", "GPU-30ab", -1 },
     { "gpu-2", false, false, "", "", -1 }, { "MIG-2", false, true, "MIG-2", "MIG-2", -1 },
     { "NIG-2", true, false, "", "", -1 } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -144,6 +146,13 @@ static void test_by_order(void)
   tc_gpus_look(v, topo, folder);
   ok(v->n == 2 && v->n_node == 2, "two, one of them not here, of two");
   is_str(v->dev[1].name, "gpu6", "  by its index");
+  char many[300] = "0";
+  for (int i = 1; i < TC_GPUS_MAX + 6; i++)
+    snprintf(many + strlen(many), sizeof many - strlen(many), ",%d", i);
+  setenv("CUDA_VISIBLE_DEVICES", many, 1);
+  tc_gpus_look(v, topo, folder);
+  is_int(v->n, TC_GPUS_MAX, "so many at most");
+  setenv("CUDA_VISIBLE_DEVICES", "1,6", 1);
   unsetenv("SLURM_GPUS_ON_NODE");
   unsetenv("SLURM_STEP_GPUS");
   tc_gpus_look(v, topo, folder);

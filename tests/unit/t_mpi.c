@@ -2,6 +2,7 @@
  * test's own. Ranks that are processes are tests/mpi's. */
 #include "src/comm_impl.h"
 #include "src/watch.h"
+#include "tests/unit/leak.h"
 #include "tests/unit/tap.h"
 
 #include <mpi.h>
@@ -398,14 +399,15 @@ static void test_make(void)
   static const struct {
     int id, status;
   } rows[] = { { -1, TC_EUSER }, { 255, TC_EUSER }, { 0, 0 }, { 254, 0 } };
-  const int32_t members[] = { 2, 5, 7 };
+  static const int32_t all[][3] = { { 2, 5, 7 }, { 2, 5, 7 }, { 5, 7, 2 }, { 7, 0, 5 } };
+  static const int coord[] = { 1, 1, 0, 2 };
   const struct tc_comm_opts o = { .name = "dp", .deadline_s = 60 };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_comm *c = (struct tc_comm *)&mpi;
     struct tc_err err = { 0 };
     char want[100] = "";
     make();
-    is_int(tc_comm_mpi(&c, rows[i].id, members, 3, &o, &err), rows[i].status,
+    is_int(tc_comm_mpi(&c, rows[i].id, all[i], 3, &o, &err), rows[i].status,
            "communicator number %d", rows[i].id);
     if (rows[i].status)
       snprintf(want, sizeof want,
@@ -415,9 +417,28 @@ static void test_make(void)
     is_str(err.text, want, "... the sentence");
     ok(!c == !!rows[i].status, "... made or not");
     if (!c) continue;
-    ok(tc_comm_size(c) == 3 && tc_comm_coord(c) == 1, "... this rank's place in it");
+    ok(tc_comm_size(c) == 3 && tc_comm_coord(c) == coord[i], "... this rank's place in it");
     tc_comm_free(c);
   }
+}
+
+static void letters_and_links(void)
+{
+  char buf[4] = "";
+  struct tc_comm *c = NULL;
+  struct tc_err err = { 0 };
+  struct tc_mail *m = tc_mpi_mail();
+  make();
+  for (int i = 0; i < 3; i++) m->send(m, i, "x", 2);
+  mpi.post = FAILS;
+  m->send(m, 3, "x", 2);
+  m->free(m);
+  struct link *l = make_link(1);
+  mpi_send(l, 1, buf, 4, 1);
+  mpi_free(l);
+  make();
+  tc_comm_mpi(&c, 0, (int32_t[]){ 5 }, 1, &(struct tc_comm_opts){ .name = "dp" }, &err);
+  tc_comm_free(c);
 }
 
 int main(void)
@@ -429,5 +450,6 @@ int main(void)
   test_link();
   test_cancel();
   test_make();
+  leaves_nothing("mail and links", letters_and_links, 20);
   return done_testing();
 }

@@ -391,6 +391,12 @@ static void test_queued(void)
     world.tick_ns = SAY_NS - 1;
     is_int(nccl_run(&x, &a, &stop, &bytes, &err), rows[i].status,
            "queued for %d looks, runs for %d", rows[i].queued, rows[i].runs);
+    is_str(err.text,
+           !rows[i].status ? ""
+           : rows[i].stop  ? "the communicator of axis dp was freed"
+                           : "barrier on axis dp: no answer from rank 6 on c, rank 4 on a after 1 s (deadline "
+                             "run.deadline): see what stopped it, or raise the deadline",
+           "... the sentence");
     is_int(world.says, rows[i].says, "... so often is said who is late");
     is_int(world.clears, rows[i].says && !rows[i].status, "... and that nobody is any more");
     is_int(x.seen, rows[i].status == 0, "... whether it is seen");
@@ -431,6 +437,15 @@ static void test_alone(void)
     is_str(d.log, rows[i].log, "... what the library was told");
     tc_comm_free(host);
   }
+}
+
+/* After a deadline the others are as late: who was let down asks nobody. */
+static void test_meet(void)
+{
+  struct nccl x = { .coord = 0, .size = 2 };
+  struct tc_err err = { .text = "as it was" };
+  is_int(meet(&x, TC_EPEER, NULL, &err), TC_EPEER, "who waited too long does not meet the others");
+  is_str(err.text, "as it was", "... and says why itself");
 }
 
 /* ---- whether ----------------------------------------------------------------------------- */
@@ -560,6 +575,7 @@ int main(void)
   test_failures();
   test_queued();
   test_alone();
+  test_meet();
   test_agree();
   return done_testing();
 }

@@ -16,7 +16,8 @@ static struct {
   int peer[200], tried[200];
   int64_t now_ns, tick_ns, slept_ns;
   int yields, clears, says;
-  const char *src, *dst, *stage;
+  const char *src, *dst;
+  char *const *stage;
   int64_t span; /* bytes of dst */
 } net;
 
@@ -51,7 +52,7 @@ static int ask(char dir, int peer, const void *buf, int64_t bytes, int tag)
                              : b >= net.dst && b <= net.dst + net.span ? "dst"
                              : b >= net.src && b <= net.src + net.span ? "src"
                                                                        : "stage";
-  int64_t at = !b ? 0 : *in == 'd' ? b - net.dst : *in == 's' && in[1] == 'r' ? b - net.src : 0;
+  int64_t at = !b ? 0 : *in == 'd' ? b - net.dst : in[1] == 'r' ? b - net.src : b - *net.stage;
   tc_text_add(net.log, sizeof net.log, "%s%c%d %s+%lld %lld #%d", *net.log ? ", " : "", dir, peer,
               in, (long long)at, (long long)bytes, tag);
   if (peer == net.refuses) return -1;
@@ -113,6 +114,7 @@ static int run(const struct tc_coll_args *a, double deadline_s, int64_t *bytes, 
                    .term = tc_calloc(3, sizeof *x.term) };
   static char axis[] = "dp";
   x.name = axis;
+  net.stage = &x.stage;
   x.late = (struct tc_late){
     .axis = axis, .who = who, .members = members, .deadline_s = tc_comm_deadline_s(&o)
   };
@@ -141,12 +143,12 @@ static void test_messages(void)
     const char *log, *dst;
   } rows[] = {
     { TC_ALL_REDUCE, 0, 7, 3,
-      "<2 stage+0 12 #0, >2 src+24 4 #0, <0 stage+0 12 #0, >0 src+0 12 "
+      "<2 stage+64 12 #0, >2 src+24 4 #0, <0 stage+0 12 #0, >0 src+0 12 "
       "#0, <2 dst+24 4 #1, "
       "<0 dst+0 12 #1, >2 dst+12 12 #1, >0 dst+12 12 #1",
       "100 100 100 404 405 406 300" },
     { TC_REDUCE_SCATTER, 0, 7, 3,
-      "<2 stage+0 12 #2, >2 src+24 4 #2, <0 stage+0 12 #2, >0 src+0 "
+      "<2 stage+64 12 #2, >2 src+24 4 #2, <0 stage+0 12 #2, >0 src+0 "
       "12 #2",
       "404 405 406 0 0 0 0" },
     { TC_ALL_GATHER, 0, 7, 3, "<2 dst+24 4 #4, >2 src+0 12 #4, <0 dst+0 12 #4, >0 src+0 12 #4",
@@ -154,7 +156,7 @@ static void test_messages(void)
     { TC_BROADCAST, 0, 7, 3, "<0 dst+0 28 #6", "100 100 100 100 100 100 100" },
     { TC_BROADCAST, 1, 7, 3, ">2 src+0 28 #6, >0 src+0 28 #6", "0 0 0 0 0 0 0" },
     { TC_REDUCE, 0, 7, 3, ">0 src+0 28 #8", "0 0 0 0 0 0 0" },
-    { TC_REDUCE, 1, 7, 3, "<2 stage+0 28 #8, <0 stage+0 28 #8", "401 402 403 404 405 406 407" },
+    { TC_REDUCE, 1, 7, 3, "<2 stage+64 28 #8, <0 stage+0 28 #8", "401 402 403 404 405 406 407" },
     { TC_SCATTER, 0, 7, 3, "<0 dst+0 12 #10", "100 100 100 0 0 0 0" },
     { TC_SCATTER, 1, 7, 3, ">2 src+24 4 #10, >0 src+0 12 #10", "4 5 6 0 0 0 0" },
     { TC_GATHER, 0, 7, 3, ">0 src+0 12 #12", "0 0 0 0 0 0 0" },
@@ -225,6 +227,11 @@ static void test_pieces(void)
            rows[i].count, rows[i].slow);
     is_int(net.requests, rows[i].requests, "... in so many pieces");
     if (rows[i].slow) is_int(net.at_most, rows[i].at_most, "... of which so many are under way");
+    if (reduce)
+      is_str(net.log,
+             "<2 stage+1048576 1048576 #8, <2 stage+3145728 1048576 #8, <0 stage+0 1048576 #8, "
+             "<0 stage+2097152 1048576 #8, <2 stage+1048576 1048576 #8, <0 stage+0 1048576 #8",
+             "... two places for each, by turns");
     char each[40];
     snprintf(each, sizeof each, " %lld #", (long long)rows[i].each);
     int n = 0;

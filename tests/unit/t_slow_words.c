@@ -1,6 +1,7 @@
 /* t_slow_words.c - slow ranks at the very bounds, in whole sentences, with a clock of the test's
  * own. Random runs are t_slow's. */
 #include "src/base.h"
+#include "tests/unit/leak.h"
 #include "tests/unit/tap.h"
 
 static int64_t now_ns = 1;
@@ -147,11 +148,19 @@ static void test_windows(void)
   tc_slow_free(s);
 }
 
+static void windows(void)
+{
+  struct tc_slow *s = make(pairs, 1, 1);
+  for (int i = 1; i < 4; i++) play(s, i, 200, 220, 260);
+  tc_slow_free(s);
+}
+
 int main(void)
 {
   test_bounds();
   test_quiet();
   test_nodes();
   test_windows();
+  leaves_nothing("looking for slow ranks", windows, 20);
   return done_testing();
 }

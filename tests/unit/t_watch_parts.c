@@ -337,6 +337,10 @@ static void test_hang(void)
       "[1] r1 has stood still for 12.5 s at writer: step 7, forward\n"
       "[0] r0 stands at not begun, for 0.0 s\n[1] r1 stands at step 7, forward, for 12.5 "
       "s\n[-1] end 8: a rank hangs\n" },
+    { "main", 0, 1,
+      "[-1] r1 has stood still for 12.5 s (deadline run.deadline) at step 7, forward\n"
+      "[-1] r0 stands at not begun, for 0.0 s\n[-1] r1 stands at step 7, forward, for 12.5 "
+      "s\n[-1] end 8: a rank hangs\n" },
     { "main", 10, 2,
       "[1] r1 has stood still for 12.5 s (deadline run.deadline) at step 7, "
       "forward\n"

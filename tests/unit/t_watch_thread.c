@@ -1,0 +1,226 @@
+/* t_watch_thread.c - the watchdog's thread: when it ends a run, whom it serves,
+ * how it is made, and that nothing of it is left. */
+#include "tests/unit/leak.h"
+#include "tests/unit/wakes.h"
+#include "tests/unit/watch_parts.h"
+
+/* ---- letters: one question, and its answer
+ * --------------------------------------------------- */
+
+static bool came;
+static void mail_send(struct tc_mail *m, int to, const void *buf, int bytes)
+{
+  const struct letter *l = buf;
+  TC_ASSERT(m && bytes == sizeof *l);
+  tc_text_add(logged, sizeof logged, " %s %d>%d %s\n", l->kind == TELL ? "TELL" : "?", l->from, to,
+              l->report.text);
+}
+static bool mail_poll(struct tc_mail *m, void *buf, int bytes)
+{
+  const struct letter ask = { .kind = ASK, .from = 9, .about = 0 };
+  TC_ASSERT(m && bytes == sizeof ask);
+  if (came)
+    return false;
+  memcpy(buf, &ask, sizeof ask);
+  return came = true;
+}
+static void mail_free(struct tc_mail *m) { (void)m; }
+static struct tc_mail mail = { mail_send, mail_poll, mail_free };
+
+/* ---- the thread
+ * -------------------------------------------------------------------------------
+ */
+
+static void quit(void) { w.quit = true; }
+
+/* The clock goes on by so much with each look. */
+static void turn(int until, int64_t ns)
+{
+  pthread_cond_init(&w.wake, NULL);
+  pthread_cond_init(&w.answered, NULL);
+  tick_ns = ns;
+  looks = until;
+  on_tick = quit;
+  watchdog(&w);
+  tick_ns = 0;
+  on_tick = NULL;
+}
+
+/* Who has given up is ended after ten seconds, and not before; who hangs, after
+ * the deadline: of the time between two looks half a second counts. */
+static void test_thread(void)
+{
+  static const struct {
+    int looks;
+    const char *want;
+  } rows[] = { { 9, "" }, { 12, " end 8: the run was given up\n" } };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    make(0, 1, W);
+    w.given_up_ns = now_ns;
+    turn(rows[i].looks, SECOND);
+    is_str(logged, rows[i].want, "given up, %d looks at the clock", rows[i].looks);
+    done();
+  }
+  make(0, 1, W);
+  tc_watch_enter(&w, 0);
+  turn(45, SECOND);
+  is_str(logged,
+         "[0] r0 has stood still for 10.5 s (deadline run.deadline) at "
+         "starting\n[0] r0 stands at "
+         "starting, for 10.5 s\n[-1] end 8: a rank hangs\n",
+         "a rank hangs");
+  done();
+  make(0, 1, W);
+  tc_watch_enter(&w, 0);
+  turn(9, SECOND / 10);
+  is_int(tc_lane_mine()->quiet_ns, 4 * SECOND / 5, "five turns, the first of which sees a mark");
+  done();
+  make(0, 1, W);
+  tc_watch_mail(&w, &mail);
+  turn(2, SECOND);
+  is_str(logged, " TELL 0>9 not begun\n", "letters are read meanwhile");
+  done();
+}
+
+/* Who asks is served by the thread. */
+static void *serve_once(void *arg)
+{
+  pthread_mutex_lock(&w.lock);
+  while (!w.requests)
+    pthread_cond_wait(&w.wake, &w.lock);
+  for (struct request *r = w.requests; r; r = r->next) {
+    *r->out = (struct tc_blame){ .n = r->n == 2 && r->late[0] == 2 && r->late[1] == 4 ? 1 : 9 };
+    snprintf(r->out->who, sizeof r->out->who, "r%d", r->from);
+    r->done = true;
+  }
+  w.requests = NULL;
+  pthread_cond_broadcast(&w.answered);
+  pthread_mutex_unlock(&w.lock);
+  return arg;
+}
+
+static void test_served(void)
+{
+  struct tc_blame b = { .n = 5 };
+  const int32_t late[] = { 2, 4 };
+  pthread_condattr_t attr;
+  pthread_t t;
+  make(1, 1, W);
+  now_ns = INT64_C(4000000000) * SECOND; /* the wait for an answer does not end by itself */
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(&w.wake, &attr);
+  pthread_cond_init(&w.answered, &attr);
+  tc_watch_enter(&w, 1);
+  struct tc_stall *s = tc_stall_new();
+  tc_stall_set(s, "recv", 1, late, 2);
+  TC_ASSERT(pthread_create(&t, NULL, serve_once, NULL) == 0);
+  signals = 0;
+  ok(tc_stall_blame(s, &b), "who asks is answered");
+  is_int(signals, 1, "... the watchdog is woken");
+  pthread_join(t, NULL);
+  ok(b.n == 1 && !strcmp(b.who, "r1"), "... with what was found for those who are late");
+  tc_post_clear(&post[0]);
+  tc_lane_use(NULL);
+}
+
+static void test_new(void)
+{
+  const struct tc_watch_opts o = {
+    .world = W, .first = 3, .n_local = 2, .who = names, .end = no_end
+  };
+  static const struct {
+    double s;
+    int64_t ns;
+  } deadline[] = { { 0, 600 * SECOND },
+                   { -1, 600 * SECOND },
+                   { 2.5, 2500000000 },
+                   { 1e30, INT64_C(1000000000) * SECOND } };
+  struct tc_watch *made = &w;
+  struct tc_err err = { 0 };
+  no_thread = 1;
+  is_int(tc_watch_new(&made, &o, &err), TC_ENOCKPT, "a watchdog without a thread");
+  ok(!made && !strcmp(err.text, "no more threads"), "... is none");
+  no_thread = 0;
+  for (size_t i = 0; i < sizeof deadline / sizeof *deadline; i++) {
+    struct tc_watch_opts with = o;
+    with.deadline_s = deadline[i].s;
+    signals = monotonic = 0;
+    is_int(tc_watch_new(&made, &with, &err), 0, "a watchdog with a deadline of %g s",
+           deadline[i].s);
+    is_int(made->deadline_ns, deadline[i].ns, "... in ns");
+    for (int k = 0; k < 2; k++)
+      ok(made->post[k].watch == made && made->post[k].rank == 3 + k && made->post[k].world == W,
+         "... of its rank %d", k);
+    tc_watch_enter(made, 4);
+    is_int(monotonic, 2, "... who waits does so by the clock that nobody sets");
+    tc_watch_free(made);
+    is_int(signals, 1, "... its end wakes it");
+    ok(!tc_lane_mine(), "... whose lanes are nobody's any more");
+  }
+  make(0, 1, W);
+  tc_watch_enter(&w, 0);
+  struct tc_lane *mine = tc_lane_mine();
+  tc_watch_new(&made, &o, &err);
+  tc_lane_use(NULL);
+  tc_watch_enter(made, 3);
+  tc_lane_use(mine);
+  tc_watch_free(made);
+  ok(tc_lane_mine() == mine, "a lane of another watchdog stays");
+  tc_post_clear(&post[0]);
+  tc_watch_free(NULL);
+}
+
+/* A thread that works on is not to find its lane gone. */
+static void test_kept(void)
+{
+  const struct tc_watch_opts o = {
+    .world = W, .first = 3, .n_local = 2, .who = names, .end = no_end
+  };
+  struct tc_watch *made;
+  struct tc_err err;
+  TC_ASSERT(tc_watch_new(&made, &o, &err) == 0);
+  tc_watch_enter(made, 4);
+  struct tc_lane *main = tc_lane_mine(), *writer = tc_lane_new("writer");
+  tc_lane_use(writer);
+  tc_at_file("writing", "x");
+  const int64_t before = in_use();
+  tc_watch_free(made);
+  ok(in_use() > before - (int64_t)sizeof *made, "a watchdog one of whose lanes works is not freed");
+  tc_at_rest();
+  tc_lane_use(main);
+  ok(writer->rests && main->post == &made->post[1], "... nor are its lanes");
+  for (int i = 0; i < 2; i++)
+    tc_post_clear(&made->post[i]);
+  free(made->post);
+  free(made);
+}
+
+static void all_of_it(void)
+{
+  const struct tc_watch_opts o = {
+    .world = W, .first = 3, .n_local = 2, .who = names, .end = no_end
+  };
+  struct tc_watch *made;
+  struct tc_err err;
+  for (no_thread = 0; no_thread < 2; no_thread++) {
+    if (tc_watch_new(&made, &o, &err) < 0)
+      continue;
+    tc_watch_enter(made, 4);
+    tc_lane_new("x");
+    tc_stall_new();
+    tc_stall_new();
+    tc_watch_free(made);
+  }
+  no_thread = 0;
+}
+
+int main(void)
+{
+  test_thread();
+  test_served();
+  test_new();
+  test_kept();
+  leaves_nothing("a watchdog", all_of_it, 200);
+  return done_testing();
+}
