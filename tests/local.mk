@@ -18,6 +18,7 @@ unit_tests = \
   %D%/unit/t_ckpt_jobs.t \
   %D%/unit/t_ckpt_load.t \
   %D%/unit/t_ckpt_plan.t \
+  %D%/unit/t_ckpt_sealed.t \
   %D%/unit/t_ckpt_tools.t \
   %D%/unit/t_clock.t \
   %D%/unit/t_comm.t \
@@ -200,6 +201,7 @@ test_files = \
   %D%/transcripts/cmd-convert-errors.txt \
   %D%/transcripts/cmd-data.txt \
   %D%/transcripts/cmd-graph.txt \
+  %D%/transcripts/cmd-import.txt \
   %D%/transcripts/cmd-main.txt \
   %D%/transcripts/cmd-plan.txt \
   %D%/transcripts/cmd-plan-slurm.txt \
@@ -224,6 +226,7 @@ test_files = \
   %D%/transcripts/tools/make-llmc \
   %D%/transcripts/tools/make-run \
   %D%/transcripts/tools/scontrol \
+  %D%/transcripts/tools/with-tensor \
   %D%/mutate \
   %D%/mutate.awk \
   %D%/mutate.same \
