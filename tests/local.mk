@@ -78,6 +78,7 @@ unit_tests = \
   %D%/unit/t_safetensors.t \
   %D%/unit/t_recover.t \
   %D%/unit/t_report.t \
+  %D%/unit/t_report_read.t \
   %D%/unit/t_save_cmd.t \
   %D%/unit/t_saver.t \
   %D%/unit/t_scratch.t \
