@@ -290,8 +290,6 @@ static int map_weights(struct import *x, struct tc_err *err)
 
 static int read_weights(struct import *x, struct tc_err *err)
 {
-  if (x->st && x->model.layers > tc_st_n(x->st))
-    return tc_fail(err, TC_EUSER, "%s: fewer tensors than layers", x->file);
   x->n = gpt_tensors(&x->tensor, &x->model);
   TC_TRY(check_tensors(x, err));
   TC_TRY(map_weights(x, err));

@@ -20,6 +20,7 @@ unit_tests = \
   %D%/unit/t_ckpt_load.t \
   %D%/unit/t_ckpt_node.t \
   %D%/unit/t_ckpt_plan.t \
+  %D%/unit/t_ckpt_sealed.t \
   %D%/unit/t_ckpt_tools.t \
   %D%/unit/t_clock.t \
   %D%/unit/t_comm.t \
@@ -90,6 +91,7 @@ unit_tests = \
   %D%/unit/t_safetensors.t \
   %D%/unit/t_recover.t \
   %D%/unit/t_report.t \
+  %D%/unit/t_report_read.t \
   %D%/unit/t_save_cmd.t \
   %D%/unit/t_saver.t \
   %D%/unit/t_saver_calls.t \
@@ -224,6 +226,7 @@ test_files = \
   %D%/transcripts/cmd-convert-errors.txt \
   %D%/transcripts/cmd-data.txt \
   %D%/transcripts/cmd-graph.txt \
+  %D%/transcripts/cmd-import.txt \
   %D%/transcripts/cmd-main.txt \
   %D%/transcripts/cmd-plan.txt \
   %D%/transcripts/cmd-plan-slurm.txt \
@@ -249,6 +252,7 @@ test_files = \
   %D%/transcripts/tools/make-llmc \
   %D%/transcripts/tools/make-run \
   %D%/transcripts/tools/scontrol \
+  %D%/transcripts/tools/with-tensor \
   %D%/mutate \
   %D%/mutate.awk \
   %D%/mutate.same \

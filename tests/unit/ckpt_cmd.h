@@ -4,6 +4,7 @@
 #define TC_TEST_CKPT_CMD_H
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <sys/wait.h>
@@ -46,6 +47,7 @@ static int run_to(int fd, const char *line)
       argv[argc++] = w;
     dup2(fd, 1);
     dup2(said, 2);
+    errno = ERANGE;                  /* whatever it was before */
     int status = tc_cmd_ckpt(argc, argv);
     _exit((fflush(stdout) != 0 || ferror(stdout)) && status == 0 ? 99 : status);
   }
