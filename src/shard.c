@@ -131,13 +131,14 @@ static bool natural_split(const struct sctx *s, const struct tc_node *n, int axi
   const struct tc_graph *g = s->g;
   for (int k = 0; k < n->n_out; k++) {
     const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
-    if (t->primal < 0 || t->param >= 0) continue;
+    if (t->primal < 0 || t->param >= 0 || tc_is_acc(n, k)) continue;
     if (choose_split(&g->tensor[s->now[t->primal]].lay.on[axis], l[n->n_in + k], c) &&
         cuts_evenly(s, n, axis, l, c)) return true;
   }
   for (int i = 0; i < total; i++) {
     const struct tc_tensor *x = &g->tensor[s->now[tc_in(g, n, i)]];
-    if (choose_split(&x->lay.on[axis], l[i], c) && cuts_evenly(s, n, axis, l, c)) return true;
+    if (x->rank && choose_split(&x->lay.on[axis], l[i], c) && cuts_evenly(s, n, axis, l, c))
+      return true;
   }
   *c = (struct choice){ TC_R, 0, 0 };
   return false;
@@ -341,7 +342,7 @@ static void follow(struct sctx *s)
   for (size_t i = 0; i < sizeof named / sizeof named[0]; i++)
     if (*named[i] >= 0) *named[i] = s->now[*named[i]];
   for (int32_t p = 0; p < g->n_params; p++)
-    if (g->param[p].grad != g->param[p].acc)
+    if (g->param[p].grad >= 0 && g->param[p].grad != g->param[p].acc)
       g->param[p].grad = s->now[g->param[p].grad];
 }
 

@@ -235,7 +235,8 @@ static void settle_acc(struct sctx *s, int32_t node, int k)
 /* Whether t is a version of an accumulator that is added to another stage's. */
 static bool is_guest(const struct tc_graph *g, int32_t t)
 {
-  return tc_tensor_root(g, t) == g->param[g->tensor[t].param].guest;
+  int32_t p = g->tensor[t].param;
+  return p >= 0 && g->param[p].guest >= 0 && tc_tensor_root(g, t) == g->param[p].guest;
 }
 
 /* What a tensor is asked to be on an axis, the others being as in l. Several readers ask, and S(*) on a
@@ -269,7 +270,7 @@ static int32_t resolve(struct sctx *s, int32_t node, int32_t t, const struct tc_
 /* Partial outputs are resolved where they are produced. */
 static int resolve_output(struct sctx *s, int32_t node, int32_t t)
 {
-  if (s->heir[t] >= 0) return 0;                 /* what overwrites it is resolved */
+  if (t < s->n_old && s->heir[t] >= 0) return 0;           /* what overwrites it is resolved */
   const struct tc_layout want = s->g->tensor[t].want;
   int32_t d = resolve(s, node, t, &want);
   if (d >= 0) s->now[t] = d;
@@ -351,7 +352,7 @@ static int add_to_partial(struct sctx *s, int32_t node, int k, struct sum *x)
   struct tc_graph *g = s->g;
   int32_t v = tc_out(g, &g->node[node], k), tmp = stand_in(s, node, k);
   bool timed = g->node[node].op != TC_OP_ACCUM && s->m->size[TC_MB] > 1;
-  bool alone = g->node[node].n_out == 1;         /* or it contributes to several sums at once */
+  bool alone = !(g->node[node].acc & (g->node[node].acc - 1));     /* its only such output */
   if (timed) g->tensor[tmp].lay.on[TC_MB] = (struct tc_place){ TC_P, 0, 0, 0 };
   const struct tc_tensor *open = x->partial >= 0 ? &g->tensor[x->partial] : NULL;
   bool same = open && alone && tc_layout_equal(&open->lay, &g->tensor[tmp].lay) &&
