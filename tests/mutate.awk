@@ -74,7 +74,8 @@ function constants(    at, s, before, after, n) {
     if (masked ~ /\? -1 : 1[;,]/) continue        # a comparison's sign
     n = substr(line, s, RLENGTH)
     if (length(n) > 15) continue
-    emit("constant", s, RLENGTH, sprintf("%.0f", n + 1))
+    # More memory than is used is no difference.
+    if (masked !~ /alloc\(/ || masked !~ /\+ 1\)/) emit("constant", s, RLENGTH, sprintf("%.0f", n + 1))
     if (n > 0) emit("constant", s, RLENGTH, sprintf("%.0f", n - 1))
   }
 }
@@ -86,6 +87,17 @@ function conditions(    at, open, end) {
     end = closing(open)
     if (end) emit("negation", open, end - open + 1, "(!" substr(line, open, end - open + 1) ")")
   }
+}
+
+# Whether the call whose parentheses stand at `open` and `end` gives the same with its first two arguments
+# the other way round: a maximum, or a comparison of which only equality is asked.
+function symmetric(open, end,    before, after) {
+  before = substr(masked, 1, open)
+  after = substr(masked, end + 1)
+  if (before ~ /(^|[^A-Za-z_])(TC_MAX|TC_MIN|fmax|fmin)\($/) return 1
+  if (before !~ /(^|[^A-Za-z_])(strcmp|strncmp|strcasecmp|memcmp|json_equal)\($/) return 0
+  return after ~ /^ [!=]= 0[^0-9]/ || before ~ /!(strcmp|strncmp|strcasecmp|memcmp|json_equal)\($/ ||
+         (after ~ /^\)* ?(&&|\|\||\)|\?|$)/ && before !~ /return [a-z]*\($/ && after !~ /^\)* ?[<>]/)
 }
 
 # Neighbouring arguments of a call change places.
@@ -107,7 +119,7 @@ function arguments(    at, open, end, i, c, depth, n, from, to, a, b) {
       }
     }
     to[n] = end - 1
-    for (i = 1; i < n; i++) {
+    for (i = symmetric(open, end) ? 2 : 1; i < n; i++) {
       a = substr(line, from[i], to[i] - from[i] + 1)
       b = substr(line, from[i + 1], to[i + 1] - from[i + 1] + 1)
       emit("arguments", from[i], to[i + 1] - from[i] + 1, b ", " a)
