@@ -1,8 +1,6 @@
 /* t_plan.c - the planner against published figures and formulas: textbook tables, ZeRO, devices, a
  * step's time where it can be said by hand, checkpoint intervals. */
 #include "src/plan.h"
-#include "src/setup.h"
-#include "src/shard.h"
 #include "tests/unit/plan_config.h"
 
 #include <unistd.h>
@@ -471,41 +469,6 @@ static void test_server(void)
   tc_config_free(c);
 }
 
-/* The server alone updates weights: a node that makes nothing at a rank costs nothing there. */
-static void test_nothing_to_do(void)
-{
-  static const int32_t node_of_rank[2] = { 0, 0 };
-  struct tc_config *c = CONFIG("--model.preset=tiny", "--parallel.data=server", "--mesh.dp=2");
-  struct tc_err err = { 0 };
-  struct tc_mesh *m = NULL;
-  struct tc_program_opts o;
-  struct tc_annotation *rows = NULL;
-  struct tc_program *p = NULL;
-  int rc = tc_setup_mesh(&m, c, 2, node_of_rank, 0, &err);
-  if (!rc) rc = tc_setup_program(&o, c, m, &rows, &err);
-  if (!rc) rc = tc_program_new(&p, &o, m, 1, NULL, NULL, &err);
-  is_int(rc, 0, "a program of rank 1: %s", err.text);
-  int idle = 0, wrong = 0;
-  for (int32_t i = 0; !rc && i < p->graph->n_nodes; i++) {
-    const struct tc_node *n = &p->graph->node[i];
-    struct tc_op_cost cost;
-    struct tc_local y = { 0 };
-    bool here = false, none;
-    for (int k = 0; k < n->n_out; k++) {
-      tc_tensor_local(&p->graph->tensor[tc_out(p->graph, n, k)], m, m->coord + TC_AXES, &y);
-      here = here || y.here;
-    }
-    tc_op_cost(&cost, p->graph, n, m, 1, &none);
-    wrong += none == here;
-    idle += !here;
-  }
-  ok(idle > 0 && wrong == 0, "%d nodes have nothing to do beside a server; %d others said so", idle, wrong);
-  tc_program_free(p);
-  tc_annotations_free(rows);
-  tc_mesh_free(m);
-  tc_config_free(c);
-}
-
 int main(void)
 {
   test_tables();
@@ -519,6 +482,5 @@ int main(void)
   test_run();
   test_orders();
   test_server();
-  test_nothing_to_do();
   return done_testing();
 }

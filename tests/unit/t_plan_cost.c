@@ -112,6 +112,68 @@ static const struct {
     4, 2, 2, 1, 0, 662304193, 542897128 },
 };
 
+/* The server alone updates weights: a node that makes nothing at a rank costs nothing there. */
+static void test_nothing_to_do(void)
+{
+  static const int32_t node_of_rank[2] = { 0, 0 };
+  struct tc_config *c = CONFIG("--model.preset=tiny", "--parallel.data=server", "--mesh.dp=2");
+  struct tc_err err = { 0 };
+  struct tc_mesh *m = NULL;
+  struct tc_program_opts o;
+  struct tc_annotation *rows = NULL;
+  struct tc_program *p = NULL;
+  int rc = tc_setup_mesh(&m, c, 2, node_of_rank, 0, &err);
+  if (!rc) rc = tc_setup_program(&o, c, m, &rows, &err);
+  if (!rc) rc = tc_program_new(&p, &o, m, 1, NULL, NULL, &err);
+  is_int(rc, 0, "a program of rank 1: %s", err.text);
+  int idle = 0, wrong = 0;
+  for (int32_t i = 0; !rc && i < p->graph->n_nodes; i++) {
+    const struct tc_node *n = &p->graph->node[i];
+    struct tc_op_cost cost;
+    struct tc_local y = { 0 };
+    bool here = false, none;
+    for (int k = 0; k < n->n_out; k++) {
+      tc_tensor_local(&p->graph->tensor[tc_out(p->graph, n, k)], m, m->coord + TC_AXES, &y);
+      here = here || y.here;
+    }
+    tc_op_cost(&cost, p->graph, n, m, 1, &none);
+    wrong += none == here;
+    idle += !here;
+  }
+  ok(idle > 0 && wrong == 0, "%d nodes have nothing to do beside a server; %d others said so", idle, wrong);
+  tc_program_free(p);
+  tc_annotations_free(rows);
+  tc_mesh_free(m);
+  tc_config_free(c);
+}
+
+/* What can't be by any layout: the second stage does nothing, so the first waits for ever. */
+static void test_stuck(void)
+{
+  static const int32_t node_of_rank[2] = { 0, 0 };
+  static const int rank[2] = { 0, 1 };
+  struct tc_config *c = CONFIG("--model.preset=tiny", "--mesh.pp=2");
+  struct tc_err err = { 0 };
+  struct tc_mesh *m = NULL;
+  struct tc_program_opts o;
+  struct tc_annotation *rows = NULL;
+  struct tc_program *p[2] = { NULL, NULL };
+  struct tc_cluster k;
+  struct tc_plan_walk walk;
+  TC_ASSERT(tc_cluster_read(&k, "cpu", &err) == 0 && tc_setup_mesh(&m, c, 2, node_of_rank, 0, &err) == 0 &&
+            tc_setup_program(&o, c, m, &rows, &err) == 0);
+  for (int i = 0; i < 2; i++) TC_ASSERT(tc_program_new(&p[i], &o, m, i, NULL, NULL, &err) == 0);
+  is_int(tc_plan_walk(&walk, p, rank, 2, m, &k, &err), 0, "two stages: %s", err.text);
+  p[1]->schedule->n = 0;
+  is_int(tc_plan_walk(&walk, p, rank, 2, m, &k, &err), TC_ELAYOUT, "the second does nothing");
+  is_str(err.text, "a fault of Tercio's, please report it with the run file: the plan's ranks wait for each other",
+         "... which is no user's fault");
+  for (int i = 0; i < 2; i++) tc_program_free(p[i]);
+  tc_annotations_free(rows);
+  tc_mesh_free(m);
+  tc_config_free(c);
+}
+
 int main(void)
 {
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
@@ -160,5 +222,7 @@ int main(void)
     tc_mesh_free(m);
     tc_config_free(c);
   }
+  test_nothing_to_do();
+  test_stuck();
   return done_testing();
 }
