@@ -1,5 +1,5 @@
 /* t_ckpt_jobs.c - how many threads `tercio ckpt verify` takes: as many as CPUs, or as were asked for, but
- * none without a file. */
+ * none without a file; and the order of what they find. */
 #include "tests/unit/ckpt_fixture.h"
 
 static int started;
@@ -20,8 +20,20 @@ static long cpus;
 #define tc_thread_start(t, fn, arg, err) start(t, fn, arg, err)
 #include "src/cmd_ckpt_keep.c"
 
+static void test_order(void)
+{
+  static const char *const text[] = { "c.h5: 1", "a.h5: 2", "b.h5: 3", "a.h5: 1", "d.h5: 4", "b.h5: 2" },
+                          *const want[] = { "a.h5: 2", "a.h5: 1", "b.h5: 3", "b.h5: 2", "c.h5: 1", "d.h5: 4" };
+  struct findings f = { 0 };
+  for (size_t i = 0; i < sizeof text / sizeof *text; i++) found(&f, TC_ECHECKSUM, text[i]);
+  sort_faults(&f);
+  for (size_t i = 0; i < sizeof want / sizeof *want; i++) is_str(f.fault[i].text, want[i], "by file, else as found");
+  findings_free(&f);
+}
+
 int main(void)
 {
+  test_order();
   static const struct { int64_t jobs; long cpus; int started; } row[] = {
     { 0, 3, 2 }, { 0, 1, 0 }, { 0, -1, 0 }, { 1, 3, 0 }, { 2, 1, 1 }, { 4, 1, 3 } };
   char *dir = tc_sprintf("%s/ckpt", fx_folder()), *step = tc_sprintf("%s/step-00000004", dir);
