@@ -325,6 +325,20 @@ static void test_divisors(void)
   close_fixture(&f);
 }
 
+/* The first of the 16 is the next smaller than the micro-batch that the run has. */
+static void test_smaller(void)
+{
+  struct fixture f;
+  char text[sizeof(struct tc_err)];
+  open_fixture(&f, CONFIG(MODEL, "--train.global_batch=720720", "--train.micro_batch=720"), 1);
+  make_programs(&f);
+  is_str(said(&f, 15000000, text, sizeof text), "train.micro_batch = 26 would fit",
+         "of 720720 sequences 720 do not fit into 15 MB");
+  is_str(said(&f, 30000000, text, sizeof text), "train.micro_batch = 55 would fit",
+         "... nor into 30 MB");
+  close_fixture(&f);
+}
+
 int main(void)
 {
   alarm(600);
@@ -350,5 +364,6 @@ int main(void)
   test_activations();
   test_host();
   test_divisors();
+  test_smaller();
   return done_testing();
 }

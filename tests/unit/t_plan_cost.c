@@ -6,6 +6,8 @@
 #include "src/setup.h"
 #include "tests/unit/plan_config.h"
 
+#include <unistd.h>
+
 static char text[1 << 22];
 static size_t used;
 
@@ -110,6 +112,9 @@ static const struct {
       "--mesh.tp=2", "--parallel.offload=params" }, 4, 1, 4, 0, 0, 585901970, 1806171241 },
   { { "--mesh.pp=4", "--mesh.stages=0,1,2,3", "--parallel.schedule=naive" },
     4, 2, 2, 1, 0, 662304193, 542897128 },
+  /* The second stage, too, packs what it sends in parts. */
+  { { "--mesh.pp=2", "--mesh.tp=2", "--parallel.annotations=examples/annotations/ulysses.txt" },
+    8, 2, 4, 1, 0, 2289049536, 1139483989 },
 };
 
 /* The server alone updates weights: a node that makes nothing at a rank costs nothing there. */
@@ -176,6 +181,8 @@ static void test_stuck(void)
 
 int main(void)
 {
+  const char *sources = getenv("srcdir");        /* which have the files of annotations */
+  if (sources && chdir(sources)) return 1;
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
     const char *args[20] = { "plan", "--model.layers=4", "--model.hidden=32", "--model.heads=4",
                              "--model.context=16", "--model.vocab=96", "--train.global_batch=48",
