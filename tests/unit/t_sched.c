@@ -466,6 +466,29 @@ static void test_deadlock(void)
   tc_sched_free(s);
 }
 
+/* Work, chunk and micro-batch at and beyond their limits: what is asked before anything is counted by them. */
+static void test_limits(void)
+{
+  static const struct { const char *name; struct tc_item x; } bad[] = {
+    { "gpipe", { TC_WORK_W, 0, 0 } }, { "gpipe", { 9, 0, 0 } },        { "zb", { TC_WORK_W + 1, 0, 0 } },
+    { "gpipe", { 0, 1, 0 } },         { "gpipe", { 0, -1, 0 } },       { "gpipe", { 0, 0, 2 } },
+    { "gpipe", { 0, 0, -1 } },
+  };
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    struct tc_err err = { 0 };
+    struct tc_sched *s;
+    char want[200];
+    if (tc_sched_new(&s, bad[i].name, 2, 1, 2, &err) < 0) abort();
+    s->item[0][1] = bad[i].x;
+    snprintf(want, sizeof want, "schedule %s, rank 0, item 1: there is no work %d of micro-batch %d on chunk %d",
+             bad[i].name, bad[i].x.work, bad[i].x.mb, bad[i].x.chunk);
+    is_int(tc_sched_check(s, &err), TC_ELAYOUT, "%s: work %d, chunk %d, micro-batch %d", bad[i].name,
+           bad[i].x.work, bad[i].x.chunk, bad[i].x.mb);
+    is_str(err.text, want, "... in these words");
+    tc_sched_free(s);
+  }
+}
+
 static void test_refusals(void)
 {
   static const struct { const char *name; int p, v, m, status; const char *text; } bad[] = {
@@ -508,6 +531,7 @@ int main(void)
   test_clock();
   test_faults();
   test_deadlock();
+  test_limits();
   test_refusals();
   return done_testing();
 }
