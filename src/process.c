@@ -22,13 +22,15 @@ static const struct { int number; const char *name; } crash[] = {
 };
 enum { N_CRASH = sizeof crash / sizeof *crash, LEAST_STACK_BYTES = 1 << 20 };
 
-/* Needs no /dev/null, which a container may lack or not let everyone write. */
+/* Without /dev/null, which a container may lack, or may not let everyone write to. */
 static void open_closed(void)
 {
-  static const char sentence[] = "tercio: a standard descriptor is closed, and none can be opened in its place\n";
+  static const char sentence[] =
+      "tercio: a standard descriptor is closed, and none can be opened in its place\n";
   for (int fd = 0; fd < 3; fd++) {
     if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
-    /* open takes the lowest free number, which is this one. With O_PATH reading and writing stay errors. */
+    /* open takes the lowest free number, which is this one. O_PATH: to read or write it is an
+     * error, as before. */
     if (open("/", O_PATH | O_DIRECTORY) == fd) continue;
     if (fd < STDERR_FILENO) {
       ssize_t unused = write(STDERR_FILENO, sentence, strlen(sentence));
