@@ -17,11 +17,13 @@ enum { GATHERING_US = 45000 };
 
 /* ---- the children ------------------------------------------------------------------------ */
 
-static bool makes_something(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m, int rank)
+static bool makes_something(const struct tc_program *p, const struct tc_node *n,
+                            const struct tc_mesh *m, int rank)
 {
   for (int i = 0; i < n->n_out; i++) {
     struct tc_local l;
-    tc_tensor_local(&p->graph->tensor[tc_out(p->graph, n, i)], m, m->coord + (size_t)rank * TC_AXES, &l);
+    tc_tensor_local(&p->graph->tensor[tc_out(p->graph, n, i)], m,
+                    m->coord + (size_t)rank * TC_AXES, &l);
     if (l.here) return true;
   }
   return false;
@@ -132,8 +134,8 @@ static int fake_comm(int argc, char **argv)
   for (int i = 0; i < 4; i++)
     for (int size = 1024; size <= 1 << 22; size *= 4)
       printf(
-          "%s{\"op\": \"%s\", \"axis\": \"world\", \"ranks\": 2, \"size\": %d, \"count\": %d, \"time_us\": %g, "
-          "\"median_us\": %g, \"check\": \"ok\"}\n",
+          "%s{\"op\": \"%s\", \"axis\": \"world\", \"ranks\": 2, \"size\": %d, \"count\": %d, "
+          "\"time_us\": %g, \"median_us\": %g, \"check\": \"ok\"}\n",
           i || size > 1024 ? "," : "", op[i], size, size / 4, 5 + i + size * 1e-3,
           5 + i + size * 1e-3);
   printf("]\n");
