@@ -309,6 +309,27 @@ static void test_machine(void)
   tc_config_free(c);
 }
 
+/* Where TMPDIR has a name that a run file or a shell would split, or a long one, /tmp is used. */
+static void test_folders(void)
+{
+  static const char *const name[] = { "a b", "a'b", "a_name_of_forty_letters_that_is_too_long" };
+  struct tc_config *c = config_of(2);
+  for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+    struct tc_err err = { 0 };
+    char *tmp = tc_sprintf("%s/%s", dir, name[i]);
+    TC_ASSERT(mkdir(tmp, 0700) == 0);
+    setenv("TMPDIR", tmp, 1);
+    is_int(calibrate(c, "", &err), 0, "TMPDIR = DIR/%s: calibrated %s", name[i], err.text);
+    ok(rmdir(tmp) == 0, "... nothing is left there");
+    free(tmp);
+  }
+  setenv("TMPDIR", "", 1);
+  struct tc_err err = { 0 };
+  is_int(calibrate(c, "", &err), 0, "an empty TMPDIR: calibrated %s", err.text);
+  setenv("TMPDIR", dir, 1);
+  tc_config_free(c);
+}
+
 static void test_faults(void)
 {
   static const struct {
@@ -350,7 +371,8 @@ int main(int argc, char **argv)
   }
   alarm(600);
   const char *tmp = getenv("TMPDIR");
-  snprintf(dir, sizeof dir, "%.20s/t_cal.XXXXXX", tmp && strlen(tmp) < 20 ? tmp : "/tmp");
+  if (!tmp || strlen(tmp) >= 20 || strpbrk(tmp, " '")) tmp = "/tmp";
+  snprintf(dir, sizeof dir, "%.20s/t_cal.XXXXXX", tmp);
   TC_ASSERT(mkdtemp(dir));
   snprintf(device, sizeof device, "%s/device.ini", dir);
   snprintf(said_path, sizeof said_path, "%s/said", dir);
@@ -359,6 +381,7 @@ int main(int argc, char **argv)
   setenv("T_CALIBRATE_LOG", log_path, 1);
   test_prices();
   test_machine();
+  test_folders();
   test_faults();
   device[strlen(dir)] = '/';
   unlink(device);
