@@ -392,16 +392,23 @@ static int find_steal(const struct calib *c, struct tc_cluster *k, struct tc_err
   return 0;
 }
 
+/* Where temporary files go: TMPDIR, unless its name is long or has a blank, at which a run file's
+ * list of files is split, or a quotation mark of the shell. */
+static const char *temporary_folder(void)
+{
+  const char *tmp = getenv("TMPDIR");
+  return tmp && *tmp && strlen(tmp) < 40 && !strpbrk(tmp, " \t\n'") ? tmp : "/tmp";
+}
+
 int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_err *err)
 {
   struct calib c = { .j = j };
   struct tc_cluster k;
-  const char *tmp = getenv("TMPDIR");
-  snprintf(c.dir, sizeof c.dir, "%.40s/tercio-plan-XXXXXX", tmp && strlen(tmp) < 40 ? tmp : "/tmp");
+  const char *tmp = temporary_folder();
+  snprintf(c.dir, sizeof c.dir, "%.40s/tercio-plan-XXXXXX", tmp);
   ssize_t n = readlink("/proc/self/exe", c.program, sizeof c.program - 1);
   if (n <= 0 || !mkdtemp(c.dir))
-    return tc_fail(err, TC_EUSER, "cannot make a folder in %s: %s", tmp ? tmp : "/tmp",
-                   strerror(errno));
+    return tc_fail(err, TC_EUSER, "cannot make a folder in %s: %s", tmp, strerror(errno));
   TC_TRY(tc_cluster_read(&k, "cpu", err));
   long cpus = sysconf(_SC_NPROCESSORS_ONLN);
   int threads = j->cfg->run_threads > 0 ? (int)j->cfg->run_threads : 1;

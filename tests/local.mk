@@ -153,7 +153,9 @@ test_headers = \
   %D%/unit/leak.h \
   %D%/unit/locks.h \
   %D%/unit/stderr_text.h \
-  %D%/unit/plan_config.h %D%/unit/plan_rows.h \
+  %D%/unit/plan_config.h \
+  %D%/unit/plan_list.h \
+  %D%/unit/plan_rows.h \
   %D%/unit/t_kernels.h \
   %D%/unit/wakes.h \
   %D%/unit/watch_parts.h \

@@ -47,7 +47,7 @@ static int run_to(int fd, const char *line)
       argv[argc++] = w;
     dup2(fd, 1);
     dup2(said, 2);
-    errno = ERANGE;                  /* whatever it was before */
+    errno = ERANGE;                  /* a command must not rely on 0 */
     int status = tc_cmd_ckpt(argc, argv);
     _exit((fflush(stdout) != 0 || ferror(stdout)) && status == 0 ? 99 : status);
   }

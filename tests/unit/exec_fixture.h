@@ -21,7 +21,7 @@ struct watch {
   } taken[MOST_ALLOCS];
 };
 static struct watch watch;
-static int model_dtype = TC_F32, model_offload; /* 0: no */
+static int model_dtype = TC_F32, model_offload = TC_OFFLOAD_NO;
 
 static void *watch_alloc(struct tc_device *d, int64_t bytes)
 {

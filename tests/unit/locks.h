@@ -7,7 +7,7 @@
 
 #include "src/base.h"
 
-/* Whether each lock is let go, and none that is not held. */
+/* Locks held now, and the fewest at any time: below 0 if one was unlocked that was not held. */
 static atomic_int locks, least_locks;
 
 static int lock(pthread_mutex_t *m)

@@ -1,6 +1,6 @@
-/* script.h - for tests of a source whose calls are replaced (with #define, behind its headers):
- * each is written down, and one of those that may fail does. What is written down of all of it,
- * with no failure and with each in turn, is compared by digest.h. */
+/* script.h - for tests of a source whose calls are replaced (with #define, after its headers):
+ * each call is recorded as a line of text, and one of those that may fail does. digest.h compares
+ * the text of a scene that ran without a failure and with each call failing in turn. */
 #ifndef TC_SCRIPT_H
 #define TC_SCRIPT_H
 
@@ -9,50 +9,52 @@
 
 static struct {
   FILE *out;
-  int at, status, n; /* call `at` fails so */
+  int at, status;              /* call `at`, from 1, fails with this status; 0: none fails */
+  int n;                       /* calls so far that may fail */
   int64_t now;
-  bool hit;
+  bool hit;                    /* call `at` was made */
 } script;
 
 TAP_FORMAT(1, 0)
-static void write_down(const char *fmt, va_list ap)
+static void record(const char *fmt, va_list ap)
 {
   fputs("  ", script.out);
   vfprintf(script.out, fmt, ap);
   fputc('\n', script.out);
 }
 
-/* A call that cannot fail. */
+/* Records a call that cannot fail, or a result. */
 TAP_FORMAT(1, 2)
 static int note(const char *fmt, ...)
 {
   va_list ap;
   va_start(ap, fmt);
-  write_down(fmt, ap);
+  record(fmt, ap);
   va_end(ap);
   return 0;
 }
 
-/* One that can: its status. */
+/* Records a call that may fail; its status. */
 TAP_FORMAT(2, 3)
 static int call(struct tc_err *err, const char *fmt, ...)
 {
   va_list ap;
   va_start(ap, fmt);
-  write_down(fmt, ap);
+  record(fmt, ap);
   va_end(ap);
   if (++script.n != script.at) return 0;
   script.hit = true;
   return tc_fail(err, script.status, "call %d failed", script.n);
 }
 
-/* Each look at the clock is later by another time than the last. */
+/* A clock that advances by another amount each time it is read. */
 static inline int64_t script_now(void)
 {
   return script.now += 1000000 + script.now % 977 * 1001;
 }
 
-/* Plays a scene without a failure, then with each; of very many calls, with some. */
+/* Runs a scene without a failure, then with each of its calls failing, in four ways; where calls
+ * are many, with some of them. The text is owned by the caller. */
 static char *script_play(void (*scene)(void *), void *ctx)
 {
   static const int how[] = { TC_EUSER, TC_EPEER, TC_STOPPED, TC_ENDED };

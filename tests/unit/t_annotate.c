@@ -182,14 +182,14 @@ static void test_files(const char *dir)
   write_file("x tp R\0S(0)\n", 12);
   is_int(tc_annotations_read(&rows, path, &err), TC_EUSER, "a byte 0");
   const size_t begins = strlen(path);
-  ok(!strncmp(err.text, path, begins), "... is in this file");
-  is_str(err.text + begins, ": a byte that is 0: not a text file", "... and what is wrong with it");
+  ok(!strncmp(err.text, path, begins), "... the message begins with the file");
+  is_str(err.text + begins, ": a byte that is 0: not a text file", "... and has the reason");
   const size_t most = (size_t)16 << 20;
   char *big = malloc(most + 1);
   memset(big, '#', most + 1);
   memcpy(big, "x tp R\n", 7);
   write_file(big, most);
-  is_int(tc_annotations_read(&rows, path, &err), 0, "16 MiB");
+  is_int(tc_annotations_read(&rows, path, &err), 0, "a file of 16 MiB");
   tc_annotations_free(rows);
   write_file(big, most + 1);
   is_int(tc_annotations_read(&rows, path, &err), TC_EUSER, "... and a byte more");

@@ -240,7 +240,7 @@ static void test_numbers(void)
   }
 }
 
-/* By their definition, in all bits. */
+/* All bits, by the definition: Box and Muller's formula, and 24 bits of 32. */
 static void test_bits(void)
 {
   int wrong = 0;
@@ -257,7 +257,7 @@ static void test_bits(void)
   is_int(wrong, 0, "normal and uniform numbers are those of their definition");
 }
 
-/* Sentences that are one line, and lines of the most bytes. */
+/* A message is one line; a line of the log has at most 2047 bytes. */
 static void test_lines(void)
 {
   struct tc_err e;
@@ -278,14 +278,14 @@ static void test_lines(void)
     close(saved);
     close(fd[1]);
     const ssize_t n = read(fd[0], line, sizeof line);
-    is_int(n, TC_MIN(more + 9, 2047), "a line of %d letters", more);
+    is_int(n, TC_MIN(more + 9, 2047), "a log line for %d letters: its bytes", more);
     ok(n > 10 && !memcmp(line, "tercio: yy", 10) && line[n - 2] == 'y' && line[n - 1] == '\n',
-       "... ends");
+       "... its begin and end");
     close(fd[0]);
   }
 }
 
-/* Small pieces lie side by side in a block; what is left of it stays of use behind a large one. */
+/* Small pieces lie side by side in a block; a large one has its own, and the first is still used. */
 static void test_pool(void)
 {
   struct tc_pool *p = tc_pool_new();
@@ -319,7 +319,8 @@ static void test_order(void)
     is_int(tc_order_double(&c[i].x, &c[i].y), c[i].want, "order of %g and %g", c[i].x, c[i].y);
     is_int(tc_order_i64(&x, &y), c[i].want, "... as integers");
   }
-  ok(tc_order_text(&a, &b) < 0 && tc_order_text(&b, &a) > 0 && !tc_order_text(&a, &a), "order of texts");
+  ok(tc_order_text(&a, &b) < 0 && tc_order_text(&b, &a) > 0 && !tc_order_text(&a, &a),
+     "order of texts");
 }
 
 /* How far a word may be from one that is meant, and which of several is. */
@@ -329,7 +330,8 @@ static void test_far(void)
     { "x", { "y", "xyz", "a" }, 0 }, { "abcd", { "abxy", "abcx", "abcy" }, 1 },
     { "abcde", { "abcxy", "zzzzz", "z" }, 0 }, { "abcd", { "abxy", "zzzz", "z" }, -1 },
     { "abcdefgh", { "abcdexyz", "zz", "z" }, 0 }, { "abcdefgh", { "abcdwxyz", "zz", "z" }, -1 },
-    { "abc", { "acb", "zzzz", "z" }, 0 }, { "abc", { "cab", "zzzz", "z" }, -1 }, { "ab", { "", "z", "zz" }, -1 } };
+    { "abc", { "acb", "zzzz", "z" }, 0 }, { "abc", { "cab", "zzzz", "z" }, -1 },
+    { "ab", { "", "z", "zz" }, -1 } };
   char text[10] = "ab";
   for (size_t i = 0; i < sizeof c / sizeof *c; i++)
     is_int(tc_nearest(c[i].word, c[i].list, 3), c[i].want, "nearest to %s", c[i].word);

@@ -15,7 +15,7 @@ static struct tc_comm_counters counted;
 static int n_made, idle_waits, runs, waits, syncs, settled, barriers, to_fail;
 static int64_t now_ns, longer_ns;
 static char heard[200];
-static int64_t heard_bytes[N], said_bytes;
+static int64_t heard_bytes[N], message_bytes;
 static void (*ran)(void); /* after the last call of an iteration */
 
 static int falls(int what, struct tc_err *err)
@@ -68,7 +68,7 @@ static int bench_gather(struct tc_comm *c, int root, const void *mine, int64_t m
                         int64_t *bytes, struct tc_err *err)
 {
   if (c->size != 5 || root) return -1;
-  said_bytes = my_bytes;
+  message_bytes = my_bytes;
   memset(bytes, 0, 5 * sizeof *bytes);
   memcpy(bytes, heard_bytes, sizeof heard_bytes);
   if (my_bytes) bytes[0] = my_bytes;
@@ -367,7 +367,7 @@ static void test_several(void)
          strstr(err.text, ", expected nothing; wrong elements of "
                           "this rank: 3"),
      "%s", err.text);
-  is_int(said_bytes, (int64_t)strlen(err.text), "... all of it, to all ranks");
+  is_int(message_bytes, (int64_t)strlen(err.text), "... rank 0 is sent all of it");
   is_int(r.count, 11, "... the row is filled in");
   done();
   wrong_n = 0;
@@ -416,7 +416,7 @@ static void test_shared(void)
   is_int(row(TC_BENCH_GATHER, 2, 44, 2, false, &r, &err), TC_EUSER,
          "another rank has a wrong result");
   is_str(err.text, "rank1", "... the lowest rank's sentence");
-  is_int(said_bytes, 0, "... this one has none");
+  is_int(message_bytes, 0, "... this rank has none to send");
   done();
   for (to_fail = 7; to_fail <= 8; to_fail++) {
     is_int(row(TC_BENCH_GATHER, 2, 44, 2, false, &r, &err), TC_ENOCKPT, "... which can't be told");

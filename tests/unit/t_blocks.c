@@ -1,5 +1,5 @@
-/* t_blocks.c - data on its way to a file: which calls write it, also where a call writes less than
- * was asked for; copies past the cache; folders. */
+/* t_blocks.c - data on its way to a file: the calls that write it, also where one writes less
+ * than it was asked to, is interrupted, or fails; copies past the cache; folders. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,17 +12,18 @@
 #include "io/folder.h"
 #include "tests/unit/tap.h"
 
-/* What blocks.c asks of the system: a line for each call. */
+/* The calls that blocks.c makes, a line of text for each. */
 static struct {
   FILE *out;
+  int fd;                              /* of the file that is written */
   int most;                            /* bytes a call writes at most; 0: all */
-  int fail, why, n;                    /* call `fail` fails so, or writes nothing where `why` is 0 */
+  int n, fail, why;                    /* call `fail` fails with `why`; if 0, it writes 0 bytes */
 } sys;
 
 ssize_t pwritev(int fd, const struct iovec *v, int n, off_t at)
 {
   ssize_t done = 0, most = sys.most ? sys.most : 1 << 30;
-  if (sys.out) fprintf(sys.out, "write %d at %lld\n", n, (long long)at);
+  fprintf(sys.out, "write %d at %lld\n", n, (long long)at);
   if (++sys.n == sys.fail) {
     errno = sys.why;
     return sys.why ? -1 : 0;
@@ -38,7 +39,7 @@ ssize_t pwritev(int fd, const struct iovec *v, int n, off_t at)
 int sync_file_range(int fd, off_t from, off_t bytes, unsigned flags)
 {
   fprintf(sys.out, "push %lld at %lld%s\n", (long long)bytes, (long long)from,
-          fd > 2 && flags == SYNC_FILE_RANGE_WRITE ? "" : " in another way");
+          fd == sys.fd && flags == SYNC_FILE_RANGE_WRITE ? "" : " in another way");
   return 0;
 }
 
@@ -55,12 +56,12 @@ static void stretches(int n, int64_t bytes, int64_t gap)
                                 .bytes = bytes, .crc32c = crc + i };
 }
 
-/* Writes them; the lines of the calls, owned. What is in the file then is as it should be. */
+/* Writes them and checks what is in the file then. Returns the lines of the calls, owned. */
 static char *written(int n, int64_t block, int status, struct tc_err *err)
 {
   char *text = NULL;
   size_t size;
-  int wrong = 0, fd = open("x", O_RDWR | O_CREAT | O_TRUNC, 0600);
+  int wrong = 0, fd = sys.fd = open("x", O_RDWR | O_CREAT | O_TRUNC, 0600);
   sys.out = open_memstream(&text, &size);
   sys.n = 0;
   is_int(tc_blocks_write(fd, s, n, block, "x", err), status, "%d stretches", n);
@@ -161,7 +162,7 @@ static void test_copy_out(void)
         tc_copy_out(to + at, from + off * 7, size[i]);
         wrong += memcmp(to, want, sizeof to) != 0;
       }
-  is_int(wrong, 0, "copies of any size to any place, and nothing beside them");
+  is_int(wrong, 0, "copies of any size to any place change nothing around them");
 }
 
 /* ---- folders ------------------------------------------------------------------------ */
@@ -169,8 +170,8 @@ static void test_copy_out(void)
 static void test_folders(void)
 {
   static const char *const of[][2] = { { "a", "." }, { "a/", "." }, { "a//", "." }, { "/", "/" },
-    { "/a", "/" }, { "/a/", "/" }, { "a/b", "a" }, { "a/b/", "a" }, { "/a/b//", "/a" }, { "//", "/" },
-    { "a//b", "a/" } };
+    { "/a", "/" }, { "/a/", "/" }, { "a/b", "a" }, { "a/b/", "a" }, { "/a/b//", "/a" },
+    { "//", "/" }, { "a//b", "a/" } };
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
     char *got = tc_folder_of(of[i][0]);
     is_str(got, of[i][1], "the folder of %s", of[i][0]);
@@ -192,12 +193,12 @@ static void test_folders(void)
   is_str(err.text, "x/y: can't be made: Not a directory", "... in these words");
   is_int(tc_folder_make("x/y/z", &err), TC_EUSER, "in one that is in a file");
   is_str(err.text, "x/y/z: can't be made: Not a directory", "... in these words");
-  is_int(tc_folder_sync("x", &err), TC_EUSER, "a file is not a folder");
+  is_int(tc_folder_sync("x", &err), TC_EUSER, "a file is not synchronised as a folder");
   is_str(err.text, "x: can't be brought to disk: Not a directory", "... in these words");
-  is_int(tc_folder_remove("none", &err), 0, "what is not there is removed");
-  is_int(tc_folder_remove("x", &err), TC_EUSER, "a file is not");
+  is_int(tc_folder_remove("none", &err), 0, "removing what is not there succeeds");
+  is_int(tc_folder_remove("x", &err), TC_EUSER, "a file is not removed");
   is_str(err.text, "x: Not a directory", "... in these words");
-  is_int(tc_folder_remove("d", &err), TC_EUSER, "a folder in a folder is not");
+  is_int(tc_folder_remove("d", &err), TC_EUSER, "a folder that has a folder is not removed");
   is_str(err.text, "d: can't be removed: Is a directory", "... in these words");
   is_int(tc_folder_rename("x", "a", "b", &err), TC_EUSER, "renamed in a file");
   is_str(err.text, "x: Not a directory", "... in these words");
@@ -208,14 +209,14 @@ static void test_folders(void)
   is_str(err.text, "x: Not a directory", "... in these words");
   ok(!names, "... none");
   TC_ASSERT(link("x", "d/ab") == 0 && link("x", "d/.a") == 0 && link("x", "d/b") == 0);
-  is_int(tc_folder_scan("d", "", &names, &err), 4, "all names but two");
+  is_int(tc_folder_scan("d", "", &names, &err), 4, "all names but . and ..");
   tc_names_free(names, 4);
   is_int(tc_folder_scan("d", "a", &names, &err), 1, "names with an a");
   is_str(names[0], "ab", "... are");
   tc_names_free(names, 1);
   TC_ASSERT(tc_folder_remove("d/e/f", &err) == 0 && tc_folder_remove("d/e", &err) == 0);
-  is_int(tc_folder_remove("d", &err), 0, "files in a folder go with it");
-  ok(access("d", F_OK) < 0, "... all");
+  is_int(tc_folder_remove("d", &err), 0, "a folder is removed with its files");
+  ok(access("d", F_OK) < 0, "... and is not there any more");
 }
 
 int main(void)

@@ -17,11 +17,13 @@ enum { GATHERING_US = 45000 };
 
 /* ---- the children ------------------------------------------------------------------------ */
 
-static bool makes_something(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m, int rank)
+static bool makes_something(const struct tc_program *p, const struct tc_node *n,
+                            const struct tc_mesh *m, int rank)
 {
   for (int i = 0; i < n->n_out; i++) {
     struct tc_local l;
-    tc_tensor_local(&p->graph->tensor[tc_out(p->graph, n, i)], m, m->coord + (size_t)rank * TC_AXES, &l);
+    tc_tensor_local(&p->graph->tensor[tc_out(p->graph, n, i)], m,
+                    m->coord + (size_t)rank * TC_AXES, &l);
     if (l.here) return true;
   }
   return false;
@@ -132,8 +134,8 @@ static int fake_comm(int argc, char **argv)
   for (int i = 0; i < 4; i++)
     for (int size = 1024; size <= 1 << 22; size *= 4)
       printf(
-          "%s{\"op\": \"%s\", \"axis\": \"world\", \"ranks\": 2, \"size\": %d, \"count\": %d, \"time_us\": %g, "
-          "\"median_us\": %g, \"check\": \"ok\"}\n",
+          "%s{\"op\": \"%s\", \"axis\": \"world\", \"ranks\": 2, \"size\": %d, \"count\": %d, "
+          "\"time_us\": %g, \"median_us\": %g, \"check\": \"ok\"}\n",
           i || size > 1024 ? "," : "", op[i], size, size / 4, 5 + i + size * 1e-3,
           5 + i + size * 1e-3);
   printf("]\n");
@@ -307,6 +309,27 @@ static void test_machine(void)
   tc_config_free(c);
 }
 
+/* Where TMPDIR has a name that a run file or a shell would split, or a long one, /tmp is used. */
+static void test_folders(void)
+{
+  static const char *const name[] = { "a b", "a'b", "a_name_of_forty_letters_that_is_too_long" };
+  struct tc_config *c = config_of(2);
+  for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+    struct tc_err err = { 0 };
+    char *tmp = tc_sprintf("%s/%s", dir, name[i]);
+    TC_ASSERT(mkdir(tmp, 0700) == 0);
+    setenv("TMPDIR", tmp, 1);
+    is_int(calibrate(c, "", &err), 0, "TMPDIR = DIR/%s: calibrated %s", name[i], err.text);
+    ok(rmdir(tmp) == 0, "... nothing is left there");
+    free(tmp);
+  }
+  setenv("TMPDIR", "", 1);
+  struct tc_err err = { 0 };
+  is_int(calibrate(c, "", &err), 0, "an empty TMPDIR: calibrated %s", err.text);
+  setenv("TMPDIR", dir, 1);
+  tc_config_free(c);
+}
+
 static void test_faults(void)
 {
   static const struct {
@@ -348,7 +371,8 @@ int main(int argc, char **argv)
   }
   alarm(600);
   const char *tmp = getenv("TMPDIR");
-  snprintf(dir, sizeof dir, "%.20s/t_cal.XXXXXX", tmp && strlen(tmp) < 20 ? tmp : "/tmp");
+  if (!tmp || strlen(tmp) >= 20 || strpbrk(tmp, " '")) tmp = "/tmp";
+  snprintf(dir, sizeof dir, "%.20s/t_cal.XXXXXX", tmp);
   TC_ASSERT(mkdtemp(dir));
   snprintf(device, sizeof device, "%s/device.ini", dir);
   snprintf(said_path, sizeof said_path, "%s/said", dir);
@@ -357,6 +381,7 @@ int main(int argc, char **argv)
   setenv("T_CALIBRATE_LOG", log_path, 1);
   test_prices();
   test_machine();
+  test_folders();
   test_faults();
   device[strlen(dir)] = '/';
   unlink(device);

@@ -275,7 +275,7 @@ static void test_load(void)
   is_int(fx_count(dir, "quarantine-"), 2, "and the damaged ones are set aside");
   spoil_data(dir, 4, -1);
   loads(dir, 2, -1, -1, 0, 3, 1, "metadata damaged: not even tried");
-  char *cmd = tc_sprintf("truncate -s -1 %s/step-00000003/rank-00001.h5", dir);
+  char *cmd = tc_sprintf("truncate -s -1 '%s/step-00000003/rank-00001.h5'", dir);
   TC_ASSERT(system(cmd) == 0);
   free(cmd);
   loads(dir, 4, -1, -1, 0, 2, 1, "a file cut off");
@@ -302,7 +302,7 @@ static void *rank_agree(void *arg)
   return NULL;
 }
 
-/* All ranks have the status and the sentence of the first that failed, or of rank 0. */
+/* All ranks have the status and the message of the first that failed; or, to follow, rank 0's. */
 static void test_agree(void)
 {
   static const struct { int mine[4]; bool follow; int status; const char *says; } c[] = {
@@ -324,26 +324,27 @@ static void test_agree(void)
     }
 }
 
-struct heard { int n, status[8]; char text[8][1000]; };
+struct reported { int n, status[8]; char text[8][1000]; };
 
-static void hear(void *ctx, int status, const char *text)
+static void report(void *ctx, int status, const char *text)
 {
-  struct heard *h = ctx;
+  struct reported *h = ctx;
   if (h->n == 8) return;
   h->status[h->n] = status;
   snprintf(h->text[h->n++], sizeof h->text[0], "%s", text);
 }
 
-/* Each fault is told in the order of the files; the last sentence has their number and the first. */
+/* Faults are reported in the order of the files; the error has their number and the first one. */
 static void test_faults(void)
 {
   const char *dir = fx_folder();
   struct tc_err err;
-  struct heard h = { 0 };
+  struct reported h = { 0 };
   fx_save(dir, 1, 1, 4, 0);
-  char *step = tc_ckpt_step_path(dir, 1), *cmd = tc_sprintf("cd '%s' && printf xyz >> rank-00001.h5 && "
-    "rm rank-00002.h5 && mv rank-00003.h5 x && mkdir rank-00003.h5", step), *want[4];
-  is_int(tc_ckpt_verify(step, true, hear, &h, &err), 0, "four files");
+  char *step = tc_ckpt_step_path(dir, 1), *want[4];
+  char *cmd = tc_sprintf("cd '%s' && printf xyz >> rank-00001.h5 && rm rank-00002.h5 && "
+                         "mv rank-00003.h5 x && mkdir rank-00003.h5", step);
+  is_int(tc_ckpt_verify(step, true, report, &h, &err), 0, "four files");
   is_int(h.n, 0, "... without fault");
   struct stat st;
   char *file = tc_sprintf("%s/rank-00001.h5", step);
@@ -357,9 +358,10 @@ static void test_faults(void)
   const int worst = TC_MIN(TC_ECHECKSUM, TC_MIN(TC_EINCOMPLETE, TC_EUSER));
   for (int deep = 0; deep <= 1; deep++) {
     h.n = 0;
-    is_int(tc_ckpt_verify(step, deep, hear, &h, &err), worst, "three files with faults, %d", deep);
+    is_int(tc_ckpt_verify(step, deep, report, &h, &err), worst, "three files with faults, %d",
+           deep);
     is_str(err.text, want[3], "... in these words");
-    is_int(h.n, 3, "... each is told");
+    is_int(h.n, 3, "... each is reported");
     for (int i = 0; i < TC_MIN(h.n, 3); i++) {
       is_int(h.status[i], status[i], "... with its status");
       is_str(h.text[i], want[i], "... and sentence");

@@ -1,5 +1,5 @@
-/* t_ckpt_node.c - ckpt.files = node without what it needs: ranks that are no processes of one MPI job
- * have a file each, before MPI begins, while it goes on, and when it has ended. */
+/* t_ckpt_node.c - ckpt.files = node where the ranks are not the processes of one MPI job, so that
+ * it can't be: each rank has a file, before MPI_Init, between it and MPI_Finalize, and after. */
 #include <mpi.h>
 
 #include "io/h5.h"
@@ -31,8 +31,8 @@ static void test_files(const char *dir, int64_t step, int world, const char *whe
   fx_threads(&f, save_node);
   is_int(f.status[0], 0, "saved %s, %d ranks %s", when, world, f.err[0].text);
   char *path = tc_ckpt_step_path(dir, step);
-  is_int(fx_count(path, "rank-"), world, "... in a file a rank");
-  is_int(fx_count(path, "node-"), 0, "... and none a node");
+  is_int(fx_count(path, "rank-"), world, "... in one file per rank");
+  is_int(fx_count(path, "node-"), 0, "... and no file of a node");
   if (is_int(tc_ckpt_open(&c, path, &err), 0, "... opens %s", err.text)) {
     is_int(c->m->n_files, world, "... with these files alone");
     for (int i = 0; i < c->m->n_files; i++)

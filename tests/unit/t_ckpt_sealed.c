@@ -1,5 +1,5 @@
-/* t_ckpt_sealed.c - `tercio ckpt export` and `plan` of checkpoints whose manifest has its checksum
- * and says what this program's do not: another model, another tensor, another mesh. */
+/* t_ckpt_sealed.c - `tercio ckpt export` and `plan` of checkpoints whose manifests have the right
+ * checksum, but a model, a tensor or a mesh that this program would not have written. */
 #include "io/manifest.h"
 #include "tests/unit/ckpt_cmd.h"
 
@@ -27,7 +27,7 @@ static char *manifest_path(const char *dir)
   return tc_sprintf("%s/step-00000000/manifest.json", dir);
 }
 
-/* What the checksum is of. */
+/* Owned. */
 static char *read_manifest(const char *dir)
 {
   char *path = manifest_path(dir), *text = tc_calloc(1 << 17, 1);
@@ -53,7 +53,7 @@ static void write_manifest(const char *dir, const char *text)
   free(bare);
 }
 
-/* A model of one layer, whose weights are zero. */
+/* Imports a model of one layer, whose weights are zero. */
 static void make(const char *root, const char *dir)
 {
   const int32_t head[256] = { 20240326, 3, 2, 2, 1, 1, 2, 128 };
@@ -73,7 +73,7 @@ static const struct { const char *what, *from, *to, *command, *sentence; } fault
     " is not of a GPT model, but of 'mlp of two layers'\n" },
   { "more than a GPT", "\"" MODEL, "\"" MODEL " and more", "export --format llmc -o",
     " is not of a GPT model, but of '" MODEL " and more'\n" },
-  { "layers that it has not", "layers 1", "layers 49", "export --format hf -o",
+  { "more layers than it has", "layers 1", "layers 49", "export --format hf -o",
     " has 48 tensors, fewer than a model of 49 layers\n" },
   { "one layer for each tensor", "layers 1", "layers 48", "export --format hf -o",
     " has no tensor h.1.ln_1.weight: not a checkpoint of this program's GPT\n" },
@@ -93,7 +93,7 @@ static const struct { const char *what, *from, *to, *command, *sentence; } fault
     ": tensor wte.weight has another shape or type than this model's\n" },
   { "a tensor of another name", "optim.m.ln_f.bias\"", "optim.m.ln_f.bios\"", "plan",
     " has no tensor optim.m.ln_f.bias (was it saved with another train.optimizer?)\n" },
-  { "layers that it has not", "layers 1 ", "layers 49 ", "plan --model.layers=49",
+  { "more layers than it has", "layers 1 ", "layers 49 ", "plan --model.layers=49",
     " has 48 tensors, fewer than a model of 49 layers\n" },
   { "one layer for each tensor", "layers 1 ", "layers 48 ", "plan --model.layers=48",
     " has no tensor h.1.ln_1.weight (was it saved with another train.optimizer?)\n" },
@@ -113,8 +113,8 @@ static void test_faults(const char *root, const char *dir, const char *whole)
     sscanf(fault[i].command, "%7s", verb);
     is_int(run("%s %s %s", fault[i].command, export ? out : "", dir), 2, "%s: %s", verb,
            fault[i].what);
-    is_str(err_text, want, "... is said");
-    is_str(out_text, "", "... and no more");
+    is_str(err_text, want, "... the message");
+    is_str(out_text, "", "... and nothing on stdout");
     ok(access(out, F_OK) < 0, "... and nothing is made");
     free(want);
     free(out);
@@ -131,7 +131,7 @@ static void test_mesh(const char *dir, const char *whole)
     { "pp1 dp2 tp1", "", 1, 2, 1 },
     { "pp1 dp2 tp1", "--world 4", 1, 4, 1 },
     { "pp1 dp2 tp1", "--dp 8", 1, 8, 1 },
-    { "pp1 dp2 tp1x", "--world 1", 1, 1, 1 },    /* no mesh that this program writes: none */
+    { "pp1 dp2 tp1x", "--world 1", 1, 1, 1 },    /* not as this program writes it: ignored */
     { "pp1 dp2", "--world 2", 1, 2, 1 },
     { "", "--world 1", 1, 1, 1 },
   };
@@ -152,10 +152,10 @@ static void test_mesh(const char *dir, const char *whole)
   write_manifest(dir, text);
   is_int(run("plan %s", dir), 2, "without a mesh, and without a number of ranks");
   is_str(err_text, "tercio: ckpt plan: mesh.dp = auto needs --world N, or --simulate CLUSTER\n",
-         "... is said");
+         "... the message");
   is_int(run("plan %s --dp 1 --tp auto", dir), 2, "... the other axis");
   is_str(err_text, "tercio: ckpt plan: mesh.tp = auto needs --world N, or --simulate CLUSTER\n",
-         "... is said");
+         "... the message");
   free(text);
 }
 

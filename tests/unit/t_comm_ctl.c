@@ -1,9 +1,11 @@
-/* t_comm_ctl.c - control data (comm.c) call by call, with a backend of the
- * test's own: who calls what with how many bytes, what comes of a call that
- * fails, and that nothing is left behind. */
+/* t_comm_ctl.c - control data (comm.c) call by call, with a backend of the test's own: the calls
+ * that a maximum, a gather, a broadcast and an agreement make on each rank, with how many bytes;
+ * their results where one of the calls fails; that nothing is left behind. */
 #include "src/comm_impl.h"
 #include "tests/unit/leak.h"
 #include "tests/unit/tap.h"
+
+#include <unistd.h>
 
 enum { N = 3 };
 static char calls[1000];
@@ -17,8 +19,8 @@ static void set_lengths(int64_t a, int64_t b, int64_t c)
   lengths[2] = c;
 }
 
-/* Gathered are what the others have, received are letters of the sender's;
- * broadcast is "hello". */
+/* Records a call, and makes up its data: an all-gather brings lengths or numbers of the other
+ * ranks, a receive the sender's letter, a broadcast "hello". */
 static int c_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop, int64_t *bytes,
                  struct tc_err *err)
 {
@@ -29,21 +31,17 @@ static int c_run(void *impl, const struct tc_coll_args *a, const atomic_bool *st
   tc_text_add(calls, sizeof calls, "%s%s %d %lld/%lld %s%s", n_calls ? ", " : "",
               tc_coll_name[a->coll], a->root, (long long)p->count, (long long)p->block, a->what,
               a->ctl && a->dtype == TC_U8 && a->n_parts == 1 ? "" : "?");
-  if (n_calls++ == fail_at)
-    return tc_fail(err, TC_ENOCKPT, "fault %d", fail_at);
-  if (a->coll == TC_ALL_GATHER && p->block == 8)
-    memcpy(p->dst, lengths, sizeof lengths);
+  if (n_calls++ == fail_at) return tc_fail(err, TC_ENOCKPT, "fault %d", fail_at);
+  if (a->coll == TC_ALL_GATHER && p->block == 8) memcpy(p->dst, lengths, sizeof lengths);
   if (a->coll == TC_ALL_GATHER && p->block == 16)
     for (int64_t i = 0; i < N; i++)
       for (int64_t k = 0; k < 2; k++)
         ((int64_t *)p->dst)[2 * i + k] =
             i == coord ? ((const int64_t *)p->src)[k] : i * 10 - 12 * k;
-  if (a->coll == TC_RECV)
-    memset(p->dst, 'a' + a->root, (size_t)p->count);
+  if (a->coll == TC_RECV) memset(p->dst, 'a' + a->root, (size_t)p->count);
   if (a->coll == TC_SEND)
     tc_text_add(calls, sizeof calls, " %.*s", (int)p->count, (const char *)p->src);
-  if (a->coll == TC_BROADCAST && coord != a->root && p->count == 8)
-    *(int64_t *)p->dst = 5;
+  if (a->coll == TC_BROADCAST && coord != a->root && p->count == 8) *(int64_t *)p->dst = 5;
   if (a->coll == TC_BROADCAST && coord != a->root && p->count == 5)
     memcpy(p->dst, "hello", 5);
   return 0;
@@ -96,10 +94,10 @@ static void test_numbers(void)
       is_int(tc_comm_start(c, &a, &t, &err), 0, "a call is queued");
       is_int(t, 1, "... the first");
       is_int(tc_comm_settle(c, &err), TC_ENOCKPT, "... it fails");
-      is_int(tc_comm_test(c, t, &err), TC_ENOCKPT, "... for who looks, too");
-      is_int(tc_comm_test(c, 0, &err), 1, "... but nothing is done at once");
-      is_int(tc_comm_run(c, &a, &err), TC_ENOCKPT, "... as all that come later");
-      is_str(err.text, "fault 0", "... with the first sentence");
+      is_int(tc_comm_test(c, t, &err), TC_ENOCKPT, "... which tc_comm_test returns, too");
+      is_int(tc_comm_test(c, 0, &err), 1, "... but ticket 0, of no call, is done");
+      is_int(tc_comm_run(c, &a, &err), TC_ENOCKPT, "... all later calls fail, too");
+      is_str(err.text, "fault 0", "... with the first message");
       is_int(n_calls, 1, "... which are not tried");
       is_int(tc_comm_counters(c)->data[TC_BROADCAST].calls, 0, "... nor counted");
       tc_comm_free(c);
@@ -142,9 +140,9 @@ static void test_gather(void)
       ok(bytes[0] == 3 && bytes[1] == 0 && bytes[2] == 2, "... lengths of all");
     if (rows[i].all && all)
       memcpy(text, all, 5);
-    ok(!rows[i].all == !all, "... who has them");
-    is_str(text, rows[i].all ? rows[i].all : "", "... the bytes");
-    is_int(err.status, rows[i].status, "... the status of the sentence");
+    ok(!rows[i].all == !all, "... are there on the root alone");
+    is_str(text, rows[i].all ? rows[i].all : "", "... all ranks' bytes");
+    is_int(err.status, rows[i].status, "... the status of the error");
     free(all);
     tc_comm_free(c);
   }
@@ -168,16 +166,16 @@ static void test_bcast(void)
       if (coord == 1)
         ok(buf == mine && !strcmp(mine, "howdy"), "... the root keeps its own");
       else if (fails < 0)
-        ok(buf && !memcmp(buf, "hello", 5) && n == 5, "... they come");
+        ok(buf && !memcmp(buf, "hello", 5) && n == 5, "... are received");
       else
-        ok(!buf, "... none come");
+        ok(!buf, "... are not received");
       if (coord != 1)
         free(buf);
       tc_comm_free(c);
     }
 }
 
-/* Each of the calls that agreeing takes may fail. */
+/* Each of the calls that an agreement makes fails once. */
 static void test_agree(void)
 {
   for (int coord = 0; coord < N; coord++)
@@ -186,23 +184,22 @@ static void test_agree(void)
       char want[20];
       set_lengths(sizeof err, sizeof err, sizeof err);
       struct tc_comm *c = make(&coord, fails);
-      is_int(tc_comm_agree(c, NULL, 0, &err), TC_ENOCKPT, "coordinate %d does not come to agree",
-             coord);
+      is_int(tc_comm_agree(c, NULL, 0, &err), TC_ENOCKPT, "coordinate %d: call %d fails", coord,
+             fails);
       snprintf(want, sizeof want, "fault %d", fails);
-      is_str(err.text, want, "... as it says");
-      is_int(n_calls, fails + 1, "... at once");
+      is_str(err.text, want, "... with its message");
+      is_int(n_calls, fails + 1, "... and no call is made after it");
       tc_comm_free(c);
     }
   struct tc_err err = { .text = "as it was" };
   struct tc_comm *alone = tc_comm_self(&opts);
-  is_int(tc_comm_agree(alone, NULL, -77, &err), -77, "one rank agrees");
-  is_str(err.text, "as it was", "... with itself");
+  is_int(tc_comm_agree(alone, NULL, -77, &err), -77, "an agreement of one rank has its status");
+  is_str(err.text, "as it was", "... and its message");
   tc_comm_free(alone);
   set_lengths(3, 0, 2);
 }
 
-/* ---- nothing is left behind
- * ------------------------------------------------------------------- */
+/* ---- leaks ------------------------------------------------------------------------------ */
 
 static void all_calls(void)
 {
@@ -232,6 +229,7 @@ static void all_calls(void)
 
 int main(void)
 {
+  alarm(300);
   test_numbers();
   test_gather();
   test_bcast();

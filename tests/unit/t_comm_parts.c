@@ -192,7 +192,7 @@ static void test_stuck(void)
            alive ? ", after a sign of life" : "");
     pthread_mutex_unlock(&c->lock);
     on_look = NULL;
-    is_int(broadcasts, 1, "... which wakes all others");
+    is_int(broadcasts, 1, "... which wakes all other threads that wait");
     char want[200];
     snprintf(want, sizeof want,
              "axis dp: the communication library has not come back for %.0f "
@@ -256,10 +256,10 @@ static void test_alone(void)
   is_int(frees, 1, "freed once");
   c = make(&device, 1);
   fails = 2;
-  is_int(tc_comm_start(c, &data, &t, &err), TC_ENOCKPT, "one that it begins, and that breaks");
-  ok(t == 1 && runs == 1 && tc_comm_usable(c, &err) == TC_ENOCKPT, "... is the last, too");
-  is_int(tc_comm_wait(c, t, &err), TC_ENOCKPT, "... nor did it end well");
-  ok(c->spare && !c->spare->next, "... its place is free");
+  is_int(tc_comm_start(c, &data, &t, &err), TC_ENOCKPT, "one that begins, then fails");
+  ok(t == 1 && runs == 1 && tc_comm_usable(c, &err) == TC_ENOCKPT, "... is the last one, too");
+  is_int(tc_comm_wait(c, t, &err), TC_ENOCKPT, "... waiting for it fails");
+  ok(c->spare && !c->spare->next, "... it is kept to be used again");
   tc_comm_free(c);
 }
 
@@ -294,7 +294,7 @@ static void test_left_behind(void)
   ok(tc_comms_free(all + 1, 1) && tc_comm_free(NULL), "none is freed at once");
 }
 
-/* The worker is woken by each call, who waits by its end, and both when it is to leave. */
+/* A call wakes the worker and its end wakes the threads that wait; tc_comm_free wakes both. */
 static void test_wakes(void)
 {
   for (int broken = 0; broken < 2; broken++) {
@@ -302,26 +302,27 @@ static void test_wakes(void)
     tc_ticket t;
     signals = broadcasts = monotonic = 0;
     struct tc_comm *c = make(&ops, 2);
-    is_int(monotonic, 2, "who waits does so by the clock that nobody sets");
+    is_int(monotonic, 2, "both conditions are waited for by the monotonic clock");
     fails = broken;
     tc_comm_start(c, &(struct tc_coll_args){ .coll = TC_BARRIER }, &t, &err);
     is_int(tc_comm_wait(c, t, &err), broken ? TC_ENOCKPT : 0, "a call of two");
-    ok(signals == 1 && broadcasts == 1, "... wakes the worker, and who waits");
+    ok(signals == 1 && broadcasts == 1, "... wakes the worker, then the thread that waits");
     ok(c->beat == 2 && !c->head && !c->tail && c->spare, "... two signs of life, nothing queued");
     ok(tc_comm_free(c), "... it is freed");
-    is_int(broadcasts, 3, "... which wakes both");
-    ok(frees == 1 && leaves == 1, "... it has left");
+    is_int(broadcasts, 3, "... which wakes the worker, and at its end the thread that waits");
+    ok(frees == 1 && leaves == 1, "... the backend leaves, then is freed");
   }
   struct tc_err err = { 0 };
   struct tc_comm *c = make(&device, 2);
   fails = 1;
   broadcasts = 0;
-  is_int(tc_comm_run(c, &(struct tc_coll_args){ .coll = TC_BARRIER }, &err), TC_ENOCKPT, "a device's call");
-  is_int(broadcasts, 1, "... that it can't begin wakes who waits");
+  is_int(tc_comm_run(c, &(struct tc_coll_args){ .coll = TC_BARRIER }, &err), TC_ENOCKPT,
+         "a device's call that can't begin");
+  is_int(broadcasts, 1, "... wakes the threads that wait");
   tc_comm_free(c);
 }
 
-/* The queue keeps its calls for the next ones, each with room for the most parts that it had. */
+/* A call that ended is used again, and its array of parts made longer where it is too short. */
 static void one_after_another(void)
 {
   static const struct tc_part part[5];
@@ -336,6 +337,7 @@ static void one_after_another(void)
 
 int main(void)
 {
+  alarm(300);
   test_refused();
   test_bytes();
   test_stuck();
@@ -343,7 +345,7 @@ int main(void)
   test_alone();
   test_wakes();
   leaves_nothing("a communicator of one", one_after_another, 20);
-  ok(locks == 0 && least_locks == 0, "all locks are let go");
+  ok(locks == 0 && least_locks == 0, "each lock that was taken was released");
   test_left_behind();
   const int status = done_testing();
   fflush(stdout);

@@ -1,5 +1,5 @@
-/* t_data_calls.c - token files, call by call (data.c): files are made up here, each read brings a
- * part of what it is asked for, and each call fails once, with several errors. */
+/* t_data_calls.c - token files, call by call (data.c): the files are made up here, a read gives
+ * 2000 bytes at most, and calls fail, one at a time, with several errors. */
 #include "src/data.h"
 #include "tests/unit/script.h"
 
@@ -16,7 +16,7 @@ static struct file {
   int64_t bytes, mtime, ctime;
   int dev, ino, salt;
   int32_t header[3];
-  bool gone, open;
+  bool missing, open;
 } file[MOST];
 static char *const name[MOST] = { "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k" };
 static bool bin;
@@ -40,13 +40,13 @@ static int state(const struct file *f, struct stat *st, const char *what, const 
   };
   st->st_mtim.tv_sec = f->mtime / 10, st->st_mtim.tv_nsec = f->mtime % 10;
   st->st_ctim.tv_sec = f->ctime / 10, st->st_ctim.tv_nsec = f->ctime % 10;
-  return f->gone ? errno = ENOENT, -1 : 0;
+  return f->missing ? errno = ENOENT, -1 : 0;
 }
 
 static int open_it(const char *path)
 {
   if (call(NULL, "open %s", path) < 0) return fail();
-  if (find(path)->gone) return errno = ENOENT, -1;
+  if (find(path)->missing) return errno = ENOENT, -1;
   find(path)->open = true;
   return FIRST_FD + *path - 'a';
 }
@@ -125,21 +125,21 @@ static void use(struct tc_data *d, int64_t context)
   note("%lld %016" PRIx64, (long long)id.tokens, id.hash);
 }
 
-/* What may have become of a file since. */
+/* The first file changes, in one way after the other. */
 static void change(struct tc_data *d)
 {
   struct file was = file[0];
   struct tc_err err = { .text = "" };
   for (int i = 0; i < 9; i++) {
     file[0] = was;
-    if (i == 1 || i == 2) file[0].ctime++; /* of which the second look says nothing */
+    if (i == 1 || i == 2) file[0].ctime++; /* the check warns of it once */
     if (i == 2) was.ctime++;
     if (i == 3) file[0].ctime = was.ctime += 20;
     if (i == 4) file[0].bytes--;
     if (i == 5) file[0].ino++;
     if (i == 6) file[0].dev++;
     if (i == 7) file[0].mtime += 600;
-    if (i == 8) file[0].gone = true;
+    if (i == 8) file[0].missing = true;
     int rc = tc_data_check(d, i != 3, &err);
     say(d, "check", rc, &err);
     if (d->file[0].fd >= 0) close_file(d, &d->file[0]);
@@ -184,7 +184,7 @@ static void play(void *ctx)
   say(NULL, "closed", 0, &err);
 }
 
-/* Files that are not taken, in whole sentences. */
+/* Files that are refused, with the whole message. */
 static void refused(void *ctx)
 {
   static const struct {
@@ -196,7 +196,7 @@ static void refused(void *ctx)
     { "text", 0, 256, { .mode = S_IFDIR, .bytes = 100 } },
     { "text", 0, 256, { .mode = S_IFIFO, .bytes = 100 } },
     { "text", 0, 256, { .mode = S_IFREG } },
-    { "text", 0, 256, { .mode = S_IFREG, .gone = true } },
+    { "text", 0, 256, { .mode = S_IFREG, .missing = true } },
     { "text", 0, 256, { .mode = S_IFREG, .bytes = 8 } },
     { "text", 1, 256, { .mode = S_IFREG, .bytes = 9 } },
     { "text", 2, 256, { .mode = S_IFREG, .bytes = 160 } },

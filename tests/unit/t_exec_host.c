@@ -1,7 +1,7 @@
 /* t_exec_host.c - the executor on a device whose memory the host can't touch, with a host that
- * computes too: whose memory is taken and given back, which copies are begun, ordered and waited
- * for, and what is said when one of these fails. The device is `ref` with functions of the test's;
- * its copies are made as late as they may be. */
+ * computes too: which memory is allocated and freed where, which copies are begun, ordered and
+ * waited for, and the message when one of these fails. The device is `ref` with functions of the
+ * test's; its copies are made as late as they may be. */
 #include "tests/unit/exec_fixture.h"
 
 enum { NO = TC_OFFLOAD_NO, PARAMS = TC_OFFLOAD_PARAMS, UPDATE = TC_OFFLOAD_UPDATE };
@@ -13,8 +13,8 @@ static struct tc_kernel host_kernel[TC_OPS];
 
 /* ---- memory ---- */
 
-static char taken[500];                          /* who took how much, in order */
-static int n_taken, n_given, fail_take;          /* fail_take: which is not there, from 1 */
+static char taken[500];                          /* 'd'evice, 'h'ost or 'p'inned, and its bytes */
+static int n_taken, n_given, fail_take;          /* fail_take: from 1; 0: none fails */
 
 static void *take(struct tc_device *d, char who, int64_t bytes)
 {
@@ -30,7 +30,9 @@ static void give(struct tc_device *d, char who, void *p, int64_t bytes)
   char text[40];
   if (bytes >= 0) snprintf(text, sizeof text, "%c%" PRId64 " ", who, bytes);
   else snprintf(text, sizeof text, "%c", who);
-  n_given += strstr(taken, text) != NULL;
+  char *found = strstr(taken, text);
+  n_given += found != NULL;
+  if (found) *found = '-';                       /* not to be given back twice */
   tc_ref_ops.free(d, p, TC_MAX(bytes, 0));
 }
 
@@ -146,11 +148,11 @@ static void close_host(struct fixture *f)
   tc_device_close(host);
 }
 
-/* ---- what is taken, and how often what is done ---- */
+/* ---- memory, and the number of calls ---- */
 
 struct row {
   int mb, offload;
-  bool pins;                                     /* else its memory is the host's, too */
+  bool pins;                                     /* else the host can touch the device's memory */
   int host_runs, updates, copies, orders, waits;
 };
 
@@ -210,15 +212,15 @@ static void test_run(const struct row *r)
   test_memory(&f, r);
   is_int(losses(&f, got, &err), 0, "... runs %s", err.text);
   ok(!memcmp(got, want, sizeof got), "... with the same losses");
-  is_int(host_runs, r->host_runs, "... so much is computed on the host");
-  is_int(updates, r->updates, "... of so many updates in all");
-  is_int(n_copies, r->copies, "... so many copies are begun");
-  is_int(orders, r->orders, "... so often the device waits for one");
-  is_int(waits, r->waits, "... so often the host");
-  is_int(n_made, n_copies, "... and none is left");
+  is_int(host_runs, r->host_runs, "... kernels run on the host");
+  is_int(updates, r->updates, "... updates, on host and device");
+  is_int(n_copies, r->copies, "... copies are begun");
+  is_int(orders, r->orders, "... the device is told to wait for a copy");
+  is_int(waits, r->waits, "... the host waits for a copy");
+  is_int(n_made, n_copies, "... and all are made");
   const int all = n_taken;
   close_host(&f);
-  is_int(n_given, all, "... all memory is given back to whom it is of");
+  is_int(n_given, all, "... all memory is freed where it was allocated, with its size");
 }
 
 /* ---- failures ---- */
@@ -275,8 +277,8 @@ static void test_copy_fails(void)
   close_host(&f);
 }
 
-/* A copy of the state that is under way: the device waits for it before the first update, once; the
- * host too, where it has state. */
+/* While the state is being copied for a checkpoint, the device waits for that copy once, before
+ * the first update; the host too, where it has state. */
 static void test_hold(int offload)
 {
   struct fixture f;

@@ -26,7 +26,7 @@ static double loss_at(struct tc_exec *x, struct tc_program *p, const struct tc_r
   return tc_exec_scalar(x, 1, p->graph->loss);
 }
 
-/* A forward op that grad.c has no rule for, as a new one may be. */
+/* A forward op that grad.c has no rule for. */
 static void test_no_rule(void)
 {
   const struct tc_gpt_opts o = { .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
@@ -37,7 +37,7 @@ static void test_no_rule(void)
     if (g->node[i].op == TC_OP_GELU) g->node[i].op = TC_OP_ACCUM;
   is_int(tc_grad(g, TC_F32, &err), TC_EUSER, "an op without a gradient");
   is_str(err.text, "op accum has no gradient", "... is named");
-  is_int(g->n_contributions, 0, "... and nothing is noted");
+  is_int(g->n_contributions, 0, "... and no contribution is recorded");
   tc_graph_free(g);
 }
 

@@ -149,7 +149,9 @@ static int lay(const MPI_Comm *comm, struct tc_err *err)
   unlink(path);
   int rc = tc_h5_lay(&fd, &size, path, &o, slice, 3, err);
   if (rc < 0) is_int(fd, -1, "... without a descriptor");
-  else ok(fd >= 0 && size >= slice[0].offset + 48 && size == lseek(fd, 0, SEEK_END), "... as long as was told");
+  else
+    ok(fd >= 0 && size >= slice[0].offset + 48 && size == lseek(fd, 0, SEEK_END),
+       "... has the size that is returned");
   if (fd >= 0 && pwrite(fd, "", 1, size - 1) < 0) ok(false, "... and can be written");
   if (fd >= 0) close(fd);
   return rc;
@@ -169,25 +171,30 @@ static void test_lay(const MPI_Comm *comm, const char *how)
     failing = call[i][0];
     int rc = lay(comm, &err);
     failing = "";
-    ok(rc == TC_EUSER && strstr(err.text, call[i][1]) && strstr(err.text, path), "%s fails, %s: %s", call[i][0],
-       how, err.text);
+    ok(rc == TC_EUSER && strstr(err.text, call[i][1]) && strstr(err.text, path), "%s fails, %s: %s",
+       call[i][0], how, err.text);
   }
 }
 
-/* Room is asked for before anything is written, where the file system can tell; what is too much of it
- * is given back. */
+#define NO_ROOM(why)                                                                                \
+  "no room for its 4.1 KB: " why "; make room or choose another folder (ckpt.dir)"
+
+/* Room on the disk is reserved before anything is written, where the file system can do so; what
+ * is not needed of it is given back. */
 static void test_room(void)
 {
-  static const struct { int64_t bytes; const char *call; int why, times, asked, cut; const char *says; } c[] = {
+  static const struct {
+    int64_t bytes;
+    const char *call;
+    int why, times, asked, cut;
+    const char *says;
+  } c[] = {
     { 0, NULL, 0, 0, 0, 0, NULL }, { -1, NULL, 0, 0, 0, 0, NULL }, { 1, NULL, 0, 0, 1, 1, NULL },
     { 1 << 20, NULL, 0, 0, 1, 1, NULL }, { 4096, "fallocate", EINTR, 2, 3, 1, NULL },
     { 4096, "fallocate", EOPNOTSUPP, 1, 1, 1, NULL }, { 4096, "fallocate", EINVAL, 1, 1, 1, NULL },
-    { 4096, "fallocate", ENOSPC, 1, 1, 0, "no room for its 4.1 KB: No space left on device; make room or choose "
-      "another folder (ckpt.dir)" },
-    { 4096, "fallocate", EDQUOT, 1, 1, 0, "no room for its 4.1 KB: Disk quota exceeded; make room or choose "
-      "another folder (ckpt.dir)" },
-    { 4096, "fallocate", EFBIG, 1, 1, 0, "no room for its 4.1 KB: File too large; make room or choose another "
-      "folder (ckpt.dir)" },
+    { 4096, "fallocate", ENOSPC, 1, 1, 0, NO_ROOM("No space left on device") },
+    { 4096, "fallocate", EDQUOT, 1, 1, 0, NO_ROOM("Disk quota exceeded") },
+    { 4096, "fallocate", EFBIG, 1, 1, 0, NO_ROOM("File too large") },
     { 4096, "ftruncate", EIO, 1, 1, 1, "can't be brought to disk: Input/output error" } };
   const int lowest = dup(1);
   close(lowest);
@@ -204,10 +211,10 @@ static void test_room(void)
     char *want = c[i].says ? tc_sprintf("%s: %s", path, c[i].says) : tc_strdup("");
     is_str(err.text, want, "... in these words");
     free(want);
-    is_int(room.asked, c[i].asked, "... asked for");
+    is_int(room.asked, c[i].asked, "... so often reserved");
     ok(!room.asked || (room.mode == FALLOC_FL_KEEP_SIZE && room.at == 0 && room.bytes == c[i].bytes),
        "... from the beginning, without making it longer");
-    is_int(room.cut, c[i].cut, "... and given back");
+    is_int(room.cut, c[i].cut, "... and cut to its size, or not");
     ok(c[i].says ? fd == -1 : fd >= 0 && size == lseek(fd, 0, SEEK_END), "... with a descriptor or none");
     if (fd >= 0) close(fd);
     const int now = dup(1);
@@ -296,17 +303,20 @@ static const struct { const char *call, *lay, *check, *view; } each_call[] = {
   { "H5Awrite", ATTRS, NULL, OF_VIEW }, { "H5Aclose", ATTRS, NULL, OF_VIEW },
   { "H5Sclose", ATTRS, NULL, OF_VIEW }, { "H5Tcopy", OF_W, OF_TYPE, OF_VIEW },
   { "H5Pset_layout", OF_W, NULL, NULL }, { "H5Pset_fill_time", OF_W, NULL, NULL },
-  { "H5Pset_alloc_time", OF_W, NULL, NULL }, { "H5Dcreate2", OF_W, NULL, OF_VIEW }, { "H5Dclose", OF_W, NULL, OF_VIEW },
+  { "H5Pset_alloc_time", OF_W, NULL, NULL }, { "H5Dcreate2", OF_W, NULL, OF_VIEW },
+  { "H5Dclose", OF_W, NULL, OF_VIEW },
   { "H5Pset_create_intermediate_group", OF_W, NULL, OF_VIEW },
   { "H5Screate", "writing /tensors/s", NULL, NULL }, { "H5Fflush", "writing metadata", NULL, OF_VIEW },
-  { "H5Fclose", "closing", NULL, OF_VIEW }, { "H5Aexists", NULL, OF_WHOM, NULL }, { "H5Aopen", NULL, OF_WHOM, NULL },
-  { "H5Aget_space", NULL, OF_WHOM, NULL }, { "H5Aread", NULL, OF_WHOM, NULL },
+  { "H5Fclose", "closing", NULL, OF_VIEW }, { "H5Aexists", NULL, OF_WHOM, NULL },
+  { "H5Aopen", NULL, OF_WHOM, NULL }, { "H5Aget_space", NULL, OF_WHOM, NULL },
+  { "H5Aread", NULL, OF_WHOM, NULL },
   { "H5Dopen2", NULL, "dataset /tensors/w is not what the manifest says: it is not there", NULL },
   { "H5Dget_type", NULL, OF_TYPE, NULL }, { "H5Tequal", NULL, OF_TYPE, NULL },
   { "H5Dget_space", NULL, "dataset /tensors/w is not what the manifest says: number of dimensions", NULL },
   { "H5Dget_create_plist", NULL, "dataset /tensors/w is not what the manifest says: layout", NULL },
   { "H5Tset_fields", "writing /tensors/h", "dataset /tensors/h is not what the manifest says: type", NULL },
-  { "H5Tset_precision", "writing /tensors/h", "/tensors/h", NULL }, { "H5Lcreate_external", NULL, NULL, OF_VIEW },
+  { "H5Tset_precision", "writing /tensors/h", "/tensors/h", NULL },
+  { "H5Lcreate_external", NULL, NULL, OF_VIEW },
   { "H5Tset_size", "writing /tensors/h", "/tensors/h", NULL },
   { "H5Tset_ebias", "writing /tensors/h", "/tensors/h", NULL } };
 
@@ -321,11 +331,15 @@ static void test_each_call(void)
       if (k == 1) lay(NULL, &err);
       left = calls = 0;
       failing = each_call[i].call;
-      const int rc = k == 0 ? lay(NULL, &err) : k == 1 ? tc_h5_check(path, 7, 3, slice, 3, &err) : make_view(&err);
+      const int rc = k == 0   ? lay(NULL, &err)
+                     : k == 1 ? tc_h5_check(path, 7, 3, slice, 3, &err)
+                              : make_view(&err);
       failing = "";
-      is_int(rc, status, "%s fails in %s", each_call[i].call, k == 0 ? "a file" : k == 1 ? "a check" : "a view");
+      is_int(rc, status, "%s fails in %s", each_call[i].call,
+             k == 0 ? "a file" : k == 1 ? "a check" : "a view");
       const char *file = k == 2 ? view : path;
-      ok(!want[k] || (!strncmp(err.text, file, strlen(file)) && strstr(err.text, want[k])), "... says %s: %s", want[k] ? want[k] : "nothing", err.text);
+      ok(!want[k] || (!strncmp(err.text, file, strlen(file)) && strstr(err.text, want[k])),
+         "... with the message %s: %s", want[k] ? want[k] : "of none", err.text);
       is_int(left, 0, "... nothing stays open");
     }
   }
@@ -337,8 +351,8 @@ static void test_each_call(void)
 static void test_differs(void)
 {
   static const int64_t other[] = { 6, 5 }, shape[] = { 3, 5 };
-  static const char *const want[] = { "it is not there", "type", "number of dimensions", "shape", "global_shape",
-                                      "start", "place in the file" };
+  static const char *const want[] = { "it is not there", "type", "number of dimensions", "shape",
+                                      "global_shape", "start", "place in the file" };
   struct tc_err err = { 0 };
   is_int(lay(NULL, &err), 0, "a file of three slices");
   for (int i = 0; i < 7; i++) {
@@ -361,12 +375,13 @@ static void test_differs(void)
   free(all);
 }
 
-/* A program that knows nothing of us finds bfloat16, and no times, fill values or late allocation. */
+/* What any program finds with HDF5: bfloat16, and no times, fill values or late allocation. */
 static void test_kept(void)
 {
   struct tc_err err = { 0 };
   is_int(lay(NULL, &err), 0, "a file of three slices");
-  const hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT), set = H5Dopen2(file, "/tensors/h", H5P_DEFAULT);
+  const hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+  const hid_t set = H5Dopen2(file, "/tensors/h", H5P_DEFAULT);
   const hid_t type = H5Dget_type(set), made = H5Dget_create_plist(set);
   size_t f[5] = { 0 };
   H5D_fill_time_t fill = H5D_FILL_TIME_ERROR;
@@ -374,7 +389,8 @@ static void test_kept(void)
   hbool_t times = 1;
   H5Tget_fields(type, &f[0], &f[1], &f[2], &f[3], &f[4]);
   ok(f[0] == 15 && f[1] == 7 && f[2] == 8 && f[3] == 0 && f[4] == 7, "bfloat16: sign, exponent, mantissa");
-  ok(H5Tget_size(type) == 2 && H5Tget_precision(type) == 16 && H5Tget_ebias(type) == 127, "... size and bias");
+  ok(H5Tget_size(type) == 2 && H5Tget_precision(type) == 16 && H5Tget_ebias(type) == 127,
+     "... size and bias");
   H5Pget_fill_time(made, &fill);
   H5Pget_alloc_time(made, &when);
   H5Pget_obj_track_times(made, &times);
@@ -392,7 +408,8 @@ static void test_save(void)
   float x[4] = { 1, 2, 3, 4 };
   const struct tc_ckpt_tensor t = { "x", TC_F32, 1, { 4 } };
   struct tc_ckpt_slice s = { .tensor = 0, .count = { 4 }, .data = x };
-  const struct tc_ckpt_meta meta = { .step = 1, .model = "", .config = "", .mesh = "", .system = "", .job = "1" };
+  const struct tc_ckpt_meta meta = { .step = 1, .model = "", .config = "", .mesh = "", .system = "",
+                                     .job = "1" };
   struct tc_comm *self = tc_comm_self(&o);
   struct tc_err err = { 0 };
   char *to = tc_sprintf("%s/ckpt", dir), *step = tc_sprintf("%s/step-00000001", to);

@@ -8,8 +8,9 @@
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 
-/* ---- the pieces that are taken ---- */
+/* ---- pieces of memory ---------------------------------------------------------------------- */
 
+/* GUARD is a multiple of each alignment asked for, since aligned_alloc takes multiples alone. */
 enum { SLOTS = 1 << 20, GUARD = 64 };
 static struct piece { void *p; size_t bytes; } piece[SLOTS];
 static int64_t live, overrun;  /* pieces; bytes of guards */
@@ -26,18 +27,18 @@ void *__wrap_realloc(void *p, size_t bytes);
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
 void __wrap_free(void *p);
 
-static size_t home(const void *p)
+static size_t slot_of(const void *p)
 {
   return ((uintptr_t)p >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 44;
 }
 
-/* Behind each piece is a guard, which is to be whole when it is given back. */
+/* A guard follows each piece, and must be unchanged when the piece is freed. */
 static void *taken(void *p, size_t bytes)
 {
   if (!p) return p;
   memset((char *)p + bytes, 0xa5, GUARD);
   pthread_mutex_lock(&lock);
-  size_t i = home(p);
+  size_t i = slot_of(p);
   while (piece[i].p) i = (i + 1) % SLOTS;
   piece[i] = (struct piece){ p, bytes };
   if (++live > SLOTS / 2) abort();
@@ -45,19 +46,19 @@ static void *taken(void *p, size_t bytes)
   return p;
 }
 
-/* Those behind it that would no longer be found move up. What libraries took is not there. */
+/* Later pieces of the table that would no longer be found move up. Memory that libraries took is not
+ * in it. */
 static void given(const void *p)
 {
   if (!p) return;
   pthread_mutex_lock(&lock);
-  size_t i = home(p);
+  size_t i = slot_of(p);
   while (piece[i].p && piece[i].p != p) i = (i + 1) % SLOTS;
   live -= piece[i].p != NULL;
   for (int k = 0; piece[i].p && k < GUARD; k++)
     overrun += ((const unsigned char *)p)[piece[i].bytes + (size_t)k] != 0xa5;
   for (size_t k = i; piece[i].p && piece[k = (k + 1) % SLOTS].p;) {
-    const size_t h = home(piece[k].p);
-    if ((k - h) % SLOTS < (k - i) % SLOTS) continue;
+    if ((k - slot_of(piece[k].p)) % SLOTS < (k - i) % SLOTS) continue;
     piece[i] = piece[k];
     i = k;
   }
@@ -68,7 +69,7 @@ static void given(const void *p)
 void *__wrap_malloc(size_t bytes)
 {
   void *p = __real_malloc(bytes + GUARD);
-  if (p) memset(p, 0x5a, bytes);                 /* as memory is that was used before */
+  if (p) memset(p, 0x5a, bytes);                 /* like memory that was used before */
   return taken(p, bytes);
 }
 void *__wrap_calloc(size_t n, size_t bytes)
@@ -90,7 +91,7 @@ void __wrap_free(void *p)
   __real_free(p);
 }
 
-/* Nothing is left of what was taken since there were `before`. */
+/* As many pieces are taken as there were `before`, and no guard was overwritten. */
 TAP_FORMAT(2, 3)
 static void none_left(int64_t before, const char *fmt, ...)
 {
@@ -102,13 +103,13 @@ static void none_left(int64_t before, const char *fmt, ...)
   pthread_mutex_lock(&lock);
   const int64_t now = live;
   pthread_mutex_unlock(&lock);
-  is_int(overrun, 0, "%s, and nothing is written behind its memory", what);
+  is_int(overrun, 0, "%s: nothing is written behind a piece", what);
   if (is_int(now, before, "%s", what)) return;
   for (size_t i = 0, n = 0; i < SLOTS && n < 20; i++)
     if (piece[i].p) n++, printf("# %zu bytes\n", piece[i].bytes);
 }
 
-/* ---- programs ---- */
+/* ---- programs ------------------------------------------------------------------------------ */
 
 static int checks(const struct tc_program *p, const struct tc_mesh *m, int rank,
                   struct tc_err *err)
@@ -122,8 +123,8 @@ static int checks(const struct tc_program *p, const struct tc_mesh *m, int rank,
   return tc_schedule_check(p->schedule, p->graph, err);
 }
 
-/* What is wrong with a program that is broken: nothing is left of these, either. */
-static void broken(struct tc_program *p, const struct tc_mesh *m)
+/* Checks that fail leave nothing behind, either. */
+static void break_checks(struct tc_program *p, const struct tc_mesh *m)
 {
   struct tc_err err = { 0 };
   struct tc_schedule *s = p->schedule;
@@ -153,7 +154,7 @@ static int programs(const struct tc_config *c, int world, struct tc_err *err)
     if (kind == TC_TRAIN && (rc = made) < 0) *err = why;
     if (!made && !rc) rc = checks(p[kind], m, world - 1, err);
   }
-  if (!rc) broken(p[TC_TRAIN], m);
+  if (!rc) break_checks(p[TC_TRAIN], m);
   for (int kind = 0; kind < 4; kind++) tc_program_free(p[kind]);
   tc_annotations_free(rows);
   tc_mesh_free(m);
@@ -180,7 +181,7 @@ static void test_program(int world, const char *flags, int want)
   none_left(before, "... leave nothing");
 }
 
-/* ---- schedules ---- */
+/* ---- schedules ----------------------------------------------------------------------------- */
 
 static void test_sched(const char *name, int p, int v, int m)
 {
@@ -194,8 +195,8 @@ static void test_sched(const char *name, int p, int v, int m)
   int wrong = tc_sched_transfers(&t, s, NULL, 0, &err) + tc_sched_check(s, &err);
   wrong += tc_sched_simulate(&sim, s, &cost, 1, t, &err);
   tc_sim_free(sim);
-  is_int(wrong, 0, "... goes %s", err.text);
-  ok(tc_sched_simulate(&sim, s, &bad, 1, t, &err) < 0, "... not with less than no time");
+  is_int(wrong, 0, "... is simulated %s", err.text);
+  ok(tc_sched_simulate(&sim, s, &bad, 1, t, &err) < 0, "... not with a negative time");
   for (int i = 0; p > 1 && i < t->n_queue[0] / 2; i++) {     /* the last one first */
     const int32_t swap = t->queue[0][i], k = t->n_queue[0] - 1 - i;
     t->queue[0][i] = t->queue[0][k];
@@ -209,7 +210,7 @@ static void test_sched(const char *name, int p, int v, int m)
   none_left(before, "... and leaves nothing");
 }
 
-/* ---- runs ---- */
+/* ---- runs ---------------------------------------------------------------------------------- */
 
 static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
                  int32_t *tokens, int32_t *targets)
@@ -219,7 +220,7 @@ static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t r
   for (int64_t i = 0; i < rows; i++) tokens[i] = targets[i] = (int32_t)((row0 + i) % 11);
 }
 
-/* Of calls that may be joined it takes every second, and it keeps no list. */
+/* A device that takes every second of the calls that may be joined, and can't capture. */
 static _Thread_local int asked;
 static bool can_join(struct tc_device *d, const struct tc_call *const *part, int n)
 {

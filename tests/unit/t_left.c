@@ -1,10 +1,9 @@
-/* t_left.c - that parts of the program which hold memory, files or messages
- * leave none behind, however they end. */
+/* t_left.c - communicators, traces and views of a node leave no memory and no descriptors behind,
+ * however they end. */
 #include "src/bind.h"
 #include "src/comm_impl.h"
 #include "src/comm_nccl.h"
 #include "src/gpus.h"
-#include "src/slow.h"
 #include "src/trace.h"
 #include "tests/unit/box.h"
 #include "tests/unit/leak.h"
@@ -12,12 +11,11 @@
 #include <sys/stat.h>
 
 static const struct tc_comm_opts opts = { .name = "dp", .deadline_s = 60 };
-static char folder[] = "/tmp/t_left-XXXXXX";
+static char folder[80];
 
-/* ---- communicators
- * ------------------------------------------------------------------------- */
+/* ---- communicators ------------------------------------------------------------------------- */
 
-/* Of two ranks one begins what the other never comes to. */
+/* Two ranks, of which one starts two all-reduces and the other none. */
 static void threads(void)
 {
   static const int32_t members[] = { 0, 1 };
@@ -26,8 +24,7 @@ static void threads(void)
   struct tc_err err;
   char x[100] = "", y[100];
   const struct tc_part part[2] = { { x, y, 10, 5 }, { x + 20, y + 20, 60, 30 } };
-  for (int r = 0; r < 2; r++)
-    c[r] = tc_comm_thread(hub, 0, r, members, 2, &opts);
+  for (int r = 0; r < 2; r++) c[r] = tc_comm_thread(hub, 0, r, members, 2, &opts);
   for (int n = 1; n <= 2; n++) {
     const struct tc_coll_args a = {
       .coll = TC_ALL_REDUCE, .dtype = TC_I32, .n_parts = 1, .parts = part
@@ -47,14 +44,13 @@ static void alone(void)
   for (int n = 1; n <= 2; n++)
     for (int coll = 0; coll < TC_COLLS; coll++) {
       const struct tc_coll_args a = { .coll = coll, .dtype = TC_F32, .n_parts = n, .parts = part };
-      if (coll != TC_SEND && coll != TC_RECV)
-        tc_comm_run(c, &a, &err);
+      if (coll != TC_SEND && coll != TC_RECV) tc_comm_run(c, &a, &err);
     }
   tc_comm_free(c);
 }
 
-/* A device's library of which one call or none fails. */
-static int fails, ways;
+/* A device's library, of which one call fails, or none; how many of its communicators are open. */
+static int fails, joined;
 static int l_look(void *device, char gpu[64], struct tc_err *err)
 {
   (void)device;
@@ -71,7 +67,7 @@ static int l_join(struct tc_nccl **out, void *device, const void *id, int coord,
                   struct tc_err *err)
 {
   (void)id, (void)coord, (void)size;
-  ways++;
+  joined++;
   *out = device;
   return fails == 3 ? tc_fail(err, TC_EUSER, "no") : 0;
 }
@@ -81,7 +77,7 @@ static int l_ready(struct tc_nccl *c, struct tc_err *err)
   return 1;
 }
 static void l_abort(struct tc_nccl *c) { (void)c; }
-static void l_free(struct tc_nccl *c, bool well) { ways -= c && well; }
+static void l_free(struct tc_nccl *c, bool well) { joined -= c && well; }
 
 static void device(void)
 {
@@ -94,16 +90,14 @@ static void device(void)
     struct tc_err err;
     bool use;
     tc_comm_nccl_agree(&use, "nccl", &ops, folder, NULL, host, NULL, &err);
-    if (tc_comm_nccl(&c, &ops, folder, host, NULL, &me, false, &opts, &err) == 0)
-      tc_comm_free(c);
+    if (tc_comm_nccl(&c, &ops, folder, host, NULL, &me, false, &opts, &err) == 0) tc_comm_free(c);
     tc_comm_free(host);
   }
 }
 
-/* ---- traces and slow ranks
- * ----------------------------------------------------------------- */
+/* ---- traces -------------------------------------------------------------------------------- */
 
-/* Written, given up, and of a file that can't be written. */
+/* Written or not, to a file that can be made or can't. */
 static void traces(void)
 {
   char *file = tc_sprintf("%s/trace", folder), *nowhere = tc_sprintf("%s/none/trace", folder);
@@ -121,8 +115,7 @@ static void traces(void)
     tc_trace_sync(t, self, &err);
     tc_trace_step(t, 1);
     tc_trace_add(t, &e);
-    if (how == 0 || how == 2)
-      tc_trace_write(t, self, &err);
+    if (how == 0 || how == 2) tc_trace_write(t, self, &err);
     tc_trace_free(t);
     tc_comm_free(self);
     TC_ASSERT(access(file, F_OK) == (how ? -1 : 0));
@@ -132,9 +125,7 @@ static void traces(void)
   free(nowhere);
 }
 
-/* ---- a node
- * --------------------------------------------------------------------------------
- */
+/* ---- a node -------------------------------------------------------------------------------- */
 
 static hwloc_topology_t topo;
 static struct tc_visible *seen;
@@ -145,13 +136,10 @@ static void gpus(void)
   static const char *const lists[] = { NULL, "1,0", "GPU-1,7", "" };
   char *order = tc_sprintf("%s/node", folder);
   for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-    if (lists[i])
-      setenv("CUDA_VISIBLE_DEVICES", lists[i], 1);
-    else
-      unsetenv("CUDA_VISIBLE_DEVICES");
+    if (lists[i]) setenv("CUDA_VISIBLE_DEVICES", lists[i], 1);
+    else unsetenv("CUDA_VISIBLE_DEVICES");
     tc_gpus_look(seen, topo, order);
-    for (int k = 0; k < seen->n; k++)
-      tc_gpus_distance(topo, &seen->dev[k], half);
+    for (int k = 0; k < seen->n; k++) tc_gpus_distance(topo, &seen->dev[k], half);
   }
   unsetenv("CUDA_VISIBLE_DEVICES");
   free(order);
@@ -163,13 +151,11 @@ static void binds(void)
   static const int home[] = { 1, 0, 1 };
   hwloc_bitmap_t part[3];
   int32_t chosen[3];
-  for (int i = 0; i < 3; i++)
-    part[i] = hwloc_bitmap_alloc();
+  for (int i = 0; i < 3; i++) part[i] = hwloc_bitmap_alloc();
   tc_bind_gpus(chosen, cost, 3, 2);
   tc_bind_cpus(part, topo, hwloc_topology_get_topology_cpuset(topo), home, 3);
   tc_bind_cpus(part, topo, half, NULL, 3);
-  for (int i = 0; i < 3; i++)
-    hwloc_bitmap_free(part[i]);
+  for (int i = 0; i < 3; i++) hwloc_bitmap_free(part[i]);
 }
 
 static void nodes(void)
@@ -194,16 +180,17 @@ static void nodes(void)
 
 int main(void)
 {
-  if (!mkdtemp(folder))
-    return 1;
+  const char *tmp = getenv("TMPDIR");
+  snprintf(folder, sizeof folder, "%.60s/t_left.XXXXXX", tmp ? tmp : "/tmp");
+  TC_ASSERT(mkdtemp(folder));
   leaves_nothing("a communicator of two threads", threads, 1000);
   leaves_nothing("a communicator of one rank", alone, 20);
   leaves_nothing("a device's communicator", device, 20);
-  is_int(ways, 0, "... the library's are freed, as well as they were made");
+  is_int(joined, 0, "... and frees each communicator of the library");
   leaves_nothing("a trace", traces, 20);
   nodes();
-  char *clean = tc_sprintf("rm -r %s", folder);
-  ok(system(clean) == 0, "cleaned up");
+  char *clean = tc_sprintf("rm -r '%s'", folder);
+  ok(system(clean) == 0, "the folder is removed");
   free(clean);
   return done_testing();
 }

@@ -248,17 +248,18 @@ static void test_change(void)
   fx_clean();
 }
 
-/* A seal follows the last thing before the closing brace, whatever stands around that. */
+/* The seal follows the last value, whatever newlines are around the closing brace. */
 static void test_seal(void)
 {
-  static const char *const text[] = { "{\"a\": 1}", "{\"a\": 1\n}", "{\"a\": 1\n}\n", "{\"a\": 1\n\n\n}\n\n", "{\"a\": 1}\n" };
+  static const char *const text[] = { "{\"a\": 1}", "{\"a\": 1\n}", "{\"a\": 1\n}\n",
+                                      "{\"a\": 1\n\n\n}\n\n", "{\"a\": 1}\n" };
   size_t bytes;
   char *want = tc_manifest_seal(text[0], strlen(text[0]), &bytes);
   TC_ASSERT(bytes > 8 && !memcmp(want, "{\"a\": 1", 7) && want[7] != '\n');
   for (size_t i = 1; i < sizeof text / sizeof *text; i++) {
     size_t n;
     char *got = tc_manifest_seal(text[i], strlen(text[i]), &n);
-    ok(n == bytes && !memcmp(got, want, n), "a seal, newlines %d", (int)i);
+    ok(n == bytes && !memcmp(got, want, n), "a seal is in the same place, newlines %d", (int)i);
     free(got);
   }
   free(want);
@@ -358,10 +359,11 @@ static void test_limits(void)
       reads(o, path, more ? c[i].says : "", c[i].key, c[i].most + more);
       json_object_set_new(o, c[i].key, json_string("short"));
     }
-    file = json_pack("{s:o, s:i, s:i, s:s}", "name", letters("", 100 + more), "writer", INT32_MAX, "size", 0,
-                     "meta_crc32c", "0");
+    file = json_pack("{s:o, s:i, s:i, s:s}", "name", letters("", 100 + more), "writer", INT32_MAX,
+                     "size", 0, "meta_crc32c", "0");
     json_array_append_new(json_object_get(o, "files"), file);
-    words = tc_sprintf("file %.100s: not a good file name", json_string_value(json_object_get(file, "name")));
+    words = tc_sprintf("file %.100s: not a good file name",
+                       json_string_value(json_object_get(file, "name")));
     reads(o, path, more ? words : "", "a file's name", 100 + more);
     json_array_remove(json_object_get(o, "files"), 2);
     free(words);
@@ -369,7 +371,8 @@ static void test_limits(void)
     piece = json_array_get(json_object_get(tensor, "pieces"), 0);
     json_object_set_new(tensor, "name", letters("", 200 + more));
     json_object_set_new(piece, "dataset", letters("/tensors/", 200 + more));
-    words = tc_sprintf("tensor %.100s: not a good name", json_string_value(json_object_get(tensor, "name")));
+    words = tc_sprintf("tensor %.100s: not a good name",
+                       json_string_value(json_object_get(tensor, "name")));
     reads(o, path, more ? words : "", "a tensor's name", 200 + more);
     free(words);
   }
@@ -420,7 +423,8 @@ static void test_no_text(void)
   static const struct { const char *made, *says; int status; } c[] = {
     { "true", "is not there: the checkpoint is incomplete", TC_EINCOMPLETE },
     { ": > m", "is empty: the checkpoint is incomplete", TC_EINCOMPLETE },
-    { "printf '\\n}\\n' > m", "wrong checksum: the manifest is damaged, cut off or was edited", TC_ECHECKSUM },
+    { "printf '\\n}\\n' > m", "wrong checksum: the manifest is damaged, cut off or was edited",
+      TC_ECHECKSUM },
     { "truncate -s 1073741825 m", "too large to be a manifest", TC_EUSER },
     { "rm m; mkfifo m", "not a file", TC_EUSER }, { "rm m; mkdir m", "not a file", TC_EUSER },
     { "rmdir m; ln -s m m", "Too many levels of symbolic links", TC_EUSER } };
@@ -429,7 +433,8 @@ static void test_no_text(void)
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
     struct tc_err err;
     struct tc_manifest *m = (void *)path;
-    char *cmd = tc_sprintf("cd '%s' && %s", dir, c[i].made), *want = tc_sprintf("%s: %s", path, c[i].says);
+    char *cmd = tc_sprintf("cd '%s' && %s", dir, c[i].made);
+    char *want = tc_sprintf("%s: %s", path, c[i].says);
     TC_ASSERT(system(cmd) == 0);
     is_int(tc_manifest_read(&m, path, &err), c[i].status, "%s", c[i].made);
     is_str(err.text, want, "... in these words");

@@ -146,7 +146,7 @@ static void test_order(void)
   is_str(tc_st_note(s, "k"), "v", "a note");
   ok(!tc_st_note(s, "n") && !tc_st_note(s, "m"), "no notes");
   TC_ASSERT(truncate("x", 8) == 0);
-  is_int(tc_st_read(s, 5, 0, 1, got, &err), TC_EUSER, "data that is gone");
+  is_int(tc_st_read(s, 5, 0, 1, got, &err), TC_EUSER, "data that were cut off");
   is_str(err.text, "x: tensor a can't be read: the file ends too early", "... in these words");
   tc_st_close(s);
 }

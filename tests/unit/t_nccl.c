@@ -394,9 +394,9 @@ static void test_queued(void)
     is_str(err.text,
            !rows[i].status ? ""
            : rows[i].stop  ? "the communicator of axis dp was freed"
-                           : "barrier on axis dp: no answer from rank 6 on c, rank 4 on a after 1 s (deadline "
-                             "run.deadline): see what stopped it, or raise the deadline",
-           "... the sentence");
+                           : "barrier on axis dp: no answer from rank 6 on c, rank 4 on a after 1 s "
+                             "(deadline run.deadline): see what stopped it, or raise the deadline",
+           "... its error");
     is_int(world.says, rows[i].says, "... so often is said who is late");
     is_int(world.clears, rows[i].says && !rows[i].status, "... and that nobody is any more");
     is_int(x.seen, rows[i].status == 0, "... whether it is seen");
@@ -439,13 +439,13 @@ static void test_alone(void)
   }
 }
 
-/* After a deadline the others are as late: who was let down asks nobody. */
+/* A rank whose deadline has passed skips the agreement: the deadlines of the others pass, too. */
 static void test_meet(void)
 {
   struct nccl x = { .coord = 0, .size = 2 };
   struct tc_err err = { .text = "as it was" };
-  is_int(meet(&x, TC_EPEER, NULL, &err), TC_EPEER, "who waited too long does not meet the others");
-  is_str(err.text, "as it was", "... and says why itself");
+  is_int(meet(&x, TC_EPEER, NULL, &err), TC_EPEER, "a rank that waited too long does not meet the others");
+  is_str(err.text, "as it was", "... and keeps its own error");
 }
 
 /* ---- whether ----------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* t_owner_parts.c - the steps of taking a folder, one by one, with a clock of their own: how long
- * an owner elsewhere is watched, when one that lost its home notices, what is left. */
+/* t_owner_parts.c - the steps of taking a folder, one by one, by the test's own clock: how long an
+ * owner on another node is watched, when one that lost its home notices, what is left behind. */
 #include <errno.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -100,10 +100,10 @@ static void test_put_file(void)
   is_int(put_file(path, "long text", &err), 1, "a file");
   is_int(put_file(path, "text", &err), 1, "... written again");
   is_str(line_of("file"), "text", "... is this");
-  is_int(put_file(none, "text", &err), 0, "in a folder that is gone");
+  is_int(put_file(none, "text", &err), 0, "in a folder that is missing");
   is_int(put_file(root, "text", &err), TC_EUSER, "a folder");
   char *want = tc_sprintf("%s: writing failed: Is a directory", root);
-  is_str(err.text, want, "... in these words");
+  is_str(err.text, want, "... with this error");
   unlink(path);
   free(want);
   free(none);
@@ -134,12 +134,12 @@ static void test_highest(void)
   free(cmd);
 }
 
-/* ---- owners elsewhere ------------------------------------------------------------------- */
+/* ---- owners on other nodes -------------------------------------------------------------- */
 
 #define FAR "{\"job\": \"5\", \"host\": \"far\", \"machine\": \"m\", \"pid\": 9, \"born\": 2, \
 \"restart\": 3, \"since\": \"then\"}"
 
-/* One that shows no life is watched for 10 s since it was seen; another number begins anew. */
+/* An owner whose beat stands still is watched for 10 s; for another home they begin anew. */
 static void test_watch(void)
 {
   struct tc_owner *o = tc_owner_new(root, "6", 0);
@@ -149,15 +149,15 @@ static void test_watch(void)
   put_text(".run-00000041/owner", FAR);
   put_text(".run-00000042/owner", FAR);
   put_text(".run-00000041/beat", "1\n");
-  is_int(judge(o, 41, &err), 1, "not known at first");
+  is_int(judge(o, 41, &err), 1, "unknown at first");
   now_ns += TC_OWNER_WATCH_NS - 1;
-  is_int(judge(o, 41, &err), 1, "... nor a little before 10 s");
+  is_int(judge(o, 41, &err), 1, "... and until 10 s have passed");
   put_text(".run-00000042/beat", "7\n");
-  is_int(judge(o, 42, &err), 1, "nor another");
+  is_int(judge(o, 42, &err), 1, "another home: unknown at first");
   now_ns += TC_OWNER_WATCH_NS - 1;
-  is_int(judge(o, 42, &err), 1, "... for 10 s of its own");
+  is_int(judge(o, 42, &err), 1, "... and for 10 s of its own");
   put_text(".run-00000042/beat", "8\n");
-  is_int(judge(o, 42, &err), TC_EUSER, "... which beats");
+  is_int(judge(o, 42, &err), TC_EUSER, "... whose beat goes on: it is alive");
   char *want = tc_sprintf("%s is in use by job 5, start 3, process 9 on far, since then: end that "
                           "run first, or give this one another ckpt.dir", root);
   is_str(err.text, want, "... in these words");
@@ -165,7 +165,7 @@ static void test_watch(void)
   put_text(".run-00000042/beat", "7\n");
   now_ns++;
   stderr_text();
-  is_int(judge(o, 42, &err), 0, "10 s without a beat");
+  is_int(judge(o, 42, &err), 0, "10 s without a beat: taken over");
   const char *text = stderr_text();
   want = tc_sprintf("%s: its last owner (process 9 on far) has shown no life for 10 s: taken over",
                     root);
@@ -173,16 +173,16 @@ static void test_watch(void)
   free(want);
   tc_owner_free(o);
   o = tc_owner_new(root, "5", 0);
-  is_int(judge(o, 42, &err), 0, "the same job");
+  is_int(judge(o, 42, &err), 0, "an owner of the same job is taken over at once");
   tc_owner_free(o);
   slept = 0;
   int64_t from = now_ns;
-  is_int(tc_owner_alive(root, &err), 0, "a look takes no folder over");
+  is_int(tc_owner_alive(root, &err), 0, "tc_owner_alive finds no owner alive");
   is_int(now_ns - from, TC_OWNER_WATCH_NS, "... after 10 s");
   is_int(slept, 20, "... two looks a second");
 }
 
-/* What a home without an owner, or with one that can't be read, says. */
+/* Homes without an owner, with one that can't be read, and this process's own. */
 static void test_judge(void)
 {
   struct tc_owner *o = tc_owner_new(root, "", 0);
@@ -191,11 +191,11 @@ static void test_judge(void)
   make_home(".run-00000043");
   is_int(judge(o, 43, &err), 0, "a home whose owner ended");
   put_text(".run-00000044", "");
-  is_int(judge(o, 44, &err), 1, "a home that is no folder may have one");
+  is_int(judge(o, 44, &err), 1, "a home that is a file: unknown");
   char *mine = tc_sprintf("{\"job\": \"\", \"machine\": \"%s\", \"pid\": %d, \"born\": %lld}",
                           o->me.machine, (int)getpid(), o->me.born);
   put_text(".run-00000043/owner", mine);
-  is_int(judge(o, 43, &err), TC_EUSER, "this process has it, and no job is no job in common");
+  is_int(judge(o, 43, &err), TC_EUSER, "this process has it; two runs without a job are not of one job");
   free(mine);
   char *cmd = tc_sprintf("cd '%s' && rm -r .run-*", root);
   TC_ASSERT(system(cmd) == 0);
@@ -219,10 +219,10 @@ static void test_remove(void)
   const char *text = stderr_text();
   char *want = tc_sprintf("%s/.gone-2: can't be removed: Directory not empty\n", root);
   ok(strstr(text, want) != NULL, "%s", text);
-  is_int(slept, 20, "tried for a while");
-  is_int(now_ns - from, 1000000000, "... of a second");
-  is_int(fx_count(root, ".gone-"), 1, "the others are gone");
-  ok(fx_there(root, ".gone-2/sub/sub") && !fx_there(root, ".gone-2/a"), "... and what could be");
+  is_int(slept, 20, "tried 20 times");
+  is_int(now_ns - from, 1000000000, "... in a second");
+  is_int(fx_count(root, ".gone-"), 1, "the others are removed");
+  ok(fx_there(root, ".gone-2/sub/sub") && !fx_there(root, ".gone-2/a"), "... and what could be removed of it");
   free(want);
   cmd = tc_sprintf("rm -r '%s'/.gone-2", root);
   TC_ASSERT(system(cmd) == 0);
@@ -230,7 +230,7 @@ static void test_remove(void)
   tc_owner_free(o);
 }
 
-/* Lower numbers are taken away, and what others prepare; the same and higher ones are not. */
+/* Homes of lower numbers, and those being prepared, are renamed away; others stay. */
 static void test_fence(void)
 {
   struct tc_owner *o = tc_owner_new(root, "6", 0);
@@ -242,17 +242,17 @@ static void test_fence(void)
   o->number = 5;
   strcpy(o->home, ".run-00000005");
   renames = 0;
-  is_int(fence(o, &err), 0, "others are kept out");
-  is_int(renames, 3, "... of which there are three");
+  is_int(fence(o, &err), 0, "homes below ours are renamed away");
+  is_int(renames, 3, "... two, and one being prepared");
   ok(fx_there(root, ".run-00000005") && fx_there(root, ".run-00000006") &&
-     fx_there(root, ".run-x") && fx_count(root, ".") == 3, "others stay, and what is no number");
+     fx_there(root, ".run-x") && fx_count(root, ".") == 3, "others stay, and what has no number");
   make_home(".run-00000002");
   refused_renames = 1;
   why_refused = ENOENT;
-  is_int(fence(o, &err), 0, "one that another took away");
+  is_int(fence(o, &err), 0, "one that another renamed first");
   refused_renames = 1;
   why_refused = EACCES;
-  is_int(fence(o, &err), TC_EUSER, "one that can't be taken away");
+  is_int(fence(o, &err), TC_EUSER, "one that can't be renamed");
   char *want = tc_sprintf("%s/.run-00000002: can't be renamed: Permission denied", root);
   is_str(err.text, want, "... in these words");
   free(want);
@@ -272,17 +272,17 @@ static void test_claim(void)
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
     refused_renames = 1;
     why_refused = c[i].why;
-    is_int(claim(o, 3, &err), c[i].rc, "a number that can't be had: %s", strerror(c[i].why));
+    is_int(claim(o, 3, &err), c[i].rc, "a number that is taken, or can't be: %s", strerror(c[i].why));
     is_int(fx_count(root, "."), 0, "... nothing is left");
-    is_int(o->number, 0, "... nothing is had");
+    is_int(o->number, 0, "... and this owner has no number");
   }
   ok(strstr(err.text, "/.new-") && strstr(err.text, ": can't be renamed: Permission denied") &&
      !strncmp(err.text, root, strlen(root)), "%s", err.text);
   make_home(".run-00000009");
-  is_int(claim(o, 8, &err), 0, "a number that was in use before");
-  ok(fx_count(root, ".") == 1 && fx_there(root, ".run-00000009"), "... is given back");
-  is_int(claim(o, 9, &err), 1, "an empty home");
-  is_int(o->number, 9, "... is had");
+  is_int(claim(o, 8, &err), 0, "a number below one that is in use");
+  ok(fx_count(root, ".") == 1 && fx_there(root, ".run-00000009"), "... is left again");
+  is_int(claim(o, 9, &err), 1, "a home that is empty");
+  is_int(o->number, 9, "... becomes this owner's");
   is_str(tc_owner_home(o), ".run-00000009", "... by its name");
   is_str(line_of(".run-00000009/beat"), "0000000000", "... and has a beat");
   refused_renames = 1;
@@ -295,17 +295,17 @@ static void test_claim(void)
   refused_renames = 100;
   why_refused = EEXIST;
   renames = 0;
-  is_int(tc_owner_take(o, &err), TC_EUSER, "others are faster");
+  is_int(tc_owner_take(o, &err), TC_EUSER, "others take each number first");
   is_int(renames, 20, "... 20 times");
   char *want = tc_sprintf("%s: others take this folder again and again; start one run at a time",
                           root);
   is_str(err.text, want, "... in these words");
   free(want);
   refused_renames = 0;
-  is_int(tc_owner_take(o, &err), 0, "then it is had");
+  is_int(tc_owner_take(o, &err), 0, "without others it is taken");
   tc_owner_free(o);
   ok(fx_there(root, ".run-00000010/ended") && !fx_there(root, ".run-00000010/owner"),
-     "... and ended");
+     "... and marked as ended");
   char *cmd = tc_sprintf("cd '%s' && rm -r .run-*", root);
   TC_ASSERT(system(cmd) == 0);
   free(cmd);
@@ -334,16 +334,16 @@ static void test_beat(void)
   beat_once(o, 12);
   ok(!tc_owner_lost(o), "two more, with one between");
   beat_once(o, 13);
-  ok(tc_owner_lost(o), "the third in a row tells");
+  ok(tc_owner_lost(o), "after the third in a row the folder is lost");
   atomic_store(&o->lost, false);
   o->gone = 0;
   make_home(".run-00000002");
   TC_ASSERT(rename(away, home) == 0);
   beat_once(o, 14);
-  ok(!tc_owner_lost(o), "a later owner, and a home still");
+  ok(!tc_owner_lost(o), "a later owner, but the home is still there");
   TC_ASSERT(rename(home, away) == 0);
   beat_once(o, 15);
-  ok(tc_owner_lost(o), "without a home the later owner tells at once");
+  ok(tc_owner_lost(o), "without a home, and with a later owner, it is lost at once");
   o->number = 0;
   tc_owner_free(o);
   free(away);

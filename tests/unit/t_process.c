@@ -215,7 +215,8 @@ static void test_begin(void)
   for (size_t i = 0; i < sizeof row / sizeof *row; i++)
     is_int(end_in(row[i].end), 42, "%s", row[i].what);
   is_int(end_in(no_descriptors), 2, "a closed descriptor that can't be opened: status 2");
-  is_str(said, "tercio: a standard descriptor is closed, and none can be opened in its place\n", "... and a sentence");
+  is_str(said, "tercio: a standard descriptor is closed, and none can be opened in its place\n",
+         "... and a message");
 }
 
 int main(void)

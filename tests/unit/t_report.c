@@ -51,8 +51,10 @@ static void test_charts(void)
     { "a level line", 2, { 1000, 1600 }, { 2000, 2000 }, false, "1.8 k 1.9 k 2 k 2.1 k 2.2 k ",
       "1 k 1.1 k 1.2 k 1.3 k 1.4 k 1.5 k 1.6 k ", "44.0,96.5 368.0,96.5 " },
     { "a line that is nearly level", 2, { 1000, 1600 }, { 2000, 2000.001 }, false,
-      "1.7 k 1.8 k 1.9 k 2 k 2.1 k 2.2 k 2.3 k ", "1 k 1.1 k 1.2 k 1.3 k 1.4 k 1.5 k 1.6 k ", "44.0,96.5 368.0,96.5 " },
-    { "a line of zeros", 2, { 1, 2 }, { 0, 0 }, false, "-1 -0.5 0 0.5 1 ", "1 2 ", "44.0,96.5 368.0,96.5 " },
+      "1.7 k 1.8 k 1.9 k 2 k 2.1 k 2.2 k 2.3 k ", "1 k 1.1 k 1.2 k 1.3 k 1.4 k 1.5 k 1.6 k ",
+      "44.0,96.5 368.0,96.5 " },
+    { "a line of zeros", 2, { 1, 2 }, { 0, 0 }, false, "-1 -0.5 0 0.5 1 ", "1 2 ",
+      "44.0,96.5 368.0,96.5 " },
     { "below and above zero", 2, { 1, 2 }, { -1, 1 }, false, "-1 -0.5 0 0.5 1 ", "1 2 ",
       "44.0,183.0 368.0,10.0 " },
     { "from nothing to much", 2, { 1, 2 }, { 0, 100 }, false, "0 20 40 60 80 100 ", "1 2 ",
@@ -63,7 +65,8 @@ static void test_charts(void)
       "44.0,165.6 368.0,67.5 " },
     { "from zero, far above it", 2, { 1, 2 }, { 500, 600 }, true, "0 200 400 600 ", "1 2 ",
       "44.0,38.8 368.0,10.0 " },
-    { "large numbers", 2, { 1, 2 }, { -3e6, 4e9 }, false, "-1 G 0 1 G 2 G 3 G 4 G ", "1 2 ", "44.0,148.5 368.0,10.0 " },
+    { "large numbers", 2, { 1, 2 }, { -3e6, 4e9 }, false, "-1 G 0 1 G 2 G 3 G 4 G ", "1 2 ",
+      "44.0,148.5 368.0,10.0 " },
     { "larger ones", 2, { 0, 4e18 }, { 1e12, 3e15 }, true, "0 1 P 2 P 3 P ",
       "0 500 P 1000 P 1500 P 2000 P 2500 P 3000 P 3500 P 4000 P ",
       "44.0,182.9 368.0,10.0 " },
@@ -104,12 +107,16 @@ static void test_lines(void)
   const struct tc_series low = { .x = x + 3, .y = y, .n = 4 }, high = { .x = x, .y = z, .n = 21 },
                          most = { .x = x, .y = z, .n = 20 }, one = { .x = x + 25, .y = z, .n = 1 };
   text = chart(&low, &high, false);
-  is_str(between(got, sizeof got, text, "text-anchor=\"end\">", '<'), "0 10 20 30 40 50 60 step ", "a scale for both lines");
-  is_str(between(got, sizeof got, text, "text-anchor=\"middle\">", '<'), "0 2 4 6 8 10 12 14 16 18 20 ", "... steps, too");
-  is_str(between(got, sizeof got, text, "<circle class=\"dot ", '"'), "c0 c0 c0 c0 ", "dots of the line that has few");
+  is_str(between(got, sizeof got, text, "text-anchor=\"end\">", '<'), "0 10 20 30 40 50 60 step ",
+         "a scale for both lines");
+  is_str(between(got, sizeof got, text, "text-anchor=\"middle\">", '<'),
+         "0 2 4 6 8 10 12 14 16 18 20 ", "... steps, too");
+  is_str(between(got, sizeof got, text, "<circle class=\"dot ", '"'), "c0 c0 c0 c0 ",
+         "dots of the line that has few");
   free(text);
   text = chart(&most, &none, false);
-  ok(strstr(text, "<circle") && strstr(text, "<b>39 s</b>") && !strstr(text, "second"), "twenty are few");
+  ok(strstr(text, "<circle") && strstr(text, "<b>39 s</b>") && !strstr(text, "second"),
+     "twenty are few");
   free(text);
   text = chart(&low, &one, false);
   is_str(between(got, sizeof got, text, "<polyline class=\"line ", '"'), "c0 ", "one point is no line");
@@ -240,15 +247,27 @@ static void test_timeline(void)
 /* Sizes at which something changes, in units of the page: a ms is 84 of them. */
 static void test_sizes(void)
 {
-  static const struct { int lanes, mb; double wide, gap; const char *numbers; int boxes; const char *what; } row[] = {
-    { 1, 9, 9.9, 9, "", 2, "too narrow for a number" }, { 1, 9, 10.1, 9, "9< 9< ", 2, "wide enough" },
-    { 1, 10, 15.9, 9, "", 2, "too narrow for two digits" }, { 1, 10, 16.1, 9, "10< 10< ", 2, "wide enough for them" },
-    { 1, 0, 12, 9, "0< 0< ", 2, "the first micro-batch" }, { 1, -1, 40, 9, "", 2, "no micro-batch" },
-    { 16, 3, 40, 9, "3< 3< ", 2, "16 ranks" }, { 17, 3, 40, 9, "", 2, "17 ranks, whose rows are low" },
-    { 1, 3, 40, 0.59, "3< ", 1, "a gap too small to see" }, { 1, 3, 40, 0.61, "3< 3< ", 2, "one that can be seen" },
-    { 1, 3, 0.019, 9, "", 0, "too narrow for a box" }, { 1, 3, 0.021, 9, "", 2, "a box" } };
+  static const struct {
+    int lanes, mb;
+    double wide, gap;
+    const char *numbers;
+    int boxes;
+    const char *what;
+  } row[] = {
+    { 1, 9, 9.9, 9, "", 2, "too narrow for a number" },
+    { 1, 9, 10.1, 9, "9< 9< ", 2, "wide enough" },
+    { 1, 10, 15.9, 9, "", 2, "too narrow for two digits" },
+    { 1, 10, 16.1, 9, "10< 10< ", 2, "wide enough for them" },
+    { 1, 0, 12, 9, "0< 0< ", 2, "the first micro-batch" },
+    { 1, -1, 40, 9, "", 2, "no micro-batch" },
+    { 16, 3, 40, 9, "3< 3< ", 2, "16 ranks" },
+    { 17, 3, 40, 9, "", 2, "17 ranks, whose rows are low" },
+    { 1, 3, 40, 0.59, "3< ", 1, "a gap too small to see" },
+    { 1, 3, 40, 0.61, "3< 3< ", 2, "one that can be seen" },
+    { 1, 3, 0.019, 9, "", 0, "too narrow for a box" },
+    { 1, 3, 0.021, 9, "", 2, "a box" } };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-    struct tc_timeline t = { .n_ranks = row[i].lanes, .n_lanes = row[i].lanes, .begin_us = 0, .end_us = 10000 };
+    struct tc_timeline t = { .n_ranks = row[i].lanes, .n_lanes = row[i].lanes, .end_us = 10000 };
     char *text = NULL, got[200], name[] = "rank";
     size_t size = 0;
     int boxes = 0;
@@ -260,8 +279,12 @@ static void test_sizes(void)
     tc_timeline_svg(f, &t);
     fclose(f);
     for (const char *s = text; (s = strstr(s, "<rect class=\"ev-f\"")); s++) boxes++;
-    for (char *s = text; (s = strstr(s, "class=\"mb\"")); s++) memmove(s + 11, strchr(s, '>') + 1, strlen(strchr(s, '>')));
-    is_str(between(got, sizeof got, text, "class=\"mb\" ", '/'), row[i].numbers, "%s: numbers", row[i].what);
+    for (char *s = text; (s = strstr(s, "class=\"mb\"")); s++) {
+      const char *end = strchr(s, '>') + 1;                  /* without their places */
+      memmove(s + strlen("class=\"mb\" "), end, strlen(end) + 1);
+    }
+    is_str(between(got, sizeof got, text, "class=\"mb\" ", '/'), row[i].numbers, "%s: numbers",
+           row[i].what);
     is_int(boxes, row[i].boxes, "... boxes");
     free(text);
     free(t.span);
@@ -272,12 +295,15 @@ static void test_sizes(void)
 static void test_tracks(void)
 {
   static const struct { const char *name; int kind; const char *css; } row[] = {
-    { "comm pp", TC_EV_COMM, "ev-pp" }, { "comm dp", TC_EV_COMM, "ev-dp" }, { "comm tp", TC_EV_COMM, "ev-tp" },
-    { "comm world", TC_EV_COMM, "ev-world" }, { NULL, TC_EV_COMM, "ev-world" }, { "comm dp", TC_EV_CONTROL, "ev-dp" },
-    { "comm dp", TC_EV_COPY, "ev-copy" }, { "a", TC_EV_CKPT, "ev-ckpt" }, { "a", TC_EV_EVAL, "ev-u" } };
+    { "comm pp", TC_EV_COMM, "ev-pp" }, { "comm dp", TC_EV_COMM, "ev-dp" },
+    { "comm tp", TC_EV_COMM, "ev-tp" }, { "comm world", TC_EV_COMM, "ev-world" },
+    { NULL, TC_EV_COMM, "ev-world" }, { "comm dp", TC_EV_CONTROL, "ev-dp" },
+    { "comm dp", TC_EV_COPY, "ev-copy" }, { "a", TC_EV_CKPT, "ev-ckpt" },
+    { "a", TC_EV_EVAL, "ev-u" } };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     struct tc_timeline t = { .n_ranks = 1, .n_lanes = 1, .begin_us = 0, .end_us = 10000 };
-    char *text = NULL, got[200], want[20], name[] = "rank", *track = row[i].name ? tc_strdup(row[i].name) : NULL;
+    char *text = NULL, got[200], want[20], name[] = "rank";
+    char *track = row[i].name ? tc_strdup(row[i].name) : NULL;
     size_t size = 0;
     t.lane[0].name = name;
     t.track[255] = track;
@@ -287,7 +313,8 @@ static void test_tracks(void)
     fclose(f);
     snprintf(want, sizeof want, "%s 25.0 ", row[i].css);
     const char *at = strstr(text, "<rect class=\"ev-");
-    snprintf(got, sizeof got, "%.*s %.4s ", (int)strcspn(at + 13, "\""), at + 13, strstr(at, " y=\"") + 4);
+    snprintf(got, sizeof got, "%.*s %.4s ", (int)strcspn(at + 13, "\""), at + 13,
+             strstr(at, " y=\"") + 4);
     is_str(got, want, "a track %s", row[i].name ? row[i].name : "without a name");
     free(text);
     free(track);

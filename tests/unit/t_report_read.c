@@ -17,10 +17,10 @@ static void write_lines(const char *const *line)
 
 /* ---- traces ------------------------------------------------------------------------ */
 
-#define NAME(what, pid, tid, name) "{\"name\":\"" what "\",\"ph\":\"M\",\"pid\":" #pid ",\"tid\":" #tid \
-  ",\"args\":{\"name\":\"" name "\"}},"
-#define EVENT(cat, ph, pid, tid, ts, dur, args) "{\"name\":\"x\",\"cat\":\"" cat "\",\"ph\":\"" ph "\",\"pid\":" \
-  #pid ",\"tid\":" #tid ",\"ts\":" #ts ",\"dur\":" #dur ",\"args\":{" args "}},"
+#define NAME(what, pid, tid, name) "{\"name\":\"" what "\",\"ph\":\"M\",\"pid\":" #pid \
+  ",\"tid\":" #tid ",\"args\":{\"name\":\"" name "\"}},"
+#define EVENT(cat, ph, pid, tid, ts, dur, args) "{\"name\":\"x\",\"cat\":\"" cat "\",\"ph\":\"" ph \
+  "\",\"pid\":" #pid ",\"tid\":" #tid ",\"ts\":" #ts ",\"dur\":" #dur ",\"args\":{" args "}},"
 #define END "{}],", "\"otherData\":{\"first_step\":3,\"last_step\":5,\"events\":20,\"dropped\":0}}"
 
 /* Rank 1 begins first and ends last in step 3, and lies within rank 0's step 4. */
@@ -38,10 +38,14 @@ static const char *const trace[] = { "{\"traceEvents\":[",
   EVENT("forward", "X", 1, 1, 1400, 50, "\"step\":3,\"mb\":\"x\""),
   EVENT("update", "X", 1, 0, 1450, 7, "\"step\":3"),
   EVENT("backward", "X", 0, 255, 1590, 100, "\"step\":3,\"mb\":2"),
-  EVENT("backward", "X", 0, 256, 1100, 10, "\"step\":3"), EVENT("backward", "X", 0, -1, 1100, 10, "\"step\":3"),
-  EVENT("backward", "X", 7, 1, 1100, 10, "\"step\":3"), EVENT("backward", "B", 0, 1, 1100, 10, "\"step\":3"),
-  EVENT("backward", "X", 0, 1, 1100, 10, "\"step\":4"), EVENT("nothing", "X", 0, 1, 1100, 10, "\"step\":3"),
-  EVENT("forward", "X", 0, 1, 1600, 10, "\"step\":3"), EVENT("forward", "X", 0, 1, 980, 10, "\"step\":3"),
+  EVENT("backward", "X", 0, 256, 1100, 10, "\"step\":3"),
+  EVENT("backward", "X", 0, -1, 1100, 10, "\"step\":3"),
+  EVENT("backward", "X", 7, 1, 1100, 10, "\"step\":3"),
+  EVENT("backward", "B", 0, 1, 1100, 10, "\"step\":3"),
+  EVENT("backward", "X", 0, 1, 1100, 10, "\"step\":4"),
+  EVENT("nothing", "X", 0, 1, 1100, 10, "\"step\":3"),
+  EVENT("forward", "X", 0, 1, 1600, 10, "\"step\":3"),
+  EVENT("forward", "X", 0, 1, 980, 10, "\"step\":3"),
   EVENT("forward", "X", 0, 1, 980, 11, "\"step\":3,\"mb\":0"), END, NULL };
 
 /* Lane, track, kind, micro-batch, from and to, of each event of step 3. */
@@ -89,8 +93,10 @@ static void test_trace_faults(void)
     { 2, "no step 2 of all ranks; it has 3 to 5" }, { 9, "no step 9 of all ranks; it has 3 to 5" },
     { INT64_MAX, "no step 9223372036854775807 of all ranks; it has 3 to 5" } };
   static const char *const many[] = { "{\"traceEvents\":[", NAME("process_name", 0, 0, "rank 0"),
-    NAME("process_name", 8388608, 0, "the last"), EVENT("step", "X", 0, 0, 1000, 500, "\"step\":3"), END, NULL };
-  static const char *const none[] = { "{\"traceEvents\":[", EVENT("step", "X", 0, 0, 1, 5, "\"step\":3"), END, NULL };
+    NAME("process_name", 8388608, 0, "the last"), EVENT("step", "X", 0, 0, 1000, 500, "\"step\":3"),
+    END, NULL };
+  static const char *const none[] = { "{\"traceEvents\":[",
+    EVENT("step", "X", 0, 0, 1, 5, "\"step\":3"), END, NULL };
   static const char *const cut[] = { "{\"traceEvents\":[", NAME("process_name", 0, 0, "rank 0"),
     EVENT("step", "X", 0, 0, 1000, 500, "\"step\":3"), NULL };
   const struct { const char *const *lines; const char *why; } file[] = {
@@ -103,37 +109,38 @@ static void test_trace_faults(void)
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     is_int(tc_timeline_read(&t, path, row[i].step, &err), TC_EUSER, "step %lld", (long long)row[i].step);
     snprintf(want, sizeof want, "trace %s has %s", path, row[i].why);
-    is_str(err.text, want, "... is said");
+    is_str(err.text, want, "... with this error");
   }
   for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
     write_lines(file[i].lines);
     is_int(tc_timeline_read(&t, path, 0, &err), TC_EUSER, "a trace that %s", file[i].why);
     snprintf(want, sizeof want, "trace %s %s", path, file[i].why);
-    is_str(err.text, want, "... is said");
+    is_str(err.text, want, "... with this error");
     ok(!t.span && !t.lane[0].name && !t.track[0], "... and nothing is left");
   }
   unlink(path);
   is_int(tc_timeline_read(&t, path, 0, &err), TC_EUSER, "a trace that is not there");
   snprintf(want, sizeof want, "cannot read trace %s: No such file or directory", path);
-  is_str(err.text, want, "... is said");
+  is_str(err.text, want, "... with this error");
 }
 
 /* ---- metrics ----------------------------------------------------------------------- */
 
 static void test_metrics(void)
 {
-  static const char *const lines[] = { "no JSON", "{\"step\": 1.0, \"step_ms\": 1}", "{\"step\": 2, \"step_ms\": \"1\"}",
-    "{\"step\": 3, \"step_ms\": 40, \"loss\": 5, \"val_loss\": 6, \"tokens\": 30, \"comm\": {\"dp\": 1}, \"bubble\": 0.5, "
-      "\"slowest\": {\"rank\": 1, \"work_ms\": 6, \"median_ms\": 0, \"host\": \"a\"}}",
-    "{\"step\": 4, \"step_ms\": 60, \"loss\": \"x\", \"val_loss\": null, \"tokens\": 40, \"comm\": {\"dp\": 2}, "
-      "\"slowest\": {\"rank\": -1, \"work_ms\": 6, \"median_ms\": 3, \"host\": \"b\"}}",
-    "{\"step\": 6, \"step_ms\": 10, \"loss\": 4, \"val_loss\": 7, \"tokens\": 50, \"comm\": {\"dp\": 3}, \"grad_norm\": 9, "
-      "\"slowest\": {\"rank\": 1048576, \"work_ms\": 6, \"median_ms\": 3, \"host\": \"c\"}}",
-    "{\"step\": 7, \"step_ms\": 20, \"tokens_per_s\": 11, \"slowest\": {\"rank\": 3, \"work_ms\": 6, \"median_ms\": 3, "
-      "\"host\": \"d\"}}",
-    "{\"step\": 8, \"step_ms\": 30, \"slowest\": {\"rank\": 0, \"work_ms\": 8, \"median_ms\": 2, \"host\": \"e\"}}",
-    "{\"step\": 9, \"step_ms\": 30, \"slowest\": {\"rank\": 3, \"work_ms\": 9, \"median_ms\": 3, \"host\": \"f\"}}",
-    NULL };
+#define SLOWEST(rank, work, median, host) "\"slowest\": {\"rank\": " #rank ", \"work_ms\": " #work \
+  ", \"median_ms\": " #median ", \"host\": \"" host "\"}}"
+  static const char *const lines[] = { "no JSON",
+    "{\"step\": 1.0, \"step_ms\": 1}", "{\"step\": 2, \"step_ms\": \"1\"}",
+    "{\"step\": 3, \"step_ms\": 40, \"loss\": 5, \"val_loss\": 6, \"tokens\": 30, "
+      "\"comm\": {\"dp\": 1}, \"bubble\": 0.5, " SLOWEST(1, 6, 0, "a"),
+    "{\"step\": 4, \"step_ms\": 60, \"loss\": \"x\", \"val_loss\": null, \"tokens\": 40, "
+      "\"comm\": {\"dp\": 2}, " SLOWEST(-1, 6, 3, "b"),
+    "{\"step\": 6, \"step_ms\": 10, \"loss\": 4, \"val_loss\": 7, \"tokens\": 50, "
+      "\"comm\": {\"dp\": 3}, \"grad_norm\": 9, " SLOWEST(1048576, 6, 3, "c"),
+    "{\"step\": 7, \"step_ms\": 20, \"tokens_per_s\": 11, " SLOWEST(3, 6, 3, "d"),
+    "{\"step\": 8, \"step_ms\": 30, " SLOWEST(0, 8, 2, "e"),
+    "{\"step\": 9, \"step_ms\": 30, " SLOWEST(3, 9, 3, "f"), NULL };
   struct tc_metrics m;
   struct tc_err err = { 0 };
   write_lines(lines);
@@ -163,7 +170,8 @@ static void test_metrics(void)
 static void test_metrics_faults(void)
 {
   static const char *const none[] = { NULL }, *const odd[] = { "{}", "x", NULL };
-  static const char *const back[] = { "x", "{\"step\": 5, \"step_ms\": 1}", "{\"step\": 4, \"step_ms\": 1}", NULL };
+  static const char *const back[] = { "x", "{\"step\": 5, \"step_ms\": 1}",
+                                      "{\"step\": 4, \"step_ms\": 1}", NULL };
   static const struct { const char *const *lines; const char *why; } row[] = {
     { none, " is empty: no step has ended yet" },
     { odd, " has no line with a step and its step_ms; is this a file of tercio train?" },
@@ -175,7 +183,7 @@ static void test_metrics_faults(void)
     write_lines(row[i].lines);
     is_int(tc_metrics_read(&m, path, &err), TC_EUSER, "metrics %zu", i);
     snprintf(want, sizeof want, "%s%s", path, row[i].why);
-    is_str(err.text, want, "... is said");
+    is_str(err.text, want, "... with this error");
     ok(!m.ms.x && !m.loss.x && !m.slow, "... and nothing is left");
   }
 }

@@ -1,6 +1,5 @@
-/* t_run.c - a run of one rank (train.c), call by call: what it calls is replaced by notes of the
- * call, and each call that may fail does so once, with a status of this rank's own and with that
- * of an absent peer. */
+/* t_run.c - a whole run of one rank (train.c), call by call (script.h): from the making of
+ * communicators to freeing them, with each call that may fail failing in turn. */
 #include "src/train.h"
 #include "io/folder.h"
 #include "io/owner.h"
@@ -42,7 +41,7 @@ static const struct scene {
 };
 
 static const struct scene *the;
-static char fake[100]; /* what is handed around only: a place of its own each */
+static char fake[100]; /* their addresses stand for objects that train.c only hands on */
 static int fakes, opened, steps, bads;
 static struct tc_train train;
 static struct tc_mesh mesh;

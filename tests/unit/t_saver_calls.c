@@ -1,5 +1,5 @@
-/* t_saver_calls.c - saving, call by call (saver.c): the thread is played by the run's own,
- * whenever that waits for it, and what both call is replaced by notes of the call. */
+/* t_saver_calls.c - saving (saver.c), call by call (script.h). There is no second thread: when the run
+ * waits for the saver, the work of the saver's thread is done within that wait. */
 #include "src/saver.h"
 #include "src/watch.h"
 #include "tests/unit/script.h"

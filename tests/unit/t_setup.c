@@ -108,10 +108,11 @@ static void test_model(void)
       if (k == 2) m.hidden = 1 << 24;            /* what the heads divide */
       *size[k] = row[i].v;
       if (!row[i].good)
-        snprintf(text, sizeof text, "model.%s = %lld: give a positive number, or a model.preset", name[k],
-                 (long long)row[i].v);
+        snprintf(text, sizeof text, "model.%s = %lld: give a positive number, or a model.preset",
+                 name[k], (long long)row[i].v);
       err = (struct tc_err){ 0 };
-      is_int(tc_model_resolve(&m, &err), row[i].good ? 0 : TC_EUSER, "%s %lld", name[k], (long long)row[i].v);
+      is_int(tc_model_resolve(&m, &err), row[i].good ? 0 : TC_EUSER, "%s %lld", name[k],
+             (long long)row[i].v);
       is_str(err.text, text, "... %s", row[i].good ? "is accepted" : "in these words");
     }
   for (int k = 0; k < 5; k++) {
@@ -128,8 +129,8 @@ static void test_model(void)
 static void test_edges(void)
 {
 #define MANY "--train.steps=1 --model.context=16777216 --train.global_batch="
-#define TOO_MANY(n, steps, fit) "train.global_batch = " n " sequences of model.context = 16777216 tokens are " \
-  "too many for a model of this width and " steps " steps: at most " fit
+#define TOO_MANY(n, steps, fit) "train.global_batch = " n " sequences of model.context = 16777216 " \
+  "tokens are too many for a model of this width and " steps " steps: at most " fit
   static const struct { const char *flags; int world; const char *text; } row[] = {
     { MANY "1024 --model.vocab=16777216", 1, NULL },
     { MANY "1025 --model.vocab=16777216", 1, TOO_MANY("1025", "1", "1024") },

@@ -1,6 +1,5 @@
-/* t_step.c - the end of a step (train_boundary.c), call by call: what is saved, in which order
- * with the step's line, how long training stood still for it, and each call's failure. Flags are
- * t_boundary's. */
+/* t_step.c - the end of a step (train_boundary.c), call by call: what is saved, before or after the
+ * step's line, for how long training waits, and each call's failure. t_boundary tests the flags. */
 #include "src/train.h"
 #include "io/owner.h"
 #include "src/request.h"

@@ -1,11 +1,10 @@
-/* t_watch_thread.c - the watchdog's thread: when it ends a run, whom it serves,
- * how it is made, and that nothing of it is left. */
+/* t_watch_thread.c - the watchdog's thread: when it ends a run, which questions it answers, how it is
+ * made, and that it leaves nothing behind. */
 #include "tests/unit/leak.h"
 #include "tests/unit/wakes.h"
 #include "tests/unit/watch_parts.h"
 
-/* ---- letters: one question, and its answer
- * --------------------------------------------------- */
+/* ---- mail with one question in it ------------------------------------------------------------- */
 
 static bool came;
 static void mail_send(struct tc_mail *m, int to, const void *buf, int bytes)
@@ -19,21 +18,18 @@ static bool mail_poll(struct tc_mail *m, void *buf, int bytes)
 {
   const struct letter ask = { .kind = ASK, .from = 9, .about = 0 };
   TC_ASSERT(m && bytes == sizeof ask);
-  if (came)
-    return false;
+  if (came) return false;
   memcpy(buf, &ask, sizeof ask);
   return came = true;
 }
 static void mail_free(struct tc_mail *m) { (void)m; }
 static struct tc_mail mail = { mail_send, mail_poll, mail_free };
 
-/* ---- the thread
- * -------------------------------------------------------------------------------
- */
+/* ---- the thread ------------------------------------------------------------------------------- */
 
 static void quit(void) { w.quit = true; }
 
-/* The clock goes on by so much with each look. */
+/* Runs the watchdog here, until its clock has been read so often; each time it goes on by ns. */
 static void turn(int until, int64_t ns)
 {
   pthread_cond_init(&w.wake, NULL);
@@ -46,14 +42,12 @@ static void turn(int until, int64_t ns)
   on_tick = NULL;
 }
 
-/* Who has given up is ended after ten seconds, and not before; who hangs, after
- * the deadline: of the time between two looks half a second counts. */
+/* A run that was given up is ended after ten seconds, and not before; one that hangs, after the
+ * deadline, for which half a second at most counts of the time between two looks. */
 static void test_thread(void)
 {
-  static const struct {
-    int looks;
-    const char *want;
-  } rows[] = { { 9, "" }, { 12, " end 8: the run was given up\n" } };
+  static const struct { int looks; const char *want; } rows[] = {
+    { 9, "" }, { 12, " end 8: the run was given up\n" } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     make(0, 1, W);
     w.given_up_ns = now_ns;
@@ -65,15 +59,13 @@ static void test_thread(void)
   tc_watch_enter(&w, 0);
   turn(45, SECOND);
   is_str(logged,
-         "[0] r0 has stood still for 10.5 s (deadline run.deadline) at "
-         "starting\n[0] r0 stands at "
-         "starting, for 10.5 s\n[-1] end 8: a rank hangs\n",
-         "a rank hangs");
+         "[0] r0 has stood still for 10.5 s (deadline run.deadline) at starting\n"
+         "[0] r0 stands at starting, for 10.5 s\n[-1] end 8: a rank hangs\n", "a rank hangs");
   done();
   make(0, 1, W);
   tc_watch_enter(&w, 0);
   turn(9, SECOND / 10);
-  is_int(tc_lane_mine()->quiet_ns, 4 * SECOND / 5, "five turns, the first of which sees a mark");
+  is_int(tc_lane_mine()->quiet_ns, 4 * SECOND / 5, "a lane is quiet from its last mark on");
   done();
   make(0, 1, W);
   tc_watch_mail(&w, &mail);
@@ -82,12 +74,11 @@ static void test_thread(void)
   done();
 }
 
-/* Who asks is served by the thread. */
+/* In place of the watchdog: answers the questions there are. */
 static void *serve_once(void *arg)
 {
   pthread_mutex_lock(&w.lock);
-  while (!w.requests)
-    pthread_cond_wait(&w.wake, &w.lock);
+  while (!w.requests) pthread_cond_wait(&w.wake, &w.lock);
   for (struct request *r = w.requests; r; r = r->next) {
     *r->out = (struct tc_blame){ .n = r->n == 2 && r->late[0] == 2 && r->late[1] == 4 ? 1 : 9 };
     snprintf(r->out->who, sizeof r->out->who, "r%d", r->from);
@@ -116,34 +107,32 @@ static void test_served(void)
   tc_stall_set(s, "recv", 1, late, 2);
   TC_ASSERT(pthread_create(&t, NULL, serve_once, NULL) == 0);
   signals = 0;
-  ok(tc_stall_blame(s, &b), "who asks is answered");
+  ok(tc_stall_blame(s, &b), "a question is answered");
   is_int(signals, 1, "... the watchdog is woken");
   pthread_join(t, NULL);
-  ok(b.n == 1 && !strcmp(b.who, "r1"), "... with what was found for those who are late");
+  ok(b.n == 1 && !strcmp(b.who, "r1"), "... for its rank and those that are late");
   tc_post_clear(&post[0]);
   tc_lane_use(NULL);
 }
 
+/* Ranks 3 and 4. */
+static const struct tc_watch_opts two_ranks = {
+  .world = W, .first = 3, .n_local = 2, .who = names, .end = no_end
+};
+
 static void test_new(void)
 {
-  const struct tc_watch_opts o = {
-    .world = W, .first = 3, .n_local = 2, .who = names, .end = no_end
-  };
-  static const struct {
-    double s;
-    int64_t ns;
-  } deadline[] = { { 0, 600 * SECOND },
-                   { -1, 600 * SECOND },
-                   { 2.5, 2500000000 },
-                   { 1e30, INT64_C(1000000000) * SECOND } };
+  static const struct { double s; int64_t ns; } deadline[] = {
+    { 0, 600 * SECOND }, { -1, 600 * SECOND }, { 2.5, 2500000000 },
+    { 1e30, INT64_C(1000000000) * SECOND } };
   struct tc_watch *made = &w;
   struct tc_err err = { 0 };
   no_thread = 1;
-  is_int(tc_watch_new(&made, &o, &err), TC_ENOCKPT, "a watchdog without a thread");
-  ok(!made && !strcmp(err.text, "no more threads"), "... is none");
+  is_int(tc_watch_new(&made, &two_ranks, &err), TC_ENOCKPT, "a watchdog that can't have a thread");
+  ok(!made && !strcmp(err.text, "no more threads"), "... is not made");
   no_thread = 0;
   for (size_t i = 0; i < sizeof deadline / sizeof *deadline; i++) {
-    struct tc_watch_opts with = o;
+    struct tc_watch_opts with = two_ranks;
     with.deadline_s = deadline[i].s;
     signals = monotonic = 0;
     is_int(tc_watch_new(&made, &with, &err), 0, "a watchdog with a deadline of %g s",
@@ -153,15 +142,15 @@ static void test_new(void)
       ok(made->post[k].watch == made && made->post[k].rank == 3 + k && made->post[k].world == W,
          "... of its rank %d", k);
     tc_watch_enter(made, 4);
-    is_int(monotonic, 2, "... who waits does so by the clock that nobody sets");
+    is_int(monotonic, 2, "... both waits are by the monotonic clock");
     tc_watch_free(made);
     is_int(signals, 1, "... its end wakes it");
-    ok(!tc_lane_mine(), "... whose lanes are nobody's any more");
+    ok(!tc_lane_mine(), "... this thread has no lane any more");
   }
   make(0, 1, W);
   tc_watch_enter(&w, 0);
   struct tc_lane *mine = tc_lane_mine();
-  tc_watch_new(&made, &o, &err);
+  tc_watch_new(&made, &two_ranks, &err);
   tc_lane_use(NULL);
   tc_watch_enter(made, 3);
   tc_lane_use(mine);
@@ -171,41 +160,34 @@ static void test_new(void)
   tc_watch_free(NULL);
 }
 
-/* A thread that works on is not to find its lane gone. */
+/* A thread that is still at work keeps its lane. */
 static void test_kept(void)
 {
-  const struct tc_watch_opts o = {
-    .world = W, .first = 3, .n_local = 2, .who = names, .end = no_end
-  };
   struct tc_watch *made;
   struct tc_err err;
-  TC_ASSERT(tc_watch_new(&made, &o, &err) == 0);
+  TC_ASSERT(tc_watch_new(&made, &two_ranks, &err) == 0);
   tc_watch_enter(made, 4);
   struct tc_lane *main = tc_lane_mine(), *writer = tc_lane_new("writer");
   tc_lane_use(writer);
   tc_at_file("writing", "x");
   const int64_t before = in_use();
   tc_watch_free(made);
-  ok(in_use() > before - (int64_t)sizeof *made, "a watchdog one of whose lanes works is not freed");
+  ok(in_use() > before - (int64_t)sizeof *made, "a watchdog with a lane that works is not freed");
   tc_at_rest();
   tc_lane_use(main);
   ok(writer->rests && main->post == &made->post[1], "... nor are its lanes");
-  for (int i = 0; i < 2; i++)
-    tc_post_clear(&made->post[i]);
+  for (int i = 0; i < 2; i++) tc_post_clear(&made->post[i]);
   free(made->post);
   free(made);
 }
 
-static void all_of_it(void)
+/* With a thread and without. */
+static void make_and_free(void)
 {
-  const struct tc_watch_opts o = {
-    .world = W, .first = 3, .n_local = 2, .who = names, .end = no_end
-  };
   struct tc_watch *made;
   struct tc_err err;
   for (no_thread = 0; no_thread < 2; no_thread++) {
-    if (tc_watch_new(&made, &o, &err) < 0)
-      continue;
+    if (tc_watch_new(&made, &two_ranks, &err) < 0) continue;
     tc_watch_enter(made, 4);
     tc_lane_new("x");
     tc_stall_new();
@@ -221,6 +203,6 @@ int main(void)
   test_served();
   test_new();
   test_kept();
-  leaves_nothing("a watchdog", all_of_it, 200);
+  leaves_nothing("a watchdog", make_and_free, 200);
   return done_testing();
 }

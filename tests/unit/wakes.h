@@ -1,5 +1,5 @@
-/* wakes.h - counts whom the source included behind it wakes, and whether who
- * waits does so by the clock that nobody sets. */
+/* wakes.h - counts what the source included behind it does with conditions: signals, broadcasts,
+ * and conditions made to wait by the monotonic clock. */
 #ifndef TC_WAKES_H
 #define TC_WAKES_H
 
@@ -12,8 +12,7 @@ static atomic_int signals, broadcasts, monotonic;
 static int new_cond(pthread_cond_t *c, const pthread_condattr_t *attr)
 {
   clockid_t clock = CLOCK_REALTIME;
-  if (attr)
-    pthread_condattr_getclock(attr, &clock);
+  if (attr) pthread_condattr_getclock(attr, &clock);
   monotonic += clock == CLOCK_MONOTONIC;
   return pthread_cond_init(c, attr);
 }

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-static _Atomic int64_t now_ns, tick_ns; /* threads look at it, too */
-static void (*on_tick)(void); /* once, after so many looks at the clock */
+static _Atomic int64_t now_ns, tick_ns; /* read by threads, too */
+static void (*on_tick)(void); /* called once, after so many looks at the clock */
 static int looks;
 static char logged[2000];
 
@@ -23,7 +23,8 @@ static int64_t clock_ns(void)
     on_tick = NULL;
     f();
   }
-  return now_ns += tick_ns;
+  const int64_t tick = tick_ns;
+  return atomic_fetch_add(&now_ns, tick) + tick;
 }
 static void pass(int64_t ns) { now_ns += ns; }
 static void no_rank(int rank) { tc_text_add(logged, sizeof logged, "[%d]", rank); }

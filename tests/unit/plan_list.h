@@ -1,0 +1,35 @@
+/* plan_list.h - long lists in the planner's tests: lines are collected, and compared by their digest.
+ * SHOW=1 prints them, to be compared with what an older build prints. */
+#ifndef TC_PLAN_LIST_H
+#define TC_PLAN_LIST_H
+
+#include "io/crc.h"
+#include "src/base.h"
+#include "tests/unit/tap.h"
+
+static char list[1 << 22];
+static size_t list_bytes;
+
+static void list_clear(void)
+{
+  list_bytes = 0;
+  list[0] = '\0';
+}
+
+TAP_FORMAT(1, 2)
+static void note(const char *fmt, ...)
+{
+  va_list ap;
+  va_start(ap, fmt);
+  list_bytes += (size_t)vsnprintf(list + list_bytes, sizeof list - list_bytes, fmt, ap);
+  va_end(ap);
+  TC_ASSERT(list_bytes < sizeof list);
+}
+
+static void is_list(uint32_t digest, const char *what)
+{
+  if (getenv("SHOW")) printf("%s", list);
+  is_int(tc_crc32c(0, list, list_bytes), digest, "%s", what);
+}
+
+#endif
