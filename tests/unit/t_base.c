@@ -1,6 +1,7 @@
 /* t_base.c - base: Philox against Random123's published vectors, bf16 rounding against its
  * definition, memory pools, sentences, words. */
 #include "src/base.h"
+#include "tests/unit/leak.h"
 #include "tests/unit/tap.h"
 
 #include <pthread.h>
@@ -300,6 +301,16 @@ static void test_pool(void)
   tc_pool_free(p);
 }
 
+/* The large piece's block comes between two others. */
+static void pool_of_three_blocks(void)
+{
+  struct tc_pool *p = tc_pool_new();
+  tc_pool_alloc(p, 65536);
+  tc_pool_alloc(p, 16);
+  tc_pool_alloc(p, 65536);
+  tc_pool_free(p);
+}
+
 static void test_sizes(void)
 {
   static const struct { double bytes; const char *want; } c[] = {
@@ -384,6 +395,7 @@ int main(void)
   test_bits();
   test_lines();
   test_pool();
+  leaves_nothing("a pool", pool_of_three_blocks, 20);
   test_sizes();
   test_order();
   test_far();
