@@ -6,9 +6,11 @@
 #include "src/base.h"
 #include "src/config.h"
 #include "src/process.h"
+#include "src/versions.h"
 #include "src/stop.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -126,7 +128,9 @@ static void print_cmd_help(int i)
 
 static void print_version(void)
 {
-  printf("tercio %s\n", PACKAGE_VERSION);
+  char *stack = tc_versions_text();
+  printf("tercio %s\n%s\n", PACKAGE_VERSION, stack);
+  free(stack);
 #ifdef TC_CUDA
   printf("CUDA %s (%s)\n", TC_CUDA_VERSION, TC_CUDA_ARCHS);
 #else
