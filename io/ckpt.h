@@ -49,6 +49,7 @@ struct tc_ckpt_meta {
   int restart;
   const char *const *who;        /* [world] "rank 0 on node1" */
   const char *version;           /* of the program; NULL: "" */
+  const char *stack;             /* its compiler and libraries; NULL: "", not known */
   const char *loop;              /* what the training loop has to remember, its own text; NULL: "" */
   /* How it is written; not read back. */
   int files;                     /* TC_FILES_NODE: a file a node, where ranks are MPI processes */

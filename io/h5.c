@@ -146,6 +146,16 @@ static hid_t file_props(int64_t meta_bytes, const void *mpi_comm)
   return rc < 0 ? -1 : p;
 }
 
+void tc_h5_version(char *text, size_t size)
+{
+  unsigned major = 0, minor = 0, patch = 0;
+  char why[WHY_BYTES] = "";
+  lock_h5(why);
+  H5get_libversion(&major, &minor, &patch);
+  unlock_h5();
+  snprintf(text, size, "HDF5 %u.%u.%u", major, minor, patch);
+}
+
 bool tc_h5_parallel(void)
 {
 #ifdef H5_HAVE_PARALLEL

@@ -37,6 +37,8 @@ int tc_h5_lay(int *fd, int64_t *size_bytes, const char *path, const struct tc_h5
               struct tc_h5_slice *s, int n_slices, struct tc_err *err);
 /* Local. Whether this HDF5 can make files with several ranks. */
 bool tc_h5_parallel(void);
+/* Local, at any time. "HDF5 1.10.8", into text[size]. */
+void tc_h5_version(char *text, size_t size);
 /* Local. Once, before MPI starts. HDF5 then does not end itself in MPI_Finalize or at exit, which
  * crashes where a file could not be closed (a full disk). */
 void tc_h5_start(void);

@@ -83,6 +83,7 @@ static void emit_meta(FILE *f, const struct tc_manifest *m)
   emit(f, ",\n\"version\": ", tc_text_json(m->meta.version));
   emit(f, ",\n\"loop\": ", tc_text_json(m->meta.loop));
   emit(f, ",\n\"config\": ", tc_text_json(m->meta.config));
+  if (m->meta.stack) emit(f, ",\n\"stack\": ", tc_text_json(m->meta.stack));
   if (m->meta.data) emit(f, ",\n\"data\": ", tc_text_json(m->meta.data));
 }
 
@@ -246,6 +247,7 @@ static void read_meta(struct reader *r, const json_t *o, struct tc_manifest *m)
   m->meta.tokens = get_int(r, o, "tokens", INT64_MIN + 1, INT64_MAX);
   m->meta.model = get_str(r, o, "model", MOST_STRING);
   m->meta.config = get_str(r, o, "config", MOST_STRING);
+  m->meta.stack = json_object_get(o, "stack") ? get_str(r, o, "stack", MOST_STRING) : "";
   m->meta.data = json_object_get(o, "data") ? get_str(r, o, "data", MOST_STRING) : "";
   m->meta.mesh = get_str(r, o, "mesh", MOST_STRING);
   m->meta.system = get_str(r, o, "system", MOST_STRING);

@@ -80,6 +80,12 @@ static bool pd_new(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const struct
 }
 #endif
 
+void tc_cpu_version(char *text, size_t size)
+{
+  const dnnl_version_t *v = dnnl_version();
+  snprintf(text, size, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+}
+
 int tc_dnnl_new(struct tc_dnnl **out, struct tc_err *err)
 {
   struct tc_dnnl *x = tc_calloc(1, sizeof *x);

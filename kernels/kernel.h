@@ -165,6 +165,9 @@ struct tc_module { uint32_t version, layout; const struct tc_device_ops *ops; };
 /* Local. Loads the module of device `name`. */
 int tc_module_load(const struct tc_device_ops **out, const char *name, struct tc_err *err);
 
+/* Local. "oneDNN 2.6.0", which the cpu device multiplies with, into text[size]. */
+void tc_cpu_version(char *text, size_t size);
+
 extern const struct tc_device_ops tc_ref_ops, tc_cpu_ops;
 
 #endif

@@ -34,14 +34,25 @@ struct link {
   int n, cap;
 };
 
+void tc_mpi_version(char *text, size_t size)
+{
+  char all[MPI_MAX_LIBRARY_VERSION_STRING];
+  int n;
+  MPI_Get_library_version(all, &n);
+  snprintf(text, size, "%s", all);
+}
+
 /* ---- start and end --------------------------------------------------------------- */
 
 int tc_mpi_start(int *rank, int *world, struct tc_err *err)
 {
   int got = MPI_THREAD_SINGLE;
+  /* Else Open MPI 5 ends the process where it does not start. */
+  setenv("OMPI_MCA_mpi_initial_errhandler", "mpi_errors_return", 0);
   if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &got) != MPI_SUCCESS)
-    return tc_fail(err, TC_EUSER, "MPI does not start; run a small MPI program the same way "
-                   "to see why");
+    return tc_fail(err, TC_EPEER, "MPI does not start: start with srun --mpi=pmix or Open "
+                   "MPI's mpirun, or without PMIX_* in the environment; a small MPI program run the "
+                   "same way shows more");
   if (got != MPI_THREAD_MULTIPLE) {
     MPI_Finalize();
     return tc_fail(err, TC_EUSER, "this MPI library was built without MPI_THREAD_MULTIPLE "

@@ -3,12 +3,15 @@
  *
  * Invariants:
  * - what can be found wrong before ranks start is found by every process alike and said once;
+ * - processes start MPI first, and PMIx after it: Open MPI 5 finds no local rank where PMIx was
+ *   initialised before, 4.1 none where it was initialised and finalised;
  * - after tc_mpi_start MPI is finished, or aborted if a peer is missing (no orderly end);
  * - a thread's rank is told to the hub as gone only if it failed: the others must not wait;
  * - each rank's thread has a lane from its first moment to its last: a rank that hangs anywhere
  *   is ended by the watchdog. */
 #include "src/launch.h"
 #include "ac_config.h"
+#include "src/ranks_pmix.h"
 #include "src/watch.h"
 
 #include <pthread.h>
@@ -74,6 +77,48 @@ struct tc_ranks_want tc_launch_want(const struct tc_config *c)
   return w;
 }
 
+static void end_step(int status, const char *why) { tc_ranks_abort(status, why); }
+
+/* Starts MPI, watched: who the others are is not known yet. */
+static int start_mpi(struct tc_launch *l, struct tc_err *err)
+{
+  const int rank = tc_launch_rank();
+  char name[32];
+  snprintf(name, sizeof name, "rank %d", rank);
+  const char **who = tc_calloc((size_t)rank + 1, sizeof *who);
+  who[rank] = name;
+  const struct tc_watch_opts o = { .deadline_s = l->cfg->run_deadline, .world = rank + 1,
+                                   .first = rank, .n_local = 1, .end = end_step, .who = who };
+  struct tc_watch *w;
+  int rc = tc_watch_new(&w, &o, err);
+  if (rc < 0) tc_ranks_abort(-rc, err->text);          /* the others would wait in MPI_Init */
+  tc_watch_enter(w, rank);
+  tc_watch_allow(START_S);
+  tc_at_file("starting MPI, which all ranks must come to", NULL);
+  rc = tc_mpi_start(&l->mpi_rank, &l->mpi_world, err);
+  l->mpi = rc == 0;
+  if (rc < 0) tc_pmix_forget();        /* MPI may have left it half-initialised */
+  tc_watch_leave(rc, err);
+  tc_watch_free(w);
+  free(who);
+  return rc;
+}
+
+static int find_processes(struct tc_launch *l, const struct tc_ranks_want *want,
+                          struct tc_err *err)
+{
+  tc_ranks_prepare();
+  if (tc_pmix_launched()) TC_TRY(start_mpi(l, err));
+  /* Ranks meet in it. Under Slurm MPI_Init may be over here while it has hardly begun on another
+   * node, and Open MPI 4.1 dies of a message that comes so early. */
+  TC_TRY(tc_ranks_discover(&l->ranks, want, err));
+  const struct tc_ranks *r = l->ranks;
+  if (l->mpi && (l->mpi_rank != r->rank || l->mpi_world != r->world))
+    return tc_fail(err, TC_EUSER, "MPI says rank %d of %d, PMIx %d of %d: is this Open MPI built "
+                   "for the launcher's PMIx?", l->mpi_rank, l->mpi_world, r->rank, r->world);
+  return 0;
+}
+
 int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err *err)
 {
   const long long n = c->run_ranks;
@@ -88,10 +133,10 @@ int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err
   if (threads && (n < 1 || n > MAX_THREADS))
     return tc_fail(err, TC_EUSER, "run.ranks = %lld: give 1 to %d", n, MAX_THREADS);
   const struct tc_ranks_want want = tc_launch_want(c);
-  TC_TRY(threads ? tc_ranks_threads(&l->ranks, (int)n, &want, err)
-                 : tc_ranks_discover(&l->ranks, &want, err));
+  l->found = threads ? tc_ranks_threads(&l->ranks, (int)n, &want, err)
+                     : find_processes(l, &want, err);
+  if (l->found < 0) return l->found;
   if (threads) l->hub = tc_hub_new((int)n);
-  l->mpi = !threads && l->ranks->world > 1;
   l->who = tc_ranks_names(l->ranks);
   return 0;
 }
@@ -110,8 +155,6 @@ int tc_launch_threads(const struct tc_config *c, const struct tc_ranks *r, int r
 }
 
 /* ---- starting them --------------------------------------------------------------------- */
-
-static void end_step(int status, const char *why) { tc_ranks_abort(status, why); }
 
 static int new_watch(struct tc_watch **out, const struct tc_launch *l, struct tc_err *err)
 {
@@ -192,53 +235,51 @@ static int run_threads(const struct tc_launch *l, tc_launch_body *body, void *ct
   return status;
 }
 
-static int run_process(const struct tc_launch *l, tc_launch_body *body, void *ctx)
+/* Back when all ranks have come to the end; where one is missing, the step is ended. */
+static void await_end(const struct tc_launch *l, int rc)
+{
+  struct tc_err err;
+  if (rc != TC_EPEER && tc_mpi_meet(l->cfg->run_deadline, &err) < 0)
+    tc_launch_say(l->ranks, rc = TC_EPEER, &err);
+  if (rc != TC_EPEER || l->mpi_world == 1) return;
+  tc_sleep_ns(LINGER_NS);
+  tc_mpi_abort(-TC_EPEER);
+}
+
+static int run_process(struct tc_launch *l, tc_launch_body *body, void *ctx)
 {
   struct tc_err err = { 0 };
   const struct tc_ranks *r = l->ranks;
   struct tc_watch *w;
   if (new_watch(&w, l, &err) < 0) {
-    if (l->mpi) tc_ranks_abort(-err.status, err.text);   /* the others would wait in MPI_Init */
+    if (l->mpi) tc_ranks_abort(-err.status, err.text);   /* the others would wait for this rank */
     return tc_cmd_fail(&err);
   }
   tc_watch_enter(w, r->rank);
-  tc_watch_allow(START_S);
-  tc_at_file("starting MPI, which all ranks must come to", NULL);
-  int rank = r->rank, world = r->world, rc = l->mpi ? tc_mpi_start(&rank, &world, &err) : 0;
-  const bool started = l->mpi && rc == 0;
-  /* Under Slurm MPI_Init may be over here while it has hardly begun on another node, and Open MPI
-   * 4.1 dies of a message that comes so early. */
-  if (started) rc = tc_ranks_meet(r, &err);
-  tc_watch_allow(0);
-  if (started && !rc) tc_watch_mail(w, tc_mpi_mail());
-  if (!rc && (rank != r->rank || world != r->world))
-    rc = tc_fail(&err, TC_EUSER, "MPI says rank %d of %d, PMIx %d of %d: is this Open MPI built "
-                 "for the launcher's PMIx?", rank, world, r->rank, r->world);
-  if (!rc) {
-    tc_ranks_bind(r, rank);            /* MPI's own threads, which came before, stay free */
-    rc = body(rank, ctx, &err);
-  }
+  if (l->mpi) tc_watch_mail(w, tc_mpi_mail());
+  tc_ranks_bind(r, r->rank);           /* MPI's own threads, which came before, stay free */
+  int rc = body(r->rank, ctx, &err);
   tc_watch_leave(rc, &err);
   int status = tc_launch_say(r, rc, &err);
-  if (started && rc != TC_EPEER && tc_mpi_meet(l->cfg->run_deadline, &err) < 0)
-    status = tc_launch_say(r, rc = TC_EPEER, &err);
-  if (started && rc == TC_EPEER) {
-    tc_sleep_ns(LINGER_NS);
-    tc_mpi_abort(-TC_EPEER);
-  }
+  if (l->mpi) await_end(l, rc);
   tc_watch_mail(w, NULL);
   tc_watch_free(w);
-  if (started) tc_mpi_finish();
+  if (l->mpi) tc_mpi_finish();
+  l->mpi = false;
   return status;
 }
 
-int tc_launch_run(const struct tc_launch *l, tc_launch_body *body, void *ctx)
+int tc_launch_run(struct tc_launch *l, tc_launch_body *body, void *ctx)
 {
   return l->hub ? run_threads(l, body, ctx) : run_process(l, body, ctx);
 }
 
 void tc_launch_free(struct tc_launch *l)
 {
+  if (l->mpi) {                        /* something was wrong before ranks could run */
+    await_end(l, l->found);
+    tc_mpi_finish();
+  }
   for (int r = 0; l->who && r < l->ranks->world; r++) free(l->who[r]);
   free(l->who);
   tc_hub_free(l->hub);

@@ -160,6 +160,8 @@ libtercio_a_SOURCES = \
   %D%/train_trace.c \
   %D%/transfer.c \
   %D%/transfer.h \
+  %D%/versions.c \
+  %D%/versions.h \
   %D%/watch.c \
   %D%/watch.h \
   %D%/watch_impl.h \

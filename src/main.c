@@ -6,9 +6,11 @@
 #include "src/base.h"
 #include "src/config.h"
 #include "src/process.h"
+#include "src/versions.h"
 #include "src/stop.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -126,7 +128,9 @@ static void print_cmd_help(int i)
 
 static void print_version(void)
 {
-  printf("tercio %s\n", PACKAGE_VERSION);
+  char *stack = tc_versions_text();
+  printf("tercio %s\n%s\n", PACKAGE_VERSION, stack);
+  free(stack);
 #ifdef TC_CUDA
   printf("CUDA %s (%s)\n", TC_CUDA_VERSION, TC_CUDA_ARCHS);
 #else
@@ -287,11 +291,19 @@ static int run_command(int argc, char **argv)
     if (strcmp(argv[0], commands[i].cmd.name) != 0) continue;
     for (int a = 1; a < argc && !(commands[i].how & HELP_OWN); a++)
       if (is_help(argv[a])) return print_cmd_help(i), 0;
-    if (commands[i].how & TAKES_SIGNALS) tc_stop_block();
     return commands[i].cmd.run(argc, argv);
   }
   return unknown_command(argv[0]);
 }
+
+/* Before libraries are initialised: UCX then takes HUP for itself, also where it was ignored (nohup). */
+static void block_signals(void) { tc_stop_block(); }
+
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__    /* which start as libraries do */
+__attribute__((constructor)) static void first(void) { block_signals(); }
+#else
+__attribute__((section(".preinit_array"), used)) static void (*const first)(void) = block_signals;
+#endif
 
 /* A reader that has seen enough (head) is no fault. */
 static bool reader_left(void)
@@ -300,8 +312,16 @@ static bool reader_left(void)
   return fstat(STDOUT_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode));
 }
 
+static bool takes_signals(const char *name)
+{
+  for (int i = 0; i < N_COMMANDS; i++)
+    if (strcmp(name, commands[i].cmd.name) == 0) return commands[i].how & TAKES_SIGNALS;
+  return false;
+}
+
 int main(int argc, char **argv)
 {
+  if (argc < 2 || !takes_signals(argv[1])) tc_stop_unblock();
   struct tc_process *process = tc_process_begin();
   int status = run_command(argc - 1, argv + 1);
   if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0 && !reader_left()) {

@@ -72,11 +72,8 @@ static void look_at_cpus(struct self *s)
   hwloc_bitmap_free(cpus);
 }
 
-static int look_at_self(struct self *s, struct tc_err *err)
+void tc_ranks_prepare(void)
 {
-  /* Plugins that open displays or drivers: slow, and not needed; PCI is read from sysfs. */
-  static const char *const unwanted[] = { "pci", "opencl", "cuda", "nvml", "gl", "rsmi" };
-  memset(s, 0, sizeof *s);               /* the padding too: it goes over the wire */
   /* Slurm and the driver's tools count GPUs by bus; CUDA does if it is told before it starts. */
   setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
   /* Streams share the GPU's queues, 8 unless it is told: NCCL's own with ours are more, and a
@@ -87,6 +84,14 @@ static int look_at_self(struct self *s, struct tc_err *err)
   /* An axis has a communicator of its own. Those of one GPU may wait for each other in circles if their
    * kernels start in another order on another rank; so they start in the order of the host's calls. */
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+}
+
+static int look_at_self(struct self *s, struct tc_err *err)
+{
+  /* Plugins that open displays or drivers: slow, and not needed; PCI is read from sysfs. */
+  static const char *const unwanted[] = { "pci", "opencl", "cuda", "nvml", "gl", "rsmi" };
+  memset(s, 0, sizeof *s);               /* the padding too: it goes over the wire */
+  tc_ranks_prepare();
   s->info.device = s->info.dev.numa = s->info.dev.distance = s->info.dev.n_links = -1;
   if (hwloc_topology_init(&s->topo) != 0)
     return tc_fail(err, TC_EUSER, "hwloc can't be started: %s", strerror(errno));
@@ -122,14 +127,6 @@ static int exchange(int rank, const char *key, const struct blob *mine, int worl
       return tc_fail(err, TC_EUSER, "rank %d runs another build of tercio than rank %d; install "
                      "the same one on all nodes", r, rank);
   }
-  return TC_OK;
-}
-
-int tc_ranks_meet(const struct tc_ranks *r, struct tc_err *err)
-{
-  char here = 0;
-  TC_TRY(tc_pmix_tell("tercio.here", &here, 1, err));
-  for (int i = 0; i < r->world; i++) TC_TRY(tc_pmix_hear(i, "tercio.here", &here, 1, err));
   return TC_OK;
 }
 
@@ -301,7 +298,7 @@ static int meet(struct tc_ranks *r, const struct self *s, const struct tc_ranks_
 {
   struct blob *mine = tc_calloc(1, sizeof *mine);
   mine->magic = BLOB_MAGIC;
-  mine->leader = tc_pmix_leader(r->rank);
+  mine->leader = tc_pmix_leader();
   mine->info = s->info;
   set_sights(mine->sees, &s->gpus);
   int rc = exchange(r->rank, "tercio.rank", mine, r->world, all, err);

@@ -36,8 +36,13 @@ struct tc_ranks_want {
   bool ask;                      /* ask the driver's library, too (tc_gpus_ask): slow */
 };
 
-/* Collective over the job step. want may be NULL: nothing. Under srun with more than one task and no PMIx in the
- * environment: TC_EUSER, "start with srun --mpi=pmix". *out is owned by the caller. */
+/* Local. Puts into the environment, where it does not say otherwise, what CUDA and NCCL are to read:
+ * before MPI, which may start CUDA. Done by the functions below, too. */
+void tc_ranks_prepare(void);
+
+/* Collective over the job step: back when all ranks have come, TC_EPEER after 300 s or more. want may
+ * be NULL: nothing. Under srun with more than one task and no PMIx in the environment: TC_EUSER,
+ * "start with srun --mpi=pmix". *out is owned by the caller. */
 int tc_ranks_discover(struct tc_ranks **out, const struct tc_ranks_want *want, struct tc_err *err);
 /* Ranks as threads of one process: the same struct for `n` ranks, at most 4096, on this node. */
 int tc_ranks_threads(struct tc_ranks **out, int n, const struct tc_ranks_want *want,
@@ -46,9 +51,8 @@ int tc_ranks_threads(struct tc_ranks **out, int n, const struct tc_ranks_want *w
  * is to be bound. */
 void tc_ranks_bind(const struct tc_ranks *r, int rank);
 void tc_ranks_free(struct tc_ranks *r);
-/* Collective over the job step, for ranks that are processes; once. Back when all ranks have come
- * here; TC_EPEER after 300 s or more. */
-int tc_ranks_meet(const struct tc_ranks *r, struct tc_err *err);
+/* Local, at any time. PMIx's name and version, into text[size]. */
+void tc_pmix_version(char *text, size_t size);
 /* Collective. PMIx_Finalize if it was initialised; after MPI is finished. */
 void tc_ranks_finish(void);
 /* Local. Ends the whole step with this exit status through PMIx_Abort (does not return). */

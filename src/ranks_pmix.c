@@ -1,12 +1,11 @@
 /* ranks_pmix.c - what ranks ask of their launcher, and tell each other through it: the only file
  * that sees <pmix.h>.
  *
- * PMIx is initialised only where a launcher put PMIX_NAMESPACE and PMIX_RANK into the environment:
- * alone it would leave MPI unable to start. Each wait has a deadline. */
+ * PMIx is initialised only where a launcher put PMIX_NAMESPACE and PMIX_RANK into the environment,
+ * and after MPI (launch.c says why). Each wait has a deadline. */
 #include "src/ranks_pmix.h"
 #include "src/ranks.h"
 
-#include <limits.h>
 #include <pmix.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,6 +16,8 @@
 enum { FENCE_S = 300, GET_S = 60, ABORT_S = 10 };
 
 static const char *space(void) { return tc_env("PMIX_NAMESPACE"); }
+
+void tc_pmix_version(char *text, size_t size) { snprintf(text, size, "%s", PMIx_Get_version()); }
 
 bool tc_pmix_launched(void)
 {
@@ -41,6 +42,8 @@ static int job_size(int *world, struct tc_err *err)
   return good ? TC_OK : pmix_fail("asking PMIx for the number of ranks", rc, err);
 }
 
+void tc_pmix_forget(void) { unsetenv("PMIX_NAMESPACE"); }
+
 int tc_pmix_start(int *rank, int *world, struct tc_err *err)
 {
   pmix_proc_t me;
@@ -49,7 +52,8 @@ int tc_pmix_start(int *rank, int *world, struct tc_err *err)
     tc_fail(err, TC_EPEER, "the launcher can't be reached (PMIx_Init: %s, PMIX_NAMESPACE = %s): "
             "start with srun --mpi=pmix or Open MPI's mpirun, or without PMIX_* in the "
             "environment", PMIx_Error_string(rc), space());
-    return unsetenv("PMIX_NAMESPACE"), TC_EPEER;    /* half-initialised, PMIx dies of any call */
+    tc_pmix_forget();
+    return TC_EPEER;
   }
   *rank = (int)me.rank;
   return job_size(world, err);
@@ -134,26 +138,21 @@ int tc_pmix_hear(int rank, const char *key, void *p, size_t bytes, struct tc_err
   return same ? TC_OK : 1;
 }
 
-/* Of the node that Resolve_peers says I'm on: a peer's NODEID is not to be had. */
-int tc_pmix_leader(int rank)
+int tc_pmix_leader(void)
 {
-  char *nodes = NULL, *rest = NULL;
-  int leader = -1;
-  if (PMIx_Resolve_nodes(space(), &nodes) != PMIX_SUCCESS || !nodes) return -1;
-  for (char *node = strtok_r(nodes, ",", &rest); node; node = strtok_r(NULL, ",", &rest)) {
-    pmix_proc_t *peer = NULL;
-    size_t n = 0;
-    int lowest = INT_MAX, mine = 0;
-    if (PMIx_Resolve_peers(node, space(), &peer, &n) != PMIX_SUCCESS) continue;
-    for (size_t i = 0; i < n; i++) {
-      mine |= peer[i].rank == (pmix_rank_t)rank;
-      lowest = TC_MIN(lowest, (int)peer[i].rank);
-    }
-    PMIX_PROC_FREE(peer, n);
-    if (mine) leader = lowest;
+  pmix_proc_t job;
+  pmix_value_t *got = NULL;
+  int lowest = -1;
+  PMIX_LOAD_PROCID(&job, space(), PMIX_RANK_WILDCARD);
+  if (PMIx_Get(&job, PMIX_LOCAL_PEERS, NULL, 0, &got) != PMIX_SUCCESS) return -1;
+  for (const char *at = got->type == PMIX_STRING ? got->data.string : ""; *at;) {
+    int rank = atoi(at);
+    if (lowest < 0 || rank < lowest) lowest = rank;
+    at += strcspn(at, ",");
+    at += *at == ',';
   }
-  free(nodes);
-  return leader;
+  PMIX_VALUE_RELEASE(got);
+  return lowest;
 }
 
 void tc_ranks_finish(void)

@@ -12,7 +12,7 @@
 
 struct tc_stop {
   pthread_t thread;
-  sigset_t set;                   /* those that were not ignored */
+  sigset_t set;                   /* those that are received */
   bool say;
   atomic_int asked;
   atomic_bool agreed, quit;
@@ -26,7 +26,7 @@ static const struct { int number; const char *name; int kind; } signals[] = {
 };
 enum { N_SIGNALS = sizeof signals / sizeof *signals };
 
-static sigset_t wanted(void)
+void tc_stop_block(void)
 {
   sigset_t set;
   struct sigaction now;
@@ -34,13 +34,27 @@ static sigset_t wanted(void)
   for (int i = 0; i < N_SIGNALS; i++)
     if (sigaction(signals[i].number, NULL, &now) == 0 && now.sa_handler != SIG_IGN)
       sigaddset(&set, signals[i].number);
-  return set;
+  pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-void tc_stop_block(void)
+void tc_stop_unblock(void)
 {
-  const sigset_t set = wanted();
-  pthread_sigmask(SIG_BLOCK, &set, NULL);
+  sigset_t set;
+  sigemptyset(&set);
+  for (int i = 0; i < N_SIGNALS; i++) sigaddset(&set, signals[i].number);
+  pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* Those that are blocked. The others were ignored when the process began, and are again. */
+static sigset_t wanted(void)
+{
+  sigset_t set, blocked;
+  sigemptyset(&set);
+  pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+  for (int i = 0; i < N_SIGNALS; i++)
+    if (sigismember(&blocked, signals[i].number)) sigaddset(&set, signals[i].number);
+    else signal(signals[i].number, SIG_IGN);
+  return set;
 }
 
 /* By the default action, so that the status tells which signal it was. */

@@ -20,8 +20,11 @@ enum tc_stop_kind { TC_STOP_NONE, TC_STOP_REQUEUE, TC_STOP_END };
 
 struct tc_stop;
 
-/* Local, before any thread is started. The signals stay pending until tc_stop_new. */
+/* Local, before any thread is started. The signals stay pending until tc_stop_new; not those that are
+ * ignored now. */
 void tc_stop_block(void);
+/* Local. They have their effect again: for commands that do not receive them. */
+void tc_stop_unblock(void);
 /* Local, after tc_stop_block. Starts the thread that receives the signals; TC_EUSER if it
  * can't. say: whether this process logs what it receives. *out is owned by the caller. */
 int tc_stop_new(struct tc_stop **out, bool say, struct tc_err *err);

@@ -11,6 +11,7 @@
 #include "src/optim.h"
 #include "src/process.h"
 #include "src/setup.h"
+#include "src/versions.h"
 #include "src/watch.h"
 
 #include <errno.h>
@@ -312,6 +313,7 @@ static void train_free(struct tc_train *t, bool abandon)
   free(t->out);
   free(t->home);
   free(t->ckpt_dir);
+  free(t->stack);
 }
 
 static int run(struct tc_train *t, struct tc_err *err)
@@ -349,6 +351,7 @@ int tc_train(struct tc_train *t, struct tc_err *err)
   t->eval_batch = t->saved_step = t->recover.back_to = t->metrics.fd = -1;
   tc_walltime_begin(t);
   t->out = tc_strdup(t->cfg->run_out);
+  t->stack = tc_versions_text();
   t->ckpt_dir = *t->cfg->ckpt_dir ? tc_strdup(t->cfg->ckpt_dir) : tc_sprintf("%s/ckpt", t->out);
   tc_log_set_rank(t->ranks->world > 1 ? t->rank : -1);
   int rc = setup_plan(t, err);

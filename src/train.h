@@ -77,6 +77,7 @@ struct tc_train {
   bool borrowed;                 /* which was another run's (ckpt.from) */
   int64_t eval_batch;            /* >= 0: fill from the validation windows of this batch */
   char *out, *ckpt_dir;
+  char *stack;                   /* tc_versions_text */
   struct tc_metrics_out metrics;
   int64_t base_rss_bytes;        /* resident before the arenas were taken */
   struct tc_owner *owner;        /* rank 0: of the checkpoints' folder */

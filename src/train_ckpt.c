@@ -222,7 +222,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .tokens = step * t->cfg->train_global_batch * t->opts.model.context, .model = st->model,
     .config = st->config, .data = st->data, .mesh = st->mesh, .system = t->opts.system->name,
     .job = t->ranks->job, .restart = t->ranks->restart, .who = (const char *const *)t->who,
-    .version = PACKAGE_VERSION, .loop = loop,
+    .version = PACKAGE_VERSION, .stack = t->stack, .loop = loop,
     .home = t->owner ? tc_owner_home(t->owner) : NULL,
     .files = strcmp(t->cfg->ckpt_files, "node") ? TC_FILES_RANK : TC_FILES_NODE,
     .view = t->cfg->ckpt_view };

@@ -242,9 +242,10 @@ int tc_run_json(struct tc_train *t, struct tc_err *err)
   if (t->rank) return 0;
   char *path = tc_sprintf("%s/run.json", t->out), *config = tc_config_text(t->cfg);
   char *model = tc_model_text(&t->opts.model);
-  json_t *o = json_pack("{s:s,s:s,s:s,s:I,s:{s:i,s:i,s:i,s:i},s:s,s:s,s:s,s:i,s:s,s:i,s:I,s:f,s:o,s:o}",
-                        "version", PACKAGE_VERSION, "config", config, "model", model, "parameters",
-                        (json_int_t)tc_model_params(&t->opts.model), "mesh", "mb",
+  json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:I,s:{s:i,s:i,s:i,s:i},s:s,s:s,s:s,s:i,s:s,s:i,s:I,s:f,"
+                        "s:o,s:o}",
+                        "version", PACKAGE_VERSION, "stack", t->stack, "config", config, "model",
+                        model, "parameters", (json_int_t)tc_model_params(&t->opts.model), "mesh", "mb",
                         t->mesh->size[TC_MB], "pp", t->mesh->size[TC_PP], "dp",
                         t->mesh->size[TC_DP], "tp", t->mesh->size[TC_TP], "system",
                         t->opts.system->name, "device", t->device->ops->name, "comm",

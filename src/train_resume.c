@@ -63,6 +63,14 @@ char *tc_resume_data(const struct tc_train *t)
   return tc_sprintf("tokens %" PRId64 " hash %016" PRIx64, t->data_id.tokens, t->data_id.hash);
 }
 
+/* oneDNN and compilers add up in orders of their own. */
+static void warn_of_stack(const struct tc_train *t, const char *was)
+{
+  if (*was && strcmp(was, t->stack))
+    tc_warn("the checkpoint was saved with other versions (%s; now %s): from here on losses may "
+            "differ in their last digits", was, t->stack);
+}
+
 void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta)
 {
   static const char *const what[] = {
@@ -74,6 +82,7 @@ void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta)
   struct tc_config *was = saved_config(meta), mixed;
   struct tc_config_change x;
   warn_of_data(t, meta->data);
+  warn_of_stack(t, meta->stack);
   if (!was) return;
   const bool same = same_rate(was, is, meta->step, steps);
   mixed = *was;                  /* its options become those of now one by one */

@@ -111,6 +111,7 @@ unit_tests = \
   %D%/unit/t_watch.t \
   %D%/unit/t_watch_lane.t \
   %D%/unit/t_watch_parts.t \
+  %D%/unit/t_versions.t \
   %D%/unit/t_watch_thread.t
 
 # The last two are linked with the shim, which takes the place of calls of the C library.

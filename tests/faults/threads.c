@@ -1,9 +1,11 @@
 /* threads.c - preloaded into the program: no more than TC_THREADS_MAX threads at a time besides the
- * first, as under a limit on processes; what is beyond fails with EAGAIN. */
+ * first, as under a limit on processes; what is beyond fails with EAGAIN. With TC_TAKES_HUP it takes
+ * SIGHUP for itself when it is loaded, as UCX does. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -38,4 +40,11 @@ int pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*fn)(void *)
     free(s);
   }
   return rc;
+}
+
+static void nothing(int number) { (void)number; }
+
+__attribute__((constructor)) static void take_hup(void)
+{
+  if (getenv("TC_TAKES_HUP")) signal(SIGHUP, nothing);
 }

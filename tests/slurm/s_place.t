@@ -53,7 +53,7 @@ export HWLOC_XMLFILE=$shared/node.xml HWLOC_THISSYSTEM=0 TERCIO_SYSROOT=$shared/
 for how in --gpus-per-node=2 --gpus-per-task=1; do
   place -N2 --ntasks-per-node=2 $how -- --run.device=cuda
   is "$(get '[.ranks[] | "\(.host) \(.device_pci)"] | unique | length')" 4 "$how: each rank has a GPU of its own"
-  is "$(get '[.ranks[] | "\(.device_pci[5:6]) \(.cpus) \(.device_distance)"] | unique | join(",")')" \
+  is "$(get '[.ranks[] | "\(.device_pci[5:6]) \(.cpus) \(.device_distance + 0)"] | unique | join(",")')" \
     "1 0 0,2 1 0" "  and the CPUs of its socket"
 done
 unset HWLOC_XMLFILE HWLOC_THISSYSTEM TERCIO_SYSROOT

@@ -21,14 +21,13 @@ wait_step "$out" 8 100
 cluster kill-node node2
 wait_line 'starting the ranks again on node1 node3$' 100
 ok $? "lost node: the ranks are started again on the two that are left" || note_file "$log" 40
-wait_step "$out" 30 100
+cluster revive node2                   # now, so that the job still has steps to do when it is signalled
+wait_step "$out" 20 100
 is "$(job_field "$job" Restarts)" 0 "lost node: without a requeue"
 is "$(jq -c '[(.ranks | length), .mesh.dp]' "$out/run.json")" "[4,4]" "lost node: 4 ranks, dp 4, are left of 6"
 from=$(resumed | tail -n 1)
 is "$(step_after_resume)" $((from + 1)) "lost node: the first step after the checkpoint of step $from is the next"
 
-# ---- the node comes back ----
-cluster revive node2
 on_head scancel --batch --signal=USR2 "$job"
 is "$(wait_job "$job" 200)" COMPLETED "lost node: the job completes" || note_file "$log" 60
 is "$(job_field "$job" Restarts)" 1 "asked to stop, it was requeued once"

@@ -314,6 +314,23 @@ static void test_rows(struct fixture *f)
   f->t.recover.skipped = 0;
 }
 
+/* A checkpoint of other libraries is resumed with a warning; one that does not name them without. */
+static void test_versions(struct fixture *f)
+{
+  struct tc_ckpt_meta meta = { .version = "", .data = "", .stack = "" };
+  f->t.stack = tc_strdup("gcc 2, HDF5 2");
+  stderr_text();
+  tc_resume_warn(&f->t, &meta);
+  meta.stack = f->t.stack;
+  tc_resume_warn(&f->t, &meta);
+  is_str(stderr_text(), "", "the same libraries, and unknown ones");
+  meta.stack = "gcc 1, HDF5 2";
+  tc_resume_warn(&f->t, &meta);
+  is_str(stderr_text(), "tercio: warning: the checkpoint was saved with other versions (gcc 1, HDF5 2; now gcc 2, "
+         "HDF5 2): from here on losses may differ in their last digits\n", "other ones");
+  free(f->t.stack);
+}
+
 int main(void)
 {
   struct fixture f;
@@ -328,6 +345,7 @@ int main(void)
   test_rows(&f);
   test_flags(&f);
   test_signals(&f);
+  test_versions(&f);
   tc_saver_free(f.saver, false);
   tc_data_free(f.data);
   tc_comm_free(f.self);

@@ -72,8 +72,10 @@ static void test_abort(void)
     char *args[] = { "train", "--run.threads=1" };
     const char *const extra[] = { NULL };
     if (!freopen("/dev/null", "w", stderr) || tc_config_new(&cfg, 2, args, extra, NULL, &err) < 0 ||
-        tc_launch_find(&l, cfg, &err) < 0) _exit(99);
+        tc_launch_find(&l, cfg, &err) < 0 ||
+        tc_mpi_start(&l.mpi_rank, &l.mpi_world, &err) < 0) _exit(99);
     l.mpi = true;
+    l.mpi_world = 2;
     tc_launch_run(&l, no_answer, NULL);
     _exit(98);                                  /* it does not return */
   }

@@ -8,7 +8,8 @@
 
 static struct {
   char log[1200];
-  int start, meet, end, rank, world, watch, body, threads;
+  int start, end, discover, found, rank, world, watch, body, threads;
+  bool launched;
   struct tc_watch_opts o;
 } fake;
 
@@ -37,14 +38,30 @@ static int f_start(int *rank, int *world, struct tc_err *err)
   return answer(fake.start, "start", err);
 }
 
-static int f_meet(const struct tc_ranks *r, struct tc_err *err)
+static int f_end(double deadline_s, struct tc_err *err)
 {
-  return (void)r, answer(fake.meet, "meet", err);
+  put("%g s", deadline_s);
+  return answer(fake.end, "end", err);
 }
-static int f_end(double s, struct tc_err *err)
+
+/* This process is rank fake.found of three. */
+static int f_discover(struct tc_ranks **r, const struct tc_ranks_want *want, struct tc_err *err)
 {
-  return put("%g s", s), answer(fake.end, "end", err);
+  (void)want;
+  *r = NULL;
+  if (fake.discover == 0) {
+    *r = tc_calloc(1, sizeof **r);
+    (*r)->rank = fake.found;
+    (*r)->world = fake.launched ? 3 : 1;
+    (*r)->info = tc_calloc(3, sizeof *(*r)->info);
+  }
+  return answer(fake.discover, "discover", err);
 }
+
+static bool f_launched(void) { return fake.launched; }
+static void f_forget(void) { put("forget"); }
+static void f_prepare(void) { put("prepare"); }
+static void f_ranks_finish(void) { put("leave PMIx"); }
 static struct tc_mail *f_mail(void) { return (struct tc_mail *)&fake; }
 static void f_finish(void) { put("finish"); }
 static void f_abort(int status) { put("abort %d", status); }
@@ -78,7 +95,11 @@ static int f_thread(pthread_t *t, void *(*run)(void *), void *arg, struct tc_err
 }
 
 #define tc_mpi_start f_start
-#define tc_ranks_meet f_meet
+#define tc_ranks_discover f_discover
+#define tc_ranks_prepare f_prepare
+#define tc_ranks_finish f_ranks_finish
+#define tc_pmix_launched f_launched
+#define tc_pmix_forget f_forget
 #define tc_mpi_meet f_end
 #define tc_mpi_mail f_mail
 #define tc_mpi_finish f_finish
@@ -106,85 +127,93 @@ static int body(int rank, void *ctx, struct tc_err *err)
 
 /* ---- a process ------------------------------------------------------------------------------- */
 
-#define BEGIN "watch, enter 1, allow 300, 'starting MPI, which all ranks must come to', "
+#define MPI "watch, enter 1, allow 300, 'starting MPI, which all ranks must come to', start, "
+#define RUN "watch, enter 1, mail, bind 1, body 1, "
+#define OVER "9 s, end, no mail, unwatch, finish"
+
+/* Finding who runs: MPI, then PMIx. */
+static void test_find_process(void)
+{
+  static const struct { const char *name; bool launched; int watch, start, discover, rank, world, status;
+                        const char *log; } rows[] = {
+    { "well", true, 0, 0, 0, 1, 3, 0, "prepare, " MPI "leave 0, unwatch, discover" },
+    { "no launcher", false, 0, 0, 0, 0, 0, 0, "prepare, discover" },
+    { "without MPI", true, 0, TC_EPEER, 0, 1, 3, TC_EPEER, "prepare, " MPI "forget, leave -8, unwatch" },
+    { "a rank does not come", true, 0, 0, TC_EPEER, 1, 3, TC_EPEER,
+      "prepare, " MPI "leave 0, unwatch, discover" },
+    { "another rank", true, 0, 0, 0, 2, 3, TC_EUSER, "prepare, " MPI "leave 0, unwatch, discover" },
+    { "another world", true, 0, 0, 0, 1, 4, TC_EUSER, "prepare, " MPI "leave 0, unwatch, discover" },
+  };
+  struct tc_config cfg = { .run_deadline = 9, .run_ranks = 1, .run_threads = 1,
+                           .run_comm = (char *)(uintptr_t)"auto", .run_bind = (char *)(uintptr_t)"no",
+                           .run_device = (char *)(uintptr_t)"cpu" };
+  setenv("PMIX_RANK", "1", 1);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct tc_launch l;
+    struct tc_err err = { 0 };
+    memset(&fake, 0, sizeof fake);
+    fake.launched = rows[i].launched;
+    fake.start = rows[i].start;
+    fake.discover = rows[i].discover;
+    fake.rank = rows[i].rank;
+    fake.world = rows[i].world;
+    fake.found = 1;
+    is_int(tc_launch_find(&l, &cfg, &err), rows[i].status, "a process is found, %s", rows[i].name);
+    is_str(fake.log, rows[i].log, "... what it does");
+    ok(l.mpi == (rows[i].launched && !rows[i].start) && l.found == rows[i].status, "... what runs then");
+    if (rows[i].launched)
+      ok(fake.o.deadline_s == 9 && fake.o.world == 2 && fake.o.first == 1 && fake.o.n_local == 1 &&
+         fake.o.end == end_step, "... its watchdog");
+    fake.log[0] = 0;
+    tc_launch_free(&l);
+    is_str(fake.log, !l.mpi ? "leave PMIx" : rows[i].status == TC_EPEER
+           ? "sleep 300 ms, abort 8, finish, leave PMIx" : "9 s, end, finish, leave PMIx",
+           "... how it ends, if nothing runs");
+  }
+  struct tc_ranks r = { .rank = 0, .world = 1 };
+  struct tc_launch l = { .cfg = &cfg, .ranks = &r, .mpi = true, .mpi_world = 1, .found = TC_EPEER };
+  memset(&fake, 0, sizeof fake);
+  await_end(&l, TC_EPEER);
+  is_str(fake.log, "", "a rank without others has nobody to end");
+  fake.watch = TC_EUSER;
+  struct tc_err err = { 0 };
+  l.mpi = false;
+  start_mpi(&l, &err);
+  ok(!strncmp(fake.log, "watch, abort all 2 (watch fails)", 32), "no watchdog for MPI: all end: %s", fake.log);
+  fake.log[0] = 0;
+  end_step(7, "why");
+  is_str(fake.log, "abort all 7 (why)", "the end of a step");
+}
 
 static void test_process(void)
 {
-  static const struct {
-    const char *name;
-    bool mpi;
-    int watch, start, meet, rank, world, body, end, status;
-    const char *log;
-  } rows[] = {
-    { "well", true, 0, 0, 0, 1, 3, 0, 0, 0,
-      BEGIN "start, meet, allow 0, mail, bind 1, body 1, "
-            "leave 0, 9 s, end, no mail, "
-            "unwatch, finish" },
-    { "alone", false, 0, 0, 0, 1, 3, 0, 0, 0,
-      BEGIN "allow 0, bind 1, body 1, leave 0, no mail, "
-            "unwatch" },
-    { "without a watchdog", true, TC_EUSER, 0, 0, 1, 3, 0, 0, 2,
-      "watch, abort all 2 (watch fails), 'watch fails'" },
-    { "alone without one", false, TC_EUSER, 0, 0, 1, 3, 0, 0, 2, "watch, 'watch fails'" },
-    { "without MPI", true, 0, TC_EUSER, 0, 1, 3, 0, 0, 2,
-      BEGIN "start, allow 0, leave -2, no "
-            "mail, unwatch" },
-    { "a rank does not come", true, 0, 0, TC_EPEER, 1, 3, 0, 0, 8,
-      BEGIN "start, meet, allow 0, leave -8, 'meet fails', "
-            "sleep 300 ms, abort 8, no mail, unwatch, finish" },
-    { "another rank", true, 0, 0, 0, 2, 3, 0, 0, 2,
-      BEGIN "start, meet, allow 0, mail, leave "
-            "-2, 9 s, end, no mail, unwatch, "
-            "finish" },
-    { "another world", true, 0, 0, 0, 1, 4, 0, 0, 2,
-      BEGIN "start, meet, allow 0, mail, leave "
-            "-2, 9 s, end, no mail, unwatch, "
-            "finish" },
-    { "its work fails", true, 0, 0, 0, 1, 3, TC_ENOCKPT, 0, 5,
-      BEGIN "start, meet, allow 0, mail, bind 1, body 1, leave -5, "
-            "9 s, end, no mail, unwatch, finish" },
-    { "its work misses a peer", true, 0, 0, 0, 1, 3, TC_EPEER, 0, 8,
-      BEGIN "start, meet, allow 0, mail, bind 1, body 1, leave "
-            "-8, 'body fails', sleep 300 ms, abort 8, no mail, unwatch, finish" },
-    { "the others do not end", true, 0, 0, 0, 1, 3, 0, TC_EPEER, 8,
-      BEGIN "start, meet, allow 0, mail, bind 1, body 1, leave "
-            "0, 9 s, end, 'end fails', sleep 300 ms, abort 8, no mail, unwatch, finish" },
-    { "its work says something", true, 0, 0, 0, 1, 3, -85, 0, 85,
-      BEGIN "start, meet, allow 0, mail, bind 1, body 1, leave "
-            "-85, 9 s, end, no mail, unwatch, finish" },
+  static const struct { const char *name; bool mpi; int watch, body, end, status; const char *log; } rows[] = {
+    { "well", true, 0, 0, 0, 0, RUN "leave 0, " OVER },
+    { "alone", false, 0, 0, 0, 0, "watch, enter 1, bind 1, body 1, leave 0, no mail, unwatch" },
+    { "without a watchdog", true, TC_EUSER, 0, 0, 2, "watch, abort all 2 (watch fails), 'watch fails'" },
+    { "alone without one", false, TC_EUSER, 0, 0, 2, "watch, 'watch fails'" },
+    { "its work fails", true, 0, TC_ENOCKPT, 0, 5, RUN "leave -5, " OVER },
+    { "its work misses a peer", true, 0, TC_EPEER, 0, 8,
+      RUN "leave -8, 'body fails', sleep 300 ms, abort 8, no mail, unwatch, finish" },
+    { "the others do not end", true, 0, 0, TC_EPEER, 0,        /* a real abort does not return */
+      RUN "leave 0, 9 s, end, 'end fails', sleep 300 ms, abort 8, no mail, unwatch, finish" },
+    { "its work has a status", true, 0, -85, 0, 85, RUN "leave -85, " OVER },
   };
   struct tc_config cfg = { .run_deadline = 9 };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_ranks r = { .rank = 1, .world = 3 };
     char *who[] = { NULL };
-    struct tc_launch l = { .cfg = &cfg, .ranks = &r, .mpi = rows[i].mpi, .who = who };
+    struct tc_launch l = { .cfg = &cfg, .ranks = &r, .mpi = rows[i].mpi, .who = who, .mpi_world = 3 };
     memset(&fake, 0, sizeof fake);
     fake.watch = rows[i].watch;
-    fake.start = rows[i].start;
-    fake.meet = rows[i].meet;
-    fake.rank = rows[i].rank;
-    fake.world = rows[i].world;
     fake.body = rows[i].body;
     fake.end = rows[i].end;
     is_int(tc_launch_run(&l, body, &fake), rows[i].status, "a process, %s", rows[i].name);
     is_str(fake.log, rows[i].log, "... what it does");
     ok(fake.o.deadline_s == 9 && fake.o.world == 3 && fake.o.first == 1 && fake.o.n_local == 1 &&
-           fake.o.who == (const char *const *)who && fake.o.end == end_step,
-       "... its watchdog");
+       fake.o.who == (const char *const *)who && fake.o.end == end_step, "... its watchdog");
+    ok(!l.mpi || rows[i].watch, "... MPI has ended");
   }
-  struct tc_ranks r = { .rank = 0, .world = 1 };
-  struct tc_launch l = { .cfg = &cfg, .ranks = &r };
-  memset(&fake, 0, sizeof fake);
-  fake.rank = 1;
-  fake.world = 4;
-  l.mpi = true;
-  is_int(run_process(&l, body, &fake), 2, "rank 0 tells");
-  ok(strstr(fake.log, "'MPI says rank 1 of 4, PMIx 0 of 1: is this Open MPI built for the "
-                      "launcher's PMIx?'") != NULL,
-     "... %s", fake.log);
-  fake.log[0] = 0;
-  end_step(7, "why");
-  is_str(fake.log, "abort all 7 (why)", "the end of a step");
 }
 
 /* ---- threads ---------------------------------------------------------------------------------- */
@@ -388,6 +417,8 @@ static void test_say(void)
 
 int main(void)
 {
+  clean();
+  test_find_process();
   clean();
   test_process();
   test_threads();

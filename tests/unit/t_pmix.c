@@ -10,10 +10,11 @@
 #include <stdatomic.h>
 
 static struct {
-  pmix_status_t init, put, commit, fence, fenced, get, nodes, peers;
-  int rank, size, type; /* of the job's size */
-  int failures, world; /* of Get, before what is told; how many ranks there are */
-  bool late, short_of; /* the fence never ends; what is told is a byte short */
+  pmix_status_t init, put, commit, fence, fenced, get;
+  const char *local;              /* the ranks of this node; NULL: not to be had */
+  int rank, size, type;           /* of the job's size */
+  int failures, world;            /* of Get, before what is told; how many ranks there are */
+  bool late, short_of;            /* the fence never ends; what is told is a byte short */
   int puts, fences, gets, anew, finalized, bad;
   char key[64];
   char blob[1 << 16];
@@ -57,15 +58,16 @@ static pmix_status_t f_fence(const pmix_proc_t *p, size_t n, const pmix_info_t *
   return pmix.fence;
 }
 
-/* The job's size, or what `rank` told: what this one did, changed. */
+/* The job's size, the ranks of this node, or what `rank` told: what this one did, changed. */
 static pmix_status_t f_get(const pmix_proc_t *p, const char *key, const pmix_info_t *info, size_t n,
                            pmix_value_t **out)
 {
   pmix_value_t *v;
   pmix.bad += strcmp(p->nspace, "job") != 0;
   if (pmix.get != PMIX_SUCCESS) return pmix.get;
-  const bool size = !strcmp(key, PMIX_JOB_SIZE);
-  if (!size) {
+  const bool size = !strcmp(key, PMIX_JOB_SIZE), local = !strcmp(key, PMIX_LOCAL_PEERS);
+  if (local && !pmix.local) return PMIX_ERR_NOT_FOUND;
+  if (!size && !local) {
     pmix.gets++;
     pmix.anew += n == 2;
     pmix.bad +=
@@ -79,6 +81,9 @@ static pmix_status_t f_get(const pmix_proc_t *p, const char *key, const pmix_inf
   if (size) {
     v->type = (pmix_data_type_t)pmix.type;
     v->data.uint32 = (uint32_t)pmix.size;
+  } else if (local) {
+    PMIX_VALUE_LOAD(v, pmix.local, PMIX_STRING);
+    if (pmix.type == PMIX_INT) v->type = PMIX_UNDEF;
   } else {
     static char told[sizeof pmix.blob];
     memcpy(told, pmix.blob, pmix.bytes);
@@ -87,25 +92,6 @@ static pmix_status_t f_get(const pmix_proc_t *p, const char *key, const pmix_inf
     PMIX_VALUE_LOAD(v, &o, PMIX_BYTE_OBJECT);
   }
   *out = v;
-  return PMIX_SUCCESS;
-}
-
-/* Nodes "a" with ranks 2, 0 and "b" with 3, 1; and one of which nothing is known. */
-static pmix_status_t f_nodes(const char *space, char **nodes)
-{
-  pmix.bad += strcmp(space, "job") != 0;
-  *nodes = pmix.nodes == PMIX_SUCCESS ? tc_strdup("x,a,b") : NULL;
-  return pmix.nodes;
-}
-
-static pmix_status_t f_peers(const char *node, const char *space, pmix_proc_t **peer, size_t *n)
-{
-  pmix.bad += strcmp(space, "job") != 0;
-  if (*node == 'x' || pmix.peers != PMIX_SUCCESS) return PMIX_ERR_NOT_FOUND;
-  PMIX_PROC_CREATE(*peer, 2);
-  (*peer)[0].rank = *node == 'a' ? 2 : 3;
-  (*peer)[1].rank = *node == 'a' ? 0 : 1;
-  *n = 2;
   return PMIX_SUCCESS;
 }
 
@@ -124,8 +110,6 @@ static pmix_status_t f_finalize(const pmix_info_t *info, size_t n)
 #define PMIx_Commit f_commit
 #define PMIx_Fence_nb f_fence
 #define PMIx_Get f_get
-#define PMIx_Resolve_nodes f_nodes
-#define PMIx_Resolve_peers f_peers
 #define PMIx_Initialized f_initialized
 #define PMIx_Finalize f_finalize
 #include "src/ranks_pmix.c"
@@ -287,16 +271,17 @@ static void test_hear(void)
 
 static void test_leader(void)
 {
-  static const int want[] = { 0, 1, 0, 1, -1 };
-  make(0, 4);
-  for (int r = 0; r < 5; r++)
-    is_int(tc_pmix_leader(r), want[r], "the lowest rank of the node of %d", r);
-  pmix.peers = PMIX_ERR_NOT_FOUND;
-  is_int(tc_pmix_leader(2), -1, "no peers are known");
-  make(0, 4);
-  pmix.nodes = PMIX_ERR_NOT_FOUND;
-  is_int(tc_pmix_leader(2), -1, "nor nodes");
-  is_int(pmix.bad, 0, "all as PMIx wants it");
+  static const struct { const char *local; int leader; } rows[] = {
+    { "0,1,2", 0 }, { "5,4,12", 4 }, { "7", 7 }, { "12,9", 9 }, { "", -1 }, { NULL, -1 } };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    make(0, 4);
+    pmix.local = rows[i].local;
+    is_int(tc_pmix_leader(), rows[i].leader, "the lowest rank of a node of %s", rows[i].local);
+    is_int(pmix.bad, 0, "... all as PMIx wants it");
+  }
+  pmix.local = "3";
+  pmix.type = PMIX_INT;
+  is_int(tc_pmix_leader(), -1, "no text");
 }
 
 /* ---- ranks that meet ------------------------------------------------------------------------- */
@@ -336,6 +321,7 @@ static void test_meet(void)
     foreign = false;
     devices = rows[i].devices;
     pmix.change = change;
+    pmix.local = "0,2";
     if (rows[i].mpirun) setenv("OMPI_COMM_WORLD_SIZE", rows[i].mpirun, 1);
     if (rows[i].slurm) setenv("SLURM_PROCID", rows[i].slurm, 1);
     if (rows[i].tasks) setenv("SLURM_STEP_NUM_TASKS", rows[i].tasks, 1);
@@ -360,15 +346,6 @@ static void test_meet(void)
            "... its place");
     }
     is_int(pmix.puts, rows[i].puts, "... after so many exchanges");
-    is_int(tc_ranks_meet(r, &err), 0, "... and meet again");
-    ok(!strcmp(pmix.key, "tercio.here") && pmix.gets == (rows[i].puts + 1) * RANKS,
-       "... all of them");
-    pmix.get = PMIX_ERR_NOT_FOUND;
-    is_int(tc_ranks_meet(r, &err), TC_EPEER, "... unless one does not come");
-    pmix.fence = PMIX_ERR_NOT_FOUND;
-    now_ns = 0;
-    is_int(tc_ranks_meet(r, &err), TC_EPEER, "... or the launcher is gone");
-    is_int(now_ns, 0, "... which is seen at once");
     is_int(pmix.bad, 0, "... all as PMIx wants it");
     tc_ranks_free(r);
   }

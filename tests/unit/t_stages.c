@@ -43,7 +43,7 @@ static double best(const struct tc_model *m, int64_t first, int S)
  * follow each other, or a unit is not where its stage is. */
 static bool read(const struct tc_graph *g, int pp, int S, int *first)
 {
-  int stage[MOST], L = 0;
+  int stage[MOST] = { 0 }, L = 0;
   bool good = true;
   for (int32_t u = 0; u < g->n_units; u++) {
     const struct tc_unit *x = &g->unit[u];

@@ -1,0 +1,29 @@
+/* versions.c - the compiler and the libraries that this program was built with and runs on. */
+#include "src/versions.h"
+#include "io/h5.h"
+#include "kernels/kernel.h"
+#include "src/comm.h"
+#include "src/ranks.h"
+
+#include <string.h>
+
+#ifdef __clang__
+#define COMPILER "clang " __clang_version__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
+char *tc_versions_text(void)
+{
+  void (*const version[])(char *, size_t) = { tc_mpi_version, tc_pmix_version, tc_h5_version,
+                                              tc_cpu_version };
+  char text[500] = COMPILER;
+  for (size_t i = 0; i < sizeof version / sizeof *version; i++) {
+    char one[100] = "";
+    version[i](one, sizeof one);
+    one[strcspn(one, ",(\n")] = 0;     /* "Open MPI v4.1.4, package: Debian OpenMPI, ..." */
+    for (size_t n = strlen(one); n > 0 && one[n - 1] == ' ';) one[--n] = 0;
+    tc_text_add(text, sizeof text, ", %s", one);
+  }
+  return tc_strdup(text);
+}
