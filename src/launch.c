@@ -17,8 +17,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { MAX_THREADS = 4096 };
+enum { MAX_THREADS = 4096, MAX_RANK = 1 << 24 };
 
 #define START_S 300               /* ranks may come to MPI_Init so much later than others */
 #define LINGER_NS INT64_C(300000000)   /* for the others to say where they stand */
@@ -44,7 +45,7 @@ int tc_launch_rank(void)
 {
   const char *const key[] = { "PMIX_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK" };
   for (size_t i = 0; i < sizeof key / sizeof key[0]; i++)
-    if (getenv(key[i])) return atoi(getenv(key[i]));
+    if (getenv(key[i])) return TC_MAX(0, TC_MIN(atoi(getenv(key[i])), MAX_RANK));
   return 0;
 }
 
@@ -83,8 +84,9 @@ static void end_step(int status, const char *why) { tc_ranks_abort(status, why);
 static int start_mpi(struct tc_launch *l, struct tc_err *err)
 {
   const int rank = tc_launch_rank();
-  char name[32];
-  snprintf(name, sizeof name, "rank %d", rank);
+  char host[64] = "", name[100];
+  if (gethostname(host, sizeof host - 1) != 0) strcpy(host, "unknown");
+  snprintf(name, sizeof name, "rank %d on %s", rank, host);
   const char **who = tc_calloc((size_t)rank + 1, sizeof *who);
   who[rank] = name;
   const struct tc_watch_opts o = { .deadline_s = l->cfg->run_deadline, .world = rank + 1,

@@ -30,8 +30,9 @@ typedef int tc_launch_body(int rank, void *ctx, struct tc_err *err);
 
 /* Collective over the job step. Who runs, by run.ranks, run.comm and the launcher. Processes that a
  * launcher started initialise MPI, then PMIx, which have threads: block signals before. TC_EUSER if
- * run.ranks can't be, excludes run.comm or comes with a launcher of several; else as tc_ranks_discover. c is borrowed until
- * tc_launch_free, which is due after an error as well. */
+ * run.ranks can't be, excludes run.comm or comes with a launcher of several; TC_EPEER if MPI does
+ * not start; else as tc_ranks_discover. c is borrowed until tc_launch_free, which is due after an
+ * error as well. */
 int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err *err);
 
 /* Local. The rank that the launcher gave this process, before anything else is known; 0 alone. */

@@ -307,6 +307,8 @@ static void test_environment(void)
     bool several, bind;
   } rows[] = { { NULL, NULL, NULL, NULL, 0, false, true },
                { "PMIX_RANK", "3", "SLURM_PROCID", "4", 3, false, true },
+               { "PMIX_RANK", "-3", NULL, NULL, 0, false, true },
+               { "PMIX_RANK", "2147483647", NULL, NULL, MAX_RANK, false, true },
                { "SLURM_PROCID", "4", "OMPI_COMM_WORLD_RANK", "5", 4, false, true },
                { "OMPI_COMM_WORLD_RANK", "5", NULL, NULL, 5, false, true },
                { "OMPI_COMM_WORLD_SIZE", "2", NULL, NULL, 0, true, true },
