@@ -242,8 +242,8 @@ static void print_man(void)
          "other stages; slowest, the rank that worked longest for its stage; ckpt, what a checkpoint\n"
          "cost; removed or renamed during a run, it is made again at the next checkpoint\n"
          ".TP\n.I OUT/run.json\n"
-         "version, run file as understood, mesh, who sits where, memory; predicted, what the planner\n"
-         "says of a step (run.plan_device)\n"
+         "versions of the program and its libraries, run file as understood, mesh, who sits\n"
+         "where, memory; predicted, what the planner says of a step (run.plan_device)\n"
          ".TP\n.I OUT/save\n"
          "a request of tercio save that the run has not seen yet\n"
          ".TP\n.I OUT/ckpt/step\\-*\n"
@@ -263,6 +263,14 @@ static void print_man(void)
 static bool is_help(const char *arg)
 {
   return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
+}
+
+/* The command of this name; -1. */
+static int find_command(const char *name)
+{
+  for (int i = 0; i < N_COMMANDS; i++)
+    if (strcmp(name, commands[i].cmd.name) == 0) return i;
+  return -1;
 }
 
 static int unknown_command(const char *word)
@@ -287,22 +295,18 @@ static int run_command(int argc, char **argv)
   if (is_help(argv[0]) || strcmp(argv[0], "help") == 0) return print_help(), 0;
   if (strcmp(argv[0], "--version") == 0) return print_version(), 0;
   if (strcmp(argv[0], "--man") == 0) return print_man(), 0;
-  for (int i = 0; i < N_COMMANDS; i++) {
-    if (strcmp(argv[0], commands[i].cmd.name) != 0) continue;
-    for (int a = 1; a < argc && !(commands[i].how & HELP_OWN); a++)
-      if (is_help(argv[a])) return print_cmd_help(i), 0;
-    return commands[i].cmd.run(argc, argv);
-  }
-  return unknown_command(argv[0]);
+  const int i = find_command(argv[0]);
+  if (i < 0) return unknown_command(argv[0]);
+  for (int a = 1; a < argc && !(commands[i].how & HELP_OWN); a++)
+    if (is_help(argv[a])) return print_cmd_help(i), 0;
+  return commands[i].cmd.run(argc, argv);
 }
 
 /* Before libraries are initialised: UCX then takes HUP for itself, also where it was ignored (nohup). */
-static void block_signals(void) { tc_stop_block(); }
-
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__    /* which start as libraries do */
-__attribute__((constructor)) static void first(void) { block_signals(); }
+__attribute__((constructor)) static void first(void) { tc_stop_block(); }
 #else
-__attribute__((section(".preinit_array"), used)) static void (*const first)(void) = block_signals;
+__attribute__((section(".preinit_array"), used)) static void (*const first)(void) = tc_stop_block;
 #endif
 
 /* A reader that has seen enough (head) is no fault. */
@@ -312,16 +316,10 @@ static bool reader_left(void)
   return fstat(STDOUT_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode));
 }
 
-static bool takes_signals(const char *name)
-{
-  for (int i = 0; i < N_COMMANDS; i++)
-    if (strcmp(name, commands[i].cmd.name) == 0) return commands[i].how & TAKES_SIGNALS;
-  return false;
-}
-
 int main(int argc, char **argv)
 {
-  if (argc < 2 || !takes_signals(argv[1])) tc_stop_unblock();
+  const int command = argc < 2 ? -1 : find_command(argv[1]);
+  if (command < 0 || !(commands[command].how & TAKES_SIGNALS)) tc_stop_unblock();
   struct tc_process *process = tc_process_begin();
   int status = run_command(argc - 1, argv + 1);
   if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0 && !reader_left()) {
