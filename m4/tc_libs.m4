@@ -39,11 +39,11 @@ AC_DEFUN([TC_OPENMP], [
 ])
 
 # TC_MPI: MPI_CFLAGS and MPI_LIBS. From $MPICC if the user names one, else Open MPI's mpicc in PATH, where
-# a module puts it, else pkg-config.
+# a module puts it, else pkg-config; MPI_CFLAGS and MPI_LIBS of the user's come before both.
 AC_DEFUN([TC_MPI], [
   AC_ARG_VAR([MPICC], [the MPI compiler wrapper that is asked for flags (default: mpicc, then pkg-config ompi-c)])
   tc_mpicc=$MPICC
-  AS_IF([test -z "$MPICC"],
+  AS_IF([test -z "$MPICC$MPI_CFLAGS$MPI_LIBS"],
     [AC_PATH_PROG([MPICC], [mpicc])
      AS_IF([test -n "$MPICC" && $MPICC --showme:compile >/dev/null 2>&1], [tc_mpicc=$MPICC])])
   AS_IF([test -n "$tc_mpicc"],
@@ -84,6 +84,7 @@ AC_DEFUN([TC_HDF5], [
       PKG_CHECK_MODULES([HDF5], [hdf5], [],
         [TC_MISSING([parallel HDF5 was not found], [libhdf5-openmpi-dev], [name its folder: --with-hdf5=DIR])])])],
     [tc_hdf5_lib=
+     tc_dir=`cd "$with_hdf5" 2>/dev/null && pwd` && with_hdf5=$tc_dir       # make runs elsewhere
      for tc_dir in "$with_hdf5/lib64" "$with_hdf5/lib"; do
        AS_IF([test -z "$tc_hdf5_lib" && ls "$tc_dir"/libhdf5.* >/dev/null 2>&1], [tc_hdf5_lib=$tc_dir])
      done
