@@ -82,8 +82,7 @@ static pmix_status_t f_get(const pmix_proc_t *p, const char *key, const pmix_inf
     v->type = (pmix_data_type_t)pmix.type;
     v->data.uint32 = (uint32_t)pmix.size;
   } else if (local) {
-    PMIX_VALUE_LOAD(v, pmix.local, PMIX_STRING);
-    if (pmix.type == PMIX_INT) v->type = PMIX_UNDEF;
+    if (pmix.type != PMIX_INT) PMIX_VALUE_LOAD(v, pmix.local, PMIX_STRING);
   } else {
     static char told[sizeof pmix.blob];
     memcpy(told, pmix.blob, pmix.bytes);

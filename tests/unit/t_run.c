@@ -295,6 +295,7 @@ static void play(void *ctx)
   free(train.out);
   free(train.home);
   free(train.ckpt_dir);
+  free(train.stack);
 }
 
 static char *make_scene(const char *line)
