@@ -83,7 +83,7 @@ ok $? "cut-off node: the checkpoint verifies" || note_file "$shared/verify"
 submit away "${ranks[@]}" -- "${flags[@]}"
 wait_step "$out" 8 100
 controller=$(pgrep -f "^slurmctld .*$cluster_dir/slurm.conf")
-kill -KILL "$controller"
+kill -TERM "$controller"             # it then saves its state: killed, it may have forgotten the job
 for ((i = 0; i < 100; i++)); do gone "$controller" && break; sleep 0.2; done
 kill_one
 wait_line 'the controller does not answer: asking again' 200
