@@ -137,9 +137,10 @@ struct tc_comm *tc_comm_thread(struct tc_hub *h, int id, int rank, const int32_t
 /* Local. Marks a rank as gone: waits of the others fail at once with TC_EPEER. */
 void tc_hub_leave(struct tc_hub *h, int rank);
 
-/* MPI. tc_mpi_* are the only doors to MPI outside io. Collective over the world. */
 /* Local, at any time. The MPI library's name and version, into text[size]. */
 void tc_mpi_version(char *text, size_t size);
+
+/* MPI. tc_mpi_* are the only doors to MPI outside io. Collective over the world. */
 int tc_mpi_start(int *rank, int *world, struct tc_err *err);  /* MPI_THREAD_MULTIPLE */
 /* Collective. Waits for all ranks (0: 600 s) before tc_mpi_finish, which waits without end.
  * TC_EPEER. */

@@ -19,9 +19,23 @@ static const char *space(void) { return tc_env("PMIX_NAMESPACE"); }
 
 void tc_pmix_version(char *text, size_t size) { snprintf(text, size, "%s", PMIx_Get_version()); }
 
+/* Whether the environment is left over from an outer Slurm step: srun without PMIx, started in a
+ * step with PMIx, passes on what it got. Not checked in a heterogeneous job, where the name is that
+ * of the first component. */
+static bool of_another_step(void)
+{
+  const char *job = tc_env("SLURM_JOB_ID"), *step = tc_env("SLURM_STEP_ID");
+  if (strncmp(space(), "slurm.pmix.", 11) != 0) return false;
+  if (!*step || *tc_env("SLURM_HET_SIZE")) return false;
+  char *own = tc_sprintf("slurm.pmix.%s.%s", job, step);
+  bool another = strcmp(own, space()) != 0;
+  free(own);
+  return another;
+}
+
 bool tc_pmix_launched(void)
 {
-  return *space() && *tc_env("PMIX_RANK");
+  return *space() && *tc_env("PMIX_RANK") && !of_another_step();
 }
 
 static int pmix_fail(const char *what, pmix_status_t rc, struct tc_err *err)

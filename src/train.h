@@ -58,7 +58,7 @@ struct tc_train {
   int rank, threads;
   const struct tc_stop *stop;    /* signals that ask to save and stop; borrowed */
   struct tc_hub *hub;            /* ranks are threads of this process; else NULL */
-  bool mpi;
+  bool mpi;                      /* ranks are several processes */
 
   struct tc_mesh *mesh;
   struct tc_comm *world, *comm[TC_AXES], *ckpt_comm;

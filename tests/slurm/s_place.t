@@ -66,6 +66,14 @@ on_head srun --mpi=none -N1 -n1 "$program" place --json > "$shared/place.json" 2
 is $? 0 "one task alone needs no PMIx"
 is "$(get .world)" 1 "... and is a world of one"
 
+# A step without PMIx, started in one that has it, hands on the outer step's environment.
+on_head srun --mpi=pmix -N1 -n1 --overlap \
+  srun --mpi=none -N1 -n2 --overlap --overcommit "$program" comm --op all_reduce --max 64K \
+  > "$shared/none.out" 2> "$shared/none.err"
+is $? 2 "srun without PMIx in a step with it is refused, too"
+grep -q -e '--mpi=pmix' "$shared/none.err"
+ok $? "... and says --mpi=pmix" || note_file "$shared/none.err"
+
 # MPI_Init ends on one node while it has hardly begun on the other: the first messages must wait.
 read -ra pmix <<< "$(pkg-config --cflags pmix)"
 mpicc -shared -fPIC "${pmix[@]}" -o "$shared/late_init.so" "$here/late_init.c" 2> "$shared/late.err"

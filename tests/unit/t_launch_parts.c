@@ -174,7 +174,7 @@ static void test_find_process(void)
   struct tc_launch l = { .cfg = &cfg, .ranks = &r, .mpi = true, .mpi_world = 1, .found = TC_EPEER };
   memset(&fake, 0, sizeof fake);
   await_end(&l, TC_EPEER);
-  is_str(fake.log, "", "a rank without others has nobody to end");
+  is_str(fake.log, "", "a rank alone ends no other");
   fake.watch = TC_EUSER;
   struct tc_err err = { 0 };
   l.mpi = false;

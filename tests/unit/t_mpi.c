@@ -200,7 +200,7 @@ static void test_start(void)
   mpi.init = FAILS;
   is_int(tc_mpi_start(&rank, &world, &err), TC_EPEER, "MPI does not start");
   is_str(err.text, "MPI does not start: start with srun --mpi=pmix or Open MPI's mpirun, or without PMIX_* in "
-         "the environment; a small MPI program run the same way shows more", "... is said");
+         "the environment; a small MPI program run the same way shows more", "... in these words");
   is_str(mpi.log, "init", "... and left alone");
   make();
   mpi.level = MPI_THREAD_SINGLE;

@@ -294,6 +294,38 @@ static void test_refused(void)
   clean_env();
 }
 
+/* PMIx's environment of an outer step says nothing about this one. */
+static void test_outer_step(void)
+{
+  static const struct { const char *space, *job, *step, *het; bool launched; } rows[] = {
+    { "slurm.pmix.7.0", "7", "0", NULL, true },
+    { "slurm.pmix.7.0", "7", "1", NULL, false },
+    { "slurm.pmix.7.0", "8", "0", NULL, false },
+    { "slurm.pmix.7.0", "7", NULL, NULL, true },               /* a batch script */
+    { "slurm.pmix.7.0", "8", "0", "2", true },
+    { "prterun-node-12@1", "7", "1", NULL, true },
+    { "", "7", "1", NULL, false },
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    clean_env();
+    setenv("PMIX_RANK", "0", 1);
+    setenv("PMIX_NAMESPACE", rows[i].space, 1);
+    setenv("SLURM_JOB_ID", rows[i].job, 1);
+    if (rows[i].step) setenv("SLURM_STEP_ID", rows[i].step, 1);
+    if (rows[i].het) setenv("SLURM_HET_SIZE", rows[i].het, 1);
+    ok(tc_pmix_launched() == rows[i].launched, "%s in step %s.%s", rows[i].space, rows[i].job,
+       rows[i].step ? rows[i].step : "batch");
+  }
+  setenv("SLURM_STEP_NUM_TASKS", "2", 1);
+  setenv("PMIX_NAMESPACE", "slurm.pmix.7.0", 1);
+  setenv("SLURM_STEP_ID", "1", 1);
+  struct tc_ranks *r = NULL;
+  struct tc_err err = { 0 };
+  is_int(tc_ranks_discover(&r, NULL, &err), TC_EUSER, "two tasks of a step without PMIx");
+  ok(strstr(err.text, "srun --mpi=pmix"), "  says: %s", err.text);
+  clean_env();
+}
+
 /* What ends a run ends with its status, with and without a launcher that answers. */
 static void test_abort(void)
 {
@@ -336,6 +368,7 @@ int main(void)
   test_stale_variable();
   test_nodes();
   test_refused();
+  test_outer_step();
   test_abort();
   test_stale_launcher();
   return done_testing();
