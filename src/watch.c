@@ -211,8 +211,10 @@ static int verdict(const struct lead *l)
 static void explain(struct tc_watch *w, const struct lead *l, char *why, size_t size)
 {
   static const char *const how[] = {
-    [SILENT] = "it gives no sign of life: it was stopped, has died, or cannot be reached; see its "
-               "node", [GONE] = "it has ended: ", [LATE] = "it stands at "
+    [SILENT] = ("it gives no sign of life: it was stopped, has died, or cannot be reached; see "
+                "its node"),
+    [GONE] = "it has ended: ",
+    [LATE] = "it stands at ",
   };
   tc_text_add(why, size, "%s%s", how[verdict(l)], verdict(l) == SILENT ? "" : l->report.text);
   if (verdict(l) == LATE) tc_text_add(why, size, ", for %.1f s", tc_seconds(l->report.for_ns));
