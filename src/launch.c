@@ -23,6 +23,7 @@ enum { MAX_THREADS = 4096, MAX_RANK = 1 << 24 };
 
 #define START_S 300               /* ranks may come to MPI_Init so much later than others */
 #define LINGER_NS INT64_C(300000000)   /* for the others to say where they stand */
+#define FIRST_NS INT64_C(2000000000)   /* for rank 0 to say what all have found wrong */
 
 /* The threads of ranks wait here until it is known whether all could be started. */
 enum { SHUT, OPEN, CLOSED };
@@ -147,6 +148,8 @@ int tc_launch_say(const struct tc_ranks *r, int rc, const struct tc_err *err)
 {
   int rank = r ? r->rank : tc_launch_rank();
   if (rc < 0 && (rank == 0 || rc == TC_EPEER)) return tc_cmd_fail(err);
+  /* MPI, which waits for rank 0, is not there yet, and launchers end all ranks when one fails. */
+  if (rc < 0 && !r && launched()) tc_sleep_ns(FIRST_NS);
   return -rc;
 }
 

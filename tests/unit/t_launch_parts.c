@@ -414,6 +414,13 @@ static void test_say(void)
       is_str(fake.log, rows[i].told ? "'why'" : "", "... who says why");
     }
   }
+  struct tc_err err = { 0 };
+  setenv("PMIX_RANK", "1", 1);
+  setenv("PMI_SIZE", "2", 1);
+  memset(&fake, 0, sizeof fake);
+  tc_fail(&err, TC_EUSER, "why");
+  is_int(tc_launch_say(NULL, TC_EUSER, &err), 2, "rank 1 of two, before the ranks know each other");
+  is_str(fake.log, "sleep 2000 ms", "... gives rank 0 the time to say why");
   clean();
 }
 
