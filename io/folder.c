@@ -1,5 +1,5 @@
 /* folder.c - folders of checkpoints. A rename is durable once the folder that holds the new name
- * is fsynced; the old name may be one folder down, in an owner's home (io/owner.h). Removal never
+ * is fsynced; the old name may be one folder down, in an owner's home (io/ckpt/owner.h). Removal never
  * goes deeper than one folder and follows no links. */
 #include "io/folder.h"
 
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "src/watch.h"
+#include "src/watch/watch.h"
 
 int64_t tc_step_of_name(const char *name)
 {

@@ -1,13 +1,13 @@
 /* folder.h - folders of checkpoints: names of steps, listing, durable renames, removal.
  *
- * In DIR: step-00000100 is a complete checkpoint; .run-* the home of an owner (io/owner.h);
+ * In DIR: step-00000100 is a complete checkpoint; .run-* the home of an owner (io/ckpt/owner.h);
  * .tmp-*, there or here, a step being written or given up; .was-* one that is being replaced by a
  * newer save of the same step; .old-* one being deleted; superseded-* one that lay ahead of where
  * the run was taken up again. */
 #ifndef TC_FOLDER_H
 #define TC_FOLDER_H
 
-#include "src/base.h"
+#include "src/base/base.h"
 
 #define TC_MANIFEST "manifest.json"
 #define TC_ASIDE "quarantine-"             /* before the name of a step that was set aside */

@@ -1,33 +1,31 @@
-# Checkpoints: the only place that sees HDF5.
-noinst_LIBRARIES += libtercio_io.a
-libtercio_io_a_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
-libtercio_io_a_SOURCES = \
-  %D%/blocks.c \
-  %D%/blocks.h \
-  %D%/ckpt.h \
-  %D%/ckpt_file.c \
-  %D%/ckpt_file.h \
-  %D%/ckpt_io.h \
-  %D%/ckpt_read.c \
-  %D%/ckpt_write.c \
+# Checkpoints and files of other programs; a part of libtercio_run.a.
+io_sources = \
+  %D%/ckpt/blocks.c \
+  %D%/ckpt/blocks.h \
+  %D%/ckpt/checkpoint.h \
+  %D%/ckpt/ckpt.h \
+  %D%/ckpt/file.c \
+  %D%/ckpt/file.h \
+  %D%/ckpt/h5.c \
+  %D%/ckpt/h5.h \
+  %D%/ckpt/manifest.c \
+  %D%/ckpt/manifest.h \
+  %D%/ckpt/manifest_check.c \
+  %D%/ckpt/owner.c \
+  %D%/ckpt/owner.h \
+  %D%/ckpt/read.c \
+  %D%/ckpt/save.c \
+  %D%/ckpt/verify.c \
+  %D%/ckpt/view.c \
   %D%/crc.c \
   %D%/crc.h \
   %D%/folder.c \
   %D%/folder.h \
-  %D%/h5.c \
-  %D%/h5.h \
-  %D%/json.c \
-  %D%/json.h \
-  %D%/llmc.c \
-  %D%/llmc.h \
-  %D%/manifest.c \
-  %D%/manifest_check.c \
-  %D%/manifest.h \
-  %D%/outfile.c \
-  %D%/outfile.h \
-  %D%/owner.c \
-  %D%/owner.h \
-  %D%/safetensors.c \
-  %D%/safetensors.h \
-  %D%/verify.c \
-  %D%/view.c
+  %D%/formats/json.c \
+  %D%/formats/json.h \
+  %D%/formats/llmc.c \
+  %D%/formats/llmc.h \
+  %D%/formats/outfile.c \
+  %D%/formats/outfile.h \
+  %D%/formats/safetensors.c \
+  %D%/formats/safetensors.h

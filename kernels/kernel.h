@@ -13,8 +13,8 @@
 #ifndef TC_KERNEL_H
 #define TC_KERNEL_H
 
-#include "src/base.h"
-#include "src/graph.h"
+#include "src/base/base.h"
+#include "src/graph/graph.h"
 
 struct tc_view {
   void *data;
@@ -120,7 +120,7 @@ struct tc_device_ops {
   void (*host_free)(struct tc_device *d, void *p);
   void (*memory)(struct tc_device *d, int64_t *free_bytes, int64_t *total_bytes);
   int (*check)(struct tc_device *d, struct tc_err *err);     /* after sync: what went wrong */
-  const struct tc_nccl_ops *nccl;                            /* collectives (comm_nccl.h) */
+  const struct tc_nccl_ops *nccl;                            /* collectives (comm/nccl.h) */
   /* Copies beside the kernels, between device memory and host_alloc's. One begins when all that was
    * called before is done, and has a number, from 1; what is called after copy_order runs after
    * it; copy_wait waits for it, from any thread (TC_EUSER: the device failed). */

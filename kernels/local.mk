@@ -2,48 +2,48 @@
 noinst_LIBRARIES += libtercio_kernels.a
 libtercio_kernels_a_CPPFLAGS = $(AM_CPPFLAGS) $(DNNL_CFLAGS) -DTC_PKGLIBDIR='"$(pkglibdir)"'
 libtercio_kernels_a_SOURCES = \
-  %D%/cpu.h \
-  %D%/cpu_attn.c \
-  %D%/cpu_device.c \
-  %D%/cpu_dnnl.c \
-  %D%/cpu_elem.c \
-  %D%/cpu_embed.c \
-  %D%/cpu_head.c \
-  %D%/cpu_math.h \
-  %D%/cpu_norm.c \
-  %D%/cpu_optim.c \
-  %D%/cpu_tile.c \
+  %D%/cpu/attn.c \
+  %D%/cpu/cpu.h \
+  %D%/cpu/device.c \
+  %D%/cpu/dnnl.c \
+  %D%/cpu/elem.c \
+  %D%/cpu/embed.c \
+  %D%/cpu/head.c \
+  %D%/cpu/math.h \
+  %D%/cpu/norm.c \
+  %D%/cpu/optim.c \
+  %D%/cpu/tile.c \
   %D%/device.c \
   %D%/kernel.h \
   %D%/module.c \
-  %D%/ref.h \
-  %D%/ref_device.c \
-  %D%/ref_elem.c \
-  %D%/ref_head.c \
-  %D%/ref_model.c
+  %D%/ref/device.c \
+  %D%/ref/elem.c \
+  %D%/ref/head.c \
+  %D%/ref/model.c \
+  %D%/ref/ref.h
 
 # The CUDA device is a shared object that the program loads when it is asked for (module.c), so the
 # program itself needs no CUDA library. nvcc takes none of CFLAGS. No exceptions and no guarded
 # statics: the module needs cudart and cuBLASLt, not C++'s library. Its sources are distributed
 # whether they are built or not; the tests build them as C++ too (tests/emu).
 cuda_sources = \
-  %D%/cuda_attn.cu \
-  %D%/cuda_attn_bwd.cu \
-  %D%/cuda_attn_fwd.cu \
-  %D%/cuda_attn_plain.cu \
-  %D%/cuda_capture.cu \
-  %D%/cuda_clock.cu \
-  %D%/cuda_copy.cu \
-  %D%/cuda_device.cu \
-  %D%/cuda_elem.cu \
-  %D%/cuda_embed.cu \
-  %D%/cuda_gemm.cu \
-  %D%/cuda_head.cu \
-  %D%/cuda_nccl.cu \
-  %D%/cuda_optim.cu \
-  %D%/cuda_rows.cu \
-  %D%/cuda_xent.cu
-EXTRA_DIST += $(cuda_sources) %D%/cuda_dev.h %D%/cuda_ptx.h
+  %D%/cuda/attn.cu \
+  %D%/cuda/attn_bwd.cu \
+  %D%/cuda/attn_fwd.cu \
+  %D%/cuda/attn_plain.cu \
+  %D%/cuda/capture.cu \
+  %D%/cuda/clock.cu \
+  %D%/cuda/copy.cu \
+  %D%/cuda/device.cu \
+  %D%/cuda/elem.cu \
+  %D%/cuda/embed.cu \
+  %D%/cuda/gemm.cu \
+  %D%/cuda/head.cu \
+  %D%/cuda/nccl.cu \
+  %D%/cuda/optim.cu \
+  %D%/cuda/rows.cu \
+  %D%/cuda/xent.cu
+EXTRA_DIST += $(cuda_sources) %D%/cuda/dev.h %D%/cuda/ptx.h
 CUDA_FLAGS = -std=c++17 -O3 -lineinfo \
   -Xcompiler '-Wall -fPIC -fvisibility=hidden -fno-exceptions -fno-threadsafe-statics'
 SUFFIXES = .cu

@@ -1,4 +1,4 @@
-# tc_cuda.m4 - --with-cuda=check|yes|no|DIR: nvcc for kernels/cuda_*.cu, cudart to link with.
+# tc_cuda.m4 - --with-cuda=check|yes|no|DIR: nvcc for kernels/cuda/*.cu, cudart to link with.
 #
 # A C program linked with cudart decides. cudart is linked statically where that is there, so
 # that the program starts on machines without CUDA; it finds the driver when it is first used.

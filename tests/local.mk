@@ -1,118 +1,118 @@
-# Tests: unit/t_X.c makes unit/t_X.t, fuzz/fuzz_X.c makes fuzz/fuzz_X.t, mpi/m_X.c makes
+# Tests: unit/FOLDER/t_X.c makes unit/FOLDER/t_X.t, fuzz/fuzz_X.c makes fuzz/fuzz_X.t, mpi/m_X.c makes
 # mpi/m_X.mpi, linked with all archives.
 unit_tests = \
-  %D%/unit/t_annotate.t \
-  %D%/unit/t_arena.t \
-  %D%/unit/t_base.t \
-  %D%/unit/t_bench.t \
-  %D%/unit/t_bind.t \
-  %D%/unit/t_broken.t \
-  %D%/unit/t_blocks.t \
-  %D%/unit/t_boundary.t \
-  %D%/unit/t_calibrate.t \
-  %D%/unit/t_calls.t \
-  %D%/unit/t_capture.t \
-  %D%/unit/t_check.t \
-  %D%/unit/t_ckpt.t \
-  %D%/unit/t_ckpt_cmd.t \
-  %D%/unit/t_ckpt_faults.t \
-  %D%/unit/t_ckpt_jobs.t \
-  %D%/unit/t_ckpt_load.t \
-  %D%/unit/t_ckpt_node.t \
-  %D%/unit/t_ckpt_plan.t \
-  %D%/unit/t_ckpt_sealed.t \
-  %D%/unit/t_ckpt_tools.t \
-  %D%/unit/t_clock.t \
-  %D%/unit/t_comm.t \
-  %D%/unit/t_comm_nccl.t \
-  %D%/unit/t_comm_ctl.t \
-  %D%/unit/t_comm_parts.t \
-  %D%/unit/t_comm_rows.t \
-  %D%/unit/t_config.t \
-  %D%/unit/t_control.t \
-  %D%/unit/t_crc.t \
-  %D%/unit/t_data.t \
-  %D%/unit/t_data_calls.t \
-  %D%/unit/t_data_change.t \
-  %D%/unit/t_data_cmd.t \
-  %D%/unit/t_device.t \
-  %D%/unit/t_digest.t \
-  %D%/unit/t_fault.t \
-  %D%/unit/t_dnnl.t \
-  %D%/unit/t_exec.t \
-  %D%/unit/t_exec_device.t \
-  %D%/unit/t_exec_host.t \
-  %D%/unit/t_exec_wait.t \
-  %D%/unit/t_fits.t \
-  %D%/unit/t_gpus.t \
-  %D%/unit/t_gradient.t \
-  %D%/unit/t_h5.t \
-  %D%/unit/t_hold.t \
-  %D%/unit/t_kernels.t \
-  %D%/unit/t_kernels_cuda.t \
-  %D%/unit/t_kernels_join.t \
-  %D%/unit/t_kernels_xent.t \
-  %D%/unit/t_kernels_fd.t \
-  %D%/unit/t_late.t \
-  %D%/unit/t_leaks.t \
-  %D%/unit/t_launch.t \
-  %D%/unit/t_launch_parts.t \
-  %D%/unit/t_left.t \
-  %D%/unit/t_lines.t \
-  %D%/unit/t_main.t \
-  %D%/unit/t_manifest.t \
-  %D%/unit/t_memory.t \
-  %D%/unit/t_mesh.t \
-  %D%/unit/t_model_files.t \
-  %D%/unit/t_move.t \
-  %D%/unit/t_mpi.t \
-  %D%/unit/t_nccl.t \
-  %D%/unit/t_nvml.t \
-  %D%/unit/t_optim.t \
-  %D%/unit/t_oracle.t \
-  %D%/unit/t_p2p.t \
-  %D%/unit/t_owner.t \
-  %D%/unit/t_owner_parts.t \
-  %D%/unit/t_parts.t \
-  %D%/unit/t_process.t \
-  %D%/unit/t_place.t \
-  %D%/unit/t_pmix.t \
-  %D%/unit/t_plan.t \
-  %D%/unit/t_plan_cost.t \
-  %D%/unit/t_plan_device.t \
-  %D%/unit/t_plan_guess.t \
-  %D%/unit/t_plan_all.t \
-  %D%/unit/t_plan_parts.t \
-  %D%/unit/t_plan_print.t \
-  %D%/unit/t_plan_search.t \
-  %D%/unit/t_program.t \
-  %D%/unit/t_ranks.t \
-  %D%/unit/t_run.t \
-  %D%/unit/t_safetensors.t \
-  %D%/unit/t_recover.t \
-  %D%/unit/t_report.t \
-  %D%/unit/t_report_read.t \
-  %D%/unit/t_save_cmd.t \
-  %D%/unit/t_saver.t \
-  %D%/unit/t_saver_calls.t \
-  %D%/unit/t_scratch.t \
-  %D%/unit/t_setup.t \
-  %D%/unit/t_slow.t \
-  %D%/unit/t_slow_words.t \
-  %D%/unit/t_step.t \
-  %D%/unit/t_stop.t \
-  %D%/unit/t_stop_words.t \
-  %D%/unit/t_thread.t \
-  %D%/unit/t_trace.t \
-  %D%/unit/t_train.t \
-  %D%/unit/t_sched.t \
-  %D%/unit/t_stack.t \
-  %D%/unit/t_stages.t \
-  %D%/unit/t_watch.t \
-  %D%/unit/t_watch_lane.t \
-  %D%/unit/t_watch_parts.t \
-  %D%/unit/t_versions.t \
-  %D%/unit/t_watch_thread.t
+  %D%/unit/base/t_base.t \
+  %D%/unit/base/t_stack.t \
+  %D%/unit/cmd/t_bench.t \
+  %D%/unit/cmd/t_calibrate.t \
+  %D%/unit/cmd/t_ckpt_jobs.t \
+  %D%/unit/cmd/t_ckpt_plan.t \
+  %D%/unit/cmd/t_ckpt_tools.t \
+  %D%/unit/cmd/t_comm_rows.t \
+  %D%/unit/cmd/t_data_cmd.t \
+  %D%/unit/cmd/t_main.t \
+  %D%/unit/cmd/t_place.t \
+  %D%/unit/cmd/t_plan_print.t \
+  %D%/unit/cmd/t_save_cmd.t \
+  %D%/unit/comm/t_comm.t \
+  %D%/unit/comm/t_comm_ctl.t \
+  %D%/unit/comm/t_comm_nccl.t \
+  %D%/unit/comm/t_comm_parts.t \
+  %D%/unit/comm/t_late.t \
+  %D%/unit/comm/t_mpi.t \
+  %D%/unit/comm/t_nccl.t \
+  %D%/unit/comm/t_p2p.t \
+  %D%/unit/comm/t_thread.t \
+  %D%/unit/config/t_config.t \
+  %D%/unit/data/t_data.t \
+  %D%/unit/data/t_data_calls.t \
+  %D%/unit/data/t_data_change.t \
+  %D%/unit/exec/t_exec.t \
+  %D%/unit/exec/t_exec_device.t \
+  %D%/unit/exec/t_exec_host.t \
+  %D%/unit/exec/t_exec_wait.t \
+  %D%/unit/exec/t_hold.t \
+  %D%/unit/graph/t_check.t \
+  %D%/unit/graph/t_mesh.t \
+  %D%/unit/io/t_blocks.t \
+  %D%/unit/io/t_ckpt.t \
+  %D%/unit/io/t_ckpt_cmd.t \
+  %D%/unit/io/t_ckpt_faults.t \
+  %D%/unit/io/t_ckpt_load.t \
+  %D%/unit/io/t_ckpt_node.t \
+  %D%/unit/io/t_ckpt_sealed.t \
+  %D%/unit/io/t_crc.t \
+  %D%/unit/io/t_h5.t \
+  %D%/unit/io/t_manifest.t \
+  %D%/unit/io/t_model_files.t \
+  %D%/unit/io/t_owner.t \
+  %D%/unit/io/t_owner_parts.t \
+  %D%/unit/io/t_safetensors.t \
+  %D%/unit/kernels/t_capture.t \
+  %D%/unit/kernels/t_device.t \
+  %D%/unit/kernels/t_dnnl.t \
+  %D%/unit/kernels/t_kernels.t \
+  %D%/unit/kernels/t_kernels_cuda.t \
+  %D%/unit/kernels/t_kernels_fd.t \
+  %D%/unit/kernels/t_kernels_join.t \
+  %D%/unit/kernels/t_kernels_xent.t \
+  %D%/unit/kernels/t_scratch.t \
+  %D%/unit/launch/t_bind.t \
+  %D%/unit/launch/t_gpus.t \
+  %D%/unit/launch/t_launch.t \
+  %D%/unit/launch/t_launch_parts.t \
+  %D%/unit/launch/t_left.t \
+  %D%/unit/launch/t_nvml.t \
+  %D%/unit/launch/t_pmix.t \
+  %D%/unit/launch/t_process.t \
+  %D%/unit/launch/t_ranks.t \
+  %D%/unit/launch/t_stop.t \
+  %D%/unit/launch/t_stop_words.t \
+  %D%/unit/model/t_optim.t \
+  %D%/unit/monitor/t_clock.t \
+  %D%/unit/monitor/t_slow.t \
+  %D%/unit/monitor/t_slow_words.t \
+  %D%/unit/monitor/t_trace.t \
+  %D%/unit/passes/t_annotate.t \
+  %D%/unit/passes/t_gradient.t \
+  %D%/unit/passes/t_move.t \
+  %D%/unit/passes/t_stages.t \
+  %D%/unit/plan/t_plan.t \
+  %D%/unit/plan/t_plan_all.t \
+  %D%/unit/plan/t_plan_cost.t \
+  %D%/unit/plan/t_plan_device.t \
+  %D%/unit/plan/t_plan_guess.t \
+  %D%/unit/plan/t_plan_parts.t \
+  %D%/unit/plan/t_plan_search.t \
+  %D%/unit/program/t_digest.t \
+  %D%/unit/program/t_leaks.t \
+  %D%/unit/program/t_oracle.t \
+  %D%/unit/program/t_parts.t \
+  %D%/unit/program/t_program.t \
+  %D%/unit/program/t_setup.t \
+  %D%/unit/report/t_report.t \
+  %D%/unit/report/t_report_read.t \
+  %D%/unit/run/t_saver.t \
+  %D%/unit/run/t_saver_calls.t \
+  %D%/unit/run/t_versions.t \
+  %D%/unit/schedule/t_arena.t \
+  %D%/unit/schedule/t_broken.t \
+  %D%/unit/schedule/t_memory.t \
+  %D%/unit/schedule/t_sched.t \
+  %D%/unit/train/t_boundary.t \
+  %D%/unit/train/t_calls.t \
+  %D%/unit/train/t_control.t \
+  %D%/unit/train/t_fault.t \
+  %D%/unit/train/t_fits.t \
+  %D%/unit/train/t_lines.t \
+  %D%/unit/train/t_recover.t \
+  %D%/unit/train/t_run.t \
+  %D%/unit/train/t_step.t \
+  %D%/unit/train/t_train.t \
+  %D%/unit/watch/t_watch.t \
+  %D%/unit/watch/t_watch_lane.t \
+  %D%/unit/watch/t_watch_parts.t \
+  %D%/unit/watch/t_watch_thread.t
 
 # The last two are linked with the shim, which takes the place of calls of the C library.
 fault_tests = \
@@ -285,17 +285,17 @@ TESTS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) $(script_tests)
 EXTRA_DIST += $(test_headers) $(test_files)
 
 # Tests that see a library's header themselves.
-tests_unit_t_ckpt_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
-tests_unit_t_ckpt_node_t_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS)
-tests_unit_t_h5_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
-tests_unit_t_mpi_t_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS)
-tests_unit_t_pmix_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
-tests_unit_t_ranks_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
+tests_unit_io_t_ckpt_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
+tests_unit_io_t_ckpt_node_t_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS)
+tests_unit_io_t_h5_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
+tests_unit_comm_t_mpi_t_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS)
+tests_unit_launch_t_pmix_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
+tests_unit_launch_t_ranks_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 
 # It counts the links that are followed to a tensor's storage.
-tests_unit_t_arena_t_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=tc_tensor_root
+tests_unit_schedule_t_arena_t_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=tc_tensor_root
 # ... and this one the pieces of memory that are taken.
-tests_unit_t_leaks_t_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
+tests_unit_program_t_leaks_t_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
   -Wl,--wrap=free,--wrap=aligned_alloc
 
 tests_faults_t_every_call_t_SOURCES = %D%/faults/t_every_call.c %D%/faults/shim.c
@@ -327,8 +327,8 @@ EMU_FLAGS = -std=c++17 -D_GNU_SOURCE -DTC_EMU -DTC_NCCL -O1 -g -fPIC -fvisibilit
   -I$(top_srcdir)/tests/emu -I$(top_srcdir)
 check_DATA += $(emu_module)
 $(emu_objects): $(top_srcdir)/%D%/emu/cuda_runtime.h $(top_srcdir)/%D%/emu/cublasLt.h \
-  $(top_srcdir)/%D%/emu/emu.h $(top_srcdir)/%D%/emu/nccl.h $(top_srcdir)/kernels/cuda_dev.h \
-  $(top_srcdir)/kernels/cuda_ptx.h $(top_srcdir)/kernels/kernel.h $(top_srcdir)/src/comm_nccl.h
+  $(top_srcdir)/%D%/emu/emu.h $(top_srcdir)/%D%/emu/nccl.h $(top_srcdir)/kernels/cuda/dev.h \
+  $(top_srcdir)/kernels/cuda/ptx.h $(top_srcdir)/kernels/kernel.h $(top_srcdir)/src/comm/nccl.h
 SUFFIXES += .eo .cc
 .cu.eo:
 	@$(MKDIR_P) $(@D)

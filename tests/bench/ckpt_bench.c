@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "io/ckpt.h"
+#include "io/ckpt/ckpt.h"
 
 enum { SMALL = 100, SMALL_ROWS = 384, COLS = 1024, MOST = 4096 };
 

@@ -1,4 +1,4 @@
-/* nccl.h - stands in for NCCL's header; nccl.cc says how. Only what kernels/cuda_nccl.cu uses. */
+/* nccl.h - stands in for NCCL's header; nccl.cc says how. Only what kernels/cuda/nccl.cu uses. */
 #ifndef TC_EMU_NCCL_H
 #define TC_EMU_NCCL_H
 

@@ -15,7 +15,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "src/base.h"
+#include "src/base/base.h"
 #include "tests/unit/tap.h"
 
 struct fuzz {

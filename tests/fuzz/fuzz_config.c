@@ -6,7 +6,7 @@
  * that is accepted, however damaged, must be written and read back as the same configuration.
  *
  * usage: fuzz_config.t [--full | --cases N | --seconds S] [--seed N] [--only CASE]; SEED=N too */
-#include "src/config.h"
+#include "src/config/config.h"
 
 #include <ctype.h>
 #include <float.h>

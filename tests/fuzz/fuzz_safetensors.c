@@ -1,7 +1,7 @@
 /* fuzz_safetensors.c - damaged safetensors files, and model files of llm.c. What is accepted must
  * be readable to its last byte. */
-#include "io/llmc.h"
-#include "io/safetensors.h"
+#include "io/formats/llmc.h"
+#include "io/formats/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { MOST = 1 << 16, DATA = 4096 };

@@ -3,7 +3,7 @@
 #ifndef TC_PLACE_DRAW_H
 #define TC_PLACE_DRAW_H
 
-#include "src/gpt.h"
+#include "src/model/gpt.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { MOST_FLAGS = 40 };

@@ -7,8 +7,8 @@
 
 #include <fnmatch.h>
 
-#include "src/config.h"
-#include "src/setup.h"
+#include "src/config/config.h"
+#include "src/program/setup.h"
 #include "tests/fuzz/place_draw.h"
 #include "tests/unit/ranks_fixture.h"
 

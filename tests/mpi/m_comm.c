@@ -6,8 +6,8 @@
  *   m_comm stop    the same, the last rank stopped by SIGSTOP in the middle of a transfer */
 #include <signal.h>
 
-#include "src/comm.h"
-#include "src/watch.h"
+#include "src/comm/comm.h"
+#include "src/watch/watch.h"
 #include "tests/unit/comm_cases.h"
 #include "tests/unit/tap.h"
 

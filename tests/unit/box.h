@@ -3,7 +3,7 @@
 #ifndef TC_BOX_H
 #define TC_BOX_H
 
-#include "src/gpus.h"
+#include "src/launch/gpus.h"
 
 #include <hwloc.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "io/ckpt_io.h"
+#include "io/ckpt/checkpoint.h"
 #include "io/folder.h"
 #include "tests/unit/tap.h"
 

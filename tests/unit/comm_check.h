@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/comm.h"
+#include "src/comm/comm.h"
 
 struct cc_env {
   int rank, world;

@@ -4,9 +4,9 @@
 #define TC_COMM_STUBS_H
 
 #include "kernels/kernel.h"
-#include "src/comm_bench.h"
-#include "src/comm_nccl.h"
-#include "src/launch.h"
+#include "src/cmd/comm_bench.h"
+#include "src/comm/nccl.h"
+#include "src/launch/launch.h"
 #include "tests/unit/tap.h"
 
 static char calls[2000];

@@ -3,7 +3,7 @@
 #ifndef TC_DATA_FIXTURE_H
 #define TC_DATA_FIXTURE_H
 
-#include "src/data.h"
+#include "src/data/data.h"
 #include "tests/unit/tap.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #ifndef TC_DIGEST_H
 #define TC_DIGEST_H
 
-#include "src/config.h"
+#include "src/config/config.h"
 #include "tests/unit/tap.h"
 
 #include <unistd.h>

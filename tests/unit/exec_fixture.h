@@ -3,8 +3,8 @@
 #ifndef TC_EXEC_FIXTURE_H
 #define TC_EXEC_FIXTURE_H
 
-#include "src/exec.h"
-#include "src/recompute.h"
+#include "src/exec/exec.h"
+#include "src/passes/recompute.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 

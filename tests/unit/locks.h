@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "src/base.h"
+#include "src/base/base.h"
 
 /* Locks held now, and the fewest at any time: below 0 if one was unlocked that was not held. */
 static atomic_int locks, least_locks;

@@ -2,7 +2,7 @@
 #ifndef TC_PLAN_CONFIG_H
 #define TC_PLAN_CONFIG_H
 
-#include "src/config.h"
+#include "src/config/config.h"
 #include "tests/unit/tap.h"
 
 static struct tc_config *config(int argc, const char **argv)

@@ -4,7 +4,7 @@
 #define TC_PLAN_LIST_H
 
 #include "io/crc.h"
-#include "src/base.h"
+#include "src/base/base.h"
 #include "tests/unit/tap.h"
 
 static char list[1 << 22];

@@ -2,9 +2,9 @@
 #ifndef TC_RANKS_FIXTURE_H
 #define TC_RANKS_FIXTURE_H
 
-#include "src/comm.h"
-#include "src/exec.h"
-#include "src/mesh.h"
+#include "src/comm/comm.h"
+#include "src/exec/exec.h"
+#include "src/graph/mesh.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #ifndef TC_SCRIPT_H
 #define TC_SCRIPT_H
 
-#include "src/base.h"
+#include "src/base/base.h"
 #include "tests/unit/digest.h"
 
 static struct {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "src/base.h"
+#include "src/base/base.h"
 
 /* What was written to stderr since the last call. */
 static const char *stderr_text(void)

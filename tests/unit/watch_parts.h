@@ -3,7 +3,7 @@
 #ifndef TC_WATCH_PARTS_H
 #define TC_WATCH_PARTS_H
 
-#include "src/watch_impl.h"
+#include "src/watch/impl.h"
 #include "tests/unit/locks.h"
 #include "tests/unit/tap.h"
 
@@ -53,8 +53,8 @@ static int start_thread(pthread_t *t, void *(*run)(void *), void *arg, struct tc
 #define tc_log note
 #define tc_warn note
 #define tc_log_set_rank no_rank
-#include "src/watch.c"
-#include "src/watch_lane.c"
+#include "src/watch/watchdog.c"
+#include "src/watch/status.c"
 
 enum { W = 12 };
 static const char *const names[W] = { "r0", "r1", "r2", "r3", "r4",  "r5",

@@ -1,0 +1,119 @@
+/* ckpt.h - checkpoints: what is on disk, how it is committed, how it is read.
+ *
+ * DIR/step-00000100/manifest.json and rank-00000.h5 ... one HDF5 file a writer (or node-00000.h5
+ * ..., one a node). A tensor has a global name and shape; each file holds slices (boxes) of it
+ * as contiguous datasets; the manifest says which box is where, its place in the file, a CRC32C
+ * of each block of it, taken from memory, and one of all bytes of the file that are not tensor
+ * data.
+ *
+ * Commit: every rank writes into DIR/.run-N/.tmp-step-*, in the home of the folder's owner
+ * (io/ckpt/owner.h; DIR/.tmp-step-* without one), fsyncs, then all agree; rank 0 writes the manifest,
+ * fsyncs it and the folder, renames, fsyncs DIR. A folder step-* is complete by construction. */
+#ifndef TC_CKPT_H
+#define TC_CKPT_H
+
+#include "src/base/base.h"
+#include "src/comm/comm.h"
+#include "src/graph/graph.h"
+
+struct tc_ckpt_tensor {
+  const char *name;
+  int dtype, rank;
+  int64_t dim[TC_DIMS];          /* global, unpadded */
+};
+
+/* One box of one tensor, dense and contiguous in host memory. */
+struct tc_ckpt_slice {
+  int tensor;                    /* index into the tensors */
+  int64_t start[TC_DIMS], count[TC_DIMS];
+  void *data;                    /* borrowed; save reads it */
+};
+
+/* Local. Elements of a box; 1 for rank 0. Those of a checked manifest can't overflow. */
+int64_t tc_box_elems(int rank, const int64_t *count);
+/* Local. ... and its bytes. */
+int64_t tc_box_bytes(int dtype, int rank, const int64_t *count);
+
+enum tc_ckpt_files { TC_FILES_RANK, TC_FILES_NODE };
+
+struct tc_ckpt_meta {
+  int64_t step;
+  uint64_t seed;
+  int64_t tokens;                /* seen so far */
+  const char *model;             /* canonical text of the model's sizes: must be equal to resume */
+  const char *config;            /* run file as understood */
+  const char *data;              /* what tells the training data from others; NULL: "", not known */
+  const char *mesh;              /* "pp1 dp4 tp1" */
+  const char *system;            /* "ddp" */
+  const char *job;               /* job id */
+  int restart;
+  const char *const *who;        /* [world] "rank 0 on node1" */
+  const char *version;           /* of the program; NULL: "" */
+  const char *stack;             /* its compiler and libraries; NULL: "", not known */
+  const char *loop;              /* what the training loop has to remember, its own text; NULL: "" */
+  /* How it is written; not read back. */
+  int files;                     /* TC_FILES_NODE: a file a node, where ranks are MPI processes */
+  bool view;                     /* also view.h5, all tensors whole as virtual datasets */
+  int64_t block_bytes;           /* of a checksum, a multiple of 4096; 0: 1 MiB */
+  /* Rank 0's: the owner's home (io/ckpt/owner.h), in which the checkpoint is
+   * written and out of which it is renamed; NULL: none, no other run is fenced off. */
+  const char *home;
+};
+
+/* Collective over `world` (a communicator of all ranks). tensors: the same on all ranks;
+ * slices: this rank's. Together the slices cover every tensor exactly once (checked). On any
+ * rank's failure (disk full, ...) all ranks return the same negative status and sentence, the
+ * temporary folder is removed, and older checkpoints are untouched. */
+int tc_ckpt_save(const char *dir, const struct tc_ckpt_meta *meta,
+                 const struct tc_ckpt_tensor *tensors, int n_tensors,
+                 const struct tc_ckpt_slice *slices, int n_slices,
+                 struct tc_comm *world, struct tc_err *err);
+/* Local. Removes all but the newest `keep` (0: none). Faults are only warned of. */
+void tc_ckpt_prune(const char *dir, int keep);
+
+/* ---- reading (Local, no MPI; what the inspector uses too) -------------------------- */
+struct tc_ckpt;
+/* Opens a step folder, or the newest in DIR. Checks the manifest. TC_EINCOMPLETE, TC_ECHECKSUM,
+ * TC_EUSER (no checkpoint there, newer format). */
+int tc_ckpt_open(struct tc_ckpt **out, const char *path, struct tc_err *err);
+void tc_ckpt_close(struct tc_ckpt *c);
+const struct tc_ckpt_meta *tc_ckpt_meta(const struct tc_ckpt *c);      /* borrowed */
+const char *tc_ckpt_path(const struct tc_ckpt *c);
+int tc_ckpt_n(const struct tc_ckpt *c);
+const struct tc_ckpt_tensor *tc_ckpt_at(const struct tc_ckpt *c, int i);
+int tc_ckpt_find(const struct tc_ckpt *c, const char *name);           /* -1: none */
+/* Any box, from whichever files hold it; every block of data that is touched is read whole and
+ * checked against its CRC32C (once). dst is dense; after a failure what is in it is undefined.
+ * TC_ECHECKSUM names file and tensor. */
+int tc_ckpt_read(struct tc_ckpt *c, int tensor, const int64_t *start, const int64_t *count,
+                 void *dst, struct tc_err *err);
+/* All checksums: file bytes outside of tensors, and each slice. Reports each fault through
+ * `fault` (may be NULL); returns the worst status. */
+int tc_ckpt_verify(const char *step_path, bool deep,
+                   void (*fault)(void *ctx, int status, const char *text), void *ctx,
+                   struct tc_err *err);
+/* Steps in DIR, descending, into *steps (owned by the caller). Returns the number or < 0. */
+int tc_ckpt_list(const char *dir, int64_t **steps, struct tc_err *err);
+char *tc_ckpt_step_path(const char *dir, int64_t step);                /* owned by the caller */
+
+/* What a rank does with a checkpoint that may be the one to go on from: tc_ckpt_read of the boxes
+ * it needs. Must not communicate. Returns 0 or a negative status. */
+typedef int tc_ckpt_loader(void *ctx, struct tc_ckpt *c, struct tc_err *err);
+
+/* Collective. Loads the newest checkpoint in dir (or `step` if >= 0) that is good: its manifest,
+ * all files' sizes and metadata (a share on each rank), and every byte that `load` reads.
+ * load runs once on each rank for each checkpoint tried. If it finds damage on any rank, all
+ * turn to the next older one, after a tc_warn with the reason; if it fails without (another
+ * model), all fail with its sentence. *out: the one that was loaded; dir without any (a first
+ * start): NULL, 0. TC_ENOCKPT if there are some and none is good. */
+int tc_ckpt_load(struct tc_ckpt **out, const char *dir, int64_t step, tc_ckpt_loader *load,
+                 void *ctx, struct tc_comm *world, struct tc_err *err);
+/* Collective. The same without loading: every byte is verified instead, a share on each rank. */
+int tc_ckpt_resume(struct tc_ckpt **out, const char *dir, int64_t step, struct tc_comm *world,
+                   struct tc_err *err);
+/* Collective. Loads a step folder, or the newest in a folder; nothing there is changed and no other
+ * is tried: it may be another run's. */
+int tc_ckpt_load_from(struct tc_ckpt **out, const char *path, tc_ckpt_loader *load, void *ctx,
+                      struct tc_comm *world, struct tc_err *err);
+
+#endif

@@ -1,0 +1,67 @@
+/* manifest.h - the record of a checkpoint: what was saved, which box of which tensor lies
+ * where, and the checksums of everything, its own text included.
+ *
+ * The text is JSON, one piece a line. Its last member, "crc32c", is the CRC-32C of the text
+ * before that member; the end of the text has one fixed form, so that no bit of the file can
+ * change unnoticed. */
+#ifndef TC_MANIFEST_H
+#define TC_MANIFEST_H
+
+#include <jansson.h>
+
+#include "io/ckpt/ckpt.h"
+
+/* 1: one checksum a piece; 2: one a block. */
+enum { TC_CKPT_FORMAT = 2 };
+
+/* What a manifest may say. */
+#define TC_MOST_BYTES (INT64_C(1) << 62)        /* of a tensor, a file */
+enum { TC_MOST_NAME = 400 };                    /* bytes of a dataset's */
+
+struct tc_piece {
+  int32_t tensor, file;                    /* indices */
+  int64_t start[TC_DIMS], count[TC_DIMS];  /* the box */
+  int64_t offset, bytes;                   /* where its data lies in the file */
+  const uint32_t *crc32c;                  /* [tc_blocks(bytes, block_bytes)] of its blocks */
+  const char *dataset;                     /* "/tensors/wte.w" */
+};
+
+struct tc_ckpt_file {
+  const char *name;                        /* "rank-00000.h5", no folder */
+  int32_t writer;                          /* rank */
+  int64_t size;                            /* bytes */
+  uint32_t meta_crc32c;                    /* of all bytes that are no piece's, in order */
+};
+
+struct tc_manifest {
+  struct tc_pool *pool;                    /* owns every string and array */
+  struct tc_ckpt_meta meta;
+  int64_t block_bytes;                     /* of data that has a checksum (io/ckpt/blocks.h) */
+  int world;                               /* length of meta.who */
+  const char *time;                        /* "2026-01-31T12:00:00Z" */
+  struct tc_ckpt_tensor *tensor; int n_tensors;
+  struct tc_piece *piece; int n_pieces;    /* in order of tensors */
+  int32_t *first_piece;                    /* [n_tensors + 1] */
+  struct tc_ckpt_file *file; int n_files;
+};
+
+/* Local. Sorts the pieces by tensor, fills first_piece, and checks all that readers rely on:
+ * names, sizes without overflow, pieces inside their tensors and files, none overlapping in
+ * either, every tensor covered exactly once. `where` begins the sentence. TC_EUSER. */
+int tc_manifest_check(struct tc_manifest *m, const char *where, struct tc_err *err);
+
+/* Local. The text, owned by the caller. */
+char *tc_manifest_text(const struct tc_manifest *m, size_t *bytes);
+/* Local. Puts the checksum member at the end of a JSON object's text: an owned copy. */
+char *tc_manifest_seal(const char *json, size_t bytes, size_t *sealed_bytes);
+
+/* Local. The file `path`. TC_EINCOMPLETE if it isn't there or is cut off, TC_ECHECKSUM, TC_EUSER
+ * (a newer format; nonsense with a right checksum). *out is owned by the caller. */
+int tc_manifest_read(struct tc_manifest **out, const char *path, struct tc_err *err);
+void tc_manifest_free(struct tc_manifest *m);
+
+/* Local. A JSON string, owned by the caller; NULL is "". Bytes that aren't UTF-8 (a strange path
+ * in a run file) become '?'. */
+json_t *tc_text_json(const char *s);
+
+#endif

@@ -1,0 +1,449 @@
+/* owner.c - taking a checkpoint folder, and keeping others from it, with nothing but renames: no
+ * locks of the file system (many cluster file systems lack them), no clocks that agree.
+ *
+ *   judge the highest home N      alive: refuse; dead, ended, or of this job: go on     judge
+ *   .new-* -> .run-N+1            a rename onto a folder with files in it fails: of two
+ *                                 that try, one gets the number                         claim
+ *   .run-k -> .gone-* for k <= N  from here on the old owner's names lead nowhere: it
+ *   .new-* -> .gone-*             can neither begin a save nor rename one out; who was
+ *   empty and remove .gone-*      still about to claim is judged again                  fence
+ *
+ * Invariants:
+ * - the owner is who has the highest number; a home is never made under a number that is not above
+ *   all that are there;
+ * - a home has a file in it from the moment it has its name;
+ * - .gone-* is emptied too: over NFS an old owner may still hold the folder, but no names in it.
+ *
+ * Life at a distance shows in "beat" alone: whoever can't look at the process watches it for
+ * TC_OWNER_WATCH_NS. A process that is stopped for longer loses the folder. */
+#include "io/ckpt/owner.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "io/folder.h"
+
+#define BEAT_NS INT64_C(1000000000)
+enum { BEATS_GONE = 3 };          /* without a home, before the folder counts as taken away */
+enum { TRIES = 20 };
+#define MOST INT64_C(1000000000000)    /* owners of a folder */
+
+struct place { char host[65]; char machine[160]; long long pid, born; };
+
+struct tc_owner {
+  char *dir, *job;
+  int restart;
+  int64_t number;                 /* 0: not yet */
+  char home[32];
+  struct place me;
+  int64_t watched, watched_since_ns;   /* whose beat; 0: nobody's */
+  char beat[32];                  /* what it was */
+  bool looks;                     /* tc_owner_alive: takes nothing */
+  pthread_t thread;
+  bool beating;
+  pthread_mutex_t lock;
+  pthread_cond_t wake;
+  bool stop;                      /* under lock */
+  int gone;                       /* beats in a row that found no home */
+  atomic_bool lost;
+};
+
+/* ---- who and where ---------------------------------------------------------------- */
+
+/* The first line of a file, without its end; "" if there is none. Returns 0 or errno. */
+static int first_line(const char *path, char *buf, size_t size)
+{
+  *buf = 0;
+  FILE *f = fopen(path, "re");
+  if (!f) return errno;
+  if (!fgets(buf, (int)size, f)) *buf = 0;
+  fclose(f);
+  buf[strcspn(buf, "\n")] = 0;
+  return 0;
+}
+
+/* When a process began, in ticks since boot; -1 if there is none of this id. */
+static long long born(long long pid)
+{
+  char path[64], line[1024];
+  snprintf(path, sizeof path, "/proc/%lld/stat", pid);
+  if (first_line(path, line, sizeof line)) return -1;
+  const char *at = strrchr(line, ')');          /* the name before may hold anything */
+  long long ticks = -1;
+  char state = 'X';
+  if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+                    "%*d %*d %lld", &state, &ticks) != 2) return -1;
+  return state == 'Z' || state == 'X' ? -1 : ticks;
+}
+
+/* Process ids mean the same where boot and process namespace are the same. */
+static struct place here(void)
+{
+  struct place p = { .pid = getpid() };
+  char boot[64], ns[64] = "";
+  if (gethostname(p.host, sizeof p.host - 1)) strcpy(p.host, "?");
+  first_line("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+  if (readlink("/proc/self/ns/pid", ns, sizeof ns - 1) < 0) *ns = 0;
+  snprintf(p.machine, sizeof p.machine, "%s %s", boot, ns);
+  p.born = born(p.pid);
+  return p;
+}
+
+static char *path_in(const struct tc_owner *o, const char *home, const char *name)
+{
+  return tc_sprintf("%s/%s%s%s", o->dir, home, *name ? "/" : "", name);
+}
+
+/* 1: there; 0: the folder it was to be in is gone. */
+static int put_file(const char *path, const char *text, struct tc_err *err)
+{
+  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  size_t n = strlen(text);
+  ssize_t done = fd < 0 ? -1 : write(fd, text, n);
+  bool good = done == (ssize_t)n && fsync(fd) == 0;
+  int why = done >= 0 && done < (ssize_t)n ? ENOSPC : errno;
+  if (fd >= 0) close(fd);
+  if (fd < 0 && why == ENOENT) return 0;
+  return good ? 1 : tc_fail(err, TC_EUSER, "%s: writing failed: %s", path, strerror(why));
+}
+
+/* ---- judging the owner before ------------------------------------------------------ */
+
+static int64_t number_of(const char *name)
+{
+  char *end;
+  int64_t n = strtoll(name + strlen(".run-"), &end, 10);
+  return *end ? -1 : n;
+}
+
+/* No run makes such a folder, and the numbers after it would overflow. */
+static int too_high(const struct tc_owner *o, const char *name, struct tc_err *err)
+{
+  return tc_fail(err, TC_EUSER, "%s/%s: no run made a folder of this name, and its number is too "
+                 "high to go on from: remove it", o->dir, name);
+}
+
+/* The highest number that has a home; 0: none. */
+static int64_t highest(const struct tc_owner *o, struct tc_err *err)
+{
+  char **names;
+  int64_t most = 0;
+  int n = tc_folder_scan(o->dir, ".run-", &names, err);
+  for (int i = 0; i < n && most >= 0; i++)
+    most = number_of(names[i]) > MOST ? too_high(o, names[i], err)
+                                      : TC_MAX(most, number_of(names[i]));
+  if (n >= 0) tc_names_free(names, n);
+  return n < 0 ? n : most;
+}
+
+static const char *text_of(const json_t *o, const char *key)
+{
+  const char *s = json_string_value(json_object_get(o, key));
+  return s ? s : "";
+}
+
+static int refuse(const struct tc_owner *o, const json_t *who, struct tc_err *err)
+{
+  const char *job = text_of(who, "job");
+  return tc_fail(err, TC_EUSER, "%s is in use by %s%.60s, start %lld, process %lld on %.64s, since "
+                 "%.40s: end that run first, or give this one another ckpt.dir", o->dir,
+                 *job ? "job " : "a run without a job", job,
+                 (long long)json_integer_value(json_object_get(who, "restart")),
+                 (long long)json_integer_value(json_object_get(who, "pid")),
+                 text_of(who, "host"), text_of(who, "since"));
+}
+
+/* Somebody at a distance: whether its beat goes on. */
+static int watch(struct tc_owner *o, int64_t number, const char *home, const json_t *who,
+                 struct tc_err *err)
+{
+  char now[sizeof o->beat], *path = path_in(o, home, "beat");
+  int64_t ns = tc_now_ns();
+  first_line(path, now, sizeof now);
+  free(path);
+  if (o->watched != number) {
+    o->watched = number;
+    o->watched_since_ns = ns;
+    strcpy(o->beat, now);
+    return 1;
+  }
+  if (strcmp(o->beat, now)) return refuse(o, who, err);
+  if (ns - o->watched_since_ns < TC_OWNER_WATCH_NS) return 1;
+  if (o->looks) return 0;
+  tc_log("%s: its last owner (process %lld on %.64s) has shown no life for %lld s: taken over",
+         o->dir, (long long)json_integer_value(json_object_get(who, "pid")), text_of(who, "host"),
+         (long long)(TC_OWNER_WATCH_NS / 1000000000));
+  return 0;
+}
+
+/* 0: `number` may be taken over; 1: not known yet; TC_EUSER: it is alive. */
+static int judge(struct tc_owner *o, int64_t number, struct tc_err *err)
+{
+  char home[32];
+  snprintf(home, sizeof home, ".run-%08lld", (long long)number);
+  char *path = path_in(o, home, "owner");
+  if (access(path, F_OK) < 0 && errno == ENOENT) {   /* it ended, or was just taken over */
+    free(path);
+    return 0;
+  }
+  json_t *who = json_load_file(path, 0, NULL);       /* NULL: unreadable, only its beat tells */
+  const char *job = text_of(who, "job");
+  long long pid = json_integer_value(json_object_get(who, "pid"));
+  long long when = json_integer_value(json_object_get(who, "born"));
+  int rc;
+  if (*o->job && !strcmp(job, o->job)) rc = 0;
+  else if (!who || strcmp(text_of(who, "machine"), o->me.machine))
+    rc = watch(o, number, home, who, err);
+  else rc = born(pid) == when ? refuse(o, who, err) : 0;
+  json_decref(who);
+  free(path);
+  return rc;
+}
+
+/* ---- taking ------------------------------------------------------------------------ */
+
+/* A folder of files and of folders of files. */
+static void remove_home(const struct tc_owner *o, const char *name)
+{
+  struct tc_err err = { 0 };
+  char *path = path_in(o, name, "");
+  int failed = -1;
+  for (int i = 0; i < TRIES && failed; i++) {        /* an old owner may be writing there still */
+    char **names;
+    int n = tc_folder_scan(path, "", &names, &err);
+    for (int k = 0; k < n; k++) {
+      char *item = path_in(o, name, names[k]);
+      if (unlink(item) < 0) tc_folder_remove(item, &err);
+      free(item);
+    }
+    if (n >= 0) tc_names_free(names, n);
+    failed = rmdir(path) < 0 && errno != ENOENT;
+    if (failed) tc_sleep_ns(50000000);
+  }
+  if (failed) tc_warn("%s: can't be removed: %s", path, strerror(errno));
+  free(path);
+}
+
+static void remove_all(const struct tc_owner *o, const char *prefix)
+{
+  char **names;
+  int n = tc_folder_scan(o->dir, prefix, &names, NULL);
+  for (int i = 0; i < n; i++) remove_home(o, names[i]);
+  if (n >= 0) tc_names_free(names, n);
+}
+
+/* Takes away the homes below ours; or what was to become a home, whole, so that nobody claims a
+ * number with an empty folder. */
+static int fence_all(const struct tc_owner *o, const char *prefix, struct tc_err *err)
+{
+  char **names;
+  int n = tc_folder_scan(o->dir, prefix, &names, err), rc = TC_MIN(n, 0);
+  for (int i = 0; i < n && rc == 0; i++) {
+    int64_t number = strcmp(prefix, ".run-") ? 0 : number_of(names[i]);
+    if (number >= o->number || number < 0) continue;
+    char *from = path_in(o, names[i], "");
+    char *to = tc_sprintf("%s/.gone-%s-%s", o->dir, names[i] + 1, o->home + strlen(".run-"));
+    if (rename(from, to) < 0 && errno != ENOENT)
+      rc = tc_fail(err, TC_EUSER, "%s: can't be renamed: %s", from, strerror(errno));
+    free(from);
+    free(to);
+  }
+  if (n >= 0) tc_names_free(names, n);
+  return rc;
+}
+
+static int fence(const struct tc_owner *o, struct tc_err *err)
+{
+  TC_TRY(fence_all(o, ".run-", err));
+  TC_TRY(fence_all(o, ".new-", err));
+  TC_TRY(tc_folder_sync(o->dir, err));
+  remove_all(o, ".gone-");
+  return 0;
+}
+
+/* A home under a name that is nobody's yet. 0: somebody who got the folder took it away. */
+static int prepare(const struct tc_owner *o, const char *fresh, struct tc_err *err)
+{
+  char since[40];
+  time_t t = time(NULL);
+  struct tm tm;
+  strftime(since, sizeof since, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
+  json_t *who = json_pack("{s:s,s:i,s:s,s:s,s:I,s:I,s:s}", "job", o->job, "restart", o->restart,
+                          "host", o->me.host, "machine", o->me.machine, "pid",
+                          (json_int_t)o->me.pid, "born", (json_int_t)o->me.born, "since", since);
+  char *text = who ? json_dumps(who, 0) : tc_strdup("{}");
+  char *folder = path_in(o, fresh, ""), *owner = path_in(o, fresh, "owner");
+  char *beat = path_in(o, fresh, "beat");
+  int rc = mkdir(folder, 0777) < 0
+    ? tc_fail(err, TC_EUSER, "%s: can't be made: %s", folder, strerror(errno)) : 1;
+  if (rc == 1) rc = put_file(owner, text, err);
+  if (rc == 1) rc = put_file(beat, "0000000000\n", err);
+  if (rc < 0) remove_home(o, fresh);
+  json_decref(who);
+  free(text);
+  free(folder);
+  free(owner);
+  free(beat);
+  return rc;
+}
+
+/* 1: it is ours; 0: somebody was faster. */
+static int claim(struct tc_owner *o, int64_t number, struct tc_err *err)
+{
+  char fresh[32], home[32];
+  uint32_t dice = 0;
+  if (getrandom(&dice, sizeof dice, 0) != sizeof dice) dice = (uint32_t)tc_now_ns();
+  snprintf(fresh, sizeof fresh, ".new-%08x", dice);
+  snprintf(home, sizeof home, ".run-%08lld", (long long)number);
+  int rc = prepare(o, fresh, err);
+  if (rc != 1) return rc;
+  char *from = path_in(o, fresh, ""), *to = path_in(o, home, "");
+  int failed = rename(from, to) < 0 ? errno : 0;
+  if (failed) remove_home(o, fresh);
+  rc = !failed;
+  if (failed && failed != EEXIST && failed != ENOTEMPTY && failed != ENOENT)
+    rc = tc_fail(err, TC_EUSER, "%s: can't be renamed: %s", from, strerror(failed));
+  free(from);
+  free(to);
+  if (rc == 1) rc = tc_folder_sync(o->dir, err) < 0 ? err->status : 1;
+  /* A slow one may get a number that was in use and is free again. */
+  int64_t most = rc == 1 ? highest(o, err) : 0;
+  if (most < 0) rc = (int)most;
+  if (most > number) {
+    remove_home(o, home);
+    rc = 0;
+  }
+  if (rc == 1) {
+    o->number = number;
+    strcpy(o->home, home);
+  }
+  return rc;
+}
+
+/* ---- the beat ---------------------------------------------------------------------- */
+
+static void beat_once(struct tc_owner *o, unsigned count)
+{
+  char text[16], *path = path_in(o, o->home, "beat");
+  snprintf(text, sizeof text, "%010u\n", count);
+  int fd = open(path, O_WRONLY | O_CLOEXEC);         /* never made anew */
+  bool gone = fd < 0 && errno == ENOENT;
+  /* A disk in trouble is told by the next save; here it costs a beat. */
+  if (fd >= 0 && pwrite(fd, text, strlen(text), 0) < 0) gone = false;
+  if (fd >= 0) close(fd);
+  /* Gone for good: another has it, or the folder was removed or renamed under the run. */
+  o->gone = gone ? o->gone + 1 : 0;
+  if (gone && (highest(o, NULL) > o->number || o->gone >= BEATS_GONE)) atomic_store(&o->lost, true);
+  free(path);
+}
+
+static void *beat(void *arg)
+{
+  struct tc_owner *o = arg;
+  unsigned count = 0;
+  pthread_mutex_lock(&o->lock);
+  while (!o->stop) {
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    ts.tv_sec += BEAT_NS / 1000000000;
+    pthread_cond_timedwait(&o->wake, &o->lock, &ts);
+    if (o->stop) break;
+    pthread_mutex_unlock(&o->lock);
+    beat_once(o, ++count);
+    pthread_mutex_lock(&o->lock);
+  }
+  pthread_mutex_unlock(&o->lock);
+  return NULL;
+}
+
+static int start_beat(struct tc_owner *o, struct tc_err *err)
+{
+  TC_TRY(tc_thread_start(&o->thread, beat, o, err));
+  o->beating = true;
+  return 0;
+}
+
+/* ---- the interface ------------------------------------------------------------------ */
+
+struct tc_owner *tc_owner_new(const char *dir, const char *job, int restart)
+{
+  struct tc_owner *o = tc_calloc(1, sizeof *o);
+  pthread_condattr_t attr;
+  o->dir = tc_strdup(dir);
+  o->job = tc_strdup(job);
+  o->restart = restart;
+  o->me = here();
+  pthread_mutex_init(&o->lock, NULL);
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(&o->wake, &attr);
+  pthread_condattr_destroy(&attr);
+  atomic_init(&o->lost, false);
+  return o;
+}
+
+int tc_owner_take(struct tc_owner *o, struct tc_err *err)
+{
+  TC_ASSERT(!o->number);
+  TC_TRY(tc_folder_make(o->dir, err));
+  for (int i = 0; i < TRIES; i++) {
+    int64_t most = highest(o, err);
+    if (most < 0) return (int)most;
+    int rc = most > 0 ? judge(o, most, err) : 0;
+    if (rc != 0) return rc;
+    rc = claim(o, most + 1, err);
+    if (rc < 0) return rc;
+    if (rc == 0) continue;
+    rc = fence(o, err);
+    return rc < 0 ? rc : start_beat(o, err);
+  }
+  return tc_fail(err, TC_EUSER, "%s: others take this folder again and again; start one run at a "
+                 "time", o->dir);
+}
+
+int tc_owner_alive(const char *dir, struct tc_err *err)
+{
+  struct tc_owner *o = tc_owner_new(dir, "", 0);
+  struct tc_err busy;
+  int rc = 0;
+  o->looks = true;
+  int64_t most = access(dir, F_OK) < 0 && errno == ENOENT ? 0 : highest(o, err);
+  while (most > 0 && (rc = judge(o, most, &busy)) == 1) tc_sleep_ns(TC_OWNER_LOOK_NS);
+  tc_owner_free(o);
+  return most < 0 ? (int)most : rc < 0;
+}
+
+const char *tc_owner_home(const struct tc_owner *o) { return o->home; }
+
+bool tc_owner_lost(struct tc_owner *o) { return atomic_load(&o->lost); }
+
+void tc_owner_free(struct tc_owner *o)
+{
+  if (!o) return;
+  pthread_mutex_lock(&o->lock);
+  o->stop = true;
+  pthread_cond_signal(&o->wake);
+  pthread_mutex_unlock(&o->lock);
+  if (o->beating) pthread_join(o->thread, NULL);
+  if (o->number) {
+    char *owner = path_in(o, o->home, "owner"), *ended = path_in(o, o->home, "ended");
+    if (rename(owner, ended) < 0 && errno != ENOENT)
+      tc_warn("%s: can't be renamed: %s", owner, strerror(errno));
+    free(owner);
+    free(ended);
+  }
+  pthread_cond_destroy(&o->wake);
+  pthread_mutex_destroy(&o->lock);
+  free(o->dir);
+  free(o->job);
+  free(o);
+}

@@ -1,0 +1,37 @@
+/* owner.h - who may write checkpoints into a folder: one run at a time, and of one job the newest
+ * start.
+ *
+ * DIR/.run-00000007 is the home of the folder's 7th owner: "owner" in it says who that is, "beat"
+ * is written every second while it lives. Checkpoints are written inside the home and renamed out
+ * of it: so an owner whose home was taken away can't commit, whatever it still believes. A run
+ * that ends leaves its home with "owner" renamed to "ended": numbers never come twice. */
+#ifndef TC_OWNER_H
+#define TC_OWNER_H
+
+#include "src/base/base.h"
+
+struct tc_owner;
+
+/* How often tc_owner_take is to be called again; how long it may ask for that. */
+#define TC_OWNER_LOOK_NS INT64_C(500000000)
+#define TC_OWNER_WATCH_NS INT64_C(10000000000)
+
+/* Local. job: "" for none; copied. */
+struct tc_owner *tc_owner_new(const char *dir, const char *job, int restart);
+/* Local. Makes this process the owner of the folder, which it makes if need be. 0: it is, and what
+ * earlier owners left is removed. 1: somebody may be alive elsewhere; call again in
+ * TC_OWNER_LOOK_NS. TC_EUSER: somebody is alive, the sentence says who; or the folder can't be
+ * written. Taken over at once: a run that ended, that was on this machine and is no more, or that
+ * was a start of the same job. */
+int tc_owner_take(struct tc_owner *o, struct tc_err *err);
+/* Local. 1: the folder has an owner that is alive; 0: it has none. Takes up to TC_OWNER_WATCH_NS
+ * where the owner is elsewhere. TC_EUSER: the folder can't be read. */
+int tc_owner_alive(const char *dir, struct tc_err *err);
+/* Local. The home's name within the folder: what tc_ckpt_meta.home wants; "" before it is taken. */
+const char *tc_owner_home(const struct tc_owner *o);
+/* Local. Whether a later owner was seen, or the home is gone. */
+bool tc_owner_lost(struct tc_owner *o);
+/* Local. Gives the folder up. NULL is fine. */
+void tc_owner_free(struct tc_owner *o);
+
+#endif

@@ -1,0 +1,367 @@
+/* read.c - opening a checkpoint and reading any box of any tensor.
+ *
+ * - Data is read with pread at the places the manifest names, never through HDF5: no lock, no
+ *   parsing of bytes that may be damaged.
+ * - A block is read whole the first time a box touches it, and what goes to the caller comes
+ *   from the very bytes the checksum was made of. Later reads of a checked block read what
+ *   they need.
+ * - Data passes through a small buffer, where it is summed and copied from while it is in the
+ *   cache; at once where a box's part of a piece is one run in both, else run by run.
+ * - A box may be made of any pieces, so every layout can load what any other saved.
+ * - Memory: the caller's, one chunk, and a bit a block. */
+#include "io/ckpt/checkpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/ckpt/blocks.h"
+#include "io/crc.h"
+#include "io/folder.h"
+#include "src/watch/watch.h"
+
+/* ---- steps in a folder ------------------------------------------------------------ */
+
+char *tc_ckpt_step_path(const char *dir, int64_t step)
+{
+  return tc_sprintf("%s/step-%08lld", dir, (long long)step);
+}
+
+static int cmp_down(const void *a, const void *b)
+{
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x < y) - (x > y);
+}
+
+int tc_ckpt_list(const char *dir, int64_t **steps, struct tc_err *err)
+{
+  char **names;
+  int found = 0, n = tc_folder_scan(dir, "step-", &names, err);
+  *steps = NULL;
+  if (n < 0) return n;
+  *steps = tc_malloc((size_t)(n + 1) * sizeof **steps);
+  for (int i = 0; i < n; i++) {
+    int64_t step = tc_step_of_name(names[i]);
+    if (step >= 0) (*steps)[found++] = step;
+  }
+  qsort(*steps, (size_t)found, sizeof **steps, cmp_down);
+  tc_names_free(names, n);
+  return found;
+}
+
+/* The step folder that `path` means: itself, or the newest in it; owned. */
+static int find_step(char **out, const char *path, struct tc_err *err)
+{
+  char *plain = tc_strdup(path), *real = NULL;
+  size_t len = strlen(plain);
+  while (len > 1 && plain[len - 1] == '/') plain[--len] = '\0';
+  const char *slash = strrchr(plain, '/');
+  char *manifest = tc_sprintf("%s/" TC_MANIFEST, plain);
+  struct stat st;
+  bool there = stat(plain, &st) == 0;
+  bool is_step = tc_step_of_name(slash ? slash + 1 : plain) >= 0 || access(manifest, F_OK) == 0;
+  free(manifest);
+  *out = plain;
+  if (there && is_step) return 0;
+  int64_t *steps;
+  int n = tc_ckpt_list(plain, &steps, err);
+  if (n > 0) real = tc_ckpt_step_path(plain, steps[0]);
+  free(steps);
+  if (n == 0)
+    tc_fail(err, TC_EUSER, there ? "%s: no checkpoint in this folder" : "%s: no such folder",
+            plain);
+  free(plain);
+  *out = real;
+  return real ? 0 : TC_EUSER;
+}
+
+int tc_ckpt_open(struct tc_ckpt **out, const char *path, struct tc_err *err)
+{
+  struct tc_ckpt *c = tc_calloc(1, sizeof *c);
+  *out = NULL;
+  for (int i = 0; i < TC_OPEN_FILES; i++) c->open[i].file = -1;
+  int rc = find_step(&c->path, path, err);
+  if (rc == 0) {
+    char *manifest = tc_sprintf("%s/" TC_MANIFEST, c->path);
+    rc = tc_manifest_read(&c->m, manifest, err);
+    free(manifest);
+  }
+  if (rc < 0) {
+    tc_ckpt_close(c);
+    return rc;
+  }
+  const struct tc_manifest *m = c->m;
+  c->first_block = tc_calloc((size_t)m->n_pieces + 1, sizeof *c->first_block);
+  for (int k = 0; k < m->n_pieces; k++)
+    c->first_block[k + 1] = c->first_block[k] + tc_blocks(m->piece[k].bytes, m->block_bytes);
+  c->checked = tc_calloc((size_t)c->first_block[m->n_pieces] / 8 + 1, 1);
+  *out = c;
+  return 0;
+}
+
+void tc_ckpt_close(struct tc_ckpt *c)
+{
+  if (!c) return;
+  for (int i = 0; i < TC_OPEN_FILES; i++)
+    if (c->open[i].file >= 0) close(c->open[i].fd);
+  tc_manifest_free(c->m);
+  free(c->first_block);
+  free(c->checked);
+  free(c->bounce);
+  free(c->path);
+  free(c);
+}
+
+const struct tc_ckpt_meta *tc_ckpt_meta(const struct tc_ckpt *c) { return &c->m->meta; }
+const char *tc_ckpt_path(const struct tc_ckpt *c) { return c->path; }
+int tc_ckpt_n(const struct tc_ckpt *c) { return c->m->n_tensors; }
+
+const struct tc_ckpt_tensor *tc_ckpt_at(const struct tc_ckpt *c, int i)
+{
+  TC_ASSERT(i >= 0 && i < c->m->n_tensors);
+  return &c->m->tensor[i];
+}
+
+int tc_ckpt_find(const struct tc_ckpt *c, const char *name)
+{
+  for (int i = 0; i < c->m->n_tensors; i++)
+    if (strcmp(c->m->tensor[i].name, name) == 0) return i;
+  return -1;
+}
+
+/* ---- files ------------------------------------------------------------------------ */
+
+int tc_ckpt_open_file(const struct tc_ckpt *c, int f, struct tc_err *err)
+{
+  const struct tc_ckpt_file *file = &c->m->file[f];
+  char *path = tc_sprintf("%s/%s", c->path, file->name);
+  struct stat st;
+  tc_at_file("reading", path);
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = 0;
+  if (fd < 0 && errno == ENOENT)
+    rc = tc_fail(err, TC_EINCOMPLETE, "%s: is missing: the checkpoint is incomplete", path);
+  else if (fd < 0 || fstat(fd, &st) < 0)
+    rc = tc_fail(err, TC_EUSER, "%s: %s", path, strerror(errno));
+  else if (!S_ISREG(st.st_mode))
+    rc = tc_fail(err, TC_EUSER, "%s: not a file", path);
+  else if (st.st_size != file->size)
+    rc = tc_fail(err, st.st_size < file->size ? TC_EINCOMPLETE : TC_ECHECKSUM,
+                 "%s: has %lld bytes instead of %lld", path, (long long)st.st_size,
+                 (long long)file->size);
+  if (rc < 0 && fd >= 0) close(fd);
+  free(path);
+  return rc < 0 ? rc : fd;
+}
+
+bool tc_crc_range(int fd, int64_t offset, int64_t bytes, uint32_t *crc)
+{
+  char *buf = tc_malloc((size_t)TC_MAX(1, TC_MIN(bytes, TC_CHUNK_BYTES)));
+  bool good = true;
+  while (bytes > 0 && good) {
+    int64_t n = TC_MIN(bytes, TC_CHUNK_BYTES);
+    good = tc_pread_all(fd, buf, n, offset);
+    if (good) *crc = tc_crc32c(*crc, buf, (size_t)n);
+    offset += n;
+    bytes -= n;
+  }
+  free(buf);
+  return good;
+}
+
+bool tc_crc_meta(int fd, int64_t size, const struct tc_piece *const *by_offset, int n,
+                 uint32_t *crc)
+{
+  int64_t at = 0;
+  for (int i = 0; i < n; i++) {
+    if (!tc_crc_range(fd, at, by_offset[i]->offset - at, crc)) return false;
+    at = by_offset[i]->offset + by_offset[i]->bytes;
+  }
+  return tc_crc_range(fd, at, size - at, crc);
+}
+
+/* ---- boxes ------------------------------------------------------------------------ */
+
+/* A box being read: dst[count] at `start` of a tensor. */
+struct want {
+  int rank;
+  const int64_t *start, *count;
+  int64_t elem_bytes;
+  char *dst;
+};
+
+/* Elements [first, first + n) of the piece, in row-major order of the piece, are at `data`:
+ * copies those inside the box, run by run of the last dimension. */
+static void copy_runs(const struct want *w, const struct tc_piece *p, int64_t first, int64_t n,
+                      const char *data)
+{
+  int last = w->rank - 1;
+  if (w->rank == 0) {
+    memcpy(w->dst, data, (size_t)w->elem_bytes);
+    return;
+  }
+  while (n > 0) {
+    int64_t row = first / p->count[last], col = first % p->count[last];
+    int64_t run = TC_MIN(n, p->count[last] - col), to = 0, stride = w->count[last];
+    bool inside = true;
+    for (int d = last - 1; d >= 0 && inside; d--) {
+      int64_t i = p->start[d] + row % p->count[d] - w->start[d];
+      row /= p->count[d];
+      inside = i >= 0 && i < w->count[d];
+      to += i * stride;
+      stride *= w->count[d];
+    }
+    int64_t lo = TC_MAX(p->start[last] + col, w->start[last]);
+    int64_t hi = TC_MIN(p->start[last] + col + run, w->start[last] + w->count[last]);
+    if (inside && lo < hi)
+      memcpy(w->dst + (to + lo - w->start[last]) * w->elem_bytes,
+             data + (lo - p->start[last] - col) * w->elem_bytes,
+             (size_t)((hi - lo) * w->elem_bytes));
+    first += run;
+    n -= run;
+    data += run * w->elem_bytes;
+  }
+}
+
+/* The part of the piece that can lie in the box: elements [*lo, *hi). Empty: false. */
+static bool span(const struct want *w, const struct tc_piece *p, int64_t *lo, int64_t *hi)
+{
+  int64_t first = 0, end = 0;
+  for (int d = 0; d < w->rank; d++) {
+    int64_t a = TC_MAX(p->start[d], w->start[d]);
+    int64_t b = TC_MIN(p->start[d] + p->count[d], w->start[d] + w->count[d]);
+    if (a >= b) return false;
+    first = first * p->count[d] + a - p->start[d];
+    end = end * p->count[d] + b - 1 - p->start[d];
+  }
+  *lo = first;
+  *hi = end + 1;
+  return true;
+}
+
+/* Where the span's bytes go if they are one run in the box too, else NULL. */
+static char *run_of(const struct want *w, const struct tc_piece *p)
+{
+  int64_t at = 0;
+  bool one = true;                /* so far at most one index of each dimension */
+  for (int d = 0; d < w->rank; d++) {
+    int64_t a = TC_MAX(p->start[d], w->start[d]);
+    int64_t n = TC_MIN(p->start[d] + p->count[d], w->start[d] + w->count[d]) - a;
+    if (!one && (n != p->count[d] || n != w->count[d])) return NULL;
+    one = one && n == 1;
+    at = at * w->count[d] + a - w->start[d];
+  }
+  return w->dst + at * w->elem_bytes;
+}
+
+static int block_fail(struct tc_ckpt *c, const struct tc_piece *p, int64_t begin, int64_t end,
+                      struct tc_err *err)
+{
+  c->damaged = true;
+  return tc_fail(err, TC_ECHECKSUM, "%s/%s: tensor %s: wrong checksum of dataset %s, bytes %lld "
+                 "to %lld: the data is damaged", c->path, c->m->file[p->file].name,
+                 c->m->tensor[p->tensor].name, p->dataset, (long long)begin, (long long)end - 1);
+}
+
+static int read_fail(struct tc_ckpt *c, const struct tc_piece *p, struct tc_err *err)
+{
+  int why = errno;
+  c->damaged = true;
+  return tc_fail(err, why ? TC_EUSER : TC_EINCOMPLETE, "%s/%s: tensor %s: can't be read: %s",
+                 c->path, c->m->file[p->file].name, c->m->tensor[p->tensor].name,
+                 why ? strerror(why) : "the file ends too early");
+}
+
+/* A descriptor of file f, kept open while its slot isn't needed by another. */
+static int file_of(struct tc_ckpt *c, int f, struct tc_err *err)
+{
+  int slot = f % TC_OPEN_FILES;
+  if (c->open[slot].file == f) return c->open[slot].fd;
+  if (c->open[slot].file >= 0) close(c->open[slot].fd);
+  c->open[slot].file = -1;
+  int fd = tc_ckpt_open_file(c, f, err);
+  if (fd < 0) c->damaged = true;
+  if (fd < 0) return fd;
+  c->open[slot].file = f;
+  return c->open[slot].fd = fd;
+}
+
+/* A piece being read: bytes [lo, hi) of it are wanted. */
+struct flow {
+  int fd;
+  const struct tc_piece *p;
+  const struct want *w;           /* NULL: only checked */
+  int64_t lo, hi;
+  char *run;                      /* where byte lo goes, and what follows it; NULL: box by box */
+};
+
+/* Block b of piece k: what of it is wanted, all of it if it wasn't checked yet. */
+static int read_block(struct tc_ckpt *c, int k, int64_t b, const struct flow *f,
+                      struct tc_err *err)
+{
+  const struct tc_piece *p = f->p;
+  int64_t begin = b * c->m->block_bytes;
+  int64_t end = begin + TC_MIN(c->m->block_bytes, p->bytes - begin), n;
+  int64_t bit = c->first_block[k] + b;
+  bool check = !(c->checked[bit / 8] >> (bit % 8) & 1);
+  uint32_t crc = 0;
+  int64_t at = check ? begin : TC_MAX(begin, f->lo), stop = check ? end : TC_MIN(end, f->hi);
+  for (; at < stop; at += n) {
+    int64_t from = TC_MAX(at, f->lo), to;
+    n = TC_MIN(stop - at, TC_CHUNK_BYTES);
+    to = TC_MIN(at + n, f->hi);
+    if (!tc_pread_all(f->fd, c->bounce, n, p->offset + at)) return read_fail(c, p, err);
+    if (check) crc = tc_crc32c(crc, c->bounce, (size_t)n);
+    if (!f->w || from >= to) continue;
+    if (f->run) tc_copy_out(f->run + (from - f->lo), c->bounce + (from - at), (size_t)(to - from));
+    else copy_runs(f->w, p, at / f->w->elem_bytes, n / f->w->elem_bytes, c->bounce);
+  }
+  if (check && crc != p->crc32c[b]) return block_fail(c, p, begin, end, err);
+  c->checked[bit / 8] |= (uint8_t)(1u << (bit % 8));
+  return 0;
+}
+
+static int read_blocks(struct tc_ckpt *c, int k, struct flow *f, struct tc_err *err)
+{
+  f->p = &c->m->piece[k];
+  f->fd = file_of(c, f->p->file, err);
+  if (f->fd < 0) return f->fd;
+  if (!c->bounce) c->bounce = tc_malloc(TC_CHUNK_BYTES);
+  int64_t size = c->m->block_bytes;
+  for (int64_t b = f->lo / size; b <= (f->hi - 1) / size; b++)
+    TC_TRY(read_block(c, k, b, f, err));
+  return 0;
+}
+
+int tc_ckpt_check_piece(struct tc_ckpt *c, int k, struct tc_err *err)
+{
+  struct flow f = { .lo = 0, .hi = c->m->piece[k].bytes };
+  return read_blocks(c, k, &f, err);
+}
+
+static int read_piece(struct tc_ckpt *c, int k, const struct want *w, struct tc_err *err)
+{
+  struct flow f = { .w = w };
+  if (!span(w, &c->m->piece[k], &f.lo, &f.hi)) return 0;
+  f.lo *= w->elem_bytes;
+  f.hi *= w->elem_bytes;
+  f.run = run_of(w, &c->m->piece[k]);
+  return read_blocks(c, k, &f, err);
+}
+
+int tc_ckpt_read(struct tc_ckpt *c, int tensor, const int64_t *start, const int64_t *count,
+                 void *dst, struct tc_err *err)
+{
+  const struct tc_ckpt_tensor *t = tc_ckpt_at(c, tensor);
+  struct want w = { .rank = t->rank, .start = start, .count = count, .dst = dst,
+                    .elem_bytes = (int64_t)tc_dtype_bytes(t->dtype) };
+  for (int d = 0; d < t->rank; d++) {
+    TC_ASSERT(start[d] >= 0 && count[d] >= 0 && start[d] <= t->dim[d] - count[d]);
+    if (count[d] == 0) return 0;
+  }
+  for (int k = c->m->first_piece[tensor]; k < c->m->first_piece[tensor + 1]; k++)
+    TC_TRY(read_piece(c, k, &w, err));
+  return 0;
+}

@@ -1,0 +1,303 @@
+/* verify.c - proving a checkpoint whole, and choosing the one to resume from.
+ *
+ * Resuming reads data once: each rank checks what it loads as it loads it. The bytes that no
+ * tensor has are checked before, a share of them on each rank: they are few, and damage
+ * there says that the file isn't the one that was written. That HDF5 can open it is left to
+ * `ckpt verify`, since data is read at places that the manifest names.
+ *
+ * A file is trusted step by step: its size, then the checksum of its metadata (so that HDF5
+ * never parses damaged bytes, which can hang it), then that HDF5 finds every dataset where the
+ * manifest says, then the data of each piece, whoever's share it is. Together all bytes of the
+ * checkpoint are covered: the manifest's by its own checksum, a file's by those in the manifest. */
+#include "io/ckpt/checkpoint.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/folder.h"
+#include "io/ckpt/h5.h"
+
+static void report(struct tc_faults *f, const struct tc_err *e)
+{
+  if (f->n++ == 0) f->first = *e;
+  f->worst = TC_MIN(f->worst, e->status);
+  if (f->fault) f->fault(f->ctx, e->status, e->text);
+}
+
+/* By file, then by offset. */
+static int cmp_place(const void *a, const void *b)
+{
+  const struct tc_piece *p = *(const struct tc_piece *const *)a;
+  const struct tc_piece *q = *(const struct tc_piece *const *)b;
+  if (p->file != q->file) return p->file < q->file ? -1 : 1;
+  return (p->offset > q->offset) - (p->offset < q->offset);
+}
+
+static void verify_h5(const struct tc_ckpt *c, int file, const struct tc_piece *const *piece,
+                      int n, struct tc_faults *f)
+{
+  const struct tc_ckpt_file *cf = &c->m->file[file];
+  struct tc_h5_slice *s = tc_calloc((size_t)n + 1, sizeof *s);
+  char *path = tc_sprintf("%s/%s", c->path, cf->name);
+  struct tc_err e = {0};
+  for (int i = 0; i < n; i++) {
+    const struct tc_ckpt_tensor *t = &c->m->tensor[piece[i]->tensor];
+    s[i] = (struct tc_h5_slice){ .dataset = piece[i]->dataset, .dtype = t->dtype,
+      .rank = t->rank, .global = t->dim, .start = piece[i]->start, .count = piece[i]->count,
+      .offset = piece[i]->offset };
+  }
+  if (tc_h5_check(path, c->m->meta.step, cf->writer, s, n, &e) < 0) report(f, &e);
+  free(path);
+  free(s);
+}
+
+/* All but the data; false if the file can't be opened. */
+static bool verify_file(const struct tc_ckpt *c, int file, const struct tc_piece *const *piece,
+                        int n, bool deep, struct tc_faults *f)
+{
+  const struct tc_ckpt_file *cf = &c->m->file[file];
+  struct tc_err e = {0};
+  uint32_t crc = 0;
+  int fd = tc_ckpt_open_file(c, file, &e);
+  if (fd < 0) {
+    report(f, &e);
+    return false;
+  }
+  bool read = tc_crc_meta(fd, cf->size, piece, n, &crc), meta = read && crc == cf->meta_crc32c;
+  if (!read)
+    tc_fail(&e, TC_EUSER, "%s/%s: can't be read: %s", c->path, cf->name,
+            errno ? strerror(errno) : "the file ends too early");
+  else if (!meta)
+    tc_fail(&e, TC_ECHECKSUM, "%s/%s: wrong checksum of the file's metadata: it is damaged, or "
+            "another file", c->path, cf->name);
+  if (!meta) report(f, &e);
+  close(fd);
+  if (deep && meta) verify_h5(c, file, piece, n, f);
+  return true;
+}
+
+/* Whose share what lies `at` bytes into the files, laid end to end, is. */
+static int share_at(double at, double bytes, int shares)
+{
+  return bytes > 0 ? TC_MIN((int)(at / bytes * shares), shares - 1) : 0;
+}
+
+/* A file that can't be opened is reported once, by whoever has its beginning. */
+static bool opens(const struct tc_ckpt *c, int file)
+{
+  int fd = tc_ckpt_open_file(c, file, NULL);
+  if (fd >= 0) close(fd);
+  return fd >= 0;
+}
+
+void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
+                          struct tc_faults *f)
+{
+  const struct tc_manifest *m = c->m;
+  const struct tc_piece **by = tc_malloc((size_t)(m->n_pieces + 1) * sizeof *by);
+  double bytes = 0, at = 0;
+  for (int k = 0; k < m->n_pieces; k++) by[k] = &m->piece[k];
+  qsort(by, (size_t)m->n_pieces, sizeof *by, cmp_place);
+  for (int i = 0; i < m->n_files; i++) bytes += (double)m->file[i].size;
+  for (int i = 0, k = 0, end = 0; i < m->n_files; at += (double)m->file[i++].size) {
+    while (end < m->n_pieces && by[end]->file == i) end++;
+    bool first = share_at(at, bytes, shares) == share, known = first;
+    bool there = first && verify_file(c, i, by + k, end - k, deep, f);
+    for (; k < end; k++) {
+      struct tc_err e = {0};
+      double middle = at + (double)by[k]->offset + (double)by[k]->bytes / 2;
+      if (!deep || share_at(middle, bytes, shares) != share) continue;
+      if (!known) there = opens(c, i);
+      known = true;
+      if (there && tc_ckpt_check_piece(c, (int)(by[k] - m->piece), &e) < 0) report(f, &e);
+    }
+  }
+  free(by);
+}
+
+int tc_ckpt_verify(const char *step_path, bool deep,
+                   void (*fault)(void *ctx, int status, const char *text), void *ctx,
+                   struct tc_err *err)
+{
+  struct tc_faults f = { .fault = fault, .ctx = ctx };
+  struct tc_err e = {0};
+  struct tc_ckpt *c;
+  if (tc_ckpt_open(&c, step_path, &e) < 0) {
+    report(&f, &e);
+  } else {
+    tc_ckpt_verify_files(c, deep, 0, 1, &f);
+    tc_ckpt_close(c);
+  }
+  if (f.n == 1) return tc_fail(err, f.worst, "%.999s", f.first.text);
+  if (f.n > 1)
+    return tc_fail(err, f.worst, "%d faults in %.300s; the first: %.600s", f.n, step_path,
+                   f.first.text);
+  return 0;
+}
+
+/* ---- resume ----------------------------------------------------------------------- */
+
+/* What rank 0 tells the others to do next. */
+enum { LOOK_AT_STEP, NOTHING_THERE };
+struct order { int32_t what; int64_t step; };
+
+static int give_order(struct order *o, struct tc_comm *world, struct tc_err *err)
+{
+  void *buf = tc_comm_coord(world) == 0 ? o : NULL;
+  int64_t bytes = sizeof *o;
+  TC_TRY(tc_comm_bytes_bcast(world, 0, &buf, &bytes, err));
+  TC_ASSERT(bytes == (int64_t)sizeof *o);
+  if (buf != o) {
+    *o = *(struct order *)buf;
+    free(buf);
+  }
+  return 0;
+}
+
+/* How a checkpoint is tried. */
+struct trial { tc_ckpt_loader *load; void *ctx; };
+
+/* Collective. Everyone opens the checkpoint (which must be that of `step`; -1: of any) and looks at
+ * a share of its files, then loads; without a loader the share is verified to the last byte. 0:
+ * *out is open on all ranks, else on none; then *refused says that it isn't damage. */
+static int try_path(struct tc_ckpt **out, const char *path, int64_t step, const struct trial *t,
+                    struct tc_comm *world, bool *refused, struct tc_err *err)
+{
+  struct tc_faults f = {0};
+  int rc = tc_ckpt_open(out, path, err);
+  if (rc == 0 && step >= 0 && (*out)->m->meta.step != step)
+    rc = tc_fail(err, TC_ECHECKSUM, "%s: its manifest is that of step %lld", path,
+                 (long long)(*out)->m->meta.step);
+  if (rc == 0) {
+    tc_ckpt_verify_files(*out, !t->load, tc_comm_coord(world), tc_comm_size(world), &f);
+    if (f.n > 0) rc = tc_fail(err, f.worst, "%.999s", f.first.text);
+  }
+  rc = tc_ckpt_agree(world, rc, err);
+  if (rc == 0 && t->load) {
+    rc = t->load(t->ctx, *out, err);
+    int no = tc_ckpt_agree(world, rc < 0 && !(*out)->damaged ? rc : 0, err);
+    *refused = no < 0;
+    rc = no < 0 ? no : tc_ckpt_agree(world, rc, err);
+  }
+  if (rc < 0) {
+    tc_ckpt_close(*out);
+    *out = NULL;
+  }
+  return rc;
+}
+
+static int try_step(struct tc_ckpt **out, const char *dir, int64_t step, const struct trial *t,
+                    struct tc_comm *world, bool *refused, struct tc_err *err)
+{
+  char *path = tc_ckpt_step_path(dir, step);
+  int rc = try_path(out, path, step, t, world, refused, err);
+  free(path);
+  return rc;
+}
+
+int tc_ckpt_load_from(struct tc_ckpt **out, const char *path, tc_ckpt_loader *load, void *ctx,
+                      struct tc_comm *world, struct tc_err *err)
+{
+  const struct trial t = { .load = load, .ctx = ctx };
+  void *found = NULL;
+  int64_t bytes = 0;
+  int rc = 0;
+  *out = NULL;
+  if (tc_comm_coord(world) == 0) {               /* all look at the same one */
+    rc = tc_ckpt_open(out, path, err);
+    if (rc == 0) found = tc_strdup(tc_ckpt_path(*out));
+    bytes = found ? (int64_t)strlen(found) + 1 : 0;
+    tc_ckpt_close(*out);
+    *out = NULL;
+  }
+  rc = tc_ckpt_follow(world, rc, err);
+  if (rc == 0) rc = tc_comm_bytes_bcast(world, 0, &found, &bytes, err);
+  bool refused;
+  if (rc == 0) rc = try_path(out, found, -1, &t, world, &refused, err);
+  free(found);
+  return rc;
+}
+
+/* The next step to look at, on rank 0; the order says so to all. */
+static int next_order(struct order *o, const int64_t *steps, int n, int tried, int64_t step,
+                      const char *dir, struct tc_err *err)
+{
+  if (n < 0) return n;
+  o->what = LOOK_AT_STEP;
+  if (step >= 0) {
+    bool there = false;
+    for (int i = 0; i < n; i++) there |= steps[i] == step;
+    o->step = step;
+    return there ? 0 : tc_fail(err, TC_ENOCKPT, "%s: there is no checkpoint of step %lld", dir,
+                               (long long)step);
+  }
+  if (n == 0) o->what = NOTHING_THERE;
+  else if (tried < n) o->step = steps[tried];
+  else
+    return tc_fail(err, TC_ENOCKPT, "%s: none of the %d checkpoints is whole; look at them "
+                   "with `tercio ckpt verify %s`", dir, n, dir);
+  return 0;
+}
+
+/* Damaged steps are set aside once a good one is found (never before: a folder without any step
+ * would look like a first start). A step that could not be read may be whole: it stays. */
+static void quarantine(const char *dir, const int64_t *step, const int *why, int n)
+{
+  for (int i = 0; i < n; i++) {
+    struct tc_err err = {0};
+    char from[40], to[64];
+    if (why[i] != TC_ECHECKSUM && why[i] != TC_EINCOMPLETE) continue;
+    snprintf(from, sizeof from, "step-%08lld", (long long)step[i]);
+    for (int k = 1; k < 100; k++) {
+      char *path = tc_sprintf("%s/" TC_ASIDE "%s%s%.0d", dir, from, k > 1 ? "." : "", k > 1 ? k : 0);
+      bool there = access(path, F_OK) == 0;
+      snprintf(to, sizeof to, "%s", strrchr(path, '/') + 1);
+      free(path);
+      if (!there) break;
+    }
+    if (tc_folder_rename(dir, from, to, &err) < 0) tc_warn("%s", err.text);
+    else tc_warn("%s/%s is damaged: set aside as %s", dir, from, to);
+  }
+}
+
+int tc_ckpt_resume(struct tc_ckpt **out, const char *dir, int64_t step, struct tc_comm *world,
+                   struct tc_err *err)
+{
+  return tc_ckpt_load(out, dir, step, NULL, NULL, world, err);
+}
+
+int tc_ckpt_load(struct tc_ckpt **out, const char *dir, int64_t step, tc_ckpt_loader *load,
+                 void *ctx, struct tc_comm *world, struct tc_err *err)
+{
+  const struct trial t = { .load = load, .ctx = ctx };
+  struct tc_err local = {0};
+  int64_t *steps = NULL;
+  int n = 0, rc = 0, *why = NULL;
+  bool root = tc_comm_coord(world) == 0;
+  *out = NULL;
+  if (!err) err = &local;
+  if (root) {
+    tc_ckpt_tidy(dir, NULL);
+    n = tc_ckpt_list(dir, &steps, err);
+    why = tc_calloc((size_t)TC_MAX(n, 0) + 1, sizeof *why);
+  }
+  for (int tried = 0; rc == 0; tried++) {
+    struct order o = {0};
+    if (root) rc = next_order(&o, steps, n, tried, step, dir, err);
+    rc = tc_ckpt_follow(world, rc, err);
+    if (rc == 0) rc = give_order(&o, world, err);
+    if (rc < 0 || o.what == NOTHING_THERE) break;
+    bool refused = false;
+    rc = try_step(out, dir, o.step, &t, world, &refused, err);
+    if (rc == 0 && root && step < 0) quarantine(dir, steps, why, tried);
+    if (rc == 0 || step >= 0 || refused || rc == TC_EPEER) break;
+    if (root) tc_warn("%s; looking for an older one", err->text);
+    if (root) why[tried] = rc;
+    rc = 0;
+  }
+  free(why);
+  free(steps);
+  return rc;
+}

@@ -1,0 +1,53 @@
+/* safetensors.h - files of named arrays as Hugging Face's safetensors library defines them: 8
+ * bytes of header length (little endian), a JSON header {name: {dtype, shape, data_offsets}},
+ * then the data, without holes.
+ *
+ * A file is not trusted: whatever its header says, an open reader's tensors lie within the file,
+ * don't overlap, and have the bytes that their type and shape need; memory is bounded by
+ * TC_ST_HEADER_BYTES. All faults of a file are TC_EUSER. Everything here is Local. */
+#ifndef TC_SAFETENSORS_H
+#define TC_SAFETENSORS_H
+
+#include "src/base/base.h"
+#include "src/graph/graph.h"
+
+enum { TC_ST_HEADER_BYTES = 64 << 20 };   /* a longer header is refused */
+
+/* Types beyond ours, which only the reader knows; TC_ST_OTHER: known, but of no use here. */
+enum { TC_ST_F16 = TC_DTYPES, TC_ST_OTHER };
+
+struct tc_st_tensor {
+  const char *name;              /* UTF-8 */
+  int dtype, rank;               /* enum tc_dtype, or one of the above */
+  int64_t dim[TC_DIMS];          /* may be 0 */
+  int64_t offset, bytes;         /* in the data */
+};
+
+/* ---- reading ----------------------------------------------------------------------- */
+struct tc_st;
+/* *out is owned by the caller; its tensors are in order of their data. */
+int tc_st_open(struct tc_st **out, const char *path, struct tc_err *err);
+void tc_st_close(struct tc_st *s);
+int tc_st_n(const struct tc_st *s);
+const struct tc_st_tensor *tc_st_at(const struct tc_st *s, int i);       /* borrowed */
+int tc_st_find(const struct tc_st *s, const char *name);                 /* -1: none */
+/* A text of "__metadata__"; NULL if there is none of this key. */
+const char *tc_st_note(const struct tc_st *s, const char *key);
+/* `bytes` of tensor i from its byte `from`. */
+int tc_st_read(const struct tc_st *s, int i, int64_t from, int64_t bytes, void *buf,
+               struct tc_err *err);
+
+/* ---- writing ----------------------------------------------------------------------- */
+struct tc_st_writer;
+/* Begins PATH.tmp with the header: dtype, rank and dim of each tensor are taken, its place is in
+ * the order given. notes: key, value, key, value, ... NULL. The data follow by tc_st_write. */
+int tc_st_create(struct tc_st_writer **out, const char *path, const struct tc_st_tensor *tensor,
+                 int n, const char *const *notes, struct tc_err *err);
+/* The next bytes of the data. */
+int tc_st_write(struct tc_st_writer *w, const void *data, int64_t bytes, struct tc_err *err);
+/* All bytes are there: on disk, then renamed to PATH. Frees w, also when it fails. */
+int tc_st_finish(struct tc_st_writer *w, struct tc_err *err);
+/* Gives up: removes what was written. NULL is fine. */
+void tc_st_abandon(struct tc_st_writer *w);
+
+#endif

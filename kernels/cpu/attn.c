@@ -1,0 +1,325 @@
+/* attn.c - causal attention by blocks of queries and keys, as in Dao et al.,
+ * "FlashAttention", NeurIPS 2022: of the scores only a block exists at a time.
+ *
+ * A thread takes a (sequence, head), packs its q, k, v as dense fp32 rows of `ld` columns (D
+ * rounded up to 16, zeros), and k^T (backward: v^T too) as blocks [D][EDGE]; so the products
+ * are tile.c's. Forward keeps the log of the sum of exponentials of each row, from which
+ * backward makes the probabilities again. No sum crosses a (sequence, head): results don't
+ * depend on threads. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/math.h"
+
+#include <omp.h>
+#include <string.h>
+
+enum { EDGE = 64 };                       /* rows and columns of a block of scores */
+
+struct shape {
+  int64_t T, H, D, ld, blocks, pairs;     /* blocks of EDGE tokens; (sequence, head) pairs */
+  float scale;
+};
+
+static struct shape shape_of(const struct tc_view *qkv, int64_t T)
+{
+  TC_ASSERT(T > 0 && qkv->rank == 4 && qkv->dim[2] == 3 && qkv->dim[0] % T == 0);
+  struct shape s = { .T = T, .H = qkv->dim[1], .D = qkv->dim[3] };
+  s.ld = tc_round_up(s.D, 16);
+  s.blocks = tc_ceil_div(T, EDGE);
+  s.pairs = qkv->dim[0] / T * s.H;
+  s.scale = 1.f / sqrtf((float)s.D);
+  return s;
+}
+
+/* ---- packing ------------------------------------------------------------------------- */
+
+/* y[rows][to] = scale * x[rows][from], n columns; y's others up to `pad` are 0. */
+TC_CLONES static void scale_rows(float *y, int64_t to, const float *x, int64_t from, int64_t rows,
+                                 int64_t n, int64_t pad, float scale)
+{
+  for (int64_t t = 0; t < rows; t++, y += to, x += from) {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) y[j] = scale * x[j];
+    for (int64_t j = n; j < pad; j++) y[j] = 0;
+  }
+}
+
+/* y[T][ld] = scale * D elements of v from `at`, a token every `step`. */
+static void pack_rows(float *y, const struct shape *s, const struct tc_view *v, int64_t at,
+                      int64_t step, float scale)
+{
+  if (v->dtype == TC_F32) {
+    scale_rows(y, s->ld, tc_cpu_f32(v) + at, step, s->T, s->D, s->ld, scale);
+    return;
+  }
+  for (int64_t t = 0; t < s->T; t++) tc_cpu_in(v, at + t * step, s->D, y + t * s->ld);
+  scale_rows(y, s->ld, y, s->ld, s->T, s->D, s->ld, scale);
+}
+
+/* y[blocks][D][EDGE] = x[T][ld] transposed block by block, zeros past T. */
+static void transpose(float *y, const struct shape *s, const float *x)
+{
+  enum { STEP = 16 };                     /* a column of cache lines at a time */
+  for (int64_t b = 0; b < s->blocks; b++, y += s->D * EDGE) {
+    int64_t rows = TC_MIN((int64_t)EDGE, s->T - b * EDGE);
+    if (rows < EDGE) memset(y, 0, (size_t)(s->D * EDGE) * sizeof *y);
+    for (int64_t j0 = 0; j0 < s->D; j0 += STEP)
+      for (int64_t t = 0; t < rows; t++)
+        for (int64_t j = j0; j < TC_MIN(j0 + STEP, s->D); j++)
+          y[j * EDGE + t] = x[(b * EDGE + t) * s->ld + j];
+  }
+}
+
+/* D elements of v from `at`, a token every `step`, = scale * x[T][ld]. */
+static void unpack_rows(const struct tc_view *v, int64_t at, int64_t step, const struct shape *s,
+                        int64_t rows, const float *x, float scale)
+{
+  float buf[TC_BLOCK];
+  TC_ASSERT(s->D <= TC_BLOCK);
+  if (v->dtype == TC_F32) {
+    scale_rows(tc_cpu_f32(v) + at, step, x, s->ld, rows, s->D, s->D, scale);
+    return;
+  }
+  for (int64_t t = 0; t < rows; t++, x += s->ld, at += step) {
+    scale_rows(buf, 0, x, 0, 1, s->D, s->D, scale);
+    tc_cpu_put(v, at, s->D, buf);
+  }
+}
+
+/* ---- forward ------------------------------------------------------------------------- */
+
+/* One block of scores S[rows][EDGE] becomes exp(S - max so far); the running max, sum and
+ * output rows o[rows][ld] are adjusted. On the diagonal row r has columns 0..r, and what is
+ * in the others is not looked at; `cols` are there at all. */
+TC_CLONES static void soften(float *S, int64_t rows, int64_t cols, bool diagonal, float *max,
+                             float *sum, float *o, int64_t ld)
+{
+  for (int64_t r = 0; r < rows; r++, S += EDGE, o += ld) {
+    const int live = (int)(diagonal ? TC_MIN(r + 1, cols) : cols);
+    float m = max[r], add = 0;
+    for (int j = live; j < EDGE; j++) S[j] = -INFINITY;
+#pragma omp simd reduction(max : m)
+    for (int j = 0; j < EDGE; j++) m = S[j] > m ? S[j] : m;
+#pragma omp simd reduction(+ : add)
+    for (int j = 0; j < EDGE; j++) {
+      float p = tc_expf(S[j] - m);
+      S[j] = p;
+      add += p;
+    }
+    if (m != max[r]) {
+      const float shrink = tc_expf(max[r] - m);
+      sum[r] *= shrink;
+#pragma omp simd
+      for (int64_t j = 0; j < ld; j++) o[j] *= shrink;
+      max[r] = m;
+    }
+    sum[r] += add;
+  }
+}
+
+/* q, k, v in the layout above; kt [blocks][D][EDGE]; one block of scores and output. */
+struct forward { float *q, *v, *kt, *S, *o, *max, *sum; };
+
+static int64_t forward_carve(struct forward *f, float *at, const struct shape *s)
+{
+  float *p = at;
+  f->q = p, p += s->T * s->ld;            /* k is packed here first, for its transpose */
+  f->v = p, p += s->T * s->ld;
+  f->kt = p, p += s->blocks * s->D * EDGE;
+  f->S = p, p += EDGE * EDGE;
+  f->o = p, p += EDGE * s->ld;
+  f->max = p, p += EDGE;
+  f->sum = p, p += EDGE;
+  return tc_round_up(p - at, 16);
+}
+
+int64_t tc_cpu_attn_scratch(struct tc_device *d, const struct tc_call *c)
+{
+  struct shape s = shape_of(&c->in[0], c->k[0]);
+  int64_t floats = (2 * s.T + EDGE) * s.ld + s.blocks * s.D * EDGE + EDGE * EDGE + 2 * EDGE;
+  return tc_round_up(floats, 16) * d->threads * (int64_t)sizeof(float);
+}
+
+/* The output rows of query block `qb`, not yet divided by their sums. */
+static void forward_block(struct tc_cpu *x, const struct shape *s, const struct forward *f,
+                          int64_t qb)
+{
+  int64_t rows = TC_MIN((int64_t)EDGE, s->T - qb * EDGE);
+  memset(f->o, 0, (size_t)(rows * s->ld) * sizeof *f->o);
+  for (int64_t r = 0; r < rows; r++) f->max[r] = -INFINITY, f->sum[r] = 0;
+  for (int64_t kb = 0; kb <= qb; kb++) {
+    bool diagonal = kb == qb;
+    int64_t cols = TC_MIN((int64_t)EDGE, s->T - kb * EDGE);
+    x->tile(&(struct tc_tile){ .m = rows, .n = EDGE, .k = s->D, .a = f->q + qb * EDGE * s->ld,
+                               .a_row = s->ld, .a_col = 1, .b = f->kt + kb * s->D * EDGE,
+                               .ldb = EDGE, .c = f->S, .ldc = EDGE,
+                               .tri = diagonal ? TC_TRI_N : TC_TRI_NONE });
+    soften(f->S, rows, cols, diagonal, f->max, f->sum, f->o, s->ld);
+    x->tile(&(struct tc_tile){ .m = rows, .n = s->ld, .k = cols, .a = f->S, .a_row = EDGE,
+                               .a_col = 1, .b = f->v + kb * EDGE * s->ld, .ldb = s->ld,
+                               .c = f->o, .ldc = s->ld, .acc = true,
+                               .tri = diagonal ? TC_TRI_K_UPTO : TC_TRI_NONE });
+  }
+}
+
+int tc_cpu_attn(struct tc_device *d, const struct tc_call *c)
+{
+  const struct tc_view *qkv = &c->in[0];
+  const struct shape s = shape_of(qkv, c->k[0]);
+  float *lse = tc_cpu_f32(&c->out[1]);
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+  for (int64_t pair = 0; pair < s.pairs; pair++) {
+    struct forward f;
+    int64_t n0 = pair / s.H * s.T, h = pair % s.H, step = s.H * 3 * s.D;
+    int64_t at = n0 * step + h * 3 * s.D;
+    float *mine = c->scratch;
+    mine += omp_get_thread_num() * forward_carve(&f, mine, &s);
+    forward_carve(&f, mine, &s);
+    pack_rows(f.q, &s, qkv, at + s.D, step, 1.f);
+    transpose(f.kt, &s, f.q);
+    pack_rows(f.q, &s, qkv, at, step, s.scale);
+    pack_rows(f.v, &s, qkv, at + 2 * s.D, step, 1.f);
+    for (int64_t qb = 0; qb < s.blocks; qb++) {
+      int64_t t0 = qb * EDGE, rows = TC_MIN((int64_t)EDGE, s.T - t0);
+      forward_block(tc_cpu_of(d), &s, &f, qb);
+      for (int64_t r = 0; r < rows; r++) {
+        int64_t n = (n0 + t0 + r) * s.H + h;
+        unpack_rows(&c->out[0], n * s.D, 0, &s, 1, f.o + r * s.ld, 1.f / f.sum[r]);
+        lse[n] = f.max[r] + logf(f.sum[r]);
+      }
+    }
+  }
+  return 0;
+}
+
+/* ---- backward ------------------------------------------------------------------------ */
+
+/* Of scores S and dP = dO V^T, both [rows][EDGE]: P = exp(S - lse), dS = P (dP - delta), each
+ * in place; 0 where there is no pair. */
+TC_CLONES static void probabilities(float *S, float *dP, int64_t rows, int64_t cols,
+                                    bool diagonal, const float *lse, const float *delta)
+{
+  for (int64_t r = 0; r < rows; r++, S += EDGE, dP += EDGE) {
+    const int live = (int)(diagonal ? TC_MIN(r + 1, cols) : cols);
+    const float l = lse[r], e = delta[r];
+#pragma omp simd
+    for (int j = 0; j < EDGE; j++) {
+      float p = tc_expf(S[j] - l), ds = p * (dP[j] - e);
+      S[j] = j < live ? p : 0.f;
+      dP[j] = j < live ? ds : 0.f;
+    }
+  }
+}
+
+/* delta[t] = sum over j of a[t][j] b[t][j]. */
+TC_CLONES static void row_dots(float *delta, const float *a, const float *b, int64_t rows,
+                               int64_t ld)
+{
+  for (int64_t t = 0; t < rows; t++, a += ld, b += ld) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < ld; j++) sum += a[j] * b[j];
+    delta[t] = sum;
+  }
+}
+
+/* q is scaled; g is dO; dk, dv are of one block of keys. */
+struct backward { float *q, *k, *g, *dq, *kt, *vt, *S, *dP, *dk, *dv, *lse, *delta; };
+
+static int64_t backward_carve(struct backward *b, float *at, const struct shape *s)
+{
+  float *p = at;
+  b->q = p, p += s->T * s->ld;
+  b->k = p, p += s->T * s->ld;
+  b->g = p, p += s->T * s->ld;
+  b->dq = p, p += s->T * s->ld;           /* v, then the output, are packed here first */
+  b->kt = p, p += s->blocks * s->D * EDGE;
+  b->vt = p, p += s->blocks * s->D * EDGE;
+  b->S = p, p += EDGE * EDGE;
+  b->dP = p, p += EDGE * EDGE;
+  b->dk = p, p += EDGE * s->ld;
+  b->dv = p, p += EDGE * s->ld;
+  b->lse = p, p += tc_round_up(s->T, 16);
+  b->delta = p, p += tc_round_up(s->T, 16);
+  return tc_round_up(p - at, 16);
+}
+
+int64_t tc_cpu_attn_bwd_scratch(struct tc_device *d, const struct tc_call *c)
+{
+  struct shape s = shape_of(&c->in[1], c->k[0]);
+  int64_t floats = (4 * s.T + 2 * EDGE) * s.ld + 2 * s.blocks * s.D * EDGE + 2 * EDGE * EDGE
+                   + 2 * tc_round_up(s.T, 16);
+  return tc_round_up(floats, 16) * d->threads * (int64_t)sizeof(float);
+}
+
+static void backward_pack(const struct shape *s, const struct backward *b,
+                          const struct tc_call *c, int64_t n0, int64_t h)
+{
+  const struct tc_view *dy = &c->in[0], *qkv = &c->in[1], *y = &c->in[2];
+  const float *lse = tc_cpu_f32(&c->in[3]);
+  int64_t step = s->H * 3 * s->D, at = n0 * step + h * 3 * s->D;
+  int64_t y_step = s->H * s->D, y_at = n0 * y_step + h * s->D;
+  pack_rows(b->q, s, qkv, at, step, s->scale);
+  pack_rows(b->k, s, qkv, at + s->D, step, 1.f);
+  transpose(b->kt, s, b->k);
+  pack_rows(b->dq, s, qkv, at + 2 * s->D, step, 1.f);
+  transpose(b->vt, s, b->dq);
+  pack_rows(b->g, s, dy, y_at, y_step, 1.f);
+  pack_rows(b->dq, s, y, y_at, y_step, 1.f);
+  row_dots(b->delta, b->g, b->dq, s->T, s->ld);
+  for (int64_t t = 0; t < s->T; t++) b->lse[t] = lse[(n0 + t) * s->H + h];
+  memset(b->dq, 0, (size_t)(s->T * s->ld) * sizeof *b->dq);
+}
+
+/* Adds what query block qb and key block kb give to dq, dk and dv. */
+static void backward_block(struct tc_cpu *x, const struct shape *s, const struct backward *b,
+                           int64_t qb, int64_t kb)
+{
+  const int64_t rows = TC_MIN((int64_t)EDGE, s->T - qb * EDGE), ld = s->ld;
+  const int64_t cols = TC_MIN((int64_t)EDGE, s->T - kb * EDGE);
+  const bool diagonal = qb == kb;
+  float *q = b->q + qb * EDGE * ld, *g = b->g + qb * EDGE * ld;
+  struct tc_tile t = { .m = rows, .n = EDGE, .k = s->D, .a = q, .a_row = ld, .a_col = 1,
+                       .b = b->kt + kb * s->D * EDGE, .ldb = EDGE, .c = b->S, .ldc = EDGE,
+                       .tri = diagonal ? TC_TRI_N : TC_TRI_NONE };
+  x->tile(&t);                                             /* S = q k^T */
+  t.a = g, t.b = b->vt + kb * s->D * EDGE, t.c = b->dP;
+  x->tile(&t);                                             /* dP = dO v^T */
+  probabilities(b->S, b->dP, rows, cols, diagonal, b->lse + qb * EDGE, b->delta + qb * EDGE);
+  t = (struct tc_tile){ .m = cols, .n = ld, .k = rows, .a = b->S, .a_row = 1, .a_col = EDGE,
+                        .b = g, .ldb = ld, .c = b->dv, .ldc = ld, .acc = true,
+                        .tri = diagonal ? TC_TRI_K_FROM : TC_TRI_NONE };
+  x->tile(&t);                                             /* dv += P^T dO */
+  t.a = b->dP, t.b = q, t.c = b->dk;
+  x->tile(&t);                                             /* dk += dS^T q */
+  t = (struct tc_tile){ .m = rows, .n = ld, .k = cols, .a = b->dP, .a_row = EDGE, .a_col = 1,
+                        .b = b->k + kb * EDGE * ld, .ldb = ld, .c = b->dq + qb * EDGE * ld,
+                        .ldc = ld, .acc = true,
+                        .tri = diagonal ? TC_TRI_K_UPTO : TC_TRI_NONE };
+  x->tile(&t);                                             /* dq += dS k */
+}
+
+int tc_cpu_attn_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  const struct tc_view *dqkv = &c->out[0];
+  const struct shape s = shape_of(&c->in[1], c->k[0]);
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+  for (int64_t pair = 0; pair < s.pairs; pair++) {
+    struct backward b;
+    int64_t n0 = pair / s.H * s.T, h = pair % s.H, step = s.H * 3 * s.D;
+    int64_t at = n0 * step + h * 3 * s.D;
+    float *mine = c->scratch;
+    mine += omp_get_thread_num() * backward_carve(&b, mine, &s);
+    backward_carve(&b, mine, &s);
+    backward_pack(&s, &b, c, n0, h);
+    for (int64_t kb = 0; kb < s.blocks; kb++) {
+      int64_t t0 = kb * EDGE, rows = TC_MIN((int64_t)EDGE, s.T - t0);
+      memset(b.dk, 0, (size_t)(EDGE * s.ld) * sizeof *b.dk);
+      memset(b.dv, 0, (size_t)(EDGE * s.ld) * sizeof *b.dv);
+      for (int64_t qb = kb; qb < s.blocks; qb++) backward_block(tc_cpu_of(d), &s, &b, qb, kb);
+      unpack_rows(dqkv, at + t0 * step + s.D, step, &s, rows, b.dk, 1.f);
+      unpack_rows(dqkv, at + t0 * step + 2 * s.D, step, &s, rows, b.dv, 1.f);
+    }
+    unpack_rows(dqkv, at, step, &s, s.T, b.dq, s.scale);
+  }
+  return 0;
+}

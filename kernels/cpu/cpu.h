@@ -1,0 +1,145 @@
+/* cpu.h - private to the `cpu` device: what its kernels share. Include it first in cpu_*.c.
+ *
+ * Loops are split over threads in blocks whose borders depend on shapes alone, and sums of
+ * blocks are added in order: results have the same bits for every number of threads. (Products
+ * are oneDNN's.) SIMD: a function marked TC_CLONES is compiled for several instruction sets
+ * and chosen when the program is loaded; OpenMP regions stay outside of such functions, since
+ * their bodies are not cloned. bf16 goes through fp32 buffers of TC_BLOCK elements. */
+#ifndef TC_CPU_H
+#define TC_CPU_H
+
+/* Contraction gives fused multiply-adds in strict C modes; no loop here looks at FP flags.
+ * Before the first function, since functions of different modes are not inlined. */
+#if defined __GNUC__ && !defined __clang__
+#pragma GCC optimize("fp-contract=fast", "no-trapping-math")
+#endif
+
+#include "kernels/kernel.h"
+
+#include <math.h>
+
+#if defined __GNUC__ && !defined __clang__ && defined __x86_64__ && !defined TC_NO_CLONES
+#define TC_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define TC_CLONES
+#endif
+
+enum { TC_BLOCK = 1024 };      /* elements worked on at once: a buffer of one stays in L1 */
+
+struct tc_tile;
+struct tc_cpu {                /* tc_device.priv */
+  void (*tile)(const struct tc_tile *t);
+  bool bf16;                   /* the CPU multiplies bf16 */
+  struct tc_dnnl *dnnl;
+};
+static inline struct tc_cpu *tc_cpu_of(struct tc_device *d) { return d->priv; }
+
+/* Threads for so many elements of work: one if starting others would cost more. */
+static inline int tc_cpu_threads(const struct tc_device *d, int64_t elems)
+{
+  return elems < 8192 ? 1 : d->threads;
+}
+
+/* ---- blocks of elements as fp32 ------------------------------------------------------- */
+
+void tc_cpu_from_bf16(float *y, const uint16_t *x, int64_t n);
+void tc_cpu_to_bf16(uint16_t *y, const float *x, int64_t n);
+
+/* n elements of v from i on: where they are, or converted into buf[n]. */
+static inline const float *tc_cpu_in(const struct tc_view *v, int64_t i, int64_t n, float *buf)
+{
+  if (v->dtype == TC_F32) return (const float *)v->data + i;
+  TC_ASSERT(v->dtype == TC_BF16);
+  tc_cpu_from_bf16(buf, (const uint16_t *)v->data + i, n);
+  return buf;
+}
+/* Where to write them: in place, or into buf; then tc_cpu_put. With acc, buf has the old. */
+static inline float *tc_cpu_out(const struct tc_view *v, int64_t i, int64_t n, float *buf,
+                                bool acc)
+{
+  if (v->dtype == TC_F32) return (float *)v->data + i;
+  TC_ASSERT(v->dtype == TC_BF16);
+  if (acc) tc_cpu_from_bf16(buf, (const uint16_t *)v->data + i, n);
+  return buf;
+}
+static inline void tc_cpu_put(const struct tc_view *v, int64_t i, int64_t n, const float *buf)
+{
+  if (v->dtype == TC_BF16) tc_cpu_to_bf16((uint16_t *)v->data + i, buf, n);
+}
+static inline float *tc_cpu_f32(const struct tc_view *v)
+{
+  TC_ASSERT(v->dtype == TC_F32);
+  return v->data;
+}
+static inline const int32_t *tc_cpu_i32(const struct tc_view *v)
+{
+  TC_ASSERT(v->dtype == TC_I32);
+  return v->data;
+}
+/* y (+)= x, n elements. */
+void tc_cpu_accum(float *y, const float *x, int64_t n, bool acc);
+
+/* ---- sums over rows, in a fixed order -------------------------------------------------- */
+
+/* Row blocks that a sum over so many rows is cut into: 8 rows at least, 64 blocks at most. */
+static inline int64_t tc_cpu_row_blocks(int64_t rows)
+{
+  return TC_MAX(1, TC_MIN(64, rows / 8));
+}
+/* out[cols] (+)= part[0] + part[1] + ..., part[n][stride]. */
+void tc_cpu_sum_parts(struct tc_device *d, const struct tc_view *out, bool acc,
+                      const float *part, int64_t n, int64_t stride);
+
+/* ---- small products for attention (tile.c) ------------------------------------------ */
+
+/* Parts of the product that are zero or not wanted, where A or C is a block on the diagonal.
+ * r is a row of C: only columns <= r of it matter; A's row r is 0 after k = r; A's row r is 0
+ * before k = r. */
+enum tc_tri { TC_TRI_NONE, TC_TRI_N, TC_TRI_K_UPTO, TC_TRI_K_FROM };
+
+/* C[m,n] (+)= A[m,k] B[k,n]: A's strides are free, B's and C's rows are contiguous, n is a
+ * multiple of 16. */
+struct tc_tile {
+  int64_t m, n, k;
+  const float *a; int64_t a_row, a_col;
+  const float *b; int64_t ldb;
+  float *c; int64_t ldc;
+  bool acc;
+  enum tc_tri tri;
+};
+void (*tc_cpu_tile_pick(void))(const struct tc_tile *t);
+
+/* ---- oneDNN (dnnl.c): a product as a kernel ------------------------------------------ */
+
+int tc_dnnl_new(struct tc_dnnl **out, struct tc_err *err);
+void tc_dnnl_free(struct tc_dnnl *x);
+int tc_cpu_matmul(struct tc_device *d, const struct tc_call *c);
+int64_t tc_cpu_matmul_scratch(struct tc_device *d, const struct tc_call *c);
+int tc_cpu_matmul_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
+void tc_cpu_matmul_unprepare(struct tc_device *d, struct tc_call *c);
+
+/* ---- the kernels -------------------------------------------------------------------------- */
+
+typedef int tc_cpu_fn(struct tc_device *d, const struct tc_call *c);
+typedef int64_t tc_cpu_size_fn(struct tc_device *d, const struct tc_call *c);
+/* elem.c */
+tc_cpu_fn tc_cpu_gelu, tc_cpu_gelu_bwd, tc_cpu_add, tc_cpu_cast, tc_cpu_dropout, tc_cpu_fill;
+tc_cpu_fn tc_cpu_accumulate, tc_cpu_normal, tc_cpu_bias, tc_cpu_bias_bwd;
+tc_cpu_size_fn tc_cpu_bias_bwd_scratch;
+/* norm.c */
+tc_cpu_fn tc_cpu_layernorm, tc_cpu_layernorm_bwd;
+tc_cpu_size_fn tc_cpu_layernorm_scratch, tc_cpu_layernorm_bwd_scratch;
+/* embed.c */
+tc_cpu_fn tc_cpu_embed, tc_cpu_embed_bwd, tc_cpu_pos, tc_cpu_pos_bwd;
+tc_cpu_size_fn tc_cpu_embed_bwd_scratch;
+/* head.c */
+tc_cpu_fn tc_cpu_rowmax, tc_cpu_sumexp, tc_cpu_sumexp_bwd, tc_cpu_pick, tc_cpu_pick_bwd;
+tc_cpu_fn tc_cpu_nll, tc_cpu_nll_bwd, tc_cpu_sum;
+/* optim.c */
+tc_cpu_fn tc_cpu_sqnorm, tc_cpu_clip, tc_cpu_adamw, tc_cpu_sgd;
+tc_cpu_size_fn tc_cpu_sqnorm_scratch;
+/* attn.c */
+tc_cpu_fn tc_cpu_attn, tc_cpu_attn_bwd;
+tc_cpu_size_fn tc_cpu_attn_scratch, tc_cpu_attn_bwd_scratch;
+
+#endif

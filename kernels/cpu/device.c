@@ -1,0 +1,147 @@
+/* device.c - the `cpu` device: memory, the table of its kernels, and helpers they share. */
+#include "kernels/cpu/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+TC_CLONES void tc_cpu_from_bf16(float *y, const uint16_t *x, int64_t n)
+{
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) y[i] = tc_bf16_to_f32(x[i]);
+}
+
+TC_CLONES void tc_cpu_to_bf16(uint16_t *y, const float *x, int64_t n)
+{
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) {
+    union { float f; uint32_t u; } b = { .f = x[i] };
+    uint32_t rounded = b.u + 0x7fffu + ((b.u >> 16) & 1u), quiet = b.u | 0x400000u;
+    y[i] = (uint16_t)(((b.u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) >> 16);
+  }
+}
+
+TC_CLONES static void add_to(float *y, const float *x, int64_t n)
+{
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) y[i] += x[i];
+}
+
+void tc_cpu_accum(float *y, const float *x, int64_t n, bool acc)
+{
+  if (acc) add_to(y, x, n);
+  else memcpy(y, x, (size_t)n * sizeof *y);
+}
+
+void tc_cpu_sum_parts(struct tc_device *d, const struct tc_view *out, bool acc,
+                      const float *part, int64_t n, int64_t stride)
+{
+  const int64_t width = 256, cols = out->elems;
+#pragma omp parallel for num_threads(tc_cpu_threads(d, n * cols)) schedule(static)
+  for (int64_t j = 0; j < cols; j += width) {
+    float sum[256], buf[256];
+    int64_t w = TC_MIN(width, cols - j);
+    for (int64_t b = 0; b < n; b++) tc_cpu_accum(sum, part + b * stride + j, w, b > 0);
+    float *y = tc_cpu_out(out, j, w, buf, acc);
+    tc_cpu_accum(y, sum, w, acc);
+    tc_cpu_put(out, j, w, y);
+  }
+}
+
+static int cpu_open(struct tc_device *d, struct tc_err *err)
+{
+  struct tc_cpu *x = tc_calloc(1, sizeof *x);
+  x->tile = tc_cpu_tile_pick();
+#if defined __x86_64__
+  __builtin_cpu_init();
+  x->bf16 = __builtin_cpu_supports("avx512bf16");        /* what has AMX has this, too */
+#endif
+  int rc = tc_dnnl_new(&x->dnnl, err);
+  if (rc < 0) {
+    free(x);
+    return rc;
+  }
+  d->priv = x;
+  return 0;
+}
+
+static void cpu_close(struct tc_device *d)
+{
+  tc_dnnl_free(tc_cpu_of(d)->dnnl);
+  free(d->priv);
+  d->priv = NULL;
+}
+
+/* Touched by the threads that will work on it, each a contiguous piece. */
+static void *cpu_alloc(struct tc_device *d, int64_t bytes)
+{
+  const int64_t piece = 1 << 21;
+  int64_t size = tc_round_up(TC_MAX(bytes, 1), 64);
+  char *p = aligned_alloc(64, (size_t)size);
+  if (!p) return NULL;
+#pragma omp parallel for num_threads(tc_cpu_threads(d, size / 64)) schedule(static)
+  for (int64_t i = 0; i < size; i += piece) memset(p + i, 0, (size_t)TC_MIN(piece, size - i));
+  return p;
+}
+
+static void cpu_free(struct tc_device *d, void *p, int64_t bytes)
+{
+  if (d->poison) tc_device_poison(d, p, bytes);
+  free(p);
+}
+
+static void cpu_copy(struct tc_device *d, void *dst, const void *src, int64_t bytes)
+{
+  (void)d;
+  if (bytes > 0) memmove(dst, src, (size_t)bytes);
+}
+
+static void cpu_sync(struct tc_device *d)
+{
+  (void)d;
+}
+
+static bool cpu_has_bf16(struct tc_device *d)
+{
+  return tc_cpu_of(d)->bf16;
+}
+
+static const struct tc_kernel kernels[TC_OPS] = {
+  [TC_OP_EMBED] = { .run = tc_cpu_embed },
+  [TC_OP_POS] = { .run = tc_cpu_pos },
+  [TC_OP_LAYERNORM] = { .run = tc_cpu_layernorm, .scratch = tc_cpu_layernorm_scratch },
+  [TC_OP_MATMUL] = { .run = tc_cpu_matmul, .scratch = tc_cpu_matmul_scratch,
+                     .prepare = tc_cpu_matmul_prepare, .unprepare = tc_cpu_matmul_unprepare },
+  [TC_OP_BIAS] = { .run = tc_cpu_bias },
+  [TC_OP_GELU] = { .run = tc_cpu_gelu },
+  [TC_OP_ADD] = { .run = tc_cpu_add },
+  [TC_OP_CAST] = { .run = tc_cpu_cast },
+  [TC_OP_DROPOUT] = { .run = tc_cpu_dropout },
+  [TC_OP_ATTN] = { .run = tc_cpu_attn, .scratch = tc_cpu_attn_scratch },
+  [TC_OP_ROWMAX] = { .run = tc_cpu_rowmax },
+  [TC_OP_SUMEXP] = { .run = tc_cpu_sumexp },
+  [TC_OP_PICK] = { .run = tc_cpu_pick },
+  [TC_OP_NLL] = { .run = tc_cpu_nll },
+  [TC_OP_SUM] = { .run = tc_cpu_sum },
+  [TC_OP_LAYERNORM_BWD] = { .run = tc_cpu_layernorm_bwd,
+                            .scratch = tc_cpu_layernorm_bwd_scratch },
+  [TC_OP_BIAS_BWD] = { .run = tc_cpu_bias_bwd, .scratch = tc_cpu_bias_bwd_scratch },
+  [TC_OP_GELU_BWD] = { .run = tc_cpu_gelu_bwd },
+  [TC_OP_ATTN_BWD] = { .run = tc_cpu_attn_bwd, .scratch = tc_cpu_attn_bwd_scratch },
+  [TC_OP_EMBED_BWD] = { .run = tc_cpu_embed_bwd, .scratch = tc_cpu_embed_bwd_scratch },
+  [TC_OP_POS_BWD] = { .run = tc_cpu_pos_bwd },
+  [TC_OP_SUMEXP_BWD] = { .run = tc_cpu_sumexp_bwd },
+  [TC_OP_PICK_BWD] = { .run = tc_cpu_pick_bwd },
+  [TC_OP_NLL_BWD] = { .run = tc_cpu_nll_bwd },
+  [TC_OP_FILL] = { .run = tc_cpu_fill },
+  [TC_OP_ACCUM] = { .run = tc_cpu_accumulate },
+  [TC_OP_SQNORM] = { .run = tc_cpu_sqnorm, .scratch = tc_cpu_sqnorm_scratch },
+  [TC_OP_CLIP] = { .run = tc_cpu_clip },
+  [TC_OP_ADAMW] = { .run = tc_cpu_adamw },
+  [TC_OP_SGD] = { .run = tc_cpu_sgd },
+  [TC_OP_NORMAL] = { .run = tc_cpu_normal },
+};
+
+const struct tc_device_ops tc_cpu_ops = {
+  .name = "cpu", .open = cpu_open, .close = cpu_close, .alloc = cpu_alloc, .free = cpu_free,
+  .copy = cpu_copy, .sync = cpu_sync, .has_bf16 = cpu_has_bf16, .kernel = kernels,
+};

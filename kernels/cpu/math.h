@@ -1,0 +1,53 @@
+/* math.h - exp, sigmoid and square root that compilers can vectorise. Include cpu.h first.
+ *
+ * Branch-free, so a loop over them under `omp simd` becomes vector code; libm's may set errno
+ * and can't. NaN goes through: every comparison with it is false and leaves it. */
+#ifndef TC_CPU_MATH_H
+#define TC_CPU_MATH_H
+
+#include <math.h>
+#include <stdint.h>
+
+union tc_bits { float f; int32_t i; };
+
+/* e^x, relative error below 2e-7; 0 below -104, infinity above 88.73.
+ * x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial for e^r, then 2^n in two factors, since
+ * n = 128 and subnormal results have no single one. */
+static inline float tc_expf(float x)
+{
+  const float round = 12582912.f;              /* 1.5 * 2^23: adding it rounds to an integer */
+  x = x < -104.f ? -104.f : x;
+  x = x > 89.f ? 89.f : x;
+  union tc_bits t = { .f = x * 1.44269504088896341f + round };
+  float n = t.f - round;
+  float r = x - n * 0.693145751953125f;        /* ln 2 in two parts; the first is exact times n */
+  r = r - n * 1.42860682030941723e-6f;
+  float p = 1.9875691500e-4f;                  /* minimax on [-ln 2 / 2, ln 2 / 2] */
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.f;
+  int32_t k = t.i - 0x4b400000, half = k >> 1;
+  union tc_bits a = { .i = (int32_t)((uint32_t)(half + 127) << 23) };
+  union tc_bits b = { .i = (int32_t)((uint32_t)(k - half + 127) << 23) };
+  return p * a.f * b.f;
+}
+
+/* sqrt(x) for x >= 0 (0 below the smallest normal number), to about one unit in the last
+ * place: Newton steps on 1/sqrt from an estimate by the exponent, then one on the root. */
+static inline float tc_sqrtf(float x)
+{
+  union tc_bits t = { .f = x };
+  t.i = 0x5f3759df - (t.i >> 1);
+  float y = t.f, h = 0.5f * x;
+  y = y * (1.5f - h * y * y);
+  y = y * (1.5f - h * y * y);
+  y = y * (1.5f - h * y * y);
+  float s = x * y;
+  s = s + 0.5f * y * (x - s * s);
+  return x < 1.17549435e-38f ? 0.f : s;
+}
+
+#endif

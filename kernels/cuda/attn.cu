@@ -1,0 +1,93 @@
+/* attn.cu - causal attention: which kernel, and what backward needs beforehand.
+ *
+ * bf16 with a head size that tensor cores take goes to attn_fwd.cu and attn_bwd.cu, all
+ * else to attn_plain.cu. */
+#include "kernels/cuda/dev.h"
+
+/* A grid's y and z are heads and sequences. */
+enum { HEAD_MAX = 256, GRID_MAX = 65535 };
+
+static bool on_tensor_cores(const struct tc_attn *a)
+{
+  const bool size = a->D == 32 || a->D == 64 || a->D == 80 || a->D == 96 || a->D == 128;
+  const uintptr_t bits = (uintptr_t)a->qkv.p | (uintptr_t)a->y.p | (uintptr_t)a->dy.p
+                         | (uintptr_t)a->dqkv.p;
+  return size && a->qkv.bf16 && bits % 16 == 0;
+}
+
+static struct tc_attn attn_of(const struct tc_view *qkv, int64_t T)
+{
+  struct tc_attn a;
+  memset(&a, 0, sizeof a);
+  TC_ASSERT(T > 0 && qkv->rank == 4 && qkv->dim[2] == 3 && qkv->dim[0] % T == 0);
+  a.T = T, a.N = qkv->dim[0], a.H = qkv->dim[1], a.D = qkv->dim[3];
+  a.scale = 1.f / sqrtf((float)a.D);
+  a.qkv = tc_arr_of(qkv);
+  return a;
+}
+
+int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err)
+{
+  const struct tc_view *qkv = &c->in[c->op == TC_OP_ATTN ? 0 : 1];
+  (void)d;
+  if (c->k[0] > 0 && (qkv->dim[0] / c->k[0] > GRID_MAX || qkv->dim[1] > GRID_MAX))
+    return tc_fail(err, TC_EUSER, "device cuda: attention over %lld sequences of %lld heads: more "
+                   "than %d at once; use a smaller train.micro_batch",
+                   (long long)(qkv->dim[0] / c->k[0]), (long long)qkv->dim[1], GRID_MAX);
+  if (qkv->dim[3] <= HEAD_MAX) return 0;
+  return tc_fail(err, TC_EUSER, "device cuda: heads of size %lld: the largest is %d; use more "
+                 "heads (model.heads)", (long long)qkv->dim[3], HEAD_MAX);
+}
+
+int tc_cuda_attn(struct tc_device *d, const struct tc_call *c)
+{
+  struct tc_attn a = attn_of(&c->in[0], c->k[0]);
+  a.y = tc_arr_of(&c->out[0]);
+  a.lse = tc_f32_of(&c->out[1]);
+  if (a.N * a.H == 0) return 0;
+  TC_ASSERT(a.y.bf16 == a.qkv.bf16);
+  if (on_tensor_cores(&a)) tc_cuda_attn_fwd(d, &a);
+  else tc_cuda_attn_plain(d, &a);
+  return tc_cuda_launched(d, "attn");
+}
+
+/* delta[n,h] = sum over D of dy y: 8 threads a row, 8 columns each at a time. */
+enum { DOT_THREADS = 128, DOT_ROWS = DOT_THREADS / 8 };
+static __global__ void __launch_bounds__(DOT_THREADS) row_dots(struct tc_attn a, bool wide)
+{
+  const int64_t i = (int64_t)blockIdx.x * DOT_ROWS + threadIdx.x / 8;
+  const bool there = i < a.N * a.H;
+  float sum = 0, u[8], v[8];
+  for (int64_t j = threadIdx.x % 8 * 8; there && j < a.D; j += 64) {
+    tc_load(u, a.dy, i * a.D + j, a.D - j, wide);
+    tc_load(v, a.y, i * a.D + j, a.D - j, wide);
+#pragma unroll
+    for (int k = 0; k < 8; k++) sum += u[k] * v[k];
+  }
+#pragma unroll
+  for (int m = 4; m > 0; m >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, m);
+  if (there && threadIdx.x % 8 == 0) a.delta[i] = sum;
+}
+
+int64_t tc_cuda_attn_bwd_scratch(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  return c->in[3].elems * (int64_t)sizeof(float);
+}
+
+int tc_cuda_attn_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  struct tc_attn a = attn_of(&c->in[1], c->k[0]);
+  a.dy = tc_arr_of(&c->in[0]);
+  a.y = tc_arr_of(&c->in[2]);
+  a.lse = tc_f32_of(&c->in[3]);
+  a.dqkv = tc_arr_of(&c->out[0]);
+  a.delta = (float *)c->scratch;
+  if (a.N * a.H == 0) return 0;
+  TC_ASSERT(a.dy.bf16 == a.qkv.bf16 && a.dqkv.bf16 == a.qkv.bf16);
+  TC_LAUNCH(row_dots, tc_blocks(a.N * a.H, DOT_ROWS), dim3(DOT_THREADS), 0, tc_stream(d), a,
+            tc_wide(a.D, &c->in[0], &c->in[2], NULL));
+  if (on_tensor_cores(&a)) tc_cuda_attn_bwd_bf16(d, &a);
+  else tc_cuda_attn_plain_bwd(d, &a);
+  return tc_cuda_launched(d, "attn_bwd");
+}

@@ -1,0 +1,197 @@
+/* attn_bwd.cu - causal attention on tensor cores, backward, without atomics: the same kernel
+ * twice, once for queries, once for keys and values.
+ *
+ * A block of 4 warps owns 64 rows of a head and walks the other rows in tiles of BN; a warp owns
+ * 16. With (X1, X2) the own rows and (Y1, Y2) the others', both make
+ *   S = X1 Y1^T, dP = X2 Y2^T, P = exp(scale S - lse), dS = P (dP - delta)
+ * and      queries: X = (q, dy), Y = (k, v):  dq = scale dS Y1
+ *             keys: X = (k, v), Y = (q, dy):  dk = scale dS Y1, dv = P Y2
+ * (for keys S and the others are transposed, which changes nothing here but who has which lse).
+ * The scores are made twice; in return each sum is one warp's, in a fixed order. */
+#include "kernels/cuda/dev.h"
+#include "kernels/cuda/ptx.h"
+
+enum { WARPS = 4, THREADS = 32 * WARPS, ROWS = 16 * WARPS };
+
+/* C[16][BN] = X[16][D] Y[BN][D]^T, both tiles in shared memory. */
+template <int D, int BN>
+static __device__ __forceinline__ void product(float C[BN / 8][4], const uint16_t *x, int row,
+                                               const uint16_t *y, int lane)
+{
+#pragma unroll
+  for (int n = 0; n < BN / 8; n++) C[n][0] = C[n][1] = C[n][2] = C[n][3] = 0;
+#pragma unroll
+  for (int kk = 0; kk < D / 16; kk++) {
+    uint32_t a[4], b[4];
+    tc_ldmatrix<false>(a, tc_row_block<D + 8>(x, row, kk * 16, lane));
+#pragma unroll
+    for (int n = 0; n < BN / 8; n += 2) {
+      tc_ldmatrix<false>(b, tc_col_block<D + 8>(y, n * 8, kk * 16, lane));
+      tc_mma(C[n], a, b);
+      tc_mma(C[n + 1], a, b + 2);
+    }
+  }
+}
+
+/* acc[16][D] += W[16][BN] Y[BN][D]; W from registers, as bf16. */
+template <int D, int BN>
+static __device__ __forceinline__ void add_product(float acc[D / 8][4], const float W[BN / 8][4],
+                                                   const uint16_t *y, int lane)
+{
+#pragma unroll
+  for (int kk = 0; kk < BN / 16; kk++) {
+    uint32_t a[4], b[4];
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+      const float *w = W[2 * kk + r / 2] + r % 2 * 2;
+      a[r] = tc_pack_bf16(w[0], w[1]);
+    }
+#pragma unroll
+    for (int n = 0; n < D / 8; n += 2) {
+      tc_ldmatrix<true>(b, tc_row_block<D + 8>(y, kk * 16, n * 8, lane));
+      tc_mma(acc[n], a, b);
+      tc_mma(acc[n + 1], a, b + 2);
+    }
+  }
+}
+
+/* What a tile of other rows needs: Y1, Y2, and for keys the queries' lse (as a power of 2) and
+ * delta (past the end an infinite lse: P is 0). */
+template <int D, int BN, bool KV>
+static __device__ __forceinline__ void fetch(uint16_t *y, float *stat, const struct tc_attn &a,
+                                             const uint16_t *y1, const uint16_t *y2, int64_t t0,
+                                             int64_t n0, int64_t h)
+{
+  const int64_t wide = a.H * 3 * D, narrow = a.H * D;
+  tc_tile_fetch<D, BN, THREADS>(y, y1, t0, a.T, wide);
+  tc_tile_fetch<D, BN, THREADS>(y + BN * (D + 8), y2, t0, a.T, KV ? narrow : wide);
+  tc_copies_commit();
+  if (KV && threadIdx.x < BN) {
+    const int64_t t = t0 + threadIdx.x, at = (n0 + t) * a.H + h;
+    stat[threadIdx.x] = t < a.T ? a.lse[at] * TC_LOG2_E : INFINITY;
+    stat[BN + threadIdx.x] = t < a.T ? a.delta[at] : 0.f;
+  }
+}
+
+/* S, dP -> P, dS in place. scale and lse are for powers of 2; own: the warp's first row; t0: the
+ * tile's. */
+template <int BN, bool KV>
+static __device__ __forceinline__ void weigh(float S[BN / 8][4], float dP[BN / 8][4],
+                                             const float lse[2], const float delta[2],
+                                             const float *stat, float scale, int64_t own,
+                                             int64_t t0, int lane)
+{
+  const int ahead = (int)(own - t0);             /* the warp's first row, counted from the tile's */
+#pragma unroll
+  for (int n = 0; n < BN / 8; n++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int col = n * 8 + lane % 4 * 2 + i % 2;
+      const int row = ahead + lane / 4 + i / 2 * 8;
+      const float l = KV ? stat[col] : lse[i / 2], e = KV ? stat[BN + col] : delta[i / 2];
+      const bool pair = KV ? row <= col : col <= row;
+      const float p = pair ? tc_exp2(S[n][i] * scale - l) : 0.f;
+      S[n][i] = p;
+      dP[n][i] = p * (dP[n][i] - e);
+    }
+}
+
+/* acc of this lane's rows, times f, to out[T][stride]. */
+template <int D>
+static __device__ __forceinline__ void put_rows(uint16_t *out, int64_t stride,
+                                                const float acc[D / 8][4], float f, int64_t own,
+                                                int64_t T, int lane)
+{
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const int64_t row = own + half * 8 + lane / 4;
+    if (row >= T) continue;
+    uint32_t *y = (uint32_t *)(out + row * stride) + lane % 4;
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+      y[n * 4] = tc_pack_bf16(acc[n][2 * half] * f, acc[n][2 * half + 1] * f);
+  }
+}
+
+/* Three blocks share the registers and, on sm_90, the shared memory; two, where the sums
+ * of a row are 2 x 128. */
+template <int D, int BN, bool KV>
+static __global__ void __launch_bounds__(THREADS, KV && D == 128 ? 2 : 3) backward(struct tc_attn a)
+{
+  enum { LD = D + 8, OWN = ROWS * LD, TILE = BN * LD };
+  TC_DYNAMIC_SHARED(uint16_t, memory);           /* X1, X2, [2 turns][Y1, Y2], [2 turns][stat] */
+  uint16_t *x = memory, *y = x + 2 * OWN;
+  float *stat = (float *)(y + 4 * TILE);
+  const int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
+  const int64_t h = blockIdx.y, n0 = blockIdx.z * a.T;
+  const int64_t wide = a.H * 3 * D, narrow = a.H * D;
+  const uint16_t *qkv = (const uint16_t *)a.qkv.p + (n0 * a.H + h) * 3 * D;
+  const uint16_t *dy = (const uint16_t *)a.dy.p + (n0 * a.H + h) * D;
+  const uint16_t *y1 = KV ? qkv : qkv + D, *y2 = KV ? dy : qkv + 2 * D;
+  /* The blocks with most work first. */
+  const int64_t r0 = (int64_t)(KV ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * ROWS;
+  const int64_t own = r0 + w * 16;
+  const int begin = KV ? (int)(r0 / BN) : 0;
+  const int end = (int)(((KV ? a.T : TC_MIN(r0 + ROWS, a.T)) + BN - 1) / BN);
+  float acc1[D / 8][4], acc2[KV ? D / 8 : 1][4], S[BN / 8][4], dP[BN / 8][4];
+  float lse[2] = { 0, 0 }, delta[2] = { 0, 0 };
+#pragma unroll
+  for (int n = 0; n < D / 8; n++) {
+    acc1[n][0] = acc1[n][1] = acc1[n][2] = acc1[n][3] = 0;
+    if (KV) acc2[n][0] = acc2[n][1] = acc2[n][2] = acc2[n][3] = 0;
+  }
+#pragma unroll
+  for (int half = 0; half < 2 && !KV; half++) {
+    const int64_t row = own + half * 8 + lane / 4, at = (n0 + row) * a.H + h;
+    lse[half] = row < a.T ? a.lse[at] * TC_LOG2_E : INFINITY;
+    delta[half] = row < a.T ? a.delta[at] : 0.f;
+  }
+  tc_tile_fetch<D, ROWS, THREADS>(x, KV ? qkv + D : qkv, r0, a.T, wide);
+  tc_tile_fetch<D, ROWS, THREADS>(x + OWN, KV ? qkv + 2 * D : dy, r0, a.T, KV ? wide : narrow);
+  fetch<D, BN, KV>(y, stat, a, y1, y2, (int64_t)begin * BN, n0, h);
+  for (int t = begin; t < end; t++) {
+    const int turn = (t - begin) % 2;
+    const uint16_t *now = y + turn * 2 * TILE;
+    tc_copies_wait<0>();
+    __syncthreads();                             /* all have this tile, none needs the last */
+    if (t + 1 < end)
+      fetch<D, BN, KV>(y + (turn ^ 1) * 2 * TILE, stat + (turn ^ 1) * 2 * BN, a, y1, y2,
+                       (int64_t)(t + 1) * BN, n0, h);
+    product<D, BN>(S, x, w * 16, now, lane);
+    product<D, BN>(dP, x + OWN, w * 16, now + TILE, lane);
+    weigh<BN, KV>(S, dP, lse, delta, stat + turn * 2 * BN, a.scale * TC_LOG2_E, own,
+                  (int64_t)t * BN, lane);
+    add_product<D, BN>(acc1, dP, now, lane);
+    if (KV) add_product<D, BN>((float (*)[4])acc2, S, now + TILE, lane);
+  }
+  uint16_t *out = (uint16_t *)a.dqkv.p + (n0 * a.H + h) * 3 * D;
+  put_rows<D>(KV ? out + D : out, wide, acc1, a.scale, own, a.T, lane);
+  if (KV) put_rows<D>(out + 2 * D, wide, (float (*)[4])acc2, 1.f, own, a.T, lane);
+}
+
+template <int D, int BN> static void launch(struct tc_device *d, const struct tc_attn *a)
+{
+  const int bytes = (2 * ROWS + 4 * BN) * (D + 8) * (int)sizeof(uint16_t)
+                    + 4 * BN * (int)sizeof(float);
+  const dim3 grid((unsigned)tc_ceil_div(a->T, ROWS), (unsigned)a->H,
+                  (unsigned)(a->N / a->T));
+  auto queries = backward<D, BN, false>;
+  auto keys = backward<D, BN, true>;
+  if (bytes > 48 << 10) {
+    cudaFuncSetAttribute(queries, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaFuncSetAttribute(keys, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  }
+  TC_LAUNCH(queries, grid, dim3(THREADS), (size_t)bytes, tc_stream(d), *a);
+  TC_LAUNCH(keys, grid, dim3(THREADS), (size_t)bytes, tc_stream(d), *a);
+}
+
+void tc_cuda_attn_bwd_bf16(struct tc_device *d, const struct tc_attn *a)
+{
+  switch (a->D) {
+  case 32: launch<32, 64>(d, a); break;
+  case 64: launch<64, 64>(d, a); break;
+  case 80: launch<80, 32>(d, a); break;
+  case 96: launch<96, 32>(d, a); break;
+  default: launch<128, 32>(d, a); break;
+  }
+}

@@ -1,0 +1,203 @@
+/* attn_fwd.cu - causal attention on tensor cores, forward, as in Dao, "FlashAttention-2",
+ * ICLR 2024: of the scores only a block exists at a time.
+ *
+ * A block of 4 warps has 64 MT queries of one head; a warp 16 MT of them, whose q and output
+ * stay in registers. Tiles of 64 keys and values come through shared memory, the next one while
+ * this one is used. Scores become probabilities where the product left them, which is where
+ * the next product wants them. Sums are fp32; nothing crosses warps. */
+#include "kernels/cuda/dev.h"
+#include "kernels/cuda/ptx.h"
+
+enum { WARPS = 4, THREADS = 32 * WARPS, BN = 64 };
+
+/* S[16 MT][BN] = q k^T of one tile. */
+template <int D, int MT>
+static __device__ __forceinline__ void scores(float S[MT][BN / 8][4],
+                                              const uint32_t q[MT][D / 16][4], const uint16_t *k,
+                                              int lane)
+{
+#pragma unroll
+  for (int n = 0; n < BN / 8; n++)
+#pragma unroll
+    for (int m = 0; m < MT; m++) S[m][n][0] = S[m][n][1] = S[m][n][2] = S[m][n][3] = 0;
+#pragma unroll
+  for (int kk = 0; kk < D / 16; kk++)
+#pragma unroll
+    for (int n = 0; n < BN / 8; n += 2) {
+      uint32_t b[4];
+      tc_ldmatrix<false>(b, tc_col_block<D + 8>(k, n * 8, kk * 16, lane));
+#pragma unroll
+      for (int m = 0; m < MT; m++) {
+        tc_mma(S[m][n], q[m][kk], b);
+        tc_mma(S[m][n + 1], q[m][kk], b + 2);
+      }
+    }
+}
+
+/* O[16 MT][D] += P v; P, bf16, from the scores' registers. */
+template <int D, int MT>
+static __device__ __forceinline__ void values(float O[MT][D / 8][4], const float S[MT][BN / 8][4],
+                                              const uint16_t *v, int lane)
+{
+#pragma unroll
+  for (int kk = 0; kk < BN / 16; kk++) {
+    uint32_t p[MT][4];
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+      for (int r = 0; r < 4; r++) {
+        const float *s = S[m][2 * kk + r / 2] + r % 2 * 2;
+        p[m][r] = tc_pack_bf16(s[0], s[1]);
+      }
+#pragma unroll
+    for (int n = 0; n < D / 8; n += 2) {
+      uint32_t b[4];
+      tc_ldmatrix<true>(b, tc_row_block<D + 8>(v, kk * 16, n * 8, lane));
+#pragma unroll
+      for (int m = 0; m < MT; m++) {
+        tc_mma(O[m][n], p[m], b);
+        tc_mma(O[m][n + 1], p[m], b + 2);
+      }
+    }
+  }
+}
+
+/* Scores become exp(scale (S - max so far)); O and the sums shrink where a maximum grew. A lane
+ * has rows g and g + 8 of each 16; four lanes share a row, `sum` is a lane's own part. */
+template <int D, int MT>
+static __device__ __forceinline__ void soften(float S[MT][BN / 8][4], float O[MT][D / 8][4],
+                                              float max[MT][2], float sum[MT][2], float scale_log2)
+{
+#pragma unroll
+  for (int m = 0; m < MT; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float high = max[m][half];
+#pragma unroll
+      for (int n = 0; n < BN / 8; n++)
+        high = fmaxf(high, fmaxf(S[m][n][2 * half], S[m][n][2 * half + 1]));
+      high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 1));
+      high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 2));
+      const float shrink = tc_exp2((max[m][half] - high) * scale_log2), base = high * scale_log2;
+      float add = 0;
+#pragma unroll
+      for (int n = 0; n < BN / 8; n++)
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; i++) {
+          S[m][n][i] = tc_exp2(S[m][n][i] * scale_log2 - base);
+          add += S[m][n][i];
+        }
+      sum[m][half] = sum[m][half] * shrink + add;
+      max[m][half] = high;
+#pragma unroll
+      for (int n = 0; n < D / 8; n++) {
+        O[m][n][2 * half] *= shrink;
+        O[m][n][2 * half + 1] *= shrink;
+      }
+    }
+}
+
+/* y and lse of this lane's rows that are there. */
+template <int D, int MT>
+static __device__ __forceinline__ void finish(const struct tc_attn &a, float O[MT][D / 8][4],
+                                              const float max[MT][2], float sum[MT][2], int64_t n0,
+                                              int64_t h, int64_t first, int lane)
+{
+#pragma unroll
+  for (int m = 0; m < MT; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float all = sum[m][half];
+      all += __shfl_xor_sync(0xffffffffu, all, 1);
+      all += __shfl_xor_sync(0xffffffffu, all, 2);
+      const int64_t q = first + m * 16 + half * 8 + lane / 4, at = (n0 + q) * a.H + h;
+      if (q >= a.T) continue;
+      const float inv = 1.f / all;
+      uint32_t *y = (uint32_t *)((uint16_t *)a.y.p + at * D) + lane % 4;
+#pragma unroll
+      for (int n = 0; n < D / 8; n++)
+        y[n * 4] = tc_pack_bf16(O[m][n][2 * half] * inv, O[m][n][2 * half + 1] * inv);
+      if (lane % 4 == 0) a.lse[at] = max[m][half] * a.scale + logf(all);
+    }
+}
+
+template <int D, int MT> static __global__ void __launch_bounds__(THREADS) forward(struct tc_attn a)
+{
+  enum { LD = D + 8, ROWS = 64 * MT, TILE = BN * LD };
+  TC_DYNAMIC_SHARED(uint16_t, memory);           /* [2 turns][k, v][BN][LD]; q before that */
+  const int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
+  const int64_t h = blockIdx.y, n0 = blockIdx.z * a.T, stride = a.H * 3 * D;
+  /* The blocks with most keys first. */
+  const int64_t q0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * ROWS;
+  const int64_t first = q0 + w * 16 * MT;        /* this warp's first query */
+  const uint16_t *qkv = (const uint16_t *)a.qkv.p + (n0 * a.H + h) * 3 * D;
+  const int tiles = (int)((TC_MIN(q0 + ROWS, a.T) + BN - 1) / BN);
+  uint32_t q[MT][D / 16][4];
+  float O[MT][D / 8][4], S[MT][BN / 8][4], max[MT][2], sum[MT][2];
+  tc_tile_fetch<D, ROWS, THREADS>(memory, qkv, q0, a.T, stride);
+  tc_copies_commit();
+  tc_copies_wait<0>();
+  __syncthreads();
+#pragma unroll
+  for (int m = 0; m < MT; m++) {
+#pragma unroll
+    for (int kk = 0; kk < D / 16; kk++)
+      tc_ldmatrix<false>(q[m][kk], tc_row_block<LD>(memory, (w * MT + m) * 16, kk * 16, lane));
+#pragma unroll
+    for (int n = 0; n < D / 8; n++) O[m][n][0] = O[m][n][1] = O[m][n][2] = O[m][n][3] = 0;
+    max[m][0] = max[m][1] = -INFINITY;
+    sum[m][0] = sum[m][1] = 0;
+  }
+  __syncthreads();
+  tc_tile_fetch<D, BN, THREADS>(memory, qkv + D, 0, a.T, stride);
+  tc_tile_fetch<D, BN, THREADS>(memory + TILE, qkv + 2 * D, 0, a.T, stride);
+  tc_copies_commit();
+  for (int t = 0; t < tiles; t++) {
+    const uint16_t *k = memory + t % 2 * 2 * TILE;
+    tc_copies_wait<0>();
+    __syncthreads();                             /* all have this tile, none needs the last */
+    if (t + 1 < tiles) {
+      uint16_t *next = memory + (t + 1) % 2 * 2 * TILE;
+      tc_tile_fetch<D, BN, THREADS>(next, qkv + D, (int64_t)(t + 1) * BN, a.T, stride);
+      tc_tile_fetch<D, BN, THREADS>(next + TILE, qkv + 2 * D, (int64_t)(t + 1) * BN, a.T, stride);
+      tc_copies_commit();
+    }
+    scores<D, MT>(S, q, k, lane);
+    const int ahead = (int)(first - (int64_t)t * BN);    /* the first query, from the tile's start */
+    if (ahead < BN - 1) {                        /* some keys are later than some queries */
+#pragma unroll
+      for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < BN / 8; n++)
+#pragma unroll
+          for (int i = 0; i < 4; i++)
+            if (n * 8 + lane % 4 * 2 + i % 2 > ahead + m * 16 + lane / 4 + i / 2 * 8)
+              S[m][n][i] = -INFINITY;
+    }
+    soften<D, MT>(S, O, max, sum, a.scale * TC_LOG2_E);
+    values<D, MT>(O, S, k + TILE, lane);
+  }
+  finish<D, MT>(a, O, max, sum, n0, h, first, lane);
+}
+
+template <int D, int MT> static void launch(struct tc_device *d, const struct tc_attn *a)
+{
+  const int bytes = 4 * BN * (D + 8) * (int)sizeof(uint16_t);
+  const dim3 grid((unsigned)tc_ceil_div(a->T, 64 * MT), (unsigned)a->H,
+                  (unsigned)(a->N / a->T));
+  auto kernel = forward<D, MT>;
+  if (bytes > 48 << 10)
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  TC_LAUNCH(kernel, grid, dim3(THREADS), (size_t)bytes, tc_stream(d), *a);
+}
+
+void tc_cuda_attn_fwd(struct tc_device *d, const struct tc_attn *a)
+{
+  switch (a->D) {
+  case 32: launch<32, 2>(d, a); break;
+  case 64: launch<64, 2>(d, a); break;
+  case 80: launch<80, 1>(d, a); break;
+  case 96: launch<96, 1>(d, a); break;
+  default: launch<128, 1>(d, a); break;
+  }
+}

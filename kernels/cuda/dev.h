@@ -1,0 +1,321 @@
+/* dev.h - private to the `cuda` device: what its kernels share. Include it first in
+ * cuda_*.cu.
+ *
+ * The same sources run on a GPU and, compiled as C++ with the headers of tests/emu in place of
+ * CUDA's (TC_EMU), on a CPU. What differs is here and in ptx.h, nowhere else.
+ *
+ * A tensor is fp32 or bf16, known at run time (tc_arr): one branch that all threads take alike
+ * costs nothing beside the memory, and each kernel exists once. Threads work on 8 neighbours:
+ * 16 bytes of bf16, twice 16 of fp32; `wide` says that addresses and rows allow that. Sums are
+ * made in an order that shapes give: grids never depend on the GPU, and nothing is atomic. */
+#ifndef TC_CUDA_DEV_H
+#define TC_CUDA_DEV_H
+
+#include <cuda_runtime.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define _Noreturn [[noreturn]]
+extern "C" {
+#include "kernels/kernel.h"
+}
+
+#define TC_LOG2_E 1.44269504088896341f      /* exp(x) = exp2(x log2 e) */
+
+/* struct tc_runtime as kernels take it, in device memory: a captured call finds there what is true
+ * when it runs. */
+struct tc_now {
+  uint64_t seed, step;
+  double decay, clip;            /* decay: learning rate times weight decay */
+  float lr, size, inv_root;      /* size, inv_root: AdamW's, with the corrections of its averages */
+  float b1, b2, c1, c2, eps;     /* c1 = 1 - b1 */
+};
+
+struct tc_lt;
+struct tc_stamps;
+struct tc_cuda {                 /* tc_device.priv */
+  int index;                     /* of the GPU, among those this process may see */
+  cudaStream_t stream;           /* kernels, and copies that are in order with them */
+  struct tc_copies *copies;      /* copy.cu: the others */
+  struct tc_lt *lt;              /* gemm.cu */
+  struct tc_stamps *stamps;      /* clock.cu */
+  struct tc_now now, *now_at;    /* what is at now_at; in device memory */
+  bool capturing;
+  cudaError_t error;             /* the first that was seen; none is forgotten */
+  const char *where;
+  char name[64];
+};
+static inline struct tc_cuda *tc_cuda_of(struct tc_device *d) { return (struct tc_cuda *)d->priv; }
+static inline cudaStream_t tc_stream(struct tc_device *d) { return tc_cuda_of(d)->stream; }
+
+extern "C" const struct tc_nccl_ops tc_cuda_nccl;     /* nccl.cu; empty without NCCL */
+/* copy.cu */
+int tc_cuda_copies_new(struct tc_device *d);
+void tc_cuda_copies_free(struct tc_device *d);
+void tc_cuda_copies_sync(struct tc_device *d);
+int64_t tc_cuda_copy_begin(struct tc_device *d, void *dst, const void *src, int64_t bytes);
+void tc_cuda_copy_order(struct tc_device *d, int64_t copy);
+int tc_cuda_copy_wait(struct tc_device *d, int64_t copy);
+bool tc_cuda_is_host(const void *p);
+
+/* clock.cu */
+extern const struct tc_clock tc_cuda_clock;
+void tc_cuda_stamps_free(struct tc_device *d);
+/* capture.cu */
+extern const struct tc_capture tc_cuda_capture;
+int tc_cuda_now_new(struct tc_device *d);
+void tc_cuda_now_free(struct tc_device *d);
+/* Where kernels that are launched next find this. */
+const struct tc_now *tc_cuda_now(struct tc_device *d, const struct tc_runtime *rt);
+
+/* 0, or TC_EUSER and the error kept for tc_device_ops.check. */
+int tc_cuda_said(struct tc_device *d, cudaError_t e, const char *where);
+static inline int tc_cuda_launched(struct tc_device *d, const char *where)
+{
+  return tc_cuda_said(d, cudaGetLastError(), where);
+}
+
+#ifdef TC_EMU
+#define TC_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
+  emu_launch(stream, kernel, grid, block, shared_bytes, __VA_ARGS__)
+#define TC_DYNAMIC_SHARED(type, name) type *name = (type *)emu_dynamic_shared()
+#else
+#define TC_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
+  kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__)
+#define TC_DYNAMIC_SHARED(type, name) \
+  extern __shared__ __align__(128) unsigned char tc_dynamic_shared[]; \
+  type *name = (type *)tc_dynamic_shared
+#endif
+
+/* ---- tensors of two types ---------------------------------------------------------------- */
+
+struct tc_arr { char *p; bool bf16; };
+
+static inline struct tc_arr tc_arr_of(const struct tc_view *v)
+{
+  TC_ASSERT(v->dtype == TC_F32 || v->dtype == TC_BF16);
+  struct tc_arr a = { (char *)v->data, v->dtype == TC_BF16 };
+  return a;
+}
+static inline float *tc_f32_of(const struct tc_view *v)
+{
+  TC_ASSERT(v->dtype == TC_F32);
+  return (float *)v->data;
+}
+static inline const int32_t *tc_i32_of(const struct tc_view *v)
+{
+  TC_ASSERT(v->dtype == TC_I32);
+  return (const int32_t *)v->data;
+}
+static inline bool tc_same(const struct tc_view *a, const struct tc_view *b)
+{
+  return a->data == b->data && a->elems == b->elems && a->dtype == b->dtype;
+}
+/* Columns of x, the vocabulary's from x->off[1] on, before the padding, which begins at c->k[0]. */
+static inline int64_t tc_live_columns(const struct tc_call *c, const struct tc_view *x)
+{
+  return TC_MAX(0, TC_MIN(x->dim[1], c->k[0] - x->off[1]));
+}
+/* Rows of `cols` elements can be read 8 at once. */
+static inline bool tc_wide(int64_t cols, const struct tc_view *a, const struct tc_view *b,
+                           const struct tc_view *c)
+{
+  uintptr_t bits = (uintptr_t)a->data | (b ? (uintptr_t)b->data : 0) | (c ? (uintptr_t)c->data : 0);
+  return cols % 8 == 0 && bits % 16 == 0;
+}
+
+static __device__ __forceinline__ float tc_from_bf16(uint32_t h)
+{
+  return __uint_as_float(h << 16);
+}
+
+/* Two floats, rounded to nearest even: lo in the lower half. */
+static __device__ __forceinline__ uint32_t tc_pack_bf16(float lo, float hi)
+{
+#ifdef TC_EMU
+  return (uint32_t)tc_f32_to_bf16(lo) | (uint32_t)tc_f32_to_bf16(hi) << 16;
+#else
+  uint32_t r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+  return r;
+#endif
+}
+
+static __device__ __forceinline__ float tc_get(struct tc_arr a, int64_t i)
+{
+  return a.bf16 ? tc_from_bf16(((const uint16_t *)a.p)[i]) : ((const float *)a.p)[i];
+}
+static __device__ __forceinline__ void tc_put(struct tc_arr a, int64_t i, float x)
+{
+  if (a.bf16) ((uint16_t *)a.p)[i] = (uint16_t)tc_pack_bf16(x, 0.f);
+  else ((float *)a.p)[i] = x;
+}
+
+static __device__ __forceinline__ void tc_get8(float x[8], struct tc_arr a, int64_t i)
+{
+  if (a.bf16) {
+    const uint4 q = *(const uint4 *)(a.p + 2 * i);
+    const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      x[2 * k] = tc_from_bf16(w[k]);
+      x[2 * k + 1] = __uint_as_float(w[k] & 0xffff0000u);
+    }
+  } else {
+    const float4 u = *(const float4 *)(a.p + 4 * i), v = *(const float4 *)(a.p + 4 * i + 16);
+    x[0] = u.x, x[1] = u.y, x[2] = u.z, x[3] = u.w;
+    x[4] = v.x, x[5] = v.y, x[6] = v.z, x[7] = v.w;
+  }
+}
+
+static __device__ __forceinline__ void tc_put8(struct tc_arr a, int64_t i, const float x[8])
+{
+  if (a.bf16) {
+    uint4 q;
+    q.x = tc_pack_bf16(x[0], x[1]), q.y = tc_pack_bf16(x[2], x[3]);
+    q.z = tc_pack_bf16(x[4], x[5]), q.w = tc_pack_bf16(x[6], x[7]);
+    *(uint4 *)(a.p + 2 * i) = q;
+  } else {
+    float4 u, v;
+    u.x = x[0], u.y = x[1], u.z = x[2], u.w = x[3];
+    v.x = x[4], v.y = x[5], v.z = x[6], v.w = x[7];
+    *(float4 *)(a.p + 4 * i) = u;
+    *(float4 *)(a.p + 4 * i + 16) = v;
+  }
+}
+
+/* Elements i .. i+7 of which n (< 1: none) are there; the others are 0. */
+static __device__ __forceinline__ void tc_load(float x[8], struct tc_arr a, int64_t i, int64_t n,
+                                               bool wide)
+{
+  if (wide && n >= 8) {
+    tc_get8(x, a, i);
+  } else {
+#pragma unroll
+    for (int k = 0; k < 8; k++) x[k] = k < n ? tc_get(a, i + k) : 0.f;
+  }
+}
+static __device__ __forceinline__ void tc_store(struct tc_arr a, int64_t i, int64_t n, bool wide,
+                                                const float x[8])
+{
+  if (wide && n >= 8) {
+    tc_put8(a, i, x);
+  } else {
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+      if (k < n) tc_put(a, i + k, x[k]);
+  }
+}
+/* y (+)= x. */
+static __device__ __forceinline__ void tc_add_to(struct tc_arr a, int64_t i, int64_t n, bool wide,
+                                                 bool acc, float x[8])
+{
+  float old[8];
+  if (acc) {
+    tc_load(old, a, i, n, wide);
+#pragma unroll
+    for (int k = 0; k < 8; k++) x[k] += old[k];
+  }
+  tc_store(a, i, n, wide, x);
+}
+
+/* ---- sums and maxima over a warp and a block ---------------------------------------------- */
+
+template <class T> static __device__ __forceinline__ T tc_warp_sum(T x)
+{
+#pragma unroll
+  for (int m = 16; m > 0; m >>= 1) x += __shfl_xor_sync(0xffffffffu, x, m);
+  return x;
+}
+static __device__ __forceinline__ float tc_warp_max(float x)
+{
+#pragma unroll
+  for (int m = 16; m > 0; m >>= 1) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, m));
+  return x;
+}
+
+/* Over a one-dimensional block of up to 1024 threads in whole warps; every thread gets it. May be
+ * called again after a __syncthreads. */
+static __device__ double tc_block_sum(double x)
+{
+  __shared__ double part[32];
+  x = tc_warp_sum(x);
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = 0;
+  for (unsigned w = 0; w < blockDim.x / 32; w++) x += part[w];
+  return x;
+}
+static __device__ float tc_block_max(float x)
+{
+  __shared__ float part[32];
+  x = tc_warp_max(x);
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = part[0];
+  for (unsigned w = 1; w < blockDim.x / 32; w++) x = fmaxf(x, part[w]);
+  return x;
+}
+
+/* Blocks for n things, so many a block. */
+static inline dim3 tc_blocks(int64_t n, int64_t each)
+{
+  return dim3((unsigned)TC_MAX(1, TC_MIN(tc_ceil_div(n, each), (int64_t)0x7fffffff)));
+}
+
+/* ---- the kernels -------------------------------------------------------------------------- */
+
+typedef int tc_cuda_fn(struct tc_device *d, const struct tc_call *c);
+typedef int64_t tc_cuda_size_fn(struct tc_device *d, const struct tc_call *c);
+/* elem.cu */
+tc_cuda_fn tc_cuda_gelu, tc_cuda_gelu_bwd, tc_cuda_add, tc_cuda_cast, tc_cuda_dropout;
+tc_cuda_fn tc_cuda_fill, tc_cuda_accum, tc_cuda_normal, tc_cuda_bias;
+/* rows.cu */
+tc_cuda_fn tc_cuda_layernorm, tc_cuda_layernorm_bwd, tc_cuda_bias_bwd;
+tc_cuda_size_fn tc_cuda_layernorm_bwd_scratch, tc_cuda_bias_bwd_scratch;
+/* embed.cu */
+tc_cuda_fn tc_cuda_embed, tc_cuda_embed_bwd, tc_cuda_pos, tc_cuda_pos_bwd;
+tc_cuda_size_fn tc_cuda_embed_bwd_scratch;
+/* head.cu */
+tc_cuda_fn tc_cuda_rowmax, tc_cuda_sumexp, tc_cuda_sumexp_bwd, tc_cuda_pick, tc_cuda_pick_bwd;
+tc_cuda_fn tc_cuda_nll, tc_cuda_nll_bwd, tc_cuda_sum;
+/* xent.cu: cross-entropy, forward or backward, as one; see there. */
+bool tc_cuda_can_xent(const struct tc_call *const *part, int n);
+int tc_cuda_xent(struct tc_device *d, const struct tc_call *const *part, int n);
+/* optim.cu */
+tc_cuda_fn tc_cuda_sqnorm, tc_cuda_clip, tc_cuda_adamw, tc_cuda_sgd;
+tc_cuda_size_fn tc_cuda_sqnorm_scratch, tc_cuda_clip_scratch;
+/* Updates of many tensors, each with a cast after it or without. */
+bool tc_cuda_can_update(const struct tc_call *const *part, int n);
+int tc_cuda_update(struct tc_device *d, const struct tc_call *const *part, int n);
+/* gemm.cu */
+int tc_cuda_lt_new(struct tc_device *d, struct tc_err *err);
+void tc_cuda_lt_free(struct tc_device *d);
+tc_cuda_fn tc_cuda_matmul;
+tc_cuda_size_fn tc_cuda_matmul_scratch;
+int tc_cuda_matmul_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
+/* Two joined calls as one product; see there. */
+bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part);
+int64_t tc_cuda_multiply_scratch(struct tc_device *d, const struct tc_call *const *part);
+int tc_cuda_multiply(struct tc_device *d, const struct tc_call *const *part);
+/* attn.cu: chooses; attn_plain.cu: any type and head size; attn_fwd.cu and
+ * attn_bwd.cu: bf16 on tensor cores, head sizes 32, 64, 80, 96, 128. */
+struct tc_attn {
+  int64_t T, H, D, N;            /* sequence, heads, head size; tokens: a multiple of T */
+  float scale;                   /* 1 / sqrt(D) */
+  struct tc_arr qkv;             /* [N,H,3,D] */
+  struct tc_arr y, dy, dqkv;     /* [N,H,D], [N,H,D], [N,H,3,D] */
+  float *lse, *delta;            /* [N,H]; delta = sum of dy y over D */
+};
+tc_cuda_fn tc_cuda_attn, tc_cuda_attn_bwd;
+tc_cuda_size_fn tc_cuda_attn_bwd_scratch;
+int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
+void tc_cuda_attn_plain(struct tc_device *d, const struct tc_attn *a);
+void tc_cuda_attn_plain_bwd(struct tc_device *d, const struct tc_attn *a);
+void tc_cuda_attn_fwd(struct tc_device *d, const struct tc_attn *a);
+void tc_cuda_attn_bwd_bf16(struct tc_device *d, const struct tc_attn *a);
+
+#endif

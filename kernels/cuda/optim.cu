@@ -1,0 +1,306 @@
+/* optim.cu - squared norms, clipping and the optimizers' updates.
+ *
+ * Norms and updates are of many tensors in one launch: a table of them is the kernel's argument (4
+ * KB at most), and a block finds the tensor that it belongs to. A model has hundreds of small
+ * tensors, whose launches one by one would take longer than their memory. How a tensor is cut into
+ * blocks depends on its size alone: the same bits in any company. */
+#include "kernels/cuda/dev.h"
+
+enum { THREADS = 256, NORM_ELEMS = THREADS * 8 * 8, NORM_BLOCKS = 1024, SCALARS = 64 };
+enum { NORMS = 100, UPDATES = 48, BLOCK_ELEMS = THREADS * 8 };
+
+/* The last i of n with first[i] <= block. */
+static __device__ __forceinline__ int of_block(const uint32_t *first, int n, uint32_t block)
+{
+  int low = 0;
+  while (n > 1) {
+    const int half = n / 2;
+    if (first[low + half] <= block) low += half, n -= half;
+    else n = half;
+  }
+  return low;
+}
+
+/* ---- the squared norm --------------------------------------------------------------------- */
+
+static int64_t norm_blocks(int64_t elems)
+{
+  return TC_MAX(1, TC_MIN((int64_t)NORM_BLOCKS, tc_ceil_div(elems, NORM_ELEMS)));
+}
+
+struct norms {
+  uint32_t first[NORMS + 1];     /* the first block of each, and of none */
+  uint32_t bf16[(NORMS + 31) / 32], wide[(NORMS + 31) / 32];
+  int n;
+  const char *x[NORMS];
+  int64_t elems[NORMS];
+};
+static_assert(sizeof(struct norms) < 4000, "a kernel's arguments have 4 KB");
+
+/* part[block] = the sum over its elements; a thread's are summed in fp32, 64 at most, then fp64. */
+static __global__ void __launch_bounds__(THREADS) squares(struct norms t, double *part)
+{
+  const int k = of_block(t.first, t.n, blockIdx.x);
+  const struct tc_arr x = { (char *)t.x[k], (t.bf16[k / 32] >> k % 32 & 1) != 0 };
+  const bool wide = (t.wide[k / 32] >> k % 32 & 1) != 0;
+  const int64_t n = t.elems[k], block = blockIdx.x - t.first[k];
+  const int64_t step = (int64_t)(t.first[k + 1] - t.first[k]) * BLOCK_ELEMS;
+  double sum = 0;
+  for (int64_t i = (block * THREADS + threadIdx.x) * 8; i < n; i += step) {
+    float v[8], s = 0;
+    tc_load(v, x, i, n - i, wide);
+#pragma unroll
+    for (int j = 0; j < 8; j++) s += v[j] * v[j];
+    sum += (double)s;
+  }
+  sum = tc_block_sum(sum);
+  if (threadIdx.x == 0) part[blockIdx.x] = sum;
+}
+
+static __global__ void __launch_bounds__(THREADS)
+add_up(float *y, const double *part, int64_t n)
+{
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < n; i += THREADS) sum += part[i];
+  sum = tc_block_sum(sum);
+  if (threadIdx.x == 0) *y = (float)sum;
+}
+
+int64_t tc_cuda_sqnorm_scratch(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  int64_t blocks = 0;
+  for (int k = 0; k < c->n_in; k++) blocks += norm_blocks(c->in[k].elems);
+  return blocks * (int64_t)sizeof(double);
+}
+
+int tc_cuda_sqnorm(struct tc_device *d, const struct tc_call *c)
+{
+  double *part = (double *)c->scratch;
+  int64_t n = 0;
+  for (int k = 0; k < c->n_in;) {
+    struct norms t;
+    memset(&t, 0, sizeof t);
+    for (; k < c->n_in && t.n < NORMS; k++) {
+      const struct tc_view *x = &c->in[k];
+      const uint32_t bit = 1u << t.n % 32;
+      if (tc_arr_of(x).bf16) t.bf16[t.n / 32] |= bit;
+      if (tc_wide(0, x, NULL, NULL)) t.wide[t.n / 32] |= bit;
+      t.x[t.n] = (const char *)x->data;
+      t.elems[t.n] = x->elems;
+      t.first[t.n + 1] = t.first[t.n] + (uint32_t)norm_blocks(x->elems);
+      t.n++;
+    }
+    TC_LAUNCH(squares, dim3(t.first[t.n]), dim3(THREADS), 0, tc_stream(d), t, part + n);
+    n += t.first[t.n];
+  }
+  TC_LAUNCH(add_up, dim3(1), dim3(THREADS), 0, tc_stream(d), tc_f32_of(&c->out[0]),
+            (const double *)part, n);
+  return tc_cuda_launched(d, "sqnorm");
+}
+
+/* ---- clipping ------------------------------------------------------------------------------ */
+
+struct scalars { const float *p[SCALARS]; int n; bool first, last; };
+
+/* One thread, so many scalars a launch. torch.nn.utils.clip_grad_norm_'s formula. */
+static __global__ void clip(struct scalars x, double *sum, float *norm_out, float *scale_out,
+                            const struct tc_now *now)
+{
+  double all = x.first ? 0 : *sum;
+  for (int k = 0; k < x.n; k++) all += (double)*x.p[k];
+  if (!x.last) {
+    *sum = all;
+    return;
+  }
+  const double norm = sqrt(all), most = now->clip;
+  double scale = most / (norm + 1e-6);
+  if (most == 0 || scale > 1) scale = 1;       /* a NaN norm gives a NaN scale */
+  *norm_out = (float)norm;
+  *scale_out = (float)scale;
+}
+
+int64_t tc_cuda_clip_scratch(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  (void)c;
+  return (int64_t)sizeof(double);
+}
+
+int tc_cuda_clip(struct tc_device *d, const struct tc_call *c)
+{
+  int k = 0;
+  do {
+    struct scalars x;
+    memset(&x, 0, sizeof x);
+    x.first = k == 0;
+    for (; k < c->n_in && x.n < SCALARS; k++) x.p[x.n++] = tc_f32_of(&c->in[k]);
+    x.last = k == c->n_in;
+    TC_LAUNCH(clip, dim3(1), dim3(1), 0, tc_stream(d), x, (double *)c->scratch,
+              tc_f32_of(&c->out[0]), tc_f32_of(&c->out[1]), tc_cuda_now(d, c->rt));
+  } while (k < c->n_in);
+  return tc_cuda_launched(d, "clip");
+}
+
+/* ---- updates -------------------------------------------------------------------------------- */
+
+enum { G_BF16 = 1, W_BF16 = 2, CAST_BF16 = 4, WIDE = 8 };
+struct update {
+  char *g, *w, *m, *v, *cast;    /* in place; m and v: AdamW's; cast: a copy of w, may be NULL */
+  int64_t n;
+  float decay;                   /* 0 or 1 */
+  uint32_t flags;
+};
+struct updates {
+  uint32_t first[UPDATES];       /* each one's first block */
+  int n;
+  const float *scale;
+  const struct tc_now *now;
+  struct update u[UPDATES];
+};
+static_assert(sizeof(struct updates) < 4000, "a kernel's arguments have 4 KB");
+
+struct place { struct update u; int64_t i, left; bool wide; };
+static __device__ __forceinline__ struct place place_of(const struct updates &t)
+{
+  struct place p;
+  const int k = of_block(t.first, t.n, blockIdx.x);
+  p.u = t.u[k];
+  p.i = ((int64_t)(blockIdx.x - t.first[k]) * THREADS + threadIdx.x) * 8;
+  p.left = p.u.n - p.i;
+  p.wide = (p.u.flags & WIDE) != 0;
+  return p;
+}
+
+/* w, and its copy in another type. */
+static __device__ __forceinline__ void put_weight(const struct place &p, const float w[8])
+{
+  const struct tc_arr to = { p.u.w, (p.u.flags & W_BF16) != 0 };
+  const struct tc_arr cast = { p.u.cast, (p.u.flags & CAST_BF16) != 0 };
+  tc_store(to, p.i, p.left, p.wide, w);
+  if (cast.p) tc_store(cast, p.i, p.left, p.wide, w);
+}
+
+static __global__ void __launch_bounds__(THREADS) adamw_step(struct updates t)
+{
+  const struct place p = place_of(t);
+  if (p.left <= 0) return;
+  const struct tc_arr g_at = { p.u.g, (p.u.flags & G_BF16) != 0 }, m_at = { p.u.m, false };
+  const struct tc_arr w_at = { p.u.w, (p.u.flags & W_BF16) != 0 }, v_at = { p.u.v, false };
+  const struct tc_now now = *t.now;
+  const float scale = *t.scale, keep = (float)(1 - now.decay * (double)p.u.decay);
+  float g[8], w[8], m[8], v[8];
+  tc_load(g, g_at, p.i, p.left, p.wide);
+  tc_load(w, w_at, p.i, p.left, p.wide);
+  tc_load(m, m_at, p.i, p.left, p.wide);
+  tc_load(v, v_at, p.i, p.left, p.wide);
+#pragma unroll
+  for (int k = 0; k < 8; k++) {
+    const float e = g[k] * scale;
+    m[k] = now.b1 * m[k] + now.c1 * e;
+    v[k] = now.b2 * v[k] + now.c2 * e * e;
+    w[k] = w[k] * keep - now.size * m[k] / (sqrtf(v[k]) * now.inv_root + now.eps);
+  }
+  put_weight(p, w);
+  tc_store(m_at, p.i, p.left, p.wide, m);
+  tc_store(v_at, p.i, p.left, p.wide, v);
+}
+
+static __global__ void __launch_bounds__(THREADS) sgd_step(struct updates t)
+{
+  const struct place p = place_of(t);
+  if (p.left <= 0) return;
+  const struct tc_arr g_at = { p.u.g, (p.u.flags & G_BF16) != 0 };
+  const struct tc_arr w_at = { p.u.w, (p.u.flags & W_BF16) != 0 };
+  const float rate = t.now->lr * *t.scale, decay = (float)t.now->decay * p.u.decay;
+  float g[8], w[8];
+  tc_load(g, g_at, p.i, p.left, p.wide);
+  tc_load(w, w_at, p.i, p.left, p.wide);
+#pragma unroll
+  for (int k = 0; k < 8; k++) w[k] -= rate * g[k] + decay * w[k];
+  put_weight(p, w);
+}
+
+static uint32_t is_bf16(const struct tc_view *v, uint32_t flag)
+{
+  return tc_arr_of(v).bf16 ? flag : 0;
+}
+
+static struct update update_of(const struct tc_call *c, const struct tc_call *cast)
+{
+  struct update u;
+  memset(&u, 0, sizeof u);
+  u.n = c->out[0].elems;
+  u.decay = c->f[0];
+  u.g = (char *)c->in[0].data, u.w = (char *)c->out[0].data;
+  u.flags = is_bf16(&c->in[0], G_BF16) | is_bf16(&c->out[0], W_BF16);
+  bool wide = tc_wide(0, &c->in[0], &c->out[0], NULL);
+  if (c->op == TC_OP_ADAMW) {
+    u.m = (char *)tc_f32_of(&c->out[1]), u.v = (char *)tc_f32_of(&c->out[2]);
+    wide = wide && tc_wide(0, &c->out[1], &c->out[2], NULL);
+  }
+  if (cast) {
+    u.cast = (char *)cast->out[0].data;
+    u.flags |= is_bf16(&cast->out[0], CAST_BF16);
+    wide = wide && tc_wide(0, &cast->out[0], NULL, NULL);
+  }
+  if (wide) u.flags |= WIDE;
+  return u;
+}
+
+static bool in_place(const struct tc_call *c)
+{
+  if (c->in[2].data != c->out[0].data) return false;
+  return c->op == TC_OP_SGD
+         || (c->in[3].data == c->out[1].data && c->in[4].data == c->out[2].data);
+}
+
+static bool is_cast_of(const struct tc_call *cast, const struct tc_call *c)
+{
+  return cast->op == TC_OP_CAST && cast->in[0].data == c->out[0].data
+         && cast->in[0].elems == c->out[0].elems && cast->out[0].elems == c->out[0].elems;
+}
+
+/* Updates of one op and one scale, each followed by its weight's cast or not. */
+bool tc_cuda_can_update(const struct tc_call *const *part, int n)
+{
+  const struct tc_call *first = part[0];
+  if (first->op != TC_OP_ADAMW && first->op != TC_OP_SGD) return false;
+  for (int k = 0; k < n; k++) {
+    const struct tc_call *c = part[k];
+    const bool update = c->op == first->op && c->in[1].data == first->in[1].data && in_place(c);
+    if (!update && !(k > 0 && part[k - 1]->op == first->op && is_cast_of(c, part[k - 1])))
+      return false;
+  }
+  return true;
+}
+
+int tc_cuda_update(struct tc_device *d, const struct tc_call *const *part, int n)
+{
+  for (int k = 0; k < n;) {
+    struct updates t;
+    uint32_t blocks = 0;
+    memset(&t, 0, sizeof t);
+    t.scale = tc_f32_of(&part[0]->in[1]);
+    t.now = tc_cuda_now(d, part[0]->rt);
+    while (k < n && t.n < UPDATES) {
+      const struct tc_call *c = part[k++];
+      const struct tc_call *cast = k < n && part[k]->op == TC_OP_CAST ? part[k++] : NULL;
+      const struct update u = update_of(c, cast);
+      TC_ASSERT(in_place(c));
+      if (u.n == 0) continue;
+      t.first[t.n] = blocks;
+      t.u[t.n++] = u;
+      blocks += tc_blocks(u.n, BLOCK_ELEMS).x;
+    }
+    if (t.n == 0) continue;
+    if (part[0]->op == TC_OP_ADAMW)
+      TC_LAUNCH(adamw_step, dim3(blocks), dim3(THREADS), 0, tc_stream(d), t);
+    else
+      TC_LAUNCH(sgd_step, dim3(blocks), dim3(THREADS), 0, tc_stream(d), t);
+  }
+  return tc_cuda_launched(d, "update");
+}
+
+int tc_cuda_adamw(struct tc_device *d, const struct tc_call *c) { return tc_cuda_update(d, &c, 1); }
+int tc_cuda_sgd(struct tc_device *d, const struct tc_call *c) { return tc_cuda_update(d, &c, 1); }

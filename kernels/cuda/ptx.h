@@ -1,0 +1,122 @@
+/* ptx.h - private to the `cuda` device: instructions that CUDA C++ has no words for, each in
+ * one function. tests/emu has them in C++, after the PTX manual's tables of which lane has what.
+ *
+ * bf16 travels as two in a 32-bit register, the one with the lower index in the lower half. */
+#ifndef TC_CUDA_PTX_H
+#define TC_CUDA_PTX_H
+
+#include "kernels/cuda/dev.h"
+
+/* c[16x8] += a[16x16] b[16x8], a warp's: sm_80's mma.sync, fp32 sums. */
+static __device__ __forceinline__ void tc_mma(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+#ifdef TC_EMU
+  emu_mma_m16n8k16(c, a, b);
+#else
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+               "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+/* 2^x by one instruction, to 2 ulp; below 2^-126 it is 0. exp2f scales subnormal results, which
+ * costs three more. */
+static __device__ __forceinline__ float tc_exp2(float x)
+{
+#ifdef TC_EMU
+  const float y = exp2f(x);
+  return y < 0x1p-126f ? 0.f : y;
+#else
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+
+#ifndef TC_EMU
+static __device__ __forceinline__ uint32_t tc_shared_address(const void *p)
+{
+  return (uint32_t)__cvta_generic_to_shared(p);
+}
+#endif
+
+/* Four 8x8 matrices from shared memory; lanes 8j..8j+7 bring the addresses of the rows of the
+ * j-th, each 16 bytes, aligned. */
+template <bool TRANS>
+static __device__ __forceinline__ void tc_ldmatrix(uint32_t r[4], const uint16_t *row)
+{
+#ifdef TC_EMU
+  emu_ldmatrix_x4(r, row, TRANS);
+#else
+  if (TRANS)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(tc_shared_address(row)) : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(tc_shared_address(row)) : "memory");
+#endif
+}
+
+/* 16 bytes into shared memory, asynchronously; zeros if !take. */
+static __device__ __forceinline__ void tc_copy_async(void *to, const void *from, bool take)
+{
+#ifdef TC_EMU
+  emu_cp_async(to, from, take);
+#else
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :: "r"(tc_shared_address(to)), "l"(from), "r"(take ? 16 : 0) : "memory");
+#endif
+}
+static __device__ __forceinline__ void tc_copies_commit(void)
+{
+#ifdef TC_EMU
+  emu_cp_async_commit();
+#else
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+/* All groups but the latest LEFT have arrived, as this thread sees it. */
+template <int LEFT> static __device__ __forceinline__ void tc_copies_wait(void)
+{
+#ifdef TC_EMU
+  emu_cp_async_wait(LEFT);
+#else
+  asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory");
+#endif
+}
+
+/* ---- tiles of bf16 in shared memory: rows of D, LD = D + 8 apart, so that the 8 rows that
+ * ldmatrix reads at once lie in different banks ---------------------------------------------- */
+
+/* Rows [row0, row0 + ROWS) of from[rows][stride], 0 past `rows`; all `threads` take part. */
+template <int D, int ROWS, int THREADS>
+static __device__ __forceinline__ void tc_tile_fetch(uint16_t *to, const uint16_t *from,
+                                                     int64_t row0, int64_t rows, int64_t stride)
+{
+  enum { PER_ROW = D / 8, LD = D + 8 };
+  for (int i = (int)threadIdx.x; i < ROWS * PER_ROW; i += THREADS) {
+    const int r = i / PER_ROW, j = i % PER_ROW * 8;
+    const bool take = row0 + r < rows;
+    tc_copy_async(to + r * LD + j, from + (take ? row0 + r : 0) * stride + j, take);
+  }
+}
+
+/* Address for A's fragment at (row, col), or, transposed, B's from rows of k (two columns of 8). */
+template <int LD>
+static __device__ __forceinline__ const uint16_t *tc_row_block(const uint16_t *tile, int row,
+                                                               int col, int lane)
+{
+  return tile + (row + (lane / 8 % 2) * 8 + lane % 8) * LD + col + lane / 16 * 8;
+}
+/* Address for B's fragments from rows of n: two of 8 columns n each, 16 of k. */
+template <int LD>
+static __device__ __forceinline__ const uint16_t *tc_col_block(const uint16_t *tile, int n, int k,
+                                                               int lane)
+{
+  return tile + (n + lane / 16 * 8 + lane % 8) * LD + k + (lane / 8 % 2) * 8;
+}
+
+#endif

@@ -1,0 +1,241 @@
+/* xent.cu - cross-entropy as joined calls, each in one pass over x[N,V]:
+ *   rowmax, [pick,] sumexp [, nll]      x is read once
+ *   [nll_bwd,] sumexp_bwd, pick_bwd     x is read once, its gradient written once
+ * x may be a block of the vocabulary, with padding, as in head.cu.
+ *
+ * Forward, a block has a row. A thread keeps the largest that it met and the sum of exp(x - that),
+ * and scales the sum when it meets a larger one; in the end all are scaled to the row's. (Milakov
+ * and Gimelshein, "Online normalizer calculation for softmax", 2018.) Backward, a block has 8
+ * columns a thread, LOADS times. Both ask for LOADS times 16 bytes of bf16 (32 of fp32) before they
+ * use the first, and know the type when they are compiled: with a branch between the loads, each
+ * would be waited for. */
+#include "kernels/cuda/dev.h"
+
+enum { FORWARD_THREADS = 512, BACKWARD_THREADS = 256, LOADS = 4 };
+
+/* exp(x), off by a relative |x| 2^-24 or so: of no weight where x <= 0 is far from 0. */
+static __device__ __forceinline__ float quick_exp(float x) { return exp2f(x * TC_LOG2_E); }
+
+struct forward {
+  struct tc_arr x;
+  float *m, *s, *p, *l;          /* p, l: may be NULL */
+  const int32_t *target;         /* NULL: no p */
+  int64_t N, V, first;           /* the first column's place in the vocabulary */
+  int32_t live;                  /* columns that count */
+  bool wide;
+};
+
+/* The maximum and the sum with 8 Q more elements; -INFINITY: none. */
+template <int Q> static __device__ __forceinline__ void take_in(float *max, float *sum,
+                                                                const float v[Q][8])
+{
+  float high = *max, add[Q], all = 0;
+#pragma unroll
+  for (int q = 0; q < Q; q++)
+#pragma unroll
+    for (int k = 0; k < 8; k++) high = fmaxf(high, v[q][k]);
+  const float base = high > -INFINITY ? high : 0.f;
+#pragma unroll
+  for (int q = 0; q < Q; q++) {
+    add[q] = 0;
+#pragma unroll
+    for (int k = 0; k < 8; k++) add[q] += quick_exp(v[q][k] - base);
+    all += add[q];
+  }
+  *sum = *sum * quick_exp(*max - base) + all;
+  *max = high;
+}
+
+template <bool BF16> static __global__ void __launch_bounds__(FORWARD_THREADS)
+xent_forward(struct forward a)
+{
+  enum { SPAN = FORWARD_THREADS * 8 };
+  const struct tc_arr x = { a.x.p, BF16 };
+  const int64_t n = blockIdx.x, row = n * a.V;
+  const int32_t target = a.target ? a.target[n] : -1;
+  float max = -INFINITY, sum = 0, picked = 0;
+  int64_t j = (int64_t)threadIdx.x * 8;
+  for (; a.wide && j + (LOADS - 1) * SPAN + 8 <= a.live; j += LOADS * SPAN) {
+    float v[LOADS][8];
+#pragma unroll
+    for (int q = 0; q < LOADS; q++) tc_get8(v[q], x, row + j + q * SPAN);
+    take_in<LOADS>(&max, &sum, v);
+  }
+  for (; j < a.live; j += SPAN) {
+    float v[1][8];
+    tc_load(v[0], x, row + j, a.live - j, a.wide);
+#pragma unroll
+    for (int k = 0; k < 8; k++) v[0][k] = j + k < a.live ? v[0][k] : -INFINITY;
+    take_in<1>(&max, &sum, v);
+  }
+  const int64_t at = target - a.first;           /* the target has come meanwhile */
+  if (threadIdx.x == 0 && a.target && at >= 0 && at < a.V) picked = tc_get(x, row + at);
+  const float high = tc_block_max(max);
+  if (sum != 0.f) sum *= quick_exp(max - high);
+  const float all = (float)tc_block_sum((double)sum);
+  if (threadIdx.x != 0) return;
+  a.m[n] = high, a.s[n] = all;
+  if (a.p) a.p[n] = picked;
+  if (a.l) a.l[n] = target < 0 ? 0.f : high + logf(all) - picked;
+}
+
+struct backward {
+  struct tc_arr dx, x;
+  const float *m, *ds, *dp;      /* ds, dp: NULL if they are made of dl and s */
+  const float *dl, *s;
+  const int32_t *target;
+  int64_t N, V, first;
+  int32_t live;
+  bool wide;
+};
+
+/* Columns j .. j+7: the softmax times ds, and dp at column `at`. */
+static __device__ __forceinline__ void gradient(float v[8], int32_t j, int32_t live, int32_t at,
+                                                float max, float ds, float dp)
+{
+#pragma unroll
+  for (int k = 0; k < 8; k++) v[k] = ds * quick_exp(v[k] - max);
+  if (j + 8 > live) {
+#pragma unroll
+    for (int k = 0; k < 8; k++) v[k] = j + k < live ? v[k] : 0.f;
+  }
+  if (at >= j && at < j + 8) {
+#pragma unroll
+    for (int k = 0; k < 8; k++) v[k] += j + k == at ? dp : 0.f;
+  }
+}
+
+template <bool BF16> static __global__ void __launch_bounds__(BACKWARD_THREADS)
+xent_backward(struct backward a)
+{
+  enum { SPAN = BACKWARD_THREADS * 8 };
+  const struct tc_arr x = { a.x.p, BF16 }, dx = { a.dx.p, BF16 };
+  const int64_t n = blockIdx.x, row = n * a.V;
+  const int32_t target = a.target[n], V = (int32_t)a.V;
+  const int32_t j0 = ((int32_t)blockIdx.y * (LOADS * BACKWARD_THREADS) + (int32_t)threadIdx.x) * 8;
+  const int64_t place = target - a.first;
+  const int32_t at = place >= 0 && place < V ? (int32_t)place : -8;
+  const float max = a.m[n];
+  float ds, dp;
+  if (a.ds) {
+    ds = a.ds[n], dp = a.dp[n];
+  } else {
+    const float g = target < 0 ? 0.f : a.dl[n];
+    ds = g / a.s[n], dp = -g;
+  }
+  if (a.wide && j0 <= V - (LOADS - 1) * SPAN - 8) {
+    float v[LOADS][8];
+#pragma unroll
+    for (int q = 0; q < LOADS; q++) tc_get8(v[q], x, row + j0 + q * SPAN);
+#pragma unroll
+    for (int q = 0; q < LOADS; q++) {
+      gradient(v[q], j0 + q * SPAN, a.live, at, max, ds, dp);
+      tc_put8(dx, row + j0 + q * SPAN, v[q]);
+    }
+    return;
+  }
+  for (int q = 0; q < LOADS && j0 < V - q * SPAN; q++) {
+    const int32_t j = j0 + q * SPAN;
+    float v[8];
+    tc_load(v, x, row + j, V - j, a.wide);
+    gradient(v, j, a.live, at, max, ds, dp);
+    tc_store(dx, row + j, V - j, a.wide, v);
+  }
+}
+
+/* ---- which calls ---------------------------------------------------------------------------- */
+
+/* The parts by their ops; false if one is of none of them, or is there twice, or adds. */
+enum { MAX, PICK, SUMEXP, NLL, NLL_BWD, SUMEXP_BWD, PICK_BWD, ROLES };
+
+static bool cast_parts(const struct tc_call *const *part, int n, const struct tc_call *role[ROLES])
+{
+  static const int op[ROLES] = { TC_OP_ROWMAX, TC_OP_PICK, TC_OP_SUMEXP, TC_OP_NLL,
+                                 TC_OP_NLL_BWD, TC_OP_SUMEXP_BWD, TC_OP_PICK_BWD };
+  for (int r = 0; r < ROLES; r++) role[r] = NULL;
+  for (int i = 0; i < n; i++) {
+    int r = 0;
+    while (r < ROLES && op[r] != part[i]->op) r++;
+    if (r == ROLES || role[r] || part[i]->acc) return false;
+    role[r] = part[i];
+  }
+  return true;
+}
+
+/* Columns that 32 bits can count, past the last load too, and no more blocks than a grid has. */
+static bool in_reach(const struct tc_view *x) { return x->dim[1] < INT32_MAX / 8; }
+
+static bool forward_of(const struct tc_call *const *part, int n, struct forward *f)
+{
+  const struct tc_call *c[ROLES];
+  if (!cast_parts(part, n, c) || !c[MAX] || !c[SUMEXP] || (c[NLL] && !c[PICK])
+      || n != 2 + (c[PICK] != NULL) + (c[NLL] != NULL))
+    return false;
+  const struct tc_view *x = &c[MAX]->in[0];
+  if (!in_reach(x) || !tc_same(x, &c[SUMEXP]->in[0]) || c[MAX]->k[0] != c[SUMEXP]->k[0]
+      || !tc_same(&c[MAX]->out[0], &c[SUMEXP]->in[1]))
+    return false;
+  if (c[PICK] && (!tc_same(x, &c[PICK]->in[0]) || c[PICK]->out[0].dtype != TC_F32)) return false;
+  if (c[NLL] && (!tc_same(&c[NLL]->in[0], &c[MAX]->out[0])
+                 || !tc_same(&c[NLL]->in[1], &c[SUMEXP]->out[0])
+                 || !tc_same(&c[NLL]->in[2], &c[PICK]->out[0])
+                 || !tc_same(&c[NLL]->in[3], &c[PICK]->in[1])))
+    return false;
+  memset(f, 0, sizeof *f);
+  f->x = tc_arr_of(x), f->N = x->dim[0], f->V = x->dim[1], f->first = x->off[1];
+  f->live = (int32_t)tc_live_columns(c[MAX], x), f->wide = tc_wide(f->V, x, NULL, NULL);
+  f->m = tc_f32_of(&c[MAX]->out[0]), f->s = tc_f32_of(&c[SUMEXP]->out[0]);
+  if (c[PICK]) f->p = tc_f32_of(&c[PICK]->out[0]), f->target = tc_i32_of(&c[PICK]->in[1]);
+  if (c[NLL]) f->l = tc_f32_of(&c[NLL]->out[0]);
+  return true;
+}
+
+static bool backward_of(const struct tc_call *const *part, int n, struct backward *b)
+{
+  const struct tc_call *c[ROLES];
+  if (!cast_parts(part, n, c) || !c[SUMEXP_BWD] || !c[PICK_BWD] || n != 2 + (c[NLL_BWD] != NULL))
+    return false;
+  const struct tc_view *x = &c[SUMEXP_BWD]->in[0], *dx = &c[PICK_BWD]->out[0];
+  if (!in_reach(x) || !tc_same(dx, &c[PICK_BWD]->in[0]) || !tc_same(dx, &c[SUMEXP_BWD]->out[0])
+      || x->dtype != dx->dtype)
+    return false;
+  if (c[NLL_BWD] && (!tc_same(&c[NLL_BWD]->out[0], &c[SUMEXP_BWD]->in[2])
+                     || !tc_same(&c[NLL_BWD]->out[1], &c[PICK_BWD]->in[2])
+                     || !tc_same(&c[NLL_BWD]->in[2], &c[PICK_BWD]->in[1])))
+    return false;
+  memset(b, 0, sizeof *b);
+  b->dx = tc_arr_of(dx), b->x = tc_arr_of(x);
+  b->N = x->dim[0], b->V = x->dim[1], b->first = dx->off[1];
+  b->live = (int32_t)tc_live_columns(c[SUMEXP_BWD], x), b->wide = tc_wide(b->V, x, dx, NULL);
+  b->m = tc_f32_of(&c[SUMEXP_BWD]->in[1]), b->target = tc_i32_of(&c[PICK_BWD]->in[1]);
+  if (c[NLL_BWD]) b->dl = tc_f32_of(&c[NLL_BWD]->in[0]), b->s = tc_f32_of(&c[NLL_BWD]->in[1]);
+  else b->ds = tc_f32_of(&c[SUMEXP_BWD]->in[2]), b->dp = tc_f32_of(&c[PICK_BWD]->in[2]);
+  return true;
+}
+
+bool tc_cuda_can_xent(const struct tc_call *const *part, int n)
+{
+  struct forward f;
+  struct backward b;
+  return forward_of(part, n, &f) || backward_of(part, n, &b);
+}
+
+int tc_cuda_xent(struct tc_device *d, const struct tc_call *const *part, int n)
+{
+  struct forward f;
+  struct backward b;
+  if (forward_of(part, n, &f)) {
+    if (f.N == 0) return 0;
+    auto kernel = xent_forward<false>;
+    if (f.x.bf16) kernel = xent_forward<true>;
+    TC_LAUNCH(kernel, tc_blocks(f.N, 1), dim3(FORWARD_THREADS), 0, tc_stream(d), f);
+  } else if (backward_of(part, n, &b)) {
+    if (b.N * b.V == 0) return 0;
+    const int64_t each = (int64_t)BACKWARD_THREADS * 8 * LOADS;
+    const dim3 grid((unsigned)b.N, (unsigned)tc_ceil_div(b.V, each));
+    auto kernel = xent_backward<false>;
+    if (b.x.bf16) kernel = xent_backward<true>;
+    TC_LAUNCH(kernel, grid, dim3(BACKWARD_THREADS), 0, tc_stream(d), b);
+  }
+  return tc_cuda_launched(d, "cross-entropy");
+}

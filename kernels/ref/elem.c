@@ -1,0 +1,177 @@
+/* elem.c - naive kernels that work element by element, on bias rows and on scalars. */
+#include "kernels/ref/ref.h"
+
+#include <math.h>
+
+static const double gelu_c = 0.79788456080286535588;   /* sqrt(2 / pi) */
+
+int tc_ref_bias(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  int64_t nb = c->in[1].elems;
+  for (int64_t i = 0; i < c->out[0].elems; i++)
+    tc_ref_put(&c->out[0], i, tc_ref_get(&c->in[0], i) + tc_ref_get(&c->in[1], i % nb));
+  return 0;
+}
+
+int tc_ref_bias_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  int64_t nb = c->out[0].elems;
+  for (int64_t j = 0; j < nb; j++) {
+    double sum = 0;
+    for (int64_t i = j; i < c->in[0].elems; i += nb) sum += tc_ref_get(&c->in[0], i);
+    tc_ref_out(c, 0, j, sum);
+  }
+  return 0;
+}
+
+int tc_ref_gelu(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  for (int64_t i = 0; i < c->out[0].elems; i++) {
+    double x = tc_ref_get(&c->in[0], i);
+    tc_ref_put(&c->out[0], i, 0.5 * x * (1 + tanh(gelu_c * (x + 0.044715 * x * x * x))));
+  }
+  return 0;
+}
+
+int tc_ref_gelu_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  for (int64_t i = 0; i < c->out[0].elems; i++) {
+    double dy = tc_ref_get(&c->in[0], i), x = tc_ref_get(&c->in[1], i);
+    double t = tanh(gelu_c * (x + 0.044715 * x * x * x));
+    double du = gelu_c * (1 + 3 * 0.044715 * x * x);
+    tc_ref_put(&c->out[0], i, dy * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * du));
+  }
+  return 0;
+}
+
+int tc_ref_add(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  for (int64_t i = 0; i < c->out[0].elems; i++)
+    tc_ref_put(&c->out[0], i, tc_ref_get(&c->in[0], i) + tc_ref_get(&c->in[1], i));
+  return 0;
+}
+
+int tc_ref_cast(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  for (int64_t i = 0; i < c->out[0].elems; i++)
+    tc_ref_put(&c->out[0], i, tc_ref_get(&c->in[0], i));
+  return 0;
+}
+
+int tc_ref_dropout(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const struct tc_view *y = &c->out[0];
+  for (int64_t i = 0; i < y->elems; i++) {
+    float u = tc_uniform(c->rt->seed, (uint32_t)c->k[0], (uint32_t)c->rt->step,
+                         (uint64_t)tc_view_global(y, i));
+    tc_ref_put(y, i, u >= c->f[0] ? tc_ref_get(&c->in[0], i) / (1.0 - (double)c->f[0]) : 0);
+  }
+  return 0;
+}
+
+int tc_ref_fill(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  for (int64_t i = 0; i < c->out[0].elems; i++) tc_ref_put(&c->out[0], i, c->f[0]);
+  return 0;
+}
+
+int tc_ref_accum(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  for (int64_t i = 0; i < c->out[0].elems; i++)
+    tc_ref_out(c, 0, i, tc_ref_get(&c->in[0], i));
+  return 0;
+}
+
+int tc_ref_sum(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  double sum = 0;
+  for (int64_t i = 0; i < c->in[0].elems; i++) sum += tc_ref_get(&c->in[0], i);
+  tc_ref_out(c, 0, 0, c->f[0] * sum);
+  return 0;
+}
+
+int tc_ref_sqnorm(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  double sum = 0;
+  for (int k = 0; k < c->n_in; k++) {
+    for (int64_t i = 0; i < c->in[k].elems; i++) {
+      double x = tc_ref_get(&c->in[k], i);
+      sum += x * x;
+    }
+  }
+  tc_ref_put(&c->out[0], 0, sum);
+  return 0;
+}
+
+int tc_ref_clip(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  double sum = 0, clip = c->rt->clip;
+  for (int k = 0; k < c->n_in; k++) sum += tc_ref_get(&c->in[k], 0);
+  double norm = sqrt(sum), scale = clip / (norm + 1e-6);
+  if (clip == 0 || scale > 1) scale = 1;       /* a NaN norm gives a NaN scale */
+  tc_ref_put(&c->out[0], 0, norm);
+  tc_ref_put(&c->out[1], 0, scale);
+  return 0;
+}
+
+/* Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019; the order of the
+ * operations is torch.optim.AdamW's. */
+int tc_ref_adamw(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const struct tc_runtime *rt = c->rt;
+  double b1 = rt->beta1, b2 = rt->beta2, lr = rt->lr;
+  double scale = tc_ref_get(&c->in[1], 0);
+  double decay = 1 - lr * rt->weight_decay * c->f[0];
+  double size = lr / (1 - pow(b1, (double)rt->step));
+  double root = sqrt(1 - pow(b2, (double)rt->step));
+  for (int64_t i = 0; i < c->out[0].elems; i++) {
+    double g = tc_ref_get(&c->in[0], i) * scale;
+    double w = tc_ref_get(&c->in[2], i) * decay;
+    double m = b1 * tc_ref_get(&c->in[3], i) + (1 - b1) * g;
+    double v = b2 * tc_ref_get(&c->in[4], i) + (1 - b2) * g * g;
+    tc_ref_put(&c->out[0], i, w - size * m / (sqrt(v) / root + rt->eps));
+    tc_ref_put(&c->out[1], i, m);
+    tc_ref_put(&c->out[2], i, v);
+  }
+  return 0;
+}
+
+int tc_ref_sgd(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  double lr = c->rt->lr, decay = (double)c->f[0] * c->rt->weight_decay;
+  double scale = tc_ref_get(&c->in[1], 0);
+  for (int64_t i = 0; i < c->out[0].elems; i++) {
+    double w = tc_ref_get(&c->in[2], i);
+    tc_ref_put(&c->out[0], i, w - lr * (scale * tc_ref_get(&c->in[0], i) + decay * w));
+  }
+  return 0;
+}
+
+int tc_ref_normal(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const struct tc_view *y = &c->out[0];
+  int64_t row_elems = 1;
+  for (int j = 1; j < y->rank; j++) row_elems *= y->global[j];
+  for (int64_t i = 0; i < y->elems; i++) {
+    int64_t at = tc_view_global(y, i);
+    bool pad = c->k[1] > 0 && at / row_elems >= c->k[1];
+    double x = tc_normal(c->rt->seed, (uint32_t)c->k[0], 0, (uint64_t)at);
+    tc_ref_put(y, i, pad ? 0 : c->f[0] * x);
+  }
+  return 0;
+}

@@ -1,0 +1,102 @@
+/* head.c - naive kernels of the loss head: x[N,V] may be a block of the vocabulary that
+ * starts at x.off[1]; columns at or past k[0] (padding) don't count. */
+#include "kernels/ref/ref.h"
+
+#include <math.h>
+
+/* Columns of the block of x[N,V] that are in the unpadded vocabulary. */
+static int64_t live_columns(const struct tc_call *c, const struct tc_view *x)
+{
+  return TC_MAX(0, TC_MIN(x->dim[1], c->k[0] - x->off[1]));
+}
+
+int tc_ref_rowmax(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const struct tc_view *x = &c->in[0];
+  int64_t V = x->dim[1], live = live_columns(c, x);
+  for (int64_t n = 0; n < x->dim[0]; n++) {
+    double max = -INFINITY;
+    for (int64_t v = 0; v < live; v++) {
+      double e = tc_ref_get(x, n * V + v);
+      if (e > max || isnan(e)) max = e;
+    }
+    tc_ref_put(&c->out[0], n, max);
+  }
+  return 0;
+}
+
+int tc_ref_sumexp(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const struct tc_view *x = &c->in[0];
+  int64_t V = x->dim[1], live = live_columns(c, x);
+  for (int64_t n = 0; n < x->dim[0]; n++) {
+    double m = tc_ref_get(&c->in[1], n), sum = 0;
+    for (int64_t v = 0; v < live; v++) sum += exp(tc_ref_get(x, n * V + v) - m);
+    tc_ref_put(&c->out[0], n, sum);
+  }
+  return 0;
+}
+
+int tc_ref_sumexp_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const struct tc_view *x = &c->in[0];
+  int64_t V = x->dim[1], live = live_columns(c, x);
+  for (int64_t n = 0; n < x->dim[0]; n++) {
+    double m = tc_ref_get(&c->in[1], n), ds = tc_ref_get(&c->in[2], n);
+    for (int64_t v = 0; v < V; v++)
+      tc_ref_put(&c->out[0], n * V + v, v < live ? ds * exp(tc_ref_get(x, n * V + v) - m) : 0);
+  }
+  return 0;
+}
+
+int tc_ref_pick(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const struct tc_view *x = &c->in[0];
+  int64_t V = x->dim[1];
+  for (int64_t n = 0; n < x->dim[0]; n++) {
+    int64_t v = tc_ref_int(&c->in[1], n) - x->off[1];
+    tc_ref_put(&c->out[0], n, v >= 0 && v < V ? tc_ref_get(x, n * V + v) : 0);
+  }
+  return 0;
+}
+
+int tc_ref_pick_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const struct tc_view *dx = &c->out[0];
+  int64_t V = dx->dim[1];
+  for (int64_t n = 0; n < dx->dim[0]; n++) {
+    int64_t at = tc_ref_int(&c->in[1], n) - dx->off[1];
+    for (int64_t v = 0; v < V; v++)
+      tc_ref_put(dx, n * V + v, tc_ref_get(&c->in[0], n * V + v)
+                                + (v == at ? tc_ref_get(&c->in[2], n) : 0));
+  }
+  return 0;
+}
+
+int tc_ref_nll(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const int32_t *target = c->in[3].data;
+  for (int64_t n = 0; n < c->out[0].elems; n++) {
+    double l = tc_ref_get(&c->in[0], n) + log(tc_ref_get(&c->in[1], n)) - tc_ref_get(&c->in[2], n);
+    tc_ref_put(&c->out[0], n, target[n] < 0 ? 0 : l);
+  }
+  return 0;
+}
+
+int tc_ref_nll_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const int32_t *target = c->in[2].data;
+  for (int64_t n = 0; n < c->out[0].elems; n++) {
+    double dl = target[n] < 0 ? 0 : tc_ref_get(&c->in[0], n);
+    tc_ref_put(&c->out[0], n, dl / tc_ref_get(&c->in[1], n));
+    tc_ref_put(&c->out[1], n, -dl);
+  }
+  return 0;
+}

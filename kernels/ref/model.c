@@ -1,0 +1,223 @@
+/* model.c - naive kernels of embedding, layer norm, products and attention.
+ *
+ * Attention recomputes a score whenever it needs one: slow, and nothing to get wrong. */
+#include "kernels/ref/ref.h"
+
+#include <math.h>
+
+int tc_ref_embed(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const struct tc_view *w = &c->in[1];
+  int64_t V = w->dim[0], C = w->dim[1];
+  for (int64_t n = 0; n < c->in[0].elems; n++) {
+    int64_t v = tc_ref_int(&c->in[0], n) - w->off[0];
+    for (int64_t j = 0; j < C; j++)
+      tc_ref_put(&c->out[0], n * C + j, v >= 0 && v < V ? tc_ref_get(w, v * C + j) : 0);
+  }
+  return 0;
+}
+
+int tc_ref_embed_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const struct tc_view *w = &c->out[0];
+  int64_t V = w->dim[0], C = w->dim[1];
+  for (int64_t v = 0; v < V; v++) {
+    for (int64_t j = 0; j < C; j++) {
+      double sum = 0;
+      for (int64_t n = 0; n < c->in[0].elems; n++)
+        if (tc_ref_int(&c->in[0], n) - w->off[0] == v) sum += tc_ref_get(&c->in[1], n * C + j);
+      tc_ref_out(c, 0, v * C + j, sum);
+    }
+  }
+  return 0;
+}
+
+int tc_ref_pos(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const struct tc_view *x = &c->in[0], *w = &c->in[1];
+  int64_t T = w->dim[0], C = w->dim[1];
+  for (int64_t n = 0; n < x->dim[0]; n++) {
+    int64_t t = (x->off[0] + n) % T;
+    for (int64_t j = 0; j < C; j++)
+      tc_ref_put(&c->out[0], n * C + j, tc_ref_get(x, n * C + j) + tc_ref_get(w, t * C + j));
+  }
+  return 0;
+}
+
+int tc_ref_pos_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const struct tc_view *dy = &c->in[0];
+  int64_t T = c->out[0].dim[0], C = c->out[0].dim[1];
+  for (int64_t t = 0; t < T; t++) {
+    for (int64_t j = 0; j < C; j++) {
+      double sum = 0;
+      for (int64_t n = 0; n < dy->dim[0]; n++)
+        if ((dy->off[0] + n) % T == t) sum += tc_ref_get(dy, n * C + j);
+      tc_ref_out(c, 0, t * C + j, sum);
+    }
+  }
+  return 0;
+}
+
+int tc_ref_layernorm(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const struct tc_view *x = &c->in[0];
+  int64_t C = c->in[1].elems;
+  for (int64_t n = 0; n < c->out[1].elems; n++) {
+    double mean = 0, var = 0;
+    for (int64_t j = 0; j < C; j++) mean += tc_ref_get(x, n * C + j);
+    mean /= (double)C;
+    for (int64_t j = 0; j < C; j++) {
+      double e = tc_ref_get(x, n * C + j) - mean;
+      var += e * e;
+    }
+    double rstd = 1 / sqrt(var / (double)C + c->f[0]);
+    for (int64_t j = 0; j < C; j++)
+      tc_ref_put(&c->out[0], n * C + j, (tc_ref_get(x, n * C + j) - mean) * rstd
+                                        * tc_ref_get(&c->in[1], j) + tc_ref_get(&c->in[2], j));
+    tc_ref_put(&c->out[1], n, mean);
+    tc_ref_put(&c->out[2], n, rstd);
+  }
+  return 0;
+}
+
+int tc_ref_layernorm_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const struct tc_view *dy = &c->in[0], *x = &c->in[1], *g = &c->in[2];
+  int64_t C = g->elems, N = c->in[3].elems;
+  for (int64_t n = 0; n < N; n++) {
+    double mean = tc_ref_get(&c->in[3], n), rstd = tc_ref_get(&c->in[4], n), s1 = 0, s2 = 0;
+    for (int64_t j = 0; j < C; j++) {
+      double e = tc_ref_get(dy, n * C + j) * tc_ref_get(g, j);
+      s1 += e;
+      s2 += e * (tc_ref_get(x, n * C + j) - mean) * rstd;
+    }
+    for (int64_t j = 0; j < C; j++) {
+      double e = tc_ref_get(dy, n * C + j) * tc_ref_get(g, j);
+      double xhat = (tc_ref_get(x, n * C + j) - mean) * rstd;
+      tc_ref_out(c, 0, n * C + j, rstd * (e - s1 / (double)C - xhat * s2 / (double)C));
+    }
+  }
+  for (int64_t j = 0; j < C; j++) {
+    double dg = 0, db = 0;
+    for (int64_t n = 0; n < N; n++) {
+      double e = tc_ref_get(dy, n * C + j);
+      dg += e * (tc_ref_get(x, n * C + j) - tc_ref_get(&c->in[3], n)) * tc_ref_get(&c->in[4], n);
+      db += e;
+    }
+    tc_ref_out(c, 1, j, dg);
+    tc_ref_out(c, 2, j, db);
+  }
+  return 0;
+}
+
+int tc_ref_matmul(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const struct tc_gemm *g = &c->gemm;
+  for (int64_t i = 0; i < g->m; i++) {
+    for (int64_t j = 0; j < g->n; j++) {
+      double sum = 0;
+      for (int64_t k = 0; k < g->k; k++)
+        sum += tc_ref_get(&c->in[0], g->ta ? k * g->m + i : i * g->k + k)
+               * tc_ref_get(&c->in[1], g->tb ? j * g->k + k : k * g->n + j);
+      if (c->n_in > 2) sum += tc_ref_get(&c->in[2], j);
+      tc_ref_out(c, 0, i * g->n + j, sum);
+    }
+  }
+  return 0;
+}
+
+/* Element e (0 q, 1 k, 2 v) of qkv[N,H,3,D]. */
+static int64_t qkv_at(int64_t n, int64_t h, int64_t H, int e, int64_t D, int64_t j)
+{
+  return ((n * H + h) * 3 + e) * D + j;
+}
+
+static double score(const struct tc_view *qkv, int64_t n, int64_t m, int64_t h)
+{
+  int64_t H = qkv->dim[1], D = qkv->dim[3];
+  double sum = 0;
+  for (int64_t j = 0; j < D; j++)
+    sum += tc_ref_get(qkv, qkv_at(n, h, H, 0, D, j)) * tc_ref_get(qkv, qkv_at(m, h, H, 1, D, j));
+  return sum / sqrt((double)D);
+}
+
+enum { HEAD_MAX = 1024 };
+
+static void attn_row(const struct tc_call *c, int64_t n, int64_t h)
+{
+  const struct tc_view *qkv = &c->in[0];
+  int64_t H = qkv->dim[1], D = qkv->dim[3], first = n - n % c->k[0];
+  double max = -INFINITY, sum = 0, y[HEAD_MAX] = { 0 };
+  TC_ASSERT(D <= HEAD_MAX);
+  for (int64_t m = first; m <= n; m++) max = fmax(max, score(qkv, n, m, h));
+  for (int64_t m = first; m <= n; m++) sum += exp(score(qkv, n, m, h) - max);
+  double lse = max + log(sum);
+  for (int64_t m = first; m <= n; m++) {
+    double p = exp(score(qkv, n, m, h) - lse);
+    for (int64_t j = 0; j < D; j++) y[j] += p * tc_ref_get(qkv, qkv_at(m, h, H, 2, D, j));
+  }
+  for (int64_t j = 0; j < D; j++) tc_ref_put(&c->out[0], (n * H + h) * D + j, y[j]);
+  tc_ref_put(&c->out[1], n * H + h, lse);
+}
+
+int tc_ref_attn(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  for (int64_t n = 0; n < c->in[0].dim[0]; n++)
+    for (int64_t h = 0; h < c->in[0].dim[1]; h++) attn_row(c, n, h);
+  return 0;
+}
+
+/* Of token n as query and token m as key: the probability and the score's gradient. */
+static void attn_pair(const struct tc_call *c, int64_t n, int64_t m, int64_t h, double *p,
+                      double *ds)
+{
+  const struct tc_view *dy = &c->in[0], *qkv = &c->in[1], *y = &c->in[2], *lse = &c->in[3];
+  int64_t H = qkv->dim[1], D = qkv->dim[3];
+  double dp = 0, delta = 0;
+  for (int64_t j = 0; j < D; j++) {
+    double e = tc_ref_get(dy, (n * H + h) * D + j);
+    dp += e * tc_ref_get(qkv, qkv_at(m, h, H, 2, D, j));
+    delta += e * tc_ref_get(y, (n * H + h) * D + j);
+  }
+  *p = exp(score(qkv, n, m, h) - tc_ref_get(lse, n * H + h));
+  *ds = *p * (dp - delta) / sqrt((double)D);
+}
+
+/* The gradients of q, k and v of token n, head h. */
+static void attn_bwd_row(const struct tc_call *c, int64_t n, int64_t h)
+{
+  const struct tc_view *dy = &c->in[0], *qkv = &c->in[1];
+  int64_t H = qkv->dim[1], D = qkv->dim[3], T = c->k[0], first = n - n % T;
+  double d[3][HEAD_MAX] = { { 0 } }, p, ds;
+  TC_ASSERT(D <= HEAD_MAX);
+  for (int64_t m = first; m <= n; m++) {
+    attn_pair(c, n, m, h, &p, &ds);
+    for (int64_t j = 0; j < D; j++) d[0][j] += ds * tc_ref_get(qkv, qkv_at(m, h, H, 1, D, j));
+  }
+  for (int64_t m = n; m < first + T; m++) {
+    attn_pair(c, m, n, h, &p, &ds);
+    for (int64_t j = 0; j < D; j++) {
+      d[1][j] += ds * tc_ref_get(qkv, qkv_at(m, h, H, 0, D, j));
+      d[2][j] += p * tc_ref_get(dy, (m * H + h) * D + j);
+    }
+  }
+  for (int e = 0; e < 3; e++)
+    for (int64_t j = 0; j < D; j++) tc_ref_put(&c->out[0], qkv_at(n, h, H, e, D, j), d[e][j]);
+}
+
+int tc_ref_attn_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  for (int64_t n = 0; n < c->in[1].dim[0]; n++)
+    for (int64_t h = 0; h < c->in[1].dim[1]; h++) attn_bwd_row(c, n, h);
+  return 0;
+}

@@ -1,0 +1,54 @@
+/* ref.h - private to the `ref` device: naive kernels that read and write any of fp32, bf16 and
+ * fp64 as double. They are the oracle of the other devices: one loop nest an op, no blocking,
+ * no threads, every sum in double in the order of the indices. */
+#ifndef TC_REF_H
+#define TC_REF_H
+
+#include "kernels/kernel.h"
+
+static inline double tc_ref_get(const struct tc_view *v, int64_t i)
+{
+  switch (v->dtype) {
+  case TC_F32: return ((const float *)v->data)[i];
+  case TC_F64: return ((const double *)v->data)[i];
+  case TC_BF16: return tc_bf16_to_f32(((const uint16_t *)v->data)[i]);
+  default: TC_ASSERT(!"a floating type"); return 0;
+  }
+}
+
+static inline void tc_ref_put(const struct tc_view *v, int64_t i, double x)
+{
+  switch (v->dtype) {
+  case TC_F32: ((float *)v->data)[i] = (float)x; break;
+  case TC_F64: ((double *)v->data)[i] = x; break;
+  case TC_BF16: ((uint16_t *)v->data)[i] = tc_f32_to_bf16((float)x); break;
+  default: TC_ASSERT(!"a floating type");
+  }
+}
+
+/* Element i of output k: added to where the call says so. */
+static inline void tc_ref_out(const struct tc_call *c, int k, int64_t i, double x)
+{
+  tc_ref_put(&c->out[k], i, c->acc >> k & 1 ? x + tc_ref_get(&c->out[k], i) : x);
+}
+
+static inline int32_t tc_ref_int(const struct tc_view *v, int64_t i)
+{
+  TC_ASSERT(v->dtype == TC_I32);
+  return ((const int32_t *)v->data)[i];
+}
+
+typedef int tc_ref_fn(struct tc_device *d, const struct tc_call *c);
+
+/* elem.c */
+tc_ref_fn tc_ref_bias, tc_ref_bias_bwd, tc_ref_gelu, tc_ref_gelu_bwd, tc_ref_add, tc_ref_cast;
+tc_ref_fn tc_ref_dropout, tc_ref_fill, tc_ref_accum, tc_ref_sqnorm, tc_ref_clip, tc_ref_adamw;
+tc_ref_fn tc_ref_sgd, tc_ref_normal, tc_ref_sum;
+/* model.c */
+tc_ref_fn tc_ref_embed, tc_ref_embed_bwd, tc_ref_pos, tc_ref_pos_bwd, tc_ref_layernorm;
+tc_ref_fn tc_ref_layernorm_bwd, tc_ref_matmul, tc_ref_attn, tc_ref_attn_bwd;
+/* head.c */
+tc_ref_fn tc_ref_rowmax, tc_ref_sumexp, tc_ref_sumexp_bwd, tc_ref_pick, tc_ref_pick_bwd;
+tc_ref_fn tc_ref_nll, tc_ref_nll_bwd;
+
+#endif

@@ -1,0 +1,69 @@
+/* thread.c - starting threads, and the stacks that signal handlers run on.
+ *
+ * Signals that ask for something are for the program's own threads, so every thread started here
+ * blocks them. Those of a crash stay unblocked: a blocked one would end the process without the
+ * line about it. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "src/base/base.h"
+
+enum { STACK_BYTES = 64 * 1024 };
+
+struct start { void *(*fn)(void *); void *arg; int rank; };
+
+static size_t stack_bytes(void)
+{
+  long least = sysconf(_SC_MINSIGSTKSZ);         /* grows with the CPU's vector registers */
+  return TC_MAX((size_t)STACK_BYTES, (size_t)TC_MAX(least, 0) + STACK_BYTES / 2);
+}
+
+void *tc_signal_stack_new(void)
+{
+  void *p = mmap(NULL, stack_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return NULL;
+  stack_t s = { .ss_sp = p, .ss_size = stack_bytes() };
+  if (sigaltstack(&s, NULL) == 0) return p;
+  munmap(p, stack_bytes());
+  return NULL;
+}
+
+void tc_signal_stack_free(void *stack)
+{
+  const stack_t none = { .ss_flags = SS_DISABLE };
+  if (!stack) return;
+  sigaltstack(&none, NULL);
+  munmap(stack, stack_bytes());
+}
+
+static void *run(void *arg)
+{
+  struct start s = *(struct start *)arg;
+  free(arg);
+  tc_log_set_rank(s.rank);
+  void *stack = tc_signal_stack_new();
+  void *result = s.fn(s.arg);
+  tc_signal_stack_free(stack);
+  return result;
+}
+
+int tc_thread_start(pthread_t *t, void *(*fn)(void *), void *arg, struct tc_err *err)
+{
+  static const int crash[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS };
+  sigset_t all, old;
+  struct start *s = tc_malloc(sizeof *s);
+  *s = (struct start){ fn, arg, tc_log_rank() };
+  sigfillset(&all);
+  for (size_t i = 0; i < sizeof crash / sizeof *crash; i++) sigdelset(&all, crash[i]);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int rc = pthread_create(t, NULL, run, s);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  if (rc == 0) return 0;
+  free(s);
+  return tc_fail(err, TC_EUSER, "cannot start a thread: %s: a limit on processes or on memory is "
+                 "too low (ulimit -u, pids.max, ulimit -v)", strerror(rc));
+}

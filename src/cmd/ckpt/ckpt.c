@@ -1,0 +1,372 @@
+/* ckpt.c - `tercio ckpt`: looking into checkpoints, from a login node: no MPI, no device.
+ *
+ * This file has the table of commands and those that look at whole checkpoints; args.c
+ * the options, keep.c what proves, removes and sets aside, tensors.c what looks at
+ * tensors, plan.c what a layout would read, export.c and _import.c other
+ * programs' files. A DIR may be a step's folder or the folder of steps: then the newest is
+ * taken, where one is needed. A reader that closes the pipe (head) is no error. */
+#include "src/cmd/ckpt/ckpt.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/folder.h"
+#include "src/config/config.h"
+
+/* ---- output ----------------------------------------------------------------------- */
+
+const char *ckpt_ints_text(char *buf, size_t size, const int64_t *x, int rank)
+{
+  size_t n = (size_t)snprintf(buf, size, "[");
+  for (int d = 0; d < rank && n < size; d++)
+    n += (size_t)snprintf(buf + n, size - n, "%s%lld", d ? ", " : "", (long long)x[d]);
+  if (n < size) snprintf(buf + n, size - n, "]");
+  return buf;
+}
+
+json_t *ckpt_ints_json(const int64_t *x, int rank)
+{
+  json_t *a = json_array();
+  for (int d = 0; d < rank; d++) json_array_append_new(a, json_integer(x[d]));
+  return a;
+}
+
+json_t *ckpt_real_json(double x)
+{
+  if (isnan(x)) return json_null();
+  if (isinf(x)) return json_string(x > 0 ? "inf" : "-inf");
+  return json_real(x);
+}
+
+void ckpt_print_json(json_t *j)
+{
+  TC_ASSERT(j != NULL);
+  json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+  putchar('\n');
+  json_decref(j);
+}
+
+/* ---- steps ------------------------------------------------------------------------ */
+
+static bool is_folder(const char *path)
+{
+  struct stat st;
+  return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+const char *ckpt_base_name(const char *path)
+{
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+int ckpt_step_paths(char ***out, const char *dir, struct tc_err *err)
+{
+  char *plain = tc_strdup(dir);
+  size_t len = strlen(plain);
+  while (len > 1 && plain[len - 1] == '/') plain[--len] = '\0';
+  char *manifest = tc_sprintf("%.*s/" TC_MANIFEST, (int)len, dir);
+  bool one = tc_step_of_name(ckpt_base_name(plain)) >= 0 || access(manifest, F_OK) == 0;
+  free(manifest);
+  int n = -1;
+  int64_t *steps = NULL;
+  *out = NULL;
+  if (!is_folder(plain)) {
+    n = tc_fail(err, TC_EUSER, "%s: no such folder", plain);
+  } else if (one) {
+    *out = tc_calloc(1, sizeof **out);
+    (*out)[0] = tc_strdup(plain);
+    n = 1;
+  } else {
+    n = tc_ckpt_list(plain, &steps, err);
+    *out = tc_calloc((size_t)TC_MAX(n, 0) + 1, sizeof **out);
+    for (int i = 0; i < n; i++) (*out)[i] = tc_ckpt_step_path(plain, steps[n - 1 - i]);
+    free(steps);
+  }
+  free(plain);
+  return n;
+}
+
+/* Opens a step and looks whether its files are there with their sizes, without reading
+ * them. *size_bytes: of all its files. */
+static int look_at(struct tc_ckpt **c, const char *path, int64_t *size_bytes, struct tc_err *err)
+{
+  int rc = tc_ckpt_open(c, path, err);
+  *size_bytes = 0;
+  for (int i = 0; rc == 0 && i < (*c)->m->n_files; i++) {
+    int fd = tc_ckpt_open_file(*c, i, err);
+    *size_bytes = ckpt_add(*size_bytes, (*c)->m->file[i].size);
+    if (fd >= 0) close(fd);
+    else rc = fd;
+  }
+  return rc;
+}
+
+/* One checkpoint's line, or its object into `list`. */
+static void list_one(json_t *list, const char *path, bool aside)
+{
+  struct tc_err e = { 0 };
+  struct tc_ckpt *c = NULL;
+  int64_t size = 0;
+  char size_text[32];
+  const char *name = ckpt_base_name(path);
+  int rc = look_at(&c, path, &size, &e);
+  int64_t step = c ? c->m->meta.step : tc_step_of_name(name + (aside ? strlen(TC_ASIDE) : 0));
+  const char *state = aside ? "aside" : rc == 0 ? "ok" : rc == TC_EINCOMPLETE ? "incomplete"
+                                                                             : "damaged";
+  if (list)
+    json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:I, s:s, s:s, s:s, s:o}",
+      "path", tc_text_json(path), "step", (json_int_t)step, "time", c ? c->m->time : "", "bytes",
+      (json_int_t)size, "mesh", c ? c->m->meta.mesh : "", "system", c ? c->m->meta.system : "",
+      "state", state, "reason", tc_text_json(e.text)));
+  else
+    printf("%-10lld  %-20s  %9s  %-14s  %-10s  %s%s%s%s%s\n", (long long)step, c ? c->m->time : "-",
+           c ? tc_human_bytes(size_text, sizeof size_text, (double)size) : "-",
+           c ? c->m->meta.mesh : "-", c ? c->m->meta.system : "-", state, aside ? ", " : "",
+           aside ? name : "", rc < 0 ? ": " : "", e.text);
+  tc_ckpt_close(c);
+}
+
+static int cmd_ls(const struct ckpt_args *a, struct tc_err *err)
+{
+  char **path, **aside = NULL;
+  const char *dir = a->path[0];
+  int n = ckpt_step_paths(&path, dir, err), n_aside;
+  if (n < 0) return n;
+  n_aside = tc_folder_scan(dir, TC_ASIDE, &aside, NULL);
+  if (n_aside > 0) qsort(aside, (size_t)n_aside, sizeof *aside, tc_order_text);
+  json_t *list = a->json ? json_array() : NULL;
+  if (!a->json)
+    printf("%-10s  %-20s  %9s  %-14s  %-10s  %s\n", "step", "written", "size", "mesh", "system",
+           "state");
+  for (int i = 0; i < n; i++) list_one(list, path[i], false);
+  for (int i = 0; i < n_aside; i++) {
+    char *there = tc_sprintf("%s/%s", dir, aside[i]);
+    list_one(list, there, true);
+    free(there);
+  }
+  if (a->json) ckpt_print_json(list);
+  tc_names_free(path, n);
+  if (n_aside > 0) tc_names_free(aside, n_aside);
+  return 0;
+}
+
+static json_t *show_json(const struct tc_manifest *m, const char *path)
+{
+  const struct tc_ckpt_meta *t = &m->meta;
+  char seed[32];
+  json_t *who = json_array(), *files = json_array();
+  snprintf(seed, sizeof seed, "%llu", (unsigned long long)t->seed);
+  for (int i = 0; i < m->world; i++) json_array_append_new(who, json_string(t->who[i]));
+  for (int i = 0; i < m->n_files; i++)
+    json_array_append_new(files, json_pack("{s:s, s:i, s:I}", "name", m->file[i].name, "writer",
+                          (int)m->file[i].writer, "size", (json_int_t)m->file[i].size));
+  return json_pack("{s:o, s:I, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:i, s:s, s:i, s:i, s:o, s:o}",
+    "path", tc_text_json(path), "step", (json_int_t)t->step, "time", m->time, "seed", seed,
+    "tokens", (json_int_t)t->tokens, "model", t->model, "mesh", t->mesh, "system", t->system, "job",
+    t->job, "restart", t->restart, "config", t->config, "tensors", m->n_tensors, "pieces",
+    m->n_pieces, "files", files, "who", who);
+}
+
+static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
+{
+  struct tc_ckpt *c;
+  if (a->owners) return ckpt_cmd_owners(a, err);
+  if (a->only)
+    return tc_fail(err, TC_EUSER, "ckpt show: --tensor chooses among --owners, which is missing");
+  TC_TRY(tc_ckpt_open(&c, a->path[0], err));
+  const struct tc_manifest *m = c->m;
+  const struct tc_ckpt_meta *t = &m->meta;
+  char size[32];
+  if (a->json) {
+    ckpt_print_json(show_json(m, c->path));
+    tc_ckpt_close(c);
+    return 0;
+  }
+  printf("path     %s\nstep     %lld\nwritten  %s\nseed     %llu\ntokens   %lld\nmodel    %s\n"
+         "mesh     %s\nsystem   %s\njob      %s, restart %d\ntensors  %d in %d pieces\n",
+         c->path, (long long)t->step, m->time, (unsigned long long)t->seed,
+         (long long)t->tokens, t->model, t->mesh, t->system, *t->job ? t->job : "-", t->restart,
+         m->n_tensors, m->n_pieces);
+  if (*t->data) printf("data     %s\n", t->data);
+  printf("files\n");
+  for (int i = 0; i < m->n_files && !ferror(stdout); i++) {
+    const struct tc_ckpt_file *f = &m->file[i];
+    printf("  %-16s %9s  %s\n", f->name,
+           tc_human_bytes(size, sizeof size, (double)f->size),
+           f->writer < m->world ? t->who[f->writer] : "");
+  }
+  printf("config\n");
+  for (const char *at = t->config; *at;) {
+    size_t len = strcspn(at, "\n");
+    printf("  %.*s\n", (int)len, at);
+    at += len + (at[len] == '\n');
+  }
+  tc_ckpt_close(c);
+  return 0;
+}
+
+static int cmd_latest(const struct ckpt_args *a, struct tc_err *err)
+{
+  char **path = NULL;
+  struct tc_err e = {0};
+  int n = ckpt_step_paths(&path, a->path[0], &e), rc = 1;
+  for (int i = n - 1; i >= 0 && rc != 0; i--) {
+    struct tc_ckpt *c = NULL;
+    int64_t size;
+    rc = look_at(&c, path[i], &size, &e);
+    if (rc < 0) tc_warn("%s", e.text);
+    else if (!a->json) printf("%s\n", path[i]);
+    else
+      ckpt_print_json(json_pack("{s:o, s:I}", "path", tc_text_json(path[i]), "step",
+                                (json_int_t)c->m->meta.step));
+    tc_ckpt_close(c);
+  }
+  if (n > 0) tc_names_free(path, n);
+  else free(path);
+  if (rc == 0) return 0;
+  return tc_fail(err, TC_ENOCKPT, "%s: no usable checkpoint", a->path[0]);
+}
+
+/* ---- the command line ------------------------------------------------------------- */
+
+static const struct ckpt_sub subs[] = {
+  { "ls", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_ls,
+    "every checkpoint of a folder: step, time, size, mesh, system, whether all files are there; last those set aside",
+    "tercio ckpt ls run/ckpt" },
+  { "show", "[DIR] [--owners [--tensor PATTERN]] [--json]", 0, 1, CKPT_JSON | CKPT_OWNERS, cmd_show,
+    "what a checkpoint says of itself: run, model, files, who wrote them, the run file; --owners "
+    "tells instead which rank on which node holds which slice of each tensor (whose name "
+    "matches), and how much each rank holds",
+    "tercio ckpt show run/ckpt --owners --tensor '*.attn.*'" },
+  { "tensors", "[DIR] [--json]", 0, 1, CKPT_JSON, ckpt_cmd_tensors,
+    "each tensor: name, type, shape, smallest, largest, mean, number of NaNs, 2-norm",
+    "tercio ckpt tensors run/ckpt | grep attn" },
+  { "dump", "DIR NAME [--rows A:B] [--json]", 2, 2, CKPT_JSON | CKPT_ROWS, ckpt_cmd_dump,
+    "the values of a tensor, a line for each row of its last dimension; --rows takes part of "
+    "the first dimension",
+    "tercio ckpt dump run/ckpt wte.weight --rows 0:4" },
+  { "verify", "[DIR] [--deep|--quick] [-j N] [--json]", 0, 1, CKPT_JSON | CKPT_DEPTH | CKPT_JOBS,
+    ckpt_cmd_verify,
+    "checks every byte of one or all checkpoints (--quick: sizes and metadata) with N threads "
+    "(one a CPU); faults name file and tensor; exit status 3 incomplete, 4 wrong checksum",
+    "tercio ckpt verify run/ckpt -j 8" },
+  { "diff", "A B [--rtol X] [--atol Y] [--only PATTERN] [--json]", 2, 2, CKPT_JSON | CKPT_TOL,
+    ckpt_cmd_diff,
+    "each tensor's ||A-B|| / ||B||, layouts regardless; exit status 1 if one is above X (0, the "
+    "default: if one bit differs), unless none of its elements is off by more than Y; --only "
+    "takes the tensors whose names match",
+    "tercio ckpt diff run1/ckpt run2/ckpt --rtol 1e-5 --only 'optim.m.*'" },
+  { "plan", "[DIR] [--pp N] [--dp N] [--tp N] [--world N | --simulate CLUSTER] "
+    "[--section.key=value ...] [--json]", 0, 1, CKPT_JSON | CKPT_MESH | CKPT_CONFIG, ckpt_cmd_plan,
+    "what each rank of another layout would read of a checkpoint: bytes, pieces, files; nothing "
+    "is run. What isn't given is as the run that saved it had it; exit status 6: impossible",
+    "tercio ckpt plan run/ckpt --pp 2 --dp 4 --parallel.data=zero3" },
+  { "export", "[DIR] -o OUT [--format hf|safetensors|llmc] [--dtype f32|bf16] [--optimizer] "
+    "[--json]", 0, 1, CKPT_JSON | CKPT_OUT | CKPT_FORMAT, ckpt_cmd_export,
+    "the weights for other programs: hf, a folder with model.safetensors and config.json that "
+    "Hugging Face's transformers loads as GPT-2; llmc, a model file of llm.c; safetensors, one "
+    "file with the checkpoint's own names, with the optimizer's state if asked",
+    "tercio ckpt export run/ckpt -o gpt2 --format hf" },
+  { "import", "FILE|FOLDER -o DIR [--section.key=value ...] [--json]", 1, 1,
+    CKPT_JSON | CKPT_OUT | CKPT_CONFIG, ckpt_cmd_import,
+    "makes a checkpoint to start from out of a file or folder of one of export's formats; the "
+    "optimizer's state is zero unless the file has it; other options as the run will have them; "
+    "DIR must not be in use by a run",
+    "tercio ckpt import gpt2 -o run/ckpt" },
+  { "latest", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_latest,
+    "the path of the newest complete checkpoint; exit status 5 if there is none",
+    "cp -r $(tercio ckpt latest run/ckpt) /archive" },
+  { "prune", "[DIR] --keep N [--dry-run] [-j N] [--json]", 0, 1, CKPT_JSON | CKPT_KEEP | CKPT_JOBS,
+    ckpt_cmd_prune,
+    "removes what is older than the newest N checkpoints that every byte of checks out; nothing "
+    "if there are fewer; --dry-run only says so",
+    "tercio ckpt prune run/ckpt --keep 2 --dry-run" },
+  { "quarantine", "DIR STEP [--release] [--json]", 2, 2, CKPT_JSON | CKPT_RELEASE,
+    ckpt_cmd_quarantine,
+    "sets a checkpoint aside, so that no run resumes from it and nothing removes it; --release "
+    "puts it back (STEP 300.2: what is in quarantine-step-00000300.2)",
+    "tercio ckpt quarantine run/ckpt 300" },
+};
+enum { N_SUBS = sizeof subs / sizeof *subs };
+
+static void usage(FILE *f, const struct ckpt_sub *only)
+{
+  fprintf(f, "usage:\n");
+  for (int i = 0; i < N_SUBS; i++) {
+    const struct ckpt_sub *s = &subs[i];
+    if (only && s != only) continue;
+    fprintf(f, "  tercio ckpt %s %s\n      %s\n      example: %s\n", s->name, s->args, s->help,
+            s->example);
+  }
+  fprintf(f, "\nDIR is a step's folder or the folder of steps (the newest is taken); run/ckpt "
+             "where it\nmay be left out.\n");
+}
+
+static void roff(FILE *f, const char *s)
+{
+  for (; *s; s++) fputs(*s == '-' ? "\\-" : *s == '\\' ? "\\e" : (char[]){ *s, '\0' }, f);
+}
+
+void tc_cmd_ckpt_man(FILE *f)
+{
+  for (int i = 0; i < N_SUBS; i++) {
+    fprintf(f, ".TP\n.B tercio ckpt %s\n.br\n", subs[i].name);
+    roff(f, subs[i].args);
+    fputs("\n.br\n", f);
+    roff(f, subs[i].help);
+    fputs(".\n", f);
+  }
+  fputs(".PP\nDIR is a step\\(aqs folder or the folder of steps, of which the newest is taken;\n"
+        "run/ckpt where it may be left out.\n", f);
+}
+
+static bool is_help(const char *s)
+{
+  return strcmp(s, "--help") == 0 || strcmp(s, "-h") == 0 || strcmp(s, "help") == 0;
+}
+
+/* What is left of the output goes out now. A reader that has gone is no error; others are
+ * main's to say. stdio forgets why a write failed, so the pipe itself is asked. */
+static void finish_output(void)
+{
+  struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
+  if (fflush(stdout) == 0 && !ferror(stdout)) return;
+  int why = errno;
+  bool gone = poll(&out, 1, 0) == 1 && out.revents & (POLLERR | POLLHUP);
+  if (gone && !freopen("/dev/null", "w", stdout)) tc_warn("/dev/null: %s", strerror(errno));
+  errno = why;
+}
+
+int tc_cmd_ckpt(int argc, char **argv)
+{
+  const struct ckpt_sub *s = NULL;
+  struct ckpt_args a;
+  struct tc_err err = {0};
+  for (int i = 0; i < N_SUBS && argc > 1; i++)
+    if (strcmp(argv[1], subs[i].name) == 0) s = &subs[i];
+  for (int i = 1; i < argc; i++) {
+    if (!is_help(argv[i])) continue;
+    for (int k = 0; k < N_SUBS && !s && i + 1 < argc; k++)
+      if (strcmp(argv[i + 1], subs[k].name) == 0) s = &subs[k];
+    usage(stdout, s);
+    return 0;
+  }
+  if (!s) {
+    usage(stderr, NULL);
+    tc_fail(&err, TC_EUSER, argc > 1 ? "ckpt: there is no command '%s'"
+                                     : "ckpt: a command is missing%s", argc > 1 ? argv[1] : "");
+    return tc_cmd_fail(&err);
+  }
+  int rc = ckpt_args_parse(&a, s, argc - 1, argv + 1, &err);
+  if (rc == 0) rc = s->run(&a, &err);
+  ckpt_args_free(&a);
+  finish_output();
+  if (rc == TC_DIFFERS) return -rc;
+  return rc < 0 ? tc_cmd_fail(&err) : 0;
+}

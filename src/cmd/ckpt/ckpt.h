@@ -1,0 +1,97 @@
+/* ckpt.h - what the files of `tercio ckpt` share. */
+#ifndef TC_CMD_CKPT_H
+#define TC_CMD_CKPT_H
+
+#include <jansson.h>
+
+#include "io/ckpt/checkpoint.h"
+
+struct ckpt_args {
+  const char *path[2];            /* DIR, or A and B, or DIR and NAME */
+  bool json, quick;
+  double rtol, atol;              /* diff; atol < 0: none */
+  const char *only;               /* diff --only, show --tensor: tensors whose names match
+                                   * (fnmatch); NULL: all */
+  bool owners;                    /* show: which rank holds what */
+  int64_t row0, row1;             /* dump: [row0, row1); row1 = -1: to the end */
+  int64_t jobs;                   /* verify, prune: threads; 0: as many as CPUs */
+  int64_t keep;                   /* prune; 0: not given */
+  bool dry_run, release;          /* prune; quarantine */
+  const char *out, *format, *dtype;   /* export, import; NULL: not given */
+  bool optimizer;                 /* export */
+  int64_t world;                  /* plan; 0: not given */
+  const char *cluster;            /* plan --simulate; NULL */
+  char **flag; int n_flags;       /* plan, import: --section.key=value, owned */
+};
+
+/* One command of `tercio ckpt`; ckpt.c has the table. */
+struct ckpt_sub {
+  const char *name, *args;
+  int min_paths, max_paths;       /* min 0: DIR is run/ckpt where it is left out */
+  unsigned options;               /* enum ckpt_opt */
+  int (*run)(const struct ckpt_args *a, struct tc_err *err);
+  const char *help, *example;
+};
+/* What options a command takes; bits. */
+enum ckpt_opt {
+  CKPT_JSON = 1, CKPT_DEPTH = 2, CKPT_JOBS = 4, CKPT_TOL = 8, CKPT_ROWS = 16, CKPT_OWNERS = 32,
+  CKPT_KEEP = 64, CKPT_RELEASE = 128, CKPT_OUT = 256, CKPT_FORMAT = 512, CKPT_CONFIG = 1024,
+  CKPT_MESH = 2048
+};
+
+/* Local. The words after the command's name into *a, which ckpt_args_free frees. TC_EUSER names
+ * the word and what would be right. */
+int ckpt_args_parse(struct ckpt_args *a, const struct ckpt_sub *s, int argc, char **argv,
+                    struct tc_err *err);
+void ckpt_args_free(struct ckpt_args *a);
+
+/* Subcommands: Local. They print to stdout and return a status with its sentence in *err.
+ * TC_DIFFERS has none: what differs is on stdout. */
+int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err);
+int ckpt_cmd_dump(const struct ckpt_args *a, struct tc_err *err);
+int ckpt_cmd_diff(const struct ckpt_args *a, struct tc_err *err);
+int ckpt_cmd_verify(const struct ckpt_args *a, struct tc_err *err);
+int ckpt_cmd_prune(const struct ckpt_args *a, struct tc_err *err);
+int ckpt_cmd_quarantine(const struct ckpt_args *a, struct tc_err *err);
+int ckpt_cmd_plan(const struct ckpt_args *a, struct tc_err *err);
+int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err);
+int ckpt_cmd_import(const struct ckpt_args *a, struct tc_err *err);
+/* Reads the manifest alone: the data need not be there. */
+int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err);
+
+/* Local. The step folders that DIR means, oldest first: itself, or all in it. *out is an owned
+ * array of owned paths (tc_names_free); the number, or a status (DIR isn't there). */
+int ckpt_step_paths(char ***out, const char *dir, struct tc_err *err);
+/* The last component of a path; borrowed. */
+const char *ckpt_base_name(const char *path);
+/* a + b, both >= 0, or the largest number: what a strange manifest claims may not fit. */
+static inline int64_t ckpt_add(int64_t a, int64_t b)
+{ return b > INT64_MAX - a ? INT64_MAX : a + b; }
+
+/* Whether args->only lets this tensor through. */
+bool ckpt_wanted(const struct ckpt_args *args, const char *name);
+/* "[768, 3072]": a shape or a corner, x[rank], into buf; returns buf. 160 bytes hold any. */
+const char *ckpt_ints_text(char *buf, size_t size, const int64_t *x, int rank);
+/* An array of them. */
+json_t *ckpt_ints_json(const int64_t *x, int rank);
+/* A number; null for NaN, "inf" or "-inf", which JSON numbers can't be. */
+json_t *ckpt_real_json(double x);
+/* Prints the value as one JSON text and frees it. */
+void ckpt_print_json(json_t *j);
+
+/* A tensor read block by block in the order of its elements, with little memory whatever its
+ * shape. Every value comes from data whose checksum is right. */
+struct ckpt_walk {
+  struct tc_ckpt *c;
+  int tensor;
+  int64_t at, end;                /* elements still to come */
+  void *buf;                      /* the block; owned */
+  int64_t first, n;               /* its elements [first, first + n) of the tensor */
+};
+/* Elements [first, end). */
+void ckpt_walk_new(struct ckpt_walk *w, struct tc_ckpt *c, int tensor, int64_t first, int64_t end);
+/* Local. The next block: 1, or 0 after the last, or a status. */
+int ckpt_walk_next(struct ckpt_walk *w, struct tc_err *err);
+void ckpt_walk_free(struct ckpt_walk *w);
+
+#endif

@@ -1,0 +1,309 @@
+/* export.c - `tercio ckpt export`: a checkpoint's weights as files of other programs.
+ *
+ * One tensor is in memory at a time. Every value comes from data whose checksum is right. A file
+ * appears under its name when it is whole. */
+#include "src/cmd/ckpt/ckpt.h"
+#include "src/cmd/ckpt/gpt.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/folder.h"
+#include "io/formats/outfile.h"
+#include "io/formats/safetensors.h"
+
+enum { CHUNK = 1 << 18 };         /* elements written at once */
+
+struct export {
+  const struct ckpt_args *args;
+  struct tc_ckpt *c;
+  struct tc_model model;
+  int dtype;                      /* of what is written */
+  int n_tensors;
+  int64_t bytes;                  /* of tensors written */
+};
+
+/* Where data goes: one of them is set. */
+struct sink { struct tc_st_writer *st; struct tc_outfile *file; };
+
+static int put(const struct sink *s, const void *data, int64_t bytes, struct tc_err *err)
+{
+  return s->st ? tc_st_write(s->st, data, bytes, err) : tc_outfile_write(s->file, data, bytes, err);
+}
+
+/* n values in the export's type; bf16[n] is scratch. */
+static int put_values(struct export *x, const struct sink *s, const float *v, int64_t n,
+                      uint16_t *bf16, struct tc_err *err)
+{
+  int64_t bytes = n * (int64_t)tc_dtype_bytes(x->dtype);
+  x->bytes += bytes;
+  if (x->dtype == TC_F32) return put(s, v, bytes, err);
+  for (int64_t i = 0; i < n; i++) bf16[i] = tc_f32_to_bf16(v[i]);
+  return put(s, bf16, bytes, err);
+}
+
+/* ---- GPT-2's tensors in another order ---------------------------------------------- */
+
+/* The checkpoint's tensor, which must be f32 and of the model's size. */
+static int find_tensor(const struct export *x, const struct gpt_tensor *t, struct tc_err *err)
+{
+  int k = tc_ckpt_find(x->c, t->ours);
+  if (k < 0)
+    return tc_fail(err, TC_EUSER, "%s has no tensor %s: not a checkpoint of this program's GPT",
+                   x->c->path, t->ours);
+  const struct tc_ckpt_tensor *ct = tc_ckpt_at(x->c, k);
+  if (ct->dtype != TC_F32 || tc_box_elems(ct->rank, ct->dim) != gpt_elems(t))
+    return tc_fail(err, TC_EUSER, "%s: tensor %s is not the f32 tensor of %lld elements that its "
+                   "model (%s) has", x->c->path, t->ours, (long long)gpt_elems(t),
+                   x->c->m->meta.model);
+  return k;
+}
+
+static int put_tensor(struct export *x, const struct sink *s, const struct gpt_tensor *t,
+                      enum gpt_form form, struct tc_err *err)
+{
+  int k = find_tensor(x, t, err);
+  if (k < 0) return k;
+  int64_t elems = gpt_elems(t), zero[TC_DIMS] = {0};
+  float *out = tc_malloc(CHUNK * sizeof *out), *ours = NULL;
+  uint16_t *bf16 = tc_malloc(CHUNK * sizeof *bf16);
+  int rc = 0;
+  if (gpt_same_order(t, form)) {
+    struct ckpt_walk w;
+    ckpt_walk_new(&w, x->c, k, 0, elems);
+    while (rc == 0 && (rc = ckpt_walk_next(&w, err)) == 1) {
+      rc = 0;
+      for (int64_t i = 0; i < w.n && rc == 0; i += CHUNK)
+        rc = put_values(x, s, (float *)w.buf + i, TC_MIN(CHUNK, w.n - i), bf16, err);
+    }
+    ckpt_walk_free(&w);
+  } else {
+    ours = tc_malloc((size_t)elems * sizeof *ours);
+    rc = tc_ckpt_read(x->c, k, zero, tc_ckpt_at(x->c, k)->dim, ours, err);
+    for (int64_t at = 0; at < elems && rc == 0; at += CHUNK) {
+      int64_t n = TC_MIN(CHUNK, elems - at);
+      for (int64_t i = 0; i < n; i++) out[i] = ours[gpt_place(t, form, at + i)];
+      rc = put_values(x, s, out, n, bf16, err);
+    }
+  }
+  free(ours);
+  free(out);
+  free(bf16);
+  x->n_tensors++;
+  return rc;
+}
+
+/* All of a model's tensors; the checkpoint has no fewer, so that memory stays in proportion. */
+static int model_tensors(struct export *x, struct gpt_tensor **out, struct tc_err *err)
+{
+  *out = NULL;
+  TC_TRY(gpt_model_parse(&x->model, x->c->m->meta.model, x->c->path, err));
+  if (x->model.layers > tc_ckpt_n(x->c))
+    return tc_fail(err, TC_EUSER, "%s has %d tensors, fewer than a model of %lld layers",
+                   x->c->path, tc_ckpt_n(x->c), (long long)x->model.layers);
+  int n = gpt_tensors(out, &x->model);
+  for (int i = 0; i < n; i++) {
+    int rc = find_tensor(x, &(*out)[i], err);
+    if (rc < 0) return rc;
+  }
+  return n;
+}
+
+/* ---- Hugging Face ------------------------------------------------------------------ */
+
+static int write_config(struct export *x, const char *path, struct tc_err *err)
+{
+  struct tc_outfile *f;
+  TC_TRY(tc_outfile_new(&f, path, err));
+  json_t *o = gpt_config_json(&x->model, 0, x->dtype == TC_F32 ? "float32" : "bfloat16");
+  char *text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+  int rc = tc_outfile_write(f, text, (int64_t)strlen(text), err);
+  if (rc == 0) rc = tc_outfile_write(f, "\n", 1, err);
+  if (rc == 0) rc = tc_outfile_finish(f, err);
+  else tc_outfile_abandon(f);
+  free(text);
+  json_decref(o);
+  return rc;
+}
+
+static int write_hf_model(struct export *x, const char *path, const struct gpt_tensor *t, int n,
+                          struct tc_err *err)
+{
+  struct tc_st_tensor *st = tc_calloc((size_t)n, sizeof *st);
+  struct tc_pool *pool = tc_pool_new();
+  const char *const notes[] = { "format", "pt", NULL };
+  struct sink s = {0};
+  for (int i = 0; i < n; i++) {
+    char name[80];
+    snprintf(name, sizeof name, "transformer.%s", t[i].hf);
+    st[i] = (struct tc_st_tensor){ .name = tc_pool_strdup(pool, name), .dtype = x->dtype };
+    gpt_hf_shape(&t[i], &st[i].rank, st[i].dim);
+  }
+  int rc = tc_st_create(&s.st, path, st, n, notes, err);
+  for (int i = 0; i < n && rc == 0; i++) rc = put_tensor(x, &s, &t[i], GPT_HF, err);
+  if (rc == 0) rc = tc_st_finish(s.st, err);
+  else tc_st_abandon(s.st);
+  tc_pool_free(pool);
+  free(st);
+  return rc;
+}
+
+static int export_hf(struct export *x, struct tc_err *err)
+{
+  struct gpt_tensor *t;
+  const char *out = x->args->out;
+  int n = model_tensors(x, &t, err), rc = TC_MIN(n, 0);
+  char *model = tc_sprintf("%s/model.safetensors", out);
+  char *config = tc_sprintf("%s/config.json", out);
+  if (rc == 0) rc = tc_folder_make(out, err);
+  if (rc == 0 && access(config, F_OK) == 0)
+    rc = tc_fail(err, TC_EUSER, "%s is there already: remove it or give another folder", config);
+  if (rc == 0) rc = write_hf_model(x, model, t, n, err);
+  if (rc == 0 && (rc = write_config(x, config, err)) < 0) unlink(model);
+  free(model);
+  free(config);
+  free(t);
+  return rc;
+}
+
+/* ---- llm.c ------------------------------------------------------------------------- */
+
+static int cmp_llmc(const void *a, const void *b)
+{
+  const struct gpt_tensor *x = a, *y = b;
+  if (x->llmc != y->llmc) return x->llmc < y->llmc ? -1 : 1;
+  return (x->layer > y->layer) - (x->layer < y->layer);
+}
+
+/* The rows of zeros that llm.c has behind the vocabulary. */
+static int put_padding(struct export *x, const struct sink *s, int64_t elems, struct tc_err *err)
+{
+  float *zero = tc_calloc(CHUNK, sizeof *zero);
+  uint16_t *bf16 = tc_calloc(CHUNK, sizeof *bf16);
+  int rc = 0;
+  for (int64_t at = 0; at < elems && rc == 0; at += CHUNK)
+    rc = put_values(x, s, zero, TC_MIN(CHUNK, elems - at), bf16, err);
+  free(zero);
+  free(bf16);
+  return rc;
+}
+
+static int export_llmc(struct export *x, struct tc_err *err)
+{
+  struct gpt_tensor *t;
+  struct sink s = {0};
+  int32_t head[TC_LLMC_HEADER_BYTES / 4];
+  int n = model_tensors(x, &t, err), rc = TC_MIN(n, 0);
+  const struct tc_model *m = &x->model;
+  struct tc_llmc_sizes sizes = { m->context, m->vocab, m->layers, m->heads, m->hidden,
+                                 tc_llmc_padded(m->vocab) };
+  if (rc == 0) rc = tc_outfile_new(&s.file, x->args->out, err);
+  if (rc == 0) {
+    qsort(t, (size_t)n, sizeof *t, cmp_llmc);
+    tc_llmc_header(head, &sizes, x->dtype);
+    rc = put(&s, head, sizeof head, err);
+  }
+  for (int i = 0; i < n && rc == 0; i++) {
+    rc = put_tensor(x, &s, &t[i], GPT_LLMC, err);
+    if (rc == 0 && t[i].llmc == TC_LLMC_WTE)
+      rc = put_padding(x, &s, (sizes.padded_vocab - m->vocab) * m->hidden, err);
+  }
+  if (rc == 0) rc = tc_outfile_finish(s.file, err);
+  else tc_outfile_abandon(s.file);
+  free(t);
+  return rc;
+}
+
+/* ---- the checkpoint's own names ---------------------------------------------------- */
+
+/* A tensor as it is, or f32 as bf16. */
+static int put_plain(struct export *x, const struct sink *s, int tensor, struct tc_err *err)
+{
+  const struct tc_ckpt_tensor *t = tc_ckpt_at(x->c, tensor);
+  bool turn = t->dtype == TC_F32 && x->dtype == TC_BF16;
+  struct ckpt_walk w;
+  uint16_t *bf16 = NULL;
+  int rc;
+  ckpt_walk_new(&w, x->c, tensor, 0, tc_box_elems(t->rank, t->dim));
+  while ((rc = ckpt_walk_next(&w, err)) == 1) {
+    if (turn) {
+      bf16 = tc_realloc(bf16, (size_t)w.n * sizeof *bf16);
+      rc = put_values(x, s, w.buf, w.n, bf16, err);
+    } else {
+      int64_t bytes = w.n * (int64_t)tc_dtype_bytes(t->dtype);
+      x->bytes += bytes;
+      rc = put(s, w.buf, bytes, err);
+    }
+    if (rc < 0) break;
+  }
+  free(bf16);
+  ckpt_walk_free(&w);
+  x->n_tensors++;
+  return TC_MIN(rc, 0);
+}
+
+static int export_plain(struct export *x, struct tc_err *err)
+{
+  struct tc_ckpt *c = x->c;
+  struct tc_st_tensor *st = tc_calloc((size_t)tc_ckpt_n(c) + 1, sizeof *st);
+  int *index = tc_calloc((size_t)tc_ckpt_n(c) + 1, sizeof *index), n = 0;
+  char step[24];
+  snprintf(step, sizeof step, "%lld", (long long)c->m->meta.step);
+  const char *const notes[] = { "format", "pt", "tercio.model", c->m->meta.model, "tercio.step",
+                                step, NULL };
+  struct sink s = {0};
+  for (int i = 0; i < tc_ckpt_n(c); i++) {
+    const struct tc_ckpt_tensor *t = tc_ckpt_at(c, i);
+    if (!x->args->optimizer && strncmp(t->name, "optim.", 6) == 0) continue;
+    st[n] = (struct tc_st_tensor){ .name = t->name, .rank = t->rank,
+      .dtype = t->dtype == TC_F32 ? x->dtype : t->dtype };
+    memcpy(st[n].dim, t->dim, sizeof t->dim);
+    index[n++] = i;
+  }
+  int rc = tc_st_create(&s.st, x->args->out, st, n, notes, err);
+  for (int i = 0; i < n && rc == 0; i++) rc = put_plain(x, &s, index[i], err);
+  if (rc == 0) rc = tc_st_finish(s.st, err);
+  else tc_st_abandon(s.st);
+  free(st);
+  free(index);
+  return rc;
+}
+
+/* ---- the command ------------------------------------------------------------------- */
+
+static const struct format {
+  const char *name;
+  int (*run)(struct export *x, struct tc_err *err);
+} formats[] = { { "hf", export_hf }, { "safetensors", export_plain }, { "llmc", export_llmc } };
+enum { N_FORMATS = sizeof formats / sizeof *formats };
+
+int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err)
+{
+  const char *name = a->format ? a->format : "hf";
+  const struct format *f = NULL;
+  struct export x = { .args = a, .dtype = a->dtype ? tc_dtype_parse(a->dtype) : TC_F32 };
+  char size[32];
+  for (int i = 0; i < N_FORMATS; i++)
+    if (strcmp(formats[i].name, name) == 0) f = &formats[i];
+  if (!f)
+    return tc_fail(err, TC_EUSER, "ckpt export: --format %s: give hf, safetensors or llmc", name);
+  if (!a->out) return tc_fail(err, TC_EUSER, "ckpt export: -o OUT, what to write, is missing");
+  if (x.dtype != TC_F32 && x.dtype != TC_BF16)
+    return tc_fail(err, TC_EUSER, "ckpt export: --dtype %s: give f32 or bf16", a->dtype);
+  if (a->optimizer && f->run != export_plain)
+    return tc_fail(err, TC_EUSER, "ckpt export: format %s has no place for --optimizer; "
+                   "--format safetensors has", name);
+  TC_TRY(tc_ckpt_open(&x.c, a->path[0], err));
+  int rc = f->run(&x, err);
+  if (rc == 0 && a->json)
+    ckpt_print_json(json_pack("{s:o, s:I, s:o, s:s, s:i, s:I}", "from", tc_text_json(x.c->path),
+      "step", (json_int_t)x.c->m->meta.step, "path", tc_text_json(a->out), "format", name,
+      "tensors", x.n_tensors, "bytes", (json_int_t)x.bytes));
+  else if (rc == 0)
+    printf("%s: %d tensors, %s, of step %lld\n", a->out, x.n_tensors,
+           tc_human_bytes(size, sizeof size, (double)x.bytes), (long long)x.c->m->meta.step);
+  tc_ckpt_close(x.c);
+  return rc;
+}

@@ -1,0 +1,54 @@
+/* gpt.h - the model's tensors as other programs name and order them: Hugging Face's
+ * GPT-2 and llm.c. What `tercio ckpt export` and `import` share. Everything here is Local.
+ *
+ * As matrices [rows, cols], y = x w^T + b, w[out, in], the weights are:
+ *   ours    qkv [heads, 3, d; hidden], the others [out; in]
+ *   llm.c   qkv [3, heads, d; hidden], the others the same
+ *   HF      as llm.c, but those of linear layers transposed, [in; out] */
+#ifndef TC_CMD_CKPT_GPT_H
+#define TC_CMD_CKPT_GPT_H
+
+#include <jansson.h>
+
+#include "io/formats/llmc.h"
+#include "src/model/gpt.h"
+
+enum gpt_form { GPT_OURS, GPT_HF, GPT_LLMC };
+
+struct gpt_tensor {
+  char ours[48], hf[64];          /* names; hf without the "transformer." that may lead */
+  int64_t rows, cols;             /* a vector has one column */
+  int64_t heads;                  /* of qkv; else 0 */
+  bool linear;                    /* a linear layer's weight */
+  int llmc;                       /* enum tc_llmc_tensor */
+  int64_t layer;                  /* 0 outside of layers */
+};
+
+/* All tensors of a model, in the order of its layers; an owned array. Returns the number. The
+ * sizes must be known to be those of a model that exists: memory is in proportion to layers. */
+int gpt_tensors(struct gpt_tensor **out, const struct tc_model *m);
+static inline int64_t gpt_elems(const struct gpt_tensor *t) { return t->rows * t->cols; }
+/* The shape that HF gives it: dim[*rank]. */
+void gpt_hf_shape(const struct gpt_tensor *t, int *rank, int64_t dim[2]);
+
+/* The place in ours[rows * cols] of element i of the form's. */
+int64_t gpt_place(const struct gpt_tensor *t, enum gpt_form form, int64_t i);
+/* Whether both have the same order, so that no element moves. */
+bool gpt_same_order(const struct gpt_tensor *t, enum gpt_form form);
+
+/* The sizes of "layers 4 hidden 128 heads 4 context 128 vocab 256", checked; `where` begins the
+ * sentence. */
+int gpt_model_parse(struct tc_model *m, const char *text, const char *where, struct tc_err *err);
+
+/* The number that an IEEE half of these bits is. */
+float gpt_half_to_f32(uint16_t h);
+
+/* The object in a config.json into *out, owned by the caller. */
+int gpt_config_read(json_t **out, const char *path, struct tc_err *err);
+/* HF's config.json of a model; owned by the caller. */
+json_t *gpt_config_json(const struct tc_model *m, double dropout, const char *dtype);
+/* Whether a config.json is of a model that ours computes alike, and its heads into *heads. `where`
+ * begins the sentence, which names the member that is different. */
+int gpt_config_check(const json_t *config, int64_t *heads, const char *where, struct tc_err *err);
+
+#endif

@@ -1,0 +1,462 @@
+/* tensors.c - `tercio ckpt tensors`, `dump`, `diff` and `show --owners`: what looks at
+ * tensors.
+ *
+ * Tensors are read block by block, so that memory stays small whatever their size and shape.
+ * Every value shown comes from data whose checksum is right. */
+#include "src/cmd/ckpt/ckpt.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK_BYTES = 16 << 20 };
+
+static double value_at(const void *p, int dtype, int64_t i)
+{
+  switch (dtype) {
+  case TC_F32: return ((const float *)p)[i];
+  case TC_BF16: return tc_bf16_to_f32(((const uint16_t *)p)[i]);
+  case TC_F64: return ((const double *)p)[i];
+  case TC_I32: return ((const int32_t *)p)[i];
+  default: TC_ASSERT(dtype == TC_U8); return ((const uint8_t *)p)[i];
+  }
+}
+
+/* NaN without its sign, which printf would show. */
+static double plain(double x) { return isnan(x) ? (double)NAN : x; }
+
+/* ---- a tensor block by block ------------------------------------------------------ */
+
+static int64_t elems_of(const struct tc_ckpt_tensor *t) { return tc_box_elems(t->rank, t->dim); }
+
+void ckpt_walk_new(struct ckpt_walk *w, struct tc_ckpt *c, int tensor, int64_t first, int64_t end)
+{
+  const struct tc_ckpt_tensor *t = tc_ckpt_at(c, tensor);
+  int64_t bytes = (end - first) * (int64_t)tc_dtype_bytes(t->dtype);
+  *w = (struct ckpt_walk){ .c = c, .tensor = tensor, .at = first, .end = end };
+  w->buf = tc_malloc((size_t)TC_MAX(1, TC_MIN(bytes, BLOCK_BYTES)));
+}
+
+/* The largest box that begins at element w->at, is whole in its last dimensions, and fits: start
+ * and count; its elements. */
+static int64_t next_box(const struct ckpt_walk *w, int64_t *start, int64_t *count)
+{
+  const struct tc_ckpt_tensor *t = tc_ckpt_at(w->c, w->tensor);
+  int64_t inner = 1, left = w->at;
+  int64_t most = TC_MIN(w->end - w->at, BLOCK_BYTES / (int64_t)tc_dtype_bytes(t->dtype));
+  int split = t->rank - 1;        /* the dimension that is cut; those before it are single */
+  for (int64_t more; split > 0; split--, inner = more) {
+    more = inner * t->dim[split];
+    if (w->at % more || more > most) break;
+  }
+  for (int d = t->rank - 1; d >= 0; d--) {
+    start[d] = left % t->dim[d];
+    count[d] = d > split ? t->dim[d] : 1;
+    left /= t->dim[d];
+  }
+  if (t->rank == 0) return 1;
+  count[split] = TC_MIN(most / inner, t->dim[split] - start[split]);
+  return count[split] * inner;
+}
+
+int ckpt_walk_next(struct ckpt_walk *w, struct tc_err *err)
+{
+  int64_t start[TC_DIMS] = {0}, count[TC_DIMS] = {0};
+  if (w->at >= w->end) return 0;
+  w->first = w->at;
+  w->n = next_box(w, start, count);
+  w->at += w->n;
+  TC_TRY(tc_ckpt_read(w->c, w->tensor, start, count, w->buf, err));
+  return 1;
+}
+
+void ckpt_walk_free(struct ckpt_walk *w) { free(w->buf); }
+
+/* ---- tensors ---------------------------------------------------------------------- */
+
+struct stats { double min, max, sum, squares; int64_t n, n_nan; };
+
+static int tensor_stats(struct stats *s, struct tc_ckpt *c, int tensor, struct tc_err *err)
+{
+  struct ckpt_walk w;
+  int dtype = tc_ckpt_at(c, tensor)->dtype, rc;
+  *s = (struct stats){ .min = INFINITY, .max = -INFINITY };
+  ckpt_walk_new(&w, c, tensor, 0, elems_of(tc_ckpt_at(c, tensor)));
+  while ((rc = ckpt_walk_next(&w, err)) == 1) {
+    for (int64_t i = 0; i < w.n; i++) {
+      double x = value_at(w.buf, dtype, i);
+      s->n++;
+      if (isnan(x)) {
+        s->n_nan++;
+        continue;
+      }
+      s->min = TC_MIN(s->min, x);
+      s->max = TC_MAX(s->max, x);
+      s->sum += x;
+      s->squares += x * x;
+    }
+  }
+  ckpt_walk_free(&w);
+  if (s->n == s->n_nan) s->min = s->max = NAN;
+  return TC_MIN(rc, 0);
+}
+
+int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err)
+{
+  struct tc_ckpt *c;
+  TC_TRY(tc_ckpt_open(&c, a->path[0], err));
+  json_t *list = json_array();
+  char shape[160];
+  int rc = 0;
+  if (!a->json)
+    printf("%-36s %-5s %-18s %13s %13s %13s %8s %13s\n", "name", "type", "shape", "min", "max",
+           "mean", "NaNs", "norm");
+  for (int i = 0; i < tc_ckpt_n(c) && rc == 0 && !ferror(stdout); i++) {
+    const struct tc_ckpt_tensor *t = tc_ckpt_at(c, i);
+    struct stats s;
+    rc = tensor_stats(&s, c, i, err);
+    double mean = s.sum / (double)(s.n - s.n_nan), norm = sqrt(s.squares);
+    if (rc < 0) break;
+    if (a->json)
+      json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o}", "name",
+        t->name, "dtype", tc_dtype_name(t->dtype), "shape", ckpt_ints_json(t->dim, t->rank), "min",
+        ckpt_real_json(s.min), "max", ckpt_real_json(s.max), "mean", ckpt_real_json(mean),
+        "nan", (json_int_t)s.n_nan, "norm", ckpt_real_json(norm)));
+    else
+      printf("%-36s %-5s %-18s %13.6g %13.6g %13.6g %8lld %13.6g\n", t->name,
+             tc_dtype_name(t->dtype), ckpt_ints_text(shape, sizeof shape, t->dim, t->rank),
+             s.min, s.max, plain(mean), (long long)s.n_nan, plain(norm));
+  }
+  if (a->json && rc == 0) ckpt_print_json(list);
+  else json_decref(list);
+  tc_ckpt_close(c);
+  return rc;
+}
+
+/* ---- dump ------------------------------------------------------------------------- */
+
+static void print_value(double x, int digits, bool json)
+{
+  if (json && isnan(x)) fputs("null", stdout);
+  else if (json && isinf(x)) fputs(x > 0 ? "\"inf\"" : "\"-inf\"", stdout);
+  else printf("%.*g", digits, plain(x));
+}
+
+/* A line for each row of the last dimension; `begin` is the element the output begins with. */
+static void print_block(const struct ckpt_walk *w, const struct tc_ckpt_tensor *t, int64_t begin,
+                        bool json)
+{
+  int digits = t->dtype == TC_F64 ? 17 : t->dtype == TC_I32 ? 10 : 9;
+  int64_t line = t->rank > 1 ? t->dim[t->rank - 1] : 1;
+  for (int64_t k = 0; k < w->n && !ferror(stdout); k++) {
+    int64_t i = w->first + k;
+    if (json && i % line == 0) fputs(i > begin ? ",\n  [" : "\n  [", stdout);
+    else if (i % line) fputs(json ? ", " : " ", stdout);
+    print_value(value_at(w->buf, t->dtype, k), digits, json);
+    if ((i + 1) % line == 0) fputs(json ? "]" : "\n", stdout);
+  }
+}
+
+static int dump_rows(struct tc_ckpt *c, int tensor, const struct ckpt_args *a,
+                     struct tc_err *err)
+{
+  const struct tc_ckpt_tensor *t = tc_ckpt_at(c, tensor);
+  int64_t rows = t->rank ? t->dim[0] : 1, elems = elems_of(t) / rows;
+  int64_t end = a->row1 < 0 ? rows : a->row1;
+  if (end > rows || a->row0 >= end)
+    return tc_fail(err, TC_EUSER, "%s has %lld rows: --rows %lld:%lld is not among them",
+                   t->name, (long long)rows, (long long)a->row0, (long long)end);
+  struct ckpt_walk w;
+  int rc = 1;
+  if (a->json) {
+    json_t *shape = ckpt_ints_json(t->dim, t->rank);
+    printf("{\"name\": \"");
+    for (const char *p = t->name; *p; p++) printf(strchr("\"\\", *p) ? "\\%c" : "%c", *p);
+    printf("\", \"dtype\": \"%s\", \"shape\": ", tc_dtype_name(t->dtype));
+    json_dumpf(shape, stdout, 0);
+    printf(", \"rows\": [%lld, %lld], \"values\": [", (long long)a->row0, (long long)end);
+    json_decref(shape);
+  }
+  ckpt_walk_new(&w, c, tensor, a->row0 * elems, end * elems);
+  while (rc == 1 && !ferror(stdout) && (rc = ckpt_walk_next(&w, err)) == 1)
+    print_block(&w, t, a->row0 * elems, a->json);
+  if (a->json && rc >= 0) printf("]}\n");
+  ckpt_walk_free(&w);
+  return TC_MIN(rc, 0);
+}
+
+int ckpt_cmd_dump(const struct ckpt_args *a, struct tc_err *err)
+{
+  struct tc_ckpt *c;
+  TC_TRY(tc_ckpt_open(&c, a->path[0], err));
+  int i = tc_ckpt_find(c, a->path[1]);
+  int rc = i < 0 ? tc_fail(err, TC_EUSER, "%s: there is no tensor %s; `tercio ckpt tensors` "
+                           "lists them", c->path, a->path[1])
+                 : dump_rows(c, i, a, err);
+  tc_ckpt_close(c);
+  return rc;
+}
+
+/* ---- diff ------------------------------------------------------------------------- */
+
+struct delta {
+  const char *why;                /* they can't be compared; NULL */
+  double rel, max;                /* ||a-b|| / ||b||, max |a-b| */
+  int64_t n_bits;                 /* elements whose bits differ */
+};
+
+/* Bits first: equal bits are equal, NaN or not. A NaN on one side only makes rel NaN, an infinity
+ * on one side only makes it infinite; neither counts in ||b||, which they would hide all else
+ * behind. */
+static void add_block(const void *a, const void *b, int dtype, int64_t n, struct delta *d,
+                      double *num, double *den)
+{
+  size_t bytes = tc_dtype_bytes(dtype);
+  for (int64_t i = 0; i < n; i++) {
+    double y = value_at(b, dtype, i);
+    if (isfinite(y)) *den += y * y;
+    if (memcmp((const char *)a + (size_t)i * bytes, (const char *)b + (size_t)i * bytes,
+               bytes) == 0) continue;
+    double x = value_at(a, dtype, i), off = fabs(x - y);
+    d->n_bits++;
+    if (isnan(x) && isnan(y)) continue;
+    if (!(off <= d->max)) d->max = isnan(d->max) ? d->max : off;
+    *num += off * off;
+  }
+}
+
+static int compare(struct delta *d, struct tc_ckpt *a, int ta, struct tc_ckpt *b, int tb,
+                   struct tc_err *err)
+{
+  const struct tc_ckpt_tensor *x = tc_ckpt_at(a, ta), *y = tc_ckpt_at(b, tb);
+  *d = (struct delta){0};
+  if (x->dtype != y->dtype) d->why = "the types differ";
+  else if (x->rank != y->rank ||
+           memcmp(x->dim, y->dim, (size_t)x->rank * sizeof *x->dim) != 0)
+    d->why = "the shapes differ";
+  if (d->why) return 0;
+  struct ckpt_walk wa, wb;        /* of equal shapes and types: of equal blocks */
+  double num = 0, den = 0;
+  int rc = 1;
+  ckpt_walk_new(&wa, a, ta, 0, elems_of(x));
+  ckpt_walk_new(&wb, b, tb, 0, elems_of(y));
+  while (rc == 1) {
+    rc = ckpt_walk_next(&wa, err);
+    if (rc == 1) rc = ckpt_walk_next(&wb, err);
+    if (rc == 1) add_block(wa.buf, wb.buf, x->dtype, wa.n, d, &num, &den);
+  }
+  ckpt_walk_free(&wa);
+  ckpt_walk_free(&wb);
+  d->rel = num == 0 ? 0 : sqrt(num) / sqrt(den);
+  return rc;
+}
+
+static void print_delta(const char *name, const struct delta *d, bool differs, json_t *list,
+                        bool json)
+{
+  const char *word = differs ? "differs" : d->n_bits ? "close" : "same";
+  if (json) {
+    json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o, s:o, s:I}", "name", name,
+      "result", d->why ? "not comparable" : word, "why", d->why ? d->why : "", "rel",
+      ckpt_real_json(d->rel), "max_abs", ckpt_real_json(d->max), "elements",
+      (json_int_t)d->n_bits));
+  } else if (d->why) {
+    printf("%-36s %s\n", name, d->why);
+  } else {
+    printf("%-36s %-8s %12.6g %12.6g %12lld\n", name, word, plain(d->rel), plain(d->max),
+           (long long)d->n_bits);
+  }
+}
+
+bool ckpt_wanted(const struct ckpt_args *args, const char *name)
+{
+  return !args->only || fnmatch(args->only, name, 0) == 0;
+}
+
+/* Whether tensors that are not equal bit for bit are near enough. */
+static bool is_close(const struct delta *d, const struct ckpt_args *args)
+{
+  return (args->rtol > 0 && d->rel <= args->rtol) || (args->atol >= 0 && d->max <= args->atol);
+}
+
+static int diff(struct tc_ckpt *a, struct tc_ckpt *b, const struct ckpt_args *args,
+                struct tc_err *err)
+{
+  json_t *list = json_array();
+  int n_differ = 0, n = 0, rc = 0;
+  if (!args->json)
+    printf("%-36s %-8s %12s %12s %12s\n", "name", "result", "|A-B|/|B|", "max |A-B|",
+           "elements");
+  for (int i = 0; i < tc_ckpt_n(a) && rc == 0; i++) {
+    struct delta d = { .why = "only in A" };
+    const char *name = tc_ckpt_at(a, i)->name;
+    if (!ckpt_wanted(args, name)) continue;
+    n++;
+    int j = tc_ckpt_find(b, name);
+    if (j >= 0) rc = compare(&d, a, i, b, j, err);
+    if (rc < 0) break;
+    bool differs = d.why || (d.n_bits > 0 && !is_close(&d, args));
+    n_differ += differs;
+    print_delta(name, &d, differs, list, args->json);
+  }
+  for (int j = 0; j < tc_ckpt_n(b) && rc == 0; j++) {
+    struct delta d = { .why = "only in B" };
+    const char *name = tc_ckpt_at(b, j)->name;
+    if (tc_ckpt_find(a, name) >= 0 || !ckpt_wanted(args, name)) continue;
+    n++;
+    n_differ++;
+    print_delta(name, &d, true, list, args->json);
+  }
+  if (n == 0 && rc == 0 && args->only)
+    rc = tc_fail(err, TC_EUSER, "ckpt diff: no tensor matches --only '%s'", args->only);
+  if (args->json && rc == 0)
+    ckpt_print_json(json_pack("{s:o, s:o, s:o, s:o, s:i, s:i, s:o}", "a",
+                    tc_text_json(a->path), "b", tc_text_json(b->path), "rtol",
+                    ckpt_real_json(args->rtol), "atol", args->atol < 0 ? json_null() :
+                    ckpt_real_json(args->atol), "tensors_compared", n, "differ", n_differ,
+                    "tensors", list));
+  else json_decref(list);
+  if (!args->json && rc == 0) printf("%d tensors, %d differ\n", n, n_differ);
+  return rc < 0 ? rc : n_differ ? TC_DIFFERS : 0;
+}
+
+int ckpt_cmd_diff(const struct ckpt_args *args, struct tc_err *err)
+{
+  struct tc_ckpt *a, *b;
+  TC_TRY(tc_ckpt_open(&a, args->path[0], err));
+  int rc = tc_ckpt_open(&b, args->path[1], err);
+  if (rc == 0) {
+    rc = diff(a, b, args, err);
+    tc_ckpt_close(b);
+  }
+  tc_ckpt_close(a);
+  return rc;
+}
+
+/* ---- owners ----------------------------------------------------------------------- */
+
+/* What one rank holds. A rank of the run that wrote nothing has a row too. */
+struct owner { int32_t rank; int64_t slices, bytes; };
+
+static int cmp_owner(const void *a, const void *b)
+{
+  const struct owner *x = a, *y = b;
+  return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* An owned array in order of ranks: the run's, and writers that a strange manifest has besides
+ * (its `who` may be shorter than its files say). */
+static struct owner *owners_new(const struct tc_manifest *m, int *n)
+{
+  struct owner *o = tc_calloc((size_t)m->world + (size_t)m->n_files + 1, sizeof *o);
+  int k = 0, kept = 0;
+  for (int i = 0; i < m->world; i++) o[k++].rank = i;
+  for (int i = 0; i < m->n_files; i++) o[k++].rank = m->file[i].writer;
+  qsort(o, (size_t)k, sizeof *o, cmp_owner);
+  for (int i = 0; i < k; i++)
+    if (kept == 0 || o[kept - 1].rank != o[i].rank) o[kept++] = o[i];
+  *n = kept;
+  return o;
+}
+
+/* The node of "rank 3 on node2"; all of another text; NULL if the manifest doesn't say. */
+static const char *node_of(const struct tc_manifest *m, int32_t rank)
+{
+  if (rank >= m->world) return NULL;
+  const char *who = m->meta.who[rank], *on = strstr(who, " on ");
+  return on ? on + 4 : who;
+}
+
+static json_t *node_json(const struct tc_manifest *m, int32_t rank)
+{
+  const char *node = node_of(m, rank);
+  return node ? tc_text_json(node) : json_null();
+}
+
+static void print_slice(const struct tc_manifest *m, const struct tc_piece *p, json_t *list)
+{
+  const struct tc_ckpt_tensor *t = &m->tensor[p->tensor];
+  const struct tc_ckpt_file *f = &m->file[p->file];
+  const char *node = node_of(m, f->writer);
+  char start[160], count[160];
+  if (list)
+    json_array_append_new(list, json_pack("{s:i, s:o, s:s, s:o, s:o, s:I}", "rank",
+      (int)f->writer, "node", node_json(m, f->writer), "file", f->name, "start",
+      ckpt_ints_json(p->start, t->rank), "count", ckpt_ints_json(p->count, t->rank), "bytes",
+      (json_int_t)p->bytes));
+  else
+    printf("%-36s %5d  %-12s %-14s %-16s %-16s %12lld\n", t->name, (int)f->writer,
+           node ? node : "-", f->name, ckpt_ints_text(start, sizeof start, p->start, t->rank),
+           ckpt_ints_text(count, sizeof count, p->count, t->rank), (long long)p->bytes);
+}
+
+/* One line, or one JSON object, a rank; and their sum. */
+static json_t *print_owners(const struct tc_manifest *m, const struct owner *o, int n, bool json)
+{
+  json_t *list = json ? json_array() : NULL;
+  int64_t slices = 0;
+  double bytes = 0;
+  char size[32];
+  if (!json) printf("\n%5s  %-12s %10s %15s\n", "rank", "node", "slices", "bytes");
+  for (int i = 0; i < n && !ferror(stdout); i++) {
+    const char *node = node_of(m, o[i].rank);
+    slices += o[i].slices;
+    bytes += (double)o[i].bytes;
+    if (json)
+      json_array_append_new(list, json_pack("{s:i, s:o, s:I, s:I}", "rank", (int)o[i].rank,
+        "node", node_json(m, o[i].rank), "slices", (json_int_t)o[i].slices, "bytes",
+        (json_int_t)o[i].bytes));
+    else
+      printf("%5d  %-12s %10lld %15lld\n", (int)o[i].rank, node ? node : "-",
+             (long long)o[i].slices, (long long)o[i].bytes);
+  }
+  if (!json)
+    printf("%d rank%s, %lld slice%s, %s\n", n, n == 1 ? "" : "s", (long long)slices,
+           slices == 1 ? "" : "s", tc_human_bytes(size, sizeof size, bytes));
+  return list;
+}
+
+/* Bytes are added up to the largest number: files that claim more are no reason to stop. */
+static void add_slice(struct owner *o, int n, int32_t rank, int64_t bytes)
+{
+  struct owner *at = bsearch(&(struct owner){ .rank = rank }, o, (size_t)n, sizeof *o, cmp_owner);
+  TC_ASSERT(at != NULL);
+  at->slices++;
+  at->bytes = ckpt_add(at->bytes, bytes);
+}
+
+int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err)
+{
+  struct tc_ckpt *c;
+  TC_TRY(tc_ckpt_open(&c, a->path[0], err));
+  const struct tc_manifest *m = c->m;
+  int n, shown = 0, rc = 0;
+  struct owner *o = owners_new(m, &n);
+  json_t *tensors = a->json ? json_array() : NULL;
+  for (int i = 0; i < m->n_tensors && !ferror(stdout); i++) {
+    const struct tc_ckpt_tensor *t = &m->tensor[i];
+    if (!ckpt_wanted(a, t->name)) continue;
+    if (shown++ == 0 && !a->json)
+      printf("%-36s %5s  %-12s %-14s %-16s %-16s %12s\n", "tensor", "rank", "node", "file",
+             "start", "count", "bytes");
+    json_t *slices = a->json ? json_array() : NULL;
+    for (int k = m->first_piece[i]; k < m->first_piece[i + 1] && !ferror(stdout); k++) {
+      print_slice(m, &m->piece[k], slices);
+      add_slice(o, n, m->file[m->piece[k].file].writer, m->piece[k].bytes);
+    }
+    if (a->json)
+      json_array_append_new(tensors, json_pack("{s:s, s:s, s:o, s:o}", "name", t->name, "dtype",
+        tc_dtype_name(t->dtype), "shape", ckpt_ints_json(t->dim, t->rank), "slices", slices));
+  }
+  if (shown == 0 && a->only)
+    rc = tc_fail(err, TC_EUSER, "ckpt show: no tensor matches --tensor '%s'", a->only);
+  json_t *ranks = rc == 0 ? print_owners(m, o, n, a->json) : NULL;
+  if (rc == 0 && a->json)
+    ckpt_print_json(json_pack("{s:o, s:I, s:o, s:o}", "path", tc_text_json(c->path), "step",
+                    (json_int_t)m->meta.step, "tensors", tensors, "ranks", ranks));
+  else json_decref(tensors);
+  free(o);
+  tc_ckpt_close(c);
+  return rc;
+}

@@ -1,0 +1,96 @@
+/* graph.c - `tercio graph`: the program after a pass, as text or DOT. No MPI. */
+#include "src/config/config.h"
+#include "src/program/setup.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The list of actions, consecutive runs of one micro-batch on one line. */
+static void print_schedule(const struct tc_program *p)
+{
+  const struct tc_schedule *s = p->schedule;
+  const char *const kind[] = { "run", "issue", "wait" };
+  printf("# %d actions, %d micro-batches\n", s->n, s->n_mb);
+  for (int32_t i = 0; i < s->n; i++) {
+    const struct tc_action *a = &s->action[i];
+    bool same = i && a->kind == TC_RUN && s->action[i - 1].kind == TC_RUN &&
+                s->action[i - 1].mb == a->mb;
+    if (!same) printf("%smb %d %-5s", i ? "\n" : "", a->mb, kind[a->kind]);
+    printf(" %d", a->node);
+  }
+  printf("\n");
+}
+
+static void print_memory(const struct tc_program *p)
+{
+  char h[32];
+  for (int space = 0; space < TC_SPACES; space++)
+    for (int k = 0; k < TC_CLASSES; k++)
+      if (space == TC_DEVICE || p->arena->by_class[space][k])
+        printf("# %-6s %-13s %s\n", space ? "host" : "device", tc_class_name[k],
+               tc_human_bytes(h, sizeof h, (double)p->arena->by_class[space][k]));
+  for (int32_t t = 0; t < p->arena->n; t++)
+    if (p->arena->off[t] >= 0)
+      printf("%%%d %s: %s + %lld\n", t, p->graph->tensor[t].name,
+             tc_region_name[p->arena->region[t]], (long long)p->arena->off[t]);
+}
+
+/* --world: a number of ranks, all on one node, or nodes and ranks as of place --simulate. */
+static int find_world(int *world, int32_t **node, const char *text, struct tc_err *err)
+{
+  char *end;
+  long n = strtol(text, &end, 10);
+  if (*text && !*end) {
+    if (n < 1 || n > INT32_MAX)
+      return tc_fail(err, TC_EUSER, "--world %s: give 1 or more ranks", text);
+    *world = (int)n;
+    *node = tc_calloc((size_t)n, sizeof **node);
+    return 0;
+  }
+  int rc = tc_mesh_synthetic(text, NULL, node, err);
+  if (rc > 0) *world = rc;
+  return rc < 0 ? rc : 0;
+}
+
+int tc_cmd_graph(int argc, char **argv)
+{
+  const char *const extra[] = { "after=", "dot", "rank=", "world=", NULL };
+  const char *val[4] = { NULL };
+  struct tc_err err = { 0 };
+  struct tc_config *c = NULL;
+  struct tc_mesh *m = NULL;
+  struct tc_program *p = NULL;
+  struct tc_program_opts o;
+  struct tc_annotation *rows = NULL;
+  int rc = tc_config_new(&c, argc, argv, extra, val, &err);
+  if (rc < 0) return tc_cmd_fail(&err);
+  int rank = val[2] ? atoi(val[2]) : 0, world = 1;
+  int32_t *node = NULL;
+  rc = find_world(&world, &node, val[3] ? val[3] : "1", &err);
+  const char *after = val[0] ? val[0] : "units";
+  bool known = false;
+  for (int i = 0; tc_pass_names[i]; i++) known |= !strcmp(after, tc_pass_names[i]);
+  if (!rc && !known) {
+    char list[256] = "";
+    for (int i = 0; tc_pass_names[i]; i++)
+      snprintf(list + strlen(list), sizeof list - strlen(list), " %s", tc_pass_names[i]);
+    rc = tc_fail(&err, TC_EUSER, "--after %s is not a pass; the passes are%s", after, list);
+  } else if (!rc && (rank < 0 || rank >= world)) {
+    rc = tc_fail(&err, TC_EUSER, "--world %d --rank %d: give 0 <= rank < world", world, rank);
+  }
+  if (!rc) rc = tc_setup_mesh(&m, c, world, node, 0, &err);
+  if (!rc) rc = tc_setup_program(&o, c, m, &rows, &err);
+  if (!rc) rc = tc_program_new(&p, &o, m, rank, NULL, after, &err);
+  if (!rc) {
+    bool dot = val[1] != NULL;
+    if (!strcmp(after, "schedule") && !dot) print_schedule(p);
+    else if (!strcmp(after, "arena") && !dot) print_memory(p);
+    else tc_graph_print(stdout, p->graph, m, dot);
+  }
+  free(node);
+  tc_program_free(p);
+  tc_mesh_free(m);
+  tc_annotations_free(rows);
+  tc_config_free(c);
+  return rc < 0 ? tc_cmd_fail(&err) : 0;
+}

@@ -1,0 +1,331 @@
+/* main.c - the command line's first word, --help, --version and the man page.
+ *
+ * Nothing is started before a command's own function: help works on any machine, without a
+ * launcher, MPI or a device. */
+#include "ac_config.h"
+#include "src/base/base.h"
+#include "src/config/config.h"
+#include "src/launch/process.h"
+#include "src/run/versions.h"
+#include "src/launch/stop.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --help prints usage and example; the run file's options too; or the command itself does it, since
+ * it has commands of its own. TAKES_SIGNALS: they are requests to the command (launch/stop.h). */
+enum { HELP_PLAIN, HELP_OPTIONS = 1, HELP_OWN = 2, TAKES_SIGNALS = 4 };
+
+static const struct {
+  struct tc_cmd cmd;
+  int how;
+} commands[] = {
+  { { "train", "[RUN.ini] [--section.key=value ...]",
+      "Trains a model: one rank of a run, started by srun, sbatch or mpirun, or alone. "
+      "Resumes by itself from the newest good checkpoint.",
+      "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_OPTIONS | TAKES_SIGNALS },
+  { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
+      "[--memory 80GB] [--top K] "
+      "[--explain] [--tables] [--tokens 300G] [--walltime 24:00:00] [--mtbf 5y] [--disk 10GB] "
+      "[--restart 2m] [--emit sbatch [--into DIR] [--template FILE]] [--calibrate FILE] [--json] [--section.key=value ...]",
+      "Says what fits, how fast it is, and what goes over which wire: of the run file's own layout, or, "
+      "with --nodes, of the best layouts for a cluster (--explain: of the run file's layout there). "
+      "--from-slurm asks scontrol for the cluster: nodes, GPUs, CPUs, memory, time limit and leaf "
+      "switches of a partition (the default one, or --partition P). "
+      "Layout keys that stand on the command line are held, those of the run file are searched. The "
+      "device is one of a100-40, a100-80, h100, h200, cpu, or a file of measured "
+      "figures (examples/clusters has some). --tokens, --walltime, --mtbf (of a node), --disk (bytes a second) and --restart tell "
+      "what checkpoints, failures and time limits cost. --emit sbatch writes the first layout as "
+      "DIR/run.ini and DIR/job.sbatch (and DIR/device.ini, which the run's own prediction is made by). --calibrate times this machine's CPU with short trainings of the "
+      "run file's model and writes FILE, for --device. --tables prints what textbooks count.",
+      "tercio plan run.ini --nodes 4 --gpus-per-node 8 --device a100-80", tc_cmd_plan },
+    HELP_OPTIONS },
+  { { "place", "[RUN.ini] [--json] [--simulate CLUSTER [--order ORDER]] [--section.key=value ...]",
+      "Shows who sits where: rank, node, device, NUMA node and coordinates (pp, dp, tp) of "
+      "every rank, with warnings.",
+      "srun --mpi=pmix tercio place run.ini", tc_cmd_place }, HELP_OPTIONS },
+  { { "graph", "[RUN.ini] --after PASS [--dot] [--rank R --world N|CLUSTER] [--section.key=value ...]",
+      "Prints the program after a pass, as text or as DOT: tensors, placements, transitions. "
+      "Passes: build, label, systems, grad, optim, shard, recompute, fuse, units, schedule, arena. "
+      "CLUSTER is nodes and ranks (\"3 nodes x 8\", \"2:8,4\"); 6 if the layout can't be on it.",
+      "tercio graph run.ini --after grad --world 2 --dot | dot -Tsvg > program.svg",
+      tc_cmd_graph }, HELP_OPTIONS },
+  { { "comm", "[RUN.ini] [--op OP,...|all] [--axis tp|dp|pp|world] [--min 1K] [--max 64M] "
+      "[--iters N] [--json] [--section.key=value ...]",
+      "Measures every collective on an axis of the mesh over size, with algorithm and bus "
+      "bandwidth as nccl-tests define them, and checks each element of the results.",
+      "srun --mpi=pmix tercio comm --op all_reduce,reduce_scatter --axis dp", tc_cmd_comm },
+    HELP_OPTIONS },
+  { { "ckpt", "ls|show|tensors|dump|verify|diff|plan|export|import|latest|prune|quarantine [DIR] ...",
+      "Looks into checkpoints: lists, prints, checks and compares them; says what another layout "
+      "would read; exchanges weights with other programs. Needs no MPI.",
+      "tercio ckpt verify run/ckpt", tc_cmd_ckpt }, HELP_OWN },
+  { { "data", "TEXT... -o SHARD.bin",
+      "Makes a shard of tokens from text files, one token a byte.",
+      "tercio data book.txt -o book.bin", tc_cmd_data }, HELP_PLAIN },
+  { { "report", "RUNDIR -o REPORT.html [--trace FILE] [--step N] [--json]",
+      "Makes one page of a run's folder: curves, the timeline of a traced step, memory by class, "
+      "bytes by axis. It needs no network and no scripts. The trace is the one that run.trace named; "
+      "the step, if none is given, the one of median length. --json prints what was predicted and "
+      "what was measured; the page may be left out then.",
+      "tercio report run -o report.html", tc_cmd_report }, HELP_PLAIN },
+  { { "save", "OUT [--stop | --requeue] [--wait SECONDS]",
+      "Asks the run that is under way in folder OUT (its run.out) for a checkpoint, which it makes after "
+      "the step it is at; it looks once a second. With --stop it then ends with status 86, with "
+      "--requeue with status 85. Works from any machine that sees the folder, however the run was "
+      "started. Returns at once; with --wait when the checkpoint is there, or fails after so many "
+      "seconds.",
+      "tercio save run --wait 600", tc_cmd_save }, HELP_PLAIN },
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static const struct { int status; const char *meaning; } statuses[] = {
+  { 0, "done, or the same (a run that reached stop_at is done)" },
+  { 1, "differs (ckpt diff)" },
+  { 2, "usage, configuration or input and output" },
+  { 3, "checkpoint incomplete" },
+  { 4, "checksum wrong" },
+  { 5, "no usable checkpoint" },
+  { 6, "layout impossible" },
+  { 7, "training diverged: not a number" },
+  { 8, "a peer did not answer" },
+  { 85, "stopped on request after saving: requeue the job" },
+  { 86, "stopped on request after saving: neither requeue the job nor start it again" },
+  { 93, "no progress over the last restarts: do not requeue the job" },
+};
+enum { N_STATUSES = sizeof statuses / sizeof *statuses };
+
+/* ---- help as text ---------------------------------------------------------------------- */
+
+static void print_help(void)
+{
+  printf("tercio trains GPT-style transformers on Slurm clusters.\n\nusage:\n");
+  for (int i = 0; i < N_COMMANDS; i++)
+    printf("  tercio %-6s %s\n", commands[i].cmd.name, commands[i].cmd.usage);
+  printf("  tercio --help | --version | --man\n"
+         "  tercio COMMAND --help         the command, with its options\n\n"
+         "A run file has [section] lines and \"key = value\" lines. Every key is also a flag,\n"
+         "--section.key=value, which overrides the file; flags alone do without a file.\n\n"
+         "example:\n"
+         "  tercio train --model.preset=tiny --data.train=book.txt --train.steps=100\n\n"
+         "exit status:\n");
+  for (int i = 0; i < N_STATUSES; i++)
+    printf("  %2d  %s\n", statuses[i].status, statuses[i].meaning);
+}
+
+static void print_cmd_help(int i)
+{
+  const struct tc_cmd *c = &commands[i].cmd;
+  printf("usage: tercio %s %s\n\n%s\n\nexample:\n  %s\n", c->name, c->usage, c->help,
+         c->example);
+  if (!(commands[i].how & HELP_OPTIONS)) return;
+  printf("\nOptions, by section of the run file:\n\n");
+  tc_config_help(stdout, false);
+}
+
+static void print_version(void)
+{
+  char *stack = tc_versions_text();
+  printf("tercio %s\n%s\n", PACKAGE_VERSION, stack);
+  free(stack);
+#ifdef TC_CUDA
+  printf("CUDA %s (%s)\n", TC_CUDA_VERSION, TC_CUDA_ARCHS);
+#else
+  printf("without CUDA\n");
+#endif
+}
+
+/* ---- the man page ------------------------------------------------------------------------ */
+
+/* Plain text for roff. */
+static void roff(const char *s)
+{
+  for (; *s; s++) {
+    if (*s == '\\') printf("\\e");
+    else if (*s == '-') printf("\\-");
+    else putchar(*s);
+  }
+}
+
+static void roff_line(const char *request, const char *s)
+{
+  printf("%s", request);
+  roff(s);
+  putchar('\n');
+}
+
+static void print_man_signals(void)
+{
+  printf(".SH SIGNALS\n"
+         "A signal asks\n.B tercio train\nto finish its step, save and stop. It is enough that one "
+         "rank receives it: all ranks agree.\n"
+         ".TP\n.B SIGUSR2\nStatus 85: the job is to be requeued. Slurm sends it before the time limit\n"
+         "(sbatch \\-\\-signal=USR2@300).\n"
+         ".TP\n.BR SIGTERM \", \" SIGHUP \", \" SIGINT\n"
+         "Status 86: the job is neither to be requeued nor started again (scancel, preemption, a lost\n"
+         "terminal, Ctrl\\-C).\n"
+         ".PP\nSignals that come within 10 seconds of the first are the same request, since launchers send\n"
+         "several; if both kinds come before the step has ended, the status is 86: TERM, HUP and INT ask for\n"
+         "no requeue.\n"
+         "A later TERM, HUP or INT (and SIGQUIT, always) ends the process at once, with status 128 +\n"
+         "signal; complete checkpoints stay, and what is half written is removed at the next start. There is\n"
+         "one exception: the first of them that comes more than 10 seconds after USR2 alone changes nothing.\n"
+         "Slurm announces a time limit by USR2 and enforces it by TERM, and the checkpoint for the requeue\n"
+         "(status 85) is to be finished before it sends KILL. A later USR2 never ends a run.\n"
+         ".PP\nA request that comes before training has begun is honoured before the first step: there is\n"
+         "nothing to save then. In the first milliseconds, while the loader maps the program's libraries, a\n"
+         "signal still ends the process, with status 128 + signal. A signal that is ignored when the program\n"
+         "starts (nohup) stays ignored.\n"
+         ".PP\nLaunchers end their ranks by force when they are ended themselves: mpirun about a second after\n"
+         "Ctrl\\-C or TERM, srun at once at TERM or at a second Ctrl\\-C. There send USR2, which they pass on,\n"
+         "or use\n.B scancel \\-\\-signal=TERM\nor\n.BR \"tercio save\" .\n"
+         ".PP\nSIGPIPE and SIGXFSZ are ignored: a pipe without a reader and a file size limit are errors of the\n"
+         "write. A crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) is reported in one line, with the node, the\n"
+         "step and what the thread was doing; the status stays 128 + signal. An exit by a library is reported\n"
+         "in the same way, with the library's status, and becomes one with status 2.\n");
+}
+
+static void print_man(void)
+{
+  printf(".\\\" Made by tercio --man from src/config/options.def and src/cmd/main.c.\n"
+         ".TH TERCIO 1 \"\" \"tercio %s\" \"User Commands\"\n"
+         ".SH NAME\ntercio \\- train GPT\\-style transformers on Slurm clusters\n"
+         ".SH SYNOPSIS\n", PACKAGE_VERSION);
+  for (int i = 0; i < N_COMMANDS; i++) {
+    printf("%s.B tercio %s\n", i ? ".br\n" : "", commands[i].cmd.name);
+    roff_line("", commands[i].cmd.usage);
+  }
+  printf(".SH DESCRIPTION\n"
+         "A run is described by a run file of [section] lines and \"key = value\" lines.\n"
+         "Every key is also a flag,\n.BR \\-\\-section.key=value ,\n"
+         "which overrides the file; flags alone do without a file.\n"
+         "A \";\" after a blank, or a \";\" or \"#\" at the beginning of a line, starts a comment.\n"
+         "A list of files may go on on indented lines. A line may have any length.\n"
+         "Values are text in UTF\\-8. An option says what it may be; anything else ends with status 2.\n"
+         "A resumed run may have other settings than its checkpoint: a warning names each one that\n"
+         "changes samples or arithmetic; another model or train.optimizer is refused; the layout is free.\n"
+         "The same run file and seed give the same losses on every layout, to rounding.\n"
+         ".SH COMMANDS\n");
+  for (int i = 0; i < N_COMMANDS; i++) {
+    printf(".TP\n.B tercio %s\n", commands[i].cmd.name);
+    roff_line("", commands[i].cmd.help);
+    roff_line(".IP\n.EX\n", commands[i].cmd.example);
+    printf(".EE\n");
+  }
+  printf(".PP\n.BR \"tercio \\-\\-help\" ,\n.B tercio\n.I COMMAND\n.B \\-\\-help\n"
+         "and\n.B tercio \\-\\-version\nprint what they say.\n"
+         ".SH OPTIONS\n");
+  tc_config_help(stdout, true);
+  printf(".SH CHECKPOINTS\n");
+  tc_cmd_ckpt_man(stdout);
+  printf(".SH ANNOTATIONS\n"
+         "The file that\n.B parallel.annotations\nnames has one row a line,\n"
+         ".IP\nPATTERN AXIS PLACE\n.br\nPATTERN AXIS STORE USE ACC UPDATE [KEEP]\n.PP\n"
+         "The first form places every tensor whose name matches the pattern (of a parameter all\n"
+         "four), the second parameters only. AXIS is dp or tp; a place is R, S(d), S(*), P or\n"
+         "at(k); KEEP is use, mb or step. \"#\" starts a comment. Rows replace, tensor by tensor and\n"
+         "axis by axis, what parallel.data and tensor parallelism say.\n"
+         ".B tercio graph \\-\\-after build\nlists the names.\n");
+  print_man_signals();
+  printf(".SH EXIT STATUS\n");
+  for (int i = 0; i < N_STATUSES; i++) {
+    printf(".TP\n.B %d\n", statuses[i].status);
+    roff_line("", statuses[i].meaning);
+  }
+  printf(".SH FILES\n"
+         ".TP\n.I OUT/metrics.jsonl\n"
+         "one JSON object a step: loss, learning rate, norm of the gradients, tokens, time,\n"
+         "bytes sent by axis and collective; bubble, the share of the step that this rank waited for\n"
+         "other stages; slowest, the rank that worked longest for its stage; ckpt, what a checkpoint\n"
+         "cost; removed or renamed during a run, it is made again at the next checkpoint\n"
+         ".TP\n.I OUT/run.json\n"
+         "versions of the program and its libraries, run file as understood, mesh, who sits\n"
+         "where, memory; predicted, what the planner says of a step (run.plan_device)\n"
+         ".TP\n.I OUT/save\n"
+         "a request of tercio save that the run has not seen yet\n"
+         ".TP\n.I OUT/ckpt/step\\-*\n"
+         "checkpoints: a folder of this name is complete\n"
+         ".TP\n.I OUT/ckpt/quarantine\\-step\\-*, superseded\\-*\n"
+         "checkpoints that were found damaged, or that lie ahead of where the run was taken up again\n"
+         ".TP\n.I OUT/ckpt/.run\\-*\n"
+         "who writes into the folder: one run at a time\n"
+         ".TP\n.I the files of data.train and data.val\n"
+         "are read during the run and must not change until its end. A run whose files did, or\n"
+         "cannot be read, ends with status 2 before it saves anything of them\n"
+         ".SH SEE ALSO\n.BR sbatch (1),\n.BR srun (1),\n.BR mpirun (1)\n");
+}
+
+/* ---- commands ------------------------------------------------------------------------------ */
+
+static bool is_help(const char *arg)
+{
+  return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
+}
+
+/* The command of this name; -1. */
+static int find_command(const char *name)
+{
+  for (int i = 0; i < N_COMMANDS; i++)
+    if (strcmp(name, commands[i].cmd.name) == 0) return i;
+  return -1;
+}
+
+static int unknown_command(const char *word)
+{
+  const char *names[N_COMMANDS];
+  for (int i = 0; i < N_COMMANDS; i++) names[i] = commands[i].cmd.name;
+  int near = tc_nearest(word, names, N_COMMANDS);
+  struct tc_err err;
+  tc_fail(&err, TC_EUSER, near < 0 ? "there is no command %s; tercio --help lists them"
+                                   : "there is no command %s; did you mean %s?",
+          word, near < 0 ? "" : names[near]);
+  return tc_cmd_fail(&err);
+}
+
+static int run_command(int argc, char **argv)
+{
+  if (argc < 1) {
+    struct tc_err err;
+    tc_fail(&err, TC_EUSER, "a command is missing; tercio --help lists them");
+    return tc_cmd_fail(&err);
+  }
+  if (is_help(argv[0]) || strcmp(argv[0], "help") == 0) return print_help(), 0;
+  if (strcmp(argv[0], "--version") == 0) return print_version(), 0;
+  if (strcmp(argv[0], "--man") == 0) return print_man(), 0;
+  const int i = find_command(argv[0]);
+  if (i < 0) return unknown_command(argv[0]);
+  for (int a = 1; a < argc && !(commands[i].how & HELP_OWN); a++)
+    if (is_help(argv[a])) return print_cmd_help(i), 0;
+  return commands[i].cmd.run(argc, argv);
+}
+
+/* Before libraries are initialised: UCX then takes HUP for itself, also where it was ignored (nohup). */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__    /* which start as libraries do */
+__attribute__((constructor)) static void first(void) { tc_stop_block(); }
+#else
+__attribute__((section(".preinit_array"), used)) static void (*const first)(void) = tc_stop_block;
+#endif
+
+/* A reader that has seen enough (head) is no fault. */
+static bool reader_left(void)
+{
+  struct stat st;
+  return fstat(STDOUT_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode));
+}
+
+int main(int argc, char **argv)
+{
+  const int command = argc < 2 ? -1 : find_command(argv[1]);
+  if (command < 0 || !(commands[command].how & TAKES_SIGNALS)) tc_stop_unblock();
+  struct tc_process *process = tc_process_begin();
+  int status = run_command(argc - 1, argv + 1);
+  if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0 && !reader_left()) {
+    struct tc_err err;
+    tc_fail(&err, TC_EUSER, "cannot write standard output: %s", strerror(errno));
+    status = tc_cmd_fail(&err);
+  }
+  return tc_process_end(process, status);
+}

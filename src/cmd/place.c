@@ -1,0 +1,492 @@
+/* place.c - `tercio place`: who sits where, before anything is computed.
+ *
+ * The same discovery, mesh and rules as `tercio train`, but no MPI_Init: it is quick under
+ * any launcher, and with --simulate it needs none. Every rank computes the same answer and
+ * returns the same status; rank 0 alone prints it. */
+#include "src/launch/launch.h"
+#include "src/program/setup.h"
+
+#include <hwloc.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXTRA_JSON, EXTRA_SIMULATE, EXTRA_ORDER, N_EXTRA };
+static const char *const extra_flags[] = { "json", "simulate=", "order=", NULL };
+
+struct place {
+  const struct tc_config *cfg;     /* borrowed */
+  struct tc_ranks *ranks;          /* owned */
+  struct tc_mesh *mesh;            /* owned */
+  bool simulated, traffic;         /* traffic: sent_bytes is known */
+  int64_t sent_bytes[TC_AXES];     /* by a rank, a step */
+  int *threads;                    /* [world], of each rank; owned */
+  char **warning;                  /* [n_warnings] owned sentences */
+  int n_warnings, cap_warnings;
+};
+
+__attribute__((format(printf, 2, 3)))
+static void warn(struct place *p, const char *fmt, ...)
+{
+  char text[600];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  TC_GROW(p->warning, p->n_warnings, p->cap_warnings);
+  p->warning[p->n_warnings++] = tc_strdup(text);
+}
+
+/* ---- ranks and mesh -------------------------------------------------------------------- */
+
+/* The ranks of a synthetic cluster, with a device each. */
+static int simulate(struct place *p, const char *cluster, const char *order, struct tc_err *err)
+{
+  int32_t *node;
+  int world = tc_mesh_synthetic(cluster, order, &node, err);
+  if (world < 0) return world;
+  struct tc_ranks *r = tc_calloc(1, sizeof *r);
+  r->world = world;
+  r->node_of_rank = node;
+  r->info = tc_calloc((size_t)world, sizeof *r->info);
+  strcpy(r->launcher, "simulated");
+  int *count = tc_calloc((size_t)world, sizeof *count);
+  for (int i = 0; i < world; i++) {
+    struct tc_rank_info *x = &r->info[i];
+    x->node = node[i];
+    x->local_rank = x->device = count[node[i]]++;
+    r->n_nodes = TC_MAX(r->n_nodes, node[i] + 1);
+    snprintf(x->host, sizeof x->host, "node%d", node[i]);
+    snprintf(x->dev.name, sizeof x->dev.name, "gpu%d", x->device);
+    x->numa = x->dev.numa = x->dev.distance = x->dev.n_links = -1;
+  }
+  for (int i = 0; i < world; i++)
+    r->info[i].local_size = r->info[i].n_visible = r->info[i].n_node_devices = count[node[i]];
+  free(count);
+  p->simulated = true;
+  p->ranks = r;
+  return TC_OK;
+}
+
+/* With a model the mesh is the one that trains, and what goes over each axis is known. A model
+ * that can't be trained so is a warning here: who sits where is still worth seeing. */
+static int make_mesh(struct place *p, struct tc_err *err)
+{
+  const struct tc_config *c = p->cfg;
+  const struct tc_ranks *r = p->ranks;
+  int devices = tc_ranks_node_devices(r);
+  TC_TRY(tc_setup_axes(&p->mesh, c, r->world, r->node_of_rank, devices, err));
+  if (!*c->model_preset && c->model_layers == 0) return TC_OK;
+  struct tc_err why = { 0 };
+  struct tc_mesh *m;
+  int rc = tc_setup_mesh(&m, c, r->world, r->node_of_rank, devices, &why);
+  if (!rc) {
+    tc_mesh_free(p->mesh);
+    p->mesh = m;
+    rc = tc_setup_traffic(p->sent_bytes, c, m, &why);
+  }
+  p->traffic = rc == 0;
+  if (rc < 0) warn(p, "`tercio train` would refuse this: %s", why.text);
+  return TC_OK;
+}
+
+static void set_threads(struct place *p)
+{
+  p->threads = tc_calloc((size_t)p->ranks->world, sizeof *p->threads);
+  if (p->simulated) return;
+  for (int i = 0; i < p->ranks->world; i++)
+    p->threads[i] = tc_launch_threads(p->cfg, p->ranks, i);
+}
+
+/* ---- warnings -------------------------------------------------------------------------- */
+
+/* Of two ranks of a node: the same piece of hardware, as far as is known: by UUID, else bus, else visible
+ * name. */
+static bool same_device(const struct tc_rank_info *a, const struct tc_rank_info *b)
+{
+  if (a->device < 0 || b->device < 0) return false;
+  if (*a->dev.uuid && *b->dev.uuid) return strcmp(a->dev.uuid, b->dev.uuid) == 0;
+  if (*a->dev.pci && *b->dev.pci) return strcmp(a->dev.pci, b->dev.pci) == 0;
+  return strcmp(a->dev.name, b->dev.name) == 0;
+}
+
+/* The ranks of `node`, in rank order, into list[world]. Returns how many. */
+static int node_ranks(const struct place *p, int node, int *list)
+{
+  int n = 0;
+  for (int i = 0; i < p->mesh->world; i++)
+    if (p->mesh->node[i] == node) list[n++] = i;
+  return n;
+}
+
+/* Ranks of one node that share a device: one line a device. */
+static void warn_shared(struct place *p, const int *list, int n)
+{
+  const struct tc_rank_info *info = p->ranks->info;
+  for (int a = 0; a < n; a++) {
+    bool told = false;
+    char who[200];
+    int length = snprintf(who, sizeof who, "%d", list[a]), sharing = 1;
+    for (int b = 0; b < a && !told; b++) told = same_device(&info[list[a]], &info[list[b]]);
+    for (int b = a + 1; b < n && !told; b++) {
+      if (!same_device(&info[list[a]], &info[list[b]])) continue;
+      sharing++;
+      if (length < (int)sizeof who - 16)
+        length += snprintf(who + length, sizeof who - (size_t)length, ", %d", list[b]);
+    }
+    if (sharing > 1)
+      warn(p, "%d ranks (%s) share %s of %s: start as many ranks a node as it has GPUs", sharing,
+           who, info[list[a]].dev.name, info[list[a]].host);
+  }
+}
+
+static void warn_hidden(struct place *p)
+{
+  int n = 0, first = -1;
+  for (int i = 0; i < p->ranks->world; i++) {
+    const struct tc_rank_info *x = &p->ranks->info[i];
+    if (x->n_visible >= x->n_node_devices) continue;
+    if (n++ == 0) first = i;
+  }
+  if (n == 0) return;
+  const struct tc_rank_info *x = &p->ranks->info[first];
+  warn(p, "%d rank%s can't see all GPUs of the node (rank %d on %s: %d of %d), which breaks direct "
+       "access between GPUs: ask Slurm for --gpus-per-node, not --gpus-per-task or --gpu-bind",
+       n, n == 1 ? "" : "s", first, x->host, x->n_visible, x->n_node_devices);
+}
+
+/* Ranks that were bound before they came to us, and not near any GPU that is left for them. */
+static void warn_far(struct place *p)
+{
+  int n = 0, first = -1;
+  for (int i = 0; i < p->ranks->world; i++) {
+    if (p->ranks->info[i].device < 0 || p->ranks->info[i].dev.distance < 100) continue;
+    if (n++ == 0) first = i;
+  }
+  if (n == 0) return;
+  const struct tc_rank_info *x = &p->ranks->info[first];
+  warn(p, "%d rank%s far from %s GPU (rank %d on %s: CPUs %s, %s on NUMA node %d): let the launcher "
+       "give as many ranks to a socket as it has GPUs, or bind none of them", n,
+       n == 1 ? " runs" : "s run", n == 1 ? "its" : "their", first, x->host, x->cpuset, x->dev.pci,
+       x->dev.numa);
+}
+
+static void warn_tp(struct place *p)
+{
+  const struct tc_mesh *m = p->mesh;
+  int n = 0, first = -1, groups = m->size[TC_PP] * m->size[TC_DP];
+  for (int i = 0; i < m->world; i += m->size[TC_TP]) {
+    if (tc_mesh_group_nodes(m, m->at[i], TC_TP) == 1) continue;
+    if (n++ == 0) first = m->at[i];
+  }
+  if (n > 0)
+    warn(p, "tp leaves its node in %d of %d groups (that of rank %d touches %d nodes): each layer "
+         "waits for the network", n, groups, first, tc_mesh_group_nodes(m, first, TC_TP));
+}
+
+/* Threads of one node's ranks against the CPUs these ranks may use. */
+static void warn_threads(struct place *p, const int *list, int n)
+{
+  hwloc_bitmap_t all = hwloc_bitmap_alloc(), mine = hwloc_bitmap_alloc();
+  int64_t threads = 0;
+  for (int i = 0; i < n; i++) {
+    hwloc_bitmap_list_sscanf(mine, p->ranks->info[list[i]].cpuset);
+    hwloc_bitmap_or(all, all, mine);
+    threads += p->threads[list[i]];
+  }
+  int cpus = hwloc_bitmap_weight(all);
+  hwloc_bitmap_free(all);
+  hwloc_bitmap_free(mine);
+  if (threads > cpus)
+    warn(p, "%s: %d rank%s run%s %lld threads on %d CPU%s: start fewer ranks, set run.threads, or "
+         "ask Slurm for --cpus-per-task", p->ranks->info[list[0]].host, n, n == 1 ? "" : "s",
+         n == 1 ? "s" : "", (long long)threads, cpus, cpus == 1 ? "" : "s");
+}
+
+static void find_warnings(struct place *p)
+{
+  int world = p->ranks->world, *list = tc_malloc((size_t)world * sizeof *list);
+  warn_tp(p);
+  if (!p->simulated) {
+    for (int node = 0; node < p->ranks->n_nodes; node++) {
+      int n = node_ranks(p, node, list);
+      warn_shared(p, list, n);
+      warn_threads(p, list, n);
+    }
+    warn_hidden(p);
+    warn_far(p);
+  }
+  free(list);
+}
+
+/* ---- printing -------------------------------------------------------------------------- */
+
+/* Most nodes that a group on the axis touches. */
+static int group_nodes(const struct tc_mesh *m, int axis)
+{
+  int most = 0;
+  for (int r = 0; r < m->world; r++)
+    if (tc_mesh_coord(m, r, axis) == 0) most = TC_MAX(most, tc_mesh_group_nodes(m, r, axis));
+  return most;
+}
+
+/* The i-th nearest axis. */
+static int nearest(const struct tc_mesh *m, int i)
+{
+  const int axis[][3] = { [TC_TP_DP_PP] = { TC_TP, TC_DP, TC_PP },
+                          [TC_TP_PP_DP] = { TC_TP, TC_PP, TC_DP } };
+  return axis[m->order][i];
+}
+
+/* Nearest axis first: who is how near, and what goes there. */
+static void print_axes(const struct place *p)
+{
+  const struct tc_mesh *m = p->mesh;
+  int near = nearest(m, 1), far = nearest(m, 2);
+  char h[32];
+  if (m->size[TC_PP] > 1 && m->size[TC_DP] > 1) printf("mesh.order %s, nearest first:\n", tc_order_name[m->order]);
+  for (int i = 0; i < 3; i++) {
+    int a = nearest(m, i), size = m->size[a], nodes = group_nodes(m, a);
+    if (size == 1) continue;
+    printf("  %s: groups of %d ranks on %d node%s", tc_axis_name[a], size, nodes,
+           nodes == 1 ? "" : "s");
+    if (p->traffic)
+      printf(", a rank sends %s a step", tc_human_bytes(h, sizeof h, (double)p->sent_bytes[a]));
+    printf("\n");
+  }
+  if (p->traffic && m->size[near] > 1 && m->size[far] > 1 &&
+      p->sent_bytes[near] < p->sent_bytes[far] && m->n_nodes > 1)
+    printf("  %s sends more and is farther: mesh.order = auto would turn them round\n",
+           tc_axis_name[far]);
+}
+
+/* The GPUs, where at least their bus is known. */
+static void print_gpus(const struct place *p)
+{
+  const struct tc_ranks *r = p->ranks;
+  int known = 0, width = 4;
+  for (int i = 0; i < r->world; i++) {
+    known += *r->info[i].dev.pci != 0;
+    width = TC_MAX(width, (int)strlen(r->info[i].dev.name));
+  }
+  if (!known) return;
+  printf("%6s  %-*s  %9s  %-12s  %4s  %8s\n", "rank", width, "GPU", "memory", "PCI", "numa",
+         "distance");
+  for (int i = 0; i < r->world; i++) {
+    const struct tc_dev *d = &r->info[i].dev;
+    char numa[16] = "-", memory[32] = "-";
+    if (r->info[i].device < 0) continue;
+    if (d->numa >= 0) snprintf(numa, sizeof numa, "%d", d->numa);
+    if (d->memory_bytes > 0) tc_human_bytes(memory, sizeof memory, (double)d->memory_bytes);
+    printf("%6d  %-*s  %9s  %-12s  %4s  %8.3g\n", i, width, d->name, memory,
+           *d->pci ? d->pci : "-", numa, d->distance / 100.0);
+  }
+  printf("distance: NUMA node, package, machine: levels up from the GPU to the rank's CPUs, on "
+         "average\n");
+}
+
+/* NVLinks among the GPUs of the n ranks list[] of a node. */
+static void print_links(const struct place *p, const int *list, int n)
+{
+  const struct tc_rank_info *info = p->ranks->info;
+  int pairs = 0, least = INT32_MAX, most = 0;
+  for (int a = 0; a < n; a++)
+    for (int b = 0; b < a; b++) {
+      if (same_device(&info[list[a]], &info[list[b]])) continue;
+      int links = tc_gpus_links(&info[list[a]].dev, &info[list[b]].dev);
+      least = TC_MIN(least, links);
+      most = TC_MAX(most, links);
+      pairs++;
+    }
+  if (pairs == 0) return;
+  printf("NVLink on %s: ", info[list[0]].host);
+  if (least < 0) printf("unknown (the driver's library does not tell)\n");
+  else if (most == 0) printf("none between these GPUs\n");
+  else if (least == most)
+    printf("%d link%s between each two of these GPUs%s\n", most, most == 1 ? "" : "s",
+           info[list[0]].dev.n_switched > 0 ? ", through switches" : "");
+  else {
+    const char *before = "ranks ";
+    for (int a = 0; a < n; a++)
+      for (int b = a + 1; b < n; b++) {
+        int links = tc_gpus_links(&info[list[a]].dev, &info[list[b]].dev);
+        if (links == 0 || same_device(&info[list[a]], &info[list[b]])) continue;
+        printf("%s%d-%d: %d", before, list[a], list[b], links);
+        before = ", ";
+      }
+    printf(" links; others none\n");
+  }
+}
+
+static void print_devices(const struct place *p)
+{
+  int *list = tc_malloc((size_t)p->ranks->world * sizeof *list);
+  print_gpus(p);
+  for (int node = 0; node < p->ranks->n_nodes && !p->simulated; node++) {
+    int n = 0;
+    for (int i = 0; i < p->ranks->world; i++)
+      if (p->ranks->info[i].node == node && *p->ranks->info[i].dev.pci) list[n++] = i;
+    print_links(p, list, n);
+  }
+  free(list);
+}
+
+static void print_table(const struct place *p)
+{
+  const struct tc_ranks *r = p->ranks;
+  const struct tc_mesh *m = p->mesh;
+  int host_width = 4, cpus_width = 4;
+  for (int i = 0; i < r->world; i++) {
+    host_width = TC_MAX(host_width, (int)strlen(r->info[i].host));
+    cpus_width = TC_MAX(cpus_width, (int)strlen(r->info[i].cpuset));
+  }
+  printf("%s, %d rank%s on %d node%s: pp %d x dp %d x tp %d\n", r->launcher, r->world,
+         r->world == 1 ? "" : "s", r->n_nodes, r->n_nodes == 1 ? "" : "s", m->size[TC_PP],
+         m->size[TC_DP], m->size[TC_TP]);
+  printf("%6s  %5s  %-*s  %5s  %6s  %4s  %-*s  %7s  %4s  %5s  %4s\n", "rank", "node", host_width,
+         "host", "local", "device", "numa", cpus_width, "cpus", "threads", "pp", "dp", "tp");
+  for (int i = 0; i < r->world; i++) {
+    const struct tc_rank_info *x = &r->info[i];
+    char device[16] = "-", numa[16] = "-", threads[16] = "-";
+    if (x->device >= 0) snprintf(device, sizeof device, "%d/%d", x->device, x->n_visible);
+    if (x->numa >= 0) snprintf(numa, sizeof numa, "%d", x->numa);
+    if (p->threads[i] > 0) snprintf(threads, sizeof threads, "%d", p->threads[i]);
+    printf("%6d  %5d  %-*s  %5d  %6s  %4s  %-*s  %7s  %4d  %5d  %4d\n", i, x->node, host_width,
+           x->host, x->local_rank, device, numa, cpus_width, *x->cpuset ? x->cpuset : "-", threads,
+           tc_mesh_coord(m, i, TC_PP), tc_mesh_coord(m, i, TC_DP), tc_mesh_coord(m, i, TC_TP));
+  }
+  print_devices(p);
+  if (m->world > 1) print_axes(p);
+  for (int i = 0; i < p->n_warnings; i++) printf("warning: %s\n", p->warning[i]);
+}
+
+/* What is unknown is null. */
+static json_t *known_text(const char *s)
+{
+  return *s ? json_string(s) : json_null();
+}
+
+static json_t *known_int(int i, bool known)
+{
+  return known ? json_integer(i) : json_null();
+}
+
+/* [[rank, links], ...] of the ranks whose GPUs are linked with that of rank i. */
+static json_t *links_json(const struct place *p, int i)
+{
+  const struct tc_rank_info *info = p->ranks->info;
+  if (info[i].device < 0 || info[i].dev.n_links < 0) return json_null();
+  json_t *list = json_array();
+  for (int k = 0; k < p->ranks->world; k++) {
+    if (k == i || info[k].node != info[i].node || same_device(&info[i], &info[k])) continue;
+    int links = tc_gpus_links(&info[i].dev, &info[k].dev);
+    if (links > 0) json_array_append_new(list, json_pack("[i, i]", k, links));
+  }
+  return list;
+}
+
+static json_t *rank_json(const struct place *p, int i)
+{
+  const struct tc_rank_info *x = &p->ranks->info[i];
+  const bool has = x->device >= 0;
+  json_t *o = json_object();
+  json_object_set_new(o, "rank", json_integer(i));
+  json_object_set_new(o, "node", json_integer(x->node));
+  json_object_set_new(o, "host", json_string(x->host));
+  json_object_set_new(o, "local_rank", json_integer(x->local_rank));
+  json_object_set_new(o, "local_size", json_integer(x->local_size));
+  json_object_set_new(o, "numa", known_int(x->numa, x->numa >= 0));
+  json_object_set_new(o, "cpus", known_text(x->cpuset));
+  json_object_set_new(o, "n_cpus", known_int(x->n_cpus, x->n_cpus > 0));
+  json_object_set_new(o, "bound", json_boolean(x->bound));
+  json_object_set_new(o, "threads", known_int(p->threads[i], p->threads[i] > 0));
+  json_object_set_new(o, "device", known_int(x->device, has));
+  json_object_set_new(o, "devices_visible", json_integer(x->n_visible));
+  json_object_set_new(o, "devices_on_node", json_integer(x->n_node_devices));
+  json_object_set_new(o, "device_name", known_text(x->dev.name));
+  json_object_set_new(o, "device_uuid", known_text(x->dev.uuid));
+  json_object_set_new(o, "device_pci", known_text(x->dev.pci));
+  json_object_set_new(o, "device_numa", known_int(x->dev.numa, has && x->dev.numa >= 0));
+  json_object_set_new(o, "device_distance", has && x->dev.distance >= 0 ?
+                      json_real(x->dev.distance / 100.0) : json_null());
+  json_object_set_new(o, "device_memory_bytes", x->dev.memory_bytes > 0 ?
+                      json_integer(x->dev.memory_bytes) : json_null());
+  json_object_set_new(o, "nvlinks", links_json(p, i));
+  for (int axis = TC_PP; axis < TC_AXES; axis++)
+    json_object_set_new(o, tc_axis_name[axis], json_integer(tc_mesh_coord(p->mesh, i, axis)));
+  return o;
+}
+
+static void print_json(const struct place *p)
+{
+  const struct tc_ranks *r = p->ranks;
+  json_t *top = json_object(), *mesh = json_object(), *ranks = json_array(), *list = json_array();
+  json_t *axes = json_array();
+  json_object_set_new(top, "world", json_integer(r->world));
+  json_object_set_new(top, "nodes", json_integer(r->n_nodes));
+  json_object_set_new(top, "launcher", json_string(r->launcher));
+  json_object_set_new(top, "job", known_text(r->job));
+  json_object_set_new(top, "restart", json_integer(r->restart));
+  for (int axis = TC_PP; axis < TC_AXES; axis++)
+    json_object_set_new(mesh, tc_axis_name[axis], json_integer(p->mesh->size[axis]));
+  json_object_set_new(mesh, "order", json_string(tc_order_name[p->mesh->order]));
+  json_object_set_new(top, "mesh", mesh);
+  for (int i = 0; i < 3; i++) {
+    int a = nearest(p->mesh, i);
+    json_array_append_new(axes, json_pack("{s:s, s:i, s:i, s:o}", "axis", tc_axis_name[a], "ranks",
+                          p->mesh->size[a], "group_nodes", group_nodes(p->mesh, a), "sent_bytes_a_step",
+                          p->traffic ? json_integer(p->sent_bytes[a]) : json_null()));
+  }
+  json_object_set_new(top, "axes", axes);
+  for (int i = 0; i < r->world; i++) json_array_append_new(ranks, rank_json(p, i));
+  json_object_set_new(top, "ranks", ranks);
+  for (int i = 0; i < p->n_warnings; i++) json_array_append_new(list, json_string(p->warning[i]));
+  json_object_set_new(top, "warnings", list);
+  json_dumpf(top, stdout, JSON_INDENT(1));
+  putchar('\n');
+  json_decref(top);
+}
+
+/* ---- the command ----------------------------------------------------------------------- */
+
+static int place(struct place *p, const char *const *extra, struct tc_err *err)
+{
+  const char *cluster = extra[EXTRA_SIMULATE];
+  struct tc_ranks_want want = tc_launch_want(p->cfg);
+  want.ask = true;
+  if (!cluster && extra[EXTRA_ORDER])
+    return tc_fail(err, TC_EUSER, "--order = %s is for simulated ranks only: add --simulate "
+                   "\"2 nodes x 4\"; real ones are ordered by the launcher (srun -m %s)",
+                   extra[EXTRA_ORDER], extra[EXTRA_ORDER]);
+  if (cluster) TC_TRY(simulate(p, cluster, extra[EXTRA_ORDER], err));
+  else if (p->cfg->run_ranks > 1)
+    TC_TRY(tc_ranks_threads(&p->ranks, (int)TC_MIN(p->cfg->run_ranks, INT32_MAX), &want, err));
+  else TC_TRY(tc_ranks_discover(&p->ranks, &want, err));
+  TC_TRY(make_mesh(p, err));
+  if (p->ranks->rank != 0) return TC_OK;
+  set_threads(p);
+  find_warnings(p);
+  if (extra[EXTRA_JSON]) print_json(p);
+  else print_table(p);
+  return TC_OK;
+}
+
+int tc_cmd_place(int argc, char **argv)
+{
+  struct tc_err err = { 0 };
+  struct tc_config *cfg;
+  const char *extra[N_EXTRA] = { 0 };
+  int rc = tc_config_new(&cfg, argc, argv, extra_flags, extra, &err);
+  struct place p = { .cfg = cfg };
+  if (!rc) rc = place(&p, extra, &err);
+  int status = tc_launch_say(p.ranks, rc, &err);
+  tc_ranks_finish();
+  for (int i = 0; i < p.n_warnings; i++) free(p.warning[i]);
+  free(p.warning);
+  free(p.threads);
+  tc_mesh_free(p.mesh);
+  tc_ranks_free(p.ranks);
+  tc_config_free(cfg);
+  return status;
+}

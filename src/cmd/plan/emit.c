@@ -1,0 +1,177 @@
+/* emit.c - a layout as a folder that runs: run.ini; device.ini, by which the run predicts
+ * its own time; and job.sbatch, which is slurm/train.sbatch with this job's numbers in its #SBATCH
+ * lines and its run file filled in. The template is looked for beside the program, in the source tree and where `make install` puts
+ * it. */
+#include "src/cmd/plan/plan.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Folders from the program's own: a build in the source tree, beside it, installed. */
+static const char *const places[] = { "slurm/train.sbatch", "../slurm/train.sbatch",
+                                      "../share/tercio/train.sbatch" };
+
+static int find_template(const struct tc_plan_job *j, char *program, size_t size, char **out,
+                         struct tc_err *err)
+{
+  ssize_t n = readlink("/proc/self/exe", program, size - 1);
+  program[n > 0 ? n : 0] = 0;
+  *out = NULL;
+  if (j->template) {
+    *out = tc_strdup(j->template);
+    return 0;
+  }
+  char *slash = strrchr(program, '/');
+  int dir = slash ? (int)(slash - program) : 0;
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    char *path = tc_sprintf("%.*s/%s", dir, program, places[i]);
+    if (access(path, R_OK) == 0) {
+      *out = path;
+      return 0;
+    }
+    free(path);
+  }
+  return tc_fail(err, TC_EUSER, "cannot find slurm/train.sbatch, which --emit sbatch fills in; say "
+                 "where it is: --template FILE");
+}
+
+static int save(const char *path, const char *text, mode_t mode, struct tc_err *err)
+{
+  FILE *f = fopen(path, "w");
+  bool bad = !f || fputs(text, f) == EOF;
+  if (f && fclose(f)) bad = true;
+  if (bad || chmod(path, mode))
+    return tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
+  return 0;
+}
+
+/* Whether the line is "#SBATCH --name=..." (or commented out once more). */
+static bool is_option(const char *line, const char *name)
+{
+  while (*line == '#') line++;
+  if (strncmp(line, "SBATCH --", 9)) return false;
+  return !strncmp(line + 9, name, strlen(name)) && line[9 + strlen(name)] == '=';
+}
+
+/* The text as one word of a shell, whatever is in it; owned by the caller. */
+static char *shell_word(const char *text)
+{
+  char *word = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&word, &size);
+  TC_ASSERT(f);
+  fputc('\'', f);
+  for (; *text; text++)
+    if (*text == '\'') fputs("'\\''", f);
+    else fputc(*text, f);
+  fputc('\'', f);
+  if (fclose(f)) TC_ASSERT(!"out of memory for a word");
+  return word;
+}
+
+/* One line of the template into f. `ini` and `program` are words of a shell. */
+static void put_line(FILE *f, const char *line, const struct tc_plan_job *j, const char *ini,
+                     const char *program)
+{
+  const struct tc_cluster *k = &j->cluster;
+  int nodes = (j->world + k->devices - 1) / k->devices;
+  long long s = (long long)(j->walltime_s > 0 ? j->walltime_s : 86400);
+  bool gpus = strncmp(k->device.name, "cpu", 3) != 0;
+  bool typed = j->from_slurm && j->slurm.mixed && *j->slurm.gpu;   /* Slurm has several types */
+  if (is_option(line, "nodes")) {
+    fprintf(f, "#SBATCH --nodes=%d\n", nodes);
+    if (j->partition) fprintf(f, "#SBATCH --partition=%s\n", j->partition);
+  }
+  else if (is_option(line, "ntasks-per-node"))
+    fprintf(f, "#SBATCH --ntasks-per-node=%d\n", TC_MIN(k->devices, j->world));
+  else if (is_option(line, "gpus-per-node"))
+    fprintf(f, "%s--gpus-per-node=%s%s%d\n", gpus ? "#SBATCH " : "##SBATCH ",
+            typed ? j->slurm.gpu : "", typed ? ":" : "", k->devices);
+  else if (j->from_slurm && is_option(line, "cpus-per-task"))
+    fprintf(f, "#SBATCH --cpus-per-task=%d\n", TC_MAX(j->slurm.cpus / k->devices, 1));
+  else if (is_option(line, "time"))
+    fprintf(f, "#SBATCH --time=%lld:%02lld:%02lld\n", s / 3600, s / 60 % 60, s % 60);
+  else fputs(line, f);
+  if (strcmp(line, "set -u\n")) return;
+  fprintf(f, "\n# Filled in by tercio plan: the run file, and the program that planned it.\n"
+          "set -- %s \"$@\"\n[ -n \"${TERCIO-}\" ] || TERCIO=%s\nexport TERCIO\n", ini, program);
+}
+
+static int put_job(const struct tc_plan_job *j, const char *dir, struct tc_err *err)
+{
+  char program[4096], *path = NULL, *text = NULL, *line = NULL;
+  size_t size = 0, cap = 0;
+  TC_TRY(find_template(j, program, sizeof program, &path, err));
+  FILE *in = fopen(path, "r");
+  if (!in) {
+    int rc = tc_fail(err, TC_EUSER, "cannot read %s: %s", path, strerror(errno));
+    free(path);
+    return rc;
+  }
+  FILE *f = open_memstream(&text, &size);
+  TC_ASSERT(f);
+  char *ini = tc_sprintf("%s/run.ini", dir), *job = tc_sprintf("%s/job.sbatch", dir);
+  char *ini_word = shell_word(ini), *program_word = shell_word(program);
+  bool seen = false;
+  while (getline(&line, &cap, in) > 0) {
+    put_line(f, line, j, ini_word, program_word);
+    seen |= !strcmp(line, "set -u\n");
+  }
+  if (fclose(f)) TC_ASSERT(!"out of memory for a job script");
+  int rc = seen ? save(job, text, 0755, err)
+                : tc_fail(err, TC_EUSER, "%s is not slurm/train.sbatch: it has no line \"set -u\"",
+                          path);
+  fclose(in);
+  free(line);
+  free(text);
+  free(ini);
+  free(ini_word);
+  free(program_word);
+  free(job);
+  free(path);
+  return rc;
+}
+
+int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
+                 const struct tc_plan *p,
+                 struct tc_err *err)
+{
+  const bool made = mkdir(j->into, 0777) == 0;
+  if (!made && errno != EEXIST)
+    return tc_fail(err, TC_EUSER, "cannot make folder %s: %s", j->into, strerror(errno));
+  char *dir = realpath(j->into, NULL);
+  if (!dir || !tc_config_is_plain(dir)) {
+    free(dir);
+    if (made) rmdir(j->into);
+    return tc_fail(err, TC_EUSER, "--into %s: its whole name goes into the run file and the job's script: "
+                   "give a folder without control characters or \" ;\" in it", j->into);
+  }
+  char *job = tc_sprintf("%s/job.sbatch", j->into), *job_word = shell_word(job);
+  struct tc_config c = *layout;
+  struct tc_plan_run r;
+  tc_plan_run(&r, p, &c, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
+  if (c.ckpt_every == 0 && c.ckpt_every_minutes == 0 && r.interval_s > 0)
+    c.ckpt_every_minutes = TC_MAX(ceil(r.interval_s / 60), 1);
+  if (j->tokens > 0) c.train_steps = (int64_t)r.steps;
+  c.mesh_dp = TC_AUTO;                           /* so that it goes on where a node is lost */
+  /* The run is to be measured against this very plan. */
+  char *device = tc_sprintf("%s/device.ini", dir), *ini = tc_sprintf("%s/run.ini", dir);
+  c.run_plan_device = device;
+  char *text = tc_config_text(&c);
+  int rc = tc_cluster_write(&j->cluster, device, err);
+  if (!rc) rc = save(ini, text, 0644, err);
+  if (!rc) rc = put_job(j, dir, err);
+  if (!rc && !j->json)
+    printf("\nwritten: run.ini, device.ini and job.sbatch in %s; sbatch %s\n", dir, job_word);
+  free(job);
+  free(job_word);
+  free(device);
+  free(text);
+  free(ini);
+  free(dir);
+  return rc;
+}

@@ -1,0 +1,182 @@
+/* print.c - one layout told: memory by class of every distinct rank, the textbooks'
+ * figures beside it, time, bytes, and what checkpoints and failures cost. */
+#include "src/cmd/plan/plan.h"
+
+#include <math.h>
+#include <string.h>
+
+static double gb(double bytes) { return bytes * 1e-9; }
+
+static char *span(char *buf, size_t size, double s)
+{
+  if (s < 1e-3) snprintf(buf, size, "%.3g us", s * 1e6);
+  else if (s < 1) snprintf(buf, size, "%.3g ms", s * 1e3);
+  else if (s < 120) snprintf(buf, size, "%.3g s", s);
+  else if (s < 7200) snprintf(buf, size, "%.3g min", s / 60);
+  else if (s < 96 * 3600) snprintf(buf, size, "%.3g h", s / 3600);
+  else snprintf(buf, size, "%.3g d", s / 86400);
+  return buf;
+}
+
+static void print_head(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
+{
+  const struct tc_config *c = j->cfg;
+  fprintf(f, "%s: %.4g M parameters, context %lld; %d rank%s: pp %d x dp %d x tp %d%s, %s",
+          *c->model_preset ? c->model_preset : "model", (double)p->parameters * 1e-6,
+          (long long)p->model.context, p->world, p->world == 1 ? "" : "s", p->pp, p->dp, p->tp,
+          c->parallel_sequence && p->tp > 1 ? " (sequence)" : "", c->parallel_data);
+  if (p->pp > 1) fprintf(f, ", %s", c->parallel_schedule);
+  if (p->chunks > 1) fprintf(f, " of %d chunks", p->chunks);
+  fprintf(f, "\n%lld sequences a step: %d micro-batch%s of %d on each of dp; %s, recompute %s\n",
+          (long long)p->batch, p->n_mb, p->n_mb == 1 ? "" : "es", p->micro, c->train_precision,
+          c->train_recompute);
+}
+
+static void print_memory(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
+{
+  fprintf(f, "\nmemory of a rank (GB)\n%5s %5s %3s %10s", "rank", "stage", "dp", "params");
+  for (int k = 0; k < TC_CLASSES; k++) fprintf(f, " %13s", tc_class_name[k]);
+  fprintf(f, " %9s %9s\n", "device", "host");
+  for (int i = 0; i < p->n_cls; i++) {
+    const struct tc_plan_class *c = &p->cls[i];
+    fprintf(f, "%5d %5d %3d %9.4gM", c->rank, c->pp, c->dp, (double)c->parameters * 1e-6);
+    for (int k = 0; k < TC_CLASSES; k++)
+      fprintf(f, " %13.4f", gb((double)c->memory.by_class[TC_DEVICE][k]));
+    fprintf(f, " %9.4f %9.4f\n", gb((double)c->memory.bytes[TC_DEVICE]),
+            gb((double)c->memory.bytes[TC_HOST]));
+  }
+  double most = (double)p->cls[p->worst].memory.bytes[TC_DEVICE];
+  double room = j->cluster.device.memory_bytes;
+  fprintf(f, "%s: %.4g GB of %s's %.4g GB (%.0f %%), without the kernels' own scratch\n",
+          most <= room ? "fits" : "does not fit", gb(most), j->cluster.device.name, gb(room),
+          100 * most / room);
+  double host = (double)p->cls[p->worst].memory.bytes[TC_HOST] * j->cluster.devices;
+  if (j->cluster.device.host_bytes > 0 && host > j->cluster.device.host_bytes)
+    fprintf(f, "a node's host memory does not do: %.4g GB of %.4g GB\n", gb(host),
+            gb(j->cluster.device.host_bytes));
+  struct tc_textbook t;
+  tc_textbook(&t, &p->model, p->micro);
+  fprintf(f,
+          "textbooks, for one device: 16 bytes a parameter %.4g GB; 20 bytes a parameter and six "
+          "activations a layer %.4g GB\n", gb(tc_textbook_states((double)p->parameters)),
+              gb(t.total));
+}
+
+static void print_time(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
+{
+  char a[32], b[32], c[32], d[32], e[32];
+  const struct tc_plan_time *t = &p->time;
+  fprintf(f, "\ntime of a step on %s: %s; %.4g tokens/s, MFU %.1f %%\n", j->cluster.device.name,
+          span(a, sizeof a, t->step_s), t->tokens_per_s, 100 * t->mfu);
+  fprintf(f, "the busiest rank works %s, waits for pp %s, dp %s, tp %s; bubble %.1f %%%s\n",
+          span(a, sizeof a, t->compute_s), span(b, sizeof b, t->wait_s[TC_PP]),
+          span(c, sizeof c, t->wait_s[TC_DP]), span(d, sizeof d, t->wait_s[TC_TP]), 100 * t->bubble,
+          t->walked ? "" : " (by sums over each stage)");
+  fprintf(f, "a rank sends at most %s on pp, %s on dp, %s on tp a step; ",
+          tc_human_bytes(a, sizeof a, t->bytes[TC_PP]), tc_human_bytes(b, sizeof b,
+              t->bytes[TC_DP]),
+          tc_human_bytes(c, sizeof c, t->bytes[TC_TP]));
+  fprintf(f, "%s within its node, %s on the network",
+          tc_human_bytes(d, sizeof d, t->wire_bytes[TC_WIRE_NODE]),
+          tc_human_bytes(e, sizeof e, t->wire_bytes[TC_WIRE_NETWORK]));
+  if (t->wire_bytes[TC_WIRE_SPINE] > 0)
+    fprintf(f, ", of it %s past its leaf switch",
+            tc_human_bytes(a, sizeof a, t->wire_bytes[TC_WIRE_SPINE]));
+  fprintf(f, "\n");
+}
+
+static void print_run(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
+{
+  char a[32], b[32], c[32];
+  struct tc_plan_run r;
+  tc_plan_run(&r, p, j->cfg, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
+  fprintf(f, "\na checkpoint is %s: %s at %s/s", tc_human_bytes(a, sizeof a, r.ckpt_bytes),
+          span(b, sizeof b, r.ckpt_s), tc_human_bytes(c, sizeof c, j->cluster.disk_bytes_per_s));
+  if (r.interval_s > 0)
+    fprintf(f, "; with a failure every %s (all nodes), best every %s: %.2g %% of the time is lost",
+            span(a, sizeof a, r.mtbf_s), span(b, sizeof b, r.interval_s), 100 * r.lost);
+  fprintf(f, "\n%.4g steps (%.4g tokens) ", r.steps, r.steps * (double)p->tokens);
+  if (!isfinite(r.hours)) {
+    fprintf(f, "never end: nodes fail before there is a checkpoint to go on from\n");
+    return;
+  }
+  fprintf(f, "take %s, %.4g node-hours", span(a, sizeof a, r.hours * 3600), r.node_hours);
+  if (j->walltime_s > 0 && r.requeues < 0)
+    fprintf(f, "; the walltime is too short to save and load");
+  else if (j->walltime_s > 0)
+    fprintf(f, "; %d requeue%s at a walltime of %s", r.requeues, r.requeues == 1 ? "" : "s",
+            span(b, sizeof b, j->walltime_s));
+  fprintf(f, "\n");
+}
+
+void tc_plan_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
+{
+  print_head(f, j, p);
+  print_memory(f, j, p);
+  print_time(f, j, p);
+  print_run(f, j, p);
+}
+
+/* ---- JSON ------------------------------------------------------------------------ */
+
+static json_t *by_class(const int64_t bytes[TC_CLASSES])
+{
+  json_t *o = json_object();
+  for (int k = 0; k < TC_CLASSES; k++)
+    json_object_set_new(o, tc_class_name[k], json_integer(bytes[k]));
+  return o;
+}
+
+static json_t *class_json(const struct tc_plan_class *c)
+{
+  const struct tc_plan_memory *m = &c->memory;
+  return json_pack("{s:i,s:i,s:i,s:I,s:{s:o,s:o,s:I,s:I,s:I,s:I,s:I}}", "rank", c->rank, "pp",
+                   c->pp,
+                   "dp", c->dp, "parameters", (json_int_t)c->parameters, "memory",
+                       "predicted_bytes",
+                   by_class(m->by_class[TC_DEVICE]), "predicted_host_bytes",
+                   by_class(m->by_class[TC_HOST]), "predicted_total_bytes",
+                   (json_int_t)m->bytes[TC_DEVICE], "predicted_host_total_bytes",
+                   (json_int_t)m->bytes[TC_HOST], "state", (json_int_t)m->state_bytes, "scratch",
+                   (json_int_t)m->scratch_bytes, "staging", (json_int_t)m->staging_bytes);
+}
+
+static json_t *run_json(const struct tc_plan_job *j, const struct tc_plan *p)
+{
+  struct tc_plan_run r;
+  tc_plan_run(&r, p, j->cfg, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
+  json_t *o = json_pack("{s:f,s:f,s:f,s:f,s:f,s:f}", "checkpoint_bytes", r.ckpt_bytes,
+                        "checkpoint_s",
+                        r.ckpt_s, "mtbf_s", r.mtbf_s, "interval_s", r.interval_s, "lost", r.lost,
+                        "steps", r.steps);
+  if (isfinite(r.hours)) {
+    json_object_set_new(o, "hours", json_real(r.hours));
+    json_object_set_new(o, "node_hours", json_real(r.node_hours));
+  }
+  json_object_set_new(o, "requeues", json_integer(r.requeues));
+  return o;
+}
+
+json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p)
+{
+  const struct tc_config *c = j->cfg;
+  json_t *classes = json_array();
+  for (int i = 0; i < p->n_cls; i++) json_array_append_new(classes, class_json(&p->cls[i]));
+  struct tc_textbook b;
+  tc_textbook(&b, &p->model, p->micro);
+  double most = (double)p->cls[p->worst].memory.bytes[TC_DEVICE];
+  json_t *layout = json_pack(
+      "{s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:s,s:b,s:s,s:s}", "pp", p->pp, "dp", p->dp, "tp", p->tp,
+          "mb",
+      p->n_mb, "micro_batch", p->micro, "chunks", p->chunks, "data", c->parallel_data, "schedule",
+      p->pp > 1 ? c->parallel_schedule : "none", "recompute", c->train_recompute, "sequence",
+      c->parallel_sequence, "precision", c->train_precision, "offload", c->parallel_offload);
+  json_t *o = json_pack("{s:i,s:s,s:I,s:o,s:o,s:f,s:b,s:{s:f,s:f}}", "ranks", p->world, "device",
+                        j->cluster.device.name, "parameters", (json_int_t)p->parameters, "layout",
+                        layout, "classes", classes, "device_bytes", most, "fits",
+                        most <= j->cluster.device.memory_bytes, "textbook", "states_bytes",
+                        tc_textbook_states((double)p->parameters), "estimate_bytes", b.total);
+  json_object_update_new(o, tc_plan_time_json(&p->time));
+  json_object_set_new(o, "run", run_json(j, p));
+  return o;
+}

@@ -1,0 +1,329 @@
+/* slurm.c - a cluster as Slurm describes it: `scontrol show` of partitions, nodes and the
+ * topology. No library of Slurm's: its tools' one-line output is KEY=VALUE, and stays so over its
+ * versions. Every call has a time limit.
+ *
+ * A partition may have nodes of several kinds; a plan is for one, the kind that has most devices. */
+#include "src/cmd/plan/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+enum { SCONTROL_S = 30 };
+
+/* What scontrol says, whole; owned by the caller. Its own complaint goes into err. */
+static int ask(char **out, const char *what, struct tc_err *err)
+{
+  char *command = tc_sprintf("timeout %d scontrol -o show %s 2>&1", SCONTROL_S, what);
+  char *text = NULL, buf[4096];
+  size_t size = 0, n;
+  FILE *mem = open_memstream(&text, &size), *f = popen(command, "r");
+  TC_ASSERT(mem);
+  while (f && (n = fread(buf, 1, sizeof buf, f)) > 0) fwrite(buf, 1, n, mem);
+  int status = f ? pclose(f) : -1, code = status >= 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  fclose(mem);
+  free(command);
+  *out = text;
+  if (code == 0) return 0;
+  text[strcspn(text, "\n")] = 0;
+  int rc = code == 127 || code == -1
+         ? tc_fail(err, TC_EUSER, "--from-slurm: there is no scontrol here; plan on a machine of the "
+                   "cluster, or give --nodes and --gpus-per-node")
+         : code == 124
+         ? tc_fail(err, TC_EUSER, "--from-slurm: scontrol show %s says nothing for %d s; is slurmctld "
+                   "up? Else give --nodes and --gpus-per-node", what, SCONTROL_S)
+         : tc_fail(err, TC_EUSER, "--from-slurm: scontrol show %s: %.300s; without Slurm give --nodes "
+                   "and --gpus-per-node", what, text);
+  free(text);
+  *out = NULL;
+  return rc;
+}
+
+/* The value of a key in a line of KEY=VALUE words, of which only values may have blanks, into buf ("" if it is none). Returns buf. */
+static const char *get(const char *line, const char *key, char *buf, size_t size)
+{
+  size_t n = strlen(key);
+  *buf = 0;
+  for (const char *at = line; (at = strstr(at, key)); at += n) {
+    if ((at > line && at[-1] != ' ') || at[n] != '=') continue;
+    snprintf(buf, size, "%.*s", (int)strcspn(at + n + 1, " \n"), at + n + 1);
+    break;
+  }
+  return buf;
+}
+
+static int get_int(const char *line, const char *key)
+{
+  char buf[64];
+  return atoi(get(line, key, buf, sizeof buf));
+}
+
+/* ---- partitions ------------------------------------------------------------------ */
+
+/* "1-00:00:00" or UNLIMITED. */
+static double limit_s(const char *text)
+{
+  double s = tc_plan_seconds(text);
+  return s > 0 ? s : 0;
+}
+
+enum { MOST_NAMES = 64 };
+
+static int unknown_partition(const char *want, const char *const *names, int n, struct tc_err *err)
+{
+  char list[300] = "";
+  for (int i = 0; i < n; i++) {
+    size_t at = strlen(list);
+    snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", names[i]);
+  }
+  if (!want)
+    return tc_fail(err, TC_EUSER, "--from-slurm: no partition is the default one; name one with "
+                   "--partition; there are %s", list);
+  int near = tc_nearest(want, names, n);
+  if (near < 0)
+    return tc_fail(err, TC_EUSER, "Slurm has no partition %s; there are %s", want, list);
+  return tc_fail(err, TC_EUSER, "Slurm has no partition %s; did you mean %s? There are %s", want,
+                 names[near], list);
+}
+
+static int read_partition(struct tc_slurm_part *s, int *most_nodes, const char *want,
+                          struct tc_err *err)
+{
+  char *text, buf[64], yes[8], name[MOST_NAMES][64];
+  const char *names[MOST_NAMES], *found = NULL, *only = NULL;
+  TC_TRY(ask(&text, "partition", err));
+  int n = 0, rc = 0;
+  for (char *at = text, *line; (line = strsep(&at, "\n"));) {
+    if (!*get(line, "PartitionName", buf, sizeof buf)) continue;
+    only = line;
+    if (want ? !strcmp(buf, want) : !strcmp(get(line, "Default", yes, sizeof yes), "YES")) found = line;
+    if (n == MOST_NAMES) continue;
+    snprintf(name[n], sizeof name[n], "%s", buf);
+    names[n] = name[n];
+    n++;
+  }
+  if (!want && n == 1) found = only;
+  if (!found) {
+    rc = unknown_partition(want, names, n, err);
+  } else {
+    get(found, "PartitionName", s->name, sizeof s->name);
+    s->walltime_s = limit_s(get(found, "MaxTime", buf, sizeof buf));
+    *most_nodes = get_int(found, "MaxNodes");    /* UNLIMITED: 0 */
+    if (strcmp(get(found, "State", buf, sizeof buf), "UP"))
+      rc = tc_fail(err, TC_EUSER, "partition %s is %s: it starts no jobs", s->name, buf);
+  }
+  free(text);
+  return rc;
+}
+
+/* ---- nodes ----------------------------------------------------------------------- */
+
+struct node {
+  char name[64], gpu[64];
+  int gpus, old_gpus, sockets, cpus;             /* old_gpus: those that Tercio does not run on */
+  double memory_bytes;
+};
+struct nodes { struct node *x; int n, cap; };
+
+/* Gres=gpu:a100:8(S:0-1),shard:32 or gpu:2. */
+static void read_gres(struct node *x, const char *gres)
+{
+  for (const char *at = gres; (at = strstr(at, "gpu")); at += 3) {
+    if ((at > gres && at[-1] != ',') || at[3] != ':') continue;
+    const char *colon = at + 4 + strcspn(at + 4, ":,("), *count = at + 4;
+    char type[sizeof x->gpu] = "";
+    if (*colon == ':') {
+      snprintf(type, sizeof type, "%.*s", (int)(colon - count), count);
+      count = colon + 1;
+    }
+    const bool old = tc_plan_too_old(type);
+    *(old ? &x->old_gpus : &x->gpus) += atoi(count);
+    if (*type && (!old || !x->gpus)) snprintf(x->gpu, sizeof x->gpu, "%s", type);
+  }
+}
+
+static bool has_word(const char *list, const char *word)
+{
+  size_t n = strlen(word);
+  for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',')
+    if (strcspn(at, ",") == n && !strncmp(at, word, n)) return true;
+  return false;
+}
+
+static bool alike(const struct node *a, const struct node *b)
+{
+  return a->gpus == b->gpus && a->cpus == b->cpus && !strcmp(a->gpu, b->gpu);
+}
+
+/* Has GPUs, and none that Tercio runs on. */
+static bool is_old(const struct node *x) { return x->old_gpus && !x->gpus; }
+
+/* Keeps the nodes of the kind that has most devices (GPUs, or where there are none CPUs), of those
+ * that Tercio runs on. */
+static void keep_commonest(struct nodes *all, struct tc_slurm_part *s)
+{
+  double most = -1;
+  struct node best = { .gpus = 0 };
+  for (int i = 0; i < all->n; i++) {
+    double has = 0;
+    for (int k = 0; k < all->n; k++)
+      if (alike(&all->x[i], &all->x[k])) has += all->x[k].gpus * 1e6 + all->x[k].cpus;
+    if (has <= most || is_old(&all->x[i])) continue;
+    most = has;
+    best = all->x[i];
+  }
+  int n = 0;
+  for (int i = 0; i < all->n; i++) {
+    s->old_gpus += is_old(&all->x[i]);
+    s->mixed |= all->x[i].old_gpus > 0;
+    if (is_old(&all->x[i]) || !alike(&all->x[i], &best)) continue;
+    best.memory_bytes = TC_MIN(best.memory_bytes, all->x[i].memory_bytes);
+    all->x[n++] = all->x[i];
+  }
+  s->other_kinds = all->n - n - s->old_gpus;
+  s->mixed |= s->other_kinds > 0;
+  s->nodes = all->n = n;
+  s->gpus = best.gpus;
+  s->sockets = TC_MAX(best.sockets, 1);
+  s->cpus = TC_MAX(best.cpus, 1);
+  s->memory_bytes = best.memory_bytes;
+  snprintf(s->gpu, sizeof s->gpu, "%s", best.gpu);
+}
+
+static int read_nodes(struct nodes *all, struct tc_slurm_part *s, struct tc_err *err)
+{
+  const char *const bad[] = { "DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "*", "FUTURE", "UNKNOWN" };
+  char *text, buf[1024];
+  TC_TRY(ask(&text, "nodes", err));
+  for (char *at = text, *line; (line = strsep(&at, "\n"));) {
+    struct node x = { .gpus = 0 };
+    get(line, "NodeName", x.name, sizeof x.name);
+    bool mine = *x.name && has_word(get(line, "Partitions", buf, sizeof buf), s->name), down = false;
+    get(line, "State", buf, sizeof buf);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) down |= strstr(buf, bad[i]) != NULL;
+    read_gres(&x, get(line, "Gres", buf, sizeof buf));
+    x.cpus = get_int(line, "CPUTot");
+    x.sockets = get_int(line, "Sockets");
+    x.memory_bytes = (double)get_int(line, "RealMemory") * 1048576;
+    if (!mine) continue;
+    if (down) {
+      s->left_out++;
+      continue;
+    }
+    TC_GROW(all->x, all->n, all->cap);
+    all->x[all->n++] = x;
+  }
+  free(text);
+  const struct node *old = NULL;
+  bool any = false;
+  for (int i = 0; i < all->n; i++) {
+    if (is_old(&all->x[i])) old = &all->x[i];
+    else any = true;
+  }
+  if (any) return 0;
+  if (old)
+    return tc_fail(err, TC_EUSER, "partition %s has no GPUs that Tercio runs on, only %s: it needs "
+                   "compute capability %d.%d or later (an A100, H100 or H200)", s->name, old->gpu,
+                   TC_CAPABILITY / 10, TC_CAPABILITY % 10);
+  return tc_fail(err, TC_EUSER, "partition %s has no node that can be used%s: see sinfo -R, or give "
+                 "--nodes and --gpus-per-node", s->name, s->left_out ? " (all are down or drained)" : "");
+}
+
+/* ---- topology -------------------------------------------------------------------- */
+
+static bool is_in(const struct nodes *all, const char *name)
+{
+  for (int i = 0; i < all->n; i++)
+    if (!strcmp(all->x[i].name, name)) return true;
+  return false;
+}
+
+/* How many of the nodes are in a list such as "n[01-03,7],m1". */
+static int count_hosts(const char *list, const struct nodes *all)
+{
+  int n = 0;
+  while (*list) {
+    int prefix = (int)strcspn(list, "[,"), tail = 0;
+    const char *at = list + prefix, *end = at;
+    char name[128];
+    if (*at != '[') {
+      snprintf(name, sizeof name, "%.*s", prefix, list);
+      n += is_in(all, name);
+    } else {
+      end = at + strcspn(at, "]");
+      const char *rest = *end ? end + 1 : end;
+      tail = (int)strcspn(rest, ",");
+      for (at++; at < end; at += strcspn(at, ",]") + 1) {
+        char *stop;
+        int width = (int)strcspn(at, "-,]");
+        long lo = strtol(at, &stop, 10), hi = *stop == '-' ? strtol(stop + 1, NULL, 10) : lo;
+        for (long i = lo; i <= hi && i - lo < 100000; i++) {
+          snprintf(name, sizeof name, "%.*s%0*ld%.*s", TC_MIN(prefix, 60), list, TC_MIN(width, 20), i,
+                   TC_MIN(tail, 30), rest);
+          n += is_in(all, name);
+        }
+      }
+      at = rest;
+    }
+    list = at + (*end ? tail : 0);
+    list += strcspn(list, ",");
+    list += *list == ',';
+  }
+  return n;
+}
+
+static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+
+/* Without a tree (topology/none), or where scontrol knows none, all nodes are below one switch. */
+static void read_topology(struct tc_slurm_part *s, const struct nodes *all)
+{
+  enum { MOST = 4096 };
+  struct tc_err none = { 0 };
+  char *text;
+  if (ask(&text, "topology", &none) < 0) return;
+  int *below = tc_calloc(MOST, sizeof *below);
+  for (char *at = text, *line; (line = strsep(&at, "\n")) && s->switches < MOST;) {
+    size_t size = strlen(line) + 1;
+    char level[16], *hosts = tc_calloc(size, 1);
+    if (!strcmp(get(line, "Level", level, sizeof level), "0"))
+      below[s->switches] = count_hosts(get(line, "Nodes", hosts, size), all);
+    if (below[s->switches]) s->switches++;
+    free(hosts);
+  }
+  qsort(below, (size_t)s->switches, sizeof *below, by_number);
+  if (s->switches > 1) s->switch_nodes = below[s->switches / 2];
+  free(below);
+  free(text);
+}
+
+int tc_slurm_read(struct tc_slurm_part *out, const char *partition, struct tc_err *err)
+{
+  struct nodes all = { NULL, 0, 0 };
+  int most = 0;
+  *out = (struct tc_slurm_part){ .nodes = 0 };
+  int rc = read_partition(out, &most, partition, err);
+  if (!rc) rc = read_nodes(&all, out, err);
+  if (!rc) {
+    keep_commonest(&all, out);
+    read_topology(out, &all);
+    if (most > 0) out->nodes = TC_MIN(out->nodes, most);
+  }
+  free(all.x);
+  return rc;
+}
+
+void tc_slurm_print(FILE *f, const struct tc_slurm_part *s)
+{
+  char a[32];
+  fprintf(f, "Slurm, partition %s: %d node%s of %d CPUs, %d GPUs%s%s, %s; ", s->name, s->nodes,
+          s->nodes == 1 ? "" : "s", s->cpus, s->gpus, *s->gpu ? " " : "", s->gpu,
+          tc_human_bytes(a, sizeof a, s->memory_bytes));
+  if (s->walltime_s > 0) fprintf(f, "time limit %.4g h", s->walltime_s / 3600);
+  else fprintf(f, "no time limit");
+  if (s->switches > 1)
+    fprintf(f, "; %d leaf switches of %d nodes", s->switches, s->switch_nodes);
+  if (s->left_out) fprintf(f, "; %d down or drained", s->left_out);
+  if (s->other_kinds) fprintf(f, "; %d of other kinds left out", s->other_kinds);
+  if (s->old_gpus) fprintf(f, "; %d whose GPUs are too old left out", s->old_gpus);
+  fprintf(f, "\n");
+}

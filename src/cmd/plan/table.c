@@ -1,0 +1,198 @@
+/* table.c - what a search found: ranked layouts, and why the others fell out. */
+#include "src/cmd/plan/plan.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Layout keys of a configuration as flags, so that a row can be run. */
+char *tc_plan_flags(const struct tc_plan_job *j, const struct tc_config *c)
+{
+  const bool own = strcmp(c->mesh_stages, j->cfg->mesh_stages) != 0;   /* than those that are given */
+  return tc_sprintf("--mesh.pp=%lld --mesh.dp=%lld --mesh.tp=%lld --mesh.order=%s "
+                    "--train.micro_batch=%lld --train.recompute=%s --parallel.data=%s "
+                    "--parallel.schedule=%s --parallel.virtual_stages=%lld --parallel.sequence=%s "
+                    "--parallel.offload=%s%s%s", (long long)c->mesh_pp, (long long)c->mesh_dp,
+                    (long long)c->mesh_tp, c->mesh_order, (long long)c->train_micro_batch,
+                    c->train_recompute, c->parallel_data, c->parallel_schedule,
+                    (long long)c->parallel_virtual_stages, c->parallel_sequence ? "yes" : "no",
+                    c->parallel_offload, own ? " --mesh.stages=" : "", own ? c->mesh_stages : "");
+}
+
+static void reason(char *buf, size_t size, const struct tc_plan_job *j,
+                   const struct tc_plan_family *f)
+{
+  char a[32], b[32];
+  double room = j->cluster.device.memory_bytes;
+  if (isfinite(f->least_bytes) && f->least_bytes > room)
+    snprintf(buf, size, "needs %s of %s at least", tc_human_bytes(a, sizeof a, f->least_bytes),
+             tc_human_bytes(b, sizeof b, room));
+  else if (f->least_host_bytes > 0)
+    snprintf(buf, size, "needs %s of a node's %s of host memory at least",
+             tc_human_bytes(a, sizeof a, f->least_host_bytes),
+             tc_human_bytes(b, sizeof b, j->cluster.device.host_bytes));
+  else snprintf(buf, size, "%s", f->why);
+}
+
+static void print_families(FILE *f, const struct tc_plan_job *j, const struct tc_plan_found *found)
+{
+  bool any = false;
+  /* Where nothing fits, the keys that save most memory tell enough. */
+  const unsigned few = 1u << TC_KEY_PP | 1u << TC_KEY_TP | 1u << TC_KEY_DATA |
+                       1u << TC_KEY_RECOMPUTE | 1u << TC_KEY_OFFLOAD;
+  for (int key = 0; key < TC_KEYS; key++) {
+    if (!found->fitting && found->possible && !(few >> key & 1)) continue;
+    for (int i = 0; i < found->n_families; i++) {
+      const struct tc_plan_family *x = &found->family[i];
+      char why[256];
+      if (x->key != key || x->fit) continue;
+      reason(why, sizeof why, j, x);
+      if (!any) fprintf(f, "\nfell out altogether:\n");
+      any = true;
+      char name[80];
+      snprintf(name, sizeof name, "%s = %s", tc_plan_key_name[key], x->name);
+      fprintf(f, "  %-40s %s\n", name, why);
+    }
+  }
+}
+
+/* A value that was given and can't be; else one that the cluster makes, of dp first, which the batch
+ * must split over. NULL: none. */
+static const struct tc_plan_family *culprit(const struct tc_plan_job *j,
+                                            const struct tc_plan_found *found)
+{
+  for (int i = 0; i < found->n_families; i++)
+    if (j->hold >> found->family[i].key & 1 && !found->family[i].fit && *found->family[i].why)
+      return &found->family[i];
+  for (int any = 0; any < 2; any++)
+    for (int i = 0; i < found->n_families; i++)
+      if ((any || found->family[i].key == TC_KEY_DP) && *found->family[i].why) return &found->family[i];
+  return NULL;
+}
+
+int tc_plan_nothing(const struct tc_plan_job *j, const struct tc_plan_found *found, struct tc_err *err)
+{
+  char a[32], b[32];
+  const struct tc_plan_family *x = culprit(j, found);
+  if (!found->possible && x)
+    return tc_fail(err, TC_ELAYOUT, "no layout is possible: %s = %s %s", tc_plan_key_name[x->key],
+                   x->name, x->why);
+  if (!found->possible && found->least_nodes)
+    return tc_fail(err, TC_ELAYOUT, "no layout of %d ranks is possible with what is given; %d nodes of %d "
+                   "would do", j->world, found->least_nodes, j->cluster.devices);
+  if (!found->possible || !isfinite(found->least_bytes) ||
+      found->least_bytes <= j->cluster.device.memory_bytes)
+    return tc_fail(err, TC_ELAYOUT, "no layout fits%s%s", *found->why ? ": " : "", found->why);
+  tc_human_bytes(a, sizeof a, found->least_bytes);
+  tc_human_bytes(b, sizeof b, j->cluster.device.memory_bytes);
+  if (found->least_nodes)
+    return tc_fail(err, TC_ELAYOUT, "no layout fits: a device needs %s, of %s; %d nodes of %d would "
+                   "do", a, b, found->least_nodes, j->cluster.devices);
+  return tc_fail(err, TC_ELAYOUT, "no layout fits: a device needs %s, of %s", a, b);
+}
+
+static void print_nothing(FILE *f, const struct tc_plan_job *j, const struct tc_plan_found *found)
+{
+  char a[32], b[32];
+  const struct tc_cluster *k = &j->cluster;
+  fprintf(f, "\nnothing fits.");
+  bool small = found->least_bytes <= k->device.memory_bytes;
+  if (small && *found->why) {                    /* memory is not what it lacks */
+    fprintf(f, " %s.\n", found->why);
+    return;
+  }
+  if (found->possible && isfinite(found->least_bytes) && !small)
+    fprintf(f, " The least that a device needs on these %d is %s, of %s.", j->world,
+            tc_human_bytes(a, sizeof a, found->least_bytes),
+            tc_human_bytes(b, sizeof b, k->device.memory_bytes));
+  const struct tc_plan_family *x = culprit(j, found);
+  if (!found->possible)
+    fprintf(f,
+            " No layout of %d ranks is possible with what is given: a batch of %lld sequences, %s.",
+            j->world, (long long)j->cfg->train_global_batch,
+            j->hold ? "and the flags of the layout" : "the heads and the layers");
+  if (!found->possible && x)
+    fprintf(f, " %s = %s %s.", tc_plan_key_name[x->key], x->name, x->why);
+  if (found->least_nodes)
+    fprintf(f, " %d nodes of %d would do.\n", found->least_nodes, k->devices);
+  else if (!found->possible) fprintf(f, "\n");
+  else
+    fprintf(f,
+            " More nodes of this kind would not help; more memory, or a smaller model, would.\n");
+}
+
+void tc_plan_table_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan_found *found)
+{
+  const struct tc_cluster *k = &j->cluster;
+  char a[32], b[32], c[32], d[32];
+  fprintf(f, "%d node%s x %d %s (%s each); %lld layouts, %lld fit\n", k->nodes,
+          k->nodes == 1 ? "" : "s", k->devices, k->device.name, tc_human_bytes(a, sizeof a, k->device.memory_bytes),
+          (long long)found->possible, (long long)found->fitting);
+  if (!found->n_rows) print_nothing(f, j, found);
+  else
+    fprintf(f, "\n%2s %4s %5s %3s %-6s %-14s %5s %-9s %3s %-7s %9s %6s %9s %7s %9s %9s\n", "",
+            "pp", "dp",
+            "tp", "data", "schedule", "micro", "recompute", "seq", "offload", "step", "MFU",
+                "memory",
+            "bubble", "in node", "network");
+  for (int i = 0; i < found->n_rows; i++) {
+    const struct tc_plan_row *r = &found->row[i];
+    const struct tc_plan *p = &r->plan;
+    char schedule[32];
+    snprintf(schedule, sizeof schedule, p->chunks > 1 ? "%s %d" : "%s",
+             p->pp > 1 ? r->cfg.parallel_schedule : "-", p->chunks);
+    snprintf(d, sizeof d, "%.4g s", p->time.step_s);
+    fprintf(f, "%2d %4d %5d %3d %-6s %-14s %5d %-9s %3s %-7s %9s %5.1f%% %9s %6.1f%% %9s %9s\n",
+            i + 1,
+            p->pp, p->dp, p->tp, r->cfg.parallel_data, schedule, p->micro, r->cfg.train_recompute,
+            r->cfg.parallel_sequence ? "yes" : "no", r->cfg.parallel_offload, d, 100 * p->time.mfu,
+            tc_human_bytes(a, sizeof a, (double)p->cls[p->worst].memory.bytes[TC_DEVICE]),
+            100 * p->time.bubble, tc_human_bytes(b, sizeof b, p->time.wire_bytes[TC_WIRE_NODE]),
+            tc_human_bytes(c, sizeof c, p->time.wire_bytes[TC_WIRE_NETWORK]));
+  }
+  print_families(f, j, found);
+  if (!found->n_rows) return;
+  char *flags = tc_plan_flags(j, &found->row[0].cfg);
+  fprintf(f, "\nthe first: %s\n", flags);
+  free(flags);
+}
+
+json_t *tc_plan_table_json(const struct tc_plan_job *j, const struct tc_plan_found *found)
+{
+  json_t *rows = json_array(), *out = json_array();
+  for (int i = 0; i < found->n_rows; i++) {
+    struct tc_plan_job x = *j;
+    x.cfg = (struct tc_config *)(uintptr_t)&found->row[i].cfg;
+    json_t *o = tc_plan_json(&x, &found->row[i].plan);
+    char *flags = tc_plan_flags(j, x.cfg);
+    json_object_set_new(o, "flags", json_string(flags));
+    json_object_set_new(o, "guess_s", json_real(found->row[i].guess_s));
+    json_object_set_new(o, "guess_bytes", json_real(found->row[i].guess_bytes));
+    json_array_append_new(rows, o);
+    free(flags);
+  }
+  for (int i = 0; i < found->n_families; i++) {
+    char why[256];
+    if (found->family[i].fit) continue;
+    reason(why, sizeof why, j, &found->family[i]);
+    json_array_append_new(out, json_pack("{s:s,s:s,s:s}", "key",
+                                         tc_plan_key_name[found->family[i].key],
+                                         "value", found->family[i].name, "why", why));
+  }
+  json_t *o = json_pack("{s:i,s:i,s:s,s:I,s:I,s:o,s:o}", "nodes", j->cluster.nodes, "gpus_per_node",
+                        j->cluster.devices, "device", j->cluster.device.name, "possible",
+                        (json_int_t)found->possible, "fitting", (json_int_t)found->fitting,
+                            "layouts",
+                        rows, "excluded", out);
+  if (isfinite(found->least_bytes))
+    json_object_set_new(o, "least_bytes", json_real(found->least_bytes));
+  const struct tc_slurm_part *s = &j->slurm;
+  if (j->from_slurm)
+    json_object_set_new(o, "slurm", json_pack(
+      "{s:s,s:i,s:i,s:s,s:i,s:f,s:f,s:i,s:i,s:i,s:i}", "partition", s->name, "nodes", s->nodes, "gpus",
+      s->gpus, "gpu", s->gpu, "cpus", s->cpus, "memory_bytes", s->memory_bytes, "walltime_s",
+      s->walltime_s, "switches", s->switches, "switch_nodes", s->switch_nodes, "down", s->left_out,
+      "other_kinds", s->other_kinds));
+  if (!found->n_rows) json_object_set_new(o, "least_nodes", json_integer(found->least_nodes));
+  return o;
+}

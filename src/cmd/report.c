@@ -1,0 +1,162 @@
+/* report.c - `tercio report RUNDIR -o report.html`: a run's folder as one page; --json: what was
+ * predicted beside what was measured. No MPI.
+ *
+ * The page appears whole or not at all: it is written beside its place and renamed. */
+#include "src/config/config.h"
+#include "src/report/report.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct ask { const char *folder, *out, *trace; int64_t step; bool json; };
+
+static int parse(struct ask *a, int argc, char **argv, struct tc_err *err)
+{
+  for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "--json")) {
+      a->json = true;
+      continue;
+    }
+    const char *const flag[] = { "-o", "--trace", "--step" };
+    const char *value = NULL;
+    int k = 0;
+    for (; k < 3; k++) {
+      size_t n = strlen(flag[k]);
+      if (!strcmp(argv[i], flag[k])) {
+        if (i + 1 == argc) return tc_fail(err, TC_EUSER, "%s needs a value", flag[k]);
+        value = argv[++i];
+      } else if (k && !strncmp(argv[i], flag[k], n) && argv[i][n] == '=') {
+        value = argv[i] + n + 1;
+      }
+      if (value) break;
+    }
+    if (k == 0) a->out = value;
+    if (k == 1) a->trace = value;
+    if (k == 2) {
+      char *end;
+      a->step = strtoll(value, &end, 10);
+      if (*end || a->step < 1)
+        return tc_fail(err, TC_EUSER, "--step %s: give the number of a traced step", value);
+    }
+    if (k < 3) continue;
+    if (argv[i][0] == '-')
+      return tc_fail(err, TC_EUSER, "tercio report has no option '%s'; see tercio report --help",
+                     argv[i]);
+    if (a->folder)
+      return tc_fail(err, TC_EUSER, "one run at a time: %s or %s", a->folder, argv[i]);
+    a->folder = argv[i];
+  }
+  if (!a->folder)
+    return tc_fail(err, TC_EUSER, "no folder of a run (its run.out); see tercio report --help");
+  if (!a->out && !a->json)
+    return tc_fail(err, TC_EUSER, "no -o REPORT.html: where should the page go? (--json prints "
+                   "figures without a page)");
+  return 0;
+}
+
+/* The trace that the run file names, seen from here or from the run's folder; NULL: none. Owned by
+ * the caller. */
+static char *find_trace(const struct ask *a, const json_t *run)
+{
+  char key[1000];
+  tc_run_key(run, "run", "trace", key, sizeof key);
+  if (!*key || !strcmp(key, "no")) return NULL;
+  const char *name = strrchr(key, '/') ? strrchr(key, '/') + 1 : key;
+  char *path[] = { tc_strdup(key), tc_sprintf("%s/%s", a->folder, key),
+                   tc_sprintf("%s/%s", a->folder, name) };
+  char *found = NULL;
+  for (int i = 0; i < 3; i++) {
+    if (!found && access(path[i], R_OK) == 0) found = path[i];
+    else free(path[i]);
+  }
+  return found;
+}
+
+/* A trace that is asked for must be there; one that the run file names may be. */
+static int read_trace(struct tc_page *page, struct tc_timeline *t, const struct ask *a,
+                      struct tc_err *err)
+{
+  page->trace_note = "No trace: run.trace = FILE makes one, --trace FILE names one that is elsewhere.";
+  char *path = a->trace ? tc_strdup(a->trace) : find_trace(a, page->run);
+  if (!path && a->step)
+    return tc_fail(err, TC_EUSER, "--step %lld: the run has no trace; --trace FILE names one",
+                   (long long)a->step);
+  if (!path) return 0;
+  int rc = tc_timeline_read(t, path, a->step, err);
+  free(path);
+  if (rc == 0) page->t = t;
+  if (rc == 0 || a->trace || a->step) return rc;
+  tc_warn("no timeline: %s", err->text);
+  page->trace_note = err->text;
+  return 0;
+}
+
+static int write_page(const struct tc_page *page, const char *out, struct tc_err *err)
+{
+  struct stat st;
+  if (stat(out, &st) == 0 && !S_ISREG(st.st_mode))
+    return tc_fail(err, TC_EUSER, "-o %s is not a regular file; name a file to make", out);
+  char *tmp = tc_sprintf("%s.tmp-%ld", out, (long)getpid());
+  FILE *f = fopen(tmp, "w");
+  bool bad = !f;
+  if (f) {
+    tc_page_write(f, page);
+    bad = ferror(f) != 0;
+    if (fclose(f)) bad = true;
+  }
+  if (!bad && rename(tmp, out)) bad = true;
+  int rc = bad ? tc_fail(err, TC_EUSER, "cannot write %s: %s", out, strerror(errno)) : 0;
+  if (bad) unlink(tmp);
+  free(tmp);
+  return rc;
+}
+
+static int run(const struct ask *a, struct tc_err *err)
+{
+  struct stat st;
+  if (stat(a->folder, &st) != 0)
+    return tc_fail(err, TC_EUSER, "folder '%s' cannot be read: %s", a->folder, strerror(errno));
+  if (!S_ISDIR(st.st_mode))
+    return tc_fail(err, TC_EUSER, "'%s' is no folder; name the run's (its run.out)", a->folder);
+  char *run_path = tc_sprintf("%s/run.json", a->folder);
+  char *metrics_path = tc_sprintf("%s/metrics.jsonl", a->folder);
+  struct tc_metrics m = { 0 };
+  struct tc_timeline t = { 0 };
+  struct tc_err note = { 0 };
+  json_t *o = NULL;
+  int rc = tc_run_read(&o, run_path, err);
+  if (!rc) rc = tc_metrics_read(&m, metrics_path, err);
+  if (!rc && m.broken)
+    tc_warn("%s: %lld line%s cannot be read and %s left out (the first is line %lld)", metrics_path,
+            (long long)m.broken, m.broken == 1 ? "" : "s", m.broken == 1 ? "is" : "are",
+            (long long)m.first_broken);
+  struct tc_page page = { .folder = a->folder, .run = o, .m = &m };
+  if (!rc && (rc = read_trace(&page, &t, a, &note)) < 0) *err = note;
+  if (!rc && a->json) {
+    json_t *figures = tc_report_plan(&page);
+    json_dumpf(figures, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    printf("\n");
+    json_decref(figures);
+  }
+  if (!rc && a->out) rc = write_page(&page, a->out, err);
+  if (!rc && a->out && !a->json) printf("%s: steps %lld to %lld%s\n", a->out, (long long)m.first_step,
+                  (long long)m.last_step, page.t ? ", with a timeline" : "");
+  tc_metrics_free(&m);
+  tc_timeline_free(&t);
+  json_decref(o);
+  free(run_path);
+  free(metrics_path);
+  return rc;
+}
+
+int tc_cmd_report(int argc, char **argv)
+{
+  struct tc_err err = { 0 };
+  struct ask a = { 0 };
+  int rc = parse(&a, argc, argv, &err);
+  if (!rc) rc = run(&a, &err);
+  return rc < 0 ? tc_cmd_fail(&err) : 0;
+}

@@ -1,0 +1,48 @@
+/* train.c - `tercio train`: starts a training run on each rank. */
+#include "io/ckpt/h5.h"
+#include "src/launch/launch.h"
+#include "src/launch/stop.h"
+#include "src/train/train.h"
+
+struct start {                   /* read-only for ranks */
+  struct tc_launch launch;
+  struct tc_stop *stop;
+};
+
+static int run_rank(int rank, void *start, struct tc_err *err)
+{
+  const struct start *s = start;
+  const struct tc_launch *l = &s->launch;
+  struct tc_train t = { .cfg = l->cfg, .ranks = l->ranks, .who = l->who, .rank = rank,
+                        .hub = l->hub, .mpi = l->mpi && l->mpi_world > 1, .stop = s->stop,
+                        .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
+  int rc = tc_train(&t, err);
+  /* All ranks leave with one status. The launcher ends the others by TERM as soon as the first
+   * has left (srun -K1), and 143 would hide it; nobody leaves before all have come to
+   * tc_mpi_finish. */
+  if (rc != TC_EPEER) tc_stop_agreed(s->stop);
+  return rc;
+}
+
+int tc_cmd_train(int argc, char **argv)
+{
+  const char *const extra[] = { NULL };
+  struct tc_err err = { 0 };
+  struct tc_config *c = NULL;
+  struct start s = { .stop = NULL };
+  int rc = tc_config_new(&c, argc, argv, extra, NULL, &err);
+  if (!rc) tc_h5_start();
+  /* Before the launcher is asked, so that a signal can end the wait for it. Every rank reports its
+   * own failure: the others may have none. */
+  if (!rc && tc_stop_new(&s.stop, tc_launch_rank() == 0, &err) < 0) {
+    tc_config_free(c);
+    return tc_cmd_fail(&err);
+  }
+  if (!rc) rc = tc_launch_find(&s.launch, c, &err);
+  int status = rc < 0 ? tc_launch_say(s.launch.ranks, rc, &err)
+                      : tc_launch_run(&s.launch, run_rank, &s);
+  tc_launch_free(&s.launch);
+  tc_stop_free(s.stop);
+  tc_config_free(c);
+  return status;
+}

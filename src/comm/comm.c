@@ -1,0 +1,571 @@
+/* comm.c - the part of a communicator that all backends share: the queue, the worker thread
+ * that runs it, tickets, failure, counters, and the shorthands for control data.
+ *
+ * Invariants:
+ *  - calls run one at a time, in the order of their tickets; `done` is the last one that
+ *    ended well; once `failed` is set nothing runs any more;
+ *  - everything in struct tc_comm below `lock` is read and written under it; a call that
+ *    runs belongs to the worker alone;
+ *  - the worker sleeps on `work` while the queue is empty;
+ *  - nobody waits for ever: the backend keeps the deadline, and a waiter who sees no sign of
+ *    life from the worker for the deadline and GRACE_NS more (a library call that never came
+ *    back) fails the communicator himself;
+ *  - a group of one has no worker: calls run in tc_comm_start;
+ *  - of a communicator of a device's memory the caller's thread tells the device what to do, in
+ *    tc_comm_start, and lets it wait, in tc_comm_wait; the worker only sees how it goes. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "src/comm/impl.h"
+
+#define GRACE_NS INT64_C(10000000000)       /* a worker this late is stuck */
+#define LEAVE_NS INT64_C(5000000000)        /* tc_comm_free waits so long for the worker */
+#define TICK_NS INT64_C(1000000000)
+
+const char *const tc_coll_name[TC_COLLS] = {
+  "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "scatter",
+  "gather", "all_to_all", "send", "recv", "barrier"
+};
+
+struct call {
+  struct tc_coll_args a;          /* a.parts = parts */
+  struct tc_part *parts;          /* owned; kept when the call is recycled */
+  int cap_parts;
+  tc_ticket ticket;
+  struct call *next;
+};
+
+struct tc_comm {
+  const struct tc_comm_ops *ops;
+  void *impl;
+  int coord, size;
+  int64_t deadline_ns;
+  char *name;
+  void (*traced)(void *, const struct tc_coll_args *, int64_t, int64_t, int64_t);
+  void *traced_ctx;
+  struct tc_stall *stall;
+  pthread_t thread;
+  bool threaded;
+  atomic_bool stop;
+
+  pthread_mutex_t lock;
+  pthread_cond_t work, ended;     /* a call is queued; a call ended or the worker left */
+  struct call *head, *tail;       /* queued */
+  struct call *spare;             /* recycled */
+  tc_ticket last, done;
+  int64_t beat;                   /* grows when the worker begins or ends a call */
+  bool failed, left;
+  struct tc_err failure;
+  struct tc_comm_counters live;   /* the worker's */
+  struct tc_comm_counters shown;  /* the user's: a copy made in his own calls */
+};
+
+/* ---- the queue ------------------------------------------------------------------- */
+
+/* With the lock held. */
+static void set_failure(struct tc_comm *c, const struct tc_err *why)
+{
+  if (c->failed) return;
+  c->failure = *why;
+  c->failed = true;
+}
+
+/* With the lock held. */
+static void count_call(struct tc_comm *c, const struct tc_coll_args *a, int64_t bytes)
+{
+  struct tc_coll_count *n = a->ctl ? &c->live.ctl[a->coll] : &c->live.data[a->coll];
+  n->calls++;
+  n->bytes += bytes;
+}
+
+static void *worker(void *arg)
+{
+  struct tc_comm *c = arg;
+  pthread_mutex_lock(&c->lock);
+  for (;;) {
+    while (!c->head && !c->stop) pthread_cond_wait(&c->work, &c->lock);
+    if (c->stop) break;
+    struct call *k = c->head;
+    c->head = k->next;
+    if (!c->head) c->tail = NULL;
+    if (!c->failed) {
+      struct tc_err err = { 0 };
+      int64_t bytes = 0;
+      c->beat++;
+      pthread_mutex_unlock(&c->lock);
+      int64_t begin_ns = c->traced ? tc_now_ns() : 0;
+      int rc = c->ops->run(c->impl, &k->a, &c->stop, &bytes, &err);
+      if (c->traced && rc == 0) c->traced(c->traced_ctx, &k->a, begin_ns, tc_now_ns(), bytes);
+      pthread_mutex_lock(&c->lock);
+      c->beat++;
+      if (rc < 0) {
+        set_failure(c, &err);
+      } else if (!c->failed) {
+        count_call(c, &k->a, bytes);
+        c->done = k->ticket;
+      }
+    }
+    k->next = c->spare;
+    c->spare = k;
+    pthread_cond_broadcast(&c->ended);
+  }
+  if (c->ops->leave) {
+    pthread_mutex_unlock(&c->lock);
+    c->ops->leave(c->impl);
+    pthread_mutex_lock(&c->lock);
+  }
+  c->left = true;
+  pthread_cond_broadcast(&c->ended);
+  pthread_mutex_unlock(&c->lock);
+  return NULL;
+}
+
+/* Without its thread the communicator is failed from the start: every call says why. */
+static void start_worker(struct tc_comm *c)
+{
+  struct tc_err why;
+  if (tc_thread_start(&c->thread, worker, c, &why) == 0) {
+    c->threaded = true;
+    return;
+  }
+  set_failure(c, &why);
+}
+
+struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord, int size,
+                            const struct tc_comm_opts *o, struct tc_stall *stall)
+{
+  TC_ASSERT(size > 0 && coord >= 0 && coord < size);
+  struct tc_comm *c = tc_calloc(1, sizeof *c);
+  c->ops = ops;
+  c->impl = impl;
+  c->coord = coord;
+  c->size = size;
+  c->deadline_ns = (int64_t)(tc_comm_deadline_s(o) * 1e9);
+  c->name = tc_strdup(o->name ? o->name : "world");
+  c->traced = o->traced;
+  c->traced_ctx = o->traced_ctx;
+  c->stall = stall;
+  atomic_init(&c->stop, false);
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_mutex_init(&c->lock, NULL);
+  pthread_cond_init(&c->work, &attr);
+  pthread_cond_init(&c->ended, &attr);
+  pthread_condattr_destroy(&attr);
+  if (size > 1) start_worker(c);
+  return c;
+}
+
+static void timed_wait(struct tc_comm *c, int64_t ns)
+{
+  int64_t until = tc_now_ns() + ns;
+  struct timespec ts = { (time_t)(until / 1000000000), (long)(until % 1000000000) };
+  pthread_cond_timedwait(&c->ended, &c->lock, &ts);
+}
+
+static void free_calls(struct call *k)
+{
+  while (k) {
+    struct call *next = k->next;
+    free(k->parts);
+    free(k);
+    k = next;
+  }
+}
+
+static void tell_to_leave(struct tc_comm *c)
+{
+  if (!c->threaded) return;
+  pthread_mutex_lock(&c->lock);
+  atomic_store(&c->stop, true);
+  pthread_cond_broadcast(&c->work);
+  pthread_mutex_unlock(&c->lock);
+}
+
+/* False: stuck inside a library, which by `end_ns` has not come back; better a leak than a hang. */
+static bool has_left(struct tc_comm *c, int64_t end_ns)
+{
+  if (!c->threaded) {
+    if (c->ops->leave) c->ops->leave(c->impl);
+    return true;
+  }
+  pthread_mutex_lock(&c->lock);
+  for (int64_t now; !c->left && (now = tc_now_ns()) < end_ns;)
+    timed_wait(c, TC_MIN(end_ns - now, TICK_NS / 4));
+  bool left = c->left;
+  pthread_mutex_unlock(&c->lock);
+  if (left) {
+    pthread_join(c->thread, NULL);
+    return true;
+  }
+  tc_warn("axis %s: the communication thread does not return; left behind", c->name);
+  pthread_detach(c->thread);
+  return false;
+}
+
+bool tc_comms_free(struct tc_comm *const *comm, int n)
+{
+  const int64_t end_ns = tc_now_ns() + LEAVE_NS;
+  bool all = true;
+  for (int i = 0; i < n; i++)
+    if (comm[i]) tell_to_leave(comm[i]);
+  for (int i = 0; i < n; i++) {
+    struct tc_comm *c = comm[i];
+    if (!c) continue;
+    if (!has_left(c, end_ns)) {
+      all = false;
+      continue;
+    }
+    c->ops->free(c->impl);
+    free_calls(c->head);
+    free_calls(c->spare);
+    pthread_cond_destroy(&c->work);
+    pthread_cond_destroy(&c->ended);
+    pthread_mutex_destroy(&c->lock);
+    free(c->name);
+    free(c);
+  }
+  return all;
+}
+
+bool tc_comm_free(struct tc_comm *c) { return tc_comms_free(&c, 1); }
+
+/* ---- calls ----------------------------------------------------------------------- */
+
+static void check_args(const struct tc_comm *c, const struct tc_coll_args *a)
+{
+  TC_ASSERT(a->coll >= 0 && a->coll < TC_COLLS);
+  if (a->coll == TC_BARRIER) return;
+  TC_ASSERT(a->dtype >= 0 && a->dtype < TC_DTYPES);
+  TC_ASSERT(a->n_parts >= 0);
+  bool reduces = a->coll == TC_ALL_REDUCE || a->coll == TC_REDUCE_SCATTER ||
+                 a->coll == TC_REDUCE;
+  bool rooted = a->coll == TC_BROADCAST || a->coll == TC_REDUCE || a->coll == TC_SCATTER ||
+                a->coll == TC_GATHER || a->coll == TC_SEND || a->coll == TC_RECV;
+  TC_ASSERT(!reduces || (a->dtype != TC_U8 && (a->red == TC_SUM || a->red == TC_MAX_OP)));
+  TC_ASSERT(!rooted || (a->root >= 0 && a->root < c->size));
+  if (a->coll == TC_SEND || a->coll == TC_RECV) TC_ASSERT(a->root != c->coord);
+  for (int i = 0; i < a->n_parts; i++) {
+    TC_ASSERT(a->parts[i].count >= 0 && a->parts[i].block >= 0);
+    if (a->coll == TC_ALL_TO_ALL)
+      TC_ASSERT(a->parts[i].count == c->size * a->parts[i].block);
+  }
+}
+
+/* With the lock held. A call of its own, or a recycled one, with the parts copied. */
+static struct call *take_call(struct tc_comm *c, const struct tc_coll_args *a)
+{
+  struct call *k = c->spare;
+  if (k) c->spare = k->next;
+  else k = tc_calloc(1, sizeof *k);
+  k->a = *a;
+  k->next = NULL;
+  if (a->coll == TC_BARRIER) k->a.n_parts = 0;
+  if (k->a.n_parts > k->cap_parts) {
+    k->cap_parts = k->a.n_parts;
+    k->parts = tc_realloc(k->parts, (size_t)k->cap_parts * sizeof *k->parts);
+  }
+  if (k->a.n_parts) memcpy(k->parts, a->parts, (size_t)k->a.n_parts * sizeof *k->parts);
+  k->a.parts = k->parts;
+  return k;
+}
+
+static int fail_alike(const struct tc_comm *c, struct tc_err *err)
+{
+  return tc_fail(err, c->failure.status, "%s", c->failure.text);
+}
+
+/* With the lock held, of a group of one: nobody to wait for but a device. */
+static int run_here(struct tc_comm *c, struct call *k, struct tc_err *err)
+{
+  int64_t bytes = 0;
+  int rc = c->ops->run(c->impl, &k->a, &c->stop, &bytes, err);
+  TC_ASSERT(rc == 0 || c->ops->start);
+  if (rc < 0) {
+    set_failure(c, err);
+  } else {
+    count_call(c, &k->a, bytes);
+    c->done = k->ticket;
+  }
+  k->next = c->spare;
+  c->spare = k;
+  return rc;
+}
+
+static void await(struct tc_comm *c, tc_ticket t);
+
+/* Tells the device. Calls of one communicator come from one thread, so `last` stands still. */
+static void start_device(struct tc_comm *c, const struct tc_coll_args *a)
+{
+  struct tc_err why = { 0 };
+  pthread_mutex_lock(&c->lock);
+  if (c->last >= c->ops->depth) await(c, c->last + 1 - c->ops->depth);
+  bool failed = c->failed;
+  pthread_mutex_unlock(&c->lock);
+  if (failed || c->ops->start(c->impl, a, c->last + 1, &why) == 0) return;
+  pthread_mutex_lock(&c->lock);
+  set_failure(c, &why);
+  pthread_cond_broadcast(&c->ended);
+  pthread_mutex_unlock(&c->lock);
+}
+
+int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ticket,
+                  struct tc_err *err)
+{
+  check_args(c, a);
+  int rc = 0;
+  if (ticket) *ticket = 0;
+  if (c->ops->start) start_device(c, a);
+  pthread_mutex_lock(&c->lock);
+  if (c->failed) {
+    rc = fail_alike(c, err);
+  } else {
+    struct call *k = take_call(c, a);
+    k->ticket = ++c->last;
+    if (ticket) *ticket = k->ticket;
+    if (c->size == 1) {
+      rc = run_here(c, k, err);
+    } else {
+      if (c->tail) c->tail->next = k;
+      else c->head = k;
+      c->tail = k;
+      pthread_cond_signal(&c->work);
+    }
+  }
+  pthread_mutex_unlock(&c->lock);
+  return rc;
+}
+
+/* With the lock held: until ticket t is done, or the communicator failed. */
+static void await(struct tc_comm *c, tc_ticket t)
+{
+  int64_t beat = c->beat, quiet_ns = 0, last_ns = tc_now_ns();
+  while (c->done < t && !c->failed) {
+    timed_wait(c, TICK_NS);
+    int64_t now = tc_now_ns();
+    /* A process that was stopped and goes on has not been waiting meanwhile. */
+    quiet_ns += TC_MIN(now - last_ns, TICK_NS);
+    last_ns = now;
+    if (c->beat != beat) quiet_ns = 0;
+    beat = c->beat;
+    if (quiet_ns > c->deadline_ns + GRACE_NS) {
+      struct tc_err e;
+      tc_fail(&e, TC_EPEER, "axis %s: the communication library has not come back for %.0f s; "
+              "look at the network and at the other ranks' logs", c->name,
+              (double)quiet_ns * 1e-9);
+      set_failure(c, &e);
+      pthread_cond_broadcast(&c->ended);
+    }
+  }
+}
+
+/* With the lock held. */
+static int wait_here(struct tc_comm *c, tc_ticket t, struct tc_err *err)
+{
+  TC_ASSERT(t >= 0 && t <= c->last);
+  if (c->done < t && !c->failed) {
+    tc_lane_waits(c->stall);
+    await(c, t);
+    tc_lane_waits(NULL);
+  }
+  c->shown = c->live;
+  return c->done < t ? fail_alike(c, err) : 0;
+}
+
+int tc_comm_wait(struct tc_comm *c, tc_ticket t, struct tc_err *err)
+{
+  pthread_mutex_lock(&c->lock);
+  int rc;
+  if (c->ops->join && c->done < t && !c->failed) rc = c->ops->join(c->impl, t, err);
+  else rc = wait_here(c, t, err);
+  pthread_mutex_unlock(&c->lock);
+  return rc;
+}
+
+int tc_comm_settle(struct tc_comm *c, struct tc_err *err)
+{
+  pthread_mutex_lock(&c->lock);
+  int rc = wait_here(c, c->last, err);
+  pthread_mutex_unlock(&c->lock);
+  return rc;
+}
+
+int tc_comm_test(struct tc_comm *c, tc_ticket t, struct tc_err *err)
+{
+  int rc;
+  pthread_mutex_lock(&c->lock);
+  TC_ASSERT(t >= 0 && t <= c->last);
+  if (c->done >= t) rc = 1;
+  else rc = c->failed ? fail_alike(c, err) : 0;
+  if (rc) c->shown = c->live;
+  pthread_mutex_unlock(&c->lock);
+  return rc;
+}
+
+int tc_comm_run(struct tc_comm *c, const struct tc_coll_args *a, struct tc_err *err)
+{
+  tc_ticket t;
+  TC_TRY(tc_comm_start(c, a, &t, err));
+  return tc_comm_wait(c, t, err);
+}
+
+int tc_comm_usable(struct tc_comm *c, struct tc_err *err)
+{
+  pthread_mutex_lock(&c->lock);
+  int rc = c->failed ? fail_alike(c, err) : 0;
+  pthread_mutex_unlock(&c->lock);
+  return rc;
+}
+
+int tc_comm_size(const struct tc_comm *c) { return c->size; }
+int tc_comm_coord(const struct tc_comm *c) { return c->coord; }
+struct tc_stall *tc_comm_stall(struct tc_comm *c) { return c->stall; }
+
+const struct tc_comm_counters *tc_comm_counters(const struct tc_comm *c)
+{
+  struct tc_comm *m = (struct tc_comm *)c;  /* the lock and the copy are no visible state */
+  pthread_mutex_lock(&m->lock);
+  m->shown = m->live;
+  pthread_mutex_unlock(&m->lock);
+  return &m->shown;
+}
+
+/* As a ring would for the symmetric ones; flat for those with a root: a broadcast's root sends
+ * all of it to each of the others. */
+int64_t tc_coll_bytes(int coll, int size, int coord, int root, int64_t count, int64_t block,
+                      int64_t elem_bytes)
+{
+  int64_t own = tc_block_start(count, block, coord + 1, size) -
+                tc_block_start(count, block, coord, size);
+  int64_t n = 0, others = size - 1;
+  bool am_root = coord == root;
+  if (size == 1) return 0;
+  switch (coll) {
+    case TC_ALL_REDUCE:     n = count - own + own * others; break;
+    case TC_REDUCE_SCATTER: n = count - own; break;
+    case TC_ALL_GATHER:     n = own * others; break;
+    case TC_BROADCAST:      n = am_root ? count * others : 0; break;
+    case TC_REDUCE:         n = am_root ? 0 : count; break;
+    case TC_SCATTER:        n = am_root ? count - own : 0; break;
+    case TC_GATHER:         n = am_root ? 0 : own; break;
+    case TC_ALL_TO_ALL:     n = count - own; break;
+    case TC_SEND:           n = count; break;
+    case TC_RECV: case TC_BARRIER: break;
+    default: TC_ASSERT(false);
+  }
+  return n * elem_bytes;
+}
+
+/* ---- control data ---------------------------------------------------------------- */
+
+/* One part of bytes. */
+static int run_ctl(struct tc_comm *c, int coll, int root, const void *src, void *dst,
+                   int64_t bytes, int64_t block_bytes, const char *what, struct tc_err *err)
+{
+  struct tc_part p = { src, dst, bytes, block_bytes };
+  struct tc_coll_args a = { .coll = coll, .dtype = TC_U8, .root = root, .n_parts = 1,
+                            .parts = &p, .ctl = true, .what = what };
+  return tc_comm_run(c, &a, err);
+}
+
+int tc_comm_all_i64(struct tc_comm *c, const int64_t *x, int n, int64_t *all,
+                    struct tc_err *err)
+{
+  TC_ASSERT(n >= 0);
+  int64_t mine_bytes = n * (int64_t)sizeof *x;
+  return run_ctl(c, TC_ALL_GATHER, 0, x, all, mine_bytes * c->size, mine_bytes, "control", err);
+}
+
+/* Gathered rather than reduced: no element type holds every int64 exactly. */
+int tc_comm_max_i64(struct tc_comm *c, int64_t *x, int n, struct tc_err *err)
+{
+  int64_t *all = tc_malloc((size_t)(n * c->size) * sizeof *all + 1);
+  int rc = tc_comm_all_i64(c, x, n, all, err);
+  for (int i = 0; rc == 0 && i < c->size * n; i++)
+    if (all[i] > x[i % n]) x[i % n] = all[i];
+  free(all);
+  return rc;
+}
+
+/* The lengths are gathered first; then each member with bytes sends them to the root. */
+int tc_comm_bytes_gather(struct tc_comm *c, int root, const void *mine, int64_t my_bytes,
+                         void **all, int64_t *bytes, struct tc_err *err)
+{
+  TC_ASSERT(my_bytes >= 0 && root >= 0 && root < c->size);
+  const int64_t one = (int64_t)sizeof *bytes;
+  *all = NULL;
+  TC_TRY(run_ctl(c, TC_ALL_GATHER, 0, &my_bytes, bytes, one * c->size, one,
+                 "lengths to gather", err));
+  if (c->coord != root) {
+    if (my_bytes == 0) return 0;
+    return run_ctl(c, TC_SEND, root, mine, NULL, my_bytes, my_bytes, "bytes to gather", err);
+  }
+  int64_t total = 0, at = 0;
+  for (int i = 0; i < c->size; i++) total += bytes[i];
+  char *buf = tc_malloc((size_t)total + 1);
+  for (int i = 0; i < c->size; at += bytes[i++]) {
+    int rc = 0;
+    if (bytes[i] == 0) continue;
+    if (i == root) memcpy(buf + at, mine, (size_t)my_bytes);
+    else rc = run_ctl(c, TC_RECV, i, NULL, buf + at, bytes[i], bytes[i], "bytes to gather", err);
+    if (rc < 0) {
+      free(buf);
+      return rc;
+    }
+  }
+  *all = buf;
+  return 0;
+}
+
+int tc_comm_bytes_bcast(struct tc_comm *c, int root, void **buf, int64_t *n_bytes,
+                        struct tc_err *err)
+{
+  const int64_t one = (int64_t)sizeof *n_bytes;
+  bool am_root = c->coord == root;
+  if (!am_root) *buf = NULL;
+  TC_TRY(run_ctl(c, TC_BROADCAST, root, n_bytes, n_bytes, one, one, "length to broadcast",
+                 err));
+  void *to = am_root ? *buf : tc_malloc((size_t)*n_bytes + 1);
+  int rc = run_ctl(c, TC_BROADCAST, root, to, to, *n_bytes, *n_bytes, "bytes to broadcast",
+                   err);
+  if (!am_root && rc < 0) free(to);
+  else *buf = to;
+  return rc;
+}
+
+/* Not all alike: whose trouble it is. */
+static const struct tc_err *first_error(struct tc_err *all, int n, char *const *who)
+{
+  for (int i = 0; i < n; i++) {
+    if (all[i].status >= 0) continue;
+    const struct tc_err why = all[i];
+    if (i > 0) tc_fail(&all[i], why.status, "%s: %.900s", who ? who[i] : "a rank", why.text);
+    return &all[i];
+  }
+  return all;
+}
+
+int tc_comm_agree(struct tc_comm *c, char *const *who, int rc, struct tc_err *err)
+{
+  struct tc_err mine = { 0 };
+  if (c->size == 1) return rc;
+  if (rc < 0) mine = *err;
+  mine.status = rc;
+  void *all = NULL, *said = NULL;
+  int64_t *bytes = tc_calloc((size_t)c->size, sizeof *bytes), n = sizeof mine;
+  rc = tc_comm_bytes_gather(c, 0, &mine, n, &all, bytes, err);
+  if (rc == 0 && all) mine = *first_error(all, c->size, who);
+  if (all) said = &mine;
+  if (rc == 0) rc = tc_comm_bytes_bcast(c, 0, &said, &n, err);
+  if (rc == 0) {
+    rc = ((struct tc_err *)said)->status;
+    if (rc < 0) *err = *(struct tc_err *)said;
+    if (!all) free(said);
+  }
+  free(all);
+  free(bytes);
+  return rc;
+}

@@ -1,0 +1,171 @@
+/* comm.h - collectives along one axis of the mesh.
+ *
+ * A tc_comm joins the ranks whose mesh coordinates differ only on one axis (or the whole
+ * world). Calls are collective: every member makes the same calls in the same order with
+ * equal counts and types. They enqueue and return a ticket; the buffers stay borrowed until
+ * the ticket is waited for. Each communicator is one serial queue.
+ *
+ * Data is given as parts: arrays that travel in one call. An element belongs to coordinate
+ * min(i / block, n-1): coordinate i has the i-th block of `block` elements, the last one(s)
+ * what is left (maybe nothing).
+ *
+ * Sums are deterministic: the owner of a block receives all terms and adds them in
+ * coordinate order in fp32 (f64 in double, i32 as integers), rounds once, and hands the
+ * result out: all copies end with identical bits, and the bytes are a ring's. (A device's library has
+ * rules of its own: nccl.h.)
+ *
+ * Levels: comm.c has the queue, the worker thread, deadlines and counters; p2p.c the
+ * collectives over a tc_link of send/receive/test; self.c, thread.c, mpi.c
+ * are links. nccl.c fills tc_comm_ops instead. */
+#ifndef TC_COMM_H
+#define TC_COMM_H
+
+#include "src/base/base.h"
+
+struct tc_comm;
+
+enum tc_coll {
+  TC_ALL_REDUCE, TC_REDUCE_SCATTER, TC_ALL_GATHER, TC_BROADCAST, TC_REDUCE, TC_SCATTER,
+  TC_GATHER, TC_ALL_TO_ALL, TC_SEND, TC_RECV, TC_BARRIER, TC_COLLS
+};
+extern const char *const tc_coll_name[TC_COLLS];  /* "all_reduce", ... */
+
+enum tc_reduce { TC_SUM, TC_MAX_OP };
+
+/* src and dst may be equal or overlap only as said at each call. */
+struct tc_part {
+  const void *src;
+  void *dst;
+  int64_t count;                  /* elements of the whole */
+  int64_t block;                  /* elements of one coordinate's block */
+};
+
+/* What one call does:
+ *   ALL_REDUCE      dst[count] <- reduction of all src[count];      src == dst allowed
+ *   REDUCE_SCATTER  dst[my block] <- reduction of all src[count], my block of it; dst may be
+ *                   src + my offset
+ *   ALL_GATHER      dst[count] <- src[each one's block];            src may be dst + my offset
+ *   BROADCAST       dst[count] <- root's src[count];  root: src == dst allowed, dst unused
+ *   REDUCE          root: dst[count] <- reduction of all src[count]; src == dst allowed
+ *   SCATTER         dst[my block] <- root's src[my block of count]
+ *   GATHER          root: dst[count] <- src[each one's block]
+ *   ALL_TO_ALL      dst[block j] <- src of coordinate j, its block for me; count = n * block
+ *   SEND / RECV     src[count] to / dst[count] from coordinate `peer`
+ *   BARRIER         nothing */
+struct tc_coll_args {
+  int coll, dtype, red;
+  int root;                       /* root, or peer of SEND/RECV */
+  int n_parts;
+  const struct tc_part *parts;    /* copied */
+  bool ctl;                       /* a control reduction: counted under "ctl" */
+  const char *what;               /* borrowed until waited: named when a deadline passes */
+};
+
+typedef int64_t tc_ticket;        /* increasing; 0: nothing to wait for */
+
+struct tc_coll_count { int64_t calls, bytes; };   /* bytes: what this rank sent */
+struct tc_comm_counters { struct tc_coll_count data[TC_COLLS], ctl[TC_COLLS]; };
+
+/* Collective. Enqueues; *ticket waits for it. Never blocks on a peer. */
+int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ticket,
+                  struct tc_err *err);
+/* Local. Blocks until the ticket (and all before it) is done. TC_EPEER after the
+ * communicator's deadline or when a peer has gone, naming the operation, the members that
+ * have not arrived and their nodes; with a watchdog (watch/watch.h), who is behind it. After a failure every further call fails alike. */
+int tc_comm_wait(struct tc_comm *c, tc_ticket t, struct tc_err *err);
+/* Local. Blocks until all calls that were started are done, as tc_comm_wait; also where that lets
+ * a device wait in the host's place (nccl.h). */
+int tc_comm_settle(struct tc_comm *c, struct tc_err *err);
+/* Local. 1 done, 0 not yet, negative status. */
+int tc_comm_test(struct tc_comm *c, tc_ticket t, struct tc_err *err);
+/* Collective. start + wait. */
+int tc_comm_run(struct tc_comm *c, const struct tc_coll_args *a, struct tc_err *err);
+
+/* Shorthands for control data, each start + wait, counted under ctl. Collective. */
+int tc_comm_max_i64(struct tc_comm *c, int64_t *x, int n, struct tc_err *err);
+int tc_comm_all_i64(struct tc_comm *c, const int64_t *x, int n, int64_t *all,
+                    struct tc_err *err);         /* all[size * n] <- each member's x[n] */
+int tc_comm_bytes_gather(struct tc_comm *c, int root, const void *mine, int64_t my_bytes,
+                         void **all, int64_t *bytes, struct tc_err *err);
+    /* root: *all (owned by the caller) is the members' bytes in coordinate order, bytes[i]
+     * each; others: *all = NULL. bytes[size] on every member. */
+int tc_comm_bytes_bcast(struct tc_comm *c, int root, void **buf, int64_t *n_bytes,
+                        struct tc_err *err);
+    /* others: *buf is owned by the caller. */
+
+/* Collective. All come with a status and, if it is an error, its sentence: the first error on all, that
+ * of another than member 0 with its name. who[coord] may be NULL. */
+int tc_comm_agree(struct tc_comm *c, char *const *who, int rc, struct tc_err *err);
+
+/* Local. 0, or why no call can succeed: it has failed before, or its thread could not be started. */
+int tc_comm_usable(struct tc_comm *c, struct tc_err *err);
+int tc_comm_size(const struct tc_comm *c);
+int tc_comm_coord(const struct tc_comm *c);       /* this rank's place in the group */
+const struct tc_comm_counters *tc_comm_counters(const struct tc_comm *c);
+/* Local. Bytes this rank would send: what counters grow by. Pure; used for predictions. */
+int64_t tc_coll_bytes(int coll, int size, int coord, int root, int64_t count, int64_t block,
+                      int64_t elem_bytes);
+/* Local; drops what is queued. False: its thread hangs in a library, and was left behind with what it
+ * uses. NULL is fine. */
+bool tc_comm_free(struct tc_comm *c);
+/* The same for c[n]: all leave at once, and one time limit counts for all together. */
+bool tc_comms_free(struct tc_comm *const *c, int n);
+
+/* ---- making communicators -------------------------------------------------------- */
+
+struct tc_comm_opts {
+  const char *name;               /* "dp", "tp", "pp", "world" */
+  double deadline_s;              /* 0: 600 */
+  const char *const *who;         /* [size] "rank 3 on node2"; borrowed; may be NULL */
+  /* Told of each call that ended well, by the thread that ran it; *a is lent for that long.
+   * begin: its turn came in the queue. NULL: nobody asks. Not for groups of one. */
+  void (*traced)(void *ctx, const struct tc_coll_args *a, int64_t begin_ns, int64_t end_ns,
+                 int64_t bytes);
+  void *traced_ctx;
+};
+
+struct tc_comm *tc_comm_self(const struct tc_comm_opts *o);
+
+/* Threads of one process. A hub joins `world` ranks; made once, freed after all comms. */
+struct tc_hub;
+struct tc_hub *tc_hub_new(int world);
+void tc_hub_free(struct tc_hub *h);
+/* Local; `members` are the world ranks of the group in coordinate order, `id` tells apart
+ * groups of equal members (the axis). */
+struct tc_comm *tc_comm_thread(struct tc_hub *h, int id, int rank, const int32_t *members,
+                               int size, const struct tc_comm_opts *o);
+/* Local. Marks a rank as gone: waits of the others fail at once with TC_EPEER. */
+void tc_hub_leave(struct tc_hub *h, int rank);
+
+/* Local, at any time. The MPI library's name and version, into text[size]. */
+void tc_mpi_version(char *text, size_t size);
+
+/* MPI. tc_mpi_* are the only doors to MPI outside io. Collective over the world. */
+int tc_mpi_start(int *rank, int *world, struct tc_err *err);  /* MPI_THREAD_MULTIPLE */
+/* Collective. Waits for all ranks (0: 600 s) before tc_mpi_finish, which waits without end.
+ * TC_EPEER. */
+int tc_mpi_meet(double deadline_s, struct tc_err *err);
+void tc_mpi_finish(void);
+struct tc_mail *tc_mpi_mail(void);   /* Local. Letters between watchdogs (watch/watch.h); owned */
+void tc_mpi_abort(int status);    /* ends every rank of the step with this exit status */
+/* Local: no communicator is split; messages carry (id, group) in their tags. */
+int tc_comm_mpi(struct tc_comm **out, int id, const int32_t *members, int size,
+                const struct tc_comm_opts *o, struct tc_err *err);
+
+/* ---- for backends (comm.c, p2p.c) ------------------------------------------- */
+
+/* A link moves bytes between the members of one group. Non-blocking; called by one thread. */
+struct tc_link_ops {
+  /* Return a request >= 0 or a negative status. tag distinguishes calls in flight. */
+  int (*send)(void *link, int to, const void *buf, int64_t bytes, int tag);
+  int (*recv)(void *link, int from, void *buf, int64_t bytes, int tag);
+  /* 1 done (request is gone), 0 not yet, negative: peer gone or error. */
+  int (*test)(void *link, int request);
+  void (*cancel)(void *link, int request);        /* give up a request */
+  void (*free)(void *link);
+};
+/* members: world ranks, in coordinate order. */
+struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int coord,
+                            const int32_t *members, int size, const struct tc_comm_opts *o);
+
+#endif

@@ -1,0 +1,71 @@
+/* impl.h - what comm.c asks of a backend. Private to comm*.c. */
+#ifndef TC_COMM_IMPL_H
+#define TC_COMM_IMPL_H
+
+#include <stdatomic.h>
+
+#include "src/comm/comm.h"
+#include "src/watch/watch.h"
+
+struct tc_comm_ops {
+  /* Runs one call to its end, on the worker thread (or on the caller's where size is 1).
+   * *bytes <- bytes handed to the network. Gives up soon after *stop becomes true. */
+  int (*run)(void *impl, const struct tc_coll_args *a, const atomic_bool *stop,
+             int64_t *bytes, struct tc_err *err);
+  void (*free)(void *impl);
+
+  /* May be NULL. What takes time before `free`, by the worker as its last act, so that several
+   * communicators do it at once; before `free` in any case. */
+  void (*leave)(void *impl);
+
+  /* Of a communicator of a device's memory (nccl.c); else empty. start: before the call is
+   * queued, on the caller's thread: what the device is told to do. join: in tc_comm_wait, of a
+   * call that isn't known to have ended. At most `depth` calls are between start and the end of
+   * run. */
+  int (*start)(void *impl, const struct tc_coll_args *a, tc_ticket t, struct tc_err *err);
+  int (*join)(void *impl, tc_ticket t, struct tc_err *err);
+  int depth;
+};
+
+/* What timeout.c needs to know of a communicator; all borrowed. */
+struct tc_late {
+  const char *axis;
+  const char *const *who;         /* [size]; may be NULL */
+  const int32_t *members;         /* [size] world ranks */
+  struct tc_stall *stall;         /* may be NULL */
+  double deadline_s;
+};
+/* Call a waits for the coordinates late[n] (n may be more than the TC_BLAMED that are looked at).
+ * _say tells the watchdog; _fail gives up; _gone: a peer is known to have left. TC_EPEER. */
+void tc_late_say(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns,
+                 const int *late, int n);
+int tc_late_fail(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns,
+                 const int *late, int n, struct tc_err *err);
+int tc_late_gone(const struct tc_late *l, const struct tc_coll_args *a, int peer,
+                 struct tc_err *err);
+/* Puts the call's name before what err says and, of TC_EPEER, those who are to blame behind it;
+ * returns its status. */
+int tc_late_broken(const struct tc_late *l, const struct tc_coll_args *a, const int *late, int n,
+                   struct tc_err *err);
+
+/* Local. Takes impl over. stall is what impl says of its waits; may be NULL. */
+struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord, int size,
+                            const struct tc_comm_opts *o, struct tc_stall *stall);
+
+struct tc_stall *tc_comm_stall(struct tc_comm *c);
+
+/* The deadline in force, in seconds. */
+static inline double tc_comm_deadline_s(const struct tc_comm_opts *o)
+{
+  return o->deadline_s > 0 ? TC_MIN(o->deadline_s, 1e9) : 600.0;
+}
+
+/* Where coordinate i's block starts, in elements; i = n: the end of the last block. The last
+ * coordinate has whatever is left, be it less or more than a block. */
+static inline int64_t tc_block_start(int64_t count, int64_t block, int i, int n)
+{
+  if (i >= n) return count;
+  return i > 0 && block > count / i ? count : i * block;
+}
+
+#endif

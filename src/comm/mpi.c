@@ -1,0 +1,277 @@
+/* mpi.c - the link between ranks that are MPI processes, and the doors to MPI: the only
+ * file in src/ that sees <mpi.h>.
+ *
+ * Everything goes over MPI_COMM_WORLD with point-to-point messages, so that no communicator
+ * is split and no state is kept between tc_mpi_start and tc_mpi_finish. Tags start at
+ * TAG_BASE, which leaves the lower half of what every MPI guarantees (32767) to others:
+ *   tag = TAG_BASE + id * TAGS_PER_ID + the link's tag.
+ * Groups of one id (an axis) have no two ranks in common, so id and the pair of ranks tell
+ * groups apart. The tag behind the last id's is for the watchdogs' letters. Several workers
+ * call MPI at once: MPI_THREAD_MULTIPLE.
+ *
+ * MPI makes progress only inside its calls: the worker's polling is what moves messages. */
+#include <limits.h>
+#include <mpi.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/comm/impl.h"
+#include "src/watch/watch.h"
+
+enum { TAG_BASE = 16384, TAGS_PER_ID = 64, IDS = 255, MAIL_TAG = TAG_BASE + IDS * TAGS_PER_ID };
+
+#define CANCEL_TRIES 100
+#define ABORT_S 10                          /* tc_mpi_abort leaves so long for the launcher */
+
+struct request { MPI_Request mpi; int64_t bytes; bool is_recv, used; };
+
+struct link {
+  int id;
+  int32_t *members;               /* [size] world ranks */
+  struct request *req;
+  int n, cap;
+};
+
+void tc_mpi_version(char *text, size_t size)
+{
+  char all[MPI_MAX_LIBRARY_VERSION_STRING];
+  int n;
+  MPI_Get_library_version(all, &n);
+  snprintf(text, size, "%s", all);
+}
+
+/* ---- start and end --------------------------------------------------------------- */
+
+int tc_mpi_start(int *rank, int *world, struct tc_err *err)
+{
+  int got = MPI_THREAD_SINGLE;
+  /* Else Open MPI 5 ends the process where it does not start. */
+  setenv("OMPI_MCA_mpi_initial_errhandler", "mpi_errors_return", 0);
+  if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &got) != MPI_SUCCESS)
+    return tc_fail(err, TC_EPEER, "MPI does not start: start with srun --mpi=pmix or Open "
+                   "MPI's mpirun, or without PMIX_* in the environment; a small MPI program run the "
+                   "same way shows more");
+  if (got != MPI_THREAD_MULTIPLE) {
+    MPI_Finalize();
+    return tc_fail(err, TC_EUSER, "this MPI library was built without MPI_THREAD_MULTIPLE "
+                   "(it grants level %d); use one that has it", got);
+  }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(MPI_COMM_WORLD, rank);
+  MPI_Comm_size(MPI_COMM_WORLD, world);
+  return 0;
+}
+
+int tc_mpi_meet(double deadline_s, struct tc_err *err)
+{
+  MPI_Request all;
+  int done = 0;
+  const struct tc_comm_opts o = { .deadline_s = deadline_s };
+  deadline_s = tc_comm_deadline_s(&o);
+  int64_t end_ns = tc_now_ns() + (int64_t)(deadline_s * 1e9);
+  if (MPI_Ibarrier(MPI_COMM_WORLD, &all) != MPI_SUCCESS) end_ns = 0;
+  while (!done) {
+    if (tc_now_ns() > end_ns || MPI_Test(&all, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+      return tc_fail(err, TC_EPEER, "not all ranks came to the end of the run within %g s "
+                     "(deadline run.deadline): see what the others say", deadline_s);
+    if (!done) tc_sleep_ns(100000);
+  }
+  return 0;
+}
+
+void tc_mpi_finish(void) { MPI_Finalize(); }
+
+static void leave(int signal_number)
+{
+  (void)signal_number;
+  _Exit(-TC_EPEER);
+}
+
+/* MPI_Abort asks the launcher to end the step, and waits for that: for minutes, where this node
+ * is cut off. */
+void tc_mpi_abort(int status)
+{
+  signal(SIGALRM, leave);
+  alarm(ABORT_S);
+  int up = 0, down = 0;
+  MPI_Initialized(&up);
+  MPI_Finalized(&down);
+  if (up && !down) MPI_Abort(MPI_COMM_WORLD, status);
+  _Exit(status);
+}
+
+/* ---- letters ------------------------------------------------------------------------- */
+
+struct sent { MPI_Request mpi; void *copy; };
+
+struct mail {
+  struct tc_mail public;          /* first */
+  struct sent *sent;              /* under way; to the dead for ever */
+  int n, cap;
+};
+
+static void forget_sent(struct mail *m)
+{
+  for (int i = 0; i < m->n; i++) {
+    int done = 0;
+    MPI_Test(&m->sent[i].mpi, &done, MPI_STATUS_IGNORE);
+    if (!done) continue;
+    free(m->sent[i].copy);
+    m->sent[i--] = m->sent[--m->n];
+  }
+}
+
+static void mail_send(struct tc_mail *mail, int to, const void *buf, int bytes)
+{
+  struct mail *m = (struct mail *)mail;
+  forget_sent(m);
+  TC_GROW(m->sent, m->n, m->cap);
+  struct sent *s = &m->sent[m->n];
+  s->copy = memcpy(tc_malloc((size_t)bytes), buf, (size_t)bytes);
+  if (MPI_Isend(s->copy, bytes, MPI_BYTE, to, MAIL_TAG, MPI_COMM_WORLD, &s->mpi) == MPI_SUCCESS)
+    m->n++;
+  else free(s->copy);
+}
+
+static bool mail_poll(struct tc_mail *mail, void *buf, int bytes)
+{
+  MPI_Message msg;
+  MPI_Status status;
+  int got = 0, n = 0;
+  (void)mail;
+  if (MPI_Improbe(MPI_ANY_SOURCE, MAIL_TAG, MPI_COMM_WORLD, &got, &msg, &status) != MPI_SUCCESS ||
+      !got) return false;
+  MPI_Get_count(&status, MPI_BYTE, &n);
+  TC_ASSERT(n == bytes);
+  return MPI_Mrecv(buf, bytes, MPI_BYTE, &msg, MPI_STATUS_IGNORE) == MPI_SUCCESS;
+}
+
+/* What is still under way is MPI's: its copy is left behind. */
+static void mail_free(struct tc_mail *mail)
+{
+  struct mail *m = (struct mail *)mail;
+  forget_sent(m);
+  for (int i = 0; i < m->n; i++) MPI_Request_free(&m->sent[i].mpi);
+  free(m->sent);
+  free(m);
+}
+
+struct tc_mail *tc_mpi_mail(void)
+{
+  struct mail *m = tc_calloc(1, sizeof *m);
+  m->public = (struct tc_mail){ mail_send, mail_poll, mail_free };
+  return &m->public;
+}
+
+/* ---- the link -------------------------------------------------------------------- */
+
+static int take_request(struct link *l)
+{
+  for (int i = 0; i < l->n; i++)
+    if (!l->req[i].used) return i;
+  TC_GROW(l->req, l->n, l->cap);
+  return l->n++;
+}
+
+static int mpi_failed(int rc, const char *what)
+{
+  char text[MPI_MAX_ERROR_STRING];
+  int n;
+  MPI_Error_string(rc, text, &n);
+  tc_warn("%s: %.*s", what, n, text);
+  return TC_EPEER;
+}
+
+static int post(struct link *l, bool is_recv, int peer, void *buf, int64_t bytes, int tag)
+{
+  TC_ASSERT(bytes <= INT_MAX && tag >= 0 && tag < TAGS_PER_ID);
+  int i = take_request(l), rc;
+  int mpi_tag = TAG_BASE + l->id * TAGS_PER_ID + tag;
+  struct request *r = &l->req[i];
+  if (is_recv)
+    rc = MPI_Irecv(buf, (int)bytes, MPI_BYTE, l->members[peer], mpi_tag, MPI_COMM_WORLD,
+                   &r->mpi);
+  else
+    rc = MPI_Isend(buf, (int)bytes, MPI_BYTE, l->members[peer], mpi_tag, MPI_COMM_WORLD,
+                   &r->mpi);
+  if (rc != MPI_SUCCESS) return mpi_failed(rc, is_recv ? "MPI_Irecv" : "MPI_Isend");
+  r->bytes = bytes;
+  r->is_recv = is_recv;
+  r->used = true;
+  return i;
+}
+
+static int mpi_send(void *link, int to, const void *buf, int64_t bytes, int tag)
+{
+  return post(link, false, to, (void *)(uintptr_t)buf, bytes, tag);
+}
+
+static int mpi_recv(void *link, int from, void *buf, int64_t bytes, int tag)
+{
+  return post(link, true, from, buf, bytes, tag);
+}
+
+static int mpi_test(void *link, int request)
+{
+  struct request *r = &((struct link *)link)->req[request];
+  MPI_Status status;
+  int done = 0, got = 0;
+  int rc = MPI_Test(&r->mpi, &done, &status);
+  if (rc != MPI_SUCCESS) return mpi_failed(rc, "MPI_Test");
+  if (!done) return 0;
+  if (r->is_recv) {
+    MPI_Get_count(&status, MPI_BYTE, &got);
+    TC_ASSERT(got == r->bytes);             /* the members' calls differ */
+  }
+  r->used = false;
+  return 1;
+}
+
+/* A send, or a receive whose message is under way, can't be taken back: MPI keeps it and the
+ * process is about to end, since a failed communicator stays failed. */
+static void mpi_cancel(void *link, int request)
+{
+  struct request *r = &((struct link *)link)->req[request];
+  int done = 0;
+  if (r->mpi != MPI_REQUEST_NULL && r->is_recv) {
+    MPI_Cancel(&r->mpi);
+    for (int i = 0; i < CANCEL_TRIES && !done; i++)
+      if (MPI_Test(&r->mpi, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
+  }
+  if (r->mpi != MPI_REQUEST_NULL) MPI_Request_free(&r->mpi);
+  r->used = false;
+}
+
+static void mpi_free(void *link)
+{
+  struct link *l = link;
+  free(l->members);
+  free(l->req);
+  free(l);
+}
+
+int tc_comm_mpi(struct tc_comm **out, int id, const int32_t *members, int size,
+                const struct tc_comm_opts *o, struct tc_err *err)
+{
+  static const struct tc_link_ops ops = { mpi_send, mpi_recv, mpi_test, mpi_cancel, mpi_free };
+  int rank = -1, world = 0, coord = -1;
+  *out = NULL;
+  if (id < 0 || id >= IDS)
+    return tc_fail(err, TC_EUSER, "%d kinds of communicators at most, asked for number %d",
+                   IDS, id);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &world);
+  struct link *l = tc_calloc(1, sizeof *l);
+  l->id = id;
+  l->members = tc_malloc((size_t)size * sizeof *members);
+  for (int i = 0; i < size; i++) {
+    TC_ASSERT(members[i] >= 0 && members[i] < world);
+    l->members[i] = members[i];
+    if (members[i] == rank) coord = i;
+  }
+  TC_ASSERT(coord >= 0);
+  *out = tc_comm_p2p(&ops, l, coord, members, size, o);
+  return 0;
+}

@@ -1,0 +1,319 @@
+/* nccl.c - communicators of a device's memory, over the library that the device's module has
+ * (kernels/cuda/nccl.cu): who joins, what waits for what, how long.
+ *
+ * Invariants:
+ * - a call's transfer is in its stream, and its end marked, when nccl_start returns; ticket t has
+ *   slot t % TC_NCCL_SLOTS, which is free again when run has seen t's end (depth);
+ * - a transfer that is late, or that the library says failed, is aborted: then the device's
+ *   streams go on and nothing hangs; what they made is worth nothing, and every further call fails;
+ * - the first failure is what the communicator fails with, on both threads: what fails after it does
+ *   so because of the abort;
+ * - with two ways, a send to a higher coordinate, and its receive, go over way 0, one to a lower
+ *   over way 1, so that both ends take the same; all else over way 0. In each way calls have one
+ *   order on all members, since they have one altogether;
+ * - NCCL does not say which member has not come. The watchdogs do: each rank waits for those next
+ *   to it, so the chain of questions goes round all that wait, to one that doesn't. */
+#include "src/comm/nccl.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/comm/impl.h"
+
+enum { WAYS = 2, SPINS = 64, YIELDS = 64, SLEEP_NS = 100000 };
+#define SAY_NS INT64_C(250000000)
+#define TICK_NS INT64_C(1000000000)
+
+struct nccl {
+  const struct tc_nccl_ops *ops;
+  struct tc_nccl *way[WAYS];
+  int n_ways, coord, size;
+  char *name;                     /* owned, as members */
+  int32_t *members;
+  struct tc_late late;            /* borrows those */
+  atomic_int way_of[TC_NCCL_SLOTS];
+  tc_ticket started, seen;        /* seen: the worker's */
+  pthread_mutex_t lock;
+  struct tc_err why;              /* under lock: the first failure */
+};
+
+/* ---- waiting ----------------------------------------------------------------------- */
+
+struct patience { int64_t last_ns, age_ns, say_ns; int idle; };
+
+/* A process that was stopped and goes on has not been waiting meanwhile. */
+static void grow_older(struct patience *p)
+{
+  int64_t now = tc_now_ns();
+  p->age_ns += TC_MIN(now - p->last_ns, TICK_NS);
+  p->last_ns = now;
+}
+
+/* The host waits for the device: not so long that the end of a step is seen late. */
+static void back_off(struct patience *p)
+{
+  if (p->idle++ < SPINS) return;
+  if (p->idle < SPINS + YIELDS) sched_yield();
+  else tc_sleep_ns(SLEEP_NS);
+}
+
+/* The others, those next to this one first. */
+static int find_late(const struct nccl *x, const struct tc_coll_args *a, int late[TC_BLAMED])
+{
+  if (a->coll == TC_SEND || a->coll == TC_RECV) {
+    late[0] = a->root;
+    return 1;
+  }
+  for (int i = 0; i < TC_MIN(x->size - 1, TC_BLAMED); i++) late[i] = (x->coord + 1 + i) % x->size;
+  return x->size - 1;
+}
+
+/* One look further: TC_EPEER when the deadline has passed or *stop is set. */
+static int wait_on(struct nccl *x, const struct tc_coll_args *a, struct patience *p,
+                   const atomic_bool *stop, struct tc_err *err)
+{
+  int late[TC_BLAMED], n = find_late(x, a, late);
+  grow_older(p);
+  if (stop && atomic_load_explicit(stop, memory_order_relaxed))
+    return tc_fail(err, TC_EPEER, "the communicator of axis %s was freed", x->name);
+  if (p->age_ns > (int64_t)(x->late.deadline_s * 1e9))
+    return tc_late_fail(&x->late, a, p->age_ns, late, n, err);
+  if (p->age_ns > p->say_ns) {
+    tc_late_say(&x->late, a, p->age_ns, late, n);
+    p->say_ns = p->age_ns + SAY_NS;
+  }
+  back_off(p);
+  return 0;
+}
+
+static void abort_all(struct nccl *x)
+{
+  for (int i = 0; i < x->n_ways; i++)
+    if (x->way[i]) x->ops->abort(x->way[i]);
+}
+
+/* The library failed, or (not `library`) it was waited for too long, as err says. */
+static int give_up(struct nccl *x, const struct tc_coll_args *a, bool library, struct tc_err *err)
+{
+  int late[TC_BLAMED], n = find_late(x, a, late);
+  pthread_mutex_lock(&x->lock);
+  const bool first = !x->why.status;
+  pthread_mutex_unlock(&x->lock);
+  if (first && library) tc_late_broken(&x->late, a, late, n, err);
+  pthread_mutex_lock(&x->lock);
+  if (!x->why.status) x->why = *err;
+  *err = x->why;
+  pthread_mutex_unlock(&x->lock);
+  abort_all(x);
+  return err->status;
+}
+
+/* Until the library is done with what was asked of way w. */
+static int be_ready(struct nccl *x, int w, const struct tc_coll_args *a, struct tc_err *err)
+{
+  struct patience p = { .last_ns = tc_now_ns(), .say_ns = SAY_NS };
+  int rc = x->ops->ready(x->way[w], err), late = 0;
+  if (rc > 0) return 0;
+  if (rc < 0) return give_up(x, a, true, err);
+  tc_lane_waits(x->late.stall);                  /* this wait has a deadline of its own */
+  do late = wait_on(x, a, &p, NULL, err);
+  while (late == 0 && (rc = x->ops->ready(x->way[w], err)) == 0);
+  tc_lane_waits(NULL);
+  if (late < 0 || rc < 0) return give_up(x, a, late == 0, err);
+  if (p.say_ns > SAY_NS) tc_stall_clear(x->late.stall);
+  return 0;
+}
+
+/* ---- a call ------------------------------------------------------------------------ */
+
+static int way_of(const struct nccl *x, const struct tc_coll_args *a)
+{
+  bool up = a->coll == TC_SEND ? a->root > x->coord : a->root < x->coord;
+  return x->n_ways > 1 && (a->coll == TC_SEND || a->coll == TC_RECV) && !up;
+}
+
+static int nccl_start(void *impl, const struct tc_coll_args *a, tc_ticket t, struct tc_err *err)
+{
+  struct nccl *x = impl;
+  const int w = way_of(x, a), slot = (int)(t % TC_NCCL_SLOTS);
+  atomic_store(&x->way_of[slot], w);
+  if (x->ops->start(x->way[w], a, slot, err) < 0) return give_up(x, a, true, err);
+  TC_TRY(be_ready(x, w, a, err));
+  if (x->ops->mark(x->way[w], slot, err) < 0) return give_up(x, a, true, err);
+  x->started = t;
+  return 0;
+}
+
+static int nccl_join(void *impl, tc_ticket t, struct tc_err *err)
+{
+  struct nccl *x = impl;
+  const int slot = (int)(t % TC_NCCL_SLOTS);
+  return x->ops->land(x->way[atomic_load(&x->way_of[slot])], slot, err);
+}
+
+static int64_t bytes_of(const struct nccl *x, const struct tc_coll_args *a)
+{
+  int64_t bytes = 0;
+  for (int i = 0; i < a->n_parts; i++)
+    bytes += tc_coll_bytes(a->coll, x->size, x->coord, a->root, a->parts[i].count,
+                           a->parts[i].block, (int64_t)tc_dtype_bytes(a->dtype));
+  return bytes;
+}
+
+/* Sees how the next transfer goes. Its time runs from when the device has come to it. */
+static int nccl_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop,
+                    int64_t *bytes, struct tc_err *err)
+{
+  struct nccl *x = impl;
+  struct patience p = { .last_ns = tc_now_ns(), .say_ns = SAY_NS };
+  const int slot = (int)((x->seen + 1) % TC_NCCL_SLOTS);
+  struct tc_nccl *way = x->way[atomic_load(&x->way_of[slot])];
+  int at, rc = 0;
+  while ((at = x->ops->test(way, slot, err)) != TC_NCCL_DONE && at >= 0) {
+    if ((rc = wait_on(x, a, &p, stop, err)) < 0) break;
+    if (at == TC_NCCL_QUEUED) p.age_ns = 0;
+  }
+  if (at < 0 || rc < 0) return give_up(x, a, at < 0, err);
+  if (p.say_ns > SAY_NS) tc_stall_clear(x->late.stall);
+  x->seen++;
+  *bytes = bytes_of(x, a);
+  return 0;
+}
+
+/* The library may take its time, be it to take leave of the others or to abort, and what one way does
+ * may have to end before the other's can. */
+static void nccl_leave(void *impl)
+{
+  struct nccl *x = impl;
+  if (x->seen != x->started) abort_all(x);
+  for (int i = 0; i < WAYS; i++) {
+    x->ops->free(x->way[i], x->seen == x->started);
+    x->way[i] = NULL;
+  }
+}
+
+static void nccl_free(void *impl)
+{
+  struct nccl *x = impl;
+  pthread_mutex_destroy(&x->lock);
+  free(x->name);
+  free(x->members);
+  free(x);
+}
+
+/* ---- making ------------------------------------------------------------------------ */
+
+/* All members come here with their status: the first error on all. Not after a deadline: then the others
+ * are as late as this one. */
+static int meet(struct nccl *x, int rc, struct tc_comm *host, struct tc_err *err)
+{
+  return rc == TC_EPEER ? rc : tc_comm_agree(host, (char *const *)(uintptr_t)x->late.who, rc, err);
+}
+
+/* Joins way w. */
+static int join_way(struct nccl *x, int w, void *device, struct tc_comm *host, struct tc_err *err)
+{
+  static const struct tc_coll_args joining = { .coll = TC_BARRIER, .what = "joining NCCL" };
+  char made[TC_NCCL_ID_BYTES] = "";
+  void *id = made;
+  int64_t n = sizeof made;
+  TC_TRY(meet(x, x->coord == 0 ? x->ops->id(device, made, err) : 0, host, err));
+  TC_TRY(tc_comm_bytes_bcast(host, 0, &id, &n, err));
+  int rc = x->ops->join(&x->way[w], device, id, x->coord, x->size, err);
+  if (x->coord != 0) free(id);
+  TC_TRY(meet(x, rc, host, err));                /* or the others would wait for it */
+  return meet(x, be_ready(x, w, &joining, err), host, err);
+}
+
+int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *device,
+                 struct tc_comm *host, struct tc_comm *beside, const int32_t *members,
+                 bool two_ways, const struct tc_comm_opts *o, struct tc_err *err)
+{
+  static const struct tc_comm_ops comm_ops = {
+    .run = nccl_run, .leave = nccl_leave, .free = nccl_free, .start = nccl_start, .join = nccl_join,
+    .depth = TC_NCCL_SLOTS };
+  struct nccl *x = tc_calloc(1, sizeof *x);
+  pthread_mutex_init(&x->lock, NULL);
+  x->ops = ops;
+  x->coord = tc_comm_coord(host);
+  x->size = tc_comm_size(host);
+  x->n_ways = two_ways && x->size > 1 ? 2 : 1;
+  x->name = tc_strdup(o->name ? o->name : "world");
+  x->members = tc_malloc((size_t)x->size * sizeof *members);
+  memcpy(x->members, members, (size_t)x->size * sizeof *members);
+  x->late = (struct tc_late){ .axis = x->name, .who = o->who, .members = x->members,
+                              .stall = beside ? tc_comm_stall(beside) : tc_stall_new(),
+                              .deadline_s = tc_comm_deadline_s(o) };
+  int rc = 0;
+  *out = NULL;
+  for (int w = 0; w < x->n_ways && !rc; w++) rc = join_way(x, w, device, host, err);
+  struct tc_comm *c = tc_comm_new(&comm_ops, x, x->coord, x->size, o, x->late.stall);
+  if (!rc) rc = tc_comm_usable(c, err);
+  if (rc < 0) {
+    abort_all(x);
+    tc_comm_free(c);                             /* an abort that hangs is left behind */
+    return rc;
+  }
+  *out = c;
+  return 0;
+}
+
+/* ---- whether -------------------------------------------------------------------------- */
+
+struct look { int32_t status; char gpu[64], why[400]; };
+
+static int refuse(const struct look *all, int n, char *const *who, struct tc_err *err)
+{
+  for (int i = 0; i < n; i++)
+    if (all[i].status < 0)
+      return tc_fail(err, TC_EUSER, "%s: %s", who ? who[i] : "a rank", all[i].why);
+  for (int i = 0; i < n; i++)
+    for (int j = 0; j < i; j++)
+      if (!strcmp(all[i].gpu, all[j].gpu))
+        return tc_fail(err, TC_EUSER, "%s and %s share a GPU, which NCCL can't; give "
+                       "each rank a GPU of its own, or set run.comm = mpi",
+                       who ? who[j] : "a rank", who ? who[i] : "another");
+  return 0;
+}
+
+int tc_comm_nccl_agree(bool *use, const char *want, const struct tc_nccl_ops *ops, void *device,
+                       const char *no_device, struct tc_comm *world, char *const *who,
+                       struct tc_err *err)
+{
+  struct look mine;
+  struct tc_err why = { 0 };
+  const bool must = !strcmp(want, "nccl");
+  const int n = tc_comm_size(world);
+  *use = false;
+  err->text[0] = 0;
+  if (!must && (strcmp(want, "auto") || n == 1)) return 0;
+  int64_t *bytes = tc_calloc((size_t)n, sizeof *bytes), len = 0;
+  void *all = NULL;
+  memset(&mine, 0, sizeof mine);
+  if (!ops && no_device)
+    tc_fail(&why, TC_EUSER, "%s", no_device);
+  else if (!ops)
+    tc_fail(&why, TC_EUSER, "NCCL moves data between GPUs, and run.device is none; set run.comm = "
+            "mpi, or run.device = cuda");
+  else if (!ops->look)
+    tc_fail(&why, TC_EUSER, "this build's tercio-cuda.so is without NCCL (its header was not there "
+            "when it was built); set run.comm = mpi, or build where nccl.h is");
+  else
+    ops->look(device, mine.gpu, &why);
+  mine.status = why.status;
+  memcpy(mine.why, why.text, sizeof mine.why - 1);
+  int rc = tc_comm_bytes_gather(world, 0, &mine, sizeof mine, &all, bytes, err);
+  if (rc == 0) len = n * (int64_t)sizeof mine;
+  if (rc == 0) rc = tc_comm_bytes_bcast(world, 0, &all, &len, err);
+  if (rc == 0) {
+    rc = refuse(all, n, who, &why);
+    *use = rc == 0;
+    if (rc < 0) tc_fail(err, rc, "%s%.900s", must ? "run.comm = nccl: " : "", why.text);
+    if (!must) rc = 0;
+  }
+  free(all);
+  free(bytes);
+  return rc;
+}

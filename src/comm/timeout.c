@@ -1,0 +1,72 @@
+/* timeout.c - what communicators say of a call that waits too long, to the watchdog and to the
+ * user: the same sentence whatever carries the data. */
+#include <string.h>
+
+#include "src/comm/impl.h"
+
+static const char *call_name(const struct tc_late *l, const struct tc_coll_args *a, char *text,
+                             size_t size)
+{
+  if (a->what)
+    snprintf(text, size, "%s '%s' on axis %s", tc_coll_name[a->coll], a->what, l->axis);
+  else
+    snprintf(text, size, "%s on axis %s", tc_coll_name[a->coll], l->axis);
+  return text;
+}
+
+static void name_member(const struct tc_late *l, int i, char *text, size_t size)
+{
+  size_t at = strlen(text);
+  if (l->who) snprintf(text + at, size - at, "%s%s", at ? ", " : "", l->who[i]);
+  else snprintf(text + at, size - at, "%scoordinate %d", at ? ", " : "", i);
+}
+
+void tc_late_say(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns,
+                 const int *late, int n)
+{
+  char call[256];
+  int32_t rank[TC_BLAMED];
+  n = TC_MIN(n, TC_BLAMED);
+  for (int i = 0; i < n; i++) rank[i] = l->members[late[i]];
+  tc_stall_set(l->stall, call_name(l, a, call, sizeof call), (double)age_ns * 1e-9, rank, n);
+}
+
+int tc_late_fail(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns,
+                 const int *late, int n, struct tc_err *err)
+{
+  char call[256], who[512] = "";
+  struct tc_blame b;
+  tc_late_say(l, a, age_ns, late, n);
+  bool found = tc_stall_blame(l->stall, &b);
+  for (int i = 0; i < TC_MIN(n, TC_BLAMED) && !b.n; i++) name_member(l, late[i], who, sizeof who);
+  if (!b.n && n > TC_BLAMED) {
+    size_t at = strlen(who);
+    snprintf(who + at, sizeof who - at, " and %d more", n - TC_BLAMED);
+  }
+  return tc_fail(err, TC_EPEER, "%s: no answer from %s after %g s (deadline run.deadline): %s",
+                 call_name(l, a, call, sizeof call), b.n ? b.who : who, l->deadline_s,
+                 found ? b.why : "see what stopped it, or raise the deadline");
+}
+
+int tc_late_gone(const struct tc_late *l, const struct tc_coll_args *a, int peer,
+                 struct tc_err *err)
+{
+  char call[256], who[256] = "";
+  name_member(l, peer, who, sizeof who);
+  return tc_fail(err, TC_EPEER, "%s: %s has left the run or cannot be reached any more; see "
+                 "its log", call_name(l, a, call, sizeof call), who);
+}
+
+int tc_late_broken(const struct tc_late *l, const struct tc_coll_args *a, const int *late, int n,
+                   struct tc_err *err)
+{
+  char call[256];
+  const struct tc_err why = *err;
+  struct tc_blame b = { 0 };
+  if (why.status == TC_EPEER) {
+    tc_late_say(l, a, 0, late, n);
+    tc_stall_blame(l->stall, &b);
+  }
+  return tc_fail(err, why.status, "%s: %.400s%s%s%s%s", call_name(l, a, call, sizeof call), why.text,
+                 b.n ? "; " : "", b.who, b.n ? ": " : "", b.n ? b.why : "");
+}

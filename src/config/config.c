@@ -1,0 +1,472 @@
+/* config.c - the table of options, what a value of each may be, and the flags.
+ *
+ * Everything comes from options.def. A value is set by one function, wherever it stands, so that
+ * defaults, run file and flags obey the same types and limits. What is accepted reads back from
+ * tc_config_text as it is. Every error says where the value stands: "run.ini:12" or the flag. */
+#include "src/config/impl.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_FILE_BYTES = 16 << 20, MOST_SHOWN = 100 };
+
+const struct tc_opt tc_opts[TC_N_OPTS] = {
+#define SECTION(name, help)
+#define OPT(s, k, t, dflt, unit, values, resume, help) \
+  { #s, #k, #s "." #k, T_##t, offsetof(struct tc_config, s##_##k), dflt, unit, values, \
+    TC_RESUME_##resume, help },
+#include "src/config/options.def"
+#undef SECTION
+#undef OPT
+};
+
+const struct tc_section tc_sections[TC_N_SECTIONS] = {
+#define SECTION(name, help) { #name, help },
+#define OPT(...)
+#include "src/config/options.def"
+#undef SECTION
+#undef OPT
+};
+
+const struct tc_opt *tc_opt_find(const char *name)
+{
+  for (int i = 0; i < TC_N_OPTS; i++)
+    if (strcmp(tc_opts[i].name, name) == 0) return &tc_opts[i];
+  return NULL;
+}
+
+/* ---- what a value may be --------------------------------------------------------------- */
+
+const char *tc_opt_part(const char **at, size_t *len)
+{
+  const char *part = *at;
+  *len = strcspn(part, "|");
+  *at = part[*len] ? part + *len + 1 : NULL;
+  return part;
+}
+
+static bool is_range(const char *part) { return *part == '[' || *part == '('; }
+
+/* "a|b|c": the place of `value` among the parts, or -1. */
+static int find_choice(const char *values, const char *value)
+{
+  size_t len;
+  int i = 0;
+  for (const char *at = values; at; i++) {
+    const char *part = tc_opt_part(&at, &len);
+    if (!is_range(part) && strlen(value) == len && memcmp(part, value, len) == 0) return i;
+  }
+  return -1;
+}
+
+/* The range among an option's values, "" if there is none. */
+static const char *find_range(const struct tc_opt *o)
+{
+  size_t len;
+  for (const char *at = o->values; at;) {
+    const char *part = tc_opt_part(&at, &len);
+    if (is_range(part)) return part;
+  }
+  return "";
+}
+
+/* A whole number of digits alone that an int64_t holds. */
+static bool parse_int(const char *value, int64_t *x)
+{
+  char *end;
+  errno = 0;
+  *x = strtoll(value, &end, 10);
+  return isdigit((unsigned char)*value) && !*end && !errno;
+}
+
+/* A decimal number, 0 or more, that a double holds: not 1e999, nor 1e-999, which would be 0. */
+static bool parse_real(const char *value, double *x)
+{
+  char *end;
+  if (value[strspn(value, "0123456789.eE+-")] || !(isdigit((unsigned char)*value) || *value == '.'))
+    return false;
+  *x = strtod(value, &end);
+  bool zero = strcspn(value, "123456789") >= strcspn(value, "eE");
+  return end != value && !*end && isfinite(*x) && (*x > 0 || zero);
+}
+
+static bool int_in_range(const char *range, int64_t x)
+{
+  char *end;
+  int64_t lo = strtoll(range + 1, &end, 10), hi = strtoll(end + 1, &end, 10);
+  return x >= lo && x <= hi && *end == ']';
+}
+
+/* As a float where it is used as one: what rounds to an end that is left out is out as well, and so
+ * is a number so small that it would be 0, or lose digits. */
+static bool real_in_range(const char *range, double x, bool as_float)
+{
+  char *end;
+  double lo = strtod(range + 1, &end), hi = strtod(end + 1, &end);
+  if (as_float && x > 0 && x < (double)FLT_MIN) return false;
+  if (as_float && x > (double)FLT_MAX) return false;
+  if (as_float) x = (double)(float)x, lo = (double)(float)lo, hi = (double)(float)hi;
+  return (*range == '[' ? x >= lo : x > lo) && (*end == ']' ? x <= hi : x < hi);
+}
+
+/* Whether all of it is UTF-8, without stray bytes, overlong forms, surrogates or characters above
+ * U+10FFFF. */
+static bool is_utf8(const char *text)
+{
+  for (const unsigned char *s = (const unsigned char *)text; *s;) {
+    int more = *s < 0x80 ? 0 : *s >> 5 == 6 ? 1 : *s >> 4 == 14 ? 2 : *s >> 3 == 30 ? 3 : -1;
+    if (more < 0) return false;
+    uint32_t c = more ? *s & (0x3fu >> more) : *s;
+    s++;
+    for (int i = 0; i < more; i++, s++) {
+      if ((*s & 0xc0) != 0x80) return false;
+      c = c << 6 | (*s & 0x3fu);
+    }
+    static const uint32_t least[] = { 0, 0x80, 0x800, 0x10000 };
+    if (c < least[more] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) return false;
+  }
+  return true;
+}
+
+bool tc_config_is_plain(const char *text)
+{
+  size_t n = strlen(text);
+  if (n > 0 && (strchr(" \t;", text[0]) || strchr(" \t", text[n - 1]))) return false;
+  for (size_t i = 0; i < n; i++) {
+    if ((unsigned char)text[i] < ' ' || text[i] == 0x7f) return false;
+    if (text[i] == ';' && text[i - 1] == ' ') return false;
+  }
+  return is_utf8(text);
+}
+
+/* ---- what a value has to be, in words ------------------------------------------------------- */
+
+/* The value for a sentence: on one line, not too long, bytes that are no text as "?". */
+static const char *show(const char *value, char text[MOST_SHOWN + 4])
+{
+  const bool utf8 = is_utf8(value);
+  size_t n = 0;
+  for (; value[n] && n < MOST_SHOWN; n++) {
+    unsigned char ch = (unsigned char)value[n];
+    text[n] = ch < ' ' || ch == 0x7f || (ch >= 0x80 && !utf8) ? '?' : value[n];
+  }
+  while (value[n] && n > 0 && (value[n] & 0xc0) == 0x80 && utf8) n--;   /* not within a character */
+  strcpy(text + n, value[n] ? "..." : "");
+  return text;
+}
+
+/* "a whole number from 1 to 9", "a number above 0, at most 1". */
+static void name_range(const struct tc_opt *o, char *text, size_t size)
+{
+  const char *range = find_range(o), *comma = strchr(range, ','), *end = strpbrk(range, "])");
+  const int n_lo = (int)(comma - range) - 1, n_hi = (int)(end - comma) - 2;
+  tc_text_add(text, size, "a %snumber %s %.*s%s %.*s", o->type == T_INT ? "whole " : "",
+              *range == '[' ? "from" : "above", n_lo, range + 1,
+              *end == ')' ? " to below" : *range == '[' ? " to" : ", at most", n_hi, comma + 2);
+}
+
+/* What a value of this option has to be. */
+static void name_wanted(const struct tc_opt *o, char *text, size_t size)
+{
+  *text = '\0';
+  if (o->type == T_BOOL) tc_text_add(text, size, "yes or no");
+  else if (*find_range(o)) {
+    const char *before = "";
+    for (const char *at = o->values; at; before = at && strchr(at, '|') ? ", " : " or ") {
+      size_t len;
+      const char *part = tc_opt_part(&at, &len);
+      tc_text_add(text, size, "%s", before);
+      if (is_range(part)) name_range(o, text, size);
+      else tc_text_add(text, size, "%.*s", (int)len, part);
+    }
+  } else if (*o->values) tc_text_add(text, size, "one of %s", o->values);
+  else
+    tc_text_add(text, size, "text in UTF-8 without control characters, blanks at an end, or "
+                "\" ;\", which begins a comment");
+}
+
+static int refuse(const struct tc_opt *o, const char *value, const char *where,
+                  struct tc_err *err)
+{
+  char shown[MOST_SHOWN + 4], wanted[300], rounded[80] = "";
+  double x;
+  name_wanted(o, wanted, sizeof wanted);
+  if (o->type == T_FLOAT && parse_real(value, &x) && real_in_range(find_range(o), x, false))
+    snprintf(rounded, sizeof rounded, ", which is %.9g as a 32-bit float",
+             x < (double)FLT_MIN ? 0 : (double)(float)x);
+  return tc_fail(err, TC_EUSER, "%s%s is \"%s\"%s; it has to be %s", where, o->name,
+                 show(value, shown), rounded, wanted);
+}
+
+/* ---- setting it ----------------------------------------------------------------------------- */
+
+static bool set_int(const struct tc_opt *o, const char *value, int64_t *field)
+{
+  int64_t x;
+  int word = isdigit((unsigned char)*value) ? -1 : find_choice(o->values, value);
+  if (word >= 0) x = -1 - word;
+  else if (!parse_int(value, &x) || !int_in_range(find_range(o), x)) return false;
+  *field = x;
+  return true;
+}
+
+static bool set_real(const struct tc_opt *o, const char *value, double *field)
+{
+  double x;
+  if (strcmp(value, "auto") == 0 && find_choice(o->values, value) == 0) {
+    *field = (double)TC_AUTO;
+    return true;
+  }
+  if (!parse_real(value, &x)) return false;
+  if (!real_in_range(find_range(o), x, o->type == T_FLOAT) &&
+      !(x == 0 && find_choice(o->values, "0") >= 0)) return false;
+  *field = x;
+  return true;
+}
+
+static bool set_text(struct tc_config *c, const struct tc_opt *o, const char *value, char **field)
+{
+  if (!tc_config_is_plain(value)) return false;
+  if (*o->values && find_choice(o->values, value) < 0) return false;
+  *field = tc_pool_strdup(c->pool, value);
+  return true;
+}
+
+/* One more item. The array has room for a power of two, so that a list of many lines does not
+ * leave a copy of itself in the pool for each. */
+static void append_item(struct tc_config *c, struct tc_list *l, char *word)
+{
+  const size_t n = (size_t)l->n;
+  if ((n & (n - 1)) == 0) {
+    char **item = tc_pool_alloc(c->pool, (n ? 2 * n : 1) * sizeof *item);
+    if (n > 0) memcpy(item, l->item, n * sizeof *item);
+    l->item = item;
+  }
+  l->item[l->n++] = word;
+}
+
+/* The words of `value`, appended to the list; false, and the list is as it was, if one is no text
+ * for a run file. */
+static bool append_words(struct tc_config *c, struct tc_list *l, const char *value)
+{
+  struct tc_list longer = *l;
+  char *copy = tc_pool_strdup(c->pool, value), *save = NULL;
+  for (char *w = strtok_r(copy, " \t", &save); w; w = strtok_r(NULL, " \t", &save)) {
+    if (!tc_config_is_plain(w)) return false;
+    append_item(c, &longer, w);
+  }
+  *l = longer;
+  return true;
+}
+
+int tc_opt_append(struct tc_config *c, const struct tc_opt *o, const char *value,
+                  const char *where, struct tc_err *err)
+{
+  return append_words(c, tc_opt_field(c, o), value) ? 0 : refuse(o, value, where, err);
+}
+
+int tc_opt_set(struct tc_config *c, const struct tc_opt *o, const char *value, const char *where,
+               struct tc_err *err)
+{
+  void *field = tc_opt_field(c, o);
+  struct tc_list list = { 0 };
+  bool good = false;
+  switch (o->type) {
+  case T_INT: good = set_int(o, value, field); break;
+  case T_REAL:
+  case T_FLOAT: good = set_real(o, value, field); break;
+  case T_STR: good = set_text(c, o, value, field); break;
+  case T_BOOL:
+    good = find_choice("yes|no", value) >= 0;
+    if (good) *(bool *)field = strcmp(value, "yes") == 0;
+    break;
+  case T_LIST:
+    good = append_words(c, &list, value);
+    if (good) *(struct tc_list *)field = list;
+    break;
+  }
+  return good ? 0 : refuse(o, value, where, err);
+}
+
+/* Fails, naming the option nearest to "section.key", or to the key alone where the key itself
+ * is an option of another section (or of none given). */
+int tc_opt_unknown(const char *name, const char *dashes, const char *where, struct tc_err *err)
+{
+  const char *names[TC_N_OPTS], *dot = strchr(name, '.'), *key = dot ? dot + 1 : name;
+  const struct tc_opt *found = NULL;
+  for (int i = 0; i < TC_N_OPTS; i++) {
+    names[i] = tc_opts[i].name;
+    if (!found && strcmp(tc_opts[i].key, key) == 0) found = &tc_opts[i];
+  }
+  int near = tc_nearest(name, names, TC_N_OPTS);
+  if (near >= 0) found = &tc_opts[near];
+  for (int i = 0; i < TC_N_OPTS; i++) names[i] = tc_opts[i].key;
+  if (!found && (near = tc_nearest(key, names, TC_N_OPTS)) >= 0) found = &tc_opts[near];
+  if (found)
+    return tc_fail(err, TC_EUSER, "%sthere is no option %s%.100s; did you mean %s%s?", where,
+                   dashes, name, dashes, found->name);
+  return tc_fail(err, TC_EUSER, "%sthere is no option %s%.100s; tercio train --help lists them",
+                 where, dashes, name);
+}
+
+/* ---- flags --------------------------------------------------------------------------------- */
+
+/* The command's own flags. Returns 1 if `name` is one of them, 0 if not, or a status.
+ * `value` is what follows "=", or NULL. */
+static int extra_flag(struct tc_config *c, const char *name, const char *value,
+                      const char *next, bool *took_next, const char *const *extra,
+                      const char **extra_value, struct tc_err *err)
+{
+  for (int i = 0; extra && extra[i]; i++) {
+    size_t len = strlen(extra[i]);
+    bool takes = extra[i][len - 1] == '=';
+    if (strlen(name) != len - takes || strncmp(extra[i], name, len - takes) != 0) continue;
+    if (!takes && value) return tc_fail(err, TC_EUSER, "--%s takes no value", name);
+    if (takes && !value) {
+      if (!next) return tc_fail(err, TC_EUSER, "--%s takes a value: --%s=...", name, name);
+      value = next;
+      *took_next = true;
+    }
+    extra_value[i] = takes ? tc_pool_strdup(c->pool, value) : "yes";
+    return 1;
+  }
+  return 0;
+}
+
+/* An option as a flag gave it. */
+struct flag { const struct tc_opt *opt; const char *value; };
+
+/* The flag at arg (with its dashes) into *flag, with opt NULL if it is the command's own.
+ * *took_next: the next argument was its value. */
+static int parse_flag(struct tc_config *c, struct flag *flag, const char *arg, const char *next,
+                      bool *took_next, const char *const *extra, const char **extra_value,
+                      struct tc_err *err)
+{
+  *flag = (struct flag){ 0 };
+  *took_next = false;
+  if (strncmp(arg, "--", 2) != 0 || !arg[2])
+    return tc_fail(err, TC_EUSER, "there is no option %.200s; options are --section.key=value",
+                   arg);
+  const char *eq = strchr(arg, '='), *value = eq ? eq + 1 : NULL;
+  char name[128];
+  snprintf(name, sizeof name, "%.*s", eq ? (int)(eq - arg) - 2 : (int)strlen(arg) - 2, arg + 2);
+  if (next && strncmp(next, "--", 2) == 0) next = NULL;
+  int own = extra_flag(c, name, value, next, took_next, extra, extra_value, err);
+  if (own) return TC_MIN(own, 0);
+  const struct tc_opt *o = tc_opt_find(name);
+  if (!o) return tc_opt_unknown(name, "--", "", err);
+  if (!value) {
+    if (!next) return tc_fail(err, TC_EUSER, "--%s takes a value: --%s=...", name, name);
+    value = next;
+    *took_next = true;
+  }
+  *flag = (struct flag){ o, value };
+  return 0;
+}
+
+static int read_file(struct tc_config *c, const char *path, struct tc_err *err)
+{
+  char *text;
+  size_t bytes;
+  TC_TRY(tc_read_text(&text, &bytes, path, "run file", MOST_FILE_BYTES, err));
+  int rc = tc_ini_read(c, text, bytes, path, false, err);
+  free(text);
+  return rc;
+}
+
+/* Flags override the run file wherever it stands among them, so they are collected first. */
+static int read_args(struct tc_config *c, int argc, char **argv, const char *const *extra,
+                     const char **extra_value, struct tc_err *err)
+{
+  struct flag *flags = tc_pool_alloc(c->pool, (size_t)TC_MAX(argc, 1) * sizeof *flags);
+  int n_flags = 0;
+  const char *file = NULL;
+  for (int i = 1; i < argc; i++) {
+    if (argv[i][0] == '-') {
+      bool took_next;
+      TC_TRY(parse_flag(c, &flags[n_flags], argv[i], i + 1 < argc ? argv[i + 1] : NULL,
+                        &took_next, extra, extra_value, err));
+      n_flags += flags[n_flags].opt != NULL;
+      i += took_next;
+    } else if (file) {
+      return tc_fail(err, TC_EUSER, "%.200s: unexpected; the run file is %.200s, and every option "
+                     "is --section.key=value", argv[i], file);
+    } else {
+      file = argv[i];
+    }
+  }
+  if (file) TC_TRY(read_file(c, file, err));
+  for (int i = 0; i < n_flags; i++)
+    TC_TRY(tc_opt_set(c, flags[i].opt, flags[i].value, "--", err));
+  return 0;
+}
+
+/* What options may not be beside each other. */
+static int check_together(const struct tc_config *c, struct tc_err *err)
+{
+  if (c->train_min_lr > c->train_lr)
+    return tc_fail(err, TC_EUSER, "train.min_lr is %g, the rate at the end of the decay; it has to "
+                   "be at most train.lr, %g", c->train_min_lr, c->train_lr);
+  char *text = tc_config_text(c);
+  const size_t bytes = strlen(text);
+  free(text);
+  if (bytes > TC_MOST_CONFIG)
+    return tc_fail(err, TC_EUSER, "the options take %zu bytes, and a checkpoint has room for %d: "
+                   "name fewer files in data.train and data.val", bytes, TC_MOST_CONFIG);
+  return 0;
+}
+
+static struct tc_config *defaults(void)
+{
+  struct tc_config *c = tc_calloc(1, sizeof *c);
+  struct tc_err err;
+  c->pool = tc_pool_new();
+  for (int i = 0; i < TC_N_OPTS; i++)
+    TC_ASSERT(tc_opt_set(c, &tc_opts[i], tc_opts[i].dflt, "options.def: ", &err) == 0);
+  return c;
+}
+
+int tc_config_new(struct tc_config **out, int argc, char **argv, const char *const *extra,
+                  const char **extra_value, struct tc_err *err)
+{
+  struct tc_config *c = defaults();
+  *out = NULL;
+  for (int i = 0; extra && extra[i]; i++) extra_value[i] = NULL;
+  int rc = read_args(c, argc, argv, extra, extra_value, err);
+  if (rc == 0) rc = check_together(c, err);
+  if (rc == 0) *out = c;
+  else tc_config_free(c);
+  return rc;
+}
+
+int tc_config_saved(struct tc_config **out, const char *text, int argc, char **argv,
+                    struct tc_err *err)
+{
+  struct tc_config *c = defaults();
+  *out = NULL;
+  tc_ini_read(c, text, strlen(text), "", true, err);
+  int rc = read_args(c, argc, argv, NULL, NULL, err);
+  if (rc == 0) *out = c;
+  else tc_config_free(c);
+  return rc;
+}
+
+void tc_config_free(struct tc_config *c)
+{
+  if (!c) return;
+  tc_pool_free(c->pool);
+  free(c);
+}
+
+/* ---- commands ----------------------------------------------------------------------------- */
+
+int tc_cmd_fail(const struct tc_err *err)
+{
+  TC_ASSERT(err->status < 0);
+  tc_log("%s", err->text);
+  return -err->status;
+}

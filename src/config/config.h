@@ -1,0 +1,87 @@
+/* config.h - the run file and the command line, as one struct with a field an option.
+ *
+ * Field of section "train", key "lr": cfg->train_lr. INT is int64_t (auto: TC_AUTO), REAL double
+ * (auto: below 0), STR char *, BOOL bool, LIST struct tc_list. Flags override the run file. */
+#ifndef TC_CONFIG_H
+#define TC_CONFIG_H
+
+#include "src/base/base.h"
+
+#define TC_AUTO INT64_C(-1)
+#define TC_NO INT64_C(-2)              /* of ckpt.resume */
+enum { TC_MOST_CONFIG = 1 << 20 };     /* bytes of tc_config_text: what a manifest holds */
+struct tc_list { char **item; int n; };
+
+#define TC_FIELD_INT int64_t
+#define TC_FIELD_REAL double
+#define TC_FIELD_FLOAT double
+#define TC_FIELD_STR char *
+#define TC_FIELD_BOOL bool
+#define TC_FIELD_LIST struct tc_list
+struct tc_config {
+#define SECTION(name, help)
+#define OPT(section, key, type, ...) TC_FIELD_##type section##_##key;
+#include "src/config/options.def"
+#undef SECTION
+#undef OPT
+  struct tc_pool *pool;          /* owns the strings */
+};
+
+/* Local. Defaults, then argv's first argument without dashes as a run file (INI), then
+ * --section.key=value (or --section.key value) flags in order; `extra` flags, a NULL-ended
+ * list such as {"json", "after=", NULL}, are the command's own ("after=" takes a value): the
+ * value or "yes" is put into extra_value[i] (borrowed from the config). An unknown key fails
+ * with TC_EUSER and names the nearest known one; a wrong value says file:line, the key and
+ * what would be right. *out is owned by the caller; NULL on error. */
+int tc_config_new(struct tc_config **out, int argc, char **argv, const char *const *extra,
+                  const char **extra_value, struct tc_err *err);
+/* Local. The same from a text that tc_config_text made, maybe of another version, and flags.
+ * What it says that would be refused today is left as the default: a checkpoint may be older
+ * than a limit. Flags have to be options; they are checked. */
+int tc_config_saved(struct tc_config **out, const char *text, int argc, char **argv,
+                    struct tc_err *err);
+void tc_config_free(struct tc_config *c);
+/* The configuration as INI text, every key; owned by the caller. It reads back as it is, but for
+ * strings that were put into *c without tc_config_is_plain. */
+char *tc_config_text(const struct tc_config *c);
+/* Local. Whether a run file can hold the text as a value: UTF-8 without control characters,
+ * blanks at an end, or a ";" after a blank or at the begin. */
+bool tc_config_is_plain(const char *text);
+
+/* What happens if a resumed run has another value than its checkpoint: see options.def. */
+enum tc_resume { TC_RESUME_FREE, TC_RESUME_SAMPLES, TC_RESUME_RATE, TC_RESUME_MATH,
+                 TC_RESUME_REFUSED, TC_RESUME_MODEL };
+struct tc_config_change {
+  const char *name;                    /* "train.lr" */
+  enum tc_resume resume;
+  char was[100], is[100];              /* cut off if they are longer */
+};
+/* Local. The number of the first option, from number `from` on, that has not the same value in
+ * both; -1: none. */
+int tc_config_next_change(const struct tc_config *was, const struct tc_config *is, int from,
+                          struct tc_config_change *out);
+/* Local. Option number `option` of *to becomes that of *from, which stays its owner. */
+void tc_config_copy(struct tc_config *to, const struct tc_config *from, int option);
+/* All options with types, defaults and help, as text (for --help) or man page source. */
+void tc_config_help(FILE *f, bool man);
+
+/* ---- commands -------------------------------------------------------------------- */
+struct tc_cmd {
+  const char *name, *usage, *help, *example;
+  int (*run)(int argc, char **argv);   /* argv[0] is the command; returns an exit status */
+};
+int tc_cmd_train(int argc, char **argv);
+int tc_cmd_place(int argc, char **argv);
+int tc_cmd_graph(int argc, char **argv);
+int tc_cmd_ckpt(int argc, char **argv);
+int tc_cmd_data(int argc, char **argv);
+int tc_cmd_report(int argc, char **argv);
+int tc_cmd_save(int argc, char **argv);
+int tc_cmd_comm(int argc, char **argv);
+/* The commands of `tercio ckpt` as a section's text of the man page. */
+void tc_cmd_ckpt_man(FILE *f);
+int tc_cmd_plan(int argc, char **argv);
+/* Prints the sentence to stderr, returns the exit status (-status). */
+int tc_cmd_fail(const struct tc_err *err);
+
+#endif

@@ -1,0 +1,65 @@
+/* impl.h - the options as a table, for config.c, ini.c and text.c. */
+#ifndef TC_CONFIG_IMPL_H
+#define TC_CONFIG_IMPL_H
+
+#include "src/config/config.h"
+
+enum tc_opt_type { T_INT, T_REAL, T_FLOAT, T_STR, T_BOOL, T_LIST };
+
+struct tc_opt {
+  const char *section, *key, *name;      /* name: "section.key" */
+  enum tc_opt_type type;
+  size_t offset;                         /* of the field in struct tc_config */
+  const char *dflt, *unit, *values;
+  enum tc_resume resume;
+  const char *help;
+};
+
+struct tc_section { const char *name, *help; };
+
+enum {
+  TC_N_OPTS = 0
+#define SECTION(name, help)
+#define OPT(...) + 1
+#include "src/config/options.def"
+#undef SECTION
+#undef OPT
+  ,
+  TC_N_SECTIONS = 0
+#define SECTION(name, help) + 1
+#define OPT(...)
+#include "src/config/options.def"
+#undef SECTION
+#undef OPT
+};
+extern const struct tc_opt tc_opts[TC_N_OPTS];
+extern const struct tc_section tc_sections[TC_N_SECTIONS];
+
+static inline void *tc_opt_field(const struct tc_config *c, const struct tc_opt *o)
+{
+  return (char *)c + o->offset;
+}
+
+/* Local. NULL: there is none of this name. */
+const struct tc_opt *tc_opt_find(const char *name);
+
+/* Local. The parts of an option's values, one a call: *at is o->values first, and NULL behind the
+ * last; the part's length into *len. */
+const char *tc_opt_part(const char **at, size_t *len);
+
+/* Local. Sets the option to what `value` says; TC_EUSER, and nothing is changed, if it is not
+ * one of its values. `where` begins the sentence: "run.ini:12: ", "--" or "". */
+int tc_opt_set(struct tc_config *c, const struct tc_opt *o, const char *value, const char *where,
+               struct tc_err *err);
+/* Local. Words more for a LIST; otherwise the same. */
+int tc_opt_append(struct tc_config *c, const struct tc_opt *o, const char *value,
+                  const char *where, struct tc_err *err);
+/* Local. TC_EUSER: there is no option `name`, with the nearest one that there is. */
+int tc_opt_unknown(const char *name, const char *dashes, const char *where, struct tc_err *err);
+
+/* Local. Sets what a run file's text[bytes] says; path stands for it in sentences. saved: the text
+ * is a configuration that was written once: lines that would be refused today are passed over. */
+int tc_ini_read(struct tc_config *c, const char *text, size_t bytes, const char *path, bool saved,
+                struct tc_err *err);
+
+#endif

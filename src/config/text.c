@@ -1,0 +1,176 @@
+/* text.c - the configuration as a run file, what differs between two, and the options as
+ * help and man page. */
+#include "src/config/impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The shortest decimal that reads back as x. */
+static void print_real(FILE *f, double x)
+{
+  char text[40];
+  for (int digits = 1; digits <= 17; digits++) {
+    snprintf(text, sizeof text, "%.*g", digits, x);
+    if (strtod(text, NULL) == x) break;
+  }
+  fputs(text, f);
+}
+
+/* The word in place `i` of an option's values. */
+static void print_word(FILE *f, const struct tc_opt *o, int64_t i)
+{
+  const char *at = o->values, *part = "";
+  size_t len = 0;
+  for (int64_t k = 0; k <= i && at; k++) part = tc_opt_part(&at, &len);
+  fprintf(f, "%.*s", (int)len, part);
+}
+
+static void print_value(FILE *f, const struct tc_config *c, const struct tc_opt *o)
+{
+  const void *p = tc_opt_field(c, o);
+  switch (o->type) {
+  case T_INT:
+    if (*(const int64_t *)p < 0) print_word(f, o, -1 - *(const int64_t *)p);
+    else fprintf(f, "%lld", (long long)*(const int64_t *)p);
+    break;
+  case T_REAL:
+  case T_FLOAT:
+    if (*(const double *)p < 0) fputs("auto", f);
+    else print_real(f, *(const double *)p);
+    break;
+  case T_BOOL: fputs(*(const bool *)p ? "yes" : "no", f); break;
+  case T_STR: fputs(*(char *const *)p, f); break;
+  case T_LIST: {
+    const struct tc_list *l = p;
+    for (int i = 0; i < l->n; i++) fprintf(f, "%s%s", i ? " " : "", l->item[i]);
+    break;
+  }
+  }
+}
+
+char *tc_config_text(const struct tc_config *c)
+{
+  char *text = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&text, &size);
+  TC_ASSERT(f);
+  const char *section = "";
+  for (int i = 0; i < TC_N_OPTS; i++) {
+    const struct tc_opt *o = &tc_opts[i];
+    if (strcmp(section, o->section) != 0)
+      fprintf(f, "%s[%s]\n", i ? "\n" : "", section = o->section);
+    fprintf(f, "%s = ", o->key);
+    print_value(f, c, o);
+    fputc('\n', f);
+  }
+  if (fclose(f) != 0) TC_ASSERT(!"out of memory for the configuration's text");
+  return text;
+}
+
+/* ---- what differs ----------------------------------------------------------------------- */
+
+static char *value_text(const struct tc_config *c, const struct tc_opt *o)
+{
+  char *text = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&text, &size);
+  TC_ASSERT(f);
+  print_value(f, c, o);
+  if (fclose(f) != 0) TC_ASSERT(!"out of memory for an option's text");
+  return text;
+}
+
+int tc_config_next_change(const struct tc_config *was, const struct tc_config *is, int from,
+                          struct tc_config_change *out)
+{
+  for (int i = from; i < TC_N_OPTS; i++) {
+    char *a = value_text(was, &tc_opts[i]), *b = value_text(is, &tc_opts[i]);
+    const bool same = strcmp(a, b) == 0;
+    *out = (struct tc_config_change){ .name = tc_opts[i].name, .resume = tc_opts[i].resume };
+    snprintf(out->was, sizeof out->was, "%s", a);
+    snprintf(out->is, sizeof out->is, "%s", b);
+    free(a);
+    free(b);
+    if (!same) return i;
+  }
+  return -1;
+}
+
+void tc_config_copy(struct tc_config *to, const struct tc_config *from, int option)
+{
+  static const size_t size[] = { [T_INT] = sizeof(int64_t), [T_REAL] = sizeof(double),
+                                 [T_FLOAT] = sizeof(double), [T_STR] = sizeof(char *),
+                                 [T_BOOL] = sizeof(bool), [T_LIST] = sizeof(struct tc_list) };
+  const struct tc_opt *o = &tc_opts[option];
+  memcpy(tc_opt_field(to, o), tc_opt_field(from, o), size[o->type]);
+}
+
+/* ---- help --------------------------------------------------------------------------------- */
+
+/* Text for roff: a backslash and a dash are escaped, and a line can't begin a request. */
+static void put(FILE *f, bool man, const char *s)
+{
+  if (man && (*s == '.' || *s == '\'')) fputs("\\&", f);
+  for (; *s; s++) {
+    if (man && *s == '\\') fputs("\\e", f);
+    else if (man && *s == '-') fputs("\\-", f);
+    else fputc(*s, f);
+  }
+}
+
+/* "N", "auto|N", "yes|no", "a|b|c"; the range, if there is one, into *range. */
+static void name_value(const struct tc_opt *o, char *text, size_t size, const char **range,
+                       int *range_len)
+{
+  static const char *const name[] = { [T_INT] = "N", [T_REAL] = "X", [T_FLOAT] = "X",
+                                      [T_STR] = "TEXT", [T_BOOL] = "yes|no", [T_LIST] = "FILES" };
+  *text = '\0';
+  *range = NULL;
+  if (!*o->values) tc_text_add(text, size, "%s", name[o->type]);
+  for (const char *at = *o->values ? o->values : NULL; at;) {
+    size_t len;
+    const char *part = tc_opt_part(&at, &len);
+    const bool in = *part == '[' || *part == '(';
+    if (in) {
+      *range = part;
+      *range_len = (int)len;
+    }
+    tc_text_add(text, size, "%.*s%s", in ? 1 : (int)len, in ? name[o->type] : part, at ? "|" : "");
+  }
+}
+
+static void print_opt(FILE *f, const struct tc_opt *o, bool man)
+{
+  char left[120], value[80], tail[160] = "";
+  const char *range;
+  int range_len;
+  name_value(o, value, sizeof value, &range, &range_len);
+  int width = snprintf(left, sizeof left, "--%s=%s", o->name, value);
+  if (*o->unit) tc_text_add(tail, sizeof tail, " [%s]", o->unit);
+  if (*o->dflt) tc_text_add(tail, sizeof tail, " (default %s", o->dflt);
+  if (range) tc_text_add(tail, sizeof tail, ", in %.*s", range_len, range);
+  if (*o->dflt) tc_text_add(tail, sizeof tail, ")");
+  fputs(man ? ".TP\n.B " : "  ", f);
+  put(f, man, left);
+  if (man || width > 30) fputc('\n', f);
+  if (!man) fprintf(f, "%*s", width > 30 ? 34 : 32 - width, "");
+  put(f, man, o->help);
+  put(f, man, *o->help ? tail : tail + (*tail == ' '));
+  fputc('\n', f);
+}
+
+void tc_config_help(FILE *f, bool man)
+{
+  const char *section = "";
+  for (int i = 0, s = 0; i < TC_N_OPTS; i++) {
+    if (strcmp(section, tc_opts[i].section) != 0) {
+      section = tc_opts[i].section;
+      while (strcmp(tc_sections[s].name, section) != 0) s++;
+      if (man) fprintf(f, ".SS [%s]\n", section);
+      else fprintf(f, "%s[%s] ", i ? "\n" : "", section);
+      put(f, man, tc_sections[s].help);
+      fputc('\n', f);
+    }
+    print_opt(f, &tc_opts[i], man);
+  }
+}

@@ -1,0 +1,342 @@
+/* collective.c - transitions made ready: local slices, and collectives with their packing.
+ *
+ * A block along dimension 0, or of rows, is contiguous and travels from where it is. Along an
+ * inner dimension the blocks are packed into staging before, or unpacked after.
+ *
+ * What a device has in memory of its own travels from there where the axis has a native
+ * communicator, else through a mirror in host memory. A native transfer follows what the device
+ * was told before its ISSUE (packing too) and what it is told after the WAIT follows the transfer,
+ * so buffers are as free after a WAIT as they are on a host: in the device's order, which is that
+ * of the actions. */
+#include "src/exec/exec.h"
+#include "src/program/collective.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct xpart {
+  char *src, *dst;               /* tensors */
+  char *send, *recv;             /* staging, or the tensors */
+  int64_t dim[TC_DIMS], src_elems, dst_elems;   /* dim: of the whole block along the axis */
+  struct tc_local from, to;
+  int rank, pack_dim, unpack_dim;               /* -1: contiguous */
+};
+
+struct tc_xmove {
+  const struct tc_exec_opts *o;
+  struct xpart *part;
+  struct tc_part *send;          /* merged where parts are adjacent */
+  int n_parts, n_send;
+  struct tc_coll_args args;
+  struct tc_comm *comm;
+  int step, coord, size, root, from_root;
+  bool on_device, native;        /* all tensors are; the communicator is of the device's memory */
+  size_t elem;
+  tc_ticket ticket;
+  char *staging;
+  int64_t staging_bytes;
+  struct tc_part *mirror;        /* as `send`, in host memory; NULL: the parts are */
+  char *mirror_memory;
+  int64_t copy;                  /* the last one under way; 0: none */
+  bool host_works;               /* copies: the host computes in this program: it has to know of an end */
+};
+
+static int64_t product(const int64_t *dim, int a, int b)
+{
+  int64_t p = 1;
+  for (int i = a; i < b; i++) p *= dim[i];
+  return p;
+}
+
+/* Between a box dim[] and its n blocks along dimension d, one after the other. */
+static void repack(struct tc_device *dev, char *blocks, char *box, const int64_t *dim, int rank,
+                   int d, int n, size_t elem, bool to_blocks)
+{
+  int64_t pre = product(dim, 0, d), run = dim[d] / n * product(dim, d + 1, rank);
+  int64_t bytes = run * (int64_t)elem;
+  for (int64_t j = 0; j < n; j++) {
+    char *b = blocks + j * pre * bytes, *x = box + j * bytes;
+    if (to_blocks) tc_device_copy_rows(dev, b, bytes, x, n * bytes, bytes, pre);
+    else tc_device_copy_rows(dev, x, n * bytes, b, bytes, bytes, pre);
+  }
+}
+
+/* R -> S or S(*): my block out of the box I have. */
+static void slice(const struct tc_xmove *x, const struct xpart *p, const struct tc_place *to)
+{
+  struct tc_device *dev = x->o->device;
+  if (!p->dst_elems) return;                     /* at another coordinate of another axis */
+  if (to->kind == TC_SROWS) {
+    int64_t last = p->rank > 1 ? p->from.dim[p->rank - 1] : 1;
+    const char *from = p->src + (size_t)(p->to.row0 * last) * x->elem;
+    if (p->dst != from) dev->ops->copy(dev, p->dst, from, p->to.elems * (int64_t)x->elem);
+    return;
+  }
+  int d = to->dim;
+  int64_t pre = product(p->from.dim, 0, d);
+  int64_t whole = product(p->from.dim, d, p->rank) * (int64_t)x->elem, run = whole / x->size;
+  if (pre == 1 && p->dst == p->src + x->coord * run) return;               /* a view */
+  tc_device_copy_rows(dev, p->dst, run, p->src + x->coord * run, whole, run, pre);
+}
+
+/* Elements of a part that this rank sends from src, and gets in dst. */
+static void spans(const struct tc_xmove *x, const struct tc_part *p, int64_t *src, int64_t *dst)
+{
+  const int64_t first = TC_MIN(x->coord * p->block, p->count);
+  const int64_t mine = x->coord == x->size - 1 ? p->count - first
+                                               : TC_MIN(p->block, p->count - first);
+  const bool root = x->coord == x->args.root;
+  const int coll = x->args.coll;
+  *src = coll == TC_ALL_GATHER || coll == TC_GATHER ? mine
+       : coll == TC_RECV || ((coll == TC_BROADCAST || coll == TC_SCATTER) && !root) ? 0 : p->count;
+  *dst = coll == TC_REDUCE_SCATTER || coll == TC_SCATTER ? mine
+       : coll == TC_SEND || ((coll == TC_REDUCE || coll == TC_GATHER) && !root)
+         || (coll == TC_BROADCAST && root) ? 0 : p->count;
+}
+
+/* Between the parts and their mirror. */
+static void reflect(struct tc_xmove *x, bool out)
+{
+  struct tc_device *dev = x->o->device;
+  for (int i = 0; x->mirror && i < x->n_send; i++) {
+    int64_t src, dst;
+    spans(x, &x->send[i], &src, &dst);
+    if (out) dev->ops->copy(dev, (void *)x->mirror[i].src, x->send[i].src, src * (int64_t)x->elem);
+    else dev->ops->copy(dev, x->send[i].dst, x->mirror[i].dst, dst * (int64_t)x->elem);
+  }
+}
+
+static int take_mirror(struct tc_xmove *x, struct tc_err *err)
+{
+  int64_t bytes = 0, at = 0;
+  for (int i = 0; i < x->n_send; i++)
+    bytes += 2 * tc_round_up(x->send[i].count * (int64_t)x->elem, 64);
+  x->mirror = tc_calloc((size_t)x->n_send, sizeof *x->mirror);
+  x->mirror_memory = tc_device_host_alloc(x->o->device, bytes);
+  if (!x->mirror_memory) return tc_fail(err, TC_EUSER, "out of host memory for a transfer");
+  for (int i = 0; i < x->n_send; i++) {
+    int64_t each = tc_round_up(x->send[i].count * (int64_t)x->elem, 64);
+    x->mirror[i] = x->send[i];
+    x->mirror[i].src = x->mirror_memory + at;
+    x->mirror[i].dst = x->mirror_memory + at + each;
+    at += 2 * each;
+  }
+  x->args.parts = x->mirror;
+  return 0;
+}
+
+static void make_part(struct tc_xmove *x, const struct tc_graph *g, const struct tc_node *n, int k)
+{
+  struct xpart *p = &x->part[k];
+  const struct tc_mesh *m = x->o->mesh;
+  const struct tc_tensor *a = &g->tensor[tc_in(g, n, k)];
+  const int32_t *coord = m->coord + (size_t)x->o->rank * TC_AXES;
+  tc_tensor_local(a, m, coord, &p->from);
+  tc_tensor_local(&g->tensor[tc_out(g, n, k)], m, coord, &p->to);
+  p->rank = a->rank;
+  p->src_elems = p->from.elems;
+  p->dst_elems = p->to.elems;
+  x->staging_bytes += tc_transfer_packs(g, n, k, m, x->o->rank, &p->pack_dim, &p->unpack_dim);
+}
+
+static int take_staging(struct tc_xmove *x, struct tc_err *err)
+{
+  if (x->staging_bytes) {
+    x->staging = x->o->device->ops->alloc(x->o->device, x->staging_bytes);
+    if (!x->staging) return tc_fail(err, TC_EUSER, "out of memory for a transfer's staging");
+  }
+  char *at = x->staging;
+  for (int k = 0; k < x->n_parts; k++) {
+    struct xpart *p = &x->part[k];
+    p->send = p->src;
+    p->recv = p->dst;
+    if (p->pack_dim >= 0) {
+      p->send = at;
+      at += (size_t)p->src_elems * x->elem;
+    }
+    if (p->unpack_dim >= 0) {
+      p->recv = at;
+      at += (size_t)p->dst_elems * x->elem;
+    }
+  }
+  return 0;
+}
+
+/* With `offload` tensors of the host travel too. */
+static bool is_on_device(const struct tc_graph *g, const struct tc_node *n)
+{
+  for (int k = 0; k < n->n_in; k++)
+    if (g->tensor[tc_in(g, n, k)].space != TC_DEVICE
+        || g->tensor[tc_out(g, n, k)].space != TC_DEVICE) return false;
+  return true;
+}
+
+int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct tc_node *n,
+                 const struct tc_exec_opts *o, void *const *in, void *const *out_ptr,
+                 struct tc_err *err)
+{
+  struct tc_xmove *x = tc_calloc(1, sizeof *x);
+  const struct tc_mesh *m = o->mesh;
+  x->o = o;
+  x->n_parts = x->n_send = n->n_in;
+  x->step = n->step;
+  x->size = n->step == TC_STEP_COPY ? 1 : m->size[n->axis];
+  for (int32_t i = 0; n->step == TC_STEP_COPY && i < g->n_order; i++) {
+    const struct tc_node *other = &g->node[g->order[i]];
+    x->host_works |= other->space == TC_HOST && other->op != TC_OP_MOVE;
+  }
+  x->coord = tc_mesh_coord(m, o->rank, n->axis);
+  x->root = n->root;
+  x->from_root = n->from_root;
+  x->part = tc_calloc((size_t)n->n_in, sizeof *x->part);
+  x->send = tc_calloc((size_t)n->n_in, sizeof *x->send);
+  const struct tc_tensor *first = &g->tensor[tc_in(g, n, 0)];
+  x->on_device = is_on_device(g, n);
+  const bool native = x->native = o->native[n->axis] && x->on_device;
+  x->comm = native ? o->native[n->axis] : o->comm[n->axis];
+  x->elem = tc_dtype_bytes(first->dtype);
+  for (int k = 0; k < n->n_in; k++) {
+    x->part[k].src = in[k];
+    x->part[k].dst = out_ptr[k];
+    make_part(x, g, n, k);
+  }
+  int rc = take_staging(x, err);
+  if (!rc && x->size > 1 && !tc_step_is_local(x->step) && !x->comm)
+    rc = tc_fail(err, TC_EUSER, "no communicator on %s", tc_axis_name[n->axis]);
+  if (rc < 0) {
+    tc_xmove_free(x, o->device);
+    return rc;
+  }
+  for (int k = 0; k < n->n_in; k++)
+    x->send[k] = (struct tc_part){ .src = x->part[k].send, .dst = x->part[k].recv };
+  if (n->step != TC_STEP_COPY) x->n_send = tc_transfer_parts(g, n, m, o->rank, x->send);
+  x->args = (struct tc_coll_args){
+    .coll = tc_transfer_coll(n, x->coord), .dtype = first->dtype, .red = n->red,
+    .root = tc_transfer_root(n, x->coord),
+    .n_parts = x->n_send, .parts = x->send, .ctl = n->ctl,
+    .what = n->unit < g->n_units ? g->unit[n->unit].name : "" };
+  if (o->device->ops->separate && x->on_device && !native && x->size > 1
+      && !tc_step_is_local(x->step) && x->args.coll != TC_COLLS)
+    rc = take_mirror(x, err);
+  if (rc < 0) {
+    tc_xmove_free(x, o->device);
+    return rc;
+  }
+  *out = x;
+  return 0;
+}
+
+void tc_xmove_free(struct tc_xmove *x, struct tc_device *d)
+{
+  if (!x) return;
+  if (x->staging) d->ops->free(d, x->staging, x->staging_bytes);
+  if (x->mirror_memory) tc_device_host_free(d, x->mirror_memory);
+  free(x->mirror);
+  free(x->part);
+  free(x->send);
+  free(x);
+}
+
+void tc_xmove_retarget(struct tc_xmove *x, int k, void *in, void *out)
+{
+  struct xpart *p = &x->part[k];
+  TC_ASSERT(x->n_parts == 1 || x->step != TC_STEP_ALL_REDUCE);   /* whose parts are in another order */
+  p->src = in;
+  p->dst = out;
+  if (p->pack_dim < 0) p->send = in;
+  if (p->unpack_dim < 0) p->recv = out;
+  x->send[k].src = p->send;
+  x->send[k].dst = p->recv;
+}
+
+int64_t tc_xmove_staging(const struct tc_xmove *x) { return x->staging_bytes; }
+
+bool tc_xmove_is_on_device(const struct tc_xmove *x)
+{
+  return x->on_device && x->step != TC_STEP_COPY && (x->size == 1 || tc_step_is_local(x->step));
+}
+
+bool tc_xmove_is_native(const struct tc_xmove *x) { return x->native; }
+
+bool tc_xmove_is_mirrored(const struct tc_xmove *x) { return x->mirror != NULL; }
+
+/* What needs no peer: local steps, copies between spaces (on a CPU both are memory), and axes of
+ * one rank. */
+static void run_local(struct tc_xmove *x, const struct tc_place *to_place)
+{
+  for (int k = 0; k < x->n_parts; k++) {
+    struct xpart *p = &x->part[k];
+    int64_t bytes = p->dst_elems * (int64_t)x->elem;
+    struct tc_device *dev = x->o->device;
+    if (x->step == TC_STEP_SLICE && x->size > 1) {
+      slice(x, p, to_place);
+    } else if (x->step == TC_STEP_ZERO && x->coord != x->from_root) {
+      tc_device_fill(dev, p->dst, 0, bytes);
+    } else if (x->step == TC_STEP_COPY && dev->ops->copy_begin) {
+      x->copy = dev->ops->copy_begin(dev, p->dst, p->src, bytes);
+    } else if (p->src != p->dst && bytes) {
+      dev->ops->copy(dev, p->dst, p->src, bytes);
+    }
+  }
+}
+
+int tc_xmove_issue(struct tc_xmove *x, struct tc_err *err)
+{
+  x->ticket = 0;
+  if (x->size == 1 || tc_step_is_local(x->step)) {
+    struct tc_place to = { 0 };                  /* found again from the shapes */
+    struct xpart *p = &x->part[0];
+    if (x->step == TC_STEP_SLICE) {
+      to.kind = p->to.rows >= 0 ? TC_SROWS : TC_S;
+      for (int d = 0; d < p->rank; d++)
+        if (p->to.dim[d] != p->from.dim[d]) to.dim = (uint8_t)d;
+    }
+    run_local(x, &to);
+    return 0;
+  }
+  for (int k = 0; k < x->n_parts; k++) {
+    struct xpart *p = &x->part[k];
+    if (p->pack_dim >= 0 && p->src_elems)
+      repack(x->o->device, p->send, p->src, p->from.dim, p->rank, p->pack_dim, x->size, x->elem,
+             true);
+  }
+  if (x->args.coll == TC_COLLS) return 0;        /* at(j) -> at(k): not my business */
+  reflect(x, true);
+  return tc_comm_start(x->comm, &x->args, &x->ticket, err);
+}
+
+/* Copies beside the kernels: those that come wait for it, the host where it has work of its own. */
+static int end_copy(struct tc_xmove *x, struct tc_err *err)
+{
+  struct tc_device *dev = x->o->device;
+  const int64_t copy = x->copy;
+  if (!copy) return 0;
+  x->copy = 0;
+  dev->ops->copy_order(dev, copy);
+  if (!x->host_works || dev->ops->copy_wait(dev, copy) == 0) return 0;
+  return tc_fail(err, TC_EUSER, "a copy between host and device failed");
+}
+
+int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err)
+{
+  if (x->step == TC_STEP_COPY) return end_copy(x, err);
+  if (x->size == 1 || tc_step_is_local(x->step)) return 0;
+  if (x->ticket) TC_TRY(tc_comm_wait(x->comm, x->ticket, err));
+  struct tc_device *dev = x->o->device;
+  reflect(x, false);
+  for (int k = 0; k < x->n_parts; k++) {
+    struct xpart *p = &x->part[k];
+    if (p->unpack_dim >= 0 && p->dst_elems)
+      repack(dev, p->recv, p->dst, p->to.dim, p->rank, p->unpack_dim, x->size, x->elem, false);
+    if (x->step == TC_STEP_BROADCAST && x->coord == x->root && p->src != p->dst)
+      dev->ops->copy(dev, p->dst, p->src, p->dst_elems * (int64_t)x->elem);
+  }
+  return 0;
+}
+
+int tc_xmove_settle(const struct tc_exec_opts *o, struct tc_err *err)
+{
+  for (int a = 0; a < TC_AXES; a++)
+    if (o->native[a]) TC_TRY(tc_comm_settle(o->native[a], err));
+  return 0;
+}

@@ -1,0 +1,73 @@
+/* exec.h - runs programs on a device and communicators. It knows nothing of the systems.
+ *
+ * Memory is taken once: one state region, shared by all programs, and one scratch region of
+ * the largest need. A run walks the program's list of actions. */
+#ifndef TC_EXEC_H
+#define TC_EXEC_H
+
+#include "kernels/kernel.h"
+#include "src/comm/comm.h"
+#include "src/program/program.h"
+#include "src/monitor/trace.h"
+
+struct tc_exec;
+
+/* Fills the tokens and targets of local rows [row0, row0 + rows) of the global batch (rows are
+ * tokens). */
+typedef void tc_fill_fn(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
+                        int32_t *tokens, int32_t *targets);
+
+struct tc_exec_opts {
+  struct tc_device *device;      /* borrowed */
+  struct tc_device *host;        /* runs what is in host space; borrowed; NULL: the same */
+  const struct tc_mesh *mesh;    /* borrowed */
+  int rank;
+  struct tc_comm *comm[TC_AXES]; /* borrowed; NULL where the axis has one rank */
+  struct tc_comm *native[TC_AXES];   /* of the device's memory, beside those; borrowed; may be NULL */
+  tc_fill_fn *fill;
+  void *fill_ctx;
+  struct tc_trace *trace;        /* borrowed; NULL: off */
+  bool apart;                    /* no calls are joined (kernel.h) */
+  bool walk;                     /* nor captured */
+};
+
+struct tc_exec_memory { int64_t region[TC_REGIONS], staging, kernel_scratch; };   /* bytes */
+
+/* Local. programs[0] defines the state; all are borrowed and must outlive *out. */
+int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
+                struct tc_program *const *programs, int n, struct tc_err *err);
+void tc_exec_free(struct tc_exec *x);
+/* Collective over the ranks of the mesh. Runs program i once (a step). */
+int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc_err *err);
+/* Local. What checkpoints hold is not written before this copy of it (copy_begin's) is done. */
+void tc_exec_hold(struct tc_exec *x, int64_t copy);
+/* Local. Where tensor t of program i is (borrowed; scratch tensors only until the next run). */
+void *tc_exec_tensor(struct tc_exec *x, int i, int32_t t);
+/* Local. A scalar of program i after its run, as a double. */
+double tc_exec_scalar(struct tc_exec *x, int i, int32_t t);
+struct tc_exec_memory tc_exec_memory(const struct tc_exec *x);
+/* Local. Nanoseconds the last run spent waiting for transfers between ranks on an axis; -1: on all. */
+int64_t tc_exec_wait_ns(const struct tc_exec *x, int axis);
+
+/* collective.c: one transition, ready to run. */
+struct tc_xmove;
+int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct tc_node *n,
+                 const struct tc_exec_opts *o, void *const *in, void *const *out_ptr,
+                 struct tc_err *err);
+void tc_xmove_free(struct tc_xmove *x, struct tc_device *d);
+/* Part k of a move is elsewhere from the next issue on. */
+void tc_xmove_retarget(struct tc_xmove *x, int k, void *in, void *out);
+int64_t tc_xmove_staging(const struct tc_xmove *x);
+int tc_xmove_issue(struct tc_xmove *x, struct tc_err *err);   /* local ones are done at once */
+int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err);
+/* Needs no peer and no host memory: issue and wait are work in the device's order, or none. */
+bool tc_xmove_is_on_device(const struct tc_xmove *x);
+/* Goes over a communicator of the device's memory: a wait for it is the device's. */
+bool tc_xmove_is_native(const struct tc_xmove *x);
+/* Goes through a copy in host memory, which the host makes, or brings back, when the device has done
+ * what was called before. */
+bool tc_xmove_is_mirrored(const struct tc_xmove *x);
+/* The native communicators' calls have ended, or one has failed. */
+int tc_xmove_settle(const struct tc_exec_opts *o, struct tc_err *err);
+
+#endif

@@ -1,0 +1,108 @@
+/* impl.h - private to exec.c and exec_*.c: programs made ready to run. */
+#ifndef TC_EXEC_IMPL_H
+#define TC_EXEC_IMPL_H
+
+#include "src/exec/exec.h"
+
+struct tc_xnode {
+  struct tc_call call;
+  struct tc_xmove **move;        /* MOVE only: as many as are under way at once, used in turn */
+  int32_t n_moves;
+  bool slotted;                  /* its tensors are elsewhere in every micro-batch */
+  uint8_t first_acc, acc;        /* acc bits in a step's first micro-batch, and in the others */
+  void *plan, *first_plan;       /* the device's plans for both; may be NULL */
+  int64_t *mb_step;              /* per view: what a micro-batch adds to off[mb_dim] */
+  int8_t *mb_dim;                /* -1: none */
+  bool nowhere;                  /* none of its outputs is on this rank: nothing to do */
+  int32_t *dies;                 /* roots free after this node, -1 ends (poison only) */
+};
+
+/* Actions whose calls the device does as one, at the place of the last of them. */
+struct tc_xjoin {
+  const char *name;              /* for traces */
+  int32_t from, at, n;           /* the first action and the last; how many calls */
+  int32_t *node;                 /* [n], in the order of the actions */
+  const struct tc_call **call;   /* [n] */
+};
+
+/* Actions [from, to) that the device runs without the host (capture.c). */
+struct tc_xseg {
+  int32_t from, to;
+  void *list;                    /* the device's; NULL: not captured */
+  bool refused;                  /* and won't be */
+};
+
+struct tc_xprog {
+  const struct tc_program *p;
+  struct tc_xnode *node;         /* [n_nodes] */
+  int32_t first_write;           /* the first action that writes what checkpoints hold */
+  struct tc_xseg *seg;           /* [n_segs], in order */
+  int32_t n_segs;
+  bool ran;
+  struct tc_xjoin **join;        /* [actions]; NULL: the action stands alone; shared by its actions */
+};
+
+/* A time on the host's clock, and the device's stamp there; -1: none. */
+struct tc_xwhen { int64_t ns; int32_t stamp; bool measured; };
+/* What took the device from one stamp to another. */
+struct tc_xlap {
+  int32_t begin, end;            /* stamps */
+  int axis;
+  bool wait, shown;              /* counts as waiting on the axis; is in the trace */
+  struct tc_event event;
+};
+
+struct tc_exec {
+  struct tc_exec_opts o;
+  struct tc_xprog *prog;
+  int n_progs;
+  char *region[TC_REGIONS], *kscratch[TC_SPACES];
+  int32_t *batch;                /* tokens and targets on their way to a device of its own memory, */
+  int64_t batch_rows;            /* a place for each batch of a run */
+  int32_t batch_at;
+  int64_t bytes[TC_REGIONS], kscratch_bytes[TC_SPACES], staging_bytes, wait_ns[TC_AXES];
+  struct tc_runtime now;
+  int64_t held;                  /* a copy of the state that is under way; 0: none */
+  bool refused;                  /* the device has refused to capture */
+  struct tc_xwhen started;       /* the run */
+  struct tc_xlap *lap;           /* of the run, until it is over */
+  int32_t n_laps, cap_laps;
+};
+
+/* Where tensor t is in micro-batch mb; NULL: it has no storage here. */
+void *tc_exec_where(const struct tc_exec *x, const struct tc_xprog *p, int32_t t, int32_t mb);
+/* The call of a node as micro-batch mb wants it; _done puts it back. */
+void tc_exec_ready(struct tc_exec *x, struct tc_xprog *p, int32_t node, int32_t mb);
+void tc_exec_done(struct tc_exec *x, struct tc_xprog *p, int32_t node, int32_t mb);
+
+/* The device does this action, if anything is to be done, without the host: no batch, no peer, no host
+ * memory. */
+bool tc_exec_is_alone(const struct tc_exec *x, const struct tc_xprog *p, const struct tc_action *a);
+/* Actions [from, to), one by one. */
+int tc_exec_walk(struct tc_exec *x, struct tc_xprog *p, int32_t from, int32_t to,
+                 struct tc_err *err);
+/* For the watchdog: action k begins. */
+void tc_exec_mark(const struct tc_xprog *p, int32_t k);
+
+/* timing.c. Around a run, and around each of its actions. */
+void tc_exec_time_start(struct tc_exec *x);
+struct tc_xwhen tc_exec_time_begin(struct tc_exec *x, const struct tc_xprog *p, int32_t k);
+void tc_exec_time_end(struct tc_exec *x, const struct tc_xprog *p, int32_t k,
+                      const struct tc_xjoin *j, struct tc_xwhen begin);
+void tc_exec_time_settle(struct tc_exec *x);     /* the device has done the run */
+
+/* capture.c. Finds a program's segments; its calls are joined and ready. */
+void tc_exec_cut(struct tc_exec *x, struct tc_xprog *p);
+void tc_exec_uncut(struct tc_exec *x, struct tc_xprog *p);
+int tc_exec_segment(struct tc_exec *x, struct tc_xprog *p, struct tc_xseg *seg, struct tc_err *err);
+
+/* join.c. Finds the calls of a program that can be joined; all nodes are ready. The scratch
+ * that they want is taken note of. */
+void tc_exec_join(struct tc_exec *x, struct tc_xprog *p);
+void tc_exec_unjoin(struct tc_xprog *p);
+/* After action k: whether a call that was put off past it reads what lives in `root`. */
+bool tc_exec_put_off(const struct tc_xprog *p, int32_t k, int32_t root);
+int tc_exec_run_joined(struct tc_exec *x, struct tc_xprog *p, const struct tc_xjoin *j, int32_t mb,
+                       struct tc_err *err);
+
+#endif

@@ -1,0 +1,133 @@
+/* timing.c - when actions ran, for traces, and how long transfers were waited for.
+ *
+ * A device that queues its work is behind the thread that walks the list. Where it has a clock
+ * (kernel.h), an action of its own is measured there: between a stamp before it and one after it, in
+ * the order of the device's work, so a wait for a transfer between GPUs is as long as the kernels
+ * waited. What the stamps say is known when the run is over. All else is on the host's clock; a
+ * transfer through host memory is waited for from when the device has done what was called before. */
+#include "src/exec/impl.h"
+#include "src/program/collective.h"
+
+#include <stdlib.h>
+
+static const struct tc_clock *clock_of(const struct tc_exec *x) { return x->o.device->ops->clock; }
+
+/* The action's time is the device's. */
+static bool is_on_device(const struct tc_exec *x, const struct tc_xprog *p,
+                         const struct tc_action *a)
+{
+  const struct tc_xnode *xn = &p->node[a->node];
+  if (!clock_of(x) || xn->nowhere) return false;
+  return tc_exec_is_alone(x, p, a)
+         || (a->kind == TC_WAIT && tc_xmove_is_native(xn->move[a->mb % xn->n_moves]));
+}
+
+void tc_exec_time_start(struct tc_exec *x)
+{
+  for (int a = 0; a < TC_AXES; a++) x->wait_ns[a] = 0;
+  x->n_laps = 0;
+  x->started = (struct tc_xwhen){ .ns = tc_now_ns(), .stamp = -1 };
+  if (clock_of(x)) {
+    clock_of(x)->restart(x->o.device);
+    x->started.stamp = clock_of(x)->stamp(x->o.device);
+    if (tc_trace_on(x->o.trace)) x->o.device->ops->sync(x->o.device);
+    x->started.ns = tc_now_ns();                 /* the device is idle: its time is this one */
+  }
+}
+
+/* A wait for other ranks: not for the device's own kernels or copies. */
+static bool is_wait(const struct tc_xprog *p, const struct tc_action *a)
+{
+  const struct tc_xnode *xn = &p->node[a->node];
+  return a->kind == TC_WAIT && p->p->graph->node[a->node].step != TC_STEP_COPY
+         && !tc_xmove_is_on_device(xn->move[a->mb % xn->n_moves]);
+}
+
+struct tc_xwhen tc_exec_time_begin(struct tc_exec *x, const struct tc_xprog *p, int32_t k)
+{
+  const struct tc_action *a = &p->p->schedule->action[k];
+  struct tc_xwhen w = { .stamp = -1 };
+  const bool wait = is_wait(p, a);
+  w.measured = wait || tc_trace_on(x->o.trace);
+  if (!w.measured) return w;
+  /* What came is copied in after the kernels that were called before, whose time is no wait. */
+  const struct tc_xnode *xn = &p->node[a->node];
+  if (wait && tc_xmove_is_mirrored(xn->move[a->mb % xn->n_moves]))
+    x->o.device->ops->sync(x->o.device);
+  if (is_on_device(x, p, a)) w.stamp = clock_of(x)->stamp(x->o.device);
+  w.ns = tc_now_ns();
+  return w;
+}
+
+/* Returns false if there is nothing to show. */
+static bool event_of(const struct tc_exec *x, const struct tc_xprog *p, const struct tc_action *a,
+                     const struct tc_xjoin *j, struct tc_event *out)
+{
+  const struct tc_graph *g = p->p->graph;
+  const struct tc_node *n = &g->node[a->node];
+  if (p->node[a->node].nowhere) return false;
+  struct tc_event e = {
+    .name = j ? j->name : tc_op_info[n->op].name, .bytes = -1,
+    .tensor = n->n_out ? g->tensor[tc_out(g, n, 0)].name : NULL, .mb = n->once ? -1 : a->mb,
+    .unit = n->unit < g->n_units ? g->unit[n->unit].name : NULL, .track = TC_TRACK_COMPUTE,
+    .kind = n->mark == TC_F ? TC_EV_FORWARD : n->mark == TC_B ? TC_EV_BACKWARD
+          : n->mark == TC_W ? TC_EV_WEIGHT : TC_EV_UPDATE };
+  if (n->op == TC_OP_MOVE) {
+    bool copy = n->step == TC_STEP_COPY;
+    bool local = copy || tc_step_is_local(n->step) || x->o.mesh->size[n->axis] == 1;
+    int coll = local ? TC_COLLS
+                     : tc_transfer_coll(n, tc_mesh_coord(x->o.mesh, x->o.rank, n->axis));
+    if (a->kind == TC_WAIT && local) return false;   /* was done when it was issued */
+    if (!local && coll == TC_COLLS) return false;    /* between others */
+    e.name = local ? tc_step_name[n->step] : tc_coll_name[coll];
+    e.on = copy ? NULL : tc_axis_name[n->axis];
+    if (copy) e.track = TC_TRACK_COPY;
+    if (!local || copy)
+      e.kind = copy ? TC_EV_COPY : a->kind == TC_WAIT ? TC_EV_WAIT : TC_EV_ISSUE;
+  }
+  *out = e;
+  return true;
+}
+
+static void keep_lap(struct tc_exec *x, const struct tc_xlap *lap)
+{
+  if (x->n_laps == x->cap_laps) {
+    x->cap_laps = TC_MAX(64, 2 * x->cap_laps);
+    x->lap = tc_realloc(x->lap, (size_t)x->cap_laps * sizeof *x->lap);
+  }
+  x->lap[x->n_laps++] = *lap;
+}
+
+void tc_exec_time_end(struct tc_exec *x, const struct tc_xprog *p, int32_t k,
+                      const struct tc_xjoin *j, struct tc_xwhen begin)
+{
+  const struct tc_action *a = &p->p->schedule->action[k];
+  struct tc_xlap lap = { .begin = begin.stamp, .end = -1, .axis = p->p->graph->node[a->node].axis,
+                         .wait = is_wait(p, a) };
+  if (!begin.measured) return;
+  if (begin.stamp >= 0) lap.end = clock_of(x)->stamp(x->o.device);
+  lap.shown = tc_trace_on(x->o.trace) && event_of(x, p, a, j, &lap.event);
+  lap.event.begin_ns = begin.ns;
+  lap.event.end_ns = tc_now_ns();
+  if (lap.end >= 0) {
+    keep_lap(x, &lap);
+    return;
+  }
+  if (lap.wait) x->wait_ns[lap.axis] += lap.event.end_ns - begin.ns;
+  if (lap.shown) tc_trace_add(x->o.trace, &lap.event);
+}
+
+void tc_exec_time_settle(struct tc_exec *x)
+{
+  for (int32_t i = 0; i < x->n_laps; i++) {
+    struct tc_xlap *l = &x->lap[i];
+    struct tc_event *e = &l->event;
+    const int64_t ns = clock_of(x)->lapse(x->o.device, l->begin, l->end);
+    if (l->wait) x->wait_ns[l->axis] += ns;
+    if (!l->shown) continue;
+    e->begin_ns = x->started.ns + clock_of(x)->lapse(x->o.device, x->started.stamp, l->begin);
+    e->end_ns = e->begin_ns + ns;
+    tc_trace_add(x->o.trace, e);
+  }
+  x->n_laps = 0;
+}

@@ -1,0 +1,252 @@
+/* graph.c - the tensor program's arrays: making tensors and nodes, local shapes, index rules.
+ *
+ * Invariants (graph_check proves them after each pass): ids are indices; a node's inputs are
+ * made earlier in the order, or are state; a tensor has one maker; `overwrites` and `base`
+ * lead to older tensors, so following them ends. */
+#include "src/graph/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct tc_op_info tc_op_info[TC_OPS] = {
+#define OP(id, name, nin, nout, rule, whole, flags, what) \
+  [TC_OP_##id] = { name, nin, nout, rule, whole, flags, what },
+#define LINEAR TC_OPF_LINEAR
+#define MAXRED TC_OPF_MAXRED
+#define ROWS TC_OPF_ROWS
+#define ACC TC_OPF_ACC
+#define GRAIN TC_OPF_GRAIN
+#define UPDATE TC_OPF_UPDATE
+#include "src/graph/op.def"
+#undef OP
+#undef LINEAR
+#undef MAXRED
+#undef ROWS
+#undef ACC
+#undef GRAIN
+#undef UPDATE
+};
+
+const char *const tc_class_name[TC_CLASSES] = {
+  "parameters", "gradients", "optimizer", "activations", "communication", "staging"
+};
+
+const char *const tc_step_name[TC_STEPS] = {
+  "slice", "drop", "zero", "all_reduce", "reduce_scatter", "reduce", "all_gather",
+  "all_to_all", "broadcast", "scatter", "gather", "send", "copy"
+};
+
+struct tc_graph *tc_graph_new(void)
+{
+  struct tc_graph *g = tc_calloc(1, sizeof *g);
+  g->pool = tc_pool_new();
+  g->tokens = g->targets = g->logits = g->loss = g->grad_norm = g->grad_scale = -1;
+  return g;
+}
+
+void tc_graph_free(struct tc_graph *g)
+{
+  if (!g) return;
+  tc_pool_free(g->pool);
+  free(g->tensor);
+  free(g->node);
+  free(g->arg);
+  free(g->order);
+  free(g->param);
+  free(g->contribution);
+  free(g->unit);
+  free(g->root);
+  free(g);
+}
+
+int32_t tc_tensor_new(struct tc_graph *g, const char *name, int dtype, int rank,
+                      const int64_t *dim)
+{
+  TC_ASSERT(rank >= 0 && rank <= TC_DIMS && !g->root);
+  TC_GROW(g->tensor, g->n_tensors, g->cap_tensors);
+  struct tc_tensor *t = &g->tensor[g->n_tensors];
+  *t = (struct tc_tensor){ .id = g->n_tensors, .node = -1, .primal = -1, .overwrites = -1,
+                           .base = -1, .param = -1, .pad_dim = -1, .rank = (uint8_t)rank,
+                           .dtype = (uint8_t)dtype, .cls = TC_CLS_ACT };
+  for (int i = 0; i < rank; i++) t->dim[i] = dim[i];
+  t->lay = t->want = tc_layout_r();
+  t->name = tc_pool_strdup(g->pool, name);
+  return g->n_tensors++;
+}
+
+static int32_t push_args(struct tc_graph *g, int n, const int32_t *a)
+{
+  int32_t first = g->n_args;
+  for (int i = 0; i < n; i++) {
+    TC_GROW(g->arg, g->n_args, g->cap_args);
+    g->arg[g->n_args++] = a[i];
+  }
+  return first;
+}
+
+struct tc_node *tc_node_new(struct tc_graph *g, int op, int n_in, const int32_t *in,
+                            int n_out, const int32_t *out)
+{
+  const struct tc_op_info *info = &tc_op_info[op];
+  TC_ASSERT(info->n_in < 0 || info->n_in == n_in);
+  TC_ASSERT(info->n_out < 0 || info->n_out == n_out);
+  TC_GROW(g->node, g->n_nodes, g->cap_nodes);
+  TC_GROW(g->order, g->n_order, g->cap_order);
+  struct tc_node *n = &g->node[g->n_nodes];
+  *n = (struct tc_node){ .id = g->n_nodes, .op = op, .origin = g->n_nodes, .forward = -1,
+                         .n_in = n_in, .n_out = n_out, .unit = g->cur_unit, .mark = g->cur_mark };
+  n->in = push_args(g, n_in, in);
+  n->out = push_args(g, n_out, out);
+  for (int i = 0; i < n_out; i++) {
+    TC_ASSERT(g->tensor[out[i]].node < 0);
+    g->tensor[out[i]].node = n->id;
+  }
+  g->order[g->n_order++] = n->id;
+  g->n_nodes++;
+  return n;
+}
+
+void tc_node_rule(struct tc_graph *g, struct tc_node *n, const char *rule)
+{
+  n->rule = tc_pool_strdup(g->pool, rule);
+}
+
+int64_t tc_tensor_elems(const struct tc_tensor *t)
+{
+  int64_t e = 1;
+  for (int i = 0; i < t->rank; i++) e *= t->dim[i];
+  return e;
+}
+
+struct tc_layout tc_layout_r(void)
+{
+  struct tc_layout l;
+  memset(&l, 0, sizeof l);
+  return l;
+}
+
+bool tc_place_equal(const struct tc_place *a, const struct tc_place *b)
+{
+  if (a->kind != b->kind) return false;
+  switch (a->kind) {
+  case TC_S: return a->dim == b->dim;
+  case TC_P: return a->op == b->op;
+  case TC_AT: return a->at == b->at;
+  default: return true;
+  }
+}
+
+bool tc_layout_equal(const struct tc_layout *a, const struct tc_layout *b)
+{
+  for (int i = 0; i < TC_AXES; i++)
+    if (!tc_place_equal(&a->on[i], &b->on[i])) return false;
+  return true;
+}
+
+void tc_tensor_local(const struct tc_tensor *t, const struct tc_mesh *m,
+                     const int32_t coord[TC_AXES], struct tc_local *out)
+{
+  *out = (struct tc_local){ .rows = -1, .here = true, .elems = 1 };
+  for (int d = 0; d < t->rank; d++) out->dim[d] = tc_stored_dim(t, d);
+  for (int a = 0; a < TC_AXES; a++) {
+    const struct tc_place *p = &t->lay.on[a];
+    if (p->kind == TC_S) {
+      TC_ASSERT(p->dim < t->rank);
+      int64_t block = tc_ceil_div(out->dim[p->dim], m->size[a]);
+      out->dim[p->dim] = block;
+      out->off[p->dim] += coord[a] * block;
+    } else if (p->kind == TC_AT && p->at != coord[a]) {
+      out->here = false;
+    }
+  }
+  for (int d = 0; d < t->rank; d++) out->elems *= out->dim[d];
+  for (int a = 0; a < TC_AXES; a++) {
+    if (t->lay.on[a].kind != TC_SROWS) continue;
+    TC_ASSERT(out->rows < 0);                    /* on one axis only */
+    int64_t last = t->rank > 1 ? out->dim[t->rank - 1] : 1;
+    int64_t rows = out->elems / last, block = tc_ceil_div(rows, m->size[a]);
+    out->row0 = TC_MIN(coord[a] * block, rows);
+    out->rows = TC_MIN(block, rows - out->row0);
+    out->elems = out->rows * last;
+  }
+  if (!out->here) out->elems = 0;
+}
+
+int64_t tc_tensor_local_bytes(const struct tc_tensor *t, const struct tc_mesh *m,
+                              const int32_t coord[TC_AXES])
+{
+  struct tc_local l;
+  tc_tensor_local(t, m, coord, &l);
+  return l.elems * (int64_t)tc_dtype_bytes(t->dtype);
+}
+
+int tc_rule_parse(const struct tc_graph *g, const struct tc_node *n,
+                  char letters[TC_RULE_MAX][TC_DIMS + 1])
+{
+  const char *rule = n->rule ? n->rule : tc_op_info[n->op].rule;
+  if (*rule == '*') {                            /* one set of letters for every tensor */
+    int total = TC_MIN(n->n_in + n->n_out, TC_RULE_MAX);
+    for (int i = 0; i < total; i++) {
+      int32_t t = i < n->n_in ? tc_in(g, n, i) : tc_out(g, n, i - n->n_in);
+      int r = g->tensor[t].rank;
+      for (int d = 0; d < r; d++) letters[i][d] = (char)('a' + d);
+      letters[i][r] = 0;
+    }
+    return total;
+  }
+  int k = 0, d = 0;
+  for (const char *c = rule; *c; c++) {
+    if (*c == ',' || *c == '-') {
+      if (*c == '-') c++;                        /* "->" */
+      if (c > rule + 1 || *c == ',') letters[k++][d] = 0;
+      TC_ASSERT(k < TC_RULE_MAX);
+      d = 0;
+    } else {
+      TC_ASSERT(d < TC_DIMS);
+      letters[k][d++] = *c;
+    }
+  }
+  letters[k++][d] = 0;
+  return k;
+}
+
+void tc_graph_drop(struct tc_graph *g, const bool *drop)
+{
+  int32_t k = 0;
+  for (int32_t i = 0; i < g->n_order; i++)
+    if (!drop[g->order[i]]) g->order[k++] = g->order[i];
+  g->n_order = k;
+}
+
+/* What t lives in, one link on; -1: storage of its own. */
+static int32_t lives_in(const struct tc_tensor *t)
+{
+  return t->base >= 0 ? t->base : t->overwrites;
+}
+
+int32_t tc_tensor_root(const struct tc_graph *g, int32_t t)
+{
+  if (g->root) return g->root[t];
+  while (lives_in(&g->tensor[t]) >= 0) t = lives_in(&g->tensor[t]);
+  return t;
+}
+
+int32_t *tc_graph_roots(const struct tc_graph *g)
+{
+  int32_t *root = tc_malloc((size_t)g->n_tensors * sizeof *root);
+  for (int32_t t = 0; t < g->n_tensors; t++) root[t] = -1;
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    int32_t end = t;                             /* its storage, or a tensor whose root is known */
+    while (root[end] < 0 && lives_in(&g->tensor[end]) >= 0) end = lives_in(&g->tensor[end]);
+    int32_t found = root[end] >= 0 ? root[end] : end;
+    for (int32_t x = t; x >= 0 && root[x] < 0; x = lives_in(&g->tensor[x])) root[x] = found;
+  }
+  return root;
+}
+
+void tc_graph_freeze(struct tc_graph *g)
+{
+  int32_t *root = tc_graph_roots(g);
+  free(g->root);
+  g->root = root;
+}

@@ -1,0 +1,224 @@
+/* graph.h - the tensor program: tensors, nodes, parameters, and the order the nodes run in.
+ *
+ * A program is written once, as if for one device and the whole global batch. Passes rewrite
+ * it. All ids are int32 indices into the arrays of struct tc_graph, so that a program can be
+ * printed, compared and saved. Tensors are in SSA form: one node makes each. In-place work is
+ * said by `overwrites`: the new tensor lives where the old one did, which is dead afterwards.
+ *
+ * Everything here is Local and pure: no MPI, no device, no clock. */
+#ifndef TC_GRAPH_H
+#define TC_GRAPH_H
+
+#include "src/base/base.h"
+#include "src/graph/mesh.h"
+
+enum { TC_DIMS = 6 };
+
+enum tc_op {
+#define OP(id, name, nin, nout, rule, whole, flags, what) TC_OP_##id,
+#include "src/graph/op.def"
+#undef OP
+  TC_OPS
+};
+
+enum tc_op_flags { TC_OPF_LINEAR = 1, TC_OPF_MAXRED = 2, TC_OPF_ROWS = 4, TC_OPF_ACC = 8,
+                   TC_OPF_GRAIN = 16, TC_OPF_UPDATE = 32 };
+struct tc_op_info {
+  const char *name;
+  int n_in, n_out;
+  const char *rule, *whole;
+  unsigned flags;
+  const char *what;
+};
+extern const struct tc_op_info tc_op_info[TC_OPS];
+
+/* Placements: one per axis. See docs/placements.md. */
+enum tc_kind { TC_R, TC_S, TC_SROWS, TC_P, TC_AT };
+struct tc_place { uint8_t kind, dim, op; int32_t at; };   /* op: enum tc_reduce for TC_P */
+struct tc_layout { struct tc_place on[TC_AXES]; };
+
+enum tc_class { TC_CLS_PARAM, TC_CLS_GRAD, TC_CLS_OPT, TC_CLS_ACT, TC_CLS_COMM,
+                TC_CLS_STAGING, TC_CLASSES };
+extern const char *const tc_class_name[TC_CLASSES];
+enum tc_space { TC_DEVICE, TC_HOST, TC_SPACES };
+enum tc_keep { TC_KEEP_USE, TC_KEEP_MB, TC_KEEP_STEP };   /* until after: use, micro-batch, step */
+/* What sits in host memory and is copied around its use: nothing; the optimizer's state, and
+ * weights that are stored elsewhere than used; the same, and the update runs on the host. */
+enum tc_offload { TC_OFFLOAD_NO, TC_OFFLOAD_PARAMS, TC_OFFLOAD_UPDATE };
+enum tc_mark { TC_F, TC_B, TC_W, TC_U };
+/* What a MOVE does on its axis. The first ones are local and free; a copy is between host and
+ * device, on no axis (TC_MB stands there). */
+enum tc_step {
+  TC_STEP_SLICE, TC_STEP_DROP, TC_STEP_ZERO,     /* R->S, R->at, R|at->P */
+  TC_STEP_ALL_REDUCE, TC_STEP_REDUCE_SCATTER, TC_STEP_REDUCE, TC_STEP_ALL_GATHER,
+  TC_STEP_ALL_TO_ALL, TC_STEP_BROADCAST, TC_STEP_SCATTER, TC_STEP_GATHER, TC_STEP_SEND,
+  TC_STEP_COPY,
+  TC_STEPS
+};
+extern const char *const tc_step_name[TC_STEPS];
+static inline bool tc_step_is_local(int step) { return step <= TC_STEP_ZERO; }
+/* What a MOVE is for: the schedule brings weights early and lets few gradients wait. */
+enum tc_role { TC_ROLE_NONE, TC_ROLE_FETCH, TC_ROLE_GRAD, TC_ROLE_STORE };
+
+struct tc_tensor {
+  int32_t id;
+  int32_t node;                  /* the node that makes it; -1: state, there from the start */
+  int32_t primal;                /* a gradient: the tensor it is the gradient of; else -1 */
+  int32_t overwrites;            /* lives where this one did; -1 */
+  int32_t base;                  /* a view of rows of this tensor; -1 */
+  int64_t base_row;              /* first row of the view, in rows of the base's local block */
+  bool block;                    /* the view is what this rank's layout leaves of the base instead */
+  int32_t param;                 /* index in graph.param that it belongs to; -1 */
+  uint8_t rank, dtype, space, cls;
+  bool state;                    /* lives across steps */
+  bool saved;                    /* in checkpoints */
+  bool annotated;                /* `lay` was given, not inferred */
+  uint8_t said;                  /* bit a: an annotation said where on axis a */
+  int64_t dim[TC_DIMS];          /* global, unpadded */
+  int8_t pad_dim;                /* this dimension is stored padded to pad_to; -1: none */
+  int64_t pad_to;
+  struct tc_layout lay;
+  struct tc_layout want;         /* where consumers would like it (passes/infer.c); R: no wish */
+  const char *name;              /* borrowed from the graph's pool */
+};
+
+struct tc_node {
+  int32_t id, op;
+  int32_t origin;                /* the node this was cloned from, or its own id */
+  int32_t forward;               /* the node whose backward pass this is, of the same letters; -1 */
+  int32_t in, n_in, out, n_out;  /* offsets into graph.arg */
+  int32_t unit;
+  bool everywhere;               /* in no stage: on every coordinate of pp */
+  uint8_t mark, space;
+  uint8_t acc;                   /* bit k: output k is added to what it overwrites (if anything) */
+  bool acc_first;                /* ... but in the first micro-batch of a step it is written */
+  bool once;                     /* runs once a step (else once a micro-batch) */
+  bool head;                     /* part of the loss head, cut into chunks by passes/fuse_ops.c */
+  bool ctl;                      /* MOVE: counted as control */
+  uint8_t step, axis, red;       /* MOVE: enum tc_step, enum tc_axis, enum tc_reduce */
+  uint8_t role;                  /* MOVE: enum tc_role */
+  int32_t root;                  /* MOVE: coordinate k of at(k); from_root for at -> at */
+  int32_t from_root;
+  const char *rule;              /* op's, or its own; NULL: element by element */
+  float f[2];
+  int64_t k[2];
+};
+
+/* A parameter has four placements; see docs/placements.md. */
+struct tc_param {
+  const char *name;
+  int32_t weight;                /* what forward and backward use (at `use`) */
+  int32_t master, m, v;          /* fp32 at `update`; master == weight where nothing differs */
+  int32_t acc;                   /* the accumulator, as it is before a step's first mb */
+  int32_t grad;                  /* the final gradient: the last version of acc, at `acc_lay` */
+  int32_t guest, guest_grad;     /* an accumulator where another stage uses the weight; -1 */
+  struct tc_layout store, use, acc_lay, update;
+  uint8_t keep;                  /* how long a weight brought to `use` stays: enum tc_keep */
+  uint8_t offload;               /* enum tc_offload: moments (0 none), the update too */
+  uint8_t said;                  /* bit a: an annotation said where on axis a */
+  bool keep_said;                /* ... and how long */
+  bool decay;                    /* weight decay applies */
+  float init_std;                /* N(0, std); 0: constant init_value */
+  float init_value;
+  int32_t unit;
+};
+
+struct tc_unit {
+  const char *name;
+  int32_t parent;                /* -1: outermost */
+  int32_t layer;                 /* of the model; -1: none */
+  int32_t stage;                 /* virtual stage of the pipeline (passes/stages.c) */
+  int32_t at;                    /* its coordinate on pp; -1: no pipeline */
+};
+
+/* What the backward pass adds to the gradient of a parameter: output `out` of a node. */
+struct tc_contribution { int32_t param, node; uint8_t out; };
+
+struct tc_graph {
+  struct tc_pool *pool;
+  struct tc_tensor *tensor; int32_t n_tensors, cap_tensors;
+  struct tc_node *node; int32_t n_nodes, cap_nodes;
+  int32_t *arg; int32_t n_args, cap_args;
+  int32_t *order; int32_t n_order, cap_order;    /* node ids in the order they run */
+  struct tc_param *param; int32_t n_params, cap_params;
+  struct tc_contribution *contribution; int32_t n_contributions, cap_contributions;   /* passes/grad.c */
+  struct tc_unit *unit; int32_t n_units, cap_units;
+  int32_t cur_unit;              /* what new nodes are labelled with */
+  uint8_t cur_mark;
+  int32_t tokens, targets, logits, loss, grad_norm, grad_scale;   /* -1: none */
+  int32_t *root;                 /* [n_tensors] once the graph is final (tc_graph_freeze) */
+};
+
+struct tc_graph *tc_graph_new(void);
+void tc_graph_free(struct tc_graph *g);
+
+/* A new tensor, R on every axis. name is copied. */
+int32_t tc_tensor_new(struct tc_graph *g, const char *name, int dtype, int rank,
+                      const int64_t *dim);
+/* A new node at the end of the order; labelled with cur_unit and cur_mark. Outputs must be
+ * tensors no node makes yet. */
+struct tc_node *tc_node_new(struct tc_graph *g, int op, int n_in, const int32_t *in,
+                            int n_out, const int32_t *out);
+/* The node with a rule of its own (copied). */
+void tc_node_rule(struct tc_graph *g, struct tc_node *n, const char *rule);
+
+static inline int32_t tc_in(const struct tc_graph *g, const struct tc_node *n, int i)
+{ return g->arg[n->in + i]; }
+static inline int32_t tc_out(const struct tc_graph *g, const struct tc_node *n, int i)
+{ return g->arg[n->out + i]; }
+
+/* The size of dimension d as it is stored, with padding. */
+static inline int64_t tc_stored_dim(const struct tc_tensor *t, int d)
+{ return d == t->pad_dim ? t->pad_to : t->dim[d]; }
+
+/* The parameter that an optimizer's node updates; -1: it is no optimizer's. */
+static inline int32_t tc_updates(const struct tc_graph *g, const struct tc_node *n)
+{ return tc_op_info[n->op].flags & TC_OPF_UPDATE ? g->tensor[tc_in(g, n, 2)].param : -1; }
+
+int64_t tc_tensor_elems(const struct tc_tensor *t);           /* global */
+struct tc_layout tc_layout_r(void);                           /* R everywhere */
+bool tc_place_equal(const struct tc_place *a, const struct tc_place *b);
+bool tc_layout_equal(const struct tc_layout *a, const struct tc_layout *b);
+
+/* What a rank has of a tensor: the box that S placements leave, then the rows that S(*) does.
+ * coord[TC_AXES] are the rank's coordinates (coord[TC_MB]: the micro-batch). */
+struct tc_local {
+  int64_t dim[TC_DIMS];          /* the box that the S(d) placements leave */
+  int64_t off[TC_DIMS];          /* its corner in the global tensor */
+  int64_t row0, rows;            /* S(*): rows of the box as [rows, last dim]; else rows = -1 */
+  int64_t elems;                 /* what is stored here */
+  bool here;                     /* false: at(k) elsewhere, elems = 0 */
+};
+void tc_tensor_local(const struct tc_tensor *t, const struct tc_mesh *m,
+                     const int32_t coord[TC_AXES], struct tc_local *out);
+int64_t tc_tensor_local_bytes(const struct tc_tensor *t, const struct tc_mesh *m,
+                              const int32_t coord[TC_AXES]);
+
+/* Splits the rule of a node at its commas: letters of tensor i (inputs first, then outputs)
+ * into letters[i]. For "*" rules letters are made for the node's ranks. Returns the number. */
+enum { TC_RULE_MAX = 16 };
+int tc_rule_parse(const struct tc_graph *g, const struct tc_node *n,
+                  char letters[TC_RULE_MAX][TC_DIMS + 1]);
+
+/* check.c: every invariant of a program after a pass; the error names pass, node and tensor. */
+int tc_graph_check(const struct tc_graph *g, const struct tc_mesh *m, const char *pass,
+                   struct tc_err *err);
+
+/* print.c: the program as text or DOT, placements, transitions with bytes. */
+void tc_graph_print(FILE *f, const struct tc_graph *g, const struct tc_mesh *m, bool dot);
+char *tc_layout_text(char *buf, size_t size, const struct tc_layout *l);  /* "mb:S0 dp:P" */
+
+/* Rebuilds g->order without the nodes for which drop[id] is set. */
+void tc_graph_drop(struct tc_graph *g, const bool *drop);
+/* The storage a tensor lives in: follows overwrites and base. */
+int32_t tc_tensor_root(const struct tc_graph *g, int32_t t);
+/* The same for all tensors, in time linear in their number; owned by the caller. */
+int32_t *tc_graph_roots(const struct tc_graph *g);
+/* No pass changes the graph from here on: the storage of all tensors is found once. A chain of
+ * versions is as long as an accumulator has parts, so following it each time is quadratic. */
+void tc_graph_freeze(struct tc_graph *g);
+
+/* passes/grad.c: appends the backward pass of g->loss; parameters get `acc` tensors. */
+int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err);
+
+#endif

@@ -1,0 +1,311 @@
+/* mesh.c - lays pp x dp x tp over the cluster.
+ *
+ * The ranks are listed node after node, in rank order on each node. The list, cut into runs
+ * of tp, is read as [pp][dp][tp] or [dp][pp][tp]. Invariants that follow and that others rely on:
+ * - `at` is that list: at[p * stride[PP] + d * stride[DP] + t] has the coordinates (p, d, t);
+ * - along any axis the nodes never decrease, so neighbours on the inner of dp and pp are as near
+ *   as can be;
+ * - where tp divides each node's number of ranks, no tp group leaves its node, whatever the
+ *   launcher's order of ranks (block, cyclic, a plane distribution). */
+#include "src/graph/mesh.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const tc_axis_name[TC_AXES] = { "mb", "pp", "dp", "tp" };
+const char *const tc_order_name[] = { "tp-dp-pp", "tp-pp-dp" };
+
+/* More than any cluster has; keeps a typing error from asking for terabytes. */
+enum { MAX_WORLD = 1 << 24 };
+
+/* ---- which sizes fit ---------------------------------------------------------------- */
+
+/* Ranks on each node into count[n_nodes], owned by the caller. Returns n_nodes. */
+static int count_ranks(int world, const int32_t *node, int32_t **count)
+{
+  int n_nodes = 0;
+  int32_t *c = tc_calloc((size_t)world, sizeof *c);
+  for (int r = 0; r < world; r++) {
+    TC_ASSERT(node[r] >= 0 && node[r] < world);
+    c[node[r]]++;
+    n_nodes = TC_MAX(n_nodes, node[r] + 1);
+  }
+  for (int i = 0; i < n_nodes; i++) TC_ASSERT(c[i] > 0);
+  *count = c;
+  return n_nodes;
+}
+
+/* The first node whose ranks tp does not divide, or -1. */
+static int first_misfit(const int32_t *count, int n_nodes, int64_t tp)
+{
+  for (int i = 0; i < n_nodes; i++)
+    if (count[i] % tp) return i;
+  return -1;
+}
+
+struct fit {
+  int world, n_nodes;
+  const int32_t *count;      /* [n_nodes] */
+  bool across;               /* tp may leave its node */
+  int order;
+  int32_t pp, dp, tp;        /* dp 0: auto */
+};
+
+/* The largest tp <= limit that fits with `pp` stages; 0: none. */
+static int32_t best_tp(const struct fit *f, int64_t pp, int32_t limit)
+{
+  for (int32_t t = TC_MIN(limit, f->world); t >= 1; t--)
+    if (f->world % (pp * t) == 0 && (f->across || first_misfit(f->count, f->n_nodes, t) < 0))
+      return t;
+  return 0;
+}
+
+/* What would fit, nearest to what was wanted, as text: change dp alone, else tp, else pp. */
+static void suggest(const struct fit *f, char *buf, size_t size)
+{
+  int32_t pp = TC_MIN(f->pp, f->world);
+  while (f->world % pp) pp--;
+  int32_t tp = best_tp(f, pp, f->tp);
+  TC_ASSERT(tp >= 1);                      /* pp divides the world, so tp = 1 fits */
+  int n = 0;
+  if (pp != f->pp) n += snprintf(buf + n, size - (size_t)n, "pp = %d with ", pp);
+  if (tp != f->tp) n += snprintf(buf + n, size - (size_t)n, "tp = %d", tp);
+  int32_t dp = f->world / pp / tp;
+  if (tp == f->tp)
+    snprintf(buf + n, size - (size_t)n, "dp = %d", dp);
+  else if (f->dp != 0 && f->dp != dp)
+    snprintf(buf + n, size - (size_t)n, " with dp = %d", dp);
+}
+
+/* Checks the sizes against the world and the nodes. */
+static int check_sizes(const struct fit *f, struct tc_err *err)
+{
+  char hint[96];
+  /* Doubles: three int32 may overflow int64, and what equals the world is exact. */
+  double rest = (double)f->pp * f->tp;
+  if (f->dp == 0) {
+    if (rest > f->world || f->world % (int)rest != 0) {
+      suggest(f, hint, sizeof hint);
+      return tc_fail(err, TC_ELAYOUT, "world size %d is not divisible by pp %d x tp %d = %.0f; "
+                     "%s would fit", f->world, f->pp, f->tp, rest, hint);
+    }
+  } else if (rest * f->dp != f->world) {
+    suggest(f, hint, sizeof hint);
+    return tc_fail(err, TC_ELAYOUT, "world size %d is not pp %d x dp %d x tp %d = %.0f; "
+                   "%s would fit", f->world, f->pp, f->dp, f->tp, rest * f->dp, hint);
+  }
+  int bad = f->across ? -1 : first_misfit(f->count, f->n_nodes, f->tp);
+  if (bad < 0) return TC_OK;
+  suggest(f, hint, sizeof hint);
+  return tc_fail(err, TC_ELAYOUT, "tp = %d leaves its node: node %d has %d rank%s; %s would fit, "
+                 "or mesh.tp_across_nodes = yes", f->tp, bad, f->count[bad],
+                 f->count[bad] == 1 ? "" : "s", hint);
+}
+
+static int check_want(const struct tc_mesh_want *w, struct tc_err *err)
+{
+  const struct { const char *name; int32_t size; } axis[] = {
+    { "pp", w->pp }, { "dp", w->dp }, { "tp", w->tp }
+  };
+  for (size_t i = 0; i < sizeof axis / sizeof axis[0]; i++)
+    if (axis[i].size < 0)
+      return tc_fail(err, TC_ELAYOUT, "mesh.%s = %d is not a number of ranks; 1 or more would "
+                     "fit, or auto", axis[i].name, axis[i].size);
+  return TC_OK;
+}
+
+/* ---- the mesh ------------------------------------------------------------------------ */
+
+/* Ranks node after node, in rank order on each node: a counting sort. list[world]. */
+static void list_by_node(int world, const int32_t *node, int n_nodes, const int32_t *count,
+                         int32_t *list)
+{
+  int32_t *next = tc_calloc((size_t)n_nodes, sizeof *next);
+  for (int i = 1; i < n_nodes; i++) next[i] = next[i - 1] + count[i - 1];
+  for (int r = 0; r < world; r++) list[next[node[r]]++] = r;
+  free(next);
+}
+
+static struct tc_mesh *mesh_make(const struct fit *f, const int32_t *node)
+{
+  struct tc_mesh *m = tc_calloc(1, sizeof *m);
+  size_t world = (size_t)f->world;
+  m->world = f->world;
+  m->size[TC_MB] = 1;
+  m->size[TC_PP] = f->pp;
+  m->size[TC_DP] = f->dp;
+  m->size[TC_TP] = f->tp;
+  m->n_nodes = f->n_nodes;
+  m->node = tc_malloc(world * sizeof *m->node);
+  memcpy(m->node, node, world * sizeof *node);
+  m->at = tc_malloc(world * sizeof *m->at);
+  list_by_node(f->world, node, f->n_nodes, f->count, m->at);
+  m->coord = tc_calloc(world * TC_AXES, sizeof *m->coord);
+  m->order = f->order;
+  m->stride[TC_TP] = 1;
+  m->stride[TC_DP] = f->tp * (f->order == TC_TP_PP_DP ? f->pp : 1);
+  m->stride[TC_PP] = f->tp * (f->order == TC_TP_PP_DP ? 1 : f->dp);
+  for (int i = 0; i < f->world; i++)
+    for (int a = TC_PP; a < TC_AXES; a++)
+      m->coord[(size_t)m->at[i] * TC_AXES + (size_t)a] = i / m->stride[a] % m->size[a];
+  return m;
+}
+
+int tc_mesh_new(struct tc_mesh **out, int world, const int32_t *node_of_rank,
+                const struct tc_mesh_want *want, struct tc_err *err)
+{
+  *out = NULL;
+  TC_ASSERT(world >= 1);
+  TC_TRY(check_want(want, err));
+  int32_t *count;
+  int n_nodes = count_ranks(world, node_of_rank, &count);
+  struct fit f = { .world = world, .n_nodes = n_nodes, .count = count,
+                   .across = want->tp_across_nodes, .order = want->order,
+                   .pp = want->pp ? want->pp : 1, .dp = want->dp, .tp = want->tp };
+  if (f.tp == 0) {
+    /* More devices than ranks on a node: the ranks are the limit. */
+    f.tp = want->devices_per_node > 0 ? want->devices_per_node : world;
+    for (int i = 0; i < n_nodes; i++) f.tp = TC_MIN(f.tp, count[i]);
+  }
+  int status = check_sizes(&f, err);
+  if (status == TC_OK) {
+    f.dp = world / f.pp / f.tp;
+    *out = mesh_make(&f, node_of_rank);
+  }
+  free(count);
+  return status;
+}
+
+void tc_mesh_free(struct tc_mesh *m)
+{
+  if (!m) return;
+  free(m->node);
+  free(m->coord);
+  free(m->at);
+  free(m);
+}
+
+struct tc_mesh *tc_mesh_one(void)
+{
+  const int32_t zero = 0, one = 1;
+  const struct fit f = { .world = 1, .n_nodes = 1, .count = &one, .pp = 1, .dp = 1, .tp = 1 };
+  return mesh_make(&f, &zero);
+}
+
+/* ---- groups -------------------------------------------------------------------------- */
+
+/* Where the group of `rank` on `axis` begins in `at`. */
+static int32_t group_start(const struct tc_mesh *m, int rank, int axis)
+{
+  TC_ASSERT(rank >= 0 && rank < m->world);
+  TC_ASSERT(axis == TC_PP || axis == TC_DP || axis == TC_TP);
+  int32_t start = 0;
+  for (int a = TC_PP; a < TC_AXES; a++)
+    if (a != axis) start += tc_mesh_coord(m, rank, a) * m->stride[a];
+  return start;
+}
+
+void tc_mesh_group(const struct tc_mesh *m, int rank, int axis, int32_t *ranks)
+{
+  int32_t start = group_start(m, rank, axis);
+  for (int32_t i = 0; i < m->size[axis]; i++) ranks[i] = m->at[start + i * m->stride[axis]];
+}
+
+int tc_mesh_group_nodes(const struct tc_mesh *m, int rank, int axis)
+{
+  const int32_t *at = m->at + group_start(m, rank, axis), stride = m->stride[axis];
+  int n = 1;
+  for (int32_t i = 1; i < m->size[axis]; i++)    /* nodes never decrease along an axis */
+    n += m->node[at[i * stride]] != m->node[at[(i - 1) * stride]];
+  return n;
+}
+
+/* ---- synthetic clusters --------------------------------------------------------------- */
+
+/* Skips blanks, then `word` if it comes next (whole words only for letters). */
+static bool eat(const char **s, const char *word)
+{
+  while (isspace((unsigned char)**s)) ++*s;
+  size_t n = strlen(word);
+  if (strncmp(*s, word, n) != 0) return false;
+  if (n > 1 && isalpha((unsigned char)(*s)[n])) return false;
+  *s += n;
+  return true;
+}
+
+static bool eat_number(const char **s, int32_t *n)
+{
+  while (isspace((unsigned char)**s)) ++*s;
+  if (!isdigit((unsigned char)**s)) return false;
+  char *end;
+  long v = strtol(*s, &end, 10);
+  if (v < 1 || v > MAX_WORLD) return false;
+  *s = end;
+  *n = (int32_t)v;
+  return true;
+}
+
+/* "N [nodes] x G [ranks|gpus]" or "N:G,G,..." into (*count)[n_nodes], owned by the caller.
+ * Returns n_nodes, or 0 if the text is neither. */
+static int32_t parse_cluster(const char *s, int32_t **count)
+{
+  int32_t n_nodes, each;
+  *count = NULL;
+  if (!eat_number(&s, &n_nodes)) return 0;
+  int32_t *c = tc_calloc((size_t)n_nodes, sizeof *c);
+  bool good = true;
+  if (eat(&s, ":")) {
+    for (int32_t i = 0; good && i < n_nodes; i++)
+      good = (i == 0 || eat(&s, ",")) && eat_number(&s, &c[i]);
+  } else {
+    (void)(eat(&s, "nodes") || eat(&s, "node"));
+    good = (eat(&s, "x") || eat(&s, "*")) && eat_number(&s, &each);
+    (void)(good && (eat(&s, "ranks") || eat(&s, "gpus")));
+    for (int32_t i = 0; good && i < n_nodes; i++) c[i] = each;
+  }
+  if (good) eat(&s, "");                         /* trailing blanks */
+  if (!good || *s) {
+    free(c);
+    return 0;
+  }
+  *count = c;
+  return n_nodes;
+}
+
+int tc_mesh_synthetic(const char *text, const char *order, int32_t **node_of_rank,
+                      struct tc_err *err)
+{
+  *node_of_rank = NULL;
+  bool cyclic = order && strcmp(order, "cyclic") == 0;
+  if (order && !cyclic && strcmp(order, "block") != 0)
+    return tc_fail(err, TC_EUSER, "order '%s' of the simulated ranks is neither block nor cyclic",
+                   order);
+  int32_t *count;
+  int32_t n_nodes = parse_cluster(text, &count);
+  if (n_nodes == 0)
+    return tc_fail(err, TC_EUSER, "'%s' is not a cluster; write \"32 nodes x 8\", or \"3:4,4,2\" "
+                   "for three nodes of 4, 4 and 2 ranks", text);
+  int64_t world = 0;
+  for (int32_t i = 0; i < n_nodes; i++) world += count[i];
+  if (world > MAX_WORLD) {
+    free(count);
+    return tc_fail(err, TC_EUSER, "'%s' has %lld ranks; at most %d are simulated", text,
+                   (long long)world, MAX_WORLD);
+  }
+  int32_t *node = tc_malloc((size_t)world * sizeof *node);
+  int32_t r = 0;
+  if (!cyclic)
+    for (int32_t i = 0; i < n_nodes; i++)
+      for (int32_t k = 0; k < count[i]; k++) node[r++] = i;
+  /* Round after round over the nodes that have ranks left, as srun -m cyclic does. */
+  while (r < world)
+    for (int32_t i = 0; i < n_nodes; i++)
+      if (count[i] > 0) {
+        count[i]--;
+        node[r++] = i;
+      }
+  free(count);
+  *node_of_rank = node;
+  return (int)world;
+}

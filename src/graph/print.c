@@ -1,0 +1,103 @@
+/* print.c - a program as text or as DOT, with placements and transitions in bytes. */
+#include "src/comm/comm.h"
+#include "src/graph/graph.h"
+#include "src/passes/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+char *tc_layout_text(char *buf, size_t size, const struct tc_layout *l)
+{
+  size_t n = 0;
+  if (size) buf[0] = 0;
+  for (int a = 0; a < TC_AXES; a++) {
+    const struct tc_place *p = &l->on[a];
+    char what[24] = "";
+    switch (p->kind) {
+    case TC_S: snprintf(what, sizeof what, "S(%d)", p->dim); break;
+    case TC_SROWS: snprintf(what, sizeof what, "S(*)"); break;
+    case TC_P: snprintf(what, sizeof what, "P(%s)", p->op == TC_MAX_OP ? "max" : "sum"); break;
+    case TC_AT: snprintf(what, sizeof what, "at(%d)", p->at); break;
+    default: continue;
+    }
+    if (n < size)
+      n += (size_t)snprintf(buf + n, size - n, "%s%s:%s", n ? " " : "", tc_axis_name[a], what);
+  }
+  if (!n && size) snprintf(buf, size, "R");
+  return buf;
+}
+
+static void print_tensor(FILE *f, const struct tc_graph *g, int32_t t)
+{
+  const struct tc_tensor *x = &g->tensor[t];
+  char lay[128];
+  fprintf(f, "%%%d %s %s[", t, x->name, tc_dtype_name(x->dtype));
+  for (int d = 0; d < x->rank; d++) fprintf(f, "%s%lld", d ? "," : "", (long long)x->dim[d]);
+  fprintf(f, "] %s", tc_layout_text(lay, sizeof lay, &x->lay));
+  if (x->base >= 0) fprintf(f, " rows of %%%d", x->base);
+  if (x->overwrites >= 0) fprintf(f, " in %%%d", x->overwrites);
+}
+
+static void print_move(FILE *f, const struct tc_graph *g, const struct tc_mesh *m,
+                       const struct tc_node *n)
+{
+  int64_t bytes = 0;
+  const int32_t zero[TC_AXES] = { 0 };
+  for (int k = 0; k < n->n_in; k++) {
+    int64_t in = tc_tensor_local_bytes(&g->tensor[tc_in(g, n, k)], m, zero);
+    int64_t out = tc_tensor_local_bytes(&g->tensor[tc_out(g, n, k)], m, zero);
+    bytes += TC_MAX(in, out);
+  }
+  char h[32];
+  fprintf(f, " %s on %s, %d part%s, %s%s", tc_step_name[n->step], tc_axis_name[n->axis],
+          n->n_in, n->n_in == 1 ? "" : "s", tc_human_bytes(h, sizeof h, (double)bytes),
+          n->ctl ? ", ctl" : "");
+}
+
+static void print_text(FILE *f, const struct tc_graph *g, const struct tc_mesh *m)
+{
+  fprintf(f, "# %d nodes, %d parameters, mesh mb%d pp%d dp%d tp%d\n", g->n_order, g->n_params,
+          m->size[TC_MB], m->size[TC_PP], m->size[TC_DP], m->size[TC_TP]);
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    fprintf(f, "%4d %c%s %-8s ", n->id, "FBWU"[n->mark], n->once ? "1" : " ",
+            n->unit < g->n_units ? g->unit[n->unit].name : "");
+    for (int k = 0; k < n->n_out; k++) {
+      if (k) fprintf(f, ", ");
+      print_tensor(f, g, tc_out(g, n, k));
+    }
+    fprintf(f, " = %s", tc_op_info[n->op].name);
+    if (n->rule) fprintf(f, "<%s>", n->rule);
+    if (n->op == TC_OP_MOVE) print_move(f, g, m, n);
+    fprintf(f, "(");
+    for (int k = 0; k < n->n_in; k++) fprintf(f, "%s%%%d", k ? ", " : "", tc_in(g, n, k));
+    fprintf(f, ")%s\n", n->acc ? (n->acc_first ? " +=first" : " +=") : "");
+  }
+}
+
+static void print_dot(FILE *f, const struct tc_graph *g)
+{
+  fprintf(f, "digraph program {\n  rankdir=TB; node [shape=box, fontsize=10];\n");
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    const char *colour = n->op == TC_OP_MOVE ? "orange" :
+                         (const char *[]){ "lightblue", "lightgreen", "khaki", "pink" }[n->mark];
+    fprintf(f, "  n%d [label=\"%s%s%s\", style=filled, fillcolor=%s];\n", n->id,
+            tc_op_info[n->op].name, n->op == TC_OP_MOVE ? " " : "",
+            n->op == TC_OP_MOVE ? tc_step_name[n->step] : "", colour);
+    for (int k = 0; k < n->n_in; k++) {
+      const struct tc_tensor *x = &g->tensor[tc_in(g, n, k)];
+      char lay[128];
+      if (x->node >= 0)
+        fprintf(f, "  n%d -> n%d [label=\"%s\\n%s\", fontsize=8];\n", x->node, n->id, x->name,
+                tc_layout_text(lay, sizeof lay, &x->lay));
+    }
+  }
+  fprintf(f, "}\n");
+}
+
+void tc_graph_print(FILE *f, const struct tc_graph *g, const struct tc_mesh *m, bool dot)
+{
+  if (dot) print_dot(f, g);
+  else print_text(f, g, m);
+}

@@ -1,0 +1,293 @@
+/* launch.c - ranks as threads or processes, from the first look at who is there to the exit
+ * status.
+ *
+ * Invariants:
+ * - what can be found wrong before ranks start is found by every process alike and said once;
+ * - processes start MPI first, and PMIx after it: Open MPI 5 finds no local rank where PMIx was
+ *   initialised before, 4.1 none where it was initialised and finalised;
+ * - after tc_mpi_start MPI is finished, or aborted if a peer is missing (no orderly end);
+ * - a thread's rank is told to the hub as gone only if it failed: the others must not wait;
+ * - each rank's thread has a lane from its first moment to its last: a rank that hangs anywhere
+ *   is ended by the watchdog. */
+#include "src/launch/launch.h"
+#include "ac_config.h"
+#include "src/launch/pmix.h"
+#include "src/watch/watch.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_THREADS = 4096, MAX_RANK = 1 << 24 };
+
+#define START_S 300               /* ranks may come to MPI_Init so much later than others */
+#define LINGER_NS INT64_C(300000000)   /* for the others to say where they stand */
+#define FIRST_NS INT64_C(2000000000)   /* for rank 0 to say what all have found wrong */
+
+/* The threads of ranks wait here until it is known whether all could be started. */
+enum { SHUT, OPEN, CLOSED };
+struct gate { pthread_mutex_t lock; pthread_cond_t changed; int state; };
+
+struct seat {
+  pthread_t thread;
+  const struct tc_launch *launch;
+  struct gate *gate;
+  struct tc_watch *watch;
+  tc_launch_body *body;
+  void *ctx;
+  int rank, rc;
+  struct tc_err err;
+};
+
+/* ---- who runs, who speaks -------------------------------------------------------------- */
+
+int tc_launch_rank(void)
+{
+  const char *const key[] = { "PMIX_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK" };
+  for (size_t i = 0; i < sizeof key / sizeof key[0]; i++)
+    if (getenv(key[i])) return TC_MAX(0, TC_MIN(atoi(getenv(key[i])), MAX_RANK));
+  return 0;
+}
+
+/* Whether a launcher started more than one of us. */
+static bool launched(void)
+{
+  const char *const key[] = { "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE" };
+  for (size_t i = 0; i < sizeof key / sizeof key[0]; i++)
+    if (getenv(key[i]) && atoi(getenv(key[i])) > 1) return true;
+  return false;
+}
+
+/* With device = auto the CPUs that GPUs leave idle are lost only where GPUs can be used. */
+static bool works_on_gpus(const struct tc_config *c)
+{
+#ifdef TC_CUDA
+  const bool built = true;
+#else
+  const bool built = false;
+#endif
+  return !strcmp(c->run_device, "cuda") || (built && !strcmp(c->run_device, "auto"));
+}
+
+struct tc_ranks_want tc_launch_want(const struct tc_config *c)
+{
+  static const char *const told[] = { "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY" };
+  struct tc_ranks_want w = { .bind = !strcmp(c->run_bind, "auto"), .gpus = works_on_gpus(c) };
+  if (c->run_threads != TC_AUTO) w.threads = (int)TC_MIN(c->run_threads, INT32_MAX);
+  for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) w.bind &= getenv(told[i]) == NULL;
+  return w;
+}
+
+static void end_step(int status, const char *why) { tc_ranks_abort(status, why); }
+
+/* Starts MPI, watched: who the others are is not known yet. */
+static int start_mpi(struct tc_launch *l, struct tc_err *err)
+{
+  const int rank = tc_launch_rank();
+  char host[64] = "", name[100];
+  if (gethostname(host, sizeof host - 1) != 0) strcpy(host, "unknown");
+  snprintf(name, sizeof name, "rank %d on %s", rank, host);
+  const char **who = tc_calloc((size_t)rank + 1, sizeof *who);
+  who[rank] = name;
+  const struct tc_watch_opts o = { .deadline_s = l->cfg->run_deadline, .world = rank + 1,
+                                   .first = rank, .n_local = 1, .end = end_step, .who = who };
+  struct tc_watch *w;
+  int rc = tc_watch_new(&w, &o, err);
+  if (rc < 0) tc_ranks_abort(-rc, err->text);          /* the others would wait in MPI_Init */
+  tc_watch_enter(w, rank);
+  tc_watch_allow(START_S);
+  tc_at_file("starting MPI, which all ranks must come to", NULL);
+  rc = tc_mpi_start(&l->mpi_rank, &l->mpi_world, err);
+  l->mpi = rc == 0;
+  if (rc < 0) tc_pmix_forget();        /* MPI may have left it half-initialised */
+  tc_watch_leave(rc, err);
+  tc_watch_free(w);
+  free(who);
+  return rc;
+}
+
+static int find_processes(struct tc_launch *l, const struct tc_ranks_want *want,
+                          struct tc_err *err)
+{
+  tc_ranks_prepare();
+  if (tc_pmix_launched()) TC_TRY(start_mpi(l, err));
+  /* Ranks meet in it. Under Slurm MPI_Init may be over here while it has hardly begun on another
+   * node, and Open MPI 4.1 dies of a message that comes so early. */
+  TC_TRY(tc_ranks_discover(&l->ranks, want, err));
+  const struct tc_ranks *r = l->ranks;
+  if (l->mpi && (l->mpi_rank != r->rank || l->mpi_world != r->world))
+    return tc_fail(err, TC_EUSER, "MPI says rank %d of %d, PMIx %d of %d: is this Open MPI built "
+                   "for the launcher's PMIx?", l->mpi_rank, l->mpi_world, r->rank, r->world);
+  return 0;
+}
+
+int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err *err)
+{
+  const long long n = c->run_ranks;
+  const bool threads = n > 1 || !strcmp(c->run_comm, "thread");
+  *l = (struct tc_launch){ .cfg = c };
+  if (n > 1 && !strcmp(c->run_comm, "mpi"))
+    return tc_fail(err, TC_EUSER, "run.ranks = %lld are threads, which run.comm = mpi excludes: "
+                   "leave one", n);
+  if (threads && launched())
+    return tc_fail(err, TC_EUSER, "run.ranks = %lld are threads of one process, but a launcher "
+                   "started several: leave run.ranks, or start one", n);
+  if (threads && (n < 1 || n > MAX_THREADS))
+    return tc_fail(err, TC_EUSER, "run.ranks = %lld: give 1 to %d", n, MAX_THREADS);
+  const struct tc_ranks_want want = tc_launch_want(c);
+  l->found = threads ? tc_ranks_threads(&l->ranks, (int)n, &want, err)
+                     : find_processes(l, &want, err);
+  if (l->found < 0) return l->found;
+  if (threads) l->hub = tc_hub_new((int)n);
+  l->who = tc_ranks_names(l->ranks);
+  return 0;
+}
+
+int tc_launch_say(const struct tc_ranks *r, int rc, const struct tc_err *err)
+{
+  int rank = r ? r->rank : tc_launch_rank();
+  if (rc < 0 && (rank == 0 || rc == TC_EPEER)) return tc_cmd_fail(err);
+  /* MPI, which waits for rank 0, is not there yet, and launchers end all ranks when one fails. */
+  if (rc < 0 && !r && launched()) tc_sleep_ns(FIRST_NS);
+  return -rc;
+}
+
+int tc_launch_threads(const struct tc_config *c, const struct tc_ranks *r, int rank)
+{
+  if (c->run_threads == TC_AUTO) return tc_ranks_threads_each(r, rank);
+  return (int)TC_MAX(1, TC_MIN(c->run_threads, INT32_MAX));
+}
+
+/* ---- starting them --------------------------------------------------------------------- */
+
+static int new_watch(struct tc_watch **out, const struct tc_launch *l, struct tc_err *err)
+{
+  const struct tc_watch_opts o = {
+    .deadline_s = l->cfg->run_deadline, .world = l->ranks->world, .end = end_step,
+    .first = l->hub ? 0 : l->ranks->rank, .n_local = l->hub ? l->ranks->world : 1,
+    .who = (const char *const *)l->who };
+  return tc_watch_new(out, &o, err);
+}
+
+/* Ranks begin when all threads are there, or none does. */
+static bool may_begin(struct gate *g)
+{
+  pthread_mutex_lock(&g->lock);
+  while (g->state == SHUT) pthread_cond_wait(&g->changed, &g->lock);
+  bool open = g->state == OPEN;
+  pthread_mutex_unlock(&g->lock);
+  return open;
+}
+
+static void set_gate(struct gate *g, int state)
+{
+  pthread_mutex_lock(&g->lock);
+  g->state = state;
+  pthread_cond_broadcast(&g->changed);
+  pthread_mutex_unlock(&g->lock);
+}
+
+static void *run_seat(void *arg)
+{
+  struct seat *s = arg;
+  if (!may_begin(s->gate)) return NULL;
+  tc_watch_enter(s->watch, s->rank);
+  tc_ranks_bind(s->launch->ranks, s->rank);
+  s->rc = s->body(s->rank, s->ctx, &s->err);
+  tc_watch_leave(s->rc, &s->err);
+  if (s->rc < 0) tc_hub_leave(s->launch->hub, s->rank);
+  return NULL;
+}
+
+/* Each sentence once. */
+static int say_all(const struct seat *s, int n)
+{
+  int status = 0;
+  for (int r = 0; r < n; r++) {
+    bool said = false;
+    for (int q = 0; q < r; q++) said |= s[q].rc < 0 && !strcmp(s[q].err.text, s[r].err.text);
+    if (s[r].rc < 0 && !said) tc_cmd_fail(&s[r].err);
+    if (s[r].rc < 0 && (!status || s[r].rc != TC_EPEER)) status = -s[r].rc;
+  }
+  return status;
+}
+
+static int run_threads(const struct tc_launch *l, tc_launch_body *body, void *ctx)
+{
+  int n = l->ranks->world, started = 0;
+  struct gate gate = { .state = SHUT };
+  struct tc_watch *w;
+  struct tc_err err = { 0 };
+  if (new_watch(&w, l, &err) < 0) return tc_cmd_fail(&err);
+  pthread_mutex_init(&gate.lock, NULL);
+  pthread_cond_init(&gate.changed, NULL);
+  struct seat *s = tc_calloc((size_t)n, sizeof *s);
+  int rc = 0;
+  for (int r = 0; r < n && !rc; r++) {
+    s[r] = (struct seat){ .launch = l, .watch = w, .gate = &gate, .body = body, .ctx = ctx,
+                          .rank = r };
+    rc = tc_thread_start(&s[r].thread, run_seat, &s[r], &err);
+    started += rc == 0;
+  }
+  set_gate(&gate, rc == 0 ? OPEN : CLOSED);
+  for (int r = 0; r < started; r++) pthread_join(s[r].thread, NULL);
+  int status = rc < 0 ? tc_cmd_fail(&err) : say_all(s, n);
+  tc_watch_free(w);
+  pthread_mutex_destroy(&gate.lock);
+  pthread_cond_destroy(&gate.changed);
+  free(s);
+  return status;
+}
+
+/* Back when all ranks have come to the end; where one is missing, the step is ended. */
+static void await_end(const struct tc_launch *l, int rc)
+{
+  struct tc_err err;
+  if (rc != TC_EPEER && tc_mpi_meet(l->cfg->run_deadline, &err) < 0)
+    tc_launch_say(l->ranks, rc = TC_EPEER, &err);
+  if (rc != TC_EPEER || l->mpi_world == 1) return;
+  tc_sleep_ns(LINGER_NS);
+  tc_mpi_abort(-TC_EPEER);
+}
+
+static int run_process(struct tc_launch *l, tc_launch_body *body, void *ctx)
+{
+  struct tc_err err = { 0 };
+  const struct tc_ranks *r = l->ranks;
+  struct tc_watch *w;
+  if (new_watch(&w, l, &err) < 0) {
+    if (l->mpi) tc_ranks_abort(-err.status, err.text);   /* the others would wait for this rank */
+    return tc_cmd_fail(&err);
+  }
+  tc_watch_enter(w, r->rank);
+  if (l->mpi) tc_watch_mail(w, tc_mpi_mail());
+  tc_ranks_bind(r, r->rank);           /* MPI's own threads, which came before, stay free */
+  int rc = body(r->rank, ctx, &err);
+  tc_watch_leave(rc, &err);
+  int status = tc_launch_say(r, rc, &err);
+  if (l->mpi) await_end(l, rc);
+  tc_watch_mail(w, NULL);
+  tc_watch_free(w);
+  if (l->mpi) tc_mpi_finish();
+  l->mpi = false;
+  return status;
+}
+
+int tc_launch_run(struct tc_launch *l, tc_launch_body *body, void *ctx)
+{
+  return l->hub ? run_threads(l, body, ctx) : run_process(l, body, ctx);
+}
+
+void tc_launch_free(struct tc_launch *l)
+{
+  if (l->mpi) {                        /* something was wrong before ranks could run */
+    await_end(l, l->found);
+    tc_mpi_finish();
+  }
+  for (int r = 0; l->who && r < l->ranks->world; r++) free(l->who[r]);
+  free(l->who);
+  tc_hub_free(l->hub);
+  tc_ranks_free(l->ranks);
+  tc_ranks_finish();
+}

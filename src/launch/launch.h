@@ -1,0 +1,62 @@
+/* launch.h - starting the ranks of a command and ending it: threads of this process (run.ranks)
+ * or the processes that a launcher started; who says what went wrong; the exit status.
+ *
+ * A command finds who runs, then whatever else may be wrong and all ranks find alike, and only
+ * then starts:
+ *
+ *   rc = tc_launch_find(&l, cfg, &err);
+ *   status = rc < 0 ? tc_launch_say(l.ranks, rc, &err) : tc_launch_run(&l, body, ctx);
+ *   tc_launch_free(&l); */
+#ifndef TC_LAUNCH_H
+#define TC_LAUNCH_H
+
+#include "src/comm/comm.h"
+#include "src/config/config.h"
+#include "src/launch/ranks.h"
+
+struct tc_launch {               /* zeroed by its owner; ranks only read it */
+  const struct tc_config *cfg;   /* borrowed */
+  struct tc_ranks *ranks;        /* owned, as all below; of a thread, only rank 0's view */
+  char **who;                    /* [world] "rank 3 on node2" */
+  struct tc_hub *hub;            /* ranks are threads of this process; else NULL */
+  bool mpi;                      /* ranks are processes of a launcher, and MPI runs */
+  int mpi_rank, mpi_world;       /* what MPI says */
+  int found;                     /* what tc_launch_find returned */
+};
+
+/* One rank's part of a command; ctx is shared by threads. Collective over the run: returns 0 or
+ * a negative status, the same on all ranks unless it is TC_EPEER. Frees its communicators. */
+typedef int tc_launch_body(int rank, void *ctx, struct tc_err *err);
+
+/* Collective over the job step. Who runs, by run.ranks, run.comm and the launcher. Processes that a
+ * launcher started initialise MPI, then PMIx, which have threads: block signals before. TC_EUSER if
+ * run.ranks can't be, excludes run.comm or comes with a launcher of several; TC_EPEER if MPI does
+ * not start; else as tc_ranks_discover. c is borrowed until tc_launch_free, which is due after an
+ * error as well. */
+int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err *err);
+
+/* Local. The rank that the launcher gave this process, before anything else is known; 0 alone. */
+int tc_launch_rank(void);
+
+/* Local. What tc_launch_find asks of tc_ranks_*, by run.bind, run.device and run.threads. Where
+ * OpenMP was told to bind its threads, nothing is bound. */
+struct tc_ranks_want tc_launch_want(const struct tc_config *c);
+
+/* Collective over the job step. Starts threads, if they are the ranks; runs body once for each rank
+ * and waits; ends MPI. Says each failure once and returns the exit status; where
+ * threads failed unlike each other, that of one that did not just miss a peer. A thread that
+ * fails leaves the hub. A process that misses a peer ends the step and does not return. */
+int tc_launch_run(struct tc_launch *l, tc_launch_body *body, void *ctx);
+
+/* Local. Says a failure on stderr if that is this process's to do: what all ranks find alike is
+ * said by rank 0, a missing peer by whoever sees it. r may be NULL: ranks are not known yet.
+ * Returns the exit status (-rc). */
+int tc_launch_say(const struct tc_ranks *r, int rc, const struct tc_err *err);
+
+/* Local. Threads for a rank's kernels: run.threads, or its share of the CPUs; 1 or more. */
+int tc_launch_threads(const struct tc_config *c, const struct tc_ranks *r, int rank);
+
+/* Collective over the job step. Ends MPI, if it still runs, and PMIx; l may be zeroed. */
+void tc_launch_free(struct tc_launch *l);
+
+#endif

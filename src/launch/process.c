@@ -1,0 +1,222 @@
+/* process.c - descriptors, ignored signals, and the line about a crash or an exit by a library.
+ *
+ * Invariants:
+ * - the handler calls nothing but what signal-safety(7) allows, takes no lock, and reads what the
+ *   crashed thread itself wrote;
+ * - it changes nothing about how the process ends: the default action follows, with its core file
+ *   and its status, 128 + signal. */
+#include "src/launch/process.h"
+#include "src/watch/watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+static const struct { int number; const char *name; } crash[] = {
+  { SIGSEGV, "SIGSEGV" }, { SIGBUS, "SIGBUS" }, { SIGFPE, "SIGFPE" }, { SIGILL, "SIGILL" },
+  { SIGABRT, "SIGABRT" },
+};
+enum { N_CRASH = sizeof crash / sizeof *crash, LEAST_STACK_BYTES = 1 << 20 };
+
+/* Without /dev/null, which a container may lack, or may not let everyone write to. */
+static void open_closed(void)
+{
+  static const char sentence[] =
+      "tercio: a standard descriptor is closed, and none can be opened in its place\n";
+  for (int fd = 0; fd < 3; fd++) {
+    if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    /* open takes the lowest free number, which is this one. O_PATH: to read or write it is an
+     * error, as before. */
+    if (open("/", O_PATH | O_DIRECTORY) == fd) continue;
+    if (fd < STDERR_FILENO) {
+      ssize_t unused = write(STDERR_FILENO, sentence, strlen(sentence));
+      (void)unused;
+    }
+    _exit(-TC_EUSER);
+  }
+}
+
+/* The default of threads is the limit of the main one's stack (ulimit -s). On a small one a large
+ * frame would reach across the guard page, into other memory. */
+static void widen_stacks(void)
+{
+  pthread_attr_t a;
+  size_t bytes = 0;
+  if (pthread_getattr_default_np(&a)) return;
+  if (!pthread_attr_getstacksize(&a, &bytes) && bytes < LEAST_STACK_BYTES &&
+      !pthread_attr_setstacksize(&a, LEAST_STACK_BYTES))
+    pthread_setattr_default_np(&a);
+  pthread_attr_destroy(&a);
+}
+
+/* ---- the line --------------------------------------------------------------------------- */
+
+static void add(char *text, size_t size, const char *more)
+{
+  size_t n = strlen(text);
+  while (*more && n + 1 < size) text[n++] = *more++;
+  text[n] = 0;
+}
+
+static void add_number(char *text, size_t size, int64_t x)
+{
+  char digits[24];
+  size_t at = sizeof digits;
+  digits[--at] = 0;
+  do digits[--at] = (char)('0' + x % 10);
+  while ((x /= 10) > 0);
+  add(text, size, digits + at);
+}
+
+/* "tercio[3]: WHAT on node2, thread saver, step 7, at laying out of FILE; MORE" */
+static void say_where(const char *what, const char *more)
+{
+  char line[600] = "tercio";
+  struct tc_standing at;
+  struct utsname host;
+  const int rank = tc_watch_standing(&at) ? at.rank : tc_log_rank();
+  if (rank >= 0) {
+    add(line, sizeof line, "[");
+    add_number(line, sizeof line, rank);
+    add(line, sizeof line, "]");
+  }
+  add(line, sizeof line, ": ");
+  add(line, sizeof line, what);
+  if (uname(&host) == 0) {
+    add(line, sizeof line, " on ");
+    add(line, sizeof line, host.nodename);
+  }
+  if (*at.lane && strcmp(at.lane, "main")) {
+    add(line, sizeof line, ", thread ");
+    add(line, sizeof line, at.lane);
+  }
+  if (at.step > 0) {
+    add(line, sizeof line, ", step ");
+    add_number(line, sizeof line, at.step);
+  }
+  for (int i = 0; i < TC_STANDING_WORDS && *at.word[i]; i++) {
+    add(line, sizeof line, i == 0 ? ", at " : i == 1 ? " " : " of ");
+    add(line, sizeof line, at.word[i]);
+  }
+  add(line, sizeof line, more);
+  line[sizeof line - 2] = 0;
+  add(line, sizeof line, "\n");
+  ssize_t unused = write(STDERR_FILENO, line, strlen(line));
+  (void)unused;
+}
+
+#define OUT_OF_MEMORY "; if memory is limited (ulimit -v, ulimit -s), it may have run out"
+
+static void say_crash(int number)
+{
+  char what[40] = "crashed by ";
+  for (int i = 0; i < N_CRASH; i++)
+    if (crash[i].number == number) add(what, sizeof what, crash[i].name);
+  say_where(what, number == SIGABRT ? "" : OUT_OF_MEMORY);
+}
+
+struct tc_process { bool ended; };
+
+/* Statuses of its own; MPI_Abort ends the process with the one it was given. */
+static bool is_ours(int status)
+{
+  static const int ours[] = { -TC_EUSER, -TC_EINCOMPLETE, -TC_ECHECKSUM, -TC_ENOCKPT, -TC_ELAYOUT,
+                              -TC_EDIVERGED, -TC_EPEER };
+  for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+    if (status == ours[i]) return true;
+  return false;
+}
+
+/* A library that calls exit (HDF5 without memory, OpenMP without threads) does so with a status that
+ * means something else here. */
+static void on_exit_of_library(int status, void *process)
+{
+  const struct tc_process *p = process;
+  char what[60] = "a library ended the process with status ";
+  if (p->ended || is_ours(status & 255)) return;
+  add_number(what, sizeof what, status & 255);
+  say_where(what, "; see its own message" OUT_OF_MEMORY);
+  _exit(-TC_EUSER);
+}
+
+/* The signal is blocked until this returns; the default action follows then. The handler stays
+ * installed meanwhile, so that threads that crash together each report it. */
+static void on_crash(int number)
+{
+  say_crash(number);
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+static void report_crashes(void)
+{
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+  return;                                        /* the sanitizer's report says more */
+#endif
+  struct sigaction a = { .sa_handler = on_crash, .sa_flags = SA_ONSTACK };
+  sigemptyset(&a.sa_mask);
+  for (int i = 0; i < N_CRASH; i++) sigaction(crash[i].number, &a, NULL);
+  tc_signal_stack_new();                         /* the main thread's, until the process ends */
+}
+
+struct tc_process *tc_process_begin(void)
+{
+  struct tc_process *p = tc_calloc(1, sizeof *p);
+  open_closed();
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
+  widen_stacks();
+  report_crashes();
+  on_exit(on_exit_of_library, p);
+  return p;
+}
+
+int tc_process_end(struct tc_process *p, int status)
+{
+  p->ended = true;
+  return status;
+}
+
+/* ---- OpenMP's threads --------------------------------------------------------------------- */
+
+static void *wait_for_all(void *arg)
+{
+  pthread_mutex_t *gate = arg;
+  pthread_mutex_lock(gate);
+  pthread_mutex_unlock(gate);
+  return NULL;
+}
+
+/* As many threads at once, for a moment. */
+static int probe_threads(int n, struct tc_err *err)
+{
+  pthread_mutex_t gate;
+  pthread_t *thread = tc_calloc((size_t)TC_MAX(n, 1), sizeof *thread);
+  int rc = 0, started = 0;
+  pthread_mutex_init(&gate, NULL);
+  pthread_mutex_lock(&gate);
+  for (; started < n && !rc; started += rc == 0)
+    rc = tc_thread_start(&thread[started], wait_for_all, &gate, err);
+  pthread_mutex_unlock(&gate);
+  for (int i = 0; i < started; i++) pthread_join(thread[i], NULL);
+  pthread_mutex_destroy(&gate);
+  free(thread);
+  return rc;
+}
+
+int tc_process_pool(int n, struct tc_err *err)
+{
+  const struct tc_lane *lane = tc_lane_mine();
+  const int rank = tc_log_rank();
+  TC_TRY(probe_threads(n - 1, err));
+#pragma omp parallel num_threads(n)
+  if (tc_lane_mine() != lane || !lane) {
+    tc_log_set_rank(rank);
+    if (!tc_lane_helps(lane)) tc_signal_stack_new();   /* until the process ends */
+  }
+  return 0;
+}

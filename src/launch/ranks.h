@@ -1,0 +1,76 @@
+/* ranks.h - who and where am I: PMIx discovery under srun and mpirun, or alone.
+ *
+ * The only room that sees <pmix.h>. Without a launcher PMIx is never initialised. */
+#ifndef TC_RANKS_H
+#define TC_RANKS_H
+
+#include "src/launch/gpus.h"
+
+struct tc_rank_info {
+  int node;                      /* 0 .. n_nodes-1, in order of first rank */
+  int local_rank, local_size;
+  char host[64];
+  char cpuset[256];              /* as a list, "0-3,8": the launcher's, or the rank's part of it */
+  bool bound;                    /* it is a part, which tc_ranks_bind makes true */
+  int n_cpus;                    /* in the cpuset */
+  int numa;                      /* of the cpuset; -1 if it spans several */
+  int n_visible;                 /* devices this rank may see (CUDA_VISIBLE_DEVICES or all) */
+  int n_node_devices;            /* devices the node has for this job (SLURM_*GPUS* or /dev) */
+  int device;                    /* index among the visible; -1 none */
+  struct tc_dev dev;
+};
+
+struct tc_ranks {
+  int rank, world, n_nodes;
+  char launcher[16];             /* "srun", "mpirun", "alone" */
+  char job[64];                  /* job id, "" if none */
+  int restart;                   /* SLURM_RESTART_COUNT, 0 */
+  struct tc_rank_info *info;     /* [world]; owned */
+  int32_t *node_of_rank;         /* [world]; owned */
+};
+
+struct tc_ranks_want {
+  bool bind;                     /* divide CPUs that several ranks were given (tc_bind_cpus) */
+  bool gpus;                     /* ranks work on GPUs: a part is near the rank's own */
+  int threads;                   /* of a rank; parts with fewer CPUs are not made. 0: a thread a CPU */
+  bool ask;                      /* ask the driver's library, too (tc_gpus_ask): slow */
+};
+
+/* Local. Puts into the environment, where it does not say otherwise, what CUDA and NCCL are to read:
+ * before MPI, which may start CUDA. Done by the functions below, too. */
+void tc_ranks_prepare(void);
+
+/* Collective over the job step: back when all ranks have come, TC_EPEER after 300 s or more. want may
+ * be NULL: nothing. Under srun with more than one task and no PMIx in the environment: TC_EUSER,
+ * "start with srun --mpi=pmix". *out is owned by the caller. */
+int tc_ranks_discover(struct tc_ranks **out, const struct tc_ranks_want *want, struct tc_err *err);
+/* Ranks as threads of one process: the same struct for `n` ranks, at most 4096, on this node. */
+int tc_ranks_threads(struct tc_ranks **out, int n, const struct tc_ranks_want *want,
+                     struct tc_err *err);
+/* Local. Binds the calling thread, and those it starts from now on, to the CPUs of `rank` if it
+ * is to be bound. */
+void tc_ranks_bind(const struct tc_ranks *r, int rank);
+void tc_ranks_free(struct tc_ranks *r);
+/* Local, at any time. PMIx's name and version, into text[size]. */
+void tc_pmix_version(char *text, size_t size);
+/* Collective. PMIx_Finalize if it was initialised; after MPI is finished. */
+void tc_ranks_finish(void);
+/* Local. Ends the whole step with this exit status through PMIx_Abort (does not return). */
+_Noreturn void tc_ranks_abort(int exit_status, const char *why);
+/* Local. "rank 3 on node2" for each rank, for comm's messages; owned array of owned strings. */
+char **tc_ranks_names(const struct tc_ranks *r);
+/* Local. The rank's GPU as tc_device_open takes it: by its bus, else as CUDA counts; the first one
+ * where none was found. size: 48 or more. */
+void tc_ranks_gpu_name(const struct tc_rank_info *me, char *name, size_t size);
+/* Local. Threads for a rank: its CPUs divided among the ranks of the node that share them. */
+int tc_ranks_threads_each(const struct tc_ranks *r, int rank);
+
+/* Local. The fewest devices that any node has. */
+static inline int tc_ranks_node_devices(const struct tc_ranks *r)
+{
+  int least = r->info[0].n_node_devices;
+  for (int i = 1; i < r->world; i++) least = TC_MIN(least, r->info[i].n_node_devices);
+  return least;
+}
+
+#endif

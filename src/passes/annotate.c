@@ -1,0 +1,175 @@
+/* annotate.c - a file of annotations: rows that say where tensors live, one a line.
+ *
+ * What is refused here needs no program to be seen wrong: words that are none, a placement where
+ * it has no meaning. Whether a pattern names a tensor, and whether rows agree, tc_annotate says.
+ * A sentence begins with file:line, as a compiler's do, so that editors find the place. */
+#include "src/passes/systems.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BLANKS " \t\r\n\v\f"
+#define FORMS "'PATTERN AXIS PLACE' or 'PATTERN AXIS STORE USE ACC UPDATE [KEEP]'"
+enum { MOST_WORDS = 3 + TC_PLACES, MOST_FILE_BYTES = 16 << 20 };
+
+/* Where a row stands, for sentences. */
+struct at { const char *path; int line; struct tc_err *err; };
+
+/* Words come from the file: their length is cut, so that the sentence keeps its end. */
+#define FAIL(at, fmt, ...) \
+  tc_fail((at)->err, TC_EUSER, "%.300s:%d: " fmt, (at)->path, (at)->line, __VA_ARGS__)
+
+/* The line's words, in place; more than `most` are counted but not kept. */
+static int split(char *line, char **word, int most)
+{
+  char *save = NULL;
+  int n = 0;
+  line[strcspn(line, "#")] = '\0';
+  for (char *w = strtok_r(line, BLANKS, &save); w; w = strtok_r(NULL, BLANKS, &save)) {
+    if (n < most) word[n] = w;
+    n++;
+  }
+  return n;
+}
+
+static int read_axis(int *axis, const char *word, const struct at *at)
+{
+  if (!strcmp(word, tc_axis_name[TC_MB]))
+    return FAIL(at, "axis %s is time, and time is not for annotations: dp or tp", word);
+  for (*axis = TC_MB + 1; *axis < TC_AXES; ++*axis)
+    if (!strcmp(word, tc_axis_name[*axis])) return 0;
+  return FAIL(at, "'%.60s' is not an axis: dp or tp", word);
+}
+
+/* "NAME(n)" -> n. False if that is not its form; numbers beyond long are the nearest long. */
+static bool argument(const char *word, const char *name, long *n)
+{
+  size_t len = strlen(name);
+  if (strncmp(word, name, len) || word[len] != '(') return false;
+  word += len + 1;
+  char *end;
+  if (!strchr("-0123456789", *word)) return false;
+  *n = strtol(word, &end, 10);
+  return !strcmp(end, ")");
+}
+
+static int read_place(struct tc_place *p, const char *word, const struct at *at)
+{
+  long n;
+  *p = (struct tc_place){ TC_R, 0, 0, 0 };
+  if (!strcmp(word, "R")) return 0;
+  if (!strcmp(word, "P")) {
+    p->kind = TC_P;                   /* a sum: op 0 */
+  } else if (!strcmp(word, "S(*)")) {
+    p->kind = TC_SROWS;
+  } else if (argument(word, "S", &n)) {
+    if (n < 0 || n >= TC_DIMS)
+      return FAIL(at, "%.60s: a tensor is split along a dimension from 0 to %d", word,
+                  TC_DIMS - 1);
+    p->kind = TC_S;
+    p->dim = (uint8_t)n;
+  } else if (argument(word, "at", &n)) {
+    if (n < 0 || n > INT32_MAX)
+      return FAIL(at, "%.60s: a coordinate on the axis is 0 or more", word);
+    p->kind = TC_AT;
+    p->at = (int32_t)n;
+  } else {
+    return FAIL(at, "'%.60s' is not a placement: R, S(d), S(*), P or at(k)", word);
+  }
+  return 0;
+}
+
+static int read_keep(int *keep, const char *word, const struct at *at)
+{
+  static const char *const name[] = { [TC_KEEP_USE] = "use", [TC_KEEP_MB] = "mb",
+                                      [TC_KEEP_STEP] = "step" };
+  for (*keep = 0; *keep <= TC_KEEP_STEP; ++*keep)
+    if (!strcmp(word, name[*keep])) return 0;
+  return FAIL(at, "'%.60s' is not how long a gathered weight is kept: use, mb or step", word);
+}
+
+/* One placement for all: what only some of the four can be is refused. */
+static int read_short(struct tc_annotation *a, const char *word, const struct at *at)
+{
+  TC_TRY(read_place(&a->place[0], word, at));
+  if (a->place[0].kind == TC_P)
+    return FAIL(at, "%s is not for a single placement: partial is made by ops, not asked for; R, "
+                "S(d) or at(k)", word);
+  if (a->place[0].kind == TC_SROWS)
+    return FAIL(at, "%s is for storage only and needs the long form: '%.60s %s %s R %s %s'", word,
+                a->pattern, tc_axis_name[a->axis], word, word, word);
+  return 0;
+}
+
+static int read_long(struct tc_annotation *a, char **word, const char *keep, const struct at *at)
+{
+  static const char *const name[] = { [TC_STORE] = "store", [TC_USE] = "use", [TC_ACC] = "acc",
+                                      [TC_UPDATE] = "update" };
+  for (int k = 0; k < TC_PLACES; k++) {
+    TC_TRY(read_place(&a->place[k], word[k], at));
+    if (a->place[k].kind == TC_P && k != TC_ACC)
+      return FAIL(at, "%s as %s: only acc can be partial; R, S(d), S(*) or at(k)", word[k],
+                  name[k]);
+  }
+  a->four = true;
+  a->keep = -1;
+  return keep ? read_keep(&a->keep, keep, at) : 0;
+}
+
+static int read_row(struct tc_annotation *a, char **word, int n, const struct at *at)
+{
+  if (n != 3 && n != 2 + TC_PLACES && n != MOST_WORDS)
+    return FAIL(at, "a row has 3, 6 or 7 fields, not %d: " FORMS, n);
+  *a = (struct tc_annotation){ .pattern = word[0], .line = at->line };
+  TC_TRY(read_axis(&a->axis, word[1], at));
+  if (n == 3) return read_short(a, word[2], at);
+  return read_long(a, word + 2, n == MOST_WORDS ? word[MOST_WORDS - 1] : NULL, at);
+}
+
+/* Rows of the text into the growing array *rows. */
+static int read_rows(struct tc_annotation **rows, char *text, size_t bytes, const char *path,
+                     struct tc_err *err)
+{
+  struct at at = { path, 0, err };
+  char *word[MOST_WORDS], *next;
+  int n = 0, cap = 0, rc = 0;
+  if (memchr(text, '\0', bytes))
+    return tc_fail(err, TC_EUSER, "%.300s: a byte that is 0: not a text file", path);
+  for (char *line = text; line < text + bytes; line = next) {
+    struct tc_annotation row;
+    next = line + strcspn(line, "\n") + 1;
+    next[-1] = '\0';
+    at.line++;
+    int n_words = split(line, word, MOST_WORDS);
+    if (n_words == 0) continue;
+    rc = read_row(&row, word, n_words, &at);
+    if (rc < 0) break;
+    row.pattern = tc_strdup(row.pattern);
+    TC_GROW(*rows, n + 1, cap);       /* and the one that ends them */
+    (*rows)[n++] = row;
+    (*rows)[n] = (struct tc_annotation){ .pattern = NULL };
+  }
+  if (rc == 0 && n == 0)
+    rc = tc_fail(err, TC_EUSER, "%.300s: no row in this file; rows are " FORMS, path);
+  return rc;
+}
+
+int tc_annotations_read(struct tc_annotation **out, const char *path, struct tc_err *err)
+{
+  *out = NULL;
+  char *text;
+  size_t bytes;
+  TC_TRY(tc_read_text(&text, &bytes, path, "annotations", MOST_FILE_BYTES, err));
+  struct tc_annotation *rows = NULL;
+  int rc = read_rows(&rows, text, bytes, path, err);
+  free(text);
+  if (rc < 0) tc_annotations_free(rows);
+  else *out = rows;
+  return rc;
+}
+
+void tc_annotations_free(struct tc_annotation *a)
+{
+  for (struct tc_annotation *x = a; x && x->pattern; x++) free((char *)(uintptr_t)x->pattern);
+  free(a);
+}

@@ -1,0 +1,198 @@
+/* bucket.c - transitions of a unit as one: weights gathered, gradients reduced together.
+ *
+ * The order stays topological. */
+#include "src/passes/fuse.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct group { int32_t *member, n, ready, needed; };   /* positions in the order */
+
+static int phase_of(const struct tc_node *n) { return n->mark == TC_W ? TC_B : n->mark; }
+
+static bool same_stage(const struct tc_graph *g, const struct tc_node *a, const struct tc_node *b)
+{
+  return a->everywhere == b->everywhere && (a->everywhere ||
+                                            g->unit[a->unit].at == g->unit[b->unit].at);
+}
+
+static bool joins(const struct tc_graph *g, const struct tc_node *a, const struct tc_node *b)
+{
+  bool scalars = b->ctl && b->mark == TC_U;      /* of the update: whatever their unit */
+  return b->op == TC_OP_MOVE && b->step == a->step && b->axis == a->axis &&
+         (b->unit == a->unit || scalars) && same_stage(g, a, b) && b->ctl == a->ctl &&
+         (!b->ctl || scalars) &&
+         phase_of(b) == phase_of(a) && b->red == a->red && b->root == a->root &&
+         b->once == a->once && (b->once || b->role) && b->n_in == 1 &&
+         !tc_step_is_local(b->step) &&
+         b->role == a->role && b->space == a->space &&
+         g->tensor[tc_in(g, b, 0)].dtype == g->tensor[tc_in(g, a, 0)].dtype;
+}
+
+/* For each transition the next one of its unit in the order, g->n_order: none. `scalars`: control
+ * traffic is a unit of its own. */
+static int32_t *chain_moves(const struct tc_graph *g, bool scalars)
+{
+  int32_t *next = tc_malloc((size_t)g->n_order * sizeof *next);
+  int32_t *first = tc_malloc((size_t)(g->n_units + 1) * sizeof *first);
+  for (int32_t u = 0; u <= g->n_units; u++) first[u] = g->n_order;
+  for (int32_t i = g->n_order - 1; i >= 0; i--) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    if (n->op != TC_OP_MOVE) continue;
+    int32_t u = scalars && n->ctl ? g->n_units : n->unit;
+    next[i] = first[u];
+    first[u] = i;
+  }
+  free(first);
+  return next;
+}
+
+/* The transitions that join the one at position i, when their inputs are all ready and when the
+ * first output is needed. */
+static void find_group(const struct tc_graph *g, int32_t i, const int32_t *next, const int32_t *at,
+                       const int32_t *reader, const bool *drop, struct group *u)
+{
+  const struct tc_node *a = &g->node[g->order[i]];
+  u->n = 0;
+  u->ready = -1;
+  u->needed = g->n_order;
+  for (int32_t j = i; j < g->n_order; j = next[j]) {
+    const struct tc_node *b = &g->node[g->order[j]];
+    if (drop[b->id] || !joins(g, a, b)) continue;
+    u->member[u->n++] = b->id;
+    int32_t maker = g->tensor[tc_in(g, b, 0)].node;
+    if (maker >= 0) u->ready = TC_MAX(u->ready, at[maker]);
+    u->needed = TC_MIN(u->needed, reader[tc_out(g, b, 0)]);
+  }
+}
+
+/* Makes the member `keep` carry all parts. */
+static void join(struct tc_graph *g, const struct group *u, int32_t keep, bool *drop)
+{
+  int32_t first = g->n_args;
+  for (int side = 0; side < 2; side++)
+    for (int p = 0; p < u->n; p++) {
+      const struct tc_node *b = &g->node[u->member[p]];
+      int32_t t = side ? tc_out(g, b, 0) : tc_in(g, b, 0);
+      TC_GROW(g->arg, g->n_args, g->cap_args);
+      g->arg[g->n_args++] = t;
+      if (side) g->tensor[t].node = keep;
+    }
+  for (int p = 0; p < u->n; p++) drop[u->member[p]] = u->member[p] != keep;
+  struct tc_node *k = &g->node[keep];
+  k->in = first;
+  k->out = first + u->n;
+  k->n_in = k->n_out = u->n;
+}
+
+static bool same_fetch(const struct tc_node *a, const struct tc_node *b)
+{
+  return b->op == TC_OP_MOVE && b->role == TC_ROLE_FETCH && b->unit == a->unit &&
+         b->once == a->once && phase_of(b) == phase_of(a);
+}
+
+/* Weights of a unit and phase are gathered where the first of them is: first steps of all first, so
+ * that they can join (a copy from the host, then the gather). */
+static void hoist_fetches(struct tc_graph *g)
+{
+  int32_t *order = tc_malloc((size_t)g->n_order * sizeof *order), n = 0;
+  int32_t *next = chain_moves(g, false);
+  bool *put = tc_calloc((size_t)g->n_nodes, 1);
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *a = &g->node[g->order[i]];
+    if (put[a->id]) continue;
+    for (bool more = a->op == TC_OP_MOVE && a->role == TC_ROLE_FETCH; more;) {
+      more = false;
+      int32_t from = n;
+      for (int32_t k = i; k < g->n_order; k = next[k]) {
+        const struct tc_node *b = &g->node[g->order[k]];
+        if (put[b->id] || !same_fetch(a, b)) continue;
+        int32_t maker = g->tensor[tc_in(g, b, 0)].node;
+        bool ready = maker < 0 || put[maker];
+        for (int32_t q = from; q < n; q++) ready &= order[q] != maker;   /* the step after */
+        if (!ready) continue;
+        order[n++] = b->id;
+        more = true;
+      }
+      for (int32_t q = from; q < n; q++) put[order[q]] = true;
+    }
+    if (put[a->id]) continue;
+    put[a->id] = true;
+    order[n++] = a->id;
+  }
+  TC_ASSERT(n == g->n_order);
+  memcpy(g->order, order, (size_t)n * sizeof *order);
+  free(order);
+  free(next);
+  free(put);
+}
+
+/* Gradients' second steps and sums into accumulators: they wait for the unit's transfers. */
+static bool waits(const struct tc_node *n)
+{
+  return n->op == TC_OP_ACCUM || (n->op == TC_OP_MOVE && n->role == TC_ROLE_GRAD);
+}
+
+/* What reads a transfer that joined a later one stands behind that. */
+static void sink_waiting(struct tc_graph *g)
+{
+  int32_t *order = tc_malloc((size_t)g->n_order * sizeof *order);
+  int32_t n = 0, *late = tc_malloc((size_t)g->n_order * sizeof *late), n_late = 0;
+  bool *put = tc_calloc((size_t)g->n_nodes, 1);
+  for (int32_t i = 0; i < g->n_nodes; i++) put[i] = true;
+  for (int32_t i = 0; i < g->n_order; i++) put[g->order[i]] = false;
+  for (int32_t i = 0; i < g->n_order; i++) {
+    late[n_late++] = g->order[i];
+    for (bool more = true; more;) {
+      more = false;
+      for (int32_t k = 0; k < n_late; k++) {
+        const struct tc_node *x = &g->node[late[k]];
+        bool ready = true;
+        for (int q = 0; q < x->n_in; q++) {
+          int32_t maker = g->tensor[tc_in(g, x, q)].node;
+          ready &= maker < 0 || put[maker];
+        }
+        if (!ready) continue;
+        put[x->id] = more = true;
+        order[n++] = x->id;
+        memmove(late + k, late + k + 1, (size_t)(--n_late - k) * sizeof *late);
+        k--;
+      }
+    }
+  }
+  TC_ASSERT(n == g->n_order && n_late == 0);
+  memcpy(g->order, order, (size_t)n * sizeof *order);
+  free(order);
+  free(late);
+  free(put);
+}
+
+void tc_units(struct tc_graph *g)
+{
+  hoist_fetches(g);
+  bool *drop = tc_calloc((size_t)g->n_nodes, sizeof *drop);
+  int32_t *at = tc_fuse_positions(g), *next = chain_moves(g, true);
+  int32_t *reader = tc_malloc((size_t)g->n_tensors * sizeof *reader);
+  for (int32_t t = 0; t < g->n_tensors; t++) reader[t] = g->n_order;
+  for (int32_t i = g->n_order - 1; i >= 0; i--) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    for (int k = 0; k < n->n_in && !waits(n); k++) reader[tc_in(g, n, k)] = i;
+  }
+  struct group u = { .member = tc_malloc((size_t)g->n_order * sizeof *u.member) };
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *a = &g->node[g->order[i]];
+    if (drop[a->id] || !joins(g, a, a)) continue;
+    find_group(g, i, next, at, reader, drop, &u);
+    int32_t keep = -1;                           /* the first place where all inputs exist */
+    for (int p = 0; p < u.n && keep < 0; p++)
+      if (at[u.member[p]] > u.ready) keep = u.member[p];
+    if (u.n > 1 && keep >= 0 && at[keep] < u.needed) join(g, &u, keep, drop);
+  }
+  tc_graph_drop(g, drop);
+  sink_waiting(g);
+  free(drop);
+  free(at);
+  free(next);
+  free(reader);
+  free(u.member);
+}

@@ -1,0 +1,300 @@
+/* grad.c - reverse mode over the program: one rule an op, in the table at the end.
+ *
+ * Walks the forward nodes backwards. The gradient of a tensor inherits its shape and type. A
+ * parameter's gradients are not summed by nodes: each contribution is an output that overwrites
+ * the version before it and is added to it (node.acc), the first one written in a step's first
+ * micro-batch. Marks: a node that makes only parameter gradients is W, else B. */
+#include "src/graph/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct gctx {
+  struct tc_graph *g;
+  int grad_dtype;
+  int32_t *grad;                 /* of each forward tensor; -1 none yet */
+  const struct tc_node *fwd;     /* the node being differentiated (borrowed copy) */
+};
+
+static int32_t param_of(const struct gctx *c, int32_t t)
+{
+  int32_t p = c->g->tensor[t].param;
+  return p >= 0 && c->g->param[p].weight == t ? p : -1;
+}
+
+static int32_t accumulator(struct gctx *c, int32_t p, const char *prefix, int32_t at)
+{
+  struct tc_graph *g = c->g;
+  struct tc_tensor w = g->tensor[g->param[p].weight];
+  char *name = tc_sprintf("%s%s", prefix, g->param[p].name);
+  int32_t a = tc_tensor_new(g, name, c->grad_dtype, w.rank, w.dim);
+  free(name);
+  struct tc_tensor *t = &g->tensor[a];
+  t->state = true;
+  t->param = p;
+  t->cls = TC_CLS_GRAD;
+  t->lay = g->param[p].acc_lay;
+  if (at >= 0) t->lay.on[TC_PP] = (struct tc_place){ TC_AT, 0, 0, at };
+  t->annotated = true;
+  t->pad_dim = w.pad_dim;
+  t->pad_to = w.pad_to;
+  return a;
+}
+
+/* The latest version of a parameter's accumulator where node n is: its own, or that of another
+ * stage which uses the weight too. */
+static int32_t *chain(struct gctx *c, int32_t p, const struct tc_node *n)
+{
+  struct tc_graph *g = c->g;
+  int32_t at = g->unit[n->unit].at;
+  if (at == g->unit[g->param[p].unit].at) return &g->param[p].grad;
+  if (g->param[p].guest < 0)
+    g->param[p].guest = g->param[p].guest_grad = accumulator(c, p, "guest.", at);
+  TC_ASSERT(g->tensor[g->param[p].guest].lay.on[TC_PP].at == at);
+  return &g->param[p].guest_grad;
+}
+
+/* A new tensor for the gradient of t: of a parameter, the next version of its accumulator. */
+static int32_t grad_new(struct gctx *c, int32_t t)
+{
+  struct tc_graph *g = c->g;
+  char *name = tc_sprintf("d.%s", g->tensor[t].name);
+  struct tc_tensor x = g->tensor[t];
+  int32_t p = param_of(c, t);
+  int32_t d = tc_tensor_new(g, name, p < 0 ? x.dtype : c->grad_dtype, x.rank, x.dim);
+  free(name);
+  struct tc_tensor *y = &g->tensor[d];
+  y->primal = t;
+  y->pad_dim = x.pad_dim;
+  y->pad_to = x.pad_to;
+  if (p >= 0) {
+    y->overwrites = *chain(c, p, c->fwd);
+    y->param = p;
+    y->cls = TC_CLS_GRAD;
+  }
+  return d;
+}
+
+static struct tc_node *emit(struct gctx *c, int op, int n_in, const int32_t *in, int n_out,
+                            const int32_t *out)
+{
+  struct tc_graph *g = c->g;
+  struct tc_node *n = tc_node_new(g, op, n_in, in, n_out, out);
+  n->unit = c->fwd->unit;
+  n->head = c->fwd->head;
+  n->forward = op == TC_OP_ADD || op == TC_OP_FILL ? -1 : c->fwd->id;    /* of other letters */
+  n->f[0] = c->fwd->f[0];
+  n->f[1] = c->fwd->f[1];
+  n->k[0] = c->fwd->k[0];
+  n->k[1] = c->fwd->k[1];
+  bool all_w = true;
+  for (int i = 0; i < n_out; i++) {
+    int32_t p = g->tensor[out[i]].param;
+    if (p < 0) { all_w = false; continue; }
+    int32_t *grad = chain(c, p, c->fwd);
+    bool first = g->tensor[*grad].state;
+    TC_ASSERT(!n->acc || n->acc_first == first);
+    n->acc |= (uint8_t)(1u << i);
+    n->acc_first = first;
+    *grad = out[i];
+  }
+  n->mark = all_w ? TC_W : TC_B;
+  return n;
+}
+
+/* Adds d to the gradient of a forward tensor that is no parameter. */
+static void give(struct gctx *c, int32_t t, int32_t d)
+{
+  if (c->g->tensor[t].node < 0) return;          /* state, no parameter */
+  if (c->grad[t] < 0) {
+    c->grad[t] = d;
+    return;
+  }
+  int32_t sum = grad_new(c, t);
+  emit(c, TC_OP_ADD, 2, (int32_t[]){ c->grad[t], d }, 1, &sum);
+  c->grad[t] = sum;
+}
+
+static int32_t in(const struct gctx *c, int i) { return tc_in(c->g, c->fwd, i); }
+static int32_t out(const struct gctx *c, int i) { return tc_out(c->g, c->fwd, i); }
+
+/* One output like input i of the forward node, from `ins`; given to it. */
+static struct tc_node *emit1(struct gctx *c, int op, int i, int n_in, const int32_t *ins)
+{
+  int32_t t = in(c, i), d = grad_new(c, t);
+  struct tc_node *n = emit(c, op, n_in, ins, 1, &d);
+  int32_t id = n->id;
+  if (param_of(c, t) < 0) give(c, t, d);
+  return &c->g->node[id];
+}
+
+static void grad_embed(struct gctx *c, int32_t dy)
+{
+  emit1(c, TC_OP_EMBED_BWD, 1, 2, (int32_t[]){ in(c, 0), dy });
+}
+
+static void grad_pos(struct gctx *c, int32_t dy)
+{
+  emit1(c, TC_OP_POS_BWD, 1, 1, &dy);
+  give(c, in(c, 0), dy);
+}
+
+static void grad_layernorm(struct gctx *c, int32_t dy)
+{
+  int32_t o[3] = { grad_new(c, in(c, 0)), grad_new(c, in(c, 1)), grad_new(c, in(c, 2)) };
+  emit(c, TC_OP_LAYERNORM_BWD, 5, (int32_t[]){ dy, in(c, 0), in(c, 1), out(c, 1), out(c, 2) },
+       3, o);
+  give(c, in(c, 0), o[0]);
+}
+
+static void grad_matmul(struct gctx *c, int32_t dy)
+{
+  char l[TC_RULE_MAX][TC_DIMS + 1];
+  tc_rule_parse(c->g, c->fwd, l);
+  TC_ASSERT(c->fwd->n_in == 2);                  /* biases are fused later */
+  char *ra = tc_sprintf("%s,%s->%s", l[2], l[1], l[0]);
+  char *rb = tc_sprintf("%s,%s->%s", l[2], l[0], l[1]);
+  int32_t a = in(c, 0), b = in(c, 1);
+  int32_t da = grad_new(c, a);
+  struct tc_node *n = emit(c, TC_OP_MATMUL, 2, (int32_t[]){ dy, b }, 1, &da);
+  tc_node_rule(c->g, n, ra);
+  tc_node_rule(c->g, emit1(c, TC_OP_MATMUL, 1, 2, (int32_t[]){ dy, a }), rb);
+  give(c, a, da);
+  free(ra);
+  free(rb);
+}
+
+static void grad_bias(struct gctx *c, int32_t dy)
+{
+  char l[TC_RULE_MAX][TC_DIMS + 1];
+  tc_rule_parse(c->g, c->fwd, l);
+  char *r = tc_sprintf("%s->%s", l[0], l[1]);
+  tc_node_rule(c->g, emit1(c, TC_OP_BIAS_BWD, 1, 1, &dy), r);
+  give(c, in(c, 0), dy);
+  free(r);
+}
+
+static void grad_gelu(struct gctx *c, int32_t dy)
+{
+  emit1(c, TC_OP_GELU_BWD, 0, 2, (int32_t[]){ dy, in(c, 0) });
+}
+
+static void grad_add(struct gctx *c, int32_t dy)
+{
+  give(c, in(c, 0), dy);
+  give(c, in(c, 1), dy);
+}
+
+/* Dropout and cast are linear and their own adjoints (the mask is made again from its key). */
+static void grad_same(struct gctx *c, int32_t dy) { emit1(c, c->fwd->op, 0, 1, &dy); }
+
+static void grad_attn(struct gctx *c, int32_t dy)
+{
+  emit1(c, TC_OP_ATTN_BWD, 0, 4, (int32_t[]){ dy, in(c, 0), out(c, 0), out(c, 1) });
+}
+
+static void grad_sumexp(struct gctx *c, int32_t ds)
+{
+  emit1(c, TC_OP_SUMEXP_BWD, 0, 3, (int32_t[]){ in(c, 0), in(c, 1), ds });
+}
+
+/* Adds into the gradient that sumexp, later in the forward order, has already made. */
+static void grad_pick(struct gctx *c, int32_t dp)
+{
+  int32_t x = in(c, 0), prev = c->grad[x], d = grad_new(c, x);
+  TC_ASSERT(prev >= 0);
+  c->g->tensor[d].overwrites = prev;
+  emit(c, TC_OP_PICK_BWD, 3, (int32_t[]){ prev, in(c, 1), dp }, 1, &d);
+  c->grad[x] = d;
+}
+
+/* The loss does not depend on the max, which is subtracted and added again. */
+static void grad_nll(struct gctx *c, int32_t dl)
+{
+  int32_t o[2] = { grad_new(c, in(c, 1)), grad_new(c, in(c, 2)) };
+  emit(c, TC_OP_NLL_BWD, 3, (int32_t[]){ dl, in(c, 1), in(c, 3) }, 2, o);
+  give(c, in(c, 1), o[0]);
+  give(c, in(c, 2), o[1]);
+}
+
+/* The seed: d loss / d x = f[0] everywhere. */
+static void grad_sum(struct gctx *c, int32_t dy)
+{
+  (void)dy;
+  emit1(c, TC_OP_FILL, 0, 0, NULL);
+}
+
+static void (*const rule[TC_OPS])(struct gctx *c, int32_t dy) = {
+  [TC_OP_EMBED] = grad_embed,   [TC_OP_POS] = grad_pos,     [TC_OP_LAYERNORM] = grad_layernorm,
+  [TC_OP_MATMUL] = grad_matmul, [TC_OP_BIAS] = grad_bias,   [TC_OP_GELU] = grad_gelu,
+  [TC_OP_ADD] = grad_add,       [TC_OP_CAST] = grad_same,   [TC_OP_DROPOUT] = grad_same,
+  [TC_OP_ATTN] = grad_attn,     [TC_OP_SUMEXP] = grad_sumexp, [TC_OP_PICK] = grad_pick,
+  [TC_OP_NLL] = grad_nll,       [TC_OP_SUM] = grad_sum,
+};
+
+/* What another stage has summed up over the step is added to the owner's. */
+static void add_guests(struct tc_graph *g)
+{
+  for (int32_t p = 0; p < g->n_params; p++) {
+    struct tc_param *x = &g->param[p];
+    if (x->guest < 0) continue;
+    struct tc_tensor was = g->tensor[x->grad];
+    int32_t v = tc_tensor_new(g, was.name, was.dtype, was.rank, was.dim);
+    struct tc_tensor *t = &g->tensor[v];
+    t->overwrites = x->grad;
+    t->param = p;
+    t->cls = TC_CLS_GRAD;
+    t->pad_dim = was.pad_dim;
+    t->pad_to = was.pad_to;
+    struct tc_node *n = tc_node_new(g, TC_OP_ACCUM, 1, &x->guest_grad, 1, &v);
+    n->unit = x->unit;
+    n->mark = TC_B;
+    n->acc = 1;
+    x->grad = v;
+  }
+}
+
+/* Notes what later passes must keep (graph/check_grad.c): one contribution for each use of a weight. */
+static void note_contributions(struct tc_graph *g, int32_t first)
+{
+  int32_t uses = 0;
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    for (int k = 0; i < first && k < n->n_in; k++) {
+      int32_t p = g->tensor[tc_in(g, n, k)].param;
+      uses += p >= 0 && g->param[p].weight == tc_in(g, n, k);
+    }
+    for (int k = 0; i >= first && k < n->n_out && n->op != TC_OP_ACCUM; k++) {
+      if (!(n->acc >> k & 1)) continue;
+      TC_GROW(g->contribution, g->n_contributions, g->cap_contributions);
+      g->contribution[g->n_contributions++] =
+          (struct tc_contribution){ g->tensor[tc_out(g, n, k)].param, n->id, (uint8_t)k };
+    }
+  }
+  TC_ASSERT(uses == g->n_contributions);
+}
+
+int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
+{
+  struct gctx c = { .g = g, .grad_dtype = grad_dtype };
+  for (int32_t p = 0; p < g->n_params; p++)
+    g->param[p].acc = g->param[p].grad = accumulator(&c, p, "grad.", -1);
+  int32_t n_order = g->n_order;
+  size_t room = (size_t)g->n_tensors;            /* only forward tensors have entries */
+  c.grad = tc_malloc(room * sizeof *c.grad);
+  memset(c.grad, -1, room * sizeof *c.grad);
+  c.grad[g->loss] = g->loss;                     /* a mark: the seed is a constant */
+  int rc = 0;
+  for (int32_t i = n_order - 1; i >= 0 && !rc; i--) {
+    struct tc_node fwd = g->node[g->order[i]];
+    if (c.grad[tc_out(g, &fwd, 0)] < 0) continue;
+    if (!rule[fwd.op])
+      rc = tc_fail(err, TC_EUSER, "op %s has no gradient", tc_op_info[fwd.op].name);
+    c.fwd = &fwd;
+    if (!rc) rule[fwd.op](&c, c.grad[tc_out(g, &fwd, 0)]);
+  }
+  free(c.grad);
+  if (!rc) add_guests(g);
+  if (!rc) note_contributions(g, n_order);
+  return rc;
+}

@@ -1,0 +1,384 @@
+/* infer.c - the shard pass: from annotations to a layout for every tensor.
+ *
+ * Up-sweep: annotations (of outputs, and of state inputs) flow as wants to unannotated inputs.
+ * Down-sweep: each node, in order, chooses on each axis one letter of its rule to be split (or
+ * rows, or a coordinate, or nothing). The backward pass of a node chooses what the node chose, an
+ * update what its parameter's row says. Else a parameter's use beats an annotated output, which beats
+ * what the primal of a gradient has, which beats the first operand that is split; at(k) is taken
+ * only where nothing is split. Inputs that differ get transitions; a contracted split letter
+ * makes the output partial, which is resolved where it is produced, to its want, else to R.
+ * Partial gradients of a parameter are resolved after the last contribution only. */
+#include "src/passes/impl.h"
+#include "src/comm/comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Forward and backward see a parameter where it is used; the update, where it is updated. */
+static struct tc_layout seen(const struct tc_graph *g, const struct tc_node *n, int32_t t)
+{
+  const struct tc_tensor *x = &g->tensor[t];
+  if (x->param < 0 || !x->state) return x->lay;
+  const struct tc_param *p = &g->param[x->param];
+  if (n->mark == TC_U) return p->master == t ? p->update : x->lay;
+  return p->weight == t ? p->use : x->lay;
+}
+
+static bool choose_split(const struct tc_place *p, const char *letters, struct choice *c)
+{
+  if (p->kind == TC_S) *c = (struct choice){ TC_S, letters[p->dim], 0 };
+  else if (p->kind == TC_SROWS) *c = (struct choice){ TC_SROWS, 0, 0 };
+  else return false;
+  return true;
+}
+
+static bool choose_at(const struct tc_place *p, struct choice *c)
+{
+  if (p->kind != TC_AT) return false;
+  *c = (struct choice){ TC_AT, 0, p->at };
+  return true;
+}
+
+static bool choose(const struct tc_place *p, const char *letters, struct choice *c)
+{
+  return choose_split(p, letters, c) || choose_at(p, c);
+}
+
+/* ---- up-sweep ---------------------------------------------------------------------- */
+
+static void want_node(struct sctx *s, const struct tc_node *n, int axis)
+{
+  struct tc_graph *g = s->g;
+  char l[TC_RULE_MAX][TC_DIMS + 1];
+  if (n->n_in + n->n_out > TC_RULE_MAX) return;
+  tc_rule_parse(g, n, l);
+  struct choice c = { 0 };
+  bool found = false;
+  for (int i = 0; i < n->n_in && !found; i++) {
+    int32_t t = tc_in(g, n, i);
+    if (!g->tensor[t].state) continue;
+    struct tc_layout lay = seen(g, n, t);
+    found = choose(&lay.on[axis], l[i], &c);
+  }
+  for (int k = 0; k < n->n_out && !found; k++) {
+    int32_t t = tc_out(g, n, k);
+    const struct tc_tensor *pin = tc_shard_pinned(g, t);
+    found = choose(pin ? &pin->lay.on[axis] : &g->tensor[t].want.on[axis], l[n->n_in + k], &c);
+  }
+  if (!found) return;
+  for (int i = 0; i < n->n_in; i++) {
+    struct tc_tensor *x = &g->tensor[tc_in(g, n, i)];
+    if (x->state || x->annotated || x->want.on[axis].kind != TC_R || x->rank == 0) continue;
+    if (c.kind == TC_S) {
+      const char *d = strchr(l[i], c.letter);
+      if (d) x->want.on[axis] = (struct tc_place){ TC_S, (uint8_t)(d - l[i]), 0, 0 };
+    } else if (tc_op_info[n->op].flags & TC_OPF_ROWS) {
+      x->want.on[axis] = (struct tc_place){ c.kind, 0, 0, c.at };
+    }
+  }
+}
+
+/* ---- down-sweep -------------------------------------------------------------------- */
+
+/* The placement at which a node updates a parameter; NULL: it updates none. */
+static const struct tc_place *update_place(const struct sctx *s, const struct tc_node *n, int axis)
+{
+  const struct tc_graph *g = s->g;
+  const int32_t p = tc_updates(g, n);
+  return p < 0 ? NULL : &g->param[p].update.on[axis];
+}
+
+/* A split that something asks for: a parameter's use, an annotated output. Returns the tensor
+ * that asks, or -1. */
+static int32_t asked_split(const struct sctx *s, const struct tc_node *n, int axis, int total,
+                           char l[TC_RULE_MAX][TC_DIMS + 1], struct choice *c)
+{
+  const struct tc_graph *g = s->g;
+  for (int i = 0; i < total; i++) {
+    int32_t t = tc_in(g, n, i);
+    if (!g->tensor[t].state) continue;
+    struct tc_layout lay = seen(g, n, t);
+    if (choose_split(&lay.on[axis], l[i], c)) return t;
+  }
+  for (int k = 0; k < n->n_out; k++) {
+    int32_t t = tc_out(g, n, k);
+    const struct tc_tensor *pin = tc_shard_pinned(g, t);
+    if (pin && tc_is_acc(n, k) && pin->lay.on[axis].kind != TC_S) pin = NULL;   /* moved afterwards */
+    if (pin && choose_split(&pin->lay.on[axis], l[n->n_in + k], c)) return t;
+  }
+  return -1;
+}
+
+/* Whether a split on `axis` cuts all operands and results into even blocks. */
+static bool cuts_evenly(const struct sctx *s, const struct tc_node *n, int axis,
+                        char l[TC_RULE_MAX][TC_DIMS + 1], const struct choice *c)
+{
+  for (int i = 0; c->kind == TC_S && axis != TC_MB && i < n->n_in + n->n_out; i++) {
+    const bool in = i < n->n_in;
+    const struct tc_tensor *t = &s->g->tensor[in ? tc_in(s->g, n, i) : tc_out(s->g, n, i - n->n_in)];
+    const char *li = in ? l[TC_MIN(i, TC_RULE_MAX - 2)] : i < TC_RULE_MAX ? l[i] : "";
+    const char *at = strchr(li, c->letter);
+    if (!at || at - li >= t->rank) continue;
+    if (tc_stored_dim(t, (int)(at - li)) % s->m->size[axis]) return false;
+  }
+  return true;
+}
+
+/* A split that suggests itself: where the primal of a gradient is, else an operand. */
+static bool natural_split(const struct sctx *s, const struct tc_node *n, int axis, int total,
+                          char l[TC_RULE_MAX][TC_DIMS + 1], struct choice *c)
+{
+  const struct tc_graph *g = s->g;
+  for (int k = 0; k < n->n_out; k++) {
+    const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
+    if (t->primal < 0 || t->param >= 0 || tc_is_acc(n, k)) continue;
+    if (choose_split(&g->tensor[s->now[t->primal]].lay.on[axis], l[n->n_in + k], c) &&
+        cuts_evenly(s, n, axis, l, c)) return true;
+  }
+  for (int i = 0; i < total; i++) {
+    const struct tc_tensor *x = &g->tensor[s->now[tc_in(g, n, i)]];
+    if (x->rank && choose_split(&x->lay.on[axis], l[i], c) && cuts_evenly(s, n, axis, l, c))
+      return true;
+  }
+  *c = (struct choice){ TC_R, 0, 0 };
+  return false;
+}
+
+static void choose_coordinate(const struct sctx *s, const struct tc_node *n, int axis, int total,
+                              struct choice *c)
+{
+  const struct tc_graph *g = s->g;
+  for (int i = 0; i < total; i++) {
+    int32_t t = tc_in(g, n, i);
+    struct tc_layout lay = g->tensor[t].state ? seen(g, n, t) : g->tensor[s->now[t]].lay;
+    if (choose_at(&lay.on[axis], c)) return;
+  }
+  for (int k = 0; k < n->n_out; k++) {
+    const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)], *pin = tc_shard_pinned(g, t->id);
+    if (pin && choose_at(&pin->lay.on[axis], c)) return;
+    if (n->n_in == 0 && t->primal >= 0 && choose_at(&g->tensor[s->now[t->primal]].lay.on[axis], c))
+      return;
+  }
+}
+
+static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
+                       char l[TC_RULE_MAX][TC_DIMS + 1], struct choice *c)
+{
+  struct tc_graph *g = s->g;
+  const struct tc_op_info *op = &tc_op_info[n->op];
+  *c = (struct choice){ TC_R, 0, 0 };
+  if (axis == TC_PP) {                           /* a node is where its stage is */
+    int32_t at = n->everywhere ? -1 : g->unit[n->unit].at;
+    if (at >= 0) *c = (struct choice){ TC_AT, 0, at };
+    return 0;
+  }
+  int total = TC_MIN(n->n_in, TC_RULE_MAX - n->n_out);
+  int32_t asks = -1;
+  const struct tc_place *update = update_place(s, n, axis);
+  if (n->forward >= 0) {
+    *c = s->choice[n->forward][axis];
+  } else if (update) {
+    choose(update, l[2], c);
+  } else {
+    asks = asked_split(s, n, axis, total, l, c);
+    if (asks < 0 && !natural_split(s, n, axis, total, l, c)) choose_coordinate(s, n, axis, total, c);
+  }
+  bool bad = (c->kind == TC_S && *op->whole && strchr(op->whole, c->letter)) ||
+             (c->kind == TC_SROWS && !(op->flags & TC_OPF_ROWS));
+  if (bad && asks >= 0) {
+    int32_t other = n->n_out && tc_out(g, n, 0) != asks ? tc_out(g, n, 0) : tc_in(g, n, 0);
+    return tc_fail(s->err, TC_ELAYOUT, "%s is asked to be split on %s, but op %s, which takes it to "
+                   "or from %s, needs it whole", g->tensor[asks].name, tc_axis_name[axis],
+                   op->name, g->tensor[other].name);
+  }
+  if (bad) *c = (struct choice){ TC_R, 0, 0 };
+  return 0;
+}
+
+/* S(*) is what the other axes leave, so one axis can have it. */
+static void keep_one_rows(struct choice c[TC_AXES])
+{
+  bool had = false;
+  for (int a = 0; a < TC_AXES; a++) {
+    if (c[a].kind != TC_SROWS) continue;
+    if (had) c[a].kind = TC_R;
+    had = true;
+  }
+}
+
+/* Whole sequences: give up splits of the first letter, innermost axis first. */
+static void keep_grain(struct sctx *s, const struct tc_node *n,
+                       char l[TC_RULE_MAX][TC_DIMS + 1], struct choice c[TC_AXES])
+{
+  if (!(tc_op_info[n->op].flags & TC_OPF_GRAIN)) return;
+  for (int a = TC_AXES - 1; a >= 0; a--) {
+    int64_t rows = s->g->tensor[tc_in(s->g, n, 0)].dim[0];
+    for (int b = 0; b < TC_AXES; b++)
+      if (c[b].kind == TC_S && c[b].letter == l[0][0]) rows /= s->m->size[b];
+    if (rows % n->k[0] == 0) return;
+    if (c[a].kind == TC_S && c[a].letter == l[0][0]) c[a].kind = TC_R;
+  }
+}
+
+static struct tc_place placed(const struct choice *c, const char *letters, int rank)
+{
+  struct tc_place p = { 0 };
+  if (c->kind == TC_S) {
+    const char *d = strchr(letters, c->letter);
+    if (d && *d) p = (struct tc_place){ TC_S, (uint8_t)(d - letters), 0, 0 };
+  } else if (c->kind == TC_SROWS) {
+    if (rank > 0) p.kind = TC_SROWS;
+  } else if (c->kind == TC_AT) {
+    p = (struct tc_place){ TC_AT, 0, 0, c->at };
+  }
+  return p;
+}
+
+/* A linear op keeps inputs that are all partial on an axis partial. */
+static bool stays_partial(struct sctx *s, const struct tc_node *n, int axis)
+{
+  if (!(tc_op_info[n->op].flags & TC_OPF_LINEAR) || n->n_in == 0) return false;
+  for (int i = 0; i < n->n_in; i++)
+    if (s->g->tensor[s->now[tc_in(s->g, n, i)]].lay.on[axis].kind != TC_P) return false;
+  return true;
+}
+
+/* The layout of output k, as the node makes it. */
+static struct tc_layout made_as(const struct sctx *s, int32_t node, int k,
+                                char l[TC_RULE_MAX][TC_DIMS + 1],
+                                const struct choice c[TC_AXES], const bool partial[TC_AXES])
+{
+  struct tc_graph *g = s->g;
+  const struct tc_node *n = &g->node[node];
+  const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
+  struct tc_layout made;
+  const char *lo = n->n_in + k < TC_RULE_MAX ? l[n->n_in + k] : "";
+  bool max = tc_op_info[n->op].flags & TC_OPF_MAXRED;
+  for (int a = 0; a < TC_AXES; a++) {
+    struct tc_place p = placed(&c[a], lo, t->rank);
+    bool contracted = (c[a].kind == TC_S || c[a].kind == TC_SROWS) && p.kind == TC_R;
+    if (contracted || partial[a])
+      p = (struct tc_place){ TC_P, 0, max ? TC_MAX_OP : TC_SUM, 0 };
+    if (a == TC_MB && p.kind == TC_P && tc_is_acc(n, k)) p = (struct tc_place){ 0 };
+    made.on[a] = p;
+  }
+  return made;
+}
+
+static int shard_node(struct sctx *s, int32_t node)
+{
+  struct tc_graph *g = s->g;
+  char l[TC_RULE_MAX][TC_DIMS + 1] = { "" };
+  tc_rule_parse(g, &g->node[node], l);
+  struct choice c[TC_AXES];
+  bool partial[TC_AXES] = { false };
+  for (int a = 0; a < TC_AXES; a++) {
+    TC_TRY(choose_axis(s, &g->node[node], a, l, &c[a]));
+    partial[a] = c[a].kind == TC_R && stays_partial(s, &g->node[node], a);
+  }
+  keep_grain(s, &g->node[node], l, c);
+  keep_one_rows(c);
+  memcpy(s->choice[node], c, sizeof c);
+  int n_in = g->node[node].n_in, n_out = g->node[node].n_out;
+  int32_t before[TC_RULE_MAX] = { 0 };
+  for (int i = 0; i < n_in; i++) {
+    int32_t t = s->now[tc_in(g, &g->node[node], i)];
+    /* More inputs than letters: all alike (sqnorm, clip). */
+    const char *li = l[TC_MIN(i, TC_RULE_MAX - 2)];
+    struct tc_layout need;
+    for (int a = 0; a < TC_AXES; a++)
+      need.on[a] = partial[a] ? g->tensor[t].lay.on[a] : placed(&c[a], li, g->tensor[t].rank);
+    if (i < TC_RULE_MAX) before[i] = tc_in(g, &g->node[node], i);
+    TC_TRY(tc_shard_input(s, node, i, &need));
+  }
+  tc_shard_in_place(s, node, before);
+  bool in_time = c[TC_MB].kind != TC_R || partial[TC_MB];
+  g->node[node].once = !in_time;
+  TC_GROW(g->order, g->n_order, g->cap_order);
+  g->order[g->n_order++] = node;
+  for (int k = 0; k < n_out; k++) {
+    struct tc_layout made = made_as(s, node, k, l, c, partial);
+    TC_TRY(tc_shard_output(s, node, k, &made, before));
+  }
+  return 0;
+}
+
+/* What is read after a run is the same on every rank. */
+static int share_results(struct sctx *s)
+{
+  struct tc_graph *g = s->g;
+  const struct tc_layout r = tc_layout_r();
+  const int32_t result[] = { g->loss, g->grad_norm };
+  for (size_t i = 0; i < sizeof result / sizeof result[0]; i++) {
+    if (result[i] < 0) continue;
+    int32_t first = g->n_nodes, t = s->now[result[i]], d = tc_move(g, t, &r, -1, s->err);
+    if (d < 0) return d;
+    s->now[result[i]] = d;
+    for (int32_t j = first; j < g->n_nodes; j++) {
+      g->node[j].everywhere = true;
+      g->node[j].mark = TC_U;                    /* behind all micro-batches */
+    }
+  }
+  return 0;
+}
+
+/* What a node reads or makes lies in even blocks. */
+static int check_even(struct sctx *s)
+{
+  const struct tc_graph *g = s->g;
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    for (int k = 0; k < n->n_in; k++) TC_TRY(tc_shard_even(s, n, tc_in(g, n, k)));
+    for (int k = 0; k < n->n_out; k++) TC_TRY(tc_shard_even(s, n, tc_out(g, n, k)));
+  }
+  return 0;
+}
+
+/* Names in the graph that point at tensors follow the transitions. */
+static void follow(struct sctx *s)
+{
+  struct tc_graph *g = s->g;
+  int32_t *named[] = { &g->loss, &g->grad_norm, &g->grad_scale };
+  for (size_t i = 0; i < sizeof named / sizeof named[0]; i++)
+    if (*named[i] >= 0) *named[i] = s->now[*named[i]];
+  for (int32_t p = 0; p < g->n_params; p++)
+    if (g->param[p].grad >= 0 && g->param[p].grad != g->param[p].acc)
+      g->param[p].grad = s->now[g->param[p].grad];
+}
+
+int tc_shard(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct tc_err *err)
+{
+  struct sctx s = { .g = g, .m = m, .err = err, .regather = regather, .n_old = g->n_tensors };
+  int32_t n_order = g->n_order;
+  int32_t *order = tc_malloc((size_t)n_order * sizeof *order);
+  memcpy(order, g->order, (size_t)n_order * sizeof *order);
+  size_t bytes = (size_t)g->n_tensors * sizeof *s.now;
+  s.now = tc_malloc(bytes);
+  s.heir = tc_malloc(bytes);
+  memset(s.heir, -1, bytes);
+  s.sum = tc_malloc((size_t)g->n_tensors * sizeof *s.sum);
+  s.choice = tc_calloc((size_t)g->n_nodes, sizeof *s.choice);
+  tc_shard_find_sums(&s, order, n_order);
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    s.now[t] = t;
+    if (g->tensor[t].overwrites >= 0) s.heir[g->tensor[t].overwrites] = t;
+    const struct tc_tensor *primal = g->tensor[t].primal >= 0 ? &g->tensor[g->tensor[t].primal]
+                                                              : NULL;
+    if (primal && primal->annotated && !primal->state) g->tensor[t].want = primal->lay;
+  }
+  for (int32_t i = n_order - 1; i >= 0; i--)
+    for (int a = 0; a < TC_AXES; a++) want_node(&s, &g->node[order[i]], a);
+  g->n_order = 0;
+  int rc = 0;
+  for (int32_t i = 0; i < n_order && rc >= 0; i++) rc = shard_node(&s, order[i]);
+  if (rc >= 0) rc = share_results(&s);
+  if (rc >= 0) rc = check_even(&s);
+  if (rc >= 0) follow(&s);
+  free(order);
+  free(s.now);
+  free(s.heir);
+  free(s.sum);
+  free(s.choice);
+  free(s.made);
+  return rc < 0 ? rc : 0;
+}

@@ -1,0 +1,115 @@
+/* recompute.c - clones of forward nodes in the backward pass.
+ *
+ * A backward node that reads what a forward node of its own layer made reads a clone's output
+ * instead; clones stand right before their first reader, inputs first. What a layer reads from
+ * outside (its input, weights) is not made again, so nothing cascades through the layers. Only
+ * what is read is cloned: the layer's last transition, say, is not. */
+#include "src/passes/recompute.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct rctx {
+  struct tc_graph *g;
+  int what;
+  bool *layer;                   /* unit: outermost, has attention in it */
+  int32_t *copy;                 /* tensor -> its clone; -1 */
+};
+
+static int32_t outermost(const struct tc_graph *g, int32_t unit)
+{
+  while (g->unit[unit].parent >= 0) unit = g->unit[unit].parent;
+  return unit;
+}
+
+static bool is_candidate(const struct rctx *c, const struct tc_node *n)
+{
+  if (n->mark != TC_F || n->head || !c->layer[outermost(c->g, n->unit)]) return false;
+  if (c->what == TC_RECOMPUTE_SELECTIVE) return n->op == TC_OP_ATTN || n->op == TC_OP_GELU;
+  if (n->op == TC_OP_MOVE && n->axis == TC_PP) return false;         /* received: not again */
+  int32_t p = n->op == TC_OP_MOVE ? c->g->tensor[tc_in(c->g, n, 0)].param : -1;
+  return p < 0 || c->g->param[p].keep == TC_KEEP_USE;
+}
+
+/* What stands for tensor t in the backward pass of a layer; its makers are cloned first. */
+static int32_t again(struct rctx *c, int32_t t, int32_t layer)
+{
+  struct tc_graph *g = c->g;
+  if (c->copy[t] >= 0) return c->copy[t];
+  int32_t maker = g->tensor[t].node;
+  if (maker < 0 || !is_candidate(c, &g->node[maker]) ||
+      outermost(g, g->node[maker].unit) != layer) return t;
+  struct tc_node n = g->node[maker];
+  int32_t in[TC_RULE_MAX], out[TC_RULE_MAX];
+  TC_ASSERT(n.n_in <= TC_RULE_MAX && n.n_out <= TC_RULE_MAX);
+  for (int i = 0; i < n.n_in; i++) in[i] = again(c, tc_in(g, &n, i), layer);
+  for (int i = 0; i < n.n_out; i++) {
+    struct tc_tensor x = g->tensor[tc_out(g, &n, i)];
+    out[i] = tc_tensor_new(g, x.name, x.dtype, x.rank, x.dim);
+    int32_t id = out[i], old = x.id;
+    if (x.overwrites >= 0) x.overwrites = c->copy[x.overwrites];
+    x.id = id;
+    x.node = -1;
+    g->tensor[id] = x;
+    c->copy[old] = id;
+  }
+  struct tc_node *m = tc_node_new(g, n.op, n.n_in, in, n.n_out, out);
+  struct tc_node made = *m;
+  *m = n;
+  m->id = made.id;
+  m->in = made.in;
+  m->out = made.out;
+  m->mark = TC_B;
+  return c->copy[t];
+}
+
+/* A weight that the backward pass brings itself is the clone's, if it has one. */
+static bool brought_again(struct rctx *c, const struct tc_node *n, int32_t n_old)
+{
+  struct tc_graph *g = c->g;
+  if (n->op != TC_OP_MOVE || n->role != TC_ROLE_FETCH || n->mark == TC_F || n->mark == TC_U)
+    return false;
+  for (int32_t i = n_old; i < g->n_nodes; i++) {
+    const struct tc_node *m = &g->node[i];
+    if (m->op != TC_OP_MOVE || m->role != TC_ROLE_FETCH || m->unit != n->unit ||
+        tc_in(g, m, 0) != tc_in(g, n, 0)) continue;
+    int32_t a = tc_out(g, m, 0), b = tc_out(g, n, 0);
+    if (!tc_layout_equal(&g->tensor[a].lay, &g->tensor[b].lay) ||
+        g->tensor[a].space != g->tensor[b].space) continue;
+    c->copy[b] = a;
+    return true;
+  }
+  return false;
+}
+
+void tc_recompute(struct tc_graph *g, int what)
+{
+  if (what == TC_RECOMPUTE_NONE) return;
+  int32_t n_order = g->n_order, n_old = g->n_nodes;
+  int32_t *order = tc_malloc((size_t)n_order * sizeof *order);
+  memcpy(order, g->order, (size_t)n_order * sizeof *order);
+  struct rctx c = { .g = g, .what = what };
+  c.layer = tc_calloc((size_t)g->n_units, 1);
+  size_t n_tensors = (size_t)g->n_tensors * 2;  /* clones have no clones */
+  c.copy = tc_malloc(n_tensors * sizeof *c.copy);
+  memset(c.copy, -1, n_tensors * sizeof *c.copy);
+  for (int32_t i = 0; i < n_order; i++)
+    if (g->node[order[i]].op == TC_OP_ATTN)
+      c.layer[outermost(g, g->node[order[i]].unit)] = true;
+  g->n_order = 0;
+  for (int32_t i = 0; i < n_order; i++) {
+    int32_t id = order[i];
+    bool backward = (g->node[id].mark == TC_B || g->node[id].mark == TC_W) && !g->node[id].head;
+    int32_t layer = outermost(g, g->node[id].unit);
+    for (int k = 0; backward && k < g->node[id].n_in; k++) {
+      int32_t t = again(&c, tc_in(g, &g->node[id], k), layer);
+      g->arg[g->node[id].in + k] = t;
+    }
+    if (backward && brought_again(&c, &g->node[id], n_old)) continue;
+    TC_GROW(g->order, g->n_order, g->cap_order);
+    g->order[g->n_order++] = id;
+  }
+  free(order);
+  free(c.layer);
+  free(c.copy);
+}

@@ -1,0 +1,312 @@
+/* reshard.c - transitions between placements, as MOVE nodes; and which boxes a rank owns. */
+#include "src/passes/shard.h"
+#include "src/comm/comm.h"
+
+#include <string.h>
+
+static bool is_split(int kind) { return kind == TC_S || kind == TC_SROWS; }
+
+int tc_step_between(const struct tc_place *from, const struct tc_place *to)
+{
+  int f = from->kind, t = to->kind;
+  if (f == TC_R) {
+    if (is_split(t)) return TC_STEP_SLICE;
+    if (t == TC_AT) return TC_STEP_DROP;
+    if (t == TC_P) return TC_STEP_ZERO;
+  } else if (f == TC_P) {
+    if (t == TC_R) return TC_STEP_ALL_REDUCE;
+    if (is_split(t)) return TC_STEP_REDUCE_SCATTER;
+    if (t == TC_AT) return TC_STEP_REDUCE;
+  } else if (is_split(f)) {
+    if (t == TC_R) return TC_STEP_ALL_GATHER;
+    if (t == TC_AT) return TC_STEP_GATHER;
+    if (f == TC_S && t == TC_S && from->dim != to->dim) return TC_STEP_ALL_TO_ALL;
+  } else if (f == TC_AT) {
+    if (t == TC_R) return TC_STEP_BROADCAST;
+    if (is_split(t)) return TC_STEP_SCATTER;
+    if (t == TC_P) return TC_STEP_ZERO;
+    if (t == TC_AT && from->at != to->at) return TC_STEP_SEND;
+  }
+  return -1;
+}
+
+/* Whether a block by `to` of tensor x, as its other axes leave it, lies in one piece. */
+static bool in_one_piece(const struct tc_place *to)
+{
+  return to->kind == TC_SROWS || (to->kind == TC_S && to->dim == 0);
+}
+
+static int32_t move_tensor(struct tc_graph *g, int32_t t)
+{
+  struct tc_tensor x = g->tensor[t];
+  int32_t d = tc_tensor_new(g, x.name, x.dtype, x.rank, x.dim);
+  struct tc_tensor *y = &g->tensor[d];
+  y->primal = x.primal;
+  y->param = x.param;
+  y->cls = x.cls == TC_CLS_GRAD || x.cls == TC_CLS_OPT ? x.cls : TC_CLS_COMM;
+  y->pad_dim = x.pad_dim;
+  y->pad_to = x.pad_to;
+  y->space = x.space;
+  y->lay = x.lay;
+  return d;
+}
+
+static struct tc_node *move_node(struct tc_graph *g, int32_t t, int32_t d, int kind, int32_t like)
+{
+  struct tc_node *n = tc_node_new(g, TC_OP_MOVE, 1, &t, 1, &d);
+  const struct tc_tensor *x = &g->tensor[t];
+  n->step = (uint8_t)kind;
+  n->ctl = x->rank == 0;
+  n->once = x->lay.on[TC_MB].kind == TC_R;
+  n->space = x->space;
+  if (like >= 0) {
+    const struct tc_node *l = &g->node[like];
+    n->unit = l->unit;
+    n->everywhere = l->everywhere;
+    n->head = l->head;
+    n->mark = l->mark;
+  }
+  return n;
+}
+
+/* One step of t on one axis; returns the new tensor. */
+static int32_t step(struct tc_graph *g, int32_t t, int axis, const struct tc_place *to,
+                    int32_t like)
+{
+  struct tc_place from = g->tensor[t].lay.on[axis];
+  int kind = tc_step_between(&from, to);
+  TC_ASSERT(kind >= 0);
+  int32_t d = move_tensor(g, t);
+  struct tc_tensor *y = &g->tensor[d];
+  y->lay.on[axis] = *to;
+  if (kind == TC_STEP_ALL_REDUCE || kind == TC_STEP_REDUCE) y->overwrites = t;   /* in place */
+  bool block = kind == TC_STEP_SLICE || kind == TC_STEP_REDUCE_SCATTER;
+  if (block && g->tensor[tc_tensor_root(g, t)].state && in_one_piece(to)) {
+    y->base = t;
+    y->block = true;
+  }
+  struct tc_node *n = move_node(g, t, d, kind, like);
+  n->axis = (uint8_t)axis;
+  n->red = from.kind == TC_P ? from.op : TC_SUM;
+  n->root = to->kind == TC_AT ? to->at : from.at;
+  n->from_root = from.at;
+  return d;
+}
+
+int32_t tc_move_space(struct tc_graph *g, int32_t t, int space, int32_t like)
+{
+  int32_t d = move_tensor(g, t);
+  g->tensor[d].space = (uint8_t)space;
+  move_node(g, t, d, TC_STEP_COPY, like)->axis = TC_MB;
+  return d;
+}
+
+/* The order in which steps are taken: slices, then reductions and sends, then gathers. */
+static int step_class(int kind)
+{
+  switch (kind) {
+  case TC_STEP_SLICE: case TC_STEP_DROP: case TC_STEP_ZERO: return 0;
+  case TC_STEP_ALL_GATHER: case TC_STEP_GATHER: return 2;
+  default: return 1;
+  }
+}
+
+/* Whether a placement cuts what `other` cuts: the same dimension; S(*) cuts the block that all
+ * others leave. */
+static bool cuts_same(const struct tc_place *a, const struct tc_place *other)
+{
+  if (!is_split(a->kind) || !is_split(other->kind)) return false;
+  return a->kind == TC_SROWS || other->kind == TC_SROWS || a->dim == other->dim;
+}
+
+/* Whether axis a is cut inside axis b's blocks: S(*) is innermost, else the later axis. */
+static bool is_inside(const struct tc_place *pa, int a, const struct tc_place *pb, int b)
+{
+  if (pa->kind == TC_SROWS) return true;
+  return pb->kind != TC_SROWS && a > b;
+}
+
+/* Blocks nest, so a cut can be made or undone on an axis only while nothing is cut inside it; and
+ * before one is made, what it is to lie within must be in place. */
+static bool may_step(const struct tc_layout *now, const struct tc_layout *goal, int a)
+{
+  const struct tc_place *from = &now->on[a], *to = &goal->on[a];
+  for (int b = 0; b < TC_AXES; b++) {
+    const struct tc_place *x = &now->on[b], *y = &goal->on[b];
+    if (b == a) continue;
+    if ((cuts_same(x, from) && is_inside(x, b, from, a)) ||
+        (cuts_same(x, to) && is_inside(x, b, to, a))) return false;
+    if (tc_place_equal(x, y)) continue;
+    if ((cuts_same(x, to) && !is_inside(x, b, to, a)) ||
+        (cuts_same(y, to) && !is_inside(y, b, to, a))) return false;
+  }
+  return true;
+}
+
+/* The axis whose step towards the goal is next; -1: none may be taken yet. What another stage of a
+ * pipeline needs is sent there first, since all that follows runs at that stage. */
+static int next_axis(const struct tc_layout *now, const struct tc_layout *goal)
+{
+  if (!tc_place_equal(&now->on[TC_PP], &goal->on[TC_PP]) && may_step(now, goal, TC_PP)) return TC_PP;
+  for (int cls = 0; cls < 3; cls++)
+    for (int k = 0; k < TC_AXES; k++) {
+      int a = cls == 2 ? TC_AXES - 1 - k : k;
+      if (tc_place_equal(&now->on[a], &goal->on[a])) continue;
+      if (step_class(tc_step_between(&now->on[a], &goal->on[a])) == cls && may_step(now, goal, a))
+        return a;
+    }
+  return -1;
+}
+
+/* The innermost cut, which is in the way of the others; -1: nothing is cut. */
+static int innermost_cut(const struct tc_layout *now)
+{
+  int in = -1;
+  for (int a = TC_PP; a < TC_AXES; a++)
+    if (is_split(now->on[a].kind) && (in < 0 || is_inside(&now->on[a], a, &now->on[in], in))) in = a;
+  return in;
+}
+
+int32_t tc_move(struct tc_graph *g, int32_t t, const struct tc_layout *to, int32_t like,
+                struct tc_err *err)
+{
+  const struct tc_place r = { 0 };
+  struct tc_layout mid = *to;                    /* first stop of axes that go through R */
+  int rows = 0;
+  for (int a = 0; a < TC_AXES; a++) rows += to->on[a].kind == TC_SROWS;
+  TC_ASSERT(rows <= 1);
+  for (int a = 0; a < TC_AXES; a++) {
+    const struct tc_place *f = &g->tensor[t].lay.on[a];
+    if (tc_place_equal(f, &to->on[a])) continue;
+    if (a == TC_MB)
+      return tc_fail(err, TC_ELAYOUT, "%s can't change its placement in time",
+                     g->tensor[t].name);
+    if (tc_step_between(f, &to->on[a]) < 0) mid.on[a] = r;
+  }
+  for (int round = 0; round < 2; round++) {
+    const struct tc_layout *goal = round ? to : &mid;
+    while (!tc_layout_equal(&g->tensor[t].lay, goal)) {
+      struct tc_layout now = g->tensor[t].lay;
+      int a = next_axis(&now, goal);
+      if (a >= 0) {
+        t = step(g, t, a, &goal->on[a], like);
+        continue;
+      }
+      a = innermost_cut(&now);                   /* gathered, and cut again afterwards */
+      TC_ASSERT(a >= 0);
+      t = step(g, t, a, &r, like);
+    }
+  }
+  return t;
+}
+
+/* ---- boxes ------------------------------------------------------------------------- */
+
+/* Rows [r0, r1) of a box seen as [rows, last dim], as boxes: at most a ragged head, a middle
+ * and a ragged tail for each leading dimension; tensors that are cut by rows have rank <= 2 or
+ * whole leading dimensions mostly, and TC_BOXES bounds it. */
+static int rows_to_boxes(const struct tc_box *b, int rank, int64_t r0, int64_t r1,
+                         struct tc_box *out)
+{
+  if (r0 >= r1) return 0;
+  if (rank <= 2) {
+    out[0] = *b;
+    out[0].start[0] += r0;
+    out[0].count[0] = r1 - r0;
+    return 1;
+  }
+  int64_t inner = 1;                             /* rows of one index of dimension 0 */
+  for (int d = 1; d < rank - 1; d++) inner *= b->count[d];
+  int n = 0;
+  while (r0 < r1) {
+    int64_t i = r0 / inner, lo = r0 % inner, hi = TC_MIN(inner, lo + (r1 - r0));
+    struct tc_box sub = *b;
+    int64_t whole = lo == 0 ? (r1 - r0) / inner : 0;
+    sub.start[0] += i;
+    sub.count[0] = TC_MAX(whole, 1);
+    if (whole) {
+      out[n++] = sub;
+      r0 += whole * inner;
+    } else {
+      struct tc_box rest = sub;                  /* the same without dimension 0 */
+      memmove(rest.start, rest.start + 1, sizeof rest.start - sizeof rest.start[0]);
+      memmove(rest.count, rest.count + 1, sizeof rest.count - sizeof rest.count[0]);
+      struct tc_box part[TC_BOXES * 2];
+      int k = rows_to_boxes(&rest, rank - 1, lo, hi, part);
+      for (int j = 0; j < k; j++, n++) {
+        TC_ASSERT(n < TC_BOXES * 2);
+        out[n].start[0] = sub.start[0];
+        out[n].count[0] = 1;
+        for (int d = 1; d < rank; d++) {
+          out[n].start[d] = part[j].start[d - 1];
+          out[n].count[d] = part[j].count[d - 1];
+        }
+      }
+      r0 += hi - lo;
+    }
+  }
+  return n;
+}
+
+int tc_stored_boxes(const struct tc_tensor *t, const struct tc_mesh *m, int rank,
+                    struct tc_box box[TC_BOXES])
+{
+  struct tc_local l;
+  tc_tensor_local(t, m, m->coord + (size_t)rank * TC_AXES, &l);
+  if (!l.here) return 0;
+  struct tc_box b;
+  memset(&b, 0, sizeof b);
+  for (int d = 0; d < t->rank; d++) {
+    b.start[d] = l.off[d];
+    b.count[d] = l.dim[d];
+  }
+  struct tc_box part[TC_BOXES * 2];
+  int n = 1;
+  part[0] = b;
+  if (l.rows >= 0) n = rows_to_boxes(&b, t->rank, l.row0, l.row0 + l.rows, part);
+  int k = 0;
+  for (int i = 0; i < n; i++) {                  /* without the padding */
+    bool empty = false;
+    for (int d = 0; d < t->rank; d++) {
+      part[i].count[d] = TC_MIN(part[i].count[d], t->dim[d] - part[i].start[d]);
+      if (part[i].count[d] <= 0) empty = true;
+    }
+    if (empty) continue;
+    TC_ASSERT(k < TC_BOXES);
+    box[k++] = part[i];
+  }
+  return k;
+}
+
+/* Where the turns of a tensor's replicas begin: so that not always the same have the longer share,
+ * or one at all where there are more replicas than rows. */
+static int64_t first_turn(const char *name)
+{
+  uint32_t h = 2166136261u;
+  for (; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
+  return h ^ h >> 15;
+}
+
+int tc_owned_boxes(const struct tc_tensor *t, const struct tc_mesh *m, int rank,
+                   struct tc_box box[TC_BOXES])
+{
+  int n = tc_stored_boxes(t, m, rank, box);
+  int64_t copies = 1, mine = 0;                  /* replicas of this block, and which one I am */
+  for (int a = TC_PP; a < TC_AXES; a++) {
+    if (t->lay.on[a].kind != TC_R) continue;
+    copies *= m->size[a];
+    mine = mine * m->size[a] + tc_mesh_coord(m, rank, a);
+  }
+  if (copies == 1) return n;
+  mine = (mine + first_turn(t->name)) % copies;
+  if (t->rank == 0) return mine == 0 ? n : 0;
+  int k = 0;
+  for (int i = 0; i < n; i++) {
+    int64_t lo = box[i].count[0] * mine / copies, hi = box[i].count[0] * (mine + 1) / copies;
+    if (lo >= hi) continue;
+    box[i].start[0] += lo;
+    box[i].count[0] = hi - lo;
+    box[k++] = box[i];
+  }
+  return k;
+}

@@ -1,0 +1,203 @@
+/* systems.c - the table. See docs/placements.md for the notation. */
+#include "src/passes/systems.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+#define R { TC_R, 0, 0, 0 }
+#define P { TC_P, 0, 0, 0 }
+#define S(d) { TC_S, d, 0, 0 }
+#define ROWS { TC_SROWS, 0, 0, 0 }
+#define ROOT { TC_AT, 0, 0, 0 }
+#define ROW(pattern, axis, place) { pattern, axis, { place }, false, 0, 0 }
+#define END { NULL, 0, { R }, false, 0, 0 }
+
+/* The model's output goes to device 0 and the loss is taken there. */
+static const struct tc_annotation rows_gathered[] = {
+  ROW("embed", TC_DP, S(0)), ROW("logits", TC_DP, ROOT), END };
+
+const struct tc_system tc_systems[] = {
+  /* name          store use  acc   update  keep          batch rows */
+  { "ddp",       { R,    R,   P,    R },    TC_KEEP_STEP, S(0), NULL,
+    "every rank holds everything; gradients are all-reduced" },
+  { "zero1",     { R,    R,   P,    ROWS }, TC_KEEP_STEP, S(0), NULL,
+    "the optimizer's state is split" },
+  { "zero2",     { R,    R,   ROWS, ROWS }, TC_KEEP_STEP, S(0), NULL,
+    "gradients are split too, reduce-scattered as they are made" },
+  { "zero3",     { ROWS, R,   ROWS, ROWS }, TC_KEEP_USE,  S(0), NULL,
+    "weights are split too, gathered unit by unit before use (FSDP)" },
+  { "server",    { ROOT, R,   P,    ROOT }, TC_KEEP_STEP, S(0), NULL,
+    "a parameter server: rank 0 of dp keeps weights and optimizer" },
+  { "dataparallel", { ROOT, R, P,   ROOT }, TC_KEEP_MB,   ROOT, rows_gathered,
+    "device 0 scatters inputs, gathers outputs, takes the loss and updates" },
+  { "none",      { R,    R,   R,    R },    TC_KEEP_STEP, R,    NULL,
+    "nothing placed: annotations say it all" },
+  { NULL,        { R,    R,   R,    R },    0,            R,    NULL, NULL }
+};
+
+const struct tc_annotation tc_rows_tensor[] = {
+  ROW("wte.weight", TC_TP, S(0)),          ROW("*.attn.qkv.*", TC_TP, S(0)),
+  ROW("*.attn.proj.weight", TC_TP, S(1)),  ROW("*.mlp.fc.*", TC_TP, S(0)),
+  ROW("*.mlp.proj.weight", TC_TP, S(1)),   END };
+const struct tc_annotation tc_rows_sequence[] = {
+  ROW("pos", TC_TP, S(0)), ROW("*.residual", TC_TP, S(0)), END };
+
+const struct tc_system *tc_system_find(const char *name)
+{
+  for (const struct tc_system *s = tc_systems; s->name; s++)
+    if (!strcmp(s->name, name)) return s;
+  return NULL;
+}
+
+static void annotate(struct tc_graph *g, int32_t tensor, const struct tc_layout *lay)
+{
+  if (tensor < 0) return;
+  g->tensor[tensor].lay = *lay;
+  g->tensor[tensor].annotated = true;
+}
+
+static void annotate_param(struct tc_graph *g, const struct tc_param *p)
+{
+  annotate(g, p->master, &p->update);
+  annotate(g, p->weight, &p->store);             /* last: it may be the master */
+}
+
+int tc_system_apply(struct tc_graph *g, const struct tc_system *s, struct tc_err *err)
+{
+  for (int32_t i = 0; i < g->n_params; i++) {
+    struct tc_param *p = &g->param[i];
+    p->store.on[TC_DP] = s->place[TC_STORE];
+    p->use.on[TC_DP] = s->place[TC_USE];
+    p->acc_lay.on[TC_DP] = s->place[TC_ACC];
+    p->update.on[TC_DP] = s->place[TC_UPDATE];
+    p->keep = (uint8_t)s->keep;
+    int32_t at = g->unit[p->unit].at;
+    struct tc_layout *all[] = { &p->store, &p->use, &p->acc_lay, &p->update };
+    for (int k = 0; at >= 0 && k < TC_PLACES; k++)
+      all[k]->on[TC_PP] = (struct tc_place){ TC_AT, 0, 0, at };
+    annotate_param(g, p);
+  }
+  if (g->tokens < 0) return 0;
+  struct tc_layout batch = tc_layout_r();
+  batch.on[TC_MB] = (struct tc_place){ TC_S, 0, 0, 0 };
+  batch.on[TC_DP] = s->batch;
+  annotate(g, g->tokens, &batch);
+  annotate(g, g->targets, &batch);
+  return tc_annotate(g, s->rows, err);
+}
+
+static int refuse(const struct tc_annotation *a, const char *name, const char *what,
+                  struct tc_err *err)
+{
+  char line[32] = "";
+  if (a->line) snprintf(line, sizeof line, " (line %d)", a->line);
+  return tc_fail(err, TC_EUSER, "annotation %s%s on %s: %s %s", a->pattern, line,
+                 tc_axis_name[a->axis], name, what);
+}
+
+/* One placement of a tensor of `rank` dimensions. */
+static int put(struct tc_layout *l, const struct tc_annotation *a, int k, bool said,
+               const char *name, int rank, struct tc_err *err)
+{
+  const struct tc_place *was = &l->on[a->axis], *to = &a->place[a->four ? k : 0];
+  if (to->kind == TC_S && to->dim >= rank) {
+    char text[80] = "has 1 dimension, so S(0) alone would fit";
+    if (rank > 1)
+      snprintf(text, sizeof text, "has %d dimensions, so there is no S(%d); S(0) to S(%d) would fit", rank,
+               to->dim, rank - 1);
+    return refuse(a, name, text, err);
+  }
+  if (a->axis == TC_PP) return 0;                /* of one stage, or R: program/setup.c refuses others */
+  if (said && !tc_place_equal(was, to))
+    return refuse(a, name, "was already placed there by another row: they contradict", err);
+  l->on[a->axis] = *to;
+  return 0;
+}
+
+/* S(*) is what the other axes leave of a tensor, so that one axis can have it. */
+static int check_rows(const struct tc_graph *g, struct tc_err *err)
+{
+  for (int32_t i = 0; i < g->n_params; i++) {
+    const struct tc_param *p = &g->param[i];
+    const struct tc_layout *all[] = { &p->store, &p->use, &p->acc_lay, &p->update };
+    for (int k = 0; k < TC_PLACES; k++)
+      if (all[k]->on[TC_DP].kind == TC_SROWS && all[k]->on[TC_TP].kind == TC_SROWS)
+        return tc_fail(err, TC_EUSER, "%s would be S(*) on dp and on tp, and one axis can have it: "
+                       "the row '* dp R R P R' in place of what places it on dp would leave it to tp",
+                       p->name);
+  }
+  return 0;
+}
+
+static int annotate_param_by(struct tc_graph *g, struct tc_param *p, const struct tc_annotation *a,
+                             struct tc_err *err)
+{
+  struct tc_layout *all[] = { &p->store, &p->use, &p->acc_lay, &p->update };
+  bool said = p->said >> a->axis & 1;
+  for (int k = 0; k < TC_PLACES; k++)
+    TC_TRY(put(all[k], a, k, said, p->name, g->tensor[p->weight].rank, err));
+  p->said |= (uint8_t)(1u << a->axis);
+  if (a->four && a->keep >= 0) {
+    if (p->keep_said && p->keep != a->keep)
+      return refuse(a, p->name, "was given another KEEP by another row: they contradict", err);
+    p->keep = (uint8_t)a->keep;
+    p->keep_said = true;
+  }
+  annotate_param(g, p);
+  return 0;
+}
+
+static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err)
+{
+  int hits = 0;
+  const char *scalar = NULL;     /* one number, which every rank has: not placed */
+  for (int32_t i = 0; i < g->n_params; i++) {
+    if (fnmatch(a->pattern, g->param[i].name, 0)) continue;
+    hits++;
+    TC_TRY(annotate_param_by(g, &g->param[i], a, err));
+  }
+  for (int32_t t = 0; t < g->n_tensors && !a->four; t++) {
+    struct tc_tensor *x = &g->tensor[t];
+    if (x->param >= 0 || fnmatch(a->pattern, x->name, 0)) continue;
+    if (x->rank == 0) {
+      scalar = x->name;
+      continue;
+    }
+    hits++;
+    TC_TRY(put(&x->lay, a, 0, x->said >> a->axis & 1, x->name, x->rank, err));
+    x->said |= (uint8_t)(1u << a->axis);
+    x->annotated = true;
+  }
+  if (hits) return 0;
+  if (scalar) return refuse(a, scalar, "is one number that every rank has: it cannot be placed", err);
+  /* Programs without a forward pass hold the parameters alone. */
+  if (g->tokens < 0) return 0;
+  return tc_fail(err, TC_EUSER, "annotation %s names no tensor; tercio graph --after build lists them",
+                 a->pattern);
+}
+
+int tc_annotate(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err)
+{
+  for (int32_t i = 0; i < g->n_params; i++) g->param[i].said = g->param[i].keep_said = 0;
+  for (int32_t t = 0; t < g->n_tensors; t++) g->tensor[t].said = 0;
+  for (; a && a->pattern; a++) TC_TRY(annotate_matching(g, a, err));
+  return check_rows(g, err);
+}
+
+int tc_offload(struct tc_graph *g, int offload, bool adamw, struct tc_err *err)
+{
+  bool any = false;
+  for (int32_t i = 0; i < g->n_params && offload; i++) {
+    struct tc_param *p = &g->param[i];
+    bool apart = !tc_layout_equal(&p->store, &p->use);
+    p->offload = (uint8_t)offload;
+    any |= adamw || apart || p->master != p->weight;
+    if (p->master != p->weight) g->tensor[p->master].space = TC_HOST;
+    if (apart) g->tensor[p->weight].space = TC_HOST;
+  }
+  if (offload && !any)
+    return tc_fail(err, TC_EUSER, "parallel.offload: there is nothing to offload, since weights are "
+                   "stored where they are used and train.optimizer = sgd keeps no state; "
+                   "parallel.data = zero3 stores weights apart");
+  return 0;
+}

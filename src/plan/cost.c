@@ -1,0 +1,208 @@
+/* cost.c - what an op does on a rank and how long it takes; the same for a transfer.
+ *
+ * An op takes its start, then the longer of its operations over the device's reached rate and its
+ * bytes over the memory's. Where ops were timed, the timing of the same shape is taken, or that of
+ * the nearest shape times the ratio of what the model says of both.
+ * A transfer takes latency and bytes over the wire it crosses; its bytes are those of the program's
+ * own algorithms (comm/comm.h): every member exchanges with every other, roots with all. */
+#include "src/plan/impl.h"
+#include "src/program/collective.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- ops ------------------------------------------------------------------------- */
+
+static bool has(const char *letters, char c) { return c && strchr(letters, c) != NULL; }
+
+/* A product's sizes from its rule, as the executor makes them. */
+static void product(struct tc_op_cost *c, const struct tc_graph *g, const struct tc_node *n,
+                    const struct tc_local *a, const struct tc_local *y)
+{
+  char l[TC_RULE_MAX][TC_DIMS + 1];
+  tc_rule_parse(g, n, l);
+  const char *A = l[0], *B = l[1], *Y = l[n->n_in];
+  c->m = c->n = c->k = 1;
+  for (int i = 0; Y[i]; i++) *(has(A, Y[i]) ? &c->m : &c->n) *= y->dim[i];
+  for (int i = 0; A[i]; i++)
+    if (!has(Y, A[i])) c->k *= a->dim[i];
+  c->ta = !has(Y, A[0]);
+  c->tb = has(Y, B[0]);
+  c->flops = 2.0 * (double)c->m * (double)c->n * (double)c->k;
+}
+
+int tc_ranks_beside(const struct tc_mesh *m, int rank)
+{
+  /* Ranks are listed node after node in m->at, and a rank's place there is what its coordinates
+   * say. */
+  int32_t at = 0, lo, hi;
+  for (int a = TC_PP; a < TC_AXES; a++) at += tc_mesh_coord(m, rank, a) * m->stride[a];
+  for (lo = at; lo > 0 && m->node[m->at[lo - 1]] == m->node[rank]; lo--) { }
+  for (hi = at; hi < m->world - 1 && m->node[m->at[hi + 1]] == m->node[rank]; hi++) { }
+  return hi - lo + 1;
+}
+
+void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct tc_node *n,
+                const struct tc_mesh *m, int rank, bool *none)
+{
+  const int32_t *coord = m->coord + (size_t)rank * TC_AXES;
+  struct tc_local first = { 0 }, y = { 0 };
+  double in_bytes = 0, out_bytes = 0;
+  *out = (struct tc_op_cost){ .op = n->op, .ranks = tc_ranks_beside(m, rank) };
+  *none = true;
+  for (int i = 0; i < n->n_in + n->n_out; i++) {
+    const struct tc_tensor *t = &g->tensor[i < n->n_in ? tc_in(g, n, i) : tc_out(g, n,
+        i - n->n_in)];
+    struct tc_local l;
+    tc_tensor_local(t, m, coord, &l);
+    double bytes = (double)l.elems * (double)tc_dtype_bytes(t->dtype);
+    *(i < n->n_in ? &in_bytes : &out_bytes) += bytes;
+    if (i == 0) {
+      first = l;
+      out->dtype = t->dtype;
+    }
+    if (i == n->n_in) y = l;
+    if (i >= n->n_in && l.here) *none = false;
+  }
+  out->bytes = in_bytes + out_bytes;
+  double rows = (double)first.dim[0], T = (double)n->k[0];
+  switch (n->op) {
+  case TC_OP_MATMUL: product(out, g, n, &first, &y); break;
+  /* Causal: half of the scores; two products forward, five backward. */
+  case TC_OP_ATTN: out->flops = 2 * rows * T * (double)(y.dim[1] * y.dim[2]); break;
+  case TC_OP_ATTN_BWD: out->flops = 5 * rows * T * (double)(first.dim[1] * first.dim[2]); break;
+  case TC_OP_EMBED: out->bytes = 2 * out_bytes; break;         /* some rows of the table */
+  case TC_OP_POS: out->bytes = 2 * out_bytes; break;
+  default: break;
+  }
+}
+
+void tc_op_key(const struct tc_op_cost *c, double key[4])
+{
+  bool p = c->op == TC_OP_MATMUL;
+  key[0] = p ? (double)c->m : c->bytes;
+  key[1] = p ? (double)c->n : c->flops;
+  key[2] = p ? (double)c->k : 0;
+  key[3] = c->dtype * 4 + c->ta + 2 * c->tb;
+}
+
+static double work_s(double flops, double bytes, int dtype, const struct tc_plan_device *d)
+{
+  double peak = d->flops[dtype == TC_BF16 ? TC_BF16 : TC_F32];
+  double f = flops > 0 && peak > 0 ? flops / (peak * d->eff_flops) : 0;
+  double b = bytes / (d->bytes_per_s * d->eff_bytes);
+  return TC_MAX(f, b);
+}
+
+static double sample_work_s(const struct tc_op_sample *s, const struct tc_plan_device *d)
+{
+  if (s->op != TC_OP_MATMUL) return work_s(s->key[1], s->key[0], (int)s->key[3] / 4, d);
+  double m = s->key[0], n = s->key[1], k = s->key[2];
+  int dtype = (int)s->key[3] / 4;
+  return work_s(2 * m * n * k, (m * k + k * n + m * n) * (double)tc_dtype_bytes(dtype), dtype, d);
+}
+
+double tc_op_seconds(const struct tc_op_cost *c, const struct tc_plan_device *d)
+{
+  double key[4], own = work_s(c->flops, c->bytes, c->dtype, d), best = INFINITY;
+  const struct tc_op_sample *near = NULL;
+  tc_op_key(c, key);
+  for (int i = 0; i < d->n_samples; i++) {
+    const struct tc_op_sample *s = &d->sample[i];
+    double far = (s->key[3] == key[3] ? 0 : 0.5) + (s->ranks == c->ranks ? 0 : 0.25);
+    if (s->op != c->op) continue;
+    for (int k = 0; k < 3; k++) far += fabs(log((key[k] + 1) / (s->key[k] + 1)));
+    if (far >= best) continue;
+    best = far;
+    near = s;
+  }
+  if (!near) return d->op_s + own;
+  if (best == 0) return near->seconds;
+  double its = sample_work_s(near, d);
+  return its > 0 ? near->seconds * own / its : near->seconds;
+}
+
+/* ---- transfers ------------------------------------------------------------------- */
+
+double tc_coll_busiest(int coll, int size, double count)
+{
+  double n = size, share = (n - 1) / n;
+  switch (coll) {
+  case TC_ALL_REDUCE: return 2 * share * count;
+  case TC_BROADCAST: case TC_REDUCE: return (n - 1) * count;
+  case TC_SEND: case TC_RECV: return count;
+  case TC_BARRIER: return 0;
+  default: return share * count;
+  }
+}
+
+/* Members of the group on the axis; those of them on the same node as `rank`, and below the same
+ * leaf switch; for a send the two that take part. */
+struct reach { int size, here, near; };
+
+static int switch_of(const struct tc_cluster *k, int32_t node)
+{
+  return k->switch_nodes >= 1 ? (int)(node / k->switch_nodes) : 0;
+}
+
+static void add_member(struct reach *r, const struct tc_cluster *k, int32_t mine, int32_t its)
+{
+  r->here += mine == its;
+  r->near += switch_of(k, mine) == switch_of(k, its);
+}
+
+static void group_of(struct reach *r, const struct tc_node *n, const struct tc_mesh *m, int rank,
+                     int coll, const struct tc_cluster *k)
+{
+  int axis = n->axis;
+  int32_t at = rank;                             /* place in m->at of coordinate 0 */
+  *r = (struct reach){ .size = m->size[axis] };
+  int32_t stride = m->stride[axis], start = 0;
+  for (int a = TC_PP; a < TC_AXES; a++)
+    if (a != axis) start += tc_mesh_coord(m, at, a) * m->stride[a];
+  if (coll == TC_SEND || coll == TC_RECV) {
+    int peer = tc_transfer_root(n, tc_mesh_coord(m, rank, axis));
+    *r = (struct reach){ 2, 1, 1 };
+    add_member(r, k, m->node[rank], m->node[m->at[start + peer * stride]]);
+    return;
+  }
+  /* Along an axis nodes never decrease: look both ways from this rank. */
+  int32_t mine = tc_mesh_coord(m, rank, axis);
+  for (int way = 1; way >= -1; way -= 2)
+    for (int32_t i = way > 0 ? mine : mine - 1; i >= 0 && i < r->size; i += way) {
+      int32_t node = m->node[m->at[start + i * stride]];
+      if (node != m->node[rank] && (k->switch_nodes < 1 || switch_of(k, node) !=
+                                    switch_of(k, m->node[rank]))) break;
+      add_member(r, k, m->node[rank], node);
+    }
+  if (k->switch_nodes < 1) r->near = r->size;
+}
+
+void tc_move_cost(struct tc_move_cost *out, const struct tc_program *p, const struct tc_node *n,
+                  const struct tc_mesh *m, int rank, const struct tc_cluster *k)
+{
+  const struct tc_graph *g = p->graph;
+  *out = (struct tc_move_cost){ .coll = TC_COLLS };
+  if (n->step == TC_STEP_COPY || tc_step_is_local(n->step) || m->size[n->axis] == 1) return;
+  int coll = out->coll = tc_transfer_coll(n, tc_mesh_coord(m, rank, n->axis));
+  struct reach r;
+  if (coll == TC_COLLS) return;
+  struct tc_part *part = tc_calloc((size_t)n->n_in, sizeof *part);
+  int parts = tc_transfer_parts(g, n, m, rank, part);
+  double count = 0, elem = (double)tc_dtype_bytes(g->tensor[tc_in(g, n, 0)].dtype);
+  for (int i = 0; i < parts; i++) count += (double)part[i].count;
+  free(part);
+  group_of(&r, n, m, rank, coll, k);
+  double bytes = tc_coll_busiest(coll, r.size, count * elem), rounds = ceil(log2((double)r.size));
+  double away = (double)(r.size - r.here) / (double)(r.size - 1);
+  out->bytes[TC_WIRE_SPINE] = bytes * (double)(r.size - r.near) / (double)(r.size - 1);
+  out->bytes[TC_WIRE_NETWORK] = bytes * away;
+  out->bytes[TC_WIRE_NODE] = bytes * (1 - away);
+  for (int w = 0; w < TC_WIRES; w++) {
+    const struct tc_link *l = &k->link[w];
+    if (out->bytes[w] <= 0 && !(w == TC_WIRE_NODE && away == 0)) continue;
+    double s = l->latency_s[coll] * rounds + out->bytes[w] / l->bytes_per_s[coll];
+    out->seconds = TC_MAX(out->seconds, s);
+  }
+}

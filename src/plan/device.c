@@ -1,0 +1,412 @@
+/* device.c - clusters: a device of devices.def, or a file of measured figures.
+ *
+ * A file is lines "key = value"; "#" starts a comment. What a file leaves out is as in devices.def
+ * for the device it names. The table `fields` is the file's whole vocabulary, but for timings:
+ *   op NAME RANKS key0 key1 key2 key3 = seconds
+ *   links node|network|spine = FILE, what tercio comm --json printed
+ *   link node|network|spine COLLECTIVE = latency seconds, bytes a second (all: every collective)
+ * A spine that a file does not tell of is as fast as the network. */
+#include "src/plan/impl.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { MOST_FILE_BYTES = 16 << 20 };
+
+const char *const tc_wire_name[TC_WIRES] = { "node", "network", "spine" };
+
+static const struct card {
+  const char *name;
+  double memory, fp32, bf16, bytes, node, net, host, eff_flops, eff_bytes;
+  int capability;
+} cards[] = {
+#define DEVICE(name, memory, fp32, bf16, bw, node, net, host, ef, eb, cc) \
+  { name, memory, fp32, bf16, bw, node, net, host, ef, eb, cc },
+#include "src/plan/devices.def"
+#undef DEVICE
+};
+enum { N_CARDS = sizeof cards / sizeof *cards };
+
+enum unit { BYTES, SECONDS, NUMBER };
+static const struct { const char *key; size_t at; int unit; } fields[] = {
+#define F(key, member, unit) { key, offsetof(struct tc_cluster, member), unit }
+  F("memory", device.memory_bytes, BYTES), F("host_memory", device.host_bytes, BYTES),
+  F("fp32_flops", device.flops[TC_F32], NUMBER), F("bf16_flops", device.flops[TC_BF16], NUMBER),
+  F("memory_rate", device.bytes_per_s, BYTES), F("copy_rate", device.copy_bytes_per_s, BYTES),
+  F("eff_flops", device.eff_flops, NUMBER), F("eff_bytes", device.eff_bytes, NUMBER),
+  F("op_seconds", device.op_s, NUMBER), F("issue_seconds", device.issue_s, NUMBER),
+  F("cores", device.cores, NUMBER), F("steal", device.steal, NUMBER), F("disk_rate",
+      disk_bytes_per_s, BYTES),
+  F("node_mtbf", mtbf_s, SECONDS), F("switch_nodes", switch_nodes, NUMBER),
+#undef F
+};
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+
+double tc_plan_bytes(const char *text)
+{
+  char *end;
+  double x = strtod(text, &end);
+  if (end == text || !(x >= 0)) return -1;
+  while (isspace((unsigned char)*end)) end++;
+  const char *prefix = "KMGTP", *at = *end ? strchr(prefix, toupper((unsigned char)*end)) : NULL;
+  bool binary = at && end[1] == 'i';
+  if (at) end += 1 + binary;
+  for (const char *p = prefix; at && p <= at; p++) x *= binary ? 1024 : 1000;
+  if (*end == 'B' || *end == 'b') end++;
+  if (!strncmp(end, "/s", 2)) end += 2;
+  while (isspace((unsigned char)*end)) end++;
+  return *end || !isfinite(x) ? -1 : x;
+}
+
+double tc_plan_seconds(const char *text)
+{
+  char *end;
+  double days = 0, part[3] = { 0 }, x = strtod(text, &end);
+  if (end == text || !(x >= 0) || !isfinite(x)) return -1;
+  if (*end == '-') {
+    days = x;
+    x = strtod(end + 1, &end);
+  }
+  if (*end == ':' || days > 0) {                 /* D-H[:M[:S]], H:M:S or M:S, as Slurm reads it */
+    bool dashed = strchr(text, '-') != NULL;
+    int n = 0;
+    for (part[n++] = x; *end == ':' && n < 3; n++) part[n] = strtod(end + 1, &end);
+    if (n == 2 && !dashed) return *end || !(part[1] >= 0) ? -1 : part[0] * 60 + part[1];
+    if (!(part[1] >= 0 && part[2] >= 0)) return -1;
+    return *end ? -1 : ((days * 24 + part[0]) * 60 + part[1]) * 60 + part[2];
+  }
+  const struct { char unit; double s; } units[] = { { 's', 1 }, { 'm', 60 }, { 'h', 3600 },
+                                                    { 'd', 86400 }, { 'y', 365.25 * 86400 } };
+  if (!*end) return x * 3600;
+  for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+    if (*end == units[i].unit && !end[1]) return x * units[i].s;
+  return -1;
+}
+
+/* `part` in `text`, in any case, not within a longer word or number: "h200" is not in "GH200". */
+static bool has_part(const char *text, const char *part, size_t n)
+{
+  for (const char *at = text; *at; at++) {
+    if (strncasecmp(at, part, n) || (at > text && isalnum((unsigned char)at[-1]))) continue;
+    if (!isdigit((unsigned char)at[n])) return true;
+  }
+  return false;
+}
+
+const char *tc_plan_device_of(const char *gpu)
+{
+  if (has_part(gpu, "PCI", 3) || has_part(gpu, "PCIe", 4)) return NULL;
+  for (int i = 0; i < N_CARDS; i++) {            /* "a100-80": both parts */
+    size_t n = strcspn(cards[i].name, "-"), all = strlen(cards[i].name);
+    if (!strcmp(cards[i].name, "cpu") || !has_part(gpu, cards[i].name, n)) continue;
+    if (n == all || has_part(gpu, cards[i].name + n + 1, all - n - 1)) return cards[i].name;
+  }
+  return NULL;
+}
+
+static bool runs(const struct card *c) { return !c->capability || c->capability >= TC_CAPABILITY; }
+
+bool tc_plan_too_old(const char *gpu)
+{
+  for (int i = 0; i < N_CARDS; i++)
+    if (!runs(&cards[i]) && has_part(gpu, cards[i].name, strcspn(cards[i].name, "-"))) return true;
+  return false;
+}
+
+static int find_wire(const char *name)
+{
+  int w = 0;
+  while (w < TC_WIRES && strcmp(name, tc_wire_name[w])) w++;
+  return w;
+}
+
+static void set_link(struct tc_link *l, double latency_s, double bytes_per_s)
+{
+  for (int i = 0; i < TC_COLLS; i++) {
+    l->latency_s[i] = latency_s;
+    l->bytes_per_s[i] = bytes_per_s;
+  }
+}
+
+/* Why `name` is no device to plan for, with those that are. */
+static int no_device(const char *name, struct tc_err *err)
+{
+  const struct card *old = NULL;
+  const char *names[N_CARDS];
+  char list[200] = "", same[100] = "";           /* "A100": those that begin so, in any case */
+  int n = 0, n_same = 0;
+  for (int i = 0; i < N_CARDS; i++) {
+    const bool like = *name && !strncasecmp(name, cards[i].name, strlen(name));
+    const size_t at = strlen(list), to = strlen(same);
+    if (like && !runs(&cards[i])) old = &cards[i];
+    if (!runs(&cards[i])) continue;
+    names[n] = cards[i].name;
+    snprintf(list + at, sizeof list - at, "%s%s", n++ ? ", " : "", cards[i].name);
+    if (like) snprintf(same + to, sizeof same - to, "%s%s", n_same++ ? " or " : "", cards[i].name);
+  }
+  const int near = tc_nearest(name, names, n);
+  if (old)
+    return tc_fail(err, TC_EUSER, "device %s has compute capability %d.%d, and Tercio needs a GPU of "
+                   "%d.%d or later; there are %s", old->name, old->capability / 10, old->capability % 10,
+                   TC_CAPABILITY / 10, TC_CAPABILITY % 10, list);
+  if (n_same || near >= 0)
+    return tc_fail(err, TC_EUSER,
+                   "there is no device %s; did you mean %s? There are %s, or a file "
+                   "that tercio plan --calibrate wrote", name, n_same ? same : names[near], list);
+  return tc_fail(err, TC_EUSER, "there is no device %s; there are %s, or a file that tercio plan "
+                 "--calibrate wrote (its name with a . or a /)", name, list);
+}
+
+/* Starting an op, a message inside a node and one between nodes: assumed where not measured. */
+static int from_table(struct tc_cluster *k, const char *name, struct tc_err *err)
+{
+  const double launch_s = 5e-6, node_s = 10e-6, network_s = 20e-6;
+  const struct card *c = NULL;
+  for (int i = 0; i < N_CARDS; i++)
+    if (!strcmp(name, cards[i].name) && runs(&cards[i])) c = &cards[i];
+  if (!c) return no_device(name, err);
+  struct tc_plan_device *d = &k->device;
+  snprintf(d->name, sizeof d->name, "%s", c->name);
+  d->memory_bytes = c->memory * 1e9;
+  d->flops[TC_F32] = c->fp32 * 1e12;
+  d->flops[TC_BF16] = c->bf16 * 1e12;
+  d->bytes_per_s = c->bytes * 1e9;
+  d->copy_bytes_per_s = c->host * 1e9;
+  d->eff_flops = c->eff_flops;
+  d->eff_bytes = c->eff_bytes;
+  d->op_s = launch_s;
+  set_link(&k->link[TC_WIRE_NODE], node_s, c->node * 1e9);
+  set_link(&k->link[TC_WIRE_NETWORK], network_s, c->net * 1e9);
+  return 0;
+}
+
+/* ---- files ----------------------------------------------------------------------- */
+
+static int find_op(const char *name)
+{
+  for (int i = 0; i < TC_OPS; i++)
+    if (!strcmp(tc_op_info[i].name, name)) return i;
+  return -1;
+}
+
+int tc_plan_coll(const char *name)
+{
+  for (int i = 0; i < TC_COLLS; i++)
+    if (!strcmp(tc_coll_name[i], name)) return i;
+  return -1;
+}
+
+/* A device file while it is read. */
+struct file { struct tc_cluster *k; const char *path; int line; char **key; int n_keys, cap_keys; };
+
+static int bad_value(const struct file *f, const char *key, const char *value, const char *what,
+                     struct tc_err *err)
+{
+  return tc_fail(err, TC_EUSER, "%s:%d: %s = %s is not a %s", f->path, f->line, key, value, what);
+}
+
+static int not_known(const struct file *f, const char *key, const char *const *names, int n,
+                     struct tc_err *err)
+{
+  int near = tc_nearest(key, names, n);
+  return tc_fail(err, TC_EUSER, "%s:%d: \"%s\" is not known%s%s%s", f->path, f->line, key,
+                 near >= 0 ? "; did you mean " : "", near >= 0 ? names[near] : "",
+                 near >= 0 ? "?" : "");
+}
+
+/* "link node all_reduce", "link network all": value "latency, bytes a second". */
+static int read_link(const struct file *f, const char *key, const char *value, struct tc_err *err)
+{
+  char wire[32], coll[32];
+  double s, rate;
+  int end = 0, w, c;
+  if (sscanf(key, "link %31s %31s", wire, coll) != 2 || (w = find_wire(wire)) == TC_WIRES ||
+      ((c = tc_plan_coll(coll)) < 0 && strcmp(coll, "all")))
+    return tc_fail(err, TC_EUSER, "%s:%d: \"%s\" is not known; a link is that of node, network or "
+                   "spine, for all operations or for one, such as \"link node all_reduce\"",
+                   f->path, f->line, key);
+  if (sscanf(value, "%lf , %lf%n", &s, &rate, &end) != 2 || value[end] || !(s >= 0) ||
+      !(rate > 0) || !isfinite(s) || !isfinite(rate))
+    return bad_value(f, key, value, "latency in seconds and a rate in bytes per second, such as "
+                     "10e-6, 25e9", err);
+  if (c < 0) {
+    set_link(&f->k->link[w], s, rate);
+  } else {
+    f->k->link[w].latency_s[c] = s;
+    f->k->link[w].bytes_per_s[c] = rate;
+  }
+  return 0;
+}
+
+static int read_op(const struct file *f, const char *key, const char *value, struct tc_err *err)
+{
+  struct tc_plan_device *d = &f->k->device;
+  char name[32], *end;
+  struct tc_op_sample s = { .seconds = strtod(value, &end) };
+  if (sscanf(key, "op %31s %d %lf %lf %lf %lf", name, &s.ranks, &s.key[0], &s.key[1], &s.key[2],
+             &s.key[3]) != 6 || (s.op = find_op(name)) < 0)
+    return not_known(f, key, NULL, 0, err);
+  if (*end || end == value || !(s.seconds >= 0) || !isfinite(s.seconds))
+    return bad_value(f, key, value, "time in seconds, such as 1e-3", err);
+  TC_GROW(d->sample, d->n_samples, d->cap_samples);
+  d->sample[d->n_samples++] = s;
+  return 0;
+}
+
+static int read_field(const struct file *f, const char *key, const char *value, struct tc_err *err)
+{
+  const char *names[N_FIELDS];
+  for (int i = 0; i < N_FIELDS; i++) {
+    names[i] = fields[i].key;
+    if (strcmp(key, names[i])) continue;
+    char *end;
+    double x = fields[i].unit == BYTES ? tc_plan_bytes(value)
+             : fields[i].unit == SECONDS ? tc_plan_seconds(value) : strtod(value, &end);
+    if (fields[i].unit == NUMBER && (*end || end == value)) x = -1;
+    if (!(x >= 0) || !isfinite(x))
+      return bad_value(f, key, value, fields[i].unit == BYTES ? "number of bytes, such as 80GB"
+                       : fields[i].unit == SECONDS ? "time, such as 24:00:00 or 5y" : "number", err);
+    *(double *)((char *)f->k + fields[i].at) = x;
+    return 0;
+  }
+  return not_known(f, key, names, N_FIELDS, err);
+}
+
+/* A line whose key was given before, or that would replace what lines above it set. */
+static int check_order(struct file *f, char *key, struct tc_err *err)
+{
+  const size_t n = strlen(key);
+  const bool all = n > 4 && !strncmp(key, "link ", 5) && !strcmp(key + n - 4, " all");
+  for (int i = 0; i < f->n_keys; i++) {
+    if (!strcmp(f->key[i], key))
+      return tc_fail(err, TC_EUSER, "%s:%d: %s was given in a line above", f->path, f->line, key);
+    if (all && !strncmp(f->key[i], key, n - 3))
+      return tc_fail(err, TC_EUSER, "%s:%d: %s sets what the line \"%s\" above has set; put it "
+                     "before that line", f->path, f->line, key, f->key[i]);
+  }
+  if (!strcmp(key, "device") && f->n_keys + f->k->device.n_samples > 0)
+    return tc_fail(err, TC_EUSER, "%s:%d: device sets all that the lines above have set; make it "
+                   "the first line", f->path, f->line);
+  TC_GROW(f->key, f->n_keys, f->cap_keys);
+  f->key[f->n_keys++] = key;
+  return 0;
+}
+
+static int read_line(struct file *f, char *line, struct tc_err *err)
+{
+  struct tc_cluster *k = f->k;
+  line[strcspn(line, "#\r\n")] = 0;
+  char *eq = strchr(line, '='), *key = line, *value = eq ? eq + 1 : NULL;
+  while (isspace((unsigned char)*key)) key++;
+  if (!*key) return 0;
+  if (!eq) return tc_fail(err, TC_EUSER, "%s:%d: not \"key = value\"", f->path, f->line);
+  *eq = 0;
+  while (isspace((unsigned char)*value)) value++;
+  for (char *s = value + strlen(value); s > value && isspace((unsigned char)s[-1]);) *--s = 0;
+  for (char *s = key + strlen(key); s > key && isspace((unsigned char)s[-1]);) *--s = 0;
+  if (!strncmp(key, "op ", 3)) return read_op(f, key, value, err);
+  TC_TRY(check_order(f, key, err));
+  if (!strncmp(key, "link ", 5)) return read_link(f, key, value, err);
+  if (!strncmp(key, "links ", 6)) {
+    int w = find_wire(key + 6);
+    return w < TC_WIRES ? tc_links_read(&k->link[w], value, err) : not_known(f, key, NULL, 0, err);
+  }
+  if (!strcmp(key, "device")) return from_table(k, value, err);
+  if (!strcmp(key, "name")) {
+    snprintf(k->device.name, sizeof k->device.name, "%s", value);
+    return 0;
+  }
+  return read_field(f, key, value, err);
+}
+
+/* Rates that a file set to nothing would make times that are no numbers. */
+static int check(const struct tc_cluster *k, const char *path, struct tc_err *err)
+{
+  const struct tc_plan_device *d = &k->device;
+  if (d->flops[TC_F32] > 0 && d->bytes_per_s > 0 && d->eff_flops > 0 && d->eff_bytes > 0 &&
+      d->memory_bytes > 0 && d->copy_bytes_per_s > 0)
+    return 0;
+  return tc_fail(err, TC_EUSER, "%s: memory, fp32_flops, memory_rate, copy_rate, eff_flops and "
+                 "eff_bytes must be above 0 (or name a device)", path);
+}
+
+/* A spine that nothing was said of. */
+static void same_spine(struct tc_cluster *k)
+{
+  struct tc_link *s = &k->link[TC_WIRE_SPINE];
+  for (int c = 0; c < TC_COLLS; c++)
+    if (!(s->bytes_per_s[c] > 0)) {
+      s->bytes_per_s[c] = k->link[TC_WIRE_NETWORK].bytes_per_s[c];
+      s->latency_s[c] = k->link[TC_WIRE_NETWORK].latency_s[c];
+    }
+}
+
+int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err)
+{
+  *k = (struct tc_cluster){ .nodes = 1, .devices = 1, .disk_bytes_per_s = 10e9,
+                            .mtbf_s = 5 * 365.25 * 86400 };
+  if (!strpbrk(device, "/.")) {
+    TC_TRY(from_table(k, device, err));
+    same_spine(k);
+    return 0;
+  }
+  char *text, *next;
+  size_t bytes;
+  TC_TRY(tc_read_text(&text, &bytes, device, "device file", MOST_FILE_BYTES, err));
+  int rc = from_table(k, "cpu", err);
+  if (!rc && memchr(text, 0, bytes))
+    rc = tc_fail(err, TC_EUSER, "%s is not a device file: it has bytes that are 0", device);
+  struct file f = { .k = k, .path = device };
+  for (char *line = text; !rc && line < text + bytes; line = next) {
+    next = line + strcspn(line, "\n") + 1;
+    next[-1] = '\0';
+    f.line++;
+    rc = read_line(&f, line, err);
+  }
+  if (!rc && f.n_keys + k->device.n_samples == 0)
+    rc = tc_fail(err, TC_EUSER, "device file %s is empty", device);
+  free(f.key);
+  same_spine(k);
+  if (!rc) rc = check(k, device, err);
+  free(text);
+  if (rc < 0) tc_cluster_done(k);
+  return rc;
+}
+
+int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err *err)
+{
+  const struct tc_plan_device *d = &k->device;
+  FILE *f = fopen(path, "w");
+  if (!f) return tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
+  fprintf(f, "# Written by tercio plan; rates in bytes or operations a second.\n"
+          "name = %s\n", d->name);
+  for (int i = 0; i < N_FIELDS; i++) {
+    double x = *(const double *)((const char *)k + fields[i].at);
+    fprintf(f, "%s = %.6g%s\n", fields[i].key, x, fields[i].unit == SECONDS ? "s" : "");
+  }
+  int wires = k->switch_nodes > 0 ? TC_WIRES : TC_WIRE_SPINE;
+  for (int w = 0; w < wires; w++)
+    for (int c = 0; c < TC_BARRIER; c++)
+      fprintf(f, "link %s %s = %.4g, %.4g\n", tc_wire_name[w], tc_coll_name[c],
+              k->link[w].latency_s[c], k->link[w].bytes_per_s[c]);
+  for (int i = 0; i < d->n_samples; i++) {
+    const struct tc_op_sample *s = &d->sample[i];
+    fprintf(f, "op %s %d %.15g %.15g %.15g %.15g = %.6g\n", tc_op_info[s->op].name, s->ranks,
+            s->key[0], s->key[1],
+            s->key[2], s->key[3], s->seconds);
+  }
+  bool bad = ferror(f);
+  if (fclose(f) || bad) return tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
+  return 0;
+}
+
+void tc_cluster_done(struct tc_cluster *k)
+{
+  free(k->device.sample);
+  k->device.sample = NULL;
+  k->device.n_samples = k->device.cap_samples = 0;
+}

@@ -1,0 +1,202 @@
+/* guess.c - see guess.h. Programs of one and of two layers are made on a node of tp
+ * ranks: their difference is a layer, the rest is the embedding and the head. Then pipelines by
+ * their formulas, states by the table of systems, transfers on dp by bytes over the wire. */
+#include "src/plan/guess.h"
+#include "src/schedule/pipeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand *x)
+{
+  struct tc_config r = *c;
+  r.mesh_pp = x->pp;
+  r.mesh_dp = x->dp;
+  r.mesh_tp = x->tp;
+  if (x->pp != c->mesh_pp) r.mesh_stages = "auto";         /* ranges that are given are for mesh.pp */
+  r.mesh_order = x->near_pp ? "tp-pp-dp" : "tp-dp-pp";
+  r.train_micro_batch = x->micro;
+  r.train_recompute = (char *)(uintptr_t)x->recompute;
+  r.parallel_data = (char *)(uintptr_t)x->data;
+  r.parallel_schedule = (char *)(uintptr_t)x->schedule;
+  r.parallel_offload = (char *)(uintptr_t)x->offload;
+  r.parallel_virtual_stages = x->chunks;
+  r.parallel_sequence = x->sequence;
+  return r;
+}
+
+static struct tc_layer_price price_of(const struct tc_plan_unit *u)
+{
+  return (struct tc_layer_price){ u->f, u->b, u->w, u->scratch_bytes };
+}
+
+static void make_price(struct tc_guess *g, struct tc_price *p, const struct tc_cand *x)
+{
+  struct tc_plan_unit u[2];
+  struct tc_cand one = *x;
+  one.pp = one.dp = one.chunks = 1;
+  one.near_pp = false;
+  one.data = "ddp";
+  one.schedule = "1f1b";
+  one.offload = "no";
+  for (int i = 0; i < 2 && !p->status; i++) {
+    struct tc_config c = tc_cand_config(g->cfg, &one);
+    c.model_layers = i + 1;
+    c.train_global_batch = x->micro;
+    p->status = tc_plan_unit(&u[i], &c, x->tp, g->k, &p->err);
+  }
+  if (p->status) return;
+  struct tc_layer_price a = price_of(&u[0]), b = price_of(&u[1]);
+  p->layer = (struct tc_layer_price){ b.f - a.f, b.b - a.b, b.w - a.w,
+                                      TC_MAX(b.act_bytes - a.act_bytes, 0) };
+  p->rest = (struct tc_layer_price){ a.f - p->layer.f, a.b - p->layer.b, a.w - p->layer.w,
+                                     TC_MAX(a.act_bytes - p->layer.act_bytes, 0) };
+}
+
+static const struct tc_price *price(struct tc_guess *g, const struct tc_cand *x)
+{
+  for (int i = 0; i < g->n; i++) {
+    const struct price_row *r = &g->row[i];
+    if (r->tp == x->tp && r->micro == x->micro && r->sequence == x->sequence &&
+        !strcmp(r->recompute, x->recompute))
+      return &r->p;
+  }
+  TC_GROW(g->row, g->n, g->cap);
+  struct price_row *r = &g->row[g->n++];
+  *r = (struct price_row){ x->tp, x->micro, x->recompute, x->sequence, { .status = 0 } };
+  make_price(g, &r->p, x);
+  return &r->p;
+}
+
+/* ---- memory ---------------------------------------------------------------------- */
+
+static bool is(const char *a, const char *b) { return !strcmp(a, b); }
+
+/* Micro-batches whose activations the first rank, and the last, hold, in shares of all of their
+ * layers: the slots of each of their chunks. */
+static struct flight_row in_flight(struct tc_guess *g, const struct tc_cand *x)
+{
+  if (x->pp == 1 || is(x->schedule, "naive")) return (struct flight_row){ .first = 1, .last = 1 };
+  if (is(x->schedule, "gpipe")) return (struct flight_row){ .first = x->n_mb, .last = x->n_mb };
+  int m = TC_MIN(x->n_mb, 2 * x->pp);            /* more fill no more slots */
+  for (int i = 0; i < g->n_flight; i++) {
+    const struct flight_row *r = &g->flight[i];
+    if (r->pp == x->pp && r->chunks == x->chunks && r->n_mb == m && is(r->schedule, x->schedule))
+      return *r;
+  }
+  TC_GROW(g->flight, g->n_flight, g->cap_flight);
+  struct flight_row *r = &g->flight[g->n_flight++];
+  struct tc_sched *s;
+  *r = (struct flight_row){ x->schedule, x->pp, x->chunks, m, x->pp, x->pp };
+  if (tc_sched_new(&s, x->schedule, x->pp, x->chunks, m, NULL) < 0) return *r;
+  const int end = s->split ? TC_WORK_W : TC_WORK_B;
+  r->first = r->last = 0;
+  for (int c = 0; c < x->chunks; c++) {
+    r->first += (double)tc_sched_peak(s, 0, c, TC_WORK_F, end) / x->chunks;
+    r->last += (double)tc_sched_peak(s, x->pp - 1, c, TC_WORK_F, end) / x->chunks;
+  }
+  tc_sched_free(s);
+  return *r;
+}
+
+static double share(const struct tc_system *s, int place, double dp)
+{
+  return s->place[place].kind == TC_SROWS ? 1 / dp : 1;
+}
+
+/* Of the rank that has most; *params: those it works with. */
+static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_price *p,
+                     double *params)
+{
+  const struct tc_config *c = g->cfg;
+  const struct tc_system *s = tc_system_find(x->data);
+  bool bf16 = is(c->train_precision, "bf16");
+  double grad = is(c->train_grad_type, "bf16") ? 2 : 4, use = bf16 ? 2 : 4, dp = x->dp;
+  double layers = (double)tc_ceil_div(g->model.layers, (int64_t)x->pp * x->chunks) * x->chunks;
+  double psi = (layers * g->layer_params + g->rest_params) / x->tp;
+  double store = share(s, TC_STORE, dp), acc = share(s, TC_ACC, dp), update = share(s, TC_UPDATE,
+      dp);
+  double opt = (is(c->train_optimizer, "adamw") ? 8 : 0) + (bf16 || update != store ? 4 : 0);
+  const int stored = s->place[TC_STORE].kind;
+  const bool apart = stored != s->place[TC_USE].kind;      /* weights are stored elsewhere than used */
+  const double rest = opt * update + (apart ? use * store : 0);        /* what offload takes */
+  double bytes = psi * (grad * acc + (apart ? 0 : use * store) + (is(x->offload, "no") ? rest : 0));
+  x->host_bytes = is(x->offload, "no") ? 0 : psi * rest;
+  double unit = TC_MAX(g->layer_params, g->rest_params) / x->tp;
+  if (stored == TC_SROWS) bytes += 2 * unit * use;         /* gathered, one unit ahead */
+  else if (apart) bytes += psi * use;            /* a copy of all for the step */
+  if (acc != 1) bytes += 2 * unit * grad;        /* gradients on their way */
+  *params = psi;
+  const struct flight_row held = in_flight(g, x);      /* the head is on the last rank */
+  return bytes + TC_MAX(held.first * layers * p->layer.act_bytes,
+                        held.last * layers * p->layer.act_bytes + p->rest.act_bytes);
+}
+
+/* ---- time ------------------------------------------------------------------------ */
+
+/* Of what a member puts on the wires of its dp group. */
+static double dp_s(const struct tc_guess *g, const struct tc_cand *x, int coll, double bytes)
+{
+  int each = TC_MAX(g->k->devices / x->tp / (x->near_pp ? x->pp : 1), 1);
+  double near = g->k->switch_nodes >= 1 ? each * g->k->switch_nodes : x->dp, s = 0;
+  double others = TC_MAX(x->dp - 1, 1);
+  double away = (x->dp - TC_MIN(x->dp, each)) / others, far = (x->dp - TC_MIN(x->dp, near)) / others;
+  const double part[TC_WIRES] = { 1 - away, away, far };
+  for (int w = 0; w < TC_WIRES; w++)
+    if (part[w] > 0) s = TC_MAX(s, bytes * part[w] / g->k->link[w].bytes_per_s[coll]);
+  return s;
+}
+
+static double bubble_s(const struct tc_cand *x, double f, double b, double w)
+{
+  double p = x->pp - 1;
+  if (is(x->schedule, "naive")) return (f + b + w) * p * x->n_mb;
+  if (is(x->schedule, "zb")) return p * TC_MAX(f + b - w, (f + b + w) / 3);
+  return p * (f + b + w) / (is(x->schedule, "interleaved") ? x->chunks : 1);
+}
+
+void tc_guess_done(struct tc_guess *g)
+{
+  free(g->row);
+  free(g->flight);
+}
+
+int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
+{
+  const struct tc_price *p = price(g, x);
+  if (p->status) return tc_fail(err, p->status, "%s", p->err.text);
+  const struct tc_config *c = g->cfg;
+  const struct tc_plan_device *d = &g->k->device;
+  double psi, pp = x->pp, dp = x->dp, m = x->n_mb;
+  x->bytes = memory(g, x, p, &psi);
+  /* The first and the last stage have something besides layers, and fewer of those if it
+   * balances. */
+  double even = (double)g->model.layers / pp;
+  double most = (double)tc_ceil_div(g->model.layers, (int64_t)x->pp * x->chunks) * x->chunks;
+  double rest = p->rest.f + p->rest.b + p->rest.w, one = p->layer.f + p->layer.b + p->layer.w;
+  double stage = TC_MAX(even * one + rest / pp, TC_MIN(most, even + 0.5) * one);
+  double f = stage * p->layer.f / one, b = stage * p->layer.b / one, w = stage * p->layer.w / one;
+  double use = is(c->train_precision, "bf16") ? 2 : 4;
+  double grad = is(c->train_grad_type, "bf16") ? 2 : 4;
+  double part = dp > 1 ? (dp - 1) / dp : 0, comm = 0, gather = 0, scatter = 0;
+  const struct tc_system *s = tc_system_find(x->data);
+  if (s->place[TC_STORE].kind == TC_SROWS) gather = dp_s(g, x, TC_ALL_GATHER, psi * use * part);
+  if (s->place[TC_ACC].kind == TC_SROWS) scatter = dp_s(g, x, TC_REDUCE_SCATTER, psi * grad * part);
+  else if (s->place[TC_UPDATE].kind == TC_SROWS)
+    comm += dp_s(g, x, TC_REDUCE_SCATTER, psi * grad * part);
+  else comm += dp_s(g, x, TC_ALL_REDUCE, psi * grad * part * 2);
+  double layers = TC_MAX(most, 1), hide = (b + w) * (layers - 1) / layers;
+  double update = psi * (s->place[TC_UPDATE].kind == TC_SROWS ? 1 / dp : 1) * 28 /
+                  (d->bytes_per_s * d->eff_bytes);
+  if (s->place[TC_UPDATE].kind == TC_SROWS && s->place[TC_STORE].kind != TC_SROWS)
+    update += dp_s(g, x, TC_ALL_GATHER, psi * use * part);   /* new weights: nothing hides them */
+  if (!is(x->offload, "no")) update += psi * 24 / dp / d->copy_bytes_per_s;
+  int wire = x->near_pp && g->k->devices >= x->tp * 2 ? TC_WIRE_NODE : TC_WIRE_NETWORK;
+  if (g->k->devices >= x->tp * x->dp * x->pp) wire = TC_WIRE_NODE;
+  double send = (double)x->micro * (double)g->model.context * (double)g->model.hidden * use /
+                (x->sequence ? x->tp : 1) / g->k->link[wire].bytes_per_s[TC_SEND];
+  x->s = m * (TC_MAX(f, gather) + TC_MAX(b + w, gather + scatter)) + bubble_s(x, f, b, w) +
+         TC_MAX(comm - hide, comm / layers) + update +
+         (x->pp > 1 ? 2 * (pp - 1) * send * x->chunks : 0);
+  return 0;
+}

@@ -1,0 +1,35 @@
+/* impl.h - what the planner's files share among themselves. */
+#ifndef TC_PLAN_IMPL_H
+#define TC_PLAN_IMPL_H
+
+#include "src/plan/plan.h"
+
+/* time.c: programs of the ranks of one pipeline, played together. */
+struct tc_plan_walk { double step_s, busy_s, bubble, wait_s[TC_AXES]; };
+int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
+                 int n,
+                 const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err);
+/* How long a node that is no MOVE works on a rank. */
+double tc_plan_run_s(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m,
+                     int rank, const struct tc_cluster *k);
+
+/* device.c: the collective of that name; -1: none. */
+int tc_plan_coll(const char *name);
+
+/* cost.c: how many ranks are on the node of this one. */
+int tc_ranks_beside(const struct tc_mesh *m, int rank);
+
+/* sums.c: the same by sums over nodes and the simulator of schedules, for pipelines too long
+ * to be played. The programs are the first stage's, the last's, and some between in their order, each
+ * of which stands for the stages up to the next. */
+int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
+                 int n,
+                 const char *schedule, int chunks, int n_mb, const struct tc_mesh *m,
+                 const struct tc_cluster *k, struct tc_err *err);
+/* One micro-batch and an update on one rank: seconds by kind of work (tp's transfers in them), what
+ * is done once; bytes of scratch. */
+struct tc_plan_unit { double f, b, w, once, scratch_bytes; };
+int tc_plan_unit(struct tc_plan_unit *out, const struct tc_config *c, int world,
+                 const struct tc_cluster *k, struct tc_err *err);
+
+#endif

@@ -1,0 +1,230 @@
+/* layout.c - one layout: the programs of its distinct ranks made as a run makes them, their
+ * memory, their bytes, the time of a step. */
+#include "src/plan/impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of longer pipelines than that both ends are looked at, the stage after the first, and those that
+ * have other layers than the one before: what a stage holds falls from there on. */
+enum { PROGRAMS = 4, STAGES_EACH = 8 };
+
+/* layers[pp] of each stage. */
+static void count_layers(const struct tc_graph *g, int32_t *layers)
+{
+  for (int32_t u = 0; u < g->n_units; u++)
+    if (g->unit[u].parent < 0 && g->unit[u].layer >= 0) layers[TC_MAX(g->unit[u].at, 0)]++;
+}
+
+static struct tc_plan_class class_at(const struct tc_mesh *m, int pp, int dp)
+{
+  return (struct tc_plan_class){ .pp = pp, .dp = dp,
+                                 .rank = m->at[pp * m->stride[TC_PP] + dp * m->stride[TC_DP]] };
+}
+
+/* Ranks whose programs may differ, after the first's, which is g: stages; and where dp has a root,
+ * one that is not. */
+static void classes(struct tc_plan *out, const struct tc_mesh *m, const struct tc_program_opts *o,
+                    const struct tc_graph *g, bool exact)
+{
+  int pp = m->size[TC_PP], n = 0;
+  int rooted = o->system->place[TC_UPDATE].kind == TC_AT && m->size[TC_DP] > 1;
+  bool by_hand = o->stages && strcmp(o->stages, "auto"), each = pp <= STAGES_EACH && (exact || by_hand);
+  int32_t *layers = tc_calloc((size_t)pp, sizeof *layers);
+  count_layers(g, layers);
+  for (int s = 0; s < pp; s++) {
+    bool other = s > 0 && layers[s] != layers[s - 1] && (exact || by_hand);
+    bool room = n + 2 * (rooted + 1) <= TC_PLAN_CLASSES;   /* for the last stage too */
+    if (s > 0 && s < pp - 1 && s != 1 && !((each || other) && room)) continue;
+    for (int d = 0; d <= rooted; d++, n++)
+      if (n > 0) out->cls[n] = class_at(m, s, d);
+  }
+  out->n_cls = n;
+  free(layers);
+}
+
+/* Of the parameters that the rank computes with. */
+static int64_t count_parameters(const struct tc_program *p, const struct tc_mesh *m, int rank)
+{
+  const struct tc_graph *g = p->graph;
+  int64_t n = 0;
+  for (int32_t i = 0; i < g->n_params; i++) {
+    struct tc_tensor t = g->tensor[g->param[i].weight];
+    struct tc_local l;
+    t.lay = g->param[i].use;
+    tc_tensor_local(&t, m, m->coord + (size_t)rank * TC_AXES, &l);
+    n += l.elems;
+  }
+  return n;
+}
+
+static int make_class(struct tc_plan_class *c, struct tc_program **train,
+                      const struct tc_program_opts *o, const struct tc_mesh *m, bool exact,
+                      struct tc_err *err)
+{
+  const int kind[PROGRAMS] = { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH };
+  struct tc_program *p[PROGRAMS] = { NULL };
+  int n = exact ? PROGRAMS : 1, rc = 0;
+  for (int i = 0; i < n && !rc; i++) {
+    struct tc_program_opts x = *o;
+    x.kind = kind[i];
+    if (kind[i] == TC_EVAL) x.gpt.dropout = 0;
+    rc = tc_program_new(&p[i], &x, m, c->rank, i ? p[0] : NULL, NULL, err);
+  }
+  if (!rc) {
+    tc_plan_memory(&c->memory, p, n, m, c->rank);
+    c->parameters = count_parameters(p[0], m, c->rank);
+    *train = p[0];
+  }
+  for (int i = rc ? 0 : 1; i < n; i++) tc_program_free(p[i]);
+  return rc;
+}
+
+/* What a rank sends on each axis, and on each wire: the most of the classes. */
+static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
+                        const struct tc_mesh *m,
+                        const struct tc_cluster *k)
+{
+  for (int i = 0; i < out->n_cls; i++) {
+    double wire[TC_WIRES] = { 0 }, axis[TC_AXES] = { 0 };
+    const struct tc_program *p = program[i];
+    for (int32_t x = 0; x < p->schedule->n_body; x++) {
+      const struct tc_node *n = &p->graph->node[p->schedule->body[x]];
+      struct tc_move_cost c;
+      double times = n->once ? 1 : out->n_mb;
+      if (n->op != TC_OP_MOVE || n->ctl) continue;
+      tc_move_cost(&c, p, n, m, out->cls[i].rank, k);
+      for (int w = 0; w < TC_WIRES && c.coll != TC_RECV; w++) {
+        wire[w] += times * c.bytes[w];
+        if (w != TC_WIRE_SPINE) axis[n->axis] += times * c.bytes[w];   /* network has it too */
+      }
+    }
+    for (int a = TC_PP; a < TC_AXES && m->size[TC_MB] == out->n_mb; a++) {   /* the very bytes */
+      struct tc_comm_counters n;
+      tc_program_bytes(p, m, out->cls[i].rank, a, &n);
+      axis[a] = 0;
+      for (int x = 0; x < TC_COLLS; x++) axis[a] += (double)n.data[x].bytes;
+    }
+    for (int w = 0; w < TC_WIRES; w++) out->time.wire_bytes[w] = TC_MAX(out->time.wire_bytes[w],
+        wire[w]);
+    for (int a = TC_PP; a < TC_AXES; a++) out->time.bytes[a] = TC_MAX(out->time.bytes[a], axis[a]);
+  }
+}
+
+/* Model operations of a step: 6 a parameter and token, and attention's scores (12 a layer, hidden
+ * unit, context and token: Chowdhery et al., "PaLM", 2022, appendix B). */
+static double model_flops(const struct tc_plan *p)
+{
+  const struct tc_model *m = &p->model;
+  return (6 * (double)p->parameters +
+          12 * (double)m->layers * (double)m->hidden * (double)m->context) * (double)p->tokens;
+}
+
+static int find_time(struct tc_plan *out, struct tc_program **program,
+                     const struct tc_program_opts *o,
+                     const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err)
+{
+  int rank[TC_PLAN_CLASSES], n = 0;
+  struct tc_program *one[TC_PLAN_CLASSES];
+  struct tc_plan_walk w;
+  for (int i = 0; i < out->n_cls; i++) {
+    if (out->cls[i].dp) continue;
+    one[n] = program[i];
+    rank[n++] = out->cls[i].rank;
+  }
+  out->time.walked = n == m->size[TC_PP] && m->size[TC_MB] == out->n_mb;
+  const char *schedule = m->size[TC_PP] > 1 && o->schedule ? o->schedule : "naive";
+  int chunks = m->size[TC_PP] > 1 ? TC_MAX(o->chunks, 1) : 1;
+  int rc = out->time.walked ? tc_plan_walk(&w, one, rank, n, m, k, err)
+                            : tc_plan_sums(&w, one, rank, n, schedule, chunks, out->n_mb, m, k,
+                                         err);
+  if (rc < 0) return rc;
+  double peak = k->device.flops[o->gpt.dtype == TC_BF16 ? TC_BF16 : TC_F32];
+  out->time.step_s = w.step_s;
+  out->time.compute_s = w.busy_s;
+  out->time.bubble = w.bubble;
+  memcpy(out->time.wait_s, w.wait_s, sizeof w.wait_s);
+  out->time.tokens_per_s = (double)out->tokens / w.step_s;
+  out->time.mfu = peak > 0 ? model_flops(out) / (w.step_s * peak * out->world) : 0;
+  count_bytes(out, program, m, k);
+  return 0;
+}
+
+/* out->n_mb and batch are set: m may have fewer micro-batches. */
+static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struct tc_mesh *m,
+                     const struct tc_cluster *k, bool exact, struct tc_err *err)
+{
+  struct tc_program_opts o;
+  struct tc_annotation *rows;
+  struct tc_program *program[TC_PLAN_CLASSES] = { NULL };
+  int rc = tc_setup_program(&o, c, m, &rows, err);
+  if (!rc && k && o.gpt.dtype == TC_BF16 && k->device.flops[TC_BF16] <= 0)
+    rc = tc_fail(err, TC_ELAYOUT, "train.precision = bf16: %s multiplies no bf16; fp32 would fit",
+                 k->device.name);
+  if (!rc) {
+    o.unchecked = !exact;
+    out->world = m->world;
+    out->pp = m->size[TC_PP];
+    out->dp = m->size[TC_DP];
+    out->tp = m->size[TC_TP];
+    out->chunks = TC_MAX(o.chunks, 1);
+    out->model = o.model;
+    out->parameters = tc_model_params(&o.model);
+    out->micro = (int)(out->batch / out->dp / out->n_mb);
+    out->tokens = out->batch * o.model.context;
+    out->cls[0] = class_at(m, 0, 0);
+    out->n_cls = 1;
+  }
+  for (int i = 0; i < out->n_cls && !rc; i++) {
+    rc = make_class(&out->cls[i], &program[i], &o, m, exact, err);
+    if (!rc) rc = tc_program_listable(program[i]->graph, out->n_mb, err);
+    if (!rc && out->cls[i].memory.bytes[TC_DEVICE] > out->cls[out->worst].memory.bytes[TC_DEVICE])
+      out->worst = i;
+    if (!rc && i == 0) classes(out, m, &o, program[0]->graph, exact);
+  }
+  if (!rc && k) rc = find_time(out, program, &o, m, k, err);
+  for (int i = 0; i < out->n_cls; i++) tc_program_free(program[i]);
+  tc_annotations_free(rows);
+  return rc;
+}
+
+/* With more micro-batches than this a rank needs no more memory: stages hold at most so many. */
+static int64_t enough(const struct tc_config *c)
+{
+  if (c->mesh_pp <= 1) return 3;
+  if (!strcmp(c->parallel_schedule, "gpipe")) return INT64_MAX;
+  return (strcmp(c->parallel_schedule, "interleaved") ? 2 : 4) * c->mesh_pp;
+}
+
+int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world,
+                   const struct tc_cluster *k, bool exact, struct tc_err *err)
+{
+  int each = k ? TC_MAX(k->devices, 1) : world;
+  int32_t *node = tc_calloc((size_t)world, sizeof *node);
+  for (int i = 0; i < world; i++) node[i] = i / each;
+  int rc = tc_plan_layout_on(out, c, world, node, each, k, exact, err);
+  free(node);
+  return rc;
+}
+
+int tc_plan_layout_on(struct tc_plan *out, const struct tc_config *c, int world,
+                      const int32_t *node_of_rank, int devices_per_node,
+                      const struct tc_cluster *k, bool exact, struct tc_err *err)
+{
+  struct tc_mesh *m = NULL;
+  struct tc_config few = *c;
+  memset(out, 0, sizeof *out);
+  int rc = tc_setup_mesh(&m, c, world, node_of_rank, devices_per_node, err);
+  if (!rc) {
+    out->n_mb = m->size[TC_MB];
+    out->batch = c->train_global_batch;
+    out->exact = exact;
+  }
+  if (!rc && !exact && out->n_mb > enough(c)) {
+    few.train_global_batch = out->batch / out->n_mb * enough(c);
+    m->size[TC_MB] = (int32_t)enough(c);
+  }
+  if (!rc) rc = with_mesh(out, &few, m, k, exact, err);
+  tc_mesh_free(m);
+  return rc;
+}

@@ -1,0 +1,78 @@
+/* links.c - a wire from what `tercio comm --json` measured on it: for each collective the
+ * latency and the rate whose line through (bytes of the busiest member, time) has the least
+ * squares of errors over time: the large transfers are what a step waits for. */
+#include "src/plan/impl.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+/* Sums of a weighted fit t = a + b x, weights 1 / t. */
+struct fit { double w, x, xx, t, xt; int n; };
+
+static void add(struct fit *f, double x, double t)
+{
+  double w = 1 / t;
+  f->w += w;
+  f->x += w * x;
+  f->xx += w * x * x;
+  f->t += w * t;
+  f->xt += w * x * t;
+  f->n++;
+}
+
+/* False: not enough to say. Neither part may be negative. */
+static bool solve(const struct fit *f, double *latency_s, double *bytes_per_s)
+{
+  double det = f->w * f->xx - f->x * f->x;
+  if (f->n < 2 || !(det > 0)) return false;
+  double a = (f->t * f->xx - f->x * f->xt) / det, b = (f->w * f->xt - f->x * f->t) / det;
+  if (a < 0) {
+    a = 0;
+    b = f->xt / f->xx;
+  }
+  if (!(b > 0)) return false;
+  *latency_s = a;
+  *bytes_per_s = 1 / b;
+  return true;
+}
+
+/* send_recv is a ring on serial queues: two transfers one after the other, three among odd
+ * ranks. */
+static double turns(int coll, int ranks) { return coll != TC_SEND ? 1 : ranks % 2 ? 3 : 2; }
+
+int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
+{
+  json_error_t e;
+  json_t *rows = json_load_file(path, 0, &e), *row;
+  struct fit fit[TC_COLLS] = { { 0 } };
+  size_t i;
+  if (!rows)
+    return tc_fail(err, TC_EUSER,
+                   "cannot read %s, which tercio comm --json is to have written: %s", path,
+                   e.text);
+  json_array_foreach(rows, i, row) {
+    const char *op = json_string_value(json_object_get(row, "op"));
+    int coll = !op ? -1 : strcmp(op, "send_recv") ? tc_plan_coll(op) : TC_SEND;
+    int ranks = (int)json_integer_value(json_object_get(row, "ranks"));
+    double bytes = json_number_value(json_object_get(row, "size"));
+    double s = json_number_value(json_object_get(row, "median_us")) * 1e-6;
+    if (!(s > 0)) s = json_number_value(json_object_get(row, "time_us")) * 1e-6;
+    if (coll < 0 || ranks < 2 || !(s > 0)) continue;
+    double rounds = ceil(log2((double)(coll == TC_SEND ? 2 : ranks)));
+    s /= turns(coll, ranks);
+    add(&fit[coll], tc_coll_busiest(coll, coll == TC_SEND ? 2 : ranks, bytes) / rounds, s / rounds);
+  }
+  json_decref(rows);
+  struct tc_link x = *l;
+  bool any = false;
+  for (int c = 0; c < TC_COLLS; c++) any |= solve(&fit[c], &x.latency_s[c], &x.bytes_per_s[c]);
+  x.latency_s[TC_RECV] = x.latency_s[TC_SEND];
+  x.bytes_per_s[TC_RECV] = x.bytes_per_s[TC_SEND];
+  if (!any)
+    return tc_fail(err, TC_EUSER,
+                   "%s has no collective in two sizes: write it with tercio comm --op all "
+                   "--json", path);
+  *l = x;
+  return 0;
+}

@@ -1,0 +1,46 @@
+/* run.c - what checkpoints and failures cost, and how long a run takes with them.
+ *
+ * The interval is Daly's (J. T. Daly, "A higher order estimate of the optimum checkpoint interval
+ * for restart dumps", FGCS 22, 2006), which is Young's sqrt(2 d M) - d where a checkpoint's time d
+ * is small beside the mean time between failures M of all nodes together. Of the time then goes a
+ * part d / (T + d) into checkpoints, and with each failure half an interval, and the restart. */
+#include "src/plan/plan.h"
+
+#include <math.h>
+#include <string.h>
+
+static double daly_s(double d, double m)
+{
+  if (m <= 0) return 0;                          /* never fails: at the end only */
+  if (d >= 2 * m) return m;
+  double x = d / (2 * m);
+  return sqrt(2 * d * m) * (1 + sqrt(x) / 3 + x / 9) - d;
+}
+
+void tc_plan_run(struct tc_plan_run *out, const struct tc_plan *p, const struct tc_config *c,
+                 const struct tc_cluster *k, double tokens, double walltime_s, double restart_s)
+{
+  bool adamw = !strcmp(c->train_optimizer, "adamw");
+  struct tc_plan_run r = { .ckpt_bytes = (double)p->parameters * (adamw ? 12 : 4) };
+  int nodes = (p->world + k->devices - 1) / TC_MAX(k->devices, 1);
+  r.ckpt_s = r.ckpt_bytes / k->disk_bytes_per_s;
+  r.mtbf_s = k->mtbf_s > 0 ? k->mtbf_s / nodes : 0;
+  r.interval_s = daly_s(r.ckpt_s, r.mtbf_s);
+  if (r.interval_s > 0) {
+    double write = r.ckpt_s / (r.interval_s + r.ckpt_s);
+    double fail = ((r.interval_s + r.ckpt_s) / 2 + restart_s) / r.mtbf_s;
+    r.lost = TC_MIN(1 - (1 - write) * (1 - TC_MIN(fail, 1)), 1);
+  }
+  r.steps = tokens > 0 ? ceil(tokens / (double)p->tokens) : (double)c->train_steps;
+  double work_s = r.steps * p->time.step_s;
+  double all_s = r.lost < 1 ? work_s / (1 - r.lost) : INFINITY;
+  if (walltime_s > 0) {    /* each job saves at its end and loads at its start */
+    double useful = walltime_s - 2 * r.ckpt_s - restart_s;
+    double jobs = useful > 0 ? TC_MAX(ceil(all_s / useful), 1) : INFINITY;
+    r.requeues = isfinite(jobs) && jobs < 1e9 ? (int)jobs - 1 : -1;
+    if (r.requeues > 0) all_s += r.requeues * (2 * r.ckpt_s + restart_s);
+  }
+  r.hours = all_s / 3600;
+  r.node_hours = r.hours * nodes;
+  *out = r;
+}

@@ -1,0 +1,472 @@
+/* search.c - layouts for a cluster: every combination guessed (guess.c), the best made as
+ * programs (layout.c), ranked by the time of a step. What falls out is counted by family, with
+ * the reason that is nearest to fitting. */
+#include "src/plan/guess.h"
+#include "src/schedule/pipeline.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const tc_plan_key_name[TC_KEYS] = {
+  "mesh.pp", "mesh.dp", "mesh.tp", "train.micro_batch", "parallel.data", "parallel.schedule",
+  "parallel.virtual_stages", "parallel.sequence", "train.recompute", "parallel.offload"
+};
+
+enum { MORE = 2 /* programs made beyond the rows that are asked for */, MAX_TRIES = 64 };
+
+struct search {
+  struct tc_guess g;
+  struct tc_plan_found *out;     /* NULL: only whether anything fits */
+  const struct tc_config *c;
+  const struct tc_cluster *k;
+  int nodes;
+  unsigned hold;
+  struct tc_cand *cand; int n, cap;              /* those that may fit */
+  int64_t fitting;
+};
+
+static bool held(const struct search *s, int key) { return s->hold >> key & 1; }
+
+/* ---- families -------------------------------------------------------------------- */
+
+static struct tc_plan_family *family(struct tc_plan_found *f, int key, const char *name)
+{
+  for (int i = 0; i < f->n_families; i++)
+    if (f->family[i].key == key && !strcmp(f->family[i].name, name)) return &f->family[i];
+  TC_GROW(f->family, f->n_families, f->cap_families);
+  struct tc_plan_family *x = &f->family[f->n_families++];
+  *x = (struct tc_plan_family){ .key = key, .least_bytes = INFINITY };
+  snprintf(x->name, sizeof x->name, "%s", name);
+  return x;
+}
+
+static void value_text(char *buf, size_t size, const struct tc_cand *x, int key)
+{
+  const int32_t n[] = { [TC_KEY_PP] = x->pp, [TC_KEY_DP] = x->dp, [TC_KEY_TP] = x->tp,
+                        [TC_KEY_MICRO] = x->micro, [TC_KEY_CHUNKS] = x->chunks };
+  switch (key) {
+  case TC_KEY_DATA: snprintf(buf, size, "%s", x->data); break;
+  case TC_KEY_SCHEDULE: snprintf(buf, size, "%s", x->pp > 1 ? x->schedule : "none"); break;
+  case TC_KEY_SEQUENCE: snprintf(buf, size, "%s", x->sequence ? "yes" : "no"); break;
+  case TC_KEY_RECOMPUTE: snprintf(buf, size, "%s", x->recompute); break;
+  case TC_KEY_OFFLOAD: snprintf(buf, size, "%s", x->offload); break;
+  default: snprintf(buf, size, "%d", n[key]);
+  }
+}
+
+/* why NULL: it can be, in so many bytes. */
+static void tell(struct search *s, const struct tc_cand *x, const char *why, bool fits)
+{
+  if (!s->out) return;
+  for (int key = 0; key < TC_KEYS; key++) {
+    char name[48];
+    value_text(name, sizeof name, x, key);
+    struct tc_plan_family *f = family(s->out, key, name);
+    f->n++;
+    f->fit += fits;
+    if (why && !*f->why) snprintf(f->why, sizeof f->why, "%.190s", why);
+    if (!why) f->least_bytes = TC_MIN(f->least_bytes, x->bytes);
+  }
+}
+
+/* One value of one key can't be at all. */
+static void refuse_name(struct search *s, int key, const char *name, const char *why)
+{
+  if (!s->out) return;
+  struct tc_plan_family *f = family(s->out, key, name);
+  f->n++;
+  if (!*f->why) snprintf(f->why, sizeof f->why, "%.190s", why);
+}
+
+static void refuse(struct search *s, int key, int value, const char *why)
+{
+  char name[48];
+  snprintf(name, sizeof name, "%d", value);
+  refuse_name(s, key, name, why);
+}
+
+/* ---- all combinations ------------------------------------------------------------ */
+
+static int by_time(const void *a, const void *b)
+{
+  const struct tc_cand *x = a, *y = b;
+  if (x->s != y->s) return x->s < y->s ? -1 : 1;
+  return x->bytes != y->bytes ? (x->bytes < y->bytes ? -1 : 1) : 0;
+}
+
+static void add(struct search *s, struct tc_cand *x)
+{
+  struct tc_err err = { 0 };
+  double room = s->k->device.memory_bytes;
+  /* Of dp and pp the one that sends more is nearer. */
+  double use = strcmp(s->c->train_precision, "bf16") ? 4 : 2;
+  double on_pp = 2.0 * x->n_mb * x->micro * x->chunks * use *
+                 (double)(s->g.model.context * s->g.model.hidden);
+  double on_dp = 8 * (s->g.layer_params * (double)s->g.model.layers / x->pp +
+                      s->g.rest_params) / x->tp;
+  x->near_pp = x->pp > 1 && x->dp > 1 && on_pp > on_dp;
+  if (s->out) s->out->considered++;
+  if (tc_guess(&s->g, x, &err) < 0) {
+    tell(s, x, err.text, false);
+    return;
+  }
+  if (s->k->device.host_bytes > 0 && x->host_bytes * s->k->devices > s->k->device.host_bytes) {
+    tell(s, x, "needs more host memory than a node has", false);
+    struct tc_plan_family *f = s->out ? family(s->out, TC_KEY_OFFLOAD, x->offload) : NULL;
+    double host = x->host_bytes * s->k->devices;
+    if (f) f->least_host_bytes = f->least_host_bytes > 0 ? TC_MIN(f->least_host_bytes, host) : host;
+    return;
+  }
+  bool fits = x->bytes <= room;
+  tell(s, x, NULL, fits);
+  s->fitting += fits;
+  if (s->out) {
+    s->out->possible++;
+    s->out->least_bytes = TC_MIN(s->out->least_bytes, x->bytes);
+  }
+  if (!s->out || x->bytes > 1.04 * room) return; /* the guess may be too high by so much */
+  TC_GROW(s->cand, s->n, s->cap);
+  s->cand[s->n++] = *x;
+}
+
+/* Cuts of a layer, for a mesh, a system and a schedule. */
+static void add_memory(struct search *s, struct tc_cand *x)
+{
+  const char *const recompute[] = { "none", "selective", "full" };
+  for (int sequence = 0; sequence < 2; sequence++) {
+    if (held(s, TC_KEY_SEQUENCE) && sequence != s->c->parallel_sequence) continue;
+    if (sequence && x->tp == 1) continue;        /* it splits over tp */
+    for (int r = 0; r < 3; r++) {
+      if (held(s, TC_KEY_RECOMPUTE) && strcmp(recompute[r], s->c->train_recompute)) continue;
+      x->sequence = sequence;
+      x->recompute = recompute[r];
+      bool offload = held(s, TC_KEY_OFFLOAD);
+      x->offload = offload ? s->c->parallel_offload : "no";
+      add(s, x);
+      if (offload || x->bytes <= s->k->device.memory_bytes) continue;
+      x->offload = "params";                     /* only where it would not fit else */
+      add(s, x);
+    }
+  }
+}
+
+/* Interleaved: chunks of layers. */
+static void add_chunks(struct search *s, struct tc_cand *x)
+{
+  bool given = held(s, TC_KEY_CHUNKS);
+  int lo = given ? (int)TC_MIN(s->c->parallel_virtual_stages, s->g.model.layers + 1) : 2;
+  int hi = given ? lo : 8;
+  char why[160];
+  if (x->n_mb % x->pp) {
+    snprintf(why, sizeof why, "wants micro-batches in multiples of the stages: %d on %d stages do "
+             "not fit", x->n_mb, x->pp);
+    refuse_name(s, TC_KEY_SCHEDULE, x->schedule, why);
+    return;
+  }
+  for (int v = lo; v <= hi; v++) {
+    if ((int64_t)x->pp * v <= s->g.model.layers) {
+      x->chunks = v;
+      add_memory(s, x);
+    } else if (given) {
+      snprintf(why, sizeof why, "of %d stages have more chunks than the model has layers, %lld",
+               x->pp, (long long)s->g.model.layers);
+      refuse(s, TC_KEY_CHUNKS, v, why);
+    }
+  }
+}
+
+static void add_schedules(struct search *s, struct tc_cand *x)
+{
+  const char *name;
+  for (int i = 0; (name = tc_sched_name(i)); i++) {
+    bool given = held(s, TC_KEY_SCHEDULE), many = !strcmp(name, "interleaved");
+    if (given ? strcmp(name, s->c->parallel_schedule) : !strcmp(name, "naive")) continue;
+    if (x->pp == 1 && !given && strcmp(name, "1f1b")) continue;
+    /* Chunks that were given are those of every row: more than 1 only interleaved has, and it has no
+     * less. */
+    int64_t chunks = held(s, TC_KEY_CHUNKS) ? s->c->parallel_virtual_stages : 0;
+    if (chunks > 1 && (!many || x->pp == 1)) continue;
+    if (chunks == 1 && many && x->pp > 1) continue;
+    x->schedule = name;
+    x->chunks = 1;
+    if (!many || x->pp == 1) add_memory(s, x);
+    else add_chunks(s, x);
+  }
+}
+
+static void add_systems(struct search *s, struct tc_cand *x)
+{
+  const char *const system[] = { "ddp", "zero1", "zero2", "zero3" };
+  if (held(s, TC_KEY_DATA)) {
+    x->data = s->c->parallel_data;
+    add_schedules(s, x);
+    return;
+  }
+  for (int i = 0; i < (x->dp > 1 ? 4 : 1); i++) {
+    x->data = system[i];
+    add_schedules(s, x);
+  }
+}
+
+static void add_micro(struct search *s, struct tc_cand *x)
+{
+  int64_t local = s->c->train_global_batch / x->dp;
+  if (held(s, TC_KEY_MICRO)) {
+    int64_t micro = s->c->train_micro_batch ? s->c->train_micro_batch : local;
+    if (local % micro) {
+      char why[160];
+      snprintf(why, sizeof why, "does not divide a rank's %lld sequences", (long long)local);
+      refuse(s, TC_KEY_MICRO, (int)TC_MIN(micro, INT32_MAX), why);
+      return;
+    }
+    x->micro = (int32_t)micro;
+    x->n_mb = (int32_t)(local / micro);
+    add_systems(s, x);
+    return;
+  }
+  for (int32_t micro = 1; micro <= TC_MIN(local, 64); micro *= 2) {
+    if (local % micro) continue;
+    x->micro = micro;
+    x->n_mb = (int32_t)(local / micro);
+    add_systems(s, x);
+  }
+}
+
+static void add_meshes(struct search *s)
+{
+  const struct tc_config *c = s->c;
+  int world = s->nodes * s->k->devices;
+  char why[160];
+  for (int tp = 1; tp <= TC_MIN(world, 64); tp++) {
+    if (held(s, TC_KEY_TP) ? tp != c->mesh_tp : tp & (tp - 1) && s->k->devices % tp) continue;
+    if (s->k->devices % tp && !c->mesh_tp_across_nodes) {
+      snprintf(why, sizeof why, "leaves its node of %d device%s", s->k->devices,
+               s->k->devices == 1 ? "" : "s");
+      refuse(s, TC_KEY_TP, tp, why);
+      continue;
+    }
+    if (s->g.model.heads % tp) {
+      snprintf(why, sizeof why, "does not divide the %lld attention heads",
+               (long long)s->g.model.heads);
+      refuse(s, TC_KEY_TP, tp, why);
+      continue;
+    }
+    for (int pp = 1; pp <= TC_MIN(world / tp, s->g.model.layers); pp++) {
+      if (held(s, TC_KEY_PP) ? pp != c->mesh_pp : world / tp % pp) continue;
+      if (world % (pp * tp)) continue;
+      int dp = world / tp / pp;
+      if (held(s, TC_KEY_DP) && dp != c->mesh_dp) continue;
+      if (c->train_global_batch % dp) {
+        snprintf(why, sizeof why, "train.global_batch = %lld does not split over it",
+                 (long long)c->train_global_batch);
+        refuse(s, TC_KEY_DP, dp, why);
+        continue;
+      }
+      struct tc_cand x = { .pp = pp, .dp = dp, .tp = tp };
+      add_micro(s, &x);
+    }
+  }
+}
+
+/* ---- the best, made -------------------------------------------------------------- */
+
+static int by_step(const void *a, const void *b)
+{
+  const struct tc_plan_row *x = a, *y = b;
+  double s = x->plan.time.step_s, t = y->plan.time.step_s;
+  return s != t ? (s < t ? -1 : 1) : 0;
+}
+
+static bool alike(const struct tc_cand *x, const struct tc_plan_row *y)
+{
+  return x->pp == y->plan.pp && x->tp == y->plan.tp && x->micro == y->plan.micro &&
+         x->chunks == y->plan.chunks && !strcmp(x->schedule, y->cfg.parallel_schedule) &&
+         !strcmp(x->data, y->cfg.parallel_data) && fabs(x->s - y->guess_s) < 0.002 * x->s;
+}
+
+/* Guesses of one kind err alike: what is guessed to need more than one that did not fit is left
+ * out. */
+struct miss { const char *data, *schedule; bool piped; double guess_bytes; };
+enum { MISSES = 32 };
+
+static struct miss *find_miss(struct miss *m, const struct tc_cand *x)
+{
+  for (; m->data; m++)
+    if (!strcmp(m->data, x->data) && !strcmp(m->schedule, x->schedule) &&
+        m->piped == (x->pp > 1)) break;
+  return m;
+}
+
+static void make_best(struct search *s, int top)
+{
+  struct tc_plan_found *f = s->out;
+  struct miss miss[MISSES + 1] = { { NULL, NULL, false, 0 } };
+  int tries = 0;
+  double least_bytes = INFINITY;
+  f->row = tc_calloc((size_t)(top + MORE), sizeof *f->row);
+  if (s->n) qsort(s->cand, (size_t)s->n, sizeof *s->cand, by_time);
+  for (int i = 0; i < s->n && f->n_rows < top + MORE && tries < top + MAX_TRIES; i++) {
+    struct tc_plan_row *r = &f->row[f->n_rows];
+    struct tc_err err = { 0 };
+    bool seen = false;
+    for (int k = 0; k < f->n_rows; k++) seen |= alike(&s->cand[i], &f->row[k]);
+    struct miss *was = find_miss(miss, &s->cand[i]);
+    seen |= was->data && s->cand[i].bytes >= was->guess_bytes;
+    if (seen) continue;                          /* differs in what changes next to nothing */
+    r->cfg = tc_cand_config(s->c, &s->cand[i]);
+    r->guess_s = s->cand[i].s;
+    r->guess_bytes = s->cand[i].bytes;
+    tries++;
+    if (tc_plan_layout(&r->plan, &r->cfg, s->nodes * s->k->devices, s->k, false, &err) < 0) {
+      if (!*f->why) snprintf(f->why, sizeof f->why, "%.190s", err.text);
+      continue;
+    }
+    double bytes = (double)r->plan.cls[r->plan.worst].memory.bytes[TC_DEVICE];
+    double host = (double)r->plan.cls[r->plan.worst].memory.bytes[TC_HOST] * s->k->devices;
+    if (s->k->device.host_bytes > 0 && host > s->k->device.host_bytes) continue;
+    if (bytes <= s->k->device.memory_bytes) {
+      f->n_rows++;
+    } else {
+      least_bytes = TC_MIN(least_bytes, bytes);
+      if (was < miss + MISSES)
+        *was = (struct miss){ s->cand[i].data, s->cand[i].schedule, s->cand[i].pp > 1,
+                              s->cand[i].bytes };
+    }
+  }
+  if (!f->n_rows && isfinite(least_bytes)) f->least_bytes = least_bytes;   /* the guesses were too low */
+  qsort(f->row, (size_t)f->n_rows, sizeof *f->row, by_step);
+  f->n_rows = TC_MIN(f->n_rows, top);
+}
+
+/* Whether anything fits on so many nodes. */
+static bool fits_on(struct search *s, int nodes)
+{
+  s->nodes = nodes;
+  s->fitting = 0;
+  add_meshes(s);
+  return s->fitting > 0;
+}
+
+static int find_nodes(struct search *s, int from)
+{
+  enum { MOST = 1 << 16 };
+  int hi = from;
+  s->out = NULL;
+  while (hi < MOST && (double)hi * s->k->devices < 1 << 23 && !fits_on(s, hi *= 2)) { }
+  if (!s->fitting) return 0;
+  int lo = hi / 2;                               /* not monotone (batches must split): a hint */
+  while (lo + 1 < hi) {
+    int mid = lo + (hi - lo) / 2;
+    if (fits_on(s, mid)) hi = mid;
+    else lo = mid;
+  }
+  return hi;
+}
+
+static int contradictions(const struct search *s, struct tc_err *err)
+{
+  const struct tc_config *c = s->c;
+  double world = (double)s->nodes * s->k->devices;
+  double given = (held(s, TC_KEY_PP) ? (double)c->mesh_pp : 1) *
+                 (held(s, TC_KEY_TP) ? (double)c->mesh_tp : 1) *
+                 (held(s, TC_KEY_DP) ? (double)c->mesh_dp : 1);
+  if (given > world || fmod(world, given) > 0)
+    return tc_fail(err, TC_ELAYOUT,
+                   "what is given of mesh.pp, dp and tp makes %.0f ranks, which do not "
+                   "divide the %d nodes x %d devices = %.0f", given, s->nodes, s->k->devices,
+                       world);
+  if (held(s, TC_KEY_PP) && held(s, TC_KEY_DP) && held(s, TC_KEY_TP) && given < world)
+    return tc_fail(err, TC_ELAYOUT, "mesh.pp x dp x tp = %.0f ranks leave some of the %d nodes x %d "
+                   "devices = %.0f without one", given, s->nodes, s->k->devices, world);
+  if (held(s, TC_KEY_SEQUENCE) && c->parallel_sequence && held(s, TC_KEY_TP) && c->mesh_tp == 1)
+    return tc_fail(err, TC_ELAYOUT, "parallel.sequence = yes splits over tp, and mesh.tp = 1");
+  if (held(s, TC_KEY_PP) && c->mesh_pp > s->g.model.layers)
+    return tc_fail(err, TC_ELAYOUT, "mesh.pp = %lld stages, but the model has %lld layers",
+                   (long long)c->mesh_pp, (long long)s->g.model.layers);
+  if (held(s, TC_KEY_CHUNKS) && c->parallel_virtual_stages > 1 && held(s, TC_KEY_PP) &&
+      c->mesh_pp == 1)
+    return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = %lld cuts the stages of a pipeline, and "
+                   "mesh.pp = 1", (long long)c->parallel_virtual_stages);
+  if (held(s, TC_KEY_CHUNKS) && c->parallel_virtual_stages > 1 &&
+      (held(s, TC_KEY_SCHEDULE) && strcmp(c->parallel_schedule, "interleaved")))
+    return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = %lld: schedule %s has none; "
+                   "parallel.schedule = interleaved would fit",
+                   (long long)c->parallel_virtual_stages, c->parallel_schedule);
+  if (held(s, TC_KEY_SCHEDULE) && !strcmp(c->parallel_schedule, "interleaved") &&
+      held(s, TC_KEY_CHUNKS) && c->parallel_virtual_stages == 1)
+    return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = 1: schedule interleaved wants 2 at "
+                   "least; parallel.schedule = 1f1b would fit");
+  if (!strcmp(c->train_precision, "bf16") && s->k->device.flops[TC_BF16] <= 0)
+    return tc_fail(err, TC_ELAYOUT, "train.precision = bf16: %s multiplies no bf16; fp32 would fit",
+                   s->k->device.name);
+  return 0;
+}
+
+static int search_start(struct search *s, const struct tc_config *c, const struct tc_cluster *k,
+                        unsigned hold, struct tc_err *err)
+{
+  /* "auto" holds nothing. */
+  if (c->mesh_tp == TC_AUTO || c->mesh_tp == 0) hold &= ~(1u << TC_KEY_TP);
+  if (c->mesh_dp == TC_AUTO || c->mesh_dp == 0) hold &= ~(1u << TC_KEY_DP);
+  if (c->parallel_virtual_stages == TC_AUTO) hold &= ~(1u << TC_KEY_CHUNKS);
+  *s = (struct search){ .c = c, .k = k, .nodes = k->nodes, .hold = hold };
+  s->g.cfg = c;
+  s->g.k = k;
+  TC_TRY(tc_setup_model(c, &s->g.model, err));
+  double h = (double)s->g.model.hidden;
+  s->g.layer_params = 12 * h * h + 13 * h;
+  s->g.rest_params = (double)(s->g.model.vocab + s->g.model.context) * h + 2 * h;
+  return 0;
+}
+
+static void search_run(struct search *s, struct tc_plan_found *out, int top)
+{
+  *out = (struct tc_plan_found){ .least_bytes = INFINITY };
+  s->out = out;
+  s->n = 0;
+  s->fitting = 0;
+  add_meshes(s);
+  out->fitting = s->fitting;
+  make_best(s, top);
+}
+
+/* Guesses may be too low: the nodes that are told of have a layout that was made. */
+static int nodes_that_do(struct search *s)
+{
+  enum { TRIES = 8 };
+  const int own = s->nodes;
+  int n = find_nodes(s, own);
+  for (int i = 0; n > 0 && i < TRIES; i++) {
+    struct tc_plan_found f;
+    s->nodes = n;
+    search_run(s, &f, 1);
+    bool fits = f.n_rows > 0;
+    tc_plan_found_done(&f);
+    if (fits) return n;
+    n += TC_MAX(n / 4, 1);
+  }
+  return 0;
+}
+
+int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const struct tc_cluster *k,
+                   unsigned hold, int top, struct tc_err *err)
+{
+  struct search s;
+  *out = (struct tc_plan_found){ .least_bytes = INFINITY };
+  TC_TRY(search_start(&s, c, k, hold, err));
+  TC_TRY(contradictions(&s, err));
+  search_run(&s, out, top);
+  if (!out->n_rows) out->least_nodes = nodes_that_do(&s);
+  free(s.cand);
+  tc_guess_done(&s.g);
+  return 0;
+}
+
+void tc_plan_found_done(struct tc_plan_found *f)
+{
+  free(f->row);
+  free(f->family);
+  f->row = NULL;
+  f->family = NULL;
+}

@@ -1,0 +1,145 @@
+/* sums.c - the time of a step where a pipeline is too long to play every action: what each
+ * kind of work (F, B, W) of a chunk takes is summed over its nodes, and the simulator of schedules
+ * (schedule/pipeline.h) plays the chunks. Transfers on tp are waited for where they stand; those on dp that
+ * come every micro-batch hide behind that micro-batch's work; what comes once a step is added, less
+ * what a backward pass can hide of it: of gradients most, of new weights nothing. */
+#include "src/plan/impl.h"
+#include "src/schedule/pipeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNKS = 1000 };          /* as many as program/setup.c lets parallel.virtual_stages be */
+
+/* Of one rank: seconds by chunk and mark; once a step. */
+struct sums {
+  double work[CHUNKS][4], hidden[CHUNKS][4];     /* [chunk][F, B, W, U]: own time; on dp */
+  double once_work, once_dp, last_dp, send;      /* last_dp: after the backward passes */
+  double tp_wait;                                /* of a micro-batch */
+};
+
+static void add_node(struct sums *s, const struct tc_program *p, const struct tc_node *n,
+                     const struct tc_mesh *m, int rank, const struct tc_cluster *k)
+{
+  const struct tc_graph *g = p->graph;
+  int stage = n->unit < g->n_units ? g->unit[n->unit].stage : 0;
+  int chunk = TC_MIN(TC_MAX(stage, 0) / m->size[TC_PP], CHUNKS - 1);
+  bool once = n->once || n->mark == TC_U;
+  if (n->op != TC_OP_MOVE) {
+    double t = tc_plan_run_s(p, n, m, rank, k);
+    *(once ? &s->once_work : &s->work[chunk][n->mark]) += t;
+    return;
+  }
+  struct tc_move_cost c;
+  tc_move_cost(&c, p, n, m, rank, k);
+  if (c.coll == TC_COLLS) return;
+  if (n->axis == TC_PP) {
+    if (!once) s->send = TC_MAX(s->send, c.seconds);
+    else s->once_work += c.seconds;
+  } else if (once) {
+    bool last = n->mark == TC_U;
+    *(n->axis != TC_DP ? &s->once_work : last ? &s->last_dp : &s->once_dp) += c.seconds;
+  } else if (n->axis == TC_DP) {
+    s->hidden[chunk][n->mark] += c.seconds;
+  } else {
+    s->work[chunk][n->mark] += c.seconds;
+    s->tp_wait += c.seconds;
+  }
+}
+
+static double larger(double work, double hidden) { return TC_MAX(work, hidden); }
+
+/* Where a schedule has W within B, transfers of either hide behind both. */
+static void join_w(struct sums *s)
+{
+  for (int c = 0; c < CHUNKS; c++) {
+    s->work[c][TC_B] += s->work[c][TC_W];
+    s->hidden[c][TC_B] += s->hidden[c][TC_W];
+    s->work[c][TC_W] = s->hidden[c][TC_W] = 0;
+  }
+}
+
+int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
+                 int n,
+                 const char *schedule, int chunks, int n_mb, const struct tc_mesh *m,
+                 const struct tc_cluster *k, struct tc_err *err)
+{
+  int pp = m->size[TC_PP];
+  struct sums *s = tc_calloc((size_t)n, sizeof *s);
+  struct tc_sched_cost *cost = tc_calloc((size_t)(pp * chunks), sizeof *cost);
+  struct tc_sched *sched = NULL;
+  struct tc_sim *sim = NULL;
+  double once = 0, busy = 0, backward = 0;
+  int most = 0;
+  TC_ASSERT(chunks <= CHUNKS);
+  for (int i = 0; i < n; i++) {
+    const struct tc_schedule *list = program[i]->schedule;
+    for (int32_t b = 0; b < list->n_body; b++)
+      add_node(&s[i], program[i], &program[i]->graph->node[list->body[b]], m, rank[i], k);
+    if (!tc_sched_splits(schedule)) join_w(&s[i]);
+    double all = 0;
+    for (int c = 0; c < chunks; c++)
+      for (int w = 0; w < 3; w++) all += larger(s[i].work[c][w], s[i].hidden[c][w]);
+    if (all * n_mb + s[i].once_work > busy) {
+      busy = all * n_mb + s[i].once_work;
+      most = i;
+    }
+  }
+  for (int st = 0; st < pp * chunks; st++) {
+    int r = st % pp, c = st / pp, i = 0;
+    while (i + 1 < n && tc_mesh_coord(m, rank[i + 1], TC_PP) <= r) i++;
+    cost[st] = (struct tc_sched_cost){ larger(s[i].work[c][TC_F], s[i].hidden[c][TC_F]),
+                                       larger(s[i].work[c][TC_B], s[i].hidden[c][TC_B]),
+                                       larger(s[i].work[c][TC_W], s[i].hidden[c][TC_W]),
+                                       pp > 1 ? s[i].send : 0 };
+    cost[st].f = TC_MAX(cost[st].f, 1e-9);
+    cost[st].b = TC_MAX(cost[st].b, 1e-9);
+  }
+  int rc = tc_sched_new(&sched, schedule, pp, chunks, n_mb, err);
+  if (!rc) rc = tc_sched_simulate(&sim, sched, cost, pp * chunks, NULL, err);
+  if (!rc) {
+    for (int c = 0; c < chunks; c++) backward += s[most].work[c][TC_B] + s[most].work[c][TC_W];
+    double layers = TC_MAX(1, program[most]->graph->n_units / pp);
+    double exposed = TC_MAX(s[most].once_dp - backward * (layers - 1) / layers,
+                            s[most].once_dp / layers) + s[most].last_dp;
+    once = s[most].once_work + exposed;
+    *out = (struct tc_plan_walk){ .step_s = sim->makespan + once, .busy_s = busy };
+    out->wait_s[TC_DP] = exposed;
+    out->wait_s[TC_TP] = s[most].tp_wait * n_mb;
+    out->bubble = sim->bubble * sim->makespan / out->step_s;
+    out->wait_s[TC_PP] = out->bubble * out->step_s;
+  }
+  tc_sim_free(sim);
+  tc_sched_free(sched);
+  free(cost);
+  free(s);
+  return rc;
+}
+
+int tc_plan_unit(struct tc_plan_unit *out, const struct tc_config *c, int world,
+                 const struct tc_cluster *k, struct tc_err *err)
+{
+  int32_t *node = tc_calloc((size_t)world, sizeof *node);
+  struct tc_mesh *m = NULL;
+  struct tc_program_opts o;
+  struct tc_annotation *rows = NULL;
+  struct tc_program *p = NULL;
+  struct sums s = { .send = 0 };
+  int rc = tc_setup_mesh(&m, c, world, node, world, err);
+  if (!rc) rc = tc_setup_program(&o, c, m, &rows, err);
+  if (!rc) {
+    o.unchecked = true;
+    rc = tc_program_new(&p, &o, m, 0, NULL, NULL, err);
+  }
+  for (int32_t b = 0; !rc && b < p->schedule->n_body; b++)
+    add_node(&s, p, &p->graph->node[p->schedule->body[b]], m, 0, k);
+  if (!rc)
+    *out = (struct tc_plan_unit){ s.work[0][TC_F], s.work[0][TC_B], s.work[0][TC_W], s.once_work,
+                                  (double)(p->arena->bytes[TC_SCRATCH] + tc_program_staging(p, m,
+                                      0)) };
+  tc_program_free(p);
+  tc_annotations_free(rows);
+  tc_mesh_free(m);
+  free(node);
+  return rc;
+}

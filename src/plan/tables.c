@@ -1,0 +1,92 @@
+/* tables.c - the estimates that textbooks and papers give, beside which exact figures stand.
+ * GiB where the sources count so (activations), GB = 1e9 bytes else; each table says which. */
+#include "src/plan/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void tc_textbook(struct tc_textbook *out, const struct tc_model *m, int64_t batch)
+{
+  double psi = (double)tc_model_params(m), c = (double)m->hidden, t = (double)m->context;
+  struct tc_textbook x = { .weights = 4 * psi, .gradients = 4 * psi, .optimizer = 12 * psi,
+                           .layers = 6 * (double)batch * t * c * 4 * (double)m->layers,
+                           .tokens = (double)batch * t * c * 4, .positions = t * c * 4 };
+  x.activations = x.layers + x.tokens + x.positions;
+  x.total = x.weights + x.gradients + x.optimizer + x.activations;
+  *out = x;
+}
+
+double tc_textbook_states(double parameters) { return 16 * parameters; }
+
+double tc_textbook_zero(double parameters, int stage, double n)
+{
+  const double weights = 2, gradients = 2, optimizer = 12;
+  return parameters * ((stage >= 3 ? weights / n : weights) +
+                       (stage >= 2 ? gradients / n : gradients) +
+                       (stage >= 1 ? optimizer / n : optimizer));
+}
+
+static const struct tc_model *preset(const char *name)
+{
+  const struct tc_model *m = tc_presets;
+  while (m->preset && strcmp(m->preset, name)) m++;
+  TC_ASSERT(m->preset);
+  return m;
+}
+
+static const struct { const char *name; double gb; } cards[] = {
+#define DEVICE(name, memory, f32, bf16, bw, node, net, host, ef, eb, cc) { name, memory },
+#include "src/plan/devices.def"
+#undef DEVICE
+};
+enum { N_CARDS = sizeof cards / sizeof *cards };
+
+/* "alone" or the least number of devices that share the states evenly. */
+static void print_fits(FILE *f, double bytes)
+{
+  for (int i = 0; i < N_CARDS; i++) {
+    if (!strcmp(cards[i].name, "cpu")) continue;
+    double room = cards[i].gb * 1e9;
+    if (bytes <= room) fprintf(f, " %9s", "alone");
+    else fprintf(f, " %9.0f", (double)tc_ceil_div((int64_t)bytes, (int64_t)room));
+  }
+  fprintf(f, "\n");
+}
+
+void tc_plan_tables(FILE *f)
+{
+  const char *const shown[] = { "bert-large", "gpt2-1558m", "turing-17b", "gpt3-175b" };
+  double first = 0;
+  fprintf(f,
+          "Model states in training: weights, gradients and Adam, 16 bytes a parameter (GB = 1e9 "
+          "bytes).\nThen on which device they fit alone, else on how many that share them evenly "
+          "(without activations). Tercio itself needs a GPU of compute\ncapability %d.%d or "
+          "later, so no V100.\n\n%-12s %8s %6s %6s %8s %9s", TC_CAPABILITY / 10, TC_CAPABILITY % 10, "model",
+          "params", "layers", "hidden", "compute", "states");
+  for (int i = 0; i < N_CARDS; i++)
+    if (strcmp(cards[i].name, "cpu")) fprintf(f, " %9s", cards[i].name);
+  fprintf(f, "\n");
+  for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
+    const struct tc_model *m = preset(shown[i]);
+    double psi = (double)tc_model_params(m), bytes = tc_textbook_states(psi);
+    if (!i) first = psi;
+    fprintf(f, "%-12s %7.3fB %6lld %6lld %7.1fx %6.4g GB", shown[i], psi * 1e-9,
+            (long long)m->layers, (long long)m->hidden, psi / first, bytes * 1e-9);
+    print_fits(f, bytes);
+  }
+  struct tc_textbook t;
+  const double gib = 1024.0 * 1024 * 1024;
+  tc_textbook(&t, preset("gpt2-1558m"), 32);
+  fprintf(f,
+          "\ngpt2-1558m, context 1024, batch 32, fp32, Adam, as the public estimate counts it (20 "
+          "bytes a parameter and\nsix activations a layer; GiB): parameters %.2f, gradients %.2f, "
+          "optimizer %.2f, activations %.2f x 48 = %.2f,\ntoken embeddings %.2f, positions %.3f: "
+          "together %.2f, and with the states %.1f\n", t.weights / gib, t.gradients / gib,
+          t.optimizer / gib, t.layers / gib / 48, t.layers / gib, t.tokens / gib,
+          t.positions / gib, t.activations / gib, t.total / gib);
+  fprintf(f,
+          "\n7.5 B parameters on 64 ranks, mixed precision, a rank's states (GB): %.1f; ZeRO-1 "
+          "%.1f; ZeRO-2 %.1f; ZeRO-3 %.1f\n", tc_textbook_zero(7.5e9, 0, 64) * 1e-9,
+          tc_textbook_zero(7.5e9, 1, 64) * 1e-9, tc_textbook_zero(7.5e9, 2, 64) * 1e-9,
+          tc_textbook_zero(7.5e9, 3, 64) * 1e-9);
+}

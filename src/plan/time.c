@@ -1,0 +1,296 @@
+/* time.c - the time of a step: every stage's list of actions walked with prices for clocks.
+ *
+ * One rank of each pipeline stage is played, its neighbours on dp and tp do as it does. A rank
+ * works through its list; a transfer starts when all that are played have issued it and it is at
+ * the head of their queues on that axis; a WAIT lasts until it has ended. Where ranks are
+ * processes on a CPU, copies take turns with work: the issuer loses a part (`steal`) of the
+ * transfer's time.
+ *
+ * Invariants: a rank's clock never goes back; every queue is served in order. */
+#include "src/plan/impl.h"
+#include "src/program/collective.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct xfer {
+  int32_t node, mb, next;        /* next of the same node; -1 */
+  int32_t parties, heads, left;
+  double ready_s, end_s;
+  bool done;
+};
+
+struct queue { int32_t *x, n, cap, at; double free_s; };
+
+struct player {
+  const struct tc_program *p;
+  int rank;
+  int32_t pc;
+  double now_s, busy_s, wait_s[TC_AXES];
+  double *run_s;                 /* [n_nodes] of a node's work; < 0: not asked yet */
+  struct tc_move_cost *move;     /* [n_nodes], for MOVEs; coll -1: not asked yet */
+  double *issue_s, *land_s;      /* [n_nodes] packing and unpacking, on the rank's own time */
+  int32_t *mine;                 /* [n_nodes] transfers under way that only this rank plays; -1 */
+  struct queue queue[TC_AXES];
+};
+
+struct game {
+  const struct tc_cluster *k;
+  const struct tc_mesh *m;
+  struct player *pl; int n;
+  struct xfer *x; int32_t n_x, cap_x;
+  int32_t *shared;               /* [n_nodes] transfers on pp under way; -1 */
+};
+
+/* ---- prices, asked once a node --------------------------------------------------- */
+
+double tc_plan_run_s(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m,
+                     int rank, const struct tc_cluster *k)
+{
+  struct tc_op_cost c;
+  bool none;
+  tc_op_cost(&c, p->graph, n, m, rank, &none);
+  return none ? 0 : tc_op_seconds(&c, &k->device);
+}
+
+/* A local step: a view costs nothing, else the block is copied. */
+static double local_s(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m,
+                      int rank, const struct tc_cluster *k)
+{
+  const struct tc_plan_device *d = &k->device;
+  const int32_t *coord = m->coord + (size_t)rank * TC_AXES;
+  double bytes = 0;
+  for (int i = 0; i < n->n_in; i++) {
+    const struct tc_tensor *a = &p->graph->tensor[tc_in(p->graph, n, i)];
+    const struct tc_tensor *b = &p->graph->tensor[tc_out(p->graph, n, i)];
+    bool same = p->arena && p->arena->off[a->id] == p->arena->off[b->id] &&
+                p->arena->region[a->id] == p->arena->region[b->id];
+    if (same || b->base >= 0) continue;
+    bytes += (double)tc_tensor_local_bytes(b, m, coord);
+  }
+  if (n->step == TC_STEP_COPY) return bytes / d->copy_bytes_per_s;
+  return bytes > 0 ? d->op_s + 2 * bytes / (d->bytes_per_s * d->eff_bytes) : 0;
+}
+
+static void pack_s(const struct player *p, const struct tc_node *n, const struct game *g,
+                   double *issue,
+                   double *land)
+{
+  const struct tc_plan_device *d = &g->k->device;
+  const int32_t *coord = g->m->coord + (size_t)p->rank * TC_AXES;
+  for (int i = 0; i < n->n_in; i++) {
+    int pack, unpack;
+    if (!tc_transfer_packs(p->p->graph, n, i, g->m, p->rank, &pack, &unpack)) continue;
+    const struct tc_graph *gr = p->p->graph;
+    double in = (double)tc_tensor_local_bytes(&gr->tensor[tc_in(gr, n, i)], g->m, coord);
+    double out = (double)tc_tensor_local_bytes(&gr->tensor[tc_out(gr, n, i)], g->m, coord);
+    if (pack >= 0) *issue += 2 * in / (d->bytes_per_s * d->eff_bytes);
+    if (unpack >= 0) *land += 2 * out / (d->bytes_per_s * d->eff_bytes);
+  }
+}
+
+static void ask(const struct game *g, struct player *p, const struct tc_node *n)
+{
+  if (p->run_s[n->id] >= 0) return;
+  p->run_s[n->id] = 0;
+  if (n->op != TC_OP_MOVE) {
+    p->run_s[n->id] = tc_plan_run_s(p->p, n, g->m, p->rank, g->k);
+    return;
+  }
+  tc_move_cost(&p->move[n->id], p->p, n, g->m, p->rank, g->k);
+  if (p->move[n->id].coll == TC_COLLS)
+    p->run_s[n->id] = local_s(p->p, n, g->m, p->rank, g->k);
+  else {
+    p->issue_s[n->id] = g->k->device.issue_s;
+    pack_s(p, n, g, &p->issue_s[n->id], &p->land_s[n->id]);
+  }
+}
+
+/* ---- transfers ------------------------------------------------------------------- */
+
+static struct xfer *find(struct game *g, int32_t head, int32_t mb)
+{
+  while (head >= 0 && g->x[head].mb != mb) head = g->x[head].next;
+  return head < 0 ? NULL : &g->x[head];
+}
+
+/* Who of the played takes part: on pp both ends of a send or all stages; else the rank alone. */
+static bool takes_part(const struct game *g, const struct player *p, const struct tc_node *n)
+{
+  return tc_transfer_coll(n, tc_mesh_coord(g->m, p->rank, n->axis)) != TC_COLLS;
+}
+
+static int32_t count_parties(const struct game *g, const struct tc_node *n)
+{
+  int32_t c = 0;
+  for (int i = 0; i < g->n; i++) c += takes_part(g, &g->pl[i], n);
+  return c;
+}
+
+/* The transfer at the head of p's queue, if it can start: it ends, and the next ones may start. */
+static void serve(struct game *g, struct player *p, int axis)
+{
+  struct queue *q = &p->queue[axis];
+  while (q->at < q->n) {
+    struct xfer *x = &g->x[q->x[q->at]];
+    if (x->heads < x->parties) return;
+    const struct tc_node *n = &p->p->graph->node[x->node];
+    double start = x->ready_s, s = p->move[x->node].seconds;
+    for (int i = 0; i < g->n; i++) {
+      struct player *o = axis == TC_PP ? &g->pl[i] : p;
+      if (o == p || takes_part(g, o, n)) start = TC_MAX(start, o->queue[axis].free_s);
+      if (axis != TC_PP) break;
+    }
+    x->end_s = start + s;
+    x->done = true;
+    for (int i = 0; i < g->n; i++) {
+      struct player *o = axis == TC_PP ? &g->pl[i] : p;
+      if (o == p || takes_part(g, o, n)) {
+        struct queue *oq = &o->queue[axis];
+        oq->free_s = x->end_s;
+        if (++oq->at < oq->n) g->x[oq->x[oq->at]].heads++;
+      }
+      if (axis != TC_PP) break;
+    }
+    for (int i = 0; axis == TC_PP && i < g->n; i++)
+      if (&g->pl[i] != p && takes_part(g, &g->pl[i], n)) serve(g, &g->pl[i], axis);
+  }
+}
+
+static void issue(struct game *g, struct player *p, const struct tc_node *n, int32_t mb)
+{
+  bool pp = n->axis == TC_PP;
+  int32_t *head = pp ? &g->shared[n->id] : &p->mine[n->id];
+  struct xfer *x = find(g, *head, mb);
+  if (!x) {
+    TC_GROW(g->x, g->n_x, g->cap_x);
+    x = &g->x[g->n_x];
+    *x = (struct xfer){ .node = n->id, .mb = mb, .next = *head,
+                        .parties = pp ? count_parties(g, n) : 1 };
+    x->left = x->parties;
+    *head = g->n_x++;
+  }
+  x->ready_s = TC_MAX(x->ready_s, p->now_s);
+  struct queue *q = &p->queue[n->axis];
+  TC_GROW(q->x, q->n, q->cap);
+  q->x[q->n] = (int32_t)(x - g->x);
+  if (q->at == q->n++) x->heads++;
+  serve(g, p, n->axis);
+}
+
+/* False: not there yet. */
+static bool wait_for(struct game *g, struct player *p, const struct tc_node *n, int32_t mb)
+{
+  int32_t *head = n->axis == TC_PP ? &g->shared[n->id] : &p->mine[n->id];
+  struct xfer *x = find(g, *head, mb);
+  TC_ASSERT(x);
+  if (!x->done) return false;
+  p->wait_s[n->axis] += TC_MAX(x->end_s - p->now_s, 0);
+  p->now_s = TC_MAX(p->now_s, x->end_s);
+  if (--x->left == 0) {                          /* out of the node's list */
+    int32_t id = (int32_t)(x - g->x);
+    while (*head != id) head = &g->x[*head].next;
+    *head = x->next;
+  }
+  return true;
+}
+
+/* ---- the walk -------------------------------------------------------------------- */
+
+/* Returns false if p is blocked. */
+static bool act(struct game *g, struct player *p)
+{
+  const struct tc_action *a = &p->p->schedule->action[p->pc];
+  const struct tc_node *n = &p->p->graph->node[a->node];
+  ask(g, p, n);
+  bool travels = n->op == TC_OP_MOVE && p->move[n->id].coll != TC_COLLS;
+  double work = a->kind == TC_WAIT ? 0 : p->run_s[n->id];
+  if (travels && a->kind == TC_WAIT) {
+    if (!wait_for(g, p, n, a->mb)) return false;
+    work = p->land_s[n->id];
+  } else if (travels) {
+    work = p->issue_s[n->id];
+  }
+  p->now_s += work;
+  p->busy_s += work;
+  if (travels && a->kind != TC_WAIT) {
+    const struct tc_move_cost *c = &p->move[n->id];
+    issue(g, p, n, a->mb);
+    if (c->bytes[TC_WIRE_NETWORK] <= 0) p->now_s += g->k->device.steal * c->seconds;
+  }
+  p->pc++;
+  return true;
+}
+
+static void player_new(struct player *p, const struct tc_program *prog, int rank)
+{
+  size_t n = (size_t)prog->graph->n_nodes;
+  *p = (struct player){ .p = prog, .rank = rank };
+  p->run_s = tc_malloc(n * sizeof *p->run_s);
+  p->move = tc_calloc(n, sizeof *p->move);
+  p->issue_s = tc_calloc(n, sizeof *p->issue_s);
+  p->land_s = tc_calloc(n, sizeof *p->land_s);
+  p->mine = tc_malloc(n * sizeof *p->mine);
+  for (size_t i = 0; i < n; i++) {
+    p->run_s[i] = -1;
+    p->mine[i] = -1;
+  }
+}
+
+static void player_free(struct player *p)
+{
+  free(p->run_s);
+  free(p->move);
+  free(p->issue_s);
+  free(p->land_s);
+  free(p->mine);
+  for (int a = 0; a < TC_AXES; a++) free(p->queue[a].x);
+}
+
+int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
+                 int n,
+                 const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err)
+{
+  size_t nodes = (size_t)program[0]->graph->n_nodes;
+  struct game g = { .k = k, .m = m, .n = n, .pl = tc_calloc((size_t)n, sizeof *g.pl),
+                    .shared = tc_malloc(nodes * sizeof *g.shared) };
+  for (size_t i = 0; i < nodes; i++) g.shared[i] = -1;
+  for (int i = 0; i < n; i++) player_new(&g.pl[i], program[i], rank[i]);
+  bool moved = true, done = false;
+  while (moved && !done) {
+    moved = false;
+    done = true;
+    for (int i = 0; i < n; i++) {
+      struct player *p = &g.pl[i];
+      while (p->pc < p->p->schedule->n && act(&g, p)) moved = true;
+      done &= p->pc == p->p->schedule->n;
+    }
+  }
+  *out = (struct tc_plan_walk){ 0 };
+  double idle = 0, all_busy = 0;
+  for (int i = 0; i < n; i++) {
+    const struct player *p = &g.pl[i];
+    out->step_s = TC_MAX(out->step_s, p->now_s);
+    all_busy += p->busy_s;
+    if (p->busy_s > out->busy_s) {
+      out->busy_s = p->busy_s;
+      memcpy(out->wait_s, p->wait_s, sizeof out->wait_s);
+    }
+  }
+  /* More ranks than cores: a node's work takes turns, and fills the gaps. */
+  double beside = tc_ranks_beside(m, rank[0]), cores = k->device.cores;
+  if (cores > 0 && beside > cores) out->step_s = TC_MAX(out->step_s, all_busy / n * beside / cores);
+  for (int i = 0; i < n; i++) {
+    const struct player *p = &g.pl[i];
+    idle += p->wait_s[TC_PP] + out->step_s - p->now_s;
+  }
+  out->bubble = out->step_s > 0 ? idle / n / out->step_s : 0;
+  for (int i = 0; i < n; i++) player_free(&g.pl[i]);
+  free(g.pl);
+  free(g.x);
+  free(g.shared);
+  return done ? 0 : tc_fail(err, TC_ELAYOUT,
+                            "a fault of Tercio's, please report it with the run file: "
+                            "the plan's ranks wait for each other");
+}

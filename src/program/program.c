@@ -1,0 +1,190 @@
+/* program.c - the passes in their order, each followed by the check of the graph; the schedule
+ * and the memory plan have checks of their own. */
+#include "src/program/program.h"
+#include "src/comm/comm.h"
+#include "src/passes/fuse.h"
+#include "src/model/optim.h"
+#include "src/passes/recompute.h"
+#include "src/schedule/pipeline.h"
+#include "src/passes/shard.h"
+#include "src/passes/stages.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct ctx {
+  const struct tc_program_opts *o;
+  const struct tc_mesh *m;
+  int rank;
+  const struct tc_program *with;
+  struct tc_program *p;
+  struct tc_err *err;
+};
+
+static int pass_build(struct ctx *c)
+{
+  struct tc_graph *g = c->p->graph;
+  tc_gpt_build(g, &c->o->model, &c->o->gpt);
+  return 0;
+}
+
+static int pass_label(struct ctx *c)
+{
+  struct tc_graph *g = c->p->graph;
+  TC_TRY(tc_stages(g, c->m->size[TC_PP], TC_MAX(c->o->chunks, 1), c->o->stages, c->err));
+  if (c->o->kind == TC_INIT || c->o->kind == TC_REFRESH) {   /* the parameters alone */
+    g->n_order = 0;
+    g->tokens = g->targets = g->loss = g->logits = -1;
+    for (int32_t t = 0; t < g->n_tensors; t++) {
+      g->tensor[t].node = -1;
+      if (g->tensor[t].state && g->tensor[t].param < 0) g->tensor[t].state = false;
+    }
+  }
+  return 0;
+}
+
+static int pass_systems(struct ctx *c)
+{
+  struct tc_graph *g = c->p->graph;
+  struct tc_system row = *c->o->system;          /* with what the user wants otherwise */
+  if (c->o->keep >= 0) row.keep = c->o->keep;
+  if (c->o->reduce_once && row.place[TC_ACC].kind == TC_SROWS)
+    row.place[TC_ACC] = (struct tc_place){ TC_P, 0, TC_SUM, 0 };
+  TC_TRY(tc_system_apply(g, &row, c->err));
+  for (int i = 0; i < TC_ROW_LISTS && c->o->annotation[i]; i++)
+    TC_TRY(tc_annotate(g, c->o->annotation[i], c->err));
+  return tc_offload(g, c->o->offload, c->o->adamw, c->err);
+}
+
+static int pass_grad(struct ctx *c)
+{
+  return c->o->kind == TC_TRAIN ? tc_grad(c->p->graph, c->o->gpt.grad_dtype, c->err) : 0;
+}
+
+static int pass_optim(struct ctx *c)
+{
+  if (c->o->kind == TC_TRAIN) tc_optim_build(c->p->graph, c->o->adamw);
+  if (c->o->kind == TC_INIT) tc_optim_init(c->p->graph, c->o->adamw);
+  if (c->o->kind == TC_REFRESH) tc_optim_refresh(c->p->graph);
+  return 0;
+}
+
+static int pass_shard(struct ctx *c) { return tc_shard(c->p->graph, c->m, c->o->regather, c->err); }
+
+static int pass_recompute(struct ctx *c)
+{
+  tc_recompute(c->p->graph, c->o->recompute);
+  return 0;
+}
+
+/* Every chunk adds to the gradient of the head's weights, in fp32: with products in bf16, an order
+ * faster, a chunk of few rows takes longer for that than for its products. */
+static int64_t head_bytes(const struct tc_graph *g)
+{
+  return (g->tensor[g->logits].dtype == TC_BF16 ? INT64_C(512) : INT64_C(64)) << 20;
+}
+
+static int pass_fuse(struct ctx *c)
+{
+  bool pipeline = c->m->size[TC_PP] > 1;
+  tc_fuse(c->p->graph, pipeline && c->o->schedule && tc_sched_splits(c->o->schedule));
+  if (c->p->graph->logits < 0) return 0;
+  int64_t rows = c->o->head_rows;
+  const int64_t least = tc_head_least_rows(c->p->graph, c->m);
+  if (rows > 0 && rows < least)
+    return tc_fail(c->err, TC_ELAYOUT, "parallel.head_chunk = %lld rows of the logits would be more "
+                   "than %d chunks of a micro-batch; %lld or auto would fit, or a smaller "
+                   "train.micro_batch", (long long)rows, TC_HEAD_CHUNKS, (long long)least);
+  if (rows <= 0) rows = tc_head_rows(c->p->graph, c->m, head_bytes(c->p->graph));
+  tc_fuse_head(c->p->graph, c->m, rows);
+  return 0;
+}
+
+static int pass_units(struct ctx *c)
+{
+  tc_units(c->p->graph);
+  return 0;
+}
+
+int tc_program_listable(const struct tc_graph *g, int64_t n_mb, struct tc_err *err)
+{
+  const int64_t most = TC_MAX(TC_ACTIONS / TC_MAX(g->n_order, 1), 1);
+  if (n_mb <= most) return 0;
+  return tc_fail(err, TC_ELAYOUT, "a step of %lld micro-batches of %d operations each is too long a "
+                 "list; a train.micro_batch that makes %lld of them or fewer would fit", (long long)n_mb,
+                 g->n_order, (long long)most);
+}
+
+/* What a check of a pass's result found is no user's mistake. */
+static int check_rc(const struct ctx *c, int rc, const struct tc_err *fault)
+{
+  if (rc >= 0) return 0;
+  return tc_fail(c->err, fault->status, "a fault of Tercio's, please report it with the run file: %s",
+                 fault->text);
+}
+
+static int pass_schedule(struct ctx *c)
+{
+  bool timed = c->o->kind == TC_TRAIN || c->o->kind == TC_EVAL;
+  tc_graph_freeze(c->p->graph);
+  const struct tc_schedule_opts o = {
+    .n_mb = timed ? c->m->size[TC_MB] : 1, .overlap = c->o->overlap,
+    .depth = c->o->overlap ? TC_MAX(c->o->prefetch, 0) : 0, .pp = c->m->size[TC_PP],
+    .at = tc_mesh_coord(c->m, c->rank, TC_PP), .chunks = c->o->chunks, .name = c->o->schedule };
+  TC_TRY(tc_program_listable(c->p->graph, o.n_mb, c->err));
+  TC_TRY(tc_schedule_new(&c->p->schedule, c->p->graph, &o, c->err));
+  struct tc_err fault = { 0 };
+  return c->o->unchecked ? 0 : check_rc(c, tc_schedule_check(c->p->schedule, c->p->graph, &fault), &fault);
+}
+
+static int pass_arena(struct ctx *c)
+{
+  const int32_t *coord = c->m->coord + (size_t)c->rank * TC_AXES;
+  const struct tc_program *w = c->with;
+  TC_TRY(tc_arena_new(&c->p->arena, c->p->graph, c->p->schedule, c->m, coord,
+                      w ? w->arena : NULL, w ? w->graph : NULL, c->err));
+  struct tc_err fault = { 0 };
+  if (c->o->unchecked) return 0;
+  return check_rc(c, tc_arena_check(c->p->arena, c->p->graph, c->p->schedule, c->m, coord, &fault), &fault);
+}
+
+static int (*const pass[])(struct ctx *) = {
+  pass_build, pass_label, pass_systems, pass_grad, pass_optim, pass_shard, pass_recompute, pass_fuse,
+  pass_units, pass_schedule, pass_arena
+};
+const char *const tc_pass_names[] = {
+  "build", "label", "systems", "grad", "optim", "shard", "recompute", "fuse", "units", "schedule", "arena",
+  NULL
+};
+
+int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
+                   const struct tc_mesh *m, int rank, const struct tc_program *with,
+                   const char *after, struct tc_err *err)
+{
+  struct tc_program *p = tc_calloc(1, sizeof *p);
+  p->graph = tc_graph_new();
+  struct ctx c = { o, m, rank, with, p, err };
+  struct tc_err fault = { 0 };
+  int rc = 0;
+  for (int i = 0; tc_pass_names[i] && !rc; i++) {
+    rc = pass[i](&c);
+    if (!rc && !o->unchecked)
+      rc = check_rc(&c, tc_graph_check(p->graph, m, tc_pass_names[i], &fault), &fault);
+    if (after && !strcmp(after, tc_pass_names[i])) break;
+  }
+  if (rc < 0) {
+    tc_program_free(p);
+    return rc;
+  }
+  *out = p;
+  return 0;
+}
+
+void tc_program_free(struct tc_program *p)
+{
+  if (!p) return;
+  tc_graph_free(p->graph);
+  tc_schedule_free(p->schedule);
+  tc_arena_free(p->arena);
+  free(p);
+}

@@ -1,0 +1,66 @@
+/* program.h - all passes in their order: from a model, a system and a mesh to a program that
+ * can run: graph, schedule and memory plan. Pure. */
+#ifndef TC_PROGRAM_H
+#define TC_PROGRAM_H
+
+#include "src/schedule/arena.h"
+#include "src/model/gpt.h"
+#include "src/graph/graph.h"
+#include "src/schedule/actions.h"
+#include "src/passes/systems.h"
+
+enum tc_program_kind { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH };
+enum { TC_ROW_LISTS = 4 };
+
+struct tc_program_opts {
+  int kind;
+  struct tc_model model;
+  struct tc_gpt_opts gpt;
+  const struct tc_system *system;
+  const struct tc_annotation *annotation[TC_ROW_LISTS];   /* lists of rows; the first NULL ends */
+  const char *schedule;          /* of the pipeline (schedule/pipeline.h); NULL: naive */
+  int chunks;                    /* virtual stages a rank; 0: 1 */
+  const char *stages;            /* layers of each stage by hand; NULL: balanced */
+  int keep;                      /* enum tc_keep; -1: as the system says */
+  bool reduce_once;              /* split accumulators become full ones, reduced once a step */
+  int recompute;                 /* enum tc_recompute */
+  int offload;                   /* enum tc_offload */
+  int prefetch;                  /* units whose weights are brought ahead */
+  bool regather;                 /* activations gathered in forward are gathered again in backward */
+  bool adamw, overlap;
+  bool unchecked;                /* without the checks after the passes: a planner's candidates, never
+                                  * what is run */
+  int64_t head_rows;             /* most rows of the logits at once; 0: about 64 MB of them, 512 in bf16 */
+};
+
+struct tc_program {
+  struct tc_graph *graph;
+  struct tc_schedule *schedule;  /* NULL if stopped before */
+  struct tc_arena *arena;        /* NULL if stopped before */
+};
+
+/* The names of the passes, in order; ends with NULL. */
+extern const char *const tc_pass_names[];
+
+/* Local. Every pass is followed by tc_graph_check. `after`: stop after this pass (NULL: all).
+ * `with`: the run's main program, whose state this one shares (NULL: none). *out is owned by
+ * the caller. */
+int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
+                   const struct tc_mesh *m, int rank, const struct tc_program *with,
+                   const char *after, struct tc_err *err);
+void tc_program_free(struct tc_program *p);
+
+/* Every operation of every micro-batch has a place in a step's list of actions, some 40 bytes. */
+enum { TC_ACTIONS = 1 << 25 };
+/* Local. TC_ELAYOUT: the list for so many micro-batches would be longer. */
+int tc_program_listable(const struct tc_graph *g, int64_t n_mb, struct tc_err *err);
+
+/* Local. Bytes this rank sends in one step of the program on `axis` by kind of collective:
+ * what the counters of its communicator must show. */
+/* ... and bytes of staging that its transfers take. */
+int64_t tc_program_staging(const struct tc_program *p, const struct tc_mesh *m, int rank);
+struct tc_comm_counters;
+void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int rank, int axis,
+                      struct tc_comm_counters *out);
+
+#endif

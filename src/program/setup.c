@@ -1,0 +1,244 @@
+/* setup.c - the configuration checked and turned into model, mesh and program options. */
+#include "src/program/setup.h"
+#include "src/comm/comm.h"
+#include "src/schedule/pipeline.h"
+#include "src/passes/stages.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MOST_MICRO_BATCHES = 1 << 20 };           /* a pipeline's schedule has items for each */
+
+/* Elements of the largest activation and tokens of a run have to fit 64 bits; whether there is memory
+ * for so many is checked later. */
+static int check_counts(const struct tc_config *c, const struct tc_model *m, struct tc_err *err)
+{
+  const double most = 0x1p58, tokens = (double)c->train_global_batch * (double)m->context;
+  const double wide = (double)TC_MAX(m->vocab, 4 * m->hidden);
+  if (tokens * TC_MAX(wide, (double)c->train_steps) <= most) return 0;
+  const double fit = most / (double)m->context / TC_MAX(wide, (double)c->train_steps);
+  return tc_fail(err, TC_EUSER, "train.global_batch = %lld sequences of model.context = %lld tokens are "
+                 "too many for a model of this width and %lld steps: at most %.0f",
+                 (long long)c->train_global_batch, (long long)m->context,
+                 (long long)c->train_steps, floor(fit));
+}
+
+int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err *err)
+{
+  *m = (struct tc_model){ c->model_preset, c->model_layers, c->model_hidden, c->model_heads,
+                          c->model_context, c->model_vocab };
+  TC_TRY(tc_model_resolve(m, err));
+  if (!strcmp(c->data_format, "text") && c->data_train.n > 0 && m->vocab < 256)
+    return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data.format = text, whose "
+                   "tokens are bytes: 256 would do", (long long)m->vocab);
+  return check_counts(c, m, err);
+}
+
+int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,
+                  const int32_t *node_of_rank, int devices_per_node, struct tc_err *err)
+{
+  const struct tc_mesh_want want = {
+    .pp = (int32_t)c->mesh_pp, .dp = c->mesh_dp == TC_AUTO ? 0 : (int32_t)c->mesh_dp,
+    .tp = c->mesh_tp == TC_AUTO ? 0 : (int32_t)c->mesh_tp,
+    .order = strcmp(c->mesh_order, tc_order_name[TC_TP_PP_DP]) ? TC_TP_DP_PP : TC_TP_PP_DP,
+    .devices_per_node = devices_per_node, .tp_across_nodes = c->mesh_tp_across_nodes };
+  return tc_mesh_new(out, world, node_of_rank, &want, err);
+}
+
+/* Sets the number of micro-batches. */
+static int split_batch(struct tc_mesh *m, const struct tc_config *c, struct tc_err *err)
+{
+  int64_t batch = c->train_global_batch, dp = m->size[TC_DP], micro = c->train_micro_batch;
+  if (batch % dp)
+    return tc_fail(err, TC_ELAYOUT, "train.global_batch = %lld sequences do not split over dp = "
+                   "%lld ranks; %lld would", (long long)batch, (long long)dp,
+                   (long long)tc_round_up(batch, dp));
+  if (micro && batch / dp % micro)
+    return tc_fail(err, TC_ELAYOUT, "train.micro_batch = %lld does not divide a rank's %lld "
+                   "sequences (global_batch / dp); 1 would", (long long)micro,
+                   (long long)(batch / dp));
+  m->size[TC_MB] = micro ? (int32_t)(batch / dp / micro) : 1;
+  return 0;
+}
+
+int tc_setup_traffic(int64_t bytes[TC_AXES], const struct tc_config *c, const struct tc_mesh *m,
+                     struct tc_err *err)
+{
+  struct tc_program_opts o;
+  struct tc_annotation *rows;
+  int rc = tc_setup_program(&o, c, m, &rows, err);
+  memset(bytes, 0, TC_AXES * sizeof *bytes);
+  for (int end = 0; end < 2 && !rc; end++) {
+    struct tc_program *p;
+    int rank = m->at[end * (m->size[TC_PP] - 1) * m->stride[TC_PP]];
+    rc = tc_program_new(&p, &o, m, rank, NULL, NULL, err);
+    for (int a = TC_PP; a < TC_AXES && !rc; a++) {
+      struct tc_comm_counters n;
+      int64_t sum = 0;
+      tc_program_bytes(p, m, rank, a, &n);
+      for (int k = 0; k < TC_COLLS; k++) sum += n.data[k].bytes;
+      bytes[a] = TC_MAX(bytes[a], sum);
+    }
+    if (!rc) tc_program_free(p);
+  }
+  tc_annotations_free(rows);
+  return rc;
+}
+
+int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
+                  const int32_t *node_of_rank, int devices_per_node, struct tc_err *err)
+{
+  struct tc_mesh *m;
+  TC_TRY(tc_setup_axes(&m, c, world, node_of_rank, devices_per_node, err));
+  int rc = split_batch(m, c, err);
+  bool choose = !strcmp(c->mesh_order, "auto") && m->n_nodes > 1 && m->size[TC_PP] > 1 &&
+                m->size[TC_DP] > 1;
+  int64_t bytes[TC_AXES] = { 0 };
+  if (!rc && choose) rc = tc_setup_traffic(bytes, c, m, err);
+  if (!rc && bytes[TC_PP] > bytes[TC_DP]) {
+    struct tc_config other = *c;
+    other.mesh_order = "tp-pp-dp";
+    tc_mesh_free(m);
+    return tc_setup_mesh(out, &other, world, node_of_rank, devices_per_node, err);
+  }
+  if (rc < 0) tc_mesh_free(m);
+  else *out = m;
+  return rc;
+}
+
+/* The built-in rows of tensor parallelism split heads; the vocabulary is padded. */
+static int check_split(const struct tc_config *c, const struct tc_model *model,
+                       const struct tc_mesh *m, struct tc_err *err)
+{
+  int64_t tp = m->size[TC_TP], heads = model->heads;
+  int64_t local = c->train_global_batch / m->size[TC_DP] / m->size[TC_MB];
+  if (heads % tp) {
+    char fit[128] = "";
+    for (int64_t t = 1, n = 0; t <= heads && n < 12; t++)
+      if (heads % t == 0 && (4 * model->hidden) % t == 0)
+        n += snprintf(fit + strlen(fit), sizeof fit - strlen(fit), "%s%lld", n ? ", " : "",
+                      (long long)t) > 0;
+    return tc_fail(err, TC_ELAYOUT, "mesh.tp = %lld does not divide the %lld attention heads; "
+                   "tp = %s would fit", (long long)tp, (long long)heads, fit);
+  }
+  if (c->parallel_sequence && local * model->context % tp)
+    return tc_fail(err, TC_ELAYOUT, "parallel.sequence: the %lld tokens of a micro-batch do not split "
+                   "over tp = %lld; parallel.sequence = no would fit",
+                   (long long)(local * model->context), (long long)tp);
+  return 0;
+}
+
+/* Chunks of layers a rank. A pipeline's schedule that can't be is said before anything starts. */
+static int setup_chunks(int *out, const struct tc_config *c, const struct tc_mesh *m,
+                        struct tc_err *err)
+{
+  int64_t chunks = c->parallel_virtual_stages;
+  if (chunks == TC_AUTO) chunks = strcmp(c->parallel_schedule, "interleaved") ? 1 : 2;
+  *out = m->size[TC_PP] > 1 ? (int)chunks : 1;
+  if (m->size[TC_PP] == 1) return 0;
+  if (m->size[TC_MB] > MOST_MICRO_BATCHES)
+    return tc_fail(err, TC_ELAYOUT, "train.micro_batch = %lld makes %d micro-batches a step; %lld or "
+                   "more would fit", (long long)c->train_micro_batch, m->size[TC_MB],
+                   (long long)tc_ceil_div(c->train_micro_batch * m->size[TC_MB], MOST_MICRO_BATCHES));
+  struct tc_sched *s;
+  TC_TRY(tc_sched_new(&s, c->parallel_schedule, m->size[TC_PP], *out, m->size[TC_MB], err));
+  tc_sched_free(s);
+  return 0;
+}
+
+static int choice(const char *value, const char *const *name)
+{
+  int i = 0;
+  while (name[i] && strcmp(name[i], value)) i++;
+  return i;
+}
+
+static bool places(const struct tc_annotation *a)
+{
+  for (int k = 0; k < (a->four ? TC_PLACES : 1); k++)
+    if (a->place[k].kind != TC_R) return true;
+  return false;
+}
+
+/* Stages are not for rows, since the pipeline's schedule goes by them; at(k) must be on the axis. */
+static int check_own_rows(const struct tc_annotation *a, const struct tc_mesh *m,
+                          const char *file, struct tc_err *err)
+{
+  for (; a->pattern; a++) {
+    if (a->axis == TC_PP && m->size[TC_PP] > 1 && places(a))
+      return tc_fail(err, TC_EUSER, "%.300s:%d: a row for pp, but layers are at the stage that mesh.pp and "
+                     "mesh.stages give them; rows for dp and tp would fit", file, a->line);
+    for (int k = 0; k < (a->four ? TC_PLACES : 1); k++)
+      if (a->place[k].kind == TC_AT && a->place[k].at >= m->size[a->axis])
+        return tc_fail(err, TC_ELAYOUT, "%.300s:%d: at(%d), but %s has %d rank%s; at(0)%s%.0d%s would "
+                       "fit", file, a->line, a->place[k].at, tc_axis_name[a->axis],
+                       m->size[a->axis], m->size[a->axis] == 1 ? "" : "s",
+                       m->size[a->axis] > 1 ? " to at(" : "",
+                       m->size[a->axis] > 1 ? m->size[a->axis] - 1 : 0,
+                       m->size[a->axis] > 1 ? ")" : "");
+  }
+  return 0;
+}
+
+static bool names_axis(const struct tc_annotation *a, int axis)
+{
+  for (; a && a->pattern; a++)
+    if (a->axis == axis) return true;
+  return false;
+}
+
+/* Rows are applied in this order, later ones in place of earlier ones. A file that places tensors on
+ * tp says all about tensor parallelism (with parallel.data = none any file does), unless
+ * parallel.sequence asks for the built-in rows. */
+static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
+                      const struct tc_mesh *m, struct tc_annotation **own, struct tc_err *err)
+{
+  int n = 0;
+  const char *file = c->parallel_annotations;
+  *own = NULL;
+  if (*file) {
+    TC_TRY(tc_annotations_read(own, file, err));
+    TC_TRY(check_own_rows(*own, m, file, err));
+  }
+  const bool all_own = *own && (names_axis(*own, TC_TP) || !strcmp(c->parallel_data, "none"));
+  if (m->size[TC_TP] > 1 && (c->parallel_sequence || !all_own)) {
+    TC_TRY(check_split(c, &o->model, m, err));
+    o->annotation[n++] = tc_rows_tensor;
+  }
+  if (m->size[TC_TP] > 1 && c->parallel_sequence) o->annotation[n++] = tc_rows_sequence;
+  if (*own) o->annotation[n++] = *own;
+  return 0;
+}
+
+int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
+                     const struct tc_mesh *m, struct tc_annotation **own, struct tc_err *err)
+{
+  const char *const keeps[] = { "use", "mb", "step", NULL };
+  const char *const offloads[] = { "no", "params", "update", NULL };
+  const char *const recomputes[] = { "none", "selective", "full", NULL };
+  memset(o, 0, sizeof *o);
+  *own = NULL;
+  o->kind = TC_TRAIN;
+  TC_TRY(tc_setup_model(c, &o->model, err));
+  o->system = tc_system_find(c->parallel_data);
+  if (!o->system)
+    return tc_fail(err, TC_EUSER, "parallel.data = %s is not a known system", c->parallel_data);
+  o->gpt = (struct tc_gpt_opts){
+    .batch = c->train_global_batch, .dtype = strcmp(c->train_precision, "bf16") ? TC_F32 : TC_BF16,
+    .grad_dtype = strcmp(c->train_grad_type, "bf16") ? TC_F32 : TC_BF16,
+    .dropout = (float)c->train_dropout, .tp = m->size[TC_TP],
+    .nest = !strcmp(c->parallel_unit, "block") };
+  o->adamw = !strcmp(c->train_optimizer, "adamw");
+  o->overlap = c->parallel_overlap;
+  o->keep = strcmp(c->parallel_keep, "auto") ? choice(c->parallel_keep, keeps) : -1;
+  o->reduce_once = !strcmp(c->parallel_reduce, "step");
+  o->offload = choice(c->parallel_offload, offloads);
+  o->recompute = choice(c->train_recompute, recomputes);
+  o->prefetch = (int)c->parallel_prefetch;
+  o->regather = c->parallel_regather;
+  o->schedule = c->parallel_schedule;
+  o->stages = c->mesh_stages;
+  TC_TRY(setup_chunks(&o->chunks, c, m, err));
+  o->head_rows = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk;
+  return setup_rows(o, c, m, own, err);
+}

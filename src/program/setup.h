@@ -1,0 +1,34 @@
+/* setup.h - from the configuration to a model, a mesh and program options: what train, graph
+ * and place share. Pure. */
+#ifndef TC_SETUP_H
+#define TC_SETUP_H
+
+#include "src/config/config.h"
+#include "src/graph/mesh.h"
+#include "src/program/program.h"
+
+/* Local. TC_EUSER with a sentence for sizes that can't be. */
+int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err *err);
+
+/* Local. The mesh for `world` ranks on nodes as far as no model is needed: one micro-batch,
+ * mesh.order = auto is tp-dp-pp. *out is owned by the caller. */
+int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,
+                  const int32_t *node_of_rank, int devices_per_node, struct tc_err *err);
+
+/* Local. Bytes that a rank sends on each axis in a step: the first or the last stage's first rank,
+ * whichever sends more. */
+int tc_setup_traffic(int64_t bytes[TC_AXES], const struct tc_config *c, const struct tc_mesh *m,
+                     struct tc_err *err);
+
+/* Local. The mesh that trains: micro-batches included (global_batch must split over dp and
+ * micro_batch; TC_ELAYOUT says what would fit), and of dp and pp the axis that sends more nearer
+ * where mesh.order = auto. *out is owned by the caller. */
+int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
+                  const int32_t *node_of_rank, int devices_per_node, struct tc_err *err);
+
+/* Local. Options of the train program (kind TC_TRAIN). *rows: annotations that o borrows, to be
+ * freed (tc_annotations_free) after the last program is made; NULL if there are none. */
+int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
+                     const struct tc_mesh *m, struct tc_annotation **rows, struct tc_err *err);
+
+#endif

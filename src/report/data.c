@@ -1,0 +1,215 @@
+/* data.c - run.json and metrics.jsonl, read back and checked.
+ *
+ * A run that was killed may leave a line cut short: such lines are left out and counted, so that
+ * the page can say that it does not show all. */
+#include "src/report/report.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { MOST_RANKS = 1 << 20 };   /* more is no rank but damage */
+
+int64_t tc_json_int(const json_t *o, const char *key)
+{
+  return json_integer_value(json_object_get(o, key));
+}
+
+const char *tc_json_text(const json_t *o, const char *key)
+{
+  const char *s = json_string_value(json_object_get(o, key));
+  return s ? s : "";
+}
+
+/* ---- series ------------------------------------------------------------------------------ */
+
+static void series_add(struct tc_series *s, double x, const json_t *y)
+{
+  if (!json_is_number(y) || !isfinite(json_number_value(y))) return;
+  TC_GROW(s->x, s->n, s->cap_x);
+  TC_GROW(s->y, s->n, s->cap_y);
+  s->x[s->n] = x;
+  s->y[s->n++] = json_number_value(y);
+}
+
+void tc_series_free(struct tc_series *s)
+{
+  free(s->x);
+  free(s->y);
+  memset(s, 0, sizeof *s);
+}
+
+/* Of each run of neighbours the lowest and the highest, in their order; and the last point. */
+void tc_series_thin(struct tc_series *s, int most)
+{
+  int groups = most / 2, n = 0, last = s->n - 1;
+  if (s->n <= most) return;
+  for (int g = 0; g < groups; g++) {
+    int a = (int)((int64_t)last * g / groups), b = (int)((int64_t)last * (g + 1) / groups);
+    int lo = a, hi = a;
+    for (int i = a; i < b; i++) {
+      if (s->y[i] < s->y[lo]) lo = i;
+      if (s->y[i] > s->y[hi]) hi = i;
+    }
+    const int keep[2] = { TC_MIN(lo, hi), TC_MAX(lo, hi) };
+    for (int k = 0; k < 1 + (lo != hi); k++) {   /* n never passes the point that is read */
+      s->x[n] = s->x[keep[k]];
+      s->y[n++] = s->y[keep[k]];
+    }
+  }
+  s->x[n] = s->x[last];
+  s->y[n++] = s->y[last];
+  s->n = n;
+}
+
+double tc_series_recent(const struct tc_series *s)
+{
+  double last[50];
+  int n = TC_MIN(s->n, 50);
+  if (!n) return NAN;
+  memcpy(last, s->y + s->n - n, (size_t)n * sizeof *last);
+  return tc_median(last, n);
+}
+
+/* ---- metrics.jsonl ----------------------------------------------------------------------- */
+
+static void take_slowest(struct tc_metrics *m, const json_t *o)
+{
+  const int64_t rank = tc_json_int(o, "rank");
+  const double work = json_number_value(json_object_get(o, "work_ms"));
+  const double median = json_number_value(json_object_get(o, "median_ms"));
+  if (!json_is_object(o) || rank < 0 || rank >= MOST_RANKS || median <= 0) return;
+  while (m->n_slow <= rank) {
+    TC_GROW(m->slow, m->n_slow, m->cap_slow);
+    m->slow[m->n_slow++] = (struct tc_slow_tally){ .steps = 0 };
+  }
+  struct tc_slow_tally *s = &m->slow[rank];
+  s->steps++;
+  s->times += work / median;
+  snprintf(s->host, sizeof s->host, "%s", tc_json_text(o, "host"));
+  m->slow_steps++;
+}
+
+int tc_metrics_slowest(const struct tc_metrics *m)
+{
+  int worst = -1;
+  for (int r = 0; r < m->n_slow; r++)
+    if (m->slow[r].steps && (worst < 0 || m->slow[r].steps > m->slow[worst].steps)) worst = r;
+  return worst;
+}
+
+static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct tc_err *err)
+{
+  const json_t *step = json_object_get(o, "step"), *val = json_object_get(o, "val_loss");
+  const json_t *ms = json_object_get(o, "step_ms");
+  if (!json_is_integer(step) || !json_is_number(ms)) {
+    m->broken++;
+    if (!m->first_broken) m->first_broken = m->lines;
+    return 0;
+  }
+  const bool first = m->lines - m->broken == 1;
+  int64_t at = json_integer_value(step);
+  if (!first && at <= m->last_step)
+    return tc_fail(err, TC_EUSER, "%s, line %lld: step %lld comes after step %lld; did two runs write "
+                   "into one folder?", path, (long long)m->lines, (long long)at,
+                   (long long)m->last_step);
+  if (first) m->first_step = at;
+  m->last_step = at;
+  m->tokens = json_number_value(json_object_get(o, "tokens"));
+  m->seconds += json_number_value(ms) * 1e-3;
+  series_add(&m->loss, (double)at, json_object_get(o, "loss"));
+  series_add(&m->val, (double)at, val);
+  series_add(&m->norm, (double)at, json_object_get(o, "grad_norm"));
+  series_add(&m->rate, (double)at, json_object_get(o, "tokens_per_s"));
+  series_add(&m->ms, (double)at, ms);
+  series_add(&m->bubble, (double)at, json_object_get(o, "bubble"));
+  take_slowest(m, json_object_get(o, "slowest"));
+  if (!m->comm || !json_is_number(val)) {        /* an evaluation's bytes are no usual step's */
+    json_decref(m->comm);
+    m->comm = json_incref(json_object_get(o, "comm"));
+    m->comm_step = at;
+  }
+  return 0;
+}
+
+int tc_metrics_read(struct tc_metrics *m, const char *path, struct tc_err *err)
+{
+  struct stat st;
+  memset(m, 0, sizeof *m);
+  if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+    return tc_fail(err, TC_EUSER, "%s is not a regular file", path);   /* it may never end */
+  FILE *f = fopen(path, "r");
+  if (!f) return tc_fail(err, TC_EUSER, "cannot read %s: %s", path, strerror(errno));
+  char *line = NULL;
+  size_t cap = 0;
+  ssize_t len;
+  int rc = 0;
+  while (!rc && (len = getline(&line, &cap, f)) > 0) {
+    json_t *o = json_loadb(line, (size_t)len, 0, NULL);
+    m->lines++;
+    rc = take_line(m, o, path, err);
+    json_decref(o);
+  }
+  if (!rc && ferror(f)) rc = tc_fail(err, TC_EUSER, "cannot read %s: %s", path, strerror(errno));
+  if (!rc && !m->lines) rc = tc_fail(err, TC_EUSER, "%s is empty: no step has ended yet", path);
+  if (!rc && m->lines == m->broken)
+    rc = tc_fail(err, TC_EUSER, "%s has no line with a step and its step_ms; is this a file of "
+                 "tercio train?", path);
+  fclose(f);
+  free(line);
+  if (rc < 0) tc_metrics_free(m);
+  return rc;
+}
+
+void tc_metrics_free(struct tc_metrics *m)
+{
+  tc_series_free(&m->loss);
+  tc_series_free(&m->val);
+  tc_series_free(&m->norm);
+  tc_series_free(&m->rate);
+  tc_series_free(&m->ms);
+  tc_series_free(&m->bubble);
+  json_decref(m->comm);
+  m->comm = NULL;
+  free(m->slow);
+  m->slow = NULL;
+}
+
+/* ---- run.json ---------------------------------------------------------------------------- */
+
+int tc_run_read(json_t **out, const char *path, struct tc_err *err)
+{
+  json_error_t why;
+  json_t *o = json_load_file(path, 0, &why);
+  *out = NULL;
+  if (!o && why.line < 0)
+    return tc_fail(err, TC_EUSER, "cannot read %s: %s", path, strerror(errno));
+  if (!o)
+    return tc_fail(err, TC_EUSER, "%s is no JSON (line %d: %.200s); was it cut short?", path,
+                   why.line, why.text);
+  if (!json_is_string(json_object_get(o, "config")) || !json_is_object(json_object_get(o, "mesh")) ||
+      !json_is_array(json_object_get(o, "ranks")) || !json_array_size(json_object_get(o, "ranks"))) {
+    json_decref(o);
+    return tc_fail(err, TC_EUSER, "%s has no config, mesh or ranks; is it a run.json of tercio "
+                   "train?", path);
+  }
+  *out = o;
+  return 0;
+}
+
+const char *tc_run_key(const json_t *run, const char *section, const char *key, char *buf,
+                       size_t size)
+{
+  const char *at = tc_json_text(run, "config");
+  size_t n_section = strlen(section), n_key = strlen(key);
+  bool in = false;
+  for (*buf = 0; *at; at += strcspn(at, "\n"), at += *at == '\n') {
+    if (*at == '[') in = !strncmp(at + 1, section, n_section) && at[1 + n_section] == ']';
+    if (!in || strncmp(at, key, n_key) || strncmp(at + n_key, " = ", 3)) continue;
+    snprintf(buf, size, "%.*s", (int)strcspn(at + n_key + 3, "\n"), at + n_key + 3);
+    break;
+  }
+  return buf;
+}

@@ -1,0 +1,386 @@
+/* page.c - the page: what the run did in one sentence, then facts, curves, the timeline,
+ * memory and bytes. One file, no scripts, nothing from the network. */
+#include "src/report/report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Colours apart for all eyes: Okabe and Ito's, "Color Universal Design". */
+static const char style[] =
+  ":root{--bg:#fff;--fg:#1b1f24;--dim:#667080;--rule:#dfe3e8;--lane:#eef0f3;--a:#0072b2;--b:#d55e00;"
+  "--f:#3b8fd0;--bw:#e69f00;--w:#2fae80;--u:#8a6fc0;--pp:#b3358a;--dp:#0a8f6c;--tp:#d55e00;--world:#9aa3ad;"
+  "--copy:#56b4e9;--ckpt:#5d6670}\n"
+  "@media(prefers-color-scheme:dark){:root{--bg:#14171b;--fg:#e4e7eb;--dim:#98a2ae;--rule:#30363d;"
+  "--lane:#22272e;--a:#58b0ea;--b:#f0883e;--f:#4a9fe0;--bw:#e8ab2c;--w:#35b98a;--u:#a48bdc;--pp:#e070b8;"
+  "--dp:#2fc79c;--tp:#f0883e;--world:#77818c;--copy:#7cc7f0;--ckpt:#aab3bd}}\n"
+  "body{background:var(--bg);color:var(--fg);font:15px/1.45 system-ui,sans-serif;max-width:1120px;"
+  "margin:1.5rem auto;padding:0 1rem}\n"
+  "h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:1.8rem 0 .5rem}\n"
+  ".lead{font-size:1.1rem;margin:.5rem 0 1rem}.note,.dim{color:var(--dim)}.note{font-size:.87rem}\n"
+  "dl{display:grid;grid-template-columns:max-content 1fr max-content 1fr;gap:.15rem .9rem;margin:0}\n"
+  "dt{color:var(--dim)}dd{margin:0}@media(max-width:760px){dl{grid-template-columns:max-content 1fr}}\n"
+  ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(340px,1fr));gap:1rem}\n"
+  "figure{margin:0}figcaption{font-weight:600}figcaption .key{margin:0 0 0 .6rem}.key{font-weight:400;color:var(--dim);margin-right:.8rem;"
+  "white-space:nowrap}.key b{color:var(--fg)}.key i{display:inline-block;width:.75em;height:.75em;"
+  "border-radius:2px;margin-right:.3em}\n"
+  "svg{width:100%;height:auto;display:block}text{fill:var(--fg);font-size:12px}.tick{fill:var(--dim);"
+  "font-size:11px}.who{font-size:12px}.grid{stroke:var(--rule);stroke-width:1}.lane{fill:var(--lane)}\n"
+  ".mb{fill:#fff;font-size:11px;text-anchor:middle;pointer-events:none}.wide{overflow-x:auto}"
+  ".wide svg{min-width:760px}\n"
+  ".line{fill:none;stroke-width:1.6;stroke-linejoin:round}.l-a{stroke:var(--a)}.l-b{stroke:var(--b)}"
+  ".dot.l-a{fill:var(--a)}.dot.l-b{fill:var(--b)}.key .l-a{background:var(--a)}.key .l-b{background:var(--b)}\n"
+  ".ev-f{fill:var(--f);background:var(--f)}.ev-b{fill:var(--bw);background:var(--bw)}"
+  ".ev-w{fill:var(--w);background:var(--w)}.ev-u{fill:var(--u);background:var(--u)}"
+  ".ev-pp{fill:var(--pp);background:var(--pp)}.ev-dp{fill:var(--dp);background:var(--dp)}"
+  ".ev-tp{fill:var(--tp);background:var(--tp)}.ev-world{fill:var(--world);background:var(--world)}"
+  ".ev-copy{fill:var(--copy);background:var(--copy)}.ev-ckpt{fill:var(--ckpt);background:var(--ckpt)}"
+  ".ev-none{background:var(--lane);outline:1px solid var(--rule)}\n"
+  "table{border-collapse:collapse;width:100%}th,td{text-align:right;padding:.15rem .6rem;"
+  "border-bottom:1px solid var(--rule);font-variant-numeric:tabular-nums}th{color:var(--dim);font-weight:400}"
+  "th:first-child,td:first-child{text-align:left;padding-left:0;white-space:nowrap}\n"
+  ".bar{display:flex;height:1.05em;background:var(--lane)}.bar i{display:block;height:100%}\n"
+  "td.fill{width:45%}.m0{background:var(--f)}.m1{background:var(--bw)}.m2{background:var(--u)}"
+  ".m3{background:var(--w)}.m4{background:var(--b)}.m5{background:var(--world)}\n"
+  "details{margin-top:1.8rem}pre{overflow-x:auto;font-size:.85rem}\n";
+
+/* ---- the head ---------------------------------------------------------------------------- */
+
+static void fact(FILE *f, const char *what, const char *value)
+{
+  if (!*value) return;
+  fprintf(f, "<dt>%s</dt><dd>", what);
+  tc_html(f, value);
+  fprintf(f, "</dd>\n");
+}
+
+static int64_t mesh_of(const struct tc_page *p, const char *axis)
+{
+  return TC_MAX(1, tc_json_int(json_object_get(p->run, "mesh"), axis));
+}
+
+static int count_nodes(const json_t *ranks)
+{
+  int64_t most = 0;
+  for (size_t i = 0; i < json_array_size(ranks); i++)
+    most = TC_MAX(most, tc_json_int(json_array_get(ranks, i), "node"));
+  return (int)most + 1;
+}
+
+static void put_lead(FILE *f, const struct tc_page *p)
+{
+  char a[32], b[32], steps[32];
+  const struct tc_metrics *m = p->m;
+  const json_t *ranks = json_object_get(p->run, "ranks");
+  int n = (int)json_array_size(ranks), nodes = count_nodes(ranks);
+  int64_t of = strtoll(tc_run_key(p->run, "train", "steps", steps, sizeof steps), NULL, 10);
+  fprintf(f, "<p class=\"lead\">A model of %s parameters was trained ",
+          tc_si(a, sizeof a, (double)tc_json_int(p->run, "parameters")));
+  if (m->last_step == of) fprintf(f, "for all %lld steps", (long long)of);
+  else fprintf(f, "to step %lld of %lld", (long long)m->last_step, (long long)of);
+  fprintf(f, " (%s tokens) on %d rank%s of %d node%s", tc_si(b, sizeof b, m->tokens), n,
+          n == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s");
+  if (m->loss.n) {
+    double from = m->loss.y[0], to = m->loss.y[m->loss.n - 1];
+    if (m->loss.n == 1) fprintf(f, "; the loss is <b>%.4g</b>", to);
+    else fprintf(f, "; the loss %s from %.4g to <b>%.4g</b>", to < from ? "fell" : "went", from, to);
+    if (m->val.n) fprintf(f, ", the validation loss is <b>%.4g</b>", m->val.y[m->val.n - 1]);
+  } else {
+    fprintf(f, "; <b>the loss is not a number</b>");
+  }
+  fprintf(f, ". It ran at <b>%s tokens/s</b>, %s ms a step.</p>\n",
+          tc_si(a, sizeof a, tc_series_recent(&m->rate)),
+          tc_si(b, sizeof b, tc_series_recent(&m->ms)));
+}
+
+/* "node1, node2, node3 and 29 more" */
+static void put_hosts(char *buf, size_t size, const json_t *ranks)
+{
+  int shown = 0, nodes = count_nodes(ranks);
+  int64_t before = -1;
+  *buf = 0;
+  for (size_t i = 0; i < json_array_size(ranks); i++) {
+    const json_t *r = json_array_get(ranks, i);
+    if (tc_json_int(r, "node") <= before) continue;
+    before = tc_json_int(r, "node");
+    size_t at = strlen(buf);
+    if (shown++ < 4) snprintf(buf + at, size - at, "%s%s", at ? ", " : "", tc_json_text(r, "host"));
+  }
+  size_t at = strlen(buf);
+  if (nodes > 4) snprintf(buf + at, size - at, " and %d more", nodes - 4);
+}
+
+static void put_facts(FILE *f, const struct tc_page *p)
+{
+  char v[500], a[64], b[64], c[64];
+  const json_t *ranks = json_object_get(p->run, "ranks");
+  const struct tc_metrics *m = p->m;
+  fprintf(f, "<dl>\n");
+  fact(f, "Model", tc_json_text(p->run, "model"));
+  snprintf(v, sizeof v, "pp %lld \xc3\x97 dp %lld \xc3\x97 tp %lld, %lld micro-batch%s a step",
+           (long long)mesh_of(p, "pp"), (long long)mesh_of(p, "dp"), (long long)mesh_of(p, "tp"),
+           (long long)mesh_of(p, "mb"), mesh_of(p, "mb") == 1 ? "" : "es");
+  fact(f, "Mesh", v);
+  tc_run_key(p->run, "parallel", "schedule", a, sizeof a);
+  bool pipe = mesh_of(p, "pp") > 1 && *a;
+  snprintf(v, sizeof v, "%s%s%s%s%s", tc_json_text(p->run, "system"), pipe ? ", schedule " : "",
+           pipe ? a : "", mesh_of(p, "tp") > 1 ? ", tensor parallel" : "",
+           strcmp(tc_run_key(p->run, "parallel", "sequence", b, sizeof b), "yes") ? ""
+                                                                    : ", sequence parallel");
+  fact(f, "System", v);
+  char hosts[300];
+  put_hosts(hosts, sizeof hosts, ranks);
+  snprintf(v, sizeof v, "%s: %d rank%s of %lld thread%s, %s, %s", hosts, (int)json_array_size(ranks),
+           json_array_size(ranks) == 1 ? "" : "s", (long long)tc_json_int(p->run, "threads"),
+           tc_json_int(p->run, "threads") == 1 ? "" : "s", tc_json_text(p->run, "device"),
+           tc_json_text(p->run, "launcher"));
+  fact(f, "Machine", v);
+  snprintf(v, sizeof v, "%s sequences; %s, %s, highest learning rate %s",
+           tc_run_key(p->run, "train", "global_batch", a, sizeof a),
+           tc_run_key(p->run, "train", "optimizer", b, sizeof b),
+           tc_run_key(p->run, "train", "precision", c, sizeof c),
+           tc_run_key(p->run, "train", "lr", hosts, 32));
+  fact(f, "Global batch", v);
+  snprintf(v, sizeof v, "%lld to %lld in %.4g s; the last start was from step %lld",
+           (long long)m->first_step, (long long)m->last_step, m->seconds,
+           (long long)tc_json_int(p->run, "start_step"));
+  fact(f, "Steps", v);
+  if (m->broken) {
+    snprintf(v, sizeof v, "%lld line%s of metrics.jsonl, which cannot be read (the first is line "
+             "%lld)", (long long)m->broken, m->broken == 1 ? "" : "s", (long long)m->first_broken);
+    fact(f, "Left out", v);
+  }
+  const int slow = tc_metrics_slowest(m);
+  if (slow >= 0) {
+    const struct tc_slow_tally *s = &m->slow[slow];
+    snprintf(v, sizeof v, "rank %d on %s, in %lld of %lld steps: %.3g times the median of its stage",
+             slow, s->host, (long long)s->steps, (long long)m->slow_steps,
+             s->times / (double)s->steps);
+    fact(f, "Slowest rank", v);
+  }
+  fprintf(f, "</dl>\n");
+}
+
+static void put_charts(FILE *f, const struct tc_page *p)
+{
+  struct tc_metrics *m = p->m;
+  struct tc_series *s[] = { &m->loss, &m->val, &m->norm, &m->rate };
+  for (int i = 0; i < 4; i++) tc_series_thin(s[i], 600);
+  fprintf(f, "<h2>Training</h2>\n<div class=\"charts\">\n");
+  tc_chart_svg(f, &(struct tc_chart){ "Loss", "", { { &m->loss, "training", "l-a" },
+                                                    { &m->val, "validation", "l-b" } }, false });
+  tc_chart_svg(f, &(struct tc_chart){ "Norm of the gradients", "",
+                                      { { &m->norm, "last", "l-a" } }, false });
+  tc_chart_svg(f, &(struct tc_chart){ "Speed", " tokens/s", { { &m->rate, "last", "l-a" } }, true });
+  fprintf(f, "</div>\n");
+}
+
+/* ---- the timeline ------------------------------------------------------------------------ */
+
+static void put_timeline(FILE *f, const struct tc_page *p)
+{
+  const struct tc_timeline *t = p->t;
+  const struct { const char *css, *name, *axis; } key[] = {
+    { "ev-f", "forward", NULL }, { "ev-b", "backward", NULL }, { "ev-w", "gradients of weights", NULL },
+    { "ev-u", "update", NULL }, { "ev-none", "waiting", NULL }, { "ev-pp", "sends on pp", "pp" },
+    { "ev-dp", "collectives on dp", "dp" }, { "ev-tp", "collectives on tp", "tp" } };
+  fprintf(f, "<h2 id=\"timeline\">Timeline of a step</h2>\n");
+  if (!t) {
+    fprintf(f, "<p class=\"note\">");
+    tc_html(f, p->trace_note);
+    fprintf(f, "</p>\n");
+    return;
+  }
+  double all = 0, part[TC_EV_KINDS] = { 0 };
+  for (int i = 0; i < t->n_lanes; i++) {
+    all += (t->end_us - t->begin_us) * 1e-2;
+    for (int k = 0; k < TC_EV_KINDS; k++) part[k] += t->lane[i].busy_us[k];
+  }
+  fprintf(f, "<p>Step %lld of the traced %lld to %lld took %.4g ms. The ranks computed <b>%.1f %%</b> of "
+          "it (forward %.1f %%, backward %.1f %%, update %.1f %%) and waited for transfers %.1f %%. "
+          "Numbers are micro-batches.</p>\n<p>", (long long)t->step, (long long)t->first_step,
+          (long long)t->last_step, (t->end_us - t->begin_us) * 1e-3,
+          (part[TC_EV_FORWARD] + part[TC_EV_BACKWARD] + part[TC_EV_WEIGHT] + part[TC_EV_UPDATE]) / all,
+          part[TC_EV_FORWARD] / all, (part[TC_EV_BACKWARD] + part[TC_EV_WEIGHT]) / all,
+          part[TC_EV_UPDATE] / all, part[TC_EV_WAIT] / all);
+  for (size_t i = 0; i < sizeof key / sizeof *key; i++)
+    if (!key[i].axis || mesh_of(p, key[i].axis) > 1)
+      fprintf(f, "<span class=\"key\"><i class=\"%s\"></i>%s</span>", key[i].css, key[i].name);
+  fprintf(f, "</p>\n");
+  tc_timeline_svg(f, t);
+  fprintf(f, "<p class=\"note\">At the right: computing, and waiting for transfers, as parts of the "
+          "step. ");
+  if (t->n_lanes < t->n_ranks)
+    fprintf(f, "%d of %d ranks are drawn. ", t->n_lanes, t->n_ranks);
+  if (t->dropped)
+    fprintf(f, "The trace lacks %lld events, which did not fit into its buffers. ",
+            (long long)t->dropped);
+  if (t->clock_error_us > 0)
+    fprintf(f, "Clocks of the nodes agree within %.0f \xc2\xb5s. ", t->clock_error_us);
+  fprintf(f, "The trace opens in Perfetto and chrome://tracing.</p>\n");
+}
+
+/* ---- memory ------------------------------------------------------------------------------ */
+
+static const char *const memory_keys[] = { "predicted_bytes", "predicted_host_bytes" };
+
+static double class_sum(const json_t *classes)
+{
+  double sum = 0;
+  const char *key;
+  json_t *v;
+  json_object_foreach((json_t *)classes, key, v) sum += json_number_value(v);
+  return sum;
+}
+
+static bool same_memory(const json_t *a, const json_t *b)
+{
+  const char *const keys[] = { "predicted_bytes", "predicted_host_bytes", "allocated_bytes",
+                               "predicted_total_bytes" };
+  for (int i = 0; i < 4; i++)
+    if (!json_equal(json_object_get(a, keys[i]), json_object_get(b, keys[i]))) return false;
+  return true;
+}
+
+/* Ranks a..b-1, which are alike. */
+static void put_memory_row(FILE *f, const json_t *ranks, size_t a, size_t b, int space, double most)
+{
+  const json_t *m = json_object_get(json_array_get(ranks, a), "memory");
+  const json_t *classes = json_object_get(m, memory_keys[space]);
+  const json_t *got = json_object_get(m, "allocated_bytes");
+  char h[32], g[32], r[32];
+  const char *key;
+  json_t *v;
+  int k = 0;
+  double peak = 0;
+  for (size_t i = a; i < b; i++) {
+    const json_t *mi = json_object_get(json_array_get(ranks, i), "memory");
+    peak = TC_MAX(peak, json_number_value(json_object_get(json_object_get(mi, "resident_bytes"),
+                                                          "peak")));
+  }
+  fprintf(f, "<tr><td>rank%s %zu", b - a > 1 ? "s" : "", a);
+  if (b - a > 1) fprintf(f, "\xe2\x80\x93%zu", b - 1);
+  fprintf(f, "%s</td><td class=\"fill\"><div class=\"bar\">", space ? ", host" : "");
+  json_object_foreach((json_t *)classes, key, v) {
+    double bytes = json_number_value(v);
+    if (bytes > 0)
+      fprintf(f, "<i class=\"m%d\" style=\"width:%.2f%%\" title=\"%s %s\"></i>", k % 6,
+              100 * bytes / most, key, tc_human_bytes(h, sizeof h, bytes));
+    k++;
+  }
+  int64_t want = tc_json_int(m, space ? "predicted_host_total_bytes" : "predicted_total_bytes");
+  int64_t have = tc_json_int(got, space ? "host_state" : "state") +
+                 tc_json_int(got, space ? "host_scratch" : "scratch") +
+                 (space ? tc_json_int(got, "host_staging") : 0);
+  fprintf(f, "</div></td><td>%s</td><td>%s%s</td><td>%s</td></tr>\n",
+          tc_human_bytes(h, sizeof h, (double)want), tc_human_bytes(g, sizeof g, (double)have),
+          want == have ? " =" : "", space ? "" : tc_human_bytes(r, sizeof r, peak));
+}
+
+static void put_memory(FILE *f, const struct tc_page *p)
+{
+  const json_t *ranks = json_object_get(p->run, "ranks");
+  size_t n = json_array_size(ranks), rows = 0;
+  double most = 1, host = 0;
+  for (size_t i = 0; i < n; i++) {
+    const json_t *m = json_object_get(json_array_get(ranks, i), "memory");
+    most = TC_MAX(most, class_sum(json_object_get(m, memory_keys[0])));
+    host = TC_MAX(host, class_sum(json_object_get(m, memory_keys[1])));
+  }
+  most = TC_MAX(most, host);
+  fprintf(f, "<h2 id=\"memory\">Memory</h2>\n<p>");
+  const char *key;
+  json_t *v;
+  int k = 0;
+  const json_t *m0 = json_object_get(json_array_get(ranks, 0), "memory");
+  json_object_foreach(json_object_get(m0, memory_keys[0]), key, v)
+    fprintf(f, "<span class=\"key\"><i class=\"m%d\"></i>%s</span>", k++ % 6, key);
+  fprintf(f, "</p>\n<table><tr><th>who</th><th></th><th>predicted</th><th>allocated</th>"
+          "<th>process, peak</th></tr>\n");
+  for (size_t a = 0, b; a < n && rows < 2 * TC_LANES; a = b) {
+    const json_t *m = json_object_get(json_array_get(ranks, a), "memory");
+    for (b = a + 1; b < n; b++)
+      if (!same_memory(m, json_object_get(json_array_get(ranks, b), "memory"))) break;
+    put_memory_row(f, ranks, a, b, 0, most);
+    if (host > 0) put_memory_row(f, ranks, a, b, 1, most);
+    rows += 1 + (host > 0);
+  }
+  fprintf(f, "</table>\n<p class=\"note\">Bars: predicted bytes of the state by class, and of what lives "
+          "within a step by the class of what is there at its fullest moment. = : allocated as "
+          "predicted, to the byte. The process has the libraries besides%s.</p>\n", rows >= 2 * TC_LANES ? ". Not all ranks are shown" : "");
+}
+
+/* ---- bytes ------------------------------------------------------------------------------- */
+
+static void put_bytes_row(FILE *f, const char *axis, const char *kind, const json_t *counted,
+                          const json_t *predicted, double most)
+{
+  char a[32], b[32];
+  double got = json_number_value(json_object_get(counted, "bytes"));
+  double want = json_number_value(json_object_get(predicted, "bytes"));
+  bool ctl = !strcmp(axis, "ctl");               /* stop requests are not the program's */
+  fprintf(f, "<tr><td>%s %s</td><td class=\"fill\"><div class=\"bar\"><i class=\"%s%s\" "
+          "style=\"width:%.2f%%\"></i></div></td><td>%lld</td><td>%s</td><td>%s</td><td>%s</td></tr>\n",
+          ctl ? "control" : axis, kind, ctl ? "ev-world" : "ev-", ctl ? "" : axis,
+          100 * TC_MAX(got, want) / most, (long long)tc_json_int(counted, "calls"),
+          tc_human_bytes(a, sizeof a, got), ctl ? "" : tc_human_bytes(b, sizeof b, want),
+          ctl ? "" : got == want ? "=" : "differs");
+}
+
+static void put_bytes(FILE *f, const struct tc_page *p)
+{
+  const json_t *want = json_object_get(json_array_get(json_object_get(p->run, "ranks"), 0),
+                                       "predicted_comm");
+  const char *const axes[] = { "pp", "dp", "tp", "ctl" };
+  double most = 1;
+  const char *kind;
+  json_t *v;
+  int rows = 0;
+  for (int i = 0; i < 4; i++) {
+    json_object_foreach(json_object_get(p->m->comm, axes[i]), kind, v)
+      most = TC_MAX(most, json_number_value(json_object_get(v, "bytes")));
+    json_object_foreach(json_object_get(want, axes[i]), kind, v)
+      most = TC_MAX(most, json_number_value(json_object_get(v, "bytes")));
+  }
+  fprintf(f, "<h2 id=\"bytes\">Bytes that rank 0 sends in a step</h2>\n<table><tr><th>axis and kind</th>"
+          "<th></th><th>calls</th><th>counted in step %lld</th><th>predicted</th><th></th></tr>\n",
+          (long long)p->m->comm_step);
+  for (int i = 0; i < 4; i++) {
+    const json_t *got = json_object_get(p->m->comm, axes[i]), *say = json_object_get(want, axes[i]);
+    json_object_foreach((json_t *)got, kind, v) {
+      put_bytes_row(f, axes[i], kind, v, json_object_get(say, kind), most);
+      rows++;
+    }
+    json_object_foreach((json_t *)say, kind, v) {
+      if (json_object_get(got, kind)) continue;
+      put_bytes_row(f, axes[i], kind, NULL, v, most);
+      rows++;
+    }
+  }
+  if (!rows) fprintf(f, "<tr><td>nothing: one rank alone</td></tr>\n");
+  fprintf(f, "</table>\n<p class=\"note\">As a ring would send for the symmetric collectives, flat for "
+          "those with a root. Control: agreements between the ranks.</p>\n");
+}
+
+void tc_page_write(FILE *f, const struct tc_page *p)
+{
+  fprintf(f, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
+          "<meta name=\"color-scheme\" content=\"light dark\">\n<title>tercio: ");
+  tc_html(f, p->folder);
+  fprintf(f, "</title>\n<style>\n%s</style></head><body>\n<h1>", style);
+  tc_html(f, p->folder);
+  fprintf(f, "</h1>\n");
+  put_lead(f, p);
+  put_facts(f, p);
+  put_charts(f, p);
+  put_timeline(f, p);
+  tc_report_plan_table(f, p);
+  put_memory(f, p);
+  put_bytes(f, p);
+  fprintf(f, "<details><summary>The run file, every key</summary><pre>");
+  tc_html(f, tc_json_text(p->run, "config"));
+  fprintf(f, "</pre></details>\n<p class=\"note\">Made by tercio report; the run was of tercio ");
+  tc_html(f, tc_json_text(p->run, "version"));
+  fprintf(f, ".</p>\n</body></html>\n");
+}

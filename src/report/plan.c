@@ -1,0 +1,133 @@
+/* plan.c - what was predicted beside what was measured: as rows of the page, and as an object
+ * for `tercio report --json`. Memory and bytes are the program's own figures, which every run.json
+ * has; time only where the run had a device to plan with (run.plan_device). */
+#include "src/report/report.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const axes[] = { "pp", "dp", "tp" };
+
+/* Of the rank that has most. */
+static double memory_of(const json_t *run, bool predicted)
+{
+  const json_t *ranks = json_object_get(run, "ranks");
+  double most = 0;
+  for (size_t i = 0; i < json_array_size(ranks); i++) {
+    const json_t *m = json_object_get(json_array_get(ranks, i), "memory");
+    const json_t *got = json_object_get(m, "allocated_bytes");
+    int64_t bytes = predicted ? tc_json_int(m, "predicted_total_bytes")
+                              : tc_json_int(got, "state") + tc_json_int(got, "scratch") +
+                                tc_json_int(got, "staging");
+    most = TC_MAX(most, (double)bytes);
+  }
+  return most;
+}
+
+/* Of all kinds of collectives on each axis. */
+static json_t *bytes_of(const json_t *comm)
+{
+  json_t *o = json_object(), *v;
+  const char *kind;
+  for (size_t a = 0; a < sizeof axes / sizeof *axes; a++) {
+    json_int_t sum = 0;
+    json_object_foreach(json_object_get(comm, axes[a]), kind, v) sum += tc_json_int(v, "bytes");
+    json_object_set_new(o, axes[a], json_integer(sum));
+  }
+  return o;
+}
+
+json_t *tc_report_plan(const struct tc_page *p)
+{
+  const json_t *said = json_object_get(p->run, "predicted");
+  const json_t *rank0 = json_array_get(json_object_get(p->run, "ranks"), 0);
+  double ms = tc_series_recent(&p->m->ms), rate = tc_series_recent(&p->m->rate);
+  double bubble = tc_series_recent(&p->m->bubble);
+  json_t *want = json_pack("{s:f,s:o}", "device_bytes", memory_of(p->run, true), "bytes",
+                           bytes_of(json_object_get(rank0, "predicted_comm")));
+  json_t *got = json_pack("{s:f,s:o}", "device_bytes", memory_of(p->run, false), "bytes",
+                          bytes_of(p->m->comm));
+  const char *const keys[] = { "device", "step_s", "tokens_per_s", "mfu", "bubble" };
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (json_object_get(said, keys[i]))
+      json_object_set(want, keys[i], json_object_get(said, keys[i]));
+  if (isfinite(ms)) json_object_set_new(got, "step_s", json_real(ms * 1e-3));
+  if (isfinite(rate)) json_object_set_new(got, "tokens_per_s", json_real(rate));
+  if (isfinite(bubble)) json_object_set_new(got, "bubble", json_real(bubble));
+  const int slow = tc_metrics_slowest(p->m);
+  if (slow >= 0) {
+    const struct tc_slow_tally *s = &p->m->slow[slow];
+    json_t *o = json_pack("{s:i,s:s,s:I,s:I,s:f}", "rank", slow, "host", s->host, "steps",
+                          (json_int_t)s->steps, "of_steps", (json_int_t)p->m->slow_steps,
+                          "times_median", s->times / (double)s->steps);
+    json_object_set_new(got, "slowest", o);
+  }
+  return json_pack("{s:I,s:I,s:I,s:o,s:o}", "first_step", (json_int_t)p->m->first_step, "last_step",
+                   (json_int_t)p->m->last_step, "broken_lines", (json_int_t)p->m->broken, "predicted",
+                   want, "measured", got);
+}
+
+enum unit { MS, RATE, PERCENT, BYTES };
+
+static void put_value(FILE *f, const json_t *v, int unit)
+{
+  char a[32];
+  double x = json_number_value(v);
+  fprintf(f, "<td>");
+  if (!json_is_number(v)) fprintf(f, "\xe2\x80\x93");
+  else if (unit == MS) fprintf(f, "%s ms", tc_si(a, sizeof a, x * 1e3));
+  else if (unit == RATE) fprintf(f, "%s", tc_si(a, sizeof a, x));
+  else if (unit == PERCENT) fprintf(f, "%.1f %%", 100 * x);
+  else fprintf(f, "%s", tc_human_bytes(a, sizeof a, x));
+  fprintf(f, "</td>");
+}
+
+static void put_row(FILE *f, const char *name, const json_t *want, const json_t *got, int unit)
+{
+  double a = json_number_value(want), b = json_number_value(got);
+  fprintf(f, "<tr><td>%s</td>", name);
+  put_value(f, want, unit);
+  put_value(f, got, unit);
+  fprintf(f, "<td>");
+  if (!json_is_number(want) || !json_is_number(got)) fprintf(f, " ");
+  else if (a == b) fprintf(f, "=");
+  else if (unit == PERCENT) fprintf(f, "%+.1f points", 100 * (a - b));
+  else if (b > 0) fprintf(f, "%+.1f %%", 100 * (a / b - 1));
+  fprintf(f, "</td></tr>\n");
+}
+
+void tc_report_plan_table(FILE *f, const struct tc_page *p)
+{
+  const struct { const char *name, *key; int unit; } row[] = {
+    { "time of a step", "step_s", MS }, { "tokens a second", "tokens_per_s", RATE },
+    { "bubble of the pipeline", "bubble", PERCENT },
+    { "memory of the fullest rank", "device_bytes", BYTES } };
+  json_t *o = tc_report_plan(p);
+  const json_t *want = json_object_get(o, "predicted"), *got = json_object_get(o, "measured");
+  const char *device = tc_json_text(want, "device");
+  bool piped = tc_json_int(json_object_get(p->run, "mesh"), "pp") > 1;
+  fprintf(f, "<h2 id=\"plan\">Predicted and measured</h2>\n<table><tr><th></th><th>predicted</th>"
+          "<th>measured</th><th>predicted is off by</th></tr>\n");
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+    if (piped || row[i].unit != PERCENT)
+      put_row(f, row[i].name, json_object_get(want, row[i].key), json_object_get(got, row[i].key),
+              row[i].unit);
+  for (size_t a = 0; a < sizeof axes / sizeof *axes; a++) {
+    char name[64];
+    const json_t *x = json_object_get(json_object_get(want, "bytes"), axes[a]);
+    const json_t *y = json_object_get(json_object_get(got, "bytes"), axes[a]);
+    snprintf(name, sizeof name, "sent by rank 0 on %s in a step", axes[a]);
+    if (json_number_value(x) > 0 || json_number_value(y) > 0) put_row(f, name, x, y, BYTES);
+  }
+  fprintf(f, "</table>\n<p class=\"note\">Measured: the middle one of the last 50 steps. ");
+  if (*device) {
+    fprintf(f, "Predicted for the device ");
+    tc_html(f, device);
+    fprintf(f, ".");
+  } else {
+    fprintf(f, "No time was predicted: run.plan_device names a device, or a file that tercio plan "
+            "--calibrate wrote.");
+  }
+  fprintf(f, "</p>\n");
+  json_decref(o);
+}

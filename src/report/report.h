@@ -1,0 +1,97 @@
+/* report.h - a run's folder read back, and drawn as one page of HTML without scripts.
+ *
+ * All functions are Local. Reading fails with TC_EUSER and a sentence. */
+#ifndef TC_REPORT_H
+#define TC_REPORT_H
+
+#include <jansson.h>
+
+#include "src/base/base.h"
+#include "src/monitor/trace.h"
+
+/* ---- data.c: run.json and metrics.jsonl ---- */
+
+struct tc_series { double *x, *y; int n, cap_x, cap_y; };   /* x increasing, y finite */
+
+/* How often a rank worked longest for its stage, and how long: sums of work / median. */
+struct tc_slow_tally { int64_t steps; double times; char host[64]; };
+
+struct tc_metrics {
+  struct tc_series loss, val, norm, rate, ms, bubble;   /* over steps; rate in tokens/s */
+  int64_t first_step, last_step, lines;
+  int64_t broken, first_broken;  /* lines left out; the number of the first */
+  double tokens, seconds;        /* tokens since step 0; of the steps alone */
+  json_t *comm;                  /* "comm" of the last step that had no evaluation; owned */
+  int64_t comm_step;
+  struct tc_slow_tally *slow;    /* by rank; owned */
+  int n_slow, cap_slow;
+  int64_t slow_steps;            /* that say which it was */
+};
+/* Lines that cannot be read are left out and counted. TC_EUSER: no line is left, or steps that come
+ * twice. */
+int tc_metrics_read(struct tc_metrics *m, const char *path, struct tc_err *err);
+void tc_metrics_free(struct tc_metrics *m);
+/* The series in at most about `most` points; extremes and the last one are kept. */
+void tc_series_thin(struct tc_series *s, int most);
+void tc_series_free(struct tc_series *s);
+/* The rank that was so in most steps; -1: the lines don't say. */
+int tc_metrics_slowest(const struct tc_metrics *m);
+double tc_series_recent(const struct tc_series *s);   /* median of the last points; NAN if none */
+
+/* run.json as an object that has what a page needs. *out is owned by the caller. */
+int tc_run_read(json_t **out, const char *path, struct tc_err *err);
+/* The value of a key of the run file in run.json, into buf ("" if there is none). Returns buf. */
+const char *tc_run_key(const json_t *run, const char *section, const char *key, char *buf,
+                       size_t size);
+int64_t tc_json_int(const json_t *o, const char *key);       /* 0 if it is none */
+const char *tc_json_text(const json_t *o, const char *key);  /* "" if it is none */
+
+/* ---- trace.c: one step of a trace ---- */
+
+enum { TC_LANES = 64 };          /* ranks drawn at most */
+struct tc_span { double begin_us, end_us; int32_t mb; int16_t lane; uint8_t track, kind; };
+struct tc_lane {
+  int rank;
+  char *name;                    /* the process's; owned */
+  double busy_us[TC_EV_KINDS];
+};
+struct tc_timeline {
+  int n_ranks, n_lanes;
+  struct tc_lane lane[TC_LANES];
+  char *track[256];              /* names by number; owned; NULL: none */
+  struct tc_span *span; int n_spans, cap_spans;   /* by lane and track, in time */
+  double begin_us, end_us;       /* of the step on all ranks */
+  int64_t step, first_step, last_step, events, dropped;
+  double clock_error_us;
+};
+/* step 0: the traced one of median length. */
+int tc_timeline_read(struct tc_timeline *t, const char *path, int64_t step, struct tc_err *err);
+void tc_timeline_free(struct tc_timeline *t);
+
+/* ---- draw.c ---- */
+
+void tc_html(FILE *f, const char *text);         /* escaped */
+const char *tc_si(char *buf, size_t size, double x);   /* "12.3 k" */
+struct tc_chart {
+  const char *title, *unit;
+  struct { const struct tc_series *s; const char *name, *css; } line[2];
+  bool from_zero;
+};
+void tc_chart_svg(FILE *f, const struct tc_chart *c);
+void tc_timeline_svg(FILE *f, const struct tc_timeline *t);
+
+/* ---- page.c ---- */
+
+struct tc_page {
+  const char *folder;
+  const json_t *run;
+  struct tc_metrics *m;
+  const struct tc_timeline *t;   /* NULL: no trace */
+  const char *trace_note;        /* why there is none */
+};
+/* plan.c: predicted beside measured. The object is owned by the caller. */
+json_t *tc_report_plan(const struct tc_page *p);
+void tc_report_plan_table(FILE *f, const struct tc_page *p);
+void tc_page_write(FILE *f, const struct tc_page *p);
+
+#endif

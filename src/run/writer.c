@@ -1,0 +1,313 @@
+/* writer.c - the thread that writes checkpoints, and the memory it writes them from.
+ *
+ *   IDLE --copy, go--> BUSY --the thread--> DONE --result--> IDLE
+ *
+ * Invariants:
+ * - the staging memory is written by the run's thread while IDLE, read by the saver's while BUSY;
+ * - it is as large as the slices, taken once and touched before the first step: memory that never
+ *   was touched costs many times the copy;
+ * - the communicator is used by whoever writes, and by nobody else;
+ * - nothing is removed from the folder before a checkpoint that stays was read back: the one that
+ *   the run resumed from, and when that would go, the newest.
+ *
+ * The states change under `lock`. */
+#include "src/run/writer.h"
+#include "src/watch/watch.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum state { IDLE, BUSY, DONE };
+enum { PIECE_BYTES = 4 << 20 };
+#define ABANDON_NS INT64_C(2000000000)
+
+struct piece { char *to; const char *from; size_t bytes; };
+
+struct tc_saver {
+  struct tc_saver_opts o;
+  struct tc_ckpt_slice *slice;    /* what is written: staged, or where the run has it */
+  char *staging;
+  struct tc_saver_reach reach;    /* all NULL: the host can read the slices itself */
+  int64_t bytes, memcpy_ns;
+  struct piece *piece;            /* the copy, in pieces that threads share */
+  int n_pieces;
+  struct tc_lane *lane;           /* the thread's */
+  int64_t verified;               /* the writer's */
+
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  enum state state;
+  bool stop, left, threaded;
+  struct tc_ckpt_meta meta;       /* of the save under way; meta.loop owned */
+  int log_fd;
+  struct tc_saved saved;
+  struct tc_comm_counters counters;
+};
+
+/* ---- the staging memory ------------------------------------------------------------ */
+
+static int64_t slice_bytes(const struct tc_saver_opts *o, int i)
+{
+  const struct tc_ckpt_tensor *t = &o->tensor[o->slice[i].tensor];
+  return tc_box_bytes(t->dtype, t->rank, o->slice[i].count);
+}
+
+static void add_pieces(struct tc_saver *s, char *to, const char *from, int64_t bytes, int *cap)
+{
+  const int64_t each = s->reach.begin ? bytes : PIECE_BYTES;   /* a device needs no share */
+  for (int64_t at = 0; at < bytes; at += each) {
+    TC_GROW(s->piece, s->n_pieces, *cap);
+    s->piece[s->n_pieces++] = (struct piece){ to + at, from + at,
+                                              (size_t)TC_MIN(bytes - at, each) };
+  }
+}
+
+/* What was copied is there. */
+static int land(struct tc_saver *s, struct tc_err *err)
+{
+  if (!s->reach.end || s->reach.end(s->reach.ctx) == 0) return 0;
+  return tc_fail(err, TC_EUSER, "the copy of the state from the device failed");
+}
+
+static int take_staging(struct tc_saver *s, struct tc_err *err)
+{
+  const struct tc_saver_opts *o = &s->o;
+  int cap = 0;
+  char *at = NULL;
+  for (int i = 0; i < o->n_slices; i++) s->bytes += slice_bytes(o, i);
+  if (s->reach.alloc) s->staging = s->reach.alloc(s->reach.ctx, TC_MAX(s->bytes, 1));
+  else if (posix_memalign((void **)&s->staging, 4096, (size_t)TC_MAX(s->bytes, 1)))
+    s->staging = NULL;
+  if (!s->staging)
+    return tc_fail(err, TC_EUSER, "out of memory: %.2f GB of host memory are needed to write "
+                   "checkpoints%s", (double)s->bytes * 1e-9,
+                   s->reach.alloc ? "" : " beside training; ckpt.async = no needs none");
+  at = s->staging;
+  for (int i = 0; i < o->n_slices; i++) {
+    int64_t n = slice_bytes(o, i);
+    s->slice[i].data = at;
+    add_pieces(s, at, o->slice[i].data, n, &cap);
+    at += n;
+  }
+  tc_saver_copy(s);
+  TC_TRY(land(s, err));
+  int64_t t0 = tc_now_ns();
+  if (s->reach.begin) tc_saver_copy(s);
+  for (int i = 0; i < o->n_slices && !s->reach.begin; i++)
+    memcpy(s->slice[i].data, o->slice[i].data, (size_t)slice_bytes(o, i));
+  TC_TRY(land(s, err));
+  s->memcpy_ns = tc_now_ns() - t0;
+  return 0;
+}
+
+void tc_saver_copy(struct tc_saver *s)
+{
+  TC_ASSERT(!tc_saver_busy(s));
+  const struct piece *p = s->piece;
+  if (!s->staging) return;
+  for (int i = 0; s->reach.begin && i < s->n_pieces; i++)
+    s->reach.begin(s->reach.ctx, p[i].to, p[i].from, (int64_t)p[i].bytes);
+  if (s->reach.begin) return;
+#pragma omp parallel for num_threads(s->o.threads) schedule(dynamic, 1) if (s->n_pieces > 1)
+  for (int i = 0; i < s->n_pieces; i++) memcpy(p[i].to, p[i].from, p[i].bytes);
+}
+
+/* ---- writing ----------------------------------------------------------------------- */
+
+/* Removes what is older than the newest `keep`, if one of those was read back whole: else the one
+ * just written is read first. */
+static int retain(struct tc_saver *s, struct tc_err *err)
+{
+  const bool root = tc_comm_coord(s->o.comm) == 0;
+  int64_t *steps = NULL, look = 0;
+  int n = root ? tc_ckpt_list(s->o.dir, &steps, err) : 0;
+  if (n > s->o.keep) {
+    look = 1;
+    for (int i = 0; i < s->o.keep; i++) look &= steps[i] != s->verified;
+  }
+  free(steps);
+  TC_TRY(tc_comm_max_i64(s->o.comm, &look, 1, err));
+  int rc = 0;
+  if (look) {
+    struct tc_ckpt *c = NULL;
+    rc = tc_ckpt_resume(&c, s->o.dir, s->meta.step, s->o.comm, err);
+    tc_ckpt_close(c);
+    if (rc == 0) s->verified = s->meta.step;
+    else if (root && rc != TC_EPEER)
+      tc_warn("%s; read back after it was written, so no older checkpoint is removed", err->text);
+  }
+  if (root && rc == 0) tc_ckpt_prune(s->o.dir, s->o.keep);
+  return rc == TC_EPEER ? rc : 0;
+}
+
+static void write_checkpoint(struct tc_saver *s)
+{
+  struct tc_saved r = { .step = s->meta.step };
+  int64_t t0 = tc_now_ns();
+  tc_at_step(s->meta.step);
+  tc_at_file("saving", NULL);
+  if (s->log_fd >= 0) {           /* its lines must not be younger than the state */
+    fdatasync(s->log_fd);
+    close(s->log_fd);
+  }
+  if (s->verified >= s->meta.step) s->verified = -1;   /* another of that number, set aside since */
+  /* Without it there is nothing to agree on: the device is lost, and this rank ends. */
+  r.rc = land(s, &r.err);
+  if (r.rc == 0)
+    r.rc = tc_ckpt_save(s->o.dir, &s->meta, s->o.tensor, s->o.n_tensors, s->slice, s->o.n_slices,
+                        s->o.comm, &r.err);
+  if (r.rc == 0 && s->o.keep > 0) r.rc = retain(s, &r.err);
+  int64_t end = tc_now_ns();
+  r.write_ns = end - t0;
+  struct tc_event e = { .name = r.rc == 0 ? "checkpoint" : "checkpoint that failed",
+                        .begin_ns = t0, .end_ns = end, .bytes = -1, .mb = -1,
+                        .track = TC_TRACK_CKPT, .kind = TC_EV_CKPT };
+  tc_trace_add(s->o.trace, &e);
+  if (s->o.async) tc_at_rest();
+  pthread_mutex_lock(&s->lock);
+  s->counters = *tc_comm_counters(s->o.comm);
+  s->saved = r;
+  s->state = DONE;
+  pthread_cond_broadcast(&s->changed);
+  pthread_mutex_unlock(&s->lock);
+}
+
+static void *work(void *arg)
+{
+  struct tc_saver *s = arg;
+  tc_lane_use(s->lane);
+  pthread_mutex_lock(&s->lock);
+  for (;;) {
+    while (s->state != BUSY && !s->stop) pthread_cond_wait(&s->changed, &s->lock);
+    if (s->state != BUSY) break;
+    pthread_mutex_unlock(&s->lock);
+    write_checkpoint(s);
+    pthread_mutex_lock(&s->lock);
+  }
+  s->left = true;
+  pthread_cond_broadcast(&s->changed);
+  pthread_mutex_unlock(&s->lock);
+  return NULL;
+}
+
+/* ---- the run's side ---------------------------------------------------------------- */
+
+static int start(struct tc_saver *s, struct tc_err *err)
+{
+  if (s->o.async || s->reach.begin) TC_TRY(take_staging(s, err));
+  if (!s->o.async) return 0;
+  TC_TRY(tc_thread_start(&s->thread, work, s, err));
+  s->threaded = true;
+  return 0;
+}
+
+int tc_saver_new(struct tc_saver **out, const struct tc_saver_opts *o, struct tc_err *err)
+{
+  struct tc_saver *s = *out = tc_calloc(1, sizeof *s);
+  pthread_condattr_t attr;
+  s->o = *o;
+  if (o->reach) s->reach = *o->reach;
+  s->verified = o->verified;
+  s->log_fd = -1;
+  s->lane = o->async ? tc_lane_new("saver") : NULL;
+  s->slice = tc_calloc((size_t)o->n_slices + 1, sizeof *s->slice);
+  if (o->n_slices) memcpy(s->slice, o->slice, (size_t)o->n_slices * sizeof *s->slice);
+  pthread_mutex_init(&s->lock, NULL);
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(&s->changed, &attr);
+  pthread_condattr_destroy(&attr);
+  int rc = start(s, err);
+  if (rc == 0) return 0;
+  tc_saver_free(s, false);
+  *out = NULL;
+  return rc;
+}
+
+void tc_saver_go(struct tc_saver *s, const struct tc_ckpt_meta *m, int log_fd)
+{
+  TC_ASSERT(!tc_saver_busy(s));
+  pthread_mutex_lock(&s->lock);
+  free((char *)(uintptr_t)s->meta.loop);
+  s->meta = *m;
+  s->meta.loop = tc_strdup(m->loop ? m->loop : "");
+  s->log_fd = log_fd;
+  s->state = BUSY;
+  pthread_cond_broadcast(&s->changed);
+  pthread_mutex_unlock(&s->lock);
+  if (!s->o.async) write_checkpoint(s);
+}
+
+bool tc_saver_busy(struct tc_saver *s)
+{
+  pthread_mutex_lock(&s->lock);
+  bool busy = s->state == BUSY;
+  pthread_mutex_unlock(&s->lock);
+  return busy;
+}
+
+bool tc_saver_result(struct tc_saver *s, bool wait, struct tc_saved *out)
+{
+  if (wait) tc_at_rest();         /* the saver's lane is the one to watch */
+  pthread_mutex_lock(&s->lock);
+  while (wait && s->state == BUSY) pthread_cond_wait(&s->changed, &s->lock);
+  bool got = s->state == DONE;
+  if (got) {
+    *out = s->saved;
+    s->state = IDLE;
+  }
+  pthread_mutex_unlock(&s->lock);
+  if (wait) tc_at_file("saved", NULL);
+  return got;
+}
+
+void tc_saver_counters(struct tc_saver *s, struct tc_comm_counters *out)
+{
+  pthread_mutex_lock(&s->lock);
+  *out = s->counters;
+  pthread_mutex_unlock(&s->lock);
+}
+
+int64_t tc_saver_staging_bytes(const struct tc_saver *s) { return s->staging ? s->bytes : 0; }
+
+int64_t tc_saver_memcpy_ns(const struct tc_saver *s) { return s->memcpy_ns; }
+
+/* Waits until the thread has left; false if it is given up. */
+static bool end_thread(struct tc_saver *s, bool abandon)
+{
+  int64_t until = tc_now_ns() + ABANDON_NS;
+  struct timespec ts = { (time_t)(until / 1000000000), (long)(until % 1000000000) };
+  int rc = 0;
+  tc_at_rest();
+  pthread_mutex_lock(&s->lock);
+  s->stop = true;
+  pthread_cond_broadcast(&s->changed);
+  while (!s->left && rc == 0)
+    rc = abandon ? pthread_cond_timedwait(&s->changed, &s->lock, &ts)
+                 : pthread_cond_wait(&s->changed, &s->lock);
+  bool left = s->left;
+  pthread_mutex_unlock(&s->lock);
+  tc_at_file("ending", NULL);
+  if (left) pthread_join(s->thread, NULL);
+  else pthread_detach(s->thread);
+  return left;
+}
+
+bool tc_saver_free(struct tc_saver *s, bool abandon)
+{
+  if (!s) return true;
+  if (s->threaded && !end_thread(s, abandon)) return false;   /* better a leak than a hang */
+  pthread_cond_destroy(&s->changed);
+  pthread_mutex_destroy(&s->lock);
+  free((char *)(uintptr_t)s->meta.loop);
+  if (s->reach.free && s->staging) s->reach.free(s->reach.ctx, s->staging);
+  else free(s->staging);
+  free(s->piece);
+  free(s->slice);
+  free(s);
+  return true;
+}

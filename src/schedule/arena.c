@@ -1,0 +1,434 @@
+/* arena.c - liveness over a step's list of actions, then offsets: largest first, lowest place
+ * free.
+ *
+ * What a micro-batch makes lives once in each of them: at one offset, or, where a pipeline has
+ * several under way, in as many slots as live at once, used in turn. Without a pipeline
+ * micro-batches between the first and the last are alike, so the lives are taken from a list with
+ * three at most. State is laid out by class in the order it was made, so that a unit's accumulators
+ * are adjacent and travel as one message. */
+#include "src/schedule/arena.h"
+#include "src/schedule/impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHORT_MB = 3 };
+const char *const tc_region_name[TC_REGIONS] = { "state", "scratch", "host state",
+                                                 "host scratch" };
+
+struct lives {
+  struct tc_life *all;              /* [tensor][micro-batch] */
+  struct tc_live *of;               /* [n_tensors]: all micro-batches of a tensor */
+  struct tc_live *object; int32_t n_objects;        /* one for each slot */
+  int32_t n_mb;
+};
+
+static int64_t stored_bytes(const struct tc_graph *g, const struct tc_mesh *m,
+                            const int32_t coord[TC_AXES], int32_t t)
+{
+  return tc_round_up(tc_tensor_local_bytes(&g->tensor[t], m, coord), TC_ARENA_ALIGN);
+}
+
+/* Where t, a view or a version, begins in what it lives in one link on, in bytes. */
+static int64_t link_offset(const struct tc_graph *g, int32_t t, const struct tc_mesh *m,
+                           const int32_t coord[TC_AXES])
+{
+  const struct tc_tensor *x = &g->tensor[t];
+  if (x->base < 0) return 0;
+  struct tc_local a, b;
+  tc_tensor_local(x, m, coord, &a);
+  tc_tensor_local(&g->tensor[x->base], m, coord, &b);
+  int64_t row = b.elems / TC_MAX(b.dim[0], 1);           /* elements of one index of dim 0 */
+  int64_t elems = x->base_row * row;
+  if (x->block)
+    elems = a.rows >= 0 ? a.row0 * (x->rank > 1 ? a.dim[x->rank - 1] : 1)
+                        : (a.off[0] - b.off[0]) * row;
+  return elems * (int64_t)tc_dtype_bytes(x->dtype);
+}
+
+/* The places of views and versions, each found from what it lives in, which is placed first. */
+static void place_versions(struct tc_arena *a, const struct tc_graph *g, const struct tc_mesh *m,
+                           const int32_t coord[TC_AXES])
+{
+  int32_t *chain = tc_malloc((size_t)g->n_tensors * sizeof *chain);
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    int32_t n = 0, root = tc_tensor_root(g, t);
+    if (a->off[root] < 0) continue;
+    for (int32_t x = t; a->off[x] < 0;) {
+      chain[n++] = x;
+      x = g->tensor[x].base >= 0 ? g->tensor[x].base : g->tensor[x].overwrites;
+    }
+    while (n-- > 0) {
+      const struct tc_tensor *x = &g->tensor[chain[n]];
+      const int32_t in = x->base >= 0 ? x->base : x->overwrites;
+      a->off[x->id] = a->off[in] + link_offset(g, x->id, m, coord);
+      a->region[x->id] = a->region[root];
+      a->slots[x->id] = a->slots[root];
+      a->slot_at[x->id] = a->slot_at[root];
+    }
+  }
+  free(chain);
+}
+
+/* ---- lives --------------------------------------------------------------------------- */
+
+static void touch(struct tc_live *l, int32_t instance, int32_t at)
+{
+  for (; l->n <= instance; l->n++) l->in[l->n] = (struct tc_life){ INT32_MAX, -1 };
+  struct tc_life *x = &l->in[instance];
+  x->first = TC_MIN(x->first, at);
+  x->last = TC_MAX(x->last, at);
+}
+
+static bool made_once(const struct tc_graph *g, int32_t root)
+{
+  int32_t maker = g->tensor[root].node;
+  return maker < 0 || g->node[maker].once;
+}
+
+/* What action i reads stays through the next action: a few bytes a row that the loss's gradient
+ * reads, through the gradient of the logits, so that a device may do both as one call. */
+static bool reads_on(const struct tc_graph *g, const struct tc_schedule *s, int32_t i)
+{
+  const struct tc_action *a = &s->action[i];
+  return g->node[a->node].op == TC_OP_NLL_BWD && i + 1 < s->n && a[1].mb == a->mb
+         && g->node[a[1].node].op == TC_OP_SUMEXP_BWD;
+}
+
+static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, struct lives *l)
+{
+  size_t n_tensors = (size_t)g->n_tensors;
+  l->n_mb = s->n_mb;
+  l->all = tc_malloc(n_tensors * (size_t)s->n_mb * sizeof *l->all);
+  l->of = tc_calloc(n_tensors, sizeof *l->of);
+  for (int32_t t = 0; t < g->n_tensors; t++)
+    l->of[t] = (struct tc_live){ .t = t, .step = 1, .in = l->all + (size_t)t * (size_t)s->n_mb };
+  for (int32_t i = 0; i < s->n; i++) {
+    const struct tc_node *n = &g->node[s->action[i].node];
+    for (int k = 0; k < n->n_in + n->n_out; k++) {
+      int32_t t = k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in);
+      int32_t root = tc_tensor_root(g, t);
+      if (g->tensor[root].state) continue;
+      bool once = made_once(g, root);
+      touch(&l->of[root], once ? 0 : s->action[i].mb, i + (k < n->n_in && reads_on(g, s, i)));
+      TC_ASSERT(once || !n->once || s->n_mb == 1);   /* sums over micro-batches are state */
+    }
+  }
+  const int32_t result[] = { g->loss, g->grad_norm };      /* read after the run */
+  for (size_t i = 0; i < sizeof result / sizeof result[0]; i++) {
+    int32_t root = result[i] >= 0 ? tc_tensor_root(g, result[i]) : -1;
+    if (root >= 0 && !g->tensor[root].state) touch(&l->of[root], 0, s->n);
+  }
+}
+
+/* The fewest slots so that a micro-batch's life ends before that of the next in its slot begins.
+ * Lives begin in the order of the micro-batches. */
+static int32_t count_slots(const struct tc_live *l)
+{
+  int32_t k = 1;
+  for (int32_t i = 0; i + k < l->n; i++)
+    while (i + k < l->n && l->in[i].last >= l->in[i + k].first) k++;
+  return k;
+}
+
+/* An object to place for each slot of each tensor. */
+static void make_objects(struct tc_arena *a, const struct tc_graph *g, const struct tc_mesh *m,
+                         const int32_t coord[TC_AXES], struct lives *l)
+{
+  int32_t n = 0;
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    a->slots[t] = l->of[t].n ? count_slots(&l->of[t]) : 1;
+    n += a->slots[t];
+  }
+  l->object = tc_calloc((size_t)n, sizeof *l->object);
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    int32_t k = a->slots[t];
+    for (int32_t i = 0; i < k && l->of[t].n; i++) {
+      struct tc_live *x = &l->object[l->n_objects++];
+      *x = l->of[t];
+      x->slot = i;
+      x->step = k;
+      x->in += i;
+      x->n = (int32_t)tc_ceil_div(l->of[t].n - i, k);
+      x->bytes = stored_bytes(g, m, coord, t);
+    }
+  }
+}
+
+/* ---- placing ------------------------------------------------------------------------- */
+
+static int by_size(const void *a, const void *b)
+{
+  const struct tc_live *x = *(struct tc_live *const *)a, *y = *(struct tc_live *const *)b;
+  if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+  if (x->t != y->t) return x->t < y->t ? -1 : 1;
+  return x->slot < y->slot ? -1 : x->slot > y->slot;
+}
+
+static void place_scratch(struct tc_arena *a, const struct tc_graph *g, struct lives *l, int space)
+{
+  int region = space == TC_HOST ? TC_HOST_SCRATCH : TC_SCRATCH;
+  struct tc_live **todo = tc_malloc((size_t)l->n_objects * sizeof *todo);
+  struct tc_placed *placed = tc_placed_new();
+  int32_t n = 0;
+  for (int32_t i = 0; i < l->n_objects; i++)
+    if (g->tensor[l->object[i].t].space == space) todo[n++] = &l->object[i];
+  qsort(todo, (size_t)n, sizeof *todo, by_size);
+  for (int32_t i = 0; i < n; i++) {
+    struct tc_live *x = todo[i];
+    x->off = tc_placed_lowest(placed, x);
+    tc_placed_add(placed, x);
+    if (x->slot == 0) a->off[x->t] = x->off;
+    a->region[x->t] = (uint8_t)region;
+    a->bytes[region] = TC_MAX(a->bytes[region], x->off + x->bytes);
+  }
+  a->looked += tc_placed_looked(placed);
+  tc_placed_free(placed);
+  free(todo);
+}
+
+/* What slots add to a tensor's offset; objects of a tensor follow each other. */
+static void place_slots(struct tc_arena *a, const struct lives *l)
+{
+  for (int32_t i = 0; i < l->n_objects; i++) {
+    const struct tc_live *x = &l->object[i];
+    if (a->slots[x->t] == 1) continue;
+    if (x->slot == 0) a->slot_at[x->t] = a->n_slot;
+    TC_GROW(a->slot, a->n_slot, a->cap_slot);
+    a->slot[a->n_slot++] = x->off - a->off[x->t];
+  }
+}
+
+/* Adds the scratch of a space, by what lives when most does. */
+static void class_scratch(struct tc_arena *a, const struct tc_graph *g, const struct lives *l,
+                          int n_actions, int space)
+{
+  int64_t *change = tc_calloc((size_t)n_actions + 2, sizeof *change), sum = 0, most = -1, used = 0;
+  int32_t at = 0;
+  for (int32_t o = 0; o < l->n_objects; o++) {
+    const struct tc_live *x = &l->object[o];
+    for (int32_t i = 0; i < x->n && g->tensor[x->t].space == space; i++) {
+      const struct tc_life *y = &x->in[i * x->step];
+      if (y->last < 0) continue;
+      change[y->first] += x->bytes;
+      change[y->last + 1] -= x->bytes;
+    }
+  }
+  for (int32_t i = 0; i <= n_actions; i++) {
+    sum += change[i];
+    if (sum > most) {
+      most = sum;
+      at = i;
+    }
+  }
+  free(change);
+  for (int32_t o = 0; o < l->n_objects; o++) {
+    const struct tc_live *x = &l->object[o];
+    for (int32_t i = 0; i < x->n && g->tensor[x->t].space == space; i++) {
+      const struct tc_life *y = &x->in[i * x->step];
+      if (y->first > at || at > y->last) continue;
+      a->by_class[space][g->tensor[x->t].cls] += x->bytes;
+      used += x->bytes;
+    }
+  }
+  a->by_class[space][TC_CLS_ACT] += a->bytes[space == TC_HOST ? TC_HOST_SCRATCH : TC_SCRATCH] - used;
+}
+
+static int place_state(struct tc_arena *a, const struct tc_graph *g, const struct tc_mesh *m,
+                       const int32_t coord[TC_AXES], const struct tc_arena *with,
+                       const struct tc_graph *wg, struct tc_err *err)
+{
+  for (int cls = 0; cls < TC_CLASSES; cls++)
+    for (int32_t t = 0; t < g->n_tensors; t++) {
+      const struct tc_tensor *x = &g->tensor[t];
+      if (!x->state || x->cls != cls) continue;
+      int region = x->space == TC_HOST ? TC_HOST_STATE : TC_STATE;
+      a->region[t] = (uint8_t)region;
+      int64_t bytes = stored_bytes(g, m, coord, t);
+      a->by_class[x->space][cls] += bytes;
+      if (!with) {
+        a->off[t] = a->bytes[region];
+        a->bytes[region] += bytes;
+        continue;
+      }
+      int32_t o = 0;
+      while (o < wg->n_tensors && !(wg->tensor[o].state && !strcmp(wg->tensor[o].name, x->name)))
+        o++;
+      if (o == wg->n_tensors || stored_bytes(wg, m, coord, o) != bytes ||
+          wg->tensor[o].space != x->space)
+        return tc_fail(err, TC_EUSER, "state %s is not in the main program", x->name);
+      a->off[t] = with->off[o];
+    }
+  for (int r = TC_STATE; with && r < TC_REGIONS; r += TC_HOST_STATE - TC_STATE)
+    a->bytes[r] = with->bytes[r];
+  return 0;
+}
+
+/* The action after which each scratch tensor is free. */
+static void find_deaths(struct tc_arena *a, const struct tc_graph *g, const struct tc_schedule *s,
+                        const struct lives *l)
+{
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    const struct tc_live *x = &l->of[t];
+    a->die[t] = (struct tc_death){ -1, false, false };
+    if (!x->n || x->in[x->n - 1].last >= s->n) continue;
+    const struct tc_action *last = &s->action[x->in[x->n - 1].last];
+    bool always = true;
+    for (int32_t i = 0; i < x->n; i++) {
+      const struct tc_action *b = x->in[i].last >= 0 ? &s->action[x->in[i].last] : last;
+      always &= b->node == last->node && b->kind == last->kind;
+    }
+    if (always) a->die[t] = (struct tc_death){ last->node, last->kind == TC_WAIT, x->n == 1 };
+  }
+}
+
+int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct tc_schedule *s,
+                 const struct tc_mesh *m, const int32_t coord[TC_AXES],
+                 const struct tc_arena *with, const struct tc_graph *with_graph,
+                 struct tc_err *err)
+{
+  struct tc_arena *a = tc_calloc(1, sizeof *a);
+  size_t n = (size_t)g->n_tensors;
+  a->n = g->n_tensors;
+  a->off = tc_malloc(n * sizeof *a->off);
+  a->die = tc_malloc(n * sizeof *a->die);
+  a->region = tc_calloc(n, sizeof *a->region);
+  a->slots = tc_calloc(n, sizeof *a->slots);
+  a->slot_at = tc_calloc(n, sizeof *a->slot_at);
+  memset(a->off, -1, n * sizeof *a->off);
+  int rc = place_state(a, g, m, coord, with, with_graph, err);
+  if (rc < 0) {
+    tc_arena_free(a);
+    return rc;
+  }
+  struct tc_schedule *shorter = NULL;
+  struct tc_schedule_opts o = s->opts;
+  if (o.n_mb > SHORT_MB && o.pp <= 1) {
+    o.n_mb = SHORT_MB;
+    tc_schedule_new(&shorter, g, &o, err);       /* without a pipeline nothing can fail */
+    s = shorter;
+  }
+  struct lives l = { 0 };
+  find_lives(g, s, &l);
+  make_objects(a, g, m, coord, &l);
+  for (int space = 0; space < TC_SPACES; space++) {
+    place_scratch(a, g, &l, space);
+    class_scratch(a, g, &l, s->n, space);
+  }
+  place_slots(a, &l);
+  find_deaths(a, g, s, &l);
+  place_versions(a, g, m, coord);
+  free(l.all);
+  free(l.of);
+  free(l.object);
+  tc_schedule_free(shorter);
+  *out = a;
+  return 0;
+}
+
+void tc_arena_free(struct tc_arena *a)
+{
+  if (!a) return;
+  free(a->off);
+  free(a->die);
+  free(a->region);
+  free(a->slots);
+  free(a->slot_at);
+  free(a->slot);
+  free(a);
+}
+
+/* ---- the check ----------------------------------------------------------------------- */
+
+/* The bytes that a root occupies now, by (root, micro-batch); in no order. */
+struct holder { int64_t key, off, end; };
+
+struct walk {
+  const struct tc_arena *a;
+  const struct tc_graph *g;
+  const struct tc_schedule *s;
+  const struct tc_mesh *m;
+  const int32_t *coord;
+  int32_t *until;                /* [key]: the last position at which it is touched */
+  int32_t *where;                /* [key]: in held[]; -1 */
+  struct holder *held; int32_t n, cap;
+};
+
+/* Of operand k of action i; -1: state. What is made once is under micro-batch 0. */
+static int64_t key_of(const struct walk *w, int32_t i, int k)
+{
+  const struct tc_graph *g = w->g;
+  const struct tc_node *n = &g->node[w->s->action[i].node];
+  int32_t t = k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in), mb = 0;
+  int32_t root = tc_tensor_root(g, t);
+  if (g->tensor[root].state) return -1;
+  if (!made_once(g, root)) mb = n->once ? w->s->n_mb - 1 : w->s->action[i].mb;
+  return (int64_t)root * w->s->n_mb + mb;
+}
+
+/* It lives from now on. */
+static int hold(struct walk *w, int64_t key, struct tc_err *err)
+{
+  const struct tc_arena *a = w->a;
+  const int32_t root = (int32_t)(key / w->s->n_mb);
+  const int64_t off = tc_arena_at(a, root, (int32_t)(key % w->s->n_mb));
+  const struct holder x = { key, off, off + stored_bytes(w->g, w->m, w->coord, root) };
+  if (a->off[root] < 0 || x.end > a->bytes[a->region[root]])
+    return tc_fail(err, TC_EUSER, "arena: %s lies outside", w->g->tensor[root].name);
+  for (int32_t q = 0; q < w->n; q++) {
+    const struct holder *y = &w->held[q];
+    if (y->off >= x.end || x.off >= y->end) continue;
+    const int32_t other = (int32_t)(y->key / w->s->n_mb);
+    if (a->region[other] == a->region[root])
+      return tc_fail(err, TC_EUSER, "arena: %s and %s overlap while both live",
+                     w->g->tensor[other].name, w->g->tensor[root].name);
+  }
+  TC_GROW(w->held, w->n, w->cap);
+  w->where[key] = w->n;
+  w->held[w->n++] = x;
+  return 0;
+}
+
+static void let_go(struct walk *w, int64_t key)
+{
+  const int32_t q = w->where[key];
+  w->where[key] = -1;
+  w->held[q] = w->held[--w->n];
+  if (q < w->n) w->where[w->held[q].key] = q;
+}
+
+static int walk_action(struct walk *w, int32_t i, struct tc_err *err)
+{
+  const struct tc_node *n = &w->g->node[w->s->action[i].node];
+  for (int k = 0; k < n->n_in + n->n_out; k++) {
+    const int64_t key = key_of(w, i, k);
+    if (key >= 0 && w->where[key] < 0) TC_TRY(hold(w, key, err));
+  }
+  for (int k = 0; k < n->n_in + n->n_out; k++) {
+    const int64_t key = key_of(w, i, k);
+    if (key >= 0 && w->where[key] >= 0 && w->until[key] == i) let_go(w, key);
+  }
+  return 0;
+}
+
+int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g,
+                   const struct tc_schedule *s, const struct tc_mesh *m,
+                   const int32_t coord[TC_AXES], struct tc_err *err)
+{
+  const size_t keys = (size_t)g->n_tensors * (size_t)s->n_mb;
+  struct walk w = { .a = a, .g = g, .s = s, .m = m, .coord = coord };
+  w.until = tc_malloc(keys * sizeof *w.until);
+  w.where = tc_malloc(keys * sizeof *w.where);
+  memset(w.where, -1, keys * sizeof *w.where);
+  for (int32_t i = 0; i < s->n; i++) {
+    const struct tc_node *n = &g->node[s->action[i].node];
+    for (int k = 0; k < n->n_in + n->n_out; k++)
+      if (key_of(&w, i, k) >= 0) w.until[key_of(&w, i, k)] = i;
+  }
+  int rc = 0;
+  for (int32_t i = 0; i < s->n && !rc; i++) rc = walk_action(&w, i, err);
+  free(w.until);
+  free(w.where);
+  free(w.held);
+  return rc;
+}

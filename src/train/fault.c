@@ -1,0 +1,39 @@
+/* fault.c - faults on purpose: a test aid, off unless run.fault asks for one. */
+#include "src/train/fault.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/watch/watch.h"
+
+static const char *const kinds[TC_FAULT_KINDS] = { "", "hang", "slow", "nan", "spike" };
+
+int tc_fault_parse(struct tc_fault *f, const char *text, int world, struct tc_err *err)
+{
+  *f = (struct tc_fault){ .rank = world - 1 };
+  if (!*text) return 0;
+  const char *at = strchr(text, '@');
+  char *end = NULL;
+  for (int k = 1; at && k < TC_FAULT_KINDS; k++)
+    if (!strncmp(text, kinds[k], (size_t)(at - text)) && !kinds[k][at - text]) f->kind = k;
+  if (at) f->step = strtoll(at + 1, &end, 10);
+  if (f->kind && *end == ':' && isdigit((unsigned char)end[1])) f->rank = (int)strtol(end + 1,
+                                                            &end, 10);
+  if (!f->kind || *end || f->step < 1 || f->rank < 0 || f->rank >= world)
+    return tc_fail(err, TC_EUSER, "run.fault = %s: give nan@STEP, spike@STEP, hang@STEP or "
+                   "slow@STEP, the last two with :RANK (0 to %d) behind it or without", text, world - 1);
+  return 0;
+}
+
+void tc_fault_begin(const struct tc_fault *f, int rank, int64_t step)
+{
+  if (f->kind != TC_FAULT_HANG || rank != f->rank || step != f->step) return;
+  tc_at_file("hanging on purpose", NULL);
+  for (;;) tc_sleep_ns(INT64_C(1000000000));
+}
+
+void tc_fault_end(const struct tc_fault *f, int rank, int64_t step, int64_t work_ns)
+{
+  if (f->kind == TC_FAULT_SLOW && rank == f->rank && step >= f->step) tc_sleep_ns(3 * work_ns);
+}

@@ -1,0 +1,175 @@
+/* memory.c - whether the device has the memory that a run needs, before any of it is taken;
+ * if not, what takes it, and what would fit: found with the planner, which makes the programs of
+ * other settings as this run's were made. */
+#include "src/plan/plan.h"
+#include "src/train/train.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What may be asked of the user, from what costs least. NULL: as it is. */
+static const struct way { const char *data, *recompute, *offload; } ways[] = {
+  { NULL, NULL, NULL },
+  { NULL, "selective", NULL },
+  { NULL, "full", NULL },
+  { "zero1", NULL, NULL },
+  { "zero2", NULL, NULL },
+  { "zero3", NULL, NULL },
+  { "zero3", "full", NULL },
+  { NULL, "full", "params" },
+  { "zero3", "full", "params" },
+};
+enum { WAYS = sizeof ways / sizeof *ways, TRIES = 16 };
+
+/* The fields are strings of the configuration's pool; these are constants, never freed. */
+static void go(struct tc_config *c, const struct way *w)
+{
+  if (w->data) c->parallel_data = (char *)(uintptr_t)w->data;
+  if (w->recompute) c->train_recompute = (char *)(uintptr_t)w->recompute;
+  if (w->offload) c->parallel_offload = (char *)(uintptr_t)w->offload;
+}
+
+static bool changes(const struct tc_config *c, const struct way *w, int dp)
+{
+  return !(w->data && (dp == 1 || !strcmp(c->parallel_data, w->data)))
+         && !(w->recompute && (!strcmp(c->train_recompute, w->recompute)
+                               || !strcmp(c->train_recompute, "full")) && !w->data && !w->offload)
+         && !(w->offload && strcmp(c->parallel_offload, "no"));
+}
+
+/* What every program needs for a micro-batch at least, on the rank that has most: the input of each
+ * of its layers, which the backward pass reads. Known before a program is made. */
+static double least_bytes(const struct tc_train *t, int64_t micro)
+{
+  const struct tc_model *m = &t->opts.model;
+  const struct tc_config *c = t->cfg;
+  double split = c->parallel_sequence ? t->mesh->size[TC_TP] : 1;
+  if (*c->parallel_annotations) split = t->mesh->world;    /* they may split anything */
+  return (double)micro * (double)m->context * (double)m->hidden * (double)m->layers
+         * (double)tc_dtype_bytes(t->opts.gpt.dtype) / t->mesh->size[TC_PP] / split;
+}
+
+static bool fits(const struct tc_config *c, int world, int64_t bytes)
+{
+  struct tc_plan p;
+  struct tc_err err = { 0 };
+  return tc_plan_layout(&p, c, world, NULL, false, &err) == 0
+         && p.cls[p.worst].memory.bytes[TC_DEVICE] <= bytes;
+}
+
+/* The largest divisor of n that is at most `most`; 0: none. */
+static int64_t divisor(int64_t n, int64_t most)
+{
+  int64_t q = most > 0 ? tc_ceil_div(n, most) : n + 1, k = 0;
+  for (; q <= n / q; q++)
+    if (n % q == 0) return n / q;
+  for (k = TC_MIN(n / q, most); k > 0 && n % k; k--) { }
+  return k;
+}
+
+/* The settings that would fit into `bytes`, as text; false: none of those that were looked at. Of
+ * micro-batches with very many sizes the smaller ones are looked at by halves. */
+static bool what_fits(const struct tc_train *t, int64_t bytes, char *text, size_t size)
+{
+  const int dp = t->mesh->size[TC_DP];
+  const int64_t local = t->cfg->train_global_batch / dp, now = local / t->mesh->size[TC_MB];
+  const double most = (double)bytes / least_bytes(t, 1);
+  for (int i = 0; i < WAYS; i++) {
+    const struct way *w = &ways[i];
+    int64_t micro = i ? now : now - 1;
+    if (i && !changes(t->cfg, w, dp)) continue;
+    if ((double)micro > most) micro = (int64_t)most;
+    micro = divisor(local, micro);
+    for (int tries = 0; micro > 0; tries++) {
+      struct tc_config c = *t->cfg;
+      c.train_micro_batch = micro;
+      go(&c, w);
+      if (!fits(&c, t->mesh->world, bytes)) {
+        micro = divisor(local, tries < TRIES ? micro - 1 : micro / 2);
+        continue;
+      }
+      int n = snprintf(text, size, "train.micro_batch = %lld", (long long)micro);
+      const char *const key[] = { "parallel.data", "train.recompute", "parallel.offload" };
+      const char *const value[] = { w->data, w->recompute, w->offload };
+      for (int k = 0; k < 3; k++)
+        if (value[k] && (size_t)n < size)
+          n += snprintf(text + n, size - (size_t)n, " and %s = %s", key[k], value[k]);
+      return true;
+    }
+  }
+  return false;
+}
+
+/* "activations 1.20, optimizer 0.50": the largest first. */
+static void by_size(const int64_t bytes[TC_CLASSES], char *text, size_t size)
+{
+  bool said[TC_CLASSES] = { false };
+  *text = '\0';
+  for (size_t n = 0;;) {
+    int most = -1;
+    for (int k = 0; k < TC_CLASSES; k++)
+      if (!said[k] && bytes[k] > 0 && (most < 0 || bytes[k] > bytes[most])) most = k;
+    if (most < 0 || n >= size) return;
+    said[most] = true;
+    n += (size_t)snprintf(text + n, size - n, "%s%s %.4g", n ? ", " : "", tc_class_name[most],
+                          (double)bytes[most] * 1e-9);
+  }
+}
+
+/* What is taken after the tensors: the kernels' scratch, and by the device's libraries, which load
+ * their code and make their buffers when they are first called. A guess: if it is too small
+ * the run ends later, with a shorter message. */
+static int64_t for_others(int64_t total) { return TC_MIN(total / 64, INT64_C(1000000000)); }
+
+/* `need`: how much, and what for. */
+static int refuse(const struct tc_train *t, const char *need, int64_t left, int64_t total,
+                  struct tc_err *err)
+{
+  char other[200], of[40] = "";
+  const bool found = what_fits(t, left - for_others(total), other, sizeof other);
+  if (left != total) snprintf(of, sizeof of, " free of %.4g", (double)total * 1e-9);
+  return tc_fail(err, TC_EUSER, "out of memory: %s; device %s has %.4g GB%s; %s%s", need,
+                 t->device->ops->name, (double)left * 1e-9, of,
+                 found ? other : "no smaller train.micro_batch, recomputation, ZeRO stage or "
+                 "offloading would do: use more ranks (mesh.tp, mesh.pp), a smaller model or "
+                 "train.global_batch",
+                 found ? " would fit" : "");
+}
+
+int tc_train_could_fit(const struct tc_train *t, struct tc_err *err)
+{
+  struct tc_device *d = t->device;
+  const struct tc_mesh *m = t->mesh;
+  const int64_t micro = t->cfg->train_global_batch / m->size[TC_DP] / m->size[TC_MB];
+  const double bytes = least_bytes(t, micro);
+  int64_t left = 0, total = 0;
+  char need[160];
+  if (d->ops->memory) {
+    d->ops->memory(d, &left, &total);
+  } else {                                       /* the host's: a rank's share of its node's */
+    total = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    left = total /= TC_MAX(t->ranks->info[t->rank].local_size, 1);
+  }
+  if (bytes <= (double)left) return 0;
+  snprintf(need, sizeof need, "at least %.4g GB are needed for the activations of the %lld sequences "
+           "of a micro-batch", bytes * 1e-9, (long long)micro);
+  return refuse(t, need, left, total, err);
+}
+
+int tc_train_fits(const struct tc_train *t, struct tc_err *err)
+{
+  struct tc_device *d = t->device;
+  struct tc_plan_memory m;
+  int64_t left = 0, total = 0;
+  char classes[200], need[300];
+  if (!d->ops->memory) return 0;
+  d->ops->memory(d, &left, &total);
+  tc_plan_memory(&m, t->prog, TC_N_PROGS, t->mesh, t->rank);
+  const int64_t others = for_others(total);
+  if (m.bytes[TC_DEVICE] + others <= left) return 0;
+  by_size(m.by_class[TC_DEVICE], classes, sizeof classes);
+  snprintf(need, sizeof need, "%.4g GB are needed (%s, kernels and libraries %.4g)",
+           (double)(m.bytes[TC_DEVICE] + others) * 1e-9, classes, (double)others * 1e-9);
+  return refuse(t, need, left, total, err);
+}

@@ -1,0 +1,48 @@
+/* plan.c - what the planner says of this run, for run.json: step time, tokens a second, bubble
+ * and bytes, to stand beside what is measured. Made once, by rank 0, as the run starts; every
+ * action of every stage is played only where that is few enough to take no time. */
+#include "src/train/train.h"
+#include "src/plan/plan.h"
+
+#include <jansson.h>
+#include <string.h>
+
+/* Layers of all programs that are made; those times micro-batches, which are played. */
+enum { MOST_MADE = 64, MOST_PLAYED = 4096 };
+
+static const char *device_name(const struct tc_train *t)
+{
+  const char *want = t->cfg->run_plan_device;
+  if (!strcmp(want, "no")) return NULL;
+  if (strcmp(want, "auto")) return want;
+  if (!t->device->ops->separate) return NULL;
+  return tc_plan_device_of(t->ranks->info[t->rank].dev.name);
+}
+
+int tc_train_plan(struct tc_train *t, struct tc_err *err)
+{
+  const char *name = device_name(t);
+  struct tc_cluster k;
+  struct tc_plan p;
+  struct tc_err why = { 0 };
+  if (!name) return 0;
+  if (!*name)
+    return tc_fail(err, TC_EUSER, "run.plan_device is empty: give auto, no, a device or its file");
+  TC_TRY(tc_cluster_read(&k, name, err));
+  k.devices = TC_MAX(tc_ranks_node_devices(t->ranks), 1);
+  k.nodes = t->ranks->n_nodes;
+  int64_t made = t->opts.model.layers * t->mesh->size[TC_PP];
+  bool exact = made <= MOST_MADE && made * t->mesh->size[TC_MB] <= MOST_PLAYED;
+  int rc = tc_plan_layout_on(&p, t->cfg, t->ranks->world, t->ranks->node_of_rank,
+                             tc_ranks_node_devices(t->ranks), &k, exact, &why);
+  if (rc == 0) {
+    double most = (double)p.cls[p.worst].memory.bytes[TC_DEVICE];
+    t->predicted = json_pack("{s:s,s:f}", "device", k.device.name, "device_bytes", most);
+    json_object_update_new(t->predicted, tc_plan_time_json(&p.time));
+    t->peak_s = p.time.mfu * p.time.step_s;
+  } else {
+    tc_warn("no predicted time in run.json: %s", why.text);
+  }
+  tc_cluster_done(&k);
+  return 0;
+}

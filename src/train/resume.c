@@ -1,0 +1,99 @@
+/* resume.c - compares the settings and the data of a resumed run with those of the run
+ * that saved its checkpoint. config/options.def says for each option whether a change is refused,
+ * warned about or free. Of the data the tokens are compared, not the names: files may move. */
+#include "src/train/train.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The configuration in the checkpoint; NULL if no run had it: an import has no version. */
+static struct tc_config *saved_config(const struct tc_ckpt_meta *meta)
+{
+  struct tc_config *was = NULL;
+  struct tc_err err;
+  if (!*meta->version || !strstr(meta->config, "[train]")) return NULL;
+  return tc_config_saved(&was, meta->config, 0, NULL, &err) == 0 ? was : NULL;
+}
+
+int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path,
+                    struct tc_err *err)
+{
+  struct tc_config *was = saved_config(meta);
+  struct tc_config_change x;
+  int rc = 0;
+  for (int i = 0; was && !rc && (i = tc_config_next_change(was, t->cfg, i, &x)) >= 0; i++)
+    if (x.resume == TC_RESUME_REFUSED)
+      rc = tc_fail(err, TC_EUSER, "%s was saved with %s = %s, and this run has %s: set it as it "
+                   "was, or begin a new run from its weights: tercio ckpt export %s -o W, tercio "
+                   "ckpt import W -o C, then another run.out and ckpt.from = C", path, x.name,
+                   x.was, x.is, path);
+  tc_config_free(was);
+  return rc;
+}
+
+/* Whether all steps after `from` have the same learning rate with both. A warm-up that differs
+ * shows in the first of them, all else in some of LOOKS. */
+static bool same_rate(const struct tc_config *a, const struct tc_config *b, int64_t from,
+                      int64_t steps)
+{
+  enum { LOOKS = 1000 };
+  for (int64_t i = 0; i <= LOOKS && from < steps; i++) {
+    const int64_t step = i ? from + tc_ceil_div((steps - from) * i, LOOKS) : from + 1;
+    if ((float)tc_train_lr(a, step) != (float)tc_train_lr(b, step)) return false;
+  }
+  return true;
+}
+
+static void warn_of_data(const struct tc_train *t, const char *data)
+{
+  struct tc_data_identity was, is = t->data_id;
+  if (sscanf(data, "tokens %" SCNd64 " hash %" SCNx64, &was.tokens, &was.hash) != 2) return;
+  if (was.tokens != is.tokens)
+    tc_warn("the training data had %lld tokens, now have %lld: from here on each step sees "
+            "different samples",
+            (long long)was.tokens, (long long)is.tokens);
+  else if (was.hash != is.hash)
+    tc_warn("the training data have changed, though not in length (%lld tokens): from here on each "
+            "step sees different samples", (long long)is.tokens);
+}
+
+char *tc_resume_data(const struct tc_train *t)
+{
+  return tc_sprintf("tokens %" PRId64 " hash %016" PRIx64, t->data_id.tokens, t->data_id.hash);
+}
+
+/* oneDNN and compilers add up in orders of their own. */
+static void warn_of_stack(const struct tc_train *t, const char *was)
+{
+  if (*was && strcmp(was, t->stack))
+    tc_warn("the checkpoint was saved with other versions (%s; now %s): from here on losses may "
+            "differ in their last digits", was, t->stack);
+}
+
+void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta)
+{
+  static const char *const what[] = {
+    [TC_RESUME_SAMPLES] = "each step sees different samples",
+    [TC_RESUME_RATE] = "the learning rate differs",
+    [TC_RESUME_MATH] = "the arithmetic of a step differs" };
+  const struct tc_config *is = t->cfg;
+  const int64_t steps = is->train_steps;
+  struct tc_config *was = saved_config(meta), mixed;
+  struct tc_config_change x;
+  warn_of_data(t, meta->data);
+  warn_of_stack(t, meta->stack);
+  if (!was) return;
+  const bool same = same_rate(was, is, meta->step, steps);
+  mixed = *was;                  /* its options become those of now one by one */
+  for (int i = 0; (i = tc_config_next_change(was, is, i, &x)) >= 0; i++) {
+    bool differs = x.resume == TC_RESUME_SAMPLES || x.resume == TC_RESUME_MATH;
+    if (x.resume == TC_RESUME_RATE) {
+      const struct tc_config before = mixed;
+      tc_config_copy(&mixed, is, i);
+      differs = !same && !same_rate(&before, &mixed, meta->step, steps);
+    }
+    if (differs) tc_warn("%s was %s, is %s: from here on %s", x.name, x.was, x.is, what[x.resume]);
+  }
+  tc_config_free(was);
+}

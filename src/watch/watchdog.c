@@ -1,0 +1,396 @@
+/* watchdog.c - the watchdog thread and its search for a culprit.
+ *
+ * Invariants:
+ *  - the mail and the search belong to the watchdog's thread;
+ *  - nobody waits for the watchdog for more than BLAME_NS, and it waits for nobody;
+ *  - giving up can't be taken back: the process ends within GRACE_NS. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "src/watch/impl.h"
+
+#define TICK_NS (SECOND / 10)
+#define PROMPT_NS (SECOND / 500)  /* between looks while a search goes on */
+#define SILENT_NS (2 * SECOND)    /* who has not answered by then gives no sign of life */
+#define SEARCH_NS (5 * SECOND)
+#define BLAME_NS (8 * SECOND)
+#define LINGER_NS (SECOND / 2)    /* for the others' lines, before a step is ended */
+#define GRACE_NS (10 * SECOND)    /* after giving up a process ends by itself, or is ended */
+
+enum { LEADS = 64 };
+
+enum kind { ASK = 1, TELL, GIVE_UP };
+struct letter { int32_t kind, from, about; struct report report; };
+
+struct request {
+  struct request *next;
+  int from, n;
+  int32_t late[TC_BLAMED];
+  struct tc_blame *out;
+  bool done;
+};
+
+/* A rank that may be the culprit. */
+struct lead { int rank, via; int64_t asked_ns; bool answered; struct report report; };
+
+struct tc_watch {
+  struct tc_watch_opts o;
+  int64_t deadline_ns;
+  struct post *post;              /* [n_local] */
+  pthread_t thread;
+  pthread_mutex_t lock, mail_lock;
+  pthread_cond_t wake, answered;
+  bool quit;
+  struct request *requests;
+  struct tc_mail *mail;           /* under mail_lock */
+  int64_t given_up_ns;            /* 0: not */
+  struct lead lead[LEADS];
+  int n_leads;
+};
+
+static void wait_until(pthread_cond_t *c, pthread_mutex_t *lock, int64_t until_ns)
+{
+  struct timespec ts = { (time_t)(until_ns / SECOND), (long)(until_ns % SECOND) };
+  pthread_cond_timedwait(c, lock, &ts);
+}
+
+bool tc_stall_blame(struct tc_stall *s, struct tc_blame *b)
+{
+  *b = (struct tc_blame){ 0 };
+  if (!s) return false;
+  struct tc_watch *w = s->post->watch;
+  struct tc_blame found = { 0 };
+  struct request r = { .from = s->post->rank, .out = &found };
+  pthread_mutex_lock(&s->lock);
+  r.n = s->n;
+  memcpy(r.late, s->late, sizeof r.late);
+  pthread_mutex_unlock(&s->lock);
+  int64_t until_ns = tc_now_ns() + BLAME_NS;
+  pthread_mutex_lock(&w->lock);
+  r.next = w->requests;
+  w->requests = &r;
+  pthread_cond_signal(&w->wake);
+  while (!r.done && tc_now_ns() < until_ns) wait_until(&w->answered, &w->lock, until_ns);
+  for (struct request **q = &w->requests; *q && !r.done; q = &(*q)->next)
+    if (*q == &r) {
+      *q = r.next;
+      break;
+    }
+  bool done = r.done;
+  pthread_mutex_unlock(&w->lock);
+  if (done) *b = found;
+  return done;
+}
+
+static const char *who(const struct tc_watch *w, int rank) { return w->o.who[rank]; }
+
+static bool is_mine(const struct tc_watch *w, int rank)
+{
+  return rank >= w->o.first && rank < w->o.first + w->o.n_local;
+}
+
+static void say_where(struct tc_watch *w)
+{
+  int was = tc_log_rank();
+  for (int i = 0; i < w->o.n_local; i++) {
+    struct report r;
+    tc_post_report(&w->post[i], w->o.who, &r);
+    tc_log_set_rank(w->o.world > 1 ? r.rank : -1);
+    tc_log("%s stands at %s, for %.1f s", who(w, r.rank), r.text, tc_seconds(r.for_ns));
+  }
+  tc_log_set_rank(was);
+}
+
+/* ---- letters ------------------------------------------------------------------------------- */
+
+static void send_letter(struct tc_watch *w, int to, const struct letter *l)
+{
+  pthread_mutex_lock(&w->mail_lock);
+  if (w->mail) w->mail->send(w->mail, to, l, (int)sizeof *l);
+  pthread_mutex_unlock(&w->mail_lock);
+}
+
+static bool next_letter(struct tc_watch *w, struct letter *l)
+{
+  pthread_mutex_lock(&w->mail_lock);
+  bool got = w->mail && w->mail->poll(w->mail, l, (int)sizeof *l);
+  pthread_mutex_unlock(&w->mail_lock);
+  return got;
+}
+
+/* Once: says where this process's ranks stand, and passes it on to the processes 1, 2, 4, ...
+ * further: all hear of it in log2 steps, and whoever is dead is gone around. */
+static void give_up(struct tc_watch *w)
+{
+  if (w->given_up_ns) return;
+  w->given_up_ns = tc_now_ns();
+  struct letter l = { .kind = GIVE_UP, .from = w->o.first };
+  for (int64_t d = 1; w->o.n_local < w->o.world && d < w->o.world; d *= 2)
+    send_letter(w, (int)((w->o.first + d) % w->o.world), &l);
+  say_where(w);
+}
+
+static void read_letters(struct tc_watch *w)
+{
+  struct letter l;
+  while (next_letter(w, &l)) {
+    if (l.kind == ASK && is_mine(w, l.about)) {
+      struct letter answer = { .kind = TELL, .from = w->o.first, .about = l.about };
+      tc_post_report(&w->post[l.about - w->o.first], w->o.who, &answer.report);
+      send_letter(w, l.from, &answer);
+    } else if (l.kind == TELL) {
+      for (int i = 0; i < w->n_leads; i++) {
+        if (w->lead[i].rank != l.about || w->lead[i].answered) continue;
+        w->lead[i].report = l.report;
+        w->lead[i].answered = true;
+      }
+    } else if (l.kind == GIVE_UP) {
+      give_up(w);
+    }
+  }
+}
+
+/* ---- the search ---------------------------------------------------------------------------- */
+
+static void add_lead(struct tc_watch *w, int rank, int via)
+{
+  if (rank < 0 || rank >= w->o.world || w->n_leads == LEADS) return;
+  for (int i = 0; i < w->n_leads; i++)
+    if (w->lead[i].rank == rank) return;
+  w->lead[w->n_leads++] = (struct lead){ .rank = rank, .via = via, .asked_ns = tc_now_ns() };
+}
+
+static void ask(struct tc_watch *w, struct lead *l)
+{
+  if (is_mine(w, l->rank)) {
+    tc_post_report(&w->post[l->rank - w->o.first], w->o.who, &l->report);
+    l->answered = true;
+  } else {
+    struct letter q = { .kind = ASK, .from = w->o.first, .about = l->rank };
+    send_letter(w, l->rank, &q);
+  }
+}
+
+/* Asks those waited for, then those that they wait for, and so on. */
+static void follow(struct tc_watch *w, const struct request *r)
+{
+  int asked = 1, followed = 1;
+  int64_t end_ns = tc_now_ns() + SEARCH_NS;
+  bool open = true;
+  w->n_leads = 0;
+  add_lead(w, r->from, -1);
+  w->lead[0].answered = true;
+  for (int i = 0; i < r->n; i++) add_lead(w, r->late[i], 0);
+  while (open && tc_now_ns() < end_ns) {
+    for (; asked < w->n_leads; asked++) ask(w, &w->lead[asked]);
+    read_letters(w);
+    open = false;
+    for (int i = followed; i < w->n_leads; i++) {
+      struct lead *l = &w->lead[i];
+      if (l->answered && l->report.state == WAITING && l->report.n >= 0) {
+        for (int k = 0; k < TC_MIN(l->report.n, TC_BLAMED); k++)
+          add_lead(w, l->report.late[k], i);
+        l->report.n = -1;                        /* followed */
+      }
+      open |= !l->answered && tc_now_ns() - l->asked_ns < SILENT_NS;
+    }
+    open |= asked < w->n_leads;
+    if (open) tc_sleep_ns(PROMPT_NS);
+  }
+}
+
+enum verdict { SILENT, GONE, LATE, INNOCENT };
+
+static int verdict(const struct lead *l)
+{
+  if (!l->answered) return SILENT;
+  return l->report.state == ENDED ? GONE : l->report.state == BUSY ? LATE : INNOCENT;
+}
+
+static void explain(struct tc_watch *w, const struct lead *l, char *why, size_t size)
+{
+  static const char *const how[] = {
+    [SILENT] = ("it gives no sign of life: it was stopped, has died, or cannot be reached; see "
+                "its node"),
+    [GONE] = "it has ended: ",
+    [LATE] = "it stands at ",
+  };
+  tc_text_add(why, size, "%s%s", how[verdict(l)], verdict(l) == SILENT ? "" : l->report.text);
+  if (verdict(l) == LATE) tc_text_add(why, size, ", for %.1f s", tc_seconds(l->report.for_ns));
+  if (l->via > 0) tc_text_add(why, size, "; %s waits for it", who(w, w->lead[l->via].rank));
+}
+
+/* Of the leads: those that are silent; else that have left; else the one that has stood still
+ * longest without waiting; else nobody: they all wait for each other. */
+static void judge(struct tc_watch *w, struct tc_blame *b)
+{
+  const struct lead *first = NULL;
+  *b = (struct tc_blame){ 0 };
+  for (int i = 1; i < w->n_leads; i++) {
+    const struct lead *l = &w->lead[i];
+    bool worse = !first || verdict(l) < verdict(first) ||
+                 (verdict(l) == LATE && verdict(first) == LATE &&
+                  l->report.for_ns > first->report.for_ns);
+    if (verdict(l) < INNOCENT && worse) first = l;
+  }
+  if (!first) {
+    snprintf(b->why, sizeof b->why, "it waits itself, and so do all that it waits for: a message "
+             "was lost, or the ranks do not run the same program");
+    return;
+  }
+  for (int i = 1; i < w->n_leads && b->n < TC_BLAMED; i++) {
+    const struct lead *l = &w->lead[i];
+    if (l != first && (verdict(first) == LATE || verdict(l) != verdict(first))) continue;
+    tc_text_add(b->who, sizeof b->who, "%s%s", b->n++ ? ", " : "", who(w, l->rank));
+  }
+  explain(w, first, b->why, sizeof b->why);
+}
+
+/* With the lock held. */
+static void serve(struct tc_watch *w)
+{
+  while (w->requests) {
+    struct request *r = w->requests, copy = *r;
+    struct tc_blame found;
+    pthread_mutex_unlock(&w->lock);
+    give_up(w);
+    follow(w, &copy);
+    judge(w, &found);
+    pthread_mutex_lock(&w->lock);
+    for (struct request **q = &w->requests; *q; q = &(*q)->next) {
+      if (*q != r) continue;                     /* else he has stopped waiting */
+      *r->out = found;
+      r->done = true;
+      *q = r->next;
+      break;
+    }
+    pthread_cond_broadcast(&w->answered);
+  }
+}
+
+/* ---- the thread ---------------------------------------------------------------------------- */
+
+/* The lane that stood still for too long; NULL. */
+static struct tc_lane *look_at_lanes(struct tc_watch *w, int64_t dt_ns)
+{
+  struct tc_lane *hangs = NULL;
+  for (int i = 0; i < w->o.n_local; i++) {
+    pthread_mutex_lock(&w->post[i].lock);
+    for (struct tc_lane *l = w->post[i].lanes; l; l = l->next) {
+      uint64_t now = atomic_load_explicit(&l->beat, memory_order_acquire);
+      bool waits = atomic_load(&l->rests) || atomic_load(&l->waits);
+      l->quiet_ns = now != l->seen || waits ? 0 : l->quiet_ns + dt_ns;
+      l->seen = now;
+      if (l->quiet_ns > TC_MAX(w->deadline_ns, atomic_load(&l->least_ns))) hangs = l;
+    }
+    pthread_mutex_unlock(&w->post[i].lock);
+  }
+  return hangs;
+}
+
+static void end_hang(struct tc_watch *w, struct tc_lane *l)
+{
+  char why[TC_BLAMED * TEXT] = "";
+  int rank = l->post->rank;
+  bool allowed = atomic_load(&l->least_ns) > w->deadline_ns;
+  tc_text_add(why, sizeof why, "%s has stood still for %.1f s%s at ", who(w, rank),
+              tc_seconds(l->quiet_ns), allowed ? "" : " (deadline run.deadline)");
+  if (strcmp(l->name, "main")) tc_text_add(why, sizeof why, "%s: ", l->name);
+  tc_lane_text(l, why, sizeof why);
+  tc_log_set_rank(w->o.world > 1 ? rank : -1);
+  tc_warn("%s", why);
+  give_up(w);
+  for (int64_t end = tc_now_ns() + LINGER_NS; tc_now_ns() < end; tc_sleep_ns(PROMPT_NS))
+    read_letters(w);
+  w->o.end(-TC_EPEER, "a rank hangs");
+}
+
+static void *watchdog(void *arg)
+{
+  struct tc_watch *w = arg;
+  int64_t last_ns = tc_now_ns();
+  pthread_mutex_lock(&w->lock);
+  while (!w->quit) {
+    if (!w->requests) wait_until(&w->wake, &w->lock, tc_now_ns() + TICK_NS);
+    int64_t now = tc_now_ns();
+    /* A process that was stopped and goes on has not hung meanwhile. */
+    struct tc_lane *hangs = look_at_lanes(w, TC_MIN(now - last_ns, 5 * TICK_NS));
+    last_ns = now;
+    pthread_mutex_unlock(&w->lock);
+    read_letters(w);
+    if (hangs) end_hang(w, hangs);
+    if (w->given_up_ns && tc_now_ns() - w->given_up_ns > GRACE_NS)
+      w->o.end(-TC_EPEER, "the run was given up");
+    pthread_mutex_lock(&w->lock);
+    serve(w);
+  }
+  pthread_mutex_unlock(&w->lock);
+  return NULL;
+}
+
+static void watch_free(struct tc_watch *w)
+{
+  for (int i = 0; i < w->o.n_local; i++) tc_post_clear(&w->post[i]);
+  pthread_mutex_destroy(&w->lock);
+  pthread_mutex_destroy(&w->mail_lock);
+  pthread_cond_destroy(&w->wake);
+  pthread_cond_destroy(&w->answered);
+  free(w->post);
+  free(w);
+}
+
+int tc_watch_new(struct tc_watch **out, const struct tc_watch_opts *o, struct tc_err *err)
+{
+  struct tc_watch *w = tc_calloc(1, sizeof *w);
+  *out = NULL;
+  w->o = *o;
+  w->deadline_ns = (int64_t)((o->deadline_s > 0 ? TC_MIN(o->deadline_s, 1e9) : 600) * 1e9);
+  w->post = tc_calloc((size_t)o->n_local, sizeof *w->post);
+  for (int i = 0; i < o->n_local; i++) {
+    w->post[i] = (struct post){ .watch = w, .rank = o->first + i, .world = o->world };
+    pthread_mutex_init(&w->post[i].lock, NULL);
+  }
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_mutex_init(&w->lock, NULL);
+  pthread_mutex_init(&w->mail_lock, NULL);
+  pthread_cond_init(&w->wake, &attr);
+  pthread_cond_init(&w->answered, &attr);
+  pthread_condattr_destroy(&attr);
+  int rc = tc_thread_start(&w->thread, watchdog, w, err);
+  if (rc < 0) watch_free(w);
+  else *out = w;
+  return rc;
+}
+
+void tc_watch_mail(struct tc_watch *w, struct tc_mail *m)
+{
+  pthread_mutex_lock(&w->mail_lock);
+  struct tc_mail *old = w->mail;
+  w->mail = m;
+  pthread_mutex_unlock(&w->mail_lock);
+  if (old) old->free(old);
+}
+
+void tc_watch_enter(struct tc_watch *w, int rank)
+{
+  TC_ASSERT(is_mine(w, rank));
+  tc_lane_use(tc_lane_add(&w->post[rank - w->o.first], "main"));
+  tc_at_file("starting", NULL);
+}
+
+void tc_watch_free(struct tc_watch *w)
+{
+  if (!w) return;
+  pthread_mutex_lock(&w->lock);
+  w->quit = true;
+  pthread_cond_signal(&w->wake);
+  pthread_mutex_unlock(&w->lock);
+  pthread_join(w->thread, NULL);
+  tc_watch_mail(w, NULL);
+  for (int i = 0; i < w->o.n_local; i++)
+    if (tc_post_left(&w->post[i])) return;       /* who still marks it; the process is ending */
+  watch_free(w);
+}

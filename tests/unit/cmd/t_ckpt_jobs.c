@@ -1,0 +1,72 @@
+/* t_ckpt_jobs.c - how many threads `tercio ckpt verify` starts: as many as there are CPUs, or as
+ * -j asks for, but not more than there is work for; and the order of what they find. */
+#include "tests/unit/ckpt_fixture.h"
+
+static int started;
+static int count_start(pthread_t *t, void *(*fn)(void *), void *arg, struct tc_err *err)
+{
+  started++;
+  return tc_thread_start(t, fn, arg, err);
+}
+static int refuse_start(pthread_t *t, void *(*fn)(void *), void *arg, struct tc_err *err)
+{
+  (void)t, (void)fn, (void)arg;
+  return tc_fail(err, TC_EUSER, "no thread");
+}
+static int (*start)(pthread_t *, void *(*)(void *), void *, struct tc_err *) = count_start;
+static long cpus;
+
+#define sysconf(name) ((name) == _SC_NPROCESSORS_ONLN ? cpus : -1)
+#define tc_thread_start(t, fn, arg, err) start(t, fn, arg, err)
+#include "src/cmd/ckpt/keep.c"
+
+static void test_order(void)
+{
+  static const char *const text[] = { "c.h5: 1", "a.h5: 2", "b.h5: 3",
+                                      "a.h5: 1", "d.h5: 4", "b.h5: 2" };
+  static const char *const want[] = { "a.h5: 2", "a.h5: 1", "b.h5: 3",
+                                      "b.h5: 2", "c.h5: 1", "d.h5: 4" };
+  struct findings f = { 0 };
+  for (size_t i = 0; i < sizeof text / sizeof *text; i++) found(&f, TC_ECHECKSUM, text[i]);
+  sort_faults(&f);
+  for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+    is_str(f.fault[i].text, want[i], "by file, else as found");
+  findings_free(&f);
+}
+
+int main(void)
+{
+  test_order();
+  static const struct { int64_t jobs; long cpus; int started; } row[] = {
+    { 0, 3, 2 }, { 0, 1, 0 }, { 0, -1, 0 }, { 1, 3, 0 }, { 2, 1, 1 }, { 4, 1, 3 } };
+  char *dir = tc_sprintf("%s/ckpt", fx_folder()), *step = tc_sprintf("%s/step-00000004", dir);
+  fx_save(dir, 4, 1, 4, 0);
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct findings f = { 0 };
+    cpus = row[i].cpus;
+    started = 0;
+    is_int(verify_step(step, true, row[i].jobs, &f), 0, "good, -j %d on %ld CPUs",
+           (int)row[i].jobs, cpus);
+    is_int(started, row[i].started, "... threads besides this one");
+    findings_free(&f);
+  }
+  struct findings f = { 0 };
+  started = 0;
+  is_int(verify_step(step, true, 1000, &f), 0, "good, -j 1000");
+  struct tc_ckpt *c;
+  TC_ASSERT(tc_ckpt_open(&c, step, NULL) == 0);
+  is_int(started, c->m->n_files + c->m->n_pieces - 1, "... a thread for each file and each piece");
+  tc_ckpt_close(c);
+  start = refuse_start;
+  is_int(verify_step(step, true, 4, &f), 0, "good, without threads");
+  char *file = tc_sprintf("%s/rank-00003.h5", step);
+  TC_ASSERT(unlink(file) == 0);
+  ok(verify_step(step, true, 4, &f) < 0 && f.n > 0 && strstr(f.fault[0].text, "rank-00003.h5"),
+     "a missing file is found without threads");
+  findings_free(&f);
+  free(file);
+  free(step);
+  free(dir);
+  fx_clean();
+  return done_testing();
+}

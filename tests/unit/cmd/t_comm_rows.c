@@ -1,0 +1,485 @@
+/* t_comm_rows.c - the rows and ranks of `tercio comm` (cmd_comm.c) with measurements, communicators and
+ * GPUs of the test's own: what is printed to the last digit, what a rank opens and gives back. */
+#include "tests/unit/comm_stubs.h"
+#include "src/cmd/comm.c"
+
+#include <unistd.h>
+
+/* ---- four ranks, tp of two ------------------------------------------------------------------ */
+
+static char *who[] = { "r0", "r1", "r2", "r3" };
+static struct tc_rank_info info[4];
+static struct tc_ranks ranks = { .world = 4, .n_nodes = 1, .info = info };
+static struct tc_config config;
+static struct job job;
+
+static void set_up(int axis)
+{
+  static const int32_t node[4];
+  const struct tc_mesh_want want = { .pp = 1, .tp = 2 };
+  struct tc_err err;
+  config = (struct tc_config){ .run_comm = "auto", .run_device = "cpu", .run_deadline = 2.5 };
+  job = (struct job){ .axis = axis, .min_bytes = 8, .max_bytes = 40, .iters = 3 };
+  job.launch.cfg = &config;
+  job.launch.ranks = &ranks;
+  job.launch.who = who;
+  job.launch.hub = (struct tc_hub *)&device;
+  job.op[TC_BENCH_ALL_REDUCE] = true;
+  for (int i = 0; i < 4; i++) info[i].device = -1;
+  TC_ASSERT(tc_mesh_new(&job.mesh, 4, node, &want, &err) == 0);
+  n_comms = fail_at = n_rows = fail_row = row_status = missing = hangs = no_device = agreed = 0;
+  *calls = 0;
+}
+
+static void done(void) { tc_mesh_free(job.mesh); }
+
+static int flushed;
+
+/* What it prints, too. */
+static int run_here(int rank, char *text, size_t size, struct tc_err *err)
+{
+  FILE *f = tmpfile();
+  fflush(stdout);
+  int out = dup(STDOUT_FILENO);
+  TC_ASSERT(f && out >= 0 && dup2(fileno(f), STDOUT_FILENO) >= 0);
+  *err = (struct tc_err){ 0 };
+  flushes = 0;
+  int rc = run_rank(rank, &job, err);
+  flushed = flushes;
+  fflush(stdout);
+  TC_ASSERT(dup2(out, STDOUT_FILENO) >= 0);
+  close(out);
+  rewind(f);
+  text[fread(text, 1, size - 1, f)] = 0;
+  fclose(f);
+  is_int(log_rank, rank, "rank %d says who it is", rank);
+  return rc;
+}
+
+static void prints(int rank, int status, const char *want, const char *what)
+{
+  char text[6000];
+  struct tc_err err;
+  is_int(run_here(rank, text, sizeof text, &err), status, "%s: status", what);
+  is_str(text, want, "... what is printed");
+  int lines = 0; /* but the table's first two, what is said of its end and JSON's ends */
+  for (const char *c = text; *c; c++)
+    lines += *c == '\n' && strncmp(c + 1, "fp32", 4) && strncmp(c + 1, "op ", 3) &&
+             strncmp(c + 1, "]", 1);
+  is_int(flushed,
+         TC_MAX(lines - (job.json                        ? 1
+                         : strstr(text, "times as fast") ? 2
+                                                         : 0),
+                0),
+         "... each line at once");
+}
+
+static void test_printed(void)
+{
+  set_up(WORLD);
+  for (int i = 0; i <= TC_BENCH_ONE_BY_ONE; i++) job.op[i] = i != 2;
+  prints(0, 0,
+         "threads, 4 ranks on 1 node: pp 1 x dp 2 x tp 2; axis world: 4 ranks, 1 group\n"
+         "fp32; size in bytes; time of 3 iterations, each the slowest rank's; GB/s as nccl-tests "
+         "define them\n"
+         "op                axis          size        count      time_us      algbw      busbw  "
+         "check\n"
+         "all_reduce        world            8            2       1000.2    12.3457     0.5000  "
+         "ok\n"
+         "all_reduce        world           32            8       1000.2    12.3457     0.5000  "
+         "ok\n"
+         "all_reduce        world           40           10       1000.2    12.3457     0.5000  "
+         "ok\n"
+         "reduce+broadcast  world            8            2       2000.5    24.6913     0.5000  "
+         "ok\n"
+         "reduce+broadcast  world           32            8       2000.5    24.6913     0.5000  "
+         "ok\n"
+         "reduce+broadcast  world           40           10       2000.5    24.6913     0.5000  "
+         "ok\n"
+         "all_gather        world            8            2       4001.0    49.3827     0.5000  "
+         "ok\n"
+         "all_gather        world           32            8       4001.0    49.3827     0.5000  "
+         "ok\n"
+         "all_gather        world           40           10       4001.0    49.3827     0.5000  "
+         "ok\n"
+         "broadcast         world            8            2       5001.2    61.7283     0.5000  "
+         "ok\n"
+         "broadcast         world           32            8       5001.2    61.7283     0.5000  "
+         "ok\n"
+         "broadcast         world           40           10       5001.2    61.7283     0.5000  "
+         "ok\n"
+         "one_by_one        world            8            2       6001.5    74.0740     0.5000  "
+         "ok\n"
+         "one_by_one        world           32            8       6001.5    74.0740     0.5000  "
+         "ok\n"
+         "one_by_one        world           40           10       6001.5    74.0740     0.5000  "
+         "ok\n"
+         "all_reduce is 2 times as fast as reduce+broadcast at 40 B: 1 ms and 2 ms; rank 0 sends "
+         "1 B and 1.5 KB\n"
+         "broadcast is 1.2 times as fast as one_by_one at 40 B: 5 ms and 6 ms; rank 0 sends 6 KB "
+         "and 7.5 KB\n",
+         "a table");
+  is_int(n_rows, 15, "... of so many rows");
+  done();
+  set_up(WORLD);
+  job.op[TC_BENCH_REDUCE_BROADCAST] = true;
+  prints(1, 0, "", "another rank");
+  is_int(n_rows, 6, "... measures, too");
+  done();
+  set_up(TC_TP);
+  job.json = true;
+  job.op[TC_BENCH_REDUCE_BROADCAST] = true;
+  job.max_bytes = 8;
+  ranks.n_nodes = 2;
+  prints(0, 0,
+         "[\n"
+         " {\"op\": \"all_reduce\", \"axis\": \"tp\", \"ranks\": 2, \"link\": \"thread\", "
+         "\"size\": 8, \"count\": 2, \"time_us\": 1000.25, \"median_us\": 7.125, \"algbw\": "
+         "12.3457, \"busbw\": 0.5, \"check\": \"ok\"},\n"
+         " {\"op\": \"reduce+broadcast\", \"axis\": \"tp\", \"ranks\": 2, \"link\": \"thread\", "
+         "\"size\": 8, \"count\": 2, \"time_us\": 2000.5, \"median_us\": 7.125, \"algbw\": "
+         "24.6913, \"busbw\": 0.5, \"check\": \"ok\"}\n"
+         "]\n",
+         "JSON");
+  done();
+  set_up(TC_TP);
+  job.json = true;
+  prints(1, 0, "", "... which another rank has not");
+  done();
+  set_up(TC_DP);
+  job.mesh->n_nodes = 2;
+  job.op[TC_BENCH_GATHER] = true;
+  fail_row = 2;
+  row_status = TC_EUSER;
+  prints(0, TC_EUSER,
+         "threads, 4 ranks on 2 nodes: pp 1 x dp 2 x tp 2; axis dp: 2 ranks, 2 groups at once\n"
+         "fp32; size in bytes; time of 3 iterations, each the slowest rank's; GB/s as nccl-tests "
+         "define them\n"
+         "op                axis          size        count      time_us      algbw      busbw  "
+         "check\n"
+         "all_reduce        dp               8            2       1000.2    12.3457     0.5000  "
+         "ok\n"
+         "all_reduce        dp              32            8       1000.2    12.3457     0.5000  "
+         "wrong\n",
+         "a wrong result");
+  is_int(n_rows, 2, "... is the last");
+  done();
+  set_up(WORLD);
+  fail_row = 2;
+  row_status = TC_EPEER;
+  prints(0, TC_EPEER,
+         "threads, 4 ranks on 1 node: pp 1 x dp 2 x tp 2; axis world: 4 ranks, 1 group\n"
+         "fp32; size in bytes; time of 3 iterations, each the slowest rank's; GB/s as nccl-tests "
+         "define them\n"
+         "op                axis          size        count      time_us      algbw      busbw  "
+         "check\n"
+         "all_reduce        world            8            2       1000.2    12.3457     0.5000  "
+         "ok\n",
+         "a peer that is gone");
+  done();
+  set_up(WORLD);
+  job.op[TC_BENCH_BROADCAST] = true;
+  job.op[TC_BENCH_ALL_REDUCE] = false;
+  job.max_bytes = 8;
+  prints(
+      0, 0,
+      "threads, 4 ranks on 1 node: pp 1 x dp 2 x tp 2; axis world: 4 ranks, 1 group\n"
+      "fp32; size in bytes; time of 3 iterations, each the slowest rank's; GB/s as nccl-tests "
+      "define them\n"
+      "op                axis          size        count      time_us      algbw      busbw  check\n"
+      "broadcast         world            8            2       5001.2    61.7283     0.5000  ok\n",
+      "nothing to compare with");
+  done();
+  set_up(WORLD);
+  job.json = true;
+  fail_row = 1;
+  row_status = TC_EPEER;
+  prints(0, TC_EPEER,
+         "[\n"
+         "]\n",
+         "... in JSON");
+  done();
+}
+
+static void calls_are(int rank, int status, const char *sentence, const char *want,
+                      const char *what)
+{
+  char text[6000];
+  struct tc_err err;
+  job.op[TC_BENCH_ALL_REDUCE] = false;
+  is_int(run_here(rank, text, sizeof text, &err), status, "%s: status", what);
+  is_str(err.text, sentence, "... sentence");
+  is_str(calls, want, "... calls");
+  done();
+}
+
+static void test_opened(void)
+{
+  set_up(WORLD);
+  calls_are(2, 0, "",
+            "open world 4 rank 2 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+            "agree auto 0 0 - world 1\n"
+            "bench world in world: 0 rank 2, 40 bytes 3 times, host\n"
+            "max world 0\n"
+            "free none\n"
+            "free none\n"
+            "free world\n"
+            "free bench 1\n"
+            "close device 0\n",
+            "the world");
+  set_up(TC_TP);
+  calls_are(3, 0, "",
+            "open world 4 rank 3 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+            "open tp 3 rank 3 of 2: 2 r2 3 r3 2.5 s\n"
+            "agree auto 0 0 - world 1\n"
+            "bench axis in world: 2 rank 3, 40 bytes 3 times, host\n"
+            "max world 0\n"
+            "free none\n"
+            "free axis\n"
+            "free world\n"
+            "free bench 1\n"
+            "close device 0\n",
+            "an axis");
+  set_up(TC_DP);
+  job.launch.hub = NULL;
+  calls_are(3, 0, "",
+            "open world 4 rank -1 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+            "open dp 2 rank -1 of 2: 1 r1 3 r3 2.5 s\n"
+            "agree auto 0 0 - world 1\n"
+            "bench axis in world: 1 rank 3, 40 bytes 3 times, host\n"
+            "max world 0\n"
+            "free none\n"
+            "free axis\n"
+            "free world\n"
+            "free bench 1\n"
+            "close device 0\n",
+            "an axis by MPI");
+  set_up(TC_DP);
+  hangs = 1;
+  fail_at = 4;
+  calls_are(0, TC_ENOCKPT, "fault 4",
+            "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+            "open dp 2 rank 0 of 2: 0 r0 2 r2 2.5 s\n"
+            "agree auto 0 0 - world 1\n"
+            "bench axis in world: 0 rank 0, 40 bytes 3 times, host\n"
+            "max world 0\n"
+            "free none\n"
+            "free axis\n"
+            "free world\n",
+            "a thread that hangs");
+  for (int i = 0; i < 4; i++) free((void *)(uintptr_t)lent[i]);
+  set_up(TC_DP);
+  missing = 1;
+  calls_are(0, TC_EUSER,
+            "out of memory: a GPU can't hold two arrays of --max = 40 bytes; give less",
+            "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+            "open dp 2 rank 0 of 2: 0 r0 2 r2 2.5 s\n"
+            "agree auto 0 0 - world 1\n"
+            "bench axis in world: 0 rank 0, 40 bytes 3 times, host\n"
+            "max world 0\n"
+            "free none\n"
+            "free axis\n"
+            "free world\n"
+            "free bench 1\n"
+            "close device 0\n",
+            "another has no memory");
+  set_up(WORLD);
+  missing = -1;
+  calls_are(0, TC_EUSER,
+            "out of memory: a GPU can't hold two arrays of --max = 40 bytes; give less",
+            "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+            "agree auto 0 0 - world 1\n"
+            "bench world in world: 0 rank 0, 40 bytes 3 times, host\n"
+            "max world 1\n"
+            "free none\n"
+            "free none\n"
+            "free world\n"
+            "free bench 0\n"
+            "close device 0\n",
+            "no memory");
+  for (int i = 1; i <= 5; i++) {
+    static const char *const want[] = { "",
+                                        "open world 4 rank -1 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+                                        "free none\n"
+                                        "free none\n"
+                                        "free world\n"
+                                        "free bench 0\n"
+                                        "close device 0\n",
+                                        "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+                                        "free none\n"
+                                        "free none\n"
+                                        "free world\n"
+                                        "free bench 0\n"
+                                        "close device 0\n",
+                                        "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+                                        "open tp 3 rank 0 of 2: 0 r0 1 r1 2.5 s\n"
+                                        "free none\n"
+                                        "free axis\n"
+                                        "free world\n"
+                                        "free bench 0\n"
+                                        "close device 0\n",
+                                        "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+                                        "open tp 3 rank 0 of 2: 0 r0 1 r1 2.5 s\n"
+                                        "agree auto 0 0 - world 1\n"
+                                        "bench axis in world: 0 rank 0, 40 bytes 3 times, host\n"
+                                        "max world 0\n"
+                                        "free none\n"
+                                        "free axis\n"
+                                        "free world\n"
+                                        "free bench 1\n"
+                                        "close device 0\n",
+                                        "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+                                        "open tp 3 rank 0 of 2: 0 r0 1 r1 2.5 s\n"
+                                        "agree auto 0 0 - world 1\n"
+                                        "free none\n"
+                                        "free axis\n"
+                                        "free world\n"
+                                        "free bench 0\n"
+                                        "close device 0\n" };
+    char sentence[20];
+    snprintf(sentence, sizeof sentence, "fault %d", i);
+    set_up(TC_TP);
+    if (i == 1) job.launch.hub = NULL;
+    fail_at = i;
+    calls_are(0, TC_ENOCKPT, sentence, want[i], sentence);
+  }
+}
+
+/* Which device is opened for which settings, and what is agreed on. */
+static void test_gpus(void)
+{
+  static const struct {
+    const char *comm, *device;
+    int index;
+    bool none;
+    const char *want;
+  } rows[] = { { "auto", "cpu", 1, false, "agree auto 0 0 - world 1\n" },
+               { "auto", "auto", 0, false,
+                 "device cuda:0 1\n"
+                 "agree auto 0 1 - world 1\n" },
+               { "auto", "auto", -1, false, "agree auto 0 0 - world 1\n" },
+               { "auto", "cuda", -1, false,
+                 "device cuda:0 1\n"
+                 "agree auto 0 1 - world 1\n" },
+               { "auto", "auto", 1, true,
+                 "device cuda:1 1\n"
+                 "agree auto 0 0 no such device world 1\n" },
+               { "nccl", "cpu", 1, false, "agree nccl 0 0 - world 1\n" },
+               { "nccl", "auto", -1, false,
+                 "device cuda:0 1\n"
+                 "agree nccl 0 1 - world 1\n" },
+               { "nccl", "cuda", 1, true,
+                 "device cuda:1 1\n"
+                 "agree nccl 0 0 no such device world 1\n" },
+               { "thread", "cuda", 1, false, "" },
+               { "mpi", "cuda", 1, false, "" } };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct gpu g = { 0 };
+    const struct group group = { 0 };
+    struct tc_err err = { 0 };
+    set_up(WORLD);
+    config.run_comm = (char *)(uintptr_t)rows[i].comm;
+    config.run_device = (char *)(uintptr_t)rows[i].device;
+    info[2].device = rows[i].index;
+    no_device = rows[i].none;
+    is_int(open_gpu(&g, &job, 2, &group, &comm[0], &err), 0,
+           "run.comm = %s, run.device = %s, GPU %d", rows[i].comm, rows[i].device, rows[i].index);
+    is_str(calls, rows[i].want, "... calls");
+    done();
+  }
+  device_ops.nccl = (const struct tc_nccl_ops *)&device;
+  for (int i = 0; i < 4; i++) {
+    static const int axis[] = { TC_PP, TC_DP, WORLD, TC_DP }, at[] = { 0, 6, 7, 9 },
+                     status[] = { 0, TC_ENOCKPT, TC_ENOCKPT, TC_EPEER };
+    static const char *const want[] = { "device cuda:0 1\n"
+                                        "agree auto 1 1 - world 1\n"
+                                        "nccl pp axis 0 1 1: 3 r3 2.5 s\n"
+                                        "all agree world 1 0\n",
+                                        "device cuda:0 1\n"
+                                        "agree auto 1 1 - world 1\n"
+                                        "nccl dp axis 0 0 1: 3 r3 2.5 s\n"
+                                        "all agree world 1 -5\n",
+                                        "device cuda:0 1\n"
+                                        "agree auto 1 1 - world 1\n"
+                                        "nccl world axis 0 0 1: 3 r3 2.5 s\n"
+                                        "all agree world 1 0\n",
+                                        "device cuda:0 1\n"
+                                        "agree auto 1 1 - world 1\n"
+                                        "nccl dp axis 0 0 1: 3 r3 2.5 s\n" };
+    struct gpu g = { 0 };
+    const int32_t members[] = { 1, 3 };
+    const char *names[] = { "r1", "r3" };
+    const struct group group = { &comm[1], (int32_t *)(uintptr_t)members, names };
+    struct tc_err err = { 0 };
+    set_up(axis[i]);
+    agreed = 1;
+    fail_at = at[i];
+    config.run_device = "cuda";
+    is_int(open_gpu(&g, &job, 2, &group, &comm[0], &err), status[i], "NCCL, fault %d: status",
+           at[i]);
+    is_str(calls, want[i], "... calls");
+    ok(g.native == &comm[2], "... the communicator is kept");
+    done();
+  }
+  set_up(TC_TP);
+  agreed = 1;
+  config.run_device = "cuda";
+  calls_are(3, 0, "",
+            "open world 4 rank 3 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
+            "open tp 3 rank 3 of 2: 2 r2 3 r3 2.5 s\n"
+            "device cuda:0 1\n"
+            "agree auto 1 1 - world 1\n"
+            "nccl tp axis 0 0 1: 3 r3 2.5 s\n"
+            "all agree world 1 0\n"
+            "bench nccl in world: 2 rank 3, 40 bytes 3 times, GPU\n"
+            "max world 0\n"
+            "free nccl\n"
+            "free axis\n"
+            "free world\n"
+            "free bench 1\n"
+            "close device 1\n",
+            "a rank with NCCL");
+}
+
+/* ---- memory of a GPU ------------------------------------------------------------------------- */
+
+static char there[16], other[16];
+static void *d_alloc(struct tc_device *d, int64_t bytes)
+{
+  note("alloc %d %d\n", d == &device, (int)bytes);
+  return there;
+}
+static void d_free(struct tc_device *d, void *p, int64_t bytes)
+{
+  note("free %d %d %d\n", d == &device, p == there, (int)bytes);
+}
+static void d_copy(struct tc_device *d, void *to, const void *from, int64_t bytes)
+{
+  note("copy %d %d %d %d\n", d == &device, to == there, from == other, (int)bytes);
+}
+static void d_sync(struct tc_device *d) { note("sync %d\n", d == &device); }
+
+static void test_memory(void)
+{
+  device_ops.alloc = d_alloc;
+  device_ops.free = d_free;
+  device_ops.copy = d_copy;
+  device_ops.sync = d_sync;
+  *calls = 0;
+  ok(gpu_alloc(&device, 5) == there, "memory of the device");
+  gpu_free(&device, there, 6);
+  gpu_copy(&device, there, other, 7);
+  gpu_fill(&device, there, 8, 9);
+  gpu_sync(&device);
+  is_str(calls, "alloc 1 5\nfree 1 1 6\ncopy 1 1 1 7\nfill 1 1 8 9\nsync 1\n",
+         "... is taken, given back and copied");
+}
+
+int main(void)
+{
+  test_memory();
+  test_printed();
+  test_opened();
+  test_gpus();
+  return done_testing();
+}

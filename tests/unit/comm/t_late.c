@@ -1,0 +1,216 @@
+/* t_late.c - the sentences of a call that waits too long (comm_late.c), with a made-up watchdog. */
+#include "src/comm/impl.h"
+#include "tests/unit/tap.h"
+
+static struct {
+  const char *who, *why;
+  int n;
+  bool found;
+} blame;
+static struct {
+  char call[300];
+  double age_s;
+  int32_t late[TC_BLAMED];
+  int n, times, blames;
+} told;
+static struct tc_stall *const stall = (struct tc_stall *)&told;
+
+static void tell(struct tc_stall *s, const char *call, double age_s, const int32_t *late, int n)
+{
+  snprintf(told.call, sizeof told.call, "%s", s == stall ? call : "another stall");
+  told.age_s = age_s;
+  told.n = n;
+  told.times++;
+  memcpy(told.late, late, (size_t)n * sizeof *late);
+}
+
+static bool accuse(struct tc_stall *s, struct tc_blame *b)
+{
+  *b = (struct tc_blame){ .n = s == stall ? blame.n : 9 };
+  told.blames++;
+  if (!blame.found) return false;
+  snprintf(b->who, sizeof b->who, "%s", blame.who);
+  snprintf(b->why, sizeof b->why, "%s", blame.why);
+  return true;
+}
+
+#define tc_stall_set tell
+#define tc_stall_blame accuse
+#include "src/comm/timeout.c"
+
+enum { MANY = TC_BLAMED + 3 };
+static const char *const names[MANY] = { "rank 9 on a", "rank 7 on b", "rank 5 on c" };
+static const int32_t members[MANY] = { 9, 7, 5 };
+static const struct tc_coll_args what = { .coll = TC_ALL_REDUCE, .what = "h.1" },
+                                 bare = { .coll = TC_BARRIER };
+
+static void test_fail(void)
+{
+#define RAISE "see what stopped it, or raise the deadline"
+  static const struct {
+    const struct tc_coll_args *a;
+    bool names;
+    int n, late[3], blamed;
+    bool found;
+    const char *want;
+  } rows[] = {
+    { &what,
+      true,
+      1,
+      { 1 },
+      0,
+      false,
+      "all_reduce 'h.1' on axis dp: no answer from rank 7 on b "
+      "after 2.5 s (deadline "
+      "run.deadline): " RAISE },
+    { &what,
+      true,
+      2,
+      { 2, 0 },
+      0,
+      false,
+      "all_reduce 'h.1' on axis dp: no answer from rank 5 "
+      "on c, rank 9 on a after "
+      "2.5 s (deadline run.deadline): " RAISE },
+    { &bare,
+      false,
+      2,
+      { 2, 0 },
+      0,
+      false,
+      "barrier on axis dp: no answer from coordinate 2, "
+      "coordinate 0 after 2.5 s "
+      "(deadline run.deadline): " RAISE },
+    { &bare,
+      true,
+      1,
+      { 1 },
+      1,
+      true,
+      "barrier on axis dp: no answer from rank 3 on x after 2.5 "
+      "s (deadline "
+      "run.deadline): it sleeps" },
+    { &bare,
+      true,
+      1,
+      { 1 },
+      0,
+      true,
+      "barrier on axis dp: no answer from rank 7 on b after 2.5 "
+      "s (deadline "
+      "run.deadline): it sleeps" },
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const struct tc_late l = { .axis = "dp",
+                               .who = rows[i].names ? names : NULL,
+                               .members = members,
+                               .stall = stall,
+                               .deadline_s = 2.5 };
+    struct tc_err err = { 0 };
+    blame.who = "rank 3 on x";
+    blame.why = "it sleeps";
+    blame.n = rows[i].blamed;
+    blame.found = rows[i].found;
+    memset(&told, 0, sizeof told);
+    is_int(tc_late_fail(&l, rows[i].a, 3000000000, rows[i].late, rows[i].n, &err), TC_EPEER,
+           "late, row %d", (int)i);
+    is_str(err.text, rows[i].want, "... the sentence");
+    is_int(err.status, TC_EPEER, "... its status");
+    ok(told.age_s == 3 && told.n == rows[i].n && told.times == 1 && told.blames == 1,
+       "... the watchdog was told");
+    for (int k = 0; k < rows[i].n; k++)
+      is_int(told.late[k], members[rows[i].late[k]], "... of this rank");
+    is_str(told.call, rows[i].a == &what ? "all_reduce 'h.1' on axis dp" : "barrier on axis dp",
+           "... in this call");
+  }
+}
+
+/* More than can be named. */
+static void test_many(void)
+{
+  const struct tc_late l = { .axis = "tp", .members = members, .stall = stall, .deadline_s = 60 };
+  int late[MANY];
+  for (int n = TC_BLAMED - 1; n <= MANY; n++) {
+    char want[500] = "barrier on axis tp: no answer from ", more[30] = "";
+    struct tc_err err = { 0 };
+    for (int i = 0; i < n; i++) late[i] = i;
+    for (int i = 0; i < TC_MIN(n, TC_BLAMED); i++)
+      snprintf(want + strlen(want), sizeof want - strlen(want), "%scoordinate %d", i ? ", " : "",
+               i);
+    if (n > TC_BLAMED) snprintf(more, sizeof more, " and %d more", n - TC_BLAMED);
+    snprintf(want + strlen(want), sizeof want - strlen(want),
+             "%s after 60 s (deadline run.deadline): " RAISE, more);
+    memset(&blame, 0, sizeof blame);
+    memset(&told, 0, sizeof told);
+    tc_late_fail(&l, &bare, 1, late, n, &err);
+    is_str(err.text, want, "%d are late", n);
+    is_int(told.n, TC_MIN(n, TC_BLAMED), "... so many are told of");
+    blame.n = 1;
+    blame.found = true;
+    blame.who = "a rank";
+    blame.why = "why";
+    tc_late_fail(&l, &bare, 1, late, n, &err);
+    is_str(err.text,
+           "barrier on axis tp: no answer from a rank after 60 s (deadline "
+           "run.deadline): why",
+           "... one of them is to blame");
+  }
+}
+
+static void test_gone(void)
+{
+  struct tc_late l = { .axis = "dp", .who = names, .members = members };
+  struct tc_err err = { 0 };
+  is_int(tc_late_gone(&l, &what, 2, &err), TC_EPEER, "a peer has gone");
+  is_str(err.text,
+         "all_reduce 'h.1' on axis dp: rank 5 on c has left the run or cannot be "
+         "reached any more; see its log",
+         "... which one");
+  l.who = NULL;
+  tc_late_gone(&l, &bare, 1, &err);
+  is_str(err.text,
+         "barrier on axis dp: coordinate 1 has left the run or cannot be reached any "
+         "more; see its log",
+         "... without names");
+}
+
+static void test_broken(void)
+{
+  static const struct {
+    int status, blamed;
+    bool found;
+    const char *want;
+    int blames;
+  } rows[] = {
+    { TC_EUSER, 1, true, "barrier on axis dp: out of memory", 0 },
+    { TC_EPEER, 0, true, "barrier on axis dp: out of memory", 1 },
+    { TC_EPEER, 1, true, "barrier on axis dp: out of memory; rank 3 on x: it sleeps", 1 },
+  };
+  const struct tc_late l = { .axis = "dp", .who = names, .members = members, .stall = stall };
+  const int late[] = { 2, 1 };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct tc_err err = { 0 };
+    memset(&told, 0, sizeof told);
+    blame.n = rows[i].blamed;
+    blame.found = rows[i].found;
+    blame.who = blame.n ? "rank 3 on x" : "";
+    blame.why = "it sleeps";
+    tc_fail(&err, rows[i].status, "out of memory");
+    is_int(tc_late_broken(&l, &bare, late, 2, &err), rows[i].status, "a library broke, status %d",
+           rows[i].status);
+    is_str(err.text, rows[i].want, "... the sentence");
+    ok(told.times == rows[i].blames && told.blames == rows[i].blames, "... the watchdog was asked");
+    if (told.times)
+      ok(told.age_s == 0 && told.n == 2 && told.late[0] == 5 && told.late[1] == 7,
+         "... of those waited for");
+  }
+}
+
+int main(void)
+{
+  test_fail();
+  test_many();
+  test_gone();
+  test_broken();
+  return done_testing();
+}

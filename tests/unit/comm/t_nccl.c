@@ -1,0 +1,581 @@
+/* t_nccl.c - communicators over a device's library (comm_nccl.c), step by step: with a made-up
+ * library whose calls are written down, and a clock that the test sets. What a GPU does with them
+ * is t_comm_nccl's. */
+#include "src/comm/impl.h"
+#include "src/comm/nccl.h"
+#include "tests/unit/tap.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+static struct {
+  int64_t now_ns, tick_ns; /* each look at the clock takes a tick */
+  int sleeps, yields, says, clears, waits, locks;
+  int64_t said_ns;
+  int late[TC_BLAMED], n_late;
+} world;
+
+static int64_t clock_ns(void) { return world.now_ns += world.tick_ns; }
+static void count_sleep(int64_t ns) { world.sleeps += ns == 100000; }
+static int count_yield(void) { return world.yields++; }
+static void count_clear(struct tc_stall *s) { world.clears += s == NULL; }
+static void count_wait(struct tc_stall *s) { world.waits += s == NULL; }
+
+static void note_late(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns,
+                      const int *late, int n)
+{
+  (void)l, (void)a;
+  world.says++;
+  world.said_ns = age_ns;
+  world.n_late = n;
+  memcpy(world.late, late, (size_t)TC_MIN(n, TC_BLAMED) * sizeof *late);
+}
+
+static int lock(pthread_mutex_t *m)
+{
+  world.locks++;
+  return pthread_mutex_lock(m);
+}
+
+static int unlock(pthread_mutex_t *m)
+{
+  world.locks = world.locks > 0 ? world.locks - 1 : -100;
+  return pthread_mutex_unlock(m);
+}
+
+#define pthread_mutex_lock lock
+#define pthread_mutex_unlock unlock
+#define tc_now_ns clock_ns
+#define tc_sleep_ns count_sleep
+#define sched_yield count_yield
+#define tc_late_say note_late
+#define tc_stall_clear count_clear
+#define tc_lane_waits count_wait
+#include "src/comm/nccl.c"
+
+/* ---- a library -------------------------------------------------------------------------- */
+
+/* Also the device: what it was told, and what it answers. Two of it for two ways. */
+struct tc_nccl {
+  const char *name;
+  char log[600];
+  const char *fails; /* names of calls that fail */
+  int not_ready, queued, runs; /* so many answers before the last */
+  const char *gpu;
+};
+
+static int called(struct tc_nccl *c, const char *what, int n, struct tc_err *err)
+{
+  tc_text_add(c->log, sizeof c->log, "%s%s", *c->log ? " " : "", what);
+  if (n >= 0) tc_text_add(c->log, sizeof c->log, " %d", n);
+  return c->fails && strstr(c->fails, what) ? tc_fail(err, TC_ENOCKPT, "%s broke", what) : 0;
+}
+
+static int l_look(void *device, char gpu[64], struct tc_err *err)
+{
+  struct tc_nccl *c = device;
+  snprintf(gpu, 64, "%s", c->gpu);
+  return called(c, "look", -1, err);
+}
+
+static int l_id(void *device, void *id, struct tc_err *err)
+{
+  memset(id, 'i', TC_NCCL_ID_BYTES);
+  return called(device, "id", -1, err);
+}
+
+static int l_join(struct tc_nccl **out, void *device, const void *id, int coord, int size,
+                  struct tc_err *err)
+{
+  const char *s = id;
+  *out = device;
+  return called(device, s[0] == 'i' && s[TC_NCCL_ID_BYTES - 1] == 'i' ? "join" : "join?",
+                10 * size + coord, err);
+}
+
+static int l_ready(struct tc_nccl *c, struct tc_err *err)
+{
+  if (c->not_ready) return c->not_ready--, 0;
+  int rc = called(c, "ready", -1, err);
+  return rc < 0 ? rc : 1;
+}
+
+static int l_start(struct tc_nccl *c, const struct tc_coll_args *a, int slot, struct tc_err *err)
+{
+  (void)a;
+  return called(c, "start", slot, err);
+}
+static int l_mark(struct tc_nccl *c, int slot, struct tc_err *err)
+{
+  return called(c, "mark", slot, err);
+}
+static int l_land(struct tc_nccl *c, int slot, struct tc_err *err)
+{
+  return called(c, "land", slot, err);
+}
+
+static int l_test(struct tc_nccl *c, int slot, struct tc_err *err)
+{
+  if (c->queued) return c->queued--, TC_NCCL_QUEUED;
+  if (c->runs) return c->runs--, TC_NCCL_RUNS;
+  int rc = called(c, "test", slot, err);
+  return rc < 0 ? rc : TC_NCCL_DONE;
+}
+
+static void l_abort(struct tc_nccl *c) { called(c, "abort", -1, NULL); }
+static void l_free(struct tc_nccl *c, bool done)
+{
+  if (c) called(c, "free", done, NULL);
+}
+
+static const struct tc_nccl_ops ops = { l_look, l_id,   l_join, l_ready, l_start,
+                                        l_mark, l_land, l_test, l_abort, l_free };
+
+/* Rank 1 of three on axis dp, with both ways; the clock at 5 s. */
+static const char *const who[] = { "rank 4 on a", "rank 5 on b", "rank 6 on c" };
+static int32_t members[] = { 4, 5, 6 };
+
+static void make(struct nccl *x, struct tc_nccl *up, struct tc_nccl *down)
+{
+  static char axis[] = "dp";
+  *up = (struct tc_nccl){ .name = "up" };
+  *down = (struct tc_nccl){ .name = "down" };
+  memset(x, 0, sizeof *x);
+  x->ops = &ops;
+  x->way[0] = up;
+  x->way[1] = down;
+  x->n_ways = 2;
+  x->coord = 1;
+  x->size = 3;
+  x->name = axis;
+  x->late = (struct tc_late){ .axis = axis, .who = who, .members = members, .deadline_s = 1 };
+  pthread_mutex_init(&x->lock, NULL);
+  memset(&world, 0, sizeof world);
+  world.now_ns = 5 * TICK_NS;
+}
+
+/* ---- its parts -------------------------------------------------------------------------- */
+
+static void test_late(void)
+{
+  static const struct {
+    int coll, root, coord, size, n, late[3];
+  } rows[] = {
+    { TC_SEND, 2, 0, 3, 1, { 2 } },          { TC_RECV, 1, 2, 3, 1, { 1 } },
+    { TC_ALL_REDUCE, 0, 0, 3, 2, { 1, 2 } }, { TC_BARRIER, 0, 1, 3, 2, { 2, 0 } },
+    { TC_BROADCAST, 2, 2, 3, 2, { 0, 1 } },  { TC_ALL_GATHER, 0, 1, 2, 1, { 0 } },
+    { TC_REDUCE, 0, 0, 1, 0, { 0 } },        { TC_ALL_TO_ALL, 0, 98, 100, 99, { 99, 0, 1 } },
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct nccl x = { .coord = rows[i].coord, .size = rows[i].size };
+    struct tc_coll_args a = { .coll = rows[i].coll, .root = rows[i].root };
+    int late[TC_BLAMED + 1];
+    late[TC_BLAMED] = -7;
+    is_int(find_late(&x, &a, late), rows[i].n, "%s of %d: so many are waited for",
+           tc_coll_name[a.coll], x.size);
+    for (int k = 0; k < TC_MIN(rows[i].n, 3); k++)
+      is_int(late[k], rows[i].late[k], "... the next of them");
+    if (rows[i].n > TC_BLAMED)
+      is_int(late[TC_BLAMED - 1], (98 + TC_BLAMED) % 100, "... the last that is named");
+    is_int(late[TC_BLAMED], -7, "... no more");
+  }
+}
+
+static void test_ways(void)
+{
+  static const struct {
+    int coll, root, ways, want;
+  } rows[] = {
+    { TC_SEND, 2, 2, 0 },       { TC_SEND, 0, 2, 1 },       { TC_RECV, 2, 2, 1 },
+    { TC_RECV, 0, 2, 0 },       { TC_SEND, 0, 1, 0 },       { TC_RECV, 2, 1, 0 },
+    { TC_ALL_REDUCE, 0, 2, 0 }, { TC_ALL_REDUCE, 2, 2, 0 }, { TC_BROADCAST, 2, 2, 0 },
+    { TC_SEND, 1, 2, 1 },       { TC_RECV, 1, 2, 1 },
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct nccl x = { .coord = 1, .size = 3, .n_ways = rows[i].ways };
+    struct tc_coll_args a = { .coll = rows[i].coll, .root = rows[i].root };
+    is_int(way_of(&x, &a), rows[i].want, "%s of 1 and %d, %d ways: its way", tc_coll_name[a.coll],
+           a.root, x.n_ways);
+  }
+  struct nccl x = { .coord = 1, .size = 3 };
+  const struct tc_part part[] = { { .count = 90, .block = 30 }, { .count = 7, .block = 3 } };
+  struct tc_coll_args a = {
+    .coll = TC_SEND, .root = 2, .dtype = TC_BF16, .n_parts = 2, .parts = part
+  };
+  is_int(bytes_of(&x, &a), 194, "bytes of a send");
+  a.coll = TC_ALL_REDUCE;
+  a.dtype = TC_F32;
+  is_int(bytes_of(&x, &a),
+         tc_coll_bytes(TC_ALL_REDUCE, 3, 1, 2, 90, 30, 4) +
+             tc_coll_bytes(TC_ALL_REDUCE, 3, 1, 2, 7, 3, 4),
+         "... of an all-reduce");
+}
+
+/* How a wait goes on: the clock, who is named when, when it ends. */
+static void test_waits(void)
+{
+  static const struct tc_coll_args a = { .coll = TC_ALL_REDUCE, .what = "h.1" };
+  struct nccl x;
+  struct tc_nccl up, down;
+  struct tc_err err = { 0 };
+  atomic_bool stop = false;
+  make(&x, &up, &down);
+  x.late.deadline_s = 3;
+  struct patience p = { .last_ns = world.now_ns, .say_ns = SAY_NS };
+  world.tick_ns = SAY_NS;
+  is_int(wait_on(&x, &a, &p, &stop, &err), 0, "a quarter of a second");
+  ok(world.says == 0 && p.age_ns == SAY_NS && p.last_ns == world.now_ns, "... nothing is said yet");
+  wait_on(&x, &a, &p, &stop, &err);
+  ok(world.says == 1 && world.said_ns == 2 * SAY_NS && p.say_ns == 3 * SAY_NS, "a half: said");
+  ok(world.n_late == 2 && world.late[0] == 2 && world.late[1] == 0, "... who is waited for");
+  wait_on(&x, &a, &p, &stop, &err);
+  is_int(world.says, 1, "three quarters: not again");
+  wait_on(&x, &a, &p, &stop, &err);
+  is_int(world.says, 2, "a second: again");
+  world.tick_ns = 100 * TICK_NS;
+  wait_on(&x, &a, &p, &stop, &err);
+  is_int(p.age_ns, 2 * TICK_NS, "a process that was stopped grows older by a second at most");
+  is_int(p.idle, 5, "five looks");
+  world.tick_ns = TICK_NS;
+  is_int(wait_on(&x, &a, &p, &stop, &err), 0, "at the deadline it still waits");
+  world.tick_ns = 1;
+  is_int(wait_on(&x, &a, &p, NULL, &err), TC_EPEER, "after it no more");
+  is_str(err.text,
+         "all_reduce 'h.1' on axis dp: no answer from rank 6 on c, rank 4 on a after "
+         "3 s (deadline "
+         "run.deadline): see what stopped it, or raise the deadline",
+         "... who, of what, how long");
+  is_int(world.says, 4, "... with no more words before");
+  p.age_ns = 0;
+  stop = true;
+  is_int(wait_on(&x, &a, &p, &stop, &err), TC_EPEER, "a communicator that is freed");
+  is_str(err.text, "the communicator of axis dp was freed", "... says so");
+  struct patience q = { .idle = 0 };
+  world.sleeps = world.yields = 0;
+  for (int i = 0; i < 2 * SPINS; i++) back_off(&q);
+  ok(world.yields == YIELDS - 1 && world.sleeps == 1,
+     "it spins, then yields (%d), then sleeps "
+     "(%d)",
+     world.yields, world.sleeps);
+}
+
+/* ---- a call ------------------------------------------------------------------------------ */
+
+static void test_calls(void)
+{
+  static const struct {
+    int coll, root;
+    tc_ticket t;
+    const char *up, *down;
+  } rows[] = {
+    { TC_ALL_REDUCE, 0, 1, "start 1 ready mark 1", "" },
+    { TC_SEND, 0, TC_NCCL_SLOTS - 1, "", "start 63 ready mark 63" },
+    { TC_SEND, 2, TC_NCCL_SLOTS, "start 0 ready mark 0", "" },
+    { TC_RECV, 2, 2 * TC_NCCL_SLOTS + 5, "", "start 5 ready mark 5" },
+  };
+  struct nccl x;
+  struct tc_nccl up, down;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const struct tc_part part = { .count = 10, .block = 10 };
+    struct tc_coll_args a = {
+      .coll = rows[i].coll, .root = rows[i].root, .dtype = TC_F32, .n_parts = 1, .parts = &part
+    };
+    struct tc_err err = { 0 };
+    int64_t bytes = -1;
+    make(&x, &up, &down);
+    x.seen = rows[i].t - 1;
+    up.not_ready = down.not_ready = 3;
+    is_int(nccl_start(&x, &a, rows[i].t, &err), 0, "%s, ticket %d", tc_coll_name[a.coll],
+           (int)rows[i].t);
+    is_str(up.log, rows[i].up, "... what way 0 was told");
+    is_str(down.log, rows[i].down, "... and way 1");
+    is_int(x.started, rows[i].t, "... it is started");
+    ok(world.waits == 2 && world.clears == 0, "... the lane waited and went on");
+    up.log[0] = down.log[0] = 0;
+    up.runs = down.runs = 2;
+    is_int(nccl_run(&x, &a, NULL, &bytes, &err), 0, "... it ends");
+    is_int(x.seen, rows[i].t, "... and is seen");
+    is_int(bytes, bytes_of(&x, &a), "... with its bytes");
+    is_int(nccl_join(&x, rows[i].t, &err), 0, "... the device goes on after it");
+    char want[40] = "";
+    if (*rows[i].up || *rows[i].down)
+      snprintf(want, sizeof want, "test %d land %d", (int)(rows[i].t % TC_NCCL_SLOTS),
+               (int)(rows[i].t % TC_NCCL_SLOTS));
+    is_str(*rows[i].up ? up.log : down.log, want, "... asked by its slot");
+    is_str(*rows[i].up ? down.log : up.log, "", "... of its way alone");
+  }
+}
+
+/* What fails, in which call, with what; both ways are aborted, and it fails alike from then on. */
+static void test_failures(void)
+{
+  static const struct {
+    const char *fails;
+    bool late;
+    int status;
+    const char *log, *text;
+  } rows[] = {
+    { "start", false, TC_ENOCKPT, "start 3 abort", "send 'h.1' on axis dp: start broke" },
+    { "ready", false, TC_ENOCKPT, "start 3 ready abort", "send 'h.1' on axis dp: ready broke" },
+    { "mark", false, TC_ENOCKPT, "start 3 ready mark 3 abort",
+      "send 'h.1' on axis dp: mark broke" },
+    { "test", false, TC_ENOCKPT, "start 3 ready mark 3 test 3 abort",
+      "send 'h.1' on axis dp: test broke" },
+    { NULL, true, TC_EPEER, "start 3 abort",
+      "send 'h.1' on axis dp: no answer from rank 6 on c "
+      "after 1 s (deadline "
+      "run.deadline): see what stopped it, or raise the deadline" },
+    { NULL, false, 0, "start 3 ready mark 3 test 3", "" },
+  };
+  static const struct tc_coll_args a = { .coll = TC_SEND, .root = 2, .what = "h.1" };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct nccl x;
+    struct tc_nccl up, down;
+    struct tc_err err = { 0 };
+    int64_t bytes = 0;
+    make(&x, &up, &down);
+    x.seen = x.started = 2;
+    up.fails = rows[i].fails;
+    up.not_ready = rows[i].late ? 1000 : 0;
+    world.tick_ns = TICK_NS / 8;
+    int rc = nccl_start(&x, &a, 3, &err);
+    if (!rc) rc = nccl_run(&x, &a, NULL, &bytes, &err);
+    is_int(rc, rows[i].status, "fails: %s",
+           rows[i].fails  ? rows[i].fails
+           : rows[i].late ? "late"
+                          : "nothing");
+    is_str(up.log, rows[i].log, "... what way 0 was told");
+    is_str(down.log, rc < 0 ? "abort" : "", "... and way 1");
+    is_str(rc < 0 ? err.text : "", rows[i].text, "... the sentence");
+    is_int(x.started,
+           strstr(rows[i].log, "mark") && strcmp(rows[i].fails ? rows[i].fails : "", "mark") ? 3
+                                                                                             : 2,
+           "... whether it is started");
+    is_int(x.seen, rc < 0 ? 2 : 3, "... whether it is seen");
+    is_int(world.locks, 0, "... no lock is held");
+    if (!rc) continue;
+    tc_fail(&err, TC_EUSER, "another");
+    is_int(give_up(&x, &a, true, &err), rows[i].status,
+           "... a second failure has the status of "
+           "the first");
+    is_str(err.text, rows[i].text, "... and its sentence");
+    nccl_leave(&x);
+    ok(!x.way[0] && !x.way[1], "... both ways are freed");
+    is_str(down.log, x.started == 3 ? "abort abort abort free 0" : "abort abort free 1",
+           "... once");
+  }
+}
+
+/* Its time runs from when the device has come to it. */
+static void test_queued(void)
+{
+  static const struct {
+    int queued, runs;
+    bool stop;
+    int status, says;
+  } rows[] = { { 40, 0, false, 0, 0 },
+               { 40, 3, false, 0, 1 },
+               { 0, 9, false, TC_EPEER, 2 },
+               { 40, 9, false, TC_EPEER, 2 },
+               { 5, 0, true, TC_EPEER, 0 } };
+  static const struct tc_coll_args a = { .coll = TC_BARRIER };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct nccl x;
+    struct tc_nccl up, down;
+    struct tc_err err = { 0 };
+    int64_t bytes = 0;
+    atomic_bool stop = rows[i].stop;
+    make(&x, &up, &down);
+    up.queued = rows[i].queued;
+    up.runs = rows[i].runs;
+    world.tick_ns = SAY_NS - 1;
+    is_int(nccl_run(&x, &a, &stop, &bytes, &err), rows[i].status,
+           "queued for %d looks, runs for %d", rows[i].queued, rows[i].runs);
+    is_str(err.text,
+           !rows[i].status ? ""
+           : rows[i].stop  ? "the communicator of axis dp was freed"
+                           : "barrier on axis dp: no answer from rank 6 on c, rank 4 on a after 1 s "
+                             "(deadline run.deadline): see what stopped it, or raise the deadline",
+           "... its error");
+    is_int(world.says, rows[i].says, "... so often is said who is late");
+    is_int(world.clears, rows[i].says && !rows[i].status, "... and that nobody is any more");
+    is_int(x.seen, rows[i].status == 0, "... whether it is seen");
+  }
+}
+
+/* ---- joining ----------------------------------------------------------------------------- */
+
+static void test_alone(void)
+{
+  static const struct {
+    const char *fails, *log, *text;
+  } rows[] = {
+    { NULL, "id join 10 ready start 1 ready mark 1 test 1 free 1", "" },
+    { "id", "id", "id broke" },
+    { "join", "id join 10 abort free 1", "join broke" },
+    { "ready", "id join 10 ready abort abort free 1",
+      "barrier 'joining NCCL' on axis world: "
+      "ready broke" },
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct tc_nccl d = { .fails = rows[i].fails };
+    struct tc_comm_opts o = { .deadline_s = 60 };
+    struct tc_comm *host = tc_comm_self(&o), *c = host;
+    struct tc_err err = { 0 };
+    const int32_t me = 0;
+    memset(&world, 0, sizeof world);
+    int rc = tc_comm_nccl(&c, &ops, &d, host, NULL, &me, true, &o, &err);
+    is_int(rc, rows[i].fails ? TC_ENOCKPT : 0, "one rank, fails: %s",
+           rows[i].fails ? rows[i].fails : "nothing");
+    if (!rc)
+      is_int(tc_comm_run(c, &(struct tc_coll_args){ .coll = TC_BARRIER }, &err), 0,
+             "... a barrier");
+    else
+      ok(!c, "... no communicator");
+    if (!rc) tc_comm_free(c);
+    is_str(rc < 0 ? err.text : "", rows[i].text, "... the sentence");
+    is_str(d.log, rows[i].log, "... what the library was told");
+    tc_comm_free(host);
+  }
+}
+
+/* A rank whose deadline has passed skips the agreement: the deadlines of the others pass, too. */
+static void test_meet(void)
+{
+  struct nccl x = { .coord = 0, .size = 2 };
+  struct tc_err err = { .text = "as it was" };
+  is_int(meet(&x, TC_EPEER, NULL, &err), TC_EPEER, "a rank that waited too long does not meet the others");
+  is_str(err.text, "as it was", "... and keeps its own error");
+}
+
+/* ---- whether ----------------------------------------------------------------------------- */
+
+enum { FINE, NO_DEVICE, WITHOUT, BREAKS, SAME };
+
+struct seat {
+  struct tc_hub *hub;
+  int rank, n, kind;
+  const char *want, *no_device;
+  bool use, names;
+  int rc;
+  struct tc_err err;
+};
+
+static void *sit(void *arg)
+{
+  static const struct tc_nccl_ops without = { 0 };
+  static const char *const gpu[] = { "bus 1", "bus 2" };
+  struct seat *s = arg;
+  const int32_t all[] = { 0, 1 };
+  struct tc_comm_opts o = { .name = "world", .deadline_s = 60 };
+  struct tc_nccl d = { .gpu = gpu[s->kind == SAME ? 0 : s->rank],
+                       .fails = s->kind == BREAKS ? "look" : NULL };
+  struct tc_comm *c = s->n == 1 ? tc_comm_self(&o) : tc_comm_thread(s->hub, 0, s->rank, all, 2, &o);
+  s->use = true;
+  s->rc = tc_comm_nccl_agree(&s->use, s->want,
+                             s->kind == NO_DEVICE ? NULL
+                             : s->kind == WITHOUT ? &without
+                                                  : &ops,
+                             &d, s->no_device, c, s->names ? (char *const *)(uintptr_t)who : NULL,
+                             &s->err);
+  tc_comm_free(c);
+  return NULL;
+}
+
+static void test_agree(void)
+{
+#define NONE                                                                                       \
+  "NCCL moves data between GPUs, and run.device is none; set run.comm = mpi, or run.device = cuda"
+#define BUILT                                                                                      \
+  "this build's tercio-cuda.so is without NCCL (its header was not there when it was built); set " \
+  "run.comm = mpi, or build where nccl.h is"
+#define SHARE                                                                                      \
+  " share a GPU, which NCCL can't; give each rank a GPU of its own, or set run.comm = mpi"
+  static const struct {
+    const char *want;
+    int n, kind[2];
+    const char *no_device;
+    bool anonymous;
+    int status;
+    bool use;
+    const char *text;
+  } rows[] = {
+    { "nccl", 2, { FINE, FINE }, NULL, false, 0, true, "" },
+    { "auto", 2, { FINE, FINE }, NULL, false, 0, true, "" },
+    { "mpi", 2, { FINE, FINE }, NULL, false, 0, false, "" },
+    { "auto", 1, { FINE }, NULL, false, 0, false, "" },
+    { "nccl", 1, { FINE }, NULL, false, 0, true, "" },
+    { "nccl",
+      1,
+      { NO_DEVICE },
+      NULL,
+      false,
+      TC_EUSER,
+      false,
+      "run.comm = nccl: rank 4 on a: " NONE },
+    { "nccl",
+      2,
+      { FINE, NO_DEVICE },
+      "no driver",
+      false,
+      TC_EUSER,
+      false,
+      "run.comm = nccl: rank 5 on b: no driver" },
+    { "auto", 2, { NO_DEVICE, NO_DEVICE }, NULL, false, 0, false, "rank 4 on a: " NONE },
+    { "nccl",
+      2,
+      { FINE, WITHOUT },
+      "no driver",
+      true,
+      TC_EUSER,
+      false,
+      "run.comm = nccl: a rank: " BUILT },
+    { "auto", 2, { FINE, BREAKS }, NULL, false, 0, false, "rank 5 on b: look broke" },
+    { "nccl",
+      2,
+      { SAME, SAME },
+      NULL,
+      false,
+      TC_EUSER,
+      false,
+      "run.comm = nccl: rank 4 on a and rank 5 on b" SHARE },
+    { "auto", 2, { SAME, SAME }, NULL, true, 0, false, "a rank and another" SHARE },
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct tc_hub *hub = tc_hub_new(2);
+    struct seat s[2];
+    pthread_t thread[2];
+    for (int r = 0; r < rows[i].n; r++) {
+      s[r] = (struct seat){ .hub = hub,
+                            .rank = r,
+                            .n = rows[i].n,
+                            .kind = rows[i].kind[r],
+                            .want = rows[i].want,
+                            .no_device = rows[i].no_device,
+                            .names = !rows[i].anonymous };
+      snprintf(s[r].err.text, sizeof s[r].err.text, "old");
+      if (pthread_create(&thread[r], NULL, sit, &s[r])) abort();
+    }
+    for (int r = 0; r < rows[i].n; r++) {
+      pthread_join(thread[r], NULL);
+      is_int(s[r].rc, rows[i].status, "run.comm = %s, row %d, rank %d", rows[i].want, (int)i, r);
+      is_int(s[r].use, rows[i].use, "... used");
+      is_str(s[r].err.text, rows[i].text, "... why");
+    }
+    tc_hub_free(hub);
+  }
+}
+
+int main(void)
+{
+  test_late();
+  test_ways();
+  test_waits();
+  test_calls();
+  test_failures();
+  test_queued();
+  test_alone();
+  test_meet();
+  test_agree();
+  return done_testing();
+}

@@ -1,0 +1,412 @@
+/* t_data.c - token files, the order of samples, and `tercio data`: against arrays made here. */
+#include "src/config/config.h"
+#include "tests/unit/data_fixture.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* `word` (and the file's name) must be in the sentence. */
+static void refused(char *file, const char *format, int64_t vocab, const char *word)
+{
+  struct tc_err err = { 0 };
+  struct tc_data *d = NULL;
+  is_int(tc_data_open(&d, &file, 1, format, 0, 8, vocab, &err), TC_EUSER, "refused: %s", word);
+  ok(d == NULL, "  nothing is open");
+  says(&err, file, word);
+}
+
+/* ---- samples --------------------------------------------------------------------------- */
+
+/* The stream: three files with borders at odd places. Bytes of a generator, so that no piece
+ * of CONTEXT bytes occurs twice. */
+enum { N0 = 700, N1 = 3, N2 = 1300, N = N0 + N1 + N2, CONTEXT = 16 };
+
+static void make_stream(const char *dir, uint8_t *stream, char **text, char **bin)
+{
+  static const int from[] = { 0, N0, N0 + N1, N };
+  uint16_t wide[N];
+  uint32_t x = 1;
+  for (int i = 0; i < N; i++) {
+    x = x * 1664525 + 1013904223;
+    wide[i] = stream[i] = (uint8_t)(x >> 24);
+  }
+  for (int k = 0; k < 3; k++) {
+    text[k] = tc_sprintf("%s/s%d.txt", dir, k);
+    put(text[k], stream + from[k], (size_t)(from[k + 1] - from[k]));
+    bin[k] = tc_sprintf("%s/s%d.bin", dir, k);
+    put_bin(bin[k], 20240520, 1, from[k + 1] - from[k], wide + from[k],
+            (size_t)(from[k + 1] - from[k]));
+  }
+}
+
+/* Where in the stream a sample comes from; -1 if it is no piece of it. */
+static int find_sample(const uint8_t *stream, int lo, int hi, const int32_t *tokens,
+                       const int32_t *targets)
+{
+  for (int s = lo; s + CONTEXT < hi; s++) {
+    int i = 0;
+    while (i < CONTEXT && tokens[i] == stream[s + i] && targets[i] == stream[s + i + 1]) i++;
+    if (i == CONTEXT) return s;
+  }
+  return -1;
+}
+
+static void test_cuts(struct tc_data *d, struct tc_data *same)
+{
+  enum { B = 12 };
+  static const int cuts[][4] = { { 12 }, { 1, 11 }, { 5, 7 }, { 3, 3, 3, 3 } };
+  int32_t x[B * CONTEXT], y[B * CONTEXT], x2[B * CONTEXT], y2[B * CONTEXT];
+  for (int64_t step = 1; step <= 3; step++) {
+    take(d, 42, step, 0, B, x, y);
+    for (int c = 0; c < 4; c++) {
+      int64_t b = 0;
+      for (int k = 0; k < 4 && cuts[c][k]; b += cuts[c][k++])
+        take(d, 42, step, b, cuts[c][k], x2 + b * CONTEXT, y2 + b * CONTEXT);
+      ok(memcmp(x, x2, sizeof x) == 0 && memcmp(y, y2, sizeof y) == 0,
+         "step %d: cut %d gives the same batch", (int)step, c);
+    }
+    take(same, 42, step, 0, B, x2, y2);
+    ok(memcmp(x, x2, sizeof x) == 0 && memcmp(y, y2, sizeof y) == 0, "text and bin are the same");
+  }
+  take(d, 42, 1, 0, B, x, y);
+  take(d, 43, 1, 0, B, x2, y2);
+  ok(memcmp(x, x2, sizeof x) != 0, "another seed, other samples");
+  take(d, 42, 2, 0, B, x2, y2);
+  ok(memcmp(x, x2, sizeof x) != 0, "another step, other samples");
+  ok(memcmp(x, x + CONTEXT, CONTEXT * sizeof *x) != 0, "another sequence, another sample");
+}
+
+/* Every sample is a piece of [lo, hi); every start occurs; their chi-square is a uniform's. */
+static void test_starts(struct tc_data *d, const uint8_t *stream, int lo, int hi,
+                        const char *what)
+{
+  enum { BATCH = 64 };
+  int n_starts = hi - lo - CONTEXT, steps = 40 * n_starts / BATCH, stray = 0, empty = 0;
+  int *count = calloc((size_t)n_starts, sizeof *count);
+  int32_t x[BATCH * CONTEXT], y[BATCH * CONTEXT];
+  for (int step = 1; step <= steps; step++) {
+    take(d, 7, step, 0, BATCH, x, y);
+    for (int b = 0; b < BATCH; b++) {
+      int s = find_sample(stream, lo, hi, x + b * CONTEXT, y + b * CONTEXT);
+      if (s < 0) stray++;
+      else count[s - lo]++;
+    }
+  }
+  double chi = 0, expected = (double)steps * BATCH / n_starts;
+  for (int i = 0; i < n_starts; i++) {
+    empty += count[i] == 0;
+    chi += (count[i] - expected) * (count[i] - expected) / expected;
+  }
+  is_int(stray, 0, "%s: each sample is a piece of the part, with the next tokens", what);
+  is_int(empty, 0, "%s: all %d starts occur, the first and last too", what, n_starts);
+  /* chi-square of n-1 degrees: mean n-1, variance 2(n-1); five standard deviations */
+  double z = (chi - (n_starts - 1)) / sqrt(2.0 * (n_starts - 1));
+  ok(fabs(z) < 5, "%s: the starts are uniform (z = %.2f)", what, z);
+  free(count);
+}
+
+static void test_windows(struct tc_data *d, const uint8_t *stream, int lo, int hi,
+                         const char *what)
+{
+  int32_t x[CONTEXT], y[CONTEXT];
+  struct tc_err err = { 0 };
+  int64_t n = tc_data_windows(d);
+  int bad = 0;
+  for (int64_t w = 0; w < n; w++) {
+    bad += tc_data_window(d, w, x, y, &err) != 0;
+    for (int i = 0; i < CONTEXT; i++) {
+      int64_t at = lo + w * CONTEXT + i;
+      bad += at + 1 >= hi || x[i] != stream[at] || y[i] != stream[at + 1];
+    }
+  }
+  is_int(bad, 0, "%s: the windows are the part, in order", what);
+  ok(n * CONTEXT < hi - lo && (n + 1) * CONTEXT >= hi - lo, "%s: %d whole windows cover it", what,
+     (int)n);
+  is_int(tc_data_tokens(d), hi - lo, "%s: tokens", what);
+}
+
+static void test_samples(const char *dir)
+{
+  static const char *const what[] = { "all", "train", "val" };
+  uint8_t stream[N];
+  char *text[3], *bin[3];
+  make_stream(dir, stream, text, bin);
+  int cut = N * 95 / 100;
+  const int lo[] = { 0, 0, cut }, hi[] = { N, cut, N };
+  for (int part = 0; part <= 2; part++) {
+    struct tc_data *t = must_open(text, 3, "text", part, CONTEXT, 256);
+    struct tc_data *b = must_open(bin, 3, "bin", part, CONTEXT, 256);
+    test_windows(t, stream, lo[part], hi[part], what[part]);
+    test_windows(b, stream, lo[part], hi[part], what[part]);
+    test_starts(b, stream, lo[part], hi[part], what[part]);
+    test_cuts(t, b);
+    tc_data_free(t);
+    tc_data_free(b);
+  }
+  for (int k = 0; k < 3; k++) {
+    free(text[k]);
+    free(bin[k]);
+  }
+}
+
+/* A file of exactly context + 1 tokens has one start and one window. */
+static void test_smallest(const char *dir)
+{
+  int32_t x[8], y[8];
+  char *file = path(dir, "nine.txt");
+  put(file, "abcdefghi", 9);
+  struct tc_data *d = must_open(&file, 1, "text", 0, 8, 256);
+  is_int(tc_data_windows(d), 1, "context + 1 tokens: one window");
+  take(d, 1, 1, 0, 1, x, y);
+  ok(x[0] == 'a' && x[7] == 'h' && y[0] == 'b' && y[7] == 'i', "  and one sample");
+  tc_data_free(d);
+  put(file, "abcdefghijklmnop", 16);
+  d = must_open(&file, 1, "text", 0, 8, 256);
+  is_int(tc_data_windows(d), 1, "2 * context tokens: one window, the second lacks a target");
+  tc_data_free(d);
+  put(file, "abcdefgh", 8);
+  refused(file, "text", 256, "too few tokens");
+  free(file);
+}
+
+/* FNV-1a over the tokens that tc_data_identity takes, from an array. */
+static uint64_t hash_here(const uint8_t *stream, int lo, int hi)
+{
+  int n = hi - lo, ends = TC_MIN(n, 4096), piece = TC_MIN(n, 64);
+  int from[66] = { lo, hi - ends }, len[66] = { ends, ends };
+  uint64_t h = UINT64_C(14695981039346656037);
+  for (int i = 0; i < 64; i++) {
+    from[2 + i] = lo + (n - piece) / 63 * i;
+    len[2 + i] = piece;
+  }
+  for (int k = 0; k < 66; k++)
+    for (int i = 0; i < len[k]; i++) {
+      h = (h ^ stream[from[k] + i]) * UINT64_C(1099511628211);
+      h *= UINT64_C(1099511628211);              /* the high byte, 0 */
+    }
+  return h;
+}
+
+/* Equal tokens, equal identity, however they lie in files; another token there, another hash. */
+static void test_identity(const char *dir)
+{
+  enum { LONG = 20000 };
+  struct tc_data_identity a, b;
+  struct tc_err err = { 0 };
+  uint8_t stream[LONG];
+  uint16_t wide[LONG];
+  char *one = path(dir, "one.txt"), *two = path(dir, "two.txt"), *bin = path(dir, "one.bin");
+  scatter(stream, LONG);
+  for (int i = 0; i < LONG; i++) wide[i] = stream[i];
+  put(one, stream, 7777);
+  put(two, stream + 7777, LONG - 7777);
+  put_bin(bin, 20240520, 1, LONG, wide, LONG);
+  for (int part = 0; part <= 2; part++) {
+    int lo = part == 2 ? LONG / 100 * 95 : 0, hi = part == 1 ? LONG / 100 * 95 : LONG;
+    struct tc_data *t = must_open((char *[]){ one, two }, 2, "text", part, 8, 256);
+    struct tc_data *s = must_open(&bin, 1, "bin", part, 8, 256);
+    ok(tc_data_identity(t, &a, &err) == 0 && tc_data_identity(s, &b, &err) == 0, "identity %d", part);
+    is_int(a.tokens, hi - lo, "  the part's tokens");
+    ok(a.tokens == b.tokens && a.hash == b.hash, "  one for text and bin");
+    ok(a.hash == hash_here(stream, lo, hi), "  the hash is that of the tokens by hand");
+    tc_data_free(t);
+    tc_data_free(s);
+  }
+  static const int where[] = { 0, 4000, LONG - 1, LONG - 4000, (LONG - 64) / 63 * 31 + 5 };
+  for (size_t i = 0; i < sizeof where / sizeof *where; i++) {
+    wide[where[i]] ^= 0x101;
+    put_bin(bin, 20240520, 1, LONG, wide, LONG);
+    wide[where[i]] ^= 0x101;
+    struct tc_data *s = must_open(&bin, 1, "bin", 0, 8, 1024);
+    ok(tc_data_identity(s, &b, &err) == 0 && b.tokens == LONG && b.hash != hash_here(stream, 0, LONG),
+       "  token %d changed: another hash", where[i]);
+    tc_data_free(s);
+  }
+  free(one);
+  free(two);
+  free(bin);
+}
+
+/* ---- what is refused ------------------------------------------------------------------- */
+
+static void test_refused(const char *dir)
+{
+  uint16_t tokens[100];
+  char *file = path(dir, "bad");
+  struct tc_err err = { 0 };
+  struct tc_data *d;
+  for (int i = 0; i < 100; i++) tokens[i] = (uint16_t)i;
+  refused(file, "text", 256, "does not exist; names are separated by blanks");
+  refused((char *)(uintptr_t)dir, "text", 256, "folder");
+  put(file, "", 0);
+  refused(file, "text", 256, "empty");
+  put(file, "plain text, plain text, plain text", 34);
+  refused(file, "bin", 256, "too short");
+  is_int(tc_data_open(&d, &file, 1, "words", 0, 8, 256, &err), TC_EUSER, "a format that is none: "
+         "%s", err.text);
+  put_bin(file, 20240521, 1, 100, tokens, 100);
+  refused(file, "bin", 256, "not a token shard");
+  put_bin(file, 20240520, 2, 100, tokens, 100);
+  refused(file, "bin", 256, "version 2");
+  put_bin(file, 20240520, 1, 100, tokens, 99);
+  refused(file, "bin", 256, "says it has 100 tokens, but its size holds 99");
+  put_bin(file, 20240520, 1, 99, tokens, 100);
+  refused(file, "bin", 256, "says it has 99 tokens, but its size holds 100");
+  put_bin(file, 20240520, 1, -5, tokens, 100);
+  refused(file, "bin", 256, "says it has -5 tokens");
+  put_bin(file, 20240520, 1, 100, tokens, 100);
+  if (truncate(file, 1024 + 199) != 0) perror("truncate");
+  refused(file, "bin", 256, "holds 99.5");
+  put_bin(file, 20240520, 1, 0, tokens, 0);
+  refused(file, "bin", 256, "0 tokens");
+  unlink(file);
+  if (mkfifo(file, 0600) == 0) refused(file, "text", 256, "not a regular file");
+  unlink(file);
+  is_int(tc_data_open(&d, NULL, 0, "text", 0, 8, 256, &err), TC_EUSER, "no files: %s", err.text);
+  if (geteuid() != 0) {
+    put(file, "secret secret secret", 20);
+    chmod(file, 0);
+    refused(file, "text", 256, "can't be opened");
+    unlink(file);
+  } else skip("root may read everything");
+  free(file);
+}
+
+/* A token that is too large is found wherever it is used, and only there. */
+static void test_vocab(const char *dir)
+{
+  enum { BIG = 100000 };
+  uint16_t *tokens = calloc(BIG, sizeof *tokens);
+  char *file = path(dir, "big.bin"), *text = path(dir, "big.txt");
+  static const int where[] = { 0, 32767, 32768, 50001, BIG - 1 };
+  for (size_t i = 0; i < sizeof where / sizeof *where; i++) {
+    char place[32];
+    memset(tokens, 0, BIG * sizeof *tokens);
+    tokens[where[i]] = 50257;
+    put_bin(file, 20240520, 1, BIG, tokens, BIG);
+    snprintf(place, sizeof place, "token 50257 at place %d ", where[i]);
+    refused(file, "bin", 50257, place);
+    tc_data_free(must_open(&file, 1, "bin", 0, 8, 50258));
+  }
+  struct tc_data *d = must_open(&file, 1, "bin", 1, 8, 50257);
+  ok(d != NULL, "a bad token in the other part is not looked at");
+  tc_data_free(d);
+  put(text, "0123456789abcdefghij\xff", 21);
+  refused(text, "text", 255, "token 255 at place 20 ");
+  tc_data_free(must_open(&text, 1, "text", 0, 8, 256));
+  free(tokens);
+  free(file);
+  free(text);
+}
+
+/* ---- tercio data ----------------------------------------------------------------------- */
+
+/* The command on up to 6 words. */
+static int run(const char *a, const char *b, const char *c, const char *d, const char *e)
+{
+  char *argv[] = { (char *)(uintptr_t)"data", (char *)(uintptr_t)a, (char *)(uintptr_t)b,
+                   (char *)(uintptr_t)c, (char *)(uintptr_t)d, (char *)(uintptr_t)e, NULL };
+  int argc = 1, status;
+  while (argv[argc]) argc++;
+  fflush(stdout);
+  int keep = dup(1), to = dup(2);          /* its own output is no TAP */
+  dup2(to, 1);
+  status = tc_cmd_data(argc, argv);
+  fflush(stdout);
+  dup2(keep, 1);
+  close(keep);
+  close(to);
+  return status;
+}
+
+static void test_command(const char *dir)
+{
+  enum { LENGTH = (3 << 20) + 17 };        /* more than one piece */
+  uint8_t *text = malloc(LENGTH);
+  uint16_t *got = malloc(2 * LENGTH + 4);
+  int32_t header[256];
+  char *a = path(dir, "a.txt"), *b = path(dir, "b.txt"), *out = path(dir, "ab.bin");
+  char *none = path(dir, "none.txt"), *nowhere = path(dir, "no/ab.bin");
+  scatter(text, LENGTH);
+  put(a, text, 1000);
+  put(b, text + 1000, LENGTH - 1000);
+  is_int(run(a, b, "-o", out, NULL), 0, "tercio data a b -o ab");
+  FILE *f = fopen(out, "rb");
+  size_t head = fread(header, 4, 256, f), n = fread(got, 2, LENGTH + 2, f);
+  fclose(f);
+  ok(head == 256 && header[0] == 20240520 && header[1] == 1 && header[2] == LENGTH, "  header");
+  int bad = n != LENGTH;
+  for (size_t i = 0; i < n && i < LENGTH; i++) bad += got[i] != text[i];
+  is_int(bad, 0, "  the bytes as tokens");
+  char *both[] = { a, b };
+  struct tc_data *t = must_open(both, 2, "text", 1, 64, 256);
+  struct tc_data *s = must_open(&out, 1, "bin", 1, 64, 256);
+  int32_t x[256], y[256], x2[256], y2[256];
+  take(t, 3, 5, 0, 4, x, y);
+  take(s, 3, 5, 0, 4, x2, y2);
+  ok(memcmp(x, x2, sizeof x) == 0 && memcmp(y, y2, sizeof y) == 0, "  the same samples");
+  tc_data_free(t);
+  tc_data_free(s);
+  is_int(run(a, none, "-o", out, NULL), 2, "a missing text");
+  is_int(run(a, dir, "-o", out, NULL), 2, "a folder");
+  is_int(run(a, "-o", a, NULL, NULL), 2, "onto its own text");
+  is_int(run("-o", out, NULL, NULL, NULL), 2, "no text");
+  is_int(run(a, NULL, NULL, NULL, NULL), 2, "no -o");
+  is_int(run(a, "-x", "-o", out, NULL), 2, "an unknown option");
+  is_int(run(a, "-o", nowhere, NULL, NULL), 2, "a folder that is not there");
+  is_int(run(a, "-o", dir, NULL, NULL), 2, "onto a folder");
+  struct stat st;
+  ok(stat(out, &st) == 0 && st.st_size == 1024 + 2 * (off_t)LENGTH, "the old shard is untouched");
+  struct rlimit limit, small;
+  getrlimit(RLIMIT_FSIZE, &limit);
+  small = limit;
+  small.rlim_cur = 1 << 20;                  /* a disk that is full after a while */
+  signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &small);
+  is_int(run(b, "-o", out, NULL, NULL), 2, "a disk that fills up");
+  setrlimit(RLIMIT_FSIZE, &limit);
+  ok(stat(out, &st) == 0 && st.st_size == 1024 + 2 * (off_t)LENGTH, "  the old shard is untouched");
+  put(none, "", 0);
+  is_int(run(none, "-o", out, NULL, NULL), 2, "an empty text");
+  if (access("/dev/full", W_OK) == 0) {
+    struct stat before;
+    stat("/dev/full", &before);
+    is_int(run(a, "-o", "/dev/full", NULL, NULL), 2, "onto a device");
+    ok(stat("/dev/full", &st) == 0 && st.st_rdev == before.st_rdev, "  which is still there");
+  }
+  free(text);
+  free(got);
+  free(a);
+  free(b);
+  free(out);
+  free(none);
+  free(nowhere);
+}
+
+static int count_temporary(const char *dir)
+{
+  int n = 0;
+  DIR *d = opendir(dir);
+  for (struct dirent *e; (e = readdir(d));) n += strstr(e->d_name, ".tmp") != NULL;
+  closedir(d);
+  return n;
+}
+
+static void tests(const char *dir)
+{
+  test_samples(dir);
+  test_smallest(dir);
+  test_identity(dir);
+  test_refused(dir);
+  test_vocab(dir);
+  test_command(dir);
+  is_int(count_temporary(dir), 0, "no temporary file is left");
+}
+
+int main(void)
+{
+  return in_folder("t_data", tests);
+}

@@ -1,0 +1,406 @@
+/* t_pmix.c - what ranks tell each other through their launcher (ranks_pmix.c, ranks.c), with a
+ * made-up launcher and a clock of the test's own. Real ones are tests/mpi's. */
+#include "src/launch/pmix.h"
+#include "src/launch/ranks.h"
+#include "tests/unit/tap.h"
+
+#include <limits.h>
+#include <pmix.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+static struct {
+  pmix_status_t init, put, commit, fence, fenced, get;
+  const char *local;              /* the ranks of this node; NULL: not to be had */
+  int rank, size, type;           /* of the job's size */
+  int failures, world;            /* of Get, before what is told; how many ranks there are */
+  bool late, short_of;            /* the fence never ends; what is told is a byte short */
+  int puts, fences, gets, anew, finalized, bad;
+  char key[64];
+  char blob[1 << 16];
+  size_t bytes;
+  void (*change)(int rank, void *blob);
+  void *fence_ctx;
+} pmix;
+static int64_t now_ns;
+
+static int64_t clock_ns(void) { return now_ns; }
+static void pass(int64_t ns) { now_ns += ns; }
+
+static pmix_status_t f_init(pmix_proc_t *me, pmix_info_t *info, size_t n)
+{
+  pmix.bad += info || n;
+  me->rank = (pmix_rank_t)pmix.rank;
+  return pmix.init;
+}
+
+static pmix_status_t f_put(pmix_scope_t scope, const char *key, pmix_value_t *v)
+{
+  pmix.puts++;
+  pmix.bad +=
+      scope != PMIX_GLOBAL || v->type != PMIX_BYTE_OBJECT || v->data.bo.size > sizeof pmix.blob;
+  snprintf(pmix.key, sizeof pmix.key, "%s", key);
+  pmix.bytes = v->data.bo.size;
+  memcpy(pmix.blob, v->data.bo.bytes, pmix.bytes);
+  return pmix.put;
+}
+
+static pmix_status_t f_commit(void) { return pmix.commit; }
+
+static pmix_status_t f_fence(const pmix_proc_t *p, size_t n, const pmix_info_t *info, size_t n_info,
+                             pmix_op_cbfunc_t done, void *ctx)
+{
+  pmix.fences++;
+  pmix.fence_ctx = ctx;
+  pmix.bad +=
+      p || n || n_info != 1 || strcmp(info->key, PMIX_COLLECT_DATA) || !info->value.data.flag;
+  if (pmix.fence == PMIX_SUCCESS && !pmix.late) done(pmix.fenced, ctx);
+  return pmix.fence;
+}
+
+/* The job's size, the ranks of this node, or what `rank` told: what this one did, changed. */
+static pmix_status_t f_get(const pmix_proc_t *p, const char *key, const pmix_info_t *info, size_t n,
+                           pmix_value_t **out)
+{
+  pmix_value_t *v;
+  pmix.bad += strcmp(p->nspace, "job") != 0;
+  if (pmix.get != PMIX_SUCCESS) return pmix.get;
+  const bool size = !strcmp(key, PMIX_JOB_SIZE), local = !strcmp(key, PMIX_LOCAL_PEERS);
+  if (local && !pmix.local) return PMIX_ERR_NOT_FOUND;
+  if (!size && !local) {
+    pmix.gets++;
+    pmix.anew += n == 2;
+    pmix.bad +=
+        strcmp(key, pmix.key) || strcmp(info->key, PMIX_TIMEOUT) || info->value.data.integer != 60;
+    pmix.bad += n == 2 && (strcmp(info[1].key, PMIX_GET_REFRESH_CACHE) || !info[1].value.data.flag);
+    if (pmix.failures && pmix.failures--) return PMIX_ERR_NOT_FOUND;
+  } else {
+    pmix.bad += p->rank != PMIX_RANK_WILDCARD;
+  }
+  PMIX_VALUE_CREATE(v, 1);
+  if (size) {
+    v->type = (pmix_data_type_t)pmix.type;
+    v->data.uint32 = (uint32_t)pmix.size;
+  } else if (local) {
+    if (pmix.type != PMIX_INT) PMIX_VALUE_LOAD(v, pmix.local, PMIX_STRING);
+  } else {
+    static char told[sizeof pmix.blob];
+    memcpy(told, pmix.blob, pmix.bytes);
+    if (pmix.change) pmix.change((int)p->rank, told);
+    pmix_byte_object_t o = { .bytes = told, .size = pmix.bytes - pmix.short_of };
+    PMIX_VALUE_LOAD(v, &o, PMIX_BYTE_OBJECT);
+  }
+  *out = v;
+  return PMIX_SUCCESS;
+}
+
+static int f_initialized(void) { return 1; }
+static pmix_status_t f_finalize(const pmix_info_t *info, size_t n)
+{
+  pmix.bad += info || n;
+  pmix.finalized++;
+  return PMIX_SUCCESS;
+}
+
+#define tc_now_ns clock_ns
+#define tc_sleep_ns pass
+#define PMIx_Init f_init
+#define PMIx_Put f_put
+#define PMIx_Commit f_commit
+#define PMIx_Fence_nb f_fence
+#define PMIx_Get f_get
+#define PMIx_Initialized f_initialized
+#define PMIx_Finalize f_finalize
+#include "src/launch/pmix.c"
+#include "src/launch/ranks.c"
+
+static void make(int rank, int size)
+{
+  static const char *const none[] = {
+    "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID",   "SLURM_STEP_NUM_TASKS",
+    "SLURM_NTASKS",         "SLURM_JOB_ID",   "SLURM_GPUS_ON_NODE",
+    "SLURM_STEP_GPUS",      "SLURM_JOB_GPUS", "PMI_SIZE",
+    "SLURM_RESTART_COUNT"
+  };
+  memset(&pmix, 0, sizeof pmix);
+  pmix.rank = rank;
+  pmix.size = size;
+  pmix.type = PMIX_UINT32;
+  now_ns = 0;
+  for (size_t i = 0; i < sizeof none / sizeof *none; i++) unsetenv(none[i]);
+  setenv("CUDA_VISIBLE_DEVICES", "", 1); /* whatever this machine has */
+  setenv("PMIX_NAMESPACE", "job", 1);
+  setenv("PMIX_RANK", "0", 1);
+}
+
+/* ---- the launcher's answers ----------------------------------------------------------------- */
+
+#define FITS "; does the launcher's PMIx fit, and are all ranks alive?"
+
+static void is_fail(int rc, const struct tc_err *err, const char *before, pmix_status_t why,
+                    const char *after)
+{
+  char want[500];
+  snprintf(want, sizeof want, "%s%s%s", before, PMIx_Error_string(why), after);
+  is_int(rc, TC_EPEER, "... a peer's status");
+  is_str(err->text, want, "... the sentence");
+}
+
+static void test_start(void)
+{
+  struct tc_err err = { 0 };
+  int rank = -1, world = -1;
+  make(3, 7);
+  ok(tc_pmix_launched(), "started by a launcher");
+  is_int(tc_pmix_start(&rank, &world, &err), 0, "a launcher that answers");
+  ok(rank == 3 && world == 7, "... rank and ranks");
+  pmix.size = 1;
+  is_int(tc_pmix_start(&rank, &world, &err), 0, "... one rank alone");
+  is_int(world, 1, "... is one");
+  static const struct {
+    int size, type;
+    pmix_status_t get;
+  } rows[] = { { 0, PMIX_UINT32, PMIX_SUCCESS },
+               { 7, PMIX_INT, PMIX_SUCCESS },
+               { 7, PMIX_UINT32, PMIX_ERR_TIMEOUT } };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    pmix.size = rows[i].size;
+    pmix.type = rows[i].type;
+    pmix.get = rows[i].get;
+    world = -1;
+    is_fail(tc_pmix_start(&rank, &world, &err), &err,
+            "asking PMIx for the number of ranks "
+            "failed: ",
+            rows[i].get, FITS);
+    is_int(world, 0, "... no ranks");
+  }
+  ok(tc_pmix_launched(), "the launcher stays");
+  tc_ranks_finish();
+  is_int(pmix.finalized, 1, "... until the end");
+  make(0, 1);
+  pmix.init = PMIX_ERR_UNREACH;
+  is_fail(tc_pmix_start(&rank, &world, &err), &err,
+          "the launcher can't be reached (PMIx_Init: ", PMIX_ERR_UNREACH,
+          ", PMIX_NAMESPACE = job): start with srun --mpi=pmix or Open MPI's mpirun, or without "
+          "PMIX_* in the environment");
+  ok(!tc_pmix_launched(), "a launcher that is gone is none any more");
+  tc_ranks_finish();
+  is_int(pmix.finalized, 0, "... and not called again");
+  setenv("PMIX_NAMESPACE", "job", 1);
+  unsetenv("PMIX_RANK");
+  ok(!tc_pmix_launched(), "without a rank there is none");
+  is_int(pmix.bad, 0, "all as PMIx wants it");
+}
+
+static void test_tell(void)
+{
+  static const struct {
+    const char *what;
+    pmix_status_t put, commit, fence, fenced;
+    bool late;
+    const char *text;
+    pmix_status_t why;
+    int fences;
+  } rows[] = {
+    { "well", 0, 0, 0, 0, false, NULL, 0, 1 },
+    { "well, at once", 0, 0, PMIX_OPERATION_SUCCEEDED, 0, false, NULL, 0, 1 },
+    { "no room", PMIX_ERR_NOMEM, 0, 0, 0, false, "PMIx_Put failed: ", PMIX_ERR_NOMEM, 0 },
+    { "no commit", 0, PMIX_ERR_UNREACH, 0, 0, false, "PMIx_Put failed: ", PMIX_ERR_UNREACH, 0 },
+    { "no fence", 0, 0, PMIX_ERR_NOT_SUPPORTED, 0, false,
+      "PMIx_Fence failed: ", PMIX_ERR_NOT_SUPPORTED, 1 },
+    { "a fence that breaks", 0, 0, 0, PMIX_ERR_TIMEOUT, false,
+      "PMIx_Fence failed: ", PMIX_ERR_TIMEOUT, 1 },
+  };
+  struct tc_err err = { 0 };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    make(0, 2);
+    pmix.put = rows[i].put;
+    pmix.commit = rows[i].commit;
+    pmix.fence = rows[i].fence;
+    pmix.fenced = rows[i].fenced;
+    int rc = tc_pmix_tell("key", "hello", 6, &err);
+    ok(!rc == !rows[i].text, "%s", rows[i].what);
+    if (rc) is_fail(rc, &err, rows[i].text, rows[i].why, FITS);
+    is_int(pmix.fences, rows[i].fences, "... fences");
+    ok(!strcmp(pmix.key, "key") && pmix.bytes == 6 && !strcmp(pmix.blob, "hello"),
+       "... what was put");
+    is_int(pmix.bad, 0, "... as PMIx wants it");
+  }
+  make(0, 2);
+  pmix.late = true;
+  is_int(tc_pmix_tell("key", "", 1, &err), TC_EPEER, "a rank that never comes");
+  is_str(err.text,
+         "not all ranks of the step have started after 300 s: a rank died or hangs "
+         "before it came here; look "
+         "for its message, or its node's state",
+         "... is said");
+  is_int(now_ns, INT64_C(300000500000), "... after so long");
+  free(pmix.fence_ctx); /* left to the callback, which never comes */
+}
+
+static void test_hear(void)
+{
+  struct tc_err err = { 0 };
+  char got[6] = "";
+  make(0, 2);
+  tc_pmix_tell("key", "hello", 6, &err);
+  is_int(tc_pmix_hear(1, "key", got, 6, &err), 0, "another rank is heard");
+  is_str(got, "hello", "... what it told");
+  ok(pmix.gets == 1 && pmix.anew == 0 && now_ns == 0, "... at once");
+  pmix.failures = 3;
+  is_int(tc_pmix_hear(1, "key", got, 6, &err), 0, "one that is late");
+  ok(pmix.gets == 5 && now_ns == 3000000, "... is asked again each millisecond");
+#ifdef PMIX_GET_REFRESH_CACHE
+  is_int(pmix.anew, 3, "... anew");
+#endif
+  snprintf(got, sizeof got, "old");
+  pmix.short_of = true;
+  is_int(tc_pmix_hear(1, "key", got, 6, &err), 1, "one that told other bytes");
+  is_str(got, "old", "... which are not taken");
+  is_int(tc_pmix_hear(1, "key", got, 5, &err), 0, "... unless they are as many");
+  make(0, 2);
+  snprintf(pmix.key, sizeof pmix.key, "key");
+  pmix.get = PMIX_ERR_NOT_FOUND;
+  is_fail(tc_pmix_hear(7, "key", got, 6, &err), &err,
+          "rank 7 told nothing about itself for 300 "
+          "s: ",
+          PMIX_ERR_NOT_FOUND, "; does it run this same program?");
+  is_int(now_ns, INT64_C(300001000000), "... after so long");
+}
+
+static void test_leader(void)
+{
+  static const struct { const char *local; int leader; } rows[] = {
+    { "0,1,2", 0 }, { "5,4,12", 4 }, { "7", 7 }, { "12,9", 9 }, { "", -1 }, { NULL, -1 } };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    make(0, 4);
+    pmix.local = rows[i].local;
+    is_int(tc_pmix_leader(), rows[i].leader, "the lowest rank of a node of %s", rows[i].local);
+    is_int(pmix.bad, 0, "... all as PMIx wants it");
+  }
+  pmix.local = "3";
+  pmix.type = PMIX_INT;
+  is_int(tc_pmix_leader(), -1, "no text");
+}
+
+/* ---- ranks that meet ------------------------------------------------------------------------- */
+
+enum { MINE = 2, RANKS = 4 };
+static bool foreign, devices;
+
+/* As other ranks say it: where they are, and in the second exchange what they took. */
+static void change(int rank, void *at)
+{
+  struct blob *b = at;
+  if (rank == MINE) return;
+  if (foreign && rank == 3) b->magic++;
+  b->leader = rank % 2;
+  snprintf(b->info.host, sizeof b->info.host, "host%d", rank % 2);
+  if (!strcmp(pmix.key, "tercio.rank")) b->info.n_visible = devices;
+  if (!strcmp(pmix.key, "tercio.device")) b->info.device = 10 + rank;
+}
+
+static void test_meet(void)
+{
+  static const struct tc_ranks_want bind = { .bind = true };
+  static const struct {
+    const char *mpirun, *slurm, *tasks;
+    bool bind, devices;
+    const char *launcher;
+    int puts;
+  } rows[] = { { "4", NULL, NULL, false, false, "mpirun", 1 },
+               { NULL, NULL, NULL, false, false, "mpirun", 1 },
+               { NULL, "2", NULL, false, false, "srun", 1 },
+               { NULL, "2", "4", true, false, "srun", 2 },
+               { "4", "2", "3", false, true, "mpirun", 2 } };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct tc_ranks *r = NULL;
+    struct tc_err err = { 0 };
+    make(MINE, RANKS);
+    foreign = false;
+    devices = rows[i].devices;
+    pmix.change = change;
+    pmix.local = "0,2";
+    if (rows[i].mpirun) setenv("OMPI_COMM_WORLD_SIZE", rows[i].mpirun, 1);
+    if (rows[i].slurm) setenv("SLURM_PROCID", rows[i].slurm, 1);
+    if (rows[i].tasks) setenv("SLURM_STEP_NUM_TASKS", rows[i].tasks, 1);
+    setenv("SLURM_JOB_ID", "a job", 1);
+    setenv("SLURM_RESTART_COUNT", i == 1 ? "x" : i == 2 ? "-1" : "7", 1);
+    if (!is_int(tc_ranks_discover(&r, rows[i].bind ? &bind : NULL, &err), 0,
+                "ranks meet, row %d: %s", (int)i, err.text))
+      continue;
+    ok(r->rank == MINE && r->world == RANKS && r->n_nodes == 2, "... two nodes");
+    is_str(r->launcher, rows[i].launcher, "... by this launcher");
+    is_str(r->job, "a job", "... in this job");
+    is_int(r->restart, i == 1 || i == 2 ? 0 : 7, "... started so often again");
+    for (int k = 0; k < RANKS; k++) {
+      char host[16];
+      snprintf(host, sizeof host, "host%d", k % 2);
+      ok(r->node_of_rank[k] == k % 2 && (k == MINE || !strcmp(r->info[k].host, host)),
+         "... rank %d is on %s", k, host);
+      if (k != MINE)
+        is_int(r->info[k].device, rows[i].puts == 2 ? 10 + k : -1, "... and has this device");
+      if (rows[i].puts == 1)
+        ok(r->info[k].node == k % 2 && r->info[k].local_rank == k / 2 && r->info[k].local_size == 2,
+           "... its place");
+    }
+    is_int(pmix.puts, rows[i].puts, "... after so many exchanges");
+    is_int(pmix.bad, 0, "... all as PMIx wants it");
+    tc_ranks_free(r);
+  }
+}
+
+static void test_meet_fails(void)
+{
+  static const struct {
+    const char *what;
+    bool foreign, short_of;
+    const char *tasks;
+    pmix_status_t init, fenced, get;
+    int type, status;
+    const char *text;
+  } rows[] = {
+    { "another build", true, false, NULL, 0, 0, 0, PMIX_UINT32, TC_EUSER,
+      "rank 3 runs another build of tercio than rank 2; install the same one on all nodes" },
+    { "another size", false, true, NULL, 0, 0, 0, PMIX_UINT32, TC_EUSER,
+      "rank 0 runs another build of tercio than rank 2; install the same one on all nodes" },
+    { "another step", false, false, "3", 0, 0, 0, PMIX_UINT32, TC_EUSER,
+      "PMIx knows 4 ranks, but this step has 3 tasks: start with srun --mpi=pmix" },
+    { "no launcher", false, false, NULL, PMIX_ERR_UNREACH, 0, 0, PMIX_UINT32, TC_EPEER,
+      "the launcher can't be reached" },
+    { "no size", false, false, NULL, 0, 0, 0, PMIX_INT, TC_EPEER,
+      "asking PMIx for the number of ranks failed" },
+    { "no fence", false, false, NULL, 0, PMIX_ERR_TIMEOUT, 0, PMIX_UINT32, TC_EPEER,
+      "PMIx_Fence failed" },
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct tc_ranks *r = (struct tc_ranks *)&pmix;
+    struct tc_err err = { 0 };
+    make(MINE, RANKS);
+    pmix.change = change;
+    pmix.short_of = rows[i].short_of;
+    pmix.init = rows[i].init;
+    pmix.fenced = rows[i].fenced;
+    pmix.type = rows[i].type;
+    foreign = rows[i].foreign;
+    devices = false;
+    setenv("SLURM_PROCID", "2", 1);
+    if (rows[i].tasks) setenv("SLURM_STEP_NUM_TASKS", rows[i].tasks, 1);
+    is_int(tc_ranks_discover(&r, NULL, &err), rows[i].status, "ranks do not meet: %s",
+           rows[i].what);
+    ok(!strncmp(err.text, rows[i].text, strlen(rows[i].text)), "... %s", err.text);
+    ok(!r, "... and there are none");
+  }
+  foreign = false;
+}
+
+int main(void)
+{
+  test_start();
+  test_tell();
+  test_hear();
+  test_leader();
+  test_meet();
+  test_meet_fails();
+  return done_testing();
+}

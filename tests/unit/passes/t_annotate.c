@@ -1,0 +1,249 @@
+/* t_annotate.c - files of annotations: lines against the rows they mean, or against what the
+ * error must say. */
+#include <unistd.h>
+
+#include "src/passes/systems.h"
+#include "tests/unit/tap.h"
+
+#define PLACE_R { TC_R, 0, 0, 0 }
+#define PLACE_P { TC_P, 0, 0, 0 }
+#define PLACE_ROWS { TC_SROWS, 0, 0, 0 }
+#define SPLIT(d) { TC_S, d, 0, 0 }
+#define AT(k) { TC_AT, 0, 0, k }
+#define FORMS_LONG "'PATTERN AXIS STORE USE ACC UPDATE [KEEP]'"
+
+/* ---- files ------------------------------------------------------------------------ */
+
+static char path[100];
+
+static void write_file(const char *text, size_t bytes)
+{
+  FILE *f = fopen(path, "w");
+  TC_ASSERT(f && fwrite(text, 1, bytes, f) == bytes);
+  fclose(f);
+}
+
+static int read_back(struct tc_annotation **rows, const char *text, struct tc_err *err)
+{
+  *rows = (void *)(uintptr_t)1;      /* must be overwritten, whatever happens */
+  write_file(text, strlen(text));
+  return tc_annotations_read(rows, path, err);
+}
+
+/* ---- rows ------------------------------------------------------------------------- */
+
+static const struct { const char *text; struct tc_annotation row; } good[] = {
+  { "wte.weight tp S(0)\n", { "wte.weight", TC_TP, { SPLIT(0) }, false, 0, 1 } },
+  { "h.*.mlp.[fp]* dp R", { "h.*.mlp.[fp]*", TC_DP, { PLACE_R }, false, 0, 1 } },
+  { "x pp at(0)\n", { "x", TC_PP, { AT(0) }, false, 0, 1 } },
+  { "x pp at(2147483647)\n", { "x", TC_PP, { AT(2147483647) }, false, 0, 1 } },
+  { "x tp S(5)\n", { "x", TC_TP, { SPLIT(5) }, false, 0, 1 } },
+  { "\n# head\n\n \t x\ttp   S(1) \r\n\n", { "x", TC_TP, { SPLIT(1) }, false, 0, 4 } },
+  { "x tp S(0)# tight", { "x", TC_TP, { SPLIT(0) }, false, 0, 1 } },
+  { "x tp S(0) # dp, P and 8 other words are no fields\n",
+    { "x", TC_TP, { SPLIT(0) }, false, 0, 1 } },
+  { "* dp S(*) R S(*) S(*) use\n",
+    { "*", TC_DP, { PLACE_ROWS, PLACE_R, PLACE_ROWS, PLACE_ROWS }, true, TC_KEEP_USE, 1 } },
+  { "* dp S(*) R P S(*) mb\n",
+    { "*", TC_DP, { PLACE_ROWS, PLACE_R, PLACE_P, PLACE_ROWS }, true, TC_KEEP_MB, 1 } },
+  { "* dp at(1) R P at(1) step\n",
+    { "*", TC_DP, { AT(1), PLACE_R, PLACE_P, AT(1) }, true, TC_KEEP_STEP, 1 } },
+  { "* dp R S(3) S(2) S(1) # keep as long as it may be\n",
+    { "*", TC_DP, { PLACE_R, SPLIT(3), SPLIT(2), SPLIT(1) }, true, -1, 1 } },
+};
+
+static bool same_place(const struct tc_place *a, const struct tc_place *b)
+{
+  return a->kind == b->kind && a->dim == b->dim && a->op == b->op && a->at == b->at;
+}
+
+static void test_good(void)
+{
+  for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+    const struct tc_annotation *want = &good[i].row;
+    struct tc_annotation *rows;
+    struct tc_err err = { 0 };
+    if (!is_int(read_back(&rows, good[i].text, &err), 0, "row %zu is read %s", i, err.text))
+      continue;
+    is_str(rows[0].pattern, want->pattern, "its pattern");
+    is_int(rows[0].axis, want->axis, "its axis");
+    is_int(rows[0].four, want->four, "whether it has four placements");
+    for (int k = 0; k < (want->four ? TC_PLACES : 1); k++)
+      ok(same_place(&rows[0].place[k], &want->place[k]), "placement %d", k);
+    if (want->four) is_int(rows[0].keep, want->keep, "how long it is kept");
+    is_int(rows[0].line, want->line, "its line");
+    ok(rows[1].pattern == NULL, "and the end");
+    tc_annotations_free(rows);
+  }
+}
+
+/* More rows than an array begins with, in the order of the file. */
+static void test_many(void)
+{
+  char *text = tc_calloc(100, 100);
+  for (int i = 0; i < 100; i++)
+    snprintf(text + strlen(text), 100, "%sname.%d %s at(%d)\n", i % 3 ? "" : "# next\n", i,
+             i % 2 ? "dp" : "tp", i);
+  struct tc_annotation *rows;
+  struct tc_err err = { 0 };
+  int n = 0, bad = 0;
+  is_int(read_back(&rows, text, &err), 0, "100 rows %s", err.text);
+  for (; rows && rows[n].pattern; n++) {
+    char name[20];
+    snprintf(name, sizeof name, "name.%d", n);
+    bad += strcmp(rows[n].pattern, name) != 0 || rows[n].place[0].at != n ||
+           rows[n].axis != (n % 2 ? TC_DP : TC_TP) || rows[n].line != n + n / 3 + 2;
+  }
+  is_int(n, 100, "are all there");
+  is_int(bad, 0, "in order, with their lines");
+  tc_annotations_free(rows);
+  tc_annotations_free(NULL);
+  free(text);
+}
+
+/* ---- errors ----------------------------------------------------------------------- */
+
+/* `line`: of the fault, 0: none is named. Both words must be in the sentence. */
+static const struct { const char *text; int line; const char *what, *right; } wrong[] = {
+  { "x xp R\n", 1, "'xp' is not an axis", "axis: dp or tp" },
+  { "x TP R\n", 1, "'TP'", "axis: dp or tp" },
+  { "x mb S(0)\n", 1, "axis mb", "not for annotations: dp or tp" },
+  { "x tp Q\n", 1, "'Q' is not a placement", "R, S(d), S(*), P or at(k)" },
+  { "x tp r\n", 1, "'r'", "R, S(d), S(*), P or at(k)" },
+  { "x tp S\n", 1, "'S'", "S(d)" },
+  { "x tp S()\n", 1, "'S()'", "S(d)" },
+  { "x tp S(0\n", 1, "'S(0'", "S(d)" },
+  { "x tp S(0)1\n", 1, "'S(0)1'", "S(d)" },
+  { "x tp S(1e0)\n", 1, "'S(1e0)'", "S(d)" },
+  { "x tp S(+1)\n", 1, "'S(+1)'", "S(d)" },
+  { "x tp Sx0)\n", 1, "'Sx0)' is not a placement", "S(d)" },
+  { "x tp atx1)\n", 1, "'atx1)' is not a placement", "at(k)" },
+  { "x tp s(0)\n", 1, "'s(0)' is not a placement", "S(d)" },
+  { "x tp S(\n", 1, "'S(' is not a placement", "S(d)" },
+  { "x tp S(1-)\n", 1, "'S(1-)' is not a placement", "S(d)" },
+  { "x tp at(2147483648)\n", 1, "at(2147483648)", "0 or more" },
+  { "x tp at()\n", 1, "'at()'", "at(k)" },
+  { "x tp at(-)\n", 1, "'at(-)'", "at(k)" },
+  { "x tp RR\n", 1, "'RR'", "at(k)" },
+  { "x tp S(6)\n", 1, "S(6)", "from 0 to 5" },
+  { "x tp S(-1)\n", 1, "S(-1)", "from 0 to 5" },
+  { "x tp S(256)\n", 1, "S(256)", "from 0 to 5" },
+  { "x tp S(99999999999999999999)\n", 1, "S(99999999999999999999)", "from 0 to 5" },
+  { "x tp at(-1)\n", 1, "at(-1)", "0 or more" },
+  { "x tp at(4294967296)\n", 1, "at(4294967296)", "0 or more" },
+  { "x tp P\n", 1, "partial is made by ops", "not asked for" },
+  { "x tp S(*)\n", 1, "storage only", "'x tp S(*) R S(*) S(*)'" },
+  { "x dp P R P R\n", 1, "P as store", "only acc can be partial" },
+  { "x dp R P P R\n", 1, "P as use", "only acc can be partial" },
+  { "x dp R R P P\n", 1, "P as update", "only acc can be partial" },
+  { "x dp R R P Q\n", 1, "'Q'", "R, S(d), S(*), P or at(k)" },
+  { "x dp R S(9) P R\n", 1, "S(9)", "from 0 to 5" },
+  { "x dp R R P R ever\n", 1, "'ever'", "use, mb or step" },
+  { "x dp R R P R R\n", 1, "'R'", "use, mb or step" },
+  { "x\n", 1, "not 1", "'PATTERN AXIS PLACE'" },
+  { "x tp\n", 1, "3, 6 or 7 fields, not 2", FORMS_LONG },
+  { "x tp S( 0 )\n", 1, "not 5", "'PATTERN AXIS PLACE'" },
+  { "x tp R R\n", 1, "not 4", FORMS_LONG },
+  { "x dp R R P R use x y\n", 1, "not 9", FORMS_LONG },
+  { "# head\n\nx tp R\n\n y qp R # comment\nz", 5, "'qp'", "axis: dp or tp" },
+  { "", 0, "no row", "'PATTERN AXIS PLACE'" },
+  { "\n# only talk\n  \n", 0, "no row", FORMS_LONG },
+};
+
+static void test_wrong(void)
+{
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    struct tc_annotation *rows;
+    struct tc_err err = { 0 };
+    char begins[160];
+    int rc = read_back(&rows, wrong[i].text, &err);
+    if (wrong[i].line) snprintf(begins, sizeof begins, "%s:%d: ", path, wrong[i].line);
+    else snprintf(begins, sizeof begins, "%s: ", path);
+    if (!ok(rc == TC_EUSER && !rows && !strncmp(err.text, begins, strlen(begins)) &&
+            strstr(err.text, wrong[i].what) && strstr(err.text, wrong[i].right) &&
+            !strchr(err.text, '\n'), "refused: %s, %s", wrong[i].what, wrong[i].right))
+      printf("#   status %d: %s\n", rc, err.text);
+    if (rc == 0) tc_annotations_free(rows);
+  }
+}
+
+/* Files that are none, and words without end. */
+static void test_files(const char *dir)
+{
+  struct tc_annotation *rows;
+  struct tc_err err = { 0 };
+  char none[120];
+  snprintf(none, sizeof none, "%s/none", dir);
+  is_int(tc_annotations_read(&rows, none, &err), TC_EUSER, "a file that isn't there: %s",
+         err.text);
+  ok(strstr(err.text, none) && strstr(err.text, "No such file"), "... is named, with the reason");
+  is_int(tc_annotations_read(&rows, dir, &err), TC_EUSER, "a folder: %s", err.text);
+  ok(rows == NULL && strstr(err.text, "directory"), "... gives no rows");
+  write_file("x tp R\0S(0)\n", 12);
+  is_int(tc_annotations_read(&rows, path, &err), TC_EUSER, "a byte 0");
+  const size_t begins = strlen(path);
+  ok(!strncmp(err.text, path, begins), "... the message begins with the file");
+  is_str(err.text + begins, ": a byte that is 0: not a text file", "... and has the reason");
+  const size_t most = (size_t)16 << 20;
+  char *big = malloc(most + 1);
+  memset(big, '#', most + 1);
+  memcpy(big, "x tp R\n", 7);
+  write_file(big, most);
+  is_int(tc_annotations_read(&rows, path, &err), 0, "a file of 16 MiB");
+  tc_annotations_free(rows);
+  write_file(big, most + 1);
+  is_int(tc_annotations_read(&rows, path, &err), TC_EUSER, "... and a byte more");
+  free(big);
+  char *text = tc_calloc(300100, 1);
+  memset(text, 'w', 300000);
+  strcpy(text + 300000, " tp R\n");
+  is_int(read_back(&rows, text, &err), 0, "a pattern of 300,000 letters");
+  is_int(rows ? (int64_t)strlen(rows[0].pattern) : -1, 300000, "... is whole");
+  tc_annotations_free(rows);
+  memcpy(text, "x tp ", 5);           /* 3 fields more */
+  is_int(read_back(&rows, text, &err), TC_EUSER, "fields too many, one of 300,000 letters");
+  strcpy(text + 300000, "\n");
+  is_int(read_back(&rows, text, &err), TC_EUSER, "... and as a placement");
+  ok(strstr(err.text, "R, S(d), S(*), P or at(k)"), "... leaves room for what would be right");
+  free(text);
+}
+
+/* The files that are distributed. */
+static void test_examples(void)
+{
+  static const struct { const char *name; int rows, four; } example[] = {
+    { "ddp", 2, 0 }, { "hybrid", 7, 1 }, { "megatron", 7, 0 }, { "sequence", 9, 0 },
+    { "zero3", 3, 1 }, { "ulysses", 4, 0 }, { "hsdp", 6, 2 } };
+  const char *src = getenv("srcdir");
+  for (size_t i = 0; i < sizeof example / sizeof *example; i++) {
+    struct tc_annotation *rows;
+    struct tc_err err = { 0 };
+    char name[600];
+    int n = 0, four = 0;
+    snprintf(name, sizeof name, "%.500s/examples/annotations/%s.txt", src ? src : ".",
+             example[i].name);
+    is_int(tc_annotations_read(&rows, name, &err), 0, "%s.txt %s", example[i].name, err.text);
+    for (; rows && rows[n].pattern; n++) four += rows[n].four;
+    is_int(n, example[i].rows, "... its rows");
+    is_int(four, example[i].four, "... those with four placements");
+    tc_annotations_free(rows);
+  }
+}
+
+int main(void)
+{
+  alarm(1100);
+  const char *tmp = getenv("TMPDIR");
+  char dir[64];
+  snprintf(dir, sizeof dir, "%.40s/t_annotate.XXXXXX", tmp ? tmp : "/tmp");
+  TC_ASSERT(mkdtemp(dir) != NULL);
+  snprintf(path, sizeof path, "%s/rows.txt", dir);
+  test_good();
+  test_many();
+  test_wrong();
+  test_files(dir);
+  test_examples();
+  unlink(path);
+  TC_ASSERT(rmdir(dir) == 0);
+  return done_testing();
+}

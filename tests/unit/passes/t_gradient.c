@@ -1,0 +1,99 @@
+/* t_gradient.c - the whole program's gradient in double precision against finite differences of
+ * its loss: each parameter, elements spread over it, dropout on, the head in chunks. */
+#include "src/program/program.h"
+#include "tests/unit/ranks_fixture.h"
+#include "tests/unit/tap.h"
+
+static const struct tc_model toy = { "", 2, 12, 3, 5, 11 };
+
+static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
+                 int32_t *tokens, int32_t *targets)
+{
+  (void)ctx;
+  (void)rt;
+  for (int64_t i = 0; i < rows; i++) {
+    uint32_t r[4];
+    tc_philox(r, 9, 1, (uint64_t)(row0 + i));
+    tokens[i] = (int32_t)(r[0] % 11);
+    targets[i] = r[2] % 8 ? (int32_t)(r[1] % 11) : -1;       /* some are ignored */
+  }
+}
+
+static double loss_at(struct tc_exec *x, struct tc_program *p, const struct tc_runtime *rt)
+{
+  struct tc_err err;
+  if (tc_exec_run(x, 1, rt, &err) < 0) abort();
+  return tc_exec_scalar(x, 1, p->graph->loss);
+}
+
+/* A forward op that grad.c has no rule for. */
+static void test_no_rule(void)
+{
+  const struct tc_gpt_opts o = { .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
+  struct tc_graph *g = tc_graph_new();
+  struct tc_err err = { 0 };
+  tc_gpt_build(g, &toy, &o);
+  for (int32_t i = 0; i < g->n_nodes; i++)
+    if (g->node[i].op == TC_OP_GELU) g->node[i].op = TC_OP_ACCUM;
+  is_int(tc_grad(g, TC_F32, &err), TC_EUSER, "an op without a gradient");
+  is_str(err.text, "op accum has no gradient", "... is named");
+  is_int(g->n_contributions, 0, "... and no contribution is recorded");
+  tc_graph_free(g);
+}
+
+int main(void)
+{
+  test_no_rule();
+  struct tc_err err = { 0 };
+  struct tc_mesh *m = fx_mesh(2, 1, 1, 1);
+  struct tc_device *d;
+  if (tc_device_open(&d, "ref", 1, &err) < 0) return 1;
+  struct tc_program *p[3];
+  const int kind[3] = { TC_TRAIN, TC_EVAL, TC_INIT };
+  for (int i = 0; i < 3; i++) {
+    struct tc_program_opts o = {
+      .kind = kind[i], .model = toy, .gpt = { .batch = 4, .dtype = TC_F64, .grad_dtype = TC_F64,
+      .dropout = 0.2f, .tp = 1 }, .system = tc_system_find("ddp"), .adamw = true,
+      .overlap = true, .head_rows = 2 };
+    if (!ok(tc_program_new(&p[i], &o, m, 0, i ? p[0] : NULL, NULL, &err) == 0, "made %s", err.text))
+      return done_testing();
+  }
+  struct tc_exec_opts o = { .device = d, .mesh = m, .fill = fill };
+  struct tc_exec *x;
+  if (!ok(tc_exec_new(&x, &o, p, 3, &err) == 0, "ready %s", err.text)) return done_testing();
+  struct tc_runtime rt = { .seed = 3, .step = 1, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f };
+  ok(tc_exec_run(x, 2, &rt, &err) == 0, "initialised");
+  const struct tc_graph *g = p[0]->graph;
+  for (int32_t i = 0; i < g->n_params; i++) {    /* far from the symmetric start */
+    double *w = tc_exec_tensor(x, 0, g->param[i].master);
+    int64_t n = tc_tensor_elems(&g->tensor[g->param[i].master]);
+    for (int64_t k = 0; k < n; k++) w[k] += 0.3 * tc_normal(77, (uint32_t)i, 0, (uint64_t)k);
+  }
+  ok(tc_exec_run(x, 0, &rt, &err) == 0, "one step with a learning rate of 0");
+  double base = tc_exec_scalar(x, 0, g->loss);
+  near_f(loss_at(x, p[1], &rt), base, 1e-15, "training and evaluation programs agree");
+  for (int32_t i = 0; i < g->n_params; i++) {
+    double *w = tc_exec_tensor(x, 0, g->param[i].master);
+    const double *grad = tc_exec_tensor(x, 0, g->param[i].acc);
+    int64_t n = tc_tensor_elems(&g->tensor[g->param[i].master]);
+    double worst = 0, scale = 1e-3;
+    for (int64_t k = 0; k < n; k += TC_MAX(1, n / 7)) {
+      double h = 1e-5, was = w[k], f[4];
+      const double at[4] = { -2, -1, 1, 2 };
+      for (int j = 0; j < 4; j++) {
+        w[k] = was + at[j] * h;
+        f[j] = loss_at(x, p[1], &rt);
+      }
+      w[k] = was;
+      double fd = (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * h);
+      scale = fmax(scale, fabs(fd));
+      worst = fmax(worst, fabs(fd - grad[k]));
+    }
+    ok(worst < 1e-8 * scale + 1e-10, "%s: off by %.1e of %.1e", g->param[i].name, worst, scale);
+  }
+  tc_exec_free(x);
+  for (int i = 0; i < 3; i++) tc_program_free(p[i]);
+  tc_device_close(d);
+  tc_mesh_free(m);
+  return done_testing();
+}

@@ -1,0 +1,165 @@
+/* t_stages.c - layers to pipeline stages, beside all ways to cut them; ranges by hand. */
+#include "src/model/gpt.h"
+#include "src/passes/stages.h"
+#include "tests/unit/tap.h"
+
+static const struct tc_model small = { "", 7, 32, 2, 16, 1000 };
+enum { BATCH = 3, MOST = 32 };
+
+static struct tc_graph *graph(const struct tc_model *m)
+{
+  struct tc_graph *g = tc_graph_new();
+  const struct tc_gpt_opts o = { .batch = BATCH, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
+  tc_gpt_build(g, m, &o);
+  return g;
+}
+
+/* Operations of layer l in forward, by the usual formulas: 12 C^2 weights a layer, the scores of
+ * half of the square and what they weigh, the head at the last layer. */
+static double ops(const struct tc_model *m, int64_t l)
+{
+  double tokens = (double)(BATCH * m->context), C = (double)m->hidden;
+  double x = tokens * (2 * 12 * C * C + 2 * (double)m->context * C);
+  return l == m->layers - 1 ? x + tokens * 2 * C * (double)m->vocab : x;
+}
+
+/* The largest stage of the best of all ways to cut the layers from `first` on into S stages. */
+static double best(const struct tc_model *m, int64_t first, int S)
+{
+  double sum = 0, least = 1e300;
+  if (S == 1) {
+    for (int64_t l = first; l < m->layers; l++) sum += ops(m, l);
+    return sum;
+  }
+  for (int64_t next = first + 1; next <= m->layers - (S - 1); next++) {
+    sum += ops(m, next - 1);
+    double rest = best(m, next, S - 1), x = sum > rest ? sum : rest;
+    if (x < least) least = x;
+  }
+  return least;
+}
+
+/* Each unit's stage is its outermost unit's; first[s]: the first layer of each; false: they do not
+ * follow each other, or a unit is not where its stage is. */
+static bool read(const struct tc_graph *g, int pp, int S, int *first)
+{
+  int stage[MOST] = { 0 }, L = 0;
+  bool good = true;
+  for (int32_t u = 0; u < g->n_units; u++) {
+    const struct tc_unit *x = &g->unit[u];
+    good &= x->at == (pp > 1 ? x->stage % pp : -1) && x->stage >= 0 && x->stage < S;
+    good &= x->parent < 0 || x->stage == g->unit[x->parent].stage;
+    if (x->layer >= 0) stage[x->layer] = x->stage;
+    if (x->layer >= L) L = x->layer + 1;
+  }
+  good &= g->unit[0].stage == 0;                 /* the embedding; the head is the last unit */
+  good &= g->unit[g->n_units - 1].stage == S - 1;
+  good &= stage[0] == 0 && stage[L - 1] == S - 1;
+  for (int l = 0; l < L; l++) {
+    if (l > 0) good &= stage[l] == stage[l - 1] || stage[l] == stage[l - 1] + 1;
+    if (l == 0 || stage[l] != stage[l - 1]) first[stage[l]] = l;
+  }
+  first[S] = L;
+  return good;
+}
+
+static void test_balance(const char *what, const struct tc_model *m)
+{
+  for (int S = 1; S <= m->layers; S++)
+    for (int chunks = 1; chunks <= S; chunks++) {
+      if (S % chunks) continue;
+      struct tc_graph *g = graph(m);
+      struct tc_err err = { 0 };
+      int first[MOST + 1];
+      double most = 0;
+      is_int(tc_stages(g, S / chunks, chunks, chunks > 1 ? "auto" : NULL, &err), 0,
+             "%s: %d stages", what, S);
+      ok(read(g, S / chunks, S, first), "%s: pp %d with %d each: in order", what, S / chunks,
+         chunks);
+      for (int s = 0; s < S; s++) {
+        double sum = 0;
+        for (int l = first[s]; l < first[s + 1]; l++) sum += ops(m, l);
+        if (sum > most) most = sum;
+      }
+      near_f(most, best(m, 0, S), 1e-12, "%s: %d stages, the largest is as small as can be", what,
+             S);
+      tc_graph_free(g);
+    }
+}
+
+static void test_by_hand(void)
+{
+  static const struct { const char *text; int pp, first[4]; } good[] = {
+    { "0-2,3-6", 2, { 0, 3, 7 } }, { "0,1-6", 2, { 0, 1, 7 } }, { "0-5,6", 2, { 0, 6, 7 } },
+    { "0-1,2-2,3-6", 3, { 0, 2, 3, 7 } },
+  };
+  static const struct { const char *text; int pp; } bad[] = {
+    { "0-2,4-6", 2 }, { "0-2,2-6", 2 }, { "1-2,3-6", 2 }, { "0-2,3-5", 2 }, { "0-2,3-7", 2 },
+    { "0-6", 2 }, { "0-2,3-4,5-6", 2 }, { "0-2;3-6", 2 }, { "x", 2 }, { "0-2,3-", 2 },
+    { "2-0,3-6", 2 }, { "0-2,,3-6", 2 },
+  };
+  struct tc_err err = { 0 };
+  int first[MOST + 1];
+  for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+    struct tc_graph *g = graph(&small);
+    is_int(tc_stages(g, good[i].pp, 1, good[i].text, &err), 0, "%s", good[i].text);
+    bool same = read(g, good[i].pp, good[i].pp, first);
+    for (int s = 0; s <= good[i].pp; s++) same &= first[s] == good[i].first[s];
+    ok(same, "%s: these layers", good[i].text);
+    tc_graph_free(g);
+  }
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    struct tc_graph *g = graph(&small);
+    is_int(tc_stages(g, bad[i].pp, 1, bad[i].text, &err), TC_ELAYOUT, "%s is refused", bad[i].text);
+    ok(strstr(err.text, "mesh.stages = ") && strstr(err.text, "layers 0 to 6"), "  %s", err.text);
+    tc_graph_free(g);
+  }
+  struct tc_graph *g = graph(&small);
+  for (int pp = 1; pp <= 7; pp++) {
+    char hint[40] = "";
+    tc_stages(g, pp, 1, pp % 2 ? "x" : "0-6,7", &err);
+    if (strstr(err.text, ", as ")) snprintf(hint, sizeof hint, "%s", strstr(err.text, ", as ") + 5);
+    is_int(tc_stages(g, pp, 1, hint, &err), 0, "what a sentence proposes is accepted: %s", hint);
+  }
+  is_int(tc_stages(g, 4, 2, NULL, &err), TC_ELAYOUT, "8 stages of 7 layers");
+  ok(strstr(err.text, "mesh.pp = 4 with virtual stages: 8") &&
+     strstr(err.text, "mesh.pp = 3 would fit"), "  %s", err.text);
+  is_int(tc_stages(g, 3, 2, NULL, &err), 0, "... 6 do");
+  is_int(tc_stages(g, 8, 1, NULL, &err), TC_ELAYOUT, "8 ranks for 7 layers");
+  ok(strstr(err.text, "mesh.pp = 8: 8 stages") && strstr(err.text, "mesh.pp = 7 would fit"),
+     "  %s", err.text);
+  tc_graph_free(g);
+}
+
+/* The ranges that are proposed, as long as their text fits into 199 bytes; 1 rank; virtual stages. */
+static void test_proposed(void)
+{
+  static const struct { int layers, pp, chunks; const char *end; } row[] = {
+    { 70, 70, 1, "66,67,68,69" }, { 77, 35, 1, "as auto" }, { 71, 71, 1, "as auto" },
+    { 70, 35, 2, "66,67,68,69" }, { 70, 1, 1, "as 0-69" }, { 1, 1, 1, "as 0" } };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    const struct tc_model m = { "", row[i].layers, 4, 1, 4, 8 };
+    struct tc_graph *g = graph(&m);
+    struct tc_err err = { 0 };
+    char begin[200];
+    const int S = row[i].pp * row[i].chunks;
+    snprintf(begin, sizeof begin, "mesh.stages = x: give %d range%s of the layers 0 to %d that follow each "
+             "other, as ", S, S == 1 ? "" : "s", row[i].layers - 1);
+    is_int(tc_stages(g, row[i].pp, row[i].chunks, "x", &err), TC_ELAYOUT, "x for %d stages", S);
+    ok(!strncmp(err.text, begin, strlen(begin)) && strlen(err.text) >= strlen(row[i].end) &&
+       !strcmp(err.text + strlen(err.text) - strlen(row[i].end), row[i].end), "  %s", err.text);
+    tc_graph_free(g);
+  }
+}
+
+int main(void)
+{
+  static const struct tc_model light = { "", 6, 64, 2, 16, 8 };
+  static const struct tc_model wide = { "", 6, 16, 2, 512, 1500 };
+  test_balance("a heavy head", &small);
+  test_balance("a light head", &light);
+  test_balance("a long context", &wide);
+  test_by_hand();
+  test_proposed();
+  return done_testing();
+}

@@ -1,0 +1,243 @@
+/* t_plan_cost.c - what each op and transfer of a program costs on every rank (plan_cost.c), not only
+ * on those that a plan looks at, and the plan itself (plan_layout.c, plan_time.c, plan_sums.c). */
+#include "src/plan/impl.h"
+#include "src/program/setup.h"
+#include "tests/unit/plan_config.h"
+#include "tests/unit/plan_list.h"
+
+#include <unistd.h>
+
+/* Wires of which no two are alike, and timings of other shapes, types and numbers of ranks. */
+static struct tc_op_sample samples[] = {
+  { TC_OP_MATMUL, 2, { 64, 32, 32, 0 }, 5e-4 },  { TC_OP_MATMUL, 4, { 64, 128, 32, 2 }, 7e-4 },
+  { TC_OP_MATMUL, 2, { 32, 64, 32, 1 }, 6e-4 },  { TC_OP_MATMUL, 1, { 64, 32, 32, 4 }, 2e-4 },
+  { TC_OP_GELU, 2, { 3e4, 0, 0, 0 }, 4e-5 },     { TC_OP_GELU, 4, { 3e4, 0, 0, 0 }, 8e-5 },
+  { TC_OP_ATTN, 4, { 4e4, 8e5, 0, 0 }, 3e-4 },   { TC_OP_ATTN, 2, { 4e4, 8e5, 0, 4 }, 2e-4 },
+  { TC_OP_LAYERNORM, 4, { 3e4, 0, 0, 0 }, 0 },   { TC_OP_ADD, 2, { 0, 0, 0, 0 }, 1e-3 },
+};
+
+static struct tc_cluster wires(int devices, double switch_nodes)
+{
+  struct tc_cluster k = { .devices = devices, .switch_nodes = switch_nodes };
+  k.device = (struct tc_plan_device){ .bytes_per_s = 3e9, .eff_flops = 0.5, .eff_bytes = 0.7,
+                                      .copy_bytes_per_s = 1e9, .op_s = 1e-6 };
+  k.device.flops[TC_F32] = 2e9;
+  k.device.flops[TC_BF16] = 9e9;
+  for (int w = 0; w < TC_WIRES; w++)
+    for (int c = 0; c < TC_COLLS; c++) {
+      k.link[w].latency_s[c] = 1e-6 * (w + 1) * (10 + c);
+      k.link[w].bytes_per_s[c] = 1e9 / (w + 1) / (10 + c);
+    }
+  return k;
+}
+
+static void note_rank(const struct tc_program *p, const struct tc_mesh *m, int rank,
+                      const struct tc_cluster *k)
+{
+  for (int32_t i = 0; i < p->graph->n_nodes; i++) {
+    const struct tc_node *n = &p->graph->node[i];
+    if (n->op == TC_OP_MOVE) {
+      struct tc_move_cost c;
+      tc_move_cost(&c, p, n, m, rank, k);
+      note("%d %d: %d %.9g, %.9g %.9g %.9g\n", rank, i, c.coll, c.seconds, c.bytes[0], c.bytes[1],
+           c.bytes[2]);
+      continue;
+    }
+    struct tc_op_cost c;
+    double key[4];
+    bool none;
+    tc_op_cost(&c, p->graph, n, m, rank, &none);
+    tc_op_key(&c, key);
+    note("%d %d: %s %d %d, %.9g %.9g %.9g %.9g, %.9g\n", rank, i, tc_op_info[n->op].name, c.ranks,
+         none, key[0], key[1], key[2], key[3], tc_op_seconds(&c, &k->device));
+  }
+}
+
+/* A plan: memory, bytes and times of the ranks that it looks at. */
+static void note_plan(const struct tc_plan *p)
+{
+  const struct tc_plan_time *t = &p->time;
+  note("%d = %d x %d x %d, %d x %d, %d chunks, %lld %lld %lld, worst %d\n", p->world, p->pp, p->dp,
+       p->tp, p->n_mb, p->micro, p->chunks, (long long)p->batch, (long long)p->tokens,
+       (long long)p->parameters, p->worst);
+  for (int i = 0; i < p->n_cls; i++) {
+    const struct tc_plan_class *c = &p->cls[i];
+    note("%d %d %d: %lld, %lld %lld %lld %lld %lld\n", c->rank, c->pp, c->dp,
+         (long long)c->parameters, (long long)c->memory.bytes[TC_DEVICE],
+         (long long)c->memory.bytes[TC_HOST], (long long)c->memory.state_bytes,
+         (long long)c->memory.scratch_bytes, (long long)c->memory.staging_bytes);
+  }
+  note("%.9g %.9g %.9g, bubble %.7g, works %.9g%s\n", t->step_s, t->tokens_per_s, t->mfu,
+       t->bubble, t->compute_s, t->walked ? "" : ", sums");
+  for (int a = TC_PP; a < TC_AXES; a++)
+    note("waits %.7g, sends %.9g, %.9g\n", t->wait_s[a], t->bytes[a], t->wire_bytes[a - TC_PP]);
+}
+
+static const struct {
+  const char *mesh[8];
+  int world, nodes, ranks, timed;
+  double switch_nodes;
+  uint32_t digest, plans;
+} of[] = {
+  { { "--mesh.pp=2", "--mesh.tp=2", "--parallel.data=zero3" },
+    8, 2, 4, 0, 0, 3602999188, 4116218228 },
+  { { "--mesh.pp=2", "--parallel.data=zero1", "--mesh.order=tp-pp-dp" },
+    12, 6, 2, 1, 2, 2966452256, 508184253 },
+  { { "--mesh.pp=2", "--parallel.data=server", "--mesh.order=tp-pp-dp" },
+    8, 8, 1, 0, 3, 1188354718, 792784329 },
+  { { "--parallel.data=server", "--train.precision=bf16" },
+    6, 3, 2, 1, 1, 1179819029, 3770835040 },
+  { { "--parallel.data=dataparallel" }, 4, 2, 2, 0, 0, 42137361, 1949223842 },
+  { { "--mesh.tp=4", "--mesh.tp_across_nodes=yes", "--parallel.sequence=yes",
+      "--parallel.data=zero2" }, 8, 4, 2, 1, 2, 2951367031, 226127638 },
+  { { "--mesh.pp=4", "--parallel.schedule=zb", "--train.precision=bf16" },
+    8, 4, 2, 1, 0, 3863847399, 727451765 },
+  { { "--mesh.pp=4", "--parallel.schedule=gpipe", "--train.micro_batch=4" },
+    4, 2, 2, 1, 0, 789917717, 2525956547 },
+  { { "--mesh.pp=2", "--parallel.schedule=interleaved", "--parallel.virtual_stages=2",
+      "--mesh.tp=2", "--parallel.offload=params" }, 4, 1, 4, 0, 0, 585901970, 1806171241 },
+  { { "--mesh.pp=4", "--mesh.stages=0,1,2,3", "--parallel.schedule=naive" },
+    4, 2, 2, 1, 0, 662304193, 542897128 },
+  /* The second stage, too, packs what it sends in parts. */
+  { { "--mesh.pp=2", "--mesh.tp=2", "--parallel.annotations=examples/annotations/ulysses.txt" },
+    8, 2, 4, 1, 0, 2289049536, 1139483989 },
+};
+
+/* The server alone updates weights: a node that makes nothing at a rank costs nothing there. */
+static void test_nothing_to_do(void)
+{
+  static const int32_t node_of_rank[2] = { 0, 0 };
+  struct tc_config *c = CONFIG("--model.preset=tiny", "--parallel.data=server", "--mesh.dp=2");
+  struct tc_err err = { 0 };
+  struct tc_mesh *m = NULL;
+  struct tc_program_opts o;
+  struct tc_annotation *rows = NULL;
+  struct tc_program *p = NULL;
+  int rc = tc_setup_mesh(&m, c, 2, node_of_rank, 0, &err);
+  if (!rc) rc = tc_setup_program(&o, c, m, &rows, &err);
+  if (!rc) rc = tc_program_new(&p, &o, m, 1, NULL, NULL, &err);
+  is_int(rc, 0, "a program of rank 1: %s", err.text);
+  int idle = 0, wrong = 0;
+  for (int32_t i = 0; !rc && i < p->graph->n_nodes; i++) {
+    const struct tc_node *n = &p->graph->node[i];
+    struct tc_op_cost cost;
+    struct tc_local y = { 0 };
+    bool here = false, none;
+    for (int k = 0; k < n->n_out; k++) {
+      tc_tensor_local(&p->graph->tensor[tc_out(p->graph, n, k)], m, m->coord + TC_AXES, &y);
+      here = here || y.here;
+    }
+    tc_op_cost(&cost, p->graph, n, m, 1, &none);
+    wrong += none == here;
+    idle += !here;
+  }
+  ok(idle > 0, "%d of its nodes make nothing", idle);
+  is_int(wrong, 0, "... and cost nothing, but all others do");
+  tc_program_free(p);
+  tc_annotations_free(rows);
+  tc_mesh_free(m);
+  tc_config_free(c);
+}
+
+/* No layout leads to this: the second stage does nothing, so the first waits for ever. */
+static void test_stuck(void)
+{
+  static const int32_t node_of_rank[2] = { 0, 0 };
+  static const int rank[2] = { 0, 1 };
+  struct tc_config *c = CONFIG("--model.preset=tiny", "--mesh.pp=2");
+  struct tc_err err = { 0 };
+  struct tc_mesh *m = NULL;
+  struct tc_program_opts o;
+  struct tc_annotation *rows = NULL;
+  struct tc_program *p[2] = { NULL, NULL };
+  struct tc_cluster k;
+  struct tc_plan_walk walk;
+  TC_ASSERT(tc_cluster_read(&k, "cpu", &err) == 0 &&
+            tc_setup_mesh(&m, c, 2, node_of_rank, 0, &err) == 0 &&
+            tc_setup_program(&o, c, m, &rows, &err) == 0);
+  for (int i = 0; i < 2; i++) TC_ASSERT(tc_program_new(&p[i], &o, m, i, NULL, NULL, &err) == 0);
+  is_int(tc_plan_walk(&walk, p, rank, 2, m, &k, &err), 0, "two stages: %s", err.text);
+  p[1]->schedule->n = 0;
+  is_int(tc_plan_walk(&walk, p, rank, 2, m, &k, &err), TC_ELAYOUT, "the second does nothing");
+  is_str(err.text, "a fault of Tercio's, please report it with the run file: the plan's ranks wait "
+         "for each other", "... which is no user's fault");
+  p[0]->schedule->n = 0;
+  is_int(tc_plan_walk(&walk, p, rank, 2, m, &k, &err), 0, "nor does the first");
+  ok(walk.step_s == 0 && walk.busy_s == 0 && walk.bubble == 0, "... which takes no time");
+  for (int i = 0; i < 2; i++) tc_program_free(p[i]);
+  tc_cluster_done(&k);
+  tc_annotations_free(rows);
+  tc_mesh_free(m);
+  tc_config_free(c);
+}
+
+/* What every node of the program of each rank costs. */
+static void test_nodes(const struct tc_program_opts *o, const struct tc_mesh *m, int world,
+                       const struct tc_cluster *k, uint32_t digest)
+{
+  list_clear();
+  for (int r = 0; r < world; r++) {
+    struct tc_program *p = NULL;
+    struct tc_err err = { 0 };
+    const int rc = tc_program_new(&p, o, m, r, NULL, NULL, &err);
+    if (is_int(rc, 0, "... rank %d %s", r, err.text)) note_rank(p, m, r, k);
+    tc_program_free(p);
+  }
+  is_list(digest, "... what each op and transfer costs");
+}
+
+static void test_plans(const struct tc_config *c, int world, const struct tc_cluster *k,
+                       uint32_t digest)
+{
+  list_clear();
+  for (int exact = 0; exact < 2; exact++) {
+    struct tc_plan plan;
+    struct tc_err err = { 0 };
+    if (is_int(tc_plan_layout(&plan, c, world, k, exact, &err), 0, "... a plan %s", err.text))
+      note_plan(&plan);
+  }
+  is_list(digest, "... its figures");
+}
+
+static void test_row(size_t i)
+{
+  const char *args[20] = { "plan", "--model.layers=4", "--model.hidden=32", "--model.heads=4",
+                           "--model.context=16", "--model.vocab=96", "--train.global_batch=48",
+                           "--train.micro_batch=1" };
+  int n_args = 8;
+  for (int a = 0; of[i].mesh[a]; a++) args[n_args++] = of[i].mesh[a];
+  struct tc_config *c = config(n_args, args);
+  struct tc_cluster k = wires(of[i].ranks, of[i].switch_nodes);
+  struct tc_err err = { 0 };
+  struct tc_mesh *m = NULL;
+  struct tc_program_opts o;
+  struct tc_annotation *rows = NULL;
+  int32_t node[16];
+  if (of[i].timed) {
+    k.device.sample = samples;
+    k.device.n_samples = sizeof samples / sizeof *samples;
+    k.device.steal = 0.3;
+    k.device.issue_s = 1e-5;
+    k.device.cores = 1.5;
+  }
+  for (int r = 0; r < of[i].world; r++) node[r] = r / of[i].ranks;
+  int rc = tc_setup_mesh(&m, c, of[i].world, node, of[i].ranks, &err);
+  if (!rc) rc = tc_setup_program(&o, c, m, &rows, &err);
+  if (is_int(rc, 0, "%s on %d nodes: %s", of[i].mesh[0], of[i].nodes, err.text)) {
+    test_nodes(&o, m, of[i].world, &k, of[i].digest);
+    test_plans(c, of[i].world, &k, of[i].plans);
+  }
+  tc_annotations_free(rows);
+  tc_mesh_free(m);
+  tc_config_free(c);
+}
+
+int main(void)
+{
+  const char *sources = getenv("srcdir");        /* which have the files of annotations */
+  if (sources && chdir(sources)) return 1;
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) test_row(i);
+  test_nothing_to_do();
+  test_stuck();
+  return done_testing();
+}

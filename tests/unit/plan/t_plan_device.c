@@ -1,0 +1,298 @@
+/* t_plan_device.c - device files and links, value by value: what is read, what is written, what
+ * numbers mean. Sentences about wrong lines are transcripts/planner.txt's. */
+#include "src/plan/impl.h"
+#include "tests/unit/tap.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static char path[] = "./t_plan_device.XXXXXX";
+
+static void put(const char *text)
+{
+  FILE *f = fopen(path, "w");
+  if (!f || fputs(text, f) < 0 || fclose(f)) abort();
+}
+
+/* ---- numbers ------------------------------------------------------------------------------- */
+
+static void test_numbers(void)
+{
+  static const struct {
+    const char *text;
+    double bytes, seconds;
+  } rows[] = {
+    { "", -1, -1 },
+    { "0", 0, 0 },
+    { "5", 5, 18000 },
+    { " 5", 5, 18000 },
+    { "-5", -1, -1 },
+    { "nan", -1, -1 },
+    { "inf", -1, -1 },
+    { "x", -1, -1 },
+    { "5x", -1, -1 },
+    { "5s", -1, 5 },
+    { "5 s", -1, -1 },
+    { "2m", 2e6, 120 },
+    { "2h", -1, 7200 },
+    { "2d", -1, 172800 },
+    { "2y", -1, 63115200 },
+    { "2ms", -1, -1 },
+    { "1.5h", -1, 5400 },
+    { "5k", 5e3, -1 },
+    { "5K", 5e3, -1 },
+    { "5M", 5e6, -1 },
+    { "5G", 5e9, -1 },
+    { "5T", 5e12, -1 },
+    { "5P", 5e15, -1 },
+    { "5E", -1, -1 },
+    { "5KB", 5e3, -1 },
+    { "5kb", 5e3, -1 },
+    { "5Ki", 5120, -1 },
+    { "5KiB", 5120, -1 },
+    { "5Mi", 5242880, -1 },
+    { "5GiB/s", 5368709120, -1 },
+    { "5B", 5, -1 },
+    { "5 B/s", 5, -1 },
+    { "5/s", 5, -1 },
+    { "5/ss", -1, -1 },
+    { "5/m", -1, -1 },
+    { "5KBB", -1, -1 },
+    { "5 KB ", 5e3, -1 },
+    { "5 K B", -1, -1 },
+    { "5iB", -1, -1 },
+    { "1e300P", -1, -1 },
+    { "1:30", -1, 90 },
+    { "1:02:03", -1, 3723 },
+    { "0:00:05", -1, 5 },
+    { "1:2:3:4", -1, -1 },
+    { "1:", -1, 60 },
+    { "1:x", -1, -1 },
+    { "1:2x", -1, -1 },
+    { "1:2:3x", -1, -1 },
+    { "1:-2", -1, -1 },
+    { "1:-2:3", -1, -1 },
+    { "1:2:-3", -1, -1 },
+    { "2-3", -1, 183600 },
+    { "2-3:04", -1, 183840 },
+    { "2-3:04:05", -1, 183845 },
+    { "2-3:04:05:06", -1, -1 },
+    { "2-3x", -1, -1 },
+    { "0-1:30", -1, 5400 },
+    { "0-1", -1, 3600 },
+    { "2-3:-1", -1, -1 },
+    { "1.5-0", -1, 129600 },
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    near_f(tc_plan_bytes(rows[i].text), rows[i].bytes, 0, "\"%s\": bytes", rows[i].text);
+    near_f(tc_plan_seconds(rows[i].text), rows[i].seconds, 0, "... seconds");
+  }
+}
+
+static void test_names(void)
+{
+  static const struct {
+    const char *gpu, *device;
+    bool old;
+  } rows[] = { { "h100", "h100", false },
+               { "NVIDIA H100", "h100", false },
+               { "H100x", "h100", false },
+               { "xH100", NULL, false },
+               { "H1000", NULL, false },
+               { "h1000 h100", "h100", false },
+               { "a100", NULL, false },
+               { "a100 80", "a100-80", false },
+               { "a100 40GB", "a100-40", false },
+               { "40 A100", "a100-40", false },
+               { "a100 800", NULL, false },
+               { "a100 PCI", NULL, false },
+               { "a100-80 PCIe", NULL, false },
+               { "xPCI h100", "h100", false },
+               { "cpu", NULL, false },
+               { "V100-16", "v100-16", true },
+               { "xv100", NULL, false },
+               { "v1000", NULL, false } };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    is_str(tc_plan_device_of(rows[i].gpu), rows[i].device, "\"%s\" is this device", rows[i].gpu);
+    is_int(tc_plan_too_old(rows[i].gpu), rows[i].old, "... too old");
+  }
+  for (int i = 0; i < TC_COLLS; i++)
+    is_int(tc_plan_coll(tc_coll_name[i]), i, "%s", tc_coll_name[i]);
+  is_int(tc_plan_coll("all"), -1, "no collective");
+}
+
+/* ---- files --------------------------------------------------------------------------------- */
+
+/* A device of the table, and what nobody measured. */
+static void test_table(void)
+{
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  is_int(tc_cluster_read(&k, "a100-40", &err), 0, "a device of the table");
+  const struct tc_plan_device *d = &k.device;
+  ok(k.nodes == 1 && k.devices == 1 && k.disk_bytes_per_s == 10e9 &&
+         k.mtbf_s == 5 * 365.25 * 86400 && k.switch_nodes == 0,
+     "one node of one");
+  ok(d->memory_bytes == 40e9 && d->host_bytes == 0 && d->op_s == 5e-6 && d->issue_s == 0 &&
+         d->cores == 0 && d->steal == 0,
+     "... its memory, what an op takes to start");
+  for (int c = 0; c < TC_COLLS; c++)
+    ok(k.link[TC_WIRE_NODE].latency_s[c] == 10e-6 &&
+           k.link[TC_WIRE_NETWORK].latency_s[c] == 20e-6 &&
+           k.link[TC_WIRE_SPINE].latency_s[c] == 20e-6 &&
+           k.link[TC_WIRE_SPINE].bytes_per_s[c] == k.link[TC_WIRE_NETWORK].bytes_per_s[c],
+       "... %s: latencies, a spine", tc_coll_name[c]);
+  tc_cluster_done(&k);
+}
+
+static const char *const written =
+    "# Written by tercio plan; rates in bytes or operations a second.\nname = it\nmemory = "
+    "1.5e+09\nhost_memory = 2e+10\n"
+    "fp32_flops = 3e+12\nbf16_flops = 0\nmemory_rate = 4e+09\ncopy_rate = 5e+09\neff_flops = "
+    "0.6\neff_bytes = 0.7\n"
+    "op_seconds = 8e-06\nissue_seconds = 9e-06\ncores = 10\nsteal = 0.25\ndisk_rate = "
+    "1.1e+09\nnode_mtbf = 7200s\n";
+
+static void test_write(void)
+{
+  struct tc_cluster k, again;
+  struct tc_err err = { 0 };
+  char *text, *want = NULL;
+  size_t bytes;
+  put("name = it\nmemory = 1.5GB\nhost_memory = 20 GB\nfp32_flops = 3e12\nbf16_flops = "
+      "0\nmemory_rate = 4e9\n"
+      "copy_rate=5e9  # a comment\n\n  eff_flops\t=\t0.6 \r\neff_bytes = 0.7\nop_seconds = "
+      "8e-6\nissue_seconds = 9e-6\n"
+      "cores = 10\nsteal = 0.25\ndisk_rate = 1.1 GB/s\nnode_mtbf = 2h\nlink node all = 1e-6, 2e9\n"
+      "link network all = 3e-6,4e9\nlink network send = 5e-6 , 6e9\nop gelu 2 3 4 5 6 = "
+      "7e-3\nop gelu 2 3 4 5 6 = 0");
+  is_int(tc_cluster_read(&k, path, &err), 0, "a file: %s", err.text);
+  is_int(k.device.n_samples, 2, "two timings, of one shape");
+  for (int spine = 0; spine < 2; spine++) {
+    char lines[4000] = "";
+    k.switch_nodes = spine ? 3 : 0;
+    is_int(tc_cluster_write(&k, path, &err), 0, "written");
+    is_int(tc_read_text(&text, &bytes, path, "file", 1 << 20, &err), 0, "... and read");
+    for (int w = 0; w < TC_WIRES - !spine; w++)
+      for (int c = 0; c < TC_BARRIER; c++)
+        tc_text_add(lines, sizeof lines, "link %s %s = %s\n", tc_wire_name[w], tc_coll_name[c],
+                    w == TC_WIRE_NODE ? "1e-06, 2e+09"
+                    : c == TC_SEND    ? "5e-06, 6e+09"
+                                      : "3e-06, 4e+09");
+    tc_text_add(lines, sizeof lines, "op gelu 2 3 4 5 6 = 0.007\nop gelu 2 3 4 5 6 = 0\n");
+    want = tc_sprintf("%sswitch_nodes = %d\n%s", written, spine ? 3 : 0, lines);
+    is_str(text, want, "... as it should be, with links of %d wires", TC_WIRES - !spine);
+    free(want);
+    free(text);
+  }
+  is_int(tc_cluster_read(&again, path, &err), 0, "and is read again");
+  is_str(again.device.name, "it", "... its name");
+  ok(again.device.n_samples == 2 && again.device.sample[0].ranks == 2 &&
+         again.device.sample[0].seconds == 7e-3 && again.switch_nodes == 3 &&
+         again.link[TC_WIRE_SPINE].bytes_per_s[TC_SEND] == 6e9,
+     "... the rest");
+  tc_cluster_done(&again);
+  ok(!again.device.sample && again.device.n_samples == 0 && again.device.cap_samples == 0,
+     "... until it is done with");
+  is_int(tc_cluster_write(&k, "./no/folder", &err), TC_EUSER, "no such folder");
+  is_str(err.text, "cannot write ./no/folder: No such file or directory", "... is said");
+  if (access("/dev/full", W_OK) == 0) {
+    is_int(tc_cluster_write(&k, "/dev/full", &err), TC_EUSER, "no room");
+    is_str(err.text, "cannot write /dev/full: No space left on device", "... is said");
+  }
+  tc_cluster_done(&k);
+}
+
+/* ---- links --------------------------------------------------------------------------------- */
+
+/* A wire that takes 10 us and 1e9 bytes a second each round; `more` beside, which must not count. */
+static void test_links(void)
+{
+  static const struct {
+    const char *op;
+    int coll, ranks;
+    double turns;
+  } rows[] = { { "all_reduce", TC_ALL_REDUCE, 2, 1 }, { "all_reduce", TC_ALL_REDUCE, 8, 1 },
+               { "all_gather", TC_ALL_GATHER, 3, 1 }, { "reduce_scatter", TC_REDUCE_SCATTER, 5, 1 },
+               { "broadcast", TC_BROADCAST, 4, 1 },   { "all_to_all", TC_ALL_TO_ALL, 4, 1 },
+               { "send_recv", TC_SEND, 4, 2 },        { "send_recv", TC_SEND, 5, 3 },
+               { "gather", TC_GATHER, 4, 1 } };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char text[2000] = "[{\"op\": \"nothing\", \"ranks\": 2, \"size\": 1, \"time_us\": 1}, "
+                      "{\"ranks\": 2}, 5,\n"
+                      "{\"op\": \"all_reduce\", \"ranks\": 1, \"size\": 7, \"time_us\": 5000}, "
+                      "{\"op\": \"all_reduce\", \"ranks\": 2, \"size\": 7, \"time_us\": 0}, "
+                      "{\"op\": \"scatter\", \"ranks\": 2, \"size\": 7, \"time_us\": 3}";
+    struct tc_link l = { .latency_s = { [TC_SCATTER] = 4 }, .bytes_per_s = { [TC_SCATTER] = 5 } };
+    struct tc_err err = { 0 };
+    const int n = rows[i].coll == TC_SEND ? 2 : rows[i].ranks;
+    const double rounds = ceil(log2(n));
+    for (int k = 0; k < 4; k++) {
+      const double size = 1e4 * (1 + k * k);
+      const double us =
+          rows[i].turns * (10 * rounds + tc_coll_busiest(rows[i].coll, n, size) * 1e-3);
+      tc_text_add(text, sizeof text,
+                  ",\n{\"op\": \"%s\", \"ranks\": %d, \"size\": %.0f, "
+                  "\"time_us\": %.9f%s",
+                  rows[i].op, rows[i].ranks, size, k == 2 ? 9e9 : us, k == 2 ? "" : "}");
+      if (k == 2)
+        tc_text_add(text, sizeof text, ", \"median_us\": %.9f}", us); /* which is better */
+    }
+    tc_text_add(text, sizeof text, "]");
+    put(text);
+    is_int(tc_links_read(&l, path, &err), 0, "%s of %d: %s", rows[i].op, rows[i].ranks, err.text);
+    near_f(l.latency_s[rows[i].coll], 10e-6, 1e-6, "... its latency");
+    near_f(l.bytes_per_s[rows[i].coll], 1e9, 1e-6, "... its rate");
+    ok(l.latency_s[TC_RECV] == l.latency_s[TC_SEND] &&
+           l.bytes_per_s[TC_RECV] == l.bytes_per_s[TC_SEND],
+       "... a receive is as a send");
+    ok(l.latency_s[TC_SCATTER] == 4 && l.bytes_per_s[TC_SCATTER] == 5,
+       "... what has one size stays");
+  }
+  static const struct {
+    const char *text, *why;
+  } bad[] = {
+    { "[]", " has no collective in two sizes: write it with tercio comm --op all --json" },
+    { "[{\"op\": \"gather\", \"ranks\": 2, \"size\": 1, \"time_us\": 1},{\"op\": \"gather\", "
+      "\"ranks\": 2, \"size\": 1, "
+      "\"time_us\": 1}]",
+      " has no collective in two sizes: write it with tercio comm --op all "
+      "--json" },
+    { "[{\"op\": \"gather\", \"ranks\": 2, \"size\": 1, \"time_us\": 9},{\"op\": \"gather\", "
+      "\"ranks\": 2, \"size\": 5, "
+      "\"time_us\": 2}]",
+      " has no collective in two sizes: write it with tercio comm --op all "
+      "--json" },
+  };
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    struct tc_link l = { .latency_s = { [TC_SEND] = 4 }, .bytes_per_s = { [TC_SEND] = 5 } };
+    struct tc_err err = { 0 };
+    put(bad[i].text);
+    is_int(tc_links_read(&l, path, &err), TC_EUSER, "links that say nothing");
+    char *want = tc_sprintf("%s%s", path, bad[i].why);
+    is_str(err.text, want, "... are refused");
+    free(want);
+    ok(l.latency_s[TC_RECV] == 0 && l.bytes_per_s[TC_SEND] == 5, "... and change nothing");
+  }
+  put("{");
+  struct tc_link l = { { 0 }, { 0 } };
+  struct tc_err err = { 0 };
+  is_int(tc_links_read(&l, path, &err), TC_EUSER, "no JSON");
+  char *want = tc_sprintf("cannot read %s, which tercio comm --json is to have written: ", path);
+  ok(!strncmp(err.text, want, strlen(want)), "... is refused: %s", err.text);
+  free(want);
+}
+
+int main(void)
+{
+  int fd = mkstemp(path);
+  if (fd < 0) return 1;
+  close(fd);
+  test_numbers();
+  test_names();
+  test_table();
+  test_write();
+  test_links();
+  unlink(path);
+  return done_testing();
+}

@@ -1,0 +1,159 @@
+/* t_plan_search.c - the planner's search: the rows it finds, what falls out and why, and its guesses
+ * against the programs that are made. */
+#include "src/plan/plan.h"
+#include "tests/unit/plan_config.h"
+
+static const struct tc_plan_family *find_family(const struct tc_plan_found *f, int key,
+                                                const char *name)
+{
+  for (int i = 0; i < f->n_families; i++)
+    if (f->family[i].key == key && !strcmp(f->family[i].name, name)) return &f->family[i];
+  return NULL;
+}
+
+static void test_search(void)
+{
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  struct tc_plan_found f;
+  struct tc_plan p;
+  tc_cluster_read(&k, "a100-40", &err);
+  k.nodes = 2;
+  k.devices = 4;
+  struct tc_config *c = CONFIG("--model.preset=gpt2-1558m", "--train.global_batch=32",
+                               "--train.precision=bf16");
+  is_int(tc_plan_search(&f, c, &k, 0, 3, &err), 0, "a search: %s", err.text);
+  ok(f.n_rows == 3 && f.fitting > 0, "three rows");
+  for (int i = 0; i < f.n_rows; i++) {
+    const struct tc_plan_row *r = &f.row[i];
+    const struct tc_plan_memory *m = &r->plan.cls[r->plan.worst].memory;
+    ok((double)m->bytes[TC_DEVICE] <= 40e9, "row %d fits", i);
+    ok(!i || r[-1].plan.time.step_s <= r->plan.time.step_s,
+       "... and is no faster than the one before");
+    near_f(r->guess_bytes, (double)m->bytes[TC_DEVICE], 0.15, "... in the memory that was guessed");
+    near_f(r->guess_s, r->plan.time.step_s, 0.2, "... and the time");
+    is_int(tc_plan_layout(&p, &r->cfg, 8, &k, true, &err), 0, "... and can be: %s", err.text);
+    near_f((double)m->bytes[TC_DEVICE], (double)p.cls[p.worst].memory.bytes[TC_DEVICE], 0.001,
+           "... in the memory that a run takes");
+  }
+  const struct tc_plan_family *x = find_family(&f, TC_KEY_TP, "4");
+  ok(x && strstr(x->why, "25 attention heads"), "tp = 4 fell out: %s", x ? x->why : "");
+  x = find_family(&f, TC_KEY_TP, "8");
+  ok(x && strstr(x->why, "leaves its node of 4"), "tp = 8 fell out: %s", x ? x->why : "");
+  tc_plan_found_done(&f);
+  c->mesh_pp = 3;
+  is_int(tc_plan_search(&f, c, &k, 1u << TC_KEY_PP, 3, &err), TC_ELAYOUT, "3 stages on 8 ranks");
+  ok(strstr(err.text, "do not divide") != NULL, "... %s", err.text);
+  tc_plan_found_done(&f);
+  k.device.memory_bytes = 2e9;
+  is_int(tc_plan_search(&f, c, &k, 0, 3, &err), 0, "2 GB: %s", err.text);
+  ok(f.n_rows == 0 && f.least_bytes > 2e9 && f.least_bytes < 40e9, "nothing fits; %g bytes would",
+     f.least_bytes);
+  ok(f.least_nodes > 2, "... or %d nodes", f.least_nodes);
+  k.nodes = f.least_nodes;
+  tc_plan_found_done(&f);
+  is_int(tc_plan_search(&f, c, &k, 0, 1, &err), 0, "... with them");
+  ok(f.n_rows == 1, "... something fits");
+  tc_plan_found_done(&f);
+  tc_config_free(c);
+}
+
+/* What rests in host memory is not on the device: weights that are stored elsewhere than used, too. */
+static void test_offloaded(void)
+{
+  const struct { const char *data, *offload, *precision; } of[] = {
+    { "zero1", "params", "bf16" }, { "zero3", "no", "fp32" }, { "zero3", "params", "fp32" },
+    { "zero3", "update", "bf16" }, { "server", "no", "fp32" }, { "server", "params", "fp32" },
+    { "server", "params", "bf16" } };
+  const unsigned hold = 1u << TC_KEY_PP | 1u << TC_KEY_DP | 1u << TC_KEY_TP | 1u << TC_KEY_MICRO |
+                        1u << TC_KEY_DATA | 1u << TC_KEY_RECOMPUTE | 1u << TC_KEY_OFFLOAD;
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  tc_cluster_read(&k, "h200", &err);
+  k.nodes = 1;
+  k.devices = 2;
+  struct tc_config *c = CONFIG("--model.preset=gpt2-1558m", "--train.global_batch=2",
+                               "--train.micro_batch=1", "--mesh.dp=2", "--mesh.tp=1",
+                               "--train.recompute=full");
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    struct tc_plan_found f;
+    c->parallel_data = (char *)(uintptr_t)of[i].data;
+    c->parallel_offload = (char *)(uintptr_t)of[i].offload;
+    c->train_precision = (char *)(uintptr_t)of[i].precision;
+    is_int(tc_plan_search(&f, c, &k, hold, 1, &err), 0, "%s, %s, offload %s: %s", of[i].data,
+           of[i].precision, of[i].offload, err.text);
+    if (ok(f.n_rows == 1, "... a row")) {
+      const struct tc_plan_memory *m = &f.row->plan.cls[f.row->plan.worst].memory;
+      near_f(f.row->guess_bytes, (double)m->bytes[TC_DEVICE], 0.15, "... in the memory that was guessed");
+    }
+    tc_plan_found_done(&f);
+  }
+  tc_config_free(c);
+  tc_cluster_done(&k);
+}
+
+/* What is guessed of a layout is the same whichever others were guessed before. */
+static void test_guessed_alone(void)
+{
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  struct tc_plan_found f, one;
+  int stages = 0;
+  tc_cluster_read(&k, "a100-80", &err);
+  k.nodes = 1;
+  k.devices = 4;
+  struct tc_config *c = CONFIG("--model.preset=gpt2-124m", "--model.layers=4", "--train.global_batch=32",
+                               "--mesh.tp=1", "--parallel.schedule=1f1b", "--train.recompute=none",
+                               "--parallel.data=ddp");
+  const unsigned hold = 1u << TC_KEY_TP | 1u << TC_KEY_SCHEDULE | 1u << TC_KEY_RECOMPUTE | 1u << TC_KEY_DATA;
+  is_int(tc_plan_search(&f, c, &k, hold, 20, &err), 0, "layouts of several stages: %s", err.text);
+  for (int i = 0; i < f.n_rows; i++) {
+    const struct tc_plan_row *r = &f.row[i];
+    stages |= (int)r->cfg.mesh_pp;
+    is_int(tc_plan_search(&one, &r->cfg, &k, hold | 1u << TC_KEY_PP | 1u << TC_KEY_DP | 1u << TC_KEY_MICRO, 1, &err),
+           0, "pp %lld, micro-batches of %lld alone: %s", (long long)r->cfg.mesh_pp,
+           (long long)r->cfg.train_micro_batch, err.text);
+    if (ok(one.n_rows == 1, "... one layout"))
+      near_f(one.row->guess_bytes, r->guess_bytes, 1e-9, "... in the same memory");
+    tc_plan_found_done(&one);
+  }
+  is_int(stages, 7, "with 1, 2 and 4 stages");
+  tc_plan_found_done(&f);
+  tc_config_free(c);
+  tc_cluster_done(&k);
+}
+
+/* Of two stages the last also has the head: logits of a large vocabulary beside few layers. */
+static void test_guessed_stages(void)
+{
+  static char *const schedule[] = { "gpipe", "1f1b", "zb" };
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  tc_cluster_read(&k, "a100-80", &err);
+  k.nodes = 1;
+  k.devices = 2;
+  struct tc_config *c = CONFIG("--model.preset=gpt2-124m", "--model.layers=4", "--train.global_batch=16",
+                               "--mesh.pp=2", "--train.micro_batch=4");
+  for (size_t i = 0; i < sizeof schedule / sizeof *schedule; i++) {
+    struct tc_plan_found f;
+    c->parallel_schedule = schedule[i];
+    is_int(tc_plan_search(&f, c, &k, 1u << TC_KEY_PP | 1u << TC_KEY_MICRO | 1u << TC_KEY_SCHEDULE |
+                          1u << TC_KEY_RECOMPUTE | 1u << TC_KEY_DATA, 1, &err), 0, "%s on two stages: %s",
+           schedule[i], err.text);
+    if (ok(f.n_rows == 1, "... one layout"))
+      near_f(f.row[0].guess_bytes, (double)f.row[0].plan.cls[f.row[0].plan.worst].memory.bytes[TC_DEVICE], 0.32,
+             "... in the memory that was guessed");
+    tc_plan_found_done(&f);
+  }
+  tc_config_free(c);
+  tc_cluster_done(&k);
+}
+
+int main(void)
+{
+  test_search();
+  test_offloaded();
+  test_guessed_alone();
+  test_guessed_stages();
+  return done_testing();
+}

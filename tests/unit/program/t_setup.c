@@ -1,0 +1,328 @@
+/* t_setup.c - from options to model, mesh and program: what can't be is refused with a sentence,
+ * what the sentence proposes is accepted; each option reaches its field; which axis is nearer. */
+#include "src/program/setup.h"
+#include "tests/unit/tap.h"
+
+#include <unistd.h>
+
+/* The options of `flags`, separated by blanks, on top of a small model; NULL: they are refused. */
+static struct tc_config *config(const char *flags, struct tc_err *err)
+{
+  static const char *const extra[] = { NULL };
+  const char *base =
+      "--model.layers=4 --model.hidden=32 --model.heads=4 --model.context=16 --model.vocab=64 "
+                     "--data.train=x --data.format=bin ";
+  char text[600], *args[40] = { "train" }, *rest = text;
+  int n = 1;
+  struct tc_config *c = NULL;
+  snprintf(text, sizeof text, "%s%s", base, flags);
+  for (char *a; (a = strtok_r(rest, " ", &rest)) && n < 40;) args[n++] = a;
+  return tc_config_new(&c, n, args, extra, NULL, err) < 0 ? NULL : c;
+}
+
+static char schedule[32];        /* the options' name of it, when their configuration is freed */
+
+/* All of it, for `world` ranks, `each` on a node. */
+static int setup(const char *flags, int world, int each, struct tc_program_opts *o,
+                 int32_t size[TC_AXES], struct tc_mesh **mesh, struct tc_err *err)
+{
+  *err = (struct tc_err){ 0 };
+  struct tc_config *c = config(flags, err);
+  struct tc_mesh *m = NULL;
+  if (!c) return err->status;
+  struct tc_annotation *rows = NULL;
+  int32_t node[64];
+  for (int r = 0; r < world; r++) node[r] = r / each;
+  int rc = tc_setup_mesh(&m, c, world, node, 0, err);
+  if (rc == 0) {
+    rc = tc_setup_program(o, c, m, &rows, err);
+    tc_annotations_free(rows);
+    if (rc == 0) o->schedule = strcpy(schedule, o->schedule);
+    if (size) memcpy(size, m->size, TC_AXES * sizeof *size);
+  }
+  if (rc == 0 && mesh) *mesh = m;
+  else if (m) tc_mesh_free(m);
+  tc_config_free(c);
+  return rc;
+}
+
+/* ---- what can't be ---------------------------------------------------------------------- */
+
+static const struct { const char *flags; int world, status; const char *text, *fits; } bad[] = {
+  { "--model.preset=gpt2-12m --model.hidden=0", 1, TC_EUSER, "did you mean gpt2-124m?",
+      "--model.preset=gpt2-124m" },
+  { "--model.preset=elephant", 1, TC_EUSER, "model.preset = elephant is not known; try tiny",
+      "--model.preset=tiny" },
+  { "--model.heads=5", 1, TC_EUSER,
+      "model.heads = 5 does not divide model.hidden = 32; heads = 4 would",
+    "--model.heads=4" },
+  { "--model.heads=24 --model.hidden=36", 1, TC_EUSER, "heads = 18 would",
+      "--model.heads=18 --model.hidden=36" },
+  { "--data.format=text", 1, TC_EUSER, "model.vocab = 64 is too small",
+      "--data.format=text --model.vocab=256" },
+  { "--data.format=text --model.vocab=255", 1, TC_EUSER, "256 would do",
+      "--data.format=text --model.vocab=256" },
+  { "--train.global_batch=6", 4, TC_ELAYOUT,
+      "train.global_batch = 6 sequences do not split over dp = 4 ranks; "
+    "8 would", "--train.global_batch=8" },
+  { "--train.global_batch=24 --train.micro_batch=4", 4, TC_ELAYOUT,
+      "train.micro_batch = 4 does not divide a "
+    "rank's 6 sequences", "--train.global_batch=24 --train.micro_batch=3" },
+  { "--mesh.tp=3 --train.global_batch=4", 3, TC_ELAYOUT,
+      "mesh.tp = 3 does not divide the 4 attention heads; tp = 1, 2, 4 "
+    "would fit", "--mesh.tp=1 --train.global_batch=6" },
+  { "--mesh.tp=4 --parallel.sequence=yes --train.global_batch=1 --model.context=14", 4, TC_ELAYOUT,
+    "the 14 tokens of a micro-batch do not split over tp = 4",
+    "--mesh.tp=4 --parallel.sequence=no --train.global_batch=1 --model.context=14" },
+  { "--mesh.pp=2 --train.global_batch=2097152 --train.micro_batch=1", 2, TC_ELAYOUT,
+    "train.micro_batch = 1 makes 2097152 micro-batches a step; 2 or more would fit",
+    "--mesh.pp=2 --train.global_batch=2097152 --train.micro_batch=1048576" },
+};
+
+static void test_bad(void)
+{
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    struct tc_program_opts o;
+    struct tc_err err;
+    is_int(setup(bad[i].flags, bad[i].world, 64, &o, NULL, NULL, &err), bad[i].status,
+           "%s is refused", bad[i].flags);
+    ok(strstr(err.text, bad[i].text) != NULL, "  %s", err.text);
+    if (!bad[i].fits) continue;
+    is_int(setup(bad[i].fits, bad[i].world, 64, &o, NULL, NULL, &err), 0,
+           "  what it proposes fits %s", err.text);
+  }
+}
+
+/* Sizes of a model, by themselves and beside a preset's. */
+static void test_model(void)
+{
+  static const char *const name[] = { "layers", "hidden", "heads", "context", "vocab" };
+  static const struct { int64_t v; bool good; } row[] = {
+    { 1, true }, { 1 << 24, true }, { (1 << 24) + 1, false }, { 0, false }, { -1, false } };
+  struct tc_err err;
+  for (int k = 0; k < 5; k++)
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+      struct tc_model m = { k % 2 ? "" : NULL, 1, 1, 1, 1, 1 };
+      int64_t *size[] = { &m.layers, &m.hidden, &m.heads, &m.context, &m.vocab };
+      char text[100] = "";
+      if (k == 2) m.hidden = 1 << 24;            /* what the heads divide */
+      *size[k] = row[i].v;
+      if (!row[i].good)
+        snprintf(text, sizeof text, "model.%s = %lld: give a positive number, or a model.preset",
+                 name[k], (long long)row[i].v);
+      err = (struct tc_err){ 0 };
+      is_int(tc_model_resolve(&m, &err), row[i].good ? 0 : TC_EUSER, "%s %lld", name[k],
+             (long long)row[i].v);
+      is_str(err.text, text, "... %s", row[i].good ? "is accepted" : "in these words");
+    }
+  for (int k = 0; k < 5; k++) {
+    struct tc_model m = { .preset = "turing-17b" };
+    int64_t *size[] = { &m.layers, &m.hidden, &m.heads, &m.context, &m.vocab };
+    const int64_t own[] = { 3, 28, 4, 5, 7 }, preset[] = { 78, 4256, 28, 1024, 50257 };
+    *size[k] = own[k];
+    is_int(tc_model_resolve(&m, &err), 0, "a preset with %s of one's own", name[k]);
+    for (int i = 0; i < 5; i++) is_int(*size[i], i == k ? own[i] : preset[i], "... %s", name[i]);
+  }
+}
+
+/* The largest that is accepted, and the next; whole sentences. */
+static void test_edges(void)
+{
+#define MANY "--train.steps=1 --model.context=16777216 --train.global_batch="
+#define TOO_MANY(n, steps, fit) "train.global_batch = " n " sequences of model.context = 16777216 " \
+  "tokens are too many for a model of this width and " steps " steps: at most " fit
+  static const struct { const char *flags; int world; const char *text; } row[] = {
+    { MANY "1024 --model.vocab=16777216", 1, NULL },
+    { MANY "1025 --model.vocab=16777216", 1, TOO_MANY("1025", "1", "1024") },
+    { MANY "4096 --model.hidden=1048576", 1, NULL },
+    { MANY "4097 --model.hidden=1048576", 1, TOO_MANY("4097", "1", "4096") },
+    { MANY "1024 --train.steps=16777216", 1, NULL },
+    { MANY "1025 --train.steps=16777216", 1, TOO_MANY("1025", "16777216", "1024") },
+    { "--data.format=text --model.vocab=256 --train.global_batch=1", 1, NULL },
+    { "--data.format=text --model.vocab=255 --train.global_batch=1", 1, "model.vocab = 255 is too small for "
+      "data.format = text, whose tokens are bytes: 256 would do" },
+    { "--model.vocab=1 --train.global_batch=1", 1, NULL },
+    { "--mesh.pp=2 --train.global_batch=1048576 --train.micro_batch=1", 2, NULL },
+    { "--mesh.pp=2 --train.global_batch=1048577 --train.micro_batch=1", 2, "train.micro_batch = 1 makes "
+      "1048577 micro-batches a step; 2 or more would fit" },
+    { "--train.global_batch=1048577 --train.micro_batch=1", 1, NULL },
+    { "--mesh.pp=2 --train.global_batch=3145730 --train.micro_batch=1", 2, "train.micro_batch = 1 makes "
+      "3145730 micro-batches a step; 4 or more would fit" },
+    { "--train.global_batch=12 --train.micro_batch=3 --mesh.tp=4 --parallel.sequence=yes --model.context=14",
+      8, "parallel.sequence: the 42 tokens of a micro-batch do not split over tp = 4; "
+      "parallel.sequence = no would fit" },
+    { "--train.global_batch=16 --train.micro_batch=4 --mesh.tp=4 --parallel.sequence=yes --model.context=13",
+      8, NULL },
+  };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct tc_program_opts o;
+    struct tc_err err;
+    const char *text = row[i].text ? row[i].text : "";
+    const int want = !*text ? 0 : strstr(text, "too ") ? TC_EUSER : TC_ELAYOUT;
+    is_int(setup(row[i].flags, row[i].world, 64, &o, NULL, NULL, &err), want, "%s", row[i].flags);
+    is_str(err.text, text, "... %s", want ? "in these words" : "is accepted");
+  }
+}
+
+/* ---- the user's own rows ---------------------------------------------------------------------- */
+
+static int with_rows(const char *rows, const char *flags, int world, int n_built_in,
+                     struct tc_err *err)
+{
+  char path[] = "/tmp/t_setup-XXXXXX", all[300];
+  struct tc_program_opts o;
+  FILE *f = fdopen(mkstemp(path), "w");
+  fputs(rows, f);
+  fclose(f);
+  snprintf(all, sizeof all, "--parallel.annotations=%s %s", path, flags);
+  int rc = setup(all, world, 64, &o, NULL, NULL, err);
+  if (rc == 0) ok(o.annotation[n_built_in] && !o.annotation[n_built_in + 1],
+                  "... they come after %d lists of built-in rows", n_built_in);
+  unlink(path);
+  return rc;
+}
+
+static void test_rows(void)
+{
+  struct tc_err err;
+  is_int(with_rows("tokens dp S(0)\n", "", 2, 0, &err), 0, "rows of the user's own %s", err.text);
+  is_int(with_rows("tokens dp at(1)\n", "", 2, 0, &err), 0, "at the last rank %s", err.text);
+  is_int(with_rows("tokens dp at(2)\n", "", 2, 0, &err), TC_ELAYOUT, "at a rank that is not there");
+  ok(strstr(err.text, ":1: at(2), but dp has 2 ranks; at(0) to at(1) would fit"), "  %s", err.text);
+  is_int(with_rows("\ntokens tp at(1)\n", "", 2, 0, &err), TC_ELAYOUT, "of a single one");
+  ok(strstr(err.text, ":2: at(1), but tp has 1 rank; at(0) would fit"), "  %s", err.text);
+  is_int(with_rows("* dp S(0)\n* pp R\nh.1.* pp at(0)\n", "", 2, 0, &err), 0,
+         "of one stage, rows for pp say nothing %s", err.text);
+  is_int(with_rows("* dp S(0)\n* pp R\n", "--mesh.pp=2 --train.global_batch=8", 4, 0, &err), 0,
+         "nor do rows of R %s", err.text);
+  is_int(with_rows("* dp S(0)\n\n* pp at(1)\n", "--mesh.pp=2 --train.global_batch=8", 4, 0, &err),
+         TC_EUSER, "of two stages, others are refused");
+  ok(strstr(err.text, ":3: a row for pp") && strstr(err.text, "mesh.pp and mesh.stages"), "  %s", err.text);
+  is_int(with_rows("tokens dp S(0)\n", "--mesh.tp=3 --train.global_batch=3", 3, 0, &err), TC_ELAYOUT,
+         "rows for dp beside a tp that does not divide the heads");
+  ok(strstr(err.text, "does not divide the 4 attention heads; tp = 1, 2, 4"), "  %s", err.text);
+  is_int(with_rows("wte.weight dp S(*) R S(*) at(3)\n", "", 2, 0, &err), TC_ELAYOUT,
+         "in the last of four places");
+  is_int(with_rows("tokens dp S(0)\n", "--parallel.data=zero1", 2, 0, &err), 0, "beside a system %s",
+         err.text);
+  is_int(with_rows("tokens dp S(0)\n", "--mesh.tp=2", 2, 1, &err), 0, "beside tensor parallelism %s",
+         err.text);
+  is_int(with_rows("pos tp S(0)\n", "--mesh.tp=2", 2, 0, &err), 0, "in place of it %s", err.text);
+  is_int(with_rows("pos tp S(0)\n", "--mesh.tp=2 --parallel.sequence=yes", 2, 2, &err), 0,
+         "beside sequence parallelism %s", err.text);
+  is_int(with_rows("tokens dp S(0)\n", "--mesh.tp=2 --parallel.data=none", 2, 0, &err), 0,
+         "alone %s", err.text);
+}
+
+/* ---- each option reaches its field -------------------------------------------------------- */
+
+static void test_fields(void)
+{
+  struct tc_program_opts o, d;
+  struct tc_err err;
+  int32_t size[TC_AXES];
+  is_int(setup("--train.global_batch=8", 1, 64, &d, size, NULL, &err), 0, "the defaults %s",
+         err.text);
+  ok(d.model.layers == 4 && d.model.hidden == 32 && d.model.heads == 4 && d.model.context == 16 &&
+     d.model.vocab == 64, "the model's sizes");
+  ok(d.system == tc_system_find("ddp") && d.adamw && d.overlap && d.keep == -1 && !d.reduce_once &&
+     !d.offload &&
+     !d.recompute && d.chunks == 1 && !d.head_rows && !d.annotation[0], "... of the program");
+  ok(d.gpt.batch == 8 && d.gpt.dtype == TC_F32 && d.gpt.grad_dtype == TC_F32 && d.gpt.dropout ==
+     0 &&
+     d.gpt.tp == 1 && !d.gpt.nest && size[TC_MB] == 1, "... and of the model's");
+  is_int(setup("--train.global_batch=48 --train.micro_batch=3 --mesh.pp=2 --mesh.tp=2 "
+               "--parallel.data=zero2 "
+               "--train.optimizer=sgd --train.precision=bf16 --train.grad_type=bf16 "
+               "--train.dropout=0.25 "
+               "--parallel.unit=block --parallel.overlap=no --parallel.keep=mb "
+               "--parallel.reduce=step "
+               "--parallel.offload=update --train.recompute=full --parallel.prefetch=5 "
+               "--parallel.regather=yes "
+               "--parallel.schedule=interleaved --parallel.head_chunk=7 --parallel.sequence=yes",
+                   8, 64, &o, size,
+               NULL, &err), 0, "all of them others %s", err.text);
+  ok(size[TC_PP] == 2 && size[TC_DP] == 2 && size[TC_TP] == 2 && size[TC_MB] == 8,
+     "pp 2, dp 2, tp 2, 8 micro-batches");
+  ok(o.system == tc_system_find("zero2") && !o.adamw && !o.overlap && o.keep == 1 && o.reduce_once,
+     "systems");
+  ok(o.offload == 2 && o.recompute == 2 && o.prefetch == 5 && o.regather && o.chunks == 2 &&
+     o.head_rows == 7,
+     "numbers");
+  is_str(o.schedule, "interleaved", "the schedule");
+  ok(o.gpt.dtype == TC_BF16 && o.gpt.grad_dtype == TC_BF16 && o.gpt.dropout == 0.25f && o.gpt.tp ==
+     2 && o.gpt.nest &&
+     o.gpt.batch == 48, "the model's");
+  ok(o.annotation[0] == tc_rows_tensor && o.annotation[1] == tc_rows_sequence && !o.annotation[2],
+     "rows");
+  is_int(setup("--mesh.pp=2 --parallel.virtual_stages=2 --parallel.schedule=interleaved "
+               "--train.global_batch=8 "
+               "--train.micro_batch=1 --parallel.keep=use --parallel.offload=params --mesh.tp=2",
+                   4, 64, &o, size,
+               NULL, &err), 0, "some others %s", err.text);
+  ok(o.chunks == 2 && o.keep == 0 && o.offload == 1 && o.annotation[0] == tc_rows_tensor &&
+     !o.annotation[1],
+     "... reach them too");
+  is_int(setup("--parallel.virtual_stages=3 --parallel.keep=step --train.recompute=selective", 1,
+               64, &o, size, NULL,
+               &err), 0, "without a pipeline %s", err.text);
+  ok(o.chunks == 1 && o.keep == 2 && o.recompute == 1, "... there are no virtual stages");
+}
+
+/* ---- which axis is nearer -------------------------------------------------------------------- */
+
+/* What DDP sends in a step: all parameters of a stage there and back, 2 (n - 1) / n of them. */
+static void test_traffic(void)
+{
+  struct tc_program_opts o;
+  struct tc_err err;
+  struct tc_mesh *m = NULL;
+  int64_t bytes[TC_AXES];
+  const char *flags = "--train.global_batch=8 --train.grad_type=fp32";
+  if (!is_int(setup(flags, 4, 64, &o, NULL, &m, &err), 0, "dp 4 %s", err.text)) return;
+  struct tc_config *c = config(flags, &err);
+  is_int(tc_setup_traffic(bytes, c, m, &err), 0, "its traffic");
+  const double params = 4.0 * (double)tc_model_params(&o.model);
+  near_f((double)bytes[TC_DP], 2 * params * 3 / 4, 0.01, "gradients there and back");
+  ok(bytes[TC_PP] == 0 && bytes[TC_TP] == 0, "nothing else");
+  tc_config_free(c);
+  tc_mesh_free(m);
+}
+
+/* pp 2 x dp 2 on two nodes: whichever sends more lies within the nodes. */
+static void test_order(void)
+{
+  static const struct { const char *flags; int each; bool pp_near; } c[] = {
+    { "--mesh.pp=2 --train.global_batch=4", 2, false },
+    { "--mesh.pp=2 --train.global_batch=4096 --train.micro_batch=1", 2, true },
+    { "--mesh.pp=2 --train.global_batch=4096 --train.micro_batch=1 --mesh.order=tp-dp-pp", 2, false },
+    { "--mesh.pp=2 --train.global_batch=4 --mesh.order=tp-pp-dp", 2, true },
+    { "--mesh.pp=2 --train.global_batch=4096 --train.micro_batch=1", 4, false },
+    { "--mesh.pp=4 --train.global_batch=4096 --train.micro_batch=1", 2, false },
+  };
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+    struct tc_program_opts o;
+    struct tc_err err;
+    struct tc_mesh *m = NULL;
+    if (!is_int(setup(c[i].flags, 4, c[i].each, &o, NULL, &m, &err), 0, "%s %s", c[i].flags,
+                err.text)) continue;
+    is_int(m->order, c[i].pp_near ? TC_TP_PP_DP : TC_TP_DP_PP, "... its order");
+    if (m->size[TC_PP] == 2 && c[i].each == 2)
+      ok((tc_mesh_group_nodes(m, 0, TC_PP) == 1) == c[i].pp_near &&
+         (tc_mesh_group_nodes(m, 0, TC_DP) == 1) == !c[i].pp_near, "... %s within the node",
+         c[i].pp_near ? "pp" : "dp");
+    tc_mesh_free(m);
+  }
+}
+
+int main(void)
+{
+  test_bad();
+  test_model();
+  test_edges();
+  test_rows();
+  test_fields();
+  test_traffic();
+  test_order();
+  return done_testing();
+}

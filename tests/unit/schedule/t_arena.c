@@ -1,0 +1,191 @@
+/* t_arena.c - placing: the lowest free offset is what comparing with every object gives, for random
+ * lives and sizes; a program's chunks, and the work to plan them, stay in bounds. */
+#include "src/schedule/impl.h"
+#include "src/passes/fuse.h"
+#include "src/program/program.h"
+#include "tests/unit/ranks_fixture.h"
+#include "tests/unit/tap.h"
+
+#include <time.h>
+
+/* ---- lowest offsets ----------------------------------------------------------------------- */
+
+static uint64_t state;
+
+static int32_t below(int32_t n)
+{
+  state = state * 6364136223846793005u + 1442695040888963407u;
+  return (int32_t)((state >> 33) % (uint64_t)n);
+}
+
+static bool share_time(const struct tc_live *a, const struct tc_live *b)
+{
+  for (int32_t i = 0; i < a->n; i++)
+    for (int32_t k = 0; k < b->n; k++) {
+      const struct tc_life *x = &a->in[i * a->step], *y = &b->in[k * b->step];
+      if (x->first <= y->last && y->first <= x->last) return true;
+    }
+  return false;
+}
+
+/* Tries 0, then the end of every object: one of these is the lowest. */
+static int64_t naive_lowest(const struct tc_live *all, int n, const struct tc_live *l)
+{
+  int64_t best = INT64_MAX;
+  for (int c = -1; c < n; c++) {
+    const int64_t at = c < 0 ? 0 : all[c].off + all[c].bytes;
+    bool free_there = at < best;
+    for (int i = 0; i < n && free_there; i++)
+      free_there = all[i].off >= at + l->bytes || all[i].off + all[i].bytes <= at
+                   || !share_time(&all[i], l);
+    if (free_there) best = at;
+  }
+  return best;
+}
+
+/* Micro-batches of `steps` positions; short lives at the same place in each, or one long one. */
+static void random_lives(struct tc_live *l, struct tc_life *in, int mbs, int steps)
+{
+  const int first = below(steps), long_one = below(8) == 0;
+  const int last = TC_MIN(first + below(long_one ? steps : 4), steps - 1);
+  *l = (struct tc_live){ .step = 1 + below(2), .in = in, .bytes = 64 * below(6) };
+  for (int k = 0; k < mbs; k++)
+    in[k * l->step] = (struct tc_life){ k * steps + first, k * steps + last };
+  l->n = mbs;
+  if (long_one && mbs > 0) {
+    in[0].last = in[(mbs - 1) * l->step].last;
+    l->n = 1;
+  }
+}
+
+static bool places_alike(int n, int mbs, int steps)
+{
+  struct tc_live *all = tc_calloc((size_t)n, sizeof *all);
+  struct tc_life *in = tc_calloc((size_t)n * (size_t)mbs * 2, sizeof *in);
+  struct tc_placed *p = tc_placed_new();
+  bool same = true;
+  for (int i = 0; i < n && same; i++) {
+    random_lives(&all[i], in + (size_t)i * (size_t)mbs * 2, mbs, steps);
+    all[i].off = tc_placed_lowest(p, &all[i]);
+    same = all[i].off == (all[i].bytes ? naive_lowest(all, i, &all[i]) : 0);
+    tc_placed_add(p, &all[i]);
+  }
+  tc_placed_free(p);
+  free(all);
+  free(in);
+  return same;
+}
+
+static void test_lowest(void)
+{
+  const char *seed = getenv("SEED");
+  state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
+  printf("# SEED=%llu\n", (unsigned long long)state);
+  bool few = true, many = true;
+  for (int i = 0; i < 300 && few; i++) few = places_alike(1 + below(120), 1 + below(5), 2 + below(60));
+  for (int i = 0; i < 4 && many; i++) many = places_alike(600, 1 + i, 400);
+  ok(few, "300 random sets of objects are placed as by comparing all with all");
+  ok(many, "sets of 600 objects too, which live in 1 to 4 micro-batches");
+}
+
+/* ---- the loss head's chunks ---------------------------------------------------------------- */
+
+static const struct tc_model toy = { "", 2, 32, 4, 16, 64 };
+
+static int make(struct tc_program **out, int64_t batch, int mb, int tp, int64_t head_rows,
+                struct tc_mesh **m, struct tc_err *err)
+{
+  struct tc_program_opts o = {
+    .kind = TC_TRAIN, .model = toy, .gpt = { .batch = batch, .tp = tp },
+    .system = tc_system_find("ddp"), .adamw = true, .overlap = true, .keep = -1, .prefetch = 1,
+    .head_rows = head_rows };
+  if (tp > 1) o.annotation[0] = tc_rows_tensor;
+  *m = fx_mesh(mb, 1, 1, tp);
+  return tc_program_new(out, &o, *m, 0, NULL, NULL, err);
+}
+
+/* What planning does for each object and version, counted. */
+struct work { int64_t looked, links; };
+static int64_t links;
+
+int32_t __real_tc_tensor_root(const struct tc_graph *g, int32_t t);
+int32_t __wrap_tc_tensor_root(const struct tc_graph *g, int32_t t);
+
+/* In the place of tc_tensor_root (the linker's --wrap): links that it follows, one by one unless the
+ * storage of all is known already. */
+int32_t __wrap_tc_tensor_root(const struct tc_graph *g, int32_t t)
+{
+  for (int32_t x = t; !g->root && x >= 0; links++)
+    x = g->tensor[x].base >= 0 ? g->tensor[x].base : g->tensor[x].overwrites;
+  return __real_tc_tensor_root(g, t);
+}
+
+static struct work count_work(int64_t batch, int mb, int tp)
+{
+  struct tc_program *p;
+  struct tc_mesh *m;
+  struct tc_err err = { 0 };
+  struct work w = { 0 };
+  links = 0;
+  if (make(&p, batch, mb, tp, 4, &m, &err) == 0) {
+    w = (struct work){ p->arena->looked, links };
+    tc_program_free(p);
+  }
+  tc_mesh_free(m);
+  return w;
+}
+
+/* Eight times the chunks take a little more than eight times the work, and 64 times where an object is compared with all
+ * others, or each version is followed to its storage. */
+static void test_growth(void)
+{
+  const struct { int mb, tp; } of[] = { { 1, 1 }, { 3, 1 }, { 1, 2 } };
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    const struct work few = count_work(300, of[i].mb, of[i].tp);
+    const struct work many = count_work(2400, of[i].mb, of[i].tp);
+    ok(few.looked > 0 && many.looked <= 16 * few.looked, "8 times the chunks of the head, %d micro-"
+       "batches, tp = %d: %lld objects and nodes looked at, %lld before", of[i].mb, of[i].tp,
+       (long long)many.looked, (long long)few.looked);
+    ok(few.links > 0 && many.links <= 16 * few.links, "... %lld links followed to storage, %lld before",
+       (long long)many.links, (long long)few.links);
+  }
+}
+
+static int count_products(const struct tc_graph *g)
+{
+  int n = 0;
+  for (int32_t i = 0; i < g->n_order; i++)
+    n += g->node[g->order[i]].op == TC_OP_PICK;
+  return n;
+}
+
+static void test_bounds(void)
+{
+  struct tc_program *p = NULL;
+  struct tc_mesh *m;
+  struct tc_err err = { 0 };
+  ok(make(&p, INT64_C(1) << 30, 1, 1, 0, &m, &err) == 0, "a program of 2^30 sequences can be made %s",
+     err.text);
+  const int n = count_products(p->graph);
+  ok(n > 1 && n <= TC_HEAD_CHUNKS, "and has no more chunks than are allowed: %d", n);
+  tc_program_free(p);
+  tc_mesh_free(m);
+  is_int(make(&p, 1 << 20, 1, 1, 8, &m, &err), TC_ELAYOUT, "too short chunks are refused");
+  ok(strstr(err.text, "1024 or auto would fit") != NULL, "naming what would fit: %s", err.text);
+  tc_mesh_free(m);
+  ok(make(&p, 1 << 14, 1, 1, INT64_MAX, &m, &err) == 0, "chunks longer than all rows are one");
+  is_int(count_products(p->graph), 1, "... one");
+  tc_program_free(p);
+  tc_mesh_free(m);
+  is_int(make(&p, 1 << 29, 1 << 29, 1, 0, &m, &err), TC_ELAYOUT, "too many micro-batches are refused");
+  ok(strstr(err.text, "or fewer would fit") != NULL, "naming how many would fit: %s", err.text);
+  tc_mesh_free(m);
+}
+
+int main(void)
+{
+  test_lowest();
+  test_growth();
+  test_bounds();
+  return done_testing();
+}

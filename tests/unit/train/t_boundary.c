@@ -1,0 +1,355 @@
+/* t_boundary.c - the end of a step (train_boundary.c): what the ranks' flags, a signal, a request and the
+ * time limit make of it, on one rank whose state was just saved. */
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "io/ckpt/owner.h"
+#include "src/graph/mesh.h"
+#include "src/train/request.h"
+#include "src/launch/stop.h"
+#include "src/train/train.h"
+#include "tests/unit/ckpt_fixture.h"
+#include "tests/unit/stderr_text.h"
+
+enum { STOP, DUE, BUSY, LOST };
+
+struct fixture {
+  struct tc_config cfg;
+  struct tc_comm *self;
+  struct tc_saver *saver;
+  struct tc_data *data;
+  struct tc_mesh mesh;
+  struct tc_train t;
+};
+
+static bool open_fixture(struct fixture *f)
+{
+  static float x;
+  static char *text = "text";
+  static char *who = "rank 0 on here";
+  static const struct tc_ckpt_tensor tensor = { "x", TC_F32, 1, { 1 } };
+  static const struct tc_ckpt_slice slice = { .count = { 1 }, .data = &x };
+  const struct tc_comm_opts o = { .name = "world" };
+  struct tc_err err = { 0 };
+  *f = (struct fixture){ .cfg = { .train_steps = 10 }, .mesh = { .world = 1 } };
+  f->self = tc_comm_self(&o);
+  const struct tc_saver_opts so = { .dir = ".",
+                                    .tensor = &tensor,
+                                    .slice = &slice,
+                                    .n_tensors = 1,
+                                    .n_slices = 1,
+                                    .verified = -1,
+                                    .threads = 1,
+                                    .comm = f->self };
+  FILE *file = fopen("text", "w");
+  for (int i = 0; file && i < 100; i++) fprintf(file, "%d\n", i);
+  if (file) fclose(file);
+  int rc = tc_saver_new(&f->saver, &so, &err);
+  if (!rc) rc = tc_data_open(&f->data, &text, 1, "text", 1, 8, 256, &err);
+  if (rc) printf("Bail out! %s\n", err.text);
+  f->cfg.ckpt_busy = (char *)(uintptr_t) "skip";
+  f->t = (struct tc_train){ .cfg = &f->cfg,
+                            .world = f->self,
+                            .who = &who,
+                            .saver = f->saver,
+                            .data = f->data,
+                            .val = f->data,
+                            .mesh = &f->mesh,
+                            .out = (char *)(uintptr_t) ".",
+                            .saved_step = -1,
+                            .ckpt_dir = (char *)(uintptr_t) "./ckpt",
+                            .metrics.fd = -1,
+                            .start_step = 3 };
+  return rc == 0;
+}
+
+static void test_last_step(void)
+{
+  static const struct {
+    int64_t steps, stop_at, want;
+  } row[] = { { 10, 0, 10 }, { 10, 1, 1 }, { 10, 9, 9 }, { 10, 10, 10 }, { 10, 11, 10 } };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    const struct tc_config c = { .train_steps = row[i].steps, .train_stop_at = row[i].stop_at };
+    is_int(tc_train_last_step(&c), row[i].want, "%lld steps, stop at %lld", (long long)row[i].steps,
+           (long long)row[i].stop_at);
+  }
+}
+
+#define RESUME ": run the same command to resume"
+#define SHORT                                                                                                \
+  "the time limit is too short: it is near after step 7 already, and each start would get no further. Give " \
+  "more than twice what a step and a checkpoint take (see above): run.walltime, or the job's time (sbatch --time)"
+#define LEFT_OUT "tercio: checkpoint of step 7 left out: the one before is still being written\n"
+
+static void test_finish(struct fixture *f)
+{
+  static const struct {
+    int64_t step, stop_at, flag[TC_FLAGS];
+    int rank;
+    bool wait, left_out, ends, out;
+    int rc;
+    const char *text, *log;
+  } row[] = {
+    { 7, 0, { 0, 0, 0 }, 0, 0, 0, false, false, 0, "", "" },
+    { 10, 0, { 0, 0, 0 }, 0, 0, 0, true, false, 0, "", "" },
+    { 7, 7, { 0, 0, 0 }, 0, 0, 0, true, false, 0, "", "" },
+    { 7,
+      0,
+      { 1, 0, 0 },
+      0,
+      0,
+      0,
+      false,
+      false,
+      TC_STOPPED,
+      "saved step 7 and stopped on request, with exit status 85" RESUME,
+      "" },
+    { 7,
+      0,
+      { 2, 0, 0 },
+      0,
+      0,
+      0,
+      false,
+      false,
+      TC_STOPPED,
+      "saved step 7 and stopped before the time limit, with exit "
+      "status 85" RESUME,
+      "" },
+    { 7, 0, { 3, 0, 0 }, 0, 0, 0, false, false, TC_EUSER, SHORT, "" },
+    { 7,
+      0,
+      { 4, 0, 0 },
+      0,
+      0,
+      0,
+      false,
+      false,
+      TC_ENDED,
+      "saved step 7 and stopped on request, with exit status 86" RESUME,
+      "" },
+    { 7, 7, { 4, 0, 0 }, 0, 0, 0, true, false, 0, "", "" },
+    { 7, 0, { 0, 1, 0 }, 0, 0, 0, false, false, 0, "", "" },
+    { 7, 0, { 0, 1, 1 }, 0, 0, 0, false, true, 0, "", LEFT_OUT },
+    { 7, 0, { 0, 1, 1 }, 0, 0, 1, false, true, 0, "", "" },
+    { 7, 0, { 0, 1, 1 }, 1, 0, 0, false, true, 0, "", "" },
+    { 7, 0, { 0, 1, 1 }, 0, 1, 0, false, false, 0, "", "" },
+    { 7, 0, { 0, 2, 1 }, 0, 0, 1, false, false, 0, "", "" },
+    { 7, 7, { 0, 1, 1 }, 0, 0, 1, true, false, 0, "", "" },
+    { 7, 0, { 0, 0, 1 }, 0, 0, 1, false, true, 0, "", "" },
+    { 7, 0, { 0, 1, 0 }, 0, 0, 1, false, false, 0, "", "" },
+  };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct tc_step_report r = { .step = row[i].step };
+    struct tc_err err = { 0 };
+    bool stop = false;
+    f->cfg.train_stop_at = row[i].stop_at;
+    f->cfg.ckpt_busy = (char *)(uintptr_t)(row[i].wait ? "wait" : "skip");
+    f->t.rank = row[i].rank;
+    f->t.left_out = row[i].left_out;
+    f->t.saved_step = row[i].step;
+    is_int(tc_train_finish_step(&f->t, &r, row[i].flag, &stop, &err), row[i].rc,
+           "the end of a step, case %zu", i);
+    is_str(err.text, row[i].text, "... in these words");
+    is_str(stderr_text(), row[i].log, "... after these");
+    is_int(stop, row[i].ends, "... the loop %s", row[i].ends ? "ends" : "does not end");
+    is_int(f->t.left_out, row[i].out, "... a checkpoint is %s",
+           row[i].out ? "left out" : "not left out");
+    ok(!f->t.copied && !f->t.stall_ns && !f->t.copy_ns, "... and nothing is copied");
+  }
+  f->t.rank = 0;
+  f->cfg.train_stop_at = 0;
+}
+
+/* Data that could not be read are not saved over what was trained before. */
+static void test_data(struct fixture *f)
+{
+  struct tc_step_report r = { .step = 7 };
+  int64_t flag[TC_FLAGS] = { 0, 1, 0, 0 };
+  bool stop = false;
+  for (int i = 0; i < 4; i++) {
+    struct tc_err err = { 0 };
+    f->t.data_err = (struct tc_err){ .status = TC_EUSER, .text = "cannot read text" };
+    f->t.saved_step = i % 2 ? 5 : -1;
+    f->t.rank = 1;
+    if (i < 2)
+      is_int(tc_train_finish_step(&f->t, &r, flag, &stop, &err), TC_EUSER,
+             "a step that is to be saved");
+    else
+      is_int(tc_train_read_flags(&f->t, &r, (int64_t[TC_FLAGS]){ 9, 9, 9, 9 }, &err), TC_EUSER,
+             "flags");
+    is_str(
+        err.text,
+        i % 2
+            ? "cannot read text. What was trained after step 5 is not saved, since it may be of other "
+              "data. Restore the file and run the same command again to resume from there; for changed data start a new run "
+              "(another run.out)"
+            : "cannot read text. No checkpoint was saved; run the same command again to start anew",
+        "... of data that cannot be read");
+  }
+  f->t.data_err = (struct tc_err){ 0 };
+  f->t.saved_step = -1;
+  f->t.rank = 0;
+}
+
+static void ask(const char *word)
+{
+  FILE *f = fopen("save", "w");
+  if (f) fputs(word, f);
+  if (f) fclose(f);
+}
+
+/* What rank 0 alone knows: a request, a checkpoint that is due, a time limit. */
+static void test_flags(struct fixture *f)
+{
+  static const struct {
+    int64_t step, every;
+    const char *word;
+    double left_s;
+    bool late;
+    int64_t want[TC_FLAGS];
+  } row[] = {
+    { 7, 0, NULL, 0, false, { 0, 0, 0, 0 } },      { 8, 4, NULL, 0, false, { 0, 1, 0, 0 } },
+    { 7, 4, NULL, 0, false, { 0, 0, 0, 0 } },      { 7, 0, "checkpoint", 0, false, { 0, 2, 0, 0 } },
+    { 8, 4, "requeue", 0, false, { 1, 2, 0, 0 } }, { 7, 0, "stop", 0, false, { 4, 2, 0, 0 } },
+    { 7, 0, NULL, 1e6, false, { 0, 0, 0, 0 } },    { 7, 0, NULL, 1, true, { 2, 0, 0, 0 } },
+    { 7, 0, NULL, 1, false, { 3, 0, 0, 0 } },      { 7, 0, "requeue", 1, true, { 2, 2, 0, 0 } },
+    { 7, 0, "stop", 1, true, { 4, 2, 0, 0 } }
+  };
+  f->t.owner = tc_owner_new(".", "", 0);
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct tc_step_report r = { .step = row[i].step };
+    struct tc_err err = { 0 };
+    int64_t flag[TC_FLAGS] = { 9, 9, 9, 9 };
+    f->cfg.ckpt_every = row[i].every;
+    f->t.request = (struct tc_request_state){ 0 };
+    f->t.recover = (struct tc_recover){ .late = row[i].late };
+    f->t.recover.end_ns = row[i].left_s > 0 ? tc_now_ns() + (int64_t)(row[i].left_s * 1e9) : 0;
+    if (row[i].word) ask(row[i].word);
+    is_int(tc_train_read_flags(&f->t, &r, flag, &err), 0, "flags, case %zu %s", i, err.text);
+    ok(!memcmp(flag, row[i].want, sizeof flag), "... are %d %d %d %d", (int)flag[0], (int)flag[1],
+       (int)flag[2], (int)flag[3]);
+    unlink(".save-taken");
+  }
+  stderr_text();
+  tc_owner_free(f->t.owner);
+  f->cfg.ckpt_every = 0;
+}
+
+static void wait_for(const struct tc_stop *s, int signal, int kind)
+{
+  kill(getpid(), signal);
+  while (tc_stop_asked(s) != kind) tc_sleep_ns(1000000);
+}
+
+/* Last: a signal is not taken back. */
+static void test_signals(struct fixture *f)
+{
+  static const struct {
+    int signal, kind, rc;
+    int64_t flag;
+    const char *name;
+  } row[] = { { SIGUSR2, TC_STOP_REQUEUE, TC_STOPPED, 1, "USR2" },
+              { SIGTERM, TC_STOP_END, TC_ENDED, 4, "TERM" } };
+  struct tc_stop *s;
+  struct tc_err err = { 0 };
+  is_int(tc_train_asked_before(&f->t, &err), 0, "nothing is asked for before the first step %s",
+         err.text);
+  if (!is_int(tc_stop_new(&s, false, &err), 0, "signals are received %s", err.text)) return;
+  f->t.stop = s;
+  for (size_t i = 0; i < 2; i++) {
+    struct tc_step_report r = { .step = 7 };
+    int64_t flag[TC_FLAGS];
+    wait_for(s, row[i].signal, row[i].kind);
+    is_int(tc_train_asked_before(&f->t, &err), row[i].rc, "%s before the first step", row[i].name);
+    is_str(
+        err.text,
+        "stopped on request before the first step of this start (after step 3): there is nothing new to save",
+        "... in these words");
+    f->t.rank = 1;
+    is_int(tc_train_read_flags(&f->t, &r, flag, &err), 0, "... or within one");
+    is_int(flag[STOP], row[i].flag, "... is a flag");
+    ok(!flag[DUE] && !flag[BUSY] && !flag[LOST], "... and no other");
+    f->t.rank = 0;
+  }
+  tc_stop_free(s);
+}
+
+/* Rows of a batch, from the middle of a sequence to that of another, are the rows of the whole batch; after
+ * a fault all are 0. */
+static void test_rows(struct fixture *f)
+{
+  enum { T = 8, N = 4 };
+  static const int64_t row[][2] = { { 0, N * T }, { 3, 10 }, { 8, 8 },   { 8, 9 },
+                                    { 7, 1 },     { 7, 2 },  { 15, 17 }, { 31, 1 } };
+  struct tc_runtime rt = { .seed = 7, .step = 5 };
+  for (int eval = 0; eval < 2; eval++) {
+    int32_t want[2][N * T], got[2][N * T];
+    const int64_t last = tc_data_windows(f->data);
+    f->t.opts.model.context = T;
+    f->t.opts.gpt.batch = (int)(last - 3); /* the fourth window of the second batch is none */
+    f->t.eval_batch = eval ? 1 : -1;
+    f->t.recover.skipped = 2;
+    if (!eval) TC_ASSERT(tc_data_train(f->data, 7, 7, 0, N, want[0], want[1], NULL) == 0);
+    for (int i = 0; eval && i < 3; i++)
+      TC_ASSERT(tc_data_window(f->data, last - 3 + i, want[0] + i * T, want[1] + i * T, NULL) == 0);
+    for (int i = 3 * T; eval && i < N * T; i++) want[0][i] = 0, want[1][i] = -1;
+    for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
+      const size_t at = (size_t)row[k][0], n = (size_t)row[k][1], bytes = n * sizeof **got;
+      memset(got, 0x55, sizeof got);
+      tc_train_fill(&f->t, &rt, row[k][0], row[k][1], got[0], got[1]);
+      ok(!memcmp(got[0], want[0] + at, bytes) && !memcmp(got[1], want[1] + at, bytes),
+         "%zu rows from %zu, %s", n, at, eval ? "validation" : "training");
+      ok(n == N * T || (got[0][n] == 0x55555555 && got[1][n] == 0x55555555), "... and no more");
+    }
+  }
+  int32_t x[3] = { 1, 1, 1 }, y[3] = { 1, 1, 1 };
+  f->t.data_err.status = TC_EUSER;
+  tc_train_fill(&f->t, &rt, 0, 2, x, y);
+  ok(x[0] == 0 && x[1] == 0 && x[2] == 1 && y[0] == 0 && y[1] == 0 && y[2] == 1,
+     "after a fault: zeros");
+  f->t.data_err.status = 0;
+  f->t.eval_batch = -1;
+  f->t.recover.skipped = 0;
+}
+
+/* A checkpoint of other libraries is resumed with a warning; one that does not name them without. */
+static void test_versions(struct fixture *f)
+{
+  struct tc_ckpt_meta meta = { .version = "", .data = "", .stack = "" };
+  f->t.stack = tc_strdup("gcc 2, HDF5 2");
+  stderr_text();
+  tc_resume_warn(&f->t, &meta);
+  meta.stack = f->t.stack;
+  tc_resume_warn(&f->t, &meta);
+  is_str(stderr_text(), "", "the same libraries, and unknown ones");
+  meta.stack = "gcc 1, HDF5 2";
+  tc_resume_warn(&f->t, &meta);
+  is_str(stderr_text(), "tercio: warning: the checkpoint was saved with other versions (gcc 1, HDF5 2; now gcc 2, "
+         "HDF5 2): from here on losses may differ in their last digits\n", "other ones");
+  free(f->t.stack);
+}
+
+int main(void)
+{
+  struct fixture f;
+  tc_stop_block();
+  alarm(300);
+  const int keep = dup(STDERR_FILENO),
+            to = chdir(fx_folder()) == 0 ? open("stderr", O_RDWR | O_CREAT | O_APPEND, 0600) : -1;
+  if (to < 0 || dup2(to, STDERR_FILENO) < 0 || !open_fixture(&f)) return 1;
+  test_last_step();
+  test_finish(&f);
+  test_data(&f);
+  test_rows(&f);
+  test_flags(&f);
+  test_signals(&f);
+  test_versions(&f);
+  tc_saver_free(f.saver, false);
+  tc_data_free(f.data);
+  tc_comm_free(f.self);
+  dup2(keep, STDERR_FILENO);
+  if (chdir("/") == 0) fx_clean();
+  return done_testing();
+}
