@@ -16,6 +16,7 @@ libtercio_kernels_a_SOURCES = \
   %D%/device.c \
   %D%/kernel.h \
   %D%/module.c \
+  %D%/nccl.h \
   %D%/ref/device.c \
   %D%/ref/elem.c \
   %D%/ref/head.c \

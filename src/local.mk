@@ -15,6 +15,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/ckpt/keep.c \
   %D%/cmd/ckpt/plan.c \
   %D%/cmd/ckpt/tensors.c \
+  %D%/cmd/cmd.h \
   %D%/cmd/comm.c \
   %D%/cmd/comm_bench.c \
   %D%/cmd/comm_bench.h \
@@ -88,6 +89,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/launch/ranks.h \
   %D%/launch/stop.c \
   %D%/launch/stop.h \
+  %D%/monitor/event.h \
   %D%/monitor/straggler.c \
   %D%/monitor/straggler.h \
   %D%/monitor/trace.c \
@@ -165,7 +167,13 @@ libtercio_ir_a_SOURCES = \
   %D%/graph/mesh.c \
   %D%/graph/mesh.h \
   %D%/graph/op.def \
-  %D%/graph/print.c
+  %D%/graph/placement.c \
+  %D%/graph/placement.h \
+  %D%/graph/print.c \
+  %D%/graph/shard_box.c \
+  %D%/graph/shard_box.h \
+  %D%/coll/coll.c \
+  %D%/coll/coll.h
 
 noinst_LIBRARIES += libtercio_base.a
 libtercio_base_a_SOURCES = \

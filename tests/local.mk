@@ -31,7 +31,12 @@ unit_tests = \
   %D%/unit/exec/t_exec_device.t \
   %D%/unit/exec/t_exec_host.t \
   %D%/unit/exec/t_exec_wait.t \
+  %D%/unit/exec/t_gradient.t \
   %D%/unit/exec/t_hold.t \
+  %D%/unit/exec/t_leaks.t \
+  %D%/unit/exec/t_move.t \
+  %D%/unit/exec/t_oracle.t \
+  %D%/unit/exec/t_program.t \
   %D%/unit/graph/t_check.t \
   %D%/unit/graph/t_mesh.t \
   %D%/unit/io/t_blocks.t \
@@ -74,8 +79,6 @@ unit_tests = \
   %D%/unit/monitor/t_slow_words.t \
   %D%/unit/monitor/t_trace.t \
   %D%/unit/passes/t_annotate.t \
-  %D%/unit/passes/t_gradient.t \
-  %D%/unit/passes/t_move.t \
   %D%/unit/passes/t_stages.t \
   %D%/unit/plan/t_plan.t \
   %D%/unit/plan/t_plan_all.t \
@@ -85,10 +88,7 @@ unit_tests = \
   %D%/unit/plan/t_plan_parts.t \
   %D%/unit/plan/t_plan_search.t \
   %D%/unit/program/t_digest.t \
-  %D%/unit/program/t_leaks.t \
-  %D%/unit/program/t_oracle.t \
   %D%/unit/program/t_parts.t \
-  %D%/unit/program/t_program.t \
   %D%/unit/program/t_setup.t \
   %D%/unit/report/t_report.t \
   %D%/unit/report/t_report_read.t \
@@ -284,6 +284,28 @@ dist_check_SCRIPTS += $(script_tests)
 TESTS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) $(script_tests)
 EXTRA_DIST += $(test_headers) $(test_files)
 
+# Linked with the two lowest layers alone: what they test needs no MPI, no HDF5 and no device.
+pure_libs = libtercio_ir.a libtercio_base.a $(JANSSON_LIBS) $(TC_LIBM) -lpthread
+tests_unit_graph_t_check_t_LDADD = $(pure_libs)
+tests_unit_graph_t_mesh_t_LDADD = $(pure_libs)
+tests_unit_model_t_optim_t_LDADD = $(pure_libs)
+tests_unit_passes_t_annotate_t_LDADD = $(pure_libs)
+tests_unit_passes_t_stages_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_all_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_cost_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_device_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_guess_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_parts_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_search_t_LDADD = $(pure_libs)
+tests_unit_program_t_digest_t_LDADD = $(pure_libs)
+tests_unit_program_t_parts_t_LDADD = $(pure_libs)
+tests_unit_program_t_setup_t_LDADD = $(pure_libs)
+tests_unit_schedule_t_arena_t_LDADD = $(pure_libs)
+tests_unit_schedule_t_broken_t_LDADD = $(pure_libs)
+tests_unit_schedule_t_memory_t_LDADD = $(pure_libs)
+tests_unit_schedule_t_sched_t_LDADD = $(pure_libs)
+
 # Tests that see a library's header themselves.
 tests_unit_io_t_ckpt_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
 tests_unit_io_t_ckpt_node_t_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS)
@@ -295,7 +317,7 @@ tests_unit_launch_t_ranks_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 # It counts the links that are followed to a tensor's storage.
 tests_unit_schedule_t_arena_t_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=tc_tensor_root
 # ... and this one the pieces of memory that are taken.
-tests_unit_program_t_leaks_t_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
+tests_unit_exec_t_leaks_t_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
   -Wl,--wrap=free,--wrap=aligned_alloc
 
 tests_faults_t_every_call_t_SOURCES = %D%/faults/t_every_call.c %D%/faults/shim.c
@@ -328,7 +350,7 @@ EMU_FLAGS = -std=c++17 -D_GNU_SOURCE -DTC_EMU -DTC_NCCL -O1 -g -fPIC -fvisibilit
 check_DATA += $(emu_module)
 $(emu_objects): $(top_srcdir)/%D%/emu/cuda_runtime.h $(top_srcdir)/%D%/emu/cublasLt.h \
   $(top_srcdir)/%D%/emu/emu.h $(top_srcdir)/%D%/emu/nccl.h $(top_srcdir)/kernels/cuda/dev.h \
-  $(top_srcdir)/kernels/cuda/ptx.h $(top_srcdir)/kernels/kernel.h $(top_srcdir)/src/comm/nccl.h
+  $(top_srcdir)/kernels/cuda/ptx.h $(top_srcdir)/kernels/kernel.h $(top_srcdir)/kernels/nccl.h
 SUFFIXES += .eo .cc
 .cu.eo:
 	@$(MKDIR_P) $(@D)

@@ -14,7 +14,6 @@
 
 #include "src/base/base.h"
 #include "src/comm/comm.h"
-#include "src/graph/graph.h"
 
 struct tc_ckpt_tensor {
   const char *name;

@@ -9,7 +9,6 @@
 #define TC_SAFETENSORS_H
 
 #include "src/base/base.h"
-#include "src/graph/graph.h"
 
 enum { TC_ST_HEADER_BYTES = 64 << 20 };   /* a longer header is refused */
 

@@ -225,7 +225,7 @@ static bool cuda_has_bf16(struct tc_device *d)
 
 /* By the rows of graph/op.def: a new op without a kernel does not compile. */
 #define KERNEL_DATA { NULL, NULL, NULL, NULL }
-#define KERNEL_MOVE { NULL, NULL, NULL, NULL }
+#define KERNEL_RESHARD { NULL, NULL, NULL, NULL }
 #define KERNEL_EMBED { tc_cuda_embed, NULL, NULL, NULL }
 #define KERNEL_POS { tc_cuda_pos, NULL, NULL, NULL }
 #define KERNEL_LAYERNORM { tc_cuda_layernorm, NULL, NULL, NULL }

@@ -22,7 +22,7 @@
 #include "kernels/cuda/dev.h"
 
 extern "C" {
-#include "src/comm/nccl.h"
+#include "kernels/nccl.h"
 }
 
 #ifndef TC_NCCL

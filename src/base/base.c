@@ -34,6 +34,13 @@ int tc_fail(struct tc_err *err, int status, const char *fmt, ...)
   return status;
 }
 
+int tc_say_failure(const struct tc_err *err)
+{
+  TC_ASSERT(err->status < 0);
+  tc_log("%s", err->text);
+  return -err->status;
+}
+
 void tc_log_set_rank(int rank)
 {
   log_rank = rank;

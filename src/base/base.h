@@ -41,6 +41,9 @@ struct tc_err {
 int tc_fail(struct tc_err *err, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Local. Prints the sentence on stderr and returns the exit status (-err->status). */
+int tc_say_failure(const struct tc_err *err);
+
 /* Pass a failure on. */
 #define TC_TRY(expr) do { int tc_try_ = (expr); if (tc_try_ < 0) return tc_try_; } while (0)
 
@@ -89,6 +92,8 @@ struct tc_pool *tc_pool_new(void);
 void tc_pool_free(struct tc_pool *p);
 void *tc_pool_alloc(struct tc_pool *p, size_t bytes);
 char *tc_pool_strdup(struct tc_pool *p, const char *s);
+
+enum { TC_DIMS = 6 };                          /* most dimensions of a tensor */
 
 /* Element types. */
 enum tc_dtype { TC_F32, TC_BF16, TC_F64, TC_I32, TC_U8, TC_DTYPES };

@@ -4,6 +4,7 @@
  * Ranks are threads of this process (run.ranks) or MPI processes, as in `tercio train`. All
  * that can be wrong with the input is found before either is started, by every process alike,
  * and said once. Rank 0 alone prints, each row when it has been measured. */
+#include "src/cmd/cmd.h"
 #include "kernels/kernel.h"
 #include "src/cmd/comm_bench.h"
 #include "src/comm/nccl.h"

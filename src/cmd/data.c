@@ -4,7 +4,7 @@
  * and renamed. llm.c's format, so that its tools and shards fit: 256 int32, the first three
  * {20240520, 1, number of tokens}, then uint16 tokens. */
 #include "src/base/base.h"
-#include "src/config/config.h"
+#include "src/cmd/cmd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -241,5 +241,5 @@ int tc_cmd_data(int argc, char **argv)
   char **text = tc_calloc((size_t)argc, sizeof *text);
   int status = run(argc, argv, text, &err);
   free(text);
-  return status < 0 ? tc_cmd_fail(&err) : 0;
+  return status < 0 ? tc_say_failure(&err) : 0;
 }

@@ -1,5 +1,5 @@
 /* graph.c - `tercio graph`: the program after a pass, as text or DOT. No MPI. */
-#include "src/config/config.h"
+#include "src/cmd/cmd.h"
 #include "src/program/setup.h"
 
 #include <stdlib.h>
@@ -63,7 +63,7 @@ int tc_cmd_graph(int argc, char **argv)
   struct tc_program_opts o;
   struct tc_annotation *rows = NULL;
   int rc = tc_config_new(&c, argc, argv, extra, val, &err);
-  if (rc < 0) return tc_cmd_fail(&err);
+  if (rc < 0) return tc_say_failure(&err);
   int rank = val[2] ? atoi(val[2]) : 0, world = 1;
   int32_t *node = NULL;
   rc = find_world(&world, &node, val[3] ? val[3] : "1", &err);
@@ -92,5 +92,5 @@ int tc_cmd_graph(int argc, char **argv)
   tc_mesh_free(m);
   tc_annotations_free(rows);
   tc_config_free(c);
-  return rc < 0 ? tc_cmd_fail(&err) : 0;
+  return rc < 0 ? tc_say_failure(&err) : 0;
 }

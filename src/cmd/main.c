@@ -4,7 +4,7 @@
  * launcher, MPI or a device. */
 #include "ac_config.h"
 #include "src/base/base.h"
-#include "src/config/config.h"
+#include "src/cmd/cmd.h"
 #include "src/launch/process.h"
 #include "src/run/versions.h"
 #include "src/launch/stop.h"
@@ -282,7 +282,7 @@ static int unknown_command(const char *word)
   tc_fail(&err, TC_EUSER, near < 0 ? "there is no command %s; tercio --help lists them"
                                    : "there is no command %s; did you mean %s?",
           word, near < 0 ? "" : names[near]);
-  return tc_cmd_fail(&err);
+  return tc_say_failure(&err);
 }
 
 static int run_command(int argc, char **argv)
@@ -290,7 +290,7 @@ static int run_command(int argc, char **argv)
   if (argc < 1) {
     struct tc_err err;
     tc_fail(&err, TC_EUSER, "a command is missing; tercio --help lists them");
-    return tc_cmd_fail(&err);
+    return tc_say_failure(&err);
   }
   if (is_help(argv[0]) || strcmp(argv[0], "help") == 0) return print_help(), 0;
   if (strcmp(argv[0], "--version") == 0) return print_version(), 0;
@@ -325,7 +325,7 @@ int main(int argc, char **argv)
   if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0 && !reader_left()) {
     struct tc_err err;
     tc_fail(&err, TC_EUSER, "cannot write standard output: %s", strerror(errno));
-    status = tc_cmd_fail(&err);
+    status = tc_say_failure(&err);
   }
   return tc_process_end(process, status);
 }

@@ -3,6 +3,7 @@
  * The same discovery, mesh and rules as `tercio train`, but no MPI_Init: it is quick under
  * any launcher, and with --simulate it needs none. Every rank computes the same answer and
  * returns the same status; rank 0 alone prints it. */
+#include "src/cmd/cmd.h"
 #include "src/launch/launch.h"
 #include "src/program/setup.h"
 

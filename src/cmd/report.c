@@ -2,7 +2,7 @@
  * predicted beside what was measured. No MPI.
  *
  * The page appears whole or not at all: it is written beside its place and renamed. */
-#include "src/config/config.h"
+#include "src/cmd/cmd.h"
 #include "src/report/report.h"
 
 #include <errno.h>
@@ -158,5 +158,5 @@ int tc_cmd_report(int argc, char **argv)
   struct ask a = { 0 };
   int rc = parse(&a, argc, argv, &err);
   if (!rc) rc = run(&a, &err);
-  return rc < 0 ? tc_cmd_fail(&err) : 0;
+  return rc < 0 ? tc_say_failure(&err) : 0;
 }

@@ -3,7 +3,7 @@
  * folder. */
 #include "io/ckpt/ckpt.h"
 #include "io/ckpt/owner.h"
-#include "src/config/config.h"
+#include "src/cmd/cmd.h"
 #include "src/report/report.h"
 #include "src/train/request.h"
 
@@ -170,5 +170,5 @@ int tc_cmd_save(int argc, char **argv)
   free(a.ckpt_dir);
   free(a.file);
   free(a.taken);
-  return rc < 0 ? tc_cmd_fail(&err) : 0;
+  return rc < 0 ? tc_say_failure(&err) : 0;
 }

@@ -1,4 +1,5 @@
 /* train.c - `tercio train`: starts a training run on each rank. */
+#include "src/cmd/cmd.h"
 #include "io/ckpt/h5.h"
 #include "src/launch/launch.h"
 #include "src/launch/stop.h"
@@ -36,7 +37,7 @@ int tc_cmd_train(int argc, char **argv)
    * own failure: the others may have none. */
   if (!rc && tc_stop_new(&s.stop, tc_launch_rank() == 0, &err) < 0) {
     tc_config_free(c);
-    return tc_cmd_fail(&err);
+    return tc_say_failure(&err);
   }
   if (!rc) rc = tc_launch_find(&s.launch, c, &err);
   int status = rc < 0 ? tc_launch_say(s.launch.ranks, rc, &err)

@@ -24,11 +24,6 @@
 #define LEAVE_NS INT64_C(5000000000)        /* tc_comm_free waits so long for the worker */
 #define TICK_NS INT64_C(1000000000)
 
-const char *const tc_coll_name[TC_COLLS] = {
-  "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "scatter",
-  "gather", "all_to_all", "send", "recv", "barrier"
-};
-
 struct call {
   struct tc_coll_args a;          /* a.parts = parts */
   struct tc_part *parts;          /* owned; kept when the call is recycled */
@@ -237,7 +232,7 @@ bool tc_comm_free(struct tc_comm *c) { return tc_comms_free(&c, 1); }
 
 static void check_args(const struct tc_comm *c, const struct tc_coll_args *a)
 {
-  TC_ASSERT(a->coll >= 0 && a->coll < TC_COLLS);
+  TC_ASSERT(a->coll >= TC_FIRST_COLL && a->coll < TC_COLLS);
   if (a->coll == TC_BARRIER) return;
   TC_ASSERT(a->dtype >= 0 && a->dtype < TC_DTYPES);
   TC_ASSERT(a->n_parts >= 0);
@@ -431,32 +426,6 @@ const struct tc_comm_counters *tc_comm_counters(const struct tc_comm *c)
   m->shown = m->live;
   pthread_mutex_unlock(&m->lock);
   return &m->shown;
-}
-
-/* As a ring would for the symmetric ones; flat for those with a root: a broadcast's root sends
- * all of it to each of the others. */
-int64_t tc_coll_bytes(int coll, int size, int coord, int root, int64_t count, int64_t block,
-                      int64_t elem_bytes)
-{
-  int64_t own = tc_block_start(count, block, coord + 1, size) -
-                tc_block_start(count, block, coord, size);
-  int64_t n = 0, others = size - 1;
-  bool am_root = coord == root;
-  if (size == 1) return 0;
-  switch (coll) {
-    case TC_ALL_REDUCE:     n = count - own + own * others; break;
-    case TC_REDUCE_SCATTER: n = count - own; break;
-    case TC_ALL_GATHER:     n = own * others; break;
-    case TC_BROADCAST:      n = am_root ? count * others : 0; break;
-    case TC_REDUCE:         n = am_root ? 0 : count; break;
-    case TC_SCATTER:        n = am_root ? count - own : 0; break;
-    case TC_GATHER:         n = am_root ? 0 : own; break;
-    case TC_ALL_TO_ALL:     n = count - own; break;
-    case TC_SEND:           n = count; break;
-    case TC_RECV: case TC_BARRIER: break;
-    default: TC_ASSERT(false);
-  }
-  return n * elem_bytes;
 }
 
 /* ---- control data ---------------------------------------------------------------- */

@@ -5,10 +5,6 @@
  * equal counts and types. They enqueue and return a ticket; the buffers stay borrowed until
  * the ticket is waited for. Each communicator is one serial queue.
  *
- * Data is given as parts: arrays that travel in one call. An element belongs to coordinate
- * min(i / block, n-1): coordinate i has the i-th block of `block` elements, the last one(s)
- * what is left (maybe nothing).
- *
  * Sums are deterministic: the owner of a block receives all terms and adds them in
  * coordinate order in fp32 (f64 in double, i32 as integers), rounds once, and hands the
  * result out: all copies end with identical bits, and the bytes are a ring's. (A device's library has
@@ -21,50 +17,11 @@
 #define TC_COMM_H
 
 #include "src/base/base.h"
+#include "src/coll/coll.h"
 
 struct tc_comm;
 
-enum tc_coll {
-  TC_ALL_REDUCE, TC_REDUCE_SCATTER, TC_ALL_GATHER, TC_BROADCAST, TC_REDUCE, TC_SCATTER,
-  TC_GATHER, TC_ALL_TO_ALL, TC_SEND, TC_RECV, TC_BARRIER, TC_COLLS
-};
-extern const char *const tc_coll_name[TC_COLLS];  /* "all_reduce", ... */
-
-enum tc_reduce { TC_SUM, TC_MAX_OP };
-
-/* src and dst may be equal or overlap only as said at each call. */
-struct tc_part {
-  const void *src;
-  void *dst;
-  int64_t count;                  /* elements of the whole */
-  int64_t block;                  /* elements of one coordinate's block */
-};
-
-/* What one call does:
- *   ALL_REDUCE      dst[count] <- reduction of all src[count];      src == dst allowed
- *   REDUCE_SCATTER  dst[my block] <- reduction of all src[count], my block of it; dst may be
- *                   src + my offset
- *   ALL_GATHER      dst[count] <- src[each one's block];            src may be dst + my offset
- *   BROADCAST       dst[count] <- root's src[count];  root: src == dst allowed, dst unused
- *   REDUCE          root: dst[count] <- reduction of all src[count]; src == dst allowed
- *   SCATTER         dst[my block] <- root's src[my block of count]
- *   GATHER          root: dst[count] <- src[each one's block]
- *   ALL_TO_ALL      dst[block j] <- src of coordinate j, its block for me; count = n * block
- *   SEND / RECV     src[count] to / dst[count] from coordinate `peer`
- *   BARRIER         nothing */
-struct tc_coll_args {
-  int coll, dtype, red;
-  int root;                       /* root, or peer of SEND/RECV */
-  int n_parts;
-  const struct tc_part *parts;    /* copied */
-  bool ctl;                       /* a control reduction: counted under "ctl" */
-  const char *what;               /* borrowed until waited: named when a deadline passes */
-};
-
 typedef int64_t tc_ticket;        /* increasing; 0: nothing to wait for */
-
-struct tc_coll_count { int64_t calls, bytes; };   /* bytes: what this rank sent */
-struct tc_comm_counters { struct tc_coll_count data[TC_COLLS], ctl[TC_COLLS]; };
 
 /* Collective. Enqueues; *ticket waits for it. Never blocks on a peer. */
 int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ticket,
@@ -102,9 +59,6 @@ int tc_comm_usable(struct tc_comm *c, struct tc_err *err);
 int tc_comm_size(const struct tc_comm *c);
 int tc_comm_coord(const struct tc_comm *c);       /* this rank's place in the group */
 const struct tc_comm_counters *tc_comm_counters(const struct tc_comm *c);
-/* Local. Bytes this rank would send: what counters grow by. Pure; used for predictions. */
-int64_t tc_coll_bytes(int coll, int size, int coord, int root, int64_t count, int64_t block,
-                      int64_t elem_bytes);
 /* Local; drops what is queued. False: its thread hangs in a library, and was left behind with what it
  * uses. NULL is fine. */
 bool tc_comm_free(struct tc_comm *c);

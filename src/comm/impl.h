@@ -60,12 +60,4 @@ static inline double tc_comm_deadline_s(const struct tc_comm_opts *o)
   return o->deadline_s > 0 ? TC_MIN(o->deadline_s, 1e9) : 600.0;
 }
 
-/* Where coordinate i's block starts, in elements; i = n: the end of the last block. The last
- * coordinate has whatever is left, be it less or more than a block. */
-static inline int64_t tc_block_start(int64_t count, int64_t block, int i, int n)
-{
-  if (i >= n) return count;
-  return i > 0 && block > count / i ? count : i * block;
-}
-
 #endif

@@ -209,7 +209,7 @@ static void add_flow(struct p2p *x, const struct rule *r, int peer)
   struct flow *f = &x->flow[x->n_flows++];
   *f = (struct flow) { .rule = r, .peer = peer };
   /* A send meets its peer's recv: both carry the tag of TC_SEND. */
-  f->tag = 2 * (r->coll == TC_RECV ? TC_SEND : r->coll) + r->phase;
+  f->tag = 2 * ((r->coll == TC_RECV ? TC_SEND : r->coll) - TC_FIRST_COLL) + r->phase;
   f->walk.owner = owner_of(x, r, peer);
   f->total = count_pieces(x, f->walk.owner);
   if (r->phase == 0) f->total = TC_MAX(f->total, 1);

@@ -463,10 +463,3 @@ void tc_config_free(struct tc_config *c)
 }
 
 /* ---- commands ----------------------------------------------------------------------------- */
-
-int tc_cmd_fail(const struct tc_err *err)
-{
-  TC_ASSERT(err->status < 0);
-  tc_log("%s", err->text);
-  return -err->status;
-}

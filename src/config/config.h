@@ -65,23 +65,4 @@ void tc_config_copy(struct tc_config *to, const struct tc_config *from, int opti
 /* All options with types, defaults and help, as text (for --help) or man page source. */
 void tc_config_help(FILE *f, bool man);
 
-/* ---- commands -------------------------------------------------------------------- */
-struct tc_cmd {
-  const char *name, *usage, *help, *example;
-  int (*run)(int argc, char **argv);   /* argv[0] is the command; returns an exit status */
-};
-int tc_cmd_train(int argc, char **argv);
-int tc_cmd_place(int argc, char **argv);
-int tc_cmd_graph(int argc, char **argv);
-int tc_cmd_ckpt(int argc, char **argv);
-int tc_cmd_data(int argc, char **argv);
-int tc_cmd_report(int argc, char **argv);
-int tc_cmd_save(int argc, char **argv);
-int tc_cmd_comm(int argc, char **argv);
-/* The commands of `tercio ckpt` as a section's text of the man page. */
-void tc_cmd_ckpt_man(FILE *f);
-int tc_cmd_plan(int argc, char **argv);
-/* Prints the sentence to stderr, returns the exit status (-status). */
-int tc_cmd_fail(const struct tc_err *err);
-
 #endif

@@ -29,7 +29,7 @@ struct tc_xmove {
   int n_parts, n_send;
   struct tc_coll_args args;
   struct tc_comm *comm;
-  int step, coord, size, root, from_root;
+  int coll, coord, size, root, from_root;
   bool on_device, native;        /* all tensors are; the communicator is of the device's memory */
   size_t elem;
   tc_ticket ticket;
@@ -136,7 +136,7 @@ static void make_part(struct tc_xmove *x, const struct tc_graph *g, const struct
   p->rank = a->rank;
   p->src_elems = p->from.elems;
   p->dst_elems = p->to.elems;
-  x->staging_bytes += tc_transfer_packs(g, n, k, m, x->o->rank, &p->pack_dim, &p->unpack_dim);
+  x->staging_bytes += tc_collective_packs(g, n, k, m, x->o->rank, &p->pack_dim, &p->unpack_dim);
 }
 
 static int take_staging(struct tc_xmove *x, struct tc_err *err)
@@ -179,11 +179,11 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
   const struct tc_mesh *m = o->mesh;
   x->o = o;
   x->n_parts = x->n_send = n->n_in;
-  x->step = n->step;
-  x->size = n->step == TC_STEP_COPY ? 1 : m->size[n->axis];
-  for (int32_t i = 0; n->step == TC_STEP_COPY && i < g->n_order; i++) {
+  x->coll = n->coll;
+  x->size = n->coll == TC_COPY ? 1 : m->size[n->axis];
+  for (int32_t i = 0; n->coll == TC_COPY && i < g->n_order; i++) {
     const struct tc_node *other = &g->node[g->order[i]];
-    x->host_works |= other->space == TC_HOST && other->op != TC_OP_MOVE;
+    x->host_works |= other->space == TC_HOST && other->op != TC_OP_RESHARD;
   }
   x->coord = tc_mesh_coord(m, o->rank, n->axis);
   x->root = n->root;
@@ -201,7 +201,7 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
     make_part(x, g, n, k);
   }
   int rc = take_staging(x, err);
-  if (!rc && x->size > 1 && !tc_step_is_local(x->step) && !x->comm)
+  if (!rc && x->size > 1 && !tc_coll_is_local(x->coll) && !x->comm)
     rc = tc_fail(err, TC_EUSER, "no communicator on %s", tc_axis_name[n->axis]);
   if (rc < 0) {
     tc_xmove_free(x, o->device);
@@ -209,14 +209,14 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
   }
   for (int k = 0; k < n->n_in; k++)
     x->send[k] = (struct tc_part){ .src = x->part[k].send, .dst = x->part[k].recv };
-  if (n->step != TC_STEP_COPY) x->n_send = tc_transfer_parts(g, n, m, o->rank, x->send);
+  if (n->coll != TC_COPY) x->n_send = tc_collective_parts(g, n, m, o->rank, x->send);
   x->args = (struct tc_coll_args){
-    .coll = tc_transfer_coll(n, x->coord), .dtype = first->dtype, .red = n->red,
-    .root = tc_transfer_root(n, x->coord),
+    .coll = tc_collective_coll(n, x->coord), .dtype = first->dtype, .red = n->red,
+    .root = tc_collective_root(n, x->coord),
     .n_parts = x->n_send, .parts = x->send, .ctl = n->ctl,
     .what = n->unit < g->n_units ? g->unit[n->unit].name : "" };
   if (o->device->ops->separate && x->on_device && !native && x->size > 1
-      && !tc_step_is_local(x->step) && x->args.coll != TC_COLLS)
+      && !tc_coll_is_local(x->coll) && x->args.coll != TC_COLLS)
     rc = take_mirror(x, err);
   if (rc < 0) {
     tc_xmove_free(x, o->device);
@@ -240,7 +240,7 @@ void tc_xmove_free(struct tc_xmove *x, struct tc_device *d)
 void tc_xmove_retarget(struct tc_xmove *x, int k, void *in, void *out)
 {
   struct xpart *p = &x->part[k];
-  TC_ASSERT(x->n_parts == 1 || x->step != TC_STEP_ALL_REDUCE);   /* whose parts are in another order */
+  TC_ASSERT(x->n_parts == 1 || x->coll != TC_ALL_REDUCE);   /* whose parts are in another order */
   p->src = in;
   p->dst = out;
   if (p->pack_dim < 0) p->send = in;
@@ -253,7 +253,7 @@ int64_t tc_xmove_staging(const struct tc_xmove *x) { return x->staging_bytes; }
 
 bool tc_xmove_is_on_device(const struct tc_xmove *x)
 {
-  return x->on_device && x->step != TC_STEP_COPY && (x->size == 1 || tc_step_is_local(x->step));
+  return x->on_device && x->coll != TC_COPY && (x->size == 1 || tc_coll_is_local(x->coll));
 }
 
 bool tc_xmove_is_native(const struct tc_xmove *x) { return x->native; }
@@ -268,11 +268,11 @@ static void run_local(struct tc_xmove *x, const struct tc_place *to_place)
     struct xpart *p = &x->part[k];
     int64_t bytes = p->dst_elems * (int64_t)x->elem;
     struct tc_device *dev = x->o->device;
-    if (x->step == TC_STEP_SLICE && x->size > 1) {
+    if (x->coll == TC_SLICE && x->size > 1) {
       slice(x, p, to_place);
-    } else if (x->step == TC_STEP_ZERO && x->coord != x->from_root) {
+    } else if (x->coll == TC_ZERO && x->coord != x->from_root) {
       tc_device_fill(dev, p->dst, 0, bytes);
-    } else if (x->step == TC_STEP_COPY && dev->ops->copy_begin) {
+    } else if (x->coll == TC_COPY && dev->ops->copy_begin) {
       x->copy = dev->ops->copy_begin(dev, p->dst, p->src, bytes);
     } else if (p->src != p->dst && bytes) {
       dev->ops->copy(dev, p->dst, p->src, bytes);
@@ -283,10 +283,10 @@ static void run_local(struct tc_xmove *x, const struct tc_place *to_place)
 int tc_xmove_issue(struct tc_xmove *x, struct tc_err *err)
 {
   x->ticket = 0;
-  if (x->size == 1 || tc_step_is_local(x->step)) {
+  if (x->size == 1 || tc_coll_is_local(x->coll)) {
     struct tc_place to = { 0 };                  /* found again from the shapes */
     struct xpart *p = &x->part[0];
-    if (x->step == TC_STEP_SLICE) {
+    if (x->coll == TC_SLICE) {
       to.kind = p->to.rows >= 0 ? TC_SROWS : TC_S;
       for (int d = 0; d < p->rank; d++)
         if (p->to.dim[d] != p->from.dim[d]) to.dim = (uint8_t)d;
@@ -319,8 +319,8 @@ static int end_copy(struct tc_xmove *x, struct tc_err *err)
 
 int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err)
 {
-  if (x->step == TC_STEP_COPY) return end_copy(x, err);
-  if (x->size == 1 || tc_step_is_local(x->step)) return 0;
+  if (x->coll == TC_COPY) return end_copy(x, err);
+  if (x->size == 1 || tc_coll_is_local(x->coll)) return 0;
   if (x->ticket) TC_TRY(tc_comm_wait(x->comm, x->ticket, err));
   struct tc_device *dev = x->o->device;
   reflect(x, false);
@@ -328,7 +328,7 @@ int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err)
     struct xpart *p = &x->part[k];
     if (p->unpack_dim >= 0 && p->dst_elems)
       repack(dev, p->recv, p->dst, p->to.dim, p->rank, p->unpack_dim, x->size, x->elem, false);
-    if (x->step == TC_STEP_BROADCAST && x->coord == x->root && p->src != p->dst)
+    if (x->coll == TC_BROADCAST && x->coord == x->root && p->src != p->dst)
       dev->ops->copy(dev, p->dst, p->src, p->dst_elems * (int64_t)x->elem);
   }
   return 0;

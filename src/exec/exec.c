@@ -83,7 +83,7 @@ bool tc_exec_is_alone(const struct tc_exec *x, const struct tc_xprog *p, const s
   const struct tc_xnode *xn = &p->node[a->node];
   if (xn->nowhere) return true;
   if (n->op == TC_OP_DATA) return false;
-  if (n->op == TC_OP_MOVE) return tc_xmove_is_on_device(xn->move[a->mb % xn->n_moves]);
+  if (n->op == TC_OP_RESHARD) return tc_xmove_is_on_device(xn->move[a->mb % xn->n_moves]);
   return device_of(x, n) == x->o.device;
 }
 
@@ -139,7 +139,7 @@ static int make_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, struct t
     xn->slotted |= p->p->arena->slots[t] > 1;
   }
   xn->first_acc = xn->acc = n->acc;
-  xn->nowhere = n->op != TC_OP_MOVE;
+  xn->nowhere = n->op != TC_OP_RESHARD;
   for (int k = 0; k < n->n_out; k++) {
     const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
     bool state = g->tensor[tc_tensor_root(g, t->id)].state;
@@ -150,7 +150,7 @@ static int make_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, struct t
   }
   if (n->op == TC_OP_DATA) x->batch_rows = TC_MAX(x->batch_rows, c->out[0].elems);
   if (n->op == TC_OP_DATA || xn->nowhere) return 0;
-  if (n->op == TC_OP_MOVE) {
+  if (n->op == TC_OP_RESHARD) {
     void **ptr = tc_malloc((size_t)total * sizeof *ptr);
     for (int i = 0; i < total; i++) ptr[i] = c->in[i].data;
     int rc = 0;
@@ -341,7 +341,7 @@ static void find_slots(const struct tc_exec *x, const struct tc_xprog *p, int32_
   struct tc_call *c = &p->node[id].call;
   for (int i = 0; i < n->n_in + n->n_out; i++)
     c->in[i].data = tc_exec_where(x, p, i < n->n_in ? tc_in(g, n, i) : tc_out(g, n, i - n->n_in), mb);
-  for (int k = 0; n->op == TC_OP_MOVE && k < n->n_in; k++)
+  for (int k = 0; n->op == TC_OP_RESHARD && k < n->n_in; k++)
     tc_xmove_retarget(p->node[id].move[mb % p->node[id].n_moves], k, c->in[k].data,
                       c->out[k].data);
 }
@@ -384,7 +384,7 @@ static int run_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t m
   tc_exec_ready(x, p, id, mb);
   if (n->op == TC_OP_DATA) {
     run_data(x, xn->call.out);
-  } else if (n->op == TC_OP_MOVE) {
+  } else if (n->op == TC_OP_RESHARD) {
     rc = tc_xmove_issue(xn->move[mb % xn->n_moves], err);
   } else {
     struct tc_device *d = device_of(x, n);
@@ -425,7 +425,7 @@ void tc_exec_mark(const struct tc_xprog *p, int32_t k)
   static const char *const pass[] = { [TC_F] = "forward", [TC_B] = "backward",
                                       [TC_W] = "weight gradient", [TC_U] = "update" };
   const struct tc_node *n = &g->node[a->node];
-  tc_at(pass[n->mark], n->op == TC_OP_MOVE ? "transfer" : tc_op_info[n->op].name,
+  tc_at(pass[n->mark], n->op == TC_OP_RESHARD ? "transfer" : tc_op_info[n->op].name,
         n->unit < g->n_units ? g->unit[n->unit].name : NULL, n->once ? -1 : a->mb);
 }
 

@@ -6,7 +6,7 @@
 
 struct tc_xnode {
   struct tc_call call;
-  struct tc_xmove **move;        /* MOVE only: as many as are under way at once, used in turn */
+  struct tc_xmove **move;        /* RESHARD only: as many as are under way at once, used in turn */
   int32_t n_moves;
   bool slotted;                  /* its tensors are elsewhere in every micro-batch */
   uint8_t first_acc, acc;        /* acc bits in a step's first micro-batch, and in the others */

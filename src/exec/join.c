@@ -94,7 +94,7 @@ static bool apart(const struct joiner *j, int32_t a, int32_t b, int32_t mb, bool
 static bool on_device(const struct joiner *j, const struct tc_action *a)
 {
   return a->kind == TC_RUN && !j->p->node[a->node].nowhere
-         && j->g->node[a->node].op != TC_OP_MOVE && tc_exec_is_alone(j->x, j->p, a);
+         && j->g->node[a->node].op != TC_OP_RESHARD && tc_exec_is_alone(j->x, j->p, a);
 }
 
 /* The actions as one, if the device can: their calls are made ready for this micro-batch first. */

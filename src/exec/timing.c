@@ -39,7 +39,7 @@ void tc_exec_time_start(struct tc_exec *x)
 static bool is_wait(const struct tc_xprog *p, const struct tc_action *a)
 {
   const struct tc_xnode *xn = &p->node[a->node];
-  return a->kind == TC_WAIT && p->p->graph->node[a->node].step != TC_STEP_COPY
+  return a->kind == TC_WAIT && p->p->graph->node[a->node].coll != TC_COPY
          && !tc_xmove_is_on_device(xn->move[a->mb % xn->n_moves]);
 }
 
@@ -72,14 +72,14 @@ static bool event_of(const struct tc_exec *x, const struct tc_xprog *p, const st
     .unit = n->unit < g->n_units ? g->unit[n->unit].name : NULL, .track = TC_TRACK_COMPUTE,
     .kind = n->mark == TC_F ? TC_EV_FORWARD : n->mark == TC_B ? TC_EV_BACKWARD
           : n->mark == TC_W ? TC_EV_WEIGHT : TC_EV_UPDATE };
-  if (n->op == TC_OP_MOVE) {
-    bool copy = n->step == TC_STEP_COPY;
-    bool local = copy || tc_step_is_local(n->step) || x->o.mesh->size[n->axis] == 1;
+  if (n->op == TC_OP_RESHARD) {
+    bool copy = n->coll == TC_COPY;
+    bool local = copy || tc_coll_is_local(n->coll) || x->o.mesh->size[n->axis] == 1;
     int coll = local ? TC_COLLS
-                     : tc_transfer_coll(n, tc_mesh_coord(x->o.mesh, x->o.rank, n->axis));
+                     : tc_collective_coll(n, tc_mesh_coord(x->o.mesh, x->o.rank, n->axis));
     if (a->kind == TC_WAIT && local) return false;   /* was done when it was issued */
     if (!local && coll == TC_COLLS) return false;    /* between others */
-    e.name = local ? tc_step_name[n->step] : tc_coll_name[coll];
+    e.name = local ? tc_coll_name[n->coll] : tc_coll_name[coll];
     e.on = copy ? NULL : tc_axis_name[n->axis];
     if (copy) e.track = TC_TRACK_COPY;
     if (!local || copy)

@@ -3,10 +3,8 @@
  * Order: inputs are made before they are read; a tensor has one maker; what is overwritten is
  * not read afterwards. Gradients: check_grad.c. Placements (once they are fixed): on each axis a node
  * splits one letter of its rule, everywhere; whole letters are whole; partial inputs go only into
- * linear ops; a MOVE changes exactly its axis, by its step. */
+ * linear ops; a RESHARD changes exactly its axis, by its collective. */
 #include "src/graph/check.h"
-#include "src/comm/comm.h"
-#include "src/passes/shard.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +78,7 @@ static int check_order(const struct chk *c)
       if (o >= 0) over[o] = true;
       /* A block of a larger tensor that others may still read; a slice is the block as it was. */
       block[t] = (g->tensor[t].base >= 0 && g->tensor[t].block) || (o >= 0 && block[o]);
-      if (block[t] && !(n->op == TC_OP_MOVE && n->step == TC_STEP_SLICE))
+      if (block[t] && !(n->op == TC_OP_RESHARD && n->coll == TC_SLICE))
         end_others(g, t, next, made, over);
     }
   }
@@ -98,7 +96,7 @@ static int check_move(const struct chk *c, const struct tc_node *n)
   if (n->n_in != n->n_out) return bad(c, n, -1, "parts don't match");
   for (int k = 0; k < n->n_in; k++) {
     const struct tc_tensor *a = &g->tensor[tc_in(g, n, k)], *b = &g->tensor[tc_out(g, n, k)];
-    bool copy = n->step == TC_STEP_COPY;
+    bool copy = n->coll == TC_COPY;
     if ((a->space != b->space) != copy) return bad(c, n, a->id, "changes its space");
     if (copy && !tc_layout_equal(&a->lay, &b->lay)) return bad(c, n, a->id, "changes its placement");
     if (copy) continue;
@@ -106,7 +104,7 @@ static int check_move(const struct chk *c, const struct tc_node *n)
       if (x != n->axis && !tc_place_equal(&a->lay.on[x], &b->lay.on[x]))
         return bad(c, n, a->id, "changes its placement on another axis");
     }
-    if (tc_step_between(&a->lay.on[n->axis], &b->lay.on[n->axis]) != n->step)
+    if (tc_coll_between(&a->lay.on[n->axis], &b->lay.on[n->axis]) != n->coll)
       return bad(c, n, a->id, "this is not the step between its placements");
   }
   return 0;
@@ -197,7 +195,7 @@ int tc_graph_check(const struct tc_graph *g, const struct tc_mesh *m, const char
   TC_TRY(tc_check_gradients(g, m, placed, pass, err));
   for (int32_t i = 0; i < g->n_order && placed; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
-    TC_TRY(n->op == TC_OP_MOVE ? check_move(&c, n) : check_places(&c, n));
+    TC_TRY(n->op == TC_OP_RESHARD ? check_move(&c, n) : check_places(&c, n));
     if (n->op == TC_OP_SQNORM) TC_TRY(check_square_norm(&c, n));
   }
   return 0;

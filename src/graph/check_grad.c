@@ -47,7 +47,7 @@ static bool same(const struct content *a, const struct content *b)
 
 static bool contributes(const struct walk *w, const struct tc_node *n, int k)
 {
-  return n->op != TC_OP_MOVE && (w->makes[n->origin] >> k & 1);
+  return n->op != TC_OP_RESHARD && (w->makes[n->origin] >> k & 1);
 }
 
 static bool same_place(const struct tc_tensor *a, const struct tc_tensor *b)
@@ -72,7 +72,7 @@ static const char *fill(const struct walk *w, const struct tc_node *n, int k)
   struct content c = { 0 };
   if (contributes(w, n, k)) {
     c = (struct content){ 1, hash(n->id, k) };
-  } else if (n->op == TC_OP_MOVE || n->op == TC_OP_ACCUM) {
+  } else if (n->op == TC_OP_RESHARD || n->op == TC_OP_ACCUM) {
     c = w->has[tc_in(g, n, k)];
     if (c.n && w->placed && w->m->size[TC_MB] > 1 && n->once != is_once(w, tc_in(g, n, k)))
       return "takes what one micro-batch contributes for what all do, or the other way round";
@@ -152,14 +152,14 @@ static int32_t find_all(struct walk *w)
     w->makes[g->contribution[i].node] |= (uint8_t)(1u << g->contribution[i].out);
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
-    if (n->op != TC_OP_MOVE && w->makes[n->origin]) count[n->origin + 1]++;
+    if (n->op != TC_OP_RESHARD && w->makes[n->origin]) count[n->origin + 1]++;
   }
   for (int32_t i = 0; i < g->n_nodes; i++) count[i + 1] += count[i];
   int32_t *next = tc_malloc((size_t)(g->n_nodes + 1) * sizeof *next);
   memcpy(next, count, (size_t)(g->n_nodes + 1) * sizeof *next);
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
-    if (n->op != TC_OP_MOVE && w->makes[n->origin]) at[next[n->origin]++] = n->id;
+    if (n->op != TC_OP_RESHARD && w->makes[n->origin]) at[next[n->origin]++] = n->id;
   }
   for (int32_t i = 0; i < g->n_contributions && missing < 0; i++) {
     const struct tc_contribution *x = &g->contribution[i];
@@ -174,10 +174,10 @@ static int32_t find_all(struct walk *w)
   return missing;
 }
 
-/* Whether a node that is no update writes a master weight; MOVE takes an update's result there. */
+/* Whether a node that is no update writes a master weight; RESHARD takes an update's result there. */
 static bool changes_master(const struct tc_graph *g, const struct tc_node *n)
 {
-  for (int k = 0; k < n->n_out && n->op != TC_OP_MOVE && tc_updates(g, n) < 0; k++) {
+  for (int k = 0; k < n->n_out && n->op != TC_OP_RESHARD && tc_updates(g, n) < 0; k++) {
     const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
     const int32_t old = t->overwrites;
     if (old >= 0 && t->param >= 0 && g->param[t->param].master == old) return true;

@@ -31,11 +31,6 @@ const char *const tc_class_name[TC_CLASSES] = {
   "parameters", "gradients", "optimizer", "activations", "communication", "staging"
 };
 
-const char *const tc_step_name[TC_STEPS] = {
-  "slice", "drop", "zero", "all_reduce", "reduce_scatter", "reduce", "all_gather",
-  "all_to_all", "broadcast", "scatter", "gather", "send", "copy"
-};
-
 struct tc_graph *tc_graph_new(void)
 {
   struct tc_graph *g = tc_calloc(1, sizeof *g);
@@ -116,31 +111,6 @@ int64_t tc_tensor_elems(const struct tc_tensor *t)
   int64_t e = 1;
   for (int i = 0; i < t->rank; i++) e *= t->dim[i];
   return e;
-}
-
-struct tc_layout tc_layout_r(void)
-{
-  struct tc_layout l;
-  memset(&l, 0, sizeof l);
-  return l;
-}
-
-bool tc_place_equal(const struct tc_place *a, const struct tc_place *b)
-{
-  if (a->kind != b->kind) return false;
-  switch (a->kind) {
-  case TC_S: return a->dim == b->dim;
-  case TC_P: return a->op == b->op;
-  case TC_AT: return a->at == b->at;
-  default: return true;
-  }
-}
-
-bool tc_layout_equal(const struct tc_layout *a, const struct tc_layout *b)
-{
-  for (int i = 0; i < TC_AXES; i++)
-    if (!tc_place_equal(&a->on[i], &b->on[i])) return false;
-  return true;
 }
 
 void tc_tensor_local(const struct tc_tensor *t, const struct tc_mesh *m,

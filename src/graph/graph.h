@@ -10,9 +10,7 @@
 #define TC_GRAPH_H
 
 #include "src/base/base.h"
-#include "src/graph/mesh.h"
-
-enum { TC_DIMS = 6 };
+#include "src/graph/placement.h"
 
 enum tc_op {
 #define OP(id, name, nin, nout, rule, whole, flags, what) TC_OP_##id,
@@ -32,11 +30,6 @@ struct tc_op_info {
 };
 extern const struct tc_op_info tc_op_info[TC_OPS];
 
-/* Placements: one per axis. See docs/placements.md. */
-enum tc_kind { TC_R, TC_S, TC_SROWS, TC_P, TC_AT };
-struct tc_place { uint8_t kind, dim, op; int32_t at; };   /* op: enum tc_reduce for TC_P */
-struct tc_layout { struct tc_place on[TC_AXES]; };
-
 enum tc_class { TC_CLS_PARAM, TC_CLS_GRAD, TC_CLS_OPT, TC_CLS_ACT, TC_CLS_COMM,
                 TC_CLS_STAGING, TC_CLASSES };
 extern const char *const tc_class_name[TC_CLASSES];
@@ -46,18 +39,7 @@ enum tc_keep { TC_KEEP_USE, TC_KEEP_MB, TC_KEEP_STEP };   /* until after: use, m
  * weights that are stored elsewhere than used; the same, and the update runs on the host. */
 enum tc_offload { TC_OFFLOAD_NO, TC_OFFLOAD_PARAMS, TC_OFFLOAD_UPDATE };
 enum tc_mark { TC_F, TC_B, TC_W, TC_U };
-/* What a MOVE does on its axis. The first ones are local and free; a copy is between host and
- * device, on no axis (TC_MB stands there). */
-enum tc_step {
-  TC_STEP_SLICE, TC_STEP_DROP, TC_STEP_ZERO,     /* R->S, R->at, R|at->P */
-  TC_STEP_ALL_REDUCE, TC_STEP_REDUCE_SCATTER, TC_STEP_REDUCE, TC_STEP_ALL_GATHER,
-  TC_STEP_ALL_TO_ALL, TC_STEP_BROADCAST, TC_STEP_SCATTER, TC_STEP_GATHER, TC_STEP_SEND,
-  TC_STEP_COPY,
-  TC_STEPS
-};
-extern const char *const tc_step_name[TC_STEPS];
-static inline bool tc_step_is_local(int step) { return step <= TC_STEP_ZERO; }
-/* What a MOVE is for: the schedule brings weights early and lets few gradients wait. */
+/* What a RESHARD is for: the schedule brings weights early and lets few gradients wait. */
 enum tc_role { TC_ROLE_NONE, TC_ROLE_FETCH, TC_ROLE_GRAD, TC_ROLE_STORE };
 
 struct tc_tensor {
@@ -94,10 +76,10 @@ struct tc_node {
   bool acc_first;                /* ... but in the first micro-batch of a step it is written */
   bool once;                     /* runs once a step (else once a micro-batch) */
   bool head;                     /* part of the loss head, cut into chunks by passes/fuse_ops.c */
-  bool ctl;                      /* MOVE: counted as control */
-  uint8_t step, axis, red;       /* MOVE: enum tc_step, enum tc_axis, enum tc_reduce */
-  uint8_t role;                  /* MOVE: enum tc_role */
-  int32_t root;                  /* MOVE: coordinate k of at(k); from_root for at -> at */
+  bool ctl;                      /* RESHARD: counted as control */
+  uint8_t coll, axis, red;       /* RESHARD: enum tc_coll, enum tc_axis, enum tc_reduce */
+  uint8_t role;                  /* RESHARD: enum tc_role */
+  int32_t root;                  /* RESHARD: coordinate k of at(k); from_root for at -> at */
   int32_t from_root;
   const char *rule;              /* op's, or its own; NULL: element by element */
   float f[2];
@@ -176,9 +158,6 @@ static inline int32_t tc_updates(const struct tc_graph *g, const struct tc_node 
 { return tc_op_info[n->op].flags & TC_OPF_UPDATE ? g->tensor[tc_in(g, n, 2)].param : -1; }
 
 int64_t tc_tensor_elems(const struct tc_tensor *t);           /* global */
-struct tc_layout tc_layout_r(void);                           /* R everywhere */
-bool tc_place_equal(const struct tc_place *a, const struct tc_place *b);
-bool tc_layout_equal(const struct tc_layout *a, const struct tc_layout *b);
 
 /* What a rank has of a tensor: the box that S placements leave, then the rows that S(*) does.
  * coord[TC_AXES] are the rank's coordinates (coord[TC_MB]: the micro-batch). */
@@ -206,7 +185,6 @@ int tc_graph_check(const struct tc_graph *g, const struct tc_mesh *m, const char
 
 /* print.c: the program as text or DOT, placements, transitions with bytes. */
 void tc_graph_print(FILE *f, const struct tc_graph *g, const struct tc_mesh *m, bool dot);
-char *tc_layout_text(char *buf, size_t size, const struct tc_layout *l);  /* "mb:S0 dp:P" */
 
 /* Rebuilds g->order without the nodes for which drop[id] is set. */
 void tc_graph_drop(struct tc_graph *g, const bool *drop);

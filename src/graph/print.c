@@ -1,31 +1,8 @@
 /* print.c - a program as text or as DOT, with placements and transitions in bytes. */
-#include "src/comm/comm.h"
 #include "src/graph/graph.h"
-#include "src/passes/shard.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-char *tc_layout_text(char *buf, size_t size, const struct tc_layout *l)
-{
-  size_t n = 0;
-  if (size) buf[0] = 0;
-  for (int a = 0; a < TC_AXES; a++) {
-    const struct tc_place *p = &l->on[a];
-    char what[24] = "";
-    switch (p->kind) {
-    case TC_S: snprintf(what, sizeof what, "S(%d)", p->dim); break;
-    case TC_SROWS: snprintf(what, sizeof what, "S(*)"); break;
-    case TC_P: snprintf(what, sizeof what, "P(%s)", p->op == TC_MAX_OP ? "max" : "sum"); break;
-    case TC_AT: snprintf(what, sizeof what, "at(%d)", p->at); break;
-    default: continue;
-    }
-    if (n < size)
-      n += (size_t)snprintf(buf + n, size - n, "%s%s:%s", n ? " " : "", tc_axis_name[a], what);
-  }
-  if (!n && size) snprintf(buf, size, "R");
-  return buf;
-}
 
 static void print_tensor(FILE *f, const struct tc_graph *g, int32_t t)
 {
@@ -49,7 +26,7 @@ static void print_move(FILE *f, const struct tc_graph *g, const struct tc_mesh *
     bytes += TC_MAX(in, out);
   }
   char h[32];
-  fprintf(f, " %s on %s, %d part%s, %s%s", tc_step_name[n->step], tc_axis_name[n->axis],
+  fprintf(f, " %s on %s, %d part%s, %s%s", tc_coll_name[n->coll], tc_axis_name[n->axis],
           n->n_in, n->n_in == 1 ? "" : "s", tc_human_bytes(h, sizeof h, (double)bytes),
           n->ctl ? ", ctl" : "");
 }
@@ -68,7 +45,7 @@ static void print_text(FILE *f, const struct tc_graph *g, const struct tc_mesh *
     }
     fprintf(f, " = %s", tc_op_info[n->op].name);
     if (n->rule) fprintf(f, "<%s>", n->rule);
-    if (n->op == TC_OP_MOVE) print_move(f, g, m, n);
+    if (n->op == TC_OP_RESHARD) print_move(f, g, m, n);
     fprintf(f, "(");
     for (int k = 0; k < n->n_in; k++) fprintf(f, "%s%%%d", k ? ", " : "", tc_in(g, n, k));
     fprintf(f, ")%s\n", n->acc ? (n->acc_first ? " +=first" : " +=") : "");
@@ -80,11 +57,11 @@ static void print_dot(FILE *f, const struct tc_graph *g)
   fprintf(f, "digraph program {\n  rankdir=TB; node [shape=box, fontsize=10];\n");
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
-    const char *colour = n->op == TC_OP_MOVE ? "orange" :
+    const char *colour = n->op == TC_OP_RESHARD ? "orange" :
                          (const char *[]){ "lightblue", "lightgreen", "khaki", "pink" }[n->mark];
     fprintf(f, "  n%d [label=\"%s%s%s\", style=filled, fillcolor=%s];\n", n->id,
-            tc_op_info[n->op].name, n->op == TC_OP_MOVE ? " " : "",
-            n->op == TC_OP_MOVE ? tc_step_name[n->step] : "", colour);
+            tc_op_info[n->op].name, n->op == TC_OP_RESHARD ? " " : "",
+            n->op == TC_OP_RESHARD ? tc_coll_name[n->coll] : "", colour);
     for (int k = 0; k < n->n_in; k++) {
       const struct tc_tensor *x = &g->tensor[tc_in(g, n, k)];
       char lay[128];

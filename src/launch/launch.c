@@ -147,7 +147,7 @@ int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err
 int tc_launch_say(const struct tc_ranks *r, int rc, const struct tc_err *err)
 {
   int rank = r ? r->rank : tc_launch_rank();
-  if (rc < 0 && (rank == 0 || rc == TC_EPEER)) return tc_cmd_fail(err);
+  if (rc < 0 && (rank == 0 || rc == TC_EPEER)) return tc_say_failure(err);
   /* MPI, which waits for rank 0, is not there yet, and launchers end all ranks when one fails. */
   if (rc < 0 && !r && launched()) tc_sleep_ns(FIRST_NS);
   return -rc;
@@ -207,7 +207,7 @@ static int say_all(const struct seat *s, int n)
   for (int r = 0; r < n; r++) {
     bool said = false;
     for (int q = 0; q < r; q++) said |= s[q].rc < 0 && !strcmp(s[q].err.text, s[r].err.text);
-    if (s[r].rc < 0 && !said) tc_cmd_fail(&s[r].err);
+    if (s[r].rc < 0 && !said) tc_say_failure(&s[r].err);
     if (s[r].rc < 0 && (!status || s[r].rc != TC_EPEER)) status = -s[r].rc;
   }
   return status;
@@ -219,7 +219,7 @@ static int run_threads(const struct tc_launch *l, tc_launch_body *body, void *ct
   struct gate gate = { .state = SHUT };
   struct tc_watch *w;
   struct tc_err err = { 0 };
-  if (new_watch(&w, l, &err) < 0) return tc_cmd_fail(&err);
+  if (new_watch(&w, l, &err) < 0) return tc_say_failure(&err);
   pthread_mutex_init(&gate.lock, NULL);
   pthread_cond_init(&gate.changed, NULL);
   struct seat *s = tc_calloc((size_t)n, sizeof *s);
@@ -232,7 +232,7 @@ static int run_threads(const struct tc_launch *l, tc_launch_body *body, void *ct
   }
   set_gate(&gate, rc == 0 ? OPEN : CLOSED);
   for (int r = 0; r < started; r++) pthread_join(s[r].thread, NULL);
-  int status = rc < 0 ? tc_cmd_fail(&err) : say_all(s, n);
+  int status = rc < 0 ? tc_say_failure(&err) : say_all(s, n);
   tc_watch_free(w);
   pthread_mutex_destroy(&gate.lock);
   pthread_cond_destroy(&gate.changed);
@@ -258,7 +258,7 @@ static int run_process(struct tc_launch *l, tc_launch_body *body, void *ctx)
   struct tc_watch *w;
   if (new_watch(&w, l, &err) < 0) {
     if (l->mpi) tc_ranks_abort(-err.status, err.text);   /* the others would wait for this rank */
-    return tc_cmd_fail(&err);
+    return tc_say_failure(&err);
   }
   tc_watch_enter(w, r->rank);
   if (l->mpi) tc_watch_mail(w, tc_mpi_mail());

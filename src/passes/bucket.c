@@ -19,12 +19,12 @@ static bool same_stage(const struct tc_graph *g, const struct tc_node *a, const 
 static bool joins(const struct tc_graph *g, const struct tc_node *a, const struct tc_node *b)
 {
   bool scalars = b->ctl && b->mark == TC_U;      /* of the update: whatever their unit */
-  return b->op == TC_OP_MOVE && b->step == a->step && b->axis == a->axis &&
+  return b->op == TC_OP_RESHARD && b->coll == a->coll && b->axis == a->axis &&
          (b->unit == a->unit || scalars) && same_stage(g, a, b) && b->ctl == a->ctl &&
          (!b->ctl || scalars) &&
          phase_of(b) == phase_of(a) && b->red == a->red && b->root == a->root &&
          b->once == a->once && (b->once || b->role) && b->n_in == 1 &&
-         !tc_step_is_local(b->step) &&
+         !tc_coll_is_local(b->coll) &&
          b->role == a->role && b->space == a->space &&
          g->tensor[tc_in(g, b, 0)].dtype == g->tensor[tc_in(g, a, 0)].dtype;
 }
@@ -38,7 +38,7 @@ static int32_t *chain_moves(const struct tc_graph *g, bool scalars)
   for (int32_t u = 0; u <= g->n_units; u++) first[u] = g->n_order;
   for (int32_t i = g->n_order - 1; i >= 0; i--) {
     const struct tc_node *n = &g->node[g->order[i]];
-    if (n->op != TC_OP_MOVE) continue;
+    if (n->op != TC_OP_RESHARD) continue;
     int32_t u = scalars && n->ctl ? g->n_units : n->unit;
     next[i] = first[u];
     first[u] = i;
@@ -87,7 +87,7 @@ static void join(struct tc_graph *g, const struct group *u, int32_t keep, bool *
 
 static bool same_fetch(const struct tc_node *a, const struct tc_node *b)
 {
-  return b->op == TC_OP_MOVE && b->role == TC_ROLE_FETCH && b->unit == a->unit &&
+  return b->op == TC_OP_RESHARD && b->role == TC_ROLE_FETCH && b->unit == a->unit &&
          b->once == a->once && phase_of(b) == phase_of(a);
 }
 
@@ -101,7 +101,7 @@ static void hoist_fetches(struct tc_graph *g)
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *a = &g->node[g->order[i]];
     if (put[a->id]) continue;
-    for (bool more = a->op == TC_OP_MOVE && a->role == TC_ROLE_FETCH; more;) {
+    for (bool more = a->op == TC_OP_RESHARD && a->role == TC_ROLE_FETCH; more;) {
       more = false;
       int32_t from = n;
       for (int32_t k = i; k < g->n_order; k = next[k]) {
@@ -130,7 +130,7 @@ static void hoist_fetches(struct tc_graph *g)
 /* Gradients' second steps and sums into accumulators: they wait for the unit's transfers. */
 static bool waits(const struct tc_node *n)
 {
-  return n->op == TC_OP_ACCUM || (n->op == TC_OP_MOVE && n->role == TC_ROLE_GRAD);
+  return n->op == TC_OP_ACCUM || (n->op == TC_OP_RESHARD && n->role == TC_ROLE_GRAD);
 }
 
 /* What reads a transfer that joined a later one stands behind that. */

@@ -23,7 +23,7 @@ int64_t tc_head_least_rows(const struct tc_graph *g, const struct tc_mesh *m);
  * TC_HEAD_CHUNKS allows it. */
 int64_t tc_head_rows(const struct tc_graph *g, const struct tc_mesh *m, int64_t bytes);
 
-/* Local. Joins the transitions of one unit, kind and axis that run once a step into one MOVE with
+/* Local. Joins the transitions of one unit, kind and axis that run once a step into one RESHARD with
  * many parts (a bucket), where all inputs exist and no output is needed yet. */
 void tc_units(struct tc_graph *g);
 

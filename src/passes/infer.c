@@ -9,7 +9,6 @@
  * makes the output partial, which is resolved where it is produced, to its want, else to R.
  * Partial gradients of a parameter are resolved after the last contribution only. */
 #include "src/passes/impl.h"
-#include "src/comm/comm.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -311,7 +310,7 @@ static int share_results(struct sctx *s)
   const int32_t result[] = { g->loss, g->grad_norm };
   for (size_t i = 0; i < sizeof result / sizeof result[0]; i++) {
     if (result[i] < 0) continue;
-    int32_t first = g->n_nodes, t = s->now[result[i]], d = tc_move(g, t, &r, -1, s->err);
+    int32_t first = g->n_nodes, t = s->now[result[i]], d = tc_reshard(g, t, &r, -1, s->err);
     if (d < 0) return d;
     s->now[result[i]] = d;
     for (int32_t j = first; j < g->n_nodes; j++) {

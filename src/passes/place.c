@@ -4,7 +4,6 @@
  * output that must be elsewhere than its node makes it is made apart and moved; gradients for an
  * accumulator that is placed otherwise than they are made are summed apart within a micro-batch. */
 #include "src/passes/impl.h"
-#include "src/comm/comm.h"
 
 #include <string.h>
 
@@ -35,12 +34,12 @@ static void phase_of(const struct sctx *s, const struct tc_node *n, const struct
   }
 }
 
-/* Whether a MOVE changes who has which rows. */
+/* Whether a RESHARD changes who has which rows. */
 static bool moves_rows(const struct tc_graph *g, const struct tc_node *n)
 {
   const struct tc_place *from = &g->tensor[tc_in(g, n, 0)].lay.on[n->axis];
   const struct tc_place *to = &g->tensor[tc_out(g, n, 0)].lay.on[n->axis];
-  return n->step != TC_STEP_COPY && ((from->kind == TC_S && from->dim == 0) ||
+  return n->coll != TC_COPY && ((from->kind == TC_S && from->dim == 0) ||
                                      (to->kind == TC_S && to->dim == 0));
 }
 
@@ -53,12 +52,12 @@ static int32_t bring(struct sctx *s, int32_t t, const struct tc_layout *to, int 
   if (g->tensor[t].space == TC_HOST && space == TC_DEVICE) {
     struct tc_layout there = g->tensor[t].lay;             /* from stage to stage as it rests */
     there.on[TC_PP] = to->on[TC_PP];
-    t = tc_move(g, t, &there, like, s->err);
+    t = tc_reshard(g, t, &there, like, s->err);
     if (t < 0) return t;
-    t = tc_move_space(g, t, space, like);
+    t = tc_reshard_space(g, t, space, like);
   }
-  t = tc_move(g, t, to, like, s->err);
-  if (t >= 0 && g->tensor[t].space != space) t = tc_move_space(g, t, space, like);
+  t = tc_reshard(g, t, to, like, s->err);
+  if (t >= 0 && g->tensor[t].space != space) t = tc_reshard_space(g, t, space, like);
   for (int32_t i = first; i < g->n_nodes; i++) {
     struct tc_node *n = &g->node[i];
     n->role = (uint8_t)role;
@@ -103,7 +102,7 @@ int tc_shard_input(struct sctx *s, int32_t node, int i, const struct tc_layout *
       }
       for (int32_t j = first; j < g->n_nodes; j++) {
         int32_t d = tc_out(g, &g->node[j], 0);   /* made in t's memory, over t */
-        if (tc_tensor_root(g, d) == tc_tensor_root(g, t) && g->node[j].step != TC_STEP_SLICE)
+        if (tc_tensor_root(g, d) == tc_tensor_root(g, t) && g->node[j].coll != TC_SLICE)
           s->now[was] = s->now[t] = d;
       }
       TC_GROW(s->made, s->n_made, s->cap_made);

@@ -26,8 +26,8 @@ static bool is_candidate(const struct rctx *c, const struct tc_node *n)
 {
   if (n->mark != TC_F || n->head || !c->layer[outermost(c->g, n->unit)]) return false;
   if (c->what == TC_RECOMPUTE_SELECTIVE) return n->op == TC_OP_ATTN || n->op == TC_OP_GELU;
-  if (n->op == TC_OP_MOVE && n->axis == TC_PP) return false;         /* received: not again */
-  int32_t p = n->op == TC_OP_MOVE ? c->g->tensor[tc_in(c->g, n, 0)].param : -1;
+  if (n->op == TC_OP_RESHARD && n->axis == TC_PP) return false;         /* received: not again */
+  int32_t p = n->op == TC_OP_RESHARD ? c->g->tensor[tc_in(c->g, n, 0)].param : -1;
   return p < 0 || c->g->param[p].keep == TC_KEEP_USE;
 }
 
@@ -67,11 +67,11 @@ static int32_t again(struct rctx *c, int32_t t, int32_t layer)
 static bool brought_again(struct rctx *c, const struct tc_node *n, int32_t n_old)
 {
   struct tc_graph *g = c->g;
-  if (n->op != TC_OP_MOVE || n->role != TC_ROLE_FETCH || n->mark == TC_F || n->mark == TC_U)
+  if (n->op != TC_OP_RESHARD || n->role != TC_ROLE_FETCH || n->mark == TC_F || n->mark == TC_U)
     return false;
   for (int32_t i = n_old; i < g->n_nodes; i++) {
     const struct tc_node *m = &g->node[i];
-    if (m->op != TC_OP_MOVE || m->role != TC_ROLE_FETCH || m->unit != n->unit ||
+    if (m->op != TC_OP_RESHARD || m->role != TC_ROLE_FETCH || m->unit != n->unit ||
         tc_in(g, m, 0) != tc_in(g, n, 0)) continue;
     int32_t a = tc_out(g, m, 0), b = tc_out(g, n, 0);
     if (!tc_layout_equal(&g->tensor[a].lay, &g->tensor[b].lay) ||

@@ -1,34 +1,9 @@
-/* reshard.c - transitions between placements, as MOVE nodes; and which boxes a rank owns. */
+/* reshard.c - transitions between placements, as RESHARD nodes. */
 #include "src/passes/shard.h"
-#include "src/comm/comm.h"
 
 #include <string.h>
 
 static bool is_split(int kind) { return kind == TC_S || kind == TC_SROWS; }
-
-int tc_step_between(const struct tc_place *from, const struct tc_place *to)
-{
-  int f = from->kind, t = to->kind;
-  if (f == TC_R) {
-    if (is_split(t)) return TC_STEP_SLICE;
-    if (t == TC_AT) return TC_STEP_DROP;
-    if (t == TC_P) return TC_STEP_ZERO;
-  } else if (f == TC_P) {
-    if (t == TC_R) return TC_STEP_ALL_REDUCE;
-    if (is_split(t)) return TC_STEP_REDUCE_SCATTER;
-    if (t == TC_AT) return TC_STEP_REDUCE;
-  } else if (is_split(f)) {
-    if (t == TC_R) return TC_STEP_ALL_GATHER;
-    if (t == TC_AT) return TC_STEP_GATHER;
-    if (f == TC_S && t == TC_S && from->dim != to->dim) return TC_STEP_ALL_TO_ALL;
-  } else if (f == TC_AT) {
-    if (t == TC_R) return TC_STEP_BROADCAST;
-    if (is_split(t)) return TC_STEP_SCATTER;
-    if (t == TC_P) return TC_STEP_ZERO;
-    if (t == TC_AT && from->at != to->at) return TC_STEP_SEND;
-  }
-  return -1;
-}
 
 /* Whether a block by `to` of tensor x, as its other axes leave it, lies in one piece. */
 static bool in_one_piece(const struct tc_place *to)
@@ -53,9 +28,9 @@ static int32_t move_tensor(struct tc_graph *g, int32_t t)
 
 static struct tc_node *move_node(struct tc_graph *g, int32_t t, int32_t d, int kind, int32_t like)
 {
-  struct tc_node *n = tc_node_new(g, TC_OP_MOVE, 1, &t, 1, &d);
+  struct tc_node *n = tc_node_new(g, TC_OP_RESHARD, 1, &t, 1, &d);
   const struct tc_tensor *x = &g->tensor[t];
-  n->step = (uint8_t)kind;
+  n->coll = (uint8_t)kind;
   n->ctl = x->rank == 0;
   n->once = x->lay.on[TC_MB].kind == TC_R;
   n->space = x->space;
@@ -74,13 +49,13 @@ static int32_t step(struct tc_graph *g, int32_t t, int axis, const struct tc_pla
                     int32_t like)
 {
   struct tc_place from = g->tensor[t].lay.on[axis];
-  int kind = tc_step_between(&from, to);
+  int kind = tc_coll_between(&from, to);
   TC_ASSERT(kind >= 0);
   int32_t d = move_tensor(g, t);
   struct tc_tensor *y = &g->tensor[d];
   y->lay.on[axis] = *to;
-  if (kind == TC_STEP_ALL_REDUCE || kind == TC_STEP_REDUCE) y->overwrites = t;   /* in place */
-  bool block = kind == TC_STEP_SLICE || kind == TC_STEP_REDUCE_SCATTER;
+  if (kind == TC_ALL_REDUCE || kind == TC_REDUCE) y->overwrites = t;   /* in place */
+  bool block = kind == TC_SLICE || kind == TC_REDUCE_SCATTER;
   if (block && g->tensor[tc_tensor_root(g, t)].state && in_one_piece(to)) {
     y->base = t;
     y->block = true;
@@ -93,11 +68,11 @@ static int32_t step(struct tc_graph *g, int32_t t, int axis, const struct tc_pla
   return d;
 }
 
-int32_t tc_move_space(struct tc_graph *g, int32_t t, int space, int32_t like)
+int32_t tc_reshard_space(struct tc_graph *g, int32_t t, int space, int32_t like)
 {
   int32_t d = move_tensor(g, t);
   g->tensor[d].space = (uint8_t)space;
-  move_node(g, t, d, TC_STEP_COPY, like)->axis = TC_MB;
+  move_node(g, t, d, TC_COPY, like)->axis = TC_MB;
   return d;
 }
 
@@ -105,8 +80,8 @@ int32_t tc_move_space(struct tc_graph *g, int32_t t, int space, int32_t like)
 static int step_class(int kind)
 {
   switch (kind) {
-  case TC_STEP_SLICE: case TC_STEP_DROP: case TC_STEP_ZERO: return 0;
-  case TC_STEP_ALL_GATHER: case TC_STEP_GATHER: return 2;
+  case TC_SLICE: case TC_DROP: case TC_ZERO: return 0;
+  case TC_ALL_GATHER: case TC_GATHER: return 2;
   default: return 1;
   }
 }
@@ -152,7 +127,7 @@ static int next_axis(const struct tc_layout *now, const struct tc_layout *goal)
     for (int k = 0; k < TC_AXES; k++) {
       int a = cls == 2 ? TC_AXES - 1 - k : k;
       if (tc_place_equal(&now->on[a], &goal->on[a])) continue;
-      if (step_class(tc_step_between(&now->on[a], &goal->on[a])) == cls && may_step(now, goal, a))
+      if (step_class(tc_coll_between(&now->on[a], &goal->on[a])) == cls && may_step(now, goal, a))
         return a;
     }
   return -1;
@@ -167,7 +142,7 @@ static int innermost_cut(const struct tc_layout *now)
   return in;
 }
 
-int32_t tc_move(struct tc_graph *g, int32_t t, const struct tc_layout *to, int32_t like,
+int32_t tc_reshard(struct tc_graph *g, int32_t t, const struct tc_layout *to, int32_t like,
                 struct tc_err *err)
 {
   const struct tc_place r = { 0 };
@@ -181,7 +156,7 @@ int32_t tc_move(struct tc_graph *g, int32_t t, const struct tc_layout *to, int32
     if (a == TC_MB)
       return tc_fail(err, TC_ELAYOUT, "%s can't change its placement in time",
                      g->tensor[t].name);
-    if (tc_step_between(f, &to->on[a]) < 0) mid.on[a] = r;
+    if (tc_coll_between(f, &to->on[a]) < 0) mid.on[a] = r;
   }
   for (int round = 0; round < 2; round++) {
     const struct tc_layout *goal = round ? to : &mid;
@@ -198,115 +173,4 @@ int32_t tc_move(struct tc_graph *g, int32_t t, const struct tc_layout *to, int32
     }
   }
   return t;
-}
-
-/* ---- boxes ------------------------------------------------------------------------- */
-
-/* Rows [r0, r1) of a box seen as [rows, last dim], as boxes: at most a ragged head, a middle
- * and a ragged tail for each leading dimension; tensors that are cut by rows have rank <= 2 or
- * whole leading dimensions mostly, and TC_BOXES bounds it. */
-static int rows_to_boxes(const struct tc_box *b, int rank, int64_t r0, int64_t r1,
-                         struct tc_box *out)
-{
-  if (r0 >= r1) return 0;
-  if (rank <= 2) {
-    out[0] = *b;
-    out[0].start[0] += r0;
-    out[0].count[0] = r1 - r0;
-    return 1;
-  }
-  int64_t inner = 1;                             /* rows of one index of dimension 0 */
-  for (int d = 1; d < rank - 1; d++) inner *= b->count[d];
-  int n = 0;
-  while (r0 < r1) {
-    int64_t i = r0 / inner, lo = r0 % inner, hi = TC_MIN(inner, lo + (r1 - r0));
-    struct tc_box sub = *b;
-    int64_t whole = lo == 0 ? (r1 - r0) / inner : 0;
-    sub.start[0] += i;
-    sub.count[0] = TC_MAX(whole, 1);
-    if (whole) {
-      out[n++] = sub;
-      r0 += whole * inner;
-    } else {
-      struct tc_box rest = sub;                  /* the same without dimension 0 */
-      memmove(rest.start, rest.start + 1, sizeof rest.start - sizeof rest.start[0]);
-      memmove(rest.count, rest.count + 1, sizeof rest.count - sizeof rest.count[0]);
-      struct tc_box part[TC_BOXES * 2];
-      int k = rows_to_boxes(&rest, rank - 1, lo, hi, part);
-      for (int j = 0; j < k; j++, n++) {
-        TC_ASSERT(n < TC_BOXES * 2);
-        out[n].start[0] = sub.start[0];
-        out[n].count[0] = 1;
-        for (int d = 1; d < rank; d++) {
-          out[n].start[d] = part[j].start[d - 1];
-          out[n].count[d] = part[j].count[d - 1];
-        }
-      }
-      r0 += hi - lo;
-    }
-  }
-  return n;
-}
-
-int tc_stored_boxes(const struct tc_tensor *t, const struct tc_mesh *m, int rank,
-                    struct tc_box box[TC_BOXES])
-{
-  struct tc_local l;
-  tc_tensor_local(t, m, m->coord + (size_t)rank * TC_AXES, &l);
-  if (!l.here) return 0;
-  struct tc_box b;
-  memset(&b, 0, sizeof b);
-  for (int d = 0; d < t->rank; d++) {
-    b.start[d] = l.off[d];
-    b.count[d] = l.dim[d];
-  }
-  struct tc_box part[TC_BOXES * 2];
-  int n = 1;
-  part[0] = b;
-  if (l.rows >= 0) n = rows_to_boxes(&b, t->rank, l.row0, l.row0 + l.rows, part);
-  int k = 0;
-  for (int i = 0; i < n; i++) {                  /* without the padding */
-    bool empty = false;
-    for (int d = 0; d < t->rank; d++) {
-      part[i].count[d] = TC_MIN(part[i].count[d], t->dim[d] - part[i].start[d]);
-      if (part[i].count[d] <= 0) empty = true;
-    }
-    if (empty) continue;
-    TC_ASSERT(k < TC_BOXES);
-    box[k++] = part[i];
-  }
-  return k;
-}
-
-/* Where the turns of a tensor's replicas begin: so that not always the same have the longer share,
- * or one at all where there are more replicas than rows. */
-static int64_t first_turn(const char *name)
-{
-  uint32_t h = 2166136261u;
-  for (; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
-  return h ^ h >> 15;
-}
-
-int tc_owned_boxes(const struct tc_tensor *t, const struct tc_mesh *m, int rank,
-                   struct tc_box box[TC_BOXES])
-{
-  int n = tc_stored_boxes(t, m, rank, box);
-  int64_t copies = 1, mine = 0;                  /* replicas of this block, and which one I am */
-  for (int a = TC_PP; a < TC_AXES; a++) {
-    if (t->lay.on[a].kind != TC_R) continue;
-    copies *= m->size[a];
-    mine = mine * m->size[a] + tc_mesh_coord(m, rank, a);
-  }
-  if (copies == 1) return n;
-  mine = (mine + first_turn(t->name)) % copies;
-  if (t->rank == 0) return mine == 0 ? n : 0;
-  int k = 0;
-  for (int i = 0; i < n; i++) {
-    int64_t lo = box[i].count[0] * mine / copies, hi = box[i].count[0] * (mine + 1) / copies;
-    if (lo >= hi) continue;
-    box[i].start[0] += lo;
-    box[i].count[0] = hi - lo;
-    box[k++] = box[i];
-  }
-  return k;
 }

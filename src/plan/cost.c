@@ -162,7 +162,7 @@ static void group_of(struct reach *r, const struct tc_node *n, const struct tc_m
   for (int a = TC_PP; a < TC_AXES; a++)
     if (a != axis) start += tc_mesh_coord(m, at, a) * m->stride[a];
   if (coll == TC_SEND || coll == TC_RECV) {
-    int peer = tc_transfer_root(n, tc_mesh_coord(m, rank, axis));
+    int peer = tc_collective_root(n, tc_mesh_coord(m, rank, axis));
     *r = (struct reach){ 2, 1, 1 };
     add_member(r, k, m->node[rank], m->node[m->at[start + peer * stride]]);
     return;
@@ -179,17 +179,17 @@ static void group_of(struct reach *r, const struct tc_node *n, const struct tc_m
   if (k->switch_nodes < 1) r->near = r->size;
 }
 
-void tc_move_cost(struct tc_move_cost *out, const struct tc_program *p, const struct tc_node *n,
+void tc_reshard_cost(struct tc_reshard_cost *out, const struct tc_program *p, const struct tc_node *n,
                   const struct tc_mesh *m, int rank, const struct tc_cluster *k)
 {
   const struct tc_graph *g = p->graph;
-  *out = (struct tc_move_cost){ .coll = TC_COLLS };
-  if (n->step == TC_STEP_COPY || tc_step_is_local(n->step) || m->size[n->axis] == 1) return;
-  int coll = out->coll = tc_transfer_coll(n, tc_mesh_coord(m, rank, n->axis));
+  *out = (struct tc_reshard_cost){ .coll = TC_COLLS };
+  if (n->coll == TC_COPY || tc_coll_is_local(n->coll) || m->size[n->axis] == 1) return;
+  int coll = out->coll = tc_collective_coll(n, tc_mesh_coord(m, rank, n->axis));
   struct reach r;
   if (coll == TC_COLLS) return;
   struct tc_part *part = tc_calloc((size_t)n->n_in, sizeof *part);
-  int parts = tc_transfer_parts(g, n, m, rank, part);
+  int parts = tc_collective_parts(g, n, m, rank, part);
   double count = 0, elem = (double)tc_dtype_bytes(g->tensor[tc_in(g, n, 0)].dtype);
   for (int i = 0; i < parts; i++) count += (double)part[i].count;
   free(part);

@@ -126,7 +126,7 @@ static int find_wire(const char *name)
 
 static void set_link(struct tc_link *l, double latency_s, double bytes_per_s)
 {
-  for (int i = 0; i < TC_COLLS; i++) {
+  for (int i = TC_FIRST_COLL; i < TC_COLLS; i++) {
     l->latency_s[i] = latency_s;
     l->bytes_per_s[i] = bytes_per_s;
   }
@@ -190,12 +190,12 @@ static int find_op(const char *name)
 {
   for (int i = 0; i < TC_OPS; i++)
     if (!strcmp(tc_op_info[i].name, name)) return i;
-  return -1;
+  return strcmp(name, "move") ? -1 : TC_OP_RESHARD;     /* its name in files of version 0.1 */
 }
 
 int tc_plan_coll(const char *name)
 {
-  for (int i = 0; i < TC_COLLS; i++)
+  for (int i = TC_FIRST_COLL; i < TC_COLLS; i++)
     if (!strcmp(tc_coll_name[i], name)) return i;
   return -1;
 }
@@ -338,7 +338,7 @@ static int check(const struct tc_cluster *k, const char *path, struct tc_err *er
 static void same_spine(struct tc_cluster *k)
 {
   struct tc_link *s = &k->link[TC_WIRE_SPINE];
-  for (int c = 0; c < TC_COLLS; c++)
+  for (int c = TC_FIRST_COLL; c < TC_COLLS; c++)
     if (!(s->bytes_per_s[c] > 0)) {
       s->bytes_per_s[c] = k->link[TC_WIRE_NETWORK].bytes_per_s[c];
       s->latency_s[c] = k->link[TC_WIRE_NETWORK].latency_s[c];
@@ -390,7 +390,7 @@ int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err
   }
   int wires = k->switch_nodes > 0 ? TC_WIRES : TC_WIRE_SPINE;
   for (int w = 0; w < wires; w++)
-    for (int c = 0; c < TC_BARRIER; c++)
+    for (int c = TC_FIRST_COLL; c < TC_BARRIER; c++)
       fprintf(f, "link %s %s = %.4g, %.4g\n", tc_wire_name[w], tc_coll_name[c],
               k->link[w].latency_s[c], k->link[w].bytes_per_s[c]);
   for (int i = 0; i < d->n_samples; i++) {

@@ -9,7 +9,7 @@ struct tc_plan_walk { double step_s, busy_s, bubble, wait_s[TC_AXES]; };
 int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
                  int n,
                  const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err);
-/* How long a node that is no MOVE works on a rank. */
+/* How long a node that is no RESHARD works on a rank. */
 double tc_plan_run_s(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m,
                      int rank, const struct tc_cluster *k);
 

@@ -90,10 +90,10 @@ static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
     const struct tc_program *p = program[i];
     for (int32_t x = 0; x < p->schedule->n_body; x++) {
       const struct tc_node *n = &p->graph->node[p->schedule->body[x]];
-      struct tc_move_cost c;
+      struct tc_reshard_cost c;
       double times = n->once ? 1 : out->n_mb;
-      if (n->op != TC_OP_MOVE || n->ctl) continue;
-      tc_move_cost(&c, p, n, m, out->cls[i].rank, k);
+      if (n->op != TC_OP_RESHARD || n->ctl) continue;
+      tc_reshard_cost(&c, p, n, m, out->cls[i].rank, k);
       for (int w = 0; w < TC_WIRES && c.coll != TC_RECV; w++) {
         wire[w] += times * c.bytes[w];
         if (w != TC_WIRE_SPINE) axis[n->axis] += times * c.bytes[w];   /* network has it too */

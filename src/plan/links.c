@@ -66,7 +66,7 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
   json_decref(rows);
   struct tc_link x = *l;
   bool any = false;
-  for (int c = 0; c < TC_COLLS; c++) any |= solve(&fit[c], &x.latency_s[c], &x.bytes_per_s[c]);
+  for (int c = TC_FIRST_COLL; c < TC_COLLS; c++) any |= solve(&fit[c], &x.latency_s[c], &x.bytes_per_s[c]);
   x.latency_s[TC_RECV] = x.latency_s[TC_SEND];
   x.bytes_per_s[TC_RECV] = x.bytes_per_s[TC_SEND];
   if (!any)

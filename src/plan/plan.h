@@ -7,7 +7,7 @@
 #ifndef TC_PLAN_H
 #define TC_PLAN_H
 
-#include "src/comm/comm.h"
+#include "src/coll/coll.h"
 #include "src/program/setup.h"
 
 struct json_t;                                   /* jansson's */
@@ -113,10 +113,10 @@ double tc_op_seconds(const struct tc_op_cost *c, const struct tc_plan_device *d)
 
 /* Local. A transfer of the node at `rank`: which wires its group uses, bytes that a member puts on
  * each at most, and how long it takes. 0 for what is local; `coll` TC_COLLS then. */
-struct tc_move_cost { int coll; double seconds, bytes[TC_WIRES]; };
+struct tc_reshard_cost { int coll; double seconds, bytes[TC_WIRES]; };
 /* Bytes in or out of the member that has most of them, for `bytes` of the whole among `size`. */
 double tc_coll_busiest(int coll, int size, double bytes);
-void tc_move_cost(struct tc_move_cost *out, const struct tc_program *p, const struct tc_node *n,
+void tc_reshard_cost(struct tc_reshard_cost *out, const struct tc_program *p, const struct tc_node *n,
                   const struct tc_mesh *m, int rank, const struct tc_cluster *k);
 
 /* ---- time.c ----------------------------------------------------------------- */

@@ -25,13 +25,13 @@ static void add_node(struct sums *s, const struct tc_program *p, const struct tc
   int stage = n->unit < g->n_units ? g->unit[n->unit].stage : 0;
   int chunk = TC_MIN(TC_MAX(stage, 0) / m->size[TC_PP], CHUNKS - 1);
   bool once = n->once || n->mark == TC_U;
-  if (n->op != TC_OP_MOVE) {
+  if (n->op != TC_OP_RESHARD) {
     double t = tc_plan_run_s(p, n, m, rank, k);
     *(once ? &s->once_work : &s->work[chunk][n->mark]) += t;
     return;
   }
-  struct tc_move_cost c;
-  tc_move_cost(&c, p, n, m, rank, k);
+  struct tc_reshard_cost c;
+  tc_reshard_cost(&c, p, n, m, rank, k);
   if (c.coll == TC_COLLS) return;
   if (n->axis == TC_PP) {
     if (!once) s->send = TC_MAX(s->send, c.seconds);

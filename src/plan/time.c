@@ -29,7 +29,7 @@ struct player {
   int32_t pc;
   double now_s, busy_s, wait_s[TC_AXES];
   double *run_s;                 /* [n_nodes] of a node's work; < 0: not asked yet */
-  struct tc_move_cost *move;     /* [n_nodes], for MOVEs; coll -1: not asked yet */
+  struct tc_reshard_cost *move;     /* [n_nodes], for MOVEs; coll -1: not asked yet */
   double *issue_s, *land_s;      /* [n_nodes] packing and unpacking, on the rank's own time */
   int32_t *mine;                 /* [n_nodes] transfers under way that only this rank plays; -1 */
   struct queue queue[TC_AXES];
@@ -69,7 +69,7 @@ static double local_s(const struct tc_program *p, const struct tc_node *n, const
     if (same || b->base >= 0) continue;
     bytes += (double)tc_tensor_local_bytes(b, m, coord);
   }
-  if (n->step == TC_STEP_COPY) return bytes / d->copy_bytes_per_s;
+  if (n->coll == TC_COPY) return bytes / d->copy_bytes_per_s;
   return bytes > 0 ? d->op_s + 2 * bytes / (d->bytes_per_s * d->eff_bytes) : 0;
 }
 
@@ -81,7 +81,7 @@ static void pack_s(const struct player *p, const struct tc_node *n, const struct
   const int32_t *coord = g->m->coord + (size_t)p->rank * TC_AXES;
   for (int i = 0; i < n->n_in; i++) {
     int pack, unpack;
-    if (!tc_transfer_packs(p->p->graph, n, i, g->m, p->rank, &pack, &unpack)) continue;
+    if (!tc_collective_packs(p->p->graph, n, i, g->m, p->rank, &pack, &unpack)) continue;
     const struct tc_graph *gr = p->p->graph;
     double in = (double)tc_tensor_local_bytes(&gr->tensor[tc_in(gr, n, i)], g->m, coord);
     double out = (double)tc_tensor_local_bytes(&gr->tensor[tc_out(gr, n, i)], g->m, coord);
@@ -94,11 +94,11 @@ static void ask(const struct game *g, struct player *p, const struct tc_node *n)
 {
   if (p->run_s[n->id] >= 0) return;
   p->run_s[n->id] = 0;
-  if (n->op != TC_OP_MOVE) {
+  if (n->op != TC_OP_RESHARD) {
     p->run_s[n->id] = tc_plan_run_s(p->p, n, g->m, p->rank, g->k);
     return;
   }
-  tc_move_cost(&p->move[n->id], p->p, n, g->m, p->rank, g->k);
+  tc_reshard_cost(&p->move[n->id], p->p, n, g->m, p->rank, g->k);
   if (p->move[n->id].coll == TC_COLLS)
     p->run_s[n->id] = local_s(p->p, n, g->m, p->rank, g->k);
   else {
@@ -118,7 +118,7 @@ static struct xfer *find(struct game *g, int32_t head, int32_t mb)
 /* Who of the played takes part: on pp both ends of a send or all stages; else the rank alone. */
 static bool takes_part(const struct game *g, const struct player *p, const struct tc_node *n)
 {
-  return tc_transfer_coll(n, tc_mesh_coord(g->m, p->rank, n->axis)) != TC_COLLS;
+  return tc_collective_coll(n, tc_mesh_coord(g->m, p->rank, n->axis)) != TC_COLLS;
 }
 
 static int32_t count_parties(const struct game *g, const struct tc_node *n)
@@ -204,7 +204,7 @@ static bool act(struct game *g, struct player *p)
   const struct tc_action *a = &p->p->schedule->action[p->pc];
   const struct tc_node *n = &p->p->graph->node[a->node];
   ask(g, p, n);
-  bool travels = n->op == TC_OP_MOVE && p->move[n->id].coll != TC_COLLS;
+  bool travels = n->op == TC_OP_RESHARD && p->move[n->id].coll != TC_COLLS;
   double work = a->kind == TC_WAIT ? 0 : p->run_s[n->id];
   if (travels && a->kind == TC_WAIT) {
     if (!wait_for(g, p, n, a->mb)) return false;
@@ -215,7 +215,7 @@ static bool act(struct game *g, struct player *p)
   p->now_s += work;
   p->busy_s += work;
   if (travels && a->kind != TC_WAIT) {
-    const struct tc_move_cost *c = &p->move[n->id];
+    const struct tc_reshard_cost *c = &p->move[n->id];
     issue(g, p, n, a->mb);
     if (c->bytes[TC_WIRE_NETWORK] <= 0) p->now_s += g->k->device.steal * c->seconds;
   }

@@ -5,22 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int coll_of[TC_STEPS] = {
-  [TC_STEP_ALL_REDUCE] = TC_ALL_REDUCE, [TC_STEP_REDUCE_SCATTER] = TC_REDUCE_SCATTER,
-  [TC_STEP_REDUCE] = TC_REDUCE, [TC_STEP_ALL_GATHER] = TC_ALL_GATHER,
-  [TC_STEP_ALL_TO_ALL] = TC_ALL_TO_ALL, [TC_STEP_BROADCAST] = TC_BROADCAST,
-  [TC_STEP_SCATTER] = TC_SCATTER, [TC_STEP_GATHER] = TC_GATHER
-};
-
-int tc_transfer_coll(const struct tc_node *n, int coord)
+int tc_collective_coll(const struct tc_node *n, int coord)
 {
-  if (n->step != TC_STEP_SEND) return coll_of[n->step];
+  if (n->coll != TC_SEND) return n->coll;
   return coord == n->from_root ? TC_SEND : coord == n->root ? TC_RECV : TC_COLLS;
 }
 
-int tc_transfer_root(const struct tc_node *n, int coord)
+int tc_collective_root(const struct tc_node *n, int coord)
 {
-  if (n->step != TC_STEP_SEND) return n->root;
+  if (n->coll != TC_SEND) return n->root;
   return coord == n->from_root ? n->root : n->from_root;
 }
 
@@ -48,7 +41,7 @@ static void count_part(const struct tc_tensor *a, const struct tc_tensor *b,
   p->block = tc_ceil_div(p->count, size);
   if (from->kind == TC_SROWS || to->kind == TC_SROWS)
     p->block = last ? tc_ceil_div(p->count / last, size) * last : 0;
-  if (n->step == TC_STEP_ALL_TO_ALL) {           /* each has 1/n; its n blocks are 1/n of that */
+  if (n->coll == TC_ALL_TO_ALL) {           /* each has 1/n; its n blocks are 1/n of that */
     p->count /= size;
     p->block = p->count / size;
   }
@@ -80,12 +73,12 @@ static int by_root(const void *a, const void *b)
   return x[0] != y[0] ? (x[0] < y[0] ? -1 : 1) : (x[1] < y[1] ? -1 : x[1] > y[1]);
 }
 
-int tc_transfer_parts(const struct tc_graph *g, const struct tc_node *n, const struct tc_mesh *m,
+int tc_collective_parts(const struct tc_graph *g, const struct tc_node *n, const struct tc_mesh *m,
                       int rank, struct tc_part *part)
 {
   for (int k = 0; k < n->n_in; k++)
     count_part(&g->tensor[tc_in(g, n, k)], &g->tensor[tc_out(g, n, k)], n, m, rank, &part[k]);
-  if (n->step != TC_STEP_ALL_REDUCE || n->n_in == 1) return n->n_in;   /* elsewhere blocks line up */
+  if (n->coll != TC_ALL_REDUCE || n->n_in == 1) return n->n_in;   /* elsewhere blocks line up */
   int32_t (*key)[2] = tc_malloc((size_t)n->n_in * sizeof *key);        /* root, part */
   struct tc_part *was = tc_malloc((size_t)n->n_in * sizeof *was);
   memcpy(was, part, (size_t)n->n_in * sizeof *was);
@@ -122,20 +115,20 @@ static int inner_dim(const struct tc_place *p, const struct tc_local *l)
   return p->kind == TC_S && before > 1 ? p->dim : -1;
 }
 
-int64_t tc_transfer_packs(const struct tc_graph *g, const struct tc_node *n, int k,
+int64_t tc_collective_packs(const struct tc_graph *g, const struct tc_node *n, int k,
                           const struct tc_mesh *m, int rank, int *pack_dim, int *unpack_dim)
 {
   const struct tc_tensor *a = &g->tensor[tc_in(g, n, k)], *b = &g->tensor[tc_out(g, n, k)];
   struct tc_local from, to;
   *pack_dim = *unpack_dim = -1;
-  if (tc_step_is_local(n->step) || n->step == TC_STEP_COPY || m->size[n->axis] == 1) return 0;
+  if (tc_coll_is_local(n->coll) || n->coll == TC_COPY || m->size[n->axis] == 1) return 0;
   const int32_t *coord = m->coord + (size_t)rank * TC_AXES;
   tc_tensor_local(a, m, coord, &from);
   tc_tensor_local(b, m, coord, &to);
-  bool all = n->step == TC_STEP_ALL_TO_ALL;
-  if (all || n->step == TC_STEP_REDUCE_SCATTER || n->step == TC_STEP_SCATTER)
+  bool all = n->coll == TC_ALL_TO_ALL;
+  if (all || n->coll == TC_REDUCE_SCATTER || n->coll == TC_SCATTER)
     *pack_dim = inner_dim(&b->lay.on[n->axis], &from);
-  if (all || n->step == TC_STEP_ALL_GATHER || n->step == TC_STEP_GATHER)
+  if (all || n->coll == TC_ALL_GATHER || n->coll == TC_GATHER)
     *unpack_dim = inner_dim(&a->lay.on[n->axis], &to);
   int64_t elems = (*pack_dim >= 0 ? from.elems : 0) + (*unpack_dim >= 0 ? to.elems : 0);
   return elems * (int64_t)tc_dtype_bytes(a->dtype);
@@ -147,9 +140,9 @@ int64_t tc_program_staging(const struct tc_program *p, const struct tc_mesh *m, 
   const struct tc_schedule *s = p->schedule;
   for (int32_t i = 0; i < s->n_body; i++) {
     const struct tc_node *n = &p->graph->node[s->body[i]];
-    int pack, unpack, times = n->op == TC_OP_MOVE ? tc_schedule_most(s, n->id) : 0;
+    int pack, unpack, times = n->op == TC_OP_RESHARD ? tc_schedule_most(s, n->id) : 0;
     for (int k = 0; times && k < n->n_in; k++)
-      bytes += times * tc_transfer_packs(p->graph, n, k, m, rank, &pack, &unpack);
+      bytes += times * tc_collective_packs(p->graph, n, k, m, rank, &pack, &unpack);
   }
   return bytes;
 }
@@ -170,19 +163,19 @@ void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int r
     const struct tc_action *a = &p->schedule->action[i];
     const struct tc_node *n = &g->node[a->node];
     if (a->kind != TC_ISSUE || n->axis != axis || size == 1) continue;
-    int coll = tc_transfer_coll(n, coord);
+    int coll = tc_collective_coll(n, coord);
     if (coll == TC_COLLS) continue;
     struct tc_part *part = tc_calloc((size_t)n->n_in, sizeof *part);
     for (int k = 0; k < n->n_in; k++) {
       part[k].src = stand_in(p->arena, tc_in(g, n, k));
       part[k].dst = stand_in(p->arena, tc_out(g, n, k));
     }
-    int parts = tc_transfer_parts(g, n, m, rank, part);
+    int parts = tc_collective_parts(g, n, m, rank, part);
     struct tc_coll_count *c = n->ctl ? &out->ctl[coll] : &out->data[coll];
     int64_t elem = (int64_t)tc_dtype_bytes(g->tensor[tc_in(g, n, 0)].dtype);
     c->calls++;
     for (int k = 0; k < parts; k++)
-      c->bytes += tc_coll_bytes(coll, size, coord, tc_transfer_root(n, coord), part[k].count,
+      c->bytes += tc_coll_bytes(coll, size, coord, tc_collective_root(n, coord), part[k].count,
                                 part[k].block, elem);
     free(part);
   }

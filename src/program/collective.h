@@ -3,25 +3,25 @@
 #ifndef TC_TRANSFER_H
 #define TC_TRANSFER_H
 
-#include "src/comm/comm.h"
+#include "src/coll/coll.h"
 #include "src/graph/graph.h"
 
-/* Local. The collective (enum tc_coll) that a MOVE is for the rank at `coord` of its axis;
+/* Local. The collective (enum tc_coll) that a RESHARD is for the rank at `coord` of its axis;
  * TC_COLLS if this rank has no part in it (another's send). */
-int tc_transfer_coll(const struct tc_node *n, int coord);
+int tc_collective_coll(const struct tc_node *n, int coord);
 /* Local. Its root, or the peer of a send or receive. */
-int tc_transfer_root(const struct tc_node *n, int coord);
+int tc_collective_root(const struct tc_node *n, int coord);
 
 /* Local. part[n->n_in] come with src and dst set (addresses, or numbers that stand for them);
  * fills count and block in elements. Parts of an all-reduce that are state and lie side by side
  * on every rank become one, so that all ranks have the same parts.
  * Returns the number of parts. */
-int tc_transfer_parts(const struct tc_graph *g, const struct tc_node *n, const struct tc_mesh *m,
+int tc_collective_parts(const struct tc_graph *g, const struct tc_node *n, const struct tc_mesh *m,
                       int rank, struct tc_part *part);
 
 /* Local. Bytes of staging that part k needs: its blocks along an inner dimension are packed before
  * (pack_dim) or unpacked after (unpack_dim; -1: not). */
-int64_t tc_transfer_packs(const struct tc_graph *g, const struct tc_node *n, int k,
+int64_t tc_collective_packs(const struct tc_graph *g, const struct tc_node *n, int k,
                           const struct tc_mesh *m, int rank, int *pack_dim, int *unpack_dim);
 
 #endif

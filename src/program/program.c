@@ -1,7 +1,6 @@
 /* program.c - the passes in their order, each followed by the check of the graph; the schedule
  * and the memory plan have checks of their own. */
 #include "src/program/program.h"
-#include "src/comm/comm.h"
 #include "src/passes/fuse.h"
 #include "src/model/optim.h"
 #include "src/passes/recompute.h"

@@ -1,6 +1,5 @@
 /* setup.c - the configuration checked and turned into model, mesh and program options. */
 #include "src/program/setup.h"
-#include "src/comm/comm.h"
 #include "src/schedule/pipeline.h"
 #include "src/passes/stages.h"
 

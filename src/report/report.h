@@ -7,7 +7,7 @@
 #include <jansson.h>
 
 #include "src/base/base.h"
-#include "src/monitor/trace.h"
+#include "src/monitor/event.h"
 
 /* ---- data.c: run.json and metrics.jsonl ---- */
 

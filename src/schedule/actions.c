@@ -17,7 +17,7 @@ static void push(struct tc_schedule *s, int kind, int32_t node, int32_t mb)
 
 struct step { int32_t node, mb, item; };         /* item -2: before all items, -1: behind them */
 
-/* A MOVE from stage to stage in every micro-batch, and its part in the global order. */
+/* A RESHARD from stage to stage in every micro-batch, and its part in the global order. */
 struct crossing { int32_t node, from, to; uint8_t work; };
 
 struct sched {
@@ -47,7 +47,7 @@ struct sched {
 
 static bool is_stage_send(const struct tc_node *n)
 {
-  return n->op == TC_OP_MOVE && n->step == TC_STEP_SEND && n->axis == TC_PP;
+  return n->op == TC_OP_RESHARD && n->coll == TC_SEND && n->axis == TC_PP;
 }
 
 /* From stage to stage in every micro-batch; else of a weight that two stages use, once a step. */
@@ -171,8 +171,8 @@ static void add_steps(struct sched *c)
  * are a group. A local step counts as an ordinary node unless a transfer of the group reads it. */
 static bool is_fetch(const struct sched *c, const struct tc_node *n)
 {
-  return n->op == TC_OP_MOVE && n->role == TC_ROLE_FETCH &&
-         (!tc_step_is_local(n->step) || c->feeds[n->id]);
+  return n->op == TC_OP_RESHARD && n->role == TC_ROLE_FETCH &&
+         (!tc_coll_is_local(n->coll) || c->feeds[n->id]);
 }
 
 /* Local steps of weights whose result is transferred. */
@@ -183,7 +183,7 @@ static void find_feeds(struct sched *c)
     const struct tc_node *n = &g->node[g->order[i]];
     for (int k = 0; k < n->n_in && is_fetch(c, n); k++) {
       int32_t maker = g->tensor[tc_in(g, n, k)].node;
-      if (maker >= 0 && tc_step_is_local(g->node[maker].step)) c->feeds[maker] = true;
+      if (maker >= 0 && tc_coll_is_local(g->node[maker].coll)) c->feeds[maker] = true;
     }
   }
 }
@@ -308,7 +308,7 @@ static void emit(struct sched *c, struct step x)
   }
   for (int k = 0; k < n->n_in; k++) need(c, tc_in(g, n, k), false, x.mb);
   for (int k = 0; k < n->n_out; k++) need(c, tc_out(g, n, k), true, x.mb);
-  if (n->op != TC_OP_MOVE || tc_step_is_local(n->step)) {
+  if (n->op != TC_OP_RESHARD || tc_coll_is_local(n->coll)) {
     push(c->s, TC_RUN, x.node, x.mb);
     return;
   }

@@ -9,7 +9,7 @@
 enum tc_act { TC_RUN, TC_ISSUE, TC_WAIT };
 struct tc_action {
   uint8_t kind;
-  int32_t node;                  /* the node, or the MOVE that is waited for */
+  int32_t node;                  /* the node, or the RESHARD that is waited for */
   int32_t mb;
 };
 
@@ -41,7 +41,7 @@ struct tc_schedule {
  * TC_ELAYOUT: the pipeline's schedule can't be. */
 int tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g,
                     const struct tc_schedule_opts *o, struct tc_err *err);
-/* Local. How many of a MOVE are under way at once, in different micro-batches; at least 1. */
+/* Local. How many of a RESHARD are under way at once, in different micro-batches; at least 1. */
 int32_t tc_schedule_most(const struct tc_schedule *s, int32_t node);
 void tc_schedule_free(struct tc_schedule *s);
 

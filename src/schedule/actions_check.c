@@ -8,7 +8,7 @@
 /* From stage to stage in every micro-batch; else of a weight that two stages use, once a step. */
 static bool is_crossing(const struct tc_node *n)
 {
-  return n->op == TC_OP_MOVE && n->step == TC_STEP_SEND && n->axis == TC_PP && !n->once;
+  return n->op == TC_OP_RESHARD && n->coll == TC_SEND && n->axis == TC_PP && !n->once;
 }
 
 /* What is known while the list is walked. */
@@ -58,7 +58,7 @@ static bool is_here(const struct walk *w, const struct tc_node *n)
 {
   const int32_t at = w->s->opts.at;
   if (w->s->opts.pp <= 1 || n->everywhere) return true;
-  if (n->op == TC_OP_MOVE && n->step == TC_STEP_SEND && n->axis == TC_PP)
+  if (n->op == TC_OP_RESHARD && n->coll == TC_SEND && n->axis == TC_PP)
     return n->root == at || n->from_root == at;
   return w->g->unit[n->unit].at == at;
 }
@@ -72,7 +72,7 @@ static const char *accumulate(struct walk *w, const struct tc_node *n, int k, in
   if (!g->tensor[root].state || g->tensor[root].cls != TC_CLS_GRAD || t->param < 0) return NULL;
   bool can_add = k < 8 && (n->acc >> k & 1), first = n->acc_first && g->tensor[t->overwrites].state;
   bool adds = can_add && !(first && mb == 0);
-  for (int i = 0; i < n->n_in && n->op == TC_OP_MOVE; i++)     /* the sum itself, elsewhere */
+  for (int i = 0; i < n->n_in && n->op == TC_OP_RESHARD; i++)     /* the sum itself, elsewhere */
     if (tc_tensor_root(g, tc_in(g, n, i)) == root) return NULL;
   if (adds != w->begun[root])
     return adds ? "adds to what the step before left" : "writes over contributions of this step";

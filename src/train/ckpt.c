@@ -9,7 +9,7 @@
 #include "io/ckpt/ckpt.h"
 #include "io/folder.h"
 #include "io/ckpt/owner.h"
-#include "src/passes/shard.h"
+#include "src/graph/shard_box.h"
 #include "src/train/train.h"
 
 #include <fcntl.h>

@@ -9,7 +9,7 @@
 #include <jansson.h>
 #include <sys/wait.h>
 
-#include "src/config/config.h"
+#include "src/cmd/cmd.h"
 #include "tests/unit/ckpt_fixture.h"
 
 /* ---- running ---------------------------------------------------------------------- */

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "io/folder.h"
-#include "src/config/config.h"
+#include "src/cmd/cmd.h"
 
 /* ---- output ----------------------------------------------------------------------- */
 
@@ -361,12 +361,12 @@ int tc_cmd_ckpt(int argc, char **argv)
     usage(stderr, NULL);
     tc_fail(&err, TC_EUSER, argc > 1 ? "ckpt: there is no command '%s'"
                                      : "ckpt: a command is missing%s", argc > 1 ? argv[1] : "");
-    return tc_cmd_fail(&err);
+    return tc_say_failure(&err);
   }
   int rc = ckpt_args_parse(&a, s, argc - 1, argv + 1, &err);
   if (rc == 0) rc = s->run(&a, &err);
   ckpt_args_free(&a);
   finish_output();
   if (rc == TC_DIFFERS) return -rc;
-  return rc < 0 ? tc_cmd_fail(&err) : 0;
+  return rc < 0 ? tc_say_failure(&err) : 0;
 }

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "src/program/setup.h"
-#include "src/passes/shard.h"
+#include "src/graph/shard_box.h"
 
 enum { MOST_RANKS = 1 << 16 };
 

@@ -88,11 +88,11 @@ static bool traced(const struct tc_program *p, const struct tc_mesh *m, int rank
   bool none;
   tc_op_cost(cost, p->graph, n, m, rank, &none);
   *travels = false;
-  if (n->op != TC_OP_MOVE) return !none;
-  if (n->step == TC_STEP_COPY) return false;
-  if (tc_step_is_local(n->step) || m->size[n->axis] == 1) return a->kind != TC_WAIT;
+  if (n->op != TC_OP_RESHARD) return !none;
+  if (n->coll == TC_COPY) return false;
+  if (tc_coll_is_local(n->coll) || m->size[n->axis] == 1) return a->kind != TC_WAIT;
   *travels = true;
-  return tc_transfer_coll(n, tc_mesh_coord(m, rank, n->axis)) != TC_COLLS;
+  return tc_collective_coll(n, tc_mesh_coord(m, rank, n->axis)) != TC_COLLS;
 }
 
 /* Of one rank's step: dur[n_dur] in microseconds, in order, names beside. */
@@ -106,7 +106,7 @@ static int take_step(struct calib *c, const struct tc_program *p, const struct t
     struct tc_op_cost cost;
     bool travels;
     if (!traced(p, m, rank, a, &cost, &travels)) continue;
-    if (at >= n_dur || (n->op != TC_OP_MOVE && strcmp(name[at], tc_op_info[n->op].name)))
+    if (at >= n_dur || (n->op != TC_OP_RESHARD && strcmp(name[at], tc_op_info[n->op].name)))
       return tc_fail(err, TC_EUSER,
                      "calibrating: the trace does not match the program at action %d (%s, "
                      "%s)", i, tc_op_info[n->op].name, at < n_dur ? name[at] : "nothing");

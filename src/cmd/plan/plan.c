@@ -1,6 +1,7 @@
 /* plan.c - `tercio plan`: what fits, how fast, what goes over which wire. No MPI, no device.
  *
  * With --nodes it searches layouts; else, or with --explain, it tells of the run file's own. */
+#include "src/cmd/cmd.h"
 #include "src/cmd/plan/plan.h"
 
 #include <errno.h>
@@ -202,5 +203,5 @@ int tc_cmd_plan(int argc, char **argv)
   }
   tc_cluster_done(&j.cluster);
   tc_config_free(j.cfg);
-  return rc < 0 ? tc_cmd_fail(&err) : 0;
+  return rc < 0 ? tc_say_failure(&err) : 0;
 }

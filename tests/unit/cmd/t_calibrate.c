@@ -34,10 +34,10 @@ static bool is_traced(const struct tc_program *p, const struct tc_mesh *m, int r
                       const struct tc_action *a)
 {
   const struct tc_node *n = &p->graph->node[a->node];
-  if (n->op != TC_OP_MOVE) return makes_something(p, n, m, rank);
-  if (n->step == TC_STEP_COPY) return false;
-  if (tc_step_is_local(n->step) || m->size[n->axis] == 1) return a->kind != TC_WAIT;
-  return tc_transfer_coll(n, tc_mesh_coord(m, rank, n->axis)) != TC_COLLS;
+  if (n->op != TC_OP_RESHARD) return makes_something(p, n, m, rank);
+  if (n->coll == TC_COPY) return false;
+  if (tc_coll_is_local(n->coll) || m->size[n->axis] == 1) return a->kind != TC_WAIT;
+  return tc_collective_coll(n, tc_mesh_coord(m, rank, n->axis)) != TC_COLLS;
 }
 
 /* `gathers`: a run that sends so much that its steps tell what sending takes from work. */
@@ -51,7 +51,7 @@ static void write_rank(FILE *f, const struct tc_program *p, const struct tc_mesh
       const struct tc_node *n = &p->graph->node[a->node];
       if (!is_traced(p, m, rank, a)) continue;
       if (!strcmp(fault, "less") && rank == 0 && step == 3 && i + 1 == p->schedule->n) continue;
-      const char *name = n->op == TC_OP_MOVE ? "issue move" : tc_op_info[n->op].name;
+      const char *name = n->op == TC_OP_RESHARD ? "issue move" : tc_op_info[n->op].name;
       if (!strcmp(fault, "other") && step == 2 && at == 1) name = "other";
       int us = step == 1 || step == 10
                    ? 100000
@@ -251,7 +251,7 @@ static void test_prices(void)
         "eff_bytes = 1\nop_seconds = 1e-06\nissue_seconds = 0.000125\n",
         "\nsteal = 0.201071\n", "\nname = cpu, 1 thread\n",
         "\nlink node all_reduce = 5e-06, 1e+09\n" },
-      2722425146 },
+      1297988552 },
     { "one head",
       links,
       { LOG_OF("1", "1", "1", "1 of 2", "ddp", "", "1"),
@@ -261,14 +261,14 @@ static void test_prices(void)
         LOG_OF("2", "2", "1", "2 of 8", "zero3", "", "1") },
       ": 183 shapes of ops, products at 108.5 GF/s, memory at 5 GB/s\n",
       { "\nmemory_rate = 5e+09\ncopy_rate = 2.5e+09\n" },
-      442760371 },
+      4061542235 },
     { "one rank",
       NULL,
       { LOG_OF("1", "1", "1", "1 of 2", "ddp", "", "4000"),
         LOG_OF("1", "1", "1", "2 of 4", "ddp", "", "4000") },
       ": 86 shapes of ops, products at 110.4 GF/s, memory at 5 GB/s\n",
       { "\nname = cpu, 4000 threads\n", "\nissue_seconds = 0\n", "\nsteal = 0\n" },
-      4122524232 },
+      164142 },
   };
   for (int i = 0; i < (int)(sizeof row / sizeof *row); i++) {
     struct tc_config *c = config_of(i);
@@ -336,7 +336,7 @@ static void test_faults(void)
     const char *fault, *want;
   } row[] = {
     { "fails", "calibrating: tercio train failed: it fails" },
-    { "less", "calibrating: the trace does not match the program at action 184 (move, nothing)" },
+    { "less", "calibrating: the trace does not match the program at action 184 (reshard, nothing)" },
     { "more", "calibrating: the trace of rank 1 has 186 events, the program 185" },
     { "other", "calibrating: the trace does not match the program at action 1 (embed, other)" },
     { "cut", "calibrating: cannot read the trace: ']' expected near end of file" },

@@ -2,7 +2,7 @@
  * read, and the bytes that the process asked the system for (/proc/self/io) are those foretold. */
 #include "src/config/config.h"
 #include "src/program/setup.h"
-#include "src/passes/shard.h"
+#include "src/graph/shard_box.h"
 #include "tests/unit/ckpt_cmd.h"
 
 enum { MOST_SLICES = 4096 };

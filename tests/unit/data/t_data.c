@@ -1,5 +1,5 @@
 /* t_data.c - token files, the order of samples, and `tercio data`: against arrays made here. */
-#include "src/config/config.h"
+#include "src/cmd/cmd.h"
 #include "tests/unit/data_fixture.h"
 
 #include <dirent.h>

@@ -59,7 +59,7 @@ static int32_t find(struct broken *b, int ways)
   for (int32_t k = 0, i = (int32_t)draw((uint32_t)b->g->n_order); k < b->g->n_order; k++, i++) {
     i %= b->g->n_order;
     const struct tc_node *n = node_at(b, i);
-    int way = n->op == TC_OP_ACCUM ? 2 : n->op == TC_OP_MOVE ? 4 : n->acc ? 1 : 0;
+    int way = n->op == TC_OP_ACCUM ? 2 : n->op == TC_OP_RESHARD ? 4 : n->acc ? 1 : 0;
     if (!(way & ways) || n->mark == TC_F || n->mark == TC_U) continue;
     for (int o = 0; o < n->n_out; o++)
       if (is_sum(b->g, tc_out(b->g, n, o))) return b->at = i;
@@ -173,7 +173,7 @@ static bool swap(struct broken *b)
     for (int q = 0; q < o->n_out; q++) {
       int32_t u = tc_out(g, o, q);
       if (u == t || !is_sum(g, u) || g->tensor[u].param == g->tensor[t].param || !(o->acc >> q & 1) ||
-          o->op == TC_OP_MOVE || g->tensor[u].rank != g->tensor[t].rank ||
+          o->op == TC_OP_RESHARD || g->tensor[u].rank != g->tensor[t].rank ||
           g->tensor[u].dim[0] != g->tensor[t].dim[0]) continue;
       g->arg[n->out + k] = u;
       g->arg[o->out + q] = t;
@@ -299,7 +299,7 @@ static void test_schedules(void)
     struct tc_err err = { 0 };
     int32_t a = (int32_t)draw((uint32_t)s->n), kind = (int32_t)draw(3);
     const struct tc_node *n = &p->graph->node[s->action[a].node];
-    bool sums = s->action[a].kind == TC_RUN && n->op != TC_OP_MOVE && n->acc &&
+    bool sums = s->action[a].kind == TC_RUN && n->op != TC_OP_RESHARD && n->acc &&
                 is_sum(p->graph, tc_out(p->graph, n, n->n_out - 1));
     if (sums) {
       const struct tc_action was = s->action[a];

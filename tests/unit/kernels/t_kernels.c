@@ -405,7 +405,7 @@ static void devices(void)
     if (p) memset(p, 0, 4000);
     tc_device_host_free(d, p);
     for (int op = 0; op < TC_OPS; op++)
-      if (op != TC_OP_DATA && op != TC_OP_MOVE && !d->ops->kernel[op].run)
+      if (op != TC_OP_DATA && op != TC_OP_RESHARD && !d->ops->kernel[op].run)
         ok(false, "%s: has %s", name, tc_op_info[op].name);
     printf("# %s multiplies bf16: %s\n", name, d->ops->has_bf16(d) ? "yes" : "no");
     is_int(tc_device_check(d, &err), 0, "%s: no errors", name);

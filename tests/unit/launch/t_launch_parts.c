@@ -105,7 +105,7 @@ static int f_thread(pthread_t *t, void *(*run)(void *), void *arg, struct tc_err
 #define tc_mpi_finish f_finish
 #define tc_mpi_abort f_abort
 #define tc_ranks_abort f_ranks_abort
-#define tc_cmd_fail f_fail
+#define tc_say_failure f_fail
 #define tc_sleep_ns f_sleep
 #define tc_watch_new f_watch
 #define tc_watch_free f_watch_free

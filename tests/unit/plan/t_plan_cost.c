@@ -24,9 +24,10 @@ static struct tc_cluster wires(int devices, double switch_nodes)
   k.device.flops[TC_F32] = 2e9;
   k.device.flops[TC_BF16] = 9e9;
   for (int w = 0; w < TC_WIRES; w++)
-    for (int c = 0; c < TC_COLLS; c++) {
-      k.link[w].latency_s[c] = 1e-6 * (w + 1) * (10 + c);
-      k.link[w].bytes_per_s[c] = 1e9 / (w + 1) / (10 + c);
+    for (int c = TC_FIRST_COLL; c < TC_COLLS; c++) {
+      int i = c - TC_FIRST_COLL;
+      k.link[w].latency_s[c] = 1e-6 * (w + 1) * (10 + i);
+      k.link[w].bytes_per_s[c] = 1e9 / (w + 1) / (10 + i);
     }
   return k;
 }
@@ -36,10 +37,10 @@ static void note_rank(const struct tc_program *p, const struct tc_mesh *m, int r
 {
   for (int32_t i = 0; i < p->graph->n_nodes; i++) {
     const struct tc_node *n = &p->graph->node[i];
-    if (n->op == TC_OP_MOVE) {
-      struct tc_move_cost c;
-      tc_move_cost(&c, p, n, m, rank, k);
-      note("%d %d: %d %.9g, %.9g %.9g %.9g\n", rank, i, c.coll, c.seconds, c.bytes[0], c.bytes[1],
+    if (n->op == TC_OP_RESHARD) {
+      struct tc_reshard_cost c;
+      tc_reshard_cost(&c, p, n, m, rank, k);
+      note("%d %d: %d %.9g, %.9g %.9g %.9g\n", rank, i, c.coll - TC_FIRST_COLL, c.seconds, c.bytes[0], c.bytes[1],
            c.bytes[2]);
       continue;
     }

@@ -116,7 +116,7 @@ static void test_names(void)
     is_str(tc_plan_device_of(rows[i].gpu), rows[i].device, "\"%s\" is this device", rows[i].gpu);
     is_int(tc_plan_too_old(rows[i].gpu), rows[i].old, "... too old");
   }
-  for (int i = 0; i < TC_COLLS; i++)
+  for (int i = TC_FIRST_COLL; i < TC_COLLS; i++)
     is_int(tc_plan_coll(tc_coll_name[i]), i, "%s", tc_coll_name[i]);
   is_int(tc_plan_coll("all"), -1, "no collective");
 }
@@ -136,7 +136,7 @@ static void test_table(void)
   ok(d->memory_bytes == 40e9 && d->host_bytes == 0 && d->op_s == 5e-6 && d->issue_s == 0 &&
          d->cores == 0 && d->steal == 0,
      "... its memory, what an op takes to start");
-  for (int c = 0; c < TC_COLLS; c++)
+  for (int c = TC_FIRST_COLL; c < TC_COLLS; c++)
     ok(k.link[TC_WIRE_NODE].latency_s[c] == 10e-6 &&
            k.link[TC_WIRE_NETWORK].latency_s[c] == 20e-6 &&
            k.link[TC_WIRE_SPINE].latency_s[c] == 20e-6 &&
@@ -164,9 +164,10 @@ static void test_write(void)
       "copy_rate=5e9  # a comment\n\n  eff_flops\t=\t0.6 \r\neff_bytes = 0.7\nop_seconds = "
       "8e-6\nissue_seconds = 9e-6\n"
       "cores = 10\nsteal = 0.25\ndisk_rate = 1.1 GB/s\nnode_mtbf = 2h\nlink node all = 1e-6, 2e9\n"
-      "link network all = 3e-6,4e9\nlink network send = 5e-6 , 6e9\nop gelu 2 3 4 5 6 = "
+      "link network all = 3e-6,4e9\nlink network send = 5e-6 , 6e9\nop move 2 3 4 5 6 = "
       "7e-3\nop gelu 2 3 4 5 6 = 0");
   is_int(tc_cluster_read(&k, path, &err), 0, "a file: %s", err.text);
+  is_int(k.device.sample[0].op, TC_OP_RESHARD, "... an op by its name in version 0.1");
   is_int(k.device.n_samples, 2, "two timings, of one shape");
   for (int spine = 0; spine < 2; spine++) {
     char lines[4000] = "";
@@ -174,12 +175,12 @@ static void test_write(void)
     is_int(tc_cluster_write(&k, path, &err), 0, "written");
     is_int(tc_read_text(&text, &bytes, path, "file", 1 << 20, &err), 0, "... and read");
     for (int w = 0; w < TC_WIRES - !spine; w++)
-      for (int c = 0; c < TC_BARRIER; c++)
+      for (int c = TC_FIRST_COLL; c < TC_BARRIER; c++)
         tc_text_add(lines, sizeof lines, "link %s %s = %s\n", tc_wire_name[w], tc_coll_name[c],
                     w == TC_WIRE_NODE ? "1e-06, 2e+09"
                     : c == TC_SEND    ? "5e-06, 6e+09"
                                       : "3e-06, 4e+09");
-    tc_text_add(lines, sizeof lines, "op gelu 2 3 4 5 6 = 0.007\nop gelu 2 3 4 5 6 = 0\n");
+    tc_text_add(lines, sizeof lines, "op reshard 2 3 4 5 6 = 0.007\nop gelu 2 3 4 5 6 = 0\n");
     want = tc_sprintf("%sswitch_nodes = %d\n%s", written, spine ? 3 : 0, lines);
     is_str(text, want, "... as it should be, with links of %d wires", TC_WIRES - !spine);
     free(want);

@@ -145,9 +145,9 @@ int main(void)
     k[i].nodes = 8;
     k[i].devices = 4;
     k[i].switch_nodes = kinds[i].switch_nodes;
-    for (int x = 0; kinds[i].network > 0 && x < TC_COLLS; x++) {
-      k[i].link[TC_WIRE_NETWORK].bytes_per_s[x] = kinds[i].network * (1 + x / 8.0);
-      k[i].link[TC_WIRE_SPINE].bytes_per_s[x] = kinds[i].network / (2 + x / 4.0);
+    for (int x = 0; kinds[i].network > 0 && x < TC_COLLS - TC_FIRST_COLL; x++) {
+      k[i].link[TC_WIRE_NETWORK].bytes_per_s[TC_FIRST_COLL + x] = kinds[i].network * (1 + x / 8.0);
+      k[i].link[TC_WIRE_SPINE].bytes_per_s[TC_FIRST_COLL + x] = kinds[i].network / (2 + x / 4.0);
     }
     g[i] = (struct tc_guess){ .cfg = c[i], .k = &k[i] };
     is_int(tc_setup_model(c[i], &g[i].model, &err), 0, "... its model");

@@ -3,6 +3,7 @@
 #include "src/model/optim.h"
 #include "src/schedule/pipeline.h"
 #include "src/program/setup.h"
+#include "src/graph/shard_box.h"
 #include "src/passes/shard.h"
 #include "src/program/collective.h"
 #include "tests/unit/digest.h"
@@ -70,7 +71,7 @@ static void put_node(FILE *f, const struct tc_graph *g, const struct tc_node *n)
   fprintf(f, "node %d %s %d %d %d %d %d %d %d %d %d %d %d", n->id, tc_op_info[n->op].name,
           n->origin, n->forward, n->unit, n->everywhere, n->mark, n->space, n->acc, n->acc_first,
           n->once, n->head, n->ctl);
-  fprintf(f, " move %d %d %d %d %d %d %.9g %.9g %lld %lld", n->step, n->axis, n->red, n->role,
+  fprintf(f, " move %d %d %d %d %d %d %.9g %.9g %lld %lld", n->coll, n->axis, n->red, n->role,
           n->root, n->from_root, (double)n->f[0], (double)n->f[1], (long long)n->k[0],
           (long long)n->k[1]);
   put_ints(f, "in", g->arg + n->in, n->n_in, 4);
@@ -135,18 +136,18 @@ static void put_transfers(FILE *f, const struct tc_program *p, const struct tc_m
   for (int32_t i = 0; i < p->graph->n_nodes; i++) {
     const struct tc_node *n = &p->graph->node[i];
     int coord = tc_mesh_coord(m, rank, n->axis);
-    if (n->op != TC_OP_MOVE || tc_step_is_local(n->step) || n->step == TC_STEP_COPY) continue;
+    if (n->op != TC_OP_RESHARD || tc_coll_is_local(n->coll) || n->coll == TC_COPY) continue;
     struct tc_part *part = tc_calloc((size_t)n->n_in, sizeof *part);
     for (int k = 0; k < n->n_in; k++) {
       part[k].src = (void *)(uintptr_t)(p->arena->off[tc_in(p->graph, n, k)] + 4096);
       part[k].dst = (void *)(uintptr_t)(p->arena->off[tc_out(p->graph, n, k)] + 4096);
     }
-    fprintf(f, "transfer %d %d %d", i, tc_transfer_coll(n, coord), tc_transfer_root(n, coord));
+    fprintf(f, "transfer %d %d %d", i, tc_collective_coll(n, coord), tc_collective_root(n, coord));
     for (int k = 0, pack, unpack; k < n->n_in; k++) {
-      fprintf(f, " %lld", (long long)tc_transfer_packs(p->graph, n, k, m, rank, &pack, &unpack));
+      fprintf(f, " %lld", (long long)tc_collective_packs(p->graph, n, k, m, rank, &pack, &unpack));
       fprintf(f, ".%d.%d", pack, unpack);
     }
-    for (int k = 0, parts = tc_transfer_parts(p->graph, n, m, rank, part); k < parts; k++)
+    for (int k = 0, parts = tc_collective_parts(p->graph, n, m, rank, part); k < parts; k++)
       fprintf(f, " %lld.%lld", (long long)part[k].count, (long long)part[k].block);
     fprintf(f, "\n");
     free(part);
@@ -155,7 +156,7 @@ static void put_transfers(FILE *f, const struct tc_program *p, const struct tc_m
   for (int a = TC_PP; a < TC_AXES; a++) {
     struct tc_comm_counters c;
     tc_program_bytes(p, m, rank, a, &c);
-    for (int k = 0; k < TC_COLLS; k++)
+    for (int k = TC_FIRST_COLL; k < TC_COLLS; k++)
       fprintf(f, " %lld.%lld.%lld.%lld", (long long)c.data[k].calls, (long long)c.data[k].bytes,
               (long long)c.ctl[k].calls, (long long)c.ctl[k].bytes);
   }
@@ -308,7 +309,7 @@ static int put_moves(FILE *f, const char *line, struct tc_err *err)
     struct tc_layout from = draw_layout(&x), to = draw_layout(&x);
     g->tensor[t].lay = from;
     g->tensor[t].state = state;
-    int32_t d = tc_move(g, t, &to, -1, err);
+    int32_t d = tc_reshard(g, t, &to, -1, err);
     if (d < 0) return d;
     put_layout(f, "from", &from);
     for (int32_t k = 0; k < g->n_nodes; k++) put_node(f, g, &g->node[k]);

@@ -140,8 +140,8 @@ static void break_node(struct bench *b, struct tc_node *n)
   TRY(say_graph, b, n->id, n->space, !n->space);
   TRY(say_graph, b, n->id, n->origin, 0);
   TRY(say_graph, b, n->id, n->origin, (n->origin + 1) % g->n_nodes);
-  if (n->op == TC_OP_MOVE) {
-    for (int step = 0; step < TC_STEPS; step++) TRY(say_graph, b, n->id, n->step, step);
+  if (n->op == TC_OP_RESHARD) {
+    for (int step = 0; step < TC_COLLS; step++) TRY(say_graph, b, n->id, n->coll, step);
     for (int axis = 0; axis < TC_AXES; axis++) TRY(say_graph, b, n->id, n->axis, axis);
     TRY(say_graph, b, n->id, n->n_in, n->n_in - 1);
   }

@@ -2,7 +2,7 @@
  * parameter of model states by system, gradient type and number of ranks; uneven shards; who of a
  * parameter server holds what; what offload moves. Programs are made, none is run. */
 #include "src/program/program.h"
-#include "src/passes/shard.h"
+#include "src/graph/shard_box.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 

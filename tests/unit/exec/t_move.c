@@ -120,7 +120,7 @@ static void body(struct fx_rank *r)
   p.graph->tensor[a].state = true;
   p.graph->tensor[a].lay = j->from;
   p.graph->cur_mark = TC_U;
-  int32_t b = tc_move(p.graph, a, &j->to, -1, &err);
+  int32_t b = tc_reshard(p.graph, a, &j->to, -1, &err);
   int bad = 0;
   struct tc_exec *x = NULL;
   if (j->apart) r->device->ops = &apart_ops;

@@ -63,7 +63,7 @@ static int count(const struct tc_graph *g, int step, int axis, int rank, int64_t
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *x = &g->node[g->order[i]];
     const struct tc_tensor *t = x->n_in ? &g->tensor[tc_in(g, x, 0)] : NULL;
-    if (x->op == TC_OP_MOVE && x->step == step && x->axis == axis && !x->ctl &&
+    if (x->op == TC_OP_RESHARD && x->coll == step && x->axis == axis && !x->ctl &&
         (rank < 0 || (t->rank == rank && t->dim[0] == dim0))) n++;
   }
   return n;
@@ -74,7 +74,7 @@ static void test_ddp(void)
   struct layout l = { .name = "ddp", .system = "ddp", .mb = 2, .dp = 4, .tp = 1 };
   struct tc_mesh *m;
   struct tc_program *p = make(&l, &m, NULL);
-  is_int(count(p->graph, TC_STEP_ALL_REDUCE, TC_DP, -1, 0), toy.layers + 2,
+  is_int(count(p->graph, TC_ALL_REDUCE, TC_DP, -1, 0), toy.layers + 2,
          "one all-reduce a unit: each layer, the embedding, the head");
   int issued = 0, waited = 0, f_after = 0;
   for (int32_t i = 0; i < p->schedule->n; i++) {
@@ -101,21 +101,21 @@ static void test_tp(void)
   struct tc_program *p = make(&l, &m, NULL);
   int64_t N = 8 * toy.context;
   /* [N, C]: two a layer forward and two backward, the embedding, the head's input gradient. */
-  is_int(count(p->graph, TC_STEP_ALL_REDUCE, TC_TP, 2, N), 4 * toy.layers + 2,
+  is_int(count(p->graph, TC_ALL_REDUCE, TC_TP, 2, N), 4 * toy.layers + 2,
          "megatron: four all-reduces of [N, C] a layer, one for the embedding, one for the head");
-  is_int(count(p->graph, TC_STEP_ALL_REDUCE, TC_TP, 1, N), 3,
+  is_int(count(p->graph, TC_ALL_REDUCE, TC_TP, 1, N), 3,
          "split cross-entropy: max, picked logit and sum of exponentials");
-  is_int(count(p->graph, TC_STEP_ALL_GATHER, TC_TP, -1, 0), 0, "no gathers: no logits gathered");
+  is_int(count(p->graph, TC_ALL_GATHER, TC_TP, -1, 0), 0, "no gathers: no logits gathered");
   tc_program_free(p);
   tc_mesh_free(m);
   l.sequence = true;
   l.name = "sequence";
   p = make(&l, &m, "units");
-  ok(count(p->graph, TC_STEP_REDUCE_SCATTER, TC_TP, 2, N) >= 4 * toy.layers,
+  ok(count(p->graph, TC_REDUCE_SCATTER, TC_TP, 2, N) >= 4 * toy.layers,
      "sequence: reduce-scatters in place of all-reduces (%d)",
-     count(p->graph, TC_STEP_REDUCE_SCATTER, TC_TP, 2, N));
-  ok(count(p->graph, TC_STEP_ALL_GATHER, TC_TP, 2, N) >= 4 * toy.layers,
-     "sequence: and all-gathers (%d)", count(p->graph, TC_STEP_ALL_GATHER, TC_TP, 2, N));
+     count(p->graph, TC_REDUCE_SCATTER, TC_TP, 2, N));
+  ok(count(p->graph, TC_ALL_GATHER, TC_TP, 2, N) >= 4 * toy.layers,
+     "sequence: and all-gathers (%d)", count(p->graph, TC_ALL_GATHER, TC_TP, 2, N));
   tc_program_free(p);
   tc_mesh_free(m);
 }
@@ -247,7 +247,7 @@ static void test_checks(void)
   p->arena->bytes[TC_SCRATCH] *= 2;                  /* so that nothing lies outside */
   for (int32_t t = 0; t < g->n_tensors; t++) {   /* outputs of a node moved onto its inputs */
     const struct tc_node *n = g->tensor[t].node >= 0 ? &g->node[g->tensor[t].node] : NULL;
-    if (p->arena->die[t].node < 0 || !n || !n->n_in || n->op == TC_OP_MOVE) continue;
+    if (p->arena->die[t].node < 0 || !n || !n->n_in || n->op == TC_OP_RESHARD) continue;
     int32_t in = tc_tensor_root(g, tc_in(g, n, 0));
     if (g->tensor[in].state || in == t) continue;
     int64_t was = p->arena->off[t];

@@ -1,0 +1,25 @@
+/* cmd.h - the commands, one file each; main.c has the table of them.
+ *
+ * In: what the user wrote. Out: an exit status, and text on stdout or one sentence on stderr. */
+#ifndef TC_CMD_H
+#define TC_CMD_H
+
+#include "src/config/config.h"
+
+struct tc_cmd {
+  const char *name, *usage, *help, *example;
+  int (*run)(int argc, char **argv);   /* argv[0] is the command; returns an exit status */
+};
+int tc_cmd_train(int argc, char **argv);
+int tc_cmd_place(int argc, char **argv);
+int tc_cmd_graph(int argc, char **argv);
+int tc_cmd_ckpt(int argc, char **argv);
+int tc_cmd_data(int argc, char **argv);
+int tc_cmd_report(int argc, char **argv);
+int tc_cmd_save(int argc, char **argv);
+int tc_cmd_comm(int argc, char **argv);
+/* The commands of `tercio ckpt` as a section's text of the man page. */
+void tc_cmd_ckpt_man(FILE *f);
+int tc_cmd_plan(int argc, char **argv);
+
+#endif

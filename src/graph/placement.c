@@ -1,0 +1,76 @@
+/* placement.c - equal placements, their text, and the collective between two. */
+#include "src/graph/placement.h"
+
+#include <string.h>
+
+struct tc_layout tc_layout_r(void)
+{
+  struct tc_layout l;
+  memset(&l, 0, sizeof l);
+  return l;
+}
+
+bool tc_place_equal(const struct tc_place *a, const struct tc_place *b)
+{
+  if (a->kind != b->kind) return false;
+  switch (a->kind) {
+  case TC_S: return a->dim == b->dim;
+  case TC_P: return a->op == b->op;
+  case TC_AT: return a->at == b->at;
+  default: return true;
+  }
+}
+
+bool tc_layout_equal(const struct tc_layout *a, const struct tc_layout *b)
+{
+  for (int i = 0; i < TC_AXES; i++)
+    if (!tc_place_equal(&a->on[i], &b->on[i])) return false;
+  return true;
+}
+
+char *tc_layout_text(char *buf, size_t size, const struct tc_layout *l)
+{
+  size_t n = 0;
+  if (size) buf[0] = 0;
+  for (int a = 0; a < TC_AXES; a++) {
+    const struct tc_place *p = &l->on[a];
+    char what[24] = "";
+    switch (p->kind) {
+    case TC_S: snprintf(what, sizeof what, "S(%d)", p->dim); break;
+    case TC_SROWS: snprintf(what, sizeof what, "S(*)"); break;
+    case TC_P: snprintf(what, sizeof what, "P(%s)", p->op == TC_MAX_OP ? "max" : "sum"); break;
+    case TC_AT: snprintf(what, sizeof what, "at(%d)", p->at); break;
+    default: continue;
+    }
+    if (n < size)
+      n += (size_t)snprintf(buf + n, size - n, "%s%s:%s", n ? " " : "", tc_axis_name[a], what);
+  }
+  if (!n && size) snprintf(buf, size, "R");
+  return buf;
+}
+
+static bool is_split(int kind) { return kind == TC_S || kind == TC_SROWS; }
+
+int tc_coll_between(const struct tc_place *from, const struct tc_place *to)
+{
+  int f = from->kind, t = to->kind;
+  if (f == TC_R) {
+    if (is_split(t)) return TC_SLICE;
+    if (t == TC_AT) return TC_DROP;
+    if (t == TC_P) return TC_ZERO;
+  } else if (f == TC_P) {
+    if (t == TC_R) return TC_ALL_REDUCE;
+    if (is_split(t)) return TC_REDUCE_SCATTER;
+    if (t == TC_AT) return TC_REDUCE;
+  } else if (is_split(f)) {
+    if (t == TC_R) return TC_ALL_GATHER;
+    if (t == TC_AT) return TC_GATHER;
+    if (f == TC_S && t == TC_S && from->dim != to->dim) return TC_ALL_TO_ALL;
+  } else if (f == TC_AT) {
+    if (t == TC_R) return TC_BROADCAST;
+    if (is_split(t)) return TC_SCATTER;
+    if (t == TC_P) return TC_ZERO;
+    if (t == TC_AT && from->at != to->at) return TC_SEND;
+  }
+  return -1;
+}

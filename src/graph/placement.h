@@ -1,0 +1,22 @@
+/* placement.h - where a tensor is on each axis of the mesh, and which collective leads from one placement
+ * to another. */
+#ifndef TC_PLACEMENT_H
+#define TC_PLACEMENT_H
+
+#include "src/coll/coll.h"
+#include "src/graph/mesh.h"
+
+/* Placements: one per axis. See docs/placements.md. */
+enum tc_kind { TC_R, TC_S, TC_SROWS, TC_P, TC_AT };
+struct tc_place { uint8_t kind, dim, op; int32_t at; };   /* op: enum tc_reduce for TC_P */
+struct tc_layout { struct tc_place on[TC_AXES]; };
+
+struct tc_layout tc_layout_r(void);                           /* R everywhere */
+bool tc_place_equal(const struct tc_place *a, const struct tc_place *b);
+bool tc_layout_equal(const struct tc_layout *a, const struct tc_layout *b);
+char *tc_layout_text(char *buf, size_t size, const struct tc_layout *l);  /* "mb:S(0) dp:P(sum)" */
+
+/* The collective between two placements on one axis (local kinds too), or -1 if it needs two (through R). */
+int tc_coll_between(const struct tc_place *from, const struct tc_place *to);
+
+#endif
