@@ -24,73 +24,74 @@ static const struct {
   int how;
 } commands[] = {
   { { "train", "[RUN.ini] [--section.key=value ...]",
-      "Trains a model: one rank of a run, started by srun, sbatch or mpirun, or alone. "
-      "Resumes by itself from the newest good checkpoint.",
+      "Trains a model. Each process is one rank; srun, sbatch or mpirun starts the ranks, and a process "
+      "started alone is a run of one rank. Training resumes automatically from the newest good checkpoint.",
       "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_OPTIONS | TAKES_SIGNALS },
   { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
       "[--memory 80GB] [--top K] "
       "[--explain] [--tables] [--tokens 300G] [--walltime 24:00:00] [--mtbf 5y] [--disk 10GB] "
       "[--restart 2m] [--emit sbatch [--into DIR] [--template FILE]] [--calibrate FILE] [--json] [--section.key=value ...]",
-      "Says what fits, how fast it is, and what goes over which wire: of the run file's own layout, or, "
-      "with --nodes, of the best layouts for a cluster (--explain: of the run file's layout there). "
+      "Predicts the memory, speed and traffic of the run file's layout or, with --nodes, of the best "
+      "layouts for a cluster (with --explain: of the run file's layout on that cluster). "
       "--from-slurm asks scontrol for the cluster: nodes, GPUs, CPUs, memory, time limit and leaf "
       "switches of a partition (the default one, or --partition P). "
-      "Layout keys that stand on the command line are held, those of the run file are searched. The "
-      "device is one of a100-40, a100-80, h100, h200, cpu, or a file of measured "
-      "figures (examples/clusters has some). --tokens, --walltime, --mtbf (of a node), --disk (bytes a second) and --restart tell "
-      "what checkpoints, failures and time limits cost. --emit sbatch writes the first layout as "
-      "DIR/run.ini and DIR/job.sbatch (and DIR/device.ini, which the run's own prediction is made by). --calibrate times this machine's CPU with short trainings of the "
-      "run file's model and writes FILE, for --device. --tables prints what textbooks count.",
+      "Layout options on the command line are fixed; those of the run file are ignored and searched. "
+      "The device is one of a100-40, a100-80, h100, h200, cpu, or a file of measured "
+      "figures (examples/clusters has some). --tokens, --walltime, --mtbf (of a node), --disk (bytes per second) "
+      "and --restart add the cost of checkpoints, failures and time limits. --emit sbatch writes the best layout as "
+      "DIR/run.ini and DIR/job.sbatch, and the device as DIR/device.ini, from which the run predicts its own step "
+      "time. --calibrate times this machine's CPU with short trainings of the run file's model and writes FILE, "
+      "for --device. --tables prints the usual textbook estimates.",
       "tercio plan run.ini --nodes 4 --gpus-per-node 8 --device a100-80", tc_cmd_plan },
     HELP_OPTIONS },
   { { "place", "[RUN.ini] [--json] [--simulate CLUSTER [--order ORDER]] [--section.key=value ...]",
-      "Shows who sits where: rank, node, device, NUMA node and coordinates (pp, dp, tp) of "
-      "every rank, with warnings.",
+      "Shows the placement of every rank: node, device, NUMA node and coordinates (pp, dp, tp), "
+      "with warnings.",
       "srun --mpi=pmix tercio place run.ini", tc_cmd_place }, HELP_OPTIONS },
   { { "graph", "[RUN.ini] --after PASS [--dot] [--rank R --world N|CLUSTER] [--section.key=value ...]",
-      "Prints the program after a pass, as text or as DOT: tensors, placements, transitions. "
+      "Prints the program after a pass, as text or as DOT: tensors, placements, reshards. "
       "Passes: build, label, systems, grad, optim, shard, recompute, fuse, units, schedule, arena. "
-      "CLUSTER is nodes and ranks (\"3 nodes x 8\", \"2:8,4\"); 6 if the layout can't be on it.",
+      "CLUSTER is nodes and ranks (\"3 nodes x 8\", \"2:8,4\"). Exit status 6 if the layout is impossible there.",
       "tercio graph run.ini --after grad --world 2 --dot | dot -Tsvg > program.svg",
       tc_cmd_graph }, HELP_OPTIONS },
   { { "comm", "[RUN.ini] [--op OP,...|all] [--axis tp|dp|pp|world] [--min 1K] [--max 64M] "
       "[--iters N] [--json] [--section.key=value ...]",
-      "Measures every collective on an axis of the mesh over size, with algorithm and bus "
+      "Measures the collectives on an axis of the mesh over message size, with algorithm and bus "
       "bandwidth as nccl-tests define them, and checks each element of the results.",
       "srun --mpi=pmix tercio comm --op all_reduce,reduce_scatter --axis dp", tc_cmd_comm },
     HELP_OPTIONS },
   { { "ckpt", "ls|show|tensors|dump|verify|diff|plan|export|import|latest|prune|quarantine [DIR] ...",
-      "Looks into checkpoints: lists, prints, checks and compares them; says what another layout "
-      "would read; exchanges weights with other programs. Needs no MPI.",
+      "Inspects checkpoints: lists, prints, verifies and compares them, shows what another layout "
+      "would read, and exchanges weights with other programs. Needs no MPI.",
       "tercio ckpt verify run/ckpt", tc_cmd_ckpt }, HELP_OWN },
   { { "data", "TEXT... -o SHARD.bin",
-      "Makes a shard of tokens from text files, one token a byte.",
+      "Makes a shard of tokens from text files, one token per byte.",
       "tercio data book.txt -o book.bin", tc_cmd_data }, HELP_PLAIN },
   { { "report", "RUNDIR -o REPORT.html [--trace FILE] [--step N] [--json]",
-      "Makes one page of a run's folder: curves, the timeline of a traced step, memory by class, "
-      "bytes by axis. It needs no network and no scripts. The trace is the one that run.trace named; "
-      "the step, if none is given, the one of median length. --json prints what was predicted and "
-      "what was measured; the page may be left out then.",
+      "Makes one HTML page from a run's folder: curves, the timeline of a traced step, memory by class, "
+      "bytes by axis. The page needs no network and no scripts. The default trace is the one of run.trace, "
+      "the default step the one of median length. --json prints predicted and measured figures; "
+      "-o may then be omitted.",
       "tercio report run -o report.html", tc_cmd_report }, HELP_PLAIN },
   { { "save", "OUT [--stop | --requeue] [--wait SECONDS]",
-      "Asks the run that is under way in folder OUT (its run.out) for a checkpoint, which it makes after "
-      "the step it is at; it looks once a second. With --stop it then ends with status 86, with "
-      "--requeue with status 85. Works from any machine that sees the folder, however the run was "
-      "started. Returns at once; with --wait when the checkpoint is there, or fails after so many "
-      "seconds.",
+      "Requests a checkpoint from the run that is in progress in folder OUT (its run.out). The run looks for "
+      "requests once a second and saves after the current step. With --stop it then ends with status 86, with "
+      "--requeue with status 85. Works from any machine that shares the folder, however the run was "
+      "started. Returns at once; with --wait, returns when the checkpoint is complete and fails after "
+      "SECONDS.",
       "tercio save run --wait 600", tc_cmd_save }, HELP_PLAIN },
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static const struct { int status; const char *meaning; } statuses[] = {
-  { 0, "done, or the same (a run that reached stop_at is done)" },
-  { 1, "differs (ckpt diff)" },
-  { 2, "usage, configuration or input and output" },
+  { 0, "success: the run is complete or reached stop_at; ckpt diff: no difference" },
+  { 1, "ckpt diff: the checkpoints differ" },
+  { 2, "usage, configuration or I/O error" },
   { 3, "checkpoint incomplete" },
   { 4, "checksum wrong" },
   { 5, "no usable checkpoint" },
   { 6, "layout impossible" },
-  { 7, "training diverged: not a number" },
+  { 7, "training diverged: a loss or gradient norm that is not finite, or a spike" },
   { 8, "a peer did not answer" },
   { 85, "stopped on request after saving: requeue the job" },
   { 86, "stopped on request after saving: neither requeue the job nor start it again" },
@@ -108,7 +109,7 @@ static void print_help(void)
   printf("  tercio --help | --version | --man\n"
          "  tercio COMMAND --help         the command, with its options\n\n"
          "A run file has [section] lines and \"key = value\" lines. Every key is also a flag,\n"
-         "--section.key=value, which overrides the file; flags alone do without a file.\n\n"
+         "--section.key=value, which overrides the file; the run file is optional.\n\n"
          "example:\n"
          "  tercio train --model.preset=tiny --data.train=book.txt --train.steps=100\n\n"
          "exit status:\n");
@@ -160,32 +161,32 @@ static void roff_line(const char *request, const char *s)
 static void print_man_signals(void)
 {
   printf(".SH SIGNALS\n"
-         "A signal asks\n.B tercio train\nto finish its step, save and stop. It is enough that one "
-         "rank receives it: all ranks agree.\n"
+         "A signal asks\n.B tercio train\nto finish its step, save and stop. All ranks follow if one "
+         "rank receives it.\n"
          ".TP\n.B SIGUSR2\nStatus 85: the job is to be requeued. Slurm sends it before the time limit\n"
          "(sbatch \\-\\-signal=USR2@300).\n"
          ".TP\n.BR SIGTERM \", \" SIGHUP \", \" SIGINT\n"
          "Status 86: the job is neither to be requeued nor started again (scancel, preemption, a lost\n"
          "terminal, Ctrl\\-C).\n"
-         ".PP\nSignals that come within 10 seconds of the first are the same request, since launchers send\n"
-         "several; if both kinds come before the step has ended, the status is 86: TERM, HUP and INT ask for\n"
-         "no requeue.\n"
+         ".PP\nSignals within 10 seconds of the first one are the same request, since launchers send\n"
+         "several. If both kinds arrive before the step has ended, the status is 86, since TERM, HUP and INT\n"
+         "ask for no requeue.\n"
          "A later TERM, HUP or INT (and SIGQUIT, always) ends the process at once, with status 128 +\n"
-         "signal; complete checkpoints stay, and what is half written is removed at the next start. There is\n"
-         "one exception: the first of them that comes more than 10 seconds after USR2 alone changes nothing.\n"
-         "Slurm announces a time limit by USR2 and enforces it by TERM, and the checkpoint for the requeue\n"
-         "(status 85) is to be finished before it sends KILL. A later USR2 never ends a run.\n"
-         ".PP\nA request that comes before training has begun is honoured before the first step: there is\n"
+         "signal. Complete checkpoints stay, and a partly written one is removed at the next start. There is\n"
+         "one exception: after USR2 alone, the first of these signals that arrives more than 10 seconds later\n"
+         "has no effect. Slurm announces a time limit by USR2 and enforces it by TERM, and the checkpoint for\n"
+         "the requeue (status 85) must be finished before Slurm sends KILL. A later USR2 never ends a run.\n"
+         ".PP\nA request that arrives before training has begun takes effect before the first step; there is\n"
          "nothing to save then. In the first milliseconds, while the loader maps the program's libraries, a\n"
          "signal still ends the process, with status 128 + signal. A signal that is ignored when the program\n"
          "starts (nohup) stays ignored.\n"
-         ".PP\nLaunchers end their ranks by force when they are ended themselves: mpirun about a second after\n"
-         "Ctrl\\-C or TERM, srun at once at TERM or at a second Ctrl\\-C. There send USR2, which they pass on,\n"
-         "or use\n.B scancel \\-\\-signal=TERM\nor\n.BR \"tercio save\" .\n"
+         ".PP\nA launcher that is ended itself kills its ranks: mpirun about a second after\n"
+         "Ctrl\\-C or TERM, srun at once at TERM or at a second Ctrl\\-C. With a launcher, send USR2, which it\n"
+         "passes on, or use\n.B scancel \\-\\-signal=TERM\nor\n.BR \"tercio save\" .\n"
          ".PP\nSIGPIPE and SIGXFSZ are ignored: a pipe without a reader and a file size limit are errors of the\n"
          "write. A crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) is reported in one line, with the node, the\n"
-         "step and what the thread was doing; the status stays 128 + signal. An exit by a library is reported\n"
-         "in the same way, with the library's status, and becomes one with status 2.\n");
+         "step and what the thread was doing; the status stays 128 + signal. If a library calls exit, that is\n"
+         "reported in the same way, with the library's status, and the status of the process is 2.\n");
 }
 
 static void print_man(void)
@@ -201,13 +202,14 @@ static void print_man(void)
   printf(".SH DESCRIPTION\n"
          "A run is described by a run file of [section] lines and \"key = value\" lines.\n"
          "Every key is also a flag,\n.BR \\-\\-section.key=value ,\n"
-         "which overrides the file; flags alone do without a file.\n"
+         "which overrides the file; the run file is optional.\n"
          "A \";\" after a blank, or a \";\" or \"#\" at the beginning of a line, starts a comment.\n"
-         "A list of files may go on on indented lines. A line may have any length.\n"
-         "Values are text in UTF\\-8. An option says what it may be; anything else ends with status 2.\n"
+         "A list of files may continue on indented lines. A line may have any length.\n"
+         "Values are text in UTF\\-8. A value outside the limits of its option ends the program with status 2.\n"
          "A resumed run may have other settings than its checkpoint: a warning names each one that\n"
-         "changes samples or arithmetic; another model or train.optimizer is refused; the layout is free.\n"
-         "The same run file and seed give the same losses on every layout, to rounding.\n"
+         "changes samples, learning rate or arithmetic. The layout may change freely; another model or\n"
+         "train.optimizer is refused.\n"
+         "The same run file and seed give the same losses on every layout, up to rounding.\n"
          ".SH COMMANDS\n");
   for (int i = 0; i < N_COMMANDS; i++) {
     printf(".TP\n.B tercio %s\n", commands[i].cmd.name);
@@ -216,17 +218,17 @@ static void print_man(void)
     printf(".EE\n");
   }
   printf(".PP\n.BR \"tercio \\-\\-help\" ,\n.B tercio\n.I COMMAND\n.B \\-\\-help\n"
-         "and\n.B tercio \\-\\-version\nprint what they say.\n"
+         "and\n.B tercio \\-\\-version\nprint help and versions.\n"
          ".SH OPTIONS\n");
   tc_config_help(stdout, true);
   printf(".SH CHECKPOINTS\n");
   tc_cmd_ckpt_man(stdout);
   printf(".SH ANNOTATIONS\n"
-         "The file that\n.B parallel.annotations\nnames has one row a line,\n"
+         "The file of\n.B parallel.annotations\nhas one row per line, in one of two forms:\n"
          ".IP\nPATTERN AXIS PLACE\n.br\nPATTERN AXIS STORE USE ACC UPDATE [KEEP]\n.PP\n"
-         "The first form places every tensor whose name matches the pattern (of a parameter all\n"
-         "four), the second parameters only. AXIS is dp or tp; a place is R, S(d), S(*), P or\n"
-         "at(k); KEEP is use, mb or step. \"#\" starts a comment. Rows replace, tensor by tensor and\n"
+         "The first form places every tensor whose name matches the pattern; of a parameter it sets all\n"
+         "four placements. The second form is for parameters only. AXIS is dp or tp; a placement is R, S(d),\n"
+         "S(*), P or at(k); KEEP is use, mb or step. \"#\" starts a comment. Rows replace, tensor by tensor and\n"
          "axis by axis, what parallel.data and tensor parallelism say.\n"
          ".B tercio graph \\-\\-after build\nlists the names.\n");
   print_man_signals();
@@ -237,24 +239,24 @@ static void print_man(void)
   }
   printf(".SH FILES\n"
          ".TP\n.I OUT/metrics.jsonl\n"
-         "one JSON object a step: loss, learning rate, norm of the gradients, tokens, time,\n"
-         "bytes sent by axis and collective; bubble, the share of the step that this rank waited for\n"
-         "other stages; slowest, the rank that worked longest for its stage; ckpt, what a checkpoint\n"
-         "cost; removed or renamed during a run, it is made again at the next checkpoint\n"
+         "one JSON object per step: loss, learning rate, gradient norm, tokens, time, bytes sent by axis and\n"
+         "collective; bubble, the fraction of the step that this rank waited for other stages; slowest, the\n"
+         "rank that computed longest for its stage; ckpt, the cost of a checkpoint. If the file is removed or\n"
+         "renamed during a run, a new one is made at the next checkpoint\n"
          ".TP\n.I OUT/run.json\n"
-         "versions of the program and its libraries, run file as understood, mesh, who sits\n"
-         "where, memory; predicted, what the planner says of a step (run.plan_device)\n"
+         "versions of the program and its libraries, the resolved configuration, mesh, placement of the\n"
+         "ranks, memory; predicted, the planner's figures for a step (run.plan_device)\n"
          ".TP\n.I OUT/save\n"
          "a request of tercio save that the run has not seen yet\n"
          ".TP\n.I OUT/ckpt/step\\-*\n"
          "checkpoints: a folder of this name is complete\n"
          ".TP\n.I OUT/ckpt/quarantine\\-step\\-*, superseded\\-*\n"
-         "checkpoints that were found damaged, or that lie ahead of where the run was taken up again\n"
+         "checkpoints that were found damaged, or that are newer than the one from which the run resumed\n"
          ".TP\n.I OUT/ckpt/.run\\-*\n"
-         "who writes into the folder: one run at a time\n"
+         "the lease of the run that writes into the folder: one run at a time\n"
          ".TP\n.I the files of data.train and data.val\n"
-         "are read during the run and must not change until its end. A run whose files did, or\n"
-         "cannot be read, ends with status 2 before it saves anything of them\n"
+         "are read during the run and must not change until its end. If one changes or cannot be read,\n"
+         "the run ends with status 2 before it saves anything trained on it\n"
          ".SH SEE ALSO\n.BR sbatch (1),\n.BR srun (1),\n.BR mpirun (1)\n");
 }
 
