@@ -197,6 +197,11 @@ void tc_plan_found_done(struct tc_plan_found *f);
 
 /* ---- run.c: checkpoints and failures ---------------------------------------- */
 
+/* Local. Daly's optimum of the time from the end of one checkpoint to the start of the next, in seconds:
+ * cost_s is what a checkpoint takes, mtbf_s the mean time between failures of all nodes together. A
+ * checkpoint that costs nothing gives 0; one that costs twice the MTBF or more, the MTBF. */
+double tc_daly_s(double cost_s, double mtbf_s);
+
 struct tc_plan_run {
   double ckpt_bytes, ckpt_s;                     /* fp32 weights, m and v; writing them */
   double mtbf_s;                                 /* of all nodes together; 0: never */

@@ -10,6 +10,7 @@
  * checkpoints (a stop makes one more; by time, or left out as busy, there may be others).
  *
  * All ranks see the same losses and so take the same way without asking. */
+#include "src/plan/plan.h"
 #include "src/train/train.h"
 
 #include <math.h>
@@ -125,16 +126,6 @@ void tc_fault_fire(struct tc_train *t, struct tc_step_report *s)
 }
 
 /* ---- how often to save ----------------------------------------------------------------- */
-
-/* J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps",
- * FGCS 22 (2006), eq. 37: from the end of one checkpoint to the begin of the next. */
-double tc_daly_s(double cost_s, double mtbf_s)
-{
-  if (cost_s <= 0) return 0;
-  if (cost_s >= 2 * mtbf_s) return mtbf_s;
-  double x = cost_s / (2 * mtbf_s);
-  return sqrt(2 * cost_s * mtbf_s) * (1 + sqrt(x) / 3 + x / 9) - cost_s;
-}
 
 void tc_recover_cost(struct tc_train *t, int64_t write_ns)
 {

@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "src/plan/plan.h"
 #include "src/train/train.h"
 #include "tests/unit/tap.h"
 
