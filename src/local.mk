@@ -126,6 +126,7 @@ libtercio_ir_a_SOURCES = \
   %D%/plan/time.c \
   %D%/program/collective.c \
   %D%/program/collective.h \
+  %D%/program/of_run.c \
   %D%/program/program.c \
   %D%/program/program.h \
   %D%/program/setup.c \

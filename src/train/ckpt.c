@@ -98,7 +98,7 @@ int tc_train_own(struct tc_train *t, struct tc_err *err)
 
 static void list_slices(const struct tc_train *t, struct tc_train_state *st)
 {
-  const struct tc_graph *g = t->prog[TC_P_TRAIN]->graph;
+  const struct tc_graph *g = t->prog[TC_TRAIN]->graph;
   st->slice = tc_calloc((size_t)st->s.n * TC_BOXES, sizeof *st->slice);
   for (int i = 0; i < st->s.n; i++) {
     const struct tc_tensor *x = &g->tensor[st->s.id[i]];
@@ -110,7 +110,7 @@ static void list_slices(const struct tc_train *t, struct tc_train_state *st)
       s->tensor = i;
       memcpy(s->start, own[b].start, sizeof own[b].start);
       memcpy(s->count, own[b].count, sizeof own[b].count);
-      s->data = box_address(x, tc_exec_tensor(t->exec, TC_P_TRAIN, st->s.id[i]), stored, ns,
+      s->data = box_address(x, tc_exec_tensor(t->exec, TC_TRAIN, st->s.id[i]), stored, ns,
                             &own[b]);
     }
   }
@@ -152,7 +152,7 @@ static int end_copy(void *train)
 
 int64_t tc_train_staging_bytes(const struct tc_train *t)
 {
-  const struct tc_graph *g = t->prog[TC_P_TRAIN]->graph;
+  const struct tc_graph *g = t->prog[TC_TRAIN]->graph;
   int64_t bytes = 0;
   for (int32_t i = 0; i < g->n_tensors && staged(t); i++) {
     const struct tc_tensor *x = &g->tensor[i];
@@ -167,7 +167,7 @@ int64_t tc_train_staging_bytes(const struct tc_train *t)
 int tc_train_saver_open(struct tc_train *t, struct tc_err *err)
 {
   struct tc_train_state *st = t->state = tc_calloc(1, sizeof *st);
-  list_state(t->prog[TC_P_TRAIN]->graph, &st->s);
+  list_state(t->prog[TC_TRAIN]->graph, &st->s);
   list_slices(t, st);
   for (int i = 0; i < st->s.n; i++) {
     const struct tc_ckpt_tensor *x = &st->s.tensor[i];
@@ -253,7 +253,7 @@ int tc_train_save_end(struct tc_train *t, bool wait, bool last, struct tc_err *e
 
 static int load_tensor(struct tc_train *t, struct tc_ckpt *c, int32_t id, struct tc_err *err)
 {
-  const struct tc_tensor *x = &t->prog[TC_P_TRAIN]->graph->tensor[id];
+  const struct tc_tensor *x = &t->prog[TC_TRAIN]->graph->tensor[id];
   int k = tc_ckpt_find(c, x->name);
   if (k < 0)
     return tc_fail(err, TC_EUSER, "%s has no tensor %s: if it was saved with another "
@@ -265,7 +265,7 @@ static int load_tensor(struct tc_train *t, struct tc_ckpt *c, int32_t id, struct
   if (!same)
     return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape or type than this model's",
                    tc_ckpt_path(c), x->name);
-  char *p = tc_exec_tensor(t->exec, TC_P_TRAIN, id);
+  char *p = tc_exec_tensor(t->exec, TC_TRAIN, id);
   struct tc_box box[TC_BOXES];
   int n = tc_stored_boxes(x, t->mesh, t->rank, box);
   for (int b = 0; b < n; b++) {
@@ -294,7 +294,7 @@ static int load(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
   free(model);
   if (rc < 0) return rc;
   struct state s;
-  list_state(t->prog[TC_P_TRAIN]->graph, &s);
+  list_state(t->prog[TC_TRAIN]->graph, &s);
   for (int i = 0; i < s.n && !rc; i++) rc = load_tensor(t, c, s.id[i], err);
   free_state(&s);
   return rc < 0 ? rc : tc_recover_parse(t, meta->loop, err);
@@ -326,7 +326,7 @@ static int take_up(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
   if (t->rank == 0)
     tc_log("resumed from %s, step %lld", tc_ckpt_path(c), (long long)t->saved_step);
   tc_ckpt_close(c);
-  return tc_exec_run(t->exec, TC_P_REFRESH, &rt, err);
+  return tc_exec_run(t->exec, TC_REFRESH, &rt, err);
 }
 
 static int begin_anew(struct tc_train *t, struct tc_err *err)
@@ -334,7 +334,7 @@ static int begin_anew(struct tc_train *t, struct tc_err *err)
   struct tc_runtime rt = { .seed = (uint64_t)t->cfg->train_seed };
   t->saved_step = -1;
   TC_TRY(tc_recover_parse(t, "", err));
-  return tc_exec_run(t->exec, TC_P_INIT, &rt, err);
+  return tc_exec_run(t->exec, TC_INIT, &rt, err);
 }
 
 /* Rank 0. Steps beyond where the run was taken up again: a restart must not follow them. */

@@ -143,12 +143,12 @@ static json_t *classes_json(const int64_t by_class[TC_CLASSES])
 
 static json_t *memory_json(const struct tc_train *t)
 {
-  const struct tc_arena *a = t->prog[TC_P_TRAIN]->arena;
+  const struct tc_arena *a = t->prog[TC_TRAIN]->arena;
   struct tc_exec_memory m = tc_exec_memory(t->exec);
   int64_t scratch[TC_REGIONS] = { 0 };           /* programs share it: the largest need */
   int64_t staging = 0, by_class[TC_CLASSES];
   memcpy(by_class, a->by_class[TC_DEVICE], sizeof by_class);
-  for (int i = 0; i < TC_N_PROGS; i++) {
+  for (int i = 0; i < TC_PROGRAMS; i++) {
     for (int r = 0; r < TC_REGIONS; r++)
       scratch[r] = TC_MAX(scratch[r], t->prog[i]->arena->bytes[r]);
     staging += tc_program_staging(t->prog[i], t->mesh, t->rank);
@@ -181,7 +181,7 @@ static json_t *predicted_comm_json(const struct tc_train *t)
   json_t *o = json_object(), *ctl = json_object();
   for (int a = TC_PP; a < TC_AXES; a++) {
     struct tc_comm_counters c;
-    tc_program_bytes(t->prog[TC_P_TRAIN], t->mesh, t->rank, a, &c);
+    tc_program_bytes(t->prog[TC_TRAIN], t->mesh, t->rank, a, &c);
     json_t *x = json_object();
     add_counts(x, c.data, none.data);
     add_counts(ctl, c.ctl, none.ctl);

@@ -135,15 +135,10 @@ static int open_device(struct tc_train *t, struct tc_err *err)
 
 static int make_programs(struct tc_train *t, struct tc_err *err)
 {
-  const int kind[TC_N_PROGS] = { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH };
   TC_TRY(tc_train_could_fit(t, err));
-  for (int i = 0; i < TC_N_PROGS; i++) {
-    struct tc_program_opts o = t->opts;
-    o.kind = kind[i];
+  for (int kind = 0; kind < TC_PROGRAMS; kind++) {
     tc_at_file("making the programs", NULL);
-    if (i == TC_P_EVAL) o.gpt.dropout = 0;
-    TC_TRY(tc_program_new(&t->prog[i], &o, t->mesh, t->rank, i ? t->prog[TC_P_TRAIN] : NULL, NULL,
-                          err));
+    TC_TRY(tc_program_of_run(t->prog, kind, &t->opts, t->mesh, t->rank, err));
   }
   tc_at_file("taking memory", NULL);
   TC_TRY(tc_train_fits(t, err));
@@ -154,7 +149,7 @@ static int make_programs(struct tc_train *t, struct tc_err *err)
   memcpy(x.comm, t->comm, sizeof x.comm);
   memcpy(x.native, t->native, sizeof x.native);
   t->base_rss_bytes = tc_rss_bytes(false);
-  return tc_exec_new(&t->exec, &x, t->prog, TC_N_PROGS, err);
+  return tc_exec_new(&t->exec, &x, t->prog, TC_PROGRAMS, err);
 }
 
 /* What can fail on this rank alone; agreed on afterwards. Before NCCL joins, and after. */
@@ -206,10 +201,10 @@ static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_er
   tc_at_file("evaluating", NULL);
   for (int64_t i = 0; i < batches; i++) {
     t->eval_batch = i;
-    int rc = tc_exec_run(t->exec, TC_P_EVAL, &rt, err);
+    int rc = tc_exec_run(t->exec, TC_EVAL, &rt, err);
     t->eval_batch = -1;
     if (rc < 0) return rc;
-    sum += tc_exec_scalar(t->exec, TC_P_EVAL, t->prog[TC_P_EVAL]->graph->loss) * (double)B;
+    sum += tc_exec_scalar(t->exec, TC_EVAL, t->prog[TC_EVAL]->graph->loss) * (double)B;
   }
   tc_trace_resume(t->trace, TC_EV_EVAL, "evaluation", t0);
   *loss = sum / (double)windows;
@@ -219,13 +214,13 @@ static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_er
 static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err *err)
 {
   struct tc_runtime rt = runtime(t, r->step);
-  const struct tc_graph *g = t->prog[TC_P_TRAIN]->graph;
+  const struct tc_graph *g = t->prog[TC_TRAIN]->graph;
   int64_t t0 = tc_now_ns();
   tc_fault_begin(&t->fault, t->rank, r->step);
-  TC_TRY(tc_exec_run(t->exec, TC_P_TRAIN, &rt, err));
+  TC_TRY(tc_exec_run(t->exec, TC_TRAIN, &rt, err));
   tc_fault_end(&t->fault, t->rank, r->step, tc_now_ns() - t0 - tc_exec_wait_ns(t->exec, -1));
-  r->loss = tc_exec_scalar(t->exec, TC_P_TRAIN, g->loss);
-  r->grad_norm = tc_exec_scalar(t->exec, TC_P_TRAIN, g->grad_norm);
+  r->loss = tc_exec_scalar(t->exec, TC_TRAIN, g->loss);
+  r->grad_norm = tc_exec_scalar(t->exec, TC_TRAIN, g->grad_norm);
   r->lr = (double)rt.lr;
   r->step_ns = tc_now_ns() - t0;
   r->wait_ns = tc_exec_wait_ns(t->exec, -1);     /* an evaluation would overwrite it */
@@ -302,7 +297,7 @@ static void train_free(struct tc_train *t, bool abandon)
   tc_trace_free(t->trace);
   tc_slow_free(t->slow);
   tc_exec_free(t->exec);
-  for (int i = 0; i < TC_N_PROGS; i++) tc_program_free(t->prog[i]);
+  for (int i = 0; i < TC_PROGRAMS; i++) tc_program_free(t->prog[i]);
   tc_device_close(t->device);
   tc_device_close(t->host);
   tc_data_free(t->data);

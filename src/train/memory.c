@@ -165,7 +165,7 @@ int tc_train_fits(const struct tc_train *t, struct tc_err *err)
   char classes[200], need[300];
   if (!d->ops->memory) return 0;
   d->ops->memory(d, &left, &total);
-  tc_plan_memory(&m, t->prog, TC_N_PROGS, t->mesh, t->rank);
+  tc_plan_memory(&m, t->prog, TC_PROGRAMS, t->mesh, t->rank);
   const int64_t others = for_others(total);
   if (m.bytes[TC_DEVICE] + others <= left) return 0;
   by_size(m.by_class[TC_DEVICE], classes, sizeof classes);

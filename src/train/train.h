@@ -47,8 +47,6 @@ struct tc_metrics_out {            /* metrics.c */
 
 struct tc_ckpt_report { int64_t step, write_ns; };   /* of a save that ended; step 0: none */
 
-enum { TC_P_TRAIN, TC_P_EVAL, TC_P_INIT, TC_P_REFRESH, TC_N_PROGS };
-
 /* One rank. cmd/train.c fills the first part; tc_train does the rest. */
 struct json_t;                   /* jansson's */
 struct tc_train {
@@ -67,7 +65,7 @@ struct tc_train {
   struct tc_device *device, *host;   /* host: runs what is in host space; NULL: device does */
   struct tc_program_opts opts;
   struct tc_annotation *rows;    /* that opts borrows */
-  struct tc_program *prog[TC_N_PROGS];
+  struct tc_program *prog[TC_PROGRAMS];
   struct tc_exec *exec;
   struct tc_trace *trace;        /* NULL: run.trace = no */
   struct tc_data *data, *val;
@@ -168,8 +166,6 @@ bool tc_recover_bad(struct tc_train *t, const struct tc_step_report *s);
 int tc_recover_rollback(struct tc_train *t, const struct tc_step_report *s, int64_t *step,
                         struct tc_err *err);
 void tc_fault_fire(struct tc_train *t, struct tc_step_report *s);
-/* Daly's optimum between two checkpoints, in seconds. */
-double tc_daly_s(double cost_s, double mtbf_s);
 /* Local. A save took so long (and copy_ns besides). */
 void tc_recover_cost(struct tc_train *t, int64_t write_ns);
 /* Local, rank 0. Whether a checkpoint is due after this step. */

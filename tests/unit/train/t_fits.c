@@ -45,14 +45,9 @@ static void open_fixture(struct fixture *f, struct tc_config *cfg, int world)
 
 static void make_programs(struct fixture *f)
 {
-  static const int kind[TC_N_PROGS] = { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH };
   struct tc_err err = { 0 };
-  for (int i = 0; i < TC_N_PROGS; i++) {
-    struct tc_program_opts o = f->t.opts;
-    o.kind = kind[i];
-    if (tc_program_new(&f->t.prog[i], &o, f->t.mesh, 0, i ? f->t.prog[TC_P_TRAIN] : NULL, NULL,
-                       &err) == 0)
-      continue;
+  for (int i = 0; i < TC_PROGRAMS; i++) {
+    if (tc_program_of_run(f->t.prog, i, &f->t.opts, f->t.mesh, 0, &err) == 0) continue;
     printf("Bail out! %s\n", err.text);
     exit(1);
   }
@@ -60,7 +55,7 @@ static void make_programs(struct fixture *f)
 
 static void close_fixture(struct fixture *f)
 {
-  for (int i = 0; i < TC_N_PROGS; i++) tc_program_free(f->t.prog[i]);
+  for (int i = 0; i < TC_PROGRAMS; i++) tc_program_free(f->t.prog[i]);
   tc_annotations_free(f->t.rows);
   tc_mesh_free(f->t.mesh);
   tc_config_free(f->cfg);

@@ -45,8 +45,8 @@ static char fake[100]; /* their addresses stand for objects that train.c only ha
 static int fakes, opened, steps, bads;
 static struct tc_train train;
 static struct tc_mesh mesh;
-static struct tc_graph graph[TC_N_PROGS];
-static struct tc_program program[TC_N_PROGS];
+static struct tc_graph graph[TC_PROGRAMS];
+static struct tc_program program[TC_PROGRAMS];
 static struct tc_nccl_ops nccl;
 static struct tc_device_ops ops;
 static struct tc_device device[3];
@@ -156,7 +156,7 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_device_open device_open
 #define tc_train_could_fit(t, err) call(err, "could fit")
 #define tc_program_new(out, o, m, rank, like, stats, err)                          \
-  (*(out) = &program[(out)-train.prog],                                            \
+  (*(out) = (m) == &mesh ? &program[(out)-train.prog] : NULL,                       \
    call(err, "new program %d %d %g %d", (o)->kind, rank, (double)(o)->gpt.dropout, \
         (like) ? (int)((struct tc_program *)(like)-program) : -1))
 #define tc_train_fits(t, err) call(err, "fits")
@@ -230,6 +230,7 @@ static bool all_free(struct tc_comm *const *c, int n)
   return true;
 }
 
+#include "src/program/of_run.c"
 #include "src/train/loop.c"
 
 static void play(void *ctx)
@@ -270,7 +271,7 @@ static void play(void *ctx)
   mesh = (struct tc_mesh){ .world = s->world };
   mesh.size[TC_PP] = s->pp, mesh.size[TC_DP] = s->dp, mesh.size[TC_TP] = s->tp,
   mesh.size[TC_MB] = 1;
-  for (int i = 0; i < TC_N_PROGS; i++) {
+  for (int i = 0; i < TC_PROGRAMS; i++) {
     graph[i] = (struct tc_graph){ .loss = i + 1, .grad_norm = i + 5 };
     program[i].graph = &graph[i];
   }
