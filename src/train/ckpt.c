@@ -4,7 +4,7 @@
  * the work. Loading reads whatever boxes this rank stores, from whichever files have them.
  *
  * What is written was taken at a step boundary, between two steps, by all ranks after the same
- * step. All ranks begin the same saves; each hears of the end of one when its own saver is done. */
+ * step. All ranks begin the same saves; each hears of the end of one when its own writer is done. */
 #include "ac_config.h"
 #include "io/ckpt/ckpt.h"
 #include "io/folder.h"
@@ -22,7 +22,7 @@ struct state {
   int n;
 };
 
-/* What the saver borrows: made once. */
+/* What the writer borrows: made once. */
 struct tc_train_state {
   struct state s;
   struct tc_ckpt_slice *slice;
@@ -164,7 +164,7 @@ int64_t tc_train_staging_bytes(const struct tc_train *t)
   return bytes;
 }
 
-int tc_train_saver_open(struct tc_train *t, struct tc_err *err)
+int tc_train_writer_open(struct tc_train *t, struct tc_err *err)
 {
   struct tc_train_state *st = t->state = tc_calloc(1, sizeof *st);
   list_state(t->prog[TC_TRAIN]->graph, &st->s);
@@ -178,19 +178,19 @@ int tc_train_saver_open(struct tc_train *t, struct tc_err *err)
   st->data = tc_resume_data(t);
   st->mesh = tc_sprintf("pp%d dp%d tp%d", t->mesh->size[TC_PP], t->mesh->size[TC_DP],
                         t->mesh->size[TC_TP]);
-  const struct tc_saver_reach reach = { take_pinned, give_pinned, begin_copy, end_copy, t };
-  struct tc_saver_opts o = {
+  const struct tc_writer_copy_ops copy = { take_pinned, give_pinned, begin_copy, end_copy, t };
+  struct tc_writer_opts o = {
     .dir = t->ckpt_dir, .tensor = st->s.tensor, .n_tensors = st->s.n, .slice = st->slice,
     .n_slices = st->n_slices, .async = t->cfg->ckpt_async, .keep = (int)t->cfg->ckpt_keep,
     .verified = t->saved_step, .threads = t->threads, .comm = t->ckpt_comm, .trace = t->trace,
-    .reach = t->device->ops->separate ? &reach : NULL };
-  return tc_saver_new(&t->saver, &o, err);
+    .copy = t->device->ops->separate ? &copy : NULL };
+  return tc_writer_new(&t->writer, &o, err);
 }
 
-bool tc_train_saver_close(struct tc_train *t, bool abandon)
+bool tc_train_writer_close(struct tc_train *t, bool abandon)
 {
   struct tc_train_state *st = t->state;
-  if (!tc_saver_free(t->saver, abandon)) return false;
+  if (!tc_writer_free(t->writer, abandon)) return false;
   if (!st) return true;
   free(st->model);
   free(st->config);
@@ -202,7 +202,7 @@ bool tc_train_saver_close(struct tc_train *t, bool abandon)
   return true;
 }
 
-void tc_train_spoil(struct tc_train *t)
+void tc_train_poison(struct tc_train *t)
 {
   for (int i = 0; i < t->state->n_slices; i++) {
     const struct tc_ckpt_slice *s = &t->state->slice[i];
@@ -216,7 +216,7 @@ void tc_train_spoil(struct tc_train *t)
 void tc_train_save_begin(struct tc_train *t, int64_t step)
 {
   const struct tc_train_state *st = t->state;
-  char *loop = tc_recover_text(t);
+  char *loop = tc_rollback_text(t);
   struct tc_ckpt_meta meta = {
     .step = step, .seed = (uint64_t)t->cfg->train_seed,
     .tokens = step * t->cfg->train_global_batch * t->opts.model.context, .model = st->model,
@@ -228,18 +228,18 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .view = t->cfg->ckpt_view };
   t->last_ckpt_ns = tc_now_ns();
   t->recover.begun = true;
-  tc_saver_go(t->saver, &meta, t->metrics.fd >= 0 ? fcntl(t->metrics.fd, F_DUPFD_CLOEXEC, 0) : -1);
+  tc_writer_go(t->writer, &meta, t->metrics.fd >= 0 ? fcntl(t->metrics.fd, F_DUPFD_CLOEXEC, 0) : -1);
   free(loop);
 }
 
 int tc_train_save_end(struct tc_train *t, bool wait, bool last, struct tc_err *err)
 {
   struct tc_saved r;
-  if (!t->saver || !tc_saver_result(t->saver, wait, &r)) return 0;
+  if (!t->writer || !tc_writer_result(t->writer, wait, &r)) return 0;
   if (r.rc == 0) {
     t->saved_step = r.step;
     t->ckpt_said = (struct tc_ckpt_report){ .step = r.step, .write_ns = r.write_ns };
-    tc_recover_cost(t, r.write_ns);
+    tc_interval_cost(t, r.write_ns);
     return 0;
   }
   *err = r.err;
@@ -297,7 +297,7 @@ static int load(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
   list_state(t->prog[TC_TRAIN]->graph, &s);
   for (int i = 0; i < s.n && !rc; i++) rc = load_tensor(t, c, s.id[i], err);
   free_state(&s);
-  return rc < 0 ? rc : tc_recover_parse(t, meta->loop, err);
+  return rc < 0 ? rc : tc_rollback_parse(t, meta->loop, err);
 }
 
 /* What tc_ckpt_load runs on each rank. The guard is asked once, of the newest checkpoint, before
@@ -333,7 +333,7 @@ static int begin_anew(struct tc_train *t, struct tc_err *err)
 {
   struct tc_runtime rt = { .seed = (uint64_t)t->cfg->train_seed };
   t->saved_step = -1;
-  TC_TRY(tc_recover_parse(t, "", err));
+  TC_TRY(tc_rollback_parse(t, "", err));
   return tc_exec_run(t->exec, TC_INIT, &rt, err);
 }
 

@@ -30,14 +30,14 @@ static int64_t stop_asked(const struct tc_train *t)
 /* What rank 0 alone knows. */
 static void read_own_flags(struct tc_train *t, int64_t step, int64_t flag[TC_FLAGS])
 {
-  static const int64_t near_stop[] = { [TC_WALLTIME_NEAR] = STOP_WALLTIME,
-                                       [TC_WALLTIME_SHORT] = STOP_SHORT };
+  static const int64_t near_stop[] = { [TC_TIME_LIMIT_NEAR] = STOP_WALLTIME,
+                                       [TC_TIME_LIMIT_SHORT] = STOP_SHORT };
   static const int64_t ask_stop[] = { [TC_ASK_REQUEUE] = STOP_REQUEUE, [TC_ASK_END] = STOP_END };
   tc_request_end(t);                             /* before a new one replaces it */
   const int asked = tc_request_look(t, step, step == tc_train_last_step(t->cfg));
-  flag[F_STOP] = TC_MAX(flag[F_STOP], near_stop[tc_walltime_near(t)]);
+  flag[F_STOP] = TC_MAX(flag[F_STOP], near_stop[tc_time_limit_near(t)]);
   flag[F_STOP] = TC_MAX(flag[F_STOP], ask_stop[asked]);
-  flag[F_DUE] = asked ? DUE_ASKED : tc_recover_due(t, step) ? DUE : 0;
+  flag[F_DUE] = asked ? DUE_ASKED : tc_interval_due(t, step) ? DUE : 0;
   flag[F_LOST] = tc_owner_lost(t->owner) ? LOST_FOLDER : 0;
 }
 
@@ -47,7 +47,7 @@ int tc_train_read_flags(struct tc_train *t, struct tc_step_report *r, int64_t fl
   tc_at("agreeing on what comes next", NULL, NULL, -1);
   memset(flag, 0, TC_FLAGS * sizeof *flag);
   flag[F_STOP] = stop_asked(t);
-  flag[F_BUSY] = tc_saver_busy(t->saver);
+  flag[F_BUSY] = tc_writer_busy(t->writer);
   if (t->rank == 0) read_own_flags(t, r->step, flag);
   if (t->data_err.status < 0) flag[F_LOST] = LOST_DATA;
   TC_TRY(tc_train_control(t, flag, TC_FLAGS, r, err));
@@ -59,7 +59,7 @@ int tc_train_read_flags(struct tc_train *t, struct tc_step_report *r, int64_t fl
   return 0;
 }
 
-/* Copies the state if it is to be saved, writes the step's line, starts the saver. A save that fails
+/* Copies the state if it is to be saved, writes the step's line, starts the writer. A save that fails
  * is logged, and the run goes on with the checkpoint before it; the failure of the last save is
  * returned, as is TC_EPEER. */
 static int save_and_write(struct tc_train *t, const struct tc_step_report *r, bool want, bool last,
@@ -70,7 +70,7 @@ static int save_and_write(struct tc_train *t, const struct tc_step_report *r, bo
   if (rc == TC_EPEER) return rc;
   want = want && t->saved_step != r->step;
   int64_t t1 = tc_now_ns();
-  if (want) tc_saver_copy(t->saver);
+  if (want) tc_writer_copy(t->writer);
   int64_t t2 = tc_now_ns();
   t->copied |= want && t->cfg->ckpt_async;
   if (want) t->copy_ns = t->cfg->ckpt_async ? t2 - t1 : 0;
@@ -122,7 +122,7 @@ int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r,
   if (last || flag[F_DUE]) tc_metrics_look(t, r->step);
   TC_TRY(save_and_write(t, r, save, last, err));
   if (t->rank == 0) tc_request_end(t);
-  int rc = r->step == t->start_step + 2 ? tc_run_json(t, err) : 0;
+  int rc = r->step == t->start_step + 2 ? tc_train_run_json(t, err) : 0;
   if (rc == TC_EPEER) return rc;
   if (rc < 0) tc_warn("%s", err->text);
   if (flag[F_STOP] && r->step != end) return stopped(flag[F_STOP], r->step, err);

@@ -39,7 +39,7 @@ void tc_counters_read(const struct tc_train *t, struct tc_comm_counters c[TC_COM
     else memset(&c[a], 0, sizeof c[a]);
     if (a < TC_AXES && t->native[a]) add_counters(&c[a], tc_comm_counters(t->native[a]));
   }
-  tc_saver_counters(t->saver, &c[TC_AXES + 1]);
+  tc_writer_counters(t->writer, &c[TC_AXES + 1]);
 }
 
 static void add_counts(json_t *into, const struct tc_coll_count *now,
@@ -154,10 +154,10 @@ static json_t *memory_json(const struct tc_train *t)
     staging += tc_program_staging(t->prog[i], t->mesh, t->rank);
   }
   by_class[TC_CLS_STAGING] += staging;
-  int64_t saver = tc_train_staging_bytes(t), host_class[TC_CLASSES];
-  int64_t host = a->bytes[TC_HOST_STATE] + scratch[TC_HOST_SCRATCH] + saver;
+  int64_t writer = tc_train_staging_bytes(t), host_class[TC_CLASSES];
+  int64_t host = a->bytes[TC_HOST_STATE] + scratch[TC_HOST_SCRATCH] + writer;
   memcpy(host_class, a->by_class[TC_HOST], sizeof host_class);
-  host_class[TC_CLS_STAGING] += saver;
+  host_class[TC_CLS_STAGING] += writer;
   return json_pack("{s:o,s:o,s:I,s:I,s:{s:I,s:I,s:I,s:I,s:I,s:I,s:I},s:{s:I,s:I,s:I}}",
                    "predicted_bytes", classes_json(by_class),
                    "predicted_host_bytes", classes_json(host_class),
@@ -168,7 +168,7 @@ static json_t *memory_json(const struct tc_train *t)
                    (json_int_t)m.region[TC_SCRATCH], "host_state",
                    (json_int_t)m.region[TC_HOST_STATE], "host_scratch",
                    (json_int_t)m.region[TC_HOST_SCRATCH], "host_staging",
-                   (json_int_t)tc_saver_staging_bytes(t->saver), "staging", (json_int_t)m.staging,
+                   (json_int_t)tc_writer_staging_bytes(t->writer), "staging", (json_int_t)m.staging,
                    "kernel_scratch", (json_int_t)m.kernel_scratch, "resident_bytes",
                    "before_arenas", (json_int_t)t->base_rss_bytes, "now",
                    (json_int_t)tc_rss_bytes(false), "peak", (json_int_t)tc_rss_bytes(true));
@@ -235,7 +235,7 @@ static const char *comm_name(const struct tc_train *t)
   return t->hub ? "thread" : t->mpi ? "mpi" : "self";
 }
 
-int tc_run_json(struct tc_train *t, struct tc_err *err)
+int tc_train_run_json(struct tc_train *t, struct tc_err *err)
 {
   json_t *who;
   TC_TRY(gather_ranks(t, &who, err));
@@ -252,7 +252,7 @@ int tc_run_json(struct tc_train *t, struct tc_err *err)
                         comm_name(t), "threads",
                         t->threads, "launcher", t->ranks->launcher, "restart", t->ranks->restart,
                         "start_step", (json_int_t)t->start_step, "ckpt_memcpy_ms",
-                        (double)tc_saver_memcpy_ns(t->saver) * 1e-6, "ranks", who, "memory",
+                        (double)tc_writer_memcpy_ns(t->writer) * 1e-6, "ranks", who, "memory",
                         memory_json(t));
   char *tmp = tc_sprintf("%s.tmp", path);
   int rc = 0;

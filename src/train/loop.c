@@ -38,7 +38,7 @@ static int setup_plan(struct tc_train *t, struct tc_err *err)
   return tc_fault_parse(&t->fault, t->cfg->run_fault, t->ranks->world, err);
 }
 
-/* id: the axis, TC_AXES for the world, TC_AXES + 1 for the saver's world. */
+/* id: the axis, TC_AXES for the world, TC_AXES + 1 for the writer's world. */
 static int make_comm(struct tc_train *t, struct tc_comm **out, int id, const char *name,
                      const int32_t *members, int size, struct tc_err *err)
 {
@@ -235,7 +235,7 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
  * it here. */
 static int save_borrowed(struct tc_train *t, struct tc_err *err)
 {
-  tc_saver_copy(t->saver);
+  tc_writer_copy(t->writer);
   tc_train_save_begin(t, t->start_step);
   return tc_train_save_end(t, true, true, err);
 }
@@ -260,13 +260,13 @@ static int loop(struct tc_train *t, struct tc_err *err)
     double now = (double)r.tokens / ((double)r.step_ns * 1e-9);
     rate = rate > 0 ? 0.9 * rate + 0.1 * now : now;
     /* What is written by now is committed before the run goes back, or evaluates its end. */
-    bool bad = tc_recover_bad(t, &r), ends = step == c->train_steps;
+    bool bad = tc_rollback_bad(t, &r), ends = step == c->train_steps;
     int rc = tc_train_save_end(t, bad || ends, false, err);
     if (rc == TC_EPEER) return rc;
     if (bad) {
       TC_TRY(tc_train_data_check(t, err));       /* going back does not help against other data */
       if (c->train_rollback == 0) tc_metrics_add(t, &r);
-      TC_TRY(tc_recover_rollback(t, &r, &step, err));
+      TC_TRY(tc_rollback_go(t, &r, &step, err));
       continue;
     }
     if (ends || (c->train_eval_every > 0 && step % c->train_eval_every == 0))
@@ -282,7 +282,7 @@ static void train_free(struct tc_train *t, bool abandon)
 {
   tc_at_file("ending", NULL);
   /* First what may still send from, or receive into, the arenas. */
-  bool whole = tc_train_saver_close(t, abandon);
+  bool whole = tc_train_writer_close(t, abandon);
   struct tc_comm *comm[2 * TC_AXES + 2];
   memcpy(comm, t->native, sizeof t->native);
   memcpy(comm + TC_AXES, t->comm, sizeof t->comm);
@@ -295,7 +295,7 @@ static void train_free(struct tc_train *t, bool abandon)
   tc_owner_free(t->owner);
   tc_metrics_close(t);
   tc_trace_free(t->trace);
-  tc_slow_free(t->slow);
+  tc_straggler_free(t->slow);
   tc_exec_free(t->exec);
   for (int i = 0; i < TC_PROGRAMS; i++) tc_program_free(t->prog[i]);
   tc_device_close(t->device);
@@ -322,7 +322,7 @@ static int run(struct tc_train *t, struct tc_err *err)
   if (t->rank == 0) tc_request_begin(t);         /* tercio save counts on this run from here on */
   tc_at_file("taking up the checkpoint", NULL);
   TC_TRY(tc_train_restore(t, err));
-  TC_TRY(tc_agree(t, tc_train_saver_open(t, err), err));
+  TC_TRY(tc_agree(t, tc_train_writer_open(t, err), err));
   const int64_t end = tc_train_last_step(t->cfg);
   if (t->cfg->train_warmup >= t->cfg->train_steps && t->rank == 0)
     tc_warn("train.warmup = %lld is not below train.steps = %lld: the learning rate rises to the end",
@@ -331,7 +331,7 @@ static int run(struct tc_train *t, struct tc_err *err)
     tc_log("nothing to do: %lld of %lld steps are done", (long long)t->start_step,
            (long long)end);
   TC_TRY(tc_agree(t, tc_metrics_open(t, t->start_step, err), err));
-  TC_TRY(tc_agree(t, tc_run_json(t, err), err));
+  TC_TRY(tc_agree(t, tc_train_run_json(t, err), err));
   if (t->borrowed) TC_TRY(save_borrowed(t, err));
   int saved = 0;
   rc = loop(t, err);
@@ -344,7 +344,7 @@ static int run(struct tc_train *t, struct tc_err *err)
 int tc_train(struct tc_train *t, struct tc_err *err)
 {
   t->eval_batch = t->saved_step = t->recover.back_to = t->metrics.fd = -1;
-  tc_walltime_begin(t);
+  tc_time_limit_begin(t);
   t->out = tc_strdup(t->cfg->run_out);
   t->stack = tc_versions_text();
   t->ckpt_dir = *t->cfg->ckpt_dir ? tc_strdup(t->cfg->ckpt_dir) : tc_sprintf("%s/ckpt", t->out);

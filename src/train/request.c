@@ -71,7 +71,7 @@ int tc_request_look(struct tc_train *t, int64_t step, bool last)
 {
   struct tc_request_state *r = &t->request;
   const int64_t now = tc_now_ns();
-  bool due = now - r->begun_ns >= RETRY_NS && !tc_saver_busy(t->saver);
+  bool due = now - r->begun_ns >= RETRY_NS && !tc_writer_busy(t->writer);
   if (last || now - r->looked_ns >= LOOK_NS) {
     int kind = take(t);
     r->looked_ns = now;

@@ -23,7 +23,7 @@ enum { LEAST_LOSSES = 8 };            /* that a median is taken of */
 
 /* ---- what the loop remembers --------------------------------------------------------- */
 
-char *tc_recover_text(const struct tc_train *t)
+char *tc_rollback_text(const struct tc_train *t)
 {
   const struct tc_recover *r = &t->recover;
   char *text = NULL;
@@ -38,7 +38,7 @@ char *tc_recover_text(const struct tc_train *t)
   return text;
 }
 
-int tc_recover_parse(struct tc_train *t, const char *text, struct tc_err *err)
+int tc_rollback_parse(struct tc_train *t, const char *text, struct tc_err *err)
 {
   struct tc_recover *r = &t->recover;
   long long skipped = 0, rollbacks = 0;
@@ -50,7 +50,7 @@ int tc_recover_parse(struct tc_train *t, const char *text, struct tc_err *err)
                    "\"%.100s\"", text);
   r->skipped = skipped;
   r->rollbacks = rollbacks;
-  for (const char *s = text + at; *s && r->n_losses < TC_RECOVER_LOSSES;) {
+  for (const char *s = text + at; *s && r->n_losses < TC_ROLLBACK_LOSSES;) {
     char *end;
     double x = strtod(s, &end);
     if (end == s) break;
@@ -63,19 +63,19 @@ int tc_recover_parse(struct tc_train *t, const char *text, struct tc_err *err)
 /* Of the losses kept. */
 static double median(const struct tc_recover *r)
 {
-  double by[TC_RECOVER_LOSSES];
+  double by[TC_ROLLBACK_LOSSES];
   memcpy(by, r->loss, (size_t)r->n_losses * sizeof *by);
   return tc_median(by, r->n_losses);
 }
 
-bool tc_recover_bad(struct tc_train *t, const struct tc_step_report *s)
+bool tc_rollback_bad(struct tc_train *t, const struct tc_step_report *s)
 {
   struct tc_recover *r = &t->recover;
   if (!isfinite(s->loss) || !isfinite(s->grad_norm)) return true;
   if (t->cfg->train_spike <= 0) return false;
   if (r->n_losses >= LEAST_LOSSES &&
       s->loss > t->cfg->train_spike * median(r)) return true;
-  if (r->n_losses == TC_RECOVER_LOSSES)
+  if (r->n_losses == TC_ROLLBACK_LOSSES)
     memmove(r->loss, r->loss + 1, (size_t)--r->n_losses * sizeof *r->loss);
   r->loss[r->n_losses++] = s->loss;
   return false;
@@ -83,7 +83,7 @@ bool tc_recover_bad(struct tc_train *t, const struct tc_step_report *s)
 
 /* ---- going back ------------------------------------------------------------------------ */
 
-int tc_recover_rollback(struct tc_train *t, const struct tc_step_report *s, int64_t *step,
+int tc_rollback_go(struct tc_train *t, const struct tc_step_report *s, int64_t *step,
                         struct tc_err *err)
 {
   const int64_t bad = s->step, most = t->cfg->train_rollback;
@@ -121,13 +121,13 @@ void tc_fault_fire(struct tc_train *t, struct tc_step_report *s)
     s->loss *= 1000;
     return;
   }
-  tc_train_spoil(t);
+  tc_train_poison(t);
   s->loss = NAN;
 }
 
 /* ---- how often to save ----------------------------------------------------------------- */
 
-void tc_recover_cost(struct tc_train *t, int64_t write_ns)
+void tc_interval_cost(struct tc_train *t, int64_t write_ns)
 {
   struct tc_recover *r = &t->recover;
   double s = (double)(write_ns + t->copy_ns) * 1e-9;
@@ -142,7 +142,7 @@ void tc_recover_cost(struct tc_train *t, int64_t write_ns)
   r->every_s = every;
 }
 
-bool tc_recover_due(const struct tc_train *t, int64_t step)
+bool tc_interval_due(const struct tc_train *t, int64_t step)
 {
   const struct tc_config *c = t->cfg;
   double since_s = (double)(tc_now_ns() - t->last_ckpt_ns) * 1e-9;
@@ -186,7 +186,7 @@ static double job_left_s(const struct tc_train *t, const char *end, double now)
  *
  * Ranks that crashed late in a job are started again with little of its time; a requeue has all
  * of it again. So a limit is too short only where this process had more than half. */
-void tc_walltime_begin(struct tc_train *t)
+void tc_time_limit_begin(struct tc_train *t)
 {
   const char *slurm = tc_env("SLURM_JOB_END_TIME");
   double minutes = t->cfg->run_walltime, now = real_s(), began;
@@ -199,7 +199,7 @@ void tc_walltime_begin(struct tc_train *t)
                             now - began > r->limit_s);
 }
 
-int tc_walltime_near(struct tc_train *t)
+int tc_time_limit_near(struct tc_train *t)
 {
   enum { FACTOR = 2, MARGIN_S = 2, FEW_STEPS = 3 };
   struct tc_recover *r = &t->recover;
@@ -208,16 +208,16 @@ int tc_walltime_near(struct tc_train *t)
   r->boundary_ns = now;
   r->slow_s = TC_MAX(step_s, 0.9 * r->slow_s);     /* the slowest of late, evaluations and all */
   r->steps++;
-  if (!r->end_ns) return TC_WALLTIME_FAR;
+  if (!r->end_ns) return TC_TIME_LIMIT_FAR;
   /* Nothing was measured yet: a slow disk is assumed. */
   double save_s = r->cost_s > 0 ? r->cost_s : 1 + (double)t->ckpt_bytes / 100e6;
   double left_s = (double)(r->end_ns - now) * 1e-9;
   double need_s = FACTOR * (r->slow_s + save_s) + MARGIN_S;
-  if (left_s > need_s) return TC_WALLTIME_FAR;
+  if (left_s > need_s) return TC_TIME_LIMIT_FAR;
   tc_log("%.0f s are left before the time limit, %.3g s after this start, and %.1f s are set apart "
          "for a step (%.3g s) and a checkpoint (%.3g s): saving and stopping", TC_MAX(left_s, 0),
          r->limit_s, need_s, r->slow_s, save_s);
-  return r->steps < FEW_STEPS && !r->late ? TC_WALLTIME_SHORT : TC_WALLTIME_NEAR;
+  return r->steps < FEW_STEPS && !r->late ? TC_TIME_LIMIT_SHORT : TC_TIME_LIMIT_NEAR;
 }
 
 /* ---- crash loops ----------------------------------------------------------------------- */

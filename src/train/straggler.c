@@ -4,14 +4,14 @@
 
 #include "src/train/train.h"
 
-static struct tc_slow *new_slow(const struct tc_train *t)
+static struct tc_straggler *new_slow(const struct tc_train *t)
 {
   int world = t->mesh->world;
   int32_t *stage = tc_malloc((size_t)world * sizeof *stage);
   for (int r = 0; r < world; r++) stage[r] = tc_mesh_coord(t->mesh, r, TC_PP);
-  const struct tc_slow_opts o = { .world = world, .stage = stage, .node = t->ranks->node_of_rank,
+  const struct tc_straggler_opts o = { .world = world, .stage = stage, .node = t->ranks->node_of_rank,
                                   .who = (const char *const *)t->who };
-  struct tc_slow *s = tc_slow_new(&o);
+  struct tc_straggler *s = tc_straggler_new(&o);
   free(stage);
   return s;
 }
@@ -30,7 +30,7 @@ int tc_train_control(struct tc_train *t, int64_t *flag, int n, struct tc_step_re
   if (rc == 0 && t->rank == 0 && world > 1) {
     if (!t->slow) t->slow = new_slow(t);
     for (int i = 0; i < world; i++) all[i] = all[i * each + n];   /* never before it is read */
-    const char *said = tc_slow_step(t->slow, r->step, all, &r->slowest);
+    const char *said = tc_straggler_step(t->slow, r->step, all, &r->slowest);
     if (said) tc_warn("%s", said);
   }
   free(mine);

@@ -12,13 +12,13 @@
 #include "src/monitor/straggler.h"
 #include "src/run/writer.h"
 
-enum { TC_COMMS = TC_AXES + 2 };   /* by axis; the world's; the saver's, of the world too */
-enum { TC_RECOVER_LOSSES = 32 };
+enum { TC_COMMS = TC_AXES + 2 };   /* by axis; the world's; the writer's, of the world too */
+enum { TC_ROLLBACK_LOSSES = 32 };
 
 /* rollback.c: what it keeps between steps. */
 struct tc_recover {
   int64_t skipped, rollbacks;      /* in the checkpoint, with the losses: see rollback.c */
-  double loss[TC_RECOVER_LOSSES];  /* of the last good steps, oldest first; if train.spike */
+  double loss[TC_ROLLBACK_LOSSES];  /* of the last good steps, oldest first; if train.spike */
   int n_losses;
   int64_t back_to;                 /* the step this process went back to; -1 */
   bool begun;                      /* a save was begun in this process */
@@ -80,8 +80,8 @@ struct tc_train {
   int64_t base_rss_bytes;        /* resident before the arenas were taken */
   struct tc_owner *owner;        /* rank 0: of the checkpoints' folder */
   char *home;                    /* its folder in there: a later owner removes it */
-  struct tc_saver *saver;
-  struct tc_train_state *state;  /* what the saver borrows */
+  struct tc_writer *writer;
+  struct tc_train_state *state;  /* what the writer borrows */
   struct tc_recover recover;
   int64_t ckpt_bytes;            /* of a checkpoint's tensors, all ranks' */
   int64_t saved_step;            /* of the last checkpoint that was committed or loaded; -1 */
@@ -94,7 +94,7 @@ struct tc_train {
   struct tc_fault fault;
   struct json_t *predicted;      /* rank 0: what the planner says of a step; NULL: nothing */
   double peak_s;                 /* ... and a step at the devices' peak; 0: not known */
-  struct tc_slow *slow;          /* rank 0 of several; else NULL */
+  struct tc_straggler *slow;          /* rank 0 of several; else NULL */
   struct tc_comm_counters said[TC_COMMS];      /* counters when the last line was written */
 };
 
@@ -128,18 +128,18 @@ int tc_train_could_fit(const struct tc_train *t, struct tc_err *err);
 /* Local, before memory is taken. TC_EUSER if the device has less than the programs need: what takes
  * it, and other settings that would fit. */
 int tc_train_fits(const struct tc_train *t, struct tc_err *err);
-/* Local, after the state is there. _close: false if the saver was left behind (tc_saver_free). */
-int tc_train_saver_open(struct tc_train *t, struct tc_err *err);
-bool tc_train_saver_close(struct tc_train *t, bool abandon);
-/* Local. What the saver's staging memory has to be, from the placements alone. */
+/* Local, after the state is there. _close: false if the writer was left behind (tc_writer_free). */
+int tc_train_writer_open(struct tc_train *t, struct tc_err *err);
+bool tc_train_writer_close(struct tc_train *t, bool abandon);
+/* Local. What the writer's staging memory has to be, from the placements alone. */
 int64_t tc_train_staging_bytes(const struct tc_train *t);
-/* Collective. Lets the saver write what it copied (or, without ckpt.async, writes). */
+/* Collective. Lets the writer write what it copied (or, without ckpt.async, writes). */
 void tc_train_save_begin(struct tc_train *t, int64_t step);
 /* Local, or with `wait` collective. Looks what became of the last save: 0, also if there is nothing
  * new. On failure older checkpoints stay; rank 0 says so unless `last`. */
 int tc_train_save_end(struct tc_train *t, bool wait, bool last, struct tc_err *err);
 /* Local. Makes every saved element of this rank NaN. */
-void tc_train_spoil(struct tc_train *t);
+void tc_train_poison(struct tc_train *t);
 
 /* ---- resume.c: settings and data that differ from the checkpoint's ---- */
 /* Local. TC_EUSER if an option has a value that the saved state cannot be used with; path is the
@@ -157,24 +157,24 @@ double tc_train_lr(const struct tc_config *c, int64_t step);
 
 /* ---- rollback.c: going back, intervals, time limit, crash loops ---- */
 /* Local. What goes into a checkpoint (owned by the caller) and comes out of it. */
-char *tc_recover_text(const struct tc_train *t);
-int tc_recover_parse(struct tc_train *t, const char *text, struct tc_err *err);
+char *tc_rollback_text(const struct tc_train *t);
+int tc_rollback_parse(struct tc_train *t, const char *text, struct tc_err *err);
 /* Local, once a step. Whether the step's loss is not a number or a spike. */
-bool tc_recover_bad(struct tc_train *t, const struct tc_step_report *s);
+bool tc_rollback_bad(struct tc_train *t, const struct tc_step_report *s);
 /* Collective; nothing may be being saved. After a bad step: goes back to *step, or fails with
  * TC_EDIVERGED because train.rollback doesn't allow it (again). */
-int tc_recover_rollback(struct tc_train *t, const struct tc_step_report *s, int64_t *step,
+int tc_rollback_go(struct tc_train *t, const struct tc_step_report *s, int64_t *step,
                         struct tc_err *err);
 void tc_fault_fire(struct tc_train *t, struct tc_step_report *s);
 /* Local. A save took so long (and copy_ns besides). */
-void tc_recover_cost(struct tc_train *t, int64_t write_ns);
+void tc_interval_cost(struct tc_train *t, int64_t write_ns);
 /* Local, rank 0. Whether a checkpoint is due after this step. */
-bool tc_recover_due(const struct tc_train *t, int64_t step);
+bool tc_interval_due(const struct tc_train *t, int64_t step);
 /* Local, rank 0. _near: once a step; whether the time left is just enough to save and leave, and,
- * TC_WALLTIME_SHORT, came to that so soon that a start with the whole time would fare no better. */
-enum { TC_WALLTIME_FAR, TC_WALLTIME_NEAR, TC_WALLTIME_SHORT };
-void tc_walltime_begin(struct tc_train *t);
-int tc_walltime_near(struct tc_train *t);
+ * TC_TIME_LIMIT_SHORT, came to that so soon that a start with the whole time would fare no better. */
+enum { TC_TIME_LIMIT_FAR, TC_TIME_LIMIT_NEAR, TC_TIME_LIMIT_SHORT };
+void tc_time_limit_begin(struct tc_train *t);
+int tc_time_limit_near(struct tc_train *t);
 /* Local, rank 0. Counts starts of one job that follow a start without a new checkpoint;
  * TC_NOPROGRESS when there were too many. _clear: the run ended well, or was ended by hand: forget. */
 int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err);
@@ -250,7 +250,7 @@ void tc_metrics_look(struct tc_train *t, int64_t step);
 /* Local. With its newline; owned by the caller. */
 char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r);
 void tc_counters_read(const struct tc_train *t, struct tc_comm_counters c[TC_COMMS]);
-int tc_run_json(struct tc_train *t, struct tc_err *err);         /* Collective */
+int tc_train_run_json(struct tc_train *t, struct tc_err *err);         /* Collective */
 void tc_progress(const struct tc_train *t, const struct tc_step_report *r, int64_t *last_ns,
                  double tokens_per_s);
 int64_t tc_rss_bytes(bool peak);

@@ -17,7 +17,7 @@ enum { STOP, DUE, BUSY, LOST };
 struct fixture {
   struct tc_config cfg;
   struct tc_comm *self;
-  struct tc_saver *saver;
+  struct tc_writer *writer;
   struct tc_data *data;
   struct tc_mesh mesh;
   struct tc_train t;
@@ -34,7 +34,7 @@ static bool open_fixture(struct fixture *f)
   struct tc_err err = { 0 };
   *f = (struct fixture){ .cfg = { .train_steps = 10 }, .mesh = { .world = 1 } };
   f->self = tc_comm_self(&o);
-  const struct tc_saver_opts so = { .dir = ".",
+  const struct tc_writer_opts so = { .dir = ".",
                                     .tensor = &tensor,
                                     .slice = &slice,
                                     .n_tensors = 1,
@@ -45,14 +45,14 @@ static bool open_fixture(struct fixture *f)
   FILE *file = fopen("text", "w");
   for (int i = 0; file && i < 100; i++) fprintf(file, "%d\n", i);
   if (file) fclose(file);
-  int rc = tc_saver_new(&f->saver, &so, &err);
+  int rc = tc_writer_new(&f->writer, &so, &err);
   if (!rc) rc = tc_data_open(&f->data, &text, 1, "text", 1, 8, 256, &err);
   if (rc) printf("Bail out! %s\n", err.text);
   f->cfg.ckpt_busy = (char *)(uintptr_t) "skip";
   f->t = (struct tc_train){ .cfg = &f->cfg,
                             .world = f->self,
                             .who = &who,
-                            .saver = f->saver,
+                            .writer = f->writer,
                             .data = f->data,
                             .val = f->data,
                             .mesh = &f->mesh,
@@ -346,7 +346,7 @@ int main(void)
   test_flags(&f);
   test_signals(&f);
   test_versions(&f);
-  tc_saver_free(f.saver, false);
+  tc_writer_free(f.writer, false);
   tc_data_free(f.data);
   tc_comm_free(f.self);
   dup2(keep, STDERR_FILENO);

@@ -46,7 +46,7 @@ static void body(struct fx_rank *r)
   }
   if (r->rank == 0) j->slowest = s.slowest;
   j->slow[r->rank] = t.slow != NULL;
-  tc_slow_free(t.slow);
+  tc_straggler_free(t.slow);
   if (r->mesh->world == 1) tc_comm_free(t.world);
 }
 

@@ -65,14 +65,14 @@ static const char full[] =
     "{\"all_reduce\": {\"calls\": 7, \"bytes\": 44}, \"barrier\": {\"calls\": 1, \"bytes\": 0}}}, \"bubble\": 0.125}\n";
 static const char copied[] = "\"mfu\": null, \"ckpt\": {\"stall_ms\": 1.5}, \"comm\"";
 
-static void test_line(struct tc_saver *saver)
+static void test_line(struct tc_writer *writer)
 {
   struct tc_rank_info info[2] = { { .host = "one" }, { .host = "two" } };
   const struct tc_ranks ranks = { .info = info };
-  const struct tc_slow_opts o = { .world = 2,
+  const struct tc_straggler_opts o = { .world = 2,
                                   .stage = (int32_t[]){ 0, 0 },
                                   .node = (int32_t[]){ 0, 1 } };
-  struct tc_train t = { .ranks = &ranks, .saver = saver };
+  struct tc_train t = { .ranks = &ranks, .writer = writer };
   struct tc_step_report r = { .step = 3,
                               .tokens = 1000,
                               .step_ns = 250000000,
@@ -92,7 +92,7 @@ static void test_line(struct tc_saver *saver)
   free(line);
   r.val_loss = 3.25, r.grad_norm = 1.5, r.lr = 1.0 / 3,
   r.slowest = (struct tc_slowest){ 1, 20000000, 10000000 };
-  t.slow = tc_slow_new(&o);
+  t.slow = tc_straggler_new(&o);
   t.peak_s = 0.125;
   t.ckpt_said = (struct tc_ckpt_report){ 2, 9000000 };
   t.ckpt_bytes = 64, t.stall_ns = 7000000;
@@ -107,7 +107,7 @@ static void test_line(struct tc_saver *saver)
   free(line);
   ok(!t.ckpt_said.step && !t.stall_ns && !t.copied && !t.said[TC_PP].data[TC_SEND].calls,
      "what was told is not told again");
-  tc_slow_free(t.slow);
+  tc_straggler_free(t.slow);
 }
 
 /* ---- progress ---- */
@@ -215,10 +215,10 @@ static void test_words(struct tc_train *t)
   }
 }
 
-static void test_request(struct tc_saver *saver)
+static void test_request(struct tc_writer *writer)
 {
   static const int64_t S = 1000000000;
-  struct tc_train t = { .out = (char *)(uintptr_t) "out", .saver = saver, .saved_step = -1 };
+  struct tc_train t = { .out = (char *)(uintptr_t) "out", .writer = writer, .saved_step = -1 };
   mkdir("out", 0700);
   now_ns = 100 * S;
   is_int(tc_request_look(&t, 3, false), TC_ASK_NONE, "nothing is asked for");
@@ -461,7 +461,7 @@ int main(void)
   float x = 0;
   const struct tc_ckpt_tensor tensor = { "x", TC_F32, 1, { 1 } };
   const struct tc_ckpt_slice slice = { .count = { 1 }, .data = &x };
-  const struct tc_saver_opts so = { .dir = dir,
+  const struct tc_writer_opts so = { .dir = dir,
                                     .tensor = &tensor,
                                     .slice = &slice,
                                     .n_tensors = 1,
@@ -469,22 +469,22 @@ int main(void)
                                     .verified = -1,
                                     .threads = 1,
                                     .comm = self };
-  struct tc_saver *saver;
+  struct tc_writer *writer;
   struct tc_err err = { 0 };
   const int keep = dup(STDERR_FILENO),
             to = dir && chdir(dir) == 0 ? open("stderr", O_RDWR | O_CREAT | O_APPEND, 0600) : -1;
-  if (to < 0 || dup2(to, STDERR_FILENO) < 0 || tc_saver_new(&saver, &so, &err) < 0) {
+  if (to < 0 || dup2(to, STDERR_FILENO) < 0 || tc_writer_new(&writer, &so, &err) < 0) {
     printf("Bail out! %s\n", err.text);
     return 1;
   }
   const int open_now = descriptors();
   test_resident();
-  test_line(saver);
+  test_line(writer);
   test_progress();
-  test_request(saver);
+  test_request(writer);
   struct tc_config c = { 0 };
   struct tc_train t = { .cfg = &c,
-                        .saver = saver,
+                        .writer = writer,
                         .out = (char *)(uintptr_t) "out",
                         .home = (char *)(uintptr_t) "home",
                         .metrics.fd = -1 };
@@ -495,7 +495,7 @@ int main(void)
   test_full(&t);
   tc_metrics_close(&t);
   is_int(descriptors(), open_now, "no descriptor is left open");
-  tc_saver_free(saver, false);
+  tc_writer_free(writer, false);
   tc_comm_free(self);
   dup2(keep, STDERR_FILENO);
   if (chdir("/") == 0) fx_clean();

@@ -21,7 +21,7 @@ static const struct scene {
   int64_t start, stop_at, warmup, eval_every, eval_batches, bad;
   int rollback, stops; /* after so many steps */
   const char *out, *ckpt;
-  bool borrowed, left; /* another run's checkpoint; the saver is left behind */
+  bool borrowed, left; /* another run's checkpoint; the writer is left behind */
 } scenes[] = {
   { "alone", 0, 1, 1, 1, 1, .device = "cpu", .index = -1, .eval_every = 2, .out = "o", .ckpt = "" },
   { "first of four", 0, 4, 1, 2, 2, .mpi = true, .nccl = true, .native = true, .separate = true,
@@ -179,7 +179,7 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_fault_fire(t, r) report(r, "fire", NULL)
 #define tc_exec_wait_ns(x, axis) (1000 + (axis))
 #define tc_trace_add(t, e) event(e)
-#define tc_saver_copy(s) note("copy")
+#define tc_writer_copy(s) note("copy")
 #define tc_train_save_begin(t, step) note("save begins %d", (int)(step))
 #define tc_train_save_end(t, wait, last, err) save_ended(wait, last, err)
 #define tc_train_asked_before(t, err) call(err, "asked before")
@@ -187,19 +187,19 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_at_step(s) note("step %d", (int)(s))
 #define tc_at_file(doing, what) note("at %s", doing)
 #define tc_train_trace_step(t, s, err) call(err, "trace of %d", (int)(s))
-#define tc_recover_bad(t, r) (note("bad?"), (r)->step == the->bad && !bads++)
+#define tc_rollback_bad(t, r) (note("bad?"), (r)->step == the->bad && !bads++)
 #define tc_train_data_check(t, err) call(err, "check")
 #define tc_metrics_add(t, r) report(r, "line", NULL)
-#define tc_recover_rollback(t, r, step, err) rollback(r, step, err)
+#define tc_rollback_go(t, r, step, err) rollback(r, step, err)
 #define tc_train_read_flags(t, r, flag, err) ((flag)[1] = (r)->step, report(r, "flags", err))
 #define tc_progress(t, r, shown, rate) note("progress %.9g %d", rate, (int)(*(shown) += 3))
 #define tc_train_finish_step(t, r, flag, stop, err) finish(r, flag, stop, err)
-#define tc_train_saver_close(t, abandon) (note("saver closes %d", abandon), !the->left)
+#define tc_train_writer_close(t, abandon) (note("saver closes %d", abandon), !the->left)
 #define tc_comms_free(c, n) all_free(c, n)
 #define tc_owner_free(o) note("no owner %d", no(o))
 #define tc_metrics_close(t) note("no lines")
 #define tc_trace_free(t) note("no trace")
-#define tc_slow_free(s) note("none slow %d", no(s))
+#define tc_straggler_free(s) note("none slow %d", no(s))
 #define tc_exec_free(x) note("no exec %d", no(x))
 #define tc_program_free(p) note("no program %d", (p) ? (int)((p)-program) : -1)
 #define tc_device_close(d) note("no device %d", (d) ? (int)((d)-device) : -1)
@@ -213,13 +213,13 @@ static int open_text(void *rank, const struct tc_err *err)
   (note("back %d %d %d %d", (int)(t)->eval_batch, (int)(t)->saved_step, (int)(t)->recover.back_to, \
         (t)->metrics.fd),                                                                          \
    (t)->start_step = the->start, (t)->borrowed = the->borrowed, call(err, "restore"))
-#define tc_train_saver_open(t, err) call(err, "saver")
+#define tc_train_writer_open(t, err) call(err, "saver")
 #define tc_train_last_step(c) ((c)->train_stop_at ? (c)->train_stop_at : (c)->train_steps)
 #define tc_metrics_open(t, step, err) call(err, "lines from %d", (int)(step))
-#define tc_run_json(t, err) call(err, "run.json %d", (int)(t)->base_rss_bytes)
+#define tc_train_run_json(t, err) call(err, "run.json %d", (int)(t)->base_rss_bytes)
 #define tc_train_trace_end(t, rc, err) \
   (note("trace ends %d", rc), rc < 0 ? rc : call(err, "written"))
-#define tc_walltime_begin(t) note("walltime %d", open_text(t, &(struct tc_err){ .text = "" }))
+#define tc_time_limit_begin(t) note("walltime %d", open_text(t, &(struct tc_err){ .text = "" }))
 #define tc_log_set_rank(r) note("rank %d", r)
 #define tc_train_trace_new(t) note("new trace")
 #define tc_train_guard_clear(t) note("guard clear")

@@ -33,13 +33,13 @@ static int line(const struct tc_train *t, const struct tc_step_report *r)
 #define tc_warn note
 #define tc_log note
 #define tc_train_save_end(t, wait, last, err) call(err, "save end %d %d", wait, last)
-#define tc_saver_copy(s) note("copy")
+#define tc_writer_copy(s) note("copy")
 #define tc_metrics_add(t, r) line(t, r)
 #define tc_train_save_begin(t, step) note("save begins %d", (int)(step))
 #define tc_train_data_check(t, err) call(err, "check")
 #define tc_metrics_look(t, step) note("look %d", (int)(step))
 #define tc_request_end(t) note("request ends")
-#define tc_run_json(t, err) call(err, "run.json")
+#define tc_train_run_json(t, err) call(err, "run.json")
 #include "src/train/end_of_step.c"
 
 static void play(void *ctx)
