@@ -45,7 +45,6 @@ libtercio_app_a_SOURCES = \
   %D%/train/fault.h \
   %D%/train/log.c \
   %D%/train/loop.c \
-  %D%/train/memory.c \
   %D%/train/metrics.c \
   %D%/train/plan.c \
   %D%/train/request.c \
@@ -60,8 +59,16 @@ libtercio_app_a_SOURCES = \
 noinst_LIBRARIES += libtercio_run.a
 libtercio_run_a_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS) $(PMIX_CFLAGS) $(HDF5_CFLAGS)
 libtercio_run_a_SOURCES = $(io_sources) \
+  %D%/run/comms.c \
+  %D%/run/device.c \
+  %D%/run/impl.h \
+  %D%/run/memory.c \
+  %D%/run/rss.c \
+  %D%/run/run.c \
+  %D%/run/run.h \
   %D%/run/versions.c \
   %D%/run/versions.h \
+  %D%/run/weights.c \
   %D%/run/writer.c \
   %D%/run/writer.h \
   %D%/exec/capture.c \

@@ -92,6 +92,7 @@ unit_tests = \
   %D%/unit/program/t_setup.t \
   %D%/unit/report/t_report.t \
   %D%/unit/report/t_report_read.t \
+  %D%/unit/run/t_fits.t \
   %D%/unit/run/t_versions.t \
   %D%/unit/run/t_writer.t \
   %D%/unit/run/t_writer_calls.t \
@@ -103,7 +104,6 @@ unit_tests = \
   %D%/unit/train/t_calls.t \
   %D%/unit/train/t_control.t \
   %D%/unit/train/t_fault.t \
-  %D%/unit/train/t_fits.t \
   %D%/unit/train/t_lines.t \
   %D%/unit/train/t_recover.t \
   %D%/unit/train/t_run.t \

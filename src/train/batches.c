@@ -13,8 +13,8 @@
 
 int tc_train_data_open(struct tc_train *t, struct tc_err *err)
 {
-  const struct tc_config *c = t->cfg;
-  const struct tc_model *m = &t->opts.model;
+  const struct tc_config *c = t->run.cfg;
+  const struct tc_model *m = &t->run.opts.model;
   tc_at_file("opening the data", NULL);
   if (!c->data_train.n)
     return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
@@ -34,17 +34,17 @@ int tc_train_data_same(struct tc_train *t, struct tc_err *err)
   int rc = tc_data_identity(t->data, &train, err);
   t->data_id = train;
   if (!rc) rc = tc_data_identity(t->val, &val, err);
-  TC_TRY(tc_agree(t, rc, err));
-  const int world = t->mesh->world;
+  TC_TRY(tc_run_agree(&t->run, rc, err));
+  const int world = t->run.mesh->world;
   const int64_t mine[EACH] = { train.tokens, (int64_t)train.hash, val.tokens, (int64_t)val.hash };
   int64_t *all = tc_malloc((size_t)(world * EACH) * sizeof *all);
-  rc = tc_comm_all_i64(t->world, mine, EACH, all, err);
+  rc = tc_comm_all_i64(t->run.world, mine, EACH, all, err);
   for (int r = 1; r < world && rc == 0; r++)
     for (int k = TRAIN; k <= VAL && rc == 0; k += VAL) {
       const int64_t *a = all + k, *b = all + r * EACH + k;
       if (a[0] != b[0] || a[1] != b[1])
         rc = tc_fail(err, TC_EUSER, "%s and %s read different %s data (%lld and %lld tokens): "
-                     "every node needs the same files", t->who[r], t->who[0],
+                     "every node needs the same files", t->run.who[r], t->run.who[0],
                      k == TRAIN ? "training" : "validation", (long long)b[0], (long long)a[0]);
     }
   free(all);
@@ -54,12 +54,12 @@ int tc_train_data_same(struct tc_train *t, struct tc_err *err)
 static int read_batch(struct tc_train *t, const struct tc_runtime *rt, int64_t b0, int64_t n,
                       int32_t *tokens, int32_t *targets, struct tc_err *err)
 {
-  const int64_t T = t->opts.model.context;
+  const int64_t T = t->run.opts.model.context;
   if (t->eval_batch < 0)
     return tc_data_train(t->data, rt->seed, rt->step + t->recover.skipped, b0, n, tokens, targets,
                          err);
   for (int64_t i = 0; i < n; i++) {              /* windows beyond the last count for nothing */
-    int64_t w = t->eval_batch * t->opts.gpt.batch + b0 + i;
+    int64_t w = t->eval_batch * t->run.opts.gpt.batch + b0 + i;
     if (w < tc_data_windows(t->val)) {
       TC_TRY(tc_data_window(t->val, w, tokens + i * T, targets + i * T, err));
     } else {
@@ -74,7 +74,7 @@ static int read_batch(struct tc_train *t, const struct tc_runtime *rt, int64_t b
 static int read_rows(struct tc_train *t, const struct tc_runtime *rt, int64_t row0, int64_t rows,
                      int32_t *tokens, int32_t *targets, struct tc_err *err)
 {
-  const int64_t T = t->opts.model.context, b0 = row0 / T, n = (row0 + rows + T - 1) / T - b0;
+  const int64_t T = t->run.opts.model.context, b0 = row0 / T, n = (row0 + rows + T - 1) / T - b0;
   if (rows == n * T) return read_batch(t, rt, b0, n, tokens, targets, err);
   int32_t *whole = tc_malloc((size_t)(2 * n * T) * sizeof *whole);
   int rc = read_batch(t, rt, b0, n, whole, whole + n * T, err);
@@ -99,16 +99,16 @@ void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t
 
 static int check_files(struct tc_train *t, struct tc_err *err)
 {
-  const bool warn = t->rank == 0;
+  const bool warn = t->run.rank == 0;
   if (t->data_err.status < 0) return tc_fail(err, TC_EUSER, "%s", t->data_err.text);
   tc_at_file("looking whether the data changed", NULL);
   TC_TRY(tc_data_check(t->data, warn, err));
-  return tc_data_check(t->val, warn && t->cfg->data_val.n, err);
+  return tc_data_check(t->val, warn && t->run.cfg->data_val.n, err);
 }
 
 int tc_train_data_check(struct tc_train *t, struct tc_err *err)
 {
-  int rc = tc_agree(t, check_files(t, err), err);
+  int rc = tc_run_agree(&t->run, check_files(t, err), err);
   if (rc >= 0 || rc == TC_EPEER) return rc;
   struct tc_err why = *err;
   if (tc_train_save_end(t, true, false, err) == TC_EPEER) return TC_EPEER;

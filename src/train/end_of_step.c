@@ -34,7 +34,7 @@ static void read_own_flags(struct tc_train *t, int64_t step, int64_t flag[TC_FLA
                                        [TC_TIME_LIMIT_SHORT] = STOP_SHORT };
   static const int64_t ask_stop[] = { [TC_ASK_REQUEUE] = STOP_REQUEUE, [TC_ASK_END] = STOP_END };
   tc_request_end(t);                             /* before a new one replaces it */
-  const int asked = tc_request_look(t, step, step == tc_train_last_step(t->cfg));
+  const int asked = tc_request_look(t, step, step == tc_train_last_step(t->run.cfg));
   flag[F_STOP] = TC_MAX(flag[F_STOP], near_stop[tc_time_limit_near(t)]);
   flag[F_STOP] = TC_MAX(flag[F_STOP], ask_stop[asked]);
   flag[F_DUE] = asked ? DUE_ASKED : tc_interval_due(t, step) ? DUE : 0;
@@ -48,7 +48,7 @@ int tc_train_read_flags(struct tc_train *t, struct tc_step_report *r, int64_t fl
   memset(flag, 0, TC_FLAGS * sizeof *flag);
   flag[F_STOP] = stop_asked(t);
   flag[F_BUSY] = tc_writer_busy(t->writer);
-  if (t->rank == 0) read_own_flags(t, r->step, flag);
+  if (t->run.rank == 0) read_own_flags(t, r->step, flag);
   if (t->data_err.status < 0) flag[F_LOST] = LOST_DATA;
   TC_TRY(tc_train_control(t, flag, TC_FLAGS, r, err));
   if (flag[F_LOST] == LOST_DATA) return tc_train_data_check(t, err);
@@ -72,14 +72,14 @@ static int save_and_write(struct tc_train *t, const struct tc_step_report *r, bo
   int64_t t1 = tc_now_ns();
   if (want) tc_writer_copy(t->writer);
   int64_t t2 = tc_now_ns();
-  t->copied |= want && t->cfg->ckpt_async;
-  if (want) t->copy_ns = t->cfg->ckpt_async ? t2 - t1 : 0;
+  t->copied |= want && t->run.cfg->ckpt_async;
+  if (want) t->copy_ns = t->run.cfg->ckpt_async ? t2 - t1 : 0;
   t->stall_ns += want ? t2 - t0 : 0;
   tc_metrics_add(t, r);
   if (!want) return 0;
   t0 = tc_now_ns();
   tc_train_save_begin(t, r->step);
-  rc = tc_train_save_end(t, last || !t->cfg->ckpt_async, last, err);
+  rc = tc_train_save_end(t, last || !t->run.cfg->ckpt_async, last, err);
   t->stall_ns += tc_now_ns() - t0;
   return last || rc == TC_EPEER ? rc : 0;
 }
@@ -100,7 +100,7 @@ static int stopped(int64_t why, int64_t step, struct tc_err *err)
 int tc_train_asked_before(struct tc_train *t, struct tc_err *err)
 {
   int64_t why = stop_asked(t);
-  TC_TRY(tc_comm_max_i64(t->world, &why, 1, err));
+  TC_TRY(tc_comm_max_i64(t->run.world, &why, 1, err));
   if (!why) return 0;
   return tc_fail(err, why == STOP_END ? TC_ENDED : TC_STOPPED, "stopped on request before the "
                  "first step of this start (after step %lld): there is nothing new to save",
@@ -110,10 +110,10 @@ int tc_train_asked_before(struct tc_train *t, struct tc_err *err)
 int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r,
                          const int64_t flag[TC_FLAGS], bool *stop, struct tc_err *err)
 {
-  const int64_t end = tc_train_last_step(t->cfg);
+  const int64_t end = tc_train_last_step(t->run.cfg);
   bool last = r->step == end || flag[F_STOP];
-  bool skip = flag[F_DUE] == DUE && flag[F_BUSY] && !last && !strcmp(t->cfg->ckpt_busy, "skip");
-  if (skip && t->rank == 0 && !t->left_out)      /* once, though each step may be due */
+  bool skip = flag[F_DUE] == DUE && flag[F_BUSY] && !last && !strcmp(t->run.cfg->ckpt_busy, "skip");
+  if (skip && t->run.rank == 0 && !t->left_out)      /* once, though each step may be due */
     tc_log("checkpoint of step %lld left out: the one before is still being written",
            (long long)r->step);
   t->left_out = skip || (t->left_out && !flag[F_DUE]);
@@ -121,7 +121,7 @@ int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r,
   if (save) TC_TRY(tc_train_data_check(t, err));
   if (last || flag[F_DUE]) tc_metrics_look(t, r->step);
   TC_TRY(save_and_write(t, r, save, last, err));
-  if (t->rank == 0) tc_request_end(t);
+  if (t->run.rank == 0) tc_request_end(t);
   int rc = r->step == t->start_step + 2 ? tc_train_run_json(t, err) : 0;
   if (rc == TC_EPEER) return rc;
   if (rc < 0) tc_warn("%s", err->text);

@@ -9,18 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-int64_t tc_rss_bytes(bool peak)
-{
-  const char *key = peak ? "VmHWM:" : "VmRSS:";
-  char line[256];
-  long long kb = 0;
-  FILE *f = fopen("/proc/self/status", "r");
-  while (f && fgets(line, sizeof line, f))
-    if (!strncmp(line, key, strlen(key))) kb = strtoll(line + strlen(key), NULL, 10);
-  if (f) fclose(f);
-  return kb * 1024;
-}
-
 static void add_counters(struct tc_comm_counters *to, const struct tc_comm_counters *n)
 {
   for (int k = 0; k < TC_COLLS; k++) {
@@ -34,10 +22,10 @@ static void add_counters(struct tc_comm_counters *to, const struct tc_comm_count
 void tc_counters_read(const struct tc_train *t, struct tc_comm_counters c[TC_COMMS])
 {
   for (int a = 0; a <= TC_AXES; a++) {
-    const struct tc_comm *m = a < TC_AXES ? t->comm[a] : t->world;
+    const struct tc_comm *m = a < TC_AXES ? t->run.comm[a] : t->run.world;
     if (m) c[a] = *tc_comm_counters(m);
     else memset(&c[a], 0, sizeof c[a]);
-    if (a < TC_AXES && t->native[a]) add_counters(&c[a], tc_comm_counters(t->native[a]));
+    if (a < TC_AXES && t->run.native[a]) add_counters(&c[a], tc_comm_counters(t->run.native[a]));
   }
   tc_writer_counters(t->writer, &c[TC_AXES + 1]);
 }
@@ -99,7 +87,7 @@ static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(
 
 static json_t *slowest_json(const struct tc_train *t, const struct tc_slowest *s)
 {
-  return json_pack("{s:i,s:s,s:f,s:f}", "rank", s->rank, "host", t->ranks->info[s->rank].host,
+  return json_pack("{s:i,s:s,s:f,s:f}", "rank", s->rank, "host", t->run.ranks->info[s->rank].host,
                    "work_ms", (double)s->work_ns * 1e-6, "median_ms",
                    (double)s->median_ns * 1e-6);
 }
@@ -143,15 +131,15 @@ static json_t *classes_json(const int64_t by_class[TC_CLASSES])
 
 static json_t *memory_json(const struct tc_train *t)
 {
-  const struct tc_arena *a = t->prog[TC_TRAIN]->arena;
-  struct tc_exec_memory m = tc_exec_memory(t->exec);
+  const struct tc_arena *a = t->run.prog[TC_TRAIN]->arena;
+  struct tc_exec_memory m = tc_exec_memory(t->run.exec);
   int64_t scratch[TC_REGIONS] = { 0 };           /* programs share it: the largest need */
   int64_t staging = 0, by_class[TC_CLASSES];
   memcpy(by_class, a->by_class[TC_DEVICE], sizeof by_class);
   for (int i = 0; i < TC_PROGRAMS; i++) {
     for (int r = 0; r < TC_REGIONS; r++)
-      scratch[r] = TC_MAX(scratch[r], t->prog[i]->arena->bytes[r]);
-    staging += tc_program_staging(t->prog[i], t->mesh, t->rank);
+      scratch[r] = TC_MAX(scratch[r], t->run.prog[i]->arena->bytes[r]);
+    staging += tc_program_staging(t->run.prog[i], t->run.mesh, t->run.rank);
   }
   by_class[TC_CLS_STAGING] += staging;
   int64_t writer = tc_train_staging_bytes(t), host_class[TC_CLASSES];
@@ -170,7 +158,7 @@ static json_t *memory_json(const struct tc_train *t)
                    (json_int_t)m.region[TC_HOST_SCRATCH], "host_staging",
                    (json_int_t)tc_writer_staging_bytes(t->writer), "staging", (json_int_t)m.staging,
                    "kernel_scratch", (json_int_t)m.kernel_scratch, "resident_bytes",
-                   "before_arenas", (json_int_t)t->base_rss_bytes, "now",
+                   "before_arenas", (json_int_t)t->run.base_rss_bytes, "now",
                    (json_int_t)tc_rss_bytes(false), "peak", (json_int_t)tc_rss_bytes(true));
 }
 
@@ -181,7 +169,7 @@ static json_t *predicted_comm_json(const struct tc_train *t)
   json_t *o = json_object(), *ctl = json_object();
   for (int a = TC_PP; a < TC_AXES; a++) {
     struct tc_comm_counters c;
-    tc_program_bytes(t->prog[TC_TRAIN], t->mesh, t->rank, a, &c);
+    tc_program_bytes(t->run.prog[TC_TRAIN], t->run.mesh, t->run.rank, a, &c);
     json_t *x = json_object();
     add_counts(x, c.data, none.data);
     add_counts(ctl, c.ctl, none.ctl);
@@ -194,9 +182,9 @@ static json_t *predicted_comm_json(const struct tc_train *t)
 /* Who a rank is, where, what it holds and what it is going to send. */
 static json_t *rank_json(const struct tc_train *t)
 {
-  const struct tc_rank_info *i = &t->ranks->info[t->rank];
-  const int32_t *c = t->mesh->coord + (size_t)t->rank * TC_AXES;
-  return json_pack("{s:i,s:s,s:i,s:i,s:i,s:i,s:i,s:s,s:i,s:s,s:o,s:o}", "rank", t->rank, "host",
+  const struct tc_rank_info *i = &t->run.ranks->info[t->run.rank];
+  const int32_t *c = t->run.mesh->coord + (size_t)t->run.rank * TC_AXES;
+  return json_pack("{s:i,s:s,s:i,s:i,s:i,s:i,s:i,s:s,s:i,s:s,s:o,s:o}", "rank", t->run.rank, "host",
                    i->host, "node", i->node, "local_rank", i->local_rank, "pp", c[TC_PP], "dp",
                    c[TC_DP], "tp", c[TC_TP], "cpus", i->cpuset, "device", i->device, "uuid",
                    i->dev.uuid, "memory", memory_json(t), "predicted_comm",
@@ -208,12 +196,12 @@ static int gather_ranks(struct tc_train *t, json_t **out, struct tc_err *err)
 {
   json_t *mine = rank_json(t);
   char *text = mine ? json_dumps(mine, JSON_COMPACT) : NULL;
-  int world = t->ranks->world;
+  int world = t->run.ranks->world;
   void *all = NULL;
   int64_t *bytes = tc_calloc((size_t)world, sizeof *bytes);
   json_decref(mine);
   *out = NULL;
-  int rc = tc_comm_bytes_gather(t->world, 0, text ? text : "{}",
+  int rc = tc_comm_bytes_gather(t->run.world, 0, text ? text : "{}",
                                 (int64_t)strlen(text ? text : "{}"), &all, bytes, err);
   if (rc == 0 && all) {
     *out = json_array();
@@ -231,26 +219,26 @@ static int gather_ranks(struct tc_train *t, json_t **out, struct tc_err *err)
 static const char *comm_name(const struct tc_train *t)
 {
   for (int a = 0; a < TC_AXES; a++)
-    if (t->native[a]) return "nccl";
-  return t->hub ? "thread" : t->mpi ? "mpi" : "self";
+    if (t->run.native[a]) return "nccl";
+  return t->run.hub ? "thread" : t->run.mpi ? "mpi" : "self";
 }
 
 int tc_train_run_json(struct tc_train *t, struct tc_err *err)
 {
   json_t *who;
   TC_TRY(gather_ranks(t, &who, err));
-  if (t->rank) return 0;
-  char *path = tc_sprintf("%s/run.json", t->out), *config = tc_config_text(t->cfg);
-  char *model = tc_model_text(&t->opts.model);
+  if (t->run.rank) return 0;
+  char *path = tc_sprintf("%s/run.json", t->out), *config = tc_config_text(t->run.cfg);
+  char *model = tc_model_text(&t->run.opts.model);
   json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:I,s:{s:i,s:i,s:i,s:i},s:s,s:s,s:s,s:i,s:s,s:i,s:I,s:f,"
                         "s:o,s:o}",
-                        "version", PACKAGE_VERSION, "stack", t->stack, "config", config, "model",
-                        model, "parameters", (json_int_t)tc_model_params(&t->opts.model), "mesh", "mb",
-                        t->mesh->size[TC_MB], "pp", t->mesh->size[TC_PP], "dp",
-                        t->mesh->size[TC_DP], "tp", t->mesh->size[TC_TP], "system",
-                        t->opts.system->name, "device", t->device->ops->name, "comm",
+                        "version", PACKAGE_VERSION, "stack", t->run.stack, "config", config, "model",
+                        model, "parameters", (json_int_t)tc_model_params(&t->run.opts.model), "mesh", "mb",
+                        t->run.mesh->size[TC_MB], "pp", t->run.mesh->size[TC_PP], "dp",
+                        t->run.mesh->size[TC_DP], "tp", t->run.mesh->size[TC_TP], "system",
+                        t->run.opts.system->name, "device", t->run.device->ops->name, "comm",
                         comm_name(t), "threads",
-                        t->threads, "launcher", t->ranks->launcher, "restart", t->ranks->restart,
+                        t->run.threads, "launcher", t->run.ranks->launcher, "restart", t->run.ranks->restart,
                         "start_step", (json_int_t)t->start_step, "ckpt_memcpy_ms",
                         (double)tc_writer_memcpy_ns(t->writer) * 1e-6, "ranks", who, "memory",
                         memory_json(t));
@@ -275,11 +263,11 @@ int tc_train_run_json(struct tc_train *t, struct tc_err *err)
 void tc_progress(const struct tc_train *t, const struct tc_step_report *r, int64_t *last_ns,
                  double tokens_per_s)
 {
-  int64_t now = tc_now_ns(), end = t->cfg->train_stop_at > 0
-                                       ? TC_MIN(t->cfg->train_stop_at, t->cfg->train_steps)
-                                       : t->cfg->train_steps;
+  int64_t now = tc_now_ns(), end = t->run.cfg->train_stop_at > 0
+                                       ? TC_MIN(t->run.cfg->train_stop_at, t->run.cfg->train_steps)
+                                       : t->run.cfg->train_steps;
   bool tty = isatty(STDERR_FILENO), last = r->step == end;
-  if (t->rank || (!last && *last_ns && !isfinite(r->val_loss) &&
+  if (t->run.rank || (!last && *last_ns && !isfinite(r->val_loss) &&
                   now - *last_ns < (tty ? 200 : 2000) * INT64_C(1000000)))
     return;
   *last_ns = now;

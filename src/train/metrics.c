@@ -21,8 +21,8 @@
 /* Owned. */
 static char *metrics_path(const struct tc_train *t)
 {
-  return t->rank == 0 ? tc_sprintf("%s/metrics.jsonl", t->out)
-                      : tc_sprintf("%s/metrics.%d.jsonl", t->out, t->rank);
+  return t->run.rank == 0 ? tc_sprintf("%s/metrics.jsonl", t->out)
+                      : tc_sprintf("%s/metrics.%d.jsonl", t->out, t->run.rank);
 }
 
 /* A regular file for reading and appending, made if it is not there. Its descriptor, or < 0. */
@@ -110,7 +110,7 @@ static int rewrite(int old, const char *path, int64_t step, struct tc_err *err)
 int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
 {
   struct tc_metrics_out *m = &t->metrics;
-  m->wanted = t->rank == 0 || t->cfg->run_all_ranks;
+  m->wanted = t->run.rank == 0 || t->run.cfg->run_all_ranks;
   if (!m->wanted) return 0;
   tc_metrics_close(t);
   tc_at_file("rewriting the metrics", NULL);

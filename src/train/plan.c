@@ -12,11 +12,11 @@ enum { MOST_MADE = 64, MOST_PLAYED = 4096 };
 
 static const char *device_name(const struct tc_train *t)
 {
-  const char *want = t->cfg->run_plan_device;
+  const char *want = t->run.cfg->run_plan_device;
   if (!strcmp(want, "no")) return NULL;
   if (strcmp(want, "auto")) return want;
-  if (!t->device->ops->separate) return NULL;
-  return tc_plan_device_of(t->ranks->info[t->rank].dev.name);
+  if (!t->run.device->ops->separate) return NULL;
+  return tc_plan_device_of(t->run.ranks->info[t->run.rank].dev.name);
 }
 
 int tc_train_plan(struct tc_train *t, struct tc_err *err)
@@ -29,12 +29,12 @@ int tc_train_plan(struct tc_train *t, struct tc_err *err)
   if (!*name)
     return tc_fail(err, TC_EUSER, "run.plan_device is empty: give auto, no, a device or its file");
   TC_TRY(tc_cluster_read(&k, name, err));
-  k.devices = TC_MAX(tc_ranks_node_devices(t->ranks), 1);
-  k.nodes = t->ranks->n_nodes;
-  int64_t made = t->opts.model.layers * t->mesh->size[TC_PP];
-  bool exact = made <= MOST_MADE && made * t->mesh->size[TC_MB] <= MOST_PLAYED;
-  int rc = tc_plan_layout_on(&p, t->cfg, t->ranks->world, t->ranks->node_of_rank,
-                             tc_ranks_node_devices(t->ranks), &k, exact, &why);
+  k.devices = TC_MAX(tc_ranks_node_devices(t->run.ranks), 1);
+  k.nodes = t->run.ranks->n_nodes;
+  int64_t made = t->run.opts.model.layers * t->run.mesh->size[TC_PP];
+  bool exact = made <= MOST_MADE && made * t->run.mesh->size[TC_MB] <= MOST_PLAYED;
+  int rc = tc_plan_layout_on(&p, t->run.cfg, t->run.ranks->world, t->run.ranks->node_of_rank,
+                             tc_ranks_node_devices(t->run.ranks), &k, exact, &why);
   if (rc == 0) {
     double most = (double)p.cls[p.worst].memory.bytes[TC_DEVICE];
     t->predicted = json_pack("{s:s,s:f}", "device", k.device.name, "device_bytes", most);

@@ -72,9 +72,9 @@ bool tc_rollback_bad(struct tc_train *t, const struct tc_step_report *s)
 {
   struct tc_recover *r = &t->recover;
   if (!isfinite(s->loss) || !isfinite(s->grad_norm)) return true;
-  if (t->cfg->train_spike <= 0) return false;
+  if (t->run.cfg->train_spike <= 0) return false;
   if (r->n_losses >= LEAST_LOSSES &&
-      s->loss > t->cfg->train_spike * median(r)) return true;
+      s->loss > t->run.cfg->train_spike * median(r)) return true;
   if (r->n_losses == TC_ROLLBACK_LOSSES)
     memmove(r->loss, r->loss + 1, (size_t)--r->n_losses * sizeof *r->loss);
   r->loss[r->n_losses++] = s->loss;
@@ -86,7 +86,7 @@ bool tc_rollback_bad(struct tc_train *t, const struct tc_step_report *s)
 int tc_rollback_go(struct tc_train *t, const struct tc_step_report *s, int64_t *step,
                         struct tc_err *err)
 {
-  const int64_t bad = s->step, most = t->cfg->train_rollback;
+  const int64_t bad = s->step, most = t->run.cfg->train_rollback;
   struct tc_recover *r = &t->recover;
   if (r->rollbacks >= most)
     return tc_fail(err, TC_EDIVERGED, "step %lld: loss %g, gradient norm %g: training diverged%s. "
@@ -96,14 +96,14 @@ int tc_rollback_go(struct tc_train *t, const struct tc_step_report *s, int64_t *
   /* Bad at once: then it may be the checkpoint that is, or its samples; take one before it. */
   int64_t before = r->back_to >= 0 && bad == r->back_to + 1 ? r->back_to : bad;
   int64_t rollbacks = r->rollbacks, skipped = r->skipped;
-  if (t->rank == 0)
+  if (t->run.rank == 0)
     tc_warn("step %lld: loss %g, gradient norm %g: going back, %lld of %lld times", (long long)bad,
             s->loss, s->grad_norm, (long long)rollbacks + 1, (long long)most);
   TC_TRY(tc_train_go_back(t, before, step, err));
   r->rollbacks = rollbacks + 1;
   r->skipped = skipped + bad - *step;
   r->back_to = *step;
-  if (t->rank == 0)
+  if (t->run.rank == 0)
     tc_log("went back to step %lld: the samples of steps %lld to %lld are left out",
            (long long)*step, (long long)(*step + skipped + 1), (long long)(bad + skipped));
   tc_metrics_back(t, *step);
@@ -132,11 +132,11 @@ void tc_interval_cost(struct tc_train *t, int64_t write_ns)
   struct tc_recover *r = &t->recover;
   double s = (double)(write_ns + t->copy_ns) * 1e-9;
   r->cost_s = r->cost_s > 0 ? (r->cost_s + s) / 2 : s;
-  if (t->cfg->ckpt_every_minutes >= 0) return;
-  double every = tc_daly_s(r->cost_s, t->cfg->ckpt_mtbf_hours * 3600);
-  if (t->rank == 0 && fabs(every - r->said_s) > 0.1 * r->said_s) {
+  if (t->run.cfg->ckpt_every_minutes >= 0) return;
+  double every = tc_daly_s(r->cost_s, t->run.cfg->ckpt_mtbf_hours * 3600);
+  if (t->run.rank == 0 && fabs(every - r->said_s) > 0.1 * r->said_s) {
     tc_log("ckpt.every_minutes = auto: %.3g minutes between checkpoints (one costs %.3g s, "
-           "ckpt.mtbf_hours = %g)", every / 60, r->cost_s, t->cfg->ckpt_mtbf_hours);
+           "ckpt.mtbf_hours = %g)", every / 60, r->cost_s, t->run.cfg->ckpt_mtbf_hours);
     r->said_s = every;
   }
   r->every_s = every;
@@ -144,7 +144,7 @@ void tc_interval_cost(struct tc_train *t, int64_t write_ns)
 
 bool tc_interval_due(const struct tc_train *t, int64_t step)
 {
-  const struct tc_config *c = t->cfg;
+  const struct tc_config *c = t->run.cfg;
   double since_s = (double)(tc_now_ns() - t->last_ckpt_ns) * 1e-9;
   if (c->ckpt_every > 0 && step % c->ckpt_every == 0) return true;
   if (c->ckpt_every_minutes > 0) return since_s > c->ckpt_every_minutes * 60;
@@ -176,7 +176,7 @@ static double job_left_s(const struct tc_train *t, const char *end, double now)
 {
   double end_s;
   if (epoch_s(end, &end_s) && end_s > now) return end_s - now;
-  if (t->rank == 0)
+  if (t->run.rank == 0)
     tc_warn("SLURM_JOB_END_TIME = %.40s is %s: no time limit is kept; run.walltime sets one", end,
             epoch_s(end, &end_s) ? "in the past" : "no time");
   return 0;
@@ -189,7 +189,7 @@ static double job_left_s(const struct tc_train *t, const char *end, double now)
 void tc_time_limit_begin(struct tc_train *t)
 {
   const char *slurm = tc_env("SLURM_JOB_END_TIME");
-  double minutes = t->cfg->run_walltime, now = real_s(), began;
+  double minutes = t->run.cfg->run_walltime, now = real_s(), began;
   struct tc_recover *r = &t->recover;
   if (minutes > 0) r->limit_s = minutes * 60;
   else if (minutes < 0 && *slurm) r->limit_s = job_left_s(t, slurm, now);
@@ -224,7 +224,7 @@ int tc_time_limit_near(struct tc_train *t)
 
 int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
 {
-  if (!*t->ranks->job) return 0;                 /* by hand: nobody starts it again by itself */
+  if (!*t->run.ranks->job) return 0;                 /* by hand: nobody starts it again by itself */
   char *path = tc_sprintf("%s/.starts", t->ckpt_dir), *tmp = tc_sprintf("%s.tmp", path);
   char job[64] = "";
   long long last = -2, starts = 0;
@@ -233,16 +233,16 @@ int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
     if (fscanf(f, "%63s %lld %lld", job, &last, &starts) != 3) *job = 0;
     fclose(f);
   }
-  bool again = !strcmp(job, t->ranks->job) && last == newest_step;
+  bool again = !strcmp(job, t->run.ranks->job) && last == newest_step;
   starts = again ? starts + 1 : 0;
   int rc = 0;
-  if (starts > t->cfg->ckpt_max_restarts_without_progress) {
+  if (starts > t->run.cfg->ckpt_max_restarts_without_progress) {
     rc = tc_fail(err, TC_NOPROGRESS, "the last %lld starts from step %lld made no new checkpoint: "
                  "giving up. Look at what ended them, then remove %s to try again", starts,
                  (long long)TC_MAX(newest_step, 0), path);
   } else {
     f = fopen(tmp, "w");
-    bool bad = !f || fprintf(f, "%s %lld %lld\n", t->ranks->job,
+    bool bad = !f || fprintf(f, "%s %lld %lld\n", t->run.ranks->job,
                               (long long)newest_step, starts) < 0;
     if (f && fclose(f)) bad = true;
     if (bad || rename(tmp, path))

@@ -2,17 +2,12 @@
 #ifndef TC_TRAIN_H
 #define TC_TRAIN_H
 
-#include "src/comm/comm.h"
-#include "src/config/config.h"
 #include "src/data/data.h"
-#include "src/exec/exec.h"
 #include "src/train/fault.h"
-#include "src/program/program.h"
-#include "src/launch/ranks.h"
 #include "src/monitor/straggler.h"
+#include "src/run/run.h"
 #include "src/run/writer.h"
 
-enum { TC_COMMS = TC_AXES + 2 };   /* by axis; the world's; the writer's, of the world too */
 enum { TC_ROLLBACK_LOSSES = 32 };
 
 /* rollback.c: what it keeps between steps. */
@@ -47,26 +42,11 @@ struct tc_metrics_out {            /* metrics.c */
 
 struct tc_ckpt_report { int64_t step, write_ns; };   /* of a save that ended; step 0: none */
 
-/* One rank. cmd/train.c fills the first part; tc_train does the rest. */
+/* One rank. cmd/train.c fills `stop` and the first part of `run`; tc_train does the rest. */
 struct json_t;                   /* jansson's */
 struct tc_train {
-  const struct tc_config *cfg;   /* borrowed */
-  const struct tc_ranks *ranks;  /* borrowed */
-  char *const *who;              /* [world] "rank 3 on node2"; borrowed */
-  int rank, threads;
   const struct tc_stop *stop;    /* signals that ask to save and stop; borrowed */
-  struct tc_hub *hub;            /* ranks are threads of this process; else NULL */
-  bool mpi;                      /* ranks are several processes */
-
-  struct tc_mesh *mesh;
-  struct tc_comm *world, *comm[TC_AXES], *ckpt_comm;
-  struct tc_comm *native[TC_AXES];   /* of the device's memory; NULL: through the host's */
-  const char **names[TC_COMMS];      /* who is in each communicator */
-  struct tc_device *device, *host;   /* host: runs what is in host space; NULL: device does */
-  struct tc_program_opts opts;
-  struct tc_annotation *rows;    /* that opts borrows */
-  struct tc_program *prog[TC_PROGRAMS];
-  struct tc_exec *exec;
+  struct tc_run run;             /* mesh, programs, device, communicators; src/run changes it */
   struct tc_trace *trace;        /* NULL: run.trace = no */
   struct tc_data *data, *val;
   struct tc_data_identity data_id;   /* rank 0: of `data` */
@@ -75,9 +55,7 @@ struct tc_train {
   bool borrowed;                 /* which was another run's (ckpt.from) */
   int64_t eval_batch;            /* >= 0: fill from the validation windows of this batch */
   char *out, *ckpt_dir;
-  char *stack;                   /* tc_versions_text */
   struct tc_metrics_out metrics;
-  int64_t base_rss_bytes;        /* resident before the arenas were taken */
   struct tc_owner *owner;        /* rank 0: of the checkpoints' folder */
   char *home;                    /* its folder in there: a later owner removes it */
   struct tc_writer *writer;
@@ -102,9 +80,6 @@ struct tc_train {
  * unless it is TC_EPEER. */
 int tc_train(struct tc_train *t, struct tc_err *err);
 
-/* Collective. Makes one status of the ranks': the lowest failing rank's, with its sentence. */
-int tc_agree(const struct tc_train *t, int rc, struct tc_err *err);
-
 struct tc_step_report {
   int64_t step, tokens, step_ns;
   int64_t wait_ns, pp_wait_ns;                   /* for transfers; of those on pp */
@@ -122,12 +97,6 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err);
  * or, where nothing was ever saved, the initial one: *step (0). Later ones are set aside.
  * TC_ENOCKPT where none is whole, TC_EDIVERGED where none lies before. */
 int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err);
-/* Local, before the programs are made. TC_EUSER if the device has less than a micro-batch needs in
- * any case: a program of an absurd one would itself be huge. */
-int tc_train_could_fit(const struct tc_train *t, struct tc_err *err);
-/* Local, before memory is taken. TC_EUSER if the device has less than the programs need: what takes
- * it, and other settings that would fit. */
-int tc_train_fits(const struct tc_train *t, struct tc_err *err);
 /* Local, after the state is there. _close: false if the writer was left behind (tc_writer_free). */
 int tc_train_writer_open(struct tc_train *t, struct tc_err *err);
 bool tc_train_writer_close(struct tc_train *t, bool abandon);
@@ -253,6 +222,5 @@ void tc_counters_read(const struct tc_train *t, struct tc_comm_counters c[TC_COM
 int tc_train_run_json(struct tc_train *t, struct tc_err *err);         /* Collective */
 void tc_progress(const struct tc_train *t, const struct tc_step_report *r, int64_t *last_ns,
                  double tokens_per_s);
-int64_t tc_rss_bytes(bool peak);
 
 #endif

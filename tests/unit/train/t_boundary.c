@@ -49,13 +49,13 @@ static bool open_fixture(struct fixture *f)
   if (!rc) rc = tc_data_open(&f->data, &text, 1, "text", 1, 8, 256, &err);
   if (rc) printf("Bail out! %s\n", err.text);
   f->cfg.ckpt_busy = (char *)(uintptr_t) "skip";
-  f->t = (struct tc_train){ .cfg = &f->cfg,
-                            .world = f->self,
-                            .who = &who,
+  f->t = (struct tc_train){ .run.cfg = &f->cfg,
+                            .run.world = f->self,
+                            .run.who = &who,
                             .writer = f->writer,
                             .data = f->data,
                             .val = f->data,
-                            .mesh = &f->mesh,
+                            .run.mesh = &f->mesh,
                             .out = (char *)(uintptr_t) ".",
                             .saved_step = -1,
                             .ckpt_dir = (char *)(uintptr_t) "./ckpt",
@@ -146,7 +146,7 @@ static void test_finish(struct fixture *f)
     bool stop = false;
     f->cfg.train_stop_at = row[i].stop_at;
     f->cfg.ckpt_busy = (char *)(uintptr_t)(row[i].wait ? "wait" : "skip");
-    f->t.rank = row[i].rank;
+    f->t.run.rank = row[i].rank;
     f->t.left_out = row[i].left_out;
     f->t.saved_step = row[i].step;
     is_int(tc_train_finish_step(&f->t, &r, row[i].flag, &stop, &err), row[i].rc,
@@ -158,7 +158,7 @@ static void test_finish(struct fixture *f)
            row[i].out ? "left out" : "not left out");
     ok(!f->t.copied && !f->t.stall_ns && !f->t.copy_ns, "... and nothing is copied");
   }
-  f->t.rank = 0;
+  f->t.run.rank = 0;
   f->cfg.train_stop_at = 0;
 }
 
@@ -172,7 +172,7 @@ static void test_data(struct fixture *f)
     struct tc_err err = { 0 };
     f->t.data_err = (struct tc_err){ .status = TC_EUSER, .text = "cannot read text" };
     f->t.saved_step = i % 2 ? 5 : -1;
-    f->t.rank = 1;
+    f->t.run.rank = 1;
     if (i < 2)
       is_int(tc_train_finish_step(&f->t, &r, flag, &stop, &err), TC_EUSER,
              "a step that is to be saved");
@@ -190,7 +190,7 @@ static void test_data(struct fixture *f)
   }
   f->t.data_err = (struct tc_err){ 0 };
   f->t.saved_step = -1;
-  f->t.rank = 0;
+  f->t.run.rank = 0;
 }
 
 static void ask(const char *word)
@@ -267,11 +267,11 @@ static void test_signals(struct fixture *f)
         err.text,
         "stopped on request before the first step of this start (after step 3): there is nothing new to save",
         "... in these words");
-    f->t.rank = 1;
+    f->t.run.rank = 1;
     is_int(tc_train_read_flags(&f->t, &r, flag, &err), 0, "... or within one");
     is_int(flag[STOP], row[i].flag, "... is a flag");
     ok(!flag[DUE] && !flag[BUSY] && !flag[LOST], "... and no other");
-    f->t.rank = 0;
+    f->t.run.rank = 0;
   }
   tc_stop_free(s);
 }
@@ -287,8 +287,8 @@ static void test_rows(struct fixture *f)
   for (int eval = 0; eval < 2; eval++) {
     int32_t want[2][N * T], got[2][N * T];
     const int64_t last = tc_data_windows(f->data);
-    f->t.opts.model.context = T;
-    f->t.opts.gpt.batch = (int)(last - 3); /* the fourth window of the second batch is none */
+    f->t.run.opts.model.context = T;
+    f->t.run.opts.gpt.batch = (int)(last - 3); /* the fourth window of the second batch is none */
     f->t.eval_batch = eval ? 1 : -1;
     f->t.recover.skipped = 2;
     if (!eval) TC_ASSERT(tc_data_train(f->data, 7, 7, 0, N, want[0], want[1], NULL) == 0);
@@ -318,17 +318,17 @@ static void test_rows(struct fixture *f)
 static void test_versions(struct fixture *f)
 {
   struct tc_ckpt_meta meta = { .version = "", .data = "", .stack = "" };
-  f->t.stack = tc_strdup("gcc 2, HDF5 2");
+  f->t.run.stack = tc_strdup("gcc 2, HDF5 2");
   stderr_text();
   tc_resume_warn(&f->t, &meta);
-  meta.stack = f->t.stack;
+  meta.stack = f->t.run.stack;
   tc_resume_warn(&f->t, &meta);
   is_str(stderr_text(), "", "the same libraries, and unknown ones");
   meta.stack = "gcc 1, HDF5 2";
   tc_resume_warn(&f->t, &meta);
   is_str(stderr_text(), "tercio: warning: the checkpoint was saved with other versions (gcc 1, HDF5 2; now gcc 2, "
          "HDF5 2): from here on losses may differ in their last digits\n", "other ones");
-  free(f->t.stack);
+  free(f->t.run.stack);
 }
 
 int main(void)

@@ -11,6 +11,7 @@
 
 #include "src/train/request.h"
 #include "src/train/train.h"
+#include "src/run/run.h"
 #include "tests/unit/ckpt_fixture.h"
 #include "tests/unit/stderr_text.h"
 
@@ -72,7 +73,7 @@ static void test_line(struct tc_writer *writer)
   const struct tc_straggler_opts o = { .world = 2,
                                   .stage = (int32_t[]){ 0, 0 },
                                   .node = (int32_t[]){ 0, 1 } };
-  struct tc_train t = { .ranks = &ranks, .writer = writer };
+  struct tc_train t = { .run.ranks = &ranks, .writer = writer };
   struct tc_step_report r = { .step = 3,
                               .tokens = 1000,
                               .step_ns = 250000000,
@@ -150,7 +151,7 @@ static void test_progress(void)
   now_ns = 100 * S;
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     struct tc_config c = { .train_steps = 10, .train_stop_at = row[i].stop_at };
-    const struct tc_train t = { .cfg = &c, .rank = row[i].rank };
+    const struct tc_train t = { .run.cfg = &c, .run.rank = row[i].rank };
     const struct tc_step_report r = { .step = row[i].step,
                                       .tokens = 100,
                                       .loss = 2.5,
@@ -321,16 +322,16 @@ static void test_open(struct tc_train *t)
   is_str(steps("out/elsewhere"), "8 ", "... and is followed");
   tc_metrics_close(t);
   unlink(lines);
-  t->rank = 1;
+  t->run.rank = 1;
   is_int(tc_metrics_open(t, 0, &err), 0, "another rank");
   ok(!t->metrics.wanted && access("out/metrics.1.jsonl", F_OK), "... has no file");
   tc_metrics_look(t, 1);
   ok(access("out/metrics.1.jsonl", F_OK), "... nor gets one later");
-  ((struct tc_config *)(uintptr_t)t->cfg)->run_all_ranks = true;
+  ((struct tc_config *)(uintptr_t)t->run.cfg)->run_all_ranks = true;
   is_int(tc_metrics_open(t, 0, &err), 0, "but with run.all_ranks %s", err.text);
   ok(t->metrics.wanted && access("out/metrics.1.jsonl", F_OK) == 0, "... it has one");
   tc_metrics_close(t);
-  t->rank = 0;
+  t->run.rank = 0;
 }
 
 static void test_refused(struct tc_train *t)
@@ -483,7 +484,7 @@ int main(void)
   test_progress();
   test_request(writer);
   struct tc_config c = { 0 };
-  struct tc_train t = { .cfg = &c,
+  struct tc_train t = { .run.cfg = &c,
                         .writer = writer,
                         .out = (char *)(uintptr_t) "out",
                         .home = (char *)(uintptr_t) "home",

@@ -49,7 +49,7 @@ static bool step(struct tc_train *t, double loss)
 static void test_spike(void)
 {
   struct tc_config c = { .train_spike = 3 };
-  struct tc_train t = { .cfg = &c }, u = { .cfg = &c };
+  struct tc_train t = { .run.cfg = &c }, u = { .run.cfg = &c };
   struct tc_err err = { 0 };
   bool early = false;
   for (int i = 0; i < 8; i++) early |= step(&t, i == 3 ? 100 : 1 + i / 16.0);
@@ -86,7 +86,7 @@ static void test_median(void)
 {
   enum { STEPS = 1000 };
   struct tc_config c = { .train_spike = 1.5 };
-  struct tc_train t = { .cfg = &c };
+  struct tc_train t = { .run.cfg = &c };
   double good[STEPS], sorted[TC_ROLLBACK_LOSSES];
   int n = 0, spikes = 0;
   uint32_t x = 1;
@@ -113,7 +113,7 @@ static void test_median(void)
 static void test_due(void)
 {
   struct tc_config c = { .ckpt_every = 4 };
-  struct tc_train t = { .cfg = &c, .last_ckpt_ns = tc_now_ns(), .start_step = 10 };
+  struct tc_train t = { .run.cfg = &c, .last_ckpt_ns = tc_now_ns(), .start_step = 10 };
   ok(tc_interval_due(&t, 12) && !tc_interval_due(&t, 13), "every 4 steps");
   c.ckpt_every = 0;
   ok(!tc_interval_due(&t, 12), "never");
@@ -143,7 +143,7 @@ static int64_t now_s(void)
 static struct tc_train in_job(const struct tc_config *c, int64_t end_s, int64_t began_s)
 {
   char text[32];
-  struct tc_train t = { .cfg = c };
+  struct tc_train t = { .run.cfg = c };
   snprintf(text, sizeof text, "%lld", (long long)(now_s() + end_s));
   setenv("SLURM_JOB_END_TIME", text, 1);
   snprintf(text, sizeof text, "%lld", (long long)(now_s() - began_s));
@@ -156,7 +156,7 @@ static struct tc_train in_job(const struct tc_config *c, int64_t end_s, int64_t 
 static void test_walltime(void)
 {
   const struct tc_config hour = { .run_walltime = 60 }, automatic = { .run_walltime = -1 };
-  struct tc_train t = { .cfg = &hour };
+  struct tc_train t = { .run.cfg = &hour };
   tc_time_limit_begin(&t);
   is_int(tc_time_limit_near(&t), TC_TIME_LIMIT_FAR, "run.walltime = an hour: far");
   wall_s = 86400;
@@ -178,7 +178,7 @@ static void test_walltime(void)
   is_int(tc_time_limit_near(&t), TC_TIME_LIMIT_FAR, "a job's end in the past is none");
   static const char *const odd[] = { "nan", "inf", "-5", "0", "soon", "12x", "", "1e400" };
   for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
-    t = (struct tc_train){ .cfg = &automatic };
+    t = (struct tc_train){ .run.cfg = &automatic };
     setenv("SLURM_JOB_END_TIME", odd[i], 1);
     tc_time_limit_begin(&t);
     is_int(tc_time_limit_near(&t), TC_TIME_LIMIT_FAR, "SLURM_JOB_END_TIME = '%s' is none", odd[i]);
@@ -189,7 +189,7 @@ static void test_walltime(void)
 static void test_cost(void)
 {
   struct tc_config c = { .ckpt_every_minutes = -1, .ckpt_mtbf_hours = 24 };
-  struct tc_train t = { .cfg = &c, .rank = 1, .copy_ns = 500000000 };
+  struct tc_train t = { .run.cfg = &c, .run.rank = 1, .copy_ns = 500000000 };
   tc_interval_cost(&t, 3500000000);
   near_f(t.recover.cost_s, 4, 1e-12, "the copy and the writing");
   near_f(t.recover.every_s, tc_daly_s(4, 86400), 1e-12, "their interval");
@@ -223,7 +223,7 @@ static void test_limit(void)
   };
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
     struct tc_config cfg = { .run_walltime = c[i].minutes };
-    struct tc_train t = { .cfg = &cfg };
+    struct tc_train t = { .run.cfg = &cfg };
     put_env("SLURM_JOB_START_TIME", c[i].began ? (double)now_s() + c[i].began : 0);
     put_env("SLURM_JOB_END_TIME", c[i].ends ? (double)now_s() + c[i].ends : 0);
     tc_time_limit_begin(&t);
@@ -283,7 +283,7 @@ static void test_guard(void)
   if (!ok(mkdtemp(dir) != NULL, "a folder")) return;
   struct tc_config c = { .ckpt_max_restarts_without_progress = 3 };
   struct tc_ranks r = { .job = "17" };
-  struct tc_train t = { .cfg = &c, .ranks = &r, .ckpt_dir = dir };
+  struct tc_train t = { .run.cfg = &c, .run.ranks = &r, .ckpt_dir = dir };
   struct tc_err err = { 0 };
   for (int i = 0; i < 4; i++) is_int(tc_train_guard(&t, 8, &err), 0, "start %d from step 8", i);
   is_int(tc_train_guard(&t, 8, &err), TC_NOPROGRESS, "one too many");
@@ -318,7 +318,7 @@ static void test_guard_file(void)
   if (!ok(mkdtemp(dir) != NULL, "a folder")) return;
   struct tc_config cfg = { .ckpt_max_restarts_without_progress = 3 };
   struct tc_ranks r = { .job = "17" };
-  struct tc_train t = { .cfg = &cfg, .ranks = &r, .ckpt_dir = dir };
+  struct tc_train t = { .run.cfg = &cfg, .run.ranks = &r, .ckpt_dir = dir };
   char *path = tc_sprintf("%s/.starts", dir), *want;
   struct tc_err err = { 0 };
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
@@ -351,7 +351,7 @@ static void test_note(void)
 {
   static const char *const bad[] = { "skipped -1 rollbacks 0 losses", "skipped 0 rollbacks -1 losses", "skipped 1",
                                      "skipped 1 rollbacks 2", "x" };
-  struct tc_train t = { .rank = 0 };
+  struct tc_train t = { .run.rank = 0 };
   struct tc_err err = { 0 };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     char *want = tc_sprintf("the checkpoint's note on the training loop makes no sense: \"%s\"", bad[i]);

@@ -7,6 +7,8 @@
 #include "src/model/optim.h"
 #include "src/launch/process.h"
 #include "src/program/setup.h"
+#include "src/run/impl.h"
+#include "src/run/versions.h"
 #include "src/watch/watch.h"
 #include "tests/unit/script.h"
 
@@ -75,8 +77,8 @@ static int exec_new(struct tc_exec **out, const struct tc_exec_opts *o, struct t
 {
   for (int a = 0; a < TC_AXES; a++) note("axis %d: %d %d", a, no(o->comm[a]), no(o->native[a]));
   *out = make();
-  return call(err, "exec %d %d %d %d %d %d %d %d %d", o->device == train.device,
-              o->host == train.host, o->mesh == &mesh, o->rank, o->apart, o->walk, p == train.prog,
+  return call(err, "exec %d %d %d %d %d %d %d %d %d", o->device == train.run.device,
+              o->host == train.run.host, o->mesh == &mesh, o->rank, o->apart, o->walk, p == train.run.prog,
               n, o->fill_ctx == &train);
 }
 
@@ -154,12 +156,12 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_process_pool(n, err) call(err, "pool %d", n)
 #define tc_ranks_gpu_name(me, name, size) snprintf(name, size, "cuda:%d", (me)->device)
 #define tc_device_open device_open
-#define tc_train_could_fit(t, err) call(err, "could fit")
+#define tc_run_could_fit(r, err) call(err, "could fit")
 #define tc_program_new(out, o, m, rank, like, stats, err)                          \
-  (*(out) = (m) == &mesh ? &program[(out)-train.prog] : NULL,                       \
+  (*(out) = (m) == &mesh ? &program[(out)-train.run.prog] : NULL,                       \
    call(err, "new program %d %d %g %d", (o)->kind, rank, (double)(o)->gpt.dropout, \
         (like) ? (int)((struct tc_program *)(like)-program) : -1))
-#define tc_train_fits(t, err) call(err, "fits")
+#define tc_run_fits(r, err) call(err, "fits")
 #define tc_exec_new exec_new
 #define tc_rss_bytes(peak) (peak ? 1 : 77)
 #define tc_train_data_open(t, err) call(err, "data")
@@ -216,7 +218,7 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_train_writer_open(t, err) call(err, "saver")
 #define tc_train_last_step(c) ((c)->train_stop_at ? (c)->train_stop_at : (c)->train_steps)
 #define tc_metrics_open(t, step, err) call(err, "lines from %d", (int)(step))
-#define tc_train_run_json(t, err) call(err, "run.json %d", (int)(t)->base_rss_bytes)
+#define tc_train_run_json(t, err) call(err, "run.json %d", (int)(t)->run.base_rss_bytes)
 #define tc_train_trace_end(t, rc, err) \
   (note("trace ends %d", rc), rc < 0 ? rc : call(err, "written"))
 #define tc_time_limit_begin(t) note("walltime %d", open_text(t, &(struct tc_err){ .text = "" }))
@@ -231,6 +233,9 @@ static bool all_free(struct tc_comm *const *c, int n)
 }
 
 #include "src/program/of_run.c"
+#include "src/run/comms.c"
+#include "src/run/device.c"
+#include "src/run/run.c"
 #include "src/train/loop.c"
 
 static void play(void *ctx)
@@ -279,24 +284,24 @@ static void play(void *ctx)
                                 .separate = s->separate,
                                 .has_bf16 = bf16 };
   for (int i = 0; i < 3; i++) device[i] = (struct tc_device){ .ops = &ops };
-  train = (struct tc_train){ .cfg = &cfg,
-                             .ranks = &ranks,
-                             .who = who,
-                             .rank = s->rank,
-                             .threads = 3,
-                             .hub = s->hub ? make() : NULL,
-                             .mpi = s->mpi,
+  train = (struct tc_train){ .run.cfg = &cfg,
+                             .run.ranks = &ranks,
+                             .run.who = who,
+                             .run.rank = s->rank,
+                             .run.threads = 3,
+                             .run.hub = s->hub ? make() : NULL,
+                             .run.mpi = s->mpi,
                              .data = make(),
                              .val = make() };
   int rc = tc_train(&train, &err);
   fprintf(script.out, "%d %s; %d %d %d %d\n", rc, err.text, device[0].poison, device[0].tf32,
-          train.borrowed, (int)train.base_rss_bytes);
+          train.borrowed, (int)train.run.base_rss_bytes);
   if (!s->left) return;
-  free(train.names[TC_AXES + 1]);
+  free(train.run.names[TC_AXES + 1]);
   free(train.out);
   free(train.home);
   free(train.ckpt_dir);
-  free(train.stack);
+  free(train.run.stack);
 }
 
 static char *make_scene(const char *line)

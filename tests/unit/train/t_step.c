@@ -46,8 +46,8 @@ static void play(void *ctx)
 {
   const struct scene *s = ctx;
   const struct tc_config cfg = { .train_steps = 10, .ckpt_async = s->async, .ckpt_busy = "skip" };
-  struct tc_train t = { .cfg = &cfg,
-                        .rank = s->rank,
+  struct tc_train t = { .run.cfg = &cfg,
+                        .run.rank = s->rank,
                         .saved_step = s->saved,
                         .start_step = 5,
                         .stall_ns = 3,
