@@ -42,16 +42,19 @@ libtercio_app_a_SOURCES = \
   %D%/train/ckpt.c \
   %D%/train/end_of_step.c \
   %D%/train/fault.c \
-  %D%/train/fault.h \
-  %D%/train/log.c \
+  %D%/train/guard.c \
+  %D%/train/impl.h \
+  %D%/train/interval.c \
   %D%/train/loop.c \
   %D%/train/metrics.c \
   %D%/train/plan.c \
+  %D%/train/progress.c \
   %D%/train/request.c \
   %D%/train/request.h \
   %D%/train/resume.c \
   %D%/train/rollback.c \
-  %D%/train/straggler.c \
+  %D%/train/run_json.c \
+  %D%/train/time_limit.c \
   %D%/train/trace.c \
   %D%/train/train.h
 

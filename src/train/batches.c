@@ -5,7 +5,7 @@
  *   end tells all ranks, and the run ends.
  * - A state is saved only after all ranks have found every file as it was at the start. So a
  *   checkpoint never holds what was trained on other data. */
-#include "src/train/train.h"
+#include "src/train/impl.h"
 #include "src/watch/watch.h"
 
 #include <stdlib.h>
@@ -19,9 +19,9 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
   if (!c->data_train.n)
     return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
   bool split = c->data_val.n == 0;
-  TC_TRY(tc_data_open(&t->data, c->data_train.item, c->data_train.n, c->data_format, split ? 1 : 0,
+  TC_TRY(tc_data_open(&t->batches.train, c->data_train.item, c->data_train.n, c->data_format, split ? 1 : 0,
                       m->context, m->vocab, err));
-  return tc_data_open(&t->val, split ? c->data_train.item : c->data_val.item,
+  return tc_data_open(&t->batches.val, split ? c->data_train.item : c->data_val.item,
                       split ? c->data_train.n : c->data_val.n, c->data_format, split ? 2 : 0,
                       m->context, m->vocab, err);
 }
@@ -31,9 +31,9 @@ int tc_train_data_same(struct tc_train *t, struct tc_err *err)
 {
   enum { TRAIN, TRAIN_HASH, VAL, VAL_HASH, EACH };
   struct tc_data_identity train = { 0 }, val = { 0 };
-  int rc = tc_data_identity(t->data, &train, err);
-  t->data_id = train;
-  if (!rc) rc = tc_data_identity(t->val, &val, err);
+  int rc = tc_data_identity(t->batches.train, &train, err);
+  t->batches.id = train;
+  if (!rc) rc = tc_data_identity(t->batches.val, &val, err);
   TC_TRY(tc_run_agree(&t->run, rc, err));
   const int world = t->run.mesh->world;
   const int64_t mine[EACH] = { train.tokens, (int64_t)train.hash, val.tokens, (int64_t)val.hash };
@@ -51,17 +51,19 @@ int tc_train_data_same(struct tc_train *t, struct tc_err *err)
   return rc;
 }
 
+void tc_train_data_from(struct tc_train *t, int64_t eval_batch) { t->batches.eval_batch = eval_batch; }
+
 static int read_batch(struct tc_train *t, const struct tc_runtime *rt, int64_t b0, int64_t n,
                       int32_t *tokens, int32_t *targets, struct tc_err *err)
 {
   const int64_t T = t->run.opts.model.context;
-  if (t->eval_batch < 0)
-    return tc_data_train(t->data, rt->seed, rt->step + t->recover.skipped, b0, n, tokens, targets,
+  if (t->batches.eval_batch < 0)
+    return tc_data_train(t->batches.train, rt->seed, rt->step + t->rollback.skipped, b0, n, tokens, targets,
                          err);
   for (int64_t i = 0; i < n; i++) {              /* windows beyond the last count for nothing */
-    int64_t w = t->eval_batch * t->run.opts.gpt.batch + b0 + i;
-    if (w < tc_data_windows(t->val)) {
-      TC_TRY(tc_data_window(t->val, w, tokens + i * T, targets + i * T, err));
+    int64_t w = t->batches.eval_batch * t->run.opts.gpt.batch + b0 + i;
+    if (w < tc_data_windows(t->batches.val)) {
+      TC_TRY(tc_data_window(t->batches.val, w, tokens + i * T, targets + i * T, err));
     } else {
       memset(tokens + i * T, 0, (size_t)T * sizeof *tokens);
       memset(targets + i * T, -1, (size_t)T * sizeof *targets);
@@ -91,8 +93,8 @@ void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t
 {
   struct tc_train *t = ctx;
   tc_at("reading a batch", NULL, NULL, rt->mb);
-  if (t->data_err.status == 0 &&
-      read_rows(t, rt, row0, rows, tokens, targets, &t->data_err) == 0) return;
+  if (t->batches.err.status == 0 &&
+      read_rows(t, rt, row0, rows, tokens, targets, &t->batches.err) == 0) return;
   memset(tokens, 0, (size_t)rows * sizeof *tokens);
   memset(targets, 0, (size_t)rows * sizeof *targets);
 }
@@ -100,10 +102,10 @@ void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t
 static int check_files(struct tc_train *t, struct tc_err *err)
 {
   const bool warn = t->run.rank == 0;
-  if (t->data_err.status < 0) return tc_fail(err, TC_EUSER, "%s", t->data_err.text);
+  if (t->batches.err.status < 0) return tc_fail(err, TC_EUSER, "%s", t->batches.err.text);
   tc_at_file("looking whether the data changed", NULL);
-  TC_TRY(tc_data_check(t->data, warn, err));
-  return tc_data_check(t->val, warn && t->run.cfg->data_val.n, err);
+  TC_TRY(tc_data_check(t->batches.train, warn, err));
+  return tc_data_check(t->batches.val, warn && t->run.cfg->data_val.n, err);
 }
 
 int tc_train_data_check(struct tc_train *t, struct tc_err *err)
@@ -112,11 +114,11 @@ int tc_train_data_check(struct tc_train *t, struct tc_err *err)
   if (rc >= 0 || rc == TC_EPEER) return rc;
   struct tc_err why = *err;
   if (tc_train_save_end(t, true, false, err) == TC_EPEER) return TC_EPEER;
-  if (t->saved_step < 0)
+  if (t->ckpt.saved_step < 0)
     return tc_fail(err, TC_EUSER, "%.600s. No checkpoint was saved; run the same command again to "
                    "start anew", why.text);
   return tc_fail(err, TC_EUSER, "%.600s. What was trained after step %lld is not saved, since it may "
                  "be of other data. Restore the file and run the same command again to resume from "
                  "there; for changed data start a new run (another run.out)", why.text,
-                 (long long)t->saved_step);
+                 (long long)t->ckpt.saved_step);
 }

@@ -10,7 +10,7 @@
 #include "io/folder.h"
 #include "io/ckpt/owner.h"
 #include "src/graph/shard_box.h"
-#include "src/train/train.h"
+#include "src/train/impl.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -30,19 +30,19 @@ struct tc_train_state {
 /* The looking goes in rounds, so that nobody waits in one call for longer than a deadline. */
 int tc_train_own(struct tc_train *t, struct tc_err *err)
 {
-  if (t->run.rank == 0) t->owner = tc_owner_new(t->ckpt_dir, t->run.ranks->job, t->run.ranks->restart);
+  if (t->run.rank == 0) t->ckpt.owner = tc_owner_new(t->ckpt.dir, t->run.ranks->job, t->run.ranks->restart);
   for (;;) {
-    int rc = t->run.rank == 0 ? tc_owner_take(t->owner, err) : 0;
+    int rc = t->run.rank == 0 ? tc_owner_take(t->ckpt.owner, err) : 0;
     int64_t again = rc > 0;
     TC_TRY(tc_run_agree(&t->run, TC_MIN(rc, 0), err));
     TC_TRY(tc_comm_max_i64(t->run.world, &again, 1, err));
     if (!again) break;
     tc_sleep_ns(TC_OWNER_LOOK_NS);
   }
-  void *name = t->run.rank == 0 ? (void *)(uintptr_t)tc_owner_home(t->owner) : NULL;
+  void *name = t->run.rank == 0 ? (void *)(uintptr_t)tc_owner_home(t->ckpt.owner) : NULL;
   int64_t n = name ? (int64_t)strlen(name) : 0;
   TC_TRY(tc_comm_bytes_bcast(t->run.world, 0, &name, &n, err));
-  t->home = tc_sprintf("%s/%.*s", t->ckpt_dir, (int)n, (const char *)name);
+  t->ckpt.home = tc_sprintf("%s/%.*s", t->ckpt.dir, (int)n, (const char *)name);
   if (t->run.rank) free(name);
   return 0;
 }
@@ -113,14 +113,14 @@ static void give_pinned(void *train, void *p)
 static void begin_copy(void *train, void *to, const void *from, int64_t bytes)
 {
   struct tc_train *t = train;
-  t->state->copy = t->run.device->ops->copy_begin(t->run.device, to, from, bytes);
-  tc_exec_hold(t->run.exec, t->state->copy);
+  t->ckpt.state->copy = t->run.device->ops->copy_begin(t->run.device, to, from, bytes);
+  tc_exec_hold(t->run.exec, t->ckpt.state->copy);
 }
 
 static int end_copy(void *train)
 {
   struct tc_train *t = train;
-  return t->state->copy ? t->run.device->ops->copy_wait(t->run.device, t->state->copy) : 0;
+  return t->ckpt.state->copy ? t->run.device->ops->copy_wait(t->run.device, t->ckpt.state->copy) : 0;
 }
 
 int64_t tc_train_staging_bytes(const struct tc_train *t)
@@ -139,12 +139,12 @@ int64_t tc_train_staging_bytes(const struct tc_train *t)
 
 int tc_train_writer_open(struct tc_train *t, struct tc_err *err)
 {
-  struct tc_train_state *st = t->state = tc_calloc(1, sizeof *st);
+  struct tc_train_state *st = t->ckpt.state = tc_calloc(1, sizeof *st);
   tc_run_state(&t->run, &st->s);
   list_slices(t, st);
   for (int i = 0; i < st->s.n; i++) {
     const struct tc_ckpt_tensor *x = &st->s.tensor[i];
-    t->ckpt_bytes += tc_box_bytes(x->dtype, x->rank, x->dim);
+    t->ckpt.bytes += tc_box_bytes(x->dtype, x->rank, x->dim);
   }
   st->model = tc_model_text(&t->run.opts.model);
   st->config = tc_config_text(t->run.cfg);
@@ -153,17 +153,17 @@ int tc_train_writer_open(struct tc_train *t, struct tc_err *err)
                         t->run.mesh->size[TC_TP]);
   const struct tc_writer_copy_ops copy = { take_pinned, give_pinned, begin_copy, end_copy, t };
   struct tc_writer_opts o = {
-    .dir = t->ckpt_dir, .tensor = st->s.tensor, .n_tensors = st->s.n, .slice = st->slice,
+    .dir = t->ckpt.dir, .tensor = st->s.tensor, .n_tensors = st->s.n, .slice = st->slice,
     .n_slices = st->n_slices, .async = t->run.cfg->ckpt_async, .keep = (int)t->run.cfg->ckpt_keep,
-    .verified = t->saved_step, .threads = t->run.threads, .comm = t->run.ckpt_comm, .trace = t->trace,
+    .verified = t->ckpt.saved_step, .threads = t->run.threads, .comm = t->run.ckpt_comm, .trace = t->trace,
     .copy = t->run.device->ops->separate ? &copy : NULL };
-  return tc_writer_new(&t->writer, &o, err);
+  return tc_writer_new(&t->ckpt.writer, &o, err);
 }
 
 bool tc_train_writer_close(struct tc_train *t, bool abandon)
 {
-  struct tc_train_state *st = t->state;
-  if (!tc_writer_free(t->writer, abandon)) return false;
+  struct tc_train_state *st = t->ckpt.state;
+  if (!tc_writer_free(t->ckpt.writer, abandon)) return false;
   if (!st) return true;
   free(st->model);
   free(st->config);
@@ -177,9 +177,9 @@ bool tc_train_writer_close(struct tc_train *t, bool abandon)
 
 void tc_train_poison(struct tc_train *t)
 {
-  for (int i = 0; i < t->state->n_slices; i++) {
-    const struct tc_ckpt_slice *s = &t->state->slice[i];
-    const struct tc_ckpt_tensor *x = &t->state->s.tensor[s->tensor];
+  for (int i = 0; i < t->ckpt.state->n_slices; i++) {
+    const struct tc_ckpt_slice *s = &t->ckpt.state->slice[i];
+    const struct tc_ckpt_tensor *x = &t->ckpt.state->s.tensor[s->tensor];
     int64_t bytes = tc_box_bytes(x->dtype, x->rank, s->count);
     if (t->run.device->ops->separate) t->run.device->ops->fill(t->run.device, s->data, 0xff, bytes);
     else memset(s->data, 0xff, (size_t)bytes);   /* NaN in every type of float */
@@ -188,7 +188,7 @@ void tc_train_poison(struct tc_train *t)
 
 void tc_train_save_begin(struct tc_train *t, int64_t step)
 {
-  const struct tc_train_state *st = t->state;
+  const struct tc_train_state *st = t->ckpt.state;
   char *loop = tc_rollback_text(t);
   struct tc_ckpt_meta meta = {
     .step = step, .seed = (uint64_t)t->run.cfg->train_seed,
@@ -196,22 +196,22 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .config = st->config, .data = st->data, .mesh = st->mesh, .system = t->run.opts.system->name,
     .job = t->run.ranks->job, .restart = t->run.ranks->restart, .who = (const char *const *)t->run.who,
     .version = PACKAGE_VERSION, .stack = t->run.stack, .loop = loop,
-    .home = t->owner ? tc_owner_home(t->owner) : NULL,
+    .home = t->ckpt.owner ? tc_owner_home(t->ckpt.owner) : NULL,
     .files = strcmp(t->run.cfg->ckpt_files, "node") ? TC_FILES_RANK : TC_FILES_NODE,
     .view = t->run.cfg->ckpt_view };
-  t->last_ckpt_ns = tc_now_ns();
-  t->recover.begun = true;
-  tc_writer_go(t->writer, &meta, t->metrics.fd >= 0 ? fcntl(t->metrics.fd, F_DUPFD_CLOEXEC, 0) : -1);
+  t->ckpt.begun_ns = tc_now_ns();
+  t->ckpt.begun = true;
+  tc_writer_go(t->ckpt.writer, &meta, t->log.fd >= 0 ? fcntl(t->log.fd, F_DUPFD_CLOEXEC, 0) : -1);
   free(loop);
 }
 
 int tc_train_save_end(struct tc_train *t, bool wait, bool last, struct tc_err *err)
 {
   struct tc_saved r;
-  if (!t->writer || !tc_writer_result(t->writer, wait, &r)) return 0;
+  if (!t->ckpt.writer || !tc_writer_result(t->ckpt.writer, wait, &r)) return 0;
   if (r.rc == 0) {
-    t->saved_step = r.step;
-    t->ckpt_said = (struct tc_ckpt_report){ .step = r.step, .write_ns = r.write_ns };
+    t->ckpt.saved_step = r.step;
+    tc_metrics_saved(t, r.step, r.write_ns);
     tc_interval_cost(t, r.write_ns);
     return 0;
   }
@@ -252,9 +252,9 @@ static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
 static int take_up(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
 {
   struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed };
-  t->saved_step = tc_ckpt_meta(c)->step;
+  t->ckpt.saved_step = tc_ckpt_meta(c)->step;
   if (t->run.rank == 0)
-    tc_log("resumed from %s, step %lld", tc_ckpt_path(c), (long long)t->saved_step);
+    tc_log("resumed from %s, step %lld", tc_ckpt_path(c), (long long)t->ckpt.saved_step);
   tc_ckpt_close(c);
   return tc_exec_run(t->run.exec, TC_REFRESH, &rt, err);
 }
@@ -262,7 +262,7 @@ static int take_up(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
 static int begin_anew(struct tc_train *t, struct tc_err *err)
 {
   struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed };
-  t->saved_step = -1;
+  t->ckpt.saved_step = -1;
   TC_TRY(tc_rollback_parse(t, "", err));
   return tc_exec_run(t->run.exec, TC_INIT, &rt, err);
 }
@@ -271,14 +271,14 @@ static int begin_anew(struct tc_train *t, struct tc_err *err)
 static int set_aside(struct tc_train *t, int64_t step, struct tc_err *err)
 {
   int64_t *steps = NULL;
-  int n = tc_ckpt_list(t->ckpt_dir, &steps, err), rc = TC_MIN(n, 0);
+  int n = tc_ckpt_list(t->ckpt.dir, &steps, err), rc = TC_MIN(n, 0);
   for (int i = 0; i < n && rc == 0 && steps[i] > step; i++) {
     char from[40], to[80];
     snprintf(from, sizeof from, "step-%08lld", (long long)steps[i]);
     snprintf(to, sizeof to, "superseded-%s-%llx", from, (unsigned long long)tc_now_ns());
-    rc = tc_folder_rename(t->ckpt_dir, from, to, err);
+    rc = tc_folder_rename(t->ckpt.dir, from, to, err);
     if (rc == 0)
-      tc_warn("%s/%s: the run goes on from before it: kept as %s", t->ckpt_dir, from, to);
+      tc_warn("%s/%s: the run goes on from before it: kept as %s", t->ckpt.dir, from, to);
   }
   free(steps);
   return rc;
@@ -289,27 +289,27 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
   const int64_t how = t->run.cfg->ckpt_resume, step = how >= 0 ? how : -1;
   struct tc_ckpt *c = NULL;
   struct loading l = { .t = t, .resumes = true };
-  t->last_ckpt_ns = tc_now_ns();
+  t->ckpt.begun_ns = tc_now_ns();
   if (how != TC_NO)
-    TC_TRY(tc_ckpt_load(&c, t->ckpt_dir, step, load_checked, &l, t->run.world, err));
+    TC_TRY(tc_ckpt_load(&c, t->ckpt.dir, step, load_checked, &l, t->run.world, err));
   if (c) {
-    t->start_step = tc_ckpt_meta(c)->step;
+    t->ckpt.start_step = tc_ckpt_meta(c)->step;
     if (t->run.rank == 0) tc_resume_warn(t, tc_ckpt_meta(c));
     TC_TRY(take_up(t, c, err));
   }
   /* Who asks for another start leaves what lies ahead of it: going back must not come there. */
   if (how != TC_AUTO)
-    TC_TRY(tc_run_agree(&t->run, t->run.rank == 0 ? set_aside(t, c ? t->start_step : -1, err) : 0, err));
+    TC_TRY(tc_run_agree(&t->run, t->run.rank == 0 ? set_aside(t, c ? t->ckpt.start_step : -1, err) : 0, err));
   if (c) return 0;
   TC_TRY(tc_run_agree(&t->run, t->run.rank == 0 ? tc_train_guard(t, -1, err) : 0, err));
   if (!*t->run.cfg->ckpt_from) return begin_anew(t, err);
   l.guarded = true;
   l.resumes = false;
   TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world, err));
-  t->start_step = tc_ckpt_meta(c)->step;
+  t->ckpt.start_step = tc_ckpt_meta(c)->step;
   TC_TRY(take_up(t, c, err));
-  t->saved_step = -1;                            /* not in this run's folder yet */
-  t->borrowed = true;
+  t->ckpt.saved_step = -1;                            /* not in this run's folder yet */
+  t->ckpt.borrowed = true;
   return 0;
 }
 
@@ -317,7 +317,7 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
 static int step_below(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err)
 {
   int64_t *steps = NULL;
-  int n = t->run.rank == 0 ? tc_ckpt_list(t->ckpt_dir, &steps, err) : 0;
+  int n = t->run.rank == 0 ? tc_ckpt_list(t->ckpt.dir, &steps, err) : 0;
   *step = -1;
   for (int i = 0; i < n && *step < 0; i++)
     if (steps[i] < before) *step = steps[i];
@@ -334,16 +334,16 @@ int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct t
   for (; !c; before = *step, tried++) {
     TC_TRY(step_below(t, before, step, err));
     if (*step < 0) break;
-    int rc = tc_ckpt_load(&c, t->ckpt_dir, *step, load_checked, &l, t->run.world, err);
+    int rc = tc_ckpt_load(&c, t->ckpt.dir, *step, load_checked, &l, t->run.world, err);
     if (rc == TC_EPEER) return rc;
     if (rc < 0 && t->run.rank == 0) tc_warn("%s; looking for an older one", err->text);
   }
   if (!c && tried)
     return tc_fail(err, TC_ENOCKPT, "%s: none of the %d checkpoints before it is whole",
-                   t->ckpt_dir, tried);
-  if (!c && (t->saved_step >= 0 || t->start_step > 0))
+                   t->ckpt.dir, tried);
+  if (!c && (t->ckpt.saved_step >= 0 || t->ckpt.start_step > 0))
     return tc_fail(err, TC_EDIVERGED, "training diverged, and %s has no checkpoint from before it "
-                   "to go back to", t->ckpt_dir);
+                   "to go back to", t->ckpt.dir);
   if (!c) *step = 0;                             /* nothing was ever saved */
   int rc = tc_run_agree(&t->run, t->run.rank == 0 ? set_aside(t, *step, err) : 0, err);
   if (rc == 0) return c ? take_up(t, c, err) : begin_anew(t, err);

@@ -4,7 +4,7 @@
  * collective work, so that no rank waits for one that has left. What fails within a step (a
  * peer's absence, a kernel) the others learn by their deadline. The end of a step, where what single
  * ranks know becomes what all do, is end_of_step.c. */
-#include "src/train/train.h"
+#include "src/train/impl.h"
 #include "io/folder.h"
 #include "io/ckpt/owner.h"
 #include "src/model/optim.h"
@@ -42,7 +42,7 @@ static int setup_local(struct tc_train *t, struct tc_err *err)
   TC_TRY(tc_run_device(&t->run, err));
   if (t->run.rank == 0) {
     TC_TRY(make_folder(t->out, err));
-    TC_TRY(make_folder(t->ckpt_dir, err));
+    TC_TRY(make_folder(t->ckpt.dir, err));
   }
   return 0;
 }
@@ -74,7 +74,7 @@ static struct tc_runtime runtime(const struct tc_train *t, int64_t step)
 
 static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_err *err)
 {
-  int64_t B = t->run.opts.gpt.batch, windows = tc_data_windows(t->val);
+  int64_t B = t->run.opts.gpt.batch, windows = tc_data_windows(t->batches.val);
   int64_t batches = tc_ceil_div(windows, B);
   if (t->run.cfg->train_eval_batches > 0) batches = TC_MIN(batches, t->run.cfg->train_eval_batches);
   windows = TC_MIN(windows, batches * B);
@@ -83,9 +83,9 @@ static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_er
   int64_t t0 = tc_trace_pause(t->trace);
   tc_at_file("evaluating", NULL);
   for (int64_t i = 0; i < batches; i++) {
-    t->eval_batch = i;
+    tc_train_data_from(t, i);
     int rc = tc_exec_run(t->run.exec, TC_EVAL, &rt, err);
-    t->eval_batch = -1;
+    tc_train_data_from(t, -1);
     if (rc < 0) return rc;
     sum += tc_exec_scalar(t->run.exec, TC_EVAL, t->run.prog[TC_EVAL]->graph->loss) * (double)B;
   }
@@ -118,8 +118,8 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
  * it here. */
 static int save_borrowed(struct tc_train *t, struct tc_err *err)
 {
-  tc_writer_copy(t->writer);
-  tc_train_save_begin(t, t->start_step);
+  tc_writer_copy(t->ckpt.writer);
+  tc_train_save_begin(t, t->ckpt.start_step);
   return tc_train_save_end(t, true, true, err);
 }
 
@@ -130,10 +130,10 @@ static int loop(struct tc_train *t, struct tc_err *err)
   int64_t shown_ns = 0, flag[TC_FLAGS];
   double rate = 0;
   bool stop = false;
-  if (t->start_step < end) TC_TRY(tc_train_asked_before(t, err));
-  tc_counters_read(t, t->said);
-  t->recover.boundary_ns = tc_now_ns();
-  for (int64_t step = t->start_step + 1; step <= end && !stop; step++) {
+  if (t->ckpt.start_step < end) TC_TRY(tc_train_asked_before(t, err));
+  tc_metrics_begin(t);
+  tc_time_limit_first_step(t);
+  for (int64_t step = t->ckpt.start_step + 1; step <= end && !stop; step++) {
     struct tc_step_report r = { .step = step, .val_loss = NAN,
                                 .tokens = t->run.opts.gpt.batch * t->run.opts.model.context };
     tc_at_step(step);
@@ -161,6 +161,7 @@ static int loop(struct tc_train *t, struct tc_err *err)
   return 0;
 }
 
+/* Frees t, unless something still uses it. */
 static void train_free(struct tc_train *t, bool abandon)
 {
   tc_at_file("ending", NULL);
@@ -168,18 +169,19 @@ static void train_free(struct tc_train *t, bool abandon)
   bool whole = tc_train_writer_close(t, abandon);
   if (!tc_run_comms_free(&t->run, !whole) || !whole)
     return;                       /* a thread still uses the rest; the process is about to end */
-  tc_owner_free(t->owner);
+  tc_owner_free(t->ckpt.owner);
   tc_metrics_close(t);
   tc_trace_free(t->trace);
-  tc_straggler_free(t->slow);
+  tc_straggler_free(t->end.straggler);
   tc_run_programs_free(&t->run);
-  tc_data_free(t->data);
-  tc_data_free(t->val);
+  tc_data_free(t->batches.train);
+  tc_data_free(t->batches.val);
   tc_run_free(&t->run);
-  json_decref(t->predicted);
+  json_decref(t->plan.predicted);
   free(t->out);
-  free(t->home);
-  free(t->ckpt_dir);
+  free(t->ckpt.home);
+  free(t->ckpt.dir);
+  free(t);
 }
 
 static int run(struct tc_train *t, struct tc_err *err)
@@ -198,12 +200,12 @@ static int run(struct tc_train *t, struct tc_err *err)
   if (t->run.cfg->train_warmup >= t->run.cfg->train_steps && t->run.rank == 0)
     tc_warn("train.warmup = %lld is not below train.steps = %lld: the learning rate rises to the end",
             (long long)t->run.cfg->train_warmup, (long long)t->run.cfg->train_steps);
-  if (t->start_step >= end && t->run.rank == 0)
-    tc_log("nothing to do: %lld of %lld steps are done", (long long)t->start_step,
+  if (t->ckpt.start_step >= end && t->run.rank == 0)
+    tc_log("nothing to do: %lld of %lld steps are done", (long long)t->ckpt.start_step,
            (long long)end);
-  TC_TRY(tc_run_agree(&t->run, tc_metrics_open(t, t->start_step, err), err));
+  TC_TRY(tc_run_agree(&t->run, tc_metrics_open(t, t->ckpt.start_step, err), err));
   TC_TRY(tc_run_agree(&t->run, tc_train_run_json(t, err), err));
-  if (t->borrowed) TC_TRY(save_borrowed(t, err));
+  if (t->ckpt.borrowed) TC_TRY(save_borrowed(t, err));
   int saved = 0;
   rc = loop(t, err);
   struct tc_err late = { 0 };
@@ -212,18 +214,24 @@ static int run(struct tc_train *t, struct tc_err *err)
   return tc_train_trace_end(t, rc, err);
 }
 
-int tc_train(struct tc_train *t, struct tc_err *err)
+int tc_train(const struct tc_train_args *a, struct tc_err *err)
 {
-  t->eval_batch = t->saved_step = t->recover.back_to = t->metrics.fd = -1;
+  const struct tc_config *c = a->cfg;
+  struct tc_train *t = tc_malloc(sizeof *t);
+  *t = (struct tc_train){
+    .stop = a->stop, .out = tc_strdup(c->run_out),
+    .run = { .cfg = c, .ranks = a->ranks, .who = a->who, .rank = a->rank, .threads = a->threads,
+             .hub = a->hub, .mpi = a->mpi },
+    .ckpt = { .saved_step = -1 }, .batches = { .eval_batch = -1 }, .rollback = { .back_to = -1 },
+    .log = { .fd = -1 } };
+  t->ckpt.dir = *c->ckpt_dir ? tc_strdup(c->ckpt_dir) : tc_sprintf("%s/ckpt", t->out);
   tc_time_limit_begin(t);
-  t->out = tc_strdup(t->run.cfg->run_out);
-  t->ckpt_dir = *t->run.cfg->ckpt_dir ? tc_strdup(t->run.cfg->ckpt_dir) : tc_sprintf("%s/ckpt", t->out);
-  tc_log_set_rank(t->run.ranks->world > 1 ? t->run.rank : -1);
+  tc_log_set_rank(a->ranks->world > 1 ? a->rank : -1);
   int rc = setup_plan(t, err);
   if (!rc) tc_train_trace_new(t);
   if (!rc) rc = tc_run_comms(&t->run, t->trace, err);
   if (!rc) rc = run(t, err);
-  if ((rc == 0 || rc == TC_STOPPED || rc == TC_ENDED) && t->run.rank == 0) tc_train_guard_clear(t);
+  if ((rc == 0 || rc == TC_STOPPED || rc == TC_ENDED) && a->rank == 0) tc_train_guard_clear(t);
   train_free(t, rc == TC_EPEER);
   return rc;
 }

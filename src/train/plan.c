@@ -1,7 +1,7 @@
 /* plan.c - what the planner says of this run, for run.json: step time, tokens a second, bubble
  * and bytes, to stand beside what is measured. Made once, by rank 0, as the run starts; every
  * action of every stage is played only where that is few enough to take no time. */
-#include "src/train/train.h"
+#include "src/train/impl.h"
 #include "src/plan/plan.h"
 
 #include <jansson.h>
@@ -37,9 +37,9 @@ int tc_train_plan(struct tc_train *t, struct tc_err *err)
                              tc_ranks_node_devices(t->run.ranks), &k, exact, &why);
   if (rc == 0) {
     double most = (double)p.cls[p.worst].memory.bytes[TC_DEVICE];
-    t->predicted = json_pack("{s:s,s:f}", "device", k.device.name, "device_bytes", most);
-    json_object_update_new(t->predicted, tc_plan_time_json(&p.time));
-    t->peak_s = p.time.mfu * p.time.step_s;
+    t->plan.predicted = json_pack("{s:s,s:f}", "device", k.device.name, "device_bytes", most);
+    json_object_update_new(t->plan.predicted, tc_plan_time_json(&p.time));
+    t->plan.peak_s = p.time.mfu * p.time.step_s;
   } else {
     tc_warn("no predicted time in run.json: %s", why.text);
   }

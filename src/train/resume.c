@@ -1,7 +1,7 @@
 /* resume.c - compares the settings and the data of a resumed run with those of the run
  * that saved its checkpoint. config/options.def says for each option whether a change is refused,
  * warned about or free. Of the data the tokens are compared, not the names: files may move. */
-#include "src/train/train.h"
+#include "src/train/impl.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static bool same_rate(const struct tc_config *a, const struct tc_config *b, int6
 
 static void warn_of_data(const struct tc_train *t, const char *data)
 {
-  struct tc_data_identity was, is = t->data_id;
+  struct tc_data_identity was, is = t->batches.id;
   if (sscanf(data, "tokens %" SCNd64 " hash %" SCNx64, &was.tokens, &was.hash) != 2) return;
   if (was.tokens != is.tokens)
     tc_warn("the training data had %lld tokens, now have %lld: from here on each step sees "
@@ -60,7 +60,7 @@ static void warn_of_data(const struct tc_train *t, const char *data)
 
 char *tc_resume_data(const struct tc_train *t)
 {
-  return tc_sprintf("tokens %" PRId64 " hash %016" PRIx64, t->data_id.tokens, t->data_id.hash);
+  return tc_sprintf("tokens %" PRId64 " hash %016" PRIx64, t->batches.id.tokens, t->batches.id.hash);
 }
 
 /* oneDNN and compilers add up in orders of their own. */

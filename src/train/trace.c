@@ -3,7 +3,7 @@
  * The file is written as soon as the traced steps are over, or at the run's end if that is
  * sooner: so it can be looked at while a long run goes on, and the clocks' two comparisons lie
  * close around it. A trace that cannot be written costs the trace, not the run. */
-#include "src/train/train.h"
+#include "src/train/impl.h"
 
 #include <string.h>
 
@@ -43,7 +43,7 @@ static int write_trace(struct tc_train *t, struct tc_err *err)
 int tc_train_trace_step(struct tc_train *t, int64_t step, struct tc_err *err)
 {
   if (!t->trace) return 0;
-  if (step == t->start_step + 1) TC_TRY(tc_trace_sync(t->trace, t->run.world, err));
+  if (step == t->ckpt.start_step + 1) TC_TRY(tc_trace_sync(t->trace, t->run.world, err));
   return tc_trace_step(t->trace, step) ? 0 : write_trace(t, err);
 }
 

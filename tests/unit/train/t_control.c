@@ -1,6 +1,6 @@
-/* t_control.c - the control reduction that ends a step (train_slow.c), on ranks that are threads: every rank
+/* t_control.c - the control reduction that ends a step (end_of_step.c), on ranks that are threads: every rank
  * has the greatest of each flag, and rank 0 knows who worked longest. */
-#include "src/train/train.h"
+#include "src/train/impl.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 
@@ -45,8 +45,8 @@ static void body(struct fx_rank *r)
        "rank %d of %d: the greatest of each flag", r->rank, r->mesh->world);
   }
   if (r->rank == 0) j->slowest = s.slowest;
-  j->slow[r->rank] = t.slow != NULL;
-  tc_straggler_free(t.slow);
+  j->slow[r->rank] = t.end.straggler != NULL;
+  tc_straggler_free(t.end.straggler);
   if (r->mesh->world == 1) tc_comm_free(t.run.world);
 }
 

@@ -1,6 +1,6 @@
-/* t_run.c - a whole run of one rank (train.c), call by call (script.h): from the making of
+/* t_run.c - a whole run of one rank (src/train/loop.c, src/run), call by call (script.h): from the making of
  * communicators to freeing them, with each call that may fail failing in turn. */
-#include "src/train/train.h"
+#include "src/train/impl.h"
 #include "io/folder.h"
 #include "io/ckpt/owner.h"
 #include "src/comm/nccl.h"
@@ -45,7 +45,7 @@ static const struct scene {
 static const struct scene *the;
 static char fake[100]; /* their addresses stand for objects that train.c only hands on */
 static int fakes, opened, steps, bads;
-static struct tc_train train;
+static struct tc_train *train, ended; /* the run, from its first call on; as it was when it was freed */
 static struct tc_mesh mesh;
 static struct tc_graph graph[TC_PROGRAMS];
 static struct tc_program program[TC_PROGRAMS];
@@ -77,16 +77,16 @@ static int exec_new(struct tc_exec **out, const struct tc_exec_opts *o, struct t
 {
   for (int a = 0; a < TC_AXES; a++) note("axis %d: %d %d", a, no(o->comm[a]), no(o->native[a]));
   *out = make();
-  return call(err, "exec %d %d %d %d %d %d %d %d %d", o->device == train.run.device,
-              o->host == train.run.host, o->mesh == &mesh, o->rank, o->apart, o->walk, p == train.run.prog,
-              n, o->fill_ctx == &train);
+  return call(err, "exec %d %d %d %d %d %d %d %d %d", o->device == train->run.device,
+              o->host == train->run.host, o->mesh == &mesh, o->rank, o->apart, o->walk, p == train->run.prog,
+              n, o->fill_ctx == train);
 }
 
 static int exec_run(struct tc_exec *x, int i, const struct tc_runtime *r, struct tc_err *err)
 {
   return call(err, "run %d %d %d %d %g %g %g %g %g %g of %d", no(x), i, (int)r->seed, (int)r->step,
               (double)r->lr, (double)r->beta1, (double)r->beta2, (double)r->eps,
-              (double)r->weight_decay, (double)r->clip, (int)train.eval_batch);
+              (double)r->weight_decay, (double)r->clip, (int)train->batches.eval_batch);
 }
 
 static int report(const struct tc_step_report *r, const char *what, struct tc_err *err)
@@ -125,7 +125,7 @@ static int save_ended(bool wait, bool last, struct tc_err *err)
 
 static int open_text(void *rank, const struct tc_err *err)
 {
-  return note("... %d %s", rank == &train, err->text);
+  return note("... %d %s", rank == train, err->text);
 }
 
 #define tc_comm_agree(world, names, rc, err) \
@@ -158,7 +158,7 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_device_open device_open
 #define tc_run_could_fit(r, err) call(err, "could fit")
 #define tc_program_new(out, o, m, rank, like, stats, err)                          \
-  (*(out) = (m) == &mesh ? &program[(out)-train.run.prog] : NULL,                       \
+  (*(out) = (m) == &mesh ? &program[(out)-train->run.prog] : NULL,                       \
    call(err, "new program %d %d %g %d", (o)->kind, rank, (double)(o)->gpt.dropout, \
         (like) ? (int)((struct tc_program *)(like)-program) : -1))
 #define tc_run_fits(r, err) call(err, "fits")
@@ -185,7 +185,8 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_train_save_begin(t, step) note("save begins %d", (int)(step))
 #define tc_train_save_end(t, wait, last, err) save_ended(wait, last, err)
 #define tc_train_asked_before(t, err) call(err, "asked before")
-#define tc_counters_read(t, c) note("counters %d", (c) == train.said)
+#define tc_metrics_begin(t) note("counters %d", (t) == train)
+#define tc_time_limit_first_step(t) (void)((t)->limit.boundary_ns = script_now())
 #define tc_at_step(s) note("step %d", (int)(s))
 #define tc_at_file(doing, what) note("at %s", doing)
 #define tc_train_trace_step(t, s, err) call(err, "trace of %d", (int)(s))
@@ -196,7 +197,7 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_train_read_flags(t, r, flag, err) ((flag)[1] = (r)->step, report(r, "flags", err))
 #define tc_progress(t, r, shown, rate) note("progress %.9g %d", rate, (int)(*(shown) += 3))
 #define tc_train_finish_step(t, r, flag, stop, err) finish(r, flag, stop, err)
-#define tc_train_writer_close(t, abandon) (note("saver closes %d", abandon), !the->left)
+#define tc_train_writer_close(t, abandon) (ended = *(t), note("saver closes %d", abandon), !the->left)
 #define tc_comms_free(c, n) all_free(c, n)
 #define tc_owner_free(o) note("no owner %d", no(o))
 #define tc_metrics_close(t) note("no lines")
@@ -209,19 +210,21 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_mesh_free(m) note("no mesh %d", (m) == &mesh)
 #define tc_annotations_free(rows) note("no rows")
 #define tc_train_data_same(t, err) call(err, "same data")
-#define tc_train_own(t, err) ((t)->owner = make(), (t)->home = tc_strdup("home"), call(err, "own"))
+#define tc_train_own(t, err) ((t)->ckpt.owner = make(), (t)->ckpt.home = tc_strdup("home"), call(err, "own"))
 #define tc_request_begin(t) note("requests")
 #define tc_train_restore(t, err)                                                                   \
-  (note("back %d %d %d %d", (int)(t)->eval_batch, (int)(t)->saved_step, (int)(t)->recover.back_to, \
-        (t)->metrics.fd),                                                                          \
-   (t)->start_step = the->start, (t)->borrowed = the->borrowed, call(err, "restore"))
+  (note("back %d %d %d %d", (int)(t)->batches.eval_batch, (int)(t)->ckpt.saved_step, (int)(t)->rollback.back_to, \
+        (t)->log.fd),                                                                          \
+   (t)->ckpt.start_step = the->start, (t)->ckpt.borrowed = the->borrowed, call(err, "restore"))
 #define tc_train_writer_open(t, err) call(err, "saver")
 #define tc_train_last_step(c) ((c)->train_stop_at ? (c)->train_stop_at : (c)->train_steps)
 #define tc_metrics_open(t, step, err) call(err, "lines from %d", (int)(step))
 #define tc_train_run_json(t, err) call(err, "run.json %d", (int)(t)->run.base_rss_bytes)
 #define tc_train_trace_end(t, rc, err) \
   (note("trace ends %d", rc), rc < 0 ? rc : call(err, "written"))
-#define tc_time_limit_begin(t) note("walltime %d", open_text(t, &(struct tc_err){ .text = "" }))
+#define tc_time_limit_begin(t) \
+  (train = (t), (t)->batches.train = make(), (t)->batches.val = make(), \
+   note("walltime %d", open_text(t, &(struct tc_err){ .text = "" })))
 #define tc_log_set_rank(r) note("rank %d", r)
 #define tc_train_trace_new(t) note("new trace")
 #define tc_train_guard_clear(t) note("guard clear")
@@ -284,24 +287,23 @@ static void play(void *ctx)
                                 .separate = s->separate,
                                 .has_bf16 = bf16 };
   for (int i = 0; i < 3; i++) device[i] = (struct tc_device){ .ops = &ops };
-  train = (struct tc_train){ .run.cfg = &cfg,
-                             .run.ranks = &ranks,
-                             .run.who = who,
-                             .run.rank = s->rank,
-                             .run.threads = 3,
-                             .run.hub = s->hub ? make() : NULL,
-                             .run.mpi = s->mpi,
-                             .data = make(),
-                             .val = make() };
-  int rc = tc_train(&train, &err);
+  const struct tc_train_args args = { .cfg = &cfg,
+                                      .ranks = &ranks,
+                                      .who = who,
+                                      .rank = s->rank,
+                                      .threads = 3,
+                                      .hub = s->hub ? make() : NULL,
+                                      .mpi = s->mpi };
+  int rc = tc_train(&args, &err);
   fprintf(script.out, "%d %s; %d %d %d %d\n", rc, err.text, device[0].poison, device[0].tf32,
-          train.borrowed, (int)train.run.base_rss_bytes);
+          ended.ckpt.borrowed, (int)ended.run.base_rss_bytes);
   if (!s->left) return;
-  free(train.run.names[TC_AXES + 1]);
-  free(train.out);
-  free(train.home);
-  free(train.ckpt_dir);
-  free(train.run.stack);
+  free(ended.run.names[TC_AXES + 1]);
+  free(ended.out);
+  free(ended.ckpt.home);
+  free(ended.ckpt.dir);
+  free(ended.run.stack);
+  free(train);
 }
 
 static char *make_scene(const char *line)
