@@ -1,5 +1,5 @@
-/* comms.c - a run's communicators: of each axis, of the world, the checkpoint writer's; and, where the
- * device has a library for it, of each axis between devices' memories. */
+/* comms.c - a run's communicators: of each axis, of the world, the checkpoint writer's; and, where
+ * the device has a library for it, of each axis between devices' memories. */
 #include "src/run/run.h"
 #include "src/comm/nccl.h"
 #include "src/monitor/trace.h"

@@ -1,6 +1,6 @@
-/* memory.c - whether the device has the memory that a run needs, before any of it is taken;
- * if not, what takes it, and what would fit: found with the planner, which makes the programs of
- * other settings as this run's were made. */
+/* memory.c - whether the device has the memory that a run needs, before any of it is taken; if
+ * not, what needs it, and which other settings would fit. The planner finds those: it makes the
+ * programs of other settings as this run's were made. */
 #include "src/plan/plan.h"
 #include "src/run/impl.h"
 
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What may be asked of the user, from what costs least. NULL: as it is. */
+/* What the user may be asked to set, the cheapest first. NULL: as it is. */
 static const struct way { const char *data, *recompute, *offload; } ways[] = {
   { NULL, NULL, NULL },
   { NULL, "selective", NULL },
@@ -23,7 +23,7 @@ static const struct way { const char *data, *recompute, *offload; } ways[] = {
 enum { WAYS = sizeof ways / sizeof *ways, TRIES = 16 };
 
 /* The fields are strings of the configuration's pool; these are constants, never freed. */
-static void go(struct tc_config *c, const struct way *w)
+static void apply(struct tc_config *c, const struct way *w)
 {
   if (w->data) c->parallel_data = (char *)(uintptr_t)w->data;
   if (w->recompute) c->train_recompute = (char *)(uintptr_t)w->recompute;
@@ -84,7 +84,7 @@ static bool what_fits(const struct tc_run *r, int64_t bytes, char *text, size_t 
     for (int tries = 0; micro > 0; tries++) {
       struct tc_config c = *r->cfg;
       c.train_micro_batch = micro;
-      go(&c, w);
+      apply(&c, w);
       if (!fits(&c, r->mesh->world, bytes)) {
         micro = divisor(local, tries < TRIES ? micro - 1 : micro / 2);
         continue;

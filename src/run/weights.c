@@ -1,5 +1,5 @@
-/* weights.c - a run's state from a checkpoint: the saved tensors (fp32 weights, Adam's moments), of which a
- * rank reads the boxes that it stores, from whichever files have them. */
+/* weights.c - a run's state from a checkpoint: the saved tensors (fp32 weights, Adam's moments),
+ * of which a rank reads the boxes that it stores, from whichever files have them. */
 #include "src/run/run.h"
 #include "src/graph/shard_box.h"
 

@@ -34,7 +34,7 @@ struct tc_writer {
   int64_t bytes, memcpy_ns;
   struct piece *piece;            /* the copy, in pieces that threads share */
   int n_pieces;
-  struct tc_lane *lane;           /* the thread's */
+  struct tc_lane *lane;           /* status of the thread */
   int64_t verified;               /* the writer's */
 
   pthread_t thread;
@@ -155,7 +155,7 @@ static void write_checkpoint(struct tc_writer *s)
     close(s->log_fd);
   }
   if (s->verified >= s->meta.step) s->verified = -1;   /* another of that number, set aside since */
-  /* Without it there is nothing to agree on: the device is lost, and this rank ends. */
+  /* If the copy failed there is nothing to agree on: the device is lost, and this rank ends. */
   r.rc = finish_copies(s, &r.err);
   if (r.rc == 0)
     r.rc = tc_ckpt_save(s->o.dir, &s->meta, s->o.tensor, s->o.n_tensors, s->slice, s->o.n_slices,
@@ -252,7 +252,7 @@ bool tc_writer_busy(struct tc_writer *s)
 
 bool tc_writer_result(struct tc_writer *s, bool wait, struct tc_saved *out)
 {
-  if (wait) tc_at_rest();         /* the writer's lane is the one to watch */
+  if (wait) tc_at_rest();         /* the status of the writer's thread is the one to watch */
   pthread_mutex_lock(&s->lock);
   while (wait && s->state == BUSY) pthread_cond_wait(&s->changed, &s->lock);
   bool got = s->state == DONE;
@@ -276,7 +276,7 @@ int64_t tc_writer_staging_bytes(const struct tc_writer *s) { return s->staging ?
 
 int64_t tc_writer_memcpy_ns(const struct tc_writer *s) { return s->memcpy_ns; }
 
-/* Waits until the thread has left; false if it is given up. */
+/* Waits until the thread has ended; false if it is left behind. */
 static bool end_thread(struct tc_writer *s, bool abandon)
 {
   int64_t until = tc_now_ns() + ABANDON_NS;

@@ -1,12 +1,13 @@
 /* writer.h - the checkpoint writer: checkpoints are written beside training.
  *
- * Each rank has one. Saving has two parts. tc_writer_copy copies the rank's slices as they are now into
- * staging memory that was allocated and touched beforehand; training waits for the copy, unless a device
- * copies by itself (`copy`). tc_writer_go has a thread write the copy: checksums, fsync, agreement and
- * commit, over a communicator of the writer's own. Without `async` there is no copy, and tc_writer_go
- * writes the slices from where they are before it returns.
+ * Each rank has one. Saving has two parts. tc_writer_copy copies the rank's slices as they are now
+ * into staging memory that was allocated and touched beforehand; training waits for the copy,
+ * unless a device copies by itself (`copy`). tc_writer_go has a thread write the copy: checksums,
+ * fsync, agreement and commit, over a communicator of the writer's own. Without `async` there is
+ * no copy, and tc_writer_go writes the slices from where they are before it returns.
  *
- * All ranks call tc_writer_copy and tc_writer_go for the same steps in the same order, one save at a time. */
+ * All ranks call tc_writer_copy and tc_writer_go for the same steps in the same order, one save at
+ * a time. */
 #ifndef TC_WRITER_H
 #define TC_WRITER_H
 
@@ -22,7 +23,7 @@ struct tc_writer_copy_ops {
   void (*free)(void *ctx, void *p);
   /* Begins a copy into staging; the slices stay as they are until it is done. */
   void (*begin)(void *ctx, void *to, const void *from, int64_t bytes);
-  int (*end)(void *ctx);                        /* all copies are done; from the writer's thread too */
+  int (*end)(void *ctx);                        /* all copies are done; also by the writer's thread */
   void *ctx;
 };
 
@@ -33,7 +34,7 @@ struct tc_writer_opts {
   int n_tensors, n_slices;
   bool async;
   int keep;                                /* newest checkpoints that stay; 0: all */
-  int64_t verified;                        /* a step whose checkpoint was read back and is whole; -1: none */
+  int64_t verified;                        /* a step whose checkpoint was read back whole; -1: none */
   int threads;                             /* that copy */
   const struct tc_writer_copy_ops *copy;    /* copied; NULL: the host can read the slices itself */
   struct tc_comm *comm;                    /* of all ranks, used by nobody else; borrowed */
@@ -46,13 +47,13 @@ struct tc_saved { int64_t step, write_ns; int rc; struct tc_err err; };
 /* Local. Where it is async, twice copies what the slices hold now: to touch the memory, and to
  * time a plain memcpy. TC_EUSER: no memory. *out is owned by the caller. */
 int tc_writer_new(struct tc_writer **out, const struct tc_writer_opts *o, struct tc_err *err);
-/* Local. Waits for a save under way; with `abandon` (a peer is missing, the process is about to end)
- * for a short time only. False: the thread still runs and uses the writer, all that it borrows and the
- * communicator. w may be NULL. */
+/* Local. Waits for a save under way; with `abandon` (a peer is missing, the process is about to
+ * end) for a short time only. False: the thread still runs and uses the writer, all that it
+ * borrows and the communicator. w may be NULL. */
 bool tc_writer_free(struct tc_writer *w, bool abandon);
 
-int64_t tc_writer_staging_bytes(const struct tc_writer *w);    /* exactly the slices, or 0 */
-int64_t tc_writer_memcpy_ns(const struct tc_writer *w);        /* of the same bytes; 0 if not async */
+int64_t tc_writer_staging_bytes(const struct tc_writer *w); /* exactly the slices, or 0 */
+int64_t tc_writer_memcpy_ns(const struct tc_writer *w);     /* of the same bytes; 0 if not async */
 
 /* Local. There must be no save under way. */
 void tc_writer_copy(struct tc_writer *w);

@@ -1,8 +1,8 @@
 /* batches.c - the batches of a rank, and data that fail or change under a run.
  *
  * - A batch is read in the middle of a step, on one rank. If that fails, the other ranks already
- *   wait for this one's transfers, so it goes on with tokens 0; the control reduction at the step's
- *   end tells all ranks, and the run ends.
+ *   wait for this one's transfers, so it continues with tokens 0; the control reduction at the end
+ *   of the step tells all ranks, and the run ends.
  * - A state is saved only after all ranks have found every file as it was at the start. So a
  *   checkpoint never holds what was trained on other data. */
 #include "src/train/impl.h"
@@ -19,14 +19,14 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
   if (!c->data_train.n)
     return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
   bool split = c->data_val.n == 0;
-  TC_TRY(tc_data_open(&t->batches.train, c->data_train.item, c->data_train.n, c->data_format, split ? 1 : 0,
-                      m->context, m->vocab, err));
+  TC_TRY(tc_data_open(&t->batches.train, c->data_train.item, c->data_train.n, c->data_format,
+                      split ? 1 : 0, m->context, m->vocab, err));
   return tc_data_open(&t->batches.val, split ? c->data_train.item : c->data_val.item,
                       split ? c->data_train.n : c->data_val.n, c->data_format, split ? 2 : 0,
                       m->context, m->vocab, err);
 }
 
-/* Nodes may have copies of their own. Where these differ, so do the starts of the samples. */
+/* Nodes may have copies of their own, and where these differ, so do the samples. */
 int tc_train_data_same(struct tc_train *t, struct tc_err *err)
 {
   enum { TRAIN, TRAIN_HASH, VAL, VAL_HASH, EACH };
@@ -51,15 +51,18 @@ int tc_train_data_same(struct tc_train *t, struct tc_err *err)
   return rc;
 }
 
-void tc_train_data_from(struct tc_train *t, int64_t eval_batch) { t->batches.eval_batch = eval_batch; }
+void tc_train_data_from(struct tc_train *t, int64_t eval_batch)
+{
+  t->batches.eval_batch = eval_batch;
+}
 
 static int read_batch(struct tc_train *t, const struct tc_runtime *rt, int64_t b0, int64_t n,
                       int32_t *tokens, int32_t *targets, struct tc_err *err)
 {
   const int64_t T = t->run.opts.model.context;
   if (t->batches.eval_batch < 0)
-    return tc_data_train(t->batches.train, rt->seed, rt->step + t->rollback.skipped, b0, n, tokens, targets,
-                         err);
+    return tc_data_train(t->batches.train, rt->seed, rt->step + t->rollback.skipped, b0, n, tokens,
+                         targets, err);
   for (int64_t i = 0; i < n; i++) {              /* windows beyond the last count for nothing */
     int64_t w = t->batches.eval_batch * t->run.opts.gpt.batch + b0 + i;
     if (w < tc_data_windows(t->batches.val)) {

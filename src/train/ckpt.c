@@ -3,8 +3,8 @@
  * Only saved tensors (fp32 weights, Adam's moments) are written: unpadded, once; replicas share
  * the work. Loading reads whatever boxes this rank stores, from whichever files have them.
  *
- * What is written was taken at a step boundary, between two steps, by all ranks after the same
- * step. All ranks begin the same saves; each hears of the end of one when its own writer is done. */
+ * All ranks begin the same saves, after the same step. A save ends for each rank when its own
+ * checkpoint writer is done. */
 #include "ac_config.h"
 #include "io/ckpt/ckpt.h"
 #include "io/folder.h"
@@ -27,10 +27,12 @@ struct tc_train_state {
 
 /* ---- the folder -------------------------------------------------------------------- */
 
-/* The looking goes in rounds, so that nobody waits in one call for longer than a deadline. */
+/* Rank 0 looks again and again, and all ranks agree after each time: no rank waits in one call for
+ * longer than a deadline. */
 int tc_train_own(struct tc_train *t, struct tc_err *err)
 {
-  if (t->run.rank == 0) t->ckpt.owner = tc_owner_new(t->ckpt.dir, t->run.ranks->job, t->run.ranks->restart);
+  const struct tc_ranks *k = t->run.ranks;
+  if (t->run.rank == 0) t->ckpt.owner = tc_owner_new(t->ckpt.dir, k->job, k->restart);
   for (;;) {
     int rc = t->run.rank == 0 ? tc_owner_take(t->ckpt.owner, err) : 0;
     int64_t again = rc > 0;
@@ -95,7 +97,8 @@ static bool staged(const struct tc_train *t)
   return t->run.cfg->ckpt_async || t->run.device->ops->separate;
 }
 
-/* A device's memory is copied beside the training: the state is not written before it is done. */
+/* The copy from a device's memory runs beside training; the executor holds back writes to the state
+ * until it is done. */
 static void *take_pinned(void *train, int64_t bytes)
 {
   struct tc_train *t = train;
@@ -120,7 +123,8 @@ static void begin_copy(void *train, void *to, const void *from, int64_t bytes)
 static int end_copy(void *train)
 {
   struct tc_train *t = train;
-  return t->ckpt.state->copy ? t->run.device->ops->copy_wait(t->run.device, t->ckpt.state->copy) : 0;
+  const int64_t copy = t->ckpt.state->copy;
+  return copy ? t->run.device->ops->copy_wait(t->run.device, copy) : 0;
 }
 
 int64_t tc_train_staging_bytes(const struct tc_train *t)
@@ -155,8 +159,8 @@ int tc_train_writer_open(struct tc_train *t, struct tc_err *err)
   struct tc_writer_opts o = {
     .dir = t->ckpt.dir, .tensor = st->s.tensor, .n_tensors = st->s.n, .slice = st->slice,
     .n_slices = st->n_slices, .async = t->run.cfg->ckpt_async, .keep = (int)t->run.cfg->ckpt_keep,
-    .verified = t->ckpt.saved_step, .threads = t->run.threads, .comm = t->run.ckpt_comm, .trace = t->trace,
-    .copy = t->run.device->ops->separate ? &copy : NULL };
+    .verified = t->ckpt.saved_step, .threads = t->run.threads, .comm = t->run.ckpt_comm,
+    .trace = t->trace, .copy = t->run.device->ops->separate ? &copy : NULL };
   return tc_writer_new(&t->ckpt.writer, &o, err);
 }
 
@@ -194,8 +198,9 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .step = step, .seed = (uint64_t)t->run.cfg->train_seed,
     .tokens = step * t->run.cfg->train_global_batch * t->run.opts.model.context, .model = st->model,
     .config = st->config, .data = st->data, .mesh = st->mesh, .system = t->run.opts.system->name,
-    .job = t->run.ranks->job, .restart = t->run.ranks->restart, .who = (const char *const *)t->run.who,
-    .version = PACKAGE_VERSION, .stack = t->run.stack, .loop = loop,
+    .job = t->run.ranks->job, .restart = t->run.ranks->restart,
+    .who = (const char *const *)t->run.who, .version = PACKAGE_VERSION, .stack = t->run.stack,
+    .loop = loop,
     .home = t->ckpt.owner ? tc_owner_home(t->ckpt.owner) : NULL,
     .files = strcmp(t->run.cfg->ckpt_files, "node") ? TC_FILES_RANK : TC_FILES_NODE,
     .view = t->run.cfg->ckpt_view };
@@ -230,8 +235,8 @@ static int load(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
   return tc_rollback_parse(t, tc_ckpt_meta(c)->loop, err);
 }
 
-/* What tc_ckpt_load runs on each rank. The guard is asked once, of the newest checkpoint, before
- * anything is loaded: a start that dies here counts too. */
+/* What tc_ckpt_load runs on each rank. The guard counts this start once, with the newest
+ * checkpoint's step, before anything is loaded, so that a crash while loading counts too. */
 struct loading {
   struct tc_train *t;
   bool guarded;
@@ -248,8 +253,8 @@ static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
   return load(l->t, c, err);
 }
 
-/* After a load: what else the state is made of. Closes c. */
-static int take_up(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
+/* After a load: makes the weights in the working precision. Closes c. */
+static int resume_from(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
 {
   struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed };
   t->ckpt.saved_step = tc_ckpt_meta(c)->step;
@@ -259,7 +264,7 @@ static int take_up(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
   return tc_exec_run(t->run.exec, TC_REFRESH, &rt, err);
 }
 
-static int begin_anew(struct tc_train *t, struct tc_err *err)
+static int initialise(struct tc_train *t, struct tc_err *err)
 {
   struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed };
   t->ckpt.saved_step = -1;
@@ -267,7 +272,8 @@ static int begin_anew(struct tc_train *t, struct tc_err *err)
   return tc_exec_run(t->run.exec, TC_INIT, &rt, err);
 }
 
-/* Rank 0. Steps beyond where the run was taken up again: a restart must not follow them. */
+/* Rank 0. Renames the checkpoints after `step`, where the run resumes: a restart must not load
+ * them. */
 static int set_aside(struct tc_train *t, int64_t step, struct tc_err *err)
 {
   int64_t *steps = NULL;
@@ -295,20 +301,21 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
   if (c) {
     t->ckpt.start_step = tc_ckpt_meta(c)->step;
     if (t->run.rank == 0) tc_resume_warn(t, tc_ckpt_meta(c));
-    TC_TRY(take_up(t, c, err));
+    TC_TRY(resume_from(t, c, err));
   }
-  /* Who asks for another start leaves what lies ahead of it: going back must not come there. */
-  if (how != TC_AUTO)
-    TC_TRY(tc_run_agree(&t->run, t->run.rank == 0 ? set_aside(t, c ? t->ckpt.start_step : -1, err) : 0, err));
+  /* Where the user chose the start, later checkpoints are not of this run: a rollback must not
+   * load them. */
+  int rc = how != TC_AUTO && t->run.rank == 0 ? set_aside(t, c ? t->ckpt.start_step : -1, err) : 0;
+  if (how != TC_AUTO) TC_TRY(tc_run_agree(&t->run, rc, err));
   if (c) return 0;
   TC_TRY(tc_run_agree(&t->run, t->run.rank == 0 ? tc_train_guard(t, -1, err) : 0, err));
-  if (!*t->run.cfg->ckpt_from) return begin_anew(t, err);
+  if (!*t->run.cfg->ckpt_from) return initialise(t, err);
   l.guarded = true;
   l.resumes = false;
   TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world, err));
   t->ckpt.start_step = tc_ckpt_meta(c)->step;
-  TC_TRY(take_up(t, c, err));
-  t->ckpt.saved_step = -1;                            /* not in this run's folder yet */
+  TC_TRY(resume_from(t, c, err));
+  t->ckpt.saved_step = -1;                       /* not in this run's folder yet */
   t->ckpt.borrowed = true;
   return 0;
 }
@@ -346,7 +353,7 @@ int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct t
                    "to go back to", t->ckpt.dir);
   if (!c) *step = 0;                             /* nothing was ever saved */
   int rc = tc_run_agree(&t->run, t->run.rank == 0 ? set_aside(t, *step, err) : 0, err);
-  if (rc == 0) return c ? take_up(t, c, err) : begin_anew(t, err);
+  if (rc == 0) return c ? resume_from(t, c, err) : initialise(t, err);
   tc_ckpt_close(c);
   return rc;
 }

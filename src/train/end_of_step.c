@@ -1,6 +1,7 @@
-/* end_of_step.c - the end of a step: what single ranks know (a stop request, a due checkpoint, a
- * save that is still under way, a folder that was lost) is combined in one control reduction,
- * and all ranks save, write their lines, go on or stop alike. */
+/* end_of_step.c - the end of a step. What single ranks know (a stop request, that a checkpoint must
+ * be saved, a save that is still under way, a folder that was lost) is combined in one control
+ * reduction, so that all ranks save, write their lines, go on or stop alike. The reduction also
+ * tells rank 0 how long each rank worked, which is how stragglers are found. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +16,8 @@ int64_t tc_train_last_step(const struct tc_config *c)
   return c->train_stop_at > 0 ? TC_MIN(c->train_stop_at, c->train_steps) : c->train_steps;
 }
 
-/* Why a run stops; of several reasons the last one here counts. STOP_SHORT: the time limit is so short
- * that the job would be requeued for ever. */
+/* Why a run stops; of several reasons the last one here counts. STOP_SHORT: the time limit is so
+ * short that the job would be requeued for ever. */
 enum { STOP_REQUEUE = 1, STOP_WALLTIME, STOP_SHORT, STOP_END };
 enum { DUE = 1, DUE_ASKED };      /* a checkpoint; asked for: never left out */
 enum { LOST_FOLDER = 1, LOST_DATA };
@@ -28,7 +29,7 @@ static int64_t stop_asked(const struct tc_train *t)
   return stop[tc_stop_asked(t->stop)];
 }
 
-/* What rank 0 alone knows. */
+/* Adds the flags that only rank 0 can set. */
 static void read_own_flags(struct tc_train *t, int64_t step, int64_t flag[TC_FLAGS])
 {
   static const int64_t near_stop[] = { [TC_TIME_LIMIT_NEAR] = STOP_WALLTIME,
@@ -47,8 +48,9 @@ static struct tc_straggler *straggler_new(const struct tc_train *t)
   int world = t->run.mesh->world;
   int32_t *stage = tc_malloc((size_t)world * sizeof *stage);
   for (int r = 0; r < world; r++) stage[r] = tc_mesh_coord(t->run.mesh, r, TC_PP);
-  const struct tc_straggler_opts o = { .world = world, .stage = stage, .node = t->run.ranks->node_of_rank,
-                                  .who = (const char *const *)t->run.who };
+  const struct tc_straggler_opts o = { .world = world, .stage = stage,
+                                       .node = t->run.ranks->node_of_rank,
+                                       .who = (const char *const *)t->run.who };
   struct tc_straggler *s = tc_straggler_new(&o);
   free(stage);
   return s;
@@ -94,9 +96,9 @@ int tc_train_read_flags(struct tc_train *t, struct tc_step_report *r, int64_t fl
   return 0;
 }
 
-/* Copies the state if it is to be saved, writes the step's line, starts the writer. A save that fails
- * is logged, and the run goes on with the checkpoint before it; the failure of the last save is
- * returned, as is TC_EPEER. */
+/* Copies the state if it is to be saved, writes the step's line, starts the writer. A save that
+ * fails is logged, and the run goes on with the checkpoint before it; the failure of the last save
+ * is returned, as is TC_EPEER. */
 static int save_and_write(struct tc_train *t, const struct tc_step_report *r, bool want, bool last,
                           struct tc_err *err)
 {
@@ -107,8 +109,10 @@ static int save_and_write(struct tc_train *t, const struct tc_step_report *r, bo
   int64_t t1 = tc_now_ns();
   if (want) tc_writer_copy(t->ckpt.writer);
   int64_t t2 = tc_now_ns();
-  if (want) t->end.copy_ns = t->run.cfg->ckpt_async ? t2 - t1 : 0;
-  if (want) tc_metrics_stalled(t, t2 - t0, t->run.cfg->ckpt_async);
+  if (want) {
+    t->end.copy_ns = t->run.cfg->ckpt_async ? t2 - t1 : 0;
+    tc_metrics_stalled(t, t2 - t0, t->run.cfg->ckpt_async);
+  }
   tc_metrics_add(t, r);
   if (!want) return 0;
   t0 = tc_now_ns();
@@ -147,7 +151,7 @@ int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r,
   const int64_t end = tc_train_last_step(t->run.cfg);
   bool last = r->step == end || flag[F_STOP];
   bool skip = flag[F_DUE] == DUE && flag[F_BUSY] && !last && !strcmp(t->run.cfg->ckpt_busy, "skip");
-  if (skip && t->run.rank == 0 && !t->end.left_out)      /* once, though each step may be due */
+  if (skip && t->run.rank == 0 && !t->end.left_out)   /* once, though each step may be due */
     tc_log("checkpoint of step %lld left out: the one before is still being written",
            (long long)r->step);
   t->end.left_out = skip || (t->end.left_out && !flag[F_DUE]);

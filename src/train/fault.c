@@ -19,8 +19,8 @@ int tc_fault_parse(struct tc_fault *f, const char *text, int world, struct tc_er
   for (int k = 1; at && k < TC_FAULT_KINDS; k++)
     if (!strncmp(text, kinds[k], (size_t)(at - text)) && !kinds[k][at - text]) f->kind = k;
   if (at) f->step = strtoll(at + 1, &end, 10);
-  if (f->kind && *end == ':' && isdigit((unsigned char)end[1])) f->rank = (int)strtol(end + 1,
-                                                            &end, 10);
+  if (f->kind && *end == ':' && isdigit((unsigned char)end[1]))
+    f->rank = (int)strtol(end + 1, &end, 10);
   if (!f->kind || *end || f->step < 1 || f->rank < 0 || f->rank >= world)
     return tc_fail(err, TC_EUSER, "run.fault = %s: give nan@STEP, spike@STEP, hang@STEP or "
                    "slow@STEP, the last two with :RANK (0 to %d) behind it or without", text, world - 1);

@@ -1,5 +1,5 @@
-/* guard.c - ends crash loops: starts of one job that follow each other without a new checkpoint are counted
- * in the checkpoint folder's file .starts. */
+/* guard.c - ends crash loops: starts of one job that follow each other without a new checkpoint
+ * are counted in the checkpoint folder's file .starts. */
 #include "src/train/impl.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
 {
-  if (!*t->run.ranks->job) return 0;                 /* by hand: nobody starts it again by itself */
+  if (!*t->run.ranks->job) return 0;             /* not a job: nothing restarts it by itself */
   char *path = tc_sprintf("%s/.starts", t->ckpt.dir), *tmp = tc_sprintf("%s.tmp", path);
   char job[64] = "";
   long long last = -2, starts = 0;

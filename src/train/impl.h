@@ -1,7 +1,9 @@
-/* impl.h - what the files of src/train share: the state of one rank's run, and the files' functions.
+/* impl.h - what the files of src/train share: the state of one rank's run, and the files'
+ * functions.
  *
- * Each part of struct tc_train belongs to one file, which alone changes it; other files read it and call
- * that file's functions. loop.c sets the initial values of all parts and frees what they hold. */
+ * Each part of struct tc_train belongs to one file, which alone changes it; other files read it
+ * and call that file's functions. loop.c sets the initial values of all parts and frees what they
+ * hold. */
 #ifndef TC_TRAIN_IMPL_H
 #define TC_TRAIN_IMPL_H
 
@@ -55,7 +57,7 @@ struct tc_interval {
 struct tc_time_limit {
   int64_t end_ns;                /* the limit by tc_now_ns; 0: none */
   double limit_s;                /* from this process's start to it */
-  bool late;                     /* the job had used up half its time by then, or its start is not known */
+  bool late;                     /* half of the job's time was over, or its start is not known */
   int steps;                     /* done in this process */
   double longest_s;              /* the longest step recently */
   int64_t boundary_ns;           /* the last step's end */
@@ -64,7 +66,7 @@ struct tc_time_limit {
 /* Rank 0, request.c: what `tercio save` asked for. */
 struct tc_request_state {
   int kind;                      /* enum tc_request */
-  int64_t step;                  /* after which it came; a checkpoint of it or later is the answer */
+  int64_t step;                  /* after which it came; a checkpoint of it or later answers it */
   int64_t looked_ns, begun_ns;   /* the last look for a file; the last save for this one */
   bool warned;
 };
@@ -72,7 +74,7 @@ struct tc_request_state {
 /* end_of_step.c */
 struct tc_end_of_step {
   int64_t copy_ns;               /* of the last save: how long its copy took, where one is made */
-  bool left_out;                 /* rank 0 has logged that a save was left out since the last was begun */
+  bool left_out;                 /* a save was left out since the last was begun; logged */
   struct tc_straggler *straggler;   /* rank 0 of several; else NULL */
 };
 
@@ -94,8 +96,8 @@ struct tc_prediction {
   double peak_s;                 /* a step at the devices' peak; 0: not known */
 };
 
-/* fault.c: run.fault, faults that tests ask for, KIND@STEP[:RANK]. Those of the loss (nan, spike) are of all
- * ranks alike. */
+/* fault.c: run.fault, faults that tests ask for, KIND@STEP[:RANK]. Those of the loss (nan, spike)
+ * are of all ranks alike. */
 enum tc_fault_kind {
   TC_FAULT_NONE, TC_FAULT_HANG, TC_FAULT_SLOW, TC_FAULT_NAN, TC_FAULT_SPIKE, TC_FAULT_KINDS
 };
@@ -105,7 +107,7 @@ struct tc_fault { int kind, rank; int64_t step; };   /* without :RANK the last r
 struct tc_train {
   const struct tc_stop *stop;
   char *out;                     /* run.out */
-  struct tc_run run;             /* mesh, programs, device, communicators; changed by src/run alone */
+  struct tc_run run;             /* mesh, programs, device, communicators; src/run changes it */
   struct tc_batches batches;
   struct tc_ckpts ckpt;
   struct tc_rollback rollback;
@@ -137,12 +139,13 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err);
 int tc_train_data_same(struct tc_train *t, struct tc_err *err);
 /* Local. From now on batches are training data (-1), or this batch of the validation data. */
 void tc_train_data_from(struct tc_train *t, int64_t eval_batch);
-/* Local; a tc_fill_fn, ctx: the tc_train. A batch that cannot be read becomes zeros, and batches.err
- * says why: the step ends on all ranks, and the run before anything of it is saved. */
+/* Local; a tc_fill_fn, ctx: the tc_train. A batch that cannot be read becomes zeros, and
+ * batches.err says why: the step ends on all ranks, and the run before anything of it is saved. */
 void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
                    int32_t *tokens, int32_t *targets);
 /* Collective. TC_EUSER if a rank could not read a batch, or finds a file changed since the start:
- * what was trained since the last checkpoint may then be of other data. Waits for a save in progress. */
+ * what was trained since the last checkpoint may then be of other data. Waits for a save in
+ * progress. */
 int tc_train_data_check(struct tc_train *t, struct tc_err *err);
 
 /* ---- end_of_step.c ---- */
@@ -164,7 +167,8 @@ int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r,
                          const int64_t flag[TC_FLAGS], bool *stop, struct tc_err *err);
 
 /* ---- ckpt.c: state to and from checkpoints ---- */
-/* Collective. The folder is this run's from now on (io/ckpt/owner.h), or TC_EUSER names the run that has it. */
+/* Collective. The folder is this run's from now on (io/ckpt/owner.h), or TC_EUSER names the run
+ * that has it. */
 int tc_train_own(struct tc_train *t, struct tc_err *err);
 /* Collective. Loads the newest good checkpoint (or as ckpt.resume says) and sets start_step, or
  * initialises the weights. */
@@ -192,8 +196,8 @@ void tc_train_poison(struct tc_train *t);
 struct tc_ckpt_meta;
 int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path,
                     struct tc_err *err);
-/* Local, rank 0. Warns of each option, and of data, that change samples, learning rate or arithmetic
- * from here on. */
+/* Local, rank 0. Warns of each option, and of data, that change samples, learning rate or
+ * arithmetic from here on. */
 void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta);
 /* Local, rank 0. What a checkpoint says of the data; owned by the caller. */
 char *tc_resume_data(const struct tc_train *t);
@@ -220,13 +224,15 @@ bool tc_interval_due(const struct tc_train *t, int64_t step);
 void tc_time_limit_begin(struct tc_train *t);
 void tc_time_limit_first_step(struct tc_train *t);
 /* Local, rank 0, once a step. Whether the time left is just enough to save and leave, and,
- * TC_TIME_LIMIT_SHORT, came to that so soon that a start with the whole time would get no further. */
+ * TC_TIME_LIMIT_SHORT, came to that so soon that a start with the whole time would get no
+ * further. */
 enum { TC_TIME_LIMIT_FAR, TC_TIME_LIMIT_NEAR, TC_TIME_LIMIT_SHORT };
 int tc_time_limit_near(struct tc_train *t);
 
 /* ---- guard.c: crash loops ---- */
 /* Local, rank 0. Counts starts of one job that follow a start without a new checkpoint;
- * TC_NOPROGRESS when there were too many. _clear: the run ended well, or was ended by hand: forget. */
+ * TC_NOPROGRESS when there were too many. _clear: the run ended well, or was ended by hand:
+ * forget. */
 int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err);
 void tc_train_guard_clear(struct tc_train *t);
 
@@ -250,14 +256,16 @@ void tc_metrics_back(struct tc_train *t, int64_t step);
 void tc_metrics_look(struct tc_train *t, int64_t step);
 /* Before the first step: what is sent from here on is the first line's. */
 void tc_metrics_begin(struct tc_train *t);
-/* For the next line: training waited so long for a save, whose state was copied; a save was committed. */
+/* For the next line: training waited so long for a save, whose state was copied; a save was
+ * committed. */
 void tc_metrics_stalled(struct tc_train *t, int64_t stall_ns, bool copied);
 void tc_metrics_saved(struct tc_train *t, int64_t step, int64_t write_ns);
 /* The line of a step, with its newline; owned by the caller. */
 char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r);
 /* Adds the line of a step; one that cannot be written is missing, with a warning. */
 void tc_metrics_add(struct tc_train *t, const struct tc_step_report *r);
-/* Adds now - before to an object by collective: {"all_reduce": {"calls": 1, "bytes": 8}}. Both [TC_COLLS]. */
+/* Adds now - before to an object by collective: {"all_reduce": {"calls": 1, "bytes": 8}}. Both
+ * [TC_COLLS]. */
 void tc_metrics_add_counts(struct json_t *into, const struct tc_coll_count *now,
                            const struct tc_coll_count *before);
 
@@ -284,7 +292,8 @@ int tc_train_plan(struct tc_train *t, struct tc_err *err);
 int tc_fault_parse(struct tc_fault *f, const char *text, int world, struct tc_err *err);
 /* Local. Before a step's work: hangs, if this is the rank and step. */
 void tc_fault_begin(const struct tc_fault *f, int rank, int64_t step);
-/* Local. After a step's work of work_ns: makes it four times as long, if this is the rank and step. */
+/* Local. After a step's work of work_ns: makes it four times as long, if this is the rank and
+ * step. */
 void tc_fault_end(const struct tc_fault *f, int rank, int64_t step, int64_t work_ns);
 /* Local. Makes the loss a spike, or loss and state not a number, if this is the step. */
 void tc_fault_fire(struct tc_train *t, struct tc_step_report *r);

@@ -1,5 +1,5 @@
-/* interval.c - when to save: every so many steps or minutes, or by Daly's interval for what checkpoints
- * have cost so far. */
+/* interval.c - when to save: every so many steps or minutes, or by Daly's interval for what
+ * checkpoints have cost so far. */
 #include "src/train/impl.h"
 #include "src/plan/plan.h"
 
@@ -28,6 +28,6 @@ bool tc_interval_due(const struct tc_train *t, int64_t step)
   if (c->ckpt_every_minutes > 0) return since_s > c->ckpt_every_minutes * 60;
   if (c->ckpt_every_minutes == 0) return false;
   if (t->interval.every_s > 0) return since_s > t->interval.every_s;
-  /* auto: the first soon, to see what one costs; if it failed, another after a minute. */
+  /* auto: the first soon, to measure its cost; if that failed, another after a minute. */
   return t->ckpt.begun ? since_s > 60 : step >= t->ckpt.start_step + 2;
 }

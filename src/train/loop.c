@@ -1,9 +1,8 @@
 /* loop.c - the loop of one rank.
  *
  * Everything that can fail on one rank alone is agreed on by all (tc_run_agree) before the next
- * collective work, so that no rank waits for one that has left. What fails within a step (a
- * peer's absence, a kernel) the others learn by their deadline. The end of a step, where what single
- * ranks know becomes what all do, is end_of_step.c. */
+ * collective work, so that no rank waits for one that has left. Of a failure within a step (a lost
+ * peer, a kernel) the others learn by their deadline. */
 #include "src/train/impl.h"
 #include "io/folder.h"
 #include "io/ckpt/owner.h"
@@ -35,7 +34,8 @@ static int make_folder(const char *path, struct tc_err *err)
   return 0;
 }
 
-/* What can fail on this rank alone; agreed on afterwards. Before NCCL joins, and after. */
+/* These two can fail on this rank alone, and are agreed on afterwards: before NCCL joins, and
+ * after. */
 static int setup_local(struct tc_train *t, struct tc_err *err)
 {
   TC_TRY(tc_train_data_open(t, err));
@@ -101,7 +101,8 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
   int64_t t0 = tc_now_ns();
   tc_fault_begin(&t->fault, t->run.rank, r->step);
   TC_TRY(tc_exec_run(t->run.exec, TC_TRAIN, &rt, err));
-  tc_fault_end(&t->fault, t->run.rank, r->step, tc_now_ns() - t0 - tc_exec_wait_ns(t->run.exec, -1));
+  tc_fault_end(&t->fault, t->run.rank, r->step,
+               tc_now_ns() - t0 - tc_exec_wait_ns(t->run.exec, -1));
   r->loss = tc_exec_scalar(t->run.exec, TC_TRAIN, g->loss);
   r->grad_norm = tc_exec_scalar(t->run.exec, TC_TRAIN, g->grad_norm);
   r->lr = (double)rt.lr;
@@ -114,8 +115,8 @@ static int one_step(struct tc_train *t, struct tc_step_report *r, struct tc_err 
   return 0;
 }
 
-/* Another run's state (ckpt.from) becomes this one's, so that going back, or starting again, finds
- * it here. */
+/* Saves the state that was loaded from another run (ckpt.from), so that a rollback or a restart
+ * finds it in this run's folder. */
 static int save_borrowed(struct tc_train *t, struct tc_err *err)
 {
   tc_writer_copy(t->ckpt.writer);
@@ -142,12 +143,12 @@ static int loop(struct tc_train *t, struct tc_err *err)
     tc_fault_fire(t, &r);
     double now = (double)r.tokens / ((double)r.step_ns * 1e-9);
     rate = rate > 0 ? 0.9 * rate + 0.1 * now : now;
-    /* What is written by now is committed before the run goes back, or evaluates its end. */
+    /* A save under way is committed before a rollback, and before the last evaluation. */
     bool bad = tc_rollback_bad(t, &r), ends = step == c->train_steps;
     int rc = tc_train_save_end(t, bad || ends, false, err);
     if (rc == TC_EPEER) return rc;
     if (bad) {
-      TC_TRY(tc_train_data_check(t, err));       /* going back does not help against other data */
+      TC_TRY(tc_train_data_check(t, err));   /* a rollback is no remedy for changed data */
       if (c->train_rollback == 0) tc_metrics_add(t, &r);
       TC_TRY(tc_rollback_go(t, &r, &step, err));
       continue;
@@ -161,14 +162,14 @@ static int loop(struct tc_train *t, struct tc_err *err)
   return 0;
 }
 
-/* Frees t, unless something still uses it. */
+/* Frees t, unless a thread still uses it. */
 static void train_free(struct tc_train *t, bool abandon)
 {
   tc_at_file("ending", NULL);
-  /* First what may still send from, or receive into, the arenas. */
+  /* First the threads and communicators that may still use memory that is freed below. */
   bool whole = tc_train_writer_close(t, abandon);
   if (!tc_run_comms_free(&t->run, !whole) || !whole)
-    return;                       /* a thread still uses the rest; the process is about to end */
+    return;                       /* still in use; the process is about to end */
   tc_owner_free(t->ckpt.owner);
   tc_metrics_close(t);
   tc_trace_free(t->trace);
@@ -192,7 +193,7 @@ static int run(struct tc_train *t, struct tc_err *err)
   if (rc == TC_EPEER) return rc;
   TC_TRY(tc_run_agree(&t->run, rc < 0 ? rc : setup_memory(t, err), err));
   TC_TRY(tc_train_own(t, err));
-  if (t->run.rank == 0) tc_request_begin(t);         /* tercio save counts on this run from here on */
+  if (t->run.rank == 0) tc_request_begin(t);     /* tercio save counts on this run from here on */
   tc_at_file("taking up the checkpoint", NULL);
   TC_TRY(tc_train_restore(t, err));
   TC_TRY(tc_run_agree(&t->run, tc_train_writer_open(t, err), err));

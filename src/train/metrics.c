@@ -2,9 +2,10 @@
  * line, opened again when it was removed or renamed.
  *
  * - The lines that stay are copied to a new file, which is renamed over the old one when it is on
- *   disk. A start that was superseded and still runs has the old file open, so its lines do not
- *   get between those of the new start. A file that cannot be read to its end stays as it is.
- * - Only a regular file is read or written, through a symbolic link too: others may never end.
+ *   disk. A superseded start that still runs has the old file open, so its lines are not mixed with
+ *   those of the new start. A file that cannot be read to its end stays as it is.
+ * - Only a regular file is read or written, also through a symbolic link: a pipe or a device may
+ *   block for ever.
  * - Within a run an error costs lines, not the run, and gives one warning. */
 #include "io/folder.h"
 #include "src/train/impl.h"
@@ -154,8 +155,8 @@ static void pause_metrics(struct tc_log *m, int64_t step, const char *why)
   m->warned = m->paused = true;
 }
 
-/* A later start has the folder, and put files of its own there, which must not get this one's
- * lines. The loop ends for that too, but may notice it later. */
+/* Whether a later start owns the folder: its metrics file must not get this one's lines. The loop
+ * ends because of that too, but may notice it later. */
 static bool is_superseded(const struct tc_train *t)
 {
   return access(t->ckpt.home, F_OK) != 0;
@@ -235,8 +236,8 @@ void tc_metrics_add_counts(struct json_t *into, const struct tc_coll_count *now,
   }
 }
 
-/* What was sent since the last line: the step, its control reduction, an evaluation; and what
- * came between steps, such as a checkpoint's agreement. */
+/* What was sent since the last line: by the step, its control reduction, an evaluation; and between
+ * steps, such as to agree on a checkpoint. */
 static json_t *comm_json(struct tc_train *t)
 {
   struct tc_comm_counters now[TC_COMMS], *before = t->log.counted;
@@ -266,8 +267,8 @@ void tc_metrics_saved(struct tc_train *t, int64_t step, int64_t write_ns)
   t->log.saved = (struct tc_log_save){ .step = step, .write_ns = write_ns };
 }
 
-/* What checkpoints cost since the last line: how long training stood still for them; and if one was
- * committed, which, and how long it was written. NULL: nothing. */
+/* What checkpoints cost since the last line: how long training waited for them; and of one that was
+ * committed, its step and how long writing took. NULL: nothing. */
 static json_t *ckpt_json(struct tc_train *t)
 {
   const struct tc_log_save *r = &t->log.saved;

@@ -1,14 +1,14 @@
-/* plan.c - what the planner says of this run, for run.json: step time, tokens a second, bubble
- * and bytes, to stand beside what is measured. Made once, by rank 0, as the run starts; every
- * action of every stage is played only where that is few enough to take no time. */
+/* plan.c - what the planner predicts of this run, for run.json: step time, tokens a second, bubble
+ * and bytes, to be compared with what is measured. Rank 0 makes it once, at the start; every
+ * action of every stage is simulated only where they are few enough to take no time. */
 #include "src/train/impl.h"
 #include "src/plan/plan.h"
 
 #include <jansson.h>
 #include <string.h>
 
-/* Layers of all programs that are made; those times micro-batches, which are played. */
-enum { MOST_MADE = 64, MOST_PLAYED = 4096 };
+/* At most so many layers in all programs, and layers times micro-batches that are simulated. */
+enum { MOST_MADE = 64, MOST_SIMULATED = 4096 };
 
 static const char *device_name(const struct tc_train *t)
 {
@@ -32,7 +32,7 @@ int tc_train_plan(struct tc_train *t, struct tc_err *err)
   k.devices = TC_MAX(tc_ranks_node_devices(t->run.ranks), 1);
   k.nodes = t->run.ranks->n_nodes;
   int64_t made = t->run.opts.model.layers * t->run.mesh->size[TC_PP];
-  bool exact = made <= MOST_MADE && made * t->run.mesh->size[TC_MB] <= MOST_PLAYED;
+  bool exact = made <= MOST_MADE && made * t->run.mesh->size[TC_MB] <= MOST_SIMULATED;
   int rc = tc_plan_layout_on(&p, t->run.cfg, t->run.ranks->world, t->run.ranks->node_of_rank,
                              tc_ranks_node_devices(t->run.ranks), &k, exact, &why);
   if (rc == 0) {

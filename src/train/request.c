@@ -1,5 +1,5 @@
-/* request.c - rank 0's part of `tercio save`: looks for the file, remembers what it asks for,
- * and removes it when that is done.
+/* request.c - rank 0's part of `tercio save`: looks for the file, keeps what it asks for, and
+ * removes it when that is done.
  *
  * Invariant: the file is renamed before it is read, so that a request is answered once, and a new
  * one is not lost. */

@@ -1,12 +1,14 @@
-/* rollback.c - going back from a loss that is not a number, or that is a spike, to an older checkpoint.
+/* rollback.c - going back from a loss that is not a number, or that is a spike, to an older
+ * checkpoint.
  *
- * Going back leaves samples out. From a bad step B the run returns to the checkpoint of step S; with the
- * same samples it would reach B again. So from then on step s takes the samples of step s + skipped, where
- * skipped grew by B - S: the samples of steps S+1 ... B are not used again, and everything else (learning
- * rates, dropout, step numbers) depends on the step as before. None of this is random: skipped, the number
- * of rollbacks, and the losses whose median is taken are in the checkpoint, so that a run that is killed
- * and resumed decides as one that was not, where both have the same checkpoints (a stop saves one more;
- * those saved by time, or left out while another is being written, may differ).
+ * Going back leaves samples out. From a bad step B the run returns to the checkpoint of step S;
+ * with the same samples it would reach B again. So from then on step s takes the samples of step s
+ * + skipped, where skipped grew by B - S: the samples of steps S+1 ... B are not used again, and
+ * everything else (learning rates, dropout, step numbers) depends on the step as before. None of
+ * this is random: skipped, the number of rollbacks, and the losses whose median is taken are in
+ * the checkpoint, so that a run that is killed and resumed decides as one that was not, where both
+ * have the same checkpoints (a stop saves one more; those saved by time, or left out while another
+ * is being written, may differ).
  *
  * All ranks have the same losses, so all decide alike without communication. */
 #include "src/train/impl.h"
@@ -17,7 +19,7 @@
 
 enum { LEAST_LOSSES = 8 };            /* that a median is taken of */
 
-/* ---- what the loop remembers --------------------------------------------------------- */
+/* ---- what checkpoints hold of it ------------------------------------------------------- */
 
 char *tc_rollback_text(const struct tc_train *t)
 {
@@ -80,7 +82,7 @@ bool tc_rollback_bad(struct tc_train *t, const struct tc_step_report *s)
 /* ---- going back ------------------------------------------------------------------------ */
 
 int tc_rollback_go(struct tc_train *t, const struct tc_step_report *s, int64_t *step,
-                        struct tc_err *err)
+                   struct tc_err *err)
 {
   const int64_t bad = s->step, most = t->run.cfg->train_rollback;
   struct tc_rollback *r = &t->rollback;
@@ -89,7 +91,7 @@ int tc_rollback_go(struct tc_train *t, const struct tc_step_report *s, int64_t *
                    "Try a lower train.lr, a longer train.warmup, %s", (long long)bad, s->loss,
                    s->grad_norm, most ? ", and train.rollback is used up" : "",
                    most ? "or train.clip" : "train.clip, or train.rollback");
-  /* Bad at once: then it may be the checkpoint that is, or its samples; take one before it. */
+  /* Bad in the first step after going back: the checkpoint itself may be bad; take an older one. */
   int64_t before = r->back_to >= 0 && bad == r->back_to + 1 ? r->back_to : bad;
   int64_t rollbacks = r->rollbacks, skipped = r->skipped;
   if (t->run.rank == 0)

@@ -42,13 +42,14 @@ static json_t *memory_json(const struct tc_train *t)
                    (json_int_t)m.region[TC_SCRATCH], "host_state",
                    (json_int_t)m.region[TC_HOST_STATE], "host_scratch",
                    (json_int_t)m.region[TC_HOST_SCRATCH], "host_staging",
-                   (json_int_t)tc_writer_staging_bytes(t->ckpt.writer), "staging", (json_int_t)m.staging,
-                   "kernel_scratch", (json_int_t)m.kernel_scratch, "resident_bytes",
+                   (json_int_t)tc_writer_staging_bytes(t->ckpt.writer), "staging",
+                   (json_int_t)m.staging, "kernel_scratch", (json_int_t)m.kernel_scratch,
+                   "resident_bytes",
                    "before_arenas", (json_int_t)t->run.base_rss_bytes, "now",
                    (json_int_t)tc_rss_bytes(false), "peak", (json_int_t)tc_rss_bytes(true));
 }
 
-/* What the program says that this rank sends in a step. */
+/* What this rank sends in a step, as the program has it. */
 static json_t *predicted_comm_json(const struct tc_train *t)
 {
   const struct tc_comm_counters none = { 0 };
@@ -65,7 +66,7 @@ static json_t *predicted_comm_json(const struct tc_train *t)
   return o;
 }
 
-/* Who a rank is, where, what it holds and what it is going to send. */
+/* A rank: its place, its memory and what it is going to send. */
 static json_t *rank_json(const struct tc_train *t)
 {
   const struct tc_rank_info *i = &t->run.ranks->info[t->run.rank];
@@ -111,21 +112,21 @@ static const char *comm_name(const struct tc_train *t)
 
 int tc_train_run_json(struct tc_train *t, struct tc_err *err)
 {
+  const struct tc_run *r = &t->run;
   json_t *who;
   TC_TRY(gather_ranks(t, &who, err));
-  if (t->run.rank) return 0;
-  char *path = tc_sprintf("%s/run.json", t->out), *config = tc_config_text(t->run.cfg);
-  char *model = tc_model_text(&t->run.opts.model);
+  if (r->rank) return 0;
+  char *path = tc_sprintf("%s/run.json", t->out), *config = tc_config_text(r->cfg);
+  char *model = tc_model_text(&r->opts.model);
   json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:I,s:{s:i,s:i,s:i,s:i},s:s,s:s,s:s,s:i,s:s,s:i,s:I,s:f,"
                         "s:o,s:o}",
-                        "version", PACKAGE_VERSION, "stack", t->run.stack, "config", config, "model",
-                        model, "parameters", (json_int_t)tc_model_params(&t->run.opts.model), "mesh", "mb",
-                        t->run.mesh->size[TC_MB], "pp", t->run.mesh->size[TC_PP], "dp",
-                        t->run.mesh->size[TC_DP], "tp", t->run.mesh->size[TC_TP], "system",
-                        t->run.opts.system->name, "device", t->run.device->ops->name, "comm",
-                        comm_name(t), "threads",
-                        t->run.threads, "launcher", t->run.ranks->launcher, "restart", t->run.ranks->restart,
-                        "start_step", (json_int_t)t->ckpt.start_step, "ckpt_memcpy_ms",
+                        "version", PACKAGE_VERSION, "stack", r->stack, "config", config, "model",
+                        model, "parameters", (json_int_t)tc_model_params(&r->opts.model), "mesh", "mb",
+                        r->mesh->size[TC_MB], "pp", r->mesh->size[TC_PP], "dp", r->mesh->size[TC_DP],
+                        "tp", r->mesh->size[TC_TP], "system", r->opts.system->name, "device",
+                        r->device->ops->name, "comm", comm_name(t), "threads", r->threads, "launcher",
+                        r->ranks->launcher, "restart", r->ranks->restart, "start_step",
+                        (json_int_t)t->ckpt.start_step, "ckpt_memcpy_ms",
                         (double)tc_writer_memcpy_ns(t->ckpt.writer) * 1e-6, "ranks", who, "memory",
                         memory_json(t));
   char *tmp = tc_sprintf("%s.tmp", path);
@@ -133,7 +134,8 @@ int tc_train_run_json(struct tc_train *t, struct tc_err *err)
   char *where = realpath(t->ckpt.dir, NULL);     /* for tercio save, wherever it is called */
   if (o) json_object_set_new(o, "ckpt_dir", json_string(where ? where : t->ckpt.dir));
   free(where);
-  if (o) json_object_set_new(o, "predicted", t->plan.predicted ? json_incref(t->plan.predicted) : json_null());
+  json_t *predicted = t->plan.predicted;
+  if (o) json_object_set_new(o, "predicted", predicted ? json_incref(predicted) : json_null());
   if (!o)
     rc = tc_fail(err, TC_EUSER, "cannot write %s: the run file or a path in it is not UTF-8", path);
   else if (json_dump_file(o, tmp, JSON_INDENT(1)) || rename(tmp, path))

@@ -31,10 +31,10 @@ static double job_left_s(const struct tc_train *t, const char *end, double now)
   return 0;
 }
 
-/* The wall clock is asked here alone: it may be set while the run goes on.
+/* The wall clock is read here alone: it may be set during the run.
  *
- * Ranks that crashed late in a job are started again with little of its time; a requeue has all
- * of it again. So a limit is too short only where this process had more than half. */
+ * Ranks that crashed late in a job are started again with little of its time left; a requeue has
+ * all of it again. So a limit is too short only where this process had more than half of it. */
 void tc_time_limit_begin(struct tc_train *t)
 {
   const char *slurm = tc_env("SLURM_JOB_END_TIME");
@@ -57,10 +57,10 @@ int tc_time_limit_near(struct tc_train *t)
   int64_t now = tc_now_ns();
   double step_s = r->boundary_ns ? (double)(now - r->boundary_ns) * 1e-9 : 0;
   r->boundary_ns = now;
-  r->longest_s = TC_MAX(step_s, 0.9 * r->longest_s);     /* the slowest of late, evaluations and all */
+  r->longest_s = TC_MAX(step_s, 0.9 * r->longest_s);   /* evaluations included */
   r->steps++;
   if (!r->end_ns) return TC_TIME_LIMIT_FAR;
-  /* Nothing was measured yet: a slow disk is assumed. */
+  /* Without a measured cost a slow disk is assumed. */
   double save_s = t->interval.cost_s > 0 ? t->interval.cost_s : 1 + (double)t->ckpt.bytes / 100e6;
   double left_s = (double)(r->end_ns - now) * 1e-9;
   double need_s = FACTOR * (r->longest_s + save_s) + MARGIN_S;

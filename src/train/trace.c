@@ -1,8 +1,8 @@
 /* trace.c - run.trace: which steps are traced, and when the file is written.
  *
- * The file is written as soon as the traced steps are over, or at the run's end if that is
- * sooner: so it can be looked at while a long run goes on, and the clocks' two comparisons lie
- * close around it. A trace that cannot be written costs the trace, not the run. */
+ * The file is written as soon as the traced steps are over, or at the end of the run if that is
+ * earlier: so it can be read during a long run, and the clocks of the ranks are compared shortly
+ * before and after the traced steps. If it cannot be written, the run continues without it. */
 #include "src/train/impl.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ int tc_train_trace_open(struct tc_train *t, struct tc_err *err)
 {
   if (!t->trace) return 0;
   const struct tc_schedule *s = t->run.prog[TC_TRAIN]->schedule;
-  /* Each action once, a transfer's work on its own track besides, and what is between steps. */
+  /* An event for each action, another for the work of each transfer, and some between steps. */
   int64_t a_step = s->n + 64;
   for (int32_t i = 0; i < s->n; i++) a_step += s->action[i].kind == TC_ISSUE;
   tc_trace_reserve(t->trace, a_step * TC_MIN(t->run.cfg->run_trace_steps, 1 << 20));

@@ -1,11 +1,11 @@
 /* train.h - `tercio train` on one rank.
  *
- * In go a configuration and what the launcher found; out come checkpoints, metrics.jsonl, run.json and an
- * exit status. How `tercio save` asks a run for a checkpoint is in request.h.
+ * In go a configuration and what the launcher found; out come checkpoints, metrics.jsonl, run.json
+ * and an exit status. How `tercio save` asks a run for a checkpoint is in request.h.
  *
  * Files, in reading order: loop.c (from start to end), batches.c, end_of_step.c, ckpt.c, resume.c,
- * rollback.c, interval.c, time_limit.c, request.c, guard.c, metrics.c, run_json.c, progress.c, trace.c,
- * plan.c (the planner's prediction), fault.c. */
+ * rollback.c, interval.c, time_limit.c, request.c, guard.c, metrics.c, run_json.c, progress.c,
+ * trace.c, plan.c (the planner's prediction), fault.c. */
 #ifndef TC_TRAIN_H
 #define TC_TRAIN_H
 
@@ -27,8 +27,8 @@ struct tc_train_args {
   bool mpi;                      /* ranks are several processes */
 };
 
-/* Collective over the run. Returns 0, TC_STOPPED, TC_ENDED, or a negative status, the same on all ranks
- * unless it is TC_EPEER. */
+/* Collective over the run. Returns 0, TC_STOPPED, TC_ENDED, or a negative status, the same on all
+ * ranks unless it is TC_EPEER. */
 int tc_train(const struct tc_train_args *args, struct tc_err *err);
 
 #endif
