@@ -43,7 +43,7 @@ static const struct scene {
 };
 
 static const struct scene *the;
-static char fake[100]; /* their addresses stand for objects that train.c only hands on */
+static char fake[100]; /* their addresses stand for objects that loop.c and src/run only pass on */
 static int fakes, opened, steps, bads;
 static struct tc_train *train, ended; /* the run, from its first call on; as it was when it was freed */
 static struct tc_mesh mesh;
@@ -197,12 +197,12 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_train_read_flags(t, r, flag, err) ((flag)[1] = (r)->step, report(r, "flags", err))
 #define tc_progress(t, r, shown, rate) note("progress %.9g %d", rate, (int)(*(shown) += 3))
 #define tc_train_finish_step(t, r, flag, stop, err) finish(r, flag, stop, err)
-#define tc_train_writer_close(t, abandon) (ended = *(t), note("saver closes %d", abandon), !the->left)
+#define tc_train_writer_close(t, abandon) (ended = *(t), note("writer closes %d", abandon), !the->left)
 #define tc_comms_free(c, n) all_free(c, n)
 #define tc_owner_free(o) note("no owner %d", no(o))
 #define tc_metrics_close(t) note("no lines")
 #define tc_trace_free(t) note("no trace")
-#define tc_straggler_free(s) note("none slow %d", no(s))
+#define tc_straggler_free(s) note("no stragglers %d", no(s))
 #define tc_exec_free(x) note("no exec %d", no(x))
 #define tc_program_free(p) note("no program %d", (p) ? (int)((p)-program) : -1)
 #define tc_device_close(d) note("no device %d", (d) ? (int)((d)-device) : -1)
@@ -216,7 +216,7 @@ static int open_text(void *rank, const struct tc_err *err)
   (note("back %d %d %d %d", (int)(t)->batches.eval_batch, (int)(t)->ckpt.saved_step, (int)(t)->rollback.back_to, \
         (t)->log.fd),                                                                          \
    (t)->ckpt.start_step = the->start, (t)->ckpt.borrowed = the->borrowed, call(err, "restore"))
-#define tc_train_writer_open(t, err) call(err, "saver")
+#define tc_train_writer_open(t, err) call(err, "writer")
 #define tc_train_last_step(c) ((c)->train_stop_at ? (c)->train_stop_at : (c)->train_steps)
 #define tc_metrics_open(t, step, err) call(err, "lines from %d", (int)(step))
 #define tc_train_run_json(t, err) call(err, "run.json %d", (int)(t)->run.base_rss_bytes)
