@@ -1,8 +1,8 @@
-/* straggler.c - who holds the others up.
+/* straggler.c - straggler detection.
  *
- * Steps are added up to windows, since single ones are noise. A rank that was slow in two windows
- * running is called slow until a window in which it is not. If that holds for all ranks of a node
- * and there are others, the node is named. */
+ * Steps are added up to windows, since single steps are noisy. A rank that was slow in two windows
+ * in a row counts as a straggler until a window in which it is not slow. If that holds for all
+ * ranks of a node, and there are other nodes, the warning names the node. */
 #include "src/monitor/straggler.h"
 
 #include <stdlib.h>
@@ -10,14 +10,14 @@
 
 #define SLOW 1.5
 #define FINE 1.25
-#define QUIET_NS INT64_C(60000000000)   /* between two sentences of slowness */
+#define QUIET_NS INT64_C(60000000000)   /* between two warnings */
 enum { MIN_STEPS = 20, NAMED = 4 };
 #define MIN_NS INT64_C(2000000000)
 
 struct rank_state {
   int64_t sum_ns, best_ns;        /* of this window; the smallest mean of a window so far */
   double factor;                  /* of the last window */
-  int windows;                    /* in which it was slow, running */
+  int windows;                    /* in a row in which it was slow */
   bool slow;
 };
 

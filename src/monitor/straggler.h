@@ -1,8 +1,9 @@
-/* straggler.h - ranks that hold the others up: who works longest, and a word when it is one rank.
+/* straggler.h - straggler detection: which rank works longest, and a warning when it is one rank
+ * that slows all others down.
  *
  * A rank's work is its step without the waits for transfers. Ranks of one stage do the same work,
- * so each is compared with the median of its stage; the only rank of a stage with the best it has
- * done itself. */
+ * so each is compared with the median of its stage; the only rank of a stage is compared with its
+ * own fastest window of steps. */
 #ifndef TC_STRAGGLER_H
 #define TC_STRAGGLER_H
 

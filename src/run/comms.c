@@ -28,7 +28,7 @@ int tc_run_comms(struct tc_run *r, struct tc_trace *trace, struct tc_err *err)
   int32_t *members = tc_calloc((size_t)r->mesh->world, sizeof *members);
   for (int i = 0; i < r->mesh->world; i++) members[i] = i;
   int rc = make_comm(r, &r->world, TC_AXES, "world", members, r->mesh->world, err);
-  /* Without the world's communicator the other ranks can't be told to stop waiting for this one. */
+  /* Without the world's communicator the other ranks cannot learn that they must not wait for this one. */
   if (rc < 0 && r->mpi) tc_ranks_abort(-rc, err->text);
   if (rc < 0) {
     free(members);

@@ -104,14 +104,14 @@ static bool what_fits(const struct tc_run *r, int64_t bytes, char *text, size_t 
 /* "activations 1.20, optimizer 0.50": the largest first. */
 static void by_size(const int64_t bytes[TC_CLASSES], char *text, size_t size)
 {
-  bool said[TC_CLASSES] = { false };
+  bool listed[TC_CLASSES] = { false };
   *text = '\0';
   for (size_t n = 0;;) {
     int most = -1;
     for (int k = 0; k < TC_CLASSES; k++)
-      if (!said[k] && bytes[k] > 0 && (most < 0 || bytes[k] > bytes[most])) most = k;
+      if (!listed[k] && bytes[k] > 0 && (most < 0 || bytes[k] > bytes[most])) most = k;
     if (most < 0 || n >= size) return;
-    said[most] = true;
+    listed[most] = true;
     n += (size_t)snprintf(text + n, size - n, "%s%s %.4g", n ? ", " : "", tc_class_name[most],
                           (double)bytes[most] * 1e-9);
   }

@@ -113,8 +113,8 @@ static const char *comm_name(const struct tc_train *t)
 int tc_train_run_json(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_run *r = &t->run;
-  json_t *who;
-  TC_TRY(gather_ranks(t, &who, err));
+  json_t *ranks;
+  TC_TRY(gather_ranks(t, &ranks, err));
   if (r->rank) return 0;
   char *path = tc_sprintf("%s/run.json", t->out), *config = tc_config_text(r->cfg);
   char *model = tc_model_text(&r->opts.model);
@@ -127,7 +127,7 @@ int tc_train_run_json(struct tc_train *t, struct tc_err *err)
                         r->device->ops->name, "comm", comm_name(t), "threads", r->threads, "launcher",
                         r->ranks->launcher, "restart", r->ranks->restart, "start_step",
                         (json_int_t)t->ckpt.start_step, "ckpt_memcpy_ms",
-                        (double)tc_writer_memcpy_ns(t->ckpt.writer) * 1e-6, "ranks", who, "memory",
+                        (double)tc_writer_memcpy_ns(t->ckpt.writer) * 1e-6, "ranks", ranks, "memory",
                         memory_json(t));
   char *tmp = tc_sprintf("%s.tmp", path);
   int rc = 0;
