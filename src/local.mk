@@ -42,17 +42,19 @@ libtercio_app_a_SOURCES = \
   %D%/train/ckpt.c \
   %D%/train/end_of_step.c \
   %D%/train/fault.c \
-  %D%/train/fault.h \
-  %D%/train/log.c \
+  %D%/train/guard.c \
+  %D%/train/impl.h \
+  %D%/train/interval.c \
   %D%/train/loop.c \
-  %D%/train/memory.c \
   %D%/train/metrics.c \
   %D%/train/plan.c \
+  %D%/train/progress.c \
   %D%/train/request.c \
   %D%/train/request.h \
   %D%/train/resume.c \
   %D%/train/rollback.c \
-  %D%/train/straggler.c \
+  %D%/train/run_json.c \
+  %D%/train/time_limit.c \
   %D%/train/trace.c \
   %D%/train/train.h
 
@@ -60,8 +62,16 @@ libtercio_app_a_SOURCES = \
 noinst_LIBRARIES += libtercio_run.a
 libtercio_run_a_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS) $(PMIX_CFLAGS) $(HDF5_CFLAGS)
 libtercio_run_a_SOURCES = $(io_sources) \
+  %D%/run/comms.c \
+  %D%/run/device.c \
+  %D%/run/impl.h \
+  %D%/run/memory.c \
+  %D%/run/rss.c \
+  %D%/run/run.c \
+  %D%/run/run.h \
   %D%/run/versions.c \
   %D%/run/versions.h \
+  %D%/run/weights.c \
   %D%/run/writer.c \
   %D%/run/writer.h \
   %D%/exec/capture.c \
@@ -126,6 +136,7 @@ libtercio_ir_a_SOURCES = \
   %D%/plan/time.c \
   %D%/program/collective.c \
   %D%/program/collective.h \
+  %D%/program/of_run.c \
   %D%/program/program.c \
   %D%/program/program.h \
   %D%/program/setup.c \

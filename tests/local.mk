@@ -92,9 +92,10 @@ unit_tests = \
   %D%/unit/program/t_setup.t \
   %D%/unit/report/t_report.t \
   %D%/unit/report/t_report_read.t \
-  %D%/unit/run/t_saver.t \
-  %D%/unit/run/t_saver_calls.t \
+  %D%/unit/run/t_fits.t \
   %D%/unit/run/t_versions.t \
+  %D%/unit/run/t_writer.t \
+  %D%/unit/run/t_writer_calls.t \
   %D%/unit/schedule/t_arena.t \
   %D%/unit/schedule/t_broken.t \
   %D%/unit/schedule/t_memory.t \
@@ -103,7 +104,6 @@ unit_tests = \
   %D%/unit/train/t_calls.t \
   %D%/unit/train/t_control.t \
   %D%/unit/train/t_fault.t \
-  %D%/unit/train/t_fits.t \
   %D%/unit/train/t_lines.t \
   %D%/unit/train/t_recover.t \
   %D%/unit/train/t_run.t \
@@ -200,7 +200,7 @@ test_files = \
   %D%/unit/data.txt \
   %D%/unit/digests.txt \
   %D%/unit/run.txt \
-  %D%/unit/saver.txt \
+  %D%/unit/writer.txt \
   %D%/unit/step.txt \
   %D%/bench/ckpt \
   %D%/bench/plan \

@@ -14,10 +14,10 @@ static int run_rank(int rank, void *start, struct tc_err *err)
 {
   const struct start *s = start;
   const struct tc_launch *l = &s->launch;
-  struct tc_train t = { .cfg = l->cfg, .ranks = l->ranks, .who = l->who, .rank = rank,
-                        .hub = l->hub, .mpi = l->mpi && l->mpi_world > 1, .stop = s->stop,
-                        .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
-  int rc = tc_train(&t, err);
+  const struct tc_train_args args = {
+    .cfg = l->cfg, .ranks = l->ranks, .who = l->who, .rank = rank, .hub = l->hub, .stop = s->stop,
+    .mpi = l->mpi && l->mpi_world > 1, .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
+  int rc = tc_train(&args, err);
   /* All ranks leave with one status. The launcher ends the others by TERM as soon as the first
    * has left (srun -K1), and 143 would hide it; nobody leaves before all have come to
    * tc_mpi_finish. */

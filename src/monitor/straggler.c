@@ -1,8 +1,8 @@
-/* straggler.c - who holds the others up.
+/* straggler.c - straggler detection.
  *
- * Steps are added up to windows, since single ones are noise. A rank that was slow in two windows
- * running is called slow until a window in which it is not. If that holds for all ranks of a node
- * and there are others, the node is named. */
+ * Steps are added up to windows, since single steps are noisy. A rank that was slow in two windows
+ * in a row counts as a straggler until a window in which it is not slow. If that holds for all
+ * ranks of a node, and there are other nodes, the warning names the node. */
 #include "src/monitor/straggler.h"
 
 #include <stdlib.h>
@@ -10,19 +10,19 @@
 
 #define SLOW 1.5
 #define FINE 1.25
-#define QUIET_NS INT64_C(60000000000)   /* between two sentences of slowness */
+#define QUIET_NS INT64_C(60000000000)   /* between two warnings */
 enum { MIN_STEPS = 20, NAMED = 4 };
 #define MIN_NS INT64_C(2000000000)
 
 struct rank_state {
   int64_t sum_ns, best_ns;        /* of this window; the smallest mean of a window so far */
   double factor;                  /* of the last window */
-  int windows;                    /* in which it was slow, running */
+  int windows;                    /* in a row in which it was slow */
   bool slow;
 };
 
-struct tc_slow {
-  struct tc_slow_opts o;
+struct tc_straggler {
+  struct tc_straggler_opts o;
   int32_t *stage, *node;
   struct rank_state *rank;
   int64_t *sort;                  /* [world] */
@@ -31,9 +31,9 @@ struct tc_slow {
   char text[600];
 };
 
-struct tc_slow *tc_slow_new(const struct tc_slow_opts *o)
+struct tc_straggler *tc_straggler_new(const struct tc_straggler_opts *o)
 {
-  struct tc_slow *s = tc_calloc(1, sizeof *s);
+  struct tc_straggler *s = tc_calloc(1, sizeof *s);
   size_t n = (size_t)o->world;
   s->o = *o;
   if (!s->o.min_steps) s->o.min_steps = MIN_STEPS;
@@ -45,7 +45,7 @@ struct tc_slow *tc_slow_new(const struct tc_slow_opts *o)
   return s;
 }
 
-void tc_slow_free(struct tc_slow *s)
+void tc_straggler_free(struct tc_straggler *s)
 {
   if (!s) return;
   free(s->stage);
@@ -56,7 +56,7 @@ void tc_slow_free(struct tc_slow *s)
 }
 
 /* The lower median of a stage's ranks; of one rank its best window, 0 before there was one. */
-static int64_t median(struct tc_slow *s, const int64_t *work, int32_t stage)
+static int64_t median(struct tc_straggler *s, const int64_t *work, int32_t stage)
 {
   int n = 0, last = 0;
   for (int r = 0; r < s->o.world; r++) {
@@ -69,7 +69,7 @@ static int64_t median(struct tc_slow *s, const int64_t *work, int32_t stage)
 }
 
 /* Stages are few and their ranks many: a median for each, not for each rank. */
-static void compare(struct tc_slow *s, const int64_t *work, struct tc_slowest *worst)
+static void compare(struct tc_straggler *s, const int64_t *work, struct tc_slowest *worst)
 {
   double most = -1;
   *worst = (struct tc_slowest){ .rank = 0, .work_ns = work[0] };
@@ -88,7 +88,7 @@ static void compare(struct tc_slow *s, const int64_t *work, struct tc_slowest *w
 }
 
 /* Whether all ranks of r's node are slow, it has several, and there are other nodes. */
-static bool node_is_slow(const struct tc_slow *s, int r)
+static bool node_is_slow(const struct tc_straggler *s, int r)
 {
   int here = 0, slow = 0;
   for (int i = 0; i < s->o.world; i++) {
@@ -98,14 +98,14 @@ static bool node_is_slow(const struct tc_slow *s, int r)
   return here > 1 && slow == here && here < s->o.world;
 }
 
-static const char *node_name(const struct tc_slow *s, int r)
+static const char *node_name(const struct tc_straggler *s, int r)
 {
   const char *at = strstr(s->o.who[r], " on ");
   return at ? at + 4 : s->o.who[r];
 }
 
 /* Names of the ranks that are (`now`) or were (in was[]) slow and no longer are. */
-static int name(struct tc_slow *s, bool now, const bool *was)
+static int name(struct tc_straggler *s, bool now, const bool *was)
 {
   int n = 0;
   for (int r = 0; r < s->o.world; r++) {
@@ -121,7 +121,7 @@ static int name(struct tc_slow *s, bool now, const bool *was)
 }
 
 /* At the end of a window: the sentence if something changed. */
-static bool end_window(struct tc_slow *s, int64_t step)
+static bool end_window(struct tc_straggler *s, int64_t step)
 {
   struct tc_slowest worst;
   bool more = false, less = false;
@@ -161,7 +161,7 @@ static bool end_window(struct tc_slow *s, int64_t step)
   return s->text[0] != 0;
 }
 
-const char *tc_slow_step(struct tc_slow *s, int64_t step, const int64_t *work_ns,
+const char *tc_straggler_step(struct tc_straggler *s, int64_t step, const int64_t *work_ns,
                          struct tc_slowest *slowest)
 {
   int64_t most = 0;

@@ -7,7 +7,7 @@
 
 /* Of longer pipelines than that both ends are looked at, the stage after the first, and those that
  * have other layers than the one before: what a stage holds falls from there on. */
-enum { PROGRAMS = 4, STAGES_EACH = 8 };
+enum { STAGES_EACH = 8 };
 
 /* layers[pp] of each stage. */
 static void count_layers(const struct tc_graph *g, int32_t *layers)
@@ -62,15 +62,9 @@ static int make_class(struct tc_plan_class *c, struct tc_program **train,
                       const struct tc_program_opts *o, const struct tc_mesh *m, bool exact,
                       struct tc_err *err)
 {
-  const int kind[PROGRAMS] = { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH };
-  struct tc_program *p[PROGRAMS] = { NULL };
-  int n = exact ? PROGRAMS : 1, rc = 0;
-  for (int i = 0; i < n && !rc; i++) {
-    struct tc_program_opts x = *o;
-    x.kind = kind[i];
-    if (kind[i] == TC_EVAL) x.gpt.dropout = 0;
-    rc = tc_program_new(&p[i], &x, m, c->rank, i ? p[0] : NULL, NULL, err);
-  }
+  struct tc_program *p[TC_PROGRAMS] = { NULL };
+  int n = exact ? TC_PROGRAMS : TC_TRAIN + 1, rc = 0;
+  for (int i = 0; i < n && !rc; i++) rc = tc_program_of_run(p, i, o, m, c->rank, err);
   if (!rc) {
     tc_plan_memory(&c->memory, p, n, m, c->rank);
     c->parameters = count_parameters(p[0], m, c->rank);

@@ -63,8 +63,8 @@ const char *tc_plan_device_of(const char *gpu);
 bool tc_plan_too_old(const char *gpu);
 /* Local. "80GB", "80e9", "1.5 GiB" into bytes; -1 if it is none of these. */
 double tc_plan_bytes(const char *text);
-/* Local. "24:00:00", "30:00" (minutes and seconds), "1-12:00:00", "90m", "36h", "20d", "5y" (hours if
- * bare) into seconds; -1. */
+/* Local. "24:00:00", "30:00" (minutes and seconds), "1-12:00:00", "90m", "36h", "20d", "5y" (hours
+ * if bare) into seconds; -1. */
 double tc_plan_seconds(const char *text);
 
 /* ---- tables.c: what textbooks count ----------------------------------------- */
@@ -196,6 +196,12 @@ int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const s
 void tc_plan_found_done(struct tc_plan_found *f);
 
 /* ---- run.c: checkpoints and failures ---------------------------------------- */
+
+/* Local. Daly's optimum of the time from the end of one checkpoint to the start of the next, in
+ * seconds: cost_s is what a checkpoint takes, mtbf_s the mean time between failures of all nodes
+ * together. A checkpoint that costs nothing gives 0; one that costs twice the MTBF or more, the
+ * MTBF. */
+double tc_daly_s(double cost_s, double mtbf_s);
 
 struct tc_plan_run {
   double ckpt_bytes, ckpt_s;                     /* fp32 weights, m and v; writing them */

@@ -9,12 +9,12 @@
 #include <math.h>
 #include <string.h>
 
-static double daly_s(double d, double m)
+double tc_daly_s(double cost_s, double mtbf_s)
 {
-  if (m <= 0) return 0;                          /* never fails: at the end only */
-  if (d >= 2 * m) return m;
-  double x = d / (2 * m);
-  return sqrt(2 * d * m) * (1 + sqrt(x) / 3 + x / 9) - d;
+  if (cost_s <= 0) return 0;
+  if (cost_s >= 2 * mtbf_s) return mtbf_s;       /* 0: it never fails; a checkpoint at the end only */
+  double x = cost_s / (2 * mtbf_s);
+  return sqrt(2 * cost_s * mtbf_s) * (1 + sqrt(x) / 3 + x / 9) - cost_s;
 }
 
 void tc_plan_run(struct tc_plan_run *out, const struct tc_plan *p, const struct tc_config *c,
@@ -25,7 +25,7 @@ void tc_plan_run(struct tc_plan_run *out, const struct tc_plan *p, const struct 
   int nodes = (p->world + k->devices - 1) / TC_MAX(k->devices, 1);
   r.ckpt_s = r.ckpt_bytes / k->disk_bytes_per_s;
   r.mtbf_s = k->mtbf_s > 0 ? k->mtbf_s / nodes : 0;
-  r.interval_s = daly_s(r.ckpt_s, r.mtbf_s);
+  r.interval_s = tc_daly_s(r.ckpt_s, r.mtbf_s);
   if (r.interval_s > 0) {
     double write = r.ckpt_s / (r.interval_s + r.ckpt_s);
     double fail = ((r.interval_s + r.ckpt_s) / 2 + restart_s) / r.mtbf_s;

@@ -83,9 +83,9 @@ static void take_slowest(struct tc_metrics *m, const json_t *o)
   if (!json_is_object(o) || rank < 0 || rank >= MOST_RANKS || median <= 0) return;
   while (m->n_slow <= rank) {
     TC_GROW(m->slow, m->n_slow, m->cap_slow);
-    m->slow[m->n_slow++] = (struct tc_slow_tally){ .steps = 0 };
+    m->slow[m->n_slow++] = (struct tc_straggler_tally){ .steps = 0 };
   }
-  struct tc_slow_tally *s = &m->slow[rank];
+  struct tc_straggler_tally *s = &m->slow[rank];
   s->steps++;
   s->times += work / median;
   snprintf(s->host, sizeof s->host, "%s", tc_json_text(o, "host"));

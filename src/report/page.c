@@ -152,7 +152,7 @@ static void put_facts(FILE *f, const struct tc_page *p)
   }
   const int slow = tc_metrics_slowest(m);
   if (slow >= 0) {
-    const struct tc_slow_tally *s = &m->slow[slow];
+    const struct tc_straggler_tally *s = &m->slow[slow];
     snprintf(v, sizeof v, "rank %d on %s, in %lld of %lld steps: %.3g times the median of its stage",
              slow, s->host, (long long)s->steps, (long long)m->slow_steps,
              s->times / (double)s->steps);

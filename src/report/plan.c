@@ -56,7 +56,7 @@ json_t *tc_report_plan(const struct tc_page *p)
   if (isfinite(bubble)) json_object_set_new(got, "bubble", json_real(bubble));
   const int slow = tc_metrics_slowest(p->m);
   if (slow >= 0) {
-    const struct tc_slow_tally *s = &p->m->slow[slow];
+    const struct tc_straggler_tally *s = &p->m->slow[slow];
     json_t *o = json_pack("{s:i,s:s,s:I,s:I,s:f}", "rank", slow, "host", s->host, "steps",
                           (json_int_t)s->steps, "of_steps", (json_int_t)p->m->slow_steps,
                           "times_median", s->times / (double)s->steps);

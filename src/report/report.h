@@ -14,7 +14,7 @@
 struct tc_series { double *x, *y; int n, cap_x, cap_y; };   /* x increasing, y finite */
 
 /* How often a rank worked longest for its stage, and how long: sums of work / median. */
-struct tc_slow_tally { int64_t steps; double times; char host[64]; };
+struct tc_straggler_tally { int64_t steps; double times; char host[64]; };
 
 struct tc_metrics {
   struct tc_series loss, val, norm, rate, ms, bubble;   /* over steps; rate in tokens/s */
@@ -23,7 +23,7 @@ struct tc_metrics {
   double tokens, seconds;        /* tokens since step 0; of the steps alone */
   json_t *comm;                  /* "comm" of the last step that had no evaluation; owned */
   int64_t comm_step;
-  struct tc_slow_tally *slow;    /* by rank; owned */
+  struct tc_straggler_tally *slow;    /* by rank; owned */
   int n_slow, cap_slow;
   int64_t slow_steps;            /* that say which it was */
 };

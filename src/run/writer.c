@@ -3,7 +3,7 @@
  *   IDLE --copy, go--> BUSY --the thread--> DONE --result--> IDLE
  *
  * Invariants:
- * - the staging memory is written by the run's thread while IDLE, read by the saver's while BUSY;
+ * - the staging memory is written by the run's thread while IDLE, read by the writer's while BUSY;
  * - it is as large as the slices, taken once and touched before the first step: memory that never
  *   was touched costs many times the copy;
  * - the communicator is used by whoever writes, and by nobody else;
@@ -26,15 +26,15 @@ enum { PIECE_BYTES = 4 << 20 };
 
 struct piece { char *to; const char *from; size_t bytes; };
 
-struct tc_saver {
-  struct tc_saver_opts o;
+struct tc_writer {
+  struct tc_writer_opts o;
   struct tc_ckpt_slice *slice;    /* what is written: staged, or where the run has it */
   char *staging;
-  struct tc_saver_reach reach;    /* all NULL: the host can read the slices itself */
+  struct tc_writer_copy_ops copy; /* all NULL: the host can read the slices itself */
   int64_t bytes, memcpy_ns;
   struct piece *piece;            /* the copy, in pieces that threads share */
   int n_pieces;
-  struct tc_lane *lane;           /* the thread's */
+  struct tc_lane *lane;           /* status of the thread */
   int64_t verified;               /* the writer's */
 
   pthread_t thread;
@@ -50,15 +50,15 @@ struct tc_saver {
 
 /* ---- the staging memory ------------------------------------------------------------ */
 
-static int64_t slice_bytes(const struct tc_saver_opts *o, int i)
+static int64_t slice_bytes(const struct tc_writer_opts *o, int i)
 {
   const struct tc_ckpt_tensor *t = &o->tensor[o->slice[i].tensor];
   return tc_box_bytes(t->dtype, t->rank, o->slice[i].count);
 }
 
-static void add_pieces(struct tc_saver *s, char *to, const char *from, int64_t bytes, int *cap)
+static void add_pieces(struct tc_writer *s, char *to, const char *from, int64_t bytes, int *cap)
 {
-  const int64_t each = s->reach.begin ? bytes : PIECE_BYTES;   /* a device needs no share */
+  const int64_t each = s->copy.begin ? bytes : PIECE_BYTES;   /* a device needs no share */
   for (int64_t at = 0; at < bytes; at += each) {
     TC_GROW(s->piece, s->n_pieces, *cap);
     s->piece[s->n_pieces++] = (struct piece){ to + at, from + at,
@@ -66,26 +66,26 @@ static void add_pieces(struct tc_saver *s, char *to, const char *from, int64_t b
   }
 }
 
-/* What was copied is there. */
-static int land(struct tc_saver *s, struct tc_err *err)
+/* Waits for the copies from a device. */
+static int finish_copies(struct tc_writer *s, struct tc_err *err)
 {
-  if (!s->reach.end || s->reach.end(s->reach.ctx) == 0) return 0;
+  if (!s->copy.end || s->copy.end(s->copy.ctx) == 0) return 0;
   return tc_fail(err, TC_EUSER, "the copy of the state from the device failed");
 }
 
-static int take_staging(struct tc_saver *s, struct tc_err *err)
+static int take_staging(struct tc_writer *s, struct tc_err *err)
 {
-  const struct tc_saver_opts *o = &s->o;
+  const struct tc_writer_opts *o = &s->o;
   int cap = 0;
   char *at = NULL;
   for (int i = 0; i < o->n_slices; i++) s->bytes += slice_bytes(o, i);
-  if (s->reach.alloc) s->staging = s->reach.alloc(s->reach.ctx, TC_MAX(s->bytes, 1));
+  if (s->copy.alloc) s->staging = s->copy.alloc(s->copy.ctx, TC_MAX(s->bytes, 1));
   else if (posix_memalign((void **)&s->staging, 4096, (size_t)TC_MAX(s->bytes, 1)))
     s->staging = NULL;
   if (!s->staging)
     return tc_fail(err, TC_EUSER, "out of memory: %.2f GB of host memory are needed to write "
                    "checkpoints%s", (double)s->bytes * 1e-9,
-                   s->reach.alloc ? "" : " beside training; ckpt.async = no needs none");
+                   s->copy.alloc ? "" : " beside training; ckpt.async = no needs none");
   at = s->staging;
   for (int i = 0; i < o->n_slices; i++) {
     int64_t n = slice_bytes(o, i);
@@ -93,25 +93,25 @@ static int take_staging(struct tc_saver *s, struct tc_err *err)
     add_pieces(s, at, o->slice[i].data, n, &cap);
     at += n;
   }
-  tc_saver_copy(s);
-  TC_TRY(land(s, err));
+  tc_writer_copy(s);
+  TC_TRY(finish_copies(s, err));
   int64_t t0 = tc_now_ns();
-  if (s->reach.begin) tc_saver_copy(s);
-  for (int i = 0; i < o->n_slices && !s->reach.begin; i++)
+  if (s->copy.begin) tc_writer_copy(s);
+  for (int i = 0; i < o->n_slices && !s->copy.begin; i++)
     memcpy(s->slice[i].data, o->slice[i].data, (size_t)slice_bytes(o, i));
-  TC_TRY(land(s, err));
+  TC_TRY(finish_copies(s, err));
   s->memcpy_ns = tc_now_ns() - t0;
   return 0;
 }
 
-void tc_saver_copy(struct tc_saver *s)
+void tc_writer_copy(struct tc_writer *s)
 {
-  TC_ASSERT(!tc_saver_busy(s));
+  TC_ASSERT(!tc_writer_busy(s));
   const struct piece *p = s->piece;
   if (!s->staging) return;
-  for (int i = 0; s->reach.begin && i < s->n_pieces; i++)
-    s->reach.begin(s->reach.ctx, p[i].to, p[i].from, (int64_t)p[i].bytes);
-  if (s->reach.begin) return;
+  for (int i = 0; s->copy.begin && i < s->n_pieces; i++)
+    s->copy.begin(s->copy.ctx, p[i].to, p[i].from, (int64_t)p[i].bytes);
+  if (s->copy.begin) return;
 #pragma omp parallel for num_threads(s->o.threads) schedule(dynamic, 1) if (s->n_pieces > 1)
   for (int i = 0; i < s->n_pieces; i++) memcpy(p[i].to, p[i].from, p[i].bytes);
 }
@@ -120,7 +120,7 @@ void tc_saver_copy(struct tc_saver *s)
 
 /* Removes what is older than the newest `keep`, if one of those was read back whole: else the one
  * just written is read first. */
-static int retain(struct tc_saver *s, struct tc_err *err)
+static int retain(struct tc_writer *s, struct tc_err *err)
 {
   const bool root = tc_comm_coord(s->o.comm) == 0;
   int64_t *steps = NULL, look = 0;
@@ -144,7 +144,7 @@ static int retain(struct tc_saver *s, struct tc_err *err)
   return rc == TC_EPEER ? rc : 0;
 }
 
-static void write_checkpoint(struct tc_saver *s)
+static void write_checkpoint(struct tc_writer *s)
 {
   struct tc_saved r = { .step = s->meta.step };
   int64_t t0 = tc_now_ns();
@@ -155,8 +155,8 @@ static void write_checkpoint(struct tc_saver *s)
     close(s->log_fd);
   }
   if (s->verified >= s->meta.step) s->verified = -1;   /* another of that number, set aside since */
-  /* Without it there is nothing to agree on: the device is lost, and this rank ends. */
-  r.rc = land(s, &r.err);
+  /* If the copy failed there is nothing to agree on: the device is lost, and this rank ends. */
+  r.rc = finish_copies(s, &r.err);
   if (r.rc == 0)
     r.rc = tc_ckpt_save(s->o.dir, &s->meta, s->o.tensor, s->o.n_tensors, s->slice, s->o.n_slices,
                         s->o.comm, &r.err);
@@ -178,7 +178,7 @@ static void write_checkpoint(struct tc_saver *s)
 
 static void *work(void *arg)
 {
-  struct tc_saver *s = arg;
+  struct tc_writer *s = arg;
   tc_lane_use(s->lane);
   pthread_mutex_lock(&s->lock);
   for (;;) {
@@ -196,21 +196,21 @@ static void *work(void *arg)
 
 /* ---- the run's side ---------------------------------------------------------------- */
 
-static int start(struct tc_saver *s, struct tc_err *err)
+static int start(struct tc_writer *s, struct tc_err *err)
 {
-  if (s->o.async || s->reach.begin) TC_TRY(take_staging(s, err));
+  if (s->o.async || s->copy.begin) TC_TRY(take_staging(s, err));
   if (!s->o.async) return 0;
   TC_TRY(tc_thread_start(&s->thread, work, s, err));
   s->threaded = true;
   return 0;
 }
 
-int tc_saver_new(struct tc_saver **out, const struct tc_saver_opts *o, struct tc_err *err)
+int tc_writer_new(struct tc_writer **out, const struct tc_writer_opts *o, struct tc_err *err)
 {
-  struct tc_saver *s = *out = tc_calloc(1, sizeof *s);
+  struct tc_writer *s = *out = tc_calloc(1, sizeof *s);
   pthread_condattr_t attr;
   s->o = *o;
-  if (o->reach) s->reach = *o->reach;
+  if (o->copy) s->copy = *o->copy;
   s->verified = o->verified;
   s->log_fd = -1;
   s->lane = o->async ? tc_lane_new("saver") : NULL;
@@ -223,14 +223,14 @@ int tc_saver_new(struct tc_saver **out, const struct tc_saver_opts *o, struct tc
   pthread_condattr_destroy(&attr);
   int rc = start(s, err);
   if (rc == 0) return 0;
-  tc_saver_free(s, false);
+  tc_writer_free(s, false);
   *out = NULL;
   return rc;
 }
 
-void tc_saver_go(struct tc_saver *s, const struct tc_ckpt_meta *m, int log_fd)
+void tc_writer_go(struct tc_writer *s, const struct tc_ckpt_meta *m, int log_fd)
 {
-  TC_ASSERT(!tc_saver_busy(s));
+  TC_ASSERT(!tc_writer_busy(s));
   pthread_mutex_lock(&s->lock);
   free((char *)(uintptr_t)s->meta.loop);
   s->meta = *m;
@@ -242,7 +242,7 @@ void tc_saver_go(struct tc_saver *s, const struct tc_ckpt_meta *m, int log_fd)
   if (!s->o.async) write_checkpoint(s);
 }
 
-bool tc_saver_busy(struct tc_saver *s)
+bool tc_writer_busy(struct tc_writer *s)
 {
   pthread_mutex_lock(&s->lock);
   bool busy = s->state == BUSY;
@@ -250,9 +250,9 @@ bool tc_saver_busy(struct tc_saver *s)
   return busy;
 }
 
-bool tc_saver_result(struct tc_saver *s, bool wait, struct tc_saved *out)
+bool tc_writer_result(struct tc_writer *s, bool wait, struct tc_saved *out)
 {
-  if (wait) tc_at_rest();         /* the saver's lane is the one to watch */
+  if (wait) tc_at_rest();         /* the status of the writer's thread is the one to watch */
   pthread_mutex_lock(&s->lock);
   while (wait && s->state == BUSY) pthread_cond_wait(&s->changed, &s->lock);
   bool got = s->state == DONE;
@@ -265,19 +265,19 @@ bool tc_saver_result(struct tc_saver *s, bool wait, struct tc_saved *out)
   return got;
 }
 
-void tc_saver_counters(struct tc_saver *s, struct tc_comm_counters *out)
+void tc_writer_counters(struct tc_writer *s, struct tc_comm_counters *out)
 {
   pthread_mutex_lock(&s->lock);
   *out = s->counters;
   pthread_mutex_unlock(&s->lock);
 }
 
-int64_t tc_saver_staging_bytes(const struct tc_saver *s) { return s->staging ? s->bytes : 0; }
+int64_t tc_writer_staging_bytes(const struct tc_writer *s) { return s->staging ? s->bytes : 0; }
 
-int64_t tc_saver_memcpy_ns(const struct tc_saver *s) { return s->memcpy_ns; }
+int64_t tc_writer_memcpy_ns(const struct tc_writer *s) { return s->memcpy_ns; }
 
-/* Waits until the thread has left; false if it is given up. */
-static bool end_thread(struct tc_saver *s, bool abandon)
+/* Waits until the thread has ended; false if it is left behind. */
+static bool end_thread(struct tc_writer *s, bool abandon)
 {
   int64_t until = tc_now_ns() + ABANDON_NS;
   struct timespec ts = { (time_t)(until / 1000000000), (long)(until % 1000000000) };
@@ -297,14 +297,14 @@ static bool end_thread(struct tc_saver *s, bool abandon)
   return left;
 }
 
-bool tc_saver_free(struct tc_saver *s, bool abandon)
+bool tc_writer_free(struct tc_writer *s, bool abandon)
 {
   if (!s) return true;
   if (s->threaded && !end_thread(s, abandon)) return false;   /* better a leak than a hang */
   pthread_cond_destroy(&s->changed);
   pthread_mutex_destroy(&s->lock);
   free((char *)(uintptr_t)s->meta.loop);
-  if (s->reach.free && s->staging) s->reach.free(s->reach.ctx, s->staging);
+  if (s->copy.free && s->staging) s->copy.free(s->copy.ctx, s->staging);
   else free(s->staging);
   free(s->piece);
   free(s->slice);

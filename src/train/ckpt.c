@@ -3,56 +3,55 @@
  * Only saved tensors (fp32 weights, Adam's moments) are written: unpadded, once; replicas share
  * the work. Loading reads whatever boxes this rank stores, from whichever files have them.
  *
- * What is written was taken at a step boundary, between two steps, by all ranks after the same
- * step. All ranks begin the same saves; each hears of the end of one when its own saver is done. */
+ * All ranks begin the same saves, after the same step. A save ends for each rank when its own
+ * checkpoint writer is done. */
 #include "ac_config.h"
 #include "io/ckpt/ckpt.h"
 #include "io/folder.h"
 #include "io/ckpt/owner.h"
 #include "src/graph/shard_box.h"
-#include "src/train/train.h"
+#include "src/train/impl.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct state {
-  struct tc_ckpt_tensor *tensor;
-  int32_t *id;
-  int n;
-};
-
-/* What the saver borrows: made once. */
+/* What the writer borrows: made once. */
 struct tc_train_state {
-  struct state s;
+  struct tc_run_state s;
   struct tc_ckpt_slice *slice;
   int n_slices;
   char *model, *config, *mesh, *data;
   int64_t copy;                  /* the last one from the device; 0: none */
 };
 
-static void list_state(const struct tc_graph *g, struct state *s)
+/* ---- the folder -------------------------------------------------------------------- */
+
+/* Rank 0 looks again and again, and all ranks agree after each time: no rank waits in one call for
+ * longer than a deadline. */
+int tc_train_own(struct tc_train *t, struct tc_err *err)
 {
-  s->tensor = tc_calloc((size_t)g->n_tensors, sizeof *s->tensor);
-  s->id = tc_calloc((size_t)g->n_tensors, sizeof *s->id);
-  s->n = 0;
-  for (int32_t t = 0; t < g->n_tensors; t++) {
-    const struct tc_tensor *x = &g->tensor[t];
-    if (!x->state || !x->saved) continue;
-    s->tensor[s->n] = (struct tc_ckpt_tensor){ .name = x->name, .dtype = x->dtype,
-                                               .rank = x->rank };
-    memcpy(s->tensor[s->n].dim, x->dim, sizeof x->dim);
-    s->id[s->n++] = t;
+  const struct tc_ranks *k = t->run.ranks;
+  if (t->run.rank == 0) t->ckpt.owner = tc_owner_new(t->ckpt.dir, k->job, k->restart);
+  for (;;) {
+    int rc = t->run.rank == 0 ? tc_owner_take(t->ckpt.owner, err) : 0;
+    int64_t again = rc > 0;
+    TC_TRY(tc_run_agree(&t->run, TC_MIN(rc, 0), err));
+    TC_TRY(tc_comm_max_i64(t->run.world, &again, 1, err));
+    if (!again) break;
+    tc_sleep_ns(TC_OWNER_LOOK_NS);
   }
+  void *name = t->run.rank == 0 ? (void *)(uintptr_t)tc_owner_home(t->ckpt.owner) : NULL;
+  int64_t n = name ? (int64_t)strlen(name) : 0;
+  TC_TRY(tc_comm_bytes_bcast(t->run.world, 0, &name, &n, err));
+  t->ckpt.home = tc_sprintf("%s/%.*s", t->ckpt.dir, (int)n, (const char *)name);
+  if (t->run.rank) free(name);
+  return 0;
 }
 
-static void free_state(struct state *s)
-{
-  free(s->tensor);
-  free(s->id);
-}
+/* ---- saving ------------------------------------------------------------------------- */
 
-/* Where box `b`, rows of one of the stored boxes, begins in this rank's memory. */
+/* Where box `b`, whole rows of one of the stored boxes, begins in this rank's memory. */
 static char *box_address(const struct tc_tensor *x, char *base, const struct tc_box *stored,
                          int n, const struct tc_box *b)
 {
@@ -72,45 +71,21 @@ static char *box_address(const struct tc_tensor *x, char *base, const struct tc_
   return NULL;
 }
 
-/* ---- the folder -------------------------------------------------------------------- */
-
-/* The looking goes in rounds, so that nobody waits in one call for longer than a deadline. */
-int tc_train_own(struct tc_train *t, struct tc_err *err)
-{
-  if (t->rank == 0) t->owner = tc_owner_new(t->ckpt_dir, t->ranks->job, t->ranks->restart);
-  for (;;) {
-    int rc = t->rank == 0 ? tc_owner_take(t->owner, err) : 0;
-    int64_t again = rc > 0;
-    TC_TRY(tc_agree(t, TC_MIN(rc, 0), err));
-    TC_TRY(tc_comm_max_i64(t->world, &again, 1, err));
-    if (!again) break;
-    tc_sleep_ns(TC_OWNER_LOOK_NS);
-  }
-  void *name = t->rank == 0 ? (void *)(uintptr_t)tc_owner_home(t->owner) : NULL;
-  int64_t n = name ? (int64_t)strlen(name) : 0;
-  TC_TRY(tc_comm_bytes_bcast(t->world, 0, &name, &n, err));
-  t->home = tc_sprintf("%s/%.*s", t->ckpt_dir, (int)n, (const char *)name);
-  if (t->rank) free(name);
-  return 0;
-}
-
-/* ---- saving ------------------------------------------------------------------------- */
-
 static void list_slices(const struct tc_train *t, struct tc_train_state *st)
 {
-  const struct tc_graph *g = t->prog[TC_P_TRAIN]->graph;
+  const struct tc_graph *g = t->run.prog[TC_TRAIN]->graph;
   st->slice = tc_calloc((size_t)st->s.n * TC_BOXES, sizeof *st->slice);
   for (int i = 0; i < st->s.n; i++) {
     const struct tc_tensor *x = &g->tensor[st->s.id[i]];
     struct tc_box own[TC_BOXES], stored[TC_BOXES];
-    int k = tc_owned_boxes(x, t->mesh, t->rank, own);
-    int ns = tc_stored_boxes(x, t->mesh, t->rank, stored);
+    int k = tc_owned_boxes(x, t->run.mesh, t->run.rank, own);
+    int ns = tc_stored_boxes(x, t->run.mesh, t->run.rank, stored);
     for (int b = 0; b < k; b++) {
       struct tc_ckpt_slice *s = &st->slice[st->n_slices++];
       s->tensor = i;
       memcpy(s->start, own[b].start, sizeof own[b].start);
       memcpy(s->count, own[b].count, sizeof own[b].count);
-      s->data = box_address(x, tc_exec_tensor(t->exec, TC_P_TRAIN, st->s.id[i]), stored, ns,
+      s->data = box_address(x, tc_exec_tensor(t->run.exec, TC_TRAIN, st->s.id[i]), stored, ns,
                             &own[b]);
     }
   }
@@ -119,14 +94,15 @@ static void list_slices(const struct tc_train *t, struct tc_train_state *st)
 /* Whether checkpoints are written from a copy. */
 static bool staged(const struct tc_train *t)
 {
-  return t->cfg->ckpt_async || t->device->ops->separate;
+  return t->run.cfg->ckpt_async || t->run.device->ops->separate;
 }
 
-/* A device's memory is copied beside the training: the state is not written before it is done. */
+/* The copy from a device's memory runs beside training; the executor holds back writes to the state
+ * until it is done. */
 static void *take_pinned(void *train, int64_t bytes)
 {
   struct tc_train *t = train;
-  void *p = tc_device_host_alloc(t->device, bytes);
+  void *p = tc_device_host_alloc(t->run.device, bytes);
   if (p) memset(p, 0, (size_t)bytes);
   return p;
 }
@@ -134,116 +110,118 @@ static void *take_pinned(void *train, int64_t bytes)
 static void give_pinned(void *train, void *p)
 {
   struct tc_train *t = train;
-  tc_device_host_free(t->device, p);
+  tc_device_host_free(t->run.device, p);
 }
 
 static void begin_copy(void *train, void *to, const void *from, int64_t bytes)
 {
   struct tc_train *t = train;
-  t->state->copy = t->device->ops->copy_begin(t->device, to, from, bytes);
-  tc_exec_hold(t->exec, t->state->copy);
+  t->ckpt.state->copy = t->run.device->ops->copy_begin(t->run.device, to, from, bytes);
+  tc_exec_hold(t->run.exec, t->ckpt.state->copy);
 }
 
 static int end_copy(void *train)
 {
   struct tc_train *t = train;
-  return t->state->copy ? t->device->ops->copy_wait(t->device, t->state->copy) : 0;
+  const int64_t copy = t->ckpt.state->copy;
+  return copy ? t->run.device->ops->copy_wait(t->run.device, copy) : 0;
 }
 
 int64_t tc_train_staging_bytes(const struct tc_train *t)
 {
-  const struct tc_graph *g = t->prog[TC_P_TRAIN]->graph;
+  const struct tc_graph *g = t->run.prog[TC_TRAIN]->graph;
   int64_t bytes = 0;
   for (int32_t i = 0; i < g->n_tensors && staged(t); i++) {
     const struct tc_tensor *x = &g->tensor[i];
     struct tc_box own[TC_BOXES];
-    int k = x->state && x->saved ? tc_owned_boxes(x, t->mesh, t->rank, own) : 0;
+    int k = x->state && x->saved ? tc_owned_boxes(x, t->run.mesh, t->run.rank, own) : 0;
     for (int b = 0; b < k; b++)
       bytes += tc_box_bytes(x->dtype, x->rank, own[b].count);
   }
   return bytes;
 }
 
-int tc_train_saver_open(struct tc_train *t, struct tc_err *err)
+int tc_train_writer_open(struct tc_train *t, struct tc_err *err)
 {
-  struct tc_train_state *st = t->state = tc_calloc(1, sizeof *st);
-  list_state(t->prog[TC_P_TRAIN]->graph, &st->s);
+  struct tc_train_state *st = t->ckpt.state = tc_calloc(1, sizeof *st);
+  tc_run_state(&t->run, &st->s);
   list_slices(t, st);
   for (int i = 0; i < st->s.n; i++) {
     const struct tc_ckpt_tensor *x = &st->s.tensor[i];
-    t->ckpt_bytes += tc_box_bytes(x->dtype, x->rank, x->dim);
+    t->ckpt.bytes += tc_box_bytes(x->dtype, x->rank, x->dim);
   }
-  st->model = tc_model_text(&t->opts.model);
-  st->config = tc_config_text(t->cfg);
+  st->model = tc_model_text(&t->run.opts.model);
+  st->config = tc_config_text(t->run.cfg);
   st->data = tc_resume_data(t);
-  st->mesh = tc_sprintf("pp%d dp%d tp%d", t->mesh->size[TC_PP], t->mesh->size[TC_DP],
-                        t->mesh->size[TC_TP]);
-  const struct tc_saver_reach reach = { take_pinned, give_pinned, begin_copy, end_copy, t };
-  struct tc_saver_opts o = {
-    .dir = t->ckpt_dir, .tensor = st->s.tensor, .n_tensors = st->s.n, .slice = st->slice,
-    .n_slices = st->n_slices, .async = t->cfg->ckpt_async, .keep = (int)t->cfg->ckpt_keep,
-    .verified = t->saved_step, .threads = t->threads, .comm = t->ckpt_comm, .trace = t->trace,
-    .reach = t->device->ops->separate ? &reach : NULL };
-  return tc_saver_new(&t->saver, &o, err);
+  st->mesh = tc_sprintf("pp%d dp%d tp%d", t->run.mesh->size[TC_PP], t->run.mesh->size[TC_DP],
+                        t->run.mesh->size[TC_TP]);
+  const struct tc_writer_copy_ops copy = { take_pinned, give_pinned, begin_copy, end_copy, t };
+  struct tc_writer_opts o = {
+    .dir = t->ckpt.dir, .tensor = st->s.tensor, .n_tensors = st->s.n, .slice = st->slice,
+    .n_slices = st->n_slices, .async = t->run.cfg->ckpt_async, .keep = (int)t->run.cfg->ckpt_keep,
+    .verified = t->ckpt.saved_step, .threads = t->run.threads, .comm = t->run.ckpt_comm,
+    .trace = t->trace, .copy = t->run.device->ops->separate ? &copy : NULL };
+  return tc_writer_new(&t->ckpt.writer, &o, err);
 }
 
-bool tc_train_saver_close(struct tc_train *t, bool abandon)
+bool tc_train_writer_close(struct tc_train *t, bool abandon)
 {
-  struct tc_train_state *st = t->state;
-  if (!tc_saver_free(t->saver, abandon)) return false;
+  struct tc_train_state *st = t->ckpt.state;
+  if (!tc_writer_free(t->ckpt.writer, abandon)) return false;
   if (!st) return true;
   free(st->model);
   free(st->config);
   free(st->mesh);
   free(st->data);
   free(st->slice);
-  free_state(&st->s);
+  tc_run_state_free(&st->s);
   free(st);
   return true;
 }
 
-void tc_train_spoil(struct tc_train *t)
+void tc_train_poison(struct tc_train *t)
 {
-  for (int i = 0; i < t->state->n_slices; i++) {
-    const struct tc_ckpt_slice *s = &t->state->slice[i];
-    const struct tc_ckpt_tensor *x = &t->state->s.tensor[s->tensor];
+  for (int i = 0; i < t->ckpt.state->n_slices; i++) {
+    const struct tc_ckpt_slice *s = &t->ckpt.state->slice[i];
+    const struct tc_ckpt_tensor *x = &t->ckpt.state->s.tensor[s->tensor];
     int64_t bytes = tc_box_bytes(x->dtype, x->rank, s->count);
-    if (t->device->ops->separate) t->device->ops->fill(t->device, s->data, 0xff, bytes);
+    if (t->run.device->ops->separate) t->run.device->ops->fill(t->run.device, s->data, 0xff, bytes);
     else memset(s->data, 0xff, (size_t)bytes);   /* NaN in every type of float */
   }
 }
 
 void tc_train_save_begin(struct tc_train *t, int64_t step)
 {
-  const struct tc_train_state *st = t->state;
-  char *loop = tc_recover_text(t);
+  const struct tc_train_state *st = t->ckpt.state;
+  char *loop = tc_rollback_text(t);
   struct tc_ckpt_meta meta = {
-    .step = step, .seed = (uint64_t)t->cfg->train_seed,
-    .tokens = step * t->cfg->train_global_batch * t->opts.model.context, .model = st->model,
-    .config = st->config, .data = st->data, .mesh = st->mesh, .system = t->opts.system->name,
-    .job = t->ranks->job, .restart = t->ranks->restart, .who = (const char *const *)t->who,
-    .version = PACKAGE_VERSION, .stack = t->stack, .loop = loop,
-    .home = t->owner ? tc_owner_home(t->owner) : NULL,
-    .files = strcmp(t->cfg->ckpt_files, "node") ? TC_FILES_RANK : TC_FILES_NODE,
-    .view = t->cfg->ckpt_view };
-  t->last_ckpt_ns = tc_now_ns();
-  t->recover.begun = true;
-  tc_saver_go(t->saver, &meta, t->metrics.fd >= 0 ? fcntl(t->metrics.fd, F_DUPFD_CLOEXEC, 0) : -1);
+    .step = step, .seed = (uint64_t)t->run.cfg->train_seed,
+    .tokens = step * t->run.cfg->train_global_batch * t->run.opts.model.context, .model = st->model,
+    .config = st->config, .data = st->data, .mesh = st->mesh, .system = t->run.opts.system->name,
+    .job = t->run.ranks->job, .restart = t->run.ranks->restart,
+    .who = (const char *const *)t->run.who, .version = PACKAGE_VERSION, .stack = t->run.stack,
+    .loop = loop,
+    .home = t->ckpt.owner ? tc_owner_home(t->ckpt.owner) : NULL,
+    .files = strcmp(t->run.cfg->ckpt_files, "node") ? TC_FILES_RANK : TC_FILES_NODE,
+    .view = t->run.cfg->ckpt_view };
+  t->ckpt.begun_ns = tc_now_ns();
+  t->ckpt.begun = true;
+  tc_writer_go(t->ckpt.writer, &meta, t->log.fd >= 0 ? fcntl(t->log.fd, F_DUPFD_CLOEXEC, 0) : -1);
   free(loop);
 }
 
 int tc_train_save_end(struct tc_train *t, bool wait, bool last, struct tc_err *err)
 {
   struct tc_saved r;
-  if (!t->saver || !tc_saver_result(t->saver, wait, &r)) return 0;
+  if (!t->ckpt.writer || !tc_writer_result(t->ckpt.writer, wait, &r)) return 0;
   if (r.rc == 0) {
-    t->saved_step = r.step;
-    t->ckpt_said = (struct tc_ckpt_report){ .step = r.step, .write_ns = r.write_ns };
-    tc_recover_cost(t, r.write_ns);
+    t->ckpt.saved_step = r.step;
+    tc_metrics_saved(t, r.step, r.write_ns);
+    tc_interval_cost(t, r.write_ns);
     return 0;
   }
   *err = r.err;
-  if (r.rc != TC_EPEER && t->rank == 0 && !last)
+  if (r.rc != TC_EPEER && t->run.rank == 0 && !last)
     tc_warn("checkpoint of step %lld failed, the one before stays: %s", (long long)r.step,
             r.err.text);
   return r.rc;
@@ -251,57 +229,14 @@ int tc_train_save_end(struct tc_train *t, bool wait, bool last, struct tc_err *e
 
 /* ---- loading ------------------------------------------------------------------------ */
 
-static int load_tensor(struct tc_train *t, struct tc_ckpt *c, int32_t id, struct tc_err *err)
-{
-  const struct tc_tensor *x = &t->prog[TC_P_TRAIN]->graph->tensor[id];
-  int k = tc_ckpt_find(c, x->name);
-  if (k < 0)
-    return tc_fail(err, TC_EUSER, "%s has no tensor %s: if it was saved with another "
-                   "train.optimizer, take its weights alone (tercio ckpt export, then import)",
-                   tc_ckpt_path(c), x->name);
-  const struct tc_ckpt_tensor *ct = tc_ckpt_at(c, k);
-  bool same = ct->rank == x->rank && ct->dtype == x->dtype;
-  for (int d = 0; same && d < x->rank; d++) same = ct->dim[d] == x->dim[d];
-  if (!same)
-    return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape or type than this model's",
-                   tc_ckpt_path(c), x->name);
-  char *p = tc_exec_tensor(t->exec, TC_P_TRAIN, id);
-  struct tc_box box[TC_BOXES];
-  int n = tc_stored_boxes(x, t->mesh, t->rank, box);
-  for (int b = 0; b < n; b++) {
-    int64_t bytes = tc_box_bytes(x->dtype, x->rank, box[b].count);
-    struct tc_device *d = t->device;
-    void *to = d->ops->separate ? tc_malloc((size_t)TC_MAX(bytes, 1)) : p;
-    int rc = tc_ckpt_read(c, k, box[b].start, box[b].count, to, err);
-    if (to != p) {
-      if (rc == 0) d->ops->copy(d, p, to, bytes);
-      free(to);
-    }
-    TC_TRY(rc);
-    p += (size_t)bytes;
-  }
-  return 0;
-}
-
 static int load(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
 {
-  const struct tc_ckpt_meta *meta = tc_ckpt_meta(c);
-  char *model = tc_model_text(&t->opts.model);
-  int rc = 0;
-  if (strcmp(model, meta->model))
-    rc = tc_fail(err, TC_EUSER, "%s is of another model: %s; this run's is %s. Give another "
-                 "ckpt.dir, or ckpt.resume = no", tc_ckpt_path(c), meta->model, model);
-  free(model);
-  if (rc < 0) return rc;
-  struct state s;
-  list_state(t->prog[TC_P_TRAIN]->graph, &s);
-  for (int i = 0; i < s.n && !rc; i++) rc = load_tensor(t, c, s.id[i], err);
-  free_state(&s);
-  return rc < 0 ? rc : tc_recover_parse(t, meta->loop, err);
+  TC_TRY(tc_run_load(&t->run, c, err));
+  return tc_rollback_parse(t, tc_ckpt_meta(c)->loop, err);
 }
 
-/* What tc_ckpt_load runs on each rank. The guard is asked once, of the newest checkpoint, before
- * anything is loaded: a start that dies here counts too. */
+/* What tc_ckpt_load runs on each rank. The guard counts this start once, with the newest
+ * checkpoint's step, before anything is loaded, so that a crash while loading counts too. */
 struct loading {
   struct tc_train *t;
   bool guarded;
@@ -311,44 +246,45 @@ struct loading {
 static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
 {
   struct loading *l = ctx;
-  if (!l->guarded && l->t->rank == 0)
+  if (!l->guarded && l->t->run.rank == 0)
     TC_TRY(tc_train_guard(l->t, tc_ckpt_meta(c)->step, err));
   l->guarded = true;
   if (l->resumes) TC_TRY(tc_resume_check(l->t, tc_ckpt_meta(c), tc_ckpt_path(c), err));
   return load(l->t, c, err);
 }
 
-/* After a load: what else the state is made of. Closes c. */
-static int take_up(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
+/* After a load: makes the weights in the working precision. Closes c. */
+static int resume_from(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
 {
-  struct tc_runtime rt = { .seed = (uint64_t)t->cfg->train_seed };
-  t->saved_step = tc_ckpt_meta(c)->step;
-  if (t->rank == 0)
-    tc_log("resumed from %s, step %lld", tc_ckpt_path(c), (long long)t->saved_step);
+  struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed };
+  t->ckpt.saved_step = tc_ckpt_meta(c)->step;
+  if (t->run.rank == 0)
+    tc_log("resumed from %s, step %lld", tc_ckpt_path(c), (long long)t->ckpt.saved_step);
   tc_ckpt_close(c);
-  return tc_exec_run(t->exec, TC_P_REFRESH, &rt, err);
+  return tc_exec_run(t->run.exec, TC_REFRESH, &rt, err);
 }
 
-static int begin_anew(struct tc_train *t, struct tc_err *err)
+static int initialise(struct tc_train *t, struct tc_err *err)
 {
-  struct tc_runtime rt = { .seed = (uint64_t)t->cfg->train_seed };
-  t->saved_step = -1;
-  TC_TRY(tc_recover_parse(t, "", err));
-  return tc_exec_run(t->exec, TC_P_INIT, &rt, err);
+  struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed };
+  t->ckpt.saved_step = -1;
+  TC_TRY(tc_rollback_parse(t, "", err));
+  return tc_exec_run(t->run.exec, TC_INIT, &rt, err);
 }
 
-/* Rank 0. Steps beyond where the run was taken up again: a restart must not follow them. */
+/* Rank 0. Renames the checkpoints after `step`, where the run resumes: a restart must not load
+ * them. */
 static int set_aside(struct tc_train *t, int64_t step, struct tc_err *err)
 {
   int64_t *steps = NULL;
-  int n = tc_ckpt_list(t->ckpt_dir, &steps, err), rc = TC_MIN(n, 0);
+  int n = tc_ckpt_list(t->ckpt.dir, &steps, err), rc = TC_MIN(n, 0);
   for (int i = 0; i < n && rc == 0 && steps[i] > step; i++) {
     char from[40], to[80];
     snprintf(from, sizeof from, "step-%08lld", (long long)steps[i]);
     snprintf(to, sizeof to, "superseded-%s-%llx", from, (unsigned long long)tc_now_ns());
-    rc = tc_folder_rename(t->ckpt_dir, from, to, err);
+    rc = tc_folder_rename(t->ckpt.dir, from, to, err);
     if (rc == 0)
-      tc_warn("%s/%s: the run goes on from before it: kept as %s", t->ckpt_dir, from, to);
+      tc_warn("%s/%s: the run goes on from before it: kept as %s", t->ckpt.dir, from, to);
   }
   free(steps);
   return rc;
@@ -356,30 +292,31 @@ static int set_aside(struct tc_train *t, int64_t step, struct tc_err *err)
 
 int tc_train_restore(struct tc_train *t, struct tc_err *err)
 {
-  const int64_t how = t->cfg->ckpt_resume, step = how >= 0 ? how : -1;
+  const int64_t how = t->run.cfg->ckpt_resume, step = how >= 0 ? how : -1;
   struct tc_ckpt *c = NULL;
   struct loading l = { .t = t, .resumes = true };
-  t->last_ckpt_ns = tc_now_ns();
+  t->ckpt.begun_ns = tc_now_ns();
   if (how != TC_NO)
-    TC_TRY(tc_ckpt_load(&c, t->ckpt_dir, step, load_checked, &l, t->world, err));
+    TC_TRY(tc_ckpt_load(&c, t->ckpt.dir, step, load_checked, &l, t->run.world, err));
   if (c) {
-    t->start_step = tc_ckpt_meta(c)->step;
-    if (t->rank == 0) tc_resume_warn(t, tc_ckpt_meta(c));
-    TC_TRY(take_up(t, c, err));
+    t->ckpt.start_step = tc_ckpt_meta(c)->step;
+    if (t->run.rank == 0) tc_resume_warn(t, tc_ckpt_meta(c));
+    TC_TRY(resume_from(t, c, err));
   }
-  /* Who asks for another start leaves what lies ahead of it: going back must not come there. */
-  if (how != TC_AUTO)
-    TC_TRY(tc_agree(t, t->rank == 0 ? set_aside(t, c ? t->start_step : -1, err) : 0, err));
+  /* Where the user chose the start, later checkpoints are not of this run: a rollback must not
+   * load them. */
+  int rc = how != TC_AUTO && t->run.rank == 0 ? set_aside(t, c ? t->ckpt.start_step : -1, err) : 0;
+  if (how != TC_AUTO) TC_TRY(tc_run_agree(&t->run, rc, err));
   if (c) return 0;
-  TC_TRY(tc_agree(t, t->rank == 0 ? tc_train_guard(t, -1, err) : 0, err));
-  if (!*t->cfg->ckpt_from) return begin_anew(t, err);
+  TC_TRY(tc_run_agree(&t->run, t->run.rank == 0 ? tc_train_guard(t, -1, err) : 0, err));
+  if (!*t->run.cfg->ckpt_from) return initialise(t, err);
   l.guarded = true;
   l.resumes = false;
-  TC_TRY(tc_ckpt_load_from(&c, t->cfg->ckpt_from, load_checked, &l, t->world, err));
-  t->start_step = tc_ckpt_meta(c)->step;
-  TC_TRY(take_up(t, c, err));
-  t->saved_step = -1;                            /* not in this run's folder yet */
-  t->borrowed = true;
+  TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world, err));
+  t->ckpt.start_step = tc_ckpt_meta(c)->step;
+  TC_TRY(resume_from(t, c, err));
+  t->ckpt.saved_step = -1;                       /* not in this run's folder yet */
+  t->ckpt.borrowed = true;
   return 0;
 }
 
@@ -387,13 +324,13 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
 static int step_below(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err)
 {
   int64_t *steps = NULL;
-  int n = t->rank == 0 ? tc_ckpt_list(t->ckpt_dir, &steps, err) : 0;
+  int n = t->run.rank == 0 ? tc_ckpt_list(t->ckpt.dir, &steps, err) : 0;
   *step = -1;
   for (int i = 0; i < n && *step < 0; i++)
     if (steps[i] < before) *step = steps[i];
   free(steps);
-  TC_TRY(tc_agree(t, TC_MIN(n, 0), err));
-  return tc_comm_max_i64(t->world, step, 1, err);
+  TC_TRY(tc_run_agree(&t->run, TC_MIN(n, 0), err));
+  return tc_comm_max_i64(t->run.world, step, 1, err);
 }
 
 int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err)
@@ -404,19 +341,19 @@ int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct t
   for (; !c; before = *step, tried++) {
     TC_TRY(step_below(t, before, step, err));
     if (*step < 0) break;
-    int rc = tc_ckpt_load(&c, t->ckpt_dir, *step, load_checked, &l, t->world, err);
+    int rc = tc_ckpt_load(&c, t->ckpt.dir, *step, load_checked, &l, t->run.world, err);
     if (rc == TC_EPEER) return rc;
-    if (rc < 0 && t->rank == 0) tc_warn("%s; looking for an older one", err->text);
+    if (rc < 0 && t->run.rank == 0) tc_warn("%s; looking for an older one", err->text);
   }
   if (!c && tried)
     return tc_fail(err, TC_ENOCKPT, "%s: none of the %d checkpoints before it is whole",
-                   t->ckpt_dir, tried);
-  if (!c && (t->saved_step >= 0 || t->start_step > 0))
+                   t->ckpt.dir, tried);
+  if (!c && (t->ckpt.saved_step >= 0 || t->ckpt.start_step > 0))
     return tc_fail(err, TC_EDIVERGED, "training diverged, and %s has no checkpoint from before it "
-                   "to go back to", t->ckpt_dir);
+                   "to go back to", t->ckpt.dir);
   if (!c) *step = 0;                             /* nothing was ever saved */
-  int rc = tc_agree(t, t->rank == 0 ? set_aside(t, *step, err) : 0, err);
-  if (rc == 0) return c ? take_up(t, c, err) : begin_anew(t, err);
+  int rc = tc_run_agree(&t->run, t->run.rank == 0 ? set_aside(t, *step, err) : 0, err);
+  if (rc == 0) return c ? resume_from(t, c, err) : initialise(t, err);
   tc_ckpt_close(c);
   return rc;
 }

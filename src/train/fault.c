@@ -1,7 +1,8 @@
 /* fault.c - faults on purpose: a test aid, off unless run.fault asks for one. */
-#include "src/train/fault.h"
+#include "src/train/impl.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +19,8 @@ int tc_fault_parse(struct tc_fault *f, const char *text, int world, struct tc_er
   for (int k = 1; at && k < TC_FAULT_KINDS; k++)
     if (!strncmp(text, kinds[k], (size_t)(at - text)) && !kinds[k][at - text]) f->kind = k;
   if (at) f->step = strtoll(at + 1, &end, 10);
-  if (f->kind && *end == ':' && isdigit((unsigned char)end[1])) f->rank = (int)strtol(end + 1,
-                                                            &end, 10);
+  if (f->kind && *end == ':' && isdigit((unsigned char)end[1]))
+    f->rank = (int)strtol(end + 1, &end, 10);
   if (!f->kind || *end || f->step < 1 || f->rank < 0 || f->rank >= world)
     return tc_fail(err, TC_EUSER, "run.fault = %s: give nan@STEP, spike@STEP, hang@STEP or "
                    "slow@STEP, the last two with :RANK (0 to %d) behind it or without", text, world - 1);
@@ -36,4 +37,17 @@ void tc_fault_begin(const struct tc_fault *f, int rank, int64_t step)
 void tc_fault_end(const struct tc_fault *f, int rank, int64_t step, int64_t work_ns)
 {
   if (f->kind == TC_FAULT_SLOW && rank == f->rank && step >= f->step) tc_sleep_ns(3 * work_ns);
+}
+
+void tc_fault_fire(struct tc_train *t, struct tc_step_report *s)
+{
+  int kind = t->fault.kind;
+  if ((kind != TC_FAULT_NAN && kind != TC_FAULT_SPIKE) || s->step != t->fault.step) return;
+  t->fault.kind = TC_FAULT_NONE;               /* once */
+  if (kind == TC_FAULT_SPIKE) {
+    s->loss *= 1000;
+    return;
+  }
+  tc_train_poison(t);
+  s->loss = NAN;
 }

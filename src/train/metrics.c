@@ -2,27 +2,31 @@
  * line, opened again when it was removed or renamed.
  *
  * - The lines that stay are copied to a new file, which is renamed over the old one when it is on
- *   disk. A start that was superseded and still runs has the old file open, so its lines do not
- *   get between those of the new start. A file that cannot be read to its end stays as it is.
- * - Only a regular file is read or written, through a symbolic link too: others may never end.
+ *   disk. A superseded start that still runs has the old file open, so its lines are not mixed with
+ *   those of the new start. A file that cannot be read to its end stays as it is.
+ * - Only a regular file is read or written, also through a symbolic link: a pipe or a device may
+ *   block for ever.
  * - Within a run an error costs lines, not the run, and gives one warning. */
 #include "io/folder.h"
-#include "src/train/train.h"
+#include "src/train/impl.h"
 #include "src/watch/watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* ---- the file ---- */
+
 /* Owned. */
 static char *metrics_path(const struct tc_train *t)
 {
-  return t->rank == 0 ? tc_sprintf("%s/metrics.jsonl", t->out)
-                      : tc_sprintf("%s/metrics.%d.jsonl", t->out, t->rank);
+  return t->run.rank == 0 ? tc_sprintf("%s/metrics.jsonl", t->out)
+                      : tc_sprintf("%s/metrics.%d.jsonl", t->out, t->run.rank);
 }
 
 /* A regular file for reading and appending, made if it is not there. Its descriptor, or < 0. */
@@ -109,8 +113,8 @@ static int rewrite(int old, const char *path, int64_t step, struct tc_err *err)
 
 int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
 {
-  struct tc_metrics_out *m = &t->metrics;
-  m->wanted = t->rank == 0 || t->cfg->run_all_ranks;
+  struct tc_log *m = &t->log;
+  m->wanted = t->run.rank == 0 || t->run.cfg->run_all_ranks;
   if (!m->wanted) return 0;
   tc_metrics_close(t);
   tc_at_file("rewriting the metrics", NULL);
@@ -130,8 +134,8 @@ int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err)
 
 void tc_metrics_close(struct tc_train *t)
 {
-  if (t->metrics.fd >= 0) close(t->metrics.fd);
-  t->metrics.fd = -1;
+  if (t->log.fd >= 0) close(t->log.fd);
+  t->log.fd = -1;
 }
 
 void tc_metrics_back(struct tc_train *t, int64_t step)
@@ -139,11 +143,11 @@ void tc_metrics_back(struct tc_train *t, int64_t step)
   struct tc_err err = { 0 };
   if (tc_metrics_open(t, step, &err) == 0) return;
   tc_warn("%s; no more lines are written", err.text);     /* they would come after later steps' */
-  t->metrics.wanted = false;
+  t->log.wanted = false;
 }
 
 /* Lines from this step on are missing, until the next checkpoint that finds it otherwise. */
-static void pause_metrics(struct tc_metrics_out *m, int64_t step, const char *why)
+static void pause_metrics(struct tc_log *m, int64_t step, const char *why)
 {
   if (!m->warned)
     tc_warn("%s; the lines from step %lld on are missing. It is tried again with each checkpoint",
@@ -151,11 +155,11 @@ static void pause_metrics(struct tc_metrics_out *m, int64_t step, const char *wh
   m->warned = m->paused = true;
 }
 
-/* A later start has the folder, and put files of its own there, which must not get this one's
- * lines. The loop ends for that too, but may notice it later. */
+/* Whether a later start owns the folder: its metrics file must not get this one's lines. The loop
+ * ends because of that too, but may notice it later. */
 static bool is_superseded(const struct tc_train *t)
 {
-  return access(t->home, F_OK) != 0;
+  return access(t->ckpt.home, F_OK) != 0;
 }
 
 /* Opens the file anew; its name is on disk before a checkpoint that its lines belong to. */
@@ -171,7 +175,7 @@ static int open_again(const char *path, struct tc_err *err)
 
 void tc_metrics_look(struct tc_train *t, int64_t step)
 {
-  struct tc_metrics_out *m = &t->metrics;
+  struct tc_log *m = &t->log;
   struct stat mine, there;
   struct tc_err err = { 0 };
   if (!m->wanted) return;
@@ -192,9 +196,136 @@ void tc_metrics_look(struct tc_train *t, int64_t step)
   free(path);
 }
 
+/* ---- a line ---- */
+
+static void add_counters(struct tc_comm_counters *to, const struct tc_comm_counters *n)
+{
+  for (int k = 0; k < TC_COLLS; k++) {
+    to->data[k].calls += n->data[k].calls;
+    to->data[k].bytes += n->data[k].bytes;
+    to->ctl[k].calls += n->ctl[k].calls;
+    to->ctl[k].bytes += n->ctl[k].bytes;
+  }
+}
+
+static void read_counters(const struct tc_train *t, struct tc_comm_counters c[TC_COMMS])
+{
+  for (int a = 0; a <= TC_AXES; a++) {
+    const struct tc_comm *m = a < TC_AXES ? t->run.comm[a] : t->run.world;
+    if (m) c[a] = *tc_comm_counters(m);
+    else memset(&c[a], 0, sizeof c[a]);
+    if (a < TC_AXES && t->run.native[a]) add_counters(&c[a], tc_comm_counters(t->run.native[a]));
+  }
+  tc_writer_counters(t->ckpt.writer, &c[TC_AXES + 1]);
+}
+
+void tc_metrics_add_counts(struct json_t *into, const struct tc_coll_count *now,
+                           const struct tc_coll_count *before)
+{
+  for (int k = 0; k < TC_COLLS; k++) {
+    int64_t calls = now[k].calls - before[k].calls, bytes = now[k].bytes - before[k].bytes;
+    if (!calls) continue;
+    json_t *old = json_object_get(into, tc_coll_name[k]);
+    if (old) {
+      calls += json_integer_value(json_object_get(old, "calls"));
+      bytes += json_integer_value(json_object_get(old, "bytes"));
+    }
+    json_object_set_new(into, tc_coll_name[k],
+                        json_pack("{s:I,s:I}", "calls", (json_int_t)calls, "bytes",
+                                  (json_int_t)bytes));
+  }
+}
+
+/* What was sent since the last line: by the step, its control reduction, an evaluation; and between
+ * steps, such as to agree on a checkpoint. */
+static json_t *comm_json(struct tc_train *t)
+{
+  struct tc_comm_counters now[TC_COMMS], *before = t->log.counted;
+  read_counters(t, now);
+  json_t *o = json_object(), *ctl = json_object();
+  for (int a = TC_PP; a < TC_AXES; a++) {
+    json_t *x = json_object();
+    tc_metrics_add_counts(x, now[a].data, before[a].data);
+    json_object_set_new(o, tc_axis_name[a], x);
+  }
+  for (int a = 0; a < TC_COMMS; a++) tc_metrics_add_counts(ctl, now[a].ctl, before[a].ctl);
+  json_object_set_new(o, "ctl", ctl);
+  memcpy(t->log.counted, now, sizeof now);
+  return o;
+}
+
+void tc_metrics_begin(struct tc_train *t) { read_counters(t, t->log.counted); }
+
+void tc_metrics_stalled(struct tc_train *t, int64_t stall_ns, bool copied)
+{
+  t->log.stall_ns += stall_ns;
+  t->log.copied |= copied;
+}
+
+void tc_metrics_saved(struct tc_train *t, int64_t step, int64_t write_ns)
+{
+  t->log.saved = (struct tc_log_save){ .step = step, .write_ns = write_ns };
+}
+
+/* What checkpoints cost since the last line: how long training waited for them; and of one that was
+ * committed, its step and how long writing took. NULL: nothing. */
+static json_t *ckpt_json(struct tc_train *t)
+{
+  const struct tc_log_save *r = &t->log.saved;
+  if (!t->log.copied && !r->step) return NULL;
+  json_t *o = json_pack("{s:f}", "stall_ms", (double)t->log.stall_ns * 1e-6);
+  if (r->step) {
+    json_object_set_new(o, "saved", json_integer(r->step));
+    json_object_set_new(o, "write_ms", json_real((double)r->write_ns * 1e-6));
+    json_object_set_new(o, "bytes", json_integer(t->ckpt.bytes));
+  }
+  t->log.stall_ns = 0;
+  t->log.copied = false;
+  t->log.saved = (struct tc_log_save){ 0 };
+  return o;
+}
+
+static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+static json_t *slowest_json(const struct tc_train *t, const struct tc_slowest *s)
+{
+  return json_pack("{s:i,s:s,s:f,s:f}", "rank", s->rank, "host", t->run.ranks->info[s->rank].host,
+                   "work_ms", (double)s->work_ns * 1e-6, "median_ms",
+                   (double)s->median_ns * 1e-6);
+}
+
+char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r)
+{
+  double s = (double)r->step_ns * 1e-9;
+  json_t *o = json_object();
+  json_object_set_new(o, "step", json_integer(r->step));
+  json_object_set_new(o, "loss", number(r->loss));
+  json_object_set_new(o, "val_loss", number(r->val_loss));
+  json_object_set_new(o, "lr", json_real(r->lr));
+  json_object_set_new(o, "grad_norm", number(r->grad_norm));
+  json_object_set_new(o, "tokens", json_integer(r->step * r->tokens));
+  json_object_set_new(o, "tokens_per_s", number((double)r->tokens / s));
+  json_object_set_new(o, "step_ms", json_real(s * 1e3));
+  if (t->end.straggler) json_object_set_new(o, "slowest", slowest_json(t, &r->slowest));
+  json_object_set_new(o, "wait_ms", json_real((double)r->wait_ns * 1e-6));
+  json_object_set_new(o, "mfu", t->plan.peak_s > 0 ? json_real(t->plan.peak_s / s) : json_null());
+  json_t *ckpt = ckpt_json(t);
+  if (ckpt) json_object_set_new(o, "ckpt", ckpt);
+  if (t->rollback.skipped) {
+    json_object_set_new(o, "skipped", json_integer(t->rollback.skipped));
+    json_object_set_new(o, "rollbacks", json_integer(t->rollback.rollbacks));
+  }
+  json_object_set_new(o, "comm", comm_json(t));
+  json_object_set_new(o, "bubble", json_real((double)r->pp_wait_ns / (double)r->step_ns));
+  char *text = json_dumps(o, JSON_REAL_PRECISION(12)), *line = tc_sprintf("%s\n", text);
+  free(text);
+  json_decref(o);
+  return line;
+}
+
 void tc_metrics_add(struct tc_train *t, const struct tc_step_report *r)
 {
-  struct tc_metrics_out *m = &t->metrics;
+  struct tc_log *m = &t->log;
   if (m->fd < 0 || m->paused) return;
   tc_at_file("writing the metrics", NULL);
   char *line = tc_metrics_line(t, r);

@@ -1,10 +1,10 @@
-/* request.c - rank 0's part of `tercio save`: looks for the file, remembers what it asks for,
- * and removes it when that is done.
+/* request.c - rank 0's part of `tercio save`: looks for the file, keeps what it asks for, and
+ * removes it when that is done.
  *
  * Invariant: the file is renamed before it is read, so that a request is answered once, and a new
  * one is not lost. */
 #include "src/train/request.h"
-#include "src/train/train.h"
+#include "src/train/impl.h"
 #include "src/watch/watch.h"
 
 #include <errno.h>
@@ -71,7 +71,7 @@ int tc_request_look(struct tc_train *t, int64_t step, bool last)
 {
   struct tc_request_state *r = &t->request;
   const int64_t now = tc_now_ns();
-  bool due = now - r->begun_ns >= RETRY_NS && !tc_saver_busy(t->saver);
+  bool due = now - r->begun_ns >= RETRY_NS && !tc_writer_busy(t->ckpt.writer);
   if (last || now - r->looked_ns >= LOOK_NS) {
     int kind = take(t);
     r->looked_ns = now;
@@ -87,10 +87,10 @@ int tc_request_look(struct tc_train *t, int64_t step, bool last)
 void tc_request_end(struct tc_train *t)
 {
   struct tc_request_state *r = &t->request;
-  if (!r->kind || t->saved_step < r->step) return;
+  if (!r->kind || t->ckpt.saved_step < r->step) return;
   char *path = path_of(t, TC_REQUEST_TAKEN);
   tc_log("tercio save: the checkpoint of step %lld is there, as requested",
-         (long long)t->saved_step);
+         (long long)t->ckpt.saved_step);
   if (unlink(path) < 0 && errno != ENOENT) tc_warn("%s: %s", path, strerror(errno));
   free(path);
   *r = (struct tc_request_state){ .looked_ns = r->looked_ns, .warned = r->warned };

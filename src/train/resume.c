@@ -1,7 +1,7 @@
 /* resume.c - compares the settings and the data of a resumed run with those of the run
  * that saved its checkpoint. config/options.def says for each option whether a change is refused,
  * warned about or free. Of the data the tokens are compared, not the names: files may move. */
-#include "src/train/train.h"
+#include "src/train/impl.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, c
   struct tc_config *was = saved_config(meta);
   struct tc_config_change x;
   int rc = 0;
-  for (int i = 0; was && !rc && (i = tc_config_next_change(was, t->cfg, i, &x)) >= 0; i++)
+  for (int i = 0; was && !rc && (i = tc_config_next_change(was, t->run.cfg, i, &x)) >= 0; i++)
     if (x.resume == TC_RESUME_REFUSED)
       rc = tc_fail(err, TC_EUSER, "%s was saved with %s = %s, and this run has %s: set it as it "
                    "was, or begin a new run from its weights: tercio ckpt export %s -o W, tercio "
@@ -47,7 +47,7 @@ static bool same_rate(const struct tc_config *a, const struct tc_config *b, int6
 
 static void warn_of_data(const struct tc_train *t, const char *data)
 {
-  struct tc_data_identity was, is = t->data_id;
+  struct tc_data_identity was, is = t->batches.id;
   if (sscanf(data, "tokens %" SCNd64 " hash %" SCNx64, &was.tokens, &was.hash) != 2) return;
   if (was.tokens != is.tokens)
     tc_warn("the training data had %lld tokens, now have %lld: from here on each step sees "
@@ -60,15 +60,15 @@ static void warn_of_data(const struct tc_train *t, const char *data)
 
 char *tc_resume_data(const struct tc_train *t)
 {
-  return tc_sprintf("tokens %" PRId64 " hash %016" PRIx64, t->data_id.tokens, t->data_id.hash);
+  return tc_sprintf("tokens %" PRId64 " hash %016" PRIx64, t->batches.id.tokens, t->batches.id.hash);
 }
 
 /* oneDNN and compilers add up in orders of their own. */
 static void warn_of_stack(const struct tc_train *t, const char *was)
 {
-  if (*was && strcmp(was, t->stack))
+  if (*was && strcmp(was, t->run.stack))
     tc_warn("the checkpoint was saved with other versions (%s; now %s): from here on losses may "
-            "differ in their last digits", was, t->stack);
+            "differ in their last digits", was, t->run.stack);
 }
 
 void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta)
@@ -77,7 +77,7 @@ void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta)
     [TC_RESUME_SAMPLES] = "each step sees different samples",
     [TC_RESUME_RATE] = "the learning rate differs",
     [TC_RESUME_MATH] = "the arithmetic of a step differs" };
-  const struct tc_config *is = t->cfg;
+  const struct tc_config *is = t->run.cfg;
   const int64_t steps = is->train_steps;
   struct tc_config *was = saved_config(meta), mixed;
   struct tc_config_change x;

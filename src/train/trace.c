@@ -1,40 +1,40 @@
 /* trace.c - run.trace: which steps are traced, and when the file is written.
  *
- * The file is written as soon as the traced steps are over, or at the run's end if that is
- * sooner: so it can be looked at while a long run goes on, and the clocks' two comparisons lie
- * close around it. A trace that cannot be written costs the trace, not the run. */
-#include "src/train/train.h"
+ * The file is written as soon as the traced steps are over, or at the end of the run if that is
+ * earlier: so it can be read during a long run, and the clocks of the ranks are compared shortly
+ * before and after the traced steps. If it cannot be written, the run continues without it. */
+#include "src/train/impl.h"
 
 #include <string.h>
 
 void tc_train_trace_new(struct tc_train *t)
 {
-  const struct tc_config *c = t->cfg;
+  const struct tc_config *c = t->run.cfg;
   if (!*c->run_trace || !strcmp(c->run_trace, "no") || c->run_trace_steps <= 0) return;
   char process[300];
-  const int32_t *at = t->mesh->coord + (size_t)t->rank * TC_AXES;
-  snprintf(process, sizeof process, "%.200s, pp %d dp %d tp %d", t->who[t->rank], at[TC_PP],
+  const int32_t *at = t->run.mesh->coord + (size_t)t->run.rank * TC_AXES;
+  snprintf(process, sizeof process, "%.200s, pp %d dp %d tp %d", t->run.who[t->run.rank], at[TC_PP],
            at[TC_DP], at[TC_TP]);
-  struct tc_trace_opts o = { .file = c->run_trace, .process = process, .rank = t->rank,
-                             .world = t->mesh->world, .steps = c->run_trace_steps };
+  struct tc_trace_opts o = { .file = c->run_trace, .process = process, .rank = t->run.rank,
+                             .world = t->run.mesh->world, .steps = c->run_trace_steps };
   t->trace = tc_trace_new(&o);
 }
 
 int tc_train_trace_open(struct tc_train *t, struct tc_err *err)
 {
   if (!t->trace) return 0;
-  const struct tc_schedule *s = t->prog[TC_P_TRAIN]->schedule;
-  /* Each action once, a transfer's work on its own track besides, and what is between steps. */
+  const struct tc_schedule *s = t->run.prog[TC_TRAIN]->schedule;
+  /* An event for each action, another for the work of each transfer, and some between steps. */
   int64_t a_step = s->n + 64;
   for (int32_t i = 0; i < s->n; i++) a_step += s->action[i].kind == TC_ISSUE;
-  tc_trace_reserve(t->trace, a_step * TC_MIN(t->cfg->run_trace_steps, 1 << 20));
+  tc_trace_reserve(t->trace, a_step * TC_MIN(t->run.cfg->run_trace_steps, 1 << 20));
   return tc_trace_open(t->trace, err);
 }
 
 static int write_trace(struct tc_train *t, struct tc_err *err)
 {
   struct tc_err mine = { 0 };
-  int rc = tc_trace_write(t->trace, t->world, &mine);
+  int rc = tc_trace_write(t->trace, t->run.world, &mine);
   if (rc == TC_EPEER) *err = mine;
   else if (rc < 0) tc_warn("%s", mine.text);
   return rc == TC_EPEER ? rc : 0;
@@ -43,7 +43,7 @@ static int write_trace(struct tc_train *t, struct tc_err *err)
 int tc_train_trace_step(struct tc_train *t, int64_t step, struct tc_err *err)
 {
   if (!t->trace) return 0;
-  if (step == t->start_step + 1) TC_TRY(tc_trace_sync(t->trace, t->world, err));
+  if (step == t->ckpt.start_step + 1) TC_TRY(tc_trace_sync(t->trace, t->run.world, err));
   return tc_trace_step(t->trace, step) ? 0 : write_trace(t, err);
 }
 

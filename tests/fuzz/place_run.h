@@ -72,7 +72,7 @@ static void perturb(struct run *run, struct fx_rank *r, const struct tc_graph *g
 {
   for (int32_t i = 0; i < g->n_params && run->f64; i++) {
     const struct tc_tensor *t = &g->tensor[g->param[i].master];
-    double *w = tc_exec_tensor(x, 0, t->id);
+    double *w = tc_exec_tensor(x, TC_TRAIN, t->id);
     struct tc_local l;
     tc_tensor_local(t, r->mesh, r->mesh->coord + (size_t)r->rank * TC_AXES, &l);
     for (int64_t e = 0; e < l.elems; e++) {
@@ -88,15 +88,15 @@ static void differentiate(struct run *run, const struct tc_graph *g, struct tc_e
 {
   struct tc_err err;
   for (int32_t i = 0; i < g->n_params; i++) {
-    double *w = tc_exec_tensor(x, 0, g->param[i].master);
+    double *w = tc_exec_tensor(x, TC_TRAIN, g->param[i].master);
     int64_t n = tc_tensor_elems(&g->tensor[g->param[i].master]);
     for (int64_t k = 0; k < n && run->n_differences < MOST_DIFFERENCES; k += TC_MAX(1, n / 4)) {
       const double h = 1e-4, was = w[k], at[4] = { -2, -1, 1, 2 };
       double f[4];
       for (int j = 0; j < 4; j++) {
         w[k] = was + at[j] * h;
-        if (tc_exec_run(x, 2, rt, &err) < 0) abort();
-        f[j] = tc_exec_scalar(x, 2, eval->graph->loss);
+        if (tc_exec_run(x, TC_EVAL, rt, &err) < 0) abort();
+        f[j] = tc_exec_scalar(x, TC_EVAL, eval->graph->loss);
       }
       w[k] = was;
       run->difference[run->n_differences++] =
@@ -140,7 +140,7 @@ static void compare(struct run *run, struct fx_rank *r, const struct tc_graph *g
   TC_ASSERT(g->n_params <= MOST_PARAMS);
   for (int32_t i = 0; i < g->n_params; i++) {
     const struct tc_tensor *t = &g->tensor[g->param[i].m];
-    const void *m = tc_exec_tensor(x, 0, t->id);
+    const void *m = tc_exec_tensor(x, TC_TRAIN, t->id);
     struct tc_local l;
     double off = 0;
     tc_tensor_local(t, r->mesh, r->mesh->coord + (size_t)r->rank * TC_AXES, &l);
@@ -179,19 +179,15 @@ static bool is_fault(const char *text)
   return strstr(text, "fault of Tercio") != NULL;
 }
 
-static int make_programs(struct run *run, struct fx_rank *r, struct tc_program *p[4],
+static int make_programs(struct run *run, struct fx_rank *r, struct tc_program *p[TC_PROGRAMS],
                          struct tc_err *err)
 {
-  const int kind[4] = { TC_TRAIN, TC_INIT, TC_EVAL, TC_REFRESH };
   struct tc_program_opts o;
   struct tc_annotation *rows;
   int rc = tc_setup_program(&o, run->c, r->mesh, &rows, err);
-  for (int i = 0; i < 4 && !rc; i++) {
-    o.kind = kind[i];
-    if (kind[i] == TC_EVAL) o.gpt.dropout = 0;
-    if (run->f64) o.gpt.dtype = o.gpt.grad_dtype = TC_F64;
-    rc = tc_program_new(&p[i], &o, r->mesh, r->rank, i ? p[0] : NULL, NULL, err);
-  }
+  if (!rc && run->f64) o.gpt.dtype = o.gpt.grad_dtype = TC_F64;
+  for (int kind = 0; kind < TC_PROGRAMS && !rc; kind++)
+    rc = tc_program_of_run(p, kind, &o, r->mesh, r->rank, err);
   tc_annotations_free(rows);
   return rc;
 }
@@ -200,7 +196,7 @@ static void run_rank(struct fx_rank *r)
 {
   struct run *run = r->ctx;
   struct tc_err err = { 0 };
-  struct tc_program *p[4] = { NULL };
+  struct tc_program *p[TC_PROGRAMS] = { NULL };
   struct tc_exec *x = NULL;
   r->device->poison = run->poison;
   int rc = make_programs(run, r, p, &err);
@@ -210,25 +206,25 @@ static void run_rank(struct fx_rank *r)
   struct tc_exec_opts o = { .device = r->device, .mesh = r->mesh, .rank = r->rank, .fill = fill,
                             .fill_ctx = run };
   memcpy(o.comm, r->comm, sizeof o.comm);
-  rc = tc_exec_new(&x, &o, p, 4, &err);
+  rc = tc_exec_new(&x, &o, p, TC_PROGRAMS, &err);
   struct tc_runtime rt = { .seed = 3, .lr = 0.01f, .beta1 = run->f64 ? 0 : 0.9f, .beta2 = 0.95f,
                            .eps = 1e-4f, .weight_decay = 0.1f, .clip = 0 };
-  if (!rc) rc = tc_exec_run(x, 1, &rt, &err);
-  if (!rc) perturb(run, r, p[0]->graph, x);
+  if (!rc) rc = tc_exec_run(x, TC_INIT, &rt, &err);
+  if (!rc) perturb(run, r, p[TC_TRAIN]->graph, x);
   rt.step = 1;
-  if (!rc && run->f64 && run->alone) differentiate(run, p[0]->graph, x, p[2], &rt);
+  if (!rc && run->f64 && run->alone) differentiate(run, p[TC_TRAIN]->graph, x, p[TC_EVAL], &rt);
   for (int s = 0; s < STEPS && !rc; s++) {
     rt.step = s + 1;
-    rc = tc_exec_run(x, 0, &rt, &err);
+    rc = tc_exec_run(x, TC_TRAIN, &rt, &err);
     if (rc) break;
-    if (s == 0) compare(run, r, p[0]->graph, x);
-    if (s == 1) rc = tc_exec_run(x, 3, &rt, &err);           /* as after a checkpoint is read */
+    if (s == 0) compare(run, r, p[TC_TRAIN]->graph, x);
+    if (s == 1) rc = tc_exec_run(x, TC_REFRESH, &rt, &err);           /* as after a checkpoint is read */
     if (r->rank > 0) continue;
-    run->loss[s] = tc_exec_scalar(x, 0, p[0]->graph->loss);
-    run->loss[STEPS + 1 + s] = tc_exec_scalar(x, 0, p[0]->graph->grad_norm);
+    run->loss[s] = tc_exec_scalar(x, TC_TRAIN, p[TC_TRAIN]->graph->loss);
+    run->loss[STEPS + 1 + s] = tc_exec_scalar(x, TC_TRAIN, p[TC_TRAIN]->graph->grad_norm);
   }
-  if (!rc) rc = tc_exec_run(x, 2, &rt, &err);
-  if (!rc && r->rank == 0) run->loss[STEPS] = tc_exec_scalar(x, 2, p[2]->graph->loss);
+  if (!rc) rc = tc_exec_run(x, TC_EVAL, &rt, &err);
+  if (!rc && r->rank == 0) run->loss[STEPS] = tc_exec_scalar(x, TC_EVAL, p[TC_EVAL]->graph->loss);
   if (rc) {
     refuse(run, rc, err.text);
     run->stopped = true;
@@ -236,7 +232,7 @@ static void run_rank(struct fx_rank *r)
   }
 end:
   tc_exec_free(x);
-  for (int i = 0; i < 4; i++) tc_program_free(p[i]);
+  for (int i = 0; i < TC_PROGRAMS; i++) tc_program_free(p[i]);
 }
 
 static void run_on(struct run *run, struct tc_mesh *m, const char *device)

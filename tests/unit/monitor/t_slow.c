@@ -10,19 +10,19 @@ static const int32_t nodes[W] = { 0, 0, 1, 1, 2, 2 };
 static const char *const who[W] = { "rank 0 on a", "rank 1 on a", "rank 2 on b", "rank 3 on b",
                                     "rank 4 on c", "rank 5 on c" };
 
-static struct tc_slow *make(int world, const int32_t *stage)
+static struct tc_straggler *make(int world, const int32_t *stage)
 {
-  const struct tc_slow_opts o = { .world = world, .stage = stage, .node = nodes, .who = who,
+  const struct tc_straggler_opts o = { .world = world, .stage = stage, .node = nodes, .who = who,
                                   .min_steps = 4, .min_ns = 1 };
-  return tc_slow_new(&o);
+  return tc_straggler_new(&o);
 }
 
 /* n steps with this work; returns how many sentences, the last into said. */
-static int steps(struct tc_slow *s, int n, const int64_t *work, char *said, struct tc_slowest *w)
+static int steps(struct tc_straggler *s, int n, const int64_t *work, char *said, struct tc_slowest *w)
 {
   int sentences = 0;
   for (int i = 0; i < n; i++) {
-    const char *text = tc_slow_step(s, i + 1, work, w);
+    const char *text = tc_straggler_step(s, i + 1, work, w);
     if (!text) continue;
     sentences++;
     snprintf(said, 700, "%s", text);
@@ -96,7 +96,7 @@ static void test_naive(void)
   bool same = true;
   for (int run = 0; run < RUNS && same; run++) {
     const int32_t *stage = stages[run % 3];
-    struct tc_slow *s = make(W, stage);
+    struct tc_straggler *s = make(W, stage);
     struct naive n = { .said = false };
     int hot = random_below(W), from = random_below(WINDOWS), end = from + 1 + random_below(5);
     for (int w = 0; w < WINDOWS && same; w++) {
@@ -112,7 +112,7 @@ static void test_naive(void)
         int top = 0;
         for (int r = 1; r < W; r++)
           if (times(&n, work, stage, r) > times(&n, work, stage, top)) top = r;
-        text = tc_slow_step(s, w * STEPS + k + 1, work, &x);
+        text = tc_straggler_step(s, w * STEPS + k + 1, work, &x);
         same &= k == STEPS - 1 || !text;
         /* Of equals the one of the first stage is named. */
         same &= times(&n, work, stage, x.rank) == times(&n, work, stage, top) &&
@@ -125,7 +125,7 @@ static void test_naive(void)
       sentences += text != NULL;
       if (!same) printf("# run %d, window %d: %s\n", run, w, text ? text : "no word");
     }
-    tc_slow_free(s);
+    tc_straggler_free(s);
   }
   ok(same, "%d random runs: the words of a naive comparison (%d)", RUNS, sentences);
 }
@@ -142,9 +142,9 @@ static void test_words(void)
                                            "r10", "r11" };
   int64_t work[MANY];
   for (int slow = 4; slow <= 6; slow++) {
-    const struct tc_slow_opts o = { .world = MANY, .stage = nowhere, .node = node, .who = names,
+    const struct tc_straggler_opts o = { .world = MANY, .stage = nowhere, .node = node, .who = names,
                                     .min_steps = 1, .min_ns = 1 };
-    struct tc_slow *s = tc_slow_new(&o);
+    struct tc_straggler *s = tc_straggler_new(&o);
     for (int r = 0; r < MANY; r++) work[r] = r < slow ? 200 : 100;
     steps(s, 2, work, said, &w);
     char want[60];
@@ -153,7 +153,7 @@ static void test_words(void)
     ok(strstr(said, "wait for r0 (2.0 times), r1 (") && strstr(said, want) && !strstr(said, "r4"),
        "%d slow ranks: four are named: %s", slow, said);
     ok(strstr(said, "up to step 2.") != NULL, "... with the step");
-    tc_slow_free(s);
+    tc_straggler_free(s);
   }
 
   /* A window: 20 steps at least, and 2 s of somebody's work. */
@@ -161,26 +161,26 @@ static void test_words(void)
     { 1000000000, 40 }, { 100000000, 40 }, { 80000000, 50 }, { 1, 0 },
   };
   for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
-    const struct tc_slow_opts o = { .world = W, .stage = one_stage, .node = nodes, .who = who };
-    struct tc_slow *s = tc_slow_new(&o);
+    const struct tc_straggler_opts o = { .world = W, .stage = one_stage, .node = nodes, .who = who };
+    struct tc_straggler *s = tc_straggler_new(&o);
     for (int r = 0; r < W; r++) work[r] = r == 2 ? windows[i].ns : windows[i].ns / 2;
     int at = 0;
     for (int k = 1; k <= 60 && !at; k++)
-      if (tc_slow_step(s, k, work, &w)) at = k;
+      if (tc_straggler_step(s, k, work, &w)) at = k;
     is_int(at, windows[i].step, "a step of %lld ns: named after two windows",
            (long long)windows[i].ns);
-    tc_slow_free(s);
+    tc_straggler_free(s);
   }
 
-  struct tc_slow *s = make(W, one_stage);
+  struct tc_straggler *s = make(W, one_stage);
   is_int(steps(s, 8, fast, said, &w), 0, "all alike: no word");
   ok(w.rank == 0 && w.work_ns == 100 && w.median_ns == 100, "... of equals the first is told");
-  tc_slow_free(s);
+  tc_straggler_free(s);
 }
 
 int main(void)
 {
-  tc_slow_free(NULL);
+  tc_straggler_free(NULL);
   test_naive();
   test_words();
   char said[700] = "";
@@ -191,7 +191,7 @@ int main(void)
   const int64_t staged[W] = { 100, 110, 90, 300, 310, 290 };
   const int64_t staged_slow[W] = { 100, 110, 90, 300, 310, 600 };
 
-  struct tc_slow *s = make(W, one_stage);
+  struct tc_straggler *s = make(W, one_stage);
   is_int(steps(s, 40, even, said, &w), 0, "ranks alike: no word");
   is_int(w.rank, 1, "... yet the slowest is known");
   is_int(w.work_ns, 110, "... and its work");
@@ -204,24 +204,24 @@ int main(void)
   is_int(steps(s, 12, even, said, &w), 1, "... its end is said once");
   ok(strstr(said, "rank 4 on c: keeps up") != NULL, "... by name: %s", said);
   is_int(steps(s, 40, four, said, &w), 0, "slow again within the minute: no more words");
-  tc_slow_free(s);
+  tc_straggler_free(s);
 
   s = make(W, one_stage);
   is_int(steps(s, 20, node_c, said, &w), 1, "two slow ranks of a node: one sentence");
   ok(strstr(said, "rank 4 on c (2.1 times, as all ranks on c), rank 5") != NULL, "... %s", said);
-  tc_slow_free(s);
+  tc_straggler_free(s);
 
   const int64_t node_b[W] = { 100, 110, 210, 190, 90, 100 };
   s = make(W, one_stage);
   steps(s, 20, node_b, said, &w);
   ok(strstr(said, "rank 2 on b (2.1 times, as all ranks on b), rank 3") != NULL, "... %s", said);
-  tc_slow_free(s);
+  tc_straggler_free(s);
 
   s = make(W, two_stages);
   is_int(steps(s, 40, staged, said, &w), 0, "a stage with more work is not slow");
   is_int(steps(s, 12, staged_slow, said, &w), 1, "... a rank of it may be");
   ok(strstr(said, "rank 5 on c (1.9 times)") != NULL, "... %s", said);
-  tc_slow_free(s);
+  tc_straggler_free(s);
 
   const int32_t alone[2] = { 0, 1 };
   const int64_t at_first[2] = { 100, 300 }, later[2] = { 100, 600 };
@@ -229,6 +229,6 @@ int main(void)
   is_int(steps(s, 20, at_first, said, &w), 0, "stages of one rank: more work is not slow");
   is_int(steps(s, 12, later, said, &w), 1, "... more than before is");
   ok(strstr(said, "rank 1 on a (2.0 times)") != NULL, "... %s", said);
-  tc_slow_free(s);
+  tc_straggler_free(s);
   return done_testing();
 }

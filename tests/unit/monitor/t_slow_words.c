@@ -21,20 +21,20 @@ static const char *const who[W] = { "r0 on a", "r1 on a", "r2 on b", "r3 on b",
                                     "r4",      "r5",      "r6",      "r7" };
 
 /* Windows of one step; what is said of the last of them, "" if nothing. */
-static const char *play(struct tc_slow *s, int64_t step, int64_t a, int64_t b, int64_t c)
+static const char *play(struct tc_straggler *s, int64_t step, int64_t a, int64_t b, int64_t c)
 {
   struct tc_slowest worst;
   int64_t work[W] = { a, b, c, 100, 100, 100, 100, 100 };
-  const char *said = tc_slow_step(s, step, work, &worst);
+  const char *said = tc_straggler_step(s, step, work, &worst);
   return said ? said : "";
 }
 
-static struct tc_slow *make(const int32_t *node, int steps, int64_t ns)
+static struct tc_straggler *make(const int32_t *node, int steps, int64_t ns)
 {
-  const struct tc_slow_opts o = {
+  const struct tc_straggler_opts o = {
     .world = W, .stage = one, .node = node, .who = who, .min_steps = steps, .min_ns = ns
   };
-  return tc_slow_new(&o);
+  return tc_straggler_new(&o);
 }
 
 static void says(const char *got, int step, const char *before, const char *after)
@@ -60,7 +60,7 @@ static void test_bounds(void)
                { 151, 150, 100, false, false }, { 150, 151, 100, false, false },
                { 151, 151, 125, true, false },  { 200, 151, 150, true, false } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    struct tc_slow *s = make(one, 1, 1);
+    struct tc_straggler *s = make(one, 1, 1);
     char before[80];
     says(play(s, 1, rows[i].first, 100, 100), 0, "", "one window says nothing");
     snprintf(before, sizeof before, "all ranks wait for r0 on a (%.1f times)",
@@ -69,14 +69,14 @@ static void test_bounds(void)
          "... two do, if it is slow enough");
     says(play(s, 3, rows[i].third, 100, 100), 0, rows[i].ends ? "r0 on a" : "",
          "... until it is quick enough");
-    tc_slow_free(s);
+    tc_straggler_free(s);
   }
 }
 
 /* A minute between two sentences of slowness; its end is said at once. */
 static void test_quiet(void)
 {
-  struct tc_slow *s = make(one, 1, 1);
+  struct tc_straggler *s = make(one, 1, 1);
   now_ns = 5;
   play(s, 1, 200, 100, 100);
   says(play(s, 2, 200, 100, 100), 2, "all ranks wait for r0 on a (2.0 times)", "a slow rank");
@@ -90,12 +90,12 @@ static void test_quiet(void)
   says(play(s, 7, 100, 300, 100), 0, "r0 on a", "an end is said at once");
   says(play(s, 8, 100, 100, 100), 0, "r1 on a", "... each of them");
   says(play(s, 9, 100, 100, 100), 0, "", "... once");
-  tc_slow_free(s);
+  tc_straggler_free(s);
 }
 
 static void test_nodes(void)
 {
-  struct tc_slow *s = make(pairs, 1, 1);
+  struct tc_straggler *s = make(pairs, 1, 1);
   now_ns = 5;
   play(s, 1, 200, 220, 260);
   says(play(s, 2, 200, 220, 260), 2,
@@ -103,27 +103,27 @@ static void test_nodes(void)
        "a), r1 on a (2.2 times, as all "
        "ranks on a), r2 on b (2.6 times)",
        "all ranks of a node, and one of two");
-  tc_slow_free(s);
+  tc_straggler_free(s);
   s = make(one, 1, 1);
   play(s, 1, 200, 220, 260);
   says(play(s, 2, 200, 220, 260), 2,
        "all ranks wait for r0 on a (2.0 times), r1 on a (2.2 "
        "times), r2 on b (2.6 times)",
        "one node alone is not named");
-  tc_slow_free(s);
+  tc_straggler_free(s);
   static const int32_t each[W] = { 0, 1, 2, 3, 4, 5, 6, 7 };
   s = make(each, 1, 1);
   play(s, 1, 200, 100, 100);
   says(play(s, 2, 200, 100, 100), 2, "all ranks wait for r0 on a (2.0 times)", "nor one of a rank");
   ok(!strcmp(node_name(s, 0), "a") && !strcmp(node_name(s, 4), "r4"),
      "a node's name, or its rank's");
-  tc_slow_free(s);
+  tc_straggler_free(s);
 }
 
 /* A window ends after so many steps and so much work of the one that works most. */
 static void test_windows(void)
 {
-  struct tc_slow *s = make(one, 3, 1000);
+  struct tc_straggler *s = make(one, 3, 1000);
   now_ns = 5;
   play(s, 1, 400, 100, 100);
   play(s, 2, 500, 100, 100);
@@ -140,19 +140,19 @@ static void test_windows(void)
   says(play(s, 8, 200, 100, 100), 8, "all ranks wait for r0 on a (2.8 times)",
        "... is slow by its mean");
   is_int(s->rank[0].best_ns, 250, "... and not the best");
-  tc_slow_free(s);
-  const struct tc_slow_opts o = { .world = W, .stage = one, .node = one, .who = who };
-  s = tc_slow_new(&o);
+  tc_straggler_free(s);
+  const struct tc_straggler_opts o = { .world = W, .stage = one, .node = one, .who = who };
+  s = tc_straggler_new(&o);
   ok(s->o.min_steps == 20 && s->o.min_ns == 2000000000, "a window is 20 steps and 2 s unless it "
                                                         "is told");
-  tc_slow_free(s);
+  tc_straggler_free(s);
 }
 
 static void windows(void)
 {
-  struct tc_slow *s = make(pairs, 1, 1);
+  struct tc_straggler *s = make(pairs, 1, 1);
   for (int i = 1; i < 4; i++) play(s, i, 200, 220, 260);
-  tc_slow_free(s);
+  tc_straggler_free(s);
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* t_boundary.c - the end of a step (train_boundary.c): what the ranks' flags, a signal, a request and the
+/* t_boundary.c - the end of a step (end_of_step.c): what the ranks' flags, a signal, a request and the
  * time limit make of it, on one rank whose state was just saved. */
 #include <fcntl.h>
 #include <signal.h>
@@ -8,7 +8,7 @@
 #include "src/graph/mesh.h"
 #include "src/train/request.h"
 #include "src/launch/stop.h"
-#include "src/train/train.h"
+#include "src/train/impl.h"
 #include "tests/unit/ckpt_fixture.h"
 #include "tests/unit/stderr_text.h"
 
@@ -17,7 +17,7 @@ enum { STOP, DUE, BUSY, LOST };
 struct fixture {
   struct tc_config cfg;
   struct tc_comm *self;
-  struct tc_saver *saver;
+  struct tc_writer *writer;
   struct tc_data *data;
   struct tc_mesh mesh;
   struct tc_train t;
@@ -34,7 +34,7 @@ static bool open_fixture(struct fixture *f)
   struct tc_err err = { 0 };
   *f = (struct fixture){ .cfg = { .train_steps = 10 }, .mesh = { .world = 1 } };
   f->self = tc_comm_self(&o);
-  const struct tc_saver_opts so = { .dir = ".",
+  const struct tc_writer_opts so = { .dir = ".",
                                     .tensor = &tensor,
                                     .slice = &slice,
                                     .n_tensors = 1,
@@ -45,22 +45,22 @@ static bool open_fixture(struct fixture *f)
   FILE *file = fopen("text", "w");
   for (int i = 0; file && i < 100; i++) fprintf(file, "%d\n", i);
   if (file) fclose(file);
-  int rc = tc_saver_new(&f->saver, &so, &err);
+  int rc = tc_writer_new(&f->writer, &so, &err);
   if (!rc) rc = tc_data_open(&f->data, &text, 1, "text", 1, 8, 256, &err);
   if (rc) printf("Bail out! %s\n", err.text);
   f->cfg.ckpt_busy = (char *)(uintptr_t) "skip";
-  f->t = (struct tc_train){ .cfg = &f->cfg,
-                            .world = f->self,
-                            .who = &who,
-                            .saver = f->saver,
-                            .data = f->data,
-                            .val = f->data,
-                            .mesh = &f->mesh,
+  f->t = (struct tc_train){ .run.cfg = &f->cfg,
+                            .run.world = f->self,
+                            .run.who = &who,
+                            .ckpt.writer = f->writer,
+                            .batches.train = f->data,
+                            .batches.val = f->data,
+                            .run.mesh = &f->mesh,
                             .out = (char *)(uintptr_t) ".",
-                            .saved_step = -1,
-                            .ckpt_dir = (char *)(uintptr_t) "./ckpt",
-                            .metrics.fd = -1,
-                            .start_step = 3 };
+                            .ckpt.saved_step = -1,
+                            .ckpt.dir = (char *)(uintptr_t) "./ckpt",
+                            .log.fd = -1,
+                            .ckpt.start_step = 3 };
   return rc == 0;
 }
 
@@ -146,19 +146,19 @@ static void test_finish(struct fixture *f)
     bool stop = false;
     f->cfg.train_stop_at = row[i].stop_at;
     f->cfg.ckpt_busy = (char *)(uintptr_t)(row[i].wait ? "wait" : "skip");
-    f->t.rank = row[i].rank;
-    f->t.left_out = row[i].left_out;
-    f->t.saved_step = row[i].step;
+    f->t.run.rank = row[i].rank;
+    f->t.end.left_out = row[i].left_out;
+    f->t.ckpt.saved_step = row[i].step;
     is_int(tc_train_finish_step(&f->t, &r, row[i].flag, &stop, &err), row[i].rc,
            "the end of a step, case %zu", i);
     is_str(err.text, row[i].text, "... in these words");
     is_str(stderr_text(), row[i].log, "... after these");
     is_int(stop, row[i].ends, "... the loop %s", row[i].ends ? "ends" : "does not end");
-    is_int(f->t.left_out, row[i].out, "... a checkpoint is %s",
+    is_int(f->t.end.left_out, row[i].out, "... a checkpoint is %s",
            row[i].out ? "left out" : "not left out");
-    ok(!f->t.copied && !f->t.stall_ns && !f->t.copy_ns, "... and nothing is copied");
+    ok(!f->t.log.copied && !f->t.log.stall_ns && !f->t.end.copy_ns, "... and nothing is copied");
   }
-  f->t.rank = 0;
+  f->t.run.rank = 0;
   f->cfg.train_stop_at = 0;
 }
 
@@ -170,9 +170,9 @@ static void test_data(struct fixture *f)
   bool stop = false;
   for (int i = 0; i < 4; i++) {
     struct tc_err err = { 0 };
-    f->t.data_err = (struct tc_err){ .status = TC_EUSER, .text = "cannot read text" };
-    f->t.saved_step = i % 2 ? 5 : -1;
-    f->t.rank = 1;
+    f->t.batches.err = (struct tc_err){ .status = TC_EUSER, .text = "cannot read text" };
+    f->t.ckpt.saved_step = i % 2 ? 5 : -1;
+    f->t.run.rank = 1;
     if (i < 2)
       is_int(tc_train_finish_step(&f->t, &r, flag, &stop, &err), TC_EUSER,
              "a step that is to be saved");
@@ -188,9 +188,9 @@ static void test_data(struct fixture *f)
             : "cannot read text. No checkpoint was saved; run the same command again to start anew",
         "... of data that cannot be read");
   }
-  f->t.data_err = (struct tc_err){ 0 };
-  f->t.saved_step = -1;
-  f->t.rank = 0;
+  f->t.batches.err = (struct tc_err){ 0 };
+  f->t.ckpt.saved_step = -1;
+  f->t.run.rank = 0;
 }
 
 static void ask(const char *word)
@@ -217,15 +217,17 @@ static void test_flags(struct fixture *f)
     { 7, 0, NULL, 1, false, { 3, 0, 0, 0 } },      { 7, 0, "requeue", 1, true, { 2, 2, 0, 0 } },
     { 7, 0, "stop", 1, true, { 4, 2, 0, 0 } }
   };
-  f->t.owner = tc_owner_new(".", "", 0);
+  f->t.ckpt.owner = tc_owner_new(".", "", 0);
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     struct tc_step_report r = { .step = row[i].step };
     struct tc_err err = { 0 };
     int64_t flag[TC_FLAGS] = { 9, 9, 9, 9 };
     f->cfg.ckpt_every = row[i].every;
     f->t.request = (struct tc_request_state){ 0 };
-    f->t.recover = (struct tc_recover){ .late = row[i].late };
-    f->t.recover.end_ns = row[i].left_s > 0 ? tc_now_ns() + (int64_t)(row[i].left_s * 1e9) : 0;
+    f->t.rollback = (struct tc_rollback){ 0 };
+    f->t.interval = (struct tc_interval){ 0 };
+    f->t.limit = (struct tc_time_limit){ .late = row[i].late };
+    f->t.limit.end_ns = row[i].left_s > 0 ? tc_now_ns() + (int64_t)(row[i].left_s * 1e9) : 0;
     if (row[i].word) ask(row[i].word);
     is_int(tc_train_read_flags(&f->t, &r, flag, &err), 0, "flags, case %zu %s", i, err.text);
     ok(!memcmp(flag, row[i].want, sizeof flag), "... are %d %d %d %d", (int)flag[0], (int)flag[1],
@@ -233,7 +235,7 @@ static void test_flags(struct fixture *f)
     unlink(".save-taken");
   }
   stderr_text();
-  tc_owner_free(f->t.owner);
+  tc_owner_free(f->t.ckpt.owner);
   f->cfg.ckpt_every = 0;
 }
 
@@ -267,11 +269,11 @@ static void test_signals(struct fixture *f)
         err.text,
         "stopped on request before the first step of this start (after step 3): there is nothing new to save",
         "... in these words");
-    f->t.rank = 1;
+    f->t.run.rank = 1;
     is_int(tc_train_read_flags(&f->t, &r, flag, &err), 0, "... or within one");
     is_int(flag[STOP], row[i].flag, "... is a flag");
     ok(!flag[DUE] && !flag[BUSY] && !flag[LOST], "... and no other");
-    f->t.rank = 0;
+    f->t.run.rank = 0;
   }
   tc_stop_free(s);
 }
@@ -287,10 +289,10 @@ static void test_rows(struct fixture *f)
   for (int eval = 0; eval < 2; eval++) {
     int32_t want[2][N * T], got[2][N * T];
     const int64_t last = tc_data_windows(f->data);
-    f->t.opts.model.context = T;
-    f->t.opts.gpt.batch = (int)(last - 3); /* the fourth window of the second batch is none */
-    f->t.eval_batch = eval ? 1 : -1;
-    f->t.recover.skipped = 2;
+    f->t.run.opts.model.context = T;
+    f->t.run.opts.gpt.batch = (int)(last - 3); /* the fourth window of the second batch is none */
+    f->t.batches.eval_batch = eval ? 1 : -1;
+    f->t.rollback.skipped = 2;
     if (!eval) TC_ASSERT(tc_data_train(f->data, 7, 7, 0, N, want[0], want[1], NULL) == 0);
     for (int i = 0; eval && i < 3; i++)
       TC_ASSERT(tc_data_window(f->data, last - 3 + i, want[0] + i * T, want[1] + i * T, NULL) == 0);
@@ -305,30 +307,30 @@ static void test_rows(struct fixture *f)
     }
   }
   int32_t x[3] = { 1, 1, 1 }, y[3] = { 1, 1, 1 };
-  f->t.data_err.status = TC_EUSER;
+  f->t.batches.err.status = TC_EUSER;
   tc_train_fill(&f->t, &rt, 0, 2, x, y);
   ok(x[0] == 0 && x[1] == 0 && x[2] == 1 && y[0] == 0 && y[1] == 0 && y[2] == 1,
      "after a fault: zeros");
-  f->t.data_err.status = 0;
-  f->t.eval_batch = -1;
-  f->t.recover.skipped = 0;
+  f->t.batches.err.status = 0;
+  f->t.batches.eval_batch = -1;
+  f->t.rollback.skipped = 0;
 }
 
 /* A checkpoint of other libraries is resumed with a warning; one that does not name them without. */
 static void test_versions(struct fixture *f)
 {
   struct tc_ckpt_meta meta = { .version = "", .data = "", .stack = "" };
-  f->t.stack = tc_strdup("gcc 2, HDF5 2");
+  f->t.run.stack = tc_strdup("gcc 2, HDF5 2");
   stderr_text();
   tc_resume_warn(&f->t, &meta);
-  meta.stack = f->t.stack;
+  meta.stack = f->t.run.stack;
   tc_resume_warn(&f->t, &meta);
   is_str(stderr_text(), "", "the same libraries, and unknown ones");
   meta.stack = "gcc 1, HDF5 2";
   tc_resume_warn(&f->t, &meta);
   is_str(stderr_text(), "tercio: warning: the checkpoint was saved with other versions (gcc 1, HDF5 2; now gcc 2, "
          "HDF5 2): from here on losses may differ in their last digits\n", "other ones");
-  free(f->t.stack);
+  free(f->t.run.stack);
 }
 
 int main(void)
@@ -346,7 +348,7 @@ int main(void)
   test_flags(&f);
   test_signals(&f);
   test_versions(&f);
-  tc_saver_free(f.saver, false);
+  tc_writer_free(f.writer, false);
   tc_data_free(f.data);
   tc_comm_free(f.self);
   dup2(keep, STDERR_FILENO);

@@ -5,7 +5,7 @@
 #include "io/formats/outfile.h"
 #include "io/ckpt/owner.h"
 #include "io/formats/safetensors.h"
-#include "src/train/train.h"
+#include "src/train/impl.h"
 #include "tests/unit/calls.h"
 #include "tests/unit/digest.h"
 
@@ -262,7 +262,7 @@ static int guard(struct tc_err *err)
 {
   struct tc_config cfg = { .ckpt_max_restarts_without_progress = 3 };
   struct tc_ranks r = { .job = "17" };
-  struct tc_train t = { .cfg = &cfg, .ranks = &r, .ckpt_dir = (char *)(uintptr_t) "d" };
+  struct tc_train t = { .run.cfg = &cfg, .run.ranks = &r, .ckpt.dir = (char *)(uintptr_t) "d" };
   int rc = tc_train_guard(&t, 8, err);
   if (rc == 0) tc_train_guard_clear(&t);
   return rc;

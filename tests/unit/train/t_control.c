@@ -1,6 +1,6 @@
-/* t_control.c - the control reduction that ends a step (train_slow.c), on ranks that are threads: every rank
+/* t_control.c - the control reduction that ends a step (end_of_step.c), on ranks that are threads: every rank
  * has the greatest of each flag, and rank 0 knows who worked longest. */
-#include "src/train/train.h"
+#include "src/train/impl.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 
@@ -23,14 +23,14 @@ static void body(struct fx_rank *r)
 {
   struct job *j = r->ctx;
   const struct tc_ranks ranks = { .node_of_rank = node };
-  struct tc_train t = { .rank = r->rank,
-                        .mesh = r->mesh,
-                        .ranks = &ranks,
-                        .who = who,
-                        .world = r->comm[TC_DP] ? r->comm[TC_DP] : r->comm[TC_PP] };
+  struct tc_train t = { .run.rank = r->rank,
+                        .run.mesh = r->mesh,
+                        .run.ranks = &ranks,
+                        .run.who = who,
+                        .run.world = r->comm[TC_DP] ? r->comm[TC_DP] : r->comm[TC_PP] };
   struct tc_step_report s = { .step = 5, .step_ns = step_ns[r->rank], .wait_ns = wait_ns[r->rank] };
   struct tc_comm_opts self = { .name = "world" };
-  if (!t.world) t.world = tc_comm_self(&self);
+  if (!t.run.world) t.run.world = tc_comm_self(&self);
   struct tc_err err = { 0 };
   int64_t flag[FLAGS + 1];
   for (int step = 0; step < 2; step++) {
@@ -45,9 +45,9 @@ static void body(struct fx_rank *r)
        "rank %d of %d: the greatest of each flag", r->rank, r->mesh->world);
   }
   if (r->rank == 0) j->slowest = s.slowest;
-  j->slow[r->rank] = t.slow != NULL;
-  tc_slow_free(t.slow);
-  if (r->mesh->world == 1) tc_comm_free(t.world);
+  j->slow[r->rank] = t.end.straggler != NULL;
+  tc_straggler_free(t.end.straggler);
+  if (r->mesh->world == 1) tc_comm_free(t.run.world);
 }
 
 int main(void)

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "src/train/request.h"
-#include "src/train/train.h"
+#include "src/train/impl.h"
 #include "tests/unit/ckpt_fixture.h"
 #include "tests/unit/stderr_text.h"
 
@@ -65,14 +65,14 @@ static const char full[] =
     "{\"all_reduce\": {\"calls\": 7, \"bytes\": 44}, \"barrier\": {\"calls\": 1, \"bytes\": 0}}}, \"bubble\": 0.125}\n";
 static const char copied[] = "\"mfu\": null, \"ckpt\": {\"stall_ms\": 1.5}, \"comm\"";
 
-static void test_line(struct tc_saver *saver)
+static void test_line(struct tc_writer *writer)
 {
   struct tc_rank_info info[2] = { { .host = "one" }, { .host = "two" } };
   const struct tc_ranks ranks = { .info = info };
-  const struct tc_slow_opts o = { .world = 2,
+  const struct tc_straggler_opts o = { .world = 2,
                                   .stage = (int32_t[]){ 0, 0 },
                                   .node = (int32_t[]){ 0, 1 } };
-  struct tc_train t = { .ranks = &ranks, .saver = saver };
+  struct tc_train t = { .run.ranks = &ranks, .ckpt.writer = writer };
   struct tc_step_report r = { .step = 3,
                               .tokens = 1000,
                               .step_ns = 250000000,
@@ -85,29 +85,29 @@ static void test_line(struct tc_saver *saver)
   char *line = tc_metrics_line(&t, &r);
   is_str(line, plain, "a line without anything besides");
   free(line);
-  t.copied = true;
-  t.stall_ns = 1500000;
+  t.log.copied = true;
+  t.log.stall_ns = 1500000;
   line = tc_metrics_line(&t, &r);
   ok(strstr(line, copied) != NULL, "a checkpoint that is not yet there: what it stalled");
   free(line);
   r.val_loss = 3.25, r.grad_norm = 1.5, r.lr = 1.0 / 3,
   r.slowest = (struct tc_slowest){ 1, 20000000, 10000000 };
-  t.slow = tc_slow_new(&o);
-  t.peak_s = 0.125;
-  t.ckpt_said = (struct tc_ckpt_report){ 2, 9000000 };
-  t.ckpt_bytes = 64, t.stall_ns = 7000000;
-  t.recover.skipped = 5, t.recover.rollbacks = 2;
-  t.said[TC_PP].data[TC_SEND] = (struct tc_coll_count){ -3, -100 };
-  t.said[TC_DP].data[TC_ALL_REDUCE] = (struct tc_coll_count){ -1, -8 };
-  t.said[TC_TP].ctl[TC_ALL_REDUCE] = (struct tc_coll_count){ -2, -4 };
-  t.said[TC_AXES].ctl[TC_ALL_REDUCE] = (struct tc_coll_count){ -5, -40 };
-  t.said[TC_AXES + 1].ctl[TC_BARRIER] = (struct tc_coll_count){ -1, 0 };
+  t.end.straggler = tc_straggler_new(&o);
+  t.plan.peak_s = 0.125;
+  t.log.saved = (struct tc_log_save){ 2, 9000000 };
+  t.ckpt.bytes = 64, t.log.stall_ns = 7000000;
+  t.rollback.skipped = 5, t.rollback.rollbacks = 2;
+  t.log.counted[TC_PP].data[TC_SEND] = (struct tc_coll_count){ -3, -100 };
+  t.log.counted[TC_DP].data[TC_ALL_REDUCE] = (struct tc_coll_count){ -1, -8 };
+  t.log.counted[TC_TP].ctl[TC_ALL_REDUCE] = (struct tc_coll_count){ -2, -4 };
+  t.log.counted[TC_AXES].ctl[TC_ALL_REDUCE] = (struct tc_coll_count){ -5, -40 };
+  t.log.counted[TC_AXES + 1].ctl[TC_BARRIER] = (struct tc_coll_count){ -1, 0 };
   line = tc_metrics_line(&t, &r);
   is_str(line, full, "a line with all there is");
   free(line);
-  ok(!t.ckpt_said.step && !t.stall_ns && !t.copied && !t.said[TC_PP].data[TC_SEND].calls,
+  ok(!t.log.saved.step && !t.log.stall_ns && !t.log.copied && !t.log.counted[TC_PP].data[TC_SEND].calls,
      "what was told is not told again");
-  tc_slow_free(t.slow);
+  tc_straggler_free(t.end.straggler);
 }
 
 /* ---- progress ---- */
@@ -150,7 +150,7 @@ static void test_progress(void)
   now_ns = 100 * S;
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     struct tc_config c = { .train_steps = 10, .train_stop_at = row[i].stop_at };
-    const struct tc_train t = { .cfg = &c, .rank = row[i].rank };
+    const struct tc_train t = { .run.cfg = &c, .run.rank = row[i].rank };
     const struct tc_step_report r = { .step = row[i].step,
                                       .tokens = 100,
                                       .loss = 2.5,
@@ -204,7 +204,7 @@ static void test_words(struct tc_train *t)
       printf("Bail out! no %s\n", kind ? "FIFO" : "folder");
     is_int(tc_request_look(t, 2, true), TC_ASK_SAVE, "a %s is a request too",
            kind ? "FIFO" : "folder");
-    t->saved_step = 2;
+    t->ckpt.saved_step = 2;
     tc_request_end(t);
     is_str(stderr_text(),
            kind ? "tercio: tercio save: the checkpoint of step 2 is there, as requested\n"
@@ -215,10 +215,10 @@ static void test_words(struct tc_train *t)
   }
 }
 
-static void test_request(struct tc_saver *saver)
+static void test_request(struct tc_writer *writer)
 {
   static const int64_t S = 1000000000;
-  struct tc_train t = { .out = (char *)(uintptr_t) "out", .saver = saver, .saved_step = -1 };
+  struct tc_train t = { .out = (char *)(uintptr_t) "out", .ckpt.writer = writer, .ckpt.saved_step = -1 };
   mkdir("out", 0700);
   now_ns = 100 * S;
   is_int(tc_request_look(&t, 3, false), TC_ASK_NONE, "nothing is asked for");
@@ -237,7 +237,7 @@ static void test_request(struct tc_saver *saver)
   is_int(tc_request_look(&t, 8, false), TC_ASK_REQUEUE,
          "... and again, if there is no checkpoint by then");
   is_int(tc_request_look(&t, 8, false), TC_ASK_NONE, "... once");
-  t.saved_step = 4;
+  t.ckpt.saved_step = 4;
   tc_request_end(&t);
   is_int(t.request.kind, TC_ASK_REQUEUE, "a checkpoint from before the request is no answer");
   is_str(stderr_text(), "", "... and nothing is said");
@@ -245,7 +245,7 @@ static void test_request(struct tc_saver *saver)
   is_int(tc_request_look(&t, 9, true), TC_ASK_REQUEUE, "of two requests the greater counts");
   is_int(t.request.step, 9, "... from the later one's step on");
   t.request.warned = true;
-  t.saved_step = 9;
+  t.ckpt.saved_step = 9;
   tc_request_end(&t);
   is_str(stderr_text(), "tercio: tercio save: the checkpoint of step 9 is there, as requested\n",
          "its checkpoint is there");
@@ -310,7 +310,7 @@ static void test_open(struct tc_train *t)
   is_int(tc_metrics_open(t, 0, &err), 0, "a run from the start %s", err.text);
   is_str(steps(lines), "", "... has no lines");
   tc_metrics_close(t);
-  is_int(t->metrics.fd, -1, "closed");
+  is_int(t->log.fd, -1, "closed");
   add(t, 1, 1);
   is_str(steps(lines), "", "... nothing is written");
   rename(lines, "out/elsewhere");
@@ -321,16 +321,16 @@ static void test_open(struct tc_train *t)
   is_str(steps("out/elsewhere"), "8 ", "... and is followed");
   tc_metrics_close(t);
   unlink(lines);
-  t->rank = 1;
+  t->run.rank = 1;
   is_int(tc_metrics_open(t, 0, &err), 0, "another rank");
-  ok(!t->metrics.wanted && access("out/metrics.1.jsonl", F_OK), "... has no file");
+  ok(!t->log.wanted && access("out/metrics.1.jsonl", F_OK), "... has no file");
   tc_metrics_look(t, 1);
   ok(access("out/metrics.1.jsonl", F_OK), "... nor gets one later");
-  ((struct tc_config *)(uintptr_t)t->cfg)->run_all_ranks = true;
+  ((struct tc_config *)(uintptr_t)t->run.cfg)->run_all_ranks = true;
   is_int(tc_metrics_open(t, 0, &err), 0, "but with run.all_ranks %s", err.text);
-  ok(t->metrics.wanted && access("out/metrics.1.jsonl", F_OK) == 0, "... it has one");
+  ok(t->log.wanted && access("out/metrics.1.jsonl", F_OK) == 0, "... it has one");
   tc_metrics_close(t);
-  t->rank = 0;
+  t->run.rank = 0;
 }
 
 static void test_refused(struct tc_train *t)
@@ -345,16 +345,16 @@ static void test_refused(struct tc_train *t)
     if (i ? mkfifo(lines, 0600) : mkdir(lines, 0700)) printf("Bail out! no FIFO or folder\n");
     is_int(tc_metrics_open(t, 1, &err), TC_EUSER, "a %s is no file", i ? "FIFO" : "folder");
     is_str(err.text, what[i], "... in these words");
-    is_int(t->metrics.fd, -1, "... none is open");
-    t->metrics.wanted = true;
+    is_int(t->log.fd, -1, "... none is open");
+    t->log.wanted = true;
     tc_metrics_back(t, 1);
     snprintf(want, sizeof want, "tercio: warning: %s; no more lines are written\n", what[i]);
     is_str(stderr_text(), want, "within a run it is a warning");
-    ok(!t->metrics.wanted, "... and the last");
+    ok(!t->log.wanted, "... and the last");
     remove(lines);
   }
   tc_metrics_back(t, 1);
-  ok(t->metrics.fd >= 0 && !*stderr_text(), "a file within a run");
+  ok(t->log.fd >= 0 && !*stderr_text(), "a file within a run");
   if (mkdir("out/metrics.jsonl.tmp", 0700)) printf("Bail out! no folder\n");
   struct tc_err err = { 0 };
   is_int(tc_metrics_open(t, 1, &err), TC_EUSER, "a new file that cannot be made");
@@ -395,7 +395,7 @@ static void test_look(struct tc_train *t)
           : "tercio: warning: cannot write out/metrics.jsonl: Is a directory; the lines from step 4 on "
             "are missing. It is tried again with each checkpoint\n",
         "a file that cannot be opened is told of once");
-    ok(t->metrics.fd < 0 && t->metrics.paused, "... and is not there");
+    ok(t->log.fd < 0 && t->log.paused, "... and is not there");
   }
   rmdir(lines);
   tc_metrics_look(t, 6);
@@ -408,7 +408,7 @@ static void test_full(struct tc_train *t)
 {
   struct rlimit before, few = { 500, RLIM_INFINITY };
   struct tc_err err = { 0 };
-  t->metrics.warned = false;
+  t->log.warned = false;
   is_int(tc_metrics_open(t, 0, &err), 0, "a file %s", err.text);
   signal(SIGXFSZ, SIG_IGN);
   getrlimit(RLIMIT_FSIZE, &before);
@@ -461,7 +461,7 @@ int main(void)
   float x = 0;
   const struct tc_ckpt_tensor tensor = { "x", TC_F32, 1, { 1 } };
   const struct tc_ckpt_slice slice = { .count = { 1 }, .data = &x };
-  const struct tc_saver_opts so = { .dir = dir,
+  const struct tc_writer_opts so = { .dir = dir,
                                     .tensor = &tensor,
                                     .slice = &slice,
                                     .n_tensors = 1,
@@ -469,25 +469,25 @@ int main(void)
                                     .verified = -1,
                                     .threads = 1,
                                     .comm = self };
-  struct tc_saver *saver;
+  struct tc_writer *writer;
   struct tc_err err = { 0 };
   const int keep = dup(STDERR_FILENO),
             to = dir && chdir(dir) == 0 ? open("stderr", O_RDWR | O_CREAT | O_APPEND, 0600) : -1;
-  if (to < 0 || dup2(to, STDERR_FILENO) < 0 || tc_saver_new(&saver, &so, &err) < 0) {
+  if (to < 0 || dup2(to, STDERR_FILENO) < 0 || tc_writer_new(&writer, &so, &err) < 0) {
     printf("Bail out! %s\n", err.text);
     return 1;
   }
   const int open_now = descriptors();
   test_resident();
-  test_line(saver);
+  test_line(writer);
   test_progress();
-  test_request(saver);
+  test_request(writer);
   struct tc_config c = { 0 };
-  struct tc_train t = { .cfg = &c,
-                        .saver = saver,
+  struct tc_train t = { .run.cfg = &c,
+                        .ckpt.writer = writer,
                         .out = (char *)(uintptr_t) "out",
-                        .home = (char *)(uintptr_t) "home",
-                        .metrics.fd = -1 };
+                        .ckpt.home = (char *)(uintptr_t) "home",
+                        .log.fd = -1 };
   mkdir("home", 0700);
   test_open(&t);
   test_refused(&t);
@@ -495,7 +495,7 @@ int main(void)
   test_full(&t);
   tc_metrics_close(&t);
   is_int(descriptors(), open_now, "no descriptor is left open");
-  tc_saver_free(saver, false);
+  tc_writer_free(writer, false);
   tc_comm_free(self);
   dup2(keep, STDERR_FILENO);
   if (chdir("/") == 0) fx_clean();

@@ -4,7 +4,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "src/train/train.h"
+#include "src/plan/plan.h"
+#include "src/train/impl.h"
 #include "tests/unit/tap.h"
 
 /* The wall clock, which somebody sets, in place of the C library's. */
@@ -42,36 +43,36 @@ static void test_daly(void)
 static bool step(struct tc_train *t, double loss)
 {
   struct tc_step_report s = { .loss = loss, .grad_norm = 1 };
-  return tc_recover_bad(t, &s);
+  return tc_rollback_bad(t, &s);
 }
 
 static void test_spike(void)
 {
   struct tc_config c = { .train_spike = 3 };
-  struct tc_train t = { .cfg = &c }, u = { .cfg = &c };
+  struct tc_train t = { .run.cfg = &c }, u = { .run.cfg = &c };
   struct tc_err err = { 0 };
   bool early = false;
   for (int i = 0; i < 8; i++) early |= step(&t, i == 3 ? 100 : 1 + i / 16.0);
   ok(!early, "no spike while fewer than 8 losses are known");
   ok(!step(&t, 3.5), "three times the median, not more, is none");
   ok(step(&t, 4.5), "more is one");
-  is_int(t.recover.n_losses, 9, "a spike is not counted in");
+  is_int(t.rollback.n_losses, 9, "a spike is not counted in");
   ok(step(&t, NAN) && step(&t, INFINITY), "what is no number is bad");
   for (int i = 0; i < 40; i++) step(&t, 0.1 + i / 3.0 / 64);
-  is_int(t.recover.n_losses, TC_RECOVER_LOSSES, "as many losses as are kept");
-  t.recover.skipped = 12;
-  t.recover.rollbacks = 2;
-  char *text = tc_recover_text(&t);
-  is_int(tc_recover_parse(&u, text, &err), 0, "read back");
-  bool same = u.recover.skipped == 12 && u.recover.rollbacks == 2 &&
-              u.recover.n_losses == t.recover.n_losses;
-  for (int i = 0; same && i < t.recover.n_losses; i++) same = u.recover.loss[i] == t.recover.loss[i];
+  is_int(t.rollback.n_losses, TC_ROLLBACK_LOSSES, "as many losses as are kept");
+  t.rollback.skipped = 12;
+  t.rollback.rollbacks = 2;
+  char *text = tc_rollback_text(&t);
+  is_int(tc_rollback_parse(&u, text, &err), 0, "read back");
+  bool same = u.rollback.skipped == 12 && u.rollback.rollbacks == 2 &&
+              u.rollback.n_losses == t.rollback.n_losses;
+  for (int i = 0; same && i < t.rollback.n_losses; i++) same = u.rollback.loss[i] == t.rollback.loss[i];
   ok(same, "what the loop remembers comes back to the last bit");
   free(text);
-  is_int(tc_recover_parse(&u, "", &err), 0, "nothing to remember");
-  ok(u.recover.skipped == 0 && u.recover.n_losses == 0, "... forgets what was");
-  ok(tc_recover_parse(&u, "skipped -1 rollbacks 0 losses", &err) == TC_EUSER, "nonsense is refused");
-  ok(tc_recover_parse(&u, "skipped 1", &err) == TC_EUSER, "half of it too");
+  is_int(tc_rollback_parse(&u, "", &err), 0, "nothing to remember");
+  ok(u.rollback.skipped == 0 && u.rollback.n_losses == 0, "... forgets what was");
+  ok(tc_rollback_parse(&u, "skipped -1 rollbacks 0 losses", &err) == TC_EUSER, "nonsense is refused");
+  ok(tc_rollback_parse(&u, "skipped 1", &err) == TC_EUSER, "half of it too");
 }
 
 /* Beside a naive one: spikes are left out, the median is of the last good losses, sorted. */
@@ -85,15 +86,15 @@ static void test_median(void)
 {
   enum { STEPS = 1000 };
   struct tc_config c = { .train_spike = 1.5 };
-  struct tc_train t = { .cfg = &c };
-  double good[STEPS], sorted[TC_RECOVER_LOSSES];
+  struct tc_train t = { .run.cfg = &c };
+  double good[STEPS], sorted[TC_ROLLBACK_LOSSES];
   int n = 0, spikes = 0;
   uint32_t x = 1;
   bool same = true;
   for (int i = 0; i < STEPS && same; i++) {
     x = x * 1664525u + 1013904223u;
     const double v = 1 + (x >> 8) * 0x1p-23;     /* 1 to 3 */
-    const int kept = n < TC_RECOVER_LOSSES ? n : TC_RECOVER_LOSSES;
+    const int kept = n < TC_ROLLBACK_LOSSES ? n : TC_ROLLBACK_LOSSES;
     memcpy(sorted, good + n - kept, (size_t)kept * sizeof *good);
     qsort(sorted, (size_t)kept, sizeof *sorted, by_size);
     const double mid = kept ? (sorted[(kept - 1) / 2] + sorted[kept / 2]) / 2 : 0;
@@ -101,9 +102,9 @@ static void test_median(void)
     same = step(&t, v) == bad;
     spikes += bad;
     if (!bad) good[n++] = v;
-    const int now = n < TC_RECOVER_LOSSES ? n : TC_RECOVER_LOSSES;
-    same &= t.recover.n_losses == now &&
-            !memcmp(t.recover.loss, good + n - now, (size_t)now * sizeof *good);
+    const int now = n < TC_ROLLBACK_LOSSES ? n : TC_ROLLBACK_LOSSES;
+    same &= t.rollback.n_losses == now &&
+            !memcmp(t.rollback.loss, good + n - now, (size_t)now * sizeof *good);
   }
   ok(same && spikes > 10, "%d steps, %d of them spikes: against the median of the last good ones",
      STEPS, spikes);
@@ -112,23 +113,23 @@ static void test_median(void)
 static void test_due(void)
 {
   struct tc_config c = { .ckpt_every = 4 };
-  struct tc_train t = { .cfg = &c, .last_ckpt_ns = tc_now_ns(), .start_step = 10 };
-  ok(tc_recover_due(&t, 12) && !tc_recover_due(&t, 13), "every 4 steps");
+  struct tc_train t = { .run.cfg = &c, .ckpt.begun_ns = tc_now_ns(), .ckpt.start_step = 10 };
+  ok(tc_interval_due(&t, 12) && !tc_interval_due(&t, 13), "every 4 steps");
   c.ckpt_every = 0;
-  ok(!tc_recover_due(&t, 12), "never");
+  ok(!tc_interval_due(&t, 12), "never");
   c.ckpt_every_minutes = 1;
-  ok(!tc_recover_due(&t, 12), "not yet a minute");
-  t.last_ckpt_ns -= INT64_C(61000000000);
-  ok(tc_recover_due(&t, 12), "a minute");
-  t.last_ckpt_ns = tc_now_ns();
+  ok(!tc_interval_due(&t, 12), "not yet a minute");
+  t.ckpt.begun_ns -= INT64_C(61000000000);
+  ok(tc_interval_due(&t, 12), "a minute");
+  t.ckpt.begun_ns = tc_now_ns();
   c.ckpt_every_minutes = -1;
-  ok(!tc_recover_due(&t, 11) && tc_recover_due(&t, 12), "auto: the first after two steps");
-  t.recover.begun = true;
-  ok(!tc_recover_due(&t, 13), "auto: none more until its cost is known");
-  t.recover.every_s = 30;
-  ok(!tc_recover_due(&t, 13), "auto: not before the interval");
-  t.last_ckpt_ns -= INT64_C(31000000000);
-  ok(tc_recover_due(&t, 13), "auto: after it");
+  ok(!tc_interval_due(&t, 11) && tc_interval_due(&t, 12), "auto: the first after two steps");
+  t.ckpt.begun = true;
+  ok(!tc_interval_due(&t, 13), "auto: none more until its cost is known");
+  t.interval.every_s = 30;
+  ok(!tc_interval_due(&t, 13), "auto: not before the interval");
+  t.ckpt.begun_ns -= INT64_C(31000000000);
+  ok(tc_interval_due(&t, 13), "auto: after it");
 }
 
 static int64_t now_s(void)
@@ -142,45 +143,45 @@ static int64_t now_s(void)
 static struct tc_train in_job(const struct tc_config *c, int64_t end_s, int64_t began_s)
 {
   char text[32];
-  struct tc_train t = { .cfg = c };
+  struct tc_train t = { .run.cfg = c };
   snprintf(text, sizeof text, "%lld", (long long)(now_s() + end_s));
   setenv("SLURM_JOB_END_TIME", text, 1);
   snprintf(text, sizeof text, "%lld", (long long)(now_s() - began_s));
   if (began_s) setenv("SLURM_JOB_START_TIME", text, 1);
   else unsetenv("SLURM_JOB_START_TIME");
-  tc_walltime_begin(&t);
+  tc_time_limit_begin(&t);
   return t;
 }
 
 static void test_walltime(void)
 {
   const struct tc_config hour = { .run_walltime = 60 }, automatic = { .run_walltime = -1 };
-  struct tc_train t = { .cfg = &hour };
-  tc_walltime_begin(&t);
-  is_int(tc_walltime_near(&t), TC_WALLTIME_FAR, "run.walltime = an hour: far");
+  struct tc_train t = { .run.cfg = &hour };
+  tc_time_limit_begin(&t);
+  is_int(tc_time_limit_near(&t), TC_TIME_LIMIT_FAR, "run.walltime = an hour: far");
   wall_s = 86400;
-  is_int(tc_walltime_near(&t), TC_WALLTIME_FAR, "... also when the clock is set a day ahead");
+  is_int(tc_time_limit_near(&t), TC_TIME_LIMIT_FAR, "... also when the clock is set a day ahead");
   wall_s = -86400;
-  is_int(tc_walltime_near(&t), TC_WALLTIME_FAR, "... and a day back");
-  t.recover.end_ns -= INT64_C(3600000000000);
-  is_int(tc_walltime_near(&t), TC_WALLTIME_NEAR, "an hour later: near");
+  is_int(tc_time_limit_near(&t), TC_TIME_LIMIT_FAR, "... and a day back");
+  t.limit.end_ns -= INT64_C(3600000000000);
+  is_int(tc_time_limit_near(&t), TC_TIME_LIMIT_NEAR, "an hour later: near");
   wall_s = 0;
   t = in_job(&automatic, 3600, 60);
-  near_f(t.recover.limit_s, 3600, 1e-3, "a job of an hour");
-  is_int(tc_walltime_near(&t), TC_WALLTIME_FAR, "... far");
+  near_f(t.limit.limit_s, 3600, 1e-3, "a job of an hour");
+  is_int(tc_time_limit_near(&t), TC_TIME_LIMIT_FAR, "... far");
   wall_s = 86400;
-  is_int(tc_walltime_near(&t), TC_WALLTIME_FAR, "... also when the clock is set a day ahead");
+  is_int(tc_time_limit_near(&t), TC_TIME_LIMIT_FAR, "... also when the clock is set a day ahead");
   wall_s = 0;
   t = in_job(&automatic, 2, 60);
-  is_int(tc_walltime_near(&t), TC_WALLTIME_NEAR, "a job's last seconds: near");
+  is_int(tc_time_limit_near(&t), TC_TIME_LIMIT_NEAR, "a job's last seconds: near");
   t = in_job(&automatic, -100, 3600);
-  is_int(tc_walltime_near(&t), TC_WALLTIME_FAR, "a job's end in the past is none");
+  is_int(tc_time_limit_near(&t), TC_TIME_LIMIT_FAR, "a job's end in the past is none");
   static const char *const odd[] = { "nan", "inf", "-5", "0", "soon", "12x", "", "1e400" };
   for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
-    t = (struct tc_train){ .cfg = &automatic };
+    t = (struct tc_train){ .run.cfg = &automatic };
     setenv("SLURM_JOB_END_TIME", odd[i], 1);
-    tc_walltime_begin(&t);
-    is_int(tc_walltime_near(&t), TC_WALLTIME_FAR, "SLURM_JOB_END_TIME = '%s' is none", odd[i]);
+    tc_time_limit_begin(&t);
+    is_int(tc_time_limit_near(&t), TC_TIME_LIMIT_FAR, "SLURM_JOB_END_TIME = '%s' is none", odd[i]);
   }
 }
 
@@ -188,17 +189,17 @@ static void test_walltime(void)
 static void test_cost(void)
 {
   struct tc_config c = { .ckpt_every_minutes = -1, .ckpt_mtbf_hours = 24 };
-  struct tc_train t = { .cfg = &c, .rank = 1, .copy_ns = 500000000 };
-  tc_recover_cost(&t, 3500000000);
-  near_f(t.recover.cost_s, 4, 1e-12, "the copy and the writing");
-  near_f(t.recover.every_s, tc_daly_s(4, 86400), 1e-12, "their interval");
-  tc_recover_cost(&t, 9500000000);
-  near_f(t.recover.cost_s, 7, 1e-12, "half of it is the last one");
-  near_f(t.recover.every_s, tc_daly_s(7, 86400), 1e-12, "their interval");
+  struct tc_train t = { .run.cfg = &c, .run.rank = 1, .end.copy_ns = 500000000 };
+  tc_interval_cost(&t, 3500000000);
+  near_f(t.interval.cost_s, 4, 1e-12, "the copy and the writing");
+  near_f(t.interval.every_s, tc_daly_s(4, 86400), 1e-12, "their interval");
+  tc_interval_cost(&t, 9500000000);
+  near_f(t.interval.cost_s, 7, 1e-12, "half of it is the last one");
+  near_f(t.interval.every_s, tc_daly_s(7, 86400), 1e-12, "their interval");
   c.ckpt_every_minutes = 5;
-  t.recover.every_s = 0;
-  tc_recover_cost(&t, 6500000000);
-  ok(t.recover.every_s == 0 && fabs(t.recover.cost_s - 7) < 1e-12, "not auto: no interval");
+  t.interval.every_s = 0;
+  tc_interval_cost(&t, 6500000000);
+  ok(t.interval.every_s == 0 && fabs(t.interval.cost_s - 7) < 1e-12, "not auto: no interval");
 }
 
 /* ---- time limits: margins of 50 s and more, so that a slow machine changes nothing ---- */
@@ -222,14 +223,14 @@ static void test_limit(void)
   };
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
     struct tc_config cfg = { .run_walltime = c[i].minutes };
-    struct tc_train t = { .cfg = &cfg };
+    struct tc_train t = { .run.cfg = &cfg };
     put_env("SLURM_JOB_START_TIME", c[i].began ? (double)now_s() + c[i].began : 0);
     put_env("SLURM_JOB_END_TIME", c[i].ends ? (double)now_s() + c[i].ends : 0);
-    tc_walltime_begin(&t);
-    double left = t.recover.end_ns ? (double)(t.recover.end_ns - tc_now_ns()) * 1e-9 : 0;
+    tc_time_limit_begin(&t);
+    double left = t.limit.end_ns ? (double)(t.limit.end_ns - tc_now_ns()) * 1e-9 : 0;
     ok(fabs(left - c[i].limit) < 50, "limit, %s: in %g s", c[i].what, left);
-    ok(!c[i].limit || fabs(t.recover.limit_s - c[i].limit) < 50, "... from the start on");
-    ok(!c[i].limit || t.recover.late == c[i].late, "... %s", c[i].late ? "late" : "not late");
+    ok(!c[i].limit || fabs(t.limit.limit_s - c[i].limit) < 50, "... from the start on");
+    ok(!c[i].limit || t.limit.late == c[i].late, "... %s", c[i].late ? "late" : "not late");
   }
   unsetenv("SLURM_JOB_START_TIME");
   unsetenv("SLURM_JOB_END_TIME");
@@ -245,33 +246,33 @@ static void test_near(void)
     bool late;
     int want;
   } c[] = {
-    { "no limit", 100, 0, 100, 0, 0, 5, false, TC_WALLTIME_FAR },
-    { "step and save fit", 100, 0, 400, 0, 1100, 5, false, TC_WALLTIME_FAR },
-    { "they do not", 100, 0, 400, 0, 900, 5, false, TC_WALLTIME_NEAR },
-    { "the step before was slower", 1, 1000, 100, 0, 1950, 5, false, TC_WALLTIME_NEAR },
-    { "... but counts less", 1, 1000, 100, 0, 2100, 5, false, TC_WALLTIME_FAR },
-    { "no save yet: 100 MB a second", 100, 0, 0, 40, 900, 5, false, TC_WALLTIME_NEAR },
-    { "... which fits", 100, 0, 0, 40, 1100, 5, false, TC_WALLTIME_FAR },
-    { "the second step", 100, 0, 400, 0, 900, 1, false, TC_WALLTIME_SHORT },
-    { "the third", 100, 0, 400, 0, 900, 2, false, TC_WALLTIME_NEAR },
-    { "the second, started late in a job", 100, 0, 400, 0, 900, 1, true, TC_WALLTIME_NEAR },
+    { "no limit", 100, 0, 100, 0, 0, 5, false, TC_TIME_LIMIT_FAR },
+    { "step and save fit", 100, 0, 400, 0, 1100, 5, false, TC_TIME_LIMIT_FAR },
+    { "they do not", 100, 0, 400, 0, 900, 5, false, TC_TIME_LIMIT_NEAR },
+    { "the step before was slower", 1, 1000, 100, 0, 1950, 5, false, TC_TIME_LIMIT_NEAR },
+    { "... but counts less", 1, 1000, 100, 0, 2100, 5, false, TC_TIME_LIMIT_FAR },
+    { "no save yet: 100 MB a second", 100, 0, 0, 40, 900, 5, false, TC_TIME_LIMIT_NEAR },
+    { "... which fits", 100, 0, 0, 40, 1100, 5, false, TC_TIME_LIMIT_FAR },
+    { "the second step", 100, 0, 400, 0, 900, 1, false, TC_TIME_LIMIT_SHORT },
+    { "the third", 100, 0, 400, 0, 900, 2, false, TC_TIME_LIMIT_NEAR },
+    { "the second, started late in a job", 100, 0, 400, 0, 900, 1, true, TC_TIME_LIMIT_NEAR },
   };
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
-    struct tc_train t = { .ckpt_bytes = (int64_t)(c[i].gb * 1e9) };
-    t.recover = (struct tc_recover){ .cost_s = c[i].cost_s, .slow_s = c[i].slow_s, .steps =
-        c[i].steps,
-                                     .late = c[i].late, .limit_s = 5000 };
-    t.recover.boundary_ns = tc_now_ns() - (int64_t)(c[i].step_s * 1e9);
-    if (c[i].left_s) t.recover.end_ns = tc_now_ns() + (int64_t)(c[i].left_s * 1e9);
-    is_int(tc_walltime_near(&t), c[i].want, "near, %s", c[i].what);
-    is_int(t.recover.steps, c[i].steps + 1, "... a step more");
-    near_f(t.recover.slow_s, fmax(c[i].step_s, 0.9 * c[i].slow_s), c[i].step_s < 50 ? 1e-9 : 0.3,
+    struct tc_train t = { .ckpt.bytes = (int64_t)(c[i].gb * 1e9) };
+    t.interval.cost_s = c[i].cost_s;
+    t.limit = (struct tc_time_limit){ .longest_s = c[i].slow_s, .steps = c[i].steps, .late = c[i].late,
+                                      .limit_s = 5000 };
+    t.limit.boundary_ns = tc_now_ns() - (int64_t)(c[i].step_s * 1e9);
+    if (c[i].left_s) t.limit.end_ns = tc_now_ns() + (int64_t)(c[i].left_s * 1e9);
+    is_int(tc_time_limit_near(&t), c[i].want, "near, %s", c[i].what);
+    is_int(t.limit.steps, c[i].steps + 1, "... a step more");
+    near_f(t.limit.longest_s, fmax(c[i].step_s, 0.9 * c[i].slow_s), c[i].step_s < 50 ? 1e-9 : 0.3,
            "... the slowest");
-    ok(tc_now_ns() - t.recover.boundary_ns < INT64_C(50000000000), "... which ended now");
+    ok(tc_now_ns() - t.limit.boundary_ns < INT64_C(50000000000), "... which ended now");
   }
-  struct tc_train t = { .ckpt_bytes = 0 };
-  tc_walltime_near(&t);
-  ok(t.recover.slow_s == 0 && t.recover.boundary_ns > 0, "the first step has no length");
+  struct tc_train t = { .ckpt.bytes = 0 };
+  tc_time_limit_near(&t);
+  ok(t.limit.longest_s == 0 && t.limit.boundary_ns > 0, "the first step has no length");
 }
 
 /* ---- starts without progress ---- */
@@ -282,7 +283,7 @@ static void test_guard(void)
   if (!ok(mkdtemp(dir) != NULL, "a folder")) return;
   struct tc_config c = { .ckpt_max_restarts_without_progress = 3 };
   struct tc_ranks r = { .job = "17" };
-  struct tc_train t = { .cfg = &c, .ranks = &r, .ckpt_dir = dir };
+  struct tc_train t = { .run.cfg = &c, .run.ranks = &r, .ckpt.dir = dir };
   struct tc_err err = { 0 };
   for (int i = 0; i < 4; i++) is_int(tc_train_guard(&t, 8, &err), 0, "start %d from step 8", i);
   is_int(tc_train_guard(&t, 8, &err), TC_NOPROGRESS, "one too many");
@@ -317,7 +318,7 @@ static void test_guard_file(void)
   if (!ok(mkdtemp(dir) != NULL, "a folder")) return;
   struct tc_config cfg = { .ckpt_max_restarts_without_progress = 3 };
   struct tc_ranks r = { .job = "17" };
-  struct tc_train t = { .cfg = &cfg, .ranks = &r, .ckpt_dir = dir };
+  struct tc_train t = { .run.cfg = &cfg, .run.ranks = &r, .ckpt.dir = dir };
   char *path = tc_sprintf("%s/.starts", dir), *want;
   struct tc_err err = { 0 };
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
@@ -350,22 +351,22 @@ static void test_note(void)
 {
   static const char *const bad[] = { "skipped -1 rollbacks 0 losses", "skipped 0 rollbacks -1 losses", "skipped 1",
                                      "skipped 1 rollbacks 2", "x" };
-  struct tc_train t = { .rank = 0 };
+  struct tc_train t = { .run.rank = 0 };
   struct tc_err err = { 0 };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     char *want = tc_sprintf("the checkpoint's note on the training loop makes no sense: \"%s\"", bad[i]);
-    is_int(tc_recover_parse(&t, bad[i], &err), TC_EUSER, "a note that is none");
+    is_int(tc_rollback_parse(&t, bad[i], &err), TC_EUSER, "a note that is none");
     is_str(err.text, want, "... is told");
     free(want);
   }
-  is_int(tc_recover_parse(&t, "skipped 3 rollbacks 2 losses 1.5 0.25 x 7", &err), 0, "a note");
-  ok(t.recover.skipped == 3 && t.recover.rollbacks == 2 && t.recover.n_losses == 2 && t.recover.loss[0] == 1.5 &&
-     t.recover.loss[1] == 0.25, "... is read up to what is no number");
-  char *text = tc_recover_text(&t);
+  is_int(tc_rollback_parse(&t, "skipped 3 rollbacks 2 losses 1.5 0.25 x 7", &err), 0, "a note");
+  ok(t.rollback.skipped == 3 && t.rollback.rollbacks == 2 && t.rollback.n_losses == 2 && t.rollback.loss[0] == 1.5 &&
+     t.rollback.loss[1] == 0.25, "... is read up to what is no number");
+  char *text = tc_rollback_text(&t);
   is_str(text, "skipped 3 rollbacks 2 losses 1.5 0.25", "... and written");
   free(text);
-  t.recover = (struct tc_recover){ .skipped = 0 };
-  text = tc_recover_text(&t);
+  t.rollback = (struct tc_rollback){ .skipped = 0 };
+  text = tc_rollback_text(&t);
   is_str(text, "", "nothing to note");
   free(text);
   near_f(tc_daly_s(10, 3600), sqrt(2 * 10 * 3600.) * (1 + sqrt(10 / 7200.) / 3 + 10 / 7200. / 9) - 10, 1e-12,

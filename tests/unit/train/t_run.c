@@ -1,12 +1,14 @@
-/* t_run.c - a whole run of one rank (train.c), call by call (script.h): from the making of
+/* t_run.c - a whole run of one rank (src/train/loop.c, src/run), call by call (script.h): from the making of
  * communicators to freeing them, with each call that may fail failing in turn. */
-#include "src/train/train.h"
+#include "src/train/impl.h"
 #include "io/folder.h"
 #include "io/ckpt/owner.h"
 #include "src/comm/nccl.h"
 #include "src/model/optim.h"
 #include "src/launch/process.h"
 #include "src/program/setup.h"
+#include "src/run/impl.h"
+#include "src/run/versions.h"
 #include "src/watch/watch.h"
 #include "tests/unit/script.h"
 
@@ -21,7 +23,7 @@ static const struct scene {
   int64_t start, stop_at, warmup, eval_every, eval_batches, bad;
   int rollback, stops; /* after so many steps */
   const char *out, *ckpt;
-  bool borrowed, left; /* another run's checkpoint; the saver is left behind */
+  bool borrowed, left; /* another run's checkpoint; the writer is left behind */
 } scenes[] = {
   { "alone", 0, 1, 1, 1, 1, .device = "cpu", .index = -1, .eval_every = 2, .out = "o", .ckpt = "" },
   { "first of four", 0, 4, 1, 2, 2, .mpi = true, .nccl = true, .native = true, .separate = true,
@@ -41,12 +43,12 @@ static const struct scene {
 };
 
 static const struct scene *the;
-static char fake[100]; /* their addresses stand for objects that train.c only hands on */
+static char fake[100]; /* their addresses stand for objects that loop.c and src/run only pass on */
 static int fakes, opened, steps, bads;
-static struct tc_train train;
+static struct tc_train *train, ended; /* the run, from its first call on; as it was when it was freed */
 static struct tc_mesh mesh;
-static struct tc_graph graph[TC_N_PROGS];
-static struct tc_program program[TC_N_PROGS];
+static struct tc_graph graph[TC_PROGRAMS];
+static struct tc_program program[TC_PROGRAMS];
 static struct tc_nccl_ops nccl;
 static struct tc_device_ops ops;
 static struct tc_device device[3];
@@ -75,16 +77,16 @@ static int exec_new(struct tc_exec **out, const struct tc_exec_opts *o, struct t
 {
   for (int a = 0; a < TC_AXES; a++) note("axis %d: %d %d", a, no(o->comm[a]), no(o->native[a]));
   *out = make();
-  return call(err, "exec %d %d %d %d %d %d %d %d %d", o->device == train.device,
-              o->host == train.host, o->mesh == &mesh, o->rank, o->apart, o->walk, p == train.prog,
-              n, o->fill_ctx == &train);
+  return call(err, "exec %d %d %d %d %d %d %d %d %d", o->device == train->run.device,
+              o->host == train->run.host, o->mesh == &mesh, o->rank, o->apart, o->walk, p == train->run.prog,
+              n, o->fill_ctx == train);
 }
 
 static int exec_run(struct tc_exec *x, int i, const struct tc_runtime *r, struct tc_err *err)
 {
   return call(err, "run %d %d %d %d %g %g %g %g %g %g of %d", no(x), i, (int)r->seed, (int)r->step,
               (double)r->lr, (double)r->beta1, (double)r->beta2, (double)r->eps,
-              (double)r->weight_decay, (double)r->clip, (int)train.eval_batch);
+              (double)r->weight_decay, (double)r->clip, (int)train->batches.eval_batch);
 }
 
 static int report(const struct tc_step_report *r, const char *what, struct tc_err *err)
@@ -123,7 +125,7 @@ static int save_ended(bool wait, bool last, struct tc_err *err)
 
 static int open_text(void *rank, const struct tc_err *err)
 {
-  return note("... %d %s", rank == &train, err->text);
+  return note("... %d %s", rank == train, err->text);
 }
 
 #define tc_comm_agree(world, names, rc, err) \
@@ -154,12 +156,12 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_process_pool(n, err) call(err, "pool %d", n)
 #define tc_ranks_gpu_name(me, name, size) snprintf(name, size, "cuda:%d", (me)->device)
 #define tc_device_open device_open
-#define tc_train_could_fit(t, err) call(err, "could fit")
+#define tc_run_could_fit(r, err) call(err, "could fit")
 #define tc_program_new(out, o, m, rank, like, stats, err)                          \
-  (*(out) = &program[(out)-train.prog],                                            \
+  (*(out) = (m) == &mesh ? &program[(out)-train->run.prog] : NULL,                       \
    call(err, "new program %d %d %g %d", (o)->kind, rank, (double)(o)->gpt.dropout, \
         (like) ? (int)((struct tc_program *)(like)-program) : -1))
-#define tc_train_fits(t, err) call(err, "fits")
+#define tc_run_fits(r, err) call(err, "fits")
 #define tc_exec_new exec_new
 #define tc_rss_bytes(peak) (peak ? 1 : 77)
 #define tc_train_data_open(t, err) call(err, "data")
@@ -179,27 +181,28 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_fault_fire(t, r) report(r, "fire", NULL)
 #define tc_exec_wait_ns(x, axis) (1000 + (axis))
 #define tc_trace_add(t, e) event(e)
-#define tc_saver_copy(s) note("copy")
+#define tc_writer_copy(s) note("copy")
 #define tc_train_save_begin(t, step) note("save begins %d", (int)(step))
 #define tc_train_save_end(t, wait, last, err) save_ended(wait, last, err)
 #define tc_train_asked_before(t, err) call(err, "asked before")
-#define tc_counters_read(t, c) note("counters %d", (c) == train.said)
+#define tc_metrics_begin(t) note("counters %d", (t) == train)
+#define tc_time_limit_first_step(t) (void)((t)->limit.boundary_ns = script_now())
 #define tc_at_step(s) note("step %d", (int)(s))
 #define tc_at_file(doing, what) note("at %s", doing)
 #define tc_train_trace_step(t, s, err) call(err, "trace of %d", (int)(s))
-#define tc_recover_bad(t, r) (note("bad?"), (r)->step == the->bad && !bads++)
+#define tc_rollback_bad(t, r) (note("bad?"), (r)->step == the->bad && !bads++)
 #define tc_train_data_check(t, err) call(err, "check")
 #define tc_metrics_add(t, r) report(r, "line", NULL)
-#define tc_recover_rollback(t, r, step, err) rollback(r, step, err)
+#define tc_rollback_go(t, r, step, err) rollback(r, step, err)
 #define tc_train_read_flags(t, r, flag, err) ((flag)[1] = (r)->step, report(r, "flags", err))
 #define tc_progress(t, r, shown, rate) note("progress %.9g %d", rate, (int)(*(shown) += 3))
 #define tc_train_finish_step(t, r, flag, stop, err) finish(r, flag, stop, err)
-#define tc_train_saver_close(t, abandon) (note("saver closes %d", abandon), !the->left)
+#define tc_train_writer_close(t, abandon) (ended = *(t), note("writer closes %d", abandon), !the->left)
 #define tc_comms_free(c, n) all_free(c, n)
 #define tc_owner_free(o) note("no owner %d", no(o))
 #define tc_metrics_close(t) note("no lines")
 #define tc_trace_free(t) note("no trace")
-#define tc_slow_free(s) note("none slow %d", no(s))
+#define tc_straggler_free(s) note("no stragglers %d", no(s))
 #define tc_exec_free(x) note("no exec %d", no(x))
 #define tc_program_free(p) note("no program %d", (p) ? (int)((p)-program) : -1)
 #define tc_device_close(d) note("no device %d", (d) ? (int)((d)-device) : -1)
@@ -207,19 +210,21 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_mesh_free(m) note("no mesh %d", (m) == &mesh)
 #define tc_annotations_free(rows) note("no rows")
 #define tc_train_data_same(t, err) call(err, "same data")
-#define tc_train_own(t, err) ((t)->owner = make(), (t)->home = tc_strdup("home"), call(err, "own"))
+#define tc_train_own(t, err) ((t)->ckpt.owner = make(), (t)->ckpt.home = tc_strdup("home"), call(err, "own"))
 #define tc_request_begin(t) note("requests")
 #define tc_train_restore(t, err)                                                                   \
-  (note("back %d %d %d %d", (int)(t)->eval_batch, (int)(t)->saved_step, (int)(t)->recover.back_to, \
-        (t)->metrics.fd),                                                                          \
-   (t)->start_step = the->start, (t)->borrowed = the->borrowed, call(err, "restore"))
-#define tc_train_saver_open(t, err) call(err, "saver")
+  (note("back %d %d %d %d", (int)(t)->batches.eval_batch, (int)(t)->ckpt.saved_step, (int)(t)->rollback.back_to, \
+        (t)->log.fd),                                                                          \
+   (t)->ckpt.start_step = the->start, (t)->ckpt.borrowed = the->borrowed, call(err, "restore"))
+#define tc_train_writer_open(t, err) call(err, "writer")
 #define tc_train_last_step(c) ((c)->train_stop_at ? (c)->train_stop_at : (c)->train_steps)
 #define tc_metrics_open(t, step, err) call(err, "lines from %d", (int)(step))
-#define tc_run_json(t, err) call(err, "run.json %d", (int)(t)->base_rss_bytes)
+#define tc_train_run_json(t, err) call(err, "run.json %d", (int)(t)->run.base_rss_bytes)
 #define tc_train_trace_end(t, rc, err) \
   (note("trace ends %d", rc), rc < 0 ? rc : call(err, "written"))
-#define tc_walltime_begin(t) note("walltime %d", open_text(t, &(struct tc_err){ .text = "" }))
+#define tc_time_limit_begin(t) \
+  (train = (t), (t)->batches.train = make(), (t)->batches.val = make(), \
+   note("walltime %d", open_text(t, &(struct tc_err){ .text = "" })))
 #define tc_log_set_rank(r) note("rank %d", r)
 #define tc_train_trace_new(t) note("new trace")
 #define tc_train_guard_clear(t) note("guard clear")
@@ -230,6 +235,10 @@ static bool all_free(struct tc_comm *const *c, int n)
   return true;
 }
 
+#include "src/program/of_run.c"
+#include "src/run/comms.c"
+#include "src/run/device.c"
+#include "src/run/run.c"
 #include "src/train/loop.c"
 
 static void play(void *ctx)
@@ -270,7 +279,7 @@ static void play(void *ctx)
   mesh = (struct tc_mesh){ .world = s->world };
   mesh.size[TC_PP] = s->pp, mesh.size[TC_DP] = s->dp, mesh.size[TC_TP] = s->tp,
   mesh.size[TC_MB] = 1;
-  for (int i = 0; i < TC_N_PROGS; i++) {
+  for (int i = 0; i < TC_PROGRAMS; i++) {
     graph[i] = (struct tc_graph){ .loss = i + 1, .grad_norm = i + 5 };
     program[i].graph = &graph[i];
   }
@@ -278,24 +287,23 @@ static void play(void *ctx)
                                 .separate = s->separate,
                                 .has_bf16 = bf16 };
   for (int i = 0; i < 3; i++) device[i] = (struct tc_device){ .ops = &ops };
-  train = (struct tc_train){ .cfg = &cfg,
-                             .ranks = &ranks,
-                             .who = who,
-                             .rank = s->rank,
-                             .threads = 3,
-                             .hub = s->hub ? make() : NULL,
-                             .mpi = s->mpi,
-                             .data = make(),
-                             .val = make() };
-  int rc = tc_train(&train, &err);
+  const struct tc_train_args args = { .cfg = &cfg,
+                                      .ranks = &ranks,
+                                      .who = who,
+                                      .rank = s->rank,
+                                      .threads = 3,
+                                      .hub = s->hub ? make() : NULL,
+                                      .mpi = s->mpi };
+  int rc = tc_train(&args, &err);
   fprintf(script.out, "%d %s; %d %d %d %d\n", rc, err.text, device[0].poison, device[0].tf32,
-          train.borrowed, (int)train.base_rss_bytes);
+          ended.ckpt.borrowed, (int)ended.run.base_rss_bytes);
   if (!s->left) return;
-  free(train.names[TC_AXES + 1]);
-  free(train.out);
-  free(train.home);
-  free(train.ckpt_dir);
-  free(train.stack);
+  free(ended.run.names[TC_AXES + 1]);
+  free(ended.out);
+  free(ended.ckpt.home);
+  free(ended.ckpt.dir);
+  free(ended.run.stack);
+  free(train);
 }
 
 static char *make_scene(const char *line)

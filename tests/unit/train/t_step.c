@@ -1,6 +1,6 @@
-/* t_step.c - the end of a step (train_boundary.c), call by call: what is saved, before or after the
+/* t_step.c - the end of a step (end_of_step.c), call by call: what is saved, before or after the
  * step's line, for how long training waits, and each call's failure. t_boundary tests the flags. */
-#include "src/train/train.h"
+#include "src/train/impl.h"
 #include "io/ckpt/owner.h"
 #include "src/train/request.h"
 #include "src/launch/stop.h"
@@ -25,40 +25,40 @@ static const struct scene {
 
 static int line(const struct tc_train *t, const struct tc_step_report *r)
 {
-  return note("line %d: stall %d copy %d copied %d", (int)r->step, (int)t->stall_ns,
-              (int)t->copy_ns, t->copied);
+  return note("line %d: stall %d copy %d copied %d", (int)r->step, (int)t->log.stall_ns,
+              (int)t->end.copy_ns, t->log.copied);
 }
 
 #define tc_now_ns script_now
 #define tc_warn note
 #define tc_log note
 #define tc_train_save_end(t, wait, last, err) call(err, "save end %d %d", wait, last)
-#define tc_saver_copy(s) note("copy")
+#define tc_writer_copy(s) note("copy")
 #define tc_metrics_add(t, r) line(t, r)
 #define tc_train_save_begin(t, step) note("save begins %d", (int)(step))
 #define tc_train_data_check(t, err) call(err, "check")
 #define tc_metrics_look(t, step) note("look %d", (int)(step))
 #define tc_request_end(t) note("request ends")
-#define tc_run_json(t, err) call(err, "run.json")
+#define tc_train_run_json(t, err) call(err, "run.json")
 #include "src/train/end_of_step.c"
 
 static void play(void *ctx)
 {
   const struct scene *s = ctx;
   const struct tc_config cfg = { .train_steps = 10, .ckpt_async = s->async, .ckpt_busy = "skip" };
-  struct tc_train t = { .cfg = &cfg,
-                        .rank = s->rank,
-                        .saved_step = s->saved,
-                        .start_step = 5,
-                        .stall_ns = 3,
-                        .copy_ns = 4 };
+  struct tc_train t = { .run.cfg = &cfg,
+                        .run.rank = s->rank,
+                        .ckpt.saved_step = s->saved,
+                        .ckpt.start_step = 5,
+                        .log.stall_ns = 3,
+                        .end.copy_ns = 4 };
   struct tc_step_report r = { .step = s->step };
   struct tc_err err = { .text = "" };
   bool stop = false;
   for (int i = 0; i < 2; i++) {
     int rc = tc_train_finish_step(&t, &r, s->flag, &stop, &err);
-    note("%d %s; stop %d, stall %d copy %d copied %d", rc, err.text, stop, (int)t.stall_ns,
-         (int)t.copy_ns, t.copied);
+    note("%d %s; stop %d, stall %d copy %d copied %d", rc, err.text, stop, (int)t.log.stall_ns,
+         (int)t.end.copy_ns, t.log.copied);
   }
 }
 

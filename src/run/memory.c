@@ -1,14 +1,14 @@
-/* memory.c - whether the device has the memory that a run needs, before any of it is taken;
- * if not, what takes it, and what would fit: found with the planner, which makes the programs of
- * other settings as this run's were made. */
+/* memory.c - whether the device has the memory that a run needs, before any of it is taken; if
+ * not, what needs it, and which other settings would fit. The planner finds those: it makes the
+ * programs of other settings as this run's were made. */
 #include "src/plan/plan.h"
-#include "src/train/train.h"
+#include "src/run/impl.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-/* What may be asked of the user, from what costs least. NULL: as it is. */
+/* What the user may be asked to set, the cheapest first. NULL: as it is. */
 static const struct way { const char *data, *recompute, *offload; } ways[] = {
   { NULL, NULL, NULL },
   { NULL, "selective", NULL },
@@ -23,7 +23,7 @@ static const struct way { const char *data, *recompute, *offload; } ways[] = {
 enum { WAYS = sizeof ways / sizeof *ways, TRIES = 16 };
 
 /* The fields are strings of the configuration's pool; these are constants, never freed. */
-static void go(struct tc_config *c, const struct way *w)
+static void apply(struct tc_config *c, const struct way *w)
 {
   if (w->data) c->parallel_data = (char *)(uintptr_t)w->data;
   if (w->recompute) c->train_recompute = (char *)(uintptr_t)w->recompute;
@@ -40,14 +40,14 @@ static bool changes(const struct tc_config *c, const struct way *w, int dp)
 
 /* What every program needs for a micro-batch at least, on the rank that has most: the input of each
  * of its layers, which the backward pass reads. Known before a program is made. */
-static double least_bytes(const struct tc_train *t, int64_t micro)
+static double least_bytes(const struct tc_run *r, int64_t micro)
 {
-  const struct tc_model *m = &t->opts.model;
-  const struct tc_config *c = t->cfg;
-  double split = c->parallel_sequence ? t->mesh->size[TC_TP] : 1;
-  if (*c->parallel_annotations) split = t->mesh->world;    /* they may split anything */
+  const struct tc_model *m = &r->opts.model;
+  const struct tc_config *c = r->cfg;
+  double split = c->parallel_sequence ? r->mesh->size[TC_TP] : 1;
+  if (*c->parallel_annotations) split = r->mesh->world;    /* they may split anything */
   return (double)micro * (double)m->context * (double)m->hidden * (double)m->layers
-         * (double)tc_dtype_bytes(t->opts.gpt.dtype) / t->mesh->size[TC_PP] / split;
+         * (double)tc_dtype_bytes(r->opts.gpt.dtype) / r->mesh->size[TC_PP] / split;
 }
 
 static bool fits(const struct tc_config *c, int world, int64_t bytes)
@@ -70,22 +70,22 @@ static int64_t divisor(int64_t n, int64_t most)
 
 /* The settings that would fit into `bytes`, as text; false: none of those that were looked at. Of
  * micro-batches with very many sizes the smaller ones are looked at by halves. */
-static bool what_fits(const struct tc_train *t, int64_t bytes, char *text, size_t size)
+static bool what_fits(const struct tc_run *r, int64_t bytes, char *text, size_t size)
 {
-  const int dp = t->mesh->size[TC_DP];
-  const int64_t local = t->cfg->train_global_batch / dp, now = local / t->mesh->size[TC_MB];
-  const double most = (double)bytes / least_bytes(t, 1);
+  const int dp = r->mesh->size[TC_DP];
+  const int64_t local = r->cfg->train_global_batch / dp, now = local / r->mesh->size[TC_MB];
+  const double most = (double)bytes / least_bytes(r, 1);
   for (int i = 0; i < WAYS; i++) {
     const struct way *w = &ways[i];
     int64_t micro = i ? now : now - 1;
-    if (i && !changes(t->cfg, w, dp)) continue;
+    if (i && !changes(r->cfg, w, dp)) continue;
     if ((double)micro > most) micro = (int64_t)most;
     micro = divisor(local, micro);
     for (int tries = 0; micro > 0; tries++) {
-      struct tc_config c = *t->cfg;
+      struct tc_config c = *r->cfg;
       c.train_micro_batch = micro;
-      go(&c, w);
-      if (!fits(&c, t->mesh->world, bytes)) {
+      apply(&c, w);
+      if (!fits(&c, r->mesh->world, bytes)) {
         micro = divisor(local, tries < TRIES ? micro - 1 : micro / 2);
         continue;
       }
@@ -104,14 +104,14 @@ static bool what_fits(const struct tc_train *t, int64_t bytes, char *text, size_
 /* "activations 1.20, optimizer 0.50": the largest first. */
 static void by_size(const int64_t bytes[TC_CLASSES], char *text, size_t size)
 {
-  bool said[TC_CLASSES] = { false };
+  bool listed[TC_CLASSES] = { false };
   *text = '\0';
   for (size_t n = 0;;) {
     int most = -1;
     for (int k = 0; k < TC_CLASSES; k++)
-      if (!said[k] && bytes[k] > 0 && (most < 0 || bytes[k] > bytes[most])) most = k;
+      if (!listed[k] && bytes[k] > 0 && (most < 0 || bytes[k] > bytes[most])) most = k;
     if (most < 0 || n >= size) return;
-    said[most] = true;
+    listed[most] = true;
     n += (size_t)snprintf(text + n, size - n, "%s%s %.4g", n ? ", " : "", tc_class_name[most],
                           (double)bytes[most] * 1e-9);
   }
@@ -123,53 +123,53 @@ static void by_size(const int64_t bytes[TC_CLASSES], char *text, size_t size)
 static int64_t for_others(int64_t total) { return TC_MIN(total / 64, INT64_C(1000000000)); }
 
 /* `need`: how much, and what for. */
-static int refuse(const struct tc_train *t, const char *need, int64_t left, int64_t total,
+static int refuse(const struct tc_run *r, const char *need, int64_t left, int64_t total,
                   struct tc_err *err)
 {
   char other[200], of[40] = "";
-  const bool found = what_fits(t, left - for_others(total), other, sizeof other);
+  const bool found = what_fits(r, left - for_others(total), other, sizeof other);
   if (left != total) snprintf(of, sizeof of, " free of %.4g", (double)total * 1e-9);
   return tc_fail(err, TC_EUSER, "out of memory: %s; device %s has %.4g GB%s; %s%s", need,
-                 t->device->ops->name, (double)left * 1e-9, of,
+                 r->device->ops->name, (double)left * 1e-9, of,
                  found ? other : "no smaller train.micro_batch, recomputation, ZeRO stage or "
                  "offloading would do: use more ranks (mesh.tp, mesh.pp), a smaller model or "
                  "train.global_batch",
                  found ? " would fit" : "");
 }
 
-int tc_train_could_fit(const struct tc_train *t, struct tc_err *err)
+int tc_run_could_fit(const struct tc_run *r, struct tc_err *err)
 {
-  struct tc_device *d = t->device;
-  const struct tc_mesh *m = t->mesh;
-  const int64_t micro = t->cfg->train_global_batch / m->size[TC_DP] / m->size[TC_MB];
-  const double bytes = least_bytes(t, micro);
+  struct tc_device *d = r->device;
+  const struct tc_mesh *m = r->mesh;
+  const int64_t micro = r->cfg->train_global_batch / m->size[TC_DP] / m->size[TC_MB];
+  const double bytes = least_bytes(r, micro);
   int64_t left = 0, total = 0;
   char need[160];
   if (d->ops->memory) {
     d->ops->memory(d, &left, &total);
   } else {                                       /* the host's: a rank's share of its node's */
     total = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    left = total /= TC_MAX(t->ranks->info[t->rank].local_size, 1);
+    left = total /= TC_MAX(r->ranks->info[r->rank].local_size, 1);
   }
   if (bytes <= (double)left) return 0;
   snprintf(need, sizeof need, "at least %.4g GB are needed for the activations of the %lld sequences "
            "of a micro-batch", bytes * 1e-9, (long long)micro);
-  return refuse(t, need, left, total, err);
+  return refuse(r, need, left, total, err);
 }
 
-int tc_train_fits(const struct tc_train *t, struct tc_err *err)
+int tc_run_fits(const struct tc_run *r, struct tc_err *err)
 {
-  struct tc_device *d = t->device;
+  struct tc_device *d = r->device;
   struct tc_plan_memory m;
   int64_t left = 0, total = 0;
   char classes[200], need[300];
   if (!d->ops->memory) return 0;
   d->ops->memory(d, &left, &total);
-  tc_plan_memory(&m, t->prog, TC_N_PROGS, t->mesh, t->rank);
+  tc_plan_memory(&m, r->prog, TC_PROGRAMS, r->mesh, r->rank);
   const int64_t others = for_others(total);
   if (m.bytes[TC_DEVICE] + others <= left) return 0;
   by_size(m.by_class[TC_DEVICE], classes, sizeof classes);
   snprintf(need, sizeof need, "%.4g GB are needed (%s, kernels and libraries %.4g)",
            (double)(m.bytes[TC_DEVICE] + others) * 1e-9, classes, (double)others * 1e-9);
-  return refuse(t, need, left, total, err);
+  return refuse(r, need, left, total, err);
 }

@@ -1,5 +1,5 @@
-/* t_saver_calls.c - saving (saver.c), call by call (script.h). There is no second thread: when the run
- * waits for the saver, the work of the saver's thread is done within that wait. */
+/* t_writer_calls.c - saving (writer.c), call by call (script.h). There is no second thread: when the run
+ * waits for the writer, the work of the writer's thread is done within that wait. */
 #include "src/run/writer.h"
 #include "src/watch/watch.h"
 #include "tests/unit/script.h"
@@ -10,7 +10,7 @@
 
 static const struct scene {
   const char *name;
-  bool async, reach, late; /* late: the thread does not come to an end in time */
+  bool async, copy, late; /* late: the thread does not come to an end in time */
   int rank, keep, n;
   int64_t verified, steps[4];
   int64_t large; /* floats of the first slice */
@@ -25,14 +25,14 @@ static const struct scene {
     .large = 1 },
   { "at once, the newest was read", .keep = 2, .verified = 5, .n = 3, .steps = { 5, 4, 3 },
     .large = 1 },
-  { "from a device", .reach = true, .verified = -1, .large = (1 << 20) + 5 },
-  { "from a device, beside", .async = true, .reach = true, .late = true, .keep = 1, .verified = 9,
+  { "from a device", .copy = true, .verified = -1, .large = (1 << 20) + 5 },
+  { "from a device, beside", .async = true, .copy = true, .late = true, .keep = 1, .verified = 9,
     .n = 2, .steps = { 5, 4 }, .large = 2 },
   { "nothing", .async = true, .late = true, .verified = -1 },
 };
 
 static const struct scene *the;
-static struct tc_saver *saver;
+static struct tc_writer *writer;
 static const void *source[2];
 static struct tc_comm_counters counted;
 static int held;
@@ -80,7 +80,7 @@ static int save(const char *dir, const struct tc_ckpt_meta *m, const struct tc_c
   return rc;
 }
 
-#define tc_thread_start(t, fn, s, err) call(err, "thread %d", (s) == saver && fn == work)
+#define tc_thread_start(t, fn, s, err) call(err, "thread %d", (s) == writer && fn == work)
 #define pthread_mutex_lock(m) lock(1)
 #define pthread_mutex_unlock(m) lock(-1)
 #define pthread_cond_wait(c, m) wait_for(NULL)
@@ -116,7 +116,7 @@ static int save(const char *dir, const struct tc_ckpt_meta *m, const struct tc_c
 static void turn(void)
 {
   working = true;
-  if (!setjmp(rest)) work(saver);
+  if (!setjmp(rest)) work(writer);
   working = false;
   held = 0; /* a wait lets it go */
 }
@@ -146,27 +146,27 @@ static void save_one(int64_t step, const char *loop, int log_fd, bool wait)
   const struct tc_ckpt_meta m = { .step = step, .loop = loop };
   struct tc_saved r = { 0 };
   struct tc_comm_counters c;
-  tc_saver_copy(saver);
-  tc_saver_go(saver, &m, log_fd);
-  note("busy %d, result %d", tc_saver_busy(saver), tc_saver_result(saver, false, &r));
-  const bool got = wait && tc_saver_result(saver, true, &r);
-  tc_saver_counters(saver, &c);
+  tc_writer_copy(writer);
+  tc_writer_go(writer, &m, log_fd);
+  note("busy %d, result %d", tc_writer_busy(writer), tc_writer_result(writer, false, &r));
+  const bool got = wait && tc_writer_result(writer, true, &r);
+  tc_writer_counters(writer, &c);
   note("result %d: %d %d %d %s; busy %d, counted %d, verified %d", got, (int)r.step,
-       (int)r.write_ns, r.rc, r.err.text, tc_saver_busy(saver), (int)c.data[0].calls,
-       (int)saver->verified);
+       (int)r.write_ns, r.rc, r.err.text, tc_writer_busy(writer), (int)c.data[0].calls,
+       (int)writer->verified);
 }
 
 static void play(void *ctx)
 {
   const struct scene *s = the = ctx;
-  const struct tc_saver_reach reach = { take, give, begin, end, &counted };
+  const struct tc_writer_copy_ops copy = { take, give, begin, end, &counted };
   const struct tc_ckpt_tensor tensor[2] = { { "a", TC_F32, 1, { s->large + 1 } },
                                             { "b", TC_F32, 1, { 4 } } };
   float *a = tc_calloc((size_t)s->large + 1, sizeof *a), b[4] = { 1, 2, 3, 4 };
   const struct tc_ckpt_slice slice[2] = { { .tensor = 0, .count = { s->large }, .data = a },
                                           { .tensor = 1, .count = { 4 }, .data = b } };
   const int n = s->large ? 2 : 0;
-  const struct tc_saver_opts o = { .dir = "d",
+  const struct tc_writer_opts o = { .dir = "d",
                                    .tensor = tensor,
                                    .slice = slice,
                                    .n_tensors = 2,
@@ -175,26 +175,26 @@ static void play(void *ctx)
                                    .keep = s->keep,
                                    .verified = s->verified,
                                    .threads = 2,
-                                   .reach = s->reach ? &reach : NULL };
+                                   .copy = s->copy ? &copy : NULL };
   struct tc_err err = { .text = "" };
   counted = (struct tc_comm_counters){ 0 };
   held = 0;
   source[0] = a, source[1] = b;
   a[0] = 7, a[TC_MAX(s->large, 1) - 1] = 8;
-  int rc = tc_saver_new(&saver, &o, &err);
-  note("%d %s; %d", rc, err.text, saver != NULL);
-  if (saver) {
-    note("%d bytes, %d ns, result %d", (int)tc_saver_staging_bytes(saver),
-         (int)tc_saver_memcpy_ns(saver), tc_saver_result(saver, false, &(struct tc_saved){ 0 }));
+  int rc = tc_writer_new(&writer, &o, &err);
+  note("%d %s; %d", rc, err.text, writer != NULL);
+  if (writer) {
+    note("%d bytes, %d ns, result %d", (int)tc_writer_staging_bytes(writer),
+         (int)tc_writer_memcpy_ns(writer), tc_writer_result(writer, false, &(struct tc_saved){ 0 }));
     save_one(5, "loop", 9, true);
     a[0] = 70, a[TC_MAX(s->large, 1) - 1] = 80, b[0] = 10, b[3] = 40;
     save_one(4, NULL, 0, true);
     save_one(3, "third", -1, false);
-    struct tc_saver *left = saver;
-    const bool ended = tc_saver_free(saver, s->late);
+    struct tc_writer *left = writer;
+    const bool ended = tc_writer_free(writer, s->late);
     note("ended %d", ended);
     if (!ended) left->threaded = false; /* what was left behind: no thread is at it */
-    if (!ended) note("ended %d", tc_saver_free(left, false));
+    if (!ended) note("ended %d", tc_writer_free(left, false));
   }
   free(a);
 }
@@ -209,5 +209,5 @@ static char *make_scene(const char *line)
 int main(int argc, char **argv)
 {
   alarm(300);
-  return tc_saver_free(NULL, true) ? digests(argc, argv, "saver", make_scene) : 1;
+  return tc_writer_free(NULL, true) ? digests(argc, argv, "writer", make_scene) : 1;
 }

@@ -1,10 +1,10 @@
-/* t_fits.c - what a run says before it takes memory that is not there (train_memory.c): whether it
+/* t_fits.c - what a run says before it takes memory that is not there (memory.c): whether it
  * begins, what needs the memory, and which other settings would fit into so much of it. The device
  * is one that tells whatever is asked of it here; programs are made, none is run. */
 #include <unistd.h>
 
 #include "src/program/setup.h"
-#include "src/train/train.h"
+#include "src/run/impl.h"
 #include "tests/unit/plan_config.h"
 
 enum { MOST_RANKS = 8 };
@@ -24,7 +24,7 @@ struct fixture {
   struct tc_rank_info info[MOST_RANKS];
   struct tc_ranks ranks;
   int32_t node[MOST_RANKS];
-  struct tc_train t;
+  struct tc_run run;
 };
 
 /* A run as it is before its programs are made; cfg is owned by the fixture from then on. */
@@ -35,9 +35,9 @@ static void open_fixture(struct fixture *f, struct tc_config *cfg, int world)
   f->device.ops = &f->ops;
   for (int r = 0; r < world; r++) f->info[r].local_size = world;
   f->ranks = (struct tc_ranks){ .world = world, .info = f->info, .node_of_rank = f->node };
-  f->t = (struct tc_train){ .cfg = cfg, .ranks = &f->ranks, .device = &f->device };
-  int rc = tc_setup_mesh(&f->t.mesh, cfg, world, f->node, 0, &err);
-  if (!rc) rc = tc_setup_program(&f->t.opts, cfg, f->t.mesh, &f->t.rows, &err);
+  f->run = (struct tc_run){ .cfg = cfg, .ranks = &f->ranks, .device = &f->device };
+  int rc = tc_setup_mesh(&f->run.mesh, cfg, world, f->node, 0, &err);
+  if (!rc) rc = tc_setup_program(&f->run.opts, cfg, f->run.mesh, &f->run.rows, &err);
   if (!rc) return;
   printf("Bail out! %s\n", err.text);
   exit(1);
@@ -45,14 +45,9 @@ static void open_fixture(struct fixture *f, struct tc_config *cfg, int world)
 
 static void make_programs(struct fixture *f)
 {
-  static const int kind[TC_N_PROGS] = { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH };
   struct tc_err err = { 0 };
-  for (int i = 0; i < TC_N_PROGS; i++) {
-    struct tc_program_opts o = f->t.opts;
-    o.kind = kind[i];
-    if (tc_program_new(&f->t.prog[i], &o, f->t.mesh, 0, i ? f->t.prog[TC_P_TRAIN] : NULL, NULL,
-                       &err) == 0)
-      continue;
+  for (int i = 0; i < TC_PROGRAMS; i++) {
+    if (tc_program_of_run(f->run.prog, i, &f->run.opts, f->run.mesh, 0, &err) == 0) continue;
     printf("Bail out! %s\n", err.text);
     exit(1);
   }
@@ -60,9 +55,9 @@ static void make_programs(struct fixture *f)
 
 static void close_fixture(struct fixture *f)
 {
-  for (int i = 0; i < TC_N_PROGS; i++) tc_program_free(f->t.prog[i]);
-  tc_annotations_free(f->t.rows);
-  tc_mesh_free(f->t.mesh);
+  for (int i = 0; i < TC_PROGRAMS; i++) tc_program_free(f->run.prog[i]);
+  tc_annotations_free(f->run.rows);
+  tc_mesh_free(f->run.mesh);
   tc_config_free(f->cfg);
 }
 
@@ -75,7 +70,7 @@ static const char *said(struct fixture *f, int64_t bytes, char *text, size_t siz
 {
   struct tc_err err = { 0 };
   left_bytes = total_bytes = bytes;
-  const int rc = tc_train_fits(&f->t, &err);
+  const int rc = tc_run_fits(&f->run, &err);
   const char *at = strstr(err.text, " GB; ");
   snprintf(text, size, "%s", rc == 0 ? "" : rc == TC_EUSER && at ? at + 5 : err.text);
   return text;
@@ -216,13 +211,13 @@ static void test_words(void)
     struct tc_err err = { 0 };
     left_bytes = row[i].left;
     total_bytes = row[i].total;
-    is_int(tc_train_fits(&f.t, &err), *row[i].want ? TC_EUSER : 0, "%lld of %lld bytes are free",
+    is_int(tc_run_fits(&f.run, &err), *row[i].want ? TC_EUSER : 0, "%lld of %lld bytes are free",
            (long long)row[i].left, (long long)row[i].total);
     is_str(err.text, row[i].want, "... in these words");
   }
   f.ops.memory = NULL;
   struct tc_err err = { 0 };
-  is_int(tc_train_fits(&f.t, &err), 0, "a device that does not know its memory is not asked");
+  is_int(tc_run_fits(&f.run, &err), 0, "a device that does not know its memory is not asked");
   close_fixture(&f);
 }
 
@@ -260,10 +255,10 @@ static void test_activations(void)
     open_fixture(&f, CONFIG(MODEL, row[i].a, row[i].b, row[i].c), row[i].world);
     left_bytes = row[i].bytes;
     total_bytes = 1000000;
-    is_int(tc_train_could_fit(&f.t, &err), 0, "%s %s %s: %lld bytes of activations fit", row[i].a,
+    is_int(tc_run_could_fit(&f.run, &err), 0, "%s %s %s: %lld bytes of activations fit", row[i].a,
            row[i].b, row[i].c, (long long)row[i].bytes);
     left_bytes--;
-    is_int(tc_train_could_fit(&f.t, &err), TC_EUSER, "... and not into one less");
+    is_int(tc_run_could_fit(&f.run, &err), TC_EUSER, "... and not into one less");
     snprintf(want, sizeof want,
              "out of memory: at least %s of a micro-batch; device cuda has %.4g GB free of "
              "0.001; " NONE,
@@ -286,9 +281,9 @@ static void test_host(void)
   f.ops.name = "cpu";
   f.ops.memory = NULL;
   f.info[0].local_size = (int)ranks;
-  is_int(tc_train_could_fit(&f.t, &err), 0, "a share of the host's memory is enough");
+  is_int(tc_run_could_fit(&f.run, &err), 0, "a share of the host's memory is enough");
   f.info[0].local_size++;
-  is_int(tc_train_could_fit(&f.t, &err), TC_EUSER, "... and a smaller one is not");
+  is_int(tc_run_could_fit(&f.run, &err), TC_EUSER, "... and a smaller one is not");
   snprintf(
       want, sizeof want,
       "out of memory: at least 0.06711 GB are needed for the activations of the 4096 sequences of "
@@ -297,7 +292,7 @@ static void test_host(void)
   is_str(err.text, want, "... in these words");
   f.info[0].local_size = 0;
   err.text[0] = 0;
-  is_int(tc_train_could_fit(&f.t, &err), 0, "a node whose ranks are not known is one rank's %s",
+  is_int(tc_run_could_fit(&f.run, &err), 0, "a node whose ranks are not known is one rank's %s",
          err.text);
   close_fixture(&f);
 }
@@ -317,7 +312,7 @@ static void test_divisors(void)
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     struct tc_err err = { 0 };
     left_bytes = total_bytes = row[i].left;
-    is_int(tc_train_could_fit(&f.t, &err), TC_EUSER, "720720 sequences do not fit into %lld",
+    is_int(tc_run_could_fit(&f.run, &err), TC_EUSER, "720720 sequences do not fit into %lld",
            (long long)row[i].left);
     const char *at = strstr(err.text, " GB; ");
     is_str(at ? at + 5 : err.text, row[i].want, "... but");

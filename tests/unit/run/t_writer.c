@@ -1,4 +1,4 @@
-/* t_saver - the copy is exact, how fast beside memcpy; what is saved is what was copied; nothing
+/* t_writer - the copy is exact, how fast beside memcpy; what is saved is what was copied; nothing
  * older is removed before one that stays was read back. */
 #include <stdatomic.h>
 #include <unistd.h>
@@ -32,28 +32,28 @@ static void fixture_new(struct fixture *f, int64_t floats)
   f->self = tc_comm_self(&o);
 }
 
-static struct tc_saver *saver(struct fixture *f, const char *dir, bool async, int keep)
+static struct tc_writer *writer(struct fixture *f, const char *dir, bool async, int keep)
 {
-  struct tc_saver_opts o = { .dir = dir, .tensor = f->tensor, .slice = f->slice, .n_tensors = PARTS,
+  struct tc_writer_opts o = { .dir = dir, .tensor = f->tensor, .slice = f->slice, .n_tensors = PARTS,
                              .n_slices = PARTS, .async = async, .keep = keep, .verified = -1,
                              .threads = 1, .comm = f->self };
-  struct tc_saver *s;
+  struct tc_writer *s;
   struct tc_err err = { 0 };
-  if (tc_saver_new(&s, &o, &err) < 0) printf("Bail out! %s\n", err.text);
+  if (tc_writer_new(&s, &o, &err) < 0) printf("Bail out! %s\n", err.text);
   return s;
 }
 
 static const struct tc_ckpt_meta meta0 = { .model = "", .config = "", .mesh = "", .system = "",
                                            .job = "", .version = "", .loop = "" };
 
-static int save(struct tc_saver *s, int64_t step)
+static int save(struct tc_writer *s, int64_t step)
 {
   struct tc_ckpt_meta m = meta0;
   struct tc_saved r = { .rc = -1 };
   m.step = step;
-  tc_saver_copy(s);
-  tc_saver_go(s, &m, -1);
-  if (!tc_saver_result(s, true, &r)) return -1;
+  tc_writer_copy(s);
+  tc_writer_go(s, &m, -1);
+  if (!tc_writer_result(s, true, &r)) return -1;
   if (r.rc < 0) printf("# %s\n", r.err.text);
   return r.rc < 0 || r.step != step ? -1 : 0;
 }
@@ -64,8 +64,8 @@ static void test_stall(void)
   struct fixture f;
   fixture_new(&f, 24 << 20);
   size_t bytes = (size_t)f.floats * sizeof *f.data;
-  struct tc_saver *s = saver(&f, dir, true, 0);
-  is_int(tc_saver_staging_bytes(s), (int64_t)bytes, "the staging memory is exactly the slices");
+  struct tc_writer *s = writer(&f, dir, true, 0);
+  is_int(tc_writer_staging_bytes(s), (int64_t)bytes, "the staging memory is exactly the slices");
   char *to = tc_malloc(bytes);
   memset(to, 1, bytes);
   int64_t plain = INT64_MAX, ours = INT64_MAX;
@@ -73,7 +73,7 @@ static void test_stall(void)
     int64_t t0 = tc_now_ns();
     memcpy(to, f.data, bytes);
     int64_t t1 = tc_now_ns();
-    tc_saver_copy(s);
+    tc_writer_copy(s);
     int64_t t2 = tc_now_ns();
     plain = TC_MIN(plain, t1 - t0);
     ours = TC_MIN(ours, t2 - t1);
@@ -81,7 +81,7 @@ static void test_stall(void)
   printf("# the copy of %zu MB takes %.1f ms, memcpy %.1f ms\n", bytes >> 20, (double)ours * 1e-6,
          (double)plain * 1e-6);                    /* no verdict: a busy machine has its own */
   free(to);
-  tc_saver_free(s, false);
+  tc_writer_free(s, false);
   tc_comm_free(f.self);
   free(f.data);
   fx_clean();
@@ -96,14 +96,14 @@ static void test_consistent(void)
   struct tc_saved r;
   struct tc_err err = { 0 };
   fixture_new(&f, 1 << 20);
-  struct tc_saver *s = saver(&f, dir, true, 0);
+  struct tc_writer *s = writer(&f, dir, true, 0);
   m.step = 5;
-  ok(!tc_saver_result(s, true, &r), "nothing was saved, so there is no result to wait for");
-  tc_saver_copy(s);
-  tc_saver_go(s, &m, -1);
+  ok(!tc_writer_result(s, true, &r), "nothing was saved, so there is no result to wait for");
+  tc_writer_copy(s);
+  tc_writer_go(s, &m, -1);
   for (int64_t i = 0; i < f.floats; i++) f.data[i] = -1;
-  ok(tc_saver_result(s, true, &r) && r.rc == 0 && r.step == 5, "saved beside a change");
-  ok(!tc_saver_result(s, false, &r), "a result is given once");
+  ok(tc_writer_result(s, true, &r) && r.rc == 0 && r.step == 5, "saved beside a change");
+  ok(!tc_writer_result(s, false, &r), "a result is given once");
   struct tc_ckpt *c;
   is_int(tc_ckpt_open(&c, dir, &err), 0, "opened");
   int64_t each = f.floats / PARTS, zero = 0;
@@ -116,10 +116,10 @@ static void test_consistent(void)
   ok(good, "and it has what was copied");
   free(got);
   tc_ckpt_close(c);
-  tc_saver_copy(s);
+  tc_writer_copy(s);
   m.step = 6;
-  tc_saver_go(s, &m, -1);
-  ok(tc_saver_free(s, false), "freed while it writes: that is waited for");
+  tc_writer_go(s, &m, -1);
+  ok(tc_writer_free(s, false), "freed while it writes: that is waited for");
   int64_t *steps;
   is_int(tc_ckpt_list(dir, &steps, &err), 2, "and is there");
   free(steps);
@@ -149,7 +149,7 @@ static void test_keep(void)
   struct tc_err err = { 0 };
   int64_t *steps;
   fixture_new(&f, 4 << 20);
-  struct tc_saver *s = saver(&f, dir, false, 1);
+  struct tc_writer *s = writer(&f, dir, false, 1);
   for (int step = 1; step <= 3; step++) is_int(save(s, step), 0, "save %d", step);
   is_int(tc_ckpt_list(dir, &steps, &err), 1, "keep = 1: one stays");
   is_int(steps[0], 3, "the newest");
@@ -177,7 +177,7 @@ static void test_keep(void)
   is_int(save(s, 30), 0, "a good one again");
   is_int(tc_ckpt_list(dir, &steps, &err), 1, "... and the older ones go");
   free(steps);
-  tc_saver_free(s, false);
+  tc_writer_free(s, false);
   tc_comm_free(f.self);
   free(f.data);
   fx_clean();

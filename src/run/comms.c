@@ -1,0 +1,84 @@
+/* comms.c - a run's communicators: of each axis, of the world, the checkpoint writer's; and, where
+ * the device has a library for it, of each axis between devices' memories. */
+#include "src/run/run.h"
+#include "src/comm/nccl.h"
+#include "src/monitor/trace.h"
+#include "src/watch/watch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* id: the axis, TC_AXES for the world, TC_AXES + 1 for the checkpoint writer's. */
+static int make_comm(struct tc_run *r, struct tc_comm **out, int id, const char *name,
+                     const int32_t *members, int size, struct tc_err *err)
+{
+  const char **who = r->names[id] = tc_calloc((size_t)size, sizeof *who);
+  for (int i = 0; i < size; i++) who[i] = r->who[members[i]];
+  struct tc_comm_opts o = { .name = name, .deadline_s = r->cfg->run_deadline, .who = who };
+  tc_trace_comm(r->trace, name, &o);
+  if (size == 1) *out = tc_comm_self(&o);
+  else if (r->hub) *out = tc_comm_thread(r->hub, id, r->rank, members, size, &o);
+  else TC_TRY(tc_comm_mpi(out, id, members, size, &o, err));
+  return tc_comm_usable(*out, err);
+}
+
+int tc_run_comms(struct tc_run *r, struct tc_trace *trace, struct tc_err *err)
+{
+  r->trace = trace;
+  int32_t *members = tc_calloc((size_t)r->mesh->world, sizeof *members);
+  for (int i = 0; i < r->mesh->world; i++) members[i] = i;
+  int rc = make_comm(r, &r->world, TC_AXES, "world", members, r->mesh->world, err);
+  /* Without the world's communicator the other ranks cannot learn that they must not wait for this one. */
+  if (rc < 0 && r->mpi) tc_ranks_abort(-rc, err->text);
+  if (rc < 0) {
+    free(members);
+    return rc;
+  }
+  rc = make_comm(r, &r->ckpt_comm, TC_AXES + 1, "ckpt", members, r->mesh->world, err);
+  for (int a = TC_PP; a < TC_AXES && !rc; a++) {
+    if (r->mesh->size[a] == 1) continue;
+    tc_mesh_group(r->mesh, r->rank, a, members);
+    rc = make_comm(r, &r->comm[a], a, tc_axis_name[a], members, r->mesh->size[a], err);
+  }
+  free(members);
+  return tc_run_agree(r, rc, err);
+}
+
+int tc_run_native(struct tc_run *r, struct tc_err *err)
+{
+  const struct tc_nccl_ops *ops = r->device->ops->nccl;
+  bool use = false;
+  tc_at_file("joining NCCL", NULL);
+  TC_TRY(tc_comm_nccl_agree(&use, r->cfg->run_comm, ops, r->device, NULL, r->world, r->who, err));
+  if (!use && ops && r->rank == 0 && *err->text)
+    tc_log("run.comm = auto sends through host memory: %s", err->text);
+  int32_t *members = tc_calloc((size_t)r->mesh->world, sizeof *members);
+  int rc = 0;
+  struct tc_comm *last = NULL;
+  for (int a = TC_PP; a < TC_AXES && !rc && use; a++) {
+    if (r->mesh->size[a] == 1) continue;
+    struct tc_comm_opts o = { .name = tc_axis_name[a], .deadline_s = r->cfg->run_deadline,
+                              .who = r->names[a] };
+    tc_trace_comm(r->trace, tc_axis_name[a], &o);
+    tc_mesh_group(r->mesh, r->rank, a, members);
+    rc = tc_comm_nccl(&r->native[a], ops, r->device, r->comm[a], last, members, a == TC_PP, &o,
+                      err);
+    /* One group of the axis may have failed; the others must not go on to the next without it. */
+    if (rc != TC_EPEER) rc = tc_run_agree(r, rc, err);
+    last = r->native[a];
+  }
+  free(members);
+  return rc;
+}
+
+bool tc_run_comms_free(struct tc_run *r, bool keep_ckpt)
+{
+  struct tc_comm *comm[2 * TC_AXES + 2];
+  memcpy(comm, r->native, sizeof r->native);
+  memcpy(comm + TC_AXES, r->comm, sizeof r->comm);
+  comm[2 * TC_AXES] = r->world;
+  comm[2 * TC_AXES + 1] = keep_ckpt ? NULL : r->ckpt_comm;
+  if (!tc_comms_free(comm, 2 * TC_AXES + 2)) return false;
+  for (int id = 0; id < TC_COMMS - keep_ckpt; id++) free(r->names[id]);
+  return true;
+}

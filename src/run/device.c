@@ -1,0 +1,29 @@
+/* device.c - opens the device of a rank: the one that run.device names, or what fits. */
+#include "src/run/run.h"
+#include "src/launch/process.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int tc_run_device(struct tc_run *r, struct tc_err *err)
+{
+  const char *want = r->cfg->run_device;
+  const struct tc_rank_info *me = &r->ranks->info[r->rank];
+  const bool automatic = !strcmp(want, "auto");
+  char name[48];
+  struct tc_err why = { 0 };
+  TC_TRY(tc_process_pool(r->threads, err));
+  tc_ranks_gpu_name(me, name, sizeof name);
+  if (automatic && me->device >= 0 && tc_device_open(&r->device, name, r->threads, &why) < 0
+      && r->rank == 0)
+    tc_log("run.device = auto takes the CPU: %s", why.text);
+  if (strcmp(want, "cuda")) snprintf(name, sizeof name, "%s", automatic ? "cpu" : want);
+  if (!r->device) TC_TRY(tc_device_open(&r->device, name, r->threads, err));
+  r->device->poison = r->cfg->run_poison;
+  r->device->tf32 = r->cfg->train_tf32;
+  if (r->device->ops->separate) TC_TRY(tc_device_open(&r->host, "cpu", r->threads, err));
+  if (r->opts.gpt.dtype == TC_BF16 && !r->device->ops->has_bf16(r->device))
+    return tc_fail(err, TC_EUSER, "train.precision = bf16: this CPU multiplies no bf16 (it needs "
+                   "AVX512_BF16 or AMX); use fp32");
+  return 0;
+}

@@ -1,0 +1,55 @@
+/* run.c - from a configuration to a mesh, program options, programs and their executor. */
+#include "src/run/impl.h"
+#include "src/program/setup.h"
+#include "src/run/versions.h"
+#include "src/watch/watch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int tc_run_layout(struct tc_run *r, struct tc_err *err)
+{
+  const int devices = tc_ranks_node_devices(r->ranks);
+  r->stack = tc_versions_text();
+  TC_TRY(tc_setup_mesh(&r->mesh, r->cfg, r->ranks->world, r->ranks->node_of_rank, devices, err));
+  return tc_setup_program(&r->opts, r->cfg, r->mesh, &r->rows, err);
+}
+
+int tc_run_agree(const struct tc_run *r, int rc, struct tc_err *err)
+{
+  return tc_comm_agree(r->world, r->who, rc, err);
+}
+
+int tc_run_programs(struct tc_run *r, tc_fill_fn *fill, void *fill_ctx, struct tc_err *err)
+{
+  TC_TRY(tc_run_could_fit(r, err));
+  for (int kind = 0; kind < TC_PROGRAMS; kind++) {
+    tc_at_file("making the programs", NULL);
+    TC_TRY(tc_program_of_run(r->prog, kind, &r->opts, r->mesh, r->rank, err));
+  }
+  tc_at_file("taking memory", NULL);
+  TC_TRY(tc_run_fits(r, err));
+  struct tc_exec_opts x = { .device = r->device, .host = r->host, .mesh = r->mesh,
+                            .rank = r->rank, .fill = fill, .fill_ctx = fill_ctx,
+                            .trace = r->trace, .apart = !r->cfg->run_join,
+                            .walk = !r->cfg->run_capture };
+  memcpy(x.comm, r->comm, sizeof x.comm);
+  memcpy(x.native, r->native, sizeof x.native);
+  r->base_rss_bytes = tc_rss_bytes(false);
+  return tc_exec_new(&r->exec, &x, r->prog, TC_PROGRAMS, err);
+}
+
+void tc_run_programs_free(struct tc_run *r)
+{
+  tc_exec_free(r->exec);
+  for (int i = 0; i < TC_PROGRAMS; i++) tc_program_free(r->prog[i]);
+  tc_device_close(r->device);
+  tc_device_close(r->host);
+}
+
+void tc_run_free(struct tc_run *r)
+{
+  tc_mesh_free(r->mesh);
+  tc_annotations_free(r->rows);
+  free(r->stack);
+}

@@ -1,0 +1,99 @@
+/* run.h - what programs run on: what training, evaluation and sampling share.
+ *
+ * In go the configuration and what the launcher found, the first part of struct tc_run; out comes
+ * the rest of it: mesh and program options, communicators, device, programs and their executor,
+ * and weights from a checkpoint. A command makes these in the order below and frees them in the
+ * reverse order. In between it reads the fields and calls what they point to; only src/run changes
+ * them.
+ *
+ * Files: run.c (mesh, options, programs), comms.c, device.c, memory.c (whether the programs fit),
+ * weights.c (checkpoints), writer.c (writes checkpoints beside training), rss.c, versions.c. */
+#ifndef TC_RUN_H
+#define TC_RUN_H
+
+#include "io/ckpt/ckpt.h"
+#include "src/comm/comm.h"
+#include "src/config/config.h"
+#include "src/exec/exec.h"
+#include "src/launch/ranks.h"
+#include "src/program/program.h"
+
+enum { TC_COMMS = TC_AXES + 2 };   /* by axis; the world's; the checkpoint writer's of the world */
+
+struct tc_run {
+  /* One rank of a command: filled in by it, all borrowed. */
+  const struct tc_config *cfg;
+  const struct tc_ranks *ranks;
+  char *const *who;                  /* [world] "rank 3 on node2" */
+  int rank, threads;
+  struct tc_hub *hub;                /* ranks are threads of this process; else NULL */
+  bool mpi;                          /* ranks are several processes */
+
+  /* Made by the functions below, and owned, but for `trace`, which is borrowed. */
+  char *stack;                       /* tc_versions_text */
+  struct tc_trace *trace;            /* NULL: none */
+  struct tc_mesh *mesh;
+  struct tc_program_opts opts;
+  struct tc_annotation *rows;        /* that opts borrows */
+  struct tc_comm *world, *comm[TC_AXES], *ckpt_comm;
+  struct tc_comm *native[TC_AXES];   /* of the device's memory; NULL: through the host's */
+  const char **names[TC_COMMS];      /* the ranks in each communicator, as in `who` */
+  struct tc_device *device, *host;   /* host: runs what is in host space; NULL: device does */
+  struct tc_program *prog[TC_PROGRAMS];
+  struct tc_exec *exec;
+  int64_t base_rss_bytes;            /* resident before the executor took memory */
+};
+
+/* Local, pure: the same answer on every rank. Sets stack, mesh and opts. TC_EUSER, TC_ELAYOUT. */
+int tc_run_layout(struct tc_run *r, struct tc_err *err);
+/* Collective. Communicators of host memory; their transfers are recorded in `trace` (borrowed;
+ * NULL: none). Where the world's cannot be made, and ranks are processes, the other ranks are
+ * aborted. */
+int tc_run_comms(struct tc_run *r, struct tc_trace *trace, struct tc_err *err);
+/* Collective, after tc_run_comms. Makes one status of the ranks': that of the lowest rank that
+ * failed, with its sentence. */
+int tc_run_agree(const struct tc_run *r, int rc, struct tc_err *err);
+/* Local. Opens the device that run.device names. TC_EUSER. */
+int tc_run_device(struct tc_run *r, struct tc_err *err);
+/* Collective, after tc_run_device. Communicators of the GPUs' memory (NCCL) as run.comm says,
+ * beside those of the axes, which remain for what is in host memory. Agreed on, unless it returns
+ * TC_EPEER. */
+int tc_run_native(struct tc_run *r, struct tc_err *err);
+/* Local. Makes the programs and takes their memory; `fill` is called with fill_ctx for each batch.
+ * TC_EUSER if the device has less memory than they need: what takes it, and other settings that
+ * would fit. */
+int tc_run_programs(struct tc_run *r, tc_fill_fn *fill, void *fill_ctx, struct tc_err *err);
+
+/* ---- weights.c ---- */
+
+/* The tensors of a checkpoint of this run, in its order, and their ids in the TC_TRAIN program. */
+struct tc_run_state {
+  struct tc_ckpt_tensor *tensor;     /* names are the graph's */
+  int32_t *id;
+  int n;
+};
+/* Local, after tc_run_programs. To be freed with _free. */
+void tc_run_state(const struct tc_run *r, struct tc_run_state *out);
+void tc_run_state_free(struct tc_run_state *s);
+/* Local. Reads the state that this rank stores from an open checkpoint. TC_EUSER: it is of another
+ * model, or a tensor is missing or has another shape. The working precision's weights are made
+ * from it by the TC_REFRESH program, which the caller runs. */
+int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, struct tc_err *err);
+
+/* ---- the end ---- */
+
+/* Local, first: frees the communicators, so that nothing sends from or receives into memory that
+ * is freed next. With keep_ckpt that of the checkpoint writer remains, which still uses it. False:
+ * a peer is missing and one of them is still in use; then the rest must be left as it is, and the
+ * process is about to end. */
+bool tc_run_comms_free(struct tc_run *r, bool keep_ckpt);
+/* Local. Executor, programs and devices. */
+void tc_run_programs_free(struct tc_run *r);
+/* Local, last. */
+void tc_run_free(struct tc_run *r);
+
+/* ---- rss.c ---- */
+/* Local. Resident bytes of this process now, or their peak. */
+int64_t tc_rss_bytes(bool peak);
+
+#endif

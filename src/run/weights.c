@@ -1,0 +1,78 @@
+/* weights.c - a run's state from a checkpoint: the saved tensors (fp32 weights, Adam's moments),
+ * of which a rank reads the boxes that it stores, from whichever files have them. */
+#include "src/run/run.h"
+#include "src/graph/shard_box.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void tc_run_state(const struct tc_run *r, struct tc_run_state *s)
+{
+  const struct tc_graph *g = r->prog[TC_TRAIN]->graph;
+  s->tensor = tc_calloc((size_t)g->n_tensors, sizeof *s->tensor);
+  s->id = tc_calloc((size_t)g->n_tensors, sizeof *s->id);
+  s->n = 0;
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    const struct tc_tensor *x = &g->tensor[t];
+    if (!x->state || !x->saved) continue;
+    s->tensor[s->n] = (struct tc_ckpt_tensor){ .name = x->name, .dtype = x->dtype,
+                                               .rank = x->rank };
+    memcpy(s->tensor[s->n].dim, x->dim, sizeof x->dim);
+    s->id[s->n++] = t;
+  }
+}
+
+void tc_run_state_free(struct tc_run_state *s)
+{
+  free(s->tensor);
+  free(s->id);
+}
+
+static int load_tensor(const struct tc_run *r, struct tc_ckpt *c, int32_t id, struct tc_err *err)
+{
+  const struct tc_tensor *x = &r->prog[TC_TRAIN]->graph->tensor[id];
+  int k = tc_ckpt_find(c, x->name);
+  if (k < 0)
+    return tc_fail(err, TC_EUSER, "%s has no tensor %s: if it was saved with another "
+                   "train.optimizer, take its weights alone (tercio ckpt export, then import)",
+                   tc_ckpt_path(c), x->name);
+  const struct tc_ckpt_tensor *ct = tc_ckpt_at(c, k);
+  bool same = ct->rank == x->rank && ct->dtype == x->dtype;
+  for (int d = 0; same && d < x->rank; d++) same = ct->dim[d] == x->dim[d];
+  if (!same)
+    return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape or type than this model's",
+                   tc_ckpt_path(c), x->name);
+  char *p = tc_exec_tensor(r->exec, TC_TRAIN, id);
+  struct tc_box box[TC_BOXES];
+  int n = tc_stored_boxes(x, r->mesh, r->rank, box);
+  for (int b = 0; b < n; b++) {
+    int64_t bytes = tc_box_bytes(x->dtype, x->rank, box[b].count);
+    struct tc_device *d = r->device;
+    void *to = d->ops->separate ? tc_malloc((size_t)TC_MAX(bytes, 1)) : p;
+    int rc = tc_ckpt_read(c, k, box[b].start, box[b].count, to, err);
+    if (to != p) {
+      if (rc == 0) d->ops->copy(d, p, to, bytes);
+      free(to);
+    }
+    TC_TRY(rc);
+    p += (size_t)bytes;
+  }
+  return 0;
+}
+
+int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, struct tc_err *err)
+{
+  const struct tc_ckpt_meta *meta = tc_ckpt_meta(c);
+  char *model = tc_model_text(&r->opts.model);
+  int rc = 0;
+  if (strcmp(model, meta->model))
+    rc = tc_fail(err, TC_EUSER, "%s is of another model: %s; this run's is %s. Give another "
+                 "ckpt.dir, or ckpt.resume = no", tc_ckpt_path(c), meta->model, model);
+  free(model);
+  if (rc < 0) return rc;
+  struct tc_run_state s;
+  tc_run_state(r, &s);
+  for (int i = 0; i < s.n && !rc; i++) rc = load_tensor(r, c, s.id[i], err);
+  tc_run_state_free(&s);
+  return rc;
+}

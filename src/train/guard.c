@@ -1,0 +1,46 @@
+/* guard.c - ends crash loops: starts of one job that follow each other without a new checkpoint
+ * are counted in the checkpoint folder's file .starts. */
+#include "src/train/impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err)
+{
+  if (!*t->run.ranks->job) return 0;             /* not a job: nothing restarts it by itself */
+  char *path = tc_sprintf("%s/.starts", t->ckpt.dir), *tmp = tc_sprintf("%s.tmp", path);
+  char job[64] = "";
+  long long last = -2, starts = 0;
+  FILE *f = fopen(path, "r");
+  if (f) {
+    if (fscanf(f, "%63s %lld %lld", job, &last, &starts) != 3) *job = 0;
+    fclose(f);
+  }
+  bool again = !strcmp(job, t->run.ranks->job) && last == newest_step;
+  starts = again ? starts + 1 : 0;
+  int rc = 0;
+  if (starts > t->run.cfg->ckpt_max_restarts_without_progress) {
+    rc = tc_fail(err, TC_NOPROGRESS, "the last %lld starts from step %lld made no new checkpoint: "
+                 "giving up. Look at what ended them, then remove %s to try again", starts,
+                 (long long)TC_MAX(newest_step, 0), path);
+  } else {
+    f = fopen(tmp, "w");
+    bool bad = !f || fprintf(f, "%s %lld %lld\n", t->run.ranks->job,
+                              (long long)newest_step, starts) < 0;
+    if (f && fclose(f)) bad = true;
+    if (bad || rename(tmp, path))
+      rc = tc_fail(err, TC_EUSER, "cannot write %s: is the checkpoint folder writable?", path);
+  }
+  free(path);
+  free(tmp);
+  return rc;
+}
+
+void tc_train_guard_clear(struct tc_train *t)
+{
+  char *path = tc_sprintf("%s/.starts", t->ckpt.dir);
+  unlink(path);
+  free(path);
+}

@@ -1,0 +1,301 @@
+/* impl.h - what the files of src/train share: the state of one rank's run, and the files'
+ * functions.
+ *
+ * Each part of struct tc_train belongs to one file, which alone changes it; other files read it
+ * and call that file's functions. loop.c sets the initial values of all parts and frees what they
+ * hold. */
+#ifndef TC_TRAIN_IMPL_H
+#define TC_TRAIN_IMPL_H
+
+#include "src/data/data.h"
+#include "src/monitor/straggler.h"
+#include "src/run/run.h"
+#include "src/run/writer.h"
+#include "src/train/train.h"
+
+struct json_t;                   /* jansson's */
+
+/* batches.c */
+struct tc_batches {
+  struct tc_data *train, *val;
+  struct tc_data_identity id;    /* rank 0: of `train` */
+  int64_t eval_batch;            /* >= 0: the next batch is this one of the validation data */
+  struct tc_err err;             /* status < 0: why a batch of this rank could not be read */
+};
+
+/* ckpt.c */
+struct tc_ckpts {
+  char *dir;
+  struct tc_owner *owner;        /* rank 0: of that folder */
+  char *home;                    /* its folder in there: a later owner removes it */
+  struct tc_writer *writer;
+  struct tc_train_state *state;  /* what the writer borrows */
+  int64_t bytes;                 /* of a checkpoint's tensors, all ranks' */
+  int64_t start_step;            /* steps done by the checkpoint that was loaded */
+  bool borrowed;                 /* which was another run's (ckpt.from) */
+  int64_t saved_step;            /* of the last checkpoint that was committed or loaded; -1 */
+  bool begun;                    /* a save was begun in this process */
+  int64_t begun_ns;              /* when the last one was, or the run */
+};
+
+/* rollback.c: skipped, rollbacks and losses are saved in checkpoints. */
+enum { TC_ROLLBACK_LOSSES = 32 };
+struct tc_rollback {
+  int64_t skipped, rollbacks;
+  double loss[TC_ROLLBACK_LOSSES];   /* of the last good steps, oldest first; if train.spike */
+  int n_losses;
+  int64_t back_to;               /* the step this process went back to; -1 */
+};
+
+/* interval.c */
+struct tc_interval {
+  double cost_s;                 /* of a checkpoint; 0: not known */
+  double every_s, logged_s;      /* between two checkpoints, and the last value that was logged */
+};
+
+/* time_limit.c */
+struct tc_time_limit {
+  int64_t end_ns;                /* the limit by tc_now_ns; 0: none */
+  double limit_s;                /* from this process's start to it */
+  bool late;                     /* half of the job's time was over, or its start is not known */
+  int steps;                     /* done in this process */
+  double longest_s;              /* the longest step recently */
+  int64_t boundary_ns;           /* the last step's end */
+};
+
+/* Rank 0, request.c: what `tercio save` asked for. */
+struct tc_request_state {
+  int kind;                      /* enum tc_request */
+  int64_t step;                  /* after which it came; a checkpoint of it or later answers it */
+  int64_t looked_ns, begun_ns;   /* the last look for a file; the last save for this one */
+  bool warned;
+};
+
+/* end_of_step.c */
+struct tc_end_of_step {
+  int64_t copy_ns;               /* of the last save: how long its copy took, where one is made */
+  bool left_out;                 /* a save was left out since the last was begun; logged */
+  struct tc_straggler *straggler;   /* rank 0 of several; else NULL */
+};
+
+/* metrics.c: the file, and what was reported since its last line. */
+struct tc_log_save { int64_t step, write_ns; };   /* a save that ended; step 0: none */
+struct tc_log {
+  int fd;                        /* -1: not open */
+  bool wanted;                   /* rank 0, or all_ranks */
+  bool paused, warned;           /* since a line could not be written; a warning was given */
+  int64_t stall_ns;              /* how long training waited for saves */
+  bool copied;                   /* the state was copied */
+  struct tc_log_save saved;
+  struct tc_comm_counters counted[TC_COMMS];   /* counters as of the last line */
+};
+
+/* plan.c, rank 0: what the planner predicts. */
+struct tc_prediction {
+  struct json_t *predicted;      /* of a step; NULL: nothing */
+  double peak_s;                 /* a step at the devices' peak; 0: not known */
+};
+
+/* fault.c: run.fault, faults that tests ask for, KIND@STEP[:RANK]. Those of the loss (nan, spike)
+ * are of all ranks alike. */
+enum tc_fault_kind {
+  TC_FAULT_NONE, TC_FAULT_HANG, TC_FAULT_SLOW, TC_FAULT_NAN, TC_FAULT_SPIKE, TC_FAULT_KINDS
+};
+struct tc_fault { int kind, rank; int64_t step; };   /* without :RANK the last rank */
+
+/* One rank. */
+struct tc_train {
+  const struct tc_stop *stop;
+  char *out;                     /* run.out */
+  struct tc_run run;             /* mesh, programs, device, communicators; src/run changes it */
+  struct tc_batches batches;
+  struct tc_ckpts ckpt;
+  struct tc_rollback rollback;
+  struct tc_interval interval;
+  struct tc_time_limit limit;
+  struct tc_request_state request;
+  struct tc_end_of_step end;
+  struct tc_log log;
+  struct tc_trace *trace;        /* trace.c; NULL: run.trace = no */
+  struct tc_prediction plan;
+  struct tc_fault fault;
+};
+
+struct tc_step_report {
+  int64_t step, tokens, step_ns;
+  int64_t wait_ns, pp_wait_ns;                   /* for transfers; of those on pp */
+  struct tc_slowest slowest;                     /* rank 0 of several */
+  double loss, val_loss, lr, grad_norm;          /* val_loss: NAN if there is none */
+};
+
+/* ---- loop.c ---- */
+/* Local. The learning rate of a step, counted from 1. */
+double tc_train_lr(const struct tc_config *c, int64_t step);
+
+/* ---- batches.c: batches, and data that change or fail under a run ---- */
+/* Local. */
+int tc_train_data_open(struct tc_train *t, struct tc_err *err);
+/* Collective. TC_EUSER unless all ranks read the same tokens. */
+int tc_train_data_same(struct tc_train *t, struct tc_err *err);
+/* Local. From now on batches are training data (-1), or this batch of the validation data. */
+void tc_train_data_from(struct tc_train *t, int64_t eval_batch);
+/* Local; a tc_fill_fn, ctx: the tc_train. A batch that cannot be read becomes zeros, and
+ * batches.err says why: the step ends on all ranks, and the run before anything of it is saved. */
+void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
+                   int32_t *tokens, int32_t *targets);
+/* Collective. TC_EUSER if a rank could not read a batch, or finds a file changed since the start:
+ * what was trained since the last checkpoint may then be of other data. Waits for a save in
+ * progress. */
+int tc_train_data_check(struct tc_train *t, struct tc_err *err);
+
+/* ---- end_of_step.c ---- */
+/* Local. The step that the run ends with: train.steps or train.stop_at. */
+int64_t tc_train_last_step(const struct tc_config *c);
+/* Collective, before the first step. TC_STOPPED or TC_ENDED if that was asked for by now. */
+int tc_train_asked_before(struct tc_train *t, struct tc_err *err);
+/* Collective. flag[n] <- the ranks' maximum; rank 0 receives how long each worked, fills r->slowest
+ * and warns of stragglers. */
+int tc_train_control(struct tc_train *t, int64_t *flag, int n, struct tc_step_report *r,
+                     struct tc_err *err);
+/* Collective, after a good step: what the ranks agree on (end_of_step.c has their names). TC_EUSER
+ * where the folder was lost or the data changed. */
+enum { TC_FLAGS = 4 };
+int tc_train_read_flags(struct tc_train *t, struct tc_step_report *r, int64_t flag[TC_FLAGS],
+                        struct tc_err *err);
+/* Collective, then: saves, writes the line. *stop: leave the loop with what is returned. */
+int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r,
+                         const int64_t flag[TC_FLAGS], bool *stop, struct tc_err *err);
+
+/* ---- ckpt.c: state to and from checkpoints ---- */
+/* Collective. The folder is this run's from now on (io/ckpt/owner.h), or TC_EUSER names the run
+ * that has it. */
+int tc_train_own(struct tc_train *t, struct tc_err *err);
+/* Collective. Loads the newest good checkpoint (or as ckpt.resume says) and sets start_step, or
+ * initialises the weights. */
+int tc_train_restore(struct tc_train *t, struct tc_err *err);
+/* Collective; nothing may be being saved. The state of the newest good checkpoint below `before`,
+ * or, where nothing was ever saved, the initial one: *step (0). Later ones are set aside.
+ * TC_ENOCKPT where none is whole, TC_EDIVERGED where none lies before. */
+int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct tc_err *err);
+/* Local, after the state is there. _close: false if the writer was left behind (tc_writer_free). */
+int tc_train_writer_open(struct tc_train *t, struct tc_err *err);
+bool tc_train_writer_close(struct tc_train *t, bool abandon);
+/* Local. What the writer's staging memory has to be, from the placements alone. */
+int64_t tc_train_staging_bytes(const struct tc_train *t);
+/* Collective. Has the writer write what it copied (without ckpt.async: writes). */
+void tc_train_save_begin(struct tc_train *t, int64_t step);
+/* Local, or with `wait` collective. The result of the last save: 0, also if there is nothing
+ * new. On failure older checkpoints stay; rank 0 warns unless `last`. */
+int tc_train_save_end(struct tc_train *t, bool wait, bool last, struct tc_err *err);
+/* Local. Makes every saved element of this rank NaN. */
+void tc_train_poison(struct tc_train *t);
+
+/* ---- resume.c: settings and data that differ from the checkpoint's ---- */
+/* Local. TC_EUSER if an option has a value that the saved state cannot be used with; path is the
+ * checkpoint's. */
+struct tc_ckpt_meta;
+int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path,
+                    struct tc_err *err);
+/* Local, rank 0. Warns of each option, and of data, that change samples, learning rate or
+ * arithmetic from here on. */
+void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta);
+/* Local, rank 0. What a checkpoint says of the data; owned by the caller. */
+char *tc_resume_data(const struct tc_train *t);
+
+/* ---- rollback.c ---- */
+/* Local. What goes into a checkpoint (owned by the caller) and comes out of it. */
+char *tc_rollback_text(const struct tc_train *t);
+int tc_rollback_parse(struct tc_train *t, const char *text, struct tc_err *err);
+/* Local, once a step. Whether the step's loss is not a number or a spike. */
+bool tc_rollback_bad(struct tc_train *t, const struct tc_step_report *s);
+/* Collective; nothing may be being saved. After a bad step: goes back to *step, or fails with
+ * TC_EDIVERGED because train.rollback doesn't allow it (again). */
+int tc_rollback_go(struct tc_train *t, const struct tc_step_report *s, int64_t *step,
+                   struct tc_err *err);
+
+/* ---- interval.c ---- */
+/* Local. A save took write_ns to write (and end.copy_ns to copy). */
+void tc_interval_cost(struct tc_train *t, int64_t write_ns);
+/* Local, rank 0. Whether this step must be followed by a checkpoint. */
+bool tc_interval_due(const struct tc_train *t, int64_t step);
+
+/* ---- time_limit.c ---- */
+/* Local, when the process starts, and before its first step. */
+void tc_time_limit_begin(struct tc_train *t);
+void tc_time_limit_first_step(struct tc_train *t);
+/* Local, rank 0, once a step. Whether the time left is just enough to save and leave, and,
+ * TC_TIME_LIMIT_SHORT, came to that so soon that a start with the whole time would get no
+ * further. */
+enum { TC_TIME_LIMIT_FAR, TC_TIME_LIMIT_NEAR, TC_TIME_LIMIT_SHORT };
+int tc_time_limit_near(struct tc_train *t);
+
+/* ---- guard.c: crash loops ---- */
+/* Local, rank 0. Counts starts of one job that follow a start without a new checkpoint;
+ * TC_NOPROGRESS when there were too many. _clear: the run ended well, or was ended by hand:
+ * forget. */
+int tc_train_guard(struct tc_train *t, int64_t newest_step, struct tc_err *err);
+void tc_train_guard_clear(struct tc_train *t);
+
+/* ---- request.c: tercio save; Local, rank 0 ---- */
+/* Removes requests from before this start. */
+void tc_request_begin(struct tc_train *t);
+/* Once a step. What to do after it (enum tc_request): looks for a file at most once a second,
+ * and after the last step. */
+int tc_request_look(struct tc_train *t, int64_t step, bool last);
+/* If what was asked for is committed: logs it and removes the file. */
+void tc_request_end(struct tc_train *t);
+
+/* ---- metrics.c: metrics.jsonl; Local ---- */
+/* Cuts the lines after `step` and opens the file for more. TC_EUSER, naming the file, which is then
+ * as it was. */
+int tc_metrics_open(struct tc_train *t, int64_t step, struct tc_err *err);
+void tc_metrics_close(struct tc_train *t);
+/* The same as _open within a run: what goes wrong is a warning. */
+void tc_metrics_back(struct tc_train *t, int64_t step);
+/* Before the line of `step`: opens the file again if it was removed or renamed. */
+void tc_metrics_look(struct tc_train *t, int64_t step);
+/* Before the first step: what is sent from here on is the first line's. */
+void tc_metrics_begin(struct tc_train *t);
+/* For the next line: training waited so long for a save, whose state was copied; a save was
+ * committed. */
+void tc_metrics_stalled(struct tc_train *t, int64_t stall_ns, bool copied);
+void tc_metrics_saved(struct tc_train *t, int64_t step, int64_t write_ns);
+/* The line of a step, with its newline; owned by the caller. */
+char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r);
+/* Adds the line of a step; one that cannot be written is missing, with a warning. */
+void tc_metrics_add(struct tc_train *t, const struct tc_step_report *r);
+/* Adds now - before to an object by collective: {"all_reduce": {"calls": 1, "bytes": 8}}. Both
+ * [TC_COLLS]. */
+void tc_metrics_add_counts(struct json_t *into, const struct tc_coll_count *now,
+                           const struct tc_coll_count *before);
+
+/* ---- run_json.c, progress.c ---- */
+int tc_train_run_json(struct tc_train *t, struct tc_err *err);   /* Collective. Writes run.json */
+/* Local. Shows the line, but not too often: *last_ns is the last time. */
+void tc_progress(const struct tc_train *t, const struct tc_step_report *r, int64_t *last_ns,
+                 double tokens_per_s);
+
+/* ---- trace.c: run.trace ---- */
+void tc_train_trace_new(struct tc_train *t);     /* Local. Before the communicators are made */
+int tc_train_trace_open(struct tc_train *t, struct tc_err *err);   /* Local. After the programs */
+/* Collective. Before each step; at the run's end, with its status, which it returns. */
+int tc_train_trace_step(struct tc_train *t, int64_t step, struct tc_err *err);
+int tc_train_trace_end(struct tc_train *t, int rc, struct tc_err *err);
+
+/* ---- plan.c: run.plan_device ---- */
+/* Local, rank 0, when mesh and device are there. TC_EUSER: the device or its file is not known. A
+ * layout that the planner has no time for is no failure. */
+int tc_train_plan(struct tc_train *t, struct tc_err *err);
+
+/* ---- fault.c ---- */
+/* Local. "" is none. TC_EUSER. */
+int tc_fault_parse(struct tc_fault *f, const char *text, int world, struct tc_err *err);
+/* Local. Before a step's work: hangs, if this is the rank and step. */
+void tc_fault_begin(const struct tc_fault *f, int rank, int64_t step);
+/* Local. After a step's work of work_ns: makes it four times as long, if this is the rank and
+ * step. */
+void tc_fault_end(const struct tc_fault *f, int rank, int64_t step, int64_t work_ns);
+/* Local. Makes the loss a spike, or loss and state not a number, if this is the step. */
+void tc_fault_fire(struct tc_train *t, struct tc_step_report *r);
+
+#endif

@@ -1,0 +1,149 @@
+/* run_json.c - run.json: what a run is made of, what it takes and what is predicted of it. */
+#include "ac_config.h"
+#include "src/train/impl.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *classes_json(const int64_t by_class[TC_CLASSES])
+{
+  json_t *by = json_object();
+  for (int k = 0; k < TC_CLASSES; k++)
+    json_object_set_new(by, tc_class_name[k], json_integer(by_class[k]));
+  return by;
+}
+
+static json_t *memory_json(const struct tc_train *t)
+{
+  const struct tc_arena *a = t->run.prog[TC_TRAIN]->arena;
+  struct tc_exec_memory m = tc_exec_memory(t->run.exec);
+  int64_t scratch[TC_REGIONS] = { 0 };           /* programs share it: the largest need */
+  int64_t staging = 0, by_class[TC_CLASSES];
+  memcpy(by_class, a->by_class[TC_DEVICE], sizeof by_class);
+  for (int i = 0; i < TC_PROGRAMS; i++) {
+    for (int r = 0; r < TC_REGIONS; r++)
+      scratch[r] = TC_MAX(scratch[r], t->run.prog[i]->arena->bytes[r]);
+    staging += tc_program_staging(t->run.prog[i], t->run.mesh, t->run.rank);
+  }
+  by_class[TC_CLS_STAGING] += staging;
+  int64_t writer = tc_train_staging_bytes(t), host_class[TC_CLASSES];
+  int64_t host = a->bytes[TC_HOST_STATE] + scratch[TC_HOST_SCRATCH] + writer;
+  memcpy(host_class, a->by_class[TC_HOST], sizeof host_class);
+  host_class[TC_CLS_STAGING] += writer;
+  return json_pack("{s:o,s:o,s:I,s:I,s:{s:I,s:I,s:I,s:I,s:I,s:I,s:I},s:{s:I,s:I,s:I}}",
+                   "predicted_bytes", classes_json(by_class),
+                   "predicted_host_bytes", classes_json(host_class),
+                   "predicted_total_bytes",
+                   (json_int_t)(a->bytes[TC_STATE] + scratch[TC_SCRATCH] + staging),
+                   "predicted_host_total_bytes", (json_int_t)host, "allocated_bytes",
+                   "state", (json_int_t)m.region[TC_STATE], "scratch",
+                   (json_int_t)m.region[TC_SCRATCH], "host_state",
+                   (json_int_t)m.region[TC_HOST_STATE], "host_scratch",
+                   (json_int_t)m.region[TC_HOST_SCRATCH], "host_staging",
+                   (json_int_t)tc_writer_staging_bytes(t->ckpt.writer), "staging",
+                   (json_int_t)m.staging, "kernel_scratch", (json_int_t)m.kernel_scratch,
+                   "resident_bytes",
+                   "before_arenas", (json_int_t)t->run.base_rss_bytes, "now",
+                   (json_int_t)tc_rss_bytes(false), "peak", (json_int_t)tc_rss_bytes(true));
+}
+
+/* What this rank sends in a step, as the program has it. */
+static json_t *predicted_comm_json(const struct tc_train *t)
+{
+  const struct tc_comm_counters none = { 0 };
+  json_t *o = json_object(), *ctl = json_object();
+  for (int a = TC_PP; a < TC_AXES; a++) {
+    struct tc_comm_counters c;
+    tc_program_bytes(t->run.prog[TC_TRAIN], t->run.mesh, t->run.rank, a, &c);
+    json_t *x = json_object();
+    tc_metrics_add_counts(x, c.data, none.data);
+    tc_metrics_add_counts(ctl, c.ctl, none.ctl);
+    json_object_set_new(o, tc_axis_name[a], x);
+  }
+  json_object_set_new(o, "ctl", ctl);
+  return o;
+}
+
+/* A rank: its place, its memory and what it is going to send. */
+static json_t *rank_json(const struct tc_train *t)
+{
+  const struct tc_rank_info *i = &t->run.ranks->info[t->run.rank];
+  const int32_t *c = t->run.mesh->coord + (size_t)t->run.rank * TC_AXES;
+  return json_pack("{s:i,s:s,s:i,s:i,s:i,s:i,s:i,s:s,s:i,s:s,s:o,s:o}", "rank", t->run.rank, "host",
+                   i->host, "node", i->node, "local_rank", i->local_rank, "pp", c[TC_PP], "dp",
+                   c[TC_DP], "tp", c[TC_TP], "cpus", i->cpuset, "device", i->device, "uuid",
+                   i->dev.uuid, "memory", memory_json(t), "predicted_comm",
+                   predicted_comm_json(t));
+}
+
+/* Collective. On rank 0 *out is all ranks' objects; elsewhere NULL. */
+static int gather_ranks(struct tc_train *t, json_t **out, struct tc_err *err)
+{
+  json_t *mine = rank_json(t);
+  char *text = mine ? json_dumps(mine, JSON_COMPACT) : NULL;
+  int world = t->run.ranks->world;
+  void *all = NULL;
+  int64_t *bytes = tc_calloc((size_t)world, sizeof *bytes);
+  json_decref(mine);
+  *out = NULL;
+  int rc = tc_comm_bytes_gather(t->run.world, 0, text ? text : "{}",
+                                (int64_t)strlen(text ? text : "{}"), &all, bytes, err);
+  if (rc == 0 && all) {
+    *out = json_array();
+    const char *at = all;
+    for (int r = 0; r < world; at += bytes[r++])
+      json_array_append_new(*out, json_loadb(at, (size_t)bytes[r], 0, NULL));
+  }
+  free(text);
+  free(all);
+  free(bytes);
+  return rc;
+}
+
+/* What carries the data of the axes. */
+static const char *comm_name(const struct tc_train *t)
+{
+  for (int a = 0; a < TC_AXES; a++)
+    if (t->run.native[a]) return "nccl";
+  return t->run.hub ? "thread" : t->run.mpi ? "mpi" : "self";
+}
+
+int tc_train_run_json(struct tc_train *t, struct tc_err *err)
+{
+  const struct tc_run *r = &t->run;
+  json_t *ranks;
+  TC_TRY(gather_ranks(t, &ranks, err));
+  if (r->rank) return 0;
+  char *path = tc_sprintf("%s/run.json", t->out), *config = tc_config_text(r->cfg);
+  char *model = tc_model_text(&r->opts.model);
+  json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:I,s:{s:i,s:i,s:i,s:i},s:s,s:s,s:s,s:i,s:s,s:i,s:I,s:f,"
+                        "s:o,s:o}",
+                        "version", PACKAGE_VERSION, "stack", r->stack, "config", config, "model",
+                        model, "parameters", (json_int_t)tc_model_params(&r->opts.model), "mesh", "mb",
+                        r->mesh->size[TC_MB], "pp", r->mesh->size[TC_PP], "dp", r->mesh->size[TC_DP],
+                        "tp", r->mesh->size[TC_TP], "system", r->opts.system->name, "device",
+                        r->device->ops->name, "comm", comm_name(t), "threads", r->threads, "launcher",
+                        r->ranks->launcher, "restart", r->ranks->restart, "start_step",
+                        (json_int_t)t->ckpt.start_step, "ckpt_memcpy_ms",
+                        (double)tc_writer_memcpy_ns(t->ckpt.writer) * 1e-6, "ranks", ranks, "memory",
+                        memory_json(t));
+  char *tmp = tc_sprintf("%s.tmp", path);
+  int rc = 0;
+  char *where = realpath(t->ckpt.dir, NULL);     /* for tercio save, wherever it is called */
+  if (o) json_object_set_new(o, "ckpt_dir", json_string(where ? where : t->ckpt.dir));
+  free(where);
+  json_t *predicted = t->plan.predicted;
+  if (o) json_object_set_new(o, "predicted", predicted ? json_incref(predicted) : json_null());
+  if (!o)
+    rc = tc_fail(err, TC_EUSER, "cannot write %s: the run file or a path in it is not UTF-8", path);
+  else if (json_dump_file(o, tmp, JSON_INDENT(1)) || rename(tmp, path))
+    rc = tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
+  json_decref(o);
+  free(tmp);
+  free(path);
+  free(config);
+  free(model);
+  return rc;
+}
