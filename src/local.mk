@@ -187,6 +187,21 @@ libtercio_base_a_SOURCES = \
   %D%/watch/status.c \
   %D%/watch/watch.h \
   %D%/watch/watchdog.c \
-  %D%/base/base.c \
+  %D%/base/arith.h \
   %D%/base/base.h \
-  %D%/base/thread.c
+  %D%/base/clock.c \
+  %D%/base/clock.h \
+  %D%/base/dtype.c \
+  %D%/base/dtype.h \
+  %D%/base/err.c \
+  %D%/base/err.h \
+  %D%/base/mem.c \
+  %D%/base/mem.h \
+  %D%/base/random.c \
+  %D%/base/random.h \
+  %D%/base/sort.c \
+  %D%/base/sort.h \
+  %D%/base/text.c \
+  %D%/base/text.h \
+  %D%/base/thread.c \
+  %D%/base/thread.h
