@@ -195,6 +195,7 @@ libtercio_base_a_SOURCES = \
   %D%/base/dtype.h \
   %D%/base/err.c \
   %D%/base/err.h \
+  %D%/base/hash.h \
   %D%/base/mem.c \
   %D%/base/mem.h \
   %D%/base/random.c \

@@ -25,9 +25,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "io/folder.h"
@@ -274,9 +272,7 @@ static int fence(const struct tc_owner *o, struct tc_err *err)
 static int prepare(const struct tc_owner *o, const char *fresh, struct tc_err *err)
 {
   char since[40];
-  time_t t = time(NULL);
-  struct tm tm;
-  strftime(since, sizeof since, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
+  tc_iso_time(since, sizeof since);
   json_t *who = json_pack("{s:s,s:i,s:s,s:s,s:I,s:I,s:s}", "job", o->job, "restart", o->restart,
                           "host", o->me.host, "machine", o->me.machine, "pid",
                           (json_int_t)o->me.pid, "born", (json_int_t)o->me.born, "since", since);
@@ -300,9 +296,7 @@ static int prepare(const struct tc_owner *o, const char *fresh, struct tc_err *e
 static int claim(struct tc_owner *o, int64_t number, struct tc_err *err)
 {
   char fresh[32], home[32];
-  uint32_t dice = 0;
-  if (getrandom(&dice, sizeof dice, 0) != sizeof dice) dice = (uint32_t)tc_now_ns();
-  snprintf(fresh, sizeof fresh, ".new-%08x", dice);
+  snprintf(fresh, sizeof fresh, ".new-%08x", tc_random_name());
   snprintf(home, sizeof home, ".run-%08lld", (long long)number);
   int rc = prepare(o, fresh, err);
   if (rc != 1) return rc;
@@ -352,10 +346,7 @@ static void *beat(void *arg)
   unsigned count = 0;
   pthread_mutex_lock(&o->lock);
   while (!o->stop) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    ts.tv_sec += BEAT_NS / 1000000000;
-    pthread_cond_timedwait(&o->wake, &o->lock, &ts);
+    tc_cond_wait_until(&o->wake, &o->lock, tc_now_ns() + BEAT_NS);
     if (o->stop) break;
     pthread_mutex_unlock(&o->lock);
     beat_once(o, ++count);
@@ -377,16 +368,12 @@ static int start_beat(struct tc_owner *o, struct tc_err *err)
 struct tc_owner *tc_owner_new(const char *dir, const char *job, int restart)
 {
   struct tc_owner *o = tc_calloc(1, sizeof *o);
-  pthread_condattr_t attr;
   o->dir = tc_strdup(dir);
   o->job = tc_strdup(job);
   o->restart = restart;
   o->me = here();
   pthread_mutex_init(&o->lock, NULL);
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&o->wake, &attr);
-  pthread_condattr_destroy(&attr);
+  tc_cond_init(&o->wake);
   atomic_init(&o->lost, false);
   return o;
 }

@@ -27,9 +27,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "io/folder.h"
@@ -109,15 +107,13 @@ static int still_ours(const struct save *s, const char *name, struct tc_err *err
 static int make_tmp(struct save *s, struct tc_err *err)
 {
   char job[64];
-  uint32_t dice;
   TC_TRY(tc_folder_make(s->dir, err));
   TC_TRY(still_ours(s, s->meta->home, err));
   tc_ckpt_tidy(s->dir, NULL);
-  if (getrandom(&dice, sizeof dice, 0) != sizeof dice) dice = (uint32_t)tc_now_ns();
   job_word(job, sizeof job, s->meta->job);
   s->tmp = tc_sprintf("%s%s.tmp-step-%08lld-%s-%d-%08x", s->meta->home ? s->meta->home : "",
                       s->meta->home ? "/" : "", (long long)s->meta->step, job,
-                      s->meta->restart, dice);
+                      s->meta->restart, tc_random_name());
   char *path = tc_sprintf("%s/%s", s->dir, s->tmp);
   int rc = mkdir(path, 0777) < 0
     ? tc_fail(err, TC_EUSER, "%s: can't be made: %s", path, strerror(errno)) : 0;
@@ -177,9 +173,7 @@ static struct tc_manifest *gather_manifest(struct save *s, const char *all, cons
 {
   struct tc_manifest *m = tc_calloc(1, sizeof *m);
   char now[40];
-  time_t t = time(NULL);
-  struct tm tm;
-  strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
+  tc_iso_time(now, sizeof now);
   m->pool = tc_pool_new();
   m->meta = *s->meta;
   m->block_bytes = s->share.block_bytes;

@@ -7,10 +7,11 @@
  *   mem.h       memory that is always there, arrays that grow, pools
  *   text.h      strings: formatting, reading a file, sizes in words, "did you mean"
  *   dtype.h     element types
- *   random.h    random numbers from a key and a counter
- *   clock.h     the monotonic clock
+ *   hash.h      hashes of strings
+ *   random.h    random numbers from a key and a counter, and from the system
+ *   clock.h     the monotonic clock, the time of day as text
  *   sort.h      orders for qsort, medians
- *   thread.h    threads with signals blocked, stacks for signal handlers */
+ *   thread.h    threads with signals blocked, stacks for signal handlers, timed waits */
 #ifndef TC_BASE_H
 #define TC_BASE_H
 
@@ -24,6 +25,7 @@
 #include "src/base/clock.h"
 #include "src/base/dtype.h"
 #include "src/base/err.h"
+#include "src/base/hash.h"
 #include "src/base/mem.h"
 #include "src/base/random.h"
 #include "src/base/sort.h"

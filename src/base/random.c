@@ -1,7 +1,10 @@
-/* random.c - random numbers that depend on their key and counter alone. */
+/* random.c - random numbers that depend on their key and counter alone, and one for file names. */
 #include "src/base/random.h"
 
 #include <math.h>
+#include <sys/random.h>
+
+#include "src/base/clock.h"
 
 void tc_philox(uint32_t out[4], uint64_t key, uint64_t c0, uint64_t c1)
 {
@@ -35,4 +38,11 @@ float tc_normal(uint64_t seed, uint32_t a, uint32_t b, uint64_t i)
   double u1 = ((double)((uint64_t)x[0] << 21 | x[1] >> 11) + 1) * 0x1p-53;
   double u2 = (double)((uint64_t)x[2] << 21 | x[3] >> 11) * 0x1p-53;
   return (float)(sqrt(-2 * log(u1)) * cos(6.283185307179586476925 * u2));
+}
+
+uint32_t tc_random_name(void)
+{
+  uint32_t x = 0;
+  if (getrandom(&x, sizeof x, 0) != sizeof x) x = (uint32_t)tc_now_ns();
+  return x;
 }

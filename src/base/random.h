@@ -1,4 +1,4 @@
-/* random.h - random numbers that depend on their key and counter alone. */
+/* random.h - random numbers that depend on their key and counter alone, and one for file names. */
 #ifndef TC_RANDOM_H
 #define TC_RANDOM_H
 
@@ -12,5 +12,8 @@ void tc_philox(uint32_t out[4], uint64_t key, uint64_t c0, uint64_t c1);
  * Element i of stream (a, b) under `seed`. */
 float tc_uniform(uint64_t seed, uint32_t a, uint32_t b, uint64_t i);
 float tc_normal(uint64_t seed, uint32_t a, uint32_t b, uint64_t i);
+
+/* Local. A number that no other process is likely to draw, for names of temporary files. */
+uint32_t tc_random_name(void);
 
 #endif

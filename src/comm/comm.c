@@ -16,7 +16,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "src/comm/impl.h"
 
@@ -143,22 +142,16 @@ struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord
   c->traced_ctx = o->traced_ctx;
   c->stall = stall;
   atomic_init(&c->stop, false);
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   pthread_mutex_init(&c->lock, NULL);
-  pthread_cond_init(&c->work, &attr);
-  pthread_cond_init(&c->ended, &attr);
-  pthread_condattr_destroy(&attr);
+  tc_cond_init(&c->work);
+  tc_cond_init(&c->ended);
   if (size > 1) start_worker(c);
   return c;
 }
 
 static void timed_wait(struct tc_comm *c, int64_t ns)
 {
-  int64_t until = tc_now_ns() + ns;
-  struct timespec ts = { (time_t)(until / 1000000000), (long)(until % 1000000000) };
-  pthread_cond_timedwait(&c->ended, &c->lock, &ts);
+  tc_cond_wait_until(&c->ended, &c->lock, tc_now_ns() + ns);
 }
 
 static void free_calls(struct call *k)

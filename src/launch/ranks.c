@@ -168,10 +168,7 @@ static void set_nodes(struct tc_ranks *r, const struct blob *all)
 /* Devices are the same if their UUID is; else the bus; else what CUDA calls them. */
 static uint64_t device_id(const struct tc_dev *d)
 {
-  uint64_t h = UINT64_C(14695981039346656037);               /* FNV-1a */
-  const char *name = *d->uuid ? d->uuid : *d->pci ? d->pci : d->name;
-  for (; *name; name++) h = (h ^ (unsigned char)*name) * UINT64_C(1099511628211);
-  return h;
+  return tc_hash64(*d->uuid ? d->uuid : *d->pci ? d->pci : d->name);
 }
 
 static void set_sights(struct sight *sees, const struct tc_visible *v)

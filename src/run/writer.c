@@ -17,7 +17,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum state { IDLE, BUSY, DONE };
@@ -208,7 +207,6 @@ static int start(struct tc_saver *s, struct tc_err *err)
 int tc_saver_new(struct tc_saver **out, const struct tc_saver_opts *o, struct tc_err *err)
 {
   struct tc_saver *s = *out = tc_calloc(1, sizeof *s);
-  pthread_condattr_t attr;
   s->o = *o;
   if (o->reach) s->reach = *o->reach;
   s->verified = o->verified;
@@ -217,10 +215,7 @@ int tc_saver_new(struct tc_saver **out, const struct tc_saver_opts *o, struct tc
   s->slice = tc_calloc((size_t)o->n_slices + 1, sizeof *s->slice);
   if (o->n_slices) memcpy(s->slice, o->slice, (size_t)o->n_slices * sizeof *s->slice);
   pthread_mutex_init(&s->lock, NULL);
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&s->changed, &attr);
-  pthread_condattr_destroy(&attr);
+  tc_cond_init(&s->changed);
   int rc = start(s, err);
   if (rc == 0) return 0;
   tc_saver_free(s, false);
@@ -280,14 +275,13 @@ int64_t tc_saver_memcpy_ns(const struct tc_saver *s) { return s->memcpy_ns; }
 static bool end_thread(struct tc_saver *s, bool abandon)
 {
   int64_t until = tc_now_ns() + ABANDON_NS;
-  struct timespec ts = { (time_t)(until / 1000000000), (long)(until % 1000000000) };
   int rc = 0;
   tc_at_rest();
   pthread_mutex_lock(&s->lock);
   s->stop = true;
   pthread_cond_broadcast(&s->changed);
   while (!s->left && rc == 0)
-    rc = abandon ? pthread_cond_timedwait(&s->changed, &s->lock, &ts)
+    rc = abandon ? tc_cond_wait_until(&s->changed, &s->lock, until)
                  : pthread_cond_wait(&s->changed, &s->lock);
   bool left = s->left;
   pthread_mutex_unlock(&s->lock);

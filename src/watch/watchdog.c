@@ -6,7 +6,6 @@
  *  - giving up can't be taken back: the process ends within GRACE_NS. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "src/watch/impl.h"
 
@@ -49,12 +48,6 @@ struct tc_watch {
   int n_leads;
 };
 
-static void wait_until(pthread_cond_t *c, pthread_mutex_t *lock, int64_t until_ns)
-{
-  struct timespec ts = { (time_t)(until_ns / SECOND), (long)(until_ns % SECOND) };
-  pthread_cond_timedwait(c, lock, &ts);
-}
-
 bool tc_stall_blame(struct tc_stall *s, struct tc_blame *b)
 {
   *b = (struct tc_blame){ 0 };
@@ -71,7 +64,7 @@ bool tc_stall_blame(struct tc_stall *s, struct tc_blame *b)
   r.next = w->requests;
   w->requests = &r;
   pthread_cond_signal(&w->wake);
-  while (!r.done && tc_now_ns() < until_ns) wait_until(&w->answered, &w->lock, until_ns);
+  while (!r.done && tc_now_ns() < until_ns) tc_cond_wait_until(&w->answered, &w->lock, until_ns);
   for (struct request **q = &w->requests; *q && !r.done; q = &(*q)->next)
     if (*q == &r) {
       *q = r.next;
@@ -312,7 +305,7 @@ static void *watchdog(void *arg)
   int64_t last_ns = tc_now_ns();
   pthread_mutex_lock(&w->lock);
   while (!w->quit) {
-    if (!w->requests) wait_until(&w->wake, &w->lock, tc_now_ns() + TICK_NS);
+    if (!w->requests) tc_cond_wait_until(&w->wake, &w->lock, tc_now_ns() + TICK_NS);
     int64_t now = tc_now_ns();
     /* A process that was stopped and goes on has not hung meanwhile. */
     struct tc_lane *hangs = look_at_lanes(w, TC_MIN(now - last_ns, 5 * TICK_NS));
@@ -351,14 +344,10 @@ int tc_watch_new(struct tc_watch **out, const struct tc_watch_opts *o, struct tc
     w->post[i] = (struct post){ .watch = w, .rank = o->first + i, .world = o->world };
     pthread_mutex_init(&w->post[i].lock, NULL);
   }
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   pthread_mutex_init(&w->lock, NULL);
   pthread_mutex_init(&w->mail_lock, NULL);
-  pthread_cond_init(&w->wake, &attr);
-  pthread_cond_init(&w->answered, &attr);
-  pthread_condattr_destroy(&attr);
+  tc_cond_init(&w->wake);
+  tc_cond_init(&w->answered);
   int rc = tc_thread_start(&w->thread, watchdog, w, err);
   if (rc < 0) watch_free(w);
   else *out = w;

@@ -94,14 +94,11 @@ static void test_served(void)
 {
   struct tc_blame b = { .n = 5 };
   const int32_t late[] = { 2, 4 };
-  pthread_condattr_t attr;
   pthread_t t;
   make(1, 1, W);
   now_ns = INT64_C(4000000000) * SECOND; /* the wait for an answer does not end by itself */
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&w.wake, &attr);
-  pthread_cond_init(&w.answered, &attr);
+  tc_cond_init(&w.wake);
+  tc_cond_init(&w.answered);
   tc_watch_enter(&w, 1);
   struct tc_stall *s = tc_stall_new();
   tc_stall_set(s, "recv", 1, late, 2);
