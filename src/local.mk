@@ -96,11 +96,16 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/monitor/trace.h \
   %D%/comm/comm.c \
   %D%/comm/comm.h \
+  %D%/comm/control.c \
+  %D%/comm/hub.h \
   %D%/comm/impl.h \
+  %D%/comm/link.h \
   %D%/comm/mpi.c \
+  %D%/comm/mpi.h \
   %D%/comm/nccl.c \
   %D%/comm/nccl.h \
   %D%/comm/p2p.c \
+  %D%/comm/reduce.c \
   %D%/comm/self.c \
   %D%/comm/thread.c \
   %D%/comm/timeout.c

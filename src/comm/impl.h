@@ -1,4 +1,4 @@
-/* impl.h - what comm.c asks of a backend. Private to comm*.c. */
+/* impl.h - what comm.c asks of a backend, and what backends share. */
 #ifndef TC_COMM_IMPL_H
 #define TC_COMM_IMPL_H
 
@@ -51,6 +51,10 @@ int tc_late_broken(const struct tc_late *l, const struct tc_coll_args *a, const 
 /* Local. Takes impl over. stall is what impl says of its waits; may be NULL. */
 struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord, int size,
                             const struct tc_comm_opts *o, struct tc_stall *stall);
+
+/* Local. out[n] <- ((term[0] + term[1]) + term[2]) + ..., or their maximum (a NaN stays), rounded
+ * once. f32, bf16, f64, i32; red: TC_SUM or TC_MAX_OP. out may be one of the terms. */
+void tc_reduce_terms(int dtype, void *out, const void *const *term, int terms, int64_t n, int red);
 
 struct tc_stall *tc_comm_stall(struct tc_comm *c);
 

@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #include "src/comm/impl.h"
+#include "src/comm/link.h"
+#include "src/comm/mpi.h"
 #include "src/watch/watch.h"
 
 enum { TAG_BASE = 16384, TAGS_PER_ID = 64, IDS = 255, MAIL_TAG = TAG_BASE + IDS * TAGS_PER_ID };

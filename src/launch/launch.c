@@ -10,6 +10,8 @@
  * - each rank's thread has a lane from its first moment to its last: a rank that hangs anywhere
  *   is ended by the watchdog. */
 #include "src/launch/launch.h"
+#include "src/comm/hub.h"
+#include "src/comm/mpi.h"
 #include "ac_config.h"
 #include "src/launch/pmix.h"
 #include "src/watch/watch.h"

@@ -7,6 +7,7 @@
 #include <signal.h>
 
 #include "src/comm/comm.h"
+#include "src/comm/mpi.h"
 #include "src/watch/watch.h"
 #include "tests/unit/comm_cases.h"
 #include "tests/unit/tap.h"

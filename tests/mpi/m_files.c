@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "io/ckpt/checkpoint.h"
+#include "src/comm/mpi.h"
 #include "io/folder.h"
 #include "tests/unit/tap.h"
 

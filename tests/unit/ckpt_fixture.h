@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "io/ckpt/checkpoint.h"
+#include "src/comm/hub.h"
 #include "io/folder.h"
 #include "tests/unit/tap.h"
 

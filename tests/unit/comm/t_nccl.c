@@ -2,6 +2,7 @@
  * library whose calls are written down, and a clock that the test sets. What a GPU does with them
  * is t_comm_nccl's. */
 #include "src/comm/impl.h"
+#include "src/comm/hub.h"
 #include "src/comm/nccl.h"
 #include "tests/unit/tap.h"
 

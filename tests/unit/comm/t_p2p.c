@@ -1,6 +1,7 @@
 /* t_p2p.c - collectives over a link (comm_p2p.c), message by message: with a link that writes down
  * what it is asked for, and a clock of the test's own. What arrives is t_comm's. */
 #include "src/comm/impl.h"
+#include "src/comm/link.h"
 #include "tests/unit/tap.h"
 
 #include <sched.h>

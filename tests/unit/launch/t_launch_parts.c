@@ -1,6 +1,8 @@
 /* t_launch_parts.c - how ranks are started and ended (launch.c), step by step, with MPI, a watchdog
  * and a launcher of the test's own that write down what they are told. */
 #include "src/launch/launch.h"
+#include "src/comm/hub.h"
+#include "src/comm/mpi.h"
 #include "src/watch/watch.h"
 #include "tests/unit/tap.h"
 
