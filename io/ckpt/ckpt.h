@@ -69,6 +69,11 @@ int tc_ckpt_save(const char *dir, const struct tc_ckpt_meta *meta,
                  struct tc_comm *world, struct tc_err *err);
 /* Local. Removes all but the newest `keep` (0: none). Faults are only warned of. */
 void tc_ckpt_prune(const char *dir, int keep);
+/* Local. Renames the steps beyond `step` to superseded-STEP-TAG, so that no start goes on from them,
+ * and warns of each: `why` is a part of that sentence. needs: a path within dir without which nothing
+ * is renamed (TC_EUSER), since another run has taken over; NULL: none. */
+int tc_ckpt_set_aside(const char *dir, int64_t step, const char *tag, const char *needs,
+                      const char *why, struct tc_err *err);
 
 /* ---- reading (Local, no MPI; what the inspector uses too) -------------------------- */
 struct tc_ckpt;

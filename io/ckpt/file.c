@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "io/ckpt/blocks.h"
-#include "io/ckpt/checkpoint.h"
+#include "io/ckpt/impl.h"
 #include "io/folder.h"
 #include "io/ckpt/h5.h"
 #include "src/watch/watch.h"

@@ -340,18 +340,9 @@ static int begin_anew(struct tc_train *t, struct tc_err *err)
 /* Rank 0. Steps beyond where the run was taken up again: a restart must not follow them. */
 static int set_aside(struct tc_train *t, int64_t step, struct tc_err *err)
 {
-  int64_t *steps = NULL;
-  int n = tc_ckpt_list(t->ckpt_dir, &steps, err), rc = TC_MIN(n, 0);
-  for (int i = 0; i < n && rc == 0 && steps[i] > step; i++) {
-    char from[40], to[80];
-    snprintf(from, sizeof from, "step-%08lld", (long long)steps[i]);
-    snprintf(to, sizeof to, "superseded-%s-%llx", from, (unsigned long long)tc_now_ns());
-    rc = tc_folder_rename(t->ckpt_dir, from, to, err);
-    if (rc == 0)
-      tc_warn("%s/%s: the run goes on from before it: kept as %s", t->ckpt_dir, from, to);
-  }
-  free(steps);
-  return rc;
+  char tag[20];
+  snprintf(tag, sizeof tag, "%llx", (unsigned long long)tc_now_ns());
+  return tc_ckpt_set_aside(t->ckpt_dir, step, tag, NULL, "the run goes on from before it", err);
 }
 
 int tc_train_restore(struct tc_train *t, struct tc_err *err)
