@@ -19,30 +19,30 @@
 #include "io/folder.h"
 #include "src/watch/watch.h"
 
-/* Rank r's message in the manifest: its file, if it leads one, and its pieces. file_of[rank]:
+/* Rank r's report in the manifest: its file, if it leads one, and its pieces. file_of[rank]:
  * index of the file it leads. */
-static void take_told(const struct tc_save *s, struct tc_manifest *m, int r, const char *at,
+static void add_report(const struct tc_save *s, struct tc_manifest *m, int r, const char *at,
                       int32_t *file_of)
 {
-  struct tc_told told;
-  memcpy(&told, at, sizeof told);
-  at += sizeof told;
-  const char *crc_at = at + (size_t)told.n * sizeof(struct tc_told_piece);
-  if (told.size > 0) {
-    char *name = tc_share_file(&told);
+  struct tc_rank_report report;
+  memcpy(&report, at, sizeof report);
+  at += sizeof report;
+  const char *crc_at = at + (size_t)report.n * sizeof(struct tc_report_piece);
+  if (report.size > 0) {
+    char *name = tc_share_file(&report);
     file_of[r] = m->n_files;
     m->file[m->n_files++] = (struct tc_ckpt_file){ .name = tc_pool_strdup(m->pool, name),
-      .writer = r, .size = told.size, .meta_crc32c = told.meta_crc32c };
+      .writer = r, .size = report.size, .meta_crc32c = report.meta_crc32c };
     free(name);
   }
-  uint32_t *crc = tc_pool_alloc(m->pool, (size_t)(told.n_blocks + 1) * sizeof *crc);
-  memcpy(crc, crc_at, (size_t)told.n_blocks * sizeof *crc);
-  for (int i = 0; i < told.n; i++, at += sizeof(struct tc_told_piece)) {
-    struct tc_told_piece p;
+  uint32_t *crc = tc_pool_alloc(m->pool, (size_t)(report.n_blocks + 1) * sizeof *crc);
+  memcpy(crc, crc_at, (size_t)report.n_blocks * sizeof *crc);
+  for (int i = 0; i < report.n; i++, at += sizeof(struct tc_report_piece)) {
+    struct tc_report_piece p;
     struct tc_piece *q = &m->piece[m->n_pieces++];
     memcpy(&p, at, sizeof p);
     char *dataset = tc_share_dataset(s->tensor, &p);
-    *q = (struct tc_piece){ .tensor = p.tensor, .file = file_of[told.leader],
+    *q = (struct tc_piece){ .tensor = p.tensor, .file = file_of[report.leader],
       .offset = p.offset, .bytes = tc_share_bytes(s->tensor, &p), .crc32c = crc,
       .dataset = tc_pool_strdup(m->pool, dataset) };
     memcpy(q->start, p.start, sizeof q->start);
@@ -52,7 +52,7 @@ static void take_told(const struct tc_save *s, struct tc_manifest *m, int r, con
   }
 }
 
-/* The manifest of what all ranks told: `all` is their messages one after another. */
+/* The manifest of what all ranks report: `all` is their messages one after another. */
 static struct tc_manifest *gather_manifest(struct tc_save *s, const char *all, const int64_t *bytes)
 {
   struct tc_manifest *m = tc_calloc(1, sizeof *m);
@@ -69,11 +69,11 @@ static struct tc_manifest *gather_manifest(struct tc_save *s, const char *all, c
   m->file = tc_pool_alloc(m->pool, (size_t)(s->world + 1) * sizeof *m->file);
   int64_t total = 0;
   for (int r = 0; r < s->world; r++) total += bytes[r];
-  m->piece = tc_pool_alloc(m->pool, (size_t)total / sizeof(struct tc_told_piece) *
+  m->piece = tc_pool_alloc(m->pool, (size_t)total / sizeof(struct tc_report_piece) *
                                     sizeof *m->piece + sizeof *m->piece);
   int32_t *file_of = tc_malloc((size_t)s->world * sizeof *file_of);
   for (int r = 0; r < s->world; r++) file_of[r] = -1;
-  for (int r = 0; r < s->world; all += bytes[r++]) take_told(s, m, r, all, file_of);
+  for (int r = 0; r < s->world; all += bytes[r++]) add_report(s, m, r, all, file_of);
   free(file_of);
   return m;
 }
@@ -113,7 +113,7 @@ static int publish(const struct tc_save *s, struct tc_err *err)
   char *why = tc_sprintf("lies ahead of step %lld, which was saved just now",
                          (long long)s->meta->step);
   const char *tag = strrchr(s->tmp, '-') + 1;
-  int rc = tc_ckpt_set_aside(s->dir, s->meta->step, tag, s->meta->home ? s->tmp : NULL, why, err);
+  int rc = tc_ckpt_set_aside(s->dir, s->meta->step, tag, s->meta->lease ? s->tmp : NULL, why, err);
   char *was = tc_sprintf(".was-%s-%s", name, tag);
   bool replaced = rc == 0 && access(path, F_OK) == 0;
   if (replaced) rc = tc_folder_rename(s->dir, name, was, err);
@@ -126,24 +126,24 @@ static int publish(const struct tc_save *s, struct tc_err *err)
 }
 
 /* Every rank succeeded, or the first sentence of one that didn't. */
-static int hear_all(const struct tc_save *s, const char *at, const int64_t *bytes,
+static int check_reports(const struct tc_save *s, const char *at, const int64_t *bytes,
                     struct tc_err *err)
 {
   for (int r = 0; r < s->world; at += bytes[r++]) {
-    struct tc_told told;
-    TC_ASSERT(bytes[r] >= (int64_t)sizeof told);
-    memcpy(&told, at, sizeof told);
-    if (told.status < 0) return tc_fail(err, told.status, "%.999s", told.text);
-    TC_ASSERT(bytes[r] == (int64_t)(sizeof told +
-                                    (size_t)told.n * sizeof(struct tc_told_piece) +
-                                    (size_t)told.n_blocks * sizeof(uint32_t)));
+    struct tc_rank_report report;
+    TC_ASSERT(bytes[r] >= (int64_t)sizeof report);
+    memcpy(&report, at, sizeof report);
+    if (report.status < 0) return tc_fail(err, report.status, "%.999s", report.text);
+    TC_ASSERT(bytes[r] == (int64_t)(sizeof report +
+                                    (size_t)report.n * sizeof(struct tc_report_piece) +
+                                    (size_t)report.n_blocks * sizeof(uint32_t)));
   }
   return 0;
 }
 
 static int commit(struct tc_save *s, const char *all, const int64_t *bytes, struct tc_err *err)
 {
-  TC_TRY(hear_all(s, all, bytes, err));
+  TC_TRY(check_reports(s, all, bytes, err));
   char *folder = tc_sprintf("%s/%s", s->dir, s->tmp);
   struct tc_manifest *m = gather_manifest(s, all, bytes);
   int rc = tc_manifest_check(m, folder, err);
@@ -158,20 +158,20 @@ static int commit(struct tc_save *s, const char *all, const int64_t *bytes, stru
 
 int tc_ckpt_commit(struct tc_save *s, int status, struct tc_comm *world, struct tc_err *err)
 {
-  struct tc_told *told = &s->share.told;
-  told->status = status;
+  struct tc_rank_report *report = &s->share.report;
+  report->status = status;
   if (status < 0) {
-    snprintf(told->text, sizeof told->text, "%s", err->text);
-    told->n = 0;
-    told->n_blocks = 0;
+    snprintf(report->text, sizeof report->text, "%s", err->text);
+    report->n = 0;
+    report->n_blocks = 0;
   }
-  size_t pieces = (size_t)told->n * sizeof *s->share.piece;
-  size_t sums = (size_t)told->n_blocks * sizeof *s->share.crc32c;
-  size_t n_bytes = sizeof *told + pieces + sums;
+  size_t pieces = (size_t)report->n * sizeof *s->share.piece;
+  size_t sums = (size_t)report->n_blocks * sizeof *s->share.crc32c;
+  size_t n_bytes = sizeof *report + pieces + sums;
   char *mine = tc_malloc(n_bytes);
-  memcpy(mine, told, sizeof *told);
-  if (pieces) memcpy(mine + sizeof *told, s->share.piece, pieces);
-  if (sums) memcpy(mine + sizeof *told + pieces, s->share.crc32c, sums);
+  memcpy(mine, report, sizeof *report);
+  if (pieces) memcpy(mine + sizeof *report, s->share.piece, pieces);
+  if (sums) memcpy(mine + sizeof *report + pieces, s->share.crc32c, sums);
   int64_t *bytes = tc_calloc((size_t)s->world, sizeof *bytes);
   void *all = NULL;
   int rc = tc_comm_bytes_gather(world, 0, mine, (int64_t)n_bytes, &all, bytes, err);

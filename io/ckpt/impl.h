@@ -32,9 +32,9 @@ struct tc_save {
  * the step of it if all succeeded. All ranks return the same status and sentence. */
 int tc_ckpt_commit(struct tc_save *s, int status, struct tc_comm *world, struct tc_err *err);
 
-/* Local. TC_EUSER if DIR/NAME is gone, where name is the owner's lease folder or lies in it: a later
+/* Local. TC_EUSER if DIR/NAME is gone, where NAME is the owner's lease folder or lies in it: a later
  * owner has taken it away. Without a lease folder (NULL) 0. */
-int tc_ckpt_still_ours(const char *dir, const char *home, const char *name, struct tc_err *err);
+int tc_ckpt_still_ours(const char *dir, const char *lease, const char *name, struct tc_err *err);
 /* Local. Removes DIR/NAME, a folder of files; a fault is only warned of. */
 void tc_ckpt_remove(const char *dir, const char *name);
 /* Local. Puts back steps whose replacement was interrupted, deletes what was being deleted or

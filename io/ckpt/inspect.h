@@ -1,4 +1,5 @@
-/* inspect.h - an open checkpoint from inside: what `tercio ckpt` (src/cmd/ckpt) needs beyond ckpt.h. */
+/* inspect.h - an open checkpoint from inside: what `tercio ckpt` (src/cmd/ckpt) needs beyond
+ * ckpt.h. */
 #ifndef TC_CKPT_INSPECT_H
 #define TC_CKPT_INSPECT_H
 

@@ -35,11 +35,11 @@ static int make_tmp(struct tc_save *s, struct tc_err *err)
 {
   char job[64];
   TC_TRY(tc_folder_make(s->dir, err));
-  TC_TRY(tc_ckpt_still_ours(s->dir, s->meta->home, s->meta->home, err));
+  TC_TRY(tc_ckpt_still_ours(s->dir, s->meta->lease, s->meta->lease, err));
   tc_ckpt_tidy(s->dir, NULL);
   job_word(job, sizeof job, s->meta->job);
-  s->tmp = tc_sprintf("%s%s.tmp-step-%08lld-%s-%d-%08x", s->meta->home ? s->meta->home : "",
-                      s->meta->home ? "/" : "", (long long)s->meta->step, job,
+  s->tmp = tc_sprintf("%s%s.tmp-step-%08lld-%s-%d-%08x", s->meta->lease ? s->meta->lease : "",
+                      s->meta->lease ? "/" : "", (long long)s->meta->step, job,
                       s->meta->restart, tc_random_name());
   char *path = tc_sprintf("%s/%s", s->dir, s->tmp);
   int rc = mkdir(path, 0777) < 0

@@ -13,9 +13,9 @@
 
 #include "io/folder.h"
 
-int tc_ckpt_still_ours(const char *dir, const char *home, const char *name, struct tc_err *err)
+int tc_ckpt_still_ours(const char *dir, const char *lease, const char *name, struct tc_err *err)
 {
-  if (!home) return 0;
+  if (!lease) return 0;
   char *path = tc_sprintf("%s/%s", dir, name);
   int rc = access(path, F_OK) < 0 && errno == ENOENT
     ? tc_fail(err, TC_EUSER, "%s is gone: another run has taken over this folder, or it was removed",

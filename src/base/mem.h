@@ -1,4 +1,4 @@
-/* mem.h - memory that is always there, arrays that grow, and pools whose memory is freed at once. */
+/* mem.h - memory that is always there, arrays that grow, pools whose memory is freed at once. */
 #ifndef TC_MEM_H
 #define TC_MEM_H
 

@@ -7,9 +7,9 @@
  *  - everything in struct tc_comm below `lock` is read and written under it; a call that
  *    runs belongs to the worker alone;
  *  - the worker sleeps on `work` while the queue is empty;
- *  - nobody waits for ever: the backend keeps the deadline, and a waiter who sees no sign of
+ *  - no thread waits for ever: the backend keeps the deadline, and a waiter that sees no sign of
  *    life from the worker for the deadline and GRACE_NS more (a library call that never came
- *    back) fails the communicator himself;
+ *    back) fails the communicator itself;
  *  - a group of one has no worker: calls run in tc_comm_start;
  *  - of a communicator of a device's memory the caller's thread tells the device what to do, in
  *    tc_comm_start, and lets it wait, in tc_comm_wait; the worker only sees how it goes. */
@@ -39,7 +39,7 @@ struct tc_comm {
   char *name;
   void (*traced)(void *, const struct tc_coll_args *, int64_t, int64_t, int64_t);
   void *traced_ctx;
-  struct tc_stall *stall;
+  struct tc_blocked_call *blocked;
   pthread_t thread;
   bool threaded;
   atomic_bool stop;
@@ -49,11 +49,11 @@ struct tc_comm {
   struct call *head, *tail;       /* queued */
   struct call *spare;             /* recycled */
   tc_ticket last, done;
-  int64_t beat;                   /* grows when the worker begins or ends a call */
+  int64_t heartbeat;                   /* grows when the worker begins or ends a call */
   bool failed, left;
   struct tc_err failure;
   struct tc_comm_counters live;   /* the worker's */
-  struct tc_comm_counters shown;  /* the user's: a copy made in his own calls */
+  struct tc_comm_counters shown;  /* the user's: a copy made in the user's own calls */
 };
 
 /* ---- the queue ------------------------------------------------------------------- */
@@ -87,13 +87,13 @@ static void *worker(void *arg)
     if (!c->failed) {
       struct tc_err err = { 0 };
       int64_t bytes = 0;
-      c->beat++;
+      c->heartbeat++;
       pthread_mutex_unlock(&c->lock);
       int64_t begin_ns = c->traced ? tc_now_ns() : 0;
       int rc = c->ops->run(c->impl, &k->a, &c->stop, &bytes, &err);
       if (c->traced && rc == 0) c->traced(c->traced_ctx, &k->a, begin_ns, tc_now_ns(), bytes);
       pthread_mutex_lock(&c->lock);
-      c->beat++;
+      c->heartbeat++;
       if (rc < 0) {
         set_failure(c, &err);
       } else if (!c->failed) {
@@ -128,7 +128,7 @@ static void start_worker(struct tc_comm *c)
 }
 
 struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord, int size,
-                            const struct tc_comm_opts *o, struct tc_stall *stall)
+                            const struct tc_comm_opts *o, struct tc_blocked_call *blocked)
 {
   TC_ASSERT(size > 0 && coord >= 0 && coord < size);
   struct tc_comm *c = tc_calloc(1, sizeof *c);
@@ -140,7 +140,7 @@ struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord
   c->name = tc_strdup(o->name ? o->name : "world");
   c->traced = o->traced;
   c->traced_ctx = o->traced_ctx;
-  c->stall = stall;
+  c->blocked = blocked;
   atomic_init(&c->stop, false);
   pthread_mutex_init(&c->lock, NULL);
   tc_cond_init(&c->work);
@@ -330,15 +330,15 @@ int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ti
 /* With the lock held: until ticket t is done, or the communicator failed. */
 static void await(struct tc_comm *c, tc_ticket t)
 {
-  int64_t beat = c->beat, quiet_ns = 0, last_ns = tc_now_ns();
+  int64_t heartbeat = c->heartbeat, quiet_ns = 0, last_ns = tc_now_ns();
   while (c->done < t && !c->failed) {
     timed_wait(c, TICK_NS);
     int64_t now = tc_now_ns();
     /* A process that was stopped and goes on has not been waiting meanwhile. */
     quiet_ns += TC_MIN(now - last_ns, TICK_NS);
     last_ns = now;
-    if (c->beat != beat) quiet_ns = 0;
-    beat = c->beat;
+    if (c->heartbeat != heartbeat) quiet_ns = 0;
+    heartbeat = c->heartbeat;
     if (quiet_ns > c->deadline_ns + GRACE_NS) {
       struct tc_err e;
       tc_fail(&e, TC_EPEER, "axis %s: the communication library has not come back for %.0f s; "
@@ -355,9 +355,9 @@ static int wait_here(struct tc_comm *c, tc_ticket t, struct tc_err *err)
 {
   TC_ASSERT(t >= 0 && t <= c->last);
   if (c->done < t && !c->failed) {
-    tc_lane_waits(c->stall);
+    tc_thread_status_waits(c->blocked);
     await(c, t);
-    tc_lane_waits(NULL);
+    tc_thread_status_waits(NULL);
   }
   c->shown = c->live;
   return c->done < t ? fail_alike(c, err) : 0;
@@ -410,7 +410,7 @@ int tc_comm_usable(struct tc_comm *c, struct tc_err *err)
 
 int tc_comm_size(const struct tc_comm *c) { return c->size; }
 int tc_comm_coord(const struct tc_comm *c) { return c->coord; }
-struct tc_stall *tc_comm_stall(struct tc_comm *c) { return c->stall; }
+struct tc_blocked_call *tc_comm_blocked_call(struct tc_comm *c) { return c->blocked; }
 
 const struct tc_comm_counters *tc_comm_counters(const struct tc_comm *c)
 {

@@ -10,8 +10,8 @@
  *
  * Sums are deterministic: the owner of a block receives all terms and adds them in
  * coordinate order in fp32 (f64 in double, i32 as integers), rounds once, and hands the
- * result out: all copies end with identical bits, and the bytes are a ring's. (A device's library has
- * rules of its own: nccl.h.)
+ * result out: all copies end with identical bits, and the bytes are a ring's. (A device's library
+ * has rules of its own: nccl.h.)
  *
  * The files, in reading order:
  *   comm.c      the queue, its thread, tickets, deadlines and counters
@@ -40,7 +40,8 @@ int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ti
                   struct tc_err *err);
 /* Local. Blocks until the ticket (and all before it) is done. TC_EPEER after the
  * communicator's deadline or when a peer has gone, naming the operation, the members that
- * have not arrived and their nodes; with a watchdog (watch/watch.h), who is behind it. After a failure every further call fails alike. */
+ * have not arrived and their nodes; with a watchdog (watch/watch.h), the ranks that the wait is due
+ * to. After a failure every further call fails alike. */
 int tc_comm_wait(struct tc_comm *c, tc_ticket t, struct tc_err *err);
 /* Local. Blocks until all calls that were started are done, as tc_comm_wait; also where that lets
  * a device wait in the host's place (nccl.h). */
@@ -100,7 +101,8 @@ struct tc_comm *tc_comm_self(const struct tc_comm_opts *o);
 struct tc_hub;
 struct tc_comm *tc_comm_thread(struct tc_hub *h, int id, int rank, const int32_t *members,
                                int size, const struct tc_comm_opts *o);
-/* Local; ranks are MPI processes (mpi.h). No communicator is split: messages carry (id, group) in their tags. */
+/* Local; ranks are MPI processes (mpi.h). No communicator is split: messages carry (id, group) in
+ * their tags. */
 int tc_comm_mpi(struct tc_comm **out, int id, const int32_t *members, int size,
                 const struct tc_comm_opts *o, struct tc_err *err);
 

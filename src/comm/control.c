@@ -21,7 +21,8 @@ int tc_comm_all_i64(struct tc_comm *c, const int64_t *x, int n, int64_t *all,
 {
   TC_ASSERT(n >= 0);
   int64_t mine_bytes = n * (int64_t)sizeof *x;
-  return run_ctl(c, TC_ALL_GATHER, 0, x, all, mine_bytes * tc_comm_size(c), mine_bytes, "control", err);
+  return run_ctl(c, TC_ALL_GATHER, 0, x, all, mine_bytes * tc_comm_size(c), mine_bytes, "control",
+                 err);
 }
 
 /* Gathered rather than reduced: no element type holds every int64 exactly. */

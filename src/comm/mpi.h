@@ -5,7 +5,7 @@
 
 #include "src/base/base.h"
 
-struct tc_mail;
+struct tc_channel;
 
 /* Local, at any time. The MPI library's name and version, into text[size]. */
 void tc_mpi_version(char *text, size_t size);
@@ -16,7 +16,7 @@ int tc_mpi_start(int *rank, int *world, struct tc_err *err);
  * TC_EPEER. */
 int tc_mpi_meet(double deadline_s, struct tc_err *err);
 void tc_mpi_finish(void);
-struct tc_mail *tc_mpi_mail(void);   /* Local. Letters between watchdogs (watch/watch.h); owned */
+struct tc_channel *tc_mpi_channel(void);   /* Local. Between watchdogs (watch/watch.h); owned */
 void tc_mpi_abort(int status);    /* ends every rank of the step with this exit status */
 
 #endif

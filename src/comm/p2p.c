@@ -31,7 +31,7 @@ enum {
   TERM_BUDGET = 16 << 20,         /* bytes of staging */
   SPINS = 64, YIELDS = 64,        /* polls without progress before giving the core up */
   SLEEP_MIN_NS = 20000, SLEEP_DOUBLINGS = 6,   /* up to 1.3 ms */
-  MAX_NAMED = TC_BLAMED           /* members named in a message */
+  MAX_NAMED = TC_SUSPECTS           /* members named in a message */
 };
 #define SAY_NS INT64_C(250000000) /* how often a call that waits says for whom */
 
@@ -281,7 +281,7 @@ static int find_late(const struct p2p *x, int *late)
 }
 
 /* For the watchdog: whom this call waits for. */
-static void say_stall(struct p2p *x, int64_t age_ns)
+static void say_blocked(struct p2p *x, int64_t age_ns)
 {
   int late[MAX_NAMED], n = find_late(x, late);
   tc_late_say(&x->late, x->a, age_ns, late, n);
@@ -418,11 +418,11 @@ static int p2p_run(void *impl, const struct tc_coll_args *a, const atomic_bool *
     else
       back_off(idle);
     if (age_ns > say_ns) {
-      say_stall(x, age_ns);
+      say_blocked(x, age_ns);
       say_ns = age_ns + SAY_NS;
     }
   }
-  if (say_ns > SAY_NS && rc >= 0) tc_stall_clear(x->late.stall);
+  if (say_ns > SAY_NS && rc >= 0) tc_blocked_call_clear(x->late.blocked);
   if (rc < 0) cancel_all(x);
   *bytes = x->sent_bytes;
   return TC_MIN(rc, 0);
@@ -454,10 +454,10 @@ struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int coord
   x->members = tc_malloc((size_t)size * sizeof *members);
   memcpy(x->members, members, (size_t)size * sizeof *members);
   x->late = (struct tc_late){ .axis = x->name, .who = o->who, .members = x->members,
-                              .stall = size > 1 ? tc_stall_new() : NULL,
+                              .blocked = size > 1 ? tc_blocked_call_new() : NULL,
                               .deadline_s = tc_comm_deadline_s(o) };
   x->flow = tc_calloc((size_t)size * MAX_RULES, sizeof *x->flow);
   x->arrived = tc_calloc((size_t)size, sizeof *x->arrived);
   x->term = tc_calloc((size_t)size, sizeof *x->term);
-  return tc_comm_new(&p2p_ops, x, coord, size, o, x->late.stall);
+  return tc_comm_new(&p2p_ops, x, coord, size, o, x->late.blocked);
 }

@@ -119,9 +119,9 @@ static int look_at_self(struct self *s, struct tc_err *err)
 static int exchange(int rank, const char *key, const struct blob *mine, int world,
                     struct blob *all, struct tc_err *err)
 {
-  TC_TRY(tc_pmix_tell(key, mine, sizeof *mine, err));
+  TC_TRY(tc_pmix_put(key, mine, sizeof *mine, err));
   for (int r = 0; r < world; r++) {
-    int rc = tc_pmix_hear(r, key, &all[r], sizeof all[r], err);
+    int rc = tc_pmix_get(r, key, &all[r], sizeof all[r], err);
     if (rc < 0) return rc;
     if (rc > 0 || all[r].magic != BLOB_MAGIC)
       return tc_fail(err, TC_EUSER, "rank %d runs another build of tercio than rank %d; install "

@@ -33,7 +33,7 @@ struct tc_saver {
   int64_t bytes, memcpy_ns;
   struct piece *piece;            /* the copy, in pieces that threads share */
   int n_pieces;
-  struct tc_lane *lane;           /* the thread's */
+  struct tc_thread_status *lane;           /* the thread's */
   int64_t verified;               /* the writer's */
 
   pthread_t thread;
@@ -178,7 +178,7 @@ static void write_checkpoint(struct tc_saver *s)
 static void *work(void *arg)
 {
   struct tc_saver *s = arg;
-  tc_lane_use(s->lane);
+  tc_thread_status_use(s->lane);
   pthread_mutex_lock(&s->lock);
   for (;;) {
     while (s->state != BUSY && !s->stop) pthread_cond_wait(&s->changed, &s->lock);
@@ -211,7 +211,7 @@ int tc_saver_new(struct tc_saver **out, const struct tc_saver_opts *o, struct tc
   if (o->reach) s->reach = *o->reach;
   s->verified = o->verified;
   s->log_fd = -1;
-  s->lane = o->async ? tc_lane_new("saver") : NULL;
+  s->lane = o->async ? tc_thread_status_new("saver") : NULL;
   s->slice = tc_calloc((size_t)o->n_slices + 1, sizeof *s->slice);
   if (o->n_slices) memcpy(s->slice, o->slice, (size_t)o->n_slices * sizeof *s->slice);
   pthread_mutex_init(&s->lock, NULL);

@@ -86,7 +86,7 @@ int tc_train_own(struct tc_train *t, struct tc_err *err)
     if (!again) break;
     tc_sleep_ns(TC_OWNER_LOOK_NS);
   }
-  void *name = t->rank == 0 ? (void *)(uintptr_t)tc_owner_home(t->owner) : NULL;
+  void *name = t->rank == 0 ? (void *)(uintptr_t)tc_owner_lease(t->owner) : NULL;
   int64_t n = name ? (int64_t)strlen(name) : 0;
   TC_TRY(tc_comm_bytes_bcast(t->world, 0, &name, &n, err));
   t->home = tc_sprintf("%s/%.*s", t->ckpt_dir, (int)n, (const char *)name);
@@ -223,7 +223,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .config = st->config, .data = st->data, .mesh = st->mesh, .system = t->opts.system->name,
     .job = t->ranks->job, .restart = t->ranks->restart, .who = (const char *const *)t->who,
     .version = PACKAGE_VERSION, .stack = t->stack, .loop = loop,
-    .home = t->owner ? tc_owner_home(t->owner) : NULL,
+    .lease = t->owner ? tc_owner_lease(t->owner) : NULL,
     .files = strcmp(t->cfg->ckpt_files, "node") ? TC_FILES_RANK : TC_FILES_NODE,
     .view = t->cfg->ckpt_view };
   t->last_ckpt_ns = tc_now_ns();
