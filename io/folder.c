@@ -1,6 +1,6 @@
 /* folder.c - folders of checkpoints. A rename is durable once the folder that holds the new name
- * is fsynced; the old name may be one folder down, in an owner's home (io/ckpt/owner.h). Removal never
- * goes deeper than one folder and follows no links. */
+ * is fsynced; the old name may be one folder down, in an owner's lease folder (io/ckpt/owner.h).
+ * Removal never goes deeper than one folder and follows no links. */
 #include "io/folder.h"
 
 #include <dirent.h>

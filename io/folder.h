@@ -1,6 +1,6 @@
 /* folder.h - folders of checkpoints: names of steps, listing, durable renames, removal.
  *
- * In DIR: step-00000100 is a complete checkpoint; .run-* the home of an owner (io/ckpt/owner.h);
+ * In DIR: step-00000100 is a complete checkpoint; .run-* an owner's lease folder (io/ckpt/owner.h);
  * .tmp-*, there or here, a step being written or given up; .was-* one that is being replaced by a
  * newer save of the same step; .old-* one being deleted; superseded-* one that lay ahead of where
  * the run was taken up again. */

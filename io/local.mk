@@ -2,12 +2,15 @@
 io_sources = \
   %D%/ckpt/blocks.c \
   %D%/ckpt/blocks.h \
-  %D%/ckpt/checkpoint.h \
   %D%/ckpt/ckpt.h \
+  %D%/ckpt/commit.c \
   %D%/ckpt/file.c \
   %D%/ckpt/file.h \
   %D%/ckpt/h5.c \
   %D%/ckpt/h5.h \
+  %D%/ckpt/impl.h \
+  %D%/ckpt/inspect.h \
+  %D%/ckpt/load.c \
   %D%/ckpt/manifest.c \
   %D%/ckpt/manifest.h \
   %D%/ckpt/manifest_check.c \
@@ -15,6 +18,7 @@ io_sources = \
   %D%/ckpt/owner.h \
   %D%/ckpt/read.c \
   %D%/ckpt/save.c \
+  %D%/ckpt/tidy.c \
   %D%/ckpt/verify.c \
   %D%/ckpt/view.c \
   %D%/crc.c \

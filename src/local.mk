@@ -106,11 +106,16 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/monitor/trace.h \
   %D%/comm/comm.c \
   %D%/comm/comm.h \
+  %D%/comm/control.c \
+  %D%/comm/hub.h \
   %D%/comm/impl.h \
+  %D%/comm/link.h \
   %D%/comm/mpi.c \
+  %D%/comm/mpi.h \
   %D%/comm/nccl.c \
   %D%/comm/nccl.h \
   %D%/comm/p2p.c \
+  %D%/comm/reduce.c \
   %D%/comm/self.c \
   %D%/comm/thread.c \
   %D%/comm/timeout.c
@@ -198,6 +203,22 @@ libtercio_base_a_SOURCES = \
   %D%/watch/status.c \
   %D%/watch/watch.h \
   %D%/watch/watchdog.c \
-  %D%/base/base.c \
+  %D%/base/arith.h \
   %D%/base/base.h \
-  %D%/base/thread.c
+  %D%/base/clock.c \
+  %D%/base/clock.h \
+  %D%/base/dtype.c \
+  %D%/base/dtype.h \
+  %D%/base/err.c \
+  %D%/base/err.h \
+  %D%/base/hash.h \
+  %D%/base/mem.c \
+  %D%/base/mem.h \
+  %D%/base/random.c \
+  %D%/base/random.h \
+  %D%/base/sort.c \
+  %D%/base/sort.h \
+  %D%/base/text.c \
+  %D%/base/text.h \
+  %D%/base/thread.c \
+  %D%/base/thread.h

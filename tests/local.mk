@@ -110,8 +110,8 @@ unit_tests = \
   %D%/unit/train/t_step.t \
   %D%/unit/train/t_train.t \
   %D%/unit/watch/t_watch.t \
-  %D%/unit/watch/t_watch_lane.t \
   %D%/unit/watch/t_watch_parts.t \
+  %D%/unit/watch/t_watch_status.t \
   %D%/unit/watch/t_watch_thread.t
 
 # The last two are linked with the shim, which takes the place of calls of the C library.

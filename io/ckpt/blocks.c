@@ -57,7 +57,7 @@ static bool flush(struct batch *b)
     }
   }
   b->n = 0;
-  /* A hint: whether it fails is told by fsync. */
+  /* A hint: whether it fails is known from fsync. */
   if (b->offset - b->pushed >= PUSH_BYTES) {
     sync_file_range(b->fd, b->pushed, b->offset - b->pushed, SYNC_FILE_RANGE_WRITE);
     b->pushed = b->offset;

@@ -9,7 +9,7 @@
 #include "src/base/base.h"
 
 enum {
-  TC_BLOCK_BYTES = 1 << 20,       /* of a block, unless told otherwise */
+  TC_BLOCK_BYTES = 1 << 20,       /* of a block, unless set otherwise */
   TC_BLOCK_ALIGN = 4096           /* block_bytes is a multiple: blocks begin with an element */
 };
 

@@ -1,14 +1,33 @@
 /* ckpt.h - checkpoints: what is on disk, how it is committed, how it is read.
  *
+ * In: tensors' boxes in host memory and what describes the run. Out: a folder on disk, and any box
+ * read from it, whatever the layout that wrote it.
+ *
  * DIR/step-00000100/manifest.json and rank-00000.h5 ... one HDF5 file a writer (or node-00000.h5
  * ..., one a node). A tensor has a global name and shape; each file holds slices (boxes) of it
  * as contiguous datasets; the manifest says which box is where, its place in the file, a CRC32C
  * of each block of it, taken from memory, and one of all bytes of the file that are not tensor
  * data.
  *
- * Commit: every rank writes into DIR/.run-N/.tmp-step-*, in the home of the folder's owner
- * (io/ckpt/owner.h; DIR/.tmp-step-* without one), fsyncs, then all agree; rank 0 writes the manifest,
- * fsyncs it and the folder, renames, fsyncs DIR. A folder step-* is complete by construction. */
+ * Commit: every rank writes into DIR/.run-N/.tmp-step-*, in the lease folder of the folder's owner
+ * (io/ckpt/owner.h; DIR/.tmp-step-* without one), fsyncs, then all agree; rank 0 writes the
+ * manifest, fsyncs it and the folder, renames, fsyncs DIR. A folder step-* is complete by
+ * construction.
+ *
+ * The files, in reading order:
+ *   save.c      a save from its temporary folder to the commit, on every rank
+ *   file.c      a rank's share in a file: layout, data, fsync, check
+ *   h5.c        what HDF5 does: laying a file out, checking it
+ *   blocks.c    data and the checksums of its blocks
+ *   commit.c    all ranks' reports become a manifest, the temporary folder a step
+ *   manifest.c  the manifest as text; manifest_check.c whether it can be true
+ *   view.c      view.h5, all tensors whole
+ *   tidy.c      remains, old steps, steps set aside
+ *   owner.c     which run may write into the folder
+ *   read.c      opening a checkpoint, reading boxes
+ *   verify.c    proving it whole
+ *   load.c      choosing one that is good, and loading it on all ranks
+ *   inspect.h   an open checkpoint from inside, for `tercio ckpt`; impl.h what these files share */
 #ifndef TC_CKPT_H
 #define TC_CKPT_H
 
@@ -54,9 +73,9 @@ struct tc_ckpt_meta {
   int files;                     /* TC_FILES_NODE: a file a node, where ranks are MPI processes */
   bool view;                     /* also view.h5, all tensors whole as virtual datasets */
   int64_t block_bytes;           /* of a checksum, a multiple of 4096; 0: 1 MiB */
-  /* Rank 0's: the owner's home (io/ckpt/owner.h), in which the checkpoint is
+  /* Rank 0's: the owner's lease folder (io/ckpt/owner.h), in which the checkpoint is
    * written and out of which it is renamed; NULL: none, no other run is fenced off. */
-  const char *home;
+  const char *lease;
 };
 
 /* Collective over `world` (a communicator of all ranks). tensors: the same on all ranks;
@@ -69,6 +88,11 @@ int tc_ckpt_save(const char *dir, const struct tc_ckpt_meta *meta,
                  struct tc_comm *world, struct tc_err *err);
 /* Local. Removes all but the newest `keep` (0: none). Faults are only warned of. */
 void tc_ckpt_prune(const char *dir, int keep);
+/* Local. Renames the steps beyond `step` to superseded-STEP-TAG, so that no start goes on from
+ * them, and warns of each: `why` is a part of that sentence. needs: a path within dir without which
+ * nothing is renamed (TC_EUSER), since another run has taken over; NULL: none. */
+int tc_ckpt_set_aside(const char *dir, int64_t step, const char *tag, const char *needs,
+                      const char *why, struct tc_err *err);
 
 /* ---- reading (Local, no MPI; what the inspector uses too) -------------------------- */
 struct tc_ckpt;

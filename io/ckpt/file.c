@@ -8,8 +8,8 @@
  *              manifest will say
  *
  * A node's ranks differ from a lone one in the first line only: the data never goes through
- * MPI-IO, which is slower here and fails above 2 GiB a call. What fails on one of them is told in
- * the exchange after the layout, or to rank 0: nobody leaves between two collective calls. */
+ * MPI-IO, which is slower here and fails above 2 GiB a call. What fails on one of them is reported
+ * in the exchange after the layout, or to rank 0: no rank leaves between two collective calls. */
 #include "io/ckpt/file.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "io/ckpt/blocks.h"
-#include "io/ckpt/checkpoint.h"
+#include "io/ckpt/impl.h"
 #include "io/folder.h"
 #include "io/ckpt/h5.h"
 #include "src/watch/watch.h"
@@ -29,18 +29,18 @@
 struct layout {
   MPI_Comm comm;                  /* MPI_COMM_NULL: this rank alone */
   int leader;                     /* rank that answers for the file */
-  struct tc_told_piece *piece;    /* [n] owned */
+  struct tc_report_piece *piece;    /* [n] owned */
   int n, first;                   /* this rank's begin at `first` */
 };
 
 /* ---- names ------------------------------------------------------------------------ */
 
-char *tc_share_file(const struct tc_told *t)
+char *tc_share_file(const struct tc_rank_report *t)
 {
   return tc_sprintf("%s-%05d.h5", t->node ? "node" : "rank", (int)t->leader);
 }
 
-char *tc_share_dataset(const struct tc_ckpt_tensor *tensors, const struct tc_told_piece *p)
+char *tc_share_dataset(const struct tc_ckpt_tensor *tensors, const struct tc_report_piece *p)
 {
   const char *name = tensors[p->tensor].name;
   return p->part < 0 ? tc_sprintf("/tensors/%s", name)
@@ -55,7 +55,7 @@ bool tc_share_is_of(const char *dataset, const char *name)
   return !*rest || (*rest == '.' && rest[1] && rest[1 + strspn(rest + 1, "0123456789")] == '\0');
 }
 
-int64_t tc_share_bytes(const struct tc_ckpt_tensor *tensors, const struct tc_told_piece *p)
+int64_t tc_share_bytes(const struct tc_ckpt_tensor *tensors, const struct tc_report_piece *p)
 {
   const struct tc_ckpt_tensor *t = &tensors[p->tensor];
   return tc_box_bytes(t->dtype, t->rank, p->count);
@@ -71,12 +71,12 @@ static void list_pieces(struct tc_share *p, const char **from)
     TC_ASSERT(x->tensor >= 0 && x->tensor < p->n_tensors);
     const struct tc_ckpt_tensor *t = &p->tensor[x->tensor];
     if (tc_box_elems(t->rank, x->count) == 0) continue;
-    struct tc_told_piece *q = &p->piece[p->told.n];
+    struct tc_report_piece *q = &p->piece[p->report.n];
     q->tensor = x->tensor;
     memcpy(q->start, x->start, (size_t)t->rank * sizeof *q->start);
     memcpy(q->count, x->count, (size_t)t->rank * sizeof *q->count);
-    p->told.n_blocks += tc_blocks(tc_share_bytes(p->tensor, q), p->block_bytes);
-    from[p->told.n++] = x->data;
+    p->report.n_blocks += tc_blocks(tc_share_bytes(p->tensor, q), p->block_bytes);
+    from[p->report.n++] = x->data;
   }
 }
 
@@ -115,7 +115,7 @@ static int gather_node(struct tc_share *p, struct layout *l, struct tc_err *err)
   int *n = tc_calloc((size_t)size, sizeof *n), *at = tc_calloc((size_t)size, sizeof *at);
   l->leader = p->rank;
   MPI_Bcast(&l->leader, 1, MPI_INT, 0, l->comm);
-  MPI_Allgather(&p->told.n, 1, MPI_INT, n, 1, MPI_INT, l->comm);
+  MPI_Allgather(&p->report.n, 1, MPI_INT, n, 1, MPI_INT, l->comm);
   for (int i = 0; i < size; i++) {
     at[i] = l->n;
     l->n += n[i];
@@ -125,7 +125,7 @@ static int gather_node(struct tc_share *p, struct layout *l, struct tc_err *err)
   MPI_Datatype type;
   MPI_Type_contiguous((int)sizeof *l->piece, MPI_BYTE, &type);
   MPI_Type_commit(&type);
-  MPI_Allgatherv(p->piece, p->told.n, type, l->piece, n, at, type, l->comm);
+  MPI_Allgatherv(p->piece, p->report.n, type, l->piece, n, at, type, l->comm);
   MPI_Type_free(&type);
   free(at);
   free(n);
@@ -135,16 +135,16 @@ static int gather_node(struct tc_share *p, struct layout *l, struct tc_err *err)
 static int plan(struct tc_share *p, struct layout *l, struct tc_err *err)
 {
   *l = (struct layout){ .comm = MPI_COMM_NULL, .leader = p->rank };
-  p->told.node = node_files(p);
-  if (p->told.node) {
+  p->report.node = node_files(p);
+  if (p->report.node) {
     TC_TRY(gather_node(p, l, err));
   } else {
-    l->n = p->told.n;
+    l->n = p->report.n;
     l->piece = tc_calloc((size_t)l->n + 1, sizeof *l->piece);
     memcpy(l->piece, p->piece, (size_t)l->n * sizeof *l->piece);
   }
   number_parts(p, l);
-  p->told.leader = l->leader;
+  p->report.leader = l->leader;
   return 0;
 }
 
@@ -169,17 +169,17 @@ static int cmp_stretch(const void *a, const void *b)
 static int write_data(struct tc_share *p, int fd, const char *path, const char *const *from,
                       struct tc_err *err)
 {
-  struct tc_stretch *s = tc_calloc((size_t)p->told.n + 1, sizeof *s);
+  struct tc_stretch *s = tc_calloc((size_t)p->report.n + 1, sizeof *s);
   int64_t block = 0;
-  for (int i = 0; i < p->told.n; i++) {
+  for (int i = 0; i < p->report.n; i++) {
     int64_t bytes = tc_share_bytes(p->tensor, &p->piece[i]);
     s[i] = (struct tc_stretch){ .data = from[i], .offset = p->piece[i].offset, .bytes = bytes,
                                 .crc32c = p->crc32c + block };
     block += tc_blocks(bytes, p->block_bytes);
   }
-  qsort(s, (size_t)p->told.n, sizeof *s, cmp_stretch);
+  qsort(s, (size_t)p->report.n, sizeof *s, cmp_stretch);
   tc_at_file("writing", path);
-  int rc = tc_blocks_write(fd, s, p->told.n, p->block_bytes, path, err);
+  int rc = tc_blocks_write(fd, s, p->report.n, p->block_bytes, path, err);
   tc_at_file("fsync", path);
   if (rc == 0 && fsync(fd) < 0)
     rc = tc_fail(err, TC_EUSER, "%s: can't be brought to disk: %s", path, strerror(errno));
@@ -210,9 +210,9 @@ static int check_file(struct tc_share *p, const struct layout *l, int fd, const 
   qsort(by, (size_t)l->n, sizeof *by, cmp_piece);
   for (int i = 0; i < l->n && good; i++)
     good = by[i]->offset >= (i ? by[i - 1]->offset + by[i - 1]->bytes : 0) &&
-           by[i]->offset + by[i]->bytes <= p->told.size;
+           by[i]->offset + by[i]->bytes <= p->report.size;
   errno = 0;
-  good = good && tc_crc_meta(fd, p->told.size, by, l->n, &p->told.meta_crc32c);
+  good = good && tc_crc_meta(fd, p->report.size, by, l->n, &p->report.meta_crc32c);
   free(by);
   free(piece);
   if (!good)
@@ -229,7 +229,7 @@ static int lay(struct tc_share *p, const struct layout *l, struct tc_h5_slice *s
                           .mpi_comm = l->comm == MPI_COMM_NULL ? NULL : &l->comm };
   bool leads = l->leader == p->rank;
   for (int i = 0; i < l->n; i++) {
-    const struct tc_told_piece *q = &l->piece[i];
+    const struct tc_report_piece *q = &l->piece[i];
     const struct tc_ckpt_tensor *t = &p->tensor[q->tensor];
     s[i] = (struct tc_h5_slice){ .dataset = tc_share_dataset(p->tensor, q), .dtype = t->dtype,
       .rank = t->rank, .global = t->dim, .start = q->start, .count = q->count };
@@ -241,8 +241,8 @@ static int lay(struct tc_share *p, const struct layout *l, struct tc_h5_slice *s
   int64_t size = 0;
   tc_at_file("laying out", path);
   int rc = settle(l, tc_h5_lay(fd, &size, path, &o, s, l->n, err), path, err);
-  if (leads) p->told.size = size;
-  for (int i = 0; i < p->told.n; i++) {
+  if (leads) p->report.size = size;
+  for (int i = 0; i < p->report.n; i++) {
     p->piece[i].offset = s[l->first + i].offset;
     p->piece[i].part = l->piece[l->first + i].part;
   }
@@ -255,11 +255,11 @@ int tc_share_write(struct tc_share *p, struct tc_err *err)
   struct layout l;
   p->piece = tc_calloc((size_t)p->n_slices + 1, sizeof *p->piece);
   list_pieces(p, from);
-  p->crc32c = tc_calloc((size_t)p->told.n_blocks + 1, sizeof *p->crc32c);
+  p->crc32c = tc_calloc((size_t)p->report.n_blocks + 1, sizeof *p->crc32c);
   int fd = -1, rc = plan(p, &l, err);
   if (rc == 0 && l.n > 0) {
     struct tc_h5_slice *s = tc_calloc((size_t)l.n + 1, sizeof *s);
-    char *name = tc_share_file(&p->told), *path = tc_sprintf("%s/%s", p->folder, name);
+    char *name = tc_share_file(&p->report), *path = tc_sprintf("%s/%s", p->folder, name);
     rc = lay(p, &l, s, &fd, path, err);
     if (rc == 0) rc = write_data(p, fd, path, from, err);
     if (rc == 0 && l.leader == p->rank) rc = check_file(p, &l, fd, path, s, err);

@@ -1,21 +1,23 @@
 /* owner.c - taking a checkpoint folder, and keeping others from it, with nothing but renames: no
  * locks of the file system (many cluster file systems lack them), no clocks that agree.
  *
- *   judge the highest home N      alive: refuse; dead, ended, or of this job: go on     judge
+ *   check the owner of the        alive: refuse; dead, ended, or of this job: go on
+ *   highest lease folder N                                                        check_owner
  *   .new-* -> .run-N+1            a rename onto a folder with files in it fails: of two
- *                                 that try, one gets the number                         claim
+ *                                 that try, one gets the number                     acquire
  *   .run-k -> .gone-* for k <= N  from here on the old owner's names lead nowhere: it
- *   .new-* -> .gone-*             can neither begin a save nor rename one out; who was
- *   empty and remove .gone-*      still about to claim is judged again                  fence
+ *   .new-* -> .gone-*             can neither begin a save nor rename one out; one that
+ *   empty and remove .gone-*      was still about to acquire starts over            fence
  *
  * Invariants:
- * - the owner is who has the highest number; a home is never made under a number that is not above
- *   all that are there;
- * - a home has a file in it from the moment it has its name;
+ * - the owner is the one with the highest number; a lease folder is never made under a number that
+ *   is not above all that are there;
+ * - a lease folder has a file in it from the moment it has its name;
  * - .gone-* is emptied too: over NFS an old owner may still hold the folder, but no names in it.
  *
- * Life at a distance shows in "beat" alone: whoever can't look at the process watches it for
- * TC_OWNER_WATCH_NS. A process that is stopped for longer loses the folder. */
+ * On another node only the heartbeat, in the file "beat", shows that an owner lives: one that can't
+ * look at the process watches it for TC_OWNER_WATCH_NS. A process that is stopped for longer loses
+ * the folder. */
 #include "io/ckpt/owner.h"
 
 #include <errno.h>
@@ -25,15 +27,13 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "io/folder.h"
 
-#define BEAT_NS INT64_C(1000000000)
-enum { BEATS_GONE = 3 };          /* without a home, before the folder counts as taken away */
+#define HEARTBEAT_NS INT64_C(1000000000)
+enum { HEARTBEATS_GONE = 3 };     /* without a lease folder, before the folder counts as taken away */
 enum { TRIES = 20 };
 #define MOST INT64_C(1000000000000)    /* owners of a folder */
 
@@ -43,17 +43,17 @@ struct tc_owner {
   char *dir, *job;
   int restart;
   int64_t number;                 /* 0: not yet */
-  char home[32];
+  char lease[32];
   struct place me;
-  int64_t watched, watched_since_ns;   /* whose beat; 0: nobody's */
-  char beat[32];                  /* what it was */
+  int64_t watched, watched_since_ns;   /* whose heartbeat; 0: nobody's */
+  char heartbeat[32];             /* what it was */
   bool looks;                     /* tc_owner_alive: takes nothing */
   pthread_t thread;
-  bool beating;
+  bool threaded;
   pthread_mutex_t lock;
   pthread_cond_t wake;
   bool stop;                      /* under lock */
-  int gone;                       /* beats in a row that found no home */
+  int gone;                       /* heartbeats in a row that found no lease folder */
   atomic_bool lost;
 };
 
@@ -98,9 +98,9 @@ static struct place here(void)
   return p;
 }
 
-static char *path_in(const struct tc_owner *o, const char *home, const char *name)
+static char *path_in(const struct tc_owner *o, const char *lease, const char *name)
 {
-  return tc_sprintf("%s/%s%s%s", o->dir, home, *name ? "/" : "", name);
+  return tc_sprintf("%s/%s%s%s", o->dir, lease, *name ? "/" : "", name);
 }
 
 /* 1: there; 0: the folder it was to be in is gone. */
@@ -116,7 +116,7 @@ static int put_file(const char *path, const char *text, struct tc_err *err)
   return good ? 1 : tc_fail(err, TC_EUSER, "%s: writing failed: %s", path, strerror(why));
 }
 
-/* ---- judging the owner before ------------------------------------------------------ */
+/* ---- checking the owner before ----------------------------------------------------- */
 
 static int64_t number_of(const char *name)
 {
@@ -132,7 +132,7 @@ static int too_high(const struct tc_owner *o, const char *name, struct tc_err *e
                  "high to go on from: remove it", o->dir, name);
 }
 
-/* The highest number that has a home; 0: none. */
+/* The highest number that has a lease folder; 0: none. */
 static int64_t highest(const struct tc_owner *o, struct tc_err *err)
 {
   char **names;
@@ -162,21 +162,21 @@ static int refuse(const struct tc_owner *o, const json_t *who, struct tc_err *er
                  text_of(who, "host"), text_of(who, "since"));
 }
 
-/* Somebody at a distance: whether its beat goes on. */
-static int watch(struct tc_owner *o, int64_t number, const char *home, const json_t *who,
+/* An owner on another node: whether its heartbeat goes on. */
+static int watch(struct tc_owner *o, int64_t number, const char *lease, const json_t *who,
                  struct tc_err *err)
 {
-  char now[sizeof o->beat], *path = path_in(o, home, "beat");
+  char now[sizeof o->heartbeat], *path = path_in(o, lease, "beat");
   int64_t ns = tc_now_ns();
   first_line(path, now, sizeof now);
   free(path);
   if (o->watched != number) {
     o->watched = number;
     o->watched_since_ns = ns;
-    strcpy(o->beat, now);
+    strcpy(o->heartbeat, now);
     return 1;
   }
-  if (strcmp(o->beat, now)) return refuse(o, who, err);
+  if (strcmp(o->heartbeat, now)) return refuse(o, who, err);
   if (ns - o->watched_since_ns < TC_OWNER_WATCH_NS) return 1;
   if (o->looks) return 0;
   tc_log("%s: its last owner (process %lld on %.64s) has shown no life for %lld s: taken over",
@@ -186,23 +186,23 @@ static int watch(struct tc_owner *o, int64_t number, const char *home, const jso
 }
 
 /* 0: `number` may be taken over; 1: not known yet; TC_EUSER: it is alive. */
-static int judge(struct tc_owner *o, int64_t number, struct tc_err *err)
+static int check_owner(struct tc_owner *o, int64_t number, struct tc_err *err)
 {
-  char home[32];
-  snprintf(home, sizeof home, ".run-%08lld", (long long)number);
-  char *path = path_in(o, home, "owner");
+  char lease[32];
+  snprintf(lease, sizeof lease, ".run-%08lld", (long long)number);
+  char *path = path_in(o, lease, "owner");
   if (access(path, F_OK) < 0 && errno == ENOENT) {   /* it ended, or was just taken over */
     free(path);
     return 0;
   }
-  json_t *who = json_load_file(path, 0, NULL);       /* NULL: unreadable, only its beat tells */
+  json_t *who = json_load_file(path, 0, NULL);       /* NULL: unreadable, its heartbeat decides */
   const char *job = text_of(who, "job");
   long long pid = json_integer_value(json_object_get(who, "pid"));
   long long when = json_integer_value(json_object_get(who, "born"));
   int rc;
   if (*o->job && !strcmp(job, o->job)) rc = 0;
   else if (!who || strcmp(text_of(who, "machine"), o->me.machine))
-    rc = watch(o, number, home, who, err);
+    rc = watch(o, number, lease, who, err);
   else rc = born(pid) == when ? refuse(o, who, err) : 0;
   json_decref(who);
   free(path);
@@ -212,7 +212,7 @@ static int judge(struct tc_owner *o, int64_t number, struct tc_err *err)
 /* ---- taking ------------------------------------------------------------------------ */
 
 /* A folder of files and of folders of files. */
-static void remove_home(const struct tc_owner *o, const char *name)
+static void remove_lease(const struct tc_owner *o, const char *name)
 {
   struct tc_err err = { 0 };
   char *path = path_in(o, name, "");
@@ -237,12 +237,12 @@ static void remove_all(const struct tc_owner *o, const char *prefix)
 {
   char **names;
   int n = tc_folder_scan(o->dir, prefix, &names, NULL);
-  for (int i = 0; i < n; i++) remove_home(o, names[i]);
+  for (int i = 0; i < n; i++) remove_lease(o, names[i]);
   if (n >= 0) tc_names_free(names, n);
 }
 
-/* Takes away the homes below ours; or what was to become a home, whole, so that nobody claims a
- * number with an empty folder. */
+/* Takes away the lease folders below ours; or what was to become one, whole, so that no process
+ * acquires a number with an empty folder. */
 static int fence_all(const struct tc_owner *o, const char *prefix, struct tc_err *err)
 {
   char **names;
@@ -251,7 +251,7 @@ static int fence_all(const struct tc_owner *o, const char *prefix, struct tc_err
     int64_t number = strcmp(prefix, ".run-") ? 0 : number_of(names[i]);
     if (number >= o->number || number < 0) continue;
     char *from = path_in(o, names[i], "");
-    char *to = tc_sprintf("%s/.gone-%s-%s", o->dir, names[i] + 1, o->home + strlen(".run-"));
+    char *to = tc_sprintf("%s/.gone-%s-%s", o->dir, names[i] + 1, o->lease + strlen(".run-"));
     if (rename(from, to) < 0 && errno != ENOENT)
       rc = tc_fail(err, TC_EUSER, "%s: can't be renamed: %s", from, strerror(errno));
     free(from);
@@ -270,105 +270,99 @@ static int fence(const struct tc_owner *o, struct tc_err *err)
   return 0;
 }
 
-/* A home under a name that is nobody's yet. 0: somebody who got the folder took it away. */
+/* A lease folder under a name of no meaning yet. 0: a process that got the folder took it away. */
 static int prepare(const struct tc_owner *o, const char *fresh, struct tc_err *err)
 {
   char since[40];
-  time_t t = time(NULL);
-  struct tm tm;
-  strftime(since, sizeof since, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
+  tc_iso_time(since, sizeof since);
   json_t *who = json_pack("{s:s,s:i,s:s,s:s,s:I,s:I,s:s}", "job", o->job, "restart", o->restart,
                           "host", o->me.host, "machine", o->me.machine, "pid",
                           (json_int_t)o->me.pid, "born", (json_int_t)o->me.born, "since", since);
   char *text = who ? json_dumps(who, 0) : tc_strdup("{}");
   char *folder = path_in(o, fresh, ""), *owner = path_in(o, fresh, "owner");
-  char *beat = path_in(o, fresh, "beat");
+  char *heartbeat = path_in(o, fresh, "beat");
   int rc = mkdir(folder, 0777) < 0
     ? tc_fail(err, TC_EUSER, "%s: can't be made: %s", folder, strerror(errno)) : 1;
   if (rc == 1) rc = put_file(owner, text, err);
-  if (rc == 1) rc = put_file(beat, "0000000000\n", err);
-  if (rc < 0) remove_home(o, fresh);
+  if (rc == 1) rc = put_file(heartbeat, "0000000000\n", err);
+  if (rc < 0) remove_lease(o, fresh);
   json_decref(who);
   free(text);
   free(folder);
   free(owner);
-  free(beat);
+  free(heartbeat);
   return rc;
 }
 
-/* 1: it is ours; 0: somebody was faster. */
-static int claim(struct tc_owner *o, int64_t number, struct tc_err *err)
+/* 1: it is ours; 0: another process was faster. */
+static int acquire(struct tc_owner *o, int64_t number, struct tc_err *err)
 {
-  char fresh[32], home[32];
-  uint32_t dice = 0;
-  if (getrandom(&dice, sizeof dice, 0) != sizeof dice) dice = (uint32_t)tc_now_ns();
-  snprintf(fresh, sizeof fresh, ".new-%08x", dice);
-  snprintf(home, sizeof home, ".run-%08lld", (long long)number);
+  char fresh[32], lease[32];
+  snprintf(fresh, sizeof fresh, ".new-%08x", tc_random_name());
+  snprintf(lease, sizeof lease, ".run-%08lld", (long long)number);
   int rc = prepare(o, fresh, err);
   if (rc != 1) return rc;
-  char *from = path_in(o, fresh, ""), *to = path_in(o, home, "");
+  char *from = path_in(o, fresh, ""), *to = path_in(o, lease, "");
   int failed = rename(from, to) < 0 ? errno : 0;
-  if (failed) remove_home(o, fresh);
+  if (failed) remove_lease(o, fresh);
   rc = !failed;
   if (failed && failed != EEXIST && failed != ENOTEMPTY && failed != ENOENT)
     rc = tc_fail(err, TC_EUSER, "%s: can't be renamed: %s", from, strerror(failed));
   free(from);
   free(to);
   if (rc == 1) rc = tc_folder_sync(o->dir, err) < 0 ? err->status : 1;
-  /* A slow one may get a number that was in use and is free again. */
+  /* A slow process may get a number that was in use and is free again. */
   int64_t most = rc == 1 ? highest(o, err) : 0;
   if (most < 0) rc = (int)most;
   if (most > number) {
-    remove_home(o, home);
+    remove_lease(o, lease);
     rc = 0;
   }
   if (rc == 1) {
     o->number = number;
-    strcpy(o->home, home);
+    strcpy(o->lease, lease);
   }
   return rc;
 }
 
-/* ---- the beat ---------------------------------------------------------------------- */
+/* ---- the heartbeat ----------------------------------------------------------------- */
 
-static void beat_once(struct tc_owner *o, unsigned count)
+static void write_heartbeat(struct tc_owner *o, unsigned count)
 {
-  char text[16], *path = path_in(o, o->home, "beat");
+  char text[16], *path = path_in(o, o->lease, "beat");
   snprintf(text, sizeof text, "%010u\n", count);
   int fd = open(path, O_WRONLY | O_CLOEXEC);         /* never made anew */
   bool gone = fd < 0 && errno == ENOENT;
-  /* A disk in trouble is told by the next save; here it costs a beat. */
+  /* A disk in trouble is reported by the next save; here it costs a heartbeat. */
   if (fd >= 0 && pwrite(fd, text, strlen(text), 0) < 0) gone = false;
   if (fd >= 0) close(fd);
   /* Gone for good: another has it, or the folder was removed or renamed under the run. */
   o->gone = gone ? o->gone + 1 : 0;
-  if (gone && (highest(o, NULL) > o->number || o->gone >= BEATS_GONE)) atomic_store(&o->lost, true);
+  if (gone && (highest(o, NULL) > o->number || o->gone >= HEARTBEATS_GONE))
+    atomic_store(&o->lost, true);
   free(path);
 }
 
-static void *beat(void *arg)
+static void *heartbeat(void *arg)
 {
   struct tc_owner *o = arg;
   unsigned count = 0;
   pthread_mutex_lock(&o->lock);
   while (!o->stop) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    ts.tv_sec += BEAT_NS / 1000000000;
-    pthread_cond_timedwait(&o->wake, &o->lock, &ts);
+    tc_cond_wait_until(&o->wake, &o->lock, tc_now_ns() + HEARTBEAT_NS);
     if (o->stop) break;
     pthread_mutex_unlock(&o->lock);
-    beat_once(o, ++count);
+    write_heartbeat(o, ++count);
     pthread_mutex_lock(&o->lock);
   }
   pthread_mutex_unlock(&o->lock);
   return NULL;
 }
 
-static int start_beat(struct tc_owner *o, struct tc_err *err)
+static int start_heartbeat(struct tc_owner *o, struct tc_err *err)
 {
-  TC_TRY(tc_thread_start(&o->thread, beat, o, err));
-  o->beating = true;
+  TC_TRY(tc_thread_start(&o->thread, heartbeat, o, err));
+  o->threaded = true;
   return 0;
 }
 
@@ -377,16 +371,12 @@ static int start_beat(struct tc_owner *o, struct tc_err *err)
 struct tc_owner *tc_owner_new(const char *dir, const char *job, int restart)
 {
   struct tc_owner *o = tc_calloc(1, sizeof *o);
-  pthread_condattr_t attr;
   o->dir = tc_strdup(dir);
   o->job = tc_strdup(job);
   o->restart = restart;
   o->me = here();
   pthread_mutex_init(&o->lock, NULL);
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&o->wake, &attr);
-  pthread_condattr_destroy(&attr);
+  tc_cond_init(&o->wake);
   atomic_init(&o->lost, false);
   return o;
 }
@@ -398,13 +388,13 @@ int tc_owner_take(struct tc_owner *o, struct tc_err *err)
   for (int i = 0; i < TRIES; i++) {
     int64_t most = highest(o, err);
     if (most < 0) return (int)most;
-    int rc = most > 0 ? judge(o, most, err) : 0;
+    int rc = most > 0 ? check_owner(o, most, err) : 0;
     if (rc != 0) return rc;
-    rc = claim(o, most + 1, err);
+    rc = acquire(o, most + 1, err);
     if (rc < 0) return rc;
     if (rc == 0) continue;
     rc = fence(o, err);
-    return rc < 0 ? rc : start_beat(o, err);
+    return rc < 0 ? rc : start_heartbeat(o, err);
   }
   return tc_fail(err, TC_EUSER, "%s: others take this folder again and again; start one run at a "
                  "time", o->dir);
@@ -417,12 +407,12 @@ int tc_owner_alive(const char *dir, struct tc_err *err)
   int rc = 0;
   o->looks = true;
   int64_t most = access(dir, F_OK) < 0 && errno == ENOENT ? 0 : highest(o, err);
-  while (most > 0 && (rc = judge(o, most, &busy)) == 1) tc_sleep_ns(TC_OWNER_LOOK_NS);
+  while (most > 0 && (rc = check_owner(o, most, &busy)) == 1) tc_sleep_ns(TC_OWNER_LOOK_NS);
   tc_owner_free(o);
   return most < 0 ? (int)most : rc < 0;
 }
 
-const char *tc_owner_home(const struct tc_owner *o) { return o->home; }
+const char *tc_owner_lease(const struct tc_owner *o) { return o->lease; }
 
 bool tc_owner_lost(struct tc_owner *o) { return atomic_load(&o->lost); }
 
@@ -433,9 +423,9 @@ void tc_owner_free(struct tc_owner *o)
   o->stop = true;
   pthread_cond_signal(&o->wake);
   pthread_mutex_unlock(&o->lock);
-  if (o->beating) pthread_join(o->thread, NULL);
+  if (o->threaded) pthread_join(o->thread, NULL);
   if (o->number) {
-    char *owner = path_in(o, o->home, "owner"), *ended = path_in(o, o->home, "ended");
+    char *owner = path_in(o, o->lease, "owner"), *ended = path_in(o, o->lease, "ended");
     if (rename(owner, ended) < 0 && errno != ENOENT)
       tc_warn("%s: can't be renamed: %s", owner, strerror(errno));
     free(owner);

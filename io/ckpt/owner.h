@@ -1,10 +1,11 @@
 /* owner.h - who may write checkpoints into a folder: one run at a time, and of one job the newest
  * start.
  *
- * DIR/.run-00000007 is the home of the folder's 7th owner: "owner" in it says who that is, "beat"
- * is written every second while it lives. Checkpoints are written inside the home and renamed out
- * of it: so an owner whose home was taken away can't commit, whatever it still believes. A run
- * that ends leaves its home with "owner" renamed to "ended": numbers never come twice. */
+ * DIR/.run-00000007 is the lease folder of the 7th owner of DIR: "owner" in it says which process
+ * that is, "beat" is the heartbeat, written every second while the process lives. Checkpoints are
+ * written inside the lease folder and renamed out of it: so an owner whose lease folder was taken
+ * away can't commit, whatever it still believes. A run that ends leaves its lease folder with
+ * "owner" renamed to "ended": numbers never come twice. */
 #ifndef TC_OWNER_H
 #define TC_OWNER_H
 
@@ -27,9 +28,10 @@ int tc_owner_take(struct tc_owner *o, struct tc_err *err);
 /* Local. 1: the folder has an owner that is alive; 0: it has none. Takes up to TC_OWNER_WATCH_NS
  * where the owner is elsewhere. TC_EUSER: the folder can't be read. */
 int tc_owner_alive(const char *dir, struct tc_err *err);
-/* Local. The home's name within the folder: what tc_ckpt_meta.home wants; "" before it is taken. */
-const char *tc_owner_home(const struct tc_owner *o);
-/* Local. Whether a later owner was seen, or the home is gone. */
+/* Local. The lease folder's name within the folder, as tc_ckpt_meta.lease takes it; "" before the
+ * folder is taken. */
+const char *tc_owner_lease(const struct tc_owner *o);
+/* Local. Whether a later owner was seen, or the lease folder is gone. */
 bool tc_owner_lost(struct tc_owner *o);
 /* Local. Gives the folder up. NULL is fine. */
 void tc_owner_free(struct tc_owner *o);

@@ -9,7 +9,7 @@
  *   cache; at once where a box's part of a piece is one run in both, else run by run.
  * - A box may be made of any pieces, so every layout can load what any other saved.
  * - Memory: the caller's, one chunk, and a bit a block. */
-#include "io/ckpt/checkpoint.h"
+#include "io/ckpt/impl.h"
 
 #include <errno.h>
 #include <fcntl.h>

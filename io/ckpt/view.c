@@ -3,7 +3,7 @@
  * It holds no data, only virtual datasets over the files beside it, by names without a folder,
  * so that the step's folder can be moved. Nothing of ours reads it: where a file is missing,
  * HDF5 shows fill values and no error. */
-#include "io/ckpt/checkpoint.h"
+#include "io/ckpt/impl.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,14 @@
  *
  * A file is not trusted: whatever its header says, an open reader's tensors lie within the file,
  * don't overlap, and have the bytes that their type and shape need; memory is bounded by
- * TC_ST_HEADER_BYTES. All faults of a file are TC_EUSER. Everything here is Local. */
+ * TC_ST_HEADER_BYTES. All faults of a file are TC_EUSER. Everything here is Local.
+ *
+ * io/formats reads and writes model files of other programs, for `tercio ckpt export` and `import`.
+ * In: tensors, one at a time. Out: a file that is whole or not there. The files, in reading order:
+ *   safetensors.c   Hugging Face's files
+ *   llmc.c          llm.c's files
+ *   outfile.c       a file that appears whole
+ *   json.c          how many values a JSON text has, before it is parsed */
 #ifndef TC_SAFETENSORS_H
 #define TC_SAFETENSORS_H
 

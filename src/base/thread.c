@@ -1,13 +1,15 @@
-/* thread.c - starting threads, and the stacks that signal handlers run on.
+/* thread.c - starting threads, the stacks that signal handlers run on, and timed waits.
  *
  * Signals that ask for something are for the program's own threads, so every thread started here
  * blocks them. Those of a crash stay unblocked: a blocked one would end the process without the
- * line about it. */
+ * line about it. Waits are timed by the monotonic clock, so that setting the time of day neither
+ * ends nor lengthens them. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "src/base/base.h"
@@ -66,4 +68,19 @@ int tc_thread_start(pthread_t *t, void *(*fn)(void *), void *arg, struct tc_err 
   free(s);
   return tc_fail(err, TC_EUSER, "cannot start a thread: %s: a limit on processes or on memory is "
                  "too low (ulimit -u, pids.max, ulimit -v)", strerror(rc));
+}
+
+void tc_cond_init(pthread_cond_t *c)
+{
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(c, &attr);
+  pthread_condattr_destroy(&attr);
+}
+
+int tc_cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, int64_t until_ns)
+{
+  const struct timespec t = { (time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000) };
+  return pthread_cond_timedwait(c, lock, &t);
 }

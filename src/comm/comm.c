@@ -1,5 +1,5 @@
 /* comm.c - the part of a communicator that all backends share: the queue, the worker thread
- * that runs it, tickets, failure, counters, and the shorthands for control data.
+ * that runs it, tickets, failure and counters.
  *
  * Invariants:
  *  - calls run one at a time, in the order of their tickets; `done` is the last one that
@@ -7,16 +7,15 @@
  *  - everything in struct tc_comm below `lock` is read and written under it; a call that
  *    runs belongs to the worker alone;
  *  - the worker sleeps on `work` while the queue is empty;
- *  - nobody waits for ever: the backend keeps the deadline, and a waiter who sees no sign of
+ *  - no thread waits for ever: the backend keeps the deadline, and a waiter that sees no sign of
  *    life from the worker for the deadline and GRACE_NS more (a library call that never came
- *    back) fails the communicator himself;
+ *    back) fails the communicator itself;
  *  - a group of one has no worker: calls run in tc_comm_start;
  *  - of a communicator of a device's memory the caller's thread tells the device what to do, in
  *    tc_comm_start, and lets it wait, in tc_comm_wait; the worker only sees how it goes. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "src/comm/impl.h"
 
@@ -40,7 +39,7 @@ struct tc_comm {
   char *name;
   void (*traced)(void *, const struct tc_coll_args *, int64_t, int64_t, int64_t);
   void *traced_ctx;
-  struct tc_stall *stall;
+  struct tc_blocked_call *blocked;
   pthread_t thread;
   bool threaded;
   atomic_bool stop;
@@ -50,11 +49,11 @@ struct tc_comm {
   struct call *head, *tail;       /* queued */
   struct call *spare;             /* recycled */
   tc_ticket last, done;
-  int64_t beat;                   /* grows when the worker begins or ends a call */
+  int64_t heartbeat;                   /* grows when the worker begins or ends a call */
   bool failed, left;
   struct tc_err failure;
   struct tc_comm_counters live;   /* the worker's */
-  struct tc_comm_counters shown;  /* the user's: a copy made in his own calls */
+  struct tc_comm_counters shown;  /* the user's: a copy made in the user's own calls */
 };
 
 /* ---- the queue ------------------------------------------------------------------- */
@@ -88,13 +87,13 @@ static void *worker(void *arg)
     if (!c->failed) {
       struct tc_err err = { 0 };
       int64_t bytes = 0;
-      c->beat++;
+      c->heartbeat++;
       pthread_mutex_unlock(&c->lock);
       int64_t begin_ns = c->traced ? tc_now_ns() : 0;
       int rc = c->ops->run(c->impl, &k->a, &c->stop, &bytes, &err);
       if (c->traced && rc == 0) c->traced(c->traced_ctx, &k->a, begin_ns, tc_now_ns(), bytes);
       pthread_mutex_lock(&c->lock);
-      c->beat++;
+      c->heartbeat++;
       if (rc < 0) {
         set_failure(c, &err);
       } else if (!c->failed) {
@@ -129,7 +128,7 @@ static void start_worker(struct tc_comm *c)
 }
 
 struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord, int size,
-                            const struct tc_comm_opts *o, struct tc_stall *stall)
+                            const struct tc_comm_opts *o, struct tc_blocked_call *blocked)
 {
   TC_ASSERT(size > 0 && coord >= 0 && coord < size);
   struct tc_comm *c = tc_calloc(1, sizeof *c);
@@ -141,24 +140,18 @@ struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord
   c->name = tc_strdup(o->name ? o->name : "world");
   c->traced = o->traced;
   c->traced_ctx = o->traced_ctx;
-  c->stall = stall;
+  c->blocked = blocked;
   atomic_init(&c->stop, false);
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   pthread_mutex_init(&c->lock, NULL);
-  pthread_cond_init(&c->work, &attr);
-  pthread_cond_init(&c->ended, &attr);
-  pthread_condattr_destroy(&attr);
+  tc_cond_init(&c->work);
+  tc_cond_init(&c->ended);
   if (size > 1) start_worker(c);
   return c;
 }
 
 static void timed_wait(struct tc_comm *c, int64_t ns)
 {
-  int64_t until = tc_now_ns() + ns;
-  struct timespec ts = { (time_t)(until / 1000000000), (long)(until % 1000000000) };
-  pthread_cond_timedwait(&c->ended, &c->lock, &ts);
+  tc_cond_wait_until(&c->ended, &c->lock, tc_now_ns() + ns);
 }
 
 static void free_calls(struct call *k)
@@ -337,15 +330,15 @@ int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ti
 /* With the lock held: until ticket t is done, or the communicator failed. */
 static void await(struct tc_comm *c, tc_ticket t)
 {
-  int64_t beat = c->beat, quiet_ns = 0, last_ns = tc_now_ns();
+  int64_t heartbeat = c->heartbeat, quiet_ns = 0, last_ns = tc_now_ns();
   while (c->done < t && !c->failed) {
     timed_wait(c, TICK_NS);
     int64_t now = tc_now_ns();
     /* A process that was stopped and goes on has not been waiting meanwhile. */
     quiet_ns += TC_MIN(now - last_ns, TICK_NS);
     last_ns = now;
-    if (c->beat != beat) quiet_ns = 0;
-    beat = c->beat;
+    if (c->heartbeat != heartbeat) quiet_ns = 0;
+    heartbeat = c->heartbeat;
     if (quiet_ns > c->deadline_ns + GRACE_NS) {
       struct tc_err e;
       tc_fail(&e, TC_EPEER, "axis %s: the communication library has not come back for %.0f s; "
@@ -362,9 +355,9 @@ static int wait_here(struct tc_comm *c, tc_ticket t, struct tc_err *err)
 {
   TC_ASSERT(t >= 0 && t <= c->last);
   if (c->done < t && !c->failed) {
-    tc_lane_waits(c->stall);
+    tc_thread_status_waits(c->blocked);
     await(c, t);
-    tc_lane_waits(NULL);
+    tc_thread_status_waits(NULL);
   }
   c->shown = c->live;
   return c->done < t ? fail_alike(c, err) : 0;
@@ -417,7 +410,7 @@ int tc_comm_usable(struct tc_comm *c, struct tc_err *err)
 
 int tc_comm_size(const struct tc_comm *c) { return c->size; }
 int tc_comm_coord(const struct tc_comm *c) { return c->coord; }
-struct tc_stall *tc_comm_stall(struct tc_comm *c) { return c->stall; }
+struct tc_blocked_call *tc_comm_blocked_call(struct tc_comm *c) { return c->blocked; }
 
 const struct tc_comm_counters *tc_comm_counters(const struct tc_comm *c)
 {
@@ -426,115 +419,4 @@ const struct tc_comm_counters *tc_comm_counters(const struct tc_comm *c)
   m->shown = m->live;
   pthread_mutex_unlock(&m->lock);
   return &m->shown;
-}
-
-/* ---- control data ---------------------------------------------------------------- */
-
-/* One part of bytes. */
-static int run_ctl(struct tc_comm *c, int coll, int root, const void *src, void *dst,
-                   int64_t bytes, int64_t block_bytes, const char *what, struct tc_err *err)
-{
-  struct tc_part p = { src, dst, bytes, block_bytes };
-  struct tc_coll_args a = { .coll = coll, .dtype = TC_U8, .root = root, .n_parts = 1,
-                            .parts = &p, .ctl = true, .what = what };
-  return tc_comm_run(c, &a, err);
-}
-
-int tc_comm_all_i64(struct tc_comm *c, const int64_t *x, int n, int64_t *all,
-                    struct tc_err *err)
-{
-  TC_ASSERT(n >= 0);
-  int64_t mine_bytes = n * (int64_t)sizeof *x;
-  return run_ctl(c, TC_ALL_GATHER, 0, x, all, mine_bytes * c->size, mine_bytes, "control", err);
-}
-
-/* Gathered rather than reduced: no element type holds every int64 exactly. */
-int tc_comm_max_i64(struct tc_comm *c, int64_t *x, int n, struct tc_err *err)
-{
-  int64_t *all = tc_malloc((size_t)(n * c->size) * sizeof *all + 1);
-  int rc = tc_comm_all_i64(c, x, n, all, err);
-  for (int i = 0; rc == 0 && i < c->size * n; i++)
-    if (all[i] > x[i % n]) x[i % n] = all[i];
-  free(all);
-  return rc;
-}
-
-/* The lengths are gathered first; then each member with bytes sends them to the root. */
-int tc_comm_bytes_gather(struct tc_comm *c, int root, const void *mine, int64_t my_bytes,
-                         void **all, int64_t *bytes, struct tc_err *err)
-{
-  TC_ASSERT(my_bytes >= 0 && root >= 0 && root < c->size);
-  const int64_t one = (int64_t)sizeof *bytes;
-  *all = NULL;
-  TC_TRY(run_ctl(c, TC_ALL_GATHER, 0, &my_bytes, bytes, one * c->size, one,
-                 "lengths to gather", err));
-  if (c->coord != root) {
-    if (my_bytes == 0) return 0;
-    return run_ctl(c, TC_SEND, root, mine, NULL, my_bytes, my_bytes, "bytes to gather", err);
-  }
-  int64_t total = 0, at = 0;
-  for (int i = 0; i < c->size; i++) total += bytes[i];
-  char *buf = tc_malloc((size_t)total + 1);
-  for (int i = 0; i < c->size; at += bytes[i++]) {
-    int rc = 0;
-    if (bytes[i] == 0) continue;
-    if (i == root) memcpy(buf + at, mine, (size_t)my_bytes);
-    else rc = run_ctl(c, TC_RECV, i, NULL, buf + at, bytes[i], bytes[i], "bytes to gather", err);
-    if (rc < 0) {
-      free(buf);
-      return rc;
-    }
-  }
-  *all = buf;
-  return 0;
-}
-
-int tc_comm_bytes_bcast(struct tc_comm *c, int root, void **buf, int64_t *n_bytes,
-                        struct tc_err *err)
-{
-  const int64_t one = (int64_t)sizeof *n_bytes;
-  bool am_root = c->coord == root;
-  if (!am_root) *buf = NULL;
-  TC_TRY(run_ctl(c, TC_BROADCAST, root, n_bytes, n_bytes, one, one, "length to broadcast",
-                 err));
-  void *to = am_root ? *buf : tc_malloc((size_t)*n_bytes + 1);
-  int rc = run_ctl(c, TC_BROADCAST, root, to, to, *n_bytes, *n_bytes, "bytes to broadcast",
-                   err);
-  if (!am_root && rc < 0) free(to);
-  else *buf = to;
-  return rc;
-}
-
-/* Not all alike: whose trouble it is. */
-static const struct tc_err *first_error(struct tc_err *all, int n, char *const *who)
-{
-  for (int i = 0; i < n; i++) {
-    if (all[i].status >= 0) continue;
-    const struct tc_err why = all[i];
-    if (i > 0) tc_fail(&all[i], why.status, "%s: %.900s", who ? who[i] : "a rank", why.text);
-    return &all[i];
-  }
-  return all;
-}
-
-int tc_comm_agree(struct tc_comm *c, char *const *who, int rc, struct tc_err *err)
-{
-  struct tc_err mine = { 0 };
-  if (c->size == 1) return rc;
-  if (rc < 0) mine = *err;
-  mine.status = rc;
-  void *all = NULL, *said = NULL;
-  int64_t *bytes = tc_calloc((size_t)c->size, sizeof *bytes), n = sizeof mine;
-  rc = tc_comm_bytes_gather(c, 0, &mine, n, &all, bytes, err);
-  if (rc == 0 && all) mine = *first_error(all, c->size, who);
-  if (all) said = &mine;
-  if (rc == 0) rc = tc_comm_bytes_bcast(c, 0, &said, &n, err);
-  if (rc == 0) {
-    rc = ((struct tc_err *)said)->status;
-    if (rc < 0) *err = *(struct tc_err *)said;
-    if (!all) free(said);
-  }
-  free(all);
-  free(bytes);
-  return rc;
 }

@@ -5,14 +5,26 @@
  * equal counts and types. They enqueue and return a ticket; the buffers stay borrowed until
  * the ticket is waited for. Each communicator is one serial queue.
  *
+ * In: calls (src/coll/coll.h) on memory of the host, or of a device (nccl.h). Out: the results, a
+ * status that is the same on all members but for TC_EPEER, and counts of calls and bytes.
+ *
  * Sums are deterministic: the owner of a block receives all terms and adds them in
  * coordinate order in fp32 (f64 in double, i32 as integers), rounds once, and hands the
- * result out: all copies end with identical bits, and the bytes are a ring's. (A device's library has
- * rules of its own: nccl.h.)
+ * result out: all copies end with identical bits, and the bytes are a ring's. (A device's library
+ * has rules of its own: nccl.h.)
  *
- * Levels: comm.c has the queue, the worker thread, deadlines and counters; p2p.c the
- * collectives over a tc_link of send/receive/test; self.c, thread.c, mpi.c
- * are links. nccl.c fills tc_comm_ops instead. */
+ * The files, in reading order:
+ *   comm.c      the queue, its thread, tickets, deadlines and counters
+ *   control.c   control data, the first error of all members
+ *   impl.h      what a backend does for comm.c
+ *   p2p.c       the backend of links: every collective as sends and receives
+ *   reduce.c    adding terms
+ *   link.h      what a link does for p2p.c; the links are
+ *   self.c        of a group of one,
+ *   thread.c      between threads of one process (hub.h),
+ *   mpi.c         between MPI processes (mpi.h: MPI's start and end)
+ *   nccl.c      the backend of a device's library (nccl.h)
+ *   timeout.c   what is said of a call that waits too long */
 #ifndef TC_COMM_H
 #define TC_COMM_H
 
@@ -28,7 +40,8 @@ int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ti
                   struct tc_err *err);
 /* Local. Blocks until the ticket (and all before it) is done. TC_EPEER after the
  * communicator's deadline or when a peer has gone, naming the operation, the members that
- * have not arrived and their nodes; with a watchdog (watch/watch.h), who is behind it. After a failure every further call fails alike. */
+ * have not arrived and their nodes; with a watchdog (watch/watch.h), the ranks that the wait is due
+ * to. After a failure every further call fails alike. */
 int tc_comm_wait(struct tc_comm *c, tc_ticket t, struct tc_err *err);
 /* Local. Blocks until all calls that were started are done, as tc_comm_wait; also where that lets
  * a device wait in the host's place (nccl.h). */
@@ -50,9 +63,12 @@ int tc_comm_bytes_bcast(struct tc_comm *c, int root, void **buf, int64_t *n_byte
                         struct tc_err *err);
     /* others: *buf is owned by the caller. */
 
-/* Collective. All come with a status and, if it is an error, its sentence: the first error on all, that
- * of another than member 0 with its name. who[coord] may be NULL. */
+/* Collective. Each member has a status and, if it is an error, its sentence. All return the first
+ * error; that of a member other than 0 begins with its name, who[coord], unless who is NULL. */
 int tc_comm_agree(struct tc_comm *c, char *const *who, int rc, struct tc_err *err);
+
+/* Collective. All return member 0's status and sentence. */
+int tc_comm_bcast_status(struct tc_comm *c, int rc, struct tc_err *err);
 
 /* Local. 0, or why no call can succeed: it has failed before, or its thread could not be started. */
 int tc_comm_usable(struct tc_comm *c, struct tc_err *err);
@@ -80,46 +96,14 @@ struct tc_comm_opts {
 
 struct tc_comm *tc_comm_self(const struct tc_comm_opts *o);
 
-/* Threads of one process. A hub joins `world` ranks; made once, freed after all comms. */
+/* Local; ranks are threads of one process, which the hub joins (hub.h). `members` are the world
+ * ranks of the group in coordinate order, `id` tells apart groups of equal members (the axis). */
 struct tc_hub;
-struct tc_hub *tc_hub_new(int world);
-void tc_hub_free(struct tc_hub *h);
-/* Local; `members` are the world ranks of the group in coordinate order, `id` tells apart
- * groups of equal members (the axis). */
 struct tc_comm *tc_comm_thread(struct tc_hub *h, int id, int rank, const int32_t *members,
                                int size, const struct tc_comm_opts *o);
-/* Local. Marks a rank as gone: waits of the others fail at once with TC_EPEER. */
-void tc_hub_leave(struct tc_hub *h, int rank);
-
-/* Local, at any time. The MPI library's name and version, into text[size]. */
-void tc_mpi_version(char *text, size_t size);
-
-/* MPI. tc_mpi_* are the only doors to MPI outside io. Collective over the world. */
-int tc_mpi_start(int *rank, int *world, struct tc_err *err);  /* MPI_THREAD_MULTIPLE */
-/* Collective. Waits for all ranks (0: 600 s) before tc_mpi_finish, which waits without end.
- * TC_EPEER. */
-int tc_mpi_meet(double deadline_s, struct tc_err *err);
-void tc_mpi_finish(void);
-struct tc_mail *tc_mpi_mail(void);   /* Local. Letters between watchdogs (watch/watch.h); owned */
-void tc_mpi_abort(int status);    /* ends every rank of the step with this exit status */
-/* Local: no communicator is split; messages carry (id, group) in their tags. */
+/* Local; ranks are MPI processes (mpi.h). No communicator is split: messages carry (id, group) in
+ * their tags. */
 int tc_comm_mpi(struct tc_comm **out, int id, const int32_t *members, int size,
                 const struct tc_comm_opts *o, struct tc_err *err);
-
-/* ---- for backends (comm.c, p2p.c) ------------------------------------------- */
-
-/* A link moves bytes between the members of one group. Non-blocking; called by one thread. */
-struct tc_link_ops {
-  /* Return a request >= 0 or a negative status. tag distinguishes calls in flight. */
-  int (*send)(void *link, int to, const void *buf, int64_t bytes, int tag);
-  int (*recv)(void *link, int from, void *buf, int64_t bytes, int tag);
-  /* 1 done (request is gone), 0 not yet, negative: peer gone or error. */
-  int (*test)(void *link, int request);
-  void (*cancel)(void *link, int request);        /* give up a request */
-  void (*free)(void *link);
-};
-/* members: world ranks, in coordinate order. */
-struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int coord,
-                            const int32_t *members, int size, const struct tc_comm_opts *o);
 
 #endif

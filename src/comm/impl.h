@@ -1,4 +1,4 @@
-/* impl.h - what comm.c asks of a backend. Private to comm*.c. */
+/* impl.h - what comm.c asks of a backend, and what backends share. */
 #ifndef TC_COMM_IMPL_H
 #define TC_COMM_IMPL_H
 
@@ -32,10 +32,10 @@ struct tc_late {
   const char *axis;
   const char *const *who;         /* [size]; may be NULL */
   const int32_t *members;         /* [size] world ranks */
-  struct tc_stall *stall;         /* may be NULL */
+  struct tc_blocked_call *blocked;         /* may be NULL */
   double deadline_s;
 };
-/* Call a waits for the coordinates late[n] (n may be more than the TC_BLAMED that are looked at).
+/* Call a waits for the coordinates late[n] (n may be more than the TC_SUSPECTS that are looked at).
  * _say tells the watchdog; _fail gives up; _gone: a peer is known to have left. TC_EPEER. */
 void tc_late_say(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns,
                  const int *late, int n);
@@ -43,16 +43,20 @@ int tc_late_fail(const struct tc_late *l, const struct tc_coll_args *a, int64_t 
                  const int *late, int n, struct tc_err *err);
 int tc_late_gone(const struct tc_late *l, const struct tc_coll_args *a, int peer,
                  struct tc_err *err);
-/* Puts the call's name before what err says and, of TC_EPEER, those who are to blame behind it;
+/* Puts the call's name before what err says and, of TC_EPEER, the suspects behind it;
  * returns its status. */
 int tc_late_broken(const struct tc_late *l, const struct tc_coll_args *a, const int *late, int n,
                    struct tc_err *err);
 
-/* Local. Takes impl over. stall is what impl says of its waits; may be NULL. */
+/* Local. Takes impl over. blocked is what impl says of its waits; may be NULL. */
 struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord, int size,
-                            const struct tc_comm_opts *o, struct tc_stall *stall);
+                            const struct tc_comm_opts *o, struct tc_blocked_call *blocked);
 
-struct tc_stall *tc_comm_stall(struct tc_comm *c);
+/* Local. out[n] <- ((term[0] + term[1]) + term[2]) + ..., or their maximum (a NaN stays), rounded
+ * once. f32, bf16, f64, i32; red: TC_SUM or TC_MAX_OP. out may be one of the terms. */
+void tc_reduce_terms(int dtype, void *out, const void *const *term, int terms, int64_t n, int red);
+
+struct tc_blocked_call *tc_comm_blocked_call(struct tc_comm *c);
 
 /* The deadline in force, in seconds. */
 static inline double tc_comm_deadline_s(const struct tc_comm_opts *o)

@@ -6,7 +6,7 @@
  * TAG_BASE, which leaves the lower half of what every MPI guarantees (32767) to others:
  *   tag = TAG_BASE + id * TAGS_PER_ID + the link's tag.
  * Groups of one id (an axis) have no two ranks in common, so id and the pair of ranks tell
- * groups apart. The tag behind the last id's is for the watchdogs' letters. Several workers
+ * groups apart. The tag behind the last id's is for the watchdogs' messages. Several workers
  * call MPI at once: MPI_THREAD_MULTIPLE.
  *
  * MPI makes progress only inside its calls: the worker's polling is what moves messages. */
@@ -18,9 +18,11 @@
 #include <unistd.h>
 
 #include "src/comm/impl.h"
+#include "src/comm/link.h"
+#include "src/comm/mpi.h"
 #include "src/watch/watch.h"
 
-enum { TAG_BASE = 16384, TAGS_PER_ID = 64, IDS = 255, MAIL_TAG = TAG_BASE + IDS * TAGS_PER_ID };
+enum { TAG_BASE = 16384, TAGS_PER_ID = 64, IDS = 255, CHANNEL_TAG = TAG_BASE + IDS * TAGS_PER_ID };
 
 #define CANCEL_TRIES 100
 #define ABORT_S 10                          /* tc_mpi_abort leaves so long for the launcher */
@@ -102,17 +104,17 @@ void tc_mpi_abort(int status)
   _Exit(status);
 }
 
-/* ---- letters ------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------- */
 
 struct sent { MPI_Request mpi; void *copy; };
 
-struct mail {
-  struct tc_mail public;          /* first */
+struct channel {
+  struct tc_channel public;          /* first */
   struct sent *sent;              /* under way; to the dead for ever */
   int n, cap;
 };
 
-static void forget_sent(struct mail *m)
+static void forget_sent(struct channel *m)
 {
   for (int i = 0; i < m->n; i++) {
     int done = 0;
@@ -123,45 +125,45 @@ static void forget_sent(struct mail *m)
   }
 }
 
-static void mail_send(struct tc_mail *mail, int to, const void *buf, int bytes)
+static void channel_send(struct tc_channel *channel, int to, const void *buf, int bytes)
 {
-  struct mail *m = (struct mail *)mail;
+  struct channel *m = (struct channel *)channel;
   forget_sent(m);
   TC_GROW(m->sent, m->n, m->cap);
   struct sent *s = &m->sent[m->n];
   s->copy = memcpy(tc_malloc((size_t)bytes), buf, (size_t)bytes);
-  if (MPI_Isend(s->copy, bytes, MPI_BYTE, to, MAIL_TAG, MPI_COMM_WORLD, &s->mpi) == MPI_SUCCESS)
+  if (MPI_Isend(s->copy, bytes, MPI_BYTE, to, CHANNEL_TAG, MPI_COMM_WORLD, &s->mpi) == MPI_SUCCESS)
     m->n++;
   else free(s->copy);
 }
 
-static bool mail_poll(struct tc_mail *mail, void *buf, int bytes)
+static bool channel_poll(struct tc_channel *channel, void *buf, int bytes)
 {
   MPI_Message msg;
   MPI_Status status;
   int got = 0, n = 0;
-  (void)mail;
-  if (MPI_Improbe(MPI_ANY_SOURCE, MAIL_TAG, MPI_COMM_WORLD, &got, &msg, &status) != MPI_SUCCESS ||
-      !got) return false;
+  (void)channel;
+  int rc = MPI_Improbe(MPI_ANY_SOURCE, CHANNEL_TAG, MPI_COMM_WORLD, &got, &msg, &status);
+  if (rc != MPI_SUCCESS || !got) return false;
   MPI_Get_count(&status, MPI_BYTE, &n);
   TC_ASSERT(n == bytes);
   return MPI_Mrecv(buf, bytes, MPI_BYTE, &msg, MPI_STATUS_IGNORE) == MPI_SUCCESS;
 }
 
 /* What is still under way is MPI's: its copy is left behind. */
-static void mail_free(struct tc_mail *mail)
+static void channel_free(struct tc_channel *channel)
 {
-  struct mail *m = (struct mail *)mail;
+  struct channel *m = (struct channel *)channel;
   forget_sent(m);
   for (int i = 0; i < m->n; i++) MPI_Request_free(&m->sent[i].mpi);
   free(m->sent);
   free(m);
 }
 
-struct tc_mail *tc_mpi_mail(void)
+struct tc_channel *tc_mpi_channel(void)
 {
-  struct mail *m = tc_calloc(1, sizeof *m);
-  m->public = (struct tc_mail){ mail_send, mail_poll, mail_free };
+  struct channel *m = tc_calloc(1, sizeof *m);
+  m->public = (struct tc_channel){ channel_send, channel_poll, channel_free };
   return &m->public;
 }
 

@@ -60,13 +60,13 @@ static void back_off(struct patience *p)
 }
 
 /* The others, those next to this one first. */
-static int find_late(const struct nccl *x, const struct tc_coll_args *a, int late[TC_BLAMED])
+static int find_late(const struct nccl *x, const struct tc_coll_args *a, int late[TC_SUSPECTS])
 {
   if (a->coll == TC_SEND || a->coll == TC_RECV) {
     late[0] = a->root;
     return 1;
   }
-  for (int i = 0; i < TC_MIN(x->size - 1, TC_BLAMED); i++) late[i] = (x->coord + 1 + i) % x->size;
+  for (int i = 0; i < TC_MIN(x->size - 1, TC_SUSPECTS); i++) late[i] = (x->coord + 1 + i) % x->size;
   return x->size - 1;
 }
 
@@ -74,7 +74,7 @@ static int find_late(const struct nccl *x, const struct tc_coll_args *a, int lat
 static int wait_on(struct nccl *x, const struct tc_coll_args *a, struct patience *p,
                    const atomic_bool *stop, struct tc_err *err)
 {
-  int late[TC_BLAMED], n = find_late(x, a, late);
+  int late[TC_SUSPECTS], n = find_late(x, a, late);
   grow_older(p);
   if (stop && atomic_load_explicit(stop, memory_order_relaxed))
     return tc_fail(err, TC_EPEER, "the communicator of axis %s was freed", x->name);
@@ -97,7 +97,7 @@ static void abort_all(struct nccl *x)
 /* The library failed, or (not `library`) it was waited for too long, as err says. */
 static int give_up(struct nccl *x, const struct tc_coll_args *a, bool library, struct tc_err *err)
 {
-  int late[TC_BLAMED], n = find_late(x, a, late);
+  int late[TC_SUSPECTS], n = find_late(x, a, late);
   pthread_mutex_lock(&x->lock);
   const bool first = !x->why.status;
   pthread_mutex_unlock(&x->lock);
@@ -117,12 +117,12 @@ static int be_ready(struct nccl *x, int w, const struct tc_coll_args *a, struct 
   int rc = x->ops->ready(x->way[w], err), late = 0;
   if (rc > 0) return 0;
   if (rc < 0) return give_up(x, a, true, err);
-  tc_lane_waits(x->late.stall);                  /* this wait has a deadline of its own */
+  tc_thread_status_waits(x->late.blocked);       /* this wait has a deadline of its own */
   do late = wait_on(x, a, &p, NULL, err);
   while (late == 0 && (rc = x->ops->ready(x->way[w], err)) == 0);
-  tc_lane_waits(NULL);
+  tc_thread_status_waits(NULL);
   if (late < 0 || rc < 0) return give_up(x, a, late == 0, err);
-  if (p.say_ns > SAY_NS) tc_stall_clear(x->late.stall);
+  if (p.say_ns > SAY_NS) tc_blocked_call_clear(x->late.blocked);
   return 0;
 }
 
@@ -176,7 +176,7 @@ static int nccl_run(void *impl, const struct tc_coll_args *a, const atomic_bool 
     if (at == TC_NCCL_QUEUED) p.age_ns = 0;
   }
   if (at < 0 || rc < 0) return give_up(x, a, at < 0, err);
-  if (p.say_ns > SAY_NS) tc_stall_clear(x->late.stall);
+  if (p.say_ns > SAY_NS) tc_blocked_call_clear(x->late.blocked);
   x->seen++;
   *bytes = bytes_of(x, a);
   return 0;
@@ -244,12 +244,13 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
   x->members = tc_malloc((size_t)x->size * sizeof *members);
   memcpy(x->members, members, (size_t)x->size * sizeof *members);
   x->late = (struct tc_late){ .axis = x->name, .who = o->who, .members = x->members,
-                              .stall = beside ? tc_comm_stall(beside) : tc_stall_new(),
+                              .blocked = beside ? tc_comm_blocked_call(beside)
+                                                : tc_blocked_call_new(),
                               .deadline_s = tc_comm_deadline_s(o) };
   int rc = 0;
   *out = NULL;
   for (int w = 0; w < x->n_ways && !rc; w++) rc = join_way(x, w, device, host, err);
-  struct tc_comm *c = tc_comm_new(&comm_ops, x, x->coord, x->size, o, x->late.stall);
+  struct tc_comm *c = tc_comm_new(&comm_ops, x, x->coord, x->size, o, x->late.blocked);
   if (!rc) rc = tc_comm_usable(c, err);
   if (rc < 0) {
     abort_all(x);

@@ -20,7 +20,7 @@
  * they have to tell each other; it is not needed afterwards. two_ways: sends to higher coordinates
  * and sends to lower ones don't wait for each other (two communicators of the library). The
  * members' status is alike on all, but for TC_EPEER. beside: another such communicator of this
- * rank, or NULL; the host waits for all of them at once, so the watchdog hears of one stall. */
+ * rank, or NULL; the host waits for all of them at once, so the watchdog hears of one blocked. */
 int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *device,
                  struct tc_comm *host, struct tc_comm *beside, const int32_t *members,
                  bool two_ways, const struct tc_comm_opts *o, struct tc_err *err);

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "src/comm/impl.h"
+#include "src/comm/link.h"
 
 enum {
   DEPTH = 4,                      /* pieces of a flow in flight */
@@ -28,10 +29,9 @@ enum {
   MOVE_PIECE = 4 << 20,           /* bytes of a piece that is only moved */
   TERM_PIECE_MAX = 1 << 20, TERM_PIECE_MIN = 16 << 10,     /* of one that is reduced */
   TERM_BUDGET = 16 << 20,         /* bytes of staging */
-  CHUNK = 1024,                   /* elements added at once: they stay in the first cache */
   SPINS = 64, YIELDS = 64,        /* polls without progress before giving the core up */
   SLEEP_MIN_NS = 20000, SLEEP_DOUBLINGS = 6,   /* up to 1.3 ms */
-  MAX_NAMED = TC_BLAMED           /* members named in a message */
+  MAX_NAMED = TC_SUSPECTS           /* members named in a message */
 };
 #define SAY_NS INT64_C(250000000) /* how often a call that waits says for whom */
 
@@ -105,47 +105,6 @@ struct p2p {
   struct walk walk;               /* of the pieces reduced here */
   int64_t reduced, to_reduce;     /* pieces */
   int64_t sent_bytes;
-};
-
-/* ---- adding ---------------------------------------------------------------------- */
-
-#define SAME(x) (x)
-#define ADD(a, b) ((a) + (b))
-#define ADD_WRAP(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
-
-/* out[n] <- ((term 0 + term 1) + term 2) + ..., or their maximum (a NaN stays), in the wide
- * type, rounded once. out may be one of the terms: a chunk is read before it is written. */
-#define REDUCER(name, type, wide, load, store, add)                                        \
-static void name(void *out_, const void *const *term, int terms, int64_t n, int red)       \
-{                                                                                          \
-  type *out = out_;                                                                        \
-  wide acc[CHUNK];                                                                         \
-  for (int64_t i = 0; i < n; i += CHUNK) {                                                 \
-    int m = (int)TC_MIN(n - i, CHUNK);                                                     \
-    for (int t = 0; t < terms; t++) {                                                      \
-      const type *restrict x = (const type *)term[t] + i;                                  \
-      if (t == 0)                                                                          \
-        for (int k = 0; k < m; k++) acc[k] = load(x[k]);                                   \
-      else if (red == TC_SUM)                                                              \
-        for (int k = 0; k < m; k++) acc[k] = add(acc[k], load(x[k]));                      \
-      else                                                                                 \
-        for (int k = 0; k < m; k++) {                                                      \
-          wide v = load(x[k]);                                                             \
-          acc[k] = v > acc[k] || v != v ? v : acc[k];                                      \
-        }                                                                                  \
-    }                                                                                      \
-    for (int k = 0; k < m; k++) out[i + k] = store(acc[k]);                                \
-  }                                                                                        \
-}
-REDUCER(reduce_f32, float, float, SAME, SAME, ADD)
-REDUCER(reduce_bf16, uint16_t, float, tc_bf16_to_f32, tc_f32_to_bf16, ADD)
-REDUCER(reduce_f64, double, double, SAME, SAME, ADD)
-REDUCER(reduce_i32, int32_t, int32_t, SAME, SAME, ADD_WRAP)
-
-typedef void reduce_fn(void *out, const void *const *term, int terms, int64_t n, int red);
-static reduce_fn *const reduce_fns[TC_DTYPES] = {
-  [TC_F32] = reduce_f32, [TC_BF16] = reduce_bf16, [TC_F64] = reduce_f64,
-  [TC_I32] = reduce_i32
 };
 
 /* ---- blocks and pieces ----------------------------------------------------------- */
@@ -322,7 +281,7 @@ static int find_late(const struct p2p *x, int *late)
 }
 
 /* For the watchdog: whom this call waits for. */
-static void say_stall(struct p2p *x, int64_t age_ns)
+static void say_blocked(struct p2p *x, int64_t age_ns)
 {
   int late[MAX_NAMED], n = find_late(x, late);
   tc_late_say(&x->late, x->a, age_ns, late, n);
@@ -397,7 +356,7 @@ static bool reduce_next(struct p2p *x)
     for (int i = 0; i < x->size; i++)
       x->term[i] = i == x->coord ? piece_at(x, &p, SRC, WHOLE) : slot_at(x, x->reduced, i);
     if (x->size > 1 || x->term[0] != out)
-      reduce_fns[x->a->dtype](out, x->term, x->size, p.n, x->a->red);
+      tc_reduce_terms(x->a->dtype, out, x->term, x->size, p.n, x->a->red);
   }
   x->reduced++;
   return true;
@@ -459,11 +418,11 @@ static int p2p_run(void *impl, const struct tc_coll_args *a, const atomic_bool *
     else
       back_off(idle);
     if (age_ns > say_ns) {
-      say_stall(x, age_ns);
+      say_blocked(x, age_ns);
       say_ns = age_ns + SAY_NS;
     }
   }
-  if (say_ns > SAY_NS && rc >= 0) tc_stall_clear(x->late.stall);
+  if (say_ns > SAY_NS && rc >= 0) tc_blocked_call_clear(x->late.blocked);
   if (rc < 0) cancel_all(x);
   *bytes = x->sent_bytes;
   return TC_MIN(rc, 0);
@@ -495,10 +454,10 @@ struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int coord
   x->members = tc_malloc((size_t)size * sizeof *members);
   memcpy(x->members, members, (size_t)size * sizeof *members);
   x->late = (struct tc_late){ .axis = x->name, .who = o->who, .members = x->members,
-                              .stall = size > 1 ? tc_stall_new() : NULL,
+                              .blocked = size > 1 ? tc_blocked_call_new() : NULL,
                               .deadline_s = tc_comm_deadline_s(o) };
   x->flow = tc_calloc((size_t)size * MAX_RULES, sizeof *x->flow);
   x->arrived = tc_calloc((size_t)size, sizeof *x->arrived);
   x->term = tc_calloc((size_t)size, sizeof *x->term);
-  return tc_comm_new(&p2p_ops, x, coord, size, o, x->late.stall);
+  return tc_comm_new(&p2p_ops, x, coord, size, o, x->late.blocked);
 }

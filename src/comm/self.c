@@ -1,7 +1,7 @@
 /* self.c - a group of one: the stand-in that keeps "if there are peers" out of the rest.
  *
  * Its link has nobody to send to, so it can't. */
-#include "src/comm/comm.h"
+#include "src/comm/link.h"
 
 static void no_free(void *link)
 {

@@ -17,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/comm/comm.h"
+#include "src/comm/hub.h"
+#include "src/comm/link.h"
 
 enum state { FREE, POSTED, MATCHED, COPYING, DONE, DEAD };
 

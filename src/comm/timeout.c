@@ -25,23 +25,24 @@ void tc_late_say(const struct tc_late *l, const struct tc_coll_args *a, int64_t 
                  const int *late, int n)
 {
   char call[256];
-  int32_t rank[TC_BLAMED];
-  n = TC_MIN(n, TC_BLAMED);
+  int32_t rank[TC_SUSPECTS];
+  n = TC_MIN(n, TC_SUSPECTS);
   for (int i = 0; i < n; i++) rank[i] = l->members[late[i]];
-  tc_stall_set(l->stall, call_name(l, a, call, sizeof call), (double)age_ns * 1e-9, rank, n);
+  call_name(l, a, call, sizeof call);
+  tc_blocked_call_set(l->blocked, call, (double)age_ns * 1e-9, rank, n);
 }
 
 int tc_late_fail(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns,
                  const int *late, int n, struct tc_err *err)
 {
   char call[256], who[512] = "";
-  struct tc_blame b;
+  struct tc_diagnosis b;
   tc_late_say(l, a, age_ns, late, n);
-  bool found = tc_stall_blame(l->stall, &b);
-  for (int i = 0; i < TC_MIN(n, TC_BLAMED) && !b.n; i++) name_member(l, late[i], who, sizeof who);
-  if (!b.n && n > TC_BLAMED) {
+  bool found = tc_blocked_call_diagnose(l->blocked, &b);
+  for (int i = 0; i < TC_MIN(n, TC_SUSPECTS) && !b.n; i++) name_member(l, late[i], who, sizeof who);
+  if (!b.n && n > TC_SUSPECTS) {
     size_t at = strlen(who);
-    snprintf(who + at, sizeof who - at, " and %d more", n - TC_BLAMED);
+    snprintf(who + at, sizeof who - at, " and %d more", n - TC_SUSPECTS);
   }
   return tc_fail(err, TC_EPEER, "%s: no answer from %s after %g s (deadline run.deadline): %s",
                  call_name(l, a, call, sizeof call), b.n ? b.who : who, l->deadline_s,
@@ -62,10 +63,10 @@ int tc_late_broken(const struct tc_late *l, const struct tc_coll_args *a, const 
 {
   char call[256];
   const struct tc_err why = *err;
-  struct tc_blame b = { 0 };
+  struct tc_diagnosis b = { 0 };
   if (why.status == TC_EPEER) {
     tc_late_say(l, a, 0, late, n);
-    tc_stall_blame(l->stall, &b);
+    tc_blocked_call_diagnose(l->blocked, &b);
   }
   return tc_fail(err, why.status, "%s: %.400s%s%s%s%s", call_name(l, a, call, sizeof call), why.text,
                  b.n ? "; " : "", b.who, b.n ? ": " : "", b.n ? b.why : "");

@@ -83,8 +83,7 @@ int tc_stored_boxes(const struct tc_tensor *t, const struct tc_mesh *m, int rank
  * or one at all where there are more replicas than rows. */
 static int64_t first_turn(const char *name)
 {
-  uint32_t h = 2166136261u;
-  for (; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
+  uint32_t h = tc_hash32(name);
   return h ^ h >> 15;
 }
 

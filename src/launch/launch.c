@@ -7,9 +7,11 @@
  *   initialised before, 4.1 none where it was initialised and finalised;
  * - after tc_mpi_start MPI is finished, or aborted if a peer is missing (no orderly end);
  * - a thread's rank is told to the hub as gone only if it failed: the others must not wait;
- * - each rank's thread has a lane from its first moment to its last: a rank that hangs anywhere
+ * - each rank's thread has a status from its first moment to its last: a rank that hangs anywhere
  *   is ended by the watchdog. */
 #include "src/launch/launch.h"
+#include "src/comm/hub.h"
+#include "src/comm/mpi.h"
 #include "ac_config.h"
 #include "src/launch/pmix.h"
 #include "src/watch/watch.h"
@@ -29,7 +31,7 @@ enum { MAX_THREADS = 4096, MAX_RANK = 1 << 24 };
 enum { SHUT, OPEN, CLOSED };
 struct gate { pthread_mutex_t lock; pthread_cond_t changed; int state; };
 
-struct seat {
+struct rank_thread {
   pthread_t thread;
   const struct tc_launch *launch;
   struct gate *gate;
@@ -188,9 +190,9 @@ static void set_gate(struct gate *g, int state)
   pthread_mutex_unlock(&g->lock);
 }
 
-static void *run_seat(void *arg)
+static void *run_rank_thread(void *arg)
 {
-  struct seat *s = arg;
+  struct rank_thread *s = arg;
   if (!may_begin(s->gate)) return NULL;
   tc_watch_enter(s->watch, s->rank);
   tc_ranks_bind(s->launch->ranks, s->rank);
@@ -201,7 +203,7 @@ static void *run_seat(void *arg)
 }
 
 /* Each sentence once. */
-static int say_all(const struct seat *s, int n)
+static int say_all(const struct rank_thread *s, int n)
 {
   int status = 0;
   for (int r = 0; r < n; r++) {
@@ -222,12 +224,12 @@ static int run_threads(const struct tc_launch *l, tc_launch_body *body, void *ct
   if (new_watch(&w, l, &err) < 0) return tc_say_failure(&err);
   pthread_mutex_init(&gate.lock, NULL);
   pthread_cond_init(&gate.changed, NULL);
-  struct seat *s = tc_calloc((size_t)n, sizeof *s);
+  struct rank_thread *s = tc_calloc((size_t)n, sizeof *s);
   int rc = 0;
   for (int r = 0; r < n && !rc; r++) {
-    s[r] = (struct seat){ .launch = l, .watch = w, .gate = &gate, .body = body, .ctx = ctx,
+    s[r] = (struct rank_thread){ .launch = l, .watch = w, .gate = &gate, .body = body, .ctx = ctx,
                           .rank = r };
-    rc = tc_thread_start(&s[r].thread, run_seat, &s[r], &err);
+    rc = tc_thread_start(&s[r].thread, run_rank_thread, &s[r], &err);
     started += rc == 0;
   }
   set_gate(&gate, rc == 0 ? OPEN : CLOSED);
@@ -261,13 +263,13 @@ static int run_process(struct tc_launch *l, tc_launch_body *body, void *ctx)
     return tc_say_failure(&err);
   }
   tc_watch_enter(w, r->rank);
-  if (l->mpi) tc_watch_mail(w, tc_mpi_mail());
+  if (l->mpi) tc_watch_channel(w, tc_mpi_channel());
   tc_ranks_bind(r, r->rank);           /* MPI's own threads, which came before, stay free */
   int rc = body(r->rank, ctx, &err);
   tc_watch_leave(rc, &err);
   int status = tc_launch_say(r, rc, &err);
   if (l->mpi) await_end(l, rc);
-  tc_watch_mail(w, NULL);
+  tc_watch_channel(w, NULL);
   tc_watch_free(w);
   if (l->mpi) tc_mpi_finish();
   l->mpi = false;

@@ -1,8 +1,18 @@
 /* launch.h - starting the ranks of a command and ending it: threads of this process (run.ranks)
- * or the processes that a launcher started; who says what went wrong; the exit status.
+ * or the processes that a launcher started; which of them reports an error; the exit status.
  *
- * A command finds who runs, then whatever else may be wrong and all ranks find alike, and only
- * then starts:
+ * In: the options run.*, the launcher's environment, the node's CPUs and GPUs. Out: a call of the
+ * command's body on each rank, and an exit status. The files, in reading order:
+ *   launch.c    finding the ranks, starting and ending them
+ *   ranks.c     which rank is where, and which CPUs and GPU it has
+ *   pmix.c      the launcher, through PMIx
+ *   gpus.c      the GPUs that a rank may use; nvml.c what the driver knows of them
+ *   bind.c      GPUs and CPUs divided among the ranks of a node; cpus.c the calling thread's CPUs
+ *   process.c   what every process begins with
+ *   stop.c      signals that ask a run to save and stop
+ *
+ * A command first finds its ranks, then checks whatever else may be wrong on all ranks alike, and
+ * only then starts:
  *
  *   rc = tc_launch_find(&l, cfg, &err);
  *   status = rc < 0 ? tc_launch_say(l.ranks, rc, &err) : tc_launch_run(&l, body, ctx);

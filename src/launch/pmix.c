@@ -85,7 +85,7 @@ static void fence_done(pmix_status_t status, void *ctx)
   atomic_store(&f->done, true);
 }
 
-/* Waits for all ranks of the step (but see tc_pmix_hear), and collects what they put: under Slurm a
+/* Waits for all ranks of the step (but see tc_pmix_get), and collects what they put: under Slurm a
  * fence that collects nothing waits for the ranks of the own node alone (seen with 22.05). After
  * the deadline the struct is left to the callback that may still come. */
 static int fence_all(struct tc_err *err)
@@ -110,7 +110,7 @@ static int fence_all(struct tc_err *err)
   return rc == PMIX_SUCCESS ? TC_OK : pmix_fail("PMIx_Fence", rc, err);
 }
 
-int tc_pmix_tell(const char *key, const void *p, size_t bytes, struct tc_err *err)
+int tc_pmix_put(const char *key, const void *p, size_t bytes, struct tc_err *err)
 {
   pmix_value_t value;
   pmix_byte_object_t object = { .bytes = (char *)(uintptr_t)p, .size = bytes };
@@ -123,7 +123,7 @@ int tc_pmix_tell(const char *key, const void *p, size_t bytes, struct tc_err *er
 
 /* With PMIxCollFence=tree Slurm's fence waits for no other node (22.05): then what is put late is
  * found only by asking that node anew. */
-int tc_pmix_hear(int rank, const char *key, void *p, size_t bytes, struct tc_err *err)
+int tc_pmix_get(int rank, const char *key, void *p, size_t bytes, struct tc_err *err)
 {
   pmix_proc_t peer;
   pmix_info_t info[2];

@@ -1,4 +1,4 @@
-/* pmix.h - what ranks ask of their launcher, and tell each other through it. */
+/* pmix.h - what ranks ask of their launcher, and what they send each other through it. */
 #ifndef TC_RANKS_PMIX_H
 #define TC_RANKS_PMIX_H
 
@@ -10,12 +10,12 @@ bool tc_pmix_launched(void);
 int tc_pmix_start(int *rank, int *world, struct tc_err *err);
 /* Local. From now on no launcher is known: half-initialised, PMIx dies of any call. */
 void tc_pmix_forget(void);
-/* Collective over the step. p[bytes] are under `key`, once, for tc_pmix_hear; who has heard all
- * ranks knows that all have come. TC_EPEER after 300 s. */
-int tc_pmix_tell(const char *key, const void *p, size_t bytes, struct tc_err *err);
-/* Local, after tc_pmix_tell. Waits for what `rank` tells under `key`: p[bytes]. TC_EPEER after
- * 300 s or more; 1: it told another number of bytes. */
-int tc_pmix_hear(int rank, const char *key, void *p, size_t bytes, struct tc_err *err);
+/* Collective over the step. p[bytes] are under `key`, once, for tc_pmix_get; a rank that has got
+ * those of all ranks knows that all have come. TC_EPEER after 300 s. */
+int tc_pmix_put(const char *key, const void *p, size_t bytes, struct tc_err *err);
+/* Local, after tc_pmix_put. Waits for what `rank` has put under `key`: p[bytes]. TC_EPEER after
+ * 300 s or more; 1: it has put another number of bytes. */
+int tc_pmix_get(int rank, const char *key, void *p, size_t bytes, struct tc_err *err);
 /* Local. The lowest rank of this rank's node. -1: this launcher has no node map. */
 int tc_pmix_leader(void);
 

@@ -90,9 +90,9 @@ static void say_where(const char *what, const char *more)
     add(line, sizeof line, " on ");
     add(line, sizeof line, host.nodename);
   }
-  if (*at.lane && strcmp(at.lane, "main")) {
+  if (*at.thread && strcmp(at.thread, "main")) {
     add(line, sizeof line, ", thread ");
-    add(line, sizeof line, at.lane);
+    add(line, sizeof line, at.thread);
   }
   if (at.step > 0) {
     add(line, sizeof line, ", step ");
@@ -210,13 +210,13 @@ static int probe_threads(int n, struct tc_err *err)
 
 int tc_process_pool(int n, struct tc_err *err)
 {
-  const struct tc_lane *lane = tc_lane_mine();
+  const struct tc_thread_status *status = tc_thread_status_mine();
   const int rank = tc_log_rank();
   TC_TRY(probe_threads(n - 1, err));
 #pragma omp parallel num_threads(n)
-  if (tc_lane_mine() != lane || !lane) {
+  if (tc_thread_status_mine() != status || !status) {
     tc_log_set_rank(rank);
-    if (!tc_lane_helps(lane)) tc_signal_stack_new();   /* until the process ends */
+    if (!tc_thread_status_helps(status)) tc_signal_stack_new();   /* until the process ends */
   }
   return 0;
 }

@@ -119,9 +119,9 @@ static int look_at_self(struct self *s, struct tc_err *err)
 static int exchange(int rank, const char *key, const struct blob *mine, int world,
                     struct blob *all, struct tc_err *err)
 {
-  TC_TRY(tc_pmix_tell(key, mine, sizeof *mine, err));
+  TC_TRY(tc_pmix_put(key, mine, sizeof *mine, err));
   for (int r = 0; r < world; r++) {
-    int rc = tc_pmix_hear(r, key, &all[r], sizeof all[r], err);
+    int rc = tc_pmix_get(r, key, &all[r], sizeof all[r], err);
     if (rc < 0) return rc;
     if (rc > 0 || all[r].magic != BLOB_MAGIC)
       return tc_fail(err, TC_EUSER, "rank %d runs another build of tercio than rank %d; install "
@@ -168,10 +168,7 @@ static void set_nodes(struct tc_ranks *r, const struct blob *all)
 /* Devices are the same if their UUID is; else the bus; else what CUDA calls them. */
 static uint64_t device_id(const struct tc_dev *d)
 {
-  uint64_t h = UINT64_C(14695981039346656037);               /* FNV-1a */
-  const char *name = *d->uuid ? d->uuid : *d->pci ? d->pci : d->name;
-  for (; *name; name++) h = (h ^ (unsigned char)*name) * UINT64_C(1099511628211);
-  return h;
+  return tc_hash64(*d->uuid ? d->uuid : *d->pci ? d->pci : d->name);
 }
 
 static void set_sights(struct sight *sees, const struct tc_visible *v)

@@ -1,6 +1,5 @@
-/* ranks.h - who and where am I: PMIx discovery under srun and mpirun, or alone.
- *
- * The only room that sees <pmix.h>. Without a launcher PMIx is never initialised. */
+/* ranks.h - which rank this process is, and on which node: by PMIx under srun and mpirun, or alone.
+ * Without a launcher PMIx is never initialised. */
 #ifndef TC_RANKS_H
 #define TC_RANKS_H
 

@@ -123,13 +123,8 @@ void tc_optim_build(struct tc_graph *g, bool adamw)
 }
 
 /* A stream of random numbers of its own for each parameter, from its name: the same on every
- * layout and whatever else the program holds. FNV-1a. */
-static int64_t stream(const char *name)
-{
-  uint32_t h = 2166136261u;
-  for (const char *c = name; *c; c++) h = (h ^ (uint8_t)*c) * 16777619u;
-  return (int64_t)h;
-}
+ * layout and whatever else the program holds. */
+static int64_t stream(const char *name) { return (int64_t)tc_hash32(name); }
 
 void tc_optim_refresh(struct tc_graph *g)
 {

@@ -2,7 +2,14 @@
  *
  * Events go into a buffer made before the run; when it is full, later ones are counted as
  * dropped. Only the steps that are begun with tc_trace_step are traced. Every function takes
- * NULL for the trace: nothing happens. */
+ * NULL for the trace: nothing happens.
+ *
+ * src/monitor is what a run measures of itself. In: events and times of each rank. Out: a file of all
+ * ranks' events on one clock, a sentence about a rank that is slower than the others. The files, in
+ * reading order:
+ *   event.h       tracks and kinds of events, which the report reads, too
+ *   trace.c       events, clocks compared between ranks, the file
+ *   straggler.c   which rank the others wait for */
 #ifndef TC_TRACE_H
 #define TC_TRACE_H
 

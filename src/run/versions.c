@@ -3,6 +3,7 @@
 #include "io/ckpt/h5.h"
 #include "kernels/kernel.h"
 #include "src/comm/comm.h"
+#include "src/comm/mpi.h"
 #include "src/launch/ranks.h"
 
 #include <string.h>

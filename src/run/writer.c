@@ -17,7 +17,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum state { IDLE, BUSY, DONE };
@@ -34,7 +33,7 @@ struct tc_writer {
   int64_t bytes, memcpy_ns;
   struct piece *piece;            /* the copy, in pieces that threads share */
   int n_pieces;
-  struct tc_lane *lane;           /* status of the thread */
+  struct tc_thread_status *status;  /* of the thread */
   int64_t verified;               /* the writer's */
 
   pthread_t thread;
@@ -179,7 +178,7 @@ static void write_checkpoint(struct tc_writer *s)
 static void *work(void *arg)
 {
   struct tc_writer *s = arg;
-  tc_lane_use(s->lane);
+  tc_thread_status_use(s->status);
   pthread_mutex_lock(&s->lock);
   for (;;) {
     while (s->state != BUSY && !s->stop) pthread_cond_wait(&s->changed, &s->lock);
@@ -208,19 +207,15 @@ static int start(struct tc_writer *s, struct tc_err *err)
 int tc_writer_new(struct tc_writer **out, const struct tc_writer_opts *o, struct tc_err *err)
 {
   struct tc_writer *s = *out = tc_calloc(1, sizeof *s);
-  pthread_condattr_t attr;
   s->o = *o;
   if (o->copy) s->copy = *o->copy;
   s->verified = o->verified;
   s->log_fd = -1;
-  s->lane = o->async ? tc_lane_new("saver") : NULL;
+  s->status = o->async ? tc_thread_status_new("saver") : NULL;
   s->slice = tc_calloc((size_t)o->n_slices + 1, sizeof *s->slice);
   if (o->n_slices) memcpy(s->slice, o->slice, (size_t)o->n_slices * sizeof *s->slice);
   pthread_mutex_init(&s->lock, NULL);
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&s->changed, &attr);
-  pthread_condattr_destroy(&attr);
+  tc_cond_init(&s->changed);
   int rc = start(s, err);
   if (rc == 0) return 0;
   tc_writer_free(s, false);
@@ -280,14 +275,13 @@ int64_t tc_writer_memcpy_ns(const struct tc_writer *s) { return s->memcpy_ns; }
 static bool end_thread(struct tc_writer *s, bool abandon)
 {
   int64_t until = tc_now_ns() + ABANDON_NS;
-  struct timespec ts = { (time_t)(until / 1000000000), (long)(until % 1000000000) };
   int rc = 0;
   tc_at_rest();
   pthread_mutex_lock(&s->lock);
   s->stop = true;
   pthread_cond_broadcast(&s->changed);
   while (!s->left && rc == 0)
-    rc = abandon ? pthread_cond_timedwait(&s->changed, &s->lock, &ts)
+    rc = abandon ? tc_cond_wait_until(&s->changed, &s->lock, until)
                  : pthread_cond_wait(&s->changed, &s->lock);
   bool left = s->left;
   pthread_mutex_unlock(&s->lock);

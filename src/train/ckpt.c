@@ -41,7 +41,7 @@ int tc_train_own(struct tc_train *t, struct tc_err *err)
     if (!again) break;
     tc_sleep_ns(TC_OWNER_LOOK_NS);
   }
-  void *name = t->run.rank == 0 ? (void *)(uintptr_t)tc_owner_home(t->ckpt.owner) : NULL;
+  void *name = t->run.rank == 0 ? (void *)(uintptr_t)tc_owner_lease(t->ckpt.owner) : NULL;
   int64_t n = name ? (int64_t)strlen(name) : 0;
   TC_TRY(tc_comm_bytes_bcast(t->run.world, 0, &name, &n, err));
   t->ckpt.home = tc_sprintf("%s/%.*s", t->ckpt.dir, (int)n, (const char *)name);
@@ -201,7 +201,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .job = t->run.ranks->job, .restart = t->run.ranks->restart,
     .who = (const char *const *)t->run.who, .version = PACKAGE_VERSION, .stack = t->run.stack,
     .loop = loop,
-    .home = t->ckpt.owner ? tc_owner_home(t->ckpt.owner) : NULL,
+    .lease = t->ckpt.owner ? tc_owner_lease(t->ckpt.owner) : NULL,
     .files = strcmp(t->run.cfg->ckpt_files, "node") ? TC_FILES_RANK : TC_FILES_NODE,
     .view = t->run.cfg->ckpt_view };
   t->ckpt.begun_ns = tc_now_ns();
@@ -276,18 +276,9 @@ static int initialise(struct tc_train *t, struct tc_err *err)
  * them. */
 static int set_aside(struct tc_train *t, int64_t step, struct tc_err *err)
 {
-  int64_t *steps = NULL;
-  int n = tc_ckpt_list(t->ckpt.dir, &steps, err), rc = TC_MIN(n, 0);
-  for (int i = 0; i < n && rc == 0 && steps[i] > step; i++) {
-    char from[40], to[80];
-    snprintf(from, sizeof from, "step-%08lld", (long long)steps[i]);
-    snprintf(to, sizeof to, "superseded-%s-%llx", from, (unsigned long long)tc_now_ns());
-    rc = tc_folder_rename(t->ckpt.dir, from, to, err);
-    if (rc == 0)
-      tc_warn("%s/%s: the run goes on from before it: kept as %s", t->ckpt.dir, from, to);
-  }
-  free(steps);
-  return rc;
+  char tag[20];
+  snprintf(tag, sizeof tag, "%llx", (unsigned long long)tc_now_ns());
+  return tc_ckpt_set_aside(t->ckpt.dir, step, tag, NULL, "the run goes on from before it", err);
 }
 
 int tc_train_restore(struct tc_train *t, struct tc_err *err)

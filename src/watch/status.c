@@ -1,40 +1,40 @@
-/* status.c - lanes and stalls: what the ranks say of themselves, and how it reads.
+/* status.c - thread statuses and blocked calls: what a rank reports of itself, in words.
  *
  * Invariants:
- *  - a lane's atomics are written by its own thread alone; its text is under its lock, and so is
+ *  - a status's atomics are written by its own thread alone; its text is under its lock, and so is
  *    every read of the borrowed strings: a mark that takes the lock ends all borrowing;
- *  - a lane's `seen` and `quiet_ns` belong to the watchdog's thread. */
+ *  - a status's `seen` and `quiet_ns` belong to the watchdog's thread. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/watch/impl.h"
 
-/* The lane of this thread, as base/base.c knows its rank: ranks may be threads of one process. */
-static _Thread_local struct tc_lane *here;
-/* Of a thread of OpenMP: the lane of the thread that it works for. */
-static _Thread_local const struct tc_lane *helps;
+/* The status of this thread, as base/err.c knows its rank: ranks may be threads of one process. */
+static _Thread_local struct tc_thread_status *here;
+/* Of a thread of OpenMP: the status of the thread that it works for. */
+static _Thread_local const struct tc_thread_status *helps;
 
 /* ---- marks --------------------------------------------------------------------------------- */
 
-static void beat(struct tc_lane *l)
+static void count_mark(struct tc_thread_status *l)
 {
-  uint64_t b = atomic_load_explicit(&l->beat, memory_order_relaxed);
-  atomic_store_explicit(&l->beat, b + 1, memory_order_release);
+  uint64_t b = atomic_load_explicit(&l->marks, memory_order_relaxed);
+  atomic_store_explicit(&l->marks, b + 1, memory_order_release);
 }
 
 void tc_at(const char *doing, const char *what, const char *of, int mb)
 {
-  struct tc_lane *l = here;
+  struct tc_thread_status *l = here;
   if (!l) return;
   atomic_store_explicit(&l->doing, doing, memory_order_relaxed);
   atomic_store_explicit(&l->what, what, memory_order_relaxed);
   atomic_store_explicit(&l->of, of, memory_order_relaxed);
   atomic_store_explicit(&l->mb, mb, memory_order_relaxed);
   atomic_store_explicit(&l->rests, false, memory_order_relaxed);
-  beat(l);
+  count_mark(l);
 }
 
-static void set_text(struct tc_lane *l, bool rests, const char *doing, const char *what)
+static void set_text(struct tc_thread_status *l, bool rests, const char *doing, const char *what)
 {
   if (!l) return;
   pthread_mutex_lock(&l->lock);
@@ -43,7 +43,7 @@ static void set_text(struct tc_lane *l, bool rests, const char *doing, const cha
   atomic_store(&l->of, NULL);
   snprintf(l->text, sizeof l->text, "%s%s%s", doing, what ? " of " : "", what ? what : "");
   atomic_store(&l->rests, rests);
-  beat(l);
+  count_mark(l);
   pthread_mutex_unlock(&l->lock);
 }
 
@@ -51,7 +51,7 @@ void tc_at_file(const char *doing, const char *what) { set_text(here, false, doi
 
 void tc_at_again(void)
 {
-  if (here) beat(here);
+  if (here) count_mark(here);
 }
 
 void tc_at_rest(void) { set_text(here, true, "nothing to do", NULL); }
@@ -60,14 +60,14 @@ void tc_at_step(int64_t step)
 {
   if (!here) return;
   atomic_store_explicit(&here->step, step, memory_order_relaxed);
-  beat(here);
+  count_mark(here);
 }
 
-void tc_lane_waits(struct tc_stall *s)
+void tc_thread_status_waits(struct tc_blocked_call *s)
 {
   if (!here) return;
   atomic_store_explicit(&here->waits, s, memory_order_release);
-  beat(here);
+  count_mark(here);
 }
 
 void tc_watch_allow(double least_s)
@@ -75,30 +75,30 @@ void tc_watch_allow(double least_s)
   if (here) atomic_store(&here->least_ns, (int64_t)(least_s * 1e9));
 }
 
-struct tc_lane *tc_lane_add(struct post *p, const char *name)
+struct tc_thread_status *tc_thread_status_add(struct rank_status *p, const char *name)
 {
-  struct tc_lane *l = tc_calloc(1, sizeof *l);
-  l->post = p;
+  struct tc_thread_status *l = tc_calloc(1, sizeof *l);
+  l->of_rank = p;
   snprintf(l->name, sizeof l->name, "%s", name);
   pthread_mutex_init(&l->lock, NULL);
   set_text(l, true, "nothing to do", NULL);
   pthread_mutex_lock(&p->lock);
-  l->next = p->lanes;
-  p->lanes = l;
+  l->next = p->threads;
+  p->threads = l;
   pthread_mutex_unlock(&p->lock);
   return l;
 }
 
-struct tc_lane *tc_lane_new(const char *name)
+struct tc_thread_status *tc_thread_status_new(const char *name)
 {
-  return here ? tc_lane_add(here->post, name) : NULL;
+  return here ? tc_thread_status_add(here->of_rank, name) : NULL;
 }
 
-void tc_lane_use(struct tc_lane *l) { here = l; }
+void tc_thread_status_use(struct tc_thread_status *l) { here = l; }
 
-struct tc_lane *tc_lane_mine(void) { return here; }
+struct tc_thread_status *tc_thread_status_mine(void) { return here; }
 
-bool tc_lane_helps(const struct tc_lane *l)
+bool tc_thread_status_helps(const struct tc_thread_status *l)
 {
   bool before = helps != NULL;
   helps = l;
@@ -109,12 +109,12 @@ bool tc_lane_helps(const struct tc_lane *l)
 
 bool tc_watch_standing(struct tc_standing *s)
 {
-  const struct tc_lane *l = here ? here : helps;
-  *s = (struct tc_standing){ .rank = -1, .lane = "", .word = { "", "", "" } };
+  const struct tc_thread_status *l = here ? here : helps;
+  *s = (struct tc_standing){ .rank = -1, .thread = "", .word = { "", "", "" } };
   if (!l) return false;
-  s->rank = l->post->world > 1 ? l->post->rank : -1;
+  s->rank = l->of_rank->world > 1 ? l->of_rank->rank : -1;
   s->step = atomic_load(&l->step);
-  s->lane = here ? l->name : "of OpenMP";
+  s->thread = here ? l->name : "of OpenMP";
   const char *word[] = { atomic_load(&l->doing), atomic_load(&l->what), atomic_load(&l->of) };
   for (int i = 0, n = 0; i < TC_STANDING_WORDS; i++)
     if (word[i] && *word[i]) s->word[n++] = word[i];
@@ -122,34 +122,35 @@ bool tc_watch_standing(struct tc_standing *s)
   return true;
 }
 
-/* ---- stalls -------------------------------------------------------------------------------- */
+/* ---- blocked calls ------------------------------------------------------------------------- */
 
-struct tc_stall *tc_stall_new(void)
+struct tc_blocked_call *tc_blocked_call_new(void)
 {
   if (!here) return NULL;
-  struct tc_stall *s = tc_calloc(1, sizeof *s);
-  s->post = here->post;
+  struct tc_blocked_call *s = tc_calloc(1, sizeof *s);
+  s->of_rank = here->of_rank;
   pthread_mutex_init(&s->lock, NULL);
-  pthread_mutex_lock(&s->post->lock);
-  s->next = s->post->stalls;
-  s->post->stalls = s;
-  pthread_mutex_unlock(&s->post->lock);
+  pthread_mutex_lock(&s->of_rank->lock);
+  s->next = s->of_rank->blocked_calls;
+  s->of_rank->blocked_calls = s;
+  pthread_mutex_unlock(&s->of_rank->lock);
   return s;
 }
 
-void tc_stall_set(struct tc_stall *s, const char *call, double age_s, const int32_t *late, int n)
+void tc_blocked_call_set(struct tc_blocked_call *s, const char *call, double age_s,
+                         const int32_t *late, int n)
 {
   if (!s) return;
   pthread_mutex_lock(&s->lock);
   snprintf(s->call, sizeof s->call, "%s", call);
   s->since_ns = tc_now_ns() - (int64_t)(age_s * 1e9);
-  s->n = TC_MIN(n, TC_BLAMED);
+  s->n = TC_MIN(n, TC_SUSPECTS);
   memcpy(s->late, late, (size_t)s->n * sizeof *late);
   s->on = true;
   pthread_mutex_unlock(&s->lock);
 }
 
-void tc_stall_clear(struct tc_stall *s)
+void tc_blocked_call_clear(struct tc_blocked_call *s)
 {
   if (!s) return;
   pthread_mutex_lock(&s->lock);
@@ -160,7 +161,7 @@ void tc_stall_clear(struct tc_stall *s)
 void tc_watch_leave(int rc, const struct tc_err *err)
 {
   if (!here) return;
-  struct post *p = here->post;
+  struct rank_status *p = here->of_rank;
   tc_at_rest();
   pthread_mutex_lock(&p->lock);
   p->ended = true;
@@ -169,23 +170,23 @@ void tc_watch_leave(int rc, const struct tc_err *err)
   pthread_mutex_unlock(&p->lock);
 }
 
-bool tc_post_left(const struct post *p)
+bool tc_rank_status_left(const struct rank_status *p)
 {
   bool left = false;
-  for (const struct tc_lane *l = p->lanes; l; l = l->next)
+  for (const struct tc_thread_status *l = p->threads; l; l = l->next)
     left |= l->next && !atomic_load(&l->rests);
   return left;
 }
 
-void tc_post_clear(struct post *p)
+void tc_rank_status_clear(struct rank_status *p)
 {
-  for (struct tc_lane *l = p->lanes, *next; l; l = next) {
+  for (struct tc_thread_status *l = p->threads, *next; l; l = next) {
     next = l->next;
     pthread_mutex_destroy(&l->lock);
     if (here == l) here = NULL;
     free(l);
   }
-  for (struct tc_stall *s = p->stalls, *next; s; s = next) {
+  for (struct tc_blocked_call *s = p->blocked_calls, *next; s; s = next) {
     next = s->next;
     pthread_mutex_destroy(&s->lock);
     free(s);
@@ -196,7 +197,7 @@ void tc_post_clear(struct post *p)
 /* ---- where a rank stands ------------------------------------------------------------------- */
 
 /* "step 3, forward matmul of h.1, micro-batch 0" */
-void tc_lane_text(struct tc_lane *l, char *text, size_t size)
+void tc_thread_status_text(struct tc_thread_status *l, char *text, size_t size)
 {
   pthread_mutex_lock(&l->lock);
   const char *doing = atomic_load(&l->doing), *what = atomic_load(&l->what);
@@ -215,7 +216,7 @@ void tc_lane_text(struct tc_lane *l, char *text, size_t size)
   pthread_mutex_unlock(&l->lock);
 }
 
-static bool stall_report(struct tc_stall *s, const char *const *who, struct report *r)
+static bool blocked_call_report(struct tc_blocked_call *s, const char *const *who, struct report *r)
 {
   pthread_mutex_lock(&s->lock);
   bool on = s->on;
@@ -231,11 +232,12 @@ static bool stall_report(struct tc_stall *s, const char *const *who, struct repo
   return on;
 }
 
-/* The lane that tells most: one that hangs; else the rank's own, unless that rests. */
-static struct tc_lane *telling(const struct post *p)
+/* The status that says most of the rank: that of a thread that hangs; else that of the rank's own
+ * thread, unless it rests. */
+static struct tc_thread_status *most_telling(const struct rank_status *p)
 {
-  struct tc_lane *hangs = NULL, *best = NULL;
-  for (struct tc_lane *l = p->lanes; l; l = l->next) {
+  struct tc_thread_status *hangs = NULL, *best = NULL;
+  for (struct tc_thread_status *l = p->threads; l; l = l->next) {
     if (l->quiet_ns >= SECOND && (!hangs || l->quiet_ns > hangs->quiet_ns)) hangs = l;
     if (!best || !atomic_load(&l->rests)) best = l;
   }
@@ -243,11 +245,11 @@ static struct tc_lane *telling(const struct post *p)
 }
 
 /* Of a rank of this process. */
-void tc_post_report(struct post *p, const char *const *who, struct report *r)
+void tc_rank_status_report(struct rank_status *p, const char *const *who, struct report *r)
 {
   *r = (struct report){ .rank = p->rank, .state = BUSY };
   pthread_mutex_lock(&p->lock);
-  struct tc_lane *l = telling(p);
+  struct tc_thread_status *l = most_telling(p);
   if (p->ended) {
     r->state = ENDED;
     snprintf(r->text, sizeof r->text, "%s", p->last_words);
@@ -258,10 +260,10 @@ void tc_post_report(struct post *p, const char *const *who, struct report *r)
     tc_text_add(r->text, sizeof r->text, "not begun");
     return;
   }
-  tc_lane_text(l, r->text, sizeof r->text);
+  tc_thread_status_text(l, r->text, sizeof r->text);
   r->for_ns = l->quiet_ns;
-  struct tc_stall *s = atomic_load(&l->waits);
+  struct tc_blocked_call *s = atomic_load(&l->waits);
   if (!s) return;
   r->state = WAITING;
-  if (!stall_report(s, who, r)) tc_text_add(r->text, sizeof r->text, "; communicates");
+  if (!blocked_call_report(s, who, r)) tc_text_add(r->text, sizeof r->text, "; communicates");
 }

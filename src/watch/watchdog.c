@@ -1,77 +1,70 @@
-/* watchdog.c - the watchdog thread and its search for a culprit.
+/* watchdog.c - the watchdog thread and its search for the ranks that a wait is due to.
  *
  * Invariants:
- *  - the mail and the search belong to the watchdog's thread;
- *  - nobody waits for the watchdog for more than BLAME_NS, and it waits for nobody;
+ *  - the channel and the search belong to the watchdog's thread;
+ *  - no thread waits for the watchdog for more than DIAGNOSE_NS, and it waits for none;
  *  - giving up can't be taken back: the process ends within GRACE_NS. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "src/watch/impl.h"
 
 #define TICK_NS (SECOND / 10)
 #define PROMPT_NS (SECOND / 500)  /* between looks while a search goes on */
-#define SILENT_NS (2 * SECOND)    /* who has not answered by then gives no sign of life */
+#define SILENT_NS (2 * SECOND)    /* a rank that has not answered by then gives no sign of life */
 #define SEARCH_NS (5 * SECOND)
-#define BLAME_NS (8 * SECOND)
+#define DIAGNOSE_NS (8 * SECOND)
 #define LINGER_NS (SECOND / 2)    /* for the others' lines, before a step is ended */
 #define GRACE_NS (10 * SECOND)    /* after giving up a process ends by itself, or is ended */
 
-enum { LEADS = 64 };
+enum { MOST_SUSPECTS = 64 };
 
 enum kind { ASK = 1, TELL, GIVE_UP };
-struct letter { int32_t kind, from, about; struct report report; };
+struct message { int32_t kind, from, about; struct report report; };
 
 struct request {
   struct request *next;
   int from, n;
-  int32_t late[TC_BLAMED];
-  struct tc_blame *out;
+  int32_t late[TC_SUSPECTS];
+  struct tc_diagnosis *out;
   bool done;
 };
 
-/* A rank that may be the culprit. */
-struct lead { int rank, via; int64_t asked_ns; bool answered; struct report report; };
+/* A rank that the wait may be due to. */
+struct suspect { int rank, via; int64_t asked_ns; bool answered; struct report report; };
 
 struct tc_watch {
   struct tc_watch_opts o;
   int64_t deadline_ns;
-  struct post *post;              /* [n_local] */
+  struct rank_status *local;      /* [n_local] */
   pthread_t thread;
-  pthread_mutex_t lock, mail_lock;
+  pthread_mutex_t lock, channel_lock;
   pthread_cond_t wake, answered;
   bool quit;
   struct request *requests;
-  struct tc_mail *mail;           /* under mail_lock */
+  struct tc_channel *channel;     /* under channel_lock */
   int64_t given_up_ns;            /* 0: not */
-  struct lead lead[LEADS];
-  int n_leads;
+  struct suspect suspect[MOST_SUSPECTS];
+  int n_suspects;
 };
 
-static void wait_until(pthread_cond_t *c, pthread_mutex_t *lock, int64_t until_ns)
+bool tc_blocked_call_diagnose(struct tc_blocked_call *s, struct tc_diagnosis *b)
 {
-  struct timespec ts = { (time_t)(until_ns / SECOND), (long)(until_ns % SECOND) };
-  pthread_cond_timedwait(c, lock, &ts);
-}
-
-bool tc_stall_blame(struct tc_stall *s, struct tc_blame *b)
-{
-  *b = (struct tc_blame){ 0 };
+  *b = (struct tc_diagnosis){ 0 };
   if (!s) return false;
-  struct tc_watch *w = s->post->watch;
-  struct tc_blame found = { 0 };
-  struct request r = { .from = s->post->rank, .out = &found };
+  struct tc_watch *w = s->of_rank->watch;
+  struct tc_diagnosis found = { 0 };
+  struct request r = { .from = s->of_rank->rank, .out = &found };
   pthread_mutex_lock(&s->lock);
   r.n = s->n;
   memcpy(r.late, s->late, sizeof r.late);
   pthread_mutex_unlock(&s->lock);
-  int64_t until_ns = tc_now_ns() + BLAME_NS;
+  int64_t until_ns = tc_now_ns() + DIAGNOSE_NS;
   pthread_mutex_lock(&w->lock);
   r.next = w->requests;
   w->requests = &r;
   pthread_cond_signal(&w->wake);
-  while (!r.done && tc_now_ns() < until_ns) wait_until(&w->answered, &w->lock, until_ns);
+  while (!r.done && tc_now_ns() < until_ns) tc_cond_wait_until(&w->answered, &w->lock, until_ns);
   for (struct request **q = &w->requests; *q && !r.done; q = &(*q)->next)
     if (*q == &r) {
       *q = r.next;
@@ -95,55 +88,55 @@ static void say_where(struct tc_watch *w)
   int was = tc_log_rank();
   for (int i = 0; i < w->o.n_local; i++) {
     struct report r;
-    tc_post_report(&w->post[i], w->o.who, &r);
+    tc_rank_status_report(&w->local[i], w->o.who, &r);
     tc_log_set_rank(w->o.world > 1 ? r.rank : -1);
     tc_log("%s stands at %s, for %.1f s", who(w, r.rank), r.text, tc_seconds(r.for_ns));
   }
   tc_log_set_rank(was);
 }
 
-/* ---- letters ------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------- */
 
-static void send_letter(struct tc_watch *w, int to, const struct letter *l)
+static void send_message(struct tc_watch *w, int to, const struct message *l)
 {
-  pthread_mutex_lock(&w->mail_lock);
-  if (w->mail) w->mail->send(w->mail, to, l, (int)sizeof *l);
-  pthread_mutex_unlock(&w->mail_lock);
+  pthread_mutex_lock(&w->channel_lock);
+  if (w->channel) w->channel->send(w->channel, to, l, (int)sizeof *l);
+  pthread_mutex_unlock(&w->channel_lock);
 }
 
-static bool next_letter(struct tc_watch *w, struct letter *l)
+static bool next_message(struct tc_watch *w, struct message *l)
 {
-  pthread_mutex_lock(&w->mail_lock);
-  bool got = w->mail && w->mail->poll(w->mail, l, (int)sizeof *l);
-  pthread_mutex_unlock(&w->mail_lock);
+  pthread_mutex_lock(&w->channel_lock);
+  bool got = w->channel && w->channel->poll(w->channel, l, (int)sizeof *l);
+  pthread_mutex_unlock(&w->channel_lock);
   return got;
 }
 
 /* Once: says where this process's ranks stand, and passes it on to the processes 1, 2, 4, ...
- * further: all hear of it in log2 steps, and whoever is dead is gone around. */
+ * further: it reaches all in log2 steps, and dead ones are gone around. */
 static void give_up(struct tc_watch *w)
 {
   if (w->given_up_ns) return;
   w->given_up_ns = tc_now_ns();
-  struct letter l = { .kind = GIVE_UP, .from = w->o.first };
+  struct message l = { .kind = GIVE_UP, .from = w->o.first };
   for (int64_t d = 1; w->o.n_local < w->o.world && d < w->o.world; d *= 2)
-    send_letter(w, (int)((w->o.first + d) % w->o.world), &l);
+    send_message(w, (int)((w->o.first + d) % w->o.world), &l);
   say_where(w);
 }
 
-static void read_letters(struct tc_watch *w)
+static void read_messages(struct tc_watch *w)
 {
-  struct letter l;
-  while (next_letter(w, &l)) {
+  struct message l;
+  while (next_message(w, &l)) {
     if (l.kind == ASK && is_mine(w, l.about)) {
-      struct letter answer = { .kind = TELL, .from = w->o.first, .about = l.about };
-      tc_post_report(&w->post[l.about - w->o.first], w->o.who, &answer.report);
-      send_letter(w, l.from, &answer);
+      struct message answer = { .kind = TELL, .from = w->o.first, .about = l.about };
+      tc_rank_status_report(&w->local[l.about - w->o.first], w->o.who, &answer.report);
+      send_message(w, l.from, &answer);
     } else if (l.kind == TELL) {
-      for (int i = 0; i < w->n_leads; i++) {
-        if (w->lead[i].rank != l.about || w->lead[i].answered) continue;
-        w->lead[i].report = l.report;
-        w->lead[i].answered = true;
+      for (int i = 0; i < w->n_suspects; i++) {
+        if (w->suspect[i].rank != l.about || w->suspect[i].answered) continue;
+        w->suspect[i].report = l.report;
+        w->suspect[i].answered = true;
       }
     } else if (l.kind == GIVE_UP) {
       give_up(w);
@@ -153,62 +146,63 @@ static void read_letters(struct tc_watch *w)
 
 /* ---- the search ---------------------------------------------------------------------------- */
 
-static void add_lead(struct tc_watch *w, int rank, int via)
+static void add_suspect(struct tc_watch *w, int rank, int via)
 {
-  if (rank < 0 || rank >= w->o.world || w->n_leads == LEADS) return;
-  for (int i = 0; i < w->n_leads; i++)
-    if (w->lead[i].rank == rank) return;
-  w->lead[w->n_leads++] = (struct lead){ .rank = rank, .via = via, .asked_ns = tc_now_ns() };
+  if (rank < 0 || rank >= w->o.world || w->n_suspects == MOST_SUSPECTS) return;
+  for (int i = 0; i < w->n_suspects; i++)
+    if (w->suspect[i].rank == rank) return;
+  w->suspect[w->n_suspects++] =
+    (struct suspect){ .rank = rank, .via = via, .asked_ns = tc_now_ns() };
 }
 
-static void ask(struct tc_watch *w, struct lead *l)
+static void ask(struct tc_watch *w, struct suspect *l)
 {
   if (is_mine(w, l->rank)) {
-    tc_post_report(&w->post[l->rank - w->o.first], w->o.who, &l->report);
+    tc_rank_status_report(&w->local[l->rank - w->o.first], w->o.who, &l->report);
     l->answered = true;
   } else {
-    struct letter q = { .kind = ASK, .from = w->o.first, .about = l->rank };
-    send_letter(w, l->rank, &q);
+    struct message q = { .kind = ASK, .from = w->o.first, .about = l->rank };
+    send_message(w, l->rank, &q);
   }
 }
 
 /* Asks those waited for, then those that they wait for, and so on. */
-static void follow(struct tc_watch *w, const struct request *r)
+static void gather_reports(struct tc_watch *w, const struct request *r)
 {
   int asked = 1, followed = 1;
   int64_t end_ns = tc_now_ns() + SEARCH_NS;
   bool open = true;
-  w->n_leads = 0;
-  add_lead(w, r->from, -1);
-  w->lead[0].answered = true;
-  for (int i = 0; i < r->n; i++) add_lead(w, r->late[i], 0);
+  w->n_suspects = 0;
+  add_suspect(w, r->from, -1);
+  w->suspect[0].answered = true;
+  for (int i = 0; i < r->n; i++) add_suspect(w, r->late[i], 0);
   while (open && tc_now_ns() < end_ns) {
-    for (; asked < w->n_leads; asked++) ask(w, &w->lead[asked]);
-    read_letters(w);
+    for (; asked < w->n_suspects; asked++) ask(w, &w->suspect[asked]);
+    read_messages(w);
     open = false;
-    for (int i = followed; i < w->n_leads; i++) {
-      struct lead *l = &w->lead[i];
+    for (int i = followed; i < w->n_suspects; i++) {
+      struct suspect *l = &w->suspect[i];
       if (l->answered && l->report.state == WAITING && l->report.n >= 0) {
-        for (int k = 0; k < TC_MIN(l->report.n, TC_BLAMED); k++)
-          add_lead(w, l->report.late[k], i);
+        for (int k = 0; k < TC_MIN(l->report.n, TC_SUSPECTS); k++)
+          add_suspect(w, l->report.late[k], i);
         l->report.n = -1;                        /* followed */
       }
       open |= !l->answered && tc_now_ns() - l->asked_ns < SILENT_NS;
     }
-    open |= asked < w->n_leads;
+    open |= asked < w->n_suspects;
     if (open) tc_sleep_ns(PROMPT_NS);
   }
 }
 
-enum verdict { SILENT, GONE, LATE, INNOCENT };
+enum diagnosis { SILENT, GONE, LATE, WAITS };
 
-static int verdict(const struct lead *l)
+static int diagnosis(const struct suspect *l)
 {
   if (!l->answered) return SILENT;
-  return l->report.state == ENDED ? GONE : l->report.state == BUSY ? LATE : INNOCENT;
+  return l->report.state == ENDED ? GONE : l->report.state == BUSY ? LATE : WAITS;
 }
 
-static void explain(struct tc_watch *w, const struct lead *l, char *why, size_t size)
+static void explain(struct tc_watch *w, const struct suspect *l, char *why, size_t size)
 {
   static const char *const how[] = {
     [SILENT] = ("it gives no sign of life: it was stopped, has died, or cannot be reached; see "
@@ -216,32 +210,32 @@ static void explain(struct tc_watch *w, const struct lead *l, char *why, size_t 
     [GONE] = "it has ended: ",
     [LATE] = "it stands at ",
   };
-  tc_text_add(why, size, "%s%s", how[verdict(l)], verdict(l) == SILENT ? "" : l->report.text);
-  if (verdict(l) == LATE) tc_text_add(why, size, ", for %.1f s", tc_seconds(l->report.for_ns));
-  if (l->via > 0) tc_text_add(why, size, "; %s waits for it", who(w, w->lead[l->via].rank));
+  tc_text_add(why, size, "%s%s", how[diagnosis(l)], diagnosis(l) == SILENT ? "" : l->report.text);
+  if (diagnosis(l) == LATE) tc_text_add(why, size, ", for %.1f s", tc_seconds(l->report.for_ns));
+  if (l->via > 0) tc_text_add(why, size, "; %s waits for it", who(w, w->suspect[l->via].rank));
 }
 
-/* Of the leads: those that are silent; else that have left; else the one that has stood still
- * longest without waiting; else nobody: they all wait for each other. */
-static void judge(struct tc_watch *w, struct tc_blame *b)
+/* Of the suspects: those that are silent; else that have left; else the one that has stood still
+ * longest without waiting; else none: they all wait for each other. */
+static void name_suspects(struct tc_watch *w, struct tc_diagnosis *b)
 {
-  const struct lead *first = NULL;
-  *b = (struct tc_blame){ 0 };
-  for (int i = 1; i < w->n_leads; i++) {
-    const struct lead *l = &w->lead[i];
-    bool worse = !first || verdict(l) < verdict(first) ||
-                 (verdict(l) == LATE && verdict(first) == LATE &&
+  const struct suspect *first = NULL;
+  *b = (struct tc_diagnosis){ 0 };
+  for (int i = 1; i < w->n_suspects; i++) {
+    const struct suspect *l = &w->suspect[i];
+    bool worse = !first || diagnosis(l) < diagnosis(first) ||
+                 (diagnosis(l) == LATE && diagnosis(first) == LATE &&
                   l->report.for_ns > first->report.for_ns);
-    if (verdict(l) < INNOCENT && worse) first = l;
+    if (diagnosis(l) < WAITS && worse) first = l;
   }
   if (!first) {
     snprintf(b->why, sizeof b->why, "it waits itself, and so do all that it waits for: a message "
              "was lost, or the ranks do not run the same program");
     return;
   }
-  for (int i = 1; i < w->n_leads && b->n < TC_BLAMED; i++) {
-    const struct lead *l = &w->lead[i];
-    if (l != first && (verdict(first) == LATE || verdict(l) != verdict(first))) continue;
+  for (int i = 1; i < w->n_suspects && b->n < TC_SUSPECTS; i++) {
+    const struct suspect *l = &w->suspect[i];
+    if (l != first && (diagnosis(first) == LATE || diagnosis(l) != diagnosis(first))) continue;
     tc_text_add(b->who, sizeof b->who, "%s%s", b->n++ ? ", " : "", who(w, l->rank));
   }
   explain(w, first, b->why, sizeof b->why);
@@ -252,14 +246,14 @@ static void serve(struct tc_watch *w)
 {
   while (w->requests) {
     struct request *r = w->requests, copy = *r;
-    struct tc_blame found;
+    struct tc_diagnosis found;
     pthread_mutex_unlock(&w->lock);
     give_up(w);
-    follow(w, &copy);
-    judge(w, &found);
+    gather_reports(w, &copy);
+    name_suspects(w, &found);
     pthread_mutex_lock(&w->lock);
     for (struct request **q = &w->requests; *q; q = &(*q)->next) {
-      if (*q != r) continue;                     /* else he has stopped waiting */
+      if (*q != r) continue;                     /* else its thread has stopped waiting */
       *r->out = found;
       r->done = true;
       *q = r->next;
@@ -271,38 +265,38 @@ static void serve(struct tc_watch *w)
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
-/* The lane that stood still for too long; NULL. */
-static struct tc_lane *look_at_lanes(struct tc_watch *w, int64_t dt_ns)
+/* The thread that stood still for too long; NULL. */
+static struct tc_thread_status *look_at_threads(struct tc_watch *w, int64_t dt_ns)
 {
-  struct tc_lane *hangs = NULL;
+  struct tc_thread_status *hangs = NULL;
   for (int i = 0; i < w->o.n_local; i++) {
-    pthread_mutex_lock(&w->post[i].lock);
-    for (struct tc_lane *l = w->post[i].lanes; l; l = l->next) {
-      uint64_t now = atomic_load_explicit(&l->beat, memory_order_acquire);
+    pthread_mutex_lock(&w->local[i].lock);
+    for (struct tc_thread_status *l = w->local[i].threads; l; l = l->next) {
+      uint64_t now = atomic_load_explicit(&l->marks, memory_order_acquire);
       bool waits = atomic_load(&l->rests) || atomic_load(&l->waits);
       l->quiet_ns = now != l->seen || waits ? 0 : l->quiet_ns + dt_ns;
       l->seen = now;
       if (l->quiet_ns > TC_MAX(w->deadline_ns, atomic_load(&l->least_ns))) hangs = l;
     }
-    pthread_mutex_unlock(&w->post[i].lock);
+    pthread_mutex_unlock(&w->local[i].lock);
   }
   return hangs;
 }
 
-static void end_hang(struct tc_watch *w, struct tc_lane *l)
+static void end_hang(struct tc_watch *w, struct tc_thread_status *l)
 {
-  char why[TC_BLAMED * TEXT] = "";
-  int rank = l->post->rank;
+  char why[TC_SUSPECTS * TEXT] = "";
+  int rank = l->of_rank->rank;
   bool allowed = atomic_load(&l->least_ns) > w->deadline_ns;
   tc_text_add(why, sizeof why, "%s has stood still for %.1f s%s at ", who(w, rank),
               tc_seconds(l->quiet_ns), allowed ? "" : " (deadline run.deadline)");
   if (strcmp(l->name, "main")) tc_text_add(why, sizeof why, "%s: ", l->name);
-  tc_lane_text(l, why, sizeof why);
+  tc_thread_status_text(l, why, sizeof why);
   tc_log_set_rank(w->o.world > 1 ? rank : -1);
   tc_warn("%s", why);
   give_up(w);
   for (int64_t end = tc_now_ns() + LINGER_NS; tc_now_ns() < end; tc_sleep_ns(PROMPT_NS))
-    read_letters(w);
+    read_messages(w);
   w->o.end(-TC_EPEER, "a rank hangs");
 }
 
@@ -312,13 +306,13 @@ static void *watchdog(void *arg)
   int64_t last_ns = tc_now_ns();
   pthread_mutex_lock(&w->lock);
   while (!w->quit) {
-    if (!w->requests) wait_until(&w->wake, &w->lock, tc_now_ns() + TICK_NS);
+    if (!w->requests) tc_cond_wait_until(&w->wake, &w->lock, tc_now_ns() + TICK_NS);
     int64_t now = tc_now_ns();
     /* A process that was stopped and goes on has not hung meanwhile. */
-    struct tc_lane *hangs = look_at_lanes(w, TC_MIN(now - last_ns, 5 * TICK_NS));
+    struct tc_thread_status *hangs = look_at_threads(w, TC_MIN(now - last_ns, 5 * TICK_NS));
     last_ns = now;
     pthread_mutex_unlock(&w->lock);
-    read_letters(w);
+    read_messages(w);
     if (hangs) end_hang(w, hangs);
     if (w->given_up_ns && tc_now_ns() - w->given_up_ns > GRACE_NS)
       w->o.end(-TC_EPEER, "the run was given up");
@@ -331,12 +325,12 @@ static void *watchdog(void *arg)
 
 static void watch_free(struct tc_watch *w)
 {
-  for (int i = 0; i < w->o.n_local; i++) tc_post_clear(&w->post[i]);
+  for (int i = 0; i < w->o.n_local; i++) tc_rank_status_clear(&w->local[i]);
   pthread_mutex_destroy(&w->lock);
-  pthread_mutex_destroy(&w->mail_lock);
+  pthread_mutex_destroy(&w->channel_lock);
   pthread_cond_destroy(&w->wake);
   pthread_cond_destroy(&w->answered);
-  free(w->post);
+  free(w->local);
   free(w);
 }
 
@@ -346,38 +340,34 @@ int tc_watch_new(struct tc_watch **out, const struct tc_watch_opts *o, struct tc
   *out = NULL;
   w->o = *o;
   w->deadline_ns = (int64_t)((o->deadline_s > 0 ? TC_MIN(o->deadline_s, 1e9) : 600) * 1e9);
-  w->post = tc_calloc((size_t)o->n_local, sizeof *w->post);
+  w->local = tc_calloc((size_t)o->n_local, sizeof *w->local);
   for (int i = 0; i < o->n_local; i++) {
-    w->post[i] = (struct post){ .watch = w, .rank = o->first + i, .world = o->world };
-    pthread_mutex_init(&w->post[i].lock, NULL);
+    w->local[i] = (struct rank_status){ .watch = w, .rank = o->first + i, .world = o->world };
+    pthread_mutex_init(&w->local[i].lock, NULL);
   }
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   pthread_mutex_init(&w->lock, NULL);
-  pthread_mutex_init(&w->mail_lock, NULL);
-  pthread_cond_init(&w->wake, &attr);
-  pthread_cond_init(&w->answered, &attr);
-  pthread_condattr_destroy(&attr);
+  pthread_mutex_init(&w->channel_lock, NULL);
+  tc_cond_init(&w->wake);
+  tc_cond_init(&w->answered);
   int rc = tc_thread_start(&w->thread, watchdog, w, err);
   if (rc < 0) watch_free(w);
   else *out = w;
   return rc;
 }
 
-void tc_watch_mail(struct tc_watch *w, struct tc_mail *m)
+void tc_watch_channel(struct tc_watch *w, struct tc_channel *m)
 {
-  pthread_mutex_lock(&w->mail_lock);
-  struct tc_mail *old = w->mail;
-  w->mail = m;
-  pthread_mutex_unlock(&w->mail_lock);
+  pthread_mutex_lock(&w->channel_lock);
+  struct tc_channel *old = w->channel;
+  w->channel = m;
+  pthread_mutex_unlock(&w->channel_lock);
   if (old) old->free(old);
 }
 
 void tc_watch_enter(struct tc_watch *w, int rank)
 {
   TC_ASSERT(is_mine(w, rank));
-  tc_lane_use(tc_lane_add(&w->post[rank - w->o.first], "main"));
+  tc_thread_status_use(tc_thread_status_add(&w->local[rank - w->o.first], "main"));
   tc_at_file("starting", NULL);
 }
 
@@ -389,8 +379,8 @@ void tc_watch_free(struct tc_watch *w)
   pthread_cond_signal(&w->wake);
   pthread_mutex_unlock(&w->lock);
   pthread_join(w->thread, NULL);
-  tc_watch_mail(w, NULL);
+  tc_watch_channel(w, NULL);
   for (int i = 0; i < w->o.n_local; i++)
-    if (tc_post_left(&w->post[i])) return;       /* who still marks it; the process is ending */
+    if (tc_rank_status_left(&w->local[i])) return;    /* still marked by a thread; the process ends */
   watch_free(w);
 }

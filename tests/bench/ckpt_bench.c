@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "io/ckpt/ckpt.h"
+#include "src/comm/mpi.h"
 
 enum { SMALL = 100, SMALL_ROWS = 384, COLS = 1024, MOST = 4096 };
 

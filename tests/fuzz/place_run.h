@@ -8,6 +8,7 @@
 #include <fnmatch.h>
 
 #include "src/config/config.h"
+#include "src/comm/hub.h"
 #include "src/program/setup.h"
 #include "tests/fuzz/place_draw.h"
 #include "tests/unit/ranks_fixture.h"

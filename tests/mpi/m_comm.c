@@ -7,6 +7,7 @@
 #include <signal.h>
 
 #include "src/comm/comm.h"
+#include "src/comm/mpi.h"
 #include "src/watch/watch.h"
 #include "tests/unit/comm_cases.h"
 #include "tests/unit/tap.h"
@@ -57,7 +58,7 @@ static void be_late(struct cc_env *e, bool stop)
   struct tc_watch *w;
   TC_ASSERT(tc_watch_new(&w, &o, NULL) == 0);
   tc_watch_enter(w, e->rank);
-  tc_watch_mail(w, tc_mpi_mail());
+  tc_watch_channel(w, tc_mpi_channel());
   struct tc_comm *c = cc_world(e, LATE, "dp", 1);
   int64_t count = 8000000;
   float *x = tc_calloc((size_t)count, sizeof *x);

@@ -4,7 +4,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "io/ckpt/checkpoint.h"
+#include "io/ckpt/impl.h"
+#include "src/comm/mpi.h"
 #include "io/folder.h"
 #include "tests/unit/tap.h"
 

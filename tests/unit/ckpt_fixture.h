@@ -8,7 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "io/ckpt/checkpoint.h"
+#include "io/ckpt/impl.h"
+#include "src/comm/hub.h"
 #include "io/folder.h"
 #include "tests/unit/tap.h"
 

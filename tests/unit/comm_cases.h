@@ -265,8 +265,8 @@ static void cc_two(struct cc_env *e)
   tc_comm_free(c[1]);
 }
 
-/* All ranks get the status and sentence of the first rank that failed, with its name unless it is
- * rank 0. */
+/* All ranks get the status and sentence of the first rank that failed, with its name if names are
+ * given and it is not rank 0. */
 static void cc_agree(struct cc_env *e)
 {
   struct tc_comm *c = cc_world(e, 11, "world", 60);
@@ -280,8 +280,9 @@ static void cc_agree(struct cc_env *e)
       rc = tc_comm_agree(c, named ? (char *const *)(uintptr_t)e->who : NULL, rc, &err);
       cc_check(e, rc == (first == n ? n == 1 ? e->rank : 0 : -2 - first % 3),
                "status %d from rank %d", rc, first);
-      snprintf(want, sizeof want, first && first < n ? "%s: rank %d is broken" : "%srank %d is broken",
-               first && first < n ? named ? e->who[first] : "a rank" : "", first);
+      snprintf(want, sizeof want,
+               named && first && first < n ? "%s: rank %d is broken" : "%srank %d is broken",
+               named && first && first < n ? e->who[first] : "", first);
       cc_check(e, first == n ? !*err.text : strcmp(err.text, want) == 0, "not '%s': %s", want,
                err.text);
       cc_check(e, first == n || err.status == rc, "the sentence's status is %d", err.status);

@@ -3,6 +3,7 @@
 #define TC_RANKS_FIXTURE_H
 
 #include "src/comm/comm.h"
+#include "src/comm/hub.h"
 #include "src/exec/exec.h"
 #include "src/graph/mesh.h"
 

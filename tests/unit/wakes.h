@@ -1,20 +1,19 @@
 /* wakes.h - counts what the source included behind it does with conditions: signals, broadcasts,
- * and conditions made to wait by the monotonic clock. */
+ * and conditions made for timed waits. */
 #ifndef TC_WAKES_H
 #define TC_WAKES_H
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <time.h>
+
+#include "src/base/thread.h"
 
 static atomic_int signals, broadcasts, monotonic;
 
-static int new_cond(pthread_cond_t *c, const pthread_condattr_t *attr)
+static void new_cond(pthread_cond_t *c)
 {
-  clockid_t clock = CLOCK_REALTIME;
-  if (attr) pthread_condattr_getclock(attr, &clock);
-  monotonic += clock == CLOCK_MONOTONIC;
-  return pthread_cond_init(c, attr);
+  monotonic++;
+  tc_cond_init(c);
 }
 
 static int wake_one(pthread_cond_t *c)
@@ -29,7 +28,7 @@ static int wake_all(pthread_cond_t *c)
   return pthread_cond_broadcast(c);
 }
 
-#define pthread_cond_init new_cond
+#define tc_cond_init new_cond
 #define pthread_cond_signal wake_one
 #define pthread_cond_broadcast wake_all
 

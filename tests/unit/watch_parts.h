@@ -60,7 +60,7 @@ enum { W = 12 };
 static const char *const names[W] = { "r0", "r1", "r2", "r3", "r4",  "r5",
                                       "r6", "r7", "r8", "r9", "r10", "r11" };
 static struct tc_watch w;
-static struct post post[W];
+static struct rank_status local[W];
 
 static void no_end(int status, const char *why)
 {
@@ -71,17 +71,17 @@ static void no_end(int status, const char *why)
 static void make(int first, int n, int world)
 {
   memset(&w, 0, sizeof w);
-  memset(post, 0, sizeof post);
+  memset(local, 0, sizeof local);
   w.o = (struct tc_watch_opts){
     .world = world, .first = first, .n_local = n, .who = names, .end = no_end
   };
   w.deadline_ns = 10 * SECOND;
-  w.post = post;
+  w.local = local;
   pthread_mutex_init(&w.lock, NULL);
-  pthread_mutex_init(&w.mail_lock, NULL);
+  pthread_mutex_init(&w.channel_lock, NULL);
   for (int i = 0; i < n; i++) {
-    post[i] = (struct post){ .watch = &w, .rank = first + i, .world = world };
-    pthread_mutex_init(&post[i].lock, NULL);
+    local[i] = (struct rank_status){ .watch = &w, .rank = first + i, .world = world };
+    pthread_mutex_init(&local[i].lock, NULL);
   }
   now_ns = 1000 * SECOND;
   logged[0] = 0;
@@ -89,8 +89,8 @@ static void make(int first, int n, int world)
 
 static void done(void)
 {
-  for (int i = 0; i < w.o.n_local; i++) tc_post_clear(&post[i]);
-  tc_lane_use(NULL);
+  for (int i = 0; i < w.o.n_local; i++) tc_rank_status_clear(&local[i]);
+  tc_thread_status_use(NULL);
   ok(locks == 0 && least_locks == 0, "all locks are let go");
 }
 

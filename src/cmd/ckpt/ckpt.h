@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "io/ckpt/checkpoint.h"
+#include "io/ckpt/inspect.h"
 
 struct ckpt_args {
   const char *path[2];            /* DIR, or A and B, or DIR and NAME */

@@ -422,7 +422,7 @@ static int save(struct import *x, struct tc_err *err)
     struct tc_ckpt_meta meta = { .step = x->step, .seed = (uint64_t)x->cfg->train_seed,
       .tokens = x->step * x->cfg->train_global_batch * x->model.context, .model = model,
       .config = config, .mesh = "pp1 dp1 tp1", .system = s.opts.system->name, .job = "",
-      .who = who, .home = tc_owner_home(x->owner) };
+      .who = who, .lease = tc_owner_lease(x->owner) };
     rc = tc_ckpt_save(x->args->out, &meta, s.tensor, s.n, s.slice, s.n, self, err);
     tc_comm_free(self);
     free(model);

@@ -381,6 +381,15 @@ static void test_read_text(void)
   free(data);
 }
 
+/* The vectors that the hash's authors publish. */
+static void test_hash(void)
+{
+  ok(tc_hash32("") == 0x811c9dc5u && tc_hash32("foobar") == 0xbf9cf968u, "FNV-1a, 32 bits");
+  ok(tc_hash64("") == UINT64_C(0xcbf29ce484222325) &&
+     tc_hash64("foobar") == UINT64_C(0x85944171f73967e8), "FNV-1a, 64 bits");
+  ok(tc_hash64("\xff") == UINT64_C(0xaf64724c8602eb6e), "bytes have no sign");
+}
+
 int main(void)
 {
   test_philox();
@@ -400,5 +409,6 @@ int main(void)
   test_order();
   test_far();
   test_read_text();
+  test_hash();
   return done_testing();
 }

@@ -3,6 +3,8 @@
 #include <pthread.h>
 
 #include "src/comm/comm.h"
+#include "src/comm/link.h"
+#include "src/comm/hub.h"
 #include "src/cmd/comm_bench.h"
 #include "src/comm/impl.h"
 #include "tests/unit/comm_cases.h"

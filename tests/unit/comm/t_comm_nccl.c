@@ -11,6 +11,7 @@
 
 #include "kernels/kernel.h"
 #include "src/comm/impl.h"
+#include "src/comm/hub.h"
 #include "src/comm/nccl.h"
 #include "tests/unit/comm_cases.h"
 #include "tests/unit/tap.h"

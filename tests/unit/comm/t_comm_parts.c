@@ -171,7 +171,7 @@ static void test_bytes(void)
 static struct tc_comm *watched;
 static void beats(void)
 {
-  if (looks == 9) watched->beat++;
+  if (looks == 9) watched->heartbeat++;
 }
 
 /* No sign of life for the deadline and ten seconds more. */
@@ -307,7 +307,7 @@ static void test_wakes(void)
     tc_comm_start(c, &(struct tc_coll_args){ .coll = TC_BARRIER }, &t, &err);
     is_int(tc_comm_wait(c, t, &err), broken ? TC_ENOCKPT : 0, "a call of two");
     ok(signals == 1 && broadcasts == 1, "... wakes the worker, then the thread that waits");
-    ok(c->beat == 2 && !c->head && !c->tail && c->spare, "... two signs of life, nothing queued");
+    ok(c->heartbeat == 2 && !c->head && !c->tail && c->spare, "... two signs of life, nothing queued");
     ok(tc_comm_free(c), "... it is freed");
     is_int(broadcasts, 3, "... which wakes the worker, and at its end the thread that waits");
     ok(frees == 1 && leaves == 1, "... the backend leaves, then is freed");

@@ -10,23 +10,23 @@ static struct {
 static struct {
   char call[300];
   double age_s;
-  int32_t late[TC_BLAMED];
+  int32_t late[TC_SUSPECTS];
   int n, times, blames;
 } told;
-static struct tc_stall *const stall = (struct tc_stall *)&told;
+static struct tc_blocked_call *const blocked = (struct tc_blocked_call *)&told;
 
-static void tell(struct tc_stall *s, const char *call, double age_s, const int32_t *late, int n)
+static void tell(struct tc_blocked_call *s, const char *call, double age_s, const int32_t *late, int n)
 {
-  snprintf(told.call, sizeof told.call, "%s", s == stall ? call : "another stall");
+  snprintf(told.call, sizeof told.call, "%s", s == blocked ? call : "another stall");
   told.age_s = age_s;
   told.n = n;
   told.times++;
   memcpy(told.late, late, (size_t)n * sizeof *late);
 }
 
-static bool accuse(struct tc_stall *s, struct tc_blame *b)
+static bool accuse(struct tc_blocked_call *s, struct tc_diagnosis *b)
 {
-  *b = (struct tc_blame){ .n = s == stall ? blame.n : 9 };
+  *b = (struct tc_diagnosis){ .n = s == blocked ? blame.n : 9 };
   told.blames++;
   if (!blame.found) return false;
   snprintf(b->who, sizeof b->who, "%s", blame.who);
@@ -34,11 +34,11 @@ static bool accuse(struct tc_stall *s, struct tc_blame *b)
   return true;
 }
 
-#define tc_stall_set tell
-#define tc_stall_blame accuse
+#define tc_blocked_call_set tell
+#define tc_blocked_call_diagnose accuse
 #include "src/comm/timeout.c"
 
-enum { MANY = TC_BLAMED + 3 };
+enum { MANY = TC_SUSPECTS + 3 };
 static const char *const names[MANY] = { "rank 9 on a", "rank 7 on b", "rank 5 on c" };
 static const int32_t members[MANY] = { 9, 7, 5 };
 static const struct tc_coll_args what = { .coll = TC_ALL_REDUCE, .what = "h.1" },
@@ -104,7 +104,7 @@ static void test_fail(void)
     const struct tc_late l = { .axis = "dp",
                                .who = rows[i].names ? names : NULL,
                                .members = members,
-                               .stall = stall,
+                               .blocked = blocked,
                                .deadline_s = 2.5 };
     struct tc_err err = { 0 };
     blame.who = "rank 3 on x";
@@ -128,23 +128,23 @@ static void test_fail(void)
 /* More than can be named. */
 static void test_many(void)
 {
-  const struct tc_late l = { .axis = "tp", .members = members, .stall = stall, .deadline_s = 60 };
+  const struct tc_late l = { .axis = "tp", .members = members, .blocked = blocked, .deadline_s = 60 };
   int late[MANY];
-  for (int n = TC_BLAMED - 1; n <= MANY; n++) {
+  for (int n = TC_SUSPECTS - 1; n <= MANY; n++) {
     char want[500] = "barrier on axis tp: no answer from ", more[30] = "";
     struct tc_err err = { 0 };
     for (int i = 0; i < n; i++) late[i] = i;
-    for (int i = 0; i < TC_MIN(n, TC_BLAMED); i++)
+    for (int i = 0; i < TC_MIN(n, TC_SUSPECTS); i++)
       snprintf(want + strlen(want), sizeof want - strlen(want), "%scoordinate %d", i ? ", " : "",
                i);
-    if (n > TC_BLAMED) snprintf(more, sizeof more, " and %d more", n - TC_BLAMED);
+    if (n > TC_SUSPECTS) snprintf(more, sizeof more, " and %d more", n - TC_SUSPECTS);
     snprintf(want + strlen(want), sizeof want - strlen(want),
              "%s after 60 s (deadline run.deadline): " RAISE, more);
     memset(&blame, 0, sizeof blame);
     memset(&told, 0, sizeof told);
     tc_late_fail(&l, &bare, 1, late, n, &err);
     is_str(err.text, want, "%d are late", n);
-    is_int(told.n, TC_MIN(n, TC_BLAMED), "... so many are told of");
+    is_int(told.n, TC_MIN(n, TC_SUSPECTS), "... so many are told of");
     blame.n = 1;
     blame.found = true;
     blame.who = "a rank";
@@ -186,7 +186,7 @@ static void test_broken(void)
     { TC_EPEER, 0, true, "barrier on axis dp: out of memory", 1 },
     { TC_EPEER, 1, true, "barrier on axis dp: out of memory; rank 3 on x: it sleeps", 1 },
   };
-  const struct tc_late l = { .axis = "dp", .who = names, .members = members, .stall = stall };
+  const struct tc_late l = { .axis = "dp", .who = names, .members = members, .blocked = blocked };
   const int late[] = { 2, 1 };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_err err = { 0 };

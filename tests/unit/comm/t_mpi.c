@@ -1,6 +1,7 @@
 /* t_mpi.c - the doors to MPI (comm_mpi.c), call by call, with a made-up MPI and a clock of the
  * test's own. Ranks that are processes are tests/mpi's. */
 #include "src/comm/impl.h"
+#include "src/comm/mpi.h"
 #include "src/watch/watch.h"
 #include "tests/unit/leak.h"
 #include "tests/unit/tap.h"
@@ -278,13 +279,13 @@ static void test_abort(void)
   }
 }
 
-/* ---- letters --------------------------------------------------------------------------------- */
+/* ---- messages --------------------------------------------------------------------------------- */
 
 static void test_mail(void)
 {
   char text[8] = "hello";
-  struct tc_mail *m = tc_mpi_mail();
-  const struct mail *in = (const struct mail *)m;
+  struct tc_channel *m = tc_mpi_channel();
+  const struct channel *in = (const struct channel *)m;
   make();
   mpi.done_at = 1 << 30;
   m->send(m, 3, text, 6);
@@ -422,12 +423,12 @@ static void test_make(void)
   }
 }
 
-static void letters_and_links(void)
+static void messages_and_links(void)
 {
   char buf[4] = "";
   struct tc_comm *c = NULL;
   struct tc_err err = { 0 };
-  struct tc_mail *m = tc_mpi_mail();
+  struct tc_channel *m = tc_mpi_channel();
   make();
   for (int i = 0; i < 3; i++) m->send(m, i, "x", 2);
   mpi.post = FAILS;
@@ -450,6 +451,6 @@ int main(void)
   test_link();
   test_cancel();
   test_make();
-  leaves_nothing("mail and links", letters_and_links, 20);
+  leaves_nothing("mail and links", messages_and_links, 20);
   return done_testing();
 }

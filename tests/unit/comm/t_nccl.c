@@ -2,6 +2,7 @@
  * library whose calls are written down, and a clock that the test sets. What a GPU does with them
  * is t_comm_nccl's. */
 #include "src/comm/impl.h"
+#include "src/comm/hub.h"
 #include "src/comm/nccl.h"
 #include "tests/unit/tap.h"
 
@@ -12,14 +13,14 @@ static struct {
   int64_t now_ns, tick_ns; /* each look at the clock takes a tick */
   int sleeps, yields, says, clears, waits, locks;
   int64_t said_ns;
-  int late[TC_BLAMED], n_late;
+  int late[TC_SUSPECTS], n_late;
 } world;
 
 static int64_t clock_ns(void) { return world.now_ns += world.tick_ns; }
 static void count_sleep(int64_t ns) { world.sleeps += ns == 100000; }
 static int count_yield(void) { return world.yields++; }
-static void count_clear(struct tc_stall *s) { world.clears += s == NULL; }
-static void count_wait(struct tc_stall *s) { world.waits += s == NULL; }
+static void count_clear(struct tc_blocked_call *s) { world.clears += s == NULL; }
+static void count_wait(struct tc_blocked_call *s) { world.waits += s == NULL; }
 
 static void note_late(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns,
                       const int *late, int n)
@@ -28,7 +29,7 @@ static void note_late(const struct tc_late *l, const struct tc_coll_args *a, int
   world.says++;
   world.said_ns = age_ns;
   world.n_late = n;
-  memcpy(world.late, late, (size_t)TC_MIN(n, TC_BLAMED) * sizeof *late);
+  memcpy(world.late, late, (size_t)TC_MIN(n, TC_SUSPECTS) * sizeof *late);
 }
 
 static int lock(pthread_mutex_t *m)
@@ -49,8 +50,8 @@ static int unlock(pthread_mutex_t *m)
 #define tc_sleep_ns count_sleep
 #define sched_yield count_yield
 #define tc_late_say note_late
-#define tc_stall_clear count_clear
-#define tc_lane_waits count_wait
+#define tc_blocked_call_clear count_clear
+#define tc_thread_status_waits count_wait
 #include "src/comm/nccl.c"
 
 /* ---- a library -------------------------------------------------------------------------- */
@@ -169,15 +170,15 @@ static void test_late(void)
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct nccl x = { .coord = rows[i].coord, .size = rows[i].size };
     struct tc_coll_args a = { .coll = rows[i].coll, .root = rows[i].root };
-    int late[TC_BLAMED + 1];
-    late[TC_BLAMED] = -7;
+    int late[TC_SUSPECTS + 1];
+    late[TC_SUSPECTS] = -7;
     is_int(find_late(&x, &a, late), rows[i].n, "%s of %d: so many are waited for",
            tc_coll_name[a.coll], x.size);
     for (int k = 0; k < TC_MIN(rows[i].n, 3); k++)
       is_int(late[k], rows[i].late[k], "... the next of them");
-    if (rows[i].n > TC_BLAMED)
-      is_int(late[TC_BLAMED - 1], (98 + TC_BLAMED) % 100, "... the last that is named");
-    is_int(late[TC_BLAMED], -7, "... no more");
+    if (rows[i].n > TC_SUSPECTS)
+      is_int(late[TC_SUSPECTS - 1], (98 + TC_SUSPECTS) % 100, "... the last that is named");
+    is_int(late[TC_SUSPECTS], -7, "... no more");
   }
 }
 

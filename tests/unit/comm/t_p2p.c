@@ -1,6 +1,7 @@
 /* t_p2p.c - collectives over a link (comm_p2p.c), message by message: with a link that writes down
  * what it is asked for, and a clock of the test's own. What arrives is t_comm's. */
 #include "src/comm/impl.h"
+#include "src/comm/link.h"
 #include "tests/unit/tap.h"
 
 #include <sched.h>
@@ -24,7 +25,7 @@ static struct {
 static int64_t clock_ns(void) { return net.now_ns += net.tick_ns; }
 static void count_sleep(int64_t ns) { net.slept_ns += ns; }
 static int count_yield(void) { return net.yields++; }
-static void count_clear(struct tc_stall *s) { net.clears += s == NULL; }
+static void count_clear(struct tc_blocked_call *s) { net.clears += s == NULL; }
 
 static void note_late(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns,
                       const int *late, int n)
@@ -39,7 +40,7 @@ static void note_late(const struct tc_late *l, const struct tc_coll_args *a, int
 #define tc_now_ns clock_ns
 #define tc_sleep_ns count_sleep
 #define sched_yield count_yield
-#define tc_stall_clear count_clear
+#define tc_blocked_call_clear count_clear
 #define tc_late_say note_late
 #include "src/comm/p2p.c"
 

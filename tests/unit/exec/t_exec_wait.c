@@ -2,6 +2,7 @@
  * clock or by the device's; how often the host waits for the device; the events of a trace. The
  * losses are the same whichever way transfers take. */
 #include "io/crc.h"
+#include "src/comm/hub.h"
 #include "src/monitor/trace.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"

@@ -3,6 +3,7 @@
  * and runs on ranks that are threads. A planner makes thousands of these. Looked at where the
  * program calls malloc and free (the linker's --wrap). */
 #include "src/schedule/pipeline.h"
+#include "src/comm/hub.h"
 #include "src/program/setup.h"
 #include "src/program/collective.h"
 #include "tests/unit/ranks_fixture.h"

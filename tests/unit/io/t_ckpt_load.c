@@ -297,8 +297,8 @@ static void *rank_agree(void *arg)
   struct tc_err *err = &x->f.err[r->rank];
   const int mine = x->mine[r->rank];
   if (mine < 0) tc_fail(err, mine, "rank %d fails", r->rank);
-  x->f.status[r->rank] = x->follow ? tc_ckpt_follow(r->world, mine, err)
-                                   : tc_ckpt_agree(r->world, mine, err);
+  x->f.status[r->rank] = x->follow ? tc_comm_bcast_status(r->world, mine, err)
+                                   : tc_comm_agree(r->world, NULL, mine, err);
   return NULL;
 }
 

@@ -19,7 +19,7 @@ static void put(const char *dir, const char *name, const char *text)
 }
 
 /* Saves as the owner of `home`, on one rank. */
-static int save(const char *dir, int64_t step, const char *home, struct tc_err *err)
+static int save(const char *dir, int64_t step, const char *lease, struct tc_err *err)
 {
   struct tc_comm_opts o = { .name = "world" };
   struct tc_comm *self = tc_comm_self(&o);
@@ -27,16 +27,16 @@ static int save(const char *dir, int64_t step, const char *home, struct tc_err *
   struct tc_ckpt_tensor t = { "x", TC_F32, 1, { 4 } };
   struct tc_ckpt_slice s = { .tensor = 0, .count = { 4 }, .data = x };
   struct tc_ckpt_meta meta = { .step = step, .model = "", .config = "", .mesh = "", .system = "",
-                               .job = "1", .home = home };
+                               .job = "1", .lease = lease };
   int rc = tc_ckpt_save(dir, &meta, &t, 1, &s, 1, self, err);
   tc_comm_free(self);
   return rc;
 }
 
 /* The whole sentence about an owner that is this process. */
-static void is_in_use(const char *dir, const char *home, const struct tc_err *err, const char *job, int restart)
+static void is_in_use(const char *dir, const char *lease, const struct tc_err *err, const char *job, int restart)
 {
-  char host[65] = "", *path = tc_sprintf("%s/%s/owner", dir, home);
+  char host[65] = "", *path = tc_sprintf("%s/%s/owner", dir, lease);
   json_t *who = json_load_file(path, 0, NULL);
   const char *since = json_string_value(json_object_get(who, "since"));
   gethostname(host, sizeof host - 1);
@@ -57,8 +57,8 @@ static void test_process(void)
   struct tc_owner *a = tc_owner_new(dir, "", 3), *b = tc_owner_new(dir, "", 4);
   is_int(tc_owner_take(a, &err), 0, "taken without a job");
   is_int(tc_owner_take(b, &err), TC_EUSER, "another without one is refused");
-  is_in_use(dir, tc_owner_home(a), &err, "a run without a job", 3);
-  char *path = tc_sprintf("%s/%s/owner", dir, tc_owner_home(a));
+  is_in_use(dir, tc_owner_lease(a), &err, "a run without a job", 3);
+  char *path = tc_sprintf("%s/%s/owner", dir, tc_owner_lease(a));
   json_t *who = json_load_file(path, 0, NULL);
   const json_int_t born = json_integer_value(json_object_get(who, "born"));
   json_object_set_new(who, "born", json_integer(born + 1));
@@ -69,7 +69,7 @@ static void test_process(void)
   TC_ASSERT(json_dump_file(who, path, 0) == 0);
   is_int(tc_owner_alive(dir, &err), 0, "a process that is no more has ended");
   is_int(tc_owner_take(b, &err), 0, "... and its folder is taken");
-  is_str(tc_owner_home(b), ".run-00000002", "... under the next number");
+  is_str(tc_owner_lease(b), ".run-00000002", "... under the next number");
   json_decref(who);
   free(path);
   tc_owner_free(a);
@@ -86,19 +86,19 @@ static void test_same_machine(void)
   is_int(tc_owner_alive(dir, &err), 0, "an empty folder has no owner");
   is_int(tc_owner_take(a, &err), 0, "an empty folder is taken");
   is_int(tc_owner_alive(dir, &err), 1, "... has one");
-  char *beat = tc_sprintf("%s/beat", tc_owner_home(a));
-  ok(fx_there(dir, beat), "... whose beat is there: it is never made anew");
-  free(beat);
-  is_int(save(dir, 1, tc_owner_home(a), &err), 0, "its owner saves");
+  char *heartbeat = tc_sprintf("%s/beat", tc_owner_lease(a));
+  ok(fx_there(dir, heartbeat), "... whose beat is there: it is never made anew");
+  free(heartbeat);
+  is_int(save(dir, 1, tc_owner_lease(a), &err), 0, "its owner saves");
   is_int(tc_owner_take(b, &err), TC_EUSER, "another job is refused");
-  is_in_use(dir, tc_owner_home(a), &err, "job 7", 0);
-  char *half = tc_sprintf("%s/.tmp-step-00000009-7-0-ab", tc_owner_home(a));
+  is_in_use(dir, tc_owner_lease(a), &err, "job 7", 0);
+  char *half = tc_sprintf("%s/.tmp-step-00000009-7-0-ab", tc_owner_lease(a));
   char *path = tc_sprintf("%s/%s", dir, half);
   TC_ASSERT(mkdir(path, 0777) == 0);
   put(path, "rank-00000.h5", "half");
   is_int(tc_owner_take(c, &err), 0, "a later start of the job takes over");
-  is_int(save(dir, 2, tc_owner_home(c), &err), 0, "... and saves");
-  is_int(save(dir, 1, tc_owner_home(a), &err), TC_EUSER, "the old one can't begin a save");
+  is_int(save(dir, 2, tc_owner_lease(c), &err), 0, "... and saves");
+  is_int(save(dir, 1, tc_owner_lease(a), &err), TC_EUSER, "the old one can't begin a save");
   ok(tc_folder_rename(dir, half, "step-00000009", &err) == TC_EUSER, "nor rename one out: %s", err.text);
   ok(fx_there(dir, "step-00000001") && fx_there(dir, "step-00000002"), "nor set the new one's aside");
   for (int i = 0; i < 600 && !tc_owner_lost(a); i++) tc_sleep_ns(100000000);
@@ -110,7 +110,7 @@ static void test_same_machine(void)
   is_int(tc_owner_take(b, &err), 0, "the owner's end does");
   is_int(fx_count(dir, ".run-"), 1, "one home is left");
   is_int(fx_count(dir, ".gone-") + fx_count(dir, ".new-"), 0, "and nothing besides");
-  ok(strcmp(tc_owner_home(b), ".run-00000003") == 0, "numbers go on");
+  ok(strcmp(tc_owner_lease(b), ".run-00000003") == 0, "numbers go on");
   tc_owner_free(b);
   is_int(tc_owner_alive(dir, &err), 0, "a folder whose owner has ended has none");
   is_int(tc_owner_alive("/nowhere/at/all", &err), 0, "nor has a folder that is not there");
@@ -123,41 +123,41 @@ static void test_elsewhere(void)
 {
   const char *dir = fx_folder();
   struct tc_err err = { 0 };
-  char *home = tc_sprintf("%s/.run-00000041", dir);
-  TC_ASSERT(mkdir(home, 0777) == 0);
-  put(home, "owner", "{\"job\": \"5\", \"host\": \"far\", \"machine\": \"m\", \"pid\": 1, \"born\": 2}");
-  put(home, "beat", "0000000001\n");
+  char *lease = tc_sprintf("%s/.run-00000041", dir);
+  TC_ASSERT(mkdir(lease, 0777) == 0);
+  put(lease, "owner", "{\"job\": \"5\", \"host\": \"far\", \"machine\": \"m\", \"pid\": 1, \"born\": 2}");
+  put(lease, "beat", "0000000001\n");
   struct tc_owner *a = tc_owner_new(dir, "6", 0);
   is_int(tc_owner_take(a, &err), 1, "somebody elsewhere is watched");
   is_int(tc_owner_take(a, &err), 1, "... for a while");
-  put(home, "beat", "0000000002\n");
+  put(lease, "beat", "0000000002\n");
   is_int(tc_owner_take(a, &err), TC_EUSER, "a beat: refused");
   char *want = tc_sprintf("%s is in use by job 5, start 0, process 1 on far, since : end that run first, or give this "
                           "one another ckpt.dir", dir);
   is_str(err.text, want, "... with its place");
   free(want);
   tc_owner_free(a);
-  put(home, "owner", "damaged");
+  put(lease, "owner", "damaged");
   a = tc_owner_new(dir, "6", 0);
   is_int(tc_owner_take(a, &err), 1, "an owner that can't be read is watched too");
   tc_owner_free(a);
   a = tc_owner_new(dir, "5", 0);
-  put(home, "owner", "{\"job\": \"5\", \"host\": \"far\", \"machine\": \"m\", \"pid\": 1, \"born\": 2}");
+  put(lease, "owner", "{\"job\": \"5\", \"host\": \"far\", \"machine\": \"m\", \"pid\": 1, \"born\": 2}");
   is_int(tc_owner_take(a, &err), 0, "of the same job: taken over at once");
   tc_owner_free(a);
-  free(home);
+  free(lease);
   fx_clean();
 }
 
-struct beats { char *home; atomic_bool stop; };
+struct beats { char *lease; atomic_bool stop; };
 
-static void *beat_on(void *arg)
+static void *heartbeat_on(void *arg)
 {
   struct beats *b = arg;
   for (int i = 0; !atomic_load(&b->stop); i++) {
     char text[20];
     snprintf(text, sizeof text, "%010d\n", i);
-    put(b->home, "beat", text);
+    put(b->lease, "beat", text);
     tc_sleep_ns(20000000);
   }
   return NULL;
@@ -169,16 +169,16 @@ static void test_look(void)
 {
   const char *dir = fx_folder();
   struct tc_err err = { 0 };
-  struct beats b = { .home = tc_sprintf("%s/.run-00000041", dir) };
+  struct beats b = { .lease = tc_sprintf("%s/.run-00000041", dir) };
   pthread_t thread;
-  TC_ASSERT(mkdir(b.home, 0777) == 0);
-  put(b.home, "owner", "{\"job\": \"5\", \"host\": \"far\", \"machine\": \"m\", \"pid\": 1, \"born\": 2}");
-  TC_ASSERT(pthread_create(&thread, NULL, beat_on, &b) == 0);
+  TC_ASSERT(mkdir(b.lease, 0777) == 0);
+  put(b.lease, "owner", "{\"job\": \"5\", \"host\": \"far\", \"machine\": \"m\", \"pid\": 1, \"born\": 2}");
+  TC_ASSERT(pthread_create(&thread, NULL, heartbeat_on, &b) == 0);
   is_int(tc_owner_alive(dir, &err), 1, "an owner elsewhere that beats is alive");
   atomic_store(&b.stop, true);
   pthread_join(thread, NULL);
   is_int(tc_owner_alive(dir, &err), 0, "... one that does not is dead");
-  free(b.home);
+  free(b.lease);
   fx_clean();
 }
 
@@ -236,7 +236,7 @@ static void test_rivals(bool one_job)
     for (int i = 0; i < RIVALS; i++) pthread_join(r[i].thread, NULL);
     for (int i = 0; i < RIVALS; i++) {
       won += r[i].rc == 0;
-      newest += r[i].rc == 0 && fx_there(dir, tc_owner_home(r[i].o));
+      newest += r[i].rc == 0 && fx_there(dir, tc_owner_lease(r[i].o));
       if (r[i].rc < 0 && one_job) printf("# round %d: %s\n", round, r[i].err.text);
     }
     good = good && won == (one_job ? RIVALS : 1) && newest == 1 && fx_count(dir, ".run-") == 1 &&

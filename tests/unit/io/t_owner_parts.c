@@ -19,6 +19,9 @@ static int rename_or_not(const char *from, const char *to)
 #define tc_now_ns() now_ns
 #define tc_sleep_ns(ns) (slept++, now_ns += (ns))
 #define rename(from, to) rename_or_not(from, to)
+/* The heartbeat goes by the real clock. */
+#define tc_cond_wait_until(c, lock, until) \
+  ((tc_cond_wait_until)(c, lock, (tc_now_ns)() + HEARTBEAT_NS))
 #include "io/ckpt/owner.c"
 #undef rename
 
@@ -34,7 +37,7 @@ static void put_text(const char *name, const char *text)
   free(path);
 }
 
-static void make_home(const char *name)
+static void make_lease(const char *name)
 {
   char *path = tc_sprintf("%s/%s", root, name);
   TC_ASSERT(mkdir(path, 0777) == 0);
@@ -121,12 +124,12 @@ static void test_highest(void)
   struct tc_err err;
   is_int(highest(o, &err), 0, "no home");
   for (int i = 0; i < 5; i++) {
-    make_home(name[i]);
+    make_lease(name[i]);
     is_int(highest(o, &err), most[i], "with %s", name[i]);
   }
-  make_home(".run-1000000000001");
+  make_lease(".run-1000000000001");
   is_int(highest(o, &err), TC_EUSER, "one number too high");
-  make_home(".run-1000000000002");
+  make_lease(".run-1000000000002");
   is_int(highest(o, &err), TC_EUSER, "two");
   tc_owner_free(o);
   char *cmd = tc_sprintf("rmdir '%s'/.run-*", root);
@@ -144,20 +147,20 @@ static void test_watch(void)
 {
   struct tc_owner *o = tc_owner_new(root, "6", 0);
   struct tc_err err = { 0 };
-  make_home(".run-00000041");
-  make_home(".run-00000042");
+  make_lease(".run-00000041");
+  make_lease(".run-00000042");
   put_text(".run-00000041/owner", FAR);
   put_text(".run-00000042/owner", FAR);
   put_text(".run-00000041/beat", "1\n");
-  is_int(judge(o, 41, &err), 1, "unknown at first");
+  is_int(check_owner(o, 41, &err), 1, "unknown at first");
   now_ns += TC_OWNER_WATCH_NS - 1;
-  is_int(judge(o, 41, &err), 1, "... and until 10 s have passed");
+  is_int(check_owner(o, 41, &err), 1, "... and until 10 s have passed");
   put_text(".run-00000042/beat", "7\n");
-  is_int(judge(o, 42, &err), 1, "another home: unknown at first");
+  is_int(check_owner(o, 42, &err), 1, "another home: unknown at first");
   now_ns += TC_OWNER_WATCH_NS - 1;
-  is_int(judge(o, 42, &err), 1, "... and for 10 s of its own");
+  is_int(check_owner(o, 42, &err), 1, "... and for 10 s of its own");
   put_text(".run-00000042/beat", "8\n");
-  is_int(judge(o, 42, &err), TC_EUSER, "... whose beat goes on: it is alive");
+  is_int(check_owner(o, 42, &err), TC_EUSER, "... whose beat goes on: it is alive");
   char *want = tc_sprintf("%s is in use by job 5, start 3, process 9 on far, since then: end that "
                           "run first, or give this one another ckpt.dir", root);
   is_str(err.text, want, "... in these words");
@@ -165,7 +168,7 @@ static void test_watch(void)
   put_text(".run-00000042/beat", "7\n");
   now_ns++;
   stderr_text();
-  is_int(judge(o, 42, &err), 0, "10 s without a beat: taken over");
+  is_int(check_owner(o, 42, &err), 0, "10 s without a beat: taken over");
   const char *text = stderr_text();
   want = tc_sprintf("%s: its last owner (process 9 on far) has shown no life for 10 s: taken over",
                     root);
@@ -173,7 +176,7 @@ static void test_watch(void)
   free(want);
   tc_owner_free(o);
   o = tc_owner_new(root, "5", 0);
-  is_int(judge(o, 42, &err), 0, "an owner of the same job is taken over at once");
+  is_int(check_owner(o, 42, &err), 0, "an owner of the same job is taken over at once");
   tc_owner_free(o);
   slept = 0;
   int64_t from = now_ns;
@@ -183,19 +186,19 @@ static void test_watch(void)
 }
 
 /* Homes without an owner, with one that can't be read, and this process's own. */
-static void test_judge(void)
+static void test_check_owner(void)
 {
   struct tc_owner *o = tc_owner_new(root, "", 0);
   struct tc_err err = { 0 };
-  is_int(judge(o, 40, &err), 0, "no home");
-  make_home(".run-00000043");
-  is_int(judge(o, 43, &err), 0, "a home whose owner ended");
+  is_int(check_owner(o, 40, &err), 0, "no home");
+  make_lease(".run-00000043");
+  is_int(check_owner(o, 43, &err), 0, "a home whose owner ended");
   put_text(".run-00000044", "");
-  is_int(judge(o, 44, &err), 1, "a home that is a file: unknown");
+  is_int(check_owner(o, 44, &err), 1, "a home that is a file: unknown");
   char *mine = tc_sprintf("{\"job\": \"\", \"machine\": \"%s\", \"pid\": %d, \"born\": %lld}",
                           o->me.machine, (int)getpid(), o->me.born);
   put_text(".run-00000043/owner", mine);
-  is_int(judge(o, 43, &err), TC_EUSER, "this process has it; two runs without a job are not of one job");
+  is_int(check_owner(o, 43, &err), TC_EUSER, "this process has it; two runs without a job are not of one job");
   free(mine);
   char *cmd = tc_sprintf("cd '%s' && rm -r .run-*", root);
   TC_ASSERT(system(cmd) == 0);
@@ -240,13 +243,13 @@ static void test_fence(void)
   TC_ASSERT(system(cmd) == 0);
   free(cmd);
   o->number = 5;
-  strcpy(o->home, ".run-00000005");
+  strcpy(o->lease, ".run-00000005");
   renames = 0;
   is_int(fence(o, &err), 0, "homes below ours are renamed away");
   is_int(renames, 3, "... two, and one being prepared");
   ok(fx_there(root, ".run-00000005") && fx_there(root, ".run-00000006") &&
      fx_there(root, ".run-x") && fx_count(root, ".") == 3, "others stay, and what has no number");
-  make_home(".run-00000002");
+  make_lease(".run-00000002");
   refused_renames = 1;
   why_refused = ENOENT;
   is_int(fence(o, &err), 0, "one that another renamed first");
@@ -263,7 +266,7 @@ static void test_fence(void)
   free(cmd);
 }
 
-static void test_claim(void)
+static void test_acquire(void)
 {
   static const struct { int why, rc; } c[] = { { EEXIST, 0 }, { ENOTEMPTY, 0 }, { ENOENT, 0 },
                                                { EACCES, TC_EUSER } };
@@ -272,18 +275,18 @@ static void test_claim(void)
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
     refused_renames = 1;
     why_refused = c[i].why;
-    is_int(claim(o, 3, &err), c[i].rc, "a number that is taken, or can't be: %s", strerror(c[i].why));
+    is_int(acquire(o, 3, &err), c[i].rc, "a number that is taken, or can't be: %s", strerror(c[i].why));
     is_int(fx_count(root, "."), 0, "... nothing is left");
     is_int(o->number, 0, "... and this owner has no number");
   }
   ok(strstr(err.text, "/.new-") && strstr(err.text, ": can't be renamed: Permission denied") &&
      !strncmp(err.text, root, strlen(root)), "%s", err.text);
-  make_home(".run-00000009");
-  is_int(claim(o, 8, &err), 0, "a number below one that is in use");
+  make_lease(".run-00000009");
+  is_int(acquire(o, 8, &err), 0, "a number below one that is in use");
   ok(fx_count(root, ".") == 1 && fx_there(root, ".run-00000009"), "... is left again");
-  is_int(claim(o, 9, &err), 1, "a home that is empty");
+  is_int(acquire(o, 9, &err), 1, "a home that is empty");
   is_int(o->number, 9, "... becomes this owner's");
-  is_str(tc_owner_home(o), ".run-00000009", "... by its name");
+  is_str(tc_owner_lease(o), ".run-00000009", "... by its name");
   is_str(line_of(".run-00000009/beat"), "0000000000", "... and has a beat");
   refused_renames = 1;
   why_refused = EACCES;
@@ -313,41 +316,41 @@ static void test_claim(void)
 
 /* ---- the beat --------------------------------------------------------------------------- */
 
-static void test_beat(void)
+static void test_heartbeat(void)
 {
   struct tc_owner *o = tc_owner_new(root, "6", 0);
   struct tc_err err = { 0 };
-  char *home = tc_sprintf("%s/.run-00000001", root), *away = tc_sprintf("%s/away", root);
-  TC_ASSERT(claim(o, 1, &err) == 1);
-  beat_once(o, 41);
+  char *lease = tc_sprintf("%s/.run-00000001", root), *away = tc_sprintf("%s/away", root);
+  TC_ASSERT(acquire(o, 1, &err) == 1);
+  write_heartbeat(o, 41);
   is_str(line_of(".run-00000001/beat"), "0000000041", "a beat");
-  beat_once(o, 7);
+  write_heartbeat(o, 7);
   is_str(line_of(".run-00000001/beat"), "0000000007", "another");
-  TC_ASSERT(rename(home, away) == 0);
-  beat_once(o, 8);
-  beat_once(o, 9);
+  TC_ASSERT(rename(lease, away) == 0);
+  write_heartbeat(o, 8);
+  write_heartbeat(o, 9);
   ok(!tc_owner_lost(o), "two beats without a home");
-  TC_ASSERT(rename(away, home) == 0);
-  beat_once(o, 10);
-  TC_ASSERT(rename(home, away) == 0);
-  beat_once(o, 11);
-  beat_once(o, 12);
+  TC_ASSERT(rename(away, lease) == 0);
+  write_heartbeat(o, 10);
+  TC_ASSERT(rename(lease, away) == 0);
+  write_heartbeat(o, 11);
+  write_heartbeat(o, 12);
   ok(!tc_owner_lost(o), "two more, with one between");
-  beat_once(o, 13);
+  write_heartbeat(o, 13);
   ok(tc_owner_lost(o), "after the third in a row the folder is lost");
   atomic_store(&o->lost, false);
   o->gone = 0;
-  make_home(".run-00000002");
-  TC_ASSERT(rename(away, home) == 0);
-  beat_once(o, 14);
+  make_lease(".run-00000002");
+  TC_ASSERT(rename(away, lease) == 0);
+  write_heartbeat(o, 14);
   ok(!tc_owner_lost(o), "a later owner, but the home is still there");
-  TC_ASSERT(rename(home, away) == 0);
-  beat_once(o, 15);
+  TC_ASSERT(rename(lease, away) == 0);
+  write_heartbeat(o, 15);
   ok(tc_owner_lost(o), "without a home, and with a later owner, it is lost at once");
   o->number = 0;
   tc_owner_free(o);
   free(away);
-  free(home);
+  free(lease);
 }
 
 int main(void)
@@ -362,11 +365,11 @@ int main(void)
   test_put_file();
   test_highest();
   test_watch();
-  test_judge();
+  test_check_owner();
   test_remove();
   test_fence();
-  test_claim();
-  test_beat();
+  test_acquire();
+  test_heartbeat();
   fx_clean();
   return done_testing();
 }

@@ -1,6 +1,7 @@
 /* t_launch.c - ranks as threads: each runs once, a failure is said once and ends the others, the
  * exit status is the cause's and not the echo's. What a launcher does to it is m_train's. */
 #include "src/launch/launch.h"
+#include "src/comm/mpi.h"
 #include "tests/unit/tap.h"
 
 #include <stdatomic.h>

@@ -1,6 +1,8 @@
 /* t_launch_parts.c - how ranks are started and ended (launch.c), step by step, with MPI, a watchdog
  * and a launcher of the test's own that write down what they are told. */
 #include "src/launch/launch.h"
+#include "src/comm/hub.h"
+#include "src/comm/mpi.h"
 #include "src/watch/watch.h"
 #include "tests/unit/tap.h"
 
@@ -62,7 +64,7 @@ static bool f_launched(void) { return fake.launched; }
 static void f_forget(void) { put("forget"); }
 static void f_prepare(void) { put("prepare"); }
 static void f_ranks_finish(void) { put("leave PMIx"); }
-static struct tc_mail *f_mail(void) { return (struct tc_mail *)&fake; }
+static struct tc_channel *f_mail(void) { return (struct tc_channel *)&fake; }
 static void f_finish(void) { put("finish"); }
 static void f_abort(int status) { put("abort %d", status); }
 static void f_ranks_abort(int status, const char *why) { put("abort all %d (%s)", status, why); }
@@ -76,7 +78,7 @@ static int f_watch(struct tc_watch **w, const struct tc_watch_opts *o, struct tc
   return answer(fake.watch, "watch", err);
 }
 static void f_watch_free(struct tc_watch *w) { put("unwatch%s", w ? "?" : ""); }
-static void f_watch_mail(struct tc_watch *w, struct tc_mail *m)
+static void f_watch_mail(struct tc_watch *w, struct tc_channel *m)
 {
   put("%s%s", m ? "mail" : "no mail", w ? "?" : "");
 }
@@ -101,7 +103,7 @@ static int f_thread(pthread_t *t, void *(*run)(void *), void *arg, struct tc_err
 #define tc_pmix_launched f_launched
 #define tc_pmix_forget f_forget
 #define tc_mpi_meet f_end
-#define tc_mpi_mail f_mail
+#define tc_mpi_channel f_mail
 #define tc_mpi_finish f_finish
 #define tc_mpi_abort f_abort
 #define tc_ranks_abort f_ranks_abort
@@ -109,7 +111,7 @@ static int f_thread(pthread_t *t, void *(*run)(void *), void *arg, struct tc_err
 #define tc_sleep_ns f_sleep
 #define tc_watch_new f_watch
 #define tc_watch_free f_watch_free
-#define tc_watch_mail f_watch_mail
+#define tc_watch_channel f_watch_mail
 #define tc_watch_enter f_enter
 #define tc_watch_leave f_leave
 #define tc_watch_allow f_allow
@@ -269,7 +271,7 @@ static void test_say_all(void)
                { { TC_EPEER, TC_EPEER, 0 }, { "a", "b", "" }, 8, "'a', 'b'" },
                { { 1, 2, 3 }, { "a", "b", "c" }, 0, "" } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    struct seat s[3] = { { .rank = 0 } };
+    struct rank_thread s[3] = { { .rank = 0 } };
     for (int k = 0; k < 3; k++) {
       s[k].rc = s[k].err.status = rows[i].rc[k];
       snprintf(s[k].err.text, sizeof s[k].err.text, "%s", rows[i].text[k]);

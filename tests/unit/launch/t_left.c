@@ -2,6 +2,7 @@
  * however they end. */
 #include "src/launch/bind.h"
 #include "src/comm/impl.h"
+#include "src/comm/hub.h"
 #include "src/comm/nccl.h"
 #include "src/launch/gpus.h"
 #include "src/monitor/trace.h"

@@ -218,7 +218,7 @@ static void test_tell(void)
     pmix.commit = rows[i].commit;
     pmix.fence = rows[i].fence;
     pmix.fenced = rows[i].fenced;
-    int rc = tc_pmix_tell("key", "hello", 6, &err);
+    int rc = tc_pmix_put("key", "hello", 6, &err);
     ok(!rc == !rows[i].text, "%s", rows[i].what);
     if (rc) is_fail(rc, &err, rows[i].text, rows[i].why, FITS);
     is_int(pmix.fences, rows[i].fences, "... fences");
@@ -228,7 +228,7 @@ static void test_tell(void)
   }
   make(0, 2);
   pmix.late = true;
-  is_int(tc_pmix_tell("key", "", 1, &err), TC_EPEER, "a rank that never comes");
+  is_int(tc_pmix_put("key", "", 1, &err), TC_EPEER, "a rank that never comes");
   is_str(err.text,
          "not all ranks of the step have started after 300 s: a rank died or hangs "
          "before it came here; look "
@@ -243,25 +243,25 @@ static void test_hear(void)
   struct tc_err err = { 0 };
   char got[6] = "";
   make(0, 2);
-  tc_pmix_tell("key", "hello", 6, &err);
-  is_int(tc_pmix_hear(1, "key", got, 6, &err), 0, "another rank is heard");
+  tc_pmix_put("key", "hello", 6, &err);
+  is_int(tc_pmix_get(1, "key", got, 6, &err), 0, "another rank is heard");
   is_str(got, "hello", "... what it told");
   ok(pmix.gets == 1 && pmix.anew == 0 && now_ns == 0, "... at once");
   pmix.failures = 3;
-  is_int(tc_pmix_hear(1, "key", got, 6, &err), 0, "one that is late");
+  is_int(tc_pmix_get(1, "key", got, 6, &err), 0, "one that is late");
   ok(pmix.gets == 5 && now_ns == 3000000, "... is asked again each millisecond");
 #ifdef PMIX_GET_REFRESH_CACHE
   is_int(pmix.anew, 3, "... anew");
 #endif
   snprintf(got, sizeof got, "old");
   pmix.short_of = true;
-  is_int(tc_pmix_hear(1, "key", got, 6, &err), 1, "one that told other bytes");
+  is_int(tc_pmix_get(1, "key", got, 6, &err), 1, "one that told other bytes");
   is_str(got, "old", "... which are not taken");
-  is_int(tc_pmix_hear(1, "key", got, 5, &err), 0, "... unless they are as many");
+  is_int(tc_pmix_get(1, "key", got, 5, &err), 0, "... unless they are as many");
   make(0, 2);
   snprintf(pmix.key, sizeof pmix.key, "key");
   pmix.get = PMIX_ERR_NOT_FOUND;
-  is_fail(tc_pmix_hear(7, "key", got, 6, &err), &err,
+  is_fail(tc_pmix_get(7, "key", got, 6, &err), &err,
           "rank 7 told nothing about itself for 300 "
           "s: ",
           PMIX_ERR_NOT_FOUND, "; does it run this same program?");

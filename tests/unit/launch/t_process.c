@@ -94,7 +94,7 @@ static void stand(int world, const char *lane)
   struct tc_watch *w;
   TC_ASSERT(tc_watch_new(&w, &o, NULL) == 0);
   tc_watch_enter(w, world - 1);
-  if (*lane) tc_lane_use(tc_lane_new(lane));
+  if (*lane) tc_thread_status_use(tc_thread_status_new(lane));
 }
 
 static void exit_with_rank(void) { tc_log_set_rank(12); exit(9); }

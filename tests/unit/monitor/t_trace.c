@@ -1,5 +1,6 @@
 /* t_trace.c - the buffer of events, what does not fit, clocks that differ, and the file. */
 #include "src/monitor/trace.h"
+#include "src/comm/hub.h"
 #include "tests/unit/tap.h"
 
 #include <jansson.h>

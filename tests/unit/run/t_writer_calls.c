@@ -48,10 +48,11 @@ static int lock(int by)
 }
 
 /* The thread waits for work: the run goes on. The run waits: the thread works. */
-static int wait_for(const struct timespec *until)
+static int wait_for(const int64_t *until)
 {
   if (working) longjmp(rest, 1);
-  if (until) note("until %lld.%09ld", (long long)until->tv_sec, until->tv_nsec);
+  if (until) note("until %lld.%09ld", (long long)(*until / 1000000000),
+                  (long)(*until % 1000000000));
   if (until && the->late) return ETIMEDOUT;
   lock(-1);
   turn();
@@ -84,7 +85,7 @@ static int save(const char *dir, const struct tc_ckpt_meta *m, const struct tc_c
 #define pthread_mutex_lock(m) lock(1)
 #define pthread_mutex_unlock(m) lock(-1)
 #define pthread_cond_wait(c, m) wait_for(NULL)
-#define pthread_cond_timedwait(c, m, until) wait_for(until)
+#define tc_cond_wait_until(c, m, until) wait_for(&(int64_t){ until })
 #define pthread_cond_broadcast(c) note("wake, held %d", held)
 #define pthread_join(t, r) note("join, held %d", held)
 #define pthread_detach(t) note("detach, held %d", held)
@@ -95,8 +96,8 @@ static int save(const char *dir, const struct tc_ckpt_meta *m, const struct tc_c
 #define tc_at_rest() note("at rest")
 #define tc_at_step(s) note("step %d", (int)(s))
 #define tc_at_file(doing, what) note("at %s", doing)
-#define tc_lane_new(name) (note("lane %s", name), NULL)
-#define tc_lane_use(lane) note("on its lane")
+#define tc_thread_status_new(name) (note("lane %s", name), NULL)
+#define tc_thread_status_use(lane) note("on its lane")
 #define tc_comm_coord(c) the->rank
 #define tc_comm_counters(c) (note("count, held %d", held), counted.data[0].calls++, &counted)
 #define tc_comm_max_i64(c, x, n, err) call(err, "look %d %d", (int)*(x), n)

@@ -76,7 +76,7 @@ static int take(const char *dir, struct tc_err *err)
 {
   struct tc_owner *o = tc_owner_new(dir, "5", 2);
   int rc = tc_owner_take(o, err);
-  fprintf(calls.out, "  home %s\n", tc_owner_home(o));
+  fprintf(calls.out, "  home %s\n", tc_owner_lease(o));
   tc_owner_free(o);
   return rc;
 }
@@ -194,7 +194,7 @@ static int save_as(int64_t step, const char *home, struct tc_err *err)
                                      .job = "a/b",
                                      .restart = 3,
                                      .who = who,
-                                     .home = home };
+                                     .lease = home };
   return tc_ckpt_save("d", &meta, &tensor, 1, slice, 2, self, err);
 }
 

@@ -76,7 +76,7 @@ static void resting(void)
 
 static void waiting(void)
 {
-  tc_lane_waits(tc_stall_new());
+  tc_thread_status_waits(tc_blocked_call_new());
   nap(LONG_S);
 }
 
@@ -88,7 +88,7 @@ static void allowed(void)
 
 static void *writer(void *lane)
 {
-  tc_lane_use(lane);
+  tc_thread_status_use(lane);
   tc_at_file("writing", "/nfs/ckpt");
   nap(HANG_S);
   return NULL;
@@ -97,7 +97,7 @@ static void *writer(void *lane)
 static void second_lane(void)
 {
   pthread_t t;
-  pthread_create(&t, NULL, writer, tc_lane_new("writer"));
+  pthread_create(&t, NULL, writer, tc_thread_status_new("writer"));
   for (double s = 0; s < HANG_S; s += SHORT_S, nap(SHORT_S)) tc_at_again();
 }
 
@@ -175,27 +175,27 @@ static void unhush(int old)
 }
 
 /* The calling thread becomes `rank`, which waits for `late`, or for nobody (-1). */
-static struct tc_stall *stand(struct tc_watch *w, int rank, int32_t late)
+static struct tc_blocked_call *stand(struct tc_watch *w, int rank, int32_t late)
 {
   tc_watch_enter(w, rank);
   tc_at_step(3);
   tc_at("forward", "layernorm", "h.1", 0);
   if (late < 0) return NULL;
-  struct tc_stall *s = tc_stall_new();
-  tc_stall_set(s, "recv 'h.1' on axis pp", 1.5, &late, 1);
-  tc_lane_waits(s);
+  struct tc_blocked_call *s = tc_blocked_call_new();
+  tc_blocked_call_set(s, "recv 'h.1' on axis pp", 1.5, &late, 1);
+  tc_thread_status_waits(s);
   return s;
 }
 
 static void test_local(void)
 {
-  struct tc_blame b;
+  struct tc_diagnosis b;
   struct tc_err err;
   struct tc_watch *w = make(60, 0, W);
   stand(w, 0, -1);
   stand(w, 1, 0);
   stand(w, 2, 1);
-  ok(tc_stall_blame(stand(w, 3, 2), &b), "rank 3 waits for 2, for 1, for 0: found");
+  ok(tc_blocked_call_diagnose(stand(w, 3, 2), &b), "rank 3 waits for 2, for 1, for 0: found");
   is_str(b.who, "rank 0 on a", "... it is 0");
   ok(strstr(b.why, "it stands at step 3, forward layernorm of h.1, micro-batch 0, for ") &&
      strstr(b.why, "; rank 1 on a waits for it"), "... %s", b.why);
@@ -204,7 +204,7 @@ static void test_local(void)
   w = make(60, 0, W);
   stand(w, 0, 1);
   stand(w, 1, 2);
-  ok(tc_stall_blame(stand(w, 2, 0), &b) && b.n == 0, "a circle has no culprit");
+  ok(tc_blocked_call_diagnose(stand(w, 2, 0), &b) && b.n == 0, "a circle has no culprit");
   ok(strstr(b.why, "a message was lost") != NULL, "... %s", b.why);
   tc_watch_free(w);
 
@@ -214,56 +214,56 @@ static void test_local(void)
   tc_watch_leave(TC_EUSER, &err);
   stand(w, 1, 0);
   stand(w, 2, -1);
-  ok(tc_stall_blame(stand(w, 3, 1), &b), "who has left is found");
+  ok(tc_blocked_call_diagnose(stand(w, 3, 1), &b), "who has left is found");
   is_str(b.who, "rank 0 on a", "... by name");
   ok(strstr(b.why, "it has ended: status 2: the device is gone") != NULL, "... %s", b.why);
   tc_watch_free(w);
 
-  tc_lane_use(NULL);
-  ok(!tc_stall_new() && !tc_stall_blame(NULL, &b), "without a watchdog nothing happens");
+  tc_thread_status_use(NULL);
+  ok(!tc_blocked_call_new() && !tc_blocked_call_diagnose(NULL, &b), "without a watchdog nothing happens");
   tc_at_file("nothing", "at all");
 }
 
 /* ---- several processes ---------------------------------------------------------------------- */
 
-enum { LETTERS = 64, LETTER = 4000 };
+enum { MESSAGES = 64, MESSAGE = 4000 };
 
-/* Boxes[i] is process i's; letters to the dead are lost. */
+/* Boxes[i] is process i's; messages to the dead are lost. */
 struct office {
   pthread_mutex_t lock;
-  char letter[W][LETTERS][LETTER];
+  char message[W][MESSAGES][MESSAGE];
   int head[W], tail[W], sent[W];
   int dead;
 };
-struct box { struct tc_mail mail; struct office *office; int me; };
+struct box { struct tc_channel channel; struct office *office; int me; };
 
-static void box_send(struct tc_mail *m, int to, const void *buf, int bytes)
+static void box_send(struct tc_channel *m, int to, const void *buf, int bytes)
 {
   struct box *b = (struct box *)m;
   pthread_mutex_lock(&b->office->lock);
   b->office->sent[b->me]++;
-  if (to != b->office->dead && bytes <= LETTER && b->office->tail[to] < LETTERS)
-    memcpy(b->office->letter[to][b->office->tail[to]++], buf, (size_t)bytes);
+  if (to != b->office->dead && bytes <= MESSAGE && b->office->tail[to] < MESSAGES)
+    memcpy(b->office->message[to][b->office->tail[to]++], buf, (size_t)bytes);
   pthread_mutex_unlock(&b->office->lock);
 }
 
-static bool box_poll(struct tc_mail *m, void *buf, int bytes)
+static bool box_poll(struct tc_channel *m, void *buf, int bytes)
 {
   struct box *b = (struct box *)m;
   pthread_mutex_lock(&b->office->lock);
   bool got = b->office->head[b->me] < b->office->tail[b->me];
-  if (got) memcpy(buf, b->office->letter[b->me][b->office->head[b->me]++], (size_t)bytes);
+  if (got) memcpy(buf, b->office->message[b->me][b->office->head[b->me]++], (size_t)bytes);
   pthread_mutex_unlock(&b->office->lock);
   return got;
 }
 
-static void box_free(struct tc_mail *m) { free(m); }
+static void box_free(struct tc_channel *m) { free(m); }
 
-static struct tc_mail *box(struct office *o, int me)
+static struct tc_channel *box(struct office *o, int me)
 {
   struct box *b = tc_calloc(1, sizeof *b);
   *b = (struct box){ { box_send, box_poll, box_free }, o, me };
-  return &b->mail;
+  return &b->channel;
 }
 
 static bool all_sent(struct office *o)
@@ -279,16 +279,16 @@ static void test_processes(void)
 {
   struct office *o = tc_calloc(1, sizeof *o);
   struct tc_watch *w[W];
-  struct tc_stall *s[W];
-  struct tc_blame b;
+  struct tc_blocked_call *s[W];
+  struct tc_diagnosis b;
   pthread_mutex_init(&o->lock, NULL);
   o->dead = 0;
   for (int i = 1; i < W; i++) {
     w[i] = make(60, i, 1);
-    tc_watch_mail(w[i], box(o, i));
+    tc_watch_channel(w[i], box(o, i));
     s[i] = stand(w[i], i, i - 1);
   }
-  ok(tc_stall_blame(s[3], &b), "processes 3, 2, 1 wait for each next, and 0 is dead: found");
+  ok(tc_blocked_call_diagnose(s[3], &b), "processes 3, 2, 1 wait for each next, and 0 is dead: found");
   is_str(b.who, "rank 0 on a", "... it is 0");
   ok(strstr(b.why, "no sign of life") && strstr(b.why, "rank 1 on a waits for it"), "... %s",
      b.why);

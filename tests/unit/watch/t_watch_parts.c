@@ -1,17 +1,17 @@
-/* t_watch_parts.c - the watchdog's letters, its search and its verdicts, one by one. Its threads are
+/* t_watch_parts.c - the watchdog's messages, its search and its diagnoses, one by one. Its threads are
  * t_watch's. */
 #include "tests/unit/watch_parts.h"
 
-/* ---- letters -------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
-static struct letter in[8], reply[W]; /* those that came; what ranks answer when they are asked */
+static struct message in[8], reply[W]; /* those that came; what ranks answer when they are asked */
 static int n_in, at_in;
-static int64_t arrives_ns; /* no letter before */
+static int64_t arrives_ns; /* no message before */
 static char sent[600];
 
-static void mail_send(struct tc_mail *m, int to, const void *buf, int bytes)
+static void channel_send(struct tc_channel *m, int to, const void *buf, int bytes)
 {
-  const struct letter *l = buf;
+  const struct message *l = buf;
   static const char *const kind[] = { "?", "ASK", "TELL", "GIVE_UP" };
   (void)m;
   tc_text_add(sent, sizeof sent, "%s%s %d>%d %d", *sent ? ", " : "",
@@ -20,7 +20,7 @@ static void mail_send(struct tc_mail *m, int to, const void *buf, int bytes)
   if (l->kind == ASK && reply[to].kind) in[n_in++] = reply[to];
 }
 
-static bool mail_poll(struct tc_mail *m, void *buf, int bytes)
+static bool channel_poll(struct tc_channel *m, void *buf, int bytes)
 {
   (void)m;
   if (at_in == n_in || now_ns < arrives_ns || bytes != sizeof *in) return false;
@@ -29,8 +29,8 @@ static bool mail_poll(struct tc_mail *m, void *buf, int bytes)
 }
 
 static int freed;
-static void mail_free(struct tc_mail *m) { freed += m != NULL; }
-static struct tc_mail mail = { mail_send, mail_poll, mail_free };
+static void channel_free(struct tc_channel *m) { freed += m != NULL; }
+static struct tc_channel channel = { channel_send, channel_poll, channel_free };
 
 static void post_office(void)
 {
@@ -38,12 +38,12 @@ static void post_office(void)
   arrives_ns = 0;
   sent[0] = logged[0] = 0;
   memset(reply, 0, sizeof reply);
-  tc_watch_mail(&w, &mail);
+  tc_watch_channel(&w, &channel);
 }
 
-static struct letter answer(int about, int state, int64_t for_ns, const char *text, int late)
+static struct message answer(int about, int state, int64_t for_ns, const char *text, int late)
 {
-  struct letter l = {
+  struct message l = {
     .kind = TELL,
     .from = about,
     .about = about,
@@ -53,7 +53,7 @@ static struct letter answer(int about, int state, int64_t for_ns, const char *te
   return l;
 }
 
-static void test_letters(void)
+static void test_messages(void)
 {
   static const struct {
     int first, n, world;
@@ -84,31 +84,31 @@ static void test_letters(void)
   make(4, 2, 12);
   post_office();
   tc_watch_enter(&w, 5);
-  in[n_in++] = (struct letter){ .kind = ASK, .from = 9, .about = 5 };
-  in[n_in++] = (struct letter){ .kind = ASK, .from = 9, .about = 6 };
-  in[n_in++] = (struct letter){ .kind = ASK, .from = 9, .about = 3 };
-  in[n_in++] = (struct letter){ .kind = ASK, .from = 8, .about = 4 };
-  read_letters(&w);
+  in[n_in++] = (struct message){ .kind = ASK, .from = 9, .about = 5 };
+  in[n_in++] = (struct message){ .kind = ASK, .from = 9, .about = 6 };
+  in[n_in++] = (struct message){ .kind = ASK, .from = 9, .about = 3 };
+  in[n_in++] = (struct message){ .kind = ASK, .from = 8, .about = 4 };
+  read_messages(&w);
   is_str(sent, "TELL 4>9 5 starting, TELL 4>8 4 not begun",
          "questions about its own ranks are "
          "answered");
   ok(!w.given_up_ns, "... and no more");
-  in[n_in++] = (struct letter){ .kind = GIVE_UP, .from = 9 };
-  read_letters(&w);
+  in[n_in++] = (struct message){ .kind = GIVE_UP, .from = 9 };
+  read_messages(&w);
   is_int(w.given_up_ns, now_ns, "who hears of it gives up");
-  w.n_leads = 2;
-  w.lead[0] = (struct lead){ .rank = 7 };
-  w.lead[1] = (struct lead){ .rank = 8 };
+  w.n_suspects = 2;
+  w.suspect[0] = (struct suspect){ .rank = 7 };
+  w.suspect[1] = (struct suspect){ .rank = 8 };
   in[n_in++] = answer(8, BUSY, 3, "x", -1);
   in[n_in++] = answer(8, BUSY, 4, "y", -1);
-  read_letters(&w);
-  ok(!w.lead[0].answered && w.lead[1].answered && w.lead[1].report.for_ns == 3,
+  read_messages(&w);
+  ok(!w.suspect[0].answered && w.suspect[1].answered && w.suspect[1].report.for_ns == 3,
      "an answer counts once");
   is_int(freed, 0, "the mail is there");
-  tc_watch_mail(&w, NULL);
+  tc_watch_channel(&w, NULL);
   is_int(freed, 1, "... and freed");
-  ok(!next_letter(&w, &in[0]), "without mail no letters");
-  send_letter(&w, 3, &in[0]);
+  ok(!next_message(&w, &in[0]), "without mail no letters");
+  send_message(&w, 3, &in[0]);
   done();
 }
 
@@ -117,23 +117,23 @@ static void test_letters(void)
 static void test_leads(void)
 {
   make(0, 1, W);
-  add_lead(&w, -1, 0);
-  add_lead(&w, W, 0);
-  is_int(w.n_leads, 0, "no such ranks");
-  add_lead(&w, W - 1, 3);
-  add_lead(&w, W - 1, 4);
-  add_lead(&w, 0, 5);
-  ok(w.n_leads == 2 && w.lead[0].rank == W - 1 && w.lead[0].via == 3 &&
-         w.lead[0].asked_ns == now_ns && w.lead[1].rank == 0 && w.lead[1].via == 5,
+  add_suspect(&w, -1, 0);
+  add_suspect(&w, W, 0);
+  is_int(w.n_suspects, 0, "no such ranks");
+  add_suspect(&w, W - 1, 3);
+  add_suspect(&w, W - 1, 4);
+  add_suspect(&w, 0, 5);
+  ok(w.n_suspects == 2 && w.suspect[0].rank == W - 1 && w.suspect[0].via == 3 &&
+         w.suspect[0].asked_ns == now_ns && w.suspect[1].rank == 0 && w.suspect[1].via == 5,
      "each rank once");
   w.o.world = 1000;
-  for (int r = 100; r < 1000; r++) add_lead(&w, r, 0);
-  is_int(w.n_leads, LEADS, "so many at most");
+  for (int r = 100; r < 1000; r++) add_suspect(&w, r, 0);
+  is_int(w.n_suspects, MOST_SUSPECTS, "so many at most");
   done();
 }
 
 /* Rank 0 (here, with 1 and 2) waits for 1 and 6; 1 for 2; 6 for 7; 7 works. */
-static void test_follow(void)
+static void test_gather(void)
 {
   static const struct {
     const char *name;
@@ -153,22 +153,22 @@ static void test_follow(void)
       "reached; see its node" },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    struct tc_blame b;
+    struct tc_diagnosis b;
     struct request r = { .from = 0, .n = 2, .late = { 1, 6 } };
     const int32_t two = 2;
     make(0, 3, W);
     post_office();
     tc_watch_enter(&w, 2);
     tc_watch_enter(&w, 1);
-    struct tc_stall *s = tc_stall_new();
-    tc_stall_set(s, "recv", 1, &two, 1);
-    tc_lane_waits(s);
+    struct tc_blocked_call *s = tc_blocked_call_new();
+    tc_blocked_call_set(s, "recv", 1, &two, 1);
+    tc_thread_status_waits(s);
     reply[6] = answer(6, WAITING, 1, "w", 7);
     if (rows[i].seven) reply[7] = answer(7, BUSY, 9 * SECOND, "forward", -1);
     const int64_t began = now_ns;
     arrives_ns = now_ns + rows[i].arrives_s * SECOND;
-    follow(&w, &r);
-    judge(&w, &b);
+    gather_reports(&w, &r);
+    name_suspects(&w, &b);
     is_str(b.who, rows[i].who, "%s: is blamed", rows[i].name);
     is_str(b.why, rows[i].why, "... why");
     is_int(b.n, 1, "... alone");
@@ -179,7 +179,7 @@ static void test_follow(void)
   }
 }
 
-static void test_judge(void)
+static void test_name_suspects(void)
 {
 #define L(r, v, a, s, ns)                                                                          \
   {                                                                                                \
@@ -190,7 +190,7 @@ static void test_judge(void)
     }                                                                                              \
   }
   static const struct {
-    struct lead lead[6];
+    struct suspect suspect[6];
     int n, blamed;
     const char *who, *why;
   } rows[] = {
@@ -234,22 +234,22 @@ static void test_judge(void)
       "reached; see its node" },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    struct tc_blame b;
+    struct tc_diagnosis b;
     make(0, 1, W);
-    memcpy(w.lead, rows[i].lead, sizeof rows[i].lead);
-    w.n_leads = rows[i].n;
-    judge(&w, &b);
+    memcpy(w.suspect, rows[i].suspect, sizeof rows[i].suspect);
+    w.n_suspects = rows[i].n;
+    name_suspects(&w, &b);
     is_str(b.who, rows[i].who, "verdict %d: who", (int)i);
     is_str(b.why, rows[i].why, "... why");
     is_int(b.n, rows[i].blamed, "... so many");
     done();
   }
-  struct tc_blame b;
+  struct tc_diagnosis b;
   make(0, 1, W);
-  for (int i = 0; i < W; i++) w.lead[i] = (struct lead){ .rank = i };
-  w.n_leads = W;
-  judge(&w, &b);
-  is_int(b.n, TC_BLAMED, "so many at most");
+  for (int i = 0; i < W; i++) w.suspect[i] = (struct suspect){ .rank = i };
+  w.n_suspects = W;
+  name_suspects(&w, &b);
+  is_int(b.n, TC_SUSPECTS, "so many at most");
   is_str(b.who, "r1, r2, r3, r4, r5, r6, r7, r8", "... by name");
   done();
 }
@@ -267,33 +267,33 @@ static void leave(void) { w.requests = other.next; }
 /* Nobody serves: who asks gives up after 8 s, and takes the question back. */
 static void test_unserved(void)
 {
-  struct tc_blame b = { .n = 5 };
+  struct tc_diagnosis b = { .n = 5 };
   const int32_t late = 2;
   make(0, 1, W);
   pthread_cond_init(&w.wake, NULL);
   pthread_cond_init(&w.answered, NULL);
   tc_watch_enter(&w, 0);
-  struct tc_stall *s = tc_stall_new();
-  tc_stall_set(s, "recv", 1, &late, 1);
+  struct tc_blocked_call *s = tc_blocked_call_new();
+  tc_blocked_call_set(s, "recv", 1, &late, 1);
   memset(&another, 0, sizeof another);
   w.requests = &another;
   tick_ns = SECOND;
   on_tick = come;
   looks = 1;
   int64_t began = now_ns;
-  ok(!tc_stall_blame(s, &b) && b.n == 0 && !*b.who && !*b.why, "nobody serves: no answer");
-  is_int(now_ns - began, BLAME_NS + SECOND, "... after 8 s");
+  ok(!tc_blocked_call_diagnose(s, &b) && b.n == 0 && !*b.who && !*b.why, "nobody serves: no answer");
+  is_int(now_ns - began, DIAGNOSE_NS + SECOND, "... after 8 s");
   tick_ns = 0;
   ok(w.requests == &other && other.next == &another && !another.next,
      "... the question is taken back");
   b.n = 3;
-  ok(!tc_stall_blame(NULL, &b) && b.n == 0, "without a stall there is none");
+  ok(!tc_blocked_call_diagnose(NULL, &b) && b.n == 0, "without a stall there is none");
   done();
 }
 
 static void test_serve(void)
 {
-  struct tc_blame found[2] = { { .n = 7 }, { .n = 7 } };
+  struct tc_diagnosis found[2] = { { .n = 7 }, { .n = 7 } };
   make(0, 2, W);
   post_office();
   pthread_cond_init(&w.answered, NULL);
@@ -308,7 +308,7 @@ static void test_serve(void)
   is_str(found[0].why, "it stands at not begun, for 0.0 s", "... the first");
   is_str(found[1].why, "it stands at starting, for 0.0 s", "... the second");
   other = (struct request){ .from = 1, .n = 1, .late = { 0 }, .out = &found[0] };
-  found[0] = (struct tc_blame){ .n = 7 };
+  found[0] = (struct tc_diagnosis){ .n = 7 };
   w.requests = &other;
   on_tick = leave; /* while it is looked into */
   looks = 0;
@@ -349,11 +349,11 @@ static void test_hang(void)
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     make(0, 2, rows[i].world);
-    tc_lane_use(tc_lane_add(&post[1], rows[i].lane));
+    tc_thread_status_use(tc_thread_status_add(&local[1], rows[i].lane));
     tc_at_step(7);
     tc_at("forward", NULL, NULL, -1);
     tc_watch_allow(rows[i].allowed_s);
-    struct tc_lane *l = tc_lane_mine();
+    struct tc_thread_status *l = tc_thread_status_mine();
     l->quiet_ns = 12500000000;
     int64_t began = now_ns;
     end_hang(&w, l);
@@ -365,10 +365,10 @@ static void test_hang(void)
 
 int main(void)
 {
-  test_letters();
+  test_messages();
   test_leads();
-  test_follow();
-  test_judge();
+  test_gather();
+  test_name_suspects();
   test_unserved();
   test_serve();
   test_hang();

@@ -4,26 +4,26 @@
 #include "tests/unit/wakes.h"
 #include "tests/unit/watch_parts.h"
 
-/* ---- mail with one question in it ------------------------------------------------------------- */
+/* ---- channel with one question in it ------------------------------------------------------------- */
 
 static bool came;
-static void mail_send(struct tc_mail *m, int to, const void *buf, int bytes)
+static void channel_send(struct tc_channel *m, int to, const void *buf, int bytes)
 {
-  const struct letter *l = buf;
+  const struct message *l = buf;
   TC_ASSERT(m && bytes == sizeof *l);
   tc_text_add(logged, sizeof logged, " %s %d>%d %s\n", l->kind == TELL ? "TELL" : "?", l->from, to,
               l->report.text);
 }
-static bool mail_poll(struct tc_mail *m, void *buf, int bytes)
+static bool channel_poll(struct tc_channel *m, void *buf, int bytes)
 {
-  const struct letter ask = { .kind = ASK, .from = 9, .about = 0 };
+  const struct message ask = { .kind = ASK, .from = 9, .about = 0 };
   TC_ASSERT(m && bytes == sizeof ask);
   if (came) return false;
   memcpy(buf, &ask, sizeof ask);
   return came = true;
 }
-static void mail_free(struct tc_mail *m) { (void)m; }
-static struct tc_mail mail = { mail_send, mail_poll, mail_free };
+static void channel_free(struct tc_channel *m) { (void)m; }
+static struct tc_channel channel = { channel_send, channel_poll, channel_free };
 
 /* ---- the thread ------------------------------------------------------------------------------- */
 
@@ -65,10 +65,10 @@ static void test_thread(void)
   make(0, 1, W);
   tc_watch_enter(&w, 0);
   turn(9, SECOND / 10);
-  is_int(tc_lane_mine()->quiet_ns, 4 * SECOND / 5, "a lane is quiet from its last mark on");
+  is_int(tc_thread_status_mine()->quiet_ns, 4 * SECOND / 5, "a lane is quiet from its last mark on");
   done();
   make(0, 1, W);
-  tc_watch_mail(&w, &mail);
+  tc_watch_channel(&w, &channel);
   turn(2, SECOND);
   is_str(logged, " TELL 0>9 not begun\n", "letters are read meanwhile");
   done();
@@ -80,7 +80,7 @@ static void *serve_once(void *arg)
   pthread_mutex_lock(&w.lock);
   while (!w.requests) pthread_cond_wait(&w.wake, &w.lock);
   for (struct request *r = w.requests; r; r = r->next) {
-    *r->out = (struct tc_blame){ .n = r->n == 2 && r->late[0] == 2 && r->late[1] == 4 ? 1 : 9 };
+    *r->out = (struct tc_diagnosis){ .n = r->n == 2 && r->late[0] == 2 && r->late[1] == 4 ? 1 : 9 };
     snprintf(r->out->who, sizeof r->out->who, "r%d", r->from);
     r->done = true;
   }
@@ -92,27 +92,24 @@ static void *serve_once(void *arg)
 
 static void test_served(void)
 {
-  struct tc_blame b = { .n = 5 };
+  struct tc_diagnosis b = { .n = 5 };
   const int32_t late[] = { 2, 4 };
-  pthread_condattr_t attr;
   pthread_t t;
   make(1, 1, W);
   now_ns = INT64_C(4000000000) * SECOND; /* the wait for an answer does not end by itself */
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&w.wake, &attr);
-  pthread_cond_init(&w.answered, &attr);
+  tc_cond_init(&w.wake);
+  tc_cond_init(&w.answered);
   tc_watch_enter(&w, 1);
-  struct tc_stall *s = tc_stall_new();
-  tc_stall_set(s, "recv", 1, late, 2);
+  struct tc_blocked_call *s = tc_blocked_call_new();
+  tc_blocked_call_set(s, "recv", 1, late, 2);
   TC_ASSERT(pthread_create(&t, NULL, serve_once, NULL) == 0);
   signals = 0;
-  ok(tc_stall_blame(s, &b), "a question is answered");
+  ok(tc_blocked_call_diagnose(s, &b), "a question is answered");
   is_int(signals, 1, "... the watchdog is woken");
   pthread_join(t, NULL);
   ok(b.n == 1 && !strcmp(b.who, "r1"), "... for its rank and those that are late");
-  tc_post_clear(&post[0]);
-  tc_lane_use(NULL);
+  tc_rank_status_clear(&local[0]);
+  tc_thread_status_use(NULL);
 }
 
 /* Ranks 3 and 4. */
@@ -139,24 +136,24 @@ static void test_new(void)
            deadline[i].s);
     is_int(made->deadline_ns, deadline[i].ns, "... in ns");
     for (int k = 0; k < 2; k++)
-      ok(made->post[k].watch == made && made->post[k].rank == 3 + k && made->post[k].world == W,
+      ok(made->local[k].watch == made && made->local[k].rank == 3 + k && made->local[k].world == W,
          "... of its rank %d", k);
     tc_watch_enter(made, 4);
     is_int(monotonic, 2, "... both waits are by the monotonic clock");
     tc_watch_free(made);
     is_int(signals, 1, "... its end wakes it");
-    ok(!tc_lane_mine(), "... this thread has no lane any more");
+    ok(!tc_thread_status_mine(), "... this thread has no lane any more");
   }
   make(0, 1, W);
   tc_watch_enter(&w, 0);
-  struct tc_lane *mine = tc_lane_mine();
+  struct tc_thread_status *mine = tc_thread_status_mine();
   tc_watch_new(&made, &two_ranks, &err);
-  tc_lane_use(NULL);
+  tc_thread_status_use(NULL);
   tc_watch_enter(made, 3);
-  tc_lane_use(mine);
+  tc_thread_status_use(mine);
   tc_watch_free(made);
-  ok(tc_lane_mine() == mine, "a lane of another watchdog stays");
-  tc_post_clear(&post[0]);
+  ok(tc_thread_status_mine() == mine, "a lane of another watchdog stays");
+  tc_rank_status_clear(&local[0]);
   tc_watch_free(NULL);
 }
 
@@ -167,17 +164,17 @@ static void test_kept(void)
   struct tc_err err;
   TC_ASSERT(tc_watch_new(&made, &two_ranks, &err) == 0);
   tc_watch_enter(made, 4);
-  struct tc_lane *main = tc_lane_mine(), *writer = tc_lane_new("writer");
-  tc_lane_use(writer);
+  struct tc_thread_status *main = tc_thread_status_mine(), *writer = tc_thread_status_new("writer");
+  tc_thread_status_use(writer);
   tc_at_file("writing", "x");
   const int64_t before = in_use();
   tc_watch_free(made);
   ok(in_use() > before - (int64_t)sizeof *made, "a watchdog with a lane that works is not freed");
   tc_at_rest();
-  tc_lane_use(main);
-  ok(writer->rests && main->post == &made->post[1], "... nor are its lanes");
-  for (int i = 0; i < 2; i++) tc_post_clear(&made->post[i]);
-  free(made->post);
+  tc_thread_status_use(main);
+  ok(writer->rests && main->of_rank == &made->local[1], "... nor are its lanes");
+  for (int i = 0; i < 2; i++) tc_rank_status_clear(&made->local[i]);
+  free(made->local);
   free(made);
 }
 
@@ -189,9 +186,9 @@ static void make_and_free(void)
   for (no_thread = 0; no_thread < 2; no_thread++) {
     if (tc_watch_new(&made, &two_ranks, &err) < 0) continue;
     tc_watch_enter(made, 4);
-    tc_lane_new("x");
-    tc_stall_new();
-    tc_stall_new();
+    tc_thread_status_new("x");
+    tc_blocked_call_new();
+    tc_blocked_call_new();
     tc_watch_free(made);
   }
   no_thread = 0;

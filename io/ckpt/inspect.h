@@ -1,7 +1,7 @@
-/* checkpoint.h - what the files of io/ and the inspector (src/cmd_ckpt*.c) share and nobody else
- * needs. */
-#ifndef TC_CKPT_IO_H
-#define TC_CKPT_IO_H
+/* inspect.h - an open checkpoint from inside: what `tercio ckpt` (src/cmd/ckpt) needs beyond
+ * ckpt.h. */
+#ifndef TC_CKPT_INSPECT_H
+#define TC_CKPT_INSPECT_H
 
 #include "io/ckpt/manifest.h"
 
@@ -26,12 +26,7 @@ enum { TC_CHUNK_BYTES = 256 << 10 };
 int tc_ckpt_open_file(const struct tc_ckpt *c, int f, struct tc_err *err);
 /* Local. Reads all of piece k and checks every block of it, into nowhere. As tc_ckpt_read. */
 int tc_ckpt_check_piece(struct tc_ckpt *c, int k, struct tc_err *err);
-/* Local. CRC-32C of `bytes` of fd at offset, going on from *crc; false if they can't be read. */
-bool tc_crc_range(int fd, int64_t offset, int64_t bytes, uint32_t *crc);
-/* Local. CRC-32C of a file's bytes that are not data: the n pieces given must be sorted by
- * offset. False if they can't be read. */
-bool tc_crc_meta(int fd, int64_t size, const struct tc_piece *const *by_offset, int n,
-                 uint32_t *crc);
+
 /* Local. The fault sink of a verification. */
 struct tc_faults {
   void (*fault)(void *ctx, int status, const char *text);   /* may be NULL */
@@ -43,18 +38,5 @@ struct tc_faults {
  * all but the data of the files that begin in it. Faults are reported by file, then by place. */
 void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
                           struct tc_faults *f);
-
-/* Local. Writes view.h5 into the folder (ckpt.h: meta.view) and lists it in the manifest, whose
- * array of files has room for one more. TC_EUSER. */
-int tc_ckpt_view(struct tc_manifest *m, const char *folder, struct tc_err *err);
-
-/* Collective. All ranks return the status and the sentence of the first rank that failed. */
-int tc_ckpt_agree(struct tc_comm *world, int status, struct tc_err *err);
-/* Collective. All ranks return rank 0's status and sentence. */
-int tc_ckpt_follow(struct tc_comm *world, int status, struct tc_err *err);
-
-/* Local. Puts back steps whose replacement was interrupted, deletes what was being deleted or
- * written and was given up (all but `except`, which may be NULL). Faults are only warned of. */
-void tc_ckpt_tidy(const char *dir, const char *except);
 
 #endif

@@ -1,0 +1,178 @@
+/* load.c - choosing the checkpoint to go on from, and loading it.
+ *
+ * Data is read once: each rank checks what it loads as it loads it. The bytes that belong to no
+ * tensor are checked before, a share of them on each rank: they are few, and damage there says that
+ * the file isn't the one that was written. Whether HDF5 can open a file is left to `ckpt verify`,
+ * since data is read at places that the manifest names.
+ *
+ * Rank 0 says which step all look at; after each trial all ranks agree on how it went. */
+#include "io/ckpt/impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/folder.h"
+
+/* What rank 0 tells the others to do next. */
+enum { LOOK_AT_STEP, NOTHING_THERE };
+struct order { int32_t what; int64_t step; };
+
+static int give_order(struct order *o, struct tc_comm *world, struct tc_err *err)
+{
+  void *buf = tc_comm_coord(world) == 0 ? o : NULL;
+  int64_t bytes = sizeof *o;
+  TC_TRY(tc_comm_bytes_bcast(world, 0, &buf, &bytes, err));
+  TC_ASSERT(bytes == (int64_t)sizeof *o);
+  if (buf != o) {
+    *o = *(struct order *)buf;
+    free(buf);
+  }
+  return 0;
+}
+
+/* How a checkpoint is tried. */
+struct trial { tc_ckpt_loader *load; void *ctx; };
+
+/* Collective. Everyone opens the checkpoint (which must be that of `step`; -1: of any) and looks at
+ * a share of its files, then loads; without a loader the share is verified to the last byte. 0:
+ * *out is open on all ranks, else on none; then *refused says that it isn't damage. */
+static int try_path(struct tc_ckpt **out, const char *path, int64_t step, const struct trial *t,
+                    struct tc_comm *world, bool *refused, struct tc_err *err)
+{
+  struct tc_faults f = {0};
+  int rc = tc_ckpt_open(out, path, err);
+  if (rc == 0 && step >= 0 && (*out)->m->meta.step != step)
+    rc = tc_fail(err, TC_ECHECKSUM, "%s: its manifest is that of step %lld", path,
+                 (long long)(*out)->m->meta.step);
+  if (rc == 0) {
+    tc_ckpt_verify_files(*out, !t->load, tc_comm_coord(world), tc_comm_size(world), &f);
+    if (f.n > 0) rc = tc_fail(err, f.worst, "%.999s", f.first.text);
+  }
+  rc = tc_comm_agree(world, NULL, rc, err);
+  if (rc == 0 && t->load) {
+    rc = t->load(t->ctx, *out, err);
+    int no = tc_comm_agree(world, NULL, rc < 0 && !(*out)->damaged ? rc : 0, err);
+    *refused = no < 0;
+    rc = no < 0 ? no : tc_comm_agree(world, NULL, rc, err);
+  }
+  if (rc < 0) {
+    tc_ckpt_close(*out);
+    *out = NULL;
+  }
+  return rc;
+}
+
+static int try_step(struct tc_ckpt **out, const char *dir, int64_t step, const struct trial *t,
+                    struct tc_comm *world, bool *refused, struct tc_err *err)
+{
+  char *path = tc_ckpt_step_path(dir, step);
+  int rc = try_path(out, path, step, t, world, refused, err);
+  free(path);
+  return rc;
+}
+
+int tc_ckpt_load_from(struct tc_ckpt **out, const char *path, tc_ckpt_loader *load, void *ctx,
+                      struct tc_comm *world, struct tc_err *err)
+{
+  const struct trial t = { .load = load, .ctx = ctx };
+  void *found = NULL;
+  int64_t bytes = 0;
+  int rc = 0;
+  *out = NULL;
+  if (tc_comm_coord(world) == 0) {               /* all look at the same one */
+    rc = tc_ckpt_open(out, path, err);
+    if (rc == 0) found = tc_strdup(tc_ckpt_path(*out));
+    bytes = found ? (int64_t)strlen(found) + 1 : 0;
+    tc_ckpt_close(*out);
+    *out = NULL;
+  }
+  rc = tc_comm_bcast_status(world, rc, err);
+  if (rc == 0) rc = tc_comm_bytes_bcast(world, 0, &found, &bytes, err);
+  bool refused;
+  if (rc == 0) rc = try_path(out, found, -1, &t, world, &refused, err);
+  free(found);
+  return rc;
+}
+
+/* The next step to look at, on rank 0; the order says so to all. */
+static int next_order(struct order *o, const int64_t *steps, int n, int tried, int64_t step,
+                      const char *dir, struct tc_err *err)
+{
+  if (n < 0) return n;
+  o->what = LOOK_AT_STEP;
+  if (step >= 0) {
+    bool there = false;
+    for (int i = 0; i < n; i++) there |= steps[i] == step;
+    o->step = step;
+    return there ? 0 : tc_fail(err, TC_ENOCKPT, "%s: there is no checkpoint of step %lld", dir,
+                               (long long)step);
+  }
+  if (n == 0) o->what = NOTHING_THERE;
+  else if (tried < n) o->step = steps[tried];
+  else
+    return tc_fail(err, TC_ENOCKPT, "%s: none of the %d checkpoints is whole; look at them "
+                   "with `tercio ckpt verify %s`", dir, n, dir);
+  return 0;
+}
+
+/* Damaged steps are set aside once a good one is found (never before: a folder without any step
+ * would look like a first start). A step that could not be read may be whole: it stays. */
+static void quarantine(const char *dir, const int64_t *step, const int *why, int n)
+{
+  for (int i = 0; i < n; i++) {
+    struct tc_err err = {0};
+    char from[40], to[64];
+    if (why[i] != TC_ECHECKSUM && why[i] != TC_EINCOMPLETE) continue;
+    snprintf(from, sizeof from, "step-%08lld", (long long)step[i]);
+    for (int k = 1; k < 100; k++) {
+      char *path = tc_sprintf("%s/" TC_ASIDE "%s%s%.0d", dir, from, k > 1 ? "." : "", k > 1 ? k : 0);
+      bool there = access(path, F_OK) == 0;
+      snprintf(to, sizeof to, "%s", strrchr(path, '/') + 1);
+      free(path);
+      if (!there) break;
+    }
+    if (tc_folder_rename(dir, from, to, &err) < 0) tc_warn("%s", err.text);
+    else tc_warn("%s/%s is damaged: set aside as %s", dir, from, to);
+  }
+}
+
+int tc_ckpt_resume(struct tc_ckpt **out, const char *dir, int64_t step, struct tc_comm *world,
+                   struct tc_err *err)
+{
+  return tc_ckpt_load(out, dir, step, NULL, NULL, world, err);
+}
+
+int tc_ckpt_load(struct tc_ckpt **out, const char *dir, int64_t step, tc_ckpt_loader *load,
+                 void *ctx, struct tc_comm *world, struct tc_err *err)
+{
+  const struct trial t = { .load = load, .ctx = ctx };
+  struct tc_err local = {0};
+  int64_t *steps = NULL;
+  int n = 0, rc = 0, *why = NULL;
+  bool root = tc_comm_coord(world) == 0;
+  *out = NULL;
+  if (!err) err = &local;
+  if (root) {
+    tc_ckpt_tidy(dir, NULL);
+    n = tc_ckpt_list(dir, &steps, err);
+    why = tc_calloc((size_t)TC_MAX(n, 0) + 1, sizeof *why);
+  }
+  for (int tried = 0; rc == 0; tried++) {
+    struct order o = {0};
+    if (root) rc = next_order(&o, steps, n, tried, step, dir, err);
+    rc = tc_comm_bcast_status(world, rc, err);
+    if (rc == 0) rc = give_order(&o, world, err);
+    if (rc < 0 || o.what == NOTHING_THERE) break;
+    bool refused = false;
+    rc = try_step(out, dir, o.step, &t, world, &refused, err);
+    if (rc == 0 && root && step < 0) quarantine(dir, steps, why, tried);
+    if (rc == 0 || step >= 0 || refused || rc == TC_EPEER) break;
+    if (root) tc_warn("%s; looking for an older one", err->text);
+    if (root) why[tried] = rc;
+    rc = 0;
+  }
+  free(why);
+  free(steps);
+  return rc;
+}

@@ -1,0 +1,102 @@
+/* tidy.c - what is in a folder of checkpoints besides those that count: remains of saves that were
+ * cut off, steps that are too old, steps that lie ahead of where the run goes on.
+ *
+ * Steps beyond N were made by a run that has since been taken up from an earlier step: they are
+ * kept under another name, else the next start would go on from them. What is deleted gets another
+ * name first, so that a step that is half there is never taken for a checkpoint. */
+#include "io/ckpt/impl.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/folder.h"
+
+int tc_ckpt_still_ours(const char *dir, const char *lease, const char *name, struct tc_err *err)
+{
+  if (!lease) return 0;
+  char *path = tc_sprintf("%s/%s", dir, name);
+  int rc = access(path, F_OK) < 0 && errno == ENOENT
+    ? tc_fail(err, TC_EUSER, "%s is gone: another run has taken over this folder, or it was removed",
+              path) : 0;
+  free(path);
+  return rc;
+}
+
+int tc_ckpt_set_aside(const char *dir, int64_t step, const char *tag, const char *needs,
+                      const char *why, struct tc_err *err)
+{
+  int64_t *steps = NULL;
+  int n = tc_ckpt_list(dir, &steps, err), rc = TC_MIN(n, 0);
+  /* Looked at after the list was made: what a later owner commits is not in it. */
+  if (rc == 0) rc = tc_ckpt_still_ours(dir, needs, needs, err);
+  for (int i = 0; i < n && rc == 0 && steps[i] > step; i++) {
+    char from[40];
+    snprintf(from, sizeof from, "step-%08lld", (long long)steps[i]);
+    char *to = tc_sprintf("superseded-%s-%s", from, tag);
+    rc = tc_folder_rename(dir, from, to, err);
+    if (rc == 0) tc_warn("%s/%s: %s: kept as %s", dir, from, why, to);
+    free(to);
+  }
+  free(steps);
+  return rc;
+}
+
+void tc_ckpt_remove(const char *dir, const char *name)
+{
+  struct tc_err err = {0};
+  char *path = tc_sprintf("%s/%s", dir, name);
+  if (tc_folder_remove(path, &err) < 0) tc_warn("%s", err.text);
+  free(path);
+}
+
+/* ".was-step-00000100-1a2b3c4d": back to its name if the step isn't there, else away. */
+static void put_back(const char *dir, const char *was)
+{
+  struct tc_err err = {0};
+  char *name = tc_strdup(was + strlen(".was-"));
+  char *dash = strrchr(name, '-');
+  if (dash) *dash = '\0';
+  char *path = tc_sprintf("%s/%s", dir, name);
+  if (tc_step_of_name(name) >= 0 && access(path, F_OK) < 0 && errno == ENOENT) {
+    if (tc_folder_rename(dir, was, name, &err) < 0) tc_warn("%s", err.text);
+  } else {
+    tc_ckpt_remove(dir, was);
+  }
+  free(path);
+  free(name);
+}
+
+void tc_ckpt_tidy(const char *dir, const char *except)
+{
+  struct tc_err err = {0};
+  char **names;
+  int n = tc_folder_scan(dir, ".", &names, &err);
+  if (n < 0) tc_warn("%s", err.text);
+  for (int i = 0; i < n; i++) {
+    if (except && strcmp(names[i], except) == 0) continue;
+    if (strncmp(names[i], ".was-step-", 10) == 0) put_back(dir, names[i]);
+    if (strncmp(names[i], ".old-step-", 10) == 0 || strncmp(names[i], ".tmp-step-", 10) == 0)
+      tc_ckpt_remove(dir, names[i]);
+  }
+  if (n > 0) tc_names_free(names, n);
+}
+
+/* Deletes all but the newest `keep`. What is half deleted has another name already. */
+void tc_ckpt_prune(const char *dir, int keep)
+{
+  struct tc_err err = {0};
+  int64_t *steps = NULL;
+  int n = keep > 0 ? tc_ckpt_list(dir, &steps, &err) : 0;
+  for (int i = keep; i < n; i++) {
+    char name[40];
+    snprintf(name, sizeof name, "step-%08lld", (long long)steps[i]);
+    char *old = tc_sprintf(".old-%s-%llx", name, (unsigned long long)tc_now_ns());
+    if (tc_folder_rename(dir, name, old, &err) < 0) tc_warn("%s", err.text);
+    else tc_ckpt_remove(dir, old);
+    free(old);
+  }
+  if (n < 0) tc_warn("%s", err.text);
+  free(steps);
+}

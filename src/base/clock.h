@@ -1,0 +1,14 @@
+/* clock.h - the monotonic clock, and the time of day as text. */
+#ifndef TC_CLOCK_H
+#define TC_CLOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+int64_t tc_now_ns(void);                          /* monotonic */
+void tc_sleep_ns(int64_t ns);
+
+/* Local. Now, in UTC, as ISO 8601 has it: "2024-05-31T12:34:56Z" into text[size]. */
+void tc_iso_time(char *text, size_t size);
+
+#endif

@@ -1,0 +1,29 @@
+/* dtype.h - element types: sizes, names, and bfloat16 to and from float. */
+#ifndef TC_DTYPE_H
+#define TC_DTYPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TC_DIMS = 6 };                          /* most dimensions of a tensor */
+
+/* Element types. */
+enum tc_dtype { TC_F32, TC_BF16, TC_F64, TC_I32, TC_U8, TC_DTYPES };
+size_t tc_dtype_bytes(int dtype);
+const char *tc_dtype_name(int dtype);             /* "f32", "bf16", "f64", "i32", "u8" */
+int tc_dtype_parse(const char *name);             /* -1 if none */
+
+static inline float tc_bf16_to_f32(uint16_t h)
+{
+  union { uint32_t u; float f; } x = { .u = (uint32_t)h << 16 };
+  return x.f;
+}
+/* Round to nearest even; NaN stays NaN. */
+static inline uint16_t tc_f32_to_bf16(float f)
+{
+  union { float f; uint32_t u; } x = { .f = f };
+  if ((x.u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((x.u >> 16) | 0x40u);
+  return (uint16_t)((x.u + 0x7fffu + ((x.u >> 16) & 1u)) >> 16);
+}
+
+#endif

@@ -1,0 +1,27 @@
+/* mem.h - memory that is always there, arrays that grow, pools whose memory is freed at once. */
+#ifndef TC_MEM_H
+#define TC_MEM_H
+
+#include <stddef.h>
+
+/* malloc and friends that never return NULL (out of host memory ends the process with status 2). */
+void *tc_malloc(size_t bytes);
+void *tc_calloc(size_t n, size_t bytes);
+void *tc_realloc(void *p, size_t bytes);
+char *tc_strdup(const char *s);
+/* Local. Says that so many bytes could not be had, and ends the process with status 2. */
+_Noreturn void tc_out_of_memory(size_t bytes);
+
+/* Make room for one more element in a growing array. */
+#define TC_GROW(arr, n, cap) do { if ((n) >= (cap)) { \
+    (cap) = (cap) ? 2 * (cap) : 16; \
+    (arr) = tc_realloc((arr), (size_t)(cap) * sizeof *(arr)); } } while (0)
+
+/* A pool: allocations that are freed together. Zeroed memory, aligned to 16. */
+struct tc_pool;
+struct tc_pool *tc_pool_new(void);
+void tc_pool_free(struct tc_pool *p);
+void *tc_pool_alloc(struct tc_pool *p, size_t bytes);
+char *tc_pool_strdup(struct tc_pool *p, const char *s);
+
+#endif

@@ -1,0 +1,38 @@
+/* sort.c - orders for qsort, and medians. */
+#include "src/base/sort.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/err.h"
+
+int tc_order_double(const void *a, const void *b)
+{
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+int tc_order_i64(const void *a, const void *b)
+{
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+int tc_order_text(const void *a, const void *b)
+{
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+double tc_median(double *x, int n)
+{
+  TC_ASSERT(n > 0);
+  qsort(x, (size_t)n, sizeof *x, tc_order_double);
+  return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+int64_t tc_median_i64(int64_t *x, int n)
+{
+  TC_ASSERT(n > 0);
+  qsort(x, (size_t)n, sizeof *x, tc_order_i64);
+  return x[(n - 1) / 2];
+}

@@ -1,0 +1,113 @@
+/* text.c - strings: formatting, reading a file of text, sizes in words, "did you mean". */
+#include "src/base/text.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/arith.h"
+#include "src/base/mem.h"
+
+const char *tc_env(const char *name)
+{
+  const char *v = getenv(name);
+  return v ? v : "";
+}
+
+char *tc_sprintf(const char *fmt, ...)
+{
+  char *s;
+  va_list ap;
+  va_start(ap, fmt);
+  int n = vasprintf(&s, fmt, ap);
+  va_end(ap);
+  if (n < 0) tc_out_of_memory(0);
+  return s;
+}
+
+void tc_text_add(char *text, size_t size, const char *fmt, ...)
+{
+  size_t at = strlen(text);
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text + at, size - at, fmt, ap);
+  va_end(ap);
+}
+
+int tc_read_text(char **out, size_t *bytes, const char *path, const char *kind, size_t most,
+                 struct tc_err *err)
+{
+  *out = NULL;
+  FILE *f = fopen(path, "re");
+  if (!f)
+    return tc_fail(err, TC_EUSER, "cannot open %s %.500s: %s", kind, path, strerror(errno));
+  char *text = NULL;
+  size_t n = 0, cap = 0, got;
+  do {
+    if (cap < n + 4096) text = tc_realloc(text, cap = 2 * n + 4096);
+    got = fread(text + n, 1, cap - n - 1, f);
+    n += got;
+  } while (got > 0 && n <= most);
+  int rc = 0;
+  if (ferror(f))
+    rc = tc_fail(err, TC_EUSER, "cannot read %s %.500s: %s", kind, path, strerror(errno));
+  else if (n > most)
+    rc = tc_fail(err, TC_EUSER, "cannot read %s %.500s: it has more than %zu MB, so it must be "
+                 "something else", kind, path, most / 1000000);
+  fclose(f);
+  if (rc < 0) {
+    free(text);
+    return rc;
+  }
+  text[n] = '\0';
+  *out = text;
+  *bytes = n;
+  return 0;
+}
+
+char *tc_human_bytes(char *buf, size_t size, double bytes)
+{
+  static const char *const unit[] = { "B", "KB", "MB", "GB", "TB", "PB", "EB" };
+  size_t u = 0;
+  while (fabs(bytes) >= 999.5 && u + 1 < sizeof unit / sizeof *unit) {
+    bytes /= 1000;
+    u++;
+  }
+  snprintf(buf, size, "%.3g %s", bytes, unit[u]);
+  return buf;
+}
+
+/* Optimal string alignment: insert, delete, replace, or swap two neighbours. */
+static int edit_distance(const char *a, const char *b)
+{
+  enum { MAX = 63 };                         /* longer words are compared by their beginning */
+  int d[MAX + 1][MAX + 1];
+  int la = (int)strnlen(a, MAX), lb = (int)strnlen(b, MAX);
+  for (int i = 0; i <= la; i++) d[i][0] = i;
+  for (int j = 0; j <= lb; j++) d[0][j] = j;
+  for (int i = 1; i <= la; i++) {
+    for (int j = 1; j <= lb; j++) {
+      int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+      best = TC_MIN(best, TC_MIN(d[i - 1][j], d[i][j - 1]) + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        best = TC_MIN(best, d[i - 2][j - 2] + 1);
+      d[i][j] = best;
+    }
+  }
+  return d[la][lb];
+}
+
+int tc_nearest(const char *word, const char *const *list, int n)
+{
+  int best = -1, least = TC_MAX(1, ((int)strlen(word) + 1) / 3) + 1;
+  for (int i = 0; i < n; i++) {
+    int d = edit_distance(word, list[i]);
+    if (d >= least) continue;
+    least = d;
+    best = i;
+  }
+  return best;
+}

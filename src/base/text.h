@@ -1,0 +1,29 @@
+/* text.h - strings: formatting, reading a file of text, sizes in words, "did you mean". */
+#ifndef TC_TEXT_H
+#define TC_TEXT_H
+
+#include <stddef.h>
+
+#include "src/base/err.h"
+
+/* The variable of the environment; "" if it is not set. */
+const char *tc_env(const char *name);
+/* An owned, formatted string. */
+char *tc_sprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Local. Appends to `text`, which has room for size bytes; what is beyond is cut off. */
+void tc_text_add(char *text, size_t size, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Local. All of a file of text, with a 0 behind it: *out is owned by the caller. TC_EUSER: it can't be
+ * read, or has more than `most` bytes (as /dev/zero); `kind` is its name in sentences, "run file". */
+int tc_read_text(char **out, size_t *bytes, const char *path, const char *kind, size_t most,
+                 struct tc_err *err);
+
+/* Local. The index of the word in list[n] nearest to `word` by edit distance (swapping two
+ * neighbours counts as one), for "did you mean"; -1 if none is near. */
+int tc_nearest(const char *word, const char *const *list, int n);
+
+/* "1.5 GB", "312 KB": decimal units, into buf. Returns buf. */
+char *tc_human_bytes(char *buf, size_t size, double bytes);
+
+#endif

@@ -1,0 +1,26 @@
+/* thread.h - threads with signals blocked, stacks for signal handlers, and condition variables
+ * whose waits are timed by the monotonic clock. */
+#ifndef TC_THREAD_H
+#define TC_THREAD_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "src/base/err.h"
+
+/* Local. Starts a thread that runs fn(arg), with all signals blocked except those of a crash, with
+ * the caller's log rank and a signal stack. TC_EUSER if it can't be started; err may be NULL. */
+int tc_thread_start(pthread_t *t, void *(*fn)(void *), void *arg, struct tc_err *err);
+/* Local. A stack for the calling thread's signal handlers, so that the overflow of its stack
+ * can be reported; NULL without memory, which _free takes. Freed by the same thread. */
+void *tc_signal_stack_new(void);
+void tc_signal_stack_free(void *stack);
+
+/* Local. A condition variable for timed waits. */
+void tc_cond_init(pthread_cond_t *c);
+/* Local. Waits with *lock held until the condition is signalled or the clock (clock.h) shows
+ * until_ns; may return earlier. Returns 0, or ETIMEDOUT where the time has passed. */
+int tc_cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, int64_t until_ns);
+
+#endif

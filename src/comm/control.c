@@ -1,0 +1,135 @@
+/* control.c - control data: maxima, bytes of different lengths, one status for all members.
+ *
+ * Everything here is made of calls of comm.h, each started and waited for. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/comm/comm.h"
+
+/* One part of bytes. */
+static int run_ctl(struct tc_comm *c, int coll, int root, const void *src, void *dst,
+                   int64_t bytes, int64_t block_bytes, const char *what, struct tc_err *err)
+{
+  struct tc_part p = { src, dst, bytes, block_bytes };
+  struct tc_coll_args a = { .coll = coll, .dtype = TC_U8, .root = root, .n_parts = 1,
+                            .parts = &p, .ctl = true, .what = what };
+  return tc_comm_run(c, &a, err);
+}
+
+int tc_comm_all_i64(struct tc_comm *c, const int64_t *x, int n, int64_t *all,
+                    struct tc_err *err)
+{
+  TC_ASSERT(n >= 0);
+  int64_t mine_bytes = n * (int64_t)sizeof *x;
+  return run_ctl(c, TC_ALL_GATHER, 0, x, all, mine_bytes * tc_comm_size(c), mine_bytes, "control",
+                 err);
+}
+
+/* Gathered rather than reduced: no element type holds every int64 exactly. */
+int tc_comm_max_i64(struct tc_comm *c, int64_t *x, int n, struct tc_err *err)
+{
+  int64_t *all = tc_malloc((size_t)(n * tc_comm_size(c)) * sizeof *all + 1);
+  int rc = tc_comm_all_i64(c, x, n, all, err);
+  for (int i = 0; rc == 0 && i < tc_comm_size(c) * n; i++)
+    if (all[i] > x[i % n]) x[i % n] = all[i];
+  free(all);
+  return rc;
+}
+
+/* The lengths are gathered first; then each member with bytes sends them to the root. */
+int tc_comm_bytes_gather(struct tc_comm *c, int root, const void *mine, int64_t my_bytes,
+                         void **all, int64_t *bytes, struct tc_err *err)
+{
+  TC_ASSERT(my_bytes >= 0 && root >= 0 && root < tc_comm_size(c));
+  const int64_t one = (int64_t)sizeof *bytes;
+  *all = NULL;
+  TC_TRY(run_ctl(c, TC_ALL_GATHER, 0, &my_bytes, bytes, one * tc_comm_size(c), one,
+                 "lengths to gather", err));
+  if (tc_comm_coord(c) != root) {
+    if (my_bytes == 0) return 0;
+    return run_ctl(c, TC_SEND, root, mine, NULL, my_bytes, my_bytes, "bytes to gather", err);
+  }
+  int64_t total = 0, at = 0;
+  for (int i = 0; i < tc_comm_size(c); i++) total += bytes[i];
+  char *buf = tc_malloc((size_t)total + 1);
+  for (int i = 0; i < tc_comm_size(c); at += bytes[i++]) {
+    int rc = 0;
+    if (bytes[i] == 0) continue;
+    if (i == root) memcpy(buf + at, mine, (size_t)my_bytes);
+    else rc = run_ctl(c, TC_RECV, i, NULL, buf + at, bytes[i], bytes[i], "bytes to gather", err);
+    if (rc < 0) {
+      free(buf);
+      return rc;
+    }
+  }
+  *all = buf;
+  return 0;
+}
+
+int tc_comm_bytes_bcast(struct tc_comm *c, int root, void **buf, int64_t *n_bytes,
+                        struct tc_err *err)
+{
+  const int64_t one = (int64_t)sizeof *n_bytes;
+  bool am_root = tc_comm_coord(c) == root;
+  if (!am_root) *buf = NULL;
+  TC_TRY(run_ctl(c, TC_BROADCAST, root, n_bytes, n_bytes, one, one, "length to broadcast",
+                 err));
+  void *to = am_root ? *buf : tc_malloc((size_t)*n_bytes + 1);
+  int rc = run_ctl(c, TC_BROADCAST, root, to, to, *n_bytes, *n_bytes, "bytes to broadcast",
+                   err);
+  if (!am_root && rc < 0) free(to);
+  else *buf = to;
+  return rc;
+}
+
+/* The first of the members' errors, if there is one, with the member's name. */
+static const struct tc_err *first_error(struct tc_err *all, int n, char *const *who)
+{
+  for (int i = 0; i < n; i++) {
+    if (all[i].status >= 0) continue;
+    const struct tc_err why = all[i];
+    if (i > 0 && who) tc_fail(&all[i], why.status, "%s: %.900s", who[i], why.text);
+    return &all[i];
+  }
+  return all;
+}
+
+/* Member 0's status and sentence, to all. */
+static int bcast_err(struct tc_comm *c, const struct tc_err *of_first, struct tc_err *err)
+{
+  struct tc_err copy = *of_first;
+  const bool first = tc_comm_coord(c) == 0;
+  void *buf = first ? &copy : NULL;
+  int64_t n = sizeof copy;
+  TC_TRY(tc_comm_bytes_bcast(c, 0, &buf, &n, err));
+  TC_ASSERT(n == (int64_t)sizeof copy);
+  if (!first) copy = *(struct tc_err *)buf;
+  if (!first) free(buf);
+  if (copy.status < 0 && err) *err = copy;
+  return copy.status;
+}
+
+int tc_comm_bcast_status(struct tc_comm *c, int rc, struct tc_err *err)
+{
+  struct tc_err mine = { 0 };
+  if (tc_comm_size(c) == 1) return rc;
+  if (rc < 0) mine = *err;
+  mine.status = rc;
+  return bcast_err(c, &mine, err);
+}
+
+int tc_comm_agree(struct tc_comm *c, char *const *who, int rc, struct tc_err *err)
+{
+  const int size = tc_comm_size(c);
+  struct tc_err mine = { 0 };
+  if (size == 1) return rc;
+  if (rc < 0) mine = *err;
+  mine.status = rc;
+  void *all = NULL;
+  int64_t *bytes = tc_calloc((size_t)size, sizeof *bytes);
+  rc = tc_comm_bytes_gather(c, 0, &mine, sizeof mine, &all, bytes, err);
+  if (rc == 0 && all) mine = *first_error(all, size, who);
+  free(all);
+  free(bytes);
+  return rc < 0 ? rc : bcast_err(c, &mine, err);
+}
