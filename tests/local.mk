@@ -221,6 +221,7 @@ test_files = \
   %D%/gpu \
   %D%/gpu-call \
   %D%/gpu-pack \
+  %D%/lib.sh \
   %D%/mpi-run \
   %D%/transcripts/cmd-ckpt.txt \
   %D%/transcripts/cmd-ckpt-plan.txt \
