@@ -247,6 +247,7 @@ test_files = \
   %D%/transcripts/place.txt \
   %D%/transcripts/plan.txt \
   %D%/transcripts/planner.txt \
+  %D%/transcripts/refused.txt \
   %D%/transcripts/report.txt \
   %D%/transcripts/resume.txt \
   %D%/transcripts/run/metrics.jsonl \
