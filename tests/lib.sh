@@ -106,12 +106,12 @@ rank_of() {                      # RUN RANK -> its pid, under mpirun
 
 # Waits for an event. The limits are against hangs: no result depends on them.
 until_ok() {                     # SECONDS COMMAND...: tries it until it succeeds
-  local tries=$(($1 * 50))
+  local tries=$(($1 * 100))
   shift
   while ! "$@" 2> /dev/null; do
     tries=$((tries - 1))
     [ $tries -gt 0 ] || return 1
-    sleep 0.02
+    sleep 0.01
   done
 }
 until_or_gone() {                # PID COMMAND...: tries it until it succeeds or the process has ended
