@@ -221,6 +221,7 @@ test_files = \
   %D%/gpu \
   %D%/gpu-call \
   %D%/gpu-pack \
+  %D%/lib.sh \
   %D%/mpi-run \
   %D%/transcripts/cmd-ckpt.txt \
   %D%/transcripts/cmd-ckpt-plan.txt \
@@ -246,6 +247,7 @@ test_files = \
   %D%/transcripts/place.txt \
   %D%/transcripts/plan.txt \
   %D%/transcripts/planner.txt \
+  %D%/transcripts/refused.txt \
   %D%/transcripts/report.txt \
   %D%/transcripts/resume.txt \
   %D%/transcripts/run/metrics.jsonl \

@@ -1,4 +1,4 @@
-# lib.sh - what the Slurm tests share: TAP, a cluster of their own, jobs. Sourced by *.t.
+# lib.sh - what the Slurm tests share beside tests/lib.sh: a cluster of their own, jobs. Sourced by *.t.
 #
 # A cluster lives in a folder of this test's own and goes down with the test, however it ends.
 # TERCIO is the program (default: ./tercio); it is copied to the shared folder, since the
@@ -6,32 +6,9 @@
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(cd "$here/../.." && pwd)
-TERCIO=$(realpath -m "${TERCIO:-./tercio}")
-tap_count=0 tap_failed=0
+srcdir=$top
+. "$top/tests/lib.sh"
 cluster_dir=
-
-ok() {                               # STATUS WHAT: passes if STATUS is 0
-  tap_count=$((tap_count + 1))
-  if [ "$1" -eq 0 ]; then
-    echo "ok $tap_count - $2"
-  else
-    tap_failed=1
-    echo "not ok $tap_count - $2"
-  fi
-  return "$1"
-}
-
-is() {                               # GOT WANT WHAT
-  [ "$1" = "$2" ]
-  ok $? "$3" && return
-  note "got:  $1" "want: $2"
-  return 1
-}
-
-note() { printf '%s\n' "$@" | sed 's/^/# /'; }
-note_file() { [ ! -f "$1" ] || tail -n "${2:-20}" "$1" | sed 's/^/#   /'; }
-skip_all() { echo "1..0 # SKIP $*"; exit 0; }
-done_testing() { echo "1..$tap_count"; exit $tap_failed; }
 
 # ---- the cluster ----------------------------------------------------------------------
 
@@ -41,10 +18,7 @@ on_head() { cluster run head "$@"; }
 start_cluster() {                    # OPTIONS of tests/cluster up
   local status
   [ -x "$TERCIO" ] || skip_all "no program at $TERCIO"
-  command -v jq >/dev/null || skip_all "jq is not installed"
   cluster_dir=$(mktemp -d "/var/tmp/tercio-test.XXXXXX") || skip_all "no folder in /var/tmp"
-  trap 'stop_cluster' EXIT
-  trap 'exit 1' INT TERM HUP
   "$top/tests/cluster" --dir "$cluster_dir" up --owner $$ "$@" 2> "$cluster_dir/up.log"
   status=$?
   if [ $status = 77 ]; then skip_all "$(sed 's/^cluster: //' "$cluster_dir/up.log")"; fi
@@ -63,6 +37,7 @@ start_cluster() {                    # OPTIONS of tests/cluster up
   export OMP_NUM_THREADS=1
 }
 
+cleanup() { stop_cluster; }
 stop_cluster() {
   [ -n "$cluster_dir" ] || return 0
   LIMIT=60 cluster down
@@ -142,8 +117,8 @@ wait_job() {                         # JOB SECONDS: until it has ended -> prints
   echo "$state"
 }
 
-last_step() {                        # RUNDIR -> step of the last whole line of the metrics
-  sed -n 's/^{"step": *\([0-9]*\),.*}$/\1/p' "$1/metrics.jsonl" 2>/dev/null | tail -n 1
+last_step() {                        # RUN -> step of the last whole line of the metrics
+  metric step "$1" 2>/dev/null | tail -n 1
 }
 
 wait_step() {                        # RUNDIR STEP SECONDS
@@ -156,7 +131,7 @@ wait_step() {                        # RUNDIR STEP SECONDS
   return 1
 }
 
-losses() { jq -c '[.step, .loss]' "$1/metrics.jsonl"; }   # RUNDIR
+losses() { jq -c '[.step, .loss]' "$1/metrics.jsonl"; }   # RUN
 
 starts() { grep -c "$1" "$log"; }    # TEXT of the log
 
@@ -176,7 +151,7 @@ step_after_resume() {                # -> the step of the first line of progress
 }
 
 each_step_once() {                   # WHAT: of the run in $out
-  is "$(jq .step "$out/metrics.jsonl" | tr '\n' ' ')" "$(seq "$STEPS" | tr '\n' ' ')" \
+  is "$(metric step "$out" | tr '\n' ' ')" "$(seq "$STEPS" | tr '\n' ' ')" \
     "$1: metrics.jsonl has each step once"
 }
 
@@ -206,12 +181,6 @@ gone() {                             # PID...: none lives, or is but a zombie
 }
 
 # ---- equal runs -----------------------------------------------------------------------
-
-worst() {                            # KEY A B: the largest relative difference, or "none"
-  paste <(jq ".$1" "$2/metrics.jsonl") <(jq ".$1" "$3/metrics.jsonl") | awk 'NF != 2 { bad = 1 }
-    { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > w) w = d } END { print bad || !NR ? "none" : w + 0 }'
-}
-below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "none" && a != "" && a != "null" && a + 0 <= b + 0) }'; }
 
 agrees() {                           # WHAT ONE-RANK-RUN RUN: the same losses and norms, but for rounding
   local l n

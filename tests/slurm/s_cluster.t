@@ -16,7 +16,7 @@ cluster run node1 sh -c 'exit 7'
 is $? 7 "run hands on the exit status"
 
 second() { "$top/tests/cluster" --dir "$cluster_dir.b" "$@"; }
-trap 'second down; rm -rf "$cluster_dir.b"; stop_cluster' EXIT
+cleanup() { second down; rm -rf "$cluster_dir.b"; stop_cluster; }
 second up --nodes 1 --gpus 0 --owner $$ 2>/dev/null
 ok $? "a second cluster starts beside it"
 is "$(second run head sinfo -h -o %D)" 1 "... and is another one"
@@ -25,10 +25,8 @@ is "$(on_head sinfo -h -o %D)" 2 "... whose end does not touch the first"
 rm -rf "$cluster_dir.b"
 
 cluster run node2 sleep 1000 2>/dev/null &
-for ((i = 0; i < 100; i++)); do
-  pid=$(cluster run node2 pgrep -x sleep) && break
-  sleep 0.2
-done
+sleeps() { pid=$(cluster run node2 pgrep -x sleep); }
+until_ok 120 sleeps
 outside=$(grep -l '^Name:.sleep$' /proc/[0-9]*/status 2>/dev/null | xargs grep -l "^NSpid:.*[[:space:]]$pid$" | cut -d/ -f3 | head -n 1)
 [ -n "$outside" ]
 ok $? "a process of node2 is seen from outside"

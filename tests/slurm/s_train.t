@@ -23,32 +23,32 @@ is "$(starts 'starting the ranks again')" 1 "killed rank: started again in its a
 is "$(job_field "$job" Restarts)" 0 "killed rank: without a requeue"
 
 # A request to stop, as the time limit's: save, leave with 85, requeue, finish.
-submit stop "${ranks[@]}" -- --ckpt.keep=0
+# No other checkpoint is due before the last step.
+stopped_at() { sed -n 's/.*saved step \([0-9]*\) and stopped on request.*/\1/p' "$log" | head -n 1; }
+saved_at_once() {
+  saved=$(stopped_at)
+  [ "${saved:-0}" -ge 13 ] && [ -d "$out/ckpt/step-$(printf %08d "$saved")" ]
+}
+submit stop "${ranks[@]}" -- --ckpt.keep=0 --ckpt.every=1000
 wait_step "$out" 13 100
 on_head scancel --batch --signal=USR2 "$job"
-for ((i = 0; i < 60 * PATIENCE; i++)); do
-  [ "$(job_field "$job" Restarts)" = 1 ] && break
-  sleep 0.5
-done
-saved=$("$program" ckpt latest "$out/ckpt")
-saved=$((10#${saved##*-}))
-[ "$saved" -ge 13 ] && [ "$saved" -lt 20 ]
-ok $? "USR2: a checkpoint was made at once (step $saved), not at the next tenth step"
+requeued() { [ "$(job_field "$job" Restarts)" = 1 ]; }
+until_ok 120 requeued
+saved_at_once
+ok $? "USR2: a checkpoint was made at once (step $saved), not when the next one is due" || note_file "$log" 40
 check_end "USR2" 200
 is "$(job_field "$job" Restarts)" 1 "USR2: requeued once"
 grep -q 'saved and stopped: requeueing' "$log"
 ok $? "USR2: the batch script requeued it" || note_file "$log" 40
 
 # A request to end: save, leave, neither requeue nor start again. The next job goes on from there.
-submit end "${ranks[@]}" -- --ckpt.keep=0
+submit end "${ranks[@]}" -- --ckpt.keep=0 --ckpt.every=1000
 wait_step "$out" 13 100
 on_head scancel --batch --signal=TERM "$job"
 is "$(wait_job "$job" 100)" FAILED "TERM: the job ends" || note_file "$log" 40
 is "$(job_field "$job" ExitCode) $(job_field "$job" Restarts)" "86:0 0" "TERM: with 86, and is not requeued"
-saved=$("$program" ckpt latest "$out/ckpt")
-saved=$((10#${saved##*-}))
-[ "$saved" -ge 13 ] && [ "$saved" -lt 20 ]
-ok $? "TERM: a checkpoint was made at once (step $saved)"
+saved_at_once
+ok $? "TERM: a checkpoint was made at once (step $saved)" || note_file "$log" 40
 submit end "${ranks[@]}" -- --ckpt.keep=0
 check_end "TERM, submitted again" 200
 
@@ -62,10 +62,8 @@ wait_step "$out" 13 150
 wait_step "${jobs[1]}" 13 150
 cluster kill-node node2
 cluster kill-node node3
-for ((i = 0; i < 90 * PATIENCE; i++)); do
-  [ "$(job_field "$job" Restarts)$(job_field "${jobs[0]}" Restarts)" = 11 ] && break
-  sleep 1
-done
+both_requeued() { [ "$(job_field "$job" Restarts)$(job_field "${jobs[0]}" Restarts)" = 11 ]; }
+until_ok 360 both_requeued
 is "$(job_field "$job" Restarts)$(job_field "${jobs[0]}" Restarts)" 11 "lost nodes: both jobs are requeued"
 grep -q "the batch script's node is lost: requeueing" "$log"
 ok $? "lost first node: the other one had it requeued" || note_file "$log"

@@ -16,6 +16,29 @@ train() {
 }
 quiet() { train "$@" | { grep -v '^step ' || true; }; }
 
+# refused ARGS...: what a run that can't be says, and what it says on two ranks, where that is
+# something else. Numbers that depend on the machine's memory are N.
+refused() {
+  local one two status
+  one=$(cannot 1 "$@")
+  status=$?
+  two=$(cannot 2 "$@")
+  [ $? = $status ] || echo "two ranks: another exit status"
+  echo "$one"
+  [ "$two" = "$one" ] || echo "two ranks: $two"
+  return $status
+}
+# cannot RANKS ARGS...: the same of one number of ranks.
+cannot() {
+  local ranks=$1
+  shift
+  tercio train --model.layers=2 --model.hidden=64 --model.heads=4 --model.context=32 --model.vocab=256 \
+    --data.train=text --train.global_batch=8 --train.steps=30 --train.eval_batches=2 --run.threads=1 \
+    --run.out=refused --run.ranks=$ranks "$@" 2>&1 |
+    sed -e 's/[0-9.e+]* GB/N GB/g' -e 's/micro_batch = [0-9]\{3,\} would/micro_batch = N would/'
+}
+rows() { printf '%s\n' "$@" > rows; }
+
 digits='s/\(\.0*[1-9][0-9]\{3\}\)[0-9]*/\1/g'
 
 # lines FILE: of metrics.jsonl. Numbers have four digits, which are the same on every machine.
