@@ -139,6 +139,8 @@ libtercio_ir_a_SOURCES = \
   %D%/schedule/impl.h \
   %D%/schedule/pipeline.c \
   %D%/schedule/pipeline.h \
+  %D%/schedule/simulate.c \
+  %D%/schedule/tasks.c \
   %D%/passes/annotate.c \
   %D%/passes/bucket.c \
   %D%/passes/fuse.h \

@@ -45,7 +45,7 @@ static bool is_wait(const struct tc_xprog *p, const struct tc_action *a)
 
 struct tc_xwhen tc_exec_time_begin(struct tc_exec *x, const struct tc_xprog *p, int32_t k)
 {
-  const struct tc_action *a = &p->p->schedule->action[k];
+  const struct tc_action *a = &p->p->actions->action[k];
   struct tc_xwhen w = { .stamp = -1 };
   const bool wait = is_wait(p, a);
   w.measured = wait || tc_trace_on(x->o.trace);
@@ -101,7 +101,7 @@ static void keep_lap(struct tc_exec *x, const struct tc_xlap *lap)
 void tc_exec_time_end(struct tc_exec *x, const struct tc_xprog *p, int32_t k,
                       const struct tc_xjoin *j, struct tc_xwhen begin)
 {
-  const struct tc_action *a = &p->p->schedule->action[k];
+  const struct tc_action *a = &p->p->actions->action[k];
   struct tc_xlap lap = { .begin = begin.stamp, .end = -1, .axis = p->p->graph->node[a->node].axis,
                          .wait = is_wait(p, a) };
   if (!begin.measured) return;

@@ -88,8 +88,8 @@ static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
   for (int i = 0; i < out->n_cls; i++) {
     double wire[TC_WIRES] = { 0 }, axis[TC_AXES] = { 0 };
     const struct tc_program *p = program[i];
-    for (int32_t x = 0; x < p->schedule->n_body; x++) {
-      const struct tc_node *n = &p->graph->node[p->schedule->body[x]];
+    for (int32_t x = 0; x < p->actions->n_body; x++) {
+      const struct tc_node *n = &p->graph->node[p->actions->body[x]];
       struct tc_reshard_cost c;
       double times = n->once ? 1 : out->n_mb;
       if (n->op != TC_OP_RESHARD || n->ctl) continue;

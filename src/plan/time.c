@@ -201,7 +201,7 @@ static bool wait_for(struct game *g, struct player *p, const struct tc_node *n, 
 /* Returns false if p is blocked. */
 static bool act(struct game *g, struct player *p)
 {
-  const struct tc_action *a = &p->p->schedule->action[p->pc];
+  const struct tc_action *a = &p->p->actions->action[p->pc];
   const struct tc_node *n = &p->p->graph->node[a->node];
   ask(g, p, n);
   bool travels = n->op == TC_OP_RESHARD && p->move[n->id].coll != TC_COLLS;
@@ -263,8 +263,8 @@ int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, co
     done = true;
     for (int i = 0; i < n; i++) {
       struct player *p = &g.pl[i];
-      while (p->pc < p->p->schedule->n && act(&g, p)) moved = true;
-      done &= p->pc == p->p->schedule->n;
+      while (p->pc < p->p->actions->n && act(&g, p)) moved = true;
+      done &= p->pc == p->p->actions->n;
     }
   }
   *out = (struct tc_plan_walk){ 0 };

@@ -137,10 +137,10 @@ int64_t tc_collective_packs(const struct tc_graph *g, const struct tc_node *n, i
 int64_t tc_program_staging(const struct tc_program *p, const struct tc_mesh *m, int rank)
 {
   int64_t bytes = 0;
-  const struct tc_schedule *s = p->schedule;
+  const struct tc_actions *s = p->actions;
   for (int32_t i = 0; i < s->n_body; i++) {
     const struct tc_node *n = &p->graph->node[s->body[i]];
-    int pack, unpack, times = n->op == TC_OP_RESHARD ? tc_schedule_most(s, n->id) : 0;
+    int pack, unpack, times = n->op == TC_OP_RESHARD ? tc_actions_most(s, n->id) : 0;
     for (int k = 0; times && k < n->n_in; k++)
       bytes += times * tc_collective_packs(p->graph, n, k, m, rank, &pack, &unpack);
   }
@@ -159,8 +159,8 @@ void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int r
   const struct tc_graph *g = p->graph;
   memset(out, 0, sizeof *out);
   int size = m->size[axis], coord = tc_mesh_coord(m, rank, axis);
-  for (int32_t i = 0; i < p->schedule->n; i++) {
-    const struct tc_action *a = &p->schedule->action[i];
+  for (int32_t i = 0; i < p->actions->n; i++) {
+    const struct tc_action *a = &p->actions->action[i];
     const struct tc_node *n = &g->node[a->node];
     if (a->kind != TC_ISSUE || n->axis != axis || size == 1) continue;
     int coll = tc_collective_coll(n, coord);

@@ -86,7 +86,7 @@ static int64_t head_bytes(const struct tc_graph *g)
 static int pass_fuse(struct ctx *c)
 {
   bool pipeline = c->m->size[TC_PP] > 1;
-  tc_fuse(c->p->graph, pipeline && c->o->schedule && tc_sched_splits(c->o->schedule));
+  tc_fuse(c->p->graph, pipeline && c->o->schedule && tc_pipeline_splits(c->o->schedule));
   if (c->p->graph->logits < 0) return 0;
   int64_t rows = c->o->head_rows;
   const int64_t least = tc_head_least_rows(c->p->graph, c->m);
@@ -126,25 +126,25 @@ static int pass_schedule(struct ctx *c)
 {
   bool timed = c->o->kind == TC_TRAIN || c->o->kind == TC_EVAL;
   tc_graph_freeze(c->p->graph);
-  const struct tc_schedule_opts o = {
+  const struct tc_actions_opts o = {
     .n_mb = timed ? c->m->size[TC_MB] : 1, .overlap = c->o->overlap,
     .depth = c->o->overlap ? TC_MAX(c->o->prefetch, 0) : 0, .pp = c->m->size[TC_PP],
     .at = tc_mesh_coord(c->m, c->rank, TC_PP), .chunks = c->o->chunks, .name = c->o->schedule };
   TC_TRY(tc_program_listable(c->p->graph, o.n_mb, c->err));
-  TC_TRY(tc_schedule_new(&c->p->schedule, c->p->graph, &o, c->err));
+  TC_TRY(tc_actions_new(&c->p->actions, c->p->graph, &o, c->err));
   struct tc_err fault = { 0 };
-  return c->o->unchecked ? 0 : check_rc(c, tc_schedule_check(c->p->schedule, c->p->graph, &fault), &fault);
+  return c->o->unchecked ? 0 : check_rc(c, tc_actions_check(c->p->actions, c->p->graph, &fault), &fault);
 }
 
 static int pass_arena(struct ctx *c)
 {
   const int32_t *coord = c->m->coord + (size_t)c->rank * TC_AXES;
   const struct tc_program *w = c->with;
-  TC_TRY(tc_arena_new(&c->p->arena, c->p->graph, c->p->schedule, c->m, coord,
+  TC_TRY(tc_arena_new(&c->p->arena, c->p->graph, c->p->actions, c->m, coord,
                       w ? w->arena : NULL, w ? w->graph : NULL, c->err));
   struct tc_err fault = { 0 };
   if (c->o->unchecked) return 0;
-  return check_rc(c, tc_arena_check(c->p->arena, c->p->graph, c->p->schedule, c->m, coord, &fault), &fault);
+  return check_rc(c, tc_arena_check(c->p->arena, c->p->graph, c->p->actions, c->m, coord, &fault), &fault);
 }
 
 static int (*const pass[])(struct ctx *) = {
@@ -183,7 +183,7 @@ void tc_program_free(struct tc_program *p)
 {
   if (!p) return;
   tc_graph_free(p->graph);
-  tc_schedule_free(p->schedule);
+  tc_actions_free(p->actions);
   tc_arena_free(p->arena);
   free(p);
 }

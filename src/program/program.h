@@ -35,7 +35,7 @@ struct tc_program_opts {
 
 struct tc_program {
   struct tc_graph *graph;
-  struct tc_schedule *schedule;  /* NULL if stopped before */
+  struct tc_actions *actions;    /* NULL if stopped before */
   struct tc_arena *arena;        /* NULL if stopped before */
 };
 

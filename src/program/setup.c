@@ -139,9 +139,9 @@ static int setup_chunks(int *out, const struct tc_config *c, const struct tc_mes
     return tc_fail(err, TC_ELAYOUT, "train.micro_batch = %lld makes %d micro-batches a step; %lld or "
                    "more would fit", (long long)c->train_micro_batch, m->size[TC_MB],
                    (long long)tc_ceil_div(c->train_micro_batch * m->size[TC_MB], MOST_MICRO_BATCHES));
-  struct tc_sched *s;
-  TC_TRY(tc_sched_new(&s, c->parallel_schedule, m->size[TC_PP], *out, m->size[TC_MB], err));
-  tc_sched_free(s);
+  struct tc_pipeline *s;
+  TC_TRY(tc_pipeline_new(&s, c->parallel_schedule, m->size[TC_PP], *out, m->size[TC_MB], err));
+  tc_pipeline_free(s);
   return 0;
 }
 

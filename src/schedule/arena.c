@@ -88,14 +88,14 @@ static bool made_once(const struct tc_graph *g, int32_t root)
 
 /* What action i reads stays through the next action: a few bytes a row that the loss's gradient
  * reads, through the gradient of the logits, so that a device may do both as one call. */
-static bool reads_on(const struct tc_graph *g, const struct tc_schedule *s, int32_t i)
+static bool reads_on(const struct tc_graph *g, const struct tc_actions *s, int32_t i)
 {
   const struct tc_action *a = &s->action[i];
   return g->node[a->node].op == TC_OP_NLL_BWD && i + 1 < s->n && a[1].mb == a->mb
          && g->node[a[1].node].op == TC_OP_SUMEXP_BWD;
 }
 
-static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, struct lives *l)
+static void find_lives(const struct tc_graph *g, const struct tc_actions *s, struct lives *l)
 {
   size_t n_tensors = (size_t)g->n_tensors;
   l->n_mb = s->n_mb;
@@ -265,7 +265,7 @@ static int place_state(struct tc_arena *a, const struct tc_graph *g, const struc
 }
 
 /* The action after which each scratch tensor is free. */
-static void find_deaths(struct tc_arena *a, const struct tc_graph *g, const struct tc_schedule *s,
+static void find_deaths(struct tc_arena *a, const struct tc_graph *g, const struct tc_actions *s,
                         const struct lives *l)
 {
   for (int32_t t = 0; t < g->n_tensors; t++) {
@@ -282,7 +282,7 @@ static void find_deaths(struct tc_arena *a, const struct tc_graph *g, const stru
   }
 }
 
-int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct tc_schedule *s,
+int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct tc_actions *s,
                  const struct tc_mesh *m, const int32_t coord[TC_AXES],
                  const struct tc_arena *with, const struct tc_graph *with_graph,
                  struct tc_err *err)
@@ -301,11 +301,11 @@ int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct t
     tc_arena_free(a);
     return rc;
   }
-  struct tc_schedule *shorter = NULL;
-  struct tc_schedule_opts o = s->opts;
+  struct tc_actions *shorter = NULL;
+  struct tc_actions_opts o = s->opts;
   if (o.n_mb > SHORT_MB && o.pp <= 1) {
     o.n_mb = SHORT_MB;
-    tc_schedule_new(&shorter, g, &o, err);       /* without a pipeline nothing can fail */
+    tc_actions_new(&shorter, g, &o, err);       /* without a pipeline nothing can fail */
     s = shorter;
   }
   struct lives l = { 0 };
@@ -321,7 +321,7 @@ int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct t
   free(l.all);
   free(l.of);
   free(l.object);
-  tc_schedule_free(shorter);
+  tc_actions_free(shorter);
   *out = a;
   return 0;
 }
@@ -346,7 +346,7 @@ struct holder { int64_t key, off, end; };
 struct walk {
   const struct tc_arena *a;
   const struct tc_graph *g;
-  const struct tc_schedule *s;
+  const struct tc_actions *s;
   const struct tc_mesh *m;
   const int32_t *coord;
   int32_t *until;                /* [key]: the last position at which it is touched */
@@ -412,7 +412,7 @@ static int walk_action(struct walk *w, int32_t i, struct tc_err *err)
 }
 
 int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g,
-                   const struct tc_schedule *s, const struct tc_mesh *m,
+                   const struct tc_actions *s, const struct tc_mesh *m,
                    const int32_t coord[TC_AXES], struct tc_err *err)
 {
   const size_t keys = (size_t)g->n_tensors * (size_t)s->n_mb;

@@ -32,7 +32,7 @@ struct tc_arena {
 
 /* Local. Places all tensors for the rank at `coord`. If `with` is given (a plan of another
  * program of the same run), state tensors sit where `with` has the one of the same name. */
-int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct tc_schedule *s,
+int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct tc_actions *s,
                  const struct tc_mesh *m, const int32_t coord[TC_AXES],
                  const struct tc_arena *with, const struct tc_graph *with_graph,
                  struct tc_err *err);
@@ -45,7 +45,7 @@ static inline int64_t tc_arena_at(const struct tc_arena *a, int32_t t, int32_t m
 /* Local. No two live tensors overlap, over the whole list of actions (a check independent of the
  * placing: it walks the list and marks who holds what). */
 int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g,
-                   const struct tc_schedule *s, const struct tc_mesh *m,
+                   const struct tc_actions *s, const struct tc_mesh *m,
                    const int32_t coord[TC_AXES], struct tc_err *err);
 
 #endif

@@ -15,7 +15,7 @@ struct tc_item {
   int32_t chunk, mb;
 };
 
-struct tc_sched {
+struct tc_pipeline {
   const char *name;              /* borrowed from the table of schedules */
   int32_t p, v, m;               /* ranks; chunks a rank; micro-batches a step */
   bool split;                    /* W is apart from B */
@@ -24,9 +24,9 @@ struct tc_sched {
 };
 
 /* Local. The name of schedule i, counted from 0; NULL after the last. */
-const char *tc_sched_name(int i);
+const char *tc_pipeline_name(int i);
 /* Local. Whether that schedule has W apart from B. */
-bool tc_sched_splits(const char *name);
+bool tc_pipeline_splits(const char *name);
 
 /* Local. *out is owned by the caller. `name` is
  *   naive        one micro-batch after the other through all stages and back;
@@ -35,29 +35,29 @@ bool tc_sched_splits(const char *name);
  *   interleaved  the same with v >= 2 chunks a rank; p must divide m;
  *   zb           1f1b with W apart and late, in the peak memory of 1f1b's first rank.
  * Every chunk takes its micro-batches in ascending order in each kind of work, so those alive in a
- * chunk are consecutive: micro-batch mb may live in slot mb % (tc_sched_peak of the chunk).
+ * chunk are consecutive: micro-batch mb may live in slot mb % (tc_pipeline_peak of the chunk).
  * TC_EUSER: no such schedule; TC_ELAYOUT: p, v, m impossible, with what would fit. */
-int tc_sched_new(struct tc_sched **out, const char *name, int p, int v, int m, struct tc_err *err);
-void tc_sched_free(struct tc_sched *s);
+int tc_pipeline_new(struct tc_pipeline **out, const char *name, int p, int v, int m, struct tc_err *err);
+void tc_pipeline_free(struct tc_pipeline *s);
 
 /* Local. Chunk c of rank r is stage c * p + r, in 0 .. p * v - 1; and back. */
-static inline int32_t tc_sched_stage(const struct tc_sched *s, int32_t rank, int32_t chunk)
+static inline int32_t tc_pipeline_stage(const struct tc_pipeline *s, int32_t rank, int32_t chunk)
 {
   return chunk * s->p + rank;
 }
-static inline int32_t tc_sched_rank(const struct tc_sched *s, int32_t stage) { return stage % s->p; }
-static inline int32_t tc_sched_chunk(const struct tc_sched *s, int32_t stage) { return stage / s->p; }
+static inline int32_t tc_pipeline_rank(const struct tc_pipeline *s, int32_t stage) { return stage % s->p; }
+static inline int32_t tc_pipeline_chunk(const struct tc_pipeline *s, int32_t stage) { return stage / s->p; }
 
 /* Local. Each rank has each item of its chunks exactly once, F before B before W. TC_ELAYOUT with
- * rank and item if not. Says nothing of other ranks: tc_sched_simulate does. */
-int tc_sched_check(const struct tc_sched *s, struct tc_err *err);
+ * rank and item if not. Says nothing of other ranks: tc_pipeline_simulate does. */
+int tc_pipeline_check(const struct tc_pipeline *s, struct tc_err *err);
 
 /* Local. The most micro-batches of a rank's chunk (-1: of all its chunks together) whose `from` has
  * run and whose `to` has not ended, at any time: slots for what crosses from F to B, F to W, B to W. */
-int32_t tc_sched_peak(const struct tc_sched *s, int32_t rank, int32_t chunk, int from, int to);
+int32_t tc_pipeline_peak(const struct tc_pipeline *s, int32_t rank, int32_t chunk, int from, int to);
 
 /* Any unit of time. */
-struct tc_sched_cost {
+struct tc_pipeline_cost {
   double f, b, w;                /* b without w; where W is not apart, B takes b + w */
   double send;                   /* of what F or B makes, to another rank */
 };
@@ -76,13 +76,13 @@ struct tc_transfers {
   int32_t *n_queue;              /* [p]; the queues are one block, queue[0] */
 };
 
-struct tc_sim {
+struct tc_simulation {
   int32_t p, v;
   double makespan;
   double bubble;                 /* the part of the ranks' time that is idle: 1 - mean busy / makespan */
   double *busy;                  /* [p] */
   double **start, **end;         /* [p][n_items[rank]]; one block each */
-  int32_t **peak;                /* [p][v]: tc_sched_peak from F to the last work, B or W */
+  int32_t **peak;                /* [p][v]: tc_pipeline_peak from F to the last work, B or W */
   int32_t *peak_rank;            /* [p]: the same of all chunks together */
 };
 
@@ -92,20 +92,20 @@ struct tc_sim {
  * If t is NULL, transfers don't wait for each other. Else each rank has one serial queue and no
  * buffers: a transfer runs when it is made and is at the head of both ranks' queues.
  * *out is owned by the caller. Memory is linear in the items; so is time (peaks: a pass a chunk).
- * TC_ELAYOUT: not as tc_sched_check wants it, or a deadlock (names rank, item, and what it waits
+ * TC_ELAYOUT: not as tc_pipeline_check wants it, or a deadlock (names rank, item, and what it waits
  * for). TC_EUSER: costs that are no durations. */
-int tc_sched_simulate(struct tc_sim **out, const struct tc_sched *s, const struct tc_sched_cost *cost,
+int tc_pipeline_simulate(struct tc_simulation **out, const struct tc_pipeline *s, const struct tc_pipeline_cost *cost,
                       int32_t n_cost, const struct tc_transfers *t, struct tc_err *err);
-void tc_sim_free(struct tc_sim *sim);
+void tc_simulation_free(struct tc_simulation *sim);
 
 /* Local. *out (owned by the caller) is all transfers in the order in which they are made where
  * costs are as given (cost NULL: F, B and W take 1 each, send nothing) and transfers don't wait for
  * each other; with each rank's queue in that order. f, b and w must be above 0.
  * Whatever the costs really are, ranks that issue in this order never deadlock, even without
  * buffers: why is said in pipeline.c, and the transfers are played once more to see it.
- * TC_ELAYOUT, TC_EUSER: as tc_sched_simulate. */
-int tc_sched_transfers(struct tc_transfers **out, const struct tc_sched *s,
-                       const struct tc_sched_cost *cost, int32_t n_cost, struct tc_err *err);
+ * TC_ELAYOUT, TC_EUSER: as tc_pipeline_simulate. */
+int tc_pipeline_transfers(struct tc_transfers **out, const struct tc_pipeline *s,
+                       const struct tc_pipeline_cost *cost, int32_t n_cost, struct tc_err *err);
 void tc_transfers_free(struct tc_transfers *t);
 
 #endif

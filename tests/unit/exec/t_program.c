@@ -77,8 +77,8 @@ static void test_ddp(void)
   is_int(count(p->graph, TC_ALL_REDUCE, TC_DP, -1, 0), toy.layers + 2,
          "one all-reduce a unit: each layer, the embedding, the head");
   int issued = 0, waited = 0, f_after = 0;
-  for (int32_t i = 0; i < p->schedule->n; i++) {
-    const struct tc_action *a = &p->schedule->action[i];
+  for (int32_t i = 0; i < p->actions->n; i++) {
+    const struct tc_action *a = &p->actions->action[i];
     const struct tc_node *n = &p->graph->node[a->node];
     if (a->kind == TC_ISSUE && !n->ctl) {
       issued++;
@@ -227,14 +227,14 @@ static void test_checks(void)
   const int32_t *coord = m->coord;
   noticed = tried = 0;
   int unseen = 0;
-  struct tc_schedule *s = p->schedule;
+  struct tc_actions *s = p->actions;
   for (int32_t i = 0; i < s->n; i++) {           /* an action left out */
     struct tc_action was = s->action[i];
     const struct tc_node *n = &g->node[was.node];
     memmove(s->action + i, s->action + i + 1, (size_t)(s->n - i - 1) * sizeof was);
     s->n--;
     tried++;
-    bool seen = tc_schedule_check(s, g, &err) < 0;
+    bool seen = tc_actions_check(s, g, &err) < 0;
     noticed += seen;
     if (!seen && unseen++ < 5)
       printf("# not noticed: %s %d, micro-batch %d\n", tc_op_info[n->op].name, was.node, was.mb);
@@ -253,7 +253,7 @@ static void test_checks(void)
     int64_t was = p->arena->off[t];
     p->arena->off[t] = p->arena->off[in];
     tried++;
-    noticed += tc_arena_check(p->arena, g, p->schedule, m, coord, &err) < 0 &&
+    noticed += tc_arena_check(p->arena, g, p->actions, m, coord, &err) < 0 &&
                strstr(err.text, "overlap") != NULL;
     p->arena->off[t] = was;
   }

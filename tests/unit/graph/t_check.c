@@ -295,7 +295,7 @@ static void test_schedules(void)
     const struct layout *l = &layouts[draw(sizeof layouts / sizeof *layouts)];
     struct tc_mesh *m = fx_mesh(l->mb, l->pp, l->dp, l->tp);
     struct tc_program *p = make(l, m, "schedule");
-    struct tc_schedule *s = p->schedule;
+    struct tc_actions *s = p->actions;
     struct tc_err err = { 0 };
     int32_t a = (int32_t)draw((uint32_t)s->n), kind = (int32_t)draw(3);
     const struct tc_node *n = &p->graph->node[s->action[a].node];
@@ -314,7 +314,7 @@ static void test_schedules(void)
         memmove(s->action + a, s->action + a + 1, (size_t)(s->n - a - 1) * sizeof was);
         s->action[s->n - 1] = was;
       }
-      bool seen = tc_schedule_check(s, p->graph, &err) < 0;
+      bool seen = tc_actions_check(s, p->graph, &err) < 0;
       tried++;
       noticed += seen;
       if (!seen && shown++ < 5)

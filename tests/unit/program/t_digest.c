@@ -107,12 +107,12 @@ static void put_graph(FILE *f, const struct tc_graph *g, const struct tc_mesh *m
           g->grad_scale);
 }
 
-static void put_schedule(FILE *f, const struct tc_schedule *s, const struct tc_graph *g)
+static void put_schedule(FILE *f, const struct tc_actions *s, const struct tc_graph *g)
 {
   for (int32_t i = 0; i < s->n; i++)
     fprintf(f, "action %d %d %d\n", s->action[i].kind, s->action[i].node, s->action[i].mb);
   INTS(f, s->body, s->n_body);
-  for (int32_t i = 0; i < g->n_nodes; i++) fprintf(f, " %d", tc_schedule_most(s, i));
+  for (int32_t i = 0; i < g->n_nodes; i++) fprintf(f, " %d", tc_actions_most(s, i));
   fprintf(f, " %d %d %d %d %d\n", s->n_mb, s->opts.depth, s->opts.overlap, s->opts.pp, s->opts.at);
 }
 
@@ -196,7 +196,7 @@ static int put_programs(FILE *f, const struct tc_program_opts *o, const struct t
     fprintf(f, "program %d of rank %d: %d %s\n", kind, rank, rc, rc < 0 ? err->text : "");
     if (rc < 0) continue;
     put_graph(f, p->graph, m, rank);
-    put_schedule(f, p->schedule, p->graph);
+    put_schedule(f, p->actions, p->graph);
     put_arena(f, p->arena);
     put_transfers(f, p, m, rank);
     if (kind == TC_TRAIN)
@@ -243,17 +243,17 @@ static int put_sched(FILE *f, const char *line, struct tc_err *err)
 {
   char name[20] = "";
   int p = 0, v = 0, m = 0;
-  struct tc_sched *s;
+  struct tc_pipeline *s;
   sscanf(line, "sched %19s %d %d %d", name, &p, &v, &m);
-  TC_TRY(tc_sched_new(&s, name, p, v, m, err));
-  struct tc_sched_cost cost[64];
+  TC_TRY(tc_pipeline_new(&s, name, p, v, m, err));
+  struct tc_pipeline_cost cost[64];
   for (int i = 0; i < p * v; i++)
-    cost[i] = (struct tc_sched_cost){ 1 + i % 3, 2 + i % 5, 1.5, 0.25 * i };
-  struct tc_sim *sim, *serial;
+    cost[i] = (struct tc_pipeline_cost){ 1 + i % 3, 2 + i % 5, 1.5, 0.25 * i };
+  struct tc_simulation *sim, *serial;
   struct tc_transfers *t;
-  TC_TRY(tc_sched_transfers(&t, s, p > 2 ? cost : NULL, p > 2 ? p * v : 0, err));
-  TC_TRY(tc_sched_simulate(&sim, s, cost, p * v, NULL, err));
-  TC_TRY(tc_sched_simulate(&serial, s, cost, p * v, t, err));
+  TC_TRY(tc_pipeline_transfers(&t, s, p > 2 ? cost : NULL, p > 2 ? p * v : 0, err));
+  TC_TRY(tc_pipeline_simulate(&sim, s, cost, p * v, NULL, err));
+  TC_TRY(tc_pipeline_simulate(&serial, s, cost, p * v, t, err));
   fprintf(f, "%d %d %d %d %.9g %.9g %.9g %.9g\n", s->p, s->v, s->m, s->split, sim->makespan,
           sim->bubble, serial->makespan, serial->bubble);
   for (int r = 0; r < p; r++) {
@@ -269,9 +269,9 @@ static int put_sched(FILE *f, const char *line, struct tc_err *err)
     fprintf(f, "%d %d %d %d %d %d %.9g\n", t->t[i].work, t->t[i].stage_from, t->t[i].stage_to,
             t->t[i].mb, t->t[i].from, t->t[i].to, t->t[i].time);
   tc_transfers_free(t);
-  tc_sim_free(sim);
-  tc_sim_free(serial);
-  tc_sched_free(s);
+  tc_simulation_free(sim);
+  tc_simulation_free(serial);
+  tc_pipeline_free(s);
   return 0;
 }
 
