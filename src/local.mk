@@ -143,18 +143,18 @@ libtercio_ir_a_SOURCES = \
   %D%/schedule/tasks.c \
   %D%/passes/annotate.c \
   %D%/passes/bucket.c \
-  %D%/passes/fuse.h \
   %D%/passes/fuse_ops.c \
   %D%/passes/grad.c \
   %D%/passes/impl.h \
   %D%/passes/infer.c \
+  %D%/passes/loss_chunks.c \
+  %D%/passes/offload.c \
+  %D%/passes/passes.h \
   %D%/passes/place.c \
   %D%/passes/recompute.c \
-  %D%/passes/recompute.h \
   %D%/passes/reshard.c \
-  %D%/passes/shard.h \
+  %D%/passes/reshard.h \
   %D%/passes/stages.c \
-  %D%/passes/stages.h \
   %D%/passes/systems.c \
   %D%/passes/systems.h \
   %D%/model/gpt.c \

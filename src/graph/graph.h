@@ -40,7 +40,7 @@ enum tc_keep { TC_KEEP_USE, TC_KEEP_MB, TC_KEEP_STEP };   /* until after: use, m
 enum tc_offload { TC_OFFLOAD_NO, TC_OFFLOAD_PARAMS, TC_OFFLOAD_UPDATE };
 enum tc_mark { TC_F, TC_B, TC_W, TC_U };
 /* What a RESHARD is for: the schedule brings weights early and lets few gradients wait. */
-enum tc_role { TC_ROLE_NONE, TC_ROLE_FETCH, TC_ROLE_GRAD, TC_ROLE_STORE };
+enum tc_role { TC_ROLE_NONE, TC_ROLE_GATHER, TC_ROLE_GRAD, TC_ROLE_STORE };
 
 struct tc_tensor {
   int32_t id;
@@ -195,8 +195,5 @@ int32_t *tc_graph_roots(const struct tc_graph *g);
 /* No pass changes the graph from here on: the storage of all tensors is found once. A chain of
  * versions is as long as an accumulator has parts, so following it each time is quadratic. */
 void tc_graph_freeze(struct tc_graph *g);
-
-/* passes/grad.c: appends the backward pass of g->loss; parameters get `acc` tensors. */
-int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err);
 
 #endif

@@ -4,7 +4,7 @@
  * parameter's gradients are not summed by nodes: each contribution is an output that overwrites
  * the version before it and is added to it (node.acc), the first one written in a step's first
  * micro-batch. Marks: a node that makes only parameter gradients is W, else B. */
-#include "src/graph/graph.h"
+#include "src/passes/passes.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,12 @@
-/* impl.h - what infer.c (which layout) and place.c (how it gets there) share. */
-#ifndef TC_SHARD_IMPL_H
-#define TC_SHARD_IMPL_H
+/* impl.h - what infer.c (which placement) and place.c (which reshards lead there) share. */
+#ifndef TC_PASSES_IMPL_H
+#define TC_PASSES_IMPL_H
 
-#include "src/passes/shard.h"
+#include "src/passes/passes.h"
+#include "src/passes/reshard.h"
+
+/* Where each node is in the order, [n_nodes]; owned by the caller. */
+int32_t *tc_order_positions(const struct tc_graph *g);
 
 /* What a node does on an axis: splits one letter of its rule (or rows), sits at a coordinate, or
  * does all of it everywhere (TC_R). */
@@ -39,23 +43,23 @@ static inline bool tc_is_acc(const struct tc_node *n, int k) { return n->acc >> 
 
 /* The tensor whose layout an output must have: itself if annotated, or the state it overwrites;
  * NULL: none. */
-const struct tc_tensor *tc_shard_pinned(const struct tc_graph *g, int32_t t);
+const struct tc_tensor *tc_place_required(const struct tc_graph *g, int32_t t);
 
 /* Finds the accumulators and how many contributions each gets; before the first node. */
-void tc_shard_find_sums(struct sctx *s, const int32_t *order, int32_t n_order);
+void tc_place_find_sums(struct sctx *s, const int32_t *order, int32_t n_order);
 
 /* TC_ELAYOUT unless tensor t of node n is split into even blocks; the sentence says what would fit. */
-int tc_shard_even(const struct sctx *s, const struct tc_node *n, int32_t t);
+int tc_place_even(const struct sctx *s, const struct tc_node *n, int32_t t);
 
 /* Brings input i of a node to the layout that the node needs. */
-int tc_shard_input(struct sctx *s, int32_t node, int i, const struct tc_layout *need);
+int tc_place_input(struct sctx *s, int32_t node, int i, const struct tc_layout *need);
 
 /* A node that works in place does so where its input was brought. before[]: as below. */
-void tc_shard_in_place(struct sctx *s, int32_t node, const int32_t *before);
+void tc_place_in_place(struct sctx *s, int32_t node, const int32_t *before);
 
 /* Takes output k, which the node makes as `made`, to where it belongs. before[]: the node's inputs
  * as they were before transitions. */
-int tc_shard_output(struct sctx *s, int32_t node, int k, const struct tc_layout *made,
+int tc_place_output(struct sctx *s, int32_t node, int k, const struct tc_layout *made,
                     const int32_t *before);
 
 #endif

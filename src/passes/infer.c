@@ -61,7 +61,7 @@ static void want_node(struct sctx *s, const struct tc_node *n, int axis)
   }
   for (int k = 0; k < n->n_out && !found; k++) {
     int32_t t = tc_out(g, n, k);
-    const struct tc_tensor *pin = tc_shard_pinned(g, t);
+    const struct tc_tensor *pin = tc_place_required(g, t);
     found = choose(pin ? &pin->lay.on[axis] : &g->tensor[t].want.on[axis], l[n->n_in + k], &c);
   }
   if (!found) return;
@@ -101,7 +101,7 @@ static int32_t asked_split(const struct sctx *s, const struct tc_node *n, int ax
   }
   for (int k = 0; k < n->n_out; k++) {
     int32_t t = tc_out(g, n, k);
-    const struct tc_tensor *pin = tc_shard_pinned(g, t);
+    const struct tc_tensor *pin = tc_place_required(g, t);
     if (pin && tc_is_acc(n, k) && pin->lay.on[axis].kind != TC_S) pin = NULL;   /* moved afterwards */
     if (pin && choose_split(&pin->lay.on[axis], l[n->n_in + k], c)) return t;
   }
@@ -153,7 +153,7 @@ static void choose_coordinate(const struct sctx *s, const struct tc_node *n, int
     if (choose_at(&lay.on[axis], c)) return;
   }
   for (int k = 0; k < n->n_out; k++) {
-    const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)], *pin = tc_shard_pinned(g, t->id);
+    const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)], *pin = tc_place_required(g, t->id);
     if (pin && choose_at(&pin->lay.on[axis], c)) return;
     if (n->n_in == 0 && t->primal >= 0 && choose_at(&g->tensor[s->now[t->primal]].lay.on[axis], c))
       return;
@@ -288,16 +288,16 @@ static int shard_node(struct sctx *s, int32_t node)
     for (int a = 0; a < TC_AXES; a++)
       need.on[a] = partial[a] ? g->tensor[t].lay.on[a] : placed(&c[a], li, g->tensor[t].rank);
     if (i < TC_RULE_MAX) before[i] = tc_in(g, &g->node[node], i);
-    TC_TRY(tc_shard_input(s, node, i, &need));
+    TC_TRY(tc_place_input(s, node, i, &need));
   }
-  tc_shard_in_place(s, node, before);
+  tc_place_in_place(s, node, before);
   bool in_time = c[TC_MB].kind != TC_R || partial[TC_MB];
   g->node[node].once = !in_time;
   TC_GROW(g->order, g->n_order, g->cap_order);
   g->order[g->n_order++] = node;
   for (int k = 0; k < n_out; k++) {
     struct tc_layout made = made_as(s, node, k, l, c, partial);
-    TC_TRY(tc_shard_output(s, node, k, &made, before));
+    TC_TRY(tc_place_output(s, node, k, &made, before));
   }
   return 0;
 }
@@ -327,8 +327,8 @@ static int check_even(struct sctx *s)
   const struct tc_graph *g = s->g;
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
-    for (int k = 0; k < n->n_in; k++) TC_TRY(tc_shard_even(s, n, tc_in(g, n, k)));
-    for (int k = 0; k < n->n_out; k++) TC_TRY(tc_shard_even(s, n, tc_out(g, n, k)));
+    for (int k = 0; k < n->n_in; k++) TC_TRY(tc_place_even(s, n, tc_in(g, n, k)));
+    for (int k = 0; k < n->n_out; k++) TC_TRY(tc_place_even(s, n, tc_out(g, n, k)));
   }
   return 0;
 }
@@ -345,7 +345,7 @@ static void follow(struct sctx *s)
       g->param[p].grad = s->now[g->param[p].grad];
 }
 
-int tc_shard(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct tc_err *err)
+int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct tc_err *err)
 {
   struct sctx s = { .g = g, .m = m, .err = err, .regather = regather, .n_old = g->n_tensors };
   int32_t n_order = g->n_order;
@@ -357,7 +357,7 @@ int tc_shard(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
   memset(s.heir, -1, bytes);
   s.sum = tc_malloc((size_t)g->n_tensors * sizeof *s.sum);
   s.choice = tc_calloc((size_t)g->n_nodes, sizeof *s.choice);
-  tc_shard_find_sums(&s, order, n_order);
+  tc_place_find_sums(&s, order, n_order);
   for (int32_t t = 0; t < g->n_tensors; t++) {
     s.now[t] = t;
     if (g->tensor[t].overwrites >= 0) s.heir[g->tensor[t].overwrites] = t;

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-const struct tc_tensor *tc_shard_pinned(const struct tc_graph *g, int32_t t)
+const struct tc_tensor *tc_place_required(const struct tc_graph *g, int32_t t)
 {
   if (g->tensor[t].annotated) return &g->tensor[t];
   int32_t root = tc_tensor_root(g, t);
@@ -78,7 +78,7 @@ static int find_made(const struct sctx *s, const struct made *key)
   return -1;
 }
 
-int tc_shard_input(struct sctx *s, int32_t node, int i, const struct tc_layout *need)
+int tc_place_input(struct sctx *s, int32_t node, int i, const struct tc_layout *need)
 {
   struct tc_graph *g = s->g;
   const struct tc_node *n = &g->node[node];
@@ -93,7 +93,7 @@ int tc_shard_input(struct sctx *s, int32_t node, int i, const struct tc_layout *
     if (k < 0) {
       int32_t first = g->n_nodes;
       bool fetch = weight || (x->state && x->space != key.space);
-      key.to = bring(s, t, need, key.space, node, fetch ? TC_ROLE_FETCH : TC_ROLE_NONE);
+      key.to = bring(s, t, need, key.space, node, fetch ? TC_ROLE_GATHER : TC_ROLE_NONE);
       if (key.to < 0) return key.to;
       for (int32_t j = first; j < g->n_nodes && weight; j++) {
         bool sent = g->node[j].axis == TC_PP;    /* to another stage: once a step */
@@ -121,7 +121,7 @@ static int64_t divisor_below(int64_t n, int64_t most)
   return most;
 }
 
-int tc_shard_even(const struct sctx *s, const struct tc_node *n, int32_t tensor)
+int tc_place_even(const struct sctx *s, const struct tc_node *n, int32_t tensor)
 {
   const struct tc_tensor *t = &s->g->tensor[tensor];
   int64_t dim[TC_DIMS];
@@ -139,13 +139,13 @@ int tc_shard_even(const struct sctx *s, const struct tc_node *n, int32_t tensor)
   return 0;
 }
 
-void tc_shard_in_place(struct sctx *s, int32_t node, const int32_t *before)
+void tc_place_in_place(struct sctx *s, int32_t node, const int32_t *before)
 {
   struct tc_graph *g = s->g;
   const struct tc_node *n = &g->node[node];
   for (int k = 0; k < n->n_out; k++) {
     struct tc_tensor *y = &g->tensor[tc_out(g, n, k)];
-    if (y->overwrites < 0 || tc_is_acc(n, k) || tc_shard_pinned(g, y->id)) continue;
+    if (y->overwrites < 0 || tc_is_acc(n, k) || tc_place_required(g, y->id)) continue;
     for (int i = 0; i < n->n_in && i < TC_RULE_MAX; i++) {
       int32_t now = tc_in(g, n, i);
       if (before[i] != y->overwrites || now == before[i]) continue;
@@ -278,7 +278,7 @@ static int resolve_output(struct sctx *s, int32_t node, int32_t t)
 
 /* ---- accumulators ------------------------------------------------------------------- */
 
-void tc_shard_find_sums(struct sctx *s, const int32_t *order, int32_t n_order)
+void tc_place_find_sums(struct sctx *s, const int32_t *order, int32_t n_order)
 {
   const struct tc_graph *g = s->g;
   for (int32_t t = 0; t < s->n_old; t++)
@@ -389,13 +389,13 @@ static int contribute(struct sctx *s, int32_t node, int k, struct sum *x)
 
 /* An output where it belongs, whatever the node made it as. An annotation says nothing of the
  * axes that it leaves at R. */
-int tc_shard_output(struct sctx *s, int32_t node, int k, const struct tc_layout *made,
+int tc_place_output(struct sctx *s, int32_t node, int k, const struct tc_layout *made,
                     const int32_t *before)
 {
   struct tc_graph *g = s->g;
   const struct tc_node *n = &g->node[node];
   struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
-  const struct tc_tensor *pin = tc_shard_pinned(g, t->id);
+  const struct tc_tensor *pin = tc_place_required(g, t->id);
   bool own = pin == t;
   struct tc_layout asked = t->lay;
   t->lay = *made;

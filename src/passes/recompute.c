@@ -4,7 +4,7 @@
  * instead; clones stand right before their first reader, inputs first. What a layer reads from
  * outside (its input, weights) is not made again, so nothing cascades through the layers. Only
  * what is read is cloned: the layer's last transition, say, is not. */
-#include "src/passes/recompute.h"
+#include "src/passes/passes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -67,11 +67,11 @@ static int32_t again(struct rctx *c, int32_t t, int32_t layer)
 static bool brought_again(struct rctx *c, const struct tc_node *n, int32_t n_old)
 {
   struct tc_graph *g = c->g;
-  if (n->op != TC_OP_RESHARD || n->role != TC_ROLE_FETCH || n->mark == TC_F || n->mark == TC_U)
+  if (n->op != TC_OP_RESHARD || n->role != TC_ROLE_GATHER || n->mark == TC_F || n->mark == TC_U)
     return false;
   for (int32_t i = n_old; i < g->n_nodes; i++) {
     const struct tc_node *m = &g->node[i];
-    if (m->op != TC_OP_RESHARD || m->role != TC_ROLE_FETCH || m->unit != n->unit ||
+    if (m->op != TC_OP_RESHARD || m->role != TC_ROLE_GATHER || m->unit != n->unit ||
         tc_in(g, m, 0) != tc_in(g, n, 0)) continue;
     int32_t a = tc_out(g, m, 0), b = tc_out(g, n, 0);
     if (!tc_layout_equal(&g->tensor[a].lay, &g->tensor[b].lay) ||

@@ -1,5 +1,5 @@
 /* reshard.c - transitions between placements, as RESHARD nodes. */
-#include "src/passes/shard.h"
+#include "src/passes/reshard.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* stages.c - layers to stages: contiguous, the largest stage as small as it can be. */
-#include "src/passes/stages.h"
+#include "src/passes/passes.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* systems.c - the table. See docs/placements.md for the notation. */
-#include "src/passes/systems.h"
+/* systems.c - the table of parallel systems, and how rows place tensors. See docs/placements.md for the
+ * notation. */
+#include "src/passes/passes.h"
 
 #include <fnmatch.h>
 #include <string.h>
@@ -8,13 +9,13 @@
 #define P { TC_P, 0, 0, 0 }
 #define S(d) { TC_S, d, 0, 0 }
 #define ROWS { TC_SROWS, 0, 0, 0 }
-#define ROOT { TC_AT, 0, 0, 0 }
+#define RANK0 { TC_AT, 0, 0, 0 }
 #define ROW(pattern, axis, place) { pattern, axis, { place }, false, 0, 0 }
 #define END { NULL, 0, { R }, false, 0, 0 }
 
 /* The model's output goes to device 0 and the loss is taken there. */
 static const struct tc_annotation rows_gathered[] = {
-  ROW("embed", TC_DP, S(0)), ROW("logits", TC_DP, ROOT), END };
+  ROW("embed", TC_DP, S(0)), ROW("logits", TC_DP, RANK0), END };
 
 const struct tc_system tc_systems[] = {
   /* name          store use  acc   update  keep          batch rows */
@@ -26,9 +27,9 @@ const struct tc_system tc_systems[] = {
     "gradients are split too, reduce-scattered as they are made" },
   { "zero3",     { ROWS, R,   ROWS, ROWS }, TC_KEEP_USE,  S(0), NULL,
     "weights are split too, gathered unit by unit before use (FSDP)" },
-  { "server",    { ROOT, R,   P,    ROOT }, TC_KEEP_STEP, S(0), NULL,
+  { "server",    { RANK0, R,   P,    RANK0 }, TC_KEEP_STEP, S(0), NULL,
     "a parameter server: rank 0 of dp keeps weights and optimizer" },
-  { "dataparallel", { ROOT, R, P,   ROOT }, TC_KEEP_MB,   ROOT, rows_gathered,
+  { "dataparallel", { RANK0, R, P,   RANK0 }, TC_KEEP_MB,   RANK0, rows_gathered,
     "device 0 scatters inputs, gathers outputs, takes the loss and updates" },
   { "none",      { R,    R,   R,    R },    TC_KEEP_STEP, R,    NULL,
     "nothing placed: annotations say it all" },
@@ -182,22 +183,4 @@ int tc_annotate(struct tc_graph *g, const struct tc_annotation *a, struct tc_err
   for (int32_t t = 0; t < g->n_tensors; t++) g->tensor[t].said = 0;
   for (; a && a->pattern; a++) TC_TRY(annotate_matching(g, a, err));
   return check_rows(g, err);
-}
-
-int tc_offload(struct tc_graph *g, int offload, bool adamw, struct tc_err *err)
-{
-  bool any = false;
-  for (int32_t i = 0; i < g->n_params && offload; i++) {
-    struct tc_param *p = &g->param[i];
-    bool apart = !tc_layout_equal(&p->store, &p->use);
-    p->offload = (uint8_t)offload;
-    any |= adamw || apart || p->master != p->weight;
-    if (p->master != p->weight) g->tensor[p->master].space = TC_HOST;
-    if (apart) g->tensor[p->weight].space = TC_HOST;
-  }
-  if (offload && !any)
-    return tc_fail(err, TC_EUSER, "parallel.offload: there is nothing to offload, since weights are "
-                   "stored where they are used and train.optimizer = sgd keeps no state; "
-                   "parallel.data = zero3 stores weights apart");
-  return 0;
 }

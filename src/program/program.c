@@ -1,12 +1,9 @@
 /* program.c - the passes in their order, each followed by the check of the graph; the schedule
  * and the memory plan have checks of their own. */
 #include "src/program/program.h"
-#include "src/passes/fuse.h"
 #include "src/model/optim.h"
-#include "src/passes/recompute.h"
+#include "src/passes/passes.h"
 #include "src/schedule/pipeline.h"
-#include "src/passes/shard.h"
-#include "src/passes/stages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +65,7 @@ static int pass_optim(struct ctx *c)
   return 0;
 }
 
-static int pass_shard(struct ctx *c) { return tc_shard(c->p->graph, c->m, c->o->regather, c->err); }
+static int pass_shard(struct ctx *c) { return tc_infer(c->p->graph, c->m, c->o->regather, c->err); }
 
 static int pass_recompute(struct ctx *c)
 {
@@ -86,22 +83,22 @@ static int64_t head_bytes(const struct tc_graph *g)
 static int pass_fuse(struct ctx *c)
 {
   bool pipeline = c->m->size[TC_PP] > 1;
-  tc_fuse(c->p->graph, pipeline && c->o->schedule && tc_pipeline_splits(c->o->schedule));
+  tc_fuse_ops(c->p->graph, pipeline && c->o->schedule && tc_pipeline_splits(c->o->schedule));
   if (c->p->graph->logits < 0) return 0;
   int64_t rows = c->o->head_rows;
-  const int64_t least = tc_head_least_rows(c->p->graph, c->m);
+  const int64_t least = tc_loss_chunk_least(c->p->graph, c->m);
   if (rows > 0 && rows < least)
     return tc_fail(c->err, TC_ELAYOUT, "parallel.head_chunk = %lld rows of the logits would be more "
                    "than %d chunks of a micro-batch; %lld or auto would fit, or a smaller "
-                   "train.micro_batch", (long long)rows, TC_HEAD_CHUNKS, (long long)least);
-  if (rows <= 0) rows = tc_head_rows(c->p->graph, c->m, head_bytes(c->p->graph));
-  tc_fuse_head(c->p->graph, c->m, rows);
+                   "train.micro_batch", (long long)rows, TC_LOSS_CHUNKS, (long long)least);
+  if (rows <= 0) rows = tc_loss_chunk_rows(c->p->graph, c->m, head_bytes(c->p->graph));
+  tc_loss_chunks(c->p->graph, c->m, rows);
   return 0;
 }
 
 static int pass_units(struct ctx *c)
 {
-  tc_units(c->p->graph);
+  tc_bucket(c->p->graph);
   return 0;
 }
 

@@ -1,7 +1,7 @@
 /* setup.c - the configuration checked and turned into model, mesh and program options. */
 #include "src/program/setup.h"
 #include "src/schedule/pipeline.h"
-#include "src/passes/stages.h"
+#include "src/passes/passes.h"
 
 #include <math.h>
 #include <string.h>

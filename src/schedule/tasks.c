@@ -122,7 +122,7 @@ static void add_tasks(struct builder *c)
 
 bool tc_is_gather(const struct builder *c, const struct tc_node *n)
 {
-  return n->op == TC_OP_RESHARD && n->role == TC_ROLE_FETCH &&
+  return n->op == TC_OP_RESHARD && n->role == TC_ROLE_GATHER &&
          (!tc_coll_is_local(n->coll) || c->feeds[n->id]);
 }
 

@@ -2,7 +2,7 @@
  * rank holds afterwards is what the new placement says of the global tensor. */
 #include "src/schedule/arena.h"
 #include "src/program/program.h"
-#include "src/passes/shard.h"
+#include "src/passes/reshard.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 

@@ -1,8 +1,8 @@
 /* t_program.c - programs from model, table and mesh: what inference puts in, that checks notice
  * broken programs, and that every layout gives the one-rank run's losses. */
 #include "src/program/program.h"
-#include "src/passes/recompute.h"
-#include "src/passes/shard.h"
+#include "src/passes/passes.h"
+#include "src/passes/reshard.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 

@@ -1,7 +1,8 @@
 /* t_check.c - programs broken on purpose, where gradients are summed: each break is noticed by the
  * checks that follow every pass. Where and how is drawn; SEED repeats a run. */
 #include "src/program/program.h"
-#include "src/passes/shard.h"
+#include "src/passes/passes.h"
+#include "src/passes/reshard.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 

@@ -2,7 +2,7 @@
  * error must say. */
 #include <unistd.h>
 
-#include "src/passes/systems.h"
+#include "src/passes/passes.h"
 #include "tests/unit/tap.h"
 
 #define PLACE_R { TC_R, 0, 0, 0 }

@@ -4,7 +4,7 @@
 #include "src/schedule/pipeline.h"
 #include "src/program/setup.h"
 #include "src/graph/shard_box.h"
-#include "src/passes/shard.h"
+#include "src/passes/reshard.h"
 #include "src/program/collective.h"
 #include "tests/unit/digest.h"
 

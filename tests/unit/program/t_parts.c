@@ -2,7 +2,8 @@
  * status and sentence; and ends of tables. */
 #include "src/schedule/pipeline.h"
 #include "src/program/setup.h"
-#include "src/passes/shard.h"
+#include "src/passes/passes.h"
+#include "src/passes/reshard.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 

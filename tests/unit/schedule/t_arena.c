@@ -1,7 +1,7 @@
 /* t_arena.c - placing: the lowest free offset is what comparing with every object gives, for random
  * lives and sizes; a program's chunks, and the work to plan them, stay in bounds. */
 #include "src/schedule/impl.h"
-#include "src/passes/fuse.h"
+#include "src/passes/passes.h"
 #include "src/program/program.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
@@ -167,7 +167,7 @@ static void test_bounds(void)
   ok(make(&p, INT64_C(1) << 30, 1, 1, 0, &m, &err) == 0, "a program of 2^30 sequences can be made %s",
      err.text);
   const int n = count_products(p->graph);
-  ok(n > 1 && n <= TC_HEAD_CHUNKS, "and has no more chunks than are allowed: %d", n);
+  ok(n > 1 && n <= TC_LOSS_CHUNKS, "and has no more chunks than are allowed: %d", n);
   tc_program_free(p);
   tc_mesh_free(m);
   is_int(make(&p, 1 << 20, 1, 1, 8, &m, &err), TC_ELAYOUT, "too short chunks are refused");
