@@ -126,6 +126,8 @@ libtercio_ir_a_SOURCES = \
   %D%/plan/time.c \
   %D%/program/collective.c \
   %D%/program/collective.h \
+  %D%/program/predict.c \
+  %D%/program/predict.h \
   %D%/program/program.c \
   %D%/program/program.h \
   %D%/program/setup.c \

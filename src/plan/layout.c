@@ -1,6 +1,7 @@
 /* layout.c - one layout: the programs of its distinct ranks made as a run makes them, their
  * memory, their bytes, the time of a step. */
 #include "src/plan/impl.h"
+#include "src/program/predict.h"
 
 #include <stdlib.h>
 #include <string.h>

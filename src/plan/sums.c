@@ -4,6 +4,7 @@
  * come every micro-batch hide behind that micro-batch's work; what comes once a step is added, less
  * what a backward pass can hide of it: of gradients most, of new weights nothing. */
 #include "src/plan/impl.h"
+#include "src/program/predict.h"
 #include "src/schedule/pipeline.h"
 
 #include <stdlib.h>

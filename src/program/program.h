@@ -25,7 +25,7 @@ struct tc_program_opts {
   bool reduce_once;              /* split accumulators become full ones, reduced once a step */
   int recompute;                 /* enum tc_recompute */
   int offload;                   /* enum tc_offload */
-  int prefetch;                  /* units whose weights are brought ahead */
+  int prefetch;                  /* units whose weights are gathered ahead of their use */
   bool regather;                 /* activations gathered in forward are gathered again in backward */
   bool adamw, overlap;
   bool unchecked;                /* without the checks after the passes: a planner's candidates, never
@@ -54,13 +54,5 @@ void tc_program_free(struct tc_program *p);
 enum { TC_ACTIONS = 1 << 25 };
 /* Local. TC_ELAYOUT: the list for so many micro-batches would be longer. */
 int tc_program_listable(const struct tc_graph *g, int64_t n_mb, struct tc_err *err);
-
-/* Local. Bytes this rank sends in one step of the program on `axis` by kind of collective:
- * what the counters of its communicator must show. */
-/* ... and bytes of staging that its transfers take. */
-int64_t tc_program_staging(const struct tc_program *p, const struct tc_mesh *m, int rank);
-struct tc_comm_counters;
-void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int rank, int axis,
-                      struct tc_comm_counters *out);
 
 #endif

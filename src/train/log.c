@@ -1,6 +1,7 @@
 /* log.c - what a run reports: the lines of metrics.jsonl, run.json, the progress line. */
 #include "ac_config.h"
 #include "src/train/train.h"
+#include "src/program/predict.h"
 
 #include <errno.h>
 #include <jansson.h>

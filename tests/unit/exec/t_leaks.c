@@ -2,6 +2,7 @@
  * end: programs of many layouts, made or refused, their checks, schedules and their simulations,
  * and runs on ranks that are threads. A planner makes thousands of these. Looked at where the
  * program calls malloc and free (the linker's --wrap). */
+#include "src/program/predict.h"
 #include "src/schedule/pipeline.h"
 #include "src/program/setup.h"
 #include "src/program/collective.h"

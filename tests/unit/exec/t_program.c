@@ -1,5 +1,6 @@
 /* t_program.c - programs from model, table and mesh: what inference puts in, that checks notice
  * broken programs, and that every layout gives the one-rank run's losses. */
+#include "src/program/predict.h"
 #include "src/program/program.h"
 #include "src/passes/passes.h"
 #include "src/passes/reshard.h"

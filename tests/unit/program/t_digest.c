@@ -1,5 +1,6 @@
 /* t_digest.c - all that the planning half makes, in every field, as digests (digest.h): programs (graph,
  * actions, memory, transfers) of many layouts, schedules, transitions, models. */
+#include "src/program/predict.h"
 #include "src/model/optim.h"
 #include "src/schedule/pipeline.h"
 #include "src/program/setup.h"
