@@ -174,6 +174,8 @@ libtercio_ir_a_SOURCES = \
   %D%/graph/placement.c \
   %D%/graph/placement.h \
   %D%/graph/print.c \
+  %D%/graph/rule.c \
+  %D%/graph/rule.h \
   %D%/graph/shard_box.c \
   %D%/graph/shard_box.h \
   %D%/coll/coll.c \

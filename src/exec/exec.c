@@ -4,6 +4,7 @@
  * offsets and the accumulation bits; a transfer's buffers are not touched between its ISSUE and
  * its WAIT (the memory plan sees to that; the poison device proves it). */
 #include "src/exec/impl.h"
+#include "src/graph/rule.h"
 #include "src/watch/watch.h"
 
 #include <stdlib.h>
@@ -130,7 +131,7 @@ static int make_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, struct t
   xn->mb_step = tc_calloc((size_t)total, sizeof *xn->mb_step);
   xn->mb_dim = tc_calloc((size_t)total, sizeof *xn->mb_dim);
   *c = (struct tc_call){ .op = n->op, .node = id, .n_in = n->n_in, .n_out = n->n_out,
-                         .f = { n->f[0], n->f[1] }, .k = { n->k[0], n->k[1] }, .rt = &x->now };
+                         .f = { n->attr.number }, .k = { n->attr.index, n->attr.rows }, .rt = &x->now };
   c->in = tc_calloc((size_t)total, sizeof *c->in);
   c->out = c->in + n->n_in;
   for (int i = 0; i < total; i++) {
@@ -426,7 +427,7 @@ void tc_exec_mark(const struct tc_xprog *p, int32_t k)
                                       [TC_W] = "weight gradient", [TC_U] = "update" };
   const struct tc_node *n = &g->node[a->node];
   tc_at(pass[n->mark], n->op == TC_OP_RESHARD ? "transfer" : tc_op_info[n->op].name,
-        n->unit < g->n_units ? g->unit[n->unit].name : NULL, n->once ? -1 : a->mb);
+        n->unit < g->n_units ? g->unit[n->unit].name : NULL, n->once_a_step ? -1 : a->mb);
 }
 
 void tc_exec_hold(struct tc_exec *x, int64_t copy) { x->held = copy; }

@@ -68,7 +68,7 @@ static bool event_of(const struct tc_exec *x, const struct tc_xprog *p, const st
   if (p->node[a->node].nowhere) return false;
   struct tc_event e = {
     .name = j ? j->name : tc_op_info[n->op].name, .bytes = -1,
-    .tensor = n->n_out ? g->tensor[tc_out(g, n, 0)].name : NULL, .mb = n->once ? -1 : a->mb,
+    .tensor = n->n_out ? g->tensor[tc_out(g, n, 0)].name : NULL, .mb = n->once_a_step ? -1 : a->mb,
     .unit = n->unit < g->n_units ? g->unit[n->unit].name : NULL, .track = TC_TRACK_COMPUTE,
     .kind = n->mark == TC_F ? TC_EV_FORWARD : n->mark == TC_B ? TC_EV_BACKWARD
           : n->mark == TC_W ? TC_EV_WEIGHT : TC_EV_UPDATE };

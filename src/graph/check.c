@@ -5,6 +5,7 @@
  * splits one letter of its rule, everywhere; whole letters are whole; partial inputs go only into
  * linear ops; a RESHARD changes exactly its axis, by its collective. */
 #include "src/graph/check.h"
+#include "src/graph/rule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +107,8 @@ static int check_move(const struct chk *c, const struct tc_node *n)
     }
     if (tc_coll_between(&a->lay.on[n->axis], &b->lay.on[n->axis]) != n->coll)
       return bad(c, n, a->id, "this is not the step between its placements");
+    if (n->n_in == 1 && !tc_place_equal(&n->to, &b->lay.on[n->axis]))
+      return bad(c, n, b->id, "does not lead to its placement");
   }
   return 0;
 }
@@ -144,7 +147,7 @@ static int check_places(const struct chk *c, const struct tc_node *n)
       if (s && letter && s != letter) return bad(c, n, t, "two letters split on one axis");
       if (s) letter = s;
     }
-    if (letter > 0 && *op->whole && strchr(op->whole, letter))
+    if (letter > 0 && *op->unsplittable && strchr(op->unsplittable, letter))
       return bad(c, n, -1, "a whole letter is split");
     for (int k = 0; k < n->n_in; k++) {          /* a split letter is split in every input */
       int32_t t = tc_in(g, n, k);

@@ -28,7 +28,7 @@ static void print_move(FILE *f, const struct tc_graph *g, const struct tc_mesh *
   char h[32];
   fprintf(f, " %s on %s, %d part%s, %s%s", tc_coll_name[n->coll], tc_axis_name[n->axis],
           n->n_in, n->n_in == 1 ? "" : "s", tc_human_bytes(h, sizeof h, (double)bytes),
-          n->ctl ? ", ctl" : "");
+          n->control ? ", ctl" : "");
 }
 
 static void print_text(FILE *f, const struct tc_graph *g, const struct tc_mesh *m)
@@ -37,7 +37,7 @@ static void print_text(FILE *f, const struct tc_graph *g, const struct tc_mesh *
           m->size[TC_MB], m->size[TC_PP], m->size[TC_DP], m->size[TC_TP]);
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
-    fprintf(f, "%4d %c%s %-8s ", n->id, "FBWU"[n->mark], n->once ? "1" : " ",
+    fprintf(f, "%4d %c%s %-8s ", n->id, "FBWU"[n->mark], n->once_a_step ? "1" : " ",
             n->unit < g->n_units ? g->unit[n->unit].name : "");
     for (int k = 0; k < n->n_out; k++) {
       if (k) fprintf(f, ", ");

@@ -13,18 +13,18 @@ static int phase_of(const struct tc_node *n) { return n->mark == TC_W ? TC_B : n
 
 static bool same_stage(const struct tc_graph *g, const struct tc_node *a, const struct tc_node *b)
 {
-  return a->everywhere == b->everywhere && (a->everywhere ||
+  return a->on_all_stages == b->on_all_stages && (a->on_all_stages ||
                                             g->unit[a->unit].at == g->unit[b->unit].at);
 }
 
 static bool joins(const struct tc_graph *g, const struct tc_node *a, const struct tc_node *b)
 {
-  bool scalars = b->ctl && b->mark == TC_U;      /* of the update: whatever their unit */
+  bool scalars = b->control && b->mark == TC_U;      /* of the update: whatever their unit */
   return b->op == TC_OP_RESHARD && b->coll == a->coll && b->axis == a->axis &&
-         (b->unit == a->unit || scalars) && same_stage(g, a, b) && b->ctl == a->ctl &&
-         (!b->ctl || scalars) &&
+         (b->unit == a->unit || scalars) && same_stage(g, a, b) && b->control == a->control &&
+         (!b->control || scalars) &&
          phase_of(b) == phase_of(a) && b->red == a->red && b->root == a->root &&
-         b->once == a->once && (b->once || b->role) && b->n_in == 1 &&
+         b->once_a_step == a->once_a_step && (b->once_a_step || b->role) && b->n_in == 1 &&
          !tc_coll_is_local(b->coll) &&
          b->role == a->role && b->space == a->space &&
          g->tensor[tc_in(g, b, 0)].dtype == g->tensor[tc_in(g, a, 0)].dtype;
@@ -40,7 +40,7 @@ static int32_t *chain_reshards(const struct tc_graph *g, bool scalars)
   for (int32_t i = g->n_order - 1; i >= 0; i--) {
     const struct tc_node *n = &g->node[g->order[i]];
     if (n->op != TC_OP_RESHARD) continue;
-    int32_t u = scalars && n->ctl ? g->n_units : n->unit;
+    int32_t u = scalars && n->control ? g->n_units : n->unit;
     next[i] = first[u];
     first[u] = i;
   }
@@ -89,7 +89,7 @@ static void join(struct tc_graph *g, const struct group *u, int32_t keep, bool *
 static bool same_gather(const struct tc_node *a, const struct tc_node *b)
 {
   return b->op == TC_OP_RESHARD && b->role == TC_ROLE_GATHER && b->unit == a->unit &&
-         b->once == a->once && phase_of(b) == phase_of(a);
+         b->once_a_step == a->once_a_step && phase_of(b) == phase_of(a);
 }
 
 /* Weights of a unit and phase are gathered where the first of them is: their first collectives

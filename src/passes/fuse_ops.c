@@ -2,6 +2,7 @@
  *
  * The order stays topological. */
 #include "src/passes/impl.h"
+#include "src/graph/rule.h"
 
 #include <stdlib.h>
 #include <string.h>

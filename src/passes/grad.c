@@ -5,6 +5,7 @@
  * the version before it and is added to it (node.acc), the first one written in a step's first
  * micro-batch. Marks: a node that makes only parameter gradients is W, else B. */
 #include "src/passes/passes.h"
+#include "src/graph/rule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,10 +49,10 @@ static int32_t *chain(struct gctx *c, int32_t p, const struct tc_node *n)
   struct tc_graph *g = c->g;
   int32_t at = g->unit[n->unit].at;
   if (at == g->unit[g->param[p].unit].at) return &g->param[p].grad;
-  if (g->param[p].guest < 0)
-    g->param[p].guest = g->param[p].guest_grad = accumulator(c, p, "guest.", at);
-  TC_ASSERT(g->tensor[g->param[p].guest].lay.on[TC_PP].at == at);
-  return &g->param[p].guest_grad;
+  if (g->param[p].tied_acc < 0)
+    g->param[p].tied_acc = g->param[p].tied_grad = accumulator(c, p, "guest.", at);
+  TC_ASSERT(g->tensor[g->param[p].tied_acc].lay.on[TC_PP].at == at);
+  return &g->param[p].tied_grad;
 }
 
 /* A new tensor for the gradient of t: of a parameter, the next version of its accumulator. */
@@ -83,10 +84,7 @@ static struct tc_node *emit(struct gctx *c, int op, int n_in, const int32_t *in,
   n->unit = c->fwd->unit;
   n->head = c->fwd->head;
   n->forward = op == TC_OP_ADD || op == TC_OP_FILL ? -1 : c->fwd->id;    /* of other letters */
-  n->f[0] = c->fwd->f[0];
-  n->f[1] = c->fwd->f[1];
-  n->k[0] = c->fwd->k[0];
-  n->k[1] = c->fwd->k[1];
+  n->attr = c->fwd->attr;
   bool all_w = true;
   for (int i = 0; i < n_out; i++) {
     int32_t p = g->tensor[out[i]].param;
@@ -217,7 +215,7 @@ static void grad_nll(struct gctx *c, int32_t dl)
   give(c, in(c, 2), o[1]);
 }
 
-/* The seed: d loss / d x = f[0] everywhere. */
+/* The seed: d loss / d x is the factor of the sum, everywhere. */
 static void grad_sum(struct gctx *c, int32_t dy)
 {
   (void)dy;
@@ -237,7 +235,7 @@ static void add_guests(struct tc_graph *g)
 {
   for (int32_t p = 0; p < g->n_params; p++) {
     struct tc_param *x = &g->param[p];
-    if (x->guest < 0) continue;
+    if (x->tied_acc < 0) continue;
     struct tc_tensor was = g->tensor[x->grad];
     int32_t v = tc_tensor_new(g, was.name, was.dtype, was.rank, was.dim);
     struct tc_tensor *t = &g->tensor[v];
@@ -246,7 +244,7 @@ static void add_guests(struct tc_graph *g)
     t->cls = TC_CLS_GRAD;
     t->pad_dim = was.pad_dim;
     t->pad_to = was.pad_to;
-    struct tc_node *n = tc_node_new(g, TC_OP_ACCUM, 1, &x->guest_grad, 1, &v);
+    struct tc_node *n = tc_node_new(g, TC_OP_ACCUM, 1, &x->tied_grad, 1, &v);
     n->unit = x->unit;
     n->mark = TC_B;
     n->acc = 1;

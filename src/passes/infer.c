@@ -9,6 +9,7 @@
  * makes the output partial, which is resolved where it is produced, to its want, else to R.
  * Partial gradients of a parameter are resolved after the last contribution only. */
 #include "src/passes/impl.h"
+#include "src/graph/rule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,17 +63,17 @@ static void want_node(struct sctx *s, const struct tc_node *n, int axis)
   for (int k = 0; k < n->n_out && !found; k++) {
     int32_t t = tc_out(g, n, k);
     const struct tc_tensor *pin = tc_place_required(g, t);
-    found = choose(pin ? &pin->lay.on[axis] : &g->tensor[t].want.on[axis], l[n->n_in + k], &c);
+    found = choose(pin ? &pin->lay.on[axis] : &g->tensor[t].preferred.on[axis], l[n->n_in + k], &c);
   }
   if (!found) return;
   for (int i = 0; i < n->n_in; i++) {
     struct tc_tensor *x = &g->tensor[tc_in(g, n, i)];
-    if (x->state || x->annotated || x->want.on[axis].kind != TC_R || x->rank == 0) continue;
+    if (x->state || x->annotated || x->preferred.on[axis].kind != TC_R || x->rank == 0) continue;
     if (c.kind == TC_S) {
       const char *d = strchr(l[i], c.letter);
-      if (d) x->want.on[axis] = (struct tc_place){ TC_S, (uint8_t)(d - l[i]), 0, 0 };
+      if (d) x->preferred.on[axis] = (struct tc_place){ TC_S, (uint8_t)(d - l[i]), 0, 0 };
     } else if (tc_op_info[n->op].flags & TC_OPF_ROWS) {
-      x->want.on[axis] = (struct tc_place){ c.kind, 0, 0, c.at };
+      x->preferred.on[axis] = (struct tc_place){ c.kind, 0, 0, c.at };
     }
   }
 }
@@ -167,7 +168,7 @@ static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
   const struct tc_op_info *op = &tc_op_info[n->op];
   *c = (struct choice){ TC_R, 0, 0 };
   if (axis == TC_PP) {                           /* a node is where its stage is */
-    int32_t at = n->everywhere ? -1 : g->unit[n->unit].at;
+    int32_t at = n->on_all_stages ? -1 : g->unit[n->unit].at;
     if (at >= 0) *c = (struct choice){ TC_AT, 0, at };
     return 0;
   }
@@ -182,7 +183,7 @@ static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
     asks = asked_split(s, n, axis, total, l, c);
     if (asks < 0 && !natural_split(s, n, axis, total, l, c)) choose_coordinate(s, n, axis, total, c);
   }
-  bool bad = (c->kind == TC_S && *op->whole && strchr(op->whole, c->letter)) ||
+  bool bad = (c->kind == TC_S && *op->unsplittable && strchr(op->unsplittable, c->letter)) ||
              (c->kind == TC_SROWS && !(op->flags & TC_OPF_ROWS));
   if (bad && asks >= 0) {
     int32_t other = n->n_out && tc_out(g, n, 0) != asks ? tc_out(g, n, 0) : tc_in(g, n, 0);
@@ -209,12 +210,12 @@ static void keep_one_rows(struct choice c[TC_AXES])
 static void keep_grain(struct sctx *s, const struct tc_node *n,
                        char l[TC_RULE_MAX][TC_DIMS + 1], struct choice c[TC_AXES])
 {
-  if (!(tc_op_info[n->op].flags & TC_OPF_GRAIN)) return;
+  if (!(tc_op_info[n->op].flags & TC_OPF_BLOCK)) return;
   for (int a = TC_AXES - 1; a >= 0; a--) {
     int64_t rows = s->g->tensor[tc_in(s->g, n, 0)].dim[0];
     for (int b = 0; b < TC_AXES; b++)
       if (c[b].kind == TC_S && c[b].letter == l[0][0]) rows /= s->m->size[b];
-    if (rows % n->k[0] == 0) return;
+    if (rows % n->attr.sequence == 0) return;
     if (c[a].kind == TC_S && c[a].letter == l[0][0]) c[a].kind = TC_R;
   }
 }
@@ -292,7 +293,7 @@ static int shard_node(struct sctx *s, int32_t node)
   }
   tc_place_in_place(s, node, before);
   bool in_time = c[TC_MB].kind != TC_R || partial[TC_MB];
-  g->node[node].once = !in_time;
+  g->node[node].once_a_step = !in_time;
   TC_GROW(g->order, g->n_order, g->cap_order);
   g->order[g->n_order++] = node;
   for (int k = 0; k < n_out; k++) {
@@ -314,7 +315,7 @@ static int share_results(struct sctx *s)
     if (d < 0) return d;
     s->now[result[i]] = d;
     for (int32_t j = first; j < g->n_nodes; j++) {
-      g->node[j].everywhere = true;
+      g->node[j].on_all_stages = true;
       g->node[j].mark = TC_U;                    /* behind all micro-batches */
     }
   }
@@ -353,17 +354,17 @@ int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
   memcpy(order, g->order, (size_t)n_order * sizeof *order);
   size_t bytes = (size_t)g->n_tensors * sizeof *s.now;
   s.now = tc_malloc(bytes);
-  s.heir = tc_malloc(bytes);
-  memset(s.heir, -1, bytes);
+  s.next_version = tc_malloc(bytes);
+  memset(s.next_version, -1, bytes);
   s.sum = tc_malloc((size_t)g->n_tensors * sizeof *s.sum);
   s.choice = tc_calloc((size_t)g->n_nodes, sizeof *s.choice);
   tc_place_find_sums(&s, order, n_order);
   for (int32_t t = 0; t < g->n_tensors; t++) {
     s.now[t] = t;
-    if (g->tensor[t].overwrites >= 0) s.heir[g->tensor[t].overwrites] = t;
+    if (g->tensor[t].overwrites >= 0) s.next_version[g->tensor[t].overwrites] = t;
     const struct tc_tensor *primal = g->tensor[t].primal >= 0 ? &g->tensor[g->tensor[t].primal]
                                                               : NULL;
-    if (primal && primal->annotated && !primal->state) g->tensor[t].want = primal->lay;
+    if (primal && primal->annotated && !primal->state) g->tensor[t].preferred = primal->lay;
   }
   for (int32_t i = n_order - 1; i >= 0; i--)
     for (int a = 0; a < TC_AXES; a++) want_node(&s, &g->node[order[i]], a);
@@ -375,7 +376,7 @@ int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
   if (rc >= 0) follow(&s);
   free(order);
   free(s.now);
-  free(s.heir);
+  free(s.next_version);
   free(s.sum);
   free(s.choice);
   free(s.made);

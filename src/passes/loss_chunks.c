@@ -3,6 +3,7 @@
  * A chunk works on views: rows of the tensors that the head reads and makes, so nothing is copied. The
  * order stays topological. */
 #include "src/passes/passes.h"
+#include "src/graph/rule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -155,7 +156,7 @@ static bool is_of_rows(const struct cut *c)
   const struct tc_graph *g = c->g;
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
-    if (!n->head || n->once) continue;
+    if (!n->head || n->once_a_step) continue;
     for (int k = 0; k < n->n_in; k++)
       if (!has_their_rows(c, tc_in(g, n, k))) return false;
     for (int k = 0; k < n->n_out; k++)
@@ -174,7 +175,7 @@ static void place_chunks(struct cut *c, const int32_t *order, int32_t n_order,
   bool *makes = tc_calloc((size_t)g->n_tensors, 1);
   for (int32_t i = 0; i < n_order; i++) {
     const struct tc_node *n = &g->node[order[i]];
-    needs[n->id] = n->head && !n->once;
+    needs[n->id] = n->head && !n->once_a_step;
     for (int k = 0; k < n->n_in; k++) needs[n->id] |= makes[tc_in(g, n, k)];
     for (int k = 0; k < n->n_out; k++) {
       int32_t o = g->tensor[tc_out(g, n, k)].overwrites;
@@ -184,12 +185,12 @@ static void place_chunks(struct cut *c, const int32_t *order, int32_t n_order,
   }
   int32_t last = 0, n_old = n_order;
   for (int32_t i = 0; i < n_order; i++)
-    if (g->node[order[i]].head && !g->node[order[i]].once) last = i;
+    if (g->node[order[i]].head && !g->node[order[i]].once_a_step) last = i;
   g->n_order = 0;
   for (int behind = 0; behind < 2; behind++) {
     for (int32_t i = 0; i < n_old; i++) {
       const struct tc_node *n = &g->node[order[i]];
-      if (n->head && !n->once) continue;
+      if (n->head && !n->once_a_step) continue;
       if ((i > last || needs[n->id]) != behind) continue;
       TC_GROW(g->order, g->n_order, g->cap_order);
       g->order[g->n_order++] = n->id;
@@ -209,7 +210,7 @@ static int32_t find_head(struct cut *c, const int32_t *order, int32_t n_order, i
   int32_t n_head = 0;
   for (int32_t i = 0; i < n_order; i++) {
     const struct tc_node *n = &g->node[order[i]];
-    const bool in_head = n->head && !n->once;
+    const bool in_head = n->head && !n->once_a_step;
     if (in_head) head[n_head++] = order[i];
     for (int k = 0; in_head && k < n->n_out; k++) c->inside[tc_out(g, n, k)] = true;
     for (int k = 0; !in_head && k < n->n_in; k++) c->outside_use[tc_in(g, n, k)] = true;

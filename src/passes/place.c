@@ -4,6 +4,7 @@
  * output that must be elsewhere than its node makes it is made apart and moved; gradients for an
  * accumulator that is placed otherwise than they are made are summed apart within a micro-batch. */
 #include "src/passes/impl.h"
+#include "src/graph/rule.h"
 
 #include <string.h>
 
@@ -26,7 +27,7 @@ static void phase_of(const struct sctx *s, const struct tc_node *n, const struct
   key->phase = key->unit = -1;
   if (n->mark == TC_U) {
     key->phase = 3;
-  } else if (p && p->keep == TC_KEEP_USE) {
+  } else if (p && p->reshard_after == TC_AFTER_USE) {
     key->phase = part;
     key->unit = n->unit;
   } else if (!p && s->regather && !sent) {
@@ -97,7 +98,7 @@ int tc_place_input(struct sctx *s, int32_t node, int i, const struct tc_layout *
       if (key.to < 0) return key.to;
       for (int32_t j = first; j < g->n_nodes && weight; j++) {
         bool sent = g->node[j].axis == TC_PP;    /* to another stage: once a step */
-        g->node[j].once = p->keep == TC_KEEP_STEP || sent;
+        g->node[j].once_a_step = p->reshard_after == TC_AFTER_STEP || sent;
         if (sent) g->node[j].role = TC_ROLE_NONE;
       }
       for (int32_t j = first; j < g->n_nodes; j++) {
@@ -235,7 +236,7 @@ static void settle_acc(struct sctx *s, int32_t node, int k)
 static bool is_guest(const struct tc_graph *g, int32_t t)
 {
   int32_t p = g->tensor[t].param;
-  return p >= 0 && g->param[p].guest >= 0 && tc_tensor_root(g, t) == g->param[p].guest;
+  return p >= 0 && g->param[p].tied_acc >= 0 && tc_tensor_root(g, t) == g->param[p].tied_acc;
 }
 
 /* What a tensor is asked to be on an axis, the others being as in l. Several readers ask, and S(*) on a
@@ -269,8 +270,8 @@ static int32_t resolve(struct sctx *s, int32_t node, int32_t t, const struct tc_
 /* Partial outputs are resolved where they are produced. */
 static int resolve_output(struct sctx *s, int32_t node, int32_t t)
 {
-  if (t < s->n_old && s->heir[t] >= 0) return 0;           /* what overwrites it is resolved */
-  const struct tc_layout want = s->g->tensor[t].want;
+  if (t < s->n_old && s->next_version[t] >= 0) return 0;           /* what overwrites it is resolved */
+  const struct tc_layout want = s->g->tensor[t].preferred;
   int32_t d = resolve(s, node, t, &want);
   if (d >= 0) s->now[t] = d;
   return d < 0 ? d : 0;
@@ -336,7 +337,7 @@ static int close_partial(struct sctx *s, struct sum *x)
   struct tc_node *a = tc_node_new(g, TC_OP_ACCUM, 1, &moved, 1, &x->name);
   a->unit = g->node[like].unit;
   a->mark = g->node[like].mark;
-  a->once = once;
+  a->once_a_step = once;
   a->acc = 1;
   g->tensor[x->name].lay = g->tensor[root].lay;
   g->tensor[x->name].space = g->tensor[root].space;
@@ -381,7 +382,7 @@ static int contribute(struct sctx *s, int32_t node, int k, struct sum *x)
   if (x->partial >= 0 && (x->in_mb == 0 || x->left == 0)) TC_TRY(close_partial(s, x));
   /* What was moved already is resolved by the update; another stage's sum, by its owner's. */
   if (x->left || !direct || is_guest(g, x->version)) return 0;
-  const struct tc_layout want = g->tensor[x->last].want;
+  const struct tc_layout want = g->tensor[x->last].preferred;
   int32_t d = resolve(s, node, x->version, &want);
   if (d >= 0) s->now[x->last] = d;
   return d < 0 ? d : 0;
@@ -408,7 +409,7 @@ int tc_place_output(struct sctx *s, int32_t node, int k, const struct tc_layout 
   if (!own) asked = pin->lay;
   for (int a = 0; own && a < TC_AXES; a++)
     if (asked.on[a].kind == TC_R)
-      asked.on[a] = made->on[a].kind == TC_P ? t->want.on[a] : made->on[a];
+      asked.on[a] = made->on[a].kind == TC_P ? t->preferred.on[a] : made->on[a];
   if (tc_layout_equal(&asked, &t->lay) && space == t->space)
     return resolve_output(s, node, t->id);
   return deliver(s, node, k, &asked, space, before);

@@ -5,6 +5,7 @@
  * outside (its input, weights) is not made again, so nothing cascades through the layers. Only
  * what is read is cloned: the layer's last transition, say, is not. */
 #include "src/passes/passes.h"
+#include "src/graph/rule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ static bool is_candidate(const struct rctx *c, const struct tc_node *n)
   if (c->what == TC_RECOMPUTE_SELECTIVE) return n->op == TC_OP_ATTN || n->op == TC_OP_GELU;
   if (n->op == TC_OP_RESHARD && n->axis == TC_PP) return false;         /* received: not again */
   int32_t p = n->op == TC_OP_RESHARD ? c->g->tensor[tc_in(c->g, n, 0)].param : -1;
-  return p < 0 || c->g->param[p].keep == TC_KEEP_USE;
+  return p < 0 || c->g->param[p].reshard_after == TC_AFTER_USE;
 }
 
 /* What stands for tensor t in the backward pass of a layer; its makers are cloned first. */

@@ -31,13 +31,13 @@ static struct tc_node *move_node(struct tc_graph *g, int32_t t, int32_t d, int k
   struct tc_node *n = tc_node_new(g, TC_OP_RESHARD, 1, &t, 1, &d);
   const struct tc_tensor *x = &g->tensor[t];
   n->coll = (uint8_t)kind;
-  n->ctl = x->rank == 0;
-  n->once = x->lay.on[TC_MB].kind == TC_R;
+  n->control = x->rank == 0;
+  n->once_a_step = x->lay.on[TC_MB].kind == TC_R;
   n->space = x->space;
   if (like >= 0) {
     const struct tc_node *l = &g->node[like];
     n->unit = l->unit;
-    n->everywhere = l->everywhere;
+    n->on_all_stages = l->on_all_stages;
     n->head = l->head;
     n->mark = l->mark;
   }
@@ -62,6 +62,7 @@ static int32_t step(struct tc_graph *g, int32_t t, int axis, const struct tc_pla
   }
   struct tc_node *n = move_node(g, t, d, kind, like);
   n->axis = (uint8_t)axis;
+  n->to = *to;
   n->red = from.kind == TC_P ? from.op : TC_SUM;
   n->root = to->kind == TC_AT ? to->at : from.at;
   n->from_root = from.at;

@@ -92,8 +92,8 @@ static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
     for (int32_t x = 0; x < p->actions->n_body; x++) {
       const struct tc_node *n = &p->graph->node[p->actions->body[x]];
       struct tc_reshard_cost c;
-      double times = n->once ? 1 : out->n_mb;
-      if (n->op != TC_OP_RESHARD || n->ctl) continue;
+      double times = n->once_a_step ? 1 : out->n_mb;
+      if (n->op != TC_OP_RESHARD || n->control) continue;
       tc_reshard_cost(&c, p, n, m, out->cls[i].rank, k);
       for (int w = 0; w < TC_WIRES && c.coll != TC_RECV; w++) {
         wire[w] += times * c.bytes[w];

@@ -25,7 +25,7 @@ static void add_node(struct sums *s, const struct tc_program *p, const struct tc
   const struct tc_graph *g = p->graph;
   int stage = n->unit < g->n_units ? g->unit[n->unit].stage : 0;
   int chunk = TC_MIN(TC_MAX(stage, 0) / m->size[TC_PP], CHUNKS - 1);
-  bool once = n->once || n->mark == TC_U;
+  bool once = n->once_a_step || n->mark == TC_U;
   if (n->op != TC_OP_RESHARD) {
     double t = tc_plan_run_s(p, n, m, rank, k);
     *(once ? &s->once_work : &s->work[chunk][n->mark]) += t;

@@ -43,7 +43,7 @@ void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int r
       part[k].dst = stand_in(p->arena, tc_out(g, n, k));
     }
     int parts = tc_collective_parts(g, n, m, rank, part);
-    struct tc_coll_count *c = n->ctl ? &out->ctl[coll] : &out->data[coll];
+    struct tc_coll_count *c = n->control ? &out->ctl[coll] : &out->data[coll];
     int64_t elem = (int64_t)tc_dtype_bytes(g->tensor[tc_in(g, n, 0)].dtype);
     c->calls++;
     for (int k = 0; k < parts; k++)

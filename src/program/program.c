@@ -43,7 +43,7 @@ static int pass_systems(struct ctx *c)
 {
   struct tc_graph *g = c->p->graph;
   struct tc_system row = *c->o->system;          /* with what the user wants otherwise */
-  if (c->o->keep >= 0) row.keep = c->o->keep;
+  if (c->o->reshard_after >= 0) row.reshard_after = c->o->reshard_after;
   if (c->o->reduce_once && row.place[TC_ACC].kind == TC_SROWS)
     row.place[TC_ACC] = (struct tc_place){ TC_P, 0, TC_SUM, 0 };
   TC_TRY(tc_system_apply(g, &row, c->err));
@@ -125,7 +125,7 @@ static int pass_schedule(struct ctx *c)
   tc_graph_freeze(c->p->graph);
   const struct tc_actions_opts o = {
     .n_mb = timed ? c->m->size[TC_MB] : 1, .overlap = c->o->overlap,
-    .depth = c->o->overlap ? TC_MAX(c->o->prefetch, 0) : 0, .pp = c->m->size[TC_PP],
+    .prefetch = c->o->overlap ? TC_MAX(c->o->prefetch, 0) : 0, .pp = c->m->size[TC_PP],
     .at = tc_mesh_coord(c->m, c->rank, TC_PP), .chunks = c->o->chunks, .name = c->o->schedule };
   TC_TRY(tc_program_listable(c->p->graph, o.n_mb, c->err));
   TC_TRY(tc_actions_new(&c->p->actions, c->p->graph, &o, c->err));

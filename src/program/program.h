@@ -21,7 +21,7 @@ struct tc_program_opts {
   const char *schedule;          /* of the pipeline (schedule/pipeline.h); NULL: naive */
   int chunks;                    /* virtual stages a rank; 0: 1 */
   const char *stages;            /* layers of each stage by hand; NULL: balanced */
-  int keep;                      /* enum tc_keep; -1: as the system says */
+  int reshard_after;                      /* enum tc_reshard_after; -1: as the system says */
   bool reduce_once;              /* split accumulators become full ones, reduced once a step */
   int recompute;                 /* enum tc_recompute */
   int offload;                   /* enum tc_offload */

@@ -240,7 +240,7 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
     .nest = !strcmp(c->parallel_unit, "block") };
   o->adamw = !strcmp(c->train_optimizer, "adamw");
   o->overlap = c->parallel_overlap;
-  o->keep = strcmp(c->parallel_keep, "auto") ? choice(c->parallel_keep, keeps) : -1;
+  o->reshard_after = strcmp(c->parallel_keep, "auto") ? choice(c->parallel_keep, keeps) : -1;
   o->reduce_once = !strcmp(c->parallel_reduce, "step");
   o->offload = choice(c->parallel_offload, offloads);
   o->recompute = choice(c->train_recompute, recomputes);

@@ -84,7 +84,7 @@ static void bound_in_flight(struct builder *c, const struct tc_node *n)
   for (int32_t i = c->n_in_flight - 1; i >= 0; i--) {
     const struct tc_node *f = &c->g->node[c->in_flight[i].node];
     bool alike = sends(c, n) ? sends(c, f) : f->role == n->role && takes_scratch(c->g, f);
-    if (alike && ++alike_in_flight >= TC_MAX(c->o.depth, 1)) complete(c, i);
+    if (alike && ++alike_in_flight >= TC_MAX(c->o.prefetch, 1)) complete(c, i);
   }
 }
 
@@ -125,7 +125,7 @@ static bool is_free(const struct builder *c, int32_t group, int32_t at)
 /* At the place of a group of gathers: issues it, and the groups up to `depth` ahead. */
 static void prefetch_groups(struct builder *c, int32_t at)
 {
-  int32_t upto = TC_MIN(c->reached + 1 + c->o.depth, c->n_groups);
+  int32_t upto = TC_MIN(c->reached + 1 + c->o.prefetch, c->n_groups);
   for (; c->prefetched < upto && is_free(c, c->prefetched, at); c->prefetched++)
     for (int32_t i = c->group[c->prefetched]; i < c->group[c->prefetched + 1]; i++)
       emit(c, c->task[c->gather[i]]);
@@ -200,7 +200,7 @@ static void send(struct builder *c, const struct tc_item *item)
   }
   for (const struct tc_transfer *t; (t = at_head(c));) {
     if (t->from == c->o.at && c->made[t->stage_from * TC_WORKS + t->work] < t->mb) return;
-    if (t->to == c->o.at && (!c->o.overlap || issued++ > c->o.depth)) return;
+    if (t->to == c->o.at && (!c->o.overlap || issued++ > c->o.prefetch)) return;
     issue_head(c);
   }
 }

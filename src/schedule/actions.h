@@ -15,7 +15,7 @@ struct tc_action {
 
 struct tc_actions_opts {
   int n_mb;                      /* micro-batches a step */
-  int depth;                     /* units whose weights are gathered ahead of their use */
+  int prefetch;                     /* units whose weights are gathered ahead of their use */
   bool overlap;                  /* wait for a transfer where it is needed, not at once */
   int pp, at;                    /* coordinates on pp, and this rank's; pp = 0: 1 */
   int chunks;                    /* virtual stages a rank; 0: 1 */

@@ -25,7 +25,7 @@ static uint8_t *made(const struct walk *w, int32_t t, int32_t mb)
 static bool is_made(const struct walk *w, int32_t t, const struct tc_node *reader, int32_t mb)
 {
   int32_t maker = w->g->tensor[t].node;
-  if (maker >= 0 && !reader->once && !w->g->node[maker].once) return *made(w, t, mb);
+  if (maker >= 0 && !reader->once_a_step && !w->g->node[maker].once_a_step) return *made(w, t, mb);
   return w->times[t] > 0;
 }
 
@@ -51,7 +51,7 @@ static uint8_t *ran(const struct walk *w, int32_t node, int32_t mb)
 static bool is_here(const struct walk *w, const struct tc_node *n)
 {
   const int32_t at = w->s->opts.at;
-  if (w->s->opts.pp <= 1 || n->everywhere) return true;
+  if (w->s->opts.pp <= 1 || n->on_all_stages) return true;
   if (tc_is_stage_send(n))
     return n->root == at || n->from_root == at;
   return w->g->unit[n->unit].at == at;
@@ -97,7 +97,7 @@ static const char *fault(struct walk *w, const struct tc_action *a)
     if (maker < 0 || is_elsewhere(w, t)) continue;
     if (!w->times[t]) return "reads what is not made yet";
     if (!is_made(w, t, n, a->mb)) return "reads what another micro-batch made";
-    if (n->once && !g->node[maker].once && w->times[t] != w->s->n_mb)
+    if (n->once_a_step && !g->node[maker].once_a_step && w->times[t] != w->s->n_mb)
       return "reads what not all micro-batches made";
     if (w->writes[tc_tensor_root(g, t)]) return "reads what is in flight";
   }
@@ -107,7 +107,7 @@ static const char *fault(struct walk *w, const struct tc_action *a)
     int32_t before = old >= 0 ? g->tensor[old].node : -1;
     if (before >= 0 && !is_elsewhere(w, old) && !is_made(w, old, n, a->mb))
       return "overwrites what is not made yet";
-    if (before >= 0 && n->once && !g->node[before].once && !is_elsewhere(w, old) &&
+    if (before >= 0 && n->once_a_step && !g->node[before].once_a_step && !is_elsewhere(w, old) &&
         w->times[old] != w->s->n_mb) return "overwrites what not all micro-batches made";
     const char *what = accumulate(w, n, k, a->mb);
     if (what) return what;
@@ -136,7 +136,7 @@ static int32_t left_out(const struct walk *w)
     const struct tc_node *n = &g->node[g->order[i]];
     int32_t times = 0;
     for (int32_t mb = 0; mb < w->s->n_mb; mb++) times += *ran(w, n->id, mb);
-    if (times != (!is_here(w, n) ? 0 : n->once ? 1 : w->s->n_mb)) return n->id;
+    if (times != (!is_here(w, n) ? 0 : n->once_a_step ? 1 : w->s->n_mb)) return n->id;
   }
   return -1;
 }

@@ -83,7 +83,7 @@ static void touch(struct tc_live *l, int32_t instance, int32_t at)
 static bool made_once(const struct tc_graph *g, int32_t root)
 {
   int32_t maker = g->tensor[root].node;
-  return maker < 0 || g->node[maker].once;
+  return maker < 0 || g->node[maker].once_a_step;
 }
 
 /* What action i reads stays through the next action: a few bytes a row that the loss's gradient
@@ -111,7 +111,7 @@ static void find_lives(const struct tc_graph *g, const struct tc_actions *s, str
       if (g->tensor[root].state) continue;
       bool once = made_once(g, root);
       touch(&l->of[root], once ? 0 : s->action[i].mb, i + (k < n->n_in && reads_on(g, s, i)));
-      TC_ASSERT(once || !n->once || s->n_mb == 1);   /* sums over micro-batches are state */
+      TC_ASSERT(once || !n->once_a_step || s->n_mb == 1);   /* sums over micro-batches are state */
     }
   }
   const int32_t result[] = { g->loss, g->grad_norm };      /* read after the run */
@@ -362,7 +362,7 @@ static int64_t key_of(const struct walk *w, int32_t i, int k)
   int32_t t = k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in), mb = 0;
   int32_t root = tc_tensor_root(g, t);
   if (g->tensor[root].state) return -1;
-  if (!made_once(g, root)) mb = n->once ? w->s->n_mb - 1 : w->s->action[i].mb;
+  if (!made_once(g, root)) mb = n->once_a_step ? w->s->n_mb - 1 : w->s->action[i].mb;
   return (int64_t)root * w->s->n_mb + mb;
 }
 

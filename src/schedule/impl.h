@@ -16,7 +16,7 @@ static inline bool tc_is_stage_send(const struct tc_node *n)
 }
 
 /* Between stages in every micro-batch; the others are of a tied weight, once a step. */
-static inline bool tc_sends_each_mb(const struct tc_node *n) { return tc_is_stage_send(n) && !n->once; }
+static inline bool tc_sends_each_mb(const struct tc_node *n) { return tc_is_stage_send(n) && !n->once_a_step; }
 
 /* A node in a micro-batch. item: of the pipeline's schedule; -2: before all of them, -1: after them. */
 struct task { int32_t node, mb, item; };

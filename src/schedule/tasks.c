@@ -14,13 +14,13 @@ static void find_after_mbs(struct builder *c)
   bool *tied = tc_calloc(n_tensors, 1);
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
-    bool t = !n->once, l = false;
+    bool t = !n->once_a_step, l = false;
     for (int k = 0; k < n->n_in; k++) {
       t |= timed[tc_in(g, n, k)];
       l |= tied[tc_in(g, n, k)];
     }
     c->after_mbs[n->id] = t;
-    c->tied[n->id] = l || (t && tc_is_stage_send(n) && n->once);
+    c->tied[n->id] = l || (t && tc_is_stage_send(n) && n->once_a_step);
     for (int k = 0; k < n->n_out; k++) {
       timed[tc_out(g, n, k)] = t;
       tied[tc_out(g, n, k)] = c->tied[n->id];
@@ -34,7 +34,7 @@ static void find_after_mbs(struct builder *c)
 
 static bool is_here(const struct builder *c, const struct tc_node *n)
 {
-  return n->everywhere || c->o.pp <= 1 || c->g->unit[n->unit].at == c->o.at;
+  return n->on_all_stages || c->o.pp <= 1 || c->g->unit[n->unit].at == c->o.at;
 }
 
 /* The kind of item a node runs in. Gradients of weights made in the chunks of the loss head stay
@@ -43,7 +43,7 @@ static int work_of(const struct builder *c, const struct tc_node *n)
 {
   if (n->mark == TC_F) return TC_WORK_F;
   bool split = c->pipeline && c->pipeline->split;
-  bool after = n->role == TC_ROLE_GRAD || n->op == TC_OP_ACCUM || (n->once && c->after_mbs[n->id]);
+  bool after = n->role == TC_ROLE_GRAD || n->op == TC_OP_ACCUM || (n->once_a_step && c->after_mbs[n->id]);
   return split && (after || (n->mark == TC_W && !n->head)) ? TC_WORK_W : TC_WORK_B;
 }
 
@@ -56,7 +56,7 @@ static void add_task(struct builder *c, int32_t node, int32_t mb, int32_t item)
 /* In which kind of item a node of this rank runs, by virtual stage and work; -1: in none. */
 static int32_t kind_of(const struct builder *c, const struct tc_node *n)
 {
-  int32_t chunk = n->everywhere || c->o.pp <= 1 ? 0 : c->g->unit[n->unit].stage / c->o.pp;
+  int32_t chunk = n->on_all_stages || c->o.pp <= 1 ? 0 : c->g->unit[n->unit].stage / c->o.pp;
   if (n->mark == TC_U || chunk >= TC_MAX(c->o.chunks, 1)) return -1;
   if (!is_here(c, n) || tc_is_stage_send(n) || c->tied[n->id]) return -1;
   return chunk * TC_WORKS + work_of(c, n);
@@ -83,7 +83,7 @@ static void add_item(struct builder *c, const struct tc_item *x, int32_t item)
   const int32_t kind = x->chunk * TC_WORKS + x->work;
   for (int32_t i = c->kind_at[kind]; i < c->kind_at[kind + 1]; i++) {
     const struct tc_node *n = &c->g->node[c->of_kind[i]];
-    if (!n->once || x->mb == (c->after_mbs[n->id] ? c->o.n_mb - 1 : 0)) add_task(c, n->id, x->mb, item);
+    if (!n->once_a_step || x->mb == (c->after_mbs[n->id] ? c->o.n_mb - 1 : 0)) add_task(c, n->id, x->mb, item);
   }
 }
 
@@ -96,7 +96,7 @@ static void add_rest(struct builder *c, bool at_end)
     const struct tc_node *n = &g->node[g->order[i]];
     bool mine = is_here(c, n), update = n->mark == TC_U;
     if (tc_is_stage_send(n)) mine = n->root == c->o.at || n->from_root == c->o.at;
-    bool early = !update && !at_end && tc_is_stage_send(n) && n->once && !c->after_mbs[n->id];
+    bool early = !update && !at_end && tc_is_stage_send(n) && n->once_a_step && !c->after_mbs[n->id];
     bool late = at_end && (update || c->tied[n->id]);
     if (mine && (early || late))
       add_task(c, n->id, early ? 0 : c->o.n_mb - 1, early ? -2 : -1);

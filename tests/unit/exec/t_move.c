@@ -126,7 +126,7 @@ static void body(struct fx_rank *r)
   if (j->apart) r->device->ops = &apart_ops;
   if (b >= 0 && tc_graph_check(p.graph, r->mesh, "test", &err) == 0) {
     const int32_t *coord = r->mesh->coord + (size_t)r->rank * TC_AXES;
-    const struct tc_actions_opts so = { .n_mb = 1, .depth = 1, .overlap = true };
+    const struct tc_actions_opts so = { .n_mb = 1, .prefetch = 1, .overlap = true };
     tc_actions_new(&p.actions, p.graph, &so, &err);
     tc_arena_new(&p.arena, p.graph, p.actions, r->mesh, coord, NULL, NULL, &err);
     struct tc_exec_opts o = { .device = r->device, .mesh = r->mesh, .rank = r->rank };

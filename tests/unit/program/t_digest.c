@@ -1,6 +1,7 @@
 /* t_digest.c - all that the planning half makes, in every field, as digests (digest.h): programs (graph,
  * actions, memory, transfers) of many layouts, schedules, transitions, models. */
 #include "src/program/predict.h"
+#include "src/graph/rule.h"
 #include "src/model/optim.h"
 #include "src/schedule/pipeline.h"
 #include "src/program/setup.h"
@@ -48,11 +49,11 @@ static void put_tensor(FILE *f, const struct tc_graph *g, int32_t t, const struc
   fprintf(f, "tensor %d %s %d %d %d %d %lld %d %d %d %d %d %d", x->id, x->name, x->node, x->primal,
           x->overwrites, x->base, (long long)x->base_row, x->block, x->param, x->rank, x->dtype,
           x->space, x->cls);
-  fprintf(f, " %d %d %d %d %d %lld root %d", x->state, x->saved, x->annotated, x->said, x->pad_dim,
+  fprintf(f, " %d %d %d %d %d %lld root %d", x->state, x->saved, x->annotated, x->set_axes, x->pad_dim,
           (long long)x->pad_to, tc_tensor_root(g, t));
   INTS(f, x->dim, x->rank);
   put_layout(f, "lay", &x->lay);
-  put_layout(f, "want", &x->want);
+  put_layout(f, "want", &x->preferred);
   tc_tensor_local(x, m, coord, &l);
   INTS(f, l.dim, x->rank);
   INTS(f, l.off, x->rank);
@@ -70,11 +71,11 @@ static void put_node(FILE *f, const struct tc_graph *g, const struct tc_node *n)
 {
   char l[TC_RULE_MAX][TC_DIMS + 1];
   fprintf(f, "node %d %s %d %d %d %d %d %d %d %d %d %d %d", n->id, tc_op_info[n->op].name,
-          n->origin, n->forward, n->unit, n->everywhere, n->mark, n->space, n->acc, n->acc_first,
-          n->once, n->head, n->ctl);
+          n->origin, n->forward, n->unit, n->on_all_stages, n->mark, n->space, n->acc, n->acc_first,
+          n->once_a_step, n->head, n->control);
   fprintf(f, " move %d %d %d %d %d %d %.9g %.9g %lld %lld", n->coll, n->axis, n->red, n->role,
-          n->root, n->from_root, (double)n->f[0], (double)n->f[1], (long long)n->k[0],
-          (long long)n->k[1]);
+          n->root, n->from_root, (double)n->attr.number, 0.0, (long long)n->attr.index,
+          (long long)n->attr.rows);
   put_ints(f, "in", g->arg + n->in, n->n_in, 4);
   put_ints(f, "out", g->arg + n->out, n->n_out, 4);
   if (n->n_in + n->n_out <= TC_RULE_MAX)
@@ -89,8 +90,8 @@ static void put_graph(FILE *f, const struct tc_graph *g, const struct tc_mesh *m
   for (int32_t i = 0; i < g->n_params; i++) {
     const struct tc_param *p = &g->param[i];
     fprintf(f, "param %s %d %d %d %d %d %d %d %d %d %d %d %d %d %.9g %.9g %d", p->name, p->weight,
-            p->master, p->m, p->v, p->acc, p->grad, p->guest, p->guest_grad, p->keep, p->offload,
-            p->said, p->keep_said, p->decay, (double)p->init_std, (double)p->init_value, p->unit);
+            p->master, p->m, p->v, p->acc, p->grad, p->tied_acc, p->tied_grad, p->reshard_after, p->offload,
+            p->set_axes, p->reshard_after_set, p->decay, (double)p->init_std, (double)p->init_value, p->unit);
     put_layout(f, "store", &p->store);
     put_layout(f, "use", &p->use);
     put_layout(f, "acc", &p->acc_lay);
@@ -114,7 +115,7 @@ static void put_schedule(FILE *f, const struct tc_actions *s, const struct tc_gr
     fprintf(f, "action %d %d %d\n", s->action[i].kind, s->action[i].node, s->action[i].mb);
   INTS(f, s->body, s->n_body);
   for (int32_t i = 0; i < g->n_nodes; i++) fprintf(f, " %d", tc_actions_most(s, i));
-  fprintf(f, " %d %d %d %d %d\n", s->n_mb, s->opts.depth, s->opts.overlap, s->opts.pp, s->opts.at);
+  fprintf(f, " %d %d %d %d %d\n", s->n_mb, s->opts.prefetch, s->opts.overlap, s->opts.pp, s->opts.at);
 }
 
 static void put_arena(FILE *f, const struct tc_arena *a)

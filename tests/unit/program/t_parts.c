@@ -17,7 +17,7 @@ static struct tc_program_opts options(void)
     .gpt = { .batch = 4, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 },
     .system = tc_system_find("ddp"),
     .overlap = true,
-    .keep = -1,
+    .reshard_after = -1,
     .schedule = "1f1b",
     .chunks = 1
   };

@@ -97,7 +97,7 @@ static int make(struct tc_program **out, int64_t batch, int mb, int tp, int64_t 
 {
   struct tc_program_opts o = {
     .kind = TC_TRAIN, .model = toy, .gpt = { .batch = batch, .tp = tp },
-    .system = tc_system_find("ddp"), .adamw = true, .overlap = true, .keep = -1, .prefetch = 1,
+    .system = tc_system_find("ddp"), .adamw = true, .overlap = true, .reshard_after = -1, .prefetch = 1,
     .head_rows = head_rows };
   if (tp > 1) o.annotation[0] = tc_rows_tensor;
   *m = fx_mesh(mb, 1, 1, tp);

@@ -133,7 +133,7 @@ static void break_tensors(struct bench *b)
 static void break_node(struct bench *b, struct tc_node *n)
 {
   struct tc_graph *g = b->p->graph;
-  TRY(say_graph, b, n->id, n->once, !n->once);
+  TRY(say_graph, b, n->id, n->once_a_step, !n->once_a_step);
   TRY(say_graph, b, n->id, n->acc, 0);
   TRY(say_graph, b, n->id, n->acc, n->acc ^ 1);
   TRY(say_graph, b, n->id, n->acc_first, !n->acc_first);
