@@ -180,7 +180,7 @@ static void make_deaths(struct tc_xprog *p)
     int32_t n = 0, id = q->actions->body[i];
     int32_t *dies = tc_malloc((size_t)(q->graph->n_tensors + 1) * sizeof *dies);
     for (int32_t t = 0; t < q->graph->n_tensors; t++)
-      if (q->arena->off[t] >= 0 && q->arena->die[t].node == id) dies[n++] = t;
+      if (q->arena->off[t] >= 0 && q->arena->last_use[t].node == id) dies[n++] = t;
     dies[n] = -1;
     p->node[id].dies = tc_realloc(dies, (size_t)(n + 1) * sizeof *dies);
   }
@@ -403,7 +403,7 @@ static void poison_after(struct tc_exec *x, struct tc_xprog *p, int32_t k, int32
   const struct tc_action *a = &q->actions->action[k];
   const int32_t *coord = x->o.mesh->coord + (size_t)x->o.rank * TC_AXES;
   for (const int32_t *t = p->node[node].dies; t && *t >= 0; t++) {
-    const struct tc_death *d = &q->arena->die[*t];
+    const struct tc_last_use *d = &q->arena->last_use[*t];
     if (d->wait != (a->kind == TC_WAIT) || (d->once && a->mb < q->actions->n_mb - 1)) continue;
     if (tc_exec_put_off(p, k, *t)) continue;
     tc_device_poison(x->o.device, tc_exec_where(x, p, *t, a->mb),

@@ -224,7 +224,7 @@ static int32_t add(struct build *b, int32_t x, int32_t y, const char *layer, con
   return named(b, TC_OP_ADD, 2, (int32_t[]){ x, y }, layer, name, 2, (int64_t[]){ b->N, b->C });
 }
 
-/* A unit is what is brought and reduced together: a layer, or (nested) its two halves within it. */
+/* A unit is what is gathered and reduced together: a layer, or (nested) its two halves within it. */
 static int32_t unit(struct tc_graph *g, const char *prefix, const char *name, int32_t parent,
                     int32_t layer)
 {
@@ -239,12 +239,12 @@ static int32_t block(struct build *b, int32_t x, int64_t layer)
 {
   struct tc_graph *g = b->g;
   char *pre = tc_sprintf("h.%lld.", (long long)layer), *name = tc_sprintf("h.%lld", (long long)layer);
-  int32_t whole = unit(g, "", name, -1, (int32_t)layer);
+  int32_t layer_unit = unit(g, "", name, -1, (int32_t)layer);
   free(name);
   const float std = 0.02f, std_res = 0.02f / sqrtf(2.0f * (float)b->m->layers);
   int64_t N = b->N, C = b->C, H = b->H, D = b->D, F = b->F;
   int32_t a = layernorm(b, x, pre, "ln_1");
-  if (b->o->nest) unit(g, pre, "attn", whole, (int32_t)layer);
+  if (b->o->nest) unit(g, pre, "attn", layer_unit, (int32_t)layer);
   int32_t qkv = linear(b, a, pre, "attn.qkv", 4, (int64_t[]){ H, 3, D, C }, 3,
                        "nc,hedc->nhed", "nhed,hed->nhed", 4, (int64_t[]){ N, H, 3, D }, std);
   char *out = tc_sprintf("%sattn.out", pre);
@@ -254,16 +254,16 @@ static int32_t block(struct build *b, int32_t x, int64_t layer)
   tc_node_new(g, TC_OP_ATTN, 1, &qkv, 2, att)->attr.sequence = b->m->context;
   int32_t p = linear(b, att[0], pre, "attn.proj", 3, (int64_t[]){ C, H, D }, 1,
                      "nhd,chd->nc", "nc,c->nc", 2, (int64_t[]){ N, C }, std_res);
-  g->cur_unit = whole;
+  g->cur_unit = layer_unit;
   x = add(b, x, dropout(b, p), pre, "attn.residual");
   int32_t l = layernorm(b, x, pre, "ln_2");
-  if (b->o->nest) unit(g, pre, "mlp", whole, (int32_t)layer);
+  if (b->o->nest) unit(g, pre, "mlp", layer_unit, (int32_t)layer);
   int32_t f = linear(b, l, pre, "mlp.fc", 2, (int64_t[]){ F, C }, 1, "nc,fc->nf", "nf,f->nf", 2,
                      (int64_t[]){ N, F }, std);
   int32_t u = named(b, TC_OP_GELU, 1, &f, pre, "mlp.gelu", 2, (int64_t[]){ N, F });
   int32_t q = linear(b, u, pre, "mlp.proj", 2, (int64_t[]){ C, F }, 1, "nf,cf->nc", "nc,c->nc",
                      2, (int64_t[]){ N, C }, std_res);
-  g->cur_unit = whole;
+  g->cur_unit = layer_unit;
   x = add(b, x, dropout(b, q), pre, "mlp.residual");
   free(pre);
   return x;

@@ -1,4 +1,4 @@
-/* annotate.c - a file of annotations: rows that say where tensors live, one a line.
+/* annotate.c - a file of annotations: rows that place tensors, one a line.
  *
  * What is refused here needs no program to be seen wrong: words that are none, a placement where
  * it has no meaning. Whether a pattern names a tensor, and whether rows agree, tc_annotate says.

@@ -67,8 +67,8 @@ static void find_group(const struct tc_graph *g, int32_t i, const int32_t *next,
   }
 }
 
-/* Makes the member `keep` carry all parts. */
-static void join(struct tc_graph *g, const struct group *u, int32_t keep, bool *drop)
+/* Makes the member `into` carry all parts. */
+static void join(struct tc_graph *g, const struct group *u, int32_t into, bool *drop)
 {
   int32_t first = g->n_args;
   for (int side = 0; side < 2; side++)
@@ -77,10 +77,10 @@ static void join(struct tc_graph *g, const struct group *u, int32_t keep, bool *
       int32_t t = side ? tc_out(g, b, 0) : tc_in(g, b, 0);
       TC_GROW(g->arg, g->n_args, g->cap_args);
       g->arg[g->n_args++] = t;
-      if (side) g->tensor[t].node = keep;
+      if (side) g->tensor[t].node = into;
     }
-  for (int p = 0; p < u->n; p++) drop[u->member[p]] = u->member[p] != keep;
-  struct tc_node *k = &g->node[keep];
+  for (int p = 0; p < u->n; p++) drop[u->member[p]] = u->member[p] != into;
+  struct tc_node *k = &g->node[into];
   k->in = first;
   k->out = first + u->n;
   k->n_in = k->n_out = u->n;
@@ -185,10 +185,10 @@ void tc_bucket(struct tc_graph *g)
     const struct tc_node *a = &g->node[g->order[i]];
     if (drop[a->id] || !joins(g, a, a)) continue;
     find_group(g, i, next, at, reader, drop, &u);
-    int32_t keep = -1;                           /* the first place where all inputs exist */
-    for (int p = 0; p < u.n && keep < 0; p++)
-      if (at[u.member[p]] > u.ready) keep = u.member[p];
-    if (u.n > 1 && keep >= 0 && at[keep] < u.needed) join(g, &u, keep, drop);
+    int32_t into = -1;                           /* the first place where all inputs exist */
+    for (int p = 0; p < u.n && into < 0; p++)
+      if (at[u.member[p]] > u.ready) into = u.member[p];
+    if (u.n > 1 && into >= 0 && at[into] < u.needed) join(g, &u, into, drop);
   }
   tc_graph_drop(g, drop);
   sink_waiting(g);

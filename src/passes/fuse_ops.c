@@ -31,7 +31,7 @@ int32_t *tc_order_positions(const struct tc_graph *g)
 }
 
 /* matmul, bias -> matmul with a bias, at the place of the bias (which may be gathered just
- * before). Only where no transition of the product stands between them. */
+ * before). Only where no reshard of the product is between them. */
 static void fuse_bias(struct tc_graph *g, const struct uses *u, bool *drop)
 {
   int32_t *at = tc_order_positions(g);

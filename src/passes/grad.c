@@ -42,8 +42,8 @@ static int32_t accumulator(struct gctx *c, int32_t p, const char *prefix, int32_
   return a;
 }
 
-/* The latest version of a parameter's accumulator where node n is: its own, or that of another
- * stage which uses the weight too. */
+/* The latest version of a parameter's accumulator where node n is: its own, or, of a tied weight, that
+ * of another stage. */
 static int32_t *chain(struct gctx *c, int32_t p, const struct tc_node *n)
 {
   struct tc_graph *g = c->g;
@@ -83,7 +83,7 @@ static struct tc_node *emit(struct gctx *c, int op, int n_in, const int32_t *in,
   struct tc_node *n = tc_node_new(g, op, n_in, in, n_out, out);
   n->unit = c->fwd->unit;
   n->head = c->fwd->head;
-  n->forward = op == TC_OP_ADD || op == TC_OP_FILL ? -1 : c->fwd->id;    /* of other letters */
+  n->forward = op == TC_OP_ADD || op == TC_OP_FILL ? -1 : c->fwd->id;    /* of other subscripts */
   n->attr = c->fwd->attr;
   bool all_w = true;
   for (int i = 0; i < n_out; i++) {
@@ -101,7 +101,7 @@ static struct tc_node *emit(struct gctx *c, int op, int n_in, const int32_t *in,
 }
 
 /* Adds d to the gradient of a forward tensor that is no parameter. */
-static void give(struct gctx *c, int32_t t, int32_t d)
+static void add_grad(struct gctx *c, int32_t t, int32_t d)
 {
   if (c->g->tensor[t].node < 0) return;          /* state, no parameter */
   if (c->grad[t] < 0) {
@@ -122,7 +122,7 @@ static struct tc_node *emit1(struct gctx *c, int op, int i, int n_in, const int3
   int32_t t = in(c, i), d = grad_new(c, t);
   struct tc_node *n = emit(c, op, n_in, ins, 1, &d);
   int32_t id = n->id;
-  if (param_of(c, t) < 0) give(c, t, d);
+  if (param_of(c, t) < 0) add_grad(c, t, d);
   return &c->g->node[id];
 }
 
@@ -134,7 +134,7 @@ static void grad_embed(struct gctx *c, int32_t dy)
 static void grad_pos(struct gctx *c, int32_t dy)
 {
   emit1(c, TC_OP_POS_BWD, 1, 1, &dy);
-  give(c, in(c, 0), dy);
+  add_grad(c, in(c, 0), dy);
 }
 
 static void grad_layernorm(struct gctx *c, int32_t dy)
@@ -142,7 +142,7 @@ static void grad_layernorm(struct gctx *c, int32_t dy)
   int32_t o[3] = { grad_new(c, in(c, 0)), grad_new(c, in(c, 1)), grad_new(c, in(c, 2)) };
   emit(c, TC_OP_LAYERNORM_BWD, 5, (int32_t[]){ dy, in(c, 0), in(c, 1), out(c, 1), out(c, 2) },
        3, o);
-  give(c, in(c, 0), o[0]);
+  add_grad(c, in(c, 0), o[0]);
 }
 
 static void grad_matmul(struct gctx *c, int32_t dy)
@@ -157,7 +157,7 @@ static void grad_matmul(struct gctx *c, int32_t dy)
   struct tc_node *n = emit(c, TC_OP_MATMUL, 2, (int32_t[]){ dy, b }, 1, &da);
   tc_node_rule(c->g, n, ra);
   tc_node_rule(c->g, emit1(c, TC_OP_MATMUL, 1, 2, (int32_t[]){ dy, a }), rb);
-  give(c, a, da);
+  add_grad(c, a, da);
   free(ra);
   free(rb);
 }
@@ -168,7 +168,7 @@ static void grad_bias(struct gctx *c, int32_t dy)
   tc_rule_parse(c->g, c->fwd, l);
   char *r = tc_sprintf("%s->%s", l[0], l[1]);
   tc_node_rule(c->g, emit1(c, TC_OP_BIAS_BWD, 1, 1, &dy), r);
-  give(c, in(c, 0), dy);
+  add_grad(c, in(c, 0), dy);
   free(r);
 }
 
@@ -179,8 +179,8 @@ static void grad_gelu(struct gctx *c, int32_t dy)
 
 static void grad_add(struct gctx *c, int32_t dy)
 {
-  give(c, in(c, 0), dy);
-  give(c, in(c, 1), dy);
+  add_grad(c, in(c, 0), dy);
+  add_grad(c, in(c, 1), dy);
 }
 
 /* Dropout and cast are linear and their own adjoints (the mask is made again from its key). */
@@ -211,8 +211,8 @@ static void grad_nll(struct gctx *c, int32_t dl)
 {
   int32_t o[2] = { grad_new(c, in(c, 1)), grad_new(c, in(c, 2)) };
   emit(c, TC_OP_NLL_BWD, 3, (int32_t[]){ dl, in(c, 1), in(c, 3) }, 2, o);
-  give(c, in(c, 1), o[0]);
-  give(c, in(c, 2), o[1]);
+  add_grad(c, in(c, 1), o[0]);
+  add_grad(c, in(c, 2), o[1]);
 }
 
 /* The seed: d loss / d x is the factor of the sum, everywhere. */
@@ -230,8 +230,8 @@ static void (*const rule[TC_OPS])(struct gctx *c, int32_t dy) = {
   [TC_OP_NLL] = grad_nll,       [TC_OP_SUM] = grad_sum,
 };
 
-/* What another stage has summed up over the step is added to the owner's. */
-static void add_guests(struct tc_graph *g)
+/* Gradients of tied weights that another stage has summed over the step are added to the owner's. */
+static void add_tied(struct tc_graph *g)
 {
   for (int32_t p = 0; p < g->n_params; p++) {
     struct tc_param *x = &g->param[p];
@@ -292,7 +292,7 @@ int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
     if (!rc) rule[fwd.op](&c, c.grad[tc_out(g, &fwd, 0)]);
   }
   free(c.grad);
-  if (!rc) add_guests(g);
+  if (!rc) add_tied(g);
   if (!rc) note_contributions(g, n_order);
   return rc;
 }

@@ -1,12 +1,12 @@
 /* infer.c - the shard pass: from annotations to a layout for every tensor.
  *
- * Up-sweep: annotations (of outputs, and of state inputs) flow as wants to unannotated inputs.
- * Down-sweep: each node, in order, chooses on each axis one letter of its rule to be split (or
+ * Up-sweep: annotations (of outputs, and of state inputs) flow as preferences to unannotated inputs.
+ * Down-sweep: each node, in order, chooses on each axis one subscript of its rule to be split (or
  * rows, or a coordinate, or nothing). The backward pass of a node chooses what the node chose, an
  * update what its parameter's row says. Else a parameter's use beats an annotated output, which beats
  * what the primal of a gradient has, which beats the first operand that is split; at(k) is taken
- * only where nothing is split. Inputs that differ get transitions; a contracted split letter
- * makes the output partial, which is resolved where it is produced, to its want, else to R.
+ * only where nothing is split. Inputs that differ are resharded; a contracted split subscript
+ * makes the output partial, which is resolved where it is produced, as is preferred, else to R.
  * Partial gradients of a parameter are resolved after the last contribution only. */
 #include "src/passes/impl.h"
 #include "src/graph/rule.h"
@@ -24,9 +24,9 @@ static struct tc_layout seen(const struct tc_graph *g, const struct tc_node *n, 
   return p->weight == t ? p->use : x->lay;
 }
 
-static bool choose_split(const struct tc_place *p, const char *letters, struct choice *c)
+static bool choose_split(const struct tc_place *p, const char *subs, struct choice *c)
 {
-  if (p->kind == TC_S) *c = (struct choice){ TC_S, letters[p->dim], 0 };
+  if (p->kind == TC_S) *c = (struct choice){ TC_S, subs[p->dim], 0 };
   else if (p->kind == TC_SROWS) *c = (struct choice){ TC_SROWS, 0, 0 };
   else return false;
   return true;
@@ -39,14 +39,14 @@ static bool choose_at(const struct tc_place *p, struct choice *c)
   return true;
 }
 
-static bool choose(const struct tc_place *p, const char *letters, struct choice *c)
+static bool choose(const struct tc_place *p, const char *subs, struct choice *c)
 {
-  return choose_split(p, letters, c) || choose_at(p, c);
+  return choose_split(p, subs, c) || choose_at(p, c);
 }
 
 /* ---- up-sweep ---------------------------------------------------------------------- */
 
-static void want_node(struct sctx *s, const struct tc_node *n, int axis)
+static void prefer_node(struct sctx *s, const struct tc_node *n, int axis)
 {
   struct tc_graph *g = s->g;
   char l[TC_RULE_MAX][TC_DIMS + 1];
@@ -70,7 +70,7 @@ static void want_node(struct sctx *s, const struct tc_node *n, int axis)
     struct tc_tensor *x = &g->tensor[tc_in(g, n, i)];
     if (x->state || x->annotated || x->preferred.on[axis].kind != TC_R || x->rank == 0) continue;
     if (c.kind == TC_S) {
-      const char *d = strchr(l[i], c.letter);
+      const char *d = strchr(l[i], c.sub);
       if (d) x->preferred.on[axis] = (struct tc_place){ TC_S, (uint8_t)(d - l[i]), 0, 0 };
     } else if (tc_op_info[n->op].flags & TC_OPF_ROWS) {
       x->preferred.on[axis] = (struct tc_place){ c.kind, 0, 0, c.at };
@@ -117,7 +117,7 @@ static bool cuts_evenly(const struct sctx *s, const struct tc_node *n, int axis,
     const bool in = i < n->n_in;
     const struct tc_tensor *t = &s->g->tensor[in ? tc_in(s->g, n, i) : tc_out(s->g, n, i - n->n_in)];
     const char *li = in ? l[TC_MIN(i, TC_RULE_MAX - 2)] : i < TC_RULE_MAX ? l[i] : "";
-    const char *at = strchr(li, c->letter);
+    const char *at = strchr(li, c->sub);
     if (!at || at - li >= t->rank) continue;
     if (tc_stored_dim(t, (int)(at - li)) % s->m->size[axis]) return false;
   }
@@ -183,7 +183,7 @@ static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
     asks = asked_split(s, n, axis, total, l, c);
     if (asks < 0 && !natural_split(s, n, axis, total, l, c)) choose_coordinate(s, n, axis, total, c);
   }
-  bool bad = (c->kind == TC_S && *op->unsplittable && strchr(op->unsplittable, c->letter)) ||
+  bool bad = (c->kind == TC_S && *op->unsplittable && strchr(op->unsplittable, c->sub)) ||
              (c->kind == TC_SROWS && !(op->flags & TC_OPF_ROWS));
   if (bad && asks >= 0) {
     int32_t other = n->n_out && tc_out(g, n, 0) != asks ? tc_out(g, n, 0) : tc_in(g, n, 0);
@@ -195,8 +195,8 @@ static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
   return 0;
 }
 
-/* S(*) is what the other axes leave, so one axis can have it. */
-static void keep_one_rows(struct choice c[TC_AXES])
+/* A flat shard is cut from what the other axes leave, so one axis can have it. */
+static void keep_one_flat(struct choice c[TC_AXES])
 {
   bool had = false;
   for (int a = 0; a < TC_AXES; a++) {
@@ -206,26 +206,26 @@ static void keep_one_rows(struct choice c[TC_AXES])
   }
 }
 
-/* Whole sequences: give up splits of the first letter, innermost axis first. */
-static void keep_grain(struct sctx *s, const struct tc_node *n,
+/* Blocks of whole sequences: splits of the first subscript are given up, innermost axis first. */
+static void keep_blocks(struct sctx *s, const struct tc_node *n,
                        char l[TC_RULE_MAX][TC_DIMS + 1], struct choice c[TC_AXES])
 {
   if (!(tc_op_info[n->op].flags & TC_OPF_BLOCK)) return;
   for (int a = TC_AXES - 1; a >= 0; a--) {
     int64_t rows = s->g->tensor[tc_in(s->g, n, 0)].dim[0];
     for (int b = 0; b < TC_AXES; b++)
-      if (c[b].kind == TC_S && c[b].letter == l[0][0]) rows /= s->m->size[b];
+      if (c[b].kind == TC_S && c[b].sub == l[0][0]) rows /= s->m->size[b];
     if (rows % n->attr.sequence == 0) return;
-    if (c[a].kind == TC_S && c[a].letter == l[0][0]) c[a].kind = TC_R;
+    if (c[a].kind == TC_S && c[a].sub == l[0][0]) c[a].kind = TC_R;
   }
 }
 
-static struct tc_place placed(const struct choice *c, const char *letters, int rank)
+static struct tc_place placed(const struct choice *c, const char *subs, int rank)
 {
   struct tc_place p = { 0 };
   if (c->kind == TC_S) {
-    const char *d = strchr(letters, c->letter);
-    if (d && *d) p = (struct tc_place){ TC_S, (uint8_t)(d - letters), 0, 0 };
+    const char *d = strchr(subs, c->sub);
+    if (d && *d) p = (struct tc_place){ TC_S, (uint8_t)(d - subs), 0, 0 };
   } else if (c->kind == TC_SROWS) {
     if (rank > 0) p.kind = TC_SROWS;
   } else if (c->kind == TC_AT) {
@@ -265,7 +265,7 @@ static struct tc_layout made_as(const struct sctx *s, int32_t node, int k,
   return made;
 }
 
-static int shard_node(struct sctx *s, int32_t node)
+static int infer_node(struct sctx *s, int32_t node)
 {
   struct tc_graph *g = s->g;
   char l[TC_RULE_MAX][TC_DIMS + 1] = { "" };
@@ -276,14 +276,14 @@ static int shard_node(struct sctx *s, int32_t node)
     TC_TRY(choose_axis(s, &g->node[node], a, l, &c[a]));
     partial[a] = c[a].kind == TC_R && stays_partial(s, &g->node[node], a);
   }
-  keep_grain(s, &g->node[node], l, c);
-  keep_one_rows(c);
+  keep_blocks(s, &g->node[node], l, c);
+  keep_one_flat(c);
   memcpy(s->choice[node], c, sizeof c);
   int n_in = g->node[node].n_in, n_out = g->node[node].n_out;
   int32_t before[TC_RULE_MAX] = { 0 };
   for (int i = 0; i < n_in; i++) {
     int32_t t = s->now[tc_in(g, &g->node[node], i)];
-    /* More inputs than letters: all alike (sqnorm, clip). */
+    /* More inputs than subscripts: all alike (sqnorm, clip). */
     const char *li = l[TC_MIN(i, TC_RULE_MAX - 2)];
     struct tc_layout need;
     for (int a = 0; a < TC_AXES; a++)
@@ -334,7 +334,7 @@ static int check_even(struct sctx *s)
   return 0;
 }
 
-/* Names in the graph that point at tensors follow the transitions. */
+/* Tensors that the graph and its parameters name are those after the reshards. */
 static void follow(struct sctx *s)
 {
   struct tc_graph *g = s->g;
@@ -367,10 +367,10 @@ int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
     if (primal && primal->annotated && !primal->state) g->tensor[t].preferred = primal->lay;
   }
   for (int32_t i = n_order - 1; i >= 0; i--)
-    for (int a = 0; a < TC_AXES; a++) want_node(&s, &g->node[order[i]], a);
+    for (int a = 0; a < TC_AXES; a++) prefer_node(&s, &g->node[order[i]], a);
   g->n_order = 0;
   int rc = 0;
-  for (int32_t i = 0; i < n_order && rc >= 0; i++) rc = shard_node(&s, order[i]);
+  for (int32_t i = 0; i < n_order && rc >= 0; i++) rc = infer_node(&s, order[i]);
   if (rc >= 0) rc = share_results(&s);
   if (rc >= 0) rc = check_even(&s);
   if (rc >= 0) follow(&s);

@@ -1,6 +1,6 @@
-/* place.c - inputs brought to a node, outputs taken from it.
+/* place.c - a node's inputs resharded to where it needs them, its outputs to where they belong.
  *
- * Transitions are shared between readers. Partial outputs are resolved where they are produced; an
+ * Reshards are shared between readers. Partial outputs are resolved where they are produced; an
  * output that must be elsewhere than its node makes it is made apart and moved; gradients for an
  * accumulator that is placed otherwise than they are made are summed apart within a micro-batch. */
 #include "src/passes/impl.h"
@@ -15,7 +15,7 @@ const struct tc_tensor *tc_place_required(const struct tc_graph *g, int32_t t)
   return root != t && g->tensor[root].state && g->tensor[root].annotated ? &g->tensor[root] : NULL;
 }
 
-/* Readers that share a transition: of a weight as long as it is kept, of the update among
+/* Readers that share a reshard: of a weight until it is resharded, of the update among
  * themselves, of an activation over the backward pass too unless it is gathered again (what came from
  * another stage is not sent again). The loss head is one phase, since its backward pass follows its
  * forward pass. */
@@ -36,7 +36,7 @@ static void phase_of(const struct sctx *s, const struct tc_node *n, const struct
 }
 
 /* Whether a RESHARD changes who has which rows. */
-static bool moves_rows(const struct tc_graph *g, const struct tc_node *n)
+static bool reshards_rows(const struct tc_graph *g, const struct tc_node *n)
 {
   const struct tc_place *from = &g->tensor[tc_in(g, n, 0)].lay.on[n->axis];
   const struct tc_place *to = &g->tensor[tc_out(g, n, 0)].lay.on[n->axis];
@@ -44,14 +44,14 @@ static bool moves_rows(const struct tc_graph *g, const struct tc_node *n)
                                      (to->kind == TC_S && to->dim == 0));
 }
 
-/* Brings t to a layout in a space; the new nodes take the role. */
-static int32_t bring(struct sctx *s, int32_t t, const struct tc_layout *to, int space,
+/* Reshards t to a layout in a space; the new nodes take the role. */
+static int32_t reshard_to(struct sctx *s, int32_t t, const struct tc_layout *to, int space,
                      int32_t like, int role)
 {
   struct tc_graph *g = s->g;
   int32_t first = g->n_nodes;
   if (g->tensor[t].space == TC_HOST && space == TC_DEVICE) {
-    struct tc_layout there = g->tensor[t].lay;             /* from stage to stage as it rests */
+    struct tc_layout there = g->tensor[t].lay;             /* a stage send before the copy */
     there.on[TC_PP] = to->on[TC_PP];
     t = tc_reshard(g, t, &there, like, s->err);
     if (t < 0) return t;
@@ -63,12 +63,12 @@ static int32_t bring(struct sctx *s, int32_t t, const struct tc_layout *to, int 
     struct tc_node *n = &g->node[i];
     n->role = (uint8_t)role;
     if (!role && n->mark == TC_W) n->mark = TC_B;          /* its first reader may be a W */
-    if (role || moves_rows(g, n)) n->head = false;         /* not for each chunk of the head's rows */
+    if (role || reshards_rows(g, n)) n->head = false;         /* not for each chunk of the head's rows */
   }
   return t;
 }
 
-/* The transition that readers of this kind share; -1: none yet. */
+/* The reshard that readers of this kind share; -1: none yet. */
 static int find_made(const struct sctx *s, const struct made *key)
 {
   for (int k = s->n_made - 1; k >= 0; k--) {
@@ -93,8 +93,8 @@ int tc_place_input(struct sctx *s, int32_t node, int i, const struct tc_layout *
     int k = find_made(s, &key);
     if (k < 0) {
       int32_t first = g->n_nodes;
-      bool fetch = weight || (x->state && x->space != key.space);
-      key.to = bring(s, t, need, key.space, node, fetch ? TC_ROLE_GATHER : TC_ROLE_NONE);
+      bool gather = weight || (x->state && x->space != key.space);
+      key.to = reshard_to(s, t, need, key.space, node, gather ? TC_ROLE_GATHER : TC_ROLE_NONE);
       if (key.to < 0) return key.to;
       for (int32_t j = first; j < g->n_nodes && weight; j++) {
         bool sent = g->node[j].axis == TC_PP;    /* to another stage: once a step */
@@ -191,7 +191,7 @@ static void make_instead(struct tc_graph *g, int32_t last, int32_t v)
 }
 
 /* An output that must be elsewhere than the node makes it: made apart, then moved there. If it
- * overwrites an input that was brought here, it is made in its place. before[]: the inputs as
+ * overwrites an input that was resharded, it is made in its place. before[]: the inputs as
  * they were. */
 static int deliver(struct sctx *s, int32_t node, int k, const struct tc_layout *to, int space,
                    const int32_t *before)
@@ -205,7 +205,7 @@ static int deliver(struct sctx *s, int32_t node, int k, const struct tc_layout *
   }
   struct made key = { .from = v, .to = tmp, .space = g->tensor[tmp].space,
                       .lay = g->tensor[tmp].lay };
-  int32_t last = bring(s, tmp, to, space, node,
+  int32_t last = reshard_to(s, tmp, to, space, node,
                        g->node[node].mark == TC_U ? TC_ROLE_STORE : TC_ROLE_NONE);
   if (last < 0) return last;
   if (last == tmp)
@@ -232,24 +232,24 @@ static void settle_acc(struct sctx *s, int32_t node, int k)
   if (acc->id == g->param[v->param].acc) g->param[v->param].acc_lay = acc->lay;
 }
 
-/* Whether t is a version of an accumulator that is added to another stage's. */
-static bool is_guest(const struct tc_graph *g, int32_t t)
+/* Whether t is a version of the accumulator of a tied weight, which is added to another stage's. */
+static bool is_tied(const struct tc_graph *g, int32_t t)
 {
   int32_t p = g->tensor[t].param;
   return p >= 0 && g->param[p].tied_acc >= 0 && tc_tensor_root(g, t) == g->param[p].tied_acc;
 }
 
-/* What a tensor is asked to be on an axis, the others being as in l. Several readers ask, and S(*) on a
- * second axis can't be. */
-static struct tc_place asked_place(const struct tc_layout *l, const struct tc_layout *want, int axis)
+/* The preferred placement on an axis, the others being as in l. Several readers have preferences, and a
+ * tensor can be a flat shard on one axis only. */
+static struct tc_place preferred_place(const struct tc_layout *l, const struct tc_layout *preferred, int axis)
 {
-  for (int a = 0; a < TC_AXES && want->on[axis].kind == TC_SROWS; a++)
+  for (int a = 0; a < TC_AXES && preferred->on[axis].kind == TC_SROWS; a++)
     if (a != axis && l->on[a].kind == TC_SROWS) return (struct tc_place){ 0 };
-  return want->on[axis];
+  return preferred->on[axis];
 }
 
-/* Resolves what is partial of t, which node has made: to `want`, else to R. */
-static int32_t resolve(struct sctx *s, int32_t node, int32_t t, const struct tc_layout *want)
+/* Resolves what is partial of t, which node has made: as is preferred, else to R. */
+static int32_t resolve(struct sctx *s, int32_t node, int32_t t, const struct tc_layout *preferred)
 {
   struct tc_graph *g = s->g;
   struct tc_layout to = g->tensor[t].lay;
@@ -260,19 +260,19 @@ static int32_t resolve(struct sctx *s, int32_t node, int32_t t, const struct tc_
       return tc_fail(s->err, TC_ELAYOUT, "%s of op %s is partial in time", g->tensor[t].name,
                      tc_op_info[g->node[node].op].name);
     any = true;
-    to.on[a] = asked_place(&to, want, a);
+    to.on[a] = preferred_place(&to, preferred, a);
   }
   if (!any) return t;
   bool grad = g->tensor[t].param >= 0;
-  return bring(s, t, &to, g->tensor[t].space, node, grad ? TC_ROLE_GRAD : TC_ROLE_NONE);
+  return reshard_to(s, t, &to, g->tensor[t].space, node, grad ? TC_ROLE_GRAD : TC_ROLE_NONE);
 }
 
 /* Partial outputs are resolved where they are produced. */
 static int resolve_output(struct sctx *s, int32_t node, int32_t t)
 {
   if (t < s->n_old && s->next_version[t] >= 0) return 0;           /* what overwrites it is resolved */
-  const struct tc_layout want = s->g->tensor[t].preferred;
-  int32_t d = resolve(s, node, t, &want);
+  const struct tc_layout preferred = s->g->tensor[t].preferred;
+  int32_t d = resolve(s, node, t, &preferred);
   if (d >= 0) s->now[t] = d;
   return d < 0 ? d : 0;
 }
@@ -326,23 +326,23 @@ static int close_partial(struct sctx *s, struct sum *x)
   x->partial = -1;
   to.on[TC_MB] = g->tensor[tmp].lay.on[TC_MB];
   bool once = to.on[TC_MB].kind == TC_R;
-  int32_t moved = bring(s, tmp, &to, acc->space, like, TC_ROLE_GRAD);
+  int32_t moved = reshard_to(s, tmp, &to, acc->space, like, TC_ROLE_GRAD);
   if (moved < 0) return moved;
   if (once && x->version == root) {              /* the first: straight into its place */
-    make_instead(g, moved, x->name);
-    g->tensor[x->name].overwrites = root;
-    s->now[x->last] = x->version = x->name;
+    make_instead(g, moved, x->next);
+    g->tensor[x->next].overwrites = root;
+    s->now[x->last] = x->version = x->next;
     return 0;
   }
-  struct tc_node *a = tc_node_new(g, TC_OP_ACCUM, 1, &moved, 1, &x->name);
+  struct tc_node *a = tc_node_new(g, TC_OP_ACCUM, 1, &moved, 1, &x->next);
   a->unit = g->node[like].unit;
   a->mark = g->node[like].mark;
   a->once_a_step = once;
   a->acc = 1;
-  g->tensor[x->name].lay = g->tensor[root].lay;
-  g->tensor[x->name].space = g->tensor[root].space;
+  g->tensor[x->next].lay = g->tensor[root].lay;
+  g->tensor[x->next].space = g->tensor[root].space;
   a->space = g->tensor[root].space;
-  add_version(s, x, a, x->name);
+  add_version(s, x, a, x->next);
   return 0;
 }
 
@@ -364,7 +364,7 @@ static int add_to_partial(struct sctx *s, int32_t node, int k, struct sum *x)
     TC_TRY(close_partial(s, x));
   }
   x->partial = tmp;
-  x->name = v;
+  x->next = v;
   return 0;
 }
 
@@ -381,9 +381,9 @@ static int contribute(struct sctx *s, int32_t node, int k, struct sum *x)
   else TC_TRY(add_to_partial(s, node, k, x));
   if (x->partial >= 0 && (x->in_mb == 0 || x->left == 0)) TC_TRY(close_partial(s, x));
   /* What was moved already is resolved by the update; another stage's sum, by its owner's. */
-  if (x->left || !direct || is_guest(g, x->version)) return 0;
-  const struct tc_layout want = g->tensor[x->last].preferred;
-  int32_t d = resolve(s, node, x->version, &want);
+  if (x->left || !direct || is_tied(g, x->version)) return 0;
+  const struct tc_layout preferred = g->tensor[x->last].preferred;
+  int32_t d = resolve(s, node, x->version, &preferred);
   if (d >= 0) s->now[x->last] = d;
   return d < 0 ? d : 0;
 }

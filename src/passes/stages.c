@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Operations of a node in forward, over the whole batch: the letters of a product; attention's
+/* Operations of a node in forward, over the whole batch: the subscripts of a product; attention's
  * two products over half of the square. */
 static double work(const struct tc_graph *g, const struct tc_node *n)
 {

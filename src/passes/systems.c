@@ -18,7 +18,7 @@ static const struct tc_annotation rows_gathered[] = {
   ROW("embed", TC_DP, S(0)), ROW("logits", TC_DP, RANK0), END };
 
 const struct tc_system tc_systems[] = {
-  /* name          store use  acc   update  keep          batch rows */
+  /* name          store use  acc   update  reshard after        batch rows */
   { "ddp",       { R,    R,   P,    R },    TC_AFTER_STEP, S(0), NULL,
     "every rank holds everything; gradients are all-reduced" },
   { "zero1",     { R,    R,   P,    ROWS }, TC_AFTER_STEP, S(0), NULL,
@@ -97,7 +97,7 @@ static int refuse(const struct tc_annotation *a, const char *name, const char *w
 }
 
 /* One placement of a tensor of `rank` dimensions. */
-static int put(struct tc_layout *l, const struct tc_annotation *a, int k, bool said,
+static int put(struct tc_layout *l, const struct tc_annotation *a, int k, bool set,
                const char *name, int rank, struct tc_err *err)
 {
   const struct tc_place *was = &l->on[a->axis], *to = &a->place[a->four ? k : 0];
@@ -109,13 +109,13 @@ static int put(struct tc_layout *l, const struct tc_annotation *a, int k, bool s
     return refuse(a, name, text, err);
   }
   if (a->axis == TC_PP) return 0;                /* of one stage, or R: program/setup.c refuses others */
-  if (said && !tc_place_equal(was, to))
+  if (set && !tc_place_equal(was, to))
     return refuse(a, name, "was already placed there by another row: they contradict", err);
   l->on[a->axis] = *to;
   return 0;
 }
 
-/* S(*) is what the other axes leave of a tensor, so that one axis can have it. */
+/* A flat shard is cut from what the other axes leave of a tensor, so that one axis can have it. */
 static int check_rows(const struct tc_graph *g, struct tc_err *err)
 {
   for (int32_t i = 0; i < g->n_params; i++) {
@@ -134,9 +134,9 @@ static int annotate_param_by(struct tc_graph *g, struct tc_param *p, const struc
                              struct tc_err *err)
 {
   struct tc_layout *all[] = { &p->store, &p->use, &p->acc_lay, &p->update };
-  bool said = p->set_axes >> a->axis & 1;
+  bool set = p->set_axes >> a->axis & 1;
   for (int k = 0; k < TC_PLACES; k++)
-    TC_TRY(put(all[k], a, k, said, p->name, g->tensor[p->weight].rank, err));
+    TC_TRY(put(all[k], a, k, set, p->name, g->tensor[p->weight].rank, err));
   p->set_axes |= (uint8_t)(1u << a->axis);
   if (a->four && a->reshard_after >= 0) {
     if (p->reshard_after_set && p->reshard_after != a->reshard_after)

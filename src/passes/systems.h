@@ -16,7 +16,7 @@ struct tc_annotation {
   int axis;
   struct tc_place place[TC_PLACES];
   bool four;
-  int reshard_after;                      /* four only; enum tc_reshard_after, -1: not said */
+  int reshard_after;             /* four only; enum tc_reshard_after, -1: not set */
   int line;                      /* of the file it comes from; 0: none */
 };
 

@@ -1,6 +1,6 @@
-/* sums.c - the time of a step where a pipeline is too long to play every action: what each
- * kind of work (F, B, W) of a chunk takes is summed over its nodes, and the simulator of schedules
- * (schedule/pipeline.h) plays the chunks. Transfers on tp are waited for where they stand; those on dp that
+/* sums.c - the time of a step where a pipeline is too long to simulate every action: what each
+ * kind of work (F, B, W) of a chunk takes is summed over its nodes, and the simulation of schedules
+ * (schedule/pipeline.h) is run with the chunks. Transfers on tp are waited for where they stand; those on dp that
  * come every micro-batch hide behind that micro-batch's work; what comes once a step is added, less
  * what a backward pass can hide of it: of gradients most, of new weights nothing. */
 #include "src/plan/impl.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNKS = 1000 };          /* as many as program/setup.c lets parallel.virtual_stages be */
+enum { CHUNKS = 1000 };          /* the most that options.def lets parallel.virtual_stages be */
 
 /* Of one rank: seconds by chunk and mark; once a step. */
 struct sums {

@@ -16,7 +16,10 @@ static inline bool tc_is_stage_send(const struct tc_node *n)
 }
 
 /* Between stages in every micro-batch; the others are of a tied weight, once a step. */
-static inline bool tc_sends_each_mb(const struct tc_node *n) { return tc_is_stage_send(n) && !n->once_a_step; }
+static inline bool tc_sends_each_mb(const struct tc_node *n)
+{
+  return tc_is_stage_send(n) && !n->once_a_step;
+}
 
 /* A node in a micro-batch. item: of the pipeline's schedule; -2: before all of them, -1: after them. */
 struct task { int32_t node, mb, item; };
@@ -61,12 +64,12 @@ bool tc_is_gather(const struct builder *c, const struct tc_node *n);
 
 /* ---- memory ---------------------------------------------------------------------------- */
 
-/* Positions in the list, first and last, in each of the micro-batches slot, slot + step, ...
- * n = 0: no scratch of its own. */
-struct tc_life { int32_t first, last; };
-struct tc_live {
+/* A live range: positions in the list, first and last. */
+struct tc_range { int32_t first, last; };
+/* A tensor's live ranges in the micro-batches slot, slot + step, ... n = 0: no scratch of its own. */
+struct tc_object {
   int32_t t, n, slot, step;
-  struct tc_life *in;            /* [n], step apart; borrowed from lives.all */
+  struct tc_range *in;            /* [n], step apart; borrowed from ranges.all */
   int64_t bytes, off;
 };
 
@@ -74,10 +77,10 @@ struct tc_live {
 struct tc_placed;
 struct tc_placed *tc_placed_new(void);           /* owned by the caller */
 void tc_placed_free(struct tc_placed *p);
-/* The lowest offset at which l overlaps nothing that is placed and lives at the same time. */
-int64_t tc_placed_lowest(struct tc_placed *p, const struct tc_live *l);
+/* The lowest offset at which l overlaps nothing that is placed and live at the same time. */
+int64_t tc_placed_lowest(struct tc_placed *p, const struct tc_object *l);
 /* Puts l where its `off` says; l is borrowed. */
-void tc_placed_add(struct tc_placed *p, const struct tc_live *l);
+void tc_placed_add(struct tc_placed *p, const struct tc_object *l);
 /* How many objects, and nodes above them, all searches looked at. */
 int64_t tc_placed_looked(const struct tc_placed *p);
 

@@ -144,7 +144,8 @@ static int check_shape(const struct pipeline_kind *kind, int p, int v, int m, st
   return TC_OK;
 }
 
-int tc_pipeline_new(struct tc_pipeline **out, const char *name, int p, int v, int m, struct tc_err *err)
+int tc_pipeline_new(struct tc_pipeline **out, const char *name, int p, int v, int m,
+                    struct tc_err *err)
 {
   const struct pipeline_kind *kind = find_kind(name, err);
   if (!kind) return TC_EUSER;

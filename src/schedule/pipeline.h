@@ -1,11 +1,15 @@
 /* pipeline.h - pipeline schedules: which rank works on which micro-batch when, as pure functions; and
- * their simulator.
+ * their simulation.
+ *
+ * In: a program with placements, and options. Out: a rank's list of actions, and an offset for every
+ * buffer. Files in reading order: pipeline.[ch] and simulate.c (the ranks of a pipeline); actions.[ch]
+ * with tasks.c, actions_check.c (a rank's list); arena.[ch] with arena_place.c (memory); impl.h.
  *
  * p ranks hold v chunks each: p * v stages, each with a forward (F) and a backward (B) a micro-batch.
  * Zero-bubble schedules have the gradients of weights (W) apart; in all others B is B and W.
  * A schedule is one list of items a rank, which the rank works through in that order. */
-#ifndef TC_SCHED_H
-#define TC_SCHED_H
+#ifndef TC_PIPELINE_H
+#define TC_PIPELINE_H
 
 #include "src/base/base.h"
 
@@ -37,7 +41,8 @@ bool tc_pipeline_splits(const char *name);
  * Every chunk takes its micro-batches in ascending order in each kind of work, so those alive in a
  * chunk are consecutive: micro-batch mb may live in slot mb % (tc_pipeline_peak of the chunk).
  * TC_EUSER: no such schedule; TC_ELAYOUT: p, v, m impossible, with what would fit. */
-int tc_pipeline_new(struct tc_pipeline **out, const char *name, int p, int v, int m, struct tc_err *err);
+int tc_pipeline_new(struct tc_pipeline **out, const char *name, int p, int v, int m,
+                    struct tc_err *err);
 void tc_pipeline_free(struct tc_pipeline *s);
 
 /* Local. Chunk c of rank r is stage c * p + r, in 0 .. p * v - 1; and back. */
@@ -45,16 +50,23 @@ static inline int32_t tc_pipeline_stage(const struct tc_pipeline *s, int32_t ran
 {
   return chunk * s->p + rank;
 }
-static inline int32_t tc_pipeline_rank(const struct tc_pipeline *s, int32_t stage) { return stage % s->p; }
-static inline int32_t tc_pipeline_chunk(const struct tc_pipeline *s, int32_t stage) { return stage / s->p; }
+static inline int32_t tc_pipeline_rank(const struct tc_pipeline *s, int32_t stage)
+{
+  return stage % s->p;
+}
+static inline int32_t tc_pipeline_chunk(const struct tc_pipeline *s, int32_t stage)
+{
+  return stage / s->p;
+}
 
 /* Local. Each rank has each item of its chunks exactly once, F before B before W. TC_ELAYOUT with
  * rank and item if not. Says nothing of other ranks: tc_pipeline_simulate does. */
 int tc_pipeline_check(const struct tc_pipeline *s, struct tc_err *err);
 
 /* Local. The most micro-batches of a rank's chunk (-1: of all its chunks together) whose `from` has
- * run and whose `to` has not ended, at any time: slots for what crosses from F to B, F to W, B to W. */
-int32_t tc_pipeline_peak(const struct tc_pipeline *s, int32_t rank, int32_t chunk, int from, int to);
+ * run and whose `to` has not ended, at any time: slots for what goes from F to B, F to W, B to W. */
+int32_t tc_pipeline_peak(const struct tc_pipeline *s, int32_t rank, int32_t chunk, int from,
+                         int to);
 
 /* Any unit of time. */
 struct tc_pipeline_cost {
@@ -62,7 +74,7 @@ struct tc_pipeline_cost {
   double send;                   /* of what F or B makes, to another rank */
 };
 
-/* What crosses a boundary between ranks. */
+/* A tensor sent from a stage to the next, on another rank. */
 struct tc_transfer {
   uint8_t work;                  /* F: activations; B: their gradients */
   int32_t stage_from, stage_to, mb;
@@ -86,26 +98,27 @@ struct tc_simulation {
   int32_t *peak_rank;            /* [p]: the same of all chunks together */
 };
 
-/* Local. Checks s, then plays it: each rank runs its items in order; an item starts when its rank is
- * free and its inputs are there: for F the F of the stage before; for B its own F and the B of the
+/* Local. Checks s, then runs its simulation: each simulated rank runs its items in order; an item
+ * starts when its rank is free and its inputs are there: for F the F of the stage before; for B its own F and the B of the
  * stage after; for W its own B. cost[n_cost] is borrowed, n_cost is 1 (for all stages) or p * v.
  * If t is NULL, transfers don't wait for each other. Else each rank has one serial queue and no
  * buffers: a transfer runs when it is made and is at the head of both ranks' queues.
  * *out is owned by the caller. Memory is linear in the items; so is time (peaks: a pass a chunk).
- * TC_ELAYOUT: not as tc_pipeline_check wants it, or a deadlock (names rank, item, and what it waits
+ * TC_ELAYOUT: not as tc_pipeline_check requires it, or a deadlock (names rank, item, and what it waits
  * for). TC_EUSER: costs that are no durations. */
-int tc_pipeline_simulate(struct tc_simulation **out, const struct tc_pipeline *s, const struct tc_pipeline_cost *cost,
-                      int32_t n_cost, const struct tc_transfers *t, struct tc_err *err);
+int tc_pipeline_simulate(struct tc_simulation **out, const struct tc_pipeline *s,
+                         const struct tc_pipeline_cost *cost, int32_t n_cost,
+                         const struct tc_transfers *t, struct tc_err *err);
 void tc_simulation_free(struct tc_simulation *sim);
 
 /* Local. *out (owned by the caller) is all transfers in the order in which they are made where
  * costs are as given (cost NULL: F, B and W take 1 each, send nothing) and transfers don't wait for
  * each other; with each rank's queue in that order. f, b and w must be above 0.
  * Whatever the costs really are, ranks that issue in this order never deadlock, even without
- * buffers: why is said in pipeline.c, and the transfers are played once more to see it.
+ * buffers: simulate.c has the proof, and the simulation is run once more with the transfers.
  * TC_ELAYOUT, TC_EUSER: as tc_pipeline_simulate. */
 int tc_pipeline_transfers(struct tc_transfers **out, const struct tc_pipeline *s,
-                       const struct tc_pipeline_cost *cost, int32_t n_cost, struct tc_err *err);
+                          const struct tc_pipeline_cost *cost, int32_t n_cost, struct tc_err *err);
 void tc_transfers_free(struct tc_transfers *t);
 
 #endif

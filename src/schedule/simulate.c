@@ -186,8 +186,8 @@ static int run_all(struct run *u, struct tc_err *err)
 
 /* ---- the result ------------------------------------------------------------------------ */
 
-static int check_costs(const struct tc_pipeline *s, const struct tc_pipeline_cost *cost, int32_t n_cost,
-                       struct tc_err *err)
+static int check_costs(const struct tc_pipeline *s, const struct tc_pipeline_cost *cost,
+                       int32_t n_cost, struct tc_err *err)
 {
   TC_ASSERT(n_cost == 1 || n_cost == s->p * s->v);
   for (int32_t i = 0; i < n_cost; i++) {
@@ -246,8 +246,9 @@ void tc_simulation_free(struct tc_simulation *sim)
   free(sim);
 }
 
-int tc_pipeline_simulate(struct tc_simulation **out, const struct tc_pipeline *s, const struct tc_pipeline_cost *cost,
-                      int32_t n_cost, const struct tc_transfers *t, struct tc_err *err)
+int tc_pipeline_simulate(struct tc_simulation **out, const struct tc_pipeline *s,
+                         const struct tc_pipeline_cost *cost, int32_t n_cost,
+                         const struct tc_transfers *t, struct tc_err *err)
 {
   TC_TRY(check_costs(s, cost, n_cost, err));
   TC_TRY(tc_pipeline_check(s, err));
@@ -278,7 +279,8 @@ static int compare(const void *va, const void *vb)
   return (a->stage_from > b->stage_from) - (a->stage_from < b->stage_from);
 }
 
-static void collect(struct tc_transfers *t, const struct tc_pipeline *s, const struct tc_simulation *sim)
+static void collect(struct tc_transfers *t, const struct tc_pipeline *s,
+                    const struct tc_simulation *sim)
 {
   for (int32_t r = 0; r < s->p; r++)
     for (int32_t i = 0; i < s->n_items[r]; i++) {
@@ -311,7 +313,7 @@ static void fill_queues(struct tc_transfers *t)
 }
 
 int tc_pipeline_transfers(struct tc_transfers **out, const struct tc_pipeline *s,
-                       const struct tc_pipeline_cost *cost, int32_t n_cost, struct tc_err *err)
+                          const struct tc_pipeline_cost *cost, int32_t n_cost, struct tc_err *err)
 {
   const struct tc_pipeline_cost even = { 1, 1, 1, 0 };
   struct tc_simulation *sim;

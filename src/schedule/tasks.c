@@ -43,7 +43,8 @@ static int work_of(const struct builder *c, const struct tc_node *n)
 {
   if (n->mark == TC_F) return TC_WORK_F;
   bool split = c->pipeline && c->pipeline->split;
-  bool after = n->role == TC_ROLE_GRAD || n->op == TC_OP_ACCUM || (n->once_a_step && c->after_mbs[n->id]);
+  bool after = n->role == TC_ROLE_GRAD || n->op == TC_OP_ACCUM ||
+               (n->once_a_step && c->after_mbs[n->id]);
   return split && (after || (n->mark == TC_W && !n->head)) ? TC_WORK_W : TC_WORK_B;
 }
 
@@ -83,7 +84,8 @@ static void add_item(struct builder *c, const struct tc_item *x, int32_t item)
   const int32_t kind = x->chunk * TC_WORKS + x->work;
   for (int32_t i = c->kind_at[kind]; i < c->kind_at[kind + 1]; i++) {
     const struct tc_node *n = &c->g->node[c->of_kind[i]];
-    if (!n->once_a_step || x->mb == (c->after_mbs[n->id] ? c->o.n_mb - 1 : 0)) add_task(c, n->id, x->mb, item);
+    if (!n->once_a_step || x->mb == (c->after_mbs[n->id] ? c->o.n_mb - 1 : 0))
+      add_task(c, n->id, x->mb, item);
   }
 }
 

@@ -249,7 +249,7 @@ static void test_checks(void)
   p->arena->bytes[TC_SCRATCH] *= 2;                  /* so that nothing lies outside */
   for (int32_t t = 0; t < g->n_tensors; t++) {   /* outputs of a node moved onto its inputs */
     const struct tc_node *n = g->tensor[t].node >= 0 ? &g->node[g->tensor[t].node] : NULL;
-    if (p->arena->die[t].node < 0 || !n || !n->n_in || n->op == TC_OP_RESHARD) continue;
+    if (p->arena->last_use[t].node < 0 || !n || !n->n_in || n->op == TC_OP_RESHARD) continue;
     int32_t in = tc_tensor_root(g, tc_in(g, n, 0));
     if (g->tensor[in].state || in == t) continue;
     int64_t was = p->arena->off[t];

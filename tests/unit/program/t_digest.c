@@ -126,7 +126,7 @@ static void put_arena(FILE *f, const struct tc_arena *a)
   INTS(f, a->slot_at, a->n);
   INTS(f, a->slot, a->n_slot);
   for (int32_t t = 0; t < a->n; t++)
-    fprintf(f, " %d.%d.%d", a->die[t].node, a->die[t].wait, a->die[t].once);
+    fprintf(f, " %d.%d.%d", a->last_use[t].node, a->last_use[t].wait, a->last_use[t].once);
   INTS(f, a->bytes, TC_REGIONS);
   INTS(f, a->by_class[TC_DEVICE], TC_CLASSES);
   INTS(f, a->by_class[TC_HOST], TC_CLASSES);
