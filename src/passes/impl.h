@@ -32,7 +32,7 @@ struct sctx {
   struct tc_err *err;
   bool regather;                 /* what the backward pass needs gathered is gathered again */
   int32_t *now;                  /* tensor -> what stands for it after reshards */
-  int32_t *next_version;                 /* tensor -> the one that overwrites it; -1 */
+  int32_t *next_version;         /* tensor -> the one that overwrites it; -1 */
   struct sum *sum;               /* of accumulators, by their tensor; .version = -1: not an accumulator */
   struct choice (*choice)[TC_AXES];              /* node -> what it does; of nodes before the pass */
   int32_t n_old;                 /* tensors before the pass */

@@ -69,7 +69,7 @@ struct tc_range { int32_t first, last; };
 /* A tensor's live ranges in the micro-batches slot, slot + step, ... n = 0: no scratch of its own. */
 struct tc_object {
   int32_t t, n, slot, step;
-  struct tc_range *in;            /* [n], step apart; borrowed from ranges.all */
+  struct tc_range *in;           /* [n], step apart; borrowed from ranges.all */
   int64_t bytes, off;
 };
 
