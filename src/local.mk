@@ -142,6 +142,8 @@ libtercio_ir_a_SOURCES = \
   %D%/program/collective.c \
   %D%/program/collective.h \
   %D%/program/of_run.c \
+  %D%/program/predict.c \
+  %D%/program/predict.h \
   %D%/program/program.c \
   %D%/program/program.h \
   %D%/program/setup.c \
@@ -155,20 +157,22 @@ libtercio_ir_a_SOURCES = \
   %D%/schedule/impl.h \
   %D%/schedule/pipeline.c \
   %D%/schedule/pipeline.h \
+  %D%/schedule/simulate.c \
+  %D%/schedule/tasks.c \
   %D%/passes/annotate.c \
   %D%/passes/bucket.c \
-  %D%/passes/fuse.h \
   %D%/passes/fuse_ops.c \
   %D%/passes/grad.c \
   %D%/passes/impl.h \
   %D%/passes/infer.c \
+  %D%/passes/loss_chunks.c \
+  %D%/passes/offload.c \
+  %D%/passes/passes.h \
   %D%/passes/place.c \
   %D%/passes/recompute.c \
-  %D%/passes/recompute.h \
   %D%/passes/reshard.c \
-  %D%/passes/shard.h \
+  %D%/passes/reshard.h \
   %D%/passes/stages.c \
-  %D%/passes/stages.h \
   %D%/passes/systems.c \
   %D%/passes/systems.h \
   %D%/model/gpt.c \
@@ -186,6 +190,8 @@ libtercio_ir_a_SOURCES = \
   %D%/graph/placement.c \
   %D%/graph/placement.h \
   %D%/graph/print.c \
+  %D%/graph/rule.c \
+  %D%/graph/rule.h \
   %D%/graph/shard_box.c \
   %D%/graph/shard_box.h \
   %D%/coll/coll.c \

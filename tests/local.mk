@@ -99,7 +99,7 @@ unit_tests = \
   %D%/unit/schedule/t_arena.t \
   %D%/unit/schedule/t_broken.t \
   %D%/unit/schedule/t_memory.t \
-  %D%/unit/schedule/t_sched.t \
+  %D%/unit/schedule/t_pipeline.t \
   %D%/unit/train/t_boundary.t \
   %D%/unit/train/t_calls.t \
   %D%/unit/train/t_control.t \
@@ -306,7 +306,7 @@ tests_unit_program_t_setup_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_arena_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_broken_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_memory_t_LDADD = $(pure_libs)
-tests_unit_schedule_t_sched_t_LDADD = $(pure_libs)
+tests_unit_schedule_t_pipeline_t_LDADD = $(pure_libs)
 
 # Tests that see a library's header themselves.
 tests_unit_io_t_ckpt_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)

@@ -8,7 +8,7 @@
 /* The list of actions, consecutive runs of one micro-batch on one line. */
 static void print_schedule(const struct tc_program *p)
 {
-  const struct tc_schedule *s = p->schedule;
+  const struct tc_actions *s = p->actions;
   const char *const kind[] = { "run", "issue", "wait" };
   printf("# %d actions, %d micro-batches\n", s->n, s->n_mb);
   for (int32_t i = 0; i < s->n; i++) {

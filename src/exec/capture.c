@@ -20,13 +20,13 @@ enum { FEWEST = 4, MOST_ACTIONS = 20000 };
 /* A call: not an action that a joined one does, nor one without work here. */
 static bool is_call(const struct tc_xprog *p, int32_t k)
 {
-  const struct tc_action *a = &p->p->schedule->action[k];
+  const struct tc_action *a = &p->p->actions->action[k];
   return a->kind == TC_RUN && !p->node[a->node].nowhere && (!p->join[k] || p->join[k]->at == k);
 }
 
 void tc_exec_cut(struct tc_exec *x, struct tc_xprog *p)
 {
-  const struct tc_schedule *s = p->p->schedule;
+  const struct tc_actions *s = p->p->actions;
   if (!x->o.device->ops->capture || x->o.walk || s->n > MOST_ACTIONS) return;
   p->seg = tc_calloc((size_t)s->n + 1, sizeof *p->seg);
   for (int32_t k = 0; k < s->n;) {

@@ -30,6 +30,7 @@ struct tc_xmove {
   struct tc_coll_args args;
   struct tc_comm *comm;
   int coll, coord, size, root, from_root;
+  struct tc_place to;            /* a slice: the placement that it leads to */
   bool on_device, native;        /* all tensors are; the communicator is of the device's memory */
   size_t elem;
   tc_ticket ticket;
@@ -180,6 +181,7 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
   x->o = o;
   x->n_parts = x->n_send = n->n_in;
   x->coll = n->coll;
+  x->to = n->to;
   x->size = n->coll == TC_COPY ? 1 : m->size[n->axis];
   for (int32_t i = 0; n->coll == TC_COPY && i < g->n_order; i++) {
     const struct tc_node *other = &g->node[g->order[i]];
@@ -213,7 +215,7 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
   x->args = (struct tc_coll_args){
     .coll = tc_collective_coll(n, x->coord), .dtype = first->dtype, .red = n->red,
     .root = tc_collective_root(n, x->coord),
-    .n_parts = x->n_send, .parts = x->send, .ctl = n->ctl,
+    .n_parts = x->n_send, .parts = x->send, .ctl = n->control,
     .what = n->unit < g->n_units ? g->unit[n->unit].name : "" };
   if (o->device->ops->separate && x->on_device && !native && x->size > 1
       && !tc_coll_is_local(x->coll) && x->args.coll != TC_COLLS)
@@ -262,14 +264,14 @@ bool tc_xmove_is_mirrored(const struct tc_xmove *x) { return x->mirror != NULL; 
 
 /* What needs no peer: local steps, copies between spaces (on a CPU both are memory), and axes of
  * one rank. */
-static void run_local(struct tc_xmove *x, const struct tc_place *to_place)
+static void run_local(struct tc_xmove *x)
 {
   for (int k = 0; k < x->n_parts; k++) {
     struct xpart *p = &x->part[k];
     int64_t bytes = p->dst_elems * (int64_t)x->elem;
     struct tc_device *dev = x->o->device;
     if (x->coll == TC_SLICE && x->size > 1) {
-      slice(x, p, to_place);
+      slice(x, p, &x->to);
     } else if (x->coll == TC_ZERO && x->coord != x->from_root) {
       tc_device_fill(dev, p->dst, 0, bytes);
     } else if (x->coll == TC_COPY && dev->ops->copy_begin) {
@@ -284,14 +286,7 @@ int tc_xmove_issue(struct tc_xmove *x, struct tc_err *err)
 {
   x->ticket = 0;
   if (x->size == 1 || tc_coll_is_local(x->coll)) {
-    struct tc_place to = { 0 };                  /* found again from the shapes */
-    struct xpart *p = &x->part[0];
-    if (x->coll == TC_SLICE) {
-      to.kind = p->to.rows >= 0 ? TC_SROWS : TC_S;
-      for (int d = 0; d < p->rank; d++)
-        if (p->to.dim[d] != p->from.dim[d]) to.dim = (uint8_t)d;
-    }
-    run_local(x, &to);
+    run_local(x);
     return 0;
   }
   for (int k = 0; k < x->n_parts; k++) {

@@ -4,6 +4,7 @@
  * offsets and the accumulation bits; a transfer's buffers are not touched between its ISSUE and
  * its WAIT (the memory plan sees to that; the poison device proves it). */
 #include "src/exec/impl.h"
+#include "src/graph/rule.h"
 #include "src/watch/watch.h"
 
 #include <stdlib.h>
@@ -130,7 +131,7 @@ static int make_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, struct t
   xn->mb_step = tc_calloc((size_t)total, sizeof *xn->mb_step);
   xn->mb_dim = tc_calloc((size_t)total, sizeof *xn->mb_dim);
   *c = (struct tc_call){ .op = n->op, .node = id, .n_in = n->n_in, .n_out = n->n_out,
-                         .f = { n->f[0], n->f[1] }, .k = { n->k[0], n->k[1] }, .rt = &x->now };
+                         .f = { n->attr.number }, .k = { n->attr.index, n->attr.rows }, .rt = &x->now };
   c->in = tc_calloc((size_t)total, sizeof *c->in);
   c->out = c->in + n->n_in;
   for (int i = 0; i < total; i++) {
@@ -154,7 +155,7 @@ static int make_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, struct t
     void **ptr = tc_malloc((size_t)total * sizeof *ptr);
     for (int i = 0; i < total; i++) ptr[i] = c->in[i].data;
     int rc = 0;
-    xn->n_moves = tc_schedule_most(p->p->schedule, id);
+    xn->n_moves = tc_actions_most(p->p->actions, id);
     xn->move = tc_calloc((size_t)xn->n_moves, sizeof *xn->move);
     for (int32_t i = 0; i < xn->n_moves && !rc; i++) {
       rc = tc_xmove_new(&xn->move[i], g, n, &x->o, ptr, ptr + n->n_in, err);
@@ -175,11 +176,11 @@ static int make_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, struct t
 static void make_deaths(struct tc_xprog *p)
 {
   const struct tc_program *q = p->p;
-  for (int32_t i = 0; i < q->schedule->n_body; i++) {
-    int32_t n = 0, id = q->schedule->body[i];
+  for (int32_t i = 0; i < q->actions->n_body; i++) {
+    int32_t n = 0, id = q->actions->body[i];
     int32_t *dies = tc_malloc((size_t)(q->graph->n_tensors + 1) * sizeof *dies);
     for (int32_t t = 0; t < q->graph->n_tensors; t++)
-      if (q->arena->off[t] >= 0 && q->arena->die[t].node == id) dies[n++] = t;
+      if (q->arena->off[t] >= 0 && q->arena->last_use[t].node == id) dies[n++] = t;
     dies[n] = -1;
     p->node[id].dies = tc_realloc(dies, (size_t)(n + 1) * sizeof *dies);
   }
@@ -227,7 +228,7 @@ static int take_batches(struct tc_exec *x, struct tc_err *err)
 {
   int64_t most = 0;
   for (int i = 0; i < x->n_progs; i++) {
-    const struct tc_schedule *s = x->prog[i].p->schedule;
+    const struct tc_actions *s = x->prog[i].p->actions;
     int64_t n = 0;
     for (int32_t k = 0; k < s->n; k++)
       n += x->prog[i].p->graph->node[s->action[k].node].op == TC_OP_DATA;
@@ -241,7 +242,7 @@ static int take_batches(struct tc_exec *x, struct tc_err *err)
 static void find_first_write(struct tc_xprog *p)
 {
   const struct tc_graph *g = p->p->graph;
-  const struct tc_schedule *s = p->p->schedule;
+  const struct tc_actions *s = p->p->actions;
   for (p->first_write = 0; p->first_write < s->n; p->first_write++) {
     const struct tc_node *n = &g->node[s->action[p->first_write].node];
     for (int k = 0; k < n->n_out; k++)
@@ -264,7 +265,7 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
   }
   int rc = take_memory(x, err);
   for (int i = 0; i < n && !rc; i++) {
-    const struct tc_schedule *s = programs[i]->schedule;
+    const struct tc_actions *s = programs[i]->actions;
     for (int32_t k = 0; k < s->n_body && !rc; k++) rc = make_node(x, &x->prog[i], s->body[k], err);
     if (!rc && o->device->poison) make_deaths(&x->prog[i]);
     if (!rc) tc_exec_join(x, &x->prog[i]);
@@ -399,11 +400,11 @@ static int run_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t m
 static void poison_after(struct tc_exec *x, struct tc_xprog *p, int32_t k, int32_t node)
 {
   const struct tc_program *q = p->p;
-  const struct tc_action *a = &q->schedule->action[k];
+  const struct tc_action *a = &q->actions->action[k];
   const int32_t *coord = x->o.mesh->coord + (size_t)x->o.rank * TC_AXES;
   for (const int32_t *t = p->node[node].dies; t && *t >= 0; t++) {
-    const struct tc_death *d = &q->arena->die[*t];
-    if (d->wait != (a->kind == TC_WAIT) || (d->once && a->mb < q->schedule->n_mb - 1)) continue;
+    const struct tc_last_use *d = &q->arena->last_use[*t];
+    if (d->wait != (a->kind == TC_WAIT) || (d->once && a->mb < q->actions->n_mb - 1)) continue;
     if (tc_exec_put_off(p, k, *t)) continue;
     tc_device_poison(x->o.device, tc_exec_where(x, p, *t, a->mb),
                      tc_tensor_local_bytes(&q->graph->tensor[*t], x->o.mesh, coord));
@@ -413,7 +414,7 @@ static void poison_after(struct tc_exec *x, struct tc_xprog *p, int32_t k, int32
 static void poison(struct tc_exec *x, struct tc_xprog *p, int32_t k)
 {
   const struct tc_xjoin *j = p->join[k];
-  if (!j) poison_after(x, p, k, p->p->schedule->action[k].node);
+  if (!j) poison_after(x, p, k, p->p->actions->action[k].node);
   for (int32_t i = 0; j && i < j->n; i++) poison_after(x, p, k, j->node[i]);
 }
 
@@ -421,12 +422,12 @@ static void poison(struct tc_exec *x, struct tc_xprog *p, int32_t k)
 void tc_exec_mark(const struct tc_xprog *p, int32_t k)
 {
   const struct tc_graph *g = p->p->graph;
-  const struct tc_action *a = &p->p->schedule->action[k];
+  const struct tc_action *a = &p->p->actions->action[k];
   static const char *const pass[] = { [TC_F] = "forward", [TC_B] = "backward",
                                       [TC_W] = "weight gradient", [TC_U] = "update" };
   const struct tc_node *n = &g->node[a->node];
   tc_at(pass[n->mark], n->op == TC_OP_RESHARD ? "transfer" : tc_op_info[n->op].name,
-        n->unit < g->n_units ? g->unit[n->unit].name : NULL, n->once ? -1 : a->mb);
+        n->unit < g->n_units ? g->unit[n->unit].name : NULL, n->once_a_step ? -1 : a->mb);
 }
 
 void tc_exec_hold(struct tc_exec *x, int64_t copy) { x->held = copy; }
@@ -445,7 +446,7 @@ static int release(struct tc_exec *x, struct tc_err *err)
 
 static int run_action(struct tc_exec *x, struct tc_xprog *p, int32_t k, struct tc_err *err)
 {
-  const struct tc_action *a = &p->p->schedule->action[k];
+  const struct tc_action *a = &p->p->actions->action[k];
   const struct tc_xjoin *j = p->join[k];
   if (j && j->at != k) return 0;
   tc_exec_mark(p, k);
@@ -478,7 +479,7 @@ int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc
   tc_exec_time_start(x);
   /* A trace shows every action. */
   int32_t seg = p->ran && !tc_trace_on(x->o.trace) ? 0 : p->n_segs;
-  for (int32_t k = 0, to; k < p->p->schedule->n; k = to) {
+  for (int32_t k = 0, to; k < p->p->actions->n; k = to) {
     const bool whole = seg < p->n_segs && p->seg[seg].from == k;
     to = whole ? p->seg[seg].to : k + 1;
     if (k >= p->first_write) TC_TRY(release(x, err));

@@ -28,7 +28,7 @@ struct joiner {
   struct tc_exec *x;
   struct tc_xprog *p;
   const struct tc_graph *g;
-  const struct tc_schedule *s;
+  const struct tc_actions *s;
   int32_t *reads;                /* [n_tensors] nodes that read it, views and later versions too */
 };
 
@@ -286,7 +286,7 @@ static int32_t *count_reads(const struct tc_graph *g)
 
 void tc_exec_join(struct tc_exec *x, struct tc_xprog *p)
 {
-  struct joiner j = { x, p, p->p->graph, p->p->schedule, NULL };
+  struct joiner j = { x, p, p->p->graph, p->p->actions, NULL };
   p->join = tc_calloc((size_t)j.s->n + 1, sizeof *p->join);
   if (!x->o.device->ops->joined || x->o.apart) return;
   j.reads = count_reads(j.g);
@@ -303,7 +303,7 @@ void tc_exec_join(struct tc_exec *x, struct tc_xprog *p)
 
 void tc_exec_unjoin(struct tc_xprog *p)
 {
-  for (int32_t k = 0; p->join && k < p->p->schedule->n; k++) {
+  for (int32_t k = 0; p->join && k < p->p->actions->n; k++) {
     struct tc_xjoin *y = p->join[k];
     if (!y || y->at != k) continue;
     free(y->node);
@@ -316,7 +316,7 @@ void tc_exec_unjoin(struct tc_xprog *p)
 bool tc_exec_put_off(const struct tc_xprog *p, int32_t k, int32_t root)
 {
   const struct tc_graph *g = p->p->graph;
-  for (int32_t i = k + 1; i < p->p->schedule->n && i <= k + BACK; i++) {
+  for (int32_t i = k + 1; i < p->p->actions->n && i <= k + BACK; i++) {
     const struct tc_xjoin *y = p->join[i];
     if (!y || y->at != i || y->from >= k) continue;
     for (int32_t m = 0; m < y->n - 1; m++)

@@ -45,7 +45,7 @@ static bool is_wait(const struct tc_xprog *p, const struct tc_action *a)
 
 struct tc_xwhen tc_exec_time_begin(struct tc_exec *x, const struct tc_xprog *p, int32_t k)
 {
-  const struct tc_action *a = &p->p->schedule->action[k];
+  const struct tc_action *a = &p->p->actions->action[k];
   struct tc_xwhen w = { .stamp = -1 };
   const bool wait = is_wait(p, a);
   w.measured = wait || tc_trace_on(x->o.trace);
@@ -68,7 +68,7 @@ static bool event_of(const struct tc_exec *x, const struct tc_xprog *p, const st
   if (p->node[a->node].nowhere) return false;
   struct tc_event e = {
     .name = j ? j->name : tc_op_info[n->op].name, .bytes = -1,
-    .tensor = n->n_out ? g->tensor[tc_out(g, n, 0)].name : NULL, .mb = n->once ? -1 : a->mb,
+    .tensor = n->n_out ? g->tensor[tc_out(g, n, 0)].name : NULL, .mb = n->once_a_step ? -1 : a->mb,
     .unit = n->unit < g->n_units ? g->unit[n->unit].name : NULL, .track = TC_TRACK_COMPUTE,
     .kind = n->mark == TC_F ? TC_EV_FORWARD : n->mark == TC_B ? TC_EV_BACKWARD
           : n->mark == TC_W ? TC_EV_WEIGHT : TC_EV_UPDATE };
@@ -101,7 +101,7 @@ static void keep_lap(struct tc_exec *x, const struct tc_xlap *lap)
 void tc_exec_time_end(struct tc_exec *x, const struct tc_xprog *p, int32_t k,
                       const struct tc_xjoin *j, struct tc_xwhen begin)
 {
-  const struct tc_action *a = &p->p->schedule->action[k];
+  const struct tc_action *a = &p->p->actions->action[k];
   struct tc_xlap lap = { .begin = begin.stamp, .end = -1, .axis = p->p->graph->node[a->node].axis,
                          .wait = is_wait(p, a) };
   if (!begin.measured) return;

@@ -2,9 +2,10 @@
  *
  * Order: inputs are made before they are read; a tensor has one maker; what is overwritten is
  * not read afterwards. Gradients: check_grad.c. Placements (once they are fixed): on each axis a node
- * splits one letter of its rule, everywhere; whole letters are whole; partial inputs go only into
- * linear ops; a RESHARD changes exactly its axis, by its collective. */
+ * splits one subscript of its rule, in all tensors; unsplittable ones are not split; partial inputs go
+ * only into linear ops; a RESHARD changes exactly its axis, by its collective. */
 #include "src/graph/check.h"
+#include "src/graph/rule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -90,7 +91,7 @@ static int check_order(const struct chk *c)
   return rc;
 }
 
-static int check_move(const struct chk *c, const struct tc_node *n)
+static int check_reshard(const struct chk *c, const struct tc_node *n)
 {
   const struct tc_graph *g = c->g;
   if (n->n_in != n->n_out) return bad(c, n, -1, "parts don't match");
@@ -106,15 +107,17 @@ static int check_move(const struct chk *c, const struct tc_node *n)
     }
     if (tc_coll_between(&a->lay.on[n->axis], &b->lay.on[n->axis]) != n->coll)
       return bad(c, n, a->id, "this is not the step between its placements");
+    if (n->n_in == 1 && !tc_place_equal(&n->to, &b->lay.on[n->axis]))
+      return bad(c, n, b->id, "does not lead to its placement");
   }
   return 0;
 }
 
-/* The letter (or '*' for rows; below 0: the coordinate) that a tensor has on an axis; 0: none. */
-static int splits(const struct tc_layout *l, int axis, const char *letters)
+/* The subscript ('*' for a flat shard; below 0: the coordinate) that a tensor has on an axis; 0: none. */
+static int splits(const struct tc_layout *l, int axis, const char *subs)
 {
   const struct tc_place *p = &l->on[axis];
-  if (p->kind == TC_S) return letters[p->dim];
+  if (p->kind == TC_S) return subs[p->dim];
   if (p->kind == TC_SROWS) return '*';
   if (p->kind == TC_AT) return -1 - p->at;
   return 0;
@@ -132,7 +135,7 @@ static int check_places(const struct chk *c, const struct tc_node *n)
     if (g->tensor[t].space != n->space) return bad(c, n, t, "is in another space");
   }
   for (int a = 0; a < TC_AXES; a++) {
-    int letter = 0;
+    int sub = 0;
     bool partial = false;
     for (int k = 0; k < n->n_in; k++) {
       int32_t t = tc_in(g, n, k);
@@ -141,28 +144,28 @@ static int check_places(const struct chk *c, const struct tc_node *n)
       if (lay.on[a].kind == TC_P && !(op->flags & TC_OPF_LINEAR))
         return bad(c, n, t, "a partial input of an op that is not linear");
       partial |= lay.on[a].kind == TC_P;
-      if (s && letter && s != letter) return bad(c, n, t, "two letters split on one axis");
-      if (s) letter = s;
+      if (s && sub && s != sub) return bad(c, n, t, "two letters split on one axis");
+      if (s) sub = s;
     }
-    if (letter > 0 && *op->whole && strchr(op->whole, letter))
+    if (sub > 0 && *op->unsplittable && strchr(op->unsplittable, sub))
       return bad(c, n, -1, "a whole letter is split");
-    for (int k = 0; k < n->n_in; k++) {          /* a split letter is split in every input */
+    for (int k = 0; k < n->n_in; k++) {          /* a split subscript is split in every input */
       int32_t t = tc_in(g, n, k);
-      if (letter >= 'a' && strchr(l[k], letter) && splits(&g->tensor[t].lay, a, l[k]) != letter)
+      if (sub >= 'a' && strchr(l[k], sub) && splits(&g->tensor[t].lay, a, l[k]) != sub)
         return bad(c, n, t, "is not split as the other inputs are");
     }
     for (int k = 0; k < n->n_out; k++) {
       int32_t t = tc_out(g, n, k);
       const struct tc_place *p = &g->tensor[t].lay.on[a];
       const char *lo = l[n->n_in + k];
-      if (n->n_in && (letter < 0 || p->kind == TC_AT) && splits(&g->tensor[t].lay, a, lo) != letter)
+      if (n->n_in && (sub < 0 || p->kind == TC_AT) && splits(&g->tensor[t].lay, a, lo) != sub)
         return bad(c, n, t, "is not where the inputs are");
-      if (letter >= 'a' && strchr(lo, letter) && splits(&g->tensor[t].lay, a, lo) != letter)
+      if (sub >= 'a' && strchr(lo, sub) && splits(&g->tensor[t].lay, a, lo) != sub)
         return bad(c, n, t, "does not follow the split of the inputs");
-      bool summed = letter >= 'a' && !strchr(lo, letter);
+      bool summed = sub >= 'a' && !strchr(lo, sub);
       bool timed = a == TC_MB && (n->acc >> k & 1);
       if (summed && p->kind != TC_P && !timed) return bad(c, n, t, "should be partial");
-      if (p->kind == TC_P && !summed && !partial && letter != '*')
+      if (p->kind == TC_P && !summed && !partial && sub != '*')
         return bad(c, n, t, "is partial for no reason");
     }
   }
@@ -195,7 +198,7 @@ int tc_graph_check(const struct tc_graph *g, const struct tc_mesh *m, const char
   TC_TRY(tc_check_gradients(g, m, placed, pass, err));
   for (int32_t i = 0; i < g->n_order && placed; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
-    TC_TRY(n->op == TC_OP_RESHARD ? check_move(&c, n) : check_places(&c, n));
+    TC_TRY(n->op == TC_OP_RESHARD ? check_reshard(&c, n) : check_places(&c, n));
     if (n->op == TC_OP_SQNORM) TC_TRY(check_square_norm(&c, n));
   }
   return 0;

@@ -61,7 +61,7 @@ static bool same_place(const struct tc_tensor *a, const struct tc_tensor *b)
 static bool is_once(const struct walk *w, int32_t t)
 {
   int32_t maker = w->g->tensor[t].node;
-  return w->g->tensor[w->root[t]].state || maker < 0 || w->g->node[maker].once;
+  return w->g->tensor[w->root[t]].state || maker < 0 || w->g->node[maker].once_a_step;
 }
 
 /* What output k of node n holds; a fault's words, or NULL. */
@@ -74,7 +74,7 @@ static const char *fill(const struct walk *w, const struct tc_node *n, int k)
     c = (struct content){ 1, hash(n->id, k) };
   } else if (n->op == TC_OP_RESHARD || n->op == TC_OP_ACCUM) {
     c = w->has[tc_in(g, n, k)];
-    if (c.n && w->placed && w->m->size[TC_MB] > 1 && n->once != is_once(w, tc_in(g, n, k)))
+    if (c.n && w->placed && w->m->size[TC_MB] > 1 && n->once_a_step != is_once(w, tc_in(g, n, k)))
       return "takes what one micro-batch contributes for what all do, or the other way round";
   } else {
     return NULL;

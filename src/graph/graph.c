@@ -1,4 +1,4 @@
-/* graph.c - the tensor program's arrays: making tensors and nodes, local shapes, index rules.
+/* graph.c - the tensor program's arrays: making tensors and nodes, local shapes, storage.
  *
  * Invariants (graph_check proves them after each pass): ids are indices; a node's inputs are
  * made earlier in the order, or are state; a tensor has one maker; `overwrites` and `base`
@@ -9,13 +9,13 @@
 #include <string.h>
 
 const struct tc_op_info tc_op_info[TC_OPS] = {
-#define OP(id, name, nin, nout, rule, whole, flags, what) \
-  [TC_OP_##id] = { name, nin, nout, rule, whole, flags, what },
+#define OP(id, name, nin, nout, rule, unsplittable, flags, what) \
+  [TC_OP_##id] = { name, nin, nout, rule, unsplittable, flags, what },
 #define LINEAR TC_OPF_LINEAR
 #define MAXRED TC_OPF_MAXRED
 #define ROWS TC_OPF_ROWS
 #define ACC TC_OPF_ACC
-#define GRAIN TC_OPF_GRAIN
+#define BLOCK TC_OPF_BLOCK
 #define UPDATE TC_OPF_UPDATE
 #include "src/graph/op.def"
 #undef OP
@@ -23,7 +23,7 @@ const struct tc_op_info tc_op_info[TC_OPS] = {
 #undef MAXRED
 #undef ROWS
 #undef ACC
-#undef GRAIN
+#undef BLOCK
 #undef UPDATE
 };
 
@@ -64,7 +64,7 @@ int32_t tc_tensor_new(struct tc_graph *g, const char *name, int dtype, int rank,
                            .base = -1, .param = -1, .pad_dim = -1, .rank = (uint8_t)rank,
                            .dtype = (uint8_t)dtype, .cls = TC_CLS_ACT };
   for (int i = 0; i < rank; i++) t->dim[i] = dim[i];
-  t->lay = t->want = tc_layout_r();
+  t->lay = t->preferred = tc_layout_r();
   t->name = tc_pool_strdup(g->pool, name);
   return g->n_tensors++;
 }
@@ -150,36 +150,6 @@ int64_t tc_tensor_local_bytes(const struct tc_tensor *t, const struct tc_mesh *m
   return l.elems * (int64_t)tc_dtype_bytes(t->dtype);
 }
 
-int tc_rule_parse(const struct tc_graph *g, const struct tc_node *n,
-                  char letters[TC_RULE_MAX][TC_DIMS + 1])
-{
-  const char *rule = n->rule ? n->rule : tc_op_info[n->op].rule;
-  if (*rule == '*') {                            /* one set of letters for every tensor */
-    int total = TC_MIN(n->n_in + n->n_out, TC_RULE_MAX);
-    for (int i = 0; i < total; i++) {
-      int32_t t = i < n->n_in ? tc_in(g, n, i) : tc_out(g, n, i - n->n_in);
-      int r = g->tensor[t].rank;
-      for (int d = 0; d < r; d++) letters[i][d] = (char)('a' + d);
-      letters[i][r] = 0;
-    }
-    return total;
-  }
-  int k = 0, d = 0;
-  for (const char *c = rule; *c; c++) {
-    if (*c == ',' || *c == '-') {
-      if (*c == '-') c++;                        /* "->" */
-      if (c > rule + 1 || *c == ',') letters[k++][d] = 0;
-      TC_ASSERT(k < TC_RULE_MAX);
-      d = 0;
-    } else {
-      TC_ASSERT(d < TC_DIMS);
-      letters[k][d++] = *c;
-    }
-  }
-  letters[k++][d] = 0;
-  return k;
-}
-
 void tc_graph_drop(struct tc_graph *g, const bool *drop)
 {
   int32_t k = 0;
@@ -188,8 +158,8 @@ void tc_graph_drop(struct tc_graph *g, const bool *drop)
   g->n_order = k;
 }
 
-/* What t lives in, one link on; -1: storage of its own. */
-static int32_t lives_in(const struct tc_tensor *t)
+/* The tensor whose storage t shares, one link on; -1: storage of its own. */
+static int32_t shares_with(const struct tc_tensor *t)
 {
   return t->base >= 0 ? t->base : t->overwrites;
 }
@@ -197,7 +167,7 @@ static int32_t lives_in(const struct tc_tensor *t)
 int32_t tc_tensor_root(const struct tc_graph *g, int32_t t)
 {
   if (g->root) return g->root[t];
-  while (lives_in(&g->tensor[t]) >= 0) t = lives_in(&g->tensor[t]);
+  while (shares_with(&g->tensor[t]) >= 0) t = shares_with(&g->tensor[t]);
   return t;
 }
 
@@ -207,9 +177,9 @@ int32_t *tc_graph_roots(const struct tc_graph *g)
   for (int32_t t = 0; t < g->n_tensors; t++) root[t] = -1;
   for (int32_t t = 0; t < g->n_tensors; t++) {
     int32_t end = t;                             /* its storage, or a tensor whose root is known */
-    while (root[end] < 0 && lives_in(&g->tensor[end]) >= 0) end = lives_in(&g->tensor[end]);
+    while (root[end] < 0 && shares_with(&g->tensor[end]) >= 0) end = shares_with(&g->tensor[end]);
     int32_t found = root[end] >= 0 ? root[end] : end;
-    for (int32_t x = t; x >= 0 && root[x] < 0; x = lives_in(&g->tensor[x])) root[x] = found;
+    for (int32_t x = t; x >= 0 && root[x] < 0; x = shares_with(&g->tensor[x])) root[x] = found;
   }
   return root;
 }

@@ -1,9 +1,14 @@
 /* graph.h - the tensor program: tensors, nodes, parameters, and the order the nodes run in.
  *
+ * In: nothing but the ops. Out: the data structure that src/model fills and src/passes rewrites, with its
+ * checks. Files in reading order: mesh.[ch] (axes and coordinates), placement.[ch], op.def, graph.[ch],
+ * rule.[ch] (index rules), shard_box.[ch] (which rank owns which box), check.[ch] with check_grad.c,
+ * print.c.
+ *
  * A program is written once, as if for one device and the whole global batch. Passes rewrite
  * it. All ids are int32 indices into the arrays of struct tc_graph, so that a program can be
  * printed, compared and saved. Tensors are in SSA form: one node makes each. In-place work is
- * said by `overwrites`: the new tensor lives where the old one did, which is dead afterwards.
+ * given by `overwrites`: the new tensor takes the storage of the old one, which nothing reads afterwards.
  *
  * Everything here is Local and pure: no MPI, no device, no clock. */
 #ifndef TC_GRAPH_H
@@ -13,18 +18,18 @@
 #include "src/graph/placement.h"
 
 enum tc_op {
-#define OP(id, name, nin, nout, rule, whole, flags, what) TC_OP_##id,
+#define OP(id, name, nin, nout, rule, unsplittable, flags, what) TC_OP_##id,
 #include "src/graph/op.def"
 #undef OP
   TC_OPS
 };
 
 enum tc_op_flags { TC_OPF_LINEAR = 1, TC_OPF_MAXRED = 2, TC_OPF_ROWS = 4, TC_OPF_ACC = 8,
-                   TC_OPF_GRAIN = 16, TC_OPF_UPDATE = 32 };
+                   TC_OPF_BLOCK = 16, TC_OPF_UPDATE = 32 };
 struct tc_op_info {
   const char *name;
   int n_in, n_out;
-  const char *rule, *whole;
+  const char *rule, *unsplittable;
   unsigned flags;
   const char *what;
 };
@@ -34,56 +39,77 @@ enum tc_class { TC_CLS_PARAM, TC_CLS_GRAD, TC_CLS_OPT, TC_CLS_ACT, TC_CLS_COMM,
                 TC_CLS_STAGING, TC_CLASSES };
 extern const char *const tc_class_name[TC_CLASSES];
 enum tc_space { TC_DEVICE, TC_HOST, TC_SPACES };
-enum tc_keep { TC_KEEP_USE, TC_KEEP_MB, TC_KEEP_STEP };   /* until after: use, micro-batch, step */
-/* What sits in host memory and is copied around its use: nothing; the optimizer's state, and
+/* When a gathered weight is resharded: after use, after the micro-batch, after the step. */
+enum tc_reshard_after { TC_AFTER_USE, TC_AFTER_MB, TC_AFTER_STEP };
+/* What is in host memory and copied around its use: nothing; the optimizer's state, and
  * weights that are stored elsewhere than used; the same, and the update runs on the host. */
 enum tc_offload { TC_OFFLOAD_NO, TC_OFFLOAD_PARAMS, TC_OFFLOAD_UPDATE };
 enum tc_mark { TC_F, TC_B, TC_W, TC_U };
-/* What a RESHARD is for: the schedule brings weights early and lets few gradients wait. */
-enum tc_role { TC_ROLE_NONE, TC_ROLE_FETCH, TC_ROLE_GRAD, TC_ROLE_STORE };
+/* What a RESHARD is for: the schedule gathers weights early, and bounds the gradients in flight. */
+enum tc_role { TC_ROLE_NONE, TC_ROLE_GATHER, TC_ROLE_GRAD, TC_ROLE_STORE };
 
 struct tc_tensor {
   int32_t id;
   int32_t node;                  /* the node that makes it; -1: state, there from the start */
   int32_t primal;                /* a gradient: the tensor it is the gradient of; else -1 */
-  int32_t overwrites;            /* lives where this one did; -1 */
+  int32_t overwrites;            /* takes the storage of this one; -1 */
   int32_t base;                  /* a view of rows of this tensor; -1 */
   int64_t base_row;              /* first row of the view, in rows of the base's local block */
   bool block;                    /* the view is what this rank's layout leaves of the base instead */
   int32_t param;                 /* index in graph.param that it belongs to; -1 */
   uint8_t rank, dtype, space, cls;
-  bool state;                    /* lives across steps */
+  bool state;                    /* kept across steps */
   bool saved;                    /* in checkpoints */
   bool annotated;                /* `lay` was given, not inferred */
-  uint8_t said;                  /* bit a: an annotation said where on axis a */
+  uint8_t set_axes;              /* bit a: an annotation placed it on axis a */
   int64_t dim[TC_DIMS];          /* global, unpadded */
   int8_t pad_dim;                /* this dimension is stored padded to pad_to; -1: none */
   int64_t pad_to;
   struct tc_layout lay;
-  struct tc_layout want;         /* where consumers would like it (passes/infer.c); R: no wish */
+  struct tc_layout preferred;    /* where consumers prefer it (passes/infer.c); R: no preference */
   const char *name;              /* borrowed from the graph's pool */
+};
+
+/* Attributes, by op (op.def). A backward node has those of the node that it differentiates. */
+struct tc_attr {
+  union {
+    float number;                /* any of these: what kernels get as f[0] */
+    float eps;                   /* layernorm */
+    float rate;                  /* dropout: the part that becomes 0 */
+    float factor;                /* sum; fill: the value */
+    float decay;                 /* updates: whether weight decay applies, 1 or 0 */
+    float std;                   /* normal */
+  };
+  union {
+    int64_t index;               /* any of these: what kernels get as k[0] */
+    int64_t sequence;            /* attention: tokens of a sequence */
+    int64_t vocab;               /* rowmax, sumexp: columns without padding */
+    int64_t site;                /* dropout: a number of its own in the model */
+    int64_t stream;              /* normal: of random numbers */
+  };
+  int64_t rows;                  /* normal: rows without padding; 0: all */
 };
 
 struct tc_node {
   int32_t id, op;
   int32_t origin;                /* the node this was cloned from, or its own id */
-  int32_t forward;               /* the node whose backward pass this is, of the same letters; -1 */
+  int32_t forward;               /* the node whose backward pass this is, of the same subscripts; -1 */
   int32_t in, n_in, out, n_out;  /* offsets into graph.arg */
   int32_t unit;
-  bool everywhere;               /* in no stage: on every coordinate of pp */
+  bool on_all_stages;            /* at every coordinate of pp, else at that of its unit */
   uint8_t mark, space;
   uint8_t acc;                   /* bit k: output k is added to what it overwrites (if anything) */
   bool acc_first;                /* ... but in the first micro-batch of a step it is written */
-  bool once;                     /* runs once a step (else once a micro-batch) */
-  bool head;                     /* part of the loss head, cut into chunks by passes/fuse_ops.c */
-  bool ctl;                      /* RESHARD: counted as control */
+  bool once_a_step;              /* else once a micro-batch */
+  bool head;                     /* part of the loss head, cut into chunks by passes/loss_chunks.c */
+  bool control;                  /* RESHARD: counted as control traffic */
   uint8_t coll, axis, red;       /* RESHARD: enum tc_coll, enum tc_axis, enum tc_reduce */
   uint8_t role;                  /* RESHARD: enum tc_role */
+  struct tc_place to;            /* RESHARD of one part: the placement on `axis` that it leads to */
   int32_t root;                  /* RESHARD: coordinate k of at(k); from_root for at -> at */
   int32_t from_root;
-  const char *rule;              /* op's, or its own; NULL: element by element */
-  float f[2];
-  int64_t k[2];
+  const char *rule;              /* a rule of its own; NULL: the op's */
+  struct tc_attr attr;
 };
 
 /* A parameter has four placements; see docs/placements.md. */
@@ -93,12 +119,12 @@ struct tc_param {
   int32_t master, m, v;          /* fp32 at `update`; master == weight where nothing differs */
   int32_t acc;                   /* the accumulator, as it is before a step's first mb */
   int32_t grad;                  /* the final gradient: the last version of acc, at `acc_lay` */
-  int32_t guest, guest_grad;     /* an accumulator where another stage uses the weight; -1 */
+  int32_t tied_acc, tied_grad;   /* accumulator and gradient where another stage uses the weight; -1 */
   struct tc_layout store, use, acc_lay, update;
-  uint8_t keep;                  /* how long a weight brought to `use` stays: enum tc_keep */
+  uint8_t reshard_after;         /* when a weight gathered for use is resharded: enum tc_reshard_after */
   uint8_t offload;               /* enum tc_offload: moments (0 none), the update too */
-  uint8_t said;                  /* bit a: an annotation said where on axis a */
-  bool keep_said;                /* ... and how long */
+  uint8_t set_axes;              /* bit a: an annotation placed it on axis a */
+  bool reshard_after_set;        /* ... by an annotation */
   bool decay;                    /* weight decay applies */
   float init_std;                /* N(0, std); 0: constant init_value */
   float init_value;
@@ -159,12 +185,12 @@ static inline int32_t tc_updates(const struct tc_graph *g, const struct tc_node 
 
 int64_t tc_tensor_elems(const struct tc_tensor *t);           /* global */
 
-/* What a rank has of a tensor: the box that S placements leave, then the rows that S(*) does.
+/* What a rank has of a tensor: the box that S placements leave, then the rows of a flat shard.
  * coord[TC_AXES] are the rank's coordinates (coord[TC_MB]: the micro-batch). */
 struct tc_local {
   int64_t dim[TC_DIMS];          /* the box that the S(d) placements leave */
   int64_t off[TC_DIMS];          /* its corner in the global tensor */
-  int64_t row0, rows;            /* S(*): rows of the box as [rows, last dim]; else rows = -1 */
+  int64_t row0, rows;            /* flat shard: rows of the box as [rows, last dim]; else rows = -1 */
   int64_t elems;                 /* what is stored here */
   bool here;                     /* false: at(k) elsewhere, elems = 0 */
 };
@@ -173,30 +199,21 @@ void tc_tensor_local(const struct tc_tensor *t, const struct tc_mesh *m,
 int64_t tc_tensor_local_bytes(const struct tc_tensor *t, const struct tc_mesh *m,
                               const int32_t coord[TC_AXES]);
 
-/* Splits the rule of a node at its commas: letters of tensor i (inputs first, then outputs)
- * into letters[i]. For "*" rules letters are made for the node's ranks. Returns the number. */
-enum { TC_RULE_MAX = 16 };
-int tc_rule_parse(const struct tc_graph *g, const struct tc_node *n,
-                  char letters[TC_RULE_MAX][TC_DIMS + 1]);
-
 /* check.c: every invariant of a program after a pass; the error names pass, node and tensor. */
 int tc_graph_check(const struct tc_graph *g, const struct tc_mesh *m, const char *pass,
                    struct tc_err *err);
 
-/* print.c: the program as text or DOT, placements, transitions with bytes. */
+/* print.c: the program as text or DOT: placements, and reshards with bytes. */
 void tc_graph_print(FILE *f, const struct tc_graph *g, const struct tc_mesh *m, bool dot);
 
 /* Rebuilds g->order without the nodes for which drop[id] is set. */
 void tc_graph_drop(struct tc_graph *g, const bool *drop);
-/* The storage a tensor lives in: follows overwrites and base. */
+/* The tensor whose storage t has: follows overwrites and base. */
 int32_t tc_tensor_root(const struct tc_graph *g, int32_t t);
 /* The same for all tensors, in time linear in their number; owned by the caller. */
 int32_t *tc_graph_roots(const struct tc_graph *g);
 /* No pass changes the graph from here on: the storage of all tensors is found once. A chain of
  * versions is as long as an accumulator has parts, so following it each time is quadratic. */
 void tc_graph_freeze(struct tc_graph *g);
-
-/* passes/grad.c: appends the backward pass of g->loss; parameters get `acc` tensors. */
-int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err);
 
 #endif

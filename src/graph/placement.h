@@ -11,7 +11,7 @@ enum tc_kind { TC_R, TC_S, TC_SROWS, TC_P, TC_AT };
 struct tc_place { uint8_t kind, dim, op; int32_t at; };   /* op: enum tc_reduce for TC_P */
 struct tc_layout { struct tc_place on[TC_AXES]; };
 
-struct tc_layout tc_layout_r(void);                           /* R everywhere */
+struct tc_layout tc_layout_r(void);                           /* R on every axis */
 bool tc_place_equal(const struct tc_place *a, const struct tc_place *b);
 bool tc_layout_equal(const struct tc_layout *a, const struct tc_layout *b);
 char *tc_layout_text(char *buf, size_t size, const struct tc_layout *l);  /* "mb:S(0) dp:P(sum)" */

@@ -1,4 +1,4 @@
-/* print.c - a program as text or as DOT, with placements and transitions in bytes. */
+/* print.c - a program as text or as DOT, with placements, and reshards in bytes. */
 #include "src/graph/graph.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static void print_tensor(FILE *f, const struct tc_graph *g, int32_t t)
   if (x->overwrites >= 0) fprintf(f, " in %%%d", x->overwrites);
 }
 
-static void print_move(FILE *f, const struct tc_graph *g, const struct tc_mesh *m,
+static void print_reshard(FILE *f, const struct tc_graph *g, const struct tc_mesh *m,
                        const struct tc_node *n)
 {
   int64_t bytes = 0;
@@ -28,7 +28,7 @@ static void print_move(FILE *f, const struct tc_graph *g, const struct tc_mesh *
   char h[32];
   fprintf(f, " %s on %s, %d part%s, %s%s", tc_coll_name[n->coll], tc_axis_name[n->axis],
           n->n_in, n->n_in == 1 ? "" : "s", tc_human_bytes(h, sizeof h, (double)bytes),
-          n->ctl ? ", ctl" : "");
+          n->control ? ", ctl" : "");
 }
 
 static void print_text(FILE *f, const struct tc_graph *g, const struct tc_mesh *m)
@@ -37,7 +37,7 @@ static void print_text(FILE *f, const struct tc_graph *g, const struct tc_mesh *
           m->size[TC_MB], m->size[TC_PP], m->size[TC_DP], m->size[TC_TP]);
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
-    fprintf(f, "%4d %c%s %-8s ", n->id, "FBWU"[n->mark], n->once ? "1" : " ",
+    fprintf(f, "%4d %c%s %-8s ", n->id, "FBWU"[n->mark], n->once_a_step ? "1" : " ",
             n->unit < g->n_units ? g->unit[n->unit].name : "");
     for (int k = 0; k < n->n_out; k++) {
       if (k) fprintf(f, ", ");
@@ -45,7 +45,7 @@ static void print_text(FILE *f, const struct tc_graph *g, const struct tc_mesh *
     }
     fprintf(f, " = %s", tc_op_info[n->op].name);
     if (n->rule) fprintf(f, "<%s>", n->rule);
-    if (n->op == TC_OP_RESHARD) print_move(f, g, m, n);
+    if (n->op == TC_OP_RESHARD) print_reshard(f, g, m, n);
     fprintf(f, "(");
     for (int k = 0; k < n->n_in; k++) fprintf(f, "%s%%%d", k ? ", " : "", tc_in(g, n, k));
     fprintf(f, ")%s\n", n->acc ? (n->acc_first ? " +=first" : " +=") : "");

@@ -143,7 +143,7 @@ static int32_t param(struct build *b, const char *layer, const char *name, int r
     g->tensor[p.master].cls = TC_CLS_OPT;
   }
   g->tensor[p.master].saved = true;
-  p.m = p.v = p.acc = p.grad = p.guest = p.guest_grad = -1;
+  p.m = p.v = p.acc = p.grad = p.tied_acc = p.tied_grad = -1;
   p.name = g->tensor[p.master].name;
   g->param[id] = p;
   free(full);
@@ -191,7 +191,7 @@ static int32_t layernorm(struct build *b, int32_t x, const char *layer, const ch
   int32_t out[3] = { act(b, yn, b->o->dtype, 2, (int64_t[]){ b->N, b->C }),
                      act(b, "mean", stat_type(b), 1, &b->N),
                      act(b, "rstd", stat_type(b), 1, &b->N) };
-  tc_node_new(b->g, TC_OP_LAYERNORM, 3, (int32_t[]){ x, gain, bias }, 3, out)->f[0] = 1e-5f;
+  tc_node_new(b->g, TC_OP_LAYERNORM, 3, (int32_t[]){ x, gain, bias }, 3, out)->attr.eps = 1e-5f;
   free(gn);
   free(bn);
   free(yn);
@@ -204,8 +204,8 @@ static int32_t dropout(struct build *b, int32_t x)
   if (b->o->dropout <= 0) return x;
   int32_t y = node1(b, TC_OP_DROPOUT, 1, &x, "dropout", b->o->dtype, 2,
                     (int64_t[]){ b->N, b->C });
-  last(b)->f[0] = b->o->dropout;
-  last(b)->k[0] = site;
+  last(b)->attr.rate = b->o->dropout;
+  last(b)->attr.site = site;
   return y;
 }
 
@@ -224,7 +224,7 @@ static int32_t add(struct build *b, int32_t x, int32_t y, const char *layer, con
   return named(b, TC_OP_ADD, 2, (int32_t[]){ x, y }, layer, name, 2, (int64_t[]){ b->N, b->C });
 }
 
-/* A unit is what is brought and reduced together: a layer, or (nested) its two halves within it. */
+/* A unit is what is gathered and reduced together: a layer, or (nested) its two halves within it. */
 static int32_t unit(struct tc_graph *g, const char *prefix, const char *name, int32_t parent,
                     int32_t layer)
 {
@@ -239,31 +239,31 @@ static int32_t block(struct build *b, int32_t x, int64_t layer)
 {
   struct tc_graph *g = b->g;
   char *pre = tc_sprintf("h.%lld.", (long long)layer), *name = tc_sprintf("h.%lld", (long long)layer);
-  int32_t whole = unit(g, "", name, -1, (int32_t)layer);
+  int32_t layer_unit = unit(g, "", name, -1, (int32_t)layer);
   free(name);
   const float std = 0.02f, std_res = 0.02f / sqrtf(2.0f * (float)b->m->layers);
   int64_t N = b->N, C = b->C, H = b->H, D = b->D, F = b->F;
   int32_t a = layernorm(b, x, pre, "ln_1");
-  if (b->o->nest) unit(g, pre, "attn", whole, (int32_t)layer);
+  if (b->o->nest) unit(g, pre, "attn", layer_unit, (int32_t)layer);
   int32_t qkv = linear(b, a, pre, "attn.qkv", 4, (int64_t[]){ H, 3, D, C }, 3,
                        "nc,hedc->nhed", "nhed,hed->nhed", 4, (int64_t[]){ N, H, 3, D }, std);
   char *out = tc_sprintf("%sattn.out", pre);
   int32_t att[2] = { act(b, out, b->o->dtype, 3, (int64_t[]){ N, H, D }),
                      act(b, "lse", stat_type(b), 2, (int64_t[]){ N, H }) };
   free(out);
-  tc_node_new(g, TC_OP_ATTN, 1, &qkv, 2, att)->k[0] = b->m->context;
+  tc_node_new(g, TC_OP_ATTN, 1, &qkv, 2, att)->attr.sequence = b->m->context;
   int32_t p = linear(b, att[0], pre, "attn.proj", 3, (int64_t[]){ C, H, D }, 1,
                      "nhd,chd->nc", "nc,c->nc", 2, (int64_t[]){ N, C }, std_res);
-  g->cur_unit = whole;
+  g->cur_unit = layer_unit;
   x = add(b, x, dropout(b, p), pre, "attn.residual");
   int32_t l = layernorm(b, x, pre, "ln_2");
-  if (b->o->nest) unit(g, pre, "mlp", whole, (int32_t)layer);
+  if (b->o->nest) unit(g, pre, "mlp", layer_unit, (int32_t)layer);
   int32_t f = linear(b, l, pre, "mlp.fc", 2, (int64_t[]){ F, C }, 1, "nc,fc->nf", "nf,f->nf", 2,
                      (int64_t[]){ N, F }, std);
   int32_t u = named(b, TC_OP_GELU, 1, &f, pre, "mlp.gelu", 2, (int64_t[]){ N, F });
   int32_t q = linear(b, u, pre, "mlp.proj", 2, (int64_t[]){ C, F }, 1, "nf,cf->nc", "nc,c->nc",
                      2, (int64_t[]){ N, C }, std_res);
-  g->cur_unit = whole;
+  g->cur_unit = layer_unit;
   x = add(b, x, dropout(b, q), pre, "mlp.residual");
   free(pre);
   return x;
@@ -280,17 +280,17 @@ static void head(struct build *b, int32_t x, int32_t wte)
                      (int64_t[]){ N, V });
   tc_node_rule(g, last(b), "nc,vc->nv");
   int32_t mx = node1(b, TC_OP_ROWMAX, 1, &lg, "max", st, 1, &N);
-  last(b)->k[0] = V;
+  last(b)->attr.vocab = V;
   int32_t pk = node1(b, TC_OP_PICK, 2, (int32_t[]){ lg, g->targets }, "pick", st, 1, &N);
   int32_t se = node1(b, TC_OP_SUMEXP, 2, (int32_t[]){ lg, mx }, "sumexp", st, 1, &N);
-  last(b)->k[0] = V;
+  last(b)->attr.vocab = V;
   int32_t l = node1(b, TC_OP_NLL, 4, (int32_t[]){ mx, se, pk, g->targets }, "nll", st, 1, &N);
   int32_t acc = state(b, "", "loss.acc", st, TC_CLS_GRAD, 0, NULL, -1);
   g->tensor[acc].annotated = false;
   int32_t loss = tc_tensor_new(g, "loss", st, 0, NULL);
   g->tensor[loss].overwrites = acc;
   struct tc_node *s = tc_node_new(g, TC_OP_SUM, 1, &l, 1, &loss);
-  s->f[0] = 1.0f / (float)N;
+  s->attr.factor = 1.0f / (float)N;
   s->acc = 1;
   s->acc_first = true;
   g->logits = lg;
@@ -308,7 +308,7 @@ void tc_gpt_build(struct tc_graph *g, const struct tc_model *m, const struct tc_
   unit(g, "", "embed", -1, -1);
   g->tokens = tc_tensor_new(g, "tokens", TC_I32, 1, &b.N);
   g->targets = tc_tensor_new(g, "targets", TC_I32, 1, &b.N);
-  tc_node_new(g, TC_OP_DATA, 0, NULL, 2, (int32_t[]){ g->tokens, g->targets })->everywhere = true;
+  tc_node_new(g, TC_OP_DATA, 0, NULL, 2, (int32_t[]){ g->tokens, g->targets })->on_all_stages = true;
   int32_t wte = param(&b, "", "wte.weight", 2, (int64_t[]){ b.V, b.C }, 0.02f, 0);
   int32_t wpe = param(&b, "", "wpe.weight", 2, (int64_t[]){ m->context, b.C }, 0.02f, 0);
   int32_t x = node1(&b, TC_OP_EMBED, 2, (int32_t[]){ g->tokens, wte }, "embed", o->dtype, 2,

@@ -1,5 +1,8 @@
 /* gpt.h - the model, as a program for one device and the whole global batch.
  *
+ * In: sizes. Out: the forward pass in a graph. Files in reading order: gpt.[ch]; optim.[ch], which appends
+ * the update after src/passes/grad.c, and makes the programs that initialise and refresh weights.
+ *
  * GPT-2 (Radford et al., 2019): learned positions, layer norm before each block, GELU (tanh),
  * the head tied to the token embedding. Tensor names follow Hugging Face's and nanoGPT's. */
 #ifndef TC_GPT_H

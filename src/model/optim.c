@@ -97,7 +97,7 @@ void tc_optim_build(struct tc_graph *g, bool adamw)
   int32_t *sum = tc_malloc((size_t)g->n_params * sizeof *sum);
   int n = square_norms(g, sum, st);
   int32_t out[2] = { scalar(g, "grad_norm", st), scalar(g, "grad_scale", st) };
-  tc_node_new(g, TC_OP_CLIP, n, sum, 2, out)->everywhere = true;
+  tc_node_new(g, TC_OP_CLIP, n, sum, 2, out)->on_all_stages = true;
   free(sum);
   g->grad_norm = out[0];
   g->grad_scale = out[1];
@@ -116,7 +116,7 @@ void tc_optim_build(struct tc_graph *g, bool adamw)
     }
     struct tc_node *u = adamw ? tc_node_new(g, TC_OP_ADAMW, 5, in, 3, made)
                               : tc_node_new(g, TC_OP_SGD, 3, in, 1, made);
-    u->f[0] = p.decay ? 1 : 0;
+    u->attr.decay = p.decay ? 1 : 0;
     update_node(g, i, u);
     refresh(g, i, made[0]);
   }
@@ -143,9 +143,10 @@ void tc_optim_init(struct tc_graph *g, bool adamw)
     int64_t rows = t->pad_dim == 0 ? t->dim[0] : 0;
     struct tc_node *n = tc_node_new(g, random ? TC_OP_NORMAL : TC_OP_FILL, 0, NULL, 1, &w);
     update_node(g, i, n);
-    n->f[0] = random ? g->param[i].init_std : g->param[i].init_value;
-    n->k[0] = stream(g->param[i].name);
-    n->k[1] = rows;
+    if (random) n->attr.std = g->param[i].init_std;
+    else n->attr.factor = g->param[i].init_value;
+    n->attr.stream = stream(g->param[i].name);
+    n->attr.rows = rows;
     refresh(g, i, w);
     for (int k = 0; adamw && k < 2; k++) {
       int32_t s = moment(g, i, k ? "v" : "m");

@@ -1,4 +1,4 @@
-/* annotate.c - a file of annotations: rows that say where tensors live, one a line.
+/* annotate.c - a file of annotations: rows that place tensors, one a line.
  *
  * What is refused here needs no program to be seen wrong: words that are none, a placement where
  * it has no meaning. Whether a pattern names a tensor, and whether rows agree, tc_annotate says.
@@ -81,9 +81,9 @@ static int read_place(struct tc_place *p, const char *word, const struct at *at)
 
 static int read_keep(int *keep, const char *word, const struct at *at)
 {
-  static const char *const name[] = { [TC_KEEP_USE] = "use", [TC_KEEP_MB] = "mb",
-                                      [TC_KEEP_STEP] = "step" };
-  for (*keep = 0; *keep <= TC_KEEP_STEP; ++*keep)
+  static const char *const name[] = { [TC_AFTER_USE] = "use", [TC_AFTER_MB] = "mb",
+                                      [TC_AFTER_STEP] = "step" };
+  for (*keep = 0; *keep <= TC_AFTER_STEP; ++*keep)
     if (!strcmp(word, name[*keep])) return 0;
   return FAIL(at, "'%.60s' is not how long a gathered weight is kept: use, mb or step", word);
 }
@@ -112,8 +112,8 @@ static int read_long(struct tc_annotation *a, char **word, const char *keep, con
                   name[k]);
   }
   a->four = true;
-  a->keep = -1;
-  return keep ? read_keep(&a->keep, keep, at) : 0;
+  a->reshard_after = -1;
+  return keep ? read_keep(&a->reshard_after, keep, at) : 0;
 }
 
 static int read_row(struct tc_annotation *a, char **word, int n, const struct at *at)

@@ -1,7 +1,8 @@
-/* bucket.c - transitions of a unit as one: weights gathered, gradients reduced together.
+/* bucket.c - transfers of a unit as one RESHARD with many parts: weights gathered, gradients reduced
+ * together.
  *
  * The order stays topological. */
-#include "src/passes/fuse.h"
+#include "src/passes/impl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,26 +13,26 @@ static int phase_of(const struct tc_node *n) { return n->mark == TC_W ? TC_B : n
 
 static bool same_stage(const struct tc_graph *g, const struct tc_node *a, const struct tc_node *b)
 {
-  return a->everywhere == b->everywhere && (a->everywhere ||
+  return a->on_all_stages == b->on_all_stages && (a->on_all_stages ||
                                             g->unit[a->unit].at == g->unit[b->unit].at);
 }
 
 static bool joins(const struct tc_graph *g, const struct tc_node *a, const struct tc_node *b)
 {
-  bool scalars = b->ctl && b->mark == TC_U;      /* of the update: whatever their unit */
+  bool scalars = b->control && b->mark == TC_U;      /* of the update: whatever their unit */
   return b->op == TC_OP_RESHARD && b->coll == a->coll && b->axis == a->axis &&
-         (b->unit == a->unit || scalars) && same_stage(g, a, b) && b->ctl == a->ctl &&
-         (!b->ctl || scalars) &&
+         (b->unit == a->unit || scalars) && same_stage(g, a, b) && b->control == a->control &&
+         (!b->control || scalars) &&
          phase_of(b) == phase_of(a) && b->red == a->red && b->root == a->root &&
-         b->once == a->once && (b->once || b->role) && b->n_in == 1 &&
+         b->once_a_step == a->once_a_step && (b->once_a_step || b->role) && b->n_in == 1 &&
          !tc_coll_is_local(b->coll) &&
          b->role == a->role && b->space == a->space &&
          g->tensor[tc_in(g, b, 0)].dtype == g->tensor[tc_in(g, a, 0)].dtype;
 }
 
-/* For each transition the next one of its unit in the order, g->n_order: none. `scalars`: control
+/* For each RESHARD the next one of its unit in the order, g->n_order: none. `scalars`: control
  * traffic is a unit of its own. */
-static int32_t *chain_moves(const struct tc_graph *g, bool scalars)
+static int32_t *chain_reshards(const struct tc_graph *g, bool scalars)
 {
   int32_t *next = tc_malloc((size_t)g->n_order * sizeof *next);
   int32_t *first = tc_malloc((size_t)(g->n_units + 1) * sizeof *first);
@@ -39,7 +40,7 @@ static int32_t *chain_moves(const struct tc_graph *g, bool scalars)
   for (int32_t i = g->n_order - 1; i >= 0; i--) {
     const struct tc_node *n = &g->node[g->order[i]];
     if (n->op != TC_OP_RESHARD) continue;
-    int32_t u = scalars && n->ctl ? g->n_units : n->unit;
+    int32_t u = scalars && n->control ? g->n_units : n->unit;
     next[i] = first[u];
     first[u] = i;
   }
@@ -47,7 +48,7 @@ static int32_t *chain_moves(const struct tc_graph *g, bool scalars)
   return next;
 }
 
-/* The transitions that join the one at position i, when their inputs are all ready and when the
+/* The RESHARD nodes that join the one at position i, when their inputs are all ready and when the
  * first output is needed. */
 static void find_group(const struct tc_graph *g, int32_t i, const int32_t *next, const int32_t *at,
                        const int32_t *reader, const bool *drop, struct group *u)
@@ -66,8 +67,8 @@ static void find_group(const struct tc_graph *g, int32_t i, const int32_t *next,
   }
 }
 
-/* Makes the member `keep` carry all parts. */
-static void join(struct tc_graph *g, const struct group *u, int32_t keep, bool *drop)
+/* Makes the member `into` carry all parts. */
+static void join(struct tc_graph *g, const struct group *u, int32_t into, bool *drop)
 {
   int32_t first = g->n_args;
   for (int side = 0; side < 2; side++)
@@ -76,40 +77,40 @@ static void join(struct tc_graph *g, const struct group *u, int32_t keep, bool *
       int32_t t = side ? tc_out(g, b, 0) : tc_in(g, b, 0);
       TC_GROW(g->arg, g->n_args, g->cap_args);
       g->arg[g->n_args++] = t;
-      if (side) g->tensor[t].node = keep;
+      if (side) g->tensor[t].node = into;
     }
-  for (int p = 0; p < u->n; p++) drop[u->member[p]] = u->member[p] != keep;
-  struct tc_node *k = &g->node[keep];
+  for (int p = 0; p < u->n; p++) drop[u->member[p]] = u->member[p] != into;
+  struct tc_node *k = &g->node[into];
   k->in = first;
   k->out = first + u->n;
   k->n_in = k->n_out = u->n;
 }
 
-static bool same_fetch(const struct tc_node *a, const struct tc_node *b)
+static bool same_gather(const struct tc_node *a, const struct tc_node *b)
 {
-  return b->op == TC_OP_RESHARD && b->role == TC_ROLE_FETCH && b->unit == a->unit &&
-         b->once == a->once && phase_of(b) == phase_of(a);
+  return b->op == TC_OP_RESHARD && b->role == TC_ROLE_GATHER && b->unit == a->unit &&
+         b->once_a_step == a->once_a_step && phase_of(b) == phase_of(a);
 }
 
-/* Weights of a unit and phase are gathered where the first of them is: first steps of all first, so
- * that they can join (a copy from the host, then the gather). */
-static void hoist_fetches(struct tc_graph *g)
+/* Weights of a unit and phase are gathered where the first of them is: their first collectives
+ * first, so that they can join (a copy from the host, then the all-gather). */
+static void hoist_gathers(struct tc_graph *g)
 {
   int32_t *order = tc_malloc((size_t)g->n_order * sizeof *order), n = 0;
-  int32_t *next = chain_moves(g, false);
+  int32_t *next = chain_reshards(g, false);
   bool *put = tc_calloc((size_t)g->n_nodes, 1);
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *a = &g->node[g->order[i]];
     if (put[a->id]) continue;
-    for (bool more = a->op == TC_OP_RESHARD && a->role == TC_ROLE_FETCH; more;) {
+    for (bool more = a->op == TC_OP_RESHARD && a->role == TC_ROLE_GATHER; more;) {
       more = false;
       int32_t from = n;
       for (int32_t k = i; k < g->n_order; k = next[k]) {
         const struct tc_node *b = &g->node[g->order[k]];
-        if (put[b->id] || !same_fetch(a, b)) continue;
+        if (put[b->id] || !same_gather(a, b)) continue;
         int32_t maker = g->tensor[tc_in(g, b, 0)].node;
         bool ready = maker < 0 || put[maker];
-        for (int32_t q = from; q < n; q++) ready &= order[q] != maker;   /* the step after */
+        for (int32_t q = from; q < n; q++) ready &= order[q] != maker;   /* the collective after it */
         if (!ready) continue;
         order[n++] = b->id;
         more = true;
@@ -127,13 +128,14 @@ static void hoist_fetches(struct tc_graph *g)
   free(put);
 }
 
-/* Gradients' second steps and sums into accumulators: they wait for the unit's transfers. */
+/* Sums into accumulators, and transfers of gradients that follow others: they wait for the unit's first
+ * transfers. */
 static bool waits(const struct tc_node *n)
 {
   return n->op == TC_OP_ACCUM || (n->op == TC_OP_RESHARD && n->role == TC_ROLE_GRAD);
 }
 
-/* What reads a transfer that joined a later one stands behind that. */
+/* Readers of a transfer that joined a later one come after that one. */
 static void sink_waiting(struct tc_graph *g)
 {
   int32_t *order = tc_malloc((size_t)g->n_order * sizeof *order);
@@ -167,11 +169,11 @@ static void sink_waiting(struct tc_graph *g)
   free(put);
 }
 
-void tc_units(struct tc_graph *g)
+void tc_bucket(struct tc_graph *g)
 {
-  hoist_fetches(g);
+  hoist_gathers(g);
   bool *drop = tc_calloc((size_t)g->n_nodes, sizeof *drop);
-  int32_t *at = tc_fuse_positions(g), *next = chain_moves(g, true);
+  int32_t *at = tc_order_positions(g), *next = chain_reshards(g, true);
   int32_t *reader = tc_malloc((size_t)g->n_tensors * sizeof *reader);
   for (int32_t t = 0; t < g->n_tensors; t++) reader[t] = g->n_order;
   for (int32_t i = g->n_order - 1; i >= 0; i--) {
@@ -183,10 +185,10 @@ void tc_units(struct tc_graph *g)
     const struct tc_node *a = &g->node[g->order[i]];
     if (drop[a->id] || !joins(g, a, a)) continue;
     find_group(g, i, next, at, reader, drop, &u);
-    int32_t keep = -1;                           /* the first place where all inputs exist */
-    for (int p = 0; p < u.n && keep < 0; p++)
-      if (at[u.member[p]] > u.ready) keep = u.member[p];
-    if (u.n > 1 && keep >= 0 && at[keep] < u.needed) join(g, &u, keep, drop);
+    int32_t into = -1;                           /* the first place where all inputs exist */
+    for (int p = 0; p < u.n && into < 0; p++)
+      if (at[u.member[p]] > u.ready) into = u.member[p];
+    if (u.n > 1 && into >= 0 && at[into] < u.needed) join(g, &u, into, drop);
   }
   tc_graph_drop(g, drop);
   sink_waiting(g);

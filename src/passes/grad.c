@@ -4,7 +4,8 @@
  * parameter's gradients are not summed by nodes: each contribution is an output that overwrites
  * the version before it and is added to it (node.acc), the first one written in a step's first
  * micro-batch. Marks: a node that makes only parameter gradients is W, else B. */
-#include "src/graph/graph.h"
+#include "src/passes/passes.h"
+#include "src/graph/rule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,17 +42,17 @@ static int32_t accumulator(struct gctx *c, int32_t p, const char *prefix, int32_
   return a;
 }
 
-/* The latest version of a parameter's accumulator where node n is: its own, or that of another
- * stage which uses the weight too. */
+/* The latest version of a parameter's accumulator where node n is: its own, or, of a tied weight, that
+ * of another stage. */
 static int32_t *chain(struct gctx *c, int32_t p, const struct tc_node *n)
 {
   struct tc_graph *g = c->g;
   int32_t at = g->unit[n->unit].at;
   if (at == g->unit[g->param[p].unit].at) return &g->param[p].grad;
-  if (g->param[p].guest < 0)
-    g->param[p].guest = g->param[p].guest_grad = accumulator(c, p, "guest.", at);
-  TC_ASSERT(g->tensor[g->param[p].guest].lay.on[TC_PP].at == at);
-  return &g->param[p].guest_grad;
+  if (g->param[p].tied_acc < 0)
+    g->param[p].tied_acc = g->param[p].tied_grad = accumulator(c, p, "guest.", at);
+  TC_ASSERT(g->tensor[g->param[p].tied_acc].lay.on[TC_PP].at == at);
+  return &g->param[p].tied_grad;
 }
 
 /* A new tensor for the gradient of t: of a parameter, the next version of its accumulator. */
@@ -82,11 +83,8 @@ static struct tc_node *emit(struct gctx *c, int op, int n_in, const int32_t *in,
   struct tc_node *n = tc_node_new(g, op, n_in, in, n_out, out);
   n->unit = c->fwd->unit;
   n->head = c->fwd->head;
-  n->forward = op == TC_OP_ADD || op == TC_OP_FILL ? -1 : c->fwd->id;    /* of other letters */
-  n->f[0] = c->fwd->f[0];
-  n->f[1] = c->fwd->f[1];
-  n->k[0] = c->fwd->k[0];
-  n->k[1] = c->fwd->k[1];
+  n->forward = op == TC_OP_ADD || op == TC_OP_FILL ? -1 : c->fwd->id;    /* of other subscripts */
+  n->attr = c->fwd->attr;
   bool all_w = true;
   for (int i = 0; i < n_out; i++) {
     int32_t p = g->tensor[out[i]].param;
@@ -103,7 +101,7 @@ static struct tc_node *emit(struct gctx *c, int op, int n_in, const int32_t *in,
 }
 
 /* Adds d to the gradient of a forward tensor that is no parameter. */
-static void give(struct gctx *c, int32_t t, int32_t d)
+static void add_grad(struct gctx *c, int32_t t, int32_t d)
 {
   if (c->g->tensor[t].node < 0) return;          /* state, no parameter */
   if (c->grad[t] < 0) {
@@ -124,7 +122,7 @@ static struct tc_node *emit1(struct gctx *c, int op, int i, int n_in, const int3
   int32_t t = in(c, i), d = grad_new(c, t);
   struct tc_node *n = emit(c, op, n_in, ins, 1, &d);
   int32_t id = n->id;
-  if (param_of(c, t) < 0) give(c, t, d);
+  if (param_of(c, t) < 0) add_grad(c, t, d);
   return &c->g->node[id];
 }
 
@@ -136,7 +134,7 @@ static void grad_embed(struct gctx *c, int32_t dy)
 static void grad_pos(struct gctx *c, int32_t dy)
 {
   emit1(c, TC_OP_POS_BWD, 1, 1, &dy);
-  give(c, in(c, 0), dy);
+  add_grad(c, in(c, 0), dy);
 }
 
 static void grad_layernorm(struct gctx *c, int32_t dy)
@@ -144,7 +142,7 @@ static void grad_layernorm(struct gctx *c, int32_t dy)
   int32_t o[3] = { grad_new(c, in(c, 0)), grad_new(c, in(c, 1)), grad_new(c, in(c, 2)) };
   emit(c, TC_OP_LAYERNORM_BWD, 5, (int32_t[]){ dy, in(c, 0), in(c, 1), out(c, 1), out(c, 2) },
        3, o);
-  give(c, in(c, 0), o[0]);
+  add_grad(c, in(c, 0), o[0]);
 }
 
 static void grad_matmul(struct gctx *c, int32_t dy)
@@ -159,7 +157,7 @@ static void grad_matmul(struct gctx *c, int32_t dy)
   struct tc_node *n = emit(c, TC_OP_MATMUL, 2, (int32_t[]){ dy, b }, 1, &da);
   tc_node_rule(c->g, n, ra);
   tc_node_rule(c->g, emit1(c, TC_OP_MATMUL, 1, 2, (int32_t[]){ dy, a }), rb);
-  give(c, a, da);
+  add_grad(c, a, da);
   free(ra);
   free(rb);
 }
@@ -170,7 +168,7 @@ static void grad_bias(struct gctx *c, int32_t dy)
   tc_rule_parse(c->g, c->fwd, l);
   char *r = tc_sprintf("%s->%s", l[0], l[1]);
   tc_node_rule(c->g, emit1(c, TC_OP_BIAS_BWD, 1, 1, &dy), r);
-  give(c, in(c, 0), dy);
+  add_grad(c, in(c, 0), dy);
   free(r);
 }
 
@@ -181,8 +179,8 @@ static void grad_gelu(struct gctx *c, int32_t dy)
 
 static void grad_add(struct gctx *c, int32_t dy)
 {
-  give(c, in(c, 0), dy);
-  give(c, in(c, 1), dy);
+  add_grad(c, in(c, 0), dy);
+  add_grad(c, in(c, 1), dy);
 }
 
 /* Dropout and cast are linear and their own adjoints (the mask is made again from its key). */
@@ -213,11 +211,11 @@ static void grad_nll(struct gctx *c, int32_t dl)
 {
   int32_t o[2] = { grad_new(c, in(c, 1)), grad_new(c, in(c, 2)) };
   emit(c, TC_OP_NLL_BWD, 3, (int32_t[]){ dl, in(c, 1), in(c, 3) }, 2, o);
-  give(c, in(c, 1), o[0]);
-  give(c, in(c, 2), o[1]);
+  add_grad(c, in(c, 1), o[0]);
+  add_grad(c, in(c, 2), o[1]);
 }
 
-/* The seed: d loss / d x = f[0] everywhere. */
+/* The seed: d loss / d x is the factor of the sum, everywhere. */
 static void grad_sum(struct gctx *c, int32_t dy)
 {
   (void)dy;
@@ -232,12 +230,12 @@ static void (*const rule[TC_OPS])(struct gctx *c, int32_t dy) = {
   [TC_OP_NLL] = grad_nll,       [TC_OP_SUM] = grad_sum,
 };
 
-/* What another stage has summed up over the step is added to the owner's. */
-static void add_guests(struct tc_graph *g)
+/* Gradients of tied weights that another stage has summed over the step are added to the owner's. */
+static void add_tied(struct tc_graph *g)
 {
   for (int32_t p = 0; p < g->n_params; p++) {
     struct tc_param *x = &g->param[p];
-    if (x->guest < 0) continue;
+    if (x->tied_acc < 0) continue;
     struct tc_tensor was = g->tensor[x->grad];
     int32_t v = tc_tensor_new(g, was.name, was.dtype, was.rank, was.dim);
     struct tc_tensor *t = &g->tensor[v];
@@ -246,7 +244,7 @@ static void add_guests(struct tc_graph *g)
     t->cls = TC_CLS_GRAD;
     t->pad_dim = was.pad_dim;
     t->pad_to = was.pad_to;
-    struct tc_node *n = tc_node_new(g, TC_OP_ACCUM, 1, &x->guest_grad, 1, &v);
+    struct tc_node *n = tc_node_new(g, TC_OP_ACCUM, 1, &x->tied_grad, 1, &v);
     n->unit = x->unit;
     n->mark = TC_B;
     n->acc = 1;
@@ -294,7 +292,7 @@ int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
     if (!rc) rule[fwd.op](&c, c.grad[tc_out(g, &fwd, 0)]);
   }
   free(c.grad);
-  if (!rc) add_guests(g);
+  if (!rc) add_tied(g);
   if (!rc) note_contributions(g, n_order);
   return rc;
 }

@@ -1,14 +1,15 @@
 /* infer.c - the shard pass: from annotations to a layout for every tensor.
  *
- * Up-sweep: annotations (of outputs, and of state inputs) flow as wants to unannotated inputs.
- * Down-sweep: each node, in order, chooses on each axis one letter of its rule to be split (or
+ * Up-sweep: annotations (of outputs, and of state inputs) flow as preferences to unannotated inputs.
+ * Down-sweep: each node, in order, chooses on each axis one subscript of its rule to be split (or
  * rows, or a coordinate, or nothing). The backward pass of a node chooses what the node chose, an
  * update what its parameter's row says. Else a parameter's use beats an annotated output, which beats
  * what the primal of a gradient has, which beats the first operand that is split; at(k) is taken
- * only where nothing is split. Inputs that differ get transitions; a contracted split letter
- * makes the output partial, which is resolved where it is produced, to its want, else to R.
+ * only where nothing is split. Inputs that differ are resharded; a contracted split subscript
+ * makes the output partial, which is resolved where it is produced, as is preferred, else to R.
  * Partial gradients of a parameter are resolved after the last contribution only. */
 #include "src/passes/impl.h"
+#include "src/graph/rule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +24,9 @@ static struct tc_layout seen(const struct tc_graph *g, const struct tc_node *n, 
   return p->weight == t ? p->use : x->lay;
 }
 
-static bool choose_split(const struct tc_place *p, const char *letters, struct choice *c)
+static bool choose_split(const struct tc_place *p, const char *subs, struct choice *c)
 {
-  if (p->kind == TC_S) *c = (struct choice){ TC_S, letters[p->dim], 0 };
+  if (p->kind == TC_S) *c = (struct choice){ TC_S, subs[p->dim], 0 };
   else if (p->kind == TC_SROWS) *c = (struct choice){ TC_SROWS, 0, 0 };
   else return false;
   return true;
@@ -38,14 +39,14 @@ static bool choose_at(const struct tc_place *p, struct choice *c)
   return true;
 }
 
-static bool choose(const struct tc_place *p, const char *letters, struct choice *c)
+static bool choose(const struct tc_place *p, const char *subs, struct choice *c)
 {
-  return choose_split(p, letters, c) || choose_at(p, c);
+  return choose_split(p, subs, c) || choose_at(p, c);
 }
 
 /* ---- up-sweep ---------------------------------------------------------------------- */
 
-static void want_node(struct sctx *s, const struct tc_node *n, int axis)
+static void prefer_node(struct sctx *s, const struct tc_node *n, int axis)
 {
   struct tc_graph *g = s->g;
   char l[TC_RULE_MAX][TC_DIMS + 1];
@@ -61,18 +62,18 @@ static void want_node(struct sctx *s, const struct tc_node *n, int axis)
   }
   for (int k = 0; k < n->n_out && !found; k++) {
     int32_t t = tc_out(g, n, k);
-    const struct tc_tensor *pin = tc_shard_pinned(g, t);
-    found = choose(pin ? &pin->lay.on[axis] : &g->tensor[t].want.on[axis], l[n->n_in + k], &c);
+    const struct tc_tensor *pin = tc_place_required(g, t);
+    found = choose(pin ? &pin->lay.on[axis] : &g->tensor[t].preferred.on[axis], l[n->n_in + k], &c);
   }
   if (!found) return;
   for (int i = 0; i < n->n_in; i++) {
     struct tc_tensor *x = &g->tensor[tc_in(g, n, i)];
-    if (x->state || x->annotated || x->want.on[axis].kind != TC_R || x->rank == 0) continue;
+    if (x->state || x->annotated || x->preferred.on[axis].kind != TC_R || x->rank == 0) continue;
     if (c.kind == TC_S) {
-      const char *d = strchr(l[i], c.letter);
-      if (d) x->want.on[axis] = (struct tc_place){ TC_S, (uint8_t)(d - l[i]), 0, 0 };
+      const char *d = strchr(l[i], c.sub);
+      if (d) x->preferred.on[axis] = (struct tc_place){ TC_S, (uint8_t)(d - l[i]), 0, 0 };
     } else if (tc_op_info[n->op].flags & TC_OPF_ROWS) {
-      x->want.on[axis] = (struct tc_place){ c.kind, 0, 0, c.at };
+      x->preferred.on[axis] = (struct tc_place){ c.kind, 0, 0, c.at };
     }
   }
 }
@@ -101,7 +102,7 @@ static int32_t asked_split(const struct sctx *s, const struct tc_node *n, int ax
   }
   for (int k = 0; k < n->n_out; k++) {
     int32_t t = tc_out(g, n, k);
-    const struct tc_tensor *pin = tc_shard_pinned(g, t);
+    const struct tc_tensor *pin = tc_place_required(g, t);
     if (pin && tc_is_acc(n, k) && pin->lay.on[axis].kind != TC_S) pin = NULL;   /* moved afterwards */
     if (pin && choose_split(&pin->lay.on[axis], l[n->n_in + k], c)) return t;
   }
@@ -116,7 +117,7 @@ static bool cuts_evenly(const struct sctx *s, const struct tc_node *n, int axis,
     const bool in = i < n->n_in;
     const struct tc_tensor *t = &s->g->tensor[in ? tc_in(s->g, n, i) : tc_out(s->g, n, i - n->n_in)];
     const char *li = in ? l[TC_MIN(i, TC_RULE_MAX - 2)] : i < TC_RULE_MAX ? l[i] : "";
-    const char *at = strchr(li, c->letter);
+    const char *at = strchr(li, c->sub);
     if (!at || at - li >= t->rank) continue;
     if (tc_stored_dim(t, (int)(at - li)) % s->m->size[axis]) return false;
   }
@@ -153,7 +154,7 @@ static void choose_coordinate(const struct sctx *s, const struct tc_node *n, int
     if (choose_at(&lay.on[axis], c)) return;
   }
   for (int k = 0; k < n->n_out; k++) {
-    const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)], *pin = tc_shard_pinned(g, t->id);
+    const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)], *pin = tc_place_required(g, t->id);
     if (pin && choose_at(&pin->lay.on[axis], c)) return;
     if (n->n_in == 0 && t->primal >= 0 && choose_at(&g->tensor[s->now[t->primal]].lay.on[axis], c))
       return;
@@ -167,7 +168,7 @@ static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
   const struct tc_op_info *op = &tc_op_info[n->op];
   *c = (struct choice){ TC_R, 0, 0 };
   if (axis == TC_PP) {                           /* a node is where its stage is */
-    int32_t at = n->everywhere ? -1 : g->unit[n->unit].at;
+    int32_t at = n->on_all_stages ? -1 : g->unit[n->unit].at;
     if (at >= 0) *c = (struct choice){ TC_AT, 0, at };
     return 0;
   }
@@ -182,7 +183,7 @@ static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
     asks = asked_split(s, n, axis, total, l, c);
     if (asks < 0 && !natural_split(s, n, axis, total, l, c)) choose_coordinate(s, n, axis, total, c);
   }
-  bool bad = (c->kind == TC_S && *op->whole && strchr(op->whole, c->letter)) ||
+  bool bad = (c->kind == TC_S && *op->unsplittable && strchr(op->unsplittable, c->sub)) ||
              (c->kind == TC_SROWS && !(op->flags & TC_OPF_ROWS));
   if (bad && asks >= 0) {
     int32_t other = n->n_out && tc_out(g, n, 0) != asks ? tc_out(g, n, 0) : tc_in(g, n, 0);
@@ -194,8 +195,8 @@ static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
   return 0;
 }
 
-/* S(*) is what the other axes leave, so one axis can have it. */
-static void keep_one_rows(struct choice c[TC_AXES])
+/* A flat shard is cut from what the other axes leave, so one axis can have it. */
+static void keep_one_flat(struct choice c[TC_AXES])
 {
   bool had = false;
   for (int a = 0; a < TC_AXES; a++) {
@@ -205,26 +206,26 @@ static void keep_one_rows(struct choice c[TC_AXES])
   }
 }
 
-/* Whole sequences: give up splits of the first letter, innermost axis first. */
-static void keep_grain(struct sctx *s, const struct tc_node *n,
+/* Blocks of whole sequences: splits of the first subscript are given up, innermost axis first. */
+static void keep_blocks(struct sctx *s, const struct tc_node *n,
                        char l[TC_RULE_MAX][TC_DIMS + 1], struct choice c[TC_AXES])
 {
-  if (!(tc_op_info[n->op].flags & TC_OPF_GRAIN)) return;
+  if (!(tc_op_info[n->op].flags & TC_OPF_BLOCK)) return;
   for (int a = TC_AXES - 1; a >= 0; a--) {
     int64_t rows = s->g->tensor[tc_in(s->g, n, 0)].dim[0];
     for (int b = 0; b < TC_AXES; b++)
-      if (c[b].kind == TC_S && c[b].letter == l[0][0]) rows /= s->m->size[b];
-    if (rows % n->k[0] == 0) return;
-    if (c[a].kind == TC_S && c[a].letter == l[0][0]) c[a].kind = TC_R;
+      if (c[b].kind == TC_S && c[b].sub == l[0][0]) rows /= s->m->size[b];
+    if (rows % n->attr.sequence == 0) return;
+    if (c[a].kind == TC_S && c[a].sub == l[0][0]) c[a].kind = TC_R;
   }
 }
 
-static struct tc_place placed(const struct choice *c, const char *letters, int rank)
+static struct tc_place placed(const struct choice *c, const char *subs, int rank)
 {
   struct tc_place p = { 0 };
   if (c->kind == TC_S) {
-    const char *d = strchr(letters, c->letter);
-    if (d && *d) p = (struct tc_place){ TC_S, (uint8_t)(d - letters), 0, 0 };
+    const char *d = strchr(subs, c->sub);
+    if (d && *d) p = (struct tc_place){ TC_S, (uint8_t)(d - subs), 0, 0 };
   } else if (c->kind == TC_SROWS) {
     if (rank > 0) p.kind = TC_SROWS;
   } else if (c->kind == TC_AT) {
@@ -264,7 +265,7 @@ static struct tc_layout made_as(const struct sctx *s, int32_t node, int k,
   return made;
 }
 
-static int shard_node(struct sctx *s, int32_t node)
+static int infer_node(struct sctx *s, int32_t node)
 {
   struct tc_graph *g = s->g;
   char l[TC_RULE_MAX][TC_DIMS + 1] = { "" };
@@ -275,29 +276,29 @@ static int shard_node(struct sctx *s, int32_t node)
     TC_TRY(choose_axis(s, &g->node[node], a, l, &c[a]));
     partial[a] = c[a].kind == TC_R && stays_partial(s, &g->node[node], a);
   }
-  keep_grain(s, &g->node[node], l, c);
-  keep_one_rows(c);
+  keep_blocks(s, &g->node[node], l, c);
+  keep_one_flat(c);
   memcpy(s->choice[node], c, sizeof c);
   int n_in = g->node[node].n_in, n_out = g->node[node].n_out;
   int32_t before[TC_RULE_MAX] = { 0 };
   for (int i = 0; i < n_in; i++) {
     int32_t t = s->now[tc_in(g, &g->node[node], i)];
-    /* More inputs than letters: all alike (sqnorm, clip). */
+    /* More inputs than subscripts: all alike (sqnorm, clip). */
     const char *li = l[TC_MIN(i, TC_RULE_MAX - 2)];
     struct tc_layout need;
     for (int a = 0; a < TC_AXES; a++)
       need.on[a] = partial[a] ? g->tensor[t].lay.on[a] : placed(&c[a], li, g->tensor[t].rank);
     if (i < TC_RULE_MAX) before[i] = tc_in(g, &g->node[node], i);
-    TC_TRY(tc_shard_input(s, node, i, &need));
+    TC_TRY(tc_place_input(s, node, i, &need));
   }
-  tc_shard_in_place(s, node, before);
+  tc_place_in_place(s, node, before);
   bool in_time = c[TC_MB].kind != TC_R || partial[TC_MB];
-  g->node[node].once = !in_time;
+  g->node[node].once_a_step = !in_time;
   TC_GROW(g->order, g->n_order, g->cap_order);
   g->order[g->n_order++] = node;
   for (int k = 0; k < n_out; k++) {
     struct tc_layout made = made_as(s, node, k, l, c, partial);
-    TC_TRY(tc_shard_output(s, node, k, &made, before));
+    TC_TRY(tc_place_output(s, node, k, &made, before));
   }
   return 0;
 }
@@ -314,7 +315,7 @@ static int share_results(struct sctx *s)
     if (d < 0) return d;
     s->now[result[i]] = d;
     for (int32_t j = first; j < g->n_nodes; j++) {
-      g->node[j].everywhere = true;
+      g->node[j].on_all_stages = true;
       g->node[j].mark = TC_U;                    /* behind all micro-batches */
     }
   }
@@ -327,13 +328,13 @@ static int check_even(struct sctx *s)
   const struct tc_graph *g = s->g;
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
-    for (int k = 0; k < n->n_in; k++) TC_TRY(tc_shard_even(s, n, tc_in(g, n, k)));
-    for (int k = 0; k < n->n_out; k++) TC_TRY(tc_shard_even(s, n, tc_out(g, n, k)));
+    for (int k = 0; k < n->n_in; k++) TC_TRY(tc_place_even(s, n, tc_in(g, n, k)));
+    for (int k = 0; k < n->n_out; k++) TC_TRY(tc_place_even(s, n, tc_out(g, n, k)));
   }
   return 0;
 }
 
-/* Names in the graph that point at tensors follow the transitions. */
+/* Tensors that the graph and its parameters name are those after the reshards. */
 static void follow(struct sctx *s)
 {
   struct tc_graph *g = s->g;
@@ -345,7 +346,7 @@ static void follow(struct sctx *s)
       g->param[p].grad = s->now[g->param[p].grad];
 }
 
-int tc_shard(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct tc_err *err)
+int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct tc_err *err)
 {
   struct sctx s = { .g = g, .m = m, .err = err, .regather = regather, .n_old = g->n_tensors };
   int32_t n_order = g->n_order;
@@ -353,29 +354,29 @@ int tc_shard(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
   memcpy(order, g->order, (size_t)n_order * sizeof *order);
   size_t bytes = (size_t)g->n_tensors * sizeof *s.now;
   s.now = tc_malloc(bytes);
-  s.heir = tc_malloc(bytes);
-  memset(s.heir, -1, bytes);
+  s.next_version = tc_malloc(bytes);
+  memset(s.next_version, -1, bytes);
   s.sum = tc_malloc((size_t)g->n_tensors * sizeof *s.sum);
   s.choice = tc_calloc((size_t)g->n_nodes, sizeof *s.choice);
-  tc_shard_find_sums(&s, order, n_order);
+  tc_place_find_sums(&s, order, n_order);
   for (int32_t t = 0; t < g->n_tensors; t++) {
     s.now[t] = t;
-    if (g->tensor[t].overwrites >= 0) s.heir[g->tensor[t].overwrites] = t;
+    if (g->tensor[t].overwrites >= 0) s.next_version[g->tensor[t].overwrites] = t;
     const struct tc_tensor *primal = g->tensor[t].primal >= 0 ? &g->tensor[g->tensor[t].primal]
                                                               : NULL;
-    if (primal && primal->annotated && !primal->state) g->tensor[t].want = primal->lay;
+    if (primal && primal->annotated && !primal->state) g->tensor[t].preferred = primal->lay;
   }
   for (int32_t i = n_order - 1; i >= 0; i--)
-    for (int a = 0; a < TC_AXES; a++) want_node(&s, &g->node[order[i]], a);
+    for (int a = 0; a < TC_AXES; a++) prefer_node(&s, &g->node[order[i]], a);
   g->n_order = 0;
   int rc = 0;
-  for (int32_t i = 0; i < n_order && rc >= 0; i++) rc = shard_node(&s, order[i]);
+  for (int32_t i = 0; i < n_order && rc >= 0; i++) rc = infer_node(&s, order[i]);
   if (rc >= 0) rc = share_results(&s);
   if (rc >= 0) rc = check_even(&s);
   if (rc >= 0) follow(&s);
   free(order);
   free(s.now);
-  free(s.heir);
+  free(s.next_version);
   free(s.sum);
   free(s.choice);
   free(s.made);

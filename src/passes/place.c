@@ -1,20 +1,21 @@
-/* place.c - inputs brought to a node, outputs taken from it.
+/* place.c - a node's inputs resharded to where it needs them, its outputs to where they belong.
  *
- * Transitions are shared between readers. Partial outputs are resolved where they are produced; an
+ * Reshards are shared between readers. Partial outputs are resolved where they are produced; an
  * output that must be elsewhere than its node makes it is made apart and moved; gradients for an
  * accumulator that is placed otherwise than they are made are summed apart within a micro-batch. */
 #include "src/passes/impl.h"
+#include "src/graph/rule.h"
 
 #include <string.h>
 
-const struct tc_tensor *tc_shard_pinned(const struct tc_graph *g, int32_t t)
+const struct tc_tensor *tc_place_required(const struct tc_graph *g, int32_t t)
 {
   if (g->tensor[t].annotated) return &g->tensor[t];
   int32_t root = tc_tensor_root(g, t);
   return root != t && g->tensor[root].state && g->tensor[root].annotated ? &g->tensor[root] : NULL;
 }
 
-/* Readers that share a transition: of a weight as long as it is kept, of the update among
+/* Readers that share a reshard: of a weight until it is resharded, of the update among
  * themselves, of an activation over the backward pass too unless it is gathered again (what came from
  * another stage is not sent again). The loss head is one phase, since its backward pass follows its
  * forward pass. */
@@ -26,7 +27,7 @@ static void phase_of(const struct sctx *s, const struct tc_node *n, const struct
   key->phase = key->unit = -1;
   if (n->mark == TC_U) {
     key->phase = 3;
-  } else if (p && p->keep == TC_KEEP_USE) {
+  } else if (p && p->reshard_after == TC_AFTER_USE) {
     key->phase = part;
     key->unit = n->unit;
   } else if (!p && s->regather && !sent) {
@@ -35,7 +36,7 @@ static void phase_of(const struct sctx *s, const struct tc_node *n, const struct
 }
 
 /* Whether a RESHARD changes who has which rows. */
-static bool moves_rows(const struct tc_graph *g, const struct tc_node *n)
+static bool reshards_rows(const struct tc_graph *g, const struct tc_node *n)
 {
   const struct tc_place *from = &g->tensor[tc_in(g, n, 0)].lay.on[n->axis];
   const struct tc_place *to = &g->tensor[tc_out(g, n, 0)].lay.on[n->axis];
@@ -43,14 +44,14 @@ static bool moves_rows(const struct tc_graph *g, const struct tc_node *n)
                                      (to->kind == TC_S && to->dim == 0));
 }
 
-/* Brings t to a layout in a space; the new nodes take the role. */
-static int32_t bring(struct sctx *s, int32_t t, const struct tc_layout *to, int space,
+/* Reshards t to a layout in a space; the new nodes take the role. */
+static int32_t reshard_to(struct sctx *s, int32_t t, const struct tc_layout *to, int space,
                      int32_t like, int role)
 {
   struct tc_graph *g = s->g;
   int32_t first = g->n_nodes;
   if (g->tensor[t].space == TC_HOST && space == TC_DEVICE) {
-    struct tc_layout there = g->tensor[t].lay;             /* from stage to stage as it rests */
+    struct tc_layout there = g->tensor[t].lay;             /* a stage send before the copy */
     there.on[TC_PP] = to->on[TC_PP];
     t = tc_reshard(g, t, &there, like, s->err);
     if (t < 0) return t;
@@ -62,12 +63,12 @@ static int32_t bring(struct sctx *s, int32_t t, const struct tc_layout *to, int 
     struct tc_node *n = &g->node[i];
     n->role = (uint8_t)role;
     if (!role && n->mark == TC_W) n->mark = TC_B;          /* its first reader may be a W */
-    if (role || moves_rows(g, n)) n->head = false;         /* not for each chunk of the head's rows */
+    if (role || reshards_rows(g, n)) n->head = false;         /* not for each chunk of the head's rows */
   }
   return t;
 }
 
-/* The transition that readers of this kind share; -1: none yet. */
+/* The reshard that readers of this kind share; -1: none yet. */
 static int find_made(const struct sctx *s, const struct made *key)
 {
   for (int k = s->n_made - 1; k >= 0; k--) {
@@ -78,7 +79,7 @@ static int find_made(const struct sctx *s, const struct made *key)
   return -1;
 }
 
-int tc_shard_input(struct sctx *s, int32_t node, int i, const struct tc_layout *need)
+int tc_place_input(struct sctx *s, int32_t node, int i, const struct tc_layout *need)
 {
   struct tc_graph *g = s->g;
   const struct tc_node *n = &g->node[node];
@@ -92,12 +93,12 @@ int tc_shard_input(struct sctx *s, int32_t node, int i, const struct tc_layout *
     int k = find_made(s, &key);
     if (k < 0) {
       int32_t first = g->n_nodes;
-      bool fetch = weight || (x->state && x->space != key.space);
-      key.to = bring(s, t, need, key.space, node, fetch ? TC_ROLE_FETCH : TC_ROLE_NONE);
+      bool gather = weight || (x->state && x->space != key.space);
+      key.to = reshard_to(s, t, need, key.space, node, gather ? TC_ROLE_GATHER : TC_ROLE_NONE);
       if (key.to < 0) return key.to;
       for (int32_t j = first; j < g->n_nodes && weight; j++) {
         bool sent = g->node[j].axis == TC_PP;    /* to another stage: once a step */
-        g->node[j].once = p->keep == TC_KEEP_STEP || sent;
+        g->node[j].once_a_step = p->reshard_after == TC_AFTER_STEP || sent;
         if (sent) g->node[j].role = TC_ROLE_NONE;
       }
       for (int32_t j = first; j < g->n_nodes; j++) {
@@ -121,7 +122,7 @@ static int64_t divisor_below(int64_t n, int64_t most)
   return most;
 }
 
-int tc_shard_even(const struct sctx *s, const struct tc_node *n, int32_t tensor)
+int tc_place_even(const struct sctx *s, const struct tc_node *n, int32_t tensor)
 {
   const struct tc_tensor *t = &s->g->tensor[tensor];
   int64_t dim[TC_DIMS];
@@ -139,13 +140,13 @@ int tc_shard_even(const struct sctx *s, const struct tc_node *n, int32_t tensor)
   return 0;
 }
 
-void tc_shard_in_place(struct sctx *s, int32_t node, const int32_t *before)
+void tc_place_in_place(struct sctx *s, int32_t node, const int32_t *before)
 {
   struct tc_graph *g = s->g;
   const struct tc_node *n = &g->node[node];
   for (int k = 0; k < n->n_out; k++) {
     struct tc_tensor *y = &g->tensor[tc_out(g, n, k)];
-    if (y->overwrites < 0 || tc_is_acc(n, k) || tc_shard_pinned(g, y->id)) continue;
+    if (y->overwrites < 0 || tc_is_acc(n, k) || tc_place_required(g, y->id)) continue;
     for (int i = 0; i < n->n_in && i < TC_RULE_MAX; i++) {
       int32_t now = tc_in(g, n, i);
       if (before[i] != y->overwrites || now == before[i]) continue;
@@ -190,7 +191,7 @@ static void make_instead(struct tc_graph *g, int32_t last, int32_t v)
 }
 
 /* An output that must be elsewhere than the node makes it: made apart, then moved there. If it
- * overwrites an input that was brought here, it is made in its place. before[]: the inputs as
+ * overwrites an input that was resharded, it is made in its place. before[]: the inputs as
  * they were. */
 static int deliver(struct sctx *s, int32_t node, int k, const struct tc_layout *to, int space,
                    const int32_t *before)
@@ -204,7 +205,7 @@ static int deliver(struct sctx *s, int32_t node, int k, const struct tc_layout *
   }
   struct made key = { .from = v, .to = tmp, .space = g->tensor[tmp].space,
                       .lay = g->tensor[tmp].lay };
-  int32_t last = bring(s, tmp, to, space, node,
+  int32_t last = reshard_to(s, tmp, to, space, node,
                        g->node[node].mark == TC_U ? TC_ROLE_STORE : TC_ROLE_NONE);
   if (last < 0) return last;
   if (last == tmp)
@@ -231,24 +232,24 @@ static void settle_acc(struct sctx *s, int32_t node, int k)
   if (acc->id == g->param[v->param].acc) g->param[v->param].acc_lay = acc->lay;
 }
 
-/* Whether t is a version of an accumulator that is added to another stage's. */
-static bool is_guest(const struct tc_graph *g, int32_t t)
+/* Whether t is a version of the accumulator of a tied weight, which is added to another stage's. */
+static bool is_tied(const struct tc_graph *g, int32_t t)
 {
   int32_t p = g->tensor[t].param;
-  return p >= 0 && g->param[p].guest >= 0 && tc_tensor_root(g, t) == g->param[p].guest;
+  return p >= 0 && g->param[p].tied_acc >= 0 && tc_tensor_root(g, t) == g->param[p].tied_acc;
 }
 
-/* What a tensor is asked to be on an axis, the others being as in l. Several readers ask, and S(*) on a
- * second axis can't be. */
-static struct tc_place asked_place(const struct tc_layout *l, const struct tc_layout *want, int axis)
+/* The preferred placement on an axis, the others being as in l. Several readers have preferences, and a
+ * tensor can be a flat shard on one axis only. */
+static struct tc_place preferred_place(const struct tc_layout *l, const struct tc_layout *preferred, int axis)
 {
-  for (int a = 0; a < TC_AXES && want->on[axis].kind == TC_SROWS; a++)
+  for (int a = 0; a < TC_AXES && preferred->on[axis].kind == TC_SROWS; a++)
     if (a != axis && l->on[a].kind == TC_SROWS) return (struct tc_place){ 0 };
-  return want->on[axis];
+  return preferred->on[axis];
 }
 
-/* Resolves what is partial of t, which node has made: to `want`, else to R. */
-static int32_t resolve(struct sctx *s, int32_t node, int32_t t, const struct tc_layout *want)
+/* Resolves what is partial of t, which node has made: as is preferred, else to R. */
+static int32_t resolve(struct sctx *s, int32_t node, int32_t t, const struct tc_layout *preferred)
 {
   struct tc_graph *g = s->g;
   struct tc_layout to = g->tensor[t].lay;
@@ -259,26 +260,26 @@ static int32_t resolve(struct sctx *s, int32_t node, int32_t t, const struct tc_
       return tc_fail(s->err, TC_ELAYOUT, "%s of op %s is partial in time", g->tensor[t].name,
                      tc_op_info[g->node[node].op].name);
     any = true;
-    to.on[a] = asked_place(&to, want, a);
+    to.on[a] = preferred_place(&to, preferred, a);
   }
   if (!any) return t;
   bool grad = g->tensor[t].param >= 0;
-  return bring(s, t, &to, g->tensor[t].space, node, grad ? TC_ROLE_GRAD : TC_ROLE_NONE);
+  return reshard_to(s, t, &to, g->tensor[t].space, node, grad ? TC_ROLE_GRAD : TC_ROLE_NONE);
 }
 
 /* Partial outputs are resolved where they are produced. */
 static int resolve_output(struct sctx *s, int32_t node, int32_t t)
 {
-  if (t < s->n_old && s->heir[t] >= 0) return 0;           /* what overwrites it is resolved */
-  const struct tc_layout want = s->g->tensor[t].want;
-  int32_t d = resolve(s, node, t, &want);
+  if (t < s->n_old && s->next_version[t] >= 0) return 0;           /* what overwrites it is resolved */
+  const struct tc_layout preferred = s->g->tensor[t].preferred;
+  int32_t d = resolve(s, node, t, &preferred);
   if (d >= 0) s->now[t] = d;
   return d < 0 ? d : 0;
 }
 
 /* ---- accumulators ------------------------------------------------------------------- */
 
-void tc_shard_find_sums(struct sctx *s, const int32_t *order, int32_t n_order)
+void tc_place_find_sums(struct sctx *s, const int32_t *order, int32_t n_order)
 {
   const struct tc_graph *g = s->g;
   for (int32_t t = 0; t < s->n_old; t++)
@@ -325,23 +326,23 @@ static int close_partial(struct sctx *s, struct sum *x)
   x->partial = -1;
   to.on[TC_MB] = g->tensor[tmp].lay.on[TC_MB];
   bool once = to.on[TC_MB].kind == TC_R;
-  int32_t moved = bring(s, tmp, &to, acc->space, like, TC_ROLE_GRAD);
+  int32_t moved = reshard_to(s, tmp, &to, acc->space, like, TC_ROLE_GRAD);
   if (moved < 0) return moved;
   if (once && x->version == root) {              /* the first: straight into its place */
-    make_instead(g, moved, x->name);
-    g->tensor[x->name].overwrites = root;
-    s->now[x->last] = x->version = x->name;
+    make_instead(g, moved, x->next);
+    g->tensor[x->next].overwrites = root;
+    s->now[x->last] = x->version = x->next;
     return 0;
   }
-  struct tc_node *a = tc_node_new(g, TC_OP_ACCUM, 1, &moved, 1, &x->name);
+  struct tc_node *a = tc_node_new(g, TC_OP_ACCUM, 1, &moved, 1, &x->next);
   a->unit = g->node[like].unit;
   a->mark = g->node[like].mark;
-  a->once = once;
+  a->once_a_step = once;
   a->acc = 1;
-  g->tensor[x->name].lay = g->tensor[root].lay;
-  g->tensor[x->name].space = g->tensor[root].space;
+  g->tensor[x->next].lay = g->tensor[root].lay;
+  g->tensor[x->next].space = g->tensor[root].space;
   a->space = g->tensor[root].space;
-  add_version(s, x, a, x->name);
+  add_version(s, x, a, x->next);
   return 0;
 }
 
@@ -363,7 +364,7 @@ static int add_to_partial(struct sctx *s, int32_t node, int k, struct sum *x)
     TC_TRY(close_partial(s, x));
   }
   x->partial = tmp;
-  x->name = v;
+  x->next = v;
   return 0;
 }
 
@@ -380,22 +381,22 @@ static int contribute(struct sctx *s, int32_t node, int k, struct sum *x)
   else TC_TRY(add_to_partial(s, node, k, x));
   if (x->partial >= 0 && (x->in_mb == 0 || x->left == 0)) TC_TRY(close_partial(s, x));
   /* What was moved already is resolved by the update; another stage's sum, by its owner's. */
-  if (x->left || !direct || is_guest(g, x->version)) return 0;
-  const struct tc_layout want = g->tensor[x->last].want;
-  int32_t d = resolve(s, node, x->version, &want);
+  if (x->left || !direct || is_tied(g, x->version)) return 0;
+  const struct tc_layout preferred = g->tensor[x->last].preferred;
+  int32_t d = resolve(s, node, x->version, &preferred);
   if (d >= 0) s->now[x->last] = d;
   return d < 0 ? d : 0;
 }
 
 /* An output where it belongs, whatever the node made it as. An annotation says nothing of the
  * axes that it leaves at R. */
-int tc_shard_output(struct sctx *s, int32_t node, int k, const struct tc_layout *made,
+int tc_place_output(struct sctx *s, int32_t node, int k, const struct tc_layout *made,
                     const int32_t *before)
 {
   struct tc_graph *g = s->g;
   const struct tc_node *n = &g->node[node];
   struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
-  const struct tc_tensor *pin = tc_shard_pinned(g, t->id);
+  const struct tc_tensor *pin = tc_place_required(g, t->id);
   bool own = pin == t;
   struct tc_layout asked = t->lay;
   t->lay = *made;
@@ -408,7 +409,7 @@ int tc_shard_output(struct sctx *s, int32_t node, int k, const struct tc_layout 
   if (!own) asked = pin->lay;
   for (int a = 0; own && a < TC_AXES; a++)
     if (asked.on[a].kind == TC_R)
-      asked.on[a] = made->on[a].kind == TC_P ? t->want.on[a] : made->on[a];
+      asked.on[a] = made->on[a].kind == TC_P ? t->preferred.on[a] : made->on[a];
   if (tc_layout_equal(&asked, &t->lay) && space == t->space)
     return resolve_output(s, node, t->id);
   return deliver(s, node, k, &asked, space, before);

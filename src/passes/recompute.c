@@ -3,8 +3,9 @@
  * A backward node that reads what a forward node of its own layer made reads a clone's output
  * instead; clones stand right before their first reader, inputs first. What a layer reads from
  * outside (its input, weights) is not made again, so nothing cascades through the layers. Only
- * what is read is cloned: the layer's last transition, say, is not. */
-#include "src/passes/recompute.h"
+ * what is read is cloned: the layer's last reshard, say, is not. */
+#include "src/passes/passes.h"
+#include "src/graph/rule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,9 +27,9 @@ static bool is_candidate(const struct rctx *c, const struct tc_node *n)
 {
   if (n->mark != TC_F || n->head || !c->layer[outermost(c->g, n->unit)]) return false;
   if (c->what == TC_RECOMPUTE_SELECTIVE) return n->op == TC_OP_ATTN || n->op == TC_OP_GELU;
-  if (n->op == TC_OP_RESHARD && n->axis == TC_PP) return false;         /* received: not again */
+  if (n->op == TC_OP_RESHARD && n->axis == TC_PP) return false;         /* a receive: not again */
   int32_t p = n->op == TC_OP_RESHARD ? c->g->tensor[tc_in(c->g, n, 0)].param : -1;
-  return p < 0 || c->g->param[p].keep == TC_KEEP_USE;
+  return p < 0 || c->g->param[p].reshard_after == TC_AFTER_USE;
 }
 
 /* What stands for tensor t in the backward pass of a layer; its makers are cloned first. */
@@ -63,15 +64,15 @@ static int32_t again(struct rctx *c, int32_t t, int32_t layer)
   return c->copy[t];
 }
 
-/* A weight that the backward pass brings itself is the clone's, if it has one. */
-static bool brought_again(struct rctx *c, const struct tc_node *n, int32_t n_old)
+/* A weight that the backward pass gathers itself is that of the clone, if it has one. */
+static bool gathered_again(struct rctx *c, const struct tc_node *n, int32_t n_old)
 {
   struct tc_graph *g = c->g;
-  if (n->op != TC_OP_RESHARD || n->role != TC_ROLE_FETCH || n->mark == TC_F || n->mark == TC_U)
+  if (n->op != TC_OP_RESHARD || n->role != TC_ROLE_GATHER || n->mark == TC_F || n->mark == TC_U)
     return false;
   for (int32_t i = n_old; i < g->n_nodes; i++) {
     const struct tc_node *m = &g->node[i];
-    if (m->op != TC_OP_RESHARD || m->role != TC_ROLE_FETCH || m->unit != n->unit ||
+    if (m->op != TC_OP_RESHARD || m->role != TC_ROLE_GATHER || m->unit != n->unit ||
         tc_in(g, m, 0) != tc_in(g, n, 0)) continue;
     int32_t a = tc_out(g, m, 0), b = tc_out(g, n, 0);
     if (!tc_layout_equal(&g->tensor[a].lay, &g->tensor[b].lay) ||
@@ -105,7 +106,7 @@ void tc_recompute(struct tc_graph *g, int what)
       int32_t t = again(&c, tc_in(g, &g->node[id], k), layer);
       g->arg[g->node[id].in + k] = t;
     }
-    if (backward && brought_again(&c, &g->node[id], n_old)) continue;
+    if (backward && gathered_again(&c, &g->node[id], n_old)) continue;
     TC_GROW(g->order, g->n_order, g->cap_order);
     g->order[g->n_order++] = id;
   }

@@ -1,5 +1,5 @@
-/* reshard.c - transitions between placements, as RESHARD nodes. */
-#include "src/passes/shard.h"
+/* reshard.c - the RESHARD nodes that lead from one placement to another. */
+#include "src/passes/reshard.h"
 
 #include <string.h>
 
@@ -11,7 +11,7 @@ static bool in_one_piece(const struct tc_place *to)
   return to->kind == TC_SROWS || (to->kind == TC_S && to->dim == 0);
 }
 
-static int32_t move_tensor(struct tc_graph *g, int32_t t)
+static int32_t reshard_tensor(struct tc_graph *g, int32_t t)
 {
   struct tc_tensor x = g->tensor[t];
   int32_t d = tc_tensor_new(g, x.name, x.dtype, x.rank, x.dim);
@@ -26,32 +26,32 @@ static int32_t move_tensor(struct tc_graph *g, int32_t t)
   return d;
 }
 
-static struct tc_node *move_node(struct tc_graph *g, int32_t t, int32_t d, int kind, int32_t like)
+static struct tc_node *reshard_node(struct tc_graph *g, int32_t t, int32_t d, int kind, int32_t like)
 {
   struct tc_node *n = tc_node_new(g, TC_OP_RESHARD, 1, &t, 1, &d);
   const struct tc_tensor *x = &g->tensor[t];
   n->coll = (uint8_t)kind;
-  n->ctl = x->rank == 0;
-  n->once = x->lay.on[TC_MB].kind == TC_R;
+  n->control = x->rank == 0;
+  n->once_a_step = x->lay.on[TC_MB].kind == TC_R;
   n->space = x->space;
   if (like >= 0) {
     const struct tc_node *l = &g->node[like];
     n->unit = l->unit;
-    n->everywhere = l->everywhere;
+    n->on_all_stages = l->on_all_stages;
     n->head = l->head;
     n->mark = l->mark;
   }
   return n;
 }
 
-/* One step of t on one axis; returns the new tensor. */
-static int32_t step(struct tc_graph *g, int32_t t, int axis, const struct tc_place *to,
+/* One collective of t on one axis; returns the new tensor. */
+static int32_t reshard_axis(struct tc_graph *g, int32_t t, int axis, const struct tc_place *to,
                     int32_t like)
 {
   struct tc_place from = g->tensor[t].lay.on[axis];
   int kind = tc_coll_between(&from, to);
   TC_ASSERT(kind >= 0);
-  int32_t d = move_tensor(g, t);
+  int32_t d = reshard_tensor(g, t);
   struct tc_tensor *y = &g->tensor[d];
   y->lay.on[axis] = *to;
   if (kind == TC_ALL_REDUCE || kind == TC_REDUCE) y->overwrites = t;   /* in place */
@@ -60,8 +60,9 @@ static int32_t step(struct tc_graph *g, int32_t t, int axis, const struct tc_pla
     y->base = t;
     y->block = true;
   }
-  struct tc_node *n = move_node(g, t, d, kind, like);
+  struct tc_node *n = reshard_node(g, t, d, kind, like);
   n->axis = (uint8_t)axis;
+  n->to = *to;
   n->red = from.kind == TC_P ? from.op : TC_SUM;
   n->root = to->kind == TC_AT ? to->at : from.at;
   n->from_root = from.at;
@@ -70,14 +71,14 @@ static int32_t step(struct tc_graph *g, int32_t t, int axis, const struct tc_pla
 
 int32_t tc_reshard_space(struct tc_graph *g, int32_t t, int space, int32_t like)
 {
-  int32_t d = move_tensor(g, t);
+  int32_t d = reshard_tensor(g, t);
   g->tensor[d].space = (uint8_t)space;
-  move_node(g, t, d, TC_COPY, like)->axis = TC_MB;
+  reshard_node(g, t, d, TC_COPY, like)->axis = TC_MB;
   return d;
 }
 
-/* The order in which steps are taken: slices, then reductions and sends, then gathers. */
-static int step_class(int kind)
+/* The order of collectives: slices, then reductions and sends, then gathers. */
+static int order_class(int kind)
 {
   switch (kind) {
   case TC_SLICE: case TC_DROP: case TC_ZERO: return 0;
@@ -86,7 +87,7 @@ static int step_class(int kind)
   }
 }
 
-/* Whether a placement cuts what `other` cuts: the same dimension; S(*) cuts the block that all
+/* Whether a placement cuts what `other` cuts: the same dimension; a flat shard cuts the block that all
  * others leave. */
 static bool cuts_same(const struct tc_place *a, const struct tc_place *other)
 {
@@ -94,7 +95,7 @@ static bool cuts_same(const struct tc_place *a, const struct tc_place *other)
   return a->kind == TC_SROWS || other->kind == TC_SROWS || a->dim == other->dim;
 }
 
-/* Whether axis a is cut inside axis b's blocks: S(*) is innermost, else the later axis. */
+/* Whether axis a is cut inside axis b's blocks: a flat shard is innermost, else the later axis. */
 static bool is_inside(const struct tc_place *pa, int a, const struct tc_place *pb, int b)
 {
   if (pa->kind == TC_SROWS) return true;
@@ -103,7 +104,7 @@ static bool is_inside(const struct tc_place *pa, int a, const struct tc_place *p
 
 /* Blocks nest, so a cut can be made or undone on an axis only while nothing is cut inside it; and
  * before one is made, what it is to lie within must be in place. */
-static bool may_step(const struct tc_layout *now, const struct tc_layout *goal, int a)
+static bool may_reshard(const struct tc_layout *now, const struct tc_layout *goal, int a)
 {
   const struct tc_place *from = &now->on[a], *to = &goal->on[a];
   for (int b = 0; b < TC_AXES; b++) {
@@ -118,16 +119,16 @@ static bool may_step(const struct tc_layout *now, const struct tc_layout *goal, 
   return true;
 }
 
-/* The axis whose step towards the goal is next; -1: none may be taken yet. What another stage of a
- * pipeline needs is sent there first, since all that follows runs at that stage. */
+/* The axis of the next collective towards the goal; -1: none is possible yet. A stage send comes first,
+ * since all that follows runs at the stage that receives. */
 static int next_axis(const struct tc_layout *now, const struct tc_layout *goal)
 {
-  if (!tc_place_equal(&now->on[TC_PP], &goal->on[TC_PP]) && may_step(now, goal, TC_PP)) return TC_PP;
+  if (!tc_place_equal(&now->on[TC_PP], &goal->on[TC_PP]) && may_reshard(now, goal, TC_PP)) return TC_PP;
   for (int cls = 0; cls < 3; cls++)
     for (int k = 0; k < TC_AXES; k++) {
       int a = cls == 2 ? TC_AXES - 1 - k : k;
       if (tc_place_equal(&now->on[a], &goal->on[a])) continue;
-      if (step_class(tc_coll_between(&now->on[a], &goal->on[a])) == cls && may_step(now, goal, a))
+      if (order_class(tc_coll_between(&now->on[a], &goal->on[a])) == cls && may_reshard(now, goal, a))
         return a;
     }
   return -1;
@@ -164,12 +165,12 @@ int32_t tc_reshard(struct tc_graph *g, int32_t t, const struct tc_layout *to, in
       struct tc_layout now = g->tensor[t].lay;
       int a = next_axis(&now, goal);
       if (a >= 0) {
-        t = step(g, t, a, &goal->on[a], like);
+        t = reshard_axis(g, t, a, &goal->on[a], like);
         continue;
       }
       a = innermost_cut(&now);                   /* gathered, and cut again afterwards */
       TC_ASSERT(a >= 0);
-      t = step(g, t, a, &r, like);
+      t = reshard_axis(g, t, a, &r, like);
     }
   }
   return t;

@@ -1,11 +1,12 @@
 /* stages.c - layers to stages: contiguous, the largest stage as small as it can be. */
-#include "src/passes/stages.h"
+#include "src/passes/passes.h"
+#include "src/graph/rule.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Operations of a node in forward, over the whole batch: the letters of a product; attention's
+/* Operations of a node in forward, over the whole batch: the subscripts of a product; attention's
  * two products over half of the square. */
 static double work(const struct tc_graph *g, const struct tc_node *n)
 {
@@ -22,7 +23,7 @@ static double work(const struct tc_graph *g, const struct tc_node *n)
       }
   } else if (n->op == TC_OP_ATTN) {
     const struct tc_tensor *y = &g->tensor[tc_out(g, n, 0)];
-    ops = 2.0 * (double)tc_tensor_elems(y) * (double)n->k[0];
+    ops = 2.0 * (double)tc_tensor_elems(y) * (double)n->attr.sequence;
   }
   return ops;
 }

@@ -1,5 +1,6 @@
-/* systems.c - the table. See docs/placements.md for the notation. */
-#include "src/passes/systems.h"
+/* systems.c - the table of parallel systems, and how rows place tensors. See docs/placements.md for the
+ * notation. */
+#include "src/passes/passes.h"
 
 #include <fnmatch.h>
 #include <string.h>
@@ -8,29 +9,29 @@
 #define P { TC_P, 0, 0, 0 }
 #define S(d) { TC_S, d, 0, 0 }
 #define ROWS { TC_SROWS, 0, 0, 0 }
-#define ROOT { TC_AT, 0, 0, 0 }
+#define RANK0 { TC_AT, 0, 0, 0 }
 #define ROW(pattern, axis, place) { pattern, axis, { place }, false, 0, 0 }
 #define END { NULL, 0, { R }, false, 0, 0 }
 
 /* The model's output goes to device 0 and the loss is taken there. */
 static const struct tc_annotation rows_gathered[] = {
-  ROW("embed", TC_DP, S(0)), ROW("logits", TC_DP, ROOT), END };
+  ROW("embed", TC_DP, S(0)), ROW("logits", TC_DP, RANK0), END };
 
 const struct tc_system tc_systems[] = {
-  /* name          store use  acc   update  keep          batch rows */
-  { "ddp",       { R,    R,   P,    R },    TC_KEEP_STEP, S(0), NULL,
+  /* name          store use  acc   update  reshard after        batch rows */
+  { "ddp",       { R,    R,   P,    R },    TC_AFTER_STEP, S(0), NULL,
     "every rank holds everything; gradients are all-reduced" },
-  { "zero1",     { R,    R,   P,    ROWS }, TC_KEEP_STEP, S(0), NULL,
+  { "zero1",     { R,    R,   P,    ROWS }, TC_AFTER_STEP, S(0), NULL,
     "the optimizer's state is split" },
-  { "zero2",     { R,    R,   ROWS, ROWS }, TC_KEEP_STEP, S(0), NULL,
+  { "zero2",     { R,    R,   ROWS, ROWS }, TC_AFTER_STEP, S(0), NULL,
     "gradients are split too, reduce-scattered as they are made" },
-  { "zero3",     { ROWS, R,   ROWS, ROWS }, TC_KEEP_USE,  S(0), NULL,
+  { "zero3",     { ROWS, R,   ROWS, ROWS }, TC_AFTER_USE,  S(0), NULL,
     "weights are split too, gathered unit by unit before use (FSDP)" },
-  { "server",    { ROOT, R,   P,    ROOT }, TC_KEEP_STEP, S(0), NULL,
+  { "server",    { RANK0, R,   P,    RANK0 }, TC_AFTER_STEP, S(0), NULL,
     "a parameter server: rank 0 of dp keeps weights and optimizer" },
-  { "dataparallel", { ROOT, R, P,   ROOT }, TC_KEEP_MB,   ROOT, rows_gathered,
+  { "dataparallel", { RANK0, R, P,   RANK0 }, TC_AFTER_MB,   RANK0, rows_gathered,
     "device 0 scatters inputs, gathers outputs, takes the loss and updates" },
-  { "none",      { R,    R,   R,    R },    TC_KEEP_STEP, R,    NULL,
+  { "none",      { R,    R,   R,    R },    TC_AFTER_STEP, R,    NULL,
     "nothing placed: annotations say it all" },
   { NULL,        { R,    R,   R,    R },    0,            R,    NULL, NULL }
 };
@@ -70,7 +71,7 @@ int tc_system_apply(struct tc_graph *g, const struct tc_system *s, struct tc_err
     p->use.on[TC_DP] = s->place[TC_USE];
     p->acc_lay.on[TC_DP] = s->place[TC_ACC];
     p->update.on[TC_DP] = s->place[TC_UPDATE];
-    p->keep = (uint8_t)s->keep;
+    p->reshard_after = (uint8_t)s->reshard_after;
     int32_t at = g->unit[p->unit].at;
     struct tc_layout *all[] = { &p->store, &p->use, &p->acc_lay, &p->update };
     for (int k = 0; at >= 0 && k < TC_PLACES; k++)
@@ -96,7 +97,7 @@ static int refuse(const struct tc_annotation *a, const char *name, const char *w
 }
 
 /* One placement of a tensor of `rank` dimensions. */
-static int put(struct tc_layout *l, const struct tc_annotation *a, int k, bool said,
+static int put(struct tc_layout *l, const struct tc_annotation *a, int k, bool set,
                const char *name, int rank, struct tc_err *err)
 {
   const struct tc_place *was = &l->on[a->axis], *to = &a->place[a->four ? k : 0];
@@ -108,13 +109,13 @@ static int put(struct tc_layout *l, const struct tc_annotation *a, int k, bool s
     return refuse(a, name, text, err);
   }
   if (a->axis == TC_PP) return 0;                /* of one stage, or R: program/setup.c refuses others */
-  if (said && !tc_place_equal(was, to))
+  if (set && !tc_place_equal(was, to))
     return refuse(a, name, "was already placed there by another row: they contradict", err);
   l->on[a->axis] = *to;
   return 0;
 }
 
-/* S(*) is what the other axes leave of a tensor, so that one axis can have it. */
+/* A flat shard is cut from what the other axes leave of a tensor, so that one axis can have it. */
 static int check_rows(const struct tc_graph *g, struct tc_err *err)
 {
   for (int32_t i = 0; i < g->n_params; i++) {
@@ -133,15 +134,15 @@ static int annotate_param_by(struct tc_graph *g, struct tc_param *p, const struc
                              struct tc_err *err)
 {
   struct tc_layout *all[] = { &p->store, &p->use, &p->acc_lay, &p->update };
-  bool said = p->said >> a->axis & 1;
+  bool set = p->set_axes >> a->axis & 1;
   for (int k = 0; k < TC_PLACES; k++)
-    TC_TRY(put(all[k], a, k, said, p->name, g->tensor[p->weight].rank, err));
-  p->said |= (uint8_t)(1u << a->axis);
-  if (a->four && a->keep >= 0) {
-    if (p->keep_said && p->keep != a->keep)
+    TC_TRY(put(all[k], a, k, set, p->name, g->tensor[p->weight].rank, err));
+  p->set_axes |= (uint8_t)(1u << a->axis);
+  if (a->four && a->reshard_after >= 0) {
+    if (p->reshard_after_set && p->reshard_after != a->reshard_after)
       return refuse(a, p->name, "was given another KEEP by another row: they contradict", err);
-    p->keep = (uint8_t)a->keep;
-    p->keep_said = true;
+    p->reshard_after = (uint8_t)a->reshard_after;
+    p->reshard_after_set = true;
   }
   annotate_param(g, p);
   return 0;
@@ -164,8 +165,8 @@ static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, 
       continue;
     }
     hits++;
-    TC_TRY(put(&x->lay, a, 0, x->said >> a->axis & 1, x->name, x->rank, err));
-    x->said |= (uint8_t)(1u << a->axis);
+    TC_TRY(put(&x->lay, a, 0, x->set_axes >> a->axis & 1, x->name, x->rank, err));
+    x->set_axes |= (uint8_t)(1u << a->axis);
     x->annotated = true;
   }
   if (hits) return 0;
@@ -178,26 +179,8 @@ static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, 
 
 int tc_annotate(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err)
 {
-  for (int32_t i = 0; i < g->n_params; i++) g->param[i].said = g->param[i].keep_said = 0;
-  for (int32_t t = 0; t < g->n_tensors; t++) g->tensor[t].said = 0;
+  for (int32_t i = 0; i < g->n_params; i++) g->param[i].set_axes = g->param[i].reshard_after_set = 0;
+  for (int32_t t = 0; t < g->n_tensors; t++) g->tensor[t].set_axes = 0;
   for (; a && a->pattern; a++) TC_TRY(annotate_matching(g, a, err));
   return check_rows(g, err);
-}
-
-int tc_offload(struct tc_graph *g, int offload, bool adamw, struct tc_err *err)
-{
-  bool any = false;
-  for (int32_t i = 0; i < g->n_params && offload; i++) {
-    struct tc_param *p = &g->param[i];
-    bool apart = !tc_layout_equal(&p->store, &p->use);
-    p->offload = (uint8_t)offload;
-    any |= adamw || apart || p->master != p->weight;
-    if (p->master != p->weight) g->tensor[p->master].space = TC_HOST;
-    if (apart) g->tensor[p->weight].space = TC_HOST;
-  }
-  if (offload && !any)
-    return tc_fail(err, TC_EUSER, "parallel.offload: there is nothing to offload, since weights are "
-                   "stored where they are used and train.optimizer = sgd keeps no state; "
-                   "parallel.data = zero3 stores weights apart");
-  return 0;
 }

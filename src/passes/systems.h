@@ -1,6 +1,7 @@
-/* systems.h - the table of parallel systems: where a parameter's four placements are on dp.
+/* systems.h - the table of parallel systems: where a parameter's four placements are on dp; and files of
+ * rows of the user's own.
  *
- * A system is a row. Nothing outside this table knows the systems' names. */
+ * A system is a row. Nothing outside this table knows the systems' names. passes.h applies rows. */
 #ifndef TC_SYSTEMS_H
 #define TC_SYSTEMS_H
 
@@ -15,14 +16,14 @@ struct tc_annotation {
   int axis;
   struct tc_place place[TC_PLACES];
   bool four;
-  int keep;                      /* four only; enum tc_keep, -1: not said */
+  int reshard_after;             /* four only; enum tc_reshard_after, -1: not set */
   int line;                      /* of the file it comes from; 0: none */
 };
 
 struct tc_system {
   const char *name;
   struct tc_place place[4];      /* on dp: store, use, acc, update */
-  int keep;                      /* enum tc_keep */
+  int reshard_after;                      /* enum tc_reshard_after */
   struct tc_place batch;         /* tokens and targets on dp */
   const struct tc_annotation *rows;              /* what else it places; NULL: nothing */
   const char *what;
@@ -33,14 +34,6 @@ const struct tc_system *tc_system_find(const char *name);   /* NULL: none */
  * et al., 2022), as rows. */
 extern const struct tc_annotation tc_rows_tensor[], tc_rows_sequence[];
 
-/* Local. Annotates the parameters (after tc_gpt_build, before tc_grad) by the row, and the
- * batch: tokens and targets are split in time, and on dp as the row says. */
-int tc_system_apply(struct tc_graph *g, const struct tc_system *s, struct tc_err *err);
-
-/* Local. Puts what `offload` (enum tc_offload) says into host space. After the rows, before tc_grad.
- * TC_EUSER if there is nothing to put there. */
-int tc_offload(struct tc_graph *g, int offload, bool adamw, struct tc_err *err);
-
 /* annotate.c: a file of rows, one a line:
  *   PATTERN AXIS PLACE                            e.g.  wte.weight  tp  S(0)
  *   PATTERN AXIS STORE USE ACC UPDATE [KEEP]      e.g.  *  dp  S(*) R S(*) S(*) use
@@ -50,10 +43,5 @@ int tc_offload(struct tc_graph *g, int offload, bool adamw, struct tc_err *err);
  * names file and line. */
 int tc_annotations_read(struct tc_annotation **out, const char *path, struct tc_err *err);
 void tc_annotations_free(struct tc_annotation *a);
-
-/* Local. Applies rows until pattern NULL, in place of where earlier calls and the system placed the
- * same tensor on the same axis. TC_EUSER: a pattern that names no tensor, or two rows of the list that place
- * one tensor differently on one axis. */
-int tc_annotate(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err);
 
 #endif

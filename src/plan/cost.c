@@ -6,6 +6,7 @@
  * A transfer takes latency and bytes over the wire it crosses; its bytes are those of the program's
  * own algorithms (comm/comm.h): every member exchanges with every other, roots with all. */
 #include "src/plan/impl.h"
+#include "src/graph/rule.h"
 #include "src/program/collective.h"
 
 #include <math.h>
@@ -66,7 +67,7 @@ void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct t
     if (i >= n->n_in && l.here) *none = false;
   }
   out->bytes = in_bytes + out_bytes;
-  double rows = (double)first.dim[0], T = (double)n->k[0];
+  double rows = (double)first.dim[0], T = (double)n->attr.sequence;
   switch (n->op) {
   case TC_OP_MATMUL: product(out, g, n, &first, &y); break;
   /* Causal: half of the scores; two products forward, five backward. */

@@ -86,16 +86,16 @@ static struct flight_row in_flight(struct tc_guess *g, const struct tc_cand *x)
   }
   TC_GROW(g->flight, g->n_flight, g->cap_flight);
   struct flight_row *r = &g->flight[g->n_flight++];
-  struct tc_sched *s;
+  struct tc_pipeline *s;
   *r = (struct flight_row){ x->schedule, x->pp, x->chunks, m, x->pp, x->pp };
-  if (tc_sched_new(&s, x->schedule, x->pp, x->chunks, m, NULL) < 0) return *r;
+  if (tc_pipeline_new(&s, x->schedule, x->pp, x->chunks, m, NULL) < 0) return *r;
   const int end = s->split ? TC_WORK_W : TC_WORK_B;
   r->first = r->last = 0;
   for (int c = 0; c < x->chunks; c++) {
-    r->first += (double)tc_sched_peak(s, 0, c, TC_WORK_F, end) / x->chunks;
-    r->last += (double)tc_sched_peak(s, x->pp - 1, c, TC_WORK_F, end) / x->chunks;
+    r->first += (double)tc_pipeline_peak(s, 0, c, TC_WORK_F, end) / x->chunks;
+    r->last += (double)tc_pipeline_peak(s, x->pp - 1, c, TC_WORK_F, end) / x->chunks;
   }
-  tc_sched_free(s);
+  tc_pipeline_free(s);
   return *r;
 }
 

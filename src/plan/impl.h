@@ -4,7 +4,7 @@
 
 #include "src/plan/plan.h"
 
-/* time.c: programs of the ranks of one pipeline, played together. */
+/* time.c: programs of the ranks of one pipeline, simulated together. */
 struct tc_plan_walk { double step_s, busy_s, bubble, wait_s[TC_AXES]; };
 int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
                  int n,
@@ -19,8 +19,8 @@ int tc_plan_coll(const char *name);
 /* cost.c: how many ranks are on the node of this one. */
 int tc_ranks_beside(const struct tc_mesh *m, int rank);
 
-/* sums.c: the same by sums over nodes and the simulator of schedules, for pipelines too long
- * to be played. The programs are the first stage's, the last's, and some between in their order, each
+/* sums.c: the same by sums over nodes and the simulation of schedules, for pipelines too long
+ * to simulate every action. The programs are the first stage's, the last's, and some between in their order, each
  * of which stands for the stages up to the next. */
 int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
                  int n,

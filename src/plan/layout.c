@@ -1,6 +1,7 @@
 /* layout.c - one layout: the programs of its distinct ranks made as a run makes them, their
  * memory, their bytes, the time of a step. */
 #include "src/plan/impl.h"
+#include "src/program/predict.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -82,11 +83,11 @@ static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
   for (int i = 0; i < out->n_cls; i++) {
     double wire[TC_WIRES] = { 0 }, axis[TC_AXES] = { 0 };
     const struct tc_program *p = program[i];
-    for (int32_t x = 0; x < p->schedule->n_body; x++) {
-      const struct tc_node *n = &p->graph->node[p->schedule->body[x]];
+    for (int32_t x = 0; x < p->actions->n_body; x++) {
+      const struct tc_node *n = &p->graph->node[p->actions->body[x]];
       struct tc_reshard_cost c;
-      double times = n->once ? 1 : out->n_mb;
-      if (n->op != TC_OP_RESHARD || n->ctl) continue;
+      double times = n->once_a_step ? 1 : out->n_mb;
+      if (n->op != TC_OP_RESHARD || n->control) continue;
       tc_reshard_cost(&c, p, n, m, out->cls[i].rank, k);
       for (int w = 0; w < TC_WIRES && c.coll != TC_RECV; w++) {
         wire[w] += times * c.bytes[w];

@@ -1,6 +1,7 @@
 /* memory.c - what a rank holds: the arenas' own figures, as a run takes them. State is shared
  * by the programs of a run, scratch is the largest need, each program's transfers have staging. */
 #include "src/plan/plan.h"
+#include "src/program/predict.h"
 
 #include <string.h>
 

@@ -1,6 +1,11 @@
 /* plan.h - what a run needs before it runs: memory, time, bytes on each wire, the cost of
  * checkpoints and failures; and a search over layouts.
  *
+ * In: a configuration, and the description of a device and its cluster. Out: predictions for one layout, or
+ * the best layouts. Files in reading order: device.c with devices.def, tables.c, json.c (what things cost);
+ * links.c, cost.c (an op, a transfer); time.c, sums.c (a step); memory.c; layout.c (one layout);
+ * guess.[ch], search.c (many); run.c (checkpoints and failures); impl.h.
+ *
  * Pure: no MPI, no device, no clock. Made of the passes that make the programs which train, so a
  * plan and a run cannot drift apart; what is added are prices (of an op on a device, of a transfer
  * on a link). Everything here is Local. */

@@ -179,7 +179,7 @@ static void add_chunks(struct search *s, struct tc_cand *x)
 static void add_schedules(struct search *s, struct tc_cand *x)
 {
   const char *name;
-  for (int i = 0; (name = tc_sched_name(i)); i++) {
+  for (int i = 0; (name = tc_pipeline_name(i)); i++) {
     bool given = held(s, TC_KEY_SCHEDULE), many = !strcmp(name, "interleaved");
     if (given ? strcmp(name, s->c->parallel_schedule) : !strcmp(name, "naive")) continue;
     if (x->pp == 1 && !given && strcmp(name, "1f1b")) continue;

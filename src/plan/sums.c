@@ -1,15 +1,16 @@
-/* sums.c - the time of a step where a pipeline is too long to play every action: what each
- * kind of work (F, B, W) of a chunk takes is summed over its nodes, and the simulator of schedules
- * (schedule/pipeline.h) plays the chunks. Transfers on tp are waited for where they stand; those on dp that
+/* sums.c - the time of a step where a pipeline is too long to simulate every action: what each
+ * kind of work (F, B, W) of a chunk takes is summed over its nodes, and the simulation of schedules
+ * (schedule/pipeline.h) is run with the chunks. Transfers on tp are waited for where they stand; those on dp that
  * come every micro-batch hide behind that micro-batch's work; what comes once a step is added, less
  * what a backward pass can hide of it: of gradients most, of new weights nothing. */
 #include "src/plan/impl.h"
+#include "src/program/predict.h"
 #include "src/schedule/pipeline.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNKS = 1000 };          /* as many as program/setup.c lets parallel.virtual_stages be */
+enum { CHUNKS = 1000 };          /* the most that options.def lets parallel.virtual_stages be */
 
 /* Of one rank: seconds by chunk and mark; once a step. */
 struct sums {
@@ -24,7 +25,7 @@ static void add_node(struct sums *s, const struct tc_program *p, const struct tc
   const struct tc_graph *g = p->graph;
   int stage = n->unit < g->n_units ? g->unit[n->unit].stage : 0;
   int chunk = TC_MIN(TC_MAX(stage, 0) / m->size[TC_PP], CHUNKS - 1);
-  bool once = n->once || n->mark == TC_U;
+  bool once = n->once_a_step || n->mark == TC_U;
   if (n->op != TC_OP_RESHARD) {
     double t = tc_plan_run_s(p, n, m, rank, k);
     *(once ? &s->once_work : &s->work[chunk][n->mark]) += t;
@@ -66,17 +67,17 @@ int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, co
 {
   int pp = m->size[TC_PP];
   struct sums *s = tc_calloc((size_t)n, sizeof *s);
-  struct tc_sched_cost *cost = tc_calloc((size_t)(pp * chunks), sizeof *cost);
-  struct tc_sched *sched = NULL;
-  struct tc_sim *sim = NULL;
+  struct tc_pipeline_cost *cost = tc_calloc((size_t)(pp * chunks), sizeof *cost);
+  struct tc_pipeline *sched = NULL;
+  struct tc_simulation *sim = NULL;
   double once = 0, busy = 0, backward = 0;
   int most = 0;
   TC_ASSERT(chunks <= CHUNKS);
   for (int i = 0; i < n; i++) {
-    const struct tc_schedule *list = program[i]->schedule;
+    const struct tc_actions *list = program[i]->actions;
     for (int32_t b = 0; b < list->n_body; b++)
       add_node(&s[i], program[i], &program[i]->graph->node[list->body[b]], m, rank[i], k);
-    if (!tc_sched_splits(schedule)) join_w(&s[i]);
+    if (!tc_pipeline_splits(schedule)) join_w(&s[i]);
     double all = 0;
     for (int c = 0; c < chunks; c++)
       for (int w = 0; w < 3; w++) all += larger(s[i].work[c][w], s[i].hidden[c][w]);
@@ -88,15 +89,15 @@ int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, co
   for (int st = 0; st < pp * chunks; st++) {
     int r = st % pp, c = st / pp, i = 0;
     while (i + 1 < n && tc_mesh_coord(m, rank[i + 1], TC_PP) <= r) i++;
-    cost[st] = (struct tc_sched_cost){ larger(s[i].work[c][TC_F], s[i].hidden[c][TC_F]),
+    cost[st] = (struct tc_pipeline_cost){ larger(s[i].work[c][TC_F], s[i].hidden[c][TC_F]),
                                        larger(s[i].work[c][TC_B], s[i].hidden[c][TC_B]),
                                        larger(s[i].work[c][TC_W], s[i].hidden[c][TC_W]),
                                        pp > 1 ? s[i].send : 0 };
     cost[st].f = TC_MAX(cost[st].f, 1e-9);
     cost[st].b = TC_MAX(cost[st].b, 1e-9);
   }
-  int rc = tc_sched_new(&sched, schedule, pp, chunks, n_mb, err);
-  if (!rc) rc = tc_sched_simulate(&sim, sched, cost, pp * chunks, NULL, err);
+  int rc = tc_pipeline_new(&sched, schedule, pp, chunks, n_mb, err);
+  if (!rc) rc = tc_pipeline_simulate(&sim, sched, cost, pp * chunks, NULL, err);
   if (!rc) {
     for (int c = 0; c < chunks; c++) backward += s[most].work[c][TC_B] + s[most].work[c][TC_W];
     double layers = TC_MAX(1, program[most]->graph->n_units / pp);
@@ -109,8 +110,8 @@ int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, co
     out->bubble = sim->bubble * sim->makespan / out->step_s;
     out->wait_s[TC_PP] = out->bubble * out->step_s;
   }
-  tc_sim_free(sim);
-  tc_sched_free(sched);
+  tc_simulation_free(sim);
+  tc_pipeline_free(sched);
   free(cost);
   free(s);
   return rc;
@@ -131,8 +132,8 @@ int tc_plan_unit(struct tc_plan_unit *out, const struct tc_config *c, int world,
     o.unchecked = true;
     rc = tc_program_new(&p, &o, m, 0, NULL, NULL, err);
   }
-  for (int32_t b = 0; !rc && b < p->schedule->n_body; b++)
-    add_node(&s, p, &p->graph->node[p->schedule->body[b]], m, 0, k);
+  for (int32_t b = 0; !rc && b < p->actions->n_body; b++)
+    add_node(&s, p, &p->graph->node[p->actions->body[b]], m, 0, k);
   if (!rc)
     *out = (struct tc_plan_unit){ s.work[0][TC_F], s.work[0][TC_B], s.work[0][TC_W], s.once_work,
                                   (double)(p->arena->bytes[TC_SCRATCH] + tc_program_staging(p, m,

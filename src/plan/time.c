@@ -1,8 +1,8 @@
 /* time.c - the time of a step: every stage's list of actions walked with prices for clocks.
  *
- * One rank of each pipeline stage is played, its neighbours on dp and tp do as it does. A rank
- * works through its list; a transfer starts when all that are played have issued it and it is at
- * the head of their queues on that axis; a WAIT lasts until it has ended. Where ranks are
+ * One rank of each pipeline stage is simulated; its neighbours on dp and tp do as it does. A rank
+ * works through its list; a transfer starts when all simulated ranks that take part have issued it and
+ * it is at the head of their queues on that axis; a WAIT lasts until it has ended. Where ranks are
  * processes on a CPU, copies take turns with work: the issuer loses a part (`steal`) of the
  * transfer's time.
  *
@@ -23,27 +23,27 @@ struct xfer {
 
 struct queue { int32_t *x, n, cap, at; double free_s; };
 
-struct player {
+struct sim_rank {
   const struct tc_program *p;
   int rank;
   int32_t pc;
   double now_s, busy_s, wait_s[TC_AXES];
-  double *run_s;                 /* [n_nodes] of a node's work; < 0: not asked yet */
-  struct tc_reshard_cost *move;     /* [n_nodes], for MOVEs; coll -1: not asked yet */
-  double *issue_s, *land_s;      /* [n_nodes] packing and unpacking, on the rank's own time */
-  int32_t *mine;                 /* [n_nodes] transfers under way that only this rank plays; -1 */
+  double *run_s;                 /* [n_nodes] of a node's work; < 0: not priced yet */
+  struct tc_reshard_cost *reshard;  /* [n_nodes], of RESHARD nodes */
+  double *issue_s, *unpack_s;      /* [n_nodes] packing and unpacking, on the rank's own time */
+  int32_t *mine;                 /* [n_nodes] transfers in flight that have no other simulated rank; -1 */
   struct queue queue[TC_AXES];
 };
 
-struct game {
+struct simulation {
   const struct tc_cluster *k;
   const struct tc_mesh *m;
-  struct player *pl; int n;
+  struct sim_rank *rank; int n;
   struct xfer *x; int32_t n_x, cap_x;
-  int32_t *shared;               /* [n_nodes] transfers on pp under way; -1 */
+  int32_t *shared;               /* [n_nodes] transfers on pp in flight; -1 */
 };
 
-/* ---- prices, asked once a node --------------------------------------------------- */
+/* ---- prices, found once a node --------------------------------------------------- */
 
 double tc_plan_run_s(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m,
                      int rank, const struct tc_cluster *k)
@@ -54,7 +54,7 @@ double tc_plan_run_s(const struct tc_program *p, const struct tc_node *n, const 
   return none ? 0 : tc_op_seconds(&c, &k->device);
 }
 
-/* A local step: a view costs nothing, else the block is copied. */
+/* A local reshard: a view costs nothing, else the block is copied. */
 static double local_s(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m,
                       int rank, const struct tc_cluster *k)
 {
@@ -73,9 +73,8 @@ static double local_s(const struct tc_program *p, const struct tc_node *n, const
   return bytes > 0 ? d->op_s + 2 * bytes / (d->bytes_per_s * d->eff_bytes) : 0;
 }
 
-static void pack_s(const struct player *p, const struct tc_node *n, const struct game *g,
-                   double *issue,
-                   double *land)
+static void pack_s(const struct sim_rank *p, const struct tc_node *n, const struct simulation *g,
+                   double *issue, double *unpacking)
 {
   const struct tc_plan_device *d = &g->k->device;
   const int32_t *coord = g->m->coord + (size_t)p->rank * TC_AXES;
@@ -86,11 +85,11 @@ static void pack_s(const struct player *p, const struct tc_node *n, const struct
     double in = (double)tc_tensor_local_bytes(&gr->tensor[tc_in(gr, n, i)], g->m, coord);
     double out = (double)tc_tensor_local_bytes(&gr->tensor[tc_out(gr, n, i)], g->m, coord);
     if (pack >= 0) *issue += 2 * in / (d->bytes_per_s * d->eff_bytes);
-    if (unpack >= 0) *land += 2 * out / (d->bytes_per_s * d->eff_bytes);
+    if (unpack >= 0) *unpacking += 2 * out / (d->bytes_per_s * d->eff_bytes);
   }
 }
 
-static void ask(const struct game *g, struct player *p, const struct tc_node *n)
+static void price(const struct simulation *g, struct sim_rank *p, const struct tc_node *n)
 {
   if (p->run_s[n->id] >= 0) return;
   p->run_s[n->id] = 0;
@@ -98,54 +97,54 @@ static void ask(const struct game *g, struct player *p, const struct tc_node *n)
     p->run_s[n->id] = tc_plan_run_s(p->p, n, g->m, p->rank, g->k);
     return;
   }
-  tc_reshard_cost(&p->move[n->id], p->p, n, g->m, p->rank, g->k);
-  if (p->move[n->id].coll == TC_COLLS)
+  tc_reshard_cost(&p->reshard[n->id], p->p, n, g->m, p->rank, g->k);
+  if (p->reshard[n->id].coll == TC_COLLS)
     p->run_s[n->id] = local_s(p->p, n, g->m, p->rank, g->k);
   else {
     p->issue_s[n->id] = g->k->device.issue_s;
-    pack_s(p, n, g, &p->issue_s[n->id], &p->land_s[n->id]);
+    pack_s(p, n, g, &p->issue_s[n->id], &p->unpack_s[n->id]);
   }
 }
 
 /* ---- transfers ------------------------------------------------------------------- */
 
-static struct xfer *find(struct game *g, int32_t head, int32_t mb)
+static struct xfer *find(struct simulation *g, int32_t head, int32_t mb)
 {
   while (head >= 0 && g->x[head].mb != mb) head = g->x[head].next;
   return head < 0 ? NULL : &g->x[head];
 }
 
-/* Who of the played takes part: on pp both ends of a send or all stages; else the rank alone. */
-static bool takes_part(const struct game *g, const struct player *p, const struct tc_node *n)
+/* Whether a simulated rank takes part: on pp both ends of a send, or all stages; else the rank alone. */
+static bool takes_part(const struct simulation *g, const struct sim_rank *p, const struct tc_node *n)
 {
   return tc_collective_coll(n, tc_mesh_coord(g->m, p->rank, n->axis)) != TC_COLLS;
 }
 
-static int32_t count_parties(const struct game *g, const struct tc_node *n)
+static int32_t count_parties(const struct simulation *g, const struct tc_node *n)
 {
   int32_t c = 0;
-  for (int i = 0; i < g->n; i++) c += takes_part(g, &g->pl[i], n);
+  for (int i = 0; i < g->n; i++) c += takes_part(g, &g->rank[i], n);
   return c;
 }
 
 /* The transfer at the head of p's queue, if it can start: it ends, and the next ones may start. */
-static void serve(struct game *g, struct player *p, int axis)
+static void serve(struct simulation *g, struct sim_rank *p, int axis)
 {
   struct queue *q = &p->queue[axis];
   while (q->at < q->n) {
     struct xfer *x = &g->x[q->x[q->at]];
     if (x->heads < x->parties) return;
     const struct tc_node *n = &p->p->graph->node[x->node];
-    double start = x->ready_s, s = p->move[x->node].seconds;
+    double start = x->ready_s, s = p->reshard[x->node].seconds;
     for (int i = 0; i < g->n; i++) {
-      struct player *o = axis == TC_PP ? &g->pl[i] : p;
+      struct sim_rank *o = axis == TC_PP ? &g->rank[i] : p;
       if (o == p || takes_part(g, o, n)) start = TC_MAX(start, o->queue[axis].free_s);
       if (axis != TC_PP) break;
     }
     x->end_s = start + s;
     x->done = true;
     for (int i = 0; i < g->n; i++) {
-      struct player *o = axis == TC_PP ? &g->pl[i] : p;
+      struct sim_rank *o = axis == TC_PP ? &g->rank[i] : p;
       if (o == p || takes_part(g, o, n)) {
         struct queue *oq = &o->queue[axis];
         oq->free_s = x->end_s;
@@ -154,11 +153,11 @@ static void serve(struct game *g, struct player *p, int axis)
       if (axis != TC_PP) break;
     }
     for (int i = 0; axis == TC_PP && i < g->n; i++)
-      if (&g->pl[i] != p && takes_part(g, &g->pl[i], n)) serve(g, &g->pl[i], axis);
+      if (&g->rank[i] != p && takes_part(g, &g->rank[i], n)) serve(g, &g->rank[i], axis);
   }
 }
 
-static void issue(struct game *g, struct player *p, const struct tc_node *n, int32_t mb)
+static void issue(struct simulation *g, struct sim_rank *p, const struct tc_node *n, int32_t mb)
 {
   bool pp = n->axis == TC_PP;
   int32_t *head = pp ? &g->shared[n->id] : &p->mine[n->id];
@@ -180,7 +179,7 @@ static void issue(struct game *g, struct player *p, const struct tc_node *n, int
 }
 
 /* False: not there yet. */
-static bool wait_for(struct game *g, struct player *p, const struct tc_node *n, int32_t mb)
+static bool wait_for(struct simulation *g, struct sim_rank *p, const struct tc_node *n, int32_t mb)
 {
   int32_t *head = n->axis == TC_PP ? &g->shared[n->id] : &p->mine[n->id];
   struct xfer *x = find(g, *head, mb);
@@ -199,23 +198,23 @@ static bool wait_for(struct game *g, struct player *p, const struct tc_node *n, 
 /* ---- the walk -------------------------------------------------------------------- */
 
 /* Returns false if p is blocked. */
-static bool act(struct game *g, struct player *p)
+static bool act(struct simulation *g, struct sim_rank *p)
 {
-  const struct tc_action *a = &p->p->schedule->action[p->pc];
+  const struct tc_action *a = &p->p->actions->action[p->pc];
   const struct tc_node *n = &p->p->graph->node[a->node];
-  ask(g, p, n);
-  bool travels = n->op == TC_OP_RESHARD && p->move[n->id].coll != TC_COLLS;
+  price(g, p, n);
+  bool travels = n->op == TC_OP_RESHARD && p->reshard[n->id].coll != TC_COLLS;
   double work = a->kind == TC_WAIT ? 0 : p->run_s[n->id];
   if (travels && a->kind == TC_WAIT) {
     if (!wait_for(g, p, n, a->mb)) return false;
-    work = p->land_s[n->id];
+    work = p->unpack_s[n->id];
   } else if (travels) {
     work = p->issue_s[n->id];
   }
   p->now_s += work;
   p->busy_s += work;
   if (travels && a->kind != TC_WAIT) {
-    const struct tc_reshard_cost *c = &p->move[n->id];
+    const struct tc_reshard_cost *c = &p->reshard[n->id];
     issue(g, p, n, a->mb);
     if (c->bytes[TC_WIRE_NETWORK] <= 0) p->now_s += g->k->device.steal * c->seconds;
   }
@@ -223,14 +222,14 @@ static bool act(struct game *g, struct player *p)
   return true;
 }
 
-static void player_new(struct player *p, const struct tc_program *prog, int rank)
+static void sim_rank_new(struct sim_rank *p, const struct tc_program *prog, int rank)
 {
   size_t n = (size_t)prog->graph->n_nodes;
-  *p = (struct player){ .p = prog, .rank = rank };
+  *p = (struct sim_rank){ .p = prog, .rank = rank };
   p->run_s = tc_malloc(n * sizeof *p->run_s);
-  p->move = tc_calloc(n, sizeof *p->move);
+  p->reshard = tc_calloc(n, sizeof *p->reshard);
   p->issue_s = tc_calloc(n, sizeof *p->issue_s);
-  p->land_s = tc_calloc(n, sizeof *p->land_s);
+  p->unpack_s = tc_calloc(n, sizeof *p->unpack_s);
   p->mine = tc_malloc(n * sizeof *p->mine);
   for (size_t i = 0; i < n; i++) {
     p->run_s[i] = -1;
@@ -238,12 +237,12 @@ static void player_new(struct player *p, const struct tc_program *prog, int rank
   }
 }
 
-static void player_free(struct player *p)
+static void sim_rank_free(struct sim_rank *p)
 {
   free(p->run_s);
-  free(p->move);
+  free(p->reshard);
   free(p->issue_s);
-  free(p->land_s);
+  free(p->unpack_s);
   free(p->mine);
   for (int a = 0; a < TC_AXES; a++) free(p->queue[a].x);
 }
@@ -253,24 +252,24 @@ int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, co
                  const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err)
 {
   size_t nodes = (size_t)program[0]->graph->n_nodes;
-  struct game g = { .k = k, .m = m, .n = n, .pl = tc_calloc((size_t)n, sizeof *g.pl),
+  struct simulation g = { .k = k, .m = m, .n = n, .rank = tc_calloc((size_t)n, sizeof *g.rank),
                     .shared = tc_malloc(nodes * sizeof *g.shared) };
   for (size_t i = 0; i < nodes; i++) g.shared[i] = -1;
-  for (int i = 0; i < n; i++) player_new(&g.pl[i], program[i], rank[i]);
+  for (int i = 0; i < n; i++) sim_rank_new(&g.rank[i], program[i], rank[i]);
   bool moved = true, done = false;
   while (moved && !done) {
     moved = false;
     done = true;
     for (int i = 0; i < n; i++) {
-      struct player *p = &g.pl[i];
-      while (p->pc < p->p->schedule->n && act(&g, p)) moved = true;
-      done &= p->pc == p->p->schedule->n;
+      struct sim_rank *p = &g.rank[i];
+      while (p->pc < p->p->actions->n && act(&g, p)) moved = true;
+      done &= p->pc == p->p->actions->n;
     }
   }
   *out = (struct tc_plan_walk){ 0 };
   double idle = 0, all_busy = 0;
   for (int i = 0; i < n; i++) {
-    const struct player *p = &g.pl[i];
+    const struct sim_rank *p = &g.rank[i];
     out->step_s = TC_MAX(out->step_s, p->now_s);
     all_busy += p->busy_s;
     if (p->busy_s > out->busy_s) {
@@ -282,12 +281,12 @@ int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, co
   double beside = tc_ranks_beside(m, rank[0]), cores = k->device.cores;
   if (cores > 0 && beside > cores) out->step_s = TC_MAX(out->step_s, all_busy / n * beside / cores);
   for (int i = 0; i < n; i++) {
-    const struct player *p = &g.pl[i];
+    const struct sim_rank *p = &g.rank[i];
     idle += p->wait_s[TC_PP] + out->step_s - p->now_s;
   }
   out->bubble = out->step_s > 0 ? idle / n / out->step_s : 0;
-  for (int i = 0; i < n; i++) player_free(&g.pl[i]);
-  free(g.pl);
+  for (int i = 0; i < n; i++) sim_rank_free(&g.rank[i]);
+  free(g.rank);
   free(g.x);
   free(g.shared);
   return done ? 0 : tc_fail(err, TC_ELAYOUT,

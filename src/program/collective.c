@@ -1,6 +1,5 @@
-/* collective.c - counts and blocks of transitions; what one step of a program sends. */
+/* collective.c - counts and blocks of a RESHARD as a collective call. */
 #include "src/program/collective.h"
-#include "src/program/program.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +54,7 @@ static bool is_even(const struct tc_tensor *t)
   return true;
 }
 
-/* The state tensor that lies behind `root` in the arena, if it does so on every rank; -1. */
+/* The state tensor that follows `root` in the arena, if it does so on every rank; -1. */
 static int32_t next_state(const struct tc_graph *g, int32_t root)
 {
   const struct tc_tensor *x = &g->tensor[root];
@@ -94,8 +93,8 @@ int tc_collective_parts(const struct tc_graph *g, const struct tc_node *n, const
     struct tc_part *a = &part[last];
     const struct tc_part *b = &was[key[i][1]];
     uintptr_t bytes = (uintptr_t)a->count * elem;
-    bool behind = g->tensor[key[i - 1][0]].state && next_state(g, key[i - 1][0]) == key[i][0];
-    if (behind && (uintptr_t)a->dst + bytes == (uintptr_t)b->dst &&
+    bool adjacent = g->tensor[key[i - 1][0]].state && next_state(g, key[i - 1][0]) == key[i][0];
+    if (adjacent && (uintptr_t)a->dst + bytes == (uintptr_t)b->dst &&
         (uintptr_t)a->src + bytes == (uintptr_t)b->src)
       a->count += b->count;
     else
@@ -107,7 +106,7 @@ int tc_collective_parts(const struct tc_graph *g, const struct tc_node *n, const
   return last + 1;
 }
 
-/* What a transfer along dimension d of a box needs to pack its blocks, or -1: they are in one piece. */
+/* The dimension along which a transfer has to pack its blocks; -1: each block is in one piece. */
 static int inner_dim(const struct tc_place *p, const struct tc_local *l)
 {
   int64_t before = 1;
@@ -132,51 +131,4 @@ int64_t tc_collective_packs(const struct tc_graph *g, const struct tc_node *n, i
     *unpack_dim = inner_dim(&a->lay.on[n->axis], &to);
   int64_t elems = (*pack_dim >= 0 ? from.elems : 0) + (*unpack_dim >= 0 ? to.elems : 0);
   return elems * (int64_t)tc_dtype_bytes(a->dtype);
-}
-
-int64_t tc_program_staging(const struct tc_program *p, const struct tc_mesh *m, int rank)
-{
-  int64_t bytes = 0;
-  const struct tc_schedule *s = p->schedule;
-  for (int32_t i = 0; i < s->n_body; i++) {
-    const struct tc_node *n = &p->graph->node[s->body[i]];
-    int pack, unpack, times = n->op == TC_OP_RESHARD ? tc_schedule_most(s, n->id) : 0;
-    for (int k = 0; times && k < n->n_in; k++)
-      bytes += times * tc_collective_packs(p->graph, n, k, m, rank, &pack, &unpack);
-  }
-  return bytes;
-}
-
-/* A number that stands for a tensor's address: offsets of the two regions, kept apart. */
-static void *stand_in(const struct tc_arena *a, int32_t t)
-{
-  return (void *)(uintptr_t)(a->off[t] + ((int64_t)a->region[t] + 1) * (INT64_C(1) << 44));
-}
-
-void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int rank, int axis,
-                      struct tc_comm_counters *out)
-{
-  const struct tc_graph *g = p->graph;
-  memset(out, 0, sizeof *out);
-  int size = m->size[axis], coord = tc_mesh_coord(m, rank, axis);
-  for (int32_t i = 0; i < p->schedule->n; i++) {
-    const struct tc_action *a = &p->schedule->action[i];
-    const struct tc_node *n = &g->node[a->node];
-    if (a->kind != TC_ISSUE || n->axis != axis || size == 1) continue;
-    int coll = tc_collective_coll(n, coord);
-    if (coll == TC_COLLS) continue;
-    struct tc_part *part = tc_calloc((size_t)n->n_in, sizeof *part);
-    for (int k = 0; k < n->n_in; k++) {
-      part[k].src = stand_in(p->arena, tc_in(g, n, k));
-      part[k].dst = stand_in(p->arena, tc_out(g, n, k));
-    }
-    int parts = tc_collective_parts(g, n, m, rank, part);
-    struct tc_coll_count *c = n->ctl ? &out->ctl[coll] : &out->data[coll];
-    int64_t elem = (int64_t)tc_dtype_bytes(g->tensor[tc_in(g, n, 0)].dtype);
-    c->calls++;
-    for (int k = 0; k < parts; k++)
-      c->bytes += tc_coll_bytes(coll, size, coord, tc_collective_root(n, coord), part[k].count,
-                                part[k].block, elem);
-    free(part);
-  }
 }

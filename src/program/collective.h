@@ -1,7 +1,7 @@
-/* collective.h - a transition as a collective call: kind, root, parts. Pure, so that the executor
+/* collective.h - a RESHARD as a collective call: kind, root, parts. Pure, so that the executor
  * and the prediction of bytes are made of the same numbers. */
-#ifndef TC_TRANSFER_H
-#define TC_TRANSFER_H
+#ifndef TC_COLLECTIVE_H
+#define TC_COLLECTIVE_H
 
 #include "src/coll/coll.h"
 #include "src/graph/graph.h"

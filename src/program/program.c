@@ -1,12 +1,9 @@
 /* program.c - the passes in their order, each followed by the check of the graph; the schedule
  * and the memory plan have checks of their own. */
 #include "src/program/program.h"
-#include "src/passes/fuse.h"
 #include "src/model/optim.h"
-#include "src/passes/recompute.h"
+#include "src/passes/passes.h"
 #include "src/schedule/pipeline.h"
-#include "src/passes/shard.h"
-#include "src/passes/stages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +43,7 @@ static int pass_systems(struct ctx *c)
 {
   struct tc_graph *g = c->p->graph;
   struct tc_system row = *c->o->system;          /* with what the user wants otherwise */
-  if (c->o->keep >= 0) row.keep = c->o->keep;
+  if (c->o->reshard_after >= 0) row.reshard_after = c->o->reshard_after;
   if (c->o->reduce_once && row.place[TC_ACC].kind == TC_SROWS)
     row.place[TC_ACC] = (struct tc_place){ TC_P, 0, TC_SUM, 0 };
   TC_TRY(tc_system_apply(g, &row, c->err));
@@ -68,7 +65,7 @@ static int pass_optim(struct ctx *c)
   return 0;
 }
 
-static int pass_shard(struct ctx *c) { return tc_shard(c->p->graph, c->m, c->o->regather, c->err); }
+static int pass_shard(struct ctx *c) { return tc_infer(c->p->graph, c->m, c->o->regather, c->err); }
 
 static int pass_recompute(struct ctx *c)
 {
@@ -86,22 +83,22 @@ static int64_t head_bytes(const struct tc_graph *g)
 static int pass_fuse(struct ctx *c)
 {
   bool pipeline = c->m->size[TC_PP] > 1;
-  tc_fuse(c->p->graph, pipeline && c->o->schedule && tc_sched_splits(c->o->schedule));
+  tc_fuse_ops(c->p->graph, pipeline && c->o->schedule && tc_pipeline_splits(c->o->schedule));
   if (c->p->graph->logits < 0) return 0;
   int64_t rows = c->o->head_rows;
-  const int64_t least = tc_head_least_rows(c->p->graph, c->m);
+  const int64_t least = tc_loss_chunk_least(c->p->graph, c->m);
   if (rows > 0 && rows < least)
     return tc_fail(c->err, TC_ELAYOUT, "parallel.head_chunk = %lld rows of the logits would be more "
                    "than %d chunks of a micro-batch; %lld or auto would fit, or a smaller "
-                   "train.micro_batch", (long long)rows, TC_HEAD_CHUNKS, (long long)least);
-  if (rows <= 0) rows = tc_head_rows(c->p->graph, c->m, head_bytes(c->p->graph));
-  tc_fuse_head(c->p->graph, c->m, rows);
+                   "train.micro_batch", (long long)rows, TC_LOSS_CHUNKS, (long long)least);
+  if (rows <= 0) rows = tc_loss_chunk_rows(c->p->graph, c->m, head_bytes(c->p->graph));
+  tc_loss_chunks(c->p->graph, c->m, rows);
   return 0;
 }
 
 static int pass_units(struct ctx *c)
 {
-  tc_units(c->p->graph);
+  tc_bucket(c->p->graph);
   return 0;
 }
 
@@ -126,25 +123,25 @@ static int pass_schedule(struct ctx *c)
 {
   bool timed = c->o->kind == TC_TRAIN || c->o->kind == TC_EVAL;
   tc_graph_freeze(c->p->graph);
-  const struct tc_schedule_opts o = {
+  const struct tc_actions_opts o = {
     .n_mb = timed ? c->m->size[TC_MB] : 1, .overlap = c->o->overlap,
-    .depth = c->o->overlap ? TC_MAX(c->o->prefetch, 0) : 0, .pp = c->m->size[TC_PP],
+    .prefetch = c->o->overlap ? TC_MAX(c->o->prefetch, 0) : 0, .pp = c->m->size[TC_PP],
     .at = tc_mesh_coord(c->m, c->rank, TC_PP), .chunks = c->o->chunks, .name = c->o->schedule };
   TC_TRY(tc_program_listable(c->p->graph, o.n_mb, c->err));
-  TC_TRY(tc_schedule_new(&c->p->schedule, c->p->graph, &o, c->err));
+  TC_TRY(tc_actions_new(&c->p->actions, c->p->graph, &o, c->err));
   struct tc_err fault = { 0 };
-  return c->o->unchecked ? 0 : check_rc(c, tc_schedule_check(c->p->schedule, c->p->graph, &fault), &fault);
+  return c->o->unchecked ? 0 : check_rc(c, tc_actions_check(c->p->actions, c->p->graph, &fault), &fault);
 }
 
 static int pass_arena(struct ctx *c)
 {
   const int32_t *coord = c->m->coord + (size_t)c->rank * TC_AXES;
   const struct tc_program *w = c->with;
-  TC_TRY(tc_arena_new(&c->p->arena, c->p->graph, c->p->schedule, c->m, coord,
+  TC_TRY(tc_arena_new(&c->p->arena, c->p->graph, c->p->actions, c->m, coord,
                       w ? w->arena : NULL, w ? w->graph : NULL, c->err));
   struct tc_err fault = { 0 };
   if (c->o->unchecked) return 0;
-  return check_rc(c, tc_arena_check(c->p->arena, c->p->graph, c->p->schedule, c->m, coord, &fault), &fault);
+  return check_rc(c, tc_arena_check(c->p->arena, c->p->graph, c->p->actions, c->m, coord, &fault), &fault);
 }
 
 static int (*const pass[])(struct ctx *) = {
@@ -183,7 +180,7 @@ void tc_program_free(struct tc_program *p)
 {
   if (!p) return;
   tc_graph_free(p->graph);
-  tc_schedule_free(p->schedule);
+  tc_actions_free(p->actions);
   tc_arena_free(p->arena);
   free(p);
 }

@@ -1,5 +1,8 @@
-/* program.h - all passes in their order: from a model, a system and a mesh to a program that
- * can run: graph, schedule and memory plan. Pure. */
+/* program.h - all passes in their order. Pure.
+ *
+ * In: a model, a system and a mesh; or a configuration (setup.h). Out: a program that can run: graph, list
+ * of actions and memory plan. Files in reading order: program.[ch], setup.[ch], collective.[ch] (a RESHARD
+ * as a collective call), predict.[ch] (bytes and staging of a program). */
 #ifndef TC_PROGRAM_H
 #define TC_PROGRAM_H
 
@@ -22,11 +25,11 @@ struct tc_program_opts {
   const char *schedule;          /* of the pipeline (schedule/pipeline.h); NULL: naive */
   int chunks;                    /* virtual stages a rank; 0: 1 */
   const char *stages;            /* layers of each stage by hand; NULL: balanced */
-  int keep;                      /* enum tc_keep; -1: as the system says */
+  int reshard_after;                      /* enum tc_reshard_after; -1: as the system says */
   bool reduce_once;              /* split accumulators become full ones, reduced once a step */
   int recompute;                 /* enum tc_recompute */
   int offload;                   /* enum tc_offload */
-  int prefetch;                  /* units whose weights are brought ahead */
+  int prefetch;                  /* units whose weights are gathered ahead of their use */
   bool regather;                 /* activations gathered in forward are gathered again in backward */
   bool adamw, overlap;
   bool unchecked;                /* without the checks after the passes: a planner's candidates, never
@@ -36,7 +39,7 @@ struct tc_program_opts {
 
 struct tc_program {
   struct tc_graph *graph;
-  struct tc_schedule *schedule;  /* NULL if stopped before */
+  struct tc_actions *actions;    /* NULL if stopped before */
   struct tc_arena *arena;        /* NULL if stopped before */
 };
 
@@ -60,13 +63,5 @@ int tc_program_of_run(struct tc_program *programs[TC_PROGRAMS], int kind,
 enum { TC_ACTIONS = 1 << 25 };
 /* Local. TC_ELAYOUT: the list for so many micro-batches would be longer. */
 int tc_program_listable(const struct tc_graph *g, int64_t n_mb, struct tc_err *err);
-
-/* Local. Bytes this rank sends in one step of the program on `axis` by kind of collective:
- * what the counters of its communicator must show. */
-/* ... and bytes of staging that its transfers take. */
-int64_t tc_program_staging(const struct tc_program *p, const struct tc_mesh *m, int rank);
-struct tc_comm_counters;
-void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int rank, int axis,
-                      struct tc_comm_counters *out);
 
 #endif

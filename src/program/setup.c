@@ -1,7 +1,8 @@
 /* setup.c - the configuration checked and turned into model, mesh and program options. */
 #include "src/program/setup.h"
+#include "src/program/predict.h"
 #include "src/schedule/pipeline.h"
-#include "src/passes/stages.h"
+#include "src/passes/passes.h"
 
 #include <math.h>
 #include <string.h>
@@ -33,15 +34,26 @@ int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err 
   return check_counts(c, m, err);
 }
 
-int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,
-                  const int32_t *node_of_rank, int devices_per_node, struct tc_err *err)
+static int make_axes(struct tc_mesh **out, const struct tc_config *c, int order, int world,
+                     const int32_t *node_of_rank, int devices_per_node, struct tc_err *err)
 {
   const struct tc_mesh_want want = {
     .pp = (int32_t)c->mesh_pp, .dp = c->mesh_dp == TC_AUTO ? 0 : (int32_t)c->mesh_dp,
-    .tp = c->mesh_tp == TC_AUTO ? 0 : (int32_t)c->mesh_tp,
-    .order = strcmp(c->mesh_order, tc_order_name[TC_TP_PP_DP]) ? TC_TP_DP_PP : TC_TP_PP_DP,
+    .tp = c->mesh_tp == TC_AUTO ? 0 : (int32_t)c->mesh_tp, .order = order,
     .devices_per_node = devices_per_node, .tp_across_nodes = c->mesh_tp_across_nodes };
   return tc_mesh_new(out, world, node_of_rank, &want, err);
+}
+
+/* mesh.order, where auto is tp-dp-pp. */
+static int order_of(const struct tc_config *c)
+{
+  return strcmp(c->mesh_order, tc_order_name[TC_TP_PP_DP]) ? TC_TP_DP_PP : TC_TP_PP_DP;
+}
+
+int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,
+                  const int32_t *node_of_rank, int devices_per_node, struct tc_err *err)
+{
+  return make_axes(out, c, order_of(c), world, node_of_rank, devices_per_node, err);
 }
 
 /* Sets the number of micro-batches. */
@@ -94,11 +106,10 @@ int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
                 m->size[TC_DP] > 1;
   int64_t bytes[TC_AXES] = { 0 };
   if (!rc && choose) rc = tc_setup_traffic(bytes, c, m, err);
-  if (!rc && bytes[TC_PP] > bytes[TC_DP]) {
-    struct tc_config other = *c;
-    other.mesh_order = "tp-pp-dp";
+  if (!rc && bytes[TC_PP] > bytes[TC_DP]) {      /* the same mesh, with pp nearer than dp */
     tc_mesh_free(m);
-    return tc_setup_mesh(out, &other, world, node_of_rank, devices_per_node, err);
+    TC_TRY(make_axes(&m, c, TC_TP_PP_DP, world, node_of_rank, devices_per_node, err));
+    rc = split_batch(m, c, err);
   }
   if (rc < 0) tc_mesh_free(m);
   else *out = m;
@@ -139,9 +150,9 @@ static int setup_chunks(int *out, const struct tc_config *c, const struct tc_mes
     return tc_fail(err, TC_ELAYOUT, "train.micro_batch = %lld makes %d micro-batches a step; %lld or "
                    "more would fit", (long long)c->train_micro_batch, m->size[TC_MB],
                    (long long)tc_ceil_div(c->train_micro_batch * m->size[TC_MB], MOST_MICRO_BATCHES));
-  struct tc_sched *s;
-  TC_TRY(tc_sched_new(&s, c->parallel_schedule, m->size[TC_PP], *out, m->size[TC_MB], err));
-  tc_sched_free(s);
+  struct tc_pipeline *s;
+  TC_TRY(tc_pipeline_new(&s, c->parallel_schedule, m->size[TC_PP], *out, m->size[TC_MB], err));
+  tc_pipeline_free(s);
   return 0;
 }
 
@@ -229,7 +240,7 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
     .nest = !strcmp(c->parallel_unit, "block") };
   o->adamw = !strcmp(c->train_optimizer, "adamw");
   o->overlap = c->parallel_overlap;
-  o->keep = strcmp(c->parallel_keep, "auto") ? choice(c->parallel_keep, keeps) : -1;
+  o->reshard_after = strcmp(c->parallel_keep, "auto") ? choice(c->parallel_keep, keeps) : -1;
   o->reduce_once = !strcmp(c->parallel_reduce, "step");
   o->offload = choice(c->parallel_offload, offloads);
   o->recompute = choice(c->train_recompute, recomputes);

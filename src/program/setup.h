@@ -21,8 +21,9 @@ int tc_setup_traffic(int64_t bytes[TC_AXES], const struct tc_config *c, const st
                      struct tc_err *err);
 
 /* Local. The mesh that trains: micro-batches included (global_batch must split over dp and
- * micro_batch; TC_ELAYOUT says what would fit), and of dp and pp the axis that sends more nearer
- * where mesh.order = auto. *out is owned by the caller. */
+ * micro_batch; TC_ELAYOUT says what would fit). With mesh.order = auto, several nodes, pp and dp,
+ * the axis that sends more is the nearer one: to know which, the programs of the first and the last
+ * stage are compiled (tc_setup_traffic). *out is owned by the caller. */
 int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
                   const int32_t *node_of_rank, int devices_per_node, struct tc_err *err);
 

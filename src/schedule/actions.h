@@ -1,8 +1,8 @@
-/* actions.h - schedules: one flat list of actions a step.
+/* actions.h - what a rank does in a step, as one flat list of actions.
  *
  * Pure. An action runs a node for a micro-batch, issues a transfer, or waits for one. */
-#ifndef TC_PIPE_H
-#define TC_PIPE_H
+#ifndef TC_ACTIONS_H
+#define TC_ACTIONS_H
 
 #include "src/graph/graph.h"
 
@@ -13,21 +13,21 @@ struct tc_action {
   int32_t mb;
 };
 
-struct tc_schedule_opts {
+struct tc_actions_opts {
   int n_mb;                      /* micro-batches a step */
-  int depth;                     /* units whose weights are brought ahead of their use */
+  int prefetch;                     /* units whose weights are gathered ahead of their use */
   bool overlap;                  /* wait for a transfer where it is needed, not at once */
   int pp, at;                    /* coordinates on pp, and this rank's; pp = 0: 1 */
   int chunks;                    /* virtual stages a rank; 0: 1 */
   const char *name;              /* of the pipeline's schedule (pipeline.h); NULL: naive */
 };
 
-struct tc_schedule {
+struct tc_actions {
   struct tc_action *action; int32_t n, cap;
   int32_t n_mb;
-  struct tc_schedule_opts opts;
+  struct tc_actions_opts opts;
   int32_t *body; int32_t n_body; /* the nodes, each once, in the order they run first */
-  int32_t *most;                 /* [n_nodes] under way at once, of transfers */
+  int32_t *most;                 /* [n_nodes] in flight at once, of transfers */
 };
 
 /* Local. Without a pipeline F then B of each micro-batch in turn, U at the end; with one what the
@@ -36,17 +36,17 @@ struct tc_schedule {
  * Transfers are issued as soon as their inputs exist, those of weights `depth` units ahead, also
  * into the next micro-batch; with `overlap` they are waited for before their first reader (or at
  * the end), else at once. Of transfers that take gradients out of scratch at most `depth` (one
- * at least) are under way; their sums into the accumulator run when they land. Sends and receives between
- * stages are issued in one order everywhere (tc_sched_transfers), so nothing deadlocks.
+ * at least) are in flight; their sums into the accumulator run when they are complete. Sends and receives between
+ * stages are issued in one order everywhere (tc_pipeline_transfers), so nothing deadlocks.
  * TC_ELAYOUT: the pipeline's schedule can't be. */
-int tc_schedule_new(struct tc_schedule **out, const struct tc_graph *g,
-                    const struct tc_schedule_opts *o, struct tc_err *err);
-/* Local. How many of a RESHARD are under way at once, in different micro-batches; at least 1. */
-int32_t tc_schedule_most(const struct tc_schedule *s, int32_t node);
-void tc_schedule_free(struct tc_schedule *s);
+int tc_actions_new(struct tc_actions **out, const struct tc_graph *g,
+                    const struct tc_actions_opts *o, struct tc_err *err);
+/* Local. How many of a RESHARD are in flight at once, in different micro-batches; at least 1. */
+int32_t tc_actions_most(const struct tc_actions *s, int32_t node);
+void tc_actions_free(struct tc_actions *s);
 
 /* Local. Walks the list: inputs that are here are made, in this micro-batch, before they are read;
  * nothing in flight is read; each transfer is waited for once. A check independent of the making. */
-int tc_schedule_check(const struct tc_schedule *s, const struct tc_graph *g, struct tc_err *err);
+int tc_actions_check(const struct tc_actions *s, const struct tc_graph *g, struct tc_err *err);
 
 #endif

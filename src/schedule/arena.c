@@ -1,9 +1,9 @@
 /* arena.c - liveness over a step's list of actions, then offsets: largest first, lowest place
  * free.
  *
- * What a micro-batch makes lives once in each of them: at one offset, or, where a pipeline has
- * several under way, in as many slots as live at once, used in turn. Without a pipeline
- * micro-batches between the first and the last are alike, so the lives are taken from a list with
+ * What a micro-batch makes has one live range in each of them: at one offset, or, where a pipeline has
+ * several micro-batches at once, in as many slots as overlap, used in turn. Without a pipeline
+ * micro-batches between the first and the last are alike, so the ranges are taken from a list with
  * three at most. State is laid out by class in the order it was made, so that a unit's accumulators
  * are adjacent and travel as one message. */
 #include "src/schedule/arena.h"
@@ -16,10 +16,10 @@ enum { SHORT_MB = 3 };
 const char *const tc_region_name[TC_REGIONS] = { "state", "scratch", "host state",
                                                  "host scratch" };
 
-struct lives {
-  struct tc_life *all;              /* [tensor][micro-batch] */
-  struct tc_live *of;               /* [n_tensors]: all micro-batches of a tensor */
-  struct tc_live *object; int32_t n_objects;        /* one for each slot */
+struct ranges {
+  struct tc_range *all;              /* [tensor][micro-batch] */
+  struct tc_object *of;               /* [n_tensors]: all micro-batches of a tensor */
+  struct tc_object *object; int32_t n_objects;        /* one for each slot */
   int32_t n_mb;
 };
 
@@ -29,7 +29,7 @@ static int64_t stored_bytes(const struct tc_graph *g, const struct tc_mesh *m,
   return tc_round_up(tc_tensor_local_bytes(&g->tensor[t], m, coord), TC_ARENA_ALIGN);
 }
 
-/* Where t, a view or a version, begins in what it lives in one link on, in bytes. */
+/* Where t, a view or a version, begins in the tensor that it is a view or a version of, in bytes. */
 static int64_t link_offset(const struct tc_graph *g, int32_t t, const struct tc_mesh *m,
                            const int32_t coord[TC_AXES])
 {
@@ -46,7 +46,7 @@ static int64_t link_offset(const struct tc_graph *g, int32_t t, const struct tc_
   return elems * (int64_t)tc_dtype_bytes(x->dtype);
 }
 
-/* The places of views and versions, each found from what it lives in, which is placed first. */
+/* The places of views and versions, each from the tensor that it is in, which is placed first. */
 static void place_versions(struct tc_arena *a, const struct tc_graph *g, const struct tc_mesh *m,
                            const int32_t coord[TC_AXES])
 {
@@ -70,12 +70,12 @@ static void place_versions(struct tc_arena *a, const struct tc_graph *g, const s
   free(chain);
 }
 
-/* ---- lives --------------------------------------------------------------------------- */
+/* ---- live ranges --------------------------------------------------------------------------- */
 
-static void touch(struct tc_live *l, int32_t instance, int32_t at)
+static void touch(struct tc_object *l, int32_t instance, int32_t at)
 {
-  for (; l->n <= instance; l->n++) l->in[l->n] = (struct tc_life){ INT32_MAX, -1 };
-  struct tc_life *x = &l->in[instance];
+  for (; l->n <= instance; l->n++) l->in[l->n] = (struct tc_range){ INT32_MAX, -1 };
+  struct tc_range *x = &l->in[instance];
   x->first = TC_MIN(x->first, at);
   x->last = TC_MAX(x->last, at);
 }
@@ -83,26 +83,26 @@ static void touch(struct tc_live *l, int32_t instance, int32_t at)
 static bool made_once(const struct tc_graph *g, int32_t root)
 {
   int32_t maker = g->tensor[root].node;
-  return maker < 0 || g->node[maker].once;
+  return maker < 0 || g->node[maker].once_a_step;
 }
 
 /* What action i reads stays through the next action: a few bytes a row that the loss's gradient
  * reads, through the gradient of the logits, so that a device may do both as one call. */
-static bool reads_on(const struct tc_graph *g, const struct tc_schedule *s, int32_t i)
+static bool reads_on(const struct tc_graph *g, const struct tc_actions *s, int32_t i)
 {
   const struct tc_action *a = &s->action[i];
   return g->node[a->node].op == TC_OP_NLL_BWD && i + 1 < s->n && a[1].mb == a->mb
          && g->node[a[1].node].op == TC_OP_SUMEXP_BWD;
 }
 
-static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, struct lives *l)
+static void find_ranges(const struct tc_graph *g, const struct tc_actions *s, struct ranges *l)
 {
   size_t n_tensors = (size_t)g->n_tensors;
   l->n_mb = s->n_mb;
   l->all = tc_malloc(n_tensors * (size_t)s->n_mb * sizeof *l->all);
   l->of = tc_calloc(n_tensors, sizeof *l->of);
   for (int32_t t = 0; t < g->n_tensors; t++)
-    l->of[t] = (struct tc_live){ .t = t, .step = 1, .in = l->all + (size_t)t * (size_t)s->n_mb };
+    l->of[t] = (struct tc_object){ .t = t, .step = 1, .in = l->all + (size_t)t * (size_t)s->n_mb };
   for (int32_t i = 0; i < s->n; i++) {
     const struct tc_node *n = &g->node[s->action[i].node];
     for (int k = 0; k < n->n_in + n->n_out; k++) {
@@ -111,7 +111,7 @@ static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, st
       if (g->tensor[root].state) continue;
       bool once = made_once(g, root);
       touch(&l->of[root], once ? 0 : s->action[i].mb, i + (k < n->n_in && reads_on(g, s, i)));
-      TC_ASSERT(once || !n->once || s->n_mb == 1);   /* sums over micro-batches are state */
+      TC_ASSERT(once || !n->once_a_step || s->n_mb == 1);   /* sums over micro-batches are state */
     }
   }
   const int32_t result[] = { g->loss, g->grad_norm };      /* read after the run */
@@ -121,9 +121,9 @@ static void find_lives(const struct tc_graph *g, const struct tc_schedule *s, st
   }
 }
 
-/* The fewest slots so that a micro-batch's life ends before that of the next in its slot begins.
- * Lives begin in the order of the micro-batches. */
-static int32_t count_slots(const struct tc_live *l)
+/* The fewest slots so that a micro-batch's live range ends before that of the next in its slot begins.
+ * Ranges begin in the order of the micro-batches. */
+static int32_t count_slots(const struct tc_object *l)
 {
   int32_t k = 1;
   for (int32_t i = 0; i + k < l->n; i++)
@@ -133,7 +133,7 @@ static int32_t count_slots(const struct tc_live *l)
 
 /* An object to place for each slot of each tensor. */
 static void make_objects(struct tc_arena *a, const struct tc_graph *g, const struct tc_mesh *m,
-                         const int32_t coord[TC_AXES], struct lives *l)
+                         const int32_t coord[TC_AXES], struct ranges *l)
 {
   int32_t n = 0;
   for (int32_t t = 0; t < g->n_tensors; t++) {
@@ -144,7 +144,7 @@ static void make_objects(struct tc_arena *a, const struct tc_graph *g, const str
   for (int32_t t = 0; t < g->n_tensors; t++) {
     int32_t k = a->slots[t];
     for (int32_t i = 0; i < k && l->of[t].n; i++) {
-      struct tc_live *x = &l->object[l->n_objects++];
+      struct tc_object *x = &l->object[l->n_objects++];
       *x = l->of[t];
       x->slot = i;
       x->step = k;
@@ -159,23 +159,23 @@ static void make_objects(struct tc_arena *a, const struct tc_graph *g, const str
 
 static int by_size(const void *a, const void *b)
 {
-  const struct tc_live *x = *(struct tc_live *const *)a, *y = *(struct tc_live *const *)b;
+  const struct tc_object *x = *(struct tc_object *const *)a, *y = *(struct tc_object *const *)b;
   if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
   if (x->t != y->t) return x->t < y->t ? -1 : 1;
   return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
-static void place_scratch(struct tc_arena *a, const struct tc_graph *g, struct lives *l, int space)
+static void place_scratch(struct tc_arena *a, const struct tc_graph *g, struct ranges *l, int space)
 {
   int region = space == TC_HOST ? TC_HOST_SCRATCH : TC_SCRATCH;
-  struct tc_live **todo = tc_malloc((size_t)l->n_objects * sizeof *todo);
+  struct tc_object **todo = tc_malloc((size_t)l->n_objects * sizeof *todo);
   struct tc_placed *placed = tc_placed_new();
   int32_t n = 0;
   for (int32_t i = 0; i < l->n_objects; i++)
     if (g->tensor[l->object[i].t].space == space) todo[n++] = &l->object[i];
   qsort(todo, (size_t)n, sizeof *todo, by_size);
   for (int32_t i = 0; i < n; i++) {
-    struct tc_live *x = todo[i];
+    struct tc_object *x = todo[i];
     x->off = tc_placed_lowest(placed, x);
     tc_placed_add(placed, x);
     if (x->slot == 0) a->off[x->t] = x->off;
@@ -188,10 +188,10 @@ static void place_scratch(struct tc_arena *a, const struct tc_graph *g, struct l
 }
 
 /* What slots add to a tensor's offset; objects of a tensor follow each other. */
-static void place_slots(struct tc_arena *a, const struct lives *l)
+static void place_slots(struct tc_arena *a, const struct ranges *l)
 {
   for (int32_t i = 0; i < l->n_objects; i++) {
-    const struct tc_live *x = &l->object[i];
+    const struct tc_object *x = &l->object[i];
     if (a->slots[x->t] == 1) continue;
     if (x->slot == 0) a->slot_at[x->t] = a->n_slot;
     TC_GROW(a->slot, a->n_slot, a->cap_slot);
@@ -199,16 +199,16 @@ static void place_slots(struct tc_arena *a, const struct lives *l)
   }
 }
 
-/* Adds the scratch of a space, by what lives when most does. */
-static void class_scratch(struct tc_arena *a, const struct tc_graph *g, const struct lives *l,
+/* Adds the scratch of a space by class, at the moment when most of it is used. */
+static void class_scratch(struct tc_arena *a, const struct tc_graph *g, const struct ranges *l,
                           int n_actions, int space)
 {
   int64_t *change = tc_calloc((size_t)n_actions + 2, sizeof *change), sum = 0, most = -1, used = 0;
   int32_t at = 0;
   for (int32_t o = 0; o < l->n_objects; o++) {
-    const struct tc_live *x = &l->object[o];
+    const struct tc_object *x = &l->object[o];
     for (int32_t i = 0; i < x->n && g->tensor[x->t].space == space; i++) {
-      const struct tc_life *y = &x->in[i * x->step];
+      const struct tc_range *y = &x->in[i * x->step];
       if (y->last < 0) continue;
       change[y->first] += x->bytes;
       change[y->last + 1] -= x->bytes;
@@ -223,9 +223,9 @@ static void class_scratch(struct tc_arena *a, const struct tc_graph *g, const st
   }
   free(change);
   for (int32_t o = 0; o < l->n_objects; o++) {
-    const struct tc_live *x = &l->object[o];
+    const struct tc_object *x = &l->object[o];
     for (int32_t i = 0; i < x->n && g->tensor[x->t].space == space; i++) {
-      const struct tc_life *y = &x->in[i * x->step];
+      const struct tc_range *y = &x->in[i * x->step];
       if (y->first > at || at > y->last) continue;
       a->by_class[space][g->tensor[x->t].cls] += x->bytes;
       used += x->bytes;
@@ -264,13 +264,13 @@ static int place_state(struct tc_arena *a, const struct tc_graph *g, const struc
   return 0;
 }
 
-/* The action after which each scratch tensor is free. */
-static void find_deaths(struct tc_arena *a, const struct tc_graph *g, const struct tc_schedule *s,
-                        const struct lives *l)
+/* The last use of each scratch tensor. */
+static void find_last_uses(struct tc_arena *a, const struct tc_graph *g, const struct tc_actions *s,
+                        const struct ranges *l)
 {
   for (int32_t t = 0; t < g->n_tensors; t++) {
-    const struct tc_live *x = &l->of[t];
-    a->die[t] = (struct tc_death){ -1, false, false };
+    const struct tc_object *x = &l->of[t];
+    a->last_use[t] = (struct tc_last_use){ -1, false, false };
     if (!x->n || x->in[x->n - 1].last >= s->n) continue;
     const struct tc_action *last = &s->action[x->in[x->n - 1].last];
     bool always = true;
@@ -278,11 +278,11 @@ static void find_deaths(struct tc_arena *a, const struct tc_graph *g, const stru
       const struct tc_action *b = x->in[i].last >= 0 ? &s->action[x->in[i].last] : last;
       always &= b->node == last->node && b->kind == last->kind;
     }
-    if (always) a->die[t] = (struct tc_death){ last->node, last->kind == TC_WAIT, x->n == 1 };
+    if (always) a->last_use[t] = (struct tc_last_use){ last->node, last->kind == TC_WAIT, x->n == 1 };
   }
 }
 
-int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct tc_schedule *s,
+int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct tc_actions *s,
                  const struct tc_mesh *m, const int32_t coord[TC_AXES],
                  const struct tc_arena *with, const struct tc_graph *with_graph,
                  struct tc_err *err)
@@ -291,7 +291,7 @@ int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct t
   size_t n = (size_t)g->n_tensors;
   a->n = g->n_tensors;
   a->off = tc_malloc(n * sizeof *a->off);
-  a->die = tc_malloc(n * sizeof *a->die);
+  a->last_use = tc_malloc(n * sizeof *a->last_use);
   a->region = tc_calloc(n, sizeof *a->region);
   a->slots = tc_calloc(n, sizeof *a->slots);
   a->slot_at = tc_calloc(n, sizeof *a->slot_at);
@@ -301,27 +301,27 @@ int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct t
     tc_arena_free(a);
     return rc;
   }
-  struct tc_schedule *shorter = NULL;
-  struct tc_schedule_opts o = s->opts;
+  struct tc_actions *shorter = NULL;
+  struct tc_actions_opts o = s->opts;
   if (o.n_mb > SHORT_MB && o.pp <= 1) {
     o.n_mb = SHORT_MB;
-    tc_schedule_new(&shorter, g, &o, err);       /* without a pipeline nothing can fail */
+    tc_actions_new(&shorter, g, &o, err);       /* without a pipeline nothing can fail */
     s = shorter;
   }
-  struct lives l = { 0 };
-  find_lives(g, s, &l);
+  struct ranges l = { 0 };
+  find_ranges(g, s, &l);
   make_objects(a, g, m, coord, &l);
   for (int space = 0; space < TC_SPACES; space++) {
     place_scratch(a, g, &l, space);
     class_scratch(a, g, &l, s->n, space);
   }
   place_slots(a, &l);
-  find_deaths(a, g, s, &l);
+  find_last_uses(a, g, s, &l);
   place_versions(a, g, m, coord);
   free(l.all);
   free(l.of);
   free(l.object);
-  tc_schedule_free(shorter);
+  tc_actions_free(shorter);
   *out = a;
   return 0;
 }
@@ -330,7 +330,7 @@ void tc_arena_free(struct tc_arena *a)
 {
   if (!a) return;
   free(a->off);
-  free(a->die);
+  free(a->last_use);
   free(a->region);
   free(a->slots);
   free(a->slot_at);
@@ -346,7 +346,7 @@ struct holder { int64_t key, off, end; };
 struct walk {
   const struct tc_arena *a;
   const struct tc_graph *g;
-  const struct tc_schedule *s;
+  const struct tc_actions *s;
   const struct tc_mesh *m;
   const int32_t *coord;
   int32_t *until;                /* [key]: the last position at which it is touched */
@@ -362,11 +362,11 @@ static int64_t key_of(const struct walk *w, int32_t i, int k)
   int32_t t = k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in), mb = 0;
   int32_t root = tc_tensor_root(g, t);
   if (g->tensor[root].state) return -1;
-  if (!made_once(g, root)) mb = n->once ? w->s->n_mb - 1 : w->s->action[i].mb;
+  if (!made_once(g, root)) mb = n->once_a_step ? w->s->n_mb - 1 : w->s->action[i].mb;
   return (int64_t)root * w->s->n_mb + mb;
 }
 
-/* It lives from now on. */
+/* Its live range begins. */
 static int hold(struct walk *w, int64_t key, struct tc_err *err)
 {
   const struct tc_arena *a = w->a;
@@ -412,7 +412,7 @@ static int walk_action(struct walk *w, int32_t i, struct tc_err *err)
 }
 
 int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g,
-                   const struct tc_schedule *s, const struct tc_mesh *m,
+                   const struct tc_actions *s, const struct tc_mesh *m,
                    const int32_t coord[TC_AXES], struct tc_err *err)
 {
   const size_t keys = (size_t)g->n_tensors * (size_t)s->n_mb;

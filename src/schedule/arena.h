@@ -1,6 +1,6 @@
 /* arena.h - every buffer's place before anything runs: no allocation inside a step.
  *
- * Pure. Regions: state (lives across steps, shared by the programs of a run) and scratch (one
+ * Pure. Regions: state (kept across steps, shared by the programs of a run) and scratch (one
  * step; programs reuse it), each on the device and on the host. */
 #ifndef TC_ARENA_H
 #define TC_ARENA_H
@@ -16,23 +16,23 @@ struct tc_arena {
   int32_t n;                     /* tensors */
   int64_t *off;                  /* in its region; -1: has no storage */
   uint8_t *region;               /* enum tc_region */
-  /* What lives in several micro-batches at once has so many slots; micro-batch mb has slot
+  /* A tensor of several micro-batches at once has so many slots; micro-batch mb has slot
    * mb % slots. slot[slot_at[t] + i]: what slot i adds to off. */
   int32_t *slots, *slot_at;
   int64_t *slot; int32_t n_slot, cap_slot;
   /* After which node a scratch tensor is free (-1: never, or not always after the same one), and
    * whether after the WAIT for it; once: in the last micro-batch only. */
-  struct tc_death { int32_t node; bool wait, once; } *die;
+  struct tc_last_use { int32_t node; bool wait, once; } *last_use;
   int64_t bytes[TC_REGIONS];
   int64_t looked;                /* objects looked at to place all: the work, for tests */
-  /* State by class, and scratch by the class of what lives at its fullest moment; gaps between
+  /* State by class, and scratch by the class of what is live at its fullest moment; gaps between
    * buffers count as activations. */
   int64_t by_class[TC_SPACES][TC_CLASSES];
 };
 
 /* Local. Places all tensors for the rank at `coord`. If `with` is given (a plan of another
  * program of the same run), state tensors sit where `with` has the one of the same name. */
-int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct tc_schedule *s,
+int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct tc_actions *s,
                  const struct tc_mesh *m, const int32_t coord[TC_AXES],
                  const struct tc_arena *with, const struct tc_graph *with_graph,
                  struct tc_err *err);
@@ -45,7 +45,7 @@ static inline int64_t tc_arena_at(const struct tc_arena *a, int32_t t, int32_t m
 /* Local. No two live tensors overlap, over the whole list of actions (a check independent of the
  * placing: it walks the list and marks who holds what). */
 int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g,
-                   const struct tc_schedule *s, const struct tc_mesh *m,
+                   const struct tc_actions *s, const struct tc_mesh *m,
                    const int32_t coord[TC_AXES], struct tc_err *err);
 
 #endif

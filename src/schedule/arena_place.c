@@ -1,9 +1,9 @@
 /* arena_place.c - the lowest free offset for an object beside those that are placed.
  *
  * Objects are kept in the order of their offsets, in a tree whose nodes know when the objects below
- * them live: what lives at other times is not looked at. The chunks of the loss head make thousands
+ * them in use: what is used at other times is not looked at. The chunks of the loss head make thousands
  * of small objects at the same offsets one after the other, so that is most of them. Micro-batches
- * are told apart, since a chunk's objects live again in each. */
+ * are kept apart, since a chunk's objects are used again in each. */
 #include "src/schedule/impl.h"
 
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 
 enum { MOST = 32 /* below a node */, PARTS = 3 };
 
-/* An object's lives if they are few, else all as one; the others are empty. */
-struct parts { struct tc_life in[PARTS]; };
-struct spot { int64_t off, end; struct tc_life span; const struct tc_live *l; };
+/* The live ranges of an object if they are few, else all as one; the others are empty. */
+struct parts { struct tc_range in[PARTS]; };
+struct spot { int64_t off, end; struct tc_range span; const struct tc_object *l; };
 struct node {
   int n;
   bool leaf;
@@ -29,7 +29,7 @@ static struct node *node_new(bool leaf)
   struct node *x = tc_calloc(1, sizeof *x + (leaf ? MOST * sizeof *x->spot : 0));
   x->leaf = leaf;
   x->off = INT64_MAX;
-  for (int i = 0; i < PARTS; i++) x->when.in[i] = (struct tc_life){ INT32_MAX, -1 };
+  for (int i = 0; i < PARTS; i++) x->when.in[i] = (struct tc_range){ INT32_MAX, -1 };
   return x;
 }
 
@@ -53,22 +53,22 @@ void tc_placed_free(struct tc_placed *p)
   free(p);
 }
 
-static bool lives_with(const struct tc_life *a, const struct tc_life *b)
+static bool lives_with(const struct tc_range *a, const struct tc_range *b)
 {
   return a->first <= b->last && b->first <= a->last;
 }
 
-static struct tc_life span_of(const struct tc_live *l)
+static struct tc_range span_of(const struct tc_object *l)
 {
-  if (l->n == 0) return (struct tc_life){ INT32_MAX, -1 };
-  return (struct tc_life){ l->in[0].first, l->in[(l->n - 1) * l->step].last };
+  if (l->n == 0) return (struct tc_range){ INT32_MAX, -1 };
+  return (struct tc_range){ l->in[0].first, l->in[(l->n - 1) * l->step].last };
 }
 
-static struct parts parts_of(const struct tc_live *l)
+static struct parts parts_of(const struct tc_object *l)
 {
   struct parts p;
   for (int i = 0; i < PARTS; i++)
-    p.in[i] = l->n <= PARTS && i < l->n ? l->in[i * l->step] : (struct tc_life){ INT32_MAX, -1 };
+    p.in[i] = l->n <= PARTS && i < l->n ? l->in[i * l->step] : (struct tc_range){ INT32_MAX, -1 };
   if (l->n > PARTS) p.in[0] = span_of(l);
   return p;
 }
@@ -81,11 +81,11 @@ static bool parts_meet(const struct parts *a, const struct parts *b)
   return false;
 }
 
-/* Both lists of lives ascend. */
-static bool meet(const struct tc_live *a, const struct tc_live *b)
+/* Both lists of ranges ascend. */
+static bool meet(const struct tc_object *a, const struct tc_object *b)
 {
   for (int32_t i = 0, k = 0; i < a->n && k < b->n;) {
-    const struct tc_life *x = &a->in[i * a->step], *y = &b->in[k * b->step];
+    const struct tc_range *x = &a->in[i * a->step], *y = &b->in[k * b->step];
     if (lives_with(x, y)) return true;
     if (x->last < y->last) i++;
     else k++;
@@ -94,8 +94,8 @@ static bool meet(const struct tc_live *a, const struct tc_live *b)
 }
 
 struct query {
-  const struct tc_live *l;
-  struct tc_life span;
+  const struct tc_object *l;
+  struct tc_range span;
   struct parts when;
   int64_t at;                    /* the lowest offset so far; rises */
   int64_t looked;                /* objects and nodes that were looked at */
@@ -115,7 +115,7 @@ static void lowest_below(const struct node *x, struct query *q)
   }
 }
 
-int64_t tc_placed_lowest(struct tc_placed *p, const struct tc_live *l)
+int64_t tc_placed_lowest(struct tc_placed *p, const struct tc_object *l)
 {
   struct query q = { l, span_of(l), parts_of(l), 0, 0 };
   lowest_below(p->root, &q);
@@ -140,7 +140,7 @@ static void node_recount(struct node *x)
 {
   x->off = INT64_MAX;
   x->end = 0;
-  for (int i = 0; i < PARTS; i++) x->when.in[i] = (struct tc_life){ INT32_MAX, -1 };
+  for (int i = 0; i < PARTS; i++) x->when.in[i] = (struct tc_range){ INT32_MAX, -1 };
   for (int k = 0; k < x->n; k++) {
     const struct parts when = x->leaf ? parts_of(x->spot[k].l) : x->kid[k]->when;
     node_count(x, x->leaf ? x->spot[k].off : x->kid[k]->off,
@@ -200,7 +200,7 @@ static struct node *node_add(struct node *x, const struct spot *s)
   return half;
 }
 
-void tc_placed_add(struct tc_placed *p, const struct tc_live *l)
+void tc_placed_add(struct tc_placed *p, const struct tc_object *l)
 {
   const struct spot s = { l->off, l->off + l->bytes, span_of(l), l };
   struct node *half = node_add(p->root, &s);

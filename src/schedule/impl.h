@@ -1,17 +1,75 @@
-/* impl.h - when objects live and where they are placed: for arena.c and arena_place.c alone.
+/* impl.h - what files of this folder share: the list of actions as it is built (actions.c, tasks.c), and
+ * live ranges with their places (arena.c, arena_place.c).
  *
  * Local and pure. */
-#ifndef TC_ARENA_IMPL_H
-#define TC_ARENA_IMPL_H
+#ifndef TC_SCHEDULE_IMPL_H
+#define TC_SCHEDULE_IMPL_H
 
-#include "src/base/base.h"
+#include "src/schedule/actions.h"
+#include "src/schedule/pipeline.h"
 
-/* Positions in the list, first and last, in each of the micro-batches slot, slot + step, ...
- * n = 0: no scratch of its own. */
-struct tc_life { int32_t first, last; };
-struct tc_live {
+/* ---- the list of actions --------------------------------------------------------------- */
+
+static inline bool tc_is_stage_send(const struct tc_node *n)
+{
+  return n->op == TC_OP_RESHARD && n->coll == TC_SEND && n->axis == TC_PP;
+}
+
+/* Between stages in every micro-batch; the others are of a tied weight, once a step. */
+static inline bool tc_sends_each_mb(const struct tc_node *n)
+{
+  return tc_is_stage_send(n) && !n->once_a_step;
+}
+
+/* A node in a micro-batch. item: of the pipeline's schedule; -2: before all of them, -1: after them. */
+struct task { int32_t node, mb, item; };
+
+/* A send between stages in every micro-batch, and its place in the global order of transfers. */
+struct stage_send { int32_t node, from, to; uint8_t work; };
+
+struct builder {
+  const struct tc_graph *g;
+  struct tc_actions *s;          /* what is built */
+  struct tc_actions_opts o;
+  bool backward;                 /* the program has a backward pass */
+  /* Of nodes. */
+  bool *feeds;                   /* a local reshard of a weight, whose result is transferred */
+  bool *after_mbs;               /* runs once a step and depends on what micro-batches made */
+  bool *tied;                    /* ... on the gradient of a tied weight of another stage */
+  int32_t *times_in_flight;      /* how many of a transfer are in flight */
+  /* The pipeline. */
+  const struct tc_pipeline *pipeline;            /* NULL: none */
+  const struct tc_transfers *cross;
+  struct stage_send *stage_send; int32_t n_stage_sends, cap_stage_sends;
+  int32_t head;                  /* of this rank's queue of transfers: the next to issue */
+  int32_t *made;                 /* [stage][work]: the last micro-batch made here; -1 */
+  int32_t *of_kind, *kind_at;    /* nodes by kind of item; [kind]: the first of each in of_kind */
+  struct task *task; int32_t n_tasks, cap_tasks; /* in the order of the program and of the items */
+  /* All-gathers of weights. */
+  int32_t *gather, n_gather;     /* their tasks, in groups of a unit's */
+  int32_t *free_at;              /* task after which the result of each may be overwritten; parallel */
+  int32_t *group, n_groups;      /* first index in gather[] of each group */
+  int32_t prefetched, reached;   /* groups issued; groups whose place in the order was reached */
+  /* Transfers. */
+  struct task *in_flight; int32_t n_in_flight, cap_in_flight;      /* in the order they were issued */
+  int32_t *busy;                 /* [root]: transfers in flight that touch it, and deferred sums */
+  struct task *deferred; int32_t n_deferred, cap_deferred;         /* sums of transfers in flight */
+};
+
+/* Makes the tasks, their groups of gathers, and what is known of each node (feeds, after_mbs, tied). */
+void tc_tasks_make(struct builder *c);
+/* An all-gather of a weight, or a local reshard whose result such an all-gather reads: they are issued
+ * for a unit at a time, ahead of their use. */
+bool tc_is_gather(const struct builder *c, const struct tc_node *n);
+
+/* ---- memory ---------------------------------------------------------------------------- */
+
+/* A live range: positions in the list, first and last. */
+struct tc_range { int32_t first, last; };
+/* A tensor's live ranges in the micro-batches slot, slot + step, ... n = 0: no scratch of its own. */
+struct tc_object {
   int32_t t, n, slot, step;
-  struct tc_life *in;            /* [n], step apart; borrowed from lives.all */
+  struct tc_range *in;           /* [n], step apart; borrowed from ranges.all */
   int64_t bytes, off;
 };
 
@@ -19,10 +77,10 @@ struct tc_live {
 struct tc_placed;
 struct tc_placed *tc_placed_new(void);           /* owned by the caller */
 void tc_placed_free(struct tc_placed *p);
-/* The lowest offset at which l overlaps nothing that is placed and lives at the same time. */
-int64_t tc_placed_lowest(struct tc_placed *p, const struct tc_live *l);
+/* The lowest offset at which l overlaps nothing that is placed and live at the same time. */
+int64_t tc_placed_lowest(struct tc_placed *p, const struct tc_object *l);
 /* Puts l where its `off` says; l is borrowed. */
-void tc_placed_add(struct tc_placed *p, const struct tc_live *l);
+void tc_placed_add(struct tc_placed *p, const struct tc_object *l);
 /* How many objects, and nodes above them, all searches looked at. */
 int64_t tc_placed_looked(const struct tc_placed *p);
 

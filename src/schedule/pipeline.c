@@ -1,17 +1,10 @@
-/* pipeline.c - pipeline schedules and their simulator.
+/* pipeline.c - pipeline schedules: the table of their kinds, and the items of each rank.
  *
- * Invariants: a schedule from tc_sched_new passes tc_sched_check and plays to its end; a chunk's
- * micro-batches come in ascending order in each kind of work.
- *
- * Why the order of tc_sched_transfers never deadlocks, without buffers, with one serial queue a
- * rank: let X be the first transfer in the global order that never completes. All before it
- * complete, so it gets to the head of both its queues. The item that makes X ended, in simulation,
- * at X's time; it and the items before it on its rank started before that (they take time), so
- * their inputs were made before X, came in transfers before X, which complete. So the item runs, X
- * is made, and completes. And when all transfers complete, so do all items. */
+ * Invariants: a schedule from tc_pipeline_new passes tc_pipeline_check and its simulation runs to the
+ * end; a chunk's micro-batches come in ascending order in each kind of work.
+ */
 #include "src/schedule/pipeline.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,16 +12,16 @@ static const char work_letter[TC_WORKS] = { 'F', 'B', 'W' };
 
 /* ---- the schedules -------------------------------------------------------------------- */
 
-/* A schedule is two numbers a rank: the forwards before its first backward, and by how many
+/* A kind of schedule is two numbers a rank: the forwards before its first backward, and by how many
  * backwards W lags behind B. */
-struct plan {
+struct pipeline_kind {
   const char *name;
   bool split, chunks;
-  int32_t (*ahead)(const struct tc_sched *s, int32_t rank);
-  int32_t (*lag)(const struct tc_sched *s, int32_t rank);    /* where `split` */
+  int32_t (*ahead)(const struct tc_pipeline *s, int32_t rank);
+  int32_t (*lag)(const struct tc_pipeline *s, int32_t rank);    /* where `split` */
 };
 
-static int32_t ahead_naive(const struct tc_sched *s, int32_t rank)
+static int32_t ahead_naive(const struct tc_pipeline *s, int32_t rank)
 {
   (void)s;
   (void)rank;
@@ -38,7 +31,7 @@ static int32_t ahead_naive(const struct tc_sched *s, int32_t rank)
 /* Huang et al., "GPipe: efficient training of giant neural networks using pipeline parallelism",
  * NeurIPS 2019. There the backwards run from the last micro-batch to the first, here from the
  * first, as in all schedules: gradients add up in the same order. The bubble is the same. */
-static int32_t ahead_gpipe(const struct tc_sched *s, int32_t rank)
+static int32_t ahead_gpipe(const struct tc_pipeline *s, int32_t rank)
 {
   (void)rank;
   return s->m;
@@ -46,47 +39,47 @@ static int32_t ahead_gpipe(const struct tc_sched *s, int32_t rank)
 
 /* Narayanan et al., "PipeDream: generalized pipeline parallelism for DNN training", SOSP 2019,
  * with a flush at the end of the step (Fan et al., "DAPPLE", PPoPP 2021). */
-static int32_t ahead_1f1b(const struct tc_sched *s, int32_t rank)
+static int32_t ahead_1f1b(const struct tc_pipeline *s, int32_t rank)
 {
   return s->p - 1 - rank;
 }
 
 /* Narayanan et al., "Efficient large-scale language model training on GPU clusters using
  * Megatron-LM", SC 2021. */
-static int32_t ahead_interleaved(const struct tc_sched *s, int32_t rank)
+static int32_t ahead_interleaved(const struct tc_pipeline *s, int32_t rank)
 {
   return 2 * (s->p - 1 - rank) + (s->v - 1) * s->p;
 }
 
 /* ZB-H1 of Qi et al., "Zero bubble pipeline parallelism", 2023 (ICLR 2024): 1F1B in which rank r
  * puts W off by r micro-batches, so that each rank has min(m, p) of them alive. */
-static int32_t lag_zb(const struct tc_sched *s, int32_t rank)
+static int32_t lag_zb(const struct tc_pipeline *s, int32_t rank)
 {
   (void)s;
   return rank;
 }
 
-static const struct plan plans[] = {
+static const struct pipeline_kind kinds[] = {
   { "naive",       false, false, ahead_naive,       NULL },
   { "gpipe",       false, false, ahead_gpipe,       NULL },
   { "1f1b",        false, false, ahead_1f1b,        NULL },
   { "interleaved", false, true,  ahead_interleaved, NULL },
   { "zb",          true,  false, ahead_1f1b,        lag_zb },
 };
-enum { N_PLANS = sizeof plans / sizeof *plans };
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
-const char *tc_sched_name(int i) { return i >= 0 && i < N_PLANS ? plans[i].name : NULL; }
+const char *tc_pipeline_name(int i) { return i >= 0 && i < N_KINDS ? kinds[i].name : NULL; }
 
-bool tc_sched_splits(const char *name)
+bool tc_pipeline_splits(const char *name)
 {
-  for (int i = 0; i < N_PLANS; i++)
-    if (!strcmp(name, plans[i].name)) return plans[i].split;
+  for (int i = 0; i < N_KINDS; i++)
+    if (!strcmp(name, kinds[i].name)) return kinds[i].split;
   return false;
 }
 
 /* Number k of one kind of work on a rank: chunks take turns, p micro-batches at a time, backwards
  * from the last chunk. With one chunk it is micro-batch k. */
-static void put(struct tc_sched *s, int32_t rank, int work, int32_t k)
+static void add_item(struct tc_pipeline *s, int32_t rank, int work, int32_t k)
 {
   int32_t turn = k / s->p, chunk = turn % s->v;
   int32_t mb = turn / s->v * s->p + k % s->p;
@@ -94,35 +87,35 @@ static void put(struct tc_sched *s, int32_t rank, int work, int32_t k)
   s->item[rank][s->n_items[rank]++] = (struct tc_item){ (uint8_t)work, chunk, mb };
 }
 
-static void fill(struct tc_sched *s, int32_t rank, const struct plan *plan)
+static void fill_rank(struct tc_pipeline *s, int32_t rank, const struct pipeline_kind *kind)
 {
   int32_t n = s->v * s->m, f = 0, b = 0, w = 0;
-  int32_t ahead = TC_MIN(plan->ahead(s, rank), n);
-  int32_t lag = plan->split ? TC_MIN(plan->lag(s, rank), n - ahead) : 0;
-  while (f < ahead) put(s, rank, TC_WORK_F, f++);
+  int32_t ahead = TC_MIN(kind->ahead(s, rank), n);
+  int32_t lag = kind->split ? TC_MIN(kind->lag(s, rank), n - ahead) : 0;
+  while (f < ahead) add_item(s, rank, TC_WORK_F, f++);
   while (b < n) {
-    if (f < n) put(s, rank, TC_WORK_F, f++);
-    put(s, rank, TC_WORK_B, b++);
-    if (plan->split && b > lag) put(s, rank, TC_WORK_W, w++);
+    if (f < n) add_item(s, rank, TC_WORK_F, f++);
+    add_item(s, rank, TC_WORK_B, b++);
+    if (kind->split && b > lag) add_item(s, rank, TC_WORK_W, w++);
   }
-  while (plan->split && w < n) put(s, rank, TC_WORK_W, w++);
+  while (kind->split && w < n) add_item(s, rank, TC_WORK_W, w++);
 }
 
 /* NULL with a sentence if there is none. */
-static const struct plan *find_plan(const char *name, struct tc_err *err)
+static const struct pipeline_kind *find_kind(const char *name, struct tc_err *err)
 {
-  const char *names[N_PLANS];
-  for (int i = 0; i < N_PLANS; i++) {
-    names[i] = plans[i].name;
-    if (!strcmp(name, names[i])) return &plans[i];
+  const char *names[N_KINDS];
+  for (int i = 0; i < N_KINDS; i++) {
+    names[i] = kinds[i].name;
+    if (!strcmp(name, names[i])) return &kinds[i];
   }
-  int near = tc_nearest(name, names, N_PLANS);
+  int near = tc_nearest(name, names, N_KINDS);
   tc_fail(err, TC_EUSER, "there is no pipeline schedule '%s'%s%s; naive, gpipe, 1f1b, interleaved and "
           "zb are known", name, near >= 0 ? ", did you mean " : "", near >= 0 ? names[near] : "");
   return NULL;
 }
 
-static int check_shape(const struct plan *plan, int p, int v, int m, struct tc_err *err)
+static int check_shape(const struct pipeline_kind *kind, int p, int v, int m, struct tc_err *err)
 {
   const struct { const char *what; int n; } size[] = {
     { "stages", p }, { "virtual stages a rank", v }, { "micro-batches", m },
@@ -131,17 +124,17 @@ static int check_shape(const struct plan *plan, int p, int v, int m, struct tc_e
     if (size[i].n < 1)
       return tc_fail(err, TC_ELAYOUT, "a pipeline of %d %s is none; 1 or more would fit", size[i].n,
                      size[i].what);
-  if (v > 1 && !plan->chunks)
+  if (v > 1 && !kind->chunks)
     return tc_fail(err, TC_ELAYOUT, "schedule %s has no virtual stages: %d a rank do not fit; 1 would, "
-                   "or schedule interleaved", plan->name, v);
-  if (v < 2 && plan->chunks)
+                   "or schedule interleaved", kind->name, v);
+  if (v < 2 && kind->chunks)
     return tc_fail(err, TC_ELAYOUT, "schedule %s wants at least 2 virtual stages a rank; 2 would fit, "
-                   "or schedule 1f1b with 1", plan->name);
-  if (plan->chunks && m % p) {
+                   "or schedule 1f1b with 1", kind->name);
+  if (kind->chunks && m % p) {
     char less[20] = "";
     if (m > p) snprintf(less, sizeof less, "%d or ", m / p * p);
     return tc_fail(err, TC_ELAYOUT, "schedule %s wants micro-batches in multiples of its %d stages: %d "
-                   "do not fit; %s%lld would, or schedule 1f1b", plan->name, p, m, less,
+                   "do not fit; %s%lld would, or schedule 1f1b", kind->name, p, m, less,
                    (long long)tc_round_up(m, p));
   }
   double items = (double)TC_WORKS * p * v * m;
@@ -151,26 +144,27 @@ static int check_shape(const struct plan *plan, int p, int v, int m, struct tc_e
   return TC_OK;
 }
 
-int tc_sched_new(struct tc_sched **out, const char *name, int p, int v, int m, struct tc_err *err)
+int tc_pipeline_new(struct tc_pipeline **out, const char *name, int p, int v, int m,
+                    struct tc_err *err)
 {
-  const struct plan *plan = find_plan(name, err);
-  if (!plan) return TC_EUSER;
-  TC_TRY(check_shape(plan, p, v, m, err));
-  struct tc_sched *s = tc_calloc(1, sizeof *s);
-  *s = (struct tc_sched){ .name = plan->name, .p = p, .v = v, .m = m, .split = plan->split };
+  const struct pipeline_kind *kind = find_kind(name, err);
+  if (!kind) return TC_EUSER;
+  TC_TRY(check_shape(kind, p, v, m, err));
+  struct tc_pipeline *s = tc_calloc(1, sizeof *s);
+  *s = (struct tc_pipeline){ .name = kind->name, .p = p, .v = v, .m = m, .split = kind->split };
   size_t n = (size_t)v * (size_t)m * (s->split ? 3 : 2);
   s->n_items = tc_calloc((size_t)p, sizeof *s->n_items);
   s->item = tc_calloc((size_t)p, sizeof *s->item);
   s->item[0] = tc_malloc((size_t)p * n * sizeof **s->item);
   for (int32_t r = 0; r < p; r++) {
     s->item[r] = s->item[0] + (size_t)r * n;
-    fill(s, r, plan);
+    fill_rank(s, r, kind);
   }
   *out = s;
   return TC_OK;
 }
 
-void tc_sched_free(struct tc_sched *s)
+void tc_pipeline_free(struct tc_pipeline *s)
 {
   if (!s) return;
   free(s->item[0]);
@@ -182,7 +176,7 @@ void tc_sched_free(struct tc_sched *s)
 /* ---- one rank's list by itself -------------------------------------------------------- */
 
 /* done[work][v][m], zero at first. */
-static int check_rank(const struct tc_sched *s, int32_t r, bool *done, struct tc_err *err)
+static int check_rank(const struct tc_pipeline *s, int32_t r, bool *done, struct tc_err *err)
 {
   int works = s->split ? 3 : 2;
   size_t each = (size_t)s->v * (size_t)s->m;
@@ -209,7 +203,7 @@ static int check_rank(const struct tc_sched *s, int32_t r, bool *done, struct tc
   return TC_OK;
 }
 
-int tc_sched_check(const struct tc_sched *s, struct tc_err *err)
+int tc_pipeline_check(const struct tc_pipeline *s, struct tc_err *err)
 {
   size_t n = (size_t)s->v * (size_t)s->m * TC_WORKS;
   bool *done = tc_malloc(n * sizeof *done);
@@ -222,7 +216,7 @@ int tc_sched_check(const struct tc_sched *s, struct tc_err *err)
   return rc;
 }
 
-int32_t tc_sched_peak(const struct tc_sched *s, int32_t rank, int32_t chunk, int from, int to)
+int32_t tc_pipeline_peak(const struct tc_pipeline *s, int32_t rank, int32_t chunk, int from, int to)
 {
   int32_t alive = 0, most = 0;
   for (int32_t i = 0; i < s->n_items[rank]; i++) {
@@ -232,340 +226,4 @@ int32_t tc_sched_peak(const struct tc_sched *s, int32_t rank, int32_t chunk, int
     most = TC_MAX(most, alive);
   }
   return most;
-}
-
-/* ---- the simulator -------------------------------------------------------------------- */
-
-/* A rank is looked at when it may go on: at first, and whenever something comes to it. Times are
- * maxima and sums of times already known, so the order of looking changes nothing. */
-struct play {
-  const struct tc_sched *s;
-  const struct tc_sched_cost *cost;
-  int32_t n_cost;
-  const struct tc_transfers *t;  /* NULL: transfers don't wait for each other */
-  struct tc_sim *sim;
-  double *done, *there;          /* [F, B][p * v][m]: when made, when at the neighbour; -1: not yet */
-  int32_t *at, *head;            /* [p]: next item; next in the queue */
-  double *free_at, *wire_free_at;/* [p] */
-  int32_t *todo, n_todo;         /* ranks to look at, each once */
-  bool *in_todo;                 /* [p] */
-};
-
-static size_t slot(const struct tc_sched *s, int work, int32_t stage, int32_t mb)
-{
-  size_t stages = (size_t)s->p * (size_t)s->v;
-  return ((size_t)work * stages + (size_t)stage) * (size_t)s->m + (size_t)mb;
-}
-
-/* The stage that what F or B makes goes to; -1 if nowhere. */
-static int32_t next_stage(const struct tc_sched *s, int work, int32_t stage)
-{
-  if (work == TC_WORK_F) return stage + 1 < s->p * s->v ? stage + 1 : -1;
-  return work == TC_WORK_B ? stage - 1 : -1;
-}
-
-static const struct tc_sched_cost *cost_of(const struct play *u, int32_t stage)
-{
-  return &u->cost[u->n_cost == 1 ? 0 : stage];
-}
-
-static void look_at(struct play *u, int32_t rank)
-{
-  if (u->in_todo[rank]) return;
-  u->in_todo[rank] = true;
-  u->todo[u->n_todo++] = rank;
-}
-
-struct input { int work; int32_t stage; };
-
-/* When all inputs of an item are there; -1 if one is not, which *lacks then is. */
-static double inputs_at(const struct play *u, int32_t rank, struct tc_item x, struct input *lacks)
-{
-  int32_t stage = tc_sched_stage(u->s, rank, x.chunk);
-  struct input in[2];
-  int n = 0;
-  if (x.work == TC_WORK_F && stage > 0) in[n++] = (struct input){ TC_WORK_F, stage - 1 };
-  if (x.work == TC_WORK_B) in[n++] = (struct input){ TC_WORK_F, stage };
-  if (x.work == TC_WORK_B && stage + 1 < u->s->p * u->s->v)
-    in[n++] = (struct input){ TC_WORK_B, stage + 1 };
-  if (x.work == TC_WORK_W) in[n++] = (struct input){ TC_WORK_B, stage };
-  double at = 0;
-  for (int i = 0; i < n; i++) {
-    size_t k = slot(u->s, in[i].work, in[i].stage, x.mb);
-    double t = tc_sched_rank(u->s, in[i].stage) == rank ? u->done[k] : u->there[k];
-    *lacks = in[i];
-    if (t < 0) return -1;
-    at = TC_MAX(at, t);
-  }
-  return at;
-}
-
-/* The rank's items until one lacks an input. */
-static void run_items(struct play *u, int32_t r)
-{
-  const struct tc_sched *s = u->s;
-  struct input lacks;
-  for (; u->at[r] < s->n_items[r]; u->at[r]++) {
-    struct tc_item x = s->item[r][u->at[r]];
-    double start = inputs_at(u, r, x, &lacks);
-    if (start < 0) return;
-    int32_t stage = tc_sched_stage(s, r, x.chunk), next = next_stage(s, x.work, stage);
-    const struct tc_sched_cost *c = cost_of(u, stage);
-    double takes = x.work == TC_WORK_F ? c->f : x.work == TC_WORK_W ? c->w
-                 : c->b + (s->split ? 0 : c->w);
-    start = TC_MAX(start, u->free_at[r]);
-    u->sim->start[r][u->at[r]] = start;
-    u->sim->end[r][u->at[r]] = u->free_at[r] = start + takes;
-    u->sim->busy[r] += takes;
-    if (x.work == TC_WORK_W) continue;
-    size_t k = slot(s, x.work, stage, x.mb);
-    u->done[k] = start + takes;
-    if (next < 0 || tc_sched_rank(s, next) == r || u->t) continue;
-    u->there[k] = u->done[k] + c->send;
-    look_at(u, tc_sched_rank(s, next));
-  }
-}
-
-/* Completes the transfer at the head of a rank's queue if it can. */
-static bool run_head(struct play *u, int32_t r)
-{
-  if (!u->t || u->head[r] == u->t->n_queue[r]) return false;
-  int32_t id = u->t->queue[r][u->head[r]];
-  const struct tc_transfer *t = &u->t->t[id];
-  size_t k = slot(u->s, t->work, t->stage_from, t->mb);
-  int32_t peer = r == t->from ? t->to : t->from;
-  if (u->done[k] < 0 || u->head[peer] == u->t->n_queue[peer] ||
-      u->t->queue[peer][u->head[peer]] != id)
-    return false;
-  double start = TC_MAX(u->done[k], TC_MAX(u->wire_free_at[r], u->wire_free_at[peer]));
-  u->there[k] = start + cost_of(u, t->stage_from)->send;
-  u->wire_free_at[r] = u->wire_free_at[peer] = u->there[k];
-  u->head[r]++;
-  u->head[peer]++;
-  look_at(u, peer);
-  return true;
-}
-
-/* A sentence on the first rank that did not come to its end, if there is one. */
-static int check_ended(const struct play *u, struct tc_err *err)
-{
-  const struct tc_sched *s = u->s;
-  for (int32_t r = 0; r < s->p; r++) {
-    char queue[200] = "";
-    if (u->t && u->head[r] < u->t->n_queue[r]) {
-      const struct tc_transfer *t = &u->t->t[u->t->queue[r][u->head[r]]];
-      snprintf(queue, sizeof queue, "; next in its queue is %c of micro-batch %d from rank %d to rank %d",
-               work_letter[t->work], t->mb, t->from, t->to);
-    }
-    if (u->at[r] < s->n_items[r]) {
-      struct tc_item x = s->item[r][u->at[r]];
-      struct input lacks = { TC_WORK_F, 0 };
-      inputs_at(u, r, x, &lacks);
-      return tc_fail(err, TC_ELAYOUT, "schedule %s, %d ranks, %d micro-batches: deadlock: rank %d at its "
-                     "item %d, %c of micro-batch %d on chunk %d, waits for %c of stage %d on rank %d%s",
-                     s->name, s->p, s->m, r, u->at[r], work_letter[x.work], x.mb, x.chunk,
-                     work_letter[lacks.work], lacks.stage, tc_sched_rank(s, lacks.stage), queue);
-    }
-    if (queue[0])
-      return tc_fail(err, TC_ELAYOUT, "schedule %s, %d ranks, %d micro-batches: deadlock: rank %d has run "
-                     "its items%s", s->name, s->p, s->m, r, queue);
-  }
-  return TC_OK;
-}
-
-static int play(struct play *u, struct tc_err *err)
-{
-  size_t p = (size_t)u->s->p, n = 2 * p * (size_t)u->s->v * (size_t)u->s->m;
-  u->done = tc_malloc(n * sizeof *u->done);
-  u->there = tc_malloc(n * sizeof *u->there);
-  for (size_t k = 0; k < n; k++) u->done[k] = u->there[k] = -1;
-  u->at = tc_calloc(p, sizeof *u->at);
-  u->head = tc_calloc(p, sizeof *u->head);
-  u->free_at = tc_calloc(p, sizeof *u->free_at);
-  u->wire_free_at = tc_calloc(p, sizeof *u->wire_free_at);
-  u->todo = tc_calloc(p, sizeof *u->todo);
-  u->in_todo = tc_calloc(p, sizeof *u->in_todo);
-  for (int32_t r = 0; r < u->s->p; r++) look_at(u, r);
-  while (u->n_todo) {
-    int32_t r = u->todo[--u->n_todo];
-    u->in_todo[r] = false;
-    do run_items(u, r);
-    while (run_head(u, r));
-  }
-  int rc = check_ended(u, err);
-  free(u->done);
-  free(u->there);
-  free(u->at);
-  free(u->head);
-  free(u->free_at);
-  free(u->wire_free_at);
-  free(u->todo);
-  free(u->in_todo);
-  return rc;
-}
-
-/* ---- what it says --------------------------------------------------------------------- */
-
-static int check_costs(const struct tc_sched *s, const struct tc_sched_cost *cost, int32_t n_cost,
-                       struct tc_err *err)
-{
-  TC_ASSERT(n_cost == 1 || n_cost == s->p * s->v);
-  for (int32_t i = 0; i < n_cost; i++) {
-    const double each[] = { cost[i].f, cost[i].b, cost[i].w, cost[i].send };
-    for (int k = 0; k < 4; k++)
-      if (!isfinite(each[k]) || each[k] < 0)
-        return tc_fail(err, TC_EUSER, "schedule %s: the %s of stage %d can't take %g", s->name,
-                       (const char *const[]){ "F", "B", "W", "send" }[k], i, each[k]);
-  }
-  return TC_OK;
-}
-
-/* [p][n_items[rank]], one block. */
-static double **times_new(const struct tc_sched *s)
-{
-  size_t n = 0;
-  for (int32_t r = 0; r < s->p; r++) n += (size_t)s->n_items[r];
-  double **x = tc_calloc((size_t)s->p, sizeof *x);
-  x[0] = tc_malloc(n * sizeof **x);
-  for (int32_t r = 1; r < s->p; r++) x[r] = x[r - 1] + s->n_items[r - 1];
-  return x;
-}
-
-static struct tc_sim *sim_new(const struct tc_sched *s)
-{
-  size_t p = (size_t)s->p, v = (size_t)s->v;
-  int last = s->split ? TC_WORK_W : TC_WORK_B;
-  struct tc_sim *sim = tc_calloc(1, sizeof *sim);
-  sim->p = s->p;
-  sim->v = s->v;
-  sim->busy = tc_calloc(p, sizeof *sim->busy);
-  sim->start = times_new(s);
-  sim->end = times_new(s);
-  sim->peak_rank = tc_calloc(p, sizeof *sim->peak_rank);
-  sim->peak = tc_calloc(p, sizeof *sim->peak);
-  sim->peak[0] = tc_calloc(p * v, sizeof **sim->peak);
-  for (int32_t r = 0; r < s->p; r++) {
-    sim->peak[r] = sim->peak[0] + (size_t)r * v;
-    for (int32_t c = 0; c < s->v; c++) sim->peak[r][c] = tc_sched_peak(s, r, c, TC_WORK_F, last);
-    sim->peak_rank[r] = tc_sched_peak(s, r, -1, TC_WORK_F, last);
-  }
-  return sim;
-}
-
-void tc_sim_free(struct tc_sim *sim)
-{
-  if (!sim) return;
-  free(sim->busy);
-  free(sim->start[0]);
-  free(sim->start);
-  free(sim->end[0]);
-  free(sim->end);
-  free(sim->peak[0]);
-  free(sim->peak);
-  free(sim->peak_rank);
-  free(sim);
-}
-
-int tc_sched_simulate(struct tc_sim **out, const struct tc_sched *s, const struct tc_sched_cost *cost,
-                      int32_t n_cost, const struct tc_transfers *t, struct tc_err *err)
-{
-  TC_TRY(check_costs(s, cost, n_cost, err));
-  TC_TRY(tc_sched_check(s, err));
-  struct play u = { .s = s, .cost = cost, .n_cost = n_cost, .t = t, .sim = sim_new(s) };
-  int rc = play(&u, err);
-  if (rc < 0) {
-    tc_sim_free(u.sim);
-    return rc;
-  }
-  double busy = 0;
-  for (int32_t r = 0; r < s->p; r++) {
-    busy += u.sim->busy[r];
-    if (s->n_items[r]) u.sim->makespan = TC_MAX(u.sim->makespan, u.sim->end[r][s->n_items[r] - 1]);
-  }
-  if (u.sim->makespan > 0) u.sim->bubble = 1 - busy / (u.sim->makespan * s->p);
-  *out = u.sim;
-  return TC_OK;
-}
-
-/* ---- transfers ------------------------------------------------------------------------ */
-
-/* A stage makes one at a time. */
-static int compare(const void *va, const void *vb)
-{
-  const struct tc_transfer *a = va, *b = vb;
-  if (a->time != b->time) return a->time < b->time ? -1 : 1;
-  if (a->work != b->work) return a->work < b->work ? -1 : 1;
-  return (a->stage_from > b->stage_from) - (a->stage_from < b->stage_from);
-}
-
-static void collect(struct tc_transfers *t, const struct tc_sched *s, const struct tc_sim *sim)
-{
-  for (int32_t r = 0; r < s->p; r++)
-    for (int32_t i = 0; i < s->n_items[r]; i++) {
-      struct tc_item x = s->item[r][i];
-      int32_t stage = tc_sched_stage(s, r, x.chunk), next = next_stage(s, x.work, stage);
-      if (next < 0 || tc_sched_rank(s, next) == r) continue;
-      t->t[t->n++] = (struct tc_transfer){ x.work, stage, next, x.mb, r, tc_sched_rank(s, next),
-                                           sim->end[r][i] };
-    }
-  qsort(t->t, (size_t)t->n, sizeof *t->t, compare);
-}
-
-static void fill_queues(struct tc_transfers *t)
-{
-  size_t p = (size_t)t->p;
-  t->n_queue = tc_calloc(p, sizeof *t->n_queue);
-  t->queue = tc_calloc(p, sizeof *t->queue);
-  t->queue[0] = tc_malloc(2 * (size_t)t->n * sizeof **t->queue);
-  for (int32_t i = 0; i < t->n; i++) {
-    t->n_queue[t->t[i].from]++;
-    t->n_queue[t->t[i].to]++;
-  }
-  for (int32_t r = 1; r < t->p; r++) t->queue[r] = t->queue[r - 1] + t->n_queue[r - 1];
-  memset(t->n_queue, 0, p * sizeof *t->n_queue);
-  for (int32_t i = 0; i < t->n; i++) {
-    int32_t from = t->t[i].from, to = t->t[i].to;
-    t->queue[from][t->n_queue[from]++] = i;
-    t->queue[to][t->n_queue[to]++] = i;
-  }
-}
-
-int tc_sched_transfers(struct tc_transfers **out, const struct tc_sched *s,
-                       const struct tc_sched_cost *cost, int32_t n_cost, struct tc_err *err)
-{
-  const struct tc_sched_cost even = { 1, 1, 1, 0 };
-  struct tc_sim *sim;
-  if (!cost) {
-    cost = &even;
-    n_cost = 1;
-  }
-  for (int32_t i = 0; i < n_cost; i++)
-    if (cost[i].f <= 0 || cost[i].b <= 0 || cost[i].w <= 0)
-      return tc_fail(err, TC_EUSER, "schedule %s: work on stage %d takes no time, so transfers have no "
-                     "order", s->name, i);
-  TC_TRY(tc_sched_simulate(&sim, s, cost, n_cost, NULL, err));
-  struct tc_transfers *t = tc_calloc(1, sizeof *t);
-  t->p = s->p;
-  t->t = tc_malloc(2 * (size_t)s->p * (size_t)s->v * (size_t)s->m * sizeof *t->t);
-  collect(t, s, sim);
-  fill_queues(t);
-  tc_sim_free(sim);
-  int rc = tc_sched_simulate(&sim, s, cost, n_cost, t, err);
-  if (rc < 0) {
-    tc_transfers_free(t);
-    return rc;
-  }
-  tc_sim_free(sim);
-  *out = t;
-  return TC_OK;
-}
-
-void tc_transfers_free(struct tc_transfers *t)
-{
-  if (!t) return;
-  free(t->t);
-  free(t->queue[0]);
-  free(t->queue);
-  free(t->n_queue);
-  free(t);
 }

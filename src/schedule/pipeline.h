@@ -1,11 +1,15 @@
 /* pipeline.h - pipeline schedules: which rank works on which micro-batch when, as pure functions; and
- * their simulator.
+ * their simulation.
+ *
+ * In: a program with placements, and options. Out: a rank's list of actions, and an offset for every
+ * buffer. Files in reading order: pipeline.[ch] and simulate.c (the ranks of a pipeline); actions.[ch]
+ * with tasks.c, actions_check.c (a rank's list); arena.[ch] with arena_place.c (memory); impl.h.
  *
  * p ranks hold v chunks each: p * v stages, each with a forward (F) and a backward (B) a micro-batch.
  * Zero-bubble schedules have the gradients of weights (W) apart; in all others B is B and W.
  * A schedule is one list of items a rank, which the rank works through in that order. */
-#ifndef TC_SCHED_H
-#define TC_SCHED_H
+#ifndef TC_PIPELINE_H
+#define TC_PIPELINE_H
 
 #include "src/base/base.h"
 
@@ -15,7 +19,7 @@ struct tc_item {
   int32_t chunk, mb;
 };
 
-struct tc_sched {
+struct tc_pipeline {
   const char *name;              /* borrowed from the table of schedules */
   int32_t p, v, m;               /* ranks; chunks a rank; micro-batches a step */
   bool split;                    /* W is apart from B */
@@ -24,9 +28,9 @@ struct tc_sched {
 };
 
 /* Local. The name of schedule i, counted from 0; NULL after the last. */
-const char *tc_sched_name(int i);
+const char *tc_pipeline_name(int i);
 /* Local. Whether that schedule has W apart from B. */
-bool tc_sched_splits(const char *name);
+bool tc_pipeline_splits(const char *name);
 
 /* Local. *out is owned by the caller. `name` is
  *   naive        one micro-batch after the other through all stages and back;
@@ -35,34 +39,42 @@ bool tc_sched_splits(const char *name);
  *   interleaved  the same with v >= 2 chunks a rank; p must divide m;
  *   zb           1f1b with W apart and late, in the peak memory of 1f1b's first rank.
  * Every chunk takes its micro-batches in ascending order in each kind of work, so those alive in a
- * chunk are consecutive: micro-batch mb may live in slot mb % (tc_sched_peak of the chunk).
+ * chunk are consecutive: micro-batch mb may live in slot mb % (tc_pipeline_peak of the chunk).
  * TC_EUSER: no such schedule; TC_ELAYOUT: p, v, m impossible, with what would fit. */
-int tc_sched_new(struct tc_sched **out, const char *name, int p, int v, int m, struct tc_err *err);
-void tc_sched_free(struct tc_sched *s);
+int tc_pipeline_new(struct tc_pipeline **out, const char *name, int p, int v, int m,
+                    struct tc_err *err);
+void tc_pipeline_free(struct tc_pipeline *s);
 
 /* Local. Chunk c of rank r is stage c * p + r, in 0 .. p * v - 1; and back. */
-static inline int32_t tc_sched_stage(const struct tc_sched *s, int32_t rank, int32_t chunk)
+static inline int32_t tc_pipeline_stage(const struct tc_pipeline *s, int32_t rank, int32_t chunk)
 {
   return chunk * s->p + rank;
 }
-static inline int32_t tc_sched_rank(const struct tc_sched *s, int32_t stage) { return stage % s->p; }
-static inline int32_t tc_sched_chunk(const struct tc_sched *s, int32_t stage) { return stage / s->p; }
+static inline int32_t tc_pipeline_rank(const struct tc_pipeline *s, int32_t stage)
+{
+  return stage % s->p;
+}
+static inline int32_t tc_pipeline_chunk(const struct tc_pipeline *s, int32_t stage)
+{
+  return stage / s->p;
+}
 
 /* Local. Each rank has each item of its chunks exactly once, F before B before W. TC_ELAYOUT with
- * rank and item if not. Says nothing of other ranks: tc_sched_simulate does. */
-int tc_sched_check(const struct tc_sched *s, struct tc_err *err);
+ * rank and item if not. Says nothing of other ranks: tc_pipeline_simulate does. */
+int tc_pipeline_check(const struct tc_pipeline *s, struct tc_err *err);
 
 /* Local. The most micro-batches of a rank's chunk (-1: of all its chunks together) whose `from` has
- * run and whose `to` has not ended, at any time: slots for what crosses from F to B, F to W, B to W. */
-int32_t tc_sched_peak(const struct tc_sched *s, int32_t rank, int32_t chunk, int from, int to);
+ * run and whose `to` has not ended, at any time: slots for what goes from F to B, F to W, B to W. */
+int32_t tc_pipeline_peak(const struct tc_pipeline *s, int32_t rank, int32_t chunk, int from,
+                         int to);
 
 /* Any unit of time. */
-struct tc_sched_cost {
+struct tc_pipeline_cost {
   double f, b, w;                /* b without w; where W is not apart, B takes b + w */
   double send;                   /* of what F or B makes, to another rank */
 };
 
-/* What crosses a boundary between ranks. */
+/* A tensor sent from a stage to the next, on another rank. */
 struct tc_transfer {
   uint8_t work;                  /* F: activations; B: their gradients */
   int32_t stage_from, stage_to, mb;
@@ -76,36 +88,37 @@ struct tc_transfers {
   int32_t *n_queue;              /* [p]; the queues are one block, queue[0] */
 };
 
-struct tc_sim {
+struct tc_simulation {
   int32_t p, v;
   double makespan;
   double bubble;                 /* the part of the ranks' time that is idle: 1 - mean busy / makespan */
   double *busy;                  /* [p] */
   double **start, **end;         /* [p][n_items[rank]]; one block each */
-  int32_t **peak;                /* [p][v]: tc_sched_peak from F to the last work, B or W */
+  int32_t **peak;                /* [p][v]: tc_pipeline_peak from F to the last work, B or W */
   int32_t *peak_rank;            /* [p]: the same of all chunks together */
 };
 
-/* Local. Checks s, then plays it: each rank runs its items in order; an item starts when its rank is
- * free and its inputs are there: for F the F of the stage before; for B its own F and the B of the
+/* Local. Checks s, then runs its simulation: each simulated rank runs its items in order; an item
+ * starts when its rank is free and its inputs are there: for F the F of the stage before; for B its own F and the B of the
  * stage after; for W its own B. cost[n_cost] is borrowed, n_cost is 1 (for all stages) or p * v.
  * If t is NULL, transfers don't wait for each other. Else each rank has one serial queue and no
  * buffers: a transfer runs when it is made and is at the head of both ranks' queues.
  * *out is owned by the caller. Memory is linear in the items; so is time (peaks: a pass a chunk).
- * TC_ELAYOUT: not as tc_sched_check wants it, or a deadlock (names rank, item, and what it waits
+ * TC_ELAYOUT: not as tc_pipeline_check requires it, or a deadlock (names rank, item, and what it waits
  * for). TC_EUSER: costs that are no durations. */
-int tc_sched_simulate(struct tc_sim **out, const struct tc_sched *s, const struct tc_sched_cost *cost,
-                      int32_t n_cost, const struct tc_transfers *t, struct tc_err *err);
-void tc_sim_free(struct tc_sim *sim);
+int tc_pipeline_simulate(struct tc_simulation **out, const struct tc_pipeline *s,
+                         const struct tc_pipeline_cost *cost, int32_t n_cost,
+                         const struct tc_transfers *t, struct tc_err *err);
+void tc_simulation_free(struct tc_simulation *sim);
 
 /* Local. *out (owned by the caller) is all transfers in the order in which they are made where
  * costs are as given (cost NULL: F, B and W take 1 each, send nothing) and transfers don't wait for
  * each other; with each rank's queue in that order. f, b and w must be above 0.
  * Whatever the costs really are, ranks that issue in this order never deadlock, even without
- * buffers: why is said in pipeline.c, and the transfers are played once more to see it.
- * TC_ELAYOUT, TC_EUSER: as tc_sched_simulate. */
-int tc_sched_transfers(struct tc_transfers **out, const struct tc_sched *s,
-                       const struct tc_sched_cost *cost, int32_t n_cost, struct tc_err *err);
+ * buffers: simulate.c has the proof, and the simulation is run once more with the transfers.
+ * TC_ELAYOUT, TC_EUSER: as tc_pipeline_simulate. */
+int tc_pipeline_transfers(struct tc_transfers **out, const struct tc_pipeline *s,
+                          const struct tc_pipeline_cost *cost, int32_t n_cost, struct tc_err *err);
 void tc_transfers_free(struct tc_transfers *t);
 
 #endif

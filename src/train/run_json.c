@@ -1,5 +1,6 @@
 /* run_json.c - run.json: what a run is made of, what it takes and what is predicted of it. */
 #include "ac_config.h"
+#include "src/program/predict.h"
 #include "src/train/impl.h"
 
 #include <errno.h>

@@ -23,7 +23,7 @@ void tc_train_trace_new(struct tc_train *t)
 int tc_train_trace_open(struct tc_train *t, struct tc_err *err)
 {
   if (!t->trace) return 0;
-  const struct tc_schedule *s = t->run.prog[TC_TRAIN]->schedule;
+  const struct tc_actions *s = t->run.prog[TC_TRAIN]->actions;
   /* An event for each action, another for the work of each transfer, and some between steps. */
   int64_t a_step = s->n + 64;
   for (int32_t i = 0; i < s->n; i++) a_step += s->action[i].kind == TC_ISSUE;

@@ -4,7 +4,7 @@
 #define TC_EXEC_FIXTURE_H
 
 #include "src/exec/exec.h"
-#include "src/passes/recompute.h"
+#include "src/passes/passes.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 

@@ -100,8 +100,8 @@ static int take_step(struct calib *c, const struct tc_program *p, const struct t
                      const double *dur, const char **name, int n_dur, struct tc_err *err)
 {
   int at = 0;
-  for (int32_t i = 0; i < p->schedule->n; i++) {
-    const struct tc_action *a = &p->schedule->action[i];
+  for (int32_t i = 0; i < p->actions->n; i++) {
+    const struct tc_action *a = &p->actions->action[i];
     const struct tc_node *n = &p->graph->node[a->node];
     struct tc_op_cost cost;
     bool travels;

@@ -46,11 +46,11 @@ static void write_rank(FILE *f, const struct tc_program *p, const struct tc_mesh
 {
   for (int step = 1; step <= 10; step++) {
     int at = 0;
-    for (int32_t i = 0; i < p->schedule->n; i++) {
-      const struct tc_action *a = &p->schedule->action[i];
+    for (int32_t i = 0; i < p->actions->n; i++) {
+      const struct tc_action *a = &p->actions->action[i];
       const struct tc_node *n = &p->graph->node[a->node];
       if (!is_traced(p, m, rank, a)) continue;
-      if (!strcmp(fault, "less") && rank == 0 && step == 3 && i + 1 == p->schedule->n) continue;
+      if (!strcmp(fault, "less") && rank == 0 && step == 3 && i + 1 == p->actions->n) continue;
       const char *name = n->op == TC_OP_RESHARD ? "issue move" : tc_op_info[n->op].name;
       if (!strcmp(fault, "other") && step == 2 && at == 1) name = "other";
       int us = step == 1 || step == 10

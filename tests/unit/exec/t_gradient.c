@@ -1,6 +1,7 @@
 /* t_gradient.c - the whole program's gradient in double precision against finite differences of
  * its loss: each parameter, elements spread over it, dropout on, the head in chunks. */
 #include "src/program/program.h"
+#include "src/passes/passes.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 

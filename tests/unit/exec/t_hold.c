@@ -64,7 +64,7 @@ static bool open_fixture(struct fixture *f, int offload, bool apart)
     struct tc_program_opts o = {
       .kind = kind[i], .model = toy, .gpt = { .batch = BATCH, .dtype = TC_F32,
       .grad_dtype = TC_F32, .tp = 1 }, .system = tc_system_find("ddp"), .adamw = true,
-      .overlap = true, .offload = offload, .keep = -1 };
+      .overlap = true, .offload = offload, .reshard_after = -1 };
     rc = tc_program_new(&f->prog[i], &o, f->mesh, 0, i ? f->prog[TRAIN] : NULL, NULL, &err);
   }
   struct tc_exec_opts x = { .device = f->device, .host = f->host, .mesh = f->mesh, .fill = fill,

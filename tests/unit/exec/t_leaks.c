@@ -2,6 +2,7 @@
  * end: programs of many layouts, made or refused, their checks, schedules and their simulations,
  * and runs on ranks that are threads. A planner makes thousands of these. Looked at where the
  * program calls malloc and free (the linker's --wrap). */
+#include "src/program/predict.h"
 #include "src/schedule/pipeline.h"
 #include "src/comm/hub.h"
 #include "src/program/setup.h"
@@ -120,20 +121,20 @@ static int checks(const struct tc_program *p, const struct tc_mesh *m, int rank,
   tc_program_staging(p, m, rank);
   for (int a = TC_PP; a < TC_AXES; a++) tc_program_bytes(p, m, rank, a, &c);
   TC_TRY(tc_graph_check(p->graph, m, "test", err));
-  TC_TRY(tc_arena_check(p->arena, p->graph, p->schedule, m, coord, err));
-  return tc_schedule_check(p->schedule, p->graph, err);
+  TC_TRY(tc_arena_check(p->arena, p->graph, p->actions, m, coord, err));
+  return tc_actions_check(p->actions, p->graph, err);
 }
 
 /* Checks that fail leave nothing behind, either. */
 static void break_checks(struct tc_program *p, const struct tc_mesh *m)
 {
   struct tc_err err = { 0 };
-  struct tc_schedule *s = p->schedule;
+  struct tc_actions *s = p->actions;
   const int32_t *coord = m->coord;
   p->arena->bytes[TC_SCRATCH] /= 2;
   tc_arena_check(p->arena, p->graph, s, m, coord, &err);
   s->n--;
-  tc_schedule_check(s, p->graph, &err);
+  tc_actions_check(s, p->graph, &err);
   s->n++;
   p->graph->tensor[p->graph->logits].lay.on[TC_DP].kind = TC_P;
   tc_graph_check(p->graph, m, "test", &err);
@@ -188,26 +189,26 @@ static void test_sched(const char *name, int p, int v, int m)
 {
   const int64_t before = live;
   struct tc_err err = { 0 };
-  const struct tc_sched_cost cost = { 1, 2, 1, 0.5 }, bad = { 1, -2, 1, 0 };
-  struct tc_sched *s;
-  struct tc_sim *sim;
+  const struct tc_pipeline_cost cost = { 1, 2, 1, 0.5 }, bad = { 1, -2, 1, 0 };
+  struct tc_pipeline *s;
+  struct tc_simulation *sim;
   struct tc_transfers *t;
-  if (!ok(tc_sched_new(&s, name, p, v, m, &err) == 0, "%s %s", name, err.text)) return;
-  int wrong = tc_sched_transfers(&t, s, NULL, 0, &err) + tc_sched_check(s, &err);
-  wrong += tc_sched_simulate(&sim, s, &cost, 1, t, &err);
-  tc_sim_free(sim);
+  if (!ok(tc_pipeline_new(&s, name, p, v, m, &err) == 0, "%s %s", name, err.text)) return;
+  int wrong = tc_pipeline_transfers(&t, s, NULL, 0, &err) + tc_pipeline_check(s, &err);
+  wrong += tc_pipeline_simulate(&sim, s, &cost, 1, t, &err);
+  tc_simulation_free(sim);
   is_int(wrong, 0, "... is simulated %s", err.text);
-  ok(tc_sched_simulate(&sim, s, &bad, 1, t, &err) < 0, "... not with a negative time");
+  ok(tc_pipeline_simulate(&sim, s, &bad, 1, t, &err) < 0, "... not with a negative time");
   for (int i = 0; p > 1 && i < t->n_queue[0] / 2; i++) {     /* the last one first */
     const int32_t swap = t->queue[0][i], k = t->n_queue[0] - 1 - i;
     t->queue[0][i] = t->queue[0][k];
     t->queue[0][k] = swap;
   }
-  if (p > 1) ok(tc_sched_simulate(&sim, s, &cost, 1, t, &err) < 0, "... not in another order");
+  if (p > 1) ok(tc_pipeline_simulate(&sim, s, &cost, 1, t, &err) < 0, "... not in another order");
   s->item[0][0].mb = m;
-  ok(tc_sched_check(s, &err) < 0, "... not with more micro-batches than there are");
+  ok(tc_pipeline_check(s, &err) < 0, "... not with more micro-batches than there are");
   tc_transfers_free(t);
-  tc_sched_free(s);
+  tc_pipeline_free(s);
   none_left(before, "... and leaves nothing");
 }
 
@@ -260,7 +261,7 @@ static void run_rank(struct fx_rank *r)
   const struct tc_program_opts q = {
     .kind = TC_TRAIN, .model = { "", 2, 12, 3, 5, 11 }, .system = tc_system_find(run->system),
     .gpt = { .batch = 8, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 }, .adamw = true,
-    .overlap = true, .keep = -1, .prefetch = 1 };
+    .overlap = true, .reshard_after = -1, .prefetch = 1 };
   struct tc_exec_opts o = { .device = r->device, .mesh = r->mesh, .rank = r->rank, .fill = fill };
   const struct tc_runtime rt = { .seed = 3, .step = 1, .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f,
                                  .eps = 1e-8f, .clip = 1 };

@@ -2,7 +2,7 @@
  * rank holds afterwards is what the new placement says of the global tensor. */
 #include "src/schedule/arena.h"
 #include "src/program/program.h"
-#include "src/passes/shard.h"
+#include "src/passes/reshard.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 
@@ -126,9 +126,9 @@ static void body(struct fx_rank *r)
   if (j->apart) r->device->ops = &apart_ops;
   if (b >= 0 && tc_graph_check(p.graph, r->mesh, "test", &err) == 0) {
     const int32_t *coord = r->mesh->coord + (size_t)r->rank * TC_AXES;
-    const struct tc_schedule_opts so = { .n_mb = 1, .depth = 1, .overlap = true };
-    tc_schedule_new(&p.schedule, p.graph, &so, &err);
-    tc_arena_new(&p.arena, p.graph, p.schedule, r->mesh, coord, NULL, NULL, &err);
+    const struct tc_actions_opts so = { .n_mb = 1, .prefetch = 1, .overlap = true };
+    tc_actions_new(&p.actions, p.graph, &so, &err);
+    tc_arena_new(&p.arena, p.graph, p.actions, r->mesh, coord, NULL, NULL, &err);
     struct tc_exec_opts o = { .device = r->device, .mesh = r->mesh, .rank = r->rank };
     if (!j->alone) memcpy(o.comm, r->comm, sizeof o.comm);
     struct tc_program *list[] = { &p };
@@ -148,7 +148,7 @@ static void body(struct fx_rank *r)
   pthread_mutex_unlock(&j->lock);
   tc_exec_free(x);
   r->device->ops = &tc_ref_ops;
-  tc_schedule_free(p.schedule);
+  tc_actions_free(p.actions);
   tc_arena_free(p.arena);
   tc_graph_free(p.graph);
 }

@@ -1,9 +1,11 @@
 /* t_program.c - programs from model, table and mesh: what inference puts in, that checks notice
  * broken programs, and that every layout gives the one-rank run's losses. */
+#include "src/program/predict.h"
+#include "src/graph/rule.h"
 #include "src/program/program.h"
 #include "src/comm/hub.h"
-#include "src/passes/recompute.h"
-#include "src/passes/shard.h"
+#include "src/passes/passes.h"
+#include "src/passes/reshard.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 
@@ -23,7 +25,7 @@ struct layout {
   int dtype;                     /* TC_F32 is 0 */
   int offload;
   bool nest, regather;
-  int keep;                      /* 1 + enum tc_keep; 0: the system's */
+  int keep;                      /* 1 + enum tc_reshard_after; 0: the system's */
   int prefetch;                  /* 1 + units */
   int recompute;
   bool reduce_once;
@@ -39,7 +41,7 @@ static struct tc_program_opts options(const struct layout *l, int kind)
     .kind = kind, .model = toy, .gpt = { .batch = 8, .dtype = l->dtype, .grad_dtype = TC_F32,
     .dropout = l->plain ? 0 : 0.1f, .tp = l->tp, .nest = l->nest }, .system = tc_system_find(l->system),
     .adamw = true, .overlap = !l->serial, .head_rows = l->head_rows, .offload = l->offload,
-    .keep = l->keep - 1, .prefetch = l->prefetch ? l->prefetch - 1 : 1, .regather = l->regather,
+    .reshard_after = l->keep - 1, .prefetch = l->prefetch ? l->prefetch - 1 : 1, .regather = l->regather,
     .recompute = l->recompute, .reduce_once = l->reduce_once,
     .schedule = l->schedule, .chunks = l->chunks };
   if (l->tp > 1) o.annotation[0] = tc_rows_tensor;
@@ -64,7 +66,7 @@ static int count(const struct tc_graph *g, int step, int axis, int rank, int64_t
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *x = &g->node[g->order[i]];
     const struct tc_tensor *t = x->n_in ? &g->tensor[tc_in(g, x, 0)] : NULL;
-    if (x->op == TC_OP_RESHARD && x->coll == step && x->axis == axis && !x->ctl &&
+    if (x->op == TC_OP_RESHARD && x->coll == step && x->axis == axis && !x->control &&
         (rank < 0 || (t->rank == rank && t->dim[0] == dim0))) n++;
   }
   return n;
@@ -78,14 +80,14 @@ static void test_ddp(void)
   is_int(count(p->graph, TC_ALL_REDUCE, TC_DP, -1, 0), toy.layers + 2,
          "one all-reduce a unit: each layer, the embedding, the head");
   int issued = 0, waited = 0, f_after = 0;
-  for (int32_t i = 0; i < p->schedule->n; i++) {
-    const struct tc_action *a = &p->schedule->action[i];
+  for (int32_t i = 0; i < p->actions->n; i++) {
+    const struct tc_action *a = &p->actions->action[i];
     const struct tc_node *n = &p->graph->node[a->node];
-    if (a->kind == TC_ISSUE && !n->ctl) {
+    if (a->kind == TC_ISSUE && !n->control) {
       issued++;
       is_int(a->mb, 1, "issued in the last micro-batch");
     }
-    if (a->kind == TC_WAIT && !n->ctl) waited++;
+    if (a->kind == TC_WAIT && !n->control) waited++;
     if (issued && waited == 0 && a->kind == TC_RUN && n->mark != TC_U) f_after++;
   }
   is_int(issued, toy.layers + 2, "one issue a unit and step");
@@ -228,14 +230,14 @@ static void test_checks(void)
   const int32_t *coord = m->coord;
   noticed = tried = 0;
   int unseen = 0;
-  struct tc_schedule *s = p->schedule;
+  struct tc_actions *s = p->actions;
   for (int32_t i = 0; i < s->n; i++) {           /* an action left out */
     struct tc_action was = s->action[i];
     const struct tc_node *n = &g->node[was.node];
     memmove(s->action + i, s->action + i + 1, (size_t)(s->n - i - 1) * sizeof was);
     s->n--;
     tried++;
-    bool seen = tc_schedule_check(s, g, &err) < 0;
+    bool seen = tc_actions_check(s, g, &err) < 0;
     noticed += seen;
     if (!seen && unseen++ < 5)
       printf("# not noticed: %s %d, micro-batch %d\n", tc_op_info[n->op].name, was.node, was.mb);
@@ -248,13 +250,13 @@ static void test_checks(void)
   p->arena->bytes[TC_SCRATCH] *= 2;                  /* so that nothing lies outside */
   for (int32_t t = 0; t < g->n_tensors; t++) {   /* outputs of a node moved onto its inputs */
     const struct tc_node *n = g->tensor[t].node >= 0 ? &g->node[g->tensor[t].node] : NULL;
-    if (p->arena->die[t].node < 0 || !n || !n->n_in || n->op == TC_OP_RESHARD) continue;
+    if (p->arena->last_use[t].node < 0 || !n || !n->n_in || n->op == TC_OP_RESHARD) continue;
     int32_t in = tc_tensor_root(g, tc_in(g, n, 0));
     if (g->tensor[in].state || in == t) continue;
     int64_t was = p->arena->off[t];
     p->arena->off[t] = p->arena->off[in];
     tried++;
-    noticed += tc_arena_check(p->arena, g, p->schedule, m, coord, &err) < 0 &&
+    noticed += tc_arena_check(p->arena, g, p->actions, m, coord, &err) < 0 &&
                strstr(err.text, "overlap") != NULL;
     p->arena->off[t] = was;
   }
@@ -393,8 +395,8 @@ static const struct layout layouts[] = {
   L("zero2 x 4, no overlap", "zero2", 2, 4, 1, .serial = true),
   L("zero3 x 2", "zero3", 2, 2, 1, .serial = false),
   L("zero3 x 4, chunks", "zero3", 2, 4, 1, .head_rows = 8),
-  L("zero3 x 2, weights kept for the step", "zero3", 2, 2, 1, .keep = 1 + TC_KEEP_STEP),
-  L("zero3 x 2, weights kept for a micro-batch", "zero3", 2, 2, 1, .keep = 1 + TC_KEEP_MB),
+  L("zero3 x 2, weights kept for the step", "zero3", 2, 2, 1, .keep = 1 + TC_AFTER_STEP),
+  L("zero3 x 2, weights kept for a micro-batch", "zero3", 2, 2, 1, .keep = 1 + TC_AFTER_MB),
   L("zero3 x 2, 4 ahead", "zero3", 4, 2, 1, .prefetch = 5),
   L("zero3 x 2, none ahead", "zero3", 4, 2, 1, .prefetch = 1),
   L("zero3 x 2, nested units", "zero3", 2, 2, 1, .nest = true),

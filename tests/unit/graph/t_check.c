@@ -1,7 +1,9 @@
 /* t_check.c - programs broken on purpose, where gradients are summed: each break is noticed by the
  * checks that follow every pass. Where and how is drawn; SEED repeats a run. */
 #include "src/program/program.h"
-#include "src/passes/shard.h"
+#include "src/graph/rule.h"
+#include "src/passes/passes.h"
+#include "src/passes/reshard.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 
@@ -32,7 +34,7 @@ static struct tc_program *make(const struct layout *l, struct tc_mesh *m, const 
   struct tc_err err = { 0 };
   struct tc_program_opts o = {
     .kind = TC_TRAIN, .model = toy, .gpt = { .batch = 8, .dtype = TC_F32, .grad_dtype = TC_F32,
-    .tp = l->tp }, .system = tc_system_find(l->system), .adamw = true, .overlap = true, .keep = -1,
+    .tp = l->tp }, .system = tc_system_find(l->system), .adamw = true, .overlap = true, .reshard_after = -1,
     .prefetch = 1, .head_rows = l->head_rows, .schedule = "1f1b", .chunks = 1 };
   if (l->tp > 1) o.annotation[0] = tc_rows_tensor;
   if (l->sequence) o.annotation[1] = tc_rows_sequence;
@@ -205,7 +207,7 @@ static bool move_away(struct broken *b)
 static bool change_time(struct broken *b, const struct tc_mesh *m)
 {
   if (m->size[TC_MB] < 2 || find(b, 2 | 4) < 0) return false;
-  node_at(b, b->at)->once = !node_at(b, b->at)->once;
+  node_at(b, b->at)->once_a_step = !node_at(b, b->at)->once_a_step;
   return true;
 }
 
@@ -295,7 +297,7 @@ static void test_schedules(void)
     const struct layout *l = &layouts[draw(sizeof layouts / sizeof *layouts)];
     struct tc_mesh *m = fx_mesh(l->mb, l->pp, l->dp, l->tp);
     struct tc_program *p = make(l, m, "schedule");
-    struct tc_schedule *s = p->schedule;
+    struct tc_actions *s = p->actions;
     struct tc_err err = { 0 };
     int32_t a = (int32_t)draw((uint32_t)s->n), kind = (int32_t)draw(3);
     const struct tc_node *n = &p->graph->node[s->action[a].node];
@@ -314,7 +316,7 @@ static void test_schedules(void)
         memmove(s->action + a, s->action + a + 1, (size_t)(s->n - a - 1) * sizeof was);
         s->action[s->n - 1] = was;
       }
-      bool seen = tc_schedule_check(s, p->graph, &err) < 0;
+      bool seen = tc_actions_check(s, p->graph, &err) < 0;
       tried++;
       noticed += seen;
       if (!seen && shown++ < 5)

@@ -2,7 +2,7 @@
  * error must say. */
 #include <unistd.h>
 
-#include "src/passes/systems.h"
+#include "src/passes/passes.h"
 #include "tests/unit/tap.h"
 
 #define PLACE_R { TC_R, 0, 0, 0 }
@@ -43,11 +43,11 @@ static const struct { const char *text; struct tc_annotation row; } good[] = {
   { "x tp S(0) # dp, P and 8 other words are no fields\n",
     { "x", TC_TP, { SPLIT(0) }, false, 0, 1 } },
   { "* dp S(*) R S(*) S(*) use\n",
-    { "*", TC_DP, { PLACE_ROWS, PLACE_R, PLACE_ROWS, PLACE_ROWS }, true, TC_KEEP_USE, 1 } },
+    { "*", TC_DP, { PLACE_ROWS, PLACE_R, PLACE_ROWS, PLACE_ROWS }, true, TC_AFTER_USE, 1 } },
   { "* dp S(*) R P S(*) mb\n",
-    { "*", TC_DP, { PLACE_ROWS, PLACE_R, PLACE_P, PLACE_ROWS }, true, TC_KEEP_MB, 1 } },
+    { "*", TC_DP, { PLACE_ROWS, PLACE_R, PLACE_P, PLACE_ROWS }, true, TC_AFTER_MB, 1 } },
   { "* dp at(1) R P at(1) step\n",
-    { "*", TC_DP, { AT(1), PLACE_R, PLACE_P, AT(1) }, true, TC_KEEP_STEP, 1 } },
+    { "*", TC_DP, { AT(1), PLACE_R, PLACE_P, AT(1) }, true, TC_AFTER_STEP, 1 } },
   { "* dp R S(3) S(2) S(1) # keep as long as it may be\n",
     { "*", TC_DP, { PLACE_R, SPLIT(3), SPLIT(2), SPLIT(1) }, true, -1, 1 } },
 };
@@ -70,7 +70,7 @@ static void test_good(void)
     is_int(rows[0].four, want->four, "whether it has four placements");
     for (int k = 0; k < (want->four ? TC_PLACES : 1); k++)
       ok(same_place(&rows[0].place[k], &want->place[k]), "placement %d", k);
-    if (want->four) is_int(rows[0].keep, want->keep, "how long it is kept");
+    if (want->four) is_int(rows[0].reshard_after, want->reshard_after, "how long it is kept");
     is_int(rows[0].line, want->line, "its line");
     ok(rows[1].pattern == NULL, "and the end");
     tc_annotations_free(rows);

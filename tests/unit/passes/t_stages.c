@@ -1,6 +1,6 @@
 /* t_stages.c - layers to pipeline stages, beside all ways to cut them; ranges by hand. */
 #include "src/model/gpt.h"
-#include "src/passes/stages.h"
+#include "src/passes/passes.h"
 #include "tests/unit/tap.h"
 
 static const struct tc_model small = { "", 7, 32, 2, 16, 1000 };

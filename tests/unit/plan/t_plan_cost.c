@@ -158,11 +158,11 @@ static void test_stuck(void)
             tc_setup_program(&o, c, m, &rows, &err) == 0);
   for (int i = 0; i < 2; i++) TC_ASSERT(tc_program_new(&p[i], &o, m, i, NULL, NULL, &err) == 0);
   is_int(tc_plan_walk(&walk, p, rank, 2, m, &k, &err), 0, "two stages: %s", err.text);
-  p[1]->schedule->n = 0;
+  p[1]->actions->n = 0;
   is_int(tc_plan_walk(&walk, p, rank, 2, m, &k, &err), TC_ELAYOUT, "the second does nothing");
   is_str(err.text, "a fault of Tercio's, please report it with the run file: the plan's ranks wait "
          "for each other", "... which is no user's fault");
-  p[0]->schedule->n = 0;
+  p[0]->actions->n = 0;
   is_int(tc_plan_walk(&walk, p, rank, 2, m, &k, &err), 0, "nor does the first");
   ok(walk.step_s == 0 && walk.busy_s == 0 && walk.bubble == 0, "... which takes no time");
   for (int i = 0; i < 2; i++) tc_program_free(p[i]);

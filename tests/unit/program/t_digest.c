@@ -1,10 +1,12 @@
 /* t_digest.c - all that the planning half makes, in every field, as digests (digest.h): programs (graph,
  * actions, memory, transfers) of many layouts, schedules, transitions, models. */
+#include "src/program/predict.h"
+#include "src/graph/rule.h"
 #include "src/model/optim.h"
 #include "src/schedule/pipeline.h"
 #include "src/program/setup.h"
 #include "src/graph/shard_box.h"
-#include "src/passes/shard.h"
+#include "src/passes/reshard.h"
 #include "src/program/collective.h"
 #include "tests/unit/digest.h"
 
@@ -47,11 +49,11 @@ static void put_tensor(FILE *f, const struct tc_graph *g, int32_t t, const struc
   fprintf(f, "tensor %d %s %d %d %d %d %lld %d %d %d %d %d %d", x->id, x->name, x->node, x->primal,
           x->overwrites, x->base, (long long)x->base_row, x->block, x->param, x->rank, x->dtype,
           x->space, x->cls);
-  fprintf(f, " %d %d %d %d %d %lld root %d", x->state, x->saved, x->annotated, x->said, x->pad_dim,
+  fprintf(f, " %d %d %d %d %d %lld root %d", x->state, x->saved, x->annotated, x->set_axes, x->pad_dim,
           (long long)x->pad_to, tc_tensor_root(g, t));
   INTS(f, x->dim, x->rank);
   put_layout(f, "lay", &x->lay);
-  put_layout(f, "want", &x->want);
+  put_layout(f, "want", &x->preferred);
   tc_tensor_local(x, m, coord, &l);
   INTS(f, l.dim, x->rank);
   INTS(f, l.off, x->rank);
@@ -69,11 +71,11 @@ static void put_node(FILE *f, const struct tc_graph *g, const struct tc_node *n)
 {
   char l[TC_RULE_MAX][TC_DIMS + 1];
   fprintf(f, "node %d %s %d %d %d %d %d %d %d %d %d %d %d", n->id, tc_op_info[n->op].name,
-          n->origin, n->forward, n->unit, n->everywhere, n->mark, n->space, n->acc, n->acc_first,
-          n->once, n->head, n->ctl);
+          n->origin, n->forward, n->unit, n->on_all_stages, n->mark, n->space, n->acc, n->acc_first,
+          n->once_a_step, n->head, n->control);
   fprintf(f, " move %d %d %d %d %d %d %.9g %.9g %lld %lld", n->coll, n->axis, n->red, n->role,
-          n->root, n->from_root, (double)n->f[0], (double)n->f[1], (long long)n->k[0],
-          (long long)n->k[1]);
+          n->root, n->from_root, (double)n->attr.number, 0.0, (long long)n->attr.index,
+          (long long)n->attr.rows);
   put_ints(f, "in", g->arg + n->in, n->n_in, 4);
   put_ints(f, "out", g->arg + n->out, n->n_out, 4);
   if (n->n_in + n->n_out <= TC_RULE_MAX)
@@ -88,8 +90,8 @@ static void put_graph(FILE *f, const struct tc_graph *g, const struct tc_mesh *m
   for (int32_t i = 0; i < g->n_params; i++) {
     const struct tc_param *p = &g->param[i];
     fprintf(f, "param %s %d %d %d %d %d %d %d %d %d %d %d %d %d %.9g %.9g %d", p->name, p->weight,
-            p->master, p->m, p->v, p->acc, p->grad, p->guest, p->guest_grad, p->keep, p->offload,
-            p->said, p->keep_said, p->decay, (double)p->init_std, (double)p->init_value, p->unit);
+            p->master, p->m, p->v, p->acc, p->grad, p->tied_acc, p->tied_grad, p->reshard_after, p->offload,
+            p->set_axes, p->reshard_after_set, p->decay, (double)p->init_std, (double)p->init_value, p->unit);
     put_layout(f, "store", &p->store);
     put_layout(f, "use", &p->use);
     put_layout(f, "acc", &p->acc_lay);
@@ -107,13 +109,13 @@ static void put_graph(FILE *f, const struct tc_graph *g, const struct tc_mesh *m
           g->grad_scale);
 }
 
-static void put_schedule(FILE *f, const struct tc_schedule *s, const struct tc_graph *g)
+static void put_schedule(FILE *f, const struct tc_actions *s, const struct tc_graph *g)
 {
   for (int32_t i = 0; i < s->n; i++)
     fprintf(f, "action %d %d %d\n", s->action[i].kind, s->action[i].node, s->action[i].mb);
   INTS(f, s->body, s->n_body);
-  for (int32_t i = 0; i < g->n_nodes; i++) fprintf(f, " %d", tc_schedule_most(s, i));
-  fprintf(f, " %d %d %d %d %d\n", s->n_mb, s->opts.depth, s->opts.overlap, s->opts.pp, s->opts.at);
+  for (int32_t i = 0; i < g->n_nodes; i++) fprintf(f, " %d", tc_actions_most(s, i));
+  fprintf(f, " %d %d %d %d %d\n", s->n_mb, s->opts.prefetch, s->opts.overlap, s->opts.pp, s->opts.at);
 }
 
 static void put_arena(FILE *f, const struct tc_arena *a)
@@ -124,7 +126,7 @@ static void put_arena(FILE *f, const struct tc_arena *a)
   INTS(f, a->slot_at, a->n);
   INTS(f, a->slot, a->n_slot);
   for (int32_t t = 0; t < a->n; t++)
-    fprintf(f, " %d.%d.%d", a->die[t].node, a->die[t].wait, a->die[t].once);
+    fprintf(f, " %d.%d.%d", a->last_use[t].node, a->last_use[t].wait, a->last_use[t].once);
   INTS(f, a->bytes, TC_REGIONS);
   INTS(f, a->by_class[TC_DEVICE], TC_CLASSES);
   INTS(f, a->by_class[TC_HOST], TC_CLASSES);
@@ -196,7 +198,7 @@ static int put_programs(FILE *f, const struct tc_program_opts *o, const struct t
     fprintf(f, "program %d of rank %d: %d %s\n", kind, rank, rc, rc < 0 ? err->text : "");
     if (rc < 0) continue;
     put_graph(f, p->graph, m, rank);
-    put_schedule(f, p->schedule, p->graph);
+    put_schedule(f, p->actions, p->graph);
     put_arena(f, p->arena);
     put_transfers(f, p, m, rank);
     if (kind == TC_TRAIN)
@@ -243,17 +245,17 @@ static int put_sched(FILE *f, const char *line, struct tc_err *err)
 {
   char name[20] = "";
   int p = 0, v = 0, m = 0;
-  struct tc_sched *s;
+  struct tc_pipeline *s;
   sscanf(line, "sched %19s %d %d %d", name, &p, &v, &m);
-  TC_TRY(tc_sched_new(&s, name, p, v, m, err));
-  struct tc_sched_cost cost[64];
+  TC_TRY(tc_pipeline_new(&s, name, p, v, m, err));
+  struct tc_pipeline_cost cost[64];
   for (int i = 0; i < p * v; i++)
-    cost[i] = (struct tc_sched_cost){ 1 + i % 3, 2 + i % 5, 1.5, 0.25 * i };
-  struct tc_sim *sim, *serial;
+    cost[i] = (struct tc_pipeline_cost){ 1 + i % 3, 2 + i % 5, 1.5, 0.25 * i };
+  struct tc_simulation *sim, *serial;
   struct tc_transfers *t;
-  TC_TRY(tc_sched_transfers(&t, s, p > 2 ? cost : NULL, p > 2 ? p * v : 0, err));
-  TC_TRY(tc_sched_simulate(&sim, s, cost, p * v, NULL, err));
-  TC_TRY(tc_sched_simulate(&serial, s, cost, p * v, t, err));
+  TC_TRY(tc_pipeline_transfers(&t, s, p > 2 ? cost : NULL, p > 2 ? p * v : 0, err));
+  TC_TRY(tc_pipeline_simulate(&sim, s, cost, p * v, NULL, err));
+  TC_TRY(tc_pipeline_simulate(&serial, s, cost, p * v, t, err));
   fprintf(f, "%d %d %d %d %.9g %.9g %.9g %.9g\n", s->p, s->v, s->m, s->split, sim->makespan,
           sim->bubble, serial->makespan, serial->bubble);
   for (int r = 0; r < p; r++) {
@@ -269,9 +271,9 @@ static int put_sched(FILE *f, const char *line, struct tc_err *err)
     fprintf(f, "%d %d %d %d %d %d %.9g\n", t->t[i].work, t->t[i].stage_from, t->t[i].stage_to,
             t->t[i].mb, t->t[i].from, t->t[i].to, t->t[i].time);
   tc_transfers_free(t);
-  tc_sim_free(sim);
-  tc_sim_free(serial);
-  tc_sched_free(s);
+  tc_simulation_free(sim);
+  tc_simulation_free(serial);
+  tc_pipeline_free(s);
   return 0;
 }
 

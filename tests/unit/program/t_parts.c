@@ -2,7 +2,8 @@
  * status and sentence; and ends of tables. */
 #include "src/schedule/pipeline.h"
 #include "src/program/setup.h"
-#include "src/passes/shard.h"
+#include "src/passes/passes.h"
+#include "src/passes/reshard.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 
@@ -16,7 +17,7 @@ static struct tc_program_opts options(void)
     .gpt = { .batch = 4, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 },
     .system = tc_system_find("ddp"),
     .overlap = true,
-    .keep = -1,
+    .reshard_after = -1,
     .schedule = "1f1b",
     .chunks = 1
   };
@@ -66,21 +67,21 @@ static void test_schedule(void)
   struct tc_program_opts o = options();
   struct tc_mesh *m = fx_mesh(2, 2, 1, 1);
   struct tc_program *p = make(&o, m, "units");
-  struct tc_schedule_opts so = { .n_mb = 2, .pp = 2, .chunks = 1, .name = "nosuch" };
-  struct tc_schedule *s = NULL;
+  struct tc_actions_opts so = { .n_mb = 2, .pp = 2, .chunks = 1, .name = "nosuch" };
+  struct tc_actions *s = NULL;
   struct tc_err err = { 0 };
-  refused(tc_schedule_new(&s, p->graph, &so, &err), &err, TC_EUSER,
+  refused(tc_actions_new(&s, p->graph, &so, &err), &err, TC_EUSER,
           "there is no pipeline schedule 'nosuch'; "
           "naive, gpipe, 1f1b, interleaved and zb are known");
   so.name = "1f1b";
   so.n_mb = 0;
-  refused(tc_schedule_new(&s, p->graph, &so, &err), &err, TC_ELAYOUT,
+  refused(tc_actions_new(&s, p->graph, &so, &err), &err, TC_ELAYOUT,
           "a pipeline of 0 micro-batches is none; "
           "1 or more would fit");
   so.n_mb = 2;
   for (int32_t u = 0; u < p->graph->n_units; u++)
     if (p->graph->unit[u].stage == 1) p->graph->unit[u].stage = 3;
-  refused(tc_schedule_new(&s, p->graph, &so, &err), &err, TC_ELAYOUT,
+  refused(tc_actions_new(&s, p->graph, &so, &err), &err, TC_ELAYOUT,
           "h.1.mlp.residual goes from stage 0 to "
           "stage 3; only neighbours exchange tensors");
   ok(s == NULL, "no schedule");
@@ -123,7 +124,7 @@ static void test_with(void)
 static void test_costs(void)
 {
   static const struct {
-    struct tc_sched_cost cost;
+    struct tc_pipeline_cost cost;
     const char *simulate, *transfers;
   } bad[] = {
     { { -1, 1, 1, 1 }, "schedule gpipe: the F of stage 1 can't take -1", "work on stage 1 takes" },
@@ -134,26 +135,26 @@ static void test_costs(void)
     { { 1, 0, 1, 0 }, NULL, "work on stage 1 takes" },
     { { 1, 1, 0, 0 }, NULL, "work on stage 1 takes" },
   };
-  struct tc_sched *s;
+  struct tc_pipeline *s;
   struct tc_err err = { 0 };
-  if (tc_sched_new(&s, "gpipe", 2, 1, 1, &err) < 0) abort();
+  if (tc_pipeline_new(&s, "gpipe", 2, 1, 1, &err) < 0) abort();
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    const struct tc_sched_cost cost[] = { { 1, 1, 1, 1 }, bad[i].cost };
-    struct tc_sim *sim = NULL;
+    const struct tc_pipeline_cost cost[] = { { 1, 1, 1, 1 }, bad[i].cost };
+    struct tc_simulation *sim = NULL;
     struct tc_transfers *t = NULL;
-    int rc = tc_sched_simulate(&sim, s, cost, 2, NULL, &err);
+    int rc = tc_pipeline_simulate(&sim, s, cost, 2, NULL, &err);
     if (bad[i].simulate)
       refused(rc, &err, TC_EUSER, bad[i].simulate);
     else
       is_int(rc, 0, "it can be simulated");
-    tc_sim_free(sim);
-    rc = tc_sched_transfers(&t, s, cost, 2, &err);
+    tc_simulation_free(sim);
+    rc = tc_pipeline_transfers(&t, s, cost, 2, &err);
     refused(rc, &err, TC_EUSER,
             bad[i].transfers
                 ? "schedule gpipe: work on stage 1 takes no time, so transfers have no order"
                 : bad[i].simulate);
   }
-  tc_sched_free(s);
+  tc_pipeline_free(s);
 }
 
 static void test_shapes(void)
@@ -179,16 +180,16 @@ static void test_shapes(void)
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     struct tc_err err = { 0 };
-    struct tc_sched *s = NULL;
-    refused(tc_sched_new(&s, bad[i].name, bad[i].p, bad[i].v, bad[i].m, &err), &err, bad[i].status,
+    struct tc_pipeline *s = NULL;
+    refused(tc_pipeline_new(&s, bad[i].name, bad[i].p, bad[i].v, bad[i].m, &err), &err, bad[i].status,
             bad[i].text);
     ok(s == NULL, "no schedule");
   }
   static const char *const name[] = { "naive", "gpipe", "1f1b", "interleaved", "zb" };
-  for (int i = 0; i < 5; i++) is_str(tc_sched_name(i), name[i], "schedule %d", i);
+  for (int i = 0; i < 5; i++) is_str(tc_pipeline_name(i), name[i], "schedule %d", i);
   for (int i = 0; i < 5; i++)
-    is_int(tc_sched_splits(name[i]), i == 4, "whether %s has W apart", name[i]);
-  ok(!tc_sched_name(-1) && !tc_sched_name(5) && !tc_sched_splits("none"), "there are no others");
+    is_int(tc_pipeline_splits(name[i]), i == 4, "whether %s has W apart", name[i]);
+  ok(!tc_pipeline_name(-1) && !tc_pipeline_name(5) && !tc_pipeline_splits("none"), "there are no others");
 }
 
 static void test_system(void)

@@ -1,7 +1,7 @@
 /* t_arena.c - placing: the lowest free offset is what comparing with every object gives, for random
  * lives and sizes; a program's chunks, and the work to plan them, stay in bounds. */
 #include "src/schedule/impl.h"
-#include "src/passes/fuse.h"
+#include "src/passes/passes.h"
 #include "src/program/program.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
@@ -18,18 +18,18 @@ static int32_t below(int32_t n)
   return (int32_t)((state >> 33) % (uint64_t)n);
 }
 
-static bool share_time(const struct tc_live *a, const struct tc_live *b)
+static bool share_time(const struct tc_object *a, const struct tc_object *b)
 {
   for (int32_t i = 0; i < a->n; i++)
     for (int32_t k = 0; k < b->n; k++) {
-      const struct tc_life *x = &a->in[i * a->step], *y = &b->in[k * b->step];
+      const struct tc_range *x = &a->in[i * a->step], *y = &b->in[k * b->step];
       if (x->first <= y->last && y->first <= x->last) return true;
     }
   return false;
 }
 
 /* Tries 0, then the end of every object: one of these is the lowest. */
-static int64_t naive_lowest(const struct tc_live *all, int n, const struct tc_live *l)
+static int64_t naive_lowest(const struct tc_object *all, int n, const struct tc_object *l)
 {
   int64_t best = INT64_MAX;
   for (int c = -1; c < n; c++) {
@@ -44,13 +44,13 @@ static int64_t naive_lowest(const struct tc_live *all, int n, const struct tc_li
 }
 
 /* Micro-batches of `steps` positions; short lives at the same place in each, or one long one. */
-static void random_lives(struct tc_live *l, struct tc_life *in, int mbs, int steps)
+static void random_lives(struct tc_object *l, struct tc_range *in, int mbs, int steps)
 {
   const int first = below(steps), long_one = below(8) == 0;
   const int last = TC_MIN(first + below(long_one ? steps : 4), steps - 1);
-  *l = (struct tc_live){ .step = 1 + below(2), .in = in, .bytes = 64 * below(6) };
+  *l = (struct tc_object){ .step = 1 + below(2), .in = in, .bytes = 64 * below(6) };
   for (int k = 0; k < mbs; k++)
-    in[k * l->step] = (struct tc_life){ k * steps + first, k * steps + last };
+    in[k * l->step] = (struct tc_range){ k * steps + first, k * steps + last };
   l->n = mbs;
   if (long_one && mbs > 0) {
     in[0].last = in[(mbs - 1) * l->step].last;
@@ -60,8 +60,8 @@ static void random_lives(struct tc_live *l, struct tc_life *in, int mbs, int ste
 
 static bool places_alike(int n, int mbs, int steps)
 {
-  struct tc_live *all = tc_calloc((size_t)n, sizeof *all);
-  struct tc_life *in = tc_calloc((size_t)n * (size_t)mbs * 2, sizeof *in);
+  struct tc_object *all = tc_calloc((size_t)n, sizeof *all);
+  struct tc_range *in = tc_calloc((size_t)n * (size_t)mbs * 2, sizeof *in);
   struct tc_placed *p = tc_placed_new();
   bool same = true;
   for (int i = 0; i < n && same; i++) {
@@ -97,7 +97,7 @@ static int make(struct tc_program **out, int64_t batch, int mb, int tp, int64_t 
 {
   struct tc_program_opts o = {
     .kind = TC_TRAIN, .model = toy, .gpt = { .batch = batch, .tp = tp },
-    .system = tc_system_find("ddp"), .adamw = true, .overlap = true, .keep = -1, .prefetch = 1,
+    .system = tc_system_find("ddp"), .adamw = true, .overlap = true, .reshard_after = -1, .prefetch = 1,
     .head_rows = head_rows };
   if (tp > 1) o.annotation[0] = tc_rows_tensor;
   *m = fx_mesh(mb, 1, 1, tp);
@@ -167,7 +167,7 @@ static void test_bounds(void)
   ok(make(&p, INT64_C(1) << 30, 1, 1, 0, &m, &err) == 0, "a program of 2^30 sequences can be made %s",
      err.text);
   const int n = count_products(p->graph);
-  ok(n > 1 && n <= TC_HEAD_CHUNKS, "and has no more chunks than are allowed: %d", n);
+  ok(n > 1 && n <= TC_LOSS_CHUNKS, "and has no more chunks than are allowed: %d", n);
   tc_program_free(p);
   tc_mesh_free(m);
   is_int(make(&p, 1 << 20, 1, 1, 8, &m, &err), TC_ELAYOUT, "too short chunks are refused");

@@ -24,14 +24,14 @@ static void say_graph(struct bench *b, const char *what, int32_t i, int64_t k)
 static void say_schedule(struct bench *b, const char *what, int32_t i, int64_t k)
 {
   struct tc_err err = { 0 };
-  int rc = tc_schedule_check(b->p->schedule, b->p->graph, &err);
+  int rc = tc_actions_check(b->p->actions, b->p->graph, &err);
   fprintf(b->f, "%s %d %lld: %d %s\n", what, i, (long long)k, rc, rc < 0 ? err.text : "");
 }
 
 static void say_arena(struct bench *b, const char *what, int32_t i, int64_t k)
 {
   struct tc_err err = { 0 };
-  int rc = tc_arena_check(b->p->arena, b->p->graph, b->p->schedule, b->m,
+  int rc = tc_arena_check(b->p->arena, b->p->graph, b->p->actions, b->m,
                           b->m->coord + (size_t)b->rank * TC_AXES, &err);
   fprintf(b->f, "%s %d %lld: %d %s\n", what, i, (long long)k, rc, rc < 0 ? err.text : "");
 }
@@ -70,7 +70,7 @@ static void break_order(struct bench *b)
 
 static void break_actions(struct bench *b)
 {
-  struct tc_schedule *s = b->p->schedule;
+  struct tc_actions *s = b->p->actions;
   for (int32_t i = 0; i + 1 < s->n; i++) {
     struct tc_action *at = &s->action[i], was = at[0], next = at[1];
     at[0] = next;
@@ -133,7 +133,7 @@ static void break_tensors(struct bench *b)
 static void break_node(struct bench *b, struct tc_node *n)
 {
   struct tc_graph *g = b->p->graph;
-  TRY(say_graph, b, n->id, n->once, !n->once);
+  TRY(say_graph, b, n->id, n->once_a_step, !n->once_a_step);
   TRY(say_graph, b, n->id, n->acc, 0);
   TRY(say_graph, b, n->id, n->acc, n->acc ^ 1);
   TRY(say_graph, b, n->id, n->acc_first, !n->acc_first);
@@ -186,21 +186,21 @@ static void break_arena(struct bench *b)
 
 /* ---- pipeline schedules ------------------------------------------------------------------ */
 
-static void say_sched(FILE *f, const struct tc_sched *s, const struct tc_transfers *t,
+static void say_sched(FILE *f, const struct tc_pipeline *s, const struct tc_transfers *t,
                       const char *what, int r, int i)
 {
-  const struct tc_sched_cost even = { 1, 1, 1, 0 };
+  const struct tc_pipeline_cost even = { 1, 1, 1, 0 };
   struct tc_err err = { 0 };
-  struct tc_sim *sim = NULL;
-  int rc = tc_sched_check(s, &err);
+  struct tc_simulation *sim = NULL;
+  int rc = tc_pipeline_check(s, &err);
   fprintf(f, "%s %d %d: %d %s", what, r, i, rc, rc < 0 ? err.text : "");
-  rc = tc_sched_simulate(&sim, s, &even, 1, t, &err);
+  rc = tc_pipeline_simulate(&sim, s, &even, 1, t, &err);
   fprintf(f, " %d %s\n", rc, rc < 0 ? err.text : "");
-  tc_sim_free(sim);
+  tc_simulation_free(sim);
 }
 
 /* Item i of rank r, in its work, its place, and what it is of. */
-static void break_item(FILE *f, struct tc_sched *s, const struct tc_transfers *t, int r, int i)
+static void break_item(FILE *f, struct tc_pipeline *s, const struct tc_transfers *t, int r, int i)
 {
   struct tc_item *x = &s->item[r][i], was = x[0], next = x[1];
   for (int k = 0; k < TC_WORKS; k++) {
@@ -229,11 +229,11 @@ static int break_sched(FILE *f, const char *line, struct tc_err *err)
 {
   char name[20] = "";
   int p = 0, v = 0, m = 0;
-  struct tc_sched *s;
+  struct tc_pipeline *s;
   struct tc_transfers *t;
   sscanf(line, "sched %19s %d %d %d", name, &p, &v, &m);
-  TC_TRY(tc_sched_new(&s, name, p, v, m, err));
-  TC_TRY(tc_sched_transfers(&t, s, NULL, 0, err));
+  TC_TRY(tc_pipeline_new(&s, name, p, v, m, err));
+  TC_TRY(tc_pipeline_transfers(&t, s, NULL, 0, err));
   for (int r = 0; r < p; r++) {
     for (int i = 0; i + 1 < s->n_items[r]; i++) {
       break_item(f, s, NULL, r, i);
@@ -253,7 +253,7 @@ static int break_sched(FILE *f, const char *line, struct tc_err *err)
     t->n_queue[r]++;
   }
   tc_transfers_free(t);
-  tc_sched_free(s);
+  tc_pipeline_free(s);
   return 0;
 }
 

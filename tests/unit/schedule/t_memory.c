@@ -26,7 +26,7 @@ static struct tc_program *make(const struct tc_model *model, const char *system,
   struct tc_program_opts o = {
     .kind = TC_TRAIN, .model = *model, .gpt = { .batch = m->size[TC_DP], .dtype = TC_BF16,
     .grad_dtype = grad_dtype, .tp = 1 }, .system = tc_system_find(system), .adamw = true,
-    .overlap = true, .offload = offload, .keep = -1, .prefetch = 1 };
+    .overlap = true, .offload = offload, .reshard_after = -1, .prefetch = 1 };
   if (tc_program_new(&p, &o, m, rank, NULL, NULL, &err) == 0) return p;
   ok(false, "%s over %d: %s", system, m->size[TC_DP], err.text);
   exit(1);
@@ -146,7 +146,7 @@ static void test_split(void)
   struct tc_program *p = NULL;
   struct tc_program_opts o = {
     .kind = TC_TRAIN, .model = model, .gpt = { .batch = 1023, .tp = 1, .grad_dtype = TC_F32 },
-    .system = tc_system_find("zero3"), .adamw = true, .overlap = true, .keep = -1, .prefetch = 1 };
+    .system = tc_system_find("zero3"), .adamw = true, .overlap = true, .reshard_after = -1, .prefetch = 1 };
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), 0, "1023 sequences over 3 %s", err.text);
   if (!p) exit(1);
   const struct tc_graph *g = p->graph;

@@ -4,7 +4,7 @@
 
 #include "tests/unit/tap.h"
 
-static const struct tc_sched_cost even = { 1, 1, 1, 0 };   /* F = B = W */
+static const struct tc_pipeline_cost even = { 1, 1, 1, 0 };   /* F = B = W */
 static const int sizes[] = { 1, 2, 3, 4, 8, 16 };
 enum { N_SIZES = sizeof sizes / sizeof *sizes, N_M = 6 };
 
@@ -20,7 +20,7 @@ static uint32_t next_random(uint32_t *x, uint32_t below)
 /* ---- walks of the test's own ---------------------------------------------------------- */
 
 /* Where an item is: [work][stage][mb] -> 1 + its index in its rank's list; 0: nowhere. */
-struct where { const struct tc_sched *s; int32_t *at, faults; };
+struct where { const struct tc_pipeline *s; int32_t *at, faults; };
 
 static int32_t *place(const struct where *w, int work, int32_t stage, int32_t mb)
 {
@@ -28,7 +28,7 @@ static int32_t *place(const struct where *w, int work, int32_t stage, int32_t mb
   return &w->at[((size_t)work * stages + (size_t)stage) * (size_t)w->s->m + (size_t)mb];
 }
 
-static struct where where_new(const struct tc_sched *s)
+static struct where where_new(const struct tc_pipeline *s)
 {
   struct where w = { s, tc_calloc((size_t)(TC_WORKS * s->p * s->v) * (size_t)s->m, sizeof *w.at), 0 };
   for (int r = 0; r < s->p; r++)
@@ -42,7 +42,7 @@ static struct where where_new(const struct tc_sched *s)
 }
 
 /* The inputs of an item as {work, stage}; how many. */
-static int inputs(const struct tc_sched *s, int work, int stage, int in[2][2])
+static int inputs(const struct tc_pipeline *s, int work, int stage, int in[2][2])
 {
   int n = 0;
   if (work == TC_WORK_W) { in[n][0] = TC_WORK_B; in[n++][1] = stage; }
@@ -53,7 +53,7 @@ static int inputs(const struct tc_sched *s, int work, int stage, int in[2][2])
 }
 
 /* Each item once; no item before its rank is free or its inputs are made; as long as it costs. */
-static int audit_times(const struct tc_sched *s, const struct tc_sim *sim)
+static int audit_times(const struct tc_pipeline *s, const struct tc_simulation *sim)
 {
   struct where w = where_new(s);
   int faults = w.faults, works = s->split ? 3 : 2;
@@ -75,7 +75,7 @@ static int audit_times(const struct tc_sched *s, const struct tc_sim *sim)
 
 /* Micro-batch mb lives in slot mb % peak of its chunk: no slot is taken twice. The peaks are the
  * most alive at a time, of each chunk and of all. */
-static int audit_slots(const struct tc_sched *s, const struct tc_sim *sim)
+static int audit_slots(const struct tc_pipeline *s, const struct tc_simulation *sim)
 {
   int faults = 0, last = s->split ? TC_WORK_W : TC_WORK_B;
   int *who = tc_malloc((size_t)s->v * (size_t)s->m * sizeof *who);
@@ -103,7 +103,7 @@ static int audit_slots(const struct tc_sched *s, const struct tc_sim *sim)
 }
 
 /* Whether all comes to its end, by going round the ranks until nothing moves. */
-static bool sweep(const struct tc_sched *s, const struct tc_transfers *t)
+static bool sweep(const struct tc_pipeline *s, const struct tc_transfers *t)
 {
   size_t n = (size_t)(TC_WORKS * s->p * s->v) * (size_t)s->m;
   struct where made = { s, tc_calloc(n, sizeof *made.at), 0 };
@@ -175,10 +175,10 @@ static void test_formulas(const char *name, int v, int p)
   for (int i = 0; i < N_M; i++) {
     int m = m_of(p, i);
     if (v > 1 && m % p) continue;
-    struct tc_sched *s;
-    struct tc_sim *sim;
-    if (tc_sched_new(&s, name, p, v, m, &err) < 0 || tc_sched_check(s, &err) < 0 ||
-        tc_sched_simulate(&sim, s, &even, 1, NULL, &err) < 0) {
+    struct tc_pipeline *s;
+    struct tc_simulation *sim;
+    if (tc_pipeline_new(&s, name, p, v, m, &err) < 0 || tc_pipeline_check(s, &err) < 0 ||
+        tc_pipeline_simulate(&sim, s, &even, 1, NULL, &err) < 0) {
       ok(false, "%s p = %d v = %d m = %d: %s", name, p, v, m, err.text);
       return;
     }
@@ -193,8 +193,8 @@ static void test_formulas(const char *name, int v, int p)
       busy += sim->busy[r];
     }
     wrong_bubble += fabs(sim->bubble - idle) > 1e-12 || busy != 3.0 * v * m * p;
-    tc_sim_free(sim);
-    tc_sched_free(s);
+    tc_simulation_free(sim);
+    tc_pipeline_free(s);
   }
   ok(tried >= 4 && !bad_times && !bad_slots, "%s, p = %d, v = %d: each item once, after its inputs; slots",
      name, p, v);
@@ -206,29 +206,29 @@ static void test_formulas(const char *name, int v, int p)
 /* Qi et al., section 4: the bubble of ZB-H1 is (p-1)(F+B-W), of 1F1B (p-1)(F+B+W). */
 static void test_zb_costs(void)
 {
-  const struct tc_sched_cost costs[] = { { 2, 3, 1, 0 }, { 1, 1, 1, 0 }, { 4, 5, 3, 0 }, { 3, 5, 2, 0 } };
-  struct tc_sched *zb, *plain;
-  struct tc_sim *a, *b;
+  const struct tc_pipeline_cost costs[] = { { 2, 3, 1, 0 }, { 1, 1, 1, 0 }, { 4, 5, 3, 0 }, { 3, 5, 2, 0 } };
+  struct tc_pipeline *zb, *plain;
+  struct tc_simulation *a, *b;
   int wrong = 0;
   for (int i = 0; i < 4; i++)
     for (int p = 2; p <= 8; p *= 2) {
-      const struct tc_sched_cost *c = &costs[i];
+      const struct tc_pipeline_cost *c = &costs[i];
       int m = 2 * p;
-      if (tc_sched_new(&zb, "zb", p, 1, m, NULL) < 0 || tc_sched_new(&plain, "1f1b", p, 1, m, NULL) < 0 ||
-          tc_sched_simulate(&a, zb, c, 1, NULL, NULL) < 0 ||
-          tc_sched_simulate(&b, plain, c, 1, NULL, NULL) < 0)
+      if (tc_pipeline_new(&zb, "zb", p, 1, m, NULL) < 0 || tc_pipeline_new(&plain, "1f1b", p, 1, m, NULL) < 0 ||
+          tc_pipeline_simulate(&a, zb, c, 1, NULL, NULL) < 0 ||
+          tc_pipeline_simulate(&b, plain, c, 1, NULL, NULL) < 0)
         abort();
       double all = c->f + c->b + c->w;
       wrong += a->makespan != m * all + (p - 1) * (all - 2 * c->w);
       wrong += b->makespan != (m + p - 1) * all;
       for (int r = 0; r < p; r++) {
-        wrong += tc_sched_peak(zb, r, 0, TC_WORK_F, TC_WORK_B) != p - r;
-        wrong += tc_sched_peak(zb, r, -1, TC_WORK_B, TC_WORK_W) != r + 1;
+        wrong += tc_pipeline_peak(zb, r, 0, TC_WORK_F, TC_WORK_B) != p - r;
+        wrong += tc_pipeline_peak(zb, r, -1, TC_WORK_B, TC_WORK_W) != r + 1;
       }
-      tc_sim_free(a);
-      tc_sim_free(b);
-      tc_sched_free(zb);
-      tc_sched_free(plain);
+      tc_simulation_free(a);
+      tc_simulation_free(b);
+      tc_pipeline_free(zb);
+      tc_pipeline_free(plain);
     }
   is_int(wrong, 0, "zb and 1f1b with other costs: the paper's bubbles; alive from F to B and B to W");
 }
@@ -236,7 +236,7 @@ static void test_zb_costs(void)
 /* ---- transfers ------------------------------------------------------------------------ */
 
 /* By time, each in its two ranks' queues, whose order is the list's. */
-static int audit_transfers(const struct tc_sched *s, const struct tc_transfers *t)
+static int audit_transfers(const struct tc_pipeline *s, const struct tc_transfers *t)
 {
   int faults = t->n != (s->p == 1 ? 0 : 2 * (s->p * s->v - 1) * s->m), seen = 0;
   for (int i = 0; i < t->n; i++) {
@@ -254,7 +254,7 @@ static int audit_transfers(const struct tc_sched *s, const struct tc_transfers *
 }
 
 /* Puts the queues in plain program order: received where needed, sent where made. */
-static void program_order(struct tc_transfers *t, const struct tc_sched *s)
+static void program_order(struct tc_transfers *t, const struct tc_pipeline *s)
 {
   struct where id = { s, tc_calloc((size_t)(TC_WORKS * s->p * s->v) * (size_t)s->m, sizeof *id.at), 0 };
   for (int i = 0; i < t->n; i++) *place(&id, t->t[i].work, t->t[i].stage_from, t->t[i].mb) = i + 1;
@@ -274,13 +274,13 @@ static void program_order(struct tc_transfers *t, const struct tc_sched *s)
 }
 
 /* Whether the simulator and the test's walk agree on these queues; *ends is what they say. */
-static bool agree(const struct tc_sched *s, const struct tc_transfers *t, bool *ends)
+static bool agree(const struct tc_pipeline *s, const struct tc_transfers *t, bool *ends)
 {
-  struct tc_sim *sim = NULL;
+  struct tc_simulation *sim = NULL;
   struct tc_err err = { 0 };
-  const int rc = tc_sched_simulate(&sim, s, &even, 1, t, &err);
+  const int rc = tc_pipeline_simulate(&sim, s, &even, 1, t, &err);
   *ends = rc == 0;
-  tc_sim_free(sim);
+  tc_simulation_free(sim);
   return *ends == sweep(s, t) && *ends == !strstr(err.text, "deadlock: rank") && (*ends || rc == TC_ELAYOUT);
 }
 
@@ -294,9 +294,9 @@ static void test_transfers(const char *name, int v, bool (*hangs)(int p, int m))
   for (int k = 0; k < N_SIZES * N_M; k++) {
     int p = sizes[k / N_M], m = m_of(p, k % N_M);
     if (v > 1 && m % p) continue;
-    struct tc_sched *s;
+    struct tc_pipeline *s;
     struct tc_transfers *t;
-    if (tc_sched_new(&s, name, p, v, m, &err) < 0 || tc_sched_transfers(&t, s, NULL, 0, &err) < 0) {
+    if (tc_pipeline_new(&s, name, p, v, m, &err) < 0 || tc_pipeline_transfers(&t, s, NULL, 0, &err) < 0) {
       ok(false, "%s p = %d v = %d m = %d: %s", name, p, v, m, err.text);
       return;
     }
@@ -316,7 +316,7 @@ static void test_transfers(const char *name, int v, bool (*hangs)(int p, int m))
     wrong += !agree(s, t, &ends) || ends == hangs(p, m);
     n_hang += !ends;
     tc_transfers_free(t);
-    tc_sched_free(s);
+    tc_pipeline_free(s);
   }
   is_int(bad, 0, "%s, v = %d: transfers by time, each in two queues", name, v);
   ok(tried >= 24 && swapped > 10 && !stuck, "%s, v = %d: no deadlock by time without buffers; one if swapped",
@@ -331,69 +331,69 @@ static bool beyond_one(int p, int m) { return p > 1 && m > 1; }
 static void test_left_over(void)
 {
   struct tc_err err = { 0 };
-  struct tc_sched *s;
+  struct tc_pipeline *s;
   struct tc_transfers *t;
   bool ends;
-  if (tc_sched_new(&s, "gpipe", 2, 1, 1, &err) < 0 || tc_sched_transfers(&t, s, NULL, 0, &err) < 0) abort();
+  if (tc_pipeline_new(&s, "gpipe", 2, 1, 1, &err) < 0 || tc_pipeline_transfers(&t, s, NULL, 0, &err) < 0) abort();
   int32_t more[] = { 0, 1, 0 }, n_more[] = { 3, 2 }, *queues[] = { more, t->queue[1] };
   struct tc_transfers wrong = { t->p, t->n, t->t, queues, n_more };
   ok(agree(s, &wrong, &ends) && !ends, "a transfer left over is noticed");
   tc_transfers_free(t);
-  tc_sched_free(s);
+  tc_pipeline_free(s);
 }
 
 /* By hand: what costs of single stages, sending and serial queues do to the clock. */
 static void test_clock(void)
 {
-  const struct tc_sched_cost cost[] = { { 1, 3, 0.25, 0.5 }, { 2, 4, 0.75, 8 } };
-  const struct tc_sched_cost slow = { 1, 1, 1, 10 }, nan = { 1, NAN, 1, 0 };
-  const struct tc_sched_cost none[] = { { 0, 1, 1, 0 }, { 1, 0, 1, 0 }, { 1, 1, 0, 0 }, { 1, 1, -1,
+  const struct tc_pipeline_cost cost[] = { { 1, 3, 0.25, 0.5 }, { 2, 4, 0.75, 8 } };
+  const struct tc_pipeline_cost slow = { 1, 1, 1, 10 }, nan = { 1, NAN, 1, 0 };
+  const struct tc_pipeline_cost none[] = { { 0, 1, 1, 0 }, { 1, 0, 1, 0 }, { 1, 1, 0, 0 }, { 1, 1, -1,
       0 } };
-  struct tc_sched *s;
-  struct tc_sim *sim;
+  struct tc_pipeline *s;
+  struct tc_simulation *sim;
   struct tc_transfers *t;
   struct tc_err err = { 0 };
-  if (tc_sched_new(&s, "1f1b", 2, 1, 1, &err) < 0) abort();
-  is_int(tc_sched_simulate(&sim, s, cost, 2, NULL, &err), 0, "costs by stage %s", err.text);
+  if (tc_pipeline_new(&s, "1f1b", 2, 1, 1, &err) < 0) abort();
+  is_int(tc_pipeline_simulate(&sim, s, cost, 2, NULL, &err), 0, "costs by stage %s", err.text);
   near_f(sim->makespan, 1 + 0.5 + 2 + 4.75 + 8 + 3.25, 1e-12, "F, send, F, B, send, B");
   near_f(sim->bubble, 1 - 11.0 / (2 * 19.5), 1e-12, "and what is idle");
-  tc_sim_free(sim);
-  tc_sched_free(s);
-  if (tc_sched_new(&s, "gpipe", 2, 1, 2, &err) < 0) abort();
-  if (!is_int(tc_sched_transfers(&t, s, &slow, 1, &err), 0, "transfers by costs %s", err.text)) return;
-  is_int(tc_sched_simulate(&sim, s, &slow, 1, NULL, &err), 0, "links without limit %s", err.text);
+  tc_simulation_free(sim);
+  tc_pipeline_free(s);
+  if (tc_pipeline_new(&s, "gpipe", 2, 1, 2, &err) < 0) abort();
+  if (!is_int(tc_pipeline_transfers(&t, s, &slow, 1, &err), 0, "transfers by costs %s", err.text)) return;
+  is_int(tc_pipeline_simulate(&sim, s, &slow, 1, NULL, &err), 0, "links without limit %s", err.text);
   near_f(sim->start[1][1], 2 + 10, 1e-12, "the second F arrives beside the first");
-  tc_sim_free(sim);
-  if (!is_int(tc_sched_simulate(&sim, s, &slow, 1, t, &err), 0, "one queue a rank %s", err.text)) return;
+  tc_simulation_free(sim);
+  if (!is_int(tc_pipeline_simulate(&sim, s, &slow, 1, t, &err), 0, "one queue a rank %s", err.text)) return;
   near_f(sim->start[1][1], 1 + 10 + 10, 1e-12, "the second F arrives after the first");
-  tc_sim_free(sim);
+  tc_simulation_free(sim);
   tc_transfers_free(t);
   for (int i = 0; i < 4; i++)
-    is_int(tc_sched_transfers(&t, s, &none[i], 1, &err), TC_EUSER, "no time: no order");
-  is_int(tc_sched_transfers(&t, s, (struct tc_sched_cost[]){ slow, none[1] }, 2, &err), TC_EUSER,
+    is_int(tc_pipeline_transfers(&t, s, &none[i], 1, &err), TC_EUSER, "no time: no order");
+  is_int(tc_pipeline_transfers(&t, s, (struct tc_pipeline_cost[]){ slow, none[1] }, 2, &err), TC_EUSER,
          "of one stage");
   ok(strstr(err.text, "work on stage 1") != NULL, "... which is named: %s", err.text);
-  is_int(tc_sched_simulate(&sim, s, &nan, 1, NULL, &err), TC_EUSER, "a cost that is none: %s", err.text);
-  tc_sched_free(s);
+  is_int(tc_pipeline_simulate(&sim, s, &nan, 1, NULL, &err), TC_EUSER, "a cost that is none: %s", err.text);
+  tc_pipeline_free(s);
 }
 
 /* ---- faults --------------------------------------------------------------------------- */
 
-static struct tc_sched *random_sched(uint32_t *x)
+static struct tc_pipeline *random_sched(uint32_t *x)
 {
-  const char *name = tc_sched_name((int)next_random(x, 5));
+  const char *name = tc_pipeline_name((int)next_random(x, 5));
   int p = 2 + (int)next_random(x, 5), v = strcmp(name, "interleaved") ? 1 : 2;
   int m = p * (1 + (int)next_random(x, 3));
-  struct tc_sched *s;
-  if (tc_sched_new(&s, name, p, v, m, NULL) < 0) abort();
+  struct tc_pipeline *s;
+  if (tc_pipeline_new(&s, name, p, v, m, NULL) < 0) abort();
   return s;
 }
 
-static bool runs(const struct tc_sched *s, struct tc_err *err)
+static bool runs(const struct tc_pipeline *s, struct tc_err *err)
 {
-  struct tc_sim *sim = NULL;
-  bool fine = tc_sched_simulate(&sim, s, &even, 1, NULL, err) == 0;
-  tc_sim_free(sim);
+  struct tc_simulation *sim = NULL;
+  bool fine = tc_pipeline_simulate(&sim, s, &even, 1, NULL, err) == 0;
+  tc_simulation_free(sim);
   return fine;
 }
 
@@ -404,7 +404,7 @@ static void test_faults(void)
   int missed[4] = { 0 }, noticed = 0;
   for (int n = 0; n < TIMES; n++) {
     struct tc_err err = { 0 };
-    struct tc_sched *s = random_sched(&x);
+    struct tc_pipeline *s = random_sched(&x);
     int r = (int)next_random(&x, (uint32_t)s->p);
     char missing[80];
     int32_t *n_items = &s->n_items[r], i = (int32_t)next_random(&x, (uint32_t)*n_items), j = i;
@@ -432,7 +432,7 @@ static void test_faults(void)
              was.mb,
              was.chunk);
     missed[3] += runs(s, &err) || !(strstr(err.text, missing) || strstr(err.text, "before its"));
-    tc_sched_free(s);
+    tc_pipeline_free(s);
   }
   is_int(missed[0], 0, "%d times an item twice is noticed", TIMES);
   is_int(missed[1], 0, "%d times two items swapped: refused (%d) where a walk gets stuck", TIMES, noticed);
@@ -444,26 +444,26 @@ static void test_faults(void)
 static void test_deadlock(void)
 {
   struct tc_err err = { 0 };
-  struct tc_sched *s;
-  if (tc_sched_new(&s, "gpipe", 2, 1, 2, &err) < 0) abort();
+  struct tc_pipeline *s;
+  if (tc_pipeline_new(&s, "gpipe", 2, 1, 2, &err) < 0) abort();
   struct tc_item b0 = s->item[0][2];
   s->item[0][2] = s->item[0][1];
   s->item[0][1] = b0;                                        /* F0 B0 F1 B1, and rank 1 F0 F1 B0 B1 */
-  ok(tc_sched_check(s, &err) == 0, "each rank's list is fine by itself %s", err.text);
+  ok(tc_pipeline_check(s, &err) == 0, "each rank's list is fine by itself %s", err.text);
   ok(!runs(s, &err) && err.status == TC_ELAYOUT, "but they wait for each other");
   is_str(err.text, "schedule gpipe, 2 ranks, 2 micro-batches: deadlock: rank 0 at its item 1, B of "
          "micro-batch 0 on chunk 0, waits for B of stage 1 on rank 1", "the sentence names rank and item");
   s->item[1][0].mb = 2;
   ok(!runs(s, &err) && strstr(err.text, "rank 1, item 0: there is no"), "an item of no micro-batch: %s",
      err.text);
-  tc_sched_free(s);
-  if (tc_sched_new(&s, "zb", 2, 1, 1, &err) < 0) abort();
+  tc_pipeline_free(s);
+  if (tc_pipeline_new(&s, "zb", 2, 1, 1, &err) < 0) abort();
   struct tc_item b = s->item[1][1];
   s->item[1][1] = s->item[1][2];
   s->item[1][2] = b;
   ok(!runs(s, &err) && strstr(err.text, "rank 1, item 1: W of micro-batch 0 on chunk 0 comes before its B"),
      "W before B: %s", err.text);
-  tc_sched_free(s);
+  tc_pipeline_free(s);
 }
 
 /* Work, chunk and micro-batch at and beyond their limits: what is asked before anything is counted by them. */
@@ -476,16 +476,16 @@ static void test_limits(void)
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     struct tc_err err = { 0 };
-    struct tc_sched *s;
+    struct tc_pipeline *s;
     char want[200];
-    if (tc_sched_new(&s, bad[i].name, 2, 1, 2, &err) < 0) abort();
+    if (tc_pipeline_new(&s, bad[i].name, 2, 1, 2, &err) < 0) abort();
     s->item[0][1] = bad[i].x;
     snprintf(want, sizeof want, "schedule %s, rank 0, item 1: there is no work %d of micro-batch %d on chunk %d",
              bad[i].name, bad[i].x.work, bad[i].x.mb, bad[i].x.chunk);
-    is_int(tc_sched_check(s, &err), TC_ELAYOUT, "%s: work %d, chunk %d, micro-batch %d", bad[i].name,
+    is_int(tc_pipeline_check(s, &err), TC_ELAYOUT, "%s: work %d, chunk %d, micro-batch %d", bad[i].name,
            bad[i].x.work, bad[i].x.chunk, bad[i].x.mb);
     is_str(err.text, want, "... in these words");
-    tc_sched_free(s);
+    tc_pipeline_free(s);
   }
 }
 
@@ -506,19 +506,19 @@ static void test_refusals(void)
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     struct tc_err err = { 0 };
-    struct tc_sched *s = NULL;
-    int rc = tc_sched_new(&s, bad[i].name, bad[i].p, bad[i].v, bad[i].m, &err);
+    struct tc_pipeline *s = NULL;
+    int rc = tc_pipeline_new(&s, bad[i].name, bad[i].p, bad[i].v, bad[i].m, &err);
     ok(rc == bad[i].status && !s && strstr(err.text, bad[i].text), "refused: %s", err.text);
   }
-  ok(!tc_sched_name(-1) && !tc_sched_name(5) && !strcmp(tc_sched_name(4), "zb"), "names end");
+  ok(!tc_pipeline_name(-1) && !tc_pipeline_name(5) && !strcmp(tc_pipeline_name(4), "zb"), "names end");
 }
 
 int main(void)
 {
-  for (int i = 0; tc_sched_name(i); i++) {
-    bool chunks = !strcmp(tc_sched_name(i), "interleaved");
+  for (int i = 0; tc_pipeline_name(i); i++) {
+    bool chunks = !strcmp(tc_pipeline_name(i), "interleaved");
     for (int v = chunks ? 2 : 1; v <= (chunks ? 4 : 1); v += 2)
-      for (int k = 0; k < N_SIZES; k++) test_formulas(tc_sched_name(i), v, sizes[k]);
+      for (int k = 0; k < N_SIZES; k++) test_formulas(tc_pipeline_name(i), v, sizes[k]);
   }
   test_zb_costs();
   test_transfers("naive", 1, never);

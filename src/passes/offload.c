@@ -1,0 +1,21 @@
+/* offload.c - the optimizer's state, and weights that are stored apart, in host memory. The copies around
+ * their use are made where placements are inferred (place.c). */
+#include "src/passes/passes.h"
+
+int tc_offload(struct tc_graph *g, int offload, bool adamw, struct tc_err *err)
+{
+  bool any = false;
+  for (int32_t i = 0; i < g->n_params && offload; i++) {
+    struct tc_param *p = &g->param[i];
+    bool apart = !tc_layout_equal(&p->store, &p->use);
+    p->offload = (uint8_t)offload;
+    any |= adamw || apart || p->master != p->weight;
+    if (p->master != p->weight) g->tensor[p->master].space = TC_HOST;
+    if (apart) g->tensor[p->weight].space = TC_HOST;
+  }
+  if (offload && !any)
+    return tc_fail(err, TC_EUSER, "parallel.offload: there is nothing to offload, since weights are "
+                   "stored where they are used and train.optimizer = sgd keeps no state; "
+                   "parallel.data = zero3 stores weights apart");
+  return 0;
+}

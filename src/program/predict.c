@@ -1,0 +1,54 @@
+/* predict.c - what one step of a program sends, and the staging that its transfers take, of the numbers
+ * that the executor uses (collective.h). */
+#include "src/program/predict.h"
+#include "src/program/collective.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int64_t tc_program_staging(const struct tc_program *p, const struct tc_mesh *m, int rank)
+{
+  int64_t bytes = 0;
+  const struct tc_actions *s = p->actions;
+  for (int32_t i = 0; i < s->n_body; i++) {
+    const struct tc_node *n = &p->graph->node[s->body[i]];
+    int pack, unpack, times = n->op == TC_OP_RESHARD ? tc_actions_most(s, n->id) : 0;
+    for (int k = 0; times && k < n->n_in; k++)
+      bytes += times * tc_collective_packs(p->graph, n, k, m, rank, &pack, &unpack);
+  }
+  return bytes;
+}
+
+/* A number that stands for a tensor's address: offsets of the two regions, kept apart. */
+static void *stand_in(const struct tc_arena *a, int32_t t)
+{
+  return (void *)(uintptr_t)(a->off[t] + ((int64_t)a->region[t] + 1) * (INT64_C(1) << 44));
+}
+
+void tc_program_bytes(const struct tc_program *p, const struct tc_mesh *m, int rank, int axis,
+                      struct tc_comm_counters *out)
+{
+  const struct tc_graph *g = p->graph;
+  memset(out, 0, sizeof *out);
+  int size = m->size[axis], coord = tc_mesh_coord(m, rank, axis);
+  for (int32_t i = 0; i < p->actions->n; i++) {
+    const struct tc_action *a = &p->actions->action[i];
+    const struct tc_node *n = &g->node[a->node];
+    if (a->kind != TC_ISSUE || n->axis != axis || size == 1) continue;
+    int coll = tc_collective_coll(n, coord);
+    if (coll == TC_COLLS) continue;
+    struct tc_part *part = tc_calloc((size_t)n->n_in, sizeof *part);
+    for (int k = 0; k < n->n_in; k++) {
+      part[k].src = stand_in(p->arena, tc_in(g, n, k));
+      part[k].dst = stand_in(p->arena, tc_out(g, n, k));
+    }
+    int parts = tc_collective_parts(g, n, m, rank, part);
+    struct tc_coll_count *c = n->control ? &out->ctl[coll] : &out->data[coll];
+    int64_t elem = (int64_t)tc_dtype_bytes(g->tensor[tc_in(g, n, 0)].dtype);
+    c->calls++;
+    for (int k = 0; k < parts; k++)
+      c->bytes += tc_coll_bytes(coll, size, coord, tc_collective_root(n, coord), part[k].count,
+                                part[k].block, elem);
+    free(part);
+  }
+}
