@@ -212,7 +212,8 @@ check_end() {                        # WHAT SECONDS: $job ended well, $out is th
 }
 
 same_end() {                         # WHAT: $out is the undisturbed run's equal
-  is "$(last_step "$out")" "$STEPS" "$1: all steps are done"
+  is "$(last_step "$out")" "$STEPS" "$1: all steps are done" ||
+    { note_file "$log" 60; note "$(on_head scontrol show job "$job" | grep -E 'State|Time|Restarts')"; }
   diff <(losses "$out") <(losses "$calm") > "$shared/diff.out"
   ok $? "$1: every loss is the undisturbed run's" || note_file "$shared/diff.out"
   timeout 900 "$program" ckpt diff "$out/ckpt" "$calm/ckpt" > "$shared/diff.out" 2>&1
