@@ -1,7 +1,7 @@
 # The layers of src/ORDER as archives, top first; io/ and kernels/ have their own lists.
 bin_PROGRAMS += tercio
 tercio_SOURCES = %D%/cmd/main.c
-EXTRA_DIST += %D%/ORDER
+EXTRA_DIST += %D%/ORDER %D%/cmd/completion.bash
 
 noinst_LIBRARIES += libtercio_app.a
 libtercio_app_a_SOURCES = \
@@ -19,6 +19,8 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/comm.c \
   %D%/cmd/comm_bench.c \
   %D%/cmd/comm_bench.h \
+  %D%/cmd/completion.c \
+  %D%/cmd/completion.h \
   %D%/cmd/data.c \
   %D%/cmd/graph.c \
   %D%/cmd/place.c \
@@ -31,6 +33,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/plan/table.c \
   %D%/cmd/report.c \
   %D%/cmd/save.c \
+  %D%/cmd/share.c \
   %D%/cmd/train.c \
   %D%/report/data.c \
   %D%/report/draw.c \

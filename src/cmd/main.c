@@ -5,6 +5,7 @@
 #include "ac_config.h"
 #include "src/base/base.h"
 #include "src/cmd/cmd.h"
+#include "src/cmd/completion.h"
 #include "src/launch/process.h"
 #include "src/run/versions.h"
 #include "src/launch/stop.h"
@@ -107,6 +108,7 @@ static void print_help(void)
   for (int i = 0; i < N_COMMANDS; i++)
     printf("  tercio %-6s %s\n", commands[i].cmd.name, commands[i].cmd.usage);
   printf("  tercio --help | --version | --man\n"
+         "  tercio --share                the folder of train.sbatch and, installed, of examples/\n"
          "  tercio COMMAND --help         the command, with its options\n\n"
          "A run file has [section] lines and \"key = value\" lines. Every key is also a flag,\n"
          "--section.key=value, which overrides the file; the run file is optional.\n\n"
@@ -219,6 +221,8 @@ static void print_man(void)
   }
   printf(".PP\n.BR \"tercio \\-\\-help\" ,\n.B tercio\n.I COMMAND\n.B \\-\\-help\n"
          "and\n.B tercio \\-\\-version\nprint help and versions.\n"
+         ".B tercio \\-\\-share\nprints the folder of train.sbatch and, of an installed program, of examples/:\n"
+         ".IP\n.EX\nsbatch $(tercio \\-\\-share)/train.sbatch run.ini\n.EE\n"
          ".SH OPTIONS\n");
   tc_config_help(stdout, true);
   printf(".SH CHECKPOINTS\n");
@@ -260,6 +264,27 @@ static void print_man(void)
          ".SH SEE ALSO\n.BR sbatch (1),\n.BR srun (1),\n.BR mpirun (1)\n");
 }
 
+static int print_share(void)
+{
+  struct tc_err err;
+  char *folder = tc_cmd_share(), *real = folder ? realpath(folder, NULL) : NULL;
+  if (real) printf("%s\n", real);
+  else tc_fail(&err, TC_EUSER, "cannot find train.sbatch in ../share/tercio, slurm or ../slurm from the program's "
+               "folder; was Tercio installed with make install?");
+  const int status = real ? 0 : tc_say_failure(&err);
+  free(folder);
+  free(real);
+  return status;
+}
+
+static void print_completion(void)
+{
+  tc_completion_begin(stdout);
+  for (int i = 0; i < N_COMMANDS; i++)
+    tc_completion_command(stdout, commands[i].cmd.name, commands[i].cmd.usage);
+  tc_cmd_ckpt_completion(stdout);
+}
+
 /* ---- commands ------------------------------------------------------------------------------ */
 
 static bool is_help(const char *arg)
@@ -297,6 +322,8 @@ static int run_command(int argc, char **argv)
   if (is_help(argv[0]) || strcmp(argv[0], "help") == 0) return print_help(), 0;
   if (strcmp(argv[0], "--version") == 0) return print_version(), 0;
   if (strcmp(argv[0], "--man") == 0) return print_man(), 0;
+  if (strcmp(argv[0], "--share") == 0) return print_share();
+  if (strcmp(argv[0], "--completion") == 0) return print_completion(), 0;
   const int i = find_command(argv[0]);
   if (i < 0) return unknown_command(argv[0]);
   for (int a = 1; a < argc && !(commands[i].how & HELP_OWN); a++)

@@ -279,7 +279,9 @@ int tc_opt_set(struct tc_config *c, const struct tc_opt *o, const char *value, c
   case T_INT: good = set_int(o, value, field); break;
   case T_REAL:
   case T_FLOAT: good = set_real(o, value, field); break;
-  case T_STR: good = set_text(c, o, value, field); break;
+  case T_STR:
+  case T_FILE:
+  case T_DIR: good = set_text(c, o, value, field); break;
   case T_BOOL:
     good = find_choice("yes|no", value) >= 0;
     if (good) *(bool *)field = strcmp(value, "yes") == 0;

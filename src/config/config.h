@@ -1,7 +1,7 @@
 /* config.h - the run file and the command line, as one struct with a field an option.
  *
  * Field of section "train", key "lr": cfg->train_lr. INT is int64_t (auto: TC_AUTO), REAL double
- * (auto: below 0), STR char *, BOOL bool, LIST struct tc_list. Flags override the run file. */
+ * (auto: below 0), STR, FILE and DIR char *, BOOL bool, LIST struct tc_list. Flags override the run file. */
 #ifndef TC_CONFIG_H
 #define TC_CONFIG_H
 
@@ -16,6 +16,8 @@ struct tc_list { char **item; int n; };
 #define TC_FIELD_REAL double
 #define TC_FIELD_FLOAT double
 #define TC_FIELD_STR char *
+#define TC_FIELD_FILE char *
+#define TC_FIELD_DIR char *
 #define TC_FIELD_BOOL bool
 #define TC_FIELD_LIST struct tc_list
 struct tc_config {
@@ -62,6 +64,9 @@ int tc_config_next_change(const struct tc_config *was, const struct tc_config *i
                           struct tc_config_change *out);
 /* Local. Option number `option` of *to becomes that of *from, which stays its owner. */
 void tc_config_copy(struct tc_config *to, const struct tc_config *from, int option);
+/* The options as words for a shell's completion, one a line: "--section.key=a|b|c", with N, X, TEXT, FILE,
+ * DIR or FILES for what a value is. */
+void tc_config_words(FILE *f);
 /* All options with types, defaults and help, as text (for --help) or man page source. */
 void tc_config_help(FILE *f, bool man);
 

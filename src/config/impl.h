@@ -4,7 +4,7 @@
 
 #include "src/config/config.h"
 
-enum tc_opt_type { T_INT, T_REAL, T_FLOAT, T_STR, T_BOOL, T_LIST };
+enum tc_opt_type { T_INT, T_REAL, T_FLOAT, T_STR, T_FILE, T_DIR, T_BOOL, T_LIST };
 
 struct tc_opt {
   const char *section, *key, *name;      /* name: "section.key" */

@@ -39,7 +39,9 @@ static void print_value(FILE *f, const struct tc_config *c, const struct tc_opt 
     else print_real(f, *(const double *)p);
     break;
   case T_BOOL: fputs(*(const bool *)p ? "yes" : "no", f); break;
-  case T_STR: fputs(*(char *const *)p, f); break;
+  case T_STR:
+  case T_FILE:
+  case T_DIR: fputs(*(char *const *)p, f); break;
   case T_LIST: {
     const struct tc_list *l = p;
     for (int i = 0; i < l->n; i++) fprintf(f, "%s%s", i ? " " : "", l->item[i]);
@@ -100,6 +102,7 @@ void tc_config_copy(struct tc_config *to, const struct tc_config *from, int opti
 {
   static const size_t size[] = { [T_INT] = sizeof(int64_t), [T_REAL] = sizeof(double),
                                  [T_FLOAT] = sizeof(double), [T_STR] = sizeof(char *),
+                                 [T_FILE] = sizeof(char *), [T_DIR] = sizeof(char *),
                                  [T_BOOL] = sizeof(bool), [T_LIST] = sizeof(struct tc_list) };
   const struct tc_opt *o = &tc_opts[option];
   memcpy(tc_opt_field(to, o), tc_opt_field(from, o), size[o->type]);
@@ -123,7 +126,8 @@ static void name_value(const struct tc_opt *o, char *text, size_t size, const ch
                        int *range_len)
 {
   static const char *const name[] = { [T_INT] = "N", [T_REAL] = "X", [T_FLOAT] = "X",
-                                      [T_STR] = "TEXT", [T_BOOL] = "yes|no", [T_LIST] = "FILES" };
+                                      [T_STR] = "TEXT", [T_FILE] = "FILE", [T_DIR] = "DIR",
+                                      [T_BOOL] = "yes|no", [T_LIST] = "FILES" };
   *text = '\0';
   *range = NULL;
   if (!*o->values) tc_text_add(text, size, "%s", name[o->type]);
@@ -157,6 +161,17 @@ static void print_opt(FILE *f, const struct tc_opt *o, bool man)
   put(f, man, o->help);
   put(f, man, *o->help ? tail : tail + (*tail == ' '));
   fputc('\n', f);
+}
+
+void tc_config_words(FILE *f)
+{
+  for (int i = 0; i < TC_N_OPTS; i++) {
+    char value[80];
+    const char *range;
+    int range_len;
+    name_value(&tc_opts[i], value, sizeof value, &range, &range_len);
+    fprintf(f, "--%s=%s\n", tc_opts[i].name, value);
+  }
 }
 
 void tc_config_help(FILE *f, bool man)

@@ -31,6 +31,8 @@ static const struct card {
 };
 enum { N_CARDS = sizeof cards / sizeof *cards };
 
+const char *tc_plan_device_name(int i) { return i < N_CARDS ? cards[i].name : NULL; }
+
 enum unit { BYTES, SECONDS, NUMBER };
 static const struct { const char *key; size_t at; int unit; } fields[] = {
 #define F(key, member, unit) { key, offsetof(struct tc_cluster, member), unit }

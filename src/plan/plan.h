@@ -64,6 +64,8 @@ void tc_cluster_done(struct tc_cluster *k);
 /* Local. The device of devices.def that a driver calls `gpu` ("NVIDIA A100-SXM4-80GB"); NULL: none.
  * Cards on PCI Express are slower than devices.def has them, so they are none. */
 const char *tc_plan_device_of(const char *gpu);
+/* The name of device `i` of devices.def; NULL: there are not so many. */
+const char *tc_plan_device_name(int i);
 /* Local. Whether `gpu` is one of devices.def that Tercio does not run on. */
 bool tc_plan_too_old(const char *gpu);
 /* Local. "80GB", "80e9", "1.5 GiB" into bytes; -1 if it is none of these. */

@@ -17,7 +17,7 @@
 
 /* An option as --help describes it. */
 struct known {
-  char name[80], values[120];           /* "train.lr"; "auto|N", "X", "TEXT", "FILES", "a|b" */
+  char name[80], values[120];           /* "train.lr"; "auto|N", "X", "TEXT", "FILE", "DIR", "FILES", "a|b" */
   char open, close;                     /* of the range; 0: there is none */
   long double lo, hi;
   bool as_float;
@@ -139,7 +139,9 @@ static bool list_is_good(const char *value)
 static bool is_good(const struct known *k, const char *value)
 {
   if (k->open) return number_is_good(k, value);
-  if (strcmp(k->values, "TEXT") == 0) return text_is_good(value);
+  const char *const text[] = { "TEXT", "FILE", "DIR" };
+  for (int i = 0; i < 3; i++)
+    if (strcmp(k->values, text[i]) == 0) return text_is_good(value);
   if (strcmp(k->values, "FILES") == 0) return list_is_good(value);
   return has_part(k->values, value);
 }

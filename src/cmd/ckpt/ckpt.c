@@ -17,6 +17,7 @@
 
 #include "io/folder.h"
 #include "src/cmd/cmd.h"
+#include "src/cmd/completion.h"
 
 /* ---- output ----------------------------------------------------------------------- */
 
@@ -324,6 +325,15 @@ void tc_cmd_ckpt_man(FILE *f)
   }
   fputs(".PP\nDIR is a step\\(aqs folder or the folder of steps, of which the newest is taken;\n"
         "run/ckpt where it may be left out.\n", f);
+}
+
+void tc_cmd_ckpt_completion(FILE *f)
+{
+  for (int i = 0; i < N_SUBS; i++) {
+    char name[40];
+    snprintf(name, sizeof name, "ckpt %s", subs[i].name);
+    tc_completion_command(f, name, subs[i].args);
+  }
 }
 
 static bool is_help(const char *s)

@@ -1,7 +1,7 @@
 /* emit.c - a layout as a folder that runs: run.ini; device.ini, by which the run predicts
  * its own time; and job.sbatch, which is slurm/train.sbatch with this job's numbers in its #SBATCH
- * lines and its run file filled in. The template is looked for beside the program, in the source tree and where `make install` puts
- * it. */
+ * lines and its run file filled in. */
+#include "src/cmd/cmd.h"
 #include "src/cmd/plan/plan.h"
 
 #include <errno.h>
@@ -11,32 +11,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Folders from the program's own: a build in the source tree, beside it, installed. */
-static const char *const places[] = { "slurm/train.sbatch", "../slurm/train.sbatch",
-                                      "../share/tercio/train.sbatch" };
-
-static int find_template(const struct tc_plan_job *j, char *program, size_t size, char **out,
-                         struct tc_err *err)
+static int find_template(const struct tc_plan_job *j, char **out, struct tc_err *err)
 {
-  ssize_t n = readlink("/proc/self/exe", program, size - 1);
-  program[n > 0 ? n : 0] = 0;
   *out = NULL;
   if (j->template) {
     *out = tc_strdup(j->template);
     return 0;
   }
-  char *slash = strrchr(program, '/');
-  int dir = slash ? (int)(slash - program) : 0;
-  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-    char *path = tc_sprintf("%.*s/%s", dir, program, places[i]);
-    if (access(path, R_OK) == 0) {
-      *out = path;
-      return 0;
-    }
-    free(path);
-  }
-  return tc_fail(err, TC_EUSER, "cannot find slurm/train.sbatch, which --emit sbatch fills in; say "
-                 "where it is: --template FILE");
+  char *folder = tc_cmd_share();
+  if (folder) *out = tc_sprintf("%s/train.sbatch", folder);
+  free(folder);
+  return *out ? 0 : tc_fail(err, TC_EUSER, "cannot find slurm/train.sbatch, which --emit sbatch fills in; say "
+                            "where it is: --template FILE");
 }
 
 static int save(const char *path, const char *text, mode_t mode, struct tc_err *err)
@@ -103,9 +89,9 @@ static void put_line(FILE *f, const char *line, const struct tc_plan_job *j, con
 
 static int put_job(const struct tc_plan_job *j, const char *dir, struct tc_err *err)
 {
-  char program[4096], *path = NULL, *text = NULL, *line = NULL;
+  char *path = NULL, *text = NULL, *line = NULL;
   size_t size = 0, cap = 0;
-  TC_TRY(find_template(j, program, sizeof program, &path, err));
+  TC_TRY(find_template(j, &path, err));
   FILE *in = fopen(path, "r");
   if (!in) {
     int rc = tc_fail(err, TC_EUSER, "cannot read %s: %s", path, strerror(errno));
@@ -115,6 +101,7 @@ static int put_job(const struct tc_plan_job *j, const char *dir, struct tc_err *
   FILE *f = open_memstream(&text, &size);
   TC_ASSERT(f);
   char *ini = tc_sprintf("%s/run.ini", dir), *job = tc_sprintf("%s/job.sbatch", dir);
+  char *program = tc_cmd_program();
   char *ini_word = shell_word(ini), *program_word = shell_word(program);
   bool seen = false;
   while (getline(&line, &cap, in) > 0) {
@@ -129,6 +116,7 @@ static int put_job(const struct tc_plan_job *j, const char *dir, struct tc_err *
   free(line);
   free(text);
   free(ini);
+  free(program);
   free(ini_word);
   free(program_word);
   free(job);

@@ -31,7 +31,7 @@ static int run(const char *word, int out, char *said, size_t size)
 
 int main(void)
 {
-  static const char *const word[] = { "--help", "--version", "--man", "help" };
+  static const char *const word[] = { "--help", "--version", "--man", "--completion", "help" };
   const char *tmp = getenv("TMPDIR");
   char said[2000], text[200] = "";
   int pipe_fd[2];
