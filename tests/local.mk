@@ -165,6 +165,7 @@ test_headers = \
 script_tests = \
   %D%/check-includes \
   %D%/check-cli \
+  %D%/check-completion \
   %D%/check-cuda \
   %D%/check-mutate \
   %D%/check-transcripts \
@@ -180,6 +181,7 @@ script_tests = \
   %D%/mpi/m_data \
   %D%/mpi/m_export \
   %D%/mpi/m_hang \
+  %D%/mpi/m_install \
   %D%/mpi/m_metrics \
   %D%/mpi/m_cuda \
   %D%/mpi/m_pipe \
