@@ -37,6 +37,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/train.c \
   %D%/report/data.c \
   %D%/report/draw.c \
+  %D%/report/layouts.c \
   %D%/report/page.c \
   %D%/report/plan.c \
   %D%/report/report.h \

@@ -186,6 +186,7 @@ script_tests = \
   %D%/mpi/m_cuda \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \
+  %D%/mpi/m_report \
   %D%/mpi/m_reshard \
   %D%/mpi/m_signals \
   %D%/mpi/m_plan \

@@ -123,17 +123,19 @@ static int run(const struct ask *a, struct tc_err *err)
     return tc_fail(err, TC_EUSER, "'%s' is no folder; name the run's (its run.out)", a->folder);
   char *run_path = tc_sprintf("%s/run.json", a->folder);
   char *metrics_path = tc_sprintf("%s/metrics.jsonl", a->folder);
+  struct tc_layouts layouts = { 0 };
   struct tc_metrics m = { 0 };
   struct tc_timeline t = { 0 };
   struct tc_err note = { 0 };
   json_t *o = NULL;
   int rc = tc_run_read(&o, run_path, err);
-  if (!rc) rc = tc_metrics_read(&m, metrics_path, err);
+  if (!rc) tc_layouts_read(&layouts, o);
+  if (!rc) rc = tc_metrics_read(&m, metrics_path, layouts.after, err);
   if (!rc && m.broken)
     tc_warn("%s: %lld line%s cannot be read and %s left out (the first is line %lld)", metrics_path,
             (long long)m.broken, m.broken == 1 ? "" : "s", m.broken == 1 ? "is" : "are",
             (long long)m.first_broken);
-  struct tc_page page = { .folder = a->folder, .run = o, .m = &m };
+  struct tc_page page = { .folder = a->folder, .run = o, .layouts = &layouts, .m = &m };
   if (!rc && (rc = read_trace(&page, &t, a, &note)) < 0) *err = note;
   if (!rc && a->json) {
     json_t *figures = tc_report_plan(&page);
@@ -144,6 +146,7 @@ static int run(const struct ask *a, struct tc_err *err)
   if (!rc && a->out) rc = write_page(&page, a->out, err);
   if (!rc && a->out && !a->json) printf("%s: steps %lld to %lld%s\n", a->out, (long long)m.first_step,
                   (long long)m.last_step, page.t ? ", with a timeline" : "");
+  tc_layouts_free(&layouts);
   tc_metrics_free(&m);
   tc_timeline_free(&t);
   json_decref(o);

@@ -64,10 +64,11 @@ void tc_series_thin(struct tc_series *s, int most)
   s->n = n;
 }
 
-double tc_series_recent(const struct tc_series *s)
+double tc_series_recent(const struct tc_series *s, int64_t after)
 {
   double last[50];
-  int n = TC_MIN(s->n, 50);
+  int n = 0;
+  while (n < TC_MIN(s->n, 50) && s->x[s->n - 1 - n] > (double)after) n++;
   if (!n) return NAN;
   memcpy(last, s->y + s->n - n, (size_t)n * sizeof *last);
   return tc_median(last, n);
@@ -100,6 +101,14 @@ int tc_metrics_slowest(const struct tc_metrics *m)
   return worst;
 }
 
+/* Another layout begins: its figures are its own. */
+static void drop_figures(struct tc_metrics *m)
+{
+  json_decref(m->comm);
+  m->comm = NULL;
+  m->comm_step = m->slow_steps = m->n_slow = 0;
+}
+
 static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct tc_err *err)
 {
   const json_t *step = json_object_get(o, "step"), *val = json_object_get(o, "val_loss");
@@ -116,6 +125,7 @@ static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct t
                    "into one folder?", path, (long long)m->lines, (long long)at,
                    (long long)m->last_step);
   if (first) m->first_step = at;
+  if (at > m->after && m->last_step <= m->after) drop_figures(m);
   m->last_step = at;
   m->tokens = json_number_value(json_object_get(o, "tokens"));
   m->seconds += json_number_value(ms) * 1e-3;
@@ -134,10 +144,11 @@ static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct t
   return 0;
 }
 
-int tc_metrics_read(struct tc_metrics *m, const char *path, struct tc_err *err)
+int tc_metrics_read(struct tc_metrics *m, const char *path, int64_t after, struct tc_err *err)
 {
   struct stat st;
   memset(m, 0, sizeof *m);
+  m->after = after;
   if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
     return tc_fail(err, TC_EUSER, "%s is not a regular file", path);   /* it may never end */
   FILE *f = fopen(path, "r");
@@ -157,6 +168,7 @@ int tc_metrics_read(struct tc_metrics *m, const char *path, struct tc_err *err)
   if (!rc && m->lines == m->broken)
     rc = tc_fail(err, TC_EUSER, "%s has no line with a step and its step_ms; is this a file of "
                  "tercio train?", path);
+  if (m->last_step <= after) drop_figures(m);
   fclose(f);
   free(line);
   if (rc < 0) tc_metrics_free(m);

@@ -116,6 +116,19 @@ static void put_grid(FILE *f, const struct axes *a)
           HIGH - 2);
 }
 
+/* A line between the last step of one layout and the first of the next. */
+static void put_marks(FILE *f, const struct axes *a, const struct tc_layouts *l)
+{
+  for (int i = 0; l && i < l->n; i++) {
+    const double x = (double)l->change[i].after_step + 0.5;
+    if (x <= a->x0 || x >= a->x1) continue;
+    fprintf(f, "<line class=\"mark\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"><title>after step %lld: ",
+            at_x(a, x), at_x(a, x), TOP, HIGH - BOTTOM, (long long)l->change[i].after_step);
+    tc_html(f, l->change[i].text);
+    fprintf(f, "</title></line>\n");
+  }
+}
+
 void tc_chart_svg(FILE *f, const struct tc_chart *c)
 {
   fprintf(f, "<figure><figcaption>");
@@ -136,6 +149,7 @@ void tc_chart_svg(FILE *f, const struct tc_chart *c)
   fprintf(f, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s over steps\">\n", WIDE, HIGH,
           c->title);
   put_grid(f, &a);
+  put_marks(f, &a, c->layouts);
   for (int k = 0; k < 2 && c->line[k].s; k++) {
     const struct tc_series *s = c->line[k].s;
     if (s->n > 1) fprintf(f, "<polyline class=\"line %s\" points=\"", c->line[k].css);

@@ -25,7 +25,7 @@ static const char style[] =
   "white-space:nowrap}.key b{color:var(--fg)}.key i{display:inline-block;width:.75em;height:.75em;"
   "border-radius:2px;margin-right:.3em}\n"
   "svg{width:100%;height:auto;display:block}text{fill:var(--fg);font-size:12px}.tick{fill:var(--dim);"
-  "font-size:11px}.who{font-size:12px}.grid{stroke:var(--rule);stroke-width:1}.lane{fill:var(--lane)}\n"
+  "font-size:11px}.who{font-size:12px}.grid{stroke:var(--rule);stroke-width:1}.lane{fill:var(--lane)}.mark{stroke:var(--dim);stroke-width:1;stroke-dasharray:4 3}\n"
   ".mb{fill:#fff;font-size:11px;text-anchor:middle;pointer-events:none}.wide{overflow-x:auto}"
   ".wide svg{min-width:760px}\n"
   ".line{fill:none;stroke-width:1.6;stroke-linejoin:round}.l-a{stroke:var(--a)}.l-b{stroke:var(--b)}"
@@ -88,9 +88,15 @@ static void put_lead(FILE *f, const struct tc_page *p)
   } else {
     fprintf(f, "; <b>the loss is not a number</b>");
   }
-  fprintf(f, ". It ran at <b>%s tokens/s</b>, %s ms a step.</p>\n",
-          tc_si(a, sizeof a, tc_series_recent(&m->rate)),
-          tc_si(b, sizeof b, tc_series_recent(&m->ms)));
+  if (m->last_step <= m->after) {
+    fprintf(f, ". No step has ended on the present layout yet.</p>\n");
+    return;
+  }
+  fprintf(f, ". It ran at <b>%s tokens/s</b>, %s ms a step",
+          tc_si(a, sizeof a, tc_series_recent(&m->rate, m->after)),
+          tc_si(b, sizeof b, tc_series_recent(&m->ms, m->after)));
+  if (m->after >= m->first_step) fprintf(f, ", on the present layout (from step %lld)", (long long)m->after + 1);
+  fprintf(f, ".</p>\n");
 }
 
 /* "node1, node2, node3 and 29 more" */
@@ -108,6 +114,21 @@ static void put_hosts(char *buf, size_t size, const json_t *ranks)
   }
   size_t at = strlen(buf);
   if (nodes > 4) snprintf(buf + at, size - at, " and %d more", nodes - 4);
+}
+
+/* The last changes of layout. */
+static void put_changes(FILE *f, const struct tc_layouts *l)
+{
+  enum { SHOWN = 5 };
+  const int first = TC_MAX(l->n - SHOWN, 0);
+  if (!l->n) return;
+  fprintf(f, "<dt>Changes</dt><dd>");
+  if (first) fprintf(f, "%d earlier ones; ", first);
+  for (int i = first; i < l->n; i++) {
+    fprintf(f, "%sfrom step %lld: ", i > first ? "; " : "", (long long)l->change[i].after_step + 1);
+    tc_html(f, l->change[i].text);
+  }
+  fprintf(f, "</dd>\n");
 }
 
 static void put_facts(FILE *f, const struct tc_page *p)
@@ -145,6 +166,7 @@ static void put_facts(FILE *f, const struct tc_page *p)
            (long long)m->first_step, (long long)m->last_step, m->seconds,
            (long long)tc_json_int(p->run, "start_step"));
   fact(f, "Steps", v);
+  put_changes(f, p->layouts);
   if (m->broken) {
     snprintf(v, sizeof v, "%lld line%s of metrics.jsonl, which cannot be read (the first is line "
              "%lld)", (long long)m->broken, m->broken == 1 ? "" : "s", (long long)m->first_broken);
@@ -161,18 +183,33 @@ static void put_facts(FILE *f, const struct tc_page *p)
   fprintf(f, "</dl>\n");
 }
 
+/* A copy that is drawn: figures are made of all points. */
+static struct tc_series thinned(const struct tc_series *s)
+{
+  struct tc_series copy = { .x = tc_calloc((size_t)s->n + 1, sizeof *s->x),
+                            .y = tc_calloc((size_t)s->n + 1, sizeof *s->y), .n = s->n };
+  for (int i = 0; i < s->n; i++) copy.x[i] = s->x[i], copy.y[i] = s->y[i];
+  tc_series_thin(&copy, 600);
+  return copy;
+}
+
 static void put_charts(FILE *f, const struct tc_page *p)
 {
-  struct tc_metrics *m = p->m;
-  struct tc_series *s[] = { &m->loss, &m->val, &m->norm, &m->rate };
-  for (int i = 0; i < 4; i++) tc_series_thin(s[i], 600);
+  const struct tc_metrics *m = p->m;
+  const struct tc_layouts *l = p->layouts;
+  struct tc_series loss = thinned(&m->loss), val = thinned(&m->val), norm = thinned(&m->norm),
+                   rate = thinned(&m->rate);
   fprintf(f, "<h2>Training</h2>\n<div class=\"charts\">\n");
-  tc_chart_svg(f, &(struct tc_chart){ "Loss", "", { { &m->loss, "training", "l-a" },
-                                                    { &m->val, "validation", "l-b" } }, false });
-  tc_chart_svg(f, &(struct tc_chart){ "Norm of the gradients", "",
-                                      { { &m->norm, "last", "l-a" } }, false });
-  tc_chart_svg(f, &(struct tc_chart){ "Speed", " tokens/s", { { &m->rate, "last", "l-a" } }, true });
+  tc_chart_svg(f, &(struct tc_chart){ "Loss", "", { { &loss, "training", "l-a" },
+                                                    { &val, "validation", "l-b" } }, false, l });
+  tc_chart_svg(f, &(struct tc_chart){ "Norm of the gradients", "", { { &norm, "last", "l-a" } }, false, l });
+  tc_chart_svg(f, &(struct tc_chart){ "Speed", " tokens/s", { { &rate, "last", "l-a" } }, true, l });
   fprintf(f, "</div>\n");
+  if (l->n) fprintf(f, "<p class=\"note\">Dashed lines: changes of layout, batch or number of ranks.</p>\n");
+  tc_series_free(&loss);
+  tc_series_free(&val);
+  tc_series_free(&norm);
+  tc_series_free(&rate);
 }
 
 /* ---- the timeline ------------------------------------------------------------------------ */
@@ -196,6 +233,8 @@ static void put_timeline(FILE *f, const struct tc_page *p)
     all += (t->end_us - t->begin_us) * 1e-2;
     for (int k = 0; k < TC_EV_KINDS; k++) part[k] += t->lane[i].busy_us[k];
   }
+  if (t->step <= p->m->after)
+    fprintf(f, "<p class=\"note\">This trace is from before the last change of layout.</p>\n");
   fprintf(f, "<p>Step %lld of the traced %lld to %lld took %.4g ms. The ranks computed <b>%.1f %%</b> of "
           "it (forward %.1f %%, backward %.1f %%, update %.1f %%) and waited for transfers %.1f %%. "
           "Numbers are micro-batches.</p>\n<p>", (long long)t->step, (long long)t->first_step,
@@ -342,7 +381,12 @@ static void put_bytes(FILE *f, const struct tc_page *p)
     json_object_foreach(json_object_get(want, axes[i]), kind, v)
       most = TC_MAX(most, json_number_value(json_object_get(v, "bytes")));
   }
-  fprintf(f, "<h2 id=\"bytes\">Bytes that rank 0 sends in a step</h2>\n<table><tr><th>axis and kind</th>"
+  fprintf(f, "<h2 id=\"bytes\">Bytes that rank 0 sends in a step</h2>\n");
+  if (!p->m->comm) {
+    fprintf(f, "<p class=\"note\">No step has ended on the present layout yet.</p>\n");
+    return;
+  }
+  fprintf(f, "<table><tr><th>axis and kind</th>"
           "<th></th><th>calls</th><th>counted in step %lld</th><th>predicted</th><th></th></tr>\n",
           (long long)p->m->comm_step);
   for (int i = 0; i < 4; i++) {

@@ -37,16 +37,26 @@ static json_t *bytes_of(const json_t *comm)
   return o;
 }
 
+static json_t *changes_of(const struct tc_layouts *l)
+{
+  json_t *list = json_array();
+  for (int i = 0; i < l->n; i++)
+    json_array_append_new(list, json_pack("{s:I,s:s}", "from_step", (json_int_t)l->change[i].after_step + 1,
+                                          "changed", l->change[i].text));
+  return list;
+}
+
 json_t *tc_report_plan(const struct tc_page *p)
 {
   const json_t *said = json_object_get(p->run, "predicted");
   const json_t *rank0 = json_array_get(json_object_get(p->run, "ranks"), 0);
-  double ms = tc_series_recent(&p->m->ms), rate = tc_series_recent(&p->m->rate);
-  double bubble = tc_series_recent(&p->m->bubble);
+  const int64_t after = p->m->after;
+  double ms = tc_series_recent(&p->m->ms, after), rate = tc_series_recent(&p->m->rate, after);
+  double bubble = tc_series_recent(&p->m->bubble, after);
   json_t *want = json_pack("{s:f,s:o}", "device_bytes", memory_of(p->run, true), "bytes",
                            bytes_of(json_object_get(rank0, "predicted_comm")));
   json_t *got = json_pack("{s:f,s:o}", "device_bytes", memory_of(p->run, false), "bytes",
-                          bytes_of(p->m->comm));
+                          p->m->comm ? bytes_of(p->m->comm) : json_null());
   const char *const keys[] = { "device", "step_s", "tokens_per_s", "mfu", "bubble" };
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     if (json_object_get(said, keys[i]))
@@ -62,9 +72,11 @@ json_t *tc_report_plan(const struct tc_page *p)
                           "times_median", s->times / (double)s->steps);
     json_object_set_new(got, "slowest", o);
   }
-  return json_pack("{s:I,s:I,s:I,s:o,s:o}", "first_step", (json_int_t)p->m->first_step, "last_step",
-                   (json_int_t)p->m->last_step, "broken_lines", (json_int_t)p->m->broken, "predicted",
-                   want, "measured", got);
+  json_t *o = json_pack("{s:I,s:I,s:I,s:I,s:o,s:o,s:o}", "first_step", (json_int_t)p->m->first_step, "last_step",
+                        (json_int_t)p->m->last_step, "layout_since", (json_int_t)TC_MAX(after + 1, p->m->first_step),
+                        "broken_lines", (json_int_t)p->m->broken, "changes", changes_of(p->layouts), "predicted",
+                        want, "measured", got);
+  return o;
 }
 
 enum unit { MS, RATE, PERCENT, BYTES };
@@ -119,7 +131,8 @@ void tc_report_plan_table(FILE *f, const struct tc_page *p)
     snprintf(name, sizeof name, "sent by rank 0 on %s in a step", axes[a]);
     if (json_number_value(x) > 0 || json_number_value(y) > 0) put_row(f, name, x, y, BYTES);
   }
-  fprintf(f, "</table>\n<p class=\"note\">Measured: the middle one of the last 50 steps. ");
+  fprintf(f, "</table>\n<p class=\"note\">Measured: the middle one of the last 50 steps%s. ",
+          p->layouts->n ? " on the present layout" : "");
   if (*device) {
     fprintf(f, "Predicted for the device ");
     tc_html(f, device);

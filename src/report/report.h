@@ -9,6 +9,17 @@
 #include "src/base/base.h"
 #include "src/monitor/event.h"
 
+/* ---- layouts.c: what a run ran on, from which step on ---- */
+
+struct tc_layout_change { int64_t after_step; char *text; };   /* "ranks 1 -> 2, pp 1 -> 2"; owned */
+struct tc_layouts {
+  struct tc_layout_change *change; int n, cap;   /* by step; owned */
+  int64_t after;                 /* the present layout's steps come after this one; 0: all */
+};
+/* From run.json; one without "layouts" has no changes. */
+void tc_layouts_read(struct tc_layouts *l, const json_t *run);
+void tc_layouts_free(struct tc_layouts *l);
+
 /* ---- data.c: run.json and metrics.jsonl ---- */
 
 struct tc_series { double *x, *y; int n, cap_x, cap_y; };   /* x increasing, y finite */
@@ -21,22 +32,24 @@ struct tc_metrics {
   int64_t first_step, last_step, lines;
   int64_t broken, first_broken;  /* lines left out; the number of the first */
   double tokens, seconds;        /* tokens since step 0; of the steps alone */
-  json_t *comm;                  /* "comm" of the last step that had no evaluation; owned */
+  int64_t after;                 /* the figures below are of the steps after this one */
+  json_t *comm;                  /* "comm" of the last step that had no evaluation; owned; NULL: no step */
   int64_t comm_step;
   struct tc_straggler_tally *slow;    /* by rank; owned */
   int n_slow, cap_slow;
   int64_t slow_steps;            /* that say which it was */
 };
-/* Lines that cannot be read are left out and counted. TC_EUSER: no line is left, or steps that come
- * twice. */
-int tc_metrics_read(struct tc_metrics *m, const char *path, struct tc_err *err);
+/* Lines that cannot be read are left out and counted. Steps up to `after` were of another layout: they are in
+ * the series, but not in the figures. TC_EUSER: no line is left, or steps that come twice. */
+int tc_metrics_read(struct tc_metrics *m, const char *path, int64_t after, struct tc_err *err);
 void tc_metrics_free(struct tc_metrics *m);
 /* The series in at most about `most` points; extremes and the last one are kept. */
 void tc_series_thin(struct tc_series *s, int most);
 void tc_series_free(struct tc_series *s);
 /* The rank that was so in most steps; -1: the lines don't say. */
 int tc_metrics_slowest(const struct tc_metrics *m);
-double tc_series_recent(const struct tc_series *s);   /* median of the last points; NAN if none */
+/* Median of the last points beyond x = after; NAN if there are none. */
+double tc_series_recent(const struct tc_series *s, int64_t after);
 
 /* run.json as an object that has what a page needs. *out is owned by the caller. */
 int tc_run_read(json_t **out, const char *path, struct tc_err *err);
@@ -76,6 +89,7 @@ struct tc_chart {
   const char *title, *unit;
   struct { const struct tc_series *s; const char *name, *css; } line[2];
   bool from_zero;
+  const struct tc_layouts *layouts;    /* their changes are marked; NULL: no marks */
 };
 void tc_chart_svg(FILE *f, const struct tc_chart *c);
 void tc_timeline_svg(FILE *f, const struct tc_timeline *t);
@@ -85,7 +99,8 @@ void tc_timeline_svg(FILE *f, const struct tc_timeline *t);
 struct tc_page {
   const char *folder;
   const json_t *run;
-  struct tc_metrics *m;
+  const struct tc_layouts *layouts;
+  const struct tc_metrics *m;
   const struct tc_timeline *t;   /* NULL: no trace */
   const char *trace_note;        /* why there is none */
 };

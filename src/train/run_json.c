@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static json_t *classes_json(const int64_t by_class[TC_CLASSES])
 {
@@ -111,6 +112,31 @@ static const char *comm_name(const struct tc_train *t)
   return t->run.hub ? "thread" : t->run.mpi ? "mpi" : "self";
 }
 
+/* The layouts of the run, each with the step after which it began: those of the run.json that is there, which is
+ * of an earlier start, up to the step from which this one resumed; then this one's, if it is another. */
+static json_t *layouts_json(const struct tc_train *t, const char *path)
+{
+  const struct tc_run *r = &t->run;
+  struct stat st;
+  json_t *old = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? json_load_file(path, 0, NULL) : NULL;
+  json_t *list = json_array(), *entry, *last;
+  json_t *now = json_pack("{s:I,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:I,s:s}", "after_step",
+                          (json_int_t)t->ckpt.start_step, "ranks", r->ranks->world, "mb", r->mesh->size[TC_MB],
+                          "pp", r->mesh->size[TC_PP], "dp", r->mesh->size[TC_DP], "tp", r->mesh->size[TC_TP],
+                          "system", r->opts.system->name, "schedule", r->cfg->parallel_schedule, "global_batch",
+                          (json_int_t)r->cfg->train_global_batch, "device", r->device->ops->name);
+  size_t i;
+  json_array_foreach(json_object_get(old, "layouts"), i, entry)
+    if (json_integer_value(json_object_get(entry, "after_step")) < t->ckpt.start_step) json_array_append(list, entry);
+  last = json_deep_copy(json_array_get(list, json_array_size(list) - 1));   /* none in an empty list */
+  json_object_set(last, "after_step", json_object_get(now, "after_step"));
+  if (!json_equal(last, now)) json_array_append(list, now);
+  json_decref(last);
+  json_decref(now);
+  json_decref(old);
+  return list;
+}
+
 int tc_train_run_json(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_run *r = &t->run;
@@ -136,6 +162,7 @@ int tc_train_run_json(struct tc_train *t, struct tc_err *err)
   if (o) json_object_set_new(o, "ckpt_dir", json_string(where ? where : t->ckpt.dir));
   free(where);
   json_t *predicted = t->plan.predicted;
+  if (o) json_object_set_new(o, "layouts", layouts_json(t, path));
   if (o) json_object_set_new(o, "predicted", predicted ? json_incref(predicted) : json_null());
   if (!o)
     rc = tc_fail(err, TC_EUSER, "cannot write %s: the run file or a path in it is not UTF-8", path);

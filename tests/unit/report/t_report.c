@@ -127,6 +127,27 @@ static void test_lines(void)
   free(text);
 }
 
+/* Changes of layout are marked between the steps, where the curve has them: here 27 to a step, from 44. */
+static void test_marks(void)
+{
+  double x[13], y[13];
+  char got[100];
+  for (int i = 0; i < 13; i++) x[i] = i, y[i] = i;
+  const struct tc_series s = { .x = x, .y = y, .n = 13 };
+  char a[] = "pp 1 -> 2", b[] = "x", c[] = "y";
+  struct tc_layout_change change[] = { { 3, a }, { 12, b }, { 20, c } };
+  const struct tc_layouts l = { .change = change, .n = 3, .after = 20 };
+  const struct tc_chart chart = { .title = "t", .unit = "", .line = { { &s, "one", "c0" } }, .layouts = &l };
+  char *text = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&text, &size);
+  tc_chart_svg(f, &chart);
+  fclose(f);
+  is_str(between(got, sizeof got, text, "<line class=\"mark\" x1=\"", '"'), "138.5 ", "a mark between steps 3 and 4");
+  ok(strstr(text, "<title>after step 3: pp 1 -&gt; 2</title></line>") != NULL, "... says what changed");
+  free(text);
+}
+
 static void test_numbers(void)
 {
   static const struct { double x; const char *want; } row[] = {
@@ -145,7 +166,7 @@ static void test_thin(void)
   for (int i = 0; i < 101; i++) x[i] = i, y[i] = i % 2 ? 1 : -1;
   y[33] = 50, y[77] = -50;
   struct tc_series s = { .x = x, .y = y, .n = 101 };
-  near_f(tc_series_recent(&(struct tc_series){ .x = x, .y = x, .n = 61 }), 35.5, 1e-9,
+  near_f(tc_series_recent(&(struct tc_series){ .x = x, .y = x, .n = 61 }, 0), 35.5, 1e-9,
          "the median of the last 50 points");
   tc_series_thin(&s, 101);
   is_int(s.n, 101, "nothing to thin");
@@ -394,7 +415,7 @@ static void test_metrics(void)
             "\"slowest\": {\"rank\": %d, \"work_ms\": 6, \"median_ms\": 4, \"host\": \"n%d\"}%s}\n", i, i, 100 * i,
             i % 3, i % 3, i == 9 ? ", \"val_loss\": 3" : i == 8 ? ", \"comm\": {\"dp\": 8}" : "");
   fclose(f);
-  if (!is_int(tc_metrics_read(&m, path, &err), 0, "metrics %s", err.text)) return;
+  if (!is_int(tc_metrics_read(&m, path, 0, &err), 0, "metrics %s", err.text)) return;
   ok(m.first_step == 4 && m.last_step == 9 && m.lines == 6, "the first step and the last");
   ok(m.broken == 1 && m.first_broken == 3, "a line cut short is counted");
   ok(m.loss.n == 5 && m.loss.x[2] == 7 && m.loss.y[2] == 7.5 && m.val.n == 1 && m.norm.n == 0, "losses");
@@ -407,7 +428,7 @@ static void test_metrics(void)
   f = fopen(path, "w");
   fputs("{\"step\": 2, \"step_ms\": 1}\n{\"step\": 2, \"step_ms\": 1}\n", f);
   fclose(f);
-  is_int(tc_metrics_read(&m, path, &err), TC_EUSER, "a step twice");
+  is_int(tc_metrics_read(&m, path, 0, &err), TC_EUSER, "a step twice");
   ok(strstr(err.text, "line 2: step 2 comes after step 2") != NULL, "... %s", err.text);
 }
 
@@ -422,6 +443,7 @@ int main(void)
   test_thin();
   test_charts();
   test_lines();
+  test_marks();
   test_timeline();
   test_sizes();
   test_tracks();

@@ -3,6 +3,7 @@
 #include "src/report/report.h"
 #include "tests/unit/tap.h"
 
+#include <math.h>
 #include <unistd.h>
 
 static char path[80];
@@ -144,7 +145,7 @@ static void test_metrics(void)
   struct tc_metrics m;
   struct tc_err err = { 0 };
   write_lines(lines);
-  if (!is_int(tc_metrics_read(&m, path, &err), 0, "metrics with odd lines %s", err.text)) return;
+  if (!is_int(tc_metrics_read(&m, path, 0, &err), 0, "metrics with odd lines %s", err.text)) return;
   ok(m.lines == 9 && m.broken == 3 && m.first_broken == 1, "lines that can't be read, the first of them");
   ok(m.first_step == 3 && m.last_step == 9, "the first step is that of the first line that can");
   near_f(m.seconds, 0.19, 1e-12, "seconds, of all steps");
@@ -167,6 +168,63 @@ static void test_metrics(void)
   is_int(tc_metrics_slowest(&none), -1, "no rank is the slowest");
 }
 
+/* Figures are of the steps after the last change of layout; the series have all steps. */
+static void test_metrics_after(void)
+{
+  static const char *const lines[] = {
+    "{\"step\": 3, \"step_ms\": 40, \"bubble\": 0, \"comm\": {\"dp\": 3}, " SLOWEST(7, 9, 3, "a"),
+    "{\"step\": 4, \"step_ms\": 50, \"bubble\": 0, \"comm\": {\"dp\": 4}, " SLOWEST(7, 9, 3, "a"),
+    "{\"step\": 5, \"step_ms\": 10, \"bubble\": 0.5, \"val_loss\": 1, \"comm\": {\"dp\": 5}, " SLOWEST(1, 6, 3, "b"),
+    NULL };
+  static const struct { int64_t after; double ms, bubble; int comm, slowest, of; } row[] = {
+    { 0, 40, 0, 4, 7, 3 }, { 2, 40, 0, 4, 7, 3 }, { 3, 30, 0.25, 4, 1, 2 }, { 4, 10, 0.5, 5, 1, 1 },
+    { 5, NAN, NAN, 0, -1, 0 }, { 9, NAN, NAN, 0, -1, 0 } };
+  struct tc_metrics m;
+  struct tc_err err = { 0 };
+  write_lines(lines);
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    const long long after = row[i].after;
+    if (!is_int(tc_metrics_read(&m, path, after, &err), 0, "figures after step %lld %s", after, err.text)) return;
+    const double ms = tc_series_recent(&m.ms, after), bubble = tc_series_recent(&m.bubble, after);
+    ok(ms == row[i].ms || (isnan(ms) && isnan(row[i].ms)), "... time of a step: %g", ms);
+    ok(bubble == row[i].bubble || (isnan(bubble) && isnan(row[i].bubble)), "... bubble: %g", bubble);
+    is_int(tc_json_int(m.comm, "dp"), row[i].comm, "... bytes");
+    ok(!m.comm == !row[i].comm, "... if there are any");
+    is_int(tc_metrics_slowest(&m), row[i].slowest, "... slowest rank");
+    is_int(m.slow_steps, row[i].of, "... of so many steps");
+    ok(m.ms.n == 3 && m.first_step == 3 && m.last_step == 5 && m.seconds > 0.0999, "... and all steps are there");
+    tc_metrics_free(&m);
+  }
+}
+
+/* ---- layouts ----------------------------------------------------------------------- */
+
+static void test_layouts(void)
+{
+  static const struct { const char *what, *json, *want; int64_t after; } row[] = {
+    { "a run of an older version", "{}", "", 0 }, { "no layout", "{\"layouts\": []}", "", 0 },
+    { "one", "{\"layouts\": [{\"after_step\": 0, \"ranks\": 2}]}", "", 0 },
+    { "one that began later", "{\"layouts\": [{\"after_step\": 9, \"ranks\": 2}]}", "", 9 },
+    { "three", "{\"layouts\": [{\"after_step\": 0, \"ranks\": 2, \"system\": \"ddp\", \"pp\": 1},"
+      "{\"after_step\": 9, \"ranks\": 4, \"system\": \"zero1\", \"pp\": 1},"
+      "{\"after_step\": 12, \"ranks\": 4, \"system\": \"zero1\", \"pp\": 2, \"device\": \"cpu\"}]}",
+      "9: ranks 2 -> 4, system ddp -> zero1\n12: pp 1 -> 2, device ? -> cpu\n", 12 },
+  };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    json_t *run = json_loads(row[i].json, 0, NULL);
+    struct tc_layouts l;
+    char got[300] = "";
+    tc_layouts_read(&l, run);
+    for (int k = 0; k < l.n; k++)
+      tc_text_add(got, sizeof got, "%lld: %s\n", (long long)l.change[k].after_step, l.change[k].text);
+    is_str(got, row[i].want, "changes: %s", row[i].what);
+    is_int(l.after, row[i].after, "... the present one's steps come after");
+    tc_layouts_free(&l);
+    ok(!l.change && !l.n, "... empty when freed");
+    json_decref(run);
+  }
+}
+
 static void test_metrics_faults(void)
 {
   static const char *const none[] = { NULL }, *const odd[] = { "{}", "x", NULL };
@@ -181,7 +239,7 @@ static void test_metrics_faults(void)
   char want[200];
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     write_lines(row[i].lines);
-    is_int(tc_metrics_read(&m, path, &err), TC_EUSER, "metrics %zu", i);
+    is_int(tc_metrics_read(&m, path, 0, &err), TC_EUSER, "metrics %zu", i);
     snprintf(want, sizeof want, "%s%s", path, row[i].why);
     is_str(err.text, want, "... with this error");
     ok(!m.ms.x && !m.loss.x && !m.slow, "... and nothing is left");
@@ -217,6 +275,8 @@ int main(void)
   test_trace();
   test_trace_faults();
   test_metrics();
+  test_metrics_after();
+  test_layouts();
   test_metrics_faults();
   test_keys();
   unlink(path);
