@@ -165,6 +165,7 @@ test_headers = \
 script_tests = \
   %D%/check-includes \
   %D%/check-cli \
+  %D%/check-compdb \
   %D%/check-cuda \
   %D%/check-mutate \
   %D%/check-transcripts \
@@ -214,6 +215,7 @@ test_files = \
   %D%/emu/nccl.h \
   %D%/emu/runtime.cc \
   %D%/emu/nvml.c \
+  %D%/compdb.awk \
   %D%/bench/speed \
   %D%/bench/systems \
   %D%/cluster \
