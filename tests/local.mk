@@ -166,6 +166,7 @@ script_tests = \
   %D%/check-includes \
   %D%/check-cli \
   %D%/check-completion \
+  %D%/check-compdb \
   %D%/check-cuda \
   %D%/check-mutate \
   %D%/check-transcripts \
@@ -217,6 +218,7 @@ test_files = \
   %D%/emu/nccl.h \
   %D%/emu/runtime.cc \
   %D%/emu/nvml.c \
+  %D%/compdb.awk \
   %D%/bench/speed \
   %D%/bench/systems \
   %D%/cluster \
