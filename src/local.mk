@@ -199,6 +199,8 @@ libtercio_ir_a_SOURCES = \
 
 noinst_LIBRARIES += libtercio_base.a
 libtercio_base_a_SOURCES = \
+  %D%/config/choices.c \
+  %D%/config/choices.h \
   %D%/config/config.c \
   %D%/config/config.h \
   %D%/config/impl.h \

@@ -293,12 +293,10 @@ static int choose_part(struct tc_data *d, int part, struct tc_err *err)
                  (long long)(d->hi - d->lo), (long long)d->context);
 }
 
-static int fill(struct tc_data *d, char *const *files, const char *format, int part,
+static int fill(struct tc_data *d, char *const *files, enum tc_data_format format, int part,
                 struct tc_err *err)
 {
-  bool bin = strcmp(format, "bin") == 0;
-  if (!bin && strcmp(format, "text") != 0)
-    return tc_fail(err, TC_EUSER, "data.format = %s is unknown; text and bin are known", format);
+  const bool bin = format == TC_FORMAT_BIN;
   d->width = bin ? 2 : 1;
   d->header = bin ? HEADER_BYTES : 0;
   TC_TRY(open_files(d, files, err));
@@ -308,7 +306,7 @@ static int fill(struct tc_data *d, char *const *files, const char *format, int p
   return check_tokens(d, err);
 }
 
-int tc_data_open(struct tc_data **out, char *const *files, int n_files, const char *format,
+int tc_data_open(struct tc_data **out, char *const *files, int n_files, enum tc_data_format format,
                  int part, int64_t context, int64_t vocab, struct tc_err *err)
 {
   *out = NULL;

@@ -187,8 +187,8 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
 static int64_t enough(const struct tc_config *c)
 {
   if (c->mesh_pp <= 1) return 3;
-  if (!strcmp(c->parallel_schedule, "gpipe")) return INT64_MAX;
-  return (strcmp(c->parallel_schedule, "interleaved") ? 2 : 4) * c->mesh_pp;
+  if (c->parallel_schedule == TC_SCHEDULE_GPIPE) return INT64_MAX;
+  return (c->parallel_schedule == TC_SCHEDULE_INTERLEAVED ? 4 : 2) * c->mesh_pp;
 }
 
 int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world,

@@ -25,10 +25,10 @@ struct tc_program_opts {
   const char *schedule;          /* of the pipeline (schedule/pipeline.h); NULL: naive */
   int chunks;                    /* virtual stages a rank; 0: 1 */
   const char *stages;            /* layers of each stage by hand; NULL: balanced */
-  int reshard_after;                      /* enum tc_reshard_after; -1: as the system says */
+  enum tc_reshard_after reshard_after;   /* TC_AFTER_AUTO: as the system says */
   bool reduce_once;              /* split accumulators become full ones, reduced once a step */
-  int recompute;                 /* enum tc_recompute */
-  int offload;                   /* enum tc_offload */
+  enum tc_recompute recompute;
+  enum tc_offload offload;
   int prefetch;                  /* units whose weights are gathered ahead of their use */
   bool regather;                 /* activations gathered in forward are gathered again in backward */
   bool adamw, overlap;

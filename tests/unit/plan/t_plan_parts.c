@@ -22,7 +22,7 @@ static struct search s;
 
 static void set_up(void)
 {
-  config = (struct tc_config){ .train_precision = "fp32" };
+  config = (struct tc_config){ .train_precision = TC_F32 };
   cluster = (struct tc_cluster){ .nodes = 1, .devices = 4, .device = { .memory_bytes = 100 } };
   found = (struct tc_plan_found){ .least_bytes = INFINITY };
   s = (struct search){ .out = &found, .c = &config, .k = &cluster, .nodes = 1 };
@@ -49,10 +49,10 @@ static struct tc_cand cand(void)
                            .micro = 3,
                            .n_mb = 2,
                            .chunks = 1,
-                           .data = "ddp",
-                           .schedule = "1f1b",
-                           .recompute = "none",
-                           .offload = "no" };
+                           .data = TC_DATA_DDP,
+                           .schedule = TC_SCHEDULE_1F1B,
+                           .recompute = TC_RECOMPUTE_NONE,
+                           .offload = TC_OFFLOAD_NO };
 }
 
 /* A pipeline sends 2 x 2 x 3 x 4 x 8 = 384 bytes; dp 8 x (10 x 8 / 2 + rest) / 2, as much for a rest of 56. */
@@ -71,7 +71,7 @@ static void test_near(void)
     x.dp = rows[i].dp;
     x.chunks = rows[i].chunks;
     s.g.rest_params = rows[i].rest;
-    if (rows[i].bf16) config.train_precision = "bf16";
+    if (rows[i].bf16) config.train_precision = TC_BF16;
     add(&s, &x);
     is_int(x.near_pp, rows[i].near, "a rest of %g, %d x %d: which axis is near", rows[i].rest, x.pp,
            x.dp);
@@ -145,11 +145,11 @@ static void test_values(void)
                        .tp = 4,
                        .micro = 5,
                        .chunks = 6,
-                       .data = "zero2",
-                       .schedule = "zb",
+                       .data = TC_DATA_ZERO2,
+                       .schedule = TC_SCHEDULE_ZB,
                        .sequence = true,
-                       .recompute = "full",
-                       .offload = "params" };
+                       .recompute = TC_RECOMPUTE_FULL,
+                       .offload = TC_OFFLOAD_PARAMS };
   char text[48];
   for (int key = 0; key < TC_KEYS; key++) {
     value_text(text, sizeof text, &x, key);
@@ -185,8 +185,8 @@ static void test_alike(void)
   struct tc_cand x = cand();
   x.s = 100;
   r.plan.pp = 2, r.plan.tp = 2, r.plan.micro = 3, r.plan.chunks = 1, r.guess_s = 100.19;
-  r.cfg.parallel_schedule = "1f1b";
-  r.cfg.parallel_data = "ddp";
+  r.cfg.parallel_schedule = TC_SCHEDULE_1F1B;
+  r.cfg.parallel_data = TC_DATA_DDP;
   ok(alike(&x, &r), "rows that differ by less than 0.2 %%");
   r.guess_s = 100.21;
   ok(!alike(&x, &r), "... by more");
@@ -197,31 +197,31 @@ static void test_alike(void)
     ok(!alike(&x, &r), "another number, %d", i);
     --*part[i];
   }
-  x.schedule = "zb";
+  x.schedule = TC_SCHEDULE_ZB;
   ok(!alike(&x, &r), "another schedule");
-  x.schedule = "1f1b";
-  x.data = "zero1";
+  x.schedule = TC_SCHEDULE_1F1B;
+  x.data = TC_DATA_ZERO1;
   ok(!alike(&x, &r), "another system");
-  x.data = "ddp";
+  x.data = TC_DATA_DDP;
   x.dp = 9;
-  x.recompute = "full";
+  x.recompute = TC_RECOMPUTE_FULL;
   ok(alike(&x, &r), "what changes next to nothing");
 }
 
 static void test_misses(void)
 {
-  struct miss m[] = { { "ddp", "1f1b", false, 1 },
-                      { "ddp", "zb", true, 2 },
-                      { "ddp", "1f1b", true, 3 },
-                      { NULL, NULL, false, 0 } };
+  struct miss m[] = { { true, TC_DATA_DDP, TC_SCHEDULE_1F1B, false, 1 },
+                      { true, TC_DATA_DDP, TC_SCHEDULE_ZB, true, 2 },
+                      { true, TC_DATA_DDP, TC_SCHEDULE_1F1B, true, 3 },
+                      { .used = false } };
   struct tc_cand x = cand();
   is_int(find_miss(m, &x) - m, 2, "a miss of the same kind");
   x.pp = 1;
   is_int(find_miss(m, &x) - m, 0, "... of one stage");
-  x.data = "zero1";
+  x.data = TC_DATA_ZERO1;
   is_int(find_miss(m, &x) - m, 3, "... of another system: the end");
-  x.data = "ddp";
-  x.schedule = "zb";
+  x.data = TC_DATA_DDP;
+  x.schedule = TC_SCHEDULE_ZB;
   is_int(find_miss(m, &x) - m, 3, "... of another schedule");
 }
 
