@@ -13,10 +13,10 @@
 #include "src/passes/systems.h"
 
 /* 1. In: units of layers. Out: each unit's virtual stage, and its coordinate on pp (-1 without a
- * pipeline). Layers go to pp * chunks virtual stages in order, balanced by the operations of products and
+ * pipeline). Layers go to pp * virtual_stages stages in order, balanced by the operations of products and
  * attention, the embedding's with the first, the loss head's with the last; or as `by_hand` says ("auto",
  * or ranges of layers: "0-3,4-11"). TC_ELAYOUT says what would fit. */
-int tc_stages(struct tc_graph *g, int pp, int chunks, const char *by_hand, struct tc_err *err);
+int tc_stages(struct tc_graph *g, int pp, int virtual_stages, const char *by_hand, struct tc_err *err);
 
 /* 2. In: parameters and batch without placements. Out: the four placements of each parameter by the
  * system's row; tokens and targets split in time, and on dp as the row says. */

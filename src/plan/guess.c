@@ -20,7 +20,7 @@ struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand 
   r.parallel_data = x->data;
   r.parallel_schedule = x->schedule;
   r.parallel_offload = x->offload;
-  r.parallel_virtual_stages = x->chunks;
+  r.parallel_virtual_stages = x->virtual_stages;
   r.parallel_sequence = x->sequence;
   return r;
 }
@@ -34,7 +34,7 @@ static void make_price(struct tc_guess *g, struct tc_price *p, const struct tc_c
 {
   struct tc_plan_unit u[2];
   struct tc_cand one = *x;
-  one.pp = one.dp = one.chunks = 1;
+  one.pp = one.dp = one.virtual_stages = 1;
   one.near_pp = false;
   one.data = TC_DATA_DDP;
   one.schedule = TC_SCHEDULE_1F1B;
@@ -71,7 +71,7 @@ static const struct tc_price *price(struct tc_guess *g, const struct tc_cand *x)
 /* ---- memory ---------------------------------------------------------------------- */
 
 /* Micro-batches whose activations the first rank, and the last, hold, in shares of all of their
- * layers: the slots of each of their chunks. */
+ * layers: the slots of each of their virtual stages. */
 static struct flight_row in_flight(struct tc_guess *g, const struct tc_cand *x)
 {
   if (x->pp == 1 || x->schedule == TC_SCHEDULE_NAIVE) return (struct flight_row){ .first = 1, .last = 1 };
@@ -79,19 +79,20 @@ static struct flight_row in_flight(struct tc_guess *g, const struct tc_cand *x)
   int m = TC_MIN(x->n_mb, 2 * x->pp);            /* more fill no more slots */
   for (int i = 0; i < g->n_flight; i++) {
     const struct flight_row *r = &g->flight[i];
-    if (r->pp == x->pp && r->chunks == x->chunks && r->n_mb == m && r->schedule == x->schedule)
+    if (r->pp == x->pp && r->virtual_stages == x->virtual_stages && r->n_mb == m && r->schedule == x->schedule)
       return *r;
   }
   TC_GROW(g->flight, g->n_flight, g->cap_flight);
   struct flight_row *r = &g->flight[g->n_flight++];
   struct tc_pipeline *s;
-  *r = (struct flight_row){ x->schedule, x->pp, x->chunks, m, x->pp, x->pp };
-  if (tc_pipeline_new(&s, tc_word_parallel_schedule(x->schedule), x->pp, x->chunks, m, NULL) < 0) return *r;
+  *r = (struct flight_row){ x->schedule, x->pp, x->virtual_stages, m, x->pp, x->pp };
+  if (tc_pipeline_new(&s, tc_word_parallel_schedule(x->schedule), x->pp, x->virtual_stages, m, NULL) < 0)
+    return *r;
   const int end = s->split ? TC_WORK_W : TC_WORK_B;
   r->first = r->last = 0;
-  for (int c = 0; c < x->chunks; c++) {
-    r->first += (double)tc_pipeline_peak(s, 0, c, TC_WORK_F, end) / x->chunks;
-    r->last += (double)tc_pipeline_peak(s, x->pp - 1, c, TC_WORK_F, end) / x->chunks;
+  for (int c = 0; c < x->virtual_stages; c++) {
+    r->first += (double)tc_pipeline_peak(s, 0, c, TC_WORK_F, end) / x->virtual_stages;
+    r->last += (double)tc_pipeline_peak(s, x->pp - 1, c, TC_WORK_F, end) / x->virtual_stages;
   }
   tc_pipeline_free(s);
   return *r;
@@ -110,7 +111,7 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
   const struct tc_system *s = tc_system_find(tc_word_parallel_data(x->data));
   bool bf16 = c->train_precision == TC_BF16;
   double grad = c->train_grad_type == TC_BF16 ? 2 : 4, use = bf16 ? 2 : 4, dp = x->dp;
-  double layers = (double)tc_ceil_div(g->model.layers, (int64_t)x->pp * x->chunks) * x->chunks;
+  double layers = (double)tc_ceil_div(g->model.layers, (int64_t)x->pp * x->virtual_stages) * x->virtual_stages;
   double psi = (layers * g->layer_params + g->rest_params) / x->tp;
   double store = share(s, TC_STORE, dp), acc = share(s, TC_ACC, dp), update = share(s, TC_UPDATE,
       dp);
@@ -150,7 +151,7 @@ static double bubble_s(const struct tc_cand *x, double f, double b, double w)
   double p = x->pp - 1;
   if (x->schedule == TC_SCHEDULE_NAIVE) return (f + b + w) * p * x->n_mb;
   if (x->schedule == TC_SCHEDULE_ZB) return p * TC_MAX(f + b - w, (f + b + w) / 3);
-  return p * (f + b + w) / (x->schedule == TC_SCHEDULE_INTERLEAVED ? x->chunks : 1);
+  return p * (f + b + w) / (x->schedule == TC_SCHEDULE_INTERLEAVED ? x->virtual_stages : 1);
 }
 
 void tc_guess_done(struct tc_guess *g)
@@ -170,7 +171,7 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   /* The first and the last stage have something besides layers, and fewer of those if it
    * balances. */
   double even = (double)g->model.layers / pp;
-  double most = (double)tc_ceil_div(g->model.layers, (int64_t)x->pp * x->chunks) * x->chunks;
+  double most = (double)tc_ceil_div(g->model.layers, (int64_t)x->pp * x->virtual_stages) * x->virtual_stages;
   double rest = p->rest.f + p->rest.b + p->rest.w, one = p->layer.f + p->layer.b + p->layer.w;
   double stage = TC_MAX(even * one + rest / pp, TC_MIN(most, even + 0.5) * one);
   double f = stage * p->layer.f / one, b = stage * p->layer.b / one, w = stage * p->layer.w / one;
@@ -195,6 +196,6 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
                 (x->sequence ? x->tp : 1) / g->k->link[wire].bytes_per_s[TC_SEND];
   x->s = m * (TC_MAX(f, gather) + TC_MAX(b + w, gather + scatter)) + bubble_s(x, f, b, w) +
          TC_MAX(comm - hide, comm / layers) + update +
-         (x->pp > 1 ? 2 * (pp - 1) * send * x->chunks : 0);
+         (x->pp > 1 ? 2 * (pp - 1) * send * x->virtual_stages : 0);
   return 0;
 }

@@ -6,7 +6,7 @@
 #include "src/plan/impl.h"
 
 struct tc_cand {
-  int32_t pp, dp, tp, micro, chunks, n_mb;
+  int32_t pp, dp, tp, micro, virtual_stages, n_mb;
   enum tc_data_parallel data;
   enum tc_schedule schedule;
   enum tc_recompute recompute;
@@ -27,7 +27,7 @@ struct tc_guess {
   struct price_row { int32_t tp, micro; enum tc_recompute recompute; bool sequence; struct tc_price p;
                      } *row;
   int n, cap;
-  struct flight_row { enum tc_schedule schedule; int32_t pp, chunks, n_mb; double first, last; } *flight;
+  struct flight_row { enum tc_schedule schedule; int32_t pp, virtual_stages, n_mb; double first, last; } *flight;
   int n_flight, cap_flight;
 };
 void tc_guess_done(struct tc_guess *g);

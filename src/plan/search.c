@@ -44,7 +44,7 @@ static struct tc_plan_family *family(struct tc_plan_found *f, int key, const cha
 static void value_text(char *buf, size_t size, const struct tc_cand *x, int key)
 {
   const int32_t n[] = { [TC_KEY_PP] = x->pp, [TC_KEY_DP] = x->dp, [TC_KEY_TP] = x->tp,
-                        [TC_KEY_MICRO] = x->micro, [TC_KEY_CHUNKS] = x->chunks };
+                        [TC_KEY_MICRO] = x->micro, [TC_KEY_VIRTUAL_STAGES] = x->virtual_stages };
   switch (key) {
   case TC_KEY_DATA: snprintf(buf, size, "%s", tc_word_parallel_data(x->data)); break;
   case TC_KEY_SCHEDULE:
@@ -103,7 +103,7 @@ static void add(struct search *s, struct tc_cand *x)
   double room = s->k->device.memory_bytes;
   /* Of dp and pp the one that sends more is nearer. */
   double use = s->c->train_precision == TC_BF16 ? 2 : 4;
-  double on_pp = 2.0 * x->n_mb * x->micro * x->chunks * use *
+  double on_pp = 2.0 * x->n_mb * x->micro * x->virtual_stages * use *
                  (double)(s->g.model.context * s->g.model.hidden);
   double on_dp = 8 * (s->g.layer_params * (double)s->g.model.layers / x->pp +
                       s->g.rest_params) / x->tp;
@@ -152,10 +152,10 @@ static void add_memory(struct search *s, struct tc_cand *x)
   }
 }
 
-/* Interleaved: chunks of layers. */
-static void add_chunks(struct search *s, struct tc_cand *x)
+/* Interleaved: numbers of virtual stages. */
+static void add_virtual_stages(struct search *s, struct tc_cand *x)
 {
-  bool given = held(s, TC_KEY_CHUNKS);
+  bool given = held(s, TC_KEY_VIRTUAL_STAGES);
   int lo = given ? (int)TC_MIN(s->c->parallel_virtual_stages, s->g.model.layers + 1) : 2;
   int hi = given ? lo : 8;
   char why[160];
@@ -167,12 +167,12 @@ static void add_chunks(struct search *s, struct tc_cand *x)
   }
   for (int v = lo; v <= hi; v++) {
     if ((int64_t)x->pp * v <= s->g.model.layers) {
-      x->chunks = v;
+      x->virtual_stages = v;
       add_memory(s, x);
     } else if (given) {
       snprintf(why, sizeof why, "of %d stages have more chunks than the model has layers, %lld",
                x->pp, (long long)s->g.model.layers);
-      refuse(s, TC_KEY_CHUNKS, v, why);
+      refuse(s, TC_KEY_VIRTUAL_STAGES, v, why);
     }
   }
 }
@@ -183,15 +183,15 @@ static void add_schedules(struct search *s, struct tc_cand *x)
     bool given = held(s, TC_KEY_SCHEDULE), many = i == TC_SCHEDULE_INTERLEAVED;
     if (given ? i != s->c->parallel_schedule : i == TC_SCHEDULE_NAIVE) continue;
     if (x->pp == 1 && !given && i != TC_SCHEDULE_1F1B) continue;
-    /* Chunks that were given are those of every row: more than 1 only interleaved has, and it has no
-     * less. */
-    int64_t chunks = held(s, TC_KEY_CHUNKS) ? s->c->parallel_virtual_stages : 0;
-    if (chunks > 1 && (!many || x->pp == 1)) continue;
-    if (chunks == 1 && many && x->pp > 1) continue;
+    /* Virtual stages that were given are those of every row: more than 1 only interleaved has, and it has
+     * no less. */
+    int64_t virtual_stages = held(s, TC_KEY_VIRTUAL_STAGES) ? s->c->parallel_virtual_stages : 0;
+    if (virtual_stages > 1 && (!many || x->pp == 1)) continue;
+    if (virtual_stages == 1 && many && x->pp > 1) continue;
     x->schedule = i;
-    x->chunks = 1;
+    x->virtual_stages = 1;
     if (!many || x->pp == 1) add_memory(s, x);
-    else add_chunks(s, x);
+    else add_virtual_stages(s, x);
   }
 }
 
@@ -278,7 +278,7 @@ static int by_step(const void *a, const void *b)
 static bool alike(const struct tc_cand *x, const struct tc_plan_row *y)
 {
   return x->pp == y->plan.pp && x->tp == y->plan.tp && x->micro == y->plan.micro &&
-         x->chunks == y->plan.chunks && x->schedule == y->cfg.parallel_schedule &&
+         x->virtual_stages == y->plan.virtual_stages && x->schedule == y->cfg.parallel_schedule &&
          x->data == y->cfg.parallel_data && fabs(x->s - y->guess_s) < 0.002 * x->s;
 }
 
@@ -386,18 +386,18 @@ static int contradictions(const struct search *s, struct tc_err *err)
   if (held(s, TC_KEY_PP) && c->mesh_pp > s->g.model.layers)
     return tc_fail(err, TC_ELAYOUT, "mesh.pp = %lld stages, but the model has %lld layers",
                    (long long)c->mesh_pp, (long long)s->g.model.layers);
-  if (held(s, TC_KEY_CHUNKS) && c->parallel_virtual_stages > 1 && held(s, TC_KEY_PP) &&
+  if (held(s, TC_KEY_VIRTUAL_STAGES) && c->parallel_virtual_stages > 1 && held(s, TC_KEY_PP) &&
       c->mesh_pp == 1)
     return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = %lld cuts the stages of a pipeline, and "
                    "mesh.pp = 1", (long long)c->parallel_virtual_stages);
-  if (held(s, TC_KEY_CHUNKS) && c->parallel_virtual_stages > 1 &&
+  if (held(s, TC_KEY_VIRTUAL_STAGES) && c->parallel_virtual_stages > 1 &&
       held(s, TC_KEY_SCHEDULE) && c->parallel_schedule != TC_SCHEDULE_INTERLEAVED)
     return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = %lld: schedule %s has none; "
                    "parallel.schedule = interleaved would fit",
                    (long long)c->parallel_virtual_stages,
                    tc_word_parallel_schedule(c->parallel_schedule));
   if (held(s, TC_KEY_SCHEDULE) && c->parallel_schedule == TC_SCHEDULE_INTERLEAVED &&
-      held(s, TC_KEY_CHUNKS) && c->parallel_virtual_stages == 1)
+      held(s, TC_KEY_VIRTUAL_STAGES) && c->parallel_virtual_stages == 1)
     return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = 1: schedule interleaved wants 2 at "
                    "least; parallel.schedule = 1f1b would fit");
   if (c->train_precision == TC_BF16 && s->k->device.flops[TC_BF16] <= 0)
@@ -412,7 +412,7 @@ static int search_start(struct search *s, const struct tc_config *c, const struc
   /* "auto" holds nothing. */
   if (c->mesh_tp == TC_AUTO || c->mesh_tp == 0) hold &= ~(1u << TC_KEY_TP);
   if (c->mesh_dp == TC_AUTO || c->mesh_dp == 0) hold &= ~(1u << TC_KEY_DP);
-  if (c->parallel_virtual_stages == TC_AUTO) hold &= ~(1u << TC_KEY_CHUNKS);
+  if (c->parallel_virtual_stages == TC_AUTO) hold &= ~(1u << TC_KEY_VIRTUAL_STAGES);
   *s = (struct search){ .c = c, .k = k, .nodes = k->nodes, .hold = hold };
   s->g.cfg = c;
   s->g.k = k;

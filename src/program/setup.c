@@ -133,13 +133,13 @@ static int check_split(const struct tc_config *c, const struct tc_model *model,
   return 0;
 }
 
-/* Chunks of layers a rank. A pipeline's schedule that can't be is said before anything starts. */
-static int setup_chunks(int *out, const struct tc_config *c, const struct tc_mesh *m,
+/* Virtual stages per rank. A pipeline's schedule that can't be is said before anything starts. */
+static int setup_virtual_stages(int *out, const struct tc_config *c, const struct tc_mesh *m,
                         struct tc_err *err)
 {
-  int64_t chunks = c->parallel_virtual_stages;
-  if (chunks == TC_AUTO) chunks = c->parallel_schedule == TC_SCHEDULE_INTERLEAVED ? 2 : 1;
-  *out = m->size[TC_PP] > 1 ? (int)chunks : 1;
+  int64_t virtual_stages = c->parallel_virtual_stages;
+  if (virtual_stages == TC_AUTO) virtual_stages = c->parallel_schedule == TC_SCHEDULE_INTERLEAVED ? 2 : 1;
+  *out = m->size[TC_PP] > 1 ? (int)virtual_stages : 1;
   if (m->size[TC_PP] == 1) return 0;
   if (m->size[TC_MB] > MOST_MICRO_BATCHES)
     return tc_fail(err, TC_ELAYOUT, "train.micro_batch = %lld makes %d micro-batches a step; %lld or "
@@ -231,7 +231,7 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   o->regather = c->parallel_regather;
   o->schedule = tc_word_parallel_schedule(c->parallel_schedule);
   o->stages = c->mesh_stages;
-  TC_TRY(setup_chunks(&o->chunks, c, m, err));
-  o->head_rows = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk;
+  TC_TRY(setup_virtual_stages(&o->virtual_stages, c, m, err));
+  o->head_chunk = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk;
   return setup_rows(o, c, m, own, err);
 }

@@ -27,7 +27,7 @@ static void print_head(FILE *f, const struct tc_plan_job *j, const struct tc_pla
           c->parallel_sequence && p->tp > 1 ? " (sequence)" : "",
           tc_word_parallel_data(c->parallel_data));
   if (p->pp > 1) fprintf(f, ", %s", tc_word_parallel_schedule(c->parallel_schedule));
-  if (p->chunks > 1) fprintf(f, " of %d chunks", p->chunks);
+  if (p->virtual_stages > 1) fprintf(f, " of %d chunks", p->virtual_stages);
   fprintf(f, "\n%lld sequences a step: %d micro-batch%s of %d on each of dp; %s, recompute %s\n",
           (long long)p->batch, p->n_mb, p->n_mb == 1 ? "" : "es", p->micro,
           tc_word_train_precision(c->train_precision), tc_word_train_recompute(c->train_recompute));
@@ -169,7 +169,7 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p)
   json_t *layout = json_pack(
       "{s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:s,s:b,s:s,s:s}", "pp", p->pp, "dp", p->dp, "tp", p->tp,
           "mb",
-      p->n_mb, "micro_batch", p->micro, "chunks", p->chunks, "data",
+      p->n_mb, "micro_batch", p->micro, "chunks", p->virtual_stages, "data",
       tc_word_parallel_data(c->parallel_data), "schedule",
       p->pp > 1 ? tc_word_parallel_schedule(c->parallel_schedule) : "none", "recompute",
       tc_word_train_recompute(c->train_recompute), "sequence", c->parallel_sequence, "precision",

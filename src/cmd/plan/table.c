@@ -142,8 +142,8 @@ void tc_plan_table_print(FILE *f, const struct tc_plan_job *j, const struct tc_p
     const struct tc_plan_row *r = &found->row[i];
     const struct tc_plan *p = &r->plan;
     char schedule[32];
-    snprintf(schedule, sizeof schedule, p->chunks > 1 ? "%s %d" : "%s",
-             p->pp > 1 ? tc_word_parallel_schedule(r->cfg.parallel_schedule) : "-", p->chunks);
+    snprintf(schedule, sizeof schedule, p->virtual_stages > 1 ? "%s %d" : "%s",
+             p->pp > 1 ? tc_word_parallel_schedule(r->cfg.parallel_schedule) : "-", p->virtual_stages);
     snprintf(d, sizeof d, "%.4g s", p->time.step_s);
     fprintf(f, "%2d %4d %5d %3d %-6s %-14s %5d %-9s %3s %-7s %9s %5.1f%% %9s %6.1f%% %9s %9s\n",
             i + 1,

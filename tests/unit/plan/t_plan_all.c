@@ -31,7 +31,7 @@ static int my_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   x->bytes = bytes[x->recompute] - 10 * (x->pp - 1) - (offload ? 25 : 0);
   x->host_bytes = offload ? 25 : 0;
   note("%d %d %d, %d x %d, %s %s %d, %s %d %s\n", x->pp, x->dp, x->tp, x->micro, x->n_mb,
-       tc_word_parallel_data(x->data), tc_word_parallel_schedule(x->schedule), x->chunks,
+       tc_word_parallel_data(x->data), tc_word_parallel_schedule(x->schedule), x->virtual_stages,
        tc_word_train_recompute(x->recompute), x->sequence, tc_word_parallel_offload(x->offload));
   return x->tp == 5 ? tc_fail(err, TC_ELAYOUT, "five is odd") : 0;
 }
@@ -39,7 +39,7 @@ static int my_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
 static int my_layout(struct tc_plan *out, const struct tc_config *c, int world,
                      const struct tc_cluster *k, bool exact, struct tc_err *err)
 {
-  *out = (struct tc_plan){ .pp = (int)c->mesh_pp, .tp = (int)c->mesh_tp, .chunks = 1,
+  *out = (struct tc_plan){ .pp = (int)c->mesh_pp, .tp = (int)c->mesh_tp, .virtual_stages = 1,
                            .micro = (int)c->train_micro_batch, .worst = 1 };
   note("%s pp %d on %d%s\n", tc_word_parallel_data(c->parallel_data), out->pp, world, exact ? " exactly" : "");
   const struct made one = { 1, (double)world >= seen.world_that_is_made ? 100 : 101, 0, 0 };
@@ -92,7 +92,7 @@ static const struct {
   const char *what;
   int nodes, devices;
   unsigned hold;
-  int pp, dp, tp, micro, chunks, batch, layers, heads, across, sequence;
+  int pp, dp, tp, micro, virtual_stages, batch, layers, heads, across, sequence;
   int schedule;                  /* 1 + enum tc_schedule; 0: 1f1b */
   int guesses, families;
   uint32_t digest;
@@ -108,7 +108,7 @@ static void test_rows(void)
     cfg.mesh_dp = rows[i].dp;
     cfg.mesh_tp = rows[i].tp;
     cfg.train_micro_batch = rows[i].micro;
-    cfg.parallel_virtual_stages = rows[i].chunks;
+    cfg.parallel_virtual_stages = rows[i].virtual_stages;
     if (rows[i].batch) cfg.train_global_batch = rows[i].batch;
     if (rows[i].layers) s.g.model.layers = rows[i].layers;
     if (rows[i].heads) s.g.model.heads = rows[i].heads;
@@ -137,7 +137,7 @@ static void test_rows(void)
 static void test_contradictions(void)
 {
   static const struct {
-    int nodes, devices, pp, dp, tp, chunks, sequence, bf16;
+    int nodes, devices, pp, dp, tp, virtual_stages, sequence, bf16;
     enum tc_schedule schedule;
     int refused;
     uint32_t digest;
@@ -150,7 +150,7 @@ static void test_contradictions(void)
     { 1, 6, 6, 1, 1, 3, 0, 1, TC_SCHEDULE_NAIVE, 64, 1345936449 },
     { 1, 2, 1, 1, 1, 0, 0, 1, TC_SCHEDULE_1F1B, 64, 3826846432 },
   };
-  const int key[] = { TC_KEY_PP, TC_KEY_TP, TC_KEY_DP, TC_KEY_SEQUENCE, TC_KEY_CHUNKS,
+  const int key[] = { TC_KEY_PP, TC_KEY_TP, TC_KEY_DP, TC_KEY_SEQUENCE, TC_KEY_VIRTUAL_STAGES,
                       TC_KEY_SCHEDULE };
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
     int refused = 0;
@@ -158,7 +158,7 @@ static void test_contradictions(void)
     cfg.mesh_pp = of[i].pp;
     cfg.mesh_dp = of[i].dp;
     cfg.mesh_tp = of[i].tp;
-    cfg.parallel_virtual_stages = of[i].chunks;
+    cfg.parallel_virtual_stages = of[i].virtual_stages;
     cfg.parallel_sequence = of[i].sequence;
     cfg.parallel_schedule = of[i].schedule;
     if (of[i].bf16) cfg.train_precision = TC_BF16, cluster.device.flops[TC_BF16] = 0;
@@ -226,7 +226,7 @@ static void test_nodes(void)
 
 /* ---- the best, made ------------------------------------------------------------------------ */
 
-static const struct tc_cand plain = { .pp = 1, .dp = 2, .tp = 1, .micro = 1, .chunks = 1,
+static const struct tc_cand plain = { .pp = 1, .dp = 2, .tp = 1, .micro = 1, .virtual_stages = 1,
                                       .n_mb = 4, .data = TC_DATA_DDP, .schedule = TC_SCHEDULE_1F1B,
                                       .recompute = TC_RECOMPUTE_NONE,
                                       .offload = TC_OFFLOAD_NO };
@@ -341,11 +341,11 @@ static void test_tries(void)
 
 static void test_start(void)
 {
-  static const struct { int64_t dp, tp, chunks; unsigned want; } of[] = {
-    { 2, 3, 4, H(DP) | H(TP) | H(CHUNKS) | H(PP) },
-    { TC_AUTO, 1, 1, H(TP) | H(CHUNKS) | H(PP) }, { 0, 1, 1, H(TP) | H(CHUNKS) | H(PP) },
-    { 1, TC_AUTO, 1, H(DP) | H(CHUNKS) | H(PP) }, { 1, 0, 1, H(DP) | H(CHUNKS) | H(PP) },
-    { 1, 1, TC_AUTO, H(DP) | H(TP) | H(PP) }, { 1, 1, 0, H(DP) | H(TP) | H(CHUNKS) | H(PP) } };
+  static const struct { int64_t dp, tp, virtual_stages; unsigned want; } of[] = {
+    { 2, 3, 4, H(DP) | H(TP) | H(VIRTUAL_STAGES) | H(PP) },
+    { TC_AUTO, 1, 1, H(TP) | H(VIRTUAL_STAGES) | H(PP) }, { 0, 1, 1, H(TP) | H(VIRTUAL_STAGES) | H(PP) },
+    { 1, TC_AUTO, 1, H(DP) | H(VIRTUAL_STAGES) | H(PP) }, { 1, 0, 1, H(DP) | H(VIRTUAL_STAGES) | H(PP) },
+    { 1, 1, TC_AUTO, H(DP) | H(TP) | H(PP) }, { 1, 1, 0, H(DP) | H(TP) | H(VIRTUAL_STAGES) | H(PP) } };
   struct tc_config *c = CONFIG("--model.layers=3", "--model.hidden=8", "--model.heads=2",
                                "--model.context=5", "--model.vocab=7");
   struct tc_err err = { 0 };
@@ -353,10 +353,10 @@ static void test_start(void)
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
     c->mesh_dp = of[i].dp;
     c->mesh_tp = of[i].tp;
-    c->parallel_virtual_stages = of[i].chunks;
-    is_int(search_start(&s, c, &cluster, H(DP) | H(TP) | H(CHUNKS) | H(PP), &err), 0,
+    c->parallel_virtual_stages = of[i].virtual_stages;
+    is_int(search_start(&s, c, &cluster, H(DP) | H(TP) | H(VIRTUAL_STAGES) | H(PP), &err), 0,
            "dp %lld, tp %lld, chunks %lld", (long long)of[i].dp, (long long)of[i].tp,
-           (long long)of[i].chunks);
+           (long long)of[i].virtual_stages);
     is_int(s.hold, of[i].want, "... what is held");
   }
   is_int((int64_t)s.g.layer_params, 12 * 64 + 13 * 8, "parameters of a layer");

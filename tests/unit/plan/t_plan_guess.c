@@ -22,9 +22,9 @@ static const struct {
   struct tc_cand c;
   const char *s, *bytes, *host; /* to nine digits */
 } rows[] = {
-#define R(kind, pp, dp, tp, micro, chunks, n_mb, data, schedule, recompute, offload, sequence, \
+#define R(kind, pp, dp, tp, micro, virtual_stages, n_mb, data, schedule, recompute, offload, sequence, \
           near, s, bytes, host) \
-  { kind, { pp, dp, tp, micro, chunks, n_mb, data, schedule, recompute, offload, sequence, near, \
+  { kind, { pp, dp, tp, micro, virtual_stages, n_mb, data, schedule, recompute, offload, sequence, near, \
             0, 0, 0 }, s, bytes, host },
   R(0, 1, 1, 1, 4, 1, 24, TC_DATA_DDP, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.0946774589", "236668928", "0")
@@ -125,7 +125,7 @@ static void test_row(struct tc_guess *g, size_t i)
          "%s: pp %d, dp %d, tp %d, micro %d, %s, %s "
          "%d, recompute %s, offload %s%s%s",
          kinds[rows[i].kind].name, x.pp, x.dp, x.tp, x.micro,
-         tc_word_parallel_data(x.data), tc_word_parallel_schedule(x.schedule), x.chunks,
+         tc_word_parallel_data(x.data), tc_word_parallel_schedule(x.schedule), x.virtual_stages,
          tc_word_train_recompute(x.recompute), tc_word_parallel_offload(x.offload), x.sequence ? ", sequence" : "", x.near_pp ? ", near" : "");
   is_number(x.s, rows[i].s, "seconds");
   is_number(x.bytes, rows[i].bytes, "bytes");

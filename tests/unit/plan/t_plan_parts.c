@@ -48,7 +48,7 @@ static struct tc_cand cand(void)
                            .tp = 2,
                            .micro = 3,
                            .n_mb = 2,
-                           .chunks = 1,
+                           .virtual_stages = 1,
                            .data = TC_DATA_DDP,
                            .schedule = TC_SCHEDULE_1F1B,
                            .recompute = TC_RECOMPUTE_NONE,
@@ -60,7 +60,7 @@ static void test_near(void)
 {
   static const struct {
     double rest;
-    int pp, dp, chunks, bf16, near;
+    int pp, dp, virtual_stages, bf16, near;
   } rows[] = { { 56, 2, 2, 1, 0, 0 }, { 55.9, 2, 2, 1, 0, 1 }, { 55.9, 2, 1, 1, 0, 0 },
                { 0, 1, 2, 1, 0, 0 },  { 152, 2, 2, 2, 0, 0 },  { 151.9, 2, 2, 2, 0, 1 },
                { 8, 2, 2, 1, 1, 0 },  { 7.9, 2, 2, 1, 1, 1 } };
@@ -69,7 +69,7 @@ static void test_near(void)
     struct tc_cand x = cand();
     x.pp = rows[i].pp;
     x.dp = rows[i].dp;
-    x.chunks = rows[i].chunks;
+    x.virtual_stages = rows[i].virtual_stages;
     s.g.rest_params = rows[i].rest;
     if (rows[i].bf16) config.train_precision = TC_BF16;
     add(&s, &x);
@@ -137,14 +137,14 @@ static void test_values(void)
   static const char *const want[TC_KEYS] = {
     [TC_KEY_PP] = "2",          [TC_KEY_DP] = "3",         [TC_KEY_TP] = "4",
     [TC_KEY_MICRO] = "5",       [TC_KEY_DATA] = "zero2",   [TC_KEY_SCHEDULE] = "zb",
-    [TC_KEY_CHUNKS] = "6",      [TC_KEY_SEQUENCE] = "yes", [TC_KEY_RECOMPUTE] = "full",
+    [TC_KEY_VIRTUAL_STAGES] = "6",      [TC_KEY_SEQUENCE] = "yes", [TC_KEY_RECOMPUTE] = "full",
     [TC_KEY_OFFLOAD] = "params"
   };
   struct tc_cand x = { .pp = 2,
                        .dp = 3,
                        .tp = 4,
                        .micro = 5,
-                       .chunks = 6,
+                       .virtual_stages = 6,
                        .data = TC_DATA_ZERO2,
                        .schedule = TC_SCHEDULE_ZB,
                        .sequence = true,
@@ -184,14 +184,14 @@ static void test_alike(void)
   static struct tc_plan_row r;
   struct tc_cand x = cand();
   x.s = 100;
-  r.plan.pp = 2, r.plan.tp = 2, r.plan.micro = 3, r.plan.chunks = 1, r.guess_s = 100.19;
+  r.plan.pp = 2, r.plan.tp = 2, r.plan.micro = 3, r.plan.virtual_stages = 1, r.guess_s = 100.19;
   r.cfg.parallel_schedule = TC_SCHEDULE_1F1B;
   r.cfg.parallel_data = TC_DATA_DDP;
   ok(alike(&x, &r), "rows that differ by less than 0.2 %%");
   r.guess_s = 100.21;
   ok(!alike(&x, &r), "... by more");
   r.guess_s = 100;
-  int32_t *const part[] = { &x.pp, &x.tp, &x.micro, &x.chunks };
+  int32_t *const part[] = { &x.pp, &x.tp, &x.micro, &x.virtual_stages };
   for (int i = 0; i < 4; i++) {
     ++*part[i];
     ok(!alike(&x, &r), "another number, %d", i);
