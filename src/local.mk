@@ -82,6 +82,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/exec/join.c \
   %D%/exec/timing.c \
   %D%/data/data.h \
+  %D%/data/order.c \
+  %D%/data/order.h \
   %D%/data/reader.c \
   %D%/launch/bind.c \
   %D%/launch/bind.h \

@@ -1,8 +1,8 @@
 /* data.h - token files and the order samples are taken in.
  *
- * All files of a list are one stream of tokens. A sample is context+1 tokens from a start;
- * step s, sequence b of the global batch starts where Philox(seed, s, b) says: the order
- * depends on the seed and the step alone, so no layout changes it and a resume needs no state.
+ * All files of a list are one stream of tokens. A sample is context+1 tokens from a start; which
+ * samples a step takes depends on the seed and the step alone (order.h), so no layout changes it and
+ * a resume needs no state. Files in reading order: order.[ch]; reader.c.
  *
  * Tokens are read when they are asked for. A file may fail then (EIO, truncated, a token >= vocab):
  * TC_EUSER, naming the file and the place. */
