@@ -102,7 +102,7 @@ static int save(const char *dir, const struct tc_ckpt_meta *m, const struct tc_c
 #define tc_comm_counters(c) (note("count, held %d", held), counted.data[0].calls++, &counted)
 #define tc_comm_max_i64(c, x, n, err) call(err, "look %d %d", (int)*(x), n)
 #define tc_ckpt_list(dir, steps, err) list(steps, err)
-#define tc_ckpt_resume(c, dir, step, comm, err) \
+#define tc_ckpt_resume(c, dir, step, comm, who, err) \
   (*(c) = (struct tc_ckpt *)&counted, call(err, "read back %s %d, held %d", dir, (int)(step), held))
 #define tc_ckpt_close(c) note("close %d", (c) != NULL)
 #define tc_ckpt_prune(dir, keep) note("prune %s %d, held %d", dir, keep, held)
