@@ -68,8 +68,6 @@ static const struct pipeline_kind kinds[] = {
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
-const char *tc_pipeline_name(int i) { return i >= 0 && i < N_KINDS ? kinds[i].name : NULL; }
-
 bool tc_pipeline_splits(const char *name)
 {
   for (int i = 0; i < N_KINDS; i++)

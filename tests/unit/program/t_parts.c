@@ -185,17 +185,24 @@ static void test_shapes(void)
             bad[i].text);
     ok(s == NULL, "no schedule");
   }
-  static const char *const name[] = { "naive", "gpipe", "1f1b", "interleaved", "zb" };
-  for (int i = 0; i < 5; i++) is_str(tc_pipeline_name(i), name[i], "schedule %d", i);
-  for (int i = 0; i < 5; i++)
-    is_int(tc_pipeline_splits(name[i]), i == 4, "whether %s has W apart", name[i]);
-  ok(!tc_pipeline_name(-1) && !tc_pipeline_name(5) && !tc_pipeline_splits("none"), "there are no others");
+  for (enum tc_schedule i = TC_SCHEDULE_NAIVE; i <= TC_SCHEDULE_ZB; i++) {
+    const char *const name = tc_word_parallel_schedule(i);
+    const bool many = i == TC_SCHEDULE_INTERLEAVED;
+    struct tc_pipeline *s = NULL;
+    is_int(tc_pipeline_new(&s, name, 2, many ? 2 : 1, 2, NULL), 0, "%s is known", name);
+    is_int(tc_pipeline_splits(name), i == TC_SCHEDULE_ZB, "... whether it has W apart");
+    tc_pipeline_free(s);
+  }
+  ok(!tc_pipeline_splits("none"), "there is no schedule of another name");
 }
 
 static void test_system(void)
 {
   for (const struct tc_system *s = tc_systems; s->name; s++)
     ok(tc_system_find(s->name) == s && s->what && *s->what, "system %s", s->name);
+  for (enum tc_data_parallel i = TC_DATA_DDP; i <= TC_DATA_NONE; i++)
+    ok(tc_system_find(tc_word_parallel_data(i)) != NULL, "parallel.data = %s is a system",
+       tc_word_parallel_data(i));
   ok(!tc_system_find("nosuch") && !tc_system_find(""), "no others");
 }
 
