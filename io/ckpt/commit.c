@@ -5,8 +5,8 @@
  * - A save of a rank that was cut off can't commit: every rank has to report that it succeeded, and
  *   the next owner of the folder has taken away the lease folder that the temporary folder is in
  *   (owner.c), so that the rename itself fails.
- * - Where step N is there already, the old one steps aside as .was-*; tc_ckpt_tidy puts it
- *   back if the run dies before the new one has taken its name. */
+ * - Where step N is there already, the old one is renamed to .was-*; tc_ckpt_tidy puts it
+ *   back if the run ends before the new one has taken its name. */
 #include "io/ckpt/impl.h"
 
 #include <errno.h>

@@ -133,7 +133,7 @@ static int check_split(const struct tc_config *c, const struct tc_model *model,
   return 0;
 }
 
-/* Virtual stages per rank. A pipeline's schedule that can't be is said before anything starts. */
+/* Virtual stages per rank. An invalid schedule is an error before anything starts. */
 static int setup_virtual_stages(int *out, const struct tc_config *c, const struct tc_mesh *m,
                         struct tc_err *err)
 {

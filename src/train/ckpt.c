@@ -44,7 +44,7 @@ int tc_train_own(struct tc_train *t, struct tc_err *err)
   void *name = t->run.rank == 0 ? (void *)(uintptr_t)tc_owner_lease(t->ckpt.owner) : NULL;
   int64_t n = name ? (int64_t)strlen(name) : 0;
   TC_TRY(tc_comm_bytes_bcast(t->run.world, 0, &name, &n, err));
-  t->ckpt.home = tc_sprintf("%s/%.*s", t->ckpt.dir, (int)n, (const char *)name);
+  t->ckpt.lease = tc_sprintf("%s/%.*s", t->ckpt.dir, (int)n, (const char *)name);
   if (t->run.rank) free(name);
   return 0;
 }

@@ -210,7 +210,7 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_mesh_free(m) note("no mesh %d", (m) == &mesh)
 #define tc_annotations_free(rows) note("no rows")
 #define tc_train_data_same(t, err) call(err, "same data")
-#define tc_train_own(t, err) ((t)->ckpt.owner = make(), (t)->ckpt.home = tc_strdup("home"), call(err, "own"))
+#define tc_train_own(t, err) ((t)->ckpt.owner = make(), (t)->ckpt.lease = tc_strdup("home"), call(err, "own"))
 #define tc_request_begin(t) note("requests")
 #define tc_train_restore(t, err)                                                                   \
   (note("back %d %d %d %d", (int)(t)->batches.eval_batch, (int)(t)->ckpt.saved_step, (int)(t)->rollback.back_to, \
@@ -300,7 +300,7 @@ static void play(void *ctx)
   if (!s->left) return;
   free(ended.run.names[TC_AXES + 1]);
   free(ended.out);
-  free(ended.ckpt.home);
+  free(ended.ckpt.lease);
   free(ended.ckpt.dir);
   free(ended.run.stack);
   free(train);
