@@ -64,7 +64,7 @@ int tc_folder_sync(const char *path, struct tc_err *err)
   int why = errno;
   if (fd >= 0) close(fd);
   if (rc < 0 && why != EINVAL)
-    return tc_fail(err, TC_EUSER, "%s: can't be brought to disk: %s", path, strerror(why));
+    return tc_fail(err, TC_EUSER, "%s: can't be flushed to disk: %s", path, strerror(why));
   return 0;
 }
 

@@ -29,7 +29,7 @@ struct tc_stretch {
 int tc_blocks_write(int fd, const struct tc_stretch *s, int n, int64_t block_bytes,
                     const char *path, struct tc_err *err);
 
-/* Local. memcpy for data that is in the cache, to where nobody will look soon: past the cache,
+/* Local. memcpy for data that is in the cache, to memory that is not read soon: past the cache,
  * so that the line it overwrites isn't read first. */
 void tc_copy_out(void *dst, const void *src, size_t bytes);
 

@@ -33,6 +33,7 @@
 
 #include "src/base/base.h"
 #include "src/comm/comm.h"
+#include "src/config/choices.h"
 
 struct tc_ckpt_tensor {
   const char *name;
@@ -52,8 +53,6 @@ int64_t tc_box_elems(int rank, const int64_t *count);
 /* Local. ... and its bytes. */
 int64_t tc_box_bytes(int dtype, int rank, const int64_t *count);
 
-enum tc_ckpt_files { TC_FILES_RANK, TC_FILES_NODE };
-
 struct tc_ckpt_meta {
   int64_t step;
   uint64_t seed;
@@ -70,7 +69,7 @@ struct tc_ckpt_meta {
   const char *stack;             /* its compiler and libraries; NULL: "", not known */
   const char *loop;              /* what the training loop has to remember, its own text; NULL: "" */
   /* How it is written; not read back. */
-  int files;                     /* TC_FILES_NODE: a file a node, where ranks are MPI processes */
+  enum tc_ckpt_files files;      /* TC_FILES_NODE: a file a node, where ranks are MPI processes */
   bool view;                     /* also view.h5, all tensors whole as virtual datasets */
   int64_t block_bytes;           /* of a checksum, a multiple of 4096; 0: 1 MiB */
   /* Rank 0's: the owner's lease folder (io/ckpt/owner.h), in which the checkpoint is
@@ -80,8 +79,8 @@ struct tc_ckpt_meta {
 
 /* Collective over `world` (a communicator of all ranks). tensors: the same on all ranks;
  * slices: this rank's. Together the slices cover every tensor exactly once (checked). On any
- * rank's failure (disk full, ...) all ranks return the same negative status and sentence, the
- * temporary folder is removed, and older checkpoints are untouched. */
+ * rank's failure (disk full, ...) all ranks return the same negative status and sentence, which begins
+ * with the rank's name (meta->who) if it is not rank 0's; the temporary folder is removed, and older checkpoints are untouched. */
 int tc_ckpt_save(const char *dir, const struct tc_ckpt_meta *meta,
                  const struct tc_ckpt_tensor *tensors, int n_tensors,
                  const struct tc_ckpt_slice *slices, int n_slices,
@@ -127,16 +126,17 @@ typedef int tc_ckpt_loader(void *ctx, struct tc_ckpt *c, struct tc_err *err);
  * all files' sizes and metadata (a share on each rank), and every byte that `load` reads.
  * load runs once on each rank for each checkpoint tried. If it finds damage on any rank, all
  * turn to the next older one, after a tc_warn with the reason; if it fails without (another
- * model), all fail with its sentence. *out: the one that was loaded; dir without any (a first
+ * model), all fail with its sentence. A sentence of another rank than 0 begins with the
+ * rank's name, who[rank], unless who is NULL. *out: the one that was loaded; dir without any (a first
  * start): NULL, 0. TC_ENOCKPT if there are some and none is good. */
 int tc_ckpt_load(struct tc_ckpt **out, const char *dir, int64_t step, tc_ckpt_loader *load,
-                 void *ctx, struct tc_comm *world, struct tc_err *err);
+                 void *ctx, struct tc_comm *world, char *const *who, struct tc_err *err);
 /* Collective. The same without loading: every byte is verified instead, a share on each rank. */
 int tc_ckpt_resume(struct tc_ckpt **out, const char *dir, int64_t step, struct tc_comm *world,
-                   struct tc_err *err);
+                   char *const *who, struct tc_err *err);
 /* Collective. Loads a step folder, or the newest in a folder; nothing there is changed and no other
  * is tried: it may be another run's. */
 int tc_ckpt_load_from(struct tc_ckpt **out, const char *path, tc_ckpt_loader *load, void *ctx,
-                      struct tc_comm *world, struct tc_err *err);
+                      struct tc_comm *world, char *const *who, struct tc_err *err);
 
 #endif

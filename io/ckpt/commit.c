@@ -5,8 +5,8 @@
  * - A save of a rank that was cut off can't commit: every rank has to report that it succeeded, and
  *   the next owner of the folder has taken away the lease folder that the temporary folder is in
  *   (owner.c), so that the rename itself fails.
- * - Where step N is there already, the old one steps aside as .was-*; tc_ckpt_tidy puts it
- *   back if the run dies before the new one has taken its name. */
+ * - Where step N is there already, the old one is renamed to .was-*; tc_ckpt_tidy puts it
+ *   back if the run ends before the new one has taken its name. */
 #include "io/ckpt/impl.h"
 
 #include <errno.h>
@@ -125,7 +125,7 @@ static int publish(const struct tc_save *s, struct tc_err *err)
   return rc;
 }
 
-/* Every rank succeeded, or the first sentence of one that didn't. */
+/* Every rank succeeded, or the first sentence of one that didn't, with the name of that rank. */
 static int check_reports(const struct tc_save *s, const char *at, const int64_t *bytes,
                     struct tc_err *err)
 {
@@ -133,7 +133,9 @@ static int check_reports(const struct tc_save *s, const char *at, const int64_t 
     struct tc_rank_report report;
     TC_ASSERT(bytes[r] >= (int64_t)sizeof report);
     memcpy(&report, at, sizeof report);
-    if (report.status < 0) return tc_fail(err, report.status, "%.999s", report.text);
+    const char *who = r > 0 && s->meta->who ? s->meta->who[r] : NULL;
+    if (report.status < 0)
+      return tc_fail(err, report.status, "%s%s%.900s", who ? who : "", who ? ": " : "", report.text);
     TC_ASSERT(bytes[r] == (int64_t)(sizeof report +
                                     (size_t)report.n * sizeof(struct tc_report_piece) +
                                     (size_t)report.n_blocks * sizeof(uint32_t)));

@@ -182,7 +182,7 @@ static int write_data(struct tc_share *p, int fd, const char *path, const char *
   int rc = tc_blocks_write(fd, s, p->report.n, p->block_bytes, path, err);
   tc_at_file("fsync", path);
   if (rc == 0 && fsync(fd) < 0)
-    rc = tc_fail(err, TC_EUSER, "%s: can't be brought to disk: %s", path, strerror(errno));
+    rc = tc_fail(err, TC_EUSER, "%s: can't be flushed to disk: %s", path, strerror(errno));
   free(s);
   return rc;
 }

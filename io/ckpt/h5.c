@@ -9,7 +9,7 @@
  * - All metadata lies in one stretch (META_BYTES a dataset are asked for at once), datasets
  *   follow in the order they are made: small ones first, which pack without gaps, then those
  *   of ALIGN_FROM bytes and more, on page borders.
- * - What was not made is closed all the same: HDF5 refuses its number, and nobody asks.
+ * - What was not made is closed all the same: HDF5 refuses its number, and the status is not looked at.
  * - The lock is the program's one variable that is not const: HDF5 is one per process.
  * - Bytes on disk are little-endian, as in memory. */
 #include "io/ckpt/h5.h"
@@ -256,7 +256,7 @@ static int settle(int fd, int64_t *size_bytes, bool trim, const char *path, stru
 {
   struct stat st;
   if (fstat(fd, &st) < 0 || (trim && ftruncate(fd, st.st_size) < 0))
-    return tc_fail(err, TC_EUSER, "%s: can't be brought to disk: %s", path, strerror(errno));
+    return tc_fail(err, TC_EUSER, "%s: can't be flushed to disk: %s", path, strerror(errno));
   *size_bytes = (int64_t)st.st_size;
   return 0;
 }
@@ -437,7 +437,7 @@ int tc_h5_view(int64_t *size_bytes, const char *path, const struct tc_h5_opts *o
                                                                       : strerror(errno));
   if (rc == 0) rc = settle(fd, size_bytes, false, path, err);
   if (rc == 0 && fsync(fd) < 0)
-    rc = tc_fail(err, TC_EUSER, "%s: can't be brought to disk: %s", path, strerror(errno));
+    rc = tc_fail(err, TC_EUSER, "%s: can't be flushed to disk: %s", path, strerror(errno));
   if (fd >= 0) close(fd);
   return rc;
 }

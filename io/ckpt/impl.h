@@ -1,4 +1,4 @@
-/* impl.h - what the files of io/ckpt share and nobody else needs. */
+/* impl.h - what the files of io/ckpt share. */
 #ifndef TC_CKPT_IMPL_H
 #define TC_CKPT_IMPL_H
 

@@ -32,10 +32,10 @@ static int give_order(struct order *o, struct tc_comm *world, struct tc_err *err
 }
 
 /* How a checkpoint is tried. */
-struct trial { tc_ckpt_loader *load; void *ctx; };
+struct trial { tc_ckpt_loader *load; void *ctx; char *const *who; };
 
-/* Collective. Everyone opens the checkpoint (which must be that of `step`; -1: of any) and looks at
- * a share of its files, then loads; without a loader the share is verified to the last byte. 0:
+/* Collective. All ranks open the checkpoint (which must be that of `step`; -1: of any) and look at
+ * a share of its files, then load; without a loader the share is verified to the last byte. 0:
  * *out is open on all ranks, else on none; then *refused says that it isn't damage. */
 static int try_path(struct tc_ckpt **out, const char *path, int64_t step, const struct trial *t,
                     struct tc_comm *world, bool *refused, struct tc_err *err)
@@ -49,12 +49,12 @@ static int try_path(struct tc_ckpt **out, const char *path, int64_t step, const 
     tc_ckpt_verify_files(*out, !t->load, tc_comm_coord(world), tc_comm_size(world), &f);
     if (f.n > 0) rc = tc_fail(err, f.worst, "%.999s", f.first.text);
   }
-  rc = tc_comm_agree(world, NULL, rc, err);
+  rc = tc_comm_agree(world, t->who, rc, err);
   if (rc == 0 && t->load) {
     rc = t->load(t->ctx, *out, err);
-    int no = tc_comm_agree(world, NULL, rc < 0 && !(*out)->damaged ? rc : 0, err);
+    int no = tc_comm_agree(world, t->who, rc < 0 && !(*out)->damaged ? rc : 0, err);
     *refused = no < 0;
-    rc = no < 0 ? no : tc_comm_agree(world, NULL, rc, err);
+    rc = no < 0 ? no : tc_comm_agree(world, t->who, rc, err);
   }
   if (rc < 0) {
     tc_ckpt_close(*out);
@@ -73,9 +73,9 @@ static int try_step(struct tc_ckpt **out, const char *dir, int64_t step, const s
 }
 
 int tc_ckpt_load_from(struct tc_ckpt **out, const char *path, tc_ckpt_loader *load, void *ctx,
-                      struct tc_comm *world, struct tc_err *err)
+                      struct tc_comm *world, char *const *who, struct tc_err *err)
 {
-  const struct trial t = { .load = load, .ctx = ctx };
+  const struct trial t = { .load = load, .ctx = ctx, .who = who };
   void *found = NULL;
   int64_t bytes = 0;
   int rc = 0;
@@ -138,38 +138,38 @@ static void quarantine(const char *dir, const int64_t *step, const int *why, int
 }
 
 int tc_ckpt_resume(struct tc_ckpt **out, const char *dir, int64_t step, struct tc_comm *world,
-                   struct tc_err *err)
+                   char *const *who, struct tc_err *err)
 {
-  return tc_ckpt_load(out, dir, step, NULL, NULL, world, err);
+  return tc_ckpt_load(out, dir, step, NULL, NULL, world, who, err);
 }
 
 int tc_ckpt_load(struct tc_ckpt **out, const char *dir, int64_t step, tc_ckpt_loader *load,
-                 void *ctx, struct tc_comm *world, struct tc_err *err)
+                 void *ctx, struct tc_comm *world, char *const *who, struct tc_err *err)
 {
-  const struct trial t = { .load = load, .ctx = ctx };
+  const struct trial t = { .load = load, .ctx = ctx, .who = who };
   struct tc_err local = {0};
   int64_t *steps = NULL;
   int n = 0, rc = 0, *why = NULL;
-  bool root = tc_comm_coord(world) == 0;
+  bool rank0 = tc_comm_coord(world) == 0;
   *out = NULL;
   if (!err) err = &local;
-  if (root) {
+  if (rank0) {
     tc_ckpt_tidy(dir, NULL);
     n = tc_ckpt_list(dir, &steps, err);
     why = tc_calloc((size_t)TC_MAX(n, 0) + 1, sizeof *why);
   }
   for (int tried = 0; rc == 0; tried++) {
     struct order o = {0};
-    if (root) rc = next_order(&o, steps, n, tried, step, dir, err);
+    if (rank0) rc = next_order(&o, steps, n, tried, step, dir, err);
     rc = tc_comm_bcast_status(world, rc, err);
     if (rc == 0) rc = give_order(&o, world, err);
     if (rc < 0 || o.what == NOTHING_THERE) break;
     bool refused = false;
     rc = try_step(out, dir, o.step, &t, world, &refused, err);
-    if (rc == 0 && root && step < 0) quarantine(dir, steps, why, tried);
+    if (rc == 0 && rank0 && step < 0) quarantine(dir, steps, why, tried);
     if (rc == 0 || step >= 0 || refused || rc == TC_EPEER) break;
-    if (root) tc_warn("%s; looking for an older one", err->text);
-    if (root) why[tried] = rc;
+    if (rank0) tc_warn("%s; looking for an older one", err->text);
+    if (rank0) why[tried] = rc;
     rc = 0;
   }
   free(why);

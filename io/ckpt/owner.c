@@ -15,7 +15,7 @@
  * - a lease folder has a file in it from the moment it has its name;
  * - .gone-* is emptied too: over NFS an old owner may still hold the folder, but no names in it.
  *
- * On another node only the heartbeat, in the file "beat", shows that an owner lives: one that can't
+ * On another node only the heartbeat, in the file "beat", shows that an owner is running: one that can't
  * look at the process watches it for TC_OWNER_WATCH_NS. A process that is stopped for longer loses
  * the folder. */
 #include "io/ckpt/owner.h"
@@ -45,7 +45,7 @@ struct tc_owner {
   int64_t number;                 /* 0: not yet */
   char lease[32];
   struct place me;
-  int64_t watched, watched_since_ns;   /* whose heartbeat; 0: nobody's */
+  int64_t watched, watched_since_ns;   /* whose heartbeat; 0: none */
   char heartbeat[32];             /* what it was */
   bool looks;                     /* tc_owner_alive: takes nothing */
   pthread_t thread;

@@ -1,8 +1,8 @@
-/* verify.c - proving a checkpoint whole.
+/* verify.c - the checks of all bytes of a checkpoint.
  *
  * A file is trusted step by step: its size, then the checksum of its metadata (so that HDF5
  * never parses damaged bytes, which can hang it), then that HDF5 finds every dataset where the
- * manifest says, then the data of each piece, whoever's share it is. Together all bytes of the
+ * manifest says, then the data of each piece, of every rank. Together all bytes of the
  * checkpoint are covered: the manifest's by its own checksum, a file's by those in the manifest. */
 #include "io/ckpt/impl.h"
 
@@ -79,7 +79,7 @@ static int share_at(double at, double bytes, int shares)
   return bytes > 0 ? TC_MIN((int)(at / bytes * shares), shares - 1) : 0;
 }
 
-/* A file that can't be opened is reported once, by whoever has its beginning. */
+/* A file that can't be opened is reported once, by the rank that checks its beginning. */
 static bool opens(const struct tc_ckpt *c, int file)
 {
   int fd = tc_ckpt_open_file(c, file, NULL);

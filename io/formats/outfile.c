@@ -59,7 +59,7 @@ int tc_outfile_finish(struct tc_outfile *f, struct tc_err *err)
   if (close(f->fd) < 0) bad = 1;
   f->fd = -1;
   if (bad || rename(f->tmp, f->path) < 0)
-    rc = tc_fail(err, TC_EUSER, "%s can't be brought to disk: %s", f->path, strerror(errno));
+    rc = tc_fail(err, TC_EUSER, "%s can't be flushed to disk: %s", f->path, strerror(errno));
   if (rc == 0) {
     char *folder = tc_folder_of(f->path);
     rc = tc_folder_sync(folder, err);

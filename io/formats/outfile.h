@@ -1,4 +1,4 @@
-/* outfile.h - a file that appears whole or not at all: written as PATH.tmp, brought to disk,
+/* outfile.h - a file that appears whole or not at all: written as PATH.tmp, flushed to disk,
  * renamed. What export writes. Everything here is Local; faults are TC_EUSER. */
 #ifndef TC_OUTFILE_H
 #define TC_OUTFILE_H

@@ -6,7 +6,7 @@
  * - the staging memory is written by the run's thread while IDLE, read by the writer's while BUSY;
  * - it is as large as the slices, taken once and touched before the first step: memory that never
  *   was touched costs many times the copy;
- * - the communicator is used by whoever writes, and by nobody else;
+ * - the communicator is used by the thread that writes, and by no other;
  * - nothing is removed from the folder before a checkpoint that stays was read back: the one that
  *   the run resumed from, and when that would go, the newest.
  *
@@ -121,9 +121,9 @@ void tc_writer_copy(struct tc_writer *s)
  * just written is read first. */
 static int retain(struct tc_writer *s, struct tc_err *err)
 {
-  const bool root = tc_comm_coord(s->o.comm) == 0;
+  const bool rank0 = tc_comm_coord(s->o.comm) == 0;
   int64_t *steps = NULL, look = 0;
-  int n = root ? tc_ckpt_list(s->o.dir, &steps, err) : 0;
+  int n = rank0 ? tc_ckpt_list(s->o.dir, &steps, err) : 0;
   if (n > s->o.keep) {
     look = 1;
     for (int i = 0; i < s->o.keep; i++) look &= steps[i] != s->verified;
@@ -133,13 +133,13 @@ static int retain(struct tc_writer *s, struct tc_err *err)
   int rc = 0;
   if (look) {
     struct tc_ckpt *c = NULL;
-    rc = tc_ckpt_resume(&c, s->o.dir, s->meta.step, s->o.comm, err);
+    rc = tc_ckpt_resume(&c, s->o.dir, s->meta.step, s->o.comm, (char *const *)(uintptr_t)s->meta.who, err);
     tc_ckpt_close(c);
     if (rc == 0) s->verified = s->meta.step;
-    else if (root && rc != TC_EPEER)
+    else if (rank0 && rc != TC_EPEER)
       tc_warn("%s; read back after it was written, so no older checkpoint is removed", err->text);
   }
-  if (root && rc == 0) tc_ckpt_prune(s->o.dir, s->o.keep);
+  if (rank0 && rc == 0) tc_ckpt_prune(s->o.dir, s->o.keep);
   return rc == TC_EPEER ? rc : 0;
 }
 
@@ -211,7 +211,7 @@ int tc_writer_new(struct tc_writer **out, const struct tc_writer_opts *o, struct
   if (o->copy) s->copy = *o->copy;
   s->verified = o->verified;
   s->log_fd = -1;
-  s->status = o->async ? tc_thread_status_new("saver") : NULL;
+  s->status = o->async ? tc_thread_status_new("checkpoint writer") : NULL;
   s->slice = tc_calloc((size_t)o->n_slices + 1, sizeof *s->slice);
   if (o->n_slices) memcpy(s->slice, o->slice, (size_t)o->n_slices * sizeof *s->slice);
   pthread_mutex_init(&s->lock, NULL);

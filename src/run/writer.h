@@ -37,7 +37,7 @@ struct tc_writer_opts {
   int64_t verified;                        /* a step whose checkpoint was read back whole; -1: none */
   int threads;                             /* that copy */
   const struct tc_writer_copy_ops *copy;    /* copied; NULL: the host can read the slices itself */
-  struct tc_comm *comm;                    /* of all ranks, used by nobody else; borrowed */
+  struct tc_comm *comm;                    /* of all ranks, used by no other thread; borrowed */
   struct tc_trace *trace;                  /* borrowed; may be NULL */
 };
 
@@ -58,7 +58,7 @@ int64_t tc_writer_memcpy_ns(const struct tc_writer *w);     /* of the same bytes
 /* Local. There must be no save under way. */
 void tc_writer_copy(struct tc_writer *w);
 /* Collective. m is copied but for the strings other than `loop`, which are borrowed as long as the
- * writer lives. log_fd: flushed to disk before anything is written, then closed; -1: none. */
+ * writer exists. log_fd: flushed to disk before anything is written, then closed; -1: none. */
 void tc_writer_go(struct tc_writer *w, const struct tc_ckpt_meta *m, int log_fd);
 /* Local. Whether a save is under way. */
 bool tc_writer_busy(struct tc_writer *w);

@@ -27,9 +27,7 @@ struct tc_pipeline {
   int32_t *n_items;              /* [p] */
 };
 
-/* Local. The name of schedule i, counted from 0; NULL after the last. */
-const char *tc_pipeline_name(int i);
-/* Local. Whether that schedule has W apart from B. */
+/* Local. Whether the schedule of that name (parallel.schedule) has W apart from B. */
 bool tc_pipeline_splits(const char *name);
 
 /* Local. *out is owned by the caller. `name` is

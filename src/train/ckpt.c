@@ -44,7 +44,7 @@ int tc_train_own(struct tc_train *t, struct tc_err *err)
   void *name = t->run.rank == 0 ? (void *)(uintptr_t)tc_owner_lease(t->ckpt.owner) : NULL;
   int64_t n = name ? (int64_t)strlen(name) : 0;
   TC_TRY(tc_comm_bytes_bcast(t->run.world, 0, &name, &n, err));
-  t->ckpt.home = tc_sprintf("%s/%.*s", t->ckpt.dir, (int)n, (const char *)name);
+  t->ckpt.lease = tc_sprintf("%s/%.*s", t->ckpt.dir, (int)n, (const char *)name);
   if (t->run.rank) free(name);
   return 0;
 }
@@ -202,7 +202,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .who = (const char *const *)t->run.who, .version = PACKAGE_VERSION, .stack = t->run.stack,
     .loop = loop,
     .lease = t->ckpt.owner ? tc_owner_lease(t->ckpt.owner) : NULL,
-    .files = strcmp(t->run.cfg->ckpt_files, "node") ? TC_FILES_RANK : TC_FILES_NODE,
+    .files = t->run.cfg->ckpt_files,
     .view = t->run.cfg->ckpt_view };
   t->ckpt.begun_ns = tc_now_ns();
   t->ckpt.begun = true;
@@ -288,7 +288,7 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
   struct loading l = { .t = t, .resumes = true };
   t->ckpt.begun_ns = tc_now_ns();
   if (how != TC_NO)
-    TC_TRY(tc_ckpt_load(&c, t->ckpt.dir, step, load_checked, &l, t->run.world, err));
+    TC_TRY(tc_ckpt_load(&c, t->ckpt.dir, step, load_checked, &l, t->run.world, t->run.who, err));
   if (c) {
     t->ckpt.start_step = tc_ckpt_meta(c)->step;
     if (t->run.rank == 0) tc_resume_warn(t, tc_ckpt_meta(c));
@@ -303,7 +303,8 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
   if (!*t->run.cfg->ckpt_from) return initialise(t, err);
   l.guarded = true;
   l.resumes = false;
-  TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world, err));
+  TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world,
+                           t->run.who, err));
   t->ckpt.start_step = tc_ckpt_meta(c)->step;
   TC_TRY(resume_from(t, c, err));
   t->ckpt.saved_step = -1;                       /* not in this run's folder yet */
@@ -332,7 +333,7 @@ int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct t
   for (; !c; before = *step, tried++) {
     TC_TRY(step_below(t, before, step, err));
     if (*step < 0) break;
-    int rc = tc_ckpt_load(&c, t->ckpt.dir, *step, load_checked, &l, t->run.world, err);
+    int rc = tc_ckpt_load(&c, t->ckpt.dir, *step, load_checked, &l, t->run.world, t->run.who, err);
     if (rc == TC_EPEER) return rc;
     if (rc < 0 && t->run.rank == 0) tc_warn("%s; looking for an older one", err->text);
   }

@@ -1,4 +1,4 @@
-/* guard.c - ends crash loops: starts of one job that follow each other without a new checkpoint
+/* guard.c - ends crash loops: consecutive starts of one job without a new checkpoint
  * are counted in the checkpoint folder's file .starts. */
 #include "src/train/impl.h"
 

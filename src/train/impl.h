@@ -27,7 +27,7 @@ struct tc_batches {
 struct tc_ckpts {
   char *dir;
   struct tc_owner *owner;        /* rank 0: of that folder */
-  char *home;                    /* its folder in there: a later owner removes it */
+  char *lease;                   /* its lease folder in there: a later owner removes it */
   struct tc_writer *writer;
   struct tc_train_state *state;  /* what the writer borrows */
   int64_t bytes;                 /* of a checkpoint's tensors, all ranks' */

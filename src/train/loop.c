@@ -180,7 +180,7 @@ static void train_free(struct tc_train *t, bool abandon)
   tc_run_free(&t->run);
   json_decref(t->plan.predicted);
   free(t->out);
-  free(t->ckpt.home);
+  free(t->ckpt.lease);
   free(t->ckpt.dir);
   free(t);
 }

@@ -159,7 +159,7 @@ static void pause_metrics(struct tc_log *m, int64_t step, const char *why)
  * ends because of that too, but may notice it later. */
 static bool is_superseded(const struct tc_train *t)
 {
-  return access(t->ckpt.home, F_OK) != 0;
+  return access(t->ckpt.lease, F_OK) != 0;
 }
 
 /* Opens the file anew; its name is on disk before a checkpoint that its lines belong to. */

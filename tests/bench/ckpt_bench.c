@@ -116,7 +116,7 @@ static double load_all(struct bench *b, bool cold)
   if (cold && b->rank == 0) each_file(b->dir, b->meta.step, true);
   meet(b);
   int64_t t0 = tc_now_ns();
-  if (tc_ckpt_load(&c, b->dir, -1, load, b, b->world, &err) < 0) die(&err);
+  if (tc_ckpt_load(&c, b->dir, -1, load, b, b->world, NULL, &err) < 0) die(&err);
   double s = (double)(tc_now_ns() - t0) * 1e-9;
   tc_ckpt_close(c);
   for (int i = 0; i < b->n; i++)

@@ -246,7 +246,7 @@ static int resumed_step(const char *dir)
     int got = 92;
     if (!freopen("/dev/null", "w", stderr)) _exit(93);
     alarm(CASE_SECONDS);
-    int rc = tc_ckpt_resume(&c, dir, -1, self, &err);
+    int rc = tc_ckpt_resume(&c, dir, -1, self, NULL, &err);
     if (rc == TC_ENOCKPT && *err.text) got = 0;
     if (rc == 0 && c) {
       int64_t step = tc_ckpt_meta(c)->step;

@@ -110,7 +110,7 @@ static int64_t resumed(const char *dir, const struct scenario *s, int64_t *salt)
   struct tc_err err = {0};
   int64_t step = 0;
   *salt = -1;
-  if (tc_ckpt_resume(&c, dir, -1, self, &err) < 0) {
+  if (tc_ckpt_resume(&c, dir, -1, self, NULL, &err) < 0) {
     must(false, "no resume:", err.text);
     step = -1;
   }

@@ -340,7 +340,7 @@ static void must_hold(const char *dir, const struct promise *p, int at, int how)
   }
   free(steps);
   for (int i = 0; i < PROMISES; i++) newest = TC_MAX(newest, p[i].step);
-  if (tc_ckpt_resume(&c, dir, -1, self, &err) < 0) wrong(at, how, "no resume:", err.text);
+  if (tc_ckpt_resume(&c, dir, -1, self, NULL, &err) < 0) wrong(at, how, "no resume:", err.text);
   if (newest && !c) wrong(at, how, "nothing to resume from", "");
   if (c) {
     int64_t step = tc_ckpt_meta(c)->step;

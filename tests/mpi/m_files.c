@@ -131,7 +131,7 @@ static void cases(struct env *e)
   char *path = tc_ckpt_step_path(e->dir, 5);
   check(e, tc_ckpt_verify(path, true, NULL, NULL, &err) == 0, "it verifies");
   if (err.status < 0) printf("# %s\n", err.text);
-  int rc = tc_ckpt_load(&c, e->dir, -1, load, e, e->world, &err);
+  int rc = tc_ckpt_load(&c, e->dir, -1, load, e, e->world, NULL, &err);
   if (rc < 0) printf("# %s\n", err.text);
   check(e, rc == 0 && c, "and loads, boxes over all ranks");
   tc_ckpt_close(c);
@@ -143,7 +143,7 @@ static void cases(struct env *e)
   e->files = TC_FILES_RANK;
   save_in_thread(e);
   check(e, e->status == 0 && node_files(e) == -1, "the same step again, a file a rank");
-  rc = tc_ckpt_load(&c, e->dir, 5, load, e, e->world, &err);
+  rc = tc_ckpt_load(&c, e->dir, 5, load, e, e->world, NULL, &err);
   check(e, rc == 0, "which loads too");
   tc_ckpt_close(c);
   free(path);

@@ -1,6 +1,7 @@
 /* emit.c - a layout as a folder that runs: run.ini; device.ini, by which the run predicts
  * its own time; and job.sbatch, which is slurm/train.sbatch with this job's numbers in its #SBATCH
- * lines and its run file filled in. */
+ * lines and its run file filled in. The template is that of the program's installation or source tree
+ * (tc_cmd_share). Where anything fails, nothing is left behind. */
 #include "src/cmd/cmd.h"
 #include "src/cmd/plan/plan.h"
 
@@ -87,9 +88,10 @@ static void put_line(FILE *f, const char *line, const struct tc_plan_job *j, con
           "set -- %s \"$@\"\n[ -n \"${TERCIO-}\" ] || TERCIO=%s\nexport TERCIO\n", ini, program);
 }
 
-static int put_job(const struct tc_plan_job *j, const char *dir, struct tc_err *err)
+/* The job's script, of a run file in `dir`, into *text; owned by the caller. */
+static int make_job(char **text, const struct tc_plan_job *j, const char *dir, struct tc_err *err)
 {
-  char *path = NULL, *text = NULL, *line = NULL;
+  char *path = NULL, *line = NULL;
   size_t size = 0, cap = 0;
   TC_TRY(find_template(j, &path, err));
   FILE *in = fopen(path, "r");
@@ -98,9 +100,9 @@ static int put_job(const struct tc_plan_job *j, const char *dir, struct tc_err *
     free(path);
     return rc;
   }
-  FILE *f = open_memstream(&text, &size);
+  FILE *f = open_memstream(text, &size);
   TC_ASSERT(f);
-  char *ini = tc_sprintf("%s/run.ini", dir), *job = tc_sprintf("%s/job.sbatch", dir);
+  char *ini = tc_sprintf("%s/run.ini", dir);
   char *program = tc_cmd_program();
   char *ini_word = shell_word(ini), *program_word = shell_word(program);
   bool seen = false;
@@ -109,24 +111,61 @@ static int put_job(const struct tc_plan_job *j, const char *dir, struct tc_err *
     seen |= !strcmp(line, "set -u\n");
   }
   if (fclose(f)) TC_ASSERT(!"out of memory for a job script");
-  int rc = seen ? save(job, text, 0755, err)
-                : tc_fail(err, TC_EUSER, "%s is not slurm/train.sbatch: it has no line \"set -u\"",
-                          path);
+  int rc = seen ? 0 : tc_fail(err, TC_EUSER, "%s is not slurm/train.sbatch: it has no line \"set -u\"", path);
   fclose(in);
   free(line);
-  free(text);
   free(ini);
   free(program);
   free(ini_word);
   free(program_word);
-  free(job);
   free(path);
   return rc;
 }
 
+static const char *const names[] = { "device.ini", "run.ini", "job.sbatch" };
+enum { FILES = sizeof names / sizeof *names };
+
+/* All files into `dir`, or none: they are written in a folder within it, and renamed. */
+static int write_all(const struct tc_cluster *k, const char *run, const char *job, const char *dir,
+                     struct tc_err *err)
+{
+  char *tmp = tc_sprintf("%s/.emit-XXXXXX", dir), *from[FILES], *to[FILES];
+  int rc = mkdtemp(tmp) ? 0 : tc_fail(err, TC_EUSER, "cannot write %s: %s", dir, strerror(errno));
+  for (int i = 0; i < FILES; i++) {
+    from[i] = tc_sprintf("%s/%s", tmp, names[i]);
+    to[i] = tc_sprintf("%s/%s", dir, names[i]);
+  }
+  if (!rc) rc = tc_cluster_write(k, from[0], err);
+  if (!rc) rc = save(from[1], run, 0644, err);
+  if (!rc) rc = save(from[2], job, 0755, err);
+  for (int i = 0; i < FILES; i++) {
+    if (!rc && rename(from[i], to[i]))
+      rc = tc_fail(err, TC_EUSER, "cannot write %s: %s", to[i], strerror(errno));
+    if (rc) unlink(from[i]);
+    free(from[i]);
+    free(to[i]);
+  }
+  rmdir(tmp);
+  free(tmp);
+  return rc;
+}
+
+/* The layout as a run's configuration, with checkpoints at the planned interval. */
+static struct tc_config run_config(const struct tc_plan_job *j, const struct tc_config *layout,
+                                   const struct tc_plan *p)
+{
+  struct tc_config c = *layout;
+  struct tc_plan_run r;
+  tc_plan_run(&r, p, &c, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
+  if (c.ckpt_every == 0 && c.ckpt_every_minutes == 0 && r.interval_s > 0)
+    c.ckpt_every_minutes = TC_MAX(ceil(r.interval_s / 60), 1);
+  if (j->tokens > 0) c.train_steps = (int64_t)r.steps;
+  c.mesh_dp = TC_AUTO;                           /* so that it goes on where a node is lost */
+  return c;
+}
+
 int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
-                 const struct tc_plan *p,
-                 struct tc_err *err)
+                 const struct tc_plan *p, struct tc_err *err)
 {
   const bool made = mkdir(j->into, 0777) == 0;
   if (!made && errno != EEXIST)
@@ -138,28 +177,23 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
     return tc_fail(err, TC_EUSER, "--into %s: its whole name goes into the run file and the job's script: "
                    "give a folder without control characters or \" ;\" in it", j->into);
   }
-  char *job = tc_sprintf("%s/job.sbatch", j->into), *job_word = shell_word(job);
-  struct tc_config c = *layout;
-  struct tc_plan_run r;
-  tc_plan_run(&r, p, &c, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
-  if (c.ckpt_every == 0 && c.ckpt_every_minutes == 0 && r.interval_s > 0)
-    c.ckpt_every_minutes = TC_MAX(ceil(r.interval_s / 60), 1);
-  if (j->tokens > 0) c.train_steps = (int64_t)r.steps;
-  c.mesh_dp = TC_AUTO;                           /* so that it goes on where a node is lost */
+  struct tc_config c = run_config(j, layout, p);
   /* The run is to be measured against this very plan. */
-  char *device = tc_sprintf("%s/device.ini", dir), *ini = tc_sprintf("%s/run.ini", dir);
+  char *device = tc_sprintf("%s/device.ini", dir), *job = NULL;
   c.run_plan_device = device;
   char *text = tc_config_text(&c);
-  int rc = tc_cluster_write(&j->cluster, device, err);
-  if (!rc) rc = save(ini, text, 0644, err);
-  if (!rc) rc = put_job(j, dir, err);
-  if (!rc && !j->json)
-    printf("\nwritten: run.ini, device.ini and job.sbatch in %s; sbatch %s\n", dir, job_word);
+  int rc = make_job(&job, j, dir, err);
+  if (!rc) rc = write_all(&j->cluster, text, job, dir, err);
+  if (rc && made) rmdir(j->into);
+  if (!rc && !j->json) {
+    char *path = tc_sprintf("%s/job.sbatch", j->into), *word = shell_word(path);
+    printf("\nwritten: run.ini, device.ini and job.sbatch in %s; sbatch %s\n", dir, word);
+    free(path);
+    free(word);
+  }
   free(job);
-  free(job_word);
   free(device);
   free(text);
-  free(ini);
   free(dir);
   return rc;
 }

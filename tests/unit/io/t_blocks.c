@@ -194,7 +194,7 @@ static void test_folders(void)
   is_int(tc_folder_make("x/y/z", &err), TC_EUSER, "in one that is in a file");
   is_str(err.text, "x/y/z: can't be made: Not a directory", "... in these words");
   is_int(tc_folder_sync("x", &err), TC_EUSER, "a file is not synchronised as a folder");
-  is_str(err.text, "x: can't be brought to disk: Not a directory", "... in these words");
+  is_str(err.text, "x: can't be flushed to disk: Not a directory", "... in these words");
   is_int(tc_folder_remove("none", &err), 0, "removing what is not there succeeds");
   is_int(tc_folder_remove("x", &err), TC_EUSER, "a file is not removed");
   is_str(err.text, "x: Not a directory", "... in these words");

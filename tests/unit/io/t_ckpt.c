@@ -326,7 +326,7 @@ static void *rank_resume(void *arg)
   struct fx_rank *r = arg;
   struct resumed *x = (struct resumed *)((char *)r->save - offsetof(struct resumed, f));
   struct tc_ckpt *c = NULL;
-  x->f.status[r->rank] = tc_ckpt_resume(&c, x->f.dir, x->want, r->world, &x->f.err[r->rank]);
+  x->f.status[r->rank] = tc_ckpt_resume(&c, x->f.dir, x->want, r->world, NULL, &x->f.err[r->rank]);
   x->step[r->rank] = c ? tc_ckpt_meta(c)->step : -1;
   tc_ckpt_close(c);
   return NULL;

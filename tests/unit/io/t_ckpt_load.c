@@ -214,14 +214,16 @@ static void *rank_load(void *arg)
   struct loader l = { .l = x, .rank = r->rank, .world = x->f.world };
   struct tc_ckpt *c = NULL;
   struct tc_err *err = &x->f.err[r->rank];
+  char *const who[] = { "rank 0", "rank 1", "rank 2", "rank 3" };
   x->f.status[r->rank] = x->refuse_step == NO_LOADER
-    ? tc_ckpt_resume(&c, x->f.dir, x->want, r->world, err)
-    : tc_ckpt_load(&c, x->f.dir, x->want, load_share, &l, r->world, err);
+    ? tc_ckpt_resume(&c, x->f.dir, x->want, r->world, who, err)
+    : tc_ckpt_load(&c, x->f.dir, x->want, load_share, &l, r->world, who, err);
   x->step[r->rank] = c ? tc_ckpt_meta(c)->step : -1;
   tc_ckpt_close(c);
   return NULL;
 }
 
+/* All ranks return the same; the last rank is the one that refuses, so that its name comes first. */
 static void loads(const char *dir, int world, int64_t want, int64_t refuse, int status,
                   int64_t step, int tried, const char *what)
 {
@@ -232,6 +234,9 @@ static void loads(const char *dir, int world, int64_t want, int64_t refuse, int 
   for (int i = 0; i < world; i++)
     good = good && l.f.status[i] == status && l.step[i] == step && l.tried[i] == tried &&
            (status == 0 || strcmp(l.f.err[i].text, l.f.err[0].text) == 0);
+  char named[40];
+  snprintf(named, sizeof named, "rank %d: step %d is", world - 1, (int)refuse);
+  good = good && (status != TC_EUSER || strncmp(l.f.err[0].text, named, strlen(named)) == 0);
   if (!ok(good, "load, %d ranks: %s", world, what))
     printf("#   status %d, step %d, %d tried: %s\n", l.f.status[0], (int)l.step[0],
            l.tried[0], l.f.err[0].text);
@@ -288,7 +293,17 @@ static void test_load(void)
 
 /* ---- one answer for all --------------------------------------------------------------- */
 
-struct agreeing { struct fx_save f; const int *mine; bool follow; };
+enum { AGREE, FOLLOW, COMMIT };
+struct agreeing { struct fx_save f; const int *mine; int how; };
+
+/* The end of a save whose writing has failed on some rank. */
+static int commit(struct fx_rank *r, int world, int mine, struct tc_err *err)
+{
+  static const char *const who[] = { "a", "b", "c", "d" };
+  const struct tc_ckpt_meta meta = { .who = who };
+  struct tc_save s = { .dir = "nowhere", .meta = &meta, .rank = r->rank, .world = world };
+  return tc_ckpt_commit(&s, mine, r->world, err);
+}
 
 static void *rank_agree(void *arg)
 {
@@ -297,24 +312,28 @@ static void *rank_agree(void *arg)
   struct tc_err *err = &x->f.err[r->rank];
   const int mine = x->mine[r->rank];
   if (mine < 0) tc_fail(err, mine, "rank %d fails", r->rank);
-  x->f.status[r->rank] = x->follow ? tc_comm_bcast_status(r->world, mine, err)
-                                   : tc_comm_agree(r->world, NULL, mine, err);
+  x->f.status[r->rank] = x->how == FOLLOW   ? tc_comm_bcast_status(r->world, mine, err)
+                         : x->how == COMMIT ? commit(r, x->f.world, mine, err)
+                                            : tc_comm_agree(r->world, NULL, mine, err);
   return NULL;
 }
 
-/* All ranks have the status and the message of the first that failed; or, to follow, rank 0's. */
+/* All ranks have the status and the message of the first that failed; or, to follow, rank 0's. The
+ * commit names the rank, if it is not rank 0. */
 static void test_agree(void)
 {
-  static const struct { int mine[4]; bool follow; int status; const char *says; } c[] = {
-    { { 0, 0, 0, 0 }, false, 0, NULL }, { { 0, 0, 0, 0 }, true, 0, NULL },
-    { { 0, TC_ECHECKSUM, 0, TC_EUSER }, false, TC_ECHECKSUM, "rank 1 fails" },
-    { { 0, 0, 0, TC_EINCOMPLETE }, false, TC_EINCOMPLETE, "rank 3 fails" },
-    { { TC_EUSER, TC_EPEER, 0, 0 }, false, TC_EUSER, "rank 0 fails" },
-    { { TC_ENOCKPT, 0, TC_EUSER, 0 }, true, TC_ENOCKPT, "rank 0 fails" },
-    { { 0, TC_EUSER, TC_EUSER, TC_EUSER }, true, 0, NULL } };
+  static const struct { int mine[4], how, status; const char *says; } c[] = {
+    { { 0, 0, 0, 0 }, AGREE, 0, NULL }, { { 0, 0, 0, 0 }, FOLLOW, 0, NULL },
+    { { 0, TC_ECHECKSUM, 0, TC_EUSER }, AGREE, TC_ECHECKSUM, "rank 1 fails" },
+    { { 0, 0, 0, TC_EINCOMPLETE }, AGREE, TC_EINCOMPLETE, "rank 3 fails" },
+    { { TC_EUSER, TC_EPEER, 0, 0 }, AGREE, TC_EUSER, "rank 0 fails" },
+    { { TC_ENOCKPT, 0, TC_EUSER, 0 }, FOLLOW, TC_ENOCKPT, "rank 0 fails" },
+    { { 0, TC_EUSER, TC_EUSER, TC_EUSER }, FOLLOW, 0, NULL },
+    { { TC_EUSER, 0, TC_EPEER, 0 }, COMMIT, TC_EUSER, "rank 0 fails" },
+    { { 0, 0, TC_EUSER, TC_EPEER }, COMMIT, TC_EUSER, "c: rank 2 fails" } };
   for (size_t i = 0; i < sizeof c / sizeof *c; i++)
-    for (int world = 1; world <= 4; world += 3) {
-      struct agreeing x = { .f = { .world = world }, .mine = c[i].mine, .follow = c[i].follow };
+    for (int world = c[i].how == COMMIT ? 4 : 1; world <= 4; world += 3) {
+      struct agreeing x = { .f = { .world = world }, .mine = c[i].mine, .how = c[i].how };
       const int status = world == 1 ? c[i].mine[0] : c[i].status;
       fx_threads(&x.f, rank_agree);
       for (int k = 0; k < world; k++) {

@@ -95,7 +95,7 @@ FAILS(herr_t, H5Pset_create_intermediate_group, (hid_t p, unsigned n), (p, n))
 FAILS(herr_t, H5Lcreate_external, (const char *file, const char *to, hid_t at, const char *name, hid_t link,
       hid_t use), (file, to, at, name, link, use))
 
-/* Room on the disk, files cut to their length and brought to disk: the first `room.times` calls of
+/* Room on the disk, files cut to their length and flushed to disk: the first `room.times` calls of
  * `room.call` fail so. */
 static struct { const char *call; int why, times, asked, mode, cut, synced; int64_t at, bytes; } room;
 
@@ -195,7 +195,7 @@ static void test_room(void)
     { 4096, "fallocate", ENOSPC, 1, 1, 0, NO_ROOM("No space left on device") },
     { 4096, "fallocate", EDQUOT, 1, 1, 0, NO_ROOM("Disk quota exceeded") },
     { 4096, "fallocate", EFBIG, 1, 1, 0, NO_ROOM("File too large") },
-    { 4096, "ftruncate", EIO, 1, 1, 1, "can't be brought to disk: Input/output error" } };
+    { 4096, "ftruncate", EIO, 1, 1, 1, "can't be flushed to disk: Input/output error" } };
   const int lowest = dup(1);
   close(lowest);
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
@@ -252,13 +252,13 @@ static void test_view(void)
   for (int fails = 0; fails <= 1; fails++) {
     memset(&room, 0, sizeof room);
     room.call = "fsync", room.why = EIO, room.times = fails;
-    is_int(make_view(&err), fails ? TC_EUSER : 0, "a view that can't be brought to disk, %d", fails);
+    is_int(make_view(&err), fails ? TC_EUSER : 0, "a view that can't be flushed to disk, %d", fails);
     ok(room.synced == 1 && room.cut == 0 && room.asked == 0, "... is as long as it is");
     const int now = dup(1);
     close(now);
     is_int(now, lowest, "... and closed");
   }
-  char *want = tc_sprintf("%s: can't be brought to disk: Input/output error", view);
+  char *want = tc_sprintf("%s: can't be flushed to disk: Input/output error", view);
   is_str(err.text, want, "... in these words");
   free(want);
 }

@@ -19,7 +19,7 @@ static struct tc_program_opts options(void)
     .overlap = true,
     .reshard_after = -1,
     .schedule = "1f1b",
-    .chunks = 1
+    .virtual_stages = 1
   };
 }
 
@@ -67,13 +67,13 @@ static void test_schedule(void)
   struct tc_program_opts o = options();
   struct tc_mesh *m = fx_mesh(2, 2, 1, 1);
   struct tc_program *p = make(&o, m, "units");
-  struct tc_actions_opts so = { .n_mb = 2, .pp = 2, .chunks = 1, .name = "nosuch" };
+  struct tc_actions_opts so = { .n_mb = 2, .pp = 2, .virtual_stages = 1, .schedule = "nosuch" };
   struct tc_actions *s = NULL;
   struct tc_err err = { 0 };
   refused(tc_actions_new(&s, p->graph, &so, &err), &err, TC_EUSER,
           "there is no pipeline schedule 'nosuch'; "
           "naive, gpipe, 1f1b, interleaved and zb are known");
-  so.name = "1f1b";
+  so.schedule = "1f1b";
   so.n_mb = 0;
   refused(tc_actions_new(&s, p->graph, &so, &err), &err, TC_ELAYOUT,
           "a pipeline of 0 micro-batches is none; "
@@ -185,17 +185,24 @@ static void test_shapes(void)
             bad[i].text);
     ok(s == NULL, "no schedule");
   }
-  static const char *const name[] = { "naive", "gpipe", "1f1b", "interleaved", "zb" };
-  for (int i = 0; i < 5; i++) is_str(tc_pipeline_name(i), name[i], "schedule %d", i);
-  for (int i = 0; i < 5; i++)
-    is_int(tc_pipeline_splits(name[i]), i == 4, "whether %s has W apart", name[i]);
-  ok(!tc_pipeline_name(-1) && !tc_pipeline_name(5) && !tc_pipeline_splits("none"), "there are no others");
+  for (enum tc_schedule i = TC_SCHEDULE_NAIVE; i <= TC_SCHEDULE_ZB; i++) {
+    const char *const name = tc_word_parallel_schedule(i);
+    const bool many = i == TC_SCHEDULE_INTERLEAVED;
+    struct tc_pipeline *s = NULL;
+    is_int(tc_pipeline_new(&s, name, 2, many ? 2 : 1, 2, NULL), 0, "%s is known", name);
+    is_int(tc_pipeline_splits(name), i == TC_SCHEDULE_ZB, "... whether it has W apart");
+    tc_pipeline_free(s);
+  }
+  ok(!tc_pipeline_splits("none"), "there is no schedule of another name");
 }
 
 static void test_system(void)
 {
   for (const struct tc_system *s = tc_systems; s->name; s++)
     ok(tc_system_find(s->name) == s && s->what && *s->what, "system %s", s->name);
+  for (enum tc_data_parallel i = TC_DATA_DDP; i <= TC_DATA_NONE; i++)
+    ok(tc_system_find(tc_word_parallel_data(i)) != NULL, "parallel.data = %s is a system",
+       tc_word_parallel_data(i));
   ok(!tc_system_find("nosuch") && !tc_system_find(""), "no others");
 }
 

@@ -96,13 +96,13 @@ static int save(const char *dir, const struct tc_ckpt_meta *m, const struct tc_c
 #define tc_at_rest() note("at rest")
 #define tc_at_step(s) note("step %d", (int)(s))
 #define tc_at_file(doing, what) note("at %s", doing)
-#define tc_thread_status_new(name) (note("lane %s", name), NULL)
-#define tc_thread_status_use(lane) note("on its lane")
+#define tc_thread_status_new(name) (note("status of the %s", name), NULL)
+#define tc_thread_status_use(lane) note("uses its status")
 #define tc_comm_coord(c) the->rank
 #define tc_comm_counters(c) (note("count, held %d", held), counted.data[0].calls++, &counted)
 #define tc_comm_max_i64(c, x, n, err) call(err, "look %d %d", (int)*(x), n)
 #define tc_ckpt_list(dir, steps, err) list(steps, err)
-#define tc_ckpt_resume(c, dir, step, comm, err) \
+#define tc_ckpt_resume(c, dir, step, comm, who, err) \
   (*(c) = (struct tc_ckpt *)&counted, call(err, "read back %s %d, held %d", dir, (int)(step), held))
 #define tc_ckpt_close(c) note("close %d", (c) != NULL)
 #define tc_ckpt_prune(dir, keep) note("prune %s %d, held %d", dir, keep, held)

@@ -236,14 +236,14 @@ static int read_newest(struct tc_err *err)
 static int resume(struct tc_err *err)
 {
   struct tc_ckpt *c = NULL;
-  int rc = tc_ckpt_resume(&c, "d", -1, self, err);
+  int rc = tc_ckpt_resume(&c, "d", -1, self, NULL, err);
   return use(c, rc, err);
 }
 
 static int load_from(struct tc_err *err)
 {
   struct tc_ckpt *c = NULL;
-  int rc = tc_ckpt_load_from(&c, "d/step-00000002", NULL, NULL, self, err);
+  int rc = tc_ckpt_load_from(&c, "d/step-00000002", NULL, NULL, self, NULL, err);
   return use(c, rc, err);
 }
 

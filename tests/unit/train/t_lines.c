@@ -486,7 +486,7 @@ int main(void)
   struct tc_train t = { .run.cfg = &c,
                         .ckpt.writer = writer,
                         .out = (char *)(uintptr_t) "out",
-                        .ckpt.home = (char *)(uintptr_t) "home",
+                        .ckpt.lease = (char *)(uintptr_t) "home",
                         .log.fd = -1 };
   mkdir("home", 0700);
   test_open(&t);
