@@ -19,6 +19,8 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/comm.c \
   %D%/cmd/comm_bench.c \
   %D%/cmd/comm_bench.h \
+  %D%/cmd/comm_pairs.c \
+  %D%/cmd/comm_pairs.h \
   %D%/cmd/data.c \
   %D%/cmd/graph.c \
   %D%/cmd/place.c \
