@@ -282,7 +282,7 @@ static int pace_iters(const struct job *j, const struct pace *p, int64_t bytes)
   const int least = j->adapt_iters ? LEAST_ITERS : j->iters;
   if (j->adapt_max && bytes > j->min_bytes && (least + TC_BENCH_WARM_UP) * ns > left_ns) return 0;
   if (!j->adapt_iters) return j->iters;
-  return (int)TC_MAX(LEAST_ITERS, TC_MIN((double)j->iters, left_ns / 2 / ns - TC_BENCH_WARM_UP));
+  return (int)TC_MAX(LEAST_ITERS, TC_MIN((double)j->iters, left_ns / 4 / ns - TC_BENCH_WARM_UP));
 }
 
 /* All sizes of an operation; what is wrong ends it, after its row. */

@@ -22,8 +22,8 @@ struct tc_bench_row {
   double time_us;                 /* of an iteration: the slowest rank's, the mean of all */
   double median_us;               /* ... the middle one: less of what else the machine does */
   double algbw, busbw;            /* GB/s = 1e9 bytes a second */
-  int iters;
   int64_t sent_bytes;             /* this rank's in one iteration, as predicted */
+  int iters;                      /* that were timed */
 };
 
 /* Where the data is; copy is between any of it and host memory. */

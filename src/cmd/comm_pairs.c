@@ -256,6 +256,7 @@ static int choose_bytes(struct state *s, struct tc_err *err)
 static int play(struct state *s, struct tc_err *err)
 {
   int64_t logged_ns = 0;
+  if (s->rank == 0) fprintf(stderr, "pairs: %d %ss, %d rounds\n", s->n, unit(s), s->rounds);
   if (s->o->adapt_bytes) TC_TRY(choose_bytes(s, err));
   s->iters = s->o->adapt_iters ? TC_MIN(s->o->iters, 3) : s->o->iters;
   for (int round = 0; round < s->rounds; round++) {
