@@ -167,6 +167,11 @@ static const char *link_name(const struct job *j, bool native)
   return native ? "NCCL" : j->launch.hub ? "threads" : "MPI";
 }
 
+static const char *link_key(const struct job *j, bool native)
+{
+  return native ? "nccl" : j->launch.hub ? "thread" : "mpi";
+}
+
 static void print_head(const struct job *j, bool native)
 {
   const int32_t *size = j->mesh->size;
@@ -201,7 +206,7 @@ static void print_row(const struct job *j, int op, const struct tc_bench_row *r,
   json_object_set_new(o, "op", json_string(tc_bench_op_name[op]));
   json_object_set_new(o, "axis", json_string(axis_name(j->axis)));
   json_object_set_new(o, "ranks", json_integer(axis_size(j, j->axis)));
-  json_object_set_new(o, "link", json_string(native ? "nccl" : j->launch.hub ? "thread" : "mpi"));
+  json_object_set_new(o, "link", json_string(link_key(j, native)));
   json_object_set_new(o, "size", json_integer(r->size_bytes));
   json_object_set_new(o, "count", json_integer(r->count));
   json_object_set_new(o, "iterations", json_integer(r->iters));
@@ -348,8 +353,8 @@ static int measure(const struct job *j, struct tc_bench *b, struct tc_comm *worl
 static int measure_pairs(const struct job *j, struct tc_bench *b, struct tc_comm *world, int rank, bool native,
                          struct tc_err *err)
 {
-  const struct tc_pairs_opts o = { .launch = &j->launch, .link = link_name(j, native), .bytes = j->max_bytes,
-                                   .iters = j->iters, .rounds = j->rounds, .adapt_iters = j->adapt_iters,
+  const struct tc_pairs_opts o = { .launch = &j->launch, .bytes = j->max_bytes,
+                                   .link = j->json ? link_key(j, native) : link_name(j, native), .iters = j->iters, .rounds = j->rounds, .adapt_iters = j->adapt_iters,
                                    .adapt_bytes = j->adapt_max, .json = j->json };
   return tc_pairs_run(&o, b, world, rank, err);
 }

@@ -12,7 +12,7 @@
 
 struct tc_pairs_opts {
   const struct tc_launch *launch;
-  const char *link;               /* "MPI", ... */
+  const char *link;               /* "MPI", ...; for JSON "mpi" */
   int64_t bytes;                  /* of a message; at most what the bench was made for, as are iters */
   int iters;
   int rounds;                     /* 0: as many as the time allows, of those there are */
