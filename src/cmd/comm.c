@@ -353,8 +353,9 @@ static int measure(const struct job *j, struct tc_bench *b, struct tc_comm *worl
 static int measure_pairs(const struct job *j, struct tc_bench *b, struct tc_comm *world, int rank, bool native,
                          struct tc_err *err)
 {
-  const struct tc_pairs_opts o = { .launch = &j->launch, .bytes = j->max_bytes,
-                                   .link = j->json ? link_key(j, native) : link_name(j, native), .iters = j->iters, .rounds = j->rounds, .adapt_iters = j->adapt_iters,
+  const struct tc_pairs_opts o = { .launch = &j->launch, .bytes = j->max_bytes, .iters = j->iters,
+                                   .link = j->json ? link_key(j, native) : link_name(j, native),
+                                   .rounds = j->rounds, .adapt_iters = j->adapt_iters,
                                    .adapt_bytes = j->adapt_max, .json = j->json };
   return tc_pairs_run(&o, b, world, rank, err);
 }
