@@ -19,6 +19,8 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/comm.c \
   %D%/cmd/comm_bench.c \
   %D%/cmd/comm_bench.h \
+  %D%/cmd/comm_pairs.c \
+  %D%/cmd/comm_pairs.h \
   %D%/cmd/completion.c \
   %D%/cmd/completion.h \
   %D%/cmd/data.c \

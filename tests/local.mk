@@ -11,6 +11,7 @@ unit_tests = \
   %D%/unit/cmd/t_comm_rows.t \
   %D%/unit/cmd/t_data_cmd.t \
   %D%/unit/cmd/t_main.t \
+  %D%/unit/cmd/t_pairs.t \
   %D%/unit/cmd/t_place.t \
   %D%/unit/cmd/t_plan_print.t \
   %D%/unit/cmd/t_save_cmd.t \
@@ -279,6 +280,7 @@ test_files = \
   %D%/slurm/late_init.c \
   %D%/slurm/lib.sh \
   %D%/slurm/s_cluster.t \
+  %D%/slurm/s_comm.t \
   %D%/slurm/s_place.t \
   %D%/slurm/s_plan.t \
   %D%/slurm/s_recover.t \

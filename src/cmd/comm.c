@@ -1,5 +1,5 @@
 /* comm.c - `tercio comm`: every collective on an axis of the mesh, measured over size and
- * checked exactly. Needs no model.
+ * checked exactly; or each pair of nodes (comm_pairs.c). Needs no model.
  *
  * Ranks are threads of this process (run.ranks) or MPI processes, as in `tercio train`. All
  * that can be wrong with the input is found before either is started, by every process alike,
@@ -7,6 +7,7 @@
 #include "src/cmd/cmd.h"
 #include "kernels/kernel.h"
 #include "src/cmd/comm_bench.h"
+#include "src/cmd/comm_pairs.h"
 #include "src/comm/nccl.h"
 #include "src/launch/launch.h"
 #include "src/program/setup.h"
@@ -18,9 +19,13 @@
 #include <string.h>
 
 #define MAX_BYTES (INT64_C(64) << 30)
-enum { MAX_ITERS = 10000, WORLD = TC_AXES, STEP = 4 /* from size to size */ };
-enum { EXTRA_OP, EXTRA_AXIS, EXTRA_MIN, EXTRA_MAX, EXTRA_ITERS, EXTRA_JSON, N_EXTRA };
-static const char *const extra_flags[] = { "op=", "axis=", "min=", "max=", "iters=", "json", NULL };
+enum { MAX_ITERS = 10000, WORLD = TC_AXES, STEP = 4 /* from size to size */,
+       MAX_ROUNDS = 1 << 20 };
+#define LEAST_ITERS 2                 /* of a size that is measured at all */
+enum { EXTRA_OP, EXTRA_AXIS, EXTRA_MIN, EXTRA_MAX, EXTRA_ITERS, EXTRA_JSON, EXTRA_PAIRS, EXTRA_ROUNDS,
+       N_EXTRA };
+static const char *const extra_flags[] = { "op=", "axis=", "min=", "max=", "iters=", "json", "pairs",
+                                           "rounds=", NULL };
 
 /* What to measure, and among whom: read-only once ranks run. */
 struct job {
@@ -28,7 +33,9 @@ struct job {
   int axis;                       /* of enum tc_axis, or WORLD */
   int64_t min_bytes, max_bytes;
   int iters;
-  bool json;
+  bool adapt_iters, adapt_max;    /* fewer iterations, no large sizes: to end in about TC_COMM_BUDGET_S */
+  bool json, pairs;
+  int rounds;                     /* of pairs; 0: as many as the time allows */
   struct tc_launch launch;        /* owned, as is mesh */
   struct tc_mesh *mesh;
 };
@@ -81,25 +88,51 @@ static const char *axis_name(int axis)
   return axis == WORLD ? "world" : tc_axis_name[axis];
 }
 
+static int parse_count(const char *flag, const char *text, const char *what, int most, int such, int *out,
+                       struct tc_err *err)
+{
+  char *end;
+  long n = strtol(text, &end, 10);
+  if (*end || end == text || n < 1 || n > most)
+    return tc_fail(err, TC_EUSER, "--%s = %s: give a number of %s from 1 to %d, such as %d", flag, text, what,
+                   most, such);
+  *out = (int)n;
+  return 0;
+}
+
+static int parse_pairs(struct job *j, const char *const *extra, struct tc_err *err)
+{
+  static const struct { int flag; const char *name; } not_theirs[] = {
+    { EXTRA_OP, "op" }, { EXTRA_AXIS, "axis" }, { EXTRA_MIN, "min" } };
+  j->pairs = extra[EXTRA_PAIRS];
+  for (int i = 0; i < 3 && j->pairs; i++)
+    if (extra[not_theirs[i].flag])
+      return tc_fail(err, TC_EUSER, "--pairs sends messages of one size between nodes, and --%s has no meaning "
+                     "for it: leave one; --max sets the size", not_theirs[i].name);
+  if (!extra[EXTRA_ROUNDS]) return 0;
+  if (!j->pairs)
+    return tc_fail(err, TC_EUSER, "--rounds = %s is for --pairs: give both", extra[EXTRA_ROUNDS]);
+  return parse_count("rounds", extra[EXTRA_ROUNDS], "rounds", MAX_ROUNDS, 3, &j->rounds, err);
+}
+
 static int parse(struct job *j, const char *const *extra, struct tc_err *err)
 {
   const char *axis = extra[EXTRA_AXIS] ? extra[EXTRA_AXIS] : "world";
-  const char *iters = extra[EXTRA_ITERS] ? extra[EXTRA_ITERS] : "20";
-  char *end;
   j->json = extra[EXTRA_JSON];
+  j->adapt_iters = !extra[EXTRA_ITERS];
+  j->adapt_max = !extra[EXTRA_MAX];
+  TC_TRY(parse_pairs(j, extra, err));
   TC_TRY(parse_ops(j, extra[EXTRA_OP] ? extra[EXTRA_OP] : "all", err));
   TC_TRY(parse_size("min", extra[EXTRA_MIN] ? extra[EXTRA_MIN] : "1K", &j->min_bytes, err));
-  TC_TRY(parse_size("max", extra[EXTRA_MAX] ? extra[EXTRA_MAX] : "64M", &j->max_bytes, err));
-  if (j->min_bytes > j->max_bytes)
+  TC_TRY(parse_size("max", extra[EXTRA_MAX] ? extra[EXTRA_MAX] : j->pairs ? "4M" : "64M",
+                    &j->max_bytes, err));
+  if (!j->pairs && j->min_bytes > j->max_bytes)
     return tc_fail(err, TC_EUSER, "--min = %s is more than --max = %s: give, say, --min 1K --max "
                    "64M",
                    extra[EXTRA_MIN] ? extra[EXTRA_MIN] : "1K",
                    extra[EXTRA_MAX] ? extra[EXTRA_MAX] : "64M");
-  long n = strtol(iters, &end, 10);
-  if (*end || end == iters || n < 1 || n > MAX_ITERS)
-    return tc_fail(err, TC_EUSER, "--iters = %s: give a number of iterations from 1 to %d, such as "
-                   "20", iters, MAX_ITERS);
-  j->iters = (int)n;
+  TC_TRY(parse_count("iters", extra[EXTRA_ITERS] ? extra[EXTRA_ITERS] : "20", "iterations", MAX_ITERS, 20,
+                     &j->iters, err));
   for (j->axis = TC_PP; j->axis <= WORLD; j->axis++)
     if (!strcmp(axis, axis_name(j->axis))) return 0;
   return tc_fail(err, TC_EUSER, "--axis = %s is not an axis: give tp, dp, pp or world", axis);
@@ -134,6 +167,11 @@ static const char *link_name(const struct job *j, bool native)
   return native ? "NCCL" : j->launch.hub ? "threads" : "MPI";
 }
 
+static const char *link_key(const struct job *j, bool native)
+{
+  return native ? "nccl" : j->launch.hub ? "thread" : "mpi";
+}
+
 static void print_head(const struct job *j, bool native)
 {
   const int32_t *size = j->mesh->size;
@@ -143,10 +181,11 @@ static void print_head(const struct job *j, bool native)
     return;
   }
   printf("%s, %d ranks on %d node%s: pp %d x dp %d x tp %d; axis %s: %d ranks, %d group%s\n"
-         "fp32; size in bytes; time of %d iterations, each the slowest rank's; GB/s as nccl-tests "
+         "fp32; size in bytes; time of %s%d iterations, each the slowest rank's; GB/s as nccl-tests "
          "define them\n", link_name(j, native), j->mesh->world, j->mesh->n_nodes,
          j->mesh->n_nodes == 1 ? "" : "s", size[TC_PP], size[TC_DP], size[TC_TP],
-         axis_name(j->axis), members, groups, groups == 1 ? "" : "s at once", j->iters);
+         axis_name(j->axis), members, groups, groups == 1 ? "" : "s at once",
+         j->adapt_iters ? "up to " : "", j->iters);
   printf("%-16s  %-5s  %11s  %11s  %11s  %9s  %9s  %s\n", "op", "axis", "size", "count", "time_us",
          "algbw", "busbw", "check");
   fflush(stdout);
@@ -167,9 +206,10 @@ static void print_row(const struct job *j, int op, const struct tc_bench_row *r,
   json_object_set_new(o, "op", json_string(tc_bench_op_name[op]));
   json_object_set_new(o, "axis", json_string(axis_name(j->axis)));
   json_object_set_new(o, "ranks", json_integer(axis_size(j, j->axis)));
-  json_object_set_new(o, "link", json_string(native ? "nccl" : j->launch.hub ? "thread" : "mpi"));
+  json_object_set_new(o, "link", json_string(link_key(j, native)));
   json_object_set_new(o, "size", json_integer(r->size_bytes));
   json_object_set_new(o, "count", json_integer(r->count));
+  json_object_set_new(o, "iterations", json_integer(r->iters));
   json_object_set_new(o, "time_us", json_real(r->time_us));
   json_object_set_new(o, "median_us", json_real(r->median_us));
   json_object_set_new(o, "algbw", json_real(r->algbw));
@@ -186,7 +226,7 @@ static void compare(const struct tc_bench_row *row, int op, int rival)
 {
   const struct tc_bench_row *a = &row[op], *b = &row[rival];
   char size[32], a_sent[32], b_sent[32];
-  if (!a->count || !b->count) return;
+  if (!a->count || !b->count || a->size_bytes != b->size_bytes) return;
   double ratio = b->time_us / a->time_us;
   printf("%s is %.3g times as fast as %s at %s: %.3g ms and %.3g ms; rank 0 sends %s and %s\n",
          tc_bench_op_name[op], ratio, tc_bench_op_name[rival],
@@ -224,29 +264,100 @@ static void close_group(struct group *g)
   free(g->who);
 }
 
-/* All sizes of all operations; what is wrong ends it, after its row. */
-static int measure(const struct job *j, struct tc_bench *b, int rank, bool native,
+/* How far the measurements are: the same on all ranks. */
+struct pace {
+  int64_t start_ns, now_ns;       /* now_ns: since the start, the latest rank's */
+  int64_t end_ns;                 /* of this operation's share */
+  int64_t iter_ns, iter_bytes;    /* of the last size that was measured; 0: none */
+  char out[600];                  /* what was left out, as text */
+};
+
+static int pace_meet(struct pace *p, struct tc_comm *world, struct tc_err *err)
+{
+  p->now_ns = tc_now_ns() - p->start_ns;
+  return tc_comm_max_i64(world, &p->now_ns, 1, err);
+}
+
+/* How many iterations of this size fit into the operation's share; 0: too few. */
+static int pace_iters(const struct job *j, const struct pace *p, int64_t bytes)
+{
+  if (!p->iter_bytes) return j->iters;
+  const double ns = (double)p->iter_ns * (double)bytes / (double)p->iter_bytes;
+  const double left_ns = (double)(p->end_ns - p->now_ns);
+  const int least = j->adapt_iters ? LEAST_ITERS : j->iters;
+  if (j->adapt_max && bytes > j->min_bytes && (least + TC_BENCH_WARM_UP) * ns > left_ns) return 0;
+  if (!j->adapt_iters) return j->iters;
+  return (int)TC_MAX(LEAST_ITERS, TC_MIN((double)j->iters, left_ns / 4 / ns - TC_BENCH_WARM_UP));
+}
+
+/* All sizes of an operation; what is wrong ends it, after its row. */
+static int measure_op(const struct job *j, struct tc_bench *b, struct tc_comm *world, int rank, bool native,
+                      int op, struct pace *p, struct tc_bench_row *row, bool *first, struct tc_err *err)
+{
+  const bool adapt = j->adapt_iters || j->adapt_max;
+  int64_t bytes = j->min_bytes;
+  int rc = 0;
+  p->iter_bytes = 0;
+  if (adapt) {                                   /* one iteration of the smallest, for an estimate */
+    tc_bench_iters(b, 1);
+    TC_TRY(tc_bench_run(b, op, bytes, row, err));
+    p->iter_ns = (int64_t)(row->time_us * 1e3) + 1;
+    p->iter_bytes = bytes;
+  }
+  for (bool last = false; !last && !rc; bytes = TC_MIN(bytes * STEP, j->max_bytes)) {
+    if (adapt) TC_TRY(pace_meet(p, world, err));
+    const int iters = pace_iters(j, p, bytes);
+    if (!iters) {
+      size_t at = strlen(p->out);
+      snprintf(p->out + at, sizeof p->out - at, "%s%s from %lld", at ? ", " : "", tc_bench_op_name[op],
+               (long long)bytes);
+      return 0;
+    }
+    if (adapt) tc_bench_iters(b, iters);
+    last = bytes == j->max_bytes;
+    rc = tc_bench_run(b, op, bytes, row, err);
+    if (rank == 0 && rc != TC_EPEER) print_row(j, op, row, !rc, *first, native);
+    *first = false;
+    if (!adapt) continue;
+    p->iter_ns = (int64_t)(row->time_us * 1e3) + 1;
+    p->iter_bytes = bytes;
+  }
+  return rc;
+}
+
+static int measure(const struct job *j, struct tc_bench *b, struct tc_comm *world, int rank, bool native,
                    struct tc_err *err)
 {
   struct tc_bench_row row[TC_BENCH_OPS] = { 0 };
+  struct pace p = { .start_ns = tc_now_ns() };
   bool first = true;
-  int rc = 0;
+  int rc = 0, left = 0;
+  for (int op = 0; op < TC_BENCH_OPS; op++) left += j->op[op];
   if (rank == 0) print_head(j, native);
   for (int op = 0; op < TC_BENCH_OPS && !rc; op++) {
-    int64_t bytes = j->min_bytes;
-    for (bool last = !j->op[op]; !last && !rc; bytes = TC_MIN(bytes * STEP, j->max_bytes)) {
-      last = bytes == j->max_bytes;
-      rc = tc_bench_run(b, op, bytes, &row[op], err);
-      if (rank == 0 && rc != TC_EPEER) print_row(j, op, &row[op], !rc, first, native);
-      first = false;
-    }
+    if (!j->op[op]) continue;
+    p.end_ns = p.now_ns + (int64_t)(TC_COMM_BUDGET_S * 1e9 - (double)p.now_ns) / left--;
+    rc = measure_op(j, b, world, rank, native, op, &p, &row[op], &first, err);
   }
   if (rank == 0 && j->json) printf("\n]\n");
   if (rank == 0 && !j->json && !rc) {
     compare(row, TC_BENCH_ALL_REDUCE, TC_BENCH_REDUCE_BROADCAST);
     compare(row, TC_BENCH_BROADCAST, TC_BENCH_ONE_BY_ONE);
   }
+  if (rank == 0 && *p.out && !rc)
+    fprintf(j->json ? stderr : stdout, "left out, to end in about %g s: sizes of %s bytes; --max 64M measures "
+            "them\n", TC_COMM_BUDGET_S, p.out);
   return rc;
+}
+
+static int measure_pairs(const struct job *j, struct tc_bench *b, struct tc_comm *world, int rank, bool native,
+                         struct tc_err *err)
+{
+  const struct tc_pairs_opts o = { .launch = &j->launch, .bytes = j->max_bytes, .iters = j->iters,
+                                   .link = j->json ? link_key(j, native) : link_name(j, native),
+                                   .rounds = j->rounds, .adapt_iters = j->adapt_iters,
+                                   .adapt_bytes = j->adapt_max, .json = j->json };
+  return tc_pairs_run(&o, b, world, rank, err);
 }
 
 /* ---- memory of a GPU --------------------------------------------------------------------- */
@@ -329,7 +440,7 @@ static int run_rank(int rank, void *job, struct tc_err *err)
       rc = tc_fail(err, TC_EUSER, "out of memory: a GPU can't hold two arrays of --max = %lld "
                    "bytes; give less", (long long)j->max_bytes);
   }
-  if (!rc) rc = measure(j, b, rank, gpu.native, err);
+  if (!rc) rc = (j->pairs ? measure_pairs : measure)(j, b, world.comm, rank, gpu.native, err);
   struct tc_comm *comm[] = { gpu.native, axis.comm, world.comm };
   if (!tc_comms_free(comm, 3)) return rc;        /* a thread hangs in a library, and uses the rest */
   close_group(&axis);

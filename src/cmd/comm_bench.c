@@ -10,7 +10,7 @@
 #include "src/cmd/comm_bench.h"
 
 enum {
-  WARM_UP = 2,                    /* the first one also grows staging memory */
+  WARM_UP = TC_BENCH_WARM_UP,
   GUARD = 64,                     /* elements past the end that no call may touch */
   ROOT = 0,
   SPREAD = 127                    /* a prime: how many values tell ranks apart */
@@ -19,7 +19,7 @@ static const uint32_t poison_bits = 0xffffffffu;          /* a NaN */
 
 const char *const tc_bench_op_name[TC_BENCH_OPS] = {
   "all_reduce", "reduce+broadcast", "reduce_scatter", "all_gather", "broadcast", "one_by_one",
-  "reduce", "scatter", "gather", "all_to_all", "send_recv"
+  "reduce", "scatter", "gather", "all_to_all", "send_recv", "send"
 };
 
 /* What the output is, and who has one. */
@@ -30,7 +30,7 @@ enum result {
   COPY,                           /* the root's input */
   MY_COPY,                        /* my block of it */
   EXCHANGE,                       /* from each one the block for me */
-  NEIGHBOUR                       /* the previous one's input */
+  PEER                            /* the input of `from` */
 };
 enum where { ALL, AT_ROOT, NOT_ROOT };
 /* busbw = algbw * factor, algbw = S / t with S the bytes of the whole array. From nccl-tests,
@@ -49,18 +49,19 @@ static const struct { int8_t coll, result, where, factor; } ops[TC_BENCH_OPS] = 
   [TC_BENCH_SCATTER]          = { TC_SCATTER,        MY_COPY,   ALL,      SHARE },
   [TC_BENCH_GATHER]           = { TC_GATHER,         BLOCKS,    AT_ROOT,  SHARE },
   [TC_BENCH_ALL_TO_ALL]       = { TC_ALL_TO_ALL,     EXCHANGE,  ALL,      SHARE },
-  [TC_BENCH_SEND_RECV]        = { -1,                NEIGHBOUR, ALL,      ONE },
+  [TC_BENCH_SEND_RECV]        = { -1,                PEER,      ALL,      ONE },
+  [TC_BENCH_SEND]             = { -1,                PEER,      ALL,      ONE },
 };
 
 struct tc_bench {
   struct tc_comm *group, *world;
   const int32_t *members;
-  int rank, coord, size, iters;
+  int rank, coord, size, iters, max_iters;
   int64_t cap;                    /* elements of src and dst, without the guard */
   float *src, *dst;
   const struct tc_bench_memory *memory;          /* NULL: the host's */
   float *src_there, *dst_there;   /* what travels: src and dst, or there */
-  int64_t *ns;                    /* [iters + 1] and whether something is wrong */
+  int64_t *ns;                    /* [max_iters + 1] and whether something is wrong */
   uint32_t salt;                  /* of the row: data of an earlier one is wrong data */
   float ranks_sum;                /* of the members' rank_part */
 
@@ -70,6 +71,7 @@ struct tc_bench {
   tc_ticket *ticket;
   int n_calls;
   int op;
+  int from;                       /* coordinate, for PEER; -1: nothing is received */
   int64_t count, block;
 };
 
@@ -83,18 +85,13 @@ struct tc_bench *tc_bench_new(struct tc_comm *group, struct tc_comm *world,
                               const struct tc_bench_memory *memory)
 {
   struct tc_bench *b = tc_calloc(1, sizeof *b);
-  b->group = group;
-  b->world = world;
-  b->members = members;
-  b->rank = rank;
-  b->coord = tc_comm_coord(group);
-  b->size = tc_comm_size(group);
-  b->iters = iters;
+  *b = (struct tc_bench){ .group = group, .world = world, .members = members, .rank = rank,
+                          .coord = tc_comm_coord(group), .size = tc_comm_size(group), .iters = iters,
+                          .max_iters = iters, .memory = memory };
   TC_ASSERT(b->size > 1 && b->size <= 65536 && iters > 0);    /* sums below 2^24 are exact */
   b->cap = TC_MAX(max_bytes / (int64_t)sizeof *b->src, b->size);
   b->src = tc_malloc((size_t)(b->cap + GUARD) * sizeof *b->src);
   b->dst = tc_malloc((size_t)(b->cap + GUARD) * sizeof *b->dst);
-  b->memory = memory;
   b->src_there = memory ? memory->alloc(memory->ctx, bytes_of(b)) : b->src;
   b->dst_there = memory ? memory->alloc(memory->ctx, bytes_of(b)) : b->dst;
   b->ns = tc_calloc((size_t)iters + 1, sizeof *b->ns);
@@ -113,14 +110,11 @@ void tc_bench_free(struct tc_bench *b)
   const struct tc_bench_memory *m = b->memory;
   if (m && b->src_there) m->free(m->ctx, b->src_there, bytes_of(b));
   if (m && b->dst_there) m->free(m->ctx, b->dst_there, bytes_of(b));
-  free(b->src);
-  free(b->dst);
-  free(b->ns);
-  free(b->call);
-  free(b->part);
-  free(b->ticket);
-  free(b);
+  void *const owned[] = { b->src, b->dst, b->ns, b->call, b->part, b->ticket, b };
+  for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
 }
+
+void tc_bench_iters(struct tc_bench *b, int iters) { b->iters = TC_MAX(1, TC_MIN(iters, b->max_iters)); }
 
 /* ---- values -------------------------------------------------------------------------- */
 
@@ -230,7 +224,10 @@ static struct wrong check_output(const struct tc_bench *b)
       case MY_SUM: check_range(b, 0, end = mine, lo, (float)n, b->ranks_sum, &w); break;
       case COPY: check_copy(b, 0, end, ROOT, 0, &w); break;
       case MY_COPY: check_copy(b, 0, end = mine, ROOT, lo, &w); break;
-      case NEIGHBOUR: check_copy(b, 0, end, (b->coord + n - 1) % n, 0, &w); break;
+      case PEER:
+        if (b->from < 0) end = 0;
+        else check_copy(b, 0, end, b->from, 0, &w);
+        break;
       case BLOCKS:
         for (int i = 0; i < n; i++)
           check_copy(b, block_start(b, i), block_start(b, i + 1) - block_start(b, i), i, 0, &w);
@@ -268,6 +265,13 @@ static void say_wrong(const struct tc_bench *b, const struct wrong *w, struct tc
           (long long)w->n);
 }
 
+static void look(struct tc_bench *b, struct tc_err *found)
+{
+  fetch(b);
+  const struct wrong w = check_output(b);
+  say_wrong(b, &w, found);
+}
+
 /* ---- the calls of an iteration --------------------------------------------------------- */
 
 static void add_call(struct tc_bench *b, int coll, int root, const float *src)
@@ -285,9 +289,18 @@ static void add_call(struct tc_bench *b, int coll, int root, const float *src)
 static void add_ring(struct tc_bench *b)
 {
   int next = (b->coord + 1) % b->size, previous = (b->coord + b->size - 1) % b->size;
+  b->from = previous;
   for (int i = 0; i < 2; i++)
     if (i == b->coord % 2) add_call(b, TC_SEND, next, b->src_there);
     else add_call(b, TC_RECV, previous, b->src_there);
+}
+
+/* One way: each even coordinate to the next one. Of an odd number the last one has nothing to do. */
+static void add_send(struct tc_bench *b)
+{
+  b->from = b->coord % 2 ? b->coord - 1 : -1;
+  if (b->from >= 0) add_call(b, TC_RECV, b->from, b->src_there);
+  else if (b->coord + 1 < b->size) add_call(b, TC_SEND, b->coord + 1, b->src_there);
 }
 
 static void make_calls(struct tc_bench *b, int op, int64_t bytes)
@@ -300,6 +313,8 @@ static void make_calls(struct tc_bench *b, int op, int64_t bytes)
   TC_ASSERT(b->count <= b->cap);
   if (op == TC_BENCH_SEND_RECV) {
     add_ring(b);
+  } else if (op == TC_BENCH_SEND) {
+    add_send(b);
   } else if (op == TC_BENCH_ONE_BY_ONE) {
     if (b->coord != ROOT) add_call(b, TC_RECV, ROOT, b->src_there);
     for (int i = 0; i < b->size && b->coord == ROOT; i++)
@@ -398,7 +413,7 @@ static void fill_row(const struct tc_bench *b, struct tc_bench_row *row)
   double sum_ns = 0;
   for (int i = 0; i < b->iters; i++) sum_ns += (double)b->ns[i];
   double mean_ns = TC_MAX(sum_ns / b->iters, 1.0);
-  row->count = b->count;
+  row->count = b->count, row->iters = b->iters;
   row->size_bytes = b->count * (int64_t)sizeof *b->src;
   row->time_us = mean_ns * 1e-3;
   row->median_us = (double)tc_median_i64(b->ns, b->iters) * 1e-3;
@@ -411,7 +426,6 @@ int tc_bench_run(struct tc_bench *b, int op, int64_t bytes, struct tc_bench_row 
                  struct tc_err *err)
 {
   struct tc_err found = { 0 };
-  struct wrong w;
   b->salt += 0x9e3779b9u;
   make_calls(b, op, bytes);
   const struct tc_comm_counters before = *tc_comm_counters(b->group);
@@ -419,17 +433,68 @@ int tc_bench_run(struct tc_bench *b, int op, int64_t bytes, struct tc_bench_row 
   poison(b);
   for (int i = 0; i < WARM_UP; i++) TC_TRY(run_calls(b, err));
   TC_TRY(tc_comm_settle(b->group, err));
-  fetch(b);
-  w = check_output(b);
-  say_wrong(b, &w, &found);
+  look(b, &found);
   poison(b);
   TC_TRY(time_calls(b, err));
-  fetch(b);
-  w = check_output(b);
-  say_wrong(b, &w, &found);
+  look(b, &found);
   check_counters(b, &before, WARM_UP + b->iters, &found);
   b->ns[b->iters] = found.status < 0;
   TC_TRY(tc_comm_max_i64(b->world, b->ns, b->iters + 1, err));
   fill_row(b, row);
   return b->ns[b->iters] ? share_sentence(b, &found, err) : 0;
+}
+
+/* ---- a pair ------------------------------------------------------------------------------ */
+
+/* There and back: the lower coordinate sends first. */
+static void make_pair(struct tc_bench *b, int peer, int64_t bytes, const char *what)
+{
+  b->op = TC_BENCH_SEND;
+  b->n_calls = 0;
+  b->from = peer;
+  b->count = b->block = TC_MAX(bytes / (int64_t)sizeof *b->src, 1);
+  TC_ASSERT(b->count <= b->cap && peer != b->coord);
+  for (int i = 0; i < 2 && peer >= 0; i++) {
+    add_call(b, (b->coord < peer) == (i == 0) ? TC_SEND : TC_RECV, peer, b->src_there);
+    b->call[i].what = what;
+  }
+}
+
+/* The iterations of a pair; what is wrong goes into *found, with the pair's name. */
+static int run_pair(struct tc_bench *b, const char *what, struct tc_err *found, struct tc_err *err)
+{
+  const struct tc_comm_counters before = *tc_comm_counters(b->group);
+  fill(b);
+  poison(b);
+  for (int i = 0; i < WARM_UP; i++) TC_TRY(run_calls(b, err));
+  TC_TRY(tc_comm_settle(b->group, err));
+  look(b, found);
+  poison(b);
+  for (int i = 0; i < b->iters; i++) {
+    int64_t start_ns = tc_now_ns();
+    TC_TRY(run_calls(b, err));
+    b->ns[i] = tc_now_ns() - start_ns;
+  }
+  TC_TRY(tc_comm_settle(b->group, err));
+  look(b, found);
+  check_counters(b, &before, WARM_UP + b->iters, found);
+  const struct tc_err why = *found;
+  if (why.status < 0) tc_fail(found, why.status, "%s: %.400s", what, why.text);
+  return 0;
+}
+
+int tc_bench_pair(struct tc_bench *b, int peer, int64_t bytes, const char *what, int64_t *ns,
+                  struct tc_err *err)
+{
+  struct tc_err found = { 0 };
+  b->salt += 0x9e3779b9u;
+  make_pair(b, peer, bytes, what);
+  *ns = 0;
+  if (peer >= 0) {
+    TC_TRY(run_pair(b, what, &found, err));
+    *ns = TC_MAX(tc_median_i64(b->ns, b->iters), 1);
+  }
+  int64_t wrong = found.status < 0;
+  TC_TRY(tc_comm_max_i64(b->world, &wrong, 1, err));
+  return wrong ? share_sentence(b, &found, err) : 0;
 }

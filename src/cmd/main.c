@@ -56,9 +56,13 @@ static const struct {
       "tercio graph run.ini --after grad --world 2 --dot | dot -Tsvg > program.svg",
       tc_cmd_graph }, HELP_OPTIONS },
   { { "comm", "[RUN.ini] [--op OP,...|all] [--axis tp|dp|pp|world] [--min 1K] [--max 64M] "
-      "[--iters N] [--json] [--section.key=value ...]",
+      "[--iters N] [--pairs [--rounds N]] [--json] [--section.key=value ...]",
       "Measures the collectives on an axis of the mesh over message size, with algorithm and bus "
-      "bandwidth as nccl-tests define them, and checks each element of the results.",
+      "bandwidth as nccl-tests define them, and checks each element of the results. "
+      "Without --max and --iters it ends in about 30 s: a slow link gets fewer iterations, and the large sizes are "
+      "left out. --op send is point to point: each even coordinate of the axis sends to the next one, such as "
+      "tercio comm --op send --axis pp. --pairs measures each node with each other node instead, several pairs at "
+      "once, and names slow nodes and pairs.",
       "srun --mpi=pmix tercio comm --op all_reduce,reduce_scatter --axis dp", tc_cmd_comm },
     HELP_OPTIONS },
   { { "ckpt", "ls|show|tensors|dump|verify|diff|plan|export|import|latest|prune|quarantine [DIR] ...",

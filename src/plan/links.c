@@ -38,8 +38,8 @@ static bool solve(const struct fit *f, double *latency_s, double *bytes_per_s)
 }
 
 /* send_recv is a ring on serial queues: two transfers one after the other, three among odd
- * ranks. */
-static double turns(int coll, int ranks) { return coll != TC_SEND ? 1 : ranks % 2 ? 3 : 2; }
+ * ranks; send is one. */
+static double turns(bool ring, int ranks) { return !ring ? 1 : ranks % 2 ? 3 : 2; }
 
 int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
 {
@@ -53,14 +53,15 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
                    e.text);
   json_array_foreach(rows, i, row) {
     const char *op = json_string_value(json_object_get(row, "op"));
-    int coll = !op ? -1 : strcmp(op, "send_recv") ? tc_plan_coll(op) : TC_SEND;
+    bool ring = op && !strcmp(op, "send_recv");
+    int coll = !op ? -1 : ring ? TC_SEND : tc_plan_coll(op);
     int ranks = (int)json_integer_value(json_object_get(row, "ranks"));
     double bytes = json_number_value(json_object_get(row, "size"));
     double s = json_number_value(json_object_get(row, "median_us")) * 1e-6;
     if (!(s > 0)) s = json_number_value(json_object_get(row, "time_us")) * 1e-6;
     if (coll < 0 || ranks < 2 || !(s > 0)) continue;
     double rounds = ceil(log2((double)(coll == TC_SEND ? 2 : ranks)));
-    s /= turns(coll, ranks);
+    s /= turns(ring, ranks);
     add(&fit[coll], tc_coll_busiest(coll, coll == TC_SEND ? 2 : ranks, bytes) / rounds, s / rounds);
   }
   json_decref(rows);

@@ -194,9 +194,11 @@ struct tc_plan_found {
   char why[200];                                 /* of the best one that was made and can't be */
   int least_nodes;                               /* if nothing fits: nodes that would do; 0: none */
 };
-/* Local. At most `top` layouts of c's model and batch on the cluster, by time of a step. hold: bits
- * of what is given. Rows are guessed from the costs of one layer; the best are made as programs
- * (of both ends of a pipeline), and those that don't fit then are dropped.
+enum { TC_PLAN_ROWS = 64 };                      /* layouts that a search makes as programs */
+/* Local. The first `top` (1 .. TC_PLAN_ROWS) layouts of c's model and batch on the cluster, by time of a
+ * step. hold: bits of what is given. Rows are guessed from the costs of one layer; the best TC_PLAN_ROWS
+ * are made as programs (of both ends of a pipeline), and those that don't fit then are dropped. The
+ * rows for a smaller top are the first of those for a larger one.
  * TC_EUSER, TC_ELAYOUT: held keys that contradict each other. Free it with tc_plan_found_done. */
 int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const struct tc_cluster *k,
                    unsigned hold, int top, struct tc_err *err);

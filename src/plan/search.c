@@ -13,7 +13,7 @@ const char *const tc_plan_key_name[TC_KEYS] = {
   "parallel.virtual_stages", "parallel.sequence", "train.recompute", "parallel.offload"
 };
 
-enum { MORE = 2 /* programs made beyond the rows that are asked for */, MAX_TRIES = 64 };
+enum { MAX_TRIES = 64 /* that do not fit */ };
 
 struct search {
   struct tc_guess g;
@@ -300,15 +300,16 @@ static struct miss *find_miss(struct miss *m, const struct tc_cand *x)
   return m;
 }
 
-static void make_best(struct search *s, int top)
+/* Fills in at most `most` rows, by time of a step. */
+static void make_best(struct search *s, int most)
 {
   struct tc_plan_found *f = s->out;
   struct miss miss[MISSES + 1] = { { .used = false } };
   int tries = 0;
   double least_bytes = INFINITY;
-  f->row = tc_calloc((size_t)(top + MORE), sizeof *f->row);
+  f->row = tc_calloc((size_t)most, sizeof *f->row);
   if (s->n) qsort(s->cand, (size_t)s->n, sizeof *s->cand, by_time);
-  for (int i = 0; i < s->n && f->n_rows < top + MORE && tries < top + MAX_TRIES; i++) {
+  for (int i = 0; i < s->n && f->n_rows < most && tries < most + MAX_TRIES; i++) {
     struct tc_plan_row *r = &f->row[f->n_rows];
     struct tc_err err = { 0 };
     bool seen = false;
@@ -338,7 +339,6 @@ static void make_best(struct search *s, int top)
   }
   if (!f->n_rows && isfinite(least_bytes)) f->least_bytes = least_bytes;   /* the guesses were too low */
   qsort(f->row, (size_t)f->n_rows, sizeof *f->row, by_step);
-  f->n_rows = TC_MIN(f->n_rows, top);
 }
 
 /* Whether anything fits on so many nodes. */
@@ -423,7 +423,7 @@ static int search_start(struct search *s, const struct tc_config *c, const struc
   return 0;
 }
 
-static void search_run(struct search *s, struct tc_plan_found *out, int top)
+static void search_run(struct search *s, struct tc_plan_found *out, int most)
 {
   *out = (struct tc_plan_found){ .least_bytes = INFINITY };
   s->out = out;
@@ -431,7 +431,7 @@ static void search_run(struct search *s, struct tc_plan_found *out, int top)
   s->fitting = 0;
   add_meshes(s);
   out->fitting = s->fitting;
-  make_best(s, top);
+  make_best(s, most);
 }
 
 /* Guesses may be too low: the nodes that are told of have a layout that was made. */
@@ -459,7 +459,8 @@ int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const s
   *out = (struct tc_plan_found){ .least_bytes = INFINITY };
   TC_TRY(search_start(&s, c, k, hold, err));
   TC_TRY(contradictions(&s, err));
-  search_run(&s, out, top);
+  search_run(&s, out, TC_PLAN_ROWS);   /* whatever top is: guesses err, so the first row depends on how many are made */
+  out->n_rows = TC_MIN(out->n_rows, top);
   if (!out->n_rows) out->least_nodes = nodes_that_do(&s);
   free(s.cand);
   tc_guess_done(&s.g);

@@ -5,6 +5,7 @@
 
 #include "kernels/kernel.h"
 #include "src/cmd/comm_bench.h"
+#include "src/cmd/comm_pairs.h"
 #include "src/comm/nccl.h"
 #include "src/launch/launch.h"
 #include "tests/unit/tap.h"
@@ -24,6 +25,9 @@ struct tc_comm {
 };
 static struct tc_comm comm[4] = { { "world" }, { "axis" }, { "nccl" } };
 static int n_comms, fail_at, n_rows, fail_row, row_status, missing, hangs, no_device, agreed;
+static int bench_iters;
+static double slow_bytes_ns; /* a row takes so many ns a byte; 0: no time */
+static int64_t now_ns;
 static struct tc_device_ops device_ops;
 static struct tc_device device = { .ops = &device_ops };
 
@@ -114,15 +118,32 @@ static struct tc_bench *my_bench(struct tc_comm *group, struct tc_comm *world,
 {
   note("bench %s in %s: %d rank %d, %d bytes %d times, %s\n", group->name, world->name, members[0],
        rank, (int)max_bytes, iters, memory ? "GPU" : "host");
+  bench_iters = iters;
   return missing < 0 ? NULL : (struct tc_bench *)&device;
 }
 static void my_bench_free(struct tc_bench *b) { note("free bench %d\n", b != NULL); }
+static void my_iters(struct tc_bench *b, int iters)
+{
+  (void)b;
+  bench_iters = iters;
+}
+static int64_t my_clock(void) { return now_ns; }
+static int my_pairs(const struct tc_pairs_opts *o, struct tc_bench *b, struct tc_comm *world, int rank,
+                    struct tc_err *err)
+{
+  note("pairs %s in %s rank %d, %d bytes %d times, %d rounds, adapt %d %d\n", b ? o->link : "none", world->name,
+       rank, (int)o->bytes, o->iters, o->rounds, o->adapt_iters, o->adapt_bytes);
+  return fault(8, err);
+}
 static int my_bench_run(struct tc_bench *b, int op, int64_t bytes, struct tc_bench_row *r,
                         struct tc_err *err)
 {
   (void)b;
   *r = (struct tc_bench_row){ bytes, bytes / 4,    1000.25 * (op + 1), 7.125, 12.34567 * (op + 1),
-                              0.5,   1500 * op + 1 };
+                              0.5,   1500 * op + 1, bench_iters };
+  if (!slow_bytes_ns) return ++n_rows == fail_row ? tc_fail(err, row_status, "row %d", n_rows) : 0;
+  r->time_us = (double)bytes * slow_bytes_ns * 1e-3;
+  now_ns += (int64_t)((double)(bench_iters + TC_BENCH_WARM_UP) * (double)bytes * slow_bytes_ns);
   return ++n_rows == fail_row ? tc_fail(err, row_status, "row %d", n_rows) : 0;
 }
 
@@ -147,5 +168,8 @@ static void my_fill(struct tc_device *d, void *p, int byte, int64_t bytes)
 #define tc_bench_new my_bench
 #define tc_bench_free my_bench_free
 #define tc_bench_run my_bench_run
+#define tc_bench_iters my_iters
+#define tc_pairs_run my_pairs
+#define tc_now_ns my_clock
 
 #endif

@@ -98,7 +98,7 @@ static int parse(struct tc_plan_job *j, const char *const *x, struct tc_err *err
   if (j->from_slurm && k->nodes > j->slurm.nodes)
     return tc_fail(err, TC_EUSER, "--nodes = %d: partition %s has %d that can be used", k->nodes,
                    j->slurm.name, j->slurm.nodes);
-  if (x[X_TOP]) TC_TRY(number(&j->top, "top", x[X_TOP], 1000, err));
+  if (x[X_TOP]) TC_TRY(number(&j->top, "top", x[X_TOP], TC_PLAN_ROWS, err));
   j->json = x[X_JSON] != NULL;
   bool cluster = x[X_NODES] || j->from_slurm;
   j->search = cluster && !x[X_EXPLAIN];

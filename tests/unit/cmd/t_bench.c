@@ -175,6 +175,10 @@ static bool expected(int64_t i, float *x)
   case TC_BENCH_ALL_TO_ALL:
     *x = value((int)owner, lo + i % b);
     return true;
+  case TC_BENCH_SEND:
+    if (bench->from < 0) return false;
+    *x = value(bench->from, i);
+    return true;
   default:
     *x = value((group.coord + 2) % N, i);
     return true;
@@ -245,7 +249,8 @@ static void test_calls(void)
     { "all_to_all 0 9/3 src dst" },
     { "send 1 10/4 src dst send_recv, recv 2 10/4 src dst send_recv",
       "recv 0 10/4 src dst send_recv, send 2 10/4 src dst send_recv",
-      "send 0 10/4 src dst send_recv, recv 1 10/4 src dst send_recv" }
+      "send 0 10/4 src dst send_recv, recv 1 10/4 src dst send_recv" },
+    { "send 1 10/4 src dst send", "recv 0 10/4 src dst send", "" }
   };
   for (int op = 0; op < TC_BENCH_OPS; op++)
     for (int coord = 0; coord < N; coord++) {
@@ -314,9 +319,10 @@ static void test_row(void)
   struct tc_err err;
   for (int op = 0; op < TC_BENCH_OPS; op++) {
     static const double factor[TC_BENCH_OPS] = { 4. / 3, 4. / 3, 2. / 3, 2. / 3, 1, 1,
-                                                 1,      2. / 3, 2. / 3, 2. / 3, 1 };
-    static const int sent[TC_BENCH_OPS] = { 60, 88, 28, 32, 88, 88, 0, 28, 0, 24, 44 };
+                                                 1,      2. / 3, 2. / 3, 2. / 3, 1, 1 };
+    static const int sent[TC_BENCH_OPS] = { 60, 88, 28, 32, 88, 88, 0, 28, 0, 24, 44, 44 };
     is_int(row(op, 0, 44, 3, false, &r, &err), 0, "%s: well", tc_bench_op_name[op]);
+    is_int(r.iters, 3, "... iterations");
     is_int(r.count, op == TC_BENCH_ALL_TO_ALL ? 9 : 11, "... count");
     is_int(r.size_bytes, 4 * r.count, "... size");
     near_f(r.time_us, (4 * 4 + 5 * 5 + 6 * 6) / 3., 1e-9, "... mean time");
@@ -351,6 +357,51 @@ static void test_sizes(void)
   is_int(tc_bench_run(bench, TC_BENCH_ALL_REDUCE, 12, &r, &err), 0, "... the next row");
   is_int(bench->salt, 0x9e3779b9u * 2, "... and the next one's");
   done();
+}
+
+/* There and back between coordinates 0 and 2, in an order that suits both; the third waits. */
+static void test_pair(void)
+{
+  static const char *const order[N] = { "send 2 recv 2", "", "recv 0 send 0" };
+  for (int coord = 0; coord < N; coord++)
+    for (int wrong = 0; wrong < 2; wrong++) {
+      struct tc_bench_row r;
+      struct tc_err err = { 0 };
+      char text[60] = "", want[200];
+      int64_t ns = -1;
+      wrong_n = 0;
+      row(TC_BENCH_BROADCAST, coord, 4, 3, true, &r, &err);
+      const int peer = coord == 1 ? -1 : 2 - coord;
+      runs = n_made = waits = barriers = bad_src = bad_poison = 0;
+      wrong_at = 4, wrong_n = wrong, wrong_run = 4;
+      const int rc = tc_bench_pair(bench, peer, 44, "a - b", &ns, &err);
+      is_int(rc, wrong && peer >= 0 ? TC_EUSER : 0, "a pair at coordinate %d", coord);
+      for (int i = 0; i < bench->n_calls; i++)
+        snprintf(text + strlen(text), 20, "%s%s %d", i ? " " : "", tc_coll_name[bench->call[i].coll],
+                 bench->call[i].root);
+      is_str(text, order[coord], "... calls");
+      is_int(runs, peer < 0 ? 0 : 5, "... iterations");
+      is_int(ns, peer < 0 ? 0 : 25000, "... the time in the middle");
+      is_int(bad_src + bad_poison + barriers, 0, "... what is sent, and what was there before");
+      snprintf(want, sizeof want, "a - b: send of 44 bytes is wrong on rank %d: index 4: got ", members[coord]);
+      ok(rc == 0 || !strncmp(err.text, want, strlen(want)), "... %s", err.text);
+      done();
+    }
+  wrong_n = 0;
+  for (to_fail = 1; to_fail <= 6; to_fail++) {
+    struct tc_bench_row r;
+    struct tc_err err;
+    int64_t ns;
+    const int fails = to_fail;
+    to_fail = 0;
+    row(TC_BENCH_BROADCAST, 0, 4, 2, false, &r, &err);
+    runs = n_made = waits = 0;
+    to_fail = fails;
+    is_int(tc_bench_pair(bench, 1, 44, "a - b", &ns, &err), to_fail == 5 ? 0 : TC_ENOCKPT, "a call of a pair fails: %d",
+           to_fail);
+    done();
+  }
+  to_fail = 0;
 }
 
 /* Three wrong elements are counted, the first is told. */
@@ -492,10 +543,12 @@ int main(void)
   test_values();
   test_calls();
   for (int op = 0; op < TC_BENCH_OPS; op++)
-    for (int coord = 0; coord < N; coord++) test_wrong(op, coord);
+    for (int coord = 0; coord < N; coord++)
+      if (op != TC_BENCH_SEND || coord < 2) test_wrong(op, coord);
   test_row();
   test_sizes();
   test_several();
+  test_pair();
   test_counters();
   test_shared();
   test_memory();

@@ -28,6 +28,7 @@ static void set_up(int axis)
   for (int i = 0; i < 4; i++) info[i].device = -1;
   TC_ASSERT(tc_mesh_new(&job.mesh, 4, node, &want, &err) == 0);
   n_comms = fail_at = n_rows = fail_row = row_status = missing = hangs = no_device = agreed = 0;
+  now_ns = 0;
   *calls = 0;
 }
 
@@ -134,10 +135,10 @@ static void test_printed(void)
   prints(0, 0,
          "[\n"
          " {\"op\": \"all_reduce\", \"axis\": \"tp\", \"ranks\": 2, \"link\": \"thread\", "
-         "\"size\": 8, \"count\": 2, \"time_us\": 1000.25, \"median_us\": 7.125, \"algbw\": "
+         "\"size\": 8, \"count\": 2, \"iterations\": 3, \"time_us\": 1000.25, \"median_us\": 7.125, \"algbw\": "
          "12.3457, \"busbw\": 0.5, \"check\": \"ok\"},\n"
          " {\"op\": \"reduce+broadcast\", \"axis\": \"tp\", \"ranks\": 2, \"link\": \"thread\", "
-         "\"size\": 8, \"count\": 2, \"time_us\": 2000.5, \"median_us\": 7.125, \"algbw\": "
+         "\"size\": 8, \"count\": 2, \"iterations\": 3, \"time_us\": 2000.5, \"median_us\": 7.125, \"algbw\": "
          "24.6913, \"busbw\": 0.5, \"check\": \"ok\"}\n"
          "]\n",
          "JSON");
@@ -199,6 +200,65 @@ static void test_printed(void)
          "]\n",
          "... in JSON");
   done();
+}
+
+/* What is measured of 4 B .. 64 MB over a link, when there are 30 s for one operation or several. */
+static void test_pace(void)
+{
+  static const struct {
+    const char *what;
+    double ns;                   /* a byte */
+    int ops;
+    bool iters, max;             /* adapted */
+    int rows;
+    const char *out;
+  } of[] = {
+    { "a fast link", 0.1, 2, true, true, 26, NULL },
+    { "a slow link", 400, 1, true, true, 11, "all_reduce from 16777216 bytes" },
+    { "a slow link, two operations", 400, 2, true, true, 22,
+      "all_reduce from 16777216, reduce+broadcast from 16777216 bytes" },
+    { "a slow link, to the end", 400, 1, true, false, 13, NULL },
+    { "a slow link, 20 iterations each", 400, 1, false, true, 10, "all_reduce from 4194304 bytes" },
+    { "all as it was said", 400, 1, false, false, 13, NULL } };
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    char text[12000];
+    struct tc_err err;
+    int rows = 0;
+    set_up(WORLD);
+    job.min_bytes = 4;
+    job.max_bytes = 64 << 20;
+    job.iters = 20;
+    job.adapt_iters = of[i].iters;
+    job.adapt_max = of[i].max;
+    job.op[TC_BENCH_REDUCE_BROADCAST] = of[i].ops > 1;
+    slow_bytes_ns = of[i].ns;
+    is_int(run_here(0, text, sizeof text, &err), 0, "%s: status", of[i].what);
+    for (const char *c = text; (c = strstr(c, "  ok\n")); c++) rows++;
+    is_int(rows, of[i].rows, "... rows");
+    const char *out = strstr(text, "left out, to end in about 30 s: sizes of ");
+    ok(!out == !of[i].out && (!out || strstr(out, of[i].out)), "... left out: %s", out ? out : "nothing");
+    ok(!of[i].max || !of[i].iters || now_ns < 30000000000, "... in %g s", (double)now_ns * 1e-9);
+    ok(!strstr(text, "up to 20 iterations") == !of[i].iters, "... the head says how many iterations");
+    slow_bytes_ns = 0;
+    done();
+  }
+}
+
+static void test_pairs(void)
+{
+  char text[100];
+  struct tc_err err;
+  for (int fault = 0; fault < 2; fault++) {
+    set_up(WORLD);
+    job.pairs = job.adapt_max = true;
+    job.rounds = 7;
+    fail_at = 8 * fault;
+    is_int(run_here(2, text, sizeof text, &err), fault ? TC_ENOCKPT : 0, "pairs");
+    is_str(text, "", "... no table of collectives");
+    ok(strstr(calls, "bench world in world: 0 rank 2, 40 bytes 3 times, host\nmax world 0\n"
+                     "pairs threads in world rank 2, 40 bytes 3 times, 7 rounds, adapt 0 1\n"), "... %s", calls);
+    done();
+  }
 }
 
 static void calls_are(int rank, int status, const char *sentence, const char *want,
@@ -481,6 +541,8 @@ int main(void)
 {
   test_memory();
   test_printed();
+  test_pace();
+  test_pairs();
   test_opened();
   test_gpus();
   return done_testing();

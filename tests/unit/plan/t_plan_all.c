@@ -257,9 +257,9 @@ static void test_best(void)
     double step[4], least;
     const char *why;
   } of[] = {
-    { "as many as are asked for", "abcdABCD", 1, 0, { 50, 50, 50, 50, 50, 50, 50, 50 },
+    { "as many as are asked for", "abcdABCD", 3, 0, { 50, 50, 50, 50, 50, 50, 50, 50 },
       { { 3, 100, 0, 0 }, { 2, 99, 0, 0 }, { 4, 1, 0, 0 }, { 1, 1, 0, 0 } },
-      "ddp pp 1 on 8\nzero1 pp 1 on 8\nzero2 pp 1 on 8\n", 1, { 2 }, INFINITY, "" },
+      "ddp pp 1 on 8\nzero1 pp 1 on 8\nzero2 pp 1 on 8\n", 3, { 2, 3, 4 }, INFINITY, "" },
     { "two of three", "abc", 2, 0, { 50, 50, 50 },
       { { 3, 100, 0, 0 }, { 2, 101, 0, 0 }, { 1, 1, 0, 0 } },
       "ddp pp 1 on 8\nzero1 pp 1 on 8\nzero2 pp 1 on 8\n", 2, { 1, 3 }, INFINITY, "" },

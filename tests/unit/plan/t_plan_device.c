@@ -217,7 +217,8 @@ static void test_links(void)
                { "all_gather", TC_ALL_GATHER, 3, 1 }, { "reduce_scatter", TC_REDUCE_SCATTER, 5, 1 },
                { "broadcast", TC_BROADCAST, 4, 1 },   { "all_to_all", TC_ALL_TO_ALL, 4, 1 },
                { "send_recv", TC_SEND, 4, 2 },        { "send_recv", TC_SEND, 5, 3 },
-               { "gather", TC_GATHER, 4, 1 } };
+               { "gather", TC_GATHER, 4, 1 },        { "send", TC_SEND, 4, 1 },
+               { "send", TC_SEND, 5, 1 } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     char text[2000] = "[{\"op\": \"nothing\", \"ranks\": 2, \"size\": 1, \"time_us\": 1}, "
                       "{\"ranks\": 2}, 5,\n"

@@ -150,9 +150,39 @@ static void test_guessed_stages(void)
   tc_cluster_done(&k);
 }
 
+/* The rows for a smaller top are the first of those for a larger one: guesses err, so of fewer programs
+ * another one may be the fastest. */
+static void test_top(void)
+{
+  static const int tops[] = { 1, 2, 8, TC_PLAN_ROWS };
+  enum { TOPS = sizeof tops / sizeof *tops };
+  struct tc_cluster k;
+  struct tc_err err = { 0 };
+  struct tc_plan_found f[TOPS];
+  tc_cluster_read(&k, "a100-40", &err);
+  k.nodes = 2;
+  k.devices = 4;
+  struct tc_config *c = CONFIG("--model.preset=gpt2-1558m", "--train.global_batch=32", "--train.precision=bf16");
+  for (int i = 0; i < TOPS; i++) {
+    is_int(tc_plan_search(&f[i], c, &k, 0, tops[i], &err), 0, "the first %d: %s", tops[i], err.text);
+    is_int(f[i].n_rows, tops[i], "... so many rows");
+  }
+  for (int i = 0; i + 1 < TOPS; i++)
+    for (int r = 0; r < TC_MIN(f[i].n_rows, f[TOPS - 1].n_rows); r++) {
+      const struct tc_plan_row *few = &f[i].row[r], *many = &f[TOPS - 1].row[r];
+      ok(!memcmp(&few->cfg, &many->cfg, sizeof few->cfg) && few->guess_s == many->guess_s &&
+         few->plan.time.step_s == many->plan.time.step_s, "row %d of %d is that of the whole list: %g s and %g s",
+         r, tops[i], few->plan.time.step_s, many->plan.time.step_s);
+    }
+  for (int i = 0; i < TOPS; i++) tc_plan_found_done(&f[i]);
+  tc_config_free(c);
+  tc_cluster_done(&k);
+}
+
 int main(void)
 {
   test_search();
+  test_top();
   test_offloaded();
   test_guessed_alone();
   test_guessed_stages();
