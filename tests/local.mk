@@ -71,6 +71,7 @@ unit_tests = \
   %D%/unit/launch/t_pmix.t \
   %D%/unit/launch/t_process.t \
   %D%/unit/launch/t_ranks.t \
+  %D%/unit/launch/t_server.t \
   %D%/unit/launch/t_stop.t \
   %D%/unit/launch/t_stop_words.t \
   %D%/unit/model/t_optim.t \

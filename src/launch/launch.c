@@ -113,7 +113,10 @@ static int find_processes(struct tc_launch *l, const struct tc_ranks_want *want,
                           struct tc_err *err)
 {
   tc_ranks_prepare();
-  if (tc_pmix_launched()) TC_TRY(start_mpi(l, err));
+  if (tc_pmix_launched()) {
+    TC_TRY(tc_pmix_server(err));
+    TC_TRY(start_mpi(l, err));
+  }
   /* Ranks meet in it. Under Slurm MPI_Init may be over here while it has hardly begun on another
    * node, and Open MPI 4.1 dies of a message that comes so early. */
   TC_TRY(tc_ranks_discover(&l->ranks, want, err));

@@ -61,6 +61,7 @@ void tc_pmix_forget(void) { unsetenv("PMIX_NAMESPACE"); }
 int tc_pmix_start(int *rank, int *world, struct tc_err *err)
 {
   pmix_proc_t me;
+  if (!PMIx_Initialized()) TC_TRY(tc_pmix_server(err));       /* not by MPI */
   pmix_status_t rc = PMIx_Init(&me, NULL, 0);
   if (rc != PMIX_SUCCESS) {
     tc_fail(err, TC_EPEER, "the launcher can't be reached (PMIx_Init: %s, PMIX_NAMESPACE = %s): "

@@ -6,6 +6,9 @@
 
 /* Local. Whether a launcher with PMIx started this process. */
 bool tc_pmix_launched(void);
+/* Local, before MPI starts, if tc_pmix_launched. Whether the launcher's server accepts a connection,
+ * within 30 s. TC_EPEER if not, or if its address is not in the environment. */
+int tc_pmix_server(struct tc_err *err);
 /* Local. Before all others, if tc_pmix_launched. TC_EPEER. */
 int tc_pmix_start(int *rank, int *world, struct tc_err *err);
 /* Local. From now on no launcher is known: half-initialised, PMIx dies of any call. */

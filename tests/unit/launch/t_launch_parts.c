@@ -10,7 +10,7 @@
 
 static struct {
   char log[1200];
-  int start, end, discover, found, rank, world, watch, body, threads;
+  int server, start, end, discover, found, rank, world, watch, body, threads;
   bool launched;
   struct tc_watch_opts o;
 } fake;
@@ -61,6 +61,7 @@ static int f_discover(struct tc_ranks **r, const struct tc_ranks_want *want, str
 }
 
 static bool f_launched(void) { return fake.launched; }
+static int f_server(struct tc_err *err) { return answer(fake.server, "server", err); }
 static void f_forget(void) { put("forget"); }
 static void f_prepare(void) { put("prepare"); }
 static void f_ranks_finish(void) { put("leave PMIx"); }
@@ -102,6 +103,7 @@ static int f_thread(pthread_t *t, void *(*run)(void *), void *arg, struct tc_err
 #define tc_ranks_finish f_ranks_finish
 #define tc_pmix_launched f_launched
 #define tc_pmix_forget f_forget
+#define tc_pmix_server f_server
 #define tc_mpi_meet f_end
 #define tc_mpi_channel f_mail
 #define tc_mpi_finish f_finish
@@ -129,18 +131,19 @@ static int body(int rank, void *ctx, struct tc_err *err)
 
 /* ---- a process ------------------------------------------------------------------------------- */
 
-#define MPI "watch, enter 1, allow 300, 'starting MPI, which all ranks must come to', start, "
+#define MPI "server, watch, enter 1, allow 300, 'starting MPI, which all ranks must come to', start, "
 #define RUN "watch, enter 1, mail, bind 1, body 1, "
 #define OVER "9 s, end, no mail, unwatch, finish"
 
 /* Finding who runs: MPI, then PMIx. */
 static void test_find_process(void)
 {
-  static const struct { const char *name; bool launched; int watch, start, discover, rank, world, status;
+  static const struct { const char *name; bool launched; int server, start, discover, rank, world, status;
                         const char *log; } rows[] = {
     { "well", true, 0, 0, 0, 1, 3, 0, "prepare, " MPI "leave 0, unwatch, discover" },
     { "no launcher", false, 0, 0, 0, 0, 0, 0, "prepare, discover" },
     { "without MPI", true, 0, TC_EPEER, 0, 1, 3, TC_EPEER, "prepare, " MPI "forget, leave -8, unwatch" },
+    { "no server", true, TC_EPEER, 0, 0, 1, 3, TC_EPEER, "prepare, server" },
     { "a rank does not come", true, 0, 0, TC_EPEER, 1, 3, TC_EPEER,
       "prepare, " MPI "leave 0, unwatch, discover" },
     { "another rank", true, 0, 0, 0, 2, 3, TC_EUSER, "prepare, " MPI "leave 0, unwatch, discover" },
@@ -155,6 +158,7 @@ static void test_find_process(void)
     struct tc_err err = { 0 };
     memset(&fake, 0, sizeof fake);
     fake.launched = rows[i].launched;
+    fake.server = rows[i].server;
     fake.start = rows[i].start;
     fake.discover = rows[i].discover;
     fake.rank = rows[i].rank;
@@ -162,8 +166,8 @@ static void test_find_process(void)
     fake.found = 1;
     is_int(tc_launch_find(&l, &cfg, &err), rows[i].status, "a process is found, %s", rows[i].name);
     is_str(fake.log, rows[i].log, "... what it does");
-    ok(l.mpi == (rows[i].launched && !rows[i].start) && l.found == rows[i].status, "... what runs then");
-    if (rows[i].launched)
+    ok(l.mpi == (rows[i].launched && !rows[i].server && !rows[i].start) && l.found == rows[i].status, "... what runs then");
+    if (rows[i].launched && !rows[i].server)
       ok(fake.o.deadline_s == 9 && fake.o.world == 2 && fake.o.first == 1 && fake.o.n_local == 1 &&
          fake.o.end == end_step, "... its watchdog");
     fake.log[0] = 0;
