@@ -21,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 4096, MAX_RANK = 1 << 24 };
+enum { MAX_THREADS = 4096, MAX_RANK = 1 << 24, SPACE_BYTES = 256 };
 
 #define START_S 300               /* ranks may come to MPI_Init so much later than others */
 #define LINGER_NS INT64_C(300000000)   /* for the others to say where they stand */
@@ -47,7 +47,7 @@ struct rank_thread {
 int tc_launch_rank(void)
 {
   const char *const key[] = { "PMIX_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK" };
-  for (size_t i = 0; i < sizeof key / sizeof key[0]; i++)
+  for (size_t i = tc_pmix_of_another_step() ? 1 : 0; i < sizeof key / sizeof key[0]; i++)
     if (getenv(key[i])) return TC_MAX(0, TC_MIN(atoi(getenv(key[i])), MAX_RANK));
   return 0;
 }
@@ -109,14 +109,26 @@ static int start_mpi(struct tc_launch *l, struct tc_err *err)
   return rc;
 }
 
+/* Where MPI can't use the launcher's PMIx, it starts the process as rank 0 of 1, by a PMIx server of its
+ * own, and says nothing. */
+static int join_by_mpi(struct tc_launch *l, struct tc_err *err)
+{
+  const int rank = tc_launch_rank();
+  char space[SPACE_BYTES];
+  snprintf(space, sizeof space, "%s", tc_env("PMIX_NAMESPACE"));
+  TC_TRY(tc_pmix_server(err));
+  TC_TRY(start_mpi(l, err));
+  if (l->mpi_rank == rank && strcmp(space, tc_env("PMIX_NAMESPACE")) == 0) return 0;
+  return tc_fail(err, TC_EUSER, "MPI has not joined the ranks: it says rank %d of %d, but the launcher started "
+                 "rank %d (PMIX_NAMESPACE = %s): is this Open MPI built for the launcher's PMIx?", l->mpi_rank,
+                 l->mpi_world, rank, space);
+}
+
 static int find_processes(struct tc_launch *l, const struct tc_ranks_want *want,
                           struct tc_err *err)
 {
   tc_ranks_prepare();
-  if (tc_pmix_launched()) {
-    TC_TRY(tc_pmix_server(err));
-    TC_TRY(start_mpi(l, err));
-  }
+  if (tc_pmix_launched()) TC_TRY(join_by_mpi(l, err));
   /* Ranks meet in it. Under Slurm MPI_Init may be over here while it has hardly begun on another
    * node, and Open MPI 4.1 dies of a message that comes so early. */
   TC_TRY(tc_ranks_discover(&l->ranks, want, err));

@@ -19,14 +19,13 @@ static const char *space(void) { return tc_env("PMIX_NAMESPACE"); }
 
 void tc_pmix_version(char *text, size_t size) { snprintf(text, size, "%s", PMIx_Get_version()); }
 
-/* Whether the environment is left over from an outer Slurm step: srun without PMIx, started in a
- * step with PMIx, passes on what it got. Not checked in a heterogeneous job, where the name is that
- * of the first component. */
-static bool of_another_step(void)
+/* Slurm names the job and the step, "slurm.pmix.7.0"; those of a heterogeneous job's components, too. */
+bool tc_pmix_of_another_step(void)
 {
   const char *job = tc_env("SLURM_JOB_ID"), *step = tc_env("SLURM_STEP_ID");
-  if (strncmp(space(), "slurm.pmix.", 11) != 0) return false;
-  if (!*step || *tc_env("SLURM_HET_SIZE")) return false;
+  if (strncmp(space(), "slurm.pmix.", 11) != 0 || !*step) return false;
+  if (!*job) job = tc_env("SLURM_JOBID");
+  if (!*job) return strcmp(strrchr(space(), '.') + 1, step) != 0;
   char *own = tc_sprintf("slurm.pmix.%s.%s", job, step);
   bool another = strcmp(own, space()) != 0;
   free(own);
@@ -35,7 +34,7 @@ static bool of_another_step(void)
 
 bool tc_pmix_launched(void)
 {
-  return *space() && *tc_env("PMIX_RANK") && !of_another_step();
+  return *space() && *tc_env("PMIX_RANK") && !tc_pmix_of_another_step();
 }
 
 static int pmix_fail(const char *what, pmix_status_t rc, struct tc_err *err)

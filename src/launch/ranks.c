@@ -102,8 +102,11 @@ static int look_at_self(struct self *s, struct tc_err *err)
   /* CPUs that a cgroup keeps from us still say which GPUs they are near. */
   hwloc_topology_set_flags(s->topo, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   if (hwloc_topology_load(s->topo) != 0) {
+    const char *xml = tc_env("HWLOC_XMLFILE");
+    int number = errno;
     hwloc_topology_destroy(s->topo);
-    return tc_fail(err, TC_EUSER, "hwloc can't read this node's topology");
+    return tc_fail(err, TC_EUSER, "hwloc can't read this node's topology: %s%s%s", *xml ? "HWLOC_XMLFILE = " : "",
+                   xml, *xml ? "; unset it, or name a file of lstopo's" : number ? strerror(number) : "try lstopo");
   }
   if (gethostname(s->info.host, sizeof s->info.host - 1) != 0) strcpy(s->info.host, "unknown");
   tc_gpus_look(&s->gpus, s->topo, tc_env("TERCIO_SYSROOT"));   /* unset but in tests */
@@ -315,10 +318,19 @@ static int meet(struct tc_ranks *r, const struct self *s, const struct tc_ranks_
   return rc;
 }
 
-static int discover_pmix(struct tc_ranks **out, const struct self *s,
-                         const struct tc_ranks_want *want, struct tc_err *err)
+/* What this rank alone has found wrong ends the step: the others would wait for it in the exchange. */
+static void end_step_of_all(int rank, int status, const struct tc_err *err)
+{
+  char host[64] = "";
+  if (gethostname(host, sizeof host - 1) != 0) strcpy(host, "unknown");
+  char *why = tc_sprintf("rank %d on %s: %s", rank, host, err->text);
+  tc_ranks_abort(-status, why);
+}
+
+static int discover_pmix(struct tc_ranks **out, const struct tc_ranks_want *want, struct tc_err *err)
 {
   int rank = 0, world = 0;
+  struct self *s;
   bool mpirun = *tc_env("OMPI_COMM_WORLD_SIZE") || !*tc_env("SLURM_PROCID");
   TC_TRY(tc_pmix_start(&rank, &world, err));
   /* Left over from an outer step: this step's own launcher has no PMIx. */
@@ -327,8 +339,13 @@ static int discover_pmix(struct tc_ranks **out, const struct self *s,
     return tc_fail(err, TC_EUSER, "PMIx knows %d ranks, but this step has %d tasks: start with "
                    "srun --mpi=pmix", world, tasks);
   struct tc_ranks *r = ranks_make(rank, world, mpirun ? "mpirun" : "srun");
+  s = tc_malloc(sizeof *s);
+  int status = look_at_self(s, err);
+  if (status) end_step_of_all(rank, status, err);
   struct blob *all = tc_malloc((size_t)world * sizeof *all);
-  int status = meet(r, s, want, all, err);
+  status = meet(r, s, want, all, err);
+  hwloc_topology_destroy(s->topo);
+  free(s);
   free(all);
   if (status == TC_OK) *out = r;
   else tc_ranks_free(r);
@@ -358,20 +375,10 @@ static const struct tc_ranks_want nothing;
 
 int tc_ranks_discover(struct tc_ranks **out, const struct tc_ranks_want *want, struct tc_err *err)
 {
-  struct self *s;
   *out = NULL;
-  if (!tc_pmix_launched()) {
-    TC_TRY(check_alone(err));
-    return tc_ranks_threads(out, 1, want, err);
-  }
-  s = tc_malloc(sizeof *s);
-  int rc = look_at_self(s, err);
-  if (!rc) {
-    rc = discover_pmix(out, s, want ? want : &nothing, err);
-    hwloc_topology_destroy(s->topo);
-  }
-  free(s);
-  return rc;
+  if (tc_pmix_launched()) return discover_pmix(out, want ? want : &nothing, err);
+  TC_TRY(check_alone(err));
+  return tc_ranks_threads(out, 1, want, err);
 }
 
 /* n ranks that see what this process sees. */

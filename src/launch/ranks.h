@@ -41,7 +41,8 @@ void tc_ranks_prepare(void);
 
 /* Collective over the job step: back when all ranks have come, TC_EPEER after 300 s or more. want may
  * be NULL: nothing. Under srun with more than one task and no PMIx in the environment: TC_EUSER,
- * "start with srun --mpi=pmix". *out is owned by the caller. */
+ * "start with srun --mpi=pmix". Where hwloc fails on a rank, that rank ends the step and does not return.
+ * *out is owned by the caller. */
 int tc_ranks_discover(struct tc_ranks **out, const struct tc_ranks_want *want, struct tc_err *err);
 /* Ranks as threads of one process: the same struct for `n` ranks, at most 4096, on this node. */
 int tc_ranks_threads(struct tc_ranks **out, int n, const struct tc_ranks_want *want,

@@ -11,7 +11,7 @@
 static struct {
   char log[1200];
   int server, start, end, discover, found, rank, world, watch, body, threads;
-  bool launched;
+  bool launched, alone;             /* MPI starts as a run of its own */
   struct tc_watch_opts o;
 } fake;
 
@@ -37,6 +37,7 @@ static int f_start(int *rank, int *world, struct tc_err *err)
 {
   *rank = fake.rank;
   *world = fake.world;
+  if (fake.alone) setenv("PMIX_NAMESPACE", "own", 1);
   return answer(fake.start, "start", err);
 }
 
@@ -146,7 +147,8 @@ static void test_find_process(void)
     { "no server", true, TC_EPEER, 0, 0, 1, 3, TC_EPEER, "prepare, server" },
     { "a rank does not come", true, 0, 0, TC_EPEER, 1, 3, TC_EPEER,
       "prepare, " MPI "leave 0, unwatch, discover" },
-    { "another rank", true, 0, 0, 0, 2, 3, TC_EUSER, "prepare, " MPI "leave 0, unwatch, discover" },
+    { "another rank", true, 0, 0, 0, 2, 3, TC_EUSER, "prepare, " MPI "leave 0, unwatch" },
+    { "alone", true, 0, 0, 0, 1, 1, TC_EUSER, "prepare, " MPI "leave 0, unwatch" },
     { "another world", true, 0, 0, 0, 1, 4, TC_EUSER, "prepare, " MPI "leave 0, unwatch, discover" },
   };
   struct tc_config cfg = { .run_deadline = 9, .run_ranks = 1, .run_threads = 1,
@@ -158,6 +160,8 @@ static void test_find_process(void)
     struct tc_err err = { 0 };
     memset(&fake, 0, sizeof fake);
     fake.launched = rows[i].launched;
+    fake.alone = !strcmp(rows[i].name, "alone");
+    setenv("PMIX_NAMESPACE", "job", 1);
     fake.server = rows[i].server;
     fake.start = rows[i].start;
     fake.discover = rows[i].discover;
@@ -166,6 +170,8 @@ static void test_find_process(void)
     fake.found = 1;
     is_int(tc_launch_find(&l, &cfg, &err), rows[i].status, "a process is found, %s", rows[i].name);
     is_str(fake.log, rows[i].log, "... what it does");
+    ok(!fake.alone || !strcmp(err.text, "MPI has not joined the ranks: it says rank 1 of 1, but the launcher started "
+       "rank 1 (PMIX_NAMESPACE = job): is this Open MPI built for the launcher's PMIx?"), "... says: %s", err.text);
     ok(l.mpi == (rows[i].launched && !rows[i].server && !rows[i].start) && l.found == rows[i].status, "... what runs then");
     if (rows[i].launched && !rows[i].server)
       ok(fake.o.deadline_s == 9 && fake.o.world == 2 && fake.o.first == 1 && fake.o.n_local == 1 &&
@@ -313,6 +319,7 @@ static void test_environment(void)
     bool several, bind;
   } rows[] = { { NULL, NULL, NULL, NULL, 0, false, true },
                { "PMIX_RANK", "3", "SLURM_PROCID", "4", 3, false, true },
+               { "PMIX_RANK", "0", "PMIX_NAMESPACE", "slurm.pmix.7.0", 0, false, true },
                { "PMIX_RANK", "-3", NULL, NULL, 0, false, true },
                { "PMIX_RANK", "2147483647", NULL, NULL, MAX_RANK, false, true },
                { "SLURM_PROCID", "4", "OMPI_COMM_WORLD_RANK", "5", 4, false, true },
@@ -336,6 +343,15 @@ static void test_environment(void)
     const struct tc_ranks_want w = tc_launch_want(&c);
     ok(w.bind == rows[i].bind && w.threads == 7 && !w.gpus && !w.ask, "... what is wanted");
   }
+  clean();
+  setenv("PMIX_RANK", "0", 1);
+  setenv("PMIX_NAMESPACE", "slurm.pmix.7.0", 1);
+  setenv("SLURM_JOB_ID", "7", 1);
+  setenv("SLURM_STEP_ID", "1", 1);
+  setenv("SLURM_PROCID", "1", 1);
+  is_int(tc_launch_rank(), 1, "PMIX_RANK of an outer step is not this step's rank");
+  unsetenv("SLURM_JOB_ID");
+  unsetenv("SLURM_STEP_ID");
   clean();
   c.run_bind = (char *)(uintptr_t) "no";
   c.run_device = (char *)(uintptr_t) "cuda";
