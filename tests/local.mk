@@ -164,6 +164,7 @@ test_headers = \
   %D%/unit/tap.h
 
 script_tests = \
+  %D%/check-configure \
   %D%/check-includes \
   %D%/check-cli \
   %D%/check-cuda \
