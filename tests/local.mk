@@ -169,6 +169,7 @@ script_tests = \
   %D%/check-cli \
   %D%/check-cuda \
   %D%/check-mutate \
+  %D%/check-stacks \
   %D%/check-transcripts \
   %D%/mpi/m_bind \
   %D%/mpi/m_ckpt \
