@@ -86,14 +86,22 @@ ok $? "... says which rank, where and why" || note_file "$shared/alone.err"
 read -ra pmix <<< "$(pkg-config --cflags pmix)"
 mpicc -shared -fPIC "${pmix[@]}" -o "$shared/late_init.so" "$here/late_init.c" 2> "$shared/late.err"
 ok $? "late_init.c compiles" || note_file "$shared/late.err"
+# Ubuntu 24.04's Slurm: with this fence ranks hang at their start in most trials (docs/install.md).
+no_tree=
+case $(on_head srun --version) in *' 23.11.4') no_tree="Slurm 23.11.4 hangs at the start with SLURM_PMIX_FENCE=tree" ;; esac
 for fence in mixed tree; do
+  if [ $fence = tree ] && [ -n "$no_tree" ]; then skip "tree: ranks of one node are late" "$no_tree"; continue; fi
   SLURM_PMIX_FENCE=$fence on_head srun --mpi=pmix -N2 --ntasks-per-node=2 \
     env LATE_FROM=2 LD_PRELOAD="$shared/late_init.so" "$program" comm --op all_reduce --max 64K \
     --run.threads=1 > "$shared/late.out" 2> "$shared/late.err"
   ok $? "$fence: ranks of one node are late in MPI_Init, the others wait" || note_file "$shared/late.err"
   is "$(grep -c 'late_init: late' "$shared/late.err")" 2 "... for both of them"
 done
-SLURM_PMIX_FENCE=tree place -N2 --ntasks-per-node=2 --gpus-per-node=2 --
-is "$(get '[.ranks[] | "\(.host) \(.device)"] | unique | length')" 4 "tree: ranks hear of each other twice" ||
-  note_file "$shared/place.err"
+if [ -n "$no_tree" ]; then
+  skip "tree: ranks hear of each other twice" "$no_tree"
+else
+  SLURM_PMIX_FENCE=tree place -N2 --ntasks-per-node=2 --gpus-per-node=2 --
+  is "$(get '[.ranks[] | "\(.host) \(.device)"] | unique | length')" 4 "tree: ranks hear of each other twice" ||
+    note_file "$shared/place.err"
+fi
 done_testing
