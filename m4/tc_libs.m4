@@ -55,12 +55,12 @@ AC_DEFUN([TC_OPENMP], [
     [OPENMP_CFLAGS=
      TC_OPENMP_WARNINGS=-Wno-unknown-pragmas
      AC_SUBST([OPENMP_CFLAGS])
-     dnl oneDNN brings the library itself; the number of its threads is set through it.
+     dnl oneDNN links the library itself; the number of its threads is set through it.
      AC_CHECK_LIB([gomp], [omp_set_num_threads], [OPENMP_LIBS=-lgomp],
        [TC_MISSING([libgomp was not found], [libgomp1])])],
     [AC_OPENMP
      AS_CASE(["$ac_cv_prog_c_openmp"],
-       [unsupported|no], [AC_MSG_ERROR([the compiler $CC knows no OpenMP: use gcc, or install libomp-dev for clang])])
+       [unsupported|no], [AC_MSG_ERROR([the compiler $CC does not support OpenMP: use gcc, or install libomp-dev for clang])])
      tc_openmp=yes])
   AC_SUBST([OPENMP_LIBS])
 ])
@@ -76,8 +76,8 @@ AC_DEFUN([TC_MPICC], [
     [$MPICC --showme:compile >/dev/null 2>&1], [AC_MSG_RESULT([yes])
      tc_mpicc=$MPICC],
     [test -n "$tc_mpicc"], [AC_MSG_RESULT([no])
-     AC_MSG_ERROR([MPICC=$MPICC is not Open MPI's (it does not know --showme): name Open MPI's mpicc])],
-    [AC_MSG_RESULT([no: $MPICC does not know --showme, pkg-config is asked for Open MPI])
+     AC_MSG_ERROR([MPICC=$MPICC is not Open MPI's (it does not accept --showme): name Open MPI's mpicc])],
+    [AC_MSG_RESULT([no: $MPICC does not accept --showme, pkg-config is asked for Open MPI])
      MPICC=])
 ])
 
@@ -156,8 +156,7 @@ AC_DEFUN([TC_HDF5], [
   CPPFLAGS=$tc_save_CPPFLAGS LIBS=$tc_save_LIBS
 ])
 
-# TC_DNNL: oneDNN. Its C API changed in 3.0; the header has no version that both know, so a
-# function that only 3.x has is asked for.
+# TC_DNNL: oneDNN. Its C API changed in 3.0: a function that only 3.x has decides.
 AC_DEFUN([TC_DNNL], [
   TC_SEARCH_LIB([dnnl], [dnnl.h], [dnnl_sgemm], [libdnnl-dev], [DNNL_LIBS])
   TC_VERSION([oneDNN], [dnnl.h], [], [DNNL_VERSION_MAJOR], [DNNL_VERSION_MINOR], [2], [6], [libdnnl-dev])

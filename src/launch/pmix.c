@@ -1,5 +1,5 @@
-/* pmix.c - what ranks ask of their launcher, and tell each other through it: the only file
- * that sees <pmix.h>.
+/* pmix.c - what ranks ask of their launcher, and send each other through it: the only file
+ * that includes <pmix.h>.
  *
  * PMIx is initialised only where a launcher put PMIX_NAMESPACE and PMIX_RANK into the environment,
  * and after MPI (launch.c says why). Each wait has a deadline. */
@@ -101,7 +101,7 @@ static int fence_all(struct tc_err *err)
   while (!atomic_load(&f->done)) {
     if (tc_now_ns() > until_ns)
       return tc_fail(err, TC_EPEER, "not all ranks of the step have started after %d s: a rank "
-                     "died or hangs before it came here; look for its message, or its node's "
+                     "died or hangs before this point; look for its message, or its node's "
                      "state", FENCE_S);
     tc_sleep_ns(500000);
   }
@@ -139,7 +139,7 @@ int tc_pmix_get(int rank, const char *key, void *p, size_t bytes, struct tc_err 
 #endif
   for (pmix_status_t rc; (rc = PMIx_Get(&peer, key, info, n, &got)) != PMIX_SUCCESS;) {
     if (tc_now_ns() > until_ns)
-      return tc_fail(err, TC_EPEER, "rank %d told nothing about itself for %d s: %s; does it run "
+      return tc_fail(err, TC_EPEER, "rank %d has sent nothing for %d s: %s; does it run "
                      "this same program?", rank, FENCE_S, PMIx_Error_string(rc));
 #ifdef PMIX_GET_REFRESH_CACHE
     n = 2;
@@ -184,7 +184,7 @@ _Noreturn void tc_ranks_abort(int exit_status, const char *why)
 {
   tc_warn("%s; ending all ranks with status %d", why, exit_status);
   if (tc_pmix_launched() && PMIx_Initialized()) {
-    pthread_t watchdog;          /* the launcher may be gone and never answer */
+    pthread_t watchdog;          /* the launcher may have ended and never answer */
     (void)pthread_create(&watchdog, NULL, exit_late, (void *)(intptr_t)exit_status);
     PMIx_Abort(exit_status, why, NULL, 0);
   }

@@ -88,7 +88,9 @@ mpicc -shared -fPIC "${pmix[@]}" -o "$shared/late_init.so" "$here/late_init.c" 2
 ok $? "late_init.c compiles" || note_file "$shared/late.err"
 # Ubuntu 24.04's Slurm: with this fence ranks hang at their start in most trials (docs/install.md).
 no_tree=
-case $(on_head srun --version) in *' 23.11.4') no_tree="Slurm 23.11.4 hangs at the start with SLURM_PMIX_FENCE=tree" ;; esac
+case $(on_head srun --version) in
+  *' 23.11.4') no_tree="Slurm 23.11.4 hangs at the start with SLURM_PMIX_FENCE=tree" ;;
+esac
 for fence in mixed tree; do
   if [ $fence = tree ] && [ -n "$no_tree" ]; then skip "tree: ranks of one node are late" "$no_tree"; continue; fi
   SLURM_PMIX_FENCE=$fence on_head srun --mpi=pmix -N2 --ntasks-per-node=2 \

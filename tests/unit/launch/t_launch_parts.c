@@ -48,7 +48,7 @@ static int f_end(double deadline_s, struct tc_err *err)
 }
 
 /* This process is rank fake.found of three. */
-static int f_discover(struct tc_ranks **r, const struct tc_ranks_want *want, struct tc_err *err)
+static int f_discover(struct tc_ranks **r, const struct tc_ranks_request *want, struct tc_err *err)
 {
   (void)want;
   *r = NULL;
@@ -132,7 +132,7 @@ static int body(int rank, void *ctx, struct tc_err *err)
 
 /* ---- a process ------------------------------------------------------------------------------- */
 
-#define MPI "server, watch, enter 1, allow 300, 'starting MPI, which all ranks must come to', start, "
+#define MPI "server, watch, enter 1, allow 300, 'starting MPI, which waits for all ranks', start, "
 #define RUN "watch, enter 1, mail, bind 1, body 1, "
 #define OVER "9 s, end, no mail, unwatch, finish"
 
@@ -340,7 +340,7 @@ static void test_environment(void)
     if (rows[i].name2) setenv(rows[i].name2, rows[i].value2, 1);
     is_int(tc_launch_rank(), rows[i].rank, "%s: rank", rows[i].name ? rows[i].name : "nothing");
     is_int(launched(), rows[i].several, "... one of several");
-    const struct tc_ranks_want w = tc_launch_want(&c);
+    const struct tc_ranks_request w = tc_launch_request(&c);
     ok(w.bind == rows[i].bind && w.threads == 7 && !w.gpus && !w.ask, "... what is wanted");
   }
   clean();
@@ -356,10 +356,10 @@ static void test_environment(void)
   c.run_bind = (char *)(uintptr_t) "no";
   c.run_device = (char *)(uintptr_t) "cuda";
   c.run_threads = TC_AUTO;
-  const struct tc_ranks_want w = tc_launch_want(&c);
+  const struct tc_ranks_request w = tc_launch_request(&c);
   ok(!w.bind && w.gpus && w.threads == 0, "GPUs, no binding, any number of threads");
   c.run_threads = INT64_C(1) << 40;
-  ok(tc_launch_want(&c).threads == INT32_MAX && tc_launch_threads(&c, NULL, 0) == INT32_MAX,
+  ok(tc_launch_request(&c).threads == INT32_MAX && tc_launch_threads(&c, NULL, 0) == INT32_MAX,
      "very many threads");
   c.run_threads = 1;
   is_int(tc_launch_threads(&c, NULL, 0), 1, "one thread");
