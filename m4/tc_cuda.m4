@@ -20,7 +20,7 @@ AC_DEFUN([TC_CUDA_TRY], [
      TC_CUDA_CHECKS])
 ])
 
-# tc_cuda_root: nvcc in PATH may be a link or a script, so it is asked where it lives.
+# tc_cuda_root: nvcc in PATH may be a link or a script, so it is asked for its folder.
 AC_DEFUN([TC_CUDA_ROOT], [
   echo > conftest.cu
   tc_cuda_root=`$NVCC --dryrun -c conftest.cu -o conftest.o 2>&1 | sed -n 's/^#\\$ TOP=//p' | head -n 1`
@@ -88,7 +88,7 @@ AC_DEFUN([TC_CUDA_NCCL], [
 AC_DEFUN([TC_FIND_CUDA], [
   AC_ARG_WITH([cuda],
     [AS_HELP_STRING([--with-cuda=check|yes|no|DIR],
-      [kernels for NVIDIA GPUs; needs nvcc, cudart and cublasLt; NCCL if it is there (default: check)])],
+      [kernels for NVIDIA GPUs; needs nvcc, cudart and cublasLt; NCCL if its header is found (default: check)])],
     [], [with_cuda=check])
   tc_cuda_dir=
   tc_cuda=no

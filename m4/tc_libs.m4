@@ -1,14 +1,41 @@
-# tc_libs.m4 - the libraries Tercio stands on. A missing one stops configure, which names what to
-# install.
+# tc_libs.m4 - the libraries that Tercio needs. If one is missing or too old, configure stops and names
+# the package to install.
 
 # TC_MISSING(PROBLEM, PACKAGE[, INSTEAD]): stops; PACKAGE is Debian's name of it.
 AC_DEFUN([TC_MISSING],
   [AC_MSG_ERROR([$1: install $2 (Debian, Ubuntu; docs/install.md has other names)]m4_ifval([$3], [[, or $3]]))])
 
-# TC_PKG(VARIABLE, MODULES, PACKAGE): VARIABLE_CFLAGS and VARIABLE_LIBS by pkg-config.
+# TC_PKG(VARIABLE, MODULE, LEAST, PACKAGE): VARIABLE_CFLAGS and VARIABLE_LIBS by pkg-config, of version
+# LEAST or later.
 AC_DEFUN([TC_PKG], [
-  PKG_CHECK_MODULES([$1], [$2], [],
-    [TC_MISSING([$2 was not found], [$3])])
+  PKG_CHECK_MODULES([$1], [$2 >= $3], [],
+    [tc_found=`$PKG_CONFIG --modversion $2 2>/dev/null`
+     AS_IF([test -n "$tc_found"], [tc_found="$2 $tc_found is too old, $3 or later is needed"],
+       [tc_found="$2 $3 or later was not found"])
+     TC_MISSING([$tc_found], [$4])])
+])
+
+# TC_VERSION(NAME, HEADER, CPPFLAGS, MAJOR, MINOR, LEAST-MAJOR, LEAST-MINOR, PACKAGE): a header's macros MAJOR
+# and MINOR are at least these.
+AC_DEFUN([TC_VERSION], [
+  AC_MSG_CHECKING([that $1 is $6.$7 or later])
+  tc_version_CPPFLAGS=$CPPFLAGS
+  CPPFLAGS="$CPPFLAGS $3"
+  AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[
+#include <$2>
+#if !($4 > $6 || ($4 == $6 && $5 >= $7))
+#error too old
+#endif
+]], [])],
+    [AC_MSG_RESULT([yes])],
+    [AC_MSG_RESULT([no])
+     AC_COMPUTE_INT([tc_major], [$4], [#include <$2>], [tc_major=])
+     AC_COMPUTE_INT([tc_minor], [$5], [#include <$2>], [tc_minor=])
+     AS_IF([test -n "$tc_major" && test -n "$tc_minor"],
+       [tc_found="$1 $tc_major.$tc_minor is too old, $6.$7 or later is needed"],
+       [tc_found="$2 is not that of $1 $6.$7 or later (it has no $4)"])
+     TC_MISSING([$tc_found], [$8])])
+  CPPFLAGS=$tc_version_CPPFLAGS
 ])
 
 # TC_SEARCH_LIB(LIBRARY, HEADER, FUNCTION, PACKAGE, VARIABLE): a library without pkg-config.
@@ -28,35 +55,55 @@ AC_DEFUN([TC_OPENMP], [
     [OPENMP_CFLAGS=
      TC_OPENMP_WARNINGS=-Wno-unknown-pragmas
      AC_SUBST([OPENMP_CFLAGS])
-     dnl oneDNN brings the library itself; the number of its threads is set through it.
+     dnl oneDNN links the library itself; the number of its threads is set through it.
      AC_CHECK_LIB([gomp], [omp_set_num_threads], [OPENMP_LIBS=-lgomp],
        [TC_MISSING([libgomp was not found], [libgomp1])])],
     [AC_OPENMP
      AS_CASE(["$ac_cv_prog_c_openmp"],
-       [unsupported|no], [AC_MSG_ERROR([the compiler $CC knows no OpenMP: use gcc, or install libomp-dev for clang])])
+       [unsupported|no], [AC_MSG_ERROR([the compiler $CC does not support OpenMP: use gcc, or install libomp-dev for clang])])
      tc_openmp=yes])
   AC_SUBST([OPENMP_LIBS])
 ])
 
-# TC_MPI: MPI_CFLAGS and MPI_LIBS. From $MPICC if the user names one, else Open MPI's mpicc in PATH, where
-# a module puts it, else pkg-config; MPI_CFLAGS and MPI_LIBS of the user's come before both.
-AC_DEFUN([TC_MPI], [
+# TC_MPICC: tc_mpicc, Open MPI's compiler wrapper: $MPICC if the user names one, else the mpicc in PATH,
+# where a module puts it; "" if that is another MPI's.
+AC_DEFUN([TC_MPICC], [
   AC_ARG_VAR([MPICC], [the MPI compiler wrapper that is asked for flags (default: mpicc, then pkg-config ompi-c)])
   tc_mpicc=$MPICC
-  AS_IF([test -z "$MPICC$MPI_CFLAGS$MPI_LIBS"],
-    [AC_PATH_PROG([MPICC], [mpicc])
-     AS_IF([test -n "$MPICC" && $MPICC --showme:compile >/dev/null 2>&1], [tc_mpicc=$MPICC])])
-  AS_IF([test -n "$tc_mpicc"],
-    [MPI_CFLAGS=`$tc_mpicc --showme:compile` && MPI_LIBS=`$tc_mpicc --showme:link` ||
-       AC_MSG_ERROR([$tc_mpicc does not understand --showme: Open MPI's mpicc is needed])
-     AC_SUBST([MPI_CFLAGS])
-     AC_SUBST([MPI_LIBS])],
-    [PKG_CHECK_MODULES([MPI], [ompi-c], [], [
-       PKG_CHECK_MODULES([MPI], [ompi], [],
-         [TC_MISSING([Open MPI was not found], [libopenmpi-dev], [set MPICC])])])])
+  AS_IF([test -z "$MPICC"], [AC_PATH_PROG([MPICC], [mpicc])])
+  AC_MSG_CHECKING([that the mpicc is Open MPI's])
+  AS_IF([test -z "$MPICC"], [AC_MSG_RESULT([there is none])],
+    [$MPICC --showme:compile >/dev/null 2>&1], [AC_MSG_RESULT([yes])
+     tc_mpicc=$MPICC],
+    [test -n "$tc_mpicc"], [AC_MSG_RESULT([no])
+     AC_MSG_ERROR([MPICC=$MPICC is not Open MPI's (it does not accept --showme): name Open MPI's mpicc])],
+    [AC_MSG_RESULT([no: $MPICC does not accept --showme, pkg-config is asked for Open MPI])
+     MPICC=])
+])
+
+# TC_MPI: MPI_CFLAGS and MPI_LIBS, both as the user has set them, else of mpicc, else of pkg-config; MPIRUN.
+AC_DEFUN([TC_MPI], [
+  AC_ARG_VAR([MPI_CFLAGS], [C compiler flags for MPI, with MPI_LIBS in place of MPICC])
+  AC_ARG_VAR([MPI_LIBS], [linker flags for MPI])
+  tc_mpicc=
+  AS_CASE(["${MPI_CFLAGS:+c}${MPI_LIBS:+l}"],
+    [c], [AC_MSG_ERROR([MPI_CFLAGS is set, but MPI_LIBS is not: set both, or MPICC])],
+    [l], [AC_MSG_ERROR([MPI_LIBS is set, but MPI_CFLAGS is not: set both, or MPICC])],
+    [cl], [],
+    [TC_MPICC
+     AS_IF([test -n "$tc_mpicc"],
+       [MPI_CFLAGS=`$tc_mpicc --showme:compile`
+        MPI_LIBS=`$tc_mpicc --showme:link`],
+       [PKG_CHECK_MODULES([MPI], [ompi-c], [], [
+          PKG_CHECK_MODULES([MPI], [ompi], [],
+            [TC_MISSING([Open MPI was not found], [libopenmpi-dev], [set MPICC])])])])])
+  TC_VERSION([Open MPI], [mpi.h], [$MPI_CFLAGS], [OMPI_MAJOR_VERSION], [OMPI_MINOR_VERSION], [4], [1],
+    [libopenmpi-dev])
   TC_TRY_LINK([MPI], [mpi.h], [MPI_Init_thread(0, 0, MPI_THREAD_MULTIPLE, 0)],
     [libopenmpi-dev])
-  AC_CHECK_PROG([MPIRUN], [mpirun], [mpirun])
+  tc_path=$PATH
+  AS_IF([test -n "$tc_mpicc"], [tc_path=`dirname "$(command -v "${tc_mpicc%% *}")"`:$PATH])
+  AC_PATH_PROG([MPIRUN], [mpirun], [], [$tc_path])
   AS_IF([test -z "$MPIRUN"], [TC_MISSING([mpirun was not found], [openmpi-bin])])
 ])
 
@@ -92,6 +139,8 @@ AC_DEFUN([TC_HDF5], [
        [AC_MSG_ERROR([--with-hdf5=$with_hdf5: there is no include/hdf5.h, or no libhdf5 in lib or lib64])])
      HDF5_CFLAGS=-I$with_hdf5/include
      HDF5_LIBS="-L$tc_hdf5_lib -Wl,-rpath,$tc_hdf5_lib -lhdf5"])
+  TC_VERSION([HDF5], [hdf5.h], [$HDF5_CFLAGS $MPI_CFLAGS], [H5_VERS_MAJOR], [H5_VERS_MINOR], [1], [10],
+    [libhdf5-openmpi-dev])
   AC_MSG_CHECKING([that HDF5 is parallel])
   tc_save_CPPFLAGS=$CPPFLAGS tc_save_LIBS=$LIBS
   CPPFLAGS="$CPPFLAGS $HDF5_CFLAGS $MPI_CFLAGS" LIBS="$HDF5_LIBS $MPI_LIBS $LIBS"
@@ -107,10 +156,10 @@ AC_DEFUN([TC_HDF5], [
   CPPFLAGS=$tc_save_CPPFLAGS LIBS=$tc_save_LIBS
 ])
 
-# TC_DNNL: oneDNN. Its C API changed in 3.0; the header has no version that both know, so a
-# function that only 3.x has is asked for.
+# TC_DNNL: oneDNN. Its C API changed in 3.0: a function that only 3.x has decides.
 AC_DEFUN([TC_DNNL], [
   TC_SEARCH_LIB([dnnl], [dnnl.h], [dnnl_sgemm], [libdnnl-dev], [DNNL_LIBS])
+  TC_VERSION([oneDNN], [dnnl.h], [], [DNNL_VERSION_MAJOR], [DNNL_VERSION_MINOR], [2], [6], [libdnnl-dev])
   AC_CHECK_LIB([dnnl], [dnnl_matmul_primitive_desc_create],
     [tc_dnnl_api=3 DNNL_CFLAGS=-DTC_DNNL_V3], [tc_dnnl_api=2 DNNL_CFLAGS=])
   AC_SUBST([DNNL_CFLAGS])

@@ -105,6 +105,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/launch/process.h \
   %D%/launch/ranks.c \
   %D%/launch/ranks.h \
+  %D%/launch/server.c \
   %D%/launch/stop.c \
   %D%/launch/stop.h \
   %D%/monitor/event.h \

@@ -76,7 +76,7 @@ command -v jq > /dev/null || bail_out "jq is not installed (examples/install-deb
 # ---- the program on ranks -----------------------------------------------------------------------
 
 # mpirun of Open MPI 4.1 and 5, on as many ranks as a test wants, as any user. `$mpirun -n N COMMAND`.
-mpirun="mpirun --oversubscribe --allow-run-as-root"
+mpirun="${MPIRUN:-mpirun} --oversubscribe --allow-run-as-root"
 mpi_flags=
 
 # COMMAND...: within $limit_s seconds (600), so that what hangs ends; nothing is expected to take that long.

@@ -73,6 +73,7 @@ unit_tests = \
   %D%/unit/launch/t_pmix.t \
   %D%/unit/launch/t_process.t \
   %D%/unit/launch/t_ranks.t \
+  %D%/unit/launch/t_server.t \
   %D%/unit/launch/t_stop.t \
   %D%/unit/launch/t_stop_words.t \
   %D%/unit/model/t_optim.t \
@@ -165,12 +166,14 @@ test_headers = \
   %D%/unit/tap.h
 
 script_tests = \
+  %D%/check-configure \
   %D%/check-includes \
   %D%/check-cli \
   %D%/check-completion \
   %D%/check-compdb \
   %D%/check-cuda \
   %D%/check-mutate \
+  %D%/check-stacks \
   %D%/check-transcripts \
   %D%/mpi/m_bind \
   %D%/mpi/m_ckpt \

@@ -454,16 +454,16 @@ static void print_json(const struct place *p)
 static int place(struct place *p, const char *const *extra, struct tc_err *err)
 {
   const char *cluster = extra[EXTRA_SIMULATE];
-  struct tc_ranks_want want = tc_launch_want(p->cfg);
-  want.ask = true;
+  struct tc_ranks_request request = tc_launch_request(p->cfg);
+  request.ask = true;
   if (!cluster && extra[EXTRA_ORDER])
     return tc_fail(err, TC_EUSER, "--order = %s is for simulated ranks only: add --simulate "
                    "\"2 nodes x 4\"; real ones are ordered by the launcher (srun -m %s)",
                    extra[EXTRA_ORDER], extra[EXTRA_ORDER]);
   if (cluster) TC_TRY(simulate(p, cluster, extra[EXTRA_ORDER], err));
   else if (p->cfg->run_ranks > 1)
-    TC_TRY(tc_ranks_threads(&p->ranks, (int)TC_MIN(p->cfg->run_ranks, INT32_MAX), &want, err));
-  else TC_TRY(tc_ranks_discover(&p->ranks, &want, err));
+    TC_TRY(tc_ranks_threads(&p->ranks, (int)TC_MIN(p->cfg->run_ranks, INT32_MAX), &request, err));
+  else TC_TRY(tc_ranks_discover(&p->ranks, &request, err));
   TC_TRY(make_mesh(p, err));
   if (p->ranks->rank != 0) return TC_OK;
   set_threads(p);

@@ -49,7 +49,8 @@ void tc_mpi_version(char *text, size_t size)
 int tc_mpi_start(int *rank, int *world, struct tc_err *err)
 {
   int got = MPI_THREAD_SINGLE;
-  /* Else Open MPI 5 ends the process where it does not start. */
+  /* Open MPI 5 returns an error then where it can't start. 4.1 does not know this setting: it ends the
+   * process with status 1 and texts of its own. */
   setenv("OMPI_MCA_mpi_initial_errhandler", "mpi_errors_return", 0);
   if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &got) != MPI_SUCCESS)
     return tc_fail(err, TC_EPEER, "MPI does not start: start with srun --mpi=pmix or Open "

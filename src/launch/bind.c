@@ -113,19 +113,19 @@ static void cpus_at(hwloc_topology_t topo, hwloc_const_bitmap_t cpus, int numa, 
   else hwloc_bitmap_zero(out);
 }
 
-/* Every home has a CPU for each of its ranks. */
-static bool homes_do(hwloc_topology_t topo, hwloc_const_bitmap_t cpus, const int *home, int n)
+/* Every preferred NUMA node has a CPU for each of its ranks. */
+static bool preferred_have_cpus(hwloc_topology_t topo, hwloc_const_bitmap_t cpus, const int *preferred, int n)
 {
-  bool good = home != NULL;
+  bool good = preferred != NULL;
   hwloc_bitmap_t at = hwloc_bitmap_alloc();
   for (int i = 0; i < n && good; i++) {
     int ranks = 0, first = i;
     for (int k = 0; k < n; k++) {
-      ranks += home[k] == home[i];
-      if (home[k] == home[i]) first = TC_MIN(first, k);
+      ranks += preferred[k] == preferred[i];
+      if (preferred[k] == preferred[i]) first = TC_MIN(first, k);
     }
     if (first < i) continue;
-    cpus_at(topo, cpus, home[i], at);
+    cpus_at(topo, cpus, preferred[i], at);
     good = hwloc_bitmap_weight(at) >= ranks;
   }
   hwloc_bitmap_free(at);
@@ -146,22 +146,22 @@ static void slice(hwloc_topology_t topo, hwloc_const_bitmap_t from, int first, i
 }
 
 int tc_bind_cpus(struct hwloc_bitmap_s **out, struct hwloc_topology *topo,
-                 const struct hwloc_bitmap_s *cpus, const int *home, int n)
+                 const struct hwloc_bitmap_s *cpus, const int *preferred, int n)
 {
   hwloc_bitmap_t from = hwloc_bitmap_alloc();
   int fewest = hwloc_bitmap_weight(cpus);
   hwloc_cpuset_to_nodeset(topo, cpus, from);
   const bool useful = n > 1 && hwloc_bitmap_weight(from) > 1 && fewest >= n;
-  const bool homes = useful && homes_do(topo, cpus, home, n);
+  const bool near = useful && preferred_have_cpus(topo, cpus, preferred, n);
   for (int i = 0; i < n && useful; i++) {
     int parts = n, mine = i;
     hwloc_bitmap_copy(from, cpus);
-    if (homes) {
-      cpus_at(topo, cpus, home[i], from);
+    if (near) {
+      cpus_at(topo, cpus, preferred[i], from);
       parts = mine = 0;
       for (int k = 0; k < n; k++) {
-        parts += home[k] == home[i];
-        mine += k < i && home[k] == home[i];
+        parts += preferred[k] == preferred[i];
+        mine += k < i && preferred[k] == preferred[i];
       }
     }
     const int all = hwloc_bitmap_weight(from);

@@ -37,7 +37,7 @@ void tc_gpus_look(struct tc_visible *v, struct hwloc_topology *topo, const char 
 /* Local. How far the GPU is from these CPUs: for each CPU the levels of the machine's tree (NUMA
  * node, package, machine) up from the GPU's until the CPU is in it; the mean, times 100. 0: all
  * are in the GPU's NUMA node, or they are the whole machine (nothing is nearer). 50: the machine
- * has several NUMA nodes and nobody knows which the GPU is on. */
+ * has several NUMA nodes and it is not known which of them the GPU is near. */
 int tc_gpus_distance(struct hwloc_topology *topo, const struct tc_dev *d,
                      const struct hwloc_bitmap_s *cpus);
 

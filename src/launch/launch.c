@@ -1,12 +1,12 @@
-/* launch.c - ranks as threads or processes, from the first look at who is there to the exit
+/* launch.c - ranks as threads or processes, from finding them to the exit
  * status.
  *
  * Invariants:
- * - what can be found wrong before ranks start is found by every process alike and said once;
+ * - what can be found wrong before ranks start is found by every process alike and reported once;
  * - processes start MPI first, and PMIx after it: Open MPI 5 finds no local rank where PMIx was
  *   initialised before, 4.1 none where it was initialised and finalised;
  * - after tc_mpi_start MPI is finished, or aborted if a peer is missing (no orderly end);
- * - a thread's rank is told to the hub as gone only if it failed: the others must not wait;
+ * - the hub learns that a thread's rank has left only if it failed: the others must not wait;
  * - each rank's thread has a status from its first moment to its last: a rank that hangs anywhere
  *   is ended by the watchdog. */
 #include "src/launch/launch.h"
@@ -21,11 +21,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 4096, MAX_RANK = 1 << 24 };
+enum { MAX_THREADS = 4096, MAX_RANK = 1 << 24, SPACE_BYTES = 256 };
 
 #define START_S 300               /* ranks may come to MPI_Init so much later than others */
-#define LINGER_NS INT64_C(300000000)   /* for the others to say where they stand */
-#define FIRST_NS INT64_C(2000000000)   /* for rank 0 to say what all have found wrong */
+#define LINGER_NS INT64_C(300000000)   /* for the others to report where they are */
+#define FIRST_NS INT64_C(2000000000)   /* for rank 0 to report what all have found wrong */
 
 /* The threads of ranks wait here until it is known whether all could be started. */
 enum { SHUT, OPEN, CLOSED };
@@ -42,12 +42,12 @@ struct rank_thread {
   struct tc_err err;
 };
 
-/* ---- who runs, who speaks -------------------------------------------------------------- */
+/* ---- rank, number of ranks, requests ---------------------------------------------------- */
 
 int tc_launch_rank(void)
 {
   const char *const key[] = { "PMIX_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK" };
-  for (size_t i = 0; i < sizeof key / sizeof key[0]; i++)
+  for (size_t i = tc_pmix_of_another_step() ? 1 : 0; i < sizeof key / sizeof key[0]; i++)
     if (getenv(key[i])) return TC_MAX(0, TC_MIN(atoi(getenv(key[i])), MAX_RANK));
   return 0;
 }
@@ -72,18 +72,18 @@ static bool works_on_gpus(const struct tc_config *c)
   return c->run_device == TC_DEVICE_CUDA || (built && c->run_device == TC_DEVICE_AUTO);
 }
 
-struct tc_ranks_want tc_launch_want(const struct tc_config *c)
+struct tc_ranks_request tc_launch_request(const struct tc_config *c)
 {
-  static const char *const told[] = { "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY" };
-  struct tc_ranks_want w = { .bind = c->run_bind == TC_BIND_AUTO, .gpus = works_on_gpus(c) };
+  static const char *const set_by_user[] = { "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY" };
+  struct tc_ranks_request w = { .bind = c->run_bind == TC_BIND_AUTO, .gpus = works_on_gpus(c) };
   if (c->run_threads != TC_AUTO) w.threads = (int)TC_MIN(c->run_threads, INT32_MAX);
-  for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) w.bind &= getenv(told[i]) == NULL;
+  for (size_t i = 0; i < sizeof set_by_user / sizeof set_by_user[0]; i++) w.bind &= getenv(set_by_user[i]) == NULL;
   return w;
 }
 
 static void end_step(int status, const char *why) { tc_ranks_abort(status, why); }
 
-/* Starts MPI, watched: who the others are is not known yet. */
+/* Starts MPI under a watchdog that knows this rank only: the others are not known yet. */
 static int start_mpi(struct tc_launch *l, struct tc_err *err)
 {
   const int rank = tc_launch_rank();
@@ -99,7 +99,7 @@ static int start_mpi(struct tc_launch *l, struct tc_err *err)
   if (rc < 0) tc_ranks_abort(-rc, err->text);          /* the others would wait in MPI_Init */
   tc_watch_enter(w, rank);
   tc_watch_allow(START_S);
-  tc_at_file("starting MPI, which all ranks must come to", NULL);
+  tc_at_file("starting MPI, which waits for all ranks", NULL);
   rc = tc_mpi_start(&l->mpi_rank, &l->mpi_world, err);
   l->mpi = rc == 0;
   if (rc < 0) tc_pmix_forget();        /* MPI may have left it half-initialised */
@@ -109,14 +109,29 @@ static int start_mpi(struct tc_launch *l, struct tc_err *err)
   return rc;
 }
 
-static int find_processes(struct tc_launch *l, const struct tc_ranks_want *want,
+/* Where MPI can't use the launcher's PMIx, it starts the process as rank 0 of 1, by a PMIx server of its
+ * own, without an error. */
+static int join_by_mpi(struct tc_launch *l, struct tc_err *err)
+{
+  const int rank = tc_launch_rank();
+  char space[SPACE_BYTES];
+  snprintf(space, sizeof space, "%s", tc_env("PMIX_NAMESPACE"));
+  TC_TRY(tc_pmix_server(err));
+  TC_TRY(start_mpi(l, err));
+  if (l->mpi_rank == rank && strcmp(space, tc_env("PMIX_NAMESPACE")) == 0) return 0;
+  return tc_fail(err, TC_EUSER, "MPI has not joined the ranks: it says rank %d of %d, but the launcher started "
+                 "rank %d (PMIX_NAMESPACE = %s): is this Open MPI built for the launcher's PMIx?", l->mpi_rank,
+                 l->mpi_world, rank, space);
+}
+
+static int find_processes(struct tc_launch *l, const struct tc_ranks_request *request,
                           struct tc_err *err)
 {
   tc_ranks_prepare();
-  if (tc_pmix_launched()) TC_TRY(start_mpi(l, err));
+  if (tc_pmix_launched()) TC_TRY(join_by_mpi(l, err));
   /* Ranks meet in it. Under Slurm MPI_Init may be over here while it has hardly begun on another
-   * node, and Open MPI 4.1 dies of a message that comes so early. */
-  TC_TRY(tc_ranks_discover(&l->ranks, want, err));
+   * node, and Open MPI 4.1 crashes if a message arrives so early. */
+  TC_TRY(tc_ranks_discover(&l->ranks, request, err));
   const struct tc_ranks *r = l->ranks;
   if (l->mpi && (l->mpi_rank != r->rank || l->mpi_world != r->world))
     return tc_fail(err, TC_EUSER, "MPI says rank %d of %d, PMIx %d of %d: is this Open MPI built "
@@ -137,9 +152,9 @@ int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err
                    "started several: leave run.ranks, or start one", n);
   if (threads && (n < 1 || n > MAX_THREADS))
     return tc_fail(err, TC_EUSER, "run.ranks = %lld: give 1 to %d", n, MAX_THREADS);
-  const struct tc_ranks_want want = tc_launch_want(c);
-  l->found = threads ? tc_ranks_threads(&l->ranks, (int)n, &want, err)
-                     : find_processes(l, &want, err);
+  const struct tc_ranks_request request = tc_launch_request(c);
+  l->found = threads ? tc_ranks_threads(&l->ranks, (int)n, &request, err)
+                     : find_processes(l, &request, err);
   if (l->found < 0) return l->found;
   if (threads) l->hub = tc_hub_new((int)n);
   l->who = tc_ranks_names(l->ranks);
@@ -207,9 +222,9 @@ static int say_all(const struct rank_thread *s, int n)
 {
   int status = 0;
   for (int r = 0; r < n; r++) {
-    bool said = false;
-    for (int q = 0; q < r; q++) said |= s[q].rc < 0 && !strcmp(s[q].err.text, s[r].err.text);
-    if (s[r].rc < 0 && !said) tc_say_failure(&s[r].err);
+    bool reported = false;
+    for (int q = 0; q < r; q++) reported |= s[q].rc < 0 && !strcmp(s[q].err.text, s[r].err.text);
+    if (s[r].rc < 0 && !reported) tc_say_failure(&s[r].err);
     if (s[r].rc < 0 && (!status || s[r].rc != TC_EPEER)) status = -s[r].rc;
   }
   return status;

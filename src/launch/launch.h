@@ -5,7 +5,7 @@
  * command's body on each rank, and an exit status. The files, in reading order:
  *   launch.c    finding the ranks, starting and ending them
  *   ranks.c     which rank is where, and which CPUs and GPU it has
- *   pmix.c      the launcher, through PMIx
+ *   pmix.c      the launcher, through PMIx; server.c whether its server answers
  *   gpus.c      the GPUs that a rank may use; nvml.c what the driver knows of them
  *   bind.c      GPUs and CPUs divided among the ranks of a node; cpus.c the calling thread's CPUs
  *   process.c   what every process begins with
@@ -30,7 +30,7 @@ struct tc_launch {               /* zeroed by its owner; ranks only read it */
   char **who;                    /* [world] "rank 3 on node2" */
   struct tc_hub *hub;            /* ranks are threads of this process; else NULL */
   bool mpi;                      /* ranks are processes of a launcher, and MPI runs */
-  int mpi_rank, mpi_world;       /* what MPI says */
+  int mpi_rank, mpi_world;       /* as MPI reports them */
   int found;                     /* what tc_launch_find returned */
 };
 
@@ -49,8 +49,8 @@ int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err
 int tc_launch_rank(void);
 
 /* Local. What tc_launch_find asks of tc_ranks_*, by run.bind, run.device and run.threads. Where
- * OpenMP was told to bind its threads, nothing is bound. */
-struct tc_ranks_want tc_launch_want(const struct tc_config *c);
+ * OpenMP is set to bind its threads, nothing is bound. */
+struct tc_ranks_request tc_launch_request(const struct tc_config *c);
 
 /* Collective over the job step. Starts threads, if they are the ranks; runs body once for each rank
  * and waits; ends MPI. Says each failure once and returns the exit status; where
@@ -59,7 +59,7 @@ struct tc_ranks_want tc_launch_want(const struct tc_config *c);
 int tc_launch_run(struct tc_launch *l, tc_launch_body *body, void *ctx);
 
 /* Local. Says a failure on stderr if that is this process's to do: what all ranks find alike is
- * said by rank 0, a missing peer by whoever sees it. r may be NULL: ranks are not known yet.
+ * reported by rank 0, a missing peer by each rank that misses it. r may be NULL: ranks are not known yet.
  * Returns the exit status (-rc). */
 int tc_launch_say(const struct tc_ranks *r, int rc, const struct tc_err *err);
 

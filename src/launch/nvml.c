@@ -1,4 +1,4 @@
-/* nvml.c - what the NVIDIA driver's own library knows of GPUs: names, UUIDs, memory, NVLinks.
+/* nvml.c - what the NVIDIA driver's own library reports of GPUs: names, UUIDs, memory, NVLinks.
  *
  * The library belongs to the driver, so it is loaded by name and never linked: where it is not,
  * everything it would say is unknown. The declarations are the stable part of its interface. */

@@ -1,5 +1,5 @@
-/* pmix.c - what ranks ask of their launcher, and tell each other through it: the only file
- * that sees <pmix.h>.
+/* pmix.c - what ranks ask of their launcher, and send each other through it: the only file
+ * that includes <pmix.h>.
  *
  * PMIx is initialised only where a launcher put PMIX_NAMESPACE and PMIX_RANK into the environment,
  * and after MPI (launch.c says why). Each wait has a deadline. */
@@ -19,14 +19,13 @@ static const char *space(void) { return tc_env("PMIX_NAMESPACE"); }
 
 void tc_pmix_version(char *text, size_t size) { snprintf(text, size, "%s", PMIx_Get_version()); }
 
-/* Whether the environment is left over from an outer Slurm step: srun without PMIx, started in a
- * step with PMIx, passes on what it got. Not checked in a heterogeneous job, where the name is that
- * of the first component. */
-static bool of_another_step(void)
+/* Slurm names the job and the step, "slurm.pmix.7.0"; those of a heterogeneous job's components, too. */
+bool tc_pmix_of_another_step(void)
 {
   const char *job = tc_env("SLURM_JOB_ID"), *step = tc_env("SLURM_STEP_ID");
-  if (strncmp(space(), "slurm.pmix.", 11) != 0) return false;
-  if (!*step || *tc_env("SLURM_HET_SIZE")) return false;
+  if (strncmp(space(), "slurm.pmix.", 11) != 0 || !*step) return false;
+  if (!*job) job = tc_env("SLURM_JOBID");
+  if (!*job) return strcmp(strrchr(space(), '.') + 1, step) != 0;
   char *own = tc_sprintf("slurm.pmix.%s.%s", job, step);
   bool another = strcmp(own, space()) != 0;
   free(own);
@@ -35,7 +34,7 @@ static bool of_another_step(void)
 
 bool tc_pmix_launched(void)
 {
-  return *space() && *tc_env("PMIX_RANK") && !of_another_step();
+  return *space() && *tc_env("PMIX_RANK") && !tc_pmix_of_another_step();
 }
 
 static int pmix_fail(const char *what, pmix_status_t rc, struct tc_err *err)
@@ -61,6 +60,7 @@ void tc_pmix_forget(void) { unsetenv("PMIX_NAMESPACE"); }
 int tc_pmix_start(int *rank, int *world, struct tc_err *err)
 {
   pmix_proc_t me;
+  if (!PMIx_Initialized()) TC_TRY(tc_pmix_server(err));       /* not by MPI */
   pmix_status_t rc = PMIx_Init(&me, NULL, 0);
   if (rc != PMIX_SUCCESS) {
     tc_fail(err, TC_EPEER, "the launcher can't be reached (PMIx_Init: %s, PMIX_NAMESPACE = %s): "
@@ -101,7 +101,7 @@ static int fence_all(struct tc_err *err)
   while (!atomic_load(&f->done)) {
     if (tc_now_ns() > until_ns)
       return tc_fail(err, TC_EPEER, "not all ranks of the step have started after %d s: a rank "
-                     "died or hangs before it came here; look for its message, or its node's "
+                     "died or hangs before this point; look for its message, or its node's "
                      "state", FENCE_S);
     tc_sleep_ns(500000);
   }
@@ -139,7 +139,7 @@ int tc_pmix_get(int rank, const char *key, void *p, size_t bytes, struct tc_err 
 #endif
   for (pmix_status_t rc; (rc = PMIx_Get(&peer, key, info, n, &got)) != PMIX_SUCCESS;) {
     if (tc_now_ns() > until_ns)
-      return tc_fail(err, TC_EPEER, "rank %d told nothing about itself for %d s: %s; does it run "
+      return tc_fail(err, TC_EPEER, "rank %d has sent nothing for %d s: %s; does it run "
                      "this same program?", rank, FENCE_S, PMIx_Error_string(rc));
 #ifdef PMIX_GET_REFRESH_CACHE
     n = 2;
@@ -184,7 +184,7 @@ _Noreturn void tc_ranks_abort(int exit_status, const char *why)
 {
   tc_warn("%s; ending all ranks with status %d", why, exit_status);
   if (tc_pmix_launched() && PMIx_Initialized()) {
-    pthread_t watchdog;          /* the launcher may be gone and never answer */
+    pthread_t watchdog;          /* the launcher may have ended and never answer */
     (void)pthread_create(&watchdog, NULL, exit_late, (void *)(intptr_t)exit_status);
     PMIx_Abort(exit_status, why, NULL, 0);
   }

@@ -6,12 +6,18 @@
 
 /* Local. Whether a launcher with PMIx started this process. */
 bool tc_pmix_launched(void);
+/* Local. Whether PMIX_* is left over from an outer Slurm step: srun without PMIx, started in a step
+ * with PMIx, passes on what it got. */
+bool tc_pmix_of_another_step(void);
+/* Local, before MPI starts, if tc_pmix_launched. Whether the launcher's server accepts a connection,
+ * within 30 s. TC_EPEER if not, or if its address is not in the environment. */
+int tc_pmix_server(struct tc_err *err);
 /* Local. Before all others, if tc_pmix_launched. TC_EPEER. */
 int tc_pmix_start(int *rank, int *world, struct tc_err *err);
-/* Local. From now on no launcher is known: half-initialised, PMIx dies of any call. */
+/* Local. From now on no launcher is known: half-initialised, PMIx crashes in any call. */
 void tc_pmix_forget(void);
 /* Collective over the step. p[bytes] are under `key`, once, for tc_pmix_get; a rank that has got
- * those of all ranks knows that all have come. TC_EPEER after 300 s. */
+ * those of all ranks knows that all have started. TC_EPEER after 300 s. */
 int tc_pmix_put(const char *key, const void *p, size_t bytes, struct tc_err *err);
 /* Local, after tc_pmix_put. Waits for what `rank` has put under `key`: p[bytes]. TC_EPEER after
  * 300 s or more; 1: it has put another number of bytes. */

@@ -1,11 +1,11 @@
-/* ranks.c - who and where am I, and which of the node's GPUs and CPUs are mine.
+/* ranks.c - the rank and the node of this process, and its part of the node's GPUs and CPUs.
  *
  * Invariants:
  * - every rank computes the same tc_ranks, since it is made of what was exchanged and of
  *   nothing else; a rank's own view (its node's first rank, its devices) goes through the
  *   exchange as well;
- * - devices and CPUs are given out once all ranks of a node know which devices each sees and how
- *   far they are from it; each rank computes the same table and takes its own row;
+ * - devices and CPUs are given out once all ranks of a node know which devices are visible to each and
+ *   how far they are from it; each rank computes the same table and takes its own row;
  * - no child process is started, and each wait has a deadline. */
 #include "src/launch/ranks.h"
 #include "src/launch/bind.h"
@@ -26,18 +26,18 @@ struct self {
   struct tc_visible gpus;
 };
 
-/* A device as one rank sees it. */
-struct sight {
-  uint64_t id;                       /* the same on all ranks that see the device */
+/* A device that is visible to a rank. */
+struct visible_gpu {
+  uint64_t id;                       /* the same on all ranks */
   int32_t numa, distance;
 };
 
-/* What goes over the wire: one struct, so peers of another build are told by its size. */
+/* What ranks send each other: one struct, so that peers of another build are recognised by its size. */
 struct blob {
   uint32_t magic;
   int32_t leader;                    /* lowest rank of the node by PMIx; -1 unknown */
   struct tc_rank_info info;
-  struct sight sees[TC_GPUS_MAX];    /* [info.n_visible] */
+  struct visible_gpu visible[TC_GPUS_MAX];    /* [info.n_visible] */
 };
 
 static int env_int(const char *name, int unset)
@@ -74,9 +74,9 @@ static void look_at_cpus(struct self *s)
 
 void tc_ranks_prepare(void)
 {
-  /* Slurm and the driver's tools count GPUs by bus; CUDA does if it is told before it starts. */
+  /* Slurm and the driver's tools count GPUs by bus; CUDA does if this is set before it starts. */
   setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
-  /* Streams share the GPU's queues, 8 unless it is told: NCCL's own with ours are more, and a
+  /* Streams share the GPU's queues, 8 by default: NCCL's own with ours are more, and a
    * transfer that waits for a peer would hold up another stream's work, maybe what the peer needs. */
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   /* NCCL takes its buffers when ranks join, before it is known what fits, not in a step. */
@@ -99,11 +99,14 @@ static int look_at_self(struct self *s, struct tc_err *err)
     (void)hwloc_topology_set_components(s->topo, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
                                         unwanted[i]);
   hwloc_topology_set_io_types_filter(s->topo, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  /* CPUs that a cgroup keeps from us still say which GPUs they are near. */
+  /* CPUs that a cgroup keeps from us still show which GPUs they are near. */
   hwloc_topology_set_flags(s->topo, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   if (hwloc_topology_load(s->topo) != 0) {
+    const char *xml = tc_env("HWLOC_XMLFILE");
+    int number = errno;
     hwloc_topology_destroy(s->topo);
-    return tc_fail(err, TC_EUSER, "hwloc can't read this node's topology");
+    return tc_fail(err, TC_EUSER, "hwloc can't read this node's topology: %s%s%s", *xml ? "HWLOC_XMLFILE = " : "",
+                   xml, *xml ? "; unset it, or name a file of lstopo's" : number ? strerror(number) : "try lstopo");
   }
   if (gethostname(s->info.host, sizeof s->info.host - 1) != 0) strcpy(s->info.host, "unknown");
   tc_gpus_look(&s->gpus, s->topo, tc_env("TERCIO_SYSROOT"));   /* unset but in tests */
@@ -113,7 +116,7 @@ static int look_at_self(struct self *s, struct tc_err *err)
   return TC_OK;
 }
 
-/* ---- what ranks tell each other --------------------------------------------------------- */
+/* ---- the exchange ----------------------------------------------------------------------- */
 
 /* Every rank's blob into all[world]. */
 static int exchange(int rank, const char *key, const struct blob *mine, int world,
@@ -163,7 +166,7 @@ static void set_nodes(struct tc_ranks *r, const struct blob *all)
   free(devices);
 }
 
-/* ---- who gets what on my node ----------------------------------------------------------- */
+/* ---- devices and CPUs of a rank --------------------------------------------------------- */
 
 /* Devices are the same if their UUID is; else the bus; else what CUDA calls them. */
 static uint64_t device_id(const struct tc_dev *d)
@@ -171,49 +174,49 @@ static uint64_t device_id(const struct tc_dev *d)
   return tc_hash64(*d->uuid ? d->uuid : *d->pci ? d->pci : d->name);
 }
 
-static void set_sights(struct sight *sees, const struct tc_visible *v)
+static void set_visible(struct visible_gpu *visible, const struct tc_visible *v)
 {
   for (int i = 0; i < v->n; i++)
-    sees[i] = (struct sight){ device_id(&v->dev[i]), v->dev[i].numa, v->dev[i].distance };
+    visible[i] = (struct visible_gpu){ device_id(&v->dev[i]), v->dev[i].numa, v->dev[i].distance };
 }
 
-/* Devices that n ranks see together, in the order in which they first come up; their number. */
-static int all_sights(const struct blob *const *at, int n, struct sight **out)
+/* Devices that are visible to any of n ranks, in the order in which they first occur; their number. */
+static int collect_gpus(const struct blob *const *at, int n, struct visible_gpu **out)
 {
-  struct sight *all = NULL;
+  struct visible_gpu *all = NULL;
   int n_all = 0, cap = 0;
   for (int r = 0; r < n; r++)
     for (int i = 0; i < at[r]->info.n_visible; i++) {
       int k = 0;
-      while (k < n_all && all[k].id != at[r]->sees[i].id) k++;
+      while (k < n_all && all[k].id != at[r]->visible[i].id) k++;
       if (k < n_all) continue;
       TC_GROW(all, n_all, cap);
-      all[n_all++] = at[r]->sees[i];
+      all[n_all++] = at[r]->visible[i];
     }
   *out = all;
   return n_all;
 }
 
-/* at[n]: what the ranks of a node said. index[n] <- among the devices it sees, each rank's own, or
- * -1; numa[n] <- the device's NUMA node, or -1. */
+/* at[n]: what the ranks of a node sent. index[n] <- the rank's own among its visible devices, or -1;
+ * numa[n] <- that device's NUMA node, or -1. */
 static void choose_devices(const struct blob *const *at, int n, int32_t *index, int *numa)
 {
-  struct sight *all;
-  int n_all = all_sights(at, n, &all);
+  struct visible_gpu *all;
+  int n_all = collect_gpus(at, n, &all);
   int32_t *cost = tc_malloc((size_t)n * (size_t)TC_MAX(n_all, 1) * sizeof *cost);
   for (int r = 0; r < n; r++)
     for (int k = 0; k < n_all; k++) {
       int32_t *c = &cost[r * n_all + k];
       *c = -1;
       for (int i = 0; i < at[r]->info.n_visible && *c < 0; i++)
-        if (at[r]->sees[i].id == all[k].id) *c = at[r]->sees[i].distance;
+        if (at[r]->visible[i].id == all[k].id) *c = at[r]->visible[i].distance;
     }
   tc_bind_gpus(index, cost, n, n_all);
   for (int r = 0; r < n; r++) {
     int k = index[r], i = 0;
     numa[r] = k < 0 ? -1 : all[k].numa;
     if (k < 0) continue;
-    while (at[r]->sees[i].id != all[k].id) i++;
+    while (at[r]->visible[i].id != all[k].id) i++;
     index[r] = i;
   }
   free(cost);
@@ -221,41 +224,41 @@ static void choose_devices(const struct blob *const *at, int n, int32_t *index, 
 }
 
 /* The me-th rank's part of the CPUs it shares with others of the n of its node. */
-static void divide_cpus(const struct self *s, const struct tc_ranks_want *want,
+static void divide_cpus(const struct self *s, const struct tc_ranks_request *request,
                         const struct blob *const *at, const int *numa, int n, int me,
                         struct tc_rank_info *info)
 {
   hwloc_bitmap_t cpus = hwloc_bitmap_alloc();
   hwloc_bitmap_t *part = tc_calloc((size_t)n, sizeof *part);
-  int *home = tc_malloc((size_t)n * sizeof *home), sharing = 0, mine = 0;
+  int *preferred = tc_malloc((size_t)n * sizeof *preferred), sharing = 0, mine = 0;
   for (int r = 0; r < n; r++) {
     if (strcmp(at[r]->info.cpuset, at[me]->info.cpuset) != 0) continue;
     if (r == me) mine = sharing;
     part[sharing] = hwloc_bitmap_alloc();
-    home[sharing++] = numa[r];
+    preferred[sharing++] = numa[r];
   }
   hwloc_bitmap_list_sscanf(cpus, at[me]->info.cpuset);
-  int fewest = tc_bind_cpus(part, s->topo, cpus, want->gpus ? home : NULL, sharing);
-  if (fewest > 0 && fewest >= want->threads) {
+  int fewest = tc_bind_cpus(part, s->topo, cpus, request->gpus ? preferred : NULL, sharing);
+  if (fewest > 0 && fewest >= request->threads) {
     set_cpus(s->topo, part[mine], info);
     info->bound = true;
     if (info->device >= 0) info->dev.distance = tc_gpus_distance(s->topo, &info->dev, part[mine]);
   }
   for (int k = 0; k < sharing; k++) hwloc_bitmap_free(part[k]);
   free(part);
-  free(home);
+  free(preferred);
   hwloc_bitmap_free(cpus);
 }
 
 /* Fills in the device and CPUs of the me-th of a node's n ranks. */
-static void take_mine(const struct self *s, const struct tc_ranks_want *want,
+static void take_own(const struct self *s, const struct tc_ranks_request *request,
                       const struct blob *const *at, const int32_t *index, const int *numa, int n,
                       int me, struct tc_rank_info *info)
 {
   info->device = index[me];
   if (info->device >= 0) info->dev = s->gpus.dev[info->device];
-  if (info->device >= 0 && want->ask) tc_gpus_ask(&info->dev, 1);
-  if (want->bind) divide_cpus(s, want, at, numa, n, me, info);
+  if (info->device >= 0 && request->ask) tc_gpus_ask(&info->dev, 1);
+  if (request->bind) divide_cpus(s, request, at, numa, n, me, info);
 }
 
 static struct tc_ranks *ranks_make(int rank, int world, const char *launcher)
@@ -271,8 +274,8 @@ static struct tc_ranks *ranks_make(int rank, int world, const char *launcher)
   return r;
 }
 
-/* My device and CPUs, from what the ranks of my node said. */
-static void settle(struct tc_ranks *r, const struct self *s, const struct tc_ranks_want *want,
+/* This rank's device and CPUs, from what the ranks of its node sent. */
+static void choose_own(struct tc_ranks *r, const struct self *s, const struct tc_ranks_request *request,
                    const struct blob *all)
 {
   struct tc_rank_info *me = &r->info[r->rank];
@@ -283,30 +286,30 @@ static void settle(struct tc_ranks *r, const struct self *s, const struct tc_ran
   for (int i = 0; i < r->world; i++)
     if (r->node_of_rank[i] == me->node) at[n++] = &all[i];
   choose_devices(at, n, index, numa);
-  take_mine(s, want, at, index, numa, n, me->local_rank, me);
+  take_own(s, request, at, index, numa, n, me->local_rank, me);
   free(at);
   free(index);
   free(numa);
 }
 
-/* Two exchanges: who is where and sees what; then who took what. */
-static int meet(struct tc_ranks *r, const struct self *s, const struct tc_ranks_want *want,
+/* Two exchanges: the node and the visible devices of each rank; then its device and CPUs. */
+static int exchange_all(struct tc_ranks *r, const struct self *s, const struct tc_ranks_request *request,
                 struct blob *all, struct tc_err *err)
 {
   struct blob *mine = tc_calloc(1, sizeof *mine);
   mine->magic = BLOB_MAGIC;
   mine->leader = tc_pmix_leader();
   mine->info = s->info;
-  set_sights(mine->sees, &s->gpus);
+  set_visible(mine->visible, &s->gpus);
   int rc = exchange(r->rank, "tercio.rank", mine, r->world, all, err);
-  bool settled = !want->bind;          /* nothing is left to tell */
+  bool complete = !request->bind;          /* nothing more is to be exchanged */
   for (int i = 0; !rc && i < r->world; i++) {
     r->info[i] = all[i].info;
-    settled &= all[i].info.n_visible == 0;
+    complete &= all[i].info.n_visible == 0;
   }
   if (!rc) set_nodes(r, all);
-  if (!rc && !settled) {
-    settle(r, s, want, all);
+  if (!rc && !complete) {
+    choose_own(r, s, request, all);
     mine->info = r->info[r->rank];
     rc = exchange(r->rank, "tercio.device", mine, r->world, all, err);
     for (int i = 0; !rc && i < r->world; i++) r->info[i] = all[i].info;
@@ -315,10 +318,19 @@ static int meet(struct tc_ranks *r, const struct self *s, const struct tc_ranks_
   return rc;
 }
 
-static int discover_pmix(struct tc_ranks **out, const struct self *s,
-                         const struct tc_ranks_want *want, struct tc_err *err)
+/* What this rank alone has found wrong ends the step: the others would wait for it in the exchange. */
+static void end_step_of_all(int rank, int status, const struct tc_err *err)
+{
+  char host[64] = "";
+  if (gethostname(host, sizeof host - 1) != 0) strcpy(host, "unknown");
+  char *why = tc_sprintf("rank %d on %s: %s", rank, host, err->text);
+  tc_ranks_abort(-status, why);
+}
+
+static int discover_pmix(struct tc_ranks **out, const struct tc_ranks_request *request, struct tc_err *err)
 {
   int rank = 0, world = 0;
+  struct self *s;
   bool mpirun = *tc_env("OMPI_COMM_WORLD_SIZE") || !*tc_env("SLURM_PROCID");
   TC_TRY(tc_pmix_start(&rank, &world, err));
   /* Left over from an outer step: this step's own launcher has no PMIx. */
@@ -327,8 +339,13 @@ static int discover_pmix(struct tc_ranks **out, const struct self *s,
     return tc_fail(err, TC_EUSER, "PMIx knows %d ranks, but this step has %d tasks: start with "
                    "srun --mpi=pmix", world, tasks);
   struct tc_ranks *r = ranks_make(rank, world, mpirun ? "mpirun" : "srun");
+  s = tc_malloc(sizeof *s);
+  int status = look_at_self(s, err);
+  if (status) end_step_of_all(rank, status, err);
   struct blob *all = tc_malloc((size_t)world * sizeof *all);
-  int status = meet(r, s, want, all, err);
+  status = exchange_all(r, s, request, all, err);
+  hwloc_topology_destroy(s->topo);
+  free(s);
   free(all);
   if (status == TC_OK) *out = r;
   else tc_ranks_free(r);
@@ -337,7 +354,7 @@ static int discover_pmix(struct tc_ranks **out, const struct self *s,
 
 /* ---- public ---------------------------------------------------------------------------- */
 
-/* Refuses to be one of several that don't know of each other: each would think it is alone. */
+/* Refuses several processes that nothing joins: each would be a run of its own. */
 static int check_alone(struct tc_err *err)
 {
   static const char *const others[] = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE" };
@@ -354,29 +371,19 @@ static int check_alone(struct tc_err *err)
   return TC_OK;
 }
 
-static const struct tc_ranks_want nothing;
+static const struct tc_ranks_request nothing;
 
-int tc_ranks_discover(struct tc_ranks **out, const struct tc_ranks_want *want, struct tc_err *err)
+int tc_ranks_discover(struct tc_ranks **out, const struct tc_ranks_request *request, struct tc_err *err)
 {
-  struct self *s;
   *out = NULL;
-  if (!tc_pmix_launched()) {
-    TC_TRY(check_alone(err));
-    return tc_ranks_threads(out, 1, want, err);
-  }
-  s = tc_malloc(sizeof *s);
-  int rc = look_at_self(s, err);
-  if (!rc) {
-    rc = discover_pmix(out, s, want ? want : &nothing, err);
-    hwloc_topology_destroy(s->topo);
-  }
-  free(s);
-  return rc;
+  if (tc_pmix_launched()) return discover_pmix(out, request ? request : &nothing, err);
+  TC_TRY(check_alone(err));
+  return tc_ranks_threads(out, 1, request, err);
 }
 
-/* n ranks that see what this process sees. */
-static void settle_threads(struct tc_ranks *r, const struct self *s,
-                           const struct tc_ranks_want *want)
+/* n ranks, to which the devices of this process are visible. */
+static void choose_of_threads(struct tc_ranks *r, const struct self *s,
+                           const struct tc_ranks_request *request)
 {
   const size_t n = (size_t)r->world;
   struct blob *one = tc_calloc(1, sizeof *one);
@@ -384,18 +391,18 @@ static void settle_threads(struct tc_ranks *r, const struct self *s,
   int32_t *index = tc_malloc(n * sizeof *index);
   int *numa = tc_malloc(n * sizeof *numa);
   one->info = s->info;
-  set_sights(one->sees, &s->gpus);
+  set_visible(one->visible, &s->gpus);
   for (size_t i = 0; i < n; i++) at[i] = one;
   choose_devices(at, r->world, index, numa);
   for (int i = 0; i < r->world; i++)
-    take_mine(s, want, at, index, numa, r->world, i, &r->info[i]);
+    take_own(s, request, at, index, numa, r->world, i, &r->info[i]);
   free(one);
   free(at);
   free(index);
   free(numa);
 }
 
-int tc_ranks_threads(struct tc_ranks **out, int n, const struct tc_ranks_want *want,
+int tc_ranks_threads(struct tc_ranks **out, int n, const struct tc_ranks_request *request,
                      struct tc_err *err)
 {
   *out = NULL;
@@ -414,7 +421,7 @@ int tc_ranks_threads(struct tc_ranks **out, int n, const struct tc_ranks_want *w
     r->info[i].local_rank = i;
     r->info[i].local_size = n;
   }
-  settle_threads(r, s, want ? want : &nothing);
+  choose_of_threads(r, s, request ? request : &nothing);
   hwloc_topology_destroy(s->topo);
   free(s);
   *out = r;

@@ -28,7 +28,7 @@ struct tc_ranks {
   int32_t *node_of_rank;         /* [world]; owned */
 };
 
-struct tc_ranks_want {
+struct tc_ranks_request {
   bool bind;                     /* divide CPUs that several ranks were given (tc_bind_cpus) */
   bool gpus;                     /* ranks work on GPUs: a part is near the rank's own */
   int threads;                   /* of a rank; parts with fewer CPUs are not made. 0: a thread a CPU */
@@ -39,12 +39,13 @@ struct tc_ranks_want {
  * before MPI, which may start CUDA. Done by the functions below, too. */
 void tc_ranks_prepare(void);
 
-/* Collective over the job step: back when all ranks have come, TC_EPEER after 300 s or more. want may
+/* Collective over the job step: returns when all ranks have started, TC_EPEER after 300 s or more. request may
  * be NULL: nothing. Under srun with more than one task and no PMIx in the environment: TC_EUSER,
- * "start with srun --mpi=pmix". *out is owned by the caller. */
-int tc_ranks_discover(struct tc_ranks **out, const struct tc_ranks_want *want, struct tc_err *err);
+ * "start with srun --mpi=pmix". Where hwloc fails on a rank, that rank ends the step and does not return.
+ * *out is owned by the caller. */
+int tc_ranks_discover(struct tc_ranks **out, const struct tc_ranks_request *request, struct tc_err *err);
 /* Ranks as threads of one process: the same struct for `n` ranks, at most 4096, on this node. */
-int tc_ranks_threads(struct tc_ranks **out, int n, const struct tc_ranks_want *want,
+int tc_ranks_threads(struct tc_ranks **out, int n, const struct tc_ranks_request *request,
                      struct tc_err *err);
 /* Local. Binds the calling thread, and those it starts from now on, to the CPUs of `rank` if it
  * is to be bound. */

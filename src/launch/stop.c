@@ -46,7 +46,7 @@ void tc_stop_unblock(void)
 }
 
 /* Those that are blocked. The others were ignored when the process began, and are again. */
-static sigset_t wanted(void)
+static sigset_t handled_signals(void)
 {
   sigset_t set, blocked;
   sigemptyset(&set);
@@ -106,7 +106,7 @@ int tc_stop_new(struct tc_stop **out, bool say, struct tc_err *err)
 {
   struct tc_stop *s = tc_calloc(1, sizeof *s);
   *out = NULL;
-  s->set = wanted();
+  s->set = handled_signals();
   s->say = say;
   atomic_init(&s->asked, TC_STOP_NONE);
   atomic_init(&s->agreed, false);

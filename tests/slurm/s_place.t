@@ -25,6 +25,7 @@ check_map "cyclic" -N2 --ntasks-per-node=2 -m cyclic
 check_map "uneven" -N2 -n3 -m block
 check_map "uneven cyclic" -N2 -n3 -m cyclic
 check_map "one node" -N1 -n4
+check_map "heterogeneous job" -N1 : -N1
 
 # tp stays inside a node although cyclic puts neighbours in rank on different nodes.
 place -N2 --ntasks-per-node=2 -m cyclic -- --mesh.tp=2
@@ -71,21 +72,38 @@ on_head srun --mpi=pmix -N1 -n1 --overlap \
   srun --mpi=none -N1 -n2 --overlap --overcommit "$program" comm --op all_reduce --max 64K \
   > "$shared/none.out" 2> "$shared/none.err"
 is $? 2 "srun without PMIx in a step with it is refused, too"
-grep -q -e '--mpi=pmix' "$shared/none.err"
-ok $? "... and says --mpi=pmix" || note_file "$shared/none.err"
+is "$(grep -c -e '--mpi=pmix' "$shared/none.err")" 1 "... and says --mpi=pmix, once" || note_file "$shared/none.err"
+
+# A rank that fails alone, before the ranks know each other, ends the others: they would wait 300 s.
+echo '<topology version="2.0"><object type="PU"/></topology>' > "$shared/bad.xml"
+LIMIT=200 on_head srun --mpi=pmix -N2 --ntasks-per-node=1 sh -c '[ "$SLURM_PROCID" = 0 ] || export HWLOC_XMLFILE="$1"
+  exec "$0" place' "$program" "$shared/bad.xml" > "$shared/alone.out" 2> "$shared/alone.err"
+is $? 2 "hwloc fails on one rank: all end with its status"
+grep -q "rank 1 on node2: hwloc can't read this node's topology" "$shared/alone.err"
+ok $? "... says which rank, where and why" || note_file "$shared/alone.err"
 
 # MPI_Init ends on one node while it has hardly begun on the other: the first messages must wait.
 read -ra pmix <<< "$(pkg-config --cflags pmix)"
 mpicc -shared -fPIC "${pmix[@]}" -o "$shared/late_init.so" "$here/late_init.c" 2> "$shared/late.err"
 ok $? "late_init.c compiles" || note_file "$shared/late.err"
+# Ubuntu 24.04's Slurm: with this fence ranks hang at their start in most trials (docs/install.md).
+no_tree=
+case $(on_head srun --version) in
+  *' 23.11.4') no_tree="Slurm 23.11.4 hangs at the start with SLURM_PMIX_FENCE=tree" ;;
+esac
 for fence in mixed tree; do
+  if [ $fence = tree ] && [ -n "$no_tree" ]; then skip "tree: ranks of one node are late" "$no_tree"; continue; fi
   SLURM_PMIX_FENCE=$fence on_head srun --mpi=pmix -N2 --ntasks-per-node=2 \
     env LATE_FROM=2 LD_PRELOAD="$shared/late_init.so" "$program" comm --op all_reduce --max 64K \
     --run.threads=1 > "$shared/late.out" 2> "$shared/late.err"
   ok $? "$fence: ranks of one node are late in MPI_Init, the others wait" || note_file "$shared/late.err"
   is "$(grep -c 'late_init: late' "$shared/late.err")" 2 "... for both of them"
 done
-SLURM_PMIX_FENCE=tree place -N2 --ntasks-per-node=2 --gpus-per-node=2 --
-is "$(get '[.ranks[] | "\(.host) \(.device)"] | unique | length')" 4 "tree: ranks hear of each other twice" ||
-  note_file "$shared/place.err"
+if [ -n "$no_tree" ]; then
+  skip "tree: ranks hear of each other twice" "$no_tree"
+else
+  SLURM_PMIX_FENCE=tree place -N2 --ntasks-per-node=2 --gpus-per-node=2 --
+  is "$(get '[.ranks[] | "\(.host) \(.device)"] | unique | length')" 4 "tree: ranks hear of each other twice" ||
+    note_file "$shared/place.err"
+fi
 done_testing

@@ -186,7 +186,7 @@ static void test_nodes(void)
 {
   char root[] = "/var/tmp/t_bind.XXXXXX";
   static const int order[8] = { 0, 1, 2, 3, 4, 5, 6, 7 };
-  static const struct tc_ranks_want want = { .bind = true, .gpus = true };
+  static const struct tc_ranks_request want = { .bind = true, .gpus = true };
   struct self *s = malloc(sizeof *s);
   struct blob *said = calloc(8, sizeof *said);
   if (!mkdtemp(root)) abort();
@@ -205,14 +205,14 @@ static void test_nodes(void)
       cpus[r] = nodes[i].cpus[r] ? nodes[i].cpus[r] : cpus[r - 1];
       look_as(s, topo, folder, cpus[r], nodes[i].list[r]);
       said[r].info = s->info;
-      set_sights(said[r].sees, &s->gpus);
+      set_visible(said[r].visible, &s->gpus);
       at[r] = &said[r];
     }
     choose_devices(at, n, index, numa);
     for (int r = 0; r < n; r++) {
       struct tc_rank_info mine = said[r].info;
       look_as(s, topo, folder, cpus[r], nodes[i].list[r]);
-      take_mine(s, &want, at, index, numa, n, r, &mine);
+      take_own(s, &want, at, index, numa, n, r, &mine);
       snprintf(bus + strlen(bus), sizeof bus - strlen(bus), "%s%.2s", r ? " " : "", mine.dev.pci + 5);
       snprintf(dev + strlen(dev), sizeof dev - strlen(dev), "%s%d", r ? " " : "", mine.device);
       snprintf(part + strlen(part), sizeof part - strlen(part), "%s%.12s", r ? " " : "",

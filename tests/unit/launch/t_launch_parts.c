@@ -10,8 +10,8 @@
 
 static struct {
   char log[1200];
-  int start, end, discover, found, rank, world, watch, body, threads;
-  bool launched;
+  int server, start, end, discover, found, rank, world, watch, body, threads;
+  bool launched, alone;             /* MPI starts as a run of its own */
   struct tc_watch_opts o;
 } fake;
 
@@ -37,6 +37,7 @@ static int f_start(int *rank, int *world, struct tc_err *err)
 {
   *rank = fake.rank;
   *world = fake.world;
+  if (fake.alone) setenv("PMIX_NAMESPACE", "own", 1);
   return answer(fake.start, "start", err);
 }
 
@@ -47,7 +48,7 @@ static int f_end(double deadline_s, struct tc_err *err)
 }
 
 /* This process is rank fake.found of three. */
-static int f_discover(struct tc_ranks **r, const struct tc_ranks_want *want, struct tc_err *err)
+static int f_discover(struct tc_ranks **r, const struct tc_ranks_request *want, struct tc_err *err)
 {
   (void)want;
   *r = NULL;
@@ -61,6 +62,7 @@ static int f_discover(struct tc_ranks **r, const struct tc_ranks_want *want, str
 }
 
 static bool f_launched(void) { return fake.launched; }
+static int f_server(struct tc_err *err) { return answer(fake.server, "server", err); }
 static void f_forget(void) { put("forget"); }
 static void f_prepare(void) { put("prepare"); }
 static void f_ranks_finish(void) { put("leave PMIx"); }
@@ -102,6 +104,7 @@ static int f_thread(pthread_t *t, void *(*run)(void *), void *arg, struct tc_err
 #define tc_ranks_finish f_ranks_finish
 #define tc_pmix_launched f_launched
 #define tc_pmix_forget f_forget
+#define tc_pmix_server f_server
 #define tc_mpi_meet f_end
 #define tc_mpi_channel f_mail
 #define tc_mpi_finish f_finish
@@ -129,21 +132,23 @@ static int body(int rank, void *ctx, struct tc_err *err)
 
 /* ---- a process ------------------------------------------------------------------------------- */
 
-#define MPI "watch, enter 1, allow 300, 'starting MPI, which all ranks must come to', start, "
+#define MPI "server, watch, enter 1, allow 300, 'starting MPI, which waits for all ranks', start, "
 #define RUN "watch, enter 1, mail, bind 1, body 1, "
 #define OVER "9 s, end, no mail, unwatch, finish"
 
 /* Finding who runs: MPI, then PMIx. */
 static void test_find_process(void)
 {
-  static const struct { const char *name; bool launched; int watch, start, discover, rank, world, status;
+  static const struct { const char *name; bool launched; int server, start, discover, rank, world, status;
                         const char *log; } rows[] = {
     { "well", true, 0, 0, 0, 1, 3, 0, "prepare, " MPI "leave 0, unwatch, discover" },
     { "no launcher", false, 0, 0, 0, 0, 0, 0, "prepare, discover" },
     { "without MPI", true, 0, TC_EPEER, 0, 1, 3, TC_EPEER, "prepare, " MPI "forget, leave -8, unwatch" },
+    { "no server", true, TC_EPEER, 0, 0, 1, 3, TC_EPEER, "prepare, server" },
     { "a rank does not come", true, 0, 0, TC_EPEER, 1, 3, TC_EPEER,
       "prepare, " MPI "leave 0, unwatch, discover" },
-    { "another rank", true, 0, 0, 0, 2, 3, TC_EUSER, "prepare, " MPI "leave 0, unwatch, discover" },
+    { "another rank", true, 0, 0, 0, 2, 3, TC_EUSER, "prepare, " MPI "leave 0, unwatch" },
+    { "alone", true, 0, 0, 0, 1, 1, TC_EUSER, "prepare, " MPI "leave 0, unwatch" },
     { "another world", true, 0, 0, 0, 1, 4, TC_EUSER, "prepare, " MPI "leave 0, unwatch, discover" },
   };
   struct tc_config cfg = { .run_deadline = 9, .run_ranks = 1, .run_threads = 1,
@@ -155,6 +160,9 @@ static void test_find_process(void)
     struct tc_err err = { 0 };
     memset(&fake, 0, sizeof fake);
     fake.launched = rows[i].launched;
+    fake.alone = !strcmp(rows[i].name, "alone");
+    setenv("PMIX_NAMESPACE", "job", 1);
+    fake.server = rows[i].server;
     fake.start = rows[i].start;
     fake.discover = rows[i].discover;
     fake.rank = rows[i].rank;
@@ -162,8 +170,10 @@ static void test_find_process(void)
     fake.found = 1;
     is_int(tc_launch_find(&l, &cfg, &err), rows[i].status, "a process is found, %s", rows[i].name);
     is_str(fake.log, rows[i].log, "... what it does");
-    ok(l.mpi == (rows[i].launched && !rows[i].start) && l.found == rows[i].status, "... what runs then");
-    if (rows[i].launched)
+    ok(!fake.alone || !strcmp(err.text, "MPI has not joined the ranks: it says rank 1 of 1, but the launcher started "
+       "rank 1 (PMIX_NAMESPACE = job): is this Open MPI built for the launcher's PMIx?"), "... says: %s", err.text);
+    ok(l.mpi == (rows[i].launched && !rows[i].server && !rows[i].start) && l.found == rows[i].status, "... what runs then");
+    if (rows[i].launched && !rows[i].server)
       ok(fake.o.deadline_s == 9 && fake.o.world == 2 && fake.o.first == 1 && fake.o.n_local == 1 &&
          fake.o.end == end_step, "... its watchdog");
     fake.log[0] = 0;
@@ -309,6 +319,7 @@ static void test_environment(void)
     bool several, bind;
   } rows[] = { { NULL, NULL, NULL, NULL, 0, false, true },
                { "PMIX_RANK", "3", "SLURM_PROCID", "4", 3, false, true },
+               { "PMIX_RANK", "0", "PMIX_NAMESPACE", "slurm.pmix.7.0", 0, false, true },
                { "PMIX_RANK", "-3", NULL, NULL, 0, false, true },
                { "PMIX_RANK", "2147483647", NULL, NULL, MAX_RANK, false, true },
                { "SLURM_PROCID", "4", "OMPI_COMM_WORLD_RANK", "5", 4, false, true },
@@ -329,17 +340,26 @@ static void test_environment(void)
     if (rows[i].name2) setenv(rows[i].name2, rows[i].value2, 1);
     is_int(tc_launch_rank(), rows[i].rank, "%s: rank", rows[i].name ? rows[i].name : "nothing");
     is_int(launched(), rows[i].several, "... one of several");
-    const struct tc_ranks_want w = tc_launch_want(&c);
+    const struct tc_ranks_request w = tc_launch_request(&c);
     ok(w.bind == rows[i].bind && w.threads == 7 && !w.gpus && !w.ask, "... what is wanted");
   }
+  clean();
+  setenv("PMIX_RANK", "0", 1);
+  setenv("PMIX_NAMESPACE", "slurm.pmix.7.0", 1);
+  setenv("SLURM_JOB_ID", "7", 1);
+  setenv("SLURM_STEP_ID", "1", 1);
+  setenv("SLURM_PROCID", "1", 1);
+  is_int(tc_launch_rank(), 1, "PMIX_RANK of an outer step is not this step's rank");
+  unsetenv("SLURM_JOB_ID");
+  unsetenv("SLURM_STEP_ID");
   clean();
   c.run_bind = TC_BIND_NO;
   c.run_device = TC_DEVICE_CUDA;
   c.run_threads = TC_AUTO;
-  const struct tc_ranks_want w = tc_launch_want(&c);
+  const struct tc_ranks_request w = tc_launch_request(&c);
   ok(!w.bind && w.gpus && w.threads == 0, "GPUs, no binding, any number of threads");
   c.run_threads = INT64_C(1) << 40;
-  ok(tc_launch_want(&c).threads == INT32_MAX && tc_launch_threads(&c, NULL, 0) == INT32_MAX,
+  ok(tc_launch_request(&c).threads == INT32_MAX && tc_launch_threads(&c, NULL, 0) == INT32_MAX,
      "very many threads");
   c.run_threads = 1;
   is_int(tc_launch_threads(&c, NULL, 0), 1, "one thread");

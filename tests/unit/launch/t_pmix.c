@@ -231,7 +231,7 @@ static void test_tell(void)
   is_int(tc_pmix_put("key", "", 1, &err), TC_EPEER, "a rank that never comes");
   is_str(err.text,
          "not all ranks of the step have started after 300 s: a rank died or hangs "
-         "before it came here; look "
+         "before this point; look "
          "for its message, or its node's state",
          "... is said");
   is_int(now_ns, INT64_C(300000500000), "... after so long");
@@ -262,7 +262,7 @@ static void test_hear(void)
   snprintf(pmix.key, sizeof pmix.key, "key");
   pmix.get = PMIX_ERR_NOT_FOUND;
   is_fail(tc_pmix_get(7, "key", got, 6, &err), &err,
-          "rank 7 told nothing about itself for 300 "
+          "rank 7 has sent nothing for 300 "
           "s: ",
           PMIX_ERR_NOT_FOUND, "; does it run this same program?");
   is_int(now_ns, INT64_C(300001000000), "... after so long");
@@ -302,7 +302,7 @@ static void change(int rank, void *at)
 
 static void test_meet(void)
 {
-  static const struct tc_ranks_want bind = { .bind = true };
+  static const struct tc_ranks_request bind = { .bind = true };
   static const struct {
     const char *mpirun, *slurm, *tasks;
     bool bind, devices;

@@ -302,7 +302,10 @@ static void test_outer_step(void)
     { "slurm.pmix.7.0", "7", "1", NULL, false },
     { "slurm.pmix.7.0", "8", "0", NULL, false },
     { "slurm.pmix.7.0", "7", NULL, NULL, true },               /* a batch script */
-    { "slurm.pmix.7.0", "8", "0", "2", true },
+    { "slurm.pmix.7.1", "7", "1", "2", true },                 /* a heterogeneous job */
+    { "slurm.pmix.7.0", "7", "1", "2", false },
+    { "slurm.pmix.7.0", NULL, "0", NULL, true },               /* no job's id is there */
+    { "slurm.pmix.7.0", NULL, "1", NULL, false },
     { "prterun-node-12@1", "7", "1", NULL, true },
     { "", "7", "1", NULL, false },
   };
@@ -310,12 +313,19 @@ static void test_outer_step(void)
     clean_env();
     setenv("PMIX_RANK", "0", 1);
     setenv("PMIX_NAMESPACE", rows[i].space, 1);
-    setenv("SLURM_JOB_ID", rows[i].job, 1);
+    if (rows[i].job) setenv("SLURM_JOB_ID", rows[i].job, 1);
     if (rows[i].step) setenv("SLURM_STEP_ID", rows[i].step, 1);
     if (rows[i].het) setenv("SLURM_HET_SIZE", rows[i].het, 1);
-    ok(tc_pmix_launched() == rows[i].launched, "%s in step %s.%s", rows[i].space, rows[i].job,
+    ok(tc_pmix_launched() == rows[i].launched, "%s in step %s.%s", rows[i].space, rows[i].job ? rows[i].job : "?",
        rows[i].step ? rows[i].step : "batch");
+    ok(!*rows[i].space || tc_pmix_of_another_step() != rows[i].launched, "... is this step's");
   }
+  clean_env();
+  setenv("PMIX_RANK", "0", 1);
+  setenv("PMIX_NAMESPACE", "slurm.pmix.7.0", 1);
+  setenv("SLURM_STEP_ID", "0", 1);
+  setenv("SLURM_JOBID", "8", 1);
+  ok(!tc_pmix_launched(), "the job's id under its other name");
   setenv("SLURM_STEP_NUM_TASKS", "2", 1);
   setenv("PMIX_NAMESPACE", "slurm.pmix.7.0", 1);
   setenv("SLURM_STEP_ID", "1", 1);
