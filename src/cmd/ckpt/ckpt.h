@@ -1,4 +1,4 @@
-/* ckpt.h - what the files of `tercio ckpt` share. */
+/* ckpt.h - shared by the files of `tercio ckpt`. */
 #ifndef TC_CMD_CKPT_H
 #define TC_CMD_CKPT_H
 
@@ -27,26 +27,28 @@ struct ckpt_args {
 /* One command of `tercio ckpt`; ckpt.c has the table. */
 struct ckpt_sub {
   const char *name, *args;
-  int min_paths, max_paths;       /* min 0: DIR is run/ckpt where it is left out */
+  int min_paths, max_paths;       /* min 0: DIR is run/ckpt if omitted */
   unsigned options;               /* enum ckpt_opt */
   int (*run)(const struct ckpt_args *a, struct tc_err *err);
   const char *help, *example;
 };
-/* What options a command takes; bits. */
+/* The options that a command accepts; bits. */
 enum ckpt_opt {
   CKPT_JSON = 1, CKPT_DEPTH = 2, CKPT_JOBS = 4, CKPT_TOL = 8, CKPT_ROWS = 16, CKPT_OWNERS = 32,
   CKPT_KEEP = 64, CKPT_RELEASE = 128, CKPT_OUT = 256, CKPT_FORMAT = 512, CKPT_CONFIG = 1024,
   CKPT_MESH = 2048
 };
 
-/* Local. The words after the command's name into *a, which ckpt_args_free frees. TC_EUSER names
- * the word and what would be right. */
+/* Local. Parses the words after the command's name into *a, which ckpt_args_free frees. TC_EUSER: the error
+ * has the word and what would be valid. */
 int ckpt_args_parse(struct ckpt_args *a, const struct ckpt_sub *s, int argc, char **argv,
                     struct tc_err *err);
 void ckpt_args_free(struct ckpt_args *a);
+/* Local. Calls print(ctx, "--rtol X", explanation) for each option of the command; its arguments are borrowed. */
+void ckpt_args_help(const struct ckpt_sub *s, void (*print)(void *ctx, const char *form, const char *help), void *ctx);
 
 /* Subcommands: Local. They print to stdout and return a status with its sentence in *err.
- * TC_DIFFERS has none: what differs is on stdout. */
+ * TC_DIFFERS has none: the differences are on stdout. */
 int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err);
 int ckpt_cmd_dump(const struct ckpt_args *a, struct tc_err *err);
 int ckpt_cmd_diff(const struct ckpt_args *a, struct tc_err *err);
@@ -56,7 +58,7 @@ int ckpt_cmd_quarantine(const struct ckpt_args *a, struct tc_err *err);
 int ckpt_cmd_plan(const struct ckpt_args *a, struct tc_err *err);
 int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err);
 int ckpt_cmd_import(const struct ckpt_args *a, struct tc_err *err);
-/* Reads the manifest alone: the data need not be there. */
+/* Reads only the manifest: the data may be missing. */
 int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err);
 
 /* Local. The step folders that DIR means, oldest first: itself, or all in it. *out is an owned

@@ -46,7 +46,7 @@ static const struct tc_coll_args what = { .coll = TC_ALL_REDUCE, .what = "h.1" }
 
 static void test_fail(void)
 {
-#define RAISE "see what stopped it, or raise the deadline"
+#define RAISE "find out what stopped it, or raise the deadline"
   static const struct {
     const struct tc_coll_args *a;
     bool names;

@@ -244,7 +244,7 @@ static void test_meet(void)
     char want[200] = "";
     if (rows[i].status)
       snprintf(want, sizeof want,
-               "not all ranks came to the end of the run within %d s "
+               "not all ranks reached the end of the run within %d s "
                "(deadline run.deadline): see what "
                "the others say",
                rows[i].deadline_s > 0 ? 3 : 600);

@@ -244,7 +244,7 @@ static void test_waits(void)
   is_str(err.text,
          "all_reduce 'h.1' on axis dp: no answer from rank 6 on c, rank 4 on a after "
          "3 s (deadline "
-         "run.deadline): see what stopped it, or raise the deadline",
+         "run.deadline): find out what stopped it, or raise the deadline",
          "... who, of what, how long");
   is_int(world.says, 4, "... with no more words before");
   p.age_ns = 0;
@@ -325,7 +325,7 @@ static void test_failures(void)
     { NULL, true, TC_EPEER, "start 3 abort",
       "send 'h.1' on axis dp: no answer from rank 6 on c "
       "after 1 s (deadline "
-      "run.deadline): see what stopped it, or raise the deadline" },
+      "run.deadline): find out what stopped it, or raise the deadline" },
     { NULL, false, 0, "start 3 ready mark 3 test 3", "" },
   };
   static const struct tc_coll_args a = { .coll = TC_SEND, .root = 2, .what = "h.1" };
@@ -396,7 +396,7 @@ static void test_queued(void)
            !rows[i].status ? ""
            : rows[i].stop  ? "the communicator of axis dp was freed"
                            : "barrier on axis dp: no answer from rank 6 on c, rank 4 on a after 1 s "
-                             "(deadline run.deadline): see what stopped it, or raise the deadline",
+                             "(deadline run.deadline): find out what stopped it, or raise the deadline",
            "... its error");
     is_int(world.says, rows[i].says, "... so often is said who is late");
     is_int(world.clears, rows[i].says && !rows[i].status, "... and that nobody is any more");
@@ -445,7 +445,7 @@ static void test_meet(void)
 {
   struct nccl x = { .coord = 0, .size = 2 };
   struct tc_err err = { .text = "as it was" };
-  is_int(meet(&x, TC_EPEER, NULL, &err), TC_EPEER, "a rank that waited too long does not meet the others");
+  is_int(agree(&x, TC_EPEER, NULL, &err), TC_EPEER, "a rank that waited too long does not meet the others");
   is_str(err.text, "as it was", "... and keeps its own error");
 }
 
@@ -486,12 +486,12 @@ static void *sit(void *arg)
 static void test_agree(void)
 {
 #define NONE                                                                                       \
-  "NCCL moves data between GPUs, and run.device is none; set run.comm = mpi, or run.device = cuda"
+  "NCCL transfers data between GPUs, but run.device is not a GPU; set run.comm = mpi, or run.device = cuda"
 #define BUILT                                                                                      \
   "this build's tercio-cuda.so is without NCCL (its header was not there when it was built); set " \
   "run.comm = mpi, or build where nccl.h is"
 #define SHARE                                                                                      \
-  " share a GPU, which NCCL can't; give each rank a GPU of its own, or set run.comm = mpi"
+  " share a GPU, which NCCL does not support; give each rank a GPU of its own, or set run.comm = mpi"
   static const struct {
     const char *want;
     int n, kind[2];

@@ -12,8 +12,8 @@ static int64_t clock_ns(void) { return now_ns; }
 enum { W = 8 };
 #define BEHIND                                                                                                 \
   ": that much longer than its stage's others work, or itself before, in the last two windows up to step %d. " \
-  "Look at the clocks, temperature and other users of its node"
-#define AGAIN ": keeps up with the others again"
+  "Check the clocks, temperature and other users of its node"
+#define AGAIN ": is as fast as the others again"
 
 static const int32_t one[W];
 static const int32_t pairs[W] = { 0, 0, 1, 1, 2, 2, 2, 2 };
@@ -99,7 +99,7 @@ static void test_nodes(void)
   now_ns = 5;
   play(s, 1, 200, 220, 260);
   says(play(s, 2, 200, 220, 260), 2,
-       "all ranks wait for r0 on a (2.0 times, as all ranks on "
+       "all ranks wait for r0 on a (2.0 times, like all ranks on "
        "a), r1 on a (2.2 times, as all "
        "ranks on a), r2 on b (2.6 times)",
        "all ranks of a node, and one of two");

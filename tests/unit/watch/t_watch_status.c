@@ -58,7 +58,7 @@ static void test_lane(void)
   is_text(l, "fsync of /x");
   tc_at_rest();
   ok(l->rests, "at rest");
-  is_text(l, "nothing to do");
+  is_text(l, "idle");
   tc_at("forward", NULL, NULL, -1);
   ok(!l->rests, "... until the next mark");
   is_text(l, "forward");
@@ -86,7 +86,7 @@ static void test_report(void)
   make(5, 1, W);
   tc_rank_status_report(local, names, &r);
   ok(r.rank == 5 && r.state == BUSY && r.n == 0 && r.for_ns == 0, "a rank before its thread");
-  is_str(r.text, "not begun", "... has not begun");
+  is_str(r.text, "not started", "... has not started");
   tc_watch_enter(&w, 5);
   ok(!tc_rank_status_left(local), "its own lane is not left behind");
   struct tc_thread_status *main = tc_thread_status_mine(), *other = tc_thread_status_new("writer");
@@ -176,11 +176,11 @@ static void test_quiet(void)
     tc_watch_allow(rows[i].least_s);
     if (rows[i].rests) tc_at_rest();
     if (rows[i].waits) tc_thread_status_waits(tc_blocked_call_new());
-    ok(!look_at_threads(&w, 5 * SECOND) && l->quiet_ns == 0, "a lane that %s: the first look",
+    ok(!find_hanging_thread(&w, 5 * SECOND) && l->quiet_ns == 0, "a lane that %s: the first look",
        rows[i].what);
-    ok(!look_at_threads(&w, 10 * SECOND), "... 10 s later: not longer than the deadline");
+    ok(!find_hanging_thread(&w, 10 * SECOND), "... 10 s later: not longer than the deadline");
     if (rows[i].moves) tc_at_again();
-    ok(look_at_threads(&w, SECOND) == (rows[i].hangs ? l : NULL), "... 11 s");
+    ok(find_hanging_thread(&w, SECOND) == (rows[i].hangs ? l : NULL), "... 11 s");
     is_int(l->quiet_ns, rows[i].want_ns, "... so long quiet");
     done();
   }

@@ -70,7 +70,7 @@ static void test_thread(void)
   make(0, 1, W);
   tc_watch_channel(&w, &channel);
   turn(2, SECOND);
-  is_str(logged, " TELL 0>9 not begun\n", "letters are read meanwhile");
+  is_str(logged, " TELL 0>9 not started\n", "letters are read meanwhile");
   done();
 }
 
