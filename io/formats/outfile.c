@@ -1,5 +1,5 @@
-/* outfile.c - a file that appears whole or not at all. Until the rename there is only PATH.tmp,
- * which is removed when anything fails; what a crash leaves of it is written over. */
+/* outfile.c - a file that appears complete or not at all. Until the rename there is only PATH.tmp,
+ * which is removed if anything fails; one left by a crash is overwritten. */
 #include "io/formats/outfile.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ int tc_outfile_new(struct tc_outfile **out, const char *path, struct tc_err *err
 {
   *out = NULL;
   if (access(path, F_OK) == 0)
-    return tc_fail(err, TC_EUSER, "%s is there already: remove it or give another name", path);
+    return tc_fail(err, TC_EUSER, "%s exists already: remove it or give another name", path);
   struct tc_outfile *f = tc_calloc(1, sizeof *f);
   f->path = tc_strdup(path);
   f->tmp = tc_sprintf("%s.tmp", path);
@@ -59,7 +59,7 @@ int tc_outfile_finish(struct tc_outfile *f, struct tc_err *err)
   if (close(f->fd) < 0) bad = 1;
   f->fd = -1;
   if (bad || rename(f->tmp, f->path) < 0)
-    rc = tc_fail(err, TC_EUSER, "%s can't be brought to disk: %s", f->path, strerror(errno));
+    rc = tc_fail(err, TC_EUSER, "%s can't be flushed to disk: %s", f->path, strerror(errno));
   if (rc == 0) {
     char *folder = tc_folder_of(f->path);
     rc = tc_folder_sync(folder, err);
@@ -73,7 +73,7 @@ void tc_outfile_abandon(struct tc_outfile *f)
 {
   if (!f) return;
   if (f->fd >= 0) close(f->fd);
-  unlink(f->tmp);                 /* gone already after the rename */
+  unlink(f->tmp);                 /* it no longer exists after the rename */
   free(f->path);
   free(f->tmp);
   free(f);

@@ -48,7 +48,8 @@ static const struct {
   { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
       "[--memory 80GB] [--top K] "
       "[--explain] [--tables] [--tokens 300G] [--walltime 24:00:00] [--mtbf 5y] [--disk 10GB] "
-      "[--restart 2m] [--emit sbatch [--into DIR] [--template FILE]] [--calibrate FILE] [--json] [--section.key=value ...]",
+      "[--restart 2m] [--emit sbatch [--into DIR] [--template FILE]] [--calibrate FILE] [--json] "
+      "[--section.key=value ...]",
       "Predicts the memory, speed and traffic of the run file's layout or, with --nodes, of the best "
       "layouts for a cluster (with --explain: of the run file's layout on that cluster). "
       "--from-slurm asks scontrol for the cluster: nodes, GPUs, CPUs, memory, time limit and leaf "

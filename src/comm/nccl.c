@@ -150,7 +150,7 @@ static int nccl_join(void *impl, tc_ticket t, struct tc_err *err)
 {
   struct nccl *x = impl;
   const int slot = (int)(t % TC_NCCL_SLOTS);
-  return x->ops->land(x->way[atomic_load(&x->way_of[slot])], slot, err);
+  return x->ops->wait_for(x->way[atomic_load(&x->way_of[slot])], slot, err);
 }
 
 static int64_t bytes_of(const struct nccl *x, const struct tc_coll_args *a)

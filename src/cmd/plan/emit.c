@@ -1,7 +1,7 @@
-/* emit.c - a layout as a folder that runs: run.ini; device.ini, by which the run predicts
+/* emit.c - writes a layout as a folder that can be run: run.ini; device.ini, by which the run predicts
  * its own time; and job.sbatch, which is slurm/train.sbatch with this job's numbers in its #SBATCH
- * lines and its run file filled in. The template is looked for beside the program, in the source tree and where `make install` puts
- * it. */
+ * lines and its run file filled in. The template is searched beside the program, in the source tree and
+ * where `make install` puts it. */
 #include "src/cmd/plan/plan.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Folders from the program's own: a build in the source tree, beside it, installed. */
+/* Relative to the program's folder: a build in the source tree, one beside it, an installation. */
 static const char *const places[] = { "slurm/train.sbatch", "../slurm/train.sbatch",
                                       "../share/tercio/train.sbatch" };
 
@@ -49,7 +49,7 @@ static int save(const char *path, const char *text, mode_t mode, struct tc_err *
   return 0;
 }
 
-/* Whether the line is "#SBATCH --name=..." (or commented out once more). */
+/* Whether the line is "#SBATCH --name=..." (or that, commented out). */
 static bool is_option(const char *line, const char *name)
 {
   while (*line == '#') line++;
@@ -57,7 +57,7 @@ static bool is_option(const char *line, const char *name)
   return !strncmp(line + 9, name, strlen(name)) && line[9 + strlen(name)] == '=';
 }
 
-/* The text as one word of a shell, whatever is in it; owned by the caller. */
+/* The text quoted as one shell word; owned by the caller. */
 static char *shell_word(const char *text)
 {
   char *word = NULL;
@@ -73,7 +73,7 @@ static char *shell_word(const char *text)
   return word;
 }
 
-/* One line of the template into f. `ini` and `program` are words of a shell. */
+/* Writes one line of the template to f. `ini` and `program` are shell words. */
 static void put_line(FILE *f, const char *line, const struct tc_plan_job *j, const char *ini,
                      const char *program)
 {
@@ -147,7 +147,7 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
   if (!dir || !tc_config_is_plain(dir)) {
     free(dir);
     if (made) rmdir(j->into);
-    return tc_fail(err, TC_EUSER, "--into %s: its whole name goes into the run file and the job's script: "
+    return tc_fail(err, TC_EUSER, "--into %s: its path is written into the run file and the job script: "
                    "give a folder without control characters or \" ;\" in it", j->into);
   }
   char *job = tc_sprintf("%s/job.sbatch", j->into), *job_word = shell_word(job);
@@ -157,8 +157,8 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
   if (c.ckpt_every == 0 && c.ckpt_every_minutes == 0 && r.interval_s > 0)
     c.ckpt_every_minutes = TC_MAX(ceil(r.interval_s / 60), 1);
   if (j->tokens > 0) c.train_steps = (int64_t)r.steps;
-  c.mesh_dp = TC_AUTO;                           /* so that it goes on where a node is lost */
-  /* The run is to be measured against this very plan. */
+  c.mesh_dp = TC_AUTO;                           /* so that the run can continue after a lost node */
+  /* The run compares its step time with this plan. */
   char *device = tc_sprintf("%s/device.ini", dir), *ini = tc_sprintf("%s/run.ini", dir);
   c.run_plan_device = device;
   char *text = tc_config_text(&c);

@@ -195,7 +195,7 @@ static void test_stuck(void)
     is_int(broadcasts, 1, "... which wakes all other threads that wait");
     char want[200];
     snprintf(want, sizeof want,
-             "axis dp: the communication library has not come back for %.0f "
+             "axis dp: a call of the communication library has not returned for %.0f "
              "s; look at the network and "
              "at the other ranks' logs",
              14.0);

@@ -110,9 +110,9 @@ static int l_mark(struct tc_nccl *c, int slot, struct tc_err *err)
 {
   return called(c, "mark", slot, err);
 }
-static int l_land(struct tc_nccl *c, int slot, struct tc_err *err)
+static int l_wait_for(struct tc_nccl *c, int slot, struct tc_err *err)
 {
-  return called(c, "land", slot, err);
+  return called(c, "wait_for", slot, err);
 }
 
 static int l_test(struct tc_nccl *c, int slot, struct tc_err *err)
@@ -130,7 +130,7 @@ static void l_free(struct tc_nccl *c, bool done)
 }
 
 static const struct tc_nccl_ops ops = { l_look, l_id,   l_join, l_ready, l_start,
-                                        l_mark, l_land, l_test, l_abort, l_free };
+                                        l_mark, l_wait_for, l_test, l_abort, l_free };
 
 /* Rank 1 of three on axis dp, with both ways; the clock at 5 s. */
 static const char *const who[] = { "rank 4 on a", "rank 5 on b", "rank 6 on c" };
@@ -300,7 +300,7 @@ static void test_calls(void)
     is_int(nccl_join(&x, rows[i].t, &err), 0, "... the device goes on after it");
     char want[40] = "";
     if (*rows[i].up || *rows[i].down)
-      snprintf(want, sizeof want, "test %d land %d", (int)(rows[i].t % TC_NCCL_SLOTS),
+      snprintf(want, sizeof want, "test %d wait_for %d", (int)(rows[i].t % TC_NCCL_SLOTS),
                (int)(rows[i].t % TC_NCCL_SLOTS));
     is_str(*rows[i].up ? up.log : down.log, want, "... asked by its slot");
     is_str(*rows[i].up ? down.log : up.log, "", "... of its way alone");
@@ -488,7 +488,7 @@ static void test_agree(void)
 #define NONE                                                                                       \
   "NCCL transfers data between GPUs, but run.device is not a GPU; set run.comm = mpi, or run.device = cuda"
 #define BUILT                                                                                      \
-  "this build's tercio-cuda.so is without NCCL (its header was not there when it was built); set " \
+  "this build's tercio-cuda.so has no NCCL (its header was missing when it was built); set " \
   "run.comm = mpi, or build where nccl.h is"
 #define SHARE                                                                                      \
   " share a GPU, which NCCL does not support; give each rank a GPU of its own, or set run.comm = mpi"
