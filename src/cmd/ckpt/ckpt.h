@@ -61,18 +61,18 @@ int ckpt_cmd_import(const struct ckpt_args *a, struct tc_err *err);
 /* Reads only the manifest: the data may be missing. */
 int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err);
 
-/* Local. The step folders that DIR means, oldest first: itself, or all in it. *out is an owned
- * array of owned paths (tc_names_free); the number, or a status (DIR isn't there). */
+/* Local. The checkpoints that DIR refers to, oldest first: itself, or all in it. *out is an owned
+ * array of owned paths (tc_names_free); returns the number, or a status (DIR does not exist). */
 int ckpt_step_paths(char ***out, const char *dir, struct tc_err *err);
 /* The last component of a path; borrowed. */
 const char *ckpt_base_name(const char *path);
-/* a + b, both >= 0, or the largest number: what a strange manifest claims may not fit. */
+/* a + b, both >= 0, or the largest number, since sizes in a damaged manifest may overflow. */
 static inline int64_t ckpt_add(int64_t a, int64_t b)
 { return b > INT64_MAX - a ? INT64_MAX : a + b; }
 
-/* Whether args->only lets this tensor through. */
+/* Whether the tensor's name matches args->only. */
 bool ckpt_wanted(const struct ckpt_args *args, const char *name);
-/* "[768, 3072]": a shape or a corner, x[rank], into buf; returns buf. 160 bytes hold any. */
+/* "[768, 3072]": a shape or a corner, x[rank], into buf; returns buf. 160 bytes suffice. */
 const char *ckpt_ints_text(char *buf, size_t size, const int64_t *x, int rank);
 /* An array of them. */
 json_t *ckpt_ints_json(const int64_t *x, int rank);
@@ -81,12 +81,12 @@ json_t *ckpt_real_json(double x);
 /* Prints the value as one JSON text and frees it. */
 void ckpt_print_json(json_t *j);
 
-/* A tensor read block by block in the order of its elements, with little memory whatever its
- * shape. Every value comes from data whose checksum is right. */
+/* A tensor that is read block by block in the order of its elements, with little memory for any
+ * shape. Every value comes from data whose checksum was verified. */
 struct ckpt_walk {
   struct tc_ckpt *c;
   int tensor;
-  int64_t at, end;                /* elements still to come */
+  int64_t at, end;                /* elements still to be read */
   void *buf;                      /* the block; owned */
   int64_t first, n;               /* its elements [first, first + n) of the tensor */
 };

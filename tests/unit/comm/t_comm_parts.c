@@ -196,8 +196,8 @@ static void test_stuck(void)
     char want[200];
     snprintf(want, sizeof want,
              "axis dp: a call of the communication library has not returned for %.0f "
-             "s; look at the network and "
-             "at the other ranks' logs",
+             "s; check the network and "
+             "the other ranks' logs",
              14.0);
     is_str(err.text, want, "... is said");
     ok(c->failed && c->failure.status == TC_EPEER, "... and all fails from then on");

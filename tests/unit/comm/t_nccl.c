@@ -291,7 +291,7 @@ static void test_calls(void)
     is_str(up.log, rows[i].up, "... what way 0 was told");
     is_str(down.log, rows[i].down, "... and way 1");
     is_int(x.started, rows[i].t, "... it is started");
-    ok(world.waits == 2 && world.clears == 0, "... the lane waited and went on");
+    ok(world.waits == 2 && world.clears == 0, "... the thread waited and continued");
     up.log[0] = down.log[0] = 0;
     up.runs = down.runs = 2;
     is_int(nccl_run(&x, &a, NULL, &bytes, &err), 0, "... it ends");
@@ -453,7 +453,7 @@ static void test_meet(void)
 
 enum { FINE, NO_DEVICE, WITHOUT, BREAKS, SAME };
 
-struct seat {
+struct rank_thread {
   struct tc_hub *hub;
   int rank, n, kind;
   const char *want, *no_device;
@@ -466,7 +466,7 @@ static void *sit(void *arg)
 {
   static const struct tc_nccl_ops without = { 0 };
   static const char *const gpu[] = { "bus 1", "bus 2" };
-  struct seat *s = arg;
+  struct rank_thread *s = arg;
   const int32_t all[] = { 0, 1 };
   struct tc_comm_opts o = { .name = "world", .deadline_s = 60 };
   struct tc_nccl d = { .gpu = gpu[s->kind == SAME ? 0 : s->rank],
@@ -489,7 +489,7 @@ static void test_agree(void)
   "NCCL transfers data between GPUs, but run.device is not a GPU; set run.comm = mpi, or run.device = cuda"
 #define BUILT                                                                                      \
   "this build's tercio-cuda.so has no NCCL (its header was missing when it was built); set " \
-  "run.comm = mpi, or build where nccl.h is"
+  "run.comm = mpi, or build with nccl.h"
 #define SHARE                                                                                      \
   " share a GPU, which NCCL does not support; give each rank a GPU of its own, or set run.comm = mpi"
   static const struct {
@@ -544,10 +544,10 @@ static void test_agree(void)
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_hub *hub = tc_hub_new(2);
-    struct seat s[2];
+    struct rank_thread s[2];
     pthread_t thread[2];
     for (int r = 0; r < rows[i].n; r++) {
-      s[r] = (struct seat){ .hub = hub,
+      s[r] = (struct rank_thread){ .hub = hub,
                             .rank = r,
                             .n = rows[i].n,
                             .kind = rows[i].kind[r],

@@ -125,7 +125,7 @@ static void test_sync(void)
   is_int(tc_trace_sync(NULL, NULL, &err), 0, "no trace");
 }
 
-/* Offsets between and beyond the two moments; offsets within their errors are none. */
+/* Offsets between and beyond the two moments; offsets within their errors count as 0. */
 static void test_common(void)
 {
   static const struct {

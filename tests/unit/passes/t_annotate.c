@@ -167,7 +167,7 @@ static void test_wrong(void)
   }
 }
 
-/* Files that are none, and words without end. */
+/* Invalid files, and very long words. */
 static void test_files(const char *dir)
 {
   struct tc_annotation *rows;

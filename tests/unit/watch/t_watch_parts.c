@@ -104,10 +104,10 @@ static void test_messages(void)
   read_messages(&w);
   ok(!w.suspect[0].answered && w.suspect[1].answered && w.suspect[1].report.for_ns == 3,
      "an answer counts once");
-  is_int(freed, 0, "the mail is there");
+  is_int(freed, 0, "the channel is open");
   tc_watch_channel(&w, NULL);
   is_int(freed, 1, "... and freed");
-  ok(!next_message(&w, &in[0]), "without mail no letters");
+  ok(!next_message(&w, &in[0]), "without a channel there are no messages");
   send_message(&w, 3, &in[0]);
   done();
 }
@@ -239,7 +239,7 @@ static void test_name_suspects(void)
     memcpy(w.suspect, rows[i].suspect, sizeof rows[i].suspect);
     w.n_suspects = rows[i].n;
     name_suspects(&w, &b);
-    is_str(b.who, rows[i].who, "verdict %d: who", (int)i);
+    is_str(b.who, rows[i].who, "diagnosis %d: suspects", (int)i);
     is_str(b.why, rows[i].why, "... why");
     is_int(b.n, rows[i].blamed, "... so many");
     done();
@@ -287,7 +287,7 @@ static void test_unserved(void)
   ok(w.requests == &other && other.next == &another && !another.next,
      "... the question is taken back");
   b.n = 3;
-  ok(!tc_blocked_call_diagnose(NULL, &b) && b.n == 0, "without a stall there is none");
+  ok(!tc_blocked_call_diagnose(NULL, &b) && b.n == 0, "without a blocked call there is no diagnosis");
   done();
 }
 
@@ -324,7 +324,7 @@ static void test_serve(void)
 static void test_hang(void)
 {
   static const struct {
-    const char *lane;
+    const char *thread;
     double allowed_s;
     int world;
     const char *want;
@@ -349,7 +349,7 @@ static void test_hang(void)
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     make(0, 2, rows[i].world);
-    tc_thread_status_use(tc_thread_status_add(&local[1], rows[i].lane));
+    tc_thread_status_use(tc_thread_status_add(&local[1], rows[i].thread));
     tc_at_step(7);
     tc_at("forward", NULL, NULL, -1);
     tc_watch_allow(rows[i].allowed_s);
@@ -357,7 +357,7 @@ static void test_hang(void)
     l->quiet_ns = 12500000000;
     int64_t began = now_ns;
     end_hang(&w, l);
-    is_str(logged, rows[i].want, "a rank that hangs in %s", rows[i].lane);
+    is_str(logged, rows[i].want, "a rank that hangs in %s", rows[i].thread);
     is_int(now_ns - began, LINGER_NS, "... the others have half a second for their lines");
     done();
   }
