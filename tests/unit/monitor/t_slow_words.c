@@ -100,7 +100,7 @@ static void test_nodes(void)
   run_step(s, 1, 200, 220, 260);
   says(run_step(s, 2, 200, 220, 260), 2,
        "all ranks wait for r0 on a (2.0 times, like all ranks on "
-       "a), r1 on a (2.2 times, as all "
+       "a), r1 on a (2.2 times, like all "
        "ranks on a), r2 on b (2.6 times)",
        "all ranks of a node, and one of two");
   tc_straggler_free(s);
