@@ -1,4 +1,4 @@
-/* device.c - opening a device by its name, and what is the same on every device.
+/* device.c - opening a device by its name, and functions common to all devices.
  *
  * The devices are a const table; a device's own state is in tc_device.priv. */
 #include "kernels/kernel.h"
@@ -16,7 +16,7 @@ static int find(const struct tc_device_ops **ops, const char *name, struct tc_er
     return 0;
   }
   if (strcmp(name, "cuda") == 0) return tc_module_load(ops, name, err);
-  return tc_fail(err, TC_EUSER, "device \"%s\": there is none of that name; set run.device to cpu, "
+  return tc_fail(err, TC_EUSER, "device \"%s\" is not known; set run.device to cpu, "
                  "cuda or ref", name);
 }
 
@@ -97,7 +97,7 @@ int64_t tc_view_global(const struct tc_view *v, int64_t i)
   if (v->rows >= 0) i += v->row0 * v->dim[v->rank - 1];
   int64_t global = 0, stride = 1;
   for (int d = v->rank - 1; d >= 0; d--) {
-    /* The first dimension may hang over (padding), so what is left is not wrapped. */
+    /* The first dimension may extend past the global size (padding), so its index is not wrapped. */
     int64_t at = d > 0 ? i % v->dim[d] : i;
     i = d > 0 ? i / v->dim[d] : 0;
     global += (at + v->off[d]) * stride;

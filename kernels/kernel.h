@@ -1,12 +1,12 @@
-/* kernel.h - what a device is: memory, and a table of functions, one an op.
+/* kernel.h - the interface of a device: memory, and a table of functions, one per op.
  *
- * A kernel works on local blocks. A view says where its block sits in the global tensor, so
+ * A kernel works on local blocks. A view has the position of its block in the global tensor, so
  * that kernels whose result depends on position (positions, dropout, init, vocabulary blocks)
- * give the same on every layout. Kernels never allocate: what they need is asked before
- * (`scratch`) and made once (`prepare`). All are Local.
+ * give the same result on every layout. Kernels never allocate: the memory that they need is queried
+ * beforehand (`scratch`) and plans are made once (`prepare`). All are Local.
  *
  * Rules for every device:
- * - sums of floats run in an order that depends on shapes alone, never on threads;
+ * - sums of floats run in an order that depends only on shapes, never on threads;
  * - out k with bit k of call->acc set is added to (dst += result), else written;
  * - inputs may be fp32 or bf16 (ref: fp64 too); sums, exp and log in fp32 at least;
  *   row statistics (mean, rstd, m, s, p, l, lse, scalars) are fp32 (fp64 in an fp64 program). */
@@ -29,7 +29,7 @@ struct tc_view {
 /* The global index (row-major) of element i of a view. */
 int64_t tc_view_global(const struct tc_view *v, int64_t i);
 
-/* What changes from step to step. */
+/* Values that change from step to step. */
 struct tc_runtime {
   uint64_t seed;
   int64_t step;                /* from 1 */
@@ -45,12 +45,12 @@ struct tc_call {
   int32_t op, node;
   int32_t n_in, n_out;
   struct tc_view *in, *out;    /* in[i].data, out[i].data are set before each run */
-  uint8_t acc;                 /* bit k: out[k] += */
+  uint8_t acc;                 /* bit k: out[k] += result */
   struct tc_gemm gemm;         /* TC_OP_MATMUL */
   float f[2];
   int64_t k[2];
   const struct tc_runtime *rt;
-  void *plan;                  /* prepare's, owned by the device until unprepare */
+  void *plan;                  /* made by prepare, owned by the device until unprepare */
   void *scratch;               /* scratch bytes, shared by all calls of a device */
 };
 
@@ -76,25 +76,25 @@ struct tc_joined {
   int (*run)(struct tc_device *d, const struct tc_call *const *part, int n);
 };
 
-/* Calls that are kept as one list in the device's order and run from there (a CUDA graph): for those
- * that the host has no part in. Their views and sizes stay what they were; what struct tc_runtime
- * says, but for the micro-batch, is each replay's. */
+/* Calls that are captured as one list in the device's order and replayed (CUDA graphs), for calls
+ * without work on the host. Their views and sizes are fixed; the values of struct tc_runtime, except
+ * the micro-batch, are those of each replay. */
 struct tc_capture {
-  /* From here on calls are kept, not run, ... */
+  /* Later calls are captured, not run, ... */
   int (*begin)(struct tc_device *d, const struct tc_runtime *rt, struct tc_err *err);
-  /* ... until here. list NULL: forget them. TC_EUSER: nothing was kept, and the device is as it was
+  /* ... until this. list NULL: discards them. TC_EUSER: nothing was captured, and the device is as it was
    * before begin. */
   int (*end)(struct tc_device *d, void **list, struct tc_err *err);
   int (*replay)(struct tc_device *d, void *list, const struct tc_runtime *rt);
   void (*free)(struct tc_device *d, void *list);
 };
 
-/* Times of a device that queues its work. */
+/* Timing on a device that queues its work. */
 struct tc_clock {
-  /* A mark after all that was called so far, numbered from 0 since the last restart; -1: none. */
-  int32_t (*stamp)(struct tc_device *d);
-  /* After sync: nanoseconds from one to a later one; 0 where one is -1. */
-  int64_t (*lapse)(struct tc_device *d, int32_t from, int32_t to);
+  /* Records an event after all earlier calls; returns its number, from 0 since the last restart; -1: none. */
+  int32_t (*event)(struct tc_device *d);
+  /* After sync: nanoseconds between two events; 0 if one is -1. */
+  int64_t (*interval)(struct tc_device *d, int32_t from, int32_t to);
   void (*restart)(struct tc_device *d);
 };
 
@@ -104,14 +104,14 @@ struct tc_device_ops {
   void (*close)(struct tc_device *d);
   void *(*alloc)(struct tc_device *d, int64_t bytes);       /* 64-byte aligned, touched; NULL */
   void (*free)(struct tc_device *d, void *p, int64_t bytes);
-  /* Between any two of device and host memory; done on return where the host has a part. */
+  /* Between any of device and host memory; complete on return if host memory is involved. */
   void (*copy)(struct tc_device *d, void *dst, const void *src, int64_t bytes);
   void (*sync)(struct tc_device *d);
   bool (*has_bf16)(struct tc_device *d);
   const struct tc_kernel *kernel;                            /* [TC_OPS] */
   const struct tc_joined *joined;                            /* NULL: none */
 
-  /* A device whose memory the host can't touch; the others leave all of these empty. */
+  /* For a device whose memory the host can't access; other devices leave all of these empty. */
   bool separate;
   void (*fill)(struct tc_device *d, void *p, int byte, int64_t bytes);
   void (*copy_rows)(struct tc_device *d, void *dst, int64_t dst_step, const void *src,
@@ -119,10 +119,10 @@ struct tc_device_ops {
   void *(*host_alloc)(struct tc_device *d, int64_t bytes);   /* pinned; NULL */
   void (*host_free)(struct tc_device *d, void *p);
   void (*memory)(struct tc_device *d, int64_t *free_bytes, int64_t *total_bytes);
-  int (*check)(struct tc_device *d, struct tc_err *err);     /* after sync: what went wrong */
+  int (*check)(struct tc_device *d, struct tc_err *err);     /* after sync: the first error */
   const struct tc_nccl_ops *nccl;                            /* collectives (comm/nccl.h) */
-  /* Copies beside the kernels, between device memory and host_alloc's. One begins when all that was
-   * called before is done, and has a number, from 1; what is called after copy_order runs after
+  /* Asynchronous copies, between device memory and host_alloc's. A copy starts when all earlier calls
+   * are complete, and has a number, from 1; calls after copy_order run after
    * it; copy_wait waits for it, from any thread (TC_EUSER: the device failed). */
   int64_t (*copy_begin)(struct tc_device *d, void *dst, const void *src, int64_t bytes);
   void (*copy_order)(struct tc_device *d, int64_t copy);
@@ -134,20 +134,20 @@ struct tc_device_ops {
 struct tc_device {
   const struct tc_device_ops *ops;
   int threads;                 /* cores this rank may use */
-  int index;                   /* which of several of its kind */
-  char bus[32];                /* ... by its PCI bus, if that is known: it counts then; else "" */
-  bool poison;                 /* fill what is freed with NaN (tests) */
+  int index;                   /* its number among several devices of its kind */
+  char bus[32];                /* ... or its PCI bus, if known, which then takes precedence; else "" */
+  bool poison;                 /* fill freed memory with NaN (tests) */
   bool tf32;                   /* cuda: fp32 products from inputs rounded to 10 bits of mantissa */
   void *priv;
 };
 
-/* Local. name "ref", "cpu", or "cuda:WHICH" whose module is loaded then; WHICH is an index (none: 0) or
- * a PCI bus (0000:3b:00.0), which means the same GPU however CUDA orders them. threads >= 1. TC_EUSER if there is none. */
+/* Local. name "ref", "cpu", or "cuda:WHICH", whose module is then loaded; WHICH is an index (default 0) or a PCI
+ * bus (0000:3b:00.0), which identifies the GPU in any order of CUDA's. threads >= 1. TC_EUSER if there is none. */
 int tc_device_open(struct tc_device **out, const char *name, int threads, struct tc_err *err);
 void tc_device_close(struct tc_device *d);
 /* Local. Fills bytes at p with NaN patterns (0xff...). */
 void tc_device_poison(struct tc_device *d, void *p, int64_t bytes);
-/* Local. As the ops of these names, on every device. */
+/* Local. Like the functions of these names in the table, on every device. */
 void tc_device_fill(struct tc_device *d, void *p, int byte, int64_t bytes);
 void tc_device_copy_rows(struct tc_device *d, void *dst, int64_t dst_step, const void *src,
                          int64_t src_step, int64_t row_bytes, int64_t rows);
@@ -155,8 +155,8 @@ void *tc_device_host_alloc(struct tc_device *d, int64_t bytes);      /* NULL: ou
 void tc_device_host_free(struct tc_device *d, void *p);
 int tc_device_check(struct tc_device *d, struct tc_err *err);
 
-/* A device in a shared object (module.c): tercio-NAME.so exports `tc_module`. It is of this build
- * if both numbers agree. It stands on its own: it calls nothing of the program's. */
+/* A device in a shared object (module.c): tercio-NAME.so exports `tc_module`. It belongs to this build
+ * if both numbers agree. It is self-contained: it calls no function of the program. */
 enum { TC_MODULE_VERSION = 3 };
 struct tc_module { uint32_t version, layout; const struct tc_device_ops *ops; };
 #define TC_MODULE_LAYOUT ((uint32_t)(sizeof(struct tc_call) + 1000 * sizeof(struct tc_view) \

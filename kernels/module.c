@@ -1,9 +1,9 @@
-/* module.c - devices that are loaded when they are asked for, so that the program starts where
- * their libraries are not: tercio-NAME.so.
+/* module.c - devices that are loaded when they are used, so that the program starts without their
+ * libraries: tercio-NAME.so.
  *
- * It is looked for in the folder that TERCIO_MODULES names, in lib/tercio beside the program's
- * bin, where it was to be installed, and in kernels/ beside the program (a build tree). The
- * first that is there is taken. A module stays loaded. */
+ * It is searched in the folder TERCIO_MODULES, in lib/tercio beside the program's
+ * bin, in the folder of the installation, and in kernels/ beside the program (a build tree). The
+ * first one found is used. A module stays loaded. */
 #include "kernels/kernel.h"
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The folder of the running program; false: not known. */
+/* The folder of the running program; false: unknown. */
 static bool program_folder(char *buf, size_t size)
 {
   ssize_t n = readlink("/proc/self/exe", buf, size - 1);
@@ -46,7 +46,7 @@ int tc_module_load(const struct tc_device_ops **out, const char *name, struct tc
 {
   char path[PATH_MAX + 64];
   if (!look(path, sizeof path, name))
-    return tc_fail(err, TC_EUSER, "device %s: its module tercio-%s.so is not there (this build is "
+    return tc_fail(err, TC_EUSER, "device %s: its module tercio-%s.so was not found (this build is "
                    "without it, or TERCIO_MODULES names another folder); configure with "
                    "--with-%s, or set run.device = cpu", name, name, name);
   void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

@@ -1,12 +1,12 @@
-/* json.h - JSON that somebody else may have made up. */
+/* json.h - a check on JSON from untrusted files. */
 #ifndef TC_JSON_H
 #define TC_JSON_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Local. At most how many values a JSON text has: it takes many times its text in memory once it
- * is parsed, so the number is looked at before. */
+/* Local. An upper bound of the number of values in a JSON text: parsed JSON needs many times the memory of
+ * its text, so the number is checked first. */
 int64_t tc_json_values(const char *text, size_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* llmc.c - the layout of llm.c's model files, and a reader that trusts none of their sizes: they
+/* llmc.c - the layout of llm.c's model files, and a reader that does not trust their sizes: they
  * are bounded one by one, then together by the size of the file, before anything uses them. */
 #include "io/formats/llmc.h"
 
@@ -67,7 +67,7 @@ static int check_sizes(struct tc_llmc *f, const int32_t *h, int64_t file_bytes,
   const struct tc_llmc_sizes *s = &f->sizes;
   for (int i = 2; i < 8; i++)
     if (h[i] < 1 || h[i] > MOST_SIZE)
-      return tc_fail(err, TC_EUSER, "%s: number %d of its header is %d: no model has that", f->path,
+      return tc_fail(err, TC_EUSER, "%s: number %d of its header is %d, which is impossible", f->path,
                      i, h[i]);
   if (s->padded_vocab < s->vocab || s->hidden % s->heads)
     return tc_fail(err, TC_EUSER, "%s: its sizes contradict each other: vocabulary %lld padded to "
@@ -79,8 +79,8 @@ static int check_sizes(struct tc_llmc *f, const int32_t *h, int64_t file_bytes,
   if (about < (double)file_bytes)
     need = TC_LLMC_HEADER_BYTES + elem * tc_llmc_place(s, TC_LLMC_TENSORS, 0);
   if (need != file_bytes)
-    return tc_fail(err, TC_EUSER, "%s: has %lld bytes, not what a model of %lld layers and hidden "
-                   "size %lld needs: cut off or damaged", f->path, (long long)file_bytes,
+    return tc_fail(err, TC_EUSER, "%s: has %lld bytes, not as many as a model of %lld layers and hidden "
+                   "size %lld needs: truncated or damaged", f->path, (long long)file_bytes,
                    (long long)s->layers, (long long)s->hidden);
   return 0;
 }

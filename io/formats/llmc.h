@@ -1,7 +1,7 @@
 /* llmc.h - llm.c's model files: 256 int32 (magic 20240326, version, context, vocabulary, layers,
  * heads, hidden size, padded vocabulary), then the parameters in one fixed order, each kind
  * for all layers together. Version 3 is fp32, version 5 bf16; older ones have another order and
- * are refused. Everything here is Local; faults of a file are TC_EUSER. */
+ * are rejected. Everything here is Local; errors in a file are TC_EUSER. */
 #ifndef TC_LLMC_H
 #define TC_LLMC_H
 
@@ -20,7 +20,7 @@ static inline bool tc_llmc_per_layer(int kind)
 
 /* Rows and columns of one tensor (a bias has one column): wte has padded_vocab rows. */
 void tc_llmc_shape(const struct tc_llmc_sizes *s, int kind, int64_t *rows, int64_t *cols);
-/* Where tensor `kind` of `layer` begins, in elements after the header; kind TC_LLMC_TENSORS: the
+/* The offset of tensor `kind` of `layer`, in elements after the header; kind TC_LLMC_TENSORS: the
  * number of elements. */
 int64_t tc_llmc_place(const struct tc_llmc_sizes *s, int kind, int64_t layer);
 
@@ -29,7 +29,7 @@ int64_t tc_llmc_padded(int64_t vocab);
 
 /* ---- reading ----------------------------------------------------------------------- */
 struct tc_llmc;
-/* Checks that the file has just the bytes that its sizes need. *out is owned by the caller. */
+/* Checks that the file has exactly the bytes that its sizes need. *out is owned by the caller. */
 int tc_llmc_open(struct tc_llmc **out, const char *path, struct tc_err *err);
 void tc_llmc_close(struct tc_llmc *f);
 const struct tc_llmc_sizes *tc_llmc_sizes(const struct tc_llmc *f);
@@ -39,7 +39,7 @@ int tc_llmc_read(const struct tc_llmc *f, int64_t from, int64_t n, void *buf, st
 
 /* ---- writing ----------------------------------------------------------------------- */
 enum { TC_LLMC_HEADER_BYTES = 1024 };
-/* The header of a file of this type into head[256]. */
+/* Writes the header of a file of this type to head[256]. */
 void tc_llmc_header(int32_t head[TC_LLMC_HEADER_BYTES / 4], const struct tc_llmc_sizes *s,
                     int dtype);
 

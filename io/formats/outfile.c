@@ -1,5 +1,5 @@
-/* outfile.c - a file that appears whole or not at all. Until the rename there is only PATH.tmp,
- * which is removed when anything fails; what a crash leaves of it is written over. */
+/* outfile.c - a file that appears complete or not at all. Until the rename there is only PATH.tmp,
+ * which is removed if anything fails; one left by a crash is overwritten. */
 #include "io/formats/outfile.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ int tc_outfile_new(struct tc_outfile **out, const char *path, struct tc_err *err
 {
   *out = NULL;
   if (access(path, F_OK) == 0)
-    return tc_fail(err, TC_EUSER, "%s is there already: remove it or give another name", path);
+    return tc_fail(err, TC_EUSER, "%s exists already: remove it or give another name", path);
   struct tc_outfile *f = tc_calloc(1, sizeof *f);
   f->path = tc_strdup(path);
   f->tmp = tc_sprintf("%s.tmp", path);
@@ -73,7 +73,7 @@ void tc_outfile_abandon(struct tc_outfile *f)
 {
   if (!f) return;
   if (f->fd >= 0) close(f->fd);
-  unlink(f->tmp);                 /* gone already after the rename */
+  unlink(f->tmp);                 /* it no longer exists after the rename */
   free(f->path);
   free(f->tmp);
   free(f);

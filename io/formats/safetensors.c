@@ -1,6 +1,6 @@
 /* safetensors.c - reading and writing safetensors files.
  *
- * What a reader relies on is checked at open, in this order: the header's length against the
+ * Opening checks all that a reader relies on, in this order: the header's length against the
  * file and a limit; how many values its JSON has, before the JSON is parsed into memory; types
  * and ranges; then that the tensors, by offset, fill the data without holes or overlap. */
 #include "io/formats/safetensors.h"
@@ -69,8 +69,8 @@ static int read_text(struct tc_st *s, char **text, int64_t *length, int64_t *dat
                    errno ? strerror(errno) : "the file ends too early");
   for (int i = LENGTH_BYTES - 1; i >= 0; i--) n = n << 8 | raw[i];
   if (n > (uint64_t)st.st_size - LENGTH_BYTES)
-    return tc_fail(err, TC_EUSER, "%s: its header says it has %llu bytes, but the whole file has "
-                   "%lld: cut off, or not a safetensors file", s->path, (unsigned long long)n,
+    return tc_fail(err, TC_EUSER, "%s: its header is %llu bytes according to the file, which has only "
+                   "%lld: truncated, or not a safetensors file", s->path, (unsigned long long)n,
                    (long long)st.st_size);
   if (n > TC_ST_HEADER_BYTES)
     return tc_fail(err, TC_EUSER, "%s: a header of %llu bytes is more than the %d that are read",
@@ -115,7 +115,7 @@ static int read_tensor(struct tc_st *s, const char *name, const json_t *o, int64
   else if (type < 0) why = "has an unknown dtype";
   else if (read_shape(t, json_object_get(o, "shape")) < 0) why = "has an impossible shape";
   else if (json_array_size(place) != 2 || !json_is_integer(b) || !json_is_integer(e))
-    why = "has no two data_offsets";
+    why = "does not have two data_offsets";
   if (!why) {
     int64_t begin = (int64_t)json_integer_value(b), end = (int64_t)json_integer_value(e);
     int64_t bytes = types[type].bytes;
@@ -138,7 +138,7 @@ static int cmp_offset(const void *a, const void *b)
   return strcmp(x->name, y->name);
 }
 
-/* The tensors, in order of offset, fill the data. */
+/* Checks that the tensors, in order of offset, fill the data. */
 static int check_places(struct tc_st *s, int64_t data_bytes, struct tc_err *err)
 {
   int64_t at = 0;
@@ -148,7 +148,7 @@ static int check_places(struct tc_st *s, int64_t data_bytes, struct tc_err *err)
       return tc_fail(err, TC_EUSER, "%s: tensor %.100s begins at byte %lld of the data instead of "
                      "%lld: %s", s->path, s->tensor[i].name,
                      (long long)s->tensor[i].offset, (long long)at,
-                     s->tensor[i].offset < at ? "two tensors overlap" : "there is a hole");
+                     s->tensor[i].offset < at ? "two tensors overlap" : "there is a gap");
     at += s->tensor[i].bytes;
   }
   if (at != data_bytes)
@@ -201,7 +201,7 @@ int tc_st_open(struct tc_st **out, const char *path, struct tc_err *err)
   if (rc == 0) {
     o = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(o))
-      rc = tc_fail(err, TC_EUSER, "%s: not a safetensors file: its header is no JSON object%s%s",
+      rc = tc_fail(err, TC_EUSER, "%s: not a safetensors file: its header is not a JSON object%s%s",
                    path, o ? "" : ": ", o ? "" : why.text);
   }
   if (rc == 0) rc = read_header(s, o, data_bytes, err);
@@ -269,7 +269,7 @@ static const char *type_name(int dtype)
 }
 
 /* The header as JSON text, padded with blanks so that the data begin aligned; owned by the
- * caller. NULL: a name is there twice. *data_bytes: of all tensors. */
+ * caller. NULL: a name occurs twice. *data_bytes: of all tensors. */
 static char *header_text(const struct tc_st_tensor *tensor, int n, const char *const *notes,
                          int64_t *data_bytes)
 {

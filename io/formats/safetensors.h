@@ -1,25 +1,25 @@
 /* safetensors.h - files of named arrays as Hugging Face's safetensors library defines them: 8
  * bytes of header length (little endian), a JSON header {name: {dtype, shape, data_offsets}},
- * then the data, without holes.
+ * then the data, without gaps.
  *
- * A file is not trusted: whatever its header says, an open reader's tensors lie within the file,
+ * A file is not trusted: for any header, an open reader's tensors lie within the file,
  * don't overlap, and have the bytes that their type and shape need; memory is bounded by
- * TC_ST_HEADER_BYTES. All faults of a file are TC_EUSER. Everything here is Local.
+ * TC_ST_HEADER_BYTES. All errors in a file are TC_EUSER. Everything here is Local.
  *
  * io/formats reads and writes model files of other programs, for `tercio ckpt export` and `import`.
- * In: tensors, one at a time. Out: a file that is whole or not there. The files, in reading order:
+ * In: tensors, one at a time. Out: a file that is complete or does not exist. The files, in reading order:
  *   safetensors.c   Hugging Face's files
  *   llmc.c          llm.c's files
- *   outfile.c       a file that appears whole
- *   json.c          how many values a JSON text has, before it is parsed */
+ *   outfile.c       a file that appears complete or not at all
+ *   json.c          a bound on the values of a JSON text, before it is parsed */
 #ifndef TC_SAFETENSORS_H
 #define TC_SAFETENSORS_H
 
 #include "src/base/base.h"
 
-enum { TC_ST_HEADER_BYTES = 64 << 20 };   /* a longer header is refused */
+enum { TC_ST_HEADER_BYTES = 64 << 20 };   /* a longer header is an error */
 
-/* Types beyond ours, which only the reader knows; TC_ST_OTHER: known, but of no use here. */
+/* Further types, which only the reader supports; TC_ST_OTHER: known, but not supported. */
 enum { TC_ST_F16 = TC_DTYPES, TC_ST_OTHER };
 
 struct tc_st_tensor {
@@ -37,23 +37,23 @@ void tc_st_close(struct tc_st *s);
 int tc_st_n(const struct tc_st *s);
 const struct tc_st_tensor *tc_st_at(const struct tc_st *s, int i);       /* borrowed */
 int tc_st_find(const struct tc_st *s, const char *name);                 /* -1: none */
-/* A text of "__metadata__"; NULL if there is none of this key. */
+/* The text of a key of "__metadata__"; NULL if it is missing. */
 const char *tc_st_note(const struct tc_st *s, const char *key);
-/* `bytes` of tensor i from its byte `from`. */
+/* Reads `bytes` bytes of tensor i from its byte `from` on. */
 int tc_st_read(const struct tc_st *s, int i, int64_t from, int64_t bytes, void *buf,
                struct tc_err *err);
 
 /* ---- writing ----------------------------------------------------------------------- */
 struct tc_st_writer;
-/* Begins PATH.tmp with the header: dtype, rank and dim of each tensor are taken, its place is in
- * the order given. notes: key, value, key, value, ... NULL. The data follow by tc_st_write. */
+/* Begins PATH.tmp with the header: dtype, rank and dim of each tensor are used, the data are in the order of
+ * the list. notes: key, value, key, value, ... NULL. The data follow by tc_st_write. */
 int tc_st_create(struct tc_st_writer **out, const char *path, const struct tc_st_tensor *tensor,
                  int n, const char *const *notes, struct tc_err *err);
 /* The next bytes of the data. */
 int tc_st_write(struct tc_st_writer *w, const void *data, int64_t bytes, struct tc_err *err);
-/* All bytes are there: on disk, then renamed to PATH. Frees w, also when it fails. */
+/* Call after all bytes: flushes the file and renames it to PATH. Frees w, even on failure. */
 int tc_st_finish(struct tc_st_writer *w, struct tc_err *err);
-/* Gives up: removes what was written. NULL is fine. */
+/* Removes the unfinished file and frees w. NULL is accepted. */
 void tc_st_abandon(struct tc_st_writer *w);
 
 #endif

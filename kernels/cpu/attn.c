@@ -1,10 +1,10 @@
 /* attn.c - causal attention by blocks of queries and keys, as in Dao et al.,
- * "FlashAttention", NeurIPS 2022: of the scores only a block exists at a time.
+ * "FlashAttention", NeurIPS 2022: only one block of scores exists at a time.
  *
- * A thread takes a (sequence, head), packs its q, k, v as dense fp32 rows of `ld` columns (D
- * rounded up to 16, zeros), and k^T (backward: v^T too) as blocks [D][EDGE]; so the products
- * are tile.c's. Forward keeps the log of the sum of exponentials of each row, from which
- * backward makes the probabilities again. No sum crosses a (sequence, head): results don't
+ * A thread processes a (sequence, head): it packs q, k, v as dense fp32 rows of `ld` columns (D
+ * rounded up to 16, zeros), and k^T (backward: v^T too) as blocks [D][EDGE]; then the products
+ * are those of tile.c. Forward stores the log of the sum of exponentials of each row, from which
+ * backward recomputes the probabilities. No sum spans two (sequence, head) pairs: results don't
  * depend on threads. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
@@ -32,7 +32,7 @@ static struct shape shape_of(const struct tc_view *qkv, int64_t T)
 
 /* ---- packing ------------------------------------------------------------------------- */
 
-/* y[rows][to] = scale * x[rows][from], n columns; y's others up to `pad` are 0. */
+/* y[rows][to] = scale * x[rows][from], n columns; other columns of y, up to `pad`, are set to 0. */
 TC_CLONES static void scale_rows(float *y, int64_t to, const float *x, int64_t from, int64_t rows,
                                  int64_t n, int64_t pad, float scale)
 {
@@ -43,7 +43,7 @@ TC_CLONES static void scale_rows(float *y, int64_t to, const float *x, int64_t f
   }
 }
 
-/* y[T][ld] = scale * D elements of v from `at`, a token every `step`. */
+/* y[T][ld] = scale * D elements of v from `at`, one token per `step` elements. */
 static void pack_rows(float *y, const struct shape *s, const struct tc_view *v, int64_t at,
                       int64_t step, float scale)
 {
@@ -88,9 +88,9 @@ static void unpack_rows(const struct tc_view *v, int64_t at, int64_t step, const
 /* ---- forward ------------------------------------------------------------------------- */
 
 /* One block of scores S[rows][EDGE] becomes exp(S - max so far); the running max, sum and
- * output rows o[rows][ld] are adjusted. On the diagonal row r has columns 0..r, and what is
- * in the others is not looked at; `cols` are there at all. */
-TC_CLONES static void soften(float *S, int64_t rows, int64_t cols, bool diagonal, float *max,
+ * output rows o[rows][ld] are rescaled. On the diagonal row r uses columns 0..r, the
+ * others are ignored; `cols` columns exist. */
+TC_CLONES static void exp_scores(float *S, int64_t rows, int64_t cols, bool diagonal, float *max,
                              float *sum, float *o, int64_t ld)
 {
   for (int64_t r = 0; r < rows; r++, S += EDGE, o += ld) {
@@ -153,7 +153,7 @@ static void forward_block(struct tc_cpu *x, const struct shape *s, const struct 
                                .a_row = s->ld, .a_col = 1, .b = f->kt + kb * s->D * EDGE,
                                .ldb = EDGE, .c = f->S, .ldc = EDGE,
                                .tri = diagonal ? TC_TRI_N : TC_TRI_NONE });
-    soften(f->S, rows, cols, diagonal, f->max, f->sum, f->o, s->ld);
+    exp_scores(f->S, rows, cols, diagonal, f->max, f->sum, f->o, s->ld);
     x->tile(&(struct tc_tile){ .m = rows, .n = s->ld, .k = cols, .a = f->S, .a_row = EDGE,
                                .a_col = 1, .b = f->v + kb * EDGE * s->ld, .ldb = s->ld,
                                .c = f->o, .ldc = s->ld, .acc = true,
@@ -194,7 +194,7 @@ int tc_cpu_attn(struct tc_device *d, const struct tc_call *c)
 /* ---- backward ------------------------------------------------------------------------ */
 
 /* Of scores S and dP = dO V^T, both [rows][EDGE]: P = exp(S - lse), dS = P (dP - delta), each
- * in place; 0 where there is no pair. */
+ * in place; 0 for pairs that causality excludes. */
 TC_CLONES static void probabilities(float *S, float *dP, int64_t rows, int64_t cols,
                                     bool diagonal, const float *lse, const float *delta)
 {
@@ -270,7 +270,7 @@ static void backward_pack(const struct shape *s, const struct backward *b,
   memset(b->dq, 0, (size_t)(s->T * s->ld) * sizeof *b->dq);
 }
 
-/* Adds what query block qb and key block kb give to dq, dk and dv. */
+/* Adds the contributions of query block qb and key block kb to dq, dk and dv. */
 static void backward_block(struct tc_cpu *x, const struct shape *s, const struct backward *b,
                            int64_t qb, int64_t kb)
 {

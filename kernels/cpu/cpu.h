@@ -1,14 +1,14 @@
-/* cpu.h - private to the `cpu` device: what its kernels share. Include it first in cpu_*.c.
+/* cpu.h - private to the `cpu` device: shared by its kernels. Include it first.
  *
- * Loops are split over threads in blocks whose borders depend on shapes alone, and sums of
- * blocks are added in order: results have the same bits for every number of threads. (Products
+ * Loops are split over threads in blocks whose bounds depend only on shapes, and sums of
+ * blocks are added in order: results are bit-identical for any number of threads. (Products
  * are oneDNN's.) SIMD: a function marked TC_CLONES is compiled for several instruction sets
- * and chosen when the program is loaded; OpenMP regions stay outside of such functions, since
+ * and selected when the program is loaded; OpenMP regions stay outside of such functions, since
  * their bodies are not cloned. bf16 goes through fp32 buffers of TC_BLOCK elements. */
 #ifndef TC_CPU_H
 #define TC_CPU_H
 
-/* Contraction gives fused multiply-adds in strict C modes; no loop here looks at FP flags.
+/* Contraction gives fused multiply-adds in strict C modes; no loop here uses FP flags.
  * Before the first function, since functions of different modes are not inlined. */
 #if defined __GNUC__ && !defined __clang__
 #pragma GCC optimize("fp-contract=fast", "no-trapping-math")
@@ -24,17 +24,17 @@
 #define TC_CLONES
 #endif
 
-enum { TC_BLOCK = 1024 };      /* elements worked on at once: a buffer of one stays in L1 */
+enum { TC_BLOCK = 1024 };      /* elements per block: a buffer of one block stays in L1 */
 
 struct tc_tile;
 struct tc_cpu {                /* tc_device.priv */
   void (*tile)(const struct tc_tile *t);
-  bool bf16;                   /* the CPU multiplies bf16 */
+  bool bf16;                   /* the CPU has bf16 products */
   struct tc_dnnl *dnnl;
 };
 static inline struct tc_cpu *tc_cpu_of(struct tc_device *d) { return d->priv; }
 
-/* Threads for so many elements of work: one if starting others would cost more. */
+/* Number of threads for `elems` elements: one if starting others would cost more. */
 static inline int tc_cpu_threads(const struct tc_device *d, int64_t elems)
 {
   return elems < 8192 ? 1 : d->threads;
@@ -45,7 +45,7 @@ static inline int tc_cpu_threads(const struct tc_device *d, int64_t elems)
 void tc_cpu_from_bf16(float *y, const uint16_t *x, int64_t n);
 void tc_cpu_to_bf16(uint16_t *y, const float *x, int64_t n);
 
-/* n elements of v from i on: where they are, or converted into buf[n]. */
+/* n elements of v from i on: a pointer to them, or converted into buf[n]. */
 static inline const float *tc_cpu_in(const struct tc_view *v, int64_t i, int64_t n, float *buf)
 {
   if (v->dtype == TC_F32) return (const float *)v->data + i;
@@ -53,7 +53,7 @@ static inline const float *tc_cpu_in(const struct tc_view *v, int64_t i, int64_t
   tc_cpu_from_bf16(buf, (const uint16_t *)v->data + i, n);
   return buf;
 }
-/* Where to write them: in place, or into buf; then tc_cpu_put. With acc, buf has the old. */
+/* Where to write them: in place, or into buf; then tc_cpu_put. With acc, buf has the old values. */
 static inline float *tc_cpu_out(const struct tc_view *v, int64_t i, int64_t n, float *buf,
                                 bool acc)
 {
@@ -81,7 +81,7 @@ void tc_cpu_accum(float *y, const float *x, int64_t n, bool acc);
 
 /* ---- sums over rows, in a fixed order -------------------------------------------------- */
 
-/* Row blocks that a sum over so many rows is cut into: 8 rows at least, 64 blocks at most. */
+/* Number of row blocks for a sum over rows: at least 8 rows each, at most 64 blocks. */
 static inline int64_t tc_cpu_row_blocks(int64_t rows)
 {
   return TC_MAX(1, TC_MIN(64, rows / 8));
@@ -92,8 +92,8 @@ void tc_cpu_sum_parts(struct tc_device *d, const struct tc_view *out, bool acc,
 
 /* ---- small products for attention (tile.c) ------------------------------------------ */
 
-/* Parts of the product that are zero or not wanted, where A or C is a block on the diagonal.
- * r is a row of C: only columns <= r of it matter; A's row r is 0 after k = r; A's row r is 0
+/* Parts of the product that are zero or not needed, if A or C is a block on the diagonal.
+ * N: only columns <= r of row r of C are needed; K_UPTO: A's row r is 0 after k = r; K_FROM: A's row r is 0
  * before k = r. */
 enum tc_tri { TC_TRI_NONE, TC_TRI_N, TC_TRI_K_UPTO, TC_TRI_K_FROM };
 

@@ -1,4 +1,4 @@
-/* device.c - the `cpu` device: memory, the table of its kernels, and helpers they share. */
+/* device.c - the `cpu` device: memory, the table of its kernels, and shared helpers. */
 #include "kernels/cpu/cpu.h"
 
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static int cpu_open(struct tc_device *d, struct tc_err *err)
   x->tile = tc_cpu_tile_pick();
 #if defined __x86_64__
   __builtin_cpu_init();
-  x->bf16 = __builtin_cpu_supports("avx512bf16");        /* what has AMX has this, too */
+  x->bf16 = __builtin_cpu_supports("avx512bf16");        /* CPUs with AMX have this, too */
 #endif
   int rc = tc_dnnl_new(&x->dnnl, err);
   if (rc < 0) {
@@ -71,7 +71,7 @@ static void cpu_close(struct tc_device *d)
   d->priv = NULL;
 }
 
-/* Touched by the threads that will work on it, each a contiguous piece. */
+/* First touched by the threads that will use it, each one a contiguous piece. */
 static void *cpu_alloc(struct tc_device *d, int64_t bytes)
 {
   const int64_t piece = 1 << 21;

@@ -1,15 +1,15 @@
-/* dnnl.c - products by oneDNN's matmul primitive; the only file that knows oneDNN, and the
- * only one that knows that its C API changed in 3.0 (TC_DNNL_V3, set by configure).
+/* dnnl.c - products by oneDNN's matmul primitive; the only file that uses oneDNN, and the
+ * only one that depends on the change of its C API in 3.0 (TC_DNNL_V3, set by configure).
  *
  * Bias and accumulation are part of the primitive. Primitives and memory objects are made in
  * prepare; run only sets pointers. The scratchpad is the device's, so a plan made on one thread
  * may run on another. Types that oneDNN does not multiply fast here (bf16 without AVX512_BF16
- * or AMX, mixed types) go through fp32 copies in scratch: right, and slower.
+ * or AMX, mixed types) go through fp32 copies in scratch: correct, but slower.
  *
  * Measured, oneDNN 2.6.3, AVX2, GF/s fp32 of the primitive / of dnnl_sgemm, one thread:
  *   m 2048 n 1536 k 384  x W^T  95 / 91      m 1536 n 384 k 2048  dy^T x  91 / 90
  *   m 2048 n 384 k 1536  dy W   92 / 92      m 50304 n 768 k 512  dy^T x  95 / 93
- * and the same with two: one way is enough, and the primitive has the bias. */
+ * and equal with two threads: so only the primitive is used, which includes the bias. */
 #include "kernels/cpu/cpu.h"
 
 #include <dnnl.h>
@@ -117,7 +117,7 @@ struct plan {
   dnnl_primitive_desc_t pd;
   dnnl_primitive_t prim;
   dnnl_memory_t mem[SLOTS];
-  bool via_f32;                  /* operands that are not fp32 are copied to scratch as such */
+  bool via_f32;                  /* operands of other types are copied to scratch as fp32 */
   int64_t at[SLOTS], bytes;      /* of the copies and the scratchpad: offsets, sum */
 };
 
@@ -144,7 +144,7 @@ static bool is_reference(dnnl_primitive_desc_t pd)
   return strncmp(name, "ref", 3) == 0;
 }
 
-/* The primitive's description with operands as they are, or all fp32. */
+/* The primitive's description with operands of their own types, or all fp32. */
 static bool describe(struct tc_device *d, const struct tc_call *c, bool f32,
                      dnnl_primitive_desc_t *pd)
 {
@@ -168,7 +168,7 @@ static bool describe(struct tc_device *d, const struct tc_call *c, bool f32,
   return good;
 }
 
-/* Fills the plan but for its primitive and memory objects. False: oneDNN refuses. */
+/* Fills the plan except its primitive and memory objects. False: oneDNN does not support it. */
 static bool plan_init(struct plan *p, struct tc_device *d, const struct tc_call *c)
 {
   bool all_f32 = true;
@@ -177,7 +177,7 @@ static bool plan_init(struct plan *p, struct tc_device *d, const struct tc_call 
     const struct tc_view *v = slot_view(c, s);
     if (v) all_f32 = all_f32 && v->dtype == TC_F32;
   }
-  /* The thread count of the calling thread is what oneDNN plans for. */
+  /* oneDNN plans for the thread count of the calling thread. */
   omp_set_num_threads(d->threads);
   if (all_f32 || tc_cpu_of(d)->bf16) {
     if (describe(d, c, false, &p->pd) && (all_f32 || !is_reference(p->pd))) goto sizes;

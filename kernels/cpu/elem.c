@@ -1,12 +1,12 @@
 /* elem.c - kernels that work element by element, and biases.
  *
- * One driver walks blocks of TC_BLOCK elements as fp32; an op is a function of one block. */
+ * One driver iterates over blocks of TC_BLOCK elements as fp32; an op is a function of one block. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 
 #include <string.h>
 
-/* y[n] from a[n] and, where the op has it, b[n]; y may be a or b. */
+/* Computes y[n] from a[n] and, if the op has it, b[n]; y may be a or b. */
 typedef void block_fn(float *y, const float *a, const float *b, int64_t n);
 
 static int each_block(struct tc_device *d, const struct tc_call *c, block_fn *fn)
@@ -45,7 +45,7 @@ TC_CLONES static void gelu_bwd(float *dx, const float *dy, const float *x, int64
   for (int64_t i = 0; i < n; i++) {
     float v = x[i], q = v * v, u = GELU_C * v * (1.f + 0.044715f * q);
     float e = tc_expf(-u), s = 1.f / (1.f + e);
-    /* Where 1 - s loses digits s is next to 1, and the term too small to matter. */
+    /* If 1 - s loses digits, s is close to 1 and the term is negligible. */
     float slope = s * (1.f - s);
     float du = GELU_C * (1.f + 3.f * 0.044715f * q);
     dx[i] = dy[i] * (s + v * slope * du);
@@ -152,8 +152,8 @@ static int64_t next_global(const struct tc_view *v, int64_t i, int64_t before)
   return before >= 0 && i % last != 0 ? before + 1 : tc_view_global(v, i);
 }
 
-/* tc_uniform(seed, a, b, first + i) >= p for a run of elements, tc_philox written out so that
- * it becomes vector code. */
+/* tc_uniform(seed, a, b, first + i) >= p for a run of elements, with tc_philox inlined so that
+ * it is vectorised. */
 struct stream { uint64_t seed; uint32_t a, b; float p, scale; };
 
 TC_CLONES static void drop_run(float *y, const float *x, int64_t n, const struct stream *s,
@@ -193,7 +193,7 @@ int tc_cpu_dropout(struct tc_device *d, const struct tc_call *c)
     int64_t n = TC_MIN(TC_BLOCK, y->elems - i), run;
     const float *x = tc_cpu_in(&c->in[0], i, n, a);
     float *py = tc_cpu_out(y, i, n, out, false);
-    for (int64_t j = 0; j < n; j += run) {       /* along a row the global index counts up */
+    for (int64_t j = 0; j < n; j += run) {       /* along a row the global index is consecutive */
       run = TC_MIN(n - j, last - (i + j) % last);
       drop_run(py + j, x + j, run, &s, (uint64_t)tc_view_global(y, i + j));
     }

@@ -1,4 +1,4 @@
-/* embed.c - token and position embeddings. Rows of C elements, in chunks of TC_BLOCK. */
+/* embed.c - token and position embeddings. Rows of C elements, in tiles of TC_BLOCK. */
 #include "kernels/cpu/cpu.h"
 
 #include <string.h>
@@ -43,8 +43,8 @@ int tc_cpu_embed(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
-/* For each row of the block the tokens that name it, in order: first[v] and next[n], -1 at the
- * end; head[n] says that n is the first of its row. */
+/* For each row of the block a list of the tokens that refer to it, in order: first[v] and next[n], -1 at the
+ * end; head[n]: n is the first of its row. */
 struct chains { int32_t *next; uint8_t *head; };
 
 static struct chains make_chains(const struct tc_call *c)
@@ -74,7 +74,7 @@ int64_t tc_cpu_embed_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 }
 
 /* A row's sum is one task: it adds in the order of the tokens, and rounds once. Rows are also
- * cut in columns, since some tokens are frequent. */
+ * divided by columns, since some tokens are frequent. */
 int tc_cpu_embed_bwd(struct tc_device *d, const struct tc_call *c)
 {
   enum { WIDTH = 256 };

@@ -1,11 +1,11 @@
 /* head.c - the loss head: x[N,V] may be a block of the vocabulary that starts at x.off[1];
- * columns at or past k[0] (padding) don't count. Rows are walked in chunks of TC_BLOCK. */
+ * columns at or past k[0] (padding) don't count. Rows are processed in tiles of TC_BLOCK. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 
 #include <string.h>
 
-static int64_t live_columns(const struct tc_call *c, const struct tc_view *x)
+static int64_t unpadded_columns(const struct tc_call *c, const struct tc_view *x)
 {
   return TC_MAX(0, TC_MIN(x->dim[1], c->k[0] - x->off[1]));
 }
@@ -44,7 +44,7 @@ TC_CLONES static void scaled_exp(float *y, const float *x, int64_t n, float m, f
 int tc_cpu_rowmax(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0];
-  const int64_t N = x->dim[0], V = x->dim[1], live = live_columns(c, x);
+  const int64_t N = x->dim[0], V = x->dim[1], live = unpadded_columns(c, x);
   float *out = tc_cpu_f32(&c->out[0]);
 #pragma omp parallel for num_threads(tc_cpu_threads(d, N * V)) schedule(static)
   for (int64_t n = 0; n < N; n++) {
@@ -61,7 +61,7 @@ int tc_cpu_rowmax(struct tc_device *d, const struct tc_call *c)
 int tc_cpu_sumexp(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0];
-  const int64_t N = x->dim[0], V = x->dim[1], live = live_columns(c, x);
+  const int64_t N = x->dim[0], V = x->dim[1], live = unpadded_columns(c, x);
   const float *m = tc_cpu_f32(&c->in[1]);
   float *out = tc_cpu_f32(&c->out[0]);
 #pragma omp parallel for num_threads(tc_cpu_threads(d, N * V)) schedule(static)
@@ -80,7 +80,7 @@ int tc_cpu_sumexp(struct tc_device *d, const struct tc_call *c)
 int tc_cpu_sumexp_bwd(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0], *y = &c->out[0];
-  const int64_t N = x->dim[0], V = x->dim[1], live = live_columns(c, x);
+  const int64_t N = x->dim[0], V = x->dim[1], live = unpadded_columns(c, x);
   const float *m = tc_cpu_f32(&c->in[1]), *ds = tc_cpu_f32(&c->in[2]);
 #pragma omp parallel for num_threads(tc_cpu_threads(d, N * V)) schedule(static)
   for (int64_t n = 0; n < N; n++) {

@@ -1,7 +1,7 @@
 /* math.h - exp, sigmoid and square root that compilers can vectorise. Include cpu.h first.
  *
- * Branch-free, so a loop over them under `omp simd` becomes vector code; libm's may set errno
- * and can't. NaN goes through: every comparison with it is false and leaves it. */
+ * They are branch-free, so that a loop over them under `omp simd` is vectorised; libm's may set errno
+ * and can't be. NaN is propagated: every comparison with it is false. */
 #ifndef TC_CPU_MATH_H
 #define TC_CPU_MATH_H
 

@@ -7,7 +7,7 @@
 #include <omp.h>
 #include <string.h>
 
-/* Terms that are summed in fp32; wider rows sum those sums in fp64. */
+/* The number of terms that are summed in fp32; the sums of a wider row are added in fp64. */
 enum { RUN = 2048 };
 
 /* y[C], *mean, *rstd from x[C]. */
@@ -65,7 +65,7 @@ TC_CLONES static void norm_row_bwd(const struct norm_grad *a, int64_t C)
   }
 }
 
-/* Scratch: two rows for g and b, then three rows a thread; rows start on cache lines. */
+/* Scratch: two rows for g and b, then three rows per thread; rows start on cache lines. */
 static int64_t row_stride(int64_t C)
 {
   return tc_round_up(C, 16);

@@ -10,7 +10,7 @@ TC_CLONES static float sum_squares(const float *x, int64_t n)
   return sum;
 }
 
-/* One partial sum (double) a block of an input. */
+/* One partial sum (double) per block of an input. */
 int64_t tc_cpu_sqnorm_scratch(struct tc_device *d, const struct tc_call *c)
 {
   (void)d;
@@ -69,7 +69,7 @@ TC_CLONES static void adamw_block(const struct moments *p, const struct adamw *a
 }
 
 /* Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019, as in
- * torch.optim.AdamW; the constants of a step are made in double. */
+ * torch.optim.AdamW; the constants of a step are computed in double. */
 int tc_cpu_adamw(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_runtime *rt = c->rt;

@@ -1,7 +1,7 @@
 /* tile.c - products of small matrices that are in L1 or L2, for attention.
  *
- * A tile of MR rows x two vectors of C stays in registers while k runs; the vectors are GCC's,
- * so one text serves every instruction set: 4 floats (any machine), 8 (AVX2), 16 (AVX-512).
+ * A tile of MR rows x two vectors of C stays in registers during the loop over k; the vectors are GCC's,
+ * so that one source serves every instruction set: 4 floats (any machine), 8 (AVX2), 16 (AVX-512).
  * B's and C's rows are padded to a multiple of 16 columns, so there are no column tails. */
 #include "kernels/cpu/cpu.h"
 

@@ -1,7 +1,7 @@
-/* attn.cu - causal attention: which kernel, and what backward needs beforehand.
+/* attn.cu - causal attention: chooses the kernel, and prepares backward.
  *
- * bf16 with a head size that tensor cores take goes to attn_fwd.cu and attn_bwd.cu, all
- * else to attn_plain.cu. */
+ * bf16 with a head size that suits tensor cores uses attn_fwd.cu and attn_bwd.cu, all
+ * other calls attn_plain.cu. */
 #include "kernels/cuda/dev.h"
 
 /* A grid's y and z are heads and sequences. */

@@ -1,13 +1,13 @@
 /* attn_bwd.cu - causal attention on tensor cores, backward, without atomics: the same kernel
  * twice, once for queries, once for keys and values.
  *
- * A block of 4 warps owns 64 rows of a head and walks the other rows in tiles of BN; a warp owns
+ * A block of 4 warps owns 64 rows of a head and iterates over the other rows in tiles of BN; a warp owns
  * 16. With (X1, X2) the own rows and (Y1, Y2) the others', both make
  *   S = X1 Y1^T, dP = X2 Y2^T, P = exp(scale S - lse), dS = P (dP - delta)
  * and      queries: X = (q, dy), Y = (k, v):  dq = scale dS Y1
  *             keys: X = (k, v), Y = (q, dy):  dk = scale dS Y1, dv = P Y2
- * (for keys S and the others are transposed, which changes nothing here but who has which lse).
- * The scores are made twice; in return each sum is one warp's, in a fixed order. */
+ * (for keys S and the others are transposed, which here only changes which rows the lse belongs to).
+ * The scores are computed twice; in return each sum is computed by one warp, in a fixed order. */
 #include "kernels/cuda/dev.h"
 #include "kernels/cuda/ptx.h"
 
@@ -55,10 +55,10 @@ static __device__ __forceinline__ void add_product(float acc[D / 8][4], const fl
   }
 }
 
-/* What a tile of other rows needs: Y1, Y2, and for keys the queries' lse (as a power of 2) and
+/* Loads a tile of other rows: Y1, Y2, and for keys the queries' lse (as a power of 2) and
  * delta (past the end an infinite lse: P is 0). */
 template <int D, int BN, bool KV>
-static __device__ __forceinline__ void fetch(uint16_t *y, float *stat, const struct tc_attn &a,
+static __device__ __forceinline__ void load_tile(uint16_t *y, float *stat, const struct tc_attn &a,
                                              const uint16_t *y1, const uint16_t *y2, int64_t t0,
                                              int64_t n0, int64_t h)
 {
@@ -96,7 +96,7 @@ static __device__ __forceinline__ void weigh(float S[BN / 8][4], float dP[BN / 8
     }
 }
 
-/* acc of this lane's rows, times f, to out[T][stride]. */
+/* Writes acc of this lane's rows, times f, to out[T][stride]. */
 template <int D>
 static __device__ __forceinline__ void put_rows(uint16_t *out, int64_t stride,
                                                 const float acc[D / 8][4], float f, int64_t own,
@@ -148,14 +148,14 @@ static __global__ void __launch_bounds__(THREADS, KV && D == 128 ? 2 : 3) backwa
   }
   tc_tile_fetch<D, ROWS, THREADS>(x, KV ? qkv + D : qkv, r0, a.T, wide);
   tc_tile_fetch<D, ROWS, THREADS>(x + OWN, KV ? qkv + 2 * D : dy, r0, a.T, KV ? wide : narrow);
-  fetch<D, BN, KV>(y, stat, a, y1, y2, (int64_t)begin * BN, n0, h);
+  load_tile<D, BN, KV>(y, stat, a, y1, y2, (int64_t)begin * BN, n0, h);
   for (int t = begin; t < end; t++) {
     const int turn = (t - begin) % 2;
     const uint16_t *now = y + turn * 2 * TILE;
     tc_copies_wait<0>();
-    __syncthreads();                             /* all have this tile, none needs the last */
+    __syncthreads();                             /* all threads have this tile, none needs the previous one */
     if (t + 1 < end)
-      fetch<D, BN, KV>(y + (turn ^ 1) * 2 * TILE, stat + (turn ^ 1) * 2 * BN, a, y1, y2,
+      load_tile<D, BN, KV>(y + (turn ^ 1) * 2 * TILE, stat + (turn ^ 1) * 2 * BN, a, y1, y2,
                        (int64_t)(t + 1) * BN, n0, h);
     product<D, BN>(S, x, w * 16, now, lane);
     product<D, BN>(dP, x + OWN, w * 16, now + TILE, lane);

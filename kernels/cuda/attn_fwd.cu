@@ -1,10 +1,10 @@
 /* attn_fwd.cu - causal attention on tensor cores, forward, as in Dao, "FlashAttention-2",
- * ICLR 2024: of the scores only a block exists at a time.
+ * ICLR 2024: only one block of scores exists at a time.
  *
  * A block of 4 warps has 64 MT queries of one head; a warp 16 MT of them, whose q and output
- * stay in registers. Tiles of 64 keys and values come through shared memory, the next one while
- * this one is used. Scores become probabilities where the product left them, which is where
- * the next product wants them. Sums are fp32; nothing crosses warps. */
+ * stay in registers. Tiles of 64 keys and values are loaded into shared memory, the next one while
+ * this one is used. Scores become probabilities in the registers of the product, which is where
+ * the next product needs them. Sums are fp32; no sum spans warps. */
 #include "kernels/cuda/dev.h"
 #include "kernels/cuda/ptx.h"
 
@@ -62,10 +62,10 @@ static __device__ __forceinline__ void values(float O[MT][D / 8][4], const float
   }
 }
 
-/* Scores become exp(scale (S - max so far)); O and the sums shrink where a maximum grew. A lane
+/* Scores become exp(scale (S - max so far)); O and the sums are rescaled where a maximum has grown. A lane
  * has rows g and g + 8 of each 16; four lanes share a row, `sum` is a lane's own part. */
 template <int D, int MT>
-static __device__ __forceinline__ void soften(float S[MT][BN / 8][4], float O[MT][D / 8][4],
+static __device__ __forceinline__ void exp_scores(float S[MT][BN / 8][4], float O[MT][D / 8][4],
                                               float max[MT][2], float sum[MT][2], float scale_log2)
 {
 #pragma unroll
@@ -97,7 +97,7 @@ static __device__ __forceinline__ void soften(float S[MT][BN / 8][4], float O[MT
     }
 }
 
-/* y and lse of this lane's rows that are there. */
+/* Writes y and lse of this lane's rows, if they exist. */
 template <int D, int MT>
 static __device__ __forceinline__ void finish(const struct tc_attn &a, float O[MT][D / 8][4],
                                               const float max[MT][2], float sum[MT][2], int64_t n0,
@@ -155,7 +155,7 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) forwa
   for (int t = 0; t < tiles; t++) {
     const uint16_t *k = memory + t % 2 * 2 * TILE;
     tc_copies_wait<0>();
-    __syncthreads();                             /* all have this tile, none needs the last */
+    __syncthreads();                             /* all threads have this tile, none needs the previous one */
     if (t + 1 < tiles) {
       uint16_t *next = memory + (t + 1) % 2 * 2 * TILE;
       tc_tile_fetch<D, BN, THREADS>(next, qkv + D, (int64_t)(t + 1) * BN, a.T, stride);
@@ -174,7 +174,7 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) forwa
             if (n * 8 + lane % 4 * 2 + i % 2 > ahead + m * 16 + lane / 4 + i / 2 * 8)
               S[m][n][i] = -INFINITY;
     }
-    soften<D, MT>(S, O, max, sum, a.scale * TC_LOG2_E);
+    exp_scores<D, MT>(S, O, max, sum, a.scale * TC_LOG2_E);
     values<D, MT>(O, S, k + TILE, lane);
   }
   finish<D, MT>(a, O, max, sum, n0, h, first, lane);

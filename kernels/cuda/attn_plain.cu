@@ -1,9 +1,9 @@
-/* attn_plain.cu - causal attention in fp32 arithmetic: fp32, and head sizes that tensor cores
- * don't take. By blocks of keys with a running maximum, as attn_fwd.cu.
+/* attn_plain.cu - causal attention in fp32 arithmetic: for fp32, and for head sizes that do not suit tensor
+ * cores. By blocks of keys with a running maximum, like attn_fwd.cu.
  *
- * A warp owns one row: a query, or for the gradients of k and v a key. The block walks the
+ * A warp owns one row: a query or, for the gradients of k and v, a key. The block iterates over the
  * other rows in tiles of 32, in shared memory: first a lane has one of them, for its score; then
- * a lane has columns, for the sums. No sum crosses warps. */
+ * a lane has columns, for the sums. No sum spans warps. */
 #include "kernels/cuda/dev.h"
 
 enum { WARPS = 8, TILE = 32, COLS = 8 };         /* COLS * 32: the largest head */
@@ -27,7 +27,7 @@ static size_t shared_bytes(int64_t D)
   return (size_t)(WARPS * 2 * D + 2 * TILE * (D + 1) + WARPS * 2 * TILE + 2 * TILE) * sizeof(float);
 }
 
-/* Where in x[N,H,3,D] or x[N,H,D] (e < 0) token n's row begins. */
+/* The index in x[N,H,3,D] or x[N,H,D] (e < 0) at which token n's row begins. */
 static __device__ __forceinline__ int64_t row_at(const struct tc_attn &a, int64_t n, int64_t h,
                                                  int e)
 {
@@ -35,7 +35,7 @@ static __device__ __forceinline__ int64_t row_at(const struct tc_attn &a, int64_
 }
 
 /* A tile of rows [t0, t0 + TILE) of the sequence, 0 past its end. */
-static __device__ void fetch(float *tile, const struct tc_attn &a, struct tc_arr x, int e,
+static __device__ void load_tile(float *tile, const struct tc_attn &a, struct tc_arr x, int e,
                              int64_t n0, int64_t h, int64_t t0)
 {
   const int D = (int)a.D;
@@ -75,8 +75,8 @@ static __global__ void __launch_bounds__(WARPS * 32) forward(struct tc_attn a)
   for (int j = lane; j < D; j += 32) own[j] = q < a.T ? tc_get(a.qkv, row_at(a, n, h, 0) + j) : 0.f;
   for (int64_t k0 = 0; k0 < TC_MIN(first + WARPS, a.T); k0 += TILE) {
     __syncthreads();
-    fetch(s.tile, a, a.qkv, 1, n0, h, k0);
-    fetch(tile_v, a, a.qkv, 2, n0, h, k0);
+    load_tile(s.tile, a, a.qkv, 1, n0, h, k0);
+    load_tile(tile_v, a, a.qkv, 2, n0, h, k0);
     __syncthreads();
     float score = dot(own, s.tile + lane * (D + 1), D) * a.scale;
     if (k0 + lane > q) score = -INFINITY;
@@ -119,9 +119,9 @@ template <bool KV> static __global__ void __launch_bounds__(WARPS * 32) backward
   const int64_t begin = KV ? first / TILE * TILE : 0, end = KV ? a.T : TC_MIN(first + WARPS, a.T);
   for (int64_t t0 = begin; t0 < end; t0 += TILE) {
     __syncthreads();
-    fetch(s.tile, a, a.qkv, KV ? 0 : 1, n0, h, t0);
-    if (KV) fetch(tile2, a, a.dy, -1, n0, h, t0);
-    else fetch(tile2, a, a.qkv, 2, n0, h, t0);
+    load_tile(s.tile, a, a.qkv, KV ? 0 : 1, n0, h, t0);
+    if (KV) load_tile(tile2, a, a.dy, -1, n0, h, t0);
+    else load_tile(tile2, a, a.qkv, 2, n0, h, t0);
     if (w == 0) {
       const int64_t at = (n0 + t0 + lane) * a.H + h;
       s.stat[lane] = t0 + lane < a.T ? a.lse[at] : 0.f;

@@ -1,36 +1,36 @@
-/* clock.cu - times of the GPU's own: events in the stream of the kernels, by number. They are
- * made as they are needed and kept. CUDA counts in half microseconds. */
+/* clock.cu - timing on the GPU: numbered events in the stream of the kernels. They are
+ * created on demand and reused. CUDA's resolution is half a microsecond. */
 #include "kernels/cuda/dev.h"
 
 enum { MOST = 1 << 16, CHUNK = 256 };
 
-struct tc_stamps {
+struct tc_events {
   cudaEvent_t *event[MOST / CHUNK];              /* [CHUNK] each */
   int32_t made, n;
 };
 
-void tc_cuda_stamps_free(struct tc_device *d)
+void tc_cuda_events_free(struct tc_device *d)
 {
-  struct tc_stamps *x = tc_cuda_of(d)->stamps;
+  struct tc_events *x = tc_cuda_of(d)->events;
   if (!x) return;
   for (int32_t i = 0; i < x->made; i++) cudaEventDestroy(x->event[i / CHUNK][i % CHUNK]);
   for (int32_t i = 0; i < MOST / CHUNK; i++) free(x->event[i]);
   free(x);
-  tc_cuda_of(d)->stamps = NULL;
+  tc_cuda_of(d)->events = NULL;
 }
 
-static cudaEvent_t *event_at(struct tc_stamps *x, int32_t i)
+static cudaEvent_t *event_at(struct tc_events *x, int32_t i)
 {
   cudaEvent_t **chunk = &x->event[i / CHUNK];
   if (!*chunk) *chunk = (cudaEvent_t *)tc_calloc(CHUNK, sizeof **chunk);
   return &(*chunk)[i % CHUNK];
 }
 
-static int32_t stamp(struct tc_device *d)
+static int32_t record_event(struct tc_device *d)
 {
   struct tc_cuda *c = tc_cuda_of(d);
-  if (!c->stamps) c->stamps = (struct tc_stamps *)tc_calloc(1, sizeof *c->stamps);
-  struct tc_stamps *x = c->stamps;
+  if (!c->events) c->events = (struct tc_events *)tc_calloc(1, sizeof *c->events);
+  struct tc_events *x = c->events;
   if (x->n == MOST) return -1;
   cudaError_t e = cudaSuccess;
   cudaEvent_t *at = event_at(x, x->n);
@@ -39,23 +39,23 @@ static int32_t stamp(struct tc_device *d)
     x->made += e == cudaSuccess;
   }
   if (e == cudaSuccess) e = cudaEventRecord(*at, c->stream);
-  return tc_cuda_said(d, e, "a time stamp") < 0 ? -1 : x->n++;
+  return tc_cuda_check(d, e, "a timing event") < 0 ? -1 : x->n++;
 }
 
-static int64_t lapse(struct tc_device *d, int32_t from, int32_t to)
+static int64_t interval(struct tc_device *d, int32_t from, int32_t to)
 {
-  struct tc_stamps *x = tc_cuda_of(d)->stamps;
+  struct tc_events *x = tc_cuda_of(d)->events;
   float ms = 0;
   if (from < 0 || to < 0) return 0;
   TC_ASSERT(x && from < x->n && to < x->n);
-  if (tc_cuda_said(d, cudaEventElapsedTime(&ms, *event_at(x, from), *event_at(x, to)),
-                   "time stamps") < 0) return 0;
+  if (tc_cuda_check(d, cudaEventElapsedTime(&ms, *event_at(x, from), *event_at(x, to)),
+                   "timing events") < 0) return 0;
   return (int64_t)((double)ms * 1e6);
 }
 
 static void restart(struct tc_device *d)
 {
-  if (tc_cuda_of(d)->stamps) tc_cuda_of(d)->stamps->n = 0;
+  if (tc_cuda_of(d)->events) tc_cuda_of(d)->events->n = 0;
 }
 
-extern const struct tc_clock tc_cuda_clock = { stamp, lapse, restart };
+extern const struct tc_clock tc_cuda_clock = { record_event, interval, restart };

@@ -1,9 +1,9 @@
-/* copy.cu - copies beside the kernels: a stream for each direction, and events.
+/* copy.cu - asynchronous copies: a stream for each direction, and events.
  *
- * A copy waits for an event of the kernels' stream, which stands for all that was called before;
- * an event of its own stands for its end. Events are used in turn: a later copy of the same
- * direction ends later, so that waiting for an event that was taken over is waiting for too much,
- * never for too little. A copy's number holds its direction: odd ones come to the host. */
+ * A copy waits for an event in the kernels' stream, recorded after all earlier calls; another event
+ * is recorded at its end. Events are reused in turn: a later copy in the same
+ * direction ends later, so waiting for an event that was reused waits for too much,
+ * never for too little. A copy's number encodes its direction: odd ones go to the host. */
 #include "kernels/cuda/dev.h"
 
 enum { EVENTS = 64, IN = 0, OUT = 1 };
@@ -12,7 +12,7 @@ struct tc_copies {
   cudaStream_t stream[2];
   cudaEvent_t before, done[2][EVENTS];
   int64_t n[2];
-  int failed;                    /* a copy was not begun: its event says nothing */
+  int failed;                    /* a copy could not be started: its event is invalid */
 };
 
 int tc_cuda_copies_new(struct tc_device *d)
@@ -25,7 +25,7 @@ int tc_cuda_copies_new(struct tc_device *d)
     for (int i = 0; i < EVENTS && e == cudaSuccess; i++)
       e = cudaEventCreateWithFlags(&x->done[way][i], cudaEventDisableTiming);
   }
-  return tc_cuda_said(d, e, "streams for copies");
+  return tc_cuda_check(d, e, "streams for copies");
 }
 
 void tc_cuda_copies_free(struct tc_device *d)
@@ -49,7 +49,7 @@ void tc_cuda_copies_sync(struct tc_device *d)
 {
   const struct tc_copies *x = tc_cuda_of(d)->copies;
   for (int way = 0; way < 2; way++)
-    tc_cuda_said(d, cudaStreamSynchronize(x->stream[way]), "copies under way");
+    tc_cuda_check(d, cudaStreamSynchronize(x->stream[way]), "copies in flight");
 }
 
 int64_t tc_cuda_copy_begin(struct tc_device *d, void *dst, const void *src, int64_t bytes)
@@ -62,7 +62,7 @@ int64_t tc_cuda_copy_begin(struct tc_device *d, void *dst, const void *src, int6
     e = cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDefault, x->stream[way]);
   const int64_t n = ++x->n[way];
   if (e == cudaSuccess) e = cudaEventRecord(x->done[way][n % EVENTS], x->stream[way]);
-  if (tc_cuda_said(d, e, "copy beside the kernels") < 0)
+  if (tc_cuda_check(d, e, "asynchronous copy") < 0)
     __atomic_store_n(&x->failed, 1, __ATOMIC_RELEASE);
   return 2 * n + way;
 }
@@ -70,12 +70,12 @@ int64_t tc_cuda_copy_begin(struct tc_device *d, void *dst, const void *src, int6
 void tc_cuda_copy_order(struct tc_device *d, int64_t copy)
 {
   const struct tc_copies *x = tc_cuda_of(d)->copies;
-  tc_cuda_said(d, cudaStreamWaitEvent(tc_stream(d), x->done[copy % 2][copy / 2 % EVENTS], 0),
-               "copy beside the kernels");
+  tc_cuda_check(d, cudaStreamWaitEvent(tc_stream(d), x->done[copy % 2][copy / 2 % EVENTS], 0),
+               "asynchronous copy");
 }
 
-/* Another thread may be here: the device's own error is not touched, and the thread's GPU, which is
- * the first of all until it is set, must be ours before CUDA makes a context for it. */
+/* May be called by another thread: the device's own error is not changed, and the thread's current GPU, which is
+ * GPU 0 until it is set, must be set before CUDA creates a context for it. */
 int tc_cuda_copy_wait(struct tc_device *d, int64_t copy)
 {
   const struct tc_copies *x = tc_cuda_of(d)->copies;

@@ -1,13 +1,13 @@
-/* dev.h - private to the `cuda` device: what its kernels share. Include it first in
+/* dev.h - private to the `cuda` device: shared by its kernels. Include it first in
  * cuda_*.cu.
  *
  * The same sources run on a GPU and, compiled as C++ with the headers of tests/emu in place of
- * CUDA's (TC_EMU), on a CPU. What differs is here and in ptx.h, nowhere else.
+ * CUDA's (TC_EMU), on a CPU. All differences are in this file and in ptx.h.
  *
- * A tensor is fp32 or bf16, known at run time (tc_arr): one branch that all threads take alike
- * costs nothing beside the memory, and each kernel exists once. Threads work on 8 neighbours:
- * 16 bytes of bf16, twice 16 of fp32; `wide` says that addresses and rows allow that. Sums are
- * made in an order that shapes give: grids never depend on the GPU, and nothing is atomic. */
+ * A tensor is fp32 or bf16, known at run time (tc_arr): one branch that is uniform over threads
+ * costs nothing compared with memory access, and each kernel exists once. Threads process 8 neighbours:
+ * 16 bytes of bf16, twice 16 of fp32; `wide` means that addresses and rows allow that. Sums are
+ * computed in an order that depends on shapes: grids never depend on the GPU, and nothing is atomic. */
 #ifndef TC_CUDA_DEV_H
 #define TC_CUDA_DEV_H
 
@@ -25,7 +25,7 @@ extern "C" {
 
 #define TC_LOG2_E 1.44269504088896341f      /* exp(x) = exp2(x log2 e) */
 
-/* struct tc_runtime as kernels take it, in device memory: a captured call finds there what is true
+/* struct tc_runtime for kernels, in device memory: a captured call reads there the values that are valid
  * when it runs. */
 struct tc_now {
   uint64_t seed, step;
@@ -35,16 +35,16 @@ struct tc_now {
 };
 
 struct tc_lt;
-struct tc_stamps;
+struct tc_events;
 struct tc_cuda {                 /* tc_device.priv */
   int index;                     /* of the GPU, among those this process may see */
   cudaStream_t stream;           /* kernels, and copies that are in order with them */
-  struct tc_copies *copies;      /* copy.cu: the others */
+  struct tc_copies *copies;      /* copy.cu: asynchronous copies */
   struct tc_lt *lt;              /* gemm.cu */
-  struct tc_stamps *stamps;      /* clock.cu */
-  struct tc_now now, *now_at;    /* what is at now_at; in device memory */
+  struct tc_events *events;      /* clock.cu */
+  struct tc_now now, *now_at;    /* the value of *now_at, which is in device memory */
   bool capturing;
-  cudaError_t error;             /* the first that was seen; none is forgotten */
+  cudaError_t error;             /* the first error, kept until it is reported */
   const char *where;
   char name[64];
 };
@@ -63,19 +63,19 @@ bool tc_cuda_is_host(const void *p);
 
 /* clock.cu */
 extern const struct tc_clock tc_cuda_clock;
-void tc_cuda_stamps_free(struct tc_device *d);
+void tc_cuda_events_free(struct tc_device *d);
 /* capture.cu */
 extern const struct tc_capture tc_cuda_capture;
 int tc_cuda_now_new(struct tc_device *d);
 void tc_cuda_now_free(struct tc_device *d);
-/* Where kernels that are launched next find this. */
+/* The address from which kernels that are launched next read it. */
 const struct tc_now *tc_cuda_now(struct tc_device *d, const struct tc_runtime *rt);
 
-/* 0, or TC_EUSER and the error kept for tc_device_ops.check. */
-int tc_cuda_said(struct tc_device *d, cudaError_t e, const char *where);
+/* Returns 0, or TC_EUSER, and keeps the error for tc_device_ops.check. */
+int tc_cuda_check(struct tc_device *d, cudaError_t e, const char *where);
 static inline int tc_cuda_launched(struct tc_device *d, const char *where)
 {
-  return tc_cuda_said(d, cudaGetLastError(), where);
+  return tc_cuda_check(d, cudaGetLastError(), where);
 }
 
 #ifdef TC_EMU
@@ -187,7 +187,7 @@ static __device__ __forceinline__ void tc_put8(struct tc_arr a, int64_t i, const
   }
 }
 
-/* Elements i .. i+7 of which n (< 1: none) are there; the others are 0. */
+/* Elements i .. i+7, of which n exist (< 1: none); the others are 0. */
 static __device__ __forceinline__ void tc_load(float x[8], struct tc_arr a, int64_t i, int64_t n,
                                                bool wide)
 {
@@ -237,7 +237,7 @@ static __device__ __forceinline__ float tc_warp_max(float x)
   return x;
 }
 
-/* Over a one-dimensional block of up to 1024 threads in whole warps; every thread gets it. May be
+/* Over a one-dimensional block of up to 1024 threads in whole warps; every thread gets the result. May be
  * called again after a __syncthreads. */
 static __device__ double tc_block_sum(double x)
 {
@@ -260,7 +260,7 @@ static __device__ float tc_block_max(float x)
   return x;
 }
 
-/* Blocks for n things, so many a block. */
+/* Number of blocks for n items, `each` per block. */
 static inline dim3 tc_blocks(int64_t n, int64_t each)
 {
   return dim3((unsigned)TC_MAX(1, TC_MIN(tc_ceil_div(n, each), (int64_t)0x7fffffff)));
@@ -282,7 +282,7 @@ tc_cuda_size_fn tc_cuda_embed_bwd_scratch;
 /* head.cu */
 tc_cuda_fn tc_cuda_rowmax, tc_cuda_sumexp, tc_cuda_sumexp_bwd, tc_cuda_pick, tc_cuda_pick_bwd;
 tc_cuda_fn tc_cuda_nll, tc_cuda_nll_bwd, tc_cuda_sum;
-/* xent.cu: cross-entropy, forward or backward, as one; see there. */
+/* xent.cu: fused cross-entropy, forward or backward; see there. */
 bool tc_cuda_can_xent(const struct tc_call *const *part, int n);
 int tc_cuda_xent(struct tc_device *d, const struct tc_call *const *part, int n);
 /* optim.cu */

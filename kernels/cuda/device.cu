@@ -1,9 +1,9 @@
 /* device.cu - the `cuda` device: a GPU, its memory and its one stream, and the table of its
- * kernels; what the program loads (module.c).
+ * kernels; the module that the program loads (module.c).
  *
  * Kernels and copies run on one stream in the order of the calls, so none has to wait for
- * another; a copy that the host has a part in is waited for, but for those of copy.cu. The first error is kept until it is
- * asked for. C++, but nothing of its library: the module needs cudart and cuBLASLt alone. */
+ * another; a copy with host memory is waited for, except those of copy.cu. The first error is kept until
+ * it is queried. C++, but without its library: the module needs only cudart and cuBLASLt. */
 #include "kernels/cuda/dev.h"
 
 #include <stdarg.h>
@@ -46,7 +46,7 @@ extern "C" const char *tc_dtype_name(int dtype)
 
 /* ---- errors -------------------------------------------------------------------------------- */
 
-int tc_cuda_said(struct tc_device *d, cudaError_t e, const char *where)
+int tc_cuda_check(struct tc_device *d, cudaError_t e, const char *where)
 {
   struct tc_cuda *x = tc_cuda_of(d);
   if (e == cudaSuccess) return 0;
@@ -57,7 +57,7 @@ int tc_cuda_said(struct tc_device *d, cudaError_t e, const char *where)
 static int cuda_check(struct tc_device *d, struct tc_err *err)
 {
   struct tc_cuda *x = tc_cuda_of(d);
-  tc_cuda_said(d, cudaGetLastError(), "an earlier call");
+  tc_cuda_check(d, cudaGetLastError(), "an earlier call");
   if (x->error == cudaSuccess) return 0;
   return tc_fail(err, TC_EUSER, "device cuda: GPU %d (%s), %s: %s", x->index, x->name, x->where,
                  cudaGetErrorString(x->error));
@@ -74,7 +74,7 @@ static void cuda_close(struct tc_device *d)
     tc_cuda_lt_free(d);
     tc_cuda_copies_free(d);
     tc_cuda_now_free(d);
-    tc_cuda_stamps_free(d);
+    tc_cuda_events_free(d);
     cudaStreamDestroy(x->stream);
   }
   free(x);
@@ -128,7 +128,7 @@ static int cuda_open(struct tc_device *d, struct tc_err *err)
 
 static void cuda_sync(struct tc_device *d)
 {
-  tc_cuda_said(d, cudaStreamSynchronize(tc_stream(d)), "kernels under way");
+  tc_cuda_check(d, cudaStreamSynchronize(tc_stream(d)), "kernels in flight");
 }
 
 /* Not the GPU's own: the stream must end before the host goes on. */
@@ -143,7 +143,7 @@ bool tc_cuda_is_host(const void *p)
 static void cuda_fill(struct tc_device *d, void *p, int byte, int64_t bytes)
 {
   if (!tc_cuda_is_host(p)) {
-    tc_cuda_said(d, cudaMemsetAsync(p, byte, (size_t)bytes, tc_stream(d)), "fill");
+    tc_cuda_check(d, cudaMemsetAsync(p, byte, (size_t)bytes, tc_stream(d)), "fill");
     return;
   }
   cuda_sync(d);
@@ -167,13 +167,13 @@ static void cuda_free(struct tc_device *d, void *p, int64_t bytes)
   (void)bytes;
   cuda_sync(d);
   tc_cuda_copies_sync(d);
-  tc_cuda_said(d, cudaFree(p), "free");
+  tc_cuda_check(d, cudaFree(p), "free");
 }
 
 static void cuda_copy(struct tc_device *d, void *dst, const void *src, int64_t bytes)
 {
   if (bytes <= 0 || dst == src) return;
-  tc_cuda_said(d, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDefault, tc_stream(d)),
+  tc_cuda_check(d, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDefault, tc_stream(d)),
                "copy");
   if (tc_cuda_is_host(dst) || tc_cuda_is_host(src)) cuda_sync(d);
 }
@@ -186,7 +186,7 @@ static void cuda_copy_rows(struct tc_device *d, void *dst, int64_t dst_step, con
     cuda_copy(d, dst, src, row_bytes * rows);
     return;
   }
-  tc_cuda_said(d, cudaMemcpy2DAsync(dst, (size_t)dst_step, src, (size_t)src_step, (size_t)row_bytes,
+  tc_cuda_check(d, cudaMemcpy2DAsync(dst, (size_t)dst_step, src, (size_t)src_step, (size_t)row_bytes,
                                     (size_t)rows, cudaMemcpyDefault, tc_stream(d)), "copy of rows");
   if (tc_cuda_is_host(dst) || tc_cuda_is_host(src)) cuda_sync(d);
 }
@@ -204,13 +204,13 @@ static void cuda_host_free(struct tc_device *d, void *p)
 {
   if (!p) return;
   tc_cuda_copies_sync(d);
-  tc_cuda_said(d, cudaFreeHost(p), "free of host memory");
+  tc_cuda_check(d, cudaFreeHost(p), "free of host memory");
 }
 
 static void cuda_memory(struct tc_device *d, int64_t *free_bytes, int64_t *total_bytes)
 {
   size_t left = 0, total = 0;
-  tc_cuda_said(d, cudaMemGetInfo(&left, &total), "memory");
+  tc_cuda_check(d, cudaMemGetInfo(&left, &total), "memory");
   *free_bytes = (int64_t)left;
   *total_bytes = (int64_t)total;
 }

@@ -1,7 +1,7 @@
-/* elem.cu - element by element: one kernel, told what to do by a functor.
+/* elem.cu - elementwise ops: one kernel with a functor per op.
  *
- * A thread has 8 neighbours. A functor is told where they begin, then asked for one after the
- * other, so that what depends on position (bias, random numbers) counts up and divides once. */
+ * A thread has 8 neighbours. A functor gets their first index, then computes one after the
+ * other, so that index computations (bias, random numbers) count up and divide only once. */
 #include "kernels/cuda/dev.h"
 
 enum { THREADS = 256 };
@@ -131,7 +131,7 @@ int tc_cuda_bias(struct tc_device *d, const struct tc_call *c)
 
 /* ---- random numbers by the global element ------------------------------------------------- */
 
-/* tc_view_global of counted-up elements. Dimensions are filled up with 1 in front, so that loops
+/* tc_view_global of consecutive elements. Dimensions are padded with 1 in front, so that loops
  * have a fixed length; `flat`: the box is one run of the global tensor from `first` on. */
 struct place {
   int64_t dim[TC_DIMS], off[TC_DIMS], global[TC_DIMS], first, i, at, left;

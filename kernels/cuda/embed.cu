@@ -1,11 +1,11 @@
 /* embed.cu - token and position embeddings, and their gradients without atomics on floats.
  *
- * The gradient of a row of the table is the sum of dy over the tokens that name it. The tokens
+ * The gradient of a row of the table is the sum of dy over the tokens that refer to it. The tokens
  * are sorted by row, equal ones in their order: (1) in chunks of 1024, how many equal ones are
- * before each; (2) one block walks the chunks and adds what earlier chunks had; (3) it sums up
- * where each row's tokens begin; (4) every token goes to its place. Then (5) each piece of PIECE
+ * before each; (2) one block adds, chunk by chunk, the counts of earlier chunks; (3) it computes
+ * where each row's tokens begin; (4) every token is written to its position. Then (5) each piece of PIECE
  * sorted tokens is summed; rows that begin and end inside it are written, the two that may
- * reach over its ends go to scratch, and (6) are joined in order. */
+ * extend past its ends go to scratch, and (6) are added in order. */
 #include "kernels/cuda/dev.h"
 
 enum { THREADS = 128, CHUNK = 1024, PIECE = 32 };
@@ -73,7 +73,7 @@ static __global__ void __launch_bounds__(CHUNK) rank_in_chunk(struct sorted s)
   if (n < s.N) s.rank[n] = before | (after == 0 ? INT32_MIN : 0);
 }
 
-/* One block. Sums up count[V] exclusively. */
+/* One block. Exclusive prefix sum of count[V]. */
 static __device__ void scan(const struct sorted &s)
 {
   __shared__ int32_t warp_sum[32], carry;
@@ -128,7 +128,7 @@ static __global__ void __launch_bounds__(CHUNK) put_in_order(struct sorted s)
 
 /* ---- the gradient: summing ---------------------------------------------------------------- */
 
-/* A block: PIECE sorted tokens, 8 columns a thread. dw's rows are there: 0, or to be added to. */
+/* A block: PIECE sorted tokens, 8 columns per thread. dw's rows are initialised: 0, or added to. */
 static __global__ void __launch_bounds__(THREADS)
 sum_pieces(struct sorted s, struct tc_arr dw, struct tc_arr dy, bool wide)
 {
@@ -173,7 +173,7 @@ join_pieces(struct sorted s, struct tc_arr dw, bool wide)
   tc_add_to(dw, v * C + j, C - j, wide, true, sum);
 }
 
-/* Where things lie in scratch; returns its bytes. */
+/* The layout of scratch; returns its bytes. */
 static int64_t carve(struct sorted *s, const struct tc_call *c)
 {
   const struct tc_view *w = &c->out[0];
@@ -208,9 +208,9 @@ int tc_cuda_embed_bwd(struct tc_device *d, const struct tc_call *c)
   cudaError_t e = cudaSuccess;
   if (!(c->acc & 1) && w->elems)
     e = cudaMemsetAsync(w->data, 0, (size_t)w->elems * tc_dtype_bytes(w->dtype), stream);
-  if (s.N == 0 || s.V == 0) return tc_cuda_said(d, e, "embed_bwd");
+  if (s.N == 0 || s.V == 0) return tc_cuda_check(d, e, "embed_bwd");
   if (e == cudaSuccess) e = cudaMemsetAsync(s.count, 0, (size_t)s.V * 4, stream);
-  if (e != cudaSuccess) return tc_cuda_said(d, e, "embed_bwd");
+  if (e != cudaSuccess) return tc_cuda_check(d, e, "embed_bwd");
   const dim3 chunks = tc_blocks(s.N, CHUNK), grid = row_grid(tc_ceil_div(s.N, PIECE), s.C);
   const bool wide = tc_wide(s.C, w, dy, NULL);
   TC_LAUNCH(rank_in_chunk, chunks, dim3(CHUNK), 0, stream, s);

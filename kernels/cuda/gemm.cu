@@ -1,7 +1,7 @@
-/* gemm.cu - products by cuBLASLt; the only file that knows it.
+/* gemm.cu - products by cuBLASLt; the only file that uses it.
  *
  * The library is column-major: a row-major matrix is its transpose there, so C = op(A) op(B) is
- * asked as C^T = op(B)^T op(A)^T, B first. The bias is an epilogue where the library takes its
+ * requested as C^T = op(B)^T op(A)^T, B first. The bias is an epilogue if the library supports its
  * type (that of C) and has one for the shape, else a kernel after the product. fp32 is fp32, unless
  * the device's tf32 is set.
  *
@@ -9,14 +9,14 @@
  *   matmul, gelu       the product is written as well (the library's "aux"): backward reads it
  *   matmul, gelu_bwd   aux is gelu's input; the product alone is not written
  *   bias_bwd, matmul   the sum over the rows of A that the product reads transposed. The library
- *                      writes it; where it is to be added, it goes by the scratch
- * The library's GELU is the tanh form, as ours, of an exactness that it does not state: it is taken
- * for bf16 and TF32, not for fp32. It wants aux aligned to 16 bytes in rows of a multiple of 8,
- * and for gradients more than one term a sum (not all of its versions support one). Where it has
+ *                      writes it; if it must be added, it is written to scratch first
+ * The library's GELU is the tanh form, as ours, with an undocumented precision: it is used
+ * for bf16 and TF32, not for fp32. It needs aux aligned to 16 bytes in rows of a multiple of 8,
+ * and for gradients more than one term per sum (not all of its versions support one). If it has
  * no such product, or one that leaves too much of the GPU idle, the executor runs the parts one by
- * one; where it has one and then refuses to run it, that is done here, from then on without asking.
+ * one; if it has one but then fails to run it, the parts are run here, from then on without trying.
  *
- * What the heuristics choose is kept per shape, types, epilogue and alignment for the life of the
+ * The choice of the heuristics is cached per shape, types, epilogue and alignment for the lifetime of the
  * device. A sum that is split over k is added in fp32 in the workspace, in a fixed order: the same
  * bits every time. The workspace is the call's scratch. */
 #include "kernels/cuda/dev.h"
@@ -111,7 +111,7 @@ static bool set_epilogue(struct plan *p)
   const struct key *k = &p->key;
   const cublasLtEpilogue_t e = named[k->epilogue];
   const cudaDataType_t out = type_of(k->out);
-  /* The heuristics want addresses, and may look at how they are aligned. */
+  /* The heuristics need addresses, since they may depend on their alignment. */
   const uintptr_t somewhere = 256 + (k->narrow ? tc_dtype_bytes(k->out) : 0);
   const bool bias = k->epilogue == BIAS || k->epilogue == GELU_BIAS || k->epilogue == BIAS_BWD;
   const bool aux = k->epilogue >= GELU && k->epilogue <= GELU_BWD;
@@ -178,7 +178,7 @@ static bool choose(struct tc_lt *x, struct plan *p)
   return true;
 }
 
-/* The plan of a key; made if it is new. NULL: the library has none. */
+/* The plan of a key; created if it is new. NULL: the library has none. */
 static struct plan *plan_of(struct tc_device *d, const struct key *key, bool narrow)
 {
   struct tc_lt *x = tc_cuda_of(d)->lt;
@@ -196,7 +196,7 @@ static struct plan *plan_of(struct tc_device *d, const struct key *key, bool nar
 
 static bool nothing(const struct tc_call *c) { return c->gemm.m == 0 || c->gemm.n == 0; }
 
-/* The plan for x's addresses. Where the library has none with the bias, x loses it. */
+/* The plan for x's addresses. If the library has none with the bias, the bias is removed from x. */
 static struct plan *plan_for(struct tc_device *d, struct product *x)
 {
   const uintptr_t bits = (uintptr_t)x->a | (uintptr_t)x->b | (uintptr_t)x->y | (uintptr_t)x->bias;
@@ -207,7 +207,7 @@ static struct plan *plan_for(struct tc_device *d, struct product *x)
   return plan_for(d, x);
 }
 
-/* Every plan that plan_for may turn to is there after this: a view's address may be a narrow one. */
+/* Creates every plan that plan_for may need, since a view's address may have a smaller alignment. */
 int64_t tc_cuda_matmul_scratch(struct tc_device *d, const struct tc_call *c)
 {
   const struct product x = product_of(c);
@@ -250,11 +250,11 @@ static cublasStatus_t launch(struct tc_device *d, struct plan *p, const struct p
 static int multiply(struct tc_device *d, struct product *x, void *workspace)
 {
   struct plan *p = plan_for(d, x);
-  if (!p) return tc_cuda_said(d, cudaErrorInvalidValue, "matmul: no plan");
+  if (!p) return tc_cuda_check(d, cudaErrorInvalidValue, "matmul: no plan");
   const cublasStatus_t rc = launch(d, p, x, workspace);
   if (rc == CUBLAS_STATUS_SUCCESS) return 0;
-  tc_cuda_launched(d, "matmul");                 /* CUDA's own error, if there is one, says more */
-  return tc_cuda_said(d, cudaErrorUnknown, cublasLtGetStatusName(rc));
+  tc_cuda_launched(d, "matmul");                 /* CUDA's own error, if there is one, is more precise */
+  return tc_cuda_check(d, cudaErrorUnknown, cublasLtGetStatusName(rc));
 }
 
 /* y[i] += b[i mod cols]. */
@@ -270,7 +270,7 @@ int tc_cuda_matmul(struct tc_device *d, const struct tc_call *c)
   if (nothing(c)) return 0;
   struct product x = product_of(c);
   TC_TRY(multiply(d, &x, c->scratch));
-  if (c->n_in > 2 && !x.bias)                    /* the library does not take it */
+  if (c->n_in > 2 && !x.bias)                    /* the library does not support it */
     TC_LAUNCH(add_bias, tc_blocks(c->out[0].elems, THREADS), dim3(THREADS), 0, tc_stream(d),
               tc_arr_of(&c->out[0]), tc_arr_of(&c->in[2]), c->out[0].elems, c->gemm.n);
   return tc_cuda_launched(d, "matmul");
@@ -278,7 +278,7 @@ int tc_cuda_matmul(struct tc_device *d, const struct tc_call *c)
 
 /* ---- joined calls -------------------------------------------------------------------------- */
 
-/* The product of two joined calls; false if they are none. */
+/* The product of two joined calls; false if they can't be one. */
 static bool product_of_two(const struct tc_call *const *part, struct product *x)
 {
   const struct tc_call *one = part[0], *two = part[1];
@@ -304,7 +304,7 @@ static bool product_of_two(const struct tc_call *const *part, struct product *x)
 
 static bool to_add(const struct tc_call *c) { return c->op == TC_OP_BIAS_BWD && (c->acc & 1); }
 
-/* How much of the GPU is busy while a product runs: its last wave is as long as a full one. */
+/* The fraction of the GPU that is busy during a product: its last wave is as long as a full one. */
 static float busy(const struct plan *p) { return p->waves > 0 ? p->waves / ceilf(p->waves) : 1; }
 
 /* The sums come with products that are not split over k: few, long blocks where the weight is
@@ -329,7 +329,7 @@ bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part
   return p && pays(d, &x, p);
 }
 
-/* The workspace, then room for the sums that are to be added. */
+/* The workspace, then space for sums that are added afterwards. */
 static int64_t sums_at(const struct plan *p) { return tc_round_up((int64_t)p->workspace_bytes, 256); }
 
 /* Enough for the parts one by one, too. */

@@ -1,5 +1,5 @@
 /* head.cu - the loss head: x[N,V] may be a block of the vocabulary that starts at x.off[1];
- * columns at or past k[0] (padding) don't count. A block has a row. */
+ * columns at or past k[0] (padding) don't count. One block per row. */
 #include "kernels/cuda/dev.h"
 
 enum { THREADS = 256, SPAN = THREADS * 8, COLUMN_BLOCKS = 16 };

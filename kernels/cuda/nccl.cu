@@ -1,24 +1,24 @@
-/* nccl.cu - collectives of NCCL for src/comm/nccl.c: what one call of a communicator is in
- * NCCL's calls, and the streams and events around it.
+/* nccl.cu - collectives of NCCL for src/comm/nccl.c: the NCCL calls of one call of a communicator,
+ * and the streams and events around them.
  *
- * libnccl is opened when a communicator is first asked for, not linked with: the module must load,
- * and one GPU or run.comm = mpi must work, where it isn't installed. The header alone is needed to
- * build; without it (no TC_NCCL) the module has no collectives and says so.
+ * libnccl is opened when a communicator is first requested, and not linked: the module must load,
+ * and one GPU or run.comm = mpi must work, where it isn't installed. Only the header is needed to
+ * build; without it (no TC_NCCL) the module has no collectives and reports that.
  *
  * Invariants:
  * - each communicator has a stream of its own; `begin` of a slot is recorded on the device's
  *   stream, and this stream waits for it; `end` on this stream, after the transfer;
- * - NCCL never blocks (config.blocking = 0): a call under way is asked for (`ready`), and `end` is
+ * - NCCL never blocks (config.blocking = 0): a call in progress is polled (`ready`), and `end` is
  *   recorded only when the work is known to be in the stream;
- * - calls on the NCCL communicator are under `lock`, since the thread that watches asks for
+ * - calls on the NCCL communicator are protected by `lock`, since the worker thread polls for
  *   errors while the device's thread starts the next transfer; nccl is NULL once it was aborted;
  * - ncclCommAbort waits for the communicator's own kernels, also in one that does not block; such a
- *   kernel may stand behind another communicator's, which is cut off next. So it has a thread, which
- *   is waited for CUT_MS at most, and without end only by `free`;
- * - each call first chooses its GPU where it may come from a thread of its own: CUDA would give such
+ *   kernel may be queued behind another communicator's, which is aborted next. So it has a thread, which
+ *   is waited for at most CUT_MS, and without a limit only by `free`;
+ * - each call first sets its GPU if another thread may make it: CUDA would give such
  *   a thread GPU 0, and take half a GB there for it;
- * - a part whose blocks are all alike is NCCL's own collective; one that hangs over is grouped
- *   reductions or broadcasts, one a block. */
+ * - a part with equal blocks is NCCL's own collective; one with a shorter last block is grouped
+ *   reductions or broadcasts, one per block. */
 #include "kernels/cuda/dev.h"
 
 extern "C" {
@@ -52,8 +52,8 @@ struct library {
 
 enum { OLDEST = 21400 };                         /* 2.14: communicators that don't block */
 
-/* $TERCIO_NCCL and nothing else if it is set; else $NCCL_HOME/lib, then where the loader looks. pip, Spack and
- * EasyBuild put the library where the loader does not. err says what was tried. */
+/* $TERCIO_NCCL and nothing else if it is set; else $NCCL_HOME/lib, then the loader's search path. pip, Spack and
+ * EasyBuild install the library outside of it. err lists what was tried. */
 static void *find_library(const char *name, struct tc_err *err)
 {
   const char *file = getenv("TERCIO_NCCL"), *home = getenv("NCCL_HOME");
@@ -71,13 +71,13 @@ static void *find_library(const char *name, struct tc_err *err)
   }
   tc_fail(err, TC_EUSER, "NCCL can't be loaded: %s%s%s; %s, or set run.comm = mpi", why[0],
           n > 1 ? "; " : "", n > 1 ? why[1] : "",
-          only ? "TERCIO_NCCL is to be the path of libnccl.so.2"
+          only ? "TERCIO_NCCL must be the path of libnccl.so.2"
                : "install it, name the library with TERCIO_NCCL or the folder above its lib with "
                  "NCCL_HOME, or add its folder to LD_LIBRARY_PATH");
   return NULL;
 }
 
-/* A library that was opened once is found again, at no cost; it stays open. */
+/* dlopen of a library that is open already is cheap; it stays open. */
 static int open_library(struct library *l, struct tc_err *err)
 {
 #ifdef TC_EMU
@@ -113,7 +113,7 @@ struct tc_nccl {
   pthread_mutex_t lock;
   cudaStream_t stream;
   cudaEvent_t begin[TC_NCCL_SLOTS], end[TC_NCCL_SLOTS];
-  float *word;                                   /* what a barrier reduces */
+  float *word;                                   /* the operand of a barrier */
   /* Of the one call of abort that found nccl; free is called after abort, in the order of a lock of
    * the caller's. */
   ncclComm_t dying;                              /* what `cutter` aborts */
@@ -199,8 +199,8 @@ static void nccl_abort(struct tc_nccl *c)
   for (int ms = 0; ms < CUT_MS && !__atomic_load_n(&c->cut, __ATOMIC_ACQUIRE); ms++) sleep_ms();
 }
 
-/* Where all is done NCCL takes leave of the members, which must not last; else, or if it does, it
- * is cut off. */
+/* If all is done, NCCL finalises with the members, within a limit; else, or beyond that, it
+ * is aborted. */
 static void take_leave(struct tc_nccl *c)
 {
   ncclResult_t r = ncclInProgress, now = ncclInProgress;
@@ -268,7 +268,7 @@ static int nccl_join(struct tc_nccl **out, void *device, const void *id, int coo
     if (r != ncclSuccess && r != ncclInProgress) {
       c->nccl = NULL;
       rc = tc_fail(err, TC_EUSER, "NCCL can't join: %s (NCCL_DEBUG=WARN says more); or set "
-                   "run.comm = mpi", c->lib.GetErrorString(r));   /* no peer's fault: they wait */
+                   "run.comm = mpi", c->lib.GetErrorString(r));  /* not a failure of peers, which wait */
     }
   }
   if (rc < 0) nccl_free(c, false);
@@ -284,7 +284,7 @@ static ncclDataType_t type_of(int dtype)
        : dtype == TC_F64 ? ncclFloat64 : dtype == TC_I32 ? ncclInt32 : ncclUint8;
 }
 
-/* What the functions below say for one part. */
+/* The arguments of the functions below, for one part. */
 struct part {
   struct tc_nccl *c;
   const struct tc_coll_args *a;
@@ -306,7 +306,7 @@ static size_t len_of(const struct part *x, int i)
 {
   return (size_t)(first_of(x, i + 1) - first_of(x, i));
 }
-/* Calls of a communicator that doesn't block may say either. */
+/* Calls of a non-blocking communicator may return either. */
 static bool went(ncclResult_t r) { return r == ncclSuccess || r == ncclInProgress; }
 static bool even(const struct part *x) { return x->p->count == x->p->block * x->c->size; }
 
@@ -383,7 +383,7 @@ static ncclResult_t start_part(const struct part *x)
   case TC_ALL_REDUCE: return c->lib.AllReduce(x->src, x->dst, n, x->type, x->red, c->nccl, c->stream);
   case TC_REDUCE_SCATTER: return reduce_scatter(x);
   case TC_ALL_GATHER: return all_gather(x);
-  case TC_BROADCAST:                             /* the root's dst is not there to be written */
+  case TC_BROADCAST:                             /* the root's dst must not be written */
     return c->lib.Broadcast(x->src, c->coord == root ? (char *)x->src : x->dst, n, x->type, root,
                             c->nccl, c->stream);
   case TC_REDUCE:
@@ -416,7 +416,7 @@ static ncclResult_t start_parts(struct tc_nccl *c, const struct tc_coll_args *a)
 
 static int aborted(struct tc_err *err)
 {
-  return tc_fail(err, TC_EPEER, "NCCL was cut off after an earlier failure");
+  return tc_fail(err, TC_EPEER, "NCCL was aborted after an earlier failure");
 }
 
 static int nccl_start(struct tc_nccl *c, const struct tc_coll_args *a, int slot, struct tc_err *err)
@@ -453,7 +453,7 @@ static int nccl_mark(struct tc_nccl *c, int slot, struct tc_err *err)
   return e == cudaSuccess ? 0 : cuda_failed(e, "a transfer's end", err);
 }
 
-static int nccl_land(struct tc_nccl *c, int slot, struct tc_err *err)
+static int nccl_wait_for(struct tc_nccl *c, int slot, struct tc_err *err)
 {
   const cudaError_t e = cudaStreamWaitEvent(tc_stream(c->d), c->end[slot], 0);
   return e == cudaSuccess ? 0 : cuda_failed(e, "waiting for a transfer", err);
@@ -465,7 +465,7 @@ static int nccl_test(struct tc_nccl *c, int slot, struct tc_err *err)
   const cudaError_t e = cudaEventQuery(c->end[slot]);
   if (e == cudaSuccess) return TC_NCCL_DONE;
   if (e != cudaErrorNotReady) return cuda_failed(e, "a transfer", err);
-  cudaGetLastError();                            /* "not ready" is no error that is to be found */
+  cudaGetLastError();                            /* clears "not ready", which is not an error */
   const int rc = nccl_ready(c, err);
   if (rc < 0) return rc;
   const bool begun = cudaEventQuery(c->begin[slot]) == cudaSuccess;
@@ -474,7 +474,7 @@ static int nccl_test(struct tc_nccl *c, int slot, struct tc_err *err)
 }
 
 extern "C" const struct tc_nccl_ops tc_cuda_nccl = {
-  nccl_look, nccl_id, nccl_join, nccl_ready, nccl_start, nccl_mark, nccl_land, nccl_test,
+  nccl_look, nccl_id, nccl_join, nccl_ready, nccl_start, nccl_mark, nccl_wait_for, nccl_test,
   nccl_abort, nccl_free
 };
 

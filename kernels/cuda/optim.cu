@@ -3,7 +3,7 @@
  * Norms and updates are of many tensors in one launch: a table of them is the kernel's argument (4
  * KB at most), and a block finds the tensor that it belongs to. A model has hundreds of small
  * tensors, whose launches one by one would take longer than their memory. How a tensor is cut into
- * blocks depends on its size alone: the same bits in any company. */
+ * blocks depends only on its size: results are bit-identical whatever the other tensors are. */
 #include "kernels/cuda/dev.h"
 
 enum { THREADS = 256, NORM_ELEMS = THREADS * 8 * 8, NORM_BLOCKS = 1024, SCALARS = 64 };
@@ -103,7 +103,7 @@ int tc_cuda_sqnorm(struct tc_device *d, const struct tc_call *c)
 
 struct scalars { const float *p[SCALARS]; int n; bool first, last; };
 
-/* One thread, so many scalars a launch. torch.nn.utils.clip_grad_norm_'s formula. */
+/* One thread; the scalars of a launch. torch.nn.utils.clip_grad_norm_'s formula. */
 static __global__ void clip(struct scalars x, double *sum, float *norm_out, float *scale_out,
                             const struct tc_now *now)
 {

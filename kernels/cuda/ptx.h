@@ -1,7 +1,7 @@
-/* ptx.h - private to the `cuda` device: instructions that CUDA C++ has no words for, each in
+/* ptx.h - private to the `cuda` device: instructions that CUDA C++ does not offer, each in
  * one function. tests/emu has them in C++, after the PTX manual's tables of which lane has what.
  *
- * bf16 travels as two in a 32-bit register, the one with the lower index in the lower half. */
+ * bf16 values are packed as two in a 32-bit register, the one with the lower index in the lower half. */
 #ifndef TC_CUDA_PTX_H
 #define TC_CUDA_PTX_H
 
@@ -41,7 +41,7 @@ static __device__ __forceinline__ uint32_t tc_shared_address(const void *p)
 }
 #endif
 
-/* Four 8x8 matrices from shared memory; lanes 8j..8j+7 bring the addresses of the rows of the
+/* Four 8x8 matrices from shared memory; lanes 8j..8j+7 give the addresses of the rows of the
  * j-th, each 16 bytes, aligned. */
 template <bool TRANS>
 static __device__ __forceinline__ void tc_ldmatrix(uint32_t r[4], const uint16_t *row)

@@ -3,7 +3,7 @@
  * Layer norm forward: a warp has a row, in registers where it fits. Backward: a block has rows
  * r, r + blocks, ...; a thread has columns, the same in all of them, and so keeps their part of
  * dg and db in registers. Sums over rows are made in two steps: a block's partial sums, then
- * those added in order. How many there are depends on the shape alone. */
+ * those added in order. Their number depends only on the shape. */
 #include "kernels/cuda/dev.h"
 
 /* ---- the second step ---------------------------------------------------------------------- */
@@ -87,7 +87,7 @@ int tc_cuda_bias_bwd(struct tc_device *d, const struct tc_call *c)
 
 enum { NORM_ROWS = 4 };                          /* warps, and so rows, of a block */
 
-/* Row n, 8 columns at a time: NV groups a lane in registers, or (NV = 0) read three times. */
+/* Row n, 8 columns at a time: NV groups per lane in registers, or (NV = 0) read three times. */
 template <int NV> static __global__ void __launch_bounds__(32 * NORM_ROWS)
 norm(struct tc_arr y, float *mean_out, float *rstd_out, struct tc_arr x, struct tc_arr g,
      struct tc_arr b, int64_t N, int64_t C, float eps, bool wide)
@@ -172,7 +172,7 @@ static __device__ __forceinline__ void row_sums(float s[2], const struct norm_gr
   }
 }
 
-/* NV groups of 8 columns a thread; ROWS rows at a time, whose sums are made together. Rows that are
+/* NV groups of 8 columns per thread; ROWS rows at a time, whose sums are computed together. Rows that are
  * wider than a block has registers for are several blocks' (grid.y): each has its columns, and
  * reads the others for the sums alone. So dx lies over neither dy nor x. */
 template <int NV, int ROWS, int THREADS> static __global__ void __launch_bounds__(THREADS)

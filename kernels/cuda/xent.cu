@@ -3,17 +3,17 @@
  *   [nll_bwd,] sumexp_bwd, pick_bwd     x is read once, its gradient written once
  * x may be a block of the vocabulary, with padding, as in head.cu.
  *
- * Forward, a block has a row. A thread keeps the largest that it met and the sum of exp(x - that),
- * and scales the sum when it meets a larger one; in the end all are scaled to the row's. (Milakov
+ * Forward, a block has a row. A thread keeps its largest x and the sum of exp(x - that),
+ * and rescales the sum when it finds a larger one; in the end all are rescaled to the row's. (Milakov
  * and Gimelshein, "Online normalizer calculation for softmax", 2018.) Backward, a block has 8
- * columns a thread, LOADS times. Both ask for LOADS times 16 bytes of bf16 (32 of fp32) before they
- * use the first, and know the type when they are compiled: with a branch between the loads, each
+ * columns per thread, LOADS times. Both load LOADS times 16 bytes of bf16 (32 of fp32) before they
+ * use the first, and have the type as a template argument: with a branch between the loads, each
  * would be waited for. */
 #include "kernels/cuda/dev.h"
 
 enum { FORWARD_THREADS = 512, BACKWARD_THREADS = 256, LOADS = 4 };
 
-/* exp(x), off by a relative |x| 2^-24 or so: of no weight where x <= 0 is far from 0. */
+/* exp(x), off by a relative |x| 2^-24 or so, which is negligible if x <= 0 is far from 0. */
 static __device__ __forceinline__ float quick_exp(float x) { return exp2f(x * TC_LOG2_E); }
 
 struct forward {
@@ -68,7 +68,7 @@ xent_forward(struct forward a)
     for (int k = 0; k < 8; k++) v[0][k] = j + k < a.live ? v[0][k] : -INFINITY;
     take_in<1>(&max, &sum, v);
   }
-  const int64_t at = target - a.first;           /* the target has come meanwhile */
+  const int64_t at = target - a.first;           /* the load of target has completed meanwhile */
   if (threadIdx.x == 0 && a.target && at >= 0 && at < a.V) picked = tc_get(x, row + at);
   const float high = tc_block_max(max);
   if (sum != 0.f) sum *= quick_exp(max - high);

@@ -1,6 +1,6 @@
 /* model.c - naive kernels of embedding, layer norm, products and attention.
  *
- * Attention recomputes a score whenever it needs one: slow, and nothing to get wrong. */
+ * Attention recomputes a score whenever it needs one, which is slow but simple. */
 #include "kernels/ref/ref.h"
 
 #include <math.h>
@@ -176,7 +176,7 @@ int tc_ref_attn(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
-/* Of token n as query and token m as key: the probability and the score's gradient. */
+/* The probability and the score's gradient, for token n as query and token m as key. */
 static void attn_pair(const struct tc_call *c, int64_t n, int64_t m, int64_t h, double *p,
                       double *ds)
 {

@@ -1,5 +1,5 @@
 /* ref.h - private to the `ref` device: naive kernels that read and write any of fp32, bf16 and
- * fp64 as double. They are the oracle of the other devices: one loop nest an op, no blocking,
+ * fp64 as double. They are the reference for tests of the other devices: one loop nest per op, no blocking,
  * no threads, every sum in double in the order of the indices. */
 #ifndef TC_REF_H
 #define TC_REF_H
@@ -26,7 +26,7 @@ static inline void tc_ref_put(const struct tc_view *v, int64_t i, double x)
   }
 }
 
-/* Element i of output k: added to where the call says so. */
+/* Writes element i of output k, or adds to it if the call's acc bit is set. */
 static inline void tc_ref_out(const struct tc_call *c, int k, int64_t i, double x)
 {
   tc_ref_put(&c->out[k], i, c->acc >> k & 1 ? x + tc_ref_get(&c->out[k], i) : x);

@@ -1,10 +1,10 @@
-/* base.h - what every folder stands on; includes all of src/base.
+/* base.h - what every other folder uses; includes all of src/base.
  *
- * In and out: nothing here knows of tensors, ranks or files of the program. The files, in reading
+ * In and out: nothing here depends on tensors, ranks or the program's files. The files, in reading
  * order:
  *   err.h       status codes, error sentences, log lines, assertions
  *   arith.h     minimum, maximum, rounding up
- *   mem.h       memory that is always there, arrays that grow, pools
+ *   mem.h       allocation that never returns NULL, arrays that grow, pools
  *   text.h      strings: formatting, reading a file, sizes in words, "did you mean"
  *   dtype.h     element types
  *   hash.h      hashes of strings
@@ -32,8 +32,8 @@
 #include "src/base/text.h"
 #include "src/base/thread.h"
 
-/* The least compute capability of GPUs that Tercio runs on, times 10: those before multiply no
- * bf16. */
+/* The minimum compute capability of GPUs that Tercio supports, times 10: older ones have no bf16
+ * products. */
 enum { TC_CAPABILITY = 80 };
 
 #endif

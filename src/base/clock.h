@@ -8,7 +8,7 @@
 int64_t tc_now_ns(void);                          /* monotonic */
 void tc_sleep_ns(int64_t ns);
 
-/* Local. Now, in UTC, as ISO 8601 has it: "2024-05-31T12:34:56Z" into text[size]. */
+/* Local. The time of day in UTC, by ISO 8601: "2024-05-31T12:34:56Z" into text[size]. */
 void tc_iso_time(char *text, size_t size);
 
 #endif

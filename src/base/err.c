@@ -18,13 +18,13 @@ int tc_fail(struct tc_err *err, int status, const char *fmt, ...)
 {
   TC_ASSERT(status < 0);
   if (!err) return status;
-  /* By way of a buffer: the arguments may point into err->text. */
+  /* Formatted into a buffer first, since the arguments may point into err->text. */
   char text[sizeof err->text];
   va_list ap;
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
-  for (char *c = text; *c; c++)   /* names come from files: one line, and nothing for a terminal */
+  for (char *c = text; *c; c++)   /* names come from files: no line breaks, no terminal escapes */
     if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
   err->status = status;
   memcpy(err->text, text, sizeof text);
@@ -57,7 +57,7 @@ static void log_line(const char *kind, const char *fmt, va_list ap)
   int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, ap);
   if (m > 0) n = TC_MIN(n + m, (int)sizeof line - 2);
   line[n++] = '\n';
-  /* Nowhere to report a failure to: the next line may fare better. */
+  /* A failure to log can't be reported anywhere. */
   ssize_t unused = write(STDERR_FILENO, line, (size_t)n);
   (void)unused;
 }

@@ -1,7 +1,7 @@
 /* err.h - status codes, error sentences, log lines and assertions.
  *
  * A function that can fail returns 0 or a negative enum tc_status and writes one sentence
- * for the user into *err: what, where, what to do. The status is minus the exit status of
+ * for the user into *err: what is wrong, where, and what to do. The status is minus the exit status of
  * the command (see "Exit status" in tercio(1)). */
 #ifndef TC_ERR_H
 #define TC_ERR_H
@@ -22,7 +22,7 @@ enum tc_status {
 };
 
 struct tc_err {
-  int status;            /* the status last failed with */
+  int status;            /* of the last failure */
   char text[1000];       /* one sentence, no newline */
 };
 
@@ -33,7 +33,7 @@ int tc_fail(struct tc_err *err, int status, const char *fmt, ...)
 /* Local. Prints the sentence on stderr and returns the exit status (-err->status). */
 int tc_say_failure(const struct tc_err *err);
 
-/* Pass a failure on. */
+/* Returns the failure of `expr`, if it failed, from the calling function. */
 #define TC_TRY(expr) do { int tc_try_ = (expr); if (tc_try_ < 0) return tc_try_; } while (0)
 
 /* A bug, not an environment error: prints rank, file, line and aborts. */

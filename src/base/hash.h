@@ -1,6 +1,6 @@
 /* hash.h - FNV-1a (Fowler, Noll, Vo): hashes that are the same on every machine and in every build.
  *
- * What they are of is stored or agreed on by ranks, so these functions never change. */
+ * Hashes are stored in files and compared between ranks, so these functions must never change. */
 #ifndef TC_HASH_H
 #define TC_HASH_H
 

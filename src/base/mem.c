@@ -1,6 +1,6 @@
-/* mem.c - memory that is always there, and pools.
+/* mem.c - allocation that never returns NULL, and pools.
  *
- * A program that is out of host memory can do nothing useful: the process says so and ends. */
+ * A process that is out of host memory can't continue: it logs that and ends. */
 #include "src/base/mem.h"
 
 #include <stdint.h>
@@ -13,7 +13,7 @@
 
 _Noreturn void tc_out_of_memory(size_t bytes)
 {
-  tc_log("out of host memory: %zu bytes more could not be had (ulimit -v, or the job's memory)",
+  tc_log("out of host memory: %zu more bytes could not be allocated (ulimit -v, or the job's memory)",
          bytes);
   _exit(-TC_EUSER);
 }
@@ -91,7 +91,7 @@ void *tc_pool_alloc(struct tc_pool *p, size_t bytes)
   }
   struct pool_block *fresh = block_new(TC_MAX(bytes, (size_t)POOL_BLOCK_BYTES));
   fresh->used_bytes = bytes;
-  if (b && bytes > POOL_BLOCK_BYTES / 4) {   /* the room left in b stays of use */
+  if (b && bytes > POOL_BLOCK_BYTES / 4) {   /* the rest of b can still be used */
     fresh->next = b->next;
     b->next = fresh;
   } else {

@@ -1,4 +1,4 @@
-/* mem.h - memory that is always there, arrays that grow, pools whose memory is freed at once. */
+/* mem.h - allocation that never returns NULL, arrays that grow, pools whose memory is freed at once. */
 #ifndef TC_MEM_H
 #define TC_MEM_H
 
@@ -9,15 +9,15 @@ void *tc_malloc(size_t bytes);
 void *tc_calloc(size_t n, size_t bytes);
 void *tc_realloc(void *p, size_t bytes);
 char *tc_strdup(const char *s);
-/* Local. Says that so many bytes could not be had, and ends the process with status 2. */
+/* Local. Logs that `bytes` bytes could not be allocated, and ends the process with status 2. */
 _Noreturn void tc_out_of_memory(size_t bytes);
 
-/* Make room for one more element in a growing array. */
+/* Grows an array, so that it has space for one more element. */
 #define TC_GROW(arr, n, cap) do { if ((n) >= (cap)) { \
     (cap) = (cap) ? 2 * (cap) : 16; \
     (arr) = tc_realloc((arr), (size_t)(cap) * sizeof *(arr)); } } while (0)
 
-/* A pool: allocations that are freed together. Zeroed memory, aligned to 16. */
+/* A pool: allocations that are freed together. Memory is zeroed and aligned to 16 bytes. */
 struct tc_pool;
 struct tc_pool *tc_pool_new(void);
 void tc_pool_free(struct tc_pool *p);

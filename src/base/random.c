@@ -1,4 +1,4 @@
-/* random.c - random numbers that depend on their key and counter alone, and one for file names. */
+/* random.c - random numbers that depend only on key and counter, and one for file names. */
 #include "src/base/random.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ float tc_normal(uint64_t seed, uint32_t a, uint32_t b, uint64_t i)
 {
   uint32_t x[4];
   tc_philox(x, seed, i, (uint64_t)a << 32 | b);
-  /* In double, so that libm's last bit seldom reaches the float; u1 is in (0, 1]. */
+  /* In double, so that a difference in libm's last bit seldom changes the float; u1 is in (0, 1]. */
   double u1 = ((double)((uint64_t)x[0] << 21 | x[1] >> 11) + 1) * 0x1p-53;
   double u2 = (double)((uint64_t)x[2] << 21 | x[3] >> 11) * 0x1p-53;
   return (float)(sqrt(-2 * log(u1)) * cos(6.283185307179586476925 * u2));

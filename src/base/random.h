@@ -1,4 +1,4 @@
-/* random.h - random numbers that depend on their key and counter alone, and one for file names. */
+/* random.h - random numbers that depend only on key and counter, and one for file names. */
 #ifndef TC_RANDOM_H
 #define TC_RANDOM_H
 
@@ -6,10 +6,10 @@
 
 /* Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
  * out[4] from a 64-bit key and a 128-bit counter {c0, c1}: no state, so an element's number
- * depends on its counter alone. */
+ * depends on its counter only. */
 void tc_philox(uint32_t out[4], uint64_t key, uint64_t c0, uint64_t c1);
-/* Uniform in [0, 1) with 24 bits; standard normal (Box-Muller on one Philox block).
- * Element i of stream (a, b) under `seed`. */
+/* Uniform in [0, 1) with 24 bits, and standard normal (Box-Muller on one Philox block):
+ * element i of stream (a, b) with key `seed`. */
 float tc_uniform(uint64_t seed, uint32_t a, uint32_t b, uint64_t i);
 float tc_normal(uint64_t seed, uint32_t a, uint32_t b, uint64_t i);
 

@@ -1,4 +1,4 @@
-/* sort.c - orders for qsort, and medians. */
+/* sort.c - comparison functions for qsort, and medians. */
 #include "src/base/sort.h"
 
 #include <stdlib.h>

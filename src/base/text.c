@@ -1,4 +1,4 @@
-/* text.c - strings: formatting, reading a file of text, sizes in words, "did you mean". */
+/* text.c - strings: formatting, reading a text file, readable sizes, "did you mean". */
 #include "src/base/text.h"
 
 #include <errno.h>
@@ -83,7 +83,7 @@ char *tc_human_bytes(char *buf, size_t size, double bytes)
 /* Optimal string alignment: insert, delete, replace, or swap two neighbours. */
 static int edit_distance(const char *a, const char *b)
 {
-  enum { MAX = 63 };                         /* longer words are compared by their beginning */
+  enum { MAX = 63 };                         /* only the first MAX characters are compared */
   int d[MAX + 1][MAX + 1];
   int la = (int)strnlen(a, MAX), lb = (int)strnlen(b, MAX);
   for (int i = 0; i <= la; i++) d[i][0] = i;

@@ -1,4 +1,4 @@
-/* text.h - strings: formatting, reading a file of text, sizes in words, "did you mean". */
+/* text.h - strings: formatting, reading a text file, readable sizes, "did you mean". */
 #ifndef TC_TEXT_H
 #define TC_TEXT_H
 
@@ -6,16 +6,16 @@
 
 #include "src/base/err.h"
 
-/* The variable of the environment; "" if it is not set. */
+/* The value of an environment variable; "" if it is not set. */
 const char *tc_env(const char *name);
 /* An owned, formatted string. */
 char *tc_sprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Local. Appends to `text`, which has room for size bytes; what is beyond is cut off. */
+/* Local. Appends to `text`, which holds `size` bytes; truncates. */
 void tc_text_add(char *text, size_t size, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Local. All of a file of text, with a 0 behind it: *out is owned by the caller. TC_EUSER: it can't be
- * read, or has more than `most` bytes (as /dev/zero); `kind` is its name in sentences, "run file". */
+/* Local. Reads a whole text file and appends a 0; *out is owned by the caller. TC_EUSER: it can't be read,
+ * or has more than `most` bytes (such as /dev/zero); `kind` names it in error sentences: "run file". */
 int tc_read_text(char **out, size_t *bytes, const char *path, const char *kind, size_t most,
                  struct tc_err *err);
 

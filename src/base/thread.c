@@ -1,9 +1,9 @@
-/* thread.c - starting threads, the stacks that signal handlers run on, and timed waits.
+/* thread.c - starting threads, alternate stacks for signal handlers, and timed waits.
  *
- * Signals that ask for something are for the program's own threads, so every thread started here
- * blocks them. Those of a crash stay unblocked: a blocked one would end the process without the
- * line about it. Waits are timed by the monotonic clock, so that setting the time of day neither
- * ends nor lengthens them. */
+ * Signals that request something are handled by the program's own threads, so every thread started here
+ * blocks them. Crash signals stay unblocked: a blocked one would end the process without its error
+ * line. Waits use the monotonic clock, so that setting the time of day neither shortens nor lengthens
+ * them. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ struct start { void *(*fn)(void *); void *arg; int rank; };
 
 static size_t stack_bytes(void)
 {
-  long least = sysconf(_SC_MINSIGSTKSZ);         /* grows with the CPU's vector registers */
+  long least = sysconf(_SC_MINSIGSTKSZ);         /* depends on the size of the CPU's vector registers */
   return TC_MAX((size_t)STACK_BYTES, (size_t)TC_MAX(least, 0) + STACK_BYTES / 2);
 }
 

@@ -1,6 +1,6 @@
-/* cmd.h - the commands, one file each; main.c has the table of them.
+/* cmd.h - the commands, one file each; main.c has their table.
  *
- * In: what the user wrote. Out: an exit status, and text on stdout or one sentence on stderr. */
+ * In: the command line. Out: an exit status, and text on stdout or one sentence on stderr. */
 #ifndef TC_CMD_H
 #define TC_CMD_H
 
@@ -10,6 +10,8 @@ struct tc_cmd {
   const char *name, *usage, *help, *example;
   int (*run)(int argc, char **argv);   /* argv[0] is the command; returns an exit status */
 };
+/* A flag, as in "--iters N", and its explanation. A list ends with form NULL. */
+struct tc_flag { const char *form, *help; };
 int tc_cmd_train(int argc, char **argv);
 int tc_cmd_place(int argc, char **argv);
 int tc_cmd_graph(int argc, char **argv);
@@ -18,7 +20,7 @@ int tc_cmd_data(int argc, char **argv);
 int tc_cmd_report(int argc, char **argv);
 int tc_cmd_save(int argc, char **argv);
 int tc_cmd_comm(int argc, char **argv);
-/* The commands of `tercio ckpt` as a section's text of the man page. */
+/* The commands of `tercio ckpt` as a section of the man page. */
 void tc_cmd_ckpt_man(FILE *f);
 int tc_cmd_plan(int argc, char **argv);
 

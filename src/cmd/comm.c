@@ -1,9 +1,9 @@
-/* comm.c - `tercio comm`: every collective on an axis of the mesh, measured over size and
- * checked exactly; or each pair of nodes (comm_pairs.c). Needs no model.
+/* comm.c - `tercio comm`: measures every collective on an axis of the mesh over size, and
+ * checks the results exactly; or each pair of nodes (comm_pairs.c). Needs no model.
  *
- * Ranks are threads of this process (run.ranks) or MPI processes, as in `tercio train`. All
- * that can be wrong with the input is found before either is started, by every process alike,
- * and said once. Rank 0 alone prints, each row when it has been measured. */
+ * Ranks are threads of this process (run.ranks) or MPI processes, as in `tercio train`. Every process checks
+ * the command line before either is started, and the error is printed once. Only rank 0 prints, each row
+ * as soon as it is measured. */
 #include "src/cmd/cmd.h"
 #include "kernels/kernel.h"
 #include "src/cmd/comm_bench.h"
@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define MAX_BYTES (INT64_C(64) << 30)
-enum { MAX_ITERS = 10000, WORLD = TC_AXES, STEP = 4 /* from size to size */,
+enum { MAX_ITERS = 10000, WORLD = TC_AXES, FACTOR = 4 /* from size to size */,
        MAX_ROUNDS = 1 << 20 };
 #define LEAST_ITERS 2                 /* of a size that is measured at all */
 enum { EXTRA_OP, EXTRA_AXIS, EXTRA_MIN, EXTRA_MAX, EXTRA_ITERS, EXTRA_JSON, EXTRA_PAIRS, EXTRA_ROUNDS,
@@ -27,7 +27,7 @@ enum { EXTRA_OP, EXTRA_AXIS, EXTRA_MIN, EXTRA_MAX, EXTRA_ITERS, EXTRA_JSON, EXTR
 static const char *const extra_flags[] = { "op=", "axis=", "min=", "max=", "iters=", "json", "pairs",
                                            "rounds=", NULL };
 
-/* What to measure, and among whom: read-only once ranks run. */
+/* What to measure, and among which ranks: read-only while ranks run. */
 struct job {
   bool op[TC_BENCH_OPS];
   int axis;                       /* of enum tc_axis, or WORLD */
@@ -148,7 +148,7 @@ static int check_axis(const struct job *j, struct tc_err *err)
   char more[100] = "";
   if (axis_size(j, j->axis) > 1) return 0;
   if (j->mesh->world == 1)
-    return tc_fail(err, TC_EUSER, "there is one rank only, and nobody to talk to: add "
+    return tc_fail(err, TC_EUSER, "there is only one rank, so nothing can be measured: add "
                    "--run.ranks=4 (threads), or start several with mpirun or srun");
   for (int a = TC_PP; a <= WORLD; a++) {
     size_t at = strlen(more);
@@ -221,15 +221,15 @@ static void print_row(const struct job *j, int op, const struct tc_bench_row *r,
   json_decref(o);
 }
 
-/* One sentence: the collective beside doing without it, at the largest size. */
-static void compare(const struct tc_bench_row *row, int op, int rival)
+/* One sentence: compares the collective with its baseline, at the largest size. */
+static void print_comparison(const struct tc_bench_row *row, int op, int baseline)
 {
-  const struct tc_bench_row *a = &row[op], *b = &row[rival];
+  const struct tc_bench_row *a = &row[op], *b = &row[baseline];
   char size[32], a_sent[32], b_sent[32];
   if (!a->count || !b->count || a->size_bytes != b->size_bytes) return;
   double ratio = b->time_us / a->time_us;
   printf("%s is %.3g times as fast as %s at %s: %.3g ms and %.3g ms; rank 0 sends %s and %s\n",
-         tc_bench_op_name[op], ratio, tc_bench_op_name[rival],
+         tc_bench_op_name[op], ratio, tc_bench_op_name[baseline],
          tc_human_bytes(size, sizeof size, (double)a->size_bytes), a->time_us * 1e-3,
          b->time_us * 1e-3, tc_human_bytes(a_sent, sizeof a_sent, (double)a->sent_bytes),
          tc_human_bytes(b_sent, sizeof b_sent, (double)b->sent_bytes));
@@ -304,7 +304,7 @@ static int measure_op(const struct job *j, struct tc_bench *b, struct tc_comm *w
     p->iter_ns = (int64_t)(row->time_us * 1e3) + 1;
     p->iter_bytes = bytes;
   }
-  for (bool last = false; !last && !rc; bytes = TC_MIN(bytes * STEP, j->max_bytes)) {
+  for (bool last = false; !last && !rc; bytes = TC_MIN(bytes * FACTOR, j->max_bytes)) {
     if (adapt) TC_TRY(pace_meet(p, world, err));
     const int iters = pace_iters(j, p, bytes);
     if (!iters) {
@@ -341,8 +341,8 @@ static int measure(const struct job *j, struct tc_bench *b, struct tc_comm *worl
   }
   if (rank == 0 && j->json) printf("\n]\n");
   if (rank == 0 && !j->json && !rc) {
-    compare(row, TC_BENCH_ALL_REDUCE, TC_BENCH_REDUCE_BROADCAST);
-    compare(row, TC_BENCH_BROADCAST, TC_BENCH_ONE_BY_ONE);
+    print_comparison(row, TC_BENCH_ALL_REDUCE, TC_BENCH_REDUCE_BROADCAST);
+    print_comparison(row, TC_BENCH_BROADCAST, TC_BENCH_ONE_BY_ONE);
   }
   if (rank == 0 && *p.out && !rc)
     fprintf(j->json ? stderr : stdout, "left out, to end in about %g s: sizes of %s bytes; --max 64M measures "
@@ -392,7 +392,7 @@ struct gpu {
   struct tc_comm *native;
 };
 
-/* Collective. g->native <- NCCL among the group's GPUs, if run.comm and run.device say so and the
+/* Collective. g->native <- NCCL among the group's GPUs, if run.comm and run.device select it and the
  * GPUs can; else NULL, or the same error on all ranks. */
 static int open_gpu(struct gpu *g, const struct job *j, int rank, const struct group *group,
                     struct tc_comm *world, struct tc_err *err)
@@ -415,7 +415,7 @@ static int open_gpu(struct gpu *g, const struct job *j, int rank, const struct g
                                   .deadline_s = c->run_deadline };
   const int rc = tc_comm_nccl(&g->native, ops, g->device, group->comm, NULL, group->members,
                               j->axis == TC_PP, &o, err);
-  return rc == TC_EPEER ? rc : tc_comm_agree(world, j->launch.who, rc, err);   /* other groups, too */
+  return rc == TC_EPEER ? rc : tc_comm_agree(world, j->launch.who, rc, err);  /* so that other groups fail, too */
 }
 
 static int run_rank(int rank, void *job, struct tc_err *err)
@@ -438,11 +438,11 @@ static int run_rank(int rank, void *job, struct tc_err *err)
     rc = tc_comm_max_i64(world.comm, &missing, 1, err);
     if (!rc && missing)
       rc = tc_fail(err, TC_EUSER, "out of memory: a GPU can't hold two arrays of --max = %lld "
-                   "bytes; give less", (long long)j->max_bytes);
+                   "bytes; lower it", (long long)j->max_bytes);
   }
   if (!rc) rc = (j->pairs ? measure_pairs : measure)(j, b, world.comm, rank, gpu.native, err);
   struct tc_comm *comm[] = { gpu.native, axis.comm, world.comm };
-  if (!tc_comms_free(comm, 3)) return rc;        /* a thread hangs in a library, and uses the rest */
+  if (!tc_comms_free(comm, 3)) return rc;        /* a thread hangs in a library call and still uses the rest */
   close_group(&axis);
   close_group(&world);
   tc_bench_free(b);

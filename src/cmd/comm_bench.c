@@ -1,9 +1,9 @@
 /* comm_bench.c - measures one collective at one size.
  *
- * A row is: fill the input, poison the output, warm up, check; poison, then the timed
- * iterations, each behind a barrier of the world, so that all groups of an axis work at the
- * same time as they do in training; check again, counters too. What a rank found wrong is
- * told to all: they go on or stop together. */
+ * For each row: fill the input, poison the output, warm up, check; poison, then the timed
+ * iterations, each after a barrier of the world, so that all groups of an axis work at the
+ * same time as they do in training; check results and counters again. Errors of any rank are
+ * reported to all, so that all continue or stop together. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,9 +11,9 @@
 
 enum {
   WARM_UP = TC_BENCH_WARM_UP,
-  GUARD = 64,                     /* elements past the end that no call may touch */
+  GUARD = 64,                     /* elements after the end that no call may change */
   ROOT = 0,
-  SPREAD = 127                    /* a prime: how many values tell ranks apart */
+  SPREAD = 127                    /* a prime: the number of different values of ranks */
 };
 static const uint32_t poison_bits = 0xffffffffu;          /* a NaN */
 
@@ -22,19 +22,19 @@ const char *const tc_bench_op_name[TC_BENCH_OPS] = {
   "reduce", "scatter", "gather", "all_to_all", "send_recv", "send"
 };
 
-/* What the output is, and who has one. */
+/* The contents of the output, and the members that have one. */
 enum result {
-  SUM,                            /* of all inputs, whole */
-  MY_SUM,                         /* my block of it */
-  BLOCKS,                         /* each one's block, from its packed input */
+  SUM,                            /* the sum of all inputs */
+  MY_SUM,                         /* this member's block of it */
+  BLOCKS,                         /* each member's block, from its packed input */
   COPY,                           /* the root's input */
-  MY_COPY,                        /* my block of it */
-  EXCHANGE,                       /* from each one the block for me */
-  PEER                            /* the input of `from` */
+  MY_COPY,                        /* this member's block of it */
+  EXCHANGE,                       /* from each member the block for this one */
+  NEIGHBOUR                       /* the previous member's input */
 };
 enum where { ALL, AT_ROOT, NOT_ROOT };
 /* busbw = algbw * factor, algbw = S / t with S the bytes of the whole array. From nccl-tests,
- * doc/PERFORMANCE.md; scatter, gather and send/receive, which it leaves out, from their
+ * doc/PERFORMANCE.md; scatter, gather and send/receive, which it omits, from their
  * GetBw functions (src/scatter.cu, gather.cu, sendrecv.cu). n: members. */
 enum factor { ONE, SHARE, TWICE };             /* 1, (n - 1) / n, 2 (n - 1) / n */
 
@@ -49,8 +49,8 @@ static const struct { int8_t coll, result, where, factor; } ops[TC_BENCH_OPS] = 
   [TC_BENCH_SCATTER]          = { TC_SCATTER,        MY_COPY,   ALL,      SHARE },
   [TC_BENCH_GATHER]           = { TC_GATHER,         BLOCKS,    AT_ROOT,  SHARE },
   [TC_BENCH_ALL_TO_ALL]       = { TC_ALL_TO_ALL,     EXCHANGE,  ALL,      SHARE },
-  [TC_BENCH_SEND_RECV]        = { -1,                PEER,      ALL,      ONE },
-  [TC_BENCH_SEND]             = { -1,                PEER,      ALL,      ONE },
+  [TC_BENCH_SEND_RECV]        = { -1,                NEIGHBOUR,      ALL,      ONE },
+  [TC_BENCH_SEND]             = { -1,                NEIGHBOUR,      ALL,      ONE },
 };
 
 struct tc_bench {
@@ -60,18 +60,18 @@ struct tc_bench {
   int64_t cap;                    /* elements of src and dst, without the guard */
   float *src, *dst;
   const struct tc_bench_memory *memory;          /* NULL: the host's */
-  float *src_there, *dst_there;   /* what travels: src and dst, or there */
-  int64_t *ns;                    /* [max_iters + 1] and whether something is wrong */
-  uint32_t salt;                  /* of the row: data of an earlier one is wrong data */
+  float *src_there, *dst_there;   /* the buffers of the calls: src and dst, or in `memory` */
+  int64_t *ns;                    /* [max_iters + 1] and whether there was an error */
+  uint32_t salt;                  /* of the row: data of an earlier row is an error */
   float ranks_sum;                /* of the members' rank_part */
 
-  /* the calls of one iteration */
+  /* the calls of an iteration */
   struct tc_coll_args *call;      /* [size] */
-  struct tc_part *part;           /* one each, as tickets */
+  struct tc_part *part;           /* one per call, like the tickets */
   tc_ticket *ticket;
   int n_calls;
   int op;
-  int from;                       /* coordinate, for PEER; -1: nothing is received */
+  int from;                       /* coordinate, for NEIGHBOUR; -1: nothing is received */
   int64_t count, block;
 };
 
@@ -95,7 +95,7 @@ struct tc_bench *tc_bench_new(struct tc_comm *group, struct tc_comm *world,
   b->src_there = memory ? memory->alloc(memory->ctx, bytes_of(b)) : b->src;
   b->dst_there = memory ? memory->alloc(memory->ctx, bytes_of(b)) : b->dst;
   b->ns = tc_calloc((size_t)iters + 1, sizeof *b->ns);
-  const size_t calls = (size_t)b->size;          /* one to each of the others, or two */
+  const size_t calls = (size_t)b->size;          /* one or two for each other member */
   b->call = tc_calloc(calls, sizeof *b->call);
   b->part = tc_calloc(calls, sizeof *b->part);
   b->ticket = tc_calloc(calls, sizeof *b->ticket);
@@ -128,7 +128,7 @@ static inline float index_part(uint32_t salt, int64_t i)
   return (float)(int32_t)(x >> 25);
 }
 
-/* By world rank, so that another group's data is wrong data too: 0 .. 126. */
+/* Depends on the world rank, so that another group's data is an error, too: 0 .. 126. */
 static float rank_part(int rank)
 {
   return (float)(rank * INT64_C(37) % SPREAD);
@@ -153,8 +153,8 @@ static void poison(struct tc_bench *b)
   else memset(b->dst, 0xff, (size_t)bytes);
 }
 
-/* What came out, for the host to look at. */
-static void fetch(struct tc_bench *b)
+/* Copies the output to the host. */
+static void copy_output(struct tc_bench *b)
 {
   const struct tc_bench_memory *m = b->memory;
   if (m) m->copy(m->ctx, b->dst, b->dst_there, (b->count + GUARD) * (int64_t)sizeof *b->dst);
@@ -162,10 +162,10 @@ static void fetch(struct tc_bench *b)
 
 /* ---- checking ------------------------------------------------------------------------ */
 
-/* What is wrong in the output: how many elements, and the first. */
+/* Errors in the output: the number of wrong elements, and the first. */
 struct wrong {
   int64_t n, at;
-  float got, expected;            /* poison: was to be left alone */
+  float got, expected;            /* poison: must be unchanged */
 };
 
 static uint32_t bits(float x)
@@ -209,7 +209,7 @@ static int64_t block_start(const struct tc_bench *b, int i)
   return TC_MIN(b->count, b->block * i);
 }
 
-/* Every element of the output, and that nothing behind it was written. */
+/* Checks every element of the output, and that nothing after it was written. */
 static struct wrong check_output(const struct tc_bench *b)
 {
   const int n = b->size, where = ops[b->op].where;
@@ -224,7 +224,7 @@ static struct wrong check_output(const struct tc_bench *b)
       case MY_SUM: check_range(b, 0, end = mine, lo, (float)n, b->ranks_sum, &w); break;
       case COPY: check_copy(b, 0, end, ROOT, 0, &w); break;
       case MY_COPY: check_copy(b, 0, end = mine, ROOT, lo, &w); break;
-      case PEER:
+      case NEIGHBOUR:
         if (b->from < 0) end = 0;
         else check_copy(b, 0, end, b->from, 0, &w);
         break;
@@ -253,8 +253,8 @@ static const char *value_text(float x, char *text, size_t size)
   return text;
 }
 
-/* Keeps the first sentence. */
-static void say_wrong(const struct tc_bench *b, const struct wrong *w, struct tc_err *found)
+/* Writes the error sentence; only the first one is kept. */
+static void report_wrong(const struct tc_bench *b, const struct wrong *w, struct tc_err *found)
 {
   char got[32], expected[32];
   if (w->n == 0 || found->status < 0) return;
@@ -265,11 +265,12 @@ static void say_wrong(const struct tc_bench *b, const struct wrong *w, struct tc
           (long long)w->n);
 }
 
+/* Checks the output; the first error of all checks is kept. */
 static void look(struct tc_bench *b, struct tc_err *found)
 {
-  fetch(b);
+  copy_output(b);
   const struct wrong w = check_output(b);
-  say_wrong(b, &w, found);
+  report_wrong(b, &w, found);
 }
 
 /* ---- the calls of an iteration --------------------------------------------------------- */
@@ -283,7 +284,7 @@ static void add_call(struct tc_bench *b, int coll, int root, const float *src)
   if (ops[b->op].coll < 0) b->call[i].what = tc_bench_op_name[b->op];
 }
 
-/* From each to the next, in a ring as nccl-tests do it. But a communicator is one serial
+/* From each member to the next, in a ring as in nccl-tests. But a communicator is a serial
  * queue: half of the ranks send while the others receive, so it takes two transfer times, and
  * one more if their number is odd. */
 static void add_ring(struct tc_bench *b)
@@ -336,7 +337,7 @@ static int run_calls(struct tc_bench *b, struct tc_err *err)
   return 0;
 }
 
-/* What an iteration adds to this rank's counters, by collective. Returns all bytes. */
+/* The calls and bytes that an iteration adds to this rank's counters, by collective. Returns all bytes. */
 static int64_t predict(const struct tc_bench *b, struct tc_coll_count *n)
 {
   int64_t all = 0;
@@ -373,7 +374,7 @@ static void check_counters(const struct tc_bench *b, const struct tc_comm_counte
 /* ---- a row ------------------------------------------------------------------------------- */
 
 /* Collective over the world. Fails on all ranks with the same sentence: that of the lowest
- * rank that has one. */
+ * rank with an error. */
 static int share_sentence(struct tc_bench *b, const struct tc_err *found, struct tc_err *err)
 {
   int64_t *bytes = tc_calloc((size_t)tc_comm_size(b->world), sizeof *bytes);
@@ -384,9 +385,9 @@ static int share_sentence(struct tc_bench *b, const struct tc_err *found, struct
   if (rc == 0) rc = tc_comm_bytes_bcast(b->world, 0, &text, &length, err);
   if (rc == 0 && length > 0)
     rc = tc_fail(err, TC_EUSER, "%.*s", (int)length, (const char *)text);
-  else if (rc == 0)                              /* what is wrong has hit this exchange too */
+  else if (rc == 0)                              /* the exchange of errors is itself damaged */
     rc = tc_fail(err, TC_EUSER, "%s", found->status < 0 ? found->text
-                 : "results are wrong, and so is the exchange that would say on which rank");
+                 : "results are wrong, and so is the exchange that would identify the rank");
   free(text);
   free(bytes);
   return rc;
@@ -417,7 +418,7 @@ static void fill_row(const struct tc_bench *b, struct tc_bench_row *row)
   row->size_bytes = b->count * (int64_t)sizeof *b->src;
   row->time_us = mean_ns * 1e-3;
   row->median_us = (double)tc_median_i64(b->ns, b->iters) * 1e-3;
-  row->algbw = (double)row->size_bytes / mean_ns;           /* bytes a ns are GB a s */
+  row->algbw = (double)row->size_bytes / mean_ns;           /* bytes per ns are GB per s */
   row->busbw = row->algbw * factor[ops[b->op].factor];
   row->sent_bytes = predict(b, unused);
 }

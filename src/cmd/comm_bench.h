@@ -1,15 +1,15 @@
 /* comm_bench.h - one collective at one size, timed and checked: what `tercio comm` prints.
  *
- * Elements are fp32 and hold small integers, made from (rank, index), so that every sum is
- * exact in any order: each element of the output is compared for equality, and what a call
- * must not touch is looked at too. The communicators' counters must grow by what
- * tc_coll_bytes predicts. */
+ * Elements are fp32 and contain small integers, computed from (rank, index), so that every sum is
+ * exact in any order: each element of the output is compared for equality, and memory that a call
+ * must not change is checked, too. The communicators' counters must grow by the prediction of
+ * tc_coll_bytes. */
 #ifndef TC_COMM_BENCH_H
 #define TC_COMM_BENCH_H
 
 #include "src/comm/comm.h"
 
-/* The collectives, and two ways to do without one, each after what it stands beside. */
+/* The collectives, and two baselines, each after the collective that it is compared with. */
 enum tc_bench_op {
   TC_BENCH_ALL_REDUCE, TC_BENCH_REDUCE_BROADCAST, TC_BENCH_REDUCE_SCATTER, TC_BENCH_ALL_GATHER,
   TC_BENCH_BROADCAST, TC_BENCH_ONE_BY_ONE, TC_BENCH_REDUCE, TC_BENCH_SCATTER, TC_BENCH_GATHER,
@@ -19,29 +19,29 @@ extern const char *const tc_bench_op_name[TC_BENCH_OPS];  /* "all_reduce", "one_
 
 struct tc_bench_row {
   int64_t size_bytes, count;      /* of the whole array; count in elements */
-  double time_us;                 /* of an iteration: the slowest rank's, the mean of all */
-  double median_us;               /* ... the middle one: less of what else the machine does */
-  double algbw, busbw;            /* GB/s = 1e9 bytes a second */
-  int64_t sent_bytes;             /* this rank's in one iteration, as predicted */
-  int iters;                      /* that were timed */
+  double time_us;                 /* of the slowest rank, mean of all iterations */
+  double median_us;               /* ... median, which depends less on other load */
+  double algbw, busbw;            /* GB/s = 1e9 bytes per second */
+  int64_t sent_bytes;             /* by this rank per iteration, as predicted */
+  int iters;                      /* timed iterations */
 };
 
-/* Where the data is; copy is between any of it and host memory. */
+/* The memory of the data; copy works between it and host memory, in both directions. */
 struct tc_bench_memory {
   void *ctx;
   void *(*alloc)(void *ctx, int64_t bytes);      /* NULL: out of memory */
   void (*free)(void *ctx, void *p, int64_t bytes);
   void (*copy)(void *ctx, void *dst, const void *src, int64_t bytes);
   void (*fill)(void *ctx, void *p, int byte, int64_t bytes);
-  void (*sync)(void *ctx);                       /* what was waited for has happened */
+  void (*sync)(void *ctx);                       /* waits for the device */
 };
 
 struct tc_bench;
 
 /* Local. Measures on `group`, with all groups of `world` at the same time. members[size] are
- * the world ranks of the group; rank is this one's. All but the numbers is borrowed. Free it
- * after both communicators: they send from its memory. memory: of the group's data, borrowed;
- * NULL: the host's. NULL if there is not enough of it. */
+ * the world ranks of the group; rank is this one's. Pointers are borrowed. Free it
+ * after both communicators, which send from its memory. memory: of the group's data, borrowed;
+ * NULL: host memory. Returns NULL if out of memory. */
 struct tc_bench *tc_bench_new(struct tc_comm *group, struct tc_comm *world,
                               const int32_t *members, int rank, int64_t max_bytes, int iters,
                               const struct tc_bench_memory *memory);
@@ -52,7 +52,7 @@ enum { TC_BENCH_WARM_UP = 2 };    /* more, before them; the first one also grows
 
 /* Collective over the world. bytes: of the whole array, at most max_bytes (rounded to
  * elements; for all_to_all to equal blocks). A wrong element or counter anywhere is TC_EUSER
- * with the same sentence on all ranks, and *row is filled in nevertheless. */
+ * with the same sentence on all ranks; *row is set even then. */
 int tc_bench_run(struct tc_bench *b, int op, int64_t bytes, struct tc_bench_row *row,
                  struct tc_err *err);
 

@@ -1,7 +1,7 @@
-/* data.c - `tercio data TEXT... -o shard.bin`: token shards from text, a token a byte.
+/* data.c - `tercio data TEXT... -o shard.bin`: token shards from text, one token per byte.
  *
- * The shard appears whole or not at all: it is written beside its place, flushed to the disk,
- * and renamed. llm.c's format, so that its tools and shards fit: 256 int32, the first three
+ * The shard is written under a temporary name, flushed to disk and renamed, so that it appears complete or
+ * not at all. The format is llm.c's, so that its tools and shards can be used: 256 int32, the first three
  * {20240520, 1, number of tokens}, then uint16 tokens. */
 #include "src/base/base.h"
 #include "src/cmd/cmd.h"
@@ -27,7 +27,7 @@ struct shard {
 
 /* ---- reading --------------------------------------------------------------------------- */
 
-/* Opens a text for reading, its size into *bytes. Returns the descriptor. */
+/* Opens a text for reading; *bytes is its size. Returns the descriptor. */
 static int open_text(const char *path, const struct shard *s, int64_t *bytes, struct tc_err *err)
 {
   struct stat st, out;
@@ -57,7 +57,7 @@ static int open_text(const char *path, const struct shard *s, int64_t *bytes, st
   return fd;
 }
 
-/* Every text can be read and all fit into one shard, before anything is written. */
+/* Checks, before anything is written, that every text can be read and that all fit into one shard. */
 static int check_texts(struct shard *s, char *const *text, int n_texts, struct tc_err *err)
 {
   for (int i = 0; i < n_texts; i++) {
@@ -101,8 +101,8 @@ static int write_header(const struct shard *s, struct tc_err *err)
   return write_all(s, header, sizeof header, err);
 }
 
-/* A line every two seconds: short work says nothing. */
-static void tell_progress(struct shard *s)
+/* Prints a line every two seconds, so nothing for short work. */
+static void print_progress(struct shard *s)
 {
   int64_t now_ns = tc_now_ns();
   if (now_ns - s->told_ns < PROGRESS_NS) return;
@@ -116,7 +116,7 @@ static void tell_progress(struct shard *s)
           tc_human_bytes(rate, sizeof rate, (double)s->n_tokens / seconds));
 }
 
-/* Appends the tokens of one text; buf has CHUNK_BYTES, tokens as many places. */
+/* Appends the tokens of one text; buf has CHUNK_BYTES bytes, tokens as many elements. */
 static int append_text(struct shard *s, const char *path, uint8_t *buf, uint16_t *tokens,
                        struct tc_err *err)
 {
@@ -125,20 +125,20 @@ static int append_text(struct shard *s, const char *path, uint8_t *buf, uint16_t
   if (fd < 0) return fd;
   int status = TC_OK;
   if (s->n_tokens + left > s->total_bytes)
-    status = tc_fail(err, TC_EUSER, "text file '%s' became longer meanwhile; run it again", path);
+    status = tc_fail(err, TC_EUSER, "text file '%s' grew while it was read; run it again", path);
   while (status == TC_OK && left > 0) {
     ssize_t n = read(fd, buf, (size_t)TC_MIN(left, CHUNK_BYTES));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
       status = tc_fail(err, TC_EUSER, "text file '%s': reading failed: %s", path,
-                       n < 0 ? strerror(errno) : "it became shorter");
+                       n < 0 ? strerror(errno) : "it was truncated");
       break;
     }
     for (ssize_t i = 0; i < n; i++) tokens[i] = buf[i];
     status = write_all(s, tokens, (size_t)n * sizeof *tokens, err);
     s->n_tokens += n;
     left -= n;
-    tell_progress(s);
+    print_progress(s);
   }
   close(fd);
   return status;
@@ -156,7 +156,7 @@ static int append_texts(struct shard *s, char *const *text, int n_texts, struct 
   return status;
 }
 
-/* Makes the new name durable: the folder is flushed as well. */
+/* Flushes the folder, too, to make the new name durable. */
 static int sync_folder(const struct shard *s, struct tc_err *err)
 {
   char *copy = tc_strdup(s->path);
@@ -165,7 +165,7 @@ static int sync_folder(const struct shard *s, struct tc_err *err)
   int rc = fd < 0 ? -1 : fsync(fd);
   int saved = errno;
   if (fd >= 0) close(fd);
-  if (rc == 0 || saved == EINVAL) return TC_OK;        /* some filesystems can't */
+  if (rc == 0 || saved == EINVAL) return TC_OK;        /* not supported by all file systems */
   return tc_fail(err, TC_EUSER, "shard '%s' is written, but its folder can't be flushed: %s",
                  s->path, strerror(saved));
 }
@@ -179,7 +179,7 @@ static int write_shard(struct shard *s, char *const *text, int n_texts, struct t
   s->started_ns = s->told_ns = tc_now_ns();
   int status = write_header(s, err);
   if (status == TC_OK) status = append_texts(s, text, n_texts, err);
-  if (status == TC_OK) status = write_header(s, err);   /* now with the count */
+  if (status == TC_OK) status = write_header(s, err);   /* now with the number of tokens */
   if (status == TC_OK && fsync(s->fd) != 0) status = write_fail(s, "flushing", err);
   if (close(s->fd) != 0 && status == TC_OK) status = write_fail(s, "closing", err);
   if (status == TC_OK && rename(s->tmp, s->path) != 0) status = write_fail(s, "renaming", err);
@@ -192,7 +192,7 @@ static int write_shard(struct shard *s, char *const *text, int n_texts, struct t
 
 /* ---- the command ----------------------------------------------------------------------- */
 
-/* The texts into text[argc], -o into *out. Returns the number of texts. */
+/* Parses the texts into text[argc] and -o into *out. Returns the number of texts. */
 static int parse(int argc, char **argv, char **text, const char **out, struct tc_err *err)
 {
   int n = 0;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The list of actions, consecutive runs of one micro-batch on one line. */
+/* Prints the list of actions; consecutive ones of a micro-batch are on one line. */
 static void print_schedule(const struct tc_program *p)
 {
   const struct tc_actions *s = p->actions;
@@ -35,7 +35,7 @@ static void print_memory(const struct tc_program *p)
              tc_region_name[p->arena->region[t]], (long long)p->arena->off[t]);
 }
 
-/* --world: a number of ranks, all on one node, or nodes and ranks as of place --simulate. */
+/* --world: a number of ranks, all on one node, or nodes and ranks as in place --simulate. */
 static int find_world(int *world, int32_t **node, const char *text, struct tc_err *err)
 {
   char *end;

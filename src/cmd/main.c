@@ -16,22 +16,41 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* --help prints usage and example; the run file's options too; or the command itself does it, since
- * it has commands of its own. TAKES_SIGNALS: they are requests to the command (launch/stop.h). */
+/* What --help prints: usage, flags and example; also the run file's options; or the command prints it itself,
+ * since it has subcommands. TAKES_SIGNALS: signals are requests to the command (launch/stop.h). */
 enum { HELP_PLAIN, HELP_OPTIONS = 1, HELP_OWN = 2, TAKES_SIGNALS = 4 };
+
+static const struct tc_flag comm_flags[] = {
+  { "--op OP,...|all", "operations to measure (default all): all_reduce, reduce+broadcast, reduce_scatter, "
+    "all_gather, broadcast, one_by_one, reduce, scatter, gather, all_to_all, send_recv; reduce+broadcast and "
+    "one_by_one, a send to each member, are baselines; e.g. --op all_reduce,broadcast" },
+  { "--axis tp|dp|pp|world", "the axis whose groups communicate, all groups at the same time; world: one group "
+    "of all ranks (default world); e.g. --axis dp --mesh.tp=4" },
+  { "--min SIZE", "the first size of the whole array, in bytes or with K, M or G for powers of 1024 "
+    "(default 1K); each later size is 4 times the one before; e.g. --min 64K" },
+  { "--max SIZE", "the last size, at most 64G; e.g. --max 1G (default 64M)" },
+  { "--iters N", "timed iterations per size, after two that warm up (default 20, in [1, 10000]); "
+    "e.g. --iters 100" },
+  { "--json", "print a JSON array, one object per row, which a device file of tercio plan can read "
+    "(\"links node = FILE\"); e.g. --json > links.json" },
+  { NULL, NULL }
+};
 
 static const struct {
   struct tc_cmd cmd;
   int how;
+  const struct tc_flag *flags;     /* explained in help and man page; NULL: `help` explains them */
 } commands[] = {
   { { "train", "[RUN.ini] [--section.key=value ...]",
       "Trains a model. Each process is one rank; srun, sbatch or mpirun starts the ranks, and a process "
       "started alone is a run of one rank. Training resumes automatically from the newest good checkpoint.",
-      "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_OPTIONS | TAKES_SIGNALS },
+      "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_OPTIONS | TAKES_SIGNALS,
+    NULL },
   { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
       "[--memory 80GB] [--top K] "
       "[--explain] [--tables] [--tokens 300G] [--walltime 24:00:00] [--mtbf 5y] [--disk 10GB] "
-      "[--restart 2m] [--emit sbatch [--into DIR] [--template FILE]] [--calibrate FILE] [--json] [--section.key=value ...]",
+      "[--restart 2m] [--emit sbatch [--into DIR] [--template FILE]] [--calibrate FILE] [--json] "
+      "[--section.key=value ...]",
       "Predicts the memory, speed and traffic of the run file's layout or, with --nodes, of the best "
       "layouts for a cluster (with --explain: of the run file's layout on that cluster). "
       "--from-slurm asks scontrol for the cluster: nodes, GPUs, CPUs, memory, time limit and leaf "
@@ -44,47 +63,47 @@ static const struct {
       "time. --calibrate times this machine's CPU with short trainings of the run file's model and writes FILE, "
       "for --device. --tables prints the usual textbook estimates.",
       "tercio plan run.ini --nodes 4 --gpus-per-node 8 --device a100-80", tc_cmd_plan },
-    HELP_OPTIONS },
+    HELP_OPTIONS, NULL },
   { { "place", "[RUN.ini] [--json] [--simulate CLUSTER [--order ORDER]] [--section.key=value ...]",
       "Shows the placement of every rank: node, device, NUMA node and coordinates (pp, dp, tp), "
       "with warnings.",
-      "srun --mpi=pmix tercio place run.ini", tc_cmd_place }, HELP_OPTIONS },
+      "srun --mpi=pmix tercio place run.ini", tc_cmd_place }, HELP_OPTIONS, NULL },
   { { "graph", "[RUN.ini] --after PASS [--dot] [--rank R --world N|CLUSTER] [--section.key=value ...]",
       "Prints the program after a pass, as text or as DOT: tensors, placements, reshards. "
       "Passes: build, label, systems, grad, optim, shard, recompute, fuse, units, schedule, arena. "
       "CLUSTER is nodes and ranks (\"3 nodes x 8\", \"2:8,4\"). Exit status 6 if the layout is impossible there.",
       "tercio graph run.ini --after grad --world 2 --dot | dot -Tsvg > program.svg",
-      tc_cmd_graph }, HELP_OPTIONS },
+      tc_cmd_graph }, HELP_OPTIONS, NULL },
   { { "comm", "[RUN.ini] [--op OP,...|all] [--axis tp|dp|pp|world] [--min 1K] [--max 64M] "
       "[--iters N] [--pairs [--rounds N]] [--json] [--section.key=value ...]",
-      "Measures the collectives on an axis of the mesh over message size, with algorithm and bus "
-      "bandwidth as nccl-tests define them, and checks each element of the results. "
-      "Without --max and --iters it ends in about 30 s: a slow link gets fewer iterations, and the large sizes are "
-      "left out. --op send is point to point: each even coordinate of the axis sends to the next one, such as "
-      "tercio comm --op send --axis pp. --pairs measures each node with each other node instead, several pairs at "
-      "once, and names slow nodes and pairs.",
+      "Measures the collectives on an axis of the mesh over message size, and checks each element of the "
+      "results. A row has the size of the whole array in bytes and its count of fp32 elements, the mean "
+      "time of an iteration of the slowest rank, the algorithm bandwidth (size / time) and the bus "
+      "bandwidth as nccl-tests define them. Without --max and --iters it ends in about 30 s: a slow link gets "
+      "fewer iterations, and large sizes are left out. --pairs measures each node with each other node instead, "
+      "several pairs at once, and names slow nodes and pairs.",
       "srun --mpi=pmix tercio comm --op all_reduce,reduce_scatter --axis dp", tc_cmd_comm },
-    HELP_OPTIONS },
+    HELP_OPTIONS, comm_flags },
   { { "ckpt", "ls|show|tensors|dump|verify|diff|plan|export|import|latest|prune|quarantine [DIR] ...",
       "Inspects checkpoints: lists, prints, verifies and compares them, shows what another layout "
       "would read, and exchanges weights with other programs. Needs no MPI.",
-      "tercio ckpt verify run/ckpt", tc_cmd_ckpt }, HELP_OWN },
+      "tercio ckpt verify run/ckpt", tc_cmd_ckpt }, HELP_OWN, NULL },
   { { "data", "TEXT... -o SHARD.bin",
       "Makes a shard of tokens from text files, one token per byte.",
-      "tercio data book.txt -o book.bin", tc_cmd_data }, HELP_PLAIN },
+      "tercio data book.txt -o book.bin", tc_cmd_data }, HELP_PLAIN, NULL },
   { { "report", "RUNDIR -o REPORT.html [--trace FILE] [--step N] [--json]",
       "Makes one HTML page from a run's folder: curves, the timeline of a traced step, memory by class, "
       "bytes by axis. The page needs no network and no scripts. The default trace is the one of run.trace, "
       "the default step the one of median length. --json prints predicted and measured figures; "
       "-o may then be omitted.",
-      "tercio report run -o report.html", tc_cmd_report }, HELP_PLAIN },
+      "tercio report run -o report.html", tc_cmd_report }, HELP_PLAIN, NULL },
   { { "save", "OUT [--stop | --requeue] [--wait SECONDS]",
       "Requests a checkpoint from the run that is in progress in folder OUT (its run.out). The run looks for "
       "requests once a second and saves after the current step. With --stop it then ends with status 86, with "
       "--requeue with status 85. Works from any machine that shares the folder, however the run was "
       "started. Returns at once; with --wait, returns when the checkpoint is complete and fails after "
       "SECONDS.",
-      "tercio save run --wait 600", tc_cmd_save }, HELP_PLAIN },
+      "tercio save run --wait 600", tc_cmd_save }, HELP_PLAIN, NULL },
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -128,6 +147,8 @@ static void print_cmd_help(int i)
   const struct tc_cmd *c = &commands[i].cmd;
   printf("usage: tercio %s %s\n\n%s\n\nexample:\n  %s\n", c->name, c->usage, c->help,
          c->example);
+  if (commands[i].flags) printf("\nFlags of this command:\n\n");
+  for (const struct tc_flag *f = commands[i].flags; f && f->form; f++) printf("  %-30s  %s\n", f->form, f->help);
   if (!(commands[i].how & HELP_OPTIONS)) return;
   printf("\nOptions, by section of the run file:\n\n");
   tc_config_help(stdout, false);
@@ -147,7 +168,7 @@ static void print_version(void)
 
 /* ---- the man page ------------------------------------------------------------------------ */
 
-/* Plain text for roff. */
+/* Prints plain text, escaped for roff. */
 static void roff(const char *s)
 {
   for (; *s; s++) {
@@ -220,6 +241,11 @@ static void print_man(void)
   for (int i = 0; i < N_COMMANDS; i++) {
     printf(".TP\n.B tercio %s\n", commands[i].cmd.name);
     roff_line("", commands[i].cmd.help);
+    for (const struct tc_flag *f = commands[i].flags; f && f->form; f++) {
+      roff_line(f == commands[i].flags ? ".RS\n.TP\n.B " : ".TP\n.B ", f->form);
+      roff_line("", f->help);
+    }
+    if (commands[i].flags) printf(".RE\n");
     roff_line(".IP\n.EX\n", commands[i].cmd.example);
     printf(".EE\n");
   }
@@ -233,11 +259,11 @@ static void print_man(void)
   tc_cmd_ckpt_man(stdout);
   printf(".SH ANNOTATIONS\n"
          "The file of\n.B parallel.annotations\nhas one row per line, in one of two forms:\n"
-         ".IP\nPATTERN AXIS PLACE\n.br\nPATTERN AXIS STORE USE ACC UPDATE [KEEP]\n.PP\n"
+         ".IP\nPATTERN AXIS PLACE\n.br\nPATTERN AXIS STORE USE ACC UPDATE [AFTER]\n.PP\n"
          "The first form places every tensor whose name matches the pattern; of a parameter it sets all\n"
          "four placements. The second form is for parameters only. AXIS is dp or tp; a placement is R, S(d),\n"
-         "S(*), P or at(k); KEEP is use, mb or step. \"#\" starts a comment. Rows replace, tensor by tensor and\n"
-         "axis by axis, what parallel.data and tensor parallelism say.\n"
+         "S(*), P or at(k); AFTER is use, mb or step. \"#\" starts a comment. Rows replace, tensor by tensor and\n"
+         "axis by axis, the placements of parallel.data and tensor parallelism.\n"
          ".B tercio graph \\-\\-after build\nlists the names.\n");
   print_man_signals();
   printf(".SH EXIT STATUS\n");
@@ -297,7 +323,7 @@ static bool is_help(const char *arg)
   return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
 }
 
-/* The command of this name; -1. */
+/* The index of the command of this name; -1: none. */
 static int find_command(const char *name)
 {
   for (int i = 0; i < N_COMMANDS; i++)
@@ -336,14 +362,14 @@ static int run_command(int argc, char **argv)
   return commands[i].cmd.run(argc, argv);
 }
 
-/* Before libraries are initialised: UCX then takes HUP for itself, also where it was ignored (nohup). */
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__    /* which start as libraries do */
+/* Runs before libraries are initialised, where UCX handles HUP even if it was ignored (nohup). */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__    /* these are initialised like libraries */
 __attribute__((constructor)) static void first(void) { tc_stop_block(); }
 #else
 __attribute__((section(".preinit_array"), used)) static void (*const first)(void) = tc_stop_block;
 #endif
 
-/* A reader that has seen enough (head) is no fault. */
+/* Whether the reader of the output (head) has closed its pipe, which is not an error. */
 static bool reader_left(void)
 {
   struct stat st;

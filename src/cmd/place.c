@@ -1,8 +1,8 @@
-/* place.c - `tercio place`: who sits where, before anything is computed.
+/* place.c - `tercio place`: shows the placement of ranks without running anything.
  *
  * The same discovery, mesh and rules as `tercio train`, but no MPI_Init: it is quick under
  * any launcher, and with --simulate it needs none. Every rank computes the same answer and
- * returns the same status; rank 0 alone prints it. */
+ * returns the same status; only rank 0 prints it. */
 #include "src/cmd/cmd.h"
 #include "src/launch/launch.h"
 #include "src/program/setup.h"
@@ -21,7 +21,7 @@ struct place {
   struct tc_ranks *ranks;          /* owned */
   struct tc_mesh *mesh;            /* owned */
   bool simulated, traffic;         /* traffic: sent_bytes is known */
-  int64_t sent_bytes[TC_AXES];     /* by a rank, a step */
+  int64_t sent_bytes[TC_AXES];     /* per rank and step */
   int *threads;                    /* [world], of each rank; owned */
   char **warning;                  /* [n_warnings] owned sentences */
   int n_warnings, cap_warnings;
@@ -42,7 +42,7 @@ static void warn(struct place *p, const char *fmt, ...)
 /* ---- ranks and mesh -------------------------------------------------------------------- */
 
 /* The ranks of a synthetic cluster, with a device each. */
-static int simulate(struct place *p, const char *cluster, const char *order, struct tc_err *err)
+static int simulate_ranks(struct place *p, const char *cluster, const char *order, struct tc_err *err)
 {
   int32_t *node;
   int world = tc_mesh_synthetic(cluster, order, &node, err);
@@ -70,8 +70,8 @@ static int simulate(struct place *p, const char *cluster, const char *order, str
   return TC_OK;
 }
 
-/* With a model the mesh is the one that trains, and what goes over each axis is known. A model
- * that can't be trained so is a warning here: who sits where is still worth seeing. */
+/* With a model the mesh is that of training, and the traffic on each axis is known. A model that can't be
+ * trained on it is only a warning here, since the placement is still of interest. */
 static int make_mesh(struct place *p, struct tc_err *err)
 {
   const struct tc_config *c = p->cfg;
@@ -88,7 +88,7 @@ static int make_mesh(struct place *p, struct tc_err *err)
     rc = tc_setup_traffic(p->sent_bytes, c, m, &why);
   }
   p->traffic = rc == 0;
-  if (rc < 0) warn(p, "`tercio train` would refuse this: %s", why.text);
+  if (rc < 0) warn(p, "`tercio train` would fail: %s", why.text);
   return TC_OK;
 }
 
@@ -102,7 +102,7 @@ static void set_threads(struct place *p)
 
 /* ---- warnings -------------------------------------------------------------------------- */
 
-/* Of two ranks of a node: the same piece of hardware, as far as is known: by UUID, else bus, else visible
+/* Whether two ranks of a node use the same device, as far as is known: by UUID, else bus, else visible
  * name. */
 static bool same_device(const struct tc_rank_info *a, const struct tc_rank_info *b)
 {
@@ -112,7 +112,7 @@ static bool same_device(const struct tc_rank_info *a, const struct tc_rank_info 
   return strcmp(a->dev.name, b->dev.name) == 0;
 }
 
-/* The ranks of `node`, in rank order, into list[world]. Returns how many. */
+/* Lists the ranks of `node`, in rank order, in list[world]. Returns their number. */
 static int node_ranks(const struct place *p, int node, int *list)
 {
   int n = 0;
@@ -121,7 +121,7 @@ static int node_ranks(const struct place *p, int node, int *list)
   return n;
 }
 
-/* Ranks of one node that share a device: one line a device. */
+/* Warns of ranks of one node that share a device: one line per device. */
 static void warn_shared(struct place *p, const int *list, int n)
 {
   const struct tc_rank_info *info = p->ranks->info;
@@ -137,7 +137,7 @@ static void warn_shared(struct place *p, const int *list, int n)
         length += snprintf(who + length, sizeof who - (size_t)length, ", %d", list[b]);
     }
     if (sharing > 1)
-      warn(p, "%d ranks (%s) share %s of %s: start as many ranks a node as it has GPUs", sharing,
+      warn(p, "%d ranks (%s) share %s of %s: start as many ranks per node as it has GPUs", sharing,
            who, info[list[a]].dev.name, info[list[a]].host);
   }
 }
@@ -157,7 +157,7 @@ static void warn_hidden(struct place *p)
        n, n == 1 ? "" : "s", first, x->host, x->n_visible, x->n_node_devices);
 }
 
-/* Ranks that were bound before they came to us, and not near any GPU that is left for them. */
+/* Warns of ranks that the launcher bound far from all GPUs that are free for them. */
 static void warn_far(struct place *p)
 {
   int n = 0, first = -1;
@@ -182,11 +182,11 @@ static void warn_tp(struct place *p)
     if (n++ == 0) first = m->at[i];
   }
   if (n > 0)
-    warn(p, "tp leaves its node in %d of %d groups (that of rank %d touches %d nodes): each layer "
+    warn(p, "tp leaves its node in %d of %d groups (that of rank %d spans %d nodes): each layer "
          "waits for the network", n, groups, first, tc_mesh_group_nodes(m, first, TC_TP));
 }
 
-/* Threads of one node's ranks against the CPUs these ranks may use. */
+/* Warns if the ranks of a node have more threads than CPUs. */
 static void warn_threads(struct place *p, const int *list, int n)
 {
   hwloc_bitmap_t all = hwloc_bitmap_alloc(), mine = hwloc_bitmap_alloc();
@@ -223,7 +223,7 @@ static void find_warnings(struct place *p)
 
 /* ---- printing -------------------------------------------------------------------------- */
 
-/* Most nodes that a group on the axis touches. */
+/* The largest number of nodes that a group on the axis spans. */
 static int group_nodes(const struct tc_mesh *m, int axis)
 {
   int most = 0;
@@ -232,37 +232,37 @@ static int group_nodes(const struct tc_mesh *m, int axis)
   return most;
 }
 
-/* The i-th nearest axis. */
-static int nearest(const struct tc_mesh *m, int i)
+/* The i-th axis from the innermost. */
+static int nearest_axis(const struct tc_mesh *m, int i)
 {
   const int axis[][3] = { [TC_TP_DP_PP] = { TC_TP, TC_DP, TC_PP },
                           [TC_TP_PP_DP] = { TC_TP, TC_PP, TC_DP } };
   return axis[m->order][i];
 }
 
-/* Nearest axis first: who is how near, and what goes there. */
+/* Prints the axes, innermost first: the distance of their groups and their traffic. */
 static void print_axes(const struct place *p)
 {
   const struct tc_mesh *m = p->mesh;
-  int near = nearest(m, 1), far = nearest(m, 2);
+  int near = nearest_axis(m, 1), far = nearest_axis(m, 2);
   char h[32];
-  if (m->size[TC_PP] > 1 && m->size[TC_DP] > 1) printf("mesh.order %s, nearest first:\n", tc_word_mesh_order(m->order));
+  if (m->size[TC_PP] > 1 && m->size[TC_DP] > 1) printf("mesh.order %s, innermost first:\n", tc_word_mesh_order(m->order));
   for (int i = 0; i < 3; i++) {
-    int a = nearest(m, i), size = m->size[a], nodes = group_nodes(m, a);
+    int a = nearest_axis(m, i), size = m->size[a], nodes = group_nodes(m, a);
     if (size == 1) continue;
     printf("  %s: groups of %d ranks on %d node%s", tc_axis_name[a], size, nodes,
            nodes == 1 ? "" : "s");
     if (p->traffic)
-      printf(", a rank sends %s a step", tc_human_bytes(h, sizeof h, (double)p->sent_bytes[a]));
+      printf(", a rank sends %s per step", tc_human_bytes(h, sizeof h, (double)p->sent_bytes[a]));
     printf("\n");
   }
   if (p->traffic && m->size[near] > 1 && m->size[far] > 1 &&
       p->sent_bytes[near] < p->sent_bytes[far] && m->n_nodes > 1)
-    printf("  %s sends more and is farther: mesh.order = auto would turn them round\n",
+    printf("  %s sends more over a longer distance: mesh.order = auto would swap the two\n",
            tc_axis_name[far]);
 }
 
-/* The GPUs, where at least their bus is known. */
+/* Prints the GPUs, if at least their bus is known. */
 static void print_gpus(const struct place *p)
 {
   const struct tc_ranks *r = p->ranks;
@@ -287,7 +287,7 @@ static void print_gpus(const struct place *p)
          "average\n");
 }
 
-/* NVLinks among the GPUs of the n ranks list[] of a node. */
+/* Prints the NVLinks among the GPUs of the n ranks list[] of a node. */
 static void print_links(const struct place *p, const int *list, int n)
 {
   const struct tc_rank_info *info = p->ranks->info;
@@ -302,7 +302,7 @@ static void print_links(const struct place *p, const int *list, int n)
     }
   if (pairs == 0) return;
   printf("NVLink on %s: ", info[list[0]].host);
-  if (least < 0) printf("unknown (the driver's library does not tell)\n");
+  if (least < 0) printf("unknown (not reported by the driver's library)\n");
   else if (most == 0) printf("none between these GPUs\n");
   else if (least == most)
     printf("%d link%s between each two of these GPUs%s\n", most, most == 1 ? "" : "s",
@@ -362,7 +362,7 @@ static void print_table(const struct place *p)
   for (int i = 0; i < p->n_warnings; i++) printf("warning: %s\n", p->warning[i]);
 }
 
-/* What is unknown is null. */
+/* Unknown values are null. */
 static json_t *known_text(const char *s)
 {
   return *s ? json_string(s) : json_null();
@@ -434,7 +434,7 @@ static void print_json(const struct place *p)
   json_object_set_new(mesh, "order", json_string(tc_word_mesh_order(p->mesh->order)));
   json_object_set_new(top, "mesh", mesh);
   for (int i = 0; i < 3; i++) {
-    int a = nearest(p->mesh, i);
+    int a = nearest_axis(p->mesh, i);
     json_array_append_new(axes, json_pack("{s:s, s:i, s:i, s:o}", "axis", tc_axis_name[a], "ranks",
                           p->mesh->size[a], "group_nodes", group_nodes(p->mesh, a), "sent_bytes_a_step",
                           p->traffic ? json_integer(p->sent_bytes[a]) : json_null()));
@@ -460,7 +460,7 @@ static int place(struct place *p, const char *const *extra, struct tc_err *err)
     return tc_fail(err, TC_EUSER, "--order = %s is for simulated ranks only: add --simulate "
                    "\"2 nodes x 4\"; real ones are ordered by the launcher (srun -m %s)",
                    extra[EXTRA_ORDER], extra[EXTRA_ORDER]);
-  if (cluster) TC_TRY(simulate(p, cluster, extra[EXTRA_ORDER], err));
+  if (cluster) TC_TRY(simulate_ranks(p, cluster, extra[EXTRA_ORDER], err));
   else if (p->cfg->run_ranks > 1)
     TC_TRY(tc_ranks_threads(&p->ranks, (int)TC_MIN(p->cfg->run_ranks, INT32_MAX), &request, err));
   else TC_TRY(tc_ranks_discover(&p->ranks, &request, err));

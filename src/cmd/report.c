@@ -1,7 +1,7 @@
-/* report.c - `tercio report RUNDIR -o report.html`: a run's folder as one page; --json: what was
- * predicted beside what was measured. No MPI.
+/* report.c - `tercio report RUNDIR -o report.html`: draws a run's folder as one page; --json: predictions
+ * compared with measurements. No MPI.
  *
- * The page appears whole or not at all: it is written beside its place and renamed. */
+ * The page is written under a temporary name and renamed, so that it appears complete or not at all. */
 #include "src/cmd/cmd.h"
 #include "src/report/report.h"
 
@@ -57,7 +57,7 @@ static int parse(struct ask *a, int argc, char **argv, struct tc_err *err)
   return 0;
 }
 
-/* The trace that the run file names, seen from here or from the run's folder; NULL: none. Owned by
+/* The trace named in the run file, relative to this folder or to the run's; NULL: none. Owned by
  * the caller. */
 static char *find_trace(const struct ask *a, const json_t *run)
 {
@@ -75,11 +75,11 @@ static char *find_trace(const struct ask *a, const json_t *run)
   return found;
 }
 
-/* A trace that is asked for must be there; one that the run file names may be. */
+/* A trace given by a flag must exist; one named in the run file may be missing. */
 static int read_trace(struct tc_page *page, struct tc_timeline *t, const struct ask *a,
                       struct tc_err *err)
 {
-  page->trace_note = "No trace: run.trace = FILE makes one, --trace FILE names one that is elsewhere.";
+  page->trace_note = "No trace: run.trace = FILE writes one; --trace FILE reads one from another place.";
   char *path = a->trace ? tc_strdup(a->trace) : find_trace(a, page->run);
   if (!path && a->step)
     return tc_fail(err, TC_EUSER, "--step %lld: the run has no trace; --trace FILE names one",
@@ -120,7 +120,7 @@ static int run(const struct ask *a, struct tc_err *err)
   if (stat(a->folder, &st) != 0)
     return tc_fail(err, TC_EUSER, "folder '%s' cannot be read: %s", a->folder, strerror(errno));
   if (!S_ISDIR(st.st_mode))
-    return tc_fail(err, TC_EUSER, "'%s' is no folder; name the run's (its run.out)", a->folder);
+    return tc_fail(err, TC_EUSER, "'%s' is not a folder; name the run's (its run.out)", a->folder);
   char *run_path = tc_sprintf("%s/run.json", a->folder);
   char *metrics_path = tc_sprintf("%s/metrics.jsonl", a->folder);
   struct tc_layouts layouts = { 0 };
@@ -132,7 +132,7 @@ static int run(const struct ask *a, struct tc_err *err)
   if (!rc) tc_layouts_read(&layouts, o);
   if (!rc) rc = tc_metrics_read(&m, metrics_path, layouts.after, err);
   if (!rc && m.broken)
-    tc_warn("%s: %lld line%s cannot be read and %s left out (the first is line %lld)", metrics_path,
+    tc_warn("%s: %lld line%s cannot be read and %s skipped (the first is line %lld)", metrics_path,
             (long long)m.broken, m.broken == 1 ? "" : "s", m.broken == 1 ? "is" : "are",
             (long long)m.first_broken);
   struct tc_page page = { .folder = a->folder, .run = o, .layouts = &layouts, .m = &m };

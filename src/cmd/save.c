@@ -1,5 +1,5 @@
-/* save.c - `tercio save`: asks a run that is under way for a checkpoint, by a file in its
- * folder (train/request.h): that works however the run was started, and from any machine that sees the
+/* save.c - `tercio save`: requests a checkpoint from a run in progress, by a file in its
+ * folder (train/request.h). This works however the run was started, and from any machine that shares the
  * folder. */
 #include "io/ckpt/ckpt.h"
 #include "io/ckpt/owner.h"
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define POLL_NS INT64_C(100000000)
-#define ALIVE_NS INT64_C(5000000000)    /* between two looks whether the run is there */
+#define ALIVE_NS INT64_C(5000000000)    /* how often to check that the run is alive */
 
 struct ask {
   const char *out;
@@ -60,7 +60,7 @@ static int parse(struct ask *a, int argc, char **argv, struct tc_err *err)
                               "--help");
 }
 
-/* As the run itself wrote it; else where it is by default. */
+/* The folder of checkpoints from run.json; else the default. */
 static char *ckpt_dir(const char *out)
 {
   char *path = tc_sprintf("%s/run.json", out);
@@ -89,7 +89,7 @@ static int none_under_way(const struct ask *a, const char *when, struct tc_err *
   char newest[64] = "it has no checkpoint";
   if (step >= 0)
     snprintf(newest, sizeof newest, "its newest checkpoint is step %lld", (long long)step);
-  return tc_fail(err, TC_EUSER, "%s: no run is under way%s; %s", a->out, when, newest);
+  return tc_fail(err, TC_EUSER, "%s: no run is in progress%s; %s", a->out, when, newest);
 }
 
 static int put(const struct ask *a, struct tc_err *err)
@@ -110,14 +110,14 @@ static bool pending(const struct ask *a)
   return access(a->file, F_OK) == 0 || access(a->taken, F_OK) == 0;
 }
 
-/* The file is removed after the checkpoint, but also by the next start of a run that crashed. */
+/* The file is removed after the checkpoint, but also at the next start of a run that crashed. */
 static int answered(const struct ask *a, struct tc_err *err)
 {
   const int64_t newest = newest_step(a);
   if (newest < 0 || newest == a->newest)
     return tc_fail(err, TC_EUSER, "%s: the run ended or was started again before it made the "
-                   "checkpoint: ask again", a->out);
-  printf("%s: the checkpoint is there: step %lld\n", a->out, (long long)newest);
+                   "checkpoint: request it again", a->out);
+  printf("%s: the checkpoint is complete: step %lld\n", a->out, (long long)newest);
   return 0;
 }
 
@@ -147,7 +147,7 @@ static int run(struct ask *a, struct tc_err *err)
   if (stat(a->out, &st) != 0)
     return tc_fail(err, TC_EUSER, "folder '%s' cannot be read: %s", a->out, strerror(errno));
   if (!S_ISDIR(st.st_mode))
-    return tc_fail(err, TC_EUSER, "'%s' is no folder; name the run's (its run.out)", a->out);
+    return tc_fail(err, TC_EUSER, "'%s' is not a folder; name the run's (its run.out)", a->out);
   a->ckpt_dir = ckpt_dir(a->out);
   a->file = tc_sprintf("%s/%s", a->out, TC_REQUEST_FILE);
   a->taken = tc_sprintf("%s/%s", a->out, TC_REQUEST_TAKEN);
@@ -156,7 +156,7 @@ static int run(struct ask *a, struct tc_err *err)
   if (!alive) return none_under_way(a, "", err);
   a->newest = newest_step(a);
   TC_TRY(put(a, err));
-  printf("%s: the run is asked for %s, after the step it is at\n", a->out, what[a->kind]);
+  printf("%s: requested %s, after the current step\n", a->out, what[a->kind]);
   fflush(stdout);
   return a->wait_s > 0 ? await_answer(a, err) : 0;
 }

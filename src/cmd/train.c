@@ -19,8 +19,8 @@ static int run_rank(int rank, void *start, struct tc_err *err)
     .cfg = l->cfg, .ranks = l->ranks, .who = l->who, .rank = rank, .hub = l->hub, .stop = s->stop,
     .mpi = l->mpi && l->mpi_world > 1, .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
   int rc = tc_train(&args, err);
-  /* All ranks leave with one status. The launcher ends the others by TERM as soon as the first
-   * has left (srun -K1), and 143 would hide it; nobody leaves before all have come to
+  /* All ranks end with one status. The launcher ends the others by TERM as soon as the first
+   * has ended (srun -K1), and 143 would hide it; no rank ends before all have reached
    * tc_mpi_finish. */
   if (rc != TC_EPEER) tc_stop_agreed(s->stop);
   return rc;
@@ -34,7 +34,7 @@ int tc_cmd_train(int argc, char **argv)
   struct start s = { .stop = NULL };
   int rc = tc_config_new(&c, argc, argv, extra, NULL, &err);
   if (!rc) tc_h5_start();
-  /* Before the launcher is asked, so that a signal can end the wait for it. Every rank reports its
+  /* Before the launcher is contacted, so that a signal can end the wait for it. Every rank reports its
    * own failure: the others may have none. */
   if (!rc && tc_stop_new(&s.stop, tc_launch_rank() == 0, &err) < 0) {
     tc_config_free(c);

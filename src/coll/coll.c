@@ -7,8 +7,8 @@ const char *const tc_coll_name[TC_COLLS] = {
   "gather", "all_to_all", "send", "recv", "barrier"
 };
 
-/* As a ring would for the symmetric ones; flat for those with a root: a broadcast's root sends
- * all of it to each of the others. */
+/* Symmetric collectives send as much as a ring algorithm; rooted ones are flat: a broadcast's root sends
+ * the whole array to each of the others. */
 int64_t tc_coll_bytes(int coll, int size, int coord, int root, int64_t count, int64_t block,
                       int64_t elem_bytes)
 {

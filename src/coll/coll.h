@@ -1,44 +1,43 @@
-/* coll.h - collectives by name: kinds, arguments, what they count. Pure, below everything that plans,
- * runs or predicts them.
+/* coll.h - the enum of collectives, their arguments, counters and bytes. Pure: depends on src/base only.
  *
- * Data is given as parts: arrays that travel in one call. An element belongs to coordinate
- * min(i / block, n-1): coordinate i has the i-th block of `block` elements, the last one(s)
- * what is left (maybe nothing). */
+ * Data is given as parts: arrays that are transferred in one call. An element belongs to coordinate
+ * min(i / block, n-1): coordinate i has the i-th block of `block` elements, and the last coordinates
+ * what remains (possibly nothing). */
 #ifndef TC_COLL_H
 #define TC_COLL_H
 
 #include "src/base/base.h"
 
-/* What a reshard does on its axis, and what a communicator runs. The first three are local and free:
+/* The collective of a reshard on its axis, and of a communicator's call. The first three are local and free:
  * R -> S, R -> at, R or at -> P. A copy is between host and device. */
 enum tc_coll {
   TC_SLICE, TC_DROP, TC_ZERO, TC_COPY,
   TC_ALL_REDUCE, TC_REDUCE_SCATTER, TC_ALL_GATHER, TC_BROADCAST, TC_REDUCE, TC_SCATTER,
   TC_GATHER, TC_ALL_TO_ALL, TC_SEND, TC_RECV, TC_BARRIER, TC_COLLS,
-  TC_FIRST_COLL = TC_ALL_REDUCE     /* of those that have peers */
+  TC_FIRST_COLL = TC_ALL_REDUCE     /* the first one that communicates */
 };
 extern const char *const tc_coll_name[TC_COLLS];  /* "slice", ..., "all_reduce", ... */
 static inline bool tc_coll_is_local(int coll) { return coll <= TC_ZERO; }
 
 enum tc_reduce { TC_SUM, TC_MAX_OP };
 
-/* src and dst may be equal or overlap only as said at each call. */
+/* src and dst may be equal or overlap only where the list below allows it. */
 struct tc_part {
   const void *src;
   void *dst;
-  int64_t count;                  /* elements of the whole */
+  int64_t count;                  /* elements of the whole array */
   int64_t block;                  /* elements of one coordinate's block */
 };
 
-/* What one call does:
+/* The semantics of each collective:
  *   ALL_REDUCE      dst[count] <- reduction of all src[count];      src == dst allowed
  *   REDUCE_SCATTER  dst[my block] <- reduction of all src[count], my block of it; dst may be
  *                   src + my offset
- *   ALL_GATHER      dst[count] <- src[each one's block];            src may be dst + my offset
+ *   ALL_GATHER      dst[count] <- src[each coordinate's block];    src may be dst + my offset
  *   BROADCAST       dst[count] <- root's src[count];  root: src == dst allowed, dst unused
  *   REDUCE          root: dst[count] <- reduction of all src[count]; src == dst allowed
  *   SCATTER         dst[my block] <- root's src[my block of count]
- *   GATHER          root: dst[count] <- src[each one's block]
+ *   GATHER          root: dst[count] <- src[each coordinate's block]
  *   ALL_TO_ALL      dst[block j] <- src of coordinate j, its block for me; count = n * block
  *   SEND / RECV     src[count] to / dst[count] from coordinate `peer`
  *   BARRIER         nothing */
@@ -48,21 +47,21 @@ struct tc_coll_args {
   int n_parts;
   const struct tc_part *parts;    /* copied */
   bool ctl;                       /* a control reduction: counted under "ctl" */
-  const char *what;               /* borrowed until waited: named when a deadline passes */
+  const char *what;               /* for the message at a timeout; borrowed until the wait */
 };
 
 struct tc_coll_count { int64_t calls, bytes; };   /* bytes: what this rank sent */
 struct tc_comm_counters { struct tc_coll_count data[TC_COLLS], ctl[TC_COLLS]; };
 
-/* Where coordinate i's block starts, in elements; i = n: the end of the last block. The last
- * coordinate has whatever is left, be it less or more than a block. */
+/* The offset of coordinate i's block, in elements; i = n: the end of the last block. The last
+ * coordinate has what remains, less or more than a block. */
 static inline int64_t tc_block_start(int64_t count, int64_t block, int i, int n)
 {
   if (i >= n) return count;
   return i > 0 && block > count / i ? count : i * block;
 }
 
-/* Local. Bytes this rank would send: what counters grow by. Pure; used for predictions. */
+/* Local. The bytes that this rank sends in such a call, by which its counter grows. Pure; predictions use it. */
 int64_t tc_coll_bytes(int coll, int size, int coord, int root, int64_t count, int64_t block,
                       int64_t elem_bytes);
 

@@ -3,29 +3,29 @@
  *
  * Invariants:
  *  - calls run one at a time, in the order of their tickets; `done` is the last one that
- *    ended well; once `failed` is set nothing runs any more;
- *  - everything in struct tc_comm below `lock` is read and written under it; a call that
- *    runs belongs to the worker alone;
+ *    ended without error; once `failed` is set no call runs;
+ *  - all fields of struct tc_comm below `lock` are protected by it; only the worker uses a call
+ *    that runs;
  *  - the worker sleeps on `work` while the queue is empty;
- *  - no thread waits for ever: the backend keeps the deadline, and a waiter that sees no sign of
- *    life from the worker for the deadline and GRACE_NS more (a library call that never came
- *    back) fails the communicator itself;
+ *  - no thread waits forever: the backend enforces the timeout, and a waiter fails the communicator itself
+ *    if the worker makes no progress for the timeout and GRACE_NS more (a library call that never
+ *    returns);
  *  - a group of one has no worker: calls run in tc_comm_start;
- *  - of a communicator of a device's memory the caller's thread tells the device what to do, in
- *    tc_comm_start, and lets it wait, in tc_comm_wait; the worker only sees how it goes. */
+ *  - for a communicator of device memory the caller's thread issues the work to the device in
+ *    tc_comm_start, and makes the device wait in tc_comm_wait; the worker only polls for completion. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/comm/impl.h"
 
-#define GRACE_NS INT64_C(10000000000)       /* a worker this late is stuck */
-#define LEAVE_NS INT64_C(5000000000)        /* tc_comm_free waits so long for the worker */
+#define GRACE_NS INT64_C(10000000000)       /* a worker without progress for this much longer is stuck */
+#define LEAVE_NS INT64_C(5000000000)        /* how long tc_comm_free waits for the worker */
 #define TICK_NS INT64_C(1000000000)
 
 struct call {
   struct tc_coll_args a;          /* a.parts = parts */
-  struct tc_part *parts;          /* owned; kept when the call is recycled */
+  struct tc_part *parts;          /* owned; reused when the call is recycled */
   int cap_parts;
   tc_ticket ticket;
   struct call *next;
@@ -45,7 +45,7 @@ struct tc_comm {
   atomic_bool stop;
 
   pthread_mutex_t lock;
-  pthread_cond_t work, ended;     /* a call is queued; a call ended or the worker left */
+  pthread_cond_t work, ended;     /* a call was queued; a call ended or the worker has ended */
   struct call *head, *tail;       /* queued */
   struct call *spare;             /* recycled */
   tc_ticket last, done;
@@ -58,7 +58,7 @@ struct tc_comm {
 
 /* ---- the queue ------------------------------------------------------------------- */
 
-/* With the lock held. */
+/* Called with the lock held. */
 static void set_failure(struct tc_comm *c, const struct tc_err *why)
 {
   if (c->failed) return;
@@ -66,7 +66,7 @@ static void set_failure(struct tc_comm *c, const struct tc_err *why)
   c->failed = true;
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static void count_call(struct tc_comm *c, const struct tc_coll_args *a, int64_t bytes)
 {
   struct tc_coll_count *n = a->ctl ? &c->live.ctl[a->coll] : &c->live.data[a->coll];
@@ -116,7 +116,7 @@ static void *worker(void *arg)
   return NULL;
 }
 
-/* Without its thread the communicator is failed from the start: every call says why. */
+/* If the thread can't be started, the communicator has failed from the start: every call returns the reason. */
 static void start_worker(struct tc_comm *c)
 {
   struct tc_err why;
@@ -173,7 +173,7 @@ static void tell_to_leave(struct tc_comm *c)
   pthread_mutex_unlock(&c->lock);
 }
 
-/* False: stuck inside a library, which by `end_ns` has not come back; better a leak than a hang. */
+/* False: the worker is stuck in a library call, which has not returned by `end_ns`; it is leaked, to avoid a hang. */
 static bool has_left(struct tc_comm *c, int64_t end_ns)
 {
   if (!c->threaded) {
@@ -243,7 +243,7 @@ static void check_args(const struct tc_comm *c, const struct tc_coll_args *a)
   }
 }
 
-/* With the lock held. A call of its own, or a recycled one, with the parts copied. */
+/* Called with the lock held. A new or recycled call, with the parts copied. */
 static struct call *take_call(struct tc_comm *c, const struct tc_coll_args *a)
 {
   struct call *k = c->spare;
@@ -266,7 +266,7 @@ static int fail_alike(const struct tc_comm *c, struct tc_err *err)
   return tc_fail(err, c->failure.status, "%s", c->failure.text);
 }
 
-/* With the lock held, of a group of one: nobody to wait for but a device. */
+/* Called with the lock held, for a group of one: only a device can be waited for. */
 static int run_here(struct tc_comm *c, struct call *k, struct tc_err *err)
 {
   int64_t bytes = 0;
@@ -285,7 +285,7 @@ static int run_here(struct tc_comm *c, struct call *k, struct tc_err *err)
 
 static void await(struct tc_comm *c, tc_ticket t);
 
-/* Tells the device. Calls of one communicator come from one thread, so `last` stands still. */
+/* Issues the call to the device. One thread makes all calls of a communicator, so `last` is constant. */
 static void start_device(struct tc_comm *c, const struct tc_coll_args *a)
 {
   struct tc_err why = { 0 };
@@ -327,22 +327,22 @@ int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ti
   return rc;
 }
 
-/* With the lock held: until ticket t is done, or the communicator failed. */
+/* Called with the lock held. Waits until ticket t is done, or the communicator has failed. */
 static void await(struct tc_comm *c, tc_ticket t)
 {
   int64_t heartbeat = c->heartbeat, quiet_ns = 0, last_ns = tc_now_ns();
   while (c->done < t && !c->failed) {
     timed_wait(c, TICK_NS);
     int64_t now = tc_now_ns();
-    /* A process that was stopped and goes on has not been waiting meanwhile. */
+    /* The time for which the process itself was stopped is not counted. */
     quiet_ns += TC_MIN(now - last_ns, TICK_NS);
     last_ns = now;
     if (c->heartbeat != heartbeat) quiet_ns = 0;
     heartbeat = c->heartbeat;
     if (quiet_ns > c->deadline_ns + GRACE_NS) {
       struct tc_err e;
-      tc_fail(&e, TC_EPEER, "axis %s: the communication library has not come back for %.0f s; "
-              "look at the network and at the other ranks' logs", c->name,
+      tc_fail(&e, TC_EPEER, "axis %s: a call of the communication library has not returned for %.0f s; "
+              "check the network and the other ranks' logs", c->name,
               (double)quiet_ns * 1e-9);
       set_failure(c, &e);
       pthread_cond_broadcast(&c->ended);
@@ -350,7 +350,7 @@ static void await(struct tc_comm *c, tc_ticket t)
   }
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static int wait_here(struct tc_comm *c, tc_ticket t, struct tc_err *err)
 {
   TC_ASSERT(t >= 0 && t <= c->last);
@@ -414,7 +414,7 @@ struct tc_blocked_call *tc_comm_blocked_call(struct tc_comm *c) { return c->bloc
 
 const struct tc_comm_counters *tc_comm_counters(const struct tc_comm *c)
 {
-  struct tc_comm *m = (struct tc_comm *)c;  /* the lock and the copy are no visible state */
+  struct tc_comm *m = (struct tc_comm *)c;  /* the lock and the copy are not visible state */
   pthread_mutex_lock(&m->lock);
   m->shown = m->live;
   pthread_mutex_unlock(&m->lock);

@@ -10,21 +10,21 @@
  *
  * Sums are deterministic: the owner of a block receives all terms and adds them in
  * coordinate order in fp32 (f64 in double, i32 as integers), rounds once, and hands the
- * result out: all copies end with identical bits, and the bytes are a ring's. (A device's library
- * has rules of its own: nccl.h.)
+ * result out: all copies are bit-identical, and as many bytes are sent as by a ring algorithm. (A device's library
+ * differs: nccl.h.)
  *
  * The files, in reading order:
  *   comm.c      the queue, its thread, tickets, deadlines and counters
  *   control.c   control data, the first error of all members
- *   impl.h      what a backend does for comm.c
- *   p2p.c       the backend of links: every collective as sends and receives
+ *   impl.h      the interface of a backend
+ *   p2p.c       the backend over links: every collective as sends and receives
  *   reduce.c    adding terms
- *   link.h      what a link does for p2p.c; the links are
+ *   link.h      the interface of a link; the links are
  *   self.c        of a group of one,
  *   thread.c      between threads of one process (hub.h),
  *   mpi.c         between MPI processes (mpi.h: MPI's start and end)
  *   nccl.c      the backend of a device's library (nccl.h)
- *   timeout.c   what is said of a call that waits too long */
+ *   timeout.c   the message of a call that exceeds its timeout */
 #ifndef TC_COMM_H
 #define TC_COMM_H
 
@@ -39,19 +39,19 @@ typedef int64_t tc_ticket;        /* increasing; 0: nothing to wait for */
 int tc_comm_start(struct tc_comm *c, const struct tc_coll_args *a, tc_ticket *ticket,
                   struct tc_err *err);
 /* Local. Blocks until the ticket (and all before it) is done. TC_EPEER after the
- * communicator's deadline or when a peer has gone, naming the operation, the members that
- * have not arrived and their nodes; with a watchdog (watch/watch.h), the ranks that the wait is due
- * to. After a failure every further call fails alike. */
+ * communicator's timeout or when a peer has ended; the error has the operation, the members that
+ * have not arrived and their nodes, and, with a watchdog (watch/watch.h), the ranks suspected of blocking
+ * it. After a failure every further call returns the same error. */
 int tc_comm_wait(struct tc_comm *c, tc_ticket t, struct tc_err *err);
-/* Local. Blocks until all calls that were started are done, as tc_comm_wait; also where that lets
- * a device wait in the host's place (nccl.h). */
+/* Local. Blocks until all calls that were started are done, as tc_comm_wait does; also on the host if
+ * tc_comm_wait makes a device wait instead (nccl.h). */
 int tc_comm_settle(struct tc_comm *c, struct tc_err *err);
 /* Local. 1 done, 0 not yet, negative status. */
 int tc_comm_test(struct tc_comm *c, tc_ticket t, struct tc_err *err);
 /* Collective. start + wait. */
 int tc_comm_run(struct tc_comm *c, const struct tc_coll_args *a, struct tc_err *err);
 
-/* Shorthands for control data, each start + wait, counted under ctl. Collective. */
+/* Shorthands for control traffic, each start + wait, counted under ctl. Collective. */
 int tc_comm_max_i64(struct tc_comm *c, int64_t *x, int n, struct tc_err *err);
 int tc_comm_all_i64(struct tc_comm *c, const int64_t *x, int n, int64_t *all,
                     struct tc_err *err);         /* all[size * n] <- each member's x[n] */
@@ -63,22 +63,22 @@ int tc_comm_bytes_bcast(struct tc_comm *c, int root, void **buf, int64_t *n_byte
                         struct tc_err *err);
     /* others: *buf is owned by the caller. */
 
-/* Collective. Each member has a status and, if it is an error, its sentence. All return the first
+/* Collective. Each member passes its status and, if it is an error, its sentence. All return the first
  * error; that of a member other than 0 begins with its name, who[coord], unless who is NULL. */
 int tc_comm_agree(struct tc_comm *c, char *const *who, int rc, struct tc_err *err);
 
 /* Collective. All return member 0's status and sentence. */
 int tc_comm_bcast_status(struct tc_comm *c, int rc, struct tc_err *err);
 
-/* Local. 0, or why no call can succeed: it has failed before, or its thread could not be started. */
+/* Local. 0, or the error for which no call can succeed: an earlier failure, or its thread could not be started. */
 int tc_comm_usable(struct tc_comm *c, struct tc_err *err);
 int tc_comm_size(const struct tc_comm *c);
-int tc_comm_coord(const struct tc_comm *c);       /* this rank's place in the group */
+int tc_comm_coord(const struct tc_comm *c);       /* this rank's coordinate in the group */
 const struct tc_comm_counters *tc_comm_counters(const struct tc_comm *c);
-/* Local; drops what is queued. False: its thread hangs in a library, and was left behind with what it
- * uses. NULL is fine. */
+/* Local; drops queued calls. False: its thread hangs in a library call, and is leaked with all that it
+ * uses. NULL is accepted. */
 bool tc_comm_free(struct tc_comm *c);
-/* The same for c[n]: all leave at once, and one time limit counts for all together. */
+/* The same for c[n]: all end at the same time, and one time limit holds for all of them. */
 bool tc_comms_free(struct tc_comm *const *c, int n);
 
 /* ---- making communicators -------------------------------------------------------- */
@@ -87,8 +87,8 @@ struct tc_comm_opts {
   const char *name;               /* "dp", "tp", "pp", "world" */
   double deadline_s;              /* 0: 600 */
   const char *const *who;         /* [size] "rank 3 on node2"; borrowed; may be NULL */
-  /* Told of each call that ended well, by the thread that ran it; *a is lent for that long.
-   * begin: its turn came in the queue. NULL: nobody asks. Not for groups of one. */
+  /* Called after each successful call, by the thread that ran it; *a is borrowed during the call.
+  * begin: when it reached the head of the queue. NULL: not traced. Not for groups of one. */
   void (*traced)(void *ctx, const struct tc_coll_args *a, int64_t begin_ns, int64_t end_ns,
                  int64_t bytes);
   void *traced_ctx;
@@ -96,8 +96,8 @@ struct tc_comm_opts {
 
 struct tc_comm *tc_comm_self(const struct tc_comm_opts *o);
 
-/* Local; ranks are threads of one process, which the hub joins (hub.h). `members` are the world
- * ranks of the group in coordinate order, `id` tells apart groups of equal members (the axis). */
+/* Local; ranks are threads of one process, connected by the hub (hub.h). `members` are the world
+ * ranks of the group in coordinate order, `id` distinguishes groups of equal members (the axis). */
 struct tc_hub;
 struct tc_comm *tc_comm_thread(struct tc_hub *h, int id, int rank, const int32_t *members,
                                int size, const struct tc_comm_opts *o);

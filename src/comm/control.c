@@ -1,6 +1,6 @@
 /* control.c - control data: maxima, bytes of different lengths, one status for all members.
  *
- * Everything here is made of calls of comm.h, each started and waited for. */
+ * All functions use calls of comm.h, each started and waited for. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ int tc_comm_all_i64(struct tc_comm *c, const int64_t *x, int n, int64_t *all,
                  err);
 }
 
-/* Gathered rather than reduced: no element type holds every int64 exactly. */
+/* Gathered rather than reduced: no element type of reductions represents every int64 exactly. */
 int tc_comm_max_i64(struct tc_comm *c, int64_t *x, int n, struct tc_err *err)
 {
   int64_t *all = tc_malloc((size_t)(n * tc_comm_size(c)) * sizeof *all + 1);
@@ -94,7 +94,7 @@ static const struct tc_err *first_error(struct tc_err *all, int n, char *const *
   return all;
 }
 
-/* Member 0's status and sentence, to all. */
+/* Broadcasts member 0's status and sentence. */
 static int bcast_err(struct tc_comm *c, const struct tc_err *of_first, struct tc_err *err)
 {
   struct tc_err copy = *of_first;

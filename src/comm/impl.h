@@ -1,4 +1,4 @@
-/* impl.h - what comm.c asks of a backend, and what backends share. */
+/* impl.h - the interface between comm.c and its backends, and functions that backends share. */
 #ifndef TC_COMM_IMPL_H
 #define TC_COMM_IMPL_H
 
@@ -9,17 +9,17 @@
 
 struct tc_comm_ops {
   /* Runs one call to its end, on the worker thread (or on the caller's where size is 1).
-   * *bytes <- bytes handed to the network. Gives up soon after *stop becomes true. */
+   * *bytes <- bytes handed to the network.Returns soon after *stop becomes true. */
   int (*run)(void *impl, const struct tc_coll_args *a, const atomic_bool *stop,
              int64_t *bytes, struct tc_err *err);
   void (*free)(void *impl);
 
-  /* May be NULL. What takes time before `free`, by the worker as its last act, so that several
-   * communicators do it at once; before `free` in any case. */
+  /* May be NULL. The slow part of `free`, run by the worker before it ends, so that several
+  * communicators do it at the same time; always called before `free`. */
   void (*leave)(void *impl);
 
-  /* Of a communicator of a device's memory (nccl.c); else empty. start: before the call is
-   * queued, on the caller's thread: what the device is told to do. join: in tc_comm_wait, of a
+  /* For a communicator of device memory (nccl.c); else NULL. start: called before the call is
+   * queued, on the caller's thread; issues it to the device. join: called in tc_comm_wait for a
    * call that isn't known to have ended. At most `depth` calls are between start and the end of
    * run. */
   int (*start)(void *impl, const struct tc_coll_args *a, tc_ticket t, struct tc_err *err);
@@ -27,7 +27,7 @@ struct tc_comm_ops {
   int depth;
 };
 
-/* What timeout.c needs to know of a communicator; all borrowed. */
+/* The data of a communicator that timeout.c uses; all borrowed. */
 struct tc_late {
   const char *axis;
   const char *const *who;         /* [size]; may be NULL */
@@ -35,20 +35,20 @@ struct tc_late {
   struct tc_blocked_call *blocked;         /* may be NULL */
   double deadline_s;
 };
-/* Call a waits for the coordinates late[n] (n may be more than the TC_SUSPECTS that are looked at).
- * _say tells the watchdog; _fail gives up; _gone: a peer is known to have left. TC_EPEER. */
+/* Call a waits for the coordinates late[n] (n may exceed TC_SUSPECTS, only the first are reported).
+ * _say reports it to the watchdog; _fail gives up; _gone: a peer is known to have ended. TC_EPEER. */
 void tc_late_say(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns,
                  const int *late, int n);
 int tc_late_fail(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns,
                  const int *late, int n, struct tc_err *err);
 int tc_late_gone(const struct tc_late *l, const struct tc_coll_args *a, int peer,
                  struct tc_err *err);
-/* Puts the call's name before what err says and, of TC_EPEER, the suspects behind it;
+/* Puts the call's name before the text of err and, if it is TC_EPEER, the suspects after it;
  * returns its status. */
 int tc_late_broken(const struct tc_late *l, const struct tc_coll_args *a, const int *late, int n,
                    struct tc_err *err);
 
-/* Local. Takes impl over. blocked is what impl says of its waits; may be NULL. */
+/* Local. Takes ownership of impl. blocked: where impl reports its waits; may be NULL. */
 struct tc_comm *tc_comm_new(const struct tc_comm_ops *ops, void *impl, int coord, int size,
                             const struct tc_comm_opts *o, struct tc_blocked_call *blocked);
 
@@ -58,7 +58,7 @@ void tc_reduce_terms(int dtype, void *out, const void *const *term, int terms, i
 
 struct tc_blocked_call *tc_comm_blocked_call(struct tc_comm *c);
 
-/* The deadline in force, in seconds. */
+/* The timeout that applies, in seconds. */
 static inline double tc_comm_deadline_s(const struct tc_comm_opts *o)
 {
   return o->deadline_s > 0 ? TC_MIN(o->deadline_s, 1e9) : 600.0;

@@ -1,15 +1,15 @@
-/* mpi.c - the link between ranks that are MPI processes, and the doors to MPI: the only
+/* mpi.c - the link between ranks that are MPI processes, and MPI's start and end: the only
  * file in src/ that sees <mpi.h>.
  *
- * Everything goes over MPI_COMM_WORLD with point-to-point messages, so that no communicator
+ * All traffic is point-to-point messages over MPI_COMM_WORLD, so that no communicator
  * is split and no state is kept between tc_mpi_start and tc_mpi_finish. Tags start at
- * TAG_BASE, which leaves the lower half of what every MPI guarantees (32767) to others:
+ * TAG_BASE, which leaves the lower half of the guaranteed range (up to 32767) to other users:
  *   tag = TAG_BASE + id * TAGS_PER_ID + the link's tag.
- * Groups of one id (an axis) have no two ranks in common, so id and the pair of ranks tell
- * groups apart. The tag behind the last id's is for the watchdogs' messages. Several workers
+ * Groups of one id (an axis) have no two ranks in common, so id and the pair of ranks distinguish
+ * groups. The tag after those of the last id is for the watchdogs' messages. Several workers
  * call MPI at once: MPI_THREAD_MULTIPLE.
  *
- * MPI makes progress only inside its calls: the worker's polling is what moves messages. */
+ * MPI makes progress only inside its calls, so the worker must poll. */
 #include <limits.h>
 #include <mpi.h>
 #include <signal.h>
@@ -25,7 +25,7 @@
 enum { TAG_BASE = 16384, TAGS_PER_ID = 64, IDS = 255, CHANNEL_TAG = TAG_BASE + IDS * TAGS_PER_ID };
 
 #define CANCEL_TRIES 100
-#define ABORT_S 10                          /* tc_mpi_abort leaves so long for the launcher */
+#define ABORT_S 10                          /* how long tc_mpi_abort waits for the launcher */
 
 struct request { MPI_Request mpi; int64_t bytes; bool is_recv, used; };
 
@@ -77,8 +77,8 @@ int tc_mpi_meet(double deadline_s, struct tc_err *err)
   if (MPI_Ibarrier(MPI_COMM_WORLD, &all) != MPI_SUCCESS) end_ns = 0;
   while (!done) {
     if (tc_now_ns() > end_ns || MPI_Test(&all, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-      return tc_fail(err, TC_EPEER, "not all ranks came to the end of the run within %g s "
-                     "(deadline run.deadline): see what the others say", deadline_s);
+      return tc_fail(err, TC_EPEER, "not all ranks reached the end of the run within %g s "
+                     "(deadline run.deadline): see the other ranks' logs", deadline_s);
     if (!done) tc_sleep_ns(100000);
   }
   return 0;
@@ -92,7 +92,7 @@ static void leave(int signal_number)
   _Exit(-TC_EPEER);
 }
 
-/* MPI_Abort asks the launcher to end the step, and waits for that: for minutes, where this node
+/* MPI_Abort asks the launcher to end the step, and waits for that: for minutes, if this node
  * is cut off. */
 void tc_mpi_abort(int status)
 {
@@ -111,7 +111,7 @@ struct sent { MPI_Request mpi; void *copy; };
 
 struct channel {
   struct tc_channel public;          /* first */
-  struct sent *sent;              /* under way; to the dead for ever */
+  struct sent *sent;              /* in flight; those to dead processes stay */
   int n, cap;
 };
 
@@ -151,7 +151,7 @@ static bool channel_poll(struct tc_channel *channel, void *buf, int bytes)
   return MPI_Mrecv(buf, bytes, MPI_BYTE, &msg, MPI_STATUS_IGNORE) == MPI_SUCCESS;
 }
 
-/* What is still under way is MPI's: its copy is left behind. */
+/* A message still in flight is owned by MPI: its copy is leaked. */
 static void channel_free(struct tc_channel *channel)
 {
   struct channel *m = (struct channel *)channel;
@@ -232,7 +232,7 @@ static int mpi_test(void *link, int request)
   return 1;
 }
 
-/* A send, or a receive whose message is under way, can't be taken back: MPI keeps it and the
+/* A send, or a receive whose message is in flight, can't be cancelled: MPI keeps it and the
  * process is about to end, since a failed communicator stays failed. */
 static void mpi_cancel(void *link, int request)
 {

@@ -1,5 +1,5 @@
-/* mpi.h - the start and the end of MPI, and its messages between watchdogs. Nobody but src/comm and
- * io calls MPI. */
+/* mpi.h - the start and the end of MPI, and its messages between watchdogs. Only src/comm and
+ * io call MPI. */
 #ifndef TC_COMM_MPI_H
 #define TC_COMM_MPI_H
 
@@ -12,7 +12,7 @@ void tc_mpi_version(char *text, size_t size);
 
 /* Collective over the world. Starts MPI with MPI_THREAD_MULTIPLE. TC_EPEER, TC_EUSER. */
 int tc_mpi_start(int *rank, int *world, struct tc_err *err);
-/* Collective. Waits for all ranks (0: 600 s) before tc_mpi_finish, which waits without end.
+/* Collective. Waits for all ranks (0: 600 s) before tc_mpi_finish, which waits without a limit.
  * TC_EPEER. */
 int tc_mpi_meet(double deadline_s, struct tc_err *err);
 void tc_mpi_finish(void);

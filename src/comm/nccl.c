@@ -1,18 +1,18 @@
-/* nccl.c - communicators of a device's memory, over the library that the device's module has
- * (kernels/cuda/nccl.cu): who joins, what waits for what, how long.
+/* nccl.c - communicators of device memory, over the library that the device's module loads
+ * (kernels/cuda/nccl.cu): initialisation, dependencies between streams, timeouts.
  *
  * Invariants:
- * - a call's transfer is in its stream, and its end marked, when nccl_start returns; ticket t has
+ * - a call's transfer is in its stream, and its end marked by an event, when nccl_start returns; ticket t has
  *   slot t % TC_NCCL_SLOTS, which is free again when run has seen t's end (depth);
- * - a transfer that is late, or that the library says failed, is aborted: then the device's
- *   streams go on and nothing hangs; what they made is worth nothing, and every further call fails;
- * - the first failure is what the communicator fails with, on both threads: what fails after it does
- *   so because of the abort;
- * - with two ways, a send to a higher coordinate, and its receive, go over way 0, one to a lower
- *   over way 1, so that both ends take the same; all else over way 0. In each way calls have one
- *   order on all members, since they have one altogether;
- * - NCCL does not say which member has not come. The watchdogs do: each rank waits for those next
- *   to it, so the chain of questions goes round all that wait, to one that doesn't. */
+ * - a transfer that exceeds its timeout, or that the library reports as failed, is aborted: then the device's
+ *   streams continue and nothing hangs; their results are invalid, and every further call fails;
+ * - the communicator fails with the first failure, on both threads: later ones are consequences of the
+ *   abort;
+ * - with two ways, a send to a higher coordinate, and its receive, use way 0, one to a lower coordinate
+ *   way 1, so that both ends use the same; all other calls use way 0. In each way calls have one
+ *   order on all members, since all calls have one order;
+ * - NCCL does not report which member is missing. The watchdogs find it: each rank reports waiting for its
+ *   neighbours, so the search passes through all waiting ranks to one that does not wait. */
 #include "src/comm/nccl.h"
 
 #include <pthread.h>
@@ -43,15 +43,15 @@ struct nccl {
 
 struct patience { int64_t last_ns, age_ns, say_ns; int idle; };
 
-/* A process that was stopped and goes on has not been waiting meanwhile. */
-static void grow_older(struct patience *p)
+/* The time for which the process itself was stopped is not counted. */
+static void add_wait(struct patience *p)
 {
   int64_t now = tc_now_ns();
   p->age_ns += TC_MIN(now - p->last_ns, TICK_NS);
   p->last_ns = now;
 }
 
-/* The host waits for the device: not so long that the end of a step is seen late. */
+/* The host polls the device, with short sleeps, so that the end of a step is seen early. */
 static void back_off(struct patience *p)
 {
   if (p->idle++ < SPINS) return;
@@ -59,7 +59,7 @@ static void back_off(struct patience *p)
   else tc_sleep_ns(SLEEP_NS);
 }
 
-/* The others, those next to this one first. */
+/* The other members, neighbours of this one first. */
 static int find_late(const struct nccl *x, const struct tc_coll_args *a, int late[TC_SUSPECTS])
 {
   if (a->coll == TC_SEND || a->coll == TC_RECV) {
@@ -70,12 +70,12 @@ static int find_late(const struct nccl *x, const struct tc_coll_args *a, int lat
   return x->size - 1;
 }
 
-/* One look further: TC_EPEER when the deadline has passed or *stop is set. */
+/* Polls once: TC_EPEER when the timeout has expired or *stop is set. */
 static int wait_on(struct nccl *x, const struct tc_coll_args *a, struct patience *p,
                    const atomic_bool *stop, struct tc_err *err)
 {
   int late[TC_SUSPECTS], n = find_late(x, a, late);
-  grow_older(p);
+  add_wait(p);
   if (stop && atomic_load_explicit(stop, memory_order_relaxed))
     return tc_fail(err, TC_EPEER, "the communicator of axis %s was freed", x->name);
   if (p->age_ns > (int64_t)(x->late.deadline_s * 1e9))
@@ -94,7 +94,7 @@ static void abort_all(struct nccl *x)
     if (x->way[i]) x->ops->abort(x->way[i]);
 }
 
-/* The library failed, or (not `library`) it was waited for too long, as err says. */
+/* Aborts after a failure of the library or (not `library`) a timeout, as given in err. */
 static int give_up(struct nccl *x, const struct tc_coll_args *a, bool library, struct tc_err *err)
 {
   int late[TC_SUSPECTS], n = find_late(x, a, late);
@@ -110,14 +110,14 @@ static int give_up(struct nccl *x, const struct tc_coll_args *a, bool library, s
   return err->status;
 }
 
-/* Until the library is done with what was asked of way w. */
+/* Waits until the library has completed the operation on way w. */
 static int be_ready(struct nccl *x, int w, const struct tc_coll_args *a, struct tc_err *err)
 {
   struct patience p = { .last_ns = tc_now_ns(), .say_ns = SAY_NS };
   int rc = x->ops->ready(x->way[w], err), late = 0;
   if (rc > 0) return 0;
   if (rc < 0) return give_up(x, a, true, err);
-  tc_thread_status_waits(x->late.blocked);       /* this wait has a deadline of its own */
+  tc_thread_status_waits(x->late.blocked);       /* this wait has its own timeout */
   do late = wait_on(x, a, &p, NULL, err);
   while (late == 0 && (rc = x->ops->ready(x->way[w], err)) == 0);
   tc_thread_status_waits(NULL);
@@ -150,7 +150,7 @@ static int nccl_join(void *impl, tc_ticket t, struct tc_err *err)
 {
   struct nccl *x = impl;
   const int slot = (int)(t % TC_NCCL_SLOTS);
-  return x->ops->land(x->way[atomic_load(&x->way_of[slot])], slot, err);
+  return x->ops->wait_for(x->way[atomic_load(&x->way_of[slot])], slot, err);
 }
 
 static int64_t bytes_of(const struct nccl *x, const struct tc_coll_args *a)
@@ -162,7 +162,7 @@ static int64_t bytes_of(const struct nccl *x, const struct tc_coll_args *a)
   return bytes;
 }
 
-/* Sees how the next transfer goes. Its time runs from when the device has come to it. */
+/* Waits for the end of the next transfer. Its timeout starts when the device reaches it. */
 static int nccl_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop,
                     int64_t *bytes, struct tc_err *err)
 {
@@ -182,8 +182,8 @@ static int nccl_run(void *impl, const struct tc_coll_args *a, const atomic_bool 
   return 0;
 }
 
-/* The library may take its time, be it to take leave of the others or to abort, and what one way does
- * may have to end before the other's can. */
+/* Finalising, or aborting, may take the library long, and the end of one way may have to precede that of the
+ * other. */
 static void nccl_leave(void *impl)
 {
   struct nccl *x = impl;
@@ -205,26 +205,26 @@ static void nccl_free(void *impl)
 
 /* ---- making ------------------------------------------------------------------------ */
 
-/* All members come here with their status: the first error on all. Not after a deadline: then the others
- * are as late as this one. */
-static int meet(struct nccl *x, int rc, struct tc_comm *host, struct tc_err *err)
+/* Collective: all members call this with their status; returns the first error on all. Not after a timeout:
+ * the others are then as late as this one. */
+static int agree(struct nccl *x, int rc, struct tc_comm *host, struct tc_err *err)
 {
   return rc == TC_EPEER ? rc : tc_comm_agree(host, (char *const *)(uintptr_t)x->late.who, rc, err);
 }
 
-/* Joins way w. */
-static int join_way(struct nccl *x, int w, void *device, struct tc_comm *host, struct tc_err *err)
+/* Initialises way w, collectively. */
+static int init_way(struct nccl *x, int w, void *device, struct tc_comm *host, struct tc_err *err)
 {
   static const struct tc_coll_args joining = { .coll = TC_BARRIER, .what = "joining NCCL" };
   char made[TC_NCCL_ID_BYTES] = "";
   void *id = made;
   int64_t n = sizeof made;
-  TC_TRY(meet(x, x->coord == 0 ? x->ops->id(device, made, err) : 0, host, err));
+  TC_TRY(agree(x, x->coord == 0 ? x->ops->id(device, made, err) : 0, host, err));
   TC_TRY(tc_comm_bytes_bcast(host, 0, &id, &n, err));
   int rc = x->ops->join(&x->way[w], device, id, x->coord, x->size, err);
   if (x->coord != 0) free(id);
-  TC_TRY(meet(x, rc, host, err));                /* or the others would wait for it */
-  return meet(x, be_ready(x, w, &joining, err), host, err);
+  TC_TRY(agree(x, rc, host, err));                /* otherwise the others would wait for this member */
+  return agree(x, be_ready(x, w, &joining, err), host, err);
 }
 
 int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *device,
@@ -249,12 +249,12 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
                               .deadline_s = tc_comm_deadline_s(o) };
   int rc = 0;
   *out = NULL;
-  for (int w = 0; w < x->n_ways && !rc; w++) rc = join_way(x, w, device, host, err);
+  for (int w = 0; w < x->n_ways && !rc; w++) rc = init_way(x, w, device, host, err);
   struct tc_comm *c = tc_comm_new(&comm_ops, x, x->coord, x->size, o, x->late.blocked);
   if (!rc) rc = tc_comm_usable(c, err);
   if (rc < 0) {
     abort_all(x);
-    tc_comm_free(c);                             /* an abort that hangs is left behind */
+    tc_comm_free(c);                             /* an abort that hangs is leaked */
     return rc;
   }
   *out = c;
@@ -273,7 +273,7 @@ static int refuse(const struct look *all, int n, char *const *who, struct tc_err
   for (int i = 0; i < n; i++)
     for (int j = 0; j < i; j++)
       if (!strcmp(all[i].gpu, all[j].gpu))
-        return tc_fail(err, TC_EUSER, "%s and %s share a GPU, which NCCL can't; give "
+        return tc_fail(err, TC_EUSER, "%s and %s share a GPU, which NCCL does not support; give "
                        "each rank a GPU of its own, or set run.comm = mpi",
                        who ? who[j] : "a rank", who ? who[i] : "another");
   return 0;
@@ -296,11 +296,11 @@ int tc_comm_nccl_agree(bool *use, enum tc_comm_kind want, const struct tc_nccl_o
   if (!ops && no_device)
     tc_fail(&why, TC_EUSER, "%s", no_device);
   else if (!ops)
-    tc_fail(&why, TC_EUSER, "NCCL moves data between GPUs, and run.device is none; set run.comm = "
+    tc_fail(&why, TC_EUSER, "NCCL transfers data between GPUs, but run.device is not a GPU; set run.comm = "
             "mpi, or run.device = cuda");
   else if (!ops->look)
-    tc_fail(&why, TC_EUSER, "this build's tercio-cuda.so is without NCCL (its header was not there "
-            "when it was built); set run.comm = mpi, or build where nccl.h is");
+    tc_fail(&why, TC_EUSER, "this build's tercio-cuda.so has no NCCL (its header was missing "
+            "when it was built); set run.comm = mpi, or build with nccl.h");
   else
     ops->look(device, mine.gpu, &why);
   mine.status = why.status;

@@ -1,20 +1,20 @@
 /* p2p.c - every collective over a link that sends, receives and tests.
  *
- * A call is a set of flows: a flow carries pieces of one block (or of everything) to or from
- * one peer, in order, a few in flight at once. The table `rules` says which flows each
- * collective has; one loop drives them all. A reduction receives the peers' terms of a piece
- * into staging and, when all are there, adds them in coordinate order straight into dst, so
- * that adding one piece overlaps receiving the next.
+ * A call is a set of flows: a flow sends or receives the pieces of one block (or of all blocks)
+ * to or from one peer, in order, a few in flight at a time. The table `rules` lists the flows of each
+ * collective; one loop drives them all. A reduction receives the peers' terms of a piece
+ * into staging and, when all have arrived, adds them in coordinate order directly into dst, so
+ * that adding one piece overlaps with receiving the next.
  *
  * Invariants:
- *  - both ends cut a block into the same pieces: their size depends on the collective, the
- *    number of members and the element type alone;
- *  - staging is at most SLOTS * (size - 1) pieces, and TERM_BUDGET bytes but for very large
- *    groups; it grows to what calls need and is kept;
- *  - messages between two members match in order, per tag; the tag tells collectives and
- *    phases apart, so calls that differ never match but run into the deadline;
- *  - in the first phase of a symmetric collective every member sends something to every
- *    other, be it empty: so whoever is late is known to all by name;
+ *  - both ends divide a block into the same pieces: their size depends only on the collective, the
+ *    number of members and the element type;
+ *  - staging is at most SLOTS * (size - 1) pieces, and at most TERM_BUDGET bytes except for very large
+ *    groups; it grows as calls need and is reused;
+ *  - messages between two members match in order, per tag; the tag identifies collective and
+ *    phase, so different calls never match but run into the timeout;
+ *  - in the first phase of a symmetric collective every member sends a message, maybe empty, to every
+ *    other, so that all know which members are late;
  *  - memory is never received into while it is being sent from (GATE_SENT). */
 #include <sched.h>
 #include <stdlib.h>
@@ -26,23 +26,23 @@
 enum {
   DEPTH = 4,                      /* pieces of a flow in flight */
   SLOTS = 2,                      /* pieces being received for a reduction */
-  MOVE_PIECE = 4 << 20,           /* bytes of a piece that is only moved */
-  TERM_PIECE_MAX = 1 << 20, TERM_PIECE_MIN = 16 << 10,     /* of one that is reduced */
+  COPY_PIECE = 4 << 20,           /* bytes of a piece that is not reduced */
+  TERM_PIECE_MAX = 1 << 20, TERM_PIECE_MIN = 16 << 10,     /* of a piece that is reduced */
   TERM_BUDGET = 16 << 20,         /* bytes of staging */
-  SPINS = 64, YIELDS = 64,        /* polls without progress before giving the core up */
+  SPINS = 64, YIELDS = 64,        /* polls without progress before yielding the core */
   SLEEP_MIN_NS = 20000, SLEEP_DOUBLINGS = 6,   /* up to 1.3 ms */
   MAX_NAMED = TC_SUSPECTS           /* members named in a message */
 };
-#define SAY_NS INT64_C(250000000) /* how often a call that waits says for whom */
+#define SAY_NS INT64_C(250000000) /* how often a waiting call reports the ranks that it waits for */
 
 enum role { EACH, ROOT, LEAF };   /* with every peer; the root with every peer; with the root */
 enum dir { TX, RX };
 enum side { SRC, DST, STAGE };
-enum owner { ME, PEER, ALL };     /* whose blocks travel */
-enum shape { WHOLE, PACKED };     /* the array is the whole, or that block only */
+enum owner { ME, PEER, ALL };     /* whose blocks are sent */
+enum shape { WHOLE, PACKED };     /* the array has all blocks, or only that block */
 enum gate { OPEN, GATE_SLOT, GATE_SENT, GATE_REDUCED };
 
-/* Receives before sends. GATE_SENT: piece i may come once piece i was sent by the flow that
+/* Receives before sends. GATE_SENT: piece i may be received once piece i was sent by the flow that
  * was made just before (to the same peer). */
 static const struct rule {
   uint8_t coll, role, dir, side, owner, shape, phase, gate;
@@ -93,11 +93,11 @@ struct p2p {
   int32_t *members;               /* [size] world ranks; owned */
   struct tc_late late;            /* borrows those */
   struct flow *flow;              /* [MAX_RULES * size] */
-  bool *arrived;                  /* [size] has sent us something in this call */
+  bool *arrived;                  /* [size] it has sent a message in this call */
   const void **term;              /* [size] */
   char *stage; size_t stage_bytes;
 
-  /* the call that runs */
+  /* the current call */
   const struct tc_coll_args *a;
   int n_flows;
   int64_t elem_bytes, piece_elems, slot_bytes;
@@ -126,7 +126,7 @@ static int64_t count_pieces(const struct p2p *x, int owner)
   return n;
 }
 
-/* The next piece, and the walk goes on; past the end an empty one. */
+/* Returns the next piece and advances the walk; an empty piece at the end. */
 static struct piece next_piece(const struct p2p *x, struct walk *w)
 {
   int64_t lo, hi;
@@ -141,7 +141,7 @@ static struct piece next_piece(const struct p2p *x, struct walk *w)
   return (struct piece) { -1, 0, 0, 0 };
 }
 
-/* Where a piece is in src or dst. */
+/* The address of a piece in src or dst. */
 static char *piece_at(const struct p2p *x, const struct piece *p, int side, int shape)
 {
   if (p->part < 0) return NULL;
@@ -167,7 +167,7 @@ static void add_flow(struct p2p *x, const struct rule *r, int peer)
 {
   struct flow *f = &x->flow[x->n_flows++];
   *f = (struct flow) { .rule = r, .peer = peer };
-  /* A send meets its peer's recv: both carry the tag of TC_SEND. */
+  /* A send matches its peer's receive: both have the tag of TC_SEND. */
   f->tag = 2 * ((r->coll == TC_RECV ? TC_SEND : r->coll) - TC_FIRST_COLL) + r->phase;
   f->walk.owner = owner_of(x, r, peer);
   f->total = count_pieces(x, f->walk.owner);
@@ -194,19 +194,19 @@ static void make_flows(struct p2p *x)
   while (first < N_RULES && rules[first].coll != x->a->coll) first++;
   x->n_flows = 0;
   for (int d = 1; d < x->size; d++) {
-    int peer = (x->coord + d) % x->size;    /* not all to the same member first */
+    int peer = (x->coord + d) % x->size;    /* so that not all send to the same member first */
     for (int i = first; i < N_RULES && rules[i].coll == x->a->coll; i++)
       if (takes_part(x, &rules[i], peer)) add_flow(x, &rules[i], peer);
   }
 }
 
-/* The pieces of this call, and staging for them. */
+/* Computes the pieces of this call, and allocates their staging. */
 static void size_pieces(struct p2p *x)
 {
   bool terms = x->a->coll == TC_ALL_REDUCE || x->a->coll == TC_REDUCE_SCATTER ||
                x->a->coll == TC_REDUCE;
   int64_t fair = TERM_BUDGET / (SLOTS * TC_MAX(x->size - 1, 1));
-  int64_t bytes = !terms ? MOVE_PIECE
+  int64_t bytes = !terms ? COPY_PIECE
                          : TC_MAX(TC_MIN(fair, TERM_PIECE_MAX), TERM_PIECE_MIN);
   x->elem_bytes = x->a->coll == TC_BARRIER ? 1 : (int64_t)tc_dtype_bytes(x->a->dtype);
   x->piece_elems = bytes / 64 * 64 / x->elem_bytes;
@@ -227,7 +227,7 @@ static void size_staging(struct p2p *x)
   x->stage_bytes = need;
 }
 
-/* This rank's own block, where the call moves it from src to dst. */
+/* Copies this rank's own block, if the call copies it from src to dst. */
 static void copy_own(const struct p2p *x)
 {
   int from, to, coll = x->a->coll;
@@ -265,7 +265,7 @@ static void set_up(struct p2p *x, const struct tc_coll_args *a)
 /* ---- what goes wrong ------------------------------------------------------------- */
 
 /* Coordinates of peers whose flows are open, into late[MAX_NAMED]; returns how many there are.
- * Those that sent nothing (they make another call, or none) if there are such, else all. */
+ * Only those that sent nothing (they make another call, or none), if there are such; else all. */
 static int find_late(const struct p2p *x, int *late)
 {
   int n = 0;
@@ -280,7 +280,7 @@ static int find_late(const struct p2p *x, int *late)
   return n;
 }
 
-/* For the watchdog: whom this call waits for. */
+/* Reports to the watchdog the ranks that this call waits for. */
 static void say_blocked(struct p2p *x, int64_t age_ns)
 {
   int late[MAX_NAMED], n = find_late(x, late);
@@ -293,7 +293,7 @@ static int fail_late(struct p2p *x, int64_t age_ns, struct tc_err *err)
   return tc_late_fail(&x->late, x->a, age_ns, late, n, err);
 }
 
-/* Buffers are given up: what peers still send goes nowhere. */
+/* Cancels all requests: messages that peers still send are dropped. */
 static void cancel_all(struct p2p *x)
 {
   for (int i = 0; i < x->n_flows; i++) {
@@ -325,7 +325,7 @@ static bool may_post(const struct flow *f)
          (!f->gate || f->posted < *f->gate + f->slack);
 }
 
-/* Takes in what is done, posts what may be. 1: something moved. */
+/* Completes finished requests and posts new ones. 1: there was progress. */
 static int advance(struct p2p *x, struct flow *f)
 {
   int moved = 0;
@@ -344,7 +344,7 @@ static int advance(struct p2p *x, struct flow *f)
   return moved;
 }
 
-/* Adds the next piece if all its terms are there. */
+/* Adds the next piece if all its terms have arrived. */
 static bool reduce_next(struct p2p *x)
 {
   if (x->reduced == x->to_reduce) return false;
@@ -362,8 +362,8 @@ static bool reduce_next(struct p2p *x)
   return true;
 }
 
-/* Nothing moved `idle` times: spin, then let others run, then sleep longer and longer,
- * since computing needs the core, and a poll of MPI over a network is dear. */
+/* After `idle` polls without progress: spin, then yield, then sleep longer and longer,
+ * since computation needs the core, and polling MPI over a network is expensive. */
 static void back_off(int idle)
 {
   if (idle < SPINS) return;
@@ -375,7 +375,7 @@ static void back_off(int idle)
   tc_sleep_ns((int64_t)SLEEP_MIN_NS << TC_MIN(doublings, SLEEP_DOUBLINGS));
 }
 
-/* One round over all flows. 1: something moved, 0: nothing; *open: not all is done. */
+/* One round over all flows. 1: progress, 0: none; *open: not all flows are done. */
 static int drive(struct p2p *x, bool *open, struct tc_err *err)
 {
   int moved = 0;
@@ -406,7 +406,7 @@ static int p2p_run(void *impl, const struct tc_coll_args *a, const atomic_bool *
     rc = drive(x, &open, err);
     if (rc < 0 || !open) break;
     int64_t now = tc_now_ns();
-    /* A process that was stopped and goes on has not been waiting meanwhile. */
+    /* The time for which the process itself was stopped is not counted. */
     age_ns += TC_MIN(now - last_ns, INT64_C(1000000000));
     last_ns = now;
     if (atomic_load_explicit(stop, memory_order_relaxed))

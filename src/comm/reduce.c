@@ -1,22 +1,22 @@
 /* reduce.c - adding the members' terms in coordinate order, so that sums are the same on every run.
  *
- * Terms are added in a wide type, a chunk of elements at a time, and rounded once. */
+ * Terms are added in a wider type, a tile of elements at a time, and rounded once. */
 #include "src/comm/impl.h"
 
-enum { CHUNK = 1024 };            /* elements added at once: they stay in the first cache */
+enum { TILE = 1024 };             /* elements added at a time: they stay in the L1 cache */
 
 #define SAME(x) (x)
 #define ADD(a, b) ((a) + (b))
 #define ADD_WRAP(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
 
-/* A chunk is read before it is written, so out may be one of the terms. */
+/* A tile is read before it is written, so out may be one of the terms. */
 #define REDUCER(name, type, wide, load, store, add)                                        \
 static void name(void *out_, const void *const *term, int terms, int64_t n, int red)       \
 {                                                                                          \
   type *out = out_;                                                                        \
-  wide acc[CHUNK];                                                                         \
-  for (int64_t i = 0; i < n; i += CHUNK) {                                                 \
-    int m = (int)TC_MIN(n - i, CHUNK);                                                     \
+  wide acc[TILE];                                                                         \
+  for (int64_t i = 0; i < n; i += TILE) {                                                 \
+    int m = (int)TC_MIN(n - i, TILE);                                                     \
     for (int t = 0; t < terms; t++) {                                                      \
       const type *restrict x = (const type *)term[t] + i;                                  \
       if (t == 0)                                                                          \

@@ -1,6 +1,6 @@
-/* self.c - a group of one: the stand-in that keeps "if there are peers" out of the rest.
+/* self.c - the link of a group of one, so that other code needs no special case.
  *
- * Its link has nobody to send to, so it can't. */
+ * It has no peers, so its functions are never called. */
 #include "src/comm/link.h"
 
 static void no_free(void *link)

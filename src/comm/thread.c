@@ -8,9 +8,9 @@
  *   MATCHED  out of the list, `mate` set           -> COPYING by the receiver's test,
  *                                                     DEAD when the mate is cancelled
  *   COPYING  the receiver reads the sender's buffer -> DONE
- *   DONE     the other side has forgotten it       -> FREE by test or cancel
+ *   DONE     the other side no longer uses it      -> FREE by test or cancel
  * Invariants: lists, `mate` and every change of state but COPYING -> DONE are under the
- * inbox's lock; a message is taken and freed by its own link's thread alone. */
+ * inbox's lock; only its own link's thread allocates and frees a message. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -26,7 +26,7 @@ struct msg {
   struct msg *next, *mate;
   void *buf;
   int64_t bytes;
-  int id, from, tag;              /* what sends and receives match by; from: world rank */
+  int id, from, tag;              /* sends and receives with equal values match; from: world rank */
   int other;                      /* world rank at the other end */
   bool is_send;
   struct inbox *inbox;            /* of the receiver */
@@ -46,7 +46,7 @@ struct link {
   struct tc_hub *hub;
   int id, rank;
   int32_t *members;               /* [size] world ranks */
-  struct msg **msg;               /* by request; the messages themselves never move */
+  struct msg **msg;               /* by request; a message's address never changes */
   int n, cap;
 };
 
@@ -96,7 +96,7 @@ static void unlink_msg(struct list *l, const struct msg *m)
   if (l->tail == m) l->tail = prev;
 }
 
-/* The oldest in l that m meets. */
+/* The oldest message in l that matches m. */
 static struct msg *find_mate(const struct list *l, const struct msg *m)
 {
   for (struct msg *i = l->head; i; i = i->next)
@@ -113,7 +113,7 @@ static int take_request(struct link *l)
   return l->n++;
 }
 
-static int post(struct link *l, bool is_send, int other, void *buf, int64_t bytes, int tag)
+static int post_message(struct link *l, bool is_send, int other, void *buf, int64_t bytes, int tag)
 {
   int request = take_request(l);
   struct msg *m = l->msg[request];
@@ -148,17 +148,17 @@ static int post(struct link *l, bool is_send, int other, void *buf, int64_t byte
 static int thread_send(void *link, int to, const void *buf, int64_t bytes, int tag)
 {
   struct link *l = link;
-  return post(l, true, l->members[to], (void *)(uintptr_t)buf, bytes, tag);
+  return post_message(l, true, l->members[to], (void *)(uintptr_t)buf, bytes, tag);
 }
 
 static int thread_recv(void *link, int from, void *buf, int64_t bytes, int tag)
 {
   struct link *l = link;
-  return post(l, false, l->members[from], buf, bytes, tag);
+  return post_message(l, false, l->members[from], buf, bytes, tag);
 }
 
-/* A matched receive: copies. False if the sender took the message back. */
-static bool copy(struct msg *m)
+/* Copies the data of a matched receive. False if the sender has cancelled the message. */
+static bool copy_data(struct msg *m)
 {
   pthread_mutex_lock(&m->inbox->lock);
   struct msg *mate = atomic_load(&m->state) == MATCHED ? m->mate : NULL;
@@ -166,7 +166,7 @@ static bool copy(struct msg *m)
   pthread_mutex_unlock(&m->inbox->lock);
   if (!mate) return false;
   if (m->bytes) memcpy(m->buf, mate->buf, (size_t)m->bytes);
-  atomic_store(&mate->state, DONE);         /* the sender may forget it now */
+  atomic_store(&mate->state, DONE);         /* from now on the sender may free it */
   return true;
 }
 
@@ -174,10 +174,10 @@ static int thread_test(void *link, int request)
 {
   struct link *l = link;
   struct msg *m = l->msg[request];
-  /* In this order: who left after taking our message has left nobody waiting. */
+  /* `gone` is read before the state, since a peer may end after it has received the message. */
   bool gone = atomic_load(&l->hub->gone[m->other]);
   int state = atomic_load(&m->state);
-  bool done = m->is_send ? state == DONE : state == MATCHED && copy(m);
+  bool done = m->is_send ? state == DONE : state == MATCHED && copy_data(m);
   if (done) {
     atomic_store(&m->state, FREE);
     return 1;
@@ -197,7 +197,7 @@ static void thread_cancel(void *link, int request)
     atomic_store(&m->mate->state, DEAD);
   }
   pthread_mutex_unlock(&m->inbox->lock);
-  /* The receiver is in the middle of a copy: as long as that takes. */
+  /* Wait until the receiver has finished copying. */
   if (state == COPYING)
     while (atomic_load(&m->state) != DONE) sched_yield();
   atomic_store(&m->state, FREE);

@@ -1,5 +1,5 @@
-/* timeout.c - what communicators say of a call that waits too long, to the watchdog and to the
- * user: the same sentence whatever carries the data. */
+/* timeout.c - the report of a call that exceeds its timeout, to the watchdog and to the
+ * user: the same sentence for all backends. */
 #include <string.h>
 
 #include "src/comm/impl.h"
@@ -46,7 +46,7 @@ int tc_late_fail(const struct tc_late *l, const struct tc_coll_args *a, int64_t 
   }
   return tc_fail(err, TC_EPEER, "%s: no answer from %s after %g s (deadline run.deadline): %s",
                  call_name(l, a, call, sizeof call), b.n ? b.who : who, l->deadline_s,
-                 found ? b.why : "see what stopped it, or raise the deadline");
+                 found ? b.why : "find out what stopped it, or raise the deadline");
 }
 
 int tc_late_gone(const struct tc_late *l, const struct tc_coll_args *a, int peer,
@@ -54,7 +54,7 @@ int tc_late_gone(const struct tc_late *l, const struct tc_coll_args *a, int peer
 {
   char call[256], who[256] = "";
   name_member(l, peer, who, sizeof who);
-  return tc_fail(err, TC_EPEER, "%s: %s has left the run or cannot be reached any more; see "
+  return tc_fail(err, TC_EPEER, "%s: %s has left the run or can no longer be reached; see "
                  "its log", call_name(l, a, call, sizeof call), who);
 }
 

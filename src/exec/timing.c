@@ -29,7 +29,7 @@ void tc_exec_time_start(struct tc_exec *x)
   x->started = (struct tc_xwhen){ .ns = tc_now_ns(), .stamp = -1 };
   if (clock_of(x)) {
     clock_of(x)->restart(x->o.device);
-    x->started.stamp = clock_of(x)->stamp(x->o.device);
+    x->started.stamp = clock_of(x)->event(x->o.device);
     if (tc_trace_on(x->o.trace)) x->o.device->ops->sync(x->o.device);
     x->started.ns = tc_now_ns();                 /* the device is idle: its time is this one */
   }
@@ -54,7 +54,7 @@ struct tc_xwhen tc_exec_time_begin(struct tc_exec *x, const struct tc_xprog *p, 
   const struct tc_xnode *xn = &p->node[a->node];
   if (wait && tc_xmove_is_mirrored(xn->move[a->mb % xn->n_moves]))
     x->o.device->ops->sync(x->o.device);
-  if (is_on_device(x, p, a)) w.stamp = clock_of(x)->stamp(x->o.device);
+  if (is_on_device(x, p, a)) w.stamp = clock_of(x)->event(x->o.device);
   w.ns = tc_now_ns();
   return w;
 }
@@ -105,7 +105,7 @@ void tc_exec_time_end(struct tc_exec *x, const struct tc_xprog *p, int32_t k,
   struct tc_xlap lap = { .begin = begin.stamp, .end = -1, .axis = p->p->graph->node[a->node].axis,
                          .wait = is_wait(p, a) };
   if (!begin.measured) return;
-  if (begin.stamp >= 0) lap.end = clock_of(x)->stamp(x->o.device);
+  if (begin.stamp >= 0) lap.end = clock_of(x)->event(x->o.device);
   lap.shown = tc_trace_on(x->o.trace) && event_of(x, p, a, j, &lap.event);
   lap.event.begin_ns = begin.ns;
   lap.event.end_ns = tc_now_ns();
@@ -122,10 +122,10 @@ void tc_exec_time_settle(struct tc_exec *x)
   for (int32_t i = 0; i < x->n_laps; i++) {
     struct tc_xlap *l = &x->lap[i];
     struct tc_event *e = &l->event;
-    const int64_t ns = clock_of(x)->lapse(x->o.device, l->begin, l->end);
+    const int64_t ns = clock_of(x)->interval(x->o.device, l->begin, l->end);
     if (l->wait) x->wait_ns[l->axis] += ns;
     if (!l->shown) continue;
-    e->begin_ns = x->started.ns + clock_of(x)->lapse(x->o.device, x->started.stamp, l->begin);
+    e->begin_ns = x->started.ns + clock_of(x)->interval(x->o.device, x->started.stamp, l->begin);
     e->end_ns = e->begin_ns + ns;
     tc_trace_add(x->o.trace, e);
   }

@@ -1,9 +1,9 @@
-/* check.c - the invariants of a program, proved again after every pass.
+/* check.c - the invariants of a program, verified after every pass.
  *
- * Order: inputs are made before they are read; a tensor has one maker; what is overwritten is
+ * Order: a tensor is produced before it is read, by one node; an overwritten tensor is
  * not read afterwards. Gradients: check_grad.c. Placements (once they are fixed): on each axis a node
  * splits one subscript of its rule, in all tensors; unsplittable ones are not split; partial inputs go
- * only into linear ops; a RESHARD changes exactly its axis, by its collective. */
+ * only into linear ops; a RESHARD changes the placement on its own axis only, by its collective. */
 #include "src/graph/check.h"
 #include "src/graph/rule.h"
 
@@ -23,7 +23,7 @@ static int bad(const struct chk *c, const struct tc_node *n, int32_t t, const ch
                  n->id, tc_op_info[n->op].name, t, t >= 0 ? c->g->tensor[t].name : "-", what);
 }
 
-/* What shares its storage with t, except t, is overwritten. next[]: tensors of one root in a ring. */
+/* Marks all tensors that share t's storage, except t, as overwritten. next[]: the tensors of one storage as a ring. */
 static void end_others(const struct tc_graph *g, int32_t t, const int32_t *next, const bool *made,
                        bool *over)
 {
@@ -31,7 +31,7 @@ static void end_others(const struct tc_graph *g, int32_t t, const int32_t *next,
     if (made[x] && !g->tensor[x].state) over[x] = true;
 }
 
-/* The tensors of each root as a ring; owned by the caller. */
+/* The tensors of each storage as a ring; owned by the caller. */
 static int32_t *rings(const struct tc_graph *g)
 {
   int32_t *root = tc_graph_roots(g);
@@ -67,8 +67,8 @@ static int check_order(const struct chk *c)
     }
     for (int k = 0; k < n->n_out && !rc; k++) {
       int32_t t = tc_out(g, n, k), o = g->tensor[t].overwrites;
-      if (made[t]) rc = bad(c, n, t, "has two makers");
-      if (g->tensor[t].base < 0 && g->tensor[t].node != n->id) rc = bad(c, n, t, "names another maker");
+      if (made[t]) rc = bad(c, n, t, "is made by two nodes");
+      if (g->tensor[t].base < 0 && g->tensor[t].node != n->id) rc = bad(c, n, t, "names another node as its producer");
       if (o >= 0 && !made[o]) rc = bad(c, n, o, "is overwritten before it is made");
       made[t] = true;
       if (g->tensor[t].base >= 0) made[g->tensor[t].base] = true;
@@ -77,7 +77,7 @@ static int check_order(const struct chk *c)
       int32_t t = tc_out(g, n, k);
       const int32_t o = g->tensor[t].overwrites;
       if (o >= 0) over[o] = true;
-      /* A block of a larger tensor that others may still read; a slice is the block as it was. */
+      /* A view of a block of a larger tensor, which others may still read; a slice copies the block. */
       block[t] = (g->tensor[t].base >= 0 && g->tensor[t].block) || (o >= 0 && block[o]);
       if (block[t] && !(n->op == TC_OP_RESHARD && n->coll == TC_SLICE))
         end_others(g, t, next, made, over);
@@ -106,7 +106,7 @@ static int check_reshard(const struct chk *c, const struct tc_node *n)
         return bad(c, n, a->id, "changes its placement on another axis");
     }
     if (tc_coll_between(&a->lay.on[n->axis], &b->lay.on[n->axis]) != n->coll)
-      return bad(c, n, a->id, "this is not the step between its placements");
+      return bad(c, n, a->id, "is not the collective between its placements");
     if (n->n_in == 1 && !tc_place_equal(&n->to, &b->lay.on[n->axis]))
       return bad(c, n, b->id, "does not lead to its placement");
   }
@@ -144,11 +144,11 @@ static int check_places(const struct chk *c, const struct tc_node *n)
       if (lay.on[a].kind == TC_P && !(op->flags & TC_OPF_LINEAR))
         return bad(c, n, t, "a partial input of an op that is not linear");
       partial |= lay.on[a].kind == TC_P;
-      if (s && sub && s != sub) return bad(c, n, t, "two letters split on one axis");
+      if (s && sub && s != sub) return bad(c, n, t, "two subscripts are split on one axis");
       if (s) sub = s;
     }
     if (sub > 0 && *op->unsplittable && strchr(op->unsplittable, sub))
-      return bad(c, n, -1, "a whole letter is split");
+      return bad(c, n, -1, "an unsplittable subscript is split");
     for (int k = 0; k < n->n_in; k++) {          /* a split subscript is split in every input */
       int32_t t = tc_in(g, n, k);
       if (sub >= 'a' && strchr(l[k], sub) && splits(&g->tensor[t].lay, a, l[k]) != sub)
@@ -172,7 +172,7 @@ static int check_places(const struct chk *c, const struct tc_node *n)
   return 0;
 }
 
-/* A sum of squares has any number of terms: it is partial where all of them are split. */
+/* A sum of squares has any number of inputs: its output is partial where all of them are split. */
 static int check_square_norm(const struct chk *c, const struct tc_node *n)
 {
   const struct tc_graph *g = c->g;

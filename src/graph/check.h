@@ -1,4 +1,4 @@
-/* check.h - the parts of tc_graph_check (graph.h). All are Local and pure; TC_EUSER names the pass, the
+/* check.h - the parts of tc_graph_check (graph.h). All are Local and pure; the error (TC_EUSER) names the pass, the
  * node and what is wrong. */
 #ifndef TC_CHECK_H
 #define TC_CHECK_H
@@ -6,7 +6,8 @@
 #include "src/graph/graph.h"
 
 /* check_grad.c: each contribution to a gradient reaches the parameter's update exactly once. A program
- * without a backward pass has none. placed: placements and times of nodes are fixed, and checked. */
+ * without a backward pass has none. placed: placements, and which nodes run once per step, are fixed and
+ * checked too. */
 int tc_check_gradients(const struct tc_graph *g, const struct tc_mesh *m, bool placed,
                        const char *pass, struct tc_err *err);
 

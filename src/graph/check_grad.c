@@ -1,13 +1,14 @@
 /* check_grad.c - every contribution to a gradient reaches its parameter's update exactly once.
  *
- * The backward pass makes one contribution for each use of a weight, and notes it in the graph. Later
- * passes cut contributions into chunks, sum them apart, move them and change their order. Here a
- * program is walked with what each tensor holds of them: how many, and the sum of a hash of each, so
- * that one that is missing beside one that is counted twice is seen too. An update must find all.
+ * The backward pass makes one contribution for each use of a weight, and records it in the graph. Later
+ * passes split contributions into chunks, sum them separately, reshard them and reorder them. This file
+ * simulates the program with the contributions that each tensor contains: their number, and the sum of a
+ * hash of each, so that a missing one is detected even if another is counted twice. An update must receive
+ * all of them.
  *
- * A partial tensor holds what the coordinates hold together, and check.c proves that placements
- * change by legal steps alone, so a contribution that is there once is there once on all coordinates.
- * Time is looked at here: what is summed over micro-batches is not taken from the last one. */
+ * A partial tensor contains what the coordinates contribute together, and check.c verifies that placements
+ * change only by legal collectives, so a contribution that is counted once is counted once on all
+ * coordinates. Time is checked here: a sum over micro-batches is not taken from the last one only. */
 #include "src/graph/check.h"
 
 #include <stdlib.h>
@@ -19,8 +20,8 @@ struct walk {
   const struct tc_graph *g;
   const struct tc_mesh *m;
   bool placed;
-  int32_t *root;                 /* of each tensor: its storage */
-  uint8_t *makes;                /* origin node -> its outputs that are contributions, a bit each */
+  int32_t *root;                 /* of each tensor: the one that owns its storage */
+  uint8_t *makes;                /* origin node -> its outputs that are contributions, one bit each */
   struct content *has;           /* of each tensor */
   struct content *all;           /* of each parameter */
   bool *updated;                 /* parameter */
@@ -57,15 +58,15 @@ static bool same_place(const struct tc_tensor *a, const struct tc_tensor *b)
   return a->space == b->space;
 }
 
-/* Whether a tensor has its value once a step: state (accumulators), or made by a node that runs so. */
+/* Whether a tensor is computed once per step: state (accumulators), or made by a node that runs once per step. */
 static bool is_once(const struct walk *w, int32_t t)
 {
   int32_t maker = w->g->tensor[t].node;
   return w->g->tensor[w->root[t]].state || maker < 0 || w->g->node[maker].once_a_step;
 }
 
-/* What output k of node n holds; a fault's words, or NULL. */
-static const char *fill(const struct walk *w, const struct tc_node *n, int k)
+/* Computes the contributions in output k of node n; returns what is wrong, or NULL. */
+static const char *set_content(const struct walk *w, const struct tc_node *n, int k)
 {
   const struct tc_graph *g = w->g;
   const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
@@ -75,16 +76,16 @@ static const char *fill(const struct walk *w, const struct tc_node *n, int k)
   } else if (n->op == TC_OP_RESHARD || n->op == TC_OP_ACCUM) {
     c = w->has[tc_in(g, n, k)];
     if (c.n && w->placed && w->m->size[TC_MB] > 1 && n->once_a_step != is_once(w, tc_in(g, n, k)))
-      return "takes what one micro-batch contributes for what all do, or the other way round";
+      return "mixes what one micro-batch contributes with what all of them contribute";
   } else {
     return NULL;
   }
   const struct tc_tensor *old = t->overwrites >= 0 ? &g->tensor[t->overwrites] : NULL;
   if (c.n && old && (n->acc >> k & 1)) {
     bool state = g->tensor[w->root[t->id]].state;
-    if (w->placed && !same_place(t, old)) return "is added to a sum that is placed otherwise";
+    if (w->placed && !same_place(t, old)) return "is added to a sum with another placement";
     if (state && n->acc_first != old->state)
-      return old->state ? "is added to what the step before left"
+      return old->state ? "is added to the previous step's sum"
                         : "is written over earlier contributions";
     if (!old->state) add(&c, &w->has[old->id]);
   }
@@ -92,7 +93,7 @@ static const char *fill(const struct walk *w, const struct tc_node *n, int k)
   return NULL;
 }
 
-/* Whether a node that reads final gradients finds all; *t: the tensor that is wrong. */
+/* Whether a node that reads final gradients receives all contributions; *t: the tensor that is wrong. */
 static bool finds_all(struct walk *w, const struct tc_node *n, int32_t *t)
 {
   const struct tc_graph *g = w->g;
@@ -115,8 +116,8 @@ static int by_value(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-/* What tells a chunk from the others: the first row of the whole that it reads or, where it reads what
- * the chunk itself has made, that tensor. -1: it is no chunk of n. */
+/* Identifies a chunk: the first row that it reads of the whole tensor or, where it reads a tensor that the
+ * chunk itself has made, that tensor. -1: it is not a chunk of n. */
 static int64_t chunk_of(const struct tc_graph *g, const struct tc_node *n, int32_t chunks)
 {
   const int64_t rows = g->logits >= 0 ? g->tensor[g->logits].dim[0] : 0;
@@ -129,7 +130,7 @@ static int64_t chunk_of(const struct tc_graph *g, const struct tc_node *n, int32
   return x && x->rank && x->dim[0] * chunks == rows ? x->id : -1;
 }
 
-/* The nodes that a contribution was cut into, `at[n]`, are each of rows of their own. */
+/* Whether the chunks of a contribution, the nodes `at[n]`, have different rows. */
 static bool covers(const struct tc_graph *g, const int32_t *at, int32_t n)
 {
   int64_t *chunk = tc_malloc((size_t)n * sizeof *chunk);
@@ -142,7 +143,7 @@ static bool covers(const struct tc_graph *g, const int32_t *at, int32_t n)
   return good;
 }
 
-/* Each contribution that was noted is in the program, whole; the sums that updates must find. */
+/* Finds all recorded contributions in the program, complete, and computes the sums that updates must receive. */
 static int32_t find_all(struct walk *w)
 {
   const struct tc_graph *g = w->g;
@@ -174,7 +175,7 @@ static int32_t find_all(struct walk *w)
   return missing;
 }
 
-/* Whether a node that is no update writes a master weight; RESHARD takes an update's result there. */
+/* Whether a node other than an update writes a master weight; a RESHARD may store an update's result there. */
 static bool changes_master(const struct tc_graph *g, const struct tc_node *n)
 {
   for (int k = 0; k < n->n_out && n->op != TC_OP_RESHARD && tc_updates(g, n) < 0; k++) {
@@ -192,21 +193,21 @@ static int check(struct walk *w, const char *pass, struct tc_err *err)
   bool updates = false;
   if (missing >= 0)
     return tc_fail(err, TC_EUSER, "program after %s: a contribution to the gradient of %s is "
-                   "missing, or its chunks are", pass, g->param[g->contribution[missing].param].name);
+                   "missing, or some of its chunks are", pass, g->param[g->contribution[missing].param].name);
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *n = &g->node[g->order[i]];
     for (int k = 0; k < n->n_out; k++) {
-      const char *what = fill(w, n, k);
+      const char *what = set_content(w, n, k);
       if (what)
         return tc_fail(err, TC_EUSER, "program after %s: node %d %s: a contribution to %s %s", pass,
                        n->id, tc_op_info[n->op].name, g->tensor[tc_out(g, n, k)].name, what);
     }
     if (!finds_all(w, n, &t))
-      return tc_fail(err, TC_EUSER, "program after %s: node %d %s: the gradient %s does not hold each "
+      return tc_fail(err, TC_EUSER, "program after %s: node %d %s: the gradient %s does not contain each "
                      "contribution once", pass, n->id, tc_op_info[n->op].name, g->tensor[t].name);
     if (changes_master(g, n))
-      return tc_fail(err, TC_EUSER, "program after %s: node %d %s changes a parameter and is no "
-                     "optimizer's op (op.def)", pass, n->id, tc_op_info[n->op].name);
+      return tc_fail(err, TC_EUSER, "program after %s: node %d %s changes a parameter but is not an "
+                     "optimizer op (op.def)", pass, n->id, tc_op_info[n->op].name);
     updates |= tc_updates(g, n) >= 0;
   }
   for (int32_t p = 0; p < g->n_params && updates; p++)

@@ -1,8 +1,8 @@
-/* graph.c - the tensor program's arrays: making tensors and nodes, local shapes, storage.
+/* graph.c - the arrays of a tensor program: creating tensors and nodes, local shapes, storage.
  *
- * Invariants (graph_check proves them after each pass): ids are indices; a node's inputs are
- * made earlier in the order, or are state; a tensor has one maker; `overwrites` and `base`
- * lead to older tensors, so following them ends. */
+ * Invariants (tc_graph_check verifies them after each pass): ids are indices; a node's inputs are state,
+ * or are made earlier in the order; one node makes a tensor; `overwrites` and `base` refer to older
+ * tensors, so following them terminates. */
 #include "src/graph/graph.h"
 
 #include <stdlib.h>
@@ -158,7 +158,7 @@ void tc_graph_drop(struct tc_graph *g, const bool *drop)
   g->n_order = k;
 }
 
-/* The tensor whose storage t shares, one link on; -1: storage of its own. */
+/* The tensor whose storage t shares directly; -1: t owns its storage. */
 static int32_t shares_with(const struct tc_tensor *t)
 {
   return t->base >= 0 ? t->base : t->overwrites;

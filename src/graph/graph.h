@@ -1,14 +1,14 @@
-/* graph.h - the tensor program: tensors, nodes, parameters, and the order the nodes run in.
+/* graph.h - the tensor program: tensors, nodes, parameters, and the order in which the nodes run.
  *
- * In: nothing but the ops. Out: the data structure that src/model fills and src/passes rewrites, with its
+ * In: the ops. Out: the data structure that src/model fills and src/passes rewrites, with its
  * checks. Files in reading order: mesh.[ch] (axes and coordinates), placement.[ch], op.def, graph.[ch],
  * rule.[ch] (index rules), shard_box.[ch] (which rank owns which box), check.[ch] with check_grad.c,
  * print.c.
  *
  * A program is written once, as if for one device and the whole global batch. Passes rewrite
  * it. All ids are int32 indices into the arrays of struct tc_graph, so that a program can be
- * printed, compared and saved. Tensors are in SSA form: one node makes each. In-place work is
- * given by `overwrites`: the new tensor takes the storage of the old one, which nothing reads afterwards.
+ * printed, compared and saved. Tensors are in SSA form: one node makes each. In-place operation is
+ * given by `overwrites`: the new tensor takes the storage of the old one, which no node reads afterwards.
  *
  * Everything here is Local and pure: no MPI, no device, no clock. */
 #ifndef TC_GRAPH_H
@@ -46,17 +46,17 @@ enum tc_role { TC_ROLE_NONE, TC_ROLE_GATHER, TC_ROLE_GRAD, TC_ROLE_STORE };
 
 struct tc_tensor {
   int32_t id;
-  int32_t node;                  /* the node that makes it; -1: state, there from the start */
-  int32_t primal;                /* a gradient: the tensor it is the gradient of; else -1 */
-  int32_t overwrites;            /* takes the storage of this one; -1 */
-  int32_t base;                  /* a view of rows of this tensor; -1 */
+  int32_t node;                  /* the node that makes it; -1: state, allocated from the start */
+  int32_t primal;                /* the tensor of which this is the gradient; -1: not a gradient */
+  int32_t overwrites;            /* the tensor whose storage this one takes; -1: none */
+  int32_t base;                  /* this tensor is a view of rows of `base`; -1: not a view */
   int64_t base_row;              /* first row of the view, in rows of the base's local block */
-  bool block;                    /* the view is what this rank's layout leaves of the base instead */
+  bool block;                    /* instead, the view is this rank's block of the base */
   int32_t param;                 /* index in graph.param that it belongs to; -1 */
   uint8_t rank, dtype, space, cls;
   bool state;                    /* kept across steps */
   bool saved;                    /* in checkpoints */
-  bool annotated;                /* `lay` was given, not inferred */
+  bool annotated;                /* `lay` was set by a row, not inferred */
   uint8_t set_axes;              /* bit a: an annotation placed it on axis a */
   int64_t dim[TC_DIMS];          /* global, unpadded */
   int8_t pad_dim;                /* this dimension is stored padded to pad_to; -1: none */
@@ -69,19 +69,19 @@ struct tc_tensor {
 /* Attributes, by op (op.def). A backward node has those of the node that it differentiates. */
 struct tc_attr {
   union {
-    float number;                /* any of these: what kernels get as f[0] */
+    float number;                /* any of these: kernels receive it as f[0] */
     float eps;                   /* layernorm */
-    float rate;                  /* dropout: the part that becomes 0 */
+    float rate;                  /* dropout: the fraction that becomes 0 */
     float factor;                /* sum; fill: the value */
     float decay;                 /* updates: whether weight decay applies, 1 or 0 */
     float std;                   /* normal */
   };
   union {
-    int64_t index;               /* any of these: what kernels get as k[0] */
-    int64_t sequence;            /* attention: tokens of a sequence */
+    int64_t index;               /* any of these: kernels receive it as k[0] */
+    int64_t sequence;            /* attention: tokens per sequence */
     int64_t vocab;               /* rowmax, sumexp: columns without padding */
-    int64_t site;                /* dropout: a number of its own in the model */
-    int64_t stream;              /* normal: of random numbers */
+    int64_t site;                /* dropout: the site's number in the model */
+    int64_t stream;              /* normal: the stream of random numbers */
   };
   int64_t rows;                  /* normal: rows without padding; 0: all */
 };
@@ -95,8 +95,8 @@ struct tc_node {
   bool on_all_stages;            /* at every coordinate of pp, else at that of its unit */
   uint8_t mark, space;
   uint8_t acc;                   /* bit k: output k is added to what it overwrites (if anything) */
-  bool acc_first;                /* ... but in the first micro-batch of a step it is written */
-  bool once_a_step;              /* else once a micro-batch */
+  bool acc_first;                /* ... except in the first micro-batch of a step, where it is written */
+  bool once_a_step;              /* else once per micro-batch */
   bool head;                     /* part of the loss head, cut into chunks by passes/loss_chunks.c */
   bool control;                  /* RESHARD: counted as control traffic */
   uint8_t coll, axis, red;       /* RESHARD: enum tc_coll, enum tc_axis, enum tc_reduce */
@@ -160,10 +160,10 @@ void tc_graph_free(struct tc_graph *g);
 int32_t tc_tensor_new(struct tc_graph *g, const char *name, int dtype, int rank,
                       const int64_t *dim);
 /* A new node at the end of the order; labelled with cur_unit and cur_mark. Outputs must be
- * tensors no node makes yet. */
+ * tensors that no node makes yet. */
 struct tc_node *tc_node_new(struct tc_graph *g, int op, int n_in, const int32_t *in,
                             int n_out, const int32_t *out);
-/* The node with a rule of its own (copied). */
+/* Gives the node its own rule, which is copied. */
 void tc_node_rule(struct tc_graph *g, struct tc_node *n, const char *rule);
 
 static inline int32_t tc_in(const struct tc_graph *g, const struct tc_node *n, int i)
@@ -175,27 +175,27 @@ static inline int32_t tc_out(const struct tc_graph *g, const struct tc_node *n, 
 static inline int64_t tc_stored_dim(const struct tc_tensor *t, int d)
 { return d == t->pad_dim ? t->pad_to : t->dim[d]; }
 
-/* The parameter that an optimizer's node updates; -1: it is no optimizer's. */
+/* The parameter that an optimizer node updates; -1: it is not an optimizer node. */
 static inline int32_t tc_updates(const struct tc_graph *g, const struct tc_node *n)
 { return tc_op_info[n->op].flags & TC_OPF_UPDATE ? g->tensor[tc_in(g, n, 2)].param : -1; }
 
 int64_t tc_tensor_elems(const struct tc_tensor *t);           /* global */
 
-/* What a rank has of a tensor: the box that S placements leave, then the rows of a flat shard.
+/* A rank's block of a tensor: the box that S placements leave, then the rows of a flat shard.
  * coord[TC_AXES] are the rank's coordinates (coord[TC_MB]: the micro-batch). */
 struct tc_local {
   int64_t dim[TC_DIMS];          /* the box that the S(d) placements leave */
   int64_t off[TC_DIMS];          /* its corner in the global tensor */
   int64_t row0, rows;            /* flat shard: rows of the box as [rows, last dim]; else rows = -1 */
   int64_t elems;                 /* what is stored here */
-  bool here;                     /* false: at(k) elsewhere, elems = 0 */
+  bool here;                     /* false: at(k) of another coordinate, elems = 0 */
 };
 void tc_tensor_local(const struct tc_tensor *t, const struct tc_mesh *m,
                      const int32_t coord[TC_AXES], struct tc_local *out);
 int64_t tc_tensor_local_bytes(const struct tc_tensor *t, const struct tc_mesh *m,
                               const int32_t coord[TC_AXES]);
 
-/* check.c: every invariant of a program after a pass; the error names pass, node and tensor. */
+/* check.c: verifies every invariant of a program after a pass; the error names pass, node and tensor. */
 int tc_graph_check(const struct tc_graph *g, const struct tc_mesh *m, const char *pass,
                    struct tc_err *err);
 
@@ -204,12 +204,12 @@ void tc_graph_print(FILE *f, const struct tc_graph *g, const struct tc_mesh *m, 
 
 /* Rebuilds g->order without the nodes for which drop[id] is set. */
 void tc_graph_drop(struct tc_graph *g, const bool *drop);
-/* The tensor whose storage t has: follows overwrites and base. */
+/* The tensor that owns the storage of t, its root: follows overwrites and base. */
 int32_t tc_tensor_root(const struct tc_graph *g, int32_t t);
-/* The same for all tensors, in time linear in their number; owned by the caller. */
+/* The same for all tensors, in linear time; owned by the caller. */
 int32_t *tc_graph_roots(const struct tc_graph *g);
-/* No pass changes the graph from here on: the storage of all tensors is found once. A chain of
- * versions is as long as an accumulator has parts, so following it each time is quadratic. */
+/* No pass changes the graph after this call: the roots of all tensors are computed once. A chain of
+ * versions is as long as an accumulator has contributions, so following it each time would be quadratic. */
 void tc_graph_freeze(struct tc_graph *g);
 
 #endif

@@ -1,10 +1,10 @@
 /* mesh.c - lays pp x dp x tp over the cluster.
  *
  * The ranks are listed node after node, in rank order on each node. The list, cut into runs
- * of tp, is read as [pp][dp][tp] or [dp][pp][tp]. Invariants that follow and that others rely on:
+ * of tp, is read as [pp][dp][tp] or [dp][pp][tp]. Invariants that follow from this, and on which other files rely:
  * - `at` is that list: at[p * stride[PP] + d * stride[DP] + t] has the coordinates (p, d, t);
- * - along any axis the nodes never decrease, so neighbours on the inner of dp and pp are as near
- *   as can be;
+ * - along any axis node numbers never decrease, so neighbours on the inner one of dp and pp are as
+ *   close as possible;
  * - where tp divides each node's number of ranks, no tp group leaves its node, whatever the
  *   launcher's order of ranks (block, cyclic, a plane distribution). */
 #include "src/graph/mesh.h"
@@ -15,7 +15,7 @@
 
 const char *const tc_axis_name[TC_AXES] = { "mb", "pp", "dp", "tp" };
 
-/* More than any cluster has; keeps a typing error from asking for terabytes. */
+/* More than any cluster has; bounds memory if a number is mistyped. */
 enum { MAX_WORLD = 1 << 24 };
 
 /* ---- which sizes fit ---------------------------------------------------------------- */
@@ -35,7 +35,7 @@ static int count_ranks(int world, const int32_t *node, int32_t **count)
   return n_nodes;
 }
 
-/* The first node whose ranks tp does not divide, or -1. */
+/* The first node whose number of ranks tp does not divide, or -1. */
 static int first_misfit(const int32_t *count, int n_nodes, int64_t tp)
 {
   for (int i = 0; i < n_nodes; i++)
@@ -60,7 +60,7 @@ static int32_t best_tp(const struct fit *f, int64_t pp, int32_t limit)
   return 0;
 }
 
-/* What would fit, nearest to what was wanted, as text: change dp alone, else tp, else pp. */
+/* The text of the nearest sizes that would fit: only dp is changed, else tp, else pp. */
 static void suggest(const struct fit *f, char *buf, size_t size)
 {
   int32_t pp = TC_MIN(f->pp, f->world);
@@ -81,7 +81,7 @@ static void suggest(const struct fit *f, char *buf, size_t size)
 static int check_sizes(const struct fit *f, struct tc_err *err)
 {
   char hint[96];
-  /* Doubles: three int32 may overflow int64, and what equals the world is exact. */
+  /* Doubles, since the product of three int32 may overflow int64; a product equal to the world is exact. */
   double rest = (double)f->pp * f->tp;
   if (f->dp == 0) {
     if (rest > f->world || f->world % (int)rest != 0) {
@@ -116,7 +116,7 @@ static int check_want(const struct tc_mesh_want *w, struct tc_err *err)
 
 /* ---- the mesh ------------------------------------------------------------------------ */
 
-/* Ranks node after node, in rank order on each node: a counting sort. list[world]. */
+/* Lists the ranks node by node, in rank order on each node, by a counting sort. list[world]. */
 static void list_by_node(int world, const int32_t *node, int n_nodes, const int32_t *count,
                          int32_t *list)
 {
@@ -222,7 +222,7 @@ int tc_mesh_group_nodes(const struct tc_mesh *m, int rank, int axis)
 
 /* ---- synthetic clusters --------------------------------------------------------------- */
 
-/* Skips blanks, then `word` if it comes next (whole words only for letters). */
+/* Skips blanks, then `word` if it follows (if it ends with a letter, as a whole word). */
 static bool eat(const char **s, const char *word)
 {
   while (isspace((unsigned char)**s)) ++*s;
@@ -297,7 +297,7 @@ int tc_mesh_synthetic(const char *text, const char *order, int32_t **node_of_ran
   if (!cyclic)
     for (int32_t i = 0; i < n_nodes; i++)
       for (int32_t k = 0; k < count[i]; k++) node[r++] = i;
-  /* Round after round over the nodes that have ranks left, as srun -m cyclic does. */
+  /* In rounds over the nodes that have ranks left, as srun -m cyclic does. */
   while (r < world)
     for (int32_t i = 0; i < n_nodes; i++)
       if (count[i] > 0) {

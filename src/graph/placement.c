@@ -1,4 +1,4 @@
-/* placement.c - equal placements, their text, and the collective between two. */
+/* placement.c - comparing and printing placements, and the collective between two. */
 #include "src/graph/placement.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* placement.h - where a tensor is on each axis of the mesh, and which collective leads from one placement
+/* placement.h - the placement of a tensor on each axis of the mesh, and the collective that leads from one placement
  * to another. */
 #ifndef TC_PLACEMENT_H
 #define TC_PLACEMENT_H

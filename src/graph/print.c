@@ -1,4 +1,4 @@
-/* print.c - a program as text or as DOT, with placements, and reshards in bytes. */
+/* print.c - a program as text or as DOT, with placements, and with the bytes of reshards. */
 #include "src/graph/graph.h"
 
 #include <stdlib.h>

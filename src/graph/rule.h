@@ -1,4 +1,4 @@
-/* rule.h - the index rule of a node: one letter (a subscript) for each dimension of its tensors. Local and
+/* rule.h - the index rule of a node: one subscript (a letter) for each dimension of its tensors. Local and
  * pure. */
 #ifndef TC_RULE_H
 #define TC_RULE_H

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-/* Rows [r0, r1) of a box seen as [rows, last dim], as boxes: at most a ragged head, a middle
- * and a ragged tail for each leading dimension; tensors that are cut by rows have rank <= 2 or
- * whole leading dimensions mostly, and TC_BOXES bounds it. */
+/* Rows [r0, r1) of a box, seen as [rows, last dim], as boxes: for each leading dimension at most a partial
+ * index at the start, a range of complete ones, and a partial one at the end. Tensors that are cut by rows
+ * mostly have rank <= 2 or complete leading dimensions, and TC_BOXES bounds the number. */
 static int rows_to_boxes(const struct tc_box *b, int rank, int64_t r0, int64_t r1,
                          struct tc_box *out)
 {
@@ -79,9 +79,9 @@ int tc_stored_boxes(const struct tc_tensor *t, const struct tc_mesh *m, int rank
   return k;
 }
 
-/* Where the turns of a tensor's replicas begin: so that not always the same have the longer share,
- * or one at all where there are more replicas than rows. */
-static int64_t first_turn(const char *name)
+/* The replica that gets the first share of a tensor: depends on the name, so that not always the same
+ * replicas have the longer share, or any share at all where there are more replicas than rows. */
+static int64_t first_replica(const char *name)
 {
   uint32_t h = tc_hash32(name);
   return h ^ h >> 15;
@@ -91,14 +91,14 @@ int tc_owned_boxes(const struct tc_tensor *t, const struct tc_mesh *m, int rank,
                    struct tc_box box[TC_BOXES])
 {
   int n = tc_stored_boxes(t, m, rank, box);
-  int64_t copies = 1, mine = 0;                  /* replicas of this block, and which one I am */
+  int64_t copies = 1, mine = 0;                  /* replicas of this block, and this rank's index among them */
   for (int a = TC_PP; a < TC_AXES; a++) {
     if (t->lay.on[a].kind != TC_R) continue;
     copies *= m->size[a];
     mine = mine * m->size[a] + tc_mesh_coord(m, rank, a);
   }
   if (copies == 1) return n;
-  mine = (mine + first_turn(t->name)) % copies;
+  mine = (mine + first_replica(t->name)) % copies;
   if (t->rank == 0) return mine == 0 ? n : 0;
   int k = 0;
   for (int i = 0; i < n; i++) {

@@ -28,7 +28,7 @@ const struct tc_model tc_presets[] = {
   { NULL, 0, 0, 0, 0, 0 }
 };
 
-/* Names what is near, else the most common ones. */
+/* The error names a preset with a similar name, else the most common ones. */
 static int unknown_preset(const char *name, struct tc_err *err)
 {
   enum { MOST = 64 };
@@ -93,7 +93,7 @@ struct build {
   const struct tc_gpt_opts *o;
   int64_t N, C, H, D, F, V;
   int64_t pad_v;                 /* the vocabulary as stored */
-  uint32_t drops;                /* dropout sites so far: the key of each one's mask */
+  uint32_t drops;                /* dropout sites so far: the number is the key of the mask */
 };
 
 static int32_t act(struct build *b, const char *name, int dtype, int rank, const int64_t *dim)
@@ -160,7 +160,7 @@ static int32_t node1(struct build *b, int op, int n_in, const int32_t *in, const
 
 static struct tc_node *last(struct build *b) { return &b->g->node[b->g->n_nodes - 1]; }
 
-/* y = x w^T + bias. The product and the bias are two ops: a partial product is summed first. */
+/* y = x w^T + bias. The product and the bias are two ops, since a partial product must be summed first. */
 static int32_t linear(struct build *b, int32_t x, const char *layer, const char *name, int w_rank,
                       const int64_t *w_dim, int b_rank, const char *rule, const char *bias_rule,
                       int out_rank, const int64_t *out_dim, float std)
@@ -224,7 +224,7 @@ static int32_t add(struct build *b, int32_t x, int32_t y, const char *layer, con
   return named(b, TC_OP_ADD, 2, (int32_t[]){ x, y }, layer, name, 2, (int64_t[]){ b->N, b->C });
 }
 
-/* A unit is what is gathered and reduced together: a layer, or (nested) its two halves within it. */
+/* A unit's tensors are gathered and reduced together: a layer or, nested in it, attention and MLP. */
 static int32_t unit(struct tc_graph *g, const char *prefix, const char *name, int32_t parent,
                     int32_t layer)
 {
@@ -269,7 +269,7 @@ static int32_t block(struct build *b, int32_t x, int64_t layer)
   return x;
 }
 
-/* The loss head; every node is labelled, so that passes/fuse_ops.c can cut it into chunks of tokens. */
+/* The loss head; all its nodes are labelled, so that passes/loss_chunks.c can cut it into chunks of tokens. */
 static void head(struct build *b, int32_t x, int32_t wte)
 {
   struct tc_graph *g = b->g;

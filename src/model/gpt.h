@@ -11,7 +11,7 @@
 #include "src/graph/graph.h"
 
 struct tc_model {
-  const char *preset;            /* "" if sized by hand */
+  const char *preset;            /* "" if only sizes are given */
   int64_t layers, hidden, heads, context, vocab;
 };
 extern const struct tc_model tc_presets[];           /* ends with preset NULL */
@@ -28,12 +28,12 @@ struct tc_gpt_opts {
   int dtype;                     /* of weights and activations in forward and backward */
   int grad_dtype;                /* of accumulators */
   float dropout;
-  int tp;                        /* the vocabulary is padded for so many blocks */
+  int tp;                        /* the vocabulary is padded to this many equal blocks */
   bool nest;                     /* attention and MLP are units within the layer's */
 };
 
 /* Local. Appends the parameters (state, layouts R) and the forward program up to g->loss, the
- * mean loss in nats a token. */
+ * mean loss in nats per token. */
 void tc_gpt_build(struct tc_graph *g, const struct tc_model *m, const struct tc_gpt_opts *o);
 
 #endif

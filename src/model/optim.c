@@ -1,7 +1,7 @@
-/* optim.c - the U part of the program: norms, clipping, AdamW and SGD, weights made again.
+/* optim.c - the U part of the program: norms, clipping, AdamW and SGD, weights cast again from their masters.
  *
- * The norm is taken from final gradients. Where they are split, a node's sum of squares is
- * partial; a node's gradients have the same placements, so that what is replicated is counted once. */
+ * The norm is computed from final gradients. Where they are split, a node's sum of squares is
+ * partial; a node's gradients have equal placements, so that replicated ones are counted once. */
 #include "src/model/optim.h"
 
 #include <math.h>
@@ -13,13 +13,13 @@ static int32_t scalar(struct tc_graph *g, const char *name, int dtype)
   return tc_tensor_new(g, name, dtype, 0, NULL);
 }
 
-/* Whichever of the two placements gradients have when their squares are summed, it is the same. */
+/* Whether both parameters' gradients have the same placements, as accumulated and at the update. */
 static bool placed_alike(const struct tc_param *a, const struct tc_param *b)
 {
   return tc_layout_equal(&a->acc_lay, &b->acc_lay) && tc_layout_equal(&a->update, &b->update);
 }
 
-/* One sum of squares a unit and placement; their ids into sum[], the number is returned. */
+/* One sum of squares per unit and placement; writes their ids to sum[] and returns their number. */
 static int square_norms(struct tc_graph *g, int32_t *sum, int dtype)
 {
   int n = 0;
@@ -74,15 +74,15 @@ static int32_t next(struct tc_graph *g, int32_t t)
   return d;
 }
 
-/* A node of the parameter's unit, in the space where it is updated. */
+/* Labels a node with the parameter's unit and the space of its update. */
 static void update_node(struct tc_graph *g, int32_t param, struct tc_node *n)
 {
   n->unit = g->param[param].unit;
   n->space = g->param[param].offload == TC_OFFLOAD_UPDATE ? TC_HOST : TC_DEVICE;
 }
 
-/* weight = cast(master), where they are not one tensor. */
-static void refresh(struct tc_graph *g, int32_t param, int32_t master)
+/* weight = cast(master), if they are different tensors. */
+static void refresh_weight(struct tc_graph *g, int32_t param, int32_t master)
 {
   struct tc_param *p = &g->param[param];
   if (p->weight == p->master) return;
@@ -118,18 +118,18 @@ void tc_optim_build(struct tc_graph *g, bool adamw)
                               : tc_node_new(g, TC_OP_SGD, 3, in, 1, made);
     u->attr.decay = p.decay ? 1 : 0;
     update_node(g, i, u);
-    refresh(g, i, made[0]);
+    refresh_weight(g, i, made[0]);
   }
 }
 
-/* A stream of random numbers of its own for each parameter, from its name: the same on every
- * layout and whatever else the program holds. */
+/* The stream of random numbers of a parameter, from its name: the same for every layout, whatever other
+ * tensors the program has. */
 static int64_t stream(const char *name) { return (int64_t)tc_hash32(name); }
 
 void tc_optim_refresh(struct tc_graph *g)
 {
   g->cur_mark = TC_U;
-  for (int32_t i = 0; i < g->n_params; i++) refresh(g, i, g->param[i].master);
+  for (int32_t i = 0; i < g->n_params; i++) refresh_weight(g, i, g->param[i].master);
 }
 
 void tc_optim_init(struct tc_graph *g, bool adamw)
@@ -147,7 +147,7 @@ void tc_optim_init(struct tc_graph *g, bool adamw)
     else n->attr.factor = g->param[i].init_value;
     n->attr.stream = stream(g->param[i].name);
     n->attr.rows = rows;
-    refresh(g, i, w);
+    refresh_weight(g, i, w);
     for (int k = 0; adamw && k < 2; k++) {
       int32_t s = moment(g, i, k ? "v" : "m");
       if (k) g->param[i].v = s;

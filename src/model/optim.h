@@ -1,4 +1,4 @@
-/* optim.h - the update, as nodes of the program, and the learning rate's schedule. */
+/* optim.h - the update, as nodes of the program, and the learning rate schedule. */
 #ifndef TC_OPTIM_H
 #define TC_OPTIM_H
 
@@ -13,7 +13,7 @@ void tc_optim_build(struct tc_graph *g, bool adamw);
  * moments 0) and cast the weights: the init program, on a graph that holds the parameters. */
 void tc_optim_init(struct tc_graph *g, bool adamw);
 
-/* Local. Only the nodes that make the weights again from their masters: after a load. */
+/* Local. Appends only the nodes that cast the weights from their masters: for use after a load. */
 void tc_optim_refresh(struct tc_graph *g);
 
 /* Learning rate of a step (from 1): linear warm-up, then decay by `schedule` to min_lr at `steps`. */

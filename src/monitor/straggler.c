@@ -1,6 +1,6 @@
 /* straggler.c - straggler detection.
  *
- * Steps are added up to windows, since single steps are noisy. A rank that was slow in two windows
+ * Times are summed over windows of steps, since single steps are noisy. A rank that was slow in two windows
  * in a row counts as a straggler until a window in which it is not slow. If that holds for all
  * ranks of a node, and there are other nodes, the warning names the node. */
 #include "src/monitor/straggler.h"
@@ -10,14 +10,14 @@
 
 #define SLOW 1.5
 #define FINE 1.25
-#define QUIET_NS INT64_C(60000000000)   /* between two warnings */
+#define QUIET_NS INT64_C(60000000000)   /* minimum time between two warnings */
 enum { MIN_STEPS = 20, NAMED = 4 };
 #define MIN_NS INT64_C(2000000000)
 
 struct rank_state {
   int64_t sum_ns, best_ns;        /* of this window; the smallest mean of a window so far */
   double factor;                  /* of the last window */
-  int windows;                    /* in a row in which it was slow */
+  int windows;                    /* consecutive windows in which it was slow */
   bool slow;
 };
 
@@ -27,7 +27,7 @@ struct tc_straggler {
   struct rank_state *rank;
   int64_t *sort;                  /* [world] */
   int steps;
-  int64_t said_ns;
+  int64_t warned_ns;
   char text[600];
 };
 
@@ -55,8 +55,8 @@ void tc_straggler_free(struct tc_straggler *s)
   free(s);
 }
 
-/* The lower median of a stage's ranks; of one rank its best window, 0 before there was one. */
-static int64_t median(struct tc_straggler *s, const int64_t *work, int32_t stage)
+/* The lower median of a stage's ranks; for a single rank its best window, 0 before the first. */
+static int64_t stage_median(struct tc_straggler *s, const int64_t *work, int32_t stage)
 {
   int n = 0, last = 0;
   for (int r = 0; r < s->o.world; r++) {
@@ -68,15 +68,15 @@ static int64_t median(struct tc_straggler *s, const int64_t *work, int32_t stage
   return tc_median_i64(s->sort, n);
 }
 
-/* Stages are few and their ranks many: a median for each, not for each rank. */
-static void compare(struct tc_straggler *s, const int64_t *work, struct tc_slowest *worst)
+/* There are few stages with many ranks, so the median is computed once per stage, not per rank. */
+static void compare_ranks(struct tc_straggler *s, const int64_t *work, struct tc_slowest *worst)
 {
   double most = -1;
   *worst = (struct tc_slowest){ .rank = 0, .work_ns = work[0] };
   int32_t stages = 0;
   for (int r = 0; r < s->o.world; r++) stages = TC_MAX(stages, s->stage[r] + 1);
   for (int32_t k = 0; k < stages; k++) {
-    int64_t mid = median(s, work, k);
+    int64_t mid = stage_median(s, work, k);
     for (int r = 0; r < s->o.world; r++) {
       if (s->stage[r] != k) continue;
       double f = s->rank[r].factor = mid > 0 ? (double)work[r] / (double)mid : 1;
@@ -104,8 +104,8 @@ static const char *node_name(const struct tc_straggler *s, int r)
   return at ? at + 4 : s->o.who[r];
 }
 
-/* Names of the ranks that are (`now`) or were (in was[]) slow and no longer are. */
-static int name(struct tc_straggler *s, bool now, const bool *was)
+/* Appends the names of the ranks that are slow (`now`), or that were slow (in was[]) and no longer are. */
+static int append_names(struct tc_straggler *s, bool now, const bool *was)
 {
   int n = 0;
   for (int r = 0; r < s->o.world; r++) {
@@ -113,14 +113,14 @@ static int name(struct tc_straggler *s, bool now, const bool *was)
     if (n++ >= NAMED) continue;
     tc_text_add(s->text, sizeof s->text, "%s%s", n > 1 ? ", " : "", s->o.who[r]);
     if (now) tc_text_add(s->text, sizeof s->text, " (%.1f times%s%s)", s->rank[r].factor,
-                 node_is_slow(s, r) ? ", as all ranks on " : "",
+                 node_is_slow(s, r) ? ", like all ranks on " : "",
                  node_is_slow(s, r) ? node_name(s, r) : "");
   }
   if (n > NAMED) tc_text_add(s->text, sizeof s->text, " and %d more", n - NAMED);
   return n;
 }
 
-/* At the end of a window: the sentence if something changed. */
+/* Ends a window: writes the sentence if something has changed. */
 static bool end_window(struct tc_straggler *s, int64_t step)
 {
   struct tc_slowest worst;
@@ -128,7 +128,7 @@ static bool end_window(struct tc_straggler *s, int64_t step)
   bool *was = tc_calloc((size_t)s->o.world, sizeof *was);
   int64_t *mean = tc_malloc((size_t)s->o.world * sizeof *mean);
   for (int r = 0; r < s->o.world; r++) mean[r] = s->rank[r].sum_ns / s->steps;
-  compare(s, mean, &worst);
+  compare_ranks(s, mean, &worst);
   for (int r = 0; r < s->o.world; r++) {
     struct rank_state *x = &s->rank[r];
     x->best_ns = x->best_ns ? TC_MIN(x->best_ns, mean[r]) : mean[r];
@@ -142,18 +142,18 @@ static bool end_window(struct tc_straggler *s, int64_t step)
   }
   int64_t now = tc_now_ns();
   s->text[0] = 0;
-  if (more && s->said_ns && now - s->said_ns < QUIET_NS) {   /* later, if it lasts */
+  if (more && s->warned_ns && now - s->warned_ns < QUIET_NS) {   /* reported later, if it persists */
     for (int r = 0; r < s->o.world; r++) s->rank[r].slow = was[r];
   } else if (more) {
     tc_text_add(s->text, sizeof s->text, "all ranks wait for ");
-    name(s, true, was);
-    tc_text_add(s->text, sizeof s->text, ": that much longer than its stage's others work, or "
-                "itself before, in the last two windows up to step %lld. Look at the clocks, "
+    append_names(s, true, was);
+    tc_text_add(s->text, sizeof s->text, ": it computes that much longer than the other ranks of its stage, or "
+                "than itself before, in the last two windows up to step %lld. Check the clocks, "
                 "temperature and other users of its node", (long long)step);
-    s->said_ns = now;
+    s->warned_ns = now;
   } else if (less) {
-    name(s, false, was);
-    tc_text_add(s->text, sizeof s->text, ": keeps up with the others again");
+    append_names(s, false, was);
+    tc_text_add(s->text, sizeof s->text, ": is as fast as the others again");
   }
   free(was);
   free(mean);
@@ -165,7 +165,7 @@ const char *tc_straggler_step(struct tc_straggler *s, int64_t step, const int64_
                          struct tc_slowest *slowest)
 {
   int64_t most = 0;
-  compare(s, work_ns, slowest);
+  compare_ranks(s, work_ns, slowest);
   for (int r = 0; r < s->o.world; r++) {
     s->rank[r].sum_ns += work_ns[r];
     most = TC_MAX(most, s->rank[r].sum_ns);

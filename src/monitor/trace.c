@@ -1,17 +1,17 @@
-/* trace.c - the events of a rank in a buffer of fixed size, and all ranks' as one file.
+/* trace.c - the events of a rank in a buffer of fixed size, and those of all ranks as one file.
  *
  * Invariants: nothing is allocated between tc_trace_reserve and the writing; events of one track
  * are added by one thread at a time and do not overlap; `n`, the buffer and `dropped` are
- * read and written under the lock, since each communicator's worker adds its own.
+ * protected by the lock, since each communicator's worker adds its own events.
  *
  * Clocks. CLOCK_MONOTONIC counts from a node's boot, so nodes differ by days and drift by some
- * microseconds a second. Each rank in turn asks rank 0 for its time ROUND_TRIPS times over the
- * world communicator, once before the first traced step and once after the last. Of these the
- * smallest round trip counts: rank 0's answer is taken for the middle of it, which is wrong by at
- * most half of it. Between the two moments the offset is interpolated linearly. An offset that both
- * times is smaller than its error is taken for 0: the ranks share a clock.
+ * microseconds per second. Each rank in turn requests rank 0's time ROUND_TRIPS times over the
+ * world communicator, once before the first traced step and once after the last. The
+ * shortest round trip is used: rank 0's answer is assumed to be at its middle, with an error of at
+ * most half of it. Between the two moments the offset is interpolated linearly. An offset that is
+ * smaller than its error both times is taken as 0: the ranks share a clock.
  *
- * Rank 0 takes the ranks' texts one after the other and appends them, so that it never holds more
+ * Rank 0 receives the ranks' texts one by one and appends them, so that it never stores more
  * than one. The format: "Trace Event Format" (the Chromium project), JSON object form. */
 #include "src/monitor/trace.h"
 
@@ -30,7 +30,7 @@ const char *const tc_event_kind_name[TC_EV_KINDS] = {
   "copy", "checkpoint", "evaluation", "step"
 };
 
-struct moment { int64_t at_ns, offset_ns, error_ns; };   /* rank 0's clock = mine + offset */
+struct moment { int64_t at_ns, offset_ns, error_ns; };   /* rank 0's clock = this rank's + offset */
 
 struct comm_track { struct tc_trace *trace; int track; };
 
@@ -43,7 +43,7 @@ struct tc_trace {
   int n_comm;
   struct moment sync[2];
   int n_syncs;
-  int64_t zero_ns;               /* 0 of the file, on rank 0's clock */
+  int64_t zero_ns;               /* the file's time 0, on rank 0's clock */
   int64_t first_step, last_step, steps_done;
   bool written;
   atomic_bool on;
@@ -71,7 +71,7 @@ struct tc_trace *tc_trace_new(const struct tc_trace_opts *o)
 void tc_trace_free(struct tc_trace *t)
 {
   if (!t) return;
-  if (t->f) {                                    /* the run failed: no half a trace */
+  if (t->f) {                                    /* the run failed: an incomplete trace is removed */
     fclose(t->f);
     unlink(t->tmp);
   }
@@ -90,7 +90,7 @@ void tc_trace_reserve(struct tc_trace *t, int64_t events)
   t->cap = TC_MIN(events, most);
   free(t->event);
   t->event = tc_malloc((size_t)t->cap * sizeof *t->event + 1);
-  memset(t->event, 0, (size_t)t->cap * sizeof *t->event);   /* no page faults in a step */
+  memset(t->event, 0, (size_t)t->cap * sizeof *t->event);   /* avoids page faults during a step */
 }
 
 int tc_trace_open(struct tc_trace *t, struct tc_err *err)
@@ -169,8 +169,8 @@ void tc_trace_resume(struct tc_trace *t, int kind, const char *name, int64_t beg
   tc_trace_add(t, &e);
 }
 
-/* On the communicator's own thread, while the call's names are still lent. A control call's name
- * may be the caller's stack: it is not kept. */
+/* Runs on the communicator's thread, while the call's names are borrowed. A control call's name
+ * may be on the caller's stack, so it is not stored. */
 static void record_call(void *ctx, const struct tc_coll_args *a, int64_t begin_ns,
                         int64_t end_ns, int64_t bytes)
 {
@@ -211,8 +211,8 @@ static int pass(struct tc_comm *world, int coll, int peer, int64_t *x, struct tc
   return tc_comm_run(world, &a, err);
 }
 
-/* Rank 0: the time, ROUND_TRIPS times, to `peer`. */
-static int tell_time(const struct tc_trace *t, struct tc_comm *world, int peer,
+/* Rank 0: sends its time to `peer`, ROUND_TRIPS times. */
+static int send_time(const struct tc_trace *t, struct tc_comm *world, int peer,
                      struct tc_err *err)
 {
   for (int i = 0; i < ROUND_TRIPS; i++) {
@@ -245,7 +245,7 @@ int tc_trace_sync(struct tc_trace *t, struct tc_comm *world, struct tc_err *err)
   if (!t) return 0;
   struct moment *m = &t->sync[TC_MIN(t->n_syncs, 1)];
   *m = (struct moment){ my_clock(t), 0, 0 };
-  if (t->n_syncs == 0) {                         /* all count from rank 0's first moment */
+  if (t->n_syncs == 0) {                         /* all times count from rank 0's first sync */
     int64_t n = sizeof t->zero_ns;
     int64_t zero = m->at_ns;
     void *p = &zero;
@@ -254,7 +254,7 @@ int tc_trace_sync(struct tc_trace *t, struct tc_comm *world, struct tc_err *err)
     if (p != &zero) free(p);
   }
   for (int r = 1; r < t->o.world; r++) {
-    if (t->o.rank == 0) TC_TRY(tell_time(t, world, r, err));
+    if (t->o.rank == 0) TC_TRY(send_time(t, world, r, err));
     if (t->o.rank == r) TC_TRY(ask_time(t, world, m, err));
   }
   t->n_syncs++;
@@ -274,7 +274,7 @@ int64_t tc_trace_common_ns(const struct tc_trace *t, int64_t ns)
 
 /* ---- the file ---------------------------------------------------------------------------- */
 
-/* Names are the program's; a host's may be anything. */
+/* A host's name may have any characters. */
 static void put_string(FILE *f, const char *s)
 {
   fputc('"', f);
@@ -341,7 +341,7 @@ char *tc_trace_text(struct tc_trace *t)
   return text;
 }
 
-/* What a rank sends: this, then its text. */
+/* A rank sends this, then its text. */
 struct head { int64_t bytes, events, dropped, clock_error_ns; };
 
 static int transfer(struct tc_comm *world, int coll, int peer, void *buf, int64_t bytes,
@@ -353,7 +353,7 @@ static int transfer(struct tc_comm *world, int coll, int peer, void *buf, int64_
   return tc_comm_run(world, &a, err);
 }
 
-/* Rank 0. A disk that is full must not leave the others waiting: all texts are taken. */
+/* Rank 0. Receives all texts even if the disk is full, since the other ranks wait in their sends. */
 static int write_all(struct tc_trace *t, struct tc_comm *world, struct head *sum, const char *mine,
                      struct tc_err *err)
 {
@@ -395,7 +395,7 @@ int tc_trace_write(struct tc_trace *t, struct tc_comm *world, struct tc_err *err
   TC_TRY(tc_trace_sync(t, world, err));
   int64_t error = TC_MAX(t->sync[0].error_ns, t->sync[1].error_ns);
   bool shared = shares_clock(&t->sync[0]) && shares_clock(&t->sync[1]);
-  pthread_mutex_lock(&t->lock);                  /* a worker's last event may be on its way */
+  pthread_mutex_lock(&t->lock);                  /* a worker may be adding its last event */
   char *text = tc_trace_text(t);
   struct head h = { (int64_t)strlen(text), t->n, t->dropped, shared ? 0 : error };
   free(t->event);
@@ -406,7 +406,7 @@ int tc_trace_write(struct tc_trace *t, struct tc_comm *world, struct tc_err *err
   if (t->o.rank == 0) {
     rc = write_all(t, world, &h, text, err);
     if (rc == 0 && h.dropped)
-      tc_warn("the trace %s lacks %lld of %lld events, which did not fit: set run.trace_steps lower",
+      tc_warn("the trace %s lacks %lld of %lld events, which did not fit: lower run.trace_steps",
               t->o.file, (long long)h.dropped, (long long)(h.events + h.dropped));
   } else {
     rc = transfer(world, TC_SEND, 0, &h, sizeof h, err);

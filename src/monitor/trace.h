@@ -1,15 +1,15 @@
-/* trace.h - what a rank did and when, as Chrome trace events (Perfetto, chrome://tracing).
+/* trace.h - the operations of a rank over time, as Chrome trace events (Perfetto, chrome://tracing).
  *
- * Events go into a buffer made before the run; when it is full, later ones are counted as
- * dropped. Only the steps that are begun with tc_trace_step are traced. Every function takes
- * NULL for the trace: nothing happens.
+ * Events are stored in a buffer allocated before the run; when it is full, later ones are counted as
+ * dropped. Only steps that begin with tc_trace_step are traced. Every function accepts
+ * NULL for the trace and then does nothing.
  *
- * src/monitor is what a run measures of itself. In: events and times of each rank. Out: a file of all
- * ranks' events on one clock, a sentence about a rank that is slower than the others. The files, in
+ * src/monitor has a run's measurements of itself. In: events and times of each rank. Out: a file of all
+ * ranks' events on one clock, a warning about a rank that is slower than the others. The files, in
  * reading order:
- *   event.h       tracks and kinds of events, which the report reads, too
- *   trace.c       events, clocks compared between ranks, the file
- *   straggler.c   which rank the others wait for */
+ *   event.h       tracks and kinds of events, which the report uses, too
+ *   trace.c       events, clock synchronisation between ranks, the file
+ *   straggler.c   straggler detection */
 #ifndef TC_TRACE_H
 #define TC_TRACE_H
 
@@ -20,11 +20,11 @@
 struct tc_trace;
 
 struct tc_event {
-  const char *name;              /* borrowed until the trace is freed, as are the others */
+  const char *name;              /* borrowed until the trace is freed, like the other strings */
   const char *on;                /* the axis it communicates on; NULL */
   const char *tensor, *unit;     /* NULL: none */
   int64_t begin_ns, end_ns;      /* tc_now_ns */
-  int64_t bytes;                 /* sent; -1: says nothing */
+  int64_t bytes;                 /* bytes sent; -1: unknown */
   int32_t step, mb;              /* step is set by tc_trace_add; mb -1: none */
   uint8_t track, kind;
 };
@@ -33,25 +33,25 @@ struct tc_trace_opts {
   const char *file;              /* copied */
   const char *process;           /* "rank 3 on node2, pp 0 dp 1 tp 0"; copied */
   int rank, world;
-  int64_t steps;                 /* how many are traced */
-  int64_t skew_ns;               /* added to this rank's clock: a test's other node */
-  double drift;                  /* ... and how much faster that clock is: 0.01 is 1 % */
+  int64_t steps;                 /* number of steps to trace */
+  int64_t skew_ns;               /* added to this rank's clock: tests simulate another node */
+  double drift;                  /* ... and the rate by which that clock is faster: 0.01 is 1 % */
 };
 
 /* Local. */
 struct tc_trace *tc_trace_new(const struct tc_trace_opts *o);
 void tc_trace_free(struct tc_trace *t);
-/* Local. Makes room for `events` events, or fewer where all ranks' would be too many to look at. */
+/* Local. Allocates the buffer for `events` events, or fewer if all ranks' together would be too many to view. */
 void tc_trace_reserve(struct tc_trace *t, int64_t events);
-/* Local. Rank 0 makes sure that the file can be written (beside its place, until all is in it). */
+/* Local. Rank 0 opens the file, under a temporary name until it is complete. */
 int tc_trace_open(struct tc_trace *t, struct tc_err *err);
 
 /* Local. A track for a communicator: *o gets the callback. `name` ("dp") is borrowed. At most 8. */
 void tc_trace_comm(struct tc_trace *t, const char *name, struct tc_comm_opts *o);
 
-/* Local. Events from now on belong to this step. False if enough steps were traced. */
+/* Local. Later events belong to this step. False if all requested steps are traced. */
 bool tc_trace_step(struct tc_trace *t, int64_t step);
-/* Local. Nothing is recorded until resume, which records the whole as one event. Returns the time. */
+/* Local. Stops recording until resume, which records the pause as one event. Returns the time. */
 int64_t tc_trace_pause(struct tc_trace *t);
 void tc_trace_resume(struct tc_trace *t, int kind, const char *name, int64_t begin_ns);
 /* Local, from any thread. Whether events are recorded; record one (dropped when the buffer is
@@ -64,12 +64,12 @@ int64_t tc_trace_dropped(struct tc_trace *t);
 /* Collective over `world`, whose coordinates are the ranks. Compares this rank's clock with
  * rank 0's. Before the first step; tc_trace_write does it again. */
 int tc_trace_sync(struct tc_trace *t, struct tc_comm *world, struct tc_err *err);
-/* Local. A time of this rank on rank 0's clock, from what the syncs found. */
+/* Local. Converts a time of this rank to rank 0's clock, by the offsets that the syncs measured. */
 int64_t tc_trace_common_ns(const struct tc_trace *t, int64_t ns);
 /* Collective. Ends the tracing, gathers all events on rank 0, which writes the file; does nothing
- * the second time, or if no step was traced. A file that cannot be written is rank 0's error alone. */
+ * the second time, or if no step was traced. If the file cannot be written, only rank 0 returns an error. */
 int tc_trace_write(struct tc_trace *t, struct tc_comm *world, struct tc_err *err);
-/* Local. This rank's events, a JSON object a line, each line ended by ",\n"; owned by the caller. */
+/* Local. This rank's events, one JSON object per line, each line ended by ",\n"; owned by the caller. */
 char *tc_trace_text(struct tc_trace *t);
 
 #endif

@@ -1,25 +1,25 @@
-/* annotate.c - a file of annotations: rows that place tensors, one a line.
+/* annotate.c - reads a file of annotations: rows that place tensors, one per line.
  *
- * What is refused here needs no program to be seen wrong: words that are none, a placement where
- * it has no meaning. Whether a pattern names a tensor, and whether rows agree, tc_annotate says.
- * A sentence begins with file:line, as a compiler's do, so that editors find the place. */
+ * This file reports errors that need no program: unknown words, and placements where they have no
+ * meaning. tc_annotate checks whether patterns match tensors, and whether rows agree.
+ * Errors begin with file:line, as a compiler's do, so that editors find the line. */
 #include "src/passes/systems.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define BLANKS " \t\r\n\v\f"
-#define FORMS "'PATTERN AXIS PLACE' or 'PATTERN AXIS STORE USE ACC UPDATE [KEEP]'"
+#define FORMS "'PATTERN AXIS PLACE' or 'PATTERN AXIS STORE USE ACC UPDATE [AFTER]'"
 enum { MOST_WORDS = 3 + TC_PLACES, MOST_FILE_BYTES = 16 << 20 };
 
-/* Where a row stands, for sentences. */
+/* The position of a row, for error sentences. */
 struct at { const char *path; int line; struct tc_err *err; };
 
-/* Words come from the file: their length is cut, so that the sentence keeps its end. */
+/* Words come from the file: formats limit their length, so that the end of the sentence is not truncated. */
 #define FAIL(at, fmt, ...) \
   tc_fail((at)->err, TC_EUSER, "%.300s:%d: " fmt, (at)->path, (at)->line, __VA_ARGS__)
 
-/* The line's words, in place; more than `most` are counted but not kept. */
+/* Splits the line into words, in place; words beyond `most` are only counted. */
 static int split(char *line, char **word, int most)
 {
   char *save = NULL;
@@ -35,13 +35,13 @@ static int split(char *line, char **word, int most)
 static int read_axis(int *axis, const char *word, const struct at *at)
 {
   if (!strcmp(word, tc_axis_name[TC_MB]))
-    return FAIL(at, "axis %s is time, and time is not for annotations: dp or tp", word);
+    return FAIL(at, "axis %s is time, which annotations cannot split: dp or tp", word);
   for (*axis = TC_MB + 1; *axis < TC_AXES; ++*axis)
     if (!strcmp(word, tc_axis_name[*axis])) return 0;
   return FAIL(at, "'%.60s' is not an axis: dp or tp", word);
 }
 
-/* "NAME(n)" -> n. False if that is not its form; numbers beyond long are the nearest long. */
+/* "NAME(n)" -> n. False if that is not its form; numbers beyond long become the nearest long. */
 static bool argument(const char *word, const char *name, long *n)
 {
   size_t len = strlen(name);
@@ -79,19 +79,19 @@ static int read_place(struct tc_place *p, const char *word, const struct at *at)
   return 0;
 }
 
-static int read_keep(enum tc_reshard_after *keep, const char *word, const struct at *at)
+static int read_after(enum tc_reshard_after *after, const char *word, const struct at *at)
 {
-  for (*keep = TC_AFTER_USE; *keep <= TC_AFTER_STEP; ++*keep)
-    if (!strcmp(word, tc_word_parallel_keep(*keep))) return 0;
-  return FAIL(at, "'%.60s' is not how long a gathered weight is kept: use, mb or step", word);
+  for (*after = TC_AFTER_USE; *after <= TC_AFTER_STEP; ++*after)
+    if (!strcmp(word, tc_word_parallel_keep(*after))) return 0;
+  return FAIL(at, "'%.60s' does not say when a gathered weight is resharded: use, mb or step", word);
 }
 
-/* One placement for all: what only some of the four can be is refused. */
+/* One placement for all four; one that only some of the four can have is an error. */
 static int read_short(struct tc_annotation *a, const char *word, const struct at *at)
 {
   TC_TRY(read_place(&a->place[0], word, at));
   if (a->place[0].kind == TC_P)
-    return FAIL(at, "%s is not for a single placement: partial is made by ops, not asked for; R, "
+    return FAIL(at, "%s is not possible as a single placement: only ops make partial tensors; R, "
                 "S(d) or at(k)", word);
   if (a->place[0].kind == TC_SROWS)
     return FAIL(at, "%s is for storage only and needs the long form: '%.60s %s %s R %s %s'", word,
@@ -99,7 +99,7 @@ static int read_short(struct tc_annotation *a, const char *word, const struct at
   return 0;
 }
 
-static int read_long(struct tc_annotation *a, char **word, const char *keep, const struct at *at)
+static int read_long(struct tc_annotation *a, char **word, const char *after, const struct at *at)
 {
   static const char *const name[] = { [TC_STORE] = "store", [TC_USE] = "use", [TC_ACC] = "acc",
                                       [TC_UPDATE] = "update" };
@@ -111,7 +111,7 @@ static int read_long(struct tc_annotation *a, char **word, const char *keep, con
   }
   a->four = true;
   a->reshard_after = TC_AFTER_AUTO;
-  return keep ? read_keep(&a->reshard_after, keep, at) : 0;
+  return after ? read_after(&a->reshard_after, after, at) : 0;
 }
 
 static int read_row(struct tc_annotation *a, char **word, int n, const struct at *at)
@@ -124,7 +124,7 @@ static int read_row(struct tc_annotation *a, char **word, int n, const struct at
   return read_long(a, word + 2, n == MOST_WORDS ? word[MOST_WORDS - 1] : NULL, at);
 }
 
-/* Rows of the text into the growing array *rows. */
+/* Reads the rows of the text into the growing array *rows. */
 static int read_rows(struct tc_annotation **rows, char *text, size_t bytes, const char *path,
                      struct tc_err *err)
 {
@@ -132,7 +132,7 @@ static int read_rows(struct tc_annotation **rows, char *text, size_t bytes, cons
   char *word[MOST_WORDS], *next;
   int n = 0, cap = 0, rc = 0;
   if (memchr(text, '\0', bytes))
-    return tc_fail(err, TC_EUSER, "%.300s: a byte that is 0: not a text file", path);
+    return tc_fail(err, TC_EUSER, "%.300s: contains a byte 0: not a text file", path);
   for (char *line = text; line < text + bytes; line = next) {
     struct tc_annotation row;
     next = line + strcspn(line, "\n") + 1;
@@ -143,7 +143,7 @@ static int read_rows(struct tc_annotation **rows, char *text, size_t bytes, cons
     rc = read_row(&row, word, n_words, &at);
     if (rc < 0) break;
     row.pattern = tc_strdup(row.pattern);
-    TC_GROW(*rows, n + 1, cap);       /* and the one that ends them */
+    TC_GROW(*rows, n + 1, cap);       /* and the terminating row */
     (*rows)[n++] = row;
     (*rows)[n] = (struct tc_annotation){ .pattern = NULL };
   }

@@ -1,5 +1,5 @@
-/* bucket.c - transfers of a unit as one RESHARD with many parts: weights gathered, gradients reduced
- * together.
+/* bucket.c - merges the reshards of a unit into one RESHARD with many parts: weights are gathered, and
+ * gradients reduced, together.
  *
  * The order stays topological. */
 #include "src/passes/impl.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct group { int32_t *member, n, ready, needed; };   /* positions in the order */
+struct group { int32_t *member, n, ready, needed; };   /* indices into the order */
 
 static int phase_of(const struct tc_node *n) { return n->mark == TC_W ? TC_B : n->mark; }
 
@@ -19,7 +19,7 @@ static bool same_stage(const struct tc_graph *g, const struct tc_node *a, const 
 
 static bool joins(const struct tc_graph *g, const struct tc_node *a, const struct tc_node *b)
 {
-  bool scalars = b->control && b->mark == TC_U;      /* of the update: whatever their unit */
+  bool scalars = b->control && b->mark == TC_U;      /* of the update: in any unit */
   return b->op == TC_OP_RESHARD && b->coll == a->coll && b->axis == a->axis &&
          (b->unit == a->unit || scalars) && same_stage(g, a, b) && b->control == a->control &&
          (!b->control || scalars) &&
@@ -30,7 +30,7 @@ static bool joins(const struct tc_graph *g, const struct tc_node *a, const struc
          g->tensor[tc_in(g, b, 0)].dtype == g->tensor[tc_in(g, a, 0)].dtype;
 }
 
-/* For each RESHARD the next one of its unit in the order, g->n_order: none. `scalars`: control
+/* For each RESHARD the next one of its unit in the order; g->n_order: none. `scalars`: control
  * traffic is a unit of its own. */
 static int32_t *chain_reshards(const struct tc_graph *g, bool scalars)
 {
@@ -48,7 +48,7 @@ static int32_t *chain_reshards(const struct tc_graph *g, bool scalars)
   return next;
 }
 
-/* The RESHARD nodes that join the one at position i, when their inputs are all ready and when the
+/* The RESHARD nodes that are merged with the one at position i; where their inputs are all ready and where the
  * first output is needed. */
 static void find_group(const struct tc_graph *g, int32_t i, const int32_t *next, const int32_t *at,
                        const int32_t *reader, const bool *drop, struct group *u)
@@ -67,8 +67,8 @@ static void find_group(const struct tc_graph *g, int32_t i, const int32_t *next,
   }
 }
 
-/* Makes the member `into` carry all parts. */
-static void join(struct tc_graph *g, const struct group *u, int32_t into, bool *drop)
+/* Merges all parts into the member `into`. */
+static void merge_group(struct tc_graph *g, const struct group *u, int32_t into, bool *drop)
 {
   int32_t first = g->n_args;
   for (int side = 0; side < 2; side++)
@@ -92,8 +92,8 @@ static bool same_gather(const struct tc_node *a, const struct tc_node *b)
          b->once_a_step == a->once_a_step && phase_of(b) == phase_of(a);
 }
 
-/* Weights of a unit and phase are gathered where the first of them is: their first collectives
- * first, so that they can join (a copy from the host, then the all-gather). */
+/* Moves the gathers of a unit and phase to where the first of them is: their first collectives
+ * come first, so that they can be merged (a copy from the host, then the all-gather). */
 static void hoist_gathers(struct tc_graph *g)
 {
   int32_t *order = tc_malloc((size_t)g->n_order * sizeof *order), n = 0;
@@ -128,14 +128,14 @@ static void hoist_gathers(struct tc_graph *g)
   free(put);
 }
 
-/* Sums into accumulators, and transfers of gradients that follow others: they wait for the unit's first
- * transfers. */
+/* Whether a node depends on the unit's gradient reshards: sums into accumulators, and a gradient's second
+ * reshard. */
 static bool waits(const struct tc_node *n)
 {
   return n->op == TC_OP_ACCUM || (n->op == TC_OP_RESHARD && n->role == TC_ROLE_GRAD);
 }
 
-/* Readers of a transfer that joined a later one come after that one. */
+/* Moves readers of a reshard that was merged into a later one behind that one. */
 static void sink_waiting(struct tc_graph *g)
 {
   int32_t *order = tc_malloc((size_t)g->n_order * sizeof *order);
@@ -188,7 +188,7 @@ void tc_bucket(struct tc_graph *g)
     int32_t into = -1;                           /* the first place where all inputs exist */
     for (int p = 0; p < u.n && into < 0; p++)
       if (at[u.member[p]] > u.ready) into = u.member[p];
-    if (u.n > 1 && into >= 0 && at[into] < u.needed) join(g, &u, into, drop);
+    if (u.n > 1 && into >= 0 && at[into] < u.needed) merge_group(g, &u, into, drop);
   }
   tc_graph_drop(g, drop);
   sink_waiting(g);

@@ -1,4 +1,4 @@
-/* fuse_ops.c - pairs of nodes become one, once placements are fixed.
+/* fuse_ops.c - fuses pairs of nodes into one, once placements are fixed.
  *
  * The order stays topological. */
 #include "src/passes/impl.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* For each tensor: the number of nodes that read it (inputs, and overwriting), and one. */
+/* For each tensor: the number of nodes that read it (as inputs, or overwriting it), and the last of them. */
 struct uses { int32_t n, last; };
 
 static struct uses *find_uses(const struct tc_graph *g)
@@ -30,8 +30,8 @@ int32_t *tc_order_positions(const struct tc_graph *g)
   return at;
 }
 
-/* matmul, bias -> matmul with a bias, at the place of the bias (which may be gathered just
- * before). Only where no reshard of the product is between them. */
+/* matmul, bias -> matmul with a bias, at the position of the bias op (the bias may be gathered just
+ * before). Only if no reshard of the product is between them. */
 static void fuse_bias(struct tc_graph *g, const struct uses *u, bool *drop)
 {
   int32_t *at = tc_order_positions(g);
@@ -65,7 +65,7 @@ static void fuse_bias(struct tc_graph *g, const struct uses *u, bool *drop)
   free(at);
 }
 
-/* Where each tensor is read, in order: at[first[t]] to at[first[t + 1] - 1]. */
+/* The positions at which each tensor is read, in order: at[first[t]] to at[first[t + 1] - 1]. */
 struct readers { int32_t *first, *at; };
 
 static struct readers readers_of(const struct tc_graph *g)
@@ -84,7 +84,7 @@ static struct readers readers_of(const struct tc_graph *g)
   return r;
 }
 
-/* layernorm_bwd -> dx, add(a, dx) -> s: the layer norm adds to a, in place, where a is dead
+/* layernorm_bwd -> dx, add(a, dx) -> s: the layer norm adds to a, in place, if a is not read
  * afterwards. */
 static void fuse_residual(struct tc_graph *g, const struct uses *u, bool w_apart, bool *drop)
 {
@@ -109,7 +109,7 @@ static void fuse_residual(struct tc_graph *g, const struct uses *u, bool w_apart
     g->tensor[out].node = n->id;
     g->tensor[out].overwrites = a;
     g->tensor[d].node = -1;
-    n->acc |= 1;                                 /* always adds: acc_first is for state only */
+    n->acc |= 1;                                 /* it always adds: acc_first is for state only */
     drop[s->id] = true;
   }
   free(at);

@@ -1,8 +1,8 @@
-/* grad.c - reverse mode over the program: one rule an op, in the table at the end.
+/* grad.c - reverse-mode differentiation of the program: one rule per op, in the table at the end.
  *
- * Walks the forward nodes backwards. The gradient of a tensor inherits its shape and type. A
- * parameter's gradients are not summed by nodes: each contribution is an output that overwrites
- * the version before it and is added to it (node.acc), the first one written in a step's first
+ * Visits the forward nodes in reverse order. The gradient of a tensor has its shape and type. A
+ * parameter's gradients are not summed by separate nodes: each contribution is an output that overwrites
+ * the previous version and is added to it (node.acc); the first one is written, in a step's first
  * micro-batch. Marks: a node that makes only parameter gradients is W, else B. */
 #include "src/passes/passes.h"
 #include "src/graph/rule.h"
@@ -13,7 +13,7 @@
 struct gctx {
   struct tc_graph *g;
   int grad_dtype;
-  int32_t *grad;                 /* of each forward tensor; -1 none yet */
+  int32_t *grad;                 /* of each forward tensor; -1: none yet */
   const struct tc_node *fwd;     /* the node being differentiated (borrowed copy) */
 };
 
@@ -42,20 +42,20 @@ static int32_t accumulator(struct gctx *c, int32_t p, const char *prefix, int32_
   return a;
 }
 
-/* The latest version of a parameter's accumulator where node n is: its own, or, of a tied weight, that
+/* The latest version of a parameter's accumulator on the stage of node n: its own or, for a tied weight, that
  * of another stage. */
-static int32_t *chain(struct gctx *c, int32_t p, const struct tc_node *n)
+static int32_t *latest_grad(struct gctx *c, int32_t p, const struct tc_node *n)
 {
   struct tc_graph *g = c->g;
   int32_t at = g->unit[n->unit].at;
   if (at == g->unit[g->param[p].unit].at) return &g->param[p].grad;
   if (g->param[p].tied_acc < 0)
-    g->param[p].tied_acc = g->param[p].tied_grad = accumulator(c, p, "guest.", at);
+    g->param[p].tied_acc = g->param[p].tied_grad = accumulator(c, p, "tied.", at);
   TC_ASSERT(g->tensor[g->param[p].tied_acc].lay.on[TC_PP].at == at);
   return &g->param[p].tied_grad;
 }
 
-/* A new tensor for the gradient of t: of a parameter, the next version of its accumulator. */
+/* A new tensor for the gradient of t; for a parameter, the next version of its accumulator. */
 static int32_t grad_new(struct gctx *c, int32_t t)
 {
   struct tc_graph *g = c->g;
@@ -69,7 +69,7 @@ static int32_t grad_new(struct gctx *c, int32_t t)
   y->pad_dim = x.pad_dim;
   y->pad_to = x.pad_to;
   if (p >= 0) {
-    y->overwrites = *chain(c, p, c->fwd);
+    y->overwrites = *latest_grad(c, p, c->fwd);
     y->param = p;
     y->cls = TC_CLS_GRAD;
   }
@@ -83,13 +83,13 @@ static struct tc_node *emit(struct gctx *c, int op, int n_in, const int32_t *in,
   struct tc_node *n = tc_node_new(g, op, n_in, in, n_out, out);
   n->unit = c->fwd->unit;
   n->head = c->fwd->head;
-  n->forward = op == TC_OP_ADD || op == TC_OP_FILL ? -1 : c->fwd->id;    /* of other subscripts */
+  n->forward = op == TC_OP_ADD || op == TC_OP_FILL ? -1 : c->fwd->id;    /* these have other subscripts */
   n->attr = c->fwd->attr;
   bool all_w = true;
   for (int i = 0; i < n_out; i++) {
     int32_t p = g->tensor[out[i]].param;
     if (p < 0) { all_w = false; continue; }
-    int32_t *grad = chain(c, p, c->fwd);
+    int32_t *grad = latest_grad(c, p, c->fwd);
     bool first = g->tensor[*grad].state;
     TC_ASSERT(!n->acc || n->acc_first == first);
     n->acc |= (uint8_t)(1u << i);
@@ -100,10 +100,10 @@ static struct tc_node *emit(struct gctx *c, int op, int n_in, const int32_t *in,
   return n;
 }
 
-/* Adds d to the gradient of a forward tensor that is no parameter. */
+/* Adds d to the gradient of a forward tensor that is not a parameter. */
 static void add_grad(struct gctx *c, int32_t t, int32_t d)
 {
-  if (c->g->tensor[t].node < 0) return;          /* state, no parameter */
+  if (c->g->tensor[t].node < 0) return;          /* state that is not a parameter */
   if (c->grad[t] < 0) {
     c->grad[t] = d;
     return;
@@ -116,7 +116,7 @@ static void add_grad(struct gctx *c, int32_t t, int32_t d)
 static int32_t in(const struct gctx *c, int i) { return tc_in(c->g, c->fwd, i); }
 static int32_t out(const struct gctx *c, int i) { return tc_out(c->g, c->fwd, i); }
 
-/* One output like input i of the forward node, from `ins`; given to it. */
+/* Appends a node with one output, the gradient of input i of the forward node, from `ins`. */
 static struct tc_node *emit1(struct gctx *c, int op, int i, int n_in, const int32_t *ins)
 {
   int32_t t = in(c, i), d = grad_new(c, t);
@@ -183,7 +183,7 @@ static void grad_add(struct gctx *c, int32_t dy)
   add_grad(c, in(c, 1), dy);
 }
 
-/* Dropout and cast are linear and their own adjoints (the mask is made again from its key). */
+/* Dropout and cast are linear and their own adjoints (the mask is computed again from its key). */
 static void grad_same(struct gctx *c, int32_t dy) { emit1(c, c->fwd->op, 0, 1, &dy); }
 
 static void grad_attn(struct gctx *c, int32_t dy)
@@ -196,7 +196,7 @@ static void grad_sumexp(struct gctx *c, int32_t ds)
   emit1(c, TC_OP_SUMEXP_BWD, 0, 3, (int32_t[]){ in(c, 0), in(c, 1), ds });
 }
 
-/* Adds into the gradient that sumexp, later in the forward order, has already made. */
+/* Adds to the gradient that sumexp, which is later in the forward order, has already made. */
 static void grad_pick(struct gctx *c, int32_t dp)
 {
   int32_t x = in(c, 0), prev = c->grad[x], d = grad_new(c, x);
@@ -215,7 +215,7 @@ static void grad_nll(struct gctx *c, int32_t dl)
   add_grad(c, in(c, 2), o[1]);
 }
 
-/* The seed: d loss / d x is the factor of the sum, everywhere. */
+/* The seed: d loss / d x is the factor of the sum, for all elements. */
 static void grad_sum(struct gctx *c, int32_t dy)
 {
   (void)dy;
@@ -230,7 +230,7 @@ static void (*const rule[TC_OPS])(struct gctx *c, int32_t dy) = {
   [TC_OP_NLL] = grad_nll,       [TC_OP_SUM] = grad_sum,
 };
 
-/* Gradients of tied weights that another stage has summed over the step are added to the owner's. */
+/* Adds gradients of tied weights, which another stage has summed over the step, to the owner's. */
 static void add_tied(struct tc_graph *g)
 {
   for (int32_t p = 0; p < g->n_params; p++) {
@@ -252,8 +252,8 @@ static void add_tied(struct tc_graph *g)
   }
 }
 
-/* Notes what later passes must keep (graph/check_grad.c): one contribution for each use of a weight. */
-static void note_contributions(struct tc_graph *g, int32_t first)
+/* Records what later passes must preserve (graph/check_grad.c): one contribution for each use of a weight. */
+static void record_contributions(struct tc_graph *g, int32_t first)
 {
   int32_t uses = 0;
   for (int32_t i = 0; i < g->n_order; i++) {
@@ -278,9 +278,9 @@ int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
   for (int32_t p = 0; p < g->n_params; p++)
     g->param[p].acc = g->param[p].grad = accumulator(&c, p, "grad.", -1);
   int32_t n_order = g->n_order;
-  size_t room = (size_t)g->n_tensors;            /* only forward tensors have entries */
-  c.grad = tc_malloc(room * sizeof *c.grad);
-  memset(c.grad, -1, room * sizeof *c.grad);
+size_t n_forward = (size_t)g->n_tensors;            /* only forward tensors have entries */
+  c.grad = tc_malloc(n_forward * sizeof *c.grad);
+  memset(c.grad, -1, n_forward * sizeof *c.grad);
   c.grad[g->loss] = g->loss;                     /* a mark: the seed is a constant */
   int rc = 0;
   for (int32_t i = n_order - 1; i >= 0 && !rc; i--) {
@@ -293,6 +293,6 @@ int tc_grad(struct tc_graph *g, int grad_dtype, struct tc_err *err)
   }
   free(c.grad);
   if (!rc) add_tied(g);
-  if (!rc) note_contributions(g, n_order);
+  if (!rc) record_contributions(g, n_order);
   return rc;
 }

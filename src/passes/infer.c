@@ -1,20 +1,21 @@
-/* infer.c - the shard pass: from annotations to a layout for every tensor.
+/* infer.c - the shard pass: derives a layout for every tensor from annotations.
  *
- * Up-sweep: annotations (of outputs, and of state inputs) flow as preferences to unannotated inputs.
+ * Up-sweep: annotations (of outputs, and of state inputs) propagate as preferences to unannotated inputs.
  * Down-sweep: each node, in order, chooses on each axis one subscript of its rule to be split (or
- * rows, or a coordinate, or nothing). The backward pass of a node chooses what the node chose, an
- * update what its parameter's row says. Else a parameter's use beats an annotated output, which beats
- * what the primal of a gradient has, which beats the first operand that is split; at(k) is taken
- * only where nothing is split. Inputs that differ are resharded; a contracted split subscript
- * makes the output partial, which is resolved where it is produced, as is preferred, else to R.
- * Partial gradients of a parameter are resolved after the last contribution only. */
+ * rows, or a coordinate, or nothing). A backward node takes the choice of its forward node, an
+ * update that of its parameter's row. For others the order of precedence is: a parameter's use, an
+ * annotated output, the placement of the primal of a gradient, the first operand that is split; at(k) is
+ * taken only if nothing is split. Inputs with another placement are resharded; a contracted split subscript
+ * makes the output partial, which is resolved where it is produced: to its preferred placement, else to R.
+ * Partial gradients of a parameter are resolved only after the last contribution. */
 #include "src/passes/impl.h"
 #include "src/graph/rule.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Forward and backward see a parameter where it is used; the update, where it is updated. */
+/* The layout in which a node reads a tensor; for a parameter, `use` in forward and backward, `update` in the
+ * update. */
 static struct tc_layout seen(const struct tc_graph *g, const struct tc_node *n, int32_t t)
 {
   const struct tc_tensor *x = &g->tensor[t];
@@ -88,9 +89,9 @@ static const struct tc_place *update_place(const struct sctx *s, const struct tc
   return p < 0 ? NULL : &g->param[p].update.on[axis];
 }
 
-/* A split that something asks for: a parameter's use, an annotated output. Returns the tensor
- * that asks, or -1. */
-static int32_t asked_split(const struct sctx *s, const struct tc_node *n, int axis, int total,
+/* A split that is required by a parameter's use or by an annotated output. Returns the tensor
+ * that requires it, or -1. */
+static int32_t required_split(const struct sctx *s, const struct tc_node *n, int axis, int total,
                            char l[TC_RULE_MAX][TC_DIMS + 1], struct choice *c)
 {
   const struct tc_graph *g = s->g;
@@ -103,7 +104,7 @@ static int32_t asked_split(const struct sctx *s, const struct tc_node *n, int ax
   for (int k = 0; k < n->n_out; k++) {
     int32_t t = tc_out(g, n, k);
     const struct tc_tensor *pin = tc_place_required(g, t);
-    if (pin && tc_is_acc(n, k) && pin->lay.on[axis].kind != TC_S) pin = NULL;   /* moved afterwards */
+    if (pin && tc_is_acc(n, k) && pin->lay.on[axis].kind != TC_S) pin = NULL;   /* it is resharded afterwards */
     if (pin && choose_split(&pin->lay.on[axis], l[n->n_in + k], c)) return t;
   }
   return -1;
@@ -124,8 +125,8 @@ static bool cuts_evenly(const struct sctx *s, const struct tc_node *n, int axis,
   return true;
 }
 
-/* A split that suggests itself: where the primal of a gradient is, else an operand. */
-static bool natural_split(const struct sctx *s, const struct tc_node *n, int axis, int total,
+/* The default split: that of a gradient's primal, else that of an operand. */
+static bool default_split(const struct sctx *s, const struct tc_node *n, int axis, int total,
                           char l[TC_RULE_MAX][TC_DIMS + 1], struct choice *c)
 {
   const struct tc_graph *g = s->g;
@@ -167,7 +168,7 @@ static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
   struct tc_graph *g = s->g;
   const struct tc_op_info *op = &tc_op_info[n->op];
   *c = (struct choice){ TC_R, 0, 0 };
-  if (axis == TC_PP) {                           /* a node is where its stage is */
+  if (axis == TC_PP) {                           /* a node runs on its stage */
     int32_t at = n->on_all_stages ? -1 : g->unit[n->unit].at;
     if (at >= 0) *c = (struct choice){ TC_AT, 0, at };
     return 0;
@@ -180,22 +181,22 @@ static int choose_axis(struct sctx *s, const struct tc_node *n, int axis,
   } else if (update) {
     choose(update, l[2], c);
   } else {
-    asks = asked_split(s, n, axis, total, l, c);
-    if (asks < 0 && !natural_split(s, n, axis, total, l, c)) choose_coordinate(s, n, axis, total, c);
+    asks = required_split(s, n, axis, total, l, c);
+    if (asks < 0 && !default_split(s, n, axis, total, l, c)) choose_coordinate(s, n, axis, total, c);
   }
   bool bad = (c->kind == TC_S && *op->unsplittable && strchr(op->unsplittable, c->sub)) ||
              (c->kind == TC_SROWS && !(op->flags & TC_OPF_ROWS));
   if (bad && asks >= 0) {
     int32_t other = n->n_out && tc_out(g, n, 0) != asks ? tc_out(g, n, 0) : tc_in(g, n, 0);
-    return tc_fail(s->err, TC_ELAYOUT, "%s is asked to be split on %s, but op %s, which takes it to "
-                   "or from %s, needs it whole", g->tensor[asks].name, tc_axis_name[axis],
+    return tc_fail(s->err, TC_ELAYOUT, "%s is to be split on %s, but op %s, which makes it "
+                   "from or into %s, cannot split that dimension", g->tensor[asks].name, tc_axis_name[axis],
                    op->name, g->tensor[other].name);
   }
   if (bad) *c = (struct choice){ TC_R, 0, 0 };
   return 0;
 }
 
-/* A flat shard is cut from what the other axes leave, so one axis can have it. */
+/* A flat shard divides the block that the other axes leave, so only one axis can have one. */
 static void keep_one_flat(struct choice c[TC_AXES])
 {
   bool had = false;
@@ -206,7 +207,7 @@ static void keep_one_flat(struct choice c[TC_AXES])
   }
 }
 
-/* Blocks of whole sequences: splits of the first subscript are given up, innermost axis first. */
+/* Keeps sequences complete: removes splits of the first subscript, innermost axis first, until they are. */
 static void keep_blocks(struct sctx *s, const struct tc_node *n,
                        char l[TC_RULE_MAX][TC_DIMS + 1], struct choice c[TC_AXES])
 {
@@ -234,7 +235,7 @@ static struct tc_place placed(const struct choice *c, const char *subs, int rank
   return p;
 }
 
-/* A linear op keeps inputs that are all partial on an axis partial. */
+/* Whether all inputs of a linear op are partial on an axis: then its output is partial, too. */
 static bool stays_partial(struct sctx *s, const struct tc_node *n, int axis)
 {
   if (!(tc_op_info[n->op].flags & TC_OPF_LINEAR) || n->n_in == 0) return false;
@@ -283,7 +284,7 @@ static int infer_node(struct sctx *s, int32_t node)
   int32_t before[TC_RULE_MAX] = { 0 };
   for (int i = 0; i < n_in; i++) {
     int32_t t = s->now[tc_in(g, &g->node[node], i)];
-    /* More inputs than subscripts: all alike (sqnorm, clip). */
+    /* More inputs than subscripts: they are all equal (sqnorm, clip). */
     const char *li = l[TC_MIN(i, TC_RULE_MAX - 2)];
     struct tc_layout need;
     for (int a = 0; a < TC_AXES; a++)
@@ -303,7 +304,7 @@ static int infer_node(struct sctx *s, int32_t node)
   return 0;
 }
 
-/* What is read after a run is the same on every rank. */
+/* Makes results that are read after a run equal on every rank. */
 static int share_results(struct sctx *s)
 {
   struct tc_graph *g = s->g;
@@ -316,13 +317,13 @@ static int share_results(struct sctx *s)
     s->now[result[i]] = d;
     for (int32_t j = first; j < g->n_nodes; j++) {
       g->node[j].on_all_stages = true;
-      g->node[j].mark = TC_U;                    /* behind all micro-batches */
+      g->node[j].mark = TC_U;                    /* after all micro-batches */
     }
   }
   return 0;
 }
 
-/* What a node reads or makes lies in even blocks. */
+/* Checks that the inputs and outputs of nodes are split into even blocks. */
 static int check_even(struct sctx *s)
 {
   const struct tc_graph *g = s->g;
@@ -334,8 +335,8 @@ static int check_even(struct sctx *s)
   return 0;
 }
 
-/* Tensors that the graph and its parameters name are those after the reshards. */
-static void follow(struct sctx *s)
+/* Updates the tensors that the graph and its parameters refer to: those after the reshards. */
+static void follow_reshards(struct sctx *s)
 {
   struct tc_graph *g = s->g;
   int32_t *named[] = { &g->loss, &g->grad_norm, &g->grad_scale };
@@ -373,7 +374,7 @@ int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
   for (int32_t i = 0; i < n_order && rc >= 0; i++) rc = infer_node(&s, order[i]);
   if (rc >= 0) rc = share_results(&s);
   if (rc >= 0) rc = check_even(&s);
-  if (rc >= 0) follow(&s);
+  if (rc >= 0) follow_reshards(&s);
   free(order);
   free(s.now);
   free(s.next_version);

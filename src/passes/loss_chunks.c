@@ -1,6 +1,6 @@
-/* loss_chunks.c - the loss head cut into chunks of tokens, so that only a chunk's logits exist at once.
+/* loss_chunks.c - cuts the loss head into chunks of tokens, so that only one chunk's logits exist at a time.
  *
- * A chunk works on views: rows of the tensors that the head reads and makes, so nothing is copied. The
+ * A chunk uses views, rows of the tensors that the head reads and makes, so that nothing is copied. The
  * order stays topological. */
 #include "src/passes/passes.h"
 #include "src/graph/rule.h"
@@ -28,8 +28,8 @@ int64_t tc_loss_chunk_rows(const struct tc_graph *g, const struct tc_mesh *m, in
   return TC_MAX(tc_loss_chunk_least(g, m), bytes / TC_MAX(1, row));
 }
 
-/* Chunks are even. Where the number of rows has no fitting divisor there are up to 8 times as many chunks
- * as wanted, or, where that is too many, fewer; else the head is not cut. */
+/* Chunks are equal. Where no suitable number divides the rows there are up to 8 times as many chunks as
+ * requested or, if that is too many, fewer; else the head is not cut. */
 static int64_t count_chunks(int64_t rows, int64_t max_rows)
 {
   const int64_t wanted = tc_ceil_div(rows, TC_MIN(TC_MAX(max_rows, 1), TC_MAX(rows, 1)));
@@ -43,7 +43,7 @@ static int64_t count_chunks(int64_t rows, int64_t max_rows)
 struct cut {
   struct tc_graph *g;
   int64_t N, rows, K;            /* global rows, local rows, chunks */
-  int32_t *map;                  /* tensor -> what stands for it in this chunk; -1 */
+  int32_t *map;                  /* tensor -> the one that replaces it in this chunk; -1 */
   int32_t n_old;
   bool *inside;                  /* tensors made inside the head */
   bool *outside_use;             /* ... and read outside of it */
@@ -54,7 +54,7 @@ static bool by_rows(const struct cut *c, const struct tc_tensor *t)
   return t->rank > 0 && t->dim[0] == c->N && t->param < 0;
 }
 
-/* What stands for tensor t in chunk k. */
+/* The tensor that replaces t in chunk k. */
 static int32_t chunk_tensor(struct cut *c, int32_t t, int64_t k)
 {
   struct tc_graph *g = c->g;
@@ -79,9 +79,9 @@ static int32_t chunk_tensor(struct cut *c, int32_t t, int64_t k)
   return c->map[t] = d;
 }
 
-/* Node n for chunk k. The first chunk writes the accumulators, the others add to them. The last chunk
- * makes the original outputs of accumulation, so that the nodes that follow read those. last_version[]:
- * of each accumulator, made by the chunk before; -1. */
+/* Makes the clone of node n for chunk k. The first chunk writes the accumulators, the others add to them.
+ * The last chunk makes the original outputs of accumulation, so that later nodes read those.
+ * last_version[]: of each accumulator, the version made by the previous chunk; -1: none. */
 static void chunk_node(struct cut *c, int32_t id, int64_t k, int32_t *last_version)
 {
   struct tc_graph *g = c->g;
@@ -117,7 +117,7 @@ static void chunk_node(struct cut *c, int32_t id, int64_t k, int32_t *last_versi
   m->in = made.in;
   m->out = made.out;
   if (m->acc && k > 0) m->acc_first = false;
-  for (int i = 0; i < n.n_out; i++) {            /* a row view's base is made with its last row */
+  for (int i = 0; i < n.n_out; i++) {            /* the base of row views is complete with the last view */
     int32_t t = tc_out(g, &n, i);
     if (c->outside_use[t] && by_rows(c, &g->tensor[t])) g->tensor[t].node = m->id;
   }
@@ -138,7 +138,7 @@ static void cut_head(struct cut *c, const int32_t *head, int32_t n_head)
   free(last_version);
 }
 
-/* Whether tensor t has the rows that the logits have. */
+/* Whether tensor t has the same rows as the logits. */
 static bool has_their_rows(const struct cut *c, int32_t t)
 {
   const struct tc_tensor *x = &c->g->tensor[t], *logits = &c->g->tensor[c->g->logits];
@@ -150,7 +150,7 @@ static bool has_their_rows(const struct cut *c, int32_t t)
   return true;
 }
 
-/* A chunk is the same rows of every tensor of the head, so none may be elsewhere by rows. */
+/* A chunk is the same rows of every tensor of the head, so a reshard in the head must not redistribute rows. */
 static bool is_of_rows(const struct cut *c)
 {
   const struct tc_graph *g = c->g;
@@ -165,8 +165,8 @@ static bool is_of_rows(const struct cut *c)
   return true;
 }
 
-/* The order with the chunks in the place of the head. Other nodes among the head's come before them, or
- * after them if they depend on the head. */
+/* Orders the chunks in the place of the head. Other nodes between the head's go before them, or after them if
+ * they depend on the head. */
 static void place_chunks(struct cut *c, const int32_t *order, int32_t n_order,
                          const int32_t *head, int32_t n_head)
 {
@@ -202,8 +202,8 @@ static void place_chunks(struct cut *c, const int32_t *order, int32_t n_order,
   free(makes);
 }
 
-/* The nodes of the head, in order; what they make, and which of it is read outside of the head.
- * Returns their number. */
+/* Finds the nodes of the head, in order, the tensors that they make, and which of those are read outside of the head.
+ * Returns the number of nodes. */
 static int32_t find_head(struct cut *c, const int32_t *order, int32_t n_order, int32_t *head)
 {
   const struct tc_graph *g = c->g;
@@ -218,14 +218,14 @@ static int32_t find_head(struct cut *c, const int32_t *order, int32_t n_order, i
   return n_head;
 }
 
-/* Where there is a backward pass the head, and what depends on it, is a part of it. */
+/* If there is a backward pass, the head, and the nodes that depend on it, become part of it. */
 static void mark_backward(struct tc_graph *g, const int32_t *order, int32_t n_order)
 {
   bool backward = false;
   for (int32_t i = 0; i < n_order; i++) backward |= g->node[order[i]].mark == TC_B;
   for (int32_t i = 0; backward && i < n_order; i++) {
     struct tc_node *n = &g->node[order[i]];
-    bool after = n->head;                        /* or depends on it */
+    bool after = n->head;                        /* the head, or depends on it */
     for (int k = 0; k < n->n_in; k++) {
       int32_t maker = g->tensor[tc_in(g, n, k)].node;
       after |= maker >= 0 && g->node[maker].mark == TC_B;

@@ -1,5 +1,5 @@
-/* offload.c - the optimizer's state, and weights that are stored apart, in host memory. The copies around
- * their use are made where placements are inferred (place.c). */
+/* offload.c - places the optimizer's state, and weights whose store and use placements differ, in host memory.
+ * The copies for their use are made where placements are inferred (place.c). */
 #include "src/passes/passes.h"
 
 int tc_offload(struct tc_graph *g, enum tc_offload offload, bool adamw, struct tc_err *err)
@@ -14,8 +14,8 @@ int tc_offload(struct tc_graph *g, enum tc_offload offload, bool adamw, struct t
     if (apart) g->tensor[p->weight].space = TC_HOST;
   }
   if (offload && !any)
-    return tc_fail(err, TC_EUSER, "parallel.offload: there is nothing to offload, since weights are "
+    return tc_fail(err, TC_EUSER, "parallel.offload: there is nothing to offload: weights are "
                    "stored where they are used and train.optimizer = sgd keeps no state; "
-                   "parallel.data = zero3 stores weights apart");
+                   "parallel.data = zero3 stores weights elsewhere");
   return 0;
 }

@@ -1,8 +1,8 @@
-/* place.c - a node's inputs resharded to where it needs them, its outputs to where they belong.
+/* place.c - reshards a node's inputs to the layouts that it needs, and its outputs to their placements.
  *
- * Reshards are shared between readers. Partial outputs are resolved where they are produced; an
- * output that must be elsewhere than its node makes it is made apart and moved; gradients for an
- * accumulator that is placed otherwise than they are made are summed apart within a micro-batch. */
+ * Readers share reshards. Partial outputs are resolved where they are produced; an output that the node
+ * makes with another placement than required is made as a separate tensor and resharded; gradients whose
+ * placement differs from their accumulator's are summed separately within a micro-batch. */
 #include "src/passes/impl.h"
 #include "src/graph/rule.h"
 
@@ -15,9 +15,9 @@ const struct tc_tensor *tc_place_required(const struct tc_graph *g, int32_t t)
   return root != t && g->tensor[root].state && g->tensor[root].annotated ? &g->tensor[root] : NULL;
 }
 
-/* Readers that share a reshard: of a weight until it is resharded, of the update among
- * themselves, of an activation over the backward pass too unless it is gathered again (what came from
- * another stage is not sent again). The loss head is one phase, since its backward pass follows its
+/* The readers that share a reshard: of a weight until it is freed, of the update among
+ * themselves, of an activation in the backward pass too unless it is gathered again (what another stage
+ * has sent is not sent again). The loss head is one phase, since its backward pass follows its
  * forward pass. */
 static void phase_of(const struct sctx *s, const struct tc_node *n, const struct tc_param *p,
                      struct made *key)
@@ -51,7 +51,7 @@ static int32_t reshard_to(struct sctx *s, int32_t t, const struct tc_layout *to,
   struct tc_graph *g = s->g;
   int32_t first = g->n_nodes;
   if (g->tensor[t].space == TC_HOST && space == TC_DEVICE) {
-    struct tc_layout there = g->tensor[t].lay;             /* a stage send before the copy */
+    struct tc_layout there = g->tensor[t].lay;             /* the stage send precedes the copy */
     there.on[TC_PP] = to->on[TC_PP];
     t = tc_reshard(g, t, &there, like, s->err);
     if (t < 0) return t;
@@ -62,13 +62,13 @@ static int32_t reshard_to(struct sctx *s, int32_t t, const struct tc_layout *to,
   for (int32_t i = first; i < g->n_nodes; i++) {
     struct tc_node *n = &g->node[i];
     n->role = (uint8_t)role;
-    if (!role && n->mark == TC_W) n->mark = TC_B;          /* its first reader may be a W */
-    if (role || reshards_rows(g, n)) n->head = false;         /* not for each chunk of the head's rows */
+    if (!role && n->mark == TC_W) n->mark = TC_B;          /* since its first reader may be a W */
+    if (role || reshards_rows(g, n)) n->head = false;         /* not repeated for each chunk of the head's rows */
   }
   return t;
 }
 
-/* The reshard that readers of this kind share; -1: none yet. */
+/* The reshard that readers with this key share; -1: none yet. */
 static int find_made(const struct sctx *s, const struct made *key)
 {
   for (int k = s->n_made - 1; k >= 0; k--) {
@@ -97,12 +97,12 @@ int tc_place_input(struct sctx *s, int32_t node, int i, const struct tc_layout *
       key.to = reshard_to(s, t, need, key.space, node, gather ? TC_ROLE_GATHER : TC_ROLE_NONE);
       if (key.to < 0) return key.to;
       for (int32_t j = first; j < g->n_nodes && weight; j++) {
-        bool sent = g->node[j].axis == TC_PP;    /* to another stage: once a step */
+        bool sent = g->node[j].axis == TC_PP;    /* to another stage: once per step */
         g->node[j].once_a_step = p->reshard_after == TC_AFTER_STEP || sent;
         if (sent) g->node[j].role = TC_ROLE_NONE;
       }
       for (int32_t j = first; j < g->n_nodes; j++) {
-        int32_t d = tc_out(g, &g->node[j], 0);   /* made in t's memory, over t */
+        int32_t d = tc_out(g, &g->node[j], 0);   /* made in place, in t's storage */
         if (tc_tensor_root(g, d) == tc_tensor_root(g, t) && g->node[j].coll != TC_SLICE)
           s->now[was] = s->now[t] = d;
       }
@@ -151,14 +151,14 @@ void tc_place_in_place(struct sctx *s, int32_t node, const int32_t *before)
       int32_t now = tc_in(g, n, i);
       if (before[i] != y->overwrites || now == before[i]) continue;
       y->overwrites = now;
-      for (int m = s->n_made - 1; m >= 0; m--)   /* no longer what other readers need */
+      for (int m = s->n_made - 1; m >= 0; m--)   /* it is overwritten: other readers can't share it */
         if (s->made[m].to == now) s->made[m] = s->made[--s->n_made];
     }
   }
 }
 
-/* A tensor of the node's own in the place of output k. */
-static int32_t stand_in(struct sctx *s, int32_t node, int k)
+/* Replaces output k of the node by a new tensor. */
+static int32_t replace_output(struct sctx *s, int32_t node, int k)
 {
   struct tc_graph *g = s->g;
   int32_t v = tc_out(g, &g->node[node], k);
@@ -178,7 +178,7 @@ static int32_t stand_in(struct sctx *s, int32_t node, int k)
   return tmp;
 }
 
-/* The node that made `last` makes v instead. */
+/* Changes the node that makes `last` to make v instead. */
 static void make_instead(struct tc_graph *g, int32_t last, int32_t v)
 {
   struct tc_node *n = &g->node[g->tensor[last].node];
@@ -190,14 +190,14 @@ static void make_instead(struct tc_graph *g, int32_t last, int32_t v)
   g->tensor[last].node = -1;
 }
 
-/* An output that must be elsewhere than the node makes it: made apart, then moved there. If it
- * overwrites an input that was resharded, it is made in its place. before[]: the inputs as
- * they were. */
-static int deliver(struct sctx *s, int32_t node, int k, const struct tc_layout *to, int space,
+/* Reshards an output whose required placement is not the one that the node makes: the node makes a new
+ * tensor, which is resharded. If the output overwrites an input that was resharded, the new tensor overwrites
+ * that. before[]: the inputs before they were resharded. */
+static int reshard_output(struct sctx *s, int32_t node, int k, const struct tc_layout *to, int space,
                    const int32_t *before)
 {
   struct tc_graph *g = s->g;
-  int32_t v = tc_out(g, &g->node[node], k), tmp = stand_in(s, node, k);
+  int32_t v = tc_out(g, &g->node[node], k), tmp = replace_output(s, node, k);
   for (int i = 0; i < g->node[node].n_in && i < TC_RULE_MAX; i++) {
     int32_t now = tc_in(g, &g->node[node], i);
     if (g->tensor[v].overwrites >= 0 && before[i] == g->tensor[v].overwrites && now != before[i])
@@ -209,37 +209,37 @@ static int deliver(struct sctx *s, int32_t node, int k, const struct tc_layout *
                        g->node[node].mark == TC_U ? TC_ROLE_STORE : TC_ROLE_NONE);
   if (last < 0) return last;
   if (last == tmp)
-    return tc_fail(s->err, TC_ELAYOUT, "op %s can't make %s where it is asked to be",
+    return tc_fail(s->err, TC_ELAYOUT, "op %s can't make %s with the placement that it must have",
                    tc_op_info[g->node[node].op].name, g->tensor[v].name);
   make_instead(g, last, v);
   const struct tc_node *n = &g->node[node];
-  phase_of(s, n, NULL, &key);                    /* who needs it as it was made */
+  phase_of(s, n, NULL, &key);                    /* for readers that need it as it was made */
   TC_GROW(s->made, s->n_made, s->cap_made);
   s->made[s->n_made++] = key;
   return 0;
 }
 
-/* Where an accumulator's place was left open it takes what its first contribution is. */
+/* Gives an accumulator without a placement that of its first contribution. */
 static void settle_acc(struct sctx *s, int32_t node, int k)
 {
   struct tc_graph *g = s->g;
   const struct tc_tensor *v = &g->tensor[tc_out(g, &g->node[node], k)];
   if (!tc_is_acc(&g->node[node], k) || v->param < 0) return;
   struct tc_tensor *acc = &g->tensor[v->overwrites];
-  if (!acc->state) return;                       /* not the first */
+  if (!acc->state) return;                       /* not the first contribution */
   for (int a = TC_PP; a < TC_AXES; a++)
     if (acc->lay.on[a].kind == TC_R && v->lay.on[a].kind == TC_P) acc->lay.on[a] = v->lay.on[a];
   if (acc->id == g->param[v->param].acc) g->param[v->param].acc_lay = acc->lay;
 }
 
-/* Whether t is a version of the accumulator of a tied weight, which is added to another stage's. */
+/* Whether t is a version of the accumulator of a tied weight, whose sum is added to another stage's. */
 static bool is_tied(const struct tc_graph *g, int32_t t)
 {
   int32_t p = g->tensor[t].param;
   return p >= 0 && g->param[p].tied_acc >= 0 && tc_tensor_root(g, t) == g->param[p].tied_acc;
 }
 
-/* The preferred placement on an axis, the others being as in l. Several readers have preferences, and a
+/* The preferred placement on an axis; l has those of the other axes. Several readers have preferences, and a
  * tensor can be a flat shard on one axis only. */
 static struct tc_place preferred_place(const struct tc_layout *l, const struct tc_layout *preferred, int axis)
 {
@@ -248,7 +248,7 @@ static struct tc_place preferred_place(const struct tc_layout *l, const struct t
   return preferred->on[axis];
 }
 
-/* Resolves what is partial of t, which node has made: as is preferred, else to R. */
+/* Resolves the partial axes of t, which node has made: to the preferred placement, else to R. */
 static int32_t resolve(struct sctx *s, int32_t node, int32_t t, const struct tc_layout *preferred)
 {
   struct tc_graph *g = s->g;
@@ -270,7 +270,7 @@ static int32_t resolve(struct sctx *s, int32_t node, int32_t t, const struct tc_
 /* Partial outputs are resolved where they are produced. */
 static int resolve_output(struct sctx *s, int32_t node, int32_t t)
 {
-  if (t < s->n_old && s->next_version[t] >= 0) return 0;           /* what overwrites it is resolved */
+  if (t < s->n_old && s->next_version[t] >= 0) return 0;           /* its next version is resolved instead */
   const struct tc_layout preferred = s->g->tensor[t].preferred;
   int32_t d = resolve(s, node, t, &preferred);
   if (d >= 0) s->now[t] = d;
@@ -293,12 +293,12 @@ void tc_place_find_sums(struct sctx *s, const int32_t *order, int32_t n_order)
       x->version = root;
       x->last = v;
       x->left++;
-      x->in_mb += n->op != TC_OP_ACCUM;          /* another stage's sum comes once a step */
+      x->in_mb += n->op != TC_OP_ACCUM;          /* another stage's sum is received once per step */
     }
   }
 }
 
-/* The sum that output k of a node, before the pass, contributes to; NULL: none. */
+/* The sum to which output k of a node from before the pass contributes; NULL: none. */
 static struct sum *sum_of(struct sctx *s, const struct tc_node *n, int k)
 {
   const struct tc_graph *g = s->g;
@@ -308,7 +308,7 @@ static struct sum *sum_of(struct sctx *s, const struct tc_node *n, int k)
   return x->version >= 0 ? x : NULL;
 }
 
-/* v, which node makes, is the accumulator's next version. */
+/* Makes v, an output of node, the accumulator's next version. */
 static void add_version(struct sctx *s, struct sum *x, struct tc_node *n, int32_t v)
 {
   s->g->tensor[v].overwrites = x->version;
@@ -316,7 +316,7 @@ static void add_version(struct sctx *s, struct sum *x, struct tc_node *n, int32_
   s->now[x->last] = x->version = v;
 }
 
-/* Moves the partial sum to the accumulator's place and adds it. */
+/* Reshards the partial sum to the accumulator's placement and adds it. */
 static int close_partial(struct sctx *s, struct sum *x)
 {
   struct tc_graph *g = s->g;
@@ -326,15 +326,15 @@ static int close_partial(struct sctx *s, struct sum *x)
   x->partial = -1;
   to.on[TC_MB] = g->tensor[tmp].lay.on[TC_MB];
   bool once = to.on[TC_MB].kind == TC_R;
-  int32_t moved = reshard_to(s, tmp, &to, acc->space, like, TC_ROLE_GRAD);
-  if (moved < 0) return moved;
-  if (once && x->version == root) {              /* the first: straight into its place */
-    make_instead(g, moved, x->next);
+  int32_t resharded = reshard_to(s, tmp, &to, acc->space, like, TC_ROLE_GRAD);
+  if (resharded < 0) return resharded;
+  if (once && x->version == root) {              /* the first: written directly */
+    make_instead(g, resharded, x->next);
     g->tensor[x->next].overwrites = root;
     s->now[x->last] = x->version = x->next;
     return 0;
   }
-  struct tc_node *a = tc_node_new(g, TC_OP_ACCUM, 1, &moved, 1, &x->next);
+  struct tc_node *a = tc_node_new(g, TC_OP_ACCUM, 1, &resharded, 1, &x->next);
   a->unit = g->node[like].unit;
   a->mark = g->node[like].mark;
   a->once_a_step = once;
@@ -346,11 +346,11 @@ static int close_partial(struct sctx *s, struct sum *x)
   return 0;
 }
 
-/* Output k is a contribution that is made elsewhere than its accumulator is. */
+/* Adds output k, a contribution whose placement differs from its accumulator's, to the partial sum. */
 static int add_to_partial(struct sctx *s, int32_t node, int k, struct sum *x)
 {
   struct tc_graph *g = s->g;
-  int32_t v = tc_out(g, &g->node[node], k), tmp = stand_in(s, node, k);
+  int32_t v = tc_out(g, &g->node[node], k), tmp = replace_output(s, node, k);
   bool timed = g->node[node].op != TC_OP_ACCUM && s->m->size[TC_MB] > 1;
   bool alone = !(g->node[node].acc & (g->node[node].acc - 1));     /* its only such output */
   if (timed) g->tensor[tmp].lay.on[TC_MB] = (struct tc_place){ TC_P, 0, 0, 0 };
@@ -380,7 +380,7 @@ static int contribute(struct sctx *s, int32_t node, int k, struct sum *x)
   if (direct) add_version(s, x, n, v);
   else TC_TRY(add_to_partial(s, node, k, x));
   if (x->partial >= 0 && (x->in_mb == 0 || x->left == 0)) TC_TRY(close_partial(s, x));
-  /* What was moved already is resolved by the update; another stage's sum, by its owner's. */
+  /* A sum that is resharded already is resolved by the update; another stage's, by its owner's update. */
   if (x->left || !direct || is_tied(g, x->version)) return 0;
   const struct tc_layout preferred = g->tensor[x->last].preferred;
   int32_t d = resolve(s, node, x->version, &preferred);
@@ -388,7 +388,7 @@ static int contribute(struct sctx *s, int32_t node, int k, struct sum *x)
   return d < 0 ? d : 0;
 }
 
-/* An output where it belongs, whatever the node made it as. An annotation says nothing of the
+/* Gives an output its placement, whatever the node made it as. An annotation does not constrain the
  * axes that it leaves at R. */
 int tc_place_output(struct sctx *s, int32_t node, int k, const struct tc_layout *made,
                     const int32_t *before)
@@ -412,5 +412,5 @@ int tc_place_output(struct sctx *s, int32_t node, int k, const struct tc_layout 
       asked.on[a] = made->on[a].kind == TC_P ? t->preferred.on[a] : made->on[a];
   if (tc_layout_equal(&asked, &t->lay) && space == t->space)
     return resolve_output(s, node, t->id);
-  return deliver(s, node, k, &asked, space, before);
+  return reshard_output(s, node, k, &asked, space, before);
 }

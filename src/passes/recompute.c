@@ -1,9 +1,9 @@
-/* recompute.c - clones of forward nodes in the backward pass.
+/* recompute.c - clones forward nodes into the backward pass.
  *
- * A backward node that reads what a forward node of its own layer made reads a clone's output
- * instead; clones stand right before their first reader, inputs first. What a layer reads from
- * outside (its input, weights) is not made again, so nothing cascades through the layers. Only
- * what is read is cloned: the layer's last reshard, say, is not. */
+ * A backward node that reads a tensor made by a forward node of its own layer reads a clone's output
+ * instead; clones are placed directly before their first reader, inputs first. Tensors from outside the
+ * layer (its input, weights) are not recomputed, so recomputation does not cascade through the layers.
+ * Only nodes whose outputs are read are cloned: the layer's last reshard, for example, is not. */
 #include "src/passes/passes.h"
 #include "src/graph/rule.h"
 
@@ -27,13 +27,13 @@ static bool is_candidate(const struct rctx *c, const struct tc_node *n)
 {
   if (n->mark != TC_F || n->head || !c->layer[outermost(c->g, n->unit)]) return false;
   if (c->what == TC_RECOMPUTE_SELECTIVE) return n->op == TC_OP_ATTN || n->op == TC_OP_GELU;
-  if (n->op == TC_OP_RESHARD && n->axis == TC_PP) return false;         /* a receive: not again */
+  if (n->op == TC_OP_RESHARD && n->axis == TC_PP) return false;         /* a receive is not repeated */
   int32_t p = n->op == TC_OP_RESHARD ? c->g->tensor[tc_in(c->g, n, 0)].param : -1;
   return p < 0 || c->g->param[p].reshard_after == TC_AFTER_USE;
 }
 
-/* What stands for tensor t in the backward pass of a layer; its makers are cloned first. */
-static int32_t again(struct rctx *c, int32_t t, int32_t layer)
+/* The tensor that replaces t in the backward pass of a layer; clones the nodes that make it. */
+static int32_t recompute_tensor(struct rctx *c, int32_t t, int32_t layer)
 {
   struct tc_graph *g = c->g;
   if (c->copy[t] >= 0) return c->copy[t];
@@ -43,7 +43,7 @@ static int32_t again(struct rctx *c, int32_t t, int32_t layer)
   struct tc_node n = g->node[maker];
   int32_t in[TC_RULE_MAX], out[TC_RULE_MAX];
   TC_ASSERT(n.n_in <= TC_RULE_MAX && n.n_out <= TC_RULE_MAX);
-  for (int i = 0; i < n.n_in; i++) in[i] = again(c, tc_in(g, &n, i), layer);
+  for (int i = 0; i < n.n_in; i++) in[i] = recompute_tensor(c, tc_in(g, &n, i), layer);
   for (int i = 0; i < n.n_out; i++) {
     struct tc_tensor x = g->tensor[tc_out(g, &n, i)];
     out[i] = tc_tensor_new(g, x.name, x.dtype, x.rank, x.dim);
@@ -64,7 +64,7 @@ static int32_t again(struct rctx *c, int32_t t, int32_t layer)
   return c->copy[t];
 }
 
-/* A weight that the backward pass gathers itself is that of the clone, if it has one. */
+/* Whether node n gathers a weight for the backward pass that a clone gathers already. */
 static bool gathered_again(struct rctx *c, const struct tc_node *n, int32_t n_old)
 {
   struct tc_graph *g = c->g;
@@ -103,7 +103,7 @@ void tc_recompute(struct tc_graph *g, enum tc_recompute what)
     bool backward = (g->node[id].mark == TC_B || g->node[id].mark == TC_W) && !g->node[id].head;
     int32_t layer = outermost(g, g->node[id].unit);
     for (int k = 0; backward && k < g->node[id].n_in; k++) {
-      int32_t t = again(&c, tc_in(g, &g->node[id], k), layer);
+      int32_t t = recompute_tensor(&c, tc_in(g, &g->node[id], k), layer);
       g->arg[g->node[id].in + k] = t;
     }
     if (backward && gathered_again(&c, &g->node[id], n_old)) continue;

@@ -1,11 +1,11 @@
-/* reshard.c - the RESHARD nodes that lead from one placement to another. */
+/* reshard.c - makes the RESHARD nodes that lead from one placement to another. */
 #include "src/passes/reshard.h"
 
 #include <string.h>
 
 static bool is_split(int kind) { return kind == TC_S || kind == TC_SROWS; }
 
-/* Whether a block by `to` of tensor x, as its other axes leave it, lies in one piece. */
+/* Whether a block by `to` of a tensor is contiguous in the block that the other axes leave. */
 static bool in_one_piece(const struct tc_place *to)
 {
   return to->kind == TC_SROWS || (to->kind == TC_S && to->dim == 0);
@@ -44,7 +44,7 @@ static struct tc_node *reshard_node(struct tc_graph *g, int32_t t, int32_t d, in
   return n;
 }
 
-/* One collective of t on one axis; returns the new tensor. */
+/* Appends one collective of t on one axis; returns the new tensor. */
 static int32_t reshard_axis(struct tc_graph *g, int32_t t, int axis, const struct tc_place *to,
                     int32_t like)
 {
@@ -87,23 +87,23 @@ static int order_class(int kind)
   }
 }
 
-/* Whether a placement cuts what `other` cuts: the same dimension; a flat shard cuts the block that all
- * others leave. */
+/* Whether two placements split the same dimension; a flat shard divides the block that all other axes
+ * leave, so all dimensions. */
 static bool cuts_same(const struct tc_place *a, const struct tc_place *other)
 {
   if (!is_split(a->kind) || !is_split(other->kind)) return false;
   return a->kind == TC_SROWS || other->kind == TC_SROWS || a->dim == other->dim;
 }
 
-/* Whether axis a is cut inside axis b's blocks: a flat shard is innermost, else the later axis. */
+/* Whether axis a is split inside axis b's blocks: a flat shard is innermost, else the later axis. */
 static bool is_inside(const struct tc_place *pa, int a, const struct tc_place *pb, int b)
 {
   if (pa->kind == TC_SROWS) return true;
   return pb->kind != TC_SROWS && a > b;
 }
 
-/* Blocks nest, so a cut can be made or undone on an axis only while nothing is cut inside it; and
- * before one is made, what it is to lie within must be in place. */
+/* Blocks nest, so a split can be made or undone on an axis only while no axis is split inside it; and
+ * before one is made, the splits that enclose it must exist. */
 static bool may_reshard(const struct tc_layout *now, const struct tc_layout *goal, int a)
 {
   const struct tc_place *from = &now->on[a], *to = &goal->on[a];
@@ -120,7 +120,7 @@ static bool may_reshard(const struct tc_layout *now, const struct tc_layout *goa
 }
 
 /* The axis of the next collective towards the goal; -1: none is possible yet. A stage send comes first,
- * since all that follows runs at the stage that receives. */
+ * since all later collectives run on the receiving stage. */
 static int next_axis(const struct tc_layout *now, const struct tc_layout *goal)
 {
   if (!tc_place_equal(&now->on[TC_PP], &goal->on[TC_PP]) && may_reshard(now, goal, TC_PP)) return TC_PP;
@@ -134,8 +134,8 @@ static int next_axis(const struct tc_layout *now, const struct tc_layout *goal)
   return -1;
 }
 
-/* The innermost cut, which is in the way of the others; -1: nothing is cut. */
-static int innermost_cut(const struct tc_layout *now)
+/* The axis of the innermost split, which blocks the others; -1: nothing is split. */
+static int innermost_split(const struct tc_layout *now)
 {
   int in = -1;
   for (int a = TC_PP; a < TC_AXES; a++)
@@ -147,7 +147,7 @@ int32_t tc_reshard(struct tc_graph *g, int32_t t, const struct tc_layout *to, in
                 struct tc_err *err)
 {
   const struct tc_place r = { 0 };
-  struct tc_layout mid = *to;                    /* first stop of axes that go through R */
+  struct tc_layout mid = *to;                    /* intermediate layout of axes that go through R */
   int rows = 0;
   for (int a = 0; a < TC_AXES; a++) rows += to->on[a].kind == TC_SROWS;
   TC_ASSERT(rows <= 1);
@@ -168,7 +168,7 @@ int32_t tc_reshard(struct tc_graph *g, int32_t t, const struct tc_layout *to, in
         t = reshard_axis(g, t, a, &goal->on[a], like);
         continue;
       }
-      a = innermost_cut(&now);                   /* gathered, and cut again afterwards */
+      a = innermost_split(&now);                   /* it is gathered, and split again afterwards */
       TC_ASSERT(a >= 0);
       t = reshard_axis(g, t, a, &r, like);
     }

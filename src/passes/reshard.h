@@ -4,11 +4,11 @@
 
 #include "src/graph/graph.h"
 
-/* Local. Appends RESHARD nodes that lead from where tensor t is to layout `to`, one axis each: slices
+/* Local. Appends RESHARD nodes that lead from the layout of tensor t to layout `to`, one axis each: slices
  * first, then reductions and sends, then gathers, innermost first. Returns the last tensor (t itself
- * if nothing differs), or a negative status if no reshard makes it so. At most one axis of `to`
- * is a flat shard, which systems.c and infer.c see to. The nodes take unit and mark of the current node
- * `like` (an id, or -1). A rank's block of state that lies in one piece is a view of it. */
+ * if nothing differs), or a negative status if no collectives lead there. At most one axis of `to`
+ * is a flat shard, which systems.c and infer.c ensure. The nodes take unit and mark of the node
+ * `like` (an id, or -1). A contiguous block of state is a view of it. */
 int32_t tc_reshard(struct tc_graph *g, int32_t t, const struct tc_layout *to, int32_t like,
                    struct tc_err *err);
 

@@ -1,4 +1,4 @@
-/* stages.c - layers to stages: contiguous, the largest stage as small as it can be. */
+/* stages.c - assigns layers to stages: contiguous ranges with the smallest possible maximum of work. */
 #include "src/passes/passes.h"
 #include "src/graph/rule.h"
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Operations of a node in forward, over the whole batch: the subscripts of a product; attention's
+/* Operations of a forward node, over the whole batch: the product of a matmul's subscripts; attention's
  * two products over half of the square. */
 static double work(const struct tc_graph *g, const struct tc_node *n)
 {
@@ -28,7 +28,7 @@ static double work(const struct tc_graph *g, const struct tc_node *n)
   return ops;
 }
 
-/* cost[layers]: operations of each layer, with the embedding's and the head's. */
+/* cost[layers]: operations of each layer; the first and last include the embedding and the head. */
 static double *layer_costs(const struct tc_graph *g, int layers)
 {
   double *cost = tc_calloc((size_t)layers, sizeof *cost);
@@ -40,7 +40,7 @@ static double *layer_costs(const struct tc_graph *g, int layers)
   return cost;
 }
 
-/* first[s] of S contiguous groups with the smallest largest sum; first[S] = L. */
+/* Divides the layers into S contiguous groups with the smallest maximal sum; first[s]: the first layer of s. */
 static void balance(const double *cost, int L, int S, int *first)
 {
   size_t row = (size_t)L + 1;
@@ -65,7 +65,7 @@ static void balance(const double *cost, int L, int S, int *first)
   free(cut);
 }
 
-/* L layers as S ranges of about equal length; "auto" if they are more than fit. */
+/* The text of S ranges of L layers, about equally long; "auto" if it does not fit into size. */
 static void even_ranges(char *text, size_t size, int L, int S)
 {
   size_t n = 0;

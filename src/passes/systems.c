@@ -13,14 +13,14 @@
 #define ROW(pattern, axis, place) { pattern, axis, { place }, false, 0, 0 }
 #define END { NULL, 0, { R }, false, 0, 0 }
 
-/* The model's output goes to device 0 and the loss is taken there. */
+/* The model's output is gathered on device 0, which computes the loss. */
 static const struct tc_annotation rows_gathered[] = {
   ROW("embed", TC_DP, S(0)), ROW("logits", TC_DP, RANK0), END };
 
 const struct tc_system tc_systems[] = {
   /* name          store use  acc   update  reshard after        batch rows */
   { "ddp",       { R,    R,   P,    R },    TC_AFTER_STEP, S(0), NULL,
-    "every rank holds everything; gradients are all-reduced" },
+    "every rank has all tensors; gradients are all-reduced" },
   { "zero1",     { R,    R,   P,    ROWS }, TC_AFTER_STEP, S(0), NULL,
     "the optimizer's state is split" },
   { "zero2",     { R,    R,   ROWS, ROWS }, TC_AFTER_STEP, S(0), NULL,
@@ -28,11 +28,11 @@ const struct tc_system tc_systems[] = {
   { "zero3",     { ROWS, R,   ROWS, ROWS }, TC_AFTER_USE,  S(0), NULL,
     "weights are split too, gathered unit by unit before use (FSDP)" },
   { "server",    { RANK0, R,   P,    RANK0 }, TC_AFTER_STEP, S(0), NULL,
-    "a parameter server: rank 0 of dp keeps weights and optimizer" },
+    "a parameter server: rank 0 of dp has weights and optimizer" },
   { "dataparallel", { RANK0, R, P,   RANK0 }, TC_AFTER_MB,   RANK0, rows_gathered,
-    "device 0 scatters inputs, gathers outputs, takes the loss and updates" },
+    "device 0 scatters inputs, gathers outputs, computes loss and update" },
   { "none",      { R,    R,   R,    R },    TC_AFTER_STEP, R,    NULL,
-    "nothing placed: annotations say it all" },
+    "places nothing: only annotations do" },
   { NULL,        { R,    R,   R,    R },    0,            R,    NULL, NULL }
 };
 
@@ -60,7 +60,7 @@ static void annotate(struct tc_graph *g, int32_t tensor, const struct tc_layout 
 static void annotate_param(struct tc_graph *g, const struct tc_param *p)
 {
   annotate(g, p->master, &p->update);
-  annotate(g, p->weight, &p->store);             /* last: it may be the master */
+  annotate(g, p->weight, &p->store);             /* last, since it may be the master */
 }
 
 int tc_system_apply(struct tc_graph *g, const struct tc_system *s, struct tc_err *err)
@@ -96,26 +96,26 @@ static int refuse(const struct tc_annotation *a, const char *name, const char *w
                  tc_axis_name[a->axis], name, what);
 }
 
-/* One placement of a tensor of `rank` dimensions. */
-static int put(struct tc_layout *l, const struct tc_annotation *a, int k, bool set,
+/* Sets placement k of a tensor of `rank` dimensions on the row's axis. */
+static int set_place(struct tc_layout *l, const struct tc_annotation *a, int k, bool set,
                const char *name, int rank, struct tc_err *err)
 {
   const struct tc_place *was = &l->on[a->axis], *to = &a->place[a->four ? k : 0];
   if (to->kind == TC_S && to->dim >= rank) {
-    char text[80] = "has 1 dimension, so S(0) alone would fit";
+    char text[80] = "has 1 dimension, so only S(0) would fit";
     if (rank > 1)
       snprintf(text, sizeof text, "has %d dimensions, so there is no S(%d); S(0) to S(%d) would fit", rank,
                to->dim, rank - 1);
     return refuse(a, name, text, err);
   }
-  if (a->axis == TC_PP) return 0;                /* of one stage, or R: program/setup.c refuses others */
+  if (a->axis == TC_PP) return 0;                /* one stage, or R: program/setup.c rejects others */
   if (set && !tc_place_equal(was, to))
-    return refuse(a, name, "was already placed there by another row: they contradict", err);
+    return refuse(a, name, "was already placed there by another row, which contradicts this one", err);
   l->on[a->axis] = *to;
   return 0;
 }
 
-/* A flat shard is cut from what the other axes leave of a tensor, so that one axis can have it. */
+/* A flat shard divides the block that the other axes leave, so only one axis can have one. */
 static int check_rows(const struct tc_graph *g, struct tc_err *err)
 {
   for (int32_t i = 0; i < g->n_params; i++) {
@@ -123,8 +123,8 @@ static int check_rows(const struct tc_graph *g, struct tc_err *err)
     const struct tc_layout *all[] = { &p->store, &p->use, &p->acc_lay, &p->update };
     for (int k = 0; k < TC_PLACES; k++)
       if (all[k]->on[TC_DP].kind == TC_SROWS && all[k]->on[TC_TP].kind == TC_SROWS)
-        return tc_fail(err, TC_EUSER, "%s would be S(*) on dp and on tp, and one axis can have it: "
-                       "the row '* dp R R P R' in place of what places it on dp would leave it to tp",
+        return tc_fail(err, TC_EUSER, "%s would be S(*) on dp and on tp, but only one axis can be:  "
+                       "the row '* dp R R P R', in place of the one for dp, would leave S(*) to tp",
                        p->name);
   }
   return 0;
@@ -136,11 +136,11 @@ static int annotate_param_by(struct tc_graph *g, struct tc_param *p, const struc
   struct tc_layout *all[] = { &p->store, &p->use, &p->acc_lay, &p->update };
   bool set = p->set_axes >> a->axis & 1;
   for (int k = 0; k < TC_PLACES; k++)
-    TC_TRY(put(all[k], a, k, set, p->name, g->tensor[p->weight].rank, err));
+    TC_TRY(set_place(all[k], a, k, set, p->name, g->tensor[p->weight].rank, err));
   p->set_axes |= (uint8_t)(1u << a->axis);
   if (a->four && a->reshard_after != TC_AFTER_AUTO) {
     if (p->reshard_after_set && p->reshard_after != a->reshard_after)
-      return refuse(a, p->name, "was given another KEEP by another row: they contradict", err);
+      return refuse(a, p->name, "was given another AFTER by another row, which contradicts this one", err);
     p->reshard_after = (uint8_t)a->reshard_after;
     p->reshard_after_set = true;
   }
@@ -151,7 +151,7 @@ static int annotate_param_by(struct tc_graph *g, struct tc_param *p, const struc
 static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err)
 {
   int hits = 0;
-  const char *scalar = NULL;     /* one number, which every rank has: not placed */
+  const char *scalar = NULL;     /* a scalar, which every rank has: it has no placement */
   for (int32_t i = 0; i < g->n_params; i++) {
     if (fnmatch(a->pattern, g->param[i].name, 0)) continue;
     hits++;
@@ -165,15 +165,15 @@ static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, 
       continue;
     }
     hits++;
-    TC_TRY(put(&x->lay, a, 0, x->set_axes >> a->axis & 1, x->name, x->rank, err));
+    TC_TRY(set_place(&x->lay, a, 0, x->set_axes >> a->axis & 1, x->name, x->rank, err));
     x->set_axes |= (uint8_t)(1u << a->axis);
     x->annotated = true;
   }
   if (hits) return 0;
-  if (scalar) return refuse(a, scalar, "is one number that every rank has: it cannot be placed", err);
-  /* Programs without a forward pass hold the parameters alone. */
+  if (scalar) return refuse(a, scalar, "is a scalar, which every rank has: it cannot be placed", err);
+  /* Programs without a forward pass have only parameters. */
   if (g->tokens < 0) return 0;
-  return tc_fail(err, TC_EUSER, "annotation %s names no tensor; tercio graph --after build lists them",
+  return tc_fail(err, TC_EUSER, "annotation %s matches no tensor; tercio graph --after build lists them",
                  a->pattern);
 }
 

@@ -1,15 +1,15 @@
-/* systems.h - the table of parallel systems: where a parameter's four placements are on dp; and files of
- * rows of the user's own.
+/* systems.h - the table of parallel systems: the four placements of a parameter on dp; and files of the
+ * user's own rows.
  *
- * A system is a row. Nothing outside this table knows the systems' names. passes.h applies rows. */
+ * A system is a row of the table, and no other code depends on its name. passes.h applies rows. */
 #ifndef TC_SYSTEMS_H
 #define TC_SYSTEMS_H
 
 #include "src/graph/graph.h"
 
-/* A row of one's own: tensors whose names match `pattern` (fnmatch) sit at `place` on `axis`.
- * `four` rows are for parameters alone and give store, use, acc and update one by one (and how
- * long a gathered weight is kept); other rows put all four of a parameter at place[0]. */
+/* A custom row: tensors whose names match `pattern` (fnmatch) have placement `place` on `axis`. `four` rows
+ * are for parameters only and give store, use, acc and update separately (and when a gathered weight is
+ * resharded); other rows set all four of a parameter to place[0]. */
 enum { TC_STORE, TC_USE, TC_ACC, TC_UPDATE, TC_PLACES };
 struct tc_annotation {
   const char *pattern;
@@ -17,7 +17,7 @@ struct tc_annotation {
   struct tc_place place[TC_PLACES];
   bool four;
   enum tc_reshard_after reshard_after;   /* four only; TC_AFTER_AUTO: not set */
-  int line;                      /* of the file it comes from; 0: none */
+  int line;                      /* line number in its file; 0: not from a file */
 };
 
 struct tc_system {
@@ -25,20 +25,20 @@ struct tc_system {
   struct tc_place place[4];      /* on dp: store, use, acc, update */
   enum tc_reshard_after reshard_after;
   struct tc_place batch;         /* tokens and targets on dp */
-  const struct tc_annotation *rows;              /* what else it places; NULL: nothing */
+  const struct tc_annotation *rows;              /* placements of other tensors; NULL: none */
   const char *what;
 };
 extern const struct tc_system tc_systems[];       /* ends with name NULL */
-const struct tc_system *tc_system_find(const char *name);   /* NULL: none */
+const struct tc_system *tc_system_find(const char *name);   /* NULL: unknown */
 /* Tensor parallelism (Shoeybi et al., 2019), and sequence parallelism on top of it (Korthikanti
  * et al., 2022), as rows. */
 extern const struct tc_annotation tc_rows_tensor[], tc_rows_sequence[];
 
-/* annotate.c: a file of rows, one a line:
+/* annotate.c: a file of rows, one per line:
  *   PATTERN AXIS PLACE                            e.g.  wte.weight  tp  S(0)
- *   PATTERN AXIS STORE USE ACC UPDATE [KEEP]      e.g.  *  dp  S(*) R S(*) S(*) use
- * PLACE is R, S(d), S(*), P or at(k); AXIS dp or tp; KEEP use, mb or step (the default where no
- * row says it). Rows for pp are read too: they say nothing where there is one stage (program/setup.c).
+ *   PATTERN AXIS STORE USE ACC UPDATE [AFTER]     e.g.  *  dp  S(*) R S(*) S(*) use
+ * PLACE is R, S(d), S(*), P or at(k); AXIS dp or tp; AFTER use, mb or step (the default if no
+ * row sets it). Rows for pp are read too: they have no effect with one stage (program/setup.c).
  * '#' starts a comment. Local. *out is owned by the caller, ends with pattern NULL; TC_EUSER
  * names file and line. */
 int tc_annotations_read(struct tc_annotation **out, const char *path, struct tc_err *err);

@@ -1,10 +1,10 @@
-/* cost.c - what an op does on a rank and how long it takes; the same for a transfer.
+/* cost.c - the work of an op on a rank and its time; the bytes of a transfer and its time.
  *
- * An op takes its start, then the longer of its operations over the device's reached rate and its
- * bytes over the memory's. Where ops were timed, the timing of the same shape is taken, or that of
- * the nearest shape times the ratio of what the model says of both.
- * A transfer takes latency and bytes over the wire it crosses; its bytes are those of the program's
- * own algorithms (comm/comm.h): every member exchanges with every other, roots with all. */
+ * time of an op = launch + max(operations / achieved rate, bytes / achieved memory rate). If ops were timed,
+ * the time of the same shape is used, or that of the nearest shape, scaled by the ratio of the formula's
+ * times.
+ * time of a transfer = latency + bytes / rate of the link; its bytes are those of Tercio's own algorithms
+ * (comm/comm.h): every member exchanges with every other, a root with all. */
 #include "src/plan/impl.h"
 #include "src/graph/rule.h"
 #include "src/program/collective.h"
@@ -17,7 +17,7 @@
 
 static bool has(const char *letters, char c) { return c && strchr(letters, c) != NULL; }
 
-/* A product's sizes from its rule, as the executor makes them. */
+/* A product's sizes from its rule, as the executor computes them. */
 static void product(struct tc_op_cost *c, const struct tc_graph *g, const struct tc_node *n,
                     const struct tc_local *a, const struct tc_local *y)
 {
@@ -33,10 +33,10 @@ static void product(struct tc_op_cost *c, const struct tc_graph *g, const struct
   c->flops = 2.0 * (double)c->m * (double)c->n * (double)c->k;
 }
 
-int tc_ranks_beside(const struct tc_mesh *m, int rank)
+int tc_ranks_on_node(const struct tc_mesh *m, int rank)
 {
-  /* Ranks are listed node after node in m->at, and a rank's place there is what its coordinates
-   * say. */
+  /* Ranks are listed node by node in m->at, and a rank's index in it is the sum of its coordinates times the
+   * strides. */
   int32_t at = 0, lo, hi;
   for (int a = TC_PP; a < TC_AXES; a++) at += tc_mesh_coord(m, rank, a) * m->stride[a];
   for (lo = at; lo > 0 && m->node[m->at[lo - 1]] == m->node[rank]; lo--) { }
@@ -50,7 +50,7 @@ void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct t
   const int32_t *coord = m->coord + (size_t)rank * TC_AXES;
   struct tc_local first = { 0 }, y = { 0 };
   double in_bytes = 0, out_bytes = 0;
-  *out = (struct tc_op_cost){ .op = n->op, .ranks = tc_ranks_beside(m, rank) };
+  *out = (struct tc_op_cost){ .op = n->op, .ranks = tc_ranks_on_node(m, rank) };
   *none = true;
   for (int i = 0; i < n->n_in + n->n_out; i++) {
     const struct tc_tensor *t = &g->tensor[i < n->n_in ? tc_in(g, n, i) : tc_out(g, n,
@@ -70,10 +70,10 @@ void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct t
   double rows = (double)first.dim[0], T = (double)n->attr.sequence;
   switch (n->op) {
   case TC_OP_MATMUL: product(out, g, n, &first, &y); break;
-  /* Causal: half of the scores; two products forward, five backward. */
+  /* Causal: half of the scores; two products in forward, five in backward. */
   case TC_OP_ATTN: out->flops = 2 * rows * T * (double)(y.dim[1] * y.dim[2]); break;
   case TC_OP_ATTN_BWD: out->flops = 5 * rows * T * (double)(first.dim[1] * first.dim[2]); break;
-  case TC_OP_EMBED: out->bytes = 2 * out_bytes; break;         /* some rows of the table */
+  case TC_OP_EMBED: out->bytes = 2 * out_bytes; break;         /* only some rows of the table are read */
   case TC_OP_POS: out->bytes = 2 * out_bytes; break;
   default: break;
   }
@@ -138,37 +138,37 @@ double tc_coll_busiest(int coll, int size, double count)
   }
 }
 
-/* Members of the group on the axis; those of them on the same node as `rank`, and below the same
- * leaf switch; for a send the two that take part. */
-struct reach { int size, here, near; };
+/* The members of a rank's group on an axis; how many of them are on its node, and below its leaf switch; for
+ * a send, of the two ranks that take part. */
+struct members { int size, here, near; };
 
 static int switch_of(const struct tc_cluster *k, int32_t node)
 {
   return k->switch_nodes >= 1 ? (int)(node / k->switch_nodes) : 0;
 }
 
-static void add_member(struct reach *r, const struct tc_cluster *k, int32_t mine, int32_t its)
+static void add_member(struct members *r, const struct tc_cluster *k, int32_t mine, int32_t its)
 {
   r->here += mine == its;
   r->near += switch_of(k, mine) == switch_of(k, its);
 }
 
-static void group_of(struct reach *r, const struct tc_node *n, const struct tc_mesh *m, int rank,
+static void group_of(struct members *r, const struct tc_node *n, const struct tc_mesh *m, int rank,
                      int coll, const struct tc_cluster *k)
 {
   int axis = n->axis;
-  int32_t at = rank;                             /* place in m->at of coordinate 0 */
-  *r = (struct reach){ .size = m->size[axis] };
+  int32_t at = rank;                             /* index in m->at of coordinate 0 */
+  *r = (struct members){ .size = m->size[axis] };
   int32_t stride = m->stride[axis], start = 0;
   for (int a = TC_PP; a < TC_AXES; a++)
     if (a != axis) start += tc_mesh_coord(m, at, a) * m->stride[a];
   if (coll == TC_SEND || coll == TC_RECV) {
     int peer = tc_collective_root(n, tc_mesh_coord(m, rank, axis));
-    *r = (struct reach){ 2, 1, 1 };
+    *r = (struct members){ 2, 1, 1 };
     add_member(r, k, m->node[rank], m->node[m->at[start + peer * stride]]);
     return;
   }
-  /* Along an axis nodes never decrease: look both ways from this rank. */
+  /* Along an axis node numbers never decrease: search in both directions from this rank. */
   int32_t mine = tc_mesh_coord(m, rank, axis);
   for (int way = 1; way >= -1; way -= 2)
     for (int32_t i = way > 0 ? mine : mine - 1; i >= 0 && i < r->size; i += way) {
@@ -187,7 +187,7 @@ void tc_reshard_cost(struct tc_reshard_cost *out, const struct tc_program *p, co
   *out = (struct tc_reshard_cost){ .coll = TC_COLLS };
   if (n->coll == TC_COPY || tc_coll_is_local(n->coll) || m->size[n->axis] == 1) return;
   int coll = out->coll = tc_collective_coll(n, tc_mesh_coord(m, rank, n->axis));
-  struct reach r;
+  struct members r;
   if (coll == TC_COLLS) return;
   struct tc_part *part = tc_calloc((size_t)n->n_in, sizeof *part);
   int parts = tc_collective_parts(g, n, m, rank, part);

@@ -1,11 +1,11 @@
-/* device.c - clusters: a device of devices.def, or a file of measured figures.
+/* device.c - clusters: a device of devices.def, or a file with measured values.
  *
- * A file is lines "key = value"; "#" starts a comment. What a file leaves out is as in devices.def
- * for the device it names. The table `fields` is the file's whole vocabulary, but for timings:
+ * A file has lines "key = value"; "#" starts a comment. Keys that are missing have the values of devices.def
+ * for the file's device. The table `fields` has all keys except timings:
  *   op NAME RANKS key0 key1 key2 key3 = seconds
- *   links node|network|spine = FILE, what tercio comm --json printed
- *   link node|network|spine COLLECTIVE = latency seconds, bytes a second (all: every collective)
- * A spine that a file does not tell of is as fast as the network. */
+ *   links node|network|spine = FILE, printed by tercio comm --json
+ *   link node|network|spine COLLECTIVE = latency seconds, bytes per second (all: every collective)
+ * A spine without lines of its own is as fast as the network. */
 #include "src/plan/impl.h"
 
 #include <ctype.h>
@@ -73,7 +73,7 @@ double tc_plan_seconds(const char *text)
     days = x;
     x = strtod(end + 1, &end);
   }
-  if (*end == ':' || days > 0) {                 /* D-H[:M[:S]], H:M:S or M:S, as Slurm reads it */
+  if (*end == ':' || days > 0) {                 /* D-H[:M[:S]], H:M:S or M:S, as in Slurm */
     bool dashed = strchr(text, '-') != NULL;
     int n = 0;
     for (part[n++] = x; *end == ':' && n < 3; n++) part[n] = strtod(end + 1, &end);
@@ -89,7 +89,7 @@ double tc_plan_seconds(const char *text)
   return -1;
 }
 
-/* `part` in `text`, in any case, not within a longer word or number: "h200" is not in "GH200". */
+/* Whether `text` contains `part`, ignoring case, not within a longer word or number: "h200" is not in "GH200". */
 static bool has_part(const char *text, const char *part, size_t n)
 {
   for (const char *at = text; *at; at++) {
@@ -102,7 +102,7 @@ static bool has_part(const char *text, const char *part, size_t n)
 const char *tc_plan_device_of(const char *gpu)
 {
   if (has_part(gpu, "PCI", 3) || has_part(gpu, "PCIe", 4)) return NULL;
-  for (int i = 0; i < N_CARDS; i++) {            /* "a100-80": both parts */
+  for (int i = 0; i < N_CARDS; i++) {            /* "a100-80": both parts must match */
     size_t n = strcspn(cards[i].name, "-"), all = strlen(cards[i].name);
     if (!strcmp(cards[i].name, "cpu") || !has_part(gpu, cards[i].name, n)) continue;
     if (n == all || has_part(gpu, cards[i].name + n + 1, all - n - 1)) return cards[i].name;
@@ -134,12 +134,12 @@ static void set_link(struct tc_link *l, double latency_s, double bytes_per_s)
   }
 }
 
-/* Why `name` is no device to plan for, with those that are. */
+/* The error for a device that is not supported; it lists those that are. */
 static int no_device(const char *name, struct tc_err *err)
 {
   const struct card *old = NULL;
   const char *names[N_CARDS];
-  char list[200] = "", same[100] = "";           /* "A100": those that begin so, in any case */
+  char list[200] = "", same[100] = "";           /* "A100": devices with this prefix, ignoring case */
   int n = 0, n_same = 0;
   for (int i = 0; i < N_CARDS; i++) {
     const bool like = *name && !strncasecmp(name, cards[i].name, strlen(name));
@@ -152,18 +152,18 @@ static int no_device(const char *name, struct tc_err *err)
   }
   const int near = tc_nearest(name, names, n);
   if (old)
-    return tc_fail(err, TC_EUSER, "device %s has compute capability %d.%d, and Tercio needs a GPU of "
-                   "%d.%d or later; there are %s", old->name, old->capability / 10, old->capability % 10,
+    return tc_fail(err, TC_EUSER, "device %s has compute capability %d.%d, but Tercio needs a GPU of "
+                   "%d.%d or later; known are %s", old->name, old->capability / 10, old->capability % 10,
                    TC_CAPABILITY / 10, TC_CAPABILITY % 10, list);
   if (n_same || near >= 0)
     return tc_fail(err, TC_EUSER,
-                   "there is no device %s; did you mean %s? There are %s, or a file "
+                   "device %s is not known; did you mean %s? Known are %s, or a file "
                    "that tercio plan --calibrate wrote", name, n_same ? same : names[near], list);
-  return tc_fail(err, TC_EUSER, "there is no device %s; there are %s, or a file that tercio plan "
+  return tc_fail(err, TC_EUSER, "device %s is not known; known are %s, or a file that tercio plan "
                  "--calibrate wrote (its name with a . or a /)", name, list);
 }
 
-/* Starting an op, a message inside a node and one between nodes: assumed where not measured. */
+/* Launch of an op, latency within a node and between nodes: assumed if not measured. */
 static int from_table(struct tc_cluster *k, const char *name, struct tc_err *err)
 {
   const double launch_s = 5e-6, node_s = 10e-6, network_s = 20e-6;
@@ -202,7 +202,7 @@ int tc_plan_coll(const char *name)
   return -1;
 }
 
-/* A device file while it is read. */
+/* A device file that is being read. */
 struct file { struct tc_cluster *k; const char *path; int line; char **key; int n_keys, cap_keys; };
 
 static int bad_value(const struct file *f, const char *key, const char *value, const char *what,
@@ -220,7 +220,7 @@ static int not_known(const struct file *f, const char *key, const char *const *n
                  near >= 0 ? "?" : "");
 }
 
-/* "link node all_reduce", "link network all": value "latency, bytes a second". */
+/* "link node all_reduce", "link network all": value "latency, bytes per second". */
 static int read_link(const struct file *f, const char *key, const char *value, struct tc_err *err)
 {
   char wire[32], coll[32];
@@ -228,8 +228,8 @@ static int read_link(const struct file *f, const char *key, const char *value, s
   int end = 0, w, c;
   if (sscanf(key, "link %31s %31s", wire, coll) != 2 || (w = find_wire(wire)) == TC_WIRES ||
       ((c = tc_plan_coll(coll)) < 0 && strcmp(coll, "all")))
-    return tc_fail(err, TC_EUSER, "%s:%d: \"%s\" is not known; a link is that of node, network or "
-                   "spine, for all operations or for one, such as \"link node all_reduce\"",
+    return tc_fail(err, TC_EUSER, "%s:%d: \"%s\" is not known; a link is one of node, network or "
+                   "spine, for all collectives or for one, such as \"link node all_reduce\"",
                    f->path, f->line, key);
   if (sscanf(value, "%lf , %lf%n", &s, &rate, &end) != 2 || value[end] || !(s >= 0) ||
       !(rate > 0) || !isfinite(s) || !isfinite(rate))
@@ -278,20 +278,20 @@ static int read_field(const struct file *f, const char *key, const char *value, 
   return not_known(f, key, names, N_FIELDS, err);
 }
 
-/* A line whose key was given before, or that would replace what lines above it set. */
+/* Rejects a line whose key was given before, or that would replace what earlier lines have set. */
 static int check_order(struct file *f, char *key, struct tc_err *err)
 {
   const size_t n = strlen(key);
   const bool all = n > 4 && !strncmp(key, "link ", 5) && !strcmp(key + n - 4, " all");
   for (int i = 0; i < f->n_keys; i++) {
     if (!strcmp(f->key[i], key))
-      return tc_fail(err, TC_EUSER, "%s:%d: %s was given in a line above", f->path, f->line, key);
+      return tc_fail(err, TC_EUSER, "%s:%d: %s was set by an earlier line", f->path, f->line, key);
     if (all && !strncmp(f->key[i], key, n - 3))
-      return tc_fail(err, TC_EUSER, "%s:%d: %s sets what the line \"%s\" above has set; put it "
+      return tc_fail(err, TC_EUSER, "%s:%d: %s would replace what the line \"%s\" above has set; put it "
                      "before that line", f->path, f->line, key, f->key[i]);
   }
   if (!strcmp(key, "device") && f->n_keys + f->k->device.n_samples > 0)
-    return tc_fail(err, TC_EUSER, "%s:%d: device sets all that the lines above have set; make it "
+    return tc_fail(err, TC_EUSER, "%s:%d: device would replace what the lines above have set; make it "
                    "the first line", f->path, f->line);
   TC_GROW(f->key, f->n_keys, f->cap_keys);
   f->key[f->n_keys++] = key;
@@ -325,7 +325,7 @@ static int read_line(struct file *f, char *line, struct tc_err *err)
   return read_field(f, key, value, err);
 }
 
-/* Rates that a file set to nothing would make times that are no numbers. */
+/* Rates of 0 would make times infinite or NaN. */
 static int check(const struct tc_cluster *k, const char *path, struct tc_err *err)
 {
   const struct tc_plan_device *d = &k->device;
@@ -336,7 +336,7 @@ static int check(const struct tc_cluster *k, const char *path, struct tc_err *er
                  "eff_bytes must be above 0 (or name a device)", path);
 }
 
-/* A spine that nothing was said of. */
+/* Gives a spine that the file does not describe the network's values. */
 static void same_spine(struct tc_cluster *k)
 {
   struct tc_link *s = &k->link[TC_WIRE_SPINE];
@@ -361,7 +361,7 @@ int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err
   TC_TRY(tc_read_text(&text, &bytes, device, "device file", MOST_FILE_BYTES, err));
   int rc = from_table(k, "cpu", err);
   if (!rc && memchr(text, 0, bytes))
-    rc = tc_fail(err, TC_EUSER, "%s is not a device file: it has bytes that are 0", device);
+    rc = tc_fail(err, TC_EUSER, "%s is not a device file: it contains bytes of value 0", device);
   struct file f = { .k = k, .path = device };
   for (char *line = text; !rc && line < text + bytes; line = next) {
     next = line + strcspn(line, "\n") + 1;
@@ -384,7 +384,7 @@ int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err
   const struct tc_plan_device *d = &k->device;
   FILE *f = fopen(path, "w");
   if (!f) return tc_fail(err, TC_EUSER, "cannot write %s: %s", path, strerror(errno));
-  fprintf(f, "# Written by tercio plan; rates in bytes or operations a second.\n"
+  fprintf(f, "# Written by tercio plan; rates in bytes or operations per second.\n"
           "name = %s\n", d->name);
   for (int i = 0; i < N_FIELDS; i++) {
     double x = *(const double *)((const char *)k + fields[i].at);

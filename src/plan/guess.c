@@ -1,6 +1,6 @@
-/* guess.c - see guess.h. Programs of one and of two layers are made on a node of tp
- * ranks: their difference is a layer, the rest is the embedding and the head. Then pipelines by
- * their formulas, states by the table of systems, transfers on dp by bytes over the wire. */
+/* guess.c - see guess.h. Programs of one and of two layers are compiled on a node of tp ranks: their difference
+ * is the price of a layer, the rest that of embedding and head. Pipelines are then estimated by formulas,
+ * states by the table of systems, transfers on dp by their bytes on the wire. */
 #include "src/plan/guess.h"
 #include "src/schedule/pipeline.h"
 
@@ -13,7 +13,7 @@ struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand 
   r.mesh_pp = x->pp;
   r.mesh_dp = x->dp;
   r.mesh_tp = x->tp;
-  if (x->pp != c->mesh_pp) r.mesh_stages = "auto";         /* ranges that are given are for mesh.pp */
+  if (x->pp != c->mesh_pp) r.mesh_stages = "auto";         /* given ranges are for mesh.pp only */
   r.mesh_order = x->near_pp ? TC_TP_PP_DP : TC_TP_DP_PP;
   r.train_micro_batch = x->micro;
   r.train_recompute = x->recompute;
@@ -70,13 +70,13 @@ static const struct tc_price *price(struct tc_guess *g, const struct tc_cand *x)
 
 /* ---- memory ---------------------------------------------------------------------- */
 
-/* Micro-batches whose activations the first rank, and the last, hold, in shares of all of their
- * layers: the slots of each of their virtual stages. */
+/* Micro-batches whose activations the first and the last rank store, as a fraction of all of their layers:
+ * the slots of each of their virtual stages. */
 static struct flight_row in_flight(struct tc_guess *g, const struct tc_cand *x)
 {
   if (x->pp == 1 || x->schedule == TC_SCHEDULE_NAIVE) return (struct flight_row){ .first = 1, .last = 1 };
   if (x->schedule == TC_SCHEDULE_GPIPE) return (struct flight_row){ .first = x->n_mb, .last = x->n_mb };
-  int m = TC_MIN(x->n_mb, 2 * x->pp);            /* more fill no more slots */
+  int m = TC_MIN(x->n_mb, 2 * x->pp);            /* more micro-batches need no more slots */
   for (int i = 0; i < g->n_flight; i++) {
     const struct flight_row *r = &g->flight[i];
     if (r->pp == x->pp && r->virtual_stages == x->virtual_stages && r->n_mb == m && r->schedule == x->schedule)
@@ -103,7 +103,7 @@ static double share(const struct tc_system *s, int place, double dp)
   return s->place[place].kind == TC_SROWS ? 1 / dp : 1;
 }
 
-/* Of the rank that has most; *params: those it works with. */
+/* Memory of the rank that needs most; *params: the parameters that it computes with. */
 static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_price *p,
                      double *params)
 {
@@ -117,14 +117,14 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
       dp);
   double opt = (c->train_optimizer == TC_OPTIMIZER_ADAMW ? 8 : 0) + (bf16 || update != store ? 4 : 0);
   const int stored = s->place[TC_STORE].kind;
-  const bool apart = stored != s->place[TC_USE].kind;      /* weights are stored elsewhere than used */
-  const double rest = opt * update + (apart ? use * store : 0);        /* what offload takes */
-  double bytes = psi * (grad * acc + (apart ? 0 : use * store) + (x->offload == TC_OFFLOAD_NO ? rest : 0));
+  const bool sharded = stored != s->place[TC_USE].kind;      /* weights are stored elsewhere than used */
+  const double rest = opt * update + (sharded ? use * store : 0);        /* what offload moves to the host */
+  double bytes = psi * (grad * acc + (sharded ? 0 : use * store) + (x->offload == TC_OFFLOAD_NO ? rest : 0));
   x->host_bytes = x->offload == TC_OFFLOAD_NO ? 0 : psi * rest;
   double unit = TC_MAX(g->layer_params, g->rest_params) / x->tp;
   if (stored == TC_SROWS) bytes += 2 * unit * use;         /* gathered, one unit ahead */
-  else if (apart) bytes += psi * use;            /* a copy of all for the step */
-  if (acc != 1) bytes += 2 * unit * grad;        /* gradients on their way */
+  else if (sharded) bytes += psi * use;            /* a copy of all weights for the step */
+  if (acc != 1) bytes += 2 * unit * grad;        /* gradients in flight */
   *params = psi;
   const struct flight_row held = in_flight(g, x);      /* the head is on the last rank */
   return bytes + TC_MAX(held.first * layers * p->layer.act_bytes,
@@ -133,7 +133,7 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
 
 /* ---- time ------------------------------------------------------------------------ */
 
-/* Of what a member puts on the wires of its dp group. */
+/* Seconds of a collective of `coll` on the dp group's wires. */
 static double dp_s(const struct tc_guess *g, const struct tc_cand *x, int coll, double bytes)
 {
   int each = TC_MAX(g->k->devices / x->tp / (x->near_pp ? x->pp : 1), 1);
@@ -168,8 +168,8 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   const struct tc_plan_device *d = &g->k->device;
   double psi, pp = x->pp, dp = x->dp, m = x->n_mb;
   x->bytes = memory(g, x, p, &psi);
-  /* The first and the last stage have something besides layers, and fewer of those if it
-   * balances. */
+  /* The first and the last stage have embedding and head in addition to layers, and fewer layers if that
+   * balances the stages. */
   double even = (double)g->model.layers / pp;
   double most = (double)tc_ceil_div(g->model.layers, (int64_t)x->pp * x->virtual_stages) * x->virtual_stages;
   double rest = p->rest.f + p->rest.b + p->rest.w, one = p->layer.f + p->layer.b + p->layer.w;
@@ -188,7 +188,7 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   double update = psi * (s->place[TC_UPDATE].kind == TC_SROWS ? 1 / dp : 1) * 28 /
                   (d->bytes_per_s * d->eff_bytes);
   if (s->place[TC_UPDATE].kind == TC_SROWS && s->place[TC_STORE].kind != TC_SROWS)
-    update += dp_s(g, x, TC_ALL_GATHER, psi * use * part);   /* new weights: nothing hides them */
+    update += dp_s(g, x, TC_ALL_GATHER, psi * use * part);   /* updated weights: no work overlaps their gather */
   if (x->offload != TC_OFFLOAD_NO) update += psi * 24 / dp / d->copy_bytes_per_s;
   int wire = x->near_pp && g->k->devices >= x->tp * 2 ? TC_WIRE_NODE : TC_WIRE_NETWORK;
   if (g->k->devices >= x->tp * x->dp * x->pp) wire = TC_WIRE_NODE;

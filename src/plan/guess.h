@@ -1,5 +1,5 @@
-/* guess.h - the cheap half of the search: a layout's time and memory guessed from the price of
- * one layer, which is made as a program once for each way a layer can be cut. */
+/* guess.h - the cheap half of the search: estimates a layout's time and memory from the price of one layer,
+ * for which a program is compiled once for each way to split a layer. */
 #ifndef TC_PLAN_GUESS_H
 #define TC_PLAN_GUESS_H
 
@@ -12,10 +12,10 @@ struct tc_cand {
   enum tc_recompute recompute;
   enum tc_offload offload;
   bool sequence, near_pp;        /* near_pp: mesh.order = tp-pp-dp */
-  double s, bytes, host_bytes;   /* of a step; of a device; of its host, at least */
+  double s, bytes, host_bytes;   /* per step; of a device; of its host, at least */
 };
 
-/* A layer, and all that is outside the layers, with one micro-batch. */
+/* The price of a layer, or of all ops outside the layers, for one micro-batch. */
 struct tc_layer_price { double f, b, w, act_bytes; };
 struct tc_price { struct tc_layer_price layer, rest; int status; struct tc_err err; };
 
@@ -32,9 +32,9 @@ struct tc_guess {
 };
 void tc_guess_done(struct tc_guess *g);
 
-/* The configuration of a layout: c's own, with what the layout says. Strings are borrowed. */
+/* The configuration of a layout: c with the layout's options. Strings are borrowed. */
 struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand *x);
-/* Fills x->s and x->bytes. TC_ELAYOUT if such a layer can't be. */
+/* Fills x->s and x->bytes. TC_ELAYOUT if such a layer is impossible. */
 int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err);
 
 #endif

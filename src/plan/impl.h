@@ -1,4 +1,4 @@
-/* impl.h - what the planner's files share among themselves. */
+/* impl.h - functions shared by the planner's files. */
 #ifndef TC_PLAN_IMPL_H
 #define TC_PLAN_IMPL_H
 
@@ -9,25 +9,25 @@ struct tc_plan_walk { double step_s, busy_s, bubble, wait_s[TC_AXES]; };
 int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
                  int n,
                  const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err);
-/* How long a node that is no RESHARD works on a rank. */
+/* Seconds that a node other than a RESHARD takes on a rank. */
 double tc_plan_run_s(const struct tc_program *p, const struct tc_node *n, const struct tc_mesh *m,
                      int rank, const struct tc_cluster *k);
 
 /* device.c: the collective of that name; -1: none. */
 int tc_plan_coll(const char *name);
 
-/* cost.c: how many ranks are on the node of this one. */
-int tc_ranks_beside(const struct tc_mesh *m, int rank);
+/* cost.c: the number of ranks on the node of this one. */
+int tc_ranks_on_node(const struct tc_mesh *m, int rank);
 
 /* sums.c: the same by sums over nodes and the simulation of schedules, for pipelines too long
- * to simulate every action. The programs are the first stage's, the last's, and some between in their order, each
- * of which stands for the stages up to the next. */
+ * to simulate every action. The programs are the first stage's, the last's, and some between in their order,
+ * each of which represents the stages up to the next. */
 int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
                  int n,
                  const char *schedule, int virtual_stages, int n_mb, const struct tc_mesh *m,
                  const struct tc_cluster *k, struct tc_err *err);
-/* One micro-batch and an update on one rank: seconds by kind of work (tp's transfers in them), what
- * is done once; bytes of scratch. */
+/* One micro-batch and an update on one rank: seconds per kind of work (including transfers on tp), seconds
+ * once per step; bytes of scratch. */
 struct tc_plan_unit { double f, b, w, once, scratch_bytes; };
 int tc_plan_unit(struct tc_plan_unit *out, const struct tc_config *c, int world,
                  const struct tc_cluster *k, struct tc_err *err);

@@ -1,4 +1,4 @@
-/* json.c - the time of a step as an object, the same in `tercio plan --json` and run.json. */
+/* json.c - the time of a step as a JSON object, the same in `tercio plan --json` and run.json. */
 #include "src/plan/plan.h"
 
 #include <jansson.h>

@@ -1,13 +1,13 @@
-/* layout.c - one layout: the programs of its distinct ranks made as a run makes them, their
- * memory, their bytes, the time of a step. */
+/* layout.c - plans one layout: compiles the programs of its distinct ranks as a run does, then computes their
+ * memory, their bytes, and the time of a step. */
 #include "src/plan/impl.h"
 #include "src/program/predict.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Of longer pipelines than that both ends are looked at, the stage after the first, and those that
- * have other layers than the one before: what a stage holds falls from there on. */
+/* In longer pipelines only these stages are examined: both ends, the second, and those with another number of
+ * layers than the one before; from such a stage on, memory only falls until the next. */
 enum { STAGES_EACH = 8 };
 
 /* layers[pp] of each stage. */
@@ -23,9 +23,9 @@ static struct tc_plan_class class_at(const struct tc_mesh *m, int pp, int dp)
                                  .rank = m->at[pp * m->stride[TC_PP] + dp * m->stride[TC_DP]] };
 }
 
-/* Ranks whose programs may differ, after the first's, which is g: stages; and where dp has a root,
- * one that is not. */
-static void classes(struct tc_plan *out, const struct tc_mesh *m, const struct tc_program_opts *o,
+/* Lists the ranks whose programs may differ from the first rank's, g: other stages and, where dp has a root,
+ * a rank that is not the root. */
+static void list_classes(struct tc_plan *out, const struct tc_mesh *m, const struct tc_program_opts *o,
                     const struct tc_graph *g, bool exact)
 {
   int pp = m->size[TC_PP], n = 0;
@@ -35,8 +35,8 @@ static void classes(struct tc_plan *out, const struct tc_mesh *m, const struct t
   count_layers(g, layers);
   for (int s = 0; s < pp; s++) {
     bool other = s > 0 && layers[s] != layers[s - 1] && (exact || by_hand);
-    bool room = n + 2 * (rooted + 1) <= TC_PLAN_CLASSES;   /* for the last stage too */
-    if (s > 0 && s < pp - 1 && s != 1 && !((each || other) && room)) continue;
+    bool fits = n + 2 * (rooted + 1) <= TC_PLAN_CLASSES;   /* with space for the last stage */
+    if (s > 0 && s < pp - 1 && s != 1 && !((each || other) && fits)) continue;
     for (int d = 0; d <= rooted; d++, n++)
       if (n > 0) out->cls[n] = class_at(m, s, d);
   }
@@ -44,7 +44,7 @@ static void classes(struct tc_plan *out, const struct tc_mesh *m, const struct t
   free(layers);
 }
 
-/* Of the parameters that the rank computes with. */
+/* The number of parameters that the rank computes with. */
 static int64_t count_parameters(const struct tc_program *p, const struct tc_mesh *m, int rank)
 {
   const struct tc_graph *g = p->graph;
@@ -75,7 +75,7 @@ static int make_class(struct tc_plan_class *c, struct tc_program **train,
   return rc;
 }
 
-/* What a rank sends on each axis, and on each wire: the most of the classes. */
+/* The bytes that a rank sends on each axis and on each wire: the maximum over the classes. */
 static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
                         const struct tc_mesh *m,
                         const struct tc_cluster *k)
@@ -91,10 +91,10 @@ static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
       tc_reshard_cost(&c, p, n, m, out->cls[i].rank, k);
       for (int w = 0; w < TC_WIRES && c.coll != TC_RECV; w++) {
         wire[w] += times * c.bytes[w];
-        if (w != TC_WIRE_SPINE) axis[n->axis] += times * c.bytes[w];   /* network has it too */
+        if (w != TC_WIRE_SPINE) axis[n->axis] += times * c.bytes[w];   /* these are part of the network's */
       }
     }
-    for (int a = TC_PP; a < TC_AXES && m->size[TC_MB] == out->n_mb; a++) {   /* the very bytes */
+    for (int a = TC_PP; a < TC_AXES && m->size[TC_MB] == out->n_mb; a++) {   /* the exact bytes */
       struct tc_comm_counters n;
       tc_program_bytes(p, m, out->cls[i].rank, a, &n);
       axis[a] = 0;
@@ -106,8 +106,8 @@ static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
   }
 }
 
-/* Model operations of a step: 6 a parameter and token, and attention's scores (12 a layer, hidden
- * unit, context and token: Chowdhery et al., "PaLM", 2022, appendix B). */
+/* Floating-point operations of a step by the model: 6 per parameter and token, and attention's scores (12 per
+ * layer, hidden unit, context and token: Chowdhery et al., "PaLM", 2022, appendix B). */
 static double model_flops(const struct tc_plan *p)
 {
   const struct tc_model *m = &p->model;
@@ -154,7 +154,7 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
   struct tc_program *program[TC_PLAN_CLASSES] = { NULL };
   int rc = tc_setup_program(&o, c, m, &rows, err);
   if (!rc && k && o.gpt.dtype == TC_BF16 && k->device.flops[TC_BF16] <= 0)
-    rc = tc_fail(err, TC_ELAYOUT, "train.precision = bf16: %s multiplies no bf16; fp32 would fit",
+    rc = tc_fail(err, TC_ELAYOUT, "train.precision = bf16: %s has no bf16 products; fp32 would fit",
                  k->device.name);
   if (!rc) {
     o.unchecked = !exact;
@@ -175,7 +175,7 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
     if (!rc) rc = tc_program_listable(program[i]->graph, out->n_mb, err);
     if (!rc && out->cls[i].memory.bytes[TC_DEVICE] > out->cls[out->worst].memory.bytes[TC_DEVICE])
       out->worst = i;
-    if (!rc && i == 0) classes(out, m, &o, program[0]->graph, exact);
+    if (!rc && i == 0) list_classes(out, m, &o, program[0]->graph, exact);
   }
   if (!rc && k) rc = find_time(out, program, &o, m, k, err);
   for (int i = 0; i < out->n_cls; i++) tc_program_free(program[i]);
@@ -183,8 +183,8 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
   return rc;
 }
 
-/* With more micro-batches than this a rank needs no more memory: stages hold at most so many. */
-static int64_t enough(const struct tc_config *c)
+/* The number of micro-batches from which on a rank's memory is constant: stages store at most this many. */
+static int64_t saturating_batches(const struct tc_config *c)
 {
   if (c->mesh_pp <= 1) return 3;
   if (c->parallel_schedule == TC_SCHEDULE_GPIPE) return INT64_MAX;
@@ -215,9 +215,9 @@ int tc_plan_layout_on(struct tc_plan *out, const struct tc_config *c, int world,
     out->batch = c->train_global_batch;
     out->exact = exact;
   }
-  if (!rc && !exact && out->n_mb > enough(c)) {
-    few.train_global_batch = out->batch / out->n_mb * enough(c);
-    m->size[TC_MB] = (int32_t)enough(c);
+  if (!rc && !exact && out->n_mb > saturating_batches(c)) {
+    few.train_global_batch = out->batch / out->n_mb * saturating_batches(c);
+    m->size[TC_MB] = (int32_t)saturating_batches(c);
   }
   if (!rc) rc = with_mesh(out, &few, m, k, exact, err);
   tc_mesh_free(m);

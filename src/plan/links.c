@@ -1,6 +1,6 @@
-/* links.c - a wire from what `tercio comm --json` measured on it: for each collective the
- * latency and the rate whose line through (bytes of the busiest member, time) has the least
- * squares of errors over time: the large transfers are what a step waits for. */
+/* links.c - a link's latency and rate from what `tercio comm --json` measured on it: for each collective, the
+ * line through (bytes of the busiest member, time) with the least squared relative errors in time, since
+ * a step mostly waits for large transfers. */
 #include "src/plan/impl.h"
 
 #include <jansson.h>
@@ -21,7 +21,7 @@ static void add(struct fit *f, double x, double t)
   f->n++;
 }
 
-/* False: not enough to say. Neither part may be negative. */
+/* False: too few points. Neither latency nor rate may be negative. */
 static bool solve(const struct fit *f, double *latency_s, double *bytes_per_s)
 {
   double det = f->w * f->xx - f->x * f->x;
@@ -37,7 +37,7 @@ static bool solve(const struct fit *f, double *latency_s, double *bytes_per_s)
   return true;
 }
 
-/* send_recv is a ring on serial queues: two transfers one after the other, three among odd
+/* send_recv is a ring on serial queues: two transfers one after the other, three for an odd number of
  * ranks; send is one. */
 static double turns(bool ring, int ranks) { return !ring ? 1 : ranks % 2 ? 3 : 2; }
 
@@ -49,7 +49,7 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
   size_t i;
   if (!rows)
     return tc_fail(err, TC_EUSER,
-                   "cannot read %s, which tercio comm --json is to have written: %s", path,
+                   "cannot read %s, which must be written by tercio comm --json: %s", path,
                    e.text);
   json_array_foreach(rows, i, row) {
     const char *op = json_string_value(json_object_get(row, "op"));
@@ -72,7 +72,7 @@ int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err)
   x.bytes_per_s[TC_RECV] = x.bytes_per_s[TC_SEND];
   if (!any)
     return tc_fail(err, TC_EUSER,
-                   "%s has no collective in two sizes: write it with tercio comm --op all "
+                   "%s has no collective with two sizes: write it with tercio comm --op all "
                    "--json", path);
   *l = x;
   return 0;

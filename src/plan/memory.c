@@ -1,5 +1,5 @@
-/* memory.c - what a rank holds: the arenas' own figures, as a run takes them. State is shared
- * by the programs of a run, scratch is the largest need, each program's transfers have staging. */
+/* memory.c - the memory of a rank: the arenas' sizes, as a run allocates them. The programs of a run share
+ * state; scratch is the maximum over programs; each program's transfers have their own staging. */
 #include "src/plan/plan.h"
 #include "src/program/predict.h"
 

@@ -1,14 +1,14 @@
-/* plan.h - what a run needs before it runs: memory, time, bytes on each wire, the cost of
- * checkpoints and failures; and a search over layouts.
+/* plan.h - predicts what a run needs: memory, time, bytes on each wire, the cost of
+ * checkpoints and failures; and searches for layouts.
  *
  * In: a configuration, and the description of a device and its cluster. Out: predictions for one layout, or
  * the best layouts. Files in reading order: device.c with devices.def, tables.c, json.c (what things cost);
  * links.c, cost.c (an op, a transfer); time.c, sums.c (a step); memory.c; layout.c (one layout);
  * guess.[ch], search.c (many); run.c (checkpoints and failures); impl.h.
  *
- * Pure: no MPI, no device, no clock. Made of the passes that make the programs which train, so a
- * plan and a run cannot drift apart; what is added are prices (of an op on a device, of a transfer
- * on a link). Everything here is Local. */
+ * Pure: no MPI, no device, no clock. The plan compiles its programs with the same passes as training, so that
+ * they can't differ; it adds prices (of an op on a device, of a transfer on a link). Everything here is
+ * Local. */
 #ifndef TC_PLAN_H
 #define TC_PLAN_H
 
@@ -21,25 +21,25 @@ struct json_t;                                   /* jansson's */
 
 /* A transfer takes latency_s + bytes / bytes_per_s, by kind of collective. */
 struct tc_link { double latency_s[TC_COLLS], bytes_per_s[TC_COLLS]; };
-/* Within a node; out of it; out of what its leaf switch joins: a part of what leaves the node. */
+/* Traffic within a node; between nodes; between leaf switches, which is part of that between nodes. */
 enum tc_wire { TC_WIRE_NODE, TC_WIRE_NETWORK, TC_WIRE_SPINE, TC_WIRES };
 extern const char *const tc_wire_name[TC_WIRES];
 
-/* An op that was timed: what cost.c says it does, how many ranks of the node worked at once,
- * and how long it took. */
+/* A timed op: its work by cost.c, the number of ranks of the node that worked at the same time, and its
+ * duration. */
 struct tc_op_sample { int32_t op, ranks; double key[4], seconds; };
 
 struct tc_plan_device {
   char name[64];
-  double memory_bytes, host_bytes;              /* a device's; a node's host memory, 0: not known */
-  double flops[TC_DTYPES];                       /* a second, of products; 0: the type has none */
-  double bytes_per_s, copy_bytes_per_s;          /* of its memory; between it and the host */
-  double eff_flops, eff_bytes;                   /* the part of those that is reached */
-  double op_s, issue_s;                          /* to start an op; to issue a transfer */
-  double cores;                                  /* ranks of a node that work at once; 0: all */
-  double steal;                                 /* part of a transfer's time within the node that it
-                                                  * takes from the work beside it: copies on a
-                                                  * CPU */
+  double memory_bytes, host_bytes;              /* of a device; host memory of a node, 0: unknown */
+  double flops[TC_DTYPES];                       /* per second, of products; 0: the type has none */
+  double bytes_per_s, copy_bytes_per_s;          /* of device memory; between device and host */
+  double eff_flops, eff_bytes;                   /* the fractions of those that are achieved */
+  double op_s, issue_s;                          /* to launch an op; to issue a transfer */
+  double cores;                                  /* ranks of a node that can compute at the same time; 0: all */
+  double steal;                                 /* fraction of the time of a transfer within the node
+                                                 * that it takes from concurrent computation:
+                                                 * copies on a CPU */
   struct tc_op_sample *sample; int32_t n_samples, cap_samples;   /* measured; owned */
 };
 
@@ -47,46 +47,46 @@ struct tc_cluster {
   int32_t nodes, devices;                        /* devices of each node */
   struct tc_plan_device device;
   struct tc_link link[TC_WIRES];
-  double switch_nodes;                           /* below a leaf switch; 0: all below one */
+  double switch_nodes;                           /* nodes per leaf switch; 0: all on one */
   double disk_bytes_per_s;                       /* of the file system, all nodes together */
   double mtbf_s;                                 /* of a node; 0: never fails */
 };
 
-/* Local. The cluster of a device of devices.def, or of a file (its name has a '/' or a '.'): lines
- * "key = value", as tc_cluster_write writes them. TC_EUSER: unknown, with the nearest name;
- * file and line of what is wrong. Free it with tc_cluster_done. */
+/* Local. The cluster of a device of devices.def, or of a file (whose name has a '/' or a '.') with lines
+ * "key = value", as tc_cluster_write writes it. TC_EUSER: unknown device, with the nearest name, or file
+ * and line of the error. Free it with tc_cluster_done. */
 int tc_cluster_read(struct tc_cluster *k, const char *device, struct tc_err *err);
 int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err *err);
-/* links.c. Local. Latency and rate of each collective, fitted to what `tercio comm --json`
- * printed into the file; of what it did not measure, those of the nearest kind. */
+/* links.c. Local. Latency and rate of each collective, fitted to the output of `tercio comm --json` in the
+ * file; a collective that was not measured gets those of the most similar one. */
 int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err);
 void tc_cluster_done(struct tc_cluster *k);
-/* Local. The device of devices.def that a driver calls `gpu` ("NVIDIA A100-SXM4-80GB"); NULL: none.
- * Cards on PCI Express are slower than devices.def has them, so they are none. */
+/* Local. The device of devices.def for the driver's name `gpu` ("NVIDIA A100-SXM4-80GB"); NULL: none.
+ * PCI Express cards are slower than devices.def has them, so they do not match. */
 const char *tc_plan_device_of(const char *gpu);
-/* The name of device `i` of devices.def; NULL: there are not so many. */
+/* The name of device `i` of devices.def; NULL: there are fewer. */
 const char *tc_plan_device_name(int i);
-/* Local. Whether `gpu` is one of devices.def that Tercio does not run on. */
+/* Local. Whether `gpu` is one of devices.def that Tercio does not support. */
 bool tc_plan_too_old(const char *gpu);
-/* Local. "80GB", "80e9", "1.5 GiB" into bytes; -1 if it is none of these. */
+/* Local. "80GB", "80e9", "1.5 GiB" into bytes; -1 if it is malformed. */
 double tc_plan_bytes(const char *text);
 /* Local. "24:00:00", "30:00" (minutes and seconds), "1-12:00:00", "90m", "36h", "20d", "5y" (hours
- * if bare) into seconds; -1. */
+ * if without a unit) into seconds; -1 if it is malformed. */
 double tc_plan_seconds(const char *text);
 
 /* ---- tables.c: what textbooks count ----------------------------------------- */
 
-/* The public estimate of a training step's memory in fp32 with Adam: 20 bytes a parameter (weights
- * 4, gradients 4, optimizer 12) and six activations of [batch, context, hidden] a layer. Bytes. */
+/* The public estimate of a training step's memory in fp32 with Adam: 20 bytes per parameter (weights
+ * 4, gradients 4, optimizer 12) and six activations of [batch, context, hidden] per layer. Bytes. */
 struct tc_textbook {
   double weights, gradients, optimizer, layers, tokens, positions;
   double activations, total;                     /* layers + tokens + positions; all */
 };
 void tc_textbook(struct tc_textbook *out, const struct tc_model *m, int64_t batch);
-/* Weights, gradients and Adam, 16 bytes a parameter: 4 + 4 + 8, or in mixed precision 2 + 2 +
- * 12. */
+/* Weights, gradients and Adam's states: 16 bytes per parameter, 4 + 4 + 8, or 2 + 2 + 12 in mixed
+ * precision. */
 double tc_textbook_states(double parameters);
-/* The same over n ranks by ZeRO's stage 0 .. 3 (Rajbhandari et al., 2020), a rank's bytes. */
+/* The same over n ranks by ZeRO's stage 0 .. 3 (Rajbhandari et al., 2020), in bytes per rank. */
 double tc_textbook_zero(double parameters, int stage, double n);
 /* Prints the tables of models, devices and ZeRO. */
 void tc_plan_tables(FILE *f);
@@ -95,10 +95,10 @@ void tc_plan_tables(FILE *f);
 
 struct tc_plan_memory {
   int64_t by_class[TC_SPACES][TC_CLASSES];       /* as run.json's predicted_bytes */
-  int64_t bytes[TC_SPACES];                      /* all of it: what is allocated */
+  int64_t bytes[TC_SPACES];                      /* the total, as allocated */
   int64_t state_bytes, scratch_bytes, staging_bytes;   /* on the device */
 };
-/* Local. What a rank takes for programs that share their state, programs[0] the one that trains. */
+/* Local. The memory of a rank for programs that share their state; programs[0] is the training program. */
 void tc_plan_memory(struct tc_plan_memory *out, struct tc_program *const *programs, int n,
                     const struct tc_mesh *m, int rank);
 
@@ -107,21 +107,21 @@ void tc_plan_memory(struct tc_plan_memory *out, struct tc_program *const *progra
 struct tc_op_cost {
   int32_t op, ranks;                             /* ranks on its node */
   int dtype;                                     /* of its first operand */
-  double flops, bytes;                           /* of one run on this rank */
+  double flops, bytes;                           /* of one execution on this rank */
   int64_t m, n, k;                               /* a product's sizes */
   bool ta, tb;
 };
-/* Local. *none: the node has nothing to do at `rank`. */
+/* Local. *none: the node does nothing on `rank`. */
 void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct tc_node *n,
                 const struct tc_mesh *m, int rank, bool *none);
-/* What tells one timing from another. */
+/* The key by which timings are looked up. */
 void tc_op_key(const struct tc_op_cost *c, double key[4]);
 double tc_op_seconds(const struct tc_op_cost *c, const struct tc_plan_device *d);
 
-/* Local. A transfer of the node at `rank`: which wires its group uses, bytes that a member puts on
- * each at most, and how long it takes. 0 for what is local; `coll` TC_COLLS then. */
+/* Local. A transfer of the node at `rank`: the wires that its group uses, the most bytes that a member sends
+ * on each, and its time. 0 for local reshards, with `coll` TC_COLLS. */
 struct tc_reshard_cost { int coll; double seconds, bytes[TC_WIRES]; };
-/* Bytes in or out of the member that has most of them, for `bytes` of the whole among `size`. */
+/* The larger of the bytes in and out of the busiest member, for an array of `bytes` among `size`. */
 double tc_coll_busiest(int coll, int size, double bytes);
 void tc_reshard_cost(struct tc_reshard_cost *out, const struct tc_program *p, const struct tc_node *n,
                   const struct tc_mesh *m, int rank, const struct tc_cluster *k);
@@ -130,11 +130,11 @@ void tc_reshard_cost(struct tc_reshard_cost *out, const struct tc_program *p, co
 
 struct tc_plan_time {
   double step_s, tokens_per_s, mfu;
-  double bubble;                              /* part of the step that stages wait for each other */
+  double bubble;                              /* fraction of the step in which stages wait for each other */
   double compute_s;                              /* of the busiest rank */
-  double wait_s[TC_AXES];                    /* transfers not hidden behind work, the same rank's */
-  double bytes[TC_AXES], wire_bytes[TC_WIRES];   /* a rank sends at most, a step */
-  bool walked;                                   /* every action of every stage, not by sums */
+  double wait_s[TC_AXES];                    /* exposed transfer time of the same rank */
+  double bytes[TC_AXES], wire_bytes[TC_WIRES];   /* the most that a rank sends per step */
+  bool walked;                                   /* every action of every stage was simulated (time.c, not sums.c) */
 };
 
 /* ---- layout.c: one layout --------------------------------------------------- */
@@ -142,33 +142,33 @@ struct tc_plan_time {
 enum { TC_PLAN_CLASSES = 32 };
 struct tc_plan_class {
   int32_t rank, pp, dp;
-  int64_t parameters;                            /* that it works with */
+  int64_t parameters;                            /* that the rank computes with */
   struct tc_plan_memory memory;
 };
 struct tc_plan {
   int32_t world, n_mb, pp, dp, tp, micro, virtual_stages;
   struct tc_model model;
-  int64_t parameters, batch, tokens;             /* tokens of a step */
+  int64_t parameters, batch, tokens;             /* tokens per step */
   struct tc_plan_class cls[TC_PLAN_CLASSES]; int n_cls;
   bool exact;
   int worst;                                     /* the class that needs most device memory */
   struct tc_plan_time time;
 };
 /* Local. exact: all programs of a run and all distinct ranks; else the training program of the
- * ranks at both ends, with as many micro-batches as fill their memory. Without `k` no time. */
+ * ranks at both ends, with enough micro-batches for their maximal memory. If k is NULL, times are 0. */
 int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world,
                    const struct tc_cluster *k, bool exact, struct tc_err *err);
-/* The same for ranks whose nodes are known: node_of_rank[world], as a mesh is made of them. */
+/* The same for a given rank -> node map, node_of_rank[world]. */
 int tc_plan_layout_on(struct tc_plan *out, const struct tc_config *c, int world,
                       const int32_t *node_of_rank, int devices_per_node,
                       const struct tc_cluster *k, bool exact, struct tc_err *err);
-/* json.c. Local. Time and bytes, as they stand in `tercio plan --json` and run.json. Owned by
+/* json.c. Local. Time and bytes, as in `tercio plan --json` and run.json. Owned by
  * the caller. */
 struct json_t *tc_plan_time_json(const struct tc_plan_time *t);
 
 /* ---- search.c: layouts for a cluster ---------------------------------------- */
 
-/* What the search may not change: the configuration's own value holds. */
+/* Options that the search may be told not to change: the configuration's value is fixed. */
 enum tc_plan_key { TC_KEY_PP, TC_KEY_DP, TC_KEY_TP, TC_KEY_MICRO, TC_KEY_DATA, TC_KEY_SCHEDULE,
                    TC_KEY_VIRTUAL_STAGES, TC_KEY_SEQUENCE, TC_KEY_RECOMPUTE, TC_KEY_OFFLOAD, TC_KEYS };
 extern const char *const tc_plan_key_name[TC_KEYS];        /* "mesh.pp", ... */
@@ -176,49 +176,48 @@ extern const char *const tc_plan_key_name[TC_KEYS];        /* "mesh.pp", ... */
 struct tc_plan_row {
   struct tc_config cfg;                          /* the layout; strings are borrowed */
   struct tc_plan plan;
-  double guess_s, guess_bytes;                   /* what put it here */
+  double guess_s, guess_bytes;                   /* the estimates by which it was chosen */
 };
-/* All layouts with this value of one key: how many there are, how many fit. */
+/* All layouts with one value of one key: their number, and the number that fit. */
 struct tc_plan_family {
   int key;
-  char name[48], why[200];                       /* why: of one that can't be */
+  char name[48], why[200];                       /* why: the reason, if one is impossible */
   int64_t n, fit;
-  double least_bytes;                            /* of those that can be but don't fit */
-  double least_host_bytes;                       /* of a node, of those that are too much for it */
+  double least_bytes;                            /* of possible layouts that don't fit */
+  double least_host_bytes;                       /* host memory, of those that exceed a node's */
 };
 struct tc_plan_found {
   struct tc_plan_row *row; int n_rows;           /* best first; owned */
   struct tc_plan_family *family; int n_families, cap_families;   /* owned */
   int64_t considered, possible, fitting;
   double least_bytes;                            /* of a device, over all layouts */
-  char why[200];                                 /* of the best one that was made and can't be */
-  int least_nodes;                               /* if nothing fits: nodes that would do; 0: none */
+  char why[200];                                 /* the reason of the best one that proved impossible */
+  int least_nodes;                               /* if nothing fits: a number of nodes that would suffice; 0: unknown */
 };
-enum { TC_PLAN_ROWS = 64 };                      /* layouts that a search makes as programs */
-/* Local. The first `top` (1 .. TC_PLAN_ROWS) layouts of c's model and batch on the cluster, by time of a
- * step. hold: bits of what is given. Rows are guessed from the costs of one layer; the best TC_PLAN_ROWS
- * are made as programs (of both ends of a pipeline), and those that don't fit then are dropped. The
- * rows for a smaller top are the first of those for a larger one.
- * TC_EUSER, TC_ELAYOUT: held keys that contradict each other. Free it with tc_plan_found_done. */
+enum { TC_PLAN_ROWS = 64 };                      /* layouts that a search compiles */
+/* Local. The first `top` (1 .. TC_PLAN_ROWS) layouts of c's model and batch on the cluster, by time of a step.
+ * hold: one bit per fixed option. All layouts are estimated from the cost of one layer; the best TC_PLAN_ROWS
+ * are compiled (the ranks at both ends of a pipeline), and those that don't fit are dropped. The rows for a
+ * smaller top are the first of those for a larger one.
+ * TC_EUSER, TC_ELAYOUT: fixed options contradict each other. Free it with tc_plan_found_done. */
 int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const struct tc_cluster *k,
                    unsigned hold, int top, struct tc_err *err);
 void tc_plan_found_done(struct tc_plan_found *f);
 
 /* ---- run.c: checkpoints and failures ---------------------------------------- */
 
-/* Local. Daly's optimum of the time from the end of one checkpoint to the start of the next, in
- * seconds: cost_s is what a checkpoint takes, mtbf_s the mean time between failures of all nodes
- * together. A checkpoint that costs nothing gives 0; one that costs twice the MTBF or more, the
- * MTBF. */
+/* Local. Daly's optimal time from the end of one checkpoint to the start of the next, in
+ * seconds: cost_s is the duration of a checkpoint, mtbf_s the mean time between failures of all nodes
+ * together. A cost of 0 gives 0; a cost of twice the MTBF or more gives the MTBF. */
 double tc_daly_s(double cost_s, double mtbf_s);
 
 struct tc_plan_run {
   double ckpt_bytes, ckpt_s;                     /* fp32 weights, m and v; writing them */
   double mtbf_s;                                 /* of all nodes together; 0: never */
   double interval_s;                             /* between checkpoints, after Young and Daly */
-  double lost;                             /* part of the time that checkpoints and failures take */
-  double steps, hours, node_hours;               /* to the tokens asked for, failures included */
-  int requeues;                                  /* by the walltime */
+  double lost;                             /* fraction of the time lost to checkpoints and failures */
+  double steps, hours, node_hours;               /* for the requested tokens, failures included */
+  int requeues;                                  /* because of the time limit */
 };
 void tc_plan_run(struct tc_plan_run *out, const struct tc_plan *p, const struct tc_config *c,
                  const struct tc_cluster *k, double tokens, double walltime_s, double restart_s);

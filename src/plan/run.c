@@ -1,9 +1,9 @@
-/* run.c - what checkpoints and failures cost, and how long a run takes with them.
+/* run.c - the cost of checkpoints and failures, and the duration of a run including them.
  *
  * The interval is Daly's (J. T. Daly, "A higher order estimate of the optimum checkpoint interval
- * for restart dumps", FGCS 22, 2006), which is Young's sqrt(2 d M) - d where a checkpoint's time d
- * is small beside the mean time between failures M of all nodes together. Of the time then goes a
- * part d / (T + d) into checkpoints, and with each failure half an interval, and the restart. */
+ * for restart dumps", FGCS 22, 2006), which is Young's sqrt(2 d M) - d if a checkpoint's time d is small
+ * compared with the mean time between failures M of all nodes together. A fraction d / (T + d) of the time
+ * is then spent on checkpoints; each failure costs half an interval and the restart. */
 #include "src/plan/plan.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 double tc_daly_s(double cost_s, double mtbf_s)
 {
   if (cost_s <= 0) return 0;
-  if (cost_s >= 2 * mtbf_s) return mtbf_s;       /* 0: it never fails; a checkpoint at the end only */
+  if (cost_s >= 2 * mtbf_s) return mtbf_s;       /* 0: never fails, so only one checkpoint at the end */
   double x = cost_s / (2 * mtbf_s);
   return sqrt(2 * cost_s * mtbf_s) * (1 + sqrt(x) / 3 + x / 9) - cost_s;
 }

@@ -1,6 +1,6 @@
-/* search.c - layouts for a cluster: every combination guessed (guess.c), the best made as
- * programs (layout.c), ranked by the time of a step. What falls out is counted by family, with
- * the reason that is nearest to fitting. */
+/* search.c - searches layouts for a cluster: every combination is estimated (guess.c), the best are compiled
+ * (layout.c) and ranked by the time of a step. Excluded layouts are counted by family, with the reason of the
+ * one that is closest to fitting. */
 #include "src/plan/guess.h"
 #include "src/schedule/pipeline.h"
 
@@ -13,16 +13,16 @@ const char *const tc_plan_key_name[TC_KEYS] = {
   "parallel.virtual_stages", "parallel.sequence", "train.recompute", "parallel.offload"
 };
 
-enum { MAX_TRIES = 64 /* that do not fit */ };
+enum { MAX_TRIES = 64 /* layouts that do not fit */ };
 
 struct search {
   struct tc_guess g;
-  struct tc_plan_found *out;     /* NULL: only whether anything fits */
+  struct tc_plan_found *out;     /* NULL: only find out whether anything fits */
   const struct tc_config *c;
   const struct tc_cluster *k;
   int nodes;
   unsigned hold;
-  struct tc_cand *cand; int n, cap;              /* those that may fit */
+  struct tc_cand *cand; int n, cap;              /* candidates that may fit */
   int64_t fitting;
 };
 
@@ -57,8 +57,8 @@ static void value_text(char *buf, size_t size, const struct tc_cand *x, int key)
   }
 }
 
-/* why NULL: it can be, in so many bytes. */
-static void tell(struct search *s, const struct tc_cand *x, const char *why, bool fits)
+/* Counts a layout in its families. why NULL: it is possible, with this much memory. */
+static void count_layout(struct search *s, const struct tc_cand *x, const char *why, bool fits)
 {
   if (!s->out) return;
   for (int key = 0; key < TC_KEYS; key++) {
@@ -72,7 +72,7 @@ static void tell(struct search *s, const struct tc_cand *x, const char *why, boo
   }
 }
 
-/* One value of one key can't be at all. */
+/* Records that one value of one key is impossible. */
 static void refuse_name(struct search *s, int key, const char *name, const char *why)
 {
   if (!s->out) return;
@@ -100,8 +100,8 @@ static int by_time(const void *a, const void *b)
 static void add(struct search *s, struct tc_cand *x)
 {
   struct tc_err err = { 0 };
-  double room = s->k->device.memory_bytes;
-  /* Of dp and pp the one that sends more is nearer. */
+double memory = s->k->device.memory_bytes;
+  /* The one of dp and pp with more traffic is the inner axis. */
   double use = s->c->train_precision == TC_BF16 ? 2 : 4;
   double on_pp = 2.0 * x->n_mb * x->micro * x->virtual_stages * use *
                  (double)(s->g.model.context * s->g.model.hidden);
@@ -110,34 +110,34 @@ static void add(struct search *s, struct tc_cand *x)
   x->near_pp = x->pp > 1 && x->dp > 1 && on_pp > on_dp;
   if (s->out) s->out->considered++;
   if (tc_guess(&s->g, x, &err) < 0) {
-    tell(s, x, err.text, false);
+    count_layout(s, x, err.text, false);
     return;
   }
   if (s->k->device.host_bytes > 0 && x->host_bytes * s->k->devices > s->k->device.host_bytes) {
-    tell(s, x, "needs more host memory than a node has", false);
+    count_layout(s, x, "needs more host memory than a node has", false);
     struct tc_plan_family *f = s->out ? family(s->out, TC_KEY_OFFLOAD, tc_word_parallel_offload(x->offload)) : NULL;
     double host = x->host_bytes * s->k->devices;
     if (f) f->least_host_bytes = f->least_host_bytes > 0 ? TC_MIN(f->least_host_bytes, host) : host;
     return;
   }
-  bool fits = x->bytes <= room;
-  tell(s, x, NULL, fits);
+  bool fits = x->bytes <= memory;
+  count_layout(s, x, NULL, fits);
   s->fitting += fits;
   if (s->out) {
     s->out->possible++;
     s->out->least_bytes = TC_MIN(s->out->least_bytes, x->bytes);
   }
-  if (!s->out || x->bytes > 1.04 * room) return; /* the guess may be too high by so much */
+  if (!s->out || x->bytes > 1.04 * memory) return; /* estimates may be too high by 4 % */
   TC_GROW(s->cand, s->n, s->cap);
   s->cand[s->n++] = *x;
 }
 
-/* Cuts of a layer, for a mesh, a system and a schedule. */
+/* Adds the ways to reduce a layer's memory, for a mesh, a system and a schedule. */
 static void add_memory(struct search *s, struct tc_cand *x)
 {
   for (int sequence = 0; sequence < 2; sequence++) {
     if (held(s, TC_KEY_SEQUENCE) && sequence != s->c->parallel_sequence) continue;
-    if (sequence && x->tp == 1) continue;        /* it splits over tp */
+    if (sequence && x->tp == 1) continue;        /* sequence parallelism splits over tp */
     for (enum tc_recompute r = TC_RECOMPUTE_NONE; r <= TC_RECOMPUTE_FULL; r++) {
       if (held(s, TC_KEY_RECOMPUTE) && r != s->c->train_recompute) continue;
       x->sequence = sequence;
@@ -146,13 +146,13 @@ static void add_memory(struct search *s, struct tc_cand *x)
       x->offload = offload ? s->c->parallel_offload : TC_OFFLOAD_NO;
       add(s, x);
       if (offload || x->bytes <= s->k->device.memory_bytes) continue;
-      x->offload = TC_OFFLOAD_PARAMS;                    /* only where it would not fit else */
+      x->offload = TC_OFFLOAD_PARAMS;                    /* only if it would not fit otherwise */
       add(s, x);
     }
   }
 }
 
-/* Interleaved: numbers of virtual stages. */
+/* Adds the numbers of virtual stages, for the interleaved schedule. */
 static void add_virtual_stages(struct search *s, struct tc_cand *x)
 {
   bool given = held(s, TC_KEY_VIRTUAL_STAGES);
@@ -160,7 +160,7 @@ static void add_virtual_stages(struct search *s, struct tc_cand *x)
   int hi = given ? lo : 8;
   char why[160];
   if (x->n_mb % x->pp) {
-    snprintf(why, sizeof why, "wants micro-batches in multiples of the stages: %d on %d stages do "
+    snprintf(why, sizeof why, "needs a multiple of the stages as micro-batches: %d on %d stages do "
              "not fit", x->n_mb, x->pp);
     refuse_name(s, TC_KEY_SCHEDULE, tc_word_parallel_schedule(x->schedule), why);
     return;
@@ -170,7 +170,7 @@ static void add_virtual_stages(struct search *s, struct tc_cand *x)
       x->virtual_stages = v;
       add_memory(s, x);
     } else if (given) {
-      snprintf(why, sizeof why, "of %d stages have more chunks than the model has layers, %lld",
+      snprintf(why, sizeof why, "of %d stages exceed the model's layers, %lld",
                x->pp, (long long)s->g.model.layers);
       refuse(s, TC_KEY_VIRTUAL_STAGES, v, why);
     }
@@ -183,8 +183,8 @@ static void add_schedules(struct search *s, struct tc_cand *x)
     bool given = held(s, TC_KEY_SCHEDULE), many = i == TC_SCHEDULE_INTERLEAVED;
     if (given ? i != s->c->parallel_schedule : i == TC_SCHEDULE_NAIVE) continue;
     if (x->pp == 1 && !given && i != TC_SCHEDULE_1F1B) continue;
-    /* Virtual stages that were given are those of every row: more than 1 only interleaved has, and it has
-     * no less. */
+    /* A given number of virtual stages is fixed for every row: only interleaved has more than 1, and it has
+     * at least 2. */
     int64_t virtual_stages = held(s, TC_KEY_VIRTUAL_STAGES) ? s->c->parallel_virtual_stages : 0;
     if (virtual_stages > 1 && (!many || x->pp == 1)) continue;
     if (virtual_stages == 1 && many && x->pp > 1) continue;
@@ -282,8 +282,7 @@ static bool alike(const struct tc_cand *x, const struct tc_plan_row *y)
          x->data == y->cfg.parallel_data && fabs(x->s - y->guess_s) < 0.002 * x->s;
 }
 
-/* Guesses of one kind err alike: what is guessed to need more than one that did not fit is left
- * out. */
+/* Estimates of one kind err alike: a layout whose estimate exceeds that of one that did not fit is skipped. */
 struct miss {
   bool used;
   enum tc_data_parallel data;
@@ -316,7 +315,7 @@ static void make_best(struct search *s, int most)
     for (int k = 0; k < f->n_rows; k++) seen |= alike(&s->cand[i], &f->row[k]);
     struct miss *was = find_miss(miss, &s->cand[i]);
     seen |= was->used && s->cand[i].bytes >= was->guess_bytes;
-    if (seen) continue;                          /* differs in what changes next to nothing */
+    if (seen) continue;                          /* differs only in options with almost no effect */
     r->cfg = tc_cand_config(s->c, &s->cand[i]);
     r->guess_s = s->cand[i].s;
     r->guess_bytes = s->cand[i].bytes;
@@ -337,11 +336,11 @@ static void make_best(struct search *s, int most)
                               s->cand[i].bytes };
     }
   }
-  if (!f->n_rows && isfinite(least_bytes)) f->least_bytes = least_bytes;   /* the guesses were too low */
+  if (!f->n_rows && isfinite(least_bytes)) f->least_bytes = least_bytes;   /* the estimates were too low */
   qsort(f->row, (size_t)f->n_rows, sizeof *f->row, by_step);
 }
 
-/* Whether anything fits on so many nodes. */
+/* Whether anything fits on this many nodes. */
 static bool fits_on(struct search *s, int nodes)
 {
   s->nodes = nodes;
@@ -357,7 +356,7 @@ static int find_nodes(struct search *s, int from)
   s->out = NULL;
   while (hi < MOST && (double)hi * s->k->devices < 1 << 23 && !fits_on(s, hi *= 2)) { }
   if (!s->fitting) return 0;
-  int lo = hi / 2;                               /* not monotone (batches must split): a hint */
+  int lo = hi / 2;                               /* not monotone (batches must divide evenly), so only a hint */
   while (lo + 1 < hi) {
     int mid = lo + (hi - lo) / 2;
     if (fits_on(s, mid)) hi = mid;
@@ -375,7 +374,7 @@ static int contradictions(const struct search *s, struct tc_err *err)
                  (held(s, TC_KEY_DP) ? (double)c->mesh_dp : 1);
   if (given > world || fmod(world, given) > 0)
     return tc_fail(err, TC_ELAYOUT,
-                   "what is given of mesh.pp, dp and tp makes %.0f ranks, which do not "
+                   "the given values of mesh.pp, dp and tp make %.0f ranks, which do not "
                    "divide the %d nodes x %d devices = %.0f", given, s->nodes, s->k->devices,
                        world);
   if (held(s, TC_KEY_PP) && held(s, TC_KEY_DP) && held(s, TC_KEY_TP) && given < world)
@@ -388,7 +387,7 @@ static int contradictions(const struct search *s, struct tc_err *err)
                    (long long)c->mesh_pp, (long long)s->g.model.layers);
   if (held(s, TC_KEY_VIRTUAL_STAGES) && c->parallel_virtual_stages > 1 && held(s, TC_KEY_PP) &&
       c->mesh_pp == 1)
-    return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = %lld cuts the stages of a pipeline, and "
+    return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = %lld divides the stages of a pipeline, and "
                    "mesh.pp = 1", (long long)c->parallel_virtual_stages);
   if (held(s, TC_KEY_VIRTUAL_STAGES) && c->parallel_virtual_stages > 1 &&
       held(s, TC_KEY_SCHEDULE) && c->parallel_schedule != TC_SCHEDULE_INTERLEAVED)
@@ -398,10 +397,10 @@ static int contradictions(const struct search *s, struct tc_err *err)
                    tc_word_parallel_schedule(c->parallel_schedule));
   if (held(s, TC_KEY_SCHEDULE) && c->parallel_schedule == TC_SCHEDULE_INTERLEAVED &&
       held(s, TC_KEY_VIRTUAL_STAGES) && c->parallel_virtual_stages == 1)
-    return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = 1: schedule interleaved wants 2 at "
-                   "least; parallel.schedule = 1f1b would fit");
+    return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = 1: schedule interleaved needs at "
+                   "least 2; parallel.schedule = 1f1b would fit");
   if (c->train_precision == TC_BF16 && s->k->device.flops[TC_BF16] <= 0)
-    return tc_fail(err, TC_ELAYOUT, "train.precision = bf16: %s multiplies no bf16; fp32 would fit",
+    return tc_fail(err, TC_ELAYOUT, "train.precision = bf16: %s has no bf16 products; fp32 would fit",
                    s->k->device.name);
   return 0;
 }
@@ -409,7 +408,7 @@ static int contradictions(const struct search *s, struct tc_err *err)
 static int search_start(struct search *s, const struct tc_config *c, const struct tc_cluster *k,
                         unsigned hold, struct tc_err *err)
 {
-  /* "auto" holds nothing. */
+  /* "auto" fixes nothing. */
   if (c->mesh_tp == TC_AUTO || c->mesh_tp == 0) hold &= ~(1u << TC_KEY_TP);
   if (c->mesh_dp == TC_AUTO || c->mesh_dp == 0) hold &= ~(1u << TC_KEY_DP);
   if (c->parallel_virtual_stages == TC_AUTO) hold &= ~(1u << TC_KEY_VIRTUAL_STAGES);
@@ -434,8 +433,8 @@ static void search_run(struct search *s, struct tc_plan_found *out, int most)
   make_best(s, most);
 }
 
-/* Guesses may be too low: the nodes that are told of have a layout that was made. */
-static int nodes_that_do(struct search *s)
+/* Estimates may be too low, so the reported number of nodes has a layout that was compiled. */
+static int sufficient_nodes(struct search *s)
 {
   enum { TRIES = 8 };
   const int own = s->nodes;
@@ -459,9 +458,9 @@ int tc_plan_search(struct tc_plan_found *out, const struct tc_config *c, const s
   *out = (struct tc_plan_found){ .least_bytes = INFINITY };
   TC_TRY(search_start(&s, c, k, hold, err));
   TC_TRY(contradictions(&s, err));
-  search_run(&s, out, TC_PLAN_ROWS);   /* whatever top is: guesses err, so the first row depends on how many are made */
+  search_run(&s, out, TC_PLAN_ROWS);   /* for any top: estimates err, so the first row depends on how many are compiled */
   out->n_rows = TC_MIN(out->n_rows, top);
-  if (!out->n_rows) out->least_nodes = nodes_that_do(&s);
+  if (!out->n_rows) out->least_nodes = sufficient_nodes(&s);
   free(s.cand);
   tc_guess_done(&s.g);
   return 0;

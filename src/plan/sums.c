@@ -1,8 +1,8 @@
-/* sums.c - the time of a step where a pipeline is too long to simulate every action: what each
- * kind of work (F, B, W) of a virtual stage takes is summed over its nodes, and the simulation of schedules
- * (schedule/pipeline.h) is run with them. Transfers on tp are waited for where they stand; those on dp that
- * come every micro-batch hide behind that micro-batch's work; what comes once a step is added, less
- * what a backward pass can hide of it: of gradients most, of new weights nothing. */
+/* sums.c - the time of a step if a pipeline is too long to simulate every action: the times of each
+ * kind of work (F, B, W) of a virtual stage are summed over its nodes, and the simulation of schedules
+ * (schedule/pipeline.h) runs with these sums. Transfers on tp are exposed; those on dp in every micro-batch
+ * overlap with that micro-batch's work; those once per step are added, less the part that overlaps with a
+ * backward pass: most of the gradients', none of the updated weights'. */
 #include "src/plan/impl.h"
 #include "src/program/predict.h"
 #include "src/schedule/pipeline.h"
@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_VIRTUAL_STAGES = 1000 };          /* the most that options.def lets parallel.virtual_stages be */
+enum { MOST_VIRTUAL_STAGES = 1000 };          /* the maximum of parallel.virtual_stages in options.def */
 
-/* Of one rank: seconds by virtual stage and mark; once a step. */
+/* Seconds of one rank by virtual stage and mark, and once per step. */
 struct sums {
-  double work[MOST_VIRTUAL_STAGES][4];           /* [virtual stage][F, B, W, U]: own time */
-  double hidden[MOST_VIRTUAL_STAGES][4];         /* ... of transfers on dp */
+  double work[MOST_VIRTUAL_STAGES][4];           /* [virtual stage][F, B, W, U]: computation */
+  double hidden[MOST_VIRTUAL_STAGES][4];         /* ... transfers on dp */
   double once_work, once_dp, last_dp, send;      /* last_dp: after the backward passes */
-  double tp_wait;                                /* of a micro-batch */
+  double tp_wait;                                /* per micro-batch */
 };
 
 static void add_node(struct sums *s, const struct tc_program *p, const struct tc_node *n,
@@ -51,8 +51,8 @@ static void add_node(struct sums *s, const struct tc_program *p, const struct tc
 
 static double larger(double work, double hidden) { return TC_MAX(work, hidden); }
 
-/* Where a schedule has W within B, transfers of either hide behind both. */
-static void join_w(struct sums *s)
+/* If a schedule has W within B, transfers of either overlap with both. */
+static void merge_w(struct sums *s)
 {
   for (int c = 0; c < MOST_VIRTUAL_STAGES; c++) {
     s->work[c][TC_B] += s->work[c][TC_W];
@@ -78,7 +78,7 @@ int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, co
     const struct tc_actions *list = program[i]->actions;
     for (int32_t b = 0; b < list->n_body; b++)
       add_node(&s[i], program[i], &program[i]->graph->node[list->body[b]], m, rank[i], k);
-    if (!tc_pipeline_splits(schedule)) join_w(&s[i]);
+    if (!tc_pipeline_splits(schedule)) merge_w(&s[i]);
     double all = 0;
     for (int c = 0; c < virtual_stages; c++)
       for (int w = 0; w < 3; w++) all += larger(s[i].work[c][w], s[i].hidden[c][w]);

@@ -1,5 +1,5 @@
-/* tables.c - the estimates that textbooks and papers give, beside which exact figures stand.
- * GiB where the sources count so (activations), GB = 1e9 bytes else; each table says which. */
+/* tables.c - the estimates of textbooks and papers, to compare with exact values. Units are GiB if
+ * the sources use them (activations), else GB = 1e9 bytes; each table states its unit. */
 #include "src/plan/plan.h"
 
 #include <stdlib.h>
@@ -41,14 +41,14 @@ static const struct { const char *name; double gb; } cards[] = {
 };
 enum { N_CARDS = sizeof cards / sizeof *cards };
 
-/* "alone" or the least number of devices that share the states evenly. */
+/* "alone", or the smallest number of devices that share the states evenly. */
 static void print_fits(FILE *f, double bytes)
 {
   for (int i = 0; i < N_CARDS; i++) {
     if (!strcmp(cards[i].name, "cpu")) continue;
-    double room = cards[i].gb * 1e9;
-    if (bytes <= room) fprintf(f, " %9s", "alone");
-    else fprintf(f, " %9.0f", (double)tc_ceil_div((int64_t)bytes, (int64_t)room));
+    double memory = cards[i].gb * 1e9;
+    if (bytes <= memory) fprintf(f, " %9s", "alone");
+    else fprintf(f, " %9.0f", (double)tc_ceil_div((int64_t)bytes, (int64_t)memory));
   }
   fprintf(f, "\n");
 }
@@ -58,8 +58,8 @@ void tc_plan_tables(FILE *f)
   const char *const shown[] = { "bert-large", "gpt2-1558m", "turing-17b", "gpt3-175b" };
   double first = 0;
   fprintf(f,
-          "Model states in training: weights, gradients and Adam, 16 bytes a parameter (GB = 1e9 "
-          "bytes).\nThen on which device they fit alone, else on how many that share them evenly "
+          "Model states in training: weights, gradients and Adam, 16 bytes per parameter (GB = 1e9 "
+          "bytes).\nThen, per device: alone if they fit on one, else how many must share them evenly "
           "(without activations). Tercio itself needs a GPU of compute\ncapability %d.%d or "
           "later, so no V100.\n\n%-12s %8s %6s %6s %8s %9s", TC_CAPABILITY / 10, TC_CAPABILITY % 10, "model",
           "params", "layers", "hidden", "compute", "states");
@@ -79,7 +79,7 @@ void tc_plan_tables(FILE *f)
   tc_textbook(&t, preset("gpt2-1558m"), 32);
   fprintf(f,
           "\ngpt2-1558m, context 1024, batch 32, fp32, Adam, as the public estimate counts it (20 "
-          "bytes a parameter and\nsix activations a layer; GiB): parameters %.2f, gradients %.2f, "
+          "bytes per parameter and\nsix activations per layer; GiB): parameters %.2f, gradients %.2f, "
           "optimizer %.2f, activations %.2f x 48 = %.2f,\ntoken embeddings %.2f, positions %.3f: "
           "together %.2f, and with the states %.1f\n", t.weights / gib, t.gradients / gib,
           t.optimizer / gib, t.layers / gib / 48, t.layers / gib, t.tokens / gib,

@@ -1,9 +1,9 @@
-/* time.c - the time of a step: every stage's list of actions walked with prices for clocks.
+/* time.c - the time of a step, by simulating each stage's list of actions with predicted durations.
  *
- * One rank of each pipeline stage is simulated; its neighbours on dp and tp do as it does. A rank
- * works through its list; a transfer starts when all simulated ranks that take part have issued it and
- * it is at the head of their queues on that axis; a WAIT lasts until it has ended. Where ranks are
- * processes on a CPU, copies take turns with work: the issuer loses a part (`steal`) of the
+ * One rank of each pipeline stage is simulated; its neighbours on dp and tp behave in the same way. A rank
+ * executes its list in order; a transfer starts when all simulated ranks that take part have issued it and
+ * it is at the head of their queues on that axis; a WAIT lasts until the transfer has ended. If ranks are
+ * processes on a CPU, copies compete with computation: the issuer loses a fraction (`steal`) of the
  * transfer's time.
  *
  * Invariants: a rank's clock never goes back; every queue is served in order. */
@@ -15,7 +15,7 @@
 #include <string.h>
 
 struct xfer {
-  int32_t node, mb, next;        /* next of the same node; -1 */
+  int32_t node, mb, next;        /* next: the next transfer of the same node; -1: none */
   int32_t parties, heads, left;
   double ready_s, end_s;
   bool done;
@@ -28,10 +28,10 @@ struct sim_rank {
   int rank;
   int32_t pc;
   double now_s, busy_s, wait_s[TC_AXES];
-  double *run_s;                 /* [n_nodes] of a node's work; < 0: not priced yet */
+  double *run_s;                 /* [n_nodes] seconds of a node's work; < 0: not computed yet */
   struct tc_reshard_cost *reshard;  /* [n_nodes], of RESHARD nodes */
   double *issue_s, *unpack_s;      /* [n_nodes] packing and unpacking, on the rank's own time */
-  int32_t *mine;                 /* [n_nodes] transfers in flight that have no other simulated rank; -1 */
+  int32_t *mine;                 /* [n_nodes] transfers in flight without another simulated rank; -1: none */
   struct queue queue[TC_AXES];
 };
 
@@ -40,7 +40,7 @@ struct simulation {
   const struct tc_mesh *m;
   struct sim_rank *rank; int n;
   struct xfer *x; int32_t n_x, cap_x;
-  int32_t *shared;               /* [n_nodes] transfers on pp in flight; -1 */
+  int32_t *shared;               /* [n_nodes] transfers on pp in flight; -1: none */
 };
 
 /* ---- prices, found once a node --------------------------------------------------- */
@@ -114,7 +114,7 @@ static struct xfer *find(struct simulation *g, int32_t head, int32_t mb)
   return head < 0 ? NULL : &g->x[head];
 }
 
-/* Whether a simulated rank takes part: on pp both ends of a send, or all stages; else the rank alone. */
+/* Whether a simulated rank takes part: on pp both ends of a send, or all stages; else only the rank itself. */
 static bool takes_part(const struct simulation *g, const struct sim_rank *p, const struct tc_node *n)
 {
   return tc_collective_coll(n, tc_mesh_coord(g->m, p->rank, n->axis)) != TC_COLLS;
@@ -127,8 +127,8 @@ static int32_t count_parties(const struct simulation *g, const struct tc_node *n
   return c;
 }
 
-/* The transfer at the head of p's queue, if it can start: it ends, and the next ones may start. */
-static void serve(struct simulation *g, struct sim_rank *p, int axis)
+/* Runs the transfer at the head of p's queue, if it can start, to its end; then the next ones may start. */
+static void serve_queue(struct simulation *g, struct sim_rank *p, int axis)
 {
   struct queue *q = &p->queue[axis];
   while (q->at < q->n) {
@@ -153,7 +153,7 @@ static void serve(struct simulation *g, struct sim_rank *p, int axis)
       if (axis != TC_PP) break;
     }
     for (int i = 0; axis == TC_PP && i < g->n; i++)
-      if (&g->rank[i] != p && takes_part(g, &g->rank[i], n)) serve(g, &g->rank[i], axis);
+      if (&g->rank[i] != p && takes_part(g, &g->rank[i], n)) serve_queue(g, &g->rank[i], axis);
   }
 }
 
@@ -175,10 +175,10 @@ static void issue(struct simulation *g, struct sim_rank *p, const struct tc_node
   TC_GROW(q->x, q->n, q->cap);
   q->x[q->n] = (int32_t)(x - g->x);
   if (q->at == q->n++) x->heads++;
-  serve(g, p, n->axis);
+  serve_queue(g, p, n->axis);
 }
 
-/* False: not there yet. */
+/* False: the transfer has not ended yet. */
 static bool wait_for(struct simulation *g, struct sim_rank *p, const struct tc_node *n, int32_t mb)
 {
   int32_t *head = n->axis == TC_PP ? &g->shared[n->id] : &p->mine[n->id];
@@ -187,7 +187,7 @@ static bool wait_for(struct simulation *g, struct sim_rank *p, const struct tc_n
   if (!x->done) return false;
   p->wait_s[n->axis] += TC_MAX(x->end_s - p->now_s, 0);
   p->now_s = TC_MAX(p->now_s, x->end_s);
-  if (--x->left == 0) {                          /* out of the node's list */
+  if (--x->left == 0) {                          /* removed from the node's list */
     int32_t id = (int32_t)(x - g->x);
     while (*head != id) head = &g->x[*head].next;
     *head = x->next;
@@ -197,8 +197,8 @@ static bool wait_for(struct simulation *g, struct sim_rank *p, const struct tc_n
 
 /* ---- the walk -------------------------------------------------------------------- */
 
-/* Returns false if p is blocked. */
-static bool act(struct simulation *g, struct sim_rank *p)
+/* Executes p's next action. Returns false if p is blocked. */
+static bool run_action(struct simulation *g, struct sim_rank *p)
 {
   const struct tc_action *a = &p->p->actions->action[p->pc];
   const struct tc_node *n = &p->p->graph->node[a->node];
@@ -256,13 +256,13 @@ int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, co
                     .shared = tc_malloc(nodes * sizeof *g.shared) };
   for (size_t i = 0; i < nodes; i++) g.shared[i] = -1;
   for (int i = 0; i < n; i++) sim_rank_new(&g.rank[i], program[i], rank[i]);
-  bool moved = true, done = false;
-  while (moved && !done) {
-    moved = false;
+  bool progress = true, done = false;
+  while (progress && !done) {
+progress = false;
     done = true;
     for (int i = 0; i < n; i++) {
       struct sim_rank *p = &g.rank[i];
-      while (p->pc < p->p->actions->n && act(&g, p)) moved = true;
+      while (p->pc < p->p->actions->n && run_action(&g, p)) progress = true;
       done &= p->pc == p->p->actions->n;
     }
   }
@@ -277,9 +277,9 @@ int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, co
       memcpy(out->wait_s, p->wait_s, sizeof out->wait_s);
     }
   }
-  /* More ranks than cores: a node's work takes turns, and fills the gaps. */
-  double beside = tc_ranks_beside(m, rank[0]), cores = k->device.cores;
-  if (cores > 0 && beside > cores) out->step_s = TC_MAX(out->step_s, all_busy / n * beside / cores);
+  /* More ranks than cores: the ranks of a node share them, and fill each other's idle times. */
+  double on_node = tc_ranks_on_node(m, rank[0]), cores = k->device.cores;
+  if (cores > 0 && on_node > cores) out->step_s = TC_MAX(out->step_s, all_busy / n * on_node / cores);
   for (int i = 0; i < n; i++) {
     const struct sim_rank *p = &g.rank[i];
     idle += p->wait_s[TC_PP] + out->step_s - p->now_s;

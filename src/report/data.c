@@ -1,7 +1,7 @@
 /* data.c - run.json and metrics.jsonl, read back and checked.
  *
- * A run that was killed may leave a line cut short: such lines are left out and counted, so that
- * the page can say that it does not show all. */
+ * A run that was killed may leave a truncated line: such lines are skipped and counted, and the page
+ * reports them. */
 #include "src/report/report.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MOST_RANKS = 1 << 20 };   /* more is no rank but damage */
+enum { MOST_RANKS = 1 << 20 };   /* a larger number can't be a rank, so the line is damaged */
 
 int64_t tc_json_int(const json_t *o, const char *key)
 {
@@ -41,7 +41,7 @@ void tc_series_free(struct tc_series *s)
   memset(s, 0, sizeof *s);
 }
 
-/* Of each run of neighbours the lowest and the highest, in their order; and the last point. */
+/* Keeps the lowest and the highest point of each group of neighbours, in their order, and the last point. */
 void tc_series_thin(struct tc_series *s, int most)
 {
   int groups = most / 2, n = 0, last = s->n - 1;
@@ -54,7 +54,7 @@ void tc_series_thin(struct tc_series *s, int most)
       if (s->y[i] > s->y[hi]) hi = i;
     }
     const int keep[2] = { TC_MIN(lo, hi), TC_MAX(lo, hi) };
-    for (int k = 0; k < 1 + (lo != hi); k++) {   /* n never passes the point that is read */
+    for (int k = 0; k < 1 + (lo != hi); k++) {   /* n never exceeds the index that is read */
       s->x[n] = s->x[keep[k]];
       s->y[n++] = s->y[keep[k]];
     }
@@ -136,7 +136,7 @@ static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct t
   series_add(&m->ms, (double)at, ms);
   series_add(&m->bubble, (double)at, json_object_get(o, "bubble"));
   take_slowest(m, json_object_get(o, "slowest"));
-  if (!m->comm || !json_is_number(val)) {        /* an evaluation's bytes are no usual step's */
+  if (!m->comm || !json_is_number(val)) {        /* a step with an evaluation sends other bytes */
     json_decref(m->comm);
     m->comm = json_incref(json_object_get(o, "comm"));
     m->comm_step = at;
@@ -150,7 +150,7 @@ int tc_metrics_read(struct tc_metrics *m, const char *path, int64_t after, struc
   memset(m, 0, sizeof *m);
   m->after = after;
   if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-    return tc_fail(err, TC_EUSER, "%s is not a regular file", path);   /* it may never end */
+    return tc_fail(err, TC_EUSER, "%s is not a regular file", path);   /* reading it may never end */
   FILE *f = fopen(path, "r");
   if (!f) return tc_fail(err, TC_EUSER, "cannot read %s: %s", path, strerror(errno));
   char *line = NULL;
@@ -199,7 +199,7 @@ int tc_run_read(json_t **out, const char *path, struct tc_err *err)
   if (!o && why.line < 0)
     return tc_fail(err, TC_EUSER, "cannot read %s: %s", path, strerror(errno));
   if (!o)
-    return tc_fail(err, TC_EUSER, "%s is no JSON (line %d: %.200s); was it cut short?", path,
+    return tc_fail(err, TC_EUSER, "%s is not valid JSON (line %d: %.200s); was it truncated?", path,
                    why.line, why.text);
   if (!json_is_string(json_object_get(o, "config")) || !json_is_object(json_object_get(o, "mesh")) ||
       !json_is_array(json_object_get(o, "ranks")) || !json_array_size(json_object_get(o, "ranks"))) {

@@ -1,6 +1,6 @@
 /* draw.c - curves and the timeline, as inline SVG.
  *
- * Colours are classes of the page's style sheet, so that they follow a light or dark screen. */
+ * Colours are classes of the page's style sheet, so that they adapt to light or dark mode. */
 #include "src/report/report.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ const char *tc_si(char *buf, size_t size, double x)
   return buf;
 }
 
-/* The same for a scale: no zeros at the end. */
+/* The same for the labels of an axis: no trailing zeros. */
 static const char *tick(char *buf, size_t size, double x)
 {
   const char *const unit[] = { "", " k", " M", " G", " T", " P" };
@@ -55,15 +55,15 @@ static double at_y(const struct axes *a, double y)
   return HIGH - BOTTOM - part * (HIGH - TOP - BOTTOM);
 }
 
-/* 1, 2 or 5 times a power of ten, that makes about n parts of `span`. */
+/* 1, 2 or 5 times a power of ten, which divides `span` into about n parts. */
 static double nice_step(double span, int n)
 {
   double raw = span / n, p = pow(10, floor(log10(raw))), m = raw / p;
   return p * (m < 1.5 ? 1 : m < 3.5 ? 2 : m < 7.5 ? 5 : 10);
 }
 
-/* The smallest box around all lines, out to round numbers. Logarithmic where a few extremes would
- * press everything else flat. */
+/* The smallest axes that contain all lines, rounded outward. Logarithmic if a few extremes would
+ * flatten all other points. */
 static struct axes make_axes(const struct tc_chart *c)
 {
   struct axes a = { INFINITY, -INFINITY, INFINITY, -INFINITY, 1, false };
@@ -183,7 +183,7 @@ static const char *css_of(const struct tc_timeline *t, const struct tc_span *s)
   return "ev-world";
 }
 
-/* The rows below a rank's computing: the tracks that did something in this step. */
+/* The rows below a rank's computation: the tracks with events in this step. */
 static struct rows make_rows(const struct tc_timeline *t)
 {
   bool small = t->n_lanes > 16;
@@ -196,22 +196,22 @@ static struct rows make_rows(const struct tc_timeline *t)
   return r;
 }
 
-/* Whether span k goes on what span k - 1 did, without a gap that one could see. */
-static bool goes_on(const struct tc_timeline *t, const struct rows *r, int k)
+/* Whether span k continues span k - 1, without a visible gap. */
+static bool continues(const struct tc_timeline *t, const struct rows *r, int k)
 {
   const struct tc_span *s = &t->span[k - 1], *o = &t->span[k];
   return o->mb == s->mb && (o->begin_us - s->end_us) * r->scale < 0.6;
 }
 
-/* The end of the box that begins with span i: neighbours that look alike, since most events are
- * narrower than a pixel. Where gradients of weights come in between those of inputs both are one
- * backward pass; where they come after them (zero-bubble) they stand for themselves. */
+/* The end of the box that begins with span i: neighbours of the same kind are drawn as one, since most events
+ * are narrower than a pixel. If gradients of weights are between those of inputs, both are one
+ * backward pass; if they come after them (zero-bubble), they are drawn separately. */
 static int box_end(const struct tc_timeline *t, const struct rows *r, int i, int b)
 {
   const char *css = css_of(t, &t->span[i]);
   int kind = t->span[i].kind, k = i + 1, back = i;
   bool backward = kind == TC_EV_BACKWARD || kind == TC_EV_WEIGHT;
-  for (; backward && k < b && goes_on(t, r, k); k++) {
+  for (; backward && k < b && continues(t, r, k); k++) {
     int next = t->span[k].kind;
     if (next != TC_EV_BACKWARD && next != TC_EV_WEIGHT) break;
     if (next == TC_EV_BACKWARD) back = k;
@@ -221,7 +221,7 @@ static int box_end(const struct tc_timeline *t, const struct rows *r, int i, int
     while (first < back && t->span[first].kind == TC_EV_BACKWARD) first++;
     if (first < back) return k;                  /* a W before the last B: interleaved */
   }
-  for (k = i + 1; k < b && goes_on(t, r, k); k++) {
+  for (k = i + 1; k < b && continues(t, r, k); k++) {
     const char *other = css_of(t, &t->span[k]);
     if (other != css && (!other || !css || strcmp(other, css))) break;
   }

@@ -1,4 +1,4 @@
-/* page.c - the page: what the run did in one sentence, then facts, curves, the timeline,
+/* page.c - the page: a summary in one sentence, then facts, curves, the timeline,
  * memory and bytes. One file, no scripts, nothing from the network. */
 #include "src/report/report.h"
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Colours apart for all eyes: Okabe and Ito's, "Color Universal Design". */
+/* Colours that are distinct for all viewers: Okabe and Ito, "Color Universal Design". */
 static const char style[] =
   ":root{--bg:#fff;--fg:#1b1f24;--dim:#667080;--rule:#dfe3e8;--lane:#eef0f3;--a:#0072b2;--b:#d55e00;"
   "--f:#3b8fd0;--bw:#e69f00;--w:#2fae80;--u:#8a6fc0;--pp:#b3358a;--dp:#0a8f6c;--tp:#d55e00;--world:#9aa3ad;"
@@ -92,7 +92,7 @@ static void put_lead(FILE *f, const struct tc_page *p)
     fprintf(f, ". No step has ended on the present layout yet.</p>\n");
     return;
   }
-  fprintf(f, ". It ran at <b>%s tokens/s</b>, %s ms a step",
+  fprintf(f, ". It ran at <b>%s tokens/s</b>, %s ms per step",
           tc_si(a, sizeof a, tc_series_recent(&m->rate, m->after)),
           tc_si(b, sizeof b, tc_series_recent(&m->ms, m->after)));
   if (m->after >= m->first_step) fprintf(f, ", on the present layout (from step %lld)", (long long)m->after + 1);
@@ -138,7 +138,7 @@ static void put_facts(FILE *f, const struct tc_page *p)
   const struct tc_metrics *m = p->m;
   fprintf(f, "<dl>\n");
   fact(f, "Model", tc_json_text(p->run, "model"));
-  snprintf(v, sizeof v, "pp %lld \xc3\x97 dp %lld \xc3\x97 tp %lld, %lld micro-batch%s a step",
+  snprintf(v, sizeof v, "pp %lld \xc3\x97 dp %lld \xc3\x97 tp %lld, %lld micro-batch%s per step",
            (long long)mesh_of(p, "pp"), (long long)mesh_of(p, "dp"), (long long)mesh_of(p, "tp"),
            (long long)mesh_of(p, "mb"), mesh_of(p, "mb") == 1 ? "" : "es");
   fact(f, "Mesh", v);
@@ -281,7 +281,7 @@ static bool same_memory(const json_t *a, const json_t *b)
   return true;
 }
 
-/* Ranks a..b-1, which are alike. */
+/* One row for ranks a..b-1, whose memory is equal. */
 static void put_memory_row(FILE *f, const json_t *ranks, size_t a, size_t b, int space, double most)
 {
   const json_t *m = json_object_get(json_array_get(ranks, a), "memory");
@@ -344,9 +344,9 @@ static void put_memory(FILE *f, const struct tc_page *p)
     if (host > 0) put_memory_row(f, ranks, a, b, 1, most);
     rows += 1 + (host > 0);
   }
-  fprintf(f, "</table>\n<p class=\"note\">Bars: predicted bytes of the state by class, and of what lives "
-          "within a step by the class of what is there at its fullest moment. = : allocated as "
-          "predicted, to the byte. The process has the libraries besides%s.</p>\n", rows >= 2 * TC_LANES ? ". Not all ranks are shown" : "");
+  fprintf(f, "</table>\n<p class=\"note\">Bars: the predicted bytes of state by class, and of the buffers at the "
+          "peak of a step by class. =: allocated as predicted, to the byte. The process's total includes "
+          "libraries%s.</p>\n", rows >= 2 * TC_LANES ? ". Not all ranks are shown" : "");
 }
 
 /* ---- bytes ------------------------------------------------------------------------------- */
@@ -357,7 +357,7 @@ static void put_bytes_row(FILE *f, const char *axis, const char *kind, const jso
   char a[32], b[32];
   double got = json_number_value(json_object_get(counted, "bytes"));
   double want = json_number_value(json_object_get(predicted, "bytes"));
-  bool ctl = !strcmp(axis, "ctl");               /* stop requests are not the program's */
+  bool ctl = !strcmp(axis, "ctl");               /* stop requests are not part of the program */
   fprintf(f, "<tr><td>%s %s</td><td class=\"fill\"><div class=\"bar\"><i class=\"%s%s\" "
           "style=\"width:%.2f%%\"></i></div></td><td>%lld</td><td>%s</td><td>%s</td><td>%s</td></tr>\n",
           ctl ? "control" : axis, kind, ctl ? "ev-world" : "ev-", ctl ? "" : axis,
@@ -381,7 +381,7 @@ static void put_bytes(FILE *f, const struct tc_page *p)
     json_object_foreach(json_object_get(want, axes[i]), kind, v)
       most = TC_MAX(most, json_number_value(json_object_get(v, "bytes")));
   }
-  fprintf(f, "<h2 id=\"bytes\">Bytes that rank 0 sends in a step</h2>\n");
+  fprintf(f, "<h2 id=\"bytes\">Bytes that rank 0 sends per step</h2>\n");
   if (!p->m->comm) {
     fprintf(f, "<p class=\"note\">No step has ended on the present layout yet.</p>\n");
     return;
@@ -401,9 +401,9 @@ static void put_bytes(FILE *f, const struct tc_page *p)
       rows++;
     }
   }
-  if (!rows) fprintf(f, "<tr><td>nothing: one rank alone</td></tr>\n");
-  fprintf(f, "</table>\n<p class=\"note\">As a ring would send for the symmetric collectives, flat for "
-          "those with a root. Control: agreements between the ranks.</p>\n");
+  if (!rows) fprintf(f, "<tr><td>nothing: there is only one rank</td></tr>\n");
+  fprintf(f, "</table>\n<p class=\"note\">Symmetric collectives count as a ring algorithm, those with a root as flat. "
+          "Control: control traffic, such as agreeing on a stop.</p>\n");
 }
 
 void tc_page_write(FILE *f, const struct tc_page *p)
@@ -422,9 +422,9 @@ void tc_page_write(FILE *f, const struct tc_page *p)
   tc_report_plan_table(f, p);
   put_memory(f, p);
   put_bytes(f, p);
-  fprintf(f, "<details><summary>The run file, every key</summary><pre>");
+  fprintf(f, "<details><summary>The complete configuration</summary><pre>");
   tc_html(f, tc_json_text(p->run, "config"));
-  fprintf(f, "</pre></details>\n<p class=\"note\">Made by tercio report; the run was of tercio ");
+  fprintf(f, "</pre></details>\n<p class=\"note\">Made by tercio report; the run used tercio ");
   tc_html(f, tc_json_text(p->run, "version"));
   fprintf(f, ".</p>\n</body></html>\n");
 }

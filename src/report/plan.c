@@ -1,6 +1,6 @@
-/* plan.c - what was predicted beside what was measured: as rows of the page, and as an object
- * for `tercio report --json`. Memory and bytes are the program's own figures, which every run.json
- * has; time only where the run had a device to plan with (run.plan_device). */
+/* plan.c - predictions compared with measurements: as rows of the page, and as an object
+ * for `tercio report --json`. Memory and bytes are the program's own predictions, which every run.json
+ * has; times only if the run had a device to plan with (run.plan_device). */
 #include "src/report/report.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 static const char *const axes[] = { "pp", "dp", "tp" };
 
-/* Of the rank that has most. */
+/* Memory of the rank that needs most. */
 static double memory_of(const json_t *run, bool predicted)
 {
   const json_t *ranks = json_object_get(run, "ranks");
@@ -24,7 +24,7 @@ static double memory_of(const json_t *run, bool predicted)
   return most;
 }
 
-/* Of all kinds of collectives on each axis. */
+/* The bytes on each axis, summed over all collectives. */
 static json_t *bytes_of(const json_t *comm)
 {
   json_t *o = json_object(), *v;
@@ -111,15 +111,15 @@ static void put_row(FILE *f, const char *name, const json_t *want, const json_t 
 void tc_report_plan_table(FILE *f, const struct tc_page *p)
 {
   const struct { const char *name, *key; int unit; } row[] = {
-    { "time of a step", "step_s", MS }, { "tokens a second", "tokens_per_s", RATE },
+    { "time of a step", "step_s", MS }, { "tokens per second", "tokens_per_s", RATE },
     { "bubble of the pipeline", "bubble", PERCENT },
-    { "memory of the fullest rank", "device_bytes", BYTES } };
+    { "memory of the largest rank", "device_bytes", BYTES } };
   json_t *o = tc_report_plan(p);
   const json_t *want = json_object_get(o, "predicted"), *got = json_object_get(o, "measured");
   const char *device = tc_json_text(want, "device");
   bool piped = tc_json_int(json_object_get(p->run, "mesh"), "pp") > 1;
   fprintf(f, "<h2 id=\"plan\">Predicted and measured</h2>\n<table><tr><th></th><th>predicted</th>"
-          "<th>measured</th><th>predicted is off by</th></tr>\n");
+          "<th>measured</th><th>error of the prediction</th></tr>\n");
   for (size_t i = 0; i < sizeof row / sizeof *row; i++)
     if (piped || row[i].unit != PERCENT)
       put_row(f, row[i].name, json_object_get(want, row[i].key), json_object_get(got, row[i].key),
@@ -128,10 +128,10 @@ void tc_report_plan_table(FILE *f, const struct tc_page *p)
     char name[64];
     const json_t *x = json_object_get(json_object_get(want, "bytes"), axes[a]);
     const json_t *y = json_object_get(json_object_get(got, "bytes"), axes[a]);
-    snprintf(name, sizeof name, "sent by rank 0 on %s in a step", axes[a]);
+    snprintf(name, sizeof name, "sent by rank 0 on %s per step", axes[a]);
     if (json_number_value(x) > 0 || json_number_value(y) > 0) put_row(f, name, x, y, BYTES);
   }
-  fprintf(f, "</table>\n<p class=\"note\">Measured: the middle one of the last 50 steps%s. ",
+  fprintf(f, "</table>\n<p class=\"note\">Measured: the median of the last 50 steps%s. ",
           p->layouts->n ? " on the present layout" : "");
   if (*device) {
     fprintf(f, "Predicted for the device ");

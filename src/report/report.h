@@ -1,6 +1,6 @@
-/* report.h - a run's folder read back, and drawn as one page of HTML without scripts.
+/* report.h - reads a run's folder, and draws it as one HTML page without scripts.
  *
- * All functions are Local. Reading fails with TC_EUSER and a sentence. */
+ * All functions are Local. Reading fails with TC_EUSER. */
 #ifndef TC_REPORT_H
 #define TC_REPORT_H
 
@@ -24,40 +24,40 @@ void tc_layouts_free(struct tc_layouts *l);
 
 struct tc_series { double *x, *y; int n, cap_x, cap_y; };   /* x increasing, y finite */
 
-/* How often a rank worked longest for its stage, and how long: sums of work / median. */
+/* How often a rank was the slowest of its stage, and by how much: the sum of its work time / median. */
 struct tc_straggler_tally { int64_t steps; double times; char host[64]; };
 
 struct tc_metrics {
   struct tc_series loss, val, norm, rate, ms, bubble;   /* over steps; rate in tokens/s */
   int64_t first_step, last_step, lines;
-  int64_t broken, first_broken;  /* lines left out; the number of the first */
-  double tokens, seconds;        /* tokens since step 0; of the steps alone */
+  int64_t broken, first_broken;  /* skipped lines; the number of the first */
+  double tokens, seconds;        /* tokens since step 0; time of the steps only */
   int64_t after;                 /* the figures below are of the steps after this one */
   json_t *comm;                  /* "comm" of the last step that had no evaluation; owned; NULL: no step */
   int64_t comm_step;
   struct tc_straggler_tally *slow;    /* by rank; owned */
   int n_slow, cap_slow;
-  int64_t slow_steps;            /* that say which it was */
+  int64_t slow_steps;            /* steps with a slowest rank */
 };
-/* Lines that cannot be read are left out and counted. Steps up to `after` were of another layout: they are in
- * the series, but not in the figures. TC_EUSER: no line is left, or steps that come twice. */
+/* Lines that cannot be read are skipped and counted. Steps up to `after` were of another layout: they are in
+ * the series, but not in the figures. TC_EUSER: no line is left, or steps are repeated. */
 int tc_metrics_read(struct tc_metrics *m, const char *path, int64_t after, struct tc_err *err);
 void tc_metrics_free(struct tc_metrics *m);
-/* The series in at most about `most` points; extremes and the last one are kept. */
+/* Reduces the series to about `most` points; extremes and the last point are kept. */
 void tc_series_thin(struct tc_series *s, int most);
 void tc_series_free(struct tc_series *s);
-/* The rank that was so in most steps; -1: the lines don't say. */
+/* The rank that was slowest in most steps; -1: unknown. */
 int tc_metrics_slowest(const struct tc_metrics *m);
 /* Median of the last points beyond x = after; NAN if there are none. */
 double tc_series_recent(const struct tc_series *s, int64_t after);
 
-/* run.json as an object that has what a page needs. *out is owned by the caller. */
+/* Reads run.json and checks that it has all that the page needs. *out is owned by the caller. */
 int tc_run_read(json_t **out, const char *path, struct tc_err *err);
 /* The value of a key of the run file in run.json, into buf ("" if there is none). Returns buf. */
 const char *tc_run_key(const json_t *run, const char *section, const char *key, char *buf,
                        size_t size);
-int64_t tc_json_int(const json_t *o, const char *key);       /* 0 if it is none */
-const char *tc_json_text(const json_t *o, const char *key);  /* "" if it is none */
+int64_t tc_json_int(const json_t *o, const char *key);       /* 0 if it is not an integer */
+const char *tc_json_text(const json_t *o, const char *key);  /* "" if it is not a string */
 
 /* ---- trace.c: one step of a trace ---- */
 
@@ -71,8 +71,8 @@ struct tc_lane {
 struct tc_timeline {
   int n_ranks, n_lanes;
   struct tc_lane lane[TC_LANES];
-  char *track[256];              /* names by number; owned; NULL: none */
-  struct tc_span *span; int n_spans, cap_spans;   /* by lane and track, in time */
+  char *track[256];              /* names by track number; owned; NULL: unused */
+  struct tc_span *span; int n_spans, cap_spans;   /* sorted by lane, track and time */
   double begin_us, end_us;       /* of the step on all ranks */
   int64_t step, first_step, last_step, events, dropped;
   double clock_error_us;
@@ -104,7 +104,7 @@ struct tc_page {
   const struct tc_timeline *t;   /* NULL: no trace */
   const char *trace_note;        /* why there is none */
 };
-/* plan.c: predicted beside measured. The object is owned by the caller. */
+/* plan.c: predictions and measurements. The object is owned by the caller. */
 json_t *tc_report_plan(const struct tc_page *p);
 void tc_report_plan_table(FILE *f, const struct tc_page *p);
 void tc_page_write(FILE *f, const struct tc_page *p);

@@ -1,7 +1,7 @@
-/* trace.c - one step out of a trace that monitor/trace.c wrote.
+/* trace.c - reads one step of a trace that monitor/trace.c wrote.
  *
- * The file has an event a line, so it is read line by line, twice: first the steps' lengths, then
- * the events of the step that is drawn. A trace may be far larger than what is drawn of it. */
+ * The file has one event per line, so it is read line by line, twice: first the steps' lengths, then
+ * the events of the step that is drawn. A trace may be far larger than that step. */
 #include "src/report/report.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ struct reading {
   int64_t base; int n_steps;
   int cap_names;
   char **name;                   /* [cap_names] processes' names */
-  bool whole;                    /* its last line was there */
+  bool whole;                    /* the file has its last line */
 };
 
 /* Calls take() for each event. */
@@ -35,7 +35,7 @@ static int each_line(struct reading *r, void (*take)(struct reading *, const jso
     const char *from = last ? line + strlen(tail) : line;
     size_t n = (size_t)len - (size_t)(from - line);
     while (n && (from[n - 1] == '\n' || from[n - 1] == ',')) n--;
-    if (last && n) n--;                          /* the object around all */
+    if (last && n) n--;                          /* the enclosing object */
     if (!n || *from != '{' || from[n - 1] != '}') continue;
     json_t *o = json_loadb(from, n, 0, NULL);
     if (o && last) {
@@ -83,7 +83,7 @@ static void take_name(struct reading *r, const json_t *o, int64_t pid)
   r->t->n_ranks = (int)TC_MAX(r->t->n_ranks, pid + 1);
 }
 
-/* First reading: who is there, and when each step was. */
+/* First pass: the ranks, and the time of each step. */
 static void take_step(struct reading *r, const json_t *o)
 {
   int64_t pid = tc_json_int(o, "pid"), step = tc_json_int(json_object_get(o, "args"), "step");
@@ -92,7 +92,7 @@ static void take_step(struct reading *r, const json_t *o)
   if (kind_of(o) != TC_EV_STEP) return;
   double begin = json_number_value(json_object_get(o, "ts"));
   double end = begin + json_number_value(json_object_get(o, "dur"));
-  if (r->n_steps == 0) r->base = step;           /* rank 0's come first, in their order */
+  if (r->n_steps == 0) r->base = step;           /* rank 0's events come first, in order */
   int64_t at = step - r->base;
   if (at < 0 || at > r->n_steps) return;
   if (at == r->n_steps) {
@@ -107,7 +107,7 @@ static void take_step(struct reading *r, const json_t *o)
 
 static double length(const struct bounds *b) { return b->end_us - b->begin_us; }
 
-/* The step whose length is the median; the first, which warms up, only if it is alone. */
+/* The step of median length; the first, a warm-up step, only if there is no other. */
 static int median_step(const struct reading *r)
 {
   int best = -1, n = 0;
@@ -126,7 +126,7 @@ static int median_step(const struct reading *r)
   return best;
 }
 
-/* Second reading. */
+/* Second pass: the events of the step. */
 static void take_span(struct reading *r, const json_t *o)
 {
   struct tc_timeline *t = r->t;
@@ -140,7 +140,7 @@ static void take_span(struct reading *r, const json_t *o)
   if (lane == t->n_lanes) return;
   double begin = json_number_value(json_object_get(o, "ts"));
   double end = begin + json_number_value(json_object_get(o, "dur"));
-  if (begin >= t->end_us || end <= t->begin_us) return;    /* what is between steps */
+  if (begin >= t->end_us || end <= t->begin_us) return;    /* events between steps */
   end = TC_MIN(end, t->end_us);
   t->lane[lane].busy_us[kind] += end - begin;
   TC_GROW(t->span, t->n_spans, t->cap_spans);
@@ -163,8 +163,8 @@ static int choose_step(struct reading *r, int64_t want, struct tc_err *err)
   int at = want ? (int)TC_MAX(-1, TC_MIN(want - r->base, r->n_steps)) : median_step(r);
   if (!r->whole || !t->n_ranks)
     return tc_fail(err, TC_EUSER, "trace %s is %s", r->path,
-                   t->n_ranks ? "cut short: its last line is missing"
-                              : "none that tercio train wrote");
+                   t->n_ranks ? "truncated: its last line is missing"
+                              : "not one that tercio train wrote");
   if (at < 0 || at >= r->n_steps || r->step[at].ranks != t->n_ranks)
     return tc_fail(err, TC_EUSER, want ? "trace %s has no step %lld of all ranks; it has %lld to %lld"
                                        : "trace %s has no step of all ranks", r->path,

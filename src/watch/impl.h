@@ -26,48 +26,48 @@ struct tc_thread_status {
   struct rank_status *of_rank;
   struct tc_thread_status *next;
   char name[32];
-  _Atomic uint64_t marks;         /* grows with every mark */
+  _Atomic uint64_t marks;         /* counts the marks */
   _Atomic(const char *) doing, what, of;
   atomic_int mb;
   _Atomic int64_t step, least_ns;
   atomic_bool rests;
   _Atomic(struct tc_blocked_call *) waits;
   pthread_mutex_t lock;
-  char text[TEXT];                /* of the mark that copied its words; "" */
+  char text[TEXT];                /* words copied by a mark; "" */
   uint64_t seen;
-  int64_t quiet_ns;               /* without a mark, and not waiting for a communicator */
+  int64_t quiet_ns;               /* time since the last mark, waits for communicators excluded */
 };
 
 enum state { BUSY, WAITING, ENDED };
 
-/* Where a rank stands, as it travels. */
+/* A rank's report, as it is sent in messages. */
 struct report {
   int32_t rank, state, n;
-  int32_t late[TC_SUSPECTS];      /* whom it waits for */
+  int32_t late[TC_SUSPECTS];      /* the ranks that it waits for */
   int64_t for_ns;
   char text[2 * TEXT];
 };
 
 struct rank_status {
   struct tc_watch *watch;
-  int rank, world;          /* of how many ranks */
-  pthread_mutex_t lock;           /* of all below */
-  struct tc_thread_status *threads;   /* only ever grows; the rank's own thread's is the last */
+  int rank, world;
+  pthread_mutex_t lock;           /* protects all fields below */
+  struct tc_thread_status *threads;   /* only grows; that of the rank's own thread is the last */
   struct tc_blocked_call *blocked_calls;
   bool ended;
   char last_words[TEXT];
 };
 
-/* Local. A new status of a thread of the rank, at rest. */
+/* Local. Adds a status for a thread of the rank; it is idle. */
 struct tc_thread_status *tc_thread_status_add(struct rank_status *p, const char *name);
-/* Local. Whether a thread was left behind: one that is not the rank's own, and not at rest. */
+/* Local. Whether a thread other than the rank's own is still busy. */
 bool tc_rank_status_left(const struct rank_status *p);
-/* Local. Frees what the rank's thread statuses and blocked calls are made of. */
+/* Local. Frees the rank's thread statuses and blocked calls. */
 void tc_rank_status_clear(struct rank_status *p);
 /* Local. Appends "step 3, forward matmul of h.1, micro-batch 0". */
 void tc_thread_status_text(struct tc_thread_status *l, char *text, size_t size);
-/* Local. Where a rank of this process stands. By the watchdog's thread. */
-void tc_rank_status_report(struct rank_status *p, const char *const *who, struct report *r);
+/* Local. The report of a rank of this process. Called by the watchdog's thread. */
+void tc_rank_status_report(struct rank_status *p, const char *const *names, struct report *r);
 static inline double tc_seconds(int64_t ns) { return (double)ns * 1e-9; }
 
 #endif

@@ -1,15 +1,15 @@
-/* status.c - thread statuses and blocked calls: what a rank reports of itself, in words.
+/* status.c - thread statuses and blocked calls: the text of a rank's report.
  *
  * Invariants:
- *  - a status's atomics are written by its own thread alone; its text is under its lock, and so is
- *    every read of the borrowed strings: a mark that takes the lock ends all borrowing;
- *  - a status's `seen` and `quiet_ns` belong to the watchdog's thread. */
+ *  - a status's atomics are written only by its own thread; its text is protected by its lock, and so is
+ *    every read of the borrowed strings: after a mark that took the lock nobody reads them;
+ *  - a status's `seen` and `quiet_ns` are used only by the watchdog's thread. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/watch/impl.h"
 
-/* The status of this thread, as base/err.c knows its rank: ranks may be threads of one process. */
+/* The status of this thread; thread-local, since ranks may be threads of one process. */
 static _Thread_local struct tc_thread_status *here;
 /* Of a thread of OpenMP: the status of the thread that it works for. */
 static _Thread_local const struct tc_thread_status *helps;
@@ -54,7 +54,7 @@ void tc_at_again(void)
   if (here) count_mark(here);
 }
 
-void tc_at_rest(void) { set_text(here, true, "nothing to do", NULL); }
+void tc_at_rest(void) { set_text(here, true, "idle", NULL); }
 
 void tc_at_step(int64_t step)
 {
@@ -81,7 +81,7 @@ struct tc_thread_status *tc_thread_status_add(struct rank_status *p, const char 
   l->of_rank = p;
   snprintf(l->name, sizeof l->name, "%s", name);
   pthread_mutex_init(&l->lock, NULL);
-  set_text(l, true, "nothing to do", NULL);
+  set_text(l, true, "idle", NULL);
   pthread_mutex_lock(&p->lock);
   l->next = p->threads;
   p->threads = l;
@@ -216,7 +216,7 @@ void tc_thread_status_text(struct tc_thread_status *l, char *text, size_t size)
   pthread_mutex_unlock(&l->lock);
 }
 
-static bool blocked_call_report(struct tc_blocked_call *s, const char *const *who, struct report *r)
+static bool blocked_call_report(struct tc_blocked_call *s, const char *const *names, struct report *r)
 {
   pthread_mutex_lock(&s->lock);
   bool on = s->on;
@@ -226,15 +226,15 @@ static bool blocked_call_report(struct tc_blocked_call *s, const char *const *wh
     memcpy(r->late, s->late, sizeof r->late);
     tc_text_add(r->text, sizeof r->text, "; waits for %s from", s->call);
     for (int i = 0; i < s->n; i++)
-      tc_text_add(r->text, sizeof r->text, "%s%s", i ? ", " : " ", who[s->late[i]]);
+      tc_text_add(r->text, sizeof r->text, "%s%s", i ? ", " : " ", names[s->late[i]]);
   }
   pthread_mutex_unlock(&s->lock);
   return on;
 }
 
-/* The status that says most of the rank: that of a thread that hangs; else that of the rank's own
- * thread, unless it rests. */
-static struct tc_thread_status *most_telling(const struct rank_status *p)
+/* The status that is reported for the rank: that of a thread that hangs; else that of the rank's own
+ * thread, unless it is idle. */
+static struct tc_thread_status *reported_thread(const struct rank_status *p)
 {
   struct tc_thread_status *hangs = NULL, *best = NULL;
   for (struct tc_thread_status *l = p->threads; l; l = l->next) {
@@ -244,12 +244,11 @@ static struct tc_thread_status *most_telling(const struct rank_status *p)
   return hangs ? hangs : best;
 }
 
-/* Of a rank of this process. */
-void tc_rank_status_report(struct rank_status *p, const char *const *who, struct report *r)
+void tc_rank_status_report(struct rank_status *p, const char *const *names, struct report *r)
 {
   *r = (struct report){ .rank = p->rank, .state = BUSY };
   pthread_mutex_lock(&p->lock);
-  struct tc_thread_status *l = most_telling(p);
+  struct tc_thread_status *l = reported_thread(p);
   if (p->ended) {
     r->state = ENDED;
     snprintf(r->text, sizeof r->text, "%s", p->last_words);
@@ -257,7 +256,7 @@ void tc_rank_status_report(struct rank_status *p, const char *const *who, struct
   pthread_mutex_unlock(&p->lock);
   if (r->state == ENDED) return;
   if (!l) {
-    tc_text_add(r->text, sizeof r->text, "not begun");
+    tc_text_add(r->text, sizeof r->text, "not started");
     return;
   }
   tc_thread_status_text(l, r->text, sizeof r->text);
@@ -265,5 +264,5 @@ void tc_rank_status_report(struct rank_status *p, const char *const *who, struct
   struct tc_blocked_call *s = atomic_load(&l->waits);
   if (!s) return;
   r->state = WAITING;
-  if (!blocked_call_report(s, who, r)) tc_text_add(r->text, sizeof r->text, "; communicates");
+  if (!blocked_call_report(s, names, r)) tc_text_add(r->text, sizeof r->text, "; communicates");
 }

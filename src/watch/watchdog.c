@@ -1,21 +1,21 @@
-/* watchdog.c - the watchdog thread and its search for the ranks that a wait is due to.
+/* watchdog.c - the watchdog thread and its search for the ranks that a wait depends on.
  *
  * Invariants:
- *  - the channel and the search belong to the watchdog's thread;
- *  - no thread waits for the watchdog for more than DIAGNOSE_NS, and it waits for none;
- *  - giving up can't be taken back: the process ends within GRACE_NS. */
+ *  - the channel and the search are used only by the watchdog's thread;
+ *  - no thread waits for the watchdog longer than DIAGNOSE_NS, and the watchdog waits for no thread;
+ *  - giving up is final: the process ends within GRACE_NS. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/watch/impl.h"
 
 #define TICK_NS (SECOND / 10)
-#define PROMPT_NS (SECOND / 500)  /* between looks while a search goes on */
-#define SILENT_NS (2 * SECOND)    /* a rank that has not answered by then gives no sign of life */
+#define PROMPT_NS (SECOND / 500)  /* polling interval during a search */
+#define SILENT_NS (2 * SECOND)    /* a rank that has not answered by then counts as silent */
 #define SEARCH_NS (5 * SECOND)
 #define DIAGNOSE_NS (8 * SECOND)
-#define LINGER_NS (SECOND / 2)    /* for the others' lines, before a step is ended */
-#define GRACE_NS (10 * SECOND)    /* after giving up a process ends by itself, or is ended */
+#define LINGER_NS (SECOND / 2)    /* for the other ranks' log lines, before a step is ended */
+#define GRACE_NS (10 * SECOND)    /* time for a process to end by itself after giving up */
 
 enum { MOST_SUSPECTS = 64 };
 
@@ -30,7 +30,7 @@ struct request {
   bool done;
 };
 
-/* A rank that the wait may be due to. */
+/* A rank that may block the wait. */
 struct suspect { int rank, via; int64_t asked_ns; bool answered; struct report report; };
 
 struct tc_watch {
@@ -43,7 +43,7 @@ struct tc_watch {
   bool quit;
   struct request *requests;
   struct tc_channel *channel;     /* under channel_lock */
-  int64_t given_up_ns;            /* 0: not */
+  int64_t given_up_ns;            /* 0: not given up */
   struct suspect suspect[MOST_SUSPECTS];
   int n_suspects;
 };
@@ -76,21 +76,21 @@ bool tc_blocked_call_diagnose(struct tc_blocked_call *s, struct tc_diagnosis *b)
   return done;
 }
 
-static const char *who(const struct tc_watch *w, int rank) { return w->o.who[rank]; }
+static const char *rank_name(const struct tc_watch *w, int rank) { return w->o.who[rank]; }
 
 static bool is_mine(const struct tc_watch *w, int rank)
 {
   return rank >= w->o.first && rank < w->o.first + w->o.n_local;
 }
 
-static void say_where(struct tc_watch *w)
+static void log_reports(struct tc_watch *w)
 {
   int was = tc_log_rank();
   for (int i = 0; i < w->o.n_local; i++) {
     struct report r;
     tc_rank_status_report(&w->local[i], w->o.who, &r);
     tc_log_set_rank(w->o.world > 1 ? r.rank : -1);
-    tc_log("%s stands at %s, for %.1f s", who(w, r.rank), r.text, tc_seconds(r.for_ns));
+    tc_log("%s stands at %s, for %.1f s", rank_name(w, r.rank), r.text, tc_seconds(r.for_ns));
   }
   tc_log_set_rank(was);
 }
@@ -112,8 +112,8 @@ static bool next_message(struct tc_watch *w, struct message *l)
   return got;
 }
 
-/* Once: says where this process's ranks stand, and passes it on to the processes 1, 2, 4, ...
- * further: it reaches all in log2 steps, and dead ones are gone around. */
+/* Once: logs the reports of this process's ranks, and sends GIVE_UP to the processes at distance 1, 2, 4, ...:
+ * it reaches all in log2 steps, in spite of dead ones. */
 static void give_up(struct tc_watch *w)
 {
   if (w->given_up_ns) return;
@@ -121,7 +121,7 @@ static void give_up(struct tc_watch *w)
   struct message l = { .kind = GIVE_UP, .from = w->o.first };
   for (int64_t d = 1; w->o.n_local < w->o.world && d < w->o.world; d *= 2)
     send_message(w, (int)((w->o.first + d) % w->o.world), &l);
-  say_where(w);
+  log_reports(w);
 }
 
 static void read_messages(struct tc_watch *w)
@@ -166,7 +166,7 @@ static void ask(struct tc_watch *w, struct suspect *l)
   }
 }
 
-/* Asks those waited for, then those that they wait for, and so on. */
+/* Queries the ranks waited for, then those that they wait for, and so on. */
 static void gather_reports(struct tc_watch *w, const struct request *r)
 {
   int asked = 1, followed = 1;
@@ -212,11 +212,11 @@ static void explain(struct tc_watch *w, const struct suspect *l, char *why, size
   };
   tc_text_add(why, size, "%s%s", how[diagnosis(l)], diagnosis(l) == SILENT ? "" : l->report.text);
   if (diagnosis(l) == LATE) tc_text_add(why, size, ", for %.1f s", tc_seconds(l->report.for_ns));
-  if (l->via > 0) tc_text_add(why, size, "; %s waits for it", who(w, w->suspect[l->via].rank));
+  if (l->via > 0) tc_text_add(why, size, "; %s waits for it", rank_name(w, w->suspect[l->via].rank));
 }
 
-/* Of the suspects: those that are silent; else that have left; else the one that has stood still
- * longest without waiting; else none: they all wait for each other. */
+/* The suspects: the ranks that are silent; else those that have ended; else the one that has been busy with
+ * one operation for longest; else none: they all wait for each other. */
 static void name_suspects(struct tc_watch *w, struct tc_diagnosis *b)
 {
   const struct suspect *first = NULL;
@@ -236,13 +236,13 @@ static void name_suspects(struct tc_watch *w, struct tc_diagnosis *b)
   for (int i = 1; i < w->n_suspects && b->n < TC_SUSPECTS; i++) {
     const struct suspect *l = &w->suspect[i];
     if (l != first && (diagnosis(first) == LATE || diagnosis(l) != diagnosis(first))) continue;
-    tc_text_add(b->who, sizeof b->who, "%s%s", b->n++ ? ", " : "", who(w, l->rank));
+    tc_text_add(b->who, sizeof b->who, "%s%s", b->n++ ? ", " : "", rank_name(w, l->rank));
   }
   explain(w, first, b->why, sizeof b->why);
 }
 
-/* With the lock held. */
-static void serve(struct tc_watch *w)
+/* Called with the lock held. */
+static void serve_requests(struct tc_watch *w)
 {
   while (w->requests) {
     struct request *r = w->requests, copy = *r;
@@ -253,7 +253,7 @@ static void serve(struct tc_watch *w)
     name_suspects(w, &found);
     pthread_mutex_lock(&w->lock);
     for (struct request **q = &w->requests; *q; q = &(*q)->next) {
-      if (*q != r) continue;                     /* else its thread has stopped waiting */
+      if (*q != r) continue;                     /* removed: its thread no longer waits */
       *r->out = found;
       r->done = true;
       *q = r->next;
@@ -265,8 +265,8 @@ static void serve(struct tc_watch *w)
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
-/* The thread that stood still for too long; NULL. */
-static struct tc_thread_status *look_at_threads(struct tc_watch *w, int64_t dt_ns)
+/* A thread without a mark within its deadline; NULL if there is none. */
+static struct tc_thread_status *find_hanging_thread(struct tc_watch *w, int64_t dt_ns)
 {
   struct tc_thread_status *hangs = NULL;
   for (int i = 0; i < w->o.n_local; i++) {
@@ -288,7 +288,7 @@ static void end_hang(struct tc_watch *w, struct tc_thread_status *l)
   char why[TC_SUSPECTS * TEXT] = "";
   int rank = l->of_rank->rank;
   bool allowed = atomic_load(&l->least_ns) > w->deadline_ns;
-  tc_text_add(why, sizeof why, "%s has stood still for %.1f s%s at ", who(w, rank),
+  tc_text_add(why, sizeof why, "%s has stood still for %.1f s%s at ", rank_name(w, rank),
               tc_seconds(l->quiet_ns), allowed ? "" : " (deadline run.deadline)");
   if (strcmp(l->name, "main")) tc_text_add(why, sizeof why, "%s: ", l->name);
   tc_thread_status_text(l, why, sizeof why);
@@ -308,8 +308,8 @@ static void *watchdog(void *arg)
   while (!w->quit) {
     if (!w->requests) tc_cond_wait_until(&w->wake, &w->lock, tc_now_ns() + TICK_NS);
     int64_t now = tc_now_ns();
-    /* A process that was stopped and goes on has not hung meanwhile. */
-    struct tc_thread_status *hangs = look_at_threads(w, TC_MIN(now - last_ns, 5 * TICK_NS));
+    /* The time for which the process itself was stopped is not counted. */
+    struct tc_thread_status *hangs = find_hanging_thread(w, TC_MIN(now - last_ns, 5 * TICK_NS));
     last_ns = now;
     pthread_mutex_unlock(&w->lock);
     read_messages(w);
@@ -317,7 +317,7 @@ static void *watchdog(void *arg)
     if (w->given_up_ns && tc_now_ns() - w->given_up_ns > GRACE_NS)
       w->o.end(-TC_EPEER, "the run was given up");
     pthread_mutex_lock(&w->lock);
-    serve(w);
+    serve_requests(w);
   }
   pthread_mutex_unlock(&w->lock);
   return NULL;
@@ -381,6 +381,6 @@ void tc_watch_free(struct tc_watch *w)
   pthread_join(w->thread, NULL);
   tc_watch_channel(w, NULL);
   for (int i = 0; i < w->o.n_local; i++)
-    if (tc_rank_status_left(&w->local[i])) return;    /* still marked by a thread; the process ends */
+    if (tc_rank_status_left(&w->local[i])) return;    /* a thread still uses it; the process ends soon */
   watch_free(w);
 }

@@ -70,7 +70,7 @@ enum shim_op {
 };
 struct shim_record {
   int op, fd;                     /* MARK: fd is the number given */
-  char *path, *to;                /* owned; NULL where there is none */
+  char *path, *to;                /* owned; NULL: not set */
   int64_t offset, bytes;          /* SIZE: bytes is the new size */
   char *data;                     /* owned */
 };

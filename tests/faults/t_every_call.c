@@ -101,7 +101,7 @@ static void must_verify_all(const char *dir)
   free(steps);
 }
 
-/* The step a resume takes, with *salt what its data is (-1 if it is none we saved); 0: none. */
+/* The step a resume takes, with *salt what its data is (-1: not one that was saved); 0: no step. */
 static int64_t resumed(const char *dir, const struct scenario *s, int64_t *salt)
 {
   struct tc_comm_opts o = { .name = "world" };
@@ -192,7 +192,7 @@ static void one_case(const char *root, const struct scenario *s, int world, int 
   if (c->fired) {
     cases[fault]++;
     must(killed ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
-                : WIFEXITED(status) && WEXITSTATUS(status) == 0, "the saver ended wrongly", "");
+                : WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended wrongly", "");
     in_time += result->done && result->status[0] == 0;
   }
   must(c->fired, "did not strike", "");

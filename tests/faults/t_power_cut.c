@@ -18,7 +18,7 @@ struct bytes { char *data; int64_t n; };
 struct name { char *name; int node; };
 struct names { struct name *at; int n, cap; };
 
-enum { LINK, UNLINK, MOVE };
+enum { LINK, UNLINK, RENAME };
 struct change { int what, node; char *name, *to; };
 
 /* now: as programs see it; safe: what a cut can't take. todo: file operations (indices of the
@@ -103,7 +103,7 @@ static void apply_change(struct names *l, const struct change *c)
     put_name(l, c->name, c->node);
   } else if (i >= 0 && l->at[i].node == c->node) {
     drop_name(l, c->name);
-    if (c->what == MOVE) put_name(l, c->to, c->node);
+    if (c->what == RENAME) put_name(l, c->to, c->node);
   }
 }
 
@@ -186,7 +186,7 @@ static void replay(struct disk *d, int i)
   case OP_RENAME: {
     int k = node_of(d, r->path), g = folder_of(d, r->to, to);
     if (f == g) {
-      change_names(d, f, (struct change){ .what = MOVE, .node = k, .name = last, .to = to });
+      change_names(d, f, (struct change){ .what = RENAME, .node = k, .name = last, .to = to });
     } else {
       change_names(d, g, (struct change){ .what = LINK, .node = k, .name = to });
       change_names(d, f, (struct change){ .what = UNLINK, .node = k, .name = last });

@@ -12,7 +12,7 @@
 #include "tests/unit/comm_cases.h"
 #include "tests/unit/tap.h"
 
-enum { MAX_WORLD = 64, VERDICT = 250, LATE = 251 };
+enum { MAX_WORLD = 64, RESULTS = 250, LATE = 251 };
 
 static struct tc_comm *make(struct cc_env *e, int id, const int32_t *members, int size,
                             const struct tc_comm_opts *o)
@@ -25,14 +25,14 @@ static struct tc_comm *make(struct cc_env *e, int id, const int32_t *members, in
 }
 
 /* All ranks' fails, and one of the sentences. */
-static void report(struct cc_env *e, struct tc_comm *verdict, const char *name)
+static void report(struct cc_env *e, struct tc_comm *results, const char *name)
 {
   struct tc_err err = { 0 };
   int64_t worst = e->fails, bytes[MAX_WORLD];
   void *all = NULL;
   int64_t len = (int64_t)strlen(e->first);
-  if (tc_comm_max_i64(verdict, &worst, 1, &err) < 0 ||
-      tc_comm_bytes_gather(verdict, 0, e->first, len, &all, bytes, &err) < 0) {
+  if (tc_comm_max_i64(results, &worst, 1, &err) < 0 ||
+      tc_comm_bytes_gather(results, 0, e->first, len, &all, bytes, &err) < 0) {
     fprintf(stderr, "rank %d: %s\n", e->rank, err.text);
     tc_mpi_abort(8);
   }
@@ -101,15 +101,15 @@ int main(int argc, char **argv)
   }
   e.who = who;
   if (argc > 1) be_late(&e, strcmp(argv[1], "stop") == 0);
-  struct tc_comm *verdict = cc_world(&e, VERDICT, "world", 60);
+  struct tc_comm *results = cc_world(&e, RESULTS, "world", 60);
   for (int i = 0; i < CC_CASES; i++) {
     if (e.world < cc_cases[i].min_world) continue;
     e.fails = 0;
     e.first[0] = 0;
     cc_cases[i].run(&e);
-    report(&e, verdict, cc_cases[i].name);
+    report(&e, results, cc_cases[i].name);
   }
-  tc_comm_free(verdict);
+  tc_comm_free(results);
   int rc = e.rank == 0 ? done_testing() : 0;
   if (tc_mpi_meet(60, &err) < 0) tc_mpi_abort(8);
   tc_mpi_finish();

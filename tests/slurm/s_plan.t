@@ -13,7 +13,7 @@ plan() {
 
 plan
 is $? 2 "GPUs that Slurm has no name for: status 2"
-is "$(grep -c '2 GPUs each, of which Slurm says nothing: name them with --device' "$shared/plan.err")" 1 \
+is "$(grep -c '2 GPUs each, of which Slurm reports nothing: name them with --device' "$shared/plan.err")" 1 \
   "... and what to do" || note_file "$shared/plan.err"
 plan --partition man --device cpu
 is "$(grep -c 'no partition man; did you mean main?' "$shared/plan.err")" 1 \

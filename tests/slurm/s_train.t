@@ -23,7 +23,7 @@ is "$(starts 'starting the ranks again')" 1 "killed rank: started again in its a
 is "$(job_field "$job" Restarts)" 0 "killed rank: without a requeue"
 
 # A request to stop, as the time limit's: save, leave with 85, requeue, finish.
-# No other checkpoint is due before the last step.
+# No other checkpoint is made before the last step.
 stopped_at() { sed -n 's/.*saved step \([0-9]*\) and stopped on request.*/\1/p' "$log" | head -n 1; }
 saved_at_once() {
   saved=$(stopped_at)
@@ -35,7 +35,7 @@ on_head scancel --batch --signal=USR2 "$job"
 requeued() { [ "$(job_field "$job" Restarts)" = 1 ]; }
 until_ok 120 requeued
 saved_at_once
-ok $? "USR2: a checkpoint was made at once (step $saved), not when the next one is due" || note_file "$log" 40
+ok $? "USR2: a checkpoint was made at once (step $saved), not at the next interval" || note_file "$log" 40
 check_end "USR2" 200
 is "$(job_field "$job" Restarts)" 1 "USR2: requeued once"
 grep -q 'saved and stopped: requeueing' "$log"

@@ -1,4 +1,4 @@
-/* args.c - the options of `tercio ckpt`: a table, and one parser for all commands. */
+/* args.c - the options of `tercio ckpt`: a table, one parser and one help for all commands. */
 #include "src/cmd/ckpt/ckpt.h"
 
 #include <errno.h>
@@ -9,39 +9,56 @@ enum kind { YES, NO, TEXT, COUNT, REAL, ROWS, MESH };
 
 static const struct option {
   const char *name;
-  unsigned bit;                   /* of the commands that take it */
+  unsigned bit;                   /* of the commands that accept it */
   enum kind kind;
   size_t field;                   /* in struct ckpt_args */
-  const char *takes;              /* what its value must be, for sentences */
+  const char *takes;              /* valid values, for error sentences; NULL: no value */
+  const char *value, *help;       /* for --help: the value's name ("" if none), the explanation */
 } options[] = {
 #define FIELD(f) offsetof(struct ckpt_args, f)
-  { "--json", CKPT_JSON, YES, FIELD(json), NULL },
-  { "--quick", CKPT_DEPTH, YES, FIELD(quick), NULL },
-  { "--deep", CKPT_DEPTH, NO, FIELD(quick), NULL },
-  { "-j", CKPT_JOBS, COUNT, FIELD(jobs), "a number of threads" },
-  { "--rtol", CKPT_TOL, REAL, FIELD(rtol), "a number >= 0" },
-  { "--atol", CKPT_TOL, REAL, FIELD(atol), "a number >= 0" },
-  { "--only", CKPT_TOL, TEXT, FIELD(only), "a pattern" },
-  { "--owners", CKPT_OWNERS, YES, FIELD(owners), NULL },
-  { "--tensor", CKPT_OWNERS, TEXT, FIELD(only), "a pattern" },
-  { "--rows", CKPT_ROWS, ROWS, 0, "FIRST:END, such as 0:4" },
-  { "--keep", CKPT_KEEP, COUNT, FIELD(keep), "how many good checkpoints stay, at least 1" },
-  { "--dry-run", CKPT_KEEP, YES, FIELD(dry_run), NULL },
-  { "--release", CKPT_RELEASE, YES, FIELD(release), NULL },
-  { "-o", CKPT_OUT, TEXT, FIELD(out), "the file or folder to write" },
-  { "--format", CKPT_FORMAT, TEXT, FIELD(format), "hf, safetensors or llmc" },
-  { "--dtype", CKPT_FORMAT, TEXT, FIELD(dtype), "f32 or bf16" },
-  { "--optimizer", CKPT_FORMAT, YES, FIELD(optimizer), NULL },
-  { "--world", CKPT_MESH, COUNT, FIELD(world), "a number of ranks" },
-  { "--simulate", CKPT_MESH, TEXT, FIELD(cluster), "a cluster, such as \"4 nodes x 8\"" },
-  { "--pp", CKPT_MESH, MESH, 0, "a number of ranks" },
-  { "--dp", CKPT_MESH, MESH, 0, "a number of ranks" },
-  { "--tp", CKPT_MESH, MESH, 0, "a number of ranks" },
+  { "--owners", CKPT_OWNERS, YES, FIELD(owners), NULL, "",
+    "print which rank on which node has which slice of each tensor, and the bytes of each rank" },
+  { "--tensor", CKPT_OWNERS, TEXT, FIELD(only), "a pattern", "PATTERN",
+    "with --owners, only tensors whose names match; e.g. --tensor 'h.0.*'" },
+  { "--rows", CKPT_ROWS, ROWS, 0, "FIRST:END, such as 0:4", "A:B",
+    "only indices A to B - 1 of the first dimension; either may be omitted; e.g. --rows 0:4" },
+  { "--quick", CKPT_DEPTH, YES, FIELD(quick), NULL, "",
+    "check only sizes and metadata, without reading the data" },
+  { "--deep", CKPT_DEPTH, NO, FIELD(quick), NULL, "", "read all data and check all checksums (the default)" },
+  { "-j", CKPT_JOBS, COUNT, FIELD(jobs), "a number of threads", "N",
+    "threads that read and check (default: one per CPU); e.g. -j 8" },
+  { "--rtol", CKPT_TOL, REAL, FIELD(rtol), "a number >= 0", "X",
+    "relative tolerance: the largest ||A-B|| / ||B|| per tensor (default 0: equal bit for bit); e.g. --rtol 1e-5" },
+  { "--atol", CKPT_TOL, REAL, FIELD(atol), "a number >= 0", "Y",
+    "absolute tolerance: a tensor also passes if no element differs by more than Y; e.g. --atol 1e-6" },
+  { "--only", CKPT_TOL, TEXT, FIELD(only), "a pattern", "PATTERN",
+    "compare only tensors whose names match; e.g. --only 'optim.m.*'" },
+  { "--pp", CKPT_MESH, MESH, 0, "a number of ranks", "N", "ranks on axis pp, as --mesh.pp; e.g. --pp 2" },
+  { "--dp", CKPT_MESH, MESH, 0, "a number of ranks", "N", "ranks on axis dp, as --mesh.dp; e.g. --dp 4" },
+  { "--tp", CKPT_MESH, MESH, 0, "a number of ranks", "N", "ranks on axis tp, as --mesh.tp; e.g. --tp 8" },
+  { "--world", CKPT_MESH, COUNT, FIELD(world), "a number of ranks", "N",
+    "total number of ranks, for mesh sizes of auto; e.g. --world 64" },
+  { "--simulate", CKPT_MESH, TEXT, FIELD(cluster), "a cluster, such as \"4 nodes x 8\"", "CLUSTER",
+    "nodes and ranks per node instead of --world; e.g. --simulate \"4 nodes x 8\"" },
+  { "-o", CKPT_OUT, TEXT, FIELD(out), "the file or folder to write", "OUT",
+    "the file or folder to write; for import, the folder of checkpoints; e.g. -o gpt2" },
+  { "--format", CKPT_FORMAT, TEXT, FIELD(format), "hf, safetensors or llmc", "FORMAT",
+    "hf (default), safetensors or llmc, see above; e.g. --format llmc" },
+  { "--dtype", CKPT_FORMAT, TEXT, FIELD(dtype), "f32 or bf16", "TYPE",
+    "element type of the weights: f32 (default) or bf16; e.g. --dtype bf16" },
+  { "--optimizer", CKPT_FORMAT, YES, FIELD(optimizer), NULL, "",
+    "with --format safetensors, also write the optimizer's state" },
+  { "--keep", CKPT_KEEP, COUNT, FIELD(keep), "how many good checkpoints stay, at least 1", "N",
+    "number of good checkpoints to keep, at least 1; e.g. --keep 2" },
+  { "--dry-run", CKPT_KEEP, YES, FIELD(dry_run), NULL, "", "print what would be removed, and remove nothing" },
+  { "--release", CKPT_RELEASE, YES, FIELD(release), NULL, "",
+    "undo the quarantine of STEP; of several of one step, STEP.2 is the second; e.g. 300.2 --release" },
+  { "--json", CKPT_JSON, YES, FIELD(json), NULL, "", "print JSON instead of text" },
 #undef FIELD
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
-/* "A:B", either may be missing. */
+/* "A:B", either may be omitted. */
 static bool parse_rows(const char *s, struct ckpt_args *a)
 {
   char *end;
@@ -75,16 +92,16 @@ static bool set_value(struct ckpt_args *a, const struct option *o, const char *v
     return *value && !*end && *(double *)field >= 0;
   case ROWS:
     return parse_rows(value, a);
-  default:                        /* MESH: its config checks the value */
+  default:                        /* MESH: the configuration checks the value */
     a->flag[a->n_flags++] = tc_sprintf("--mesh.%s=%s", o->name + 2, value);
     return *value != '\0';
   }
 }
 
-/* The option that argv[*i] is, as "--rtol X", "--rtol=X" or "-j8": its value into *value, NULL if
- * it takes none, "" if it is missing; argv[*i] is the last word of it. NULL: there is none. */
-static const struct option *find(const struct ckpt_sub *s, int argc, char **argv, int *i,
-                                 const char **value)
+/* Finds the option at argv[*i], as "--rtol X", "--rtol=X" or "-j8"; *value is its value, NULL if the option has
+ * none, "" if it is missing; advances *i to its last word. Returns NULL if there is no such option. */
+static const struct option *find_option(const struct ckpt_sub *s, int argc, char **argv, int *i,
+                                        const char **value)
 {
   for (int k = 0; k < N_OPTIONS; k++) {
     const struct option *o = &options[k];
@@ -109,7 +126,7 @@ static int parse_one(struct ckpt_args *a, const struct ckpt_sub *s, int argc, ch
                      struct tc_err *err)
 {
   const char *arg = argv[*i], *value;
-  const struct option *o = find(s, argc, argv, i, &value);
+  const struct option *o = find_option(s, argc, argv, i, &value);
   if (o && set_value(a, o, value)) return 0;
   if (o)
     return tc_fail(err, TC_EUSER, "ckpt %s: %s takes %s, not '%s'", s->name, o->name, o->takes,
@@ -151,4 +168,16 @@ void ckpt_args_free(struct ckpt_args *a)
 {
   for (int i = 0; i < a->n_flags; i++) free(a->flag[i]);
   free(a->flag);
+}
+
+void ckpt_args_help(const struct ckpt_sub *s, void (*print)(void *ctx, const char *form, const char *help), void *ctx)
+{
+  for (int i = 0; i < N_OPTIONS; i++) {
+    char form[64];
+    if (!(options[i].bit & s->options)) continue;
+    snprintf(form, sizeof form, "%s%s%s", options[i].name, *options[i].value ? " " : "", options[i].value);
+    print(ctx, form, options[i].help);
+  }
+  if (s->options & CKPT_CONFIG)
+    print(ctx, "--section.key=value", "an option of the run file, as for tercio train; e.g. --parallel.data=zero3");
 }

@@ -1,10 +1,9 @@
-/* ckpt.c - `tercio ckpt`: looking into checkpoints, from a login node: no MPI, no device.
+/* ckpt.c - `tercio ckpt`: inspects checkpoints, for example on a login node: no MPI, no device.
  *
- * This file has the table of commands and those that look at whole checkpoints; args.c
- * the options, keep.c what proves, removes and sets aside, tensors.c what looks at
- * tensors, plan.c what a layout would read, export.c and _import.c other
- * programs' files. A DIR may be a step's folder or the folder of steps: then the newest is
- * taken, where one is needed. A reader that closes the pipe (head) is no error. */
+ * This file has the table of commands and those for whole checkpoints; args.c the options; keep.c
+ * verify, prune and quarantine; tensors.c the commands for tensors; plan.c what another layout would read;
+ * export.c and import.c files of other programs. A DIR may be a checkpoint or the folder of checkpoints: then
+ * a command for one checkpoint takes the newest. A reader that closes the pipe (head) is not an error. */
 #include "src/cmd/ckpt/ckpt.h"
 
 #include <errno.h>
@@ -93,9 +92,9 @@ int ckpt_step_paths(char ***out, const char *dir, struct tc_err *err)
   return n;
 }
 
-/* Opens a step and looks whether its files are there with their sizes, without reading
+/* Opens a step and checks that its files exist and have their sizes, without reading
  * them. *size_bytes: of all its files. */
-static int look_at(struct tc_ckpt **c, const char *path, int64_t *size_bytes, struct tc_err *err)
+static int open_step(struct tc_ckpt **c, const char *path, int64_t *size_bytes, struct tc_err *err)
 {
   int rc = tc_ckpt_open(c, path, err);
   *size_bytes = 0;
@@ -108,7 +107,7 @@ static int look_at(struct tc_ckpt **c, const char *path, int64_t *size_bytes, st
   return rc;
 }
 
-/* One checkpoint's line, or its object into `list`. */
+/* Prints a checkpoint's line, or appends its object to `list`. */
 static void list_one(json_t *list, const char *path, bool aside)
 {
   struct tc_err e = { 0 };
@@ -116,7 +115,7 @@ static void list_one(json_t *list, const char *path, bool aside)
   int64_t size = 0;
   char size_text[32];
   const char *name = ckpt_base_name(path);
-  int rc = look_at(&c, path, &size, &e);
+  int rc = open_step(&c, path, &size, &e);
   int64_t step = c ? c->m->meta.step : tc_step_of_name(name + (aside ? strlen(TC_ASIDE) : 0));
   const char *state = aside ? "aside" : rc == 0 ? "ok" : rc == TC_EINCOMPLETE ? "incomplete"
                                                                              : "damaged";
@@ -220,7 +219,7 @@ static int cmd_latest(const struct ckpt_args *a, struct tc_err *err)
   for (int i = n - 1; i >= 0 && rc != 0; i--) {
     struct tc_ckpt *c = NULL;
     int64_t size;
-    rc = look_at(&c, path[i], &size, &e);
+    rc = open_step(&c, path[i], &size, &e);
     if (rc < 0) tc_warn("%s", e.text);
     else if (!a->json) printf("%s\n", path[i]);
     else
@@ -238,63 +237,65 @@ static int cmd_latest(const struct ckpt_args *a, struct tc_err *err)
 
 static const struct ckpt_sub subs[] = {
   { "ls", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_ls,
-    "every checkpoint of a folder: step, time, size, mesh, system, whether all files are there; last those set aside",
+    "lists the checkpoints of a folder: step, time, size, mesh, system, and whether all files exist; quarantined "
+    "ones last",
     "tercio ckpt ls run/ckpt" },
   { "show", "[DIR] [--owners [--tensor PATTERN]] [--json]", 0, 1, CKPT_JSON | CKPT_OWNERS, cmd_show,
-    "what a checkpoint says of itself: run, model, files, who wrote them, the run file; --owners "
-    "tells instead which rank on which node holds which slice of each tensor (whose name "
-    "matches), and how much each rank holds",
+    "prints the metadata of a checkpoint: run, model, files, the ranks that wrote them, the resolved configuration",
     "tercio ckpt show run/ckpt --owners --tensor '*.attn.*'" },
   { "tensors", "[DIR] [--json]", 0, 1, CKPT_JSON, ckpt_cmd_tensors,
-    "each tensor: name, type, shape, smallest, largest, mean, number of NaNs, 2-norm",
+    "prints name, type, shape, minimum, maximum, mean, number of NaNs and 2-norm of each tensor",
     "tercio ckpt tensors run/ckpt | grep attn" },
   { "dump", "DIR NAME [--rows A:B] [--json]", 2, 2, CKPT_JSON | CKPT_ROWS, ckpt_cmd_dump,
-    "the values of a tensor, a line for each row of its last dimension; --rows takes part of "
-    "the first dimension",
+    "prints the values of a tensor, one line per row of its last dimension",
     "tercio ckpt dump run/ckpt wte.weight --rows 0:4" },
   { "verify", "[DIR] [--deep|--quick] [-j N] [--json]", 0, 1, CKPT_JSON | CKPT_DEPTH | CKPT_JOBS,
     ckpt_cmd_verify,
-    "checks every byte of one or all checkpoints (--quick: sizes and metadata) with N threads "
-    "(one a CPU); faults name file and tensor; exit status 3 incomplete, 4 wrong checksum",
+    "checks every byte of one or all checkpoints, and reports file and tensor of each error; exit status 3: "
+    "incomplete, 4: wrong checksum",
     "tercio ckpt verify run/ckpt -j 8" },
   { "diff", "A B [--rtol X] [--atol Y] [--only PATTERN] [--json]", 2, 2, CKPT_JSON | CKPT_TOL,
     ckpt_cmd_diff,
-    "each tensor's ||A-B|| / ||B||, layouts regardless; exit status 1 if one is above X (0, the "
-    "default: if one bit differs), unless none of its elements is off by more than Y; --only "
-    "takes the tensors whose names match",
+    "compares two checkpoints of any layouts: prints ||A-B|| / ||B|| of each tensor; exit status 1 if a tensor "
+    "exceeds the tolerances",
     "tercio ckpt diff run1/ckpt run2/ckpt --rtol 1e-5 --only 'optim.m.*'" },
   { "plan", "[DIR] [--pp N] [--dp N] [--tp N] [--world N | --simulate CLUSTER] "
     "[--section.key=value ...] [--json]", 0, 1, CKPT_JSON | CKPT_MESH | CKPT_CONFIG, ckpt_cmd_plan,
-    "what each rank of another layout would read of a checkpoint: bytes, pieces, files; nothing "
-    "is run. What isn't given is as the run that saved it had it; exit status 6: impossible",
+    "prints the bytes, pieces and files that each rank of another layout would read, without running it; "
+    "defaults are the saved run's options; exit status 6: the layout is impossible",
     "tercio ckpt plan run/ckpt --pp 2 --dp 4 --parallel.data=zero3" },
   { "export", "[DIR] -o OUT [--format hf|safetensors|llmc] [--dtype f32|bf16] [--optimizer] "
     "[--json]", 0, 1, CKPT_JSON | CKPT_OUT | CKPT_FORMAT, ckpt_cmd_export,
-    "the weights for other programs: hf, a folder with model.safetensors and config.json that "
+    "writes the weights for other programs: hf, a folder with model.safetensors and config.json, which "
     "Hugging Face's transformers loads as GPT-2; llmc, a model file of llm.c; safetensors, one "
-    "file with the checkpoint's own names, with the optimizer's state if asked",
+    "file with Tercio's tensor names",
     "tercio ckpt export run/ckpt -o gpt2 --format hf" },
   { "import", "FILE|FOLDER -o DIR [--section.key=value ...] [--json]", 1, 1,
     CKPT_JSON | CKPT_OUT | CKPT_CONFIG, ckpt_cmd_import,
-    "makes a checkpoint to start from out of a file or folder of one of export's formats; the "
-    "optimizer's state is zero unless the file has it; other options as the run will have them; "
-    "DIR must not be in use by a run",
+    "makes a checkpoint to start from out of a file or folder in one of export's formats; the optimizer's "
+    "state is zero unless the file has it; give the options that the run will have; no run may be using DIR",
     "tercio ckpt import gpt2 -o run/ckpt" },
   { "latest", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_latest,
-    "the path of the newest complete checkpoint; exit status 5 if there is none",
+    "prints the path of the newest complete checkpoint; exit status 5: there is none",
     "cp -r $(tercio ckpt latest run/ckpt) /archive" },
   { "prune", "[DIR] --keep N [--dry-run] [-j N] [--json]", 0, 1, CKPT_JSON | CKPT_KEEP | CKPT_JOBS,
     ckpt_cmd_prune,
-    "removes what is older than the newest N checkpoints that every byte of checks out; nothing "
-    "if there are fewer; --dry-run only says so",
+    "deletes all checkpoints older than the newest N that verify completely; none if fewer do",
     "tercio ckpt prune run/ckpt --keep 2 --dry-run" },
   { "quarantine", "DIR STEP [--release] [--json]", 2, 2, CKPT_JSON | CKPT_RELEASE,
     ckpt_cmd_quarantine,
-    "sets a checkpoint aside, so that no run resumes from it and nothing removes it; --release "
-    "puts it back (STEP 300.2: what is in quarantine-step-00000300.2)",
+    "renames a checkpoint to quarantine-step-*, so that no run resumes from it or deletes it",
     "tercio ckpt quarantine run/ckpt 300" },
 };
 enum { N_SUBS = sizeof subs / sizeof *subs };
+
+static const char where[] = "DIR is a checkpoint or a folder of checkpoints, of which the newest is taken; if it may "
+                            "be omitted, the\ndefault is run/ckpt.";
+
+static void print_option(void *f, const char *form, const char *help)
+{
+  fprintf(f, "      %-22s  %s\n", form, help);
+}
 
 static void usage(FILE *f, const struct ckpt_sub *only)
 {
@@ -302,16 +303,25 @@ static void usage(FILE *f, const struct ckpt_sub *only)
   for (int i = 0; i < N_SUBS; i++) {
     const struct ckpt_sub *s = &subs[i];
     if (only && s != only) continue;
-    fprintf(f, "  tercio ckpt %s %s\n      %s\n      example: %s\n", s->name, s->args, s->help,
-            s->example);
+    fprintf(f, "%s  tercio ckpt %s %s\n      %s\n", i && !only ? "\n" : "", s->name, s->args, s->help);
+    ckpt_args_help(s, print_option, f);
+    fprintf(f, "      example: %s\n", s->example);
   }
-  fprintf(f, "\nDIR is a step's folder or the folder of steps (the newest is taken); run/ckpt "
-             "where it\nmay be left out.\n");
+  fprintf(f, "\n%s\n", where);
 }
 
 static void roff(FILE *f, const char *s)
 {
   for (; *s; s++) fputs(*s == '-' ? "\\-" : *s == '\\' ? "\\e" : (char[]){ *s, '\0' }, f);
+}
+
+static void man_option(void *f, const char *form, const char *help)
+{
+  fputs(".TP\n.B ", f);
+  roff(f, form);
+  fputc('\n', f);
+  roff(f, help);
+  fputc('\n', f);
 }
 
 void tc_cmd_ckpt_man(FILE *f)
@@ -321,10 +331,13 @@ void tc_cmd_ckpt_man(FILE *f)
     roff(f, subs[i].args);
     fputs("\n.br\n", f);
     roff(f, subs[i].help);
-    fputs(".\n", f);
+    fputs(".\n.RS\n", f);
+    ckpt_args_help(&subs[i], man_option, f);
+    fputs(".RE\n.IP\n.EX\n", f);
+    roff(f, subs[i].example);
+    fputs("\n.EE\n", f);
   }
-  fputs(".PP\nDIR is a step\\(aqs folder or the folder of steps, of which the newest is taken;\n"
-        "run/ckpt where it may be left out.\n", f);
+  fprintf(f, ".PP\n%s\n", where);
 }
 
 void tc_cmd_ckpt_completion(FILE *f)
@@ -341,8 +354,8 @@ static bool is_help(const char *s)
   return strcmp(s, "--help") == 0 || strcmp(s, "-h") == 0 || strcmp(s, "help") == 0;
 }
 
-/* What is left of the output goes out now. A reader that has gone is no error; others are
- * main's to say. stdio forgets why a write failed, so the pipe itself is asked. */
+/* Flushes the output. A reader that has closed the pipe is not an error; main reports others. stdio does not
+ * store why a write failed, so poll checks the pipe. */
 static void finish_output(void)
 {
   struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };

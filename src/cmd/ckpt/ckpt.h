@@ -1,4 +1,4 @@
-/* ckpt.h - what the files of `tercio ckpt` share. */
+/* ckpt.h - shared by the files of `tercio ckpt`. */
 #ifndef TC_CMD_CKPT_H
 #define TC_CMD_CKPT_H
 
@@ -27,26 +27,28 @@ struct ckpt_args {
 /* One command of `tercio ckpt`; ckpt.c has the table. */
 struct ckpt_sub {
   const char *name, *args;
-  int min_paths, max_paths;       /* min 0: DIR is run/ckpt where it is left out */
+  int min_paths, max_paths;       /* min 0: DIR is run/ckpt if omitted */
   unsigned options;               /* enum ckpt_opt */
   int (*run)(const struct ckpt_args *a, struct tc_err *err);
   const char *help, *example;
 };
-/* What options a command takes; bits. */
+/* The options that a command accepts; bits. */
 enum ckpt_opt {
   CKPT_JSON = 1, CKPT_DEPTH = 2, CKPT_JOBS = 4, CKPT_TOL = 8, CKPT_ROWS = 16, CKPT_OWNERS = 32,
   CKPT_KEEP = 64, CKPT_RELEASE = 128, CKPT_OUT = 256, CKPT_FORMAT = 512, CKPT_CONFIG = 1024,
   CKPT_MESH = 2048
 };
 
-/* Local. The words after the command's name into *a, which ckpt_args_free frees. TC_EUSER names
- * the word and what would be right. */
+/* Local. Parses the words after the command's name into *a, which ckpt_args_free frees. TC_EUSER: the error
+ * has the word and what would be valid. */
 int ckpt_args_parse(struct ckpt_args *a, const struct ckpt_sub *s, int argc, char **argv,
                     struct tc_err *err);
 void ckpt_args_free(struct ckpt_args *a);
+/* Local. Calls print(ctx, "--rtol X", explanation) for each option of the command; its arguments are borrowed. */
+void ckpt_args_help(const struct ckpt_sub *s, void (*print)(void *ctx, const char *form, const char *help), void *ctx);
 
 /* Subcommands: Local. They print to stdout and return a status with its sentence in *err.
- * TC_DIFFERS has none: what differs is on stdout. */
+ * TC_DIFFERS has none: the differences are on stdout. */
 int ckpt_cmd_tensors(const struct ckpt_args *a, struct tc_err *err);
 int ckpt_cmd_dump(const struct ckpt_args *a, struct tc_err *err);
 int ckpt_cmd_diff(const struct ckpt_args *a, struct tc_err *err);
@@ -56,21 +58,21 @@ int ckpt_cmd_quarantine(const struct ckpt_args *a, struct tc_err *err);
 int ckpt_cmd_plan(const struct ckpt_args *a, struct tc_err *err);
 int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err);
 int ckpt_cmd_import(const struct ckpt_args *a, struct tc_err *err);
-/* Reads the manifest alone: the data need not be there. */
+/* Reads only the manifest: the data may be missing. */
 int ckpt_cmd_owners(const struct ckpt_args *a, struct tc_err *err);
 
-/* Local. The step folders that DIR means, oldest first: itself, or all in it. *out is an owned
- * array of owned paths (tc_names_free); the number, or a status (DIR isn't there). */
+/* Local. The checkpoints that DIR refers to, oldest first: itself, or all in it. *out is an owned
+ * array of owned paths (tc_names_free); returns the number, or a status (DIR does not exist). */
 int ckpt_step_paths(char ***out, const char *dir, struct tc_err *err);
 /* The last component of a path; borrowed. */
 const char *ckpt_base_name(const char *path);
-/* a + b, both >= 0, or the largest number: what a strange manifest claims may not fit. */
+/* a + b, both >= 0, or the largest number, since sizes in a damaged manifest may overflow. */
 static inline int64_t ckpt_add(int64_t a, int64_t b)
 { return b > INT64_MAX - a ? INT64_MAX : a + b; }
 
-/* Whether args->only lets this tensor through. */
+/* Whether the tensor's name matches args->only. */
 bool ckpt_wanted(const struct ckpt_args *args, const char *name);
-/* "[768, 3072]": a shape or a corner, x[rank], into buf; returns buf. 160 bytes hold any. */
+/* "[768, 3072]": a shape or a corner, x[rank], into buf; returns buf. 160 bytes suffice. */
 const char *ckpt_ints_text(char *buf, size_t size, const int64_t *x, int rank);
 /* An array of them. */
 json_t *ckpt_ints_json(const int64_t *x, int rank);
@@ -79,12 +81,12 @@ json_t *ckpt_real_json(double x);
 /* Prints the value as one JSON text and frees it. */
 void ckpt_print_json(json_t *j);
 
-/* A tensor read block by block in the order of its elements, with little memory whatever its
- * shape. Every value comes from data whose checksum is right. */
+/* A tensor that is read block by block in the order of its elements, with little memory for any
+ * shape. Every value comes from data whose checksum was verified. */
 struct ckpt_walk {
   struct tc_ckpt *c;
   int tensor;
-  int64_t at, end;                /* elements still to come */
+  int64_t at, end;                /* elements still to be read */
   void *buf;                      /* the block; owned */
   int64_t first, n;               /* its elements [first, first + n) of the tensor */
 };

@@ -1,7 +1,7 @@
 /* export.c - `tercio ckpt export`: a checkpoint's weights as files of other programs.
  *
- * One tensor is in memory at a time. Every value comes from data whose checksum is right. A file
- * appears under its name when it is whole. */
+ * Only one tensor is in memory at a time. All data is checked against its checksum. A file
+ * appears under its name when it is complete. */
 #include "src/cmd/ckpt/ckpt.h"
 #include "src/cmd/ckpt/gpt.h"
 
@@ -14,18 +14,18 @@
 #include "io/formats/outfile.h"
 #include "io/formats/safetensors.h"
 
-enum { CHUNK = 1 << 18 };         /* elements written at once */
+enum { BATCH = 1 << 18 };         /* elements written at a time */
 
 struct export {
   const struct ckpt_args *args;
   struct tc_ckpt *c;
   struct tc_model model;
-  int dtype;                      /* of what is written */
+  int dtype;                      /* of the tensors written */
   int n_tensors;
   int64_t bytes;                  /* of tensors written */
 };
 
-/* Where data goes: one of them is set. */
+/* The output: one of them is set. */
 struct sink { struct tc_st_writer *st; struct tc_outfile *file; };
 
 static int put(const struct sink *s, const void *data, int64_t bytes, struct tc_err *err)
@@ -33,7 +33,7 @@ static int put(const struct sink *s, const void *data, int64_t bytes, struct tc_
   return s->st ? tc_st_write(s->st, data, bytes, err) : tc_outfile_write(s->file, data, bytes, err);
 }
 
-/* n values in the export's type; bf16[n] is scratch. */
+/* Writes n values in the export's type; bf16[n] is scratch. */
 static int put_values(struct export *x, const struct sink *s, const float *v, int64_t n,
                       uint16_t *bf16, struct tc_err *err)
 {
@@ -67,23 +67,23 @@ static int put_tensor(struct export *x, const struct sink *s, const struct gpt_t
   int k = find_tensor(x, t, err);
   if (k < 0) return k;
   int64_t elems = gpt_elems(t), zero[TC_DIMS] = {0};
-  float *out = tc_malloc(CHUNK * sizeof *out), *ours = NULL;
-  uint16_t *bf16 = tc_malloc(CHUNK * sizeof *bf16);
+  float *out = tc_malloc(BATCH * sizeof *out), *ours = NULL;
+  uint16_t *bf16 = tc_malloc(BATCH * sizeof *bf16);
   int rc = 0;
   if (gpt_same_order(t, form)) {
     struct ckpt_walk w;
     ckpt_walk_new(&w, x->c, k, 0, elems);
     while (rc == 0 && (rc = ckpt_walk_next(&w, err)) == 1) {
       rc = 0;
-      for (int64_t i = 0; i < w.n && rc == 0; i += CHUNK)
-        rc = put_values(x, s, (float *)w.buf + i, TC_MIN(CHUNK, w.n - i), bf16, err);
+      for (int64_t i = 0; i < w.n && rc == 0; i += BATCH)
+        rc = put_values(x, s, (float *)w.buf + i, TC_MIN(BATCH, w.n - i), bf16, err);
     }
     ckpt_walk_free(&w);
   } else {
     ours = tc_malloc((size_t)elems * sizeof *ours);
     rc = tc_ckpt_read(x->c, k, zero, tc_ckpt_at(x->c, k)->dim, ours, err);
-    for (int64_t at = 0; at < elems && rc == 0; at += CHUNK) {
-      int64_t n = TC_MIN(CHUNK, elems - at);
+    for (int64_t at = 0; at < elems && rc == 0; at += BATCH) {
+      int64_t n = TC_MIN(BATCH, elems - at);
       for (int64_t i = 0; i < n; i++) out[i] = ours[gpt_place(t, form, at + i)];
       rc = put_values(x, s, out, n, bf16, err);
     }
@@ -95,7 +95,7 @@ static int put_tensor(struct export *x, const struct sink *s, const struct gpt_t
   return rc;
 }
 
-/* All of a model's tensors; the checkpoint has no fewer, so that memory stays in proportion. */
+/* All tensors of the model; the checkpoint must have as many, which bounds memory. */
 static int model_tensors(struct export *x, struct gpt_tensor **out, struct tc_err *err)
 {
   *out = NULL;
@@ -159,7 +159,7 @@ static int export_hf(struct export *x, struct tc_err *err)
   char *config = tc_sprintf("%s/config.json", out);
   if (rc == 0) rc = tc_folder_make(out, err);
   if (rc == 0 && access(config, F_OK) == 0)
-    rc = tc_fail(err, TC_EUSER, "%s is there already: remove it or give another folder", config);
+    rc = tc_fail(err, TC_EUSER, "%s exists already: remove it or give another folder", config);
   if (rc == 0) rc = write_hf_model(x, model, t, n, err);
   if (rc == 0 && (rc = write_config(x, config, err)) < 0) unlink(model);
   free(model);
@@ -177,14 +177,14 @@ static int cmp_llmc(const void *a, const void *b)
   return (x->layer > y->layer) - (x->layer < y->layer);
 }
 
-/* The rows of zeros that llm.c has behind the vocabulary. */
+/* Writes the rows of zeros by which llm.c pads the vocabulary. */
 static int put_padding(struct export *x, const struct sink *s, int64_t elems, struct tc_err *err)
 {
-  float *zero = tc_calloc(CHUNK, sizeof *zero);
-  uint16_t *bf16 = tc_calloc(CHUNK, sizeof *bf16);
+  float *zero = tc_calloc(BATCH, sizeof *zero);
+  uint16_t *bf16 = tc_calloc(BATCH, sizeof *bf16);
   int rc = 0;
-  for (int64_t at = 0; at < elems && rc == 0; at += CHUNK)
-    rc = put_values(x, s, zero, TC_MIN(CHUNK, elems - at), bf16, err);
+  for (int64_t at = 0; at < elems && rc == 0; at += BATCH)
+    rc = put_values(x, s, zero, TC_MIN(BATCH, elems - at), bf16, err);
   free(zero);
   free(bf16);
   return rc;
@@ -218,7 +218,7 @@ static int export_llmc(struct export *x, struct tc_err *err)
 
 /* ---- the checkpoint's own names ---------------------------------------------------- */
 
-/* A tensor as it is, or f32 as bf16. */
+/* Writes a tensor in its own type, or f32 as bf16. */
 static int put_plain(struct export *x, const struct sink *s, int tensor, struct tc_err *err)
 {
   const struct tc_ckpt_tensor *t = tc_ckpt_at(x->c, tensor);
@@ -289,12 +289,12 @@ int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err)
     if (strcmp(formats[i].name, name) == 0) f = &formats[i];
   if (!f)
     return tc_fail(err, TC_EUSER, "ckpt export: --format %s: give hf, safetensors or llmc", name);
-  if (!a->out) return tc_fail(err, TC_EUSER, "ckpt export: -o OUT, what to write, is missing");
+  if (!a->out) return tc_fail(err, TC_EUSER, "ckpt export: -o OUT, the file or folder to write, is missing");
   if (x.dtype != TC_F32 && x.dtype != TC_BF16)
     return tc_fail(err, TC_EUSER, "ckpt export: --dtype %s: give f32 or bf16", a->dtype);
   if (a->optimizer && f->run != export_plain)
-    return tc_fail(err, TC_EUSER, "ckpt export: format %s has no place for --optimizer; "
-                   "--format safetensors has", name);
+    return tc_fail(err, TC_EUSER, "ckpt export: format %s can't store the optimizer's state (--optimizer); "
+                   "--format safetensors can", name);
   TC_TRY(tc_ckpt_open(&x.c, a->path[0], err));
   int rc = f->run(&x, err);
   if (rc == 0 && a->json)

@@ -159,7 +159,7 @@ int gpt_config_read(json_t **out, const char *path, struct tc_err *err)
   return tc_fail(err, TC_EUSER, "%s: JSON, but not an object", path);
 }
 
-/* The member is there and says something else than ours. */
+/* Whether the member exists and differs from our model's value. */
 static bool other_text(const json_t *c, const char *key, const char *ours, const char *also)
 {
   const json_t *j = json_object_get(c, key);
@@ -192,11 +192,11 @@ int gpt_config_check(const json_t *config, int64_t *heads, const char *where, st
     other = "scale_attn_by_inverse_layer_idx";
   else if (other_bool(config, "add_cross_attention", false)) other = "add_cross_attention";
   if (other)
-    return tc_fail(err, TC_EUSER, "%s: \"%s\" is not what this program's model has: GPT-2 as "
+    return tc_fail(err, TC_EUSER, "%s: \"%s\" differs from this program's model: GPT-2 as "
                    "OpenAI made it (gelu_new, epsilon 1e-5, head tied to the embedding)", where,
                    other);
   *heads = (int64_t)json_integer_value(json_object_get(config, "n_head"));
   if (*heads < 1 || *heads > 1 << 24)
-    return tc_fail(err, TC_EUSER, "%s: \"n_head\" is missing or makes no sense", where);
+    return tc_fail(err, TC_EUSER, "%s: \"n_head\" is missing or invalid", where);
   return 0;
 }

@@ -1,5 +1,5 @@
 /* gpt.h - the model's tensors as other programs name and order them: Hugging Face's
- * GPT-2 and llm.c. What `tercio ckpt export` and `import` share. Everything here is Local.
+ * GPT-2 and llm.c. Shared by `tercio ckpt export` and `import`. Everything here is Local.
  *
  * As matrices [rows, cols], y = x w^T + b, w[out, in], the weights are:
  *   ours    qkv [heads, 3, d; hidden], the others [out; in]
@@ -25,15 +25,15 @@ struct gpt_tensor {
 };
 
 /* All tensors of a model, in the order of its layers; an owned array. Returns the number. The
- * sizes must be known to be those of a model that exists: memory is in proportion to layers. */
+ * sizes must have been checked: memory is proportional to the layers. */
 int gpt_tensors(struct gpt_tensor **out, const struct tc_model *m);
 static inline int64_t gpt_elems(const struct gpt_tensor *t) { return t->rows * t->cols; }
 /* The shape that HF gives it: dim[*rank]. */
 void gpt_hf_shape(const struct gpt_tensor *t, int *rank, int64_t dim[2]);
 
-/* The place in ours[rows * cols] of element i of the form's. */
+/* The index in ours[rows * cols] of element i of the other program's order. */
 int64_t gpt_place(const struct gpt_tensor *t, enum gpt_form form, int64_t i);
-/* Whether both have the same order, so that no element moves. */
+/* Whether both have the same order of elements. */
 bool gpt_same_order(const struct gpt_tensor *t, enum gpt_form form);
 
 /* The sizes of "layers 4 hidden 128 heads 4 context 128 vocab 256", checked; `where` begins the
@@ -47,7 +47,7 @@ float gpt_half_to_f32(uint16_t h);
 int gpt_config_read(json_t **out, const char *path, struct tc_err *err);
 /* HF's config.json of a model; owned by the caller. */
 json_t *gpt_config_json(const struct tc_model *m, double dropout, const char *dtype);
-/* Whether a config.json is of a model that ours computes alike, and its heads into *heads. `where`
+/* Whether a config.json describes a model that our program can compute; *heads is its number of heads. `where`
  * begins the sentence, which names the member that is different. */
 int gpt_config_check(const json_t *config, int64_t *heads, const char *where, struct tc_err *err);
 

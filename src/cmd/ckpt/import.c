@@ -1,11 +1,11 @@
-/* import.c - `tercio ckpt import`: a checkpoint to start from, out of another program's
+/* import.c - `tercio ckpt import`: makes a checkpoint to start from out of another program's
  * file.
  *
- * - The model's sizes are what the file's tensors have; what config.json, the file's header or the
- *   user says besides must agree.
- * - Which tensors a checkpoint has is what the train program of this configuration saves: the
- *   weights from the file, the optimizer's state from it too or zero.
- * - The weights lie in an unlinked file beside the checkpoint, mapped: memory stays small. */
+ * - The model's sizes are those of the file's tensors; config.json, the file's header and the
+ *   user's options must agree with them.
+ * - The checkpoint has the tensors that the train program of this configuration saves: the
+ *   weights from the file, the optimizer's state from the file or zero.
+ * - The weights are in an unlinked, mapped file beside the checkpoint, so that little memory is used. */
 #include "src/cmd/ckpt/ckpt.h"
 #include "src/cmd/ckpt/gpt.h"
 
@@ -22,12 +22,12 @@
 #include "io/formats/safetensors.h"
 #include "src/program/setup.h"
 
-enum { CHUNK = 1 << 18 };         /* elements read at once */
+enum { BATCH = 1 << 18 };         /* elements read at a time */
 
 struct import {
   const struct ckpt_args *args;
   enum gpt_form form;
-  char *file, *config_file;       /* what is read; owned; config_file NULL: there is none */
+  char *file, *config_file;       /* the input; owned; config_file NULL: none */
   struct tc_st *st;               /* or */
   struct tc_llmc *llmc;
   struct tc_model model;
@@ -41,7 +41,7 @@ struct import {
 
 /* ---- what file it is --------------------------------------------------------------- */
 
-/* FOLDER: model.safetensors in it, with config.json; FILE: config.json beside it, if there. */
+/* FOLDER: model.safetensors and config.json in it; FILE: config.json beside it, if it exists. */
 static int find_files(struct import *x, const char *path, struct tc_err *err)
 {
   struct stat st;
@@ -60,7 +60,7 @@ static int find_files(struct import *x, const char *path, struct tc_err *err)
   bool split = access(index, F_OK) == 0;
   free(index);
   return tc_fail(err, TC_EUSER, split ? "%s: the model is split over several files; save it as one "
-                 "(max_shard_size of save_pretrained)" : "%s is not there: a folder must have it",
+                 "(max_shard_size of save_pretrained)" : "%s does not exist: a folder must have it",
                  x->file);
 }
 
@@ -92,7 +92,7 @@ static int find_name(const struct import *x, const char *name)
 
 /* ---- sizes ------------------------------------------------------------------------- */
 
-/* From the tensors of a safetensors file: all but heads, which our own names alone show. */
+/* Derives the sizes from the tensors of a safetensors file: all except heads, which only our own format shows. */
 static int sizes_of_tensors(struct import *x, struct tc_err *err)
 {
   int wte = find_name(x, "wte.weight"), wpe = find_name(x, "wpe.weight");
@@ -150,7 +150,7 @@ static int read_sizes(struct import *x, struct tc_err *err)
   return 0;
 }
 
-/* The run's options, with the model's sizes from the file; what the user gave must agree. */
+/* The run's options, with the model's sizes from the file; options of the user must agree. */
 static int make_config(struct import *x, struct tc_err *err)
 {
   const struct ckpt_args *a = x->args;
@@ -171,12 +171,12 @@ static int make_config(struct import *x, struct tc_err *err)
     if (*size[i].have == 0) *size[i].have = *size[i].said;       /* heads, without config.json */
     if (*size[i].said == 0) *size[i].said = *size[i].have;
     if (*size[i].said != *size[i].have)
-      return tc_fail(err, TC_EUSER, "%s: model.%s is %lld there, not %lld", x->file, size[i].key,
+      return tc_fail(err, TC_EUSER, "%s: model.%s is %lld in the file, not %lld", x->file, size[i].key,
                      (long long)*size[i].have, (long long)*size[i].said);
   }
   if (x->model.heads == 0)
-    return tc_fail(err, TC_EUSER, "%s: without config.json beside it nothing says how many heads "
-                   "the model has: give --model.heads=N", x->file);
+    return tc_fail(err, TC_EUSER, "%s: without config.json beside it the number of heads of "
+                   "the model is unknown: give --model.heads=N", x->file);
   return tc_model_resolve(&x->model, err);
 }
 
@@ -189,7 +189,7 @@ static float value_of(const void *buf, int dtype, int64_t i)
   return dtype == TC_BF16 ? tc_bf16_to_f32(h) : gpt_half_to_f32(h);
 }
 
-/* Where a tensor lies in the file. */
+/* The position of a tensor in the file. */
 struct place { int index, dtype; int64_t from; };
 
 static int find_place(const struct import *x, const struct gpt_tensor *t, struct place *p,
@@ -218,17 +218,17 @@ static int find_place(const struct import *x, const struct gpt_tensor *t, struct
   return tc_fail(err, TC_EUSER, "%s: tensor %s is not of type F32, BF16 or F16", x->file, name);
 }
 
-/* A tensor into ours[rows * cols]. */
+/* Reads a tensor into ours[rows * cols]. */
 static int read_tensor(const struct import *x, const struct gpt_tensor *t, float *ours,
                        struct tc_err *err)
 {
   struct place p = {0};
   TC_TRY(find_place(x, t, &p, err));
   int64_t elems = gpt_elems(t), size = p.dtype == TC_F32 ? 4 : 2;
-  char *buf = tc_malloc((size_t)(CHUNK * size));
+  char *buf = tc_malloc((size_t)(BATCH * size));
   int rc = 0;
-  for (int64_t at = 0; at < elems && rc == 0; at += CHUNK) {
-    int64_t n = TC_MIN(CHUNK, elems - at);
+  for (int64_t at = 0; at < elems && rc == 0; at += BATCH) {
+    int64_t n = TC_MIN(BATCH, elems - at);
     rc = x->st ? tc_st_read(x->st, p.index, at * size, n * size, buf, err)
                : tc_llmc_read(x->llmc, p.from + at, n, buf, err);
     for (int64_t i = 0; i < n && rc == 0; i++)
@@ -238,8 +238,8 @@ static int read_tensor(const struct import *x, const struct gpt_tensor *t, float
   return rc;
 }
 
-/* What a file may have besides: optimizer state, and of Hugging Face's the tied head and masks. */
-static bool is_besides(const struct import *x, const char *name)
+/* Whether a tensor is optional: optimizer state or, in Hugging Face's files, the tied head and masks. */
+static bool is_optional(const struct import *x, const char *name)
 {
   const char *const ends[] = { "lm_head.weight", ".attn.bias", ".attn.masked_bias" };
   if (x->form == GPT_OURS) return strncmp(name, "optim.", 6) == 0;
@@ -249,8 +249,8 @@ static bool is_besides(const struct import *x, const char *name)
   return false;
 }
 
-/* All of the model's tensors are in the file as they must be, and all that the file has is taken or
- * known to be of no use: nothing is lost in silence. */
+/* Checks that all of the model's tensors are in the file with their shapes, and that each tensor of the file is
+ * used or known to be unnecessary: nothing is ignored silently. */
 static int check_tensors(struct import *x, struct tc_err *err)
 {
   bool *used = tc_calloc(x->st ? (size_t)tc_st_n(x->st) + 1 : 1, sizeof *used);
@@ -262,14 +262,14 @@ static int check_tensors(struct import *x, struct tc_err *err)
     if (rc == 0) used[x->st ? p.index : 0] = true;
   }
   for (int i = 0; x->st && i < tc_st_n(x->st) && rc == 0; i++)
-    if (!used[i] && !is_besides(x, tc_st_at(x->st, i)->name))
-      rc = tc_fail(err, TC_EUSER, "%s: tensor %.100s is none of GPT-2's: another model", x->file,
+    if (!used[i] && !is_optional(x, tc_st_at(x->st, i)->name))
+      rc = tc_fail(err, TC_EUSER, "%s: tensor %.100s does not belong to GPT-2: another model", x->file,
                    tc_st_at(x->st, i)->name);
   free(used);
   return rc;
 }
 
-/* A mapped file without a name, in the folder of the checkpoints. */
+/* Maps an unlinked file in the folder of the checkpoints. */
 static int map_weights(struct import *x, struct tc_err *err)
 {
   char *path = tc_sprintf("%s/.import-XXXXXX", x->args->out);
@@ -282,7 +282,7 @@ static int map_weights(struct import *x, struct tc_err *err)
   if (fd >= 0) close(fd);
   free(path);
   if (why)
-    return tc_fail(err, TC_EUSER, "%s: no room for %zu bytes: %s", x->args->out, bytes,
+    return tc_fail(err, TC_EUSER, "%s: no space for %zu bytes: %s", x->args->out, bytes,
                    strerror(why));
   x->weights = map;
   return 0;
@@ -301,7 +301,7 @@ static int read_weights(struct import *x, struct tc_err *err)
 
 /* ---- the checkpoint ---------------------------------------------------------------- */
 
-/* What a train program of this configuration saves. */
+/* The tensors that a train program of this configuration saves. */
 struct saved {
   struct tc_program *program;
   struct tc_mesh *mesh;
@@ -313,7 +313,7 @@ struct saved {
   void **map; size_t *bytes;      /* of each tensor that is not a weight; NULL */
 };
 
-/* A tensor of our own format against that of this configuration. */
+/* Compares a tensor of our own format with that of this configuration. */
 static int check_shape(const struct import *x, const struct tc_st_tensor *f,
                        const struct tc_ckpt_tensor *t, struct tc_err *err)
 {
@@ -323,7 +323,7 @@ static int check_shape(const struct import *x, const struct tc_st_tensor *f,
                             t->name);
 }
 
-/* Memory of a tensor that is no weight: the file's if it has it, else zeros that take no room. */
+/* Maps a tensor that is not a weight: the file's if it has it, else zeros, which need no memory. */
 static int map_state(const struct import *x, struct saved *s, int i, bool *given,
                      struct tc_err *err)
 {
@@ -398,7 +398,7 @@ static void saved_free(struct saved *s)
   tc_mesh_free(s->mesh);
 }
 
-/* Moments are of a step: with them the checkpoint is of that step, else of step 0. */
+/* With the optimizer's moments the checkpoint has their step, else step 0. */
 static int64_t step_of(const struct import *x, bool given)
 {
   const char *note = x->st ? tc_st_note(x->st, "tercio.step") : NULL;
@@ -458,7 +458,7 @@ static int import(struct import *x, struct tc_err *err)
   TC_TRY(open_file(x, err));
   TC_TRY(read_sizes(x, err));
   TC_TRY(make_config(x, err));
-  TC_TRY(no_steps(dir, err));     /* before anything there is changed; and when it is ours */
+  TC_TRY(no_steps(dir, err));     /* before anything is changed; and again when we own the folder */
   TC_TRY(take_folder(x, err));
   TC_TRY(no_steps(dir, err));
   TC_TRY(read_weights(x, err));

@@ -1,8 +1,8 @@
-/* keep.c - `tercio ckpt verify`, `prune` and `quarantine`: which checkpoints are whole,
- * which may go, which are set aside.
+/* keep.c - `tercio ckpt verify`, `prune` and `quarantine`: which checkpoints are complete, which
+ * are deleted, which are quarantined.
  *
- * prune removes nothing before as many good checkpoints as are to stay were read byte by byte in
- * the same call, and then only what is older: so the last good one is never removed. */
+ * prune deletes nothing before it has verified, byte by byte, as many good checkpoints as must be kept,
+ * and then only older ones: so the last good one is never deleted. */
 #include "src/cmd/ckpt/ckpt.h"
 
 #include <pthread.h>
@@ -65,7 +65,7 @@ static void reader_free(struct tc_ckpt *copy)
   free(copy->bounce);
 }
 
-/* By file, whichever thread found them; a file's stay in their order. */
+/* Sorts by file, in any order of threads; the order within a file is kept. */
 static void sort_faults(struct findings *f)
 {
   for (int i = 1; i < f->n; i++) {
@@ -88,7 +88,7 @@ static void verify_files(const struct tc_ckpt *c, bool deep, int jobs, struct fi
     w[i].started = i > 0 && tc_thread_start(&w[i].thread, work, &w[i], NULL) == 0;
   }
   for (int i = 0; i < n; i++)
-    if (!w[i].started) work(&w[i]);              /* the first; and where no thread could be had */
+    if (!w[i].started) work(&w[i]);              /* the first, and those whose thread could not be started */
   for (int i = 0; i < n; i++) {
     if (w[i].started) pthread_join(w[i].thread, NULL);
     for (int k = 0; k < w[i].found.n; k++)
@@ -100,7 +100,7 @@ static void verify_files(const struct tc_ckpt *c, bool deep, int jobs, struct fi
   sort_faults(all);
 }
 
-/* All faults of a step folder into *f; the worst status. */
+/* Collects all faults of a checkpoint in *f; returns the worst status. */
 static int verify_step(const char *path, bool deep, int64_t jobs, struct findings *f)
 {
   struct tc_err e = {0};
@@ -183,8 +183,8 @@ static int list_steps(int64_t **steps, const char *dir, const char *cmd, struct 
   return tc_ckpt_list(dir, steps, err);
 }
 
-/* Away under another name first, so that what an interruption leaves is no checkpoint; the next
- * run that saves there removes it. */
+/* Renames the checkpoint first, so that an interrupted removal leaves no checkpoint; the next
+ * run that saves there removes the rest. */
 static int remove_step(const char *dir, int64_t step, struct tc_err *err)
 {
   char *path = tc_ckpt_step_path(dir, step);
@@ -201,9 +201,8 @@ static int remove_step(const char *dir, int64_t step, struct tc_err *err)
 
 struct pruned { json_t *kept, *faulty, *removed; };
 
-/* How many of steps[n] (newest first) are looked at until `keep` good ones are found, all of them if
- * there are fewer: what is behind may go. *good: how
- * many there were. */
+/* Verifies steps[n] (newest first) until `keep` good ones are found, or all of them if there are fewer. Returns
+ * how many were verified: the rest may be deleted. *good: the number of good ones. */
 static int find_good(const struct ckpt_args *a, const int64_t *steps, int n, int *good,
                      struct pruned *out)
 {
@@ -229,7 +228,7 @@ int ckpt_cmd_prune(const struct ckpt_args *a, struct tc_err *err)
   int64_t *steps;
   const char *dir = a->path[0];
   if (a->keep == 0)
-    return tc_fail(err, TC_EUSER, "ckpt prune: --keep N says how many good checkpoints stay");
+    return tc_fail(err, TC_EUSER, "ckpt prune: --keep N, the number of good checkpoints to keep, is missing");
   int good, rc = 0, n = list_steps(&steps, dir, "prune", err);
   if (n < 0) return n;
   struct pruned out = { json_array(), json_array(), json_array() };
@@ -248,7 +247,7 @@ int ckpt_cmd_prune(const struct ckpt_args *a, struct tc_err *err)
                     out.faulty, "removed", out.removed));
   else
     printf("%d good, %d %s%s\n", good, n_removed, a->dry_run ? "would be removed" : "removed",
-           n_faulty ? "; faulty ones stay: look at them with `tercio ckpt verify`" : "");
+           n_faulty ? "; faulty ones are kept: check them with `tercio ckpt verify`" : "");
   json_decref(out.kept);
   json_decref(out.faulty);
   json_decref(out.removed);
@@ -260,8 +259,8 @@ int ckpt_cmd_prune(const struct ckpt_args *a, struct tc_err *err)
 
 /* ---- quarantine -------------------------------------------------------------------- */
 
-/* "300", "step-00000300"; with --release also "300.2", the second of this step that a run set
- * aside. *nth: 2; 0 where none is said. */
+/* "300", "step-00000300"; with --release also "300.2", the second one of this step in quarantine.
+ * *nth: 2; 0 if not given. */
 static int parse_step(const struct ckpt_args *a, int64_t *step, long *nth, struct tc_err *err)
 {
   const char *word = a->path[1], *dot = strchr(word, '.');
@@ -279,7 +278,7 @@ static int parse_step(const struct ckpt_args *a, int64_t *step, long *nth, struc
   }
   free(plain);
   if (!good || (dot && !a->release))
-    return tc_fail(err, TC_EUSER, "ckpt quarantine: %s is no step; give a number as `tercio ckpt "
+    return tc_fail(err, TC_EUSER, "ckpt quarantine: %s is not a step; give a number as `tercio ckpt "
                    "ls` shows it%s", word, a->release ? "; N.2 for quarantine-step-N.2" : "");
   return 0;
 }
@@ -301,9 +300,9 @@ int ckpt_cmd_quarantine(const struct ckpt_args *a, struct tc_err *err)
   char *from_path = tc_sprintf("%s/%s", dir, from), *to_path = tc_sprintf("%s/%s", dir, to);
   int rc = 0;
   if (access(from_path, F_OK) < 0)
-    rc = tc_fail(err, TC_ENOCKPT, "%s: there is no %s", dir, from);
+    rc = tc_fail(err, TC_ENOCKPT, "%s: %s does not exist", dir, from);
   else if (access(to_path, F_OK) == 0)
-    rc = tc_fail(err, TC_EUSER, "%s: there is a %s already: move it away first", dir, to);
+    rc = tc_fail(err, TC_EUSER, "%s: %s exists already: move it away first", dir, to);
   if (rc == 0) rc = tc_folder_rename(dir, from, to, err);
   if (rc == 0 && a->json)
     ckpt_print_json(json_pack("{s:I, s:o, s:o}", "step", (json_int_t)step, "from",

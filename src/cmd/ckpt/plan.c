@@ -1,11 +1,11 @@
 /* plan.c - `tercio ckpt plan`: what each rank of a layout would read of a checkpoint,
- * from the manifest and the program of that layout. Nothing is run, nothing but the manifest read.
+ * from the manifest and the program of that layout. Nothing is run, and only the manifest is read.
  *
- * A rank reads the boxes that it stores, of every saved tensor. Of a piece it reads the blocks from
- * the first to the last that a box needs: whole, since a checksum is of a block; of a block that
- * it has checked, only what it needs (io/ckpt/read.c does just that). Ranks whose coordinates
- * differ only on axes that a tensor is replicated on read the same of it, so each tensor is
- * looked at once for each different place. */
+ * A rank reads the boxes that it stores of every saved tensor. Of a piece it reads the blocks from
+ * the first to the last that a box needs, completely, since a checksum covers a block; of a block that
+ * it has checked already, only the needed part (as io/ckpt/read.c does). Ranks whose coordinates
+ * differ only on axes on which a tensor is replicated read the same parts, so each tensor is
+ * examined once per distinct placement. */
 #include "src/cmd/ckpt/ckpt.h"
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ struct plan {
 
 /* ---- the layout asked for ---------------------------------------------------------- */
 
-/* The mesh of the run that saved it, as flags before the user's own. */
+/* The mesh of the saved run, as flags before the user's own. */
 static int default_flags(char *flag[3], const struct plan *p, bool dp_is_left)
 {
   int pp, dp, tp, end = 0, n = 0;
@@ -58,7 +58,7 @@ static int make_config(struct plan *p, const struct ckpt_args *a, struct tc_err 
   return rc;
 }
 
-/* Ranks, and the node of each: *node owned. */
+/* The number of ranks, and the node of each; *node is owned. */
 static int make_cluster(const struct plan *p, const struct ckpt_args *a, int32_t **node,
                         struct tc_err *err)
 {
@@ -87,7 +87,7 @@ static int make_cluster(const struct plan *p, const struct ckpt_args *a, int32_t
   return (int)world;
 }
 
-/* The program after its placements are fixed; of the model that was saved. */
+/* Compiles the program, of the saved model, until its placements are fixed. */
 static int make_program(struct plan *p, const struct ckpt_args *a, struct tc_err *err)
 {
   int32_t *node;
@@ -100,7 +100,7 @@ static int make_program(struct plan *p, const struct ckpt_args *a, struct tc_err
   if (rc < 0) return rc;
   char *model = tc_model_text(&p->opts.model);
   if (strcmp(model, m->meta.model) != 0)
-    rc = tc_fail(err, TC_EUSER, "%s is of another model: %.200s; the layout asked for is of %s",
+    rc = tc_fail(err, TC_EUSER, "%s is of another model: %.200s; the requested layout is of %s",
                  p->c->path, m->meta.model, model);
   else if (p->opts.model.layers > m->n_tensors)
     rc = tc_fail(err, TC_EUSER, "%s has %d tensors, fewer than a model of %lld layers", p->c->path,
@@ -120,11 +120,11 @@ struct pieces {
   const struct tc_piece *piece;
   int n, rank;
   int64_t elem, block_bytes;
-  int64_t *reach;                 /* [i]: the furthest that pieces 0 ... i go on dimension 0 */
-  struct blocks *seen; int n_seen;               /* by this rank; room for TC_BOXES * n */
+  int64_t *reach;                 /* [i]: the end of pieces 0 ... i on dimension 0 */
+  struct blocks *seen; int n_seen;               /* by this rank; capacity TC_BOXES * n */
 };
 
-/* The first piece that may overlap what begins at row `row`. */
+/* The first piece that may overlap a box that begins at row `row`. */
 static int first_from(const struct pieces *s, int64_t row)
 {
   int lo = 0, hi = s->n;
@@ -136,7 +136,7 @@ static int first_from(const struct pieces *s, int64_t row)
   return lo;
 }
 
-/* Bytes [*lo, *hi) of the piece are from the first to the last inside the box; *inside of them are.
+/* The bytes [*lo, *hi) of the piece from the first to the last inside the box; *inside is how many of them are.
  * False: none. */
 static bool overlap(const struct pieces *s, const struct tc_piece *p, const struct tc_box *b,
                     int64_t *lo_byte, int64_t *hi_byte, int64_t *inside)
@@ -157,7 +157,7 @@ static bool overlap(const struct pieces *s, const struct tc_piece *p, const stru
   return true;
 }
 
-/* Bytes that are read of piece i for its bytes [lo, hi). *again: some of it was read before. */
+/* The bytes that are read of piece i for its bytes [lo, hi). *again: some of it was read before. */
 static int64_t read_of(struct pieces *s, int i, int64_t lo, int64_t hi, bool *again)
 {
   const int64_t size = s->block_bytes, end = s->piece[i].bytes;
@@ -176,7 +176,7 @@ static int64_t read_of(struct pieces *s, int i, int64_t lo, int64_t hi, bool *ag
   return bytes;
 }
 
-/* n boxes of the tensor, read one after the other. */
+/* The cost of n boxes of the tensor, read one after the other. */
 static struct cost cost_of(struct pieces *s, const struct tc_box *box, int n, uint64_t *files)
 {
   struct cost c = {0};
@@ -189,7 +189,7 @@ static struct cost cost_of(struct pieces *s, const struct tc_box *box, int n, ui
       bool again;
       if (s->rank && p->start[0] >= end) break;
       if (!overlap(s, p, &box[b], &lo, &hi, &inside)) continue;
-      if (n == 1) s->n_seen = 0;                 /* no other box comes */
+      if (n == 1) s->n_seen = 0;                 /* there is no other box */
       c.need += inside;
       c.read += read_of(s, i, lo, hi, &again);
       c.pieces += !again;
@@ -230,7 +230,7 @@ static void add_tensor(struct plan *p, const struct tc_tensor *x, struct pieces 
   free(done);
 }
 
-/* The checkpoint's tensor that the program's is loaded from. */
+/* The checkpoint's tensor from which the program's is loaded. */
 static int find_tensor(const struct plan *p, const struct tc_tensor *x, struct tc_err *err)
 {
   int k = tc_ckpt_find(p->c, x->name);
@@ -305,7 +305,7 @@ static struct cost sum_of(const struct plan *p, struct cost *most)
   return sum;
 }
 
-/* Neighbours that read the same are on one line. */
+/* Consecutive ranks with the same cost are on one line. */
 static void print_text(const struct plan *p)
 {
   const struct tc_mesh *m = p->mesh;
@@ -337,7 +337,7 @@ static void print_text(const struct plan *p)
          tc_human_bytes(b, sizeof b, (double)sum.read));
   printf("most       %s needed, %s read\n", tc_human_bytes(a, sizeof a, (double)most.need),
          tc_human_bytes(b, sizeof b, (double)most.read));
-  printf("more than needed: %s, since blocks are read whole\n",
+  printf("more than needed: %s, since blocks are read completely\n",
          tc_human_bytes(a, sizeof a, (double)(sum.read - sum.need)));
 }
 

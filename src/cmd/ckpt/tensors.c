@@ -1,8 +1,8 @@
-/* tensors.c - `tercio ckpt tensors`, `dump`, `diff` and `show --owners`: what looks at
+/* tensors.c - `tercio ckpt tensors`, `dump`, `diff` and `show --owners`: the commands for
  * tensors.
  *
- * Tensors are read block by block, so that memory stays small whatever their size and shape.
- * Every value shown comes from data whose checksum is right. */
+ * Tensors are read block by block, so that memory is small for any size and shape.
+ * Every printed value comes from data whose checksum was verified. */
 #include "src/cmd/ckpt/ckpt.h"
 
 #include <fnmatch.h>
@@ -23,7 +23,7 @@ static double value_at(const void *p, int dtype, int64_t i)
   }
 }
 
-/* NaN without its sign, which printf would show. */
+/* NaN without its sign, which printf would print. */
 static double plain(double x) { return isnan(x) ? (double)NAN : x; }
 
 /* ---- a tensor block by block ------------------------------------------------------ */
@@ -38,14 +38,14 @@ void ckpt_walk_new(struct ckpt_walk *w, struct tc_ckpt *c, int tensor, int64_t f
   w->buf = tc_malloc((size_t)TC_MAX(1, TC_MIN(bytes, BLOCK_BYTES)));
 }
 
-/* The largest box that begins at element w->at, is whole in its last dimensions, and fits: start
- * and count; its elements. */
+/* The largest box that begins at element w->at, is complete in its last dimensions, and fits: start
+ * and count. Returns its number of elements. */
 static int64_t next_box(const struct ckpt_walk *w, int64_t *start, int64_t *count)
 {
   const struct tc_ckpt_tensor *t = tc_ckpt_at(w->c, w->tensor);
   int64_t inner = 1, left = w->at;
   int64_t most = TC_MIN(w->end - w->at, BLOCK_BYTES / (int64_t)tc_dtype_bytes(t->dtype));
-  int split = t->rank - 1;        /* the dimension that is cut; those before it are single */
+  int split = t->rank - 1;        /* the dimension that is cut; earlier ones have count 1 */
   for (int64_t more; split > 0; split--, inner = more) {
     more = inner * t->dim[split];
     if (w->at % more || more > most) break;
@@ -143,7 +143,7 @@ static void print_value(double x, int digits, bool json)
   else printf("%.*g", digits, plain(x));
 }
 
-/* A line for each row of the last dimension; `begin` is the element the output begins with. */
+/* One line per row of the last dimension; `begin` is the first element of the output. */
 static void print_block(const struct ckpt_walk *w, const struct tc_ckpt_tensor *t, int64_t begin,
                         bool json)
 {
@@ -191,7 +191,7 @@ int ckpt_cmd_dump(const struct ckpt_args *a, struct tc_err *err)
   struct tc_ckpt *c;
   TC_TRY(tc_ckpt_open(&c, a->path[0], err));
   int i = tc_ckpt_find(c, a->path[1]);
-  int rc = i < 0 ? tc_fail(err, TC_EUSER, "%s: there is no tensor %s; `tercio ckpt tensors` "
+  int rc = i < 0 ? tc_fail(err, TC_EUSER, "%s: tensor %s does not exist; `tercio ckpt tensors` "
                            "lists them", c->path, a->path[1])
                  : dump_rows(c, i, a, err);
   tc_ckpt_close(c);
@@ -201,14 +201,14 @@ int ckpt_cmd_dump(const struct ckpt_args *a, struct tc_err *err)
 /* ---- diff ------------------------------------------------------------------------- */
 
 struct delta {
-  const char *why;                /* they can't be compared; NULL */
+  const char *why;                /* why they can't be compared; NULL: they can */
   double rel, max;                /* ||a-b|| / ||b||, max |a-b| */
   int64_t n_bits;                 /* elements whose bits differ */
 };
 
-/* Bits first: equal bits are equal, NaN or not. A NaN on one side only makes rel NaN, an infinity
- * on one side only makes it infinite; neither counts in ||b||, which they would hide all else
- * behind. */
+/* Bits are compared first: equal bits are equal, NaN or not. A NaN on one side only makes rel NaN, an infinity
+ * on one side only makes it infinite; neither is added to ||b||, where it would hide all other
+ * differences. */
 static void add_block(const void *a, const void *b, int dtype, int64_t n, struct delta *d,
                       double *num, double *den)
 {
@@ -236,7 +236,7 @@ static int compare(struct delta *d, struct tc_ckpt *a, int ta, struct tc_ckpt *b
            memcmp(x->dim, y->dim, (size_t)x->rank * sizeof *x->dim) != 0)
     d->why = "the shapes differ";
   if (d->why) return 0;
-  struct ckpt_walk wa, wb;        /* of equal shapes and types: of equal blocks */
+  struct ckpt_walk wa, wb;        /* equal shapes and types have equal blocks */
   double num = 0, den = 0;
   int rc = 1;
   ckpt_walk_new(&wa, a, ta, 0, elems_of(x));
@@ -274,7 +274,7 @@ bool ckpt_wanted(const struct ckpt_args *args, const char *name)
   return !args->only || fnmatch(args->only, name, 0) == 0;
 }
 
-/* Whether tensors that are not equal bit for bit are near enough. */
+/* Whether tensors that are not bit-identical are within the tolerances. */
 static bool is_close(const struct delta *d, const struct ckpt_args *args)
 {
   return (args->rtol > 0 && d->rel <= args->rtol) || (args->atol >= 0 && d->max <= args->atol);
@@ -336,7 +336,7 @@ int ckpt_cmd_diff(const struct ckpt_args *args, struct tc_err *err)
 
 /* ---- owners ----------------------------------------------------------------------- */
 
-/* What one rank holds. A rank of the run that wrote nothing has a row too. */
+/* The slices of one rank. A rank of the run that wrote nothing has a row, too. */
 struct owner { int32_t rank; int64_t slices, bytes; };
 
 static int cmp_owner(const void *a, const void *b)
@@ -345,8 +345,8 @@ static int cmp_owner(const void *a, const void *b)
   return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* An owned array in order of ranks: the run's, and writers that a strange manifest has besides
- * (its `who` may be shorter than its files say). */
+/* An owned array in order of ranks: those of the run, and further writers of a damaged manifest
+ * (its `who` may be shorter than its files require). */
 static struct owner *owners_new(const struct tc_manifest *m, int *n)
 {
   struct owner *o = tc_calloc((size_t)m->world + (size_t)m->n_files + 1, sizeof *o);
@@ -360,7 +360,7 @@ static struct owner *owners_new(const struct tc_manifest *m, int *n)
   return o;
 }
 
-/* The node of "rank 3 on node2"; all of another text; NULL if the manifest doesn't say. */
+/* The node of "rank 3 on node2"; all of another text; NULL if the manifest doesn't have it. */
 static const char *node_of(const struct tc_manifest *m, int32_t rank)
 {
   if (rank >= m->world) return NULL;
@@ -391,7 +391,7 @@ static void print_slice(const struct tc_manifest *m, const struct tc_piece *p, j
            ckpt_ints_text(count, sizeof count, p->count, t->rank), (long long)p->bytes);
 }
 
-/* One line, or one JSON object, a rank; and their sum. */
+/* One line, or one JSON object, per rank, and the sum. */
 static json_t *print_owners(const struct tc_manifest *m, const struct owner *o, int n, bool json)
 {
   json_t *list = json ? json_array() : NULL;
@@ -417,7 +417,7 @@ static json_t *print_owners(const struct tc_manifest *m, const struct owner *o, 
   return list;
 }
 
-/* Bytes are added up to the largest number: files that claim more are no reason to stop. */
+/* Sums saturate at the largest number, for files with impossible sizes. */
 static void add_slice(struct owner *o, int n, int32_t rank, int64_t bytes)
 {
   struct owner *at = bsearch(&(struct owner){ .rank = rank }, o, (size_t)n, sizeof *o, cmp_owner);

@@ -1,12 +1,12 @@
-/* calibrate.c - `tercio plan --calibrate FILE`: this machine's own prices.
+/* calibrate.c - `tercio plan --calibrate FILE`: measures the prices of this machine.
  *
- * Short trainings of the run file's model, on one rank and on as many as work at once, are started
- * as child processes with a trace; the time of each op is the middle one of what the trace says of
- * its node, the mean over nodes of one shape, times what makes the plans of these very runs what
- * they took (a step has more in it than its ops). The links are what `tercio comm` measures. So
- * ops are timed as they run in training: among others, with their data as warm as it is there.
+ * Short trainings of the run file's model, on one rank and on as many as can compute at the same time, are
+ * started as child processes with a trace. The time of each op is the median of its node's events, averaged
+ * over nodes of one shape, times the factor by which the plans of these runs match their measured step times
+ * (a step has more than its ops). Links are measured by `tercio comm`. So ops are timed under the conditions
+ * of training, for example with the same cache contents.
  *
- * The events of a rank's step stand in the order of its list of actions (exec/exec.c): they are matched
+ * The events of a rank's step are in the order of its list of actions (exec/exec.c): they are matched
  * one to one, and a trace that does not match is an error. */
 #include "src/cmd/plan/plan.h"
 #include "src/program/collective.h"
@@ -30,15 +30,15 @@ struct calib {
   char dir[64], program[4096];
   struct timing *t; int n, cap;
   struct tc_config cfg[RUNS];                    /* of each run */
-  double step_s[RUNS];                           /* the middle one of rank 0 */
+  double step_s[RUNS];                           /* median of rank 0 */
   int run;
   double *issue; int n_issues, cap_issues;       /* seconds */
 };
 
 /* ---- children -------------------------------------------------------------------- */
 
-/* Runs the program itself; what it prints goes into dir/NAME. */
-static int child(struct calib *c, const char *name, const char *const *argv, struct tc_err *err)
+/* Runs this program as a child process; its output goes to dir/NAME. */
+static int run_child(struct calib *c, const char *name, const char *const *argv, struct tc_err *err)
 {
   char *out = tc_sprintf("%s/%s", c->dir, name), *log = tc_sprintf("%s/log", c->dir);
   fflush(stdout);
@@ -80,7 +80,7 @@ static int write_text(const char *path, struct tc_err *err)
 
 /* ---- traces ---------------------------------------------------------------------- */
 
-/* Whether the executor traces this action on the track of work (exec/exec.c, trace_action). */
+/* Whether the executor traces this action on the compute track (exec/exec.c, trace_action). */
 static bool traced(const struct tc_program *p, const struct tc_mesh *m, int rank,
                    const struct tc_action *a, struct tc_op_cost *cost, bool *travels)
 {
@@ -95,7 +95,7 @@ static bool traced(const struct tc_program *p, const struct tc_mesh *m, int rank
   return tc_collective_coll(n, tc_mesh_coord(m, rank, n->axis)) != TC_COLLS;
 }
 
-/* Of one rank's step: dur[n_dur] in microseconds, in order, names beside. */
+/* Takes the timings of one rank's step: dur[n_dur] in microseconds, in order, with their names. */
 static int take_step(struct calib *c, const struct tc_program *p, const struct tc_mesh *m, int rank,
                      const double *dur, const char **name, int n_dur, struct tc_err *err)
 {
@@ -136,7 +136,7 @@ static int take_rank(struct calib *c, json_t *events, const struct tc_program *p
   double *dur = tc_calloc(all + 1, sizeof *dur);
   const char **name = tc_calloc(all + 1, sizeof *name);
   int rc = 0;
-  for (int step = 2; step < STEPS && !rc; step++) {   /* the first is cold, the last evaluates */
+  for (int step = 2; step < STEPS && !rc; step++) {   /* the first is a warm-up, the last evaluates */
     int n = 0;
     size_t i;
     json_t *e;
@@ -202,7 +202,7 @@ static int take_trace(struct calib *c, const char *path, const struct tc_config 
 
 /* ---- what is run ----------------------------------------------------------------- */
 
-/* A short training of the configuration; what its layout makes impossible is left out. */
+/* Runs a short training of the configuration; impossible layouts are skipped. */
 static int train(struct calib *c, const struct tc_config *want, struct tc_err *err)
 {
   TC_ASSERT(c->run < RUNS);
@@ -228,7 +228,7 @@ static int train(struct calib *c, const struct tc_config *want, struct tc_err *e
   if (f && fclose(f)) bad = true;
   const char *const argv[] = { c->program, "train", ini, NULL };
   int rc = bad ? tc_fail(err, TC_EUSER, "cannot write %s: %s", ini, strerror(errno))
-               : child(c, "out", argv, err);
+               : run_child(c, "out", argv, err);
   if (!rc) rc = take_trace(c, trace, &x, err);
   c->run++;
   free(text);
@@ -239,8 +239,8 @@ static int train(struct calib *c, const struct tc_config *want, struct tc_err *e
   return rc;
 }
 
-/* Micro-batches from one sequence to the run file's own; alone and `ranks` beside each other; then
- * the cuts of tensor and data parallelism. */
+/* Runs with micro-batches from one sequence to the run file's own, on one rank and on `ranks` at the same time;
+ * then runs with tensor and data parallelism. */
 static int train_all(struct calib *c, int ranks, struct tc_err *err)
 {
   const struct tc_config *own = c->j->cfg;
@@ -302,8 +302,8 @@ static bool same_shape(const struct timing *a, const struct timing *b)
          !memcmp(a->s.key, b->s.key, sizeof a->s.key);
 }
 
-/* Of each node's times the middle one, the mean of the nodes of a shape. */
-static void reduce(struct calib *c, struct tc_plan_device *d)
+/* Reduces timings to the median of each node, averaged over the nodes of a shape. */
+static void reduce_timings(struct calib *c, struct tc_plan_device *d)
 {
   qsort(c->t, (size_t)c->n, sizeof *c->t, by_node);
   for (int i = 0; i < c->n;) {
@@ -337,7 +337,7 @@ static int measure_links(struct calib *c, struct tc_cluster *k, int ranks, struc
   char *out = tc_sprintf("%s/comm.json", c->dir);
   const char *const argv[] = { c->program, "comm", "--op", "all", "--axis", "world", "--min", "1K",
                                "--max", "4M", "--iters", "25", "--json", n, dp, NULL };
-  int rc = child(c, "comm.json", argv, err);
+  int rc = run_child(c, "comm.json", argv, err);
   if (!rc) rc = tc_links_read(&k->link[TC_WIRE_NODE], out, err);
   free(n);
   free(dp);
@@ -355,8 +355,8 @@ static int planned_s(const struct calib *c, int run, struct tc_cluster *k, doubl
   return 0;
 }
 
-/* What a step has beside the ops that a trace shows is spread over them: the middle of measured over
- * planned, of the runs of so many ranks that send least. */
+/* The time of a step outside the traced ops is distributed over the ops: the median of measured / planned, over
+ * the runs with this number of ranks that send least. */
 static int find_slack(const struct calib *c, int ranks, struct tc_cluster *k, struct tc_err *err)
 {
   double ratio[RUNS], planned;
@@ -374,8 +374,8 @@ static int find_slack(const struct calib *c, int ranks, struct tc_cluster *k, st
   return 0;
 }
 
-/* What transfers take from work: as much as makes the plans of the runs that send most what they
- * took. */
+/* The fraction of a transfer's time that is taken from computation: such that the plans of the runs that send
+ * most match their measured times. */
 static int find_steal(const struct calib *c, struct tc_cluster *k, struct tc_err *err)
 {
   double said[2], x[RUNS];
@@ -392,8 +392,8 @@ static int find_steal(const struct calib *c, struct tc_cluster *k, struct tc_err
   return 0;
 }
 
-/* Where temporary files go: TMPDIR, unless its name is long or has a blank, at which a run file's
- * list of files is split, or a quotation mark of the shell. */
+/* The folder for temporary files: TMPDIR, unless its name is long, or has a blank, at which a run file's
+ * list of files is split, or has a quotation mark of the shell. */
 static const char *temporary_folder(void)
 {
   const char *tmp = getenv("TMPDIR");
@@ -419,12 +419,13 @@ int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_e
   char *text = tc_sprintf("%s/text", c.dir), *rm = tc_sprintf("rm -rf '%s'", c.dir);
   int rc = write_text(text, err);
   if (!rc) rc = measure_links(&c, &k, ranks, err);
-  for (int i = 0; i < ROUNDS && !rc; i++) rc = train_all(&c, ranks, err);   /* a bad minute is one of three */
+  for (int i = 0; i < ROUNDS && !rc; i++)          /* so that one disturbed round does not change the median */
+    rc = train_all(&c, ranks, err);
   if (!rc) {
     struct tc_plan_device *d = &k.device;
     snprintf(d->name, sizeof d->name, "cpu, %d thread%s", threads, threads == 1 ? "" : "s");
     d->flops[TC_F32] = d->bytes_per_s = 0;
-    reduce(&c, d);
+    reduce_timings(&c, d);
     if (d->bytes_per_s <= 0) d->bytes_per_s = 5e9;
     d->copy_bytes_per_s = d->bytes_per_s / 2;
     d->eff_flops = d->eff_bytes = 1;

@@ -1,4 +1,4 @@
-/* emit.c - a layout as a folder that runs: run.ini; device.ini, by which the run predicts
+/* emit.c - writes a layout as a folder that can be run: run.ini; device.ini, by which the run predicts
  * its own time; and job.sbatch, which is slurm/train.sbatch with this job's numbers in its #SBATCH
  * lines and its run file filled in. The template is that of the program's installation or source tree
  * (tc_cmd_share). Where anything fails, nothing is left behind. */
@@ -36,7 +36,7 @@ static int save(const char *path, const char *text, mode_t mode, struct tc_err *
   return 0;
 }
 
-/* Whether the line is "#SBATCH --name=..." (or commented out once more). */
+/* Whether the line is "#SBATCH --name=..." (or that, commented out). */
 static bool is_option(const char *line, const char *name)
 {
   while (*line == '#') line++;
@@ -44,7 +44,7 @@ static bool is_option(const char *line, const char *name)
   return !strncmp(line + 9, name, strlen(name)) && line[9 + strlen(name)] == '=';
 }
 
-/* The text as one word of a shell, whatever is in it; owned by the caller. */
+/* The text quoted as one shell word; owned by the caller. */
 static char *shell_word(const char *text)
 {
   char *word = NULL;
@@ -60,7 +60,7 @@ static char *shell_word(const char *text)
   return word;
 }
 
-/* One line of the template into f. `ini` and `program` are words of a shell. */
+/* Writes one line of the template to f. `ini` and `program` are shell words. */
 static void put_line(FILE *f, const char *line, const struct tc_plan_job *j, const char *ini,
                      const char *program)
 {
@@ -174,11 +174,11 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
   if (!dir || !tc_config_is_plain(dir)) {
     free(dir);
     if (made) rmdir(j->into);
-    return tc_fail(err, TC_EUSER, "--into %s: its whole name goes into the run file and the job's script: "
+    return tc_fail(err, TC_EUSER, "--into %s: its path is written into the run file and the job script: "
                    "give a folder without control characters or \" ;\" in it", j->into);
   }
   struct tc_config c = run_config(j, layout, p);
-  /* The run is to be measured against this very plan. */
+  /* The run compares its step time with this plan. */
   char *device = tc_sprintf("%s/device.ini", dir), *job = NULL;
   c.run_plan_device = device;
   char *text = tc_config_text(&c);

@@ -1,6 +1,6 @@
-/* plan.c - `tercio plan`: what fits, how fast, what goes over which wire. No MPI, no device.
+/* plan.c - `tercio plan`: predicts memory, speed and traffic. No MPI, no device.
  *
- * With --nodes it searches layouts; else, or with --explain, it tells of the run file's own. */
+ * With --nodes it searches layouts; otherwise, or with --explain, it describes the run file's own. */
 #include "src/cmd/cmd.h"
 #include "src/cmd/plan/plan.h"
 
@@ -20,7 +20,7 @@ static const char *const extra_flags[] = {
 #define DEFAULT_DEVICE "h100"
 #define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 enum { MAX_RANKS = 1 << 24 };
-#define MOST_AMOUNT 1e18                         /* what a run file's whole numbers hold */
+#define MOST_AMOUNT 1e18                         /* the largest integer of a run file */
 
 static int number(int *out, const char *flag, const char *text, int most, struct tc_err *err)
 {
@@ -43,17 +43,17 @@ static int amount(double *out, const char *flag, const char *text, bool time, st
   return 0;
 }
 
-/* The device of a partition that Slurm told of; --device names it better. */
+/* The device of a partition, from Slurm's data; --device overrides it. */
 static int slurm_device(const struct tc_slurm_part *s, const char **name, struct tc_err *err)
 {
   *name = s->gpus ? tc_plan_device_of(s->gpu) : "cpu";
   if (*name) return 0;
   return tc_fail(err, TC_EUSER, "--from-slurm: the nodes of partition %s have %d GPUs each, of which "
-                 "Slurm says %s%s: name them with --device", s->name, s->gpus,
+                 "Slurm reports %s%s: name them with --device", s->name, s->gpus,
                  *s->gpu ? "only " : "nothing", s->gpu);
 }
 
-/* One rank a GPU, or, where there are none, a socket. */
+/* One rank per GPU or, without GPUs, per socket. */
 static void from_slurm(struct tc_plan_job *j)
 {
   const struct tc_slurm_part *s = &j->slurm;
@@ -72,7 +72,7 @@ static int parse(struct tc_plan_job *j, const char *const *x, struct tc_err *err
   j->partition = x[X_PARTITION];
   j->from_slurm = x[X_SLURM] != NULL;
   if (j->partition && j->partition[strspn(j->partition, NAME_LETTERS)])
-    return tc_fail(err, TC_EUSER, "--partition = %s: that is no partition's name", j->partition);
+    return tc_fail(err, TC_EUSER, "--partition = %s: not a valid name of a partition", j->partition);
   if (j->from_slurm) {
     TC_TRY(tc_slurm_read(&j->slurm, j->partition, err));
     if (!x[X_DEVICE]) TC_TRY(slurm_device(&j->slurm, &device, err));
@@ -92,7 +92,7 @@ static int parse(struct tc_plan_job *j, const char *const *x, struct tc_err *err
   if (j->from_slurm && k->devices > each)
     return tc_fail(err, TC_EUSER, "--gpus-per-node = %d: the nodes of partition %s have %d %s each",
                    k->devices, j->slurm.name, each, j->slurm.gpus ? "GPUs" : "CPUs");
-  if (j->from_slurm && !j->slurm.gpus && !x[X_MEMORY])   /* a node's, shared out */
+  if (j->from_slurm && !j->slurm.gpus && !x[X_MEMORY])   /* divides a node's memory */
     k->device.memory_bytes = j->slurm.memory_bytes / k->devices;
   if (x[X_NODES]) TC_TRY(number(&k->nodes, "nodes", x[X_NODES], MAX_RANKS / k->devices, err));
   if (j->from_slurm && k->nodes > j->slurm.nodes)
@@ -104,14 +104,14 @@ static int parse(struct tc_plan_job *j, const char *const *x, struct tc_err *err
   j->search = cluster && !x[X_EXPLAIN];
   j->emit = x[X_EMIT];
   if (j->emit && strcmp(j->emit, "sbatch"))
-    return tc_fail(err, TC_EUSER, "--emit %s: sbatch is what there is", j->emit);
+    return tc_fail(err, TC_EUSER, "--emit %s: unknown format; only sbatch is supported", j->emit);
   j->template = x[X_TEMPLATE];
   j->into = x[X_INTO] ? x[X_INTO] : "plan";
   if (cluster) {
     j->world = k->nodes * k->devices;
     return 0;
   }
-  /* The run file's own number of ranks. */
+  /* The number of ranks of the run file. */
   const struct tc_config *c = j->cfg;
   double world = (double)TC_MAX(c->mesh_pp, 1) * (double)TC_MAX(c->mesh_tp, 1) *
                  (double)TC_MAX(c->mesh_dp, 1);
@@ -123,8 +123,8 @@ static int parse(struct tc_plan_job *j, const char *const *x, struct tc_err *err
   return 0;
 }
 
-/* Layout keys that stand on the command line are given; those of the run file are searched. */
-static unsigned given(int argc, char **argv)
+/* Layout options on the command line are fixed; those in the run file are ignored and searched. */
+static unsigned fixed_keys(int argc, char **argv)
 {
   unsigned hold = 0;
   for (int i = 1; i < argc; i++)
@@ -143,7 +143,7 @@ static void put_json(json_t *o)
   json_decref(o);
 }
 
-/* The kind that Slurm told of, where a page is printed. */
+/* Prints Slurm's description of the partition, before text output. */
 static void print_slurm(const struct tc_plan_job *j)
 {
   if (j->from_slurm && !j->json) tc_slurm_print(stdout, &j->slurm);
@@ -169,12 +169,12 @@ static int explain(const struct tc_plan_job *j, struct tc_err *err)
   print_slurm(j);
   if (j->json) put_json(tc_plan_json(j, &p));
   else tc_plan_print(stdout, j, &p);
-  struct tc_config c = *j->cfg;                  /* what auto was */
+  struct tc_config c = *j->cfg;                  /* with the values of auto */
   c.mesh_tp = p.tp;
   return j->emit ? tc_plan_emit(j, &c, &p, err) : 0;
 }
 
-/* Before minutes of measuring: can the file be written? */
+/* Checks that the file can be written, before minutes of measuring. */
 static int calibrate(const struct tc_plan_job *j, const char *path, struct tc_err *err)
 {
   bool there = access(path, F_OK) == 0;
@@ -198,7 +198,7 @@ int tc_cmd_plan(int argc, char **argv)
     rc = calibrate(&j, extra[X_CALIBRATE], &err);
   } else if (!rc) {
     rc = parse(&j, extra, &err);
-    j.hold = given(argc, argv);
+    j.hold = fixed_keys(argc, argv);
     if (!rc) rc = j.search ? search(&j, &err) : explain(&j, &err);
   }
   tc_cluster_done(&j.cluster);

@@ -1,4 +1,4 @@
-/* plan.h - what the files of `tercio plan` share. */
+/* plan.h - shared by the files of `tercio plan`. */
 #ifndef TC_CMD_PLAN_H
 #define TC_CMD_PLAN_H
 
@@ -7,16 +7,16 @@
 
 #include <jansson.h>
 
-/* What Slurm says of a partition: nodes of one kind that can be used, the commonest. */
+/* Slurm's data of a partition: the usable nodes of the most common kind. */
 struct tc_slurm_part {
   char name[64];
   int nodes, gpus, sockets, cpus;                /* gpus .. cpus: of a node */
   int left_out, other_kinds;                     /* nodes that are down or drained; of other kinds */
-  int old_gpus;                                  /* nodes whose GPUs Tercio does not run on */
-  bool mixed;                                    /* the partition has GPUs that must not be given */
+  int old_gpus;                                  /* nodes whose GPUs Tercio does not support */
+  bool mixed;                                    /* the partition has other GPUs, too, which must not be allocated */
   char gpu[64];                                  /* their type in Gres; "" if it has none */
-  double memory_bytes, walltime_s;               /* a node's; 0: no time limit */
-  int switches, switch_nodes;                    /* leaf switches above them; the middle one's nodes */
+  double memory_bytes, walltime_s;               /* of a node; 0: no time limit */
+  int switches, switch_nodes;                    /* their leaf switches; nodes of the median switch */
 };
 
 struct tc_plan_job {
@@ -24,7 +24,7 @@ struct tc_plan_job {
   struct tc_cluster cluster;     /* owned */
   int world;
   bool json, search;
-  unsigned hold;                 /* bits of enum tc_plan_key: given as flags */
+  unsigned hold;                 /* bits of enum tc_plan_key: fixed by flags */
   int top;
   double tokens, walltime_s, restart_s;
   const char *emit, *into, *template, *partition;  /* borrowed from cfg */
@@ -50,10 +50,10 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
  * short trainings of the configuration's model, and writes a device file. */
 int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_err *err);
 
-/* table.c. Local. What a search found. Flags, on top of what the job was given, and JSON are
+/* table.c. Local. The result of a search. Flags, in addition to the job's, and JSON are
  * owned by the caller. */
 char *tc_plan_flags(const struct tc_plan_job *j, const struct tc_config *c);
-/* TC_ELAYOUT with a sentence on why no row was found. */
+/* TC_ELAYOUT; the error explains why no row was found. */
 int tc_plan_nothing(const struct tc_plan_job *j, const struct tc_plan_found *found,
                     struct tc_err *err);
 void tc_plan_table_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan_found *found);

@@ -1,5 +1,5 @@
-/* print.c - one layout told: memory by class of every distinct rank, the textbooks'
- * figures beside it, time, bytes, and what checkpoints and failures cost. */
+/* print.c - prints one layout: memory by class of every distinct rank, the textbooks'
+ * estimates, time, bytes, and the cost of checkpoints and failures. */
 #include "src/cmd/plan/plan.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ static void print_head(FILE *f, const struct tc_plan_job *j, const struct tc_pla
           tc_word_parallel_data(c->parallel_data));
   if (p->pp > 1) fprintf(f, ", %s", tc_word_parallel_schedule(c->parallel_schedule));
   if (p->virtual_stages > 1) fprintf(f, " of %d chunks", p->virtual_stages);
-  fprintf(f, "\n%lld sequences a step: %d micro-batch%s of %d on each of dp; %s, recompute %s\n",
+  fprintf(f, "\n%lld sequences per step: %d micro-batch%s of %d on each of dp; %s, recompute %s\n",
           (long long)p->batch, p->n_mb, p->n_mb == 1 ? "" : "es", p->micro,
           tc_word_train_precision(c->train_precision), tc_word_train_recompute(c->train_recompute));
 }
@@ -47,18 +47,18 @@ static void print_memory(FILE *f, const struct tc_plan_job *j, const struct tc_p
             gb((double)c->memory.bytes[TC_HOST]));
   }
   double most = (double)p->cls[p->worst].memory.bytes[TC_DEVICE];
-  double room = j->cluster.device.memory_bytes;
-  fprintf(f, "%s: %.4g GB of %s's %.4g GB (%.0f %%), without the kernels' own scratch\n",
-          most <= room ? "fits" : "does not fit", gb(most), j->cluster.device.name, gb(room),
-          100 * most / room);
+  double memory = j->cluster.device.memory_bytes;
+  fprintf(f, "%s: needs %.4g GB, %s has %.4g GB (%.0f %%; kernel workspace not counted)\n",
+          most <= memory ? "fits" : "does not fit", gb(most), j->cluster.device.name, gb(memory),
+          100 * most / memory);
   double host = (double)p->cls[p->worst].memory.bytes[TC_HOST] * j->cluster.devices;
   if (j->cluster.device.host_bytes > 0 && host > j->cluster.device.host_bytes)
-    fprintf(f, "a node's host memory does not do: %.4g GB of %.4g GB\n", gb(host),
+    fprintf(f, "host memory does not suffice: a node needs %.4g GB and has %.4g GB\n", gb(host),
             gb(j->cluster.device.host_bytes));
   struct tc_textbook t;
   tc_textbook(&t, &p->model, p->micro);
   fprintf(f,
-          "textbooks, for one device: 16 bytes a parameter %.4g GB; 20 bytes a parameter and six "
+          "textbooks, for one device: 16 bytes per parameter %.4g GB; 20 bytes per parameter and six "
           "activations a layer %.4g GB\n", gb(tc_textbook_states((double)p->parameters)),
               gb(t.total));
 }
@@ -69,11 +69,11 @@ static void print_time(FILE *f, const struct tc_plan_job *j, const struct tc_pla
   const struct tc_plan_time *t = &p->time;
   fprintf(f, "\ntime of a step on %s: %s; %.4g tokens/s, MFU %.1f %%\n", j->cluster.device.name,
           span(a, sizeof a, t->step_s), t->tokens_per_s, 100 * t->mfu);
-  fprintf(f, "the busiest rank works %s, waits for pp %s, dp %s, tp %s; bubble %.1f %%%s\n",
+  fprintf(f, "the busiest rank computes %s, waits for pp %s, dp %s, tp %s; bubble %.1f %%%s\n",
           span(a, sizeof a, t->compute_s), span(b, sizeof b, t->wait_s[TC_PP]),
           span(c, sizeof c, t->wait_s[TC_DP]), span(d, sizeof d, t->wait_s[TC_TP]), 100 * t->bubble,
-          t->walked ? "" : " (by sums over each stage)");
-  fprintf(f, "a rank sends at most %s on pp, %s on dp, %s on tp a step; ",
+          t->walked ? "" : " (estimated from sums over each stage)");
+  fprintf(f, "a rank sends at most %s on pp, %s on dp, %s on tp per step; ",
           tc_human_bytes(a, sizeof a, t->bytes[TC_PP]), tc_human_bytes(b, sizeof b,
               t->bytes[TC_DP]),
           tc_human_bytes(c, sizeof c, t->bytes[TC_TP]));
@@ -98,14 +98,14 @@ static void print_run(FILE *f, const struct tc_plan_job *j, const struct tc_plan
             span(a, sizeof a, r.mtbf_s), span(b, sizeof b, r.interval_s), 100 * r.lost);
   fprintf(f, "\n%.4g steps (%.4g tokens) ", r.steps, r.steps * (double)p->tokens);
   if (!isfinite(r.hours)) {
-    fprintf(f, "never end: nodes fail before there is a checkpoint to go on from\n");
+    fprintf(f, "never end: nodes fail before there is a checkpoint to resume from\n");
     return;
   }
   fprintf(f, "take %s, %.4g node-hours", span(a, sizeof a, r.hours * 3600), r.node_hours);
   if (j->walltime_s > 0 && r.requeues < 0)
-    fprintf(f, "; the walltime is too short to save and load");
+    fprintf(f, "; the time limit is too short to save and load");
   else if (j->walltime_s > 0)
-    fprintf(f, "; %d requeue%s at a walltime of %s", r.requeues, r.requeues == 1 ? "" : "s",
+    fprintf(f, "; %d requeue%s with a time limit of %s", r.requeues, r.requeues == 1 ? "" : "s",
             span(b, sizeof b, j->walltime_s));
   fprintf(f, "\n");
 }

@@ -1,8 +1,8 @@
 /* slurm.c - a cluster as Slurm describes it: `scontrol show` of partitions, nodes and the
- * topology. No library of Slurm's: its tools' one-line output is KEY=VALUE, and stays so over its
+ * topology. Slurm's library is not used: the one-line output of its tools is KEY=VALUE, in all
  * versions. Every call has a time limit.
  *
- * A partition may have nodes of several kinds; a plan is for one, the kind that has most devices. */
+ * A partition may have nodes of several kinds; a plan is for one, the kind with most devices. */
 #include "src/cmd/plan/plan.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 enum { SCONTROL_S = 30 };
 
-/* What scontrol says, whole; owned by the caller. Its own complaint goes into err. */
+/* The output of scontrol; owned by the caller. Its error message goes into err. */
 static int ask(char **out, const char *what, struct tc_err *err)
 {
   char *command = tc_sprintf("timeout %d scontrol -o show %s 2>&1", SCONTROL_S, what);
@@ -27,10 +27,10 @@ static int ask(char **out, const char *what, struct tc_err *err)
   if (code == 0) return 0;
   text[strcspn(text, "\n")] = 0;
   int rc = code == 127 || code == -1
-         ? tc_fail(err, TC_EUSER, "--from-slurm: there is no scontrol here; plan on a machine of the "
+         ? tc_fail(err, TC_EUSER, "--from-slurm: scontrol is not installed here; plan on a machine of the "
                    "cluster, or give --nodes and --gpus-per-node")
          : code == 124
-         ? tc_fail(err, TC_EUSER, "--from-slurm: scontrol show %s says nothing for %d s; is slurmctld "
+         ? tc_fail(err, TC_EUSER, "--from-slurm: scontrol show %s has not answered for %d s; is slurmctld "
                    "up? Else give --nodes and --gpus-per-node", what, SCONTROL_S)
          : tc_fail(err, TC_EUSER, "--from-slurm: scontrol show %s: %.300s; without Slurm give --nodes "
                    "and --gpus-per-node", what, text);
@@ -39,7 +39,8 @@ static int ask(char **out, const char *what, struct tc_err *err)
   return rc;
 }
 
-/* The value of a key in a line of KEY=VALUE words, of which only values may have blanks, into buf ("" if it is none). Returns buf. */
+/* Copies the value of a key, in a line of KEY=VALUE words of which only values may have blanks, to buf ("" if
+ * missing). Returns buf. */
 static const char *get(const char *line, const char *key, char *buf, size_t size)
 {
   size_t n = strlen(key);
@@ -120,7 +121,7 @@ static int read_partition(struct tc_slurm_part *s, int *most_nodes, const char *
 
 struct node {
   char name[64], gpu[64];
-  int gpus, old_gpus, sockets, cpus;             /* old_gpus: those that Tercio does not run on */
+  int gpus, old_gpus, sockets, cpus;             /* old_gpus: those that Tercio does not support */
   double memory_bytes;
 };
 struct nodes { struct node *x; int n, cap; };
@@ -155,11 +156,11 @@ static bool alike(const struct node *a, const struct node *b)
   return a->gpus == b->gpus && a->cpus == b->cpus && !strcmp(a->gpu, b->gpu);
 }
 
-/* Has GPUs, and none that Tercio runs on. */
+/* Whether a node has GPUs, but none that Tercio supports. */
 static bool is_old(const struct node *x) { return x->old_gpus && !x->gpus; }
 
-/* Keeps the nodes of the kind that has most devices (GPUs, or where there are none CPUs), of those
- * that Tercio runs on. */
+/* Keeps the nodes of the kind with most devices (GPUs or, without GPUs, CPUs), of those
+ * that Tercio supports. */
 static void keep_commonest(struct nodes *all, struct tc_slurm_part *s)
 {
   double most = -1;
@@ -222,7 +223,7 @@ static int read_nodes(struct nodes *all, struct tc_slurm_part *s, struct tc_err 
   }
   if (any) return 0;
   if (old)
-    return tc_fail(err, TC_EUSER, "partition %s has no GPUs that Tercio runs on, only %s: it needs "
+    return tc_fail(err, TC_EUSER, "partition %s has no GPUs that Tercio supports, only %s: it needs "
                    "compute capability %d.%d or later (an A100, H100 or H200)", s->name, old->gpu,
                    TC_CAPABILITY / 10, TC_CAPABILITY % 10);
   return tc_fail(err, TC_EUSER, "partition %s has no node that can be used%s: see sinfo -R, or give "
@@ -238,7 +239,7 @@ static bool is_in(const struct nodes *all, const char *name)
   return false;
 }
 
-/* How many of the nodes are in a list such as "n[01-03,7],m1". */
+/* The number of nodes in a list such as "n[01-03,7],m1". */
 static int count_hosts(const char *list, const struct nodes *all)
 {
   int n = 0;
@@ -274,7 +275,7 @@ static int count_hosts(const char *list, const struct nodes *all)
 
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-/* Without a tree (topology/none), or where scontrol knows none, all nodes are below one switch. */
+/* Without a topology (topology/none, or none reported by scontrol), all nodes are on one switch. */
 static void read_topology(struct tc_slurm_part *s, const struct nodes *all)
 {
   enum { MOST = 4096 };
@@ -323,7 +324,7 @@ void tc_slurm_print(FILE *f, const struct tc_slurm_part *s)
   if (s->switches > 1)
     fprintf(f, "; %d leaf switches of %d nodes", s->switches, s->switch_nodes);
   if (s->left_out) fprintf(f, "; %d down or drained", s->left_out);
-  if (s->other_kinds) fprintf(f, "; %d of other kinds left out", s->other_kinds);
-  if (s->old_gpus) fprintf(f, "; %d whose GPUs are too old left out", s->old_gpus);
+  if (s->other_kinds) fprintf(f, "; %d of other kinds ignored", s->other_kinds);
+  if (s->old_gpus) fprintf(f, "; %d ignored, since their GPUs are too old", s->old_gpus);
   fprintf(f, "\n");
 }

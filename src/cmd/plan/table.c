@@ -1,4 +1,4 @@
-/* table.c - what a search found: ranked layouts, and why the others fell out. */
+/* table.c - the result of a search: ranked layouts, and why others were excluded. */
 #include "src/cmd/plan/plan.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 /* Layout keys of a configuration as flags, so that a row can be run. */
 char *tc_plan_flags(const struct tc_plan_job *j, const struct tc_config *c)
 {
-  const bool own = strcmp(c->mesh_stages, j->cfg->mesh_stages) != 0;   /* than those that are given */
+  const bool own = strcmp(c->mesh_stages, j->cfg->mesh_stages) != 0;   /* other than the given ones */
   return tc_sprintf("--mesh.pp=%lld --mesh.dp=%lld --mesh.tp=%lld --mesh.order=%s "
                     "--train.micro_batch=%lld --train.recompute=%s --parallel.data=%s "
                     "--parallel.schedule=%s --parallel.virtual_stages=%lld --parallel.sequence=%s "
@@ -28,10 +28,10 @@ static void reason(char *buf, size_t size, const struct tc_plan_job *j,
   char a[32], b[32];
   double room = j->cluster.device.memory_bytes;
   if (isfinite(f->least_bytes) && f->least_bytes > room)
-    snprintf(buf, size, "needs %s of %s at least", tc_human_bytes(a, sizeof a, f->least_bytes),
+    snprintf(buf, size, "needs at least %s, a device has %s", tc_human_bytes(a, sizeof a, f->least_bytes),
              tc_human_bytes(b, sizeof b, room));
   else if (f->least_host_bytes > 0)
-    snprintf(buf, size, "needs %s of a node's %s of host memory at least",
+    snprintf(buf, size, "needs at least %s of host memory, a node has %s",
              tc_human_bytes(a, sizeof a, f->least_host_bytes),
              tc_human_bytes(b, sizeof b, j->cluster.device.host_bytes));
   else snprintf(buf, size, "%s", f->why);
@@ -40,7 +40,7 @@ static void reason(char *buf, size_t size, const struct tc_plan_job *j,
 static void print_families(FILE *f, const struct tc_plan_job *j, const struct tc_plan_found *found)
 {
   bool any = false;
-  /* Where nothing fits, the keys that save most memory tell enough. */
+  /* If nothing fits, only the keys that save most memory are printed. */
   const unsigned few = 1u << TC_KEY_PP | 1u << TC_KEY_TP | 1u << TC_KEY_DATA |
                        1u << TC_KEY_RECOMPUTE | 1u << TC_KEY_OFFLOAD;
   for (int key = 0; key < TC_KEYS; key++) {
@@ -50,7 +50,7 @@ static void print_families(FILE *f, const struct tc_plan_job *j, const struct tc
       char why[256];
       if (x->key != key || x->fit) continue;
       reason(why, sizeof why, j, x);
-      if (!any) fprintf(f, "\nfell out altogether:\n");
+      if (!any) fprintf(f, "\nexcluded entirely:\n");
       any = true;
       char name[80];
       snprintf(name, sizeof name, "%s = %s", tc_plan_key_name[key], x->name);
@@ -59,8 +59,8 @@ static void print_families(FILE *f, const struct tc_plan_job *j, const struct tc
   }
 }
 
-/* A value that was given and can't be; else one that the cluster makes, of dp first, which the batch
- * must split over. NULL: none. */
+/* A given value that is impossible; else one required by the cluster, first of dp, over which the batch
+ * must be split. NULL: none. */
 static const struct tc_plan_family *culprit(const struct tc_plan_job *j,
                                             const struct tc_plan_found *found)
 {
@@ -81,17 +81,17 @@ int tc_plan_nothing(const struct tc_plan_job *j, const struct tc_plan_found *fou
     return tc_fail(err, TC_ELAYOUT, "no layout is possible: %s = %s %s", tc_plan_key_name[x->key],
                    x->name, x->why);
   if (!found->possible && found->least_nodes)
-    return tc_fail(err, TC_ELAYOUT, "no layout of %d ranks is possible with what is given; %d nodes of %d "
-                   "would do", j->world, found->least_nodes, j->cluster.devices);
+    return tc_fail(err, TC_ELAYOUT, "no layout of %d ranks is possible with the given values; %d nodes of %d "
+                   "would suffice", j->world, found->least_nodes, j->cluster.devices);
   if (!found->possible || !isfinite(found->least_bytes) ||
       found->least_bytes <= j->cluster.device.memory_bytes)
     return tc_fail(err, TC_ELAYOUT, "no layout fits%s%s", *found->why ? ": " : "", found->why);
   tc_human_bytes(a, sizeof a, found->least_bytes);
   tc_human_bytes(b, sizeof b, j->cluster.device.memory_bytes);
   if (found->least_nodes)
-    return tc_fail(err, TC_ELAYOUT, "no layout fits: a device needs %s, of %s; %d nodes of %d would "
-                   "do", a, b, found->least_nodes, j->cluster.devices);
-  return tc_fail(err, TC_ELAYOUT, "no layout fits: a device needs %s, of %s", a, b);
+    return tc_fail(err, TC_ELAYOUT, "no layout fits: a device needs %s and has %s; %d nodes of %d would "
+                   "suffice", a, b, found->least_nodes, j->cluster.devices);
+  return tc_fail(err, TC_ELAYOUT, "no layout fits: a device needs %s and has %s", a, b);
 }
 
 static void print_nothing(FILE *f, const struct tc_plan_job *j, const struct tc_plan_found *found)
@@ -100,24 +100,24 @@ static void print_nothing(FILE *f, const struct tc_plan_job *j, const struct tc_
   const struct tc_cluster *k = &j->cluster;
   fprintf(f, "\nnothing fits.");
   bool small = found->least_bytes <= k->device.memory_bytes;
-  if (small && *found->why) {                    /* memory is not what it lacks */
+  if (small && *found->why) {                    /* memory is not the reason */
     fprintf(f, " %s.\n", found->why);
     return;
   }
   if (found->possible && isfinite(found->least_bytes) && !small)
-    fprintf(f, " The least that a device needs on these %d is %s, of %s.", j->world,
+    fprintf(f, " On these %d a device needs at least %s and has %s.", j->world,
             tc_human_bytes(a, sizeof a, found->least_bytes),
             tc_human_bytes(b, sizeof b, k->device.memory_bytes));
   const struct tc_plan_family *x = culprit(j, found);
   if (!found->possible)
     fprintf(f,
-            " No layout of %d ranks is possible with what is given: a batch of %lld sequences, %s.",
+            " No layout of %d ranks is possible with the given values: a batch of %lld sequences, %s.",
             j->world, (long long)j->cfg->train_global_batch,
             j->hold ? "and the flags of the layout" : "the heads and the layers");
   if (!found->possible && x)
     fprintf(f, " %s = %s %s.", tc_plan_key_name[x->key], x->name, x->why);
   if (found->least_nodes)
-    fprintf(f, " %d nodes of %d would do.\n", found->least_nodes, k->devices);
+    fprintf(f, " %d nodes of %d would suffice.\n", found->least_nodes, k->devices);
   else if (!found->possible) fprintf(f, "\n");
   else
     fprintf(f,

@@ -3,7 +3,7 @@
 #include "tests/unit/ckpt_cmd.h"
 
 /* One byte in the middle of a file of a step becomes another. */
-static void spoil(const char *dir, int64_t step, const char *file)
+static void damage(const char *dir, int64_t step, const char *file)
 {
   char *path = tc_sprintf("%s/step-%08lld/%s", dir, (long long)step, file), byte;
   int fd = open(path, O_RDWR);
@@ -32,7 +32,7 @@ static void test_verify(const char *root)
   for (int i = 1; i < 4; i++) {
     char file[20];
     snprintf(file, sizeof file, "rank-%05d.h5", i);
-    spoil(dir, 4, file);
+    damage(dir, 4, file);
   }
   is_int(run("verify %s -j 1", dir), 4, "three files damaged: wrong checksum");
   ok(says("rank-00001.h5") && says("rank-00002.h5") && says("rank-00003.h5"), "all are named");
@@ -88,7 +88,7 @@ static void test_prune(const char *root)
 {
   char *dir = tc_sprintf("%s/prune", root);
   for (int step = 1; step <= 6; step++) fx_save(dir, step, 1, 2, 0);
-  spoil(dir, 5, "rank-00001.h5");
+  damage(dir, 5, "rank-00001.h5");
   is_int(run("prune %s", dir), 2, "without --keep");
   ok(fails(run("prune %s --keep 0", dir), 2, "at least 1"), "--keep 0 would remove the last one");
   ok(fails(run("prune %s/step-00000001 --keep 1", dir), 2, "is one checkpoint"), "of one step");
@@ -104,10 +104,10 @@ static void test_prune(const char *root)
   json_decref(j);
   ok(fx_there(dir, "step-00000006") && fx_there(dir, "step-00000005") && fx_there(dir, "step-00000004") &&
      fx_count(dir, "step-") == 3 && fx_count(dir, ".old") == 0, "these are there, no others");
-  spoil(dir, 6, "rank-00000.h5");
+  damage(dir, 6, "rank-00000.h5");
   is_int(run("prune %s --keep 1", dir), 0, "the newest two are faulty");
   is_int(fx_count(dir, "step-"), 3, "the last good one and what is newer stay");
-  spoil(dir, 4, "rank-00000.h5");
+  damage(dir, 4, "rank-00000.h5");
   ok(fails(run("prune %s --keep 1", dir), 5, "nothing was removed"), "none is good: no usable one");
   is_int(fx_count(dir, "step-"), 3, "and all stay");
   ok(fails(run("prune %s/none --keep 1", dir), 2, "no such folder"), "no folder");
@@ -140,16 +140,16 @@ static void test_quarantine(const char *root)
   json_decref(j);
   ok(fx_there(dir, "step-00000002"), "puts it back");
   shell("mv step-00000002 quarantine-step-00000002.2", dir);
-  ok(fails(run("quarantine %s 2 --release", dir), 5, "there is no quarantine-step-00000002"),
+  ok(fails(run("quarantine %s 2 --release", dir), 5, "quarantine-step-00000002 does not exist"),
      "a second one that a run set aside is not meant by the step alone");
   const char *const odd[] = { "2.", "2.1", "2.x", "2.02", "2.2.2", ".2" };
   for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
-    ok(fails(run("quarantine %s %s --release", dir, odd[i]), 2, "no step"), "nor by %s", odd[i]);
-  ok(fails(run("quarantine %s 2.2", dir), 2, "no step"), "2.2 is none to be set aside");
+    ok(fails(run("quarantine %s %s --release", dir, odd[i]), 2, "is not a step"), "nor by %s", odd[i]);
+  ok(fails(run("quarantine %s 2.2", dir), 2, "is not a step"), "2.2 is not one to quarantine");
   is_int(run("quarantine %s 2.2 --release", dir), 0, "--release of 2.2");
   ok(fx_there(dir, "step-00000002") && !fx_there(dir, "quarantine-step-00000002.2"), "puts it back");
-  ok(fails(run("quarantine %s 9", dir), 5, "there is no step-00000009"), "a step that isn't there");
-  ok(fails(run("quarantine %s last", dir), 2, "no step"), "a word");
+  ok(fails(run("quarantine %s 9", dir), 5, "step-00000009 does not exist"), "a step that isn't there");
+  ok(fails(run("quarantine %s last", dir), 2, "is not a step"), "a word");
   ok(fails(run("quarantine %s -- -1", dir), 2, "--"), "a negative one");
   free(dir);
 }

@@ -331,7 +331,7 @@ static void test_opened(void)
   set_up(TC_DP);
   missing = 1;
   calls_are(0, TC_EUSER,
-            "out of memory: a GPU can't hold two arrays of --max = 40 bytes; give less",
+            "out of memory: a GPU can't hold two arrays of --max = 40 bytes; lower it",
             "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
             "open dp 2 rank 0 of 2: 0 r0 2 r2 2.5 s\n"
             "agree auto 0 0 - world 1\n"
@@ -346,7 +346,7 @@ static void test_opened(void)
   set_up(WORLD);
   missing = -1;
   calls_are(0, TC_EUSER,
-            "out of memory: a GPU can't hold two arrays of --max = 40 bytes; give less",
+            "out of memory: a GPU can't hold two arrays of --max = 40 bytes; lower it",
             "open world 4 rank 0 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
             "agree auto 0 0 - world 1\n"
             "bench world in world: 0 rank 0, 40 bytes 3 times, host\n"

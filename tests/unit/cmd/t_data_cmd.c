@@ -105,7 +105,7 @@ static const struct {
   { WRITE_LATE, "shard 'out': writing failed: No space left on device; nothing was left behind",
     false },
   { READ, "text file 'text': reading failed: Input/output error", false },
-  { SHORT, "text file 'text': reading failed: it became shorter", false },
+  { SHORT, "text file 'text': reading failed: it was truncated", false },
   { SEEK,
     "shard 'out': seeking failed: Value too large for defined data type; nothing was left behind",
     false },
@@ -152,7 +152,7 @@ static void test_longer(void)
   uint8_t buf[16];
   uint16_t tokens[16];
   is_int(append_text(&s, "text", buf, tokens, &err), TC_EUSER, "a text became longer");
-  is_str(err.text, "text file 'text' became longer meanwhile; run it again", "... it is said");
+  is_str(err.text, "text file 'text' grew while it was read; run it again", "... it is said");
   is_int(s.n_tokens, 4, "... nothing is read");
 }
 
@@ -170,7 +170,7 @@ static void test_progress(void)
     now_ns = 1000 + at[i];
     tick_ns = 0;
     if (i == 3) s.n_tokens = 3500;
-    tell_progress(&s);
+    print_progress(&s);
   }
   char *argv[] = { "data", "text", "-o", "out" }, *names[4] = { NULL };
   struct tc_err why = { 0 };

@@ -68,8 +68,8 @@ static void test_links(void)
 {
   set_up();
   for (int i = 0; i < RANKS; i++) info[i].dev.n_links = -1;
-  is_links("NVLink on host0: unknown (the driver's library does not tell)\n"
-           "NVLink on host1: unknown (the driver's library does not tell)\n", "no driver's library");
+  is_links("NVLink on host0: unknown (not reported by the driver's library)\n"
+           "NVLink on host1: unknown (not reported by the driver's library)\n", "no driver's library");
   set_up();
   is_links("NVLink on host0: none between these GPUs\nNVLink on host1: none between these GPUs\n", "no links");
   link_up(0, 2, 4);
@@ -166,12 +166,12 @@ static void warns(int tp, bool simulated, const char *want, const char *what)
   set_up_ranks();
 }
 
-#define SHARED ": start as many ranks a node as it has GPUs\n"
+#define SHARED ": start as many ranks per node as it has GPUs\n"
 #define THREADS ": start fewer ranks, set run.threads, or ask Slurm for --cpus-per-task\n"
 #define HIDDEN ", which breaks direct access between GPUs: ask Slurm for --gpus-per-node, not " \
                "--gpus-per-task or --gpu-bind\n"
 #define FAR "): let the launcher give as many ranks to a socket as it has GPUs, or bind none of them\n"
-#define LEAVES "tp leaves its node in 1 of 3 groups (that of rank 4 touches 2 nodes): each layer waits for " \
+#define LEAVES "tp leaves its node in 1 of 3 groups (that of rank 4 spans 2 nodes): each layer waits for " \
                "the network\n"
 
 static void test_shared(void)
@@ -218,7 +218,7 @@ static void test_many(void)
   if (ok(p.n_warnings == 1, "256 ranks on one GPU: a warning"))
     is_str(p.warning[0], "256 ranks (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, "
            "19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, "
-           "41, 42, 43, 44, 45, 46, 47, 48) share card of big: start as many ranks a node as it has GPUs", "... that names the first of them");
+           "41, 42, 43, 44, 45, 46, 47, 48) share card of big: start as many ranks per node as it has GPUs", "... that names the first of them");
   done(&p);
 }
 
@@ -338,7 +338,7 @@ static void test_print_table(void)
          "distance: NUMA node, package, machine: levels up from the GPU to the rank's CPUs, on "
          "average\n"
          "NVLink on host0: 4 links between each two of these GPUs, through switches\n"
-         "NVLink on host1: unknown (the driver's library does not tell)\n"
+         "NVLink on host1: unknown (not reported by the driver's library)\n"
          "  tp: groups of 2 ranks on 2 nodes\n"
          "  pp: groups of 3 ranks on 2 nodes\n"
          "warning: this is 1\n"
@@ -347,8 +347,8 @@ static void test_print_table(void)
   p.sent_bytes[TC_TP] = 2000;
   print_into(text, sizeof text, print_axes, &p);
   is_str(text,
-         "  tp: groups of 2 ranks on 2 nodes, a rank sends 2 KB a step\n"
-         "  pp: groups of 3 ranks on 2 nodes, a rank sends 0 B a step\n", "what is sent");
+         "  tp: groups of 2 ranks on 2 nodes, a rank sends 2 KB per step\n"
+         "  pp: groups of 3 ranks on 2 nodes, a rank sends 0 B per step\n", "what is sent");
   done(&p);
 }
 
@@ -369,31 +369,31 @@ static void test_print_axes(void)
 {
   set_up_ranks();
   axes_are(3, 1, 0, 0,
-         "mesh.order tp-dp-pp, nearest first:\n"
+         "mesh.order tp-dp-pp, innermost first:\n"
          "  dp: groups of 2 ranks on 2 nodes\n"
          "  pp: groups of 3 ranks on 2 nodes\n", "axes");
   axes_are(3, 1, 5, 5,
-         "mesh.order tp-dp-pp, nearest first:\n"
-         "  dp: groups of 2 ranks on 2 nodes, a rank sends 5 B a step\n"
-         "  pp: groups of 3 ranks on 2 nodes, a rank sends 5 B a step\n", "axes that send as much");
+         "mesh.order tp-dp-pp, innermost first:\n"
+         "  dp: groups of 2 ranks on 2 nodes, a rank sends 5 B per step\n"
+         "  pp: groups of 3 ranks on 2 nodes, a rank sends 5 B per step\n", "axes that send as much");
   axes_are(3, 1, 5, 6,
-         "mesh.order tp-dp-pp, nearest first:\n"
-         "  dp: groups of 2 ranks on 2 nodes, a rank sends 5 B a step\n"
-         "  pp: groups of 3 ranks on 2 nodes, a rank sends 6 B a step\n"
-         "  pp sends more and is farther: mesh.order = auto would turn them round\n", "one that sends more");
+         "mesh.order tp-dp-pp, innermost first:\n"
+         "  dp: groups of 2 ranks on 2 nodes, a rank sends 5 B per step\n"
+         "  pp: groups of 3 ranks on 2 nodes, a rank sends 6 B per step\n"
+         "  pp sends more over a longer distance: mesh.order = auto would swap the two\n", "one that sends more");
   axes_are(1, 1, 5, 6,
-         "  dp: groups of 6 ranks on 2 nodes, a rank sends 5 B a step\n", "one axis");
+         "  dp: groups of 6 ranks on 2 nodes, a rank sends 5 B per step\n", "one axis");
   axes_are(1, 2, 5, 0,
-         "  tp: groups of 2 ranks on 2 nodes, a rank sends 0 B a step\n"
-         "  dp: groups of 3 ranks on 2 nodes, a rank sends 5 B a step\n", "two axes");
+         "  tp: groups of 2 ranks on 2 nodes, a rank sends 0 B per step\n"
+         "  dp: groups of 3 ranks on 2 nodes, a rank sends 5 B per step\n", "two axes");
   axes_are(6, 1, 5, 6,
-         "  pp: groups of 6 ranks on 2 nodes, a rank sends 6 B a step\n", "the other");
+         "  pp: groups of 6 ranks on 2 nodes, a rank sends 6 B per step\n", "the other");
   ranks.n_nodes = 1;
   memset(node_of, 0, sizeof node_of);
   axes_are(3, 1, 5, 6,
-         "mesh.order tp-dp-pp, nearest first:\n"
-         "  dp: groups of 2 ranks on 1 node, a rank sends 5 B a step\n"
-         "  pp: groups of 3 ranks on 1 node, a rank sends 6 B a step\n", "one node");
+         "mesh.order tp-dp-pp, innermost first:\n"
+         "  dp: groups of 2 ranks on 1 node, a rank sends 5 B per step\n"
+         "  pp: groups of 3 ranks on 1 node, a rank sends 6 B per step\n", "one node");
   for (int i = 0; i < RANKS; i++) node_of[i] = i % 2;
   ranks.n_nodes = 2;
 }

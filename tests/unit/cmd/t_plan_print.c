@@ -58,22 +58,22 @@ static void test_plan(void)
   struct tc_plan p = a_plan();
   char *text = printed(&j, &p, NULL);
   has(text, "1000 M parameters, context 16; 8 ranks: pp 2 x dp 2 x tp 2, ddp, interleaved of 2 chunks");
-  has(text, "24 sequences a step: 4 micro-batches of 3 on each of dp; fp32, recompute none");
+  has(text, "24 sequences per step: 4 micro-batches of 3 on each of dp; fp32, recompute none");
   has(text, "    0     0   0         5M        1.0000        2.0000");
   has(text, "    4     1   0        10M       11.0000       12.0000");
   has(text, "   30.0000   20.0000\n");
   has(text, "   60.0000   20.0000\n");
-  has(text, "fits: 60 GB of card's 80 GB (75 %)");
+  has(text, "fits: needs 60 GB, card has 80 GB (75 %");
   ok(!strstr(text, "does not do"), "host memory does");
-  has(text, "16 bytes a parameter 16 GB");
+  has(text, "16 bytes per parameter 16 GB");
   has(text, "time of a step on card: 500 ms; 2048 tokens/s, MFU 25.0 %");
-  has(text, "the busiest rank works 400 ms, waits for pp 2 ms, dp 3 ms, tp 4 ms; bubble 12.5 %\n");
-  has(text, "a rank sends at most 2 MB on pp, 3 MB on dp, 4 MB on tp a step; 1 GB within its node, "
+  has(text, "the busiest rank computes 400 ms, waits for pp 2 ms, dp 3 ms, tp 4 ms; bubble 12.5 %\n");
+  has(text, "a rank sends at most 2 MB on pp, 3 MB on dp, 4 MB on tp per step; 1 GB within its node, "
       "2 GB on the network, of it 3 GB past its leaf switch");
   /* 12 GB at 2 GB/s; two nodes of 1e6 s each. */
   has(text, "a checkpoint is 12 GB: 6 s at 2 GB/s; with a failure every 5.79 d (all nodes), best every 40.8 min: "
       "0.5 % of the time is lost");
-  has(text, "80 steps (8.192e+04 tokens) take 40.2 s, 0.02233 node-hours; 0 requeues at a walltime of 2 h");
+  has(text, "80 steps (8.192e+04 tokens) take 40.2 s, 0.02233 node-hours; 0 requeues with a time limit of 2 h");
   free(text);
 
   p.worst = 0, p.pp = p.tp = p.virtual_stages = p.world = p.n_mb = 1, p.time.walked = false;
@@ -83,20 +83,20 @@ static void test_plan(void)
   text = printed(&j, &p, NULL);
   has(text, "; 1 rank: pp 1 x dp 2 x tp 1, ddp\n");
   has(text, ": 1 micro-batch of 3");
-  has(text, "does not fit: 30 GB of card's 20 GB (150 %)");
-  has(text, "a node's host memory does not do: 80 GB of 70 GB");
-  has(text, "bubble 12.5 % (by sums over each stage)");
+  has(text, "does not fit: needs 30 GB, card has 20 GB (150 %");
+  has(text, "host memory does not suffice: a node needs 80 GB and has 70 GB");
+  has(text, "bubble 12.5 % (estimated from sums over each stage)");
   has(text, "2 GB on the network\n");
   has(text, "6 s at 2 GB/s\n80 steps");
   has(text, "take 40 s, 0.01111 node-hours\n");
   free(text);
   j.cluster.mtbf_s = 1, j.walltime_s = 60;
   text = printed(&j, &p, NULL);
-  has(text, "never end: nodes fail before there is a checkpoint to go on from");
+  has(text, "never end: nodes fail before there is a checkpoint to resume from");
   free(text);
   j.cluster.mtbf_s = 0;
   text = printed(&j, &p, NULL);
-  has(text, "; the walltime is too short to save and load");
+  has(text, "; the time limit is too short to save and load");
   free(text);
 }
 
@@ -117,20 +117,20 @@ static void test_table(void)
   has(text, " 1    2     2   2 ddp    interleaved 2      3 none       no no          0.5 s  25.0%     60 GB   12.5%"
       "      1 GB      2 GB\n");
   has(text, " 2    1     2   2 ddp    -                  3 none       no no          0.5 s  25.0%     30 GB ");
-  has(text, "  mesh.tp = 4                              needs 90 GB of 80 GB at least\n");
-  has(text, "  parallel.offload = params                needs 200 GB of a node's 100 GB of host memory at least\n");
+  has(text, "  mesh.tp = 4                              needs at least 90 GB, a device has 80 GB\n");
+  has(text, "  parallel.offload = params                needs at least 200 GB of host memory, a node has 100 GB\n");
   has(text, "  mesh.pp = 3                              is too much\n");
   ok(!strstr(text, "parallel.data = ddp"), "nothing of what fits");
   has(text, "the first: --mesh.pp=");
   free(text);
   found.n_rows = 0, found.fitting = 0, found.least_bytes = 90e9;
   text = printed(&j, NULL, &found);
-  has(text, "nothing fits. The least that a device needs on these 8 is 90 GB, of 80 GB. More nodes of this kind "
+  has(text, "nothing fits. On these 8 a device needs at least 90 GB and has 80 GB. More nodes of this kind "
       "would not help");
   free(text);
   found.least_nodes = 5;
   text = printed(&j, NULL, &found);
-  has(text, "of 80 GB. 5 nodes of 4 would do.\n");
+  has(text, "has 80 GB. 5 nodes of 4 would suffice.\n");
   free(text);
 }
 
@@ -138,7 +138,7 @@ static void test_table(void)
 static void test_no_slurm(void)
 {
   static const struct { const char *code, *want; } row[] = {
-    { "127", "there is no scontrol here" }, { "124", "scontrol show partition says nothing for " },
+    { "127", "scontrol is not installed here" }, { "124", "scontrol show partition has not answered for " },
     { "1", "scontrol show partition: Unable to contact slurm controller; without Slurm give" } };
   char dir[] = "t_plan_print.XXXXXX", *path = NULL, *to = NULL;
   const char *old = getenv("PATH");

@@ -20,7 +20,7 @@ static void set_lengths(int64_t a, int64_t b, int64_t c)
 }
 
 /* Records a call, and makes up its data: an all-gather brings lengths or numbers of the other
- * ranks, a receive the sender's letter, a broadcast "hello". */
+ * ranks, a receive the sender's message, a broadcast "hello". */
 static int c_run(void *impl, const struct tc_coll_args *a, const atomic_bool *stop, int64_t *bytes,
                  struct tc_err *err)
 {

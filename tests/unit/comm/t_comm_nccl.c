@@ -251,7 +251,7 @@ static void agree(struct cc_env *e)
   rc = tc_comm_nccl_agree(&use, TC_COMM_AUTO, d->ops->nccl, e->rank == 1 ? first : d, NULL, world, who, &err);
   cc_check(e, rc == 0 && !use, "a shared GPU is used: %s", err.text);
   rc = tc_comm_nccl_agree(&use, TC_COMM_NCCL, e->rank == 1 ? &none : d->ops->nccl, d, NULL, world, who, &err);
-  cc_check(e, rc == TC_EUSER && !use && strstr(err.text, "without NCCL")
+  cc_check(e, rc == TC_EUSER && !use && strstr(err.text, "has no NCCL")
            && strstr(err.text, e->who[1]), "%s", err.text);
   tc_comm_free(world);
 }

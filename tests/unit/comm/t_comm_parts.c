@@ -195,9 +195,9 @@ static void test_stuck(void)
     is_int(broadcasts, 1, "... which wakes all other threads that wait");
     char want[200];
     snprintf(want, sizeof want,
-             "axis dp: the communication library has not come back for %.0f "
-             "s; look at the network and "
-             "at the other ranks' logs",
+             "axis dp: a call of the communication library has not returned for %.0f "
+             "s; check the network and "
+             "the other ranks' logs",
              14.0);
     is_str(err.text, want, "... is said");
     ok(c->failed && c->failure.status == TC_EPEER, "... and all fails from then on");

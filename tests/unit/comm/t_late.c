@@ -5,8 +5,8 @@
 static struct {
   const char *who, *why;
   int n;
-  bool found;
-} blame;
+  bool is_found;
+} found;
 static struct {
   char call[300];
   double age_s;
@@ -17,7 +17,7 @@ static struct tc_blocked_call *const blocked = (struct tc_blocked_call *)&told;
 
 static void tell(struct tc_blocked_call *s, const char *call, double age_s, const int32_t *late, int n)
 {
-  snprintf(told.call, sizeof told.call, "%s", s == blocked ? call : "another stall");
+  snprintf(told.call, sizeof told.call, "%s", s == blocked ? call : "another call");
   told.age_s = age_s;
   told.n = n;
   told.times++;
@@ -26,11 +26,11 @@ static void tell(struct tc_blocked_call *s, const char *call, double age_s, cons
 
 static bool accuse(struct tc_blocked_call *s, struct tc_diagnosis *b)
 {
-  *b = (struct tc_diagnosis){ .n = s == blocked ? blame.n : 9 };
+  *b = (struct tc_diagnosis){ .n = s == blocked ? found.n : 9 };
   told.blames++;
-  if (!blame.found) return false;
-  snprintf(b->who, sizeof b->who, "%s", blame.who);
-  snprintf(b->why, sizeof b->why, "%s", blame.why);
+  if (!found.is_found) return false;
+  snprintf(b->who, sizeof b->who, "%s", found.who);
+  snprintf(b->why, sizeof b->why, "%s", found.why);
   return true;
 }
 
@@ -46,7 +46,7 @@ static const struct tc_coll_args what = { .coll = TC_ALL_REDUCE, .what = "h.1" }
 
 static void test_fail(void)
 {
-#define RAISE "see what stopped it, or raise the deadline"
+#define RAISE "find out what stopped it, or raise the deadline"
   static const struct {
     const struct tc_coll_args *a;
     bool names;
@@ -107,10 +107,10 @@ static void test_fail(void)
                                .blocked = blocked,
                                .deadline_s = 2.5 };
     struct tc_err err = { 0 };
-    blame.who = "rank 3 on x";
-    blame.why = "it sleeps";
-    blame.n = rows[i].blamed;
-    blame.found = rows[i].found;
+    found.who = "rank 3 on x";
+    found.why = "it sleeps";
+    found.n = rows[i].blamed;
+    found.is_found = rows[i].found;
     memset(&told, 0, sizeof told);
     is_int(tc_late_fail(&l, rows[i].a, 3000000000, rows[i].late, rows[i].n, &err), TC_EPEER,
            "late, row %d", (int)i);
@@ -140,20 +140,20 @@ static void test_many(void)
     if (n > TC_SUSPECTS) snprintf(more, sizeof more, " and %d more", n - TC_SUSPECTS);
     snprintf(want + strlen(want), sizeof want - strlen(want),
              "%s after 60 s (deadline run.deadline): " RAISE, more);
-    memset(&blame, 0, sizeof blame);
+    memset(&found, 0, sizeof found);
     memset(&told, 0, sizeof told);
     tc_late_fail(&l, &bare, 1, late, n, &err);
     is_str(err.text, want, "%d are late", n);
     is_int(told.n, TC_MIN(n, TC_SUSPECTS), "... so many are told of");
-    blame.n = 1;
-    blame.found = true;
-    blame.who = "a rank";
-    blame.why = "why";
+    found.n = 1;
+    found.is_found = true;
+    found.who = "a rank";
+    found.why = "why";
     tc_late_fail(&l, &bare, 1, late, n, &err);
     is_str(err.text,
            "barrier on axis tp: no answer from a rank after 60 s (deadline "
            "run.deadline): why",
-           "... one of them is to blame");
+           "... one of them is the suspect");
   }
 }
 
@@ -163,14 +163,14 @@ static void test_gone(void)
   struct tc_err err = { 0 };
   is_int(tc_late_gone(&l, &what, 2, &err), TC_EPEER, "a peer has gone");
   is_str(err.text,
-         "all_reduce 'h.1' on axis dp: rank 5 on c has left the run or cannot be "
-         "reached any more; see its log",
+         "all_reduce 'h.1' on axis dp: rank 5 on c has left the run or can no "
+         "longer be reached; see its log",
          "... which one");
   l.who = NULL;
   tc_late_gone(&l, &bare, 1, &err);
   is_str(err.text,
-         "barrier on axis dp: coordinate 1 has left the run or cannot be reached any "
-         "more; see its log",
+         "barrier on axis dp: coordinate 1 has left the run or can no longer be "
+         "reached; see its log",
          "... without names");
 }
 
@@ -191,10 +191,10 @@ static void test_broken(void)
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_err err = { 0 };
     memset(&told, 0, sizeof told);
-    blame.n = rows[i].blamed;
-    blame.found = rows[i].found;
-    blame.who = blame.n ? "rank 3 on x" : "";
-    blame.why = "it sleeps";
+    found.n = rows[i].blamed;
+    found.is_found = rows[i].found;
+    found.who = found.n ? "rank 3 on x" : "";
+    found.why = "it sleeps";
     tc_fail(&err, rows[i].status, "out of memory");
     is_int(tc_late_broken(&l, &bare, late, 2, &err), rows[i].status, "a library broke, status %d",
            rows[i].status);

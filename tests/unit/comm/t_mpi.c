@@ -244,9 +244,9 @@ static void test_meet(void)
     char want[200] = "";
     if (rows[i].status)
       snprintf(want, sizeof want,
-               "not all ranks came to the end of the run within %d s "
-               "(deadline run.deadline): see what "
-               "the others say",
+               "not all ranks reached the end of the run within %d s "
+               "(deadline run.deadline): see the "
+               "other ranks\' logs",
                rows[i].deadline_s > 0 ? 3 : 600);
     is_str(err.text, want, "... the sentence");
   }
@@ -291,7 +291,7 @@ static void test_mail(void)
   m->send(m, 3, text, 6);
   text[0] = 'j';
   m->send(m, 4, text, 6);
-  is_str(mpi.log, "send 6 'hello' to 3 #32704, send 6 'jello' to 4 #32704", "letters are sent");
+  is_str(mpi.log, "send 6 'hello' to 3 #32704, send 6 'jello' to 4 #32704", "messages are sent");
   ok(in->n == 2 && !memcmp(in->sent[0].copy, "hello", 6), "... as they were");
   mpi.post = FAILS;
   m->send(m, 4, text, 6);
@@ -304,7 +304,7 @@ static void test_mail(void)
      "what was delivered is forgotten");
   mpi.log[0] = 0;
   mpi.count = 6;
-  ok(m->poll(m, text, 6) && !memcmp(text, "mmmmmm", 6), "a letter came");
+  ok(m->poll(m, text, 6) && !memcmp(text, "mmmmmm", 6), "a message was received");
   is_str(mpi.log, "probe #32704", "... from anybody");
   mpi.test = FAILS;
   ok(!m->poll(m, text, 6), "... and can't be read");
@@ -451,6 +451,6 @@ int main(void)
   test_link();
   test_cancel();
   test_make();
-  leaves_nothing("mail and links", messages_and_links, 20);
+  leaves_nothing("channels and links", messages_and_links, 20);
   return done_testing();
 }

@@ -110,9 +110,9 @@ static int l_mark(struct tc_nccl *c, int slot, struct tc_err *err)
 {
   return called(c, "mark", slot, err);
 }
-static int l_land(struct tc_nccl *c, int slot, struct tc_err *err)
+static int l_wait_for(struct tc_nccl *c, int slot, struct tc_err *err)
 {
-  return called(c, "land", slot, err);
+  return called(c, "wait_for", slot, err);
 }
 
 static int l_test(struct tc_nccl *c, int slot, struct tc_err *err)
@@ -130,7 +130,7 @@ static void l_free(struct tc_nccl *c, bool done)
 }
 
 static const struct tc_nccl_ops ops = { l_look, l_id,   l_join, l_ready, l_start,
-                                        l_mark, l_land, l_test, l_abort, l_free };
+                                        l_mark, l_wait_for, l_test, l_abort, l_free };
 
 /* Rank 1 of three on axis dp, with both ways; the clock at 5 s. */
 static const char *const who[] = { "rank 4 on a", "rank 5 on b", "rank 6 on c" };
@@ -244,7 +244,7 @@ static void test_waits(void)
   is_str(err.text,
          "all_reduce 'h.1' on axis dp: no answer from rank 6 on c, rank 4 on a after "
          "3 s (deadline "
-         "run.deadline): see what stopped it, or raise the deadline",
+         "run.deadline): find out what stopped it, or raise the deadline",
          "... who, of what, how long");
   is_int(world.says, 4, "... with no more words before");
   p.age_ns = 0;
@@ -291,7 +291,7 @@ static void test_calls(void)
     is_str(up.log, rows[i].up, "... what way 0 was told");
     is_str(down.log, rows[i].down, "... and way 1");
     is_int(x.started, rows[i].t, "... it is started");
-    ok(world.waits == 2 && world.clears == 0, "... the lane waited and went on");
+    ok(world.waits == 2 && world.clears == 0, "... the thread waited and continued");
     up.log[0] = down.log[0] = 0;
     up.runs = down.runs = 2;
     is_int(nccl_run(&x, &a, NULL, &bytes, &err), 0, "... it ends");
@@ -300,7 +300,7 @@ static void test_calls(void)
     is_int(nccl_join(&x, rows[i].t, &err), 0, "... the device goes on after it");
     char want[40] = "";
     if (*rows[i].up || *rows[i].down)
-      snprintf(want, sizeof want, "test %d land %d", (int)(rows[i].t % TC_NCCL_SLOTS),
+      snprintf(want, sizeof want, "test %d wait_for %d", (int)(rows[i].t % TC_NCCL_SLOTS),
                (int)(rows[i].t % TC_NCCL_SLOTS));
     is_str(*rows[i].up ? up.log : down.log, want, "... asked by its slot");
     is_str(*rows[i].up ? down.log : up.log, "", "... of its way alone");
@@ -325,7 +325,7 @@ static void test_failures(void)
     { NULL, true, TC_EPEER, "start 3 abort",
       "send 'h.1' on axis dp: no answer from rank 6 on c "
       "after 1 s (deadline "
-      "run.deadline): see what stopped it, or raise the deadline" },
+      "run.deadline): find out what stopped it, or raise the deadline" },
     { NULL, false, 0, "start 3 ready mark 3 test 3", "" },
   };
   static const struct tc_coll_args a = { .coll = TC_SEND, .root = 2, .what = "h.1" };
@@ -396,7 +396,7 @@ static void test_queued(void)
            !rows[i].status ? ""
            : rows[i].stop  ? "the communicator of axis dp was freed"
                            : "barrier on axis dp: no answer from rank 6 on c, rank 4 on a after 1 s "
-                             "(deadline run.deadline): see what stopped it, or raise the deadline",
+                             "(deadline run.deadline): find out what stopped it, or raise the deadline",
            "... its error");
     is_int(world.says, rows[i].says, "... so often is said who is late");
     is_int(world.clears, rows[i].says && !rows[i].status, "... and that nobody is any more");
@@ -445,7 +445,7 @@ static void test_meet(void)
 {
   struct nccl x = { .coord = 0, .size = 2 };
   struct tc_err err = { .text = "as it was" };
-  is_int(meet(&x, TC_EPEER, NULL, &err), TC_EPEER, "a rank that waited too long does not meet the others");
+  is_int(agree(&x, TC_EPEER, NULL, &err), TC_EPEER, "a rank that waited too long does not meet the others");
   is_str(err.text, "as it was", "... and keeps its own error");
 }
 
@@ -453,7 +453,7 @@ static void test_meet(void)
 
 enum { FINE, NO_DEVICE, WITHOUT, BREAKS, SAME };
 
-struct seat {
+struct rank_thread {
   struct tc_hub *hub;
   int rank, n, kind;
   enum tc_comm_kind want;
@@ -467,7 +467,7 @@ static void *sit(void *arg)
 {
   static const struct tc_nccl_ops without = { 0 };
   static const char *const gpu[] = { "bus 1", "bus 2" };
-  struct seat *s = arg;
+  struct rank_thread *s = arg;
   const int32_t all[] = { 0, 1 };
   struct tc_comm_opts o = { .name = "world", .deadline_s = 60 };
   struct tc_nccl d = { .gpu = gpu[s->kind == SAME ? 0 : s->rank],
@@ -487,12 +487,12 @@ static void *sit(void *arg)
 static void test_agree(void)
 {
 #define NONE                                                                                       \
-  "NCCL moves data between GPUs, and run.device is none; set run.comm = mpi, or run.device = cuda"
+  "NCCL transfers data between GPUs, but run.device is not a GPU; set run.comm = mpi, or run.device = cuda"
 #define BUILT                                                                                      \
-  "this build's tercio-cuda.so is without NCCL (its header was not there when it was built); set " \
-  "run.comm = mpi, or build where nccl.h is"
+  "this build's tercio-cuda.so has no NCCL (its header was missing when it was built); set " \
+  "run.comm = mpi, or build with nccl.h"
 #define SHARE                                                                                      \
-  " share a GPU, which NCCL can't; give each rank a GPU of its own, or set run.comm = mpi"
+  " share a GPU, which NCCL does not support; give each rank a GPU of its own, or set run.comm = mpi"
   static const struct {
     enum tc_comm_kind want;
     int n, kind[2];
@@ -545,10 +545,10 @@ static void test_agree(void)
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_hub *hub = tc_hub_new(2);
-    struct seat s[2];
+    struct rank_thread s[2];
     pthread_t thread[2];
     for (int r = 0; r < rows[i].n; r++) {
-      s[r] = (struct seat){ .hub = hub,
+      s[r] = (struct rank_thread){ .hub = hub,
                             .rank = r,
                             .n = rows[i].n,
                             .kind = rows[i].kind[r],

@@ -248,8 +248,8 @@ static void test_pieces(void)
 
 static void test_failures(void)
 {
-#define GONE " has left the run or cannot be reached any more; see its log"
-#define LATE " after 1 s (deadline run.deadline): see what stopped it, or raise the deadline"
+#define GONE " has left the run or can no longer be reached; see its log"
+#define LATE " after 1 s (deadline run.deadline): find out what stopped it, or raise the deadline"
   static const struct {
     const char *name;
     int coll, root, deaf, only, broken, refuses;

@@ -90,7 +90,7 @@ static void test_cancel(void)
   int r = thread_recv(&l[1], C0, got, 2, 0);
   is_int(l[1].msg[r]->state, MATCHED, "the other meets a receive");
   thread_cancel(&l[0], s[1]);
-  ok(!copy(l[1].msg[r]) && l[1].msg[r]->state == DEAD, "... which finds nothing to copy");
+  ok(!copy_data(l[1].msg[r]) && l[1].msg[r]->state == DEAD, "... which finds nothing to copy");
   is_int(thread_test(&l[1], r), TC_EPEER, "a send that was given up");
   is_str(got, "", "... brings nothing");
   thread_cancel(&l[1], r);

@@ -142,7 +142,7 @@ static void test_errors(void)
   const struct tc_annotation vector[] = { ROW("*.ln_1.weight", SPLIT(1)), END };
   o.annotation[0] = vector;
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_EUSER, "%s", err.text);
-  ok(strstr(err.text, "S(0) alone would fit"), "... says what would fit");
+  ok(strstr(err.text, "only S(0) would fit"), "... says what would fit");
   const struct tc_annotation matrix[] = { ROW("wte.weight", SPLIT(2)), END };
   o.annotation[0] = matrix;
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_EUSER, "%s", err.text);

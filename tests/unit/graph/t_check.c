@@ -341,7 +341,7 @@ static void test_unmarked(void)
     struct tc_node *n = &g->node[g->order[i]];
     if (tc_updates(g, n) >= 0) n->op = TC_OP_CLIP;
   }
-  ok(tc_graph_check(g, m, "optim", &err) < 0 && strstr(err.text, "is no optimizer's op"),
+  ok(tc_graph_check(g, m, "optim", &err) < 0 && strstr(err.text, "is not an optimizer op"),
      "weights that are changed by another op than an optimizer's: %s", err.text);
   tc_program_free(p);
   tc_mesh_free(m);

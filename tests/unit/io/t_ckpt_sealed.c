@@ -98,7 +98,7 @@ static const struct { const char *what, *from, *to, *command, *sentence; } fault
   { "one layer for each tensor", "layers 1 ", "layers 48 ", "plan --model.layers=48",
     " has no tensor h.1.ln_1.weight (was it saved with another train.optimizer?)\n" },
   { "another model", "", "", "plan --model.layers=2",
-    " is of another model: " MODEL "; the layout asked for is of layers 2 hidden 2 heads 1 "
+    " is of another model: " MODEL "; the requested layout is of layers 2 hidden 2 heads 1 "
     "context 2 vocab 2\n" },
 };
 

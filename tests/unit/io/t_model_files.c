@@ -45,13 +45,13 @@ static int open_text(struct tc_st **s, const char *text, int64_t length, int dat
 #define SHAPE "x: tensor t has an impossible shape"
 #define OUTSIDE "x: tensor t lies outside of the file"
 #define NUMBER "x: tensor t has another number of bytes than its shape needs"
-#define OFFSETS "x: tensor t has no two data_offsets"
+#define OFFSETS "x: tensor t does not have two data_offsets"
 
 static const struct { const char *text; int64_t length; int data; const char *says; } header[] = {
   { "{}", -1, 0, "" }, { "{", -1, 0, "x: not a safetensors file: it has 9 bytes" },
-  { "{}", 3, 0, "x: its header says it has 3 bytes, but the whole file has 10: cut off, or not a "
+  { "{}", 3, 0, "x: its header is 3 bytes according to the file, which has only 10: truncated, or not a "
     "safetensors file" },
-  { "[]", -1, 0, "x: not a safetensors file: its header is no JSON object" },
+  { "[]", -1, 0, "x: not a safetensors file: its header is not a JSON object" },
   { "{\"__metadata__\": 7}", -1, 0, "x: __metadata__ is not an object" },
   { "{\"t\": 3}", -1, 0, "x: tensor t is not an object" },
   { ONE("F33", "[2]", 0, 8), -1, 8, "x: tensor t has an unknown dtype" },
@@ -70,7 +70,7 @@ static const struct { const char *text; int64_t length; int data; const char *sa
   { ONE("F32", "[2]", 8, 0), -1, 8, OUTSIDE }, { ONE("F32", "[2]", -1, 7), -1, 8, OUTSIDE },
   { ONE("F32", "[2]", 0, 8), -1, 9, "x: its tensors have 8 bytes, but 9 follow the header" },
   { ONE("F32", "[2]", 4, 12), -1, 12, "x: tensor t begins at byte 4 of the data instead of 0: "
-    "there is a hole" },
+    "there is a gap" },
   { "{\"t\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0]}}", -1, 2, OFFSETS },
   { "{\"t\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2,2]}}", -1, 2, OFFSETS },
   { "{\"t\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[\"0\",2]}}", -1, 2, OFFSETS },
@@ -78,7 +78,7 @@ static const struct { const char *text; int64_t length; int data; const char *sa
   { "{" BYTES("b", 4, 2, 6) "," BYTES("a", 4, 0, 4) "}", -1, 6, "x: tensor b begins at byte 2 of "
     "the data instead of 4: two tensors overlap" },
   { "{" BYTES("b", 4, 5, 9) "," BYTES("a", 4, 0, 4) "}", -1, 9, "x: tensor b begins at byte 5 of "
-    "the data instead of 4: there is a hole" },
+    "the data instead of 4: there is a gap" },
 };
 
 static void test_headers(void)
@@ -195,7 +195,7 @@ static void test_limits(void)
     write_file(&n, 8);
     TC_ASSERT(truncate("x", 8 + (off_t)n) == 0);
     is_int(tc_st_open(&s, "x", &err), TC_EUSER, "a header of zeros, %d", more);
-    static const char *const says[] = { "x: not a safetensors file: its header is no JSON object: ",
+    static const char *const says[] = { "x: not a safetensors file: its header is not a JSON object: ",
       "x: a header of 67108865 bytes is more than the 67108864 that are read" };
     ok(!strncmp(err.text, says[more], strlen(says[more])), "%s", err.text);
   }
@@ -244,10 +244,10 @@ static int open_llmc(struct tc_llmc **l, const int32_t *head, int64_t bytes, str
 }
 
 #define NO_MODEL(number, value) \
-  "x: number " #number " of its header is " #value ": no model has that"
+  "x: number " #number " of its header is " #value ", which is impossible"
 #define CONTRADICT(what) "x: its sizes contradict each other: vocabulary " what
-#define NOT_BYTES(n, layers, hidden) "x: has " n " bytes, not what a model of " layers \
-  " layers and hidden size " hidden " needs: cut off or damaged"
+#define NOT_BYTES(n, layers, hidden) "x: has " n " bytes, not as many as a model of " layers \
+  " layers and hidden size " hidden " needs: truncated or damaged"
 
 static void test_llmc(void)
 {

@@ -108,7 +108,7 @@ static void check_names(void)
   struct tc_device *d = NULL;
   struct tc_err err = { 0 };
   is_int(tc_device_open(&d, "gpu", 1, &err), TC_EUSER, "a device of another name");
-  is_str(err.text, "device \"gpu\": there is none of that name; set run.device to cpu, cuda or ref", "... is refused");
+  is_str(err.text, "device \"gpu\" is not known; set run.device to cpu, cuda or ref", "... is refused");
   ok(d == NULL, "... and not made");
 }
 

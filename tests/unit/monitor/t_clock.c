@@ -75,7 +75,7 @@ static void test_tell(void)
   set_up();
   trace.o.skew_ns = 7;
   trace.o.drift = 0.5;
-  is_int(tell_time(&trace, NULL, 2, &err), 0, "the time is told");
+  is_int(send_time(&trace, NULL, 2, &err), 0, "the time is told");
   is_str(
       calls,
       "recv2 send2 recv2 send2 recv2 send2 recv2 send2 recv2 send2 recv2 send2 recv2 send2 recv2 send2 "
@@ -89,7 +89,7 @@ static void test_tell(void)
   for (int i = 0; i < 2; i++) {
     set_up();
     fail_at = i;
-    is_int(tell_time(&trace, NULL, 2, &err), TC_EPEER, "message %d fails", i);
+    is_int(send_time(&trace, NULL, 2, &err), TC_EPEER, "message %d fails", i);
     is_int(n_runs, i + 1, "... the last");
   }
 }
@@ -125,7 +125,7 @@ static void test_sync(void)
   is_int(tc_trace_sync(NULL, NULL, &err), 0, "no trace");
 }
 
-/* Offsets between and beyond the two moments; offsets within their errors are none. */
+/* Offsets between and beyond the two moments; offsets within their errors count as 0. */
 static void test_common(void)
 {
   static const struct {

@@ -202,19 +202,19 @@ int main(void)
   ok(strstr(said, "rank 4 on c (2.1 times)") != NULL, "... with node and factor: %s", said);
   is_int(w.rank, 4, "... and is the slowest of the step");
   is_int(steps(s, 12, even, said, &w), 1, "... its end is said once");
-  ok(strstr(said, "rank 4 on c: keeps up") != NULL, "... by name: %s", said);
+  ok(strstr(said, "rank 4 on c: is as fast") != NULL, "... by name: %s", said);
   is_int(steps(s, 40, four, said, &w), 0, "slow again within the minute: no more words");
   tc_straggler_free(s);
 
   s = make(W, one_stage);
   is_int(steps(s, 20, node_c, said, &w), 1, "two slow ranks of a node: one sentence");
-  ok(strstr(said, "rank 4 on c (2.1 times, as all ranks on c), rank 5") != NULL, "... %s", said);
+  ok(strstr(said, "rank 4 on c (2.1 times, like all ranks on c), rank 5") != NULL, "... %s", said);
   tc_straggler_free(s);
 
   const int64_t node_b[W] = { 100, 110, 210, 190, 90, 100 };
   s = make(W, one_stage);
   steps(s, 20, node_b, said, &w);
-  ok(strstr(said, "rank 2 on b (2.1 times, as all ranks on b), rank 3") != NULL, "... %s", said);
+  ok(strstr(said, "rank 2 on b (2.1 times, like all ranks on b), rank 3") != NULL, "... %s", said);
   tc_straggler_free(s);
 
   s = make(W, two_stages);

@@ -11,9 +11,9 @@ static int64_t clock_ns(void) { return now_ns; }
 
 enum { W = 8 };
 #define BEHIND                                                                                                 \
-  ": that much longer than its stage's others work, or itself before, in the last two windows up to step %d. " \
-  "Look at the clocks, temperature and other users of its node"
-#define AGAIN ": keeps up with the others again"
+  ": it computes that much longer than the other ranks of its stage, or than itself before, in the last two windows up to step %d. " \
+  "Check the clocks, temperature and other users of its node"
+#define AGAIN ": is as fast as the others again"
 
 static const int32_t one[W];
 static const int32_t pairs[W] = { 0, 0, 1, 1, 2, 2, 2, 2 };
@@ -21,7 +21,7 @@ static const char *const who[W] = { "r0 on a", "r1 on a", "r2 on b", "r3 on b",
                                     "r4",      "r5",      "r6",      "r7" };
 
 /* Windows of one step; what is said of the last of them, "" if nothing. */
-static const char *play(struct tc_straggler *s, int64_t step, int64_t a, int64_t b, int64_t c)
+static const char *run_step(struct tc_straggler *s, int64_t step, int64_t a, int64_t b, int64_t c)
 {
   struct tc_slowest worst;
   int64_t work[W] = { a, b, c, 100, 100, 100, 100, 100 };
@@ -62,12 +62,12 @@ static void test_bounds(void)
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_straggler *s = make(one, 1, 1);
     char before[80];
-    says(play(s, 1, rows[i].first, 100, 100), 0, "", "one window says nothing");
+    says(run_step(s, 1, rows[i].first, 100, 100), 0, "", "one window says nothing");
     snprintf(before, sizeof before, "all ranks wait for r0 on a (%.1f times)",
              (double)rows[i].second / 100);
-    says(play(s, 2, rows[i].second, 100, 100), 2, rows[i].slow ? before : "",
+    says(run_step(s, 2, rows[i].second, 100, 100), 2, rows[i].slow ? before : "",
          "... two do, if it is slow enough");
-    says(play(s, 3, rows[i].third, 100, 100), 0, rows[i].ends ? "r0 on a" : "",
+    says(run_step(s, 3, rows[i].third, 100, 100), 0, rows[i].ends ? "r0 on a" : "",
          "... until it is quick enough");
     tc_straggler_free(s);
   }
@@ -78,18 +78,18 @@ static void test_quiet(void)
 {
   struct tc_straggler *s = make(one, 1, 1);
   now_ns = 5;
-  play(s, 1, 200, 100, 100);
-  says(play(s, 2, 200, 100, 100), 2, "all ranks wait for r0 on a (2.0 times)", "a slow rank");
-  says(play(s, 3, 200, 300, 100), 0, "", "another");
+  run_step(s, 1, 200, 100, 100);
+  says(run_step(s, 2, 200, 100, 100), 2, "all ranks wait for r0 on a (2.0 times)", "a slow rank");
+  says(run_step(s, 3, 200, 300, 100), 0, "", "another");
   now_ns = 5 + QUIET_NS - 1;
-  says(play(s, 4, 200, 300, 100), 0, "", "... is not said within the minute");
-  says(play(s, 5, 200, 300, 100), 0, "", "... nor a bit later");
+  says(run_step(s, 4, 200, 300, 100), 0, "", "... is not said within the minute");
+  says(run_step(s, 5, 200, 300, 100), 0, "", "... nor a bit later");
   now_ns = 5 + QUIET_NS;
-  says(play(s, 6, 200, 300, 100), 6, "all ranks wait for r0 on a (2.0 times), r1 on a (3.0 times)",
+  says(run_step(s, 6, 200, 300, 100), 6, "all ranks wait for r0 on a (2.0 times), r1 on a (3.0 times)",
        "... but after it");
-  says(play(s, 7, 100, 300, 100), 0, "r0 on a", "an end is said at once");
-  says(play(s, 8, 100, 100, 100), 0, "r1 on a", "... each of them");
-  says(play(s, 9, 100, 100, 100), 0, "", "... once");
+  says(run_step(s, 7, 100, 300, 100), 0, "r0 on a", "an end is said at once");
+  says(run_step(s, 8, 100, 100, 100), 0, "r1 on a", "... each of them");
+  says(run_step(s, 9, 100, 100, 100), 0, "", "... once");
   tc_straggler_free(s);
 }
 
@@ -97,24 +97,24 @@ static void test_nodes(void)
 {
   struct tc_straggler *s = make(pairs, 1, 1);
   now_ns = 5;
-  play(s, 1, 200, 220, 260);
-  says(play(s, 2, 200, 220, 260), 2,
-       "all ranks wait for r0 on a (2.0 times, as all ranks on "
-       "a), r1 on a (2.2 times, as all "
+  run_step(s, 1, 200, 220, 260);
+  says(run_step(s, 2, 200, 220, 260), 2,
+       "all ranks wait for r0 on a (2.0 times, like all ranks on "
+       "a), r1 on a (2.2 times, like all "
        "ranks on a), r2 on b (2.6 times)",
        "all ranks of a node, and one of two");
   tc_straggler_free(s);
   s = make(one, 1, 1);
-  play(s, 1, 200, 220, 260);
-  says(play(s, 2, 200, 220, 260), 2,
+  run_step(s, 1, 200, 220, 260);
+  says(run_step(s, 2, 200, 220, 260), 2,
        "all ranks wait for r0 on a (2.0 times), r1 on a (2.2 "
        "times), r2 on b (2.6 times)",
        "one node alone is not named");
   tc_straggler_free(s);
   static const int32_t each[W] = { 0, 1, 2, 3, 4, 5, 6, 7 };
   s = make(each, 1, 1);
-  play(s, 1, 200, 100, 100);
-  says(play(s, 2, 200, 100, 100), 2, "all ranks wait for r0 on a (2.0 times)", "nor one of a rank");
+  run_step(s, 1, 200, 100, 100);
+  says(run_step(s, 2, 200, 100, 100), 2, "all ranks wait for r0 on a (2.0 times)", "nor one of a rank");
   ok(!strcmp(node_name(s, 0), "a") && !strcmp(node_name(s, 4), "r4"),
      "a node's name, or its rank's");
   tc_straggler_free(s);
@@ -125,19 +125,19 @@ static void test_windows(void)
 {
   struct tc_straggler *s = make(one, 3, 1000);
   now_ns = 5;
-  play(s, 1, 400, 100, 100);
-  play(s, 2, 500, 100, 100);
+  run_step(s, 1, 400, 100, 100);
+  run_step(s, 2, 500, 100, 100);
   ok(s->steps == 2, "two steps of three");
-  play(s, 3, 99, 100, 100);
+  run_step(s, 3, 99, 100, 100);
   ok(s->steps == 3 && s->rank[0].sum_ns == 999, "... three, but too little work");
-  play(s, 4, 1, 100, 100);
+  run_step(s, 4, 1, 100, 100);
   ok(s->steps == 0 && s->rank[0].sum_ns == 0 && s->rank[0].best_ns == 250 &&
          s->rank[1].best_ns == 100,
      "... enough");
   ok(s->rank[0].windows == 1 && !s->rank[0].slow && s->rank[0].factor == 2.5, "... and slow once");
-  for (int i = 5; i < 8; i++) play(s, i, 300, 100, 100);
+  for (int i = 5; i < 8; i++) run_step(s, i, 300, 100, 100);
   is_int(s->steps, 3, "the next window");
-  says(play(s, 8, 200, 100, 100), 8, "all ranks wait for r0 on a (2.8 times)",
+  says(run_step(s, 8, 200, 100, 100), 8, "all ranks wait for r0 on a (2.8 times)",
        "... is slow by its mean");
   is_int(s->rank[0].best_ns, 250, "... and not the best");
   tc_straggler_free(s);
@@ -151,7 +151,7 @@ static void test_windows(void)
 static void windows(void)
 {
   struct tc_straggler *s = make(pairs, 1, 1);
-  for (int i = 1; i < 4; i++) play(s, i, 200, 220, 260);
+  for (int i = 1; i < 4; i++) run_step(s, i, 200, 220, 260);
   tc_straggler_free(s);
 }
 

@@ -62,7 +62,7 @@ static void test_buffer(void)
   is_int(tc_trace_dropped(t), 5, "what does not fit is counted");
   ok(!tc_trace_step(t, 10) && !tc_trace_on(t), "two steps were asked for");
   add(t, 1, 2);
-  is_int(tc_trace_dropped(t), 5, "what comes later is none of it");
+  is_int(tc_trace_dropped(t), 5, "later events are not counted");
   tc_trace_resume(t, TC_EV_EVAL, "evaluation", tc_trace_pause(t));
   ok(!tc_trace_on(t) && tc_trace_dropped(t) == 5, "a pause of what is off does not turn it on");
   tc_trace_free(t);
@@ -199,8 +199,8 @@ static void test_write(void)
       hear(&keep, &heard);
       is_int(tc_trace_write(t, self, &err), how == 1 ? TC_EUSER : 0, "it is written, way %d", how);
       hear(&keep, &heard);
-      snprintf(want, sizeof want, how == 3 ? "tercio: warning: the trace %s lacks 2 of 4 events, which did not fit: set "
-               "run.trace_steps lower\n" : "%.0s", file);
+      snprintf(want, sizeof want, how == 3 ? "tercio: warning: the trace %s lacks 2 of 4 events, which did not fit: "
+               "lower run.trace_steps\n" : "%.0s", file);
       is_str(warning, want, "... with these words");
     }
     if (how == 1) {

@@ -10,7 +10,7 @@
 #define PLACE_ROWS { TC_SROWS, 0, 0, 0 }
 #define SPLIT(d) { TC_S, d, 0, 0 }
 #define AT(k) { TC_AT, 0, 0, k }
-#define FORMS_LONG "'PATTERN AXIS STORE USE ACC UPDATE [KEEP]'"
+#define FORMS_LONG "'PATTERN AXIS STORE USE ACC UPDATE [AFTER]'"
 
 /* ---- files ------------------------------------------------------------------------ */
 
@@ -107,7 +107,7 @@ static void test_many(void)
 static const struct { const char *text; int line; const char *what, *right; } wrong[] = {
   { "x xp R\n", 1, "'xp' is not an axis", "axis: dp or tp" },
   { "x TP R\n", 1, "'TP'", "axis: dp or tp" },
-  { "x mb S(0)\n", 1, "axis mb", "not for annotations: dp or tp" },
+  { "x mb S(0)\n", 1, "axis mb", "annotations cannot split: dp or tp" },
   { "x tp Q\n", 1, "'Q' is not a placement", "R, S(d), S(*), P or at(k)" },
   { "x tp r\n", 1, "'r'", "R, S(d), S(*), P or at(k)" },
   { "x tp S\n", 1, "'S'", "S(d)" },
@@ -131,7 +131,7 @@ static const struct { const char *text; int line; const char *what, *right; } wr
   { "x tp S(99999999999999999999)\n", 1, "S(99999999999999999999)", "from 0 to 5" },
   { "x tp at(-1)\n", 1, "at(-1)", "0 or more" },
   { "x tp at(4294967296)\n", 1, "at(4294967296)", "0 or more" },
-  { "x tp P\n", 1, "partial is made by ops", "not asked for" },
+  { "x tp P\n", 1, "only ops make partial", "tensors; R" },
   { "x tp S(*)\n", 1, "storage only", "'x tp S(*) R S(*) S(*)'" },
   { "x dp P R P R\n", 1, "P as store", "only acc can be partial" },
   { "x dp R P P R\n", 1, "P as use", "only acc can be partial" },
@@ -167,7 +167,7 @@ static void test_wrong(void)
   }
 }
 
-/* Files that are none, and words without end. */
+/* Invalid files, and very long words. */
 static void test_files(const char *dir)
 {
   struct tc_annotation *rows;
@@ -183,7 +183,7 @@ static void test_files(const char *dir)
   is_int(tc_annotations_read(&rows, path, &err), TC_EUSER, "a byte 0");
   const size_t begins = strlen(path);
   ok(!strncmp(err.text, path, begins), "... the message begins with the file");
-  is_str(err.text + begins, ": a byte that is 0: not a text file", "... and has the reason");
+  is_str(err.text + begins, ": contains a byte 0: not a text file", "... and has the reason");
   const size_t most = (size_t)16 << 20;
   char *big = malloc(most + 1);
   memset(big, '#', most + 1);

@@ -70,7 +70,7 @@ static void test_devices(void)
   const char *const old[] = { "v100-16", "v100-32", "V100", "v100" };
   for (size_t i = 0; i < sizeof old / sizeof *old; i++) {
     is_int(tc_cluster_read(&k, old[i], &err), TC_EUSER, "%s, which the cuda device refuses", old[i]);
-    ok(strstr(err.text, "compute capability 7.0, and Tercio needs a GPU of 8.0 or later; there are a100-40, "
+    ok(strstr(err.text, "compute capability 7.0, but Tercio needs a GPU of 8.0 or later; known are a100-40, "
        "a100-80, h100, h200, cpu") != NULL, "... is told why, and what there is: %s", err.text);
   }
   const struct { const char *gpu; bool old; } gpu[] = {

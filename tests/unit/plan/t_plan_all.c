@@ -217,7 +217,7 @@ static void test_nodes(void)
     alone(1, 4);
     seen.world_that_fits = made[i].fits;
     seen.world_that_is_made = made[i].made;
-    is_int(nodes_that_do(&s), made[i].want, "%g ranks are guessed to fit, %g do", made[i].fits,
+    is_int(sufficient_nodes(&s), made[i].want, "%g ranks are guessed to fit, %g do", made[i].fits,
            made[i].made);
     is_int(seen.layouts, made[i].layouts, "... after so many layouts");
     done();

@@ -146,7 +146,7 @@ static void test_table(void)
 }
 
 static const char *const written =
-    "# Written by tercio plan; rates in bytes or operations a second.\nname = it\nmemory = "
+    "# Written by tercio plan; rates in bytes or operations per second.\nname = it\nmemory = "
     "1.5e+09\nhost_memory = 2e+10\n"
     "fp32_flops = 3e+12\nbf16_flops = 0\nmemory_rate = 4e+09\ncopy_rate = 5e+09\neff_flops = "
     "0.6\neff_bytes = 0.7\n"
@@ -254,16 +254,16 @@ static void test_links(void)
   static const struct {
     const char *text, *why;
   } bad[] = {
-    { "[]", " has no collective in two sizes: write it with tercio comm --op all --json" },
+    { "[]", " has no collective with two sizes: write it with tercio comm --op all --json" },
     { "[{\"op\": \"gather\", \"ranks\": 2, \"size\": 1, \"time_us\": 1},{\"op\": \"gather\", "
       "\"ranks\": 2, \"size\": 1, "
       "\"time_us\": 1}]",
-      " has no collective in two sizes: write it with tercio comm --op all "
+      " has no collective with two sizes: write it with tercio comm --op all "
       "--json" },
     { "[{\"op\": \"gather\", \"ranks\": 2, \"size\": 1, \"time_us\": 9},{\"op\": \"gather\", "
       "\"ranks\": 2, \"size\": 5, "
       "\"time_us\": 2}]",
-      " has no collective in two sizes: write it with tercio comm --op all "
+      " has no collective with two sizes: write it with tercio comm --op all "
       "--json" },
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -280,7 +280,7 @@ static void test_links(void)
   struct tc_link l = { { 0 }, { 0 } };
   struct tc_err err = { 0 };
   is_int(tc_links_read(&l, path, &err), TC_EUSER, "no JSON");
-  char *want = tc_sprintf("cannot read %s, which tercio comm --json is to have written: ", path);
+  char *want = tc_sprintf("cannot read %s, which must be written by tercio comm --json: ", path);
   ok(!strncmp(err.text, want, strlen(want)), "... is refused: %s", err.text);
   free(want);
 }

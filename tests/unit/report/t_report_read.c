@@ -101,8 +101,8 @@ static void test_trace_faults(void)
   static const char *const cut[] = { "{\"traceEvents\":[", NAME("process_name", 0, 0, "rank 0"),
     EVENT("step", "X", 0, 0, 1000, 500, "\"step\":3"), NULL };
   const struct { const char *const *lines; const char *why; } file[] = {
-    { many, "has no step of all ranks" }, { none, "is none that tercio train wrote" },
-    { cut, "is cut short: its last line is missing" } };
+    { many, "has no step of all ranks" }, { none, "is not one that tercio train wrote" },
+    { cut, "is truncated: its last line is missing" } };
   struct tc_timeline t;
   struct tc_err err = { 0 };
   char want[200];

@@ -232,7 +232,7 @@ static void test_report(void)
   FILE *f = fopen("sent.html", "r");
   if (f && html) html[fread(html, 1, 499999, f)] = 0;
   if (f) fclose(f);
-  ok(html && strstr(html, "sent by rank 0 on dp in a step"), "... has what was sent on dp");
+  ok(html && strstr(html, "sent by rank 0 on dp per step"), "... has what was sent on dp");
   ok(html && !strstr(html, "sent by rank 0 on tp") && !strstr(html, "sent by rank 0 on pp"), "... and on no other axis");
   ok(html && strstr(html, "</title>\n<style>\n"), "... and a style");
   is_status(run(none), 2, "a trace that is not there");

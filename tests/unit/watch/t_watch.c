@@ -1,5 +1,5 @@
-/* t_watch.c - the watchdog: a lane that stands still ends the process and says where; one that
- * moves, rests or waits does not; a wait is followed to whom it is due, over processes as well;
+/* t_watch.c - the watchdog: a thread that stands still ends the process and says where; one that
+ * moves, rests or waits does not; the rank that blocks a wait is found, over processes too;
  * who does not answer is the one. */
 #include "io/folder.h"
 #include "src/watch/watch.h"
@@ -86,9 +86,9 @@ static void allowed(void)
   nap(LONG_S);
 }
 
-static void *writer(void *lane)
+static void *writer(void *thread)
 {
-  tc_thread_status_use(lane);
+  tc_thread_status_use(thread);
   tc_at_file("writing", "/nfs/ckpt");
   nap(HANG_S);
   return NULL;
@@ -137,13 +137,13 @@ static void test_ends(void)
     int status;
     const char *said;
   } c[] = {
-    { "a lane that stands still", still, 8,
+    { "a thread that stands still", still, 8,
       " s (deadline run.deadline) at step 7, forward matmul of h.3, micro-batch 2" },
     { "an fsync that never returns", file_op, 8, "step 12, fsync of /" },
-    { "another lane that stands still", second_lane, 8, "at writer: writing of /nfs/ckpt" },
-    { "a lane that moves", moving, 0, "" }, { "a lane at rest", resting, 0, "" },
-    { "a lane that waits for its communicator", waiting, 0, "" },
-    { "a lane that is allowed more", allowed, 0, "" },
+    { "another thread that stands still", second_lane, 8, "at writer: writing of /nfs/ckpt" },
+    { "a thread that moves", moving, 0, "" }, { "a thread at rest", resting, 0, "" },
+    { "a thread that waits for its communicator", waiting, 0, "" },
+    { "a thread that is allowed more", allowed, 0, "" },
   };
   enum { N = sizeof c / sizeof *c };
   struct child child[N];
@@ -158,7 +158,7 @@ static void test_ends(void)
   }
 }
 
-/* ---- who is to blame ------------------------------------------------------------------------ */
+/* ---- the search for suspects ------------------------------------------------------------------------ */
 
 /* The watchdog's lines do not belong to TAP. */
 static int hush(void)

@@ -71,7 +71,7 @@ static void test_messages(void)
     give_up(&w);
     is_str(sent, rows[i].sent, "rank %d of %d gives up", rows[i].first, rows[i].world);
     for (int r = rows[i].first; r < rows[i].first + rows[i].n; r++)
-      tc_text_add(want, sizeof want, "[%d] r%d stands at not begun, for 0.0 s\n",
+      tc_text_add(want, sizeof want, "[%d] r%d stands at not started, for 0.0 s\n",
                   rows[i].world > 1 ? r : -1, r);
     tc_text_add(want, sizeof want, "[%d]", tc_log_rank());
     is_str(logged, want, "... and says where it stands");
@@ -89,7 +89,7 @@ static void test_messages(void)
   in[n_in++] = (struct message){ .kind = ASK, .from = 9, .about = 3 };
   in[n_in++] = (struct message){ .kind = ASK, .from = 8, .about = 4 };
   read_messages(&w);
-  is_str(sent, "TELL 4>9 5 starting, TELL 4>8 4 not begun",
+  is_str(sent, "TELL 4>9 5 starting, TELL 4>8 4 not started",
          "questions about its own ranks are "
          "answered");
   ok(!w.given_up_ns, "... and no more");
@@ -104,10 +104,10 @@ static void test_messages(void)
   read_messages(&w);
   ok(!w.suspect[0].answered && w.suspect[1].answered && w.suspect[1].report.for_ns == 3,
      "an answer counts once");
-  is_int(freed, 0, "the mail is there");
+  is_int(freed, 0, "the channel is open");
   tc_watch_channel(&w, NULL);
   is_int(freed, 1, "... and freed");
-  ok(!next_message(&w, &in[0]), "without mail no letters");
+  ok(!next_message(&w, &in[0]), "without a channel there are no messages");
   send_message(&w, 3, &in[0]);
   done();
 }
@@ -239,7 +239,7 @@ static void test_name_suspects(void)
     memcpy(w.suspect, rows[i].suspect, sizeof rows[i].suspect);
     w.n_suspects = rows[i].n;
     name_suspects(&w, &b);
-    is_str(b.who, rows[i].who, "verdict %d: who", (int)i);
+    is_str(b.who, rows[i].who, "diagnosis %d: suspects", (int)i);
     is_str(b.why, rows[i].why, "... why");
     is_int(b.n, rows[i].blamed, "... so many");
     done();
@@ -287,7 +287,7 @@ static void test_unserved(void)
   ok(w.requests == &other && other.next == &another && !another.next,
      "... the question is taken back");
   b.n = 3;
-  ok(!tc_blocked_call_diagnose(NULL, &b) && b.n == 0, "without a stall there is none");
+  ok(!tc_blocked_call_diagnose(NULL, &b) && b.n == 0, "without a blocked call there is no diagnosis");
   done();
 }
 
@@ -302,10 +302,10 @@ static void test_serve(void)
   other = (struct request){ .next = &another, .from = 1, .n = 1, .late = { 0 }, .out = &found[0] };
   w.requests = &other;
   pthread_mutex_lock(&w.lock);
-  serve(&w);
+  serve_requests(&w);
   pthread_mutex_unlock(&w.lock);
   ok(!w.requests && other.done && another.done && w.given_up_ns, "two questions are answered");
-  is_str(found[0].why, "it stands at not begun, for 0.0 s", "... the first");
+  is_str(found[0].why, "it stands at not started, for 0.0 s", "... the first");
   is_str(found[1].why, "it stands at starting, for 0.0 s", "... the second");
   other = (struct request){ .from = 1, .n = 1, .late = { 0 }, .out = &found[0] };
   found[0] = (struct tc_diagnosis){ .n = 7 };
@@ -313,7 +313,7 @@ static void test_serve(void)
   on_tick = leave; /* while it is looked into */
   looks = 0;
   pthread_mutex_lock(&w.lock);
-  serve(&w);
+  serve_requests(&w);
   pthread_mutex_unlock(&w.lock);
   ok(!w.requests && !other.done && found[0].n == 7, "who has stopped waiting is told nothing");
   done();
@@ -324,32 +324,32 @@ static void test_serve(void)
 static void test_hang(void)
 {
   static const struct {
-    const char *lane;
+    const char *thread;
     double allowed_s;
     int world;
     const char *want;
   } rows[] = {
     { "main", 0, 2,
       "[1] r1 has stood still for 12.5 s (deadline run.deadline) at step 7, forward\n"
-      "[0] r0 stands at not begun, for 0.0 s\n[1] r1 stands at step 7, forward, for 12.5 "
+      "[0] r0 stands at not started, for 0.0 s\n[1] r1 stands at step 7, forward, for 12.5 "
       "s\n[-1] end 8: a rank hangs\n" },
     { "writer", 12, 2,
       "[1] r1 has stood still for 12.5 s at writer: step 7, forward\n"
-      "[0] r0 stands at not begun, for 0.0 s\n[1] r1 stands at step 7, forward, for 12.5 "
+      "[0] r0 stands at not started, for 0.0 s\n[1] r1 stands at step 7, forward, for 12.5 "
       "s\n[-1] end 8: a rank hangs\n" },
     { "main", 0, 1,
       "[-1] r1 has stood still for 12.5 s (deadline run.deadline) at step 7, forward\n"
-      "[-1] r0 stands at not begun, for 0.0 s\n[-1] r1 stands at step 7, forward, for 12.5 "
+      "[-1] r0 stands at not started, for 0.0 s\n[-1] r1 stands at step 7, forward, for 12.5 "
       "s\n[-1] end 8: a rank hangs\n" },
     { "main", 10, 2,
       "[1] r1 has stood still for 12.5 s (deadline run.deadline) at step 7, "
       "forward\n"
-      "[0] r0 stands at not begun, for 0.0 s\n[1] r1 stands at step 7, forward, for 12.5 "
+      "[0] r0 stands at not started, for 0.0 s\n[1] r1 stands at step 7, forward, for 12.5 "
       "s\n[-1] end 8: a rank hangs\n" },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     make(0, 2, rows[i].world);
-    tc_thread_status_use(tc_thread_status_add(&local[1], rows[i].lane));
+    tc_thread_status_use(tc_thread_status_add(&local[1], rows[i].thread));
     tc_at_step(7);
     tc_at("forward", NULL, NULL, -1);
     tc_watch_allow(rows[i].allowed_s);
@@ -357,7 +357,7 @@ static void test_hang(void)
     l->quiet_ns = 12500000000;
     int64_t began = now_ns;
     end_hang(&w, l);
-    is_str(logged, rows[i].want, "a rank that hangs in %s", rows[i].lane);
+    is_str(logged, rows[i].want, "a rank that hangs in %s", rows[i].thread);
     is_int(now_ns - began, LINGER_NS, "... the others have half a second for their lines");
     done();
   }

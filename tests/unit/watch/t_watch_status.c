@@ -1,11 +1,11 @@
-/* t_watch_status.c - what threads and blocked_calls say of a rank, word by word, and which lane hangs. */
+/* t_watch_status.c - what threads and blocked_calls say of a rank, word by word, and which thread hangs. */
 #include "tests/unit/watch_parts.h"
 
 static void is_text(struct tc_thread_status *l, const char *want)
 {
   char text[300] = "";
   tc_thread_status_text(l, text, sizeof text);
-  is_str(text, want, "a lane: %s", want);
+  is_str(text, want, "a thread: %s", want);
 }
 
 /* ---- threads ---------------------------------------------------------------------------------- */
@@ -16,7 +16,7 @@ static void test_lane(void)
   make(0, 2, 2);
   ok(!tc_watch_standing(&s) && s.rank == -1 && s.step == 0 && !*s.thread && !*s.word[0] &&
          !*s.word[1] && !*s.word[2],
-     "without a lane nobody stands anywhere");
+     "without a thread nobody stands anywhere");
   tc_at("a", "b", "c", 1);
   tc_at_again();
   tc_at_step(3);
@@ -26,13 +26,13 @@ static void test_lane(void)
   ok(!tc_thread_status_new("x") && !tc_thread_status_mine() && !tc_blocked_call_new(), "... nor is anything made");
   tc_watch_enter(&w, 1);
   struct tc_thread_status *l = tc_thread_status_mine();
-  ok(l && l->of_rank == &local[1] && !local[0].threads && local[1].threads == l, "a lane of rank 1");
+  ok(l && l->of_rank == &local[1] && !local[0].threads && local[1].threads == l, "a thread of rank 1");
   is_str(l->name, "main", "... the main one");
   is_text(l, "starting");
   ok(!l->rests, "... which works");
   uint64_t marks = l->marks;
   tc_at("forward", "matmul", "h.3", 2);
-  is_int((int64_t)(l->marks - marks), 1, "a mark is a beat");
+  is_int((int64_t)(l->marks - marks), 1, "a mark is counted");
   is_text(l, "forward matmul of h.3, micro-batch 2");
   tc_at("forward", "matmul", "", 0);
   is_text(l, "forward matmul, micro-batch 0");
@@ -42,7 +42,7 @@ static void test_lane(void)
   is_int((int64_t)(l->marks - marks), 4, "a step is one, too");
   is_text(l, "step 12, forward of h.3");
   ok(tc_watch_standing(&s) && s.rank == 1 && s.step == 12, "where it stands");
-  is_str(s.thread, "main", "... in its lane");
+  is_str(s.thread, "main", "... in its thread");
   ok(!strcmp(s.word[0], "forward") && !strcmp(s.word[1], "h.3") && !*s.word[2],
      "... with the words that there are");
   tc_at("a", "", "c", 0);
@@ -53,12 +53,12 @@ static void test_lane(void)
   ok(tc_watch_standing(&s) && !strcmp(s.word[0], "fsync of /x") && !*s.word[1],
      "... or with a file's");
   tc_at_again();
-  is_int((int64_t)(l->marks - marks), 7, "each mark is a beat");
+  is_int((int64_t)(l->marks - marks), 7, "each mark is counted");
   tc_at_step(0);
   is_text(l, "fsync of /x");
   tc_at_rest();
   ok(l->rests, "at rest");
-  is_text(l, "nothing to do");
+  is_text(l, "idle");
   tc_at("forward", NULL, NULL, -1);
   ok(!l->rests, "... until the next mark");
   is_text(l, "forward");
@@ -86,13 +86,13 @@ static void test_report(void)
   make(5, 1, W);
   tc_rank_status_report(local, names, &r);
   ok(r.rank == 5 && r.state == BUSY && r.n == 0 && r.for_ns == 0, "a rank before its thread");
-  is_str(r.text, "not begun", "... has not begun");
+  is_str(r.text, "not started", "... has not started");
   tc_watch_enter(&w, 5);
-  ok(!tc_rank_status_left(local), "its own lane is not left behind");
+  ok(!tc_rank_status_left(local), "the own thread is not counted as left");
   struct tc_thread_status *main = tc_thread_status_mine(), *other = tc_thread_status_new("writer");
-  is_str(other->name, "writer", "another lane");
+  is_str(other->name, "writer", "another thread");
   tc_rank_status_report(local, names, &r);
-  is_str(r.text, "starting", "another lane at rest tells nothing");
+  is_str(r.text, "starting", "another thread at rest tells nothing");
   ok(!tc_rank_status_left(local), "... and may stay");
   tc_thread_status_use(other);
   tc_at_file("writing", "x");
@@ -116,7 +116,7 @@ static void test_report(void)
   tc_rank_status_report(local, names, &r);
   is_str(r.text, "writing of x", "one that rests tells less than one that works");
   struct tc_blocked_call *s = tc_blocked_call_new();
-  ok(local->blocked_calls == s && s->of_rank == local, "a stall");
+  ok(local->blocked_calls == s && s->of_rank == local, "a blocked call");
   tc_at("forward", NULL, NULL, -1);
   tc_thread_status_waits(s);
   tc_rank_status_report(local, names, &r);
@@ -152,7 +152,7 @@ static void test_report(void)
   done();
 }
 
-/* Which lane has stood still for longer than it may. */
+/* Which thread has stood still for longer than it may. */
 static void test_quiet(void)
 {
   static const struct {
@@ -176,11 +176,11 @@ static void test_quiet(void)
     tc_watch_allow(rows[i].least_s);
     if (rows[i].rests) tc_at_rest();
     if (rows[i].waits) tc_thread_status_waits(tc_blocked_call_new());
-    ok(!look_at_threads(&w, 5 * SECOND) && l->quiet_ns == 0, "a lane that %s: the first look",
+    ok(!find_hanging_thread(&w, 5 * SECOND) && l->quiet_ns == 0, "a thread that %s: the first look",
        rows[i].what);
-    ok(!look_at_threads(&w, 10 * SECOND), "... 10 s later: not longer than the deadline");
+    ok(!find_hanging_thread(&w, 10 * SECOND), "... 10 s later: not longer than the deadline");
     if (rows[i].moves) tc_at_again();
-    ok(look_at_threads(&w, SECOND) == (rows[i].hangs ? l : NULL), "... 11 s");
+    ok(find_hanging_thread(&w, SECOND) == (rows[i].hangs ? l : NULL), "... 11 s");
     is_int(l->quiet_ns, rows[i].want_ns, "... so long quiet");
     done();
   }

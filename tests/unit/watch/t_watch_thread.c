@@ -65,12 +65,12 @@ static void test_thread(void)
   make(0, 1, W);
   tc_watch_enter(&w, 0);
   turn(9, SECOND / 10);
-  is_int(tc_thread_status_mine()->quiet_ns, 4 * SECOND / 5, "a lane is quiet from its last mark on");
+  is_int(tc_thread_status_mine()->quiet_ns, 4 * SECOND / 5, "a thread is quiet from its last mark on");
   done();
   make(0, 1, W);
   tc_watch_channel(&w, &channel);
   turn(2, SECOND);
-  is_str(logged, " TELL 0>9 not begun\n", "letters are read meanwhile");
+  is_str(logged, " TELL 0>9 not started\n", "messages are read meanwhile");
   done();
 }
 
@@ -142,7 +142,7 @@ static void test_new(void)
     is_int(monotonic, 2, "... both waits are by the monotonic clock");
     tc_watch_free(made);
     is_int(signals, 1, "... its end wakes it");
-    ok(!tc_thread_status_mine(), "... this thread has no lane any more");
+    ok(!tc_thread_status_mine(), "... this thread has no thread any more");
   }
   make(0, 1, W);
   tc_watch_enter(&w, 0);
@@ -152,12 +152,12 @@ static void test_new(void)
   tc_watch_enter(made, 3);
   tc_thread_status_use(mine);
   tc_watch_free(made);
-  ok(tc_thread_status_mine() == mine, "a lane of another watchdog stays");
+  ok(tc_thread_status_mine() == mine, "a thread of another watchdog stays");
   tc_rank_status_clear(&local[0]);
   tc_watch_free(NULL);
 }
 
-/* A thread that is still at work keeps its lane. */
+/* A thread that is still at work keeps its thread. */
 static void test_kept(void)
 {
   struct tc_watch *made;
@@ -169,10 +169,10 @@ static void test_kept(void)
   tc_at_file("writing", "x");
   const int64_t before = in_use();
   tc_watch_free(made);
-  ok(in_use() > before - (int64_t)sizeof *made, "a watchdog with a lane that works is not freed");
+  ok(in_use() > before - (int64_t)sizeof *made, "a watchdog with a thread that works is not freed");
   tc_at_rest();
   tc_thread_status_use(main);
-  ok(writer->rests && main->of_rank == &made->local[1], "... nor are its lanes");
+  ok(writer->rests && main->of_rank == &made->local[1], "... nor are its threads");
   for (int i = 0; i < 2; i++) tc_rank_status_clear(&made->local[i]);
   free(made->local);
   free(made);
