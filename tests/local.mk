@@ -59,7 +59,7 @@ unit_tests = \
   %D%/unit/kernels/t_kernels.t \
   %D%/unit/kernels/t_kernels_cuda.t \
   %D%/unit/kernels/t_kernels_fd.t \
-  %D%/unit/kernels/t_kernels_join.t \
+  %D%/unit/kernels/t_kernels_fused.t \
   %D%/unit/kernels/t_kernels_xent.t \
   %D%/unit/kernels/t_scratch.t \
   %D%/unit/launch/t_bind.t \
