@@ -127,6 +127,7 @@ libtercio_ir_a_SOURCES = \
   %D%/plan/cost.c \
   %D%/plan/device.c \
   %D%/plan/devices.def \
+  %D%/plan/fused.c \
   %D%/plan/guess.c \
   %D%/plan/guess.h \
   %D%/plan/impl.h \
