@@ -98,6 +98,7 @@ unit_tests = \
   %D%/unit/run/t_writer_calls.t \
   %D%/unit/schedule/t_arena.t \
   %D%/unit/schedule/t_broken.t \
+  %D%/unit/schedule/t_fusion.t \
   %D%/unit/schedule/t_memory.t \
   %D%/unit/schedule/t_pipeline.t \
   %D%/unit/train/t_boundary.t \
@@ -305,6 +306,7 @@ tests_unit_program_t_parts_t_LDADD = $(pure_libs)
 tests_unit_program_t_setup_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_arena_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_broken_t_LDADD = $(pure_libs)
+tests_unit_schedule_t_fusion_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_memory_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_pipeline_t_LDADD = $(pure_libs)
 

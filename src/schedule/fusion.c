@@ -108,12 +108,17 @@ static bool is_clear(const struct finder *x, int32_t a, int32_t b, unsigned flag
   return !shares(x, a, b, replaces || (flags & TC_FUSION_UNREAD) ? SECOND_WRITES_FIRST_READS : SECOND_WRITES);
 }
 
+static void keep(struct tc_fusions *f, struct tc_fusion group)
+{
+  TC_GROW(f->group, f->n, f->cap);
+  f->group[f->n++] = group;
+}
+
 static void add(struct finder *x, int rule, const int32_t *part, int n)
 {
   struct tc_fusions *f = x->f;
   if ((tc_fusion_rule[rule].flags & x->flags) != x->flags) return;
-  TC_GROW(f->group, f->n, f->cap);
-  f->group[f->n++] = (struct tc_fusion){ rule, f->n_actions, n, x->s->action[part[0]].mb };
+  keep(f, (struct tc_fusion){ rule, f->n_actions, n, x->s->action[part[0]].mb });
   for (int i = 0; i < n; i++) {
     TC_GROW(f->action, f->n_actions, f->cap_actions);
     f->action[f->n_actions++] = part[i];
@@ -150,7 +155,7 @@ static void find_pair(struct finder *x, int rule, int32_t k)
 {
   const struct tc_fusion_rule *r = &tc_fusion_rule[rule];
   const struct tc_node *n = &x->g->node[x->s->action[k].node];
-  if (n->op != r->op[1] || n->n_in == 0) return;
+  if (n->op != r->op[1] || n->n_in == 0 || (r->link == TC_FUSION_SHARES && n->mark != TC_W)) return;
   const struct tc_tensor *t = &x->g->tensor[tc_in(x->g, n, 0)];
   if ((r->flags & TC_FUSION_UNREAD) && (x->reads[t->id] != 1 || t->state)) return;
   const int32_t part[2] = { find_first(x, r, k), k };
@@ -286,23 +291,52 @@ static bool takes_place(const struct placed *p, int32_t a, int32_t b)
   return false;
 }
 
-static bool fits(const struct placed *p, const int32_t *part, int n)
+static bool is_update(const struct placed *p, int32_t action)
+{
+  return tc_op_info[p->g->node[p->s->action[action].node].op].flags & TC_OPF_UPDATE;
+}
+
+/* Parts 0 .. n - 2 keep their memory from after part m, m > 0, on to part n - 1. */
+static bool fits(const struct placed *p, const int32_t *part, int m, int n)
 {
   for (int i = 0; i < n - 1; i++)
-    for (int32_t k = part[i] + 1; k <= part[n - 1]; k++)
+    for (int32_t k = TC_MAX(part[i], part[m - 1]) + 1; k <= part[n - 1]; k++)
       if (takes_place(p, part[i], k)) return false;
   return true;
+}
+
+/* A run ends where memory is used again, and the next one begins there. */
+static void keep_runs(const struct placed *p, struct tc_fusions *f, struct tc_fusion run)
+{
+  const int32_t end = run.first + run.n;
+  for (int32_t first = run.first, next; first < end; first = next) {
+    int updates = 1;
+    for (next = first + 1; next < end; next++) {
+      if (!fits(p, f->action + first, next - first, next - first + 1)) break;
+      updates += is_update(p, f->action[next]);
+    }
+    run.first = first;
+    run.n = next - first;
+    run.rule = updates > 1 ? TC_FUSE_UPDATES : TC_FUSE_UPDATE_CAST;
+    if (run.n > 1) keep(f, run);
+    while (next < end && !is_update(p, f->action[next])) next++;
+  }
 }
 
 void tc_fusions_fit(struct tc_fusions *f, const struct tc_graph *g, const struct tc_actions *s,
                     const struct tc_arena *a, const struct tc_mesh *m, const int32_t coord[TC_AXES])
 {
   struct placed p = { g, s, a, tc_calloc((size_t)g->n_tensors + 1, sizeof *p.bytes) };
-  int32_t n = 0;
+  struct tc_fusion *all = f->group;
+  const int32_t n = f->n;
   for (int32_t t = 0; t < g->n_tensors; t++)
     if (tc_tensor_root(g, t) == t && a->off[t] >= 0) p.bytes[t] = tc_stored_bytes(g, m, coord, t);
-  for (int32_t i = 0; i < f->n; i++)
-    if (fits(&p, f->action + f->group[i].first, f->group[i].n)) f->group[n++] = f->group[i];
-  f->n = n;
+  f->group = NULL;
+  f->n = f->cap = 0;
+  for (int32_t i = 0; i < n; i++) {
+    if (tc_fusion_rule[all[i].rule].link == TC_FUSION_RUN) keep_runs(&p, f, all[i]);
+    else if (fits(&p, f->action + all[i].first, 1, all[i].n)) keep(f, all[i]);
+  }
+  free(all);
   free(p.bytes);
 }

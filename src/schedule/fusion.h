@@ -60,7 +60,7 @@ static inline int32_t tc_fusion_part(const struct tc_fusions *f, int32_t i, int3
 struct tc_fusions *tc_fusions_new(const struct tc_graph *g, const struct tc_actions *s,
                                   const struct tc_mesh *m, const int32_t coord[TC_AXES], unsigned flags);
 /* Local. Leaves out the groups for which the memory of an earlier part's tensor has another use before the
- * last part has run. */
+ * last part has run; a RUN is divided there. */
 void tc_fusions_fit(struct tc_fusions *f, const struct tc_graph *g, const struct tc_actions *s,
                     const struct tc_arena *a, const struct tc_mesh *m, const int32_t coord[TC_AXES]);
 void tc_fusions_free(struct tc_fusions *f);
