@@ -140,6 +140,7 @@ test_headers = \
   %D%/fuzz/place_draw.h \
   %D%/fuzz/place_run.h \
   %D%/unit/box.h \
+  %D%/unit/fusion_play.h \
   %D%/unit/scene.h \
   %D%/unit/script.h \
   %D%/unit/ckpt_cmd.h \

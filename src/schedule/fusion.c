@@ -63,10 +63,11 @@ static bool shares(const struct finder *x, int32_t a, int32_t b, enum pairs what
 
 /* ---- whether parts may be one call ---------------------------------------------------------- */
 
-/* Something is to be done on this rank. */
+/* Something is to be done on this rank: a transfer reads what is here, too. */
 static bool is_here(const struct finder *x, int32_t k)
 {
   const struct tc_node *n = &x->g->node[x->s->action[k].node];
+  if (n->op == TC_OP_RESHARD) return true;
   for (int o = 0; o < n->n_out; o++)
     if (x->v->here[tc_out(x->g, n, o)]) return true;
   return false;
@@ -207,7 +208,7 @@ static int32_t find_run(struct finder *x, int32_t k)
   int32_t part[TC_FUSION_MOST] = { k };
   int n = 1, updates = 1;
   for (k++; k < x->s->n && n < TC_FUSION_MOST; k++) {
-    if (a[k].kind == TC_RUN && !is_here(x, k)) continue;
+    if (!is_here(x, k)) continue;
     if (!goes_on(x, part, n, k)) break;
     part[n++] = k;
     updates += x->g->node[a[k].node].op != TC_OP_CAST;
