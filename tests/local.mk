@@ -244,6 +244,7 @@ test_files = \
   %D%/transcripts/digests.txt \
   %D%/transcripts/errors.txt \
   %D%/transcripts/full.ini \
+  %D%/transcripts/fusions.txt \
   %D%/transcripts/graph.txt \
   %D%/transcripts/input.txt \
   %D%/transcripts/place.txt \

@@ -403,9 +403,10 @@ int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err
     double x = *(const double *)((const char *)k + fields[i].at);
     fprintf(f, "%s = %.6g%s\n", fields[i].key, x, fields[i].unit == SECONDS ? "s" : "");
   }
-  for (int i = 0, n = 0; i < TC_FUSIONS; i++)
-    if (d->fuses >> i & 1) fprintf(f, "%s%s%s", n++ ? " " : "fuses = ", tc_fusion_rule[i].name,
-                                   d->fuses >> i == 1 ? "\n" : "");
+  if (d->fuses) fprintf(f, "fuses =");
+  for (int i = 0; i < TC_FUSIONS; i++)
+    if (d->fuses >> i & 1) fprintf(f, " %s", tc_fusion_rule[i].name);
+  if (d->fuses) fprintf(f, "\n");
   int wires = k->switch_nodes > 0 ? TC_WIRES : TC_WIRE_SPINE;
   for (int w = 0; w < wires; w++)
     for (int c = TC_FIRST_COLL; c < TC_BARRIER; c++)
