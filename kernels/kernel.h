@@ -64,12 +64,12 @@ struct tc_kernel {
   void (*unprepare)(struct tc_device *d, struct tc_call *c);
 };
 
-/* Calls that a device does as one, with fewer passes over memory. `part` are in the order in which
- * they would run one by one, each ready for that; what one of them writes does not overlap what
- * those before it read or wrote, but for a tensor that it overwrites. Together they leave what they
- * would alone (what goes from part to part is not rounded on its way), but for an output that
- * only a later part reads: what that one holds is not said. */
-struct tc_joined {
+/* Groups of calls that a device does as one, with fewer passes over memory (schedule/fusion.def). `part`
+ * are in the order in which they would run one by one, each ready for that; what one of them writes does
+ * not overlap what those before it read or wrote, but for a tensor that it overwrites. A fused call leaves
+ * what its parts would (what goes from part to part is not rounded on its way), but for an output that
+ * only a later part reads, whose content is undefined. */
+struct tc_fused {
   bool (*can)(struct tc_device *d, const struct tc_call *const *part, int n);
   int64_t (*scratch)(struct tc_device *d, const struct tc_call *const *part, int n);
   /* The scratch is part[0]'s. */
@@ -109,7 +109,7 @@ struct tc_device_ops {
   void (*sync)(struct tc_device *d);
   bool (*has_bf16)(struct tc_device *d);
   const struct tc_kernel *kernel;                            /* [TC_OPS] */
-  const struct tc_joined *joined;                            /* NULL: none */
+  const struct tc_fused *fused;                              /* NULL: none */
 
   /* For a device whose memory the host can't access; other devices leave all of these empty. */
   bool separate;

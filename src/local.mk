@@ -80,12 +80,13 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/run/weights.c \
   %D%/run/writer.c \
   %D%/run/writer.h \
+  %D%/exec/calls.c \
   %D%/exec/capture.c \
   %D%/exec/collective.c \
   %D%/exec/exec.c \
   %D%/exec/exec.h \
+  %D%/exec/fused.c \
   %D%/exec/impl.h \
-  %D%/exec/join.c \
   %D%/exec/timing.c \
   %D%/data/data.h \
   %D%/data/order.c \
@@ -135,6 +136,7 @@ libtercio_ir_a_SOURCES = \
   %D%/plan/cost.c \
   %D%/plan/device.c \
   %D%/plan/devices.def \
+  %D%/plan/fused.c \
   %D%/plan/guess.c \
   %D%/plan/guess.h \
   %D%/plan/impl.h \
@@ -162,12 +164,17 @@ libtercio_ir_a_SOURCES = \
   %D%/schedule/actions_check.c \
   %D%/schedule/arena.c \
   %D%/schedule/arena.h \
+  %D%/schedule/arena_check.c \
   %D%/schedule/arena_place.c \
+  %D%/schedule/fusion.c \
+  %D%/schedule/fusion.def \
+  %D%/schedule/fusion.h \
   %D%/schedule/impl.h \
   %D%/schedule/pipeline.c \
   %D%/schedule/pipeline.h \
   %D%/schedule/simulate.c \
   %D%/schedule/tasks.c \
+  %D%/schedule/views.c \
   %D%/passes/annotate.c \
   %D%/passes/bucket.c \
   %D%/passes/fuse_ops.c \

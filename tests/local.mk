@@ -61,7 +61,7 @@ unit_tests = \
   %D%/unit/kernels/t_kernels.t \
   %D%/unit/kernels/t_kernels_cuda.t \
   %D%/unit/kernels/t_kernels_fd.t \
-  %D%/unit/kernels/t_kernels_join.t \
+  %D%/unit/kernels/t_kernels_fused.t \
   %D%/unit/kernels/t_kernels_xent.t \
   %D%/unit/kernels/t_scratch.t \
   %D%/unit/launch/t_bind.t \
@@ -101,6 +101,7 @@ unit_tests = \
   %D%/unit/run/t_writer_calls.t \
   %D%/unit/schedule/t_arena.t \
   %D%/unit/schedule/t_broken.t \
+  %D%/unit/schedule/t_fusion.t \
   %D%/unit/schedule/t_memory.t \
   %D%/unit/schedule/t_pipeline.t \
   %D%/unit/train/t_boundary.t \
@@ -142,6 +143,7 @@ test_headers = \
   %D%/fuzz/place_draw.h \
   %D%/fuzz/place_run.h \
   %D%/unit/box.h \
+  %D%/unit/fusion_play.h \
   %D%/unit/scene.h \
   %D%/unit/script.h \
   %D%/unit/ckpt_cmd.h \
@@ -252,6 +254,7 @@ test_files = \
   %D%/transcripts/digests.txt \
   %D%/transcripts/errors.txt \
   %D%/transcripts/full.ini \
+  %D%/transcripts/fusions.txt \
   %D%/transcripts/graph.txt \
   %D%/transcripts/input.txt \
   %D%/transcripts/place.txt \
@@ -316,6 +319,7 @@ tests_unit_program_t_parts_t_LDADD = $(pure_libs)
 tests_unit_program_t_setup_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_arena_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_broken_t_LDADD = $(pure_libs)
+tests_unit_schedule_t_fusion_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_memory_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_pipeline_t_LDADD = $(pure_libs)
 

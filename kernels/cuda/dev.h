@@ -297,7 +297,7 @@ void tc_cuda_lt_free(struct tc_device *d);
 tc_cuda_fn tc_cuda_matmul;
 tc_cuda_size_fn tc_cuda_matmul_scratch;
 int tc_cuda_matmul_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
-/* Two joined calls as one product; see there. */
+/* Two fused calls as one product; see there. */
 bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part);
 int64_t tc_cuda_multiply_scratch(struct tc_device *d, const struct tc_call *const *part);
 int tc_cuda_multiply(struct tc_device *d, const struct tc_call *const *part);

@@ -263,20 +263,20 @@ static const struct tc_kernel kernels[TC_OPS] = {
 #undef OP
 };
 
-/* ---- joined calls: a product with what comes before or after it, cross-entropy, or updates ----- */
+/* ---- fused calls: a product with what comes before or after it, cross-entropy, or updates ----- */
 
-static bool can_join(struct tc_device *d, const struct tc_call *const *part, int n)
+static bool can_fuse(struct tc_device *d, const struct tc_call *const *part, int n)
 {
   return (n == 2 && tc_cuda_can_multiply(d, part)) || tc_cuda_can_xent(part, n)
          || tc_cuda_can_update(part, n);
 }
 
-static int64_t joined_scratch(struct tc_device *d, const struct tc_call *const *part, int n)
+static int64_t fused_scratch(struct tc_device *d, const struct tc_call *const *part, int n)
 {
   return n == 2 ? tc_cuda_multiply_scratch(d, part) : 0;
 }
 
-static int run_joined(struct tc_device *d, const struct tc_call *const *part, int n)
+static int run_fused(struct tc_device *d, const struct tc_call *const *part, int n)
 {
   const int op = part[0]->op;
   if (op == TC_OP_ADAMW || op == TC_OP_SGD) return tc_cuda_update(d, part, n);
@@ -284,11 +284,11 @@ static int run_joined(struct tc_device *d, const struct tc_call *const *part, in
   return tc_cuda_xent(d, part, n);
 }
 
-static const struct tc_joined joined = { can_join, joined_scratch, run_joined };
+static const struct tc_fused fused = { can_fuse, fused_scratch, run_fused };
 
 static const struct tc_device_ops ops = {
   "cuda", cuda_open, cuda_close, cuda_alloc, cuda_free, cuda_copy, cuda_sync, cuda_has_bf16,
-  kernels, &joined, true, cuda_fill, cuda_copy_rows, cuda_host_alloc, cuda_host_free, cuda_memory,
+  kernels, &fused, true, cuda_fill, cuda_copy_rows, cuda_host_alloc, cuda_host_free, cuda_memory,
   cuda_check, &tc_cuda_nccl, tc_cuda_copy_begin, tc_cuda_copy_order, tc_cuda_copy_wait,
   &tc_cuda_capture, &tc_cuda_clock,
 };

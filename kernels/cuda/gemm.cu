@@ -5,7 +5,7 @@
  * type (that of C) and has one for the shape, else a kernel after the product. fp32 is fp32, unless
  * the device's tf32 is set.
  *
- * Joined calls are epilogues too, so that these cost no pass over memory of their own:
+ * Fused calls are epilogues too, so that these cost no pass over memory of their own:
  *   matmul, gelu       the product is written as well (the library's "aux"): backward reads it
  *   matmul, gelu_bwd   aux is gelu's input; the product alone is not written
  *   bias_bwd, matmul   the sum over the rows of A that the product reads transposed. The library
@@ -276,9 +276,9 @@ int tc_cuda_matmul(struct tc_device *d, const struct tc_call *c)
   return tc_cuda_launched(d, "matmul");
 }
 
-/* ---- joined calls -------------------------------------------------------------------------- */
+/* ---- fused calls -------------------------------------------------------------------------- */
 
-/* The product of two joined calls; false if they can't be one. */
+/* The product of two fused calls; false if they cannot be one. */
 static bool product_of_two(const struct tc_call *const *part, struct product *x)
 {
   const struct tc_call *one = part[0], *two = part[1];

@@ -1,4 +1,4 @@
-/* xent.cu - cross-entropy as joined calls, each in one pass over x[N,V]:
+/* xent.cu - cross-entropy as fused calls, each in one pass over x[N,V]:
  *   rowmax, [pick,] sumexp [, nll]      x is read once
  *   [nll_bwd,] sumexp_bwd, pick_bwd     x is read once, its gradient written once
  * x may be a block of the vocabulary, with padding, as in head.cu.

@@ -21,6 +21,25 @@ static void print_schedule(const struct tc_program *p)
   printf("\n");
 }
 
+/* The nodes of each group; "or" where it shares one with a group above, so that a device takes one of them. */
+static void print_fusions(const struct tc_program *p)
+{
+  const struct tc_fusions *f = p->fusions;
+  bool *seen = tc_calloc((size_t)p->actions->n + 1, sizeof *seen);
+  printf("# %d groups of operations that a device may run as one\n", f->n);
+  for (int32_t i = 0; i < f->n; i++) {
+    bool shared = false;
+    for (int32_t k = 0; k < f->group[i].n; k++) {
+      shared |= seen[tc_fusion_part(f, i, k)];
+      seen[tc_fusion_part(f, i, k)] = true;
+    }
+    printf("%smb %d %s", shared ? "or " : "", f->group[i].mb, tc_fusion_rule[f->group[i].rule].name);
+    for (int32_t k = 0; k < f->group[i].n; k++) printf(" %d", p->actions->action[tc_fusion_part(f, i, k)].node);
+    printf("\n");
+  }
+  free(seen);
+}
+
 static void print_memory(const struct tc_program *p)
 {
   char h[32];
@@ -85,6 +104,7 @@ int tc_cmd_graph(int argc, char **argv)
     bool dot = val[1] != NULL;
     if (!strcmp(after, "schedule") && !dot) print_schedule(p);
     else if (!strcmp(after, "arena") && !dot) print_memory(p);
+    else if (!strcmp(after, "fusions") && !dot) print_fusions(p);
     else tc_graph_print(stdout, p->graph, m, dot);
   }
   free(node);

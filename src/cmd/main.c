@@ -70,8 +70,8 @@ static const struct {
       "srun --mpi=pmix tercio place run.ini", tc_cmd_place }, HELP_OPTIONS, NULL },
   { { "graph", "[RUN.ini] --after PASS [--dot] [--rank R --world N|CLUSTER] [--section.key=value ...]",
       "Prints the program after a pass, as text or as DOT: tensors, placements, reshards. "
-      "Passes: build, label, systems, grad, optim, shard, recompute, fuse, units, schedule, arena. "
-      "CLUSTER is nodes and ranks (\"3 nodes x 8\", \"2:8,4\"). Exit status 6 if the layout is impossible there.",
+      "Passes: build, label, systems, grad, optim, shard, recompute, fuse, units, schedule, arena, fusions "
+      "(operations that a device may run as one). CLUSTER is nodes and ranks (\"3 nodes x 8\", \"2:8,4\"). Exit status 6 if the layout is impossible there.",
       "tercio graph run.ini --after grad --world 2 --dot | dot -Tsvg > program.svg",
       tc_cmd_graph }, HELP_OPTIONS, NULL },
   { { "comm", "[RUN.ini] [--op OP,...|all] [--axis tp|dp|pp|world] [--min 1K] [--max 64M] "

@@ -17,11 +17,11 @@
 /* Calls that are not worth it, or would take too much of the device's memory in all. */
 enum { FEWEST = 4, MOST_ACTIONS = 20000 };
 
-/* A call: not an action that a joined one does, nor one without work here. */
+/* A call: not a part that a fused call does, nor one without work here. */
 static bool is_call(const struct tc_xprog *p, int32_t k)
 {
   const struct tc_action *a = &p->p->actions->action[k];
-  return a->kind == TC_RUN && !p->node[a->node].nowhere && (!p->join[k] || p->join[k]->at == k);
+  return a->kind == TC_RUN && !p->node[a->node].nowhere && (!p->fused[k] || p->fused[k]->at == k);
 }
 
 void tc_exec_cut(struct tc_exec *x, struct tc_xprog *p)

@@ -17,7 +17,7 @@
 struct xpart {
   char *src, *dst;               /* tensors */
   char *send, *recv;             /* staging, or the tensors */
-  int64_t dim[TC_DIMS], src_elems, dst_elems;   /* dim: of the whole block along the axis */
+  int64_t src_elems, dst_elems;
   struct tc_local from, to;
   int rank, pack_dim, unpack_dim;               /* -1: contiguous */
 };

@@ -4,78 +4,14 @@
  * offsets and the accumulation bits; a transfer's buffers are not touched between its ISSUE and
  * its WAIT (the memory plan sees to that; the poison device proves it). */
 #include "src/exec/impl.h"
-#include "src/graph/rule.h"
 #include "src/watch/watch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-void *tc_exec_where(const struct tc_exec *x, const struct tc_xprog *p, int32_t t, int32_t mb)
-{
-  const struct tc_arena *a = p->p->arena;
-  if (a->off[t] < 0) return NULL;
-  return x->region[a->region[t]] + tc_arena_at(a, t, mb);
-}
-
-static void make_view(const struct tc_exec *x, const struct tc_xprog *p, int32_t t,
-                      struct tc_view *v, int64_t *mb_step, int8_t *mb_dim)
-{
-  const struct tc_tensor *te = &p->p->graph->tensor[t];
-  const struct tc_mesh *m = x->o.mesh;
-  struct tc_local l;
-  tc_tensor_local(te, m, m->coord + (size_t)x->o.rank * TC_AXES, &l);
-  *v = (struct tc_view){ .data = tc_exec_where(x, p, t, 0), .dtype = te->dtype, .rank = te->rank,
-                         .row0 = l.row0, .rows = l.rows, .elems = l.elems };
-  memcpy(v->dim, l.dim, sizeof v->dim);
-  memcpy(v->off, l.off, sizeof v->off);
-  memcpy(v->global, te->dim, sizeof v->global);
-  *mb_dim = -1;
-  *mb_step = 0;
-  const struct tc_place *mb = &te->lay.on[TC_MB];
-  if (mb->kind == TC_S) {
-    *mb_dim = (int8_t)mb->dim;
-    *mb_step = te->dim[mb->dim] / m->size[TC_MB];
-  }
-}
-
-static bool has(const char *letters, char c) { return c && strchr(letters, c) != NULL; }
-
-/* The product's sizes from its rule: letters shared by A and Y are rows, by B and Y columns. */
-static void make_gemm(const struct tc_graph *g, const struct tc_node *n, struct tc_call *c)
-{
-  char l[TC_RULE_MAX][TC_DIMS + 1];
-  tc_rule_parse(g, n, l);
-  const char *A = l[0], *B = l[1], *Y = l[n->n_in];
-  c->gemm = (struct tc_gemm){ 1, 1, 1, false, false };
-  bool cols = false;
-  for (int i = 0; Y[i]; i++) {
-    if (has(A, Y[i])) {
-      TC_ASSERT(!cols);                          /* rows before columns */
-      c->gemm.m *= c->out[0].dim[i];
-    } else {
-      cols = true;
-      c->gemm.n *= c->out[0].dim[i];
-    }
-  }
-  for (int i = 0; A[i]; i++)
-    if (!has(Y, A[i])) c->gemm.k *= c->in[0].dim[i];
-  c->gemm.ta = !has(Y, A[0]);
-  c->gemm.tb = has(Y, B[0]);
-}
-
-static struct tc_device *device_in(const struct tc_exec *x, int space)
-{
-  return space == TC_HOST && x->o.host ? x->o.host : x->o.device;
-}
-
-static struct tc_device *device_of(const struct tc_exec *x, const struct tc_node *n)
-{
-  return device_in(x, n->space);
-}
-
 static struct tc_device *device_of_region(const struct tc_exec *x, int region)
 {
-  return device_in(x, region >= TC_HOST_STATE ? TC_HOST : TC_DEVICE);
+  return tc_exec_device_in(x, region >= TC_HOST_STATE ? TC_HOST : TC_DEVICE);
 }
 
 bool tc_exec_is_alone(const struct tc_exec *x, const struct tc_xprog *p, const struct tc_action *a)
@@ -85,91 +21,7 @@ bool tc_exec_is_alone(const struct tc_exec *x, const struct tc_xprog *p, const s
   if (xn->nowhere) return true;
   if (n->op == TC_OP_DATA) return false;
   if (n->op == TC_OP_RESHARD) return tc_xmove_is_on_device(xn->move[a->mb % xn->n_moves]);
-  return device_of(x, n) == x->o.device;
-}
-
-static int prepare(struct tc_exec *x, struct tc_device *d, struct tc_call *c, void **plan,
-                   struct tc_err *err)
-{
-  const struct tc_kernel *k = &d->ops->kernel[c->op];
-  if (!k->run)
-    return tc_fail(err, TC_EUSER, "device %s has no kernel for op %s", d->ops->name,
-                   tc_op_info[c->op].name);
-  c->plan = NULL;
-  if (k->prepare) TC_TRY(k->prepare(d, c, err));
-  int64_t *most = &x->kscratch_bytes[d == x->o.device ? TC_DEVICE : TC_HOST];
-  if (k->scratch) *most = TC_MAX(*most, k->scratch(d, c));
-  *plan = c->plan;
-  return 0;
-}
-
-static void unprepare(struct tc_device *d, struct tc_xnode *n)
-{
-  const struct tc_kernel *k = &d->ops->kernel[n->call.op];
-  for (int i = 0; i < 2; i++) {
-    n->call.plan = i ? n->plan : n->first_plan;
-    bool same = i && n->plan == n->first_plan;
-    if (n->call.plan && k->unprepare && !same) k->unprepare(d, &n->call);
-  }
-}
-
-/* at(k) of some axis, and this rank is not there. */
-static bool is_elsewhere(const struct tc_exec *x, const struct tc_tensor *t)
-{
-  struct tc_local l;
-  tc_tensor_local(t, x->o.mesh, x->o.mesh->coord + (size_t)x->o.rank * TC_AXES, &l);
-  return !l.here;
-}
-
-static int make_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, struct tc_err *err)
-{
-  const struct tc_graph *g = p->p->graph;
-  const struct tc_node *n = &g->node[id];
-  struct tc_xnode *xn = &p->node[id];
-  int total = n->n_in + n->n_out;
-  struct tc_call *c = &xn->call;
-  xn->mb_step = tc_calloc((size_t)total, sizeof *xn->mb_step);
-  xn->mb_dim = tc_calloc((size_t)total, sizeof *xn->mb_dim);
-  *c = (struct tc_call){ .op = n->op, .node = id, .n_in = n->n_in, .n_out = n->n_out,
-                         .f = { n->attr.number }, .k = { n->attr.index, n->attr.rows }, .rt = &x->now };
-  c->in = tc_calloc((size_t)total, sizeof *c->in);
-  c->out = c->in + n->n_in;
-  for (int i = 0; i < total; i++) {
-    int32_t t = i < n->n_in ? tc_in(g, n, i) : tc_out(g, n, i - n->n_in);
-    make_view(x, p, t, &c->in[i], &xn->mb_step[i], &xn->mb_dim[i]);
-    xn->slotted |= p->p->arena->slots[t] > 1;
-  }
-  xn->first_acc = xn->acc = n->acc;
-  xn->nowhere = n->op != TC_OP_RESHARD;
-  for (int k = 0; k < n->n_out; k++) {
-    const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
-    bool state = g->tensor[tc_tensor_root(g, t->id)].state;
-    const uint8_t bit = k < 8 ? (uint8_t)(1u << k) : 0;      /* a move's many are never added to */
-    if (t->overwrites < 0) xn->acc &= (uint8_t)~bit;        /* nothing there to add to */
-    if (t->overwrites < 0 || (n->acc_first && state)) xn->first_acc &= (uint8_t)~bit;
-    xn->nowhere &= is_elsewhere(x, t);
-  }
-  if (n->op == TC_OP_DATA) x->batch_rows = TC_MAX(x->batch_rows, c->out[0].elems);
-  if (n->op == TC_OP_DATA || xn->nowhere) return 0;
-  if (n->op == TC_OP_RESHARD) {
-    void **ptr = tc_malloc((size_t)total * sizeof *ptr);
-    for (int i = 0; i < total; i++) ptr[i] = c->in[i].data;
-    int rc = 0;
-    xn->n_moves = tc_actions_most(p->p->actions, id);
-    xn->move = tc_calloc((size_t)xn->n_moves, sizeof *xn->move);
-    for (int32_t i = 0; i < xn->n_moves && !rc; i++) {
-      rc = tc_xmove_new(&xn->move[i], g, n, &x->o, ptr, ptr + n->n_in, err);
-      if (rc == 0) x->staging_bytes += tc_xmove_staging(xn->move[i]);
-    }
-    free(ptr);
-    return rc;
-  }
-  if (n->op == TC_OP_MATMUL) make_gemm(g, n, c);
-  c->acc = xn->first_acc;
-  TC_TRY(prepare(x, device_of(x, n), c, &xn->first_plan, err));
-  c->acc = xn->acc;
-  xn->plan = xn->first_plan;
-  return c->acc == xn->first_acc ? 0 : prepare(x, device_of(x, n), c, &xn->plan, err);
+  return tc_exec_device_of(x, n) == x->o.device;
 }
 
 /* For the poison device: which buffers are free after each node. */
@@ -266,14 +118,14 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
   int rc = take_memory(x, err);
   for (int i = 0; i < n && !rc; i++) {
     const struct tc_actions *s = programs[i]->actions;
-    for (int32_t k = 0; k < s->n_body && !rc; k++) rc = make_node(x, &x->prog[i], s->body[k], err);
+    for (int32_t k = 0; k < s->n_body && !rc; k++) rc = tc_exec_make_node(x, &x->prog[i], s->body[k], err);
     if (!rc && o->device->poison) make_deaths(&x->prog[i]);
-    if (!rc) tc_exec_join(x, &x->prog[i]);
+    if (!rc) tc_exec_fuse(x, &x->prog[i]);
     find_first_write(&x->prog[i]);
     if (!rc) tc_exec_cut(x, &x->prog[i]);
   }
   for (int i = 0; i < TC_SPACES && !rc; i++) {
-    struct tc_device *d = device_in(x, i);
+    struct tc_device *d = tc_exec_device_in(x, i);
     if (!x->kscratch_bytes[i]) continue;
     x->kscratch[i] = d->ops->alloc(d, x->kscratch_bytes[i]);
     if (!x->kscratch[i])
@@ -283,7 +135,7 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
   if (!rc && o->device->ops->separate && x->batch_rows) rc = take_batches(x, err);
   for (int i = 0; i < n && !rc; i++)
     for (int32_t k = 0; k < programs[i]->graph->n_nodes; k++) {
-      bool device = device_of(x, &programs[i]->graph->node[k]) == o->device;
+      bool device = tc_exec_device_of(x, &programs[i]->graph->node[k]) == o->device;
       x->prog[i].node[k].call.scratch = x->kscratch[device ? TC_DEVICE : TC_HOST];
     }
   if (rc < 0) {
@@ -299,18 +151,9 @@ void tc_exec_free(struct tc_exec *x)
   if (!x) return;
   struct tc_device *d = x->o.device;
   for (int i = 0; i < x->n_progs; i++) {
-    for (int32_t k = 0; k < x->prog[i].p->graph->n_nodes; k++) {
-      struct tc_xnode *n = &x->prog[i].node[k];
-      unprepare(device_of(x, &x->prog[i].p->graph->node[k]), n);
-      for (int32_t i = 0; i < n->n_moves; i++) tc_xmove_free(n->move[i], d);
-      free(n->move);
-      free(n->call.in);
-      free(n->mb_step);
-      free(n->mb_dim);
-      free(n->dies);
-    }
+    for (int32_t k = 0; k < x->prog[i].p->graph->n_nodes; k++) tc_exec_free_node(x, &x->prog[i], k);
     free(x->prog[i].node);
-    tc_exec_unjoin(&x->prog[i]);
+    tc_exec_unfuse(&x->prog[i]);
     tc_exec_uncut(x, &x->prog[i]);
   }
   for (int r = 0; r < TC_REGIONS; r++) {
@@ -319,32 +162,13 @@ void tc_exec_free(struct tc_exec *x)
     else if (x->region[r]) at->ops->free(at, x->region[r], TC_MAX(x->bytes[r], 64));
   }
   for (int i = 0; i < TC_SPACES; i++) {
-    struct tc_device *at = device_in(x, i);
+    struct tc_device *at = tc_exec_device_in(x, i);
     if (x->kscratch[i]) at->ops->free(at, x->kscratch[i], x->kscratch_bytes[i]);
   }
   if (x->batch) tc_device_host_free(d, x->batch);
   free(x->lap);
   free(x->prog);
   free(x);
-}
-
-static void at_mb(struct tc_xnode *n, int32_t mb, int32_t before)
-{
-  int total = n->call.n_in + n->call.n_out;
-  for (int i = 0; i < total; i++)
-    if (n->mb_dim[i] >= 0) n->call.in[i].off[n->mb_dim[i]] += (mb - before) * n->mb_step[i];
-}
-
-static void find_slots(const struct tc_exec *x, const struct tc_xprog *p, int32_t id, int32_t mb)
-{
-  const struct tc_graph *g = p->p->graph;
-  const struct tc_node *n = &g->node[id];
-  struct tc_call *c = &p->node[id].call;
-  for (int i = 0; i < n->n_in + n->n_out; i++)
-    c->in[i].data = tc_exec_where(x, p, i < n->n_in ? tc_in(g, n, i) : tc_out(g, n, i - n->n_in), mb);
-  for (int k = 0; n->op == TC_OP_RESHARD && k < n->n_in; k++)
-    tc_xmove_retarget(p->node[id].move[mb % p->node[id].n_moves], k, c->in[k].data,
-                      c->out[k].data);
 }
 
 static void run_data(struct tc_exec *x, const struct tc_view *v)
@@ -357,22 +181,6 @@ static void run_data(struct tc_exec *x, const struct tc_view *v)
   for (int i = 0; i < 2 && x->batch; i++)
     d->ops->copy_order(d, d->ops->copy_begin(d, v[i].data, to[i],
                                              v[i].elems * (int64_t)sizeof *to[i]));
-}
-
-void tc_exec_ready(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t mb)
-{
-  struct tc_xnode *xn = &p->node[id];
-  at_mb(xn, mb, 0);
-  if (xn->slotted) find_slots(x, p, id, mb);
-  xn->call.acc = mb == 0 ? xn->first_acc : xn->acc;
-  xn->call.plan = mb == 0 ? xn->first_plan : xn->plan;
-  x->now.mb = mb;
-}
-
-void tc_exec_done(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t mb)
-{
-  (void)x;
-  at_mb(&p->node[id], 0, mb);
 }
 
 static int run_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t mb,
@@ -388,7 +196,7 @@ static int run_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t m
   } else if (n->op == TC_OP_RESHARD) {
     rc = tc_xmove_issue(xn->move[mb % xn->n_moves], err);
   } else {
-    struct tc_device *d = device_of(x, n);
+    struct tc_device *d = tc_exec_device_of(x, n);
     rc = d->ops->kernel[n->op].run(d, &xn->call);
     if (rc < 0 && tc_device_check(d, err) == 0)
       tc_fail(err, rc, "op %s failed", tc_op_info[n->op].name);
@@ -405,7 +213,7 @@ static void poison_after(struct tc_exec *x, struct tc_xprog *p, int32_t k, int32
   for (const int32_t *t = p->node[node].dies; t && *t >= 0; t++) {
     const struct tc_last_use *d = &q->arena->last_use[*t];
     if (d->wait != (a->kind == TC_WAIT) || (d->once && a->mb < q->actions->n_mb - 1)) continue;
-    if (tc_exec_put_off(p, k, *t)) continue;
+    if (tc_exec_is_deferred(p, k, *t)) continue;
     tc_device_poison(x->o.device, tc_exec_where(x, p, *t, a->mb),
                      tc_tensor_local_bytes(&q->graph->tensor[*t], x->o.mesh, coord));
   }
@@ -413,9 +221,9 @@ static void poison_after(struct tc_exec *x, struct tc_xprog *p, int32_t k, int32
 
 static void poison(struct tc_exec *x, struct tc_xprog *p, int32_t k)
 {
-  const struct tc_xjoin *j = p->join[k];
-  if (!j) poison_after(x, p, k, p->p->actions->action[k].node);
-  for (int32_t i = 0; j && i < j->n; i++) poison_after(x, p, k, j->node[i]);
+  const struct tc_xfused *f = p->fused[k];
+  if (!f) poison_after(x, p, k, p->p->actions->action[k].node);
+  for (int32_t i = 0; f && i < f->n; i++) poison_after(x, p, k, f->node[i]);
 }
 
 /* A few stores. */
@@ -447,19 +255,19 @@ static int release(struct tc_exec *x, struct tc_err *err)
 static int run_action(struct tc_exec *x, struct tc_xprog *p, int32_t k, struct tc_err *err)
 {
   const struct tc_action *a = &p->p->actions->action[k];
-  const struct tc_xjoin *j = p->join[k];
-  if (j && j->at != k) return 0;
+  const struct tc_xfused *f = p->fused[k];
+  if (f && f->at != k) return 0;
   tc_exec_mark(p, k);
   const struct tc_xwhen begin = tc_exec_time_begin(x, p, k);
   if (a->kind == TC_WAIT) {
     const struct tc_xnode *xn = &p->node[a->node];
     TC_TRY(tc_xmove_wait(xn->move[a->mb % xn->n_moves], err));
-  } else if (j) {
-    TC_TRY(tc_exec_run_joined(x, p, j, a->mb, err));
+  } else if (f) {
+    TC_TRY(tc_exec_run_fused(x, p, f, a->mb, err));
   } else {
     TC_TRY(run_node(x, p, a->node, a->mb, err));
   }
-  tc_exec_time_end(x, p, k, j, begin);
+  tc_exec_time_end(x, p, k, f, begin);
   if (x->o.device->poison) poison(x, p, k);
   return 0;
 }

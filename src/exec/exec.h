@@ -27,7 +27,7 @@ struct tc_exec_opts {
   tc_fill_fn *fill;
   void *fill_ctx;
   struct tc_trace *trace;        /* borrowed; NULL: off */
-  bool apart;                    /* no calls are joined (kernel.h) */
+  bool no_fusion;                /* no calls are fused (kernel.h) */
   bool walk;                     /* nor captured */
 };
 

@@ -17,9 +17,9 @@ struct tc_xnode {
   int32_t *dies;                 /* roots free after this node, -1 ends (poison only) */
 };
 
-/* Actions whose calls the device does as one, at the place of the last of them. */
-struct tc_xjoin {
-  const char *name;              /* for traces */
+/* A group of actions whose calls the device does as one, at the place of the last of them. */
+struct tc_xfused {
+  const char *name;              /* for traces; borrowed */
   int32_t from, at, n;           /* the first action and the last; how many calls */
   int32_t *node;                 /* [n], in the order of the actions */
   const struct tc_call **call;   /* [n] */
@@ -39,7 +39,7 @@ struct tc_xprog {
   struct tc_xseg *seg;           /* [n_segs], in order */
   int32_t n_segs;
   bool ran;
-  struct tc_xjoin **join;        /* [actions]; NULL: the action stands alone; shared by its actions */
+  struct tc_xfused **fused;      /* [actions]; NULL: the action runs by itself; shared by its actions */
 };
 
 /* A time on the host's clock, and the device's stamp there; -1: none. */
@@ -69,9 +69,22 @@ struct tc_exec {
   int32_t n_laps, cap_laps;
 };
 
-/* Where tensor t is in micro-batch mb; NULL: it has no storage here. */
+/* The device of a space of memory, that of a node, and that of a region. */
+static inline struct tc_device *tc_exec_device_in(const struct tc_exec *x, int space)
+{
+  return space == TC_HOST && x->o.host ? x->o.host : x->o.device;
+}
+static inline struct tc_device *tc_exec_device_of(const struct tc_exec *x, const struct tc_node *n)
+{
+  return tc_exec_device_in(x, n->space);
+}
+
+/* calls.c. Where tensor t is in micro-batch mb; NULL: it has no storage here. */
 void *tc_exec_where(const struct tc_exec *x, const struct tc_xprog *p, int32_t t, int32_t mb);
-/* The call of a node as micro-batch mb wants it; _done puts it back. */
+/* Makes the call of a node, with the device's plans for it; or its transfer. */
+int tc_exec_make_node(struct tc_exec *x, struct tc_xprog *p, int32_t node, struct tc_err *err);
+void tc_exec_free_node(struct tc_exec *x, struct tc_xprog *p, int32_t node);
+/* The call of a node as micro-batch mb needs it; _done puts it back. */
 void tc_exec_ready(struct tc_exec *x, struct tc_xprog *p, int32_t node, int32_t mb);
 void tc_exec_done(struct tc_exec *x, struct tc_xprog *p, int32_t node, int32_t mb);
 
@@ -88,21 +101,21 @@ void tc_exec_mark(const struct tc_xprog *p, int32_t k);
 void tc_exec_time_start(struct tc_exec *x);
 struct tc_xwhen tc_exec_time_begin(struct tc_exec *x, const struct tc_xprog *p, int32_t k);
 void tc_exec_time_end(struct tc_exec *x, const struct tc_xprog *p, int32_t k,
-                      const struct tc_xjoin *j, struct tc_xwhen begin);
+                      const struct tc_xfused *f, struct tc_xwhen begin);
 void tc_exec_time_settle(struct tc_exec *x);     /* the device has done the run */
 
-/* capture.c. Finds a program's segments; its calls are joined and ready. */
+/* capture.c. Finds a program's segments; its calls are fused and ready. */
 void tc_exec_cut(struct tc_exec *x, struct tc_xprog *p);
 void tc_exec_uncut(struct tc_exec *x, struct tc_xprog *p);
 int tc_exec_segment(struct tc_exec *x, struct tc_xprog *p, struct tc_xseg *seg, struct tc_err *err);
 
-/* join.c. Finds the calls of a program that can be joined; all nodes are ready. The scratch
- * that they want is taken note of. */
-void tc_exec_join(struct tc_exec *x, struct tc_xprog *p);
-void tc_exec_unjoin(struct tc_xprog *p);
-/* After action k: whether a call that was put off past it reads what lives in `root`. */
-bool tc_exec_put_off(const struct tc_xprog *p, int32_t k, int32_t root);
-int tc_exec_run_joined(struct tc_exec *x, struct tc_xprog *p, const struct tc_xjoin *j, int32_t mb,
-                       struct tc_err *err);
+/* fused.c. Asks the device which groups of a program it fuses; all nodes are ready. The scratch that these
+ * need is added to kscratch_bytes. */
+void tc_exec_fuse(struct tc_exec *x, struct tc_xprog *p);
+void tc_exec_unfuse(struct tc_xprog *p);
+/* After action k: whether a part that runs later than its own place, past k, reads what lives in `root`. */
+bool tc_exec_is_deferred(const struct tc_xprog *p, int32_t k, int32_t root);
+int tc_exec_run_fused(struct tc_exec *x, struct tc_xprog *p, const struct tc_xfused *f, int32_t mb,
+                      struct tc_err *err);
 
 #endif

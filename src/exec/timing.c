@@ -61,13 +61,13 @@ struct tc_xwhen tc_exec_time_begin(struct tc_exec *x, const struct tc_xprog *p, 
 
 /* Returns false if there is nothing to show. */
 static bool event_of(const struct tc_exec *x, const struct tc_xprog *p, const struct tc_action *a,
-                     const struct tc_xjoin *j, struct tc_event *out)
+                     const struct tc_xfused *f, struct tc_event *out)
 {
   const struct tc_graph *g = p->p->graph;
   const struct tc_node *n = &g->node[a->node];
   if (p->node[a->node].nowhere) return false;
   struct tc_event e = {
-    .name = j ? j->name : tc_op_info[n->op].name, .bytes = -1,
+    .name = f ? f->name : tc_op_info[n->op].name, .bytes = -1,
     .tensor = n->n_out ? g->tensor[tc_out(g, n, 0)].name : NULL, .mb = n->once_a_step ? -1 : a->mb,
     .unit = n->unit < g->n_units ? g->unit[n->unit].name : NULL, .track = TC_TRACK_COMPUTE,
     .kind = n->mark == TC_F ? TC_EV_FORWARD : n->mark == TC_B ? TC_EV_BACKWARD
@@ -99,14 +99,14 @@ static void keep_lap(struct tc_exec *x, const struct tc_xlap *lap)
 }
 
 void tc_exec_time_end(struct tc_exec *x, const struct tc_xprog *p, int32_t k,
-                      const struct tc_xjoin *j, struct tc_xwhen begin)
+                      const struct tc_xfused *f, struct tc_xwhen begin)
 {
   const struct tc_action *a = &p->p->actions->action[k];
   struct tc_xlap lap = { .begin = begin.stamp, .end = -1, .axis = p->p->graph->node[a->node].axis,
                          .wait = is_wait(p, a) };
   if (!begin.measured) return;
   if (begin.stamp >= 0) lap.end = clock_of(x)->event(x->o.device);
-  lap.shown = tc_trace_on(x->o.trace) && event_of(x, p, a, j, &lap.event);
+  lap.shown = tc_trace_on(x->o.trace) && event_of(x, p, a, f, &lap.event);
   lap.event.begin_ns = begin.ns;
   lap.event.end_ns = tc_now_ns();
   if (lap.end >= 0) {

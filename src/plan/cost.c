@@ -124,6 +124,19 @@ double tc_op_seconds(const struct tc_op_cost *c, const struct tc_plan_device *d)
   return its > 0 ? near->seconds * own / its : near->seconds;
 }
 
+double tc_fused_saves(const struct tc_op_cost *part, int n, double bytes, const struct tc_plan_device *d)
+{
+  double measured = 0, alone = 0, flops = 0, moved = -bytes;
+  for (int i = 0; i < n; i++) {
+    measured += tc_op_seconds(&part[i], d);
+    alone += d->op_s + work_s(part[i].flops, part[i].bytes, part[i].dtype, d);
+    flops += work_s(part[i].flops, 0, part[i].dtype, d);
+    moved += part[i].bytes;
+  }
+  const double fused = d->op_s + TC_MAX(flops, work_s(0, TC_MAX(moved, 0), TC_F32, d));
+  return alone > fused ? measured * (1 - fused / alone) : 0;
+}
+
 /* ---- transfers ------------------------------------------------------------------- */
 
 double tc_coll_busiest(int coll, int size, double count)

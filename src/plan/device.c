@@ -2,6 +2,7 @@
  *
  * A file has lines "key = value"; "#" starts a comment. Keys that are missing have the values of devices.def
  * for the file's device. The table `fields` has all keys except timings:
+ *   fuses = NAME ..., groups of schedule/fusion.def that the device runs as one call
  *   op NAME RANKS key0 key1 key2 key3 = seconds
  *   links node|network|spine = FILE, printed by tercio comm --json
  *   link node|network|spine COLLECTIVE = latency seconds, bytes per second (all: every collective)
@@ -259,6 +260,19 @@ static int read_op(const struct file *f, const char *key, const char *value, str
   return 0;
 }
 
+static int read_fuses(const struct file *f, char *value, struct tc_err *err)
+{
+  const char *names[TC_FUSIONS];
+  for (int i = 0; i < TC_FUSIONS; i++) names[i] = tc_fusion_rule[i].name;
+  for (char *at = NULL, *word = strtok_r(value, " \t,", &at); word; word = strtok_r(NULL, " \t,", &at)) {
+    int i = 0;
+    while (i < TC_FUSIONS && strcmp(word, names[i])) i++;
+    if (i == TC_FUSIONS) return not_known(f, word, names, TC_FUSIONS, err);
+    f->k->device.fuses |= UINT32_C(1) << i;
+  }
+  return 0;
+}
+
 static int read_field(const struct file *f, const char *key, const char *value, struct tc_err *err)
 {
   const char *names[N_FIELDS];
@@ -317,6 +331,7 @@ static int read_line(struct file *f, char *line, struct tc_err *err)
     int w = find_wire(key + 6);
     return w < TC_WIRES ? tc_links_read(&k->link[w], value, err) : not_known(f, key, NULL, 0, err);
   }
+  if (!strcmp(key, "fuses")) return read_fuses(f, value, err);
   if (!strcmp(key, "device")) return from_table(k, value, err);
   if (!strcmp(key, "name")) {
     snprintf(k->device.name, sizeof k->device.name, "%s", value);
@@ -390,6 +405,10 @@ int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err
     double x = *(const double *)((const char *)k + fields[i].at);
     fprintf(f, "%s = %.6g%s\n", fields[i].key, x, fields[i].unit == SECONDS ? "s" : "");
   }
+  if (d->fuses) fprintf(f, "fuses =");
+  for (int i = 0; i < TC_FUSIONS; i++)
+    if (d->fuses >> i & 1) fprintf(f, " %s", tc_fusion_rule[i].name);
+  if (d->fuses) fprintf(f, "\n");
   int wires = k->switch_nodes > 0 ? TC_WIRES : TC_WIRE_SPINE;
   for (int w = 0; w < wires; w++)
     for (int c = TC_FIRST_COLL; c < TC_BARRIER; c++)

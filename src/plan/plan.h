@@ -3,7 +3,7 @@
  *
  * In: a configuration, and the description of a device and its cluster. Out: predictions for one layout, or
  * the best layouts. Files in reading order: device.c with devices.def, tables.c, json.c (what things cost);
- * links.c, cost.c (an op, a transfer); time.c, sums.c (a step); memory.c; layout.c (one layout);
+ * links.c, cost.c, fused.c (an op, a transfer, ops as one); time.c, sums.c (a step); memory.c; layout.c (one layout);
  * guess.[ch], search.c (many); run.c (checkpoints and failures); impl.h.
  *
  * Pure: no MPI, no device, no clock. The plan compiles its programs with the same passes as training, so that
@@ -40,6 +40,7 @@ struct tc_plan_device {
   double steal;                                 /* fraction of the time of a transfer within the node
                                                  * that it takes from concurrent computation:
                                                  * copies on a CPU */
+  uint32_t fuses;                                /* bits 1 << enum tc_fusion_id: run as one call */
   struct tc_op_sample *sample; int32_t n_samples, cap_samples;   /* measured; owned */
 };
 

@@ -100,7 +100,7 @@ static int by_time(const void *a, const void *b)
 static void add(struct search *s, struct tc_cand *x)
 {
   struct tc_err err = { 0 };
-double memory = s->k->device.memory_bytes;
+  double memory = s->k->device.memory_bytes;
   /* The one of dp and pp with more traffic is the inner axis. */
   double use = s->c->train_precision == TC_BF16 ? 2 : 4;
   double on_pp = 2.0 * x->n_mb * x->micro * x->virtual_stages * use *

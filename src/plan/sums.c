@@ -20,7 +20,7 @@ struct sums {
   double tp_wait;                                /* per micro-batch */
 };
 
-static void add_node(struct sums *s, const struct tc_program *p, const struct tc_node *n,
+static void add_node(struct sums *s, const struct tc_program *p, const struct tc_node *n, const double *saved,
                      const struct tc_mesh *m, int rank, const struct tc_cluster *k)
 {
   const struct tc_graph *g = p->graph;
@@ -28,7 +28,7 @@ static void add_node(struct sums *s, const struct tc_program *p, const struct tc
   int chunk = TC_MIN(TC_MAX(stage, 0) / m->size[TC_PP], MOST_VIRTUAL_STAGES - 1);
   bool once = n->once_a_step || n->mark == TC_U;
   if (n->op != TC_OP_RESHARD) {
-    double t = tc_plan_run_s(p, n, m, rank, k);
+    double t = tc_plan_run_s(p, n, m, rank, k) - saved[n->id];
     *(once ? &s->once_work : &s->work[chunk][n->mark]) += t;
     return;
   }
@@ -47,6 +47,15 @@ static void add_node(struct sums *s, const struct tc_program *p, const struct tc
     s->work[chunk][n->mark] += c.seconds;
     s->tp_wait += c.seconds;
   }
+}
+
+static void add_program(struct sums *s, const struct tc_program *p, const struct tc_mesh *m, int rank,
+                        const struct tc_cluster *k)
+{
+  double *saved = tc_plan_saved_s(p, m, rank, &k->device);
+  for (int32_t b = 0; b < p->actions->n_body; b++)
+    add_node(s, p, &p->graph->node[p->actions->body[b]], saved, m, rank, k);
+  free(saved);
 }
 
 static double larger(double work, double hidden) { return TC_MAX(work, hidden); }
@@ -75,9 +84,7 @@ int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, co
   int most = 0;
   TC_ASSERT(virtual_stages <= MOST_VIRTUAL_STAGES);
   for (int i = 0; i < n; i++) {
-    const struct tc_actions *list = program[i]->actions;
-    for (int32_t b = 0; b < list->n_body; b++)
-      add_node(&s[i], program[i], &program[i]->graph->node[list->body[b]], m, rank[i], k);
+    add_program(&s[i], program[i], m, rank[i], k);
     if (!tc_pipeline_splits(schedule)) merge_w(&s[i]);
     double all = 0;
     for (int c = 0; c < virtual_stages; c++)
@@ -133,8 +140,7 @@ int tc_plan_unit(struct tc_plan_unit *out, const struct tc_config *c, int world,
     o.unchecked = true;
     rc = tc_program_new(&p, &o, m, 0, NULL, NULL, err);
   }
-  for (int32_t b = 0; !rc && b < p->actions->n_body; b++)
-    add_node(&s, p, &p->graph->node[p->actions->body[b]], m, 0, k);
+  if (!rc) add_program(&s, p, m, 0, k);
   if (!rc)
     *out = (struct tc_plan_unit){ s.work[0][TC_F], s.work[0][TC_B], s.work[0][TC_W], s.once_work,
                                   (double)(p->arena->bytes[TC_SCRATCH] + tc_program_staging(p, m,

@@ -29,6 +29,7 @@ struct sim_rank {
   int32_t pc;
   double now_s, busy_s, wait_s[TC_AXES];
   double *run_s;                 /* [n_nodes] seconds of a node's work; < 0: not computed yet */
+  double *saved_s;               /* [n_nodes] seconds less, as the last part of a fused call */
   struct tc_reshard_cost *reshard;  /* [n_nodes], of RESHARD nodes */
   double *issue_s, *unpack_s;      /* [n_nodes] packing and unpacking, on the rank's own time */
   int32_t *mine;                 /* [n_nodes] transfers in flight without another simulated rank; -1: none */
@@ -94,7 +95,7 @@ static void price(const struct simulation *g, struct sim_rank *p, const struct t
   if (p->run_s[n->id] >= 0) return;
   p->run_s[n->id] = 0;
   if (n->op != TC_OP_RESHARD) {
-    p->run_s[n->id] = tc_plan_run_s(p->p, n, g->m, p->rank, g->k);
+    p->run_s[n->id] = tc_plan_run_s(p->p, n, g->m, p->rank, g->k) - p->saved_s[n->id];
     return;
   }
   tc_reshard_cost(&p->reshard[n->id], p->p, n, g->m, p->rank, g->k);
@@ -222,11 +223,13 @@ static bool run_action(struct simulation *g, struct sim_rank *p)
   return true;
 }
 
-static void sim_rank_new(struct sim_rank *p, const struct tc_program *prog, int rank)
+static void sim_rank_new(struct sim_rank *p, const struct tc_program *prog, int rank,
+                         const struct simulation *g)
 {
   size_t n = (size_t)prog->graph->n_nodes;
   *p = (struct sim_rank){ .p = prog, .rank = rank };
   p->run_s = tc_malloc(n * sizeof *p->run_s);
+  p->saved_s = tc_plan_saved_s(prog, g->m, rank, &g->k->device);
   p->reshard = tc_calloc(n, sizeof *p->reshard);
   p->issue_s = tc_calloc(n, sizeof *p->issue_s);
   p->unpack_s = tc_calloc(n, sizeof *p->unpack_s);
@@ -240,6 +243,7 @@ static void sim_rank_new(struct sim_rank *p, const struct tc_program *prog, int 
 static void sim_rank_free(struct sim_rank *p)
 {
   free(p->run_s);
+  free(p->saved_s);
   free(p->reshard);
   free(p->issue_s);
   free(p->unpack_s);
@@ -255,10 +259,10 @@ int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, co
   struct simulation g = { .k = k, .m = m, .n = n, .rank = tc_calloc((size_t)n, sizeof *g.rank),
                     .shared = tc_malloc(nodes * sizeof *g.shared) };
   for (size_t i = 0; i < nodes; i++) g.shared[i] = -1;
-  for (int i = 0; i < n; i++) sim_rank_new(&g.rank[i], program[i], rank[i]);
+  for (int i = 0; i < n; i++) sim_rank_new(&g.rank[i], program[i], rank[i], &g);
   bool progress = true, done = false;
   while (progress && !done) {
-progress = false;
+    progress = false;
     done = true;
     for (int i = 0; i < n; i++) {
       struct sim_rank *p = &g.rank[i];

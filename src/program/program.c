@@ -119,6 +119,8 @@ static int check_rc(const struct ctx *c, int rc, const struct tc_err *fault)
                  fault->text);
 }
 
+static const int32_t *coord_of(const struct ctx *c) { return c->m->coord + (size_t)c->rank * TC_AXES; }
+
 static int pass_schedule(struct ctx *c)
 {
   bool timed = c->o->kind == TC_TRAIN || c->o->kind == TC_EVAL;
@@ -130,28 +132,37 @@ static int pass_schedule(struct ctx *c)
     .schedule = c->o->schedule };
   TC_TRY(tc_program_listable(c->p->graph, o.n_mb, c->err));
   TC_TRY(tc_actions_new(&c->p->actions, c->p->graph, &o, c->err));
+  c->p->fusions = tc_fusions_new(c->p->graph, c->p->actions, c->m, coord_of(c), 0);
   struct tc_err fault = { 0 };
   return c->o->unchecked ? 0 : check_rc(c, tc_actions_check(c->p->actions, c->p->graph, &fault), &fault);
 }
 
 static int pass_arena(struct ctx *c)
 {
-  const int32_t *coord = c->m->coord + (size_t)c->rank * TC_AXES;
+  struct tc_program *p = c->p;
   const struct tc_program *w = c->with;
-  TC_TRY(tc_arena_new(&c->p->arena, c->p->graph, c->p->actions, c->m, coord,
-                      w ? w->arena : NULL, w ? w->graph : NULL, c->err));
+  return tc_arena_new(&p->arena, p->graph, p->actions, p->fusions, c->m, coord_of(c), w ? w->arena : NULL,
+                      w ? w->graph : NULL, c->err);
+}
+
+/* The groups for which the memory plan has room; then the plan is checked with them. */
+static int pass_fusions(struct ctx *c)
+{
+  struct tc_program *p = c->p;
+  tc_fusions_fit(p->fusions, p->graph, p->actions, p->arena, c->m, coord_of(c));
   struct tc_err fault = { 0 };
   if (c->o->unchecked) return 0;
-  return check_rc(c, tc_arena_check(c->p->arena, c->p->graph, c->p->actions, c->m, coord, &fault), &fault);
+  return check_rc(c, tc_arena_check(p->arena, p->graph, p->actions, p->fusions, c->m, coord_of(c), &fault),
+                  &fault);
 }
 
 static int (*const pass[])(struct ctx *) = {
   pass_build, pass_label, pass_systems, pass_grad, pass_optim, pass_shard, pass_recompute, pass_fuse,
-  pass_units, pass_schedule, pass_arena
+  pass_units, pass_schedule, pass_arena, pass_fusions
 };
 const char *const tc_pass_names[] = {
   "build", "label", "systems", "grad", "optim", "shard", "recompute", "fuse", "units", "schedule", "arena",
-  NULL
+  "fusions", NULL
 };
 
 int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
@@ -182,6 +193,7 @@ void tc_program_free(struct tc_program *p)
   if (!p) return;
   tc_graph_free(p->graph);
   tc_actions_free(p->actions);
+  tc_fusions_free(p->fusions);
   tc_arena_free(p->arena);
   free(p);
 }

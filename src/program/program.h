@@ -1,7 +1,7 @@
 /* program.h - all passes in their order. Pure.
  *
  * In: a model, a system and a mesh; or a configuration (setup.h). Out: a program that can run: graph, list
- * of actions and memory plan. Files in reading order: program.[ch], setup.[ch], collective.[ch] (a RESHARD
+ * of actions, groups that may be fused, and memory plan. Files in reading order: program.[ch], setup.[ch], collective.[ch] (a RESHARD
  * as a collective call), predict.[ch] (bytes and staging of a program). */
 #ifndef TC_PROGRAM_H
 #define TC_PROGRAM_H
@@ -40,6 +40,7 @@ struct tc_program_opts {
 struct tc_program {
   struct tc_graph *graph;
   struct tc_actions *actions;    /* NULL if stopped before */
+  struct tc_fusions *fusions;    /* groups of actions that a device may fuse; NULL if stopped before */
   struct tc_arena *arena;        /* NULL if stopped before */
 };
 

@@ -23,53 +23,6 @@ struct ranges {
   int32_t n_mb;
 };
 
-static int64_t stored_bytes(const struct tc_graph *g, const struct tc_mesh *m,
-                            const int32_t coord[TC_AXES], int32_t t)
-{
-  return tc_round_up(tc_tensor_local_bytes(&g->tensor[t], m, coord), TC_ARENA_ALIGN);
-}
-
-/* Where t, a view or a version, begins in the tensor that it is a view or a version of, in bytes. */
-static int64_t link_offset(const struct tc_graph *g, int32_t t, const struct tc_mesh *m,
-                           const int32_t coord[TC_AXES])
-{
-  const struct tc_tensor *x = &g->tensor[t];
-  if (x->base < 0) return 0;
-  struct tc_local a, b;
-  tc_tensor_local(x, m, coord, &a);
-  tc_tensor_local(&g->tensor[x->base], m, coord, &b);
-  int64_t row = b.elems / TC_MAX(b.dim[0], 1);           /* elements of one index of dim 0 */
-  int64_t elems = x->base_row * row;
-  if (x->block)
-    elems = a.rows >= 0 ? a.row0 * (x->rank > 1 ? a.dim[x->rank - 1] : 1)
-                        : (a.off[0] - b.off[0]) * row;
-  return elems * (int64_t)tc_dtype_bytes(x->dtype);
-}
-
-/* The places of views and versions, each from the tensor that it is in, which is placed first. */
-static void place_versions(struct tc_arena *a, const struct tc_graph *g, const struct tc_mesh *m,
-                           const int32_t coord[TC_AXES])
-{
-  int32_t *chain = tc_malloc((size_t)g->n_tensors * sizeof *chain);
-  for (int32_t t = 0; t < g->n_tensors; t++) {
-    int32_t n = 0, root = tc_tensor_root(g, t);
-    if (a->off[root] < 0) continue;
-    for (int32_t x = t; a->off[x] < 0;) {
-      chain[n++] = x;
-      x = g->tensor[x].base >= 0 ? g->tensor[x].base : g->tensor[x].overwrites;
-    }
-    while (n-- > 0) {
-      const struct tc_tensor *x = &g->tensor[chain[n]];
-      const int32_t in = x->base >= 0 ? x->base : x->overwrites;
-      a->off[x->id] = a->off[in] + link_offset(g, x->id, m, coord);
-      a->region[x->id] = a->region[root];
-      a->slots[x->id] = a->slots[root];
-      a->slot_at[x->id] = a->slot_at[root];
-    }
-  }
-  free(chain);
-}
-
 /* ---- live ranges --------------------------------------------------------------------------- */
 
 static void touch(struct tc_object *l, int32_t instance, int32_t at)
@@ -80,22 +33,33 @@ static void touch(struct tc_object *l, int32_t instance, int32_t at)
   x->last = TC_MAX(x->last, at);
 }
 
-static bool made_once(const struct tc_graph *g, int32_t root)
+static void touch_operand(const struct tc_graph *g, struct ranges *l, int32_t t, int32_t mb, int32_t at)
 {
-  int32_t maker = g->tensor[root].node;
-  return maker < 0 || g->node[maker].once_a_step;
+  const int32_t root = tc_tensor_root(g, t);
+  if (!g->tensor[root].state) touch(&l->of[root], tc_made_once(g, root) ? 0 : mb, at);
 }
 
-/* What action i reads stays through the next action: a few bytes a row that the loss's gradient
- * reads, through the gradient of the logits, so that a device may do both as one call. */
-static bool reads_on(const struct tc_graph *g, const struct tc_actions *s, int32_t i)
+/* What earlier parts of a fused call read or write stays until the last part that takes memory of its
+ * own has run: together they may write before all of it is read. */
+static void extend_ranges(const struct tc_graph *g, const struct tc_actions *s, const struct tc_fusions *f,
+                          struct ranges *l)
 {
-  const struct tc_action *a = &s->action[i];
-  return g->node[a->node].op == TC_OP_NLL_BWD && i + 1 < s->n && a[1].mb == a->mb
-         && g->node[a[1].node].op == TC_OP_SUMEXP_BWD;
+  for (int32_t i = 0; i < f->n; i++) {
+    const int32_t *part = f->action + f->group[i].first;
+    int32_t last = f->group[i].n - 1;
+    if (!(tc_fusion_rule[f->group[i].rule].flags & TC_FUSION_EXTEND)) continue;
+    for (; last > 0; last--)
+      if (g->tensor[tc_out(g, &g->node[s->action[part[last]].node], 0)].overwrites < 0) break;
+    for (int32_t k = 0; k < last; k++) {
+      const struct tc_node *n = &g->node[s->action[part[k]].node];
+      for (int o = 0; o < n->n_in + n->n_out; o++)
+        touch_operand(g, l, tc_operand(g, n, o), s->action[part[k]].mb, part[last]);
+    }
+  }
 }
 
-static void find_ranges(const struct tc_graph *g, const struct tc_actions *s, struct ranges *l)
+static void find_ranges(const struct tc_graph *g, const struct tc_actions *s, const struct tc_fusions *f,
+                        struct ranges *l)
 {
   size_t n_tensors = (size_t)g->n_tensors;
   l->n_mb = s->n_mb;
@@ -106,14 +70,12 @@ static void find_ranges(const struct tc_graph *g, const struct tc_actions *s, st
   for (int32_t i = 0; i < s->n; i++) {
     const struct tc_node *n = &g->node[s->action[i].node];
     for (int k = 0; k < n->n_in + n->n_out; k++) {
-      int32_t t = k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in);
-      int32_t root = tc_tensor_root(g, t);
-      if (g->tensor[root].state) continue;
-      bool once = made_once(g, root);
-      touch(&l->of[root], once ? 0 : s->action[i].mb, i + (k < n->n_in && reads_on(g, s, i)));
-      TC_ASSERT(once || !n->once_a_step || s->n_mb == 1);   /* sums over micro-batches are state */
-    }
+      const int32_t t = tc_operand(g, n, k), root = tc_tensor_root(g, t);
+      touch_operand(g, l, t, s->action[i].mb, i);
+      TC_ASSERT(g->tensor[root].state || tc_made_once(g, root) || !n->once_a_step || s->n_mb == 1);
+    }                                            /* sums over micro-batches are state */
   }
+  if (f) extend_ranges(g, s, f, l);
   const int32_t result[] = { g->loss, g->grad_norm };      /* read after the run */
   for (size_t i = 0; i < sizeof result / sizeof result[0]; i++) {
     int32_t root = result[i] >= 0 ? tc_tensor_root(g, result[i]) : -1;
@@ -150,7 +112,7 @@ static void make_objects(struct tc_arena *a, const struct tc_graph *g, const str
       x->step = k;
       x->in += i;
       x->n = (int32_t)tc_ceil_div(l->of[t].n - i, k);
-      x->bytes = stored_bytes(g, m, coord, t);
+      x->bytes = tc_stored_bytes(g, m, coord, t);
     }
   }
 }
@@ -244,7 +206,7 @@ static int place_state(struct tc_arena *a, const struct tc_graph *g, const struc
       if (!x->state || x->cls != cls) continue;
       int region = x->space == TC_HOST ? TC_HOST_STATE : TC_STATE;
       a->region[t] = (uint8_t)region;
-      int64_t bytes = stored_bytes(g, m, coord, t);
+      int64_t bytes = tc_stored_bytes(g, m, coord, t);
       a->by_class[x->space][cls] += bytes;
       if (!with) {
         a->off[t] = a->bytes[region];
@@ -254,7 +216,7 @@ static int place_state(struct tc_arena *a, const struct tc_graph *g, const struc
       int32_t o = 0;
       while (o < wg->n_tensors && !(wg->tensor[o].state && !strcmp(wg->tensor[o].name, x->name)))
         o++;
-      if (o == wg->n_tensors || stored_bytes(wg, m, coord, o) != bytes ||
+      if (o == wg->n_tensors || tc_stored_bytes(wg, m, coord, o) != bytes ||
           wg->tensor[o].space != x->space)
         return tc_fail(err, TC_EUSER, "state %s is not in the main program", x->name);
       a->off[t] = with->off[o];
@@ -282,8 +244,24 @@ static void find_last_uses(struct tc_arena *a, const struct tc_graph *g, const s
   }
 }
 
+/* The places of views and versions, each in the storage that it shares. */
+static void place_versions(struct tc_arena *a, const struct tc_graph *g, const struct tc_mesh *m,
+                           const int32_t coord[TC_AXES])
+{
+  struct tc_views *v = tc_views_new(g, m, coord);
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    const int32_t root = tc_tensor_root(g, t);
+    if (root == t || a->off[root] < 0) continue;
+    a->off[t] = a->off[root] + v->off[t];
+    a->region[t] = a->region[root];
+    a->slots[t] = a->slots[root];
+    a->slot_at[t] = a->slot_at[root];
+  }
+  tc_views_free(v);
+}
+
 int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct tc_actions *s,
-                 const struct tc_mesh *m, const int32_t coord[TC_AXES],
+                 const struct tc_fusions *f, const struct tc_mesh *m, const int32_t coord[TC_AXES],
                  const struct tc_arena *with, const struct tc_graph *with_graph,
                  struct tc_err *err)
 {
@@ -302,14 +280,16 @@ int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct t
     return rc;
   }
   struct tc_actions *shorter = NULL;
+  struct tc_fusions *of_shorter = NULL;
   struct tc_actions_opts o = s->opts;
   if (o.n_mb > SHORT_MB && o.pp <= 1) {
     o.n_mb = SHORT_MB;
     tc_actions_new(&shorter, g, &o, err);       /* without a pipeline nothing can fail */
     s = shorter;
+    if (f) f = of_shorter = tc_fusions_new(g, s, m, coord, TC_FUSION_EXTEND);
   }
   struct ranges l = { 0 };
-  find_ranges(g, s, &l);
+  find_ranges(g, s, f, &l);
   make_objects(a, g, m, coord, &l);
   for (int space = 0; space < TC_SPACES; space++) {
     place_scratch(a, g, &l, space);
@@ -318,6 +298,7 @@ int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct t
   place_slots(a, &l);
   find_last_uses(a, g, s, &l);
   place_versions(a, g, m, coord);
+  tc_fusions_free(of_shorter);
   free(l.all);
   free(l.of);
   free(l.object);
@@ -336,99 +317,4 @@ void tc_arena_free(struct tc_arena *a)
   free(a->slot_at);
   free(a->slot);
   free(a);
-}
-
-/* ---- the check ----------------------------------------------------------------------- */
-
-/* The bytes that a root occupies now, by (root, micro-batch); in no order. */
-struct holder { int64_t key, off, end; };
-
-struct walk {
-  const struct tc_arena *a;
-  const struct tc_graph *g;
-  const struct tc_actions *s;
-  const struct tc_mesh *m;
-  const int32_t *coord;
-  int32_t *until;                /* [key]: the last position at which it is touched */
-  int32_t *where;                /* [key]: in held[]; -1 */
-  struct holder *held; int32_t n, cap;
-};
-
-/* Of operand k of action i; -1: state. What is made once is under micro-batch 0. */
-static int64_t key_of(const struct walk *w, int32_t i, int k)
-{
-  const struct tc_graph *g = w->g;
-  const struct tc_node *n = &g->node[w->s->action[i].node];
-  int32_t t = k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in), mb = 0;
-  int32_t root = tc_tensor_root(g, t);
-  if (g->tensor[root].state) return -1;
-  if (!made_once(g, root)) mb = n->once_a_step ? w->s->n_mb - 1 : w->s->action[i].mb;
-  return (int64_t)root * w->s->n_mb + mb;
-}
-
-/* Its live range begins. */
-static int hold(struct walk *w, int64_t key, struct tc_err *err)
-{
-  const struct tc_arena *a = w->a;
-  const int32_t root = (int32_t)(key / w->s->n_mb);
-  const int64_t off = tc_arena_at(a, root, (int32_t)(key % w->s->n_mb));
-  const struct holder x = { key, off, off + stored_bytes(w->g, w->m, w->coord, root) };
-  if (a->off[root] < 0 || x.end > a->bytes[a->region[root]])
-    return tc_fail(err, TC_EUSER, "arena: %s lies outside", w->g->tensor[root].name);
-  for (int32_t q = 0; q < w->n; q++) {
-    const struct holder *y = &w->held[q];
-    if (y->off >= x.end || x.off >= y->end) continue;
-    const int32_t other = (int32_t)(y->key / w->s->n_mb);
-    if (a->region[other] == a->region[root])
-      return tc_fail(err, TC_EUSER, "arena: %s and %s overlap while both live",
-                     w->g->tensor[other].name, w->g->tensor[root].name);
-  }
-  TC_GROW(w->held, w->n, w->cap);
-  w->where[key] = w->n;
-  w->held[w->n++] = x;
-  return 0;
-}
-
-static void let_go(struct walk *w, int64_t key)
-{
-  const int32_t q = w->where[key];
-  w->where[key] = -1;
-  w->held[q] = w->held[--w->n];
-  if (q < w->n) w->where[w->held[q].key] = q;
-}
-
-static int walk_action(struct walk *w, int32_t i, struct tc_err *err)
-{
-  const struct tc_node *n = &w->g->node[w->s->action[i].node];
-  for (int k = 0; k < n->n_in + n->n_out; k++) {
-    const int64_t key = key_of(w, i, k);
-    if (key >= 0 && w->where[key] < 0) TC_TRY(hold(w, key, err));
-  }
-  for (int k = 0; k < n->n_in + n->n_out; k++) {
-    const int64_t key = key_of(w, i, k);
-    if (key >= 0 && w->where[key] >= 0 && w->until[key] == i) let_go(w, key);
-  }
-  return 0;
-}
-
-int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g,
-                   const struct tc_actions *s, const struct tc_mesh *m,
-                   const int32_t coord[TC_AXES], struct tc_err *err)
-{
-  const size_t keys = (size_t)g->n_tensors * (size_t)s->n_mb;
-  struct walk w = { .a = a, .g = g, .s = s, .m = m, .coord = coord };
-  w.until = tc_malloc(keys * sizeof *w.until);
-  w.where = tc_malloc(keys * sizeof *w.where);
-  memset(w.where, -1, keys * sizeof *w.where);
-  for (int32_t i = 0; i < s->n; i++) {
-    const struct tc_node *n = &g->node[s->action[i].node];
-    for (int k = 0; k < n->n_in + n->n_out; k++)
-      if (key_of(&w, i, k) >= 0) w.until[key_of(&w, i, k)] = i;
-  }
-  int rc = 0;
-  for (int32_t i = 0; i < s->n && !rc; i++) rc = walk_action(&w, i, err);
-  free(w.until);
-  free(w.where);
-  free(w.held);
-  return rc;
 }

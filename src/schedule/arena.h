@@ -7,6 +7,7 @@
 
 #include "src/graph/graph.h"
 #include "src/schedule/actions.h"
+#include "src/schedule/fusion.h"
 
 enum { TC_ARENA_ALIGN = 64 };
 enum tc_region { TC_STATE, TC_SCRATCH, TC_HOST_STATE, TC_HOST_SCRATCH, TC_REGIONS };
@@ -30,10 +31,11 @@ struct tc_arena {
   int64_t by_class[TC_SPACES][TC_CLASSES];
 };
 
-/* Local. Places all tensors for the rank at `coord`. If `with` is given (a plan of another
+/* Local. Places all tensors for the rank at `coord`. Memory fits the fusions of `f` that have
+ * TC_FUSION_EXTEND, run as one or part by part (f NULL: none). If `with` is given (a plan of another
  * program of the same run), state tensors sit where `with` has the one of the same name. */
 int tc_arena_new(struct tc_arena **out, const struct tc_graph *g, const struct tc_actions *s,
-                 const struct tc_mesh *m, const int32_t coord[TC_AXES],
+                 const struct tc_fusions *f, const struct tc_mesh *m, const int32_t coord[TC_AXES],
                  const struct tc_arena *with, const struct tc_graph *with_graph,
                  struct tc_err *err);
 void tc_arena_free(struct tc_arena *a);
@@ -43,9 +45,10 @@ static inline int64_t tc_arena_at(const struct tc_arena *a, int32_t t, int32_t m
   return a->off[t] + (a->slots[t] > 1 ? a->slot[a->slot_at[t] + mb % a->slots[t]] : 0);
 }
 /* Local. No two live tensors overlap, over the whole list of actions (a check independent of the
- * placing: it walks the list and marks who holds what). */
-int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g,
-                   const struct tc_actions *s, const struct tc_mesh *m,
-                   const int32_t coord[TC_AXES], struct tc_err *err);
+ * placing: it walks the list and marks which tensor holds which bytes), and none would with any of the
+ * groups of `f` run as one at the place of its last action (f NULL: none). */
+int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g, const struct tc_actions *s,
+                   const struct tc_fusions *f, const struct tc_mesh *m, const int32_t coord[TC_AXES],
+                   struct tc_err *err);
 
 #endif

@@ -1,11 +1,12 @@
-/* impl.h - what files of this folder share: the list of actions as it is built (actions.c, tasks.c), and
- * live ranges with their places (arena.c, arena_place.c).
+/* impl.h - what files of this folder share: the list of actions as it is built (actions.c, tasks.c), tensors
+ * within one storage (views.c), and live ranges with their places (arena.c, arena_place.c).
  *
  * Local and pure. */
 #ifndef TC_SCHEDULE_IMPL_H
 #define TC_SCHEDULE_IMPL_H
 
 #include "src/schedule/actions.h"
+#include "src/schedule/arena.h"
 #include "src/schedule/pipeline.h"
 
 /* ---- the list of actions --------------------------------------------------------------- */
@@ -61,6 +62,35 @@ void tc_tasks_make(struct builder *c);
 /* An all-gather of a weight, or a local reshard whose result such an all-gather reads: they are issued
  * for a unit at a time, ahead of their use. */
 bool tc_is_gather(const struct builder *c, const struct tc_node *n);
+
+/* ---- tensors that share storage ----------------------------------------------------- */
+
+/* Operand k of a node: its inputs, then its outputs. */
+static inline int32_t tc_operand(const struct tc_graph *g, const struct tc_node *n, int k)
+{
+  return k < n->n_in ? tc_in(g, n, k) : tc_out(g, n, k - n->n_in);
+}
+
+/* One storage for all micro-batches, not one for each. */
+static inline bool tc_made_once(const struct tc_graph *g, int32_t root)
+{
+  const int32_t maker = g->tensor[root].node;
+  return maker < 0 || g->node[maker].once_a_step;
+}
+
+/* What a tensor that is nobody's view or version takes in its region. */
+static inline int64_t tc_stored_bytes(const struct tc_graph *g, const struct tc_mesh *m,
+                                      const int32_t coord[TC_AXES], int32_t t)
+{
+  return tc_round_up(tc_tensor_local_bytes(&g->tensor[t], m, coord), TC_ARENA_ALIGN);
+}
+
+/* views.c. Of each tensor, on the rank at `coord`: where it begins in the storage that it shares
+ * (tc_tensor_root), and its length, in bytes; whether the rank has it, be it empty, not at(k) elsewhere. */
+struct tc_views { int64_t *off, *bytes; bool *here; };
+struct tc_views *tc_views_new(const struct tc_graph *g, const struct tc_mesh *m,
+                              const int32_t coord[TC_AXES]);           /* owned by the caller */
+void tc_views_free(struct tc_views *v);
 
 /* ---- memory ---------------------------------------------------------------------------- */
 

@@ -1,9 +1,10 @@
 /* pipeline.h - pipeline schedules: which rank works on which micro-batch when, as pure functions; and
  * their simulation.
  *
- * In: a program with placements, and options. Out: a rank's list of actions, and an offset for every
- * buffer. Files in reading order: pipeline.[ch] and simulate.c (the ranks of a pipeline); actions.[ch]
- * with tasks.c, actions_check.c (a rank's list); arena.[ch] with arena_place.c (memory); impl.h.
+ * In: a program with placements, and options. Out: a rank's list of actions, the groups of them that a device
+ * may run as one, and an offset for every buffer. Files in reading order: pipeline.[ch] and simulate.c (the
+ * ranks of a pipeline); actions.[ch] with tasks.c, actions_check.c (a rank's list); fusion.[ch] with fusion.def,
+ * views.c (groups); arena.[ch] with arena_place.c, arena_check.c (memory); impl.h.
  *
  * p ranks hold v chunks each: p * v stages, each with a forward (F) and a backward (B) a micro-batch.
  * Zero-bubble schedules have the gradients of weights (W) apart; in all others B is B and W.

@@ -209,10 +209,10 @@ static void time_row(struct bench *b, const struct row *r)
     if (v[i].data) b->d->ops->free(b->d, v[i].data, v[i].elems * (int64_t)tc_dtype_bytes(v[i].dtype));
 }
 
-/* ---- joined calls ---------------------------------------------------------------------------- */
+/* ---- fused calls ---------------------------------------------------------------------------- */
 
 enum { PARTS = 24, POOL = 64 };
-struct joint {
+struct group {
   const char *name;
   struct tc_call call[PARTS];
   struct tc_view v[PARTS][2 * ARGS], pool[POOL];
@@ -221,7 +221,7 @@ struct joint {
   struct tc_runtime rt;
 };
 
-static struct tc_view *take(struct bench *b, struct joint *j, const char *what)
+static struct tc_view *take(struct bench *b, struct group *j, const char *what)
 {
   struct tc_view *v = &j->pool[j->n_pool++];
   parse(b, what, v);
@@ -229,7 +229,7 @@ static struct tc_view *take(struct bench *b, struct joint *j, const char *what)
   return v;
 }
 
-static struct tc_call *add(struct joint *j, int op, int n_in, int n_out, struct tc_view *const *v)
+static struct tc_call *add(struct group *j, int op, int n_in, int n_out, struct tc_view *const *v)
 {
   struct tc_call *c = &j->call[j->n];
   for (int i = 0; i < n_in + n_out; i++) j->v[j->n][i] = *v[i];
@@ -240,9 +240,9 @@ static struct tc_call *add(struct joint *j, int op, int n_in, int n_out, struct 
 }
 #define V(...) (struct tc_view *[]){ __VA_ARGS__ }
 
-static void time_joint(struct bench *b, struct joint *j)
+static void time_group(struct bench *b, struct group *j)
 {
-  const struct tc_joined *o = b->d->ops->joined;
+  const struct tc_fused *o = b->d->ops->fused;
   const struct tc_call *part[PARTS];
   struct tc_err err = { 0 };
   int rc = 0;
@@ -258,7 +258,7 @@ static void time_joint(struct bench *b, struct joint *j)
   }
   b->d->ops->sync(b->d);
   double seconds = (double)(tc_now_ns() - t0) * 1e-9 / (double)b->s[REPEAT];
-  if (!good) printf("%-24s not joined for these types\n", j->name);
+  if (!good) printf("%-24s not fused for these types\n", j->name);
   else if (tc_device_check(b->d, &err) < 0 || rc < 0) printf("%-24s %s\n", j->name, err.text);
   else report(b, j->name, j->bytes, j->flops, seconds);
   b->failed |= good && (rc < 0 || *err.text);
@@ -268,44 +268,44 @@ static void time_joint(struct bench *b, struct joint *j)
   free(j);
 }
 
-static struct joint *joint(const char *name)
+static struct group *group(const char *name)
 {
-  struct joint *j = tc_calloc(1, sizeof *j);
+  struct group *j = tc_calloc(1, sizeof *j);
   j->name = name;
   j->rt = (struct tc_runtime){ .seed = 1, .step = 2, .lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f,
                                .eps = 1e-8f, .clip = 1 };
   return j;
 }
 
-static void time_joints(struct bench *b)
+static void time_groups(struct bench *b)
 {
   const int64_t N = b->s[TOKENS], C = b->s[HIDDEN], F = 4 * C;
   const double product = 2.0 * (double)N * (double)C * (double)F;
-  struct joint *j = joint("matmul up + gelu");
+  struct group *j = group("matmul up + gelu");
   struct tc_view *x = take(b, j, "x:NC"), *w = take(b, j, "x:FC"), *bias = take(b, j, "x:F");
   struct tc_view *y = take(b, j, "x:NF"), *z = take(b, j, "x:NF");
   add(j, TC_OP_MATMUL, 3, 1, V(x, w, bias, y))->gemm = (struct tc_gemm){ N, F, C, false, true };
   add(j, TC_OP_GELU, 1, 1, V(y, z));
   j->flops = product, j->bytes = view_bytes(x) + view_bytes(w) + view_bytes(y) + view_bytes(z);
-  time_joint(b, j);
+  time_group(b, j);
 
-  j = joint("matmul + gelu_bwd");
+  j = group("matmul + gelu_bwd");
   x = take(b, j, "x:NC"), w = take(b, j, "x:CF"), y = take(b, j, "x:NF"), z = take(b, j, "x:NF");
   struct tc_view *dx = take(b, j, "x:NF");
   add(j, TC_OP_MATMUL, 2, 1, V(x, w, y))->gemm = (struct tc_gemm){ N, F, C, false, false };
   add(j, TC_OP_GELU_BWD, 2, 1, V(y, z, dx));
   j->flops = product, j->bytes = view_bytes(x) + view_bytes(w) + view_bytes(z) + view_bytes(dx);
-  time_joint(b, j);
+  time_group(b, j);
 
-  j = joint("bias_bwd + matmul");
+  j = group("bias_bwd + matmul");
   x = take(b, j, "x:NF"), y = take(b, j, "x:NC"), bias = take(b, j, "f:F"), w = take(b, j, "f:FC");
   add(j, TC_OP_BIAS_BWD, 1, 1, V(x, bias))->acc = 1;
   struct tc_call *c = add(j, TC_OP_MATMUL, 2, 1, V(x, y, w));
   c->gemm = (struct tc_gemm){ F, C, N, true, false }, c->acc = 1;
   j->flops = product, j->bytes = view_bytes(x) + view_bytes(y) + 2 * view_bytes(w);
-  time_joint(b, j);
+  time_group(b, j);
 
-  j = joint("updates + casts");         /* a layer's 12 CxC as 12 tensors */
+  j = group("updates + casts");         /* a layer's 12 CxC as 12 tensors */
   struct tc_view *scale = take(b, j, "f:");
   for (int i = 0; i < 12; i++) {
     struct tc_view *g = take(b, j, "f:CC"), *m = take(b, j, "f:CC"), *v = take(b, j, "f:CC");
@@ -314,13 +314,13 @@ static void time_joints(struct bench *b)
     add(j, TC_OP_CAST, 1, 1, V(w, x));
     j->bytes += view_bytes(g) + 6 * view_bytes(w) + view_bytes(x);
   }
-  time_joint(b, j);
+  time_group(b, j);
 }
 
 /* The loss head's passes over a chunk of logits. */
 static void time_heads(struct bench *b)
 {
-  struct joint *j = joint("cross-entropy");
+  struct group *j = group("cross-entropy");
   struct tc_view *x = take(b, j, "x:RV"), *target = take(b, j, "i:R"), *m = take(b, j, "f:R");
   struct tc_view *s = take(b, j, "f:R"), *p = take(b, j, "f:R"), *l = take(b, j, "f:R");
   add(j, TC_OP_ROWMAX, 1, 1, V(x, m))->k[0] = b->s[VOCAB];
@@ -328,9 +328,9 @@ static void time_heads(struct bench *b)
   add(j, TC_OP_SUMEXP, 2, 1, V(x, m, s))->k[0] = b->s[VOCAB];
   add(j, TC_OP_NLL, 4, 1, V(m, s, p, target, l));
   j->bytes = view_bytes(x) + 5 * view_bytes(m);
-  time_joint(b, j);
+  time_group(b, j);
 
-  j = joint("cross-entropy, d logits");
+  j = group("cross-entropy, d logits");
   x = take(b, j, "x:RV"), target = take(b, j, "i:R"), m = take(b, j, "f:R"), s = take(b, j, "f:R");
   struct tc_view *dl = take(b, j, "f:R"), *ds = take(b, j, "f:R"), *dp = take(b, j, "f:R");
   struct tc_view *dx = take(b, j, "x:RV");
@@ -338,7 +338,7 @@ static void time_heads(struct bench *b)
   add(j, TC_OP_SUMEXP_BWD, 3, 1, V(x, m, ds, dx))->k[0] = b->s[VOCAB];
   add(j, TC_OP_PICK_BWD, 3, 1, V(dx, target, dp, dx));
   j->bytes = 2 * view_bytes(x) + 4 * view_bytes(m);
-  time_joint(b, j);
+  time_group(b, j);
 }
 
 int main(int argc, char **argv)
@@ -365,8 +365,8 @@ int main(int argc, char **argv)
   printf("%s, %s, %lld tokens of %lld, hidden %lld\n", b.d->ops->name, tc_dtype_name(b.dtype),
          (long long)b.s[TOKENS], (long long)b.s[CONTEXT], (long long)b.s[HIDDEN]);
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) time_row(&b, &table[i]);
-  if (b.d->ops->joined) time_joints(&b);
-  if (b.d->ops->joined) time_heads(&b);
+  if (b.d->ops->fused) time_groups(&b);
+  if (b.d->ops->fused) time_heads(&b);
   tc_device_close(b.d);
   return b.failed;
 }

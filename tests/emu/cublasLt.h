@@ -109,7 +109,7 @@ static inline bool emu_blas_has_bias(const emu_desc *d)
          || d->epilogue == CUBLASLT_EPILOGUE_BGRADB;
 }
 
-/* TC_EMU_BLASLT_REFUSES = plan or run: what joined calls want is not in the table, or it is and
+/* TC_EMU_BLASLT_REFUSES = plan or run: what fused calls want is not in the table, or it is and
  * fails. */
 static inline bool emu_blas_refuses(cublasLtMatmulDesc_t d, const char *when)
 {

@@ -1,8 +1,8 @@
-/* scene.h - calls that share tensors, for tests of what a device does as one: t_kernels_join.c and
+/* scene.h - calls that share tensors, for tests of what a device does as one: t_kernels_fused.c and
  * t_kernels_xent.c.
  *
  * All tensors of a case lie in one piece of memory, which exists three times: for ref, for the
- * device's single kernels and for the joined call. On the emulated GPU, or a real one with
+ * device's single kernels and for the fused call. On the emulated GPU, or a real one with
  * TC_TEST_GPU=yes. */
 #ifndef TC_TEST_SCENE_H
 #define TC_TEST_SCENE_H
@@ -21,7 +21,7 @@ struct scene {
   char *at;                      /* the memory that the views are in */
   int64_t used;
   int n;
-  bool can;                      /* the last run's: the device joins these */
+  bool can;                      /* the last run's: the device fuses these */
   struct part part[PARTS];
   struct tc_runtime rt;
 };
@@ -83,8 +83,8 @@ static void move_views(struct scene *s, char *from, char *to)
       s->part[i].v[k].data = to + ((char *)s->part[i].v[k].data - from);
 }
 
-/* Runs the parts on d, joined or one by one; the memory as it is then. NULL: it can't be joined. */
-static char *run(struct scene *s, struct tc_device *d, bool joined)
+/* Runs the parts on d, fused or one by one; the memory as it is then. NULL: it can't be fused. */
+static char *run(struct scene *s, struct tc_device *d, bool fused)
 {
   const struct tc_call *part[PARTS];
   struct tc_err err = { 0 };
@@ -100,12 +100,12 @@ static char *run(struct scene *s, struct tc_device *d, bool joined)
     if (k->prepare) good &= k->prepare(d, c, &err) == 0;
     if (k->scratch) scratch_bytes = TC_MAX(scratch_bytes, k->scratch(d, c));
   }
-  const bool can = s->can = !joined || d->ops->joined->can(d, part, s->n);
-  if (joined && can) scratch_bytes = TC_MAX(scratch_bytes, d->ops->joined->scratch(d, part, s->n));
+  const bool can = s->can = !fused || d->ops->fused->can(d, part, s->n);
+  if (fused && can) scratch_bytes = TC_MAX(scratch_bytes, d->ops->fused->scratch(d, part, s->n));
   scratch = d->ops->alloc(d, scratch_bytes);
   for (int i = 0; i < s->n; i++) s->part[i].c.scratch = scratch;
-  if (joined && can) good &= d->ops->joined->run(d, part, s->n) == 0;
-  for (int i = 0; i < s->n && !joined; i++) good &= d->ops->kernel[part[i]->op].run(d, part[i]) == 0;
+  if (fused && can) good &= d->ops->fused->run(d, part, s->n) == 0;
+  for (int i = 0; i < s->n && !fused; i++) good &= d->ops->kernel[part[i]->op].run(d, part[i]) == 0;
   d->ops->sync(d);
   good &= tc_device_check(d, &err) == 0;
   if (!good) printf("# %s\n", err.text);
@@ -162,7 +162,7 @@ static bool is_library_s(const struct scene *s)
   return on_gpu() && (s->part[0].c.op == TC_OP_MATMUL || s->part[1].c.op == TC_OP_MATMUL);
 }
 
-/* Joined on the device beside ref, one by one. `unread`: an output of part 0 that may be anything. */
+/* Fused on the device beside ref, one by one. `unread`: an output of part 0 that may be anything. */
 static void check_product(struct scene *s, bool unread, double tol, const char *what)
 {
   char *want = run(s, ref, false), *got = run(s, cuda, true);

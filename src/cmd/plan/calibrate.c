@@ -80,7 +80,7 @@ static int write_text(const char *path, struct tc_err *err)
 
 /* ---- traces ---------------------------------------------------------------------- */
 
-/* Whether the executor traces this action on the compute track (exec/exec.c, trace_action). */
+/* Whether the executor traces this action on the compute track (exec/timing.c, event_of). */
 static bool traced(const struct tc_program *p, const struct tc_mesh *m, int rank,
                    const struct tc_action *a, struct tc_op_cost *cost, bool *travels)
 {

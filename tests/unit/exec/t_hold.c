@@ -53,7 +53,7 @@ static void list_saved(struct fixture *f)
   }
 }
 
-static bool open_fixture(struct fixture *f, int offload, bool apart)
+static bool open_fixture(struct fixture *f, int offload, bool no_fusion)
 {
   static const int kind[PROGS] = { TC_TRAIN, TC_EVAL, TC_INIT };
   struct tc_err err = { 0 };
@@ -68,7 +68,7 @@ static bool open_fixture(struct fixture *f, int offload, bool apart)
     rc = tc_program_new(&f->prog[i], &o, f->mesh, 0, i ? f->prog[TRAIN] : NULL, NULL, &err);
   }
   struct tc_exec_opts x = { .device = f->device, .host = f->host, .mesh = f->mesh, .fill = fill,
-                            .apart = apart };
+                            .no_fusion = no_fusion };
   if (!rc) rc = tc_exec_new(&f->exec, &x, f->prog, PROGS, &err);
   if (!ok(rc == 0, "made ready %s", err.text)) return false;
   list_saved(f);
@@ -130,11 +130,11 @@ static int64_t begin(struct fixture *f)
   return last;
 }
 
-static void test_copy(const char *what, int offload, bool apart)
+static void test_copy(const char *what, int offload, bool no_fusion)
 {
   struct fixture f;
   int64_t step = 0;
-  if (!open_fixture(&f, offload, apart)) return;
+  if (!open_fixture(&f, offload, no_fusion)) return;
   run(&f, INIT, 0);
   run(&f, TRAIN, ++step);
   for (int steps = 1; steps <= 2; steps++) {

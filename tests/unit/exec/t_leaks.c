@@ -121,7 +121,7 @@ static int checks(const struct tc_program *p, const struct tc_mesh *m, int rank,
   tc_program_staging(p, m, rank);
   for (int a = TC_PP; a < TC_AXES; a++) tc_program_bytes(p, m, rank, a, &c);
   TC_TRY(tc_graph_check(p->graph, m, "test", err));
-  TC_TRY(tc_arena_check(p->arena, p->graph, p->actions, m, coord, err));
+  TC_TRY(tc_arena_check(p->arena, p->graph, p->actions, p->fusions, m, coord, err));
   return tc_actions_check(p->actions, p->graph, err);
 }
 
@@ -132,7 +132,7 @@ static void break_checks(struct tc_program *p, const struct tc_mesh *m)
   struct tc_actions *s = p->actions;
   const int32_t *coord = m->coord;
   p->arena->bytes[TC_SCRATCH] /= 2;
-  tc_arena_check(p->arena, p->graph, s, m, coord, &err);
+  tc_arena_check(p->arena, p->graph, s, p->fusions, m, coord, &err);
   s->n--;
   tc_actions_check(s, p->graph, &err);
   s->n++;
@@ -222,9 +222,9 @@ static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t r
   for (int64_t i = 0; i < rows; i++) tokens[i] = targets[i] = (int32_t)((row0 + i) % 11);
 }
 
-/* A device that takes every second of the calls that may be joined, and can't capture. */
+/* A device that takes every second of the calls that may be fused, and can't capture. */
 static _Thread_local int asked;
-static bool can_join(struct tc_device *d, const struct tc_call *const *part, int n)
+static bool can_fuse(struct tc_device *d, const struct tc_call *const *part, int n)
 {
   (void)d;
   (void)part;
@@ -236,7 +236,7 @@ static int64_t no_scratch(struct tc_device *d, const struct tc_call *const *part
   (void)part;
   return n;
 }
-static int run_join(struct tc_device *d, const struct tc_call *const *part, int n)
+static int run_fused(struct tc_device *d, const struct tc_call *const *part, int n)
 {
   for (int i = 0; i < n; i++) TC_TRY(d->ops->kernel[part[i]->op].run(d, part[i]));
   return 0;
@@ -247,10 +247,10 @@ static int no_list(struct tc_device *d, const struct tc_runtime *rt, struct tc_e
   (void)rt;
   return tc_fail(err, TC_EUSER, "no lists");
 }
-static const struct tc_joined joined = { can_join, no_scratch, run_join };
+static const struct tc_fused fused = { can_fuse, no_scratch, run_fused };
 static const struct tc_capture capture = { .begin = no_list };
 
-struct run { const char *system; bool poison, joins; int missing; char err[300]; };
+struct run { const char *system; bool poison, fuses; int missing; char err[300]; };
 
 static void run_rank(struct fx_rank *r)
 {
@@ -272,8 +272,8 @@ static void run_rank(struct fx_rank *r)
   memcpy(kernel, own->kernel, sizeof kernel);
   if (run->missing) kernel[run->missing].run = NULL;
   ops.kernel = kernel;
-  ops.joined = run->joins ? &joined : NULL;
-  ops.capture = run->joins ? &capture : NULL;
+  ops.fused = run->fuses ? &fused : NULL;
+  ops.capture = run->fuses ? &capture : NULL;
   r->device->ops = &ops;
   r->device->poison = run->poison;
   int rc = tc_program_new(&p, &q, r->mesh, r->rank, NULL, NULL, &err);
@@ -292,7 +292,7 @@ static void test_run(const char *system, const char *device, int pp, int dp)
 {
   for (int way = 0; way < 3; way++) {
     const int64_t before = live;
-    struct run run = { .system = system, .poison = way == 1, .joins = way == 0 && pp * dp == 1,
+    struct run run = { .system = system, .poison = way == 1, .fuses = way == 0 && pp * dp == 1,
                        .missing = way == 2 ? TC_OP_ADAMW : 0 };
     struct tc_mesh *m = fx_mesh(2, pp, dp, 1);
     fx_run(m, device, run_rank, &run);

@@ -128,7 +128,7 @@ static void body(struct fx_rank *r)
     const int32_t *coord = r->mesh->coord + (size_t)r->rank * TC_AXES;
     const struct tc_actions_opts so = { .n_mb = 1, .prefetch = 1, .overlap = true };
     tc_actions_new(&p.actions, p.graph, &so, &err);
-    tc_arena_new(&p.arena, p.graph, p.actions, r->mesh, coord, NULL, NULL, &err);
+    tc_arena_new(&p.arena, p.graph, p.actions, NULL, r->mesh, coord, NULL, NULL, &err);
     struct tc_exec_opts o = { .device = r->device, .mesh = r->mesh, .rank = r->rank };
     if (!j->alone) memcpy(o.comm, r->comm, sizeof o.comm);
     struct tc_program *list[] = { &p };

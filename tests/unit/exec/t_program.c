@@ -256,7 +256,7 @@ static void test_checks(void)
     int64_t was = p->arena->off[t];
     p->arena->off[t] = p->arena->off[in];
     tried++;
-    noticed += tc_arena_check(p->arena, g, p->actions, m, coord, &err) < 0 &&
+    noticed += tc_arena_check(p->arena, g, p->actions, NULL, m, coord, &err) < 0 &&
                strstr(err.text, "overlap") != NULL;
     p->arena->off[t] = was;
   }

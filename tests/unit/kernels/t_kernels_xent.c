@@ -161,7 +161,7 @@ static void head_refusals(struct scene *s)
     if (i == 2) e->k[0]--;
     if (i == 3) e->acc = 1;
     if (i == 4) s->part[3].c.in[1] = other;
-    ok(!run(s, cuda, true), "... not joined: a sum %s", forward[i]);
+    ok(!run(s, cuda, true), "... not fused: a sum %s", forward[i]);
   }
   const char *const backward[] = { "to another place", "of another loss", "of other targets" };
   for (int i = 0; i < 3; i++) {
@@ -170,7 +170,7 @@ static void head_refusals(struct scene *s)
     if (i == 0) s->part[2].c.out[0] = x;
     if (i == 1) s->part[1].c.in[2] = other;
     if (i == 2) s->part[0].c.in[2].data = other.data;
-    ok(!run(s, cuda, true), "... not joined: a gradient %s", backward[i]);
+    ok(!run(s, cuda, true), "... not fused: a gradient %s", backward[i]);
   }
 }
 

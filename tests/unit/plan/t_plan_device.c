@@ -163,7 +163,7 @@ static void test_write(void)
       "0\nmemory_rate = 4e9\n"
       "copy_rate=5e9  # a comment\n\n  eff_flops\t=\t0.6 \r\neff_bytes = 0.7\nop_seconds = "
       "8e-6\nissue_seconds = 9e-6\n"
-      "cores = 10\nsteal = 0.25\ndisk_rate = 1.1 GB/s\nnode_mtbf = 2h\nlink node all = 1e-6, 2e9\n"
+      "cores = 10\nsteal = 0.25\nfuses = updates matmul+gelu\ndisk_rate = 1.1 GB/s\nnode_mtbf = 2h\nlink node all = 1e-6, 2e9\n"
       "link network all = 3e-6,4e9\nlink network send = 5e-6 , 6e9\nop move 2 3 4 5 6 = "
       "7e-3\nop gelu 2 3 4 5 6 = 0");
   is_int(tc_cluster_read(&k, path, &err), 0, "a file: %s", err.text);
@@ -181,13 +181,14 @@ static void test_write(void)
                     : c == TC_SEND    ? "5e-06, 6e+09"
                                       : "3e-06, 4e+09");
     tc_text_add(lines, sizeof lines, "op reshard 2 3 4 5 6 = 0.007\nop gelu 2 3 4 5 6 = 0\n");
-    want = tc_sprintf("%sswitch_nodes = %d\n%s", written, spine ? 3 : 0, lines);
+    want = tc_sprintf("%sswitch_nodes = %d\nfuses = matmul+gelu updates\n%s", written, spine ? 3 : 0, lines);
     is_str(text, want, "... as it should be, with links of %d wires", TC_WIRES - !spine);
     free(want);
     free(text);
   }
   is_int(tc_cluster_read(&again, path, &err), 0, "and is read again");
   is_str(again.device.name, "it", "... its name");
+  ok(again.device.fuses == (1u << TC_FUSE_GELU | 1u << TC_FUSE_UPDATES), "... what it fuses");
   ok(again.device.n_samples == 2 && again.device.sample[0].ranks == 2 &&
          again.device.sample[0].seconds == 7e-3 && again.switch_nodes == 3 &&
          again.link[TC_WIRE_SPINE].bytes_per_s[TC_SEND] == 6e9,

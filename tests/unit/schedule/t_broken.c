@@ -31,7 +31,7 @@ static void say_schedule(struct bench *b, const char *what, int32_t i, int64_t k
 static void say_arena(struct bench *b, const char *what, int32_t i, int64_t k)
 {
   struct tc_err err = { 0 };
-  int rc = tc_arena_check(b->p->arena, b->p->graph, b->p->actions, b->m,
+  int rc = tc_arena_check(b->p->arena, b->p->graph, b->p->actions, NULL, b->m,
                           b->m->coord + (size_t)b->rank * TC_AXES, &err);
   fprintf(b->f, "%s %d %lld: %d %s\n", what, i, (long long)k, rc, rc < 0 ? err.text : "");
 }

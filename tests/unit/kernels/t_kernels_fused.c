@@ -1,4 +1,4 @@
-/* t_kernels_join.c - calls that the CUDA device does as one, beside the same calls one by one:
+/* t_kernels_fused.c - calls that the CUDA device does as one, beside the same calls one by one:
  * products are compared with ref's, updates have to be the same bits as one by one; nothing else of
  * the memory may change. Copies beside the kernels, too. See scene.h; cross-entropy has a test of its
  * own. */
@@ -26,7 +26,7 @@ static void gelu_case(struct scene *s, int dtype, bool bias, int64_t n)
   snprintf(what, sizeof what, "matmul%s, gelu, %s", bias ? " and bias" : "", tc_dtype_name(dtype));
   gelu_product(s, dtype, bias, n);
   if (n % 8 || (dtype == TC_F32 && !cuda->tf32))
-    ok(!run(s, cuda, true), "%s, %lld columns: not joined", what, (long long)n);
+    ok(!run(s, cuda, true), "%s, %lld columns: not fused", what, (long long)n);
   else
     check_product(s, false, tolerance(dtype), what);
 }
@@ -42,7 +42,7 @@ static void gelu_bwd_case(struct scene *s, int dtype)
   call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, w, dz))->gemm = (struct tc_gemm){ M, N, K, false, false };
   call(s, TC_OP_GELU_BWD, 2, 1, VIEW(dz, x, dx));
   if (dtype == TC_F32 && !cuda->tf32) {
-    ok(!run(s, cuda, true), "%s: not joined", what);
+    ok(!run(s, cuda, true), "%s: not fused", what);
     return;
   }
   check_product(s, true, tolerance(dtype), what);
@@ -76,10 +76,10 @@ static void one_term_case(struct scene *s)
   struct tc_view db = tensor(s, TC_F32, M, M, false), dw = tensor(s, TC_F32, M * N, N, false);
   call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dy, db));
   call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, x, dw))->gemm = (struct tc_gemm){ M, N, 1, true, false };
-  ok(!run(s, cuda, true), "bias_bwd, matmul over one token: not joined");
+  ok(!run(s, cuda, true), "bias_bwd, matmul over one token: not fused");
 }
 
-/* A small weight's gradient over many tokens: joined, it would be a few blocks' long work. On a GPU
+/* A small weight's gradient over many tokens: fused, it would be a few blocks' long work. On a GPU
  * the library says how many; its tensor cores don't round their sums, but cut them off. */
 static void long_sum_case(struct scene *s)
 {
@@ -90,7 +90,7 @@ static void long_sum_case(struct scene *s)
   call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dy, db));
   call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, x, dw))->gemm = (struct tc_gemm){ M, N, LONG, true, false };
   if (on_gpu()) check_product(s, false, 3e-5, "bias_bwd, matmul over many tokens");
-  else ok(!run(s, cuda, true), "bias_bwd, matmul over %d tokens: not joined, few blocks", LONG);
+  else ok(!run(s, cuda, true), "bias_bwd, matmul over %d tokens: not fused, few blocks", LONG);
 }
 
 /* `n` updates, every second with a cast; sizes that are no multiple of anything. */
@@ -125,13 +125,13 @@ static void refusals(struct scene *s)
   struct tc_view a = tensor(s, TC_F32, M * N, N, false), b = tensor(s, TC_F32, M * N, N, false);
   call(s, TC_OP_GELU, 1, 1, VIEW(a, b));
   call(s, TC_OP_GELU, 1, 1, VIEW(b, a));
-  ok(!run(s, cuda, true), "two GELUs are not joined");
+  ok(!run(s, cuda, true), "two GELUs are not fused");
   gelu_case(s, TC_BF16, true, N);
   for (int k = 0; k < 2; k++) {
     struct tc_view *v = k ? &s->part[1].c.in[0] : &s->part[0].c.out[0];
     v->data = (char *)v->data + 8;
   }
-  ok(!run(s, cuda, true), "what is kept for backward lies at 8 bytes: not joined");
+  ok(!run(s, cuda, true), "what is kept for backward lies at 8 bytes: not fused");
 }
 
 /* fp32 products from rounded inputs: off by less than TF32's 10 bits allow, and by more than fp32 where
@@ -179,7 +179,7 @@ static void refusing_library(struct scene *s)
     }
     gelu_product(s, TC_BF16, true, N);
     ok(!run(s, cuda, true), "cuBLASLt refuses to %s an epilogue: %s", when[i],
-       i ? "not asked again" : "not joined");
+       i ? "not asked again" : "not fused");
     tc_device_close(cuda);
   }
   unsetenv("TC_EMU_BLASLT_REFUSES");

@@ -1,0 +1,59 @@
+/* fused.c - what fused calls save: of each group of a program (schedule/fusion.h) that the device file says the
+ * device fuses. A fused call is launched once, and reads what goes from part to part once less. */
+#include "src/plan/impl.h"
+
+#include <stdlib.h>
+
+/* Bytes that the parts move one by one, but not fused. */
+static double saved_bytes(const struct tc_program *p, int32_t group, const int32_t coord[TC_AXES],
+                          const struct tc_mesh *m)
+{
+  const struct tc_graph *g = p->graph;
+  const struct tc_fusions *f = p->fusions;
+  const bool unread = tc_fusion_rule[f->group[group].rule].flags & TC_FUSION_UNREAD;
+  double bytes = 0;
+  for (int32_t k = 1; k < f->group[group].n; k++) {
+    const struct tc_node *n = &g->node[p->actions->action[tc_fusion_part(f, group, k)].node];
+    const struct tc_node *before = &g->node[p->actions->action[tc_fusion_part(f, group, k - 1)].node];
+    for (int i = 0; i < n->n_in; i++)
+      for (int o = 0; o < before->n_in + before->n_out; o++) {
+        const int32_t t = o < before->n_in ? tc_in(g, before, o) : tc_out(g, before, o - before->n_in);
+        if (t == tc_in(g, n, i))
+          bytes += (o >= before->n_in && unread ? 2 : 1) * (double)tc_tensor_local_bytes(&g->tensor[t], m, coord);
+      }
+  }
+  return bytes;
+}
+
+static double saved_s(const struct tc_program *p, int32_t group, const struct tc_mesh *m, int rank,
+                      const struct tc_plan_device *d)
+{
+  const struct tc_fusions *f = p->fusions;
+  const int32_t n = f->group[group].n;
+  struct tc_op_cost *part = tc_calloc((size_t)n, sizeof *part);
+  bool none;
+  for (int32_t k = 0; k < n; k++)
+    tc_op_cost(&part[k], p->graph, &p->graph->node[p->actions->action[tc_fusion_part(f, group, k)].node], m,
+               rank, &none);
+  const double s = tc_fused_saves(part, n, saved_bytes(p, group, m->coord + (size_t)rank * TC_AXES, m), d);
+  free(part);
+  return s;
+}
+
+double *tc_plan_saved_s(const struct tc_program *p, const struct tc_mesh *m, int rank,
+                        const struct tc_plan_device *d)
+{
+  double *saved = tc_calloc((size_t)p->graph->n_nodes + 1, sizeof *saved);
+  const struct tc_fusions *f = p->fusions;
+  if (!d->fuses) return saved;
+  bool *taken = tc_calloc((size_t)p->actions->n + 1, sizeof *taken);
+  for (int32_t i = 0; i < f->n; i++) {
+    bool skip = !(d->fuses >> f->group[i].rule & 1);
+    for (int32_t k = 0; k < f->group[i].n; k++) skip |= taken[tc_fusion_part(f, i, k)];
+    for (int32_t k = 0; k < f->group[i].n && !skip; k++) taken[tc_fusion_part(f, i, k)] = true;
+    double *s = &saved[p->actions->action[tc_fusion_part(f, i, f->group[i].n - 1)].node];
+    if (!skip && *s == 0) *s = saved_s(p, i, m, rank, d);
+  }
+  free(taken);
+  return saved;
+}
