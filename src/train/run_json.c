@@ -123,7 +123,8 @@ static json_t *layouts_json(const struct tc_train *t, const char *path)
   json_t *now = json_pack("{s:I,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:I,s:s}", "after_step",
                           (json_int_t)t->ckpt.start_step, "ranks", r->ranks->world, "mb", r->mesh->size[TC_MB],
                           "pp", r->mesh->size[TC_PP], "dp", r->mesh->size[TC_DP], "tp", r->mesh->size[TC_TP],
-                          "system", r->opts.system->name, "schedule", r->cfg->parallel_schedule, "global_batch",
+                          "system", r->opts.system->name, "schedule",
+                          tc_word_parallel_schedule(r->cfg->parallel_schedule), "global_batch",
                           (json_int_t)r->cfg->train_global_batch, "device", r->device->ops->name);
   size_t i;
   json_array_foreach(json_object_get(old, "layouts"), i, entry)
