@@ -4,10 +4,9 @@
  * iterations, each after a barrier of the world, so that all groups of an axis work at the
  * same time as they do in training; check results and counters again. Errors of any rank are
  * reported to all, so that all continue or stop together. */
+#include "src/cmd/comm_bench.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include "src/cmd/comm_bench.h"
 
 enum {
   WARM_UP = TC_BENCH_WARM_UP,
@@ -277,7 +276,7 @@ static void look(struct tc_bench *b, struct tc_err *found)
 
 static void add_call(struct tc_bench *b, int coll, int root, const float *src)
 {
-  int i = b->n_calls++;
+  const int i = b->n_calls++;
   b->part[i] = (struct tc_part){ src, b->dst_there, b->count, b->block };
   b->call[i] = (struct tc_coll_args){ .coll = coll, .dtype = TC_F32, .red = TC_SUM, .root = root,
                                       .n_parts = 1, .parts = &b->part[i] };

@@ -216,6 +216,33 @@ static void print_man_signals(void)
          "reported in the same way, with the library's status, and the status of the process is 2.\n");
 }
 
+static void print_man_commands(void)
+{
+  for (int i = 0; i < N_COMMANDS; i++) {
+    printf(".TP\n.B tercio %s\n", commands[i].cmd.name);
+    roff_line("", commands[i].cmd.help);
+    for (const struct tc_flag *f = commands[i].flags; f && f->form; f++) {
+      roff_line(f == commands[i].flags ? ".RS\n.TP\n.B " : ".TP\n.B ", f->form);
+      roff_line("", f->help);
+    }
+    if (commands[i].flags) printf(".RE\n");
+    roff_line(".IP\n.EX\n", commands[i].cmd.example);
+    printf(".EE\n");
+  }
+}
+
+static void print_man_annotations(void)
+{
+  printf(".SH ANNOTATIONS\n"
+         "The file of\n.B parallel.annotations\nhas one row per line, in one of two forms:\n"
+         ".IP\nPATTERN AXIS PLACE\n.br\nPATTERN AXIS STORE USE ACC UPDATE [AFTER]\n.PP\n"
+         "The first form places every tensor whose name matches the pattern; of a parameter it sets all\n"
+         "four placements. The second form is for parameters only. AXIS is dp or tp; a placement is R, S(d),\n"
+         "S(*), P or at(k); AFTER is use, mb or step. \"#\" starts a comment. Rows replace, tensor by tensor and\n"
+         "axis by axis, the placements of parallel.data and tensor parallelism.\n"
+         ".B tercio graph \\-\\-after build\nlists the names.\n");
+}
+
 static void print_man(void)
 {
   printf(".\\\" Made by tercio --man from src/config/options.def and src/cmd/main.c.\n"
@@ -238,17 +265,7 @@ static void print_man(void)
          "train.optimizer is refused.\n"
          "The same run file and seed give the same losses on every layout, up to rounding.\n"
          ".SH COMMANDS\n");
-  for (int i = 0; i < N_COMMANDS; i++) {
-    printf(".TP\n.B tercio %s\n", commands[i].cmd.name);
-    roff_line("", commands[i].cmd.help);
-    for (const struct tc_flag *f = commands[i].flags; f && f->form; f++) {
-      roff_line(f == commands[i].flags ? ".RS\n.TP\n.B " : ".TP\n.B ", f->form);
-      roff_line("", f->help);
-    }
-    if (commands[i].flags) printf(".RE\n");
-    roff_line(".IP\n.EX\n", commands[i].cmd.example);
-    printf(".EE\n");
-  }
+  print_man_commands();
   printf(".PP\n.BR \"tercio \\-\\-help\" ,\n.B tercio\n.I COMMAND\n.B \\-\\-help\n"
          "and\n.B tercio \\-\\-version\nprint help and versions.\n"
          ".B tercio \\-\\-share\nprints the folder of train.sbatch and, of an installed program, of examples/:\n"
@@ -257,14 +274,7 @@ static void print_man(void)
   tc_config_help(stdout, true);
   printf(".SH CHECKPOINTS\n");
   tc_cmd_ckpt_man(stdout);
-  printf(".SH ANNOTATIONS\n"
-         "The file of\n.B parallel.annotations\nhas one row per line, in one of two forms:\n"
-         ".IP\nPATTERN AXIS PLACE\n.br\nPATTERN AXIS STORE USE ACC UPDATE [AFTER]\n.PP\n"
-         "The first form places every tensor whose name matches the pattern; of a parameter it sets all\n"
-         "four placements. The second form is for parameters only. AXIS is dp or tp; a placement is R, S(d),\n"
-         "S(*), P or at(k); AFTER is use, mb or step. \"#\" starts a comment. Rows replace, tensor by tensor and\n"
-         "axis by axis, the placements of parallel.data and tensor parallelism.\n"
-         ".B tercio graph \\-\\-after build\nlists the names.\n");
+  print_man_annotations();
   print_man_signals();
   printf(".SH EXIT STATUS\n");
   for (int i = 0; i < N_STATUSES; i++) {
