@@ -20,6 +20,7 @@ libtercio_kernels_a_SOURCES = \
   %D%/ref/device.c \
   %D%/ref/elem.c \
   %D%/ref/head.c \
+  %D%/ref/llama.c \
   %D%/ref/model.c \
   %D%/ref/ref.h
 

@@ -257,6 +257,14 @@ static bool cuda_has_bf16(struct tc_device *d)
 #define KERNEL_ADAMW { tc_cuda_adamw, NULL, NULL, NULL }
 #define KERNEL_SGD { tc_cuda_sgd, NULL, NULL, NULL }
 #define KERNEL_NORMAL { tc_cuda_normal, NULL, NULL, NULL }
+#define KERNEL_RMSNORM { NULL, NULL, NULL, NULL }
+#define KERNEL_RMSNORM_BWD { NULL, NULL, NULL, NULL }
+#define KERNEL_QKNORM { NULL, NULL, NULL, NULL }
+#define KERNEL_QKNORM_BWD { NULL, NULL, NULL, NULL }
+#define KERNEL_ROPE { NULL, NULL, NULL, NULL }
+#define KERNEL_ROPE_BWD { NULL, NULL, NULL, NULL }
+#define KERNEL_SWIGLU { NULL, NULL, NULL, NULL }
+#define KERNEL_SWIGLU_BWD { NULL, NULL, NULL, NULL }
 static const struct tc_kernel kernels[TC_OPS] = {
 #define OP(id, name, n_in, n_out, rule, whole, flags, what) KERNEL_##id,
 #include "src/graph/op.def"

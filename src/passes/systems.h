@@ -6,6 +6,7 @@
 #define TC_SYSTEMS_H
 
 #include "src/graph/graph.h"
+#include "src/model/model.h"
 
 /* A row of one's own: tensors whose names match `pattern` (fnmatch) sit at `place` on `axis`.
  * `four` rows are for parameters alone and give store, use, acc and update one by one (and how
@@ -33,6 +34,10 @@ const struct tc_system *tc_system_find(const char *name);   /* NULL: none */
 /* Tensor parallelism (Shoeybi et al., 2019), and sequence parallelism on top of it (Korthikanti
  * et al., 2022), as rows. */
 extern const struct tc_annotation tc_rows_tensor[], tc_rows_sequence[];
+/* Local. The lists of rows of tensor parallelism for a model, with those of `sequence`, into list[]; returns
+ * how many, TC_MODEL_ROWS at most. */
+enum { TC_MODEL_ROWS = 4 };
+int tc_rows_of_model(const struct tc_annotation **list, const struct tc_model *m, bool sequence);
 
 /* annotate.c: a file of rows, one a line:
  *   PATTERN AXIS PLACE                            e.g.  wte.weight  tp  S(0)
