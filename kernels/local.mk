@@ -11,6 +11,8 @@ libtercio_kernels_a_SOURCES = \
   %D%/cpu/head.c \
   %D%/cpu/math.h \
   %D%/cpu/norm.c \
+  %D%/cpu/rms.c \
+  %D%/cpu/rope.c \
   %D%/cpu/optim.c \
   %D%/cpu/tile.c \
   %D%/device.c \
