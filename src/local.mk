@@ -82,6 +82,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/exec/join.c \
   %D%/exec/timing.c \
   %D%/data/data.h \
+  %D%/data/order.c \
+  %D%/data/order.h \
   %D%/data/reader.c \
   %D%/launch/bind.c \
   %D%/launch/bind.h \
@@ -202,6 +204,8 @@ libtercio_ir_a_SOURCES = \
 
 noinst_LIBRARIES += libtercio_base.a
 libtercio_base_a_SOURCES = \
+  %D%/config/choices.c \
+  %D%/config/choices.h \
   %D%/config/config.c \
   %D%/config/config.h \
   %D%/config/impl.h \

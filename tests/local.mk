@@ -27,6 +27,7 @@ unit_tests = \
   %D%/unit/data/t_data.t \
   %D%/unit/data/t_data_calls.t \
   %D%/unit/data/t_data_change.t \
+  %D%/unit/data/t_order.t \
   %D%/unit/exec/t_exec.t \
   %D%/unit/exec/t_exec_device.t \
   %D%/unit/exec/t_exec_host.t \

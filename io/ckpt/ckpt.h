@@ -33,6 +33,7 @@
 
 #include "src/base/base.h"
 #include "src/comm/comm.h"
+#include "src/config/choices.h"
 
 struct tc_ckpt_tensor {
   const char *name;
@@ -52,8 +53,6 @@ int64_t tc_box_elems(int rank, const int64_t *count);
 /* Local. ... and its bytes. */
 int64_t tc_box_bytes(int dtype, int rank, const int64_t *count);
 
-enum tc_ckpt_files { TC_FILES_RANK, TC_FILES_NODE };
-
 struct tc_ckpt_meta {
   int64_t step;
   uint64_t seed;
@@ -70,7 +69,7 @@ struct tc_ckpt_meta {
   const char *stack;             /* its compiler and libraries; NULL: "", not known */
   const char *loop;              /* what the training loop has to remember, its own text; NULL: "" */
   /* How it is written; not read back. */
-  int files;                     /* TC_FILES_NODE: a file a node, where ranks are MPI processes */
+  enum tc_ckpt_files files;      /* TC_FILES_NODE: a file a node, where ranks are MPI processes */
   bool view;                     /* also view.h5, all tensors whole as virtual datasets */
   int64_t block_bytes;           /* of a checksum, a multiple of 4096; 0: 1 MiB */
   /* Rank 0's: the owner's lease folder (io/ckpt/owner.h), in which the checkpoint is

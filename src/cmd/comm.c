@@ -288,12 +288,12 @@ static int open_gpu(struct gpu *g, const struct job *j, int rank, const struct g
 {
   const struct tc_config *c = j->launch.cfg;
   const struct tc_rank_info *me = &j->launch.ranks->info[rank];
-  const bool must = !strcmp(c->run_comm, "nccl"), cuda = !strcmp(c->run_device, "cuda");
-  const bool may = cuda || (!strcmp(c->run_device, "auto") && (must || me->device >= 0));
+  const bool must = c->run_comm == TC_COMM_NCCL, cuda = c->run_device == TC_DEVICE_CUDA;
+  const bool may = cuda || (c->run_device == TC_DEVICE_AUTO && (must || me->device >= 0));
   struct tc_err why = { 0 };
   char name[48];
   bool use = false;
-  if (!must && strcmp(c->run_comm, "auto")) return 0;
+  if (!must && c->run_comm != TC_COMM_AUTO) return 0;
   tc_ranks_gpu_name(me, name, sizeof name);
   if (may) tc_device_open(&g->device, name, 1, &why);
   const struct tc_nccl_ops *ops = g->device ? g->device->ops->nccl : NULL;

@@ -246,7 +246,7 @@ static void print_axes(const struct place *p)
   const struct tc_mesh *m = p->mesh;
   int near = nearest(m, 1), far = nearest(m, 2);
   char h[32];
-  if (m->size[TC_PP] > 1 && m->size[TC_DP] > 1) printf("mesh.order %s, nearest first:\n", tc_order_name[m->order]);
+  if (m->size[TC_PP] > 1 && m->size[TC_DP] > 1) printf("mesh.order %s, nearest first:\n", tc_word_mesh_order(m->order));
   for (int i = 0; i < 3; i++) {
     int a = nearest(m, i), size = m->size[a], nodes = group_nodes(m, a);
     if (size == 1) continue;
@@ -431,7 +431,7 @@ static void print_json(const struct place *p)
   json_object_set_new(top, "restart", json_integer(r->restart));
   for (int axis = TC_PP; axis < TC_AXES; axis++)
     json_object_set_new(mesh, tc_axis_name[axis], json_integer(p->mesh->size[axis]));
-  json_object_set_new(mesh, "order", json_string(tc_order_name[p->mesh->order]));
+  json_object_set_new(mesh, "order", json_string(tc_word_mesh_order(p->mesh->order)));
   json_object_set_new(top, "mesh", mesh);
   for (int i = 0; i < 3; i++) {
     int a = nearest(p->mesh, i);

@@ -279,17 +279,17 @@ static int refuse(const struct look *all, int n, char *const *who, struct tc_err
   return 0;
 }
 
-int tc_comm_nccl_agree(bool *use, const char *want, const struct tc_nccl_ops *ops, void *device,
+int tc_comm_nccl_agree(bool *use, enum tc_comm_kind want, const struct tc_nccl_ops *ops, void *device,
                        const char *no_device, struct tc_comm *world, char *const *who,
                        struct tc_err *err)
 {
   struct look mine;
   struct tc_err why = { 0 };
-  const bool must = !strcmp(want, "nccl");
+  const bool must = want == TC_COMM_NCCL;
   const int n = tc_comm_size(world);
   *use = false;
   err->text[0] = 0;
-  if (!must && (strcmp(want, "auto") || n == 1)) return 0;
+  if (!must && (want != TC_COMM_AUTO || n == 1)) return 0;
   int64_t *bytes = tc_calloc((size_t)n, sizeof *bytes), len = 0;
   void *all = NULL;
   memset(&mine, 0, sizeof mine);

@@ -15,6 +15,7 @@
 
 #include "kernels/nccl.h"
 #include "src/comm/comm.h"
+#include "src/config/choices.h"
 
 /* Collective over the members. `host` joins the same ranks in the same order and carries what
  * they have to tell each other; it is not needed afterwards. two_ways: sends to higher coordinates
@@ -26,12 +27,12 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
                  bool two_ways, const struct tc_comm_opts *o, struct tc_err *err);
 
 /* Collective over `world`, which carries it. *use <- whether the ranks' devices are to have such
- * communicators, by run.comm (`want`: "nccl", they must; "auto", if they can and there are several ranks;
+ * communicators, by run.comm (`want`: TC_COMM_NCCL, they must; TC_COMM_AUTO, if they can and there are several ranks;
  * else no, and nobody is asked): all have the library (ops not NULL, look) and a GPU of their own. no_device: why
  * ops is NULL, if there is more to say than that run.device is a CPU. Where they must, that they can't
  * is TC_EUSER, with the same sentence on all; else err says why ("" if nobody was asked).
  * who[rank]: "rank 3 on node2". */
-int tc_comm_nccl_agree(bool *use, const char *want, const struct tc_nccl_ops *ops, void *device,
+int tc_comm_nccl_agree(bool *use, enum tc_comm_kind want, const struct tc_nccl_ops *ops, void *device,
                        const char *no_device, struct tc_comm *world, char *const *who,
                        struct tc_err *err);
 

@@ -15,21 +15,20 @@
 enum { MOST_FILE_BYTES = 16 << 20, MOST_SHOWN = 100 };
 
 const struct tc_opt tc_opts[TC_N_OPTS] = {
-#define SECTION(name, help)
 #define OPT(s, k, t, dflt, unit, values, resume, help) \
   { #s, #k, #s "." #k, T_##t, offsetof(struct tc_config, s##_##k), dflt, unit, values, \
-    TC_RESUME_##resume, help },
+    TC_RESUME_##resume, help, NULL },
+#define WORD(word, enumerator) "|" word
+#define AUTO(enumerator) "|auto"
+#define CHOICE(s, k, tag, dflt, words, resume, help) \
+  { #s, #k, #s "." #k, T_CHOICE, offsetof(struct tc_config, s##_##k), dflt, "", 1 + words, \
+    TC_RESUME_##resume, help, tc_words_##s##_##k },
 #include "src/config/options.def"
-#undef SECTION
-#undef OPT
 };
 
 const struct tc_section tc_sections[TC_N_SECTIONS] = {
 #define SECTION(name, help) { #name, help },
-#define OPT(...)
 #include "src/config/options.def"
-#undef SECTION
-#undef OPT
 };
 
 const struct tc_opt *tc_opt_find(const char *name)
@@ -228,10 +227,9 @@ static bool set_real(const struct tc_opt *o, const char *value, double *field)
   return true;
 }
 
-static bool set_text(struct tc_config *c, const struct tc_opt *o, const char *value, char **field)
+static bool set_text(struct tc_config *c, const char *value, char **field)
 {
   if (!tc_config_is_plain(value)) return false;
-  if (*o->values && find_choice(o->values, value) < 0) return false;
   *field = tc_pool_strdup(c->pool, value);
   return true;
 }
@@ -279,7 +277,8 @@ int tc_opt_set(struct tc_config *c, const struct tc_opt *o, const char *value, c
   case T_INT: good = set_int(o, value, field); break;
   case T_REAL:
   case T_FLOAT: good = set_real(o, value, field); break;
-  case T_STR: good = set_text(c, o, value, field); break;
+  case T_STR: good = set_text(c, value, field); break;
+  case T_CHOICE: good = tc_word_parse(o->words, value, field); break;
   case T_BOOL:
     good = find_choice("yes|no", value) >= 0;
     if (good) *(bool *)field = strcmp(value, "yes") == 0;
@@ -462,4 +461,3 @@ void tc_config_free(struct tc_config *c)
   free(c);
 }
 
-/* ---- commands ----------------------------------------------------------------------------- */

@@ -1,11 +1,13 @@
 /* config.h - the run file and the command line, as one struct with a field an option.
  *
  * Field of section "train", key "lr": cfg->train_lr. INT is int64_t (auto: TC_AUTO), REAL double
- * (auto: below 0), STR char *, BOOL bool, LIST struct tc_list. Flags override the run file. */
+ * (auto: below 0), STR char *, BOOL bool, LIST struct tc_list, a choice its enum (choices.h). Flags override
+ * the run file. */
 #ifndef TC_CONFIG_H
 #define TC_CONFIG_H
 
 #include "src/base/base.h"
+#include "src/config/choices.h"
 
 #define TC_AUTO INT64_C(-1)
 #define TC_NO INT64_C(-2)              /* of ckpt.resume */
@@ -19,11 +21,9 @@ struct tc_list { char **item; int n; };
 #define TC_FIELD_BOOL bool
 #define TC_FIELD_LIST struct tc_list
 struct tc_config {
-#define SECTION(name, help)
 #define OPT(section, key, type, ...) TC_FIELD_##type section##_##key;
+#define CHOICE(section, key, tag, ...) enum tag section##_##key;
 #include "src/config/options.def"
-#undef SECTION
-#undef OPT
   struct tc_pool *pool;          /* owns the strings */
 };
 

@@ -4,7 +4,10 @@
 
 #include "src/config/config.h"
 
-enum tc_opt_type { T_INT, T_REAL, T_FLOAT, T_STR, T_BOOL, T_LIST };
+enum tc_opt_type { T_INT, T_REAL, T_FLOAT, T_STR, T_BOOL, T_LIST, T_CHOICE };
+
+/* A word of a choice. Lists end with word NULL. */
+struct tc_word { const char *word; int value; };
 
 struct tc_opt {
   const char *section, *key, *name;      /* name: "section.key" */
@@ -13,25 +16,23 @@ struct tc_opt {
   const char *dflt, *unit, *values;
   enum tc_resume resume;
   const char *help;
+  const struct tc_word *words;           /* of a CHOICE, whose field has the size of an int */
 };
 
 struct tc_section { const char *name, *help; };
 
 enum {
   TC_N_OPTS = 0
-#define SECTION(name, help)
 #define OPT(...) + 1
+#define CHOICE(...) + 1
 #include "src/config/options.def"
-#undef SECTION
-#undef OPT
   ,
   TC_N_SECTIONS = 0
 #define SECTION(name, help) + 1
-#define OPT(...)
 #include "src/config/options.def"
-#undef SECTION
-#undef OPT
 };
+#define CHOICE(section, key, ...) extern const struct tc_word tc_words_##section##_##key[];
+#include "src/config/options.def"
 extern const struct tc_opt tc_opts[TC_N_OPTS];
 extern const struct tc_section tc_sections[TC_N_SECTIONS];
 
@@ -39,6 +40,11 @@ static inline void *tc_opt_field(const struct tc_config *c, const struct tc_opt 
 {
   return (char *)c + o->offset;
 }
+
+/* Local. The word of a value, which has one. */
+const char *tc_word_of(const struct tc_word *words, int value);
+/* Local. *value <- that of the word; false: there is no such word, and *value is as it was. */
+bool tc_word_parse(const struct tc_word *words, const char *word, int *value);
 
 /* Local. NULL: there is none of this name. */
 const struct tc_opt *tc_opt_find(const char *name);

@@ -40,6 +40,7 @@ static void print_value(FILE *f, const struct tc_config *c, const struct tc_opt 
     break;
   case T_BOOL: fputs(*(const bool *)p ? "yes" : "no", f); break;
   case T_STR: fputs(*(char *const *)p, f); break;
+  case T_CHOICE: fputs(tc_word_of(o->words, *(const int *)p), f); break;
   case T_LIST: {
     const struct tc_list *l = p;
     for (int i = 0; i < l->n; i++) fprintf(f, "%s%s", i ? " " : "", l->item[i]);
@@ -100,7 +101,8 @@ void tc_config_copy(struct tc_config *to, const struct tc_config *from, int opti
 {
   static const size_t size[] = { [T_INT] = sizeof(int64_t), [T_REAL] = sizeof(double),
                                  [T_FLOAT] = sizeof(double), [T_STR] = sizeof(char *),
-                                 [T_BOOL] = sizeof(bool), [T_LIST] = sizeof(struct tc_list) };
+                                 [T_BOOL] = sizeof(bool), [T_LIST] = sizeof(struct tc_list),
+                                 [T_CHOICE] = sizeof(int) };
   const struct tc_opt *o = &tc_opts[option];
   memcpy(tc_opt_field(to, o), tc_opt_field(from, o), size[o->type]);
 }

@@ -1,8 +1,8 @@
 /* data.h - token files and the order samples are taken in.
  *
- * All files of a list are one stream of tokens. A sample is context+1 tokens from a start;
- * step s, sequence b of the global batch starts where Philox(seed, s, b) says: the order
- * depends on the seed and the step alone, so no layout changes it and a resume needs no state.
+ * All files of a list are one stream of tokens. A sample is context+1 tokens from a start; which
+ * samples a step takes depends on the seed and the step alone (order.h), so no layout changes it and
+ * a resume needs no state. Files in reading order: order.[ch]; reader.c.
  *
  * Tokens are read when they are asked for. A file may fail then (EIO, truncated, a token >= vocab):
  * TC_EUSER, naming the file and the place. */
@@ -10,16 +10,17 @@
 #define TC_DATA_H
 
 #include "src/base/base.h"
+#include "src/config/choices.h"
 
 struct tc_data;
 
 /* Local, as all of these. A tc_data has buffers of its own, so it is one thread's at a time.
  *
- * format "text" (a byte is a token) or "bin" (llm.c: 256 int32 header {20240520, 1, count},
+ * format: TC_FORMAT_TEXT (a byte is a token) or TC_FORMAT_BIN (llm.c: 256 int32 header {20240520, 1, count},
  * then uint16). part: 0 all, 1 the first 95 %, 2 the last 5 % (by tokens of the whole list).
  * Files are opened read-only, a few at a time. Missing, empty, too short for context+1, bad header,
  * a token >= vocab (named with its file and place): TC_EUSER. *out is owned by the caller. */
-int tc_data_open(struct tc_data **out, char *const *files, int n_files, const char *format,
+int tc_data_open(struct tc_data **out, char *const *files, int n_files, enum tc_data_format format,
                  int part, int64_t context, int64_t vocab, struct tc_err *err);
 void tc_data_free(struct tc_data *d);
 int64_t tc_data_tokens(const struct tc_data *d);

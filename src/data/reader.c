@@ -1,4 +1,4 @@
-/* reader.c - token files as one stream, and which pieces of it a step takes.
+/* reader.c - token files as one stream of tokens, and samples copied out of it (order.c says which).
  *
  * Invariants:
  * - token i of the stream is in the file with first <= i < first + n_tokens;
@@ -6,11 +6,9 @@
  *   < vocab: checked at open, and again in what is read, since files may change;
  * - tokens are read with pread, not through a memory map: a file that shrinks or fails is then
  *   a sentence, where a map would end the process with SIGBUS;
- * - at most MAX_OPEN files are open. A file that is opened again must be the one of the start;
- * - sequence b of step s starts at lo + floor(x * n_starts / 2^64), where x is the first 64
- *   bits of Philox(key = seed, counter = (s, b)) and n_starts = hi - lo - context the number
- *   of places a whole sample fits at. No start's probability is off by more than 2^-64. */
+ * - at most MAX_OPEN files are open. A file that is opened again must be the one of the start. */
 #include "src/data/data.h"
+#include "src/data/order.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -293,12 +291,10 @@ static int choose_part(struct tc_data *d, int part, struct tc_err *err)
                  (long long)(d->hi - d->lo), (long long)d->context);
 }
 
-static int fill(struct tc_data *d, char *const *files, const char *format, int part,
+static int fill(struct tc_data *d, char *const *files, enum tc_data_format format, int part,
                 struct tc_err *err)
 {
-  bool bin = strcmp(format, "bin") == 0;
-  if (!bin && strcmp(format, "text") != 0)
-    return tc_fail(err, TC_EUSER, "data.format = %s is unknown; text and bin are known", format);
+  const bool bin = format == TC_FORMAT_BIN;
   d->width = bin ? 2 : 1;
   d->header = bin ? HEADER_BYTES : 0;
   TC_TRY(open_files(d, files, err));
@@ -308,7 +304,7 @@ static int fill(struct tc_data *d, char *const *files, const char *format, int p
   return check_tokens(d, err);
 }
 
-int tc_data_open(struct tc_data **out, char *const *files, int n_files, const char *format,
+int tc_data_open(struct tc_data **out, char *const *files, int n_files, enum tc_data_format format,
                  int part, int64_t context, int64_t vocab, struct tc_err *err)
 {
   *out = NULL;
@@ -408,13 +404,6 @@ int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_
   return TC_OK;
 }
 
-/* floor(a * n / 2^64): a uniform 64-bit number to one below n. */
-static uint64_t multiply_shift(uint64_t a, uint64_t n)
-{
-  __extension__ typedef unsigned __int128 u128;
-  return (uint64_t)((u128)a * n >> 64);
-}
-
 /* One sample: context tokens from pos, and the same shifted by one. */
 static int copy_sample(struct tc_data *d, int64_t pos, int32_t *tokens, int32_t *targets,
                        struct tc_err *err)
@@ -428,11 +417,8 @@ static int copy_sample(struct tc_data *d, int64_t pos, int32_t *tokens, int32_t 
 int tc_data_train(struct tc_data *d, uint64_t seed, int64_t step, int64_t b0, int64_t n,
                   int32_t *tokens, int32_t *targets, struct tc_err *err)
 {
-  uint64_t n_starts = (uint64_t)(d->hi - d->lo - d->context);
   for (int64_t i = 0; i < n; i++) {
-    uint32_t r[4];
-    tc_philox(r, seed, (uint64_t)step, (uint64_t)(b0 + i));
-    int64_t start = (int64_t)multiply_shift((uint64_t)r[1] << 32 | r[0], n_starts);
+    const int64_t start = tc_order_train(seed, step, b0 + i, tc_data_tokens(d), d->context);
     TC_TRY(copy_sample(d, d->lo + start, tokens + i * d->context, targets + i * d->context, err));
   }
   return TC_OK;
@@ -440,7 +426,7 @@ int tc_data_train(struct tc_data *d, uint64_t seed, int64_t step, int64_t b0, in
 
 int64_t tc_data_windows(const struct tc_data *d)
 {
-  return (d->hi - d->lo - 1) / d->context;
+  return tc_order_windows(tc_data_tokens(d), d->context);
 }
 
 int tc_data_window(struct tc_data *d, int64_t i, int32_t *tokens, int32_t *targets,

@@ -15,6 +15,7 @@
 #define TC_GRAPH_H
 
 #include "src/base/base.h"
+#include "src/config/choices.h"
 #include "src/graph/placement.h"
 
 enum tc_op {
@@ -39,11 +40,6 @@ enum tc_class { TC_CLS_PARAM, TC_CLS_GRAD, TC_CLS_OPT, TC_CLS_ACT, TC_CLS_COMM,
                 TC_CLS_STAGING, TC_CLASSES };
 extern const char *const tc_class_name[TC_CLASSES];
 enum tc_space { TC_DEVICE, TC_HOST, TC_SPACES };
-/* When a gathered weight is resharded: after use, after the micro-batch, after the step. */
-enum tc_reshard_after { TC_AFTER_USE, TC_AFTER_MB, TC_AFTER_STEP };
-/* What is in host memory and copied around its use: nothing; the optimizer's state, and
- * weights that are stored elsewhere than used; the same, and the update runs on the host. */
-enum tc_offload { TC_OFFLOAD_NO, TC_OFFLOAD_PARAMS, TC_OFFLOAD_UPDATE };
 enum tc_mark { TC_F, TC_B, TC_W, TC_U };
 /* What a RESHARD is for: the schedule gathers weights early, and bounds the gradients in flight. */
 enum tc_role { TC_ROLE_NONE, TC_ROLE_GATHER, TC_ROLE_GRAD, TC_ROLE_STORE };

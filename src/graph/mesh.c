@@ -14,7 +14,6 @@
 #include <string.h>
 
 const char *const tc_axis_name[TC_AXES] = { "mb", "pp", "dp", "tp" };
-const char *const tc_order_name[] = { "tp-dp-pp", "tp-pp-dp" };
 
 /* More than any cluster has; keeps a typing error from asking for terabytes. */
 enum { MAX_WORLD = 1 << 24 };
@@ -48,7 +47,7 @@ struct fit {
   int world, n_nodes;
   const int32_t *count;      /* [n_nodes] */
   bool across;               /* tp may leave its node */
-  int order;
+  enum tc_order order;
   int32_t pp, dp, tp;        /* dp 0: auto */
 };
 

@@ -8,19 +8,17 @@
 #define TC_MESH_H
 
 #include "src/base/base.h"
+#include "src/config/choices.h"
 
 enum tc_axis { TC_MB, TC_PP, TC_DP, TC_TP, TC_AXES };
 extern const char *const tc_axis_name[TC_AXES];   /* "mb", "pp", "dp", "tp" */
-
-/* Which axes' neighbours are nearer, nearest first; tp is always within its node. */
-enum tc_order { TC_TP_DP_PP, TC_TP_PP_DP };
-extern const char *const tc_order_name[];         /* "tp-dp-pp", "tp-pp-dp" */
 
 struct tc_mesh {
   int32_t world;                  /* ranks = pp * dp * tp */
   int32_t size[TC_AXES];          /* size[TC_MB]: micro-batches a step */
   int32_t stride[TC_AXES];        /* places in `at` between neighbours on an axis */
-  int32_t n_nodes, order;         /* enum tc_order */
+  int32_t n_nodes;
+  enum tc_order order;            /* not TC_ORDER_AUTO */
   int32_t *node;                  /* [world] node of each rank; owned */
   int32_t *coord;                 /* [world][TC_AXES]; owned; coord[.][TC_MB] = 0 */
   int32_t *at;                    /* [world] ranks, node after node; owned. A rank's place in it
@@ -31,7 +29,7 @@ struct tc_mesh_want {
   int32_t pp, dp, tp;             /* 0: auto (tp: the node's devices; dp: what is left) */
   int32_t devices_per_node;       /* for tp = auto; 0: the smallest number of ranks on a node */
   bool tp_across_nodes;
-  int order;                      /* enum tc_order */
+  enum tc_order order;            /* of the axes, from adjacent ranks to distant ones; not TC_ORDER_AUTO */
 };
 
 /* Local. *out is owned by the caller. node_of_rank[world] is copied. A layout that can't be

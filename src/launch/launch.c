@@ -69,13 +69,13 @@ static bool works_on_gpus(const struct tc_config *c)
 #else
   const bool built = false;
 #endif
-  return !strcmp(c->run_device, "cuda") || (built && !strcmp(c->run_device, "auto"));
+  return c->run_device == TC_DEVICE_CUDA || (built && c->run_device == TC_DEVICE_AUTO);
 }
 
 struct tc_ranks_want tc_launch_want(const struct tc_config *c)
 {
   static const char *const told[] = { "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY" };
-  struct tc_ranks_want w = { .bind = !strcmp(c->run_bind, "auto"), .gpus = works_on_gpus(c) };
+  struct tc_ranks_want w = { .bind = c->run_bind == TC_BIND_AUTO, .gpus = works_on_gpus(c) };
   if (c->run_threads != TC_AUTO) w.threads = (int)TC_MIN(c->run_threads, INT32_MAX);
   for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) w.bind &= getenv(told[i]) == NULL;
   return w;
@@ -127,9 +127,9 @@ static int find_processes(struct tc_launch *l, const struct tc_ranks_want *want,
 int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err *err)
 {
   const long long n = c->run_ranks;
-  const bool threads = n > 1 || !strcmp(c->run_comm, "thread");
+  const bool threads = n > 1 || c->run_comm == TC_COMM_THREAD;
   *l = (struct tc_launch){ .cfg = c };
-  if (n > 1 && !strcmp(c->run_comm, "mpi"))
+  if (n > 1 && c->run_comm == TC_COMM_MPI)
     return tc_fail(err, TC_EUSER, "run.ranks = %lld are threads, which run.comm = mpi excludes: "
                    "leave one", n);
   if (threads && launched())

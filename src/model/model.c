@@ -5,15 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const tc_family_name[TC_FAMILIES + 1] = {
-  "",
-#define FAMILY(id, name, ...) name,
-#include "src/model/family.def"
-#undef FAMILY
-  NULL
-};
-
-static const struct tc_model families[TC_FAMILIES] = {
+static const struct tc_model families[] = {
 #define FAMILY(id, name, norm_, act_, bias_, qk, tied_, eps, theta) \
   [TC_FAMILY_##id] = { .family = TC_FAMILY_##id, .norm = norm_, .act = act_, .bias = bias_, .qk_norm = qk, .tied = tied_, \
     .norm_eps = eps, .rope_theta = theta },
@@ -206,7 +198,11 @@ int tc_rope_scaling_parse(struct tc_rope_scaling *s, const char *text, struct tc
   long long original = 0;
   int end = 0;
   *s = (struct tc_rope_scaling){ 0 };
-  if (!*text || !strcmp(text, "none")) return 0;
+  if (!*text) return 0;
+  if (!strcmp(text, "none")) {
+    s->factor = 1;
+    return 0;
+  }
   if (sscanf(text, "linear:%f%n", &s->factor, &end) == 1 && !text[end] && s->factor > 0) return 0;
   if (sscanf(text, "llama3:%f:%f:%f:%18lld%n", &s->factor, &s->low, &s->high, &original, &end) == 4 &&
       !text[end] && s->factor > 0 && s->low > 0 && s->high > s->low && original > 0) {
@@ -219,15 +215,11 @@ int tc_rope_scaling_parse(struct tc_rope_scaling *s, const char *text, struct tc
 
 static char *scaling_text(const struct tc_rope_scaling *s)
 {
-  if (s->factor == 0) return tc_sprintf("none");
+  if (s->factor == 0 || (s->factor == 1 && s->original == 0)) return tc_sprintf("none");
   if (s->original == 0) return tc_sprintf("linear:%.9g", (double)s->factor);
   return tc_sprintf("llama3:%.9g:%.9g:%.9g:%lld", (double)s->factor, (double)s->low, (double)s->high,
                     (long long)s->original);
 }
-
-static const char *const norm_name[] = { "", "layernorm", "rmsnorm" };
-static const char *const act_name[] = { "", "gelu", "swiglu" };
-static const char *const yes_name[] = { "", "yes", "no" };
 
 static bool is_gpt2(const struct tc_model *m)
 {
@@ -250,45 +242,39 @@ char *tc_model_text(const struct tc_model *given)
   char *scaling = scaling_text(&m.rope_scaling);
   char *all = tc_sprintf("%s family %s kv_heads %lld head_dim %lld ffn %lld norm %s norm_eps %.9g act %s "
                          "rope_theta %.9g rope_scaling %s bias %s qk_norm %s tied %s", sizes,
-                         tc_family_name[m.family], (long long)m.kv_heads, (long long)m.head_dim,
-                         (long long)m.ffn, norm_name[m.norm], (double)m.norm_eps, act_name[m.act],
-                         (double)m.rope_theta, scaling, yes_name[m.bias], yes_name[m.qk_norm],
-                         yes_name[m.tied]);
+                         tc_word_model_family(m.family), (long long)m.kv_heads, (long long)m.head_dim,
+                         (long long)m.ffn, tc_word_model_norm(m.norm), (double)m.norm_eps, tc_word_model_act(m.act),
+                         (double)m.rope_theta, scaling, tc_word_model_bias(m.bias), tc_word_model_qk_norm(m.qk_norm),
+                         tc_word_model_tied(m.tied));
   free(sizes);
   free(scaling);
   return all;
 }
 
-/* The place of a word in a list; 0: it has none. */
-static uint8_t word(const char *text, const char *const *list, int n)
-{
-  for (int i = 0; i < n; i++)
-    if (!strcmp(list[i], text)) return (uint8_t)i;
-  return 0;
-}
-
 /* What follows the sizes of a model that is not GPT-2. */
 static bool parse_rest(struct tc_model *m, const char *text)
 {
-  char family[16], norm[16], act[16], scaling[100], yes[3][8];
+  char scaling[100], words[6][16];
+  const char *const option[6] = { "model.family", "model.norm", "model.act", "model.bias", "model.qk_norm",
+                                  "model.tied" };
+  uint8_t *const field[6] = { &m->family, &m->norm, &m->act, &m->bias, &m->qk_norm, &m->tied };
   long long kv, d, f;
   int end = 0;
   struct tc_err err;
   if (sscanf(text, " family %15s kv_heads %18lld head_dim %18lld ffn %18lld norm %15s norm_eps %f act %15s "
-             "rope_theta %f rope_scaling %99s bias %7s qk_norm %7s tied %7s%n", family, &kv, &d, &f, norm,
-             &m->norm_eps, act, &m->rope_theta, scaling, yes[0], yes[1], yes[2], &end) != 12 || text[end])
+             "rope_theta %f rope_scaling %99s bias %15s qk_norm %15s tied %15s%n", words[0], &kv, &d, &f,
+             words[1], &m->norm_eps, words[2], &m->rope_theta, scaling, words[3], words[4], words[5],
+             &end) != 12 || text[end])
     return false;
-  m->family = word(family, tc_family_name, TC_FAMILIES);
+  for (int i = 0; i < 6; i++) {
+    int value;
+    if (!tc_choice_parse(option[i], words[i], &value)) return false;
+    *field[i] = (uint8_t)value;
+  }
   m->kv_heads = kv;
   m->head_dim = d;
   m->ffn = f;
-  m->norm = word(norm, norm_name, 3);
-  m->act = word(act, act_name, 3);
-  m->bias = word(yes[0], yes_name, 3);
-  m->qk_norm = word(yes[1], yes_name, 3);
-  m->tied = word(yes[2], yes_name, 3);
-  return m->family && m->norm && m->act && m->bias && m->qk_norm && m->tied
-         && tc_rope_scaling_parse(&m->rope_scaling, scaling, &err) == 0;
+  return tc_rope_scaling_parse(&m->rope_scaling, scaling, &err) == 0;
 }
 
 int tc_model_parse(struct tc_model *m, const char *text, const char *where, struct tc_err *err)

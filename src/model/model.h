@@ -5,24 +5,12 @@
  * forward pass); optim.[ch], which appends the update after src/passes/grad.c, and makes the programs that
  * initialise and refresh weights.
  *
- * A field that is 0 is not given: the preset's, the family's or a default stands for it. */
+ * Enums are those of src/config/options.def. A field that is 0 is not given: the preset's, the family's or a default stands for it. */
 #ifndef TC_MODEL_H
 #define TC_MODEL_H
 
 #include "src/base/base.h"
-
-enum tc_family {
-  TC_FAMILY_UNSET,
-#define FAMILY(id, ...) TC_FAMILY_##id,
-#include "src/model/family.def"
-#undef FAMILY
-  TC_FAMILIES
-};
-extern const char *const tc_family_name[TC_FAMILIES + 1];        /* "" first; ends with NULL */
-
-enum tc_norm { TC_NORM_UNSET, TC_LAYER_NORM, TC_RMS_NORM };
-enum tc_activation { TC_ACT_UNSET, TC_ACT_GELU, TC_ACT_SWIGLU };
-enum tc_switch { TC_SWITCH_UNSET, TC_ON, TC_OFF };
+#include "src/config/choices.h"
 
 /* Rotary frequencies beyond the context that a model was trained with first. factor 0: as they are.
  * original 0: all are divided by factor; else Llama 3.1's: those of a wavelength above original / low are,

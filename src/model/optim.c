@@ -158,14 +158,14 @@ void tc_optim_init(struct tc_graph *g, bool adamw)
   }
 }
 
-double tc_lr(const char *schedule, int64_t step, int64_t steps, int64_t warmup, double lr,
+double tc_lr(enum tc_lr_schedule schedule, int64_t step, int64_t steps, int64_t warmup, double lr,
              double min_lr)
 {
   if (step <= warmup) return lr * (double)step / (double)warmup;
   double span = (double)TC_MAX(steps - warmup, 1);
   double x = (double)(step - warmup) / span;
   if (x > 1) x = 1;
-  if (!strcmp(schedule, "cosine")) return min_lr + (lr - min_lr) * 0.5 * (1 + cos(M_PI * x));
-  if (!strcmp(schedule, "linear")) return lr + (min_lr - lr) * x;
+  if (schedule == TC_LR_COSINE) return min_lr + (lr - min_lr) * 0.5 * (1 + cos(M_PI * x));
+  if (schedule == TC_LR_LINEAR) return lr + (min_lr - lr) * x;
   return lr;
 }

@@ -16,9 +16,8 @@ void tc_optim_init(struct tc_graph *g, bool adamw);
 /* Local. Only the nodes that make the weights again from their masters: after a load. */
 void tc_optim_refresh(struct tc_graph *g);
 
-/* Learning rate of a step (from 1): linear warm-up, then "cosine", "linear" or "constant"
- * decay to min_lr at `steps`. */
-double tc_lr(const char *schedule, int64_t step, int64_t steps, int64_t warmup, double lr,
+/* Learning rate of a step (from 1): linear warm-up, then decay by `schedule` to min_lr at `steps`. */
+double tc_lr(enum tc_lr_schedule schedule, int64_t step, int64_t steps, int64_t warmup, double lr,
              double min_lr);
 
 #endif

@@ -79,12 +79,10 @@ static int read_place(struct tc_place *p, const char *word, const struct at *at)
   return 0;
 }
 
-static int read_keep(int *keep, const char *word, const struct at *at)
+static int read_keep(enum tc_reshard_after *keep, const char *word, const struct at *at)
 {
-  static const char *const name[] = { [TC_AFTER_USE] = "use", [TC_AFTER_MB] = "mb",
-                                      [TC_AFTER_STEP] = "step" };
-  for (*keep = 0; *keep <= TC_AFTER_STEP; ++*keep)
-    if (!strcmp(word, name[*keep])) return 0;
+  for (*keep = TC_AFTER_USE; *keep <= TC_AFTER_STEP; ++*keep)
+    if (!strcmp(word, tc_word_parallel_keep(*keep))) return 0;
   return FAIL(at, "'%.60s' is not how long a gathered weight is kept: use, mb or step", word);
 }
 
@@ -112,7 +110,7 @@ static int read_long(struct tc_annotation *a, char **word, const char *keep, con
                   name[k]);
   }
   a->four = true;
-  a->reshard_after = -1;
+  a->reshard_after = TC_AFTER_AUTO;
   return keep ? read_keep(&a->reshard_after, keep, at) : 0;
 }
 

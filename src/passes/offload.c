@@ -2,7 +2,7 @@
  * their use are made where placements are inferred (place.c). */
 #include "src/passes/passes.h"
 
-int tc_offload(struct tc_graph *g, int offload, bool adamw, struct tc_err *err)
+int tc_offload(struct tc_graph *g, enum tc_offload offload, bool adamw, struct tc_err *err)
 {
   bool any = false;
   for (int32_t i = 0; i < g->n_params && offload; i++) {

@@ -13,10 +13,10 @@
 #include "src/passes/systems.h"
 
 /* 1. In: units of layers. Out: each unit's virtual stage, and its coordinate on pp (-1 without a
- * pipeline). Layers go to pp * chunks virtual stages in order, balanced by the operations of products and
+ * pipeline). Layers go to pp * virtual_stages stages in order, balanced by the operations of products and
  * attention, the embedding's with the first, the loss head's with the last; or as `by_hand` says ("auto",
  * or ranges of layers: "0-3,4-11"). TC_ELAYOUT says what would fit. */
-int tc_stages(struct tc_graph *g, int pp, int chunks, const char *by_hand, struct tc_err *err);
+int tc_stages(struct tc_graph *g, int pp, int virtual_stages, const char *by_hand, struct tc_err *err);
 
 /* 2. In: parameters and batch without placements. Out: the four placements of each parameter by the
  * system's row; tokens and targets split in time, and on dp as the row says. */
@@ -25,9 +25,8 @@ int tc_system_apply(struct tc_graph *g, const struct tc_system *s, struct tc_err
  * tensor on the same axis. TC_EUSER: a pattern that names no tensor, or two rows of the list that place
  * one tensor differently on one axis. */
 int tc_annotate(struct tc_graph *g, const struct tc_annotation *a, struct tc_err *err);
-/* ... and in host space, what `offload` (enum tc_offload) says. TC_EUSER if there is nothing to put
- * there. */
-int tc_offload(struct tc_graph *g, int offload, bool adamw, struct tc_err *err);
+/* ... and in host space, what `offload` says. TC_EUSER if there is nothing to put there. */
+int tc_offload(struct tc_graph *g, enum tc_offload offload, bool adamw, struct tc_err *err);
 
 /* 3. In: the forward pass up to g->loss. Out: the backward pass behind it; parameters get `acc`
  * tensors, of type grad_dtype. */
@@ -41,8 +40,7 @@ int tc_infer(struct tc_graph *g, const struct tc_mesh *m, bool regather, struct 
 
 /* 5. In: a backward pass that reads what the forward pass made. Out: one that reads what is made again,
  * reshards too: nothing; attention and GELU; everything of a layer but its input. */
-enum tc_recompute { TC_RECOMPUTE_NONE, TC_RECOMPUTE_SELECTIVE, TC_RECOMPUTE_FULL };
-void tc_recompute(struct tc_graph *g, int what);
+void tc_recompute(struct tc_graph *g, enum tc_recompute what);
 
 /* 6. In: products with biases after them, gradients of a residual beside a layer norm's. Out: one node
  * each. w_apart: gradients of weights are made later than those of inputs, so what they read can't be

@@ -12,7 +12,7 @@
 
 struct rctx {
   struct tc_graph *g;
-  int what;
+  enum tc_recompute what;
   bool *layer;                   /* unit: outermost, has attention in it */
   int32_t *copy;                 /* tensor -> its clone; -1 */
 };
@@ -84,7 +84,7 @@ static bool gathered_again(struct rctx *c, const struct tc_node *n, int32_t n_ol
   return false;
 }
 
-void tc_recompute(struct tc_graph *g, int what)
+void tc_recompute(struct tc_graph *g, enum tc_recompute what)
 {
   if (what == TC_RECOMPUTE_NONE) return;
   int32_t n_order = g->n_order, n_old = g->n_nodes;

@@ -101,9 +101,9 @@ static int read_ranges(const char *text, int L, int S, int *first, struct tc_err
                  "each other, as %s", text, S, S == 1 ? "" : "s", L - 1, fit);
 }
 
-int tc_stages(struct tc_graph *g, int pp, int chunks, const char *by_hand, struct tc_err *err)
+int tc_stages(struct tc_graph *g, int pp, int virtual_stages, const char *by_hand, struct tc_err *err)
 {
-  int L = 0, S = pp * chunks;
+  int L = 0, S = pp * virtual_stages;
   for (int32_t u = 0; u < g->n_units; u++) {
     g->unit[u].stage = 0;
     g->unit[u].at = -1;
@@ -114,7 +114,7 @@ int tc_stages(struct tc_graph *g, int pp, int chunks, const char *by_hand, struc
   if (S > L)
     return tc_fail(err, TC_ELAYOUT, "mesh.pp = %d%s: %d stages for %d layers would leave some "
                    "without a layer; mesh.pp = %d would fit", pp,
-                   chunks > 1 ? " with virtual stages" : "", S, L, TC_MAX(L / chunks, 1));
+                   virtual_stages > 1 ? " with virtual stages" : "", S, L, TC_MAX(L / virtual_stages, 1));
   int *first = tc_malloc((size_t)(S + 1) * sizeof *first), rc = 0;
   if (ranges) {
     rc = read_ranges(by_hand, L, S, first, err);

@@ -158,7 +158,7 @@ static int annotate_param_by(struct tc_graph *g, struct tc_param *p, const struc
   for (int k = 0; k < TC_PLACES; k++)
     TC_TRY(put(all[k], a, k, set, p->name, g->tensor[p->weight].rank, err));
   p->set_axes |= (uint8_t)(1u << a->axis);
-  if (a->four && a->reshard_after >= 0) {
+  if (a->four && a->reshard_after != TC_AFTER_AUTO) {
     if (p->reshard_after_set && p->reshard_after != a->reshard_after)
       return refuse(a, p->name, "was given another KEEP by another row: they contradict", err);
     p->reshard_after = (uint8_t)a->reshard_after;

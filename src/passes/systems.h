@@ -17,14 +17,14 @@ struct tc_annotation {
   int axis;
   struct tc_place place[TC_PLACES];
   bool four;
-  int reshard_after;             /* four only; enum tc_reshard_after, -1: not set */
+  enum tc_reshard_after reshard_after;   /* four only; TC_AFTER_AUTO: not set */
   int line;                      /* of the file it comes from; 0: none */
 };
 
 struct tc_system {
   const char *name;
   struct tc_place place[4];      /* on dp: store, use, acc, update */
-  int reshard_after;                      /* enum tc_reshard_after */
+  enum tc_reshard_after reshard_after;
   struct tc_place batch;         /* tokens and targets on dp */
   const struct tc_annotation *rows;              /* what else it places; NULL: nothing */
   const char *what;

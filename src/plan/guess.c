@@ -14,13 +14,13 @@ struct tc_config tc_cand_config(const struct tc_config *c, const struct tc_cand 
   r.mesh_dp = x->dp;
   r.mesh_tp = x->tp;
   if (x->pp != c->mesh_pp) r.mesh_stages = "auto";         /* ranges that are given are for mesh.pp */
-  r.mesh_order = x->near_pp ? "tp-pp-dp" : "tp-dp-pp";
+  r.mesh_order = x->near_pp ? TC_TP_PP_DP : TC_TP_DP_PP;
   r.train_micro_batch = x->micro;
-  r.train_recompute = (char *)(uintptr_t)x->recompute;
-  r.parallel_data = (char *)(uintptr_t)x->data;
-  r.parallel_schedule = (char *)(uintptr_t)x->schedule;
-  r.parallel_offload = (char *)(uintptr_t)x->offload;
-  r.parallel_virtual_stages = x->chunks;
+  r.train_recompute = x->recompute;
+  r.parallel_data = x->data;
+  r.parallel_schedule = x->schedule;
+  r.parallel_offload = x->offload;
+  r.parallel_virtual_stages = x->virtual_stages;
   r.parallel_sequence = x->sequence;
   return r;
 }
@@ -34,11 +34,11 @@ static void make_price(struct tc_guess *g, struct tc_price *p, const struct tc_c
 {
   struct tc_plan_unit u[2];
   struct tc_cand one = *x;
-  one.pp = one.dp = one.chunks = 1;
+  one.pp = one.dp = one.virtual_stages = 1;
   one.near_pp = false;
-  one.data = "ddp";
-  one.schedule = "1f1b";
-  one.offload = "no";
+  one.data = TC_DATA_DDP;
+  one.schedule = TC_SCHEDULE_1F1B;
+  one.offload = TC_OFFLOAD_NO;
   for (int i = 0; i < 2 && !p->status; i++) {
     struct tc_config c = tc_cand_config(g->cfg, &one);
     c.model_layers = i + 1;
@@ -58,7 +58,7 @@ static const struct tc_price *price(struct tc_guess *g, const struct tc_cand *x)
   for (int i = 0; i < g->n; i++) {
     const struct price_row *r = &g->row[i];
     if (r->tp == x->tp && r->micro == x->micro && r->sequence == x->sequence &&
-        !strcmp(r->recompute, x->recompute))
+        r->recompute == x->recompute)
       return &r->p;
   }
   TC_GROW(g->row, g->n, g->cap);
@@ -70,30 +70,29 @@ static const struct tc_price *price(struct tc_guess *g, const struct tc_cand *x)
 
 /* ---- memory ---------------------------------------------------------------------- */
 
-static bool is(const char *a, const char *b) { return !strcmp(a, b); }
-
 /* Micro-batches whose activations the first rank, and the last, hold, in shares of all of their
- * layers: the slots of each of their chunks. */
+ * layers: the slots of each of their virtual stages. */
 static struct flight_row in_flight(struct tc_guess *g, const struct tc_cand *x)
 {
-  if (x->pp == 1 || is(x->schedule, "naive")) return (struct flight_row){ .first = 1, .last = 1 };
-  if (is(x->schedule, "gpipe")) return (struct flight_row){ .first = x->n_mb, .last = x->n_mb };
+  if (x->pp == 1 || x->schedule == TC_SCHEDULE_NAIVE) return (struct flight_row){ .first = 1, .last = 1 };
+  if (x->schedule == TC_SCHEDULE_GPIPE) return (struct flight_row){ .first = x->n_mb, .last = x->n_mb };
   int m = TC_MIN(x->n_mb, 2 * x->pp);            /* more fill no more slots */
   for (int i = 0; i < g->n_flight; i++) {
     const struct flight_row *r = &g->flight[i];
-    if (r->pp == x->pp && r->chunks == x->chunks && r->n_mb == m && is(r->schedule, x->schedule))
+    if (r->pp == x->pp && r->virtual_stages == x->virtual_stages && r->n_mb == m && r->schedule == x->schedule)
       return *r;
   }
   TC_GROW(g->flight, g->n_flight, g->cap_flight);
   struct flight_row *r = &g->flight[g->n_flight++];
   struct tc_pipeline *s;
-  *r = (struct flight_row){ x->schedule, x->pp, x->chunks, m, x->pp, x->pp };
-  if (tc_pipeline_new(&s, x->schedule, x->pp, x->chunks, m, NULL) < 0) return *r;
+  *r = (struct flight_row){ x->schedule, x->pp, x->virtual_stages, m, x->pp, x->pp };
+  if (tc_pipeline_new(&s, tc_word_parallel_schedule(x->schedule), x->pp, x->virtual_stages, m, NULL) < 0)
+    return *r;
   const int end = s->split ? TC_WORK_W : TC_WORK_B;
   r->first = r->last = 0;
-  for (int c = 0; c < x->chunks; c++) {
-    r->first += (double)tc_pipeline_peak(s, 0, c, TC_WORK_F, end) / x->chunks;
-    r->last += (double)tc_pipeline_peak(s, x->pp - 1, c, TC_WORK_F, end) / x->chunks;
+  for (int c = 0; c < x->virtual_stages; c++) {
+    r->first += (double)tc_pipeline_peak(s, 0, c, TC_WORK_F, end) / x->virtual_stages;
+    r->last += (double)tc_pipeline_peak(s, x->pp - 1, c, TC_WORK_F, end) / x->virtual_stages;
   }
   tc_pipeline_free(s);
   return *r;
@@ -109,19 +108,19 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
                      double *params)
 {
   const struct tc_config *c = g->cfg;
-  const struct tc_system *s = tc_system_find(x->data);
-  bool bf16 = is(c->train_precision, "bf16");
-  double grad = is(c->train_grad_type, "bf16") ? 2 : 4, use = bf16 ? 2 : 4, dp = x->dp;
-  double layers = (double)tc_ceil_div(g->model.layers, (int64_t)x->pp * x->chunks) * x->chunks;
+  const struct tc_system *s = tc_system_find(tc_word_parallel_data(x->data));
+  bool bf16 = c->train_precision == TC_BF16;
+  double grad = c->train_grad_type == TC_BF16 ? 2 : 4, use = bf16 ? 2 : 4, dp = x->dp;
+  double layers = (double)tc_ceil_div(g->model.layers, (int64_t)x->pp * x->virtual_stages) * x->virtual_stages;
   double psi = (layers * g->layer_params + g->rest_params) / x->tp;
   double store = share(s, TC_STORE, dp), acc = share(s, TC_ACC, dp), update = share(s, TC_UPDATE,
       dp);
-  double opt = (is(c->train_optimizer, "adamw") ? 8 : 0) + (bf16 || update != store ? 4 : 0);
+  double opt = (c->train_optimizer == TC_OPTIMIZER_ADAMW ? 8 : 0) + (bf16 || update != store ? 4 : 0);
   const int stored = s->place[TC_STORE].kind;
   const bool apart = stored != s->place[TC_USE].kind;      /* weights are stored elsewhere than used */
   const double rest = opt * update + (apart ? use * store : 0);        /* what offload takes */
-  double bytes = psi * (grad * acc + (apart ? 0 : use * store) + (is(x->offload, "no") ? rest : 0));
-  x->host_bytes = is(x->offload, "no") ? 0 : psi * rest;
+  double bytes = psi * (grad * acc + (apart ? 0 : use * store) + (x->offload == TC_OFFLOAD_NO ? rest : 0));
+  x->host_bytes = x->offload == TC_OFFLOAD_NO ? 0 : psi * rest;
   double unit = TC_MAX(g->layer_params, g->rest_params) / x->tp;
   if (stored == TC_SROWS) bytes += 2 * unit * use;         /* gathered, one unit ahead */
   else if (apart) bytes += psi * use;            /* a copy of all for the step */
@@ -150,9 +149,9 @@ static double dp_s(const struct tc_guess *g, const struct tc_cand *x, int coll, 
 static double bubble_s(const struct tc_cand *x, double f, double b, double w)
 {
   double p = x->pp - 1;
-  if (is(x->schedule, "naive")) return (f + b + w) * p * x->n_mb;
-  if (is(x->schedule, "zb")) return p * TC_MAX(f + b - w, (f + b + w) / 3);
-  return p * (f + b + w) / (is(x->schedule, "interleaved") ? x->chunks : 1);
+  if (x->schedule == TC_SCHEDULE_NAIVE) return (f + b + w) * p * x->n_mb;
+  if (x->schedule == TC_SCHEDULE_ZB) return p * TC_MAX(f + b - w, (f + b + w) / 3);
+  return p * (f + b + w) / (x->schedule == TC_SCHEDULE_INTERLEAVED ? x->virtual_stages : 1);
 }
 
 void tc_guess_done(struct tc_guess *g)
@@ -172,14 +171,14 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   /* The first and the last stage have something besides layers, and fewer of those if it
    * balances. */
   double even = (double)g->model.layers / pp;
-  double most = (double)tc_ceil_div(g->model.layers, (int64_t)x->pp * x->chunks) * x->chunks;
+  double most = (double)tc_ceil_div(g->model.layers, (int64_t)x->pp * x->virtual_stages) * x->virtual_stages;
   double rest = p->rest.f + p->rest.b + p->rest.w, one = p->layer.f + p->layer.b + p->layer.w;
   double stage = TC_MAX(even * one + rest / pp, TC_MIN(most, even + 0.5) * one);
   double f = stage * p->layer.f / one, b = stage * p->layer.b / one, w = stage * p->layer.w / one;
-  double use = is(c->train_precision, "bf16") ? 2 : 4;
-  double grad = is(c->train_grad_type, "bf16") ? 2 : 4;
+  double use = c->train_precision == TC_BF16 ? 2 : 4;
+  double grad = c->train_grad_type == TC_BF16 ? 2 : 4;
   double part = dp > 1 ? (dp - 1) / dp : 0, comm = 0, gather = 0, scatter = 0;
-  const struct tc_system *s = tc_system_find(x->data);
+  const struct tc_system *s = tc_system_find(tc_word_parallel_data(x->data));
   if (s->place[TC_STORE].kind == TC_SROWS) gather = dp_s(g, x, TC_ALL_GATHER, psi * use * part);
   if (s->place[TC_ACC].kind == TC_SROWS) scatter = dp_s(g, x, TC_REDUCE_SCATTER, psi * grad * part);
   else if (s->place[TC_UPDATE].kind == TC_SROWS)
@@ -190,13 +189,13 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
                   (d->bytes_per_s * d->eff_bytes);
   if (s->place[TC_UPDATE].kind == TC_SROWS && s->place[TC_STORE].kind != TC_SROWS)
     update += dp_s(g, x, TC_ALL_GATHER, psi * use * part);   /* new weights: nothing hides them */
-  if (!is(x->offload, "no")) update += psi * 24 / dp / d->copy_bytes_per_s;
+  if (x->offload != TC_OFFLOAD_NO) update += psi * 24 / dp / d->copy_bytes_per_s;
   int wire = x->near_pp && g->k->devices >= x->tp * 2 ? TC_WIRE_NODE : TC_WIRE_NETWORK;
   if (g->k->devices >= x->tp * x->dp * x->pp) wire = TC_WIRE_NODE;
   double send = (double)x->micro * (double)g->model.context * (double)g->model.hidden * use /
                 (x->sequence ? x->tp : 1) / g->k->link[wire].bytes_per_s[TC_SEND];
   x->s = m * (TC_MAX(f, gather) + TC_MAX(b + w, gather + scatter)) + bubble_s(x, f, b, w) +
          TC_MAX(comm - hide, comm / layers) + update +
-         (x->pp > 1 ? 2 * (pp - 1) * send * x->chunks : 0);
+         (x->pp > 1 ? 2 * (pp - 1) * send * x->virtual_stages : 0);
   return 0;
 }

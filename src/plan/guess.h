@@ -6,8 +6,11 @@
 #include "src/plan/impl.h"
 
 struct tc_cand {
-  int32_t pp, dp, tp, micro, chunks, n_mb;
-  const char *data, *schedule, *recompute, *offload;
+  int32_t pp, dp, tp, micro, virtual_stages, n_mb;
+  enum tc_data_parallel data;
+  enum tc_schedule schedule;
+  enum tc_recompute recompute;
+  enum tc_offload offload;
   bool sequence, near_pp;        /* near_pp: mesh.order = tp-pp-dp */
   double s, bytes, host_bytes;   /* of a step; of a device; of its host, at least */
 };
@@ -21,10 +24,10 @@ struct tc_guess {
   const struct tc_cluster *k;
   struct tc_model model;
   double layer_params, rest_params;
-  struct price_row { int32_t tp, micro; const char *recompute; bool sequence; struct tc_price p;
+  struct price_row { int32_t tp, micro; enum tc_recompute recompute; bool sequence; struct tc_price p;
                      } *row;
   int n, cap;
-  struct flight_row { const char *schedule; int32_t pp, chunks, n_mb; double first, last; } *flight;
+  struct flight_row { enum tc_schedule schedule; int32_t pp, virtual_stages, n_mb; double first, last; } *flight;
   int n_flight, cap_flight;
 };
 void tc_guess_done(struct tc_guess *g);

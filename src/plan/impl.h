@@ -24,7 +24,7 @@ int tc_ranks_beside(const struct tc_mesh *m, int rank);
  * of which stands for the stages up to the next. */
 int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
                  int n,
-                 const char *schedule, int chunks, int n_mb, const struct tc_mesh *m,
+                 const char *schedule, int virtual_stages, int n_mb, const struct tc_mesh *m,
                  const struct tc_cluster *k, struct tc_err *err);
 /* One micro-batch and an update on one rank: seconds by kind of work (tp's transfers in them), what
  * is done once; bytes of scratch. */

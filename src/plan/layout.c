@@ -120,9 +120,9 @@ static int find_time(struct tc_plan *out, struct tc_program **program,
   }
   out->time.walked = n == m->size[TC_PP] && m->size[TC_MB] == out->n_mb;
   const char *schedule = m->size[TC_PP] > 1 && o->schedule ? o->schedule : "naive";
-  int chunks = m->size[TC_PP] > 1 ? TC_MAX(o->chunks, 1) : 1;
+  int virtual_stages = m->size[TC_PP] > 1 ? TC_MAX(o->virtual_stages, 1) : 1;
   int rc = out->time.walked ? tc_plan_walk(&w, one, rank, n, m, k, err)
-                            : tc_plan_sums(&w, one, rank, n, schedule, chunks, out->n_mb, m, k,
+                            : tc_plan_sums(&w, one, rank, n, schedule, virtual_stages, out->n_mb, m, k,
                                          err);
   if (rc < 0) return rc;
   double peak = k->device.flops[o->gpt.dtype == TC_BF16 ? TC_BF16 : TC_F32];
@@ -153,7 +153,7 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
     out->pp = m->size[TC_PP];
     out->dp = m->size[TC_DP];
     out->tp = m->size[TC_TP];
-    out->chunks = TC_MAX(o.chunks, 1);
+    out->virtual_stages = TC_MAX(o.virtual_stages, 1);
     out->model = o.model;
     out->parameters = tc_model_params(&o.model);
     out->micro = (int)(out->batch / out->dp / out->n_mb);
@@ -178,8 +178,8 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
 static int64_t enough(const struct tc_config *c)
 {
   if (c->mesh_pp <= 1) return 3;
-  if (!strcmp(c->parallel_schedule, "gpipe")) return INT64_MAX;
-  return (strcmp(c->parallel_schedule, "interleaved") ? 2 : 4) * c->mesh_pp;
+  if (c->parallel_schedule == TC_SCHEDULE_GPIPE) return INT64_MAX;
+  return (c->parallel_schedule == TC_SCHEDULE_INTERLEAVED ? 4 : 2) * c->mesh_pp;
 }
 
 int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world,

@@ -144,7 +144,7 @@ struct tc_plan_class {
   struct tc_plan_memory memory;
 };
 struct tc_plan {
-  int32_t world, n_mb, pp, dp, tp, micro, chunks;
+  int32_t world, n_mb, pp, dp, tp, micro, virtual_stages;
   struct tc_model model;
   int64_t parameters, batch, tokens;             /* tokens of a step */
   struct tc_plan_class cls[TC_PLAN_CLASSES]; int n_cls;
@@ -168,7 +168,7 @@ struct json_t *tc_plan_time_json(const struct tc_plan_time *t);
 
 /* What the search may not change: the configuration's own value holds. */
 enum tc_plan_key { TC_KEY_PP, TC_KEY_DP, TC_KEY_TP, TC_KEY_MICRO, TC_KEY_DATA, TC_KEY_SCHEDULE,
-                   TC_KEY_CHUNKS, TC_KEY_SEQUENCE, TC_KEY_RECOMPUTE, TC_KEY_OFFLOAD, TC_KEYS };
+                   TC_KEY_VIRTUAL_STAGES, TC_KEY_SEQUENCE, TC_KEY_RECOMPUTE, TC_KEY_OFFLOAD, TC_KEYS };
 extern const char *const tc_plan_key_name[TC_KEYS];        /* "mesh.pp", ... */
 
 struct tc_plan_row {

@@ -20,7 +20,7 @@ double tc_daly_s(double cost_s, double mtbf_s)
 void tc_plan_run(struct tc_plan_run *out, const struct tc_plan *p, const struct tc_config *c,
                  const struct tc_cluster *k, double tokens, double walltime_s, double restart_s)
 {
-  bool adamw = !strcmp(c->train_optimizer, "adamw");
+  bool adamw = c->train_optimizer == TC_OPTIMIZER_ADAMW;
   struct tc_plan_run r = { .ckpt_bytes = (double)p->parameters * (adamw ? 12 : 4) };
   int nodes = (p->world + k->devices - 1) / TC_MAX(k->devices, 1);
   r.ckpt_s = r.ckpt_bytes / k->disk_bytes_per_s;

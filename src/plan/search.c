@@ -44,13 +44,15 @@ static struct tc_plan_family *family(struct tc_plan_found *f, int key, const cha
 static void value_text(char *buf, size_t size, const struct tc_cand *x, int key)
 {
   const int32_t n[] = { [TC_KEY_PP] = x->pp, [TC_KEY_DP] = x->dp, [TC_KEY_TP] = x->tp,
-                        [TC_KEY_MICRO] = x->micro, [TC_KEY_CHUNKS] = x->chunks };
+                        [TC_KEY_MICRO] = x->micro, [TC_KEY_VIRTUAL_STAGES] = x->virtual_stages };
   switch (key) {
-  case TC_KEY_DATA: snprintf(buf, size, "%s", x->data); break;
-  case TC_KEY_SCHEDULE: snprintf(buf, size, "%s", x->pp > 1 ? x->schedule : "none"); break;
+  case TC_KEY_DATA: snprintf(buf, size, "%s", tc_word_parallel_data(x->data)); break;
+  case TC_KEY_SCHEDULE:
+    snprintf(buf, size, "%s", x->pp > 1 ? tc_word_parallel_schedule(x->schedule) : "none");
+    break;
   case TC_KEY_SEQUENCE: snprintf(buf, size, "%s", x->sequence ? "yes" : "no"); break;
-  case TC_KEY_RECOMPUTE: snprintf(buf, size, "%s", x->recompute); break;
-  case TC_KEY_OFFLOAD: snprintf(buf, size, "%s", x->offload); break;
+  case TC_KEY_RECOMPUTE: snprintf(buf, size, "%s", tc_word_train_recompute(x->recompute)); break;
+  case TC_KEY_OFFLOAD: snprintf(buf, size, "%s", tc_word_parallel_offload(x->offload)); break;
   default: snprintf(buf, size, "%d", n[key]);
   }
 }
@@ -100,8 +102,8 @@ static void add(struct search *s, struct tc_cand *x)
   struct tc_err err = { 0 };
   double room = s->k->device.memory_bytes;
   /* Of dp and pp the one that sends more is nearer. */
-  double use = strcmp(s->c->train_precision, "bf16") ? 4 : 2;
-  double on_pp = 2.0 * x->n_mb * x->micro * x->chunks * use *
+  double use = s->c->train_precision == TC_BF16 ? 2 : 4;
+  double on_pp = 2.0 * x->n_mb * x->micro * x->virtual_stages * use *
                  (double)(s->g.model.context * s->g.model.hidden);
   double on_dp = 8 * (s->g.layer_params * (double)s->g.model.layers / x->pp +
                       s->g.rest_params) / x->tp;
@@ -113,7 +115,7 @@ static void add(struct search *s, struct tc_cand *x)
   }
   if (s->k->device.host_bytes > 0 && x->host_bytes * s->k->devices > s->k->device.host_bytes) {
     tell(s, x, "needs more host memory than a node has", false);
-    struct tc_plan_family *f = s->out ? family(s->out, TC_KEY_OFFLOAD, x->offload) : NULL;
+    struct tc_plan_family *f = s->out ? family(s->out, TC_KEY_OFFLOAD, tc_word_parallel_offload(x->offload)) : NULL;
     double host = x->host_bytes * s->k->devices;
     if (f) f->least_host_bytes = f->least_host_bytes > 0 ? TC_MIN(f->least_host_bytes, host) : host;
     return;
@@ -133,80 +135,75 @@ static void add(struct search *s, struct tc_cand *x)
 /* Cuts of a layer, for a mesh, a system and a schedule. */
 static void add_memory(struct search *s, struct tc_cand *x)
 {
-  const char *const recompute[] = { "none", "selective", "full" };
   for (int sequence = 0; sequence < 2; sequence++) {
     if (held(s, TC_KEY_SEQUENCE) && sequence != s->c->parallel_sequence) continue;
     if (sequence && x->tp == 1) continue;        /* it splits over tp */
-    for (int r = 0; r < 3; r++) {
-      if (held(s, TC_KEY_RECOMPUTE) && strcmp(recompute[r], s->c->train_recompute)) continue;
+    for (enum tc_recompute r = TC_RECOMPUTE_NONE; r <= TC_RECOMPUTE_FULL; r++) {
+      if (held(s, TC_KEY_RECOMPUTE) && r != s->c->train_recompute) continue;
       x->sequence = sequence;
-      x->recompute = recompute[r];
+      x->recompute = r;
       bool offload = held(s, TC_KEY_OFFLOAD);
-      x->offload = offload ? s->c->parallel_offload : "no";
+      x->offload = offload ? s->c->parallel_offload : TC_OFFLOAD_NO;
       add(s, x);
       if (offload || x->bytes <= s->k->device.memory_bytes) continue;
-      x->offload = "params";                     /* only where it would not fit else */
+      x->offload = TC_OFFLOAD_PARAMS;                    /* only where it would not fit else */
       add(s, x);
     }
   }
 }
 
-/* Interleaved: chunks of layers. */
-static void add_chunks(struct search *s, struct tc_cand *x)
+/* Interleaved: numbers of virtual stages. */
+static void add_virtual_stages(struct search *s, struct tc_cand *x)
 {
-  bool given = held(s, TC_KEY_CHUNKS);
+  bool given = held(s, TC_KEY_VIRTUAL_STAGES);
   int lo = given ? (int)TC_MIN(s->c->parallel_virtual_stages, s->g.model.layers + 1) : 2;
   int hi = given ? lo : 8;
   char why[160];
   if (x->n_mb % x->pp) {
     snprintf(why, sizeof why, "wants micro-batches in multiples of the stages: %d on %d stages do "
              "not fit", x->n_mb, x->pp);
-    refuse_name(s, TC_KEY_SCHEDULE, x->schedule, why);
+    refuse_name(s, TC_KEY_SCHEDULE, tc_word_parallel_schedule(x->schedule), why);
     return;
   }
   for (int v = lo; v <= hi; v++) {
     if ((int64_t)x->pp * v <= s->g.model.layers) {
-      x->chunks = v;
+      x->virtual_stages = v;
       add_memory(s, x);
     } else if (given) {
       snprintf(why, sizeof why, "of %d stages have more chunks than the model has layers, %lld",
                x->pp, (long long)s->g.model.layers);
-      refuse(s, TC_KEY_CHUNKS, v, why);
+      refuse(s, TC_KEY_VIRTUAL_STAGES, v, why);
     }
   }
 }
 
 static void add_schedules(struct search *s, struct tc_cand *x)
 {
-  const char *name;
-  for (int i = 0; (name = tc_pipeline_name(i)); i++) {
-    bool given = held(s, TC_KEY_SCHEDULE), many = !strcmp(name, "interleaved");
-    if (given ? strcmp(name, s->c->parallel_schedule) : !strcmp(name, "naive")) continue;
-    if (x->pp == 1 && !given && strcmp(name, "1f1b")) continue;
-    /* Chunks that were given are those of every row: more than 1 only interleaved has, and it has no
-     * less. */
-    int64_t chunks = held(s, TC_KEY_CHUNKS) ? s->c->parallel_virtual_stages : 0;
-    if (chunks > 1 && (!many || x->pp == 1)) continue;
-    if (chunks == 1 && many && x->pp > 1) continue;
-    x->schedule = name;
-    x->chunks = 1;
+  for (enum tc_schedule i = TC_SCHEDULE_NAIVE; i <= TC_SCHEDULE_ZB; i++) {
+    bool given = held(s, TC_KEY_SCHEDULE), many = i == TC_SCHEDULE_INTERLEAVED;
+    if (given ? i != s->c->parallel_schedule : i == TC_SCHEDULE_NAIVE) continue;
+    if (x->pp == 1 && !given && i != TC_SCHEDULE_1F1B) continue;
+    /* Virtual stages that were given are those of every row: more than 1 only interleaved has, and it has
+     * no less. */
+    int64_t virtual_stages = held(s, TC_KEY_VIRTUAL_STAGES) ? s->c->parallel_virtual_stages : 0;
+    if (virtual_stages > 1 && (!many || x->pp == 1)) continue;
+    if (virtual_stages == 1 && many && x->pp > 1) continue;
+    x->schedule = i;
+    x->virtual_stages = 1;
     if (!many || x->pp == 1) add_memory(s, x);
-    else add_chunks(s, x);
+    else add_virtual_stages(s, x);
   }
 }
 
 static void add_systems(struct search *s, struct tc_cand *x)
 {
-  const char *const system[] = { "ddp", "zero1", "zero2", "zero3" };
   if (held(s, TC_KEY_DATA)) {
     x->data = s->c->parallel_data;
     add_schedules(s, x);
     return;
   }
-  for (int i = 0; i < (x->dp > 1 ? 4 : 1); i++) {
-    x->data = system[i];
-    add_schedules(s, x);
-  }
+  const enum tc_data_parallel last = x->dp > 1 ? TC_DATA_ZERO3 : TC_DATA_DDP;
+  for (x->data = TC_DATA_DDP; x->data <= last; x->data++) add_schedules(s, x);
 }
 
 static void add_micro(struct search *s, struct tc_cand *x)
@@ -281,27 +278,32 @@ static int by_step(const void *a, const void *b)
 static bool alike(const struct tc_cand *x, const struct tc_plan_row *y)
 {
   return x->pp == y->plan.pp && x->tp == y->plan.tp && x->micro == y->plan.micro &&
-         x->chunks == y->plan.chunks && !strcmp(x->schedule, y->cfg.parallel_schedule) &&
-         !strcmp(x->data, y->cfg.parallel_data) && fabs(x->s - y->guess_s) < 0.002 * x->s;
+         x->virtual_stages == y->plan.virtual_stages && x->schedule == y->cfg.parallel_schedule &&
+         x->data == y->cfg.parallel_data && fabs(x->s - y->guess_s) < 0.002 * x->s;
 }
 
 /* Guesses of one kind err alike: what is guessed to need more than one that did not fit is left
  * out. */
-struct miss { const char *data, *schedule; bool piped; double guess_bytes; };
+struct miss {
+  bool used;
+  enum tc_data_parallel data;
+  enum tc_schedule schedule;
+  bool piped;
+  double guess_bytes;
+};
 enum { MISSES = 32 };
 
 static struct miss *find_miss(struct miss *m, const struct tc_cand *x)
 {
-  for (; m->data; m++)
-    if (!strcmp(m->data, x->data) && !strcmp(m->schedule, x->schedule) &&
-        m->piped == (x->pp > 1)) break;
+  for (; m->used; m++)
+    if (m->data == x->data && m->schedule == x->schedule && m->piped == (x->pp > 1)) break;
   return m;
 }
 
 static void make_best(struct search *s, int top)
 {
   struct tc_plan_found *f = s->out;
-  struct miss miss[MISSES + 1] = { { NULL, NULL, false, 0 } };
+  struct miss miss[MISSES + 1] = { { .used = false } };
   int tries = 0;
   double least_bytes = INFINITY;
   f->row = tc_calloc((size_t)(top + MORE), sizeof *f->row);
@@ -312,7 +314,7 @@ static void make_best(struct search *s, int top)
     bool seen = false;
     for (int k = 0; k < f->n_rows; k++) seen |= alike(&s->cand[i], &f->row[k]);
     struct miss *was = find_miss(miss, &s->cand[i]);
-    seen |= was->data && s->cand[i].bytes >= was->guess_bytes;
+    seen |= was->used && s->cand[i].bytes >= was->guess_bytes;
     if (seen) continue;                          /* differs in what changes next to nothing */
     r->cfg = tc_cand_config(s->c, &s->cand[i]);
     r->guess_s = s->cand[i].s;
@@ -330,7 +332,7 @@ static void make_best(struct search *s, int top)
     } else {
       least_bytes = TC_MIN(least_bytes, bytes);
       if (was < miss + MISSES)
-        *was = (struct miss){ s->cand[i].data, s->cand[i].schedule, s->cand[i].pp > 1,
+        *was = (struct miss){ true, s->cand[i].data, s->cand[i].schedule, s->cand[i].pp > 1,
                               s->cand[i].bytes };
     }
   }
@@ -384,20 +386,21 @@ static int contradictions(const struct search *s, struct tc_err *err)
   if (held(s, TC_KEY_PP) && c->mesh_pp > s->g.model.layers)
     return tc_fail(err, TC_ELAYOUT, "mesh.pp = %lld stages, but the model has %lld layers",
                    (long long)c->mesh_pp, (long long)s->g.model.layers);
-  if (held(s, TC_KEY_CHUNKS) && c->parallel_virtual_stages > 1 && held(s, TC_KEY_PP) &&
+  if (held(s, TC_KEY_VIRTUAL_STAGES) && c->parallel_virtual_stages > 1 && held(s, TC_KEY_PP) &&
       c->mesh_pp == 1)
     return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = %lld cuts the stages of a pipeline, and "
                    "mesh.pp = 1", (long long)c->parallel_virtual_stages);
-  if (held(s, TC_KEY_CHUNKS) && c->parallel_virtual_stages > 1 &&
-      (held(s, TC_KEY_SCHEDULE) && strcmp(c->parallel_schedule, "interleaved")))
+  if (held(s, TC_KEY_VIRTUAL_STAGES) && c->parallel_virtual_stages > 1 &&
+      held(s, TC_KEY_SCHEDULE) && c->parallel_schedule != TC_SCHEDULE_INTERLEAVED)
     return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = %lld: schedule %s has none; "
                    "parallel.schedule = interleaved would fit",
-                   (long long)c->parallel_virtual_stages, c->parallel_schedule);
-  if (held(s, TC_KEY_SCHEDULE) && !strcmp(c->parallel_schedule, "interleaved") &&
-      held(s, TC_KEY_CHUNKS) && c->parallel_virtual_stages == 1)
+                   (long long)c->parallel_virtual_stages,
+                   tc_word_parallel_schedule(c->parallel_schedule));
+  if (held(s, TC_KEY_SCHEDULE) && c->parallel_schedule == TC_SCHEDULE_INTERLEAVED &&
+      held(s, TC_KEY_VIRTUAL_STAGES) && c->parallel_virtual_stages == 1)
     return tc_fail(err, TC_ELAYOUT, "parallel.virtual_stages = 1: schedule interleaved wants 2 at "
                    "least; parallel.schedule = 1f1b would fit");
-  if (!strcmp(c->train_precision, "bf16") && s->k->device.flops[TC_BF16] <= 0)
+  if (c->train_precision == TC_BF16 && s->k->device.flops[TC_BF16] <= 0)
     return tc_fail(err, TC_ELAYOUT, "train.precision = bf16: %s multiplies no bf16; fp32 would fit",
                    s->k->device.name);
   return 0;
@@ -409,7 +412,7 @@ static int search_start(struct search *s, const struct tc_config *c, const struc
   /* "auto" holds nothing. */
   if (c->mesh_tp == TC_AUTO || c->mesh_tp == 0) hold &= ~(1u << TC_KEY_TP);
   if (c->mesh_dp == TC_AUTO || c->mesh_dp == 0) hold &= ~(1u << TC_KEY_DP);
-  if (c->parallel_virtual_stages == TC_AUTO) hold &= ~(1u << TC_KEY_CHUNKS);
+  if (c->parallel_virtual_stages == TC_AUTO) hold &= ~(1u << TC_KEY_VIRTUAL_STAGES);
   *s = (struct search){ .c = c, .k = k, .nodes = k->nodes, .hold = hold };
   s->g.cfg = c;
   s->g.k = k;

@@ -1,6 +1,6 @@
 /* sums.c - the time of a step where a pipeline is too long to simulate every action: what each
- * kind of work (F, B, W) of a chunk takes is summed over its nodes, and the simulation of schedules
- * (schedule/pipeline.h) is run with the chunks. Transfers on tp are waited for where they stand; those on dp that
+ * kind of work (F, B, W) of a virtual stage takes is summed over its nodes, and the simulation of schedules
+ * (schedule/pipeline.h) is run with them. Transfers on tp are waited for where they stand; those on dp that
  * come every micro-batch hide behind that micro-batch's work; what comes once a step is added, less
  * what a backward pass can hide of it: of gradients most, of new weights nothing. */
 #include "src/plan/impl.h"
@@ -10,11 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNKS = 1000 };          /* the most that options.def lets parallel.virtual_stages be */
+enum { MOST_VIRTUAL_STAGES = 1000 };          /* the most that options.def lets parallel.virtual_stages be */
 
-/* Of one rank: seconds by chunk and mark; once a step. */
+/* Of one rank: seconds by virtual stage and mark; once a step. */
 struct sums {
-  double work[CHUNKS][4], hidden[CHUNKS][4];     /* [chunk][F, B, W, U]: own time; on dp */
+  double work[MOST_VIRTUAL_STAGES][4];           /* [virtual stage][F, B, W, U]: own time */
+  double hidden[MOST_VIRTUAL_STAGES][4];         /* ... of transfers on dp */
   double once_work, once_dp, last_dp, send;      /* last_dp: after the backward passes */
   double tp_wait;                                /* of a micro-batch */
 };
@@ -24,7 +25,7 @@ static void add_node(struct sums *s, const struct tc_program *p, const struct tc
 {
   const struct tc_graph *g = p->graph;
   int stage = n->unit < g->n_units ? g->unit[n->unit].stage : 0;
-  int chunk = TC_MIN(TC_MAX(stage, 0) / m->size[TC_PP], CHUNKS - 1);
+  int chunk = TC_MIN(TC_MAX(stage, 0) / m->size[TC_PP], MOST_VIRTUAL_STAGES - 1);
   bool once = n->once_a_step || n->mark == TC_U;
   if (n->op != TC_OP_RESHARD) {
     double t = tc_plan_run_s(p, n, m, rank, k);
@@ -53,7 +54,7 @@ static double larger(double work, double hidden) { return TC_MAX(work, hidden); 
 /* Where a schedule has W within B, transfers of either hide behind both. */
 static void join_w(struct sums *s)
 {
-  for (int c = 0; c < CHUNKS; c++) {
+  for (int c = 0; c < MOST_VIRTUAL_STAGES; c++) {
     s->work[c][TC_B] += s->work[c][TC_W];
     s->hidden[c][TC_B] += s->hidden[c][TC_W];
     s->work[c][TC_W] = s->hidden[c][TC_W] = 0;
@@ -62,31 +63,31 @@ static void join_w(struct sums *s)
 
 int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
                  int n,
-                 const char *schedule, int chunks, int n_mb, const struct tc_mesh *m,
+                 const char *schedule, int virtual_stages, int n_mb, const struct tc_mesh *m,
                  const struct tc_cluster *k, struct tc_err *err)
 {
   int pp = m->size[TC_PP];
   struct sums *s = tc_calloc((size_t)n, sizeof *s);
-  struct tc_pipeline_cost *cost = tc_calloc((size_t)(pp * chunks), sizeof *cost);
-  struct tc_pipeline *sched = NULL;
+  struct tc_pipeline_cost *cost = tc_calloc((size_t)(pp * virtual_stages), sizeof *cost);
+  struct tc_pipeline *pipeline = NULL;
   struct tc_simulation *sim = NULL;
   double once = 0, busy = 0, backward = 0;
   int most = 0;
-  TC_ASSERT(chunks <= CHUNKS);
+  TC_ASSERT(virtual_stages <= MOST_VIRTUAL_STAGES);
   for (int i = 0; i < n; i++) {
     const struct tc_actions *list = program[i]->actions;
     for (int32_t b = 0; b < list->n_body; b++)
       add_node(&s[i], program[i], &program[i]->graph->node[list->body[b]], m, rank[i], k);
     if (!tc_pipeline_splits(schedule)) join_w(&s[i]);
     double all = 0;
-    for (int c = 0; c < chunks; c++)
+    for (int c = 0; c < virtual_stages; c++)
       for (int w = 0; w < 3; w++) all += larger(s[i].work[c][w], s[i].hidden[c][w]);
     if (all * n_mb + s[i].once_work > busy) {
       busy = all * n_mb + s[i].once_work;
       most = i;
     }
   }
-  for (int st = 0; st < pp * chunks; st++) {
+  for (int st = 0; st < pp * virtual_stages; st++) {
     int r = st % pp, c = st / pp, i = 0;
     while (i + 1 < n && tc_mesh_coord(m, rank[i + 1], TC_PP) <= r) i++;
     cost[st] = (struct tc_pipeline_cost){ larger(s[i].work[c][TC_F], s[i].hidden[c][TC_F]),
@@ -96,10 +97,10 @@ int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, co
     cost[st].f = TC_MAX(cost[st].f, 1e-9);
     cost[st].b = TC_MAX(cost[st].b, 1e-9);
   }
-  int rc = tc_pipeline_new(&sched, schedule, pp, chunks, n_mb, err);
-  if (!rc) rc = tc_pipeline_simulate(&sim, sched, cost, pp * chunks, NULL, err);
+  int rc = tc_pipeline_new(&pipeline, schedule, pp, virtual_stages, n_mb, err);
+  if (!rc) rc = tc_pipeline_simulate(&sim, pipeline, cost, pp * virtual_stages, NULL, err);
   if (!rc) {
-    for (int c = 0; c < chunks; c++) backward += s[most].work[c][TC_B] + s[most].work[c][TC_W];
+    for (int c = 0; c < virtual_stages; c++) backward += s[most].work[c][TC_B] + s[most].work[c][TC_W];
     double layers = TC_MAX(1, program[most]->graph->n_units / pp);
     double exposed = TC_MAX(s[most].once_dp - backward * (layers - 1) / layers,
                             s[most].once_dp / layers) + s[most].last_dp;
@@ -111,7 +112,7 @@ int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, co
     out->wait_s[TC_PP] = out->bubble * out->step_s;
   }
   tc_simulation_free(sim);
-  tc_pipeline_free(sched);
+  tc_pipeline_free(pipeline);
   free(cost);
   free(s);
   return rc;

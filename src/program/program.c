@@ -27,7 +27,7 @@ static int pass_build(struct ctx *c)
 static int pass_label(struct ctx *c)
 {
   struct tc_graph *g = c->p->graph;
-  TC_TRY(tc_stages(g, c->m->size[TC_PP], TC_MAX(c->o->chunks, 1), c->o->stages, c->err));
+  TC_TRY(tc_stages(g, c->m->size[TC_PP], TC_MAX(c->o->virtual_stages, 1), c->o->stages, c->err));
   if (c->o->kind == TC_INIT || c->o->kind == TC_REFRESH) {   /* the parameters alone */
     g->n_order = 0;
     g->tokens = g->targets = g->loss = g->logits = -1;
@@ -43,7 +43,7 @@ static int pass_systems(struct ctx *c)
 {
   struct tc_graph *g = c->p->graph;
   struct tc_system row = *c->o->system;          /* with what the user wants otherwise */
-  if (c->o->reshard_after >= 0) row.reshard_after = c->o->reshard_after;
+  if (c->o->reshard_after != TC_AFTER_AUTO) row.reshard_after = c->o->reshard_after;
   if (c->o->reduce_once && row.place[TC_ACC].kind == TC_SROWS)
     row.place[TC_ACC] = (struct tc_place){ TC_P, 0, TC_SUM, 0 };
   TC_TRY(tc_system_apply(g, &row, c->err));
@@ -85,7 +85,7 @@ static int pass_fuse(struct ctx *c)
   bool pipeline = c->m->size[TC_PP] > 1;
   tc_fuse_ops(c->p->graph, pipeline && c->o->schedule && tc_pipeline_splits(c->o->schedule));
   if (c->p->graph->logits < 0) return 0;
-  int64_t rows = c->o->head_rows;
+  int64_t rows = c->o->head_chunk;
   const int64_t least = tc_loss_chunk_least(c->p->graph, c->m);
   if (rows > 0 && rows < least)
     return tc_fail(c->err, TC_ELAYOUT, "parallel.head_chunk = %lld rows of the logits would be more "
@@ -126,7 +126,8 @@ static int pass_schedule(struct ctx *c)
   const struct tc_actions_opts o = {
     .n_mb = timed ? c->m->size[TC_MB] : 1, .overlap = c->o->overlap,
     .prefetch = c->o->overlap ? TC_MAX(c->o->prefetch, 0) : 0, .pp = c->m->size[TC_PP],
-    .at = tc_mesh_coord(c->m, c->rank, TC_PP), .chunks = c->o->chunks, .name = c->o->schedule };
+    .at = tc_mesh_coord(c->m, c->rank, TC_PP), .virtual_stages = c->o->virtual_stages,
+    .schedule = c->o->schedule };
   TC_TRY(tc_program_listable(c->p->graph, o.n_mb, c->err));
   TC_TRY(tc_actions_new(&c->p->actions, c->p->graph, &o, c->err));
   struct tc_err fault = { 0 };

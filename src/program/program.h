@@ -23,18 +23,18 @@ struct tc_program_opts {
   const struct tc_system *system;
   const struct tc_annotation *annotation[TC_ROW_LISTS];   /* lists of rows; the first NULL ends */
   const char *schedule;          /* of the pipeline (schedule/pipeline.h); NULL: naive */
-  int chunks;                    /* virtual stages a rank; 0: 1 */
+  int virtual_stages;                    /* virtual stages a rank; 0: 1 */
   const char *stages;            /* layers of each stage by hand; NULL: balanced */
-  int reshard_after;                      /* enum tc_reshard_after; -1: as the system says */
+  enum tc_reshard_after reshard_after;   /* TC_AFTER_AUTO: as the system says */
   bool reduce_once;              /* split accumulators become full ones, reduced once a step */
-  int recompute;                 /* enum tc_recompute */
-  int offload;                   /* enum tc_offload */
+  enum tc_recompute recompute;
+  enum tc_offload offload;
   int prefetch;                  /* units whose weights are gathered ahead of their use */
   bool regather;                 /* activations gathered in forward are gathered again in backward */
   bool adamw, overlap;
   bool unchecked;                /* without the checks after the passes: a planner's candidates, never
                                   * what is run */
-  int64_t head_rows;             /* most rows of the logits at once; 0: about 64 MB of them, 512 in bf16 */
+  int64_t head_chunk;             /* most rows of the logits at once; 0: about 64 MB of them, 512 in bf16 */
 };
 
 struct tc_program {

@@ -25,16 +25,21 @@ static int check_counts(const struct tc_config *c, const struct tc_model *m, str
 
 int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err *err)
 {
-  *m = (struct tc_model){ .preset = c->model_preset, .layers = c->model_layers, .hidden = c->model_hidden,
-                          .heads = c->model_heads, .context = c->model_context, .vocab = c->model_vocab };
+  *m = (struct tc_model){
+    .preset = c->model_preset, .layers = c->model_layers, .hidden = c->model_hidden, .heads = c->model_heads,
+    .context = c->model_context, .vocab = c->model_vocab, .kv_heads = c->model_kv_heads,
+    .head_dim = c->model_head_dim, .ffn = c->model_ffn, .family = c->model_family, .norm = c->model_norm,
+    .act = c->model_act, .bias = c->model_bias, .qk_norm = c->model_qk_norm, .tied = c->model_tied,
+    .norm_eps = (float)TC_MAX(c->model_norm_eps, 0), .rope_theta = (float)TC_MAX(c->model_rope_theta, 0) };
+  TC_TRY(tc_rope_scaling_parse(&m->rope_scaling, c->model_rope_scaling, err));
   TC_TRY(tc_model_resolve(m, err));
-  if (!strcmp(c->data_format, "text") && c->data_train.n > 0 && m->vocab < 256)
+  if (c->data_format == TC_FORMAT_TEXT && c->data_train.n > 0 && m->vocab < 256)
     return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data.format = text, whose "
                    "tokens are bytes: 256 would do", (long long)m->vocab);
   return check_counts(c, m, err);
 }
 
-static int make_axes(struct tc_mesh **out, const struct tc_config *c, int order, int world,
+static int make_axes(struct tc_mesh **out, const struct tc_config *c, enum tc_order order, int world,
                      const int32_t *node_of_rank, int devices_per_node, struct tc_err *err)
 {
   const struct tc_mesh_want want = {
@@ -44,16 +49,11 @@ static int make_axes(struct tc_mesh **out, const struct tc_config *c, int order,
   return tc_mesh_new(out, world, node_of_rank, &want, err);
 }
 
-/* mesh.order, where auto is tp-dp-pp. */
-static int order_of(const struct tc_config *c)
-{
-  return strcmp(c->mesh_order, tc_order_name[TC_TP_PP_DP]) ? TC_TP_DP_PP : TC_TP_PP_DP;
-}
-
 int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,
                   const int32_t *node_of_rank, int devices_per_node, struct tc_err *err)
 {
-  return make_axes(out, c, order_of(c), world, node_of_rank, devices_per_node, err);
+  const enum tc_order order = c->mesh_order == TC_ORDER_AUTO ? TC_TP_DP_PP : c->mesh_order;
+  return make_axes(out, c, order, world, node_of_rank, devices_per_node, err);
 }
 
 /* Sets the number of micro-batches. */
@@ -102,7 +102,7 @@ int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
   struct tc_mesh *m;
   TC_TRY(tc_setup_axes(&m, c, world, node_of_rank, devices_per_node, err));
   int rc = split_batch(m, c, err);
-  bool choose = !strcmp(c->mesh_order, "auto") && m->n_nodes > 1 && m->size[TC_PP] > 1 &&
+  bool choose = c->mesh_order == TC_ORDER_AUTO && m->n_nodes > 1 && m->size[TC_PP] > 1 &&
                 m->size[TC_DP] > 1;
   int64_t bytes[TC_AXES] = { 0 };
   if (!rc && choose) rc = tc_setup_traffic(bytes, c, m, err);
@@ -139,29 +139,23 @@ static int check_split(const struct tc_config *c, const struct tc_model *model,
   return 0;
 }
 
-/* Chunks of layers a rank. A pipeline's schedule that can't be is said before anything starts. */
-static int setup_chunks(int *out, const struct tc_config *c, const struct tc_mesh *m,
+/* Virtual stages per rank. A pipeline's schedule that can't be is said before anything starts. */
+static int setup_virtual_stages(int *out, const struct tc_config *c, const struct tc_mesh *m,
                         struct tc_err *err)
 {
-  int64_t chunks = c->parallel_virtual_stages;
-  if (chunks == TC_AUTO) chunks = strcmp(c->parallel_schedule, "interleaved") ? 1 : 2;
-  *out = m->size[TC_PP] > 1 ? (int)chunks : 1;
+  int64_t virtual_stages = c->parallel_virtual_stages;
+  if (virtual_stages == TC_AUTO) virtual_stages = c->parallel_schedule == TC_SCHEDULE_INTERLEAVED ? 2 : 1;
+  *out = m->size[TC_PP] > 1 ? (int)virtual_stages : 1;
   if (m->size[TC_PP] == 1) return 0;
   if (m->size[TC_MB] > MOST_MICRO_BATCHES)
     return tc_fail(err, TC_ELAYOUT, "train.micro_batch = %lld makes %d micro-batches a step; %lld or "
                    "more would fit", (long long)c->train_micro_batch, m->size[TC_MB],
                    (long long)tc_ceil_div(c->train_micro_batch * m->size[TC_MB], MOST_MICRO_BATCHES));
   struct tc_pipeline *s;
-  TC_TRY(tc_pipeline_new(&s, c->parallel_schedule, m->size[TC_PP], *out, m->size[TC_MB], err));
+  TC_TRY(tc_pipeline_new(&s, tc_word_parallel_schedule(c->parallel_schedule), m->size[TC_PP], *out,
+                         m->size[TC_MB], err));
   tc_pipeline_free(s);
   return 0;
-}
-
-static int choice(const char *value, const char *const *name)
-{
-  int i = 0;
-  while (name[i] && strcmp(name[i], value)) i++;
-  return i;
 }
 
 static bool places(const struct tc_annotation *a)
@@ -211,7 +205,7 @@ static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
     TC_TRY(tc_annotations_read(own, file, err));
     TC_TRY(check_own_rows(*own, m, file, err));
   }
-  const bool all_own = *own && (names_axis(*own, TC_TP) || !strcmp(c->parallel_data, "none"));
+  const bool all_own = *own && (names_axis(*own, TC_TP) || c->parallel_data == TC_DATA_NONE);
   if (m->size[TC_TP] > 1 && (c->parallel_sequence || !all_own)) {
     TC_TRY(check_split(c, &o->model, m, err));
     n = tc_rows_of_model(o->annotation, &o->model, c->parallel_sequence);
@@ -223,32 +217,26 @@ static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
 int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
                      const struct tc_mesh *m, struct tc_annotation **own, struct tc_err *err)
 {
-  const char *const keeps[] = { "use", "mb", "step", NULL };
-  const char *const offloads[] = { "no", "params", "update", NULL };
-  const char *const recomputes[] = { "none", "selective", "full", NULL };
   memset(o, 0, sizeof *o);
   *own = NULL;
   o->kind = TC_TRAIN;
   TC_TRY(tc_setup_model(c, &o->model, err));
-  o->system = tc_system_find(c->parallel_data);
-  if (!o->system)
-    return tc_fail(err, TC_EUSER, "parallel.data = %s is not a known system", c->parallel_data);
+  o->system = tc_system_find(tc_word_parallel_data(c->parallel_data));
   o->gpt = (struct tc_build_opts){
-    .batch = c->train_global_batch, .dtype = strcmp(c->train_precision, "bf16") ? TC_F32 : TC_BF16,
-    .grad_dtype = strcmp(c->train_grad_type, "bf16") ? TC_F32 : TC_BF16,
+    .batch = c->train_global_batch, .dtype = c->train_precision, .grad_dtype = c->train_grad_type,
     .dropout = (float)c->train_dropout, .tp = m->size[TC_TP],
-    .nest = !strcmp(c->parallel_unit, "block") };
-  o->adamw = !strcmp(c->train_optimizer, "adamw");
+    .nest = c->parallel_unit == TC_UNIT_BLOCK };
+  o->adamw = c->train_optimizer == TC_OPTIMIZER_ADAMW;
   o->overlap = c->parallel_overlap;
-  o->reshard_after = strcmp(c->parallel_keep, "auto") ? choice(c->parallel_keep, keeps) : -1;
-  o->reduce_once = !strcmp(c->parallel_reduce, "step");
-  o->offload = choice(c->parallel_offload, offloads);
-  o->recompute = choice(c->train_recompute, recomputes);
+  o->reshard_after = c->parallel_keep;
+  o->reduce_once = c->parallel_reduce == TC_REDUCE_STEP;
+  o->offload = c->parallel_offload;
+  o->recompute = c->train_recompute;
   o->prefetch = (int)c->parallel_prefetch;
   o->regather = c->parallel_regather;
-  o->schedule = c->parallel_schedule;
+  o->schedule = tc_word_parallel_schedule(c->parallel_schedule);
   o->stages = c->mesh_stages;
-  TC_TRY(setup_chunks(&o->chunks, c, m, err));
-  o->head_rows = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk;
+  TC_TRY(setup_virtual_stages(&o->virtual_stages, c, m, err));
+  o->head_chunk = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk;
   return setup_rows(o, c, m, own, err);
 }

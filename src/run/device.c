@@ -7,9 +7,9 @@
 
 int tc_run_device(struct tc_run *r, struct tc_err *err)
 {
-  const char *want = r->cfg->run_device;
+  const enum tc_device_kind want = r->cfg->run_device;
   const struct tc_rank_info *me = &r->ranks->info[r->rank];
-  const bool automatic = !strcmp(want, "auto");
+  const bool automatic = want == TC_DEVICE_AUTO;
   char name[48];
   struct tc_err why = { 0 };
   TC_TRY(tc_process_pool(r->threads, err));
@@ -17,7 +17,8 @@ int tc_run_device(struct tc_run *r, struct tc_err *err)
   if (automatic && me->device >= 0 && tc_device_open(&r->device, name, r->threads, &why) < 0
       && r->rank == 0)
     tc_log("run.device = auto takes the CPU: %s", why.text);
-  if (strcmp(want, "cuda")) snprintf(name, sizeof name, "%s", automatic ? "cpu" : want);
+  if (want != TC_DEVICE_CUDA)
+    snprintf(name, sizeof name, "%s", tc_word_run_device(automatic ? TC_DEVICE_CPU : want));
   if (!r->device) TC_TRY(tc_device_open(&r->device, name, r->threads, err));
   r->device->poison = r->cfg->run_poison;
   r->device->tf32 = r->cfg->train_tf32;

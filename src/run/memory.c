@@ -8,34 +8,38 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What the user may be asked to set, the cheapest first. NULL: as it is. */
-static const struct way { const char *data, *recompute, *offload; } ways[] = {
-  { NULL, NULL, NULL },
-  { NULL, "selective", NULL },
-  { NULL, "full", NULL },
-  { "zero1", NULL, NULL },
-  { "zero2", NULL, NULL },
-  { "zero3", NULL, NULL },
-  { "zero3", "full", NULL },
-  { NULL, "full", "params" },
-  { "zero3", "full", "params" },
+/* What the user may be asked to set, the cheapest first. 0, the default of each: as it is. */
+static const struct way {
+  enum tc_data_parallel data;
+  enum tc_recompute recompute;
+  enum tc_offload offload;
+} ways[] = {
+  { 0, 0, 0 },
+  { 0, TC_RECOMPUTE_SELECTIVE, 0 },
+  { 0, TC_RECOMPUTE_FULL, 0 },
+  { TC_DATA_ZERO1, 0, 0 },
+  { TC_DATA_ZERO2, 0, 0 },
+  { TC_DATA_ZERO3, 0, 0 },
+  { TC_DATA_ZERO3, TC_RECOMPUTE_FULL, 0 },
+  { 0, TC_RECOMPUTE_FULL, TC_OFFLOAD_PARAMS },
+  { TC_DATA_ZERO3, TC_RECOMPUTE_FULL, TC_OFFLOAD_PARAMS },
 };
+_Static_assert(TC_DATA_DDP == 0 && TC_RECOMPUTE_NONE == 0 && TC_OFFLOAD_NO == 0, "0 asks for nothing");
 enum { WAYS = sizeof ways / sizeof *ways, TRIES = 16 };
 
-/* The fields are strings of the configuration's pool; these are constants, never freed. */
 static void apply(struct tc_config *c, const struct way *w)
 {
-  if (w->data) c->parallel_data = (char *)(uintptr_t)w->data;
-  if (w->recompute) c->train_recompute = (char *)(uintptr_t)w->recompute;
-  if (w->offload) c->parallel_offload = (char *)(uintptr_t)w->offload;
+  if (w->data) c->parallel_data = w->data;
+  if (w->recompute) c->train_recompute = w->recompute;
+  if (w->offload) c->parallel_offload = w->offload;
 }
 
 static bool changes(const struct tc_config *c, const struct way *w, int dp)
 {
-  return !(w->data && (dp == 1 || !strcmp(c->parallel_data, w->data)))
-         && !(w->recompute && (!strcmp(c->train_recompute, w->recompute)
-                               || !strcmp(c->train_recompute, "full")) && !w->data && !w->offload)
-         && !(w->offload && strcmp(c->parallel_offload, "no"));
+  return !(w->data && (dp == 1 || c->parallel_data == w->data))
+         && !(w->recompute && (c->train_recompute == w->recompute
+                               || c->train_recompute == TC_RECOMPUTE_FULL) && !w->data && !w->offload)
+         && !(w->offload && c->parallel_offload != TC_OFFLOAD_NO);
 }
 
 /* What every program needs for a micro-batch at least, on the rank that has most: the input of each
@@ -91,9 +95,11 @@ static bool what_fits(const struct tc_run *r, int64_t bytes, char *text, size_t 
       }
       int n = snprintf(text, size, "train.micro_batch = %lld", (long long)micro);
       const char *const key[] = { "parallel.data", "train.recompute", "parallel.offload" };
-      const char *const value[] = { w->data, w->recompute, w->offload };
+      const bool asked[] = { w->data, w->recompute, w->offload };
+      const char *const value[] = { tc_word_parallel_data(w->data), tc_word_train_recompute(w->recompute),
+                                    tc_word_parallel_offload(w->offload) };
       for (int k = 0; k < 3; k++)
-        if (value[k] && (size_t)n < size)
+        if (asked[k] && (size_t)n < size)
           n += snprintf(text + n, size - (size_t)n, " and %s = %s", key[k], value[k]);
       return true;
     }

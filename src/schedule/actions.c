@@ -75,7 +75,7 @@ static bool sends(const struct builder *c, const struct tc_node *n)
   return tc_sends_each_mb(n) && n->from_root == c->o.at;
 }
 
-/* At most `depth` transfers (at least one) may keep scratch from being used again. */
+/* At most `prefetch` transfers (at least one) may keep scratch from being used again. */
 static void bound_in_flight(struct builder *c, const struct tc_node *n)
 {
   bool bounded = n->role == TC_ROLE_GRAD || n->role == TC_ROLE_STORE || sends(c, n);
@@ -122,7 +122,7 @@ static bool is_free(const struct builder *c, int32_t group, int32_t at)
   return true;
 }
 
-/* At the place of a group of gathers: issues it, and the groups up to `depth` ahead. */
+/* At the place of a group of gathers: issues it, and the groups up to `prefetch` ahead. */
 static void prefetch_groups(struct builder *c, int32_t at)
 {
   int32_t upto = TC_MIN(c->reached + 1 + c->o.prefetch, c->n_groups);
@@ -248,7 +248,7 @@ static int make_pipeline(struct tc_pipeline **out, struct tc_transfers **cross,
   *out = NULL;
   *cross = NULL;
   if (o->pp <= 1) return 0;
-  TC_TRY(tc_pipeline_new(out, o->name ? o->name : "naive", o->pp, TC_MAX(o->chunks, 1), o->n_mb, err));
+  TC_TRY(tc_pipeline_new(out, o->schedule ? o->schedule : "naive", o->pp, TC_MAX(o->virtual_stages, 1), o->n_mb, err));
   int rc = tc_pipeline_transfers(cross, *out, NULL, 0, err);
   if (rc < 0) tc_pipeline_free(*out);
   return rc;

@@ -15,11 +15,11 @@ struct tc_action {
 
 struct tc_actions_opts {
   int n_mb;                      /* micro-batches a step */
-  int prefetch;                     /* units whose weights are gathered ahead of their use */
+  int prefetch;                  /* units whose weights are gathered ahead of their use */
   bool overlap;                  /* wait for a transfer where it is needed, not at once */
   int pp, at;                    /* coordinates on pp, and this rank's; pp = 0: 1 */
-  int chunks;                    /* virtual stages a rank; 0: 1 */
-  const char *name;              /* of the pipeline's schedule (pipeline.h); NULL: naive */
+  int virtual_stages;                    /* virtual stages a rank; 0: 1 */
+  const char *schedule;          /* of the pipeline (pipeline.h); NULL: naive */
 };
 
 struct tc_actions {
@@ -33,9 +33,9 @@ struct tc_actions {
 /* Local. Without a pipeline F then B of each micro-batch in turn, U at the end; with one what the
  * schedule of that name gives this coordinate. A node that runs once a step runs in the last
  * micro-batch if it depends on what micro-batches made, else in the first.
- * Transfers are issued as soon as their inputs exist, those of weights `depth` units ahead, also
+ * Transfers are issued as soon as their inputs exist, those of weights `prefetch` units ahead, also
  * into the next micro-batch; with `overlap` they are waited for before their first reader (or at
- * the end), else at once. Of transfers that take gradients out of scratch at most `depth` (one
+ * the end), else at once. Of transfers that take gradients out of scratch at most `prefetch` (one
  * at least) are in flight; their sums into the accumulator run when they are complete. Sends and receives between
  * stages are issued in one order everywhere (tc_pipeline_transfers), so nothing deadlocks.
  * TC_ELAYOUT: the pipeline's schedule can't be. */

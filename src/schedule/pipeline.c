@@ -16,7 +16,7 @@ static const char work_letter[TC_WORKS] = { 'F', 'B', 'W' };
  * backwards W lags behind B. */
 struct pipeline_kind {
   const char *name;
-  bool split, chunks;
+  bool split, virtual_stages;
   int32_t (*ahead)(const struct tc_pipeline *s, int32_t rank);
   int32_t (*lag)(const struct tc_pipeline *s, int32_t rank);    /* where `split` */
 };
@@ -124,13 +124,13 @@ static int check_shape(const struct pipeline_kind *kind, int p, int v, int m, st
     if (size[i].n < 1)
       return tc_fail(err, TC_ELAYOUT, "a pipeline of %d %s is none; 1 or more would fit", size[i].n,
                      size[i].what);
-  if (v > 1 && !kind->chunks)
+  if (v > 1 && !kind->virtual_stages)
     return tc_fail(err, TC_ELAYOUT, "schedule %s has no virtual stages: %d a rank do not fit; 1 would, "
                    "or schedule interleaved", kind->name, v);
-  if (v < 2 && kind->chunks)
+  if (v < 2 && kind->virtual_stages)
     return tc_fail(err, TC_ELAYOUT, "schedule %s wants at least 2 virtual stages a rank; 2 would fit, "
                    "or schedule 1f1b with 1", kind->name);
-  if (kind->chunks && m % p) {
+  if (kind->virtual_stages && m % p) {
     char less[20] = "";
     if (m > p) snprintf(less, sizeof less, "%d or ", m / p * p);
     return tc_fail(err, TC_ELAYOUT, "schedule %s wants micro-batches in multiples of its %d stages: %d "

@@ -58,7 +58,7 @@ static void add_task(struct builder *c, int32_t node, int32_t mb, int32_t item)
 static int32_t kind_of(const struct builder *c, const struct tc_node *n)
 {
   int32_t chunk = n->on_all_stages || c->o.pp <= 1 ? 0 : c->g->unit[n->unit].stage / c->o.pp;
-  if (n->mark == TC_U || chunk >= TC_MAX(c->o.chunks, 1)) return -1;
+  if (n->mark == TC_U || chunk >= TC_MAX(c->o.virtual_stages, 1)) return -1;
   if (!is_here(c, n) || tc_is_stage_send(n) || c->tied[n->id]) return -1;
   return chunk * TC_WORKS + work_of(c, n);
 }
@@ -67,7 +67,7 @@ static int32_t kind_of(const struct builder *c, const struct tc_node *n)
 static void find_kinds(struct builder *c)
 {
   const struct tc_graph *g = c->g;
-  const int32_t kinds = TC_MAX(c->o.chunks, 1) * TC_WORKS;
+  const int32_t kinds = TC_MAX(c->o.virtual_stages, 1) * TC_WORKS;
   c->kind_at = tc_calloc((size_t)kinds + 2, sizeof *c->kind_at);
   c->of_kind = tc_malloc((size_t)g->n_order * sizeof *c->of_kind);
   for (int32_t i = 0; i < g->n_order; i++) c->kind_at[kind_of(c, &g->node[g->order[i]]) + 2]++;

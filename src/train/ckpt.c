@@ -202,7 +202,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .who = (const char *const *)t->run.who, .version = PACKAGE_VERSION, .stack = t->run.stack,
     .loop = loop,
     .lease = t->ckpt.owner ? tc_owner_lease(t->ckpt.owner) : NULL,
-    .files = strcmp(t->run.cfg->ckpt_files, "node") ? TC_FILES_RANK : TC_FILES_NODE,
+    .files = t->run.cfg->ckpt_files,
     .view = t->run.cfg->ckpt_view };
   t->ckpt.begun_ns = tc_now_ns();
   t->ckpt.begun = true;

@@ -150,7 +150,7 @@ int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r,
 {
   const int64_t end = tc_train_last_step(t->run.cfg);
   bool last = r->step == end || flag[F_STOP];
-  bool skip = flag[F_DUE] == DUE && flag[F_BUSY] && !last && !strcmp(t->run.cfg->ckpt_busy, "skip");
+  bool skip = flag[F_DUE] == DUE && flag[F_BUSY] && !last && t->run.cfg->ckpt_busy == TC_BUSY_SKIP;
   if (skip && t->run.rank == 0 && !t->end.left_out)   /* once, though each step may be due */
     tc_log("checkpoint of step %lld left out: the one before is still being written",
            (long long)r->step);

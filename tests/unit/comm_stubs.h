@@ -85,11 +85,11 @@ static int my_device_open(struct tc_device **out, const char *name, int threads,
   return 0;
 }
 static void my_device_close(struct tc_device *d) { note("close device %d\n", d != NULL); }
-static int my_nccl_agree(bool *use, const char *want, const struct tc_nccl_ops *ops,
+static int my_nccl_agree(bool *use, enum tc_comm_kind want, const struct tc_nccl_ops *ops,
                          struct tc_device *d, const char *why, struct tc_comm *world,
                          char *const *who, struct tc_err *err)
 {
-  note("agree %s %d %d %s %s %d\n", want, ops != NULL, d != NULL, why ? why : "-", world->name,
+  note("agree %s %d %d %s %s %d\n", tc_word_run_comm(want), ops != NULL, d != NULL, why ? why : "-", world->name,
        who != NULL);
   *use = agreed;
   return fault(5, err);

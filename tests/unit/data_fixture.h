@@ -50,7 +50,7 @@ static inline void put_bin(const char *file, int32_t magic, int32_t version, int
   free(all);
 }
 
-static inline struct tc_data *must_open(char *const *files, int n, const char *format, int part,
+static inline struct tc_data *must_open(char *const *files, int n, enum tc_data_format format, int part,
                                         int64_t context, int64_t vocab)
 {
   struct tc_err err = { 0 };

@@ -213,7 +213,7 @@ static int train(struct calib *c, const struct tc_config *want, struct tc_err *e
   struct tc_list data = { &text_file, 1 };
   x.data_train = data;
   x.data_val = (struct tc_list){ NULL, 0 };
-  x.data_format = "text";
+  x.data_format = TC_FORMAT_TEXT;
   x.train_steps = STEPS;
   x.train_stop_at = x.train_eval_every = x.ckpt_every = 0;
   x.train_eval_batches = 1;
@@ -248,13 +248,13 @@ static int train_all(struct calib *c, int ranks, struct tc_err *err)
       : TC_MIN(own->train_global_batch, 8);
   struct tc_config x = *own;
   x.mesh_pp = x.mesh_tp = x.mesh_dp = 1;
-  x.mesh_order = "auto";
+  x.mesh_order = TC_ORDER_AUTO;
   x.mesh_stages = "auto";
-  x.parallel_data = "ddp";
-  x.parallel_schedule = "1f1b";
+  x.parallel_data = TC_DATA_DDP;
+  x.parallel_schedule = TC_SCHEDULE_1F1B;
   x.parallel_virtual_stages = TC_AUTO;
   x.parallel_sequence = false;
-  x.parallel_offload = "no";
+  x.parallel_offload = TC_OFFLOAD_NO;
   x.parallel_annotations = "";
   for (int beside = 1; beside <= ranks; beside += TC_MAX(ranks - 1, 1)) {
     x.run_ranks = x.mesh_dp = beside;
@@ -265,9 +265,9 @@ static int train_all(struct calib *c, int ranks, struct tc_err *err)
     }
     if (ranks == 1) return 0;
   }
-  x.parallel_data = "zero3";
+  x.parallel_data = TC_DATA_ZERO3;
   TC_TRY(train(c, &x, err));
-  x.parallel_data = "ddp";
+  x.parallel_data = TC_DATA_DDP;
   struct tc_model m;
   TC_TRY(tc_setup_model(own, &m, err));
   if (m.heads % ranks) return 0;
@@ -363,7 +363,7 @@ static int find_slack(const struct calib *c, int ranks, struct tc_cluster *k, st
   int n = 0;
   for (int i = 0; i < c->run; i++) {
     if (c->cfg[i].run_ranks != ranks || c->cfg[i].mesh_dp != ranks ||
-        strcmp(c->cfg[i].parallel_data, "ddp"))
+        c->cfg[i].parallel_data != TC_DATA_DDP)
       continue;
     TC_TRY(planned_s(c, i, k, &planned, err));
     if (planned > 0) ratio[n++] = c->step_s[i] / planned;
@@ -381,7 +381,7 @@ static int find_steal(const struct calib *c, struct tc_cluster *k, struct tc_err
   double said[2], x[RUNS];
   int n = 0;
   for (int i = 0; i < c->run; i++) {
-    if (strcmp(c->cfg[i].parallel_data, "zero3")) continue;
+    if (c->cfg[i].parallel_data != TC_DATA_ZERO3) continue;
     for (int s = 0; s < 2; s++) {
       k->device.steal = s;
       TC_TRY(planned_s(c, i, k, &said[s], err));

@@ -24,12 +24,13 @@ static void print_head(FILE *f, const struct tc_plan_job *j, const struct tc_pla
   fprintf(f, "%s: %.4g M parameters, context %lld; %d rank%s: pp %d x dp %d x tp %d%s, %s",
           *c->model_preset ? c->model_preset : "model", (double)p->parameters * 1e-6,
           (long long)p->model.context, p->world, p->world == 1 ? "" : "s", p->pp, p->dp, p->tp,
-          c->parallel_sequence && p->tp > 1 ? " (sequence)" : "", c->parallel_data);
-  if (p->pp > 1) fprintf(f, ", %s", c->parallel_schedule);
-  if (p->chunks > 1) fprintf(f, " of %d chunks", p->chunks);
+          c->parallel_sequence && p->tp > 1 ? " (sequence)" : "",
+          tc_word_parallel_data(c->parallel_data));
+  if (p->pp > 1) fprintf(f, ", %s", tc_word_parallel_schedule(c->parallel_schedule));
+  if (p->virtual_stages > 1) fprintf(f, " of %d chunks", p->virtual_stages);
   fprintf(f, "\n%lld sequences a step: %d micro-batch%s of %d on each of dp; %s, recompute %s\n",
-          (long long)p->batch, p->n_mb, p->n_mb == 1 ? "" : "es", p->micro, c->train_precision,
-          c->train_recompute);
+          (long long)p->batch, p->n_mb, p->n_mb == 1 ? "" : "es", p->micro,
+          tc_word_train_precision(c->train_precision), tc_word_train_recompute(c->train_recompute));
 }
 
 static void print_memory(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
@@ -168,9 +169,12 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p)
   json_t *layout = json_pack(
       "{s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:s,s:b,s:s,s:s}", "pp", p->pp, "dp", p->dp, "tp", p->tp,
           "mb",
-      p->n_mb, "micro_batch", p->micro, "chunks", p->chunks, "data", c->parallel_data, "schedule",
-      p->pp > 1 ? c->parallel_schedule : "none", "recompute", c->train_recompute, "sequence",
-      c->parallel_sequence, "precision", c->train_precision, "offload", c->parallel_offload);
+      p->n_mb, "micro_batch", p->micro, "chunks", p->virtual_stages, "data",
+      tc_word_parallel_data(c->parallel_data), "schedule",
+      p->pp > 1 ? tc_word_parallel_schedule(c->parallel_schedule) : "none", "recompute",
+      tc_word_train_recompute(c->train_recompute), "sequence", c->parallel_sequence, "precision",
+      tc_word_train_precision(c->train_precision), "offload",
+      tc_word_parallel_offload(c->parallel_offload));
   json_t *o = json_pack("{s:i,s:s,s:I,s:o,s:o,s:f,s:b,s:{s:f,s:f}}", "ranks", p->world, "device",
                         j->cluster.device.name, "parameters", (json_int_t)p->parameters, "layout",
                         layout, "classes", classes, "device_bytes", most, "fits",

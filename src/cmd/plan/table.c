@@ -13,10 +13,13 @@ char *tc_plan_flags(const struct tc_plan_job *j, const struct tc_config *c)
                     "--train.micro_batch=%lld --train.recompute=%s --parallel.data=%s "
                     "--parallel.schedule=%s --parallel.virtual_stages=%lld --parallel.sequence=%s "
                     "--parallel.offload=%s%s%s", (long long)c->mesh_pp, (long long)c->mesh_dp,
-                    (long long)c->mesh_tp, c->mesh_order, (long long)c->train_micro_batch,
-                    c->train_recompute, c->parallel_data, c->parallel_schedule,
+                    (long long)c->mesh_tp, tc_word_mesh_order(c->mesh_order),
+                    (long long)c->train_micro_batch, tc_word_train_recompute(c->train_recompute),
+                    tc_word_parallel_data(c->parallel_data),
+                    tc_word_parallel_schedule(c->parallel_schedule),
                     (long long)c->parallel_virtual_stages, c->parallel_sequence ? "yes" : "no",
-                    c->parallel_offload, own ? " --mesh.stages=" : "", own ? c->mesh_stages : "");
+                    tc_word_parallel_offload(c->parallel_offload), own ? " --mesh.stages=" : "",
+                    own ? c->mesh_stages : "");
 }
 
 static void reason(char *buf, size_t size, const struct tc_plan_job *j,
@@ -139,13 +142,14 @@ void tc_plan_table_print(FILE *f, const struct tc_plan_job *j, const struct tc_p
     const struct tc_plan_row *r = &found->row[i];
     const struct tc_plan *p = &r->plan;
     char schedule[32];
-    snprintf(schedule, sizeof schedule, p->chunks > 1 ? "%s %d" : "%s",
-             p->pp > 1 ? r->cfg.parallel_schedule : "-", p->chunks);
+    snprintf(schedule, sizeof schedule, p->virtual_stages > 1 ? "%s %d" : "%s",
+             p->pp > 1 ? tc_word_parallel_schedule(r->cfg.parallel_schedule) : "-", p->virtual_stages);
     snprintf(d, sizeof d, "%.4g s", p->time.step_s);
     fprintf(f, "%2d %4d %5d %3d %-6s %-14s %5d %-9s %3s %-7s %9s %5.1f%% %9s %6.1f%% %9s %9s\n",
             i + 1,
-            p->pp, p->dp, p->tp, r->cfg.parallel_data, schedule, p->micro, r->cfg.train_recompute,
-            r->cfg.parallel_sequence ? "yes" : "no", r->cfg.parallel_offload, d, 100 * p->time.mfu,
+            p->pp, p->dp, p->tp, tc_word_parallel_data(r->cfg.parallel_data), schedule, p->micro,
+            tc_word_train_recompute(r->cfg.train_recompute), r->cfg.parallel_sequence ? "yes" : "no",
+            tc_word_parallel_offload(r->cfg.parallel_offload), d, 100 * p->time.mfu,
             tc_human_bytes(a, sizeof a, (double)p->cls[p->worst].memory.bytes[TC_DEVICE]),
             100 * p->time.bubble, tc_human_bytes(b, sizeof b, p->time.wire_bytes[TC_WIRE_NODE]),
             tc_human_bytes(c, sizeof c, p->time.wire_bytes[TC_WIRE_NETWORK]));

@@ -84,7 +84,8 @@ static void write_log(const struct tc_config *c)
           "eval %lld %lld, ckpt %lld, threads %lld\n",
           out ? out + 1 : c->run_out, (long long)c->run_ranks, (long long)c->mesh_pp,
           (long long)c->mesh_dp, (long long)c->mesh_tp, (long long)c->train_micro_batch,
-          (long long)c->train_global_batch, c->parallel_data, c->parallel_schedule,
+          (long long)c->train_global_batch, tc_word_parallel_data(c->parallel_data),
+          tc_word_parallel_schedule(c->parallel_schedule),
           c->parallel_sequence ? " sequence" : "", (long long)c->train_steps,
           (long long)c->run_trace_steps, (long long)c->train_eval_every,
           (long long)c->train_eval_batches, (long long)c->ckpt_every, (long long)c->run_threads);
@@ -115,7 +116,7 @@ static int fake_train(char *ini)
   for (int r = 0; r < c->run_ranks; r++) {
     struct tc_program *p = NULL;
     if (tc_program_new(&p, &o, m, r, NULL, NULL, &err) < 0) return 4;
-    write_rank(f, p, m, r, atoi(strrchr(c->run_out, '/') + 4), !strcmp(c->parallel_data, "zero3"),
+    write_rank(f, p, m, r, atoi(strrchr(c->run_out, '/') + 4), c->parallel_data == TC_DATA_ZERO3,
                fault);
     tc_program_free(p);
   }

@@ -18,7 +18,7 @@ static void set_up(int axis)
   static const int32_t node[4];
   const struct tc_mesh_want want = { .pp = 1, .tp = 2 };
   struct tc_err err;
-  config = (struct tc_config){ .run_comm = "auto", .run_device = "cpu", .run_deadline = 2.5 };
+  config = (struct tc_config){ .run_comm = TC_COMM_AUTO, .run_device = TC_DEVICE_CPU, .run_deadline = 2.5 };
   job = (struct job){ .axis = axis, .min_bytes = 8, .max_bytes = 40, .iters = 3 };
   job.launch.cfg = &config;
   job.launch.ranks = &ranks;
@@ -349,41 +349,43 @@ static void test_opened(void)
 static void test_gpus(void)
 {
   static const struct {
-    const char *comm, *device;
+    enum tc_comm_kind comm;
+    enum tc_device_kind device;
     int index;
     bool none;
     const char *want;
-  } rows[] = { { "auto", "cpu", 1, false, "agree auto 0 0 - world 1\n" },
-               { "auto", "auto", 0, false,
+  } rows[] = { { TC_COMM_AUTO, TC_DEVICE_CPU, 1, false, "agree auto 0 0 - world 1\n" },
+               { TC_COMM_AUTO, TC_DEVICE_AUTO, 0, false,
                  "device cuda:0 1\n"
                  "agree auto 0 1 - world 1\n" },
-               { "auto", "auto", -1, false, "agree auto 0 0 - world 1\n" },
-               { "auto", "cuda", -1, false,
+               { TC_COMM_AUTO, TC_DEVICE_AUTO, -1, false, "agree auto 0 0 - world 1\n" },
+               { TC_COMM_AUTO, TC_DEVICE_CUDA, -1, false,
                  "device cuda:0 1\n"
                  "agree auto 0 1 - world 1\n" },
-               { "auto", "auto", 1, true,
+               { TC_COMM_AUTO, TC_DEVICE_AUTO, 1, true,
                  "device cuda:1 1\n"
                  "agree auto 0 0 no such device world 1\n" },
-               { "nccl", "cpu", 1, false, "agree nccl 0 0 - world 1\n" },
-               { "nccl", "auto", -1, false,
+               { TC_COMM_NCCL, TC_DEVICE_CPU, 1, false, "agree nccl 0 0 - world 1\n" },
+               { TC_COMM_NCCL, TC_DEVICE_AUTO, -1, false,
                  "device cuda:0 1\n"
                  "agree nccl 0 1 - world 1\n" },
-               { "nccl", "cuda", 1, true,
+               { TC_COMM_NCCL, TC_DEVICE_CUDA, 1, true,
                  "device cuda:1 1\n"
                  "agree nccl 0 0 no such device world 1\n" },
-               { "thread", "cuda", 1, false, "" },
-               { "mpi", "cuda", 1, false, "" } };
+               { TC_COMM_THREAD, TC_DEVICE_CUDA, 1, false, "" },
+               { TC_COMM_MPI, TC_DEVICE_CUDA, 1, false, "" } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct gpu g = { 0 };
     const struct group group = { 0 };
     struct tc_err err = { 0 };
     set_up(WORLD);
-    config.run_comm = (char *)(uintptr_t)rows[i].comm;
-    config.run_device = (char *)(uintptr_t)rows[i].device;
+    config.run_comm = rows[i].comm;
+    config.run_device = rows[i].device;
     info[2].device = rows[i].index;
     no_device = rows[i].none;
     is_int(open_gpu(&g, &job, 2, &group, &comm[0], &err), 0,
-           "run.comm = %s, run.device = %s, GPU %d", rows[i].comm, rows[i].device, rows[i].index);
+           "run.comm = %s, run.device = %s, GPU %d", tc_word_run_comm(rows[i].comm),
+           tc_word_run_device(rows[i].device), rows[i].index);
     is_str(calls, rows[i].want, "... calls");
     done();
   }
@@ -414,7 +416,7 @@ static void test_gpus(void)
     set_up(axis[i]);
     agreed = 1;
     fail_at = at[i];
-    config.run_device = "cuda";
+    config.run_device = TC_DEVICE_CUDA;
     is_int(open_gpu(&g, &job, 2, &group, &comm[0], &err), status[i], "NCCL, fault %d: status",
            at[i]);
     is_str(calls, want[i], "... calls");
@@ -423,7 +425,7 @@ static void test_gpus(void)
   }
   set_up(TC_TP);
   agreed = 1;
-  config.run_device = "cuda";
+  config.run_device = TC_DEVICE_CUDA;
   calls_are(3, 0, "",
             "open world 4 rank 3 of 4: 0 r0 1 r1 2 r2 3 r3 2.5 s\n"
             "open tp 3 rank 3 of 2: 2 r2 3 r3 2.5 s\n"

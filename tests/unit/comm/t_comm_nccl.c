@@ -242,15 +242,15 @@ static void agree(struct cc_env *e)
   char *const *who = (char *const *)(uintptr_t)e->who;
   struct tc_err err = { 0 };
   bool use = false;
-  int rc = tc_comm_nccl_agree(&use, "nccl", d->ops->nccl, d, NULL, world, who, &err);
+  int rc = tc_comm_nccl_agree(&use, TC_COMM_NCCL, d->ops->nccl, d, NULL, world, who, &err);
   cc_check(e, rc == 0 && use, "each has one: %s", err.text);
   struct tc_device *first = s->device[0];        /* open by now */
-  rc = tc_comm_nccl_agree(&use, "nccl", d->ops->nccl, e->rank == 1 ? first : d, NULL, world, who, &err);
+  rc = tc_comm_nccl_agree(&use, TC_COMM_NCCL, d->ops->nccl, e->rank == 1 ? first : d, NULL, world, who, &err);
   cc_check(e, rc == TC_EUSER && !use && strstr(err.text, "share a GPU")
            && strstr(err.text, e->who[0]) && strstr(err.text, "run.comm = mpi"), "%s", err.text);
-  rc = tc_comm_nccl_agree(&use, "auto", d->ops->nccl, e->rank == 1 ? first : d, NULL, world, who, &err);
+  rc = tc_comm_nccl_agree(&use, TC_COMM_AUTO, d->ops->nccl, e->rank == 1 ? first : d, NULL, world, who, &err);
   cc_check(e, rc == 0 && !use, "a shared GPU is used: %s", err.text);
-  rc = tc_comm_nccl_agree(&use, "nccl", e->rank == 1 ? &none : d->ops->nccl, d, NULL, world, who, &err);
+  rc = tc_comm_nccl_agree(&use, TC_COMM_NCCL, e->rank == 1 ? &none : d->ops->nccl, d, NULL, world, who, &err);
   cc_check(e, rc == TC_EUSER && !use && strstr(err.text, "without NCCL")
            && strstr(err.text, e->who[1]), "%s", err.text);
   tc_comm_free(world);

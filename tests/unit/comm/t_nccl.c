@@ -456,7 +456,8 @@ enum { FINE, NO_DEVICE, WITHOUT, BREAKS, SAME };
 struct seat {
   struct tc_hub *hub;
   int rank, n, kind;
-  const char *want, *no_device;
+  enum tc_comm_kind want;
+  const char *no_device;
   bool use, names;
   int rc;
   struct tc_err err;
@@ -493,7 +494,7 @@ static void test_agree(void)
 #define SHARE                                                                                      \
   " share a GPU, which NCCL can't; give each rank a GPU of its own, or set run.comm = mpi"
   static const struct {
-    const char *want;
+    enum tc_comm_kind want;
     int n, kind[2];
     const char *no_device;
     bool anonymous;
@@ -501,12 +502,12 @@ static void test_agree(void)
     bool use;
     const char *text;
   } rows[] = {
-    { "nccl", 2, { FINE, FINE }, NULL, false, 0, true, "" },
-    { "auto", 2, { FINE, FINE }, NULL, false, 0, true, "" },
-    { "mpi", 2, { FINE, FINE }, NULL, false, 0, false, "" },
-    { "auto", 1, { FINE }, NULL, false, 0, false, "" },
-    { "nccl", 1, { FINE }, NULL, false, 0, true, "" },
-    { "nccl",
+    { TC_COMM_NCCL, 2, { FINE, FINE }, NULL, false, 0, true, "" },
+    { TC_COMM_AUTO, 2, { FINE, FINE }, NULL, false, 0, true, "" },
+    { TC_COMM_MPI, 2, { FINE, FINE }, NULL, false, 0, false, "" },
+    { TC_COMM_AUTO, 1, { FINE }, NULL, false, 0, false, "" },
+    { TC_COMM_NCCL, 1, { FINE }, NULL, false, 0, true, "" },
+    { TC_COMM_NCCL,
       1,
       { NO_DEVICE },
       NULL,
@@ -514,7 +515,7 @@ static void test_agree(void)
       TC_EUSER,
       false,
       "run.comm = nccl: rank 4 on a: " NONE },
-    { "nccl",
+    { TC_COMM_NCCL,
       2,
       { FINE, NO_DEVICE },
       "no driver",
@@ -522,8 +523,8 @@ static void test_agree(void)
       TC_EUSER,
       false,
       "run.comm = nccl: rank 5 on b: no driver" },
-    { "auto", 2, { NO_DEVICE, NO_DEVICE }, NULL, false, 0, false, "rank 4 on a: " NONE },
-    { "nccl",
+    { TC_COMM_AUTO, 2, { NO_DEVICE, NO_DEVICE }, NULL, false, 0, false, "rank 4 on a: " NONE },
+    { TC_COMM_NCCL,
       2,
       { FINE, WITHOUT },
       "no driver",
@@ -531,8 +532,8 @@ static void test_agree(void)
       TC_EUSER,
       false,
       "run.comm = nccl: a rank: " BUILT },
-    { "auto", 2, { FINE, BREAKS }, NULL, false, 0, false, "rank 5 on b: look broke" },
-    { "nccl",
+    { TC_COMM_AUTO, 2, { FINE, BREAKS }, NULL, false, 0, false, "rank 5 on b: look broke" },
+    { TC_COMM_NCCL,
       2,
       { SAME, SAME },
       NULL,
@@ -540,7 +541,7 @@ static void test_agree(void)
       TC_EUSER,
       false,
       "run.comm = nccl: rank 4 on a and rank 5 on b" SHARE },
-    { "auto", 2, { SAME, SAME }, NULL, true, 0, false, "a rank and another" SHARE },
+    { TC_COMM_AUTO, 2, { SAME, SAME }, NULL, true, 0, false, "a rank and another" SHARE },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_hub *hub = tc_hub_new(2);
@@ -559,7 +560,7 @@ static void test_agree(void)
     }
     for (int r = 0; r < rows[i].n; r++) {
       pthread_join(thread[r], NULL);
-      is_int(s[r].rc, rows[i].status, "run.comm = %s, row %d, rank %d", rows[i].want, (int)i, r);
+      is_int(s[r].rc, rows[i].status, "run.comm = %s, row %d, rank %d", tc_word_run_comm(rows[i].want), (int)i, r);
       is_int(s[r].use, rows[i].use, "... used");
       is_str(s[r].err.text, rows[i].text, "... why");
     }

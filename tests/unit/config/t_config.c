@@ -53,7 +53,7 @@ static void test_defaults(void)
   is_int(c->train_steps, 100, "default of an INT");
   is_int(c->mesh_dp, TC_AUTO, "default auto");
   near_f(c->train_lr, 1e-3, 0, "default of a REAL");
-  is_str(c->train_schedule, "cosine", "default of a STR");
+  is_int(c->train_schedule, TC_LR_COSINE, "default of a choice");
   ok(!c->run_poison && c->parallel_overlap, "defaults of BOOLs");
   is_int(c->data_train.n, 0, "default of a LIST");
   tc_config_free(c);
@@ -83,7 +83,7 @@ static void test_file(void)
                              "every = 5", NULL);
   is_int(c->train_steps, 7, "INT");
   near_f(c->train_lr, 2.5e-4, 0, "REAL, indented");
-  is_str(c->train_schedule, "linear", "STR, indented by a tab");
+  is_int(c->train_schedule, TC_LR_LINEAR, "a choice, indented by a tab");
   is_int(c->data_train.n, 5, "a LIST over three lines");
   is_str(c->data_train.item[0], "a.txt", "... its first");
   is_str(c->data_train.item[2], "c.txt", "... its third");
@@ -406,11 +406,9 @@ static void test_help(void)
 {
   char *text = help(false), *man = help(true);
   static const char *const names[] = {
-#define SECTION(name, help)
 #define OPT(s, k, ...) "--" #s "." #k "=",
+#define CHOICE OPT
 #include "src/config/options.def"
-#undef SECTION
-#undef OPT
   };
   bool all = true;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) all = all && strstr(text, names[i]);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* `word` (and the file's name) must be in the sentence. */
-static void refused(char *file, const char *format, int64_t vocab, const char *word)
+static void refused(char *file, enum tc_data_format format, int64_t vocab, const char *word)
 {
   struct tc_err err = { 0 };
   struct tc_data *d = NULL;
@@ -137,8 +137,8 @@ static void test_samples(const char *dir)
   int cut = N * 95 / 100;
   const int lo[] = { 0, 0, cut }, hi[] = { N, cut, N };
   for (int part = 0; part <= 2; part++) {
-    struct tc_data *t = must_open(text, 3, "text", part, CONTEXT, 256);
-    struct tc_data *b = must_open(bin, 3, "bin", part, CONTEXT, 256);
+    struct tc_data *t = must_open(text, 3, TC_FORMAT_TEXT, part, CONTEXT, 256);
+    struct tc_data *b = must_open(bin, 3, TC_FORMAT_BIN, part, CONTEXT, 256);
     test_windows(t, stream, lo[part], hi[part], what[part]);
     test_windows(b, stream, lo[part], hi[part], what[part]);
     test_starts(b, stream, lo[part], hi[part], what[part]);
@@ -158,17 +158,17 @@ static void test_smallest(const char *dir)
   int32_t x[8], y[8];
   char *file = path(dir, "nine.txt");
   put(file, "abcdefghi", 9);
-  struct tc_data *d = must_open(&file, 1, "text", 0, 8, 256);
+  struct tc_data *d = must_open(&file, 1, TC_FORMAT_TEXT, 0, 8, 256);
   is_int(tc_data_windows(d), 1, "context + 1 tokens: one window");
   take(d, 1, 1, 0, 1, x, y);
   ok(x[0] == 'a' && x[7] == 'h' && y[0] == 'b' && y[7] == 'i', "  and one sample");
   tc_data_free(d);
   put(file, "abcdefghijklmnop", 16);
-  d = must_open(&file, 1, "text", 0, 8, 256);
+  d = must_open(&file, 1, TC_FORMAT_TEXT, 0, 8, 256);
   is_int(tc_data_windows(d), 1, "2 * context tokens: one window, the second lacks a target");
   tc_data_free(d);
   put(file, "abcdefgh", 8);
-  refused(file, "text", 256, "too few tokens");
+  refused(file, TC_FORMAT_TEXT, 256, "too few tokens");
   free(file);
 }
 
@@ -206,8 +206,8 @@ static void test_identity(const char *dir)
   put_bin(bin, 20240520, 1, LONG, wide, LONG);
   for (int part = 0; part <= 2; part++) {
     int lo = part == 2 ? LONG / 100 * 95 : 0, hi = part == 1 ? LONG / 100 * 95 : LONG;
-    struct tc_data *t = must_open((char *[]){ one, two }, 2, "text", part, 8, 256);
-    struct tc_data *s = must_open(&bin, 1, "bin", part, 8, 256);
+    struct tc_data *t = must_open((char *[]){ one, two }, 2, TC_FORMAT_TEXT, part, 8, 256);
+    struct tc_data *s = must_open(&bin, 1, TC_FORMAT_BIN, part, 8, 256);
     ok(tc_data_identity(t, &a, &err) == 0 && tc_data_identity(s, &b, &err) == 0, "identity %d", part);
     is_int(a.tokens, hi - lo, "  the part's tokens");
     ok(a.tokens == b.tokens && a.hash == b.hash, "  one for text and bin");
@@ -220,7 +220,7 @@ static void test_identity(const char *dir)
     wide[where[i]] ^= 0x101;
     put_bin(bin, 20240520, 1, LONG, wide, LONG);
     wide[where[i]] ^= 0x101;
-    struct tc_data *s = must_open(&bin, 1, "bin", 0, 8, 1024);
+    struct tc_data *s = must_open(&bin, 1, TC_FORMAT_BIN, 0, 8, 1024);
     ok(tc_data_identity(s, &b, &err) == 0 && b.tokens == LONG && b.hash != hash_here(stream, 0, LONG),
        "  token %d changed: another hash", where[i]);
     tc_data_free(s);
@@ -239,37 +239,35 @@ static void test_refused(const char *dir)
   struct tc_err err = { 0 };
   struct tc_data *d;
   for (int i = 0; i < 100; i++) tokens[i] = (uint16_t)i;
-  refused(file, "text", 256, "does not exist; names are separated by blanks");
-  refused((char *)(uintptr_t)dir, "text", 256, "folder");
+  refused(file, TC_FORMAT_TEXT, 256, "does not exist; names are separated by blanks");
+  refused((char *)(uintptr_t)dir, TC_FORMAT_TEXT, 256, "folder");
   put(file, "", 0);
-  refused(file, "text", 256, "empty");
+  refused(file, TC_FORMAT_TEXT, 256, "empty");
   put(file, "plain text, plain text, plain text", 34);
-  refused(file, "bin", 256, "too short");
-  is_int(tc_data_open(&d, &file, 1, "words", 0, 8, 256, &err), TC_EUSER, "a format that is none: "
-         "%s", err.text);
+  refused(file, TC_FORMAT_BIN, 256, "too short");
   put_bin(file, 20240521, 1, 100, tokens, 100);
-  refused(file, "bin", 256, "not a token shard");
+  refused(file, TC_FORMAT_BIN, 256, "not a token shard");
   put_bin(file, 20240520, 2, 100, tokens, 100);
-  refused(file, "bin", 256, "version 2");
+  refused(file, TC_FORMAT_BIN, 256, "version 2");
   put_bin(file, 20240520, 1, 100, tokens, 99);
-  refused(file, "bin", 256, "says it has 100 tokens, but its size holds 99");
+  refused(file, TC_FORMAT_BIN, 256, "says it has 100 tokens, but its size holds 99");
   put_bin(file, 20240520, 1, 99, tokens, 100);
-  refused(file, "bin", 256, "says it has 99 tokens, but its size holds 100");
+  refused(file, TC_FORMAT_BIN, 256, "says it has 99 tokens, but its size holds 100");
   put_bin(file, 20240520, 1, -5, tokens, 100);
-  refused(file, "bin", 256, "says it has -5 tokens");
+  refused(file, TC_FORMAT_BIN, 256, "says it has -5 tokens");
   put_bin(file, 20240520, 1, 100, tokens, 100);
   if (truncate(file, 1024 + 199) != 0) perror("truncate");
-  refused(file, "bin", 256, "holds 99.5");
+  refused(file, TC_FORMAT_BIN, 256, "holds 99.5");
   put_bin(file, 20240520, 1, 0, tokens, 0);
-  refused(file, "bin", 256, "0 tokens");
+  refused(file, TC_FORMAT_BIN, 256, "0 tokens");
   unlink(file);
-  if (mkfifo(file, 0600) == 0) refused(file, "text", 256, "not a regular file");
+  if (mkfifo(file, 0600) == 0) refused(file, TC_FORMAT_TEXT, 256, "not a regular file");
   unlink(file);
-  is_int(tc_data_open(&d, NULL, 0, "text", 0, 8, 256, &err), TC_EUSER, "no files: %s", err.text);
+  is_int(tc_data_open(&d, NULL, 0, TC_FORMAT_TEXT, 0, 8, 256, &err), TC_EUSER, "no files: %s", err.text);
   if (geteuid() != 0) {
     put(file, "secret secret secret", 20);
     chmod(file, 0);
-    refused(file, "text", 256, "can't be opened");
+    refused(file, TC_FORMAT_TEXT, 256, "can't be opened");
     unlink(file);
   } else skip("root may read everything");
   free(file);
@@ -288,15 +286,15 @@ static void test_vocab(const char *dir)
     tokens[where[i]] = 50257;
     put_bin(file, 20240520, 1, BIG, tokens, BIG);
     snprintf(place, sizeof place, "token 50257 at place %d ", where[i]);
-    refused(file, "bin", 50257, place);
-    tc_data_free(must_open(&file, 1, "bin", 0, 8, 50258));
+    refused(file, TC_FORMAT_BIN, 50257, place);
+    tc_data_free(must_open(&file, 1, TC_FORMAT_BIN, 0, 8, 50258));
   }
-  struct tc_data *d = must_open(&file, 1, "bin", 1, 8, 50257);
+  struct tc_data *d = must_open(&file, 1, TC_FORMAT_BIN, 1, 8, 50257);
   ok(d != NULL, "a bad token in the other part is not looked at");
   tc_data_free(d);
   put(text, "0123456789abcdefghij\xff", 21);
-  refused(text, "text", 255, "token 255 at place 20 ");
-  tc_data_free(must_open(&text, 1, "text", 0, 8, 256));
+  refused(text, TC_FORMAT_TEXT, 255, "token 255 at place 20 ");
+  tc_data_free(must_open(&text, 1, TC_FORMAT_TEXT, 0, 8, 256));
   free(tokens);
   free(file);
   free(text);
@@ -342,8 +340,8 @@ static void test_command(const char *dir)
   for (size_t i = 0; i < n && i < LENGTH; i++) bad += got[i] != text[i];
   is_int(bad, 0, "  the bytes as tokens");
   char *both[] = { a, b };
-  struct tc_data *t = must_open(both, 2, "text", 1, 64, 256);
-  struct tc_data *s = must_open(&out, 1, "bin", 1, 64, 256);
+  struct tc_data *t = must_open(both, 2, TC_FORMAT_TEXT, 1, 64, 256);
+  struct tc_data *s = must_open(&out, 1, TC_FORMAT_BIN, 1, 64, 256);
   int32_t x[256], y[256], x2[256], y2[256];
   take(t, 3, 5, 0, 4, x, y);
   take(s, 3, 5, 0, 4, x2, y2);

@@ -153,18 +153,18 @@ static void change(struct tc_data *d)
 }
 
 static const struct scene {
-  const char *name, *format;
+  const char *name;
+  enum tc_data_format format;
   int n, part;
   int64_t tokens, context, vocab;
 } scenes[] = {
-  { "text", "text", 1, 0, 300, 8, 256 },
-  { "text, training", "text", 2, 1, 333, 8, 256 },
-  { "text, validation", "text", 3, 2, 733, 24, 256 },
-  { "tokens", "bin", 1, 0, 9, 8, 50000 },
-  { "many files of tokens", "bin", MOST, 0, 30, 24, 60000 },
-  { "tokens, validation", "bin", 4, 2, 400, 12, 70000 },
-  { "a large file", "text", 1, 0, (1 << 17) + 300, 24, 255 },
-  { "words", "words", 1, 0, 300, 8, 256 },
+  { "text", TC_FORMAT_TEXT, 1, 0, 300, 8, 256 },
+  { "text, training", TC_FORMAT_TEXT, 2, 1, 333, 8, 256 },
+  { "text, validation", TC_FORMAT_TEXT, 3, 2, 733, 24, 256 },
+  { "tokens", TC_FORMAT_BIN, 1, 0, 9, 8, 50000 },
+  { "many files of tokens", TC_FORMAT_BIN, MOST, 0, 30, 24, 60000 },
+  { "tokens, validation", TC_FORMAT_BIN, 4, 2, 400, 12, 70000 },
+  { "a large file", TC_FORMAT_TEXT, 1, 0, (1 << 17) + 300, 24, 255 },
 };
 
 static void play(void *ctx)
@@ -172,7 +172,7 @@ static void play(void *ctx)
   const struct scene *s = ctx;
   struct tc_data *d = NULL;
   struct tc_err err = { .text = "" };
-  bin = !strcmp(s->format, "bin");
+  bin = s->format == TC_FORMAT_BIN;
   memset(file, 0, sizeof file);
   make_files(s->n, s->tokens);
   int rc = tc_data_open(&d, name, s->n, s->format, s->part, s->context, s->vocab, &err);
@@ -188,40 +188,40 @@ static void play(void *ctx)
 static void refused(void *ctx)
 {
   static const struct {
-    const char *format;
+    enum tc_data_format format;
     int part;
     int64_t vocab;
     struct file with;
   } row[] = {
-    { "text", 0, 256, { .mode = S_IFDIR, .bytes = 100 } },
-    { "text", 0, 256, { .mode = S_IFIFO, .bytes = 100 } },
-    { "text", 0, 256, { .mode = S_IFREG } },
-    { "text", 0, 256, { .mode = S_IFREG, .missing = true } },
-    { "text", 0, 256, { .mode = S_IFREG, .bytes = 8 } },
-    { "text", 1, 256, { .mode = S_IFREG, .bytes = 9 } },
-    { "text", 2, 256, { .mode = S_IFREG, .bytes = 160 } },
-    { "text", 0, 255, { .mode = S_IFREG, .bytes = 300 } },
-    { "text", 0, 37, { .mode = S_IFREG, .bytes = 9 } },
-    { "text", 0, 1, { .mode = S_IFREG, .bytes = 9 } },
-    { "bin", 0, 50000, { .mode = S_IFREG, .bytes = 1023 } },
-    { "bin", 0, 50000, { .mode = S_IFREG, .bytes = 1024 } },
-    { "bin", 0, 50000, { .mode = S_IFREG, .bytes = 1044, .header = { 20240519, 1, 10 } } },
-    { "bin", 0, 50000, { .mode = S_IFREG, .bytes = 1044, .header = { 20240520, 2, 10 } } },
-    { "bin", 0, 50000, { .mode = S_IFREG, .bytes = 1044, .header = { 20240520, 1, 11 } } },
-    { "bin", 0, 50000, { .mode = S_IFREG, .bytes = 1045, .header = { 20240520, 1, 10 } } },
-    { "bin", 0, 50000, { .mode = S_IFREG, .bytes = 1044, .header = { 20240520, 1, -10 } } },
-    { "bin", 0, 50000, { .mode = S_IFREG, .bytes = 1024, .header = { 20240520, 1, 0 } } },
-    { "bin", 0, 47513, { .mode = S_IFREG, .bytes = 1044, .header = { 20240520, 1, 10 } } },
-    { "bin", 0, 47514, { .mode = S_IFREG, .bytes = 1044, .header = { 20240520, 1, 10 } } },
-    { "bin", 0, 65535, { .mode = S_IFREG, .bytes = 1044, .header = { 20240520, 1, 10 } } },
-    { "bin", 0, 65536, { .mode = S_IFREG, .bytes = 1044, .header = { 20240520, 1, 10 } } },
+    { TC_FORMAT_TEXT, 0, 256, { .mode = S_IFDIR, .bytes = 100 } },
+    { TC_FORMAT_TEXT, 0, 256, { .mode = S_IFIFO, .bytes = 100 } },
+    { TC_FORMAT_TEXT, 0, 256, { .mode = S_IFREG } },
+    { TC_FORMAT_TEXT, 0, 256, { .mode = S_IFREG, .missing = true } },
+    { TC_FORMAT_TEXT, 0, 256, { .mode = S_IFREG, .bytes = 8 } },
+    { TC_FORMAT_TEXT, 1, 256, { .mode = S_IFREG, .bytes = 9 } },
+    { TC_FORMAT_TEXT, 2, 256, { .mode = S_IFREG, .bytes = 160 } },
+    { TC_FORMAT_TEXT, 0, 255, { .mode = S_IFREG, .bytes = 300 } },
+    { TC_FORMAT_TEXT, 0, 37, { .mode = S_IFREG, .bytes = 9 } },
+    { TC_FORMAT_TEXT, 0, 1, { .mode = S_IFREG, .bytes = 9 } },
+    { TC_FORMAT_BIN, 0, 50000, { .mode = S_IFREG, .bytes = 1023 } },
+    { TC_FORMAT_BIN, 0, 50000, { .mode = S_IFREG, .bytes = 1024 } },
+    { TC_FORMAT_BIN, 0, 50000, { .mode = S_IFREG, .bytes = 1044, .header = { 20240519, 1, 10 } } },
+    { TC_FORMAT_BIN, 0, 50000, { .mode = S_IFREG, .bytes = 1044, .header = { 20240520, 2, 10 } } },
+    { TC_FORMAT_BIN, 0, 50000, { .mode = S_IFREG, .bytes = 1044, .header = { 20240520, 1, 11 } } },
+    { TC_FORMAT_BIN, 0, 50000, { .mode = S_IFREG, .bytes = 1045, .header = { 20240520, 1, 10 } } },
+    { TC_FORMAT_BIN, 0, 50000, { .mode = S_IFREG, .bytes = 1044, .header = { 20240520, 1, -10 } } },
+    { TC_FORMAT_BIN, 0, 50000, { .mode = S_IFREG, .bytes = 1024, .header = { 20240520, 1, 0 } } },
+    { TC_FORMAT_BIN, 0, 47513, { .mode = S_IFREG, .bytes = 1044, .header = { 20240520, 1, 10 } } },
+    { TC_FORMAT_BIN, 0, 47514, { .mode = S_IFREG, .bytes = 1044, .header = { 20240520, 1, 10 } } },
+    { TC_FORMAT_BIN, 0, 65535, { .mode = S_IFREG, .bytes = 1044, .header = { 20240520, 1, 10 } } },
+    { TC_FORMAT_BIN, 0, 65536, { .mode = S_IFREG, .bytes = 1044, .header = { 20240520, 1, 10 } } },
   };
   struct tc_err err = { .text = "" };
   (void)ctx;
   for (size_t i = 0; i < sizeof row / sizeof *row; i++)
     for (int n = 1; n <= 2; n++) {
       struct tc_data *d = NULL;
-      bin = !strcmp(row[i].format, "bin");
+      bin = row[i].format == TC_FORMAT_BIN;
       memset(file, 0, sizeof file);
       make_files(2, 2);
       file[n - 1] = row[i].with;
@@ -230,7 +230,7 @@ static void refused(void *ctx)
       tc_data_free(d);
     }
   struct tc_data *d = (void *)file;
-  int rc = tc_data_open(&d, name, 0, "text", 0, 8, 256, &err);
+  int rc = tc_data_open(&d, name, 0, TC_FORMAT_TEXT, 0, 8, 256, &err);
   note("%d", d != NULL);
   say(d, "none", rc, &err);
 }

@@ -29,7 +29,7 @@ static void test_changed(const char *dir)
   struct tc_err err = { 0 };
   char *file = path(dir, "live.bin"), *other = path(dir, "other.bin");
   put_bin(file, 20240520, 1, LONG, tokens, LONG);
-  struct tc_data *d = must_open(&file, 1, "bin", 0, 8, 50257);
+  struct tc_data *d = must_open(&file, 1, TC_FORMAT_BIN, 0, 8, 50257);
   ok(tc_data_check(d, true, &err) == 0 && !fails(d, &err), "an untouched file is as it was");
   chmod(file, 0600);
   ok(tc_data_check(d, false, &err) == 0, "a change of mode is no change of contents");
@@ -45,7 +45,7 @@ static void test_changed(const char *dir)
 
   put_bin(file, 20240520, 1, LONG, tokens, LONG);
   make_old(file);
-  d = must_open(&file, 1, "bin", 0, 8, 50257);
+  d = must_open(&file, 1, TC_FORMAT_BIN, 0, 8, 50257);
   tokens[LONG / 2] = 50257;
   put_at(file, 1024, tokens, 2 * LONG);
   is_int(tc_data_check(d, true, &err), TC_EUSER, "rewritten");
@@ -61,7 +61,7 @@ static void test_changed(const char *dir)
 
   put_bin(file, 20240520, 1, LONG, tokens, LONG);
   make_old(file);
-  d = must_open(&file, 1, "bin", 0, 8, 50258);
+  d = must_open(&file, 1, TC_FORMAT_BIN, 0, 8, 50258);
   struct tc_data_identity id;
   ok(tc_data_identity(d, &id, &err) == 0, "the identity, asked for before");
   make_old(file);
@@ -92,14 +92,14 @@ static void test_many(const char *dir)
     make_old(name[i]);
   }
   put(whole, all, sizeof all);
-  struct tc_data *one = must_open(&whole, 1, "text", 0, 16, 256);
+  struct tc_data *one = must_open(&whole, 1, TC_FORMAT_TEXT, 0, 16, 256);
   getrlimit(RLIMIT_NOFILE, &limit);
   few = limit;
   int next = dup(0);
   close(next);
   few.rlim_cur = (rlim_t)next + 4;
   setrlimit(RLIMIT_NOFILE, &few);
-  struct tc_data *many = must_open(name, FILES, "text", 0, 16, 256);
+  struct tc_data *many = must_open(name, FILES, TC_FORMAT_TEXT, 0, 16, 256);
   take(one, 9, 1, 0, 256, x, y);
   take(many, 9, 1, 0, 256, x2, y2);
   setrlimit(RLIMIT_NOFILE, &limit);

@@ -59,7 +59,7 @@ static void body(struct fx_rank *r)
   struct tc_err err = { 0 };
   struct tc_program *p[2];
   struct tc_data *data;          /* a rank's own: it is one thread's at a time */
-  if (tc_data_open(&data, &c->text, 1, "text", 1, 128, 256, &err) < 0) {
+  if (tc_data_open(&data, &c->text, 1, TC_FORMAT_TEXT, 1, 128, 256, &err) < 0) {
     ok(false, "text %s", err.text);
     return;
   }

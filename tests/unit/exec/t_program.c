@@ -21,7 +21,7 @@ struct layout {
   const char *name, *system;
   int mb, dp, tp;
   bool sequence;
-  int64_t head_rows;
+  int64_t head_chunk;
   bool serial;                   /* no overlap */
   int dtype;                     /* TC_F32 is 0 */
   int offload;
@@ -32,7 +32,7 @@ struct layout {
   bool reduce_once;
   int pp;                        /* 0: 1 */
   const char *schedule;
-  int chunks;
+  int virtual_stages;
   bool plain;                    /* without dropout */
 };
 
@@ -41,10 +41,10 @@ static struct tc_program_opts options(const struct layout *l, int kind)
   struct tc_program_opts o = {
     .kind = kind, .model = toy, .gpt = { .batch = 8, .dtype = l->dtype, .grad_dtype = TC_F32,
     .dropout = l->plain ? 0 : 0.1f, .tp = l->tp, .nest = l->nest }, .system = tc_system_find(l->system),
-    .adamw = true, .overlap = !l->serial, .head_rows = l->head_rows, .offload = l->offload,
+    .adamw = true, .overlap = !l->serial, .head_chunk = l->head_chunk, .offload = l->offload,
     .reshard_after = l->keep - 1, .prefetch = l->prefetch ? l->prefetch - 1 : 1, .regather = l->regather,
     .recompute = l->recompute, .reduce_once = l->reduce_once,
-    .schedule = l->schedule, .chunks = l->chunks };
+    .schedule = l->schedule, .virtual_stages = l->virtual_stages };
   if (l->tp > 1) o.annotation[0] = tc_rows_tensor;
   if (l->sequence) o.annotation[1] = tc_rows_sequence;
   return o;
@@ -376,26 +376,26 @@ static const struct layout alone = { .name = "one rank", .system = "ddp", .mb = 
 /* The last argument is more fields, or .serial = false. */
 #define L(n, s, m, d, t, ...) { .name = n, .system = s, .mb = m, .dp = d, .tp = t, __VA_ARGS__ }
 static const struct layout layouts[] = {
-  L("head in chunks of 16 rows", "ddp", 1, 1, 1, .head_rows = 16),
-  L("4 micro-batches", "ddp", 4, 1, 1, .head_rows = 8),
+  L("head in chunks of 16 rows", "ddp", 1, 1, 1, .head_chunk = 16),
+  L("4 micro-batches", "ddp", 4, 1, 1, .head_chunk = 8),
   L("dp 2", "ddp", 1, 2, 1, .serial = false),
-  L("dp 4, 2 micro-batches, chunks", "ddp", 2, 4, 1, .head_rows = 8),
+  L("dp 4, 2 micro-batches, chunks", "ddp", 2, 4, 1, .head_chunk = 8),
   L("dp 4, no overlap", "ddp", 1, 4, 1, .serial = true),
   L("tp 2", "ddp", 1, 1, 2, .serial = false),
-  L("tp 4, chunks", "ddp", 1, 1, 4, .head_rows = 16),
+  L("tp 4, chunks", "ddp", 1, 1, 4, .head_chunk = 16),
   L("tp 2, sequence", "ddp", 2, 1, 2, .sequence = true),
   L("tp 2, sequence, gathered again", "ddp", 2, 1, 2, .sequence = true, .regather = true),
   L("dp 2 x tp 2, sequence", "ddp", 1, 2, 2, .sequence = true),
-  L("tp 2, sequence, chunks", "ddp", 2, 1, 2, .sequence = true, .head_rows = 16),
+  L("tp 2, sequence, chunks", "ddp", 2, 1, 2, .sequence = true, .head_chunk = 16),
   L("zero3 x 2, tp 2, sequence, chunks, recompute", "zero3", 1, 2, 2, .sequence = true,
-    .head_rows = 8, .recompute = TC_RECOMPUTE_FULL),
+    .head_chunk = 8, .recompute = TC_RECOMPUTE_FULL),
   L("zero1 x 2", "zero1", 2, 2, 1, .serial = false),
-  L("zero1 x 4", "zero1", 1, 4, 1, .head_rows = 16),
-  L("zero2 x 2", "zero2", 2, 2, 1, .head_rows = 16),
+  L("zero1 x 4", "zero1", 1, 4, 1, .head_chunk = 16),
+  L("zero2 x 2", "zero2", 2, 2, 1, .head_chunk = 16),
   L("zero2 x 3", "zero2", 1, 4, 1, .serial = false),
   L("zero2 x 4, no overlap", "zero2", 2, 4, 1, .serial = true),
   L("zero3 x 2", "zero3", 2, 2, 1, .serial = false),
-  L("zero3 x 4, chunks", "zero3", 2, 4, 1, .head_rows = 8),
+  L("zero3 x 4, chunks", "zero3", 2, 4, 1, .head_chunk = 8),
   L("zero3 x 2, weights kept for the step", "zero3", 2, 2, 1, .keep = 1 + TC_AFTER_STEP),
   L("zero3 x 2, weights kept for a micro-batch", "zero3", 2, 2, 1, .keep = 1 + TC_AFTER_MB),
   L("zero3 x 2, 4 ahead", "zero3", 4, 2, 1, .prefetch = 5),
@@ -406,7 +406,7 @@ static const struct layout layouts[] = {
   L("zero3 x 2, tp 2, sequence", "zero3", 2, 2, 2, .sequence = true),
   L("zero3 x 4, tp 2", "zero3", 1, 4, 2, .serial = false),
   L("server x 2", "server", 2, 2, 1, .serial = false),
-  L("server x 4, chunks", "server", 1, 4, 1, .head_rows = 16),
+  L("server x 4, chunks", "server", 1, 4, 1, .head_chunk = 16),
   L("dataparallel x 2", "dataparallel", 2, 2, 1, .serial = false),
   L("dataparallel x 4", "dataparallel", 1, 4, 1, .serial = false),
   L("zero3 x 2, offload params", "zero3", 2, 2, 1, .offload = TC_OFFLOAD_PARAMS),
@@ -418,7 +418,7 @@ static const struct layout layouts[] = {
   L("pp 2, 1f1b", "ddp", 4, 1, 1, .pp = 2, .schedule = "1f1b"),
   L("pp 4, 1f1b", "ddp", 8, 1, 1, .pp = 4, .schedule = "1f1b"),
   L("pp 4, 1f1b, no overlap", "ddp", 8, 1, 1, .pp = 4, .schedule = "1f1b", .serial = true),
-  L("pp 2, interleaved", "ddp", 4, 1, 1, .pp = 2, .schedule = "interleaved", .chunks = 2),
+  L("pp 2, interleaved", "ddp", 4, 1, 1, .pp = 2, .schedule = "interleaved", .virtual_stages = 2),
   L("pp 2, zb", "ddp", 4, 1, 1, .pp = 2, .schedule = "zb"),
   L("pp 4, zb", "ddp", 8, 1, 1, .pp = 4, .schedule = "zb"),
   L("pp 2, zb, no dropout", "ddp", 4, 1, 1, .pp = 2, .schedule = "zb", .plain = true),
@@ -433,7 +433,7 @@ static const struct layout layouts[] = {
   L("pp 2 x dp 2, gpipe, zero3", "zero3", 2, 2, 1, .pp = 2, .schedule = "gpipe"),
   L("pp 2 x tp 2, sequence, 1f1b", "ddp", 4, 1, 2, .pp = 2, .schedule = "1f1b", .sequence = true),
   L("pp 2 x dp 2 x tp 2, interleaved, zero3, recompute", "zero3", 2, 2, 2, .pp = 2,
-    .schedule = "interleaved", .chunks = 2, .sequence = true, .recompute = TC_RECOMPUTE_FULL),
+    .schedule = "interleaved", .virtual_stages = 2, .sequence = true, .recompute = TC_RECOMPUTE_FULL),
   L("zero3 x 2, reduced once", "zero3", 4, 2, 1, .reduce_once = true),
   L("zero2 x 4, reduced once", "zero2", 2, 4, 1, .reduce_once = true),
   L("selective recompute", "ddp", 2, 1, 1, .recompute = TC_RECOMPUTE_SELECTIVE),
@@ -480,7 +480,7 @@ static void test_runs(const char *device)
     ok(!b.failed && dl < 5e-6 && dn < 1e-5, "%s: %s: loss within %.1e, norm %.1e %s", device,
        l->name, dl, dn, b.err);
     is_int(b.miscounted, 0, "%s: %s: calls and bytes are what the program says", device, l->name);
-    if (!strcmp(l->system, "ddp") && !l->head_rows && !l->offload)   /* 2 psi (N - 1) over all ranks */
+    if (!strcmp(l->system, "ddp") && !l->head_chunk && !l->offload)   /* 2 psi (N - 1) over all ranks */
       is_int(b.dp_bytes, l->sequence && l->dp > 1 ? b.dp_bytes :
              STEPS * 2 * tc_model_params(&toy) * 4 * (l->dp - 1),
              "%s: %s: 2 psi (N-1) elements", device, l->name);
@@ -492,7 +492,7 @@ static void test_bf16(const char *device)
 {
   const struct layout row[] = {
     L("one rank", "ddp", 1, 1, 1, .dtype = TC_BF16),
-    L("dp 2, 2 micro-batches, chunks", "ddp", 2, 2, 1, .head_rows = 16, .dtype = TC_BF16),
+    L("dp 2, 2 micro-batches, chunks", "ddp", 2, 2, 1, .head_chunk = 16, .dtype = TC_BF16),
     L("zero1 x 2", "zero1", 2, 2, 1, .dtype = TC_BF16),
     L("zero2 x 2", "zero2", 2, 2, 1, .dtype = TC_BF16),
     L("zero3 x 2, tp 2", "zero3", 1, 2, 2, .dtype = TC_BF16),

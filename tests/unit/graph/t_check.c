@@ -11,7 +11,7 @@ static const struct tc_model toy = { .layers = 4, .hidden = 32, .heads = 4, .con
     .vocab = 64 };
 enum { DRAWS = 200 };
 
-static const struct layout { const char *system; int mb, pp, dp, tp; bool sequence; int head_rows; } layouts[] = {
+static const struct layout { const char *system; int mb, pp, dp, tp; bool sequence; int head_chunk; } layouts[] = {
   { "ddp", 1, 1, 1, 1, false, 16 },  { "ddp", 2, 1, 2, 2, false, 0 },
   { "zero1", 2, 1, 2, 2, true, 8 },  { "zero2", 2, 1, 2, 1, false, 16 },
   { "zero3", 2, 1, 2, 2, true, 0 },  { "zero3", 1, 1, 4, 1, false, 8 },
@@ -36,7 +36,7 @@ static struct tc_program *make(const struct layout *l, struct tc_mesh *m, const 
   struct tc_program_opts o = {
     .kind = TC_TRAIN, .model = toy, .gpt = { .batch = 8, .dtype = TC_F32, .grad_dtype = TC_F32,
     .tp = l->tp }, .system = tc_system_find(l->system), .adamw = true, .overlap = true, .reshard_after = -1,
-    .prefetch = 1, .head_rows = l->head_rows, .schedule = "1f1b", .chunks = 1 };
+    .prefetch = 1, .head_chunk = l->head_chunk, .schedule = "1f1b", .virtual_stages = 1 };
   if (l->tp > 1) o.annotation[0] = tc_rows_tensor;
   if (l->sequence) o.annotation[1] = tc_rows_sequence;
   if (tc_program_new(&p, &o, m, 0, NULL, pass, &err) < 0) printf("Bail out! %s\n", err.text);

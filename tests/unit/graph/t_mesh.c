@@ -124,11 +124,11 @@ static void test_order(void)
     struct tc_mesh *m;
     struct tc_err err = { 0 };
     int world = tc_mesh_synthetic("2 nodes x 4", "cyclic", &node, &err);
-    is_int(tc_mesh_new(&m, world, node, &w, &err), TC_OK, "%s", tc_order_name[order]);
+    is_int(tc_mesh_new(&m, world, node, &w, &err), TC_OK, "%s", tc_word_mesh_order(order));
     bool right = true;
     for (int r = 0; r < world; r++)
       right &= count_nodes(m, r, near) == 1 && count_nodes(m, r, far) == 2;
-    ok(right, "%s: %s within a node, %s across", tc_order_name[order], tc_axis_name[near],
+    ok(right, "%s: %s within a node, %s across", tc_word_mesh_order(order), tc_axis_name[near],
        tc_axis_name[far]);
     tc_mesh_free(m);
     free(node);

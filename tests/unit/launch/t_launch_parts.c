@@ -147,8 +147,8 @@ static void test_find_process(void)
     { "another world", true, 0, 0, 0, 1, 4, TC_EUSER, "prepare, " MPI "leave 0, unwatch, discover" },
   };
   struct tc_config cfg = { .run_deadline = 9, .run_ranks = 1, .run_threads = 1,
-                           .run_comm = (char *)(uintptr_t)"auto", .run_bind = (char *)(uintptr_t)"no",
-                           .run_device = (char *)(uintptr_t)"cpu" };
+                           .run_comm = TC_COMM_AUTO, .run_bind = TC_BIND_NO,
+                           .run_device = TC_DEVICE_CPU };
   setenv("PMIX_RANK", "1", 1);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_launch l;
@@ -320,8 +320,8 @@ static void test_environment(void)
                { "OMP_PROC_BIND", "x", NULL, NULL, 0, false, false },
                { "OMP_PLACES", "x", NULL, NULL, 0, false, false },
                { "GOMP_CPU_AFFINITY", "x", NULL, NULL, 0, false, false } };
-  struct tc_config c = { .run_bind = (char *)(uintptr_t) "auto",
-                         .run_device = (char *)(uintptr_t) "cpu",
+  struct tc_config c = { .run_bind = TC_BIND_AUTO,
+                         .run_device = TC_DEVICE_CPU,
                          .run_threads = 7 };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     clean();
@@ -333,8 +333,8 @@ static void test_environment(void)
     ok(w.bind == rows[i].bind && w.threads == 7 && !w.gpus && !w.ask, "... what is wanted");
   }
   clean();
-  c.run_bind = (char *)(uintptr_t) "no";
-  c.run_device = (char *)(uintptr_t) "cuda";
+  c.run_bind = TC_BIND_NO;
+  c.run_device = TC_DEVICE_CUDA;
   c.run_threads = TC_AUTO;
   const struct tc_ranks_want w = tc_launch_want(&c);
   ok(!w.bind && w.gpus && w.threads == 0, "GPUs, no binding, any number of threads");
@@ -351,38 +351,38 @@ static void test_find(void)
 {
   static const struct {
     int64_t ranks;
-    const char *comm;
+    enum tc_comm_kind comm;
     bool several;
     int status;
     bool hub;
     int world;
     const char *text;
-  } rows[] = { { 1, "auto", false, 0, false, 1, "" },
-               { 1, "thread", false, 0, true, 1, "" },
-               { 2, "auto", false, 0, true, 2, "" },
-               { 1, "mpi", false, 0, false, 1, "" },
-               { 2, "mpi", false, TC_EUSER, false, 0,
+  } rows[] = { { 1, TC_COMM_AUTO, false, 0, false, 1, "" },
+               { 1, TC_COMM_THREAD, false, 0, true, 1, "" },
+               { 2, TC_COMM_AUTO, false, 0, true, 2, "" },
+               { 1, TC_COMM_MPI, false, 0, false, 1, "" },
+               { 2, TC_COMM_MPI, false, TC_EUSER, false, 0,
                  "run.ranks = 2 are threads, which run.comm = mpi "
                  "excludes: leave one" },
-               { 2, "auto", true, TC_EUSER, false, 0,
+               { 2, TC_COMM_AUTO, true, TC_EUSER, false, 0,
                  "run.ranks = 2 are threads of one process, but a "
                  "launcher started several: leave "
                  "run.ranks, or start one" },
-               { 0, "thread", false, TC_EUSER, false, 0, "run.ranks = 0: give 1 to 4096" },
-               { 4096, "auto", false, 0, true, 4096, "" },
-               { 4097, "auto", false, TC_EUSER, false, 0, "run.ranks = 4097: give 1 to 4096" } };
+               { 0, TC_COMM_THREAD, false, TC_EUSER, false, 0, "run.ranks = 0: give 1 to 4096" },
+               { 4096, TC_COMM_AUTO, false, 0, true, 4096, "" },
+               { 4097, TC_COMM_AUTO, false, TC_EUSER, false, 0, "run.ranks = 4097: give 1 to 4096" } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    struct tc_config c = { .run_bind = (char *)(uintptr_t) "no",
-                           .run_device = (char *)(uintptr_t) "cpu",
+    struct tc_config c = { .run_bind = TC_BIND_NO,
+                           .run_device = TC_DEVICE_CPU,
                            .run_ranks = rows[i].ranks,
-                           .run_comm = (char *)(uintptr_t)rows[i].comm,
+                           .run_comm = rows[i].comm,
                            .run_threads = 1 };
     struct tc_launch l;
     struct tc_err err = { 0 };
     clean();
     if (rows[i].several) setenv("PMI_SIZE", "2", 1);
     is_int(tc_launch_find(&l, &c, &err), rows[i].status, "run.ranks = %d, run.comm = %s",
-           (int)rows[i].ranks, rows[i].comm);
+           (int)rows[i].ranks, tc_word_run_comm(rows[i].comm));
     is_str(err.text, rows[i].text, "... the sentence");
     ok(l.cfg == &c && !l.mpi && !l.hub == !rows[i].hub, "... threads or not");
     is_int(l.ranks ? l.ranks->world : 0, rows[i].world, "... so many");

@@ -90,7 +90,7 @@ static void device(void)
     struct tc_comm *host = tc_comm_self(&opts), *c = NULL;
     struct tc_err err;
     bool use;
-    tc_comm_nccl_agree(&use, "nccl", &ops, folder, NULL, host, NULL, &err);
+    tc_comm_nccl_agree(&use, TC_COMM_NCCL, &ops, folder, NULL, host, NULL, &err);
     if (tc_comm_nccl(&c, &ops, folder, host, NULL, &me, false, &opts, &err) == 0) tc_comm_free(c);
     tc_comm_free(host);
   }

@@ -5,7 +5,7 @@
 enum { STEPS = 100, WARMUP = 20 };
 static const double LR = 3e-4, MIN_LR = 2e-5;
 
-static double lr(const char *schedule, int64_t step)
+static double lr(enum tc_lr_schedule schedule, int64_t step)
 {
   return tc_lr(schedule, step, STEPS, WARMUP, LR, MIN_LR);
 }
@@ -13,13 +13,13 @@ static double lr(const char *schedule, int64_t step)
 /* Straight from 0 to lr, whatever comes then. */
 static void test_warmup(void)
 {
-  static const char *const all[] = { "cosine", "linear", "constant" };
-  for (int k = 0; k < 3; k++) {
+  for (enum tc_lr_schedule k = TC_LR_COSINE; k <= TC_LR_CONSTANT; k++) {
+    const char *const name = tc_word_train_schedule(k);
     double worst = 0;
-    for (int s = 0; s <= WARMUP; s++) worst = fmax(worst, fabs(lr(all[k], s) - s * LR / WARMUP));
-    ok(worst < 1e-12 * LR, "%s: the warm-up is a straight line from 0 to train.lr", all[k]);
-    ok(lr(all[k], WARMUP + 1) <= LR, "%s: its end is the highest", all[k]);
-    near_f(tc_lr(all[k], 1, STEPS, 0, LR, LR), LR, 1e-12, "%s: none, min_lr = lr", all[k]);
+    for (int s = 0; s <= WARMUP; s++) worst = fmax(worst, fabs(lr(k, s) - s * LR / WARMUP));
+    ok(worst < 1e-12 * LR, "%s: the warm-up is a straight line from 0 to train.lr", name);
+    ok(lr(k, WARMUP + 1) <= LR, "%s: its end is the highest", name);
+    near_f(tc_lr(k, 1, STEPS, 0, LR, LR), LR, 1e-12, "%s: none, min_lr = lr", name);
   }
 }
 
@@ -29,10 +29,10 @@ static void test_decay(void)
   const double a = acos(-1) / (STEPS - WARMUP), mid = (LR + MIN_LR) / 2, half = (LR - MIN_LR) / 2;
   double x = 1, y = 0, cosine = 0, linear = 0, constant = 0;
   for (int s = WARMUP; s <= STEPS; s++) {
-    cosine = fmax(cosine, fabs(lr("cosine", s) - (mid + half * x)));
-    linear = fmax(linear, fabs(lr("linear",
+    cosine = fmax(cosine, fabs(lr(TC_LR_COSINE, s) - (mid + half * x)));
+    linear = fmax(linear, fabs(lr(TC_LR_LINEAR,
                                   s) - (LR - (LR - MIN_LR) * (s - WARMUP) / (STEPS - WARMUP))));
-    constant = fmax(constant, fabs(lr("constant", s) - LR));
+    constant = fmax(constant, fabs(lr(TC_LR_CONSTANT, s) - LR));
     const double turned = x * cos(a) - y * sin(a);
     y = x * sin(a) + y * cos(a);
     x = turned;
@@ -41,10 +41,10 @@ static void test_decay(void)
   ok(linear < 1e-12 * LR, "linear: a line from lr to min_lr");
   ok(constant == 0, "constant: lr");
   for (int s = STEPS; s < STEPS + 3; s++) {
-    near_f(lr("cosine", s), MIN_LR, 1e-12, "cosine: min_lr at step %d of %d and after", s, STEPS);
-    near_f(lr("linear", s), MIN_LR, 1e-12, "linear: min_lr at step %d of %d and after", s, STEPS);
+    near_f(lr(TC_LR_COSINE, s), MIN_LR, 1e-12, "cosine: min_lr at step %d of %d and after", s, STEPS);
+    near_f(lr(TC_LR_LINEAR, s), MIN_LR, 1e-12, "linear: min_lr at step %d of %d and after", s, STEPS);
   }
-  near_f(tc_lr("cosine", 3, 2, 2, LR, MIN_LR), MIN_LR, 1e-12,
+  near_f(tc_lr(TC_LR_COSINE, 3, 2, 2, LR, MIN_LR), MIN_LR, 1e-12,
          "nothing between warm-up and end: min_lr");
 }
 

@@ -67,16 +67,16 @@ static bool read(const struct tc_graph *g, int pp, int S, int *first)
 static void test_balance(const char *what, const struct tc_model *m)
 {
   for (int S = 1; S <= m->layers; S++)
-    for (int chunks = 1; chunks <= S; chunks++) {
-      if (S % chunks) continue;
+    for (int virtual_stages = 1; virtual_stages <= S; virtual_stages++) {
+      if (S % virtual_stages) continue;
       struct tc_graph *g = graph(m);
       struct tc_err err = { 0 };
       int first[MOST + 1];
       double most = 0;
-      is_int(tc_stages(g, S / chunks, chunks, chunks > 1 ? "auto" : NULL, &err), 0,
+      is_int(tc_stages(g, S / virtual_stages, virtual_stages, virtual_stages > 1 ? "auto" : NULL, &err), 0,
              "%s: %d stages", what, S);
-      ok(read(g, S / chunks, S, first), "%s: pp %d with %d each: in order", what, S / chunks,
-         chunks);
+      ok(read(g, S / virtual_stages, S, first), "%s: pp %d with %d each: in order", what, S / virtual_stages,
+         virtual_stages);
       for (int s = 0; s < S; s++) {
         double sum = 0;
         for (int l = first[s]; l < first[s + 1]; l++) sum += ops(m, l);
@@ -135,7 +135,7 @@ static void test_by_hand(void)
 /* The ranges that are proposed, as long as their text fits into 199 bytes; 1 rank; virtual stages. */
 static void test_proposed(void)
 {
-  static const struct { int layers, pp, chunks; const char *end; } row[] = {
+  static const struct { int layers, pp, virtual_stages; const char *end; } row[] = {
     { 70, 70, 1, "66,67,68,69" }, { 77, 35, 1, "as auto" }, { 71, 71, 1, "as auto" },
     { 70, 35, 2, "66,67,68,69" }, { 70, 1, 1, "as 0-69" }, { 1, 1, 1, "as 0" } };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
@@ -144,10 +144,10 @@ static void test_proposed(void)
     struct tc_graph *g = graph(&m);
     struct tc_err err = { 0 };
     char begin[200];
-    const int S = row[i].pp * row[i].chunks;
+    const int S = row[i].pp * row[i].virtual_stages;
     snprintf(begin, sizeof begin, "mesh.stages = x: give %d range%s of the layers 0 to %d that follow each "
              "other, as ", S, S == 1 ? "" : "s", row[i].layers - 1);
-    is_int(tc_stages(g, row[i].pp, row[i].chunks, "x", &err), TC_ELAYOUT, "x for %d stages", S);
+    is_int(tc_stages(g, row[i].pp, row[i].virtual_stages, "x", &err), TC_ELAYOUT, "x for %d stages", S);
     ok(!strncmp(err.text, begin, strlen(begin)) && strlen(err.text) >= strlen(row[i].end) &&
        !strcmp(err.text + strlen(err.text) - strlen(row[i].end), row[i].end), "  %s", err.text);
     tc_graph_free(g);

@@ -279,12 +279,12 @@ static void test_time(void)
      "%g s, spine %g s", p.time.step_s, spine);
   c->mesh_pp = 2;                                /* dp within a switch: its four are half of all */
   c->mesh_dp = 4;
-  c->mesh_order = "tp-dp-pp";
+  c->mesh_order = TC_TP_DP_PP;
   is_int(tc_plan_layout(&p, c, 8, &k, true, &err), 0, "a stage a switch: %s", err.text);
   double sent = p.time.bytes[TC_PP];
   ok(sent > 0 && p.time.wire_bytes[TC_WIRE_SPINE] <= sent, "... only the boundary passes the spine: "
      "%g of %g bytes", p.time.wire_bytes[TC_WIRE_SPINE], sent);
-  c->mesh_order = "auto";
+  c->mesh_order = TC_ORDER_AUTO;
   c->mesh_pp = 1;
   c->mesh_dp = 8;
   k.switch_nodes = 0;
@@ -302,10 +302,12 @@ static void test_time(void)
   for (int x = 0; x < TC_COLLS; x++) k.link[TC_WIRE_NODE].bytes_per_s[x] = 1e30;
   c->mesh_dp = 1;
   c->mesh_pp = 2;
-  const struct { char *name; double bubble; } row[] = { { "gpipe", 1.0 / 9 }, { "1f1b", 1.0 / 9 } };
+  const struct { enum tc_schedule schedule; double bubble; } row[] = { { TC_SCHEDULE_GPIPE, 1.0 / 9 },
+                                                                     { TC_SCHEDULE_1F1B, 1.0 / 9 } };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-    c->parallel_schedule = row[i].name;
-    is_int(tc_plan_layout(&p, c, 2, &k, true, &err), 0, "%s: %s", row[i].name, err.text);
+    c->parallel_schedule = row[i].schedule;
+    is_int(tc_plan_layout(&p, c, 2, &k, true, &err), 0, "%s: %s",
+           tc_word_parallel_schedule(row[i].schedule), err.text);
     ok(p.time.walked && p.time.bubble > row[i].bubble * 0.8 && p.time.bubble < row[i].bubble + 0.15,
        "... a bubble of %g, with even stages %g", p.time.bubble, row[i].bubble);
   }
@@ -318,16 +320,17 @@ static void test_sums(void)
   struct tc_cluster k;
   struct tc_err err = { 0 };
   struct tc_plan a, b;
-  const char *const names[] = { "gpipe", "1f1b", "interleaved", "zb" };
+  const enum tc_schedule all[] = { TC_SCHEDULE_GPIPE, TC_SCHEDULE_1F1B, TC_SCHEDULE_INTERLEAVED,
+                                   TC_SCHEDULE_ZB };
   tc_cluster_read(&k, "a100-80", &err);
   k.devices = 8;
   struct tc_config *c = CONFIG("--model.layers=16", "--model.hidden=1024", "--model.heads=16",
     "--model.context=1024", "--model.vocab=8192", "--train.global_batch=32",
         "--train.micro_batch=1",
     "--mesh.pp=4", "--train.precision=bf16");
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    c->parallel_schedule = (char *)(uintptr_t)names[i];
-    is_int(tc_plan_layout(&a, c, 8, &k, true, &err), 0, "%s, played: %s", names[i], err.text);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    const char *const name = tc_word_parallel_schedule(c->parallel_schedule = all[i]);
+    is_int(tc_plan_layout(&a, c, 8, &k, true, &err), 0, "%s, played: %s", name, err.text);
     is_int(tc_plan_layout(&b, c, 8, &k, false, &err), 0, "... by sums: %s", err.text);
     ok(a.time.walked && !b.time.walked, "... one of each");
     near_f(b.time.step_s, a.time.step_s, 0.15, "... and near");
@@ -337,7 +340,7 @@ static void test_sums(void)
   }
   /* Stages by hand: one in the middle has most layers, whatever stands beside it. */
   c->mesh_pp = 10;
-  c->parallel_schedule = "1f1b";
+  c->parallel_schedule = TC_SCHEDULE_1F1B;
   c->mesh_stages = "0,1,2,3-9,10,11,12,13,14,15";
   for (int i = 0; i < 2; i++) {
     is_int(tc_plan_layout(&a, c, 10, &k, i, &err), 0, "ten stages by hand: %s", err.text);
@@ -350,7 +353,7 @@ static void test_sums(void)
   c->mesh_pp = 2;
   c->model_layers = 160;
   c->model_hidden = c->model_context = 32;
-  c->parallel_schedule = "interleaved";
+  c->parallel_schedule = TC_SCHEDULE_INTERLEAVED;
   c->parallel_virtual_stages = 80;
   is_int(tc_plan_layout(&a, c, 2, &k, true, &err), 0, "80 chunks, played: %s", err.text);
   is_int(tc_plan_layout(&b, c, 2, &k, false, &err), 0, "... by sums: %s", err.text);
@@ -360,21 +363,22 @@ static void test_sums(void)
   c->parallel_virtual_stages = TC_AUTO;
   /* Transfers of every micro-batch that nearly fill its work: they hide behind all of it. */
   c->mesh_pp = 1;
-  c->parallel_schedule = "1f1b";
+  c->parallel_schedule = TC_SCHEDULE_1F1B;
   c->train_global_batch = 128;
   k.devices = 4;
   for (int x = 0; x < TC_COLLS; x++) k.link[TC_WIRE_NETWORK].bytes_per_s[x] = 60e9;
   for (int i = 0; i < 2; i++) {
-    c->parallel_data = i ? "zero3" : "zero2";
-    is_int(tc_plan_layout(&a, c, 8, &k, true, &err), 0, "%s, played: %s", c->parallel_data, err.text);
+    c->parallel_data = i ? TC_DATA_ZERO3 : TC_DATA_ZERO2;
+    is_int(tc_plan_layout(&a, c, 8, &k, true, &err), 0, "%s, played: %s",
+           tc_word_parallel_data(c->parallel_data), err.text);
     is_int(tc_plan_layout(&b, c, 8, &k, false, &err), 0, "... by sums: %s", err.text);
     near_f(b.time.step_s, a.time.step_s, 0.12, "... and near: work %g, dp waits %g",
            a.time.compute_s, a.time.wait_s[TC_DP]);
   }
   /* A schedule is for stages, of which there is one. */
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    c->parallel_schedule = (char *)(uintptr_t)names[i];
-    is_int(tc_plan_layout(&a, c, 8, &k, false, &err), 0, "%s without a pipeline: %s", names[i], err.text);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    const char *const name = tc_word_parallel_schedule(c->parallel_schedule = all[i]);
+    is_int(tc_plan_layout(&a, c, 8, &k, false, &err), 0, "%s without a pipeline: %s", name, err.text);
     near_f(a.time.step_s, b.time.step_s, 1e-9, "... makes no difference to the time");
   }
   tc_config_free(c);
@@ -417,7 +421,7 @@ static void test_orders(void)
   struct tc_cluster k;
   struct tc_err err = { 0 };
   struct tc_plan p[4];
-  char *const names[] = { "ddp", "zero1", "zero2", "zero3" };
+  const char *names[4];
   tc_cluster_read(&k, "cpu", &err);
   k.devices = 1;
   for (int c = 0; c < TC_COLLS; c++) k.link[TC_WIRE_NETWORK].bytes_per_s[c] = 25e6;
@@ -425,7 +429,8 @@ static void test_orders(void)
   for (int accumulate = 0; accumulate < 2; accumulate++) {
     c->train_micro_batch = accumulate ? 2 : 8;
     for (int i = 0; i < 4; i++) {
-      c->parallel_data = names[i];
+      c->parallel_data = (enum tc_data_parallel)i;
+      names[i] = tc_word_parallel_data(c->parallel_data);
       is_int(tc_plan_layout(&p[i], c, 4, &k, true, &err), 0, "%s: %s", names[i], err.text);
     }
     for (int i = 1; i < 3; i++) {
@@ -456,7 +461,7 @@ static void test_server(void)
     c->train_global_batch = 8 * n;
     c->mesh_dp = n;
     for (int i = 0; i < 2; i++) {
-      c->parallel_data = i ? "server" : "ddp";
+      c->parallel_data = i ? TC_DATA_SERVER : TC_DATA_DDP;
       is_int(tc_plan_layout(&p[i], c, n, &k, true, &err), 0, "%d ranks: %s", n, err.text);
       if (n == 2) first[i] = p[i].time.step_s;
     }

@@ -25,20 +25,23 @@ static int my_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
     x->bytes = (double)world >= seen.world_that_fits ? 100 : 101;
     return 0;
   }
-  x->bytes = strcmp(x->recompute, "none") ? strcmp(x->recompute, "full") ? 110 : 90 : 130;
-  x->bytes -= 10 * (x->pp - 1) + (strcmp(x->offload, "no") ? 25 : 0);
-  x->host_bytes = strcmp(x->offload, "no") ? 25 : 0;
-  note("%d %d %d, %d x %d, %s %s %d, %s %d %s\n", x->pp, x->dp, x->tp, x->micro, x->n_mb, x->data,
-       x->schedule, x->chunks, x->recompute, x->sequence, x->offload);
+  static const double bytes[] = { [TC_RECOMPUTE_NONE] = 130, [TC_RECOMPUTE_SELECTIVE] = 110,
+                                  [TC_RECOMPUTE_FULL] = 90 };
+  const bool offload = x->offload != TC_OFFLOAD_NO;
+  x->bytes = bytes[x->recompute] - 10 * (x->pp - 1) - (offload ? 25 : 0);
+  x->host_bytes = offload ? 25 : 0;
+  note("%d %d %d, %d x %d, %s %s %d, %s %d %s\n", x->pp, x->dp, x->tp, x->micro, x->n_mb,
+       tc_word_parallel_data(x->data), tc_word_parallel_schedule(x->schedule), x->virtual_stages,
+       tc_word_train_recompute(x->recompute), x->sequence, tc_word_parallel_offload(x->offload));
   return x->tp == 5 ? tc_fail(err, TC_ELAYOUT, "five is odd") : 0;
 }
 
 static int my_layout(struct tc_plan *out, const struct tc_config *c, int world,
                      const struct tc_cluster *k, bool exact, struct tc_err *err)
 {
-  *out = (struct tc_plan){ .pp = (int)c->mesh_pp, .tp = (int)c->mesh_tp, .chunks = 1,
+  *out = (struct tc_plan){ .pp = (int)c->mesh_pp, .tp = (int)c->mesh_tp, .virtual_stages = 1,
                            .micro = (int)c->train_micro_batch, .worst = 1 };
-  note("%s pp %d on %d%s\n", c->parallel_data, out->pp, world, exact ? " exactly" : "");
+  note("%s pp %d on %d%s\n", tc_word_parallel_data(c->parallel_data), out->pp, world, exact ? " exactly" : "");
   const struct made one = { 1, (double)world >= seen.world_that_is_made ? 100 : 101, 0, 0 };
   const struct made *m = seen.made ? &seen.made[seen.layouts] : &one;
   seen.layouts++;
@@ -61,11 +64,11 @@ static void set_up(int nodes, int devices)
 {
   memset(&seen, 0, sizeof seen);
   list_clear();
-  cfg = (struct tc_config){ .train_precision = "fp32", .train_global_batch = 24, .mesh_pp = 1,
-                            .mesh_dp = 1, .mesh_tp = 1, .parallel_data = "zero1",
-                            .parallel_schedule = "1f1b",
-                            .parallel_virtual_stages = 1, .train_recompute = "full",
-                            .parallel_offload = "update", .train_micro_batch = 2 };
+  cfg = (struct tc_config){ .train_precision = TC_F32, .train_global_batch = 24, .mesh_pp = 1,
+                            .mesh_dp = 1, .mesh_tp = 1, .parallel_data = TC_DATA_ZERO1,
+                            .parallel_schedule = TC_SCHEDULE_1F1B,
+                            .parallel_virtual_stages = 1, .train_recompute = TC_RECOMPUTE_FULL,
+                            .parallel_offload = TC_OFFLOAD_UPDATE, .train_micro_batch = 2 };
   cluster = (struct tc_cluster){ .nodes = nodes, .devices = devices,
                                   .device = { .name = "it", .memory_bytes = 100 } };
   cluster.device.flops[TC_BF16] = 1;
@@ -89,8 +92,8 @@ static const struct {
   const char *what;
   int nodes, devices;
   unsigned hold;
-  int pp, dp, tp, micro, chunks, batch, layers, heads, across, sequence;
-  const char *schedule;
+  int pp, dp, tp, micro, virtual_stages, batch, layers, heads, across, sequence;
+  int schedule;                  /* 1 + enum tc_schedule; 0: 1f1b */
   int guesses, families;
   uint32_t digest;
 } rows[] = {
@@ -105,13 +108,13 @@ static void test_rows(void)
     cfg.mesh_dp = rows[i].dp;
     cfg.mesh_tp = rows[i].tp;
     cfg.train_micro_batch = rows[i].micro;
-    cfg.parallel_virtual_stages = rows[i].chunks;
+    cfg.parallel_virtual_stages = rows[i].virtual_stages;
     if (rows[i].batch) cfg.train_global_batch = rows[i].batch;
     if (rows[i].layers) s.g.model.layers = rows[i].layers;
     if (rows[i].heads) s.g.model.heads = rows[i].heads;
     cfg.mesh_tp_across_nodes = rows[i].across;
     cfg.parallel_sequence = rows[i].sequence;
-    if (rows[i].schedule) cfg.parallel_schedule = (char *)(uintptr_t)rows[i].schedule;
+    if (rows[i].schedule) cfg.parallel_schedule = (enum tc_schedule)(rows[i].schedule - 1);
     s.hold = rows[i].hold;
     add_meshes(&s);
     for (int f = 0; f < found.n_families; f++) {
@@ -134,20 +137,20 @@ static void test_rows(void)
 static void test_contradictions(void)
 {
   static const struct {
-    int nodes, devices, pp, dp, tp, chunks, sequence, bf16;
-    const char *schedule;
+    int nodes, devices, pp, dp, tp, virtual_stages, sequence, bf16;
+    enum tc_schedule schedule;
     int refused;
     uint32_t digest;
   } of[] = {
-    { 2, 4, 2, 2, 2, 1, 0, 0, "1f1b", 0, 0 },
-    { 2, 4, 2, 2, 1, 1, 1, 0, "interleaved", 31, 446485035 },
-    { 2, 4, 7, 1, 1, 2, 1, 0, "gpipe", 46, 3897976943 },
-    { 2, 7, 7, 2, 1, 1, 0, 0, "zb", 32, 207489605 },
-    { 2, 4, 1, 4, 4, 2, 0, 0, "interleaved", 28, 3489490225 },
-    { 1, 6, 6, 1, 1, 3, 0, 1, "naive", 64, 1345936449 },
-    { 1, 2, 1, 1, 1, 0, 0, 1, "1f1b", 64, 3826846432 },
+    { 2, 4, 2, 2, 2, 1, 0, 0, TC_SCHEDULE_1F1B, 0, 0 },
+    { 2, 4, 2, 2, 1, 1, 1, 0, TC_SCHEDULE_INTERLEAVED, 31, 446485035 },
+    { 2, 4, 7, 1, 1, 2, 1, 0, TC_SCHEDULE_GPIPE, 46, 3897976943 },
+    { 2, 7, 7, 2, 1, 1, 0, 0, TC_SCHEDULE_ZB, 32, 207489605 },
+    { 2, 4, 1, 4, 4, 2, 0, 0, TC_SCHEDULE_INTERLEAVED, 28, 3489490225 },
+    { 1, 6, 6, 1, 1, 3, 0, 1, TC_SCHEDULE_NAIVE, 64, 1345936449 },
+    { 1, 2, 1, 1, 1, 0, 0, 1, TC_SCHEDULE_1F1B, 64, 3826846432 },
   };
-  const int key[] = { TC_KEY_PP, TC_KEY_TP, TC_KEY_DP, TC_KEY_SEQUENCE, TC_KEY_CHUNKS,
+  const int key[] = { TC_KEY_PP, TC_KEY_TP, TC_KEY_DP, TC_KEY_SEQUENCE, TC_KEY_VIRTUAL_STAGES,
                       TC_KEY_SCHEDULE };
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
     int refused = 0;
@@ -155,10 +158,10 @@ static void test_contradictions(void)
     cfg.mesh_pp = of[i].pp;
     cfg.mesh_dp = of[i].dp;
     cfg.mesh_tp = of[i].tp;
-    cfg.parallel_virtual_stages = of[i].chunks;
+    cfg.parallel_virtual_stages = of[i].virtual_stages;
     cfg.parallel_sequence = of[i].sequence;
-    cfg.parallel_schedule = (char *)(uintptr_t)of[i].schedule;
-    if (of[i].bf16) cfg.train_precision = "bf16", cluster.device.flops[TC_BF16] = 0;
+    cfg.parallel_schedule = of[i].schedule;
+    if (of[i].bf16) cfg.train_precision = TC_BF16, cluster.device.flops[TC_BF16] = 0;
     for (int mask = 0; mask < 1 << 6; mask++) {
       struct tc_err err = { 0 };
       s.hold = 0;
@@ -174,7 +177,7 @@ static void test_contradictions(void)
   }
   struct tc_err err = { 0 };
   set_up(1, 2);
-  cfg.train_precision = "bf16";
+  cfg.train_precision = TC_BF16;
   is_int(contradictions(&s, &err), 0, "bf16 on a device that multiplies it");
 }
 
@@ -223,18 +226,18 @@ static void test_nodes(void)
 
 /* ---- the best, made ------------------------------------------------------------------------ */
 
-static const struct tc_cand plain = { .pp = 1, .dp = 2, .tp = 1, .micro = 1, .chunks = 1,
-                                      .n_mb = 4, .data = "ddp", .schedule = "1f1b",
-                                      .recompute = "none", .offload = "no" };
+static const struct tc_cand plain = { .pp = 1, .dp = 2, .tp = 1, .micro = 1, .virtual_stages = 1,
+                                      .n_mb = 4, .data = TC_DATA_DDP, .schedule = TC_SCHEDULE_1F1B,
+                                      .recompute = TC_RECOMPUTE_NONE,
+                                      .offload = TC_OFFLOAD_NO };
 
 /* Candidates of `kinds`: each letter is one, and its system; capitals have two stages. */
 static void candidates(const char *kinds, const double *bytes)
 {
-  static const char *const name[] = { "a", "b", "c", "d" };
   for (int i = 0; kinds[i]; i++) {
     struct tc_cand x = plain;
     x.pp = kinds[i] < 'a' ? 2 : 1;
-    x.data = name[(kinds[i] | 32) - 'a'];
+    x.data = TC_DATA_DDP + (kinds[i] | 32) - 'a';
     x.s = 10 + i;
     x.bytes = bytes[i];
     TC_GROW(s.cand, s.n, s.cap);
@@ -256,24 +259,24 @@ static void test_best(void)
   } of[] = {
     { "as many as are asked for", "abcdABCD", 1, 0, { 50, 50, 50, 50, 50, 50, 50, 50 },
       { { 3, 100, 0, 0 }, { 2, 99, 0, 0 }, { 4, 1, 0, 0 }, { 1, 1, 0, 0 } },
-      "a pp 1 on 8\nb pp 1 on 8\nc pp 1 on 8\n", 1, { 2 }, INFINITY, "" },
+      "ddp pp 1 on 8\nzero1 pp 1 on 8\nzero2 pp 1 on 8\n", 1, { 2 }, INFINITY, "" },
     { "two of three", "abc", 2, 0, { 50, 50, 50 },
       { { 3, 100, 0, 0 }, { 2, 101, 0, 0 }, { 1, 1, 0, 0 } },
-      "a pp 1 on 8\nb pp 1 on 8\nc pp 1 on 8\n", 2, { 1, 3 }, INFINITY, "" },
+      "ddp pp 1 on 8\nzero1 pp 1 on 8\nzero2 pp 1 on 8\n", 2, { 1, 3 }, INFINITY, "" },
     { "what did not fit, and needs no less", "aaaAaab", 4, 0, { 50, 50, 49, 50, 60, 48, 70 },
       { { 1, 103, 0, 0 }, { 1, 102, 0, 0 }, { 1, 104, 0, 0 }, { 1, 105, 0, 0 }, { 5, 106, 0, 0 } },
-      "a pp 1 on 8\na pp 1 on 8\na pp 2 on 8\na pp 1 on 8\nb pp 1 on 8\n", 0, { 0 }, 102, "" },
+      "ddp pp 1 on 8\nddp pp 1 on 8\nddp pp 2 on 8\nddp pp 1 on 8\nzero1 pp 1 on 8\n", 0, { 0 }, 102, "" },
     { "what can't be", "abc", 2, 0, { 50, 50, 50 },
       { { 1, 1, 0, TC_ELAYOUT }, { 1, 1, 0, TC_EUSER }, { 7, 8, 0, 0 } },
-      "a pp 1 on 8\nb pp 1 on 8\nc pp 1 on 8\n", 1, { 7 }, INFINITY, "layout 1 can't be" },
+      "ddp pp 1 on 8\nzero1 pp 1 on 8\nzero2 pp 1 on 8\n", 1, { 7 }, INFINITY, "layout 1 can't be" },
     { "what the host has no room for", "abAB", 4, 80, { 50, 50, 50, 50 },
       { { 4, 1, 20, 0 }, { 3, 1, 21, 0 }, { 2, 1, 19, 0 }, { 1, 101, 30, 0 } },
-      "a pp 1 on 8\nb pp 1 on 8\na pp 2 on 8\nb pp 2 on 8\n", 2, { 2, 4 }, INFINITY, "" },
+      "ddp pp 1 on 8\nzero1 pp 1 on 8\nddp pp 2 on 8\nzero1 pp 2 on 8\n", 2, { 2, 4 }, INFINITY, "" },
     { "a miss of two stages says nothing of one", "Aab", 4, 0, { 50, 60, 50 },
       { { 1, 103, 0, 0 }, { 4, 104, 0, 0 }, { 5, 9, 0, 0 } },
-      "a pp 2 on 8\na pp 1 on 8\nb pp 1 on 8\n", 1, { 5 }, INFINITY, "" },
+      "ddp pp 2 on 8\nddp pp 1 on 8\nzero1 pp 1 on 8\n", 1, { 5 }, INFINITY, "" },
     { "a host of which nothing is known", "a", 4, 0, { 50 }, { { 4, 1, 2000, 0 } },
-      "a pp 1 on 8\n", 1, { 4 }, INFINITY, "" },
+      "ddp pp 1 on 8\n", 1, { 4 }, INFINITY, "" },
     { "nothing", "", 4, 0, { 0 }, { { 0, 0, 0, 0 } }, "", 0, { 0 }, INFINITY, "" },
   };
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
@@ -317,16 +320,15 @@ static void test_tries(void)
     is_int(seen.layouts, 64 + top, "so many are tried for %d", top);
     done();
   }
-  /* 33 systems that don't fit: the last is not kept in mind, so its like is made again. */
-  static char name[33][8];
+  /* 33 systems and schedules that don't fit: the last is not kept in mind, so its like is made again. */
   static struct made large[100];
   for (int i = 0; i < 100; i++) large[i] = (struct made){ 1, 200 + i, 0, 0 };
   set_up(2, 4);
   seen.made = large;
   for (int i = 0; i < 66; i++) {
     candidates("a", (const double[]){ 50 });
-    snprintf(name[i % 33], sizeof name[0], "n%d", i % 33);
-    s.cand[i].data = name[i % 33];
+    s.cand[i].data = i % 33 % 7;
+    s.cand[i].schedule = i % 33 / 7;
     s.cand[i].s = i;
   }
   make_best(&s, 1);
@@ -339,11 +341,11 @@ static void test_tries(void)
 
 static void test_start(void)
 {
-  static const struct { int64_t dp, tp, chunks; unsigned want; } of[] = {
-    { 2, 3, 4, H(DP) | H(TP) | H(CHUNKS) | H(PP) },
-    { TC_AUTO, 1, 1, H(TP) | H(CHUNKS) | H(PP) }, { 0, 1, 1, H(TP) | H(CHUNKS) | H(PP) },
-    { 1, TC_AUTO, 1, H(DP) | H(CHUNKS) | H(PP) }, { 1, 0, 1, H(DP) | H(CHUNKS) | H(PP) },
-    { 1, 1, TC_AUTO, H(DP) | H(TP) | H(PP) }, { 1, 1, 0, H(DP) | H(TP) | H(CHUNKS) | H(PP) } };
+  static const struct { int64_t dp, tp, virtual_stages; unsigned want; } of[] = {
+    { 2, 3, 4, H(DP) | H(TP) | H(VIRTUAL_STAGES) | H(PP) },
+    { TC_AUTO, 1, 1, H(TP) | H(VIRTUAL_STAGES) | H(PP) }, { 0, 1, 1, H(TP) | H(VIRTUAL_STAGES) | H(PP) },
+    { 1, TC_AUTO, 1, H(DP) | H(VIRTUAL_STAGES) | H(PP) }, { 1, 0, 1, H(DP) | H(VIRTUAL_STAGES) | H(PP) },
+    { 1, 1, TC_AUTO, H(DP) | H(TP) | H(PP) }, { 1, 1, 0, H(DP) | H(TP) | H(VIRTUAL_STAGES) | H(PP) } };
   struct tc_config *c = CONFIG("--model.layers=3", "--model.hidden=8", "--model.heads=2",
                                "--model.context=5", "--model.vocab=7");
   struct tc_err err = { 0 };
@@ -351,10 +353,10 @@ static void test_start(void)
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
     c->mesh_dp = of[i].dp;
     c->mesh_tp = of[i].tp;
-    c->parallel_virtual_stages = of[i].chunks;
-    is_int(search_start(&s, c, &cluster, H(DP) | H(TP) | H(CHUNKS) | H(PP), &err), 0,
+    c->parallel_virtual_stages = of[i].virtual_stages;
+    is_int(search_start(&s, c, &cluster, H(DP) | H(TP) | H(VIRTUAL_STAGES) | H(PP), &err), 0,
            "dp %lld, tp %lld, chunks %lld", (long long)of[i].dp, (long long)of[i].tp,
-           (long long)of[i].chunks);
+           (long long)of[i].virtual_stages);
     is_int(s.hold, of[i].want, "... what is held");
   }
   is_int((int64_t)s.g.layer_params, 12 * 64 + 13 * 8, "parameters of a layer");
@@ -378,11 +380,11 @@ static void test_config(void)
     x.near_pp = pp == 3;
     const struct tc_config c = tc_cand_config(&cfg, &x);
     is_str(c.mesh_stages, pp == 2 ? "0-2,3-5" : "auto", "%d stages: their layers", pp);
-    is_str(c.mesh_order, pp == 3 ? "tp-pp-dp" : "tp-dp-pp", "... their order");
+    is_int(c.mesh_order, pp == 3 ? TC_TP_PP_DP : TC_TP_DP_PP, "... their order");
     ok(c.mesh_pp == pp && c.mesh_dp == 2 && c.mesh_tp == 1 && c.train_micro_batch == 1 &&
        c.parallel_virtual_stages == 1 && !c.parallel_sequence, "... numbers");
-    ok(!strcmp(c.parallel_data, "ddp") && !strcmp(c.parallel_schedule, "1f1b") &&
-       !strcmp(c.train_recompute, "none") && !strcmp(c.parallel_offload, "no"), "... names");
+    ok(c.parallel_data == TC_DATA_DDP && c.parallel_schedule == TC_SCHEDULE_1F1B &&
+       c.train_recompute == TC_RECOMPUTE_NONE && c.parallel_offload == TC_OFFLOAD_NO, "... choices");
   }
 }
 

@@ -59,7 +59,7 @@ static void note_plan(const struct tc_plan *p)
 {
   const struct tc_plan_time *t = &p->time;
   note("%d = %d x %d x %d, %d x %d, %d chunks, %lld %lld %lld, worst %d\n", p->world, p->pp, p->dp,
-       p->tp, p->n_mb, p->micro, p->chunks, (long long)p->batch, (long long)p->tokens,
+       p->tp, p->n_mb, p->micro, p->virtual_stages, (long long)p->batch, (long long)p->tokens,
        (long long)p->parameters, p->worst);
   for (int i = 0; i < p->n_cls; i++) {
     const struct tc_plan_class *c = &p->cls[i];

@@ -4,15 +4,17 @@
 #include "tests/unit/plan_config.h"
 
 struct kind {
-  const char *name, *precision, *grad, *optimizer;
+  const char *name;
+  enum tc_dtype precision, grad;
+  enum tc_optimizer optimizer;
   const char *device;
   double switch_nodes, network;
 };
 
 static const struct kind kinds[] = {
-  { "fp32", "fp32", "fp32", "adamw", "a100-80", 0, 0 },
-  { "bf16", "bf16", "bf16", "adamw", "h100", 2, 1e9 },
-  { "sgd", "fp32", "fp32", "sgd", "a100-40", 0, 1e8 },
+  { "fp32", TC_F32, TC_F32, TC_OPTIMIZER_ADAMW, "a100-80", 0, 0 },
+  { "bf16", TC_BF16, TC_BF16, TC_OPTIMIZER_ADAMW, "h100", 2, 1e9 },
+  { "sgd", TC_F32, TC_F32, TC_OPTIMIZER_SGD, "a100-40", 0, 1e8 },
 };
 
 static const struct {
@@ -20,88 +22,88 @@ static const struct {
   struct tc_cand c;
   const char *s, *bytes, *host; /* to nine digits */
 } rows[] = {
-#define R(kind, pp, dp, tp, micro, chunks, n_mb, data, schedule, recompute, offload, sequence, \
+#define R(kind, pp, dp, tp, micro, virtual_stages, n_mb, data, schedule, recompute, offload, sequence, \
           near, s, bytes, host) \
-  { kind, { pp, dp, tp, micro, chunks, n_mb, data, schedule, recompute, offload, sequence, near, \
+  { kind, { pp, dp, tp, micro, virtual_stages, n_mb, data, schedule, recompute, offload, sequence, near, \
             0, 0, 0 }, s, bytes, host },
-  R(0, 1, 1, 1, 4, 1, 24, "ddp", "1f1b", "none", "no", false, false,
+  R(0, 1, 1, 1, 4, 1, 24, TC_DATA_DDP, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.0946774589", "236668928", "0")
-  R(0, 1, 8, 1, 2, 1, 6, "ddp", "1f1b", "none", "no", false, false,
+  R(0, 1, 8, 1, 2, 1, 6, TC_DATA_DDP, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.0162957764", "187925504", "0")
-  R(0, 1, 8, 1, 2, 1, 6, "zero1", "1f1b", "none", "no", false, false,
+  R(0, 1, 8, 1, 2, 1, 6, TC_DATA_ZERO1, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.0167914419", "131382784", "0")
-  R(0, 1, 8, 1, 2, 1, 6, "zero2", "1f1b", "none", "no", false, false,
+  R(0, 1, 8, 1, 2, 1, 6, TC_DATA_ZERO2, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.0167218509", "107346944", "0")
-  R(0, 1, 8, 1, 2, 1, 6, "zero3", "1f1b", "none", "no", false, false,
+  R(0, 1, 8, 1, 2, 1, 6, TC_DATA_ZERO3, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.0160259405", "78961664", "0")
-  R(0, 1, 8, 1, 2, 1, 6, "server", "1f1b", "none", "no", false, false,
+  R(0, 1, 8, 1, 2, 1, 6, TC_DATA_SERVER, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.0162957764", "222721024", "0")
-  R(0, 2, 4, 1, 2, 1, 12, "zero2", "gpipe", "none", "no", false, false,
+  R(0, 2, 4, 1, 2, 1, 12, TC_DATA_ZERO2, TC_SCHEDULE_GPIPE, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.0174300717", "303483904", "0")
-  R(0, 2, 4, 1, 2, 1, 12, "zero1", "naive", "none", "no", false, true,
+  R(0, 2, 4, 1, 2, 1, 12, TC_DATA_ZERO1, TC_SCHEDULE_NAIVE, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, true,
     "0.0324926907", "79961344", "0")
-  R(0, 4, 2, 2, 3, 1, 16, "ddp", "zb", "full", "no", false, false, "0.0190268918", "35491328", "0")
-  R(0, 5, 2, 1, 3, 2, 16, "zero3", "interleaved", "selective", "no", false, false,
+  R(0, 4, 2, 2, 3, 1, 16, TC_DATA_DDP, TC_SCHEDULE_ZB, TC_RECOMPUTE_FULL, TC_OFFLOAD_NO, false, false, "0.0190268918", "35491328", "0")
+  R(0, 5, 2, 1, 3, 2, 16, TC_DATA_ZERO3, TC_SCHEDULE_INTERLEAVED, TC_RECOMPUTE_SELECTIVE, TC_OFFLOAD_NO, false, false,
     "0.0126707434", "96839680", "0")
-  R(0, 2, 4, 4, 1, 1, 24, "zero1", "1f1b", "none", "params", true, false,
+  R(0, 2, 4, 4, 1, 1, 24, TC_DATA_ZERO1, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_PARAMS, true, false,
     "0.0432634143", "16724480", "3562560")
-  R(0, 1, 4, 4, 1, 1, 24, "zero3", "1f1b", "none", "update", false, false,
+  R(0, 1, 4, 4, 1, 1, 24, TC_DATA_ZERO3, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_UPDATE, false, false,
     "0.0628758589", "15620352", "6524160")
-  R(1, 1, 32, 1, 3, 1, 1, "ddp", "1f1b", "none", "no", false, false,
+  R(1, 1, 32, 1, 3, 1, 1, TC_DATA_DDP, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.0529516404", "175838720", "0")
-  R(1, 1, 32, 1, 3, 1, 1, "zero1", "1f1b", "none", "no", false, false,
+  R(1, 1, 32, 1, 3, 1, 1, TC_DATA_ZERO1, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.0626498367", "74714240", "0")
-  R(1, 1, 16, 2, 3, 1, 2, "zero2", "1f1b", "none", "no", true, false,
+  R(1, 1, 16, 2, 3, 1, 2, TC_DATA_ZERO2, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, true, false,
     "0.0478850723", "34505280", "0")
-  R(1, 1, 32, 1, 1, 1, 3, "zero3", "1f1b", "none", "params", false, false,
+  R(1, 1, 32, 1, 1, 1, 3, TC_DATA_ZERO3, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_PARAMS, false, false,
     "0.283934283", "19172800", "3805760")
-  R(1, 2, 16, 1, 1, 1, 6, "zero2", "1f1b", "none", "no", false, true,
+  R(1, 2, 16, 1, 1, 1, 6, TC_DATA_ZERO2, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, true,
     "0.116388563", "27408800", "0")
-  R(1, 2, 8, 2, 2, 1, 6, "zero3", "zb", "none", "no", false, true, "0.155534184", "22951680", "0")
-  R(1, 2, 8, 2, 2, 5, 6, "zero1", "interleaved", "full", "no", false, false,
+  R(1, 2, 8, 2, 2, 1, 6, TC_DATA_ZERO3, TC_SCHEDULE_ZB, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, true, "0.155534184", "22951680", "0")
+  R(1, 2, 8, 2, 2, 5, 6, TC_DATA_ZERO1, TC_SCHEDULE_INTERLEAVED, TC_RECOMPUTE_FULL, TC_OFFLOAD_NO, false, false,
     "0.0192328537", "16574016", "0")
-  R(1, 3, 8, 1, 2, 2, 6, "ddp", "interleaved", "none", "update", false, false,
+  R(1, 3, 8, 1, 2, 2, 6, TC_DATA_DDP, TC_SCHEDULE_INTERLEAVED, TC_RECOMPUTE_NONE, TC_OFFLOAD_UPDATE, false, false,
     "0.0121548712", "53811200", "47523840")
-  R(1, 10, 1, 2, 2, 1, 48, "ddp", "1f1b", "none", "no", false, false,
+  R(1, 10, 1, 2, 2, 1, 48, TC_DATA_DDP, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.0126212839", "25917440", "0")
-  R(1, 10, 3, 1, 2, 1, 16, "zero1", "zb", "none", "no", false, false,
+  R(1, 10, 3, 1, 2, 1, 16, TC_DATA_ZERO1, TC_SCHEDULE_ZB, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.00406710858", "37166080", "0")
-  R(1, 2, 2, 1, 2, 1, 24, "server", "gpipe", "none", "params", false, false,
+  R(1, 2, 2, 1, 2, 1, 24, TC_DATA_SERVER, TC_SCHEDULE_GPIPE, TC_RECOMPUTE_NONE, TC_OFFLOAD_PARAMS, false, false,
     "0.0196050694", "275476480", "66501120")
-  R(1, 4, 8, 1, 2, 1, 6, "dataparallel", "naive", "none", "no", false, false,
+  R(1, 4, 8, 1, 2, 1, 6, TC_DATA_DATAPARALLEL, TC_SCHEDULE_NAIVE, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.0164560992", "66741760", "0")
-  R(2, 1, 32, 1, 3, 1, 1, "ddp", "1f1b", "none", "no", false, false,
+  R(2, 1, 32, 1, 3, 1, 1, TC_DATA_DDP, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.610526507", "142706176", "0")
-  R(2, 1, 32, 1, 3, 1, 1, "zero1", "1f1b", "none", "no", false, false,
+  R(2, 1, 32, 1, 3, 1, 1, TC_DATA_ZERO1, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.515615693", "143793536", "0")
-  R(2, 1, 16, 2, 3, 1, 2, "zero2", "1f1b", "none", "no", true, false,
+  R(2, 1, 16, 2, 3, 1, 2, TC_DATA_ZERO2, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, true, false,
     "0.395302046", "63469312", "0")
-  R(2, 1, 32, 1, 1, 1, 3, "zero3", "1f1b", "none", "params", false, false,
+  R(2, 1, 32, 1, 1, 1, 3, TC_DATA_ZERO3, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_PARAMS, false, false,
     "2.27358527", "38279552", "1087360")
-  R(2, 2, 16, 1, 1, 1, 6, "zero2", "1f1b", "none", "no", false, true, "1.02298454", "48818560", "0")
-  R(2, 2, 8, 2, 2, 1, 6, "zero3", "zb", "none", "no", false, true, "1.24205947", "38687104", "0")
-  R(2, 2, 8, 2, 2, 5, 6, "zero1", "interleaved", "full", "no", false, false,
+  R(2, 2, 16, 1, 1, 1, 6, TC_DATA_ZERO2, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, true, "1.02298454", "48818560", "0")
+  R(2, 2, 8, 2, 2, 1, 6, TC_DATA_ZERO3, TC_SCHEDULE_ZB, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, true, "1.24205947", "38687104", "0")
+  R(2, 2, 8, 2, 2, 5, 6, TC_DATA_ZERO1, TC_SCHEDULE_INTERLEAVED, TC_RECOMPUTE_FULL, TC_OFFLOAD_NO, false, false,
     "0.14298655", "27201216", "0")
-  R(2, 3, 8, 1, 2, 2, 6, "ddp", "interleaved", "none", "update", false, false,
+  R(2, 3, 8, 1, 2, 2, 6, TC_DATA_DDP, TC_SCHEDULE_INTERLEAVED, TC_RECOMPUTE_NONE, TC_OFFLOAD_UPDATE, false, false,
     "0.17567659", "107401216", "0")
-  R(2, 10, 1, 2, 2, 1, 48, "ddp", "1f1b", "none", "no", false, false,
+  R(2, 10, 1, 2, 2, 1, 48, TC_DATA_DDP, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.0387773406", "32660480", "0")
-  R(2, 10, 3, 1, 2, 1, 16, "zero1", "zb", "none", "no", false, false,
+  R(2, 10, 3, 1, 2, 1, 16, TC_DATA_ZERO1, TC_SCHEDULE_ZB, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.0288778396", "63593130.7", "0")
-  R(2, 2, 2, 1, 2, 1, 24, "server", "gpipe", "none", "params", false, false,
+  R(2, 2, 2, 1, 2, 1, 24, TC_DATA_SERVER, TC_SCHEDULE_GPIPE, TC_RECOMPUTE_NONE, TC_OFFLOAD_PARAMS, false, false,
     "0.0361927738", "549469184", "19000320")
-  R(2, 4, 8, 1, 2, 1, 6, "dataparallel", "naive", "none", "no", false, false,
+  R(2, 4, 8, 1, 2, 1, 6, TC_DATA_DATAPARALLEL, TC_SCHEDULE_NAIVE, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, false,
     "0.152281151", "57344000", "0")
-  R(1, 2, 2, 4, 1, 1, 12, "zero2", "1f1b", "none", "no", true, true,
+  R(1, 2, 2, 4, 1, 1, 12, TC_DATA_ZERO2, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, true, true,
     "0.0243868836", "15108800", "0")
-  R(0, 2, 4, 4, 1, 1, 24, "zero3", "zb", "none", "no", false, true, "0.0319896861", "18195712", "0")
-  R(2, 2, 4, 2, 1, 1, 12, "ddp", "gpipe", "selective", "update", false, true,
+  R(0, 2, 4, 4, 1, 1, 24, TC_DATA_ZERO3, TC_SCHEDULE_ZB, TC_RECOMPUTE_NONE, TC_OFFLOAD_NO, false, true, "0.0319896861", "18195712", "0")
+  R(2, 2, 4, 2, 1, 1, 12, TC_DATA_DDP, TC_SCHEDULE_GPIPE, TC_RECOMPUTE_SELECTIVE, TC_OFFLOAD_UPDATE, false, true,
     "0.15825644", "79908352", "0")
-  R(1, 1, 4, 1, 1, 1, 24, "zero1", "1f1b", "none", "update", false, false,
+  R(1, 1, 4, 1, 1, 1, 24, TC_DATA_ZERO1, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_UPDATE, false, false,
     "0.0357524129", "47014400", "26096640")
-  R(1, 2, 2, 1, 1, 1, 24, "dataparallel", "1f1b", "none", "params", false, true,
+  R(1, 2, 2, 1, 1, 1, 24, TC_DATA_DATAPARALLEL, TC_SCHEDULE_1F1B, TC_RECOMPUTE_NONE, TC_OFFLOAD_PARAMS, false, true,
     "0.0192430826", "29547520", "66501120")
-  R(2, 4, 2, 1, 1, 3, 24, "zero2", "interleaved", "full", "params", false, false,
+  R(2, 4, 2, 1, 1, 3, 24, TC_DATA_ZERO2, TC_SCHEDULE_INTERLEAVED, TC_RECOMPUTE_FULL, TC_OFFLOAD_PARAMS, false, false,
     "0.0316385184", "30476288", "6341120")
 #undef R
 };
@@ -122,8 +124,9 @@ static void test_row(struct tc_guess *g, size_t i)
   is_int(tc_guess(&g[rows[i].kind], &x, &err), 0,
          "%s: pp %d, dp %d, tp %d, micro %d, %s, %s "
          "%d, recompute %s, offload %s%s%s",
-         kinds[rows[i].kind].name, x.pp, x.dp, x.tp, x.micro, x.data, x.schedule, x.chunks,
-         x.recompute, x.offload, x.sequence ? ", sequence" : "", x.near_pp ? ", near" : "");
+         kinds[rows[i].kind].name, x.pp, x.dp, x.tp, x.micro,
+         tc_word_parallel_data(x.data), tc_word_parallel_schedule(x.schedule), x.virtual_stages,
+         tc_word_train_recompute(x.recompute), tc_word_parallel_offload(x.offload), x.sequence ? ", sequence" : "", x.near_pp ? ", near" : "");
   is_number(x.s, rows[i].s, "seconds");
   is_number(x.bytes, rows[i].bytes, "bytes");
   is_number(x.host_bytes, rows[i].host, "the host's bytes");
@@ -138,9 +141,9 @@ int main(void)
   for (int i = 0; i < 3; i++) {
     c[i] = CONFIG("--model.layers=10", "--model.hidden=256", "--model.heads=8",
                   "--model.context=128", "--model.vocab=3000", "--train.global_batch=96");
-    c[i]->train_precision = (char *)(uintptr_t)kinds[i].precision;
-    c[i]->train_grad_type = (char *)(uintptr_t)kinds[i].grad;
-    c[i]->train_optimizer = (char *)(uintptr_t)kinds[i].optimizer;
+    c[i]->train_precision = kinds[i].precision;
+    c[i]->train_grad_type = kinds[i].grad;
+    c[i]->train_optimizer = kinds[i].optimizer;
     is_int(tc_cluster_read(&k[i], kinds[i].device, &err), 0, "%s: %s", kinds[i].name, err.text);
     k[i].nodes = 8;
     k[i].devices = 4;

@@ -22,7 +22,7 @@ static struct search s;
 
 static void set_up(void)
 {
-  config = (struct tc_config){ .train_precision = "fp32" };
+  config = (struct tc_config){ .train_precision = TC_F32 };
   cluster = (struct tc_cluster){ .nodes = 1, .devices = 4, .device = { .memory_bytes = 100 } };
   found = (struct tc_plan_found){ .least_bytes = INFINITY };
   s = (struct search){ .out = &found, .c = &config, .k = &cluster, .nodes = 1 };
@@ -48,11 +48,11 @@ static struct tc_cand cand(void)
                            .tp = 2,
                            .micro = 3,
                            .n_mb = 2,
-                           .chunks = 1,
-                           .data = "ddp",
-                           .schedule = "1f1b",
-                           .recompute = "none",
-                           .offload = "no" };
+                           .virtual_stages = 1,
+                           .data = TC_DATA_DDP,
+                           .schedule = TC_SCHEDULE_1F1B,
+                           .recompute = TC_RECOMPUTE_NONE,
+                           .offload = TC_OFFLOAD_NO };
 }
 
 /* A pipeline sends 2 x 2 x 3 x 4 x 8 = 384 bytes; dp 8 x (10 x 8 / 2 + rest) / 2, as much for a rest of 56. */
@@ -60,7 +60,7 @@ static void test_near(void)
 {
   static const struct {
     double rest;
-    int pp, dp, chunks, bf16, near;
+    int pp, dp, virtual_stages, bf16, near;
   } rows[] = { { 56, 2, 2, 1, 0, 0 }, { 55.9, 2, 2, 1, 0, 1 }, { 55.9, 2, 1, 1, 0, 0 },
                { 0, 1, 2, 1, 0, 0 },  { 152, 2, 2, 2, 0, 0 },  { 151.9, 2, 2, 2, 0, 1 },
                { 8, 2, 2, 1, 1, 0 },  { 7.9, 2, 2, 1, 1, 1 } };
@@ -69,9 +69,9 @@ static void test_near(void)
     struct tc_cand x = cand();
     x.pp = rows[i].pp;
     x.dp = rows[i].dp;
-    x.chunks = rows[i].chunks;
+    x.virtual_stages = rows[i].virtual_stages;
     s.g.rest_params = rows[i].rest;
-    if (rows[i].bf16) config.train_precision = "bf16";
+    if (rows[i].bf16) config.train_precision = TC_BF16;
     add(&s, &x);
     is_int(x.near_pp, rows[i].near, "a rest of %g, %d x %d: which axis is near", rows[i].rest, x.pp,
            x.dp);
@@ -137,19 +137,19 @@ static void test_values(void)
   static const char *const want[TC_KEYS] = {
     [TC_KEY_PP] = "2",          [TC_KEY_DP] = "3",         [TC_KEY_TP] = "4",
     [TC_KEY_MICRO] = "5",       [TC_KEY_DATA] = "zero2",   [TC_KEY_SCHEDULE] = "zb",
-    [TC_KEY_CHUNKS] = "6",      [TC_KEY_SEQUENCE] = "yes", [TC_KEY_RECOMPUTE] = "full",
+    [TC_KEY_VIRTUAL_STAGES] = "6",      [TC_KEY_SEQUENCE] = "yes", [TC_KEY_RECOMPUTE] = "full",
     [TC_KEY_OFFLOAD] = "params"
   };
   struct tc_cand x = { .pp = 2,
                        .dp = 3,
                        .tp = 4,
                        .micro = 5,
-                       .chunks = 6,
-                       .data = "zero2",
-                       .schedule = "zb",
+                       .virtual_stages = 6,
+                       .data = TC_DATA_ZERO2,
+                       .schedule = TC_SCHEDULE_ZB,
                        .sequence = true,
-                       .recompute = "full",
-                       .offload = "params" };
+                       .recompute = TC_RECOMPUTE_FULL,
+                       .offload = TC_OFFLOAD_PARAMS };
   char text[48];
   for (int key = 0; key < TC_KEYS; key++) {
     value_text(text, sizeof text, &x, key);
@@ -184,44 +184,44 @@ static void test_alike(void)
   static struct tc_plan_row r;
   struct tc_cand x = cand();
   x.s = 100;
-  r.plan.pp = 2, r.plan.tp = 2, r.plan.micro = 3, r.plan.chunks = 1, r.guess_s = 100.19;
-  r.cfg.parallel_schedule = "1f1b";
-  r.cfg.parallel_data = "ddp";
+  r.plan.pp = 2, r.plan.tp = 2, r.plan.micro = 3, r.plan.virtual_stages = 1, r.guess_s = 100.19;
+  r.cfg.parallel_schedule = TC_SCHEDULE_1F1B;
+  r.cfg.parallel_data = TC_DATA_DDP;
   ok(alike(&x, &r), "rows that differ by less than 0.2 %%");
   r.guess_s = 100.21;
   ok(!alike(&x, &r), "... by more");
   r.guess_s = 100;
-  int32_t *const part[] = { &x.pp, &x.tp, &x.micro, &x.chunks };
+  int32_t *const part[] = { &x.pp, &x.tp, &x.micro, &x.virtual_stages };
   for (int i = 0; i < 4; i++) {
     ++*part[i];
     ok(!alike(&x, &r), "another number, %d", i);
     --*part[i];
   }
-  x.schedule = "zb";
+  x.schedule = TC_SCHEDULE_ZB;
   ok(!alike(&x, &r), "another schedule");
-  x.schedule = "1f1b";
-  x.data = "zero1";
+  x.schedule = TC_SCHEDULE_1F1B;
+  x.data = TC_DATA_ZERO1;
   ok(!alike(&x, &r), "another system");
-  x.data = "ddp";
+  x.data = TC_DATA_DDP;
   x.dp = 9;
-  x.recompute = "full";
+  x.recompute = TC_RECOMPUTE_FULL;
   ok(alike(&x, &r), "what changes next to nothing");
 }
 
 static void test_misses(void)
 {
-  struct miss m[] = { { "ddp", "1f1b", false, 1 },
-                      { "ddp", "zb", true, 2 },
-                      { "ddp", "1f1b", true, 3 },
-                      { NULL, NULL, false, 0 } };
+  struct miss m[] = { { true, TC_DATA_DDP, TC_SCHEDULE_1F1B, false, 1 },
+                      { true, TC_DATA_DDP, TC_SCHEDULE_ZB, true, 2 },
+                      { true, TC_DATA_DDP, TC_SCHEDULE_1F1B, true, 3 },
+                      { .used = false } };
   struct tc_cand x = cand();
   is_int(find_miss(m, &x) - m, 2, "a miss of the same kind");
   x.pp = 1;
   is_int(find_miss(m, &x) - m, 0, "... of one stage");
-  x.data = "zero1";
+  x.data = TC_DATA_ZERO1;
   is_int(find_miss(m, &x) - m, 3, "... of another system: the end");
-  x.data = "ddp";
-  x.schedule = "zb";
+  x.data = TC_DATA_DDP;
+  x.schedule = TC_SCHEDULE_ZB;
   is_int(find_miss(m, &x) - m, 3, "... of another schedule");
 }
 

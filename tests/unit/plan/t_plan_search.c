@@ -61,10 +61,10 @@ static void test_search(void)
 /* What rests in host memory is not on the device: weights that are stored elsewhere than used, too. */
 static void test_offloaded(void)
 {
-  const struct { const char *data, *offload, *precision; } of[] = {
-    { "zero1", "params", "bf16" }, { "zero3", "no", "fp32" }, { "zero3", "params", "fp32" },
-    { "zero3", "update", "bf16" }, { "server", "no", "fp32" }, { "server", "params", "fp32" },
-    { "server", "params", "bf16" } };
+  const struct { enum tc_data_parallel data; enum tc_offload offload; enum tc_dtype precision; } of[] = {
+    { TC_DATA_ZERO1, TC_OFFLOAD_PARAMS, TC_BF16 }, { TC_DATA_ZERO3, TC_OFFLOAD_NO, TC_F32 }, { TC_DATA_ZERO3, TC_OFFLOAD_PARAMS, TC_F32 },
+    { TC_DATA_ZERO3, TC_OFFLOAD_UPDATE, TC_BF16 }, { TC_DATA_SERVER, TC_OFFLOAD_NO, TC_F32 }, { TC_DATA_SERVER, TC_OFFLOAD_PARAMS, TC_F32 },
+    { TC_DATA_SERVER, TC_OFFLOAD_PARAMS, TC_BF16 } };
   const unsigned hold = 1u << TC_KEY_PP | 1u << TC_KEY_DP | 1u << TC_KEY_TP | 1u << TC_KEY_MICRO |
                         1u << TC_KEY_DATA | 1u << TC_KEY_RECOMPUTE | 1u << TC_KEY_OFFLOAD;
   struct tc_cluster k;
@@ -77,11 +77,12 @@ static void test_offloaded(void)
                                "--train.recompute=full");
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
     struct tc_plan_found f;
-    c->parallel_data = (char *)(uintptr_t)of[i].data;
-    c->parallel_offload = (char *)(uintptr_t)of[i].offload;
-    c->train_precision = (char *)(uintptr_t)of[i].precision;
-    is_int(tc_plan_search(&f, c, &k, hold, 1, &err), 0, "%s, %s, offload %s: %s", of[i].data,
-           of[i].precision, of[i].offload, err.text);
+    c->parallel_data = of[i].data;
+    c->parallel_offload = of[i].offload;
+    c->train_precision = of[i].precision;
+    is_int(tc_plan_search(&f, c, &k, hold, 1, &err), 0, "%s, %s, offload %s: %s",
+           tc_word_parallel_data(of[i].data), tc_word_train_precision(of[i].precision),
+           tc_word_parallel_offload(of[i].offload), err.text);
     if (ok(f.n_rows == 1, "... a row")) {
       const struct tc_plan_memory *m = &f.row->plan.cls[f.row->plan.worst].memory;
       near_f(f.row->guess_bytes, (double)m->bytes[TC_DEVICE], 0.15, "... in the memory that was guessed");
@@ -126,7 +127,7 @@ static void test_guessed_alone(void)
 /* Of two stages the last also has the head: logits of a large vocabulary beside few layers. */
 static void test_guessed_stages(void)
 {
-  static char *const schedule[] = { "gpipe", "1f1b", "zb" };
+  static const enum tc_schedule schedule[] = { TC_SCHEDULE_GPIPE, TC_SCHEDULE_1F1B, TC_SCHEDULE_ZB };
   struct tc_cluster k;
   struct tc_err err = { 0 };
   tc_cluster_read(&k, "a100-80", &err);
@@ -139,7 +140,7 @@ static void test_guessed_stages(void)
     c->parallel_schedule = schedule[i];
     is_int(tc_plan_search(&f, c, &k, 1u << TC_KEY_PP | 1u << TC_KEY_MICRO | 1u << TC_KEY_SCHEDULE |
                           1u << TC_KEY_RECOMPUTE | 1u << TC_KEY_DATA, 1, &err), 0, "%s on two stages: %s",
-           schedule[i], err.text);
+           tc_word_parallel_schedule(schedule[i]), err.text);
     if (ok(f.n_rows == 1, "... one layout"))
       near_f(f.row[0].guess_bytes, (double)f.row[0].plan.cls[f.row[0].plan.worst].memory.bytes[TC_DEVICE], 0.32,
              "... in the memory that was guessed");

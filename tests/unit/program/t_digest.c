@@ -341,11 +341,10 @@ static int put_models(FILE *f)
 
 static int put_rates(FILE *f)
 {
-  static const char *const name[] = { "cosine", "linear", "constant" };
-  for (int i = 0; i < 3; i++)
+  for (enum tc_lr_schedule i = TC_LR_COSINE; i <= TC_LR_CONSTANT; i++)
     for (int warmup = 0; warmup <= 5; warmup += 5)
       for (int step = 1; step <= 23; step++)
-        fprintf(f, "%.9g\n", tc_lr(name[i], step, warmup == step ? 5 : 20, warmup, 3e-4, 2e-5));
+        fprintf(f, "%.9g\n", tc_lr(i, step, warmup == step ? 5 : 20, warmup, 3e-4, 2e-5));
   return 0;
 }
 

@@ -20,7 +20,7 @@ static struct tc_program_opts options(void)
     .overlap = true,
     .reshard_after = -1,
     .schedule = "1f1b",
-    .chunks = 1
+    .virtual_stages = 1
   };
 }
 
@@ -68,13 +68,13 @@ static void test_schedule(void)
   struct tc_program_opts o = options();
   struct tc_mesh *m = fx_mesh(2, 2, 1, 1);
   struct tc_program *p = make(&o, m, "units");
-  struct tc_actions_opts so = { .n_mb = 2, .pp = 2, .chunks = 1, .name = "nosuch" };
+  struct tc_actions_opts so = { .n_mb = 2, .pp = 2, .virtual_stages = 1, .schedule = "nosuch" };
   struct tc_actions *s = NULL;
   struct tc_err err = { 0 };
   refused(tc_actions_new(&s, p->graph, &so, &err), &err, TC_EUSER,
           "there is no pipeline schedule 'nosuch'; "
           "naive, gpipe, 1f1b, interleaved and zb are known");
-  so.name = "1f1b";
+  so.schedule = "1f1b";
   so.n_mb = 0;
   refused(tc_actions_new(&s, p->graph, &so, &err), &err, TC_ELAYOUT,
           "a pipeline of 0 micro-batches is none; "

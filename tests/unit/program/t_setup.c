@@ -228,7 +228,7 @@ static void test_fields(void)
      d.model.vocab == 64, "the model's sizes");
   ok(d.system == tc_system_find("ddp") && d.adamw && d.overlap && d.reshard_after == -1 && !d.reduce_once &&
      !d.offload &&
-     !d.recompute && d.chunks == 1 && !d.head_rows && !d.annotation[0], "... of the program");
+     !d.recompute && d.virtual_stages == 1 && !d.head_chunk && !d.annotation[0], "... of the program");
   ok(d.gpt.batch == 8 && d.gpt.dtype == TC_F32 && d.gpt.grad_dtype == TC_F32 && d.gpt.dropout ==
      0 &&
      d.gpt.tp == 1 && !d.gpt.nest && size[TC_MB] == 1, "... and of the model's");
@@ -247,8 +247,8 @@ static void test_fields(void)
      "pp 2, dp 2, tp 2, 8 micro-batches");
   ok(o.system == tc_system_find("zero2") && !o.adamw && !o.overlap && o.reshard_after == 1 && o.reduce_once,
      "systems");
-  ok(o.offload == 2 && o.recompute == 2 && o.prefetch == 5 && o.regather && o.chunks == 2 &&
-     o.head_rows == 7,
+  ok(o.offload == 2 && o.recompute == 2 && o.prefetch == 5 && o.regather && o.virtual_stages == 2 &&
+     o.head_chunk == 7,
      "numbers");
   is_str(o.schedule, "interleaved", "the schedule");
   ok(o.gpt.dtype == TC_BF16 && o.gpt.grad_dtype == TC_BF16 && o.gpt.dropout == 0.25f && o.gpt.tp ==
@@ -261,13 +261,13 @@ static void test_fields(void)
                "--train.micro_batch=1 --parallel.keep=use --parallel.offload=params --mesh.tp=2",
                    4, 64, &o, size,
                NULL, &err), 0, "some others %s", err.text);
-  ok(o.chunks == 2 && o.reshard_after == 0 && o.offload == 1 && o.annotation[0] == tc_rows_tensor &&
+  ok(o.virtual_stages == 2 && o.reshard_after == 0 && o.offload == 1 && o.annotation[0] == tc_rows_tensor &&
      !o.annotation[1],
      "... reach them too");
   is_int(setup("--parallel.virtual_stages=3 --parallel.keep=step --train.recompute=selective", 1,
                64, &o, size, NULL,
                &err), 0, "without a pipeline %s", err.text);
-  ok(o.chunks == 1 && o.reshard_after == 2 && o.recompute == 1, "... there are no virtual stages");
+  ok(o.virtual_stages == 1 && o.reshard_after == 2 && o.recompute == 1, "... there are no virtual stages");
 }
 
 /* ---- which axis is nearer -------------------------------------------------------------------- */

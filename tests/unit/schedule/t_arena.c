@@ -93,13 +93,13 @@ static void test_lowest(void)
 static const struct tc_model toy = { .layers = 2, .hidden = 32, .heads = 4, .context = 16,
     .vocab = 64 };
 
-static int make(struct tc_program **out, int64_t batch, int mb, int tp, int64_t head_rows,
+static int make(struct tc_program **out, int64_t batch, int mb, int tp, int64_t head_chunk,
                 struct tc_mesh **m, struct tc_err *err)
 {
   struct tc_program_opts o = {
     .kind = TC_TRAIN, .model = toy, .gpt = { .batch = batch, .tp = tp },
     .system = tc_system_find("ddp"), .adamw = true, .overlap = true, .reshard_after = -1, .prefetch = 1,
-    .head_rows = head_rows };
+    .head_chunk = head_chunk };
   if (tp > 1) o.annotation[0] = tc_rows_tensor;
   *m = fx_mesh(mb, 1, 1, tp);
   return tc_program_new(out, &o, *m, 0, NULL, NULL, err);

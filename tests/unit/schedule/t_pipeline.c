@@ -516,8 +516,8 @@ static void test_refusals(void)
 int main(void)
 {
   for (int i = 0; tc_pipeline_name(i); i++) {
-    bool chunks = !strcmp(tc_pipeline_name(i), "interleaved");
-    for (int v = chunks ? 2 : 1; v <= (chunks ? 4 : 1); v += 2)
+    bool virtual_stages = !strcmp(tc_pipeline_name(i), "interleaved");
+    for (int v = virtual_stages ? 2 : 1; v <= (virtual_stages ? 4 : 1); v += 2)
       for (int k = 0; k < N_SIZES; k++) test_formulas(tc_pipeline_name(i), v, sizes[k]);
   }
   test_zb_costs();

@@ -46,9 +46,9 @@ static bool open_fixture(struct fixture *f)
   for (int i = 0; file && i < 100; i++) fprintf(file, "%d\n", i);
   if (file) fclose(file);
   int rc = tc_writer_new(&f->writer, &so, &err);
-  if (!rc) rc = tc_data_open(&f->data, &text, 1, "text", 1, 8, 256, &err);
+  if (!rc) rc = tc_data_open(&f->data, &text, 1, TC_FORMAT_TEXT, 1, 8, 256, &err);
   if (rc) printf("Bail out! %s\n", err.text);
-  f->cfg.ckpt_busy = (char *)(uintptr_t) "skip";
+  f->cfg.ckpt_busy = TC_BUSY_SKIP;
   f->t = (struct tc_train){ .run.cfg = &f->cfg,
                             .run.world = f->self,
                             .run.who = &who,
@@ -145,7 +145,7 @@ static void test_finish(struct fixture *f)
     struct tc_err err = { 0 };
     bool stop = false;
     f->cfg.train_stop_at = row[i].stop_at;
-    f->cfg.ckpt_busy = (char *)(uintptr_t)(row[i].wait ? "wait" : "skip");
+    f->cfg.ckpt_busy = row[i].wait ? TC_BUSY_WAIT : TC_BUSY_SKIP;
     f->t.run.rank = row[i].rank;
     f->t.end.left_out = row[i].left_out;
     f->t.ckpt.saved_step = row[i].step;

@@ -18,28 +18,28 @@ static const struct scene {
   const char *name;
   int rank, world, pp, dp, tp;
   bool hub, mpi, nccl, native, separate, bf16;
-  const char *device;
+  enum tc_device_kind device;
   int index; /* of this rank's GPU */
   int64_t start, stop_at, warmup, eval_every, eval_batches, bad;
   int rollback, stops; /* after so many steps */
   const char *out, *ckpt;
   bool borrowed, left; /* another run's checkpoint; the writer is left behind */
 } scenes[] = {
-  { "alone", 0, 1, 1, 1, 1, .device = "cpu", .index = -1, .eval_every = 2, .out = "o", .ckpt = "" },
+  { "alone", 0, 1, 1, 1, 1, .device = TC_DEVICE_CPU, .index = -1, .eval_every = 2, .out = "o", .ckpt = "" },
   { "first of four", 0, 4, 1, 2, 2, .mpi = true, .nccl = true, .native = true, .separate = true,
-    .bf16 = true, .device = "auto", .index = 2, .start = 3, .bad = 5, .rollback = 1, .out = "o",
+    .bf16 = true, .device = TC_DEVICE_AUTO, .index = 2, .start = 3, .bad = 5, .rollback = 1, .out = "o",
     .ckpt = "c", .borrowed = true },
-  { "third of four", 2, 4, 2, 2, 1, .hub = true, .nccl = true, .device = "auto", .index = -1,
+  { "third of four", 2, 4, 2, 2, 1, .hub = true, .nccl = true, .device = TC_DEVICE_AUTO, .index = -1,
     .stop_at = 3, .eval_every = 5, .eval_batches = 2, .bad = 2, .warmup = 9, .out = "o",
     .ckpt = "c" },
-  { "first of two", 0, 2, 1, 2, 1, .hub = true, .nccl = true, .device = "cuda", .index = 0,
+  { "first of two", 0, 2, 1, 2, 1, .hub = true, .nccl = true, .device = TC_DEVICE_CUDA, .index = 0,
     .start = 2, .stop_at = 4, .stops = 1, .warmup = 6, .out = "o", .ckpt = "c", .left = true },
-  { "second of two", 1, 2, 2, 1, 1, .mpi = true, .device = "ref", .index = 1, .start = 6,
+  { "second of two", 1, 2, 2, 1, 1, .mpi = true, .device = TC_DEVICE_REF, .index = 1, .start = 6,
     .out = "o", .ckpt = "c", .borrowed = true, .warmup = 6 },
-  { "done", 0, 1, 1, 1, 1, .device = "cpu", .index = -1, .start = 7, .out = "o", .ckpt = "" },
-  { "no bf16", 1, 2, 1, 2, 1, .mpi = true, .bf16 = true, .device = "cpu", .index = -1, .out = "o",
+  { "done", 0, 1, 1, 1, 1, .device = TC_DEVICE_CPU, .index = -1, .start = 7, .out = "o", .ckpt = "" },
+  { "no bf16", 1, 2, 1, 2, 1, .mpi = true, .bf16 = true, .device = TC_DEVICE_CPU, .index = -1, .out = "o",
     .ckpt = "c" },
-  { "no folder", 0, 1, 1, 1, 1, .device = "cpu", .index = -1, .out = "", .ckpt = "" },
+  { "no folder", 0, 1, 1, 1, 1, .device = TC_DEVICE_CPU, .index = -1, .out = "", .ckpt = "" },
 };
 
 static const struct scene *the;
@@ -145,7 +145,7 @@ static int open_text(void *rank, const struct tc_err *err)
   (note("group %d %d", r, a), (out)[0] = r, (out)[1] = (r + 1) % 4)
 #define tc_comm_nccl_agree(use, want, o, d, x, w, names, err) \
   (*(use) = the->native, tc_fail(err, TC_EUSER, "no NCCL"),   \
-   call(err, "nccl? %s %d %d", want, (o) == &nccl, no(w)))
+   call(err, "nccl? %s %d %d", tc_word_run_comm(want), (o) == &nccl, no(w)))
 #define tc_comm_nccl(out, o, d, host, last, m, p2p, opts, err) \
   (*(out) = comm("nccl", no(last), m, 2, opts), call(err, "of %d %d", no(host), p2p))
 #define tc_log note
@@ -168,7 +168,7 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_train_plan(t, err) call(err, "plan")
 #define tc_train_trace_open(t, err) call(err, "trace")
 #define tc_lr(how, step, all, warm, lr, min) \
-  (note("lr %s %d %d %d", how, (int)(step), (int)(all), (int)(warm)), (lr) * (double)(step) + (min))
+  (note("lr %s %d %d %d", tc_word_train_schedule(how), (int)(step), (int)(all), (int)(warm)), (lr) * (double)(step) + (min))
 #define tc_data_windows(d) 10
 #define tc_trace_pause(t) (note("pause"), 42)
 #define tc_trace_resume(t, kind, name, t0) note("resume %d %s %d", kind, name, (int)(t0))
@@ -250,8 +250,8 @@ static void play(void *ctx)
   const struct tc_ranks ranks = { .world = s->world, .info = info, .node_of_rank = node };
   const struct tc_config cfg = { .run_out = (char *)(uintptr_t)s->out,
                                  .run_fault = "none",
-                                 .run_comm = "auto",
-                                 .run_device = (char *)(uintptr_t)s->device,
+                                 .run_comm = TC_COMM_AUTO,
+                                 .run_device = s->device,
                                  .run_deadline = 30,
                                  .run_poison = true,
                                  .run_join = s->rank == 0,
@@ -260,7 +260,7 @@ static void play(void *ctx)
                                  .train_steps = 6,
                                  .train_stop_at = s->stop_at,
                                  .train_warmup = s->warmup ? s->warmup : TC_AUTO,
-                                 .train_schedule = "cosine",
+                                 .train_schedule = TC_LR_COSINE,
                                  .train_lr = 0.5,
                                  .train_min_lr = 0.125,
                                  .train_seed = 11,

@@ -45,7 +45,7 @@ static int line(const struct tc_train *t, const struct tc_step_report *r)
 static void play(void *ctx)
 {
   const struct scene *s = ctx;
-  const struct tc_config cfg = { .train_steps = 10, .ckpt_async = s->async, .ckpt_busy = "skip" };
+  const struct tc_config cfg = { .train_steps = 10, .ckpt_async = s->async, .ckpt_busy = TC_BUSY_SKIP };
   struct tc_train t = { .run.cfg = &cfg,
                         .run.rank = s->rank,
                         .ckpt.saved_step = s->saved,
