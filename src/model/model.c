@@ -213,12 +213,23 @@ int tc_rope_scaling_parse(struct tc_rope_scaling *s, const char *text, struct tc
                  "llama3:FACTOR:LOW:HIGH:ORIGINAL would be, such as llama3:8:1:4:8192", text);
 }
 
+/* The shortest decimal number that is this float. */
+static const char *float_text(char buf[32], float f)
+{
+  for (int digits = 6; digits <= 9; digits++) {
+    snprintf(buf, 32, "%.*g", digits, (double)f);
+    if (strtof(buf, NULL) == f) break;
+  }
+  return buf;
+}
+
 static char *scaling_text(const struct tc_rope_scaling *s)
 {
+  char f[3][32];
   if (s->factor == 0 || (s->factor == 1 && s->original == 0)) return tc_sprintf("none");
-  if (s->original == 0) return tc_sprintf("linear:%.9g", (double)s->factor);
-  return tc_sprintf("llama3:%.9g:%.9g:%.9g:%lld", (double)s->factor, (double)s->low, (double)s->high,
-                    (long long)s->original);
+  if (s->original == 0) return tc_sprintf("linear:%s", float_text(f[0], s->factor));
+  return tc_sprintf("llama3:%s:%s:%s:%lld", float_text(f[0], s->factor), float_text(f[1], s->low),
+                    float_text(f[2], s->high), (long long)s->original);
 }
 
 static bool is_gpt2(const struct tc_model *m)
@@ -239,12 +250,12 @@ char *tc_model_text(const struct tc_model *given)
                            (long long)m.layers, (long long)m.hidden, (long long)m.heads,
                            (long long)m.context, (long long)m.vocab);
   if (is_gpt2(&m)) return sizes;
-  char *scaling = scaling_text(&m.rope_scaling);
-  char *all = tc_sprintf("%s family %s kv_heads %lld head_dim %lld ffn %lld norm %s norm_eps %.9g act %s "
-                         "rope_theta %.9g rope_scaling %s bias %s qk_norm %s tied %s", sizes,
+  char *scaling = scaling_text(&m.rope_scaling), f[2][32];
+  char *all = tc_sprintf("%s family %s kv_heads %lld head_dim %lld ffn %lld norm %s norm_eps %s act %s "
+                         "rope_theta %s rope_scaling %s bias %s qk_norm %s tied %s", sizes,
                          tc_word_model_family(m.family), (long long)m.kv_heads, (long long)m.head_dim,
-                         (long long)m.ffn, tc_word_model_norm(m.norm), (double)m.norm_eps, tc_word_model_act(m.act),
-                         (double)m.rope_theta, scaling, tc_word_model_bias(m.bias), tc_word_model_qk_norm(m.qk_norm),
+                         (long long)m.ffn, tc_word_model_norm(m.norm), float_text(f[0], m.norm_eps), tc_word_model_act(m.act),
+                         float_text(f[1], m.rope_theta), scaling, tc_word_model_bias(m.bias), tc_word_model_qk_norm(m.qk_norm),
                          tc_word_model_tied(m.tied));
   free(sizes);
   free(scaling);
