@@ -44,7 +44,10 @@ cuda_sources = \
   %D%/cuda/gemm.cu \
   %D%/cuda/head.cu \
   %D%/cuda/nccl.cu \
+  %D%/cuda/norm.cu \
   %D%/cuda/optim.cu \
+  %D%/cuda/qknorm.cu \
+  %D%/cuda/rope.cu \
   %D%/cuda/rows.cu \
   %D%/cuda/xent.cu
 EXTRA_DIST += $(cuda_sources) %D%/cuda/dev.h %D%/cuda/ptx.h
