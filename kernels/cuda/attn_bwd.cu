@@ -124,9 +124,10 @@ static __global__ void __launch_bounds__(THREADS, KV && D == 128 ? 2 : 3) backwa
   uint16_t *x = memory, *y = x + 2 * OWN;
   float *stat = (float *)(y + 4 * TILE);
   const int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
-  int64_t h = blockIdx.y * (KV ? a.G : 1);       /* the head, or a group's first */
+  const int heads = KV ? (int)a.G : 1;           /* from h on, which is a group's first for keys */
+  const int64_t h = (int64_t)blockIdx.y * heads;
   const int64_t n0 = blockIdx.z * a.T, wide = a.step, narrow = a.H * D;
-  const int64_t query = tc_query_at(a, n0, h), key = tc_group_at(a, n0, h / a.G) + a.G * D;
+  const int64_t query = tc_query_at(a, n0, h), key = tc_key_at(a, n0, h);
   const uint16_t *qkv = (const uint16_t *)a.qkv.p, *dy = (const uint16_t *)a.dy.p + (n0 * a.H + h) * D;
   const uint16_t *y1 = qkv + (KV ? query : key), *y2 = KV ? dy : qkv + key + D;
   /* The blocks with most work first. */
@@ -134,7 +135,6 @@ static __global__ void __launch_bounds__(THREADS, KV && D == 128 ? 2 : 3) backwa
   const int64_t own = r0 + w * 16;
   const int begin = KV ? (int)(r0 / BN) : 0;
   const int end = (int)(((KV ? a.T : TC_MIN(r0 + ROWS, a.T)) + BN - 1) / BN);
-  int left = (end - begin) * (KV ? (int)a.G : 1), turn = 0;
   float acc1[D / 8][4], acc2[KV ? D / 8 : 1][4], S[BN / 8][4], dP[BN / 8][4];
   float lse[2] = { 0, 0 }, delta[2] = { 0, 0 };
 #pragma unroll
@@ -151,19 +151,19 @@ static __global__ void __launch_bounds__(THREADS, KV && D == 128 ? 2 : 3) backwa
   tc_tile_fetch<D, ROWS, THREADS>(x, qkv + (KV ? key : query), r0, a.T, wide);
   tc_tile_fetch<D, ROWS, THREADS>(x + OWN, KV ? qkv + key + D : dy, r0, a.T, KV ? wide : narrow);
   fetch<D, BN, KV>(y, stat, a, y1, y2, (int64_t)begin * BN, n0, h);
-  for (int t = begin, next; left > 0; t = next, turn ^= 1, left--) {
+  for (int t = begin, g = 0, turn = 0; g < heads; turn ^= 1) {
+    const int64_t t0 = (int64_t)t * BN;
     const uint16_t *now = y + turn * 2 * TILE;
     tc_copies_wait<0>();
     __syncthreads();                             /* all have this tile, none needs the last */
-    next = t + 1;
-    if (KV && next == end) next = begin, h++, y1 += D, y2 += D;
-    if (left > 1)
-      fetch<D, BN, KV>(y + (turn ^ 1) * 2 * TILE, stat + (turn ^ 1) * 2 * BN, a, y1, y2,
-                       (int64_t)next * BN, n0, h);
+    if (++t == end) t = begin, g++;
+    if (g < heads)
+      fetch<D, BN, KV>(y + (turn ^ 1) * 2 * TILE, stat + (turn ^ 1) * 2 * BN, a, y1 + g * D, y2 + g * D,
+                       (int64_t)t * BN, n0, h + g);
     product<D, BN>(S, x, w * 16, now, lane);
     product<D, BN>(dP, x + OWN, w * 16, now + TILE, lane);
-    weigh<BN, KV>(S, dP, lse, delta, stat + turn * 2 * BN, a.scale * TC_LOG2_E, own,
-                  (int64_t)t * BN, lane);
+    weigh<BN, KV>(S, dP, lse, delta, stat + turn * 2 * BN, a.scale * TC_LOG2_E, own, t0,
+                  lane);
     add_product<D, BN>(acc1, dP, now, lane);
     if (KV) add_product<D, BN>((float (*)[4])acc2, S, now + TILE, lane);
   }

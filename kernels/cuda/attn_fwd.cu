@@ -130,7 +130,7 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) forwa
   /* The blocks with most keys first. */
   const int64_t q0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * ROWS;
   const int64_t first = q0 + w * 16 * MT;        /* this warp's first query */
-  const uint16_t *key = (const uint16_t *)a.qkv.p + tc_group_at(a, n0, h / a.G) + a.G * D;
+  const uint16_t *key = (const uint16_t *)a.qkv.p + tc_key_at(a, n0, h);
   const int tiles = (int)((TC_MIN(q0 + ROWS, a.T) + BN - 1) / BN);
   uint32_t q[MT][D / 16][4];
   float O[MT][D / 8][4], S[MT][BN / 8][4], max[MT][2], sum[MT][2];

@@ -64,7 +64,7 @@ static __global__ void __launch_bounds__(WARPS * 32) forward(struct tc_attn a)
   const int64_t first = (int64_t)blockIdx.x * WARPS, q = first + w, n = n0 + q;
   float *own = s.own + w * D, *tile_v = s.tile + TILE * (D + 1), *weight = s.weight + w * TILE;
   float acc[COLS] = { 0 }, max = -INFINITY, sum = 0;
-  const int64_t query = tc_query_at(a, n, h), key = tc_group_at(a, n0, h / a.G) + a.G * D;
+  const int64_t query = tc_query_at(a, n, h), key = tc_key_at(a, n0, h);
   for (int j = lane; j < D; j += 32) own[j] = q < a.T ? tc_get(a.qkv, query + j) : 0.f;
   for (int64_t k0 = 0; k0 < TC_MIN(first + WARPS, a.T); k0 += TILE) {
     __syncthreads();
@@ -111,7 +111,7 @@ template <bool KV> static __global__ void __launch_bounds__(WARPS * 32) backward
   const struct shared s = carve(memory, D);
   const int64_t h0 = blockIdx.y * (KV ? a.G : 1), n0 = blockIdx.z * a.T;
   const int64_t first = (int64_t)blockIdx.x * WARPS, own_t = first + w, n = n0 + own_t;
-  const int64_t key0 = tc_group_at(a, n0, h0 / a.G) + a.G * D, key = key0 + own_t * a.step;
+  const int64_t key0 = tc_key_at(a, n0, h0), key = key0 + own_t * a.step;
   const int64_t query = tc_query_at(a, n, h0);
   const bool here = own_t < a.T;
   float *own1 = s.own + w * 2 * D, *own2 = own1 + D, *tile2 = s.tile + TILE * (D + 1);

@@ -324,15 +324,15 @@ struct tc_attn {
   struct tc_arr y, dy;           /* [N,H,D] */
   float *lse, *delta;            /* [N,H]; delta = sum of dy y over D */
 };
-/* Where group k of token n has its first query in qkv; its key follows its G queries. */
-static __device__ __forceinline__ int64_t tc_group_at(const struct tc_attn &a, int64_t n, int64_t k)
-{
-  return n * a.step + k * (a.G + 2) * a.D;
-}
-/* Where head h of token n has its query. */
+/* Where head h of token n has its query in qkv, and where its group has the key. In 32 bits: a division of
+ * 64 is a call, which costs the kernels registers. */
 static __device__ __forceinline__ int64_t tc_query_at(const struct tc_attn &a, int64_t n, int64_t h)
 {
-  return n * a.step + (h + h / a.G * 2) * a.D;
+  return n * a.step + (h + (unsigned)h / (unsigned)a.G * 2) * a.D;
+}
+static __device__ __forceinline__ int64_t tc_key_at(const struct tc_attn &a, int64_t n, int64_t h)
+{
+  return n * a.step + ((unsigned)h / (unsigned)a.G * (a.G + 2) + a.G) * a.D;
 }
 tc_cuda_fn tc_cuda_attn, tc_cuda_attn_bwd;
 tc_cuda_size_fn tc_cuda_attn_bwd_scratch;
