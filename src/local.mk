@@ -191,8 +191,11 @@ libtercio_ir_a_SOURCES = \
   %D%/passes/stages.c \
   %D%/passes/systems.c \
   %D%/passes/systems.h \
-  %D%/model/gpt.c \
-  %D%/model/gpt.h \
+  %D%/model/model.c \
+  %D%/model/transformer.c \
+  %D%/model/family.def \
+  %D%/model/model.h \
+  %D%/model/transformer.h \
   %D%/model/optim.c \
   %D%/model/optim.h \
   %D%/graph/check.c \

@@ -162,6 +162,7 @@ test_headers = \
   %D%/unit/plan_config.h \
   %D%/unit/plan_list.h \
   %D%/unit/plan_rows.h \
+  %D%/unit/kernels_llama.h \
   %D%/unit/t_kernels.h \
   %D%/unit/wakes.h \
   %D%/unit/watch_parts.h \
