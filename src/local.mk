@@ -197,6 +197,20 @@ libtercio_ir_a_SOURCES = \
   %D%/coll/coll.c \
   %D%/coll/coll.h
 
+# Text to tokens: the only layer that sees PCRE2 and utf8proc.
+noinst_LIBRARIES += libtercio_token.a
+libtercio_token_a_CPPFLAGS = $(AM_CPPFLAGS) $(PCRE2_CFLAGS) $(UTF8PROC_CFLAGS)
+libtercio_token_a_SOURCES = \
+  %D%/token/bpe.c \
+  %D%/token/config.c \
+  %D%/token/encode.c \
+  %D%/token/impl.h \
+  %D%/token/load.c \
+  %D%/token/pattern.c \
+  %D%/token/token.h \
+  %D%/token/utf8.c \
+  %D%/token/words.c
+
 noinst_LIBRARIES += libtercio_base.a
 libtercio_base_a_SOURCES = \
   %D%/config/config.c \
