@@ -4,6 +4,7 @@ tercio_SOURCES = %D%/cmd/main.c
 EXTRA_DIST += %D%/ORDER
 
 noinst_LIBRARIES += libtercio_app.a
+libtercio_app_a_CPPFLAGS = $(AM_CPPFLAGS) $(ZSTD_CFLAGS) $(ZLIB_CFLAGS)
 libtercio_app_a_SOURCES = \
   %D%/cmd/ckpt/args.c \
   %D%/cmd/ckpt/ckpt.c \
@@ -19,7 +20,16 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/comm.c \
   %D%/cmd/comm_bench.c \
   %D%/cmd/comm_bench.h \
-  %D%/cmd/data.c \
+  %D%/cmd/data/bytes.c \
+  %D%/cmd/data/data.c \
+  %D%/cmd/data/data.h \
+  %D%/cmd/data/encode.c \
+  %D%/cmd/data/input.c \
+  %D%/cmd/data/make.c \
+  %D%/cmd/data/note.c \
+  %D%/cmd/data/shards.c \
+  %D%/cmd/data/units.c \
+  %D%/cmd/data/view.c \
   %D%/cmd/graph.c \
   %D%/cmd/place.c \
   %D%/cmd/plan/calibrate.c \

@@ -197,20 +197,9 @@ static int encode_bytes(struct tc_encoder *e, const char *text, size_t n, int64_
 
 static int encode_replaced(struct tc_encoder *e, const char *text, size_t n, int64_t *parts)
 {
-  char *copy = tc_malloc(3 * n);
-  size_t len = 0;
-  for (size_t at = 0; at < n;) {
-    const size_t valid = tc_utf8_valid(text + at, n - at);
-    memcpy(copy + len, text + at, valid);
-    len += valid;
-    at += valid;
-    if (at == n) break;
-    memcpy(copy + len, "\xef\xbf\xbd", 3);
-    len += 3;
-    at += tc_utf8_invalid(text + at, n - at);
-    ++*parts;
-  }
-  const int status = encode_text(e, copy, len);
+  size_t bytes;
+  char *copy = tc_utf8_replace(text, n, &bytes, parts);
+  const int status = encode_text(e, copy, bytes);
   free(copy);
   return status;
 }

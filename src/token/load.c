@@ -62,7 +62,7 @@ static int check_model(const struct tc_tokenizer *t, const json_t *model, struct
     return tc_fail(err, TC_EUSER, "tokenizer '%s' has a model of type '%.60s'; only byte-level BPE is supported",
                    t->name, name ? name : "");
   if (x && !json_is_null(x) && !(json_is_number(x) && json_number_value(x) == 0))
-    return tc_fail(err, TC_EUSER, "tokenizer '%s' has a BPE model with dropout, which is not supported: its ids "
+    return tc_fail(err, TC_EUSER, "tokenizer '%s' has a BPE model with dropout, which is not supported: ids "
                    "would be random", t->name);
   if (json_is_true(json_object_get(model, "byte_fallback")))
     return tc_fail(err, TC_EUSER, "tokenizer '%s' has a BPE model with byte_fallback, as SentencePiece has; only "
@@ -120,8 +120,8 @@ static int load_vocab(struct tc_tokenizer *t, json_t *vocab, struct tc_err *err)
   for (int b = 0; b < 256 && status == TC_OK; b++) {
     t->byte_id[b] = tc_words_find(&t->words, (struct tc_bytes){ (char[]){ (char)b }, 1 });
     if (t->byte_id[b] == TC_NO_ID)
-      status = tc_fail(err, TC_EUSER, "tokenizer '%s': its vocabulary has no token for the byte 0x%02x; only byte-level "
-                       "BPE with all 256 bytes is supported", t->name, b);
+      status = tc_fail(err, TC_EUSER, "tokenizer '%s': its vocabulary has no token for the byte 0x%02x; only "
+                       "byte-level BPE with all 256 bytes is supported", t->name, b);
   }
   return status;
 }

@@ -195,8 +195,7 @@ static int compile(pcre2_code **out, const char *pattern, uint32_t options, cons
   pcre2_compile_context *c = pcre2_compile_context_create(NULL);
   if (!c) tc_out_of_memory(0);
   pcre2_set_newline(c, PCRE2_NEWLINE_LF);
-  *out = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP | options, &error, &at,
-                       c);
+  *out = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, options, &error, &at, c);
   pcre2_compile_context_free(c);
   if (!*out) {
     char why[200] = "";
@@ -219,10 +218,10 @@ int tc_pattern_compile(pcre2_code **out, const char *pattern, bool literal, enum
   *cuts = TC_CUTS_UNKNOWN;
   for (size_t i = 0; !literal && i < sizeof known / sizeof *known; i++)
     if (strcmp(pattern, known[i].pattern) == 0) *cuts = known[i].cuts;
-  if (literal) return compile(out, pattern, PCRE2_LITERAL, name, err);
+  if (literal) return compile(out, pattern, PCRE2_UTF | PCRE2_LITERAL, name, err);
   struct translation t = { .name = name, .in = pattern, .err = err };
   int status = translate(&t);
-  if (status == TC_OK) status = compile(out, t.out, 0, name, err);
+  if (status == TC_OK) status = compile(out, t.out, PCRE2_UTF | PCRE2_UCP, name, err);
   free(t.out);
   return status;
 }

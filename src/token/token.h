@@ -72,5 +72,8 @@ int tc_encode(struct tc_encoder *e, const char *text, size_t n, enum tc_invalid 
 size_t tc_utf8_valid(const char *text, size_t n);
 /* Local. text[n] begins with an invalid byte: the bytes of the maximal part that one U+FFFD stands for. */
 size_t tc_utf8_invalid(const char *text, size_t n);
+/* Local. text[n] with U+FFFD in place of each maximal invalid part, whose number is added to *parts: *bytes of
+ * them, owned by the caller. */
+char *tc_utf8_replace(const char *text, size_t n, size_t *bytes, int64_t *parts);
 
 #endif

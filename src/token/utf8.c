@@ -46,6 +46,25 @@ size_t tc_utf8_invalid(const char *text, size_t n)
   return (size_t)abs(length_at((const unsigned char *)text, n));
 }
 
+char *tc_utf8_replace(const char *text, size_t n, size_t *bytes, int64_t *parts)
+{
+  char *copy = tc_malloc(3 * n + 1);
+  size_t len = 0;
+  for (size_t at = 0; at < n;) {
+    const size_t valid = tc_utf8_valid(text + at, n - at);
+    memcpy(copy + len, text + at, valid);
+    len += valid;
+    at += valid;
+    if (at == n) break;
+    memcpy(copy + len, "\xef\xbf\xbd", 3);
+    len += 3;
+    at += tc_utf8_invalid(text + at, n - at);
+    ++*parts;
+  }
+  *bytes = len;
+  return copy;
+}
+
 uint32_t tc_utf8_at(const char *text, size_t *bytes)
 {
   const unsigned char *s = (const unsigned char *)text;
