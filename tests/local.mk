@@ -242,6 +242,7 @@ test_files = \
   %D%/transcripts/plan-calibrate.txt \
   %D%/transcripts/cmd-report.txt \
   %D%/transcripts/cmd-save.txt \
+  %D%/transcripts/cmd-tokens.txt \
   %D%/transcripts/device.ini \
   %D%/transcripts/train.sh \
   %D%/transcripts/digests.txt \
