@@ -10,6 +10,7 @@ unit_tests = \
   %D%/unit/cmd/t_ckpt_tools.t \
   %D%/unit/cmd/t_comm_rows.t \
   %D%/unit/cmd/t_data_cmd.t \
+  %D%/unit/cmd/t_data_input.t \
   %D%/unit/cmd/t_main.t \
   %D%/unit/cmd/t_place.t \
   %D%/unit/cmd/t_plan_print.t \
@@ -181,6 +182,7 @@ script_tests = \
   %D%/fuzz/f_place \
   %D%/fuzz/f_limits \
   %D%/fuzz/f_signals \
+  %D%/fuzz/f_tokens \
   %D%/mpi/m_coll \
   %D%/mpi/m_data \
   %D%/mpi/m_export \

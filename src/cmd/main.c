@@ -74,10 +74,11 @@ static const struct {
       "field --field (text). Files may end in .gz or .zst; - is standard input. --eod is the token behind each "
       "document (default <|endoftext|> or <|end_of_text|>), --begin-token adds the tokens of the post-processor's "
       "template around it. --invalid: what to do with bytes that are not UTF-8: an error (the default), U+FFFD, or "
-      "tokens of the bytes. After an interruption, run the same command to go on behind the last complete shard. "
+      "tokens of the bytes. After an interruption (Ctrl-C, SIGTERM: status 86, SIGUSR2: status 85), run the same "
+      "command to go on behind the last complete shard. "
       "show prints headers and first tokens, check compares every token with the vocabulary's size, decode prints "
       "the text of --tokens tokens from --from on. For a text named show, check or decode, write ./show.",
-      "tercio data corpus.jsonl.zst --tokenizer tokenizer.json -o shards", tc_cmd_data }, HELP_PLAIN },
+      "tercio data corpus.jsonl.zst --tokenizer tokenizer.json -o shards", tc_cmd_data }, HELP_PLAIN | TAKES_SIGNALS },
   { { "report", "RUNDIR -o REPORT.html [--trace FILE] [--step N] [--json]",
       "Makes one HTML page from a run's folder: curves, the timeline of a traced step, memory by class, "
       "bytes by axis. The page needs no network and no scripts. The default trace is the one of run.trace, "

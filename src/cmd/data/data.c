@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "src/launch/stop.h"
 #include "src/plan/plan.h"
 
 #define SHARD_TOKENS 100000000
@@ -113,7 +114,9 @@ static int make(int argc, char **argv, char **text, struct tc_err *err)
 {
   struct tc_data_opts o = { .shard_tokens = SHARD_TOKENS };
   TC_TRY(parse(&o, argc, argv, text, err));
-  return o.tokenizer ? tc_data_make(&o, err) : tc_data_bytes(o.text, o.n_texts, o.out, err);
+  if (o.tokenizer) return tc_data_make(&o, err);      /* which takes signals as requests */
+  tc_stop_unblock();
+  return tc_data_bytes(o.text, o.n_texts, o.out, err);
 }
 
 int tc_cmd_data(int argc, char **argv)
@@ -125,6 +128,7 @@ int tc_cmd_data(int argc, char **argv)
   int status = TC_OK;
   for (size_t i = 0; argc > 1 && i < sizeof verbs / sizeof *verbs; i++)
     if (strcmp(argv[1], verbs[i].name) == 0) {
+      tc_stop_unblock();
       status = verbs[i].run(argc - 1, argv + 1, &err);
       return status < 0 ? tc_say_failure(&err) : 0;
     }

@@ -337,7 +337,6 @@ static int run(struct maker *m, struct tc_err *err)
   if (!found) TC_TRY(tc_data_note_write(&m->note, o, &m->p.frame, err));
   if (m->note.shards) printf("%s: going on after %d shards\n", o->out, m->note.shards);
   tc_shards_begin(&m->shards, o->out, &header, o->shard_tokens, m->note.shards);
-  tc_stop_block();
   TC_TRY(tc_stop_new(&m->p.stop, false, err));
   m->started_ns = m->told_ns = tc_now_ns();
   TC_TRY(pipeline_new(&m->p, &m->note, o, err));
