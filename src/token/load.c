@@ -234,6 +234,25 @@ static int load_added_token(struct tc_tokenizer *t, const json_t *j, int64_t wan
   return TC_OK;
 }
 
+/* Where a token takes the white space behind it, one that begins there would lie within it: Hugging Face's library
+ * then loses tokens or ends. Two with one normal form would both match. The list is sorted. */
+static int check_added(const struct tc_tokenizer *t, const struct tc_added_list *l, struct tc_err *err)
+{
+  const struct tc_added *strips = NULL, *space = NULL;
+  size_t bytes;
+  for (size_t i = 0; i < l->n; i++) {
+    const struct tc_bytes *a = &l->at[i].text, *b = &l->at[i ? i - 1 : 0].text;
+    if (i && a->n == b->n && memcmp(a->s, b->s, a->n) == 0)
+      return tc_fail(err, TC_EUSER, "tokenizer '%s': two of its added tokens are '%.60s' in the normal form, which is "
+                     "not supported", t->name, a->s);
+    if (l->at[i].rstrip) strips = &l->at[i];
+    if (tc_is_space(tc_utf8_at(l->at[i].text.s, &bytes))) space = &l->at[i];
+  }
+  if (!strips || !space) return TC_OK;
+  return tc_fail(err, TC_EUSER, "tokenizer '%s': its added token '%.60s' has rstrip, which is not supported together "
+                 "with '%.60s', which begins with white space", t->name, strips->text.s, space->text.s);
+}
+
 /* Ids are given as Hugging Face's library gives them: that of the vocabulary, else the next free one. */
 static int load_added(struct tc_tokenizer *t, const json_t *added, const json_t *vocab, struct tc_err *err)
 {
@@ -256,6 +275,8 @@ static int load_added(struct tc_tokenizer *t, const json_t *added, const json_t 
   free(seen.slot);
   tc_added_sort(&t->raw);
   tc_added_sort(&t->normalized);
+  if (status == TC_OK) status = check_added(t, &t->raw, err);
+  if (status == TC_OK) status = check_added(t, &t->normalized, err);
   return status;
 }
 

@@ -82,6 +82,8 @@ static const struct { const char *path, *value, *sentence; } rows[] = {
     "its added token '<x>' has the id 5000, but by Hugging Face's library it gets 2057" },
   { "added_tokens", "[{\"content\":\"<x>\",\"id\":2057,\"single_word\":true}]",
     "its added token '<x>' has single_word, which is not supported" },
+  { "added_tokens", "[{\"content\":\"<x>\",\"id\":2057,\"rstrip\":true},{\"content\":\" y\",\"id\":2058}]",
+    "its added token '<x>' has rstrip, which is not supported together with ' y', which begins with white space" },
   { "added_tokens", "[{\"content\":\"<x>\",\"id\":2057},{\"content\":\"<x>\",\"id\":2058}]",
     "is damaged: its added token '<x>' is there twice" },
 };
@@ -149,6 +151,10 @@ int main(void)
     parse(base, accepted[i].path, accepted[i].value, &err);
     is_str(err.text, "", "%s = %.60s is accepted", accepted[i].path, accepted[i].value ? accepted[i].value : "(none)");
   }
+  set(base, "normalizer", "{\"type\":\"NFC\"}");
+  parse(base, "added_tokens", "[{\"content\":\"o\xcc\xa3\",\"id\":2057},{\"content\":\"\xe1\xbb\x8d\",\"id\":2058}]", &err);
+  is_str(err.text, "tokenizer 'x.json': two of its added tokens are '\xe1\xbb\x8d' in the normal form, which is not supported",
+         "two added tokens with one normal form");
   is_int(tc_tokenizer_load(&t, none, &err), TC_EUSER, "a file that isn't there");
   is_int(tc_tokenizer_load(&t, hexes, &err), TC_EUSER, "a file that is not one JSON value");
   ok(strstr(err.text, "is no JSON file, or damaged: line 2") != NULL, "... %s", err.text);
