@@ -26,6 +26,13 @@ static const struct { enum tc_cuts cuts; const char *pattern; } known[] = {
              "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+" },
   { TC_CUTS, "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
              "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+" },
+  /* GPT-4 and GPT-4o */
+  { TC_CUTS, "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*"
+             "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+" },
+  { TC_CUTS, "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
+             "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+"
+             "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}"
+             "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+" },
   { TC_CUTS_NOT, "\\p{N}" },
   { TC_CUTS_NOT, "\\p{N}+" },
   { TC_CUTS_NOT, "\\p{N}{1,3}" },

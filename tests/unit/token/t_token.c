@@ -131,6 +131,28 @@ static void test_cuts(const struct tally *c, const char *name, bool some)
   tc_ids_free(&parts);
 }
 
+/* gpt2.json with another pattern, and cuts by it. */
+static void test_pattern(const char *name, const char *pattern, bool some)
+{
+  char *path = token_file("gpt2.json");
+  json_t *j = json_load_file(path, 0, NULL);
+  struct tally c = { 0 };
+  struct tc_err err = { 0 };
+  TC_ASSERT(j);
+  json_object_set_new(j, "pre_tokenizer", json_pack("{s:s, s:[{s:s, s:{s:s}, s:s}, {s:s, s:b, s:b}]}", "type",
+    "Sequence", "pretokenizers", "type", "Split", "pattern", "Regex", pattern, "behavior", "Isolated", "type",
+    "ByteLevel", "add_prefix_space", 0, "use_regex", 0));
+  char *text = json_dumps(j, 0);
+  ok(tc_tokenizer_parse(&c.t, text, strlen(text), name, &err) == TC_OK &&
+     tc_encoder_new(&c.e, c.t, &err) == TC_OK, "%s: a pattern %s", name, err.text);
+  if (c.e) test_cuts(&c, name, some);
+  tc_encoder_free(c.e);
+  tc_tokenizer_free(c.t);
+  free(text);
+  free(path);
+  json_decref(j);
+}
+
 /* ---- invalid UTF-8, long pieces -------------------------------------------------------- */
 
 static void test_invalid(const struct tally *c)
@@ -204,6 +226,13 @@ int main(void)
   test_cuts(&c[1], "llama3, with rstrip", false);
   test_cuts(&c[2], "qwen", true);
   test_cuts(&c[3], "digits", true);
+  test_pattern("GPT-4", "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*"
+               "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+", true);
+  test_pattern("GPT-4o", "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
+               "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+"
+               "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}"
+               "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", true);
+  test_pattern("of words", "[a-z]+ [a-z]+", false);
   test_invalid(&c[0]);
   test_long(&c[0]);
   test_long(&c[2]);

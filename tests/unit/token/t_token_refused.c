@@ -152,9 +152,10 @@ int main(void)
     is_str(err.text, "", "%s = %.60s is accepted", accepted[i].path, accepted[i].value ? accepted[i].value : "(none)");
   }
   set(base, "normalizer", "{\"type\":\"NFC\"}");
-  parse(base, "added_tokens", "[{\"content\":\"o\xcc\xa3\",\"id\":2057},{\"content\":\"\xe1\xbb\x8d\",\"id\":2058}]", &err);
-  is_str(err.text, "tokenizer 'x.json': two of its added tokens are '\xe1\xbb\x8d' in the normal form, which is not supported",
-         "two added tokens with one normal form");
+  parse(base, "added_tokens", "[{\"content\":\"o\xcc\xa3\",\"id\":2057},"
+        "{\"content\":\"\xe1\xbb\x8d\",\"id\":2058}]", &err);
+  is_str(err.text, "tokenizer 'x.json': two of its added tokens are '\xe1\xbb\x8d' in the normal form, which is not "
+         "supported", "two added tokens with one normal form");
   is_int(tc_tokenizer_load(&t, none, &err), TC_EUSER, "a file that isn't there");
   is_int(tc_tokenizer_load(&t, hexes, &err), TC_EUSER, "a file that is not one JSON value");
   ok(strstr(err.text, "is no JSON file, or damaged: line 2") != NULL, "... %s", err.text);
