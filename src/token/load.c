@@ -316,7 +316,6 @@ int tc_tokenizer_parse(struct tc_tokenizer **out, const char *text, size_t bytes
                        struct tc_err *err)
 {
   json_error_t why;
-  uint32_t jit = 0;
   *out = NULL;
   json_t *j = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
   if (!j)
@@ -326,8 +325,7 @@ int tc_tokenizer_parse(struct tc_tokenizer **out, const char *text, size_t bytes
   t->name = tc_sprintf("%.500s", name);
   t->pool = tc_pool_new();
   t->hash = hash_bytes(text, bytes);
-  pcre2_config(PCRE2_CONFIG_JIT, &jit);
-  t->jit = jit != 0;
+  t->jit = true;                  /* until a pattern is not compiled so */
   const int status = load(t, j, err);
   json_decref(j);
   if (status == TC_OK) *out = t;
