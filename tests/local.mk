@@ -49,6 +49,7 @@ unit_tests = \
   %D%/unit/io/t_ckpt_sealed.t \
   %D%/unit/io/t_crc.t \
   %D%/unit/io/t_h5.t \
+  %D%/unit/io/t_hf.t \
   %D%/unit/io/t_manifest.t \
   %D%/unit/io/t_model_files.t \
   %D%/unit/io/t_owner.t \
@@ -267,6 +268,17 @@ test_files = \
   %D%/mpi/systems.sh \
   %D%/run \
   %D%/sanitize.supp \
+  %D%/oracle/families.json \
+  %D%/oracle/hf-llama/config.json \
+  %D%/oracle/hf-llama/model-00001-of-00003.safetensors \
+  %D%/oracle/hf-llama/model-00002-of-00003.safetensors \
+  %D%/oracle/hf-llama/model-00003-of-00003.safetensors \
+  %D%/oracle/hf-llama/model.safetensors.index.json \
+  %D%/oracle/hf-qwen3/config.json \
+  %D%/oracle/hf-qwen3/model.safetensors \
+  %D%/oracle/hf_export.py \
+  %D%/oracle/hf_families.py \
+  %D%/oracle/hf_folder.py \
   %D%/oracle/hf_loss.py \
   %D%/oracle/tiny.json \
   %D%/oracle/torch_gpt.py \

@@ -48,6 +48,10 @@ int tc_model_parse(struct tc_model *m, const char *text, const char *where, stru
 
 /* freq[head_dim / 2]: radians from one position to the next, in float as Hugging Face computes them. */
 void tc_model_rope(float *freq, const struct tc_model *m);
+/* Every field of `m` that is not given, from `from`. */
+void tc_model_take(struct tc_model *m, const struct tc_model *from);
+/* What tc_rope_scaling_parse reads; owned by the caller. */
+char *tc_rope_scaling_text(const struct tc_rope_scaling *s);
 /* "none", "linear:FACTOR" or "llama3:FACTOR:LOW:HIGH:ORIGINAL". TC_EUSER: anything else. */
 int tc_rope_scaling_parse(struct tc_rope_scaling *s, const char *text, struct tc_err *err);
 

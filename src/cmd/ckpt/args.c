@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { YES, NO, TEXT, COUNT, REAL, ROWS, MESH };
+enum kind { YES, NO, TEXT, COUNT, REAL, BYTES, ROWS, MESH };
 
 static const struct option {
   const char *name;
@@ -31,6 +31,8 @@ static const struct option {
   { "-o", CKPT_OUT, TEXT, FIELD(out), "the file or folder to write" },
   { "--format", CKPT_FORMAT, TEXT, FIELD(format), "hf, safetensors or llmc" },
   { "--dtype", CKPT_FORMAT, TEXT, FIELD(dtype), "f32 or bf16" },
+  { "--shard-size", CKPT_FORMAT, BYTES, FIELD(shard_bytes), "the most bytes of a file, such as 5GB" },
+  { "--rope", CKPT_ROPE, TEXT, FIELD(rope), "half or interleaved" },
   { "--optimizer", CKPT_FORMAT, YES, FIELD(optimizer), NULL },
   { "--world", CKPT_MESH, COUNT, FIELD(world), "a number of ranks" },
   { "--simulate", CKPT_MESH, TEXT, FIELD(cluster), "a cluster, such as \"4 nodes x 8\"" },
@@ -55,6 +57,22 @@ static bool parse_rows(const char *s, struct ckpt_args *a)
   return !*end && !errno && a->row0 >= 0 && a->row1 > a->row0;
 }
 
+/* A whole number of bytes, KB, MB or GB: powers of 1000, as Hugging Face's. */
+static bool parse_bytes(const char *s, int64_t *out)
+{
+  static const struct { const char *name; int64_t bytes; } unit[] = {
+    { "", 1 }, { "B", 1 }, { "KB", 1000 }, { "MB", 1000000 }, { "GB", 1000000000 } };
+  char *end;
+  errno = 0;
+  const int64_t n = strtoll(s, &end, 10);
+  for (int i = 0; i < 5 && end != s && !errno; i++)
+    if (strcmp(end, unit[i].name) == 0 && n >= 1 && n <= INT64_MAX / unit[i].bytes) {
+      *out = n * unit[i].bytes;
+      return true;
+    }
+  return false;
+}
+
 static bool set_value(struct ckpt_args *a, const struct option *o, const char *value)
 {
   void *field = (char *)a + o->field;
@@ -73,6 +91,8 @@ static bool set_value(struct ckpt_args *a, const struct option *o, const char *v
   case REAL:
     *(double *)field = strtod(value, &end);
     return *value && !*end && *(double *)field >= 0;
+  case BYTES:
+    return parse_bytes(value, field);
   case ROWS:
     return parse_rows(value, a);
   default:                        /* MESH: its config checks the value */

@@ -267,17 +267,19 @@ static const struct ckpt_sub subs[] = {
     "what each rank of another layout would read of a checkpoint: bytes, pieces, files; nothing "
     "is run. What isn't given is as the run that saved it had it; exit status 6: impossible",
     "tercio ckpt plan run/ckpt --pp 2 --dp 4 --parallel.data=zero3" },
-  { "export", "[DIR] -o OUT [--format hf|safetensors|llmc] [--dtype f32|bf16] [--optimizer] "
-    "[--json]", 0, 1, CKPT_JSON | CKPT_OUT | CKPT_FORMAT, ckpt_cmd_export,
+  { "export", "[DIR] -o OUT [--format hf|safetensors|llmc] [--dtype f32|bf16] "
+    "[--shard-size SIZE] [--optimizer] [--json]", 0, 1, CKPT_JSON | CKPT_OUT | CKPT_FORMAT, ckpt_cmd_export,
     "the weights for other programs: hf, a folder with model.safetensors and config.json that "
-    "Hugging Face's transformers loads as GPT-2; llmc, a model file of llm.c; safetensors, one "
-    "file with the checkpoint's own names, with the optimizer's state if asked",
+    "Hugging Face's transformers loads as GPT-2, Llama or Qwen3, in several files of at most "
+    "--shard-size (such as 5GB) with an index if given; llmc, a model file of llm.c (GPT-2); "
+    "safetensors, one file with the checkpoint's own names, with the optimizer's state if asked",
     "tercio ckpt export run/ckpt -o gpt2 --format hf" },
-  { "import", "FILE|FOLDER -o DIR [--section.key=value ...] [--json]", 1, 1,
-    CKPT_JSON | CKPT_OUT | CKPT_CONFIG, ckpt_cmd_import,
-    "makes a checkpoint to start from out of a file or folder of one of export's formats; the "
-    "optimizer's state is zero unless the file has it; other options as the run will have them; "
-    "DIR must not be in use by a run",
+  { "import", "FILE|FOLDER -o DIR [--rope half|interleaved] [--section.key=value ...] [--json]", 1, 1,
+    CKPT_JSON | CKPT_OUT | CKPT_CONFIG | CKPT_ROPE, ckpt_cmd_import,
+    "makes a checkpoint to start from out of a file or folder of one of export's formats, in one or "
+    "several files; the optimizer's state is zero unless the file has it; other options as the run "
+    "will have them: of a Llama or Qwen3, model.context is at most 8192 unless given; --rope: the order "
+    "of rotary pairs in the file, Hugging Face's by default; DIR must not be in use by a run",
     "tercio ckpt import gpt2 -o run/ckpt" },
   { "latest", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_latest,
     "the path of the newest complete checkpoint; exit status 5 if there is none",
