@@ -125,6 +125,7 @@ fault_tests = \
 # Damaged files, seeded: seconds as a test; fuzz_X.t --seconds 600 --seed N for long.
 fuzz_tests = \
   %D%/fuzz/fuzz_config.t \
+  %D%/fuzz/fuzz_hf.t \
   %D%/fuzz/fuzz_manifest.t \
   %D%/fuzz/fuzz_place.t \
   %D%/fuzz/fuzz_safetensors.t
@@ -154,6 +155,7 @@ test_headers = \
   %D%/unit/ranks_fixture.h \
   %D%/unit/exec_fixture.h \
   %D%/unit/leak.h \
+  %D%/unit/same_tensors.h \
   %D%/unit/locks.h \
   %D%/unit/stderr_text.h \
   %D%/unit/plan_config.h \
