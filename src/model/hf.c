@@ -19,7 +19,7 @@ static const struct architecture {
 };
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
-/* Sizes, within the limits of options.def. */
+/* Sizes, within the limits of options.def; of rotary_sizes the first have no default. */
 struct size { const char *key; size_t field; int64_t most; };
 #define SIZE(key, field, most) { key, offsetof(struct tc_model, field), most }
 static const struct size gpt2_sizes[] = {
@@ -27,10 +27,10 @@ static const struct size gpt2_sizes[] = {
   SIZE("vocab_size", vocab, 1 << 24) };
 static const struct size rotary_sizes[] = {
   SIZE("num_hidden_layers", layers, 4096), SIZE("hidden_size", hidden, 1 << 20),
-  SIZE("num_attention_heads", heads, 65536), SIZE("num_key_value_heads", kv_heads, 65536),
-  SIZE("head_dim", head_dim, 1024), SIZE("intermediate_size", ffn, 1 << 22), SIZE("vocab_size", vocab, 1 << 24),
-  SIZE("max_position_embeddings", context, 1 << 24) };
-enum { GPT2_SIZES = sizeof gpt2_sizes / sizeof *gpt2_sizes, ROTARY_SIZES = sizeof rotary_sizes / sizeof *rotary_sizes };
+  SIZE("num_attention_heads", heads, 65536), SIZE("intermediate_size", ffn, 1 << 22),
+  SIZE("vocab_size", vocab, 1 << 24), SIZE("num_key_value_heads", kv_heads, 65536),
+  SIZE("head_dim", head_dim, 1024), SIZE("max_position_embeddings", context, 1 << 24) };
+enum { N_NEEDED = 5, GPT2_SIZES = sizeof gpt2_sizes / sizeof *gpt2_sizes, ROTARY_SIZES = sizeof rotary_sizes / sizeof *rotary_sizes };
 static int64_t *size_of(struct tc_model *m, const struct size *s)
 { return (int64_t *)(void *)((char *)m + s->field); }
 
@@ -209,10 +209,12 @@ static int read_rotary(const struct file *f, const struct architecture *a, struc
   TC_TRY(check_fixed(f, f->o));
   TC_TRY(check_windows(f));
   TC_TRY(read_sizes(f, m, rotary_sizes, ROTARY_SIZES));
+  for (int i = 0; i < N_NEEDED; i++)
+    if (!*size_of(m, &rotary_sizes[i]))
+      return tc_fail(f->err, TC_EUSER, "%s: \"%s\" is missing", f->path, rotary_sizes[i].key);
   if (!m->kv_heads) m->kv_heads = qwen3 ? 32 : m->heads;         /* the defaults of both classes */
   if (!m->head_dim && qwen3) m->head_dim = 128;
   m->context = TC_MIN(m->context, TC_HF_CONTEXT);
-  if (!m->ffn) return tc_fail(f->err, TC_EUSER, "%s: \"intermediate_size\" is missing", f->path);
   TC_TRY(read_real(f, f->o, "rms_norm_eps", 1e-6, 1e-30, 1, &m->norm_eps));
   TC_TRY(read_rope(f, m));
   TC_TRY(read_bool(f, "tie_word_embeddings", &m->tied));

@@ -1,5 +1,6 @@
-"""Makes the folders hf-llama (fp32, three shards) and hf-qwen3 (bf16, tied, one file) beside this script: tiny models as
-transformers' save_pretrained writes them, which t_hf imports and exports again. Needs torch and transformers, by hand."""
+"""Makes the folders hf-llama (fp32, three shards) and hf-qwen3 (bf16, tied, one file) beside this script: tiny models
+as transformers' save_pretrained writes them, which t_hf imports and exports again. By hand, where torch and
+transformers are installed."""
 import os, shutil
 import torch, transformers
 

@@ -93,10 +93,11 @@ static int put_part(struct export *x, const struct sink *s, const struct part *t
     }
     ckpt_walk_free(&w);
   } else {
+    struct part_walk w = { .t = t, .form = form };
     rc = read_whole(x, k, t->elems, err);
     for (int64_t at = 0; at < elems && rc == 0; at += CHUNK) {
       int64_t n = TC_MIN(CHUNK, elems - at);
-      for (int64_t i = 0; i < n; i++) out[i] = x->whole[part_place(t, form, at + i)];
+      for (int64_t i = 0; i < n; i++) out[i] = x->whole[part_next(&w)];
       rc = put_values(x, s, out, n, bf16, err);
     }
   }

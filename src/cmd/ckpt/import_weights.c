@@ -60,13 +60,14 @@ static int read_part(const struct import *x, const struct part *t, struct tc_err
   const int64_t elems = part_elems(t), size = p.dtype == TC_F32 ? 4 : 2;
   float *ours = x->weights + t->first;
   char *buf = tc_malloc((size_t)(CHUNK * size));
+  struct part_walk w = { .t = t, .form = x->form };
   int rc = 0;
   for (int64_t at = 0; at < elems && rc == 0; at += CHUNK) {
     int64_t n = TC_MIN(CHUNK, elems - at);
     rc = x->st ? tc_shards_read(x->st, p.index, at * size, n * size, buf, err)
                : tc_llmc_read(x->llmc, p.from + at, n, buf, err);
     for (int64_t i = 0; i < n && rc == 0; i++)
-      ours[part_place(t, x->form, at + i)] = value_of(buf, p.dtype, i);
+      ours[part_next(&w)] = value_of(buf, p.dtype, i);
   }
   free(buf);
   return rc;

@@ -40,6 +40,15 @@ void part_hf_shape(const struct part *t, int64_t dim[2]);
 
 /* The place in the elements of our tensor of element i of the form's. */
 int64_t part_place(const struct part *t, enum names_form form, int64_t i);
+/* The same for one element after the other from the begin on; a row's are adjacent, unless it is transposed. */
+struct part_walk { const struct part *t; enum names_form form; int64_t i, col, place; };
+static inline int64_t part_next(struct part_walk *w)
+{
+  if (w->col == 0 || (w->t->linear && w->form == NAMES_HF)) w->place = part_place(w->t, w->form, w->i);
+  if (++w->col == w->t->cols) w->col = 0;
+  w->i++;
+  return w->place++;
+}
 /* Whether it is the whole tensor in the same order, so that no element moves. */
 bool part_same_order(const struct part *t, enum names_form form);
 

@@ -67,9 +67,10 @@ static void test_round(const char *dir)
     is_int(run("import %s/own-%s -o %s/own2-%s", dir, model[i], dir, model[i]), 0, "and back %s", err_text);
     is_int(run("diff %s/%s %s/own2-%s", dir, model[i], dir, model[i]), 0, "equal checkpoints");
   }
-  ok(fails(run("export %s/llama -o %s/x --format llmc", dir, dir), 2, "llm.c's files hold GPT-2"), "no Llama for llm.c");
-  ok(fails(run("export %s/llama -o %s/x --format safetensors --shard-size 1GB", dir, dir), 2, "--shard-size is for"),
-     "only hf is split");
+  ok(fails(run("export %s/llama -o %s/x --format llmc", dir, dir), 2, "llm.c's files hold GPT-2"),
+     "no Llama for llm.c");
+  ok(fails(run("export %s/llama -o %s/x --format safetensors --shard-size 1GB", dir, dir), 2,
+           "--shard-size is for"), "only hf is split");
   static const char *const sizes[] = { "0", "5", "5TB", "GB", "-1KB", "5 GB", "99999999999GB" };
   for (int i = 0; i < 7; i++) {
     const int status = run("export %s/llama -o %s/size-%d --shard-size=%s", dir, dir, i, sizes[i]);
@@ -117,7 +118,8 @@ static void test_interleaved(const char *dir)
   }
   tc_shards_close(x);
   tc_shards_close(y);
-  ok(fails(run("import %s/hf-llama -o %s/x --rope both", oracle(), dir), 2, "give half or interleaved"), "no other order");
+  ok(fails(run("import %s/hf-llama -o %s/x --rope both", oracle(), dir), 2, "give half or interleaved"),
+     "no other order");
 }
 
 /* What a folder may not say: sed's command for config.json, and words of the sentence. */
@@ -141,7 +143,7 @@ static const struct { const char *folder, *change, *says; } refused[] = {
   { "llama", "s/\"num_hidden_layers\": 2/\"num_hidden_layers\": 4096/", "fewer than a model of 4096 layers" },
   { "llama", "s/\"num_hidden_layers\": 2/\"num_hidden_layers\": 4097/", "from 1 to 4096" },
   { "llama", "s/\"vocab_size\": 64/\"vocab_size\": 6.4/", "\"vocab_size\" has to be a whole number" },
-  { "llama", "s/\"vocab_size\": 64/\"vocab_size\": null/", "model.vocab" },
+  { "llama", "s/\"vocab_size\": 64/\"vocab_size\": null/", "\"vocab_size\" is missing" },
   { "llama", "s/\"intermediate_size\": 24/\"intermediate_size\": null/", "\"intermediate_size\" is missing" },
   { "qwen3", "s/\"attention_bias\": false/\"attention_bias\": true/", "a Qwen3's MLP has no biases" },
   { "qwen3", "s/\"use_sliding_window\": false/\"use_sliding_window\": true/", "\"use_sliding_window\" is true" },
@@ -159,7 +161,8 @@ static void test_refused(const char *dir)
     ok(fails(run("import %s/bad -o %s/no", dir, dir), 2, refused[i].says), "%s", refused[i].change);
   }
   static const char *const index[][2] = {
-    { "s/model-00002-of/model-00003-of/", "is not in model-00003" }, { "s/model-00002/..\\/x/", "not in a file of that" },
+    { "s/model-00002-of/model-00003-of/", "is not in model-00003" },
+    { "s/model-00002/..\\/x/", "not in a file of that" },
     { "/post_attention_layernorm/d", "according to the index in no file" }, { "s/lm_head/lm_tail/", "lm_head.weight" },
     { "s/weight_map/map/", "no \"weight_map\"" }, { "s/model-00002-of-00003/model-00009/", "No such file" },
     { "1d", "not a JSON object" } };
