@@ -140,7 +140,7 @@ static const struct { const char *folder, *change, *says; } refused[] = {
   { "llama", "s/1e-05/-1/", "\"rms_norm_eps\" has to be" }, { "llama", "s/500000.0/true/", "\"rope_theta\" has to be" },
   { "llama", "s/\"hidden_size\": 16/\"hidden_size\": 32/", "has another shape" },
   { "llama", "s/\"num_key_value_heads\": 2/\"num_key_value_heads\": 3/", "kv_heads" },
-  { "llama", "s/\"num_hidden_layers\": 2/\"num_hidden_layers\": 1/", "is none of LlamaForCausalLM's" },
+  { "llama", "s/\"num_hidden_layers\": 2/\"num_hidden_layers\": 1/", "does not belong to LlamaForCausalLM" },
   { "llama", "s/\"num_hidden_layers\": 2/\"num_hidden_layers\": 4096/", "fewer than a model of 4096 layers" },
   { "llama", "s/\"num_hidden_layers\": 2/\"num_hidden_layers\": 4097/", "from 1 to 4096" },
   { "llama", "s/\"vocab_size\": 64/\"vocab_size\": 6.4/", "\"vocab_size\" has to be a whole number" },
@@ -150,7 +150,7 @@ static const struct { const char *folder, *change, *says; } refused[] = {
   { "qwen3", "s/\"use_sliding_window\": false/\"use_sliding_window\": true/", "\"use_sliding_window\" is true" },
   { "qwen3", "0,/full_attention/s//sliding_attention/", "\"layer_types\" is" },
   { "qwen3", "s/\"tie_word_embeddings\": true/\"tie_word_embeddings\": false/", "tensor lm_head.weight is missing" },
-  { "qwen3", "s/Qwen3ForCausalLM/LlamaForCausalLM/", "is none of LlamaForCausalLM's" },
+  { "qwen3", "s/Qwen3ForCausalLM/LlamaForCausalLM/", "does not belong to LlamaForCausalLM" },
 };
 
 static void test_refused(const char *dir)
