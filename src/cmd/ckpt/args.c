@@ -49,7 +49,7 @@ static const struct option {
   { "--shard-size", CKPT_FORMAT, BYTES, FIELD(shard_bytes), "the most bytes of a file, such as 5GB", "SIZE",
     "with --format hf, several files of at most SIZE (B, KB, MB or GB) and their index; e.g. --shard-size 5GB" },
   { "--rope", CKPT_ROPE, TEXT, FIELD(rope), "half or interleaved", "ORDER",
-    "order of rotary pairs in the file: half (default, Hugging Face's) or interleaved (Meta's); e.g. --rope half" },
+    "order of rotary pairs in the file: half (default, Hugging Face's) or interleaved (Meta's); e.g. --rope interleaved" },
   { "--optimizer", CKPT_FORMAT, YES, FIELD(optimizer), NULL, "",
     "with --format safetensors, also write the optimizer's state" },
   { "--keep", CKPT_KEEP, COUNT, FIELD(keep), "how many good checkpoints stay, at least 1", "N",
