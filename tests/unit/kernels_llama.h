@@ -87,10 +87,12 @@ static void llama(int dtype)
   rms_norms(dtype, 37, 33, 3);
   rms_norms(dtype, 203, 384, 2);
   rms_norms(dtype, 9, 2304, 3);
+  rms_norms(dtype, 5, 5000, 1);
   rms_norms(dtype, 3, 8448, 0);
   qk_norms(dtype, 3, 1, 1, 6, 0);
   qk_norms(dtype, 37, 2, 4, 64, 6);
   qk_norms(dtype, 130, 3, 2, 128, 7);
+  qk_norms(dtype, 5, 1, 3, 200, 1);
   ropes(dtype, 6, 0, 6, 1, 1, 2);
   ropes(dtype, 30, 0, 10, 2, 3, 64);
   ropes(dtype, 7, 5, 10, 3, 1, 80);              /* across the end of a sequence */
