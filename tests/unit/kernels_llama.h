@@ -87,12 +87,10 @@ static void llama(int dtype)
   rms_norms(dtype, 37, 33, 3);
   rms_norms(dtype, 203, 384, 2);
   rms_norms(dtype, 9, 2304, 3);
-  rms_norms(dtype, 5, 5000, 1);
   rms_norms(dtype, 3, 8448, 0);
   qk_norms(dtype, 3, 1, 1, 6, 0);
   qk_norms(dtype, 37, 2, 4, 64, 6);
   qk_norms(dtype, 130, 3, 2, 128, 7);
-  qk_norms(dtype, 5, 1, 3, 200, 1);
   ropes(dtype, 6, 0, 6, 1, 1, 2);
   ropes(dtype, 30, 0, 10, 2, 3, 64);
   ropes(dtype, 7, 5, 10, 3, 1, 80);              /* across the end of a sequence */
@@ -101,6 +99,13 @@ static void llama(int dtype)
   gates(dtype, 3, 5);
   gates(dtype, 37, 1100);
   gates(dtype, 130, 256);
+}
+
+/* Rows of as many columns as no other case has; called last, so that the others keep their inputs. */
+static void wide_rows(int dtype)
+{
+  rms_norms(dtype, 5, 5000, 1);
+  qk_norms(dtype, 5, 1, 3, 200, 1);
 }
 
 #endif
