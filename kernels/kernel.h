@@ -49,6 +49,7 @@ struct tc_call {
   struct tc_gemm gemm;         /* TC_OP_MATMUL */
   float f[2];
   int64_t k[2];
+  const float *freq;           /* rope: [D/2] radians from position to position; borrowed from the graph */
   const struct tc_runtime *rt;
   void *plan;                  /* made by prepare, owned by the device until unprepare */
   void *scratch;               /* scratch bytes, shared by all calls of a device */

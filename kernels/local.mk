@@ -11,6 +11,8 @@ libtercio_kernels_a_SOURCES = \
   %D%/cpu/head.c \
   %D%/cpu/math.h \
   %D%/cpu/norm.c \
+  %D%/cpu/rms.c \
+  %D%/cpu/rope.c \
   %D%/cpu/optim.c \
   %D%/cpu/tile.c \
   %D%/device.c \
@@ -20,6 +22,7 @@ libtercio_kernels_a_SOURCES = \
   %D%/ref/device.c \
   %D%/ref/elem.c \
   %D%/ref/head.c \
+  %D%/ref/llama.c \
   %D%/ref/model.c \
   %D%/ref/ref.h
 
@@ -41,7 +44,10 @@ cuda_sources = \
   %D%/cuda/gemm.cu \
   %D%/cuda/head.cu \
   %D%/cuda/nccl.cu \
+  %D%/cuda/norm.cu \
   %D%/cuda/optim.cu \
+  %D%/cuda/qknorm.cu \
+  %D%/cuda/rope.cu \
   %D%/cuda/rows.cu \
   %D%/cuda/xent.cu
 EXTRA_DIST += $(cuda_sources) %D%/cuda/dev.h %D%/cuda/ptx.h

@@ -4,6 +4,7 @@ tercio_SOURCES = %D%/cmd/main.c
 EXTRA_DIST += %D%/ORDER %D%/cmd/completion.bash
 
 noinst_LIBRARIES += libtercio_app.a
+libtercio_app_a_CPPFLAGS = $(AM_CPPFLAGS) $(ZSTD_CFLAGS) $(ZLIB_CFLAGS)
 libtercio_app_a_SOURCES = \
   %D%/cmd/ckpt/args.c \
   %D%/cmd/ckpt/ckpt.c \
@@ -23,7 +24,16 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/comm_pairs.h \
   %D%/cmd/completion.c \
   %D%/cmd/completion.h \
-  %D%/cmd/data.c \
+  %D%/cmd/data/bytes.c \
+  %D%/cmd/data/data.c \
+  %D%/cmd/data/data.h \
+  %D%/cmd/data/encode.c \
+  %D%/cmd/data/input.c \
+  %D%/cmd/data/make.c \
+  %D%/cmd/data/note.c \
+  %D%/cmd/data/shards.c \
+  %D%/cmd/data/units.c \
+  %D%/cmd/data/view.c \
   %D%/cmd/graph.c \
   %D%/cmd/place.c \
   %D%/cmd/plan/calibrate.c \
@@ -191,8 +201,11 @@ libtercio_ir_a_SOURCES = \
   %D%/passes/stages.c \
   %D%/passes/systems.c \
   %D%/passes/systems.h \
-  %D%/model/gpt.c \
-  %D%/model/gpt.h \
+  %D%/model/model.c \
+  %D%/model/transformer.c \
+  %D%/model/family.def \
+  %D%/model/model.h \
+  %D%/model/transformer.h \
   %D%/model/optim.c \
   %D%/model/optim.h \
   %D%/graph/check.c \
@@ -212,6 +225,20 @@ libtercio_ir_a_SOURCES = \
   %D%/graph/shard_box.h \
   %D%/coll/coll.c \
   %D%/coll/coll.h
+
+# Text to tokens: the only layer that sees PCRE2 and utf8proc.
+noinst_LIBRARIES += libtercio_token.a
+libtercio_token_a_CPPFLAGS = $(AM_CPPFLAGS) $(PCRE2_CFLAGS) $(UTF8PROC_CFLAGS)
+libtercio_token_a_SOURCES = \
+  %D%/token/bpe.c \
+  %D%/token/config.c \
+  %D%/token/encode.c \
+  %D%/token/impl.h \
+  %D%/token/load.c \
+  %D%/token/pattern.c \
+  %D%/token/token.h \
+  %D%/token/utf8.c \
+  %D%/token/words.c
 
 noinst_LIBRARIES += libtercio_base.a
 libtercio_base_a_SOURCES = \

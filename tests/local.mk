@@ -10,6 +10,7 @@ unit_tests = \
   %D%/unit/cmd/t_ckpt_tools.t \
   %D%/unit/cmd/t_comm_rows.t \
   %D%/unit/cmd/t_data_cmd.t \
+  %D%/unit/cmd/t_data_input.t \
   %D%/unit/cmd/t_main.t \
   %D%/unit/cmd/t_pairs.t \
   %D%/unit/cmd/t_place.t \
@@ -104,6 +105,9 @@ unit_tests = \
   %D%/unit/schedule/t_fusion.t \
   %D%/unit/schedule/t_memory.t \
   %D%/unit/schedule/t_pipeline.t \
+  %D%/unit/token/t_token.t \
+  %D%/unit/token/t_token_merges.t \
+  %D%/unit/token/t_token_refused.t \
   %D%/unit/train/t_boundary.t \
   %D%/unit/train/t_calls.t \
   %D%/unit/train/t_control.t \
@@ -129,7 +133,8 @@ fuzz_tests = \
   %D%/fuzz/fuzz_config.t \
   %D%/fuzz/fuzz_manifest.t \
   %D%/fuzz/fuzz_place.t \
-  %D%/fuzz/fuzz_safetensors.t
+  %D%/fuzz/fuzz_safetensors.t \
+  %D%/fuzz/fuzz_tokenizer.t
 
 mpi_tests = \
   %D%/mpi/m_files.mpi \
@@ -162,7 +167,9 @@ test_headers = \
   %D%/unit/plan_config.h \
   %D%/unit/plan_list.h \
   %D%/unit/plan_rows.h \
+  %D%/unit/kernels_llama.h \
   %D%/unit/t_kernels.h \
+  %D%/unit/token_fixture.h \
   %D%/unit/wakes.h \
   %D%/unit/watch_parts.h \
   %D%/unit/tap.h
@@ -185,6 +192,7 @@ script_tests = \
   %D%/fuzz/f_place \
   %D%/fuzz/f_limits \
   %D%/fuzz/f_signals \
+  %D%/fuzz/f_tokens \
   %D%/mpi/m_coll \
   %D%/mpi/m_data \
   %D%/mpi/m_export \
@@ -249,6 +257,7 @@ test_files = \
   %D%/transcripts/plan-calibrate.txt \
   %D%/transcripts/cmd-report.txt \
   %D%/transcripts/cmd-save.txt \
+  %D%/transcripts/cmd-tokens.txt \
   %D%/transcripts/device.ini \
   %D%/transcripts/train.sh \
   %D%/transcripts/digests.txt \
@@ -281,6 +290,16 @@ test_files = \
   %D%/oracle/hf_loss.py \
   %D%/oracle/tiny.json \
   %D%/oracle/torch_gpt.py \
+  %D%/oracle/compare_tokens.py \
+  %D%/oracle/make_tokens.py \
+  %D%/oracle/tokens_common.py \
+  %D%/oracle/tokens/digits.json \
+  %D%/oracle/tokens/gpt2.json \
+  %D%/oracle/tokens/ids.jsonl \
+  %D%/oracle/tokens/llama3.json \
+  %D%/oracle/tokens/parts.json \
+  %D%/oracle/tokens/qwen.json \
+  %D%/oracle/tokens/whole.json \
   %D%/slurm/campaign \
   %D%/slurm/fake_slurm \
   %D%/slurm/late_init.c \
@@ -323,10 +342,18 @@ tests_unit_schedule_t_fusion_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_memory_t_LDADD = $(pure_libs)
 tests_unit_schedule_t_pipeline_t_LDADD = $(pure_libs)
 
+# The tokenizer's: no more than its layer and the one below.
+token_libs = libtercio_token.a libtercio_base.a $(PCRE2_LIBS) $(UTF8PROC_LIBS) $(JANSSON_LIBS) $(TC_LIBM) -lpthread
+tests_unit_token_t_token_t_LDADD = $(token_libs)
+tests_unit_token_t_token_merges_t_LDADD = $(token_libs)
+tests_unit_token_t_token_refused_t_LDADD = $(token_libs)
+tests_fuzz_fuzz_tokenizer_t_LDADD = $(token_libs)
+
 # Tests that see a library's header themselves.
 tests_unit_io_t_ckpt_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
 tests_unit_io_t_ckpt_node_t_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS)
 tests_unit_io_t_h5_t_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) $(MPI_CFLAGS)
+tests_unit_token_t_token_t_CPPFLAGS = $(AM_CPPFLAGS) $(PCRE2_CFLAGS)
 tests_unit_comm_t_mpi_t_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS)
 tests_unit_launch_t_pmix_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 tests_unit_launch_t_ranks_t_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)

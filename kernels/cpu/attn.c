@@ -1,10 +1,10 @@
 /* attn.c - causal attention by blocks of queries and keys, as in Dao et al.,
  * "FlashAttention", NeurIPS 2022: only one block of scores exists at a time.
  *
- * A thread processes a (sequence, head): it packs q, k, v as dense fp32 rows of `ld` columns (D
- * rounded up to 16, zeros), and k^T (backward: v^T too) as blocks [D][EDGE]; then the products
- * are those of tile.c. Forward stores the log of the sum of exponentials of each row, from which
- * backward recomputes the probabilities. No sum spans two (sequence, head) pairs: results don't
+ * Forward a thread processes a (sequence, head), backward a (sequence, group of heads that share a key): it packs
+ * q, k, v as dense fp32 rows of `ld` columns (D rounded up to 16, zeros), and k^T (backward: v^T too) as blocks
+ * [D][EDGE]; then the products are those of tile.c. Forward stores the log of the sum of exponentials of each row,
+ * from which backward recomputes the probabilities. No sum spans two (sequence, group) pairs: results don't
  * depend on threads. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
@@ -15,19 +15,30 @@
 enum { EDGE = 64 };                       /* rows and columns of a block of scores */
 
 struct shape {
-  int64_t T, H, D, ld, blocks, pairs;     /* blocks of EDGE tokens; (sequence, head) pairs */
+  int64_t T, H, D, ld, blocks;            /* blocks of EDGE tokens */
+  int64_t sequences, K, G;                /* K groups of G heads that share a key and a value */
+  int64_t step, y_step;                   /* elements from token to token in qkv, in the output */
   float scale;
 };
 
 static struct shape shape_of(const struct tc_view *qkv, int64_t T)
 {
-  TC_ASSERT(T > 0 && qkv->rank == 4 && qkv->dim[2] == 3 && qkv->dim[0] % T == 0);
-  struct shape s = { .T = T, .H = qkv->dim[1], .D = qkv->dim[3] };
+  TC_ASSERT(T > 0 && qkv->rank == 4 && qkv->dim[2] >= 3 && qkv->dim[0] % T == 0);
+  struct shape s = { .T = T, .K = qkv->dim[1], .G = qkv->dim[2] - 2, .D = qkv->dim[3] };
+  s.H = s.K * s.G;
+  s.step = s.K * (s.G + 2) * s.D;
+  s.y_step = s.H * s.D;
   s.ld = tc_round_up(s.D, 16);
   s.blocks = tc_ceil_div(T, EDGE);
-  s.pairs = qkv->dim[0] / T * s.H;
+  s.sequences = qkv->dim[0] / T;
   s.scale = 1.f / sqrtf((float)s.D);
   return s;
+}
+
+/* Where group k of the token that begins at n0 has its first query in qkv; its key follows its G queries. */
+static int64_t group_at(const struct shape *s, int64_t n0, int64_t k)
+{
+  return n0 * s->step + k * (s->G + 2) * s->D;
 }
 
 /* ---- packing ------------------------------------------------------------------------- */
@@ -167,17 +178,17 @@ int tc_cpu_attn(struct tc_device *d, const struct tc_call *c)
   const struct shape s = shape_of(qkv, c->k[0]);
   float *lse = tc_cpu_f32(&c->out[1]);
 #pragma omp parallel for num_threads(d->threads) schedule(static)
-  for (int64_t pair = 0; pair < s.pairs; pair++) {
+  for (int64_t pair = 0; pair < s.sequences * s.H; pair++) {
     struct forward f;
-    int64_t n0 = pair / s.H * s.T, h = pair % s.H, step = s.H * 3 * s.D;
-    int64_t at = n0 * step + h * 3 * s.D;
+    const int64_t n0 = pair / s.H * s.T, h = pair % s.H, group = group_at(&s, n0, h / s.G);
+    const int64_t query = group + h % s.G * s.D, key = group + s.G * s.D;
     float *mine = c->scratch;
     mine += omp_get_thread_num() * forward_carve(&f, mine, &s);
     forward_carve(&f, mine, &s);
-    pack_rows(f.q, &s, qkv, at + s.D, step, 1.f);
+    pack_rows(f.q, &s, qkv, key, s.step, 1.f);
     transpose(f.kt, &s, f.q);
-    pack_rows(f.q, &s, qkv, at, step, s.scale);
-    pack_rows(f.v, &s, qkv, at + 2 * s.D, step, 1.f);
+    pack_rows(f.q, &s, qkv, query, s.step, s.scale);
+    pack_rows(f.v, &s, qkv, key + s.D, s.step, 1.f);
     for (int64_t qb = 0; qb < s.blocks; qb++) {
       int64_t t0 = qb * EDGE, rows = TC_MIN((int64_t)EDGE, s.T - t0);
       forward_block(tc_cpu_of(d), &s, &f, qb);
@@ -222,8 +233,10 @@ TC_CLONES static void row_dots(float *delta, const float *a, const float *b, int
   }
 }
 
-/* q is scaled; g is dO; dk, dv are of one block of keys. */
+/* q is scaled; g is dO; dk, dv are of one block of keys, or, where several heads add to them, of all. */
 struct backward { float *q, *k, *g, *dq, *kt, *vt, *S, *dP, *dk, *dv, *lse, *delta; };
+
+static int64_t key_rows(const struct shape *s) { return s->G > 1 ? s->blocks * EDGE : EDGE; }
 
 static int64_t backward_carve(struct backward *b, float *at, const struct shape *s)
 {
@@ -236,8 +249,8 @@ static int64_t backward_carve(struct backward *b, float *at, const struct shape 
   b->vt = p, p += s->blocks * s->D * EDGE;
   b->S = p, p += EDGE * EDGE;
   b->dP = p, p += EDGE * EDGE;
-  b->dk = p, p += EDGE * s->ld;
-  b->dv = p, p += EDGE * s->ld;
+  b->dk = p, p += key_rows(s) * s->ld;
+  b->dv = p, p += key_rows(s) * s->ld;
   b->lse = p, p += tc_round_up(s->T, 16);
   b->delta = p, p += tc_round_up(s->T, 16);
   return tc_round_up(p - at, 16);
@@ -246,25 +259,30 @@ static int64_t backward_carve(struct backward *b, float *at, const struct shape 
 int64_t tc_cpu_attn_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
   struct shape s = shape_of(&c->in[1], c->k[0]);
-  int64_t floats = (4 * s.T + 2 * EDGE) * s.ld + 2 * s.blocks * s.D * EDGE + 2 * EDGE * EDGE
+  int64_t floats = (4 * s.T + 2 * key_rows(&s)) * s.ld + 2 * s.blocks * s.D * EDGE + 2 * EDGE * EDGE
                    + 2 * tc_round_up(s.T, 16);
   return tc_round_up(floats, 16) * d->threads * (int64_t)sizeof(float);
 }
 
-static void backward_pack(const struct shape *s, const struct backward *b,
-                          const struct tc_call *c, int64_t n0, int64_t h)
+/* What all heads of a group share. */
+static void pack_keys(const struct shape *s, const struct backward *b, const struct tc_view *qkv, int64_t key)
+{
+  pack_rows(b->k, s, qkv, key, s->step, 1.f);
+  transpose(b->kt, s, b->k);
+  pack_rows(b->dq, s, qkv, key + s->D, s->step, 1.f);
+  transpose(b->vt, s, b->dq);
+}
+
+/* Head h, whose query is at `query`. */
+static void pack_query(const struct shape *s, const struct backward *b, const struct tc_call *c, int64_t n0,
+                       int64_t h, int64_t query)
 {
   const struct tc_view *dy = &c->in[0], *qkv = &c->in[1], *y = &c->in[2];
   const float *lse = tc_cpu_f32(&c->in[3]);
-  int64_t step = s->H * 3 * s->D, at = n0 * step + h * 3 * s->D;
-  int64_t y_step = s->H * s->D, y_at = n0 * y_step + h * s->D;
-  pack_rows(b->q, s, qkv, at, step, s->scale);
-  pack_rows(b->k, s, qkv, at + s->D, step, 1.f);
-  transpose(b->kt, s, b->k);
-  pack_rows(b->dq, s, qkv, at + 2 * s->D, step, 1.f);
-  transpose(b->vt, s, b->dq);
-  pack_rows(b->g, s, dy, y_at, y_step, 1.f);
-  pack_rows(b->dq, s, y, y_at, y_step, 1.f);
+  const int64_t y_at = n0 * s->y_step + h * s->D;
+  pack_rows(b->q, s, qkv, query, s->step, s->scale);
+  pack_rows(b->g, s, dy, y_at, s->y_step, 1.f);
+  pack_rows(b->dq, s, y, y_at, s->y_step, 1.f);
   row_dots(b->delta, b->g, b->dq, s->T, s->ld);
   for (int64_t t = 0; t < s->T; t++) b->lse[t] = lse[(n0 + t) * s->H + h];
   memset(b->dq, 0, (size_t)(s->T * s->ld) * sizeof *b->dq);
@@ -298,28 +316,44 @@ static void backward_block(struct tc_cpu *x, const struct shape *s, const struct
   x->tile(&t);                                             /* dq += dS k */
 }
 
-int tc_cpu_attn_bwd(struct tc_device *d, const struct tc_call *c)
+/* Head g of a group: its dq, and what it adds to the group's dk and dv, which the last head writes. */
+static void backward_head(struct tc_device *d, const struct tc_call *c, const struct shape *s,
+                          const struct backward *all, int64_t n0, int64_t k, int64_t g)
 {
   const struct tc_view *dqkv = &c->out[0];
+  const int64_t query = group_at(s, n0, k) + g * s->D, key = group_at(s, n0, k) + s->G * s->D;
+  pack_query(s, all, c, n0, k * s->G + g, query);
+  for (int64_t kb = 0; kb < s->blocks; kb++) {
+    const int64_t t0 = kb * EDGE, rows = TC_MIN((int64_t)EDGE, s->T - t0), at = t0 * s->step;
+    struct backward b = *all;
+    if (s->G > 1) {
+      b.dk += t0 * s->ld;
+      b.dv += t0 * s->ld;
+    }
+    if (g == 0) {
+      memset(b.dk, 0, (size_t)(EDGE * s->ld) * sizeof *b.dk);
+      memset(b.dv, 0, (size_t)(EDGE * s->ld) * sizeof *b.dv);
+    }
+    for (int64_t qb = kb; qb < s->blocks; qb++) backward_block(tc_cpu_of(d), s, &b, qb, kb);
+    if (g < s->G - 1) continue;
+    unpack_rows(dqkv, key + at, s->step, s, rows, b.dk, 1.f);
+    unpack_rows(dqkv, key + s->D + at, s->step, s, rows, b.dv, 1.f);
+  }
+  unpack_rows(dqkv, query, s->step, s, s->T, all->dq, s->scale);
+}
+
+int tc_cpu_attn_bwd(struct tc_device *d, const struct tc_call *c)
+{
   const struct shape s = shape_of(&c->in[1], c->k[0]);
 #pragma omp parallel for num_threads(d->threads) schedule(static)
-  for (int64_t pair = 0; pair < s.pairs; pair++) {
+  for (int64_t pair = 0; pair < s.sequences * s.K; pair++) {
     struct backward b;
-    int64_t n0 = pair / s.H * s.T, h = pair % s.H, step = s.H * 3 * s.D;
-    int64_t at = n0 * step + h * 3 * s.D;
+    const int64_t n0 = pair / s.K * s.T, k = pair % s.K;
     float *mine = c->scratch;
     mine += omp_get_thread_num() * backward_carve(&b, mine, &s);
     backward_carve(&b, mine, &s);
-    backward_pack(&s, &b, c, n0, h);
-    for (int64_t kb = 0; kb < s.blocks; kb++) {
-      int64_t t0 = kb * EDGE, rows = TC_MIN((int64_t)EDGE, s.T - t0);
-      memset(b.dk, 0, (size_t)(EDGE * s.ld) * sizeof *b.dk);
-      memset(b.dv, 0, (size_t)(EDGE * s.ld) * sizeof *b.dv);
-      for (int64_t qb = kb; qb < s.blocks; qb++) backward_block(tc_cpu_of(d), &s, &b, qb, kb);
-      unpack_rows(dqkv, at + t0 * step + s.D, step, &s, rows, b.dk, 1.f);
-      unpack_rows(dqkv, at + t0 * step + 2 * s.D, step, &s, rows, b.dv, 1.f);
-    }
-    unpack_rows(dqkv, at, step, &s, s.T, b.dq, s.scale);
+    pack_keys(&s, &b, &c->in[1], group_at(&s, n0, k) + s.G * s.D);
+    for (int64_t g = 0; g < s.G; g++) backward_head(d, c, &s, &b, n0, k, g);
   }
   return 0;
 }

@@ -129,6 +129,13 @@ tc_cpu_size_fn tc_cpu_bias_bwd_scratch;
 /* norm.c */
 tc_cpu_fn tc_cpu_layernorm, tc_cpu_layernorm_bwd;
 tc_cpu_size_fn tc_cpu_layernorm_scratch, tc_cpu_layernorm_bwd_scratch;
+/* rms.c */
+tc_cpu_fn tc_cpu_rmsnorm, tc_cpu_rmsnorm_bwd, tc_cpu_qknorm, tc_cpu_qknorm_bwd;
+tc_cpu_size_fn tc_cpu_rmsnorm_scratch, tc_cpu_rmsnorm_bwd_scratch, tc_cpu_qknorm_scratch;
+tc_cpu_size_fn tc_cpu_qknorm_bwd_scratch;
+/* rope.c */
+tc_cpu_fn tc_cpu_rope, tc_cpu_rope_bwd, tc_cpu_swiglu, tc_cpu_swiglu_bwd;
+tc_cpu_size_fn tc_cpu_rope_scratch;
 /* embed.c */
 tc_cpu_fn tc_cpu_embed, tc_cpu_embed_bwd, tc_cpu_pos, tc_cpu_pos_bwd;
 tc_cpu_size_fn tc_cpu_embed_bwd_scratch;

@@ -4,8 +4,7 @@
  * other calls attn_plain.cu. */
 #include "kernels/cuda/dev.h"
 
-/* A grid's y and z are heads and sequences. */
-enum { HEAD_MAX = 256, GRID_MAX = 65535 };
+enum { GRID_MAX = 65535 };                       /* of y and z: heads and sequences */
 
 static bool on_tensor_cores(const struct tc_attn *a)
 {
@@ -19,8 +18,9 @@ static struct tc_attn attn_of(const struct tc_view *qkv, int64_t T)
 {
   struct tc_attn a;
   memset(&a, 0, sizeof a);
-  TC_ASSERT(T > 0 && qkv->rank == 4 && qkv->dim[2] == 3 && qkv->dim[0] % T == 0);
-  a.T = T, a.N = qkv->dim[0], a.H = qkv->dim[1], a.D = qkv->dim[3];
+  TC_ASSERT(T > 0 && qkv->rank == 4 && qkv->dim[2] >= 3 && qkv->dim[0] % T == 0);
+  a.T = T, a.N = qkv->dim[0], a.K = qkv->dim[1], a.G = qkv->dim[2] - 2, a.D = qkv->dim[3];
+  a.H = a.K * a.G, a.step = a.K * (a.G + 2) * a.D;
   a.scale = 1.f / sqrtf((float)a.D);
   a.qkv = tc_arr_of(qkv);
   return a;
@@ -29,14 +29,15 @@ static struct tc_attn attn_of(const struct tc_view *qkv, int64_t T)
 int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err)
 {
   const struct tc_view *qkv = &c->in[c->op == TC_OP_ATTN ? 0 : 1];
+  const int64_t heads = qkv->dim[1] * (qkv->dim[2] - 2);
   (void)d;
-  if (c->k[0] > 0 && (qkv->dim[0] / c->k[0] > GRID_MAX || qkv->dim[1] > GRID_MAX))
+  if (c->k[0] > 0 && (qkv->dim[0] / c->k[0] > GRID_MAX || heads > GRID_MAX))
     return tc_fail(err, TC_EUSER, "device cuda: attention over %lld sequences of %lld heads: more "
                    "than %d at once; use a smaller train.micro_batch",
-                   (long long)(qkv->dim[0] / c->k[0]), (long long)qkv->dim[1], GRID_MAX);
-  if (qkv->dim[3] <= HEAD_MAX) return 0;
+                   (long long)(qkv->dim[0] / c->k[0]), (long long)heads, GRID_MAX);
+  if (qkv->dim[3] <= TC_CUDA_HEAD_MAX) return 0;
   return tc_fail(err, TC_EUSER, "device cuda: heads of size %lld: the largest is %d; use more "
-                 "heads (model.heads)", (long long)qkv->dim[3], HEAD_MAX);
+                 "heads (model.heads)", (long long)qkv->dim[3], TC_CUDA_HEAD_MAX);
 }
 
 int tc_cuda_attn(struct tc_device *d, const struct tc_call *c)

@@ -1,13 +1,14 @@
 /* attn_bwd.cu - causal attention on tensor cores, backward, without atomics: the same kernel
  * twice, once for queries, once for keys and values.
  *
- * A block of 4 warps owns 64 rows of a head and iterates over the other rows in tiles of BN; a warp owns
+ * A block of 4 warps owns 64 rows of a head and walks the other rows in tiles of BN; a warp owns
  * 16. With (X1, X2) the own rows and (Y1, Y2) the others', both make
  *   S = X1 Y1^T, dP = X2 Y2^T, P = exp(scale S - lse), dS = P (dP - delta)
  * and      queries: X = (q, dy), Y = (k, v):  dq = scale dS Y1
  *             keys: X = (k, v), Y = (q, dy):  dk = scale dS Y1, dv = P Y2
- * (for keys S and the others are transposed, which here only changes which rows the lse belongs to).
- * The scores are computed twice; in return each sum is computed by one warp, in a fixed order. */
+ * (for keys S and the others are transposed, which changes nothing here but who has which lse).
+ * Keys and values that a group of heads shares are walked with the queries of each head in turn.
+ * The scores are made twice; in return each sum is one warp's, in a fixed order. */
 #include "kernels/cuda/dev.h"
 #include "kernels/cuda/ptx.h"
 
@@ -55,14 +56,14 @@ static __device__ __forceinline__ void add_product(float acc[D / 8][4], const fl
   }
 }
 
-/* Loads a tile of other rows: Y1, Y2, and for keys the queries' lse (as a power of 2) and
+/* What a tile of other rows needs: Y1, Y2, and for keys the queries' lse (as a power of 2) and
  * delta (past the end an infinite lse: P is 0). */
 template <int D, int BN, bool KV>
-static __device__ __forceinline__ void load_tile(uint16_t *y, float *stat, const struct tc_attn &a,
+static __device__ __forceinline__ void fetch(uint16_t *y, float *stat, const struct tc_attn &a,
                                              const uint16_t *y1, const uint16_t *y2, int64_t t0,
                                              int64_t n0, int64_t h)
 {
-  const int64_t wide = a.H * 3 * D, narrow = a.H * D;
+  const int64_t wide = a.step, narrow = a.H * D;
   tc_tile_fetch<D, BN, THREADS>(y, y1, t0, a.T, wide);
   tc_tile_fetch<D, BN, THREADS>(y + BN * (D + 8), y2, t0, a.T, KV ? narrow : wide);
   tc_copies_commit();
@@ -96,7 +97,7 @@ static __device__ __forceinline__ void weigh(float S[BN / 8][4], float dP[BN / 8
     }
 }
 
-/* Writes acc of this lane's rows, times f, to out[T][stride]. */
+/* acc of this lane's rows, times f, to out[T][stride]. */
 template <int D>
 static __device__ __forceinline__ void put_rows(uint16_t *out, int64_t stride,
                                                 const float acc[D / 8][4], float f, int64_t own,
@@ -123,11 +124,12 @@ static __global__ void __launch_bounds__(THREADS, KV && D == 128 ? 2 : 3) backwa
   uint16_t *x = memory, *y = x + 2 * OWN;
   float *stat = (float *)(y + 4 * TILE);
   const int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
-  const int64_t h = blockIdx.y, n0 = blockIdx.z * a.T;
-  const int64_t wide = a.H * 3 * D, narrow = a.H * D;
-  const uint16_t *qkv = (const uint16_t *)a.qkv.p + (n0 * a.H + h) * 3 * D;
-  const uint16_t *dy = (const uint16_t *)a.dy.p + (n0 * a.H + h) * D;
-  const uint16_t *y1 = KV ? qkv : qkv + D, *y2 = KV ? dy : qkv + 2 * D;
+  const int heads = KV ? (int)a.G : 1;           /* from h on, which is a group's first for keys */
+  const int64_t h = (int64_t)blockIdx.y * heads;
+  const int64_t n0 = blockIdx.z * a.T, wide = a.step, narrow = a.H * D;
+  const int64_t query = tc_query_at(a, n0, h), key = tc_key_at(a, n0, h);
+  const uint16_t *qkv = (const uint16_t *)a.qkv.p, *dy = (const uint16_t *)a.dy.p + (n0 * a.H + h) * D;
+  const uint16_t *y1 = qkv + (KV ? query : key), *y2 = KV ? dy : qkv + key + D;
   /* The blocks with most work first. */
   const int64_t r0 = (int64_t)(KV ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * ROWS;
   const int64_t own = r0 + w * 16;
@@ -146,43 +148,43 @@ static __global__ void __launch_bounds__(THREADS, KV && D == 128 ? 2 : 3) backwa
     lse[half] = row < a.T ? a.lse[at] * TC_LOG2_E : INFINITY;
     delta[half] = row < a.T ? a.delta[at] : 0.f;
   }
-  tc_tile_fetch<D, ROWS, THREADS>(x, KV ? qkv + D : qkv, r0, a.T, wide);
-  tc_tile_fetch<D, ROWS, THREADS>(x + OWN, KV ? qkv + 2 * D : dy, r0, a.T, KV ? wide : narrow);
-  load_tile<D, BN, KV>(y, stat, a, y1, y2, (int64_t)begin * BN, n0, h);
-  for (int t = begin; t < end; t++) {
-    const int turn = (t - begin) % 2;
+  tc_tile_fetch<D, ROWS, THREADS>(x, qkv + (KV ? key : query), r0, a.T, wide);
+  tc_tile_fetch<D, ROWS, THREADS>(x + OWN, KV ? qkv + key + D : dy, r0, a.T, KV ? wide : narrow);
+  fetch<D, BN, KV>(y, stat, a, y1, y2, (int64_t)begin * BN, n0, h);
+  for (int t = begin, g = 0, turn = 0; g < heads; turn ^= 1) {
+    const int64_t t0 = (int64_t)t * BN;
     const uint16_t *now = y + turn * 2 * TILE;
     tc_copies_wait<0>();
-    __syncthreads();                             /* all threads have this tile, none needs the previous one */
-    if (t + 1 < end)
-      load_tile<D, BN, KV>(y + (turn ^ 1) * 2 * TILE, stat + (turn ^ 1) * 2 * BN, a, y1, y2,
-                       (int64_t)(t + 1) * BN, n0, h);
+    __syncthreads();                             /* all have this tile, none needs the last */
+    if (++t == end) t = begin, g++;
+    if (g < heads)
+      fetch<D, BN, KV>(y + (turn ^ 1) * 2 * TILE, stat + (turn ^ 1) * 2 * BN, a, y1 + g * D, y2 + g * D,
+                       (int64_t)t * BN, n0, h + g);
     product<D, BN>(S, x, w * 16, now, lane);
     product<D, BN>(dP, x + OWN, w * 16, now + TILE, lane);
-    weigh<BN, KV>(S, dP, lse, delta, stat + turn * 2 * BN, a.scale * TC_LOG2_E, own,
-                  (int64_t)t * BN, lane);
+    weigh<BN, KV>(S, dP, lse, delta, stat + turn * 2 * BN, a.scale * TC_LOG2_E, own, t0,
+                  lane);
     add_product<D, BN>(acc1, dP, now, lane);
     if (KV) add_product<D, BN>((float (*)[4])acc2, S, now + TILE, lane);
   }
-  uint16_t *out = (uint16_t *)a.dqkv.p + (n0 * a.H + h) * 3 * D;
-  put_rows<D>(KV ? out + D : out, wide, acc1, a.scale, own, a.T, lane);
-  if (KV) put_rows<D>(out + 2 * D, wide, (float (*)[4])acc2, 1.f, own, a.T, lane);
+  uint16_t *out = (uint16_t *)a.dqkv.p;
+  put_rows<D>(out + (KV ? key : query), wide, acc1, a.scale, own, a.T, lane);
+  if (KV) put_rows<D>(out + key + D, wide, (float (*)[4])acc2, 1.f, own, a.T, lane);
 }
 
 template <int D, int BN> static void launch(struct tc_device *d, const struct tc_attn *a)
 {
   const int bytes = (2 * ROWS + 4 * BN) * (D + 8) * (int)sizeof(uint16_t)
                     + 4 * BN * (int)sizeof(float);
-  const dim3 grid((unsigned)tc_ceil_div(a->T, ROWS), (unsigned)a->H,
-                  (unsigned)(a->N / a->T));
+  const unsigned blocks = (unsigned)tc_ceil_div(a->T, ROWS), sequences = (unsigned)(a->N / a->T);
   auto queries = backward<D, BN, false>;
   auto keys = backward<D, BN, true>;
   if (bytes > 48 << 10) {
     cudaFuncSetAttribute(queries, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     cudaFuncSetAttribute(keys, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   }
-  TC_LAUNCH(queries, grid, dim3(THREADS), (size_t)bytes, tc_stream(d), *a);
-  TC_LAUNCH(keys, grid, dim3(THREADS), (size_t)bytes, tc_stream(d), *a);
+  TC_LAUNCH(queries, dim3(blocks, (unsigned)a->H, sequences), dim3(THREADS), (size_t)bytes, tc_stream(d), *a);
+  TC_LAUNCH(keys, dim3(blocks, (unsigned)a->K, sequences), dim3(THREADS), (size_t)bytes, tc_stream(d), *a);
 }
 
 void tc_cuda_attn_bwd_bf16(struct tc_device *d, const struct tc_attn *a)

@@ -126,15 +126,16 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) forwa
   enum { LD = D + 8, ROWS = 64 * MT, TILE = BN * LD };
   TC_DYNAMIC_SHARED(uint16_t, memory);           /* [2 turns][k, v][BN][LD]; q before that */
   const int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
-  const int64_t h = blockIdx.y, n0 = blockIdx.z * a.T, stride = a.H * 3 * D;
+  const int64_t h = blockIdx.y, n0 = blockIdx.z * a.T, stride = a.step;
   /* The blocks with most keys first. */
   const int64_t q0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * ROWS;
   const int64_t first = q0 + w * 16 * MT;        /* this warp's first query */
-  const uint16_t *qkv = (const uint16_t *)a.qkv.p + (n0 * a.H + h) * 3 * D;
+  const uint16_t *key = (const uint16_t *)a.qkv.p + tc_key_at(a, n0, h);
   const int tiles = (int)((TC_MIN(q0 + ROWS, a.T) + BN - 1) / BN);
   uint32_t q[MT][D / 16][4];
   float O[MT][D / 8][4], S[MT][BN / 8][4], max[MT][2], sum[MT][2];
-  tc_tile_fetch<D, ROWS, THREADS>(memory, qkv, q0, a.T, stride);
+  tc_tile_fetch<D, ROWS, THREADS>(memory, (const uint16_t *)a.qkv.p + tc_query_at(a, n0, h), q0, a.T,
+                                   stride);
   tc_copies_commit();
   tc_copies_wait<0>();
   __syncthreads();
@@ -149,8 +150,8 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) forwa
     sum[m][0] = sum[m][1] = 0;
   }
   __syncthreads();
-  tc_tile_fetch<D, BN, THREADS>(memory, qkv + D, 0, a.T, stride);
-  tc_tile_fetch<D, BN, THREADS>(memory + TILE, qkv + 2 * D, 0, a.T, stride);
+  tc_tile_fetch<D, BN, THREADS>(memory, key, 0, a.T, stride);
+  tc_tile_fetch<D, BN, THREADS>(memory + TILE, key + D, 0, a.T, stride);
   tc_copies_commit();
   for (int t = 0; t < tiles; t++) {
     const uint16_t *k = memory + t % 2 * 2 * TILE;
@@ -158,8 +159,8 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) forwa
     __syncthreads();                             /* all threads have this tile, none needs the previous one */
     if (t + 1 < tiles) {
       uint16_t *next = memory + (t + 1) % 2 * 2 * TILE;
-      tc_tile_fetch<D, BN, THREADS>(next, qkv + D, (int64_t)(t + 1) * BN, a.T, stride);
-      tc_tile_fetch<D, BN, THREADS>(next + TILE, qkv + 2 * D, (int64_t)(t + 1) * BN, a.T, stride);
+      tc_tile_fetch<D, BN, THREADS>(next, key, (int64_t)(t + 1) * BN, a.T, stride);
+      tc_tile_fetch<D, BN, THREADS>(next + TILE, key + D, (int64_t)(t + 1) * BN, a.T, stride);
       tc_copies_commit();
     }
     scores<D, MT>(S, q, k, lane);

@@ -274,8 +274,19 @@ typedef int64_t tc_cuda_size_fn(struct tc_device *d, const struct tc_call *c);
 tc_cuda_fn tc_cuda_gelu, tc_cuda_gelu_bwd, tc_cuda_add, tc_cuda_cast, tc_cuda_dropout;
 tc_cuda_fn tc_cuda_fill, tc_cuda_accum, tc_cuda_normal, tc_cuda_bias;
 /* rows.cu */
-tc_cuda_fn tc_cuda_layernorm, tc_cuda_layernorm_bwd, tc_cuda_bias_bwd;
-tc_cuda_size_fn tc_cuda_layernorm_bwd_scratch, tc_cuda_bias_bwd_scratch;
+tc_cuda_fn tc_cuda_bias_bwd;
+tc_cuda_size_fn tc_cuda_bias_bwd_scratch;
+/* out[cols] (+)= part[0][cols] + ... + part[parts-1][cols], part rows `stride` apart. */
+void tc_cuda_add_parts(struct tc_device *d, const struct tc_view *out, bool acc, const float *part,
+                       int64_t parts, int64_t cols, int64_t stride);
+/* norm.cu */
+tc_cuda_fn tc_cuda_layernorm, tc_cuda_layernorm_bwd, tc_cuda_rmsnorm, tc_cuda_rmsnorm_bwd;
+tc_cuda_size_fn tc_cuda_norm_bwd_scratch;
+/* qknorm.cu */
+tc_cuda_fn tc_cuda_qknorm, tc_cuda_qknorm_bwd;
+tc_cuda_size_fn tc_cuda_qknorm_bwd_scratch;
+/* rope.cu */
+tc_cuda_fn tc_cuda_rope, tc_cuda_rope_bwd, tc_cuda_swiglu, tc_cuda_swiglu_bwd;
 /* embed.cu */
 tc_cuda_fn tc_cuda_embed, tc_cuda_embed_bwd, tc_cuda_pos, tc_cuda_pos_bwd;
 tc_cuda_size_fn tc_cuda_embed_bwd_scratch;
@@ -303,13 +314,26 @@ int64_t tc_cuda_multiply_scratch(struct tc_device *d, const struct tc_call *cons
 int tc_cuda_multiply(struct tc_device *d, const struct tc_call *const *part);
 /* attn.cu: chooses; attn_plain.cu: any type and head size; attn_fwd.cu and
  * attn_bwd.cu: bf16 on tensor cores, head sizes 32, 64, 80, 96, 128. */
+enum { TC_CUDA_HEAD_MAX = 256 };
 struct tc_attn {
-  int64_t T, H, D, N;            /* sequence, heads, head size; tokens: a multiple of T */
+  int64_t T, D, N;               /* sequence, head size; tokens: a multiple of T */
+  int64_t K, G, H;               /* K groups of G heads that share a key and a value; H = K G */
+  int64_t step;                  /* elements from token to token in qkv */
   float scale;                   /* 1 / sqrt(D) */
-  struct tc_arr qkv;             /* [N,H,3,D] */
-  struct tc_arr y, dy, dqkv;     /* [N,H,D], [N,H,D], [N,H,3,D] */
+  struct tc_arr qkv, dqkv;       /* [N,K,G+2,D]: G queries, their key, their value */
+  struct tc_arr y, dy;           /* [N,H,D] */
   float *lse, *delta;            /* [N,H]; delta = sum of dy y over D */
 };
+/* Where head h of token n has its query in qkv, and where its group has the key. In 32 bits: a division of
+ * 64 is a call, which costs the kernels registers. */
+static __device__ __forceinline__ int64_t tc_query_at(const struct tc_attn &a, int64_t n, int64_t h)
+{
+  return n * a.step + (h + (unsigned)h / (unsigned)a.G * 2) * a.D;
+}
+static __device__ __forceinline__ int64_t tc_key_at(const struct tc_attn &a, int64_t n, int64_t h)
+{
+  return n * a.step + ((unsigned)h / (unsigned)a.G * (a.G + 2) + a.G) * a.D;
+}
 tc_cuda_fn tc_cuda_attn, tc_cuda_attn_bwd;
 tc_cuda_size_fn tc_cuda_attn_bwd_scratch;
 int tc_cuda_attn_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);

@@ -8,7 +8,7 @@
 
 #include <stdarg.h>
 
-/* ---- what base/base.c has, for this shared object ---------------------------------------------- */
+/* ---- what src/base has, for this shared object ------------------------------------------------- */
 
 extern "C" int tc_fail(struct tc_err *err, int status, const char *fmt, ...)
 {
@@ -241,7 +241,7 @@ static bool cuda_has_bf16(struct tc_device *d)
 #define KERNEL_PICK { tc_cuda_pick, NULL, NULL, NULL }
 #define KERNEL_NLL { tc_cuda_nll, NULL, NULL, NULL }
 #define KERNEL_SUM { tc_cuda_sum, NULL, NULL, NULL }
-#define KERNEL_LAYERNORM_BWD { tc_cuda_layernorm_bwd, tc_cuda_layernorm_bwd_scratch, NULL, NULL }
+#define KERNEL_LAYERNORM_BWD { tc_cuda_layernorm_bwd, tc_cuda_norm_bwd_scratch, NULL, NULL }
 #define KERNEL_BIAS_BWD { tc_cuda_bias_bwd, tc_cuda_bias_bwd_scratch, NULL, NULL }
 #define KERNEL_GELU_BWD { tc_cuda_gelu_bwd, NULL, NULL, NULL }
 #define KERNEL_ATTN_BWD { tc_cuda_attn_bwd, tc_cuda_attn_bwd_scratch, tc_cuda_attn_prepare, NULL }
@@ -257,6 +257,14 @@ static bool cuda_has_bf16(struct tc_device *d)
 #define KERNEL_ADAMW { tc_cuda_adamw, NULL, NULL, NULL }
 #define KERNEL_SGD { tc_cuda_sgd, NULL, NULL, NULL }
 #define KERNEL_NORMAL { tc_cuda_normal, NULL, NULL, NULL }
+#define KERNEL_RMSNORM { tc_cuda_rmsnorm, NULL, NULL, NULL }
+#define KERNEL_RMSNORM_BWD { tc_cuda_rmsnorm_bwd, tc_cuda_norm_bwd_scratch, NULL, NULL }
+#define KERNEL_QKNORM { tc_cuda_qknorm, NULL, NULL, NULL }
+#define KERNEL_QKNORM_BWD { tc_cuda_qknorm_bwd, tc_cuda_qknorm_bwd_scratch, NULL, NULL }
+#define KERNEL_ROPE { tc_cuda_rope, NULL, NULL, NULL }
+#define KERNEL_ROPE_BWD { tc_cuda_rope_bwd, NULL, NULL, NULL }
+#define KERNEL_SWIGLU { tc_cuda_swiglu, NULL, NULL, NULL }
+#define KERNEL_SWIGLU_BWD { tc_cuda_swiglu_bwd, NULL, NULL, NULL }
 static const struct tc_kernel kernels[TC_OPS] = {
 #define OP(id, name, n_in, n_out, rule, whole, flags, what) KERNEL_##id,
 #include "src/graph/op.def"

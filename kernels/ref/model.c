@@ -134,35 +134,43 @@ int tc_ref_matmul(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
-/* Element e (0 q, 1 k, 2 v) of qkv[N,H,3,D]. */
-static int64_t qkv_at(int64_t n, int64_t h, int64_t H, int e, int64_t D, int64_t j)
+/* Of qkv[N,K,E,D]: element e of token n and group k. A group is E - 2 queries, their key, their value. */
+static int64_t qkv_at(const struct tc_view *qkv, int64_t n, int64_t k, int64_t e, int64_t j)
 {
-  return ((n * H + h) * 3 + e) * D + j;
+  return ((n * qkv->dim[1] + k) * qkv->dim[2] + e) * qkv->dim[3] + j;
 }
 
-static double score(const struct tc_view *qkv, int64_t n, int64_t m, int64_t h)
+/* Of head h, which is query h % G of group h / G. */
+static double qkv(const struct tc_view *x, int64_t n, int64_t h, char what, int64_t j)
 {
-  int64_t H = qkv->dim[1], D = qkv->dim[3];
+  const int64_t G = x->dim[2] - 2;
+  return tc_ref_get(x, qkv_at(x, n, h / G, what == 'q' ? h % G : what == 'k' ? G : G + 1, j));
+}
+
+static double score(const struct tc_view *x, int64_t n, int64_t m, int64_t h)
+{
+  const int64_t D = x->dim[3];
   double sum = 0;
-  for (int64_t j = 0; j < D; j++)
-    sum += tc_ref_get(qkv, qkv_at(n, h, H, 0, D, j)) * tc_ref_get(qkv, qkv_at(m, h, H, 1, D, j));
+  for (int64_t j = 0; j < D; j++) sum += qkv(x, n, h, 'q', j) * qkv(x, m, h, 'k', j);
   return sum / sqrt((double)D);
 }
+
+static int64_t heads(const struct tc_view *qkv) { return qkv->dim[1] * (qkv->dim[2] - 2); }
 
 enum { HEAD_MAX = 1024 };
 
 static void attn_row(const struct tc_call *c, int64_t n, int64_t h)
 {
-  const struct tc_view *qkv = &c->in[0];
-  int64_t H = qkv->dim[1], D = qkv->dim[3], first = n - n % c->k[0];
+  const struct tc_view *x = &c->in[0];
+  const int64_t H = heads(x), D = x->dim[3], first = n - n % c->k[0];
   double max = -INFINITY, sum = 0, y[HEAD_MAX] = { 0 };
   TC_ASSERT(D <= HEAD_MAX);
-  for (int64_t m = first; m <= n; m++) max = fmax(max, score(qkv, n, m, h));
-  for (int64_t m = first; m <= n; m++) sum += exp(score(qkv, n, m, h) - max);
+  for (int64_t m = first; m <= n; m++) max = fmax(max, score(x, n, m, h));
+  for (int64_t m = first; m <= n; m++) sum += exp(score(x, n, m, h) - max);
   double lse = max + log(sum);
   for (int64_t m = first; m <= n; m++) {
-    double p = exp(score(qkv, n, m, h) - lse);
-    for (int64_t j = 0; j < D; j++) y[j] += p * tc_ref_get(qkv, qkv_at(m, h, H, 2, D, j));
+    double p = exp(score(x, n, m, h) - lse);
+    for (int64_t j = 0; j < D; j++) y[j] += p * qkv(x, m, h, 'v', j);
   }
   for (int64_t j = 0; j < D; j++) tc_ref_put(&c->out[0], (n * H + h) * D + j, y[j]);
   tc_ref_put(&c->out[1], n * H + h, lse);
@@ -172,7 +180,7 @@ int tc_ref_attn(struct tc_device *d, const struct tc_call *c)
 {
   (void)d;
   for (int64_t n = 0; n < c->in[0].dim[0]; n++)
-    for (int64_t h = 0; h < c->in[0].dim[1]; h++) attn_row(c, n, h);
+    for (int64_t h = 0; h < heads(&c->in[0]); h++) attn_row(c, n, h);
   return 0;
 }
 
@@ -180,44 +188,59 @@ int tc_ref_attn(struct tc_device *d, const struct tc_call *c)
 static void attn_pair(const struct tc_call *c, int64_t n, int64_t m, int64_t h, double *p,
                       double *ds)
 {
-  const struct tc_view *dy = &c->in[0], *qkv = &c->in[1], *y = &c->in[2], *lse = &c->in[3];
-  int64_t H = qkv->dim[1], D = qkv->dim[3];
+  const struct tc_view *dy = &c->in[0], *x = &c->in[1], *y = &c->in[2], *lse = &c->in[3];
+  const int64_t H = heads(x), D = x->dim[3];
   double dp = 0, delta = 0;
   for (int64_t j = 0; j < D; j++) {
     double e = tc_ref_get(dy, (n * H + h) * D + j);
-    dp += e * tc_ref_get(qkv, qkv_at(m, h, H, 2, D, j));
+    dp += e * qkv(x, m, h, 'v', j);
     delta += e * tc_ref_get(y, (n * H + h) * D + j);
   }
-  *p = exp(score(qkv, n, m, h) - tc_ref_get(lse, n * H + h));
+  *p = exp(score(x, n, m, h) - tc_ref_get(lse, n * H + h));
   *ds = *p * (dp - delta) / sqrt((double)D);
 }
 
-/* The gradients of q, k and v of token n, head h. */
-static void attn_bwd_row(const struct tc_call *c, int64_t n, int64_t h)
+/* The gradient of token n's query of head h. */
+static void attn_bwd_query(const struct tc_call *c, int64_t n, int64_t h)
 {
-  const struct tc_view *dy = &c->in[0], *qkv = &c->in[1];
-  int64_t H = qkv->dim[1], D = qkv->dim[3], T = c->k[0], first = n - n % T;
-  double d[3][HEAD_MAX] = { { 0 } }, p, ds;
-  TC_ASSERT(D <= HEAD_MAX);
-  for (int64_t m = first; m <= n; m++) {
+  const struct tc_view *x = &c->in[1];
+  const int64_t D = x->dim[3], G = x->dim[2] - 2;
+  double dq[HEAD_MAX] = { 0 }, p, ds;
+  for (int64_t m = n - n % c->k[0]; m <= n; m++) {
     attn_pair(c, n, m, h, &p, &ds);
-    for (int64_t j = 0; j < D; j++) d[0][j] += ds * tc_ref_get(qkv, qkv_at(m, h, H, 1, D, j));
+    for (int64_t j = 0; j < D; j++) dq[j] += ds * qkv(x, m, h, 'k', j);
   }
-  for (int64_t m = n; m < first + T; m++) {
-    attn_pair(c, m, n, h, &p, &ds);
-    for (int64_t j = 0; j < D; j++) {
-      d[1][j] += ds * tc_ref_get(qkv, qkv_at(m, h, H, 0, D, j));
-      d[2][j] += p * tc_ref_get(dy, (m * H + h) * D + j);
+  for (int64_t j = 0; j < D; j++) tc_ref_put(&c->out[0], qkv_at(x, n, h / G, h % G, j), dq[j]);
+}
+
+/* The gradients of token n's key and value of group k: over all later queries of the group. */
+static void attn_bwd_group(const struct tc_call *c, int64_t n, int64_t k)
+{
+  const struct tc_view *dy = &c->in[0], *x = &c->in[1];
+  const int64_t H = heads(x), D = x->dim[3], G = x->dim[2] - 2, end = n - n % c->k[0] + c->k[0];
+  double dk[HEAD_MAX] = { 0 }, dv[HEAD_MAX] = { 0 }, p, ds;
+  for (int64_t h = k * G; h < (k + 1) * G; h++)
+    for (int64_t m = n; m < end; m++) {
+      attn_pair(c, m, n, h, &p, &ds);
+      for (int64_t j = 0; j < D; j++) {
+        dk[j] += ds * qkv(x, m, h, 'q', j);
+        dv[j] += p * tc_ref_get(dy, (m * H + h) * D + j);
+      }
     }
+  for (int64_t j = 0; j < D; j++) {
+    tc_ref_put(&c->out[0], qkv_at(x, n, k, G, j), dk[j]);
+    tc_ref_put(&c->out[0], qkv_at(x, n, k, G + 1, j), dv[j]);
   }
-  for (int e = 0; e < 3; e++)
-    for (int64_t j = 0; j < D; j++) tc_ref_put(&c->out[0], qkv_at(n, h, H, e, D, j), d[e][j]);
 }
 
 int tc_ref_attn_bwd(struct tc_device *d, const struct tc_call *c)
 {
   (void)d;
-  for (int64_t n = 0; n < c->in[1].dim[0]; n++)
-    for (int64_t h = 0; h < c->in[1].dim[1]; h++) attn_bwd_row(c, n, h);
+  const struct tc_view *x = &c->in[1];
+  TC_ASSERT(x->dim[3] <= HEAD_MAX);
+  for (int64_t n = 0; n < x->dim[0]; n++) {
+    for (int64_t h = 0; h < heads(x); h++) attn_bwd_query(c, n, h);
+    for (int64_t k = 0; k < x->dim[1]; k++) attn_bwd_group(c, n, k);
+  }
   return 0;
 }

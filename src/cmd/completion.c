@@ -4,7 +4,7 @@
 #include "src/cmd/comm_bench.h"
 #include "src/cmd/completion.h"
 #include "src/config/config.h"
-#include "src/model/gpt.h"
+#include "src/model/model.h"
 #include "src/plan/plan.h"
 #include "src/program/program.h"
 

@@ -3,7 +3,11 @@
 #ifndef TC_CHOICES_H
 #define TC_CHOICES_H
 
+#include <stdbool.h>
+
 #include "src/base/dtype.h"
+
+enum tc_switch { TC_SWITCH_AUTO, TC_ON, TC_OFF };      /* of CHOICE_OF: as something else says, yes, no */
 
 #define WORD(word, enumerator) enumerator,
 #define AUTO(enumerator) enumerator = -1,
@@ -11,6 +15,9 @@
 #define CHOICE_OF(...)
 #include "src/config/options.def"
 
+/* Local. *value <- that of a word of the option of this name ("parallel.data"), which is a choice; false: it
+ * has no such word, and *value is as it was. */
+bool tc_choice_parse(const char *option, const char *word, int *value);
 /* Local. tc_word_parallel_data(TC_DATA_ZERO1) is "zero1". */
 #define CHOICE(section, key, tag, ...) const char *tc_word_##section##_##key(enum tag value);
 #include "src/config/options.def"

@@ -70,7 +70,7 @@ struct tc_tensor {
 struct tc_attr {
   union {
     float number;                /* any of these: kernels receive it as f[0] */
-    float eps;                   /* layernorm */
+    float eps;                   /* layernorm, rmsnorm, qknorm */
     float rate;                  /* dropout: the fraction that becomes 0 */
     float factor;                /* sum; fill: the value */
     float decay;                 /* updates: whether weight decay applies, 1 or 0 */
@@ -78,12 +78,13 @@ struct tc_attr {
   };
   union {
     int64_t index;               /* any of these: kernels receive it as k[0] */
-    int64_t sequence;            /* attention: tokens per sequence */
+    int64_t sequence;            /* attention, rope: tokens per sequence */
     int64_t vocab;               /* rowmax, sumexp: columns without padding */
     int64_t site;                /* dropout: the site's number in the model */
     int64_t stream;              /* normal: the stream of random numbers */
   };
   int64_t rows;                  /* normal: rows without padding; 0: all */
+  const float *freq;             /* rope: [D/2] radians from position to position; in the graph's pool */
 };
 
 struct tc_node {

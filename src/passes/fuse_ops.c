@@ -81,7 +81,7 @@ struct readers tc_order_readers(const struct tc_graph *g)
   return r;
 }
 
-/* layernorm_bwd -> dx, add(a, dx) -> s: the layer norm adds to a, in place, if a is not read
+/* layernorm_bwd or rmsnorm_bwd -> dx, add(a, dx) -> s: the norm adds to a, in place, if a is not read
  * afterwards. */
 static void fuse_residual(struct tc_graph *g, const struct uses *u, bool w_apart, bool *drop)
 {
@@ -93,7 +93,8 @@ static void fuse_residual(struct tc_graph *g, const struct uses *u, bool w_apart
     int32_t a = tc_in(g, s, 0), d = tc_in(g, s, 1), out = tc_out(g, s, 0);
     int32_t maker = g->tensor[d].node;
     struct tc_node *n = maker >= 0 ? &g->node[maker] : NULL;
-    if (!n || n->op != TC_OP_LAYERNORM_BWD || u[d].n != 1 || drop[n->id]) continue;
+    const bool norm = n && (n->op == TC_OP_LAYERNORM_BWD || n->op == TC_OP_RMSNORM_BWD);
+    if (!norm || u[d].n != 1 || drop[n->id]) continue;
     if (g->tensor[a].state || g->tensor[a].node < 0 || at[g->tensor[a].node] > at[n->id]) continue;
     if (u[a].last != i || g->tensor[a].base >= 0) continue;
     bool early = true;                           /* all other readers run before n */

@@ -145,6 +145,22 @@ static void grad_layernorm(struct gctx *c, int32_t dy)
   add_grad(c, in(c, 0), o[0]);
 }
 
+static void grad_rmsnorm(struct gctx *c, int32_t dy)
+{
+  int32_t o[2] = { grad_new(c, in(c, 0)), grad_new(c, in(c, 1)) };
+  emit(c, TC_OP_RMSNORM_BWD, 4, (int32_t[]){ dy, in(c, 0), in(c, 1), out(c, 1) }, 2, o);
+  add_grad(c, in(c, 0), o[0]);
+}
+
+static void grad_qknorm(struct gctx *c, int32_t dy)
+{
+  int32_t o[3] = { grad_new(c, in(c, 0)), grad_new(c, in(c, 1)), grad_new(c, in(c, 2)) };
+  emit(c, TC_OP_QKNORM_BWD, 5, (int32_t[]){ dy, in(c, 0), in(c, 1), in(c, 2), out(c, 1) }, 3, o);
+  add_grad(c, in(c, 0), o[0]);
+}
+
+static void grad_rope(struct gctx *c, int32_t dy) { emit1(c, TC_OP_ROPE_BWD, 0, 1, &dy); }
+
 static void grad_matmul(struct gctx *c, int32_t dy)
 {
   char l[TC_RULE_MAX][TC_DIMS + 1];
@@ -177,6 +193,11 @@ static void grad_gelu(struct gctx *c, int32_t dy)
   emit1(c, TC_OP_GELU_BWD, 0, 2, (int32_t[]){ dy, in(c, 0) });
 }
 
+static void grad_swiglu(struct gctx *c, int32_t dy)
+{
+  emit1(c, TC_OP_SWIGLU_BWD, 0, 2, (int32_t[]){ dy, in(c, 0) });
+}
+
 static void grad_add(struct gctx *c, int32_t dy)
 {
   add_grad(c, in(c, 0), dy);
@@ -188,7 +209,13 @@ static void grad_same(struct gctx *c, int32_t dy) { emit1(c, c->fwd->op, 0, 1, &
 
 static void grad_attn(struct gctx *c, int32_t dy)
 {
-  emit1(c, TC_OP_ATTN_BWD, 0, 4, (int32_t[]){ dy, in(c, 0), out(c, 0), out(c, 1) });
+  struct tc_node *n = emit1(c, TC_OP_ATTN_BWD, 0, 4, (int32_t[]){ dy, in(c, 0), out(c, 0), out(c, 1) });
+  if (!c->fwd->rule) return;
+  char l[TC_RULE_MAX][TC_DIMS + 1];
+  tc_rule_parse(c->g, c->fwd, l);
+  char *r = tc_sprintf("%s,%s,%s,%s->%s", l[1], l[0], l[1], l[2], l[0]);
+  tc_node_rule(c->g, n, r);
+  free(r);
 }
 
 static void grad_sumexp(struct gctx *c, int32_t ds)
@@ -227,7 +254,8 @@ static void (*const rule[TC_OPS])(struct gctx *c, int32_t dy) = {
   [TC_OP_MATMUL] = grad_matmul, [TC_OP_BIAS] = grad_bias,   [TC_OP_GELU] = grad_gelu,
   [TC_OP_ADD] = grad_add,       [TC_OP_CAST] = grad_same,   [TC_OP_DROPOUT] = grad_same,
   [TC_OP_ATTN] = grad_attn,     [TC_OP_SUMEXP] = grad_sumexp, [TC_OP_PICK] = grad_pick,
-  [TC_OP_NLL] = grad_nll,       [TC_OP_SUM] = grad_sum,
+  [TC_OP_NLL] = grad_nll,       [TC_OP_SUM] = grad_sum,     [TC_OP_RMSNORM] = grad_rmsnorm,
+  [TC_OP_QKNORM] = grad_qknorm, [TC_OP_ROPE] = grad_rope,   [TC_OP_SWIGLU] = grad_swiglu,
 };
 
 /* Adds gradients of tied weights, which another stage has summed over the step, to the owner's. */

@@ -1,6 +1,6 @@
 /* passes.h - the passes that rewrite a program, in the order in which src/program/program.c runs them.
  *
- * In: the forward pass, for one device and the whole batch (src/model/gpt.h). Out: the program of a
+ * In: the forward pass, for one device and the whole batch (src/model/transformer.h). Out: the program of a
  * training step, or of another kind, with a placement for every tensor, and with RESHARD nodes where
  * placements change. src/model/optim.h appends the update after tc_grad.
  * Files in reading order: stages.c; systems.[ch] with annotate.c; offload.c; grad.c; infer.c, which

@@ -6,6 +6,7 @@
 #define TC_SYSTEMS_H
 
 #include "src/graph/graph.h"
+#include "src/model/model.h"
 
 /* A custom row: tensors whose names match `pattern` (fnmatch) have placement `place` on `axis`. `four` rows
  * are for parameters only and give store, use, acc and update separately (and when a gathered weight is
@@ -33,6 +34,10 @@ const struct tc_system *tc_system_find(const char *name);   /* NULL: unknown */
 /* Tensor parallelism (Shoeybi et al., 2019), and sequence parallelism on top of it (Korthikanti
  * et al., 2022), as rows. */
 extern const struct tc_annotation tc_rows_tensor[], tc_rows_sequence[];
+/* Local. The lists of rows of tensor parallelism for a model, with those of `sequence`, into list[]; returns
+ * how many, TC_MODEL_ROWS at most. */
+enum { TC_MODEL_ROWS = 4 };
+int tc_rows_of_model(const struct tc_annotation **list, const struct tc_model *m, bool sequence);
 
 /* annotate.c: a file of rows, one per line:
  *   PATTERN AXIS PLACE                            e.g.  wte.weight  tp  S(0)

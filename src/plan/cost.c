@@ -67,12 +67,12 @@ void tc_op_cost(struct tc_op_cost *out, const struct tc_graph *g, const struct t
     if (i >= n->n_in && l.here) *none = false;
   }
   out->bytes = in_bytes + out_bytes;
-  double rows = (double)first.dim[0], T = (double)n->attr.sequence;
+  const double T = (double)n->attr.sequence;
   switch (n->op) {
   case TC_OP_MATMUL: product(out, g, n, &first, &y); break;
   /* Causal: half of the scores; two products in forward, five in backward. */
-  case TC_OP_ATTN: out->flops = 2 * rows * T * (double)(y.dim[1] * y.dim[2]); break;
-  case TC_OP_ATTN_BWD: out->flops = 5 * rows * T * (double)(first.dim[1] * first.dim[2]); break;
+  case TC_OP_ATTN: out->flops = 2 * T * (double)y.elems; break;
+  case TC_OP_ATTN_BWD: out->flops = 5 * T * (double)first.elems; break;
   case TC_OP_EMBED: out->bytes = 2 * out_bytes; break;         /* only some rows of the table are read */
   case TC_OP_POS: out->bytes = 2 * out_bytes; break;
   default: break;

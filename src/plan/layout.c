@@ -106,15 +106,6 @@ static void count_bytes(struct tc_plan *out, struct tc_program *const *program,
   }
 }
 
-/* Floating-point operations of a step by the model: 6 per parameter and token, and attention's scores (12 per
- * layer, hidden unit, context and token: Chowdhery et al., "PaLM", 2022, appendix B). */
-static double model_flops(const struct tc_plan *p)
-{
-  const struct tc_model *m = &p->model;
-  return (6 * (double)p->parameters +
-          12 * (double)m->layers * (double)m->hidden * (double)m->context) * (double)p->tokens;
-}
-
 static int find_time(struct tc_plan *out, struct tc_program **program,
                      const struct tc_program_opts *o,
                      const struct tc_mesh *m, const struct tc_cluster *k, struct tc_err *err)
@@ -140,7 +131,7 @@ static int find_time(struct tc_plan *out, struct tc_program **program,
   out->time.bubble = w.bubble;
   memcpy(out->time.wait_s, w.wait_s, sizeof w.wait_s);
   out->time.tokens_per_s = (double)out->tokens / w.step_s;
-  out->time.mfu = peak > 0 ? model_flops(out) / (w.step_s * peak * out->world) : 0;
+  out->time.mfu = peak > 0 ? tc_model_flops(&out->model) * (double)out->tokens / (w.step_s * peak * out->world) : 0;
   count_bytes(out, program, m, k);
   return 0;
 }

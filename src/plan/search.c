@@ -243,9 +243,9 @@ static void add_meshes(struct search *s)
       refuse(s, TC_KEY_TP, tp, why);
       continue;
     }
-    if (s->g.model.heads % tp) {
-      snprintf(why, sizeof why, "does not divide the %lld attention heads",
-               (long long)s->g.model.heads);
+    if (s->g.model.kv_heads % tp) {
+      snprintf(why, sizeof why, "does not divide the %lld %s", (long long)s->g.model.kv_heads,
+               s->g.model.kv_heads < s->g.model.heads ? "key and value heads" : "attention heads");
       refuse(s, TC_KEY_TP, tp, why);
       continue;
     }
@@ -416,9 +416,9 @@ static int search_start(struct search *s, const struct tc_config *c, const struc
   s->g.cfg = c;
   s->g.k = k;
   TC_TRY(tc_setup_model(c, &s->g.model, err));
-  double h = (double)s->g.model.hidden;
-  s->g.layer_params = 12 * h * h + 13 * h;
-  s->g.rest_params = (double)(s->g.model.vocab + s->g.model.context) * h + 2 * h;
+  const double params = (double)tc_model_params(&s->g.model);
+  s->g.layer_params = (double)tc_model_layer_params(&s->g.model);
+  s->g.rest_params = params - s->g.layer_params * (double)s->g.model.layers;
   return 0;
 }
 

@@ -20,7 +20,7 @@ struct ctx {
 static int pass_build(struct ctx *c)
 {
   struct tc_graph *g = c->p->graph;
-  tc_gpt_build(g, &c->o->model, &c->o->gpt);
+  tc_model_build(g, &c->o->model, &c->o->gpt);
   return 0;
 }
 

@@ -7,19 +7,19 @@
 #define TC_PROGRAM_H
 
 #include "src/schedule/arena.h"
-#include "src/model/gpt.h"
+#include "src/model/transformer.h"
 #include "src/graph/graph.h"
 #include "src/schedule/actions.h"
 #include "src/passes/systems.h"
 
 /* The programs of a run. TC_TRAIN comes first: the others share its state. */
 enum tc_program_kind { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH, TC_PROGRAMS };
-enum { TC_ROW_LISTS = 4 };
+enum { TC_ROW_LISTS = 8 };
 
 struct tc_program_opts {
   int kind;
   struct tc_model model;
-  struct tc_gpt_opts gpt;
+  struct tc_build_opts gpt;
   const struct tc_system *system;
   const struct tc_annotation *annotation[TC_ROW_LISTS];   /* lists of rows; the first NULL ends */
   const char *schedule;          /* of the pipeline (schedule/pipeline.h); NULL: naive */

@@ -14,7 +14,7 @@ enum { MOST_MICRO_BATCHES = 1 << 20 };           /* a pipeline's schedule has it
 static int check_counts(const struct tc_config *c, const struct tc_model *m, struct tc_err *err)
 {
   const double most = 0x1p58, tokens = (double)c->train_global_batch * (double)m->context;
-  const double wide = (double)TC_MAX(m->vocab, 4 * m->hidden);
+  const double wide = (double)TC_MAX(m->vocab, (m->act == TC_ACT_SWIGLU ? 2 : 1) * m->ffn);
   if (tokens * TC_MAX(wide, (double)c->train_steps) <= most) return 0;
   const double fit = most / (double)m->context / TC_MAX(wide, (double)c->train_steps);
   return tc_fail(err, TC_EUSER, "train.global_batch = %lld sequences of model.context = %lld tokens are "
@@ -25,8 +25,13 @@ static int check_counts(const struct tc_config *c, const struct tc_model *m, str
 
 int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err *err)
 {
-  *m = (struct tc_model){ c->model_preset, c->model_layers, c->model_hidden, c->model_heads,
-                          c->model_context, c->model_vocab };
+  *m = (struct tc_model){
+    .preset = c->model_preset, .layers = c->model_layers, .hidden = c->model_hidden, .heads = c->model_heads,
+    .context = c->model_context, .vocab = c->model_vocab, .kv_heads = c->model_kv_heads,
+    .head_dim = c->model_head_dim, .ffn = c->model_ffn, .family = c->model_family, .norm = c->model_norm,
+    .act = c->model_act, .bias = c->model_bias, .qk_norm = c->model_qk_norm, .tied = c->model_tied,
+    .norm_eps = (float)TC_MAX(c->model_norm_eps, 0), .rope_theta = (float)TC_MAX(c->model_rope_theta, 0) };
+  TC_TRY(tc_rope_scaling_parse(&m->rope_scaling, c->model_rope_scaling, err));
   TC_TRY(tc_model_resolve(m, err));
   if (c->data_format == TC_FORMAT_TEXT && c->data_train.n > 0 && m->vocab < 256)
     return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data.format = text, whose "
@@ -115,16 +120,17 @@ int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
 static int check_split(const struct tc_config *c, const struct tc_model *model,
                        const struct tc_mesh *m, struct tc_err *err)
 {
-  int64_t tp = m->size[TC_TP], heads = model->heads;
+  int64_t tp = m->size[TC_TP], heads = model->kv_heads;
   int64_t local = c->train_global_batch / m->size[TC_DP] / m->size[TC_MB];
   if (heads % tp) {
     char fit[128] = "";
     for (int64_t t = 1, n = 0; t <= heads && n < 12; t++)
-      if (heads % t == 0 && (4 * model->hidden) % t == 0)
+      if (heads % t == 0 && model->ffn % t == 0)
         n += snprintf(fit + strlen(fit), sizeof fit - strlen(fit), "%s%lld", n ? ", " : "",
                       (long long)t) > 0;
-    return tc_fail(err, TC_ELAYOUT, "mesh.tp = %lld does not divide the %lld attention heads; "
-                   "tp = %s would fit", (long long)tp, (long long)heads, fit);
+    return tc_fail(err, TC_ELAYOUT, "mesh.tp = %lld does not divide the %lld %s; "
+                   "tp = %s would fit", (long long)tp, (long long)heads,
+                   heads < model->heads ? "key and value heads" : "attention heads", fit);
   }
   if (c->parallel_sequence && local * model->context % tp)
     return tc_fail(err, TC_ELAYOUT, "parallel.sequence: the %lld tokens of a micro-batch do not split "
@@ -202,9 +208,8 @@ static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
   const bool all_own = *own && (names_axis(*own, TC_TP) || c->parallel_data == TC_DATA_NONE);
   if (m->size[TC_TP] > 1 && (c->parallel_sequence || !all_own)) {
     TC_TRY(check_split(c, &o->model, m, err));
-    o->annotation[n++] = tc_rows_tensor;
+    n = tc_rows_of_model(o->annotation, &o->model, c->parallel_sequence);
   }
-  if (m->size[TC_TP] > 1 && c->parallel_sequence) o->annotation[n++] = tc_rows_sequence;
   if (*own) o->annotation[n++] = *own;
   return 0;
 }
@@ -217,7 +222,7 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   o->kind = TC_TRAIN;
   TC_TRY(tc_setup_model(c, &o->model, err));
   o->system = tc_system_find(tc_word_parallel_data(c->parallel_data));
-  o->gpt = (struct tc_gpt_opts){
+  o->gpt = (struct tc_build_opts){
     .batch = c->train_global_batch, .dtype = c->train_precision, .grad_dtype = c->train_grad_type,
     .dropout = (float)c->train_dropout, .tp = m->size[TC_TP],
     .nest = c->parallel_unit == TC_UNIT_BLOCK };

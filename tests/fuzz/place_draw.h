@@ -3,7 +3,7 @@
 #ifndef TC_PLACE_DRAW_H
 #define TC_PLACE_DRAW_H
 
-#include "src/model/gpt.h"
+#include "src/model/transformer.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { MOST_FLAGS = 40 };
@@ -153,9 +153,10 @@ static void draw_case(struct draw *d)
     flag(d, "--parallel.schedule=%s", ONE_OF(d, "naive", "gpipe", "1f1b", "interleaved", "zb"));
   d->device = chance(d, 8) ? "cpu" : "ref";
   d->program = tc_graph_new();
-  const struct tc_model model = { "", layers, 16, 4, 8, 32 };
-  const struct tc_gpt_opts opts = { .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
-  tc_gpt_build(d->program, &model, &opts);
+  const struct tc_model model = { .layers = layers, .hidden = 16, .heads = 4, .context = 8,
+    .vocab = 32 };
+  const struct tc_build_opts opts = { .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
+  tc_model_build(d->program, &model, &opts);
   int idioms = (int)fuzz_below(d->f, 5), rows = (int)fuzz_below(d->f, 4);
   for (int i = 0; i < idioms; i++) draw_idiom(d);
   for (int i = 0; i < rows + !idioms; i++) draw_row(d);

@@ -9,7 +9,8 @@
 #include "tests/unit/tap.h"
 
 enum { PROGS = 3, TRAIN = 0, EVAL = 1, INIT = 2, STEPS = 4, MOST_ALLOCS = 16 };
-static const struct tc_model toy = { "", 2, 12, 3, 5, 11 };
+static const struct tc_model toy = { .layers = 2, .hidden = 12, .heads = 3, .context = 5,
+    .vocab = 11 };
 
 struct watch {
   int allocs, frees, wrong; /* wrong: given back with other bytes, or not taken */

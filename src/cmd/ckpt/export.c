@@ -99,7 +99,7 @@ static int put_tensor(struct export *x, const struct sink *s, const struct gpt_t
 static int model_tensors(struct export *x, struct gpt_tensor **out, struct tc_err *err)
 {
   *out = NULL;
-  TC_TRY(gpt_model_parse(&x->model, x->c->m->meta.model, x->c->path, err));
+  TC_TRY(tc_model_parse(&x->model, x->c->m->meta.model, x->c->path, err));
   if (x->model.layers > tc_ckpt_n(x->c))
     return tc_fail(err, TC_EUSER, "%s has %d tensors, fewer than a model of %lld layers",
                    x->c->path, tc_ckpt_n(x->c), (long long)x->model.layers);

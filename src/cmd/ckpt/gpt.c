@@ -107,22 +107,6 @@ float gpt_half_to_f32(uint16_t h)
   return x.f;
 }
 
-int gpt_model_parse(struct tc_model *m, const char *text, const char *where, struct tc_err *err)
-{
-  long long n[5];
-  int end = 0;
-  *m = (struct tc_model){ .preset = "" };
-  if (sscanf(text, "layers %18lld hidden %18lld heads %18lld context %18lld vocab %18lld%n", &n[0],
-             &n[1], &n[2], &n[3], &n[4], &end) != 5 || text[end])
-    return tc_fail(err, TC_EUSER, "%s is not of a GPT model, but of '%.100s'", where, text);
-  m->layers = n[0];
-  m->hidden = n[1];
-  m->heads = n[2];
-  m->context = n[3];
-  m->vocab = n[4];
-  return tc_model_resolve(m, err);
-}
-
 /* ---- config.json ------------------------------------------------------------------- */
 
 json_t *gpt_config_json(const struct tc_model *m, double dropout, const char *dtype)

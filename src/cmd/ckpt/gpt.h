@@ -11,7 +11,7 @@
 #include <jansson.h>
 
 #include "io/formats/llmc.h"
-#include "src/model/gpt.h"
+#include "src/model/transformer.h"
 
 enum gpt_form { GPT_OURS, GPT_HF, GPT_LLMC };
 
@@ -35,10 +35,6 @@ void gpt_hf_shape(const struct gpt_tensor *t, int *rank, int64_t dim[2]);
 int64_t gpt_place(const struct gpt_tensor *t, enum gpt_form form, int64_t i);
 /* Whether both have the same order of elements. */
 bool gpt_same_order(const struct gpt_tensor *t, enum gpt_form form);
-
-/* The sizes of "layers 4 hidden 128 heads 4 context 128 vocab 256", checked; `where` begins the
- * sentence. */
-int gpt_model_parse(struct tc_model *m, const char *text, const char *where, struct tc_err *err);
 
 /* The number that an IEEE half of these bits is. */
 float gpt_half_to_f32(uint16_t h);

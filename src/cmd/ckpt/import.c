@@ -135,7 +135,8 @@ static int read_sizes(struct import *x, struct tc_err *err)
 {
   if (x->form == GPT_LLMC) {
     const struct tc_llmc_sizes *s = tc_llmc_sizes(x->llmc);
-    x->model = (struct tc_model){ "", s->layers, s->hidden, s->heads, s->context, s->vocab };
+    x->model = (struct tc_model){ .layers = s->layers, .hidden = s->hidden, .heads = s->heads, .context = s->context,
+    .vocab = s->vocab };
     return 0;
   }
   TC_TRY(sizes_of_tensors(x, err));

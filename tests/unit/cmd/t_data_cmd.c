@@ -1,4 +1,4 @@
-/* t_data_cmd.c - `tercio data` (cmd_data.c) when a call of the system fails, and on long work: each call
+/* t_data_cmd.c - `tercio data` without a tokenizer (bytes.c) when a call of the system fails, and on long work: each call
  * in turn, with a clock of the test's own. */
 #include "src/base/base.h"
 #include "tests/unit/tap.h"
@@ -88,7 +88,7 @@ static int my_fstat(int fd, struct stat *st) { return fault == STAT ? broken(EIO
 #define rename my_rename
 #define fstat my_fstat
 #define tc_now_ns clock_ns
-#include "src/cmd/data.c"
+#include "src/cmd/data/bytes.c"
 #undef write
 #undef read
 
@@ -124,15 +124,15 @@ static const struct {
 
 static void test_faults(void)
 {
-  char *argv[] = { "data", "text", "-o", "out" };
+  char *text[] = { "text" };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_err err = { 0 };
-    char *text[4] = { NULL }, tmp[40];
+    char tmp[40];
     struct stat st;
     fault = rows[i].fault;
     writes = reads = seeks = syncs = closes = opens = 0;
     unlink("out");
-    is_int(run(4, argv, text, &err), *rows[i].sentence ? TC_EUSER : 0, "fault %d: status",
+    is_int(tc_data_bytes(text, 1, "out", &err), *rows[i].sentence ? TC_EUSER : 0, "fault %d: status",
            (int)fault);
     is_str(err.text, rows[i].sentence, "... sentence");
     is_int(stat("out", &st) == 0 ? st.st_size : -1, rows[i].whole ? 1024 + 2 * 7 : -1,
@@ -172,10 +172,10 @@ static void test_progress(void)
     if (i == 3) s.n_tokens = 3500;
     print_progress(&s);
   }
-  char *argv[] = { "data", "text", "-o", "out" }, *names[4] = { NULL };
+  char *names[] = { "text" };
   struct tc_err why = { 0 };
   tick_ns = 1500000000;
-  const int rc = run(4, argv, names, &why);
+  const int rc = tc_data_bytes(names, 1, "out", &why);
   fflush(stderr);
   TC_ASSERT(dup2(err, STDERR_FILENO) >= 0);
   rewind(f);

@@ -11,7 +11,8 @@
 
 enum { MOST = 6, STEPS = 2 };
 enum { PLAIN, NATIVE, MIRRORED, WAYS };
-static const struct tc_model toy = { "", 3, 12, 3, 5, 11 };
+static const struct tc_model toy = { .layers = 3, .hidden = 12, .heads = 3, .context = 5,
+    .vocab = 11 };
 
 static _Thread_local int32_t stamps;
 static _Thread_local int syncs, restarts;

@@ -11,7 +11,8 @@
 #include "tests/unit/tap.h"
 
 enum { BATCH = 2, CONTEXT = 8, PROGS = 3, TRAIN = 0, EVAL = 1, INIT = 2 };
-static const struct tc_model toy = { "", 2, 32, 2, CONTEXT, 64 };
+static const struct tc_model toy = { .layers = 2, .hidden = 32, .heads = 2, .context = CONTEXT,
+    .vocab = 64 };
 
 /* The saved tensors, whole on the one rank. */
 struct saved { const void *at; int64_t bytes, from; };

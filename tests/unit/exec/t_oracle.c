@@ -1,9 +1,11 @@
-/* t_oracle.c - the preset tiny against PyTorch: each tensor's gradient of the first step (stored
- * in float64) and ten losses of AdamW. tests/oracle/torch_gpt.py made the figures; it says how.
+/* t_oracle.c - models against other programs: each tensor's gradient of the first step (stored in float64) and
+ * ten losses of AdamW. The preset tiny against PyTorch (tiny.json), Llama and Qwen3 against transformers
+ * (families.json). The scripts that made the figures say how:
  *
- * Made by: tercio train --model.preset=tiny --data.train=LICENSE.md --train.global_batch=8
- *   --train.steps=1 --train.lr=0 --train.clip=0 --run.out=DIR, then
- *   torch_gpt.py DIR/ckpt/step-00000001 LICENSE.md 1 8 10 3e-4 tests/oracle/tiny.json */
+ *   tercio train --model.preset=tiny --data.train=LICENSE.md --train.global_batch=8
+ *     --train.steps=1 --train.lr=0 --train.clip=0 --run.out=DIR, then
+ *   torch_gpt.py DIR/ckpt/step-00000001 LICENSE.md 1 8 10 3e-4 tests/oracle/tiny.json
+ *   hf_families.py build/tercio LICENSE.md tests/oracle/families.json */
 #include "src/data/data.h"
 #include "src/program/program.h"
 #include "tests/unit/ranks_fixture.h"
@@ -11,19 +13,25 @@
 
 #include <jansson.h>
 
-enum { BATCH = 8, STEPS = 10 };
+enum { STEPS = 10 };
 
 struct ctx {
   char *text;
   json_t *want;
+  struct tc_model model;
+  int64_t batch;
+  double tol_grad, tol_norm, tol_loss;
   bool done;
 };
+
+struct source { struct tc_data *data; int64_t T; };
 
 static void fill(void *data, const struct tc_runtime *rt, int64_t row0, int64_t rows,
                  int32_t *tokens, int32_t *targets)
 {
+  const struct source *s = data;
   struct tc_err err = { 0 };
-  if (tc_data_train(data, rt->seed, rt->step, row0 / 128, rows / 128, tokens, targets, &err) < 0)
+  if (tc_data_train(s->data, rt->seed, rt->step, row0 / s->T, rows / s->T, tokens, targets, &err) < 0)
     ok(false, "%s", err.text);
 }
 
@@ -44,13 +52,15 @@ static void check_gradient(const struct ctx *c, const struct tc_graph *g, struct
       err += e * e;
       ref += v * v;
     }
-    double norm = json_real_value(json_object_get(w, "norm"));
+    const double norm = json_real_value(json_object_get(w, "norm"));
+    /* Samples that happen to be small are measured by what so many elements have on average. */
+    ref = fmax(ref, norm * norm * (double)json_array_size(at) / (double)n);
     worst_norm = fmax(worst_norm, fabs(sqrt(sum) / norm - 1));
     double rel = sqrt(err / ref);
     if (!(rel <= worst)) worst = rel;
   }
-  ok(worst < 1e-5, "gradients at sampled elements: worst tensor off by %.1e", worst);
-  ok(worst_norm < 1e-5, "norms of gradients: worst tensor off by %.1e", worst_norm);
+  ok(worst < c->tol_grad, "gradients at sampled elements: worst tensor off by %.1e", worst);
+  ok(worst_norm < c->tol_norm, "norms of gradients: worst tensor off by %.1e", worst_norm);
 }
 
 static void body(struct fx_rank *r)
@@ -58,8 +68,8 @@ static void body(struct fx_rank *r)
   struct ctx *c = r->ctx;
   struct tc_err err = { 0 };
   struct tc_program *p[2];
-  struct tc_data *data;          /* a rank's own: it is one thread's at a time */
-  if (tc_data_open(&data, &c->text, 1, TC_FORMAT_TEXT, 1, 128, 256, &err) < 0) {
+  struct source source = { .T = c->model.context };        /* a rank's own: it is one thread's at a time */
+  if (tc_data_open(&source.data, &c->text, 1, TC_FORMAT_TEXT, 1, source.T, 256, &err) < 0) {
     ok(false, "text %s", err.text);
     return;
   }
@@ -67,13 +77,13 @@ static void body(struct fx_rank *r)
   const int kind[2] = { TC_TRAIN, TC_INIT };
   for (int i = 0; i < 2; i++) {
     struct tc_program_opts o = {
-      .kind = kind[i], .model = { "tiny", 4, 128, 4, 128, 256 },
-      .gpt = { .batch = BATCH, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 },
+      .kind = kind[i], .model = c->model,
+      .gpt = { .batch = c->batch, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 },
       .system = tc_system_find("ddp"), .adamw = true, .overlap = true };
     if (tc_program_new(&p[i], &o, r->mesh, r->rank, i ? p[0] : NULL, NULL, &err) < 0) return;
   }
   struct tc_exec_opts o = { .device = r->device, .mesh = r->mesh, .rank = r->rank, .fill = fill,
-                            .fill_ctx = data };
+                            .fill_ctx = &source };
   memcpy(o.comm, r->comm, sizeof o.comm);
   if (tc_exec_new(&x, &o, p, 2, &err) < 0) return;
   struct tc_runtime rt = { .seed = 1, .lr = 3e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
@@ -89,28 +99,55 @@ static void body(struct fx_rank *r)
     double got = tc_exec_scalar(x, 0, p[0]->graph->loss), rel = fabs(got / want - 1);
     if (!(rel <= worst)) worst = rel;
   }
-  if (r->rank == 0) ok(worst < 1e-5, "ten losses: off by at most %.1e", worst);
+  if (r->rank == 0) ok(worst < c->tol_loss, "ten losses: off by at most %.1e", worst);
   tc_exec_free(x);
   for (int i = 0; i < 2; i++) tc_program_free(p[i]);
-  tc_data_free(data);
+  tc_data_free(source.data);
   if (r->rank == 0) c->done = true;
+}
+
+static void test_case(struct ctx *c)
+{
+  for (int dp = 1; dp <= 2; dp++) {
+    struct tc_mesh *m = fx_mesh(dp, 1, dp, 1);
+    c->done = false;
+    fx_run(m, "cpu", body, c);
+    ok(c->done, "cpu, dp %d, %d micro-batches: ran", dp, dp);
+    tc_mesh_free(m);
+  }
+}
+
+static json_t *load(const char *src, const char *name)
+{
+  char path[1000];
+  snprintf(path, sizeof path, "%s/tests/oracle/%s", src, name);
+  json_t *j = json_load_file(path, 0, NULL);
+  ok(j != NULL, "%s is read", path);
+  return j;
 }
 
 int main(void)
 {
   const char *src = getenv("srcdir") ? getenv("srcdir") : ".";
-  char text[1000], json[1000];
+  char text[1000];
+  struct tc_err err = { 0 };
   snprintf(text, sizeof text, "%s/LICENSE.md", src);
-  snprintf(json, sizeof json, "%s/tests/oracle/tiny.json", src);
-  struct ctx c = { .text = text, .want = json_load_file(json, 0, NULL) };
-  if (!ok(c.want != NULL, "%s is read", json)) return done_testing();
-  for (int dp = 1; dp <= 2; dp++) {
-    struct tc_mesh *m = fx_mesh(dp, 1, dp, 1);
-    c.done = false;
-    fx_run(m, "cpu", body, &c);
-    ok(c.done, "cpu, dp %d, %d micro-batches: ran", dp, dp);
-    tc_mesh_free(m);
+  json_t *tiny = load(src, "tiny.json"), *families = load(src, "families.json"), *want;
+  struct ctx c = { .text = text, .want = tiny, .batch = 8, .tol_grad = 1e-5, .tol_norm = 1e-5, .tol_loss = 1e-5,
+                   .model = { .layers = 4, .hidden = 128, .heads = 4, .context = 128, .vocab = 256 } };
+  test_case(&c);
+  size_t i;
+  json_array_foreach(json_object_get(families, "cases"), i, want) {
+    const char *model = json_string_value(json_object_get(want, "model"));
+    c = (struct ctx){ .text = text, .want = want, .batch = json_integer_value(json_object_get(families, "batch")),
+                      .tol_grad = 1e-6, .tol_norm = 5e-7, .tol_loss = 2e-7 };
+    is_int(tc_model_parse(&c.model, model, "families.json", &err), 0, "%s", model);
+    char *again = tc_model_text(&c.model);
+    is_str(again, model, "... and back");
+    free(again);
+    test_case(&c);
   }
-  json_decref(c.want);
+  json_decref(tiny);
+  json_decref(families);
   return done_testing();
 }

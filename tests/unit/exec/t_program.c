@@ -9,7 +9,8 @@
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 
-static const struct tc_model toy = { "", 4, 32, 4, 16, 64 };
+static const struct tc_model toy = { .layers = 4, .hidden = 32, .heads = 4, .context = 16,
+    .vocab = 64 };
 
 #define SPLIT(d) { { TC_S, d, 0, 0 } }
 #define WHOLE { { TC_R, 0, 0, 0 } }

@@ -7,7 +7,8 @@
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 
-static const struct tc_model toy = { "", 4, 32, 4, 16, 64 };
+static const struct tc_model toy = { .layers = 4, .hidden = 32, .heads = 4, .context = 16,
+    .vocab = 64 };
 enum { DRAWS = 200 };
 
 static const struct layout { const char *system; int mb, pp, dp, tp; bool sequence; int head_chunk; } layouts[] = {

@@ -1,16 +1,17 @@
 /* t_stages.c - layers to pipeline stages, beside all ways to cut them; ranges by hand. */
-#include "src/model/gpt.h"
+#include "src/model/transformer.h"
 #include "src/passes/passes.h"
 #include "tests/unit/tap.h"
 
-static const struct tc_model small = { "", 7, 32, 2, 16, 1000 };
+static const struct tc_model small = { .layers = 7, .hidden = 32, .heads = 2, .context = 16,
+    .vocab = 1000 };
 enum { BATCH = 3, MOST = 32 };
 
 static struct tc_graph *graph(const struct tc_model *m)
 {
   struct tc_graph *g = tc_graph_new();
-  const struct tc_gpt_opts o = { .batch = BATCH, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
-  tc_gpt_build(g, m, &o);
+  const struct tc_build_opts o = { .batch = BATCH, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
+  tc_model_build(g, m, &o);
   return g;
 }
 
@@ -138,7 +139,8 @@ static void test_proposed(void)
     { 70, 70, 1, "66,67,68,69" }, { 77, 35, 1, "as auto" }, { 71, 71, 1, "as auto" },
     { 70, 35, 2, "66,67,68,69" }, { 70, 1, 1, "as 0-69" }, { 1, 1, 1, "as 0" } };
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-    const struct tc_model m = { "", row[i].layers, 4, 1, 4, 8 };
+    const struct tc_model m = { .layers = row[i].layers, .hidden = 4, .heads = 1, .context = 4,
+    .vocab = 8 };
     struct tc_graph *g = graph(&m);
     struct tc_err err = { 0 };
     char begin[200];
@@ -154,8 +156,10 @@ static void test_proposed(void)
 
 int main(void)
 {
-  static const struct tc_model light = { "", 6, 64, 2, 16, 8 };
-  static const struct tc_model wide = { "", 6, 16, 2, 512, 1500 };
+  static const struct tc_model light = { .layers = 6, .hidden = 64, .heads = 2, .context = 16,
+    .vocab = 8 };
+  static const struct tc_model wide = { .layers = 6, .hidden = 16, .heads = 2, .context = 512,
+    .vocab = 1500 };
   test_balance("a heavy head", &small);
   test_balance("a light head", &light);
   test_balance("a long context", &wide);

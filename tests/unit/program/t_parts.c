@@ -7,7 +7,8 @@
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 
-static const struct tc_model toy = { "", 4, 8, 2, 4, 8 };
+static const struct tc_model toy = { .layers = 4, .hidden = 8, .heads = 2, .context = 4,
+    .vocab = 8 };
 
 static struct tc_program_opts options(void)
 {

@@ -102,7 +102,8 @@ static void test_model(void)
   struct tc_err err;
   for (int k = 0; k < 5; k++)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-      struct tc_model m = { k % 2 ? "" : NULL, 1, 1, 1, 1, 1 };
+      struct tc_model m = { .preset = k % 2 ? "" : NULL, .layers = 1, .hidden = 1, .heads = 1, .context = 1,
+    .vocab = 1 };
       int64_t *size[] = { &m.layers, &m.hidden, &m.heads, &m.context, &m.vocab };
       char text[100] = "";
       if (k == 2) m.hidden = 1 << 24;            /* what the heads divide */

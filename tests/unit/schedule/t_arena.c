@@ -90,7 +90,8 @@ static void test_lowest(void)
 
 /* ---- the loss head's chunks ---------------------------------------------------------------- */
 
-static const struct tc_model toy = { "", 2, 32, 4, 16, 64 };
+static const struct tc_model toy = { .layers = 2, .hidden = 32, .heads = 4, .context = 16,
+    .vocab = 64 };
 
 static int make(struct tc_program **out, int64_t batch, int mb, int tp, int64_t head_chunk,
                 struct tc_mesh **m, struct tc_err *err)

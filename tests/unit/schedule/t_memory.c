@@ -7,10 +7,14 @@
 #include "tests/unit/tap.h"
 
 /* Rows divide by 64 (those of qkv.bias are 3 a head); nothing does; GPT-2; ZeRO's 7.5 billion. */
-static const struct tc_model even = { "", 2, 256, 64, 128, 256 };
-static const struct tc_model odd = { "", 2, 330, 3, 101, 1021 };
-static const struct tc_model gpt2 = { "", 12, 768, 12, 1024, 50257 };
-static const struct tc_model large = { "", 36, 4096, 32, 2048, 59136 };
+static const struct tc_model even = { .layers = 2, .hidden = 256, .heads = 64, .context = 128,
+    .vocab = 256 };
+static const struct tc_model odd = { .layers = 2, .hidden = 330, .heads = 3, .context = 101,
+    .vocab = 1021 };
+static const struct tc_model gpt2 = { .layers = 12, .hidden = 768, .heads = 12, .context = 1024,
+    .vocab = 50257 };
+static const struct tc_model large = { .layers = 36, .hidden = 4096, .heads = 32, .context = 2048,
+    .vocab = 59136 };
 
 struct state {
   int64_t device[TC_CLASSES], host[TC_CLASSES];
@@ -140,7 +144,8 @@ static void test_table(void)
 static void test_split(void)
 {
   static const int64_t rows[3] = { 342, 342, 340 };
-  static const struct tc_model model = { "", 1, 64, 2, 1024, 256 };
+  static const struct tc_model model = { .layers = 1, .hidden = 64, .heads = 2, .context = 1024,
+    .vocab = 256 };
   struct tc_mesh *m = fx_mesh(1, 1, 3, 1);
   struct tc_err err = { 0 };
   struct tc_program *p = NULL;

@@ -1,10 +1,10 @@
-/* data.c - `tercio data TEXT... -o shard.bin`: token shards from text, one token per byte.
+/* bytes.c - `tercio data TEXT... -o shard.bin`: token shards from text, one token per byte.
  *
  * The shard is written under a temporary name, flushed to disk and renamed, so that it appears complete or
  * not at all. The format is llm.c's, so that its tools and shards can be used: 256 int32, the first three
  * {20240520, 1, number of tokens}, then uint16 tokens. */
 #include "src/base/base.h"
-#include "src/cmd/cmd.h"
+#include "src/cmd/data/data.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -190,37 +190,9 @@ static int write_shard(struct shard *s, char *const *text, int n_texts, struct t
   return sync_folder(s, err);
 }
 
-/* ---- the command ----------------------------------------------------------------------- */
-
-/* Parses the texts into text[argc] and -o into *out. Returns the number of texts. */
-static int parse(int argc, char **argv, char **text, const char **out, struct tc_err *err)
-{
-  int n = 0;
-  bool names_only = false;               /* after "--" */
-  for (int i = 1; i < argc; i++) {
-    const char *a = argv[i];
-    if (!names_only && strcmp(a, "--") == 0)
-      names_only = true;
-    else if (!names_only && strcmp(a, "-o") == 0) {
-      if (++i == argc) return tc_fail(err, TC_EUSER, "-o needs the name of the shard");
-      *out = argv[i];
-    } else if (!names_only && a[0] == '-')
-      return tc_fail(err, TC_EUSER, "tercio data has no option '%s'; see tercio data --help", a);
-    else
-      text[n++] = argv[i];
-  }
-  if (n == 0) return tc_fail(err, TC_EUSER, "no text files; see tercio data --help");
-  if (!*out || !**out)
-    return tc_fail(err, TC_EUSER, "no -o SHARD.bin: where should the tokens go?");
-  return n;
-}
-
-static int run(int argc, char **argv, char **text, struct tc_err *err)
+int tc_data_bytes(char *const *text, int n_texts, const char *out, struct tc_err *err)
 {
   struct stat st;
-  const char *out = NULL;
-  int n_texts = parse(argc, argv, text, &out, err);
-  if (n_texts < 0) return n_texts;
   if (stat(out, &st) == 0 && !S_ISREG(st.st_mode))
     return tc_fail(err, TC_EUSER, "-o %s is not a regular file; name a file to make", out);
   struct shard s = { .path = tc_strdup(out), .fd = -1 };
@@ -233,13 +205,4 @@ static int run(int argc, char **argv, char **text, struct tc_err *err)
   free(s.path);
   free(s.tmp);
   return status;
-}
-
-int tc_cmd_data(int argc, char **argv)
-{
-  struct tc_err err = { 0 };
-  char **text = tc_calloc((size_t)argc, sizeof *text);
-  int status = run(argc, argv, text, &err);
-  free(text);
-  return status < 0 ? tc_say_failure(&err) : 0;
 }

@@ -1,0 +1,274 @@
+/* norm.cu - layer norm and RMS norm of rows x[N,C]: the same kernels (CENTRED: layer norm, which takes
+ * the mean from a row and adds a shift to it).
+ *
+ * Forward: a warp has a row, in registers where it fits. Backward: a block has rows
+ * r, r + blocks, ...; a thread has columns, the same in all of them, and so keeps their part of
+ * dg and db in registers. */
+#include "kernels/cuda/dev.h"
+
+/* ---- forward -------------------------------------------------------------------------------- */
+
+enum { NORM_ROWS = 4 };                          /* warps, and so rows, of a block */
+
+struct norm {
+  struct tc_arr y, x, g, b;
+  float *mean, *rstd;
+  int64_t N, C;
+  float eps;
+  bool wide;
+};
+
+/* Row n, 8 columns at a time: NV groups a lane in registers, or (NV = 0) read again for each pass. */
+template <int NV, bool CENTRED> static __global__ void __launch_bounds__(32 * NORM_ROWS)
+norm(struct norm a)
+{
+  enum { KEPT = NV ? NV : 1 };
+  const int64_t n = (int64_t)blockIdx.x * NORM_ROWS + threadIdx.y, C = a.C;
+  if (n >= a.N) return;
+  const int lane = (int)threadIdx.x;
+  const int groups = NV ? NV : (int)((C + 255) / 256);
+  float v[KEPT][8], sum = 0, sq = 0, gain[8], shift[8];
+#pragma unroll
+  for (int q = 0; q < groups; q++) {
+    const int64_t j = q * 256 + lane * 8;
+    float *at = v[NV ? q : 0];
+    if (NV || CENTRED) tc_load(at, a.x, n * C + j, C - j, a.wide);
+#pragma unroll
+    for (int k = 0; k < 8 && CENTRED; k++) sum += at[k];
+  }
+  const float mean = CENTRED ? tc_warp_sum(sum) / (float)C : 0.f;
+#pragma unroll
+  for (int q = 0; q < groups; q++) {
+    const int64_t j = q * 256 + lane * 8;
+    float *at = v[NV ? q : 0];
+    if (NV == 0) tc_load(at, a.x, n * C + j, C - j, a.wide);
+#pragma unroll
+    for (int k = 0; k < 8; k++) sq += j + k < C ? (at[k] - mean) * (at[k] - mean) : 0.f;
+  }
+  const float rstd = 1.f / sqrtf(tc_warp_sum(sq) / (float)C + a.eps);
+#pragma unroll
+  for (int q = 0; q < groups; q++) {
+    const int64_t j = q * 256 + lane * 8;
+    float *at = v[NV ? q : 0];
+    if (NV == 0) tc_load(at, a.x, n * C + j, C - j, a.wide);
+    tc_load(gain, a.g, j, C - j, a.wide);
+    if (CENTRED) tc_load(shift, a.b, j, C - j, a.wide);
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+      at[k] = CENTRED ? (at[k] - mean) * rstd * gain[k] + shift[k] : at[k] * rstd * gain[k];
+    tc_store(a.y, n * C + j, C - j, a.wide, at);
+  }
+  if (lane != 0) return;
+  if (CENTRED) a.mean[n] = mean;
+  a.rstd[n] = rstd;
+}
+
+template <bool CENTRED> static int norm_rows(struct tc_device *d, const struct tc_call *c, const char *what)
+{
+  const struct tc_view *x = &c->in[0], *y = &c->out[0];
+  const int64_t C = c->in[1].elems, N = c->out[1].elems, nv = tc_ceil_div(C, 256);
+  TC_ASSERT(x->elems == N * C && y->elems == N * C);
+  if (N * C == 0) return 0;
+  struct norm a;
+  memset(&a, 0, sizeof a);
+  a.y = tc_arr_of(y), a.x = tc_arr_of(x), a.g = tc_arr_of(&c->in[1]);
+  if (CENTRED) a.b = tc_arr_of(&c->in[2]), a.mean = tc_f32_of(&c->out[1]);
+  a.rstd = tc_f32_of(&c->out[CENTRED ? 2 : 1]);
+  a.N = N, a.C = C, a.eps = c->f[0];
+  a.wide = tc_wide(C, x, y, &c->in[1]) && (!CENTRED || tc_wide(C, &c->in[2], NULL, NULL));
+  auto kernel = nv == 1 ? norm<1, CENTRED> : nv == 2 ? norm<2, CENTRED> : nv == 3 ? norm<3, CENTRED>
+              : nv == 4 ? norm<4, CENTRED> : nv <= 6 ? norm<6, CENTRED> : nv <= 8 ? norm<8, CENTRED>
+              : norm<0, CENTRED>;
+  TC_LAUNCH(kernel, tc_blocks(N, NORM_ROWS), dim3(32, NORM_ROWS), 0, tc_stream(d), a);
+  return tc_cuda_launched(d, what);
+}
+
+int tc_cuda_layernorm(struct tc_device *d, const struct tc_call *c)
+{
+  return norm_rows<true>(d, c, "layernorm");
+}
+int tc_cuda_rmsnorm(struct tc_device *d, const struct tc_call *c)
+{
+  return norm_rows<false>(d, c, "rmsnorm");
+}
+
+/* ---- backward: dx = rstd (e - mean(e) - xhat mean(e xhat)), e = dy gain; RMS norm without mean(e) ---- */
+
+struct norm_grad {
+  struct tc_arr dx, dy, x, g;
+  const float *mean, *rstd;
+  float *part;                   /* [blocks][2][C]: dg, db; RMS norm [blocks][C] */
+  int64_t N, C;
+  bool wide, acc;
+};
+
+enum { BWD_THREADS = 256, BWD_MOST = 512, BWD_WARPS = BWD_MOST / 32 };
+
+/* The sums over a row that dx needs, from 8 columns: those of e and of e xhat. */
+static __device__ __forceinline__ void row_sums(float s[2], const struct norm_grad &a, int64_t n,
+                                                int64_t j, float mean, float rstd)
+{
+  const int64_t left = a.C - j;
+  float e[8], x[8], gain[8];
+  tc_load(e, a.dy, n * a.C + j, left, a.wide);
+  tc_load(x, a.x, n * a.C + j, left, a.wide);
+  tc_load(gain, a.g, j, left, a.wide);
+#pragma unroll
+  for (int k = 0; k < 8; k++) {
+    e[k] *= gain[k];
+    s[0] += e[k];
+    s[1] += k < left ? e[k] * (x[k] - mean) * rstd : 0.f;
+  }
+}
+
+/* A thread's e and xhat of ROWS rows from n0 on, zeros past the last row and column; added to its dg and
+ * db; s: each row's sums of e and of e xhat over the warp's columns, and over those of other blocks. */
+template <int NV, int ROWS, bool CENTRED, bool SHARED_ROW>
+static __device__ __forceinline__ void read_rows(float e[ROWS][NV][8], float xhat[ROWS][NV][8],
+                                                 float s[ROWS][2], float dg[NV][8], float db[NV][8],
+                                                 const struct norm_grad &a, int64_t n0, int64_t first)
+{
+  const int t = (int)threadIdx.x, T = (int)blockDim.x;
+  const int64_t C = a.C, width = (int64_t)NV * T * 8;
+  float gain[8];
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    const int64_t n = n0 + r;
+    const bool there = n < a.N;
+    const float mean = there && CENTRED ? a.mean[n] : 0.f, rstd = there ? a.rstd[n] : 0.f;
+    s[r][0] = s[r][1] = 0;
+#pragma unroll
+    for (int q = 0; q < NV; q++) {
+      const int64_t j = first + (q * T + t) * 8, left = there ? C - j : 0;
+      tc_load(e[r][q], a.dy, n * C + j, left, a.wide);
+      tc_load(xhat[r][q], a.x, n * C + j, left, a.wide);
+      tc_load(gain, a.g, j, left, a.wide);
+#pragma unroll
+      for (int k = 0; k < 8; k++) {
+        xhat[r][q][k] = k < left ? (xhat[r][q][k] - mean) * rstd : 0.f;
+        dg[q][k] += e[r][q][k] * xhat[r][q][k];
+        if (CENTRED) db[q][k] += e[r][q][k];
+        e[r][q][k] *= gain[k];
+        s[r][0] += e[r][q][k];
+        s[r][1] += e[r][q][k] * xhat[r][q][k];
+      }
+    }
+    for (int64_t j = t * 8; SHARED_ROW && there && j < C; j += T * 8)
+      if (j < first || j >= first + width) row_sums(s[r], a, n, j, mean, rstd);
+    if (CENTRED) s[r][0] = tc_warp_sum(s[r][0]);
+    s[r][1] = tc_warp_sum(s[r][1]);
+  }
+}
+
+/* s: from sums over a warp to means over the row, through `sums` in shared memory. */
+template <int ROWS, bool CENTRED>
+static __device__ __forceinline__ void row_means(float s[ROWS][2], float *sums, int64_t C)
+{
+  const int t = (int)threadIdx.x, warps = (int)blockDim.x / 32;
+  if (t % 32 == 0)
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      sums[(t / 32 * ROWS + r) * 2] = s[r][0];
+      sums[(t / 32 * ROWS + r) * 2 + 1] = s[r][1];
+    }
+  __syncthreads();
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    float s1 = 0, s2 = 0;
+    for (int w = 0; w < warps; w++) {
+      if (CENTRED) s1 += sums[(w * ROWS + r) * 2];
+      s2 += sums[(w * ROWS + r) * 2 + 1];
+    }
+    s[r][0] = s1 / (float)C, s[r][1] = s2 / (float)C;
+  }
+}
+
+/* NV groups of 8 columns a thread; ROWS rows at a time, whose sums are made together. Rows that are
+ * wider than a block has registers for are several blocks' (grid.y): each has its columns, and
+ * reads the others for the sums alone. So dx lies over neither dy nor x. */
+template <int NV, int ROWS, int THREADS, bool CENTRED> static __global__ void __launch_bounds__(THREADS)
+norm_bwd(struct norm_grad a)
+{
+  TC_DYNAMIC_SHARED(float, sums);                /* [2][BWD_WARPS][ROWS][2], in turns */
+  enum { SHARED_ROW = THREADS == BWD_MOST, OUTS = CENTRED ? 2 : 1 };
+  const int t = (int)threadIdx.x, T = (int)blockDim.x;
+  const int64_t C = a.C, first = SHARED_ROW ? blockIdx.y * (int64_t)NV * T * 8 : 0;
+  float dg[NV][8], db[NV][8], e[ROWS][NV][8], xhat[ROWS][NV][8], s[ROWS][2];
+  int turn = 0;
+#pragma unroll
+  for (int q = 0; q < NV; q++)
+#pragma unroll
+    for (int k = 0; k < 8; k++) dg[q][k] = db[q][k] = 0;
+  for (int64_t n0 = (int64_t)blockIdx.x * ROWS; n0 < a.N; n0 += (int64_t)gridDim.x * ROWS) {
+    read_rows<NV, ROWS, CENTRED, SHARED_ROW>(e, xhat, s, dg, db, a, n0, first);
+    row_means<ROWS, CENTRED>(s, sums + turn * (BWD_WARPS * ROWS * 2), C);
+    turn ^= 1;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      const int64_t n = n0 + r;
+      if (n >= a.N) continue;
+      const float rstd = a.rstd[n];
+#pragma unroll
+      for (int q = 0; q < NV; q++) {
+        const int64_t j = first + (q * T + t) * 8;
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+          e[r][q][k] = rstd * (e[r][q][k] - s[r][0] - xhat[r][q][k] * s[r][1]);
+        tc_add_to(a.dx, n * C + j, C - j, a.wide, a.acc, e[r][q]);
+      }
+    }
+  }
+  const struct tc_arr part = { (char *)(a.part + (int64_t)blockIdx.x * OUTS * C), false };
+#pragma unroll
+  for (int q = 0; q < NV; q++) {
+    const int64_t j = first + (q * T + t) * 8;
+    tc_store(part, j, C - j, C % 8 == 0, dg[q]);
+    if (CENTRED) tc_store(part, C + j, C - j, C % 8 == 0, db[q]);
+  }
+}
+
+static int64_t norm_parts(int64_t rows) { return TC_MAX(1, TC_MIN(512, rows / 4)); }
+
+/* out: dx, dg and, of layer norm, db. */
+int64_t tc_cuda_norm_bwd_scratch(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  return norm_parts(c->in[3].elems) * (c->n_out - 1) * c->in[2].elems * (int64_t)sizeof(float);
+}
+
+template <bool CENTRED>
+static int norm_rows_bwd(struct tc_device *d, const struct tc_call *c, const char *what)
+{
+  const struct tc_view *dy = &c->in[0], *x = &c->in[1], *dx = &c->out[0];
+  const int64_t C = c->in[2].elems, N = c->in[3].elems, parts = norm_parts(N), outs = CENTRED ? 2 : 1;
+  TC_ASSERT(x->elems == N * C && dy->elems == N * C);
+  if (N * C == 0) return 0;
+  const int64_t groups = tc_ceil_div(C, 8);
+  const int most = groups > 4 * BWD_THREADS ? BWD_MOST : BWD_THREADS;
+  const int threads = (int)TC_MIN((int64_t)most, tc_round_up(groups, 32));
+  const int64_t nv = tc_ceil_div(groups, threads);
+  const int64_t blocks = most == BWD_MOST ? tc_ceil_div(groups, 2 * BWD_MOST) : 1;   /* of a row */
+  struct norm_grad a;
+  a.dx = tc_arr_of(dx), a.dy = tc_arr_of(dy), a.x = tc_arr_of(x), a.g = tc_arr_of(&c->in[2]);
+  a.mean = CENTRED ? tc_f32_of(&c->in[3]) : NULL, a.rstd = tc_f32_of(&c->in[CENTRED ? 4 : 3]);
+  a.part = (float *)c->scratch;
+  a.N = N, a.C = C, a.acc = (c->acc & 1) != 0;
+  a.wide = tc_wide(C, dx, dy, x) && tc_wide(C, &c->in[2], NULL, NULL);
+  auto kernel = most == BWD_MOST ? norm_bwd<2, 1, BWD_MOST, CENTRED>
+              : nv == 1 ? norm_bwd<1, 2, BWD_THREADS, CENTRED>
+              : nv == 2 ? norm_bwd<2, 2, BWD_THREADS, CENTRED> : norm_bwd<4, 1, BWD_THREADS, CENTRED>;
+  TC_LAUNCH(kernel, dim3((unsigned)parts, (unsigned)blocks), dim3((unsigned)threads),
+            2 * BWD_WARPS * 2 * 2 * sizeof(float), tc_stream(d), a);
+  for (int k = 0; k < outs; k++)
+    tc_cuda_add_parts(d, &c->out[1 + k], (c->acc >> (1 + k) & 1) != 0, a.part + k * C, parts, C, outs * C);
+  return tc_cuda_launched(d, what);
+}
+
+int tc_cuda_layernorm_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  return norm_rows_bwd<true>(d, c, "layernorm_bwd");
+}
+int tc_cuda_rmsnorm_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  return norm_rows_bwd<false>(d, c, "rmsnorm_bwd");
+}

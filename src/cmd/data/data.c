@@ -1,0 +1,139 @@
+/* data.c - `tercio data`: the command line. */
+#include "src/cmd/data/data.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/launch/stop.h"
+#include "src/plan/plan.h"
+
+#define SHARD_TOKENS 100000000
+enum { MOST_THREADS = 1024 };
+
+int tc_data_cpus(void)
+{
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return TC_MAX(1, (int)sysconf(_SC_NPROCESSORS_ONLN));       /* more CPUs than the set holds */
+}
+
+int tc_data_threads(const char *text, int *out, struct tc_err *err)
+{
+  char *end;
+  const long n = strtol(text, &end, 10);
+  if (*end || end == text || n < 1 || n > MOST_THREADS)
+    return tc_fail(err, TC_EUSER, "--threads %.40s: give a number from 1 to %d", text, MOST_THREADS);
+  *out = (int)n;
+  return TC_OK;
+}
+
+const char *tc_data_option(int argc, char **argv, int *i, const char *name, struct tc_err *err)
+{
+  const char *a = argv[*i];
+  const size_t n = strlen(name);
+  if (strncmp(a, name, n) != 0) return NULL;
+  if (a[n] == '=') return a + n + 1;
+  if (a[n]) return NULL;
+  if (*i + 1 < argc) return argv[++*i];
+  tc_fail(err, TC_EUSER, "%s needs a value; see tercio data --help", name);
+  return NULL;
+}
+
+static int shard_tokens(const char *text, int64_t *out, struct tc_err *err)
+{
+  const double n = tc_plan_bytes(text);
+  if (!(n >= 1 && n <= INT32_MAX))
+    return tc_fail(err, TC_EUSER, "--shard-tokens %.40s: give a number from 1 to %d, such as 100M", text, INT32_MAX);
+  *out = (int64_t)n;
+  return TC_OK;
+}
+
+static int invalid(const char *text, enum tc_invalid *out, struct tc_err *err)
+{
+  static const char *const words[] = { "refuse", "replace", "bytes" };
+  for (int i = 0; i < 3; i++)
+    if (strcmp(text, words[i]) == 0) {
+      *out = (enum tc_invalid)i;
+      return TC_OK;
+    }
+  return tc_fail(err, TC_EUSER, "--invalid %.40s: give refuse, replace or bytes", text);
+}
+
+/* An option at argv[*i], with its value. */
+static int option(struct tc_data_opts *o, int argc, char **argv, int *i, struct tc_err *err)
+{
+  static const char *const names[] = { "-o", "--tokenizer", "--field", "--eod", "--shard-tokens", "--threads",
+                                       "--invalid" };
+  const char *value = NULL, *a = argv[*i];
+  size_t k = 0;
+  if (strcmp(a, "--jsonl") == 0) return o->jsonl = true, TC_OK;
+  if (strcmp(a, "--begin-token") == 0) return o->begin_token = true, TC_OK;
+  if (strcmp(a, "-o") == 0 && *i + 1 == argc) return tc_fail(err, TC_EUSER, "-o needs the name of the shard");
+  for (; !value && k < sizeof names / sizeof *names; k++) {
+    value = tc_data_option(argc, argv, i, names[k], err);
+    if (err->status < 0) return err->status;
+  }
+  if (!value) return tc_fail(err, TC_EUSER, "tercio data has no option '%s'; see tercio data --help", a);
+  switch (k - 1) {
+  case 0: o->out = value; return TC_OK;
+  case 1: o->tokenizer = value; return TC_OK;
+  case 2: o->field = value; return TC_OK;
+  case 3: o->eod = value; return TC_OK;
+  case 4: return shard_tokens(value, &o->shard_tokens, err);
+  case 5: return tc_data_threads(value, &o->threads, err);
+  default: return invalid(value, &o->invalid, err);
+  }
+}
+
+/* The texts into text[argc], which o->text becomes. */
+static int parse(struct tc_data_opts *o, int argc, char **argv, char **text, struct tc_err *err)
+{
+  bool names_only = false;               /* after "--" */
+  const char *needs_tokenizer = NULL;
+  for (int i = 1; i < argc; i++) {
+    char *a = argv[i];
+    if (!names_only && strcmp(a, "--") == 0) names_only = true;
+    else if (!names_only && a[0] == '-' && a[1]) {
+      TC_TRY(option(o, argc, argv, &i, err));
+      if (strncmp(a, "-o", 2) != 0 && strncmp(a, "--tokenizer", 11) != 0) needs_tokenizer = a;
+    } else text[o->n_texts++] = a;
+  }
+  o->text = text;
+  if (o->n_texts == 0) return tc_fail(err, TC_EUSER, "no text files; see tercio data --help");
+  if (!o->out || !*o->out)
+    return tc_fail(err, TC_EUSER, o->tokenizer ? "no -o SHARDS: which folder is for the shards?"
+                                               : "no -o SHARD.bin: where should the tokens go?");
+  if (needs_tokenizer && !o->tokenizer)
+    return tc_fail(err, TC_EUSER, "%.60s needs --tokenizer: without one a token is a byte", needs_tokenizer);
+  return TC_OK;
+}
+
+static int make(int argc, char **argv, char **text, struct tc_err *err)
+{
+  struct tc_data_opts o = { .shard_tokens = SHARD_TOKENS };
+  TC_TRY(parse(&o, argc, argv, text, err));
+  if (o.tokenizer) return tc_data_make(&o, err);      /* which takes signals as requests */
+  tc_stop_unblock();
+  return tc_data_bytes(o.text, o.n_texts, o.out, err);
+}
+
+int tc_cmd_data(int argc, char **argv)
+{
+  static const struct { const char *name; int (*run)(int, char **, struct tc_err *); } verbs[] = {
+    { "show", tc_data_show }, { "check", tc_data_check_tokens }, { "decode", tc_data_decode },
+  };
+  struct tc_err err = { 0 };
+  int status = TC_OK;
+  for (size_t i = 0; argc > 1 && i < sizeof verbs / sizeof *verbs; i++)
+    if (strcmp(argv[1], verbs[i].name) == 0) {
+      tc_stop_unblock();
+      status = verbs[i].run(argc - 1, argv + 1, &err);
+      return status < 0 ? tc_say_failure(&err) : 0;
+    }
+  char **text = tc_calloc((size_t)argc, sizeof *text);
+  status = make(argc, argv, text, &err);
+  free(text);
+  return status < 0 ? tc_say_failure(&err) : 0;
+}

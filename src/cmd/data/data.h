@@ -1,0 +1,141 @@
+/* data.h - `tercio data`: token shards from text.
+ *
+ * In: text files, JSONL or standard input, and a tokenizer.json (without one a byte is a token). Out: a folder with
+ * shards in llm.c's format, the tokenizer and a note of what is done. One thread reads and cuts the input into units,
+ * several encode them, the calling one writes the ids in the order of the input; so the shards depend neither on the
+ * number of threads nor on which of them was faster.
+ *
+ * The files, in reading order:
+ *   data.c      the command line
+ *   bytes.c     a shard of bytes, without a tokenizer
+ *   input.c     one source after the other as bytes: files, .gz, .zst, standard input
+ *   units.c     bytes to units: pieces of text or lines that can be encoded apart
+ *   encode.c    a unit's text to ids
+ *   make.c      the threads, progress, requests to stop
+ *   shards.c    ids to shards; what a shard's header says
+ *   note.c      data.json: which command made the shards, and where it goes on
+ *   view.c      show, check and decode */
+#ifndef TC_CMD_DATA_H
+#define TC_CMD_DATA_H
+
+#include "src/cmd/cmd.h"
+#include "src/token/token.h"
+
+struct tc_data_opts {
+  char *const *text;              /* [n_texts] names; "-" is standard input */
+  int n_texts;
+  const char *out, *tokenizer, *field, *eod;    /* field, eod: NULL: the default */
+  bool jsonl, begin_token;
+  int64_t shard_tokens;
+  int threads;                    /* 0: as many as CPUs */
+  enum tc_invalid invalid;
+};
+
+/* Local, as all of these; TC_EUSER. A shard of the bytes of the texts. */
+int tc_data_bytes(char *const *text, int n_texts, const char *out, struct tc_err *err);
+/* Shards of tokens. TC_ENDED and TC_STOPPED: a signal asked for it; the same call goes on. */
+int tc_data_make(const struct tc_data_opts *o, struct tc_err *err);
+/* argv[0] is the verb. */
+int tc_data_show(int argc, char **argv, struct tc_err *err);
+int tc_data_check_tokens(int argc, char **argv, struct tc_err *err);
+int tc_data_decode(int argc, char **argv, struct tc_err *err);
+/* A number of threads, from text; 0 of them: the CPUs that this process may use. */
+int tc_data_threads(const char *text, int *out, struct tc_err *err);
+int tc_data_cpus(void);
+/* argv[*i] is --NAME VALUE or --NAME=VALUE: the value (and *i moves on to it); NULL: it is not, or (in err) the
+ * value is missing. */
+const char *tc_data_option(int argc, char **argv, int *i, const char *name, struct tc_err *err);
+
+/* ---- input.c ---- */
+struct tc_input;
+/* size: bytes of the file, -1 for standard input. *out is owned by the caller. */
+int tc_input_open(struct tc_input **out, const char *path, struct tc_err *err);
+void tc_input_free(struct tc_input *in);
+/* Reads `bytes`, or what is there up to the end. Returns how many. `stop` is looked at while a pipe has nothing to
+ * give: then what is there. */
+int64_t tc_input_read(struct tc_input *in, char *buf, int64_t bytes, bool (*stop)(void *), void *arg,
+                      struct tc_err *err);
+/* Bytes of the file that were read, as they are on the disk. */
+int64_t tc_input_done(const struct tc_input *in);
+
+/* ---- units.c ---- */
+/* Where a unit begins: byte `offset` of source `source`, decompressed; its line, from 1, in JSONL. */
+struct tc_data_place { int source; int64_t offset, line; };
+struct tc_data_unit {
+  struct tc_data_place at;
+  char *text;                     /* [n]; owned */
+  size_t n, cap;
+  bool jsonl, ends;               /* ends: a document of text ends with it */
+  /* what encoding makes of it */
+  struct tc_ids ids;
+  int64_t documents, empty, invalid;
+  struct tc_err err;              /* status < 0: it failed */
+};
+struct tc_data_units;
+/* Begins at `from`. t and o must live longer. */
+int tc_data_units_new(struct tc_data_units **out, const struct tc_data_opts *o, const struct tc_tokenizer *t,
+                 struct tc_data_place from, bool (*stop)(void *), void *arg, struct tc_err *err);
+void tc_data_units_free(struct tc_data_units *u);
+/* Fills *unit, whose text it may reuse. Returns 1, or 0 at the end of all input, or when asked to stop. */
+int tc_data_units_next(struct tc_data_units *u, struct tc_data_unit *unit, struct tc_err *err);
+int64_t tc_data_units_done(const struct tc_data_units *u);      /* bytes read of all sources; any thread */
+bool tc_data_is_jsonl(const struct tc_data_opts *o, int source);
+
+/* ---- encode.c ---- */
+/* What goes around the ids of a document. */
+struct tc_data_frame { const struct tc_data_opts *o; const struct tc_tokenizer *t; uint32_t eod; };
+/* Encodes a unit; at a failure unit->err.status is set. */
+void tc_data_encode(struct tc_data_unit *unit, const struct tc_data_frame *f, struct tc_encoder *e);
+
+/* ---- shards.c ---- */
+enum { TC_SHARD_INTS = 256, TC_SHARD_BYTES = TC_SHARD_INTS * 4, TC_SHARD_MARK = 0x6b746374 };
+/* llm.c's header; readers ignore what is behind the count. mark: TC_SHARD_MARK if the others are set. */
+struct tc_shard_header {
+  int width;                      /* bytes of a token */
+  int64_t n_tokens;
+  bool marked;
+  uint64_t hash;                  /* of the tokenizer */
+  int64_t vocab, eod;
+};
+void tc_shard_pack(const struct tc_shard_header *h, int32_t header[TC_SHARD_INTS]);
+/* Of a file of `size` bytes; fails, naming the file. */
+int tc_shard_unpack(struct tc_shard_header *h, const int32_t header[TC_SHARD_INTS], int64_t size,
+                    const char *path, struct tc_err *err);
+
+struct tc_shards {
+  const char *dir;
+  struct tc_shard_header header;  /* of each shard; n_tokens: so far */
+  int64_t shard_tokens;
+  int number, fd;                 /* of the open shard; fd < 0: none */
+  char *path, *tmp;
+  void *buf;                      /* tokens as in the file */
+};
+void tc_shards_begin(struct tc_shards *s, const char *dir, const struct tc_shard_header *header,
+                     int64_t shard_tokens, int number);
+/* Appends as many of n ids as fit into the open shard; returns how many. */
+int64_t tc_shards_put(struct tc_shards *s, const uint32_t *id, int64_t n, struct tc_err *err);
+bool tc_shards_full(const struct tc_shards *s);
+/* Gives the open shard, if there is one, its name; durable. */
+int tc_shards_finish(struct tc_shards *s, struct tc_err *err);
+/* Removes the open shard, frees. */
+void tc_shards_end(struct tc_shards *s);
+/* A file with these bytes, in one piece, durable. */
+int tc_data_put_file(const char *dir, const char *name, const void *bytes, size_t n, struct tc_err *err);
+
+/* ---- note.c ---- */
+#define TC_DATA_NOTE "data.json"
+#define TC_DATA_TOKENIZER "tokenizer.json"
+struct tc_data_note {
+  bool complete;
+  int shards;                     /* that are finished */
+  int64_t tokens, documents, empty, invalid;
+  struct tc_data_place at;        /* of the unit that goes on */
+  int64_t skip;                   /* tokens of it that are in finished shards; the counts don't have it yet */
+};
+/* Reads the note of the folder, if it has one (*found): TC_EUSER if it is of another command. */
+int tc_data_note_read(struct tc_data_note *n, bool *found, const struct tc_data_opts *o,
+                      const struct tc_data_frame *f, struct tc_err *err);
+int tc_data_note_write(const struct tc_data_note *n, const struct tc_data_opts *o, const struct tc_data_frame *f,
+                       struct tc_err *err);
+
+#endif

@@ -1,0 +1,377 @@
+/* make.c - text to shards by several threads.
+ *
+ * Units pass through a ring of slots: the reader fills them in the order of the input, encoders take the next one
+ * that is read, the calling thread writes the next one that is encoded. A slot's state says whose it is:
+ *   FREE (the reader's) -> READ (any encoder's) -> BUSY (one encoder's) -> DONE (the writer's) -> FREE.
+ * Invariants: slot i % n_slots has unit i; written <= taken <= read <= written + n_slots, all under the lock. */
+#include "src/cmd/data/data.h"
+#include "io/folder.h"
+#include "src/launch/stop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const int64_t PROGRESS_NS = INT64_C(2000000000), LOOK_NS = INT64_C(200000000);
+enum { SLOTS_EACH = 4 };
+
+enum state { FREE, READ, BUSY, DONE };
+
+struct pipeline {
+  struct tc_data_frame frame;
+  struct tc_data_units *units;
+  struct tc_data_unit *slot;           /* [n_slots] */
+  enum state *state;
+  int n_slots;
+  int64_t read, taken, written;   /* units */
+  bool ended;                     /* the reader is done: by the end of the input, or by read_err */
+  struct tc_err read_err;
+  atomic_bool quit;
+  struct tc_stop *stop;
+  pthread_mutex_t lock;
+  pthread_cond_t change;
+  pthread_t reader, *encoder;     /* [n_encoders] */
+  int n_encoders;
+  bool reader_runs;
+};
+
+struct maker {
+  const struct tc_data_opts *o;
+  struct pipeline p;
+  struct tc_shards shards;
+  struct tc_data_note note;
+  int64_t total_bytes;            /* -1: not known */
+  int64_t started_ns, told_ns, bytes_before, tokens_before;
+};
+
+/* ---- threads --------------------------------------------------------------------------- */
+
+static bool asked_to_quit(void *arg)
+{
+  const struct pipeline *p = arg;
+  return atomic_load(&p->quit);
+}
+
+static void *read_units(void *arg)
+{
+  struct pipeline *p = arg;
+  int more = 1;
+  while (more > 0) {
+    pthread_mutex_lock(&p->lock);
+    struct tc_data_unit *u = &p->slot[p->read % p->n_slots];
+    enum state *state = &p->state[p->read % p->n_slots];
+    while (*state != FREE && !atomic_load(&p->quit)) pthread_cond_wait(&p->change, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+    more = atomic_load(&p->quit) ? 0 : tc_data_units_next(p->units, u, &p->read_err);
+    pthread_mutex_lock(&p->lock);
+    if (more > 0) {
+      *state = READ;
+      p->read++;
+    } else p->ended = true;
+    pthread_cond_broadcast(&p->change);
+    pthread_mutex_unlock(&p->lock);
+  }
+  return NULL;
+}
+
+/* The next unit to encode; NULL: there are no more. */
+static struct tc_data_unit *take(struct pipeline *p)
+{
+  struct tc_data_unit *u = NULL;
+  pthread_mutex_lock(&p->lock);
+  while (p->taken == p->read && !p->ended && !atomic_load(&p->quit)) pthread_cond_wait(&p->change, &p->lock);
+  if (p->taken < p->read && !atomic_load(&p->quit)) {
+    const int64_t i = p->taken++ % p->n_slots;
+    p->state[i] = BUSY;
+    u = &p->slot[i];
+  }
+  pthread_mutex_unlock(&p->lock);
+  return u;
+}
+
+static void set_state(struct pipeline *p, const struct tc_data_unit *u, enum state state)
+{
+  pthread_mutex_lock(&p->lock);
+  p->state[u - p->slot] = state;
+  pthread_cond_broadcast(&p->change);
+  pthread_mutex_unlock(&p->lock);
+}
+
+static void *encode_units(void *arg)
+{
+  struct pipeline *p = arg;
+  struct tc_encoder *e = NULL;
+  struct tc_err err = { 0 };
+  struct tc_data_unit *u;
+  tc_encoder_new(&e, p->frame.t, &err);
+  while ((u = take(p))) {
+    if (e) tc_data_encode(u, &p->frame, e);
+    else u->err = err;
+    set_state(p, u, DONE);
+  }
+  tc_encoder_free(e);
+  return NULL;
+}
+
+static int start_threads(struct pipeline *p, int n, struct tc_err *err)
+{
+  TC_TRY(tc_thread_start(&p->reader, read_units, p, err));
+  p->reader_runs = true;
+  for (; p->n_encoders < n; p->n_encoders++)
+    TC_TRY(tc_thread_start(&p->encoder[p->n_encoders], encode_units, p, err));
+  return TC_OK;
+}
+
+static void stop_threads(struct pipeline *p)
+{
+  pthread_mutex_lock(&p->lock);
+  atomic_store(&p->quit, true);
+  pthread_cond_broadcast(&p->change);
+  pthread_mutex_unlock(&p->lock);
+  if (p->reader_runs) pthread_join(p->reader, NULL);
+  for (int i = 0; i < p->n_encoders; i++) pthread_join(p->encoder[i], NULL);
+}
+
+static int pipeline_new(struct pipeline *p, const struct tc_data_note *from, const struct tc_data_opts *o,
+                        struct tc_err *err)
+{
+  const int n = o->threads ? o->threads : tc_data_cpus();
+  atomic_init(&p->quit, false);
+  pthread_mutex_init(&p->lock, NULL);
+  tc_cond_init(&p->change);
+  p->n_slots = SLOTS_EACH * n;
+  p->slot = tc_calloc((size_t)p->n_slots, sizeof *p->slot);
+  p->state = tc_calloc((size_t)p->n_slots, sizeof *p->state);
+  p->encoder = tc_calloc((size_t)n, sizeof *p->encoder);
+  TC_TRY(tc_data_units_new(&p->units, o, p->frame.t, from->at, asked_to_quit, p, err));
+  return start_threads(p, n, err);
+}
+
+static void pipeline_free(struct pipeline *p)
+{
+  if (!p->slot) return;
+  stop_threads(p);
+  tc_data_units_free(p->units);
+  for (int i = 0; i < p->n_slots; i++) {
+    free(p->slot[i].text);
+    tc_ids_free(&p->slot[i].ids);
+  }
+  free(p->slot);
+  free(p->state);
+  free(p->encoder);
+  pthread_cond_destroy(&p->change);
+  pthread_mutex_destroy(&p->lock);
+}
+
+/* ---- progress -------------------------------------------------------------------------- */
+
+static void say_left(char *text, size_t size, double seconds)
+{
+  if (seconds < 100) snprintf(text, size, "%.0f s left", seconds);
+  else if (seconds < 6000) snprintf(text, size, "%.0f min left", seconds / 60);
+  else snprintf(text, size, "%.1f h left", seconds / 3600);
+}
+
+/* A line every two seconds: short work says nothing. */
+static void say_progress(struct maker *m)
+{
+  const int64_t now_ns = tc_now_ns();
+  if (now_ns - m->told_ns < PROGRESS_NS) return;
+  m->told_ns = now_ns;
+  const double seconds = (double)(now_ns - m->started_ns) * 1e-9;
+  const double done = (double)tc_data_units_done(m->p.units), rate = (done - (double)m->bytes_before) / seconds;
+  const double tokens = (double)(m->note.tokens + m->shards.header.n_tokens);
+  char a[32], b[32], c[32], left[40] = "";
+  fprintf(stderr, "tercio data: %s", tc_human_bytes(a, sizeof a, done));
+  if (m->total_bytes > 0) {
+    if (rate > 0) say_left(left, sizeof left, ((double)m->total_bytes - done) / rate);
+    fprintf(stderr, " of %s (%d %%)", tc_human_bytes(b, sizeof b, (double)m->total_bytes),
+            (int)(100 * done / (double)m->total_bytes));
+  }
+  fprintf(stderr, ", %.4g M tokens, %s/s%s%s\n", tokens * 1e-6, tc_human_bytes(c, sizeof c, rate), *left ? ", " : "",
+          left);
+}
+
+/* ---- writing --------------------------------------------------------------------------- */
+
+/* Waits for the next encoded unit; NULL: the input has ended, or (in err) something failed. */
+static struct tc_data_unit *next_unit(struct maker *m, struct tc_err *err)
+{
+  struct pipeline *p = &m->p;
+  struct tc_data_unit *u = NULL;
+  pthread_mutex_lock(&p->lock);
+  while (!u) {
+    const int64_t i = p->written % p->n_slots;
+    const int asked = tc_stop_asked(p->stop);
+    if (asked) {
+      tc_fail(err, asked == TC_STOP_REQUEUE ? TC_STOPPED : TC_ENDED, "stopped on request; %d shard%s complete in %s; "
+              "run the same command to go on", m->note.shards, m->note.shards == 1 ? " is" : "s are", m->o->out);
+      break;
+    }
+    if (p->written < p->read && p->state[i] == DONE) u = &p->slot[i];
+    else if (p->ended && p->written == p->read) break;
+    else tc_cond_wait_until(&p->change, &p->lock, tc_now_ns() + LOOK_NS);
+    say_progress(m);
+  }
+  if (!u && !err->status && p->read_err.status) *err = p->read_err;
+  pthread_mutex_unlock(&p->lock);
+  return u;
+}
+
+/* The open shard is finished, and the note says that what is behind `skip` tokens of the unit at `at` comes next. */
+static int finish_shard(struct maker *m, struct tc_data_place at, int64_t skip, struct tc_err *err)
+{
+  m->note.tokens += m->shards.header.n_tokens;
+  TC_TRY(tc_shards_finish(&m->shards, err));
+  m->shards.header.n_tokens = 0;
+  m->note.shards = m->shards.number;
+  m->note.at = at;
+  m->note.skip = skip;
+  return tc_data_note_write(&m->note, m->o, &m->p.frame, err);
+}
+
+/* skip: tokens of it that earlier shards have. */
+static int write_unit(struct maker *m, const struct tc_data_unit *u, int64_t skip, struct tc_err *err)
+{
+  const int64_t n = (int64_t)u->ids.n;
+  if (u->err.status < 0) return *err = u->err, u->err.status;
+  if (skip > n)
+    return tc_fail(err, TC_EUSER, "text '%s' is not what it was when the shards in %s were begun",
+                   m->o->text[u->at.source], m->o->out);
+  for (int64_t at = skip; at < n;) {
+    const int64_t put = tc_shards_put(&m->shards, u->ids.id + at, n - at, err);
+    if (put < 0) return (int)put;
+    at += put;
+    if (tc_shards_full(&m->shards)) TC_TRY(finish_shard(m, u->at, at, err));
+  }
+  m->note.documents += u->documents;
+  m->note.empty += u->empty;
+  m->note.invalid += u->invalid;
+  return TC_OK;
+}
+
+static int write_units(struct maker *m, struct tc_err *err)
+{
+  struct tc_data_unit *u;
+  int64_t skip = m->note.skip;
+  while ((u = next_unit(m, err))) {
+    TC_TRY(write_unit(m, u, skip, err));
+    skip = 0;
+    pthread_mutex_lock(&m->p.lock);
+    m->p.written++;
+    pthread_mutex_unlock(&m->p.lock);
+    set_state(&m->p, u, FREE);
+  }
+  if (err->status < 0) return err->status;
+  m->note.complete = true;
+  return finish_shard(m, (struct tc_data_place){ m->o->n_texts, 0, 1 }, 0, err);
+}
+
+/* ---- the command ----------------------------------------------------------------------- */
+
+static int find_eod(struct tc_data_frame *f, const struct tc_data_opts *o, struct tc_err *err)
+{
+  static const char *const usual[] = { "<|endoftext|>", "<|end_of_text|>" };
+  int64_t id = o->eod ? tc_tokenizer_find(f->t, o->eod) : -1;
+  for (size_t i = 0; i < 2 && !o->eod && id < 0; i++) id = tc_tokenizer_find(f->t, usual[i]);
+  if (id < 0 && o->eod)
+    return tc_fail(err, TC_EUSER, "--eod %.60s: tokenizer '%s' has no such token", o->eod, o->tokenizer);
+  if (id < 0)
+    return tc_fail(err, TC_EUSER, "tokenizer '%s' has neither <|endoftext|> nor <|end_of_text|>; name the token "
+                   "between documents by --eod TOKEN", o->tokenizer);
+  f->eod = (uint32_t)id;
+  return TC_OK;
+}
+
+/* Every text can be opened, before anything is written. */
+static int check_texts(struct maker *m, struct tc_err *err)
+{
+  const struct tc_data_opts *o = m->o;
+  for (int i = 0; i < o->n_texts; i++) {
+    struct tc_input *in;
+    struct stat st;
+    TC_TRY(tc_input_open(&in, o->text[i], err));
+    tc_input_free(in);
+    if (strcmp(o->text[i], "-") == 0 || stat(o->text[i], &st) != 0) m->total_bytes = -1;
+    else if (m->total_bytes >= 0) m->total_bytes += st.st_size;
+  }
+  return TC_OK;
+}
+
+/* Makes the folder, locks it, and copies the tokenizer there. *fd is the lock. */
+static int open_folder(const struct tc_data_opts *o, int *fd, struct tc_err *err)
+{
+  TC_TRY(tc_folder_make(o->out, err));
+  *fd = open(o->out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (*fd < 0) return tc_fail(err, TC_EUSER, "folder '%s' can't be opened: %s", o->out, strerror(errno));
+  if (flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)      /* some file systems can't */
+    return tc_fail(err, TC_EUSER, "another tercio data is writing to folder '%s'", o->out);
+  return TC_OK;
+}
+
+static int copy_tokenizer(const struct tc_data_opts *o, struct tc_err *err)
+{
+  char *text;
+  size_t bytes;
+  TC_TRY(tc_read_text(&text, &bytes, o->tokenizer, "tokenizer", SIZE_MAX / 2, err));
+  const int status = tc_data_put_file(o->out, TC_DATA_TOKENIZER, text, bytes, err);
+  free(text);
+  return status;
+}
+
+static int run(struct maker *m, struct tc_err *err)
+{
+  const struct tc_data_opts *o = m->o;
+  const int64_t vocab = tc_tokenizer_vocab(m->p.frame.t);
+  const struct tc_shard_header header = { .width = vocab <= 65536 ? 2 : 4, .hash = tc_tokenizer_hash(m->p.frame.t),
+                                          .vocab = vocab, .eod = m->p.frame.eod };
+  bool found;
+  TC_TRY(tc_data_note_read(&m->note, &found, o, &m->p.frame, err));
+  if (m->note.complete) return TC_OK;
+  if (!found) TC_TRY(copy_tokenizer(o, err));
+  if (!found) TC_TRY(tc_data_note_write(&m->note, o, &m->p.frame, err));
+  if (m->note.shards) printf("%s: going on after %d shards\n", o->out, m->note.shards);
+  tc_shards_begin(&m->shards, o->out, &header, o->shard_tokens, m->note.shards);
+  TC_TRY(tc_stop_new(&m->p.stop, false, err));
+  m->started_ns = m->told_ns = tc_now_ns();
+  TC_TRY(pipeline_new(&m->p, &m->note, o, err));
+  m->bytes_before = tc_data_units_done(m->p.units);
+  return write_units(m, err);
+}
+
+static void say_result(const struct maker *m)
+{
+  const struct tc_data_note *n = &m->note;
+  printf("%s: %lld tokens of %lld document%s in %d shard%s, vocabulary %lld\n", m->o->out, (long long)n->tokens,
+         (long long)n->documents, n->documents == 1 ? "" : "s", n->shards, n->shards == 1 ? "" : "s",
+         (long long)tc_tokenizer_vocab(m->p.frame.t));
+  if (n->empty) printf("%lld empty document%s left out\n", (long long)n->empty, n->empty == 1 ? "" : "s");
+  if (n->invalid)
+    printf("%lld part%s of the text %s not valid UTF-8\n", (long long)n->invalid, n->invalid == 1 ? "" : "s",
+           n->invalid == 1 ? "was" : "were");
+}
+
+int tc_data_make(const struct tc_data_opts *o, struct tc_err *err)
+{
+  struct tc_tokenizer *t;
+  struct maker m = { .o = o, .shards.fd = -1 };
+  int lock = -1;
+  TC_TRY(tc_tokenizer_load(&t, o->tokenizer, err));
+  m.p.frame = (struct tc_data_frame){ .o = o, .t = t };
+  int status = find_eod(&m.p.frame, o, err);
+  if (status == TC_OK) status = check_texts(&m, err);
+  if (status == TC_OK) status = open_folder(o, &lock, err);
+  if (status == TC_OK) status = run(&m, err);
+  pipeline_free(&m.p);
+  tc_stop_free(m.p.stop);
+  tc_shards_end(&m.shards);
+  if (lock >= 0) close(lock);
+  if (status == TC_OK) say_result(&m);
+  tc_tokenizer_free(t);
+  return status;
+}

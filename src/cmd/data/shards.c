@@ -1,0 +1,158 @@
+/* shards.c - ids into shards of a folder: shard-00000.bin, shard-00001.bin, ...
+ *
+ * A shard has its name only when it is whole and on the disk: it is written beside, flushed and renamed.
+ * llm.c's format: 256 int32, the first three {20240520, 1, count}, then uint16 tokens, or, for vocabularies of over
+ * 65,536, {20240801, 7, count} and uint32. Then come, for readers that want them: TC_SHARD_MARK, the hash of the
+ * tokenizer's file (low half, high half), the size of the vocabulary, the end-of-document token. */
+#include "src/cmd/data/data.h"
+#include "io/folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BLOCK_TOKENS = 1 << 16, MAGIC_16 = 20240520, MAGIC_32 = 20240801 };
+
+void tc_shard_pack(const struct tc_shard_header *h, int32_t header[TC_SHARD_INTS])
+{
+  memset(header, 0, TC_SHARD_BYTES);
+  header[0] = h->width == 2 ? MAGIC_16 : MAGIC_32;
+  header[1] = h->width == 2 ? 1 : 7;
+  header[2] = (int32_t)h->n_tokens;
+  header[3] = TC_SHARD_MARK;
+  header[4] = (int32_t)(uint32_t)h->hash;
+  header[5] = (int32_t)(uint32_t)(h->hash >> 32);
+  header[6] = (int32_t)h->vocab;
+  header[7] = (int32_t)h->eod;
+}
+
+int tc_shard_unpack(struct tc_shard_header *h, const int32_t header[TC_SHARD_INTS], int64_t size, const char *path,
+                    struct tc_err *err)
+{
+  *h = (struct tc_shard_header){ .n_tokens = header[2] };
+  if (header[0] == MAGIC_16 && header[1] == 1) h->width = 2;
+  if (header[0] == MAGIC_32 && header[1] == 7) h->width = 4;
+  if (!h->width)
+    return tc_fail(err, TC_EUSER, "'%s' is not a token shard: it begins with %d, %d; shards with {%d, 1} and {%d, 7} "
+                   "can be read", path, header[0], header[1], MAGIC_16, MAGIC_32);
+  if (h->n_tokens < 0 || h->n_tokens * h->width != size - TC_SHARD_BYTES)
+    return tc_fail(err, TC_EUSER, "shard '%s' says it has %lld tokens, but its size holds %.10g: truncated or damaged; "
+                   "make or copy it again", path, (long long)h->n_tokens,
+                   (double)(size - TC_SHARD_BYTES) / h->width);
+  h->marked = header[3] == TC_SHARD_MARK;
+  if (!h->marked) return TC_OK;
+  h->hash = (uint32_t)header[4] | (uint64_t)(uint32_t)header[5] << 32;
+  h->vocab = header[6];
+  h->eod = header[7];
+  return TC_OK;
+}
+
+/* ---- files ----------------------------------------------------------------------------- */
+
+static int write_all(int fd, const void *bytes, size_t n)
+{
+  for (const char *p = bytes; n > 0;) {
+    const ssize_t k = write(fd, p, n);
+    if (k < 0 && errno != EINTR) return -1;
+    if (k > 0) p += k, n -= (size_t)k;
+  }
+  return 0;
+}
+
+static int fail(const char *path, const char *what, struct tc_err *err)
+{
+  return tc_fail(err, TC_EUSER, "'%s': %s failed: %s", path, what, strerror(errno));
+}
+
+int tc_data_put_file(const char *dir, const char *name, const void *bytes, size_t n, struct tc_err *err)
+{
+  char *path = tc_sprintf("%s/%s", dir, name), *tmp = tc_sprintf("%s.tmp", path);
+  const int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  bool bad = fd < 0 || write_all(fd, bytes, n) < 0 || fsync(fd) < 0;
+  if (fd >= 0 && close(fd) < 0) bad = true;
+  if (!bad && rename(tmp, path) < 0) bad = true;
+  int status = bad ? fail(path, "writing", err) : TC_OK;
+  if (bad && fd >= 0) unlink(tmp);
+  if (!bad) status = tc_folder_sync(dir, err);
+  free(path);
+  free(tmp);
+  return status;
+}
+
+/* ---- shards ---------------------------------------------------------------------------- */
+
+void tc_shards_begin(struct tc_shards *s, const char *dir, const struct tc_shard_header *header,
+                     int64_t shard_tokens, int number)
+{
+  *s = (struct tc_shards){ .dir = dir, .header = *header, .shard_tokens = shard_tokens, .number = number, .fd = -1 };
+  s->header.n_tokens = 0;
+  s->buf = tc_malloc(BLOCK_TOKENS * sizeof(uint32_t));
+}
+
+static int open_shard(struct tc_shards *s, struct tc_err *err)
+{
+  static const int32_t empty[TC_SHARD_INTS];
+  s->path = tc_sprintf("%s/shard-%05d.bin", s->dir, s->number);
+  s->tmp = tc_sprintf("%s.tmp", s->path);
+  s->fd = open(s->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (s->fd < 0)
+    return tc_fail(err, TC_EUSER, "shard '%s' can't be written: %s; see the folder's owner and mode", s->path,
+                   strerror(errno));
+  s->header.n_tokens = 0;
+  return write_all(s->fd, empty, sizeof empty) < 0 ? fail(s->tmp, "writing", err) : TC_OK;
+}
+
+static void close_shard(struct tc_shards *s)
+{
+  if (s->fd >= 0) close(s->fd);
+  s->fd = -1;
+  free(s->path);
+  free(s->tmp);
+  s->path = s->tmp = NULL;
+}
+
+int64_t tc_shards_put(struct tc_shards *s, const uint32_t *id, int64_t n, struct tc_err *err)
+{
+  uint16_t *u16 = s->buf;
+  if (s->fd < 0 && n > 0) TC_TRY(open_shard(s, err));
+  n = TC_MIN(n, s->shard_tokens - s->header.n_tokens);
+  for (int64_t at = 0; at < n;) {
+    const int64_t k = TC_MIN(n - at, BLOCK_TOKENS);
+    if (s->header.width == 2)
+      for (int64_t i = 0; i < k; i++) u16[i] = (uint16_t)id[at + i];
+    else memcpy(s->buf, id + at, (size_t)k * sizeof *id);
+    if (write_all(s->fd, s->buf, (size_t)(k * s->header.width)) < 0) return fail(s->tmp, "writing", err);
+    at += k;
+  }
+  s->header.n_tokens += n;
+  return n;
+}
+
+bool tc_shards_full(const struct tc_shards *s) { return s->fd >= 0 && s->header.n_tokens == s->shard_tokens; }
+
+int tc_shards_finish(struct tc_shards *s, struct tc_err *err)
+{
+  int32_t header[TC_SHARD_INTS];
+  if (s->fd < 0) return TC_OK;
+  tc_shard_pack(&s->header, header);
+  if (lseek(s->fd, 0, SEEK_SET) < 0 || write_all(s->fd, header, sizeof header) < 0)
+    return fail(s->tmp, "writing", err);
+  if (fsync(s->fd) < 0) return fail(s->tmp, "flushing", err);
+  const int closed = close(s->fd);
+  s->fd = -1;
+  if (closed < 0) return fail(s->tmp, "closing", err);
+  if (rename(s->tmp, s->path) < 0) return fail(s->path, "renaming", err);
+  close_shard(s);
+  s->number++;
+  return tc_folder_sync(s->dir, err);
+}
+
+void tc_shards_end(struct tc_shards *s)
+{
+  if (s->tmp) unlink(s->tmp);
+  close_shard(s);
+  free(s->buf);
+  s->buf = NULL;
+}

@@ -1,0 +1,329 @@
+/* view.c - `tercio data show|check|decode`: what is in shards. */
+#include "src/cmd/data/data.h"
+#include "io/folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BLOCK = 1 << 18, FIRST = 16 };             /* tokens */
+
+struct shard { char *path; int fd; struct tc_shard_header header; };
+
+struct view {
+  struct shard *shard;            /* [n]; owned */
+  int n;
+  const char *tokenizer_path;     /* NULL: beside the first shard */
+  struct tc_tokenizer *t;
+  int64_t from, count, vocab;     /* count, vocab < 0: not given */
+  int threads;
+};
+
+static void add(struct view *v, char *path)
+{
+  v->shard = tc_realloc(v->shard, (size_t)(v->n + 1) * sizeof *v->shard);
+  v->shard[v->n++] = (struct shard){ .path = path, .fd = -1 };
+}
+
+/* A shard, or the shards of a folder in their order. */
+static int add_named(struct view *v, const char *name, struct tc_err *err)
+{
+  struct stat st;
+  char **names;
+  if (stat(name, &st) != 0 || !S_ISDIR(st.st_mode)) return add(v, tc_strdup(name)), TC_OK;
+  const int n = tc_folder_scan(name, "shard-", &names, err), before = v->n;
+  if (n < 0) return n;
+  if (n) qsort(names, (size_t)n, sizeof *names, tc_order_text);
+  for (int i = 0; i < n; i++) {
+    const size_t len = strlen(names[i]);
+    if (len > 4 && strcmp(names[i] + len - 4, ".bin") == 0) add(v, tc_sprintf("%s/%s", name, names[i]));
+  }
+  tc_names_free(names, n);
+  return v->n > before ? TC_OK : tc_fail(err, TC_EUSER, "folder '%s' has no shard-*.bin", name);
+}
+
+static int open_shard(struct shard *s, struct tc_err *err)
+{
+  int32_t header[TC_SHARD_INTS];
+  struct stat st;
+  s->fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (s->fd < 0 || fstat(s->fd, &st) != 0)
+    return tc_fail(err, TC_EUSER, "shard '%s' can't be opened: %s", s->path, strerror(errno));
+  if (!S_ISREG(st.st_mode) || st.st_size < TC_SHARD_BYTES)
+    return tc_fail(err, TC_EUSER, "'%s' is not a token shard: it is shorter than a header", s->path);
+  if (!tc_pread_all(s->fd, header, sizeof header, 0))
+    return tc_fail(err, TC_EUSER, "shard '%s' can't be read: %s", s->path, strerror(errno));
+  return tc_shard_unpack(&s->header, header, st.st_size, s->path, err);
+}
+
+static int number(const char *flag, const char *text, int64_t *out, struct tc_err *err)
+{
+  char *end;
+  errno = 0;
+  *out = strtoll(text, &end, 10);
+  if (*end || end == text || errno || *out < 0)
+    return tc_fail(err, TC_EUSER, "%s %.40s: give a whole number, 0 or more", flag, text);
+  return TC_OK;
+}
+
+static int parse(struct view *v, int argc, char **argv, struct tc_err *err)
+{
+  bool names_only = false;
+  for (int i = 1; i < argc; i++) {
+    const char *a = argv[i], *x;
+    if (!names_only && strcmp(a, "--") == 0) names_only = true;
+    else if (names_only || a[0] != '-') TC_TRY(add_named(v, a, err));
+    else if ((x = tc_data_option(argc, argv, &i, "--tokenizer", err))) v->tokenizer_path = x;
+    else if ((x = tc_data_option(argc, argv, &i, "--from", err))) TC_TRY(number("--from", x, &v->from, err));
+    else if ((x = tc_data_option(argc, argv, &i, "--tokens", err))) TC_TRY(number("--tokens", x, &v->count, err));
+    else if ((x = tc_data_option(argc, argv, &i, "--vocab", err))) TC_TRY(number("--vocab", x, &v->vocab, err));
+    else if ((x = tc_data_option(argc, argv, &i, "--threads", err))) TC_TRY(tc_data_threads(x, &v->threads, err));
+    else if (err->status < 0) return err->status;
+    else return tc_fail(err, TC_EUSER, "tercio data %s has no option '%s'; see tercio data --help", argv[0], a);
+  }
+  if (!v->n) return tc_fail(err, TC_EUSER, "no shards; see tercio data --help");
+  for (int i = 0; i < v->n; i++) TC_TRY(open_shard(&v->shard[i], err));
+  return TC_OK;
+}
+
+/* Reads the tokenizer that was named, or the one beside the first shard if it is there or needed; all shards must
+ * be of it. */
+static int load_tokenizer(struct view *v, bool needed, struct tc_err *err)
+{
+  char *dir = tc_folder_of(v->shard[0].path), *beside = tc_sprintf("%s/%s", dir, TC_DATA_TOKENIZER);
+  const char *path = v->tokenizer_path ? v->tokenizer_path : beside;
+  int status = TC_OK;
+  if (v->tokenizer_path || access(beside, F_OK) == 0) status = tc_tokenizer_load(&v->t, path, err);
+  else if (needed)
+    status = tc_fail(err, TC_EUSER, "there is no %s beside shard '%s'; name it by --tokenizer", TC_DATA_TOKENIZER,
+                     v->shard[0].path);
+  for (int i = 0; i < v->n && v->t && status == TC_OK; i++)
+    if (v->shard[i].header.marked && v->shard[i].header.hash != tc_tokenizer_hash(v->t))
+      status = tc_fail(err, TC_EUSER, "shard '%s' was made with another tokenizer than '%s'", v->shard[i].path, path);
+  free(beside);
+  free(dir);
+  return status;
+}
+
+/* Tokens [from, from + n) of a shard, n <= BLOCK, into out. */
+static int read_tokens(const struct shard *s, int64_t from, int64_t n, uint32_t *out, struct tc_err *err)
+{
+  const int width = s->header.width;
+  uint16_t *u16 = (uint16_t *)(void *)out + (width == 2 ? n : 0);     /* the upper half of out, widened from below */
+  if (!tc_pread_all(s->fd, width == 2 ? (void *)u16 : out, n * width, TC_SHARD_BYTES + from * width))
+    return tc_fail(err, TC_EUSER, "shard '%s' can't be read at token %lld: %s", s->path, (long long)from,
+                   errno ? strerror(errno) : "it became shorter");
+  if (width == 2)
+    for (int64_t i = 0; i < n; i++) out[i] = u16[i];
+  return TC_OK;
+}
+
+static void view_free(struct view *v)
+{
+  for (int i = 0; i < v->n; i++) {
+    if (v->shard[i].fd >= 0) close(v->shard[i].fd);
+    free(v->shard[i].path);
+  }
+  free(v->shard);
+  tc_tokenizer_free(v->t);
+}
+
+/* ---- show ------------------------------------------------------------------------------ */
+
+/* A token's text in one line, with escapes. */
+static void print_token(const struct tc_tokenizer *t, uint32_t id)
+{
+  size_t n;
+  const char *s = tc_tokenizer_bytes(t, id, &n);
+  printf(" \"");
+  for (size_t i = 0; s && i < n; i++) {
+    const unsigned char c = (unsigned char)s[i];
+    if (c == '\n') printf("\\n");
+    else if (c == '"' || c == '\\') printf("\\%c", c);
+    else if (c < 0x20 || c == 0x7f || (c >= 0x80 && tc_utf8_valid(s, n) < n)) printf("\\x%02x", c);
+    else putchar(c);
+  }
+  printf("\"");
+}
+
+static int show_shard(const struct view *v, const struct shard *s, uint32_t *buf, struct tc_err *err)
+{
+  const struct tc_shard_header *h = &s->header;
+  const int64_t n = TC_MIN(v->count < 0 ? FIRST : TC_MIN(v->count, BLOCK), h->n_tokens);
+  printf("%s: %lld tokens of %d bytes", s->path, (long long)h->n_tokens, h->width);
+  if (h->marked)
+    printf(", vocabulary %lld, end of document %lld, tokenizer %016llx", (long long)h->vocab, (long long)h->eod,
+           (unsigned long long)h->hash);
+  printf("\n ");
+  TC_TRY(read_tokens(s, 0, n, buf, err));
+  for (int64_t i = 0; i < n; i++) printf(" %u", buf[i]);
+  printf("\n");
+  if (v->t && n) {
+    printf(" ");
+    for (int64_t i = 0; i < n; i++) print_token(v->t, buf[i]);
+    printf("\n");
+  }
+  return TC_OK;
+}
+
+int tc_data_show(int argc, char **argv, struct tc_err *err)
+{
+  struct view v = { .count = -1, .vocab = -1 };
+  uint32_t *buf = tc_malloc(BLOCK * sizeof *buf);
+  int64_t tokens = 0;
+  int status = parse(&v, argc, argv, err);
+  if (status == TC_OK) status = load_tokenizer(&v, false, err);
+  for (int i = 0; i < v.n && status == TC_OK; i++) {
+    status = show_shard(&v, &v.shard[i], buf, err);
+    tokens += v.shard[i].header.n_tokens;
+  }
+  if (status == TC_OK) printf("%d shard%s, %lld tokens\n", v.n, v.n == 1 ? "" : "s", (long long)tokens);
+  free(buf);
+  view_free(&v);
+  return status;
+}
+
+/* ---- check ----------------------------------------------------------------------------- */
+
+/* Blocks of all shards are numbered through; each thread takes the next. */
+struct check {
+  const struct view *v;
+  const int64_t *vocab;           /* [n] of each shard */
+  atomic_llong next;
+  pthread_mutex_t lock;
+  int64_t bad_block;              /* the first that failed; -1: none */
+  struct tc_err err;              /* its sentence */
+};
+
+static int64_t blocks_of(const struct shard *s) { return tc_ceil_div(s->header.n_tokens, BLOCK); }
+
+static int check_block(const struct check *c, int64_t block, uint32_t *buf, struct tc_err *err)
+{
+  int i = 0;
+  for (; block >= blocks_of(&c->v->shard[i]); i++) block -= blocks_of(&c->v->shard[i]);
+  const struct shard *s = &c->v->shard[i];
+  const int64_t from = block * BLOCK, n = TC_MIN(s->header.n_tokens - from, BLOCK);
+  uint32_t most = 0;
+  TC_TRY(read_tokens(s, from, n, buf, err));
+  for (int64_t k = 0; k < n; k++) most = TC_MAX(most, buf[k]);
+  for (int64_t k = 0; most >= c->vocab[i] && k < n; k++)
+    if (buf[k] >= c->vocab[i])
+      return tc_fail(err, TC_EUSER, "shard '%s': token %u at place %lld is not below the vocabulary's size, %lld",
+                     s->path, buf[k], (long long)(from + k), (long long)c->vocab[i]);
+  return TC_OK;
+}
+
+static void *check_blocks(void *arg)
+{
+  struct check *c = arg;
+  uint32_t *buf = tc_malloc(BLOCK * sizeof *buf);
+  int64_t total = 0, block;
+  for (int i = 0; i < c->v->n; i++) total += blocks_of(&c->v->shard[i]);
+  while ((block = atomic_fetch_add(&c->next, 1)) < total) {
+    struct tc_err err = { 0 };
+    if (check_block(c, block, buf, &err) == TC_OK) continue;
+    pthread_mutex_lock(&c->lock);
+    if (c->bad_block < 0 || block < c->bad_block) {
+      c->bad_block = block;
+      c->err = err;
+    }
+    pthread_mutex_unlock(&c->lock);
+    break;                         /* blocks behind it can't have the first fault */
+  }
+  free(buf);
+  return NULL;
+}
+
+static int check_all(const struct view *v, const int64_t *vocab, struct tc_err *err)
+{
+  struct check c = { .v = v, .vocab = vocab, .bad_block = -1 };
+  int n = v->threads ? v->threads : tc_data_cpus(), started = 0, status = TC_OK;
+  pthread_t *thread = tc_calloc((size_t)n, sizeof *thread);
+  atomic_init(&c.next, 0);
+  pthread_mutex_init(&c.lock, NULL);
+  for (; started < n - 1 && status == TC_OK; started++)
+    if ((status = tc_thread_start(&thread[started], check_blocks, &c, err)) < 0) break;
+  if (status == TC_OK) check_blocks(&c);
+  for (int i = 0; i < started; i++) pthread_join(thread[i], NULL);
+  pthread_mutex_destroy(&c.lock);
+  free(thread);
+  if (status == TC_OK && c.bad_block >= 0) status = (*err = c.err).status;
+  return status;
+}
+
+/* What tokens must be below: as given, the tokenizer's, or the header's. */
+static int find_vocab(const struct view *v, int64_t *vocab, struct tc_err *err)
+{
+  for (int i = 0; i < v->n; i++) {
+    const struct tc_shard_header *h = &v->shard[i].header;
+    vocab[i] = v->vocab >= 0 ? v->vocab : v->t ? tc_tokenizer_vocab(v->t) : h->marked ? h->vocab : -1;
+    if (vocab[i] < 0)
+      return tc_fail(err, TC_EUSER, "shard '%s' does not say its vocabulary's size; name it by --vocab N or "
+                     "--tokenizer", v->shard[i].path);
+  }
+  return TC_OK;
+}
+
+int tc_data_check_tokens(int argc, char **argv, struct tc_err *err)
+{
+  struct view v = { .count = -1, .vocab = -1 };
+  int64_t tokens = 0, *vocab = NULL;
+  int status = parse(&v, argc, argv, err);
+  if (status == TC_OK) status = load_tokenizer(&v, false, err);
+  if (status == TC_OK) {
+    vocab = tc_calloc((size_t)v.n, sizeof *vocab);
+    status = find_vocab(&v, vocab, err);
+  }
+  if (status == TC_OK) status = check_all(&v, vocab, err);
+  for (int i = 0; i < v.n; i++) tokens += v.shard[i].header.n_tokens;
+  if (status == TC_OK)
+    printf("%d shard%s, %lld tokens: all are below %lld\n", v.n, v.n == 1 ? "" : "s", (long long)tokens,
+           (long long)vocab[0]);
+  free(vocab);
+  view_free(&v);
+  return status;
+}
+
+/* ---- decode ---------------------------------------------------------------------------- */
+
+static int decode_tokens(const struct view *v, const struct shard *s, int64_t from, int64_t n, uint32_t *buf,
+                         struct tc_err *err)
+{
+  while (n > 0) {
+    const int64_t k = TC_MIN(n, BLOCK);
+    TC_TRY(read_tokens(s, from, k, buf, err));
+    for (int64_t i = 0; i < k; i++) {
+      size_t bytes;
+      const char *text = tc_tokenizer_bytes(v->t, buf[i], &bytes);
+      if (!text)
+        return tc_fail(err, TC_EUSER, "shard '%s': the tokenizer has no token %u, which is at place %lld", s->path,
+                       buf[i], (long long)(from + i));
+      fwrite(text, 1, bytes, stdout);
+    }
+    from += k;
+    n -= k;
+  }
+  return TC_OK;
+}
+
+int tc_data_decode(int argc, char **argv, struct tc_err *err)
+{
+  struct view v = { .count = -1, .vocab = -1 };
+  uint32_t *buf = tc_malloc(BLOCK * sizeof *buf);
+  int status = parse(&v, argc, argv, err);
+  if (status == TC_OK) status = load_tokenizer(&v, true, err);
+  int64_t skip = v.from, left = v.count < 0 ? INT64_MAX : v.count;
+  for (int i = 0; i < v.n && status == TC_OK && !ferror(stdout); i++) {
+    const int64_t here = v.shard[i].header.n_tokens, from = TC_MIN(skip, here), n = TC_MIN(left, here - from);
+    status = decode_tokens(&v, &v.shard[i], from, n, buf, err);
+    skip -= from;
+    left -= n;
+  }
+  free(buf);
+  view_free(&v);
+  return status;
+}

@@ -1,0 +1,308 @@
+/* model.c - presets, families, and the sizes that follow from them. */
+#include "src/model/model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct tc_model families[] = {
+#define FAMILY(id, name, norm_, act_, bias_, qk, tied_, eps, theta) \
+  [TC_FAMILY_##id] = { .family = TC_FAMILY_##id, .norm = norm_, .act = act_, .bias = bias_, .qk_norm = qk, .tied = tied_, \
+    .norm_eps = eps, .rope_theta = theta },
+#include "src/model/family.def"
+#undef FAMILY
+};
+
+/* Llama 3.2's frequencies. */
+#define LLAMA32 .rope_scaling = { 32, 1, 4, 8192 }
+const struct tc_model tc_presets[] = {
+  { "tiny", 4, 128, 4, 128, 256, .family = TC_FAMILY_GPT2 },
+  { "small", 6, 384, 6, 256, 256, .family = TC_FAMILY_GPT2 },
+  { "gpt2-124m", 12, 768, 12, 1024, 50257, .family = TC_FAMILY_GPT2 },
+  { "gpt2-350m", 24, 1024, 16, 1024, 50257, .family = TC_FAMILY_GPT2 },
+  { "gpt2-774m", 36, 1280, 20, 1024, 50257, .family = TC_FAMILY_GPT2 },
+  { "gpt2-1558m", 48, 1600, 25, 1024, 50257, .family = TC_FAMILY_GPT2 },
+  { "gpt3-125m", 12, 768, 12, 2048, 50257, .family = TC_FAMILY_GPT2 },
+  { "gpt3-350m", 24, 1024, 16, 2048, 50257, .family = TC_FAMILY_GPT2 },
+  { "gpt3-760m", 24, 1536, 16, 2048, 50257, .family = TC_FAMILY_GPT2 },
+  { "gpt3-1.3b", 24, 2048, 16, 2048, 50257, .family = TC_FAMILY_GPT2 },
+  { "gpt3-2.7b", 32, 2560, 32, 2048, 50257, .family = TC_FAMILY_GPT2 },
+  { "gpt3-6.7b", 32, 4096, 32, 2048, 50257, .family = TC_FAMILY_GPT2 },
+  { "gpt3-13b", 40, 5120, 40, 2048, 50257, .family = TC_FAMILY_GPT2 },
+  { "gpt3-175b", 96, 12288, 96, 2048, 50257, .family = TC_FAMILY_GPT2 },
+  { "bert-large", 24, 1024, 16, 512, 30522, .family = TC_FAMILY_GPT2 },
+  { "turing-17b", 78, 4256, 28, 1024, 50257, .family = TC_FAMILY_GPT2 },
+  { "llama-tiny", 4, 128, 4, 128, 256, 2, 32, 352, .family = TC_FAMILY_LLAMA, .rope_theta = 10000 },
+  { "smollm2-135m", 30, 576, 9, 2048, 49152, 3, 64, 1536, .family = TC_FAMILY_LLAMA, .tied = TC_ON,
+    .rope_theta = 100000 },
+  { "llama3.2-1b", 16, 2048, 32, 8192, 128256, 8, 64, 8192, .family = TC_FAMILY_LLAMA, .tied = TC_ON, LLAMA32 },
+  { "llama3-8b", 32, 4096, 32, 8192, 128256, 8, 128, 14336, .family = TC_FAMILY_LLAMA },
+  { "llama3-70b", 80, 8192, 64, 8192, 128256, 8, 128, 28672, .family = TC_FAMILY_LLAMA },
+  { "llama3-405b", 126, 16384, 128, 8192, 128256, 8, 128, 53248, .family = TC_FAMILY_LLAMA },
+  { "qwen3-0.6b", 28, 1024, 16, 4096, 151936, 8, 128, 3072, .family = TC_FAMILY_QWEN3, .tied = TC_ON },
+  { "qwen3-8b", 36, 4096, 32, 4096, 151936, 8, 128, 12288, .family = TC_FAMILY_QWEN3 },
+  { .preset = NULL }
+};
+
+/* Every field of `m` that is not given, from `from`. */
+static void take(struct tc_model *m, const struct tc_model *from)
+{
+  if (!m->layers) m->layers = from->layers;
+  if (!m->hidden) m->hidden = from->hidden;
+  if (!m->heads) m->heads = from->heads;
+  if (!m->context) m->context = from->context;
+  if (!m->vocab) m->vocab = from->vocab;
+  if (!m->kv_heads) m->kv_heads = from->kv_heads;
+  if (!m->head_dim) m->head_dim = from->head_dim;
+  if (!m->ffn) m->ffn = from->ffn;
+  if (!m->norm) m->norm = from->norm;
+  if (!m->act) m->act = from->act;
+  if (!m->bias) m->bias = from->bias;
+  if (!m->qk_norm) m->qk_norm = from->qk_norm;
+  if (!m->tied) m->tied = from->tied;
+  if (m->norm_eps == 0) m->norm_eps = from->norm_eps;
+  if (m->rope_theta == 0) m->rope_theta = from->rope_theta;
+  if (m->rope_scaling.factor == 0) m->rope_scaling = from->rope_scaling;
+}
+
+/* Names what is near, else the most common ones. */
+static int unknown_preset(const char *name, struct tc_err *err)
+{
+  enum { MOST = 64 };
+  const char *names[MOST];
+  int n = 0;
+  for (const struct tc_model *p = tc_presets; p->preset && n < MOST; p++) names[n++] = p->preset;
+  int near = tc_nearest(name, names, n);
+  if (near >= 0)
+    return tc_fail(err, TC_EUSER, "model.preset = %s is not known; did you mean %s?", name,
+                   names[near]);
+  return tc_fail(err, TC_EUSER, "model.preset = %s is not known; try tiny, small, gpt2-124m, "
+                 "gpt2-350m, gpt2-774m or gpt2-1558m", name);
+}
+
+struct tc_model tc_model_complete(const struct tc_model *given)
+{
+  enum { WIDTH_STEP = 64 };      /* of an MLP with a gate, whose usual width is 8/3 of the hidden size */
+  struct tc_model m = *given;
+  if (!m.family) m.family = TC_FAMILY_GPT2;
+  take(&m, &families[m.family]);
+  if (!m.kv_heads) m.kv_heads = m.heads;
+  if (!m.head_dim && m.heads) m.head_dim = m.hidden / m.heads;
+  if (!m.ffn)
+    m.ffn = m.act == TC_ACT_SWIGLU ? tc_round_up(tc_ceil_div(8 * m.hidden, 3), WIDTH_STEP) : 4 * m.hidden;
+  return m;
+}
+
+/* The largest divisor of n that is at most `most`. */
+static int64_t divisor(int64_t n, int64_t most)
+{
+  int64_t d = TC_MIN(n, most);
+  while (n % d) d--;
+  return d;
+}
+
+static int check_heads(const struct tc_model *m, struct tc_err *err)
+{
+  if (m->heads % m->kv_heads)
+    return tc_fail(err, TC_EUSER, "model.kv_heads = %lld does not divide model.heads = %lld; kv_heads = %lld "
+                   "would", (long long)m->kv_heads, (long long)m->heads,
+                   (long long)divisor(m->heads, m->kv_heads));
+  if (m->rope_theta > 0 && m->head_dim % 2)
+    return tc_fail(err, TC_EUSER, "model.head_dim = %lld is odd, but rotary positions rotate pairs: %lld "
+                   "would fit", (long long)m->head_dim, (long long)m->head_dim + 1);
+  return 0;
+}
+
+int tc_model_resolve(struct tc_model *m, struct tc_err *err)
+{
+  if (m->preset && *m->preset) {
+    const struct tc_model *p = tc_presets;
+    while (p->preset && strcmp(p->preset, m->preset)) p++;
+    if (!p->preset) return unknown_preset(m->preset, err);
+    if (!m->family) m->family = p->family;
+    if (m->heads || m->hidden) {                 /* of other sizes: what follows from them does */
+      struct tc_model sized = *p;
+      sized.kv_heads = sized.head_dim = sized.ffn = 0;
+      take(m, &sized);
+    } else {
+      take(m, p);
+    }
+  }
+  const struct { const char *key; int64_t v; } need[] = {
+    { "layers", m->layers }, { "hidden", m->hidden }, { "heads", m->heads },
+    { "context", m->context }, { "vocab", m->vocab } };
+  for (size_t i = 0; i < sizeof need / sizeof need[0]; i++)
+    if (need[i].v <= 0 || need[i].v > 1 << 24)
+      return tc_fail(err, TC_EUSER, "model.%s = %lld: give a positive number, or a model.preset",
+                     need[i].key, (long long)need[i].v);
+  if (!m->head_dim && m->hidden % m->heads)
+    return tc_fail(err, TC_EUSER, "model.heads = %lld does not divide model.hidden = %lld; "
+                   "heads = %lld would", (long long)m->heads, (long long)m->hidden,
+                   (long long)divisor(m->hidden, m->heads));
+  *m = tc_model_complete(m);
+  return check_heads(m, err);
+}
+
+/* ---- what follows from the sizes ------------------------------------------------------ */
+
+int64_t tc_model_layer_params(const struct tc_model *given)
+{
+  const struct tc_model complete = tc_model_complete(given), *m = &complete;
+  const int64_t c = m->hidden, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+  const int64_t up = m->act == TC_ACT_SWIGLU ? 2 * m->ffn : m->ffn;
+  int64_t n = c * (q + 2 * kv) + q * c + up * c + c * m->ffn;
+  if (m->bias == TC_ON) n += q + 2 * kv + c + up + c;
+  if (m->qk_norm == TC_ON) n += 2 * m->head_dim;
+  return n + 2 * c * (m->norm == TC_LAYER_NORM ? 2 : 1);
+}
+
+int64_t tc_model_params(const struct tc_model *given)
+{
+  const struct tc_model m = tc_model_complete(given);
+  int64_t n = m.vocab * m.hidden * (m.tied == TC_ON ? 1 : 2) + m.layers * tc_model_layer_params(&m);
+  if (m.rope_theta < 0) n += m.context * m.hidden;
+  return n + m.hidden * (m.norm == TC_LAYER_NORM ? 2 : 1);
+}
+
+double tc_model_flops(const struct tc_model *given)
+{
+  const struct tc_model m = tc_model_complete(given);
+  double params = (double)tc_model_params(&m);
+  if (m.tied != TC_ON) params -= (double)(m.vocab * m.hidden);          /* rows are looked up */
+  return 6 * params + 12 * (double)(m.layers * m.heads * m.head_dim) * (double)m.context;
+}
+
+/* In float, and in this order, as transformers does it (modeling_rope_utils.py): an angle is a product
+ * of position and frequency, and its error grows with the position. */
+void tc_model_rope(float *freq, const struct tc_model *m)
+{
+  const struct tc_rope_scaling *s = &m->rope_scaling;
+  for (int64_t i = 0; i < m->head_dim / 2; i++) {
+    float f = 1.0f / powf(m->rope_theta, (float)(2 * i) / (float)m->head_dim);
+    if (s->factor > 0 && s->original == 0) {
+      f /= s->factor;
+    } else if (s->factor > 0) {
+      const float length = (float)(2 * M_PI) / f, original = (float)s->original;
+      const float blend = (original / length - s->low) / (s->high - s->low);
+      if (length > original / s->low) f /= s->factor;
+      else if (length >= original / s->high) f = (1 - blend) * f / s->factor + blend * f;
+    }
+    freq[i] = f;
+  }
+}
+
+/* ---- text ------------------------------------------------------------------------------ */
+
+int tc_rope_scaling_parse(struct tc_rope_scaling *s, const char *text, struct tc_err *err)
+{
+  long long original = 0;
+  int end = 0;
+  *s = (struct tc_rope_scaling){ 0 };
+  if (!*text) return 0;
+  if (!strcmp(text, "none")) {
+    s->factor = 1;
+    return 0;
+  }
+  if (sscanf(text, "linear:%f%n", &s->factor, &end) == 1 && !text[end] && s->factor > 0) return 0;
+  if (sscanf(text, "llama3:%f:%f:%f:%18lld%n", &s->factor, &s->low, &s->high, &original, &end) == 4 &&
+      !text[end] && s->factor > 0 && s->low > 0 && s->high > s->low && original > 0) {
+    s->original = original;
+    return 0;
+  }
+  return tc_fail(err, TC_EUSER, "model.rope_scaling = %.100s is not known; none, linear:FACTOR or "
+                 "llama3:FACTOR:LOW:HIGH:ORIGINAL would be, such as llama3:8:1:4:8192", text);
+}
+
+/* The shortest decimal number that is this float. */
+static const char *float_text(char buf[32], float f)
+{
+  for (int digits = 6; digits <= 9; digits++) {
+    snprintf(buf, 32, "%.*g", digits, (double)f);
+    if (strtof(buf, NULL) == f) break;
+  }
+  return buf;
+}
+
+static char *scaling_text(const struct tc_rope_scaling *s)
+{
+  char f[3][32];
+  if (s->factor == 0 || (s->factor == 1 && s->original == 0)) return tc_sprintf("none");
+  if (s->original == 0) return tc_sprintf("linear:%s", float_text(f[0], s->factor));
+  return tc_sprintf("llama3:%s:%s:%s:%lld", float_text(f[0], s->factor), float_text(f[1], s->low),
+                    float_text(f[2], s->high), (long long)s->original);
+}
+
+static bool is_gpt2(const struct tc_model *m)
+{
+  struct tc_model plain = { .layers = m->layers, .hidden = m->hidden, .heads = m->heads,
+                            .context = m->context, .vocab = m->vocab };
+  plain = tc_model_complete(&plain);
+  return m->family == plain.family && m->kv_heads == plain.kv_heads && m->head_dim == plain.head_dim
+         && m->ffn == plain.ffn && m->norm == plain.norm && m->act == plain.act && m->bias == plain.bias
+         && m->qk_norm == plain.qk_norm && m->tied == plain.tied && m->norm_eps == plain.norm_eps
+         && m->rope_theta == plain.rope_theta;
+}
+
+char *tc_model_text(const struct tc_model *given)
+{
+  const struct tc_model m = tc_model_complete(given);
+  char *sizes = tc_sprintf("layers %lld hidden %lld heads %lld context %lld vocab %lld",
+                           (long long)m.layers, (long long)m.hidden, (long long)m.heads,
+                           (long long)m.context, (long long)m.vocab);
+  if (is_gpt2(&m)) return sizes;
+  char *scaling = scaling_text(&m.rope_scaling), f[2][32];
+  char *all = tc_sprintf("%s family %s kv_heads %lld head_dim %lld ffn %lld norm %s norm_eps %s act %s "
+                         "rope_theta %s rope_scaling %s bias %s qk_norm %s tied %s", sizes,
+                         tc_word_model_family(m.family), (long long)m.kv_heads, (long long)m.head_dim,
+                         (long long)m.ffn, tc_word_model_norm(m.norm), float_text(f[0], m.norm_eps), tc_word_model_act(m.act),
+                         float_text(f[1], m.rope_theta), scaling, tc_word_model_bias(m.bias), tc_word_model_qk_norm(m.qk_norm),
+                         tc_word_model_tied(m.tied));
+  free(sizes);
+  free(scaling);
+  return all;
+}
+
+/* What follows the sizes of a model that is not GPT-2. */
+static bool parse_rest(struct tc_model *m, const char *text)
+{
+  char scaling[100], words[6][16];
+  const char *const option[6] = { "model.family", "model.norm", "model.act", "model.bias", "model.qk_norm",
+                                  "model.tied" };
+  uint8_t *const field[6] = { &m->family, &m->norm, &m->act, &m->bias, &m->qk_norm, &m->tied };
+  long long kv, d, f;
+  int end = 0;
+  struct tc_err err;
+  if (sscanf(text, " family %15s kv_heads %18lld head_dim %18lld ffn %18lld norm %15s norm_eps %f act %15s "
+             "rope_theta %f rope_scaling %99s bias %15s qk_norm %15s tied %15s%n", words[0], &kv, &d, &f,
+             words[1], &m->norm_eps, words[2], &m->rope_theta, scaling, words[3], words[4], words[5],
+             &end) != 12 || text[end])
+    return false;
+  for (int i = 0; i < 6; i++) {
+    int value;
+    if (!tc_choice_parse(option[i], words[i], &value)) return false;
+    *field[i] = (uint8_t)value;
+  }
+  m->kv_heads = kv;
+  m->head_dim = d;
+  m->ffn = f;
+  return tc_rope_scaling_parse(&m->rope_scaling, scaling, &err) == 0;
+}
+
+int tc_model_parse(struct tc_model *m, const char *text, const char *where, struct tc_err *err)
+{
+  long long n[5];
+  int end = 0;
+  *m = (struct tc_model){ .preset = "" };
+  bool good = sscanf(text, "layers %18lld hidden %18lld heads %18lld context %18lld vocab %18lld%n", &n[0],
+                     &n[1], &n[2], &n[3], &n[4], &end) == 5;
+  if (good && text[end]) good = parse_rest(m, text + end);
+  if (!good)
+    return tc_fail(err, TC_EUSER, "%s is not of a model that this version knows, but of '%.200s'", where,
+                   text);
+  m->layers = n[0];
+  m->hidden = n[1];
+  m->heads = n[2];
+  m->context = n[3];
+  m->vocab = n[4];
+  return tc_model_resolve(m, err);
+}

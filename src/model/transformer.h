@@ -1,0 +1,24 @@
+/* transformer.h - the model, as a program for one device and the whole global batch.
+ *
+ * Layers of attention and MLP on a residual stream, each after a norm; what norms, positions, attention and
+ * MLP are made of is struct tc_model's. Tensor names follow nanoGPT's. */
+#ifndef TC_TRANSFORMER_H
+#define TC_TRANSFORMER_H
+
+#include "src/graph/graph.h"
+#include "src/model/model.h"
+
+struct tc_build_opts {
+  int64_t batch;                 /* global batch in sequences */
+  int dtype;                     /* of weights and activations in forward and backward */
+  int grad_dtype;                /* of accumulators */
+  float dropout;
+  int tp;                        /* the vocabulary is padded for so many blocks */
+  bool nest;                     /* attention and MLP are units within the layer's */
+};
+
+/* Local. Appends the parameters (state, layouts R) and the forward program up to g->loss, the
+ * mean loss in nats per token. */
+void tc_model_build(struct tc_graph *g, const struct tc_model *m, const struct tc_build_opts *o);
+
+#endif

@@ -1,0 +1,218 @@
+/* bpe.c - byte-pair encoding of one piece: of all neighbours that have a merge, those of the lowest rank are
+ * joined, the leftmost first, until no two have one.
+ *
+ * Three ways, which give the same ids: short pieces come from a cache; those of up to SHORT bytes search their pairs
+ * for the lowest rank again and again; longer ones keep the pairs in a heap, so that a piece of n bytes takes
+ * n log n steps. */
+#include "src/token/impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHORT = 64, KEY_BYTES = 22, CACHED_IDS = 10, CACHE_BITS = 15 };
+
+/* A piece of the cache; n_bytes == 0: none. */
+struct cached { uint8_t n_bytes, n_ids; char key[KEY_BYTES]; uint32_t id[CACHED_IDS]; };
+
+/* Long pieces: tokens as a list over places, and pairs in a heap by (rank, place of the left token). A pair that is
+ * no longer there is dropped when it comes up. */
+enum { NONE = INT32_MAX };
+struct place { uint32_t id; int32_t prev, next; };      /* id == TC_NO_ID: joined to the one before */
+struct pair { uint64_t order; uint32_t id; };            /* rank << 32 | place; what the merge gives */
+
+struct tc_bpe {
+  const struct tc_tokenizer *t;
+  struct cached *cache;          /* [1 << CACHE_BITS] */
+  struct place *place;           /* [places] */
+  struct pair *heap;
+  size_t places, n_heap, heap_cap;
+};
+
+struct tc_bpe *tc_bpe_new(const struct tc_tokenizer *t)
+{
+  struct tc_bpe *b = tc_calloc(1, sizeof *b);
+  b->t = t;
+  b->cache = tc_calloc((size_t)1 << CACHE_BITS, sizeof *b->cache);
+  return b;
+}
+
+void tc_bpe_free(struct tc_bpe *b)
+{
+  if (!b) return;
+  free(b->cache);
+  free(b->place);
+  free(b->heap);
+  free(b);
+}
+
+void tc_ids_reserve(struct tc_ids *ids, size_t more)
+{
+  if (ids->cap - ids->n >= more) return;
+  ids->cap = TC_MAX(2 * ids->cap, ids->n + more + 64);
+  ids->id = tc_realloc(ids->id, ids->cap * sizeof *ids->id);
+}
+
+void tc_ids_free(struct tc_ids *ids)
+{
+  free(ids->id);
+  *ids = (struct tc_ids){ 0 };
+}
+
+/* ---- short pieces ---------------------------------------------------------------------- */
+
+static uint32_t rank_of(const struct tc_tokenizer *t, const uint32_t *id, uint32_t *joined)
+{
+  const struct tc_merge *m = tc_merges_find(&t->merges, id[0], id[1]);
+  *joined = m ? m->id : TC_NO_ID;
+  return m ? m->rank : UINT32_MAX;
+}
+
+/* Joins id[n], n <= SHORT, in place. Returns how many are left. */
+static size_t join_short(const struct tc_tokenizer *t, uint32_t *id, size_t n)
+{
+  uint32_t rank[SHORT], joined[SHORT];
+  for (size_t i = 0; i + 1 < n; i++) rank[i] = rank_of(t, id + i, &joined[i]);
+  while (n > 1) {
+    size_t best = 0;
+    for (size_t i = 1; i + 1 < n; i++)
+      if (rank[i] < rank[best]) best = i;
+    if (rank[best] == UINT32_MAX) break;
+    id[best] = joined[best];
+    n--;
+    for (size_t i = best + 1; i < n; i++) id[i] = id[i + 1];
+    for (size_t i = best + 1; i + 1 < n; i++) rank[i] = rank[i + 1], joined[i] = joined[i + 1];
+    if (best + 1 < n) rank[best] = rank_of(t, id + best, &joined[best]);
+    if (best > 0) rank[best - 1] = rank_of(t, id + best - 1, &joined[best - 1]);
+  }
+  return n;
+}
+
+/* ---- long pieces ----------------------------------------------------------------------- */
+
+static void sift_down(struct pair *heap, size_t n, size_t i)
+{
+  const struct pair x = heap[i];
+  for (size_t child; (child = 2 * i + 1) < n; i = child) {
+    if (child + 1 < n && heap[child + 1].order < heap[child].order) child++;
+    if (x.order <= heap[child].order) break;
+    heap[i] = heap[child];
+  }
+  heap[i] = x;
+}
+
+static void heap_push(struct tc_bpe *b, struct pair x)
+{
+  TC_GROW(b->heap, b->n_heap, b->heap_cap);
+  size_t i = b->n_heap++;
+  for (; i > 0 && x.order < b->heap[(i - 1) / 2].order; i = (i - 1) / 2) b->heap[i] = b->heap[(i - 1) / 2];
+  b->heap[i] = x;
+}
+
+static struct pair heap_pop(struct tc_bpe *b)
+{
+  const struct pair top = b->heap[0];
+  b->heap[0] = b->heap[--b->n_heap];
+  if (b->n_heap) sift_down(b->heap, b->n_heap, 0);
+  return top;
+}
+
+/* The pair of the token at place i and the next, if it has a merge. */
+static bool pair_at(const struct tc_bpe *b, int32_t i, struct pair *out)
+{
+  const struct place *p = &b->place[i];
+  if (p->next == NONE) return false;
+  const struct tc_merge *m = tc_merges_find(&b->t->merges, p->id, b->place[p->next].id);
+  if (m) *out = (struct pair){ (uint64_t)m->rank << 32 | (uint32_t)i, m->id };
+  return m != NULL;
+}
+
+/* The token at place i takes the next one in. */
+static void join(struct tc_bpe *b, int32_t i, uint32_t id)
+{
+  struct pair x;
+  struct place *p = &b->place[i], *gone = &b->place[p->next];
+  p->id = id;
+  p->next = gone->next;
+  gone->id = TC_NO_ID;
+  if (p->next != NONE) b->place[p->next].prev = i;
+  if (pair_at(b, i, &x)) heap_push(b, x);
+  if (p->prev != NONE && pair_at(b, p->prev, &x)) heap_push(b, x);
+}
+
+static void encode_long(struct tc_bpe *b, const char *s, size_t n, struct tc_ids *out)
+{
+  struct pair x;
+  if (n > b->places) b->place = tc_realloc(b->place, (b->places = n) * sizeof *b->place);
+  for (size_t i = 0; i < n; i++)
+    b->place[i] = (struct place){ b->t->byte_id[(unsigned char)s[i]], i ? (int32_t)i - 1 : NONE,
+                                  i + 1 < n ? (int32_t)i + 1 : NONE };
+  b->n_heap = 0;
+  for (size_t i = 0; i < n; i++)
+    if (pair_at(b, (int32_t)i, &x)) {
+      TC_GROW(b->heap, b->n_heap, b->heap_cap);
+      b->heap[b->n_heap++] = x;
+    }
+  for (size_t i = b->n_heap / 2; i-- > 0;) sift_down(b->heap, b->n_heap, i);
+  while (b->n_heap) {
+    const struct pair top = heap_pop(b);
+    const int32_t i = (int32_t)(uint32_t)top.order;
+    if (b->place[i].id != TC_NO_ID && pair_at(b, i, &x) && x.order == top.order) join(b, i, top.id);
+  }
+  tc_ids_reserve(out, n);
+  for (int32_t i = 0; i != NONE; i = b->place[i].next) out->id[out->n++] = b->place[i].id;
+}
+
+/* ---- pieces ---------------------------------------------------------------------------- */
+
+static void encode(struct tc_bpe *b, const char *s, size_t n, struct tc_ids *out)
+{
+  if (b->t->ignore_merges) {
+    const uint32_t id = tc_words_find(&b->t->words, (struct tc_bytes){ s, n });
+    if (id != TC_NO_ID) {
+      tc_ids_reserve(out, 1);
+      out->id[out->n++] = id;
+      return;
+    }
+  }
+  if (n > SHORT) {
+    encode_long(b, s, n, out);
+    return;
+  }
+  tc_ids_reserve(out, SHORT);
+  for (size_t i = 0; i < n; i++) out->id[out->n + i] = b->t->byte_id[(unsigned char)s[i]];
+  out->n += join_short(b->t, out->id + out->n, n);
+}
+
+/* The place in the cache of a piece of up to KEY_BYTES. */
+static size_t cache_index(const char *s, size_t n)
+{
+  uint64_t word[3] = { 0 };
+  memcpy(word, s, n);
+  uint64_t h = (word[0] ^ n) * UINT64_C(0x9e3779b97f4a7c15);
+  h = (h ^ h >> 32 ^ word[1]) * UINT64_C(0xd6e8feb86659fd93);
+  h = (h ^ h >> 32 ^ word[2]) * UINT64_C(0x9e3779b97f4a7c15);
+  return (size_t)(h >> (64 - CACHE_BITS));
+}
+
+void tc_bpe_piece(struct tc_bpe *b, const char *s, size_t n, struct tc_ids *out)
+{
+  TC_ASSERT(n > 0 && n < TC_PIECE_BYTES);
+  if (n > KEY_BYTES) {
+    encode(b, s, n, out);
+    return;
+  }
+  struct cached *c = &b->cache[cache_index(s, n)];
+  if (c->n_bytes == n && memcmp(c->key, s, n) == 0) {
+    tc_ids_reserve(out, CACHED_IDS);
+    memcpy(out->id + out->n, c->id, sizeof c->id);
+    out->n += c->n_ids;
+    return;
+  }
+  const size_t from = out->n;
+  encode(b, s, n, out);
+  if (out->n - from > CACHED_IDS) return;
+  c->n_bytes = (uint8_t)n;
+  c->n_ids = (uint8_t)(out->n - from);
+  memcpy(c->key, s, n);
+  memcpy(c->id, out->id + from, c->n_ids * sizeof *c->id);
+}

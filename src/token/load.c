@@ -1,0 +1,361 @@
+/* load.c - tokenizer.json: the vocabulary, the merges and the added tokens.
+ *
+ * The vocabulary is written in an alphabet of 256 characters, one for each byte: printable ones of Latin-1 stand for
+ * themselves, the others begin at U+0100. It is read into bytes here, so that nothing after it knows the alphabet.
+ *
+ * Invariants of a tokenizer that was read: every id of words, merges and lists is below n_ids and has bytes; every
+ * byte has a token, so every text has ids. */
+#include "src/token/impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_BYTES = 1 << 28, MOST_ID = (1 << 23) - 1 };
+
+static int damaged(const struct tc_tokenizer *t, const char *what, struct tc_err *err)
+{
+  return tc_fail(err, TC_EUSER, "tokenizer '%s' is damaged: %s", t->name, what);
+}
+
+/* ---- texts ----------------------------------------------------------------------------- */
+
+/* The byte that a character of the alphabet stands for; -1: it is not in it. */
+static int byte_of(uint32_t c)
+{
+  if ((c >= 0x21 && c <= 0x7e) || (c >= 0xa1 && c <= 0xac) || (c >= 0xae && c <= 0xff)) return (int)c;
+  if (c < 0x100 || c > 0x143) return -1;
+  if (c <= 0x120) return (int)c - 0x100;            /* 0 to 0x20 */
+  if (c <= 0x142) return (int)c - 0x121 + 0x7f;     /* 0x7f to 0xa0 */
+  return 0xad;
+}
+
+static struct tc_bytes keep(struct tc_tokenizer *t, const char *s, size_t n)
+{
+  char *copy = tc_pool_alloc(t->pool, n + 1);
+  memcpy(copy, s, n);
+  return (struct tc_bytes){ copy, n };
+}
+
+/* The bytes of a text of the alphabet, into out, which has room for n. Returns their number; 0: it is empty, or has
+ * another character. */
+static size_t decode(const char *s, size_t n, char *out)
+{
+  size_t len = 0, bytes;
+  for (size_t i = 0; i < n; i += bytes) {
+    const int byte = byte_of(tc_utf8_at(s + i, &bytes));
+    if (byte < 0) return 0;
+    out[len++] = (char)byte;
+  }
+  return len;
+}
+
+/* ---- the model ------------------------------------------------------------------------- */
+
+/* What a BPE model may ask for besides vocabulary and merges, and must not. */
+static int check_model(const struct tc_tokenizer *t, const json_t *model, struct tc_err *err)
+{
+  const json_t *type = json_object_get(model, "type"), *x = json_object_get(model, "dropout");
+  static const char *const marks[] = { "continuing_subword_prefix", "end_of_word_suffix" };
+  if (!json_is_object(model)) return damaged(t, "it has no model", err);
+  const char *name = type ? json_string_value(type) : "BPE";      /* the first files had no type */
+  if (!name || strcmp(name, "BPE") != 0)
+    return tc_fail(err, TC_EUSER, "tokenizer '%s' has a model of type '%.60s'; only byte-level BPE is supported",
+                   t->name, name ? name : "");
+  if (x && !json_is_null(x) && !(json_is_number(x) && json_number_value(x) == 0))
+    return tc_fail(err, TC_EUSER, "tokenizer '%s' has a BPE model with dropout, which is not supported: ids "
+                   "would be random", t->name);
+  if (json_is_true(json_object_get(model, "byte_fallback")))
+    return tc_fail(err, TC_EUSER, "tokenizer '%s' has a BPE model with byte_fallback, as SentencePiece has; only "
+                   "byte-level BPE is supported", t->name);
+  for (size_t i = 0; i < 2; i++) {
+    const char *mark = json_string_value(json_object_get(model, marks[i]));
+    if (mark && *mark)
+      return tc_fail(err, TC_EUSER, "tokenizer '%s' has a BPE model with %s = '%.40s', which is not supported", t->name,
+                     marks[i], mark);
+  }
+  return TC_OK;
+}
+
+/* Makes room for the id, which must be sensible. */
+static int reserve_id(struct tc_tokenizer *t, json_int_t id, struct tc_err *err)
+{
+  if (id < 0 || id > MOST_ID)
+    return tc_fail(err, TC_EUSER, "tokenizer '%s' is damaged: a token has the id %lld; ids are 0 to %d", t->name,
+                   (long long)id, MOST_ID);
+  if ((uint32_t)id < t->n_ids) return TC_OK;
+  const uint32_t n = (uint32_t)id + 1;
+  if (n > t->n_room) {
+    t->n_room = TC_MAX(n, t->n_room * 2);
+    t->token = tc_realloc(t->token, t->n_room * sizeof *t->token);
+  }
+  for (uint32_t i = t->n_ids; i < n; i++) t->token[i] = (struct tc_bytes){ NULL, 0 };
+  t->n_ids = n;
+  return TC_OK;
+}
+
+static int load_vocab(struct tc_tokenizer *t, json_t *vocab, struct tc_err *err)
+{
+  const char *text;
+  json_t *id;
+  char *bytes = NULL;
+  int status = TC_OK;
+  tc_words_new(&t->words, json_object_size(vocab));
+  json_object_foreach(vocab, text, id) {
+    const size_t n = strlen(text);
+    bytes = tc_realloc(bytes, n + 1);
+    if (!json_is_integer(id)) status = damaged(t, "an id of its vocabulary is not an integer", err);
+    else status = reserve_id(t, json_integer_value(id), err);
+    if (status != TC_OK) break;
+    const uint32_t i = (uint32_t)json_integer_value(id);
+    const size_t len = decode(text, n, bytes);
+    if (t->token[i].s) {
+      status = tc_fail(err, TC_EUSER, "tokenizer '%s' is damaged: two tokens of its vocabulary have the id %u", t->name,
+                       i);
+      break;
+    }
+    t->token[i] = len ? keep(t, bytes, len) : keep(t, text, n);
+    if (len) tc_words_put(&t->words, t->token[i], i);
+  }
+  free(bytes);
+  for (int b = 0; b < 256 && status == TC_OK; b++) {
+    t->byte_id[b] = tc_words_find(&t->words, (struct tc_bytes){ (char[]){ (char)b }, 1 });
+    if (t->byte_id[b] == TC_NO_ID)
+      status = tc_fail(err, TC_EUSER, "tokenizer '%s': its vocabulary has no token for the byte 0x%02x; only "
+                       "byte-level BPE with all 256 bytes is supported", t->name, b);
+  }
+  return status;
+}
+
+/* The two halves of a merge, "a b" or ["a", "b"]. */
+static bool halves(const json_t *merge, struct tc_bytes half[2])
+{
+  if (json_is_string(merge)) {
+    const char *text = json_string_value(merge), *space = strchr(text, ' ');
+    if (!space || strchr(space + 1, ' ')) return false;
+    half[0] = (struct tc_bytes){ text, (size_t)(space - text) };
+    half[1] = (struct tc_bytes){ space + 1, strlen(space + 1) };
+    return true;
+  }
+  if (json_array_size(merge) != 2) return false;
+  for (size_t k = 0; k < 2; k++) {
+    const json_t *x = json_array_get(merge, k);
+    if (!json_is_string(x)) return false;
+    half[k] = (struct tc_bytes){ json_string_value(x), json_string_length(x) };
+  }
+  return true;
+}
+
+/* One merge; buf has room for its text. */
+static int load_merge(struct tc_tokenizer *t, const struct tc_bytes half[2], uint32_t rank, char *buf,
+                      struct tc_err *err)
+{
+  const size_t left = decode(half[0].s, half[0].n, buf), right = decode(half[1].s, half[1].n, buf + left);
+  const uint32_t a = tc_words_find(&t->words, (struct tc_bytes){ buf, left });
+  const uint32_t b = tc_words_find(&t->words, (struct tc_bytes){ buf + left, right });
+  const uint32_t ab = tc_words_find(&t->words, (struct tc_bytes){ buf, left + right });
+  if (!left || !right || a == TC_NO_ID || b == TC_NO_ID || ab == TC_NO_ID)
+    return tc_fail(err, TC_EUSER, "tokenizer '%s' is damaged: merge %u, of '%.*s' and '%.*s', has a token that is not "
+                   "in the vocabulary", t->name, rank, (int)TC_MIN(half[0].n, 40), half[0].s,
+                   (int)TC_MIN(half[1].n, 40), half[1].s);
+  tc_merges_put(&t->merges, a, b, rank, ab);
+  return TC_OK;
+}
+
+static int load_merges(struct tc_tokenizer *t, const json_t *merges, struct tc_err *err)
+{
+  const size_t n = json_array_size(merges);
+  char *buf = NULL;
+  int status = TC_OK;
+  tc_merges_new(&t->merges, n);
+  for (size_t i = 0; i < n && status == TC_OK; i++) {
+    struct tc_bytes half[2];
+    if (!halves(json_array_get(merges, i), half))
+      status = tc_fail(err, TC_EUSER, "tokenizer '%s' is damaged: merge %zu is not two tokens", t->name, i);
+    else {
+      buf = tc_realloc(buf, half[0].n + half[1].n + 1);
+      status = load_merge(t, half, (uint32_t)i, buf, err);
+    }
+  }
+  free(buf);
+  return status;
+}
+
+static int load_model(struct tc_tokenizer *t, const json_t *model, struct tc_err *err)
+{
+  TC_TRY(check_model(t, model, err));
+  json_t *vocab = json_object_get(model, "vocab");
+  const json_t *merges = json_object_get(model, "merges");
+  if (!json_is_object(vocab) || !json_is_array(merges))
+    return damaged(t, "its model has no vocabulary or no merges", err);
+  TC_TRY(load_vocab(t, vocab, err));
+  TC_TRY(load_merges(t, merges, err));
+  t->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
+  return TC_OK;
+}
+
+/* ---- added tokens ---------------------------------------------------------------------- */
+
+/* The text that is looked for: as it is, or normalized like the text it is looked for in. */
+static int added_text(struct tc_tokenizer *t, const char *text, bool normalized, struct tc_bytes *out,
+                      struct tc_err *err)
+{
+  char *owned = NULL;
+  const char *form = text;
+  size_t n = strlen(text);
+  if (normalized && t->nfc) TC_TRY(tc_nfc(text, n, &form, &n, &owned, err));
+  *out = keep(t, form, n);
+  free(owned);
+  return TC_OK;
+}
+
+static int load_added_token(struct tc_tokenizer *t, const json_t *j, int64_t want, struct tc_err *err)
+{
+  const json_t *id = json_object_get(j, "id");
+  const char *text = json_string_value(json_object_get(j, "content"));
+  if (!text || !*text || !json_is_integer(id)) return damaged(t, "an added token has no text or no id", err);
+  if (json_is_true(json_object_get(j, "single_word")))
+    return tc_fail(err, TC_EUSER, "tokenizer '%s': its added token '%.60s' has single_word, which is not supported",
+                   t->name, text);
+  if (json_integer_value(id) != want)
+    return tc_fail(err, TC_EUSER, "tokenizer '%s': its added token '%.60s' has the id %lld, but by Hugging Face's "
+                   "library it gets %lld; write the file again by that library", t->name, text,
+                   (long long)json_integer_value(id), (long long)want);
+  TC_TRY(reserve_id(t, want, err));
+  t->token[want] = keep(t, text, strlen(text));
+  const json_t *flag = json_object_get(j, "normalized");
+  const bool normalized = flag ? json_is_true(flag) : !json_is_true(json_object_get(j, "special"));
+  struct tc_added a = { .id = (uint32_t)want, .lstrip = json_is_true(json_object_get(j, "lstrip")),
+                        .rstrip = json_is_true(json_object_get(j, "rstrip")) };
+  TC_TRY(added_text(t, text, normalized, &a.text, err));
+  for (size_t i = 0; i < a.text.n; i++)
+    if (a.text.s[i] == ' ') t->whole = true;      /* it may lie across a cut */
+  if (a.rstrip) t->whole = true;
+  tc_added_put(normalized ? &t->normalized : &t->raw, a);
+  return TC_OK;
+}
+
+/* Where a token takes the white space behind it, one that begins there would lie within it: Hugging Face's library
+ * then loses tokens or ends. Two with one normal form would both match. The list is sorted. */
+static int check_added(const struct tc_tokenizer *t, const struct tc_added_list *l, struct tc_err *err)
+{
+  const struct tc_added *strips = NULL, *space = NULL;
+  size_t bytes;
+  for (size_t i = 0; i < l->n; i++) {
+    const struct tc_bytes *a = &l->at[i].text, *b = &l->at[i ? i - 1 : 0].text;
+    if (i && a->n == b->n && memcmp(a->s, b->s, a->n) == 0)
+      return tc_fail(err, TC_EUSER, "tokenizer '%s': two of its added tokens are '%.60s' in the normal form, which is "
+                     "not supported", t->name, a->s);
+    if (l->at[i].rstrip) strips = &l->at[i];
+    if (tc_is_space(tc_utf8_at(l->at[i].text.s, &bytes))) space = &l->at[i];
+  }
+  if (!strips || !space) return TC_OK;
+  return tc_fail(err, TC_EUSER, "tokenizer '%s': its added token '%.60s' has rstrip, which is not supported together "
+                 "with '%.60s', which begins with white space", t->name, strips->text.s, space->text.s);
+}
+
+/* Ids are given as Hugging Face's library gives them: that of the vocabulary, else the next free one. */
+static int load_added(struct tc_tokenizer *t, const json_t *added, const json_t *vocab, struct tc_err *err)
+{
+  int64_t next = (int64_t)json_object_size(vocab);
+  struct tc_words seen;
+  int status = TC_OK;
+  if (added && !json_is_null(added) && !json_is_array(added)) return damaged(t, "added_tokens is no list", err);
+  tc_words_new(&seen, json_array_size(added));
+  for (size_t i = 0; i < json_array_size(added) && status == TC_OK; i++) {
+    const json_t *j = json_array_get(added, i);
+    const char *text = json_string_value(json_object_get(j, "content"));
+    const json_t *in_vocab = text ? json_object_get(vocab, text) : NULL;
+    const int64_t want = in_vocab ? json_integer_value(in_vocab) : next;
+    status = load_added_token(t, j, want, err);
+    if (status == TC_OK && tc_words_put(&seen, keep(t, text, strlen(text)), 0) != TC_NO_ID)
+      status = tc_fail(err, TC_EUSER, "tokenizer '%s' is damaged: its added token '%.60s' is there twice", t->name,
+                       text);
+    next = TC_MAX(next, want + 1);
+  }
+  free(seen.slot);
+  tc_added_sort(&t->raw);
+  tc_added_sort(&t->normalized);
+  if (status == TC_OK) status = check_added(t, &t->raw, err);
+  if (status == TC_OK) status = check_added(t, &t->normalized, err);
+  return status;
+}
+
+/* ---- the file -------------------------------------------------------------------------- */
+
+static int load(struct tc_tokenizer *t, const json_t *j, struct tc_err *err)
+{
+  static const char *const lengths[] = { "truncation", "padding" };
+  for (size_t i = 0; i < 2; i++) {
+    const json_t *x = json_object_get(j, lengths[i]);
+    if (x && !json_is_null(x))
+      return tc_fail(err, TC_EUSER, "tokenizer '%s' asks for %s, which is not supported: set it to null", t->name,
+                     lengths[i]);
+  }
+  const json_t *decoder = json_object_get(j, "decoder");
+  const char *type = json_string_value(json_object_get(decoder, "type"));
+  const json_t *model = json_object_get(j, "model");
+  TC_TRY(check_model(t, model, err));
+  TC_TRY(tc_load_normalizer(t, json_object_get(j, "normalizer"), err));
+  TC_TRY(tc_load_pre_tokenizer(t, json_object_get(j, "pre_tokenizer"), err));
+  if (decoder && !json_is_null(decoder) && (!type || strcmp(type, "ByteLevel") != 0))
+    return tc_fail(err, TC_EUSER, "tokenizer '%s': its decoder '%.60s' is not supported: ByteLevel is", t->name,
+                   type ? type : "");
+  TC_TRY(load_model(t, model, err));
+  TC_TRY(load_added(t, json_object_get(j, "added_tokens"), json_object_get(model, "vocab"), err));
+  return tc_load_post_processor(t, json_object_get(j, "post_processor"), err);
+}
+
+static uint64_t hash_bytes(const char *s, size_t n)
+{
+  uint64_t h = UINT64_C(14695981039346656037);
+  for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)s[i]) * UINT64_C(1099511628211);
+  return h;
+}
+
+int tc_tokenizer_parse(struct tc_tokenizer **out, const char *text, size_t bytes, const char *name,
+                       struct tc_err *err)
+{
+  json_error_t why;
+  *out = NULL;
+  json_t *j = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
+  if (!j)
+    return tc_fail(err, TC_EUSER, "tokenizer '%.500s' is no JSON file, or damaged: line %d: %s", name, why.line,
+                   why.text);
+  struct tc_tokenizer *t = tc_calloc(1, sizeof *t);
+  t->name = tc_sprintf("%.500s", name);
+  t->pool = tc_pool_new();
+  t->hash = hash_bytes(text, bytes);
+  t->jit = true;                  /* until a pattern is not compiled so */
+  const int status = load(t, j, err);
+  json_decref(j);
+  if (status == TC_OK) *out = t;
+  else tc_tokenizer_free(t);
+  return status;
+}
+
+int tc_tokenizer_load(struct tc_tokenizer **out, const char *path, struct tc_err *err)
+{
+  char *text;
+  size_t bytes;
+  *out = NULL;
+  TC_TRY(tc_read_text(&text, &bytes, path, "tokenizer", MOST_BYTES, err));
+  const int status = tc_tokenizer_parse(out, text, bytes, path, err);
+  free(text);
+  return status;
+}
+
+void tc_tokenizer_free(struct tc_tokenizer *t)
+{
+  if (!t) return;
+  for (int i = 0; i < t->n_steps; i++) pcre2_code_free(t->step[i].code);
+  free(t->words.slot);
+  free(t->merges.slot);
+  free(t->raw.at);
+  free(t->normalized.at);
+  tc_ids_free(&t->begin);
+  tc_ids_free(&t->end);
+  free(t->token);
+  tc_pool_free(t->pool);
+  free(t->name);
+  free(t);
+}

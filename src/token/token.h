@@ -1,0 +1,79 @@
+/* token.h - byte-level BPE: text to token ids and back, as Hugging Face's `tokenizers` library does it.
+ *
+ * In: a tokenizer.json with a byte-level BPE model, and text. Out: the same ids as that library gives. What a
+ * file asks for and is not done here is refused by name when the file is read. Steps of encoding:
+ *   added tokens that are looked for in the raw text; the normalizer; added tokens that are looked for in
+ *   normalized text; the pre-tokenizer's splits; merges of pairs of tokens within each piece.
+ *
+ * The files, in reading order:
+ *   impl.h      the tokenizer as a struct
+ *   load.c      tokenizer.json: model, added tokens
+ *   config.c    tokenizer.json: normalizer, pre-tokenizer, post-processor
+ *   pattern.c   a pre-tokenizer's regex for PCRE2, and which of them allow cuts of a text
+ *   words.c     tables: bytes to id, pair to merge, added tokens as a sorted list
+ *   utf8.c      what is valid UTF-8
+ *   encode.c    the steps of encoding
+ *   bpe.c       merges, and the cache of short pieces */
+#ifndef TC_TOKEN_H
+#define TC_TOKEN_H
+
+#include "src/base/base.h"
+
+/* A list of token ids that grows. */
+struct tc_ids { uint32_t *id; size_t n, cap; };
+void tc_ids_reserve(struct tc_ids *ids, size_t more);       /* room for `more` behind the n */
+void tc_ids_free(struct tc_ids *ids);
+
+/* ---- a tokenizer: read once, then shared by all threads --------------------------------------- */
+
+struct tc_tokenizer;
+
+/* Local. Reads tokenizer.json. TC_EUSER: it can't be read, is damaged, or asks for what is not supported.
+ * *out is owned by the caller. _parse: from text[bytes]; name is for sentences. */
+int tc_tokenizer_load(struct tc_tokenizer **out, const char *path, struct tc_err *err);
+int tc_tokenizer_parse(struct tc_tokenizer **out, const char *text, size_t bytes, const char *name,
+                       struct tc_err *err);
+void tc_tokenizer_free(struct tc_tokenizer *t);
+
+int64_t tc_tokenizer_vocab(const struct tc_tokenizer *t);     /* the highest id + 1 */
+uint64_t tc_tokenizer_hash(const struct tc_tokenizer *t);     /* FNV-1a of the file's bytes */
+/* Local. The id of an added token, or of a token of the vocabulary with this text; -1: there is none. */
+int64_t tc_tokenizer_find(const struct tc_tokenizer *t, const char *text);
+/* Local. What the post-processor's template puts before and after a document; borrowed. */
+const struct tc_ids *tc_tokenizer_begin(const struct tc_tokenizer *t);
+const struct tc_ids *tc_tokenizer_end(const struct tc_tokenizer *t);
+/* Local. The bytes that an id stands for, *bytes of them; NULL: no token has this id. Borrowed. */
+const char *tc_tokenizer_bytes(const struct tc_tokenizer *t, uint32_t id, size_t *bytes);
+/* Local. The last place p in [from, n) at which text[n] may be cut: text[0, p) and the text from p on give the
+ * same ids apart as together, whatever follows text[n]. 0: there is none, or none is known for this
+ * tokenizer. */
+size_t tc_tokenizer_cut(const struct tc_tokenizer *t, const char *text, size_t from, size_t n);
+
+/* ---- an encoder: one thread's at a time ------------------------------------------------------- */
+
+/* Bytes that are not valid UTF-8: an error; U+FFFD in place of each maximal part, as the Unicode standard
+ * recommends; or tokens of these bytes, so that decoding gives them back. */
+enum tc_invalid { TC_INVALID_REFUSE, TC_INVALID_REPLACE, TC_INVALID_BYTES };
+
+struct tc_encoder;
+/* Local. t must live longer. *out is owned by the caller. TC_EUSER: no memory for PCRE2. */
+int tc_encoder_new(struct tc_encoder **out, const struct tc_tokenizer *t, struct tc_err *err);
+void tc_encoder_free(struct tc_encoder *e);
+
+/* Local. Appends the ids of text[n] to *out. *n_invalid grows by the number of invalid parts (may be NULL).
+ * TC_EUSER: invalid UTF-8 that is to be refused, a piece of over 1 GB, or PCRE2 failed; *out may then have some of
+ * the ids. */
+int tc_encode(struct tc_encoder *e, const char *text, size_t n, enum tc_invalid how, struct tc_ids *out,
+              int64_t *n_invalid, struct tc_err *err);
+
+/* ---- UTF-8 ------------------------------------------------------------------------------------- */
+
+/* Local. The number of bytes from text on that are valid UTF-8 (n: all). */
+size_t tc_utf8_valid(const char *text, size_t n);
+/* Local. text[n] begins with an invalid byte: the bytes of the maximal part that one U+FFFD stands for. */
+size_t tc_utf8_invalid(const char *text, size_t n);
+/* Local. text[n] with U+FFFD in place of each maximal invalid part, whose number is added to *parts: *bytes of
+ * them, owned by the caller. */
+char *tc_utf8_replace(const char *text, size_t n, size_t *bytes, int64_t *parts);
+
+#endif

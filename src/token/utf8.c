@@ -1,0 +1,153 @@
+/* utf8.c - what is valid UTF-8, white space, and the normal form NFC.
+ *
+ * Valid is what the Unicode standard calls well-formed: no surrogates, no overlong forms, nothing beyond
+ * U+10FFFF. */
+#include "src/token/impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+/* The bytes of the character that text[n] begins with, or, if it is not valid, minus those of the maximal part of
+ * one (table 3-7 of the Unicode standard). n > 0. */
+static int length_at(const unsigned char *s, size_t n)
+{
+  const unsigned c = s[0];
+  int want = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
+  if (want < 1) return -1;
+  for (int i = 1; i < want; i++) {
+    unsigned least = 0x80, most = 0xbf;
+    if (i == 1 && c == 0xe0) least = 0xa0;
+    if (i == 1 && c == 0xed) most = 0x9f;
+    if (i == 1 && c == 0xf0) least = 0x90;
+    if (i == 1 && c == 0xf4) most = 0x8f;
+    if ((size_t)i >= n || s[i] < least || s[i] > most) return -i;
+  }
+  return want;
+}
+
+size_t tc_utf8_valid(const char *text, size_t n)
+{
+  const unsigned char *s = (const unsigned char *)text;
+  size_t i = 0;
+  while (i < n) {
+    uint64_t eight;
+    while (n - i >= 8 && (memcpy(&eight, s + i, 8), !(eight & UINT64_C(0x8080808080808080)))) i += 8;
+    if (i == n) break;
+    const int length = length_at(s + i, n - i);
+    if (length < 0) return i;
+    i += (size_t)length;
+  }
+  return n;
+}
+
+size_t tc_utf8_invalid(const char *text, size_t n)
+{
+  return (size_t)abs(length_at((const unsigned char *)text, n));
+}
+
+char *tc_utf8_replace(const char *text, size_t n, size_t *bytes, int64_t *parts)
+{
+  char *copy = tc_malloc(3 * n + 1);
+  size_t len = 0;
+  for (size_t at = 0; at < n;) {
+    const size_t valid = tc_utf8_valid(text + at, n - at);
+    memcpy(copy + len, text + at, valid);
+    len += valid;
+    at += valid;
+    if (at == n) break;
+    memcpy(copy + len, "\xef\xbf\xbd", 3);
+    len += 3;
+    at += tc_utf8_invalid(text + at, n - at);
+    ++*parts;
+  }
+  *bytes = len;
+  return copy;
+}
+
+uint32_t tc_utf8_at(const char *text, size_t *bytes)
+{
+  const unsigned char *s = (const unsigned char *)text;
+  const uint32_t c = s[0];
+  *bytes = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+  if (c < 0x80) return c;
+  if (c < 0xe0) return (c & 0x1f) << 6 | (s[1] & 0x3fu);
+  if (c < 0xf0) return (c & 0x0f) << 12 | (s[1] & 0x3fu) << 6 | (s[2] & 0x3fu);
+  return (c & 0x07) << 18 | (s[1] & 0x3fu) << 12 | (s[2] & 0x3fu) << 6 | (s[3] & 0x3fu);
+}
+
+bool tc_is_space(uint32_t c)
+{
+  return c == ' ' || (c >= 9 && c <= 13) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
+         c == 0x3000;
+}
+
+/* ---- NFC ------------------------------------------------------------------------------------ */
+
+/* Characters below U+0300 are in NFC by themselves and don't combine with what is before them. */
+static bool is_plain(const char *s) { return (unsigned char)*s < 0xcc; }
+
+/* U+11A7 neither, nor with what is behind it; utf8proc 2.8 takes it for a final consonant of Hangul, and drops it. */
+static bool is_filler(const char *s, size_t n) { return n >= 3 && memcmp(s, "\xe1\x86\xa7", 3) == 0; }
+
+/* The end of the stretch from `at`, a character that is neither, up to the next one that is. */
+static size_t stretch_end(const char *text, size_t at, size_t n)
+{
+  size_t bytes;
+  while (at < n && !is_plain(text + at) && !is_filler(text + at, n - at)) {
+    tc_utf8_at(text + at, &bytes);
+    at += bytes;
+  }
+  return at;
+}
+
+/* The next character that is neither. Bytes within a character are below 0xcc too. */
+static size_t find_not_plain(const char *text, size_t at, size_t n)
+{
+  while (at < n && (is_plain(text + at) || is_filler(text + at, n - at))) at++;
+  return at;
+}
+
+/* The bytes of the character before text[n] if it may combine with what is there. */
+static size_t combining_before(const char *text, size_t n)
+{
+  if (n == 0 || (n >= 3 && is_filler(text + n - 3, 3))) return 0;
+  return (unsigned char)text[n - 1] < 0x80 ? 1 : 2;
+}
+
+/* Appends bytes to *buf. */
+static void append(char **buf, size_t *len, size_t *cap, const char *s, size_t n)
+{
+  if (*len + n > *cap) *buf = tc_realloc(*buf, *cap = 2 * (*len + n));
+  memcpy(*buf + *len, s, n);
+  *len += n;
+}
+
+int tc_nfc(const char *text, size_t n, const char **out, size_t *n_out, char **owned, struct tc_err *err)
+{
+  size_t from = 0, len = 0, cap = n + 64, at = find_not_plain(text, 0, n);
+  *out = text, *n_out = n, *owned = NULL;
+  if (at == n) return TC_OK;
+  char *buf = tc_malloc(cap);
+  while (at < n) {
+    const size_t begin = at - combining_before(text + from, at - from);
+    append(&buf, &len, &cap, text + from, begin - from);
+    from = stretch_end(text, at, n);
+    utf8proc_uint8_t *form = NULL;
+    const utf8proc_ssize_t got = utf8proc_map((const utf8proc_uint8_t *)text + begin,
+                                              (utf8proc_ssize_t)(from - begin), &form,
+                                              UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    if (got < 0) {
+      free(buf);
+      return tc_fail(err, TC_EUSER, "text can't be brought to NFC: %s", utf8proc_errmsg(got));
+    }
+    append(&buf, &len, &cap, (const char *)form, (size_t)got);
+    free(form);
+    at = find_not_plain(text, from, n);
+  }
+  append(&buf, &len, &cap, text + from, n - from);
+  *out = *owned = buf;
+  *n_out = len;
+  return TC_OK;
+}

@@ -1,0 +1,111 @@
+/* kernels_llama.h - t_kernels.c's cases of RMS norms, rotary positions, SwiGLU and grouped attention. */
+#ifndef TC_KERNELS_LLAMA_H
+#define TC_KERNELS_LLAMA_H
+
+#include "tests/unit/t_kernels.h"
+
+#include <math.h>
+
+static void rms_norms(int dtype, int64_t N, int64_t C, int acc)
+{
+  struct test t = new_test(TC_OP_RMSNORM, "N%lld C%lld %s", (long long)N, (long long)C, tc_dtype_name(dtype));
+  input(&t, dtype, DIMS(N, C), NORMALISH);
+  input(&t, dtype, DIMS(C), POSITIVE);
+  output(&t, dtype, DIMS(N, C));
+  output(&t, TC_F32, DIMS(N));
+  t.c.f[0] = 1e-5f;
+  check(&t);
+  t = new_test(TC_OP_RMSNORM_BWD, "N%lld C%lld %s acc %d", (long long)N, (long long)C, tc_dtype_name(dtype),
+               acc);
+  input(&t, dtype, DIMS(N, C), NORMALISH);
+  input(&t, dtype, DIMS(N, C), NORMALISH);
+  input(&t, dtype, DIMS(C), POSITIVE);
+  input(&t, TC_F32, DIMS(N), POSITIVE);
+  output(&t, dtype, DIMS(N, C));
+  output(&t, TC_F32, DIMS(C));
+  t.c.acc = (uint8_t)acc;
+  t.tol = 4e-6;                  /* two sums of a row in fp32 */
+  check(&t);
+}
+
+/* Groups of G queries, a key and a value. */
+static void qk_norms(int dtype, int64_t N, int64_t K, int64_t G, int64_t D, int acc)
+{
+  struct test t = new_test(TC_OP_QKNORM, "N%lld K%lld G%lld D%lld %s", (long long)N, (long long)K,
+                           (long long)G, (long long)D, tc_dtype_name(dtype));
+  input(&t, dtype, DIMS(N, K, G + 2, D), NORMALISH);
+  for (int k = 0; k < 2; k++) input(&t, dtype, DIMS(D), POSITIVE);
+  output(&t, dtype, DIMS(N, K, G + 2, D));
+  output(&t, TC_F32, DIMS(N, K, G + 1));
+  t.c.f[0] = 1e-6f;
+  check(&t);
+  t = new_test(TC_OP_QKNORM_BWD, "N%lld K%lld G%lld D%lld %s acc %d", (long long)N, (long long)K,
+               (long long)G, (long long)D, tc_dtype_name(dtype), acc);
+  for (int k = 0; k < 2; k++) input(&t, dtype, DIMS(N, K, G + 2, D), NORMALISH);
+  for (int k = 0; k < 2; k++) input(&t, dtype, DIMS(D), POSITIVE);
+  input(&t, TC_F32, DIMS(N, K, G + 1), POSITIVE);
+  output(&t, dtype, DIMS(N, K, G + 2, D));
+  for (int k = 0; k < 2; k++) output(&t, TC_F32, DIMS(D));
+  t.c.acc = (uint8_t)acc;
+  t.tol = 4e-6;
+  check(&t);
+}
+
+/* The rows [n0, n0 + N) of sequences of T tokens. */
+static void ropes(int dtype, int64_t N, int64_t n0, int64_t T, int64_t K, int64_t G, int64_t D)
+{
+  float freq[128];
+  for (int64_t i = 0; i < D / 2; i++) freq[i] = 1.f / powf(500000.f, (float)(2 * i) / (float)D);
+  for (int back = 0; back < 2; back++) {
+    struct test t = new_test(back ? TC_OP_ROPE_BWD : TC_OP_ROPE, "rows %lld + %lld of T%lld K%lld G%lld D%lld %s",
+                             (long long)n0, (long long)N, (long long)T, (long long)K, (long long)G,
+                             (long long)D, tc_dtype_name(dtype));
+    input(&t, dtype, DIMS(N, K, G + 2, D), NORMALISH)->off[0] = n0;
+    output(&t, dtype, DIMS(N, K, G + 2, D))->off[0] = n0;
+    t.c.k[0] = T;
+    t.c.freq = freq;
+    check(&t);
+  }
+}
+
+static void gates(int dtype, int64_t N, int64_t F)
+{
+  struct test t = new_test(TC_OP_SWIGLU, "N%lld F%lld %s", (long long)N, (long long)F, tc_dtype_name(dtype));
+  input(&t, dtype, DIMS(N, 2, F), LOGITS);
+  output(&t, dtype, DIMS(N, F));
+  check(&t);
+  t = new_test(TC_OP_SWIGLU_BWD, "N%lld F%lld %s", (long long)N, (long long)F, tc_dtype_name(dtype));
+  input(&t, dtype, DIMS(N, F), NORMALISH);
+  input(&t, dtype, DIMS(N, 2, F), LOGITS);
+  output(&t, dtype, DIMS(N, 2, F));
+  check(&t);
+}
+
+static void llama(int dtype)
+{
+  rms_norms(dtype, 3, 5, 0);
+  rms_norms(dtype, 37, 33, 3);
+  rms_norms(dtype, 203, 384, 2);
+  rms_norms(dtype, 9, 2304, 3);
+  rms_norms(dtype, 3, 8448, 0);
+  qk_norms(dtype, 3, 1, 1, 6, 0);
+  qk_norms(dtype, 37, 2, 4, 64, 6);
+  qk_norms(dtype, 130, 3, 2, 128, 7);
+  ropes(dtype, 6, 0, 6, 1, 1, 2);
+  ropes(dtype, 30, 0, 10, 2, 3, 64);
+  ropes(dtype, 7, 5, 10, 3, 1, 80);              /* across the end of a sequence */
+  ropes(dtype, 64, 960, 1024, 2, 4, 128);
+  ropes(dtype, 9, 8000, 8192, 1, 2, 128);        /* the error of an angle grows with the position */
+  gates(dtype, 3, 5);
+  gates(dtype, 37, 1100);
+  gates(dtype, 130, 256);
+}
+
+/* Rows of as many columns as no other case has; called last, so that the others keep their inputs. */
+static void wide_rows(int dtype)
+{
+  rms_norms(dtype, 5, 5000, 1);
+  qk_norms(dtype, 5, 1, 3, 200, 1);
+}
+
+#endif
