@@ -32,4 +32,6 @@ io_sources = \
   %D%/formats/outfile.c \
   %D%/formats/outfile.h \
   %D%/formats/safetensors.c \
-  %D%/formats/safetensors.h
+  %D%/formats/safetensors.h \
+  %D%/formats/shards.c \
+  %D%/formats/shards.h

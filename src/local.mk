@@ -10,10 +10,13 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/ckpt/ckpt.c \
   %D%/cmd/ckpt/ckpt.h \
   %D%/cmd/ckpt/export.c \
-  %D%/cmd/ckpt/gpt.c \
-  %D%/cmd/ckpt/gpt.h \
   %D%/cmd/ckpt/import.c \
+  %D%/cmd/ckpt/import.h \
+  %D%/cmd/ckpt/import_save.c \
+  %D%/cmd/ckpt/import_weights.c \
   %D%/cmd/ckpt/keep.c \
+  %D%/cmd/ckpt/names.c \
+  %D%/cmd/ckpt/names.h \
   %D%/cmd/ckpt/plan.c \
   %D%/cmd/ckpt/tensors.c \
   %D%/cmd/cmd.h \
@@ -201,6 +204,8 @@ libtercio_ir_a_SOURCES = \
   %D%/passes/stages.c \
   %D%/passes/systems.c \
   %D%/passes/systems.h \
+  %D%/model/hf.c \
+  %D%/model/hf.h \
   %D%/model/model.c \
   %D%/model/transformer.c \
   %D%/model/family.def \

@@ -51,6 +51,7 @@ unit_tests = \
   %D%/unit/io/t_ckpt_sealed.t \
   %D%/unit/io/t_crc.t \
   %D%/unit/io/t_h5.t \
+  %D%/unit/io/t_hf.t \
   %D%/unit/io/t_manifest.t \
   %D%/unit/io/t_model_files.t \
   %D%/unit/io/t_owner.t \
@@ -131,6 +132,7 @@ fault_tests = \
 # Damaged files, seeded: seconds as a test; fuzz_X.t --seconds 600 --seed N for long.
 fuzz_tests = \
   %D%/fuzz/fuzz_config.t \
+  %D%/fuzz/fuzz_hf.t \
   %D%/fuzz/fuzz_manifest.t \
   %D%/fuzz/fuzz_place.t \
   %D%/fuzz/fuzz_safetensors.t \
@@ -162,6 +164,7 @@ test_headers = \
   %D%/unit/ranks_fixture.h \
   %D%/unit/exec_fixture.h \
   %D%/unit/leak.h \
+  %D%/unit/same_tensors.h \
   %D%/unit/locks.h \
   %D%/unit/stderr_text.h \
   %D%/unit/plan_config.h \
@@ -287,6 +290,17 @@ test_files = \
   %D%/mpi/systems.sh \
   %D%/run \
   %D%/sanitize.supp \
+  %D%/oracle/families.json \
+  %D%/oracle/hf-llama/config.json \
+  %D%/oracle/hf-llama/model-00001-of-00003.safetensors \
+  %D%/oracle/hf-llama/model-00002-of-00003.safetensors \
+  %D%/oracle/hf-llama/model-00003-of-00003.safetensors \
+  %D%/oracle/hf-llama/model.safetensors.index.json \
+  %D%/oracle/hf-qwen3/config.json \
+  %D%/oracle/hf-qwen3/model.safetensors \
+  %D%/oracle/hf_export.py \
+  %D%/oracle/hf_families.py \
+  %D%/oracle/hf_folder.py \
   %D%/oracle/hf_loss.py \
   %D%/oracle/tiny.json \
   %D%/oracle/torch_gpt.py \

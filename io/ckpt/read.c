@@ -52,6 +52,15 @@ int tc_ckpt_list(const char *dir, int64_t **steps, struct tc_err *err)
   return found;
 }
 
+/* Whether a folder without a checkpoint has a model of Hugging Face instead. */
+static bool is_hugging_face(const char *path)
+{
+  char *config = tc_sprintf("%s/config.json", path);
+  const bool there = access(config, F_OK) == 0;
+  free(config);
+  return there;
+}
+
 /* The step folder that `path` means: itself, or the newest in it; owned. */
 static int find_step(char **out, const char *path, struct tc_err *err)
 {
@@ -70,7 +79,10 @@ static int find_step(char **out, const char *path, struct tc_err *err)
   int n = tc_ckpt_list(plain, &steps, err);
   if (n > 0) real = tc_ckpt_step_path(plain, steps[0]);
   free(steps);
-  if (n == 0)
+  if (n == 0 && is_hugging_face(plain))
+    tc_fail(err, TC_EUSER, "%s is a model of Hugging Face, not a checkpoint: make one with `tercio ckpt import "
+            "%s -o CKPT`", plain, plain);
+  else if (n == 0)
     tc_fail(err, TC_EUSER, there ? "%s: no checkpoint in this folder" : "%s: no such folder",
             plain);
   free(plain);

@@ -78,7 +78,7 @@ static int make_mesh(struct place *p, struct tc_err *err)
   const struct tc_ranks *r = p->ranks;
   int devices = tc_ranks_node_devices(r);
   TC_TRY(tc_setup_axes(&p->mesh, c, r->world, r->node_of_rank, devices, err));
-  if (!*c->model_preset && c->model_layers == 0) return TC_OK;
+  if (!*c->model_preset && !*c->model_config && c->model_layers == 0) return TC_OK;
   struct tc_err why = { 0 };
   struct tc_mesh *m;
   int rc = tc_setup_mesh(&m, c, r->world, r->node_of_rank, devices, &why);

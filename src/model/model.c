@@ -44,9 +44,9 @@ const struct tc_model tc_presets[] = {
   { .preset = NULL }
 };
 
-/* Every field of `m` that is not given, from `from`. */
-static void take(struct tc_model *m, const struct tc_model *from)
+void tc_model_take(struct tc_model *m, const struct tc_model *from)
 {
+  if (!m->family) m->family = from->family;
   if (!m->layers) m->layers = from->layers;
   if (!m->hidden) m->hidden = from->hidden;
   if (!m->heads) m->heads = from->heads;
@@ -85,7 +85,7 @@ struct tc_model tc_model_complete(const struct tc_model *given)
   enum { WIDTH_STEP = 64 };      /* of an MLP with a gate, whose usual width is 8/3 of the hidden size */
   struct tc_model m = *given;
   if (!m.family) m.family = TC_FAMILY_GPT2;
-  take(&m, &families[m.family]);
+  tc_model_take(&m, &families[m.family]);
   if (!m.kv_heads) m.kv_heads = m.heads;
   if (!m.head_dim && m.heads) m.head_dim = m.hidden / m.heads;
   if (!m.ffn)
@@ -119,13 +119,12 @@ int tc_model_resolve(struct tc_model *m, struct tc_err *err)
     const struct tc_model *p = tc_presets;
     while (p->preset && strcmp(p->preset, m->preset)) p++;
     if (!p->preset) return unknown_preset(m->preset, err);
-    if (!m->family) m->family = p->family;
     if (m->heads || m->hidden) {                 /* of other sizes: what follows from them does */
       struct tc_model sized = *p;
       sized.kv_heads = sized.head_dim = sized.ffn = 0;
-      take(m, &sized);
+      tc_model_take(m, &sized);
     } else {
-      take(m, p);
+      tc_model_take(m, p);
     }
   }
   const struct { const char *key; int64_t v; } need[] = {
@@ -223,7 +222,7 @@ static const char *float_text(char buf[32], float f)
   return buf;
 }
 
-static char *scaling_text(const struct tc_rope_scaling *s)
+char *tc_rope_scaling_text(const struct tc_rope_scaling *s)
 {
   char f[3][32];
   if (s->factor == 0 || (s->factor == 1 && s->original == 0)) return tc_sprintf("none");
@@ -250,7 +249,7 @@ char *tc_model_text(const struct tc_model *given)
                            (long long)m.layers, (long long)m.hidden, (long long)m.heads,
                            (long long)m.context, (long long)m.vocab);
   if (is_gpt2(&m)) return sizes;
-  char *scaling = scaling_text(&m.rope_scaling), f[2][32];
+  char *scaling = tc_rope_scaling_text(&m.rope_scaling), f[2][32];
   char *all = tc_sprintf("%s family %s kv_heads %lld head_dim %lld ffn %lld norm %s norm_eps %s act %s "
                          "rope_theta %s rope_scaling %s bias %s qk_norm %s tied %s", sizes,
                          tc_word_model_family(m.family), (long long)m.kv_heads, (long long)m.head_dim,

@@ -1,11 +1,12 @@
 /* model.h - what a model is: a preset, a row of the table of families, and sizes.
  *
- * In: keys of a run file, or the text in a checkpoint's manifest. Out: sizes from which the program is built
- * (transformer.h). Files in reading order: family.def (a row a family), model.[ch], transformer.[ch] (the
- * forward pass); optim.[ch], which appends the update after src/passes/grad.c, and makes the programs that
- * initialise and refresh weights.
+ * In: keys of a run file, a config.json, or the text in a checkpoint's manifest. Out: sizes from which the program
+ * is built (transformer.h). Files in reading order: family.def (a row a family), model.[ch], hf.[ch] (the same from
+ * a config.json), transformer.[ch] (the forward pass); optim.[ch], which appends the update after
+ * src/passes/grad.c, and makes the programs that initialise and refresh weights.
  *
- * Enums are those of src/config/options.def. A field that is 0 is not given: the preset's, the family's or a default stands for it. */
+ * Enums are those of src/config/options.def. A field that is 0 is not given: the preset's, the family's or a default
+ * stands for it. */
 #ifndef TC_MODEL_H
 #define TC_MODEL_H
 
@@ -48,6 +49,10 @@ int tc_model_parse(struct tc_model *m, const char *text, const char *where, stru
 
 /* freq[head_dim / 2]: radians from one position to the next, in float as Hugging Face computes them. */
 void tc_model_rope(float *freq, const struct tc_model *m);
+/* Every field of `m` that is not given, from `from`. */
+void tc_model_take(struct tc_model *m, const struct tc_model *from);
+/* What tc_rope_scaling_parse reads; owned by the caller. */
+char *tc_rope_scaling_text(const struct tc_rope_scaling *s);
 /* "none", "linear:FACTOR" or "llama3:FACTOR:LOW:HIGH:ORIGINAL". TC_EUSER: anything else. */
 int tc_rope_scaling_parse(struct tc_rope_scaling *s, const char *text, struct tc_err *err);
 

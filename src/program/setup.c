@@ -1,10 +1,12 @@
 /* setup.c - the configuration checked and turned into model, mesh and program options. */
 #include "src/program/setup.h"
+#include "src/model/hf.h"
 #include "src/program/predict.h"
 #include "src/schedule/pipeline.h"
 #include "src/passes/passes.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_MICRO_BATCHES = 1 << 20 };           /* a pipeline's schedule has items for each */
@@ -23,6 +25,44 @@ static int check_counts(const struct tc_config *c, const struct tc_model *m, str
                  (long long)c->train_steps, floor(fit));
 }
 
+/* Takes from a config.json what the options of the model leave open. */
+static int take_file(const struct tc_config *c, struct tc_model *m, struct tc_err *err)
+{
+  struct tc_model file;
+  if (*c->model_preset)
+    return tc_fail(err, TC_EUSER, "model.preset = %s and model.config = %s both describe the model: give one",
+                   c->model_preset, c->model_config);
+  TC_TRY(tc_hf_read(&file, c->model_config, err));
+  if (m->family && m->family != file.family)
+    return tc_fail(err, TC_EUSER, "model.family = %s, but %s describes a %s", tc_word_model_family(m->family),
+                   c->model_config, tc_word_model_family(file.family));
+  tc_model_take(m, &file);
+  return 0;
+}
+
+void tc_setup_fill_model(struct tc_config *c, const struct tc_model *m)
+{
+  const struct { int64_t *option, value; } size[] = {
+    { &c->model_layers, m->layers }, { &c->model_hidden, m->hidden }, { &c->model_heads, m->heads },
+    { &c->model_context, m->context }, { &c->model_vocab, m->vocab }, { &c->model_kv_heads, m->kv_heads },
+    { &c->model_head_dim, m->head_dim }, { &c->model_ffn, m->ffn } };
+  for (size_t i = 0; i < sizeof size / sizeof *size; i++)
+    if (*size[i].option == 0) *size[i].option = size[i].value;
+  if (!c->model_family) c->model_family = m->family;
+  if (!c->model_norm) c->model_norm = m->norm;
+  if (!c->model_act) c->model_act = m->act;
+  if (!c->model_bias) c->model_bias = m->bias;
+  if (!c->model_qk_norm) c->model_qk_norm = m->qk_norm;
+  if (!c->model_tied) c->model_tied = m->tied;
+  if (c->model_norm_eps < 0) c->model_norm_eps = (double)m->norm_eps;
+  if (c->model_rope_theta < 0 && m->rope_theta > 0) c->model_rope_theta = (double)m->rope_theta;
+  if (!*c->model_rope_scaling) {
+    char *text = tc_rope_scaling_text(&m->rope_scaling);
+    c->model_rope_scaling = tc_pool_strdup(c->pool, text);
+    free(text);
+  }
+}
+
 int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err *err)
 {
   *m = (struct tc_model){
@@ -32,6 +72,7 @@ int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err 
     .act = c->model_act, .bias = c->model_bias, .qk_norm = c->model_qk_norm, .tied = c->model_tied,
     .norm_eps = (float)TC_MAX(c->model_norm_eps, 0), .rope_theta = (float)TC_MAX(c->model_rope_theta, 0) };
   TC_TRY(tc_rope_scaling_parse(&m->rope_scaling, c->model_rope_scaling, err));
+  if (*c->model_config) TC_TRY(take_file(c, m, err));
   TC_TRY(tc_model_resolve(m, err));
   if (c->data_format == TC_FORMAT_TEXT && c->data_train.n > 0 && m->vocab < 256)
     return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data.format = text, whose "

@@ -9,6 +9,8 @@
 
 /* Local. TC_EUSER with a sentence for sizes that can't be. */
 int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err *err);
+/* Local. Every option of the model that is not given becomes that of the complete model m. */
+void tc_setup_fill_model(struct tc_config *c, const struct tc_model *m);
 
 /* Local. The mesh for `world` ranks on nodes as far as no model is needed: one micro-batch,
  * mesh.order = auto is tp-dp-pp. *out is owned by the caller. */

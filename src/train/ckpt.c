@@ -253,13 +253,18 @@ static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
   return load(l->t, c, err);
 }
 
+/* Weights without an optimizer's state, which an import has at step 0 alone (src/cmd/ckpt/import_save.c). */
+static bool is_import(const struct tc_ckpt_meta *meta)
+{ return meta->step == 0 && !*meta->version; }
+
 /* After a load: makes the weights in the working precision. Closes c. */
 static int resume_from(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
 {
   struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed };
   t->ckpt.saved_step = tc_ckpt_meta(c)->step;
   if (t->run.rank == 0)
-    tc_log("resumed from %s, step %lld", tc_ckpt_path(c), (long long)t->ckpt.saved_step);
+    tc_log("resumed from %s, step %lld%s", tc_ckpt_path(c), (long long)t->ckpt.saved_step,
+           is_import(tc_ckpt_meta(c)) ? ": imported weights; the optimizer's state starts at zero" : "");
   tc_ckpt_close(c);
   return tc_exec_run(t->run.exec, TC_REFRESH, &rt, err);
 }

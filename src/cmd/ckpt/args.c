@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { YES, NO, TEXT, COUNT, REAL, ROWS, MESH };
+enum kind { YES, NO, TEXT, COUNT, REAL, BYTES, ROWS, MESH };
 
 static const struct option {
   const char *name;
@@ -46,6 +46,10 @@ static const struct option {
     "hf (default), safetensors or llmc, see above; e.g. --format llmc" },
   { "--dtype", CKPT_FORMAT, TEXT, FIELD(dtype), "f32 or bf16", "TYPE",
     "element type of the weights: f32 (default) or bf16; e.g. --dtype bf16" },
+  { "--shard-size", CKPT_FORMAT, BYTES, FIELD(shard_bytes), "the most bytes of a file, such as 5GB", "SIZE",
+    "with --format hf, several files of at most SIZE (B, KB, MB or GB) and their index; e.g. --shard-size 5GB" },
+  { "--rope", CKPT_ROPE, TEXT, FIELD(rope), "half or interleaved", "ORDER",
+    "order of rotary pairs in the file: half (default, Hugging Face's) or interleaved (Meta's); e.g. --rope interleaved" },
   { "--optimizer", CKPT_FORMAT, YES, FIELD(optimizer), NULL, "",
     "with --format safetensors, also write the optimizer's state" },
   { "--keep", CKPT_KEEP, COUNT, FIELD(keep), "how many good checkpoints stay, at least 1", "N",
@@ -72,6 +76,22 @@ static bool parse_rows(const char *s, struct ckpt_args *a)
   return !*end && !errno && a->row0 >= 0 && a->row1 > a->row0;
 }
 
+/* An integer number of bytes, KB, MB or GB: powers of 1000, as in Hugging Face's library. */
+static bool parse_bytes(const char *s, int64_t *out)
+{
+  static const struct { const char *name; int64_t bytes; } unit[] = {
+    { "", 1 }, { "B", 1 }, { "KB", 1000 }, { "MB", 1000000 }, { "GB", 1000000000 } };
+  char *end;
+  errno = 0;
+  const int64_t n = strtoll(s, &end, 10);
+  for (int i = 0; i < 5 && end != s && !errno; i++)
+    if (strcmp(end, unit[i].name) == 0 && n >= 1 && n <= INT64_MAX / unit[i].bytes) {
+      *out = n * unit[i].bytes;
+      return true;
+    }
+  return false;
+}
+
 static bool set_value(struct ckpt_args *a, const struct option *o, const char *value)
 {
   void *field = (char *)a + o->field;
@@ -90,6 +110,8 @@ static bool set_value(struct ckpt_args *a, const struct option *o, const char *v
   case REAL:
     *(double *)field = strtod(value, &end);
     return *value && !*end && *(double *)field >= 0;
+  case BYTES:
+    return parse_bytes(value, field);
   case ROWS:
     return parse_rows(value, a);
   default:                        /* MESH: the configuration checks the value */

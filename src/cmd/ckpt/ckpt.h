@@ -19,6 +19,8 @@ struct ckpt_args {
   bool dry_run, release;          /* prune; quarantine */
   const char *out, *format, *dtype;   /* export, import; NULL: not given */
   bool optimizer;                 /* export */
+  int64_t shard_bytes;            /* export; 0: one file */
+  const char *rope;               /* import; NULL: not given */
   int64_t world;                  /* plan; 0: not given */
   const char *cluster;            /* plan --simulate; NULL */
   char **flag; int n_flags;       /* plan, import: --section.key=value, owned */
@@ -36,7 +38,7 @@ struct ckpt_sub {
 enum ckpt_opt {
   CKPT_JSON = 1, CKPT_DEPTH = 2, CKPT_JOBS = 4, CKPT_TOL = 8, CKPT_ROWS = 16, CKPT_OWNERS = 32,
   CKPT_KEEP = 64, CKPT_RELEASE = 128, CKPT_OUT = 256, CKPT_FORMAT = 512, CKPT_CONFIG = 1024,
-  CKPT_MESH = 2048
+  CKPT_MESH = 2048, CKPT_ROPE = 4096
 };
 
 /* Local. Parses the words after the command's name into *a, which ckpt_args_free frees. TC_EUSER: the error

@@ -3,7 +3,7 @@
  * Only one tensor is in memory at a time. All data is checked against its checksum. A file
  * appears under its name when it is complete. */
 #include "src/cmd/ckpt/ckpt.h"
-#include "src/cmd/ckpt/gpt.h"
+#include "src/cmd/ckpt/names.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +13,7 @@
 #include "io/folder.h"
 #include "io/formats/outfile.h"
 #include "io/formats/safetensors.h"
+#include "src/model/hf.h"
 
 enum { BATCH = 1 << 18 };         /* elements written at a time */
 
@@ -21,8 +22,9 @@ struct export {
   struct tc_ckpt *c;
   struct tc_model model;
   int dtype;                      /* of the tensors written */
-  int n_tensors;
+  int n_tensors, files;
   int64_t bytes;                  /* of tensors written */
+  float *whole; int whole_is;     /* the tensor in memory, and its number; owned */
 };
 
 /* The output: one of them is set. */
@@ -44,33 +46,44 @@ static int put_values(struct export *x, const struct sink *s, const float *v, in
   return put(s, bf16, bytes, err);
 }
 
-/* ---- GPT-2's tensors in another order ---------------------------------------------- */
+/* ---- the model's tensors in another order ------------------------------------------- */
 
 /* The checkpoint's tensor, which must be f32 and of the model's size. */
-static int find_tensor(const struct export *x, const struct gpt_tensor *t, struct tc_err *err)
+static int find_tensor(const struct export *x, const struct part *t, struct tc_err *err)
 {
   int k = tc_ckpt_find(x->c, t->ours);
   if (k < 0)
     return tc_fail(err, TC_EUSER, "%s has no tensor %s: not a checkpoint of this program's GPT",
                    x->c->path, t->ours);
   const struct tc_ckpt_tensor *ct = tc_ckpt_at(x->c, k);
-  if (ct->dtype != TC_F32 || tc_box_elems(ct->rank, ct->dim) != gpt_elems(t))
+  if (ct->dtype != TC_F32 || tc_box_elems(ct->rank, ct->dim) != t->elems)
     return tc_fail(err, TC_EUSER, "%s: tensor %s is not the f32 tensor of %lld elements that its "
-                   "model (%s) has", x->c->path, t->ours, (long long)gpt_elems(t),
+                   "model (%s) has", x->c->path, t->ours, (long long)t->elems,
                    x->c->m->meta.model);
   return k;
 }
 
-static int put_tensor(struct export *x, const struct sink *s, const struct gpt_tensor *t,
-                      enum gpt_form form, struct tc_err *err)
+/* Reads tensor k of the checkpoint into x->whole, where the next part of it finds it. */
+static int read_whole(struct export *x, int k, int64_t elems, struct tc_err *err)
+{
+  const int64_t zero[TC_DIMS] = {0};
+  if (x->whole && x->whole_is == k) return 0;
+  free(x->whole);
+  x->whole = tc_malloc((size_t)elems * sizeof *x->whole);
+  x->whole_is = k;
+  return tc_ckpt_read(x->c, k, zero, tc_ckpt_at(x->c, k)->dim, x->whole, err);
+}
+
+static int put_part(struct export *x, const struct sink *s, const struct part *t, enum names_form form,
+                    struct tc_err *err)
 {
   int k = find_tensor(x, t, err);
   if (k < 0) return k;
-  int64_t elems = gpt_elems(t), zero[TC_DIMS] = {0};
-  float *out = tc_malloc(BATCH * sizeof *out), *ours = NULL;
+  const int64_t elems = part_elems(t);
+  float *out = tc_malloc(BATCH * sizeof *out);
   uint16_t *bf16 = tc_malloc(BATCH * sizeof *bf16);
   int rc = 0;
-  if (gpt_same_order(t, form)) {
+  if (part_same_order(t, form)) {
     struct ckpt_walk w;
     ckpt_walk_new(&w, x->c, k, 0, elems);
     while (rc == 0 && (rc = ckpt_walk_next(&w, err)) == 1) {
@@ -80,30 +93,36 @@ static int put_tensor(struct export *x, const struct sink *s, const struct gpt_t
     }
     ckpt_walk_free(&w);
   } else {
-    ours = tc_malloc((size_t)elems * sizeof *ours);
-    rc = tc_ckpt_read(x->c, k, zero, tc_ckpt_at(x->c, k)->dim, ours, err);
+    struct part_walk w = { .t = t, .form = form };
+    rc = read_whole(x, k, t->elems, err);
     for (int64_t at = 0; at < elems && rc == 0; at += BATCH) {
       int64_t n = TC_MIN(BATCH, elems - at);
-      for (int64_t i = 0; i < n; i++) out[i] = ours[gpt_place(t, form, at + i)];
+      for (int64_t i = 0; i < n; i++) out[i] = x->whole[part_next(&w)];
       rc = put_values(x, s, out, n, bf16, err);
     }
   }
-  free(ours);
   free(out);
   free(bf16);
   x->n_tensors++;
   return rc;
 }
 
-/* All tensors of the model; the checkpoint must have as many, which bounds memory. */
-static int model_tensors(struct export *x, struct gpt_tensor **out, struct tc_err *err)
+/* All parts of the model's tensors; the checkpoint must have as many, which bounds memory. */
+static int list_parts(struct export *x, struct part **out, enum names_form form, struct tc_err *err)
 {
+  struct tc_err why;
   *out = NULL;
   TC_TRY(tc_model_parse(&x->model, x->c->m->meta.model, x->c->path, err));
+  const char *architecture = tc_hf_architecture(&x->model, &why);
+  if (!architecture)
+    return tc_fail(err, TC_EUSER, "%s: %s; --format safetensors can store it", x->c->path, why.text);
+  if (form == NAMES_LLMC && x->model.rope_theta > 0)
+    return tc_fail(err, TC_EUSER, "%s is a %s; llm.c's files can store only GPT-2; --format hf can store it", x->c->path,
+                   architecture);
   if (x->model.layers > tc_ckpt_n(x->c))
     return tc_fail(err, TC_EUSER, "%s has %d tensors, fewer than a model of %lld layers",
                    x->c->path, tc_ckpt_n(x->c), (long long)x->model.layers);
-  int n = gpt_tensors(out, &x->model);
+  int n = names_list(out, &x->model, form, false);
   for (int i = 0; i < n; i++) {
     int rc = find_tensor(x, &(*out)[i], err);
     if (rc < 0) return rc;
@@ -113,57 +132,143 @@ static int model_tensors(struct export *x, struct gpt_tensor **out, struct tc_er
 
 /* ---- Hugging Face ------------------------------------------------------------------ */
 
-static int write_config(struct export *x, const char *path, struct tc_err *err)
+/* The parts of a folder's files: file f has those from first[f] to first[f + 1]. */
+struct shards {
+  char **path; int n;             /* owned */
+  int *first;
+  struct tc_st_tensor *tensor;    /* of each part, as it is written */
+  int64_t bytes;
+};
+
+static int write_text(const char *path, const char *text, struct tc_err *err)
 {
   struct tc_outfile *f;
   TC_TRY(tc_outfile_new(&f, path, err));
-  json_t *o = gpt_config_json(&x->model, 0, x->dtype == TC_F32 ? "float32" : "bfloat16");
-  char *text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
   int rc = tc_outfile_write(f, text, (int64_t)strlen(text), err);
   if (rc == 0) rc = tc_outfile_write(f, "\n", 1, err);
   if (rc == 0) rc = tc_outfile_finish(f, err);
   else tc_outfile_abandon(f);
+  return rc;
+}
+
+static int write_config(struct export *x, const char *path, struct tc_err *err)
+{
+  char *text = tc_hf_text(&x->model, 0, x->dtype == TC_F32 ? "float32" : "bfloat16");
+  int rc = write_text(path, text, err);
+  free(text);
+  return rc;
+}
+
+/* Divides the tensors over files of at most `most` bytes, or of one tensor that is larger, as transformers fills
+ * and names them. */
+static void make_shards(struct shards *s, const struct export *x, const struct part *t, int n, int64_t most,
+                        struct tc_pool *pool)
+{
+  const bool gpt2 = x->model.rope_theta < 0;
+  int64_t in_file = 0;
+  s->tensor = tc_calloc((size_t)n + 1, sizeof *s->tensor);
+  s->first = tc_calloc((size_t)n + 2, sizeof *s->first);
+  for (int i = 0; i < n; i++) {
+    struct tc_st_tensor *st = &s->tensor[i];
+    char name[100];
+    const int64_t bytes = part_elems(&t[i]) * (int64_t)tc_dtype_bytes(x->dtype);
+    snprintf(name, sizeof name, "%s%s", gpt2 ? "transformer." : "", t[i].hf);
+    *st = (struct tc_st_tensor){ .name = tc_pool_strdup(pool, name), .dtype = x->dtype, .rank = t[i].rank };
+    part_hf_shape(&t[i], st->dim);
+    if (s->n == 0 || (in_file > 0 && bytes > most - in_file)) {
+      s->first[s->n++] = i;
+      in_file = 0;
+    }
+    in_file += bytes;
+    s->bytes += bytes;
+  }
+  s->first[s->n] = n;
+  s->path = tc_calloc((size_t)s->n + 1, sizeof *s->path);
+  for (int f = 0; f < s->n; f++)
+    s->path[f] = s->n == 1 ? tc_sprintf("%s/model.safetensors", x->args->out)
+      : tc_sprintf("%s/model-%05d-of-%05d.safetensors", x->args->out, f + 1, s->n);
+}
+
+static int write_index(const struct shards *s, const char *path, struct tc_err *err)
+{
+  json_t *map = json_object();
+  for (int f = 0; f < s->n; f++)
+    for (int i = s->first[f]; i < s->first[f + 1]; i++)
+      json_object_set_new(map, s->tensor[i].name, json_string(ckpt_base_name(s->path[f])));
+  json_t *o = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)s->bytes, "weight_map", map);
+  char *text = json_dumps(o, JSON_INDENT(2));
+  int rc = write_text(path, text, err);
   free(text);
   json_decref(o);
   return rc;
 }
 
-static int write_hf_model(struct export *x, const char *path, const struct gpt_tensor *t, int n,
-                          struct tc_err *err)
+static int write_shard(struct export *x, const struct shards *s, int file, const struct part *t, struct tc_err *err)
 {
-  struct tc_st_tensor *st = tc_calloc((size_t)n, sizeof *st);
-  struct tc_pool *pool = tc_pool_new();
   const char *const notes[] = { "format", "pt", NULL };
-  struct sink s = {0};
-  for (int i = 0; i < n; i++) {
-    char name[80];
-    snprintf(name, sizeof name, "transformer.%s", t[i].hf);
-    st[i] = (struct tc_st_tensor){ .name = tc_pool_strdup(pool, name), .dtype = x->dtype };
-    gpt_hf_shape(&t[i], &st[i].rank, st[i].dim);
+  const int from = s->first[file], end = s->first[file + 1];
+  struct sink sink = {0};
+  int rc = tc_st_create(&sink.st, s->path[file], s->tensor + from, end - from, notes, err);
+  for (int i = from; i < end && rc == 0; i++) rc = put_part(x, &sink, &t[i], NAMES_HF, err);
+  if (rc == 0) rc = tc_st_finish(sink.st, err);
+  else tc_st_abandon(sink.st);
+  return rc;
+}
+
+/* Checks that the folder has no model yet: files of two models must not be mixed. */
+static int check_folder(const char *folder, struct tc_err *err)
+{
+  const char *const names[] = { "config.json", "model.safetensors.index.json" };
+  for (int i = 0; i < 2; i++) {
+    char *path = tc_sprintf("%s/%s", folder, names[i]);
+    int rc = 0;
+    if (access(path, F_OK) == 0)
+      rc = tc_fail(err, TC_EUSER, "%s exists already: remove it or give another folder", path);
+    free(path);
+    TC_TRY(rc);
   }
-  int rc = tc_st_create(&s.st, path, st, n, notes, err);
-  for (int i = 0; i < n && rc == 0; i++) rc = put_tensor(x, &s, &t[i], GPT_HF, err);
-  if (rc == 0) rc = tc_st_finish(s.st, err);
-  else tc_st_abandon(s.st);
+  return 0;
+}
+
+/* Writes the weights, their index, then config.json: a folder without config.json is not loaded. */
+static int write_folder(struct export *x, const struct part *t, int n, struct tc_err *err)
+{
+  const char *out = x->args->out;
+  struct tc_pool *pool = tc_pool_new();
+  struct shards s = {0};
+  int done = 0;
+  make_shards(&s, x, t, n, x->args->shard_bytes ? x->args->shard_bytes : INT64_MAX, pool);
+  char *config = tc_sprintf("%s/config.json", out), *index = tc_sprintf("%s/model.safetensors.index.json", out);
+  char *whole = tc_sprintf("%s/model.safetensors", out);
+  int rc = s.n > 1 && access(whole, F_OK) == 0
+    ? tc_fail(err, TC_EUSER, "%s exists already: remove it or give another folder", whole) : 0;
+  while (done < s.n && rc == 0)
+    if ((rc = write_shard(x, &s, done, t, err)) == 0) done++;
+  const bool indexed = rc == 0 && s.n > 1 && (rc = write_index(&s, index, err)) == 0;
+  if (rc == 0) rc = write_config(x, config, err);
+  if (rc < 0 && indexed) unlink(index);
+  for (int f = 0; f < s.n; f++) {
+    if (rc < 0 && f < done) unlink(s.path[f]);
+    free(s.path[f]);
+  }
+  x->files = s.n;
+  free(s.path);
+  free(s.first);
+  free(s.tensor);
+  free(config);
+  free(index);
+  free(whole);
   tc_pool_free(pool);
-  free(st);
   return rc;
 }
 
 static int export_hf(struct export *x, struct tc_err *err)
 {
-  struct gpt_tensor *t;
-  const char *out = x->args->out;
-  int n = model_tensors(x, &t, err), rc = TC_MIN(n, 0);
-  char *model = tc_sprintf("%s/model.safetensors", out);
-  char *config = tc_sprintf("%s/config.json", out);
-  if (rc == 0) rc = tc_folder_make(out, err);
-  if (rc == 0 && access(config, F_OK) == 0)
-    rc = tc_fail(err, TC_EUSER, "%s exists already: remove it or give another folder", config);
-  if (rc == 0) rc = write_hf_model(x, model, t, n, err);
-  if (rc == 0 && (rc = write_config(x, config, err)) < 0) unlink(model);
-  free(model);
-  free(config);
+  struct part *t;
+  int n = list_parts(x, &t, NAMES_HF, err), rc = TC_MIN(n, 0);
+  if (rc == 0) rc = tc_folder_make(x->args->out, err);
+  if (rc == 0) rc = check_folder(x->args->out, err);
+  if (rc == 0) rc = write_folder(x, t, n, err);
   free(t);
   return rc;
 }
@@ -172,7 +277,7 @@ static int export_hf(struct export *x, struct tc_err *err)
 
 static int cmp_llmc(const void *a, const void *b)
 {
-  const struct gpt_tensor *x = a, *y = b;
+  const struct part *x = a, *y = b;
   if (x->llmc != y->llmc) return x->llmc < y->llmc ? -1 : 1;
   return (x->layer > y->layer) - (x->layer < y->layer);
 }
@@ -192,10 +297,10 @@ static int put_padding(struct export *x, const struct sink *s, int64_t elems, st
 
 static int export_llmc(struct export *x, struct tc_err *err)
 {
-  struct gpt_tensor *t;
+  struct part *t;
   struct sink s = {0};
   int32_t head[TC_LLMC_HEADER_BYTES / 4];
-  int n = model_tensors(x, &t, err), rc = TC_MIN(n, 0);
+  int n = list_parts(x, &t, NAMES_LLMC, err), rc = TC_MIN(n, 0);
   const struct tc_model *m = &x->model;
   struct tc_llmc_sizes sizes = { m->context, m->vocab, m->layers, m->heads, m->hidden,
                                  tc_llmc_padded(m->vocab) };
@@ -206,7 +311,7 @@ static int export_llmc(struct export *x, struct tc_err *err)
     rc = put(&s, head, sizeof head, err);
   }
   for (int i = 0; i < n && rc == 0; i++) {
-    rc = put_tensor(x, &s, &t[i], GPT_LLMC, err);
+    rc = put_part(x, &s, &t[i], NAMES_LLMC, err);
     if (rc == 0 && t[i].llmc == TC_LLMC_WTE)
       rc = put_padding(x, &s, (sizes.padded_vocab - m->vocab) * m->hidden, err);
   }
@@ -295,15 +400,21 @@ int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err)
   if (a->optimizer && f->run != export_plain)
     return tc_fail(err, TC_EUSER, "ckpt export: format %s can't store the optimizer's state (--optimizer); "
                    "--format safetensors can", name);
+  if (a->shard_bytes && f->run != export_hf)
+    return tc_fail(err, TC_EUSER, "ckpt export: format %s is one file; --shard-size is for --format hf", name);
   TC_TRY(tc_ckpt_open(&x.c, a->path[0], err));
   int rc = f->run(&x, err);
   if (rc == 0 && a->json)
     ckpt_print_json(json_pack("{s:o, s:I, s:o, s:s, s:i, s:I}", "from", tc_text_json(x.c->path),
       "step", (json_int_t)x.c->m->meta.step, "path", tc_text_json(a->out), "format", name,
       "tensors", x.n_tensors, "bytes", (json_int_t)x.bytes));
+  else if (rc == 0 && x.files > 1)
+    printf("%s: %d tensors in %d files, %s, of step %lld\n", a->out, x.n_tensors, x.files,
+           tc_human_bytes(size, sizeof size, (double)x.bytes), (long long)x.c->m->meta.step);
   else if (rc == 0)
     printf("%s: %d tensors, %s, of step %lld\n", a->out, x.n_tensors,
            tc_human_bytes(size, sizeof size, (double)x.bytes), (long long)x.c->m->meta.step);
+  free(x.whole);
   tc_ckpt_close(x.c);
   return rc;
 }

@@ -1,13 +1,10 @@
 /* import.c - `tercio ckpt import`: makes a checkpoint to start from out of another program's
  * file.
  *
- * - The model's sizes are those of the file's tensors; config.json, the file's header and the
- *   user's options must agree with them.
- * - The checkpoint has the tensors that the train program of this configuration saves: the
- *   weights from the file, the optimizer's state from the file or zero.
- * - The weights are in an unlinked, mapped file beside the checkpoint, so that little memory is used. */
-#include "src/cmd/ckpt/ckpt.h"
-#include "src/cmd/ckpt/gpt.h"
+ * - A GPT-2's sizes are those of the file's tensors; config.json, the file's header and the user's
+ *   options must agree with them.
+ * - Those of a Llama or Qwen3 are config.json's; the tensors must agree with them. */
+#include "src/cmd/ckpt/import.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,29 +16,13 @@
 
 #include "io/folder.h"
 #include "io/ckpt/owner.h"
-#include "io/formats/safetensors.h"
+#include "src/model/hf.h"
 #include "src/program/setup.h"
-
-enum { BATCH = 1 << 18 };         /* elements read at a time */
-
-struct import {
-  const struct ckpt_args *args;
-  enum gpt_form form;
-  char *file, *config_file;       /* the input; owned; config_file NULL: none */
-  struct tc_st *st;               /* or */
-  struct tc_llmc *llmc;
-  struct tc_model model;
-  struct tc_config *cfg;
-  struct gpt_tensor *tensor; int n;
-  float *weights;                 /* mapped; our tensors one after the other */
-  int64_t elems;
-  struct tc_owner *owner;         /* of the folder of checkpoints */
-  int64_t step;
-};
 
 /* ---- what file it is --------------------------------------------------------------- */
 
-/* FOLDER: model.safetensors and config.json in it; FILE: config.json beside it, if it exists. */
+/* FOLDER: model.safetensors in it, else the index of several files, with config.json; FILE: config.json
+ * beside it, if it exists. */
 static int find_files(struct import *x, const char *path, struct tc_err *err)
 {
   struct stat st;
@@ -57,11 +38,13 @@ static int find_files(struct import *x, const char *path, struct tc_err *err)
   }
   if (access(x->file, F_OK) == 0) return 0;
   char *index = tc_sprintf("%s.index.json", x->file);
-  bool split = access(index, F_OK) == 0;
+  if (access(index, F_OK) == 0) {
+    free(x->file);
+    x->file = index;
+    return 0;
+  }
   free(index);
-  return tc_fail(err, TC_EUSER, split ? "%s: the model is split over several files; save it as one "
-                 "(max_shard_size of save_pretrained)" : "%s does not exist: a folder must have it",
-                 x->file);
+  return tc_fail(err, TC_EUSER, "%s does not exist: a folder must have it", x->file);
 }
 
 static int open_file(struct import *x, struct tc_err *err)
@@ -73,21 +56,20 @@ static int open_file(struct import *x, struct tc_err *err)
     close(fd);
   }
   if (magic == 20240326) {
-    x->form = GPT_LLMC;
+    x->form = NAMES_LLMC;
     return tc_llmc_open(&x->llmc, x->file, err);
   }
-  TC_TRY(tc_st_open(&x->st, x->file, err));
-  x->form = tc_st_find(x->st, "h.0.attn.qkv.weight") >= 0 ? GPT_OURS : GPT_HF;
+  TC_TRY(tc_shards_open(&x->st, x->file, err));
+  x->form = tc_shards_find(x->st, "h.0.attn.qkv.weight") >= 0 ? NAMES_OURS : NAMES_HF;
   return 0;
 }
 
-/* The file's tensor of this name; -1. Hugging Face's may begin with "transformer.". */
-static int find_name(const struct import *x, const char *name)
+int import_find(const struct import *x, const char *name)
 {
   char full[100];
-  int i = tc_st_find(x->st, name);
+  int i = tc_shards_find(x->st, name);
   snprintf(full, sizeof full, "transformer.%s", name);
-  return i >= 0 || x->form == GPT_OURS ? i : tc_st_find(x->st, full);
+  return i >= 0 || x->form == NAMES_OURS ? i : tc_shards_find(x->st, full);
 }
 
 /* ---- sizes ------------------------------------------------------------------------- */
@@ -95,63 +77,115 @@ static int find_name(const struct import *x, const char *name)
 /* Derives the sizes from the tensors of a safetensors file: all except heads, which only our own format shows. */
 static int sizes_of_tensors(struct import *x, struct tc_err *err)
 {
-  int wte = find_name(x, "wte.weight"), wpe = find_name(x, "wpe.weight");
+  int wte = import_find(x, "wte.weight"), wpe = import_find(x, "wpe.weight");
   char name[64];
   int64_t layers = 0;
   do snprintf(name, sizeof name, "h.%lld.ln_1.weight", (long long)layers);
-  while (find_name(x, name) >= 0 && ++layers);
+  while (import_find(x, name) >= 0 && ++layers);
   if (wte < 0 || wpe < 0 || layers == 0)
     return tc_fail(err, TC_EUSER, "%s: not a GPT-2: it has no tensor %s", x->file,
                    wte < 0 ? "wte.weight" : wpe < 0 ? "wpe.weight" : "h.0.ln_1.weight");
-  const struct tc_st_tensor *e = tc_st_at(x->st, wte), *p = tc_st_at(x->st, wpe);
+  const struct tc_st_tensor *e = tc_shards_at(x->st, wte), *p = tc_shards_at(x->st, wpe);
   if (e->rank != 2 || p->rank != 2 || e->dim[1] != p->dim[1])
     return tc_fail(err, TC_EUSER, "%s: wte.weight and wpe.weight are not matrices of one width",
                    x->file);
   x->model = (struct tc_model){ .preset = "", .layers = layers, .hidden = e->dim[1],
                                 .vocab = e->dim[0], .context = p->dim[0] };
-  if (x->form == GPT_OURS) {
-    const struct tc_st_tensor *q = tc_st_at(x->st, find_name(x, "h.0.attn.qkv.weight"));
+  if (x->form == NAMES_OURS) {
+    const struct tc_st_tensor *q = tc_shards_at(x->st, import_find(x, "h.0.attn.qkv.weight"));
     x->model.heads = q->rank == 4 ? q->dim[0] : 0;
   }
   return 0;
 }
 
-static int check_config_sizes(const struct import *x, const json_t *c, struct tc_err *err)
+static int check_config_sizes(const struct import *x, const struct tc_model *c, struct tc_err *err)
 {
-  const struct { const char *key; int64_t have; } size[] = {
-    { "n_layer", x->model.layers }, { "n_embd", x->model.hidden },
-    { "n_positions", x->model.context }, { "vocab_size", x->model.vocab } };
-  for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
-    const json_t *j = json_object_get(c, size[i].key);
-    if (j && (int64_t)json_integer_value(j) != size[i].have)
+  const struct { const char *key; int64_t said, have; } size[] = {
+    { "n_layer", c->layers, x->model.layers }, { "n_embd", c->hidden, x->model.hidden },
+    { "n_positions", c->context, x->model.context }, { "vocab_size", c->vocab, x->model.vocab } };
+  for (size_t i = 0; i < sizeof size / sizeof *size; i++)
+    if (size[i].said && size[i].said != size[i].have)
       return tc_fail(err, TC_EUSER, "%s: \"%s\" is %lld, but the tensors in %s have %lld",
-                     x->config_file, size[i].key, (long long)json_integer_value(j), x->file,
-                     (long long)size[i].have);
-  }
+                     x->config_file, size[i].key, (long long)size[i].said, x->file, (long long)size[i].have);
   return 0;
+}
+
+/* Refuses names of tensors that are known but not supported. */
+static int check_names(const struct import *x, struct tc_err *err)
+{
+  static const char *const meta[] = { "layers.0.attention.wq.weight", "tok_embeddings.weight" };
+  for (int i = 0; i < 2; i++)
+    if (tc_shards_find(x->st, meta[i]) >= 0)
+      return tc_fail(err, TC_EUSER, "%s: tensor %s has one of Meta's names (wq, wk), which are not supported; give "
+                     "the tensors Hugging Face's names, and config.json: Meta's rotary order is then --rope "
+                     "interleaved, unless the program that renamed them changed it", x->file, meta[i]);
+  if (!x->config_file && tc_shards_find(x->st, "model.embed_tokens.weight") >= 0)
+    return tc_fail(err, TC_EUSER, "%s: without config.json beside it the number of heads and the rotary positions "
+                   "of the model are unknown", x->file);
+  return 0;
+}
+
+static int sizes_of_file(struct import *x, struct tc_err *err)
+{
+  struct tc_model config;
+  TC_TRY(check_names(x, err));
+  if (x->config_file) {
+    TC_TRY(tc_hf_read(&config, x->config_file, err));
+    if (config.family != TC_FAMILY_GPT2) {
+      x->model = config;
+      return 0;
+    }
+  }
+  TC_TRY(sizes_of_tensors(x, err));
+  if (!x->config_file) return 0;
+  x->model.heads = config.heads;
+  return check_config_sizes(x, &config, err);
+}
+
+/* The sizes in a file of our own format: the note has the model if tensors alone don't show it (no wpe.weight). */
+static int sizes_of_note(struct import *x, struct tc_err *err)
+{
+  struct tc_err why;
+  const char *note = tc_shards_note(x->st, "tercio.model");
+  if (!note || tc_shards_find(x->st, "wpe.weight") >= 0) return sizes_of_tensors(x, err);
+  TC_TRY(tc_model_parse(&x->model, note, x->file, err));
+  if (tc_hf_architecture(&x->model, &why)) return 0;
+  return tc_fail(err, TC_EUSER, "%s: %s: import knows the tensors of GPT-2, Llama and Qwen3", x->file, why.text);
 }
 
 static int read_sizes(struct import *x, struct tc_err *err)
 {
-  if (x->form == GPT_LLMC) {
+  if (x->form == NAMES_LLMC) {
     const struct tc_llmc_sizes *s = tc_llmc_sizes(x->llmc);
     x->model = (struct tc_model){ .layers = s->layers, .hidden = s->hidden, .heads = s->heads, .context = s->context,
     .vocab = s->vocab };
-    return 0;
+  } else {
+    TC_TRY(x->form == NAMES_HF ? sizes_of_file(x, err) : sizes_of_note(x, err));
   }
-  TC_TRY(sizes_of_tensors(x, err));
-  if (x->form == GPT_HF && x->config_file) {
-    json_t *c = NULL;
-    TC_TRY(gpt_config_read(&c, x->config_file, err));
-    int rc = gpt_config_check(c, &x->model.heads, x->config_file, err);
-    if (rc == 0) rc = check_config_sizes(x, c, err);
-    json_decref(c);
-    TC_TRY(rc);
-  }
+  const char *rope = x->args->rope ? x->args->rope : "half";
+  x->interleaved = strcmp(rope, "interleaved") == 0;
+  if (!x->interleaved && strcmp(rope, "half") != 0)
+    return tc_fail(err, TC_EUSER, "ckpt import: --rope %s: give half or interleaved", rope);
+  if (x->args->rope && (x->form != NAMES_HF || x->model.rope_theta <= 0))
+    return tc_fail(err, TC_EUSER, "%s: --rope is only for Hugging Face's Llama and Qwen3", x->file);
   return 0;
 }
 
-/* The run's options, with the model's sizes from the file; options of the user must agree. */
+/* Checks that the options of this run make the model that the file has. */
+static int check_model(const struct import *x, struct tc_err *err)
+{
+  struct tc_model m;
+  TC_TRY(tc_setup_model(x->cfg, &m, err));
+  char *is = tc_model_text(&m), *was = tc_model_text(&x->model);
+  int rc = strcmp(is, was) == 0 ? 0
+    : tc_fail(err, TC_EUSER, "%s is of another model than the options: %s; the options give %s", x->file, was, is);
+  free(is);
+  free(was);
+  return rc;
+}
+
+/* The run's options, with the model's sizes from the file; options of the user must agree. Rotary positions
+ * have no weights, so the user may choose the context. */
 static int make_config(struct import *x, struct tc_err *err)
 {
   const struct ckpt_args *a = x->args;
@@ -162,6 +196,8 @@ static int make_config(struct import *x, struct tc_err *err)
   free(argv);
   TC_TRY(rc);
   struct tc_config *c = x->cfg;
+  const bool rotary = x->model.rope_theta > 0;
+  if (rotary && c->model_context) x->model.context = c->model_context;
   struct { const char *key; int64_t *said, *have; } size[] = {
     { "layers", &c->model_layers, &x->model.layers },
     { "hidden", &c->model_hidden, &x->model.hidden },
@@ -169,268 +205,18 @@ static int make_config(struct import *x, struct tc_err *err)
     { "context", &c->model_context, &x->model.context },
     { "vocab", &c->model_vocab, &x->model.vocab } };
   for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
-    if (*size[i].have == 0) *size[i].have = *size[i].said;       /* heads, without config.json */
+    if (*size[i].have == 0 && !rotary) *size[i].have = *size[i].said;   /* heads, without config.json */
     if (*size[i].said == 0) *size[i].said = *size[i].have;
     if (*size[i].said != *size[i].have)
       return tc_fail(err, TC_EUSER, "%s: model.%s is %lld in the file, not %lld", x->file, size[i].key,
                      (long long)*size[i].have, (long long)*size[i].said);
   }
-  if (x->model.heads == 0)
+  if (x->model.heads == 0 && !rotary)
     return tc_fail(err, TC_EUSER, "%s: without config.json beside it the number of heads of "
                    "the model is unknown: give --model.heads=N", x->file);
-  return tc_model_resolve(&x->model, err);
-}
-
-/* ---- weights ----------------------------------------------------------------------- */
-
-static float value_of(const void *buf, int dtype, int64_t i)
-{
-  if (dtype == TC_F32) return ((const float *)buf)[i];
-  uint16_t h = ((const uint16_t *)buf)[i];
-  return dtype == TC_BF16 ? tc_bf16_to_f32(h) : gpt_half_to_f32(h);
-}
-
-/* The position of a tensor in the file. */
-struct place { int index, dtype; int64_t from; };
-
-static int find_place(const struct import *x, const struct gpt_tensor *t, struct place *p,
-                      struct tc_err *err)
-{
-  if (x->form == GPT_LLMC) {
-    *p = (struct place){ .dtype = tc_llmc_dtype(x->llmc),
-                         .from = tc_llmc_place(tc_llmc_sizes(x->llmc), t->llmc, t->layer) };
-    return 0;
-  }
-  const char *name = x->form == GPT_HF ? t->hf : t->ours;
-  p->index = find_name(x, name);
-  if (p->index < 0) return tc_fail(err, TC_EUSER, "%s: tensor %s is missing", x->file, name);
-  const struct tc_st_tensor *s = tc_st_at(x->st, p->index);
-  int rank;
-  int64_t dim[2], elems = 1;
-  gpt_hf_shape(t, &rank, dim);
-  for (int d = 0; d < s->rank; d++) elems *= s->dim[d];
-  bool right = x->form == GPT_HF ? s->rank == rank && s->dim[0] == dim[0] &&
-               (rank == 1 || s->dim[1] == dim[1]) : elems == gpt_elems(t);
-  if (!right)
-    return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape than a model of hidden size "
-                   "%lld needs", x->file, name, (long long)x->model.hidden);
-  p->dtype = s->dtype;
-  if (p->dtype == TC_F32 || p->dtype == TC_BF16 || p->dtype == TC_ST_F16) return 0;
-  return tc_fail(err, TC_EUSER, "%s: tensor %s is not of type F32, BF16 or F16", x->file, name);
-}
-
-/* Reads a tensor into ours[rows * cols]. */
-static int read_tensor(const struct import *x, const struct gpt_tensor *t, float *ours,
-                       struct tc_err *err)
-{
-  struct place p = {0};
-  TC_TRY(find_place(x, t, &p, err));
-  int64_t elems = gpt_elems(t), size = p.dtype == TC_F32 ? 4 : 2;
-  char *buf = tc_malloc((size_t)(BATCH * size));
-  int rc = 0;
-  for (int64_t at = 0; at < elems && rc == 0; at += BATCH) {
-    int64_t n = TC_MIN(BATCH, elems - at);
-    rc = x->st ? tc_st_read(x->st, p.index, at * size, n * size, buf, err)
-               : tc_llmc_read(x->llmc, p.from + at, n, buf, err);
-    for (int64_t i = 0; i < n && rc == 0; i++)
-      ours[gpt_place(t, x->form, at + i)] = value_of(buf, p.dtype, i);
-  }
-  free(buf);
-  return rc;
-}
-
-/* Whether a tensor is optional: optimizer state or, in Hugging Face's files, the tied head and masks. */
-static bool is_optional(const struct import *x, const char *name)
-{
-  const char *const ends[] = { "lm_head.weight", ".attn.bias", ".attn.masked_bias" };
-  if (x->form == GPT_OURS) return strncmp(name, "optim.", 6) == 0;
-  size_t len = strlen(name);
-  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-    if (len >= strlen(ends[i]) && strcmp(name + len - strlen(ends[i]), ends[i]) == 0) return true;
-  return false;
-}
-
-/* Checks that all of the model's tensors are in the file with their shapes, and that each tensor of the file is
- * used or known to be unnecessary: nothing is ignored silently. */
-static int check_tensors(struct import *x, struct tc_err *err)
-{
-  bool *used = tc_calloc(x->st ? (size_t)tc_st_n(x->st) + 1 : 1, sizeof *used);
-  int rc = 0;
-  for (int i = 0; i < x->n && rc == 0; i++) {
-    struct place p = {0};
-    rc = find_place(x, &x->tensor[i], &p, err);
-    x->elems += gpt_elems(&x->tensor[i]);
-    if (rc == 0) used[x->st ? p.index : 0] = true;
-  }
-  for (int i = 0; x->st && i < tc_st_n(x->st) && rc == 0; i++)
-    if (!used[i] && !is_optional(x, tc_st_at(x->st, i)->name))
-      rc = tc_fail(err, TC_EUSER, "%s: tensor %.100s does not belong to GPT-2: another model", x->file,
-                   tc_st_at(x->st, i)->name);
-  free(used);
-  return rc;
-}
-
-/* Maps an unlinked file in the folder of the checkpoints. */
-static int map_weights(struct import *x, struct tc_err *err)
-{
-  char *path = tc_sprintf("%s/.import-XXXXXX", x->args->out);
-  size_t bytes = (size_t)x->elems * sizeof *x->weights;
-  int fd = mkstemp(path), why = fd < 0 ? errno : 0;
-  if (fd >= 0) unlink(path);
-  if (fd >= 0) why = posix_fallocate(fd, 0, (off_t)bytes);
-  void *map = why ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (!why && map == MAP_FAILED) why = errno;
-  if (fd >= 0) close(fd);
-  free(path);
-  if (why)
-    return tc_fail(err, TC_EUSER, "%s: no space for %zu bytes: %s", x->args->out, bytes,
-                   strerror(why));
-  x->weights = map;
-  return 0;
-}
-
-static int read_weights(struct import *x, struct tc_err *err)
-{
-  x->n = gpt_tensors(&x->tensor, &x->model);
-  TC_TRY(check_tensors(x, err));
-  TC_TRY(map_weights(x, err));
-  float *at = x->weights;
-  for (int i = 0; i < x->n; at += gpt_elems(&x->tensor[i++]))
-    TC_TRY(read_tensor(x, &x->tensor[i], at, err));
-  return 0;
-}
-
-/* ---- the checkpoint ---------------------------------------------------------------- */
-
-/* The tensors that a train program of this configuration saves. */
-struct saved {
-  struct tc_program *program;
-  struct tc_mesh *mesh;
-  struct tc_program_opts opts;
-  struct tc_annotation *rows;
-  struct tc_ckpt_tensor *tensor;
-  struct tc_ckpt_slice *slice;
-  int n;
-  void **map; size_t *bytes;      /* of each tensor that is not a weight; NULL */
-};
-
-/* Compares a tensor of our own format with that of this configuration. */
-static int check_shape(const struct import *x, const struct tc_st_tensor *f,
-                       const struct tc_ckpt_tensor *t, struct tc_err *err)
-{
-  bool same = f->rank == t->rank;
-  for (int d = 0; same && d < t->rank; d++) same = f->dim[d] == t->dim[d];
-  return same ? 0 : tc_fail(err, TC_EUSER, "%s: tensor %s has another shape than this model's", x->file,
-                            t->name);
-}
-
-/* Maps a tensor that is not a weight: the file's if it has it, else zeros, which need no memory. */
-static int map_state(const struct import *x, struct saved *s, int i, bool *given,
-                     struct tc_err *err)
-{
-  const struct tc_ckpt_tensor *t = &s->tensor[i];
-  int k = x->form == GPT_OURS ? tc_st_find(x->st, t->name) : -1;
-  size_t bytes = (size_t)tc_box_bytes(t->dtype, t->rank, t->dim);
-  s->map[i] = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
-  if (s->map[i] == MAP_FAILED) {
-    s->map[i] = NULL;
-    return tc_fail(err, TC_EUSER, "no memory for tensor %s: %s", t->name, strerror(errno));
-  }
-  s->bytes[i] = bytes;
-  s->slice[i].data = s->map[i];
-  if (k < 0) {
-    *given = false;
-    return 0;
-  }
-  const struct tc_st_tensor *f = tc_st_at(x->st, k);
-  if (f->dtype != t->dtype)
-    return tc_fail(err, TC_EUSER, "%s: tensor %s has another type than this optimizer's", x->file,
-                   t->name);
-  TC_TRY(check_shape(x, f, t, err));
-  return tc_st_read(x->st, k, 0, f->bytes, s->map[i], err);
-}
-
-static int list_saved(const struct import *x, struct saved *s, bool *given, struct tc_err *err)
-{
-  s->mesh = tc_mesh_one();
-  TC_TRY(tc_setup_program(&s->opts, x->cfg, s->mesh, &s->rows, err));
-  TC_TRY(tc_program_new(&s->program, &s->opts, s->mesh, 0, NULL, "optim", err));
-  const struct tc_graph *g = s->program->graph;
-  size_t most = (size_t)g->n_tensors + 1;
-  s->tensor = tc_calloc(most, sizeof *s->tensor);
-  s->slice = tc_calloc(most, sizeof *s->slice);
-  s->map = tc_calloc(most, sizeof *s->map);
-  s->bytes = tc_calloc(most, sizeof *s->bytes);
-  *given = true;
-  int k = 0;                      /* the next weight: the program has them in the same order */
-  float *at = x->weights;
-  for (int32_t id = 0; id < g->n_tensors; id++) {
-    const struct tc_tensor *t = &g->tensor[id];
-    if (!t->state || !t->saved) continue;
-    int i = s->n++;
-    s->tensor[i] = (struct tc_ckpt_tensor){ .name = t->name, .dtype = t->dtype, .rank = t->rank };
-    memcpy(s->tensor[i].dim, t->dim, sizeof t->dim);
-    s->slice[i].tensor = i;
-    memcpy(s->slice[i].count, t->dim, sizeof t->dim);
-    if (k < x->n && strcmp(x->tensor[k].ours, t->name) == 0) {
-      if (x->form == GPT_OURS)
-        TC_TRY(check_shape(x, tc_st_at(x->st, find_name(x, t->name)), &s->tensor[i], err));
-      s->slice[i].data = at;
-      at += gpt_elems(&x->tensor[k++]);
-    } else {
-      TC_TRY(map_state(x, s, i, given, err));
-    }
-  }
-  TC_ASSERT(k == x->n);
-  return 0;
-}
-
-static void saved_free(struct saved *s)
-{
-  for (int i = 0; i < s->n; i++)
-    if (s->map[i]) munmap(s->map[i], s->bytes[i]);
-  free(s->tensor);
-  free(s->slice);
-  free(s->map);
-  free(s->bytes);
-  tc_program_free(s->program);
-  tc_annotations_free(s->rows);
-  tc_mesh_free(s->mesh);
-}
-
-/* With the optimizer's moments the checkpoint has their step, else step 0. */
-static int64_t step_of(const struct import *x, bool given)
-{
-  const char *note = x->st ? tc_st_note(x->st, "tercio.step") : NULL;
-  char *end;
-  if (!given || !note) return 0;
-  int64_t step = strtoll(note, &end, 10);
-  return *end || step < 0 || step > INT64_C(1) << 53 ? 0 : step;
-}
-
-static int save(struct import *x, struct tc_err *err)
-{
-  struct saved s = {0};
-  bool given;
-  int rc = list_saved(x, &s, &given, err);
-  if (rc == 0) {
-    const char *const who[] = { "ckpt import" };
-    const struct tc_comm_opts o = { .name = "world" };
-    struct tc_comm *self = tc_comm_self(&o);
-    char *model = tc_model_text(&x->model), *config = tc_config_text(x->cfg);
-    x->step = step_of(x, given);
-    struct tc_ckpt_meta meta = { .step = x->step, .seed = (uint64_t)x->cfg->train_seed,
-      .tokens = x->step * x->cfg->train_global_batch * x->model.context, .model = model,
-      .config = config, .mesh = "pp1 dp1 tp1", .system = s.opts.system->name, .job = "",
-      .who = who, .lease = tc_owner_lease(x->owner) };
-    rc = tc_ckpt_save(x->args->out, &meta, s.tensor, s.n, s.slice, s.n, self, err);
-    tc_comm_free(self);
-    free(model);
-    free(config);
-  }
-  saved_free(&s);
-  return rc;
+  TC_TRY(tc_model_resolve(&x->model, err));
+  if (rotary) tc_setup_fill_model(c, &x->model);
+  return check_model(x, err);
 }
 
 static int no_steps(const char *dir, struct tc_err *err)
@@ -462,8 +248,8 @@ static int import(struct import *x, struct tc_err *err)
   TC_TRY(no_steps(dir, err));     /* before anything is changed; and again when we own the folder */
   TC_TRY(take_folder(x, err));
   TC_TRY(no_steps(dir, err));
-  TC_TRY(read_weights(x, err));
-  return save(x, err);
+  TC_TRY(import_read_weights(x, err));
+  return import_save(x, err);
 }
 
 int ckpt_cmd_import(const struct ckpt_args *a, struct tc_err *err)
@@ -483,11 +269,11 @@ int ckpt_cmd_import(const struct ckpt_args *a, struct tc_err *err)
     free(model);
   }
   if (x.weights) munmap(x.weights, (size_t)x.elems * sizeof *x.weights);
-  tc_st_close(x.st);
+  tc_shards_close(x.st);
   tc_llmc_close(x.llmc);
   tc_config_free(x.cfg);
   tc_owner_free(x.owner);
-  free(x.tensor);
+  free(x.part);
   free(x.file);
   free(x.config_file);
   return rc;

@@ -53,6 +53,12 @@ static int make_config(struct plan *p, const struct ckpt_args *a, struct tc_err 
   for (int i = 0; i < n_own; i++) argv[argc++] = own[i];
   for (int i = 0; i < a->n_flags; i++) argv[argc++] = a->flag[i];
   int rc = tc_config_saved(&p->cfg, p->c->m->meta.config, argc, argv, err);
+  struct tc_model saved;
+  struct tc_err why;
+  if (rc == 0 && *p->cfg->model_config && tc_model_parse(&saved, p->c->m->meta.model, p->c->path, &why) == 0) {
+    tc_setup_fill_model(p->cfg, &saved);
+    p->cfg->model_config[0] = '\0';              /* that file may be elsewhere by now */
+  }
   for (int i = 0; i < n_own; i++) free(own[i]);
   free(argv);
   return rc;

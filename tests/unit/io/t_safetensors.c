@@ -156,7 +156,7 @@ static void test_llmc_headers(const char *dir)
 
 /* ---- a checkpoint, exported and imported ------------------------------------------- */
 
-/* The tensors of the model above, as gpt.c makes them. */
+/* The tensors of the model above, as names.c has them. */
 static const struct tc_ckpt_tensor layer_tensor[] = {
   { "ln_1.weight", TC_F32, 1, { C } }, { "ln_1.bias", TC_F32, 1, { C } },
   { "attn.qkv.weight", TC_F32, 4, { H, 3, D, C } }, { "attn.qkv.bias", TC_F32, 3, { H, 3, D } },
@@ -373,7 +373,8 @@ static void test_import_faults(const char *dir)
     { "{\"n_head\"", "config.json:1: not a JSON object" },
     { "{\"n_head\": 2, \"tie_word_embeddings\": false}", "tie_word_embeddings" },
     { "{\"n_head\": 2, \"layer_norm_epsilon\": 1e-6}", "layer_norm_epsilon" },
-    { "{\"n_head\": 2, \"model_type\": \"llama\"}", "model_type" } };
+    { "{\"n_head\": 2, \"model_type\": \"llama\"}", "\"num_hidden_layers\" is missing" },
+    { "{\"n_head\": 2, \"model_type\": \"opt\"}", "model_type opt is not supported; GPT2LMHeadModel, " } };
   char *config = tc_sprintf("%s/hf/config.json", dir);
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
     write_file(config, c[i].config, strlen(c[i].config));

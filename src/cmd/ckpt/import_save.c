@@ -1,0 +1,141 @@
+/* import_save.c - the checkpoint of an import: what the train program of its configuration saves, the weights from
+ * the file, the optimizer's state from the file or zero. */
+#include "src/cmd/ckpt/import.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "io/ckpt/owner.h"
+#include "src/program/setup.h"
+
+/* The tensors that a train program of this configuration saves. */
+struct saved {
+  struct tc_program *program;
+  struct tc_mesh *mesh;
+  struct tc_program_opts opts;
+  struct tc_annotation *rows;
+  struct tc_ckpt_tensor *tensor;
+  struct tc_ckpt_slice *slice;
+  int n;
+  void **map; size_t *bytes;      /* of each tensor that is not a weight; NULL */
+};
+
+/* Compares a tensor of our own format with that of this configuration. */
+static int check_shape(const struct import *x, const struct tc_st_tensor *f,
+                       const struct tc_ckpt_tensor *t, struct tc_err *err)
+{
+  bool same = f->rank == t->rank;
+  for (int d = 0; same && d < t->rank; d++) same = f->dim[d] == t->dim[d];
+  return same ? 0 : tc_fail(err, TC_EUSER, "%s: tensor %s has another shape than this model's", x->file,
+                            t->name);
+}
+
+/* Maps a tensor that is not a weight: the file's if it has it, else zeros, which need no memory. */
+static int map_state(const struct import *x, struct saved *s, int i, bool *given,
+                     struct tc_err *err)
+{
+  const struct tc_ckpt_tensor *t = &s->tensor[i];
+  int k = x->form == NAMES_OURS ? tc_shards_find(x->st, t->name) : -1;
+  size_t bytes = (size_t)tc_box_bytes(t->dtype, t->rank, t->dim);
+  s->map[i] = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+  if (s->map[i] == MAP_FAILED) {
+    s->map[i] = NULL;
+    return tc_fail(err, TC_EUSER, "no memory for tensor %s: %s", t->name, strerror(errno));
+  }
+  s->bytes[i] = bytes;
+  s->slice[i].data = s->map[i];
+  if (k < 0) {
+    *given = false;
+    return 0;
+  }
+  const struct tc_st_tensor *f = tc_shards_at(x->st, k);
+  if (f->dtype != t->dtype)
+    return tc_fail(err, TC_EUSER, "%s: tensor %s has another type than this optimizer's", x->file,
+                   t->name);
+  TC_TRY(check_shape(x, f, t, err));
+  return tc_shards_read(x->st, k, 0, f->bytes, s->map[i], err);
+}
+
+static int list_saved(const struct import *x, struct saved *s, bool *given, struct tc_err *err)
+{
+  s->mesh = tc_mesh_one();
+  TC_TRY(tc_setup_program(&s->opts, x->cfg, s->mesh, &s->rows, err));
+  TC_TRY(tc_program_new(&s->program, &s->opts, s->mesh, 0, NULL, "optim", err));
+  const struct tc_graph *g = s->program->graph;
+  size_t most = (size_t)g->n_tensors + 1;
+  s->tensor = tc_calloc(most, sizeof *s->tensor);
+  s->slice = tc_calloc(most, sizeof *s->slice);
+  s->map = tc_calloc(most, sizeof *s->map);
+  s->bytes = tc_calloc(most, sizeof *s->bytes);
+  *given = true;
+  int k = 0;                      /* the next part of weights: the program has them in the same order */
+  for (int32_t id = 0; id < g->n_tensors; id++) {
+    const struct tc_tensor *t = &g->tensor[id];
+    if (!t->state || !t->saved) continue;
+    int i = s->n++;
+    s->tensor[i] = (struct tc_ckpt_tensor){ .name = t->name, .dtype = t->dtype, .rank = t->rank };
+    memcpy(s->tensor[i].dim, t->dim, sizeof t->dim);
+    s->slice[i].tensor = i;
+    memcpy(s->slice[i].count, t->dim, sizeof t->dim);
+    if (k < x->n && strcmp(x->part[k].ours, t->name) == 0) {
+      if (x->form == NAMES_OURS)
+        TC_TRY(check_shape(x, tc_shards_at(x->st, import_find(x, t->name)), &s->tensor[i], err));
+      s->slice[i].data = x->weights + x->part[k].first;
+      while (k < x->n && strcmp(x->part[k].ours, t->name) == 0) k++;
+    } else {
+      TC_TRY(map_state(x, s, i, given, err));
+    }
+  }
+  TC_ASSERT(k == x->n);
+  return 0;
+}
+
+static void saved_free(struct saved *s)
+{
+  for (int i = 0; i < s->n; i++)
+    if (s->map[i]) munmap(s->map[i], s->bytes[i]);
+  free(s->tensor);
+  free(s->slice);
+  free(s->map);
+  free(s->bytes);
+  tc_program_free(s->program);
+  tc_annotations_free(s->rows);
+  tc_mesh_free(s->mesh);
+}
+
+/* With the optimizer's moments the checkpoint has their step, else step 0. */
+static int64_t step_of(const struct import *x, bool given)
+{
+  const char *note = x->st ? tc_shards_note(x->st, "tercio.step") : NULL;
+  char *end;
+  if (!given || !note) return 0;
+  int64_t step = strtoll(note, &end, 10);
+  return *end || step < 0 || step > INT64_C(1) << 53 ? 0 : step;
+}
+
+int import_save(struct import *x, struct tc_err *err)
+{
+  struct saved s = {0};
+  bool given;
+  int rc = list_saved(x, &s, &given, err);
+  if (rc == 0) {
+    const char *const who[] = { "ckpt import" };
+    const struct tc_comm_opts o = { .name = "world" };
+    struct tc_comm *self = tc_comm_self(&o);
+    char *model = tc_model_text(&x->model), *config = tc_config_text(x->cfg);
+    x->step = step_of(x, given);
+    struct tc_ckpt_meta meta = { .step = x->step, .seed = (uint64_t)x->cfg->train_seed,
+      .tokens = x->step * x->cfg->train_global_batch * x->model.context, .model = model,
+      .config = config, .mesh = "pp1 dp1 tp1", .system = s.opts.system->name, .job = "",
+      .who = who, .lease = tc_owner_lease(x->owner) };
+    rc = tc_ckpt_save(x->args->out, &meta, s.tensor, s.n, s.slice, s.n, self, err);
+    tc_comm_free(self);
+    free(model);
+    free(config);
+  }
+  saved_free(&s);
+  return rc;
+}

@@ -1,0 +1,180 @@
+/* names.c - names, shapes and orders of tensors in other programs, as tables. */
+#include "src/cmd/ckpt/names.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Sizes are letters: C the hidden size, F the MLP's width, U = 2 F, A all heads' elements, K those of the heads of
+ * keys, Q = A + 2 K, D those of one head, V vocabulary, T context, 1.
+ * Maps, which rows of ours a tensor of theirs is: '=' all in the same order, 'm' all heads' q, then k, then v;
+ * 'q', 'k', 'v', 'g' (gate), 'u' (up) alone; 'h' all elements of one head, in rotary order.
+ * When: ' ' always, 'b' with biases, 'n' with norms of queries and keys, 'u' with an untied head. */
+struct row {
+  const char *ours, *hf;
+  char ours_rows, rows, cols, map, when;
+  bool layer, linear;
+  int llmc;
+};
+
+static const struct row gpt2[] = {
+  { "wte.weight", "wte.weight", 'V', 'V', 'C', '=', ' ', false, false, TC_LLMC_WTE },
+  { "wpe.weight", "wpe.weight", 'T', 'T', 'C', '=', ' ', false, false, TC_LLMC_WPE },
+  { "ln_1.weight", "ln_1.weight", 'C', 'C', '1', '=', ' ', true, false, TC_LLMC_LN1_W },
+  { "ln_1.bias", "ln_1.bias", 'C', 'C', '1', '=', ' ', true, false, TC_LLMC_LN1_B },
+  { "attn.qkv.weight", "attn.c_attn.weight", 'Q', 'Q', 'C', 'm', ' ', true, true, TC_LLMC_QKV_W },
+  { "attn.qkv.bias", "attn.c_attn.bias", 'Q', 'Q', '1', 'm', ' ', true, false, TC_LLMC_QKV_B },
+  { "attn.proj.weight", "attn.c_proj.weight", 'C', 'C', 'A', '=', ' ', true, true, TC_LLMC_ATT_W },
+  { "attn.proj.bias", "attn.c_proj.bias", 'C', 'C', '1', '=', ' ', true, false, TC_LLMC_ATT_B },
+  { "ln_2.weight", "ln_2.weight", 'C', 'C', '1', '=', ' ', true, false, TC_LLMC_LN2_W },
+  { "ln_2.bias", "ln_2.bias", 'C', 'C', '1', '=', ' ', true, false, TC_LLMC_LN2_B },
+  { "mlp.fc.weight", "mlp.c_fc.weight", 'F', 'F', 'C', '=', ' ', true, true, TC_LLMC_FC_W },
+  { "mlp.fc.bias", "mlp.c_fc.bias", 'F', 'F', '1', '=', ' ', true, false, TC_LLMC_FC_B },
+  { "mlp.proj.weight", "mlp.c_proj.weight", 'C', 'C', 'F', '=', ' ', true, true, TC_LLMC_PROJ_W },
+  { "mlp.proj.bias", "mlp.c_proj.bias", 'C', 'C', '1', '=', ' ', true, false, TC_LLMC_PROJ_B },
+  { "ln_f.weight", "ln_f.weight", 'C', 'C', '1', '=', ' ', false, false, TC_LLMC_LNF_W },
+  { "ln_f.bias", "ln_f.bias", 'C', 'C', '1', '=', ' ', false, false, TC_LLMC_LNF_B },
+};
+
+#define LAYER(ours, hf, ours_rows, rows, cols, map, when) \
+  { ours, hf, ours_rows, rows, cols, map, when, true, false, -1 }
+#define OUTSIDE(ours, hf, rows, cols, when) { ours, hf, rows, rows, cols, '=', when, false, false, -1 }
+static const struct row llama[] = {
+  OUTSIDE("wte.weight", "model.embed_tokens.weight", 'V', 'C', ' '),
+  LAYER("ln_1.weight", "input_layernorm.weight", 'C', 'C', '1', '=', ' '),
+  LAYER("attn.qkv.weight", "self_attn.q_proj.weight", 'Q', 'A', 'C', 'q', ' '),
+  LAYER("attn.qkv.weight", "self_attn.k_proj.weight", 'Q', 'K', 'C', 'k', ' '),
+  LAYER("attn.qkv.weight", "self_attn.v_proj.weight", 'Q', 'K', 'C', 'v', ' '),
+  LAYER("attn.qkv.bias", "self_attn.q_proj.bias", 'Q', 'A', '1', 'q', 'b'),
+  LAYER("attn.qkv.bias", "self_attn.k_proj.bias", 'Q', 'K', '1', 'k', 'b'),
+  LAYER("attn.qkv.bias", "self_attn.v_proj.bias", 'Q', 'K', '1', 'v', 'b'),
+  LAYER("attn.q_norm.weight", "self_attn.q_norm.weight", 'D', 'D', '1', 'h', 'n'),
+  LAYER("attn.k_norm.weight", "self_attn.k_norm.weight", 'D', 'D', '1', 'h', 'n'),
+  LAYER("attn.proj.weight", "self_attn.o_proj.weight", 'C', 'C', 'A', '=', ' '),
+  LAYER("attn.proj.bias", "self_attn.o_proj.bias", 'C', 'C', '1', '=', 'b'),
+  LAYER("ln_2.weight", "post_attention_layernorm.weight", 'C', 'C', '1', '=', ' '),
+  LAYER("mlp.gate_up.weight", "mlp.gate_proj.weight", 'U', 'F', 'C', 'g', ' '),
+  LAYER("mlp.gate_up.weight", "mlp.up_proj.weight", 'U', 'F', 'C', 'u', ' '),
+  LAYER("mlp.gate_up.bias", "mlp.gate_proj.bias", 'U', 'F', '1', 'g', 'b'),
+  LAYER("mlp.gate_up.bias", "mlp.up_proj.bias", 'U', 'F', '1', 'u', 'b'),
+  LAYER("mlp.proj.weight", "mlp.down_proj.weight", 'C', 'C', 'F', '=', ' '),
+  LAYER("mlp.proj.bias", "mlp.down_proj.bias", 'C', 'C', '1', '=', 'b'),
+  OUTSIDE("ln_f.weight", "model.norm.weight", 'C', '1', ' '),
+  OUTSIDE("lm_head.weight", "lm_head.weight", 'V', 'C', 'u'),
+};
+enum { GPT2_ROWS = sizeof gpt2 / sizeof *gpt2, LLAMA_ROWS = sizeof llama / sizeof *llama };
+
+static int64_t size_of(char letter, const struct tc_model *m)
+{
+  switch (letter) {
+  case 'V': return m->vocab;
+  case 'T': return m->context;
+  case 'C': return m->hidden;
+  case 'A': return m->heads * m->head_dim;
+  case 'K': return m->kv_heads * m->head_dim;
+  case 'Q': return (m->heads + 2 * m->kv_heads) * m->head_dim;
+  case 'D': return m->head_dim;
+  case 'F': return m->ffn;
+  case 'U': return 2 * m->ffn;
+  default: return 1;
+  }
+}
+
+static bool is_there(const struct row *r, const struct tc_model *m)
+{
+  return r->when == 'b' ? m->bias == TC_ON : r->when == 'n' ? m->qk_norm == TC_ON
+    : r->when == 'u' ? m->tied != TC_ON : true;
+}
+
+/* A list being made; rotary: the table is llama. */
+struct list { struct part *part; int n; int64_t elems; const struct tc_model *m; enum names_form form; bool rotary; };
+
+static void list_add(struct list *l, const struct row *r, int64_t layer, bool interleaved)
+{
+  const struct tc_model *m = l->m;
+  const bool merged = l->form == NAMES_OURS;
+  const int64_t elems = size_of(r->ours_rows, m) * size_of(r->cols, m);
+  struct part *p = &l->part[l->n];
+  char ours[48], prefix[40] = "", hf[40] = "";
+  if (!is_there(r, m)) return;
+  if (r->layer) {
+    snprintf(prefix, sizeof prefix, "h.%d.", (int)layer);
+    snprintf(hf, sizeof hf, "%s%d.", l->rotary ? "model.layers." : "h.", (int)layer);
+  }
+  snprintf(ours, sizeof ours, "%s%s", prefix, r->ours);
+  const bool more = l->n > 0 && strcmp(p[-1].ours, ours) == 0;
+  if (more && merged) return;
+  *p = (struct part){ .rows = size_of(merged ? r->ours_rows : r->rows, m), .cols = size_of(r->cols, m),
+    .rank = r->cols == '1' ? 1 : 2, .first = more ? p[-1].first : l->elems, .elems = elems, .map = r->map,
+    .kv_heads = m->kv_heads, .group = m->heads / m->kv_heads, .head_dim = m->head_dim, .ffn = m->ffn,
+    .linear = r->linear, .interleaved = interleaved && r->layer && strchr("qkh", r->map), .llmc = r->llmc,
+    .layer = r->layer ? layer : 0 };
+  memcpy(p->ours, ours, sizeof ours);
+  snprintf(p->hf, sizeof p->hf, "%s%s", hf, r->hf);
+  if (!more) l->elems += elems;
+  l->n++;
+}
+
+int names_list(struct part **out, const struct tc_model *m, enum names_form form, bool interleaved)
+{
+  const bool rotary = m->rope_theta > 0;
+  const struct row *table = rotary ? llama : gpt2;
+  const int n = rotary ? LLAMA_ROWS : GPT2_ROWS;
+  struct list l = { .m = m, .form = form, .rotary = rotary };
+  int i = 0;
+  l.part = *out = tc_calloc((size_t)((m->layers + 1) * n + 1), sizeof **out);
+  for (; !table[i].layer; i++) list_add(&l, &table[i], 0, interleaved);
+  const int first = i;
+  for (int64_t k = 0; k < m->layers; k++)
+    for (i = first; table[i].layer; i++) list_add(&l, &table[i], k, interleaved);
+  for (; i < n; i++) list_add(&l, &table[i], 0, interleaved);
+  return l.n;
+}
+
+void part_hf_shape(const struct part *t, int64_t dim[2])
+{
+  dim[0] = t->linear ? t->cols : t->rows;
+  dim[1] = t->linear ? t->rows : t->cols;
+}
+
+bool part_same_order(const struct part *t, enum names_form form)
+{
+  return form == NAMES_OURS || (t->map == '=' && !(form == NAMES_HF && t->linear));
+}
+
+/* The row of ours that theirs is. */
+static int64_t row_of(const struct part *t, int64_t row)
+{
+  const int64_t d = t->head_dim, g = t->group, heads = t->kv_heads * g;
+  int64_t head = row / d, at = row % d;
+  if (t->interleaved) at = at % 2 * (d / 2) + at / 2;
+  switch (t->map) {
+  case 'm': return (head % heads * 3 + head / heads) * d + at;   /* GPT-2: a group is one head */
+  case 'q': return (head / g * (g + 2) + head % g) * d + at;
+  case 'k': return (head * (g + 2) + g) * d + at;
+  case 'v': return (head * (g + 2) + g + 1) * d + at;
+  case 'h': return at;
+  case 'u': return t->ffn + row;
+  default: return row;
+  }
+}
+
+int64_t part_place(const struct part *t, enum names_form form, int64_t i)
+{
+  if (form == NAMES_OURS) return i;
+  const bool turned = form == NAMES_HF && t->linear;
+  const int64_t row = turned ? i % t->rows : i / t->cols, col = turned ? i / t->rows : i % t->cols;
+  return row_of(t, row) * t->cols + col;
+}
+
+float names_half_to_f32(uint16_t h)
+{
+  uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = h >> 10 & 31u, m = h & 0x3ffu;
+  union { uint32_t u; float f; } x;
+  if (e == 0) {                                  /* zero and subnormals: m * 2^-24 */
+    x.f = (float)m * 0x1p-24f;
+    x.u |= sign;
+  } else {
+    x.u = sign | (e == 31 ? 0x7f800000u : (e + 112) << 23) | m << 13;
+  }
+  return x.f;
+}

@@ -1,0 +1,377 @@
+/* hf.c - config.json of three architectures: read, checked, written. */
+#include "src/model/hf.h"
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { MOST_BYTES = 1 << 20 };     /* of a config.json */
+
+static const struct architecture {
+  const char *name, *type;        /* members "architectures" and "model_type" */
+  uint8_t family, norm, act, qk_norm;
+} architectures[] = {
+  { "GPT2LMHeadModel", "gpt2", TC_FAMILY_GPT2, TC_LAYER_NORM, TC_ACT_GELU, TC_OFF },
+  { "LlamaForCausalLM", "llama", TC_FAMILY_LLAMA, TC_RMS_NORM, TC_ACT_SWIGLU, TC_OFF },
+  { "Qwen3ForCausalLM", "qwen3", TC_FAMILY_QWEN3, TC_RMS_NORM, TC_ACT_SWIGLU, TC_ON },
+};
+enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
+
+/* Sizes, within the limits of options.def; of rotary_sizes the first have no default. */
+struct size { const char *key; size_t field; int64_t most; };
+#define SIZE(key, field, most) { key, offsetof(struct tc_model, field), most }
+static const struct size gpt2_sizes[] = {
+  SIZE("n_layer", layers, 4096), SIZE("n_embd", hidden, 1 << 20), SIZE("n_positions", context, 1 << 24),
+  SIZE("vocab_size", vocab, 1 << 24) };
+static const struct size rotary_sizes[] = {
+  SIZE("num_hidden_layers", layers, 4096), SIZE("hidden_size", hidden, 1 << 20),
+  SIZE("num_attention_heads", heads, 65536), SIZE("intermediate_size", ffn, 1 << 22),
+  SIZE("vocab_size", vocab, 1 << 24), SIZE("num_key_value_heads", kv_heads, 65536),
+  SIZE("head_dim", head_dim, 1024), SIZE("max_position_embeddings", context, 1 << 24) };
+enum { N_NEEDED = 5, GPT2_SIZES = sizeof gpt2_sizes / sizeof *gpt2_sizes };
+enum { ROTARY_SIZES = sizeof rotary_sizes / sizeof *rotary_sizes };
+static int64_t *size_of(struct tc_model *m, const struct size *s)
+{ return (int64_t *)(void *)((char *)m + s->field); }
+
+/* A config.json that is being read. */
+struct file { const json_t *o; const char *path; struct tc_err *err; };
+
+/* The member; NULL where it is missing or null, which mean the same. */
+static const json_t *member(const json_t *o, const char *key)
+{
+  const json_t *j = json_object_get(o, key);
+  return json_is_null(j) ? NULL : j;
+}
+
+/* ---- GPT-2 --------------------------------------------------------------------------- */
+
+/* Whether the member exists and differs from our model's value. */
+static bool other_text(const json_t *c, const char *key, const char *ours, const char *also)
+{
+  const json_t *j = json_object_get(c, key);
+  const char *s = json_string_value(j);
+  return j && !(s && (strcmp(s, ours) == 0 || strcmp(s, also) == 0));
+}
+
+static bool other_bool(const json_t *c, const char *key, bool ours)
+{
+  const json_t *j = json_object_get(c, key);
+  return j && !(json_is_boolean(j) && json_is_true(j) == ours);
+}
+
+static int read_sizes(const struct file *f, struct tc_model *m, const struct size *size, int n)
+{
+  for (int i = 0; i < n; i++) {
+    const json_t *j = member(f->o, size[i].key);
+    const int64_t value = (int64_t)json_integer_value(j);
+    if (j && (value < 1 || value > size[i].most))
+      return tc_fail(f->err, TC_EUSER, "%s: \"%s\" has to be a whole number from 1 to %lld", f->path,
+                     size[i].key, (long long)size[i].most);
+    *size_of(m, &size[i]) = value;
+  }
+  return 0;
+}
+
+static int read_gpt2(const struct file *f, struct tc_model *m)
+{
+  const json_t *c = f->o, *eps = json_object_get(c, "layer_norm_epsilon"), *inner = json_object_get(c, "n_inner");
+  const json_t *width = json_object_get(c, "n_embd");
+  const char *other = NULL;
+  const double e = json_number_value(eps);
+  if (other_text(c, "model_type", "gpt2", "gpt2")) other = "model_type";
+  else if (other_text(c, "activation_function", "gelu_new", "gelu_pytorch_tanh"))
+    other = "activation_function";
+  else if (eps && !(e > 0.99e-5 && e < 1.01e-5)) other = "layer_norm_epsilon";
+  else if (inner && !json_is_null(inner) &&
+           json_integer_value(inner) / 4 != json_integer_value(width)) other = "n_inner";
+  else if (other_bool(c, "tie_word_embeddings", true)) other = "tie_word_embeddings";
+  else if (other_bool(c, "scale_attn_weights", true)) other = "scale_attn_weights";
+  else if (other_bool(c, "scale_attn_by_inverse_layer_idx", false))
+    other = "scale_attn_by_inverse_layer_idx";
+  else if (other_bool(c, "add_cross_attention", false)) other = "add_cross_attention";
+  if (other)
+    return tc_fail(f->err, TC_EUSER, "%s: \"%s\" differs from this program's model: GPT-2 as "
+                   "OpenAI made it (gelu_new, epsilon 1e-5, head tied to the embedding)", f->path, other);
+  m->heads = (int64_t)json_integer_value(json_object_get(c, "n_head"));
+  if (m->heads < 1 || m->heads > 1 << 24)
+    return tc_fail(f->err, TC_EUSER, "%s: \"n_head\" is missing or invalid", f->path);
+  return read_sizes(f, m, gpt2_sizes, GPT2_SIZES);
+}
+
+/* ---- Llama, Qwen3 -------------------------------------------------------------------- */
+
+/* Members that change what is computed, and the only value of each that is computed here. */
+static const struct { const char *key, *value; } fixed[] = {
+  { "hidden_act", "\"silu\"" }, { "pretraining_tp", "1" }, { "partial_rotary_factor", "1" },
+  { "use_sliding_window", "false" }, { "quantization_config", "null" },
+  { "add_cross_attention", "false" },
+};
+enum { N_FIXED = sizeof fixed / sizeof *fixed };
+
+static bool has_value(const json_t *j, const char *text)
+{
+  json_t *want = json_loads(text, JSON_DECODE_ANY, NULL);
+  const bool same = json_is_number(want) ? json_is_number(j) && json_number_value(j) == json_number_value(want)
+                                         : json_equal(j, want);
+  json_decref(want);
+  return same;
+}
+
+static int refuse(const struct file *f, const char *key, const json_t *j, const char *would)
+{
+  char *is = json_dumps(j, JSON_ENCODE_ANY | JSON_COMPACT);
+  tc_fail(f->err, TC_EUSER, "%s: \"%s\" is %.100s, which is not supported; give %s", f->path,
+          key, is ? is : "not readable", would);
+  free(is);
+  return TC_EUSER;
+}
+
+static int check_fixed(const struct file *f, const json_t *o)
+{
+  for (int i = 0; i < N_FIXED; i++) {
+    const json_t *j = member(o, fixed[i].key);
+    if (j && !has_value(j, fixed[i].value))
+      return refuse(f, fixed[i].key, j, fixed[i].value);
+  }
+  return 0;
+}
+
+static int check_windows(const struct file *f)
+{
+  const json_t *window = member(f->o, "sliding_window"), *types = member(f->o, "layer_types");
+  if (window && !json_is_false(member(f->o, "use_sliding_window"))) return refuse(f, "sliding_window", window, "null");
+  for (size_t i = 0; i < json_array_size(types); i++)
+    if (!has_value(json_array_get(types, i), "\"full_attention\""))
+      return refuse(f, "layer_types", types, "\"full_attention\" for each layer");
+  return 0;
+}
+
+/* A number above 0, or `otherwise` where it is missing. */
+static int read_real(const struct file *f, const json_t *o, const char *key, double otherwise, double least,
+                     double most, float *out)
+{
+  const json_t *j = member(o, key);
+  const double x = j ? json_number_value(j) : otherwise;
+  *out = (float)x;
+  if ((!j || json_is_number(j)) && x >= least && x <= most && *out > 0) return 0;
+  return tc_fail(f->err, TC_EUSER, "%s: \"%s\" has to be a number from %g to %g", f->path, key, least, most);
+}
+
+static int read_llama3(const struct file *f, const json_t *o, struct tc_rope_scaling *s)
+{
+  const char *const key = "original_max_position_embeddings";
+  const json_t *original = member(o, key) ? member(o, key) : member(f->o, key);
+  TC_TRY(read_real(f, o, "low_freq_factor", 0, 1e-6, 1e6, &s->low));
+  TC_TRY(read_real(f, o, "high_freq_factor", 0, 1e-6, 1e6, &s->high));
+  s->original = (int64_t)json_integer_value(original);
+  if (s->original < 1 || s->original > 1 << 24)
+    return tc_fail(f->err, TC_EUSER, "%s: \"%s\" has to be a whole number from 1 to %d", f->path, key, 1 << 24);
+  if (s->high > s->low) return 0;
+  return tc_fail(f->err, TC_EUSER, "%s: \"high_freq_factor\" has to be above \"low_freq_factor\"", f->path);
+}
+
+/* Rotary positions: "rope_theta" and "rope_scaling", or "rope_parameters", which has both. */
+static int read_rope(const struct file *f, struct tc_model *m)
+{
+  const char *const where = member(f->o, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+  const json_t *o = member(f->o, where), *type = member(o, "rope_type") ? member(o, "rope_type") : member(o, "type");
+  const char *t = type ? json_string_value(type) : "default";
+  m->rope_scaling = (struct tc_rope_scaling){ .factor = 1 };
+  TC_TRY(read_real(f, member(o, "rope_theta") ? o : f->o, "rope_theta", 10000, 1, 1e12, &m->rope_theta));
+  if (!o) return 0;
+  if (!json_is_object(o)) return tc_fail(f->err, TC_EUSER, "%s: \"%s\" is not an object", f->path, where);
+  if (member(o, "full_attention")) return refuse(f, where, o, "one object for all layers");
+  TC_TRY(check_fixed(f, o));
+  if (t && strcmp(t, "default") == 0) return 0;
+  if (!t || (strcmp(t, "linear") && strcmp(t, "llama3")))
+    return refuse(f, "rope_type", type, "\"default\", \"linear\" or \"llama3\"");
+  TC_TRY(read_real(f, o, "factor", 0, 1e-6, 1e6, &m->rope_scaling.factor));
+  return strcmp(t, "llama3") == 0 ? read_llama3(f, o, &m->rope_scaling) : 0;
+}
+
+/* A member that is true or false. */
+static int read_bool(const struct file *f, const char *key, uint8_t *out)
+{
+  const json_t *j = member(f->o, key);
+  *out = json_is_true(j) ? TC_ON : TC_OFF;
+  if (!j || json_is_boolean(j)) return 0;
+  return tc_fail(f->err, TC_EUSER, "%s: \"%s\" has to be true or false", f->path, key);
+}
+
+static int read_rotary(const struct file *f, const struct architecture *a, struct tc_model *m)
+{
+  const bool qwen3 = a->family == TC_FAMILY_QWEN3;
+  uint8_t mlp_bias;
+  m->norm = a->norm;
+  m->act = a->act;
+  m->qk_norm = a->qk_norm;
+  TC_TRY(check_fixed(f, f->o));
+  TC_TRY(check_windows(f));
+  TC_TRY(read_sizes(f, m, rotary_sizes, ROTARY_SIZES));
+  for (int i = 0; i < N_NEEDED; i++)
+    if (!*size_of(m, &rotary_sizes[i]))
+      return tc_fail(f->err, TC_EUSER, "%s: \"%s\" is missing", f->path, rotary_sizes[i].key);
+  if (!m->kv_heads) m->kv_heads = qwen3 ? 32 : m->heads;         /* the defaults of both classes */
+  if (!m->head_dim && qwen3) m->head_dim = 128;
+  m->context = TC_MIN(m->context, TC_HF_CONTEXT);
+  TC_TRY(read_real(f, f->o, "rms_norm_eps", 1e-6, 1e-30, 1, &m->norm_eps));
+  TC_TRY(read_rope(f, m));
+  TC_TRY(read_bool(f, "tie_word_embeddings", &m->tied));
+  TC_TRY(read_bool(f, "attention_bias", &m->bias));
+  TC_TRY(read_bool(f, "mlp_bias", &mlp_bias));
+  if (qwen3) mlp_bias = TC_OFF;                                  /* Qwen3's MLP never has any */
+  if (m->bias == mlp_bias) return 0;
+  return tc_fail(f->err, TC_EUSER, "%s: \"attention_bias\" is %s, but %s: this program's models have biases in "
+                 "all products or in none", f->path, m->bias == TC_ON ? "true" : "false",
+                 qwen3 ? "a Qwen3's MLP has no biases" : mlp_bias == TC_ON ? "\"mlp_bias\" is true"
+                                                                           : "\"mlp_bias\" is false");
+}
+
+/* ---- the file ------------------------------------------------------------------------ */
+
+static int parse(json_t **out, const char *path, struct tc_err *err)
+{
+  struct stat st;
+  json_error_t why;
+  if (stat(path, &st) == 0 && st.st_size > MOST_BYTES)
+    return tc_fail(err, TC_EUSER, "%s: too large to be a model's config.json", path);
+  *out = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+  if (json_is_object(*out)) return 0;
+  if (!*out) return tc_fail(err, TC_EUSER, "%s:%d: not a JSON object: %s", path, why.line, why.text);
+  json_decref(*out);
+  return tc_fail(err, TC_EUSER, "%s: JSON, but not an object", path);
+}
+
+/* By "architectures", else by "model_type"; a file with neither is GPT-2's, which had none at first. */
+static const struct architecture *find_architecture(const struct file *f)
+{
+  const json_t *list = member(f->o, "architectures"), *type = member(f->o, "model_type");
+  const char *name = json_string_value(json_array_get(list, 0)), *word = json_string_value(type);
+  if (name && strcmp(name, "GPT2Model") == 0) name = architectures[0].name;
+  for (int i = 0; i < N_ARCHITECTURES; i++) {
+    const struct architecture *a = &architectures[i];
+    if (name ? strcmp(name, a->name) == 0 : word ? strcmp(word, a->type) == 0 : !list && !type) return a;
+  }
+  tc_fail(f->err, TC_EUSER, "%s: %s %.100s is not supported; GPT2LMHeadModel, LlamaForCausalLM and "
+          "Qwen3ForCausalLM are", f->path, name || list ? "architecture" : "model_type",
+          name ? name : word && !list ? word : "that is no text");
+  return NULL;
+}
+
+int tc_hf_read(struct tc_model *m, const char *path, struct tc_err *err)
+{
+  struct stat st;
+  json_t *o = NULL;
+  *m = (struct tc_model){ .preset = "" };
+  char *file = stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? tc_sprintf("%s/config.json", path) : tc_strdup(path);
+  int rc = parse(&o, file, err);
+  if (rc == 0) {
+    const struct file f = { o, file, err };
+    const struct architecture *a = find_architecture(&f);
+    if (a) m->family = a->family;
+    rc = !a ? TC_EUSER : a->family == TC_FAMILY_GPT2 ? read_gpt2(&f, m) : read_rotary(&f, a, m);
+    json_decref(o);
+  }
+  free(file);
+  return rc;
+}
+
+/* ---- writing ------------------------------------------------------------------------- */
+
+static const struct architecture *architecture_of(const struct tc_model *m)
+{ return &architectures[m->rope_theta < 0 ? 0 : m->qk_norm == TC_ON ? 2 : 1]; }
+
+const char *tc_hf_architecture(const struct tc_model *m, struct tc_err *err)
+{
+  const struct architecture *a = architecture_of(m);
+  const bool gpt2 = a->family == TC_FAMILY_GPT2;
+  struct tc_model plain = { .family = TC_FAMILY_GPT2, .hidden = m->hidden, .heads = m->heads };
+  plain = tc_model_complete(&plain);
+  const char *other = NULL;
+  if (m->norm != a->norm) other = "norm";
+  else if (m->act != a->act) other = "act";
+  else if (m->qk_norm != a->qk_norm) other = "qk_norm";
+  else if (gpt2 && m->bias != TC_ON) other = "bias";
+  else if (a->family == TC_FAMILY_QWEN3 && m->bias == TC_ON) other = "bias";
+  else if (gpt2 && m->tied != TC_ON) other = "tied";
+  else if (gpt2 && m->kv_heads != m->heads) other = "kv_heads";
+  else if (gpt2 && m->head_dim * m->heads != m->hidden) other = "head_dim";
+  else if (gpt2 && m->ffn != plain.ffn) other = "ffn";
+  else if (gpt2 && m->norm_eps != plain.norm_eps) other = "norm_eps";
+  if (!other) return a->name;
+  tc_fail(err, TC_EUSER, "the model's %s differs from that of Hugging Face's %s", other, a->name);
+  return NULL;
+}
+
+/* The shortest decimal number that is this float, as a double: 1e-5f is 1e-05, not 9.99999975e-06. */
+static json_t *real(float x)
+{
+  char buf[32];
+  for (int digits = 6; digits <= 9; digits++) {
+    snprintf(buf, sizeof buf, "%.*g", digits, (double)x);
+    if (strtof(buf, NULL) == x) break;
+  }
+  return json_real(strtod(buf, NULL));
+}
+
+static json_t *scaling_json(const struct tc_rope_scaling *s)
+{
+  if (s->factor == 0 || (s->factor == 1 && s->original == 0)) return json_null();
+  if (s->original == 0) return json_pack("{s:s, s:o}", "rope_type", "linear", "factor", real(s->factor));
+  return json_pack("{s:s, s:o, s:o, s:o, s:I}", "rope_type", "llama3", "factor", real(s->factor),
+                   "low_freq_factor", real(s->low), "high_freq_factor", real(s->high),
+                   "original_max_position_embeddings", (json_int_t)s->original);
+}
+
+static json_t *rotary_json(struct tc_model *m, const struct architecture *a, const char *dtype)
+{
+  json_t *o = json_pack("{s:[s], s:s}", "architectures", a->name, "model_type", a->type);
+  for (int i = 0; i < ROTARY_SIZES; i++)
+    json_object_set_new(o, rotary_sizes[i].key, json_integer(*size_of(m, &rotary_sizes[i])));
+  json_object_set_new(o, "hidden_act", json_string("silu"));
+  json_object_set_new(o, "rms_norm_eps", real(m->norm_eps));
+  json_object_set_new(o, "rope_theta", real(m->rope_theta));
+  json_object_set_new(o, "rope_scaling", scaling_json(&m->rope_scaling));
+  json_object_set_new(o, "tie_word_embeddings", json_boolean(m->tied == TC_ON));
+  json_object_set_new(o, "attention_bias", json_boolean(m->bias == TC_ON));
+  if (a->family == TC_FAMILY_LLAMA) json_object_set_new(o, "mlp_bias", json_boolean(m->bias == TC_ON));
+  json_object_set_new(o, "attention_dropout", json_real(0));
+  json_object_set_new(o, "initializer_range", json_real(0.02));
+  json_object_set_new(o, "bos_token_id", json_null());           /* a checkpoint knows no tokenizer */
+  json_object_set_new(o, "eos_token_id", json_null());
+  json_object_set_new(o, "torch_dtype", json_string(dtype));
+  return o;
+}
+
+static json_t *gpt2_json(const struct tc_model *m, double dropout, const char *dtype)
+{
+  json_t *o = json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:n, s:s, s:f, s:b}",
+    "architectures", "GPT2LMHeadModel", "model_type", "gpt2", "n_layer", (json_int_t)m->layers,
+    "n_head", (json_int_t)m->heads, "n_embd", (json_int_t)m->hidden, "n_positions",
+    (json_int_t)m->context, "n_ctx", (json_int_t)m->context, "vocab_size", (json_int_t)m->vocab,
+    "n_inner", "activation_function", "gelu_new", "layer_norm_epsilon", 1e-5,
+    "tie_word_embeddings", 1);
+  const json_int_t end_of_text = 50256;          /* GPT-2's; other vocabularies have none */
+  const char *const tokens[] = { "bos_token_id", "eos_token_id" };
+  for (int i = 0; i < 2; i++)
+    json_object_set_new(o, tokens[i], m->vocab > end_of_text ? json_integer(end_of_text)
+                                                             : json_null());
+  json_object_set_new(o, "resid_pdrop", json_real(dropout));
+  json_object_set_new(o, "embd_pdrop", json_real(dropout));
+  json_object_set_new(o, "attn_pdrop", json_real(0));
+  json_object_set_new(o, "initializer_range", json_real(0.02));
+  json_object_set_new(o, "torch_dtype", json_string(dtype));
+  return o;
+}
+
+char *tc_hf_text(const struct tc_model *given, double dropout, const char *dtype)
+{
+  struct tc_model m = *given;
+  const struct architecture *a = architecture_of(&m);
+  json_t *o = a->family == TC_FAMILY_GPT2 ? gpt2_json(&m, dropout, dtype) : rotary_json(&m, a, dtype);
+  char *text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+  json_decref(o);
+  return text;
+}

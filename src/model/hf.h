@@ -1,0 +1,23 @@
+/* hf.h - config.json of Hugging Face's transformers, as a description of a model. Everything here is Local.
+ *
+ * GPT2LMHeadModel, LlamaForCausalLM and Qwen3ForCausalLM are known. A file is not trusted: sizes are within
+ * the limits of options.def, and a member that would change what is computed is refused by its name. */
+#ifndef TC_HF_H
+#define TC_HF_H
+
+#include "src/model/model.h"
+
+/* The longest context that is taken from max_position_embeddings: models with rotary positions allow far
+ * more than a step can hold in memory. */
+enum { TC_HF_CONTEXT = 8192 };
+
+/* What the file says of the model, with 0 for what it does not say. PATH is config.json or its folder.
+ * context: n_positions, or max_position_embeddings up to TC_HF_CONTEXT. */
+int tc_hf_read(struct tc_model *m, const char *path, struct tc_err *err);
+/* The name of the architecture that computes what this complete model does. NULL with the option
+ * in *err that has another value there. */
+const char *tc_hf_architecture(const struct tc_model *m, struct tc_err *err);
+/* config.json of a complete model that has an architecture; owned by the caller. dtype: float32 or bfloat16. */
+char *tc_hf_text(const struct tc_model *m, double dropout, const char *dtype);
+
+#endif

@@ -1,0 +1,246 @@
+/* t_hf.c - Llama and Qwen3 in Hugging Face's files: folders that transformers wrote (tests/oracle/hf_folder.py) are
+ * imported and exported again with the same tensors; both rotary orders; what config.json may not say; model.config. */
+#include "io/formats/shards.h"
+#include "src/program/setup.h"
+#include "tests/unit/ckpt_cmd.h"
+#include "tests/unit/same_tensors.h"
+
+enum { HEADS = 4, KV = 2, D = 8 };                 /* of both folders */
+
+static const char *oracle(void)
+{
+  static char path[500];
+  snprintf(path, sizeof path, "%s/tests/oracle", getenv("srcdir") ? getenv("srcdir") : ".");
+  return path;
+}
+
+__attribute__((format(printf, 1, 2)))
+static int shell(const char *fmt, ...)
+{
+  char line[2000];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(line, sizeof line, fmt, ap);
+  va_end(ap);
+  return system(line);
+}
+
+static void test_folders(const char *dir)
+{
+  char theirs[600], ours[200], again[200];
+  is_int(run("import %s/hf-llama -o %s/llama", oracle(), dir), 0, "import of a Llama in three files %s", err_text);
+  ok(says("layers 2 hidden 16 heads 4 context 32 vocab 64 family llama kv_heads 2 head_dim 8 ffn 24 norm rmsnorm "
+          "norm_eps 1e-05 act swiglu rope_theta 500000 rope_scaling llama3:8:1:4:16 bias yes qk_norm no tied no"),
+     "its model is config.json's");
+  is_int(run("export %s/llama -o %s/hf-llama --shard-size 14KB", dir, dir), 0, "export %s", err_text);
+  ok(says(" 35 tensors in "), "in several files: %s", out_text);
+  snprintf(theirs, sizeof theirs, "%s/hf-llama/model.safetensors.index.json", oracle());
+  snprintf(ours, sizeof ours, "%s/hf-llama/model.safetensors.index.json", dir);
+  ok(same_tensors(theirs, ours), "the tensors that transformers wrote");
+  is_int(run("export %s/llama -o %s/one", dir, dir), 0, "export to one file");
+  snprintf(again, sizeof again, "%s/one/model.safetensors", dir);
+  ok(same_tensors(ours, again), "the same tensors");
+
+  is_int(run("import %s/hf-qwen3 -o %s/qwen3", oracle(), dir), 0, "import of a Qwen3 in bf16 %s", err_text);
+  ok(says("family qwen3 kv_heads 2 head_dim 8 ffn 24 norm rmsnorm norm_eps 1e-06 act swiglu rope_theta 1e+06 "
+          "rope_scaling none bias no qk_norm yes tied yes"), "its model is config.json's");
+  is_int(run("export %s/qwen3 -o %s/hf-qwen3 --dtype bf16", dir, dir), 0, "export %s", err_text);
+  snprintf(theirs, sizeof theirs, "%s/hf-qwen3/model.safetensors", oracle());
+  snprintf(ours, sizeof ours, "%s/hf-qwen3/model.safetensors", dir);
+  ok(same_tensors(theirs, ours), "the tensors that transformers wrote");
+  ok(!same_tensors(theirs, again), "which are not those of another model");
+}
+
+/* Ours, imported and exported again, is the same files. */
+static void test_round(const char *dir)
+{
+  static const char *const model[] = { "llama", "qwen3" };
+  for (int i = 0; i < 2; i++) {
+    is_int(run("import %s/hf-%s -o %s/back-%s", dir, model[i], dir, model[i]), 0, "import of our own %s", err_text);
+    is_int(run("export %s/back-%s -o %s/hf2-%s %s", dir, model[i], dir, model[i],
+               i ? "--dtype bf16" : "--shard-size 14KB"), 0, "export %s", err_text);
+    is_int(shell("diff -r %s/hf-%s %s/hf2-%s", dir, model[i], dir, model[i]), 0, "%s: equal files", model[i]);
+    is_int(run("diff %s/%s %s/back-%s", dir, model[i], dir, model[i]), 0, "equal checkpoints");
+    is_int(run("show %s/%s", dir, model[i]), 0, "ckpt show");
+    is_int(run("plan %s/%s --dp 2 --tp 2", dir, model[i]), 0, "ckpt plan %s", err_text);
+    is_int(run("export %s/%s -o %s/own-%s --format safetensors", dir, model[i], dir, model[i]), 0, "our own names");
+    is_int(run("import %s/own-%s -o %s/own2-%s", dir, model[i], dir, model[i]), 0, "and back %s", err_text);
+    is_int(run("diff %s/%s %s/own2-%s", dir, model[i], dir, model[i]), 0, "equal checkpoints");
+  }
+  ok(fails(run("export %s/llama -o %s/x --format llmc", dir, dir), 2, "llm.c's files can store only GPT-2"),
+     "no Llama for llm.c");
+  ok(fails(run("export %s/llama -o %s/x --format safetensors --shard-size 1GB", dir, dir), 2,
+           "--shard-size is for"), "only hf is split");
+  static const char *const sizes[] = { "0", "5", "5TB", "GB", "-1KB", "5 GB", "99999999999GB" };
+  for (int i = 0; i < 7; i++) {
+    const int status = run("export %s/llama -o %s/size-%d --shard-size=%s", dir, dir, i, sizes[i]);
+    ok(i == 1 ? status == 0 : status == 2, "--shard-size %s is %d", sizes[i], status);
+  }
+  ok(fails(run("export %s/llama -o %s/hf-llama --shard-size 14KB", dir, dir), 2, "exists already"),
+     "no folder twice");
+}
+
+/* A tensor of floats, [rows][16] or [rows]; owned by the caller. */
+static float *floats(const struct tc_shards *s, const char *name)
+{
+  const int i = tc_shards_find(s, name);
+  TC_ASSERT(i >= 0);
+  return bytes_of(s, i);
+}
+
+/* In a file of the other order, rows 2i and 2i + 1 of a head are ours i and i + D/2. */
+static void test_interleaved(const char *dir)
+{
+  static const struct { const char *name; int rows, cols; bool rotary; } t[] = {
+    { "model.layers.1.self_attn.q_proj.weight", HEADS * D, 16, true },
+    { "model.layers.1.self_attn.q_proj.bias", HEADS * D, 1, true },
+    { "model.layers.0.self_attn.k_proj.weight", KV * D, 16, true },
+    { "model.layers.0.self_attn.v_proj.weight", KV * D, 16, false },
+    { "model.layers.0.self_attn.o_proj.weight", 16, HEADS * D, false } };
+  struct tc_shards *x, *y;
+  struct tc_err err;
+  char path[600];
+  is_int(run("import %s/hf-llama -o %s/turned --rope interleaved", oracle(), dir), 0, "--rope interleaved");
+  is_int(run("export %s/turned -o %s/hf-turned", dir, dir), 0, "export");
+  snprintf(path, sizeof path, "%s/hf-llama/model.safetensors.index.json", oracle());
+  TC_ASSERT(tc_shards_open(&x, path, &err) == 0);
+  snprintf(path, sizeof path, "%s/hf-turned/model.safetensors", dir);
+  TC_ASSERT(tc_shards_open(&y, path, &err) == 0);
+  for (int k = 0; k < 5; k++) {
+    float *a = floats(x, t[k].name), *b = floats(y, t[k].name);
+    int off = 0;
+    for (int r = 0; r < t[k].rows; r++) {
+      const int half = r / D * D + r % 2 * (D / 2) + r % D / 2;
+      off += memcmp(a + r * t[k].cols, b + (t[k].rotary ? half : r) * t[k].cols, (size_t)t[k].cols * 4) != 0;
+    }
+    is_int(off, 0, "rows of %s", t[k].name);
+    free(a);
+    free(b);
+  }
+  tc_shards_close(x);
+  tc_shards_close(y);
+  ok(fails(run("import %s/hf-llama -o %s/x --rope both", oracle(), dir), 2, "give half or interleaved"),
+     "no other order");
+}
+
+/* What a folder may not say: sed's command for config.json, and words of the sentence. */
+static const struct { const char *folder, *change, *says; } refused[] = {
+  { "llama", "s/LlamaForCausalLM/MistralForCausalLM/", "architecture MistralForCausalLM is not supported; "
+    "GPT2LMHeadModel, LlamaForCausalLM and Qwen3ForCausalLM are" },
+  { "llama", "s/LlamaForCausalLM/LlamaModel/", "architecture LlamaModel is not supported" },
+  { "llama", "s/silu/gelu/", "\"hidden_act\" is \"gelu\"" },
+  { "llama", "s/\"pretraining_tp\": 1/\"pretraining_tp\": 2/", "\"pretraining_tp\" is 2" },
+  { "llama", "s/\"use_cache\"/\"sliding_window\": 16, \"use_cache\"/", "\"sliding_window\" is 16" },
+  { "llama", "s/\"use_cache\"/\"quantization_config\": {}, \"use_cache\"/", "\"quantization_config\" is {}" },
+  { "llama", "s/\"use_cache\"/\"partial_rotary_factor\": 0.5, \"use_cache\"/", "\"partial_rotary_factor\" is 0.5" },
+  { "llama", "s/\"mlp_bias\": true/\"mlp_bias\": false/", "\"mlp_bias\" is false" },
+  { "llama", "s/\"rope_type\": \"llama3\"/\"rope_type\": \"yarn\"/", "\"rope_type\" is \"yarn\"" },
+  { "llama", "s/\"factor\": 8.0/\"factor\": 0/", "\"factor\" has to be" },
+  { "llama", "s/\"high_freq_factor\": 4.0/\"high_freq_factor\": 1.0/", "has to be above" },
+  { "llama", "s/1e-05/-1/", "\"rms_norm_eps\" has to be" }, { "llama", "s/500000.0/true/", "\"rope_theta\" has to be" },
+  { "llama", "s/\"hidden_size\": 16/\"hidden_size\": 32/", "has another shape" },
+  { "llama", "s/\"num_key_value_heads\": 2/\"num_key_value_heads\": 3/", "kv_heads" },
+  { "llama", "s/\"num_hidden_layers\": 2/\"num_hidden_layers\": 1/", "does not belong to LlamaForCausalLM" },
+  { "llama", "s/\"num_hidden_layers\": 2/\"num_hidden_layers\": 4096/", "fewer than a model of 4096 layers" },
+  { "llama", "s/\"num_hidden_layers\": 2/\"num_hidden_layers\": 4097/", "from 1 to 4096" },
+  { "llama", "s/\"vocab_size\": 64/\"vocab_size\": 6.4/", "\"vocab_size\" has to be a whole number" },
+  { "llama", "s/\"vocab_size\": 64/\"vocab_size\": null/", "\"vocab_size\" is missing" },
+  { "llama", "s/\"intermediate_size\": 24/\"intermediate_size\": null/", "\"intermediate_size\" is missing" },
+  { "qwen3", "s/\"attention_bias\": false/\"attention_bias\": true/", "a Qwen3's MLP has no biases" },
+  { "qwen3", "s/\"use_sliding_window\": false/\"use_sliding_window\": true/", "\"use_sliding_window\" is true" },
+  { "qwen3", "0,/full_attention/s//sliding_attention/", "\"layer_types\" is" },
+  { "qwen3", "s/\"tie_word_embeddings\": true/\"tie_word_embeddings\": false/", "tensor lm_head.weight is missing" },
+  { "qwen3", "s/Qwen3ForCausalLM/LlamaForCausalLM/", "does not belong to LlamaForCausalLM" },
+};
+
+static void test_refused(const char *dir)
+{
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+    TC_ASSERT(shell("rm -rf %s/bad; cp -r %s/hf-%s %s/bad; chmod -R u+w %s/bad; cp %s/bad/config.json %s/was; "
+                    "sed -i '%s' %s/bad/config.json; ! cmp -s %s/was %s/bad/config.json", dir, oracle(),
+                    refused[i].folder, dir, dir, dir, dir, refused[i].change, dir, dir, dir) == 0);
+    ok(fails(run("import %s/bad -o %s/no", dir, dir), 2, refused[i].says), "%s", refused[i].change);
+  }
+  static const char *const index[][2] = {
+    { "s/model-00002-of/model-00003-of/", "is not in model-00003" },
+    { "s/model-00002/..\\/x/", "not in a file of that" },
+    { "/post_attention_layernorm/d", "according to the index in no file" }, { "s/lm_head/lm_tail/", "lm_head.weight" },
+    { "s/weight_map/map/", "no \"weight_map\"" }, { "s/model-00002-of-00003/model-00009/", "No such file" },
+    { "1d", "not a JSON object" } };
+  for (size_t i = 0; i < 7; i++) {
+    TC_ASSERT(shell("rm -rf %s/bad; cp -r %s/hf-llama %s/bad; chmod -R u+w %s/bad; sed -i '%s' "
+                    "%s/bad/model.safetensors.index.json", dir, oracle(), dir, dir, index[i][0], dir) == 0);
+    ok(fails(run("import %s/bad -o %s/no", dir, dir), 2, index[i][1]), "index: %s", index[i][0]);
+  }
+  TC_ASSERT(shell("rm %s/one/config.json", dir) == 0);
+  ok(fails(run("import %s/one -o %s/no", dir, dir), 2, "without config.json"), "no config.json");
+  ok(fails(run("import %s/hf-llama -o %s/no --model.tied=yes", oracle(), dir), 2, "another model than the options"),
+     "an option that contradicts");
+  ok(fails(run("import %s/hf-llama -o %s/no --model.layers=3", oracle(), dir), 2, "model.layers is 2 in the file, not 3"),
+     "a size that contradicts");
+  ok(fails(run("import %s/hf-llama/model-00001-of-00003.safetensors -o %s/no", oracle(), dir), 2, "is missing"),
+     "one file of three");
+  is_int(run("import %s/hf-llama -o %s/long --model.context=64", oracle(), dir), 0, "another context %s", err_text);
+  ok(says("context 64"), "is the user's");
+  ok(fails(run("show %s/hf-llama", oracle()), 2, "tercio ckpt import"), "a folder that is no checkpoint");
+  TC_ASSERT(shell("test ! -e %s/no || ! ls %s/no | grep -q .", dir, dir) == 0);
+}
+
+/* What the options make, as text; borrowed until the next call. */
+static const char *model_of(const char *a, const char *b)
+{
+  static char text[600];
+  char *argv[] = { tc_strdup("x"), tc_strdup(a), tc_strdup(b) };
+  struct tc_config *c;
+  struct tc_model m;
+  struct tc_err err;
+  TC_ASSERT(tc_config_new(&c, *b ? 3 : 2, argv, NULL, NULL, &err) == 0);
+  char *is = tc_setup_model(c, &m, &err) == 0 ? tc_model_text(&m) : tc_strdup(err.text);
+  snprintf(text, sizeof text, "%s", is);
+  free(is);
+  tc_config_free(c);
+  for (int i = 0; i < 3; i++) free(argv[i]);
+  return text;
+}
+
+static void test_option(const char *dir)
+{
+  char folder[600], file[650], large[300];
+  snprintf(folder, sizeof folder, "--model.config=%s/hf-llama", oracle());
+  snprintf(file, sizeof file, "%s/config.json", folder);
+  const char *llama = "layers 2 hidden 16 heads 4 context 32 vocab 64 family llama kv_heads 2 head_dim 8 ffn 24 norm "
+    "rmsnorm norm_eps 1e-05 act swiglu rope_theta 500000 rope_scaling llama3:8:1:4:16 bias yes qk_norm no tied no";
+  is_str(model_of(folder, ""), llama, "model.config is a folder");
+  is_str(model_of(file, ""), llama, "model.config is a file");
+  ok(strstr(model_of(folder, "--model.context=8"), "context 8 vocab 64 family llama") != NULL, "context is the user's");
+  ok(strstr(model_of(folder, "--model.layers=7"), "layers 7 hidden 16") != NULL, "another key overrides the file's");
+  ok(strstr(model_of(folder, "--model.rope_scaling=none"), "rope_scaling none") != NULL, "the scaling, too");
+  ok(strstr(model_of(folder, "--model.preset=tiny"), "give one") != NULL, "not with a preset");
+  ok(strstr(model_of(folder, "--model.family=qwen3"), "describes a llama") != NULL, "not of another family");
+  ok(strstr(model_of("--model.config=nowhere", ""), "nowhere") != NULL, "a file that is not there");
+  TC_ASSERT(shell("mkdir %s/large; sed 's/: 32,/: 131072,/' %s/hf-llama/config.json > %s/large/config.json", dir,
+                  oracle(), dir) == 0);
+  snprintf(large, sizeof large, "--model.config=%s/large", dir);
+  ok(strstr(model_of(large, ""), "context 8192 ") != NULL, "a long context is cut to 8192");
+  ok(strstr(model_of(large, "--model.context=131072"), "context 131072 ") != NULL, "unless it is given");
+  char gpt2[300];
+  TC_ASSERT(shell("mkdir %s/gpt2; echo '{\"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": 3, \"n_embd\": 24, "
+                  "\"n_head\": 2, \"n_positions\": 40, \"vocab_size\": 300}' > %s/gpt2/config.json", dir, dir) == 0);
+  snprintf(gpt2, sizeof gpt2, "--model.config=%s/gpt2", dir);
+  is_str(model_of(gpt2, ""), "layers 3 hidden 24 heads 2 context 40 vocab 300", "GPT-2");
+}
+
+int main(void)
+{
+  alarm(600);
+  const char *dir = fx_folder();
+  snprintf(out_path, sizeof out_path, "%s/out", dir);
+  test_folders(dir);
+  test_round(dir);
+  test_interleaved(dir);
+  test_refused(dir);
+  test_option(dir);
+  free(out_text);
+  fx_clean();
+  return done_testing();
+}
