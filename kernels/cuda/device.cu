@@ -8,7 +8,7 @@
 
 #include <stdarg.h>
 
-/* ---- what base/base.c has, for this shared object ---------------------------------------------- */
+/* ---- what src/base has, for this shared object ------------------------------------------------- */
 
 extern "C" int tc_fail(struct tc_err *err, int status, const char *fmt, ...)
 {

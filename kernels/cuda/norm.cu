@@ -213,7 +213,7 @@ norm_bwd(struct norm_grad a)
         const int64_t j = first + (q * T + t) * 8;
 #pragma unroll
         for (int k = 0; k < 8; k++)
-          e[r][q][k] = rstd * (e[r][q][k] - (CENTRED ? s[r][0] : 0.f) - xhat[r][q][k] * s[r][1]);
+          e[r][q][k] = rstd * (e[r][q][k] - s[r][0] - xhat[r][q][k] * s[r][1]);
         tc_add_to(a.dx, n * C + j, C - j, a.wide, a.acc, e[r][q]);
       }
     }

@@ -22,15 +22,19 @@ enum { HELP_PLAIN, HELP_OPTIONS = 1, HELP_OWN = 2, TAKES_SIGNALS = 4 };
 
 static const struct tc_flag comm_flags[] = {
   { "--op OP,...|all", "operations to measure (default all): all_reduce, reduce+broadcast, reduce_scatter, "
-    "all_gather, broadcast, one_by_one, reduce, scatter, gather, all_to_all, send_recv; reduce+broadcast and "
-    "one_by_one, a send to each member, are baselines; e.g. --op all_reduce,broadcast" },
+    "all_gather, broadcast, one_by_one, reduce, scatter, gather, all_to_all, send_recv, send; reduce+broadcast and "
+    "one_by_one, a send to each member, are baselines; send is point to point, from each even coordinate of the axis to "
+    "the next; e.g. tercio comm --op send --axis pp" },
   { "--axis tp|dp|pp|world", "the axis whose groups communicate, all groups at the same time; world: one group "
     "of all ranks (default world); e.g. --axis dp --mesh.tp=4" },
   { "--min SIZE", "the first size of the whole array, in bytes or with K, M or G for powers of 1024 "
     "(default 1K); each later size is 4 times the one before; e.g. --min 64K" },
-  { "--max SIZE", "the last size, at most 64G; e.g. --max 1G (default 64M)" },
-  { "--iters N", "timed iterations per size, after two that warm up (default 20, in [1, 10000]); "
+  { "--max SIZE", "the last size, at most 64G (default 64M, or what ends in about 30 s); e.g. --max 1G" },
+  { "--iters N", "timed iterations per size, after two that warm up, in [1, 10000] (default 20, fewer on a slow link); "
     "e.g. --iters 100" },
+  { "--pairs", "measure each node with each other node, several pairs at once, and name slow nodes and pairs; one node: "
+    "its ranks" },
+  { "--rounds N", "rounds of --pairs (default: what ends in about 30 s); e.g. --pairs --rounds 3" },
   { "--json", "print a JSON array, one object per row, which a device file of tercio plan can read "
     "(\"links node = FILE\"); e.g. --json > links.json" },
   { NULL, NULL }

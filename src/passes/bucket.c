@@ -9,6 +9,19 @@
 
 struct group { int32_t *member, n, ready, needed; };   /* indices into the order */
 
+/* The program while its reshards are merged. A merged node depends on the makers of all of its inputs, and a
+ * node that waits for it moves behind it, so positions no longer show what depends on what. */
+struct merging {
+  struct tc_graph *g;
+  bool *drop;                    /* nodes that were merged into another one */
+  int32_t *into;                 /* node -> the node into which it was merged, or itself */
+  int32_t *at;                   /* node -> its position in the order */
+  int32_t *reader;               /* tensor -> the position of its first reader that does not wait; n_order: none */
+  struct readers readers;        /* all of them */
+  int32_t last;                  /* the last position of a merged node: no node after it precedes any of them */
+  int32_t *seen, *stack, round;  /* nodes that the search of this round has reached */
+};
+
 static int phase_of(const struct tc_node *n) { return n->mark == TC_W ? TC_B : n->mark; }
 
 static bool same_stage(const struct tc_graph *g, const struct tc_node *a, const struct tc_node *b)
@@ -50,26 +63,49 @@ static int32_t *chain_reshards(const struct tc_graph *g, bool scalars)
 
 /* The RESHARD nodes that are merged with the one at position i; where their inputs are all ready and where the
  * first output is needed. */
-static void find_group(const struct tc_graph *g, int32_t i, const int32_t *next, const int32_t *at,
-                       const int32_t *reader, const bool *drop, struct group *u)
+static void find_group(const struct merging *m, int32_t i, const int32_t *next, struct group *u)
 {
+  const struct tc_graph *g = m->g;
   const struct tc_node *a = &g->node[g->order[i]];
   u->n = 0;
   u->ready = -1;
   u->needed = g->n_order;
   for (int32_t j = i; j < g->n_order; j = next[j]) {
     const struct tc_node *b = &g->node[g->order[j]];
-    if (drop[b->id] || !joins(g, a, b)) continue;
+    if (m->drop[b->id] || !joins(g, a, b)) continue;
     u->member[u->n++] = b->id;
     int32_t maker = g->tensor[tc_in(g, b, 0)].node;
-    if (maker >= 0) u->ready = TC_MAX(u->ready, at[maker]);
-    u->needed = TC_MIN(u->needed, reader[tc_out(g, b, 0)]);
+    if (maker >= 0) u->ready = TC_MAX(u->ready, m->at[maker]);
+    u->needed = TC_MIN(u->needed, m->reader[tc_out(g, b, 0)]);
   }
 }
 
-/* Merges all parts into the member `into`. */
-static void merge_group(struct tc_graph *g, const struct group *u, int32_t into, bool *drop)
+/* Whether a member depends on another one: one node can't then do the work of both. */
+static bool depends_on_itself(struct merging *m, const struct group *u, int32_t into)
 {
+  const struct tc_graph *g = m->g;
+  const int32_t last = TC_MAX(m->last, m->at[into]);
+  int32_t n = 0;
+  m->round += 2;
+  for (int p = 0; p < u->n; p++) m->seen[m->stack[n++] = u->member[p]] = m->round + 1;
+  while (n > 0) {
+    const struct tc_node *x = &g->node[m->stack[--n]];
+    for (int k = 0; k < x->n_out; k++)
+      for (int32_t r = m->readers.first[tc_out(g, x, k)]; r < m->readers.first[tc_out(g, x, k) + 1]; r++) {
+        const int32_t y = m->into[g->order[m->readers.at[r]]];
+        if (m->seen[y] == m->round + 1) return true;
+        if (m->seen[y] == m->round || m->at[y] > last) continue;
+        m->seen[y] = m->round;
+        m->stack[n++] = y;
+      }
+  }
+  return false;
+}
+
+/* Merges all parts into the member `into`. */
+static void merge_group(struct merging *m, const struct group *u, int32_t into)
+{
+  struct tc_graph *g = m->g;
   int32_t first = g->n_args;
   for (int side = 0; side < 2; side++)
     for (int p = 0; p < u->n; p++) {
@@ -79,7 +115,11 @@ static void merge_group(struct tc_graph *g, const struct group *u, int32_t into,
       g->arg[g->n_args++] = t;
       if (side) g->tensor[t].node = into;
     }
-  for (int p = 0; p < u->n; p++) drop[u->member[p]] = u->member[p] != into;
+  for (int p = 0; p < u->n; p++) {
+    m->drop[u->member[p]] = u->member[p] != into;
+    m->into[u->member[p]] = into;
+  }
+  m->last = TC_MAX(m->last, m->at[into]);
   struct tc_node *k = &g->node[into];
   k->in = first;
   k->out = first + u->n;
@@ -169,32 +209,53 @@ static void sink_waiting(struct tc_graph *g)
   free(put);
 }
 
+static struct merging merging_new(struct tc_graph *g)
+{
+  const size_t nodes = (size_t)g->n_nodes;
+  struct merging m = { .g = g, .drop = tc_calloc(nodes, sizeof *m.drop), .into = tc_malloc(nodes * sizeof *m.into),
+                       .at = tc_order_positions(g), .readers = tc_order_readers(g), .last = -1,
+                       .reader = tc_malloc((size_t)g->n_tensors * sizeof *m.reader),
+                       .seen = tc_calloc(nodes, sizeof *m.seen), .stack = tc_malloc(nodes * sizeof *m.stack) };
+  for (int32_t k = 0; k < g->n_nodes; k++) m.into[k] = k;
+  for (int32_t t = 0; t < g->n_tensors; t++) m.reader[t] = g->n_order;
+  for (int32_t i = g->n_order - 1; i >= 0; i--) {
+    const struct tc_node *n = &g->node[g->order[i]];
+    for (int k = 0; k < n->n_in && !waits(n); k++) m.reader[tc_in(g, n, k)] = i;
+  }
+  return m;
+}
+
+static void merging_free(struct merging *m)
+{
+  free(m->drop);
+  free(m->into);
+  free(m->at);
+  free(m->reader);
+  free(m->readers.first);
+  free(m->readers.at);
+  free(m->seen);
+  free(m->stack);
+}
+
 void tc_bucket(struct tc_graph *g)
 {
   hoist_gathers(g);
-  bool *drop = tc_calloc((size_t)g->n_nodes, sizeof *drop);
-  int32_t *at = tc_order_positions(g), *next = chain_reshards(g, true);
-  int32_t *reader = tc_malloc((size_t)g->n_tensors * sizeof *reader);
-  for (int32_t t = 0; t < g->n_tensors; t++) reader[t] = g->n_order;
-  for (int32_t i = g->n_order - 1; i >= 0; i--) {
-    const struct tc_node *n = &g->node[g->order[i]];
-    for (int k = 0; k < n->n_in && !waits(n); k++) reader[tc_in(g, n, k)] = i;
-  }
+  struct merging m = merging_new(g);
+  int32_t *next = chain_reshards(g, true);
   struct group u = { .member = tc_malloc((size_t)g->n_order * sizeof *u.member) };
   for (int32_t i = 0; i < g->n_order; i++) {
     const struct tc_node *a = &g->node[g->order[i]];
-    if (drop[a->id] || !joins(g, a, a)) continue;
-    find_group(g, i, next, at, reader, drop, &u);
+    if (m.drop[a->id] || !joins(g, a, a)) continue;
+    find_group(&m, i, next, &u);
     int32_t into = -1;                           /* the first place where all inputs exist */
     for (int p = 0; p < u.n && into < 0; p++)
-      if (at[u.member[p]] > u.ready) into = u.member[p];
-    if (u.n > 1 && into >= 0 && at[into] < u.needed) merge_group(g, &u, into, drop);
+      if (m.at[u.member[p]] > u.ready) into = u.member[p];
+    if (u.n > 1 && into >= 0 && m.at[into] < u.needed && !depends_on_itself(&m, &u, into))
+      merge_group(&m, &u, into);
   }
-  tc_graph_drop(g, drop);
+  tc_graph_drop(g, m.drop);
   sink_waiting(g);
-  free(drop);
-  free(at);
+  merging_free(&m);
   free(next);
-  free(reader);
   free(u.member);
 }

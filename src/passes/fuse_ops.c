@@ -65,10 +65,7 @@ static void fuse_bias(struct tc_graph *g, const struct uses *u, bool *drop)
   free(at);
 }
 
-/* The positions at which each tensor is read, in order: at[first[t]] to at[first[t + 1] - 1]. */
-struct readers { int32_t *first, *at; };
-
-static struct readers readers_of(const struct tc_graph *g)
+struct readers tc_order_readers(const struct tc_graph *g)
 {
   struct readers r = { tc_calloc((size_t)g->n_tensors + 2, sizeof *r.first), NULL };
   for (int32_t i = 0; i < g->n_order; i++) {
@@ -89,7 +86,7 @@ static struct readers readers_of(const struct tc_graph *g)
 static void fuse_residual(struct tc_graph *g, const struct uses *u, bool w_apart, bool *drop)
 {
   int32_t *at = tc_order_positions(g);
-  struct readers readers = readers_of(g);
+  struct readers readers = tc_order_readers(g);
   for (int32_t i = 0; i < g->n_order; i++) {
     struct tc_node *s = &g->node[g->order[i]];
     if (s->op != TC_OP_ADD || s->mark == TC_F) continue;

@@ -8,6 +8,11 @@
 /* The position of each node in the order, [n_nodes]; owned by the caller. */
 int32_t *tc_order_positions(const struct tc_graph *g);
 
+/* The positions at which each tensor is read, ascending: at[first[t]] to at[first[t + 1] - 1]. Both arrays are
+ * owned by the caller. */
+struct readers { int32_t *first, *at; };
+struct readers tc_order_readers(const struct tc_graph *g);
+
 /* The placement of a node's work on an axis: it splits one subscript of its rule (or rows), runs at one
  * coordinate, or runs in full at each coordinate (TC_R). */
 struct choice { uint8_t kind; char sub; int32_t at; };

@@ -165,24 +165,39 @@ static bool is_of_rows(const struct cut *c)
   return true;
 }
 
+/* How a node or a tensor depends on the head: not at all; as a part of it; as what follows it. */
+enum { BEFORE, HEAD, BEHIND };
+
+/* Finds that of each node, [n_nodes]. False if the head depends on a node that follows it: all chunks can't then
+ * be before that node, or behind it. */
+static bool find_behind(const struct tc_graph *g, const int32_t *order, int32_t n_order, uint8_t *where)
+{
+  uint8_t *made = tc_calloc((size_t)g->n_tensors, 1);
+  bool whole = true;
+  for (int32_t i = 0; i < n_order; i++) {
+    const struct tc_node *n = &g->node[order[i]];
+    int most = BEFORE;
+    for (int k = 0; k < n->n_in; k++) most = TC_MAX(most, made[tc_in(g, n, k)]);
+    for (int k = 0; k < n->n_out; k++) {
+      int32_t o = g->tensor[tc_out(g, n, k)].overwrites;
+      if (o >= 0) most = TC_MAX(most, made[o]);
+    }
+    const bool in_head = n->head && !n->once_a_step;
+    if (in_head && most == BEHIND) whole = false;
+    where[n->id] = in_head ? HEAD : most == BEFORE ? BEFORE : BEHIND;
+    for (int k = 0; k < n->n_out; k++) made[tc_out(g, n, k)] = where[n->id];
+  }
+  free(made);
+  return whole;
+}
+
 /* Orders the chunks in the place of the head. Other nodes between the head's go before them, or after them if
  * they depend on the head. */
-static void place_chunks(struct cut *c, const int32_t *order, int32_t n_order,
+static void place_chunks(struct cut *c, const int32_t *order, int32_t n_order, const uint8_t *where,
                          const int32_t *head, int32_t n_head)
 {
   struct tc_graph *g = c->g;
-  bool *needs = tc_calloc((size_t)g->n_nodes, 1), done = false;
-  bool *makes = tc_calloc((size_t)g->n_tensors, 1);
-  for (int32_t i = 0; i < n_order; i++) {
-    const struct tc_node *n = &g->node[order[i]];
-    needs[n->id] = n->head && !n->once_a_step;
-    for (int k = 0; k < n->n_in; k++) needs[n->id] |= makes[tc_in(g, n, k)];
-    for (int k = 0; k < n->n_out; k++) {
-      int32_t o = g->tensor[tc_out(g, n, k)].overwrites;
-      needs[n->id] |= o >= 0 && makes[o];
-    }
-    for (int k = 0; k < n->n_out; k++) makes[tc_out(g, n, k)] = needs[n->id];
-  }
+  bool done = false;
   int32_t last = 0, n_old = n_order;
   for (int32_t i = 0; i < n_order; i++)
     if (g->node[order[i]].head && !g->node[order[i]].once_a_step) last = i;
@@ -191,15 +206,13 @@ static void place_chunks(struct cut *c, const int32_t *order, int32_t n_order,
     for (int32_t i = 0; i < n_old; i++) {
       const struct tc_node *n = &g->node[order[i]];
       if (n->head && !n->once_a_step) continue;
-      if ((i > last || needs[n->id]) != behind) continue;
+      if ((i > last || where[n->id] == BEHIND) != behind) continue;
       TC_GROW(g->order, g->n_order, g->cap_order);
       g->order[g->n_order++] = n->id;
     }
     if (!done) cut_head(c, head, n_head);
     done = true;
   }
-  free(needs);
-  free(makes);
 }
 
 /* Finds the nodes of the head, in order, the tensors that they make, and which of those are read outside of the head.
@@ -238,8 +251,9 @@ void tc_loss_chunks(struct tc_graph *g, const struct tc_mesh *m, int64_t max_row
 {
   struct cut c = { .g = g, .N = g->tensor[g->logits].dim[0], .rows = logits_of(g, m).dim[0],
                    .K = 1 };
-  if (is_of_rows(&c)) c.K = count_chunks(c.rows, max_rows);
   const int32_t n_order = g->n_order;
+  uint8_t *where = tc_calloc((size_t)g->n_nodes, 1);
+  if (find_behind(g, g->order, n_order, where) && is_of_rows(&c)) c.K = count_chunks(c.rows, max_rows);
   int32_t *order = tc_malloc((size_t)n_order * sizeof *order);
   int32_t *head = tc_malloc((size_t)n_order * sizeof *head);
   memcpy(order, g->order, (size_t)n_order * sizeof *order);
@@ -247,7 +261,8 @@ void tc_loss_chunks(struct tc_graph *g, const struct tc_mesh *m, int64_t max_row
   c.outside_use = tc_calloc((size_t)g->n_tensors, 1);
   const int32_t n_head = find_head(&c, order, n_order, head);
   mark_backward(g, order, n_order);
-  if (c.K > 1) place_chunks(&c, order, n_order, head, n_head);
+  if (c.K > 1) place_chunks(&c, order, n_order, where, head, n_head);
+  free(where);
   free(order);
   free(head);
   free(c.inside);

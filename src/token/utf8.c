@@ -88,22 +88,32 @@ bool tc_is_space(uint32_t c)
 /* Characters below U+0300 are in NFC by themselves and don't combine with what is before them. */
 static bool is_plain(const char *s) { return (unsigned char)*s < 0xcc; }
 
+/* U+11A7 neither, nor with what is behind it; utf8proc 2.8 takes it for a final consonant of Hangul, and drops it. */
+static bool is_filler(const char *s, size_t n) { return n >= 3 && memcmp(s, "\xe1\x86\xa7", 3) == 0; }
 
-/* The end of the stretch from `at`, a character that is not plain, up to the next plain one. */
+/* The end of the stretch from `at`, a character that is neither, up to the next one that is. */
 static size_t stretch_end(const char *text, size_t at, size_t n)
 {
   size_t bytes;
-  while (at < n && !is_plain(text + at)) {
+  while (at < n && !is_plain(text + at) && !is_filler(text + at, n - at)) {
     tc_utf8_at(text + at, &bytes);
     at += bytes;
   }
   return at;
 }
 
+/* The next character that is neither. Bytes within a character are below 0xcc too. */
 static size_t find_not_plain(const char *text, size_t at, size_t n)
 {
-  while (at < n && is_plain(text + at)) at++;      /* continuation bytes are below 0xcc too */
+  while (at < n && (is_plain(text + at) || is_filler(text + at, n - at))) at++;
   return at;
+}
+
+/* The bytes of the character before text[n] if it may combine with what is there. */
+static size_t combining_before(const char *text, size_t n)
+{
+  if (n == 0 || (n >= 3 && is_filler(text + n - 3, 3))) return 0;
+  return (unsigned char)text[n - 1] < 0x80 ? 1 : 2;
 }
 
 /* Appends bytes to *buf. */
@@ -121,8 +131,7 @@ int tc_nfc(const char *text, size_t n, const char **out, size_t *n_out, char **o
   if (at == n) return TC_OK;
   char *buf = tc_malloc(cap);
   while (at < n) {
-    size_t begin = at;
-    if (at > from) begin -= (unsigned char)text[at - 1] < 0x80 ? 1 : 2;   /* it may combine with the one before */
+    const size_t begin = at - combining_before(text + from, at - from);
     append(&buf, &len, &cap, text + from, begin - from);
     from = stretch_end(text, at, n);
     utf8proc_uint8_t *form = NULL;

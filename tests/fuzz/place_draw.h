@@ -39,13 +39,22 @@ static void add_flag(struct draw *d, char *text)
 }
 #define flag(d, ...) add_flag(d, tc_sprintf(__VA_ARGS__))
 
+/* Whether a row can place t, and as what: its four placements or the one it is computed in. The loss head has few
+ * tensors, but passes of its own, so `head` asks for one of them. */
+static bool may_place(const struct tc_graph *g, const struct tc_tensor *t, bool parameter, bool head)
+{
+  if ((t->param >= 0) != parameter || !strcmp(t->name, "loss.acc")) return false;
+  return !head || (t->node >= 0 && g->node[t->node].head && t->rank > 0);
+}
+
 /* The name of a tensor of the program, or a pattern for it and those like it. */
 static const struct tc_tensor *draw_pattern(struct draw *d, char *out, size_t size, bool parameter)
 {
   const struct tc_graph *g = d->program;
+  const bool head = !parameter && chance(d, 4);
   const struct tc_tensor *t;
   do t = &g->tensor[fuzz_below(d->f, (size_t)g->n_tensors)];
-  while ((t->param >= 0) != parameter || !strcmp(t->name, "loss.acc"));
+  while (!may_place(g, t, parameter, head));
   const char *name = t->name, *rest = name[0] == 'h' && name[1] == '.' ? strchr(name + 2, '.') + 1 : NULL;
   if (rest && !chance(d, 4)) snprintf(out, size, "%s%s", ONE_OF(d, "*.", "h.*."), rest);
   else snprintf(out, size, "%s", name);
@@ -59,8 +68,8 @@ static const char *draw_place(struct draw *d, const struct tc_tensor *t, char ou
                               bool partial)
 {
   size_t k = fuzz_below(d->f, 12), rank = TC_MAX(t->rank, (uint8_t)1);
-  if (k < 6) snprintf(out, 16, "S(%d)", (int)fuzz_below(d->f, chance(d, 2) ? rank : TC_MIN(rank, 2u)));
-  else if (k < 8) strcpy(out, "R");
+  if (k < 5) snprintf(out, 16, "S(%d)", (int)fuzz_below(d->f, chance(d, 2) ? rank : TC_MIN(rank, 2u)));
+  else if (k < 7) strcpy(out, "R");
   else if (k < 9) snprintf(out, 16, "at(%d)", (int)fuzz_below(d->f, 2));
   else strcpy(out, partial && k < 11 ? "P" : storage ? "S(*)" : "R");
   return out;
@@ -96,7 +105,9 @@ static void draw_idiom(struct draw *d)
     "pos tp S(0)\n*.residual tp S(0)\n", "*.attn.out tp S(1)\n", "*.mlp.gelu tp S(1)\n",
     "*.attn.proj tp S(0)\n", "*.mlp.fc.* dp S(0)\n", "*.mlp.* dp S(*) R S(*) S(*) mb\n",
     "* tp R R P S(*) step\n", "* dp R R P S(*)\n", "*.residual tp S(1)\n",
-    "*.attn.proj tp S(1)\n", "wpe.weight tp S(1)\n", "logits dp at(0)\n", "*.ln_1 tp S(0)\n" };
+    "*.attn.proj tp S(1)\n", "wpe.weight tp S(1)\n", "logits dp at(0)\n", "*.ln_1 tp S(0)\n",
+    "* dp S(0) R S(0) S(0) mb\n", "* dp S(0) R R S(0)\n", "* tp S(0) R S(0) S(0) step\n",
+    "*.mlp.proj.weight tp S(1) R P S(1)\n", "*.mlp.fc.weight tp S(1) R P S(1)\n", "rstd dp at(1)\n" };
   const char *rows = one_of(d, sizeof idiom / sizeof *idiom, idiom);
   if (strlen(d->rows) + strlen(rows) + 1 < sizeof d->rows) strcat(d->rows, rows);
 }
@@ -135,7 +146,7 @@ static void draw_case(struct draw *d)
   if (chance(d, 4)) flag(d, "--parallel.keep=%s", ONE_OF(d, "use", "mb", "step"));
   if (chance(d, 4)) flag(d, "--parallel.unit=block");
   if (chance(d, 4)) flag(d, "--parallel.overlap=no");
-  if (chance(d, 3)) flag(d, "--parallel.head_chunk=%s", ONE_OF(d, "4", "8", "3"));
+  if (chance(d, 3)) flag(d, "--parallel.head_chunk=%s", ONE_OF(d, "4", "8", "3", "1"));
   if (chance(d, 3)) flag(d, "--parallel.prefetch=%d", (int)fuzz_below(d->f, 4));
   if (chance(d, 4)) flag(d, "--train.dropout=0.1");
   if (d->pp > 1)
@@ -146,7 +157,7 @@ static void draw_case(struct draw *d)
     .vocab = 32 };
   const struct tc_build_opts opts = { .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
   tc_model_build(d->program, &model, &opts);
-  int idioms = (int)fuzz_below(d->f, 4), rows = (int)fuzz_below(d->f, 4);
+  int idioms = (int)fuzz_below(d->f, 5), rows = (int)fuzz_below(d->f, 4);
   for (int i = 0; i < idioms; i++) draw_idiom(d);
   for (int i = 0; i < rows + !idioms; i++) draw_row(d);
   tc_graph_free(d->program);

@@ -14,14 +14,18 @@ from tokens_common import END, mixed_pool, random_text, train, untrained
 
 HARD = [
     "", " ", "a", "\n", "  ", " a", "a ", "Hello world", "Hello  world", "Hello, world! It's 2024, isn't it?",
-    "I'LL we'Re they'VE 'd'S 'sS 's 't 're 've 'm 'll 'd", "it\u2019s", "'\u017f and '\u017fx", "\u212a \u212b \u017ft",
+    "I'LL we'Re they'VE 'd'S 'sS 's 't 're 've 'm 'll 'd", "it\u2019s", "'\u017f and '\u017fx",
+    "\u212a \u212b \u017ft",
     "12345678901234567890 1,234.5 \u0661\u0662\u0663\u0664 \u2167\u00bd\u00b2 1\u00b2\u00b3",
     "for (int i = 0; i < n; i++) {\n\tx[i] += y[i] / 2.5e-3;  /* sum */\n}\n\n\n#include <stdio.h>\r\n",
     "def f(x):\n    return {k: v for k, v in x.items() if k != 'a'}\n\n\n    # comment   \n        pass",
-    "line\r\nline\r\n\r\nline\rline\n\r\n", " \n \n  \n   x", "\t\t x\t \ty", " " * 100, " " * 100 + "x", "x" + " " * 63,
+    "line\r\nline\r\n\r\nline\rline\n\r\n", " \n \n  \n   x", "\t\t x\t \ty", " " * 100, " " * 100 + "x",
+    "x" + " " * 63,
     "\n" * 50 + "x", "a\u00a0b\u3000c\u2009d\u200be\u180ef\u1680g\x85h\u2028i\u2029j\x0bk\x0cl\x1cm",
     "\u00e9 e\u0301 \u1e9b\u0323 q\u0323\u0307 \u212b A\u030a \u0344 \u0958 \u1112\u1161\u11ab \ud55c\uae00 \u2126 \ufb01",
-    "e\u0301\u0301\u0323 a\u0315\u0300\u05ae\u0300\u0062 \u0301\u0301 x\n\u0301y", "\u0f73\u0f75\u0f81 \u0b47\u0b56 \u1100\u1161\u11a8",
+    "\ud504\u11a7\u1167 \u11a7\u0323\u0301 \uac00\u11a7\u11a8 a\u11a7\u0301\u11a7 \u11a7\u11a7\uac00\u11a8\u11a7",
+    "e\u0301\u0301\u0323 a\u0315\u0300\u05ae\u0300\u0062 \u0301\u0301 x\n\u0301y",
+    "\u0f73\u0f75\u0f81 \u0b47\u0b56 \u1100\u1161\u11a8",
     "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466 \U0001f44d\U0001f3fd\U0001f1e9\U0001f1ea\u2764\ufe0f #\ufe0f\u20e3",
     "\u0417\u0434\u0440\u0430\u0432\u0441\u0442\u0432\u0443\u0439, \u043c\u0438\u0440! \u0395\u03bb\u03bb\u03b7\u03bd\u03b9\u03ba\u03ac",
     "\u0645\u0631\u062d\u0628\u0627 \u0628\u0627\u0644\u0639\u0627\u0644\u0645 \u05e9\u05dc\u05d5\u05dd \u05b0\u05b1",
@@ -29,12 +33,17 @@ HARD = [
     "\u0928\u092e\u0938\u094d\u0924\u0947 \u0926\u0941\u0928\u093f\u092f\u093e \u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35 \u0f40\u0f0b",
     "\U00010400\U00010428 \U0001d49c\U0001d552 \U00020000\U0002a6d6 \ufeffBOM \ue000 \uffff \ufdd0 \U0010ffff",
     END, "a" + END + "b", END + END, " " + END + " \n" + END, "<|endoftext", "<|endoftext|><|endoftext|", "a<|b|>c",
-    "x <mask> y", "x<mask>y", "x \u3000\n<mask> \t y", "<mask><mask>", " <mask> <mask> ", "cafe\u0301 caf\u00e9 CAFE\u0301",
-    "\x00\x01\x02\x7f", "a" * 300, "ab" * 200, "abcdefghijklmnopqrstuvwxyz" * 8, "\u4e00" * 120, "=" * 80 + "\n" + "-" * 79,
-    "https://example.org/a/b?c=d&e=%20f#g user@example.org C:\\dir\\file.txt $HOME ~/x", "\\n \\u0041 \"quoted\" 'single'",
+    "x <mask> y", "x<mask>y", "x \u3000\n<mask> \t y", "<mask><mask>", " <mask> <mask> ",
+    "cafe\u0301 caf\u00e9 CAFE\u0301",
+    "\x00\x01\x02\x7f", "a" * 300, "ab" * 200, "abcdefghijklmnopqrstuvwxyz" * 8, "\u4e00" * 120,
+    "=" * 80 + "\n" + "-" * 79,
+    "https://example.org/a/b?c=d&e=%20f#g user@example.org C:\\dir\\file.txt $HOME ~/x",
+    "\\n \\u0041 \"quoted\" 'single'",
 ]
-BAD = [b"\xff", b"a\xffb", b"\xc3(", b"\xe2\x82", b"\xe2\x82\xac\xe2\x82", b"\xed\xa0\x80x", b"\xf0\x9f\x98", b"\xf4\x90\x80\x80",
-       b"\xc0\xaf", b"\xf8\x88\x80\x80\x80", b"\x80\x80 ok \xfe\xff", b"it's\xf0\x28\x8c\xbc fine", b"\xe0\x80\xaf\xe1\x80\xe2\xf0\x91\x92\xf1\xbf\x41"]
+BAD = [b"\xff", b"a\xffb", b"\xc3(", b"\xe2\x82", b"\xe2\x82\xac\xe2\x82", b"\xed\xa0\x80x", b"\xf0\x9f\x98",
+    b"\xf4\x90\x80\x80",
+       b"\xc0\xaf", b"\xf8\x88\x80\x80\x80", b"\x80\x80 ok \xfe\xff", b"it's\xf0\x28\x8c\xbc fine",
+       b"\xe0\x80\xaf\xe1\x80\xe2\xf0\x91\x92\xf1\xbf\x41"]
 
 
 def forms(corpus):

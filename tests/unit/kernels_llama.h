@@ -101,4 +101,11 @@ static void llama(int dtype)
   gates(dtype, 130, 256);
 }
 
+/* Rows of as many columns as no other case has; called last, so that the others keep their inputs. */
+static void wide_rows(int dtype)
+{
+  rms_norms(dtype, 5, 5000, 1);
+  qk_norms(dtype, 5, 1, 3, 200, 1);
+}
+
 #endif

@@ -543,5 +543,6 @@ int main(int argc, char **argv)
   clips(1, 0.1), clips(1, 50), clips(0, 50);
   adamw_by_hand();
   if (!strcmp(T_DEVICE, "cpu")) low_states();
+  for (size_t a = 0; a < sizeof types / sizeof *types; a++) wide_rows(types[a]);
   return done_testing();
 }

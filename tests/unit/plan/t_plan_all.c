@@ -74,7 +74,7 @@ static void set_up(int nodes, int devices)
   cluster.device.flops[TC_BF16] = 1;
   found = (struct tc_plan_found){ .least_bytes = INFINITY };
   s = (struct search){ .out = &found, .c = &cfg, .k = &cluster, .nodes = nodes };
-  s.g.model = (struct tc_model){ .layers = 6, .hidden = 4, .heads = 12, .context = 2 };
+  s.g.model = (struct tc_model){ .layers = 6, .hidden = 4, .heads = 12, .kv_heads = 12, .context = 2 };
 }
 
 static void done(void)
