@@ -70,9 +70,9 @@ static void make(const char *root, const char *dir)
 
 static const struct { const char *what, *from, *to, *command, *sentence; } fault[] = {
   { "no GPT", "\"" MODEL, "\"mlp of two layers", "export --format hf -o",
-    " is not of a GPT model, but of 'mlp of two layers'\n" },
+    " is not of a model that this version knows, but of 'mlp of two layers'\n" },
   { "more than a GPT", "\"" MODEL, "\"" MODEL " and more", "export --format llmc -o",
-    " is not of a GPT model, but of '" MODEL " and more'\n" },
+    " is not of a model that this version knows, but of '" MODEL " and more'\n" },
   { "more layers than it has", "layers 1", "layers 49", "export --format hf -o",
     " has 48 tensors, fewer than a model of 49 layers\n" },
   { "one layer for each tensor", "layers 1", "layers 48", "export --format hf -o",
