@@ -111,7 +111,7 @@ static void test_rows(void)
     cfg.parallel_virtual_stages = rows[i].virtual_stages;
     if (rows[i].batch) cfg.train_global_batch = rows[i].batch;
     if (rows[i].layers) s.g.model.layers = rows[i].layers;
-    if (rows[i].heads) s.g.model.heads = rows[i].heads;
+    if (rows[i].heads) s.g.model.heads = s.g.model.kv_heads = rows[i].heads;
     cfg.mesh_tp_across_nodes = rows[i].across;
     cfg.parallel_sequence = rows[i].sequence;
     if (rows[i].schedule) cfg.parallel_schedule = (enum tc_schedule)(rows[i].schedule - 1);
