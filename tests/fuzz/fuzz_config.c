@@ -26,8 +26,8 @@ enum { MOST_KNOWN = 200, MOST_VALUE = 400 };
 
 /* The options used as 32-bit floats, which --help does not say. */
 static const char *const floats[] = {
-  "train.lr", "train.min_lr", "train.weight_decay", "train.beta1", "train.beta2", "train.eps",
-  "train.clip", "train.dropout"
+  "model.norm_eps", "model.rope_theta", "train.lr", "train.min_lr", "train.weight_decay", "train.beta1", "train.beta2",
+  "train.eps", "train.clip", "train.dropout"
 };
 
 static int read_help(struct known *k)
