@@ -89,6 +89,7 @@ static int try_one(int argc, char **argv, struct outcome *out)
   flag(&d, "--parallel.annotations=%s", argv[2]);
   one_process(&d, out);
   show(&f, &d, out);
+  draw_free(&d);
   return out->result != RIGHT;
 }
 

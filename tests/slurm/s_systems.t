@@ -78,6 +78,7 @@ recovers() {                         # NAME FLAGS
   calm_run "$name" "$@" || return
   submit "crash-$name" "${ranks[@]}" -- "$@"
   wait_step "$out" 13 100
+  until_ok 60 "$program" ckpt latest "$out/ckpt" > "$shared/latest"       # written in the background
   kill_one
   ok $? "$name: kill -9 of a rank after step $(last_step "$out")"
   check_end "$name, killed rank" 200
