@@ -81,6 +81,11 @@ void tc_cpu_accum(float *y, const float *x, int64_t n, bool acc);
 
 /* ---- sums over rows, in a fixed order -------------------------------------------------- */
 
+/* Terms of a row's sum that are added in fp32; a wider row adds the sums of such runs in fp64. */
+enum { TC_CPU_RUN = 2048 };
+/* Floats from one row of C to the next in scratch, so that rows start on cache lines. */
+static inline int64_t tc_cpu_row_stride(int64_t C) { return tc_round_up(C, 16); }
+
 /* Number of row blocks for a sum over rows: at least 8 rows each, at most 64 blocks. */
 static inline int64_t tc_cpu_row_blocks(int64_t rows)
 {

@@ -7,24 +7,21 @@
 #include <omp.h>
 #include <string.h>
 
-/* The number of terms that are summed in fp32; the sums of a wider row are added in fp64. */
-enum { RUN = 2048 };
-
 /* y[C], *mean, *rstd from x[C]. */
 TC_CLONES static void norm_row(float *y, const float *x, const float *g, const float *b,
                                int64_t C, float eps, float *mean, float *rstd)
 {
   double sum = 0, sq = 0;
-  for (int64_t from = 0; from < C; from += RUN) {
-    const int64_t to = TC_MIN(from + RUN, C);
+  for (int64_t from = 0; from < C; from += TC_CPU_RUN) {
+    const int64_t to = TC_MIN(from + TC_CPU_RUN, C);
     float part = 0;
 #pragma omp simd reduction(+ : part)
     for (int64_t j = from; j < to; j++) part += x[j];
     sum += (double)part;
   }
   const float m = (float)sum / (float)C;
-  for (int64_t from = 0; from < C; from += RUN) {
-    const int64_t to = TC_MIN(from + RUN, C);
+  for (int64_t from = 0; from < C; from += TC_CPU_RUN) {
+    const int64_t to = TC_MIN(from + TC_CPU_RUN, C);
     float part = 0;
 #pragma omp simd reduction(+ : part)
     for (int64_t j = from; j < to; j++) part += (x[j] - m) * (x[j] - m);
@@ -66,20 +63,15 @@ TC_CLONES static void norm_row_bwd(const struct norm_grad *a, int64_t C)
 }
 
 /* Scratch: two rows for g and b, then three rows per thread; rows start on cache lines. */
-static int64_t row_stride(int64_t C)
-{
-  return tc_round_up(C, 16);
-}
-
 int64_t tc_cpu_layernorm_scratch(struct tc_device *d, const struct tc_call *c)
 {
-  return (2 + 3 * d->threads) * row_stride(c->in[1].elems) * (int64_t)sizeof(float);
+  return (2 + 3 * d->threads) * tc_cpu_row_stride(c->in[1].elems) * (int64_t)sizeof(float);
 }
 
 int tc_cpu_layernorm(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0], *y = &c->out[0];
-  const int64_t C = c->in[1].elems, N = c->out[1].elems, stride = row_stride(C);
+  const int64_t C = c->in[1].elems, N = c->out[1].elems, stride = tc_cpu_row_stride(C);
   float *rows = c->scratch, *mean = tc_cpu_f32(&c->out[1]), *rstd = tc_cpu_f32(&c->out[2]);
   const float *g = tc_cpu_in(&c->in[1], 0, C, rows);
   const float *b = tc_cpu_in(&c->in[2], 0, C, rows + stride);
@@ -98,14 +90,14 @@ int tc_cpu_layernorm(struct tc_device *d, const struct tc_call *c)
 int64_t tc_cpu_layernorm_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
   return tc_cpu_layernorm_scratch(d, &(struct tc_call){ .in = c->in + 1 })
-         + 2 * tc_cpu_row_blocks(c->in[3].elems) * row_stride(c->in[2].elems)
+         + 2 * tc_cpu_row_blocks(c->in[3].elems) * tc_cpu_row_stride(c->in[2].elems)
            * (int64_t)sizeof(float);
 }
 
 int tc_cpu_layernorm_bwd(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *dy = &c->in[0], *x = &c->in[1], *dx = &c->out[0];
-  const int64_t C = c->in[2].elems, N = c->in[3].elems, stride = row_stride(C);
+  const int64_t C = c->in[2].elems, N = c->in[3].elems, stride = tc_cpu_row_stride(C);
   const int64_t nb = tc_cpu_row_blocks(N);
   const float *mean = tc_cpu_f32(&c->in[3]), *rstd = tc_cpu_f32(&c->in[4]);
   float *rows = c->scratch, *part = rows + (2 + 3 * d->threads) * stride;

@@ -7,15 +7,12 @@
 #include <omp.h>
 #include <string.h>
 
-/* Terms that are summed in fp32; wider rows sum those sums in fp64. */
-enum { RUN = 2048 };
-
 /* y = x rstd g; returns rstd = 1 / sqrt(mean of x^2 + eps). */
 TC_CLONES static float rms_row(float *y, const float *x, const float *g, int64_t C, float eps)
 {
   double sum = 0;
-  for (int64_t from = 0; from < C; from += RUN) {
-    const int64_t to = TC_MIN(from + RUN, C);
+  for (int64_t from = 0; from < C; from += TC_CPU_RUN) {
+    const int64_t to = TC_MIN(from + TC_CPU_RUN, C);
     float part = 0;
 #pragma omp simd reduction(+ : part)
     for (int64_t j = from; j < to; j++) part += x[j] * x[j];
@@ -48,13 +45,10 @@ TC_CLONES static void rms_row_bwd(float *dx, float *dg, const float *dy, const f
   }
 }
 
-/* Rows start on cache lines. */
-static int64_t row_stride(int64_t C) { return tc_round_up(C, 16); }
-
 /* ---- of the hidden dimension ------------------------------------------------------------ */
 
 /* A row for g, then three rows per thread. */
-static int64_t rms_floats(const struct tc_device *d, int64_t C) { return (1 + 3 * d->threads) * row_stride(C); }
+static int64_t rms_floats(const struct tc_device *d, int64_t C) { return (1 + 3 * d->threads) * tc_cpu_row_stride(C); }
 
 int64_t tc_cpu_rmsnorm_scratch(struct tc_device *d, const struct tc_call *c)
 {
@@ -64,7 +58,7 @@ int64_t tc_cpu_rmsnorm_scratch(struct tc_device *d, const struct tc_call *c)
 int tc_cpu_rmsnorm(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0], *y = &c->out[0];
-  const int64_t C = c->in[1].elems, N = c->out[1].elems, stride = row_stride(C);
+  const int64_t C = c->in[1].elems, N = c->out[1].elems, stride = tc_cpu_row_stride(C);
   float *rows = c->scratch, *rstd = tc_cpu_f32(&c->out[1]);
   const float *g = tc_cpu_in(&c->in[1], 0, C, rows);
   TC_ASSERT(x->elems == N * C);
@@ -82,13 +76,13 @@ int tc_cpu_rmsnorm(struct tc_device *d, const struct tc_call *c)
 int64_t tc_cpu_rmsnorm_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
   const int64_t C = c->in[2].elems, blocks = tc_cpu_row_blocks(c->in[3].elems);
-  return (rms_floats(d, C) + blocks * row_stride(C)) * (int64_t)sizeof(float);
+  return (rms_floats(d, C) + blocks * tc_cpu_row_stride(C)) * (int64_t)sizeof(float);
 }
 
 int tc_cpu_rmsnorm_bwd(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *dy = &c->in[0], *x = &c->in[1], *dx = &c->out[0];
-  const int64_t C = c->in[2].elems, N = c->in[3].elems, stride = row_stride(C);
+  const int64_t C = c->in[2].elems, N = c->in[3].elems, stride = tc_cpu_row_stride(C);
   const int64_t nb = tc_cpu_row_blocks(N);
   const float *rstd = tc_cpu_f32(&c->in[3]);
   float *rows = c->scratch, *part = rows + rms_floats(d, C);
@@ -113,7 +107,7 @@ int tc_cpu_rmsnorm_bwd(struct tc_device *d, const struct tc_call *c)
 /* ---- of queries and keys ------------------------------------------------------------------ */
 
 /* Two rows for the gains, then three rows per thread. */
-static int64_t qk_floats(const struct tc_device *d, int64_t D) { return (2 + 3 * d->threads) * row_stride(D); }
+static int64_t qk_floats(const struct tc_device *d, int64_t D) { return (2 + 3 * d->threads) * tc_cpu_row_stride(D); }
 
 int64_t tc_cpu_qknorm_scratch(struct tc_device *d, const struct tc_call *c)
 {
@@ -123,7 +117,7 @@ int64_t tc_cpu_qknorm_scratch(struct tc_device *d, const struct tc_call *c)
 int tc_cpu_qknorm(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0], *y = &c->out[0];
-  const int64_t E = x->dim[2], D = x->dim[3], groups = x->dim[0] * x->dim[1], stride = row_stride(D);
+  const int64_t E = x->dim[2], D = x->dim[3], groups = x->dim[0] * x->dim[1], stride = tc_cpu_row_stride(D);
   float *rows = c->scratch, *rstd = tc_cpu_f32(&c->out[1]);
   const float *gain[2] = { tc_cpu_in(&c->in[1], 0, D, rows), tc_cpu_in(&c->in[2], 0, D, rows + stride) };
 #pragma omp parallel for num_threads(tc_cpu_threads(d, groups * E * D)) schedule(static)
@@ -145,13 +139,13 @@ int64_t tc_cpu_qknorm_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[1];
   const int64_t blocks = tc_cpu_row_blocks(x->dim[0] * x->dim[1]);
-  return (qk_floats(d, x->dim[3]) + 2 * blocks * row_stride(x->dim[3])) * (int64_t)sizeof(float);
+  return (qk_floats(d, x->dim[3]) + 2 * blocks * tc_cpu_row_stride(x->dim[3])) * (int64_t)sizeof(float);
 }
 
 int tc_cpu_qknorm_bwd(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *dy = &c->in[0], *x = &c->in[1], *dx = &c->out[0];
-  const int64_t E = x->dim[2], D = x->dim[3], groups = x->dim[0] * x->dim[1], stride = row_stride(D);
+  const int64_t E = x->dim[2], D = x->dim[3], groups = x->dim[0] * x->dim[1], stride = tc_cpu_row_stride(D);
   const int64_t nb = tc_cpu_row_blocks(groups);
   const float *rstd = tc_cpu_f32(&c->in[4]);
   float *rows = c->scratch, *part = rows + qk_floats(d, D);
