@@ -7,8 +7,8 @@
  * and      queries: X = (q, dy), Y = (k, v):  dq = scale dS Y1
  *             keys: X = (k, v), Y = (q, dy):  dk = scale dS Y1, dv = P Y2
  * (for keys S and the others are transposed, which changes nothing here but who has which lse).
- * Keys and values that a group of heads shares are walked with the queries of each head in turn.
- * The scores are made twice; in return each sum is one warp's, in a fixed order. */
+ * The block that owns keys and values which a group of heads shares processes the queries of each head in turn.
+ * The scores are computed twice; in return each sum is computed by one warp, in a fixed order. */
 #include "kernels/cuda/dev.h"
 #include "kernels/cuda/ptx.h"
 

@@ -3,8 +3,8 @@
  *
  * A warp owns one row: a query, or for the gradients of k and v a key. The block walks the
  * other rows in tiles of 32, in shared memory: first a lane has one of them, for its score; then
- * a lane has columns, for the sums. No sum crosses warps. Keys and values that a group of heads
- * shares are walked with the queries of each head in turn. */
+ * a lane has columns, for the sums. No sum crosses warps. The block that owns keys and values
+ * which a group of heads shares processes the queries of each head in turn. */
 #include "kernels/cuda/dev.h"
 
 enum { WARPS = 8, TILE = 32, COLS = 8 };         /* COLS * 32: the largest head */

@@ -1,5 +1,5 @@
 /* dev.h - private to the `cuda` device: shared by its kernels. Include it first in
- * cuda_*.cu.
+ * the .cu files.
  *
  * The same sources run on a GPU and, compiled as C++ with the headers of tests/emu in place of
  * CUDA's (TC_EMU), on a CPU. All differences are in this file and in ptx.h.

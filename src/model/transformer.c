@@ -16,7 +16,7 @@ struct build {
   struct tc_graph *g;
   const struct tc_model *m;      /* complete */
   const struct tc_build_opts *o;
-  int64_t N, C, H, K, G, D, F, V;
+  int64_t N, C, K, G, D, F, V;
   const float *freq;             /* of rotary positions; NULL: none */
   int64_t pad_v;                 /* the vocabulary as stored */
   uint32_t drops;                /* dropout sites so far: the key of each one's mask */
@@ -269,7 +269,7 @@ static int32_t block(struct build *b, int32_t x, int64_t layer)
   return x;
 }
 
-/* The loss head; every node is labelled, so that passes/fuse_ops.c can cut it into chunks of tokens. */
+/* The loss head; every node is labelled, so that passes/loss_chunks.c can cut it into chunks of tokens. */
 static void head(struct build *b, int32_t x, int32_t w)
 {
   struct tc_graph *g = b->g;
@@ -310,7 +310,7 @@ static const float *frequencies(struct tc_graph *g, const struct tc_model *m)
 void tc_model_build(struct tc_graph *g, const struct tc_model *model, const struct tc_build_opts *o)
 {
   const struct tc_model m = tc_model_complete(model);
-  struct build b = { .g = g, .m = &m, .o = o, .N = o->batch * m.context, .C = m.hidden, .H = m.heads,
+  struct build b = { .g = g, .m = &m, .o = o, .N = o->batch * m.context, .C = m.hidden,
                      .K = m.kv_heads, .G = m.heads / m.kv_heads, .D = m.head_dim, .F = m.ffn,
                      .V = m.vocab, .freq = frequencies(g, &m) };
   b.pad_v = tc_round_up(b.V, (b.V >= 4096 ? 128 : 1) * TC_MAX(o->tp, 1));

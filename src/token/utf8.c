@@ -140,7 +140,7 @@ int tc_nfc(const char *text, size_t n, const char **out, size_t *n_out, char **o
                                               UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     if (got < 0) {
       free(buf);
-      return tc_fail(err, TC_EUSER, "text can't be brought to NFC: %s", utf8proc_errmsg(got));
+      return tc_fail(err, TC_EUSER, "the text cannot be normalized to NFC: %s", utf8proc_errmsg(got));
     }
     append(&buf, &len, &cap, (const char *)form, (size_t)got);
     free(form);

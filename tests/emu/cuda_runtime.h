@@ -1,4 +1,4 @@
-/* cuda_runtime.h - stands in for CUDA's header, so that kernels/cuda_*.cu compile as C++ and run
+/* cuda_runtime.h - stands in for CUDA's header, so that the sources of kernels/cuda compile as C++ and run
  * on a CPU: what the tests of the CUDA device stand on where there is no GPU.
  *
  * Every thread of a block is a fiber; a block runs to its end before the next one starts. A

@@ -1,4 +1,4 @@
-/* input.c - a text as bytes: a file, one compressed by gzip or zstd (told by its name), or standard input.
+/* input.c - a text as bytes: a file, which gzip or zstd may have compressed (its name says so), or standard input.
  *
  * A pipe is asked first whether it has something, so that a request to stop is seen while it has nothing. */
 #include "src/cmd/data/data.h"

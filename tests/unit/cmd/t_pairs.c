@@ -66,7 +66,7 @@ static void test_sample(void)
   struct member m[3] = { { 0 } };
   struct state s = { .n = 3, .m = m, .pair = pair, .n_pairs = 1 };
   find_slow(&s);
-  ok(!m[2].pairs && !m[2].slow && m[0].pairs == 1, "a member that met nobody");
+  ok(!m[2].pairs && !m[2].slow && m[0].pairs == 1, "a member that was in no pair");
   ok(s.median_gbs > 9.9 && s.median_gbs < 10.1, "... does not count for the median");
 }
 

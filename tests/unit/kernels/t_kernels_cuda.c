@@ -1,6 +1,6 @@
 /* t_kernels_cuda.c - t_kernels.c's cases on the CUDA device.
  *
- * By default kernels/cuda_*.cu run on the CPU, compiled with the headers of tests/emu: the module
+ * By default the sources of kernels/cuda run on the CPU, compiled with the headers of tests/emu: the module
  * in the folder that TC_EMU_MODULES names. Everything runs twice and must give the same bits;
  * the second time blocks and their threads go from last to first, so what depends on their order
  * shows. With TC_TEST_GPU=yes the module is the real one, on a GPU. */
