@@ -463,7 +463,7 @@ int tc_cmd_comm(int argc, char **argv)
   if (!rc)
     rc = tc_setup_axes(&j.mesh, cfg, r->world, r->node_of_rank, tc_ranks_node_devices(r), &err);
   if (!rc) rc = check_axis(&j, &err);
-  int status = rc < 0 ? tc_launch_say(j.launch.ranks, rc, &err)
+  int status = rc < 0 ? tc_launch_say(&j.launch, rc, &err)
                       : tc_launch_run(&j.launch, run_rank, &j);
   tc_mesh_free(j.mesh);
   tc_launch_free(&j.launch);

@@ -479,9 +479,11 @@ int tc_cmd_place(int argc, char **argv)
   struct tc_config *cfg;
   const char *extra[N_EXTRA] = { 0 };
   int rc = tc_config_new(&cfg, argc, argv, extra_flags, extra, &err);
+  struct tc_launch l = { .cfg = cfg, .rank = tc_launch_rank() };
   struct place p = { .cfg = cfg };
   if (!rc) rc = place(&p, extra, &err);
-  int status = tc_launch_say(p.ranks, rc, &err);
+  l.ranks = p.ranks;
+  int status = tc_launch_say(&l, rc, &err);
   tc_ranks_finish();
   for (int i = 0; i < p.n_warnings; i++) free(p.warning[i]);
   free(p.warning);

@@ -41,7 +41,7 @@ int tc_cmd_train(int argc, char **argv)
     return tc_say_failure(&err);
   }
   if (!rc) rc = tc_launch_find(&s.launch, c, &err);
-  int status = rc < 0 ? tc_launch_say(s.launch.ranks, rc, &err)
+  int status = rc < 0 ? tc_launch_say(&s.launch, rc, &err)
                       : tc_launch_run(&s.launch, run_rank, &s);
   tc_launch_free(&s.launch);
   tc_stop_free(s.stop);

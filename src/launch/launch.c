@@ -26,6 +26,7 @@ enum { MAX_THREADS = 4096, MAX_RANK = 1 << 24, SPACE_BYTES = 256 };
 #define START_S 300               /* ranks may come to MPI_Init so much later than others */
 #define LINGER_NS INT64_C(300000000)   /* for the others to report where they are */
 #define FIRST_NS INT64_C(2000000000)   /* for rank 0 to report what all have found wrong */
+#define JOIN_NS INT64_C(30000000000)   /* ... and MPI may start so much later there */
 
 /* The threads of ranks wait here until it is known whether all could be started. */
 enum { SHUT, OPEN, CLOSED };
@@ -47,18 +48,18 @@ struct rank_thread {
 int tc_launch_rank(void)
 {
   const char *const key[] = { "PMIX_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK" };
-  for (size_t i = tc_pmix_of_another_step() ? 1 : 0; i < sizeof key / sizeof key[0]; i++)
+  for (size_t i = tc_pmix_launched() ? 0 : 1; i < sizeof key / sizeof key[0]; i++)
     if (getenv(key[i])) return TC_MAX(0, TC_MIN(atoi(getenv(key[i])), MAX_RANK));
   return 0;
 }
 
-/* Whether a launcher started more than one of us. */
-static bool launched(void)
+/* How many ranks the launcher started; 0: it does not say. An mpirun may have been started in a Slurm step. */
+static int launched(void)
 {
   const char *const key[] = { "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE" };
   for (size_t i = 0; i < sizeof key / sizeof key[0]; i++)
-    if (getenv(key[i]) && atoi(getenv(key[i])) > 1) return true;
-  return false;
+    if (getenv(key[i])) return TC_MAX(0, atoi(getenv(key[i])));
+  return 0;
 }
 
 /* With device = auto the CPUs that GPUs leave idle are lost only where GPUs can be used. */
@@ -86,7 +87,7 @@ static void end_step(int status, const char *why) { tc_ranks_abort(status, why);
 /* Starts MPI under a watchdog that knows this rank only: the others are not known yet. */
 static int start_mpi(struct tc_launch *l, struct tc_err *err)
 {
-  const int rank = tc_launch_rank();
+  const int rank = l->rank;
   char host[64] = "", name[100];
   if (gethostname(host, sizeof host - 1) != 0) strcpy(host, "unknown");
   snprintf(name, sizeof name, "rank %d on %s", rank, host);
@@ -109,19 +110,26 @@ static int start_mpi(struct tc_launch *l, struct tc_err *err)
   return rc;
 }
 
-/* Where MPI can't use the launcher's PMIx, it starts the process as rank 0 of 1, by a PMIx server of its
- * own, without an error. */
+/* Where MPI can't use the launcher's PMIx, it starts each process as rank 0 of 1 without an error, by a PMIx
+ * server of its own or by none. In tc_ranks_discover these ranks would wait for those that have seen it. */
 static int join_by_mpi(struct tc_launch *l, struct tc_err *err)
 {
-  const int rank = tc_launch_rank();
-  char space[SPACE_BYTES];
+  const int n = launched();
+  char space[SPACE_BYTES], of_n[32] = "";
   snprintf(space, sizeof space, "%s", tc_env("PMIX_NAMESPACE"));
+  if (n > 0) snprintf(of_n, sizeof of_n, " of %d", n);
   TC_TRY(tc_pmix_server(err));
   TC_TRY(start_mpi(l, err));
-  if (l->mpi_rank == rank && strcmp(space, tc_env("PMIX_NAMESPACE")) == 0) return 0;
-  return tc_fail(err, TC_EUSER, "MPI has not joined the ranks: it says rank %d of %d, but the launcher started "
-                 "rank %d (PMIX_NAMESPACE = %s): is this Open MPI built for the launcher's PMIx?", l->mpi_rank,
-                 l->mpi_world, rank, space);
+  const bool own_server = strcmp(space, tc_env("PMIX_NAMESPACE")) != 0;
+  const bool all_see_it = own_server || l->mpi_world < n;
+  if (!all_see_it && l->mpi_rank == l->rank) return 0;
+  tc_fail(err, TC_EUSER, "MPI has not joined the ranks: it says rank %d of %d, but the launcher started "
+          "rank %d%s (PMIX_NAMESPACE = %s): is this Open MPI built for the launcher's PMIx?", l->mpi_rank,
+          l->mpi_world, l->rank, of_n, space);
+  if (own_server) tc_pmix_forget();    /* it knows this process alone: the launcher sees the exit status */
+  if (all_see_it && l->rank > 0) tc_sleep_ns(JOIN_NS);   /* rank 0 reports it and ends the step */
+  end_step(-err->status, err->text);
+  return err->status;
 }
 
 static int find_processes(struct tc_launch *l, const struct tc_ranks_request *request,
@@ -143,11 +151,11 @@ int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err
 {
   const long long n = c->run_ranks;
   const bool threads = n > 1 || c->run_comm == TC_COMM_THREAD;
-  *l = (struct tc_launch){ .cfg = c };
+  *l = (struct tc_launch){ .cfg = c, .rank = tc_launch_rank() };
   if (n > 1 && c->run_comm == TC_COMM_MPI)
     return tc_fail(err, TC_EUSER, "run.ranks = %lld are threads, which run.comm = mpi excludes: "
                    "leave one", n);
-  if (threads && launched())
+  if (threads && launched() > 1)
     return tc_fail(err, TC_EUSER, "run.ranks = %lld are threads of one process, but a launcher "
                    "started several: leave run.ranks, or start one", n);
   if (threads && (n < 1 || n > MAX_THREADS))
@@ -161,12 +169,12 @@ int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err
   return 0;
 }
 
-int tc_launch_say(const struct tc_ranks *r, int rc, const struct tc_err *err)
+int tc_launch_say(const struct tc_launch *l, int rc, const struct tc_err *err)
 {
-  int rank = r ? r->rank : tc_launch_rank();
+  const int rank = l->ranks ? l->ranks->rank : l->cfg ? l->rank : tc_launch_rank();
   if (rc < 0 && (rank == 0 || rc == TC_EPEER)) return tc_say_failure(err);
   /* MPI, which waits for rank 0, is not there yet, and launchers end all ranks when one fails. */
-  if (rc < 0 && !r && launched()) tc_sleep_ns(FIRST_NS);
+  if (rc < 0 && !l->ranks && launched() > 1) tc_sleep_ns(FIRST_NS);
   return -rc;
 }
 
@@ -262,7 +270,7 @@ static void await_end(const struct tc_launch *l, int rc)
 {
   struct tc_err err;
   if (rc != TC_EPEER && tc_mpi_meet(l->cfg->run_deadline, &err) < 0)
-    tc_launch_say(l->ranks, rc = TC_EPEER, &err);
+    tc_launch_say(l, rc = TC_EPEER, &err);
   if (rc != TC_EPEER || l->mpi_world == 1) return;
   tc_sleep_ns(LINGER_NS);
   tc_mpi_abort(-TC_EPEER);
@@ -282,7 +290,7 @@ static int run_process(struct tc_launch *l, tc_launch_body *body, void *ctx)
   tc_ranks_bind(r, r->rank);           /* MPI's own threads, which came before, stay free */
   int rc = body(r->rank, ctx, &err);
   tc_watch_leave(rc, &err);
-  int status = tc_launch_say(r, rc, &err);
+  int status = tc_launch_say(l, rc, &err);
   if (l->mpi) await_end(l, rc);
   tc_watch_channel(w, NULL);
   tc_watch_free(w);

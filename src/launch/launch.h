@@ -15,7 +15,7 @@
  * only then starts:
  *
  *   rc = tc_launch_find(&l, cfg, &err);
- *   status = rc < 0 ? tc_launch_say(l.ranks, rc, &err) : tc_launch_run(&l, body, ctx);
+ *   status = rc < 0 ? tc_launch_say(&l, rc, &err) : tc_launch_run(&l, body, ctx);
  *   tc_launch_free(&l); */
 #ifndef TC_LAUNCH_H
 #define TC_LAUNCH_H
@@ -25,7 +25,8 @@
 #include "src/launch/ranks.h"
 
 struct tc_launch {               /* zeroed by its owner; ranks only read it */
-  const struct tc_config *cfg;   /* borrowed */
+  const struct tc_config *cfg;   /* borrowed; NULL before tc_launch_find */
+  int rank;                      /* tc_launch_rank, before MPI started: it may change the environment */
   struct tc_ranks *ranks;        /* owned, as all below; of a thread, only rank 0's view */
   char **who;                    /* [world] "rank 3 on node2" */
   struct tc_hub *hub;            /* ranks are threads of this process; else NULL */
@@ -41,11 +42,11 @@ typedef int tc_launch_body(int rank, void *ctx, struct tc_err *err);
 /* Collective over the job step. Who runs, by run.ranks, run.comm and the launcher. Processes that a
  * launcher started initialise MPI, then PMIx, which have threads: block signals before. TC_EUSER if
  * run.ranks can't be, excludes run.comm or comes with a launcher of several; TC_EPEER if MPI does
- * not start; else as tc_ranks_discover. c is borrowed until tc_launch_free, which is due after an
- * error as well. */
+ * not start; else as tc_ranks_discover. Where MPI has not joined the ranks, it ends the step and does not
+ * return. c is borrowed until tc_launch_free, which is due after an error as well. */
 int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err *err);
 
-/* Local. The rank that the launcher gave this process, before anything else is known; 0 alone. */
+/* Local, before MPI starts. The rank that the launcher gave this process; 0 alone. */
 int tc_launch_rank(void);
 
 /* Local. What tc_launch_find asks of tc_ranks_*, by run.bind, run.device and run.threads. Where
@@ -59,9 +60,9 @@ struct tc_ranks_request tc_launch_request(const struct tc_config *c);
 int tc_launch_run(struct tc_launch *l, tc_launch_body *body, void *ctx);
 
 /* Local. Says a failure on stderr if that is this process's to do: what all ranks find alike is
- * reported by rank 0, a missing peer by each rank that misses it. r may be NULL: ranks are not known yet.
- * Returns the exit status (-rc). */
-int tc_launch_say(const struct tc_ranks *r, int rc, const struct tc_err *err);
+ * reported by rank 0, a missing peer by each rank that misses it. l may be zeroed, if tc_launch_find was not
+ * called. Returns the exit status (-rc). */
+int tc_launch_say(const struct tc_launch *l, int rc, const struct tc_err *err);
 
 /* Local. Threads for a rank's kernels: run.threads, or its share of the CPUs; 1 or more. */
 int tc_launch_threads(const struct tc_config *c, const struct tc_ranks *r, int rank);

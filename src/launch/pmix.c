@@ -15,26 +15,28 @@
 
 enum { FENCE_S = 300, GET_S = 60, ABORT_S = 10 };
 
+#define SLURM_SPACE "slurm.pmix."
+
 static const char *space(void) { return tc_env("PMIX_NAMESPACE"); }
 
 void tc_pmix_version(char *text, size_t size) { snprintf(text, size, "%s", PMIx_Get_version()); }
 
-/* Slurm names the job and the step, "slurm.pmix.7.0"; those of a heterogeneous job's components, too. */
-bool tc_pmix_of_another_step(void)
+/* Whether PMIX_* is left over from an outer Slurm step: srun without PMIx, started in a step with PMIx, passes
+ * on what it got. Slurm names the job and the step, "slurm.pmix.7.0", also in a heterogeneous job's
+ * components; what the environment does not say is not compared. */
+static bool of_another_step(void)
 {
   const char *job = tc_env("SLURM_JOB_ID"), *step = tc_env("SLURM_STEP_ID");
-  if (strncmp(space(), "slurm.pmix.", 11) != 0 || !*step) return false;
+  if (strncmp(space(), SLURM_SPACE, strlen(SLURM_SPACE)) != 0) return false;
   if (!*job) job = tc_env("SLURM_JOBID");
-  if (!*job) return strcmp(strrchr(space(), '.') + 1, step) != 0;
-  char *own = tc_sprintf("slurm.pmix.%s.%s", job, step);
-  bool another = strcmp(own, space()) != 0;
-  free(own);
-  return another;
+  const char *its_job = space() + strlen(SLURM_SPACE), *its_step = its_job + strcspn(its_job, ".");
+  if (*job && (strlen(job) != (size_t)(its_step - its_job) || strncmp(job, its_job, strlen(job)) != 0)) return true;
+  return *step && strcmp(its_step + (*its_step == '.'), step) != 0;
 }
 
 bool tc_pmix_launched(void)
 {
-  return *space() && *tc_env("PMIX_RANK") && !tc_pmix_of_another_step();
+  return *space() && *tc_env("PMIX_RANK") && !of_another_step();
 }
 
 static int pmix_fail(const char *what, pmix_status_t rc, struct tc_err *err)

@@ -4,13 +4,10 @@
 
 #include "src/base/base.h"
 
-/* Local. Whether a launcher with PMIx started this process. */
+/* Local. Whether a launcher with PMIx started this process; what is left over from an outer Slurm step is none. */
 bool tc_pmix_launched(void);
-/* Local. Whether PMIX_* is left over from an outer Slurm step: srun without PMIx, started in a step
- * with PMIx, passes on what it got. */
-bool tc_pmix_of_another_step(void);
 /* Local, before MPI starts, if tc_pmix_launched. Whether the launcher's server accepts a connection,
- * within 30 s. TC_EPEER if not, or if its address is not in the environment. */
+ * within 30 s. TC_EPEER if not, or if the address that PMIx would take is not in the environment. */
 int tc_pmix_server(struct tc_err *err);
 /* Local. Before all others, if tc_pmix_launched. TC_EPEER. */
 int tc_pmix_start(int *rank, int *world, struct tc_err *err);

@@ -18,10 +18,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOB_MAGIC = 0x54435232, MAX_THREADS = 4096 };
+enum { BLOB_MAGIC = 0x54435233, MAX_THREADS = 4096, PROBLEM_BYTES = 500 };
 
 struct self {
-  hwloc_topology_t topo;             /* owned */
+  hwloc_topology_t topo;             /* owned; NULL: this node can't be read */
   struct tc_rank_info info;          /* what a rank knows of itself, without the others */
   struct tc_visible gpus;
 };
@@ -35,6 +35,8 @@ struct visible_gpu {
 /* What ranks send each other: one struct, so that peers of another build are recognised by its size. */
 struct blob {
   uint32_t magic;
+  int32_t status;                    /* < 0: this node can't be read, and of info only the host is known */
+  char problem[PROBLEM_BYTES];       /* the sentence then */
   int32_t leader;                    /* lowest rank of the node by PMIx; -1 unknown */
   struct tc_rank_info info;
   struct visible_gpu visible[TC_GPUS_MAX];    /* [info.n_visible] */
@@ -86,6 +88,19 @@ void tc_ranks_prepare(void)
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
 }
 
+/* number: errno of the load, or 0. */
+static int topology_failed(int number, struct tc_err *err)
+{
+  static const char *const instead[] = { "HWLOC_XMLFILE", "HWLOC_SYNTHETIC" };    /* of the real topology */
+  for (size_t i = 0; i < sizeof instead / sizeof *instead; i++)
+    if (*tc_env(instead[i]))
+      return tc_fail(err, TC_EUSER, "hwloc can't read this node's topology: %s = %s is set; unset or correct it",
+                     instead[i], tc_env(instead[i]));
+  return tc_fail(err, TC_EUSER, "hwloc can't read this node's topology: %s",
+                 number ? strerror(number) : "lstopo may say why");
+}
+
+/* The host is known after a failure, too. */
 static int look_at_self(struct self *s, struct tc_err *err)
 {
   /* Plugins that open displays or drivers: slow, and not needed; PCI is read from sysfs. */
@@ -93,22 +108,24 @@ static int look_at_self(struct self *s, struct tc_err *err)
   memset(s, 0, sizeof *s);               /* the padding too: it goes over the wire */
   tc_ranks_prepare();
   s->info.device = s->info.dev.numa = s->info.dev.distance = s->info.dev.n_links = -1;
-  if (hwloc_topology_init(&s->topo) != 0)
+  if (gethostname(s->info.host, sizeof s->info.host - 1) != 0) strcpy(s->info.host, "unknown");
+  if (hwloc_topology_init(&s->topo) != 0) {
+    s->topo = NULL;
     return tc_fail(err, TC_EUSER, "hwloc can't be started: %s", strerror(errno));
+  }
   for (size_t i = 0; i < sizeof unwanted / sizeof *unwanted; i++)
     (void)hwloc_topology_set_components(s->topo, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
                                         unwanted[i]);
   hwloc_topology_set_io_types_filter(s->topo, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   /* CPUs that a cgroup keeps from us still show which GPUs they are near. */
   hwloc_topology_set_flags(s->topo, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+  errno = 0;
   if (hwloc_topology_load(s->topo) != 0) {
-    const char *xml = tc_env("HWLOC_XMLFILE");
-    int number = errno;
+    const int number = errno;
     hwloc_topology_destroy(s->topo);
-    return tc_fail(err, TC_EUSER, "hwloc can't read this node's topology: %s%s%s", *xml ? "HWLOC_XMLFILE = " : "",
-                   xml, *xml ? "; unset it, or name a file of lstopo's" : number ? strerror(number) : "try lstopo");
+    s->topo = NULL;
+    return topology_failed(number, err);
   }
-  if (gethostname(s->info.host, sizeof s->info.host - 1) != 0) strcpy(s->info.host, "unknown");
   tc_gpus_look(&s->gpus, s->topo, tc_env("TERCIO_SYSROOT"));   /* unset but in tests */
   s->info.n_visible = s->gpus.n;
   s->info.n_node_devices = s->gpus.n_node;
@@ -292,16 +309,29 @@ static void choose_own(struct tc_ranks *r, const struct self *s, const struct tc
   free(numa);
 }
 
-/* Two exchanges: the node and the visible devices of each rank; then its device and CPUs. */
-static int exchange_all(struct tc_ranks *r, const struct self *s, const struct tc_ranks_request *request,
-                struct blob *all, struct tc_err *err)
+/* The failure of the lowest rank whose node can't be read: the same on all ranks. */
+static int all_could_read(const struct blob *all, int world, struct tc_err *err)
+{
+  for (int i = 0; i < world; i++)
+    if (all[i].status < 0)
+      return tc_fail(err, all[i].status, "rank %d on %s: %s", i, all[i].info.host, all[i].problem);
+  return TC_OK;
+}
+
+/* Two exchanges: the node and the visible devices of each rank, or why it failed to find them (status and *err);
+ * then its device and CPUs. */
+static int exchange_all(struct tc_ranks *r, const struct self *s, int status,
+                        const struct tc_ranks_request *request, struct blob *all, struct tc_err *err)
 {
   struct blob *mine = tc_calloc(1, sizeof *mine);
   mine->magic = BLOB_MAGIC;
+  mine->status = status;
+  if (status < 0) snprintf(mine->problem, sizeof mine->problem, "%.*s", PROBLEM_BYTES - 1, err->text);
   mine->leader = tc_pmix_leader();
   mine->info = s->info;
   set_visible(mine->visible, &s->gpus);
   int rc = exchange(r->rank, "tercio.rank", mine, r->world, all, err);
+  if (!rc) rc = all_could_read(all, r->world, err);
   bool complete = !request->bind;          /* nothing more is to be exchanged */
   for (int i = 0; !rc && i < r->world; i++) {
     r->info[i] = all[i].info;
@@ -318,15 +348,6 @@ static int exchange_all(struct tc_ranks *r, const struct self *s, const struct t
   return rc;
 }
 
-/* What this rank alone has found wrong ends the step: the others would wait for it in the exchange. */
-static void end_step_of_all(int rank, int status, const struct tc_err *err)
-{
-  char host[64] = "";
-  if (gethostname(host, sizeof host - 1) != 0) strcpy(host, "unknown");
-  char *why = tc_sprintf("rank %d on %s: %s", rank, host, err->text);
-  tc_ranks_abort(-status, why);
-}
-
 static int discover_pmix(struct tc_ranks **out, const struct tc_ranks_request *request, struct tc_err *err)
 {
   int rank = 0, world = 0;
@@ -340,11 +361,10 @@ static int discover_pmix(struct tc_ranks **out, const struct tc_ranks_request *r
                    "srun --mpi=pmix", world, tasks);
   struct tc_ranks *r = ranks_make(rank, world, mpirun ? "mpirun" : "srun");
   s = tc_malloc(sizeof *s);
-  int status = look_at_self(s, err);
-  if (status) end_step_of_all(rank, status, err);
   struct blob *all = tc_malloc((size_t)world * sizeof *all);
-  status = exchange_all(r, s, request, all, err);
-  hwloc_topology_destroy(s->topo);
+  int status = look_at_self(s, err);
+  status = exchange_all(r, s, status, request, all, err);      /* the others wait for this rank there */
+  if (s->topo) hwloc_topology_destroy(s->topo);
   free(s);
   free(all);
   if (status == TC_OK) *out = r;

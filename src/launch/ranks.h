@@ -41,7 +41,7 @@ void tc_ranks_prepare(void);
 
 /* Collective over the job step: returns when all ranks have started, TC_EPEER after 300 s or more. request may
  * be NULL: nothing. Under srun with more than one task and no PMIx in the environment: TC_EUSER,
- * "start with srun --mpi=pmix". Where hwloc fails on a rank, that rank ends the step and does not return.
+ * "start with srun --mpi=pmix". Where hwloc fails on a rank, TC_EUSER with the same sentence on all ranks.
  * *out is owned by the caller. */
 int tc_ranks_discover(struct tc_ranks **out, const struct tc_ranks_request *request, struct tc_err *err);
 /* Ranks as threads of one process: the same struct for `n` ranks, at most 4096, on this node. */

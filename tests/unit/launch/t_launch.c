@@ -39,7 +39,7 @@ static int run(struct run *r, int fails, const struct tc_err *err, char *said, s
   int old = dup(STDERR_FILENO);
   dup2(fileno(f), STDERR_FILENO);
   if (r) r->fails = fails;
-  int status = r ? tc_launch_run(&r->launch, body, r) : tc_launch_say(NULL, err->status, err);
+  int status = r ? tc_launch_run(&r->launch, body, r) : tc_launch_say(&(struct tc_launch){ .cfg = NULL }, err->status, err);
   dup2(old, STDERR_FILENO);
   close(old);
   rewind(f);
@@ -122,6 +122,7 @@ int main(void)
   is_int(tc_launch_find(&r.launch, r.cfg, &err), TC_EUSER, "threads under a launcher of several");
   ok(strstr(err.text, "a launcher started several"), "... are refused");
   tc_launch_free(&r.launch);
+  setenv("PMIX_NAMESPACE", "job", 1);
   setenv("PMIX_RANK", "1", 1);
   is_int(run(NULL, 0, &err, said, sizeof said), 2, "process 1 of several: status 2");
   is_str(said, "", "... but what all find is not its to say");

@@ -11,7 +11,7 @@
 static struct {
   char log[1200];
   int server, start, end, discover, found, rank, world, watch, body, threads;
-  bool launched, alone;             /* MPI starts as a run of its own */
+  bool launched, own_server;        /* MPI starts as a run of its own, by a PMIx server of its own */
   struct tc_watch_opts o;
 } fake;
 
@@ -37,7 +37,10 @@ static int f_start(int *rank, int *world, struct tc_err *err)
 {
   *rank = fake.rank;
   *world = fake.world;
-  if (fake.alone) setenv("PMIX_NAMESPACE", "own", 1);
+  if (fake.own_server) {
+    setenv("PMIX_NAMESPACE", "own", 1);
+    setenv("PMIX_RANK", "0", 1);
+  }
   return answer(fake.start, "start", err);
 }
 
@@ -130,57 +133,89 @@ static int body(int rank, void *ctx, struct tc_err *err)
   return fake.body < 0 ? tc_fail(err, fake.body, "body fails") : fake.body;
 }
 
+static void clean(void)
+{
+  static const char *const name[] = { "PMIX_RANK",
+                                      "PMIX_NAMESPACE",
+                                      "SLURM_PROCID",
+                                      "SLURM_NTASKS",
+                                      "OMPI_COMM_WORLD_RANK",
+                                      "OMPI_COMM_WORLD_SIZE",
+                                      "SLURM_STEP_NUM_TASKS",
+                                      "PMI_SIZE",
+                                      "MV2_COMM_WORLD_SIZE",
+                                      "OMP_PROC_BIND",
+                                      "OMP_PLACES",
+                                      "GOMP_CPU_AFFINITY" };
+  for (size_t i = 0; i < sizeof name / sizeof *name; i++) unsetenv(name[i]);
+}
+
 /* ---- a process ------------------------------------------------------------------------------- */
 
-#define MPI "server, watch, enter 1, allow 300, 'starting MPI, which waits for all ranks', start, "
+#define MPI_OF(r) "prepare, server, watch, enter " #r ", allow 300, 'starting MPI, which waits for all ranks', start, "
+#define MPI MPI_OF(1)
+#define ABORT(says, started) "abort all 2 (MPI has not joined the ranks: it says rank " says ", but the launcher " \
+  "started rank " started " (PMIX_NAMESPACE = job): is this Open MPI built for the launcher's PMIx?)"
 #define RUN "watch, enter 1, mail, bind 1, body 1, "
 #define OVER "9 s, end, no mail, unwatch, finish"
 
-/* Finding who runs: MPI, then PMIx. */
+/* Finding the ranks: MPI, then PMIx. own: this rank as the launcher counts; tasks: how many, as it says. */
 static void test_find_process(void)
 {
   static const struct { const char *name; bool launched; int server, start, discover, rank, world, status;
-                        const char *log; } rows[] = {
-    { "well", true, 0, 0, 0, 1, 3, 0, "prepare, " MPI "leave 0, unwatch, discover" },
-    { "no launcher", false, 0, 0, 0, 0, 0, 0, "prepare, discover" },
-    { "without MPI", true, 0, TC_EPEER, 0, 1, 3, TC_EPEER, "prepare, " MPI "forget, leave -8, unwatch" },
-    { "no server", true, TC_EPEER, 0, 0, 1, 3, TC_EPEER, "prepare, server" },
-    { "a rank does not come", true, 0, 0, TC_EPEER, 1, 3, TC_EPEER,
-      "prepare, " MPI "leave 0, unwatch, discover" },
-    { "another rank", true, 0, 0, 0, 2, 3, TC_EUSER, "prepare, " MPI "leave 0, unwatch" },
-    { "alone", true, 0, 0, 0, 1, 1, TC_EUSER, "prepare, " MPI "leave 0, unwatch" },
-    { "another world", true, 0, 0, 0, 1, 4, TC_EUSER, "prepare, " MPI "leave 0, unwatch, discover" },
+                        const char *log; int own; const char *tasks; bool own_server; } rows[] = {
+    { "well", true, 0, 0, 0, 1, 3, 0, MPI "leave 0, unwatch, discover", 1, NULL, false },
+    { "no launcher", false, 0, 0, 0, 0, 0, 0, "prepare, discover", 1, NULL, false },
+    { "without MPI", true, 0, TC_EPEER, 0, 1, 3, TC_EPEER, MPI "forget, leave -8, unwatch", 1, NULL, false },
+    { "no server", true, TC_EPEER, 0, 0, 1, 3, TC_EPEER, "prepare, server", 1, NULL, false },
+    { "a rank does not come", true, 0, 0, TC_EPEER, 1, 3, TC_EPEER, MPI "leave 0, unwatch, discover", 1, NULL, false },
+    { "another world", true, 0, 0, 0, 1, 4, TC_EUSER, MPI "leave 0, unwatch, discover", 1, NULL, false },
+    { "... of more tasks than this step", true, 0, 0, 0, 1, 4, TC_EUSER, MPI "leave 0, unwatch, discover", 1, "3", false },
+    { "one rank", true, 0, 0, 0, 0, 1, TC_EUSER, MPI_OF(0) "leave 0, unwatch, discover", 0, "1", false },
+    { "another rank", true, 0, 0, 0, 2, 3, TC_EUSER, MPI "leave 0, unwatch, " ABORT("2 of 3", "1 of 3"), 1, "3", false },
+    { "alone, rank 1", true, 0, 0, 0, 0, 1, TC_EUSER,
+      MPI "leave 0, unwatch, sleep 30000 ms, " ABORT("0 of 1", "1 of 3"), 1, "3", false },
+    { "alone, rank 0", true, 0, 0, 0, 0, 1, TC_EUSER, MPI_OF(0) "leave 0, unwatch, " ABORT("0 of 1", "0 of 3"),
+      0, "3", false },
+    { "alone, rank 1 of unknown number", true, 0, 0, 0, 0, 1, TC_EUSER, MPI "leave 0, unwatch, " ABORT("0 of 1", "1"),
+      1, NULL, false },
+    { "by MPI's own server, rank 1", true, 0, 0, 0, 0, 1, TC_EUSER,
+      MPI "leave 0, unwatch, forget, sleep 30000 ms, " ABORT("0 of 1", "1"), 1, NULL, true },
+    { "by MPI's own server, rank 0", true, 0, 0, 0, 0, 1, TC_EUSER,
+      MPI_OF(0) "leave 0, unwatch, forget, " ABORT("0 of 1", "0"), 0, NULL, true },
   };
   struct tc_config cfg = { .run_deadline = 9, .run_ranks = 1, .run_threads = 1,
                            .run_comm = TC_COMM_AUTO, .run_bind = TC_BIND_NO,
                            .run_device = TC_DEVICE_CPU };
-  setenv("PMIX_RANK", "1", 1);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_launch l;
     struct tc_err err = { 0 };
+    char own[8];
     memset(&fake, 0, sizeof fake);
     fake.launched = rows[i].launched;
-    fake.alone = !strcmp(rows[i].name, "alone");
+    fake.own_server = rows[i].own_server;
+    clean();
+    snprintf(own, sizeof own, "%d", rows[i].own);
+    setenv("PMIX_RANK", own, 1);
     setenv("PMIX_NAMESPACE", "job", 1);
+    if (rows[i].tasks) setenv("SLURM_STEP_NUM_TASKS", rows[i].tasks, 1);
     fake.server = rows[i].server;
     fake.start = rows[i].start;
     fake.discover = rows[i].discover;
     fake.rank = rows[i].rank;
     fake.world = rows[i].world;
-    fake.found = 1;
+    fake.found = rows[i].own;
     is_int(tc_launch_find(&l, &cfg, &err), rows[i].status, "a process is found, %s", rows[i].name);
     is_str(fake.log, rows[i].log, "... what it does");
-    ok(!fake.alone || !strcmp(err.text, "MPI has not joined the ranks: it says rank 1 of 1, but the launcher started "
-       "rank 1 (PMIX_NAMESPACE = job): is this Open MPI built for the launcher's PMIx?"), "... says: %s", err.text);
     ok(l.mpi == (rows[i].launched && !rows[i].server && !rows[i].start) && l.found == rows[i].status, "... what runs then");
+    is_int(l.rank, rows[i].launched ? rows[i].own : 0, "... its rank, whatever MPI has changed");
     if (rows[i].launched && !rows[i].server)
-      ok(fake.o.deadline_s == 9 && fake.o.world == 2 && fake.o.first == 1 && fake.o.n_local == 1 &&
-         fake.o.end == end_step, "... its watchdog");
+      ok(fake.o.deadline_s == 9 && fake.o.world == rows[i].own + 1 && fake.o.first == rows[i].own &&
+         fake.o.n_local == 1 && fake.o.end == end_step, "... its watchdog");
     fake.log[0] = 0;
     tc_launch_free(&l);
-    is_str(fake.log, !l.mpi ? "leave PMIx" : rows[i].status == TC_EPEER
-           ? "sleep 300 ms, abort 8, finish, leave PMIx" : "9 s, end, finish, leave PMIx",
-           "... how it ends, if nothing runs");
+    is_str(fake.log, !l.mpi ? "leave PMIx" : rows[i].status != TC_EPEER ? "9 s, end, finish, leave PMIx"
+           : "sleep 300 ms, abort 8, finish, leave PMIx", "... how it ends, if nothing runs");
   }
   struct tc_ranks r = { .rank = 0, .world = 1 };
   struct tc_launch l = { .cfg = &cfg, .ranks = &r, .mpi = true, .mpi_world = 1, .found = TC_EPEER };
@@ -294,43 +329,30 @@ static void test_say_all(void)
 
 /* ---- who runs, who speaks ------------------------------------------------------------------------ */
 
-static void clean(void)
-{
-  static const char *const name[] = { "PMIX_RANK",
-                                      "PMIX_NAMESPACE",
-                                      "SLURM_PROCID",
-                                      "SLURM_NTASKS",
-                                      "OMPI_COMM_WORLD_RANK",
-                                      "OMPI_COMM_WORLD_SIZE",
-                                      "SLURM_STEP_NUM_TASKS",
-                                      "PMI_SIZE",
-                                      "MV2_COMM_WORLD_SIZE",
-                                      "OMP_PROC_BIND",
-                                      "OMP_PLACES",
-                                      "GOMP_CPU_AFFINITY" };
-  for (size_t i = 0; i < sizeof name / sizeof *name; i++) unsetenv(name[i]);
-}
-
 static void test_environment(void)
 {
   static const struct {
     const char *name, *value, *name2, *value2;
-    int rank;
-    bool several, bind;
-  } rows[] = { { NULL, NULL, NULL, NULL, 0, false, true },
-               { "PMIX_RANK", "3", "SLURM_PROCID", "4", 3, false, true },
-               { "PMIX_RANK", "0", "PMIX_NAMESPACE", "slurm.pmix.7.0", 0, false, true },
-               { "PMIX_RANK", "-3", NULL, NULL, 0, false, true },
-               { "PMIX_RANK", "2147483647", NULL, NULL, MAX_RANK, false, true },
-               { "SLURM_PROCID", "4", "OMPI_COMM_WORLD_RANK", "5", 4, false, true },
-               { "OMPI_COMM_WORLD_RANK", "5", NULL, NULL, 5, false, true },
-               { "OMPI_COMM_WORLD_SIZE", "2", NULL, NULL, 0, true, true },
-               { "SLURM_STEP_NUM_TASKS", "2", NULL, NULL, 0, true, true },
-               { "PMI_SIZE", "2", NULL, NULL, 0, true, true },
-               { "PMI_SIZE", "1", "SLURM_STEP_NUM_TASKS", "1", 0, false, true },
-               { "OMP_PROC_BIND", "x", NULL, NULL, 0, false, false },
-               { "OMP_PLACES", "x", NULL, NULL, 0, false, false },
-               { "GOMP_CPU_AFFINITY", "x", NULL, NULL, 0, false, false } };
+    bool pmix;
+    int rank, ranks;
+    bool bind;
+  } rows[] = { { NULL, NULL, NULL, NULL, false, 0, 0, true },
+               { "PMIX_RANK", "3", "SLURM_PROCID", "4", true, 3, 0, true },
+               { "PMIX_RANK", "3", "SLURM_PROCID", "4", false, 4, 0, true },    /* of an outer step */
+               { "PMIX_RANK", "3", NULL, NULL, false, 0, 0, true },
+               { "PMIX_RANK", "-3", NULL, NULL, true, 0, 0, true },
+               { "PMIX_RANK", "2147483647", NULL, NULL, true, MAX_RANK, 0, true },
+               { "SLURM_PROCID", "4", "OMPI_COMM_WORLD_RANK", "5", false, 4, 0, true },
+               { "OMPI_COMM_WORLD_RANK", "5", NULL, NULL, false, 5, 0, true },
+               { "OMPI_COMM_WORLD_SIZE", "2", NULL, NULL, false, 0, 2, true },
+               { "OMPI_COMM_WORLD_SIZE", "2", "SLURM_STEP_NUM_TASKS", "4", false, 0, 2, true },
+               { "SLURM_STEP_NUM_TASKS", "2", NULL, NULL, false, 0, 2, true },
+               { "PMI_SIZE", "2", NULL, NULL, false, 0, 2, true },
+               { "PMI_SIZE", "-2", NULL, NULL, false, 0, 0, true },
+               { "PMI_SIZE", "3", "SLURM_STEP_NUM_TASKS", "1", false, 0, 1, true },
+               { "OMP_PROC_BIND", "x", NULL, NULL, false, 0, 0, false },
+               { "OMP_PLACES", "x", NULL, NULL, false, 0, 0, false },
+               { "GOMP_CPU_AFFINITY", "x", NULL, NULL, false, 0, 0, false } };
   struct tc_config c = { .run_bind = TC_BIND_AUTO,
                          .run_device = TC_DEVICE_CPU,
                          .run_threads = 7 };
@@ -338,20 +360,12 @@ static void test_environment(void)
     clean();
     if (rows[i].name) setenv(rows[i].name, rows[i].value, 1);
     if (rows[i].name2) setenv(rows[i].name2, rows[i].value2, 1);
+    fake.launched = rows[i].pmix;
     is_int(tc_launch_rank(), rows[i].rank, "%s: rank", rows[i].name ? rows[i].name : "nothing");
-    is_int(launched(), rows[i].several, "... one of several");
+    is_int(launched(), rows[i].ranks, "... of so many");
     const struct tc_ranks_request w = tc_launch_request(&c);
     ok(w.bind == rows[i].bind && w.threads == 7 && !w.gpus && !w.ask, "... what is wanted");
   }
-  clean();
-  setenv("PMIX_RANK", "0", 1);
-  setenv("PMIX_NAMESPACE", "slurm.pmix.7.0", 1);
-  setenv("SLURM_JOB_ID", "7", 1);
-  setenv("SLURM_STEP_ID", "1", 1);
-  setenv("SLURM_PROCID", "1", 1);
-  is_int(tc_launch_rank(), 1, "PMIX_RANK of an outer step is not this step's rank");
-  unsetenv("SLURM_JOB_ID");
-  unsetenv("SLURM_STEP_ID");
   clean();
   c.run_bind = TC_BIND_NO;
   c.run_device = TC_DEVICE_CUDA;
@@ -416,7 +430,7 @@ static void test_say(void)
 {
   static const struct {
     int rank, rc, status;
-    bool told;
+    bool logged;
   } rows[] = { { 0, 0, 0, false },
                { 0, TC_EUSER, 2, true },
                { 1, TC_EUSER, 2, false },
@@ -424,24 +438,29 @@ static void test_say(void)
                { 2, 0, 0, false } };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_ranks r = { .rank = rows[i].rank };
+    const struct tc_config cfg = { .run_ranks = 1 };
     struct tc_err err = { 0 };
     char rank[8];
-    for (int known = 0; known < 2; known++) {
+    /* What is known: nothing, the rank before MPI started (now its variables are MPI's), or the ranks. */
+    const struct tc_launch l[] = { { .cfg = NULL }, { .cfg = &cfg, .rank = rows[i].rank }, { .cfg = &cfg, .ranks = &r } };
+    for (int known = 0; known < 3; known++) {
       memset(&fake, 0, sizeof fake);
+      fake.launched = true;
       if (rows[i].rc) tc_fail(&err, rows[i].rc, "why");
-      snprintf(rank, sizeof rank, "%d", rows[i].rank);
+      snprintf(rank, sizeof rank, "%d", known ? 0 : rows[i].rank);
       setenv("PMIX_RANK", rank, 1);
-      is_int(tc_launch_say(known ? &r : NULL, rows[i].rc, &err), rows[i].status,
-             "rank %d ends with %d", rows[i].rank, rows[i].rc);
-      is_str(fake.log, rows[i].told ? "'why'" : "", "... who says why");
+      is_int(tc_launch_say(&l[known], rows[i].rc, &err), rows[i].status,
+             "rank %d ends with %d, known %d", rows[i].rank, rows[i].rc, known);
+      is_str(fake.log, rows[i].logged ? "'why'" : "", "... and its sentence");
     }
   }
   struct tc_err err = { 0 };
   setenv("PMIX_RANK", "1", 1);
   setenv("PMI_SIZE", "2", 1);
   memset(&fake, 0, sizeof fake);
+  fake.launched = true;
   tc_fail(&err, TC_EUSER, "why");
-  is_int(tc_launch_say(NULL, TC_EUSER, &err), 2, "rank 1 of two, before the ranks know each other");
+  is_int(tc_launch_say(&(struct tc_launch){ .cfg = NULL }, TC_EUSER, &err), 2, "rank 1 of two, before the ranks know each other");
   is_str(fake.log, "sleep 2000 ms", "... gives rank 0 the time to say why");
   clean();
 }

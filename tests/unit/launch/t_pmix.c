@@ -4,6 +4,8 @@
 #include "src/launch/ranks.h"
 #include "tests/unit/tap.h"
 
+#include <errno.h>
+#include <hwloc.h>
 #include <limits.h>
 #include <pmix.h>
 #include <pthread.h>
@@ -102,6 +104,16 @@ static pmix_status_t f_finalize(const pmix_info_t *info, size_t n)
   return PMIX_SUCCESS;
 }
 
+static int load_errno = -1;       /* of a load that fails; 0: it leaves errno alone; -1: it succeeds */
+
+static int f_load(hwloc_topology_t topo)
+{
+  if (load_errno < 0) return hwloc_topology_load(topo);
+  if (load_errno > 0) errno = load_errno;
+  return -1;
+}
+
+#define hwloc_topology_load f_load
 #define tc_now_ns clock_ns
 #define tc_sleep_ns pass
 #define PMIx_Init f_init
@@ -117,6 +129,7 @@ static pmix_status_t f_finalize(const pmix_info_t *info, size_t n)
 static void make(int rank, int size)
 {
   static const char *const none[] = {
+    "HWLOC_XMLFILE",        "HWLOC_SYNTHETIC",
     "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID",   "SLURM_STEP_NUM_TASKS",
     "SLURM_NTASKS",         "SLURM_JOB_ID",   "SLURM_GPUS_ON_NODE",
     "SLURM_STEP_GPUS",      "SLURM_JOB_GPUS", "PMI_SIZE",
@@ -287,6 +300,7 @@ static void test_leader(void)
 
 enum { MINE = 2, RANKS = 4 };
 static bool foreign, devices;
+static int unreadable = -1;       /* a rank whose node can't be read */
 
 /* As other ranks say it: where they are, and in the second exchange what they took. */
 static void change(int rank, void *at)
@@ -296,6 +310,11 @@ static void change(int rank, void *at)
   if (foreign && rank == 3) b->magic++;
   b->leader = rank % 2;
   snprintf(b->info.host, sizeof b->info.host, "host%d", rank % 2);
+  b->status = 0;
+  if (rank == unreadable) {
+    b->status = TC_EUSER;
+    snprintf(b->problem, sizeof b->problem, "no topology");
+  }
   if (!strcmp(pmix.key, "tercio.rank")) b->info.n_visible = devices;
   if (!strcmp(pmix.key, "tercio.device")) b->info.device = 10 + rank;
 }
@@ -394,6 +413,38 @@ static void test_meet_fails(void)
   foreign = false;
 }
 
+/* A node that can't be read: all ranks know it, say the same and end, whichever rank it is. */
+static void test_unreadable(void)
+{
+#define SORRY ": hwloc can't read this node's topology: "
+  static const struct { const char *name, *value; int load_errno, other; const char *rank, *text; } rows[] = {
+    { NULL, NULL, -1, 3, "rank 3 on host1", ": no topology" },
+    { NULL, NULL, -1, 0, "rank 0 on host0", ": no topology" },
+    { "HWLOC_XMLFILE", "/x/bad.xml", 0, -1, "rank 2 on ", SORRY "HWLOC_XMLFILE = /x/bad.xml is set; unset or correct it" },
+    { "HWLOC_SYNTHETIC", "pu:x", ENOMEM, -1, "rank 2 on ", SORRY "HWLOC_SYNTHETIC = pu:x is set; unset or correct it" },
+    { NULL, NULL, ENOMEM, -1, "rank 2 on ", SORRY "Cannot allocate memory" },
+    { NULL, NULL, 0, -1, "rank 2 on ", SORRY "lstopo may say why" },
+    { NULL, NULL, 0, 3, "rank 2 on ", SORRY "lstopo may say why" },           /* the lowest one */
+    { NULL, NULL, 0, 1, "rank 1 on host1", ": no topology" },
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct tc_ranks *r = (struct tc_ranks *)&pmix;
+    struct tc_err err = { 0 };
+    make(MINE, RANKS);
+    pmix.change = change;
+    unreadable = rows[i].other;
+    load_errno = rows[i].load_errno;
+    if (rows[i].name) setenv(rows[i].name, rows[i].value, 1);
+    errno = EBADF;                /* of an earlier call */
+    is_int(tc_ranks_discover(&r, NULL, &err), TC_EUSER, "a node that can't be read, row %d", (int)i);
+    ok(!strncmp(err.text, rows[i].rank, strlen(rows[i].rank)) && strstr(err.text, rows[i].text), "... %s", err.text);
+    is_int(pmix.puts, 1, "... after one exchange");
+    ok(!r, "... and there are no ranks");
+    if (rows[i].name) unsetenv(rows[i].name);
+  }
+  unreadable = load_errno = -1;
+}
+
 int main(void)
 {
   test_start();
@@ -402,5 +453,6 @@ int main(void)
   test_leader();
   test_meet();
   test_meet_fails();
+  test_unreadable();
   return done_testing();
 }

@@ -1,5 +1,6 @@
 /* t_server.c - whether the launcher's PMIx server accepts a connection: sockets of the test's own that
  * listen, that are closed, and a host that does not answer. */
+#include "src/base/base.h"
 #include "tests/unit/tap.h"
 
 #include <errno.h>
@@ -7,8 +8,10 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-/* Of a host that does not answer. */
-static struct { bool silent; int interrupts, waited_ms; } host;
+/* Of a host that does not answer: `interrupts` calls of poll are cut short after a tenth of their time. */
+static struct { bool silent; int interrupts, polls; int64_t now_ns; } host;
+
+static int64_t f_now(void) { return host.silent ? host.now_ns : tc_now_ns(); }
 
 static int f_connect(int fd, const struct sockaddr *a, socklen_t n)
 {
@@ -20,13 +23,20 @@ static int f_connect(int fd, const struct sockaddr *a, socklen_t n)
 static int f_poll(struct pollfd *p, nfds_t n, int ms)
 {
   if (!host.silent) return poll(p, n, ms);
-  host.waited_ms = ms;
+  const bool cut = host.polls++ < host.interrupts;
+  host.now_ns += INT64_C(1000000) * ms / (cut ? 10 : 1);
   errno = EINTR;
-  return host.interrupts-- > 0 ? -1 : 0;
+  return cut ? -1 : 0;
 }
+
+static const char *pmix_version = "OpenPMIX 4.2.2, made up (PMIx Standard: 5.0)";
+
+static void f_version(char *text, size_t size) { snprintf(text, size, "%s", pmix_version); }
 
 #define connect f_connect
 #define poll f_poll
+#define tc_now_ns f_now
+#define tc_pmix_version f_version
 #include "src/launch/server.c"
 #undef connect
 #undef poll
@@ -65,26 +75,18 @@ static void forget_uris(void)
   }
 }
 
-/* Status with these addresses, and the sentence in `text`. */
-static int with(const char *uri, const char *uri4, char *text, size_t size)
+/* Status with this address of version 4 and another one, and the sentence in `text`. */
+static int with(const char *uri4, const char *name, const char *uri, char *text, size_t size)
 {
   struct tc_err err = { 0 };
   forget_uris();
-  if (uri) setenv(URI, uri, 1);
   if (uri4) setenv(URI "4", uri4, 1);
+  if (name) setenv(name, uri, 1);
   connections = 0;
   int rc = tc_pmix_server(&err);
   count_connections();
   snprintf(text, size, "%s", err.text);
   return rc;
-}
-
-static char file[] = "/tmp/t_server.XXXXXX";
-
-static void write_file(const char *text)
-{
-  FILE *f = fopen(file, "w");
-  if (!f || fputs(text, f) < 0 || fclose(f) != 0) abort();
 }
 
 /* %d in an address is a port that listens, %e one that does not. */
@@ -99,24 +101,32 @@ static char *address(const char *pattern, int port, int closed)
 
 static void test_addresses(int port, int closed)
 {
-  static const struct { const char *what, *uri, *uri4; int status, connections; const char *text; } rows[] = {
-    { "a server", NULL, "srv.18;tcp4://127.0.0.1:%d", TC_OK, 1, "" },
-    { "without a version", "srv.18;tcp4://127.0.0.1:%d", NULL, TC_OK, 1, "" },
-    { "a server that has ended", NULL, "srv.18;tcp4://127.0.0.1:%e", TC_EPEER, 0, ": Connection refused)" },
-    { "one of two", "srv.18;tcp4://127.0.0.1:%e", "srv.18;tcp4://127.0.0.1:%d", TC_OK, 1, "" },
-    { "none", NULL, NULL, TC_EPEER, 0, "PMIX_NAMESPACE = job.7 is a launcher's, but PMIX_SERVER_URI*" },
-    { "no port", NULL, "srv.18;tcp4://127.0.0.1", TC_EPEER, 0, "it is not HOST:PORT" },
-    { "an empty port", NULL, "srv.18;tcp4://127.0.0.1:", TC_EPEER, 0, "it is not HOST:PORT" },
-    { "no address", NULL, "srv.18;tcp4://", TC_EPEER, 0, "it is not HOST:PORT" },
-    { "a name of a host", NULL, "srv.18;tcp4://localhost:%d", TC_EPEER, 0, "it is not HOST:PORT" },
-    { "another kind of address", NULL, "srv.18:/tmp/socket", TC_OK, 0, "" },
-    { "... beside a dead one", "srv.18:/tmp/socket", "srv.18;tcp4://127.0.0.1:%e", TC_EPEER, 0, "refused" },
-    { "a file that is missing", NULL, "file:/nosuch", TC_EPEER, 0,
-      "(PMIX_SERVER_URI4=file:/nosuch: No such file" },
+#define LIVE "srv.18;tcp4://127.0.0.1:%d"
+#define DEAD "srv.18;tcp4://127.0.0.1:%e"
+#define NONE "PMIX_NAMESPACE = job.7 is a launcher's, but PMIX_SERVER_URI*"
+  static const struct { const char *what, *uri4, *name, *uri; int status, connections; const char *text; } rows[] = {
+    { "a server", LIVE, NULL, NULL, TC_OK, 1, "" },
+    { "a server that has ended", DEAD, NULL, NULL, TC_EPEER, 0, ": Connection refused)" },
+    { "a newer version that PMIx knows", DEAD, URI "41", LIVE, TC_OK, 1, "" },
+    { "... of a server that has ended", LIVE, URI "41", DEAD, TC_EPEER, 0, "(PMIX_SERVER_URI41=srv.18;" },
+    { "an older version", LIVE, URI "3", DEAD, TC_OK, 1, "" },
+    { "... of two digits", LIVE, URI "21", DEAD, TC_OK, 1, "" },
+    { "... alone", NULL, URI "21", LIVE, TC_OK, 1, "" },
+    { "a version that PMIx does not know", LIVE, URI "51", DEAD, TC_OK, 1, "" },
+    { "... alone", NULL, URI "51", LIVE, TC_EPEER, 0, NONE },
+    { "without a version, which PMIx does not read", NULL, URI, LIVE, TC_EPEER, 0, NONE },
+    { "another variable", LIVE, URI "41_OF_MINE", DEAD, TC_OK, 1, "" },
+    { "a number that is no version", LIVE, URI "411", DEAD, TC_OK, 1, "" },
+    { "none", NULL, NULL, NULL, TC_EPEER, 0, NONE },
+    { "no port", "srv.18;tcp4://127.0.0.1", NULL, NULL, TC_EPEER, 0, "it is not HOST:PORT" },
+    { "an empty port", "srv.18;tcp4://127.0.0.1:", NULL, NULL, TC_EPEER, 0, "it is not HOST:PORT" },
+    { "no address", "srv.18;tcp4://", NULL, NULL, TC_EPEER, 0, "it is not HOST:PORT" },
+    { "a name of a host", "srv.18;tcp4://localhost:%d", NULL, NULL, TC_EPEER, 0, "it is not HOST:PORT" },
+    { "another kind of address", "srv.18:/tmp/socket", NULL, NULL, TC_OK, 0, "" },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     char text[1000], *uri = address(rows[i].uri, port, closed), *uri4 = address(rows[i].uri4, port, closed);
-    is_int(with(uri, uri4, text, sizeof text), rows[i].status, "%s", rows[i].what);
+    is_int(with(uri4, rows[i].name, uri, text, sizeof text), rows[i].status, "%s", rows[i].what);
     ok(strstr(text, rows[i].text), "... says: %s", text);
     ok(!*text || strstr(text, "start with srun --mpi=pmix or Open MPI's mpirun, or without PMIX_*"),
        "... and what to do");
@@ -126,57 +136,53 @@ static void test_addresses(int port, int closed)
   }
 }
 
-static void test_file(int port, int closed)
+/* The versions that PMIx knows are those of the loaded library. */
+static void test_known(int port)
 {
-  char text[1000], *name = tc_sprintf("file:%s", file);
-  static const struct { const char *line; int status; const char *text; } rows[] = {
-    { "srv.18;tcp4://127.0.0.1:%d\n4.2\n", TC_OK, "" },
-    { "srv.18;tcp4://127.0.0.1:%e\n4.2\n", TC_EPEER, "refused" },
-    { "", TC_EPEER, "the file is empty" } };
+  static const struct { const char *version; int status; } rows[] = {
+    { "OpenPMIX 4.2.2", TC_EPEER }, { "OpenPMIx 5.0.1, ...", TC_OK }, { "PMIx", TC_OK }, { "PMIx 2026", TC_OK } };
+  const char *const usual = pmix_version;
+  char text[1000], *uri = address(LIVE, port, 0);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    char *line = address(rows[i].line, port, closed);
-    write_file(line);
-    is_int(with(NULL, name, text, sizeof text), rows[i].status, "a session file, row %d", (int)i);
-    ok(strstr(text, rows[i].text), "... says: %s", text);
-    free(line);
+    pmix_version = rows[i].version;
+    is_int(with(NULL, URI "51", uri, text, sizeof text), rows[i].status, "version 5.1 with %s", pmix_version);
   }
-  free(name);
+  pmix_version = usual;
+  free(uri);
 }
 
 static void test_silent(void)
 {
   char text[1000];
   host.silent = true;
-  host.interrupts = 2;
-  is_int(with("s;tcp4://10.1.1.1:9", "s;tcp4://10.1.1.1:9", text, sizeof text), TC_EPEER, "a host that is silent");
-  ok(strstr(text, "(PMIX_SERVER_URI=s;tcp4://10.1.1.1:9: Connection timed out)"), "... says: %s", text);
-  is_int(host.waited_ms, CONNECT_MS, "... after this time");
-  is_int(host.interrupts, -1, "... once, for both variables have the same address");
+  host.interrupts = 3;
+  is_int(with("s;tcp4://10.1.1.1:9", NULL, NULL, text, sizeof text), TC_EPEER, "a host that is silent");
+  ok(strstr(text, "(PMIX_SERVER_URI4=s;tcp4://10.1.1.1:9: Connection timed out)"), "... says: %s", text);
+  is_int(host.polls, 4, "... asked again after each signal");
+  is_int(host.now_ns, INT64_C(1000000) * CONNECT_MS, "... after this time in all");
   host.silent = false;
 }
 
 int main(void)
 {
-  int port = 0, six = 0, closed = 0, fd = mkstemp(file);
+  int port = 0, six = 0, closed = 0;
   setenv("PMIX_NAMESPACE", "job.7", 1);
-  close(fd);
   close(listen_on(AF_INET, &closed));
   listening = listen_on(AF_INET, &port);
   if (!ok(listening >= 0, "a socket listens")) return done_testing();
   test_addresses(port, closed);
-  test_file(port, closed);
+  test_known(port);
   close(listening);
   if ((listening = listen_on(AF_INET6, &six)) < 0) {
     skip("this machine has no IPv6");
   } else {
     char text[1000], *plain = tc_sprintf("s;tcp6://::1:%d", six), *bracketed = tc_sprintf("s;tcp6://[::1]:%d", six);
-    ok(with(NULL, plain, text, sizeof text) == TC_OK && connections == 1, "IPv6 %s", text);
-    ok(with(NULL, bracketed, text, sizeof text) == TC_OK && connections == 1, "... in brackets %s", text);
+    ok(with(plain, NULL, NULL, text, sizeof text) == TC_OK && connections == 1, "IPv6 %s", text);
+    ok(with(bracketed, NULL, NULL, text, sizeof text) == TC_OK && connections == 1, "... in brackets %s", text);
     free(plain);
     free(bracketed);
     close(listening);
   }
   test_silent();
-  unlink(file);
   return done_testing();
 }
