@@ -51,7 +51,7 @@ make_text() {                        # FILE
   if command -v bible >/dev/null; then
     bible gen1:1-gen50:26 > "$1"
   else
-    cat "$top"/src/*.[ch] > "$1"
+    cat "$top"/src/*/*.[ch] | head -c 200000 > "$1"
   fi
   [ -s "$1" ]
 }

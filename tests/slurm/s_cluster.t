@@ -6,8 +6,9 @@ before=$(wc -l < /proc/self/mountinfo)
 start_cluster --nodes 2 --cpus 2 --gpus 0
 
 is "$(on_head srun -N2 --ntasks-per-node=1 hostname | sort | tr '\n' ' ')" "node1 node2 " "srun reaches both nodes"
-cluster run node1 touch /tmp/mine /dev/shm/mine
-[ ! -e /tmp/mine ] && ! cluster run node2 test -e /tmp/mine && ! cluster run node2 test -e /dev/shm/mine
+mine=s_cluster.$$
+cluster run node1 touch /tmp/$mine /dev/shm/$mine
+[ ! -e /tmp/$mine ] && ! cluster run node2 test -e /tmp/$mine && ! cluster run node2 test -e /dev/shm/$mine
 ok $? "each node has its own /tmp and /dev/shm"
 cluster run node1 touch theirs && cluster run node2 test -e "$shared/theirs"
 ok $? "the shared folder is shared"

@@ -1,4 +1,4 @@
-/* t_save_cmd.c - `tercio save` waits (cmd_save.c): for a run, a clock and checkpoints of the test's own. */
+/* t_save_cmd.c - `tercio save` waits (src/cmd/save.c): for a run, a clock and checkpoints of the test's own. */
 #include "io/ckpt/ckpt.h"
 #include "io/ckpt/owner.h"
 #include "src/base/base.h"

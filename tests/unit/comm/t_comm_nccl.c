@@ -1,4 +1,4 @@
-/* t_comm_nccl.c - communicators of GPUs' own memory (comm_nccl.c): the shared cases, and what
+/* t_comm_nccl.c - communicators of GPUs' own memory (nccl.c): the shared cases, and what
  * they alone do: follow the device's order without the host, refuse GPUs that are shared, end
  * when a member never comes.
  *

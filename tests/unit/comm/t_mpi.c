@@ -1,4 +1,4 @@
-/* t_mpi.c - the doors to MPI (comm_mpi.c), call by call, with a made-up MPI and a clock of the
+/* t_mpi.c - calls of MPI (mpi.c), call by call, with a made-up MPI and a clock of the
  * test's own. Ranks that are processes are tests/mpi's. */
 #include "src/comm/impl.h"
 #include "src/comm/mpi.h"

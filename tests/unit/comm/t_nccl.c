@@ -1,4 +1,4 @@
-/* t_nccl.c - communicators over a device's library (comm_nccl.c), step by step: with a made-up
+/* t_nccl.c - communicators over a device's library (nccl.c), step by step: with a made-up
  * library whose calls are written down, and a clock that the test sets. What a GPU does with them
  * is t_comm_nccl's. */
 #include "src/comm/impl.h"

@@ -1,4 +1,4 @@
-/* t_p2p.c - collectives over a link (comm_p2p.c), message by message: with a link that writes down
+/* t_p2p.c - collectives over a link (p2p.c), message by message: with a link that writes down
  * what it is asked for, and a clock of the test's own. What arrives is t_comm's. */
 #include "src/comm/impl.h"
 #include "src/comm/link.h"

@@ -1,4 +1,4 @@
-/* t_thread.c - messages between threads (comm_thread.c), by one thread: what meets what, in which
+/* t_thread.c - messages between threads (thread.c), by one thread: what meets what, in which
  * order, what a test and a cancel leave. Threads are t_comm's. */
 #include "src/base/base.h"
 #include "src/comm/hub.h"

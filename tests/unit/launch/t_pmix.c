@@ -1,4 +1,4 @@
-/* t_pmix.c - what ranks tell each other through their launcher (ranks_pmix.c, ranks.c), with a
+/* t_pmix.c - what ranks tell each other through their launcher (pmix.c, ranks.c), with a
  * made-up launcher and a clock of the test's own. Real ones are tests/mpi's. */
 #include "src/launch/pmix.h"
 #include "src/launch/ranks.h"

@@ -1,5 +1,5 @@
-/* t_plan_cost.c - what each op and transfer of a program costs on every rank (plan_cost.c), not only
- * on those that a plan looks at, and the plan itself (plan_layout.c, plan_time.c, plan_sums.c). */
+/* t_cost.c - what each op and transfer of a program costs on every rank (plan_cost.c), not only
+ * on those that a plan looks at, and the plan itself (layout.c, time.c, sums.c). */
 #include "src/plan/impl.h"
 #include "src/program/setup.h"
 #include "tests/unit/plan_config.h"

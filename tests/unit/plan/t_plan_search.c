@@ -1,4 +1,4 @@
-/* t_plan_search.c - the planner's search: the rows it finds, what falls out and why, and its guesses
+/* t_search.c - the planner's search: the rows it finds, what falls out and why, and its guesses
  * against the programs that are made. */
 #include "src/plan/plan.h"
 #include "tests/unit/plan_config.h"

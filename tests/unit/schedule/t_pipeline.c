@@ -1,4 +1,4 @@
-/* t_sched.c - pipeline schedules against closed formulas of makespan and peak, against a walk of
+/* t_pipeline.c - pipeline schedules against closed formulas of makespan and peak, against a walk of
  * the test's own over items and queues, and with faults put in. */
 #include "src/config/choices.h"
 #include "src/schedule/pipeline.h"
