@@ -83,13 +83,14 @@ AC_DEFUN([TC_MPICC], [
 
 # TC_MPI: MPI_CFLAGS and MPI_LIBS, both as the user has set them, else of mpicc, else of pkg-config; MPIRUN.
 AC_DEFUN([TC_MPI], [
-  AC_ARG_VAR([MPI_CFLAGS], [C compiler flags for MPI, with MPI_LIBS in place of MPICC])
-  AC_ARG_VAR([MPI_LIBS], [linker flags for MPI])
+  AC_ARG_VAR([MPI_CFLAGS], [C compiler flags for MPI, or nothing, with MPI_LIBS in place of MPICC])
+  AC_ARG_VAR([MPI_LIBS], [linker flags for MPI, or nothing, with MPI_CFLAGS])
   tc_mpicc=
-  AS_CASE(["${MPI_CFLAGS:+c}${MPI_LIBS:+l}"],
-    [c], [AC_MSG_ERROR([MPI_CFLAGS is set, but MPI_LIBS is not: set both, or MPICC])],
-    [l], [AC_MSG_ERROR([MPI_LIBS is set, but MPI_CFLAGS is not: set both, or MPICC])],
-    [cl], [],
+  dnl Either may be set to nothing; if both are, they are as good as unset.
+  AS_CASE(["$MPI_CFLAGS$MPI_LIBS|${MPI_CFLAGS+c}${MPI_LIBS+l}"],
+    [?*"|c"], [AC_MSG_ERROR([MPI_CFLAGS is set, but MPI_LIBS is not: set both, or MPICC])],
+    [?*"|l"], [AC_MSG_ERROR([MPI_LIBS is set, but MPI_CFLAGS is not: set both, or MPICC])],
+    [?*"|cl"], [],
     [TC_MPICC
      AS_IF([test -n "$tc_mpicc"],
        [MPI_CFLAGS=`$tc_mpicc --showme:compile`
@@ -105,6 +106,23 @@ AC_DEFUN([TC_MPI], [
   AS_IF([test -n "$tc_mpicc"], [tc_path=`dirname "$(command -v "${tc_mpicc%% *}")"`:$PATH])
   AC_PATH_PROG([MPIRUN], [mpirun], [], [$tc_path])
   AS_IF([test -z "$MPIRUN"], [TC_MISSING([mpirun was not found], [openmpi-bin])])
+  TC_MPIRUN
+])
+
+# TC_MPIRUN: warns if $MPIRUN is not of the Open MPI whose header is compiled with. No reason to stop: srun starts
+# ranks, too, and another release of Open MPI may do.
+AC_DEFUN([TC_MPIRUN], [
+  AC_MSG_CHECKING([that $MPIRUN is of the same Open MPI])
+  tc_save_CPPFLAGS=$CPPFLAGS
+  CPPFLAGS="$CPPFLAGS $MPI_CFLAGS"
+  AC_COMPUTE_INT([tc_major], [OMPI_MAJOR_VERSION], [#include <mpi.h>], [tc_major=])
+  AC_COMPUTE_INT([tc_minor], [OMPI_MINOR_VERSION], [#include <mpi.h>], [tc_minor=])
+  CPPFLAGS=$tc_save_CPPFLAGS
+  tc_found=`"$MPIRUN" --version 2>&1 </dev/null | sed -n 1p`
+  AS_CASE(["$tc_found"],
+    [*"(Open MPI) $tc_major.$tc_minor".*], [AC_MSG_RESULT([yes])],
+    [AC_MSG_RESULT([no])
+     AC_MSG_WARN([$MPIRUN is not of Open MPI $tc_major.$tc_minor, which Tercio is linked with ('mpirun --version' says '$tc_found'): the tests may fail to start ranks; put that Open MPI's mpirun first in PATH, or set MPIRUN])])
 ])
 
 # TC_TRY_LINK(VARIABLE, HEADER, CALL, PACKAGE): a call links with VARIABLE_CFLAGS and _LIBS.
