@@ -64,7 +64,7 @@ struct tc_ckpt_meta {
   const char *system;            /* "ddp" */
   const char *job;               /* job id */
   int restart;
-  const char *const *who;        /* [world] "rank 0 on node1" */
+  const char *const *rank_names; /* [world] "rank 0 on node1" */
   const char *version;           /* of the program; NULL: "" */
   const char *stack;             /* its compiler and libraries; NULL: "", not known */
   const char *loop;              /* what the training loop has to remember, its own text; NULL: "" */
@@ -80,7 +80,7 @@ struct tc_ckpt_meta {
 /* Collective over `world` (a communicator of all ranks). tensors: the same on all ranks;
  * slices: this rank's. Together the slices cover every tensor exactly once (checked). On any
  * rank's failure (disk full, ...) all ranks return the same negative status and sentence, which begins
- * with the rank's name (meta->who) if it is not rank 0's; the temporary folder is removed, and older checkpoints are untouched. */
+ * with the rank's name (meta->rank_names) if it is not rank 0's; the temporary folder is removed, and older checkpoints are untouched. */
 int tc_ckpt_save(const char *dir, const struct tc_ckpt_meta *meta,
                  const struct tc_ckpt_tensor *tensors, int n_tensors,
                  const struct tc_ckpt_slice *slices, int n_slices,
@@ -127,16 +127,16 @@ typedef int tc_ckpt_loader(void *ctx, struct tc_ckpt *c, struct tc_err *err);
  * load runs once on each rank for each checkpoint tried. If it finds damage on any rank, all
  * turn to the next older one, after a tc_warn with the reason; if it fails without (another
  * model), all fail with its sentence. A sentence of another rank than 0 begins with the
- * rank's name, who[rank], unless who is NULL. *out: the one that was loaded; dir without any (a first
+ * rank's name, rank_names[rank], unless that is NULL. *out: the one that was loaded; dir without any (a first
  * start): NULL, 0. TC_ENOCKPT if there are some and none is good. */
 int tc_ckpt_load(struct tc_ckpt **out, const char *dir, int64_t step, tc_ckpt_loader *load,
-                 void *ctx, struct tc_comm *world, char *const *who, struct tc_err *err);
+                 void *ctx, struct tc_comm *world, char *const *rank_names, struct tc_err *err);
 /* Collective. The same without loading: every byte is verified instead, a share on each rank. */
 int tc_ckpt_resume(struct tc_ckpt **out, const char *dir, int64_t step, struct tc_comm *world,
-                   char *const *who, struct tc_err *err);
+                   char *const *rank_names, struct tc_err *err);
 /* Collective. Loads a step folder, or the newest in a folder; nothing there is changed and no other
  * is tried: it may be another run's. */
 int tc_ckpt_load_from(struct tc_ckpt **out, const char *path, tc_ckpt_loader *load, void *ctx,
-                      struct tc_comm *world, char *const *who, struct tc_err *err);
+                      struct tc_comm *world, char *const *rank_names, struct tc_err *err);
 
 #endif

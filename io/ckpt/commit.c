@@ -61,7 +61,7 @@ static struct tc_manifest *gather_manifest(struct tc_save *s, const char *all, c
   m->pool = tc_pool_new();
   m->meta = *s->meta;
   m->block_bytes = s->share.block_bytes;
-  m->world = s->meta->who ? s->world : 0;
+  m->world = s->meta->rank_names ? s->world : 0;
   m->time = tc_pool_strdup(m->pool, now);
   m->n_tensors = s->n_tensors;
   m->tensor = tc_pool_alloc(m->pool, (size_t)(s->n_tensors + 1) * sizeof *m->tensor);
@@ -133,9 +133,9 @@ static int check_reports(const struct tc_save *s, const char *at, const int64_t 
     struct tc_rank_report report;
     TC_ASSERT(bytes[r] >= (int64_t)sizeof report);
     memcpy(&report, at, sizeof report);
-    const char *who = r > 0 && s->meta->who ? s->meta->who[r] : NULL;
+    const char *name = r > 0 && s->meta->rank_names ? s->meta->rank_names[r] : NULL;
     if (report.status < 0)
-      return tc_fail(err, report.status, "%s%s%.900s", who ? who : "", who ? ": " : "", report.text);
+      return tc_fail(err, report.status, "%s%s%.900s", name ? name : "", name ? ": " : "", report.text);
     TC_ASSERT(bytes[r] == (int64_t)(sizeof report +
                                     (size_t)report.n * sizeof(struct tc_report_piece) +
                                     (size_t)report.n_blocks * sizeof(uint32_t)));

@@ -32,7 +32,7 @@ static int give_order(struct order *o, struct tc_comm *world, struct tc_err *err
 }
 
 /* How a checkpoint is tried. */
-struct trial { tc_ckpt_loader *load; void *ctx; char *const *who; };
+struct trial { tc_ckpt_loader *load; void *ctx; char *const *rank_names; };
 
 /* Collective. All ranks open the checkpoint (which must be that of `step`; -1: of any) and look at
  * a share of its files, then load; without a loader the share is verified to the last byte. 0:
@@ -49,12 +49,12 @@ static int try_path(struct tc_ckpt **out, const char *path, int64_t step, const 
     tc_ckpt_verify_files(*out, !t->load, tc_comm_coord(world), tc_comm_size(world), &f);
     if (f.n > 0) rc = tc_fail(err, f.worst, "%.999s", f.first.text);
   }
-  rc = tc_comm_agree(world, t->who, rc, err);
+  rc = tc_comm_agree(world, t->rank_names, rc, err);
   if (rc == 0 && t->load) {
     rc = t->load(t->ctx, *out, err);
-    int no = tc_comm_agree(world, t->who, rc < 0 && !(*out)->damaged ? rc : 0, err);
+    int no = tc_comm_agree(world, t->rank_names, rc < 0 && !(*out)->damaged ? rc : 0, err);
     *refused = no < 0;
-    rc = no < 0 ? no : tc_comm_agree(world, t->who, rc, err);
+    rc = no < 0 ? no : tc_comm_agree(world, t->rank_names, rc, err);
   }
   if (rc < 0) {
     tc_ckpt_close(*out);
@@ -73,9 +73,9 @@ static int try_step(struct tc_ckpt **out, const char *dir, int64_t step, const s
 }
 
 int tc_ckpt_load_from(struct tc_ckpt **out, const char *path, tc_ckpt_loader *load, void *ctx,
-                      struct tc_comm *world, char *const *who, struct tc_err *err)
+                      struct tc_comm *world, char *const *rank_names, struct tc_err *err)
 {
-  const struct trial t = { .load = load, .ctx = ctx, .who = who };
+  const struct trial t = { .load = load, .ctx = ctx, .rank_names = rank_names };
   void *found = NULL;
   int64_t bytes = 0;
   int rc = 0;
@@ -138,15 +138,15 @@ static void quarantine(const char *dir, const int64_t *step, const int *why, int
 }
 
 int tc_ckpt_resume(struct tc_ckpt **out, const char *dir, int64_t step, struct tc_comm *world,
-                   char *const *who, struct tc_err *err)
+                   char *const *rank_names, struct tc_err *err)
 {
-  return tc_ckpt_load(out, dir, step, NULL, NULL, world, who, err);
+  return tc_ckpt_load(out, dir, step, NULL, NULL, world, rank_names, err);
 }
 
 int tc_ckpt_load(struct tc_ckpt **out, const char *dir, int64_t step, tc_ckpt_loader *load,
-                 void *ctx, struct tc_comm *world, char *const *who, struct tc_err *err)
+                 void *ctx, struct tc_comm *world, char *const *rank_names, struct tc_err *err)
 {
-  const struct trial t = { .load = load, .ctx = ctx, .who = who };
+  const struct trial t = { .load = load, .ctx = ctx, .rank_names = rank_names };
   struct tc_err local = {0};
   int64_t *steps = NULL;
   int n = 0, rc = 0, *why = NULL;

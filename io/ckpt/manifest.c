@@ -65,8 +65,8 @@ static void emit(FILE *f, const char *before, json_t *value)
 static void emit_meta(FILE *f, const struct tc_manifest *m)
 {
   char seed[32];
-  json_t *who = json_array();
-  for (int i = 0; i < m->world; i++) json_array_append_new(who, tc_text_json(m->meta.who[i]));
+  json_t *ranks = json_array();
+  for (int i = 0; i < m->world; i++) json_array_append_new(ranks, tc_text_json(m->meta.rank_names[i]));
   snprintf(seed, sizeof seed, "%llu", (unsigned long long)m->meta.seed);
   emit(f, "{\n\"format\": ", json_integer(TC_CKPT_FORMAT));
   emit(f, ",\n\"block_bytes\": ", json_integer(m->block_bytes));
@@ -79,7 +79,7 @@ static void emit_meta(FILE *f, const struct tc_manifest *m)
   emit(f, ",\n\"system\": ", tc_text_json(m->meta.system));
   emit(f, ",\n\"job\": ", tc_text_json(m->meta.job));
   emit(f, ",\n\"restart\": ", json_integer(m->meta.restart));
-  emit(f, ",\n\"who\": ", who);
+  emit(f, ",\n\"who\": ", ranks);
   emit(f, ",\n\"version\": ", tc_text_json(m->meta.version));
   emit(f, ",\n\"loop\": ", tc_text_json(m->meta.loop));
   emit(f, ",\n\"config\": ", tc_text_json(m->meta.config));
@@ -256,15 +256,15 @@ static void read_meta(struct reader *r, const json_t *o, struct tc_manifest *m)
   m->time = get_str(r, o, "time", 100);
   m->meta.version = get_str(r, o, "version", MOST_STRING);
   m->meta.loop = get_str(r, o, "loop", MOST_STRING);
-  const json_t *who = get_array(r, o, "who", INT32_MAX);
-  m->world = (int)json_array_size(who);
+  const json_t *ranks = get_array(r, o, "who", INT32_MAX);
+  m->world = (int)json_array_size(ranks);
   const char **names = tc_pool_alloc(m->pool, (size_t)(m->world + 1) * sizeof *names);
   for (int i = 0; i < m->world; i++) {
-    const char *s = json_string_value(json_array_get(who, (size_t)i));
+    const char *s = json_string_value(json_array_get(ranks, (size_t)i));
     if (!s && !r->bad) r->bad = "who";
     names[i] = tc_pool_strdup(m->pool, s ? s : "");
   }
-  m->meta.who = names;
+  m->meta.rank_names = names;
 }
 
 static void read_files(struct reader *r, const json_t *o, struct tc_manifest *m)

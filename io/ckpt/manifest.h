@@ -37,7 +37,7 @@ struct tc_manifest {
   struct tc_pool *pool;                    /* owns every string and array */
   struct tc_ckpt_meta meta;
   int64_t block_bytes;                     /* of data that has a checksum (io/ckpt/blocks.h) */
-  int world;                               /* length of meta.who */
+  int world;                               /* length of meta.rank_names */
   const char *time;                        /* "2026-01-31T12:00:00Z" */
   struct tc_ckpt_tensor *tensor; int n_tensors;
   struct tc_piece *piece; int n_pieces;    /* in order of tensors */

@@ -151,19 +151,19 @@ static const char *text_of(const json_t *o, const char *key)
   return s ? s : "";
 }
 
-static int refuse(const struct tc_owner *o, const json_t *who, struct tc_err *err)
+static int refuse(const struct tc_owner *o, const json_t *lease_owner, struct tc_err *err)
 {
-  const char *job = text_of(who, "job");
+  const char *job = text_of(lease_owner, "job");
   return tc_fail(err, TC_EUSER, "%s is in use by %s%.60s, start %lld, process %lld on %.64s, since "
                  "%.40s: end that run first, or give this one another ckpt.dir", o->dir,
                  *job ? "job " : "a run without a job", job,
-                 (long long)json_integer_value(json_object_get(who, "restart")),
-                 (long long)json_integer_value(json_object_get(who, "pid")),
-                 text_of(who, "host"), text_of(who, "since"));
+                 (long long)json_integer_value(json_object_get(lease_owner, "restart")),
+                 (long long)json_integer_value(json_object_get(lease_owner, "pid")),
+                 text_of(lease_owner, "host"), text_of(lease_owner, "since"));
 }
 
 /* An owner on another node: whether its heartbeat goes on. */
-static int watch(struct tc_owner *o, int64_t number, const char *lease, const json_t *who,
+static int watch(struct tc_owner *o, int64_t number, const char *lease, const json_t *lease_owner,
                  struct tc_err *err)
 {
   char now[sizeof o->heartbeat], *path = path_in(o, lease, "beat");
@@ -176,11 +176,11 @@ static int watch(struct tc_owner *o, int64_t number, const char *lease, const js
     strcpy(o->heartbeat, now);
     return 1;
   }
-  if (strcmp(o->heartbeat, now)) return refuse(o, who, err);
+  if (strcmp(o->heartbeat, now)) return refuse(o, lease_owner, err);
   if (ns - o->watched_since_ns < TC_OWNER_WATCH_NS) return 1;
   if (o->looks) return 0;
   tc_log("%s: its last owner (process %lld on %.64s) has shown no life for %lld s: taken over",
-         o->dir, (long long)json_integer_value(json_object_get(who, "pid")), text_of(who, "host"),
+         o->dir, (long long)json_integer_value(json_object_get(lease_owner, "pid")), text_of(lease_owner, "host"),
          (long long)(TC_OWNER_WATCH_NS / 1000000000));
   return 0;
 }
@@ -195,16 +195,16 @@ static int check_owner(struct tc_owner *o, int64_t number, struct tc_err *err)
     free(path);
     return 0;
   }
-  json_t *who = json_load_file(path, 0, NULL);       /* NULL: unreadable, its heartbeat decides */
-  const char *job = text_of(who, "job");
-  long long pid = json_integer_value(json_object_get(who, "pid"));
-  long long when = json_integer_value(json_object_get(who, "born"));
+  json_t *lease_owner = json_load_file(path, 0, NULL);       /* NULL: unreadable, its heartbeat decides */
+  const char *job = text_of(lease_owner, "job");
+  long long pid = json_integer_value(json_object_get(lease_owner, "pid"));
+  long long when = json_integer_value(json_object_get(lease_owner, "born"));
   int rc;
   if (*o->job && !strcmp(job, o->job)) rc = 0;
-  else if (!who || strcmp(text_of(who, "machine"), o->me.machine))
-    rc = watch(o, number, lease, who, err);
-  else rc = born(pid) == when ? refuse(o, who, err) : 0;
-  json_decref(who);
+  else if (!lease_owner || strcmp(text_of(lease_owner, "machine"), o->me.machine))
+    rc = watch(o, number, lease, lease_owner, err);
+  else rc = born(pid) == when ? refuse(o, lease_owner, err) : 0;
+  json_decref(lease_owner);
   free(path);
   return rc;
 }
@@ -275,10 +275,10 @@ static int prepare(const struct tc_owner *o, const char *fresh, struct tc_err *e
 {
   char since[40];
   tc_iso_time(since, sizeof since);
-  json_t *who = json_pack("{s:s,s:i,s:s,s:s,s:I,s:I,s:s}", "job", o->job, "restart", o->restart,
-                          "host", o->me.host, "machine", o->me.machine, "pid",
-                          (json_int_t)o->me.pid, "born", (json_int_t)o->me.born, "since", since);
-  char *text = who ? json_dumps(who, 0) : tc_strdup("{}");
+  json_t *lease_owner = json_pack("{s:s,s:i,s:s,s:s,s:I,s:I,s:s}", "job", o->job, "restart", o->restart,
+                                  "host", o->me.host, "machine", o->me.machine, "pid",
+                                  (json_int_t)o->me.pid, "born", (json_int_t)o->me.born, "since", since);
+  char *text = lease_owner ? json_dumps(lease_owner, 0) : tc_strdup("{}");
   char *folder = path_in(o, fresh, ""), *owner = path_in(o, fresh, "owner");
   char *heartbeat = path_in(o, fresh, "beat");
   int rc = mkdir(folder, 0777) < 0
@@ -286,7 +286,7 @@ static int prepare(const struct tc_owner *o, const char *fresh, struct tc_err *e
   if (rc == 1) rc = put_file(owner, text, err);
   if (rc == 1) rc = put_file(heartbeat, "0000000000\n", err);
   if (rc < 0) remove_lease(o, fresh);
-  json_decref(who);
+  json_decref(lease_owner);
   free(text);
   free(folder);
   free(owner);

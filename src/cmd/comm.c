@@ -240,18 +240,18 @@ static void print_comparison(const struct tc_bench_row *row, int op, int baselin
 struct group {
   struct tc_comm *comm;
   int32_t *members;               /* [size] world ranks; all owned */
-  const char **who;
+  const char **rank_names;
 };
 
 static int open_group(struct group *g, const struct job *j, int rank, int axis, struct tc_err *err)
 {
   int n = axis_size(j, axis);
   g->members = tc_calloc((size_t)n, sizeof *g->members);
-  g->who = tc_calloc((size_t)n, sizeof *g->who);
+  g->rank_names = tc_calloc((size_t)n, sizeof *g->rank_names);
   for (int i = 0; i < n && axis == WORLD; i++) g->members[i] = i;
   if (axis != WORLD) tc_mesh_group(j->mesh, rank, axis, g->members);
-  for (int i = 0; i < n; i++) g->who[i] = j->launch.who[g->members[i]];
-  const struct tc_comm_opts o = { .name = axis_name(axis), .who = g->who,
+  for (int i = 0; i < n; i++) g->rank_names[i] = j->launch.rank_names[g->members[i]];
+  const struct tc_comm_opts o = { .name = axis_name(axis), .rank_names = g->rank_names,
                                   .deadline_s = j->launch.cfg->run_deadline };
   if (j->launch.hub) g->comm = tc_comm_thread(j->launch.hub, axis, rank, g->members, n, &o);
   else TC_TRY(tc_comm_mpi(&g->comm, axis, g->members, n, &o, err));
@@ -261,7 +261,7 @@ static int open_group(struct group *g, const struct job *j, int rank, int axis, 
 static void close_group(struct group *g)
 {
   free(g->members);
-  free(g->who);
+  free(g->rank_names);
 }
 
 /* How far the measurements are: the same on all ranks. */
@@ -409,13 +409,13 @@ static int open_gpu(struct gpu *g, const struct job *j, int rank, const struct g
   if (may) tc_device_open(&g->device, name, 1, &why);
   const struct tc_nccl_ops *ops = g->device ? g->device->ops->nccl : NULL;
   TC_TRY(tc_comm_nccl_agree(&use, c->run_comm, ops, g->device, why.status ? why.text : NULL, world,
-                            j->launch.who, err));
+                            j->launch.rank_names, err));
   if (!use) return 0;
-  const struct tc_comm_opts o = { .name = axis_name(j->axis), .who = group->who,
+  const struct tc_comm_opts o = { .name = axis_name(j->axis), .rank_names = group->rank_names,
                                   .deadline_s = c->run_deadline };
   const int rc = tc_comm_nccl(&g->native, ops, g->device, group->comm, NULL, group->members,
                               j->axis == TC_PP, &o, err);
-  return rc == TC_EPEER ? rc : tc_comm_agree(world, j->launch.who, rc, err);  /* so that other groups fail, too */
+  return rc == TC_EPEER ? rc : tc_comm_agree(world, j->launch.rank_names, rc, err);  /* so that other groups fail, too */
 }
 
 static int run_rank(int rank, void *job, struct tc_err *err)

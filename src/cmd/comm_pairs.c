@@ -288,7 +288,7 @@ static void find_members(struct state *s)
     seen[node] = true;
     if (i == s->rank) s->mine = s->n;
     if (r->n_nodes > 1) snprintf(s->name[s->n], sizeof *s->name, "%s", r->info[i].host);
-    else snprintf(s->name[s->n], sizeof *s->name, "%s", s->o->launch->who[i]);
+    else snprintf(s->name[s->n], sizeof *s->name, "%s", s->o->launch->rank_names[i]);
     s->m[s->n] = (struct member){ .rank = i, .name = s->name[s->n] };
     s->n++;
   }

@@ -127,18 +127,18 @@ static void warn_shared(struct place *p, const int *list, int n)
   const struct tc_rank_info *info = p->ranks->info;
   for (int a = 0; a < n; a++) {
     bool told = false;
-    char who[200];
-    int length = snprintf(who, sizeof who, "%d", list[a]), sharing = 1;
+    char ranks[200];
+    int length = snprintf(ranks, sizeof ranks, "%d", list[a]), sharing = 1;
     for (int b = 0; b < a && !told; b++) told = same_device(&info[list[a]], &info[list[b]]);
     for (int b = a + 1; b < n && !told; b++) {
       if (!same_device(&info[list[a]], &info[list[b]])) continue;
       sharing++;
-      if (length < (int)sizeof who - 16)
-        length += snprintf(who + length, sizeof who - (size_t)length, ", %d", list[b]);
+      if (length < (int)sizeof ranks - 16)
+        length += snprintf(ranks + length, sizeof ranks - (size_t)length, ", %d", list[b]);
     }
     if (sharing > 1)
       warn(p, "%d ranks (%s) share %s of %s: start as many ranks per node as it has GPUs", sharing,
-           who, info[list[a]].dev.name, info[list[a]].host);
+           ranks, info[list[a]].dev.name, info[list[a]].host);
   }
 }
 

@@ -64,8 +64,8 @@ int tc_comm_bytes_bcast(struct tc_comm *c, int root, void **buf, int64_t *n_byte
     /* others: *buf is owned by the caller. */
 
 /* Collective. Each member passes its status and, if it is an error, its sentence. All return the first
- * error; that of a member other than 0 begins with its name, who[coord], unless who is NULL. */
-int tc_comm_agree(struct tc_comm *c, char *const *who, int rc, struct tc_err *err);
+ * error; that of a member other than 0 begins with its name, rank_names[coord], unless that is NULL. */
+int tc_comm_agree(struct tc_comm *c, char *const *rank_names, int rc, struct tc_err *err);
 
 /* Collective. All return member 0's status and sentence. */
 int tc_comm_bcast_status(struct tc_comm *c, int rc, struct tc_err *err);
@@ -86,7 +86,7 @@ bool tc_comms_free(struct tc_comm *const *c, int n);
 struct tc_comm_opts {
   const char *name;               /* "dp", "tp", "pp", "world" */
   double deadline_s;              /* 0: 600 */
-  const char *const *who;         /* [size] "rank 3 on node2"; borrowed; may be NULL */
+  const char *const *rank_names;  /* [size] "rank 3 on node2"; borrowed; may be NULL */
   /* Called after each successful call, by the thread that ran it; *a is borrowed during the call.
   * begin: when it reached the head of the queue. NULL: not traced. Not for groups of one. */
   void (*traced)(void *ctx, const struct tc_coll_args *a, int64_t begin_ns, int64_t end_ns,

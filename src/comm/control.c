@@ -83,12 +83,12 @@ int tc_comm_bytes_bcast(struct tc_comm *c, int root, void **buf, int64_t *n_byte
 }
 
 /* The first of the members' errors, if there is one, with the member's name. */
-static const struct tc_err *first_error(struct tc_err *all, int n, char *const *who)
+static const struct tc_err *first_error(struct tc_err *all, int n, char *const *rank_names)
 {
   for (int i = 0; i < n; i++) {
     if (all[i].status >= 0) continue;
     const struct tc_err why = all[i];
-    if (i > 0 && who) tc_fail(&all[i], why.status, "%s: %.900s", who[i], why.text);
+    if (i > 0 && rank_names) tc_fail(&all[i], why.status, "%s: %.900s", rank_names[i], why.text);
     return &all[i];
   }
   return all;
@@ -118,7 +118,7 @@ int tc_comm_bcast_status(struct tc_comm *c, int rc, struct tc_err *err)
   return bcast_err(c, &mine, err);
 }
 
-int tc_comm_agree(struct tc_comm *c, char *const *who, int rc, struct tc_err *err)
+int tc_comm_agree(struct tc_comm *c, char *const *rank_names, int rc, struct tc_err *err)
 {
   const int size = tc_comm_size(c);
   struct tc_err mine = { 0 };
@@ -128,7 +128,7 @@ int tc_comm_agree(struct tc_comm *c, char *const *who, int rc, struct tc_err *er
   void *all = NULL;
   int64_t *bytes = tc_calloc((size_t)size, sizeof *bytes);
   rc = tc_comm_bytes_gather(c, 0, &mine, sizeof mine, &all, bytes, err);
-  if (rc == 0 && all) mine = *first_error(all, size, who);
+  if (rc == 0 && all) mine = *first_error(all, size, rank_names);
   free(all);
   free(bytes);
   return rc < 0 ? rc : bcast_err(c, &mine, err);

@@ -30,7 +30,7 @@ struct tc_comm_ops {
 /* The data of a communicator that timeout.c uses; all borrowed. */
 struct tc_late {
   const char *axis;
-  const char *const *who;         /* [size]; may be NULL */
+  const char *const *rank_names;  /* [size]; may be NULL */
   const int32_t *members;         /* [size] world ranks */
   struct tc_blocked_call *blocked;         /* may be NULL */
   double deadline_s;

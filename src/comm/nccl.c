@@ -209,7 +209,7 @@ static void nccl_free(void *impl)
  * the others are then as late as this one. */
 static int agree(struct nccl *x, int rc, struct tc_comm *host, struct tc_err *err)
 {
-  return rc == TC_EPEER ? rc : tc_comm_agree(host, (char *const *)(uintptr_t)x->late.who, rc, err);
+  return rc == TC_EPEER ? rc : tc_comm_agree(host, (char *const *)(uintptr_t)x->late.rank_names, rc, err);
 }
 
 /* Initialises way w, collectively. */
@@ -243,7 +243,7 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
   x->name = tc_strdup(o->name ? o->name : "world");
   x->members = tc_malloc((size_t)x->size * sizeof *members);
   memcpy(x->members, members, (size_t)x->size * sizeof *members);
-  x->late = (struct tc_late){ .axis = x->name, .who = o->who, .members = x->members,
+  x->late = (struct tc_late){ .axis = x->name, .rank_names = o->rank_names, .members = x->members,
                               .blocked = beside ? tc_comm_blocked_call(beside)
                                                 : tc_blocked_call_new(),
                               .deadline_s = tc_comm_deadline_s(o) };
@@ -265,22 +265,22 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
 
 struct look { int32_t status; char gpu[64], why[400]; };
 
-static int refuse(const struct look *all, int n, char *const *who, struct tc_err *err)
+static int refuse(const struct look *all, int n, char *const *rank_names, struct tc_err *err)
 {
   for (int i = 0; i < n; i++)
     if (all[i].status < 0)
-      return tc_fail(err, TC_EUSER, "%s: %s", who ? who[i] : "a rank", all[i].why);
+      return tc_fail(err, TC_EUSER, "%s: %s", rank_names ? rank_names[i] : "a rank", all[i].why);
   for (int i = 0; i < n; i++)
     for (int j = 0; j < i; j++)
       if (!strcmp(all[i].gpu, all[j].gpu))
         return tc_fail(err, TC_EUSER, "%s and %s share a GPU, which NCCL does not support; give "
                        "each rank a GPU of its own, or set run.comm = mpi",
-                       who ? who[j] : "a rank", who ? who[i] : "another");
+                       rank_names ? rank_names[j] : "a rank", rank_names ? rank_names[i] : "another");
   return 0;
 }
 
 int tc_comm_nccl_agree(bool *use, enum tc_comm_kind want, const struct tc_nccl_ops *ops, void *device,
-                       const char *no_device, struct tc_comm *world, char *const *who,
+                       const char *no_device, struct tc_comm *world, char *const *rank_names,
                        struct tc_err *err)
 {
   struct look mine;
@@ -309,7 +309,7 @@ int tc_comm_nccl_agree(bool *use, enum tc_comm_kind want, const struct tc_nccl_o
   if (rc == 0) len = n * (int64_t)sizeof mine;
   if (rc == 0) rc = tc_comm_bytes_bcast(world, 0, &all, &len, err);
   if (rc == 0) {
-    rc = refuse(all, n, who, &why);
+    rc = refuse(all, n, rank_names, &why);
     *use = rc == 0;
     if (rc < 0) tc_fail(err, rc, "%s%.900s", must ? "run.comm = nccl: " : "", why.text);
     if (!must) rc = 0;

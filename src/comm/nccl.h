@@ -30,9 +30,9 @@ int tc_comm_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, void *devi
  * communication): possible if all have the library (ops not NULL) and a GPU of their own. no_device: the
  * reason why ops is NULL, if it is not just that run.device is a CPU. If they are required but not possible,
  * TC_EUSER, with the same sentence on all; else err has the reason ("" for no).
- * who[rank]: "rank 3 on node2". */
+ * rank_names[rank]: "rank 3 on node2". */
 int tc_comm_nccl_agree(bool *use, enum tc_comm_kind want, const struct tc_nccl_ops *ops, void *device,
-                       const char *no_device, struct tc_comm *world, char *const *who,
+                       const char *no_device, struct tc_comm *world, char *const *rank_names,
                        struct tc_err *err);
 
 #endif

@@ -453,7 +453,7 @@ struct tc_comm *tc_comm_p2p(const struct tc_link_ops *ops, void *link, int coord
   x->name = tc_strdup(o->name ? o->name : "world");
   x->members = tc_malloc((size_t)size * sizeof *members);
   memcpy(x->members, members, (size_t)size * sizeof *members);
-  x->late = (struct tc_late){ .axis = x->name, .who = o->who, .members = x->members,
+  x->late = (struct tc_late){ .axis = x->name, .rank_names = o->rank_names, .members = x->members,
                               .blocked = size > 1 ? tc_blocked_call_new() : NULL,
                               .deadline_s = tc_comm_deadline_s(o) };
   x->flow = tc_calloc((size_t)size * MAX_RULES, sizeof *x->flow);

@@ -17,7 +17,7 @@ static const char *call_name(const struct tc_late *l, const struct tc_coll_args 
 static void name_member(const struct tc_late *l, int i, char *text, size_t size)
 {
   size_t at = strlen(text);
-  if (l->who) snprintf(text + at, size - at, "%s%s", at ? ", " : "", l->who[i]);
+  if (l->rank_names) snprintf(text + at, size - at, "%s%s", at ? ", " : "", l->rank_names[i]);
   else snprintf(text + at, size - at, "%scoordinate %d", at ? ", " : "", i);
 }
 
@@ -35,27 +35,27 @@ void tc_late_say(const struct tc_late *l, const struct tc_coll_args *a, int64_t 
 int tc_late_fail(const struct tc_late *l, const struct tc_coll_args *a, int64_t age_ns,
                  const int *late, int n, struct tc_err *err)
 {
-  char call[256], who[512] = "";
+  char call[256], late_names[512] = "";
   struct tc_diagnosis b;
   tc_late_say(l, a, age_ns, late, n);
   bool found = tc_blocked_call_diagnose(l->blocked, &b);
-  for (int i = 0; i < TC_MIN(n, TC_SUSPECTS) && !b.n; i++) name_member(l, late[i], who, sizeof who);
+  for (int i = 0; i < TC_MIN(n, TC_SUSPECTS) && !b.n; i++) name_member(l, late[i], late_names, sizeof late_names);
   if (!b.n && n > TC_SUSPECTS) {
-    size_t at = strlen(who);
-    snprintf(who + at, sizeof who - at, " and %d more", n - TC_SUSPECTS);
+    size_t at = strlen(late_names);
+    snprintf(late_names + at, sizeof late_names - at, " and %d more", n - TC_SUSPECTS);
   }
   return tc_fail(err, TC_EPEER, "%s: no answer from %s after %g s (deadline run.deadline): %s",
-                 call_name(l, a, call, sizeof call), b.n ? b.who : who, l->deadline_s,
+                 call_name(l, a, call, sizeof call), b.n ? b.suspects : late_names, l->deadline_s,
                  found ? b.why : "find out what stopped it, or raise the deadline");
 }
 
 int tc_late_gone(const struct tc_late *l, const struct tc_coll_args *a, int peer,
                  struct tc_err *err)
 {
-  char call[256], who[256] = "";
-  name_member(l, peer, who, sizeof who);
+  char call[256], name[256] = "";
+  name_member(l, peer, name, sizeof name);
   return tc_fail(err, TC_EPEER, "%s: %s has left the run or can no longer be reached; see "
-                 "its log", call_name(l, a, call, sizeof call), who);
+                 "its log", call_name(l, a, call, sizeof call), name);
 }
 
 int tc_late_broken(const struct tc_late *l, const struct tc_coll_args *a, const int *late, int n,
@@ -69,5 +69,5 @@ int tc_late_broken(const struct tc_late *l, const struct tc_coll_args *a, const 
     tc_blocked_call_diagnose(l->blocked, &b);
   }
   return tc_fail(err, why.status, "%s: %.400s%s%s%s%s", call_name(l, a, call, sizeof call), why.text,
-                 b.n ? "; " : "", b.who, b.n ? ": " : "", b.n ? b.why : "");
+                 b.n ? "; " : "", b.suspects, b.n ? ": " : "", b.n ? b.why : "");
 }

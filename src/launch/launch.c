@@ -91,10 +91,10 @@ static int start_mpi(struct tc_launch *l, struct tc_err *err)
   char host[64] = "", name[100];
   if (gethostname(host, sizeof host - 1) != 0) strcpy(host, "unknown");
   snprintf(name, sizeof name, "rank %d on %s", rank, host);
-  const char **who = tc_calloc((size_t)rank + 1, sizeof *who);
-  who[rank] = name;
+  const char **rank_names = tc_calloc((size_t)rank + 1, sizeof *rank_names);
+  rank_names[rank] = name;
   const struct tc_watch_opts o = { .deadline_s = l->cfg->run_deadline, .world = rank + 1,
-                                   .first = rank, .n_local = 1, .end = end_step, .who = who };
+                                   .first = rank, .n_local = 1, .end = end_step, .rank_names = rank_names };
   struct tc_watch *w;
   int rc = tc_watch_new(&w, &o, err);
   if (rc < 0) tc_ranks_abort(-rc, err->text);          /* the others would wait in MPI_Init */
@@ -106,7 +106,7 @@ static int start_mpi(struct tc_launch *l, struct tc_err *err)
   if (rc < 0) tc_pmix_forget();        /* MPI may have left it half-initialised */
   tc_watch_leave(rc, err);
   tc_watch_free(w);
-  free(who);
+  free(rank_names);
   return rc;
 }
 
@@ -165,7 +165,7 @@ int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err
                      : find_processes(l, &request, err);
   if (l->found < 0) return l->found;
   if (threads) l->hub = tc_hub_new((int)n);
-  l->who = tc_ranks_names(l->ranks);
+  l->rank_names = tc_ranks_names(l->ranks);
   return 0;
 }
 
@@ -191,7 +191,7 @@ static int new_watch(struct tc_watch **out, const struct tc_launch *l, struct tc
   const struct tc_watch_opts o = {
     .deadline_s = l->cfg->run_deadline, .world = l->ranks->world, .end = end_step,
     .first = l->hub ? 0 : l->ranks->rank, .n_local = l->hub ? l->ranks->world : 1,
-    .who = (const char *const *)l->who };
+    .rank_names = (const char *const *)l->rank_names };
   return tc_watch_new(out, &o, err);
 }
 
@@ -310,8 +310,8 @@ void tc_launch_free(struct tc_launch *l)
     await_end(l, l->found);
     tc_mpi_finish();
   }
-  for (int r = 0; l->who && r < l->ranks->world; r++) free(l->who[r]);
-  free(l->who);
+  for (int r = 0; l->rank_names && r < l->ranks->world; r++) free(l->rank_names[r]);
+  free(l->rank_names);
   tc_hub_free(l->hub);
   tc_ranks_free(l->ranks);
   tc_ranks_finish();

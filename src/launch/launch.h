@@ -28,7 +28,7 @@ struct tc_launch {               /* zeroed by its owner; ranks only read it */
   const struct tc_config *cfg;   /* borrowed; NULL before tc_launch_find */
   int rank;                      /* tc_launch_rank, before MPI started: it may change the environment */
   struct tc_ranks *ranks;        /* owned, as all below; of a thread, only rank 0's view */
-  char **who;                    /* [world] "rank 3 on node2" */
+  char **rank_names;             /* [world] "rank 3 on node2" */
   struct tc_hub *hub;            /* ranks are threads of this process; else NULL */
   bool mpi;                      /* ranks are processes of a launcher, and MPI runs */
   int mpi_rank, mpi_world;       /* as MPI reports them */

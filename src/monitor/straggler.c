@@ -100,8 +100,8 @@ static bool node_is_slow(const struct tc_straggler *s, int r)
 
 static const char *node_name(const struct tc_straggler *s, int r)
 {
-  const char *at = strstr(s->o.who[r], " on ");
-  return at ? at + 4 : s->o.who[r];
+  const char *at = strstr(s->o.rank_names[r], " on ");
+  return at ? at + 4 : s->o.rank_names[r];
 }
 
 /* Appends the names of the ranks that are slow (`now`), or that were slow (in was[]) and no longer are. */
@@ -111,7 +111,7 @@ static int append_names(struct tc_straggler *s, bool now, const bool *was)
   for (int r = 0; r < s->o.world; r++) {
     if (now ? !s->rank[r].slow : !was[r] || s->rank[r].slow) continue;
     if (n++ >= NAMED) continue;
-    tc_text_add(s->text, sizeof s->text, "%s%s", n > 1 ? ", " : "", s->o.who[r]);
+    tc_text_add(s->text, sizeof s->text, "%s%s", n > 1 ? ", " : "", s->o.rank_names[r]);
     if (now) tc_text_add(s->text, sizeof s->text, " (%.1f times%s%s)", s->rank[r].factor,
                  node_is_slow(s, r) ? ", like all ranks on " : "",
                  node_is_slow(s, r) ? node_name(s, r) : "");

@@ -14,7 +14,7 @@ struct tc_straggler;
 struct tc_straggler_opts {
   int world;
   const int32_t *stage, *node;   /* [world]; copied */
-  const char *const *who;        /* [world] "rank 3 on node2"; borrowed */
+  const char *const *rank_names; /* [world] "rank 3 on node2"; borrowed */
   int min_steps;                 /* the minimum length of a window of steps; 0: 20 */
   int64_t min_ns;                /* ... and of its work time; 0: 2 s */
 };

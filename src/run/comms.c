@@ -12,9 +12,9 @@
 static int make_comm(struct tc_run *r, struct tc_comm **out, int id, const char *name,
                      const int32_t *members, int size, struct tc_err *err)
 {
-  const char **who = r->names[id] = tc_calloc((size_t)size, sizeof *who);
-  for (int i = 0; i < size; i++) who[i] = r->who[members[i]];
-  struct tc_comm_opts o = { .name = name, .deadline_s = r->cfg->run_deadline, .who = who };
+  const char **names = r->names[id] = tc_calloc((size_t)size, sizeof *names);
+  for (int i = 0; i < size; i++) names[i] = r->who[members[i]];
+  struct tc_comm_opts o = { .name = name, .deadline_s = r->cfg->run_deadline, .rank_names = names };
   tc_trace_comm(r->trace, name, &o);
   if (size == 1) *out = tc_comm_self(&o);
   else if (r->hub) *out = tc_comm_thread(r->hub, id, r->rank, members, size, &o);
@@ -58,7 +58,7 @@ int tc_run_native(struct tc_run *r, struct tc_err *err)
   for (int a = TC_PP; a < TC_AXES && !rc && use; a++) {
     if (r->mesh->size[a] == 1) continue;
     struct tc_comm_opts o = { .name = tc_axis_name[a], .deadline_s = r->cfg->run_deadline,
-                              .who = r->names[a] };
+                              .rank_names = r->names[a] };
     tc_trace_comm(r->trace, tc_axis_name[a], &o);
     tc_mesh_group(r->mesh, r->rank, a, members);
     rc = tc_comm_nccl(&r->native[a], ops, r->device, r->comm[a], last, members, a == TC_PP, &o,

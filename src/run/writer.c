@@ -133,7 +133,7 @@ static int retain(struct tc_writer *s, struct tc_err *err)
   int rc = 0;
   if (look) {
     struct tc_ckpt *c = NULL;
-    rc = tc_ckpt_resume(&c, s->o.dir, s->meta.step, s->o.comm, (char *const *)(uintptr_t)s->meta.who, err);
+    rc = tc_ckpt_resume(&c, s->o.dir, s->meta.step, s->o.comm, (char *const *)(uintptr_t)s->meta.rank_names, err);
     tc_ckpt_close(c);
     if (rc == 0) s->verified = s->meta.step;
     else if (rank0 && rc != TC_EPEER)

@@ -199,7 +199,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .tokens = step * t->run.cfg->train_global_batch * t->run.opts.model.context, .model = st->model,
     .config = st->config, .data = st->data, .mesh = st->mesh, .system = t->run.opts.system->name,
     .job = t->run.ranks->job, .restart = t->run.ranks->restart,
-    .who = (const char *const *)t->run.who, .version = PACKAGE_VERSION, .stack = t->run.stack,
+    .rank_names = (const char *const *)t->run.who, .version = PACKAGE_VERSION, .stack = t->run.stack,
     .loop = loop,
     .lease = t->ckpt.owner ? tc_owner_lease(t->ckpt.owner) : NULL,
     .files = t->run.cfg->ckpt_files,

@@ -73,7 +73,7 @@ void tc_blocked_call_clear(struct tc_blocked_call *s);
 void tc_thread_status_waits(struct tc_blocked_call *s);
 
 enum { TC_SUSPECTS = 8 };
-struct tc_diagnosis { int n; char who[400], why[500]; };
+struct tc_diagnosis { int n; char suspects[400], why[500]; };
 /* Any thread. Gives up: all ranks log their status, and the ranks suspected of blocking the wait that was
  * set last are found, within 5 s. b->n = 0: no particular rank. False without a watchdog. */
 bool tc_blocked_call_diagnose(struct tc_blocked_call *s, struct tc_diagnosis *b);
@@ -90,7 +90,7 @@ struct tc_channel {
 struct tc_watch_opts {
   double deadline_s;
   int world, first, n_local;     /* this process has ranks first .. first + n_local - 1 */
-  const char *const *who;        /* [world] "rank 3 on node2"; borrowed */
+  const char *const *rank_names; /* [world] "rank 3 on node2"; borrowed */
   void (*end)(int exit_status, const char *why);   /* ends the step; no return */
 };
 

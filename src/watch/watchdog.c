@@ -76,7 +76,7 @@ bool tc_blocked_call_diagnose(struct tc_blocked_call *s, struct tc_diagnosis *b)
   return done;
 }
 
-static const char *rank_name(const struct tc_watch *w, int rank) { return w->o.who[rank]; }
+static const char *rank_name(const struct tc_watch *w, int rank) { return w->o.rank_names[rank]; }
 
 static bool is_mine(const struct tc_watch *w, int rank)
 {
@@ -88,7 +88,7 @@ static void log_reports(struct tc_watch *w)
   int was = tc_log_rank();
   for (int i = 0; i < w->o.n_local; i++) {
     struct report r;
-    tc_rank_status_report(&w->local[i], w->o.who, &r);
+    tc_rank_status_report(&w->local[i], w->o.rank_names, &r);
     tc_log_set_rank(w->o.world > 1 ? r.rank : -1);
     tc_log("%s stands at %s, for %.1f s", rank_name(w, r.rank), r.text, tc_seconds(r.for_ns));
   }
@@ -130,7 +130,7 @@ static void read_messages(struct tc_watch *w)
   while (next_message(w, &l)) {
     if (l.kind == ASK && is_mine(w, l.about)) {
       struct message answer = { .kind = TELL, .from = w->o.first, .about = l.about };
-      tc_rank_status_report(&w->local[l.about - w->o.first], w->o.who, &answer.report);
+      tc_rank_status_report(&w->local[l.about - w->o.first], w->o.rank_names, &answer.report);
       send_message(w, l.from, &answer);
     } else if (l.kind == TELL) {
       for (int i = 0; i < w->n_suspects; i++) {
@@ -158,7 +158,7 @@ static void add_suspect(struct tc_watch *w, int rank, int via)
 static void ask(struct tc_watch *w, struct suspect *l)
 {
   if (is_mine(w, l->rank)) {
-    tc_rank_status_report(&w->local[l->rank - w->o.first], w->o.who, &l->report);
+    tc_rank_status_report(&w->local[l->rank - w->o.first], w->o.rank_names, &l->report);
     l->answered = true;
   } else {
     struct message q = { .kind = ASK, .from = w->o.first, .about = l->rank };
@@ -236,7 +236,7 @@ static void name_suspects(struct tc_watch *w, struct tc_diagnosis *b)
   for (int i = 1; i < w->n_suspects && b->n < TC_SUSPECTS; i++) {
     const struct suspect *l = &w->suspect[i];
     if (l != first && (diagnosis(first) == LATE || diagnosis(l) != diagnosis(first))) continue;
-    tc_text_add(b->who, sizeof b->who, "%s%s", b->n++ ? ", " : "", rank_name(w, l->rank));
+    tc_text_add(b->suspects, sizeof b->suspects, "%s%s", b->n++ ? ", " : "", rank_name(w, l->rank));
   }
   explain(w, first, b->why, sizeof b->why);
 }

@@ -54,7 +54,7 @@ static void give_up(int status, const char *why)
 static void be_late(struct cc_env *e, bool stop)
 {
   const struct tc_watch_opts o = { .deadline_s = 60, .world = e->world, .first = e->rank,
-                                   .n_local = 1, .who = e->who, .end = give_up };
+                                   .n_local = 1, .rank_names = e->who, .end = give_up };
   struct tc_watch *w;
   TC_ASSERT(tc_watch_new(&w, &o, NULL) == 0);
   tc_watch_enter(w, e->rank);

@@ -107,7 +107,7 @@ static void *fx_rank_save(void *arg)
                                                  "rank 2 on node2", "rank 3 on node2" };
   struct tc_ckpt_meta meta = { .step = f->step, .seed = UINT64_MAX - 6, .tokens = 12345678901,
     .model = "layers 2, hidden 19", .config = "[train]\nlr = 1e-3\n", .mesh = "pp1 dp2 tp1",
-    .system = "zero1", .job = "77-a", .restart = 2, .who = who,
+    .system = "zero1", .job = "77-a", .restart = 2, .rank_names = who,
     .block_bytes = f->block_bytes, .view = f->view };
   struct tc_ckpt_slice s[FX_TENSORS + 1];
   int n = fx_slices(s, f->salt, r->rank, f->world);

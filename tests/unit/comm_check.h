@@ -38,7 +38,7 @@ static struct tc_comm *cc_world(struct cc_env *e, int id, const char *name, doub
 {
   int32_t members[64];
   for (int i = 0; i < e->world; i++) members[i] = i;
-  struct tc_comm_opts o = { .name = name, .deadline_s = deadline_s, .who = e->who };
+  struct tc_comm_opts o = { .name = name, .deadline_s = deadline_s, .rank_names = e->who };
   return e->make(e, id, members, e->world, &o);
 }
 

@@ -48,10 +48,10 @@ static struct tc_comm *made(int id, int rank, const int32_t *members, int n,
                             const struct tc_comm_opts *o)
 {
   note("open %s %d rank %d of %d:", o->name, id, rank, n);
-  for (int i = 0; i < n; i++) note(" %d %s", members[i], o->who[i]);
+  for (int i = 0; i < n; i++) note(" %d %s", members[i], o->rank_names[i]);
   note(" %g s\n", o->deadline_s);
   lent[2 * n_comms] = members;
-  lent[2 * n_comms + 1] = o->who;
+  lent[2 * n_comms + 1] = o->rank_names;
   return &comm[n_comms++];
 }
 static struct tc_comm *my_thread(struct tc_hub *h, int id, int rank, const int32_t *members, int n,
@@ -103,7 +103,7 @@ static int my_nccl(struct tc_comm **out, const struct tc_nccl_ops *ops, struct t
                    const struct tc_comm_opts *o, struct tc_err *err)
 {
   note("nccl %s %s %d %d %d: %d %s %g s\n", o->name, group->name, after != NULL, pairs, ops && d,
-       members[1], o->who[1], o->deadline_s);
+       members[1], o->rank_names[1], o->deadline_s);
   *out = &comm[2];
   return fault(6, err) + fault(9, err);
 }

@@ -73,7 +73,7 @@ static void make(int first, int n, int world)
   memset(&w, 0, sizeof w);
   memset(local, 0, sizeof local);
   w.o = (struct tc_watch_opts){
-    .world = world, .first = first, .n_local = n, .who = names, .end = no_end
+    .world = world, .first = first, .n_local = n, .rank_names = names, .end = no_end
   };
   w.deadline_ns = 10 * SECOND;
   w.local = local;

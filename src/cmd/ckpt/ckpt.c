@@ -160,9 +160,9 @@ static json_t *show_json(const struct tc_manifest *m, const char *path)
 {
   const struct tc_ckpt_meta *t = &m->meta;
   char seed[32];
-  json_t *who = json_array(), *files = json_array();
+  json_t *names = json_array(), *files = json_array();
   snprintf(seed, sizeof seed, "%llu", (unsigned long long)t->seed);
-  for (int i = 0; i < m->world; i++) json_array_append_new(who, json_string(t->who[i]));
+  for (int i = 0; i < m->world; i++) json_array_append_new(names, json_string(t->rank_names[i]));
   for (int i = 0; i < m->n_files; i++)
     json_array_append_new(files, json_pack("{s:s, s:i, s:I}", "name", m->file[i].name, "writer",
                           (int)m->file[i].writer, "size", (json_int_t)m->file[i].size));
@@ -170,7 +170,7 @@ static json_t *show_json(const struct tc_manifest *m, const char *path)
     "path", tc_text_json(path), "step", (json_int_t)t->step, "time", m->time, "seed", seed,
     "tokens", (json_int_t)t->tokens, "model", t->model, "mesh", t->mesh, "system", t->system, "job",
     t->job, "restart", t->restart, "config", t->config, "tensors", m->n_tensors, "pieces",
-    m->n_pieces, "files", files, "who", who);
+    m->n_pieces, "files", files, "who", names);
 }
 
 static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
@@ -199,7 +199,7 @@ static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
     const struct tc_ckpt_file *f = &m->file[i];
     printf("  %-16s %9s  %s\n", f->name,
            tc_human_bytes(size, sizeof size, (double)f->size),
-           f->writer < m->world ? t->who[f->writer] : "");
+           f->writer < m->world ? t->rank_names[f->writer] : "");
   }
   printf("config\n");
   for (const char *at = t->config; *at;) {

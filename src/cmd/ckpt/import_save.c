@@ -122,7 +122,7 @@ int import_save(struct import *x, struct tc_err *err)
   bool given;
   int rc = list_saved(x, &s, &given, err);
   if (rc == 0) {
-    const char *const who[] = { "ckpt import" };
+    const char *const names[] = { "ckpt import" };
     const struct tc_comm_opts o = { .name = "world" };
     struct tc_comm *self = tc_comm_self(&o);
     char *model = tc_model_text(&x->model), *config = tc_config_text(x->cfg);
@@ -130,7 +130,7 @@ int import_save(struct import *x, struct tc_err *err)
     struct tc_ckpt_meta meta = { .step = x->step, .seed = (uint64_t)x->cfg->train_seed,
       .tokens = x->step * x->cfg->train_global_batch * x->model.context, .model = model,
       .config = config, .mesh = "pp1 dp1 tp1", .system = s.opts.system->name, .job = "",
-      .who = who, .lease = tc_owner_lease(x->owner) };
+      .rank_names = names, .lease = tc_owner_lease(x->owner) };
     rc = tc_ckpt_save(x->args->out, &meta, s.tensor, s.n, s.slice, s.n, self, err);
     tc_comm_free(self);
     free(model);

@@ -323,12 +323,12 @@ static void print_text(const struct plan *p)
   printf("%-13s %4s %5s %4s %15s %15s %9s %7s\n", "rank", "pp", "dp", "tp", "needs", "reads",
          "pieces", "files");
   for (int r = 0, end; r < m->world && !ferror(stdout); r = end) {
-    char who[32];
+    char ranks[32];
     for (end = r + 1; end < m->world && alike(p, r, end); end++) {}
-    if (end == r + 1) snprintf(who, sizeof who, "%d", r);
-    else snprintf(who, sizeof who, "%d-%d", r, end - 1);
+    if (end == r + 1) snprintf(ranks, sizeof ranks, "%d", r);
+    else snprintf(ranks, sizeof ranks, "%d-%d", r, end - 1);
     const int at[] = { TC_PP, TC_DP, TC_TP }, width[] = { 4, 5, 4 };
-    printf("%-13s", who);
+    printf("%-13s", ranks);
     for (int i = 0; i < 3; i++) {
       bool one = true;
       for (int k = r; k < end; k++)

@@ -364,8 +364,8 @@ static struct owner *owners_new(const struct tc_manifest *m, int *n)
 static const char *node_of(const struct tc_manifest *m, int32_t rank)
 {
   if (rank >= m->world) return NULL;
-  const char *who = m->meta.who[rank], *on = strstr(who, " on ");
-  return on ? on + 4 : who;
+  const char *name = m->meta.rank_names[rank], *on = strstr(name, " on ");
+  return on ? on + 4 : name;
 }
 
 static json_t *node_json(const struct tc_manifest *m, int32_t rank)

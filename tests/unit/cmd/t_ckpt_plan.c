@@ -81,7 +81,7 @@ static int64_t save_as(const char *dir, const struct layout *l, int64_t block_by
   char *mesh = tc_sprintf("pp%d dp%d tp%d", m.mesh->size[TC_PP], m.mesh->size[TC_DP],
                           m.mesh->size[TC_TP]);
   struct tc_ckpt_meta meta = { .step = 1, .model = model, .config = config, .mesh = mesh,
-    .system = m.opts.system->name, .job = "", .who = who, .block_bytes = block_bytes };
+    .system = m.opts.system->name, .job = "", .rank_names = who, .block_bytes = block_bytes };
   struct tc_err err = {0};
   int rc = tc_ckpt_save(dir, &meta, tensor, n, slice, n_slices, self, &err);
   if (rc < 0) printf("# %s\n", err.text);

@@ -165,7 +165,7 @@ static void save_values(const char *dir, const float *x, int64_t n)
   const struct tc_comm_opts o = { .name = "world" };
   struct tc_comm *self = tc_comm_self(&o);
   struct tc_ckpt_meta meta = { .step = 1, .model = "", .config = "", .mesh = "", .system = "",
-                               .job = "", .who = who };
+                               .job = "", .rank_names = who };
   struct tc_err err = {0};
   if (tc_ckpt_save(dir, &meta, &t, 1, &s, 1, self, &err) < 0) printf("# %s\n", err.text);
   tc_comm_free(self);

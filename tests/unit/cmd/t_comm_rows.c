@@ -22,7 +22,7 @@ static void set_up(int axis)
   job = (struct job){ .axis = axis, .min_bytes = 8, .max_bytes = 40, .iters = 3 };
   job.launch.cfg = &config;
   job.launch.ranks = &ranks;
-  job.launch.who = who;
+  job.launch.rank_names = who;
   job.launch.hub = (struct tc_hub *)&device;
   job.op[TC_BENCH_ALL_REDUCE] = true;
   for (int i = 0; i < 4; i++) info[i].device = -1;

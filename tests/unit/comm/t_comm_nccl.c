@@ -166,7 +166,7 @@ static void in_order(struct cc_env *e)
   int32_t members[MAX_WORLD];
   struct tc_err err = { 0 };
   struct tc_comm *host, *c;
-  const struct tc_comm_opts o = { .name = "dp", .deadline_s = 30, .who = e->who };
+  const struct tc_comm_opts o = { .name = "dp", .deadline_s = 30, .rank_names = e->who };
   const int64_t whole = BLOCK * e->world;
   for (int i = 0; i < e->world; i++) members[i] = i;
   c = native(e, 20, members, e->world, &o, &host);
@@ -206,7 +206,7 @@ static void both_ways(struct cc_env *e)
   int32_t members[MAX_WORLD] = { 0, 1, 2, 3 };
   struct tc_err err = { 0 };
   struct tc_comm *host, *c;
-  const struct tc_comm_opts o = { .name = "pp", .deadline_s = 30, .who = e->who };
+  const struct tc_comm_opts o = { .name = "pp", .deadline_s = 30, .rank_names = e->who };
   c = native(e, 21, members, e->world, &o, &host);
   enum { BYTES = 5000 };
   char *x = d->ops->alloc(d, BYTES), *y = d->ops->alloc(d, BYTES), got[BYTES];
@@ -270,7 +270,7 @@ static double end_all(struct cc_env *e, int first_id, bool whole)
   struct tc_comm *host[AXES], *c[AXES];
   char *x = d->ops->alloc(d, 64);
   for (int i = 0; i < AXES; i++) {
-    const struct tc_comm_opts o = { .name = axis[i], .deadline_s = 30, .who = e->who };
+    const struct tc_comm_opts o = { .name = axis[i], .deadline_s = 30, .rank_names = e->who };
     struct tc_part p = { x, x, 1, 1 };
     struct tc_coll_args a = { .coll = TC_ALL_REDUCE, .dtype = TC_F32, .n_parts = 1, .parts = &p };
     tc_ticket t;
@@ -345,7 +345,7 @@ static void run_world(int world, const char *name, void (*run)(struct cc_env *e)
   int fails = 0;
   for (int r = 0; r < world; r++) {
     job[r] = (struct job){ .env = { .rank = r, .world = world, .make = make, .ctx = &s,
-                                    .who = who }, .run = run };
+                                    .rank_names = who }, .run = run };
     pthread_create(&thread[r], NULL, run_job, &job[r]);
   }
   for (int r = 0; r < world; r++) {

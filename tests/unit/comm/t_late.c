@@ -29,7 +29,7 @@ static bool accuse(struct tc_blocked_call *s, struct tc_diagnosis *b)
   *b = (struct tc_diagnosis){ .n = s == blocked ? found.n : 9 };
   told.blames++;
   if (!found.is_found) return false;
-  snprintf(b->who, sizeof b->who, "%s", found.who);
+  snprintf(b->suspects, sizeof b->suspects, "%s", found.who);
   snprintf(b->why, sizeof b->why, "%s", found.why);
   return true;
 }
@@ -102,7 +102,7 @@ static void test_fail(void)
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const struct tc_late l = { .axis = "dp",
-                               .who = rows[i].names ? names : NULL,
+                               .rank_names = rows[i].names ? names : NULL,
                                .members = members,
                                .blocked = blocked,
                                .deadline_s = 2.5 };
@@ -159,14 +159,14 @@ static void test_many(void)
 
 static void test_gone(void)
 {
-  struct tc_late l = { .axis = "dp", .who = names, .members = members };
+  struct tc_late l = { .axis = "dp", .rank_names = names, .members = members };
   struct tc_err err = { 0 };
   is_int(tc_late_gone(&l, &what, 2, &err), TC_EPEER, "a peer has gone");
   is_str(err.text,
          "all_reduce 'h.1' on axis dp: rank 5 on c has left the run or can no "
          "longer be reached; see its log",
          "... which one");
-  l.who = NULL;
+  l.rank_names = NULL;
   tc_late_gone(&l, &bare, 1, &err);
   is_str(err.text,
          "barrier on axis dp: coordinate 1 has left the run or can no longer be "
@@ -186,7 +186,7 @@ static void test_broken(void)
     { TC_EPEER, 0, true, "barrier on axis dp: out of memory", 1 },
     { TC_EPEER, 1, true, "barrier on axis dp: out of memory; rank 3 on x: it sleeps", 1 },
   };
-  const struct tc_late l = { .axis = "dp", .who = names, .members = members, .blocked = blocked };
+  const struct tc_late l = { .axis = "dp", .rank_names = names, .members = members, .blocked = blocked };
   const int late[] = { 2, 1 };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_err err = { 0 };

@@ -149,7 +149,7 @@ static void make(struct nccl *x, struct tc_nccl *up, struct tc_nccl *down)
   x->coord = 1;
   x->size = 3;
   x->name = axis;
-  x->late = (struct tc_late){ .axis = axis, .who = who, .members = members, .deadline_s = 1 };
+  x->late = (struct tc_late){ .axis = axis, .rank_names = who, .members = members, .deadline_s = 1 };
   pthread_mutex_init(&x->lock, NULL);
   memset(&world, 0, sizeof world);
   world.now_ns = 5 * TICK_NS;

@@ -105,7 +105,7 @@ static const char *const who[] = { "rank 4 on a", "rank 5 on b", "rank 6 on c" }
 static int run(const struct tc_coll_args *a, double deadline_s, int64_t *bytes, struct tc_err *err)
 {
   static const int32_t members[] = { 4, 5, 6 };
-  struct tc_comm_opts o = { .name = "dp", .deadline_s = deadline_s, .who = who };
+  struct tc_comm_opts o = { .name = "dp", .deadline_s = deadline_s, .rank_names = who };
   atomic_bool stop = a->what && !strcmp(a->what, "stop");
   struct p2p x = { .ops = &ops,
                    .coord = 1,
@@ -117,7 +117,7 @@ static int run(const struct tc_coll_args *a, double deadline_s, int64_t *bytes, 
   x.name = axis;
   net.stage = &x.stage;
   x.late = (struct tc_late){
-    .axis = axis, .who = who, .members = members, .deadline_s = tc_comm_deadline_s(&o)
+    .axis = axis, .rank_names = who, .members = members, .deadline_s = tc_comm_deadline_s(&o)
   };
   int rc = p2p_run(&x, a, &stop, bytes, err);
   free(x.flow);

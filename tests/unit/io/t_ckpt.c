@@ -45,7 +45,7 @@ static void test_round_trip(int world)
   ok(m->step == 100 && m->seed == UINT64_MAX - 6 && m->tokens == 12345678901 && m->restart == 2,
      "numbers of the meta data");
   is_str(m->config, "[train]\nlr = 1e-3\n", "text of the meta data");
-  is_str(m->who[world - 1], world == 4 ? "rank 3 on node2" : world == 2 ? "rank 1 on node1"
+  is_str(m->rank_names[world - 1], world == 4 ? "rank 3 on node2" : world == 2 ? "rank 1 on node1"
          : "rank 0 on node1", "who wrote");
   is_int(tc_ckpt_n(c), FX_TENSORS, "all tensors are listed");
   is_int(tc_ckpt_find(c, "none"), -1, "and no others");

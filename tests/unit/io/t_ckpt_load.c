@@ -300,7 +300,7 @@ struct agreeing { struct fx_save f; const int *mine; int how; };
 static int commit(struct fx_rank *r, int world, int mine, struct tc_err *err)
 {
   static const char *const who[] = { "a", "b", "c", "d" };
-  const struct tc_ckpt_meta meta = { .who = who };
+  const struct tc_ckpt_meta meta = { .rank_names = who };
   struct tc_save s = { .dir = "nowhere", .meta = &meta, .rank = r->rank, .world = world };
   return tc_ckpt_commit(&s, mine, r->world, err);
 }

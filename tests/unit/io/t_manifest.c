@@ -280,7 +280,7 @@ static void test_fields(void)
   const struct tc_ckpt_meta *a = &m->meta;
   ok(a->step == 7 && a->seed == 5 && a->tokens == 9 && a->restart == 1 && m->world == 1 && m->block_bytes == 4096,
      "numbers of a manifest");
-  char *words = tc_sprintf("%s %s %s %s %s %s %s %s %s %s %s %s", m->time, a->model, a->mesh, a->system, a->job, a->who[0],
+  char *words = tc_sprintf("%s %s %s %s %s %s %s %s %s %s %s %s", m->time, a->model, a->mesh, a->system, a->job, a->rank_names[0],
                            a->version, a->loop, a->config, a->stack, a->data, m->file[1].name);
   is_str(words, "t m p s j w v l c k d b.h5", "... its words");
   ok(m->file[0].meta_crc32c == 10 && m->file[1].meta_crc32c == UINT32_MAX && m->file[1].writer == 1 &&

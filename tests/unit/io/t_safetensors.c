@@ -210,7 +210,7 @@ static void save_model(const char *dir)
   const struct tc_comm_opts o = { .name = "world" };
   struct tc_comm *self = tc_comm_self(&o);
   struct tc_ckpt_meta meta = { .step = 12, .model = MODEL, .config = "", .mesh = "pp1 dp1 tp1",
-                               .system = "ddp", .job = "", .who = who };
+                               .system = "ddp", .job = "", .rank_names = who };
   struct tc_err err = {0};
   int rc = tc_ckpt_save(dir, &meta, tensor, n_tensors, s, n_tensors, self, &err);
   if (rc < 0) printf("# %s\n", err.text);

@@ -22,7 +22,7 @@ static int body(int rank, void *ctx, struct tc_err *err)
   struct run *r = ctx;
   const int32_t members[N] = { 0, 1, 2 };
   const struct tc_comm_opts o = { .name = "world", .deadline_s = 60,
-                                  .who = (const char *const *)r->launch.who };
+                                  .rank_names = (const char *const *)r->launch.rank_names };
   atomic_fetch_add(&r->ran[rank], 1);
   if (r->fails == rank || r->fails == N) return tc_fail(err, TC_ENOCKPT, "rank broken");
   struct tc_comm *c = tc_comm_thread(r->launch.hub, 0, rank, members, N, &o);

@@ -250,7 +250,7 @@ static void test_process(void)
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_ranks r = { .rank = 1, .world = 3 };
     char *who[] = { NULL };
-    struct tc_launch l = { .cfg = &cfg, .ranks = &r, .mpi = rows[i].mpi, .who = who, .mpi_world = 3 };
+    struct tc_launch l = { .cfg = &cfg, .ranks = &r, .mpi = rows[i].mpi, .rank_names = who, .mpi_world = 3 };
     memset(&fake, 0, sizeof fake);
     fake.watch = rows[i].watch;
     fake.body = rows[i].body;
@@ -258,7 +258,7 @@ static void test_process(void)
     is_int(tc_launch_run(&l, body, &fake), rows[i].status, "a process, %s", rows[i].name);
     is_str(fake.log, rows[i].log, "... what it does");
     ok(fake.o.deadline_s == 9 && fake.o.world == 3 && fake.o.first == 1 && fake.o.n_local == 1 &&
-       fake.o.who == (const char *const *)who && fake.o.end == end_step, "... its watchdog");
+       fake.o.rank_names == (const char *const *)who && fake.o.end == end_step, "... its watchdog");
     ok(!l.mpi || rows[i].watch, "... MPI has ended");
   }
 }
@@ -420,7 +420,7 @@ static void test_find(void)
     is_str(err.text, rows[i].text, "... the sentence");
     ok(l.cfg == &c && !l.mpi && !l.hub == !rows[i].hub, "... threads or not");
     is_int(l.ranks ? l.ranks->world : 0, rows[i].world, "... so many");
-    ok(!l.who == !l.ranks, "... with names");
+    ok(!l.rank_names == !l.ranks, "... with names");
     if (l.ranks) tc_launch_free(&l);
   }
   clean();

@@ -90,7 +90,7 @@ static void stand(int world, const char *lane)
 {
   static const char *const who[] = { "a", "b", "c", "d" };
   const struct tc_watch_opts o = { .deadline_s = 1000, .world = world, .first = world - 1, .n_local = 1,
-                                   .who = who, .end = ended };
+                                   .rank_names = who, .end = ended };
   struct tc_watch *w;
   TC_ASSERT(tc_watch_new(&w, &o, NULL) == 0);
   tc_watch_enter(w, world - 1);

@@ -12,7 +12,7 @@ static const char *const who[W] = { "rank 0 on a", "rank 1 on a", "rank 2 on b",
 
 static struct tc_straggler *make(int world, const int32_t *stage)
 {
-  const struct tc_straggler_opts o = { .world = world, .stage = stage, .node = nodes, .who = who,
+  const struct tc_straggler_opts o = { .world = world, .stage = stage, .node = nodes, .rank_names = who,
                                   .min_steps = 4, .min_ns = 1 };
   return tc_straggler_new(&o);
 }
@@ -142,7 +142,7 @@ static void test_words(void)
                                            "r10", "r11" };
   int64_t work[MANY];
   for (int slow = 4; slow <= 6; slow++) {
-    const struct tc_straggler_opts o = { .world = MANY, .stage = nowhere, .node = node, .who = names,
+    const struct tc_straggler_opts o = { .world = MANY, .stage = nowhere, .node = node, .rank_names = names,
                                     .min_steps = 1, .min_ns = 1 };
     struct tc_straggler *s = tc_straggler_new(&o);
     for (int r = 0; r < MANY; r++) work[r] = r < slow ? 200 : 100;
@@ -161,7 +161,7 @@ static void test_words(void)
     { 1000000000, 40 }, { 100000000, 40 }, { 80000000, 50 }, { 1, 0 },
   };
   for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
-    const struct tc_straggler_opts o = { .world = W, .stage = one_stage, .node = nodes, .who = who };
+    const struct tc_straggler_opts o = { .world = W, .stage = one_stage, .node = nodes, .rank_names = who };
     struct tc_straggler *s = tc_straggler_new(&o);
     for (int r = 0; r < W; r++) work[r] = r == 2 ? windows[i].ns : windows[i].ns / 2;
     int at = 0;

@@ -32,7 +32,7 @@ static const char *run_step(struct tc_straggler *s, int64_t step, int64_t a, int
 static struct tc_straggler *make(const int32_t *node, int steps, int64_t ns)
 {
   const struct tc_straggler_opts o = {
-    .world = W, .stage = one, .node = node, .who = who, .min_steps = steps, .min_ns = ns
+    .world = W, .stage = one, .node = node, .rank_names = who, .min_steps = steps, .min_ns = ns
   };
   return tc_straggler_new(&o);
 }
@@ -141,7 +141,7 @@ static void test_windows(void)
        "... is slow by its mean");
   is_int(s->rank[0].best_ns, 250, "... and not the best");
   tc_straggler_free(s);
-  const struct tc_straggler_opts o = { .world = W, .stage = one, .node = one, .who = who };
+  const struct tc_straggler_opts o = { .world = W, .stage = one, .node = one, .rank_names = who };
   s = tc_straggler_new(&o);
   ok(s->o.min_steps == 20 && s->o.min_ns == 2000000000, "a window is 20 steps and 2 s unless it "
                                                         "is told");

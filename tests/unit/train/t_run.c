@@ -61,7 +61,7 @@ static struct tc_comm *comm(const char *kind, int id, const int32_t *members, in
                             const struct tc_comm_opts *o)
 {
   note("%s %d %s %g", kind, id, o->name, o->deadline_s);
-  for (int i = 0; i < size; i++) note("... %d %s", members ? members[i] : -1, o->who[i]);
+  for (int i = 0; i < size; i++) note("... %d %s", members ? members[i] : -1, o->rank_names[i]);
   return make();
 }
 

@@ -40,7 +40,7 @@ static void end(int status, const char *why)
 static struct tc_watch *make(double deadline_s, int first, int n)
 {
   const struct tc_watch_opts o = { .deadline_s = deadline_s, .world = W, .first = first,
-                                   .n_local = n, .who = who, .end = end };
+                                   .n_local = n, .rank_names = who, .end = end };
   struct tc_watch *w;
   TC_ASSERT(tc_watch_new(&w, &o, NULL) == 0);
   return w;
@@ -196,7 +196,7 @@ static void test_local(void)
   stand(w, 1, 0);
   stand(w, 2, 1);
   ok(tc_blocked_call_diagnose(stand(w, 3, 2), &b), "rank 3 waits for 2, for 1, for 0: found");
-  is_str(b.who, "rank 0 on a", "... it is 0");
+  is_str(b.suspects, "rank 0 on a", "... it is 0");
   ok(strstr(b.why, "it stands at step 3, forward layernorm of h.1, micro-batch 0, for ") &&
      strstr(b.why, "; rank 1 on a waits for it"), "... %s", b.why);
   tc_watch_free(w);
@@ -215,7 +215,7 @@ static void test_local(void)
   stand(w, 1, 0);
   stand(w, 2, -1);
   ok(tc_blocked_call_diagnose(stand(w, 3, 1), &b), "who has left is found");
-  is_str(b.who, "rank 0 on a", "... by name");
+  is_str(b.suspects, "rank 0 on a", "... by name");
   ok(strstr(b.why, "it has ended: status 2: the device is gone") != NULL, "... %s", b.why);
   tc_watch_free(w);
 
@@ -289,7 +289,7 @@ static void test_processes(void)
     s[i] = stand(w[i], i, i - 1);
   }
   ok(tc_blocked_call_diagnose(s[3], &b), "processes 3, 2, 1 wait for each next, and 0 is dead: found");
-  is_str(b.who, "rank 0 on a", "... it is 0");
+  is_str(b.suspects, "rank 0 on a", "... it is 0");
   ok(strstr(b.why, "no sign of life") && strstr(b.why, "rank 1 on a waits for it"), "... %s",
      b.why);
   for (int i = 0; i < 1200 && !all_sent(o); i++) nap(SHORT_S);

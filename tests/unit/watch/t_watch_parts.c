@@ -169,7 +169,7 @@ static void test_gather(void)
     arrives_ns = now_ns + rows[i].arrives_s * SECOND;
     gather_reports(&w, &r);
     name_suspects(&w, &b);
-    is_str(b.who, rows[i].who, "%s: is blamed", rows[i].name);
+    is_str(b.suspects, rows[i].who, "%s: is blamed", rows[i].name);
     is_str(b.why, rows[i].why, "... why");
     is_int(b.n, 1, "... alone");
     is_int(now_ns - began, rows[i].took_ms * 1000000, "... after so long");
@@ -239,7 +239,7 @@ static void test_name_suspects(void)
     memcpy(w.suspect, rows[i].suspect, sizeof rows[i].suspect);
     w.n_suspects = rows[i].n;
     name_suspects(&w, &b);
-    is_str(b.who, rows[i].who, "diagnosis %d: suspects", (int)i);
+    is_str(b.suspects, rows[i].who, "diagnosis %d: suspects", (int)i);
     is_str(b.why, rows[i].why, "... why");
     is_int(b.n, rows[i].blamed, "... so many");
     done();
@@ -250,7 +250,7 @@ static void test_name_suspects(void)
   w.n_suspects = W;
   name_suspects(&w, &b);
   is_int(b.n, TC_SUSPECTS, "so many at most");
-  is_str(b.who, "r1, r2, r3, r4, r5, r6, r7, r8", "... by name");
+  is_str(b.suspects, "r1, r2, r3, r4, r5, r6, r7, r8", "... by name");
   done();
 }
 
@@ -281,7 +281,7 @@ static void test_unserved(void)
   on_tick = come;
   looks = 1;
   int64_t began = now_ns;
-  ok(!tc_blocked_call_diagnose(s, &b) && b.n == 0 && !*b.who && !*b.why, "nobody serves: no answer");
+  ok(!tc_blocked_call_diagnose(s, &b) && b.n == 0 && !*b.suspects && !*b.why, "nobody serves: no answer");
   is_int(now_ns - began, DIAGNOSE_NS + SECOND, "... after 8 s");
   tick_ns = 0;
   ok(w.requests == &other && other.next == &another && !another.next,

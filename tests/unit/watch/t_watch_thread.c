@@ -81,7 +81,7 @@ static void *serve_once(void *arg)
   while (!w.requests) pthread_cond_wait(&w.wake, &w.lock);
   for (struct request *r = w.requests; r; r = r->next) {
     *r->out = (struct tc_diagnosis){ .n = r->n == 2 && r->late[0] == 2 && r->late[1] == 4 ? 1 : 9 };
-    snprintf(r->out->who, sizeof r->out->who, "r%d", r->from);
+    snprintf(r->out->suspects, sizeof r->out->suspects, "r%d", r->from);
     r->done = true;
   }
   w.requests = NULL;
@@ -107,14 +107,14 @@ static void test_served(void)
   ok(tc_blocked_call_diagnose(s, &b), "a question is answered");
   is_int(signals, 1, "... the watchdog is woken");
   pthread_join(t, NULL);
-  ok(b.n == 1 && !strcmp(b.who, "r1"), "... for its rank and those that are late");
+  ok(b.n == 1 && !strcmp(b.suspects, "r1"), "... for its rank and those that are late");
   tc_rank_status_clear(&local[0]);
   tc_thread_status_use(NULL);
 }
 
 /* Ranks 3 and 4. */
 static const struct tc_watch_opts two_ranks = {
-  .world = W, .first = 3, .n_local = 2, .who = names, .end = no_end
+  .world = W, .first = 3, .n_local = 2, .rank_names = names, .end = no_end
 };
 
 static void test_new(void)
