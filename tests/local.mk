@@ -144,7 +144,7 @@ mpi_tests = \
 
 test_headers = \
   %D%/faults/faults.h \
-  %D%/faults/lanes.h \
+  %D%/faults/counters.h \
   %D%/faults/shim.h \
   %D%/fuzz/fuzz.h \
   %D%/fuzz/place_draw.h \

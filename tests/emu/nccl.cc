@@ -3,7 +3,7 @@
  * An operation is done when all members' streams have come to it, a send's when the receiver's
  * has: until then the streams stand still, for ever if a member never comes. As NCCL's
  * communicators that don't block: making one, and the end of a group, return ncclInProgress; work
- * is in its stream only when ncclCommGetAsyncError has said ncclSuccess. Calls that differ between
+ * is in its stream only when ncclCommGetAsyncError has reported ncclSuccess. Calls that differ between
  * members, calls while one is in progress and memory that is not of the communicator's GPU end the
  * program. TC_EMU_NCCL_BAD names a GPU that can't join; with TC_EMU_NCCL_PARTS all are parts of one, as
  * NCCL finds out while they join; TC_EMU_NCCL_ABORT_MS is what an abort takes. Sums are made in an

@@ -32,7 +32,7 @@ enum { FDS = 4096 };
 
 static struct shim *ctl;
 static char *fd_path[FDS];        /* what is open under the root */
-static __thread int my_lane;
+static __thread int my_counter;
 static int log_fd = -1;           /* shim.so: where the report goes */
 static int late_ms;               /* shim.so: what every fdatasync takes */
 static bool struck_full, struck_read_only;
@@ -52,7 +52,7 @@ struct shim *shim_ctl(void)
   return ctl;
 }
 
-void shim_lane(int lane) { my_lane = lane; }
+void shim_counter(int counter) { my_counter = counter; }
 
 bool shim_applies(int kind, int fault)
 {
@@ -70,12 +70,12 @@ bool shim_applies(int kind, int fault)
   }
 }
 
-void shim_arm(const char *root, int lane, int call, int fault)
+void shim_arm(const char *root, int counter, int call, int fault)
 {
   struct shim *c = shim_ctl();
   shim_disarm();
   memset(c->count, 0, sizeof c->count);
-  c->lane = lane;
+  c->counter = counter;
   c->call = call;
   c->fault = fault;
   c->fired = 0;
@@ -164,12 +164,12 @@ static void strike(struct call *c, int fault)
 static struct call enter(int kind, const char *name, const char *path)
 {
   struct call c = {0};
-  int was = errno, lane = my_lane;
+  int was = errno, counter = my_counter;
   if (recording) pthread_mutex_lock(&record_lock);
-  int k = __atomic_add_fetch(&ctl->count[lane], 1, __ATOMIC_SEQ_CST);
-  if (k <= SHIM_CALLS) ctl->kind[lane][k - 1] = (uint8_t)kind;
+  int k = __atomic_add_fetch(&ctl->count[counter], 1, __ATOMIC_SEQ_CST);
+  if (k <= SHIM_CALLS) ctl->kind[counter][k - 1] = (uint8_t)kind;
   errno = was;
-  if (ctl->fault && lane == ctl->lane && k >= ctl->call && shim_applies(kind, ctl->fault) &&
+  if (ctl->fault && counter == ctl->counter && k >= ctl->call && shim_applies(kind, ctl->fault) &&
       !__atomic_exchange_n(&ctl->fired, 1, __ATOMIC_SEQ_CST)) {
     say(name, path, k);
     errno = was;

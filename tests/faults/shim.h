@@ -11,8 +11,8 @@
  * appends "calls N" to FILE at exit, or "fired NAME at call K: open PATH" when it strikes. With
  * TC_SHIM_LATE_MS every fdatasync (a save begins with that of the metrics) takes so long.
  *
- * Calls are counted by lane, so that ranks which are threads have an order each: a thread names
- * its lane; who doesn't is in lane 0. Memory maps and the streams of <stdio.h> aren't seen. */
+ * Each rank that is a thread counts its calls by a counter of its own, so that they have an order: a thread names
+ * its counter, which is 0 otherwise. Memory maps and the streams of <stdio.h> aren't seen. */
 #ifndef TC_SHIM_H
 #define TC_SHIM_H
 
@@ -40,26 +40,26 @@ enum shim_fault {
 };
 extern const char *const shim_fault_name[SHIM_FAULTS];
 
-enum { SHIM_LANES = 8, SHIM_CALLS = 8192, SHIM_PATH = 512 };
+enum { SHIM_COUNTERS = 8, SHIM_CALLS = 8192, SHIM_PATH = 512 };
 
 /* Shared with children, so that what a killed one did can be seen. */
 struct shim {
   char root[SHIM_PATH];           /* "": off */
   bool dry_sync;                  /* fsync does nothing: faster, and a kill loses no page */
-  int lane, call, fault;          /* strike: from the call-th (from 1) of the lane on, once */
-  int count[SHIM_LANES];
-  uint8_t kind[SHIM_LANES][SHIM_CALLS];
+  int counter, call, fault;       /* strike: from the call-th (from 1) of the counter on, once */
+  int count[SHIM_COUNTERS];
+  uint8_t kind[SHIM_COUNTERS][SHIM_CALLS];
   int fired;                      /* the strike took place */
   char what[SHIM_PATH + 64];      /* "fsync /path" */
 };
 struct shim *shim_ctl(void);
 
-/* Names this thread's lane. */
-void shim_lane(int lane);
+/* Sets the counter of this thread. */
+void shim_counter(int counter);
 /* Does the fault make sense at a call of this kind? */
 bool shim_applies(int kind, int fault);
 /* Counts from 0 under root; strikes as given (fault SHIM_NONE: never). */
-void shim_arm(const char *root, int lane, int call, int fault);
+void shim_arm(const char *root, int counter, int call, int fault);
 void shim_disarm(void);
 
 /* ---- the record ------------------------------------------------------------------- */

@@ -211,8 +211,8 @@ static void damage(const char *dir, int step, int kind)
 
 /* ---- what is made of it ----------------------------------------------------------- */
 
-/* The program's exit status on a command, 128 + a signal's number. Its words go to `said`. */
-static int inspect(const char *said, const char *const *args)
+/* The program's exit status on a command, 128 + a signal's number. Its words go to `logged`. */
+static int inspect(const char *logged, const char *const *args)
 {
   int status = 0;
   fflush(stdout);
@@ -220,7 +220,7 @@ static int inspect(const char *said, const char *const *args)
   if (pid == 0) {
     const char *argv[12] = { tercio, "ckpt" };
     for (int i = 0; args[i]; i++) argv[2 + i] = args[i];
-    int fd = open(said, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    int fd = open(logged, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     dup2(fd, 1);
     dup2(fd, 2);
     alarm(CASE_SECONDS);
@@ -263,10 +263,10 @@ static int resumed_step(const char *dir)
 static struct { int cases, missed, loaded, broken; } tally[KINDS];
 static int n_commands;
 
-static void complain(int kind, int n, const char *what, int status, const char *said)
+static void complain(int kind, int n, const char *what, int status, const char *logged)
 {
   printf("# case %d, %s: %s: status %d\n", n, kinds[kind].name, what, status);
-  if (said) sh("sed 's/^/#   /' '%s' | head -30", said);
+  if (logged) sh("sed 's/^/#   /' '%s' | head -30", logged);
 }
 
 static void one_case(const char *root, int n)
@@ -274,7 +274,7 @@ static void one_case(const char *root, int n)
   int kind = n % KINDS, got;
   bool both = !kinds[kind].old_is_free && fx_random(4) == 0;
   char *dir = tc_sprintf("%s/case", root), *step = tc_sprintf("%s/step-00000002", dir);
-  char *old = tc_sprintf("%s/step-00000001", dir), *said = tc_sprintf("%s/said", root);
+  char *old = tc_sprintf("%s/step-00000001", dir), *logged = tc_sprintf("%s/reported", root);
   const char *const verify[] = { "verify", "--deep", step, NULL };
   const char *const others[][6] = {
     { "ls", dir, NULL }, { "show", step, NULL }, { "tensors", step, NULL },
@@ -285,18 +285,18 @@ static void one_case(const char *root, int n)
   damage(dir, 2, kind);
   if (both) damage(dir, 1, kind);
   tally[kind].cases++;
-  got = inspect(said, verify);
+  got = inspect(logged, verify);
   if (got > 5) tally[kind].broken++;
   if (got < 2 || got > 4) {
     tally[kind].missed++;
-    complain(kind, n, "verify", got, said);
+    complain(kind, n, "verify", got, logged);
   }
   const char *const *other = others[fx_random(sizeof others / sizeof *others)];
-  got = inspect(said, other);
+  got = inspect(logged, other);
   n_commands += 2;
   if (got > 5) {
     tally[kind].broken++;
-    complain(kind, n, other[0], got, said);
+    complain(kind, n, other[0], got, logged);
   }
   got = resumed_step(dir);
   if (got != (both ? 0 : 1)) {
@@ -307,7 +307,7 @@ static void one_case(const char *root, int n)
   free(dir);
   free(step);
   free(old);
-  free(said);
+  free(logged);
 }
 
 int main(int argc, char **argv)
@@ -324,9 +324,9 @@ int main(int argc, char **argv)
   free(options);
   alarm(full ? 36000 : 1100);
   const char *root = fx_folder();
-  char *dir = tc_sprintf("%s/whole", root), *said = tc_sprintf("%s/said", root);
+  char *dir = tc_sprintf("%s/whole", root), *logged = tc_sprintf("%s/reported", root);
   TC_ASSERT(fx_save(dir, 1, 1, 2, 0) == 0 && fx_save(dir, 2, 2, 2, 0) == 0);
-  is_int(inspect(said, (const char *const[]){ "verify", "--deep", dir, NULL }), 0,
+  is_int(inspect(logged, (const char *const[]){ "verify", "--deep", dir, NULL }), 0,
          "undamaged it verifies");
   is_int(resumed_step(dir), 2, "undamaged the newest is resumed from");
   for (int i = 0; i < cases; i++) one_case(root, i);
@@ -340,7 +340,7 @@ int main(int argc, char **argv)
   }
   is_int(bad, 0, "%d corruptions, %d commands of the inspector", total, n_commands);
   free(dir);
-  free(said);
+  free(logged);
   fx_clean();
   return done_testing();
 }

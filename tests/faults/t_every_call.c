@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 
 #include "tests/faults/faults.h"
-#include "tests/faults/lanes.h"
+#include "tests/faults/counters.h"
 
 /* ---- what is saved ---------------------------------------------------------------- */
 
@@ -54,7 +54,7 @@ static void child_saves(const struct scenario *s, const char *dir, int world)
   struct fx_save f = { .dir = dir, .step = s->step, .salt = new_salt(s), .world = world,
                        .keep = s->keep };
   if (!freopen("/dev/null", "w", stderr)) _exit(9);   /* hundreds of warnings */
-  fx_threads(&f, fx_lane_save);
+  fx_threads(&f, fx_counted_save);
   memcpy(result->status, f.status, sizeof f.status);
   memcpy(result->err, f.err, sizeof f.err);
   result->done = true;
@@ -176,17 +176,17 @@ static void must_hold(const struct scenario *s, const char *dir, int world, int 
 
 static int cases[SHIM_FAULTS], not_fired, in_time;
 
-static void one_case(const char *root, const struct scenario *s, int world, int lane, int call,
+static void one_case(const char *root, const struct scenario *s, int world, int counter, int call,
                      int fault)
 {
   struct shim *c = shim_ctl();
   char *dir = tc_sprintf("%s/ckpt", root);
   sh("rm -rf '%s' && cp -r '%s/ready' '%s'", dir, root, dir);
-  shim_arm(dir, lane, call, fault);
+  shim_arm(dir, counter, call, fault);
   c->dry_sync = true;
   int status = run_child(s, dir, world);
   snprintf(fault_text, sizeof fault_text, "%s, %d ranks: %s at call %d of rank %d, %s",
-           s->name, world, shim_fault_name[fault], call, lane, c->what);
+           s->name, world, shim_fault_name[fault], call, counter, c->what);
   not_fired += !c->fired;
   bool killed = fault == SHIM_KILL || fault == SHIM_KILL_AFTER || fault == SHIM_KILL_MID;
   if (c->fired) {
@@ -212,20 +212,20 @@ static void every_call(const char *root, const struct scenario *s, int world, ui
   shim_arm(dir, 0, 0, SHIM_NONE);
   c->dry_sync = true;
   run_child(s, dir, world);
-  static uint8_t kind[SHIM_LANES][SHIM_CALLS];
-  int count[SHIM_LANES], n_cases = 0, n_calls = 0, wrong = n_wrong;
+  static uint8_t kind[SHIM_COUNTERS][SHIM_CALLS];
+  int count[SHIM_COUNTERS], n_cases = 0, n_calls = 0, wrong = n_wrong;
   memcpy(kind, c->kind, sizeof kind);
   memcpy(count, c->count, sizeof count);
   snprintf(fault_text, sizeof fault_text, "%s, %d ranks: undisturbed", s->name, world);
   must(result->done && result->status[0] == 0, "fails", result->err[0].text);
   must_hold(s, dir, world, SHIM_NONE);
-  for (int lane = 0; lane < SHIM_LANES; lane++) {
-    n_calls += count[lane];
-    TC_ASSERT(count[lane] <= SHIM_CALLS);
-    for (int k = 1; k <= count[lane]; k++)
+  for (int counter = 0; counter < SHIM_COUNTERS; counter++) {
+    n_calls += count[counter];
+    TC_ASSERT(count[counter] <= SHIM_CALLS);
+    for (int k = 1; k <= count[counter]; k++)
       for (int fault = SHIM_KILL; fault < SHIM_FAULTS; fault++) {
-        if (!shim_applies(kind[lane][k - 1], fault) || fx_random(one_in) != 0) continue;
-        one_case(root, s, world, lane, k, fault);
+        if (!shim_applies(kind[counter][k - 1], fault) || fx_random(one_in) != 0) continue;
+        one_case(root, s, world, counter, k, fault);
         n_cases++;
       }
   }
@@ -247,10 +247,10 @@ static int count_changes(const char *dir)
   shim_arm(dir, 0, 0, SHIM_NONE);
   c->dry_sync = false;
   run_child(&scenarios[3], dir, 2);
-  for (int lane = 0; lane < SHIM_LANES; lane++)
-    for (int k = 0; k < c->count[lane]; k++)
+  for (int counter = 0; counter < SHIM_COUNTERS; counter++)
+    for (int k = 0; k < c->count[counter]; k++)
       for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        n += c->kind[lane][k] == kinds[i];
+        n += c->kind[counter][k] == kinds[i];
   return n;
 }
 

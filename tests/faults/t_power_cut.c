@@ -10,7 +10,7 @@
 #include <fcntl.h>
 
 #include "tests/faults/faults.h"
-#include "tests/faults/lanes.h"
+#include "tests/faults/counters.h"
 
 /* ---- the model of a disk ---------------------------------------------------------- */
 

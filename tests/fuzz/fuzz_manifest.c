@@ -3,7 +3,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/ckpt_fixture.h"
 
-/* What readers rely on, said in another way than manifest.c does. */
+/* What readers rely on, expressed in another way than manifest.c does. */
 static bool sound(const struct tc_manifest *m)
 {
   for (int i = 0; i < m->n_tensors; i++) {

@@ -25,7 +25,7 @@ is "$(jq -r '[.of, .rounds, ([.members[].rank] | join(" ")), ([.members[] | sele
 is "$(jq -r '[.pairs[] | select(.slow) | [.a, .b] | join(" ")] | sort | join(",")' "$shared/out")" \
   "node1 node2,node2 node3" "... both pairs of it are slow, and the third is not"
 
-# 64 MiB take half a minute here: they are left out, and said.
+# 64 MiB take half a minute here: they are left out, and reported.
 comm 1 --op broadcast,all_reduce --json
 ok $? "the default sizes: status 0" || note_file "$shared/err"
 grep -q "left out.*all_reduce from [0-9]*, broadcast from [0-9]* bytes; --max 64M measures them" "$shared/err"

@@ -30,7 +30,7 @@ ok $? "the same as a job" || note_file "$shared/plan.err"
 cp "$shared/plan.out" "$shared/search.json"
 is "$(jq -c '[.nodes, .gpus_per_node]' "$shared/search.json")" "[2,2]" "... for 2 nodes of 2"
 is "$(jq -c '.slurm | [.partition, .nodes, .gpus, .cpus, .memory_bytes / 1048576, .walltime_s + 0, .switches]' \
-  "$shared/search.json")" '["main",2,2,4,8000,0,0]' "... and what Slurm said of them"
+  "$shared/search.json")" '["main",2,2,4,8000,0,0]' "... and what Slurm reported of them"
 is "$(grep -A5 '^\[mesh\]' "$shared/job/run.ini" | grep -c '^dp = auto')" 1 \
   "... with dp = auto, for nodes that are lost"
 is "$(grep -c -e '^#SBATCH --nodes=2$' -e '^#SBATCH --ntasks-per-node=2$' -e '^#SBATCH --cpus-per-task=2$' \

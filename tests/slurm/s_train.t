@@ -52,7 +52,7 @@ ok $? "TERM: a checkpoint was made at once (step $saved)" || note_file "$log" 40
 submit end "${ranks[@]}" -- --ckpt.keep=0
 check_end "TERM, submitted again" 200
 
-# Two jobs on two nodes each; one loses its second node and is told to requeue then, the other its
+# Two jobs on two nodes each; one loses its second node and is set to requeue then, the other its
 # first, where the batch script runs: once Slurm notices, after SlurmdTimeout, the other node has
 # the job requeued. The nodes come back.
 ON_LOSS=requeue submit node "${ranks[@]}" -w node1,node2 --
@@ -73,7 +73,7 @@ check_end "lost first node" 200
 job=${jobs[0]} out=${jobs[1]} log=${jobs[2]}
 check_end "lost second node" 200
 
-# Nothing to be gained by starting again: said, and not requeued.
+# Nothing to be gained by starting again: reported, and not requeued.
 submit wrong "${ranks[@]}" -- --model.heads=7
 is "$(wait_job "$job" 60)" FAILED "a wrong option: the job fails"
 is "$(job_field "$job" Restarts)" 0 "a wrong option: it is not requeued"

@@ -16,7 +16,7 @@
 
 static char out_path[100];
 static char *out_text;             /* of the last command */
-static char err_text[4000];        /* what it said on stderr */
+static char err_text[4000];        /* what it reported on stderr */
 
 /* A child of a process with threads may inherit a lock that nobody will release. */
 static int n_threads(void)
@@ -36,7 +36,7 @@ static int run_to(int fd, const char *line)
   TC_ASSERT(n_threads() == 1);
   char name[120];
   snprintf(name, sizeof name, "%s.err", out_path);
-  int said = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+  int logged = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
   fflush(stdout);
   pid_t pid = fork();
   if (pid == 0) {
@@ -46,7 +46,7 @@ static int run_to(int fd, const char *line)
     for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save))
       argv[argc++] = w;
     dup2(fd, 1);
-    dup2(said, 2);
+    dup2(logged, 2);
     errno = ERANGE;                  /* a command must not rely on 0 */
     int status = tc_cmd_ckpt(argc, argv);
     _exit((fflush(stdout) != 0 || ferror(stdout)) && status == 0 ? 99 : status);
@@ -54,8 +54,8 @@ static int run_to(int fd, const char *line)
   int status = -1;
   waitpid(pid, &status, 0);
   memset(err_text, 0, sizeof err_text);
-  TC_ASSERT(pread(said, err_text, sizeof err_text - 1, 0) >= 0);
-  close(said);
+  TC_ASSERT(pread(logged, err_text, sizeof err_text - 1, 0) >= 0);
+  close(logged);
   if (getenv("T_VERBOSE")) printf("# %s\n# %s\n", line, err_text);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
@@ -84,7 +84,7 @@ TAP_UNUSED static bool fails(int got, int status, const char *word)
 {
   const char *end = strchr(err_text, '\n');
   bool good = got == status && strstr(err_text, word) && end && !end[1];
-  if (!good) printf("# status %d, said: %s", got, err_text);
+  if (!good) printf("# status %d, reported: %s", got, err_text);
   return good;
 }
 

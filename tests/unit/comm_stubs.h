@@ -1,5 +1,5 @@
 /* comm_stubs.h - communicators, devices and measurements for t_comm_rows.c, which note how they are called
- * and fail where they are told to. Before the file under test. */
+ * and fail where they are meant to. Before the file under test. */
 #ifndef TC_COMM_STUBS_H
 #define TC_COMM_STUBS_H
 

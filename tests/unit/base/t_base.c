@@ -372,11 +372,11 @@ static void test_read_text(void)
   ok(!text, "... without a text");
   free(want);
   is_int(tc_read_text(&text, &bytes, "/", "test file", 10, &err), TC_EUSER, "a folder");
-  is_str(err.text, "cannot read test file /: Is a directory", "... is said");
+  is_str(err.text, "cannot read test file /: Is a directory", "... is reported");
   unlink(path);
   is_int(tc_read_text(&text, &bytes, path, "test file", 10, &err), TC_EUSER, "none");
   want = tc_sprintf("cannot open test file %s: No such file or directory", path);
-  is_str(err.text, want, "... is said");
+  is_str(err.text, want, "... is reported");
   free(want);
   free(data);
 }

@@ -404,7 +404,7 @@ static void test_pair(void)
   to_fail = 0;
 }
 
-/* Three wrong elements are counted, the first is told. */
+/* Three wrong elements are counted, the first is reported. */
 static void test_several(void)
 {
   struct tc_bench_row r;
@@ -470,7 +470,7 @@ static void test_shared(void)
   is_int(message_bytes, 0, "... this rank has none to send");
   done();
   for (to_fail = 7; to_fail <= 8; to_fail++) {
-    is_int(row(TC_BENCH_GATHER, 2, 44, 2, false, &r, &err), TC_ENOCKPT, "... which can't be told");
+    is_int(row(TC_BENCH_GATHER, 2, 44, 2, false, &r, &err), TC_ENOCKPT, "... which can't be sent");
     is_str(err.text, to_fail == 7 ? "fault 7" : "fault 8", "... why");
     done();
   }

@@ -145,7 +145,7 @@ static int fake_comm(int argc, char **argv)
 
 /* ---- the test ---------------------------------------------------------------------------- */
 
-static char dir[100], device[140], said_path[140], log_path[140];
+static char dir[100], device[140], stderr_path[140], log_path[140];
 
 static char *text_of(const char *path)
 {
@@ -174,7 +174,7 @@ static int calibrate(const struct tc_config *c, const char *fault, struct tc_err
   setenv("T_CALIBRATE_FAULT", fault, 1);
   unlink(log_path);
   fflush(stdout);
-  int keep = dup(1), out = open(said_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  int keep = dup(1), out = open(stderr_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
   dup2(out, 1);
   close(out);
   int rc = tc_plan_calibrate(&j, device, err);
@@ -232,7 +232,7 @@ static void test_prices(void)
   static const char links[] = "comm --op all --axis world --min 1K --max 4M --iters 25 --json "
                               "--run.ranks=2 --mesh.dp=2\n";
   static const struct {
-    const char *what, *links, *run[10], *said, *lines[8];
+    const char *what, *links, *run[10], *logged, *lines[8];
     uint32_t digest;
   } row[] = {
     { "two ranks",
@@ -282,8 +282,8 @@ static void test_prices(void)
       tc_config_free(c);
       continue;
     }
-    char *said = strstr(text_of(said_path), ": ");
-    is_str(said ? said : "", row[i].said, "... what is told");
+    char *logged = strstr(text_of(stderr_path), ": ");
+    is_str(logged ? logged : "", row[i].logged, "... what is reported");
     char *text = text_of(device);
     if (getenv("SHOW")) fputs(text, stdout);
     for (int k = 0; k < 8 && row[i].lines[k]; k++)
@@ -348,18 +348,18 @@ static void test_faults(void)
     struct tc_err err = { 0 };
     is_int(calibrate(c, row[i].fault, &err), TC_EUSER, "a child whose trace is wrong (%s)",
            row[i].fault);
-    is_str(err.text, row[i].want, "... is told of");
+    is_str(err.text, row[i].want, "... is reported");
     is_int(left_behind(), 0, "... nothing is left behind");
   }
   struct tc_err err = { 0 };
   setenv("TMPDIR", "/nowhere", 1);
   is_int(calibrate(c, "", &err), TC_EUSER, "no folder for temporary files");
-  is_str(err.text, "cannot make a folder in /nowhere: No such file or directory", "... is told of");
+  is_str(err.text, "cannot make a folder in /nowhere: No such file or directory", "... is reported");
   setenv("TMPDIR", dir, 1);
   device[strlen(dir)] = 0;
   is_int(calibrate(c, "", &err), TC_EUSER, "a folder where the prices are to go");
   ok(!strncmp(err.text, "cannot write ", 13) && strstr(err.text, ": Is a directory"),
-     "... is told of: %s", err.text);
+     "... is reported: %s", err.text);
   tc_config_free(c);
 }
 
@@ -377,7 +377,7 @@ int main(int argc, char **argv)
   snprintf(dir, sizeof dir, "%.20s/t_cal.XXXXXX", tmp);
   TC_ASSERT(mkdtemp(dir));
   snprintf(device, sizeof device, "%s/device.ini", dir);
-  snprintf(said_path, sizeof said_path, "%s/said", dir);
+  snprintf(stderr_path, sizeof stderr_path, "%s/reported", dir);
   snprintf(log_path, sizeof log_path, "%s/log", dir);
   setenv("TMPDIR", dir, 1);
   setenv("T_CALIBRATE_LOG", log_path, 1);
@@ -387,7 +387,7 @@ int main(int argc, char **argv)
   test_faults();
   device[strlen(dir)] = '/';
   unlink(device);
-  unlink(said_path);
+  unlink(stderr_path);
   unlink(log_path);
   rmdir(dir);
   return done_testing();

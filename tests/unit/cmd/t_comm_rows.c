@@ -63,7 +63,7 @@ static void prints(int rank, int status, const char *want, const char *what)
   struct tc_err err;
   is_int(run_here(rank, text, sizeof text, &err), status, "%s: status", what);
   is_str(text, want, "... what is printed");
-  int lines = 0; /* but the table's first two, what is said of its end and JSON's ends */
+  int lines = 0; /* but the table's first two, what is reported of its end and JSON's ends */
   for (const char *c = text; *c; c++)
     lines += *c == '\n' && strncmp(c + 1, "fp32", 4) && strncmp(c + 1, "op ", 3) &&
              strncmp(c + 1, "]", 1);
@@ -219,7 +219,7 @@ static void test_pace(void)
       "all_reduce from 16777216, reduce+broadcast from 16777216 bytes" },
     { "a slow link, to the end", 400, 1, true, false, 13, NULL },
     { "a slow link, 20 iterations each", 400, 1, false, true, 10, "all_reduce from 4194304 bytes" },
-    { "all as it was said", 400, 1, false, false, 13, NULL } };
+    { "all as announced", 400, 1, false, false, 13, NULL } };
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
     char text[12000];
     struct tc_err err;

@@ -152,11 +152,11 @@ static void test_longer(void)
   uint8_t buf[16];
   uint16_t tokens[16];
   is_int(append_text(&s, "text", buf, tokens, &err), TC_EUSER, "a text became longer");
-  is_str(err.text, "text file 'text' grew while it was read; run it again", "... it is said");
+  is_str(err.text, "text file 'text' grew while it was read; run it again", "... it is reported");
   is_int(s.n_tokens, 4, "... nothing is read");
 }
 
-/* What is said after two seconds, and again after two more. */
+/* What is reported after two seconds, and again after two more. */
 static void test_progress(void)
 {
   struct shard s = { .total_bytes = 4000, .n_tokens = 1000, .started_ns = 1000, .told_ns = 1000 };

@@ -8,8 +8,8 @@
 
 static char path[80];
 
-/* Exit status; what comes on stderr into said[size]. */
-static int run(const char *word, int out, char *said, size_t size)
+/* Exit status; what comes on stderr into logged[size]. */
+static int run(const char *word, int out, char *logged, size_t size)
 {
   FILE *f = tmpfile();
   fflush(stdout);
@@ -24,7 +24,7 @@ static int run(const char *word, int out, char *said, size_t size)
   int status = -1;
   waitpid(child, &status, 0);
   rewind(f);
-  said[fread(said, 1, size - 1, f)] = 0;
+  logged[fread(logged, 1, size - 1, f)] = 0;
   fclose(f);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
@@ -33,7 +33,7 @@ int main(void)
 {
   static const char *const word[] = { "--help", "--version", "--man", "--completion", "help" };
   const char *tmp = getenv("TMPDIR");
-  char said[2000], text[200] = "";
+  char logged[2000], text[200] = "";
   int pipe_fd[2];
   if (!getenv("TERCIO")) skip_all("TERCIO is not set");
   snprintf(path, sizeof path, "%.40s/t_main.XXXXXX", tmp ? tmp : "/tmp");
@@ -45,19 +45,19 @@ int main(void)
   close(pipe_fd[0]);
   for (size_t i = 0; i < sizeof word / sizeof *word; i++) {
     if (ftruncate(file, 0) < 0 || lseek(file, 0, SEEK_SET) < 0) continue;
-    is_int(run(word[i], file, said, sizeof said), 0, "%s into a file: status 0", word[i]);
-    is_str(said, "", "... without a complaint");
+    is_int(run(word[i], file, logged, sizeof logged), 0, "%s into a file: status 0", word[i]);
+    is_str(logged, "", "... without a complaint");
     memset(text, 0, sizeof text);
     ok(pread(file, text, sizeof text - 1, 0) > 10 && strcasestr(text, "tercio"), "... is there");
-    is_int(run(word[i], pipe_fd[1], said, sizeof said), 0, "%s to a reader that has left: status 0", word[i]);
-    is_str(said, "", "... without a complaint");
+    is_int(run(word[i], pipe_fd[1], logged, sizeof logged), 0, "%s to a reader that has left: status 0", word[i]);
+    is_str(logged, "", "... without a complaint");
     if (full < 0) continue;
-    is_int(run(word[i], full, said, sizeof said), 2, "%s to a full disk: status 2", word[i]);
-    is_str(said, "tercio: cannot write standard output: No space left on device\n", "... and why");
+    is_int(run(word[i], full, logged, sizeof logged), 2, "%s to a full disk: status 2", word[i]);
+    is_str(logged, "tercio: cannot write standard output: No space left on device\n", "... and why");
   }
   static const char *const command[] = { "train", "save", "plan", "place", "graph", "ckpt", "data", "report", "comm" };
   char *man = calloc(1, 200000);
-  ok(ftruncate(file, 0) == 0 && lseek(file, 0, SEEK_SET) == 0 && run("--man", file, said, sizeof said) == 0 &&
+  ok(ftruncate(file, 0) == 0 && lseek(file, 0, SEEK_SET) == 0 && run("--man", file, logged, sizeof logged) == 0 &&
      pread(file, man, 199999, 0) > 0, "a man page");
   for (size_t i = 0; i < sizeof command / sizeof *command; i++) {
     char line[60];
@@ -65,12 +65,12 @@ int main(void)
     ok(strstr(man, line) != NULL, "... has tercio %s", command[i]);
   }
   free(man);
-  is_int(run(NULL, file, said, sizeof said), 2, "no command: status 2");
-  is_str(said, "tercio: a command is missing; tercio --help lists them\n", "... and what to do");
-  is_int(run("trian", file, said, sizeof said), 2, "an unknown command: status 2");
-  ok(strstr(said, "train") != NULL, "... and the nearest: %s", said);
-  is_int(run("train", full < 0 ? file : full, said, sizeof said), 2, "a command that fails: its own status");
-  ok(*said && !strstr(said, "standard output"), "... and sentence, whatever became of its output: %s", said);
+  is_int(run(NULL, file, logged, sizeof logged), 2, "no command: status 2");
+  is_str(logged, "tercio: a command is missing; tercio --help lists them\n", "... and what to do");
+  is_int(run("trian", file, logged, sizeof logged), 2, "an unknown command: status 2");
+  ok(strstr(logged, "train") != NULL, "... and the nearest: %s", logged);
+  is_int(run("train", full < 0 ? file : full, logged, sizeof logged), 2, "a command that fails: its own status");
+  ok(*logged && !strstr(logged, "standard output"), "... and sentence, whatever became of its output: %s", logged);
   close(file);
   unlink(path);
   return done_testing();

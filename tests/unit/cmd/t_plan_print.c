@@ -1,5 +1,5 @@
 /* t_plan_print.c - what `tercio plan` prints of a plan, from plans whose figures are made up so that
- * each can be told from the others. */
+ * each can be distinguished from the others. */
 #include "src/cmd/plan/plan.h"
 #include "tests/unit/tap.h"
 

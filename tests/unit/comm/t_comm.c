@@ -123,7 +123,7 @@ static void bytes_table(void)
            t[i].want, "bytes of %s, %d of %d", tc_coll_name[t[i].coll], t[i].coord, t[i].size);
 }
 
-/* A backend that is told of each call by `start`, and refuses the third. */
+/* A backend that gets each call by `start`, and refuses the third. */
 struct refusing { atomic_int started, run; };
 
 static int refusing_start(void *impl, const struct tc_coll_args *a, tc_ticket t, struct tc_err *err)
@@ -265,7 +265,7 @@ static void wrong_results(void)
            (int)row[i].from, (int)row[i].more);
     const size_t n = strlen(err.text), tail = strlen(row[i].end);
     ok(!strncmp(err.text, row[i].want, strlen(row[i].want)) && n >= tail && !strcmp(err.text + n - tail, row[i].end),
-       "... are told: %s", err.text);
+       "... are reported: %s", err.text);
     is_int(got.size_bytes, 400, "... with a row");
     tc_comm_free(group);
     tc_comm_free(world);

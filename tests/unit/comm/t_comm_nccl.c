@@ -231,7 +231,7 @@ static void both_ways(struct cc_env *e)
   d->ops->free(d, y, BYTES);
 }
 
-/* Who shares a GPU is told, on all ranks alike; who has one of his own may go on. */
+/* Who shares a GPU is reported, on all ranks alike; who has one of his own may go on. */
 static void agree(struct cc_env *e)
 {
   const struct shared *s = e->ctx;
@@ -407,7 +407,7 @@ int main(void)
   snprintf(ms, sizeof ms, "%d", HUNG_MS);
   setenv("TC_EMU_NCCL_ABORT_MS", ms, 1);
   run_world(2, "an abort that hangs: all axes are left behind at once", end_hung);
-  run_world(2, "... and what was late is said before", cc_late);
+  run_world(2, "... and what was late is reported before", cc_late);
   const int status = done_testing();
   fflush(stdout);
   _Exit(status);                                 /* threads hang, as they should: no looking for leaks */

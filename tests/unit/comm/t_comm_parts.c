@@ -199,7 +199,7 @@ static void test_stuck(void)
              "s; check the network and "
              "the other ranks' logs",
              14.0);
-    is_str(err.text, want, "... is said");
+    is_str(err.text, want, "... is reported");
     ok(c->failed && c->failure.status == TC_EPEER, "... and all fails from then on");
     is_int(looks, alive ? 37 : 29, "... after so many looks");
     is_int(tc_comm_usable(c, &err), TC_EPEER, "... alike");
@@ -287,8 +287,8 @@ static void test_left_behind(void)
   ok(!tc_comms_free(all, 3), "two that hang are left behind");
   tick_ns = 0;
   is_str(warned, "axis tp: the communication thread does not return; left behind",
-         "... as is said");
-  ok(hangs[0].stop && hangs[1].stop && frees == 0, "... told to leave, and not freed");
+         "... as is reported");
+  ok(hangs[0].stop && hangs[1].stop && frees == 0, "... asked to leave, and not freed");
   ok(now_ns >= LEAVE_NS && now_ns < LEAVE_NS + TICK_NS, "... after %.1f s for both",
      (double)now_ns * 1e-9);
   ok(tc_comms_free(all + 1, 1) && tc_comm_free(NULL), "none is freed at once");

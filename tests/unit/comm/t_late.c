@@ -12,22 +12,22 @@ static struct {
   double age_s;
   int32_t late[TC_SUSPECTS];
   int n, times, blames;
-} told;
-static struct tc_blocked_call *const blocked = (struct tc_blocked_call *)&told;
+} given;
+static struct tc_blocked_call *const blocked = (struct tc_blocked_call *)&given;
 
 static void tell(struct tc_blocked_call *s, const char *call, double age_s, const int32_t *late, int n)
 {
-  snprintf(told.call, sizeof told.call, "%s", s == blocked ? call : "another call");
-  told.age_s = age_s;
-  told.n = n;
-  told.times++;
-  memcpy(told.late, late, (size_t)n * sizeof *late);
+  snprintf(given.call, sizeof given.call, "%s", s == blocked ? call : "another call");
+  given.age_s = age_s;
+  given.n = n;
+  given.times++;
+  memcpy(given.late, late, (size_t)n * sizeof *late);
 }
 
 static bool accuse(struct tc_blocked_call *s, struct tc_diagnosis *b)
 {
   *b = (struct tc_diagnosis){ .n = s == blocked ? found.n : 9 };
-  told.blames++;
+  given.blames++;
   if (!found.is_found) return false;
   snprintf(b->suspects, sizeof b->suspects, "%s", found.who);
   snprintf(b->why, sizeof b->why, "%s", found.why);
@@ -111,16 +111,16 @@ static void test_fail(void)
     found.why = "it sleeps";
     found.n = rows[i].blamed;
     found.is_found = rows[i].found;
-    memset(&told, 0, sizeof told);
+    memset(&given, 0, sizeof given);
     is_int(tc_late_fail(&l, rows[i].a, 3000000000, rows[i].late, rows[i].n, &err), TC_EPEER,
            "late, row %d", (int)i);
     is_str(err.text, rows[i].want, "... the sentence");
     is_int(err.status, TC_EPEER, "... its status");
-    ok(told.age_s == 3 && told.n == rows[i].n && told.times == 1 && told.blames == 1,
-       "... the watchdog was told");
+    ok(given.age_s == 3 && given.n == rows[i].n && given.times == 1 && given.blames == 1,
+       "... the watchdog was informed");
     for (int k = 0; k < rows[i].n; k++)
-      is_int(told.late[k], members[rows[i].late[k]], "... of this rank");
-    is_str(told.call, rows[i].a == &what ? "all_reduce 'h.1' on axis dp" : "barrier on axis dp",
+      is_int(given.late[k], members[rows[i].late[k]], "... of this rank");
+    is_str(given.call, rows[i].a == &what ? "all_reduce 'h.1' on axis dp" : "barrier on axis dp",
            "... in this call");
   }
 }
@@ -141,10 +141,10 @@ static void test_many(void)
     snprintf(want + strlen(want), sizeof want - strlen(want),
              "%s after 60 s (deadline run.deadline): " RAISE, more);
     memset(&found, 0, sizeof found);
-    memset(&told, 0, sizeof told);
+    memset(&given, 0, sizeof given);
     tc_late_fail(&l, &bare, 1, late, n, &err);
     is_str(err.text, want, "%d are late", n);
-    is_int(told.n, TC_MIN(n, TC_SUSPECTS), "... so many are told of");
+    is_int(given.n, TC_MIN(n, TC_SUSPECTS), "... so many are passed on");
     found.n = 1;
     found.is_found = true;
     found.who = "a rank";
@@ -190,7 +190,7 @@ static void test_broken(void)
   const int late[] = { 2, 1 };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct tc_err err = { 0 };
-    memset(&told, 0, sizeof told);
+    memset(&given, 0, sizeof given);
     found.n = rows[i].blamed;
     found.is_found = rows[i].found;
     found.who = found.n ? "rank 3 on x" : "";
@@ -199,9 +199,9 @@ static void test_broken(void)
     is_int(tc_late_broken(&l, &bare, late, 2, &err), rows[i].status, "a library broke, status %d",
            rows[i].status);
     is_str(err.text, rows[i].want, "... the sentence");
-    ok(told.times == rows[i].blames && told.blames == rows[i].blames, "... the watchdog was asked");
-    if (told.times)
-      ok(told.age_s == 0 && told.n == 2 && told.late[0] == 5 && told.late[1] == 7,
+    ok(given.times == rows[i].blames && given.blames == rows[i].blames, "... the watchdog was asked");
+    if (given.times)
+      ok(given.age_s == 0 && given.n == 2 && given.late[0] == 5 && given.late[1] == 7,
          "... of those waited for");
   }
 }

@@ -209,7 +209,7 @@ static void test_start(void)
   char *want = tc_sprintf("this MPI library was built without MPI_THREAD_MULTIPLE (it grants "
                           "level %d); use one that has it",
                           MPI_THREAD_SINGLE);
-  is_str(err.text, want, "... is said");
+  is_str(err.text, want, "... is reported");
   free(want);
   is_str(mpi.log, "init, finalize", "... and ended");
   make();

@@ -12,7 +12,7 @@
 static struct {
   int64_t now_ns, tick_ns; /* each look at the clock takes a tick */
   int sleeps, yields, says, clears, waits, locks;
-  int64_t said_ns;
+  int64_t reported_ns;
   int late[TC_SUSPECTS], n_late;
 } world;
 
@@ -27,7 +27,7 @@ static void note_late(const struct tc_late *l, const struct tc_coll_args *a, int
 {
   (void)l, (void)a;
   world.says++;
-  world.said_ns = age_ns;
+  world.reported_ns = age_ns;
   world.n_late = n;
   memcpy(world.late, late, (size_t)TC_MIN(n, TC_SUSPECTS) * sizeof *late);
 }
@@ -56,7 +56,7 @@ static int unlock(pthread_mutex_t *m)
 
 /* ---- a library -------------------------------------------------------------------------- */
 
-/* Also the device: what it was told, and what it answers. Two of it for two ways. */
+/* Also the device: its calls, and what it answers. Two of it for two ways. */
 struct tc_nccl {
   const char *name;
   char log[600];
@@ -225,9 +225,9 @@ static void test_waits(void)
   struct patience p = { .last_ns = world.now_ns, .say_ns = SAY_NS };
   world.tick_ns = SAY_NS;
   is_int(wait_on(&x, &a, &p, &stop, &err), 0, "a quarter of a second");
-  ok(world.says == 0 && p.age_ns == SAY_NS && p.last_ns == world.now_ns, "... nothing is said yet");
+  ok(world.says == 0 && p.age_ns == SAY_NS && p.last_ns == world.now_ns, "... nothing is reported yet");
   wait_on(&x, &a, &p, &stop, &err);
-  ok(world.says == 1 && world.said_ns == 2 * SAY_NS && p.say_ns == 3 * SAY_NS, "a half: said");
+  ok(world.says == 1 && world.reported_ns == 2 * SAY_NS && p.say_ns == 3 * SAY_NS, "a half: reported");
   ok(world.n_late == 2 && world.late[0] == 2 && world.late[1] == 0, "... who is waited for");
   wait_on(&x, &a, &p, &stop, &err);
   is_int(world.says, 1, "three quarters: not again");
@@ -288,7 +288,7 @@ static void test_calls(void)
     up.not_ready = down.not_ready = 3;
     is_int(nccl_start(&x, &a, rows[i].t, &err), 0, "%s, ticket %d", tc_coll_name[a.coll],
            (int)rows[i].t);
-    is_str(up.log, rows[i].up, "... what way 0 was told");
+    is_str(up.log, rows[i].up, "... the calls of way 0");
     is_str(down.log, rows[i].down, "... and way 1");
     is_int(x.started, rows[i].t, "... it is started");
     ok(world.waits == 2 && world.clears == 0, "... the thread waited and continued");
@@ -345,7 +345,7 @@ static void test_failures(void)
            rows[i].fails  ? rows[i].fails
            : rows[i].late ? "late"
                           : "nothing");
-    is_str(up.log, rows[i].log, "... what way 0 was told");
+    is_str(up.log, rows[i].log, "... the calls of way 0");
     is_str(down.log, rc < 0 ? "abort" : "", "... and way 1");
     is_str(rc < 0 ? err.text : "", rows[i].text, "... the sentence");
     is_int(x.started,
@@ -398,7 +398,7 @@ static void test_queued(void)
                            : "barrier on axis dp: no answer from rank 6 on c, rank 4 on a after 1 s "
                              "(deadline run.deadline): find out what stopped it, or raise the deadline",
            "... its error");
-    is_int(world.says, rows[i].says, "... so often is said who is late");
+    is_int(world.says, rows[i].says, "... so often late ranks are reported");
     is_int(world.clears, rows[i].says && !rows[i].status, "... and that nobody is any more");
     is_int(x.seen, rows[i].status == 0, "... whether it is seen");
   }
@@ -435,7 +435,7 @@ static void test_alone(void)
       ok(!c, "... no communicator");
     if (!rc) tc_comm_free(c);
     is_str(rc < 0 ? err.text : "", rows[i].text, "... the sentence");
-    is_str(d.log, rows[i].log, "... what the library was told");
+    is_str(d.log, rows[i].log, "... the calls of the library");
     tc_comm_free(host);
   }
 }

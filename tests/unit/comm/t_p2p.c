@@ -7,7 +7,7 @@
 #include <sched.h>
 
 static struct {
-  char log[2500], said[200];
+  char log[2500], logged[200];
   int requests, at_most, under_way, tests, cancels;
   int slow; /* each message is done when it was tested so often */
   int deaf, broken, refuses; /* peers: whose messages never are done; fail; are refused */
@@ -32,9 +32,9 @@ static void note_late(const struct tc_late *l, const struct tc_coll_args *a, int
 {
   (void)l, (void)a;
   net.says++;
-  net.said[0] = 0;
-  tc_text_add(net.said, sizeof net.said, "%.2f s:", (double)age_ns * 1e-9);
-  for (int i = 0; i < n; i++) tc_text_add(net.said, sizeof net.said, " %d", late[i]);
+  net.logged[0] = 0;
+  tc_text_add(net.logged, sizeof net.logged, "%.2f s:", (double)age_ns * 1e-9);
+  for (int i = 0; i < n; i++) tc_text_add(net.logged, sizeof net.logged, " %d", late[i]);
 }
 
 #define tc_now_ns clock_ns
@@ -295,7 +295,7 @@ static void test_failures(void)
     net.tick_ns = SAY_NS / 2 + 1;
     is_int(run(&a, 1, &bytes, &err), TC_EPEER, "%s %s", tc_coll_name[a.coll], rows[i].name);
     is_str(err.text, rows[i].text, "... the sentence");
-    is_int(net.says, rows[i].says, "... so often the watchdog was told: %s", net.said);
+    is_int(net.says, rows[i].says, "... so often the watchdog was informed: %s", net.logged);
     is_int(net.cancels, rows[i].cancels, "... so many messages are given up");
     is_int(net.clears, 0, "... nothing is well again");
   }
@@ -323,8 +323,8 @@ static void test_waits(void)
   net.slow = 6;
   net.tick_ns = SAY_NS / 4;
   is_int(run(&a, 2, &bytes, &err), 0, "one that is late");
-  ok(net.says == 1 && net.clears == 1, "... is said, and that it came");
-  is_str(net.said, "0.31 s: 2", "... when, and who");
+  ok(net.says == 1 && net.clears == 1, "... is reported, and that it came");
+  is_str(net.logged, "0.31 s: 2", "... when, and who");
   make();
   net.slow = 6;
   net.tick_ns = INT64_C(100000000000);
@@ -334,7 +334,7 @@ static void test_waits(void)
   is_int(bytes, 28, "... and sends what it should");
 }
 
-/* Of those that a call waits for, the watchdog is told who has sent nothing, if there is such. */
+/* Of those that a call waits for, the watchdog is informed of those that have sent nothing, if there are any. */
 static void test_late(void)
 {
   static const struct { int mute, deaf, only; const char *late; } rows[] = {
@@ -350,7 +350,7 @@ static void test_late(void)
     net.only = rows[i].only;
     net.tick_ns = SAY_NS / 4;
     is_int(run(&a, 2, &bytes, &err), TC_EPEER, "peers %d and %d do not answer", rows[i].mute, rows[i].deaf);
-    is_str(strchr(net.said, ' ') + 3, rows[i].late, "... who is late");
+    is_str(strchr(net.logged, ' ') + 3, rows[i].late, "... who is late");
   }
 }
 

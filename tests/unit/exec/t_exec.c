@@ -170,7 +170,7 @@ static void test_kernels(void)
   is_int(run(&f, INIT, 0, &err), 0, "a device that works %s", err.text);
   watch.runs = watch.fail_run = 9;
   is_int(run(&f, TRAIN, 1, &err), TC_EPEER, "... and is broken after a run");
-  is_str(err.text, "the device is broken", "... which is told");
+  is_str(err.text, "the device is broken", "... which is reported");
   close_fixture(&f);
 }
 

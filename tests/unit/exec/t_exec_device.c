@@ -258,7 +258,7 @@ static void test_capture(const struct layout *l, const int want_lists[2], const 
     close_fixture(&f);
     is_int(lists, 0, "... and given back");
   }
-  is_str(stderr_text(), "", "nothing is said");
+  is_str(stderr_text(), "", "nothing is reported");
 }
 
 static void test_refused(const struct layout *l)

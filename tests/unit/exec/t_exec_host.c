@@ -215,7 +215,7 @@ static void test_run(const struct row *r)
   is_int(host_runs, r->host_runs, "... kernels run on the host");
   is_int(updates, r->updates, "... updates, on host and device");
   is_int(n_copies, r->copies, "... copies are begun");
-  is_int(orders, r->orders, "... the device is told to wait for a copy");
+  is_int(orders, r->orders, "... the device is ordered to wait for a copy");
   is_int(waits, r->waits, "... the host waits for a copy");
   is_int(n_made, n_copies, "... and all are made");
   const int all = n_taken;

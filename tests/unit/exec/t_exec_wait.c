@@ -70,7 +70,7 @@ struct job {
   const struct layout *l;
   int way;
   double loss[MOST][STEPS];
-  char said[MOST][200], err[300];
+  char logged[MOST][200], err[300];
   char *trace;
 };
 
@@ -98,7 +98,7 @@ static char *without_times(char *text)
 
 static void say(struct job *j, struct fx_rank *r, const struct tc_exec *x)
 {
-  char *to = j->said[r->rank];
+  char *to = j->logged[r->rank];
   int64_t sum = 0;
   bool some = false;
   for (int a = 0; a < TC_AXES; a++) {
@@ -178,17 +178,17 @@ static void test_layout(const struct layout *l)
   for (int way = 0; way < WAYS; way++) {
     struct job j = { .l = l, .way = way };
     struct tc_mesh *m = fx_mesh(l->mb, l->pp, l->dp, l->tp);
-    char said[1000] = "";
+    char logged[1000] = "";
     fx_run(m, "ref", body, &j);
     is_str(j.err, "", "pp %d, dp %d, tp %d, %s", l->pp, l->dp, l->tp, name[way]);
     if (way == PLAIN) first = j;
     else ok(!memcmp(j.loss, first.loss, sizeof j.loss), "... the same losses as on the host");
     for (int r = 0; r < m->world; r++)
-      sprintf(said + strlen(said), "%s%s", r ? "; " : "", j.said[r]);
+      sprintf(logged + strlen(logged), "%s%s", r ? "; " : "", j.logged[r]);
     if (way == PLAIN)
-      for (int r = 0; r < m->world; r++) is_str(j.said[r], "all", "... each axis is waited for");
-    if (way == NATIVE) is_str(said, l->native, "... by the device's clock");
-    if (way == MIRRORED) is_str(said, l->mirrored, "... the host waits so often for the device");
+      for (int r = 0; r < m->world; r++) is_str(j.logged[r], "all", "... each axis is waited for");
+    if (way == NATIVE) is_str(logged, l->native, "... by the device's clock");
+    if (way == MIRRORED) is_str(logged, l->mirrored, "... the host waits so often for the device");
     const uint32_t digest = j.trace ? tc_crc32c(0, j.trace, strlen(j.trace)) : 0;
     if (way != MIRRORED && !is_int(digest, l->trace[way], "... with these events"))
       printf("# %s\n", j.trace ? j.trace : "no trace");

@@ -223,7 +223,7 @@ static void test_diff(const char *dir)
   is_int(run("diff %s %s --rtol=0.8246", a, b), 1, "and just below");
   save_floats(c, "w", x, 3, NULL);
   is_int(run("diff %s %s --rtol 1", a, c), 1, "another shape");
-  ok(says("the shapes differ"), "is said");
+  ok(says("the shapes differ"), "is reported");
   save_floats(a, "w", z, 1, NULL);
   save_floats(b, "w", z + 1, 1, NULL);
   is_int(run("diff %s %s", a, b), 1, "0 and -0 are not the same bits");

@@ -386,7 +386,7 @@ static void full_h5(const char *dir)
     free(path);
   }
   ok(good > 5 && failed > 30, "%d files fitted, %d didn't", good, failed);
-  is_int(lied, 0, "what was said to be written is there");
+  is_int(lied, 0, "what was reported to be written is there");
   is_int(unnamed, 0, "what failed names the file and says why");
   free(back);
   free(data);

@@ -59,7 +59,7 @@ static void test_blocks(void)
   fx_clean();
 }
 
-/* What is laid out is where it is said to be, and nothing else passes for it. */
+/* What is laid out is where the layout says, and nothing else passes for it. */
 static void test_lay(void)
 {
   const char *dir = fx_folder();
@@ -78,7 +78,7 @@ static void test_lay(void)
   if (!is_int(tc_h5_lay(&fd, &size, path, &o, s, 4, &err), 0, "a file is laid out"))
     printf("# %s\n", err.text);
   struct stat st;
-  ok(fstat(fd, &st) == 0 && st.st_size == size, "its size is told");
+  ok(fstat(fd, &st) == 0 && st.st_size == size, "its size is reported");
   ok(st.st_blocks * 512 <= size + 65536, "and no more is kept of the disk");
   close(fd);
   is_int(tc_h5_check(path, 3, 1, s, 4, &err), 0, "HDF5 finds the same in it");
@@ -163,7 +163,7 @@ static void test_partial(void)
                 "box %d is read and right, all other blocks are damaged", (int)i))
       printf("# %s\n", err.text);
     is_int(fx_read(c, 1, big, box[i].start, box[i].count, &err), 1, "once more, checked now");
-    ok(!c->damaged, "nothing was said to be damaged");
+    ok(!c->damaged, "nothing was reported to be damaged");
     const int64_t zero[2] = { 0, 0 };
     is_int(fx_read(c, 1, big, zero, fx_tensor[big].dim, &err), TC_ECHECKSUM, "all of it isn't");
     is_int(fx_read(c, 1, big, zero, fx_tensor[big].dim, &err), TC_ECHECKSUM, "and stays so");

@@ -371,7 +371,7 @@ static void test_differs(void)
   }
   is_int(tc_h5_check(path, 8, 3, slice, 3, &err), TC_ECHECKSUM, "another step");
   char *all = tc_sprintf("%s: its attributes are not those of writer 3 of step 8", path);
-  is_str(err.text, all, "... is said");
+  is_str(err.text, all, "... is reported");
   free(all);
 }
 

@@ -19,7 +19,7 @@ static struct tc_manifest *made_manifest(int rank, const int64_t *dim, int piece
   return m;
 }
 
-/* Boxes of few elements, at times a tiling, at times nearly one: what is said of them is what
+/* Boxes of few elements, at times a tiling, at times nearly one: what is reported of them is what
  * counting the elements says. */
 static void test_cover(void)
 {
@@ -158,7 +158,7 @@ static const char good[] =
 #define NOT(key) "not a manifest: \"" key "\" is missing or makes no sense"
 #define OUTSIDE "tensor x: a piece in a.h5 is outside of its shape"
 
-/* One change each; what is said behind the path, "" where it is as good. */
+/* One change each; what the sentence says after the path, "" where it is as good. */
 static const struct { const char *from, *to, *says; } change[] = {
   { "", "", "" }, { "format\": 2", "format\": 3", "format 3 is newer than this program's 2: use a newer tercio" },
   { "format\": 2", "format\": 0", NOT("format") }, { "format\": 2", "format\": 2.0", NOT("format") },

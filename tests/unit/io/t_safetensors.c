@@ -84,7 +84,7 @@ static void test_headers(const char *dir)
     int rc = open_text(path, c[i].text, c[i].length, c[i].data, &err);
     is_int(rc, c[i].says ? TC_EUSER : 0, "%s", c[i].what);
     if (c[i].says && !ok(strstr(err.text, c[i].says) && !strchr(err.text, '\n'), "says so"))
-      printf("# said: %s\n", err.text);
+      printf("# reported: %s\n", err.text);
   }
   free(path);
 }

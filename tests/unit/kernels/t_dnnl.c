@@ -1,5 +1,5 @@
 /* t_dnnl.c - products of the device `cpu` where oneDNN refuses: its calls are the test's here, which fail
- * when they are told to. What was made is given back, and the next product works. A type that oneDNN
+ * when they are meant to. What was made is given back, and the next product works. A type that oneDNN
  * has only its reference for goes through fp32. */
 #include <dlfcn.h>
 

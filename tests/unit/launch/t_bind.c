@@ -188,7 +188,7 @@ static void test_nodes(void)
   static const int order[8] = { 0, 1, 2, 3, 4, 5, 6, 7 };
   static const struct tc_ranks_request want = { .bind = true, .gpus = true };
   struct self *s = malloc(sizeof *s);
-  struct blob *said = calloc(8, sizeof *said);
+  struct blob *sent = calloc(8, sizeof *sent);
   if (!mkdtemp(root)) abort();
   for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
     const struct blob *at[8];
@@ -204,13 +204,13 @@ static void test_nodes(void)
     for (int r = 0; r < n; r++) {
       cpus[r] = nodes[i].cpus[r] ? nodes[i].cpus[r] : cpus[r - 1];
       look_as(s, topo, folder, cpus[r], nodes[i].list[r]);
-      said[r].info = s->info;
-      set_visible(said[r].visible, &s->gpus);
-      at[r] = &said[r];
+      sent[r].info = s->info;
+      set_visible(sent[r].visible, &s->gpus);
+      at[r] = &sent[r];
     }
     choose_devices(at, n, index, numa);
     for (int r = 0; r < n; r++) {
-      struct tc_rank_info mine = said[r].info;
+      struct tc_rank_info mine = sent[r].info;
       look_as(s, topo, folder, cpus[r], nodes[i].list[r]);
       take_own(s, &want, at, index, numa, n, r, &mine);
       snprintf(bus + strlen(bus), sizeof bus - strlen(bus), "%s%.2s", r ? " " : "", mine.dev.pci + 5);
@@ -225,7 +225,7 @@ static void test_nodes(void)
   }
   unsetenv("CUDA_VISIBLE_DEVICES");
   free(s);
-  free(said);
+  free(sent);
   char *clean = tc_sprintf("rm -rf %s", root);
   ok(system(clean) == 0, "cleaned up");
   free(clean);
@@ -301,7 +301,7 @@ static void test_ids(void)
   }
 }
 
-/* How a rank's CPUs are told: a list that is too long ends with a whole entry. */
+/* How a rank's CPUs are reported: a list that is too long ends with a whole entry. */
 static void test_sets(void)
 {
   static const struct { const char *cpus; int n, numa; } rows[] = { { "0-3", 4, 0 }, { "4,6", 2,

@@ -1,4 +1,4 @@
-/* t_launch.c - ranks as threads: each runs once, a failure is said once and ends the others, the
+/* t_launch.c - ranks as threads: each runs once, a failure is reported once and ends the others, the
  * exit status is the cause's and not the echo's. What a launcher does to it is m_train's. */
 #include "src/launch/launch.h"
 #include "src/comm/mpi.h"
@@ -31,9 +31,9 @@ static int body(int rank, void *ctx, struct tc_err *err)
   return rc;
 }
 
-/* Starts the ranks, or (NULL) says err. What comes on stderr meanwhile, into said[size]; returns
+/* Starts the ranks, or (NULL) says err. What comes on stderr meanwhile, into logged[size]; returns
  * the exit status. */
-static int run(struct run *r, int fails, const struct tc_err *err, char *said, size_t size)
+static int run(struct run *r, int fails, const struct tc_err *err, char *logged, size_t size)
 {
   FILE *f = tmpfile();
   int old = dup(STDERR_FILENO);
@@ -43,7 +43,7 @@ static int run(struct run *r, int fails, const struct tc_err *err, char *said, s
   dup2(old, STDERR_FILENO);
   close(old);
   rewind(f);
-  said[fread(said, 1, size - 1, f)] = 0;
+  logged[fread(logged, 1, size - 1, f)] = 0;
   fclose(f);
   return status;
 }
@@ -87,7 +87,7 @@ static void test_abort(void)
 
 int main(void)
 {
-  char said[4000], *args[] = { "train", "--run.ranks=3", "--run.threads=2" };
+  char logged[4000], *args[] = { "train", "--run.ranks=3", "--run.threads=2" };
   struct run r = { .cfg = NULL };
   struct tc_err err = { 0 };
   const char *const launchers[] = { "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE" };
@@ -100,21 +100,21 @@ int main(void)
   ok(r.launch.hub && !r.launch.mpi && r.launch.ranks->world == N, "three threads");
   is_int(tc_launch_threads(r.cfg, r.launch.ranks, 1), 2, "run.threads");
 
-  is_int(run(&r, -1, NULL, said, sizeof said), 0, "all well: status 0");
-  is_str(said, "", "all well: nothing said");
+  is_int(run(&r, -1, NULL, logged, sizeof logged), 0, "all well: status 0");
+  is_str(logged, "", "all well: nothing reported");
   for (int i = 0; i < N; i++) is_int(r.ran[i], 1, "rank %d ran once", i);
 
-  is_int(run(&r, N, NULL, said, sizeof said), 5, "all fail alike: their status");
-  is_str(said, "tercio: rank broken\n", "all fail alike: said once");
+  is_int(run(&r, N, NULL, logged, sizeof logged), 5, "all fail alike: their status");
+  is_str(logged, "tercio: rank broken\n", "all fail alike: reported once");
   tc_launch_free(&r.launch);
 
   for (int who = 0; who < N; who++) {         /* a hub that was left is used up: a new one */
     int64_t start = tc_now_ns();
     tc_launch_find(&r.launch, r.cfg, &err);
-    is_int(run(&r, who, NULL, said, sizeof said), 5, "rank %d fails: its status", who);
+    is_int(run(&r, who, NULL, logged, sizeof logged), 5, "rank %d fails: its status", who);
     ok(tc_now_ns() - start < INT64_C(20000000000), "rank %d fails: the others don't wait", who);
-    is_int(count(said, "rank broken\n"), 1, "rank %d fails: said", who);
-    is_int(count(said, "has left the run"), count(said, "\n") - 1, "the others name the leaver");
+    is_int(count(logged, "rank broken\n"), 1, "rank %d fails: reported", who);
+    is_int(count(logged, "has left the run"), count(logged, "\n") - 1, "the others name the leaver");
     tc_launch_free(&r.launch);
   }
 
@@ -124,11 +124,11 @@ int main(void)
   tc_launch_free(&r.launch);
   setenv("PMIX_NAMESPACE", "job", 1);
   setenv("PMIX_RANK", "1", 1);
-  is_int(run(NULL, 0, &err, said, sizeof said), 2, "process 1 of several: status 2");
-  is_str(said, "", "... but what all find is not its to say");
+  is_int(run(NULL, 0, &err, logged, sizeof logged), 2, "process 1 of several: status 2");
+  is_str(logged, "", "... but what all find is not its to say");
   tc_fail(&err, TC_EPEER, "no answer");
-  is_int(run(NULL, 0, &err, said, sizeof said), 8, "process 1 misses a peer: status 8");
-  is_str(said, "tercio: no answer\n", "... and says so");
+  is_int(run(NULL, 0, &err, logged, sizeof logged), 8, "process 1 misses a peer: status 8");
+  is_str(logged, "tercio: no answer\n", "... and says so");
   tc_config_free(r.cfg);
   return done_testing();
 }

@@ -1,5 +1,5 @@
 /* t_launch_parts.c - how ranks are started and ended (launch.c), step by step, with MPI, a watchdog
- * and a launcher of the test's own that write down what they are told. */
+ * and a launcher of the test's own that write down their calls. */
 #include "src/launch/launch.h"
 #include "src/comm/hub.h"
 #include "src/comm/mpi.h"

@@ -15,8 +15,8 @@ static struct {
   pmix_status_t init, put, commit, fence, fenced, get;
   const char *local;              /* the ranks of this node; NULL: not to be had */
   int rank, size, type;           /* of the job's size */
-  int failures, world;            /* of Get, before what is told; how many ranks there are */
-  bool late, short_of;            /* the fence never ends; what is told is a byte short */
+  int failures, world;            /* of Get, before what is sent; how many ranks there are */
+  bool late, short_of;            /* the fence never ends; what is sent is a byte short */
   int puts, fences, gets, anew, finalized, bad;
   char key[64];
   char blob[1 << 16];
@@ -60,7 +60,7 @@ static pmix_status_t f_fence(const pmix_proc_t *p, size_t n, const pmix_info_t *
   return pmix.fence;
 }
 
-/* The job's size, the ranks of this node, or what `rank` told: what this one did, changed. */
+/* The job's size, the ranks of this node, or what `rank` sent: what this one did, changed. */
 static pmix_status_t f_get(const pmix_proc_t *p, const char *key, const pmix_info_t *info, size_t n,
                            pmix_value_t **out)
 {
@@ -86,10 +86,10 @@ static pmix_status_t f_get(const pmix_proc_t *p, const char *key, const pmix_inf
   } else if (local) {
     if (pmix.type != PMIX_INT) PMIX_VALUE_LOAD(v, pmix.local, PMIX_STRING);
   } else {
-    static char told[sizeof pmix.blob];
-    memcpy(told, pmix.blob, pmix.bytes);
-    if (pmix.change) pmix.change((int)p->rank, told);
-    pmix_byte_object_t o = { .bytes = told, .size = pmix.bytes - pmix.short_of };
+    static char sent[sizeof pmix.blob];
+    memcpy(sent, pmix.blob, pmix.bytes);
+    if (pmix.change) pmix.change((int)p->rank, sent);
+    pmix_byte_object_t o = { .bytes = sent, .size = pmix.bytes - pmix.short_of };
     PMIX_VALUE_LOAD(v, &o, PMIX_BYTE_OBJECT);
   }
   *out = v;
@@ -246,7 +246,7 @@ static void test_tell(void)
          "not all ranks of the step have started after 300 s: a rank died or hangs "
          "before this point; look "
          "for its message, or its node's state",
-         "... is said");
+         "... is reported");
   is_int(now_ns, INT64_C(300000500000), "... after so long");
   free(pmix.fence_ctx); /* left to the callback, which never comes */
 }
@@ -258,7 +258,7 @@ static void test_hear(void)
   make(0, 2);
   tc_pmix_put("key", "hello", 6, &err);
   is_int(tc_pmix_get(1, "key", got, 6, &err), 0, "another rank is heard");
-  is_str(got, "hello", "... what it told");
+  is_str(got, "hello", "... what it sent");
   ok(pmix.gets == 1 && pmix.anew == 0 && now_ns == 0, "... at once");
   pmix.failures = 3;
   is_int(tc_pmix_get(1, "key", got, 6, &err), 0, "one that is late");
@@ -268,7 +268,7 @@ static void test_hear(void)
 #endif
   snprintf(got, sizeof got, "old");
   pmix.short_of = true;
-  is_int(tc_pmix_get(1, "key", got, 6, &err), 1, "one that told other bytes");
+  is_int(tc_pmix_get(1, "key", got, 6, &err), 1, "one that sent other bytes");
   is_str(got, "old", "... which are not taken");
   is_int(tc_pmix_get(1, "key", got, 5, &err), 0, "... unless they are as many");
   make(0, 2);

@@ -15,7 +15,7 @@
 
 #define OUT_OF_MEMORY "; if memory is limited (ulimit -v, ulimit -s), it may have run out"
 
-static char said[2000];
+static char logged[2000];
 static int lines;                  /* that were in it */
 
 static void small_stacks(void), enough_stacks(void), closed_descriptors(void), no_descriptors(void);
@@ -23,7 +23,7 @@ static void small_stacks(void), enough_stacks(void), closed_descriptors(void), n
 enum way { EXIT, EXIT_AFTER_MAIN, CRASH };
 
 /* Runs end() in a process of its own, where everything has begun (but what a test of that begins itself).
- * Exit status, or minus the signal; what it wrote to stderr is in `said`. */
+ * Exit status, or minus the signal; what it wrote to stderr is in `logged`. */
 static int end_in(void (*end)(void))
 {
   int fd[2], status = -1;
@@ -44,14 +44,14 @@ static int end_in(void (*end)(void))
   }
   close(fd[1]);
   size_t n = 0;
-  for (ssize_t k; (k = read(fd[0], said + n, sizeof said - 1 - n)) > 0;) n += (size_t)k;
-  said[n] = 0;
+  for (ssize_t k; (k = read(fd[0], logged + n, sizeof logged - 1 - n)) > 0;) n += (size_t)k;
+  logged[n] = 0;
   close(fd[0]);
   waitpid(pid, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/* Exit status, or minus the signal; what the process wrote to stderr is in `said`. */
+/* Exit status, or minus the signal; what the process wrote to stderr is in `logged`. */
 static int end_by(enum way way, int number)
 {
   int fd[2], status = -1;
@@ -67,10 +67,10 @@ static int end_by(enum way way, int number)
     exit(number);
   }
   close(fd[1]);
-  ssize_t n = read(fd[0], said, sizeof said - 1);
-  said[n > 0 ? n : 0] = 0;
+  ssize_t n = read(fd[0], logged, sizeof logged - 1);
+  logged[n > 0 ? n : 0] = 0;
   lines = 0;
-  for (char *c = said; *c; c++)
+  for (char *c = logged; *c; c++)
     if (*c == '\n') lines++, *c = c[1] ? ' ' : 0;
   close(fd[0]);
   waitpid(pid, &status, 0);
@@ -85,8 +85,8 @@ static void ended(int status, const char *why)
   _exit(status);
 }
 
-/* A lane of rank 3 of 4, or of the only rank; and where it stands. */
-static void stand(int world, const char *lane)
+/* A thread of rank 3 of 4, or of the only rank; and its status. */
+static void stand(int world, const char *thread)
 {
   static const char *const who[] = { "a", "b", "c", "d" };
   const struct tc_watch_opts o = { .deadline_s = 1000, .world = world, .first = world - 1, .n_local = 1,
@@ -94,7 +94,7 @@ static void stand(int world, const char *lane)
   struct tc_watch *w;
   TC_ASSERT(tc_watch_new(&w, &o, NULL) == 0);
   tc_watch_enter(w, world - 1);
-  if (*lane) tc_thread_status_use(tc_thread_status_new(lane));
+  if (*thread) tc_thread_status_use(tc_thread_status_new(thread));
 }
 
 static void exit_with_rank(void) { tc_log_set_rank(12); exit(9); }
@@ -135,11 +135,11 @@ static void test_lines(void)
     char want[1000];
     snprintf(want, sizeof want, "%s%s%s", row[i].before, host.nodename, row[i].after);
     is_int(end_in(row[i].end), row[i].status, "an end: its status");
-    is_str(said, want, "... and the line");
+    is_str(logged, want, "... and the line");
   }
   is_int(end_in(long_place), -SIGABRT, "a crash at a place with a long name");
-  is_int((int64_t)strlen(said), 599, "... and a line that is cut");
-  ok(said[598] == '\n' && said[597] == 'x', "... but ends");
+  is_int((int64_t)strlen(logged), 599, "... and a line that is cut");
+  ok(logged[598] == '\n' && logged[597] == 'x', "... but ends");
 }
 
 /* ---- what a process begins with -------------------------------------------------------------- */
@@ -215,7 +215,7 @@ static void test_begin(void)
   for (size_t i = 0; i < sizeof row / sizeof *row; i++)
     is_int(end_in(row[i].end), 42, "%s", row[i].what);
   is_int(end_in(no_descriptors), 2, "a closed descriptor that can't be opened: status 2");
-  is_str(said, "tercio: a standard descriptor is closed, and none can be opened in its place\n",
+  is_str(logged, "tercio: a standard descriptor is closed, and none can be opened in its place\n",
          "... and a message");
 }
 
@@ -226,22 +226,22 @@ int main(void)
     char what[60];
     snprintf(what, sizeof what, "a library ended the process with status %d ", by_library[i]);
     is_int(end_by(EXIT, by_library[i]), 2, "a library exits with %d: status 2", by_library[i]);
-    ok(strstr(said, what) && lines == 1, "... and a line: %s", said);
+    ok(strstr(logged, what) && lines == 1, "... and a line: %s", logged);
   }
   for (int status = 2; status <= 8; status++) {
     is_int(end_by(EXIT, status), status, "MPI_Abort with %d: that status", status);
-    is_str(said, "", "... and no line");
+    is_str(logged, "", "... and no line");
   }
   static const int own[] = { 0, 1, 2, 85, 86, 93 };
   for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
     is_int(end_by(EXIT_AFTER_MAIN, own[i]), own[i], "main returns %d: that status", own[i]);
-    is_str(said, "", "... and no line");
+    is_str(logged, "", "... and no line");
   }
   if (getenv("TC_SANITIZED") && !strcmp(getenv("TC_SANITIZED"), "yes")) {
     skip("sanitizers report crashes themselves");
   } else {
     is_int(end_by(CRASH, SIGSEGV), -SIGSEGV, "a crash: its signal");
-    ok(strstr(said, "crashed by SIGSEGV") && lines == 1, "... and a line: %s", said);
+    ok(strstr(logged, "crashed by SIGSEGV") && lines == 1, "... and a line: %s", logged);
     test_lines();
   }
   test_begin();

@@ -1,5 +1,5 @@
 /* t_stop_words.c - requests to stop, one after the other, with a clock of the test's own: what is
- * asked for after each, what is said, which ends the process. Real signals are t_stop's. */
+ * asked for after each, what is reported, which ends the process. Real signals are t_stop's. */
 #include "src/base/base.h"
 #include "tests/unit/tap.h"
 
@@ -8,7 +8,7 @@
 #include <signal.h>
 
 static int64_t now_ns;
-static char said[300];
+static char logged[300];
 static int ended;
 static jmp_buf end;
 
@@ -19,7 +19,7 @@ static void note(const char *fmt, ...)
 {
   va_list ap;
   va_start(ap, fmt);
-  vsnprintf(said, sizeof said, fmt, ap);
+  vsnprintf(logged, sizeof logged, fmt, ap);
   va_end(ap);
 }
 
@@ -49,7 +49,7 @@ static const struct {
   int asked;
   bool late;
   int ended;
-  const char *said;
+  const char *logged;
 } rows[] = {
   { "T0", true, TC_STOP_END, false, 0, "SIGTERM" SAVES },
   { "U0", true, TC_STOP_REQUEUE, false, 0, "SIGUSR2" SAVES },
@@ -96,7 +96,7 @@ static void play(struct tc_stop *s, const char *what)
   if (setjmp(end)) return;
   while (*what) {
     const char letter = *what++;
-    said[0] = 0;
+    logged[0] = 0;
     if (letter == 'a')
       tc_stop_agreed(s);
     else
@@ -112,7 +112,7 @@ int main(void)
     is_int(tc_stop_asked(&s), rows[i].asked, "%s: what is asked for", rows[i].what);
     is_int(s.late, rows[i].late, "... whether the end was asked for later");
     is_int(ended, rows[i].ended, "... what it is ended by");
-    is_str(said, rows[i].said, "... what is said of the last");
+    is_str(logged, rows[i].logged, "... what is reported of the last");
   }
   is_int(tc_stop_asked(NULL), TC_STOP_NONE, "nobody asks");
   tc_stop_agreed(NULL);

@@ -3,8 +3,8 @@
 #include "src/comm/comm.h"
 #include "tests/unit/tap.h"
 
-static int64_t now_ns, trips[12], told[12];
-static int n_trips, n_told, fail_at, n_runs;
+static int64_t now_ns, trips[12], sent[12];
+static int n_trips, n_sent, fail_at, n_runs;
 static char calls[2000];
 
 static int64_t clock_ns(void) { return now_ns; }
@@ -20,7 +20,7 @@ static int pass_on(struct tc_comm *c, const struct tc_coll_args *a, struct tc_er
   snprintf(calls + strlen(calls), sizeof calls - strlen(calls), "%s%d ", tc_coll_name[a->coll],
            a->root);
   if (a->coll == TC_SEND) {
-    memcpy(&told[n_told++ % 12], a->parts->src, 8);
+    memcpy(&sent[n_sent++ % 12], a->parts->src, 8);
     return 0;
   }
   const int64_t trip = trips[n_trips++ % 12], x = now_ns + trip / 2 + 500 + (trip > 40 ? 30 : 0);
@@ -38,7 +38,7 @@ static void set_up(void)
 {
   trace = (struct tc_trace){ .o = { .world = 3 } };
   now_ns = 1000;
-  n_trips = n_told = n_runs = 0;
+  n_trips = n_sent = n_runs = 0;
   fail_at = -1;
   *calls = 0;
   for (int i = 0; i < 12; i++) trips[i] = 100 + i;
@@ -75,7 +75,7 @@ static void test_tell(void)
   set_up();
   trace.o.skew_ns = 7;
   trace.o.drift = 0.5;
-  is_int(send_time(&trace, NULL, 2, &err), 0, "the time is told");
+  is_int(send_time(&trace, NULL, 2, &err), 0, "the time is sent");
   is_str(
       calls,
       "recv2 send2 recv2 send2 recv2 send2 recv2 send2 recv2 send2 recv2 send2 recv2 send2 recv2 send2 "
@@ -83,7 +83,7 @@ static void test_tell(void)
       "... twelve times");
   for (int64_t i = 0, t = 1000; i < 12; i++) {
     t += trips[i];
-    wrong += told[i] != t + 7 + t / 2;
+    wrong += sent[i] != t + 7 + t / 2;
   }
   is_int(wrong, 0, "... as it is then");
   for (int i = 0; i < 2; i++) {

@@ -17,15 +17,15 @@ static struct tc_straggler *make(int world, const int32_t *stage)
   return tc_straggler_new(&o);
 }
 
-/* n steps with this work; returns how many sentences, the last into said. */
-static int steps(struct tc_straggler *s, int n, const int64_t *work, char *said, struct tc_slowest *w)
+/* n steps with this work; returns how many sentences, the last into logged. */
+static int steps(struct tc_straggler *s, int n, const int64_t *work, char *logged, struct tc_slowest *w)
 {
   int sentences = 0;
   for (int i = 0; i < n; i++) {
     const char *text = tc_straggler_step(s, i + 1, work, w);
     if (!text) continue;
     sentences++;
-    snprintf(said, 700, "%s", text);
+    snprintf(logged, 700, "%s", text);
   }
   return sentences;
 }
@@ -46,7 +46,7 @@ static int by_size(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-struct naive { int64_t best[W]; int run[W]; bool slow[W], said; };
+struct naive { int64_t best[W]; int run[W]; bool slow[W], logged; };
 
 /* What rank r's work is compared with: its stage's lower median, or its own best. */
 static double against(const struct naive *n, const int64_t *work, const int32_t *stage, int r)
@@ -82,9 +82,9 @@ static bool naive_window(struct naive *n, const int64_t *mean, const int32_t *st
     less |= !n->slow[r] && was[r];
   }
   for (int r = 0; r < W; r++) named[r] = more ? n->slow[r] : was[r] && !n->slow[r];
-  if (more && n->said) memcpy(n->slow, was, sizeof was);   /* within the minute */
-  bool say = more ? !n->said : less;
-  if (more && !n->said) n->said = true;
+  if (more && n->logged) memcpy(n->slow, was, sizeof was);   /* within the minute */
+  bool say = more ? !n->logged : less;
+  if (more && !n->logged) n->logged = true;
   return say;
 }
 
@@ -97,7 +97,7 @@ static void test_naive(void)
   for (int run = 0; run < RUNS && same; run++) {
     const int32_t *stage = stages[run % 3];
     struct tc_straggler *s = make(W, stage);
-    struct naive n = { .said = false };
+    struct naive n = { .logged = false };
     int hot = random_below(W), from = random_below(WINDOWS), end = from + 1 + random_below(5);
     for (int w = 0; w < WINDOWS && same; w++) {
       const char *text = NULL;
@@ -132,7 +132,7 @@ static void test_naive(void)
 
 static void test_words(void)
 {
-  char said[700] = "";
+  char logged[700] = "";
   struct tc_slowest w;
   const int64_t fast[W] = { 100, 100, 100, 100, 100, 100 };
   enum { MANY = 12 };
@@ -146,13 +146,13 @@ static void test_words(void)
                                     .min_steps = 1, .min_ns = 1 };
     struct tc_straggler *s = tc_straggler_new(&o);
     for (int r = 0; r < MANY; r++) work[r] = r < slow ? 200 : 100;
-    steps(s, 2, work, said, &w);
+    steps(s, 2, work, logged, &w);
     char want[60];
     snprintf(want, sizeof want, "r3 (2.0 times)%s", slow == 5 ? " and 1 more:" : slow > 5 ?
              " and 2 more:" : ":");
-    ok(strstr(said, "wait for r0 (2.0 times), r1 (") && strstr(said, want) && !strstr(said, "r4"),
-       "%d slow ranks: four are named: %s", slow, said);
-    ok(strstr(said, "up to step 2.") != NULL, "... with the step");
+    ok(strstr(logged, "wait for r0 (2.0 times), r1 (") && strstr(logged, want) && !strstr(logged, "r4"),
+       "%d slow ranks: four are named: %s", slow, logged);
+    ok(strstr(logged, "up to step 2.") != NULL, "... with the step");
     tc_straggler_free(s);
   }
 
@@ -173,8 +173,8 @@ static void test_words(void)
   }
 
   struct tc_straggler *s = make(W, one_stage);
-  is_int(steps(s, 8, fast, said, &w), 0, "all alike: no word");
-  ok(w.rank == 0 && w.work_ns == 100 && w.median_ns == 100, "... of equals the first is told");
+  is_int(steps(s, 8, fast, logged, &w), 0, "all alike: no word");
+  ok(w.rank == 0 && w.work_ns == 100 && w.median_ns == 100, "... of equals the first is reported");
   tc_straggler_free(s);
 }
 
@@ -183,7 +183,7 @@ int main(void)
   tc_straggler_free(NULL);
   test_naive();
   test_words();
-  char said[700] = "";
+  char logged[700] = "";
   struct tc_slowest w;
   const int64_t even[W] = { 100, 110, 90, 100, 105, 95 };
   const int64_t four[W] = { 100, 110, 90, 100, 210, 95 };
@@ -192,43 +192,43 @@ int main(void)
   const int64_t staged_slow[W] = { 100, 110, 90, 300, 310, 600 };
 
   struct tc_straggler *s = make(W, one_stage);
-  is_int(steps(s, 40, even, said, &w), 0, "ranks alike: no word");
+  is_int(steps(s, 40, even, logged, &w), 0, "ranks alike: no word");
   is_int(w.rank, 1, "... yet the slowest is known");
   is_int(w.work_ns, 110, "... and its work");
   is_int(w.median_ns, 100, "... and the (lower) median");
-  is_int(steps(s, 4, four, said, &w), 0, "one slow window: no word");
-  is_int(steps(s, 8, even, said, &w), 0, "... and after it none");
-  is_int(steps(s, 40, four, said, &w), 1, "a rank that stays slow is named once");
-  ok(strstr(said, "rank 4 on c (2.1 times)") != NULL, "... with node and factor: %s", said);
+  is_int(steps(s, 4, four, logged, &w), 0, "one slow window: no word");
+  is_int(steps(s, 8, even, logged, &w), 0, "... and after it none");
+  is_int(steps(s, 40, four, logged, &w), 1, "a rank that stays slow is named once");
+  ok(strstr(logged, "rank 4 on c (2.1 times)") != NULL, "... with node and factor: %s", logged);
   is_int(w.rank, 4, "... and is the slowest of the step");
-  is_int(steps(s, 12, even, said, &w), 1, "... its end is said once");
-  ok(strstr(said, "rank 4 on c: is as fast") != NULL, "... by name: %s", said);
-  is_int(steps(s, 40, four, said, &w), 0, "slow again within the minute: no more words");
+  is_int(steps(s, 12, even, logged, &w), 1, "... its end is reported once");
+  ok(strstr(logged, "rank 4 on c: is as fast") != NULL, "... by name: %s", logged);
+  is_int(steps(s, 40, four, logged, &w), 0, "slow again within the minute: no more words");
   tc_straggler_free(s);
 
   s = make(W, one_stage);
-  is_int(steps(s, 20, node_c, said, &w), 1, "two slow ranks of a node: one sentence");
-  ok(strstr(said, "rank 4 on c (2.1 times, like all ranks on c), rank 5") != NULL, "... %s", said);
+  is_int(steps(s, 20, node_c, logged, &w), 1, "two slow ranks of a node: one sentence");
+  ok(strstr(logged, "rank 4 on c (2.1 times, like all ranks on c), rank 5") != NULL, "... %s", logged);
   tc_straggler_free(s);
 
   const int64_t node_b[W] = { 100, 110, 210, 190, 90, 100 };
   s = make(W, one_stage);
-  steps(s, 20, node_b, said, &w);
-  ok(strstr(said, "rank 2 on b (2.1 times, like all ranks on b), rank 3") != NULL, "... %s", said);
+  steps(s, 20, node_b, logged, &w);
+  ok(strstr(logged, "rank 2 on b (2.1 times, like all ranks on b), rank 3") != NULL, "... %s", logged);
   tc_straggler_free(s);
 
   s = make(W, two_stages);
-  is_int(steps(s, 40, staged, said, &w), 0, "a stage with more work is not slow");
-  is_int(steps(s, 12, staged_slow, said, &w), 1, "... a rank of it may be");
-  ok(strstr(said, "rank 5 on c (1.9 times)") != NULL, "... %s", said);
+  is_int(steps(s, 40, staged, logged, &w), 0, "a stage with more work is not slow");
+  is_int(steps(s, 12, staged_slow, logged, &w), 1, "... a rank of it may be");
+  ok(strstr(logged, "rank 5 on c (1.9 times)") != NULL, "... %s", logged);
   tc_straggler_free(s);
 
   const int32_t alone[2] = { 0, 1 };
   const int64_t at_first[2] = { 100, 300 }, later[2] = { 100, 600 };
   s = make(2, alone);
-  is_int(steps(s, 20, at_first, said, &w), 0, "stages of one rank: more work is not slow");
-  is_int(steps(s, 12, later, said, &w), 1, "... more than before is");
-  ok(strstr(said, "rank 1 on a (2.0 times)") != NULL, "... %s", said);
+  is_int(steps(s, 20, at_first, logged, &w), 0, "stages of one rank: more work is not slow");
+  is_int(steps(s, 12, later, logged, &w), 1, "... more than before is");
+  ok(strstr(logged, "rank 1 on a (2.0 times)") != NULL, "... %s", logged);
   tc_straggler_free(s);
   return done_testing();
 }

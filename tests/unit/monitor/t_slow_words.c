@@ -20,13 +20,13 @@ static const int32_t pairs[W] = { 0, 0, 1, 1, 2, 2, 2, 2 };
 static const char *const who[W] = { "r0 on a", "r1 on a", "r2 on b", "r3 on b",
                                     "r4",      "r5",      "r6",      "r7" };
 
-/* Windows of one step; what is said of the last of them, "" if nothing. */
+/* Windows of one step; what is reported of the last of them, "" if nothing. */
 static const char *run_step(struct tc_straggler *s, int64_t step, int64_t a, int64_t b, int64_t c)
 {
   struct tc_slowest worst;
   int64_t work[W] = { a, b, c, 100, 100, 100, 100, 100 };
-  const char *said = tc_straggler_step(s, step, work, &worst);
-  return said ? said : "";
+  const char *logged = tc_straggler_step(s, step, work, &worst);
+  return logged ? logged : "";
 }
 
 static struct tc_straggler *make(const int32_t *node, int steps, int64_t ns)
@@ -73,7 +73,7 @@ static void test_bounds(void)
   }
 }
 
-/* A minute between two sentences of slowness; its end is said at once. */
+/* A minute between two sentences of slowness; its end is reported at once. */
 static void test_quiet(void)
 {
   struct tc_straggler *s = make(one, 1, 1);
@@ -82,12 +82,12 @@ static void test_quiet(void)
   says(run_step(s, 2, 200, 100, 100), 2, "all ranks wait for r0 on a (2.0 times)", "a slow rank");
   says(run_step(s, 3, 200, 300, 100), 0, "", "another");
   now_ns = 5 + QUIET_NS - 1;
-  says(run_step(s, 4, 200, 300, 100), 0, "", "... is not said within the minute");
+  says(run_step(s, 4, 200, 300, 100), 0, "", "... is not reported within the minute");
   says(run_step(s, 5, 200, 300, 100), 0, "", "... nor a bit later");
   now_ns = 5 + QUIET_NS;
   says(run_step(s, 6, 200, 300, 100), 6, "all ranks wait for r0 on a (2.0 times), r1 on a (3.0 times)",
        "... but after it");
-  says(run_step(s, 7, 100, 300, 100), 0, "r0 on a", "an end is said at once");
+  says(run_step(s, 7, 100, 300, 100), 0, "r0 on a", "an end is reported at once");
   says(run_step(s, 8, 100, 100, 100), 0, "r1 on a", "... each of them");
   says(run_step(s, 9, 100, 100, 100), 0, "", "... once");
   tc_straggler_free(s);
@@ -144,7 +144,7 @@ static void test_windows(void)
   const struct tc_straggler_opts o = { .world = W, .stage = one, .node = one, .rank_names = who };
   s = tc_straggler_new(&o);
   ok(s->o.min_steps == 20 && s->o.min_ns == 2000000000, "a window is 20 steps and 2 s unless it "
-                                                        "is told");
+                                                        "is reported");
   tc_straggler_free(s);
 }
 

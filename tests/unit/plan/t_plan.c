@@ -1,5 +1,5 @@
 /* t_plan.c - the planner against published figures and formulas: textbook tables, ZeRO, devices, a
- * step's time where it can be said by hand, checkpoint intervals. */
+ * step's time where it can be computed by hand, checkpoint intervals. */
 #include "src/plan/plan.h"
 #include "tests/unit/plan_config.h"
 
@@ -71,7 +71,7 @@ static void test_devices(void)
   for (size_t i = 0; i < sizeof old / sizeof *old; i++) {
     is_int(tc_cluster_read(&k, old[i], &err), TC_EUSER, "%s, which the cuda device refuses", old[i]);
     ok(strstr(err.text, "compute capability 7.0, but Tercio needs a GPU of 8.0 or later; known are a100-40, "
-       "a100-80, h100, h200, cpu") != NULL, "... is told why, and what there is: %s", err.text);
+       "a100-80, h100, h200, cpu") != NULL, "... with the reason, and what there is: %s", err.text);
   }
   const struct { const char *gpu; bool old; } gpu[] = {
     { "v100", true }, { "tesla_v100-sxm2-32gb", true }, { "Tesla V100-PCIE-16GB", true }, { "a100", false },
@@ -79,7 +79,7 @@ static void test_devices(void)
   for (size_t i = 0; i < sizeof gpu / sizeof *gpu; i++)
     ok(tc_plan_too_old(gpu[i].gpu) == gpu[i].old, "\"%s\" is %stoo old", gpu[i].gpu, gpu[i].old ? "" : "not ");
   is_int(tc_cluster_read(&k, "a100-8", &err), TC_EUSER, "an unknown device");
-  ok(strstr(err.text, "did you mean a100-80?") != NULL, "... is told the nearest: %s", err.text);
+  ok(strstr(err.text, "did you mean a100-80?") != NULL, "... with the nearest: %s", err.text);
   is_int(tc_cluster_read(&k, "./there-is-none.txt", &err), TC_EUSER, "a file that is not there");
 }
 

@@ -197,10 +197,10 @@ static void test_write(void)
   ok(!again.device.sample && again.device.n_samples == 0 && again.device.cap_samples == 0,
      "... until it is done with");
   is_int(tc_cluster_write(&k, "./no/folder", &err), TC_EUSER, "no such folder");
-  is_str(err.text, "cannot write ./no/folder: No such file or directory", "... is said");
+  is_str(err.text, "cannot write ./no/folder: No such file or directory", "... is reported");
   if (access("/dev/full", W_OK) == 0) {
     is_int(tc_cluster_write(&k, "/dev/full", &err), TC_EUSER, "no room");
-    is_str(err.text, "cannot write /dev/full: No space left on device", "... is said");
+    is_str(err.text, "cannot write /dev/full: No space left on device", "... is reported");
   }
   tc_cluster_done(&k);
 }

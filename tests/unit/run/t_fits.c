@@ -65,8 +65,8 @@ static void close_fixture(struct fixture *f)
   "--model.layers=2", "--model.hidden=64", "--model.heads=4", "--model.context=32",                \
       "--model.vocab=256"
 
-/* What is said of `bytes`: the settings that would fit, the end of the sentence, or "" if these do. */
-static const char *said(struct fixture *f, int64_t bytes, char *text, size_t size)
+/* The advice for `bytes`: the settings that would fit, the end of the sentence, or "" if these do. */
+static const char *advice(struct fixture *f, int64_t bytes, char *text, size_t size)
 {
   struct tc_err err = { 0 };
   left_bytes = total_bytes = bytes;
@@ -79,7 +79,7 @@ static const char *said(struct fixture *f, int64_t bytes, char *text, size_t siz
 /* From so many bytes on, and not with one less. */
 struct least {
   int64_t bytes;
-  const char *said;
+  const char *advice;
 };
 #define NONE                                                                                       \
   "no smaller train.micro_batch, recomputation, ZeRO stage or offloading would do: use "           \
@@ -92,13 +92,13 @@ static void test_run(const char *name, struct tc_config *cfg, int world, const s
   const char *before = NONE;
   open_fixture(&f, cfg, world);
   make_programs(&f);
-  is_str(said(&f, 1000, text, sizeof text), NONE, "%s: nothing fits into 1000 bytes", name);
-  for (; want->said; want++) {
-    is_str(said(&f, want->bytes - 1, text, sizeof text), before, "%s: one byte less than %lld",
+  is_str(advice(&f, 1000, text, sizeof text), NONE, "%s: nothing fits into 1000 bytes", name);
+  for (; want->advice; want++) {
+    is_str(advice(&f, want->bytes - 1, text, sizeof text), before, "%s: one byte less than %lld",
            name, (long long)want->bytes);
-    is_str(said(&f, want->bytes, text, sizeof text), want->said, "... and %lld",
+    is_str(advice(&f, want->bytes, text, sizeof text), want->advice, "... and %lld",
            (long long)want->bytes);
-    before = want->said;
+    before = want->advice;
   }
   close_fixture(&f);
 }
@@ -327,9 +327,9 @@ static void test_smaller(void)
   char text[sizeof(struct tc_err)];
   open_fixture(&f, CONFIG(MODEL, "--train.global_batch=720720", "--train.micro_batch=720"), 1);
   make_programs(&f);
-  is_str(said(&f, 15000000, text, sizeof text), "train.micro_batch = 26 would fit",
+  is_str(advice(&f, 15000000, text, sizeof text), "train.micro_batch = 26 would fit",
          "of 720720 sequences 720 do not fit into 15 MB");
-  is_str(said(&f, 30000000, text, sizeof text), "train.micro_batch = 55 would fit",
+  is_str(advice(&f, 30000000, text, sizeof text), "train.micro_batch = 55 would fit",
          "... nor into 30 MB");
   close_fixture(&f);
 }

@@ -97,7 +97,7 @@ static int save(const char *dir, const struct tc_ckpt_meta *m, const struct tc_c
 #define tc_at_step(s) note("step %d", (int)(s))
 #define tc_at_file(doing, what) note("at %s", doing)
 #define tc_thread_status_new(name) (note("status of the %s", name), NULL)
-#define tc_thread_status_use(lane) note("uses its status")
+#define tc_thread_status_use(status) note("uses its status")
 #define tc_comm_coord(c) the->rank
 #define tc_comm_counters(c) (note("count, held %d", held), counted.data[0].calls++, &counted)
 #define tc_comm_max_i64(c, x, n, err) call(err, "look %d %d", (int)*(x), n)

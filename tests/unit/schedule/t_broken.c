@@ -94,7 +94,7 @@ static void break_actions(struct bench *b)
 
 /* ---- tensors, nodes, contributions ------------------------------------------------------- */
 
-/* Whether t may be said to overwrite `old`: the storage of old is not found through t. */
+/* Whether t may be declared to overwrite `old`: the storage of old is not found through t. */
 static bool may_overwrite(const struct tc_graph *g, int32_t t, int32_t old)
 {
   for (int32_t x = old; x >= 0;

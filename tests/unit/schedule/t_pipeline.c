@@ -285,7 +285,7 @@ static bool agree(const struct tc_pipeline *s, const struct tc_transfers *t, boo
   return *ends == sweep(s, t) && *ends == !strstr(err.text, "deadlock: rank") && (*ends || rc == TC_ELAYOUT);
 }
 
-/* Without buffers: the order by time always ends; program order does or doesn't, as said; two
+/* Without buffers: the order by time always ends; program order does or doesn't, as stated; two
  * neighbours in one queue that go between the same ranks, swapped, never end. */
 static void test_transfers(const char *name, int v, bool (*hangs)(int p, int m))
 {

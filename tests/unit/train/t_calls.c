@@ -1,5 +1,5 @@
 /* t_calls.c - what is done to the disk, call by call, when owners take folders and checkpoints and other
- * files are written and read; and what is said and left when any one of these calls fails. */
+ * files are written and read; and what is reported and left when any one of these calls fails. */
 #include "io/ckpt/ckpt.h"
 #include "io/folder.h"
 #include "io/formats/outfile.h"
@@ -299,7 +299,7 @@ static const struct {
 static bool once(FILE *out, size_t i, int at, int how)
 {
   struct tc_err err = { .text = "" };
-  char *trace = NULL, said[3000];
+  char *trace = NULL, logged[3000];
   size_t n = 0;
   scene[i].before();
   const int fds = descriptors(), keep = dup(2), log = open("log", O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -311,14 +311,14 @@ static bool once(FILE *out, size_t i, int at, int how)
   tracing = false;
   dup2(keep, 2);
   fclose(calls.out);
-  ssize_t m = pread(log, said, sizeof said - 1, 0);
-  said[TC_MAX(m, 0)] = 0;
+  ssize_t m = pread(log, logged, sizeof logged - 1, 0);
+  logged[TC_MAX(m, 0)] = 0;
   close(keep);
   close(log);
   unlink("log");
   if (at == 0 || calls.hit) {
     fprintf(out, "call %d, failure %d: %d %s\n%s%sleft:", at, how, rc, rc < 0 ? err.text : "",
-            trace, said);
+            trace, logged);
     walk(out, ".");
     fprintf(out, "%s\n", descriptors() == fds ? "" : " and descriptors");
   }

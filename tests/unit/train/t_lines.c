@@ -106,7 +106,7 @@ static void test_line(struct tc_writer *writer)
   is_str(line, full, "a line with all there is");
   free(line);
   ok(!t.log.saved.step && !t.log.stall_ns && !t.log.copied && !t.log.counted[TC_PP].data[TC_SEND].calls,
-     "what was told is not told again");
+     "what was reported is not reported again");
   tc_straggler_free(t.end.straggler);
 }
 
@@ -173,7 +173,7 @@ static void test_progress(void)
 struct ask {
   const char *text;
   int kind;
-  const char *said;
+  const char *logged;
 };
 
 static void test_words(struct tc_train *t)
@@ -195,7 +195,7 @@ static void test_words(struct tc_train *t)
     t->request = (struct tc_request_state){ 0 };
     put_file("out/save", row[i].text);
     is_int(tc_request_look(t, 1, true), row[i].kind, "request %zu", i);
-    is_str(stderr_text(), row[i].said, "... what is said of it");
+    is_str(stderr_text(), row[i].logged, "... what is reported of it");
   }
   for (int kind = 0; kind < 2; kind++) {
     t->request = (struct tc_request_state){ 0 };
@@ -240,7 +240,7 @@ static void test_request(struct tc_writer *writer)
   t.ckpt.saved_step = 4;
   tc_request_end(&t);
   is_int(t.request.kind, TC_ASK_REQUEUE, "a checkpoint from before the request is no answer");
-  is_str(stderr_text(), "", "... and nothing is said");
+  is_str(stderr_text(), "", "... and nothing is reported");
   put_file("out/save", "checkpoint");
   is_int(tc_request_look(&t, 9, true), TC_ASK_REQUEUE, "of two requests the greater counts");
   is_int(t.request.step, 9, "... from the later one's step on");
@@ -271,7 +271,7 @@ static void test_request(struct tc_writer *writer)
     is_int(tc_request_look(&t, 1, true), TC_ASK_NONE, "a folder that is none");
     is_str(stderr_text(),
            i ? "" : "tercio: warning: file/save: Not a directory: tercio save does not work here\n",
-           "... is told once");
+           "... is reported once");
   }
   now_ns = 0;
 }
@@ -377,7 +377,7 @@ static void test_look(struct tc_train *t)
       stderr_text(),
       "tercio: warning: out/metrics.jsonl was removed, renamed or replaced during the run; it goes on there "
       "from step 3\n",
-      "a file that was renamed is told of");
+      "a file that was renamed is reported");
   add(t, 3, 3);
   is_str(steps(lines), "3 ", "... and there is another one");
   is_str(steps("out/older"), "1 2 ", "... from there on");
@@ -394,7 +394,7 @@ static void test_look(struct tc_train *t)
         i ? ""
           : "tercio: warning: cannot write out/metrics.jsonl: Is a directory; the lines from step 4 on "
             "are missing. It is tried again with each checkpoint\n",
-        "a file that cannot be opened is told of once");
+        "a file that cannot be opened is reported once");
     ok(t->log.fd < 0 && t->log.paused, "... and is not there");
   }
   rmdir(lines);
@@ -420,7 +420,7 @@ static void test_full(struct tc_train *t)
       stderr_text(),
       "tercio: warning: cannot write out/metrics.jsonl: File too large; the lines from step 3 on are missing. "
       "It is tried again with each checkpoint\n",
-      "a line that there is no room for is told of once");
+      "a line that there is no room for is reported once");
   is_str(steps(lines), "1 2 ", "... and leaves no part of itself");
   add(t, 7, 7);
   is_str(steps(lines), "1 2 ", "lines are left out");

@@ -334,19 +334,19 @@ static void test_guard_file(void)
     if (!c[i].rc) continue;
     want = tc_sprintf("the last 4 starts from step %d made no new checkpoint: giving up. Look at what ended them, "
                       "then remove %s to try again", c[i].step < 0 ? 0 : 8, path);
-    is_str(err.text, want, "... is told");
+    is_str(err.text, want, "... is reported");
     free(want);
   }
   tc_train_guard_clear(&t);
   is_int(rmdir(dir), 0, "nothing is left");
   is_int(tc_train_guard(&t, 9, &err), TC_EUSER, "a folder that is not there");
   want = tc_sprintf("cannot write %s: is the checkpoint folder writable?", path);
-  is_str(err.text, want, "... is told");
+  is_str(err.text, want, "... is reported");
   free(want);
   free(path);
 }
 
-/* What the loop's note may be, and what is said of another. */
+/* What the loop's note may be, and what is reported of another. */
 static void test_note(void)
 {
   static const char *const bad[] = { "skipped -1 rollbacks 0 losses", "skipped 0 rollbacks -1 losses", "skipped 1",
@@ -356,7 +356,7 @@ static void test_note(void)
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     char *want = tc_sprintf("the checkpoint's note on the training loop makes no sense: \"%s\"", bad[i]);
     is_int(tc_rollback_parse(&t, bad[i], &err), TC_EUSER, "a note that is none");
-    is_str(err.text, want, "... is told");
+    is_str(err.text, want, "... is reported");
     free(want);
   }
   is_int(tc_rollback_parse(&t, "skipped 3 rollbacks 2 losses 1.5 0.25 x 7", &err), 0, "a note");

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static char said[8000];            /* by the last run, on stderr */
+static char logged[8000];            /* by the last run, on stderr */
 static rlim_t most_bytes;          /* of a file that the next run writes; 0: as many as it likes */
 
 /* Exit status of a command, a line of words, in the current folder. */
@@ -25,7 +25,7 @@ static int run(char *line)
   fflush(stdout);
   pid_t child = fork();
   if (child == 0) {
-    int err = open("said", O_WRONLY | O_CREAT | O_TRUNC, 0600), out = open("/dev/null", O_WRONLY);
+    int err = open("reported", O_WRONLY | O_CREAT | O_TRUNC, 0600), out = open("/dev/null", O_WRONLY);
     if (err < 0 || dup2(err, STDERR_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0) _exit(99);
     alarm(300);
     signal(SIGXFSZ, SIG_IGN);      /* writing fails instead */
@@ -34,8 +34,8 @@ static int run(char *line)
     _exit(99);
   }
   waitpid(child, &status, 0);
-  FILE *f = fopen("said", "r");
-  said[f ? fread(said, 1, sizeof said - 1, f) : 0] = 0;
+  FILE *f = fopen("reported", "r");
+  logged[f ? fread(logged, 1, sizeof logged - 1, f) : 0] = 0;
   if (f) fclose(f);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
@@ -86,7 +86,7 @@ static int count(const char *folder, const char *begins)
 static void is_status(int got, int want, const char *what)
 {
   if (is_int(got, want, "%s: status %d", what, want)) return;
-  for (char *save = NULL, *l = strtok_r(said, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) printf("# %s\n", l);
+  for (char *save = NULL, *l = strtok_r(logged, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) printf("# %s\n", l);
 }
 
 static bool there(const char *path)
@@ -108,11 +108,11 @@ static void test_earlier(const char *whole)
 {
   is_status(train("--run.out=a --ckpt.every=2 --ckpt.keep=9 --ckpt.resume=4"), 0,
             "from the checkpoint of step 4");
-  ok(strstr(said, "resumed from a/ckpt/step-00000004, step 4") != NULL, "... it says so");
+  ok(strstr(logged, "resumed from a/ckpt/step-00000004, step 4") != NULL, "... it says so");
   is_int(count("a/ckpt", "superseded-step-00000006-"), 1, "... step 6's is set aside");
   is_int(count("a/ckpt", "superseded-step-00000008-"), 1, "... and step 8's");
   is_int(count("a/ckpt", "superseded-"), 2, "... no other");
-  ok(strstr(said, "a/ckpt/step-00000006: the run goes on from before it: kept as superseded-step-00000006-"),
+  ok(strstr(logged, "a/ckpt/step-00000006: the run goes on from before it: kept as superseded-step-00000006-"),
      "... as a warning has it");
   ok(there("a/ckpt/step-00000002") && there("a/ckpt/step-00000004"), "... earlier ones stay");
   ok(there("a/ckpt/step-00000006") && there("a/ckpt/step-00000008"), "... later ones are written again");
@@ -181,7 +181,7 @@ static void test_separate(const char *folder)
     is_status(train("--run.out=%s --run.device=cuda --run.comm=thread %s", out, layout[i]), 0, layout[i]);
     double d = difference(out, want);
     ok(d < 1e-4, "... losses of the CPU's to %.1e", d);
-    ok(!strstr(said, "can't be captured"), "... and kernels between transfers are captured");
+    ok(!strstr(logged, "can't be captured"), "... and kernels between transfers are captured");
   }
   free(want);
 }
@@ -202,7 +202,7 @@ static void test_plan_device(void)
     FILE *f = fopen(what, "r");
     if (f) json[fread(json, 1, sizeof json - 1, f)] = 0;
     if (f) fclose(f);
-    const char *predicted = strstr(json, "\"predicted\": "), *text = row[i].status ? said : predicted;
+    const char *predicted = strstr(json, "\"predicted\": "), *text = row[i].status ? logged : predicted;
     ok(text && strstr(text, row[i].says), "... says %s", row[i].says);
     const char *step = predicted ? strstr(predicted, "\"step_s\": ") : NULL;
     ok(row[i].status || (step ? atof(step + 10) > 0 : i == 2), "... with a time, if there is a device");
@@ -215,9 +215,9 @@ static void test_no_room(void)
   most_bytes = 40000;
   is_status(train("--run.out=full --ckpt.every=4"), 2, "checkpoints that can't be written");
   most_bytes = 0;
-  ok(strstr(said, "warning: checkpoint of step 4 failed, the one before stays: full/ckpt/") != NULL,
-     "... the first is told");
-  const char *last = strstr(said, "tercio: full/ckpt/");
+  ok(strstr(logged, "warning: checkpoint of step 4 failed, the one before stays: full/ckpt/") != NULL,
+     "... the first is reported");
+  const char *last = strstr(logged, "tercio: full/ckpt/");
   ok(last && strstr(last, "File too large"), "... as is the last, with the reason");
   is_int(count("full/ckpt", "step-"), 0, "... none is there");
 }
@@ -236,9 +236,9 @@ static void test_report(void)
   ok(html && !strstr(html, "sent by rank 0 on tp") && !strstr(html, "sent by rank 0 on pp"), "... and on no other axis");
   ok(html && strstr(html, "</title>\n<style>\n"), "... and a style");
   is_status(run(none), 2, "a trace that is not there");
-  ok(strstr(said, "none.json") != NULL, "... is named");
+  ok(strstr(logged, "none.json") != NULL, "... is named");
   is_status(run(step), 2, "a step of no trace");
-  ok(strstr(said, "--step 2: the run has no trace") != NULL, "... is not looked for");
+  ok(strstr(logged, "--step 2: the run has no trace") != NULL, "... is not looked for");
   ok(!there("none.html"), "... and no page is made");
   free(html);
 }
@@ -268,7 +268,7 @@ int main(void)
   const time_t began = time(NULL);
   is_status(train("--run.out=a --ckpt.every=2 --ckpt.keep=9"), 0, "8 steps");
   int lines = 0;                       /* of the first step, of the last, and every 2 s */
-  for (const char *l = said; (l = strstr(l, "step ")); l++) lines += l == said || l[-1] == '\n';
+  for (const char *l = logged; (l = strstr(l, "step ")); l++) lines += l == logged || l[-1] == '\n';
   ok(lines >= 2 && lines <= 3 + (int)(time(NULL) - began) / 2, "... in %d lines", lines);
   char *whole = steps_of("a");
   is_int(count("a/ckpt", "step-"), 4, "... and 4 checkpoints");

@@ -102,14 +102,14 @@ static void second_lane(void)
 }
 
 /* A process that does it, as rank 1. */
-struct child { pid_t pid; FILE *said; };
+struct child { pid_t pid; FILE *logged; };
 
 static struct child start(void (*what)(void))
 {
-  struct child c = { .said = tmpfile() };
+  struct child c = { .logged = tmpfile() };
   c.pid = fork();
   if (c.pid != 0) return c;
-  dup2(fileno(c.said), STDERR_FILENO);
+  dup2(fileno(c.logged), STDERR_FILENO);
   struct tc_watch *w = make(DEADLINE_S, 1, 1);
   tc_watch_enter(w, 1);
   what();
@@ -119,13 +119,13 @@ static struct child start(void (*what)(void))
 }
 
 /* Its exit status and stderr. */
-static int end_of(struct child *c, char *said, size_t size)
+static int end_of(struct child *c, char *logged, size_t size)
 {
   int status = 0;
   waitpid(c->pid, &status, 0);
-  rewind(c->said);
-  said[fread(said, 1, size - 1, c->said)] = 0;
-  fclose(c->said);
+  rewind(c->logged);
+  logged[fread(logged, 1, size - 1, c->logged)] = 0;
+  fclose(c->logged);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
@@ -135,7 +135,7 @@ static void test_ends(void)
     const char *name;
     void (*what)(void);
     int status;
-    const char *said;
+    const char *logged;
   } c[] = {
     { "a thread that stands still", still, 8,
       " s (deadline run.deadline) at step 7, forward matmul of h.3, micro-batch 2" },
@@ -149,12 +149,12 @@ static void test_ends(void)
   struct child child[N];
   for (int i = 0; i < N; i++) child[i] = start(c[i].what);
   for (int i = 0; i < N; i++) {
-    char said[4000];
-    is_int(end_of(&child[i], said, sizeof said), c[i].status, "%s: status %d", c[i].name,
+    char logged[4000];
+    is_int(end_of(&child[i], logged, sizeof logged), c[i].status, "%s: status %d", c[i].name,
            c[i].status);
-    if (c[i].status) ok(strstr(said, "rank 1 on a has stood still for "), "... is named");
-    ok(strstr(said, c[i].said) && (c[i].status || !*said), "... says: %.*s",
-       (int)strcspn(said, "\n"), said);
+    if (c[i].status) ok(strstr(logged, "rank 1 on a has stood still for "), "... is named");
+    ok(strstr(logged, c[i].logged) && (c[i].status || !*logged), "... says: %.*s",
+       (int)strcspn(logged, "\n"), logged);
   }
 }
 

@@ -315,7 +315,7 @@ static void test_serve(void)
   pthread_mutex_lock(&w.lock);
   serve_requests(&w);
   pthread_mutex_unlock(&w.lock);
-  ok(!w.requests && !other.done && found[0].n == 7, "who has stopped waiting is told nothing");
+  ok(!w.requests && !other.done && found[0].n == 7, "who has stopped waiting gets nothing");
   done();
 }
 
