@@ -12,7 +12,7 @@
 #define TC_MANIFEST "manifest.json"
 #define TC_ASIDE "quarantine-"             /* before the name of a step that was set aside */
 
-/* Local. The step of a folder's name "step-00000100", -1 if it is none. */
+/* Local. The step of a folder's name "step-00000100", -1 if it is not one. */
 int64_t tc_step_of_name(const char *name);
 
 /* Local. Names in `dir` that begin with `prefix`, in no order: *names is an owned array of

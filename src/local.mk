@@ -95,12 +95,12 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/run/writer.h \
   %D%/exec/calls.c \
   %D%/exec/capture.c \
-  %D%/exec/collective.c \
   %D%/exec/exec.c \
   %D%/exec/exec.h \
   %D%/exec/fused.c \
   %D%/exec/impl.h \
   %D%/exec/timing.c \
+  %D%/exec/transfer.c \
   %D%/data/data.h \
   %D%/data/order.c \
   %D%/data/order.h \

@@ -32,7 +32,7 @@ struct tc_share {
   uint32_t *crc32c;               /* [report.n_blocks] piece after piece, owned */
 };
 
-/* Local, or collective over the node's ranks (meta->files). Writes, brings to disk, checks;
+/* Local, or collective over the node's ranks (meta->files). Writes, flushes to disk, checks;
  * fills report, piece, crc32c. TC_EUSER. */
 int tc_share_write(struct tc_share *p, struct tc_err *err);
 

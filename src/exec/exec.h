@@ -49,13 +49,13 @@ struct tc_exec_memory tc_exec_memory(const struct tc_exec *x);
 /* Local. Nanoseconds the last run spent waiting for transfers between ranks on an axis; -1: on all. */
 int64_t tc_exec_wait_ns(const struct tc_exec *x, int axis);
 
-/* collective.c: one transition, ready to run. */
+/* transfer.c: one RESHARD, ready to run. */
 struct tc_xmove;
 int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct tc_node *n,
                  const struct tc_exec_opts *o, void *const *in, void *const *out_ptr,
                  struct tc_err *err);
 void tc_xmove_free(struct tc_xmove *x, struct tc_device *d);
-/* Part k of a move is elsewhere from the next issue on. */
+/* Part k of a transfer is elsewhere from the next issue on. */
 void tc_xmove_retarget(struct tc_xmove *x, int k, void *in, void *out);
 int64_t tc_xmove_staging(const struct tc_xmove *x);
 int tc_xmove_issue(struct tc_xmove *x, struct tc_err *err);   /* local ones are done at once */

@@ -209,7 +209,7 @@ int tc_gpus_distance(struct hwloc_topology *topo, const struct tc_dev *d,
     int n = hwloc_bitmap_weight(inside);
     sum += (int64_t)(n - counted) * level * 100;
     counted = n;
-    hwloc_obj_t up = at->parent;           /* a level of the same CPUs is none */
+    hwloc_obj_t up = at->parent;           /* a level of the same CPUs does not count */
     while (up && hwloc_bitmap_isequal(up->cpuset, at->cpuset)) up = up->parent;
     at = up;
   }

@@ -4,7 +4,8 @@
 
 #include "src/base/base.h"
 
-/* Local. Whether a launcher with PMIx started this process; what is left over from an outer Slurm step is none. */
+/* Local. Whether a launcher with PMIx started this process; what is left over from an outer Slurm step
+ * does not count. */
 bool tc_pmix_launched(void);
 /* Local, before MPI starts, if tc_pmix_launched. Whether the launcher's server accepts a connection,
  * within 30 s. TC_EPEER if not, or if the address that PMIx would take is not in the environment. */

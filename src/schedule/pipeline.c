@@ -120,7 +120,7 @@ static int check_shape(const struct pipeline_kind *kind, int p, int v, int m, st
   };
   for (size_t i = 0; i < sizeof size / sizeof *size; i++)
     if (size[i].n < 1)
-      return tc_fail(err, TC_ELAYOUT, "a pipeline of %d %s is none; 1 or more would fit", size[i].n,
+      return tc_fail(err, TC_ELAYOUT, "a pipeline can't have %d %s; 1 or more would fit", size[i].n,
                      size[i].what);
   if (v > 1 && !kind->virtual_stages)
     return tc_fail(err, TC_ELAYOUT, "schedule %s has no virtual stages: %d a rank do not fit; 1 would, "

@@ -40,7 +40,7 @@ static void run_world(int world, const char *name, void (*run)(struct cc_env *e)
   int fails = 0;
   for (int r = 0; r < world; r++) {
     job[r] = (struct job) { .env = { .rank = r, .world = world, .make = make, .ctx = hub,
-                                     .rank_names = who }, .run = run };
+                                     .who = who }, .run = run };
     pthread_create(&thread[r], NULL, run_job, &job[r]);
   }
   for (int r = 0; r < world; r++) {

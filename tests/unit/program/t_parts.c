@@ -77,7 +77,7 @@ static void test_schedule(void)
   so.schedule = "1f1b";
   so.n_mb = 0;
   refused(tc_actions_new(&s, p->graph, &so, &err), &err, TC_ELAYOUT,
-          "a pipeline of 0 micro-batches is none; "
+          "a pipeline can't have 0 micro-batches; "
           "1 or more would fit");
   so.n_mb = 2;
   for (int32_t u = 0; u < p->graph->n_units; u++)
@@ -168,10 +168,10 @@ static void test_shapes(void)
     { "gpip", 1, 1, 1, TC_EUSER,
       "there is no pipeline schedule 'gpip', did you mean gpipe; naive, gpipe, "
       "1f1b, interleaved and zb are known" },
-    { "1f1b", 0, 1, 1, TC_ELAYOUT, "a pipeline of 0 stages is none; 1 or more would fit" },
+    { "1f1b", 0, 1, 1, TC_ELAYOUT, "a pipeline can't have 0 stages; 1 or more would fit" },
     { "1f1b", 1, 0, 1, TC_ELAYOUT,
-      "a pipeline of 0 virtual stages a rank is none; 1 or more would fit" },
-    { "1f1b", 1, 1, -1, TC_ELAYOUT, "a pipeline of -1 micro-batches is none; 1 or more would fit" },
+      "a pipeline can't have 0 virtual stages a rank; 1 or more would fit" },
+    { "1f1b", 1, 1, -1, TC_ELAYOUT, "a pipeline can't have -1 micro-batches; 1 or more would fit" },
     { "naive", 65536, 1, 65536, TC_ELAYOUT,
       "65536 stages x 1 virtual stages x 65536 micro-batches are "
       "12884901888 items of work; fewer than 2147483647 would fit" },

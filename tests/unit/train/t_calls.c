@@ -193,7 +193,7 @@ static int save_as(int64_t step, const char *home, struct tc_err *err)
                                      .loop = "",
                                      .job = "a/b",
                                      .restart = 3,
-                                     .who = who,
+                                     .rank_names = who,
                                      .lease = home };
   return tc_ckpt_save("d", &meta, &tensor, 1, slice, 2, self, err);
 }

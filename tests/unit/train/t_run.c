@@ -254,7 +254,7 @@ static void play(void *ctx)
                                  .run_device = s->device,
                                  .run_deadline = 30,
                                  .run_poison = true,
-                                 .run_join = s->rank == 0,
+                                 .run_fuse = s->rank == 0,
                                  .run_capture = s->rank == 1,
                                  .train_tf32 = true,
                                  .train_steps = 6,
