@@ -118,7 +118,7 @@ AC_DEFUN([TC_MPIRUN], [
   AC_COMPUTE_INT([tc_major], [OMPI_MAJOR_VERSION], [#include <mpi.h>], [tc_major=])
   AC_COMPUTE_INT([tc_minor], [OMPI_MINOR_VERSION], [#include <mpi.h>], [tc_minor=])
   CPPFLAGS=$tc_save_CPPFLAGS
-  tc_found=`"$MPIRUN" --version 2>&1 </dev/null | sed -n 1p`
+  tc_found=`$MPIRUN --version 2>&1 </dev/null | sed -n 1p`
   AS_CASE(["$tc_found"],
     [*"(Open MPI) $tc_major.$tc_minor".*], [AC_MSG_RESULT([yes])],
     [AC_MSG_RESULT([no])
