@@ -323,6 +323,7 @@ test_files = \
   %D%/slurm/s_place.t \
   %D%/slurm/s_plan.t \
   %D%/slurm/s_recover.t \
+  %D%/slurm/s_save.t \
   %D%/slurm/s_status.t \
   %D%/slurm/s_systems.t \
   %D%/slurm/s_train.t

@@ -322,12 +322,12 @@ static void test_versions(struct fixture *f)
   struct tc_ckpt_meta meta = { .version = "", .data = "", .stack = "" };
   f->t.run.stack = tc_strdup("gcc 2, HDF5 2");
   stderr_text();
-  tc_resume_warn(&f->t, &meta);
+  tc_resume_say(&f->t, &meta);
   meta.stack = f->t.run.stack;
-  tc_resume_warn(&f->t, &meta);
+  tc_resume_say(&f->t, &meta);
   is_str(stderr_text(), "", "the same libraries, and unknown ones");
   meta.stack = "gcc 1, HDF5 2";
-  tc_resume_warn(&f->t, &meta);
+  tc_resume_say(&f->t, &meta);
   is_str(stderr_text(), "tercio: warning: the checkpoint was saved with other versions (gcc 1, HDF5 2; now gcc 2, "
          "HDF5 2): from here on losses may differ in their last digits\n", "other ones");
   free(f->t.run.stack);
