@@ -318,6 +318,7 @@ test_files = \
   %D%/slurm/fake_slurm \
   %D%/slurm/late_init.c \
   %D%/slurm/lib.sh \
+  %D%/slurm/s_ask.t \
   %D%/slurm/s_cluster.t \
   %D%/slurm/s_comm.t \
   %D%/slurm/s_place.t \
