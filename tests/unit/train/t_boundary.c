@@ -232,6 +232,7 @@ static void test_flags(struct fixture *f)
     is_int(tc_train_read_flags(&f->t, &r, flag, &err), 0, "flags, case %zu %s", i, err.text);
     ok(!memcmp(flag, row[i].want, sizeof flag), "... are %d %d %d %d", (int)flag[0], (int)flag[1],
        (int)flag[2], (int)flag[3]);
+    is_int(f->t.limit.steps, 1, "... and the time limit was looked at once");
     unlink(".save-taken");
   }
   stderr_text();
