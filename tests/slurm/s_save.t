@@ -6,7 +6,8 @@
 #
 #   TERCIO=build/tercio tests/slurm/s_save.t [--full] [SEED]
 #
-# --full: 50 moments, with a GraceTime of 30 s, about 20 minutes; otherwise one or two of each kind.
+# --full: 52 moments, with a GraceTime of 30 s, 10 to 20 minutes; otherwise 4 to 6, whose kinds the seed chooses. It is
+# printed; SEED=N repeats a run.
 . "$(dirname "$0")/lib.sh"
 full=no grace=4
 [ "${1-}" != --full ] || { full=yes grace=30; shift; }
@@ -151,8 +152,8 @@ kinds=(requeue "preempt grace $grace" "preempt grace0 0" interrupt_srun interrup
   "term_rank srun" "term_rank mpirun")
 times=(1 0 0 1 1 1 0 0)
 if [ $full = yes ]; then
-  times=(6 6 6 5 5 2 2 2)              # the first three twice each: 50 moments
-else                                   # a few by the seed
+  times=(6 6 6 5 5 2 2 2)              # 52 moments: each of the first three kinds has a second one, scancel
+else
   times[RANDOM % 2 + 1]=1
   times[RANDOM % 3]=0
 fi
