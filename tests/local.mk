@@ -318,11 +318,13 @@ test_files = \
   %D%/slurm/fake_slurm \
   %D%/slurm/late_init.c \
   %D%/slurm/lib.sh \
+  %D%/slurm/s_ask.t \
   %D%/slurm/s_cluster.t \
   %D%/slurm/s_comm.t \
   %D%/slurm/s_place.t \
   %D%/slurm/s_plan.t \
   %D%/slurm/s_recover.t \
+  %D%/slurm/s_save.t \
   %D%/slurm/s_status.t \
   %D%/slurm/s_systems.t \
   %D%/slurm/s_train.t

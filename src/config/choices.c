@@ -1,4 +1,4 @@
-/* choices.c - the words of the options that are choices, and their enumerators. */
+/* choices.c - the words of options, and their enumerators. */
 #include "src/config/impl.h"
 
 #include <string.h>
@@ -8,6 +8,10 @@
 #define CHOICE(section, key, tag, dflt, words, ...) \
   const struct tc_word tc_words_##section##_##key[] = { words { NULL, 0 } };
 #include "src/config/options.def"
+
+const struct tc_word tc_number_words[] = {
+  { "auto", TC_AUTO }, { "no", TC_NO }, { "default", TC_DEFAULT }, { NULL, 0 }
+};
 
 const char *tc_word_of(const struct tc_word *words, int value)
 {

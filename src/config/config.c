@@ -50,16 +50,15 @@ const char *tc_opt_part(const char **at, size_t *len)
 
 static bool is_range(const char *part) { return *part == '[' || *part == '('; }
 
-/* "a|b|c": the place of `value` among the parts, or -1. */
-static int find_choice(const char *values, const char *value)
+/* Whether `value` is one of the parts of "a|b|c" that are no range. */
+static bool is_part(const char *values, const char *value)
 {
   size_t len;
-  int i = 0;
-  for (const char *at = values; at; i++) {
+  for (const char *at = values; at;) {
     const char *part = tc_opt_part(&at, &len);
-    if (!is_range(part) && strlen(value) == len && memcmp(part, value, len) == 0) return i;
+    if (!is_range(part) && strlen(value) == len && memcmp(part, value, len) == 0) return true;
   }
-  return -1;
+  return false;
 }
 
 /* The range among an option's values, "" if there is none. */
@@ -203,11 +202,17 @@ static int refuse(const struct tc_opt *o, const char *value, const char *where,
 
 /* ---- setting it ----------------------------------------------------------------------------- */
 
+/* *word <- the enumerator of `value`; false: the option takes no such word. */
+static bool find_word(const struct tc_opt *o, const char *value, int *word)
+{
+  return is_part(o->values, value) && tc_word_parse(tc_number_words, value, word);
+}
+
 static bool set_int(const struct tc_opt *o, const char *value, int64_t *field)
 {
   int64_t x;
-  int word = isdigit((unsigned char)*value) ? -1 : find_choice(o->values, value);
-  if (word >= 0) x = -1 - word;
+  int word;
+  if (find_word(o, value, &word)) x = word;
   else if (!parse_int(value, &x) || !int_in_range(find_range(o), x)) return false;
   *field = x;
   return true;
@@ -216,13 +221,13 @@ static bool set_int(const struct tc_opt *o, const char *value, int64_t *field)
 static bool set_real(const struct tc_opt *o, const char *value, double *field)
 {
   double x;
-  if (strcmp(value, "auto") == 0 && find_choice(o->values, value) == 0) {
-    *field = (double)TC_AUTO;
+  int word;
+  if (find_word(o, value, &word)) {
+    *field = word;
     return true;
   }
   if (!parse_real(value, &x)) return false;
-  if (!real_in_range(find_range(o), x, o->type == T_FLOAT) &&
-      !(x == 0 && find_choice(o->values, "0") >= 0)) return false;
+  if (!real_in_range(find_range(o), x, o->type == T_FLOAT) && !(x == 0 && is_part(o->values, "0"))) return false;
   *field = x;
   return true;
 }
@@ -282,7 +287,7 @@ int tc_opt_set(struct tc_config *c, const struct tc_opt *o, const char *value, c
   case T_DIR: good = set_text(c, value, field); break;
   case T_CHOICE: good = tc_word_parse(o->words, value, field); break;
   case T_BOOL:
-    good = find_choice("yes|no", value) >= 0;
+    good = is_part("yes|no", value);
     if (good) *(bool *)field = strcmp(value, "yes") == 0;
     break;
   case T_LIST:

@@ -1,7 +1,7 @@
 /* config.h - the run file and the command line, as one struct with a field an option.
  *
- * Field of section "train", key "lr": cfg->train_lr. INT is int64_t (auto: TC_AUTO), REAL double
- * (auto: below 0), STR, FILE and DIR char *, BOOL bool, LIST struct tc_list, a choice its enum (choices.h).
+ * Field of section "train", key "lr": cfg->train_lr. INT is int64_t, REAL double (either may hold a word,
+ * enum tc_number_word), STR, FILE and DIR char *, BOOL bool, LIST struct tc_list, a choice its enum (choices.h).
  * Flags override the run file. */
 #ifndef TC_CONFIG_H
 #define TC_CONFIG_H
@@ -9,8 +9,8 @@
 #include "src/base/base.h"
 #include "src/config/choices.h"
 
-#define TC_AUTO INT64_C(-1)
-#define TC_NO INT64_C(-2)              /* of ckpt.resume */
+/* The words that options.def accepts in place of a number. No option takes a number below 0. */
+enum tc_number_word { TC_AUTO = -1, TC_NO = -2, TC_DEFAULT = -3 };
 enum { TC_MOST_CONFIG = 1 << 20 };     /* bytes of tc_config_text: what a manifest holds */
 struct tc_list { char **item; int n; };
 

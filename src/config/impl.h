@@ -6,7 +6,7 @@
 
 enum tc_opt_type { T_INT, T_REAL, T_FLOAT, T_STR, T_FILE, T_DIR, T_BOOL, T_LIST, T_CHOICE };
 
-/* A word of a choice. Lists end with word NULL. */
+/* A word of a choice, or in place of a number. Lists end with word NULL. */
 struct tc_word { const char *word; int value; };
 
 struct tc_opt {
@@ -33,6 +33,7 @@ enum {
 };
 #define CHOICE(section, key, ...) extern const struct tc_word tc_words_##section##_##key[];
 #include "src/config/options.def"
+extern const struct tc_word tc_number_words[];
 extern const struct tc_opt tc_opts[TC_N_OPTS];
 extern const struct tc_section tc_sections[TC_N_SECTIONS];
 

@@ -16,26 +16,17 @@ static void print_real(FILE *f, double x)
   fputs(text, f);
 }
 
-/* The word in place `i` of an option's values. */
-static void print_word(FILE *f, const struct tc_opt *o, int64_t i)
-{
-  const char *at = o->values, *part = "";
-  size_t len = 0;
-  for (int64_t k = 0; k <= i && at; k++) part = tc_opt_part(&at, &len);
-  fprintf(f, "%.*s", (int)len, part);
-}
-
 static void print_value(FILE *f, const struct tc_config *c, const struct tc_opt *o)
 {
   const void *p = tc_opt_field(c, o);
   switch (o->type) {
   case T_INT:
-    if (*(const int64_t *)p < 0) print_word(f, o, -1 - *(const int64_t *)p);
+    if (*(const int64_t *)p < 0) fputs(tc_word_of(tc_number_words, (int)*(const int64_t *)p), f);
     else fprintf(f, "%lld", (long long)*(const int64_t *)p);
     break;
   case T_REAL:
   case T_FLOAT:
-    if (*(const double *)p < 0) fputs("auto", f);
+    if (*(const double *)p < 0) fputs(tc_word_of(tc_number_words, (int)*(const double *)p), f);
     else print_real(f, *(const double *)p);
     break;
   case T_BOOL: fputs(*(const bool *)p ? "yes" : "no", f); break;

@@ -54,8 +54,8 @@ void tc_setup_fill_model(struct tc_config *c, const struct tc_model *m)
   if (!c->model_bias) c->model_bias = m->bias;
   if (!c->model_qk_norm) c->model_qk_norm = m->qk_norm;
   if (!c->model_tied) c->model_tied = m->tied;
-  if (c->model_norm_eps < 0) c->model_norm_eps = (double)m->norm_eps;
-  if (c->model_rope_theta < 0 && m->rope_theta > 0) c->model_rope_theta = (double)m->rope_theta;
+  if (c->model_norm_eps == TC_AUTO) c->model_norm_eps = (double)m->norm_eps;
+  if (c->model_rope_theta == TC_AUTO && m->rope_theta > 0) c->model_rope_theta = (double)m->rope_theta;
   if (!*c->model_rope_scaling) {
     char *text = tc_rope_scaling_text(&m->rope_scaling);
     c->model_rope_scaling = tc_pool_strdup(c->pool, text);
@@ -70,7 +70,8 @@ int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err 
     .context = c->model_context, .vocab = c->model_vocab, .kv_heads = c->model_kv_heads,
     .head_dim = c->model_head_dim, .ffn = c->model_ffn, .family = c->model_family, .norm = c->model_norm,
     .act = c->model_act, .bias = c->model_bias, .qk_norm = c->model_qk_norm, .tied = c->model_tied,
-    .norm_eps = (float)TC_MAX(c->model_norm_eps, 0), .rope_theta = (float)TC_MAX(c->model_rope_theta, 0) };
+    .norm_eps = c->model_norm_eps == TC_AUTO ? 0 : (float)c->model_norm_eps,
+    .rope_theta = c->model_rope_theta == TC_AUTO ? 0 : (float)c->model_rope_theta };
   TC_TRY(tc_rope_scaling_parse(&m->rope_scaling, c->model_rope_scaling, err));
   if (*c->model_config) TC_TRY(take_file(c, m, err));
   TC_TRY(tc_model_resolve(m, err));

@@ -153,8 +153,7 @@ int tc_train_writer_open(struct tc_train *t, struct tc_err *err)
   st->model = tc_model_text(&t->run.opts.model);
   st->config = tc_config_text(t->run.cfg);
   st->data = tc_resume_data(t);
-  st->mesh = tc_sprintf("pp%d dp%d tp%d", t->run.mesh->size[TC_PP], t->run.mesh->size[TC_DP],
-                        t->run.mesh->size[TC_TP]);
+  st->mesh = tc_resume_mesh(t);
   const struct tc_writer_copy_ops copy = { take_pinned, give_pinned, begin_copy, end_copy, t };
   struct tc_writer_opts o = {
     .dir = t->ckpt.dir, .tensor = st->s.tensor, .n_tensors = st->s.n, .slice = st->slice,
@@ -257,14 +256,16 @@ static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
 static bool is_import(const struct tc_ckpt_meta *meta)
 { return meta->step == 0 && !*meta->version; }
 
-/* After a load: makes the weights in the working precision. Closes c. */
-static int resume_from(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
+/* After a load: makes the weights in the working precision. compare: the checkpoint is of a run with settings
+ * that may differ from this one's. Closes c. */
+static int resume_from(struct tc_train *t, struct tc_ckpt *c, bool compare, struct tc_err *err)
 {
   struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed };
   t->ckpt.saved_step = tc_ckpt_meta(c)->step;
   if (t->run.rank == 0)
     tc_log("resumed from %s, step %lld%s", tc_ckpt_path(c), (long long)t->ckpt.saved_step,
            is_import(tc_ckpt_meta(c)) ? ": imported weights; the optimizer's state starts at zero" : "");
+  if (t->run.rank == 0 && compare) tc_resume_say(t, tc_ckpt_meta(c));
   tc_ckpt_close(c);
   return tc_exec_run(t->run.exec, TC_REFRESH, &rt, err);
 }
@@ -286,9 +287,17 @@ static int set_aside(struct tc_train *t, int64_t step, struct tc_err *err)
   return tc_ckpt_set_aside(t->ckpt.dir, step, tag, NULL, "the run goes on from before it", err);
 }
 
+static void log_start(const struct tc_train *t)
+{
+  const struct tc_config *c = t->run.cfg;
+  const char *at = *c->ckpt_from ? "starting from ckpt.from" : "starting at step 0";
+  if (c->ckpt_resume == TC_NO) tc_log("ckpt.resume = no: %s", at);
+  else tc_log("no checkpoint in %s: %s", t->ckpt.dir, at);
+}
+
 int tc_train_restore(struct tc_train *t, struct tc_err *err)
 {
-  const int64_t how = t->run.cfg->ckpt_resume, step = how >= 0 ? how : -1;
+  const int64_t how = t->run.cfg->ckpt_resume, step = how == TC_AUTO || how == TC_NO ? -1 : how;
   struct tc_ckpt *c = NULL;
   struct loading l = { .t = t, .resumes = true };
   t->ckpt.begun_ns = tc_now_ns();
@@ -296,14 +305,14 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
     TC_TRY(tc_ckpt_load(&c, t->ckpt.dir, step, load_checked, &l, t->run.world, t->run.who, err));
   if (c) {
     t->ckpt.start_step = tc_ckpt_meta(c)->step;
-    if (t->run.rank == 0) tc_resume_warn(t, tc_ckpt_meta(c));
-    TC_TRY(resume_from(t, c, err));
+    TC_TRY(resume_from(t, c, true, err));
   }
   /* Where the user chose the start, later checkpoints are not of this run: a rollback must not
    * load them. */
   int rc = how != TC_AUTO && t->run.rank == 0 ? set_aside(t, c ? t->ckpt.start_step : -1, err) : 0;
   if (how != TC_AUTO) TC_TRY(tc_run_agree(&t->run, rc, err));
   if (c) return 0;
+  if (t->run.rank == 0) log_start(t);
   TC_TRY(tc_run_agree(&t->run, t->run.rank == 0 ? tc_train_guard(t, -1, err) : 0, err));
   if (!*t->run.cfg->ckpt_from) return initialise(t, err);
   l.guarded = true;
@@ -311,7 +320,7 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
   TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world,
                            t->run.who, err));
   t->ckpt.start_step = tc_ckpt_meta(c)->step;
-  TC_TRY(resume_from(t, c, err));
+  TC_TRY(resume_from(t, c, false, err));
   t->ckpt.saved_step = -1;                       /* not in this run's folder yet */
   t->ckpt.borrowed = true;
   return 0;
@@ -350,7 +359,7 @@ int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct t
                    "to go back to", t->ckpt.dir);
   if (!c) *step = 0;                             /* nothing was ever saved */
   int rc = tc_run_agree(&t->run, t->run.rank == 0 ? set_aside(t, *step, err) : 0, err);
-  if (rc == 0) return c ? resume_from(t, c, err) : initialise(t, err);
+  if (rc == 0) return c ? resume_from(t, c, false, err) : initialise(t, err);
   tc_ckpt_close(c);
   return rc;
 }

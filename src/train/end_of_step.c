@@ -37,7 +37,8 @@ static void read_own_flags(struct tc_train *t, int64_t step, int64_t flag[TC_FLA
   static const int64_t ask_stop[] = { [TC_ASK_REQUEUE] = STOP_REQUEUE, [TC_ASK_END] = STOP_END };
   tc_request_end(t);                             /* before a new one replaces it */
   const int asked = tc_request_look(t, step, step == tc_train_last_step(t->run.cfg));
-  flag[F_STOP] = TC_MAX(flag[F_STOP], near_stop[tc_time_limit_near(t)]);
+  const int near = tc_time_limit_near(t);        /* once a step, and TC_MAX would call it twice */
+  flag[F_STOP] = TC_MAX(flag[F_STOP], near_stop[near]);
   flag[F_STOP] = TC_MAX(flag[F_STOP], ask_stop[asked]);
   flag[F_DUE] = asked ? DUE_ASKED : tc_interval_due(t, step) ? DUE : 0;
   flag[F_LOST] = tc_owner_lost(t->ckpt.owner) ? LOST_FOLDER : 0;

@@ -196,9 +196,11 @@ void tc_train_poison(struct tc_train *t);
 struct tc_ckpt_meta;
 int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path,
                     struct tc_err *err);
-/* Local, rank 0. Warns of each option, and of data, that change samples, learning rate or
- * arithmetic from here on. */
-void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta);
+/* Local, rank 0. Logs layout and options that differ from the checkpoint's, and warns of each option, and of data,
+ * that change samples, learning rate or arithmetic from here on. */
+void tc_resume_say(const struct tc_train *t, const struct tc_ckpt_meta *meta);
+/* Local. "pp1 dp4 tp1"; owned by the caller. */
+char *tc_resume_mesh(const struct tc_train *t);
 /* Local, rank 0. What a checkpoint says of the data; owned by the caller. */
 char *tc_resume_data(const struct tc_train *t);
 
@@ -214,6 +216,8 @@ int tc_rollback_go(struct tc_train *t, const struct tc_step_report *s, int64_t *
                    struct tc_err *err);
 
 /* ---- interval.c ---- */
+/* Local. Logs when this run saves. */
+void tc_interval_say(const struct tc_train *t);
 /* Local. A save took write_ns to write (and end.copy_ns to copy). */
 void tc_interval_cost(struct tc_train *t, int64_t write_ns);
 /* Local, rank 0. Whether this step must be followed by a checkpoint. */

@@ -204,6 +204,7 @@ static int run(struct tc_train *t, struct tc_err *err)
   if (t->ckpt.start_step >= end && t->run.rank == 0)
     tc_log("nothing to do: %lld of %lld steps are done", (long long)t->ckpt.start_step,
            (long long)end);
+  else if (t->run.rank == 0) tc_interval_say(t);
   TC_TRY(tc_run_agree(&t->run, tc_metrics_open(t, t->ckpt.start_step, err), err));
   TC_TRY(tc_run_agree(&t->run, tc_train_run_json(t, err), err));
   if (t->ckpt.borrowed) TC_TRY(save_borrowed(t, err));

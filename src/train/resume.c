@@ -71,7 +71,31 @@ static void warn_of_stack(const struct tc_train *t, const char *was)
             "differ in their last digits", was, t->run.stack);
 }
 
-void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta)
+char *tc_resume_mesh(const struct tc_train *t)
+{
+  const int32_t *size = t->run.mesh->size;
+  return tc_sprintf("pp%d dp%d tp%d", size[TC_PP], size[TC_DP], size[TC_TP]);
+}
+
+/* One line of all that differs, whether it matters or not: "layout was pp1 dp2 tp1 ddp, is ...; train.lr was ...". */
+static void log_changes(const struct tc_train *t, const struct tc_ckpt_meta *meta, const struct tc_config *was)
+{
+  char *text = NULL, *mesh = tc_resume_mesh(t);
+  size_t size = 0;
+  struct tc_config_change x;
+  FILE *f = open_memstream(&text, &size);
+  TC_ASSERT(f);
+  if (strcmp(meta->mesh, mesh) || strcmp(meta->system, t->run.opts.system->name))
+    fprintf(f, "; layout was %s %s, is %s %s", meta->mesh, meta->system, mesh, t->run.opts.system->name);
+  for (int i = 0; was && (i = tc_config_next_change(was, t->run.cfg, i, &x)) >= 0; i++)
+    fprintf(f, "; %s was %s, is %s", x.name, *x.was ? x.was : "empty", *x.is ? x.is : "empty");
+  if (fclose(f)) TC_ASSERT(!"out of memory for a line of changes");
+  if (*text) tc_log("changed since step %lld was saved: %s", (long long)meta->step, text + 2);
+  free(text);
+  free(mesh);
+}
+
+void tc_resume_say(const struct tc_train *t, const struct tc_ckpt_meta *meta)
 {
   static const char *const what[] = {
     [TC_RESUME_SAMPLES] = "each step sees different samples",
@@ -81,6 +105,7 @@ void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta)
   const int64_t steps = is->train_steps;
   struct tc_config *was = saved_config(meta), mixed;
   struct tc_config_change x;
+  if (*meta->version) log_changes(t, meta, was);
   warn_of_data(t, meta->data);
   warn_of_stack(t, meta->stack);
   if (!was) return;

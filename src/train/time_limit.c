@@ -41,10 +41,10 @@ void tc_time_limit_begin(struct tc_train *t)
   double minutes = t->run.cfg->run_walltime, now = real_s(), began;
   struct tc_time_limit *r = &t->limit;
   if (minutes > 0) r->limit_s = minutes * 60;
-  else if (minutes < 0 && *slurm) r->limit_s = job_left_s(t, slurm, now);
+  else if (minutes == TC_AUTO && *slurm) r->limit_s = job_left_s(t, slurm, now);
   r->limit_s = TC_MIN(r->limit_s, 1e9);
   if (r->limit_s > 0) r->end_ns = tc_now_ns() + (int64_t)(r->limit_s * 1e9);
-  r->late = minutes < 0 && (!epoch_s(tc_env("SLURM_JOB_START_TIME"), &began) ||
+  r->late = minutes == TC_AUTO && (!epoch_s(tc_env("SLURM_JOB_START_TIME"), &began) ||
                             now - began > r->limit_s);
 }
 

@@ -157,7 +157,7 @@ static struct tc_config run_config(const struct tc_plan_job *j, const struct tc_
   struct tc_config c = *layout;
   struct tc_plan_run r;
   tc_plan_run(&r, p, &c, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
-  if (c.ckpt_every == 0 && c.ckpt_every_minutes == 0 && r.interval_s > 0)
+  if (c.ckpt_every == 0 && c.ckpt_every_minutes == TC_DEFAULT && r.interval_s > 0)
     c.ckpt_every_minutes = TC_MAX(ceil(r.interval_s / 60), 1);
   if (j->tokens > 0) c.train_steps = (int64_t)r.steps;
   c.mesh_dp = TC_AUTO;                           /* so that it goes on where a node is lost */

@@ -52,6 +52,7 @@ static void test_defaults(void)
   struct tc_config *c = good(NULL, NULL);
   is_int(c->train_steps, 100, "default of an INT");
   is_int(c->mesh_dp, TC_AUTO, "default auto");
+  ok(c->ckpt_every_minutes == TC_DEFAULT && c->run_walltime == TC_AUTO, "words of REALs");
   near_f(c->train_lr, 1e-3, 0, "default of a REAL");
   is_int(c->train_schedule, TC_LR_COSINE, "default of a choice");
   ok(!c->run_poison && c->parallel_overlap, "defaults of BOOLs");
@@ -171,6 +172,9 @@ static void test_errors(void)
     { NULL, "--train.lr=0x10", "--train.lr is \"0x10\"; it has to be a number from 0 to 1e30" },
     { NULL, "--train.lr= 1", "--train.lr is \" 1\"; it has to be a number from 0 to 1e30" },
     { NULL, "--run.deadline=1e-9", "--run.deadline is \"1e-9\"; it has to be 0 or a number from 0.1 to 1e9" },
+    { NULL, "--ckpt.every_minutes=no", "--ckpt.every_minutes is \"no\"; it has to be default, auto or a number from 0 to 1e6" },
+    { NULL, "--ckpt.every_minutes=-1", "--ckpt.every_minutes is \"-1\"; it has to be default, auto or a number from 0 to 1e6" },
+    { NULL, "--ckpt.resume=default", "--ckpt.resume is \"default\"; it has to be auto, no or a whole number from 0 to 9007199254740992" },
     { NULL, "--run.walltime=1e-999", "--run.walltime is \"1e-999\"; it has to be auto or a number from 0 to 1e7" },
     { NULL, "--ckpt.resume=9223372036854775808", "--ckpt.resume is \"9223372036854775808\"; it has to be auto, no or a whole number from 0 to 9007199254740992" },
     { NULL, "--ckpt.resume=yes", "--ckpt.resume is \"yes\"; it has to be auto, no or a whole number from 0 to 9007199254740992" },
@@ -239,6 +243,7 @@ static void test_edges(void)
     "--train.beta1=0.99999994", "--train.beta1=0", "--train.eps=1.2e-38", "--train.lr=1e30",
     "--train.min_lr=1e-3", "--train.seed=9223372036854775807", "--train.global_batch=1073741824",
     "--run.deadline=0", "--run.deadline=0.1", "--run.walltime=auto", "--train.clip=0.000",
+    "--ckpt.every_minutes=default", "--ckpt.every_minutes=auto", "--ckpt.every_minutes=0", "--ckpt.resume=no",
     "--train.lr=.5", "--train.lr=1.", "--train.weight_decay=0e5", "--mesh.tp=auto",
     "--run.out=a;b", "--run.out=#a", "--run.out=a #b", "--run.out=[a]", "--run.out=a = b: c",
     "--run.out=\xc3\xbc \xe2\x82\xac \xf0\x9f\x98\x80", "--run.out=\"a\"", "--run.trace=",

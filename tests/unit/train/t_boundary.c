@@ -232,6 +232,7 @@ static void test_flags(struct fixture *f)
     is_int(tc_train_read_flags(&f->t, &r, flag, &err), 0, "flags, case %zu %s", i, err.text);
     ok(!memcmp(flag, row[i].want, sizeof flag), "... are %d %d %d %d", (int)flag[0], (int)flag[1],
        (int)flag[2], (int)flag[3]);
+    is_int(f->t.limit.steps, 1, "... and the time limit was looked at once");
     unlink(".save-taken");
   }
   stderr_text();
@@ -322,12 +323,12 @@ static void test_versions(struct fixture *f)
   struct tc_ckpt_meta meta = { .version = "", .data = "", .stack = "" };
   f->t.run.stack = tc_strdup("gcc 2, HDF5 2");
   stderr_text();
-  tc_resume_warn(&f->t, &meta);
+  tc_resume_say(&f->t, &meta);
   meta.stack = f->t.run.stack;
-  tc_resume_warn(&f->t, &meta);
+  tc_resume_say(&f->t, &meta);
   is_str(stderr_text(), "", "the same libraries, and unknown ones");
   meta.stack = "gcc 1, HDF5 2";
-  tc_resume_warn(&f->t, &meta);
+  tc_resume_say(&f->t, &meta);
   is_str(stderr_text(), "tercio: warning: the checkpoint was saved with other versions (gcc 1, HDF5 2; now gcc 2, "
          "HDF5 2): from here on losses may differ in their last digits\n", "other ones");
   free(f->t.run.stack);

@@ -1,11 +1,13 @@
 /* t_recover - the interval between checkpoints, medians and spikes, what the loop remembers; time
  * limits, starts without progress, faults to order. */
+#include <fcntl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "src/plan/plan.h"
 #include "src/train/impl.h"
+#include "tests/unit/stderr_text.h"
 #include "tests/unit/tap.h"
 
 /* The wall clock, which somebody sets, in place of the C library's. */
@@ -122,7 +124,7 @@ static void test_due(void)
   t.ckpt.begun_ns -= INT64_C(61000000000);
   ok(tc_interval_due(&t, 12), "a minute");
   t.ckpt.begun_ns = tc_now_ns();
-  c.ckpt_every_minutes = -1;
+  c.ckpt_every_minutes = TC_AUTO;
   ok(!tc_interval_due(&t, 11) && tc_interval_due(&t, 12), "auto: the first after two steps");
   t.ckpt.begun = true;
   ok(!tc_interval_due(&t, 13), "auto: none more until its cost is known");
@@ -130,6 +132,47 @@ static void test_due(void)
   ok(!tc_interval_due(&t, 13), "auto: not before the interval");
   t.ckpt.begun_ns -= INT64_C(31000000000);
   ok(tc_interval_due(&t, 13), "auto: after it");
+}
+
+/* The interval that nobody chose, and the line that says so. Auto shows by a checkpoint after two steps. */
+static void test_default(void)
+{
+  static const char at_end[] = "tercio: checkpoints: only at the end and on request (tercio save); ckpt.every or "
+                               "ckpt.every_minutes sets an interval\n";
+  static const char by_cost[] = "tercio: checkpoints: after 2 steps, then at intervals from their cost and "
+                                "ckpt.mtbf_hours = 24, and at the end\n";
+  static const struct {
+    const char *what;
+    double minutes;
+    int64_t every;
+    bool mpi;
+    const char *job, *says;
+    bool due;
+  } row[] = {
+    { "one process", TC_DEFAULT, 0, false, "", at_end, false },
+    { "several processes", TC_DEFAULT, 0, true, "", by_cost, true },
+    { "a job", TC_DEFAULT, 0, false, "7", by_cost, true },
+    { "a job that saves by steps", TC_DEFAULT, 5, true, "7", "tercio: checkpoints: every 5 steps, and at the end\n", false },
+    { "a job that never saves", 0, 0, true, "7", at_end, false },
+    { "auto in one process", TC_AUTO, 0, false, "", by_cost, true },
+    { "minutes and steps", 7.5, 9, false, "", "tercio: checkpoints: every 9 steps, every 7.5 minutes, and at the end\n",
+      false },
+  };
+  FILE *to = tmpfile();
+  const int keep = dup(STDERR_FILENO);
+  TC_ASSERT(to && fcntl(fileno(to), F_SETFL, O_APPEND) == 0 && dup2(fileno(to), STDERR_FILENO) >= 0);
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct tc_config c = { .ckpt_every_minutes = row[i].minutes, .ckpt_every = row[i].every, .ckpt_mtbf_hours = 24 };
+    struct tc_ranks ranks = { .world = 1 };
+    snprintf(ranks.job, sizeof ranks.job, "%s", row[i].job);
+    struct tc_train t = { .run = { .cfg = &c, .ranks = &ranks, .mpi = row[i].mpi }, .ckpt.begun_ns = tc_now_ns() };
+    ok(tc_interval_due(&t, 2) == row[i].due, "%s: %s checkpoint after two steps", row[i].what, row[i].due ? "a" : "no");
+    tc_interval_say(&t);
+    is_str(stderr_text(), row[i].says, "... said");
+  }
+  dup2(keep, STDERR_FILENO);
+  close(keep);
+  fclose(to);
 }
 
 static int64_t now_s(void)
@@ -155,7 +198,7 @@ static struct tc_train in_job(const struct tc_config *c, int64_t end_s, int64_t 
 
 static void test_walltime(void)
 {
-  const struct tc_config hour = { .run_walltime = 60 }, automatic = { .run_walltime = -1 };
+  const struct tc_config hour = { .run_walltime = 60 }, automatic = { .run_walltime = TC_AUTO };
   struct tc_train t = { .run.cfg = &hour };
   tc_time_limit_begin(&t);
   is_int(tc_time_limit_near(&t), TC_TIME_LIMIT_FAR, "run.walltime = an hour: far");
@@ -188,7 +231,7 @@ static void test_walltime(void)
 /* Auto: the cost is the mean of the last and those before, the interval is Daly's. */
 static void test_cost(void)
 {
-  struct tc_config c = { .ckpt_every_minutes = -1, .ckpt_mtbf_hours = 24 };
+  struct tc_config c = { .ckpt_every_minutes = TC_AUTO, .ckpt_mtbf_hours = 24 };
   struct tc_train t = { .run.cfg = &c, .run.rank = 1, .end.copy_ns = 500000000 };
   tc_interval_cost(&t, 3500000000);
   near_f(t.interval.cost_s, 4, 1e-12, "the copy and the writing");
@@ -215,11 +258,11 @@ static void put_env(const char *name, double s)
 static void test_limit(void)
 {
   static const struct { const char *what; double minutes, began, ends, limit; bool late; } c[] = {
-    { "none", -1, 0, 0, 0, true },     { "0: none, whatever the job's", 0, -100, 500, 0, false },
+    { "none", TC_AUTO, 0, 0, 0, true },     { "0: none, whatever the job's", 0, -100, 500, 0, false },
     { "minutes", 20, -9000, 500, 1200, false },
-    { "the job's, begun now", -1, -100, 900, 900, false },
-    { "the job's, more than half is over", -1, -900, 700, 700, true },
-    { "the job's, nobody says since when", -1, 0, 700, 700, true },
+    { "the job's, begun now", TC_AUTO, -100, 900, 900, false },
+    { "the job's, more than half is over", TC_AUTO, -900, 700, 700, true },
+    { "the job's, nobody says since when", TC_AUTO, 0, 700, 700, true },
   };
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
     struct tc_config cfg = { .run_walltime = c[i].minutes };
@@ -425,6 +468,7 @@ int main(void)
   test_spike();
   test_median();
   test_due();
+  test_default();
   test_cost();
   test_limit();
   test_near();

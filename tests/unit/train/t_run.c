@@ -212,6 +212,7 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_train_data_same(t, err) call(err, "same data")
 #define tc_train_own(t, err) ((t)->ckpt.owner = make(), (t)->ckpt.lease = tc_strdup("home"), call(err, "own"))
 #define tc_request_begin(t) note("requests")
+#define tc_interval_say(t) note("interval")
 #define tc_train_restore(t, err)                                                                   \
   (note("back %d %d %d %d", (int)(t)->batches.eval_batch, (int)(t)->ckpt.saved_step, (int)(t)->rollback.back_to, \
         (t)->log.fd),                                                                          \
