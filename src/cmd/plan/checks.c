@@ -7,7 +7,8 @@
 
 struct checks { struct tc_plan_check *list; int n; };
 
-static void add(struct checks *l, bool job, const char *name, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+static void add(struct checks *l, bool job, const char *name, const char *fmt, ...)
+  __attribute__((format(printf, 4, 5)));
 static void add(struct checks *l, bool job, const char *name, const char *fmt, ...)
 {
   TC_ASSERT(l->n < TC_PLAN_CHECKS);

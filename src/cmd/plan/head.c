@@ -164,6 +164,6 @@ void tc_plan_headroom_print(FILE *f, const struct tc_plan_job *j, const struct t
   tc_human_bytes(a, sizeof a, full * memory);
   char *blank = strchr(a, ' ');
   if (blank) memmove(blank, blank + 1, strlen(blank));
-  fprintf(f, "\nThe layout%s takes %.0f %% of the memory of a device, without what the driver, libraries and kernels need: "
-          "--memory %s\nleaves a tenth for them.\n", j->search ? " of row 1" : "", 100 * need / memory, a);
+  fprintf(f, "\nThe layout%s takes %.0f %% of the memory of a device, without what the driver, libraries and kernels "
+          "need:\n--memory %s leaves a tenth for them.\n", j->search ? " of row 1" : "", 100 * need / memory, a);
 }

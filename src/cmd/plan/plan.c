@@ -28,7 +28,8 @@ static int emit_first(const struct tc_plan_job *j, const struct tc_plan_found *f
     rc = tc_plan_layout(&p, c, j->world, &j->cluster, true, err);
     if (!rc) rc = tc_plan_fits(j, &p, err);
     if (rc) continue;
-    if (i && !j->json) printf("\nrow %d is the first that also fits with the programs of evaluation and loading\n", i + 1);
+    if (i && !j->json)
+      printf("\nrow %d is the first that also fits with the programs of evaluation and loading\n", i + 1);
     return tc_plan_emit(j, c, &p, err);
   }
   return rc;

@@ -10,10 +10,10 @@
 
 #include <jansson.h>
 
-/* Nodes of a partition that a plan leaves out. */
+/* Nodes of a partition that a plan leaves out: down or drained, of another kind, with GPUs that are too old. */
 enum tc_slurm_why { TC_SLURM_DOWN, TC_SLURM_OTHER, TC_SLURM_OLD };
 struct tc_slurm_kind {
-  enum tc_slurm_why why;                         /* down or drained; of another kind; GPUs that Tercio does not support */
+  enum tc_slurm_why why;                         /* OLD: Tercio does not support their GPUs */
   int nodes, gpus, cpus;                         /* gpus, cpus: of a node; 0 if down */
   char gpu[64];
 };

@@ -161,7 +161,8 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p)
   json_t *o = json_pack("{s:i,s:s,s:I,s:o,s:o,s:f,s:f,s:b,s:{s:f,s:f}}", "ranks", p->world, "device",
                         j->cluster.device.name, "parameters", (json_int_t)p->parameters, "layout",
                         layout, "classes", classes, "device_bytes", most, "host_bytes",
-                        tc_plan_host_bytes(p, &j->cluster), "fits", tc_plan_fits(j, p, &why) == 0, "textbook", "states_bytes",
+                        tc_plan_host_bytes(p, &j->cluster), "fits", tc_plan_fits(j, p, &why) == 0, "textbook",
+                        "states_bytes",
                         tc_textbook_states((double)p->parameters), "estimate_bytes", b.total);
   json_object_update_new(o, tc_plan_time_json(&p->time));
   json_object_set_new(o, "run", run_json(j, p));

@@ -147,7 +147,7 @@ static void test_table(void)
   has(text, "80 steps (8.192e+04 tokens) with a time limit of 2 h:\n"
       "row        hours   node-hours  requeues\n  1      0.01117      0.02233         0\n  2      0.01117");
   has(text, "of row 1 takes 92 % of the memory of a device");
-  has(text, "--memory 72GB\n");
+  has(text, "\n--memory 72GB leaves a tenth for them.\n");
   free(text);
   j.own_bytes = 81e9;
   text = printed(&j, NULL, &found);
