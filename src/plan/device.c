@@ -158,7 +158,7 @@ static int no_device(const char *name, struct tc_err *err)
   const int near = tc_nearest(name, names, n);
   if (old)
     return tc_fail(err, TC_EUSER, "device %s has compute capability %d.%d, but Tercio needs a GPU of "
-                   "%d.%d or later; known are %s", old->name, old->capability / 10, old->capability % 10,
+                   "%d.%d or later; known are %s", name, old->capability / 10, old->capability % 10,
                    TC_CAPABILITY / 10, TC_CAPABILITY % 10, list);
   if (n_same || near >= 0)
     return tc_fail(err, TC_EUSER,

@@ -262,7 +262,7 @@ static void add_meshes(struct search *s)
       int dp = world / tp / pp;
       if (held(s, TC_KEY_DP) && dp != c->mesh_dp) continue;
       if (c->train_global_batch % dp) {
-        snprintf(why, sizeof why, "train.global_batch = %lld does not split over it",
+        snprintf(why, sizeof why, "does not divide train.global_batch = %lld",
                  (long long)c->train_global_batch);
         refuse(s, TC_KEY_DP, dp, why);
         continue;

@@ -154,7 +154,7 @@ static int read_run(struct tc_plan_job *j, const char *const *x, struct tc_err *
     return tc_fail(err, TC_EUSER, "--tokens = %s: it must be above 0", x[X_TOKENS]);
   if (x[X_WALLTIME] && j->walltime_s <= 0)
     return tc_fail(err, TC_EUSER, "--walltime = %s: it must be above 0", x[X_WALLTIME]);
-  j->costs = x[X_TOKENS] || x[X_WALLTIME] || x[X_MTBF];
+  j->costs = x[X_TOKENS] || x[X_WALLTIME] || x[X_MTBF] || x[X_DISK] || x[X_RESTART];
   TC_TRY(tc_setup_model(j->cfg, &m, err));
   const double each = (double)j->cfg->train_global_batch * (double)m.context;
   if (j->tokens / each > MOST_STEPS)

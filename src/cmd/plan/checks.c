@@ -24,10 +24,17 @@ static void add(struct checks *l, bool job, const char *name, const char *fmt, .
   va_end(ap);
 }
 
+/* "125M", "6.7B". */
+static const char *count(char *buf, size_t size, double n)
+{
+  snprintf(buf, size, "%.3g%c", n * (n < 1e9 ? 1e-6 : 1e-9), n < 1e9 ? 'M' : 'B');
+  return buf;
+}
+
 static void check_run(struct checks *l, const struct tc_plan_job *j, const struct tc_config *c,
                       const struct tc_plan *p, const struct tc_plan_rate *rate)
 {
-  char a[32];
+  char a[32], b[32], d[32], e[32];
   if (!c->data_train.n)
     add(l, false, "data.train", "no training files are named: name them here, or sbatch job.sbatch --data.train=FILE");
   if (tc_config_source(c, "train.steps") == TC_FROM_DEFAULT && j->tokens <= 0)
@@ -36,9 +43,9 @@ static void check_run(struct checks *l, const struct tc_plan_job *j, const struc
   if (tc_config_source(c, "train.global_batch") == TC_FROM_DEFAULT)
     add(l, false, "train.global_batch", "%lld sequences per step are the default", (long long)c->train_global_batch);
   if (rate)
-    add(l, false, "train.lr", "rate and warm-up of GPT-3's run of %.4g M parameters and %.3g M tokens per step; this "
-        "one has %.4g M and %.3g M", rate->parameters * 1e-6, rate->tokens * 1e-6, (double)p->parameters * 1e-6,
-        (double)p->tokens * 1e-6);
+    add(l, false, "train.lr", "rate and warm-up of GPT-3's run of %s parameters and %s tokens per step; this one has "
+        "%s and %s", count(a, sizeof a, rate->parameters), count(b, sizeof b, rate->tokens),
+        count(d, sizeof d, (double)p->parameters), count(e, sizeof e, (double)p->tokens));
   else if (tc_config_source(c, "train.lr") == TC_FROM_DEFAULT)
     add(l, false, "train.lr", "%g is the default", c->train_lr);
   if (tc_config_source(c, "train.precision") == TC_FROM_DEFAULT && j->cluster.device.flops[TC_BF16] > 0)

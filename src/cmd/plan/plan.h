@@ -35,7 +35,7 @@ struct tc_plan_job {
   struct tc_config *cfg;         /* owned */
   struct tc_cluster cluster;     /* owned */
   int world;
-  bool json, search, costs;      /* costs: --tokens, --walltime or --mtbf was given */
+  bool json, search, costs;      /* costs: a flag asks for those of the run */
   unsigned hold;                 /* bits of enum tc_plan_key: fixed by flags */
   int top;
   double tokens, walltime_s, restart_s;
