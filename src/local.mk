@@ -39,8 +39,11 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/data/view.c \
   %D%/cmd/graph.c \
   %D%/cmd/place.c \
+  %D%/cmd/plan/args.c \
   %D%/cmd/plan/calibrate.c \
+  %D%/cmd/plan/checks.c \
   %D%/cmd/plan/emit.c \
+  %D%/cmd/plan/head.c \
   %D%/cmd/plan/plan.c \
   %D%/cmd/plan/plan.h \
   %D%/cmd/plan/print.c \
@@ -158,6 +161,7 @@ libtercio_ir_a_SOURCES = \
   %D%/plan/links.c \
   %D%/plan/memory.c \
   %D%/plan/plan.h \
+  %D%/plan/rates.c \
   %D%/plan/run.c \
   %D%/plan/search.c \
   %D%/plan/sums.c \

@@ -185,6 +185,7 @@ script_tests = \
   %D%/check-compdb \
   %D%/check-cuda \
   %D%/check-mutate \
+  %D%/check-plan \
   %D%/check-stacks \
   %D%/check-transcripts \
   %D%/mpi/m_bind \
@@ -193,6 +194,7 @@ script_tests = \
   %D%/faults/f_train \
   %D%/fuzz/f_options \
   %D%/fuzz/f_place \
+  %D%/fuzz/f_plan \
   %D%/fuzz/f_limits \
   %D%/fuzz/f_signals \
   %D%/fuzz/f_tokens \

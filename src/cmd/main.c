@@ -51,7 +51,7 @@ static const struct {
       "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_OPTIONS | TAKES_SIGNALS,
     NULL },
   { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
-      "[--memory 80GB] [--top K] "
+      "[--memory 80GB] [--host-memory 512GB] [--top K] "
       "[--explain] [--tables] [--tokens 300G] [--walltime 24:00:00] [--mtbf 5y] [--disk 10GB] "
       "[--restart 2m] [--emit sbatch [--into DIR] [--template FILE]] [--calibrate FILE] [--json] "
       "[--section.key=value ...]",
@@ -64,8 +64,9 @@ static const struct {
       "figures (examples/clusters has some). --tokens, --walltime, --mtbf (of a node), --disk (bytes per second) "
       "and --restart add the cost of checkpoints, failures and time limits. --emit sbatch writes the best layout as "
       "DIR/run.ini and DIR/job.sbatch, and the device as DIR/device.ini, from which the run predicts its own step "
-      "time. --calibrate times this machine's CPU with short trainings of the run file's model and writes FILE, "
-      "for --device. --tables prints the usual textbook estimates.",
+      "time; it lists what a person must decide, which stands as # CHECK in the files. What does not fit ends with "
+      "status 6 and writes no file. --memory and --host-memory are those of a device and of a node's host. "
+      "--calibrate times this machine's CPU with short trainings of the run file's model and writes FILE, for --device. --tables prints the usual textbook estimates.",
       "tercio plan run.ini --nodes 4 --gpus-per-node 8 --device a100-80", tc_cmd_plan },
     HELP_OPTIONS, NULL },
   { { "place", "[RUN.ini] [--json] [--simulate CLUSTER [--order ORDER]] [--section.key=value ...]",

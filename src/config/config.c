@@ -380,6 +380,7 @@ static int read_file(struct tc_config *c, const char *path, struct tc_err *err)
   size_t bytes;
   TC_TRY(tc_read_text(&text, &bytes, path, "run file", MOST_FILE_BYTES, err));
   int rc = tc_ini_read(c, text, bytes, path, false, err);
+  c->file = tc_pool_strdup(c->pool, path);
   free(text);
   return rc;
 }
@@ -406,8 +407,10 @@ static int read_args(struct tc_config *c, int argc, char **argv, const char *con
     }
   }
   if (file) TC_TRY(read_file(c, file, err));
-  for (int i = 0; i < n_flags; i++)
+  for (int i = 0; i < n_flags; i++) {
     TC_TRY(tc_opt_set(c, flags[i].opt, flags[i].value, "--", err));
+    c->source[flags[i].opt - tc_opts] = TC_FROM_FLAG;
+  }
   return 0;
 }
 
@@ -431,6 +434,9 @@ static struct tc_config *defaults(void)
   struct tc_config *c = tc_calloc(1, sizeof *c);
   struct tc_err err;
   c->pool = tc_pool_new();
+  c->source = tc_pool_alloc(c->pool, TC_N_OPTS);
+  memset(c->source, TC_FROM_DEFAULT, TC_N_OPTS);
+  c->file = tc_pool_strdup(c->pool, "");
   for (int i = 0; i < TC_N_OPTS; i++)
     TC_ASSERT(tc_opt_set(c, &tc_opts[i], tc_opts[i].dflt, "options.def: ", &err) == 0);
   return c;

@@ -26,7 +26,9 @@ struct tc_config {
 #define OPT(section, key, type, ...) TC_FIELD_##type section##_##key;
 #define CHOICE(section, key, tag, ...) enum tag section##_##key;
 #include "src/config/options.def"
-  struct tc_pool *pool;          /* owns the strings */
+  struct tc_pool *pool;          /* owns the strings, and the next two */
+  uint8_t *source;               /* enum tc_source of each option */
+  char *file;                    /* the run file; "": none */
 };
 
 /* Local. Defaults, then argv's first argument without dashes as a run file (INI), then
@@ -46,6 +48,17 @@ void tc_config_free(struct tc_config *c);
 /* The configuration as INI text, every key; owned by the caller. It reads back as it is, but for
  * strings that were put into *c without tc_config_is_plain. */
 char *tc_config_text(const struct tc_config *c);
+/* Local. The same of some options: note() returns NULL to leave an option out, else the text of a comment above
+ * it, "" for none. `arg` is for note. */
+char *tc_config_text_of(const struct tc_config *c, const char *(*note)(const void *arg, const char *name),
+                        const void *arg);
+/* Local. Where a value came from. A copy of a configuration has the sources of its original, even where a field
+ * was changed since. */
+enum tc_source { TC_FROM_DEFAULT, TC_FROM_FILE, TC_FROM_FLAG };
+enum tc_source tc_config_source(const struct tc_config *c, const char *name);
+/* Local. Where the values of all options whose names begin with `prefix` came from, as text: "run.ini, --model.layers",
+ * or "" if all are defaults. */
+void tc_config_sources(const struct tc_config *c, const char *prefix, char *text, size_t size);
 /* Local. Whether a run file can hold the text as a value: UTF-8 without control characters,
  * blanks at an end, or a ";" after a blank or at the begin. */
 bool tc_config_is_plain(const char *text);

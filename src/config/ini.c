@@ -101,7 +101,9 @@ static int read_key(struct reader *r, char *s, struct tc_err *err)
     return tc_fail(err, TC_EUSER, "%s%s was given in line %d already", r->where, o->name, *set_at);
   *set_at = r->line;
   r->last = o;
-  return tc_opt_set(r->c, o, trim(s + n + 1), r->where, err);
+  TC_TRY(tc_opt_set(r->c, o, trim(s + n + 1), r->where, err));
+  r->c->source[o - tc_opts] = TC_FROM_FILE;
+  return 0;
 }
 
 static int read_more(struct reader *r, char *s, struct tc_err *err)

@@ -42,7 +42,8 @@ static void print_value(FILE *f, const struct tc_config *c, const struct tc_opt 
   }
 }
 
-char *tc_config_text(const struct tc_config *c)
+char *tc_config_text_of(const struct tc_config *c, const char *(*note)(const void *arg, const char *name),
+                        const void *arg)
 {
   char *text = NULL;
   size_t size = 0;
@@ -51,14 +52,46 @@ char *tc_config_text(const struct tc_config *c)
   const char *section = "";
   for (int i = 0; i < TC_N_OPTS; i++) {
     const struct tc_opt *o = &tc_opts[i];
+    const char *comment = note(arg, o->name);
+    if (!comment) continue;
     if (strcmp(section, o->section) != 0)
-      fprintf(f, "%s[%s]\n", i ? "\n" : "", section = o->section);
+      fprintf(f, "%s[%s]\n", *section ? "\n" : "", o->section);
+    section = o->section;
+    if (*comment) fprintf(f, "# %s\n", comment);
     fprintf(f, "%s = ", o->key);
     print_value(f, c, o);
     fputc('\n', f);
   }
   if (fclose(f) != 0) TC_ASSERT(!"out of memory for the configuration's text");
   return text;
+}
+
+static const char *no_comment(const void *arg, const char *name)
+{
+  (void)arg;
+  (void)name;
+  return "";
+}
+
+char *tc_config_text(const struct tc_config *c) { return tc_config_text_of(c, no_comment, NULL); }
+
+enum tc_source tc_config_source(const struct tc_config *c, const char *name)
+{
+  const struct tc_opt *o = tc_opt_find(name);
+  TC_ASSERT(o);
+  return c->source[o - tc_opts];
+}
+
+void tc_config_sources(const struct tc_config *c, const char *prefix, char *text, size_t size)
+{
+  bool file = false;
+  *text = '\0';
+  for (int i = 0; i < TC_N_OPTS; i++)
+    file |= c->source[i] == TC_FROM_FILE && strncmp(tc_opts[i].name, prefix, strlen(prefix)) == 0;
+  if (file) tc_text_add(text, size, "%s", c->file);
+  for (int i = 0; i < TC_N_OPTS; i++)
+    if (c->source[i] == TC_FROM_FLAG && strncmp(tc_opts[i].name, prefix, strlen(prefix)) == 0)
+      tc_text_add(text, size, "%s--%s", *text ? ", " : "", tc_opts[i].name);
 }
 
 /* ---- what differs ----------------------------------------------------------------------- */

@@ -113,12 +113,16 @@ const char *tc_plan_device_of(const char *gpu)
 
 static bool runs(const struct card *c) { return !c->capability || c->capability >= TC_CAPABILITY; }
 
-bool tc_plan_too_old(const char *gpu)
+bool tc_plan_is_cpu(const struct tc_plan_device *d) { return !strncmp(d->name, "cpu", 3); }
+
+static const struct card *find_old(const char *gpu)
 {
   for (int i = 0; i < N_CARDS; i++)
-    if (!runs(&cards[i]) && has_part(gpu, cards[i].name, strcspn(cards[i].name, "-"))) return true;
-  return false;
+    if (!runs(&cards[i]) && has_part(gpu, cards[i].name, strcspn(cards[i].name, "-"))) return &cards[i];
+  return NULL;
 }
+
+bool tc_plan_too_old(const char *gpu) { return find_old(gpu) != NULL; }
 
 static int find_wire(const char *name)
 {
@@ -138,7 +142,7 @@ static void set_link(struct tc_link *l, double latency_s, double bytes_per_s)
 /* The error for a device that is not supported; it lists those that are. */
 static int no_device(const char *name, struct tc_err *err)
 {
-  const struct card *old = NULL;
+  const struct card *old = find_old(name);
   const char *names[N_CARDS];
   char list[200] = "", same[100] = "";           /* "A100": devices with this prefix, ignoring case */
   int n = 0, n_same = 0;
@@ -154,7 +158,7 @@ static int no_device(const char *name, struct tc_err *err)
   const int near = tc_nearest(name, names, n);
   if (old)
     return tc_fail(err, TC_EUSER, "device %s has compute capability %d.%d, but Tercio needs a GPU of "
-                   "%d.%d or later; known are %s", old->name, old->capability / 10, old->capability % 10,
+                   "%d.%d or later; known are %s", name, old->capability / 10, old->capability % 10,
                    TC_CAPABILITY / 10, TC_CAPABILITY % 10, list);
   if (n_same || near >= 0)
     return tc_fail(err, TC_EUSER,

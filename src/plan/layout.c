@@ -174,6 +174,17 @@ static int with_mesh(struct tc_plan *out, const struct tc_config *c, const struc
   return rc;
 }
 
+double tc_plan_host_bytes(const struct tc_plan *p, const struct tc_cluster *k)
+{
+  double most = 0;
+  for (int i = 0; i < p->n_cls; i++) {
+    const int64_t *bytes = p->cls[i].memory.bytes;
+    const double own = tc_plan_is_cpu(&k->device) ? (double)bytes[TC_DEVICE] : 0;
+    if (bytes[TC_HOST] > 0) most = TC_MAX(most, (double)bytes[TC_HOST] + own);
+  }
+  return most * TC_MIN(k->devices, p->world);
+}
+
 /* The number of micro-batches from which on a rank's memory is constant: stages store at most this many. */
 static int64_t saturating_batches(const struct tc_config *c)
 {

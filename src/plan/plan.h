@@ -4,7 +4,7 @@
  * In: a configuration, and the description of a device and its cluster. Out: predictions for one layout, or
  * the best layouts. Files in reading order: device.c with devices.def, tables.c, json.c (what things cost);
  * links.c, cost.c, fused.c (an op, a transfer, ops as one); time.c, sums.c (a step); memory.c; layout.c (one layout);
- * guess.[ch], search.c (many); run.c (checkpoints and failures); impl.h.
+ * guess.[ch], search.c (many); run.c (checkpoints and failures); rates.c (learning rates); impl.h.
  *
  * Pure: no MPI, no device, no clock. The plan compiles its programs with the same passes as training, so that
  * they can't differ; it adds prices (of an op on a device, of a transfer on a link). Everything here is
@@ -62,6 +62,8 @@ int tc_cluster_write(const struct tc_cluster *k, const char *path, struct tc_err
  * file; a collective that was not measured gets those of the most similar one. */
 int tc_links_read(struct tc_link *l, const char *path, struct tc_err *err);
 void tc_cluster_done(struct tc_cluster *k);
+/* Local. Whether the device is a CPU, whose memory is its host's: its name begins with "cpu". */
+bool tc_plan_is_cpu(const struct tc_plan_device *d);
 /* Local. The device of devices.def for the driver's name `gpu` ("NVIDIA A100-SXM4-80GB"); NULL: none.
  * PCI Express cards are slower than devices.def has them, so they do not match. */
 const char *tc_plan_device_of(const char *gpu);
@@ -163,6 +165,9 @@ int tc_plan_layout(struct tc_plan *out, const struct tc_config *c, int world,
 int tc_plan_layout_on(struct tc_plan *out, const struct tc_config *c, int world,
                       const int32_t *node_of_rank, int devices_per_node,
                       const struct tc_cluster *k, bool exact, struct tc_err *err);
+/* Host memory that a node needs for offloaded state, in bytes: that of the rank with most, times the devices of a
+ * node; on CPUs with the memory of the ranks themselves. 0: nothing is offloaded. */
+double tc_plan_host_bytes(const struct tc_plan *p, const struct tc_cluster *k);
 /* json.c. Local. Time and bytes, as in `tercio plan --json` and run.json. Owned by
  * the caller. */
 struct json_t *tc_plan_time_json(const struct tc_plan_time *t);
@@ -178,6 +183,7 @@ struct tc_plan_row {
   struct tc_config cfg;                          /* the layout; strings are borrowed */
   struct tc_plan plan;
   double guess_s, guess_bytes;                   /* the estimates by which it was chosen */
+  bool host_unchecked;                           /* needs host memory, of which a node's amount is not known */
 };
 /* All layouts with one value of one key: their number, and the number that fit. */
 struct tc_plan_family {
@@ -196,7 +202,8 @@ struct tc_plan_found {
   int least_nodes;                               /* if nothing fits: a number of nodes that would suffice; 0: unknown */
 };
 enum { TC_PLAN_ROWS = 64 };                      /* layouts that a search compiles */
-/* Local. The first `top` (1 .. TC_PLAN_ROWS) layouts of c's model and batch on the cluster, by time of a step.
+/* Local. The first `top` (1 .. TC_PLAN_ROWS) layouts of c's model and batch on the cluster, by time of a step; those
+ * whose host memory cannot be checked come last.
  * hold: one bit per fixed option. All layouts are estimated from the cost of one layer; the best TC_PLAN_ROWS
  * are compiled (the ranks at both ends of a pipeline), and those that don't fit are dropped. The rows for a
  * smaller top are the first of those for a larger one.
@@ -222,5 +229,14 @@ struct tc_plan_run {
 };
 void tc_plan_run(struct tc_plan_run *out, const struct tc_plan *p, const struct tc_config *c,
                  const struct tc_cluster *k, double tokens, double walltime_s, double restart_s);
+
+/* ---- rates.c: learning rates ------------------------------------------------- */
+
+/* A published run: its size, its batch in tokens and its peak learning rate. */
+struct tc_plan_rate { double parameters, tokens, lr; };
+/* Local. The run that is nearest in size, by ratio. */
+const struct tc_plan_rate *tc_plan_rate(double parameters);
+/* Local. Steps of warm-up: 375 million tokens, at most a twentieth of the steps. */
+int64_t tc_plan_warmup(double tokens_per_step, int64_t steps);
 
 #endif

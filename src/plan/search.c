@@ -97,6 +97,13 @@ static int by_time(const void *a, const void *b)
   return x->bytes != y->bytes ? (x->bytes < y->bytes ? -1 : 1) : 0;
 }
 
+/* If the host's memory is not known, what needs none of it comes first. */
+static int by_host_and_time(const void *a, const void *b)
+{
+  const bool x = ((const struct tc_cand *)a)->host_bytes > 0, y = ((const struct tc_cand *)b)->host_bytes > 0;
+  return x != y ? x - y : by_time(a, b);
+}
+
 static void add(struct search *s, struct tc_cand *x)
 {
   struct tc_err err = { 0 };
@@ -255,7 +262,7 @@ static void add_meshes(struct search *s)
       int dp = world / tp / pp;
       if (held(s, TC_KEY_DP) && dp != c->mesh_dp) continue;
       if (c->train_global_batch % dp) {
-        snprintf(why, sizeof why, "train.global_batch = %lld does not split over it",
+        snprintf(why, sizeof why, "does not divide train.global_batch = %lld",
                  (long long)c->train_global_batch);
         refuse(s, TC_KEY_DP, dp, why);
         continue;
@@ -271,6 +278,7 @@ static void add_meshes(struct search *s)
 static int by_step(const void *a, const void *b)
 {
   const struct tc_plan_row *x = a, *y = b;
+  if (x->host_unchecked != y->host_unchecked) return x->host_unchecked ? 1 : -1;
   double s = x->plan.time.step_s, t = y->plan.time.step_s;
   return s != t ? (s < t ? -1 : 1) : 0;
 }
@@ -307,7 +315,8 @@ static void make_best(struct search *s, int most)
   int tries = 0;
   double least_bytes = INFINITY;
   f->row = tc_calloc((size_t)most, sizeof *f->row);
-  if (s->n) qsort(s->cand, (size_t)s->n, sizeof *s->cand, by_time);
+  const bool knows_host = s->k->device.host_bytes > 0;
+  if (s->n) qsort(s->cand, (size_t)s->n, sizeof *s->cand, knows_host ? by_time : by_host_and_time);
   for (int i = 0; i < s->n && f->n_rows < most && tries < most + MAX_TRIES; i++) {
     struct tc_plan_row *r = &f->row[f->n_rows];
     struct tc_err err = { 0 };
@@ -325,8 +334,9 @@ static void make_best(struct search *s, int most)
       continue;
     }
     double bytes = (double)r->plan.cls[r->plan.worst].memory.bytes[TC_DEVICE];
-    double host = (double)r->plan.cls[r->plan.worst].memory.bytes[TC_HOST] * s->k->devices;
-    if (s->k->device.host_bytes > 0 && host > s->k->device.host_bytes) continue;
+    const double host = tc_plan_host_bytes(&r->plan, s->k);
+    r->host_unchecked = !knows_host && host > 0;
+    if (knows_host && host > s->k->device.host_bytes) continue;
     if (bytes <= s->k->device.memory_bytes) {
       f->n_rows++;
     } else {

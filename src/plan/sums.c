@@ -25,11 +25,11 @@ static void add_node(struct sums *s, const struct tc_program *p, const struct tc
 {
   const struct tc_graph *g = p->graph;
   int stage = n->unit < g->n_units ? g->unit[n->unit].stage : 0;
-  int chunk = TC_MIN(TC_MAX(stage, 0) / m->size[TC_PP], MOST_VIRTUAL_STAGES - 1);
+  int virtual_stage = TC_MIN(TC_MAX(stage, 0) / m->size[TC_PP], MOST_VIRTUAL_STAGES - 1);
   bool once = n->once_a_step || n->mark == TC_U;
   if (n->op != TC_OP_RESHARD) {
     double t = tc_plan_run_s(p, n, m, rank, k) - saved[n->id];
-    *(once ? &s->once_work : &s->work[chunk][n->mark]) += t;
+    *(once ? &s->once_work : &s->work[virtual_stage][n->mark]) += t;
     return;
   }
   struct tc_reshard_cost c;
@@ -42,9 +42,9 @@ static void add_node(struct sums *s, const struct tc_program *p, const struct tc
     bool last = n->mark == TC_U;
     *(n->axis != TC_DP ? &s->once_work : last ? &s->last_dp : &s->once_dp) += c.seconds;
   } else if (n->axis == TC_DP) {
-    s->hidden[chunk][n->mark] += c.seconds;
+    s->hidden[virtual_stage][n->mark] += c.seconds;
   } else {
-    s->work[chunk][n->mark] += c.seconds;
+    s->work[virtual_stage][n->mark] += c.seconds;
     s->tp_wait += c.seconds;
   }
 }

@@ -55,14 +55,16 @@ static void print_fits(FILE *f, double bytes)
 
 void tc_plan_tables(FILE *f)
 {
-  const char *const shown[] = { "bert-large", "gpt2-1558m", "turing-17b", "gpt3-175b" };
+  const char *const shown[] = { "bert-large", "gpt2-1558m", "turing-17b", "gpt3-175b", "qwen3-8b", "llama3-8b",
+                                "llama3-70b", "llama3-405b" };
   double first = 0;
   fprintf(f,
           "Model states in training: weights, gradients and Adam, 16 bytes per parameter (GB = 1e9 "
           "bytes).\nThen, per device: alone if they fit on one, else how many must share them evenly "
           "(without activations). Tercio itself needs a GPU of compute\ncapability %d.%d or "
-          "later, so no V100.\n\n%-12s %8s %6s %6s %8s %9s", TC_CAPABILITY / 10, TC_CAPABILITY % 10, "model",
-          "params", "layers", "hidden", "compute", "states");
+          "later, so no V100. GFLOP: operations of a training step per\ntoken, with attention over the preset's "
+          "context; compute: parameters relative to the first row.\n\n%-12s %8s %6s %6s %8s %8s %9s",
+          TC_CAPABILITY / 10, TC_CAPABILITY % 10, "model", "params", "layers", "hidden", "compute", "GFLOP", "states");
   for (int i = 0; i < N_CARDS; i++)
     if (strcmp(cards[i].name, "cpu")) fprintf(f, " %9s", cards[i].name);
   fprintf(f, "\n");
@@ -70,8 +72,8 @@ void tc_plan_tables(FILE *f)
     const struct tc_model *m = preset(shown[i]);
     double psi = (double)tc_model_params(m), bytes = tc_textbook_states(psi);
     if (!i) first = psi;
-    fprintf(f, "%-12s %7.3fB %6lld %6lld %7.1fx %6.4g GB", shown[i], psi * 1e-9,
-            (long long)m->layers, (long long)m->hidden, psi / first, bytes * 1e-9);
+    fprintf(f, "%-12s %7.3fB %6lld %6lld %7.1fx %8.4g %6.4g GB", shown[i], psi * 1e-9,
+            (long long)m->layers, (long long)m->hidden, psi / first, tc_model_flops(m) * 1e-9, bytes * 1e-9);
     print_fits(f, bytes);
   }
   struct tc_textbook t;

@@ -180,7 +180,7 @@ static void issue_head(struct builder *c)
 /* Before an item: issues what it receives, and what comes before that in the queue. */
 static void receive(struct builder *c, const struct tc_item *item)
 {
-  int32_t stage = tc_pipeline_stage(c->pipeline, c->o.at, item->chunk), last = -1;
+  int32_t stage = tc_pipeline_stage(c->pipeline, c->o.at, item->virtual_stage), last = -1;
   for (int32_t i = c->head; i < c->cross->n_queue[c->o.at] && last < 0; i++) {
     const struct tc_transfer *t = &c->cross->t[c->cross->queue[c->o.at][i]];
     if (t->to == c->o.at && t->work == item->work && t->stage_to == stage && t->mb == item->mb)
@@ -192,7 +192,7 @@ static void receive(struct builder *c, const struct tc_item *item)
 /* After an item: what it made is sent, and the next receive is issued. */
 static void send(struct builder *c, const struct tc_item *item)
 {
-  int32_t stage = tc_pipeline_stage(c->pipeline, c->o.at, item->chunk), issued = 0;
+  int32_t stage = tc_pipeline_stage(c->pipeline, c->o.at, item->virtual_stage), issued = 0;
   c->made[stage * TC_WORKS + item->work] = item->mb;       /* micro-batches come in order */
   for (int32_t i = 0; i < c->n_in_flight; i++) {
     const struct tc_node *f = &c->g->node[c->in_flight[i].node];

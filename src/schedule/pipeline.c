@@ -1,7 +1,7 @@
 /* pipeline.c - pipeline schedules: the table of their kinds, and the items of each rank.
  *
  * Invariants: a schedule from tc_pipeline_new passes tc_pipeline_check and its simulation runs to the
- * end; a chunk's micro-batches come in ascending order in each kind of work.
+ * end; a virtual stage's micro-batches come in ascending order in each kind of work.
  */
 #include "src/schedule/pipeline.h"
 
@@ -75,14 +75,14 @@ bool tc_pipeline_splits(const char *name)
   return false;
 }
 
-/* Number k of one kind of work on a rank: chunks take turns, p micro-batches at a time, backwards
- * from the last chunk. With one chunk it is micro-batch k. */
+/* Number k of one kind of work on a rank: virtual stages take turns, p micro-batches at a time, backwards
+ * from the last virtual stage. With one virtual stage it is micro-batch k. */
 static void add_item(struct tc_pipeline *s, int32_t rank, int work, int32_t k)
 {
-  int32_t turn = k / s->p, chunk = turn % s->v;
+  int32_t turn = k / s->p, virtual_stage = turn % s->v;
   int32_t mb = turn / s->v * s->p + k % s->p;
-  if (work != TC_WORK_F) chunk = s->v - 1 - chunk;
-  s->item[rank][s->n_items[rank]++] = (struct tc_item){ (uint8_t)work, chunk, mb };
+  if (work != TC_WORK_F) virtual_stage = s->v - 1 - virtual_stage;
+  s->item[rank][s->n_items[rank]++] = (struct tc_item){ (uint8_t)work, virtual_stage, mb };
 }
 
 static void fill_rank(struct tc_pipeline *s, int32_t rank, const struct pipeline_kind *kind)
@@ -180,22 +180,22 @@ static int check_rank(const struct tc_pipeline *s, int32_t r, bool *done, struct
   size_t each = (size_t)s->v * (size_t)s->m;
   for (int32_t i = 0; i < s->n_items[r]; i++) {
     struct tc_item x = s->item[r][i];
-    if (x.work >= works || x.chunk < 0 || x.chunk >= s->v || x.mb < 0 || x.mb >= s->m)
+    if (x.work >= works || x.virtual_stage < 0 || x.virtual_stage >= s->v || x.mb < 0 || x.mb >= s->m)
       return tc_fail(err, TC_ELAYOUT, "schedule %s, rank %d, item %d: there is no work %d of micro-batch "
-                     "%d on chunk %d", s->name, r, i, x.work, x.mb, x.chunk);
-    bool *mine = &done[x.work * each + (size_t)x.chunk * (size_t)s->m + (size_t)x.mb];
+                     "%d on virtual stage %d", s->name, r, i, x.work, x.mb, x.virtual_stage);
+    bool *mine = &done[x.work * each + (size_t)x.virtual_stage * (size_t)s->m + (size_t)x.mb];
     const char *wrong = NULL;
     if (*mine) wrong = "a second time";
     else if (x.work == TC_WORK_B && !*(mine - each)) wrong = "before its F";
     else if (x.work == TC_WORK_W && !*(mine - each)) wrong = "before its B";
     if (wrong)
-      return tc_fail(err, TC_ELAYOUT, "schedule %s, rank %d, item %d: %c of micro-batch %d on chunk %d "
-                     "comes %s", s->name, r, i, work_letter[x.work], x.mb, x.chunk, wrong);
+      return tc_fail(err, TC_ELAYOUT, "schedule %s, rank %d, item %d: %c of micro-batch %d on virtual stage %d "
+                     "comes %s", s->name, r, i, work_letter[x.work], x.mb, x.virtual_stage, wrong);
     *mine = true;
   }
   for (size_t k = 0; k < works * each; k++)
     if (!done[k])
-      return tc_fail(err, TC_ELAYOUT, "schedule %s, rank %d: %c of micro-batch %d on chunk %d is missing",
+      return tc_fail(err, TC_ELAYOUT, "schedule %s, rank %d: %c of micro-batch %d on virtual stage %d is missing",
                      s->name, r, work_letter[k / each], (int)(k % each % (size_t)s->m),
                      (int)(k % each / (size_t)s->m));
   return TC_OK;
@@ -214,12 +214,12 @@ int tc_pipeline_check(const struct tc_pipeline *s, struct tc_err *err)
   return rc;
 }
 
-int32_t tc_pipeline_peak(const struct tc_pipeline *s, int32_t rank, int32_t chunk, int from, int to)
+int32_t tc_pipeline_peak(const struct tc_pipeline *s, int32_t rank, int32_t virtual_stage, int from, int to)
 {
   int32_t alive = 0, most = 0;
   for (int32_t i = 0; i < s->n_items[rank]; i++) {
     struct tc_item x = s->item[rank][i];
-    if (chunk >= 0 && x.chunk != chunk) continue;
+    if (virtual_stage >= 0 && x.virtual_stage != virtual_stage) continue;
     alive += (x.work == from) - (x.work == to);
     most = TC_MAX(most, alive);
   }

@@ -6,7 +6,7 @@
  * ranks of a pipeline); actions.[ch] with tasks.c, actions_check.c (a rank's list); fusion.[ch] with fusion.def,
  * views.c (groups); arena.[ch] with arena_place.c, arena_check.c (memory); impl.h.
  *
- * p ranks hold v chunks each: p * v stages, each with a forward (F) and a backward (B) a micro-batch.
+ * p ranks hold v virtual stages each: p * v stages in all, each with a forward (F) and a backward (B) a micro-batch.
  * Zero-bubble schedules have the gradients of weights (W) apart; in all others B is B and W.
  * A schedule is one list of items a rank, which the rank works through in that order. */
 #ifndef TC_PIPELINE_H
@@ -17,12 +17,12 @@
 enum tc_work { TC_WORK_F, TC_WORK_B, TC_WORK_W, TC_WORKS };
 struct tc_item {
   uint8_t work;
-  int32_t chunk, mb;
+  int32_t virtual_stage, mb;
 };
 
 struct tc_pipeline {
   const char *name;              /* borrowed from the table of schedules */
-  int32_t p, v, m;               /* ranks; chunks a rank; micro-batches a step */
+  int32_t p, v, m;               /* ranks; virtual stages per rank; micro-batches per step */
   bool split;                    /* W is apart from B */
   struct tc_item **item;         /* [p][n_items[rank]] in the order they run; one block, item[0] */
   int32_t *n_items;              /* [p] */
@@ -35,36 +35,36 @@ bool tc_pipeline_splits(const char *name);
  *   naive        one micro-batch after the other through all stages and back;
  *   gpipe        all forwards, then all backwards;
  *   1f1b         as few forwards ahead as fill the pipeline, then one forward, one backward;
- *   interleaved  the same with v >= 2 chunks a rank; p must divide m;
+ *   interleaved  the same with v >= 2 virtual stages per rank; p must divide m;
  *   zb           1f1b with W apart and late, in the peak memory of 1f1b's first rank.
- * Every chunk takes its micro-batches in ascending order in each kind of work, so those alive in a
- * chunk are consecutive: micro-batch mb may live in slot mb % (tc_pipeline_peak of the chunk).
+ * Every virtual stage takes its micro-batches in ascending order in each kind of work, so those alive in a
+ * virtual stage are consecutive: micro-batch mb may live in slot mb % (tc_pipeline_peak of the virtual stage).
  * TC_EUSER: no such schedule; TC_ELAYOUT: p, v, m impossible, with what would fit. */
 int tc_pipeline_new(struct tc_pipeline **out, const char *name, int p, int v, int m,
                     struct tc_err *err);
 void tc_pipeline_free(struct tc_pipeline *s);
 
 /* Local. Chunk c of rank r is stage c * p + r, in 0 .. p * v - 1; and back. */
-static inline int32_t tc_pipeline_stage(const struct tc_pipeline *s, int32_t rank, int32_t chunk)
+static inline int32_t tc_pipeline_stage(const struct tc_pipeline *s, int32_t rank, int32_t virtual_stage)
 {
-  return chunk * s->p + rank;
+  return virtual_stage * s->p + rank;
 }
 static inline int32_t tc_pipeline_rank(const struct tc_pipeline *s, int32_t stage)
 {
   return stage % s->p;
 }
-static inline int32_t tc_pipeline_chunk(const struct tc_pipeline *s, int32_t stage)
+static inline int32_t tc_pipeline_virtual_stage(const struct tc_pipeline *s, int32_t stage)
 {
   return stage / s->p;
 }
 
-/* Local. Each rank has each item of its chunks exactly once, F before B before W. TC_ELAYOUT with
+/* Local. Each rank has each item of its virtual stages exactly once, F before B before W. TC_ELAYOUT with
  * rank and item if not. Says nothing of other ranks: tc_pipeline_simulate does. */
 int tc_pipeline_check(const struct tc_pipeline *s, struct tc_err *err);
 
-/* Local. The most micro-batches of a rank's chunk (-1: of all its chunks together) whose `from` has
+/* Local. The most micro-batches of a rank's virtual stage (-1: of all its virtual stages together) whose `from` has
  * run and whose `to` has not ended, at any time: slots for what goes from F to B, F to W, B to W. */
-int32_t tc_pipeline_peak(const struct tc_pipeline *s, int32_t rank, int32_t chunk, int from,
+int32_t tc_pipeline_peak(const struct tc_pipeline *s, int32_t rank, int32_t virtual_stage, int from,
                          int to);
 
 /* Any unit of time. */
@@ -94,7 +94,7 @@ struct tc_simulation {
   double *busy;                  /* [p] */
   double **start, **end;         /* [p][n_items[rank]]; one block each */
   int32_t **peak;                /* [p][v]: tc_pipeline_peak from F to the last work, B or W */
-  int32_t *peak_rank;            /* [p]: the same of all chunks together */
+  int32_t *peak_rank;            /* [p]: the same of all virtual stages together */
 };
 
 /* Local. Checks s, then runs its simulation: each simulated rank runs its items in order; an item
@@ -102,7 +102,7 @@ struct tc_simulation {
  * stage after; for W its own B. cost[n_cost] is borrowed, n_cost is 1 (for all stages) or p * v.
  * If t is NULL, transfers don't wait for each other. Else each rank has one serial queue and no
  * buffers: a transfer runs when it is made and is at the head of both ranks' queues.
- * *out is owned by the caller. Memory is linear in the items; so is time (peaks: a pass a chunk).
+ * *out is owned by the caller. Memory is linear in the items; so is time (peaks: a pass per virtual stage).
  * TC_ELAYOUT: not as tc_pipeline_check requires it, or a deadlock (names rank, item, and what it waits
  * for). TC_EUSER: costs that are no durations. */
 int tc_pipeline_simulate(struct tc_simulation **out, const struct tc_pipeline *s,

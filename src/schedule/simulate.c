@@ -61,7 +61,7 @@ struct input { int work; int32_t stage; };
 /* When all inputs of an item are there; -1 if one is not, which *lacks then is. */
 static double inputs_at(const struct run *u, int32_t rank, struct tc_item x, struct input *lacks)
 {
-  int32_t stage = tc_pipeline_stage(u->s, rank, x.chunk);
+  int32_t stage = tc_pipeline_stage(u->s, rank, x.virtual_stage);
   struct input in[2];
   int n = 0;
   if (x.work == TC_WORK_F && stage > 0) in[n++] = (struct input){ TC_WORK_F, stage - 1 };
@@ -89,7 +89,7 @@ static void run_items(struct run *u, int32_t r)
     struct tc_item x = s->item[r][u->at[r]];
     double start = inputs_at(u, r, x, &lacks);
     if (start < 0) return;
-    int32_t stage = tc_pipeline_stage(s, r, x.chunk), next = next_stage(s, x.work, stage);
+    int32_t stage = tc_pipeline_stage(s, r, x.virtual_stage), next = next_stage(s, x.work, stage);
     const struct tc_pipeline_cost *c = cost_of(u, stage);
     double takes = x.work == TC_WORK_F ? c->f : x.work == TC_WORK_W ? c->w
                  : c->b + (s->split ? 0 : c->w);
@@ -142,8 +142,8 @@ static int check_ended(const struct run *u, struct tc_err *err)
       struct input lacks = { TC_WORK_F, 0 };
       inputs_at(u, r, x, &lacks);
       return tc_fail(err, TC_ELAYOUT, "schedule %s, %d ranks, %d micro-batches: deadlock: rank %d at its "
-                     "item %d, %c of micro-batch %d on chunk %d, waits for %c of stage %d on rank %d%s",
-                     s->name, s->p, s->m, r, u->at[r], work_letter[x.work], x.mb, x.chunk,
+                     "item %d, %c of micro-batch %d on virtual stage %d, waits for %c of stage %d on rank %d%s",
+                     s->name, s->p, s->m, r, u->at[r], work_letter[x.work], x.mb, x.virtual_stage,
                      work_letter[lacks.work], lacks.stage, tc_pipeline_rank(s, lacks.stage), queue);
     }
     if (queue[0])
@@ -285,7 +285,7 @@ static void collect(struct tc_transfers *t, const struct tc_pipeline *s,
   for (int32_t r = 0; r < s->p; r++)
     for (int32_t i = 0; i < s->n_items[r]; i++) {
       struct tc_item x = s->item[r][i];
-      int32_t stage = tc_pipeline_stage(s, r, x.chunk), next = next_stage(s, x.work, stage);
+      int32_t stage = tc_pipeline_stage(s, r, x.virtual_stage), next = next_stage(s, x.work, stage);
       if (next < 0 || tc_pipeline_rank(s, next) == r) continue;
       t->t[t->n++] = (struct tc_transfer){ x.work, stage, next, x.mb, r, tc_pipeline_rank(s, next),
                                            sim->end[r][i] };

@@ -57,10 +57,10 @@ static void add_task(struct builder *c, int32_t node, int32_t mb, int32_t item)
 /* In which kind of item a node of this rank runs, by virtual stage and work; -1: in none. */
 static int32_t kind_of(const struct builder *c, const struct tc_node *n)
 {
-  int32_t chunk = n->on_all_stages || c->o.pp <= 1 ? 0 : c->g->unit[n->unit].stage / c->o.pp;
-  if (n->mark == TC_U || chunk >= TC_MAX(c->o.virtual_stages, 1)) return -1;
+  int32_t virtual_stage = n->on_all_stages || c->o.pp <= 1 ? 0 : c->g->unit[n->unit].stage / c->o.pp;
+  if (n->mark == TC_U || virtual_stage >= TC_MAX(c->o.virtual_stages, 1)) return -1;
   if (!is_here(c, n) || tc_is_stage_send(n) || c->tied[n->id]) return -1;
-  return chunk * TC_WORKS + work_of(c, n);
+  return virtual_stage * TC_WORKS + work_of(c, n);
 }
 
 /* The nodes of each kind of item, in their order. */
@@ -81,7 +81,7 @@ static void find_kinds(struct builder *c)
 
 static void add_item(struct builder *c, const struct tc_item *x, int32_t item)
 {
-  const int32_t kind = x->chunk * TC_WORKS + x->work;
+  const int32_t kind = x->virtual_stage * TC_WORKS + x->work;
   for (int32_t i = c->kind_at[kind]; i < c->kind_at[kind + 1]; i++) {
     const struct tc_node *n = &c->g->node[c->of_kind[i]];
     if (!n->once_a_step || x->mb == (c->after_mbs[n->id] ? c->o.n_mb - 1 : 0))

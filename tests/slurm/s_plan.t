@@ -34,7 +34,7 @@ is "$(jq -c '.slurm | [.partition, .nodes, .gpus, .cpus, .memory_bytes / 1048576
 is "$(grep -A5 '^\[mesh\]' "$shared/job/run.ini" | grep -c '^dp = auto')" 1 \
   "... with dp = auto, for nodes that are lost"
 is "$(grep -c -e '^#SBATCH --nodes=2$' -e '^#SBATCH --ntasks-per-node=2$' -e '^#SBATCH --cpus-per-task=2$' \
-  -e '^#SBATCH --time=0:10:00$' "$shared/job/job.sbatch")" 4 "... with its numbers in the script"
+  -e '^#SBATCH --mem=0$' -e '^#SBATCH --time=0:10:00$' "$shared/job/job.sbatch")" 5 "... with its numbers in the script"
 
 log=$shared/job.log
 job=$(on_head sbatch --parsable --output="$log" "$shared/job/job.sbatch" --data.train="$shared/text.txt")

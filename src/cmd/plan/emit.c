@@ -1,7 +1,7 @@
-/* emit.c - writes a layout as a folder that can be run: run.ini; device.ini, by which the run predicts
- * its own time; and job.sbatch, which is slurm/train.sbatch with this job's numbers in its #SBATCH
- * lines and its run file filled in. The template is that of the program's installation or source tree
- * (tc_cmd_share). Where anything fails, nothing is left behind. */
+/* emit.c - writes a layout as a folder that can be run: run.ini, with the keys that were given or that the plan chose;
+ * device.ini, by which the run predicts its own time; and job.sbatch, which is slurm/train.sbatch with this job's
+ * numbers in its #SBATCH lines and its run file filled in. The template is that of the program's installation or
+ * source tree (tc_cmd_share). Where anything fails, nothing is left behind. */
 #include "src/cmd/cmd.h"
 #include "src/cmd/plan/plan.h"
 
@@ -60,40 +60,75 @@ static char *shell_word(const char *text)
   return word;
 }
 
-/* Writes one line of the template to f. `ini` and `program` are shell words. */
-static void put_line(FILE *f, const char *line, const struct tc_plan_job *j, const char *ini,
-                     const char *program)
+/* A job that is being written. */
+struct emit {
+  const struct tc_plan_job *j;
+  struct tc_plan_check check[TC_PLAN_CHECKS]; int n_checks;
+  const char *changed[128]; int n_changed;       /* options that the plan has set */
+};
+
+static void put_checks(FILE *f, const struct emit *e, const char *name)
+{
+  for (int i = 0; i < e->n_checks; i++)
+    if (e->check[i].job && !strcmp(e->check[i].name, name)) fprintf(f, "# %s\n", e->check[i].comment);
+}
+
+/* The job's share of a node: all of it on CPUs, or with all of its GPUs. */
+static void put_memory(FILE *f, const struct tc_plan_job *j)
+{
+  const struct tc_slurm_part *s = &j->slurm;
+  const bool part = j->from_slurm && s->gpus > j->cluster.devices;
+  if (!part) fprintf(f, "#SBATCH --mem=0\n");
+  else fprintf(f, "#SBATCH --mem=%.0fM\n", s->memory_bytes / s->gpus * j->cluster.devices / 1048576);
+}
+
+static void put_option(FILE *f, const char *line, const char *name, const struct tc_plan_job *j)
 {
   const struct tc_cluster *k = &j->cluster;
-  int nodes = (j->world + k->devices - 1) / k->devices;
-  long long s = (long long)(j->walltime_s > 0 ? j->walltime_s : 86400);
-  bool gpus = strncmp(k->device.name, "cpu", 3) != 0;
-  bool typed = j->from_slurm && j->slurm.mixed && *j->slurm.gpu;   /* Slurm has several types */
-  if (is_option(line, "nodes")) {
-    fprintf(f, "#SBATCH --nodes=%d\n", nodes);
-    if (j->partition) fprintf(f, "#SBATCH --partition=%s\n", j->partition);
-  }
-  else if (is_option(line, "ntasks-per-node"))
+  const struct tc_slurm_part *s = &j->slurm;
+  const bool gpus = !tc_plan_is_cpu(&k->device);
+  const bool typed = j->from_slurm && s->mixed && *s->gpu;   /* Slurm has several types */
+  const char *partition = j->partition ? j->partition : j->from_slurm ? s->name : NULL;
+  const long long t = (long long)(j->walltime_s > 0 ? j->walltime_s : 86400);
+  if (!strcmp(name, "nodes")) fprintf(f, "#SBATCH --nodes=%d\n", (j->world + k->devices - 1) / k->devices);
+  else if (!strcmp(name, "ntasks-per-node"))
     fprintf(f, "#SBATCH --ntasks-per-node=%d\n", TC_MIN(k->devices, j->world));
-  else if (is_option(line, "gpus-per-node"))
-    fprintf(f, "%s--gpus-per-node=%s%s%d\n", gpus ? "#SBATCH " : "##SBATCH ",
-            typed ? j->slurm.gpu : "", typed ? ":" : "", k->devices);
-  else if (j->from_slurm && is_option(line, "cpus-per-task"))
-    fprintf(f, "#SBATCH --cpus-per-task=%d\n", TC_MAX(j->slurm.cpus / k->devices, 1));
-  else if (is_option(line, "time"))
-    fprintf(f, "#SBATCH --time=%lld:%02lld:%02lld\n", s / 3600, s / 60 % 60, s % 60);
+  else if (!strcmp(name, "gpus-per-node"))
+    fprintf(f, "%s--gpus-per-node=%s%s%d\n", gpus ? "#SBATCH " : "##SBATCH ", typed ? s->gpu : "", typed ? ":" : "",
+            k->devices);
+  else if (!strcmp(name, "cpus-per-task") && j->from_slurm)
+    fprintf(f, "#SBATCH --cpus-per-task=%d\n", TC_MAX(s->cpus / (s->gpus ? s->gpus : k->devices), 1));
+  else if (!strcmp(name, "mem")) put_memory(f, j);
+  else if (!strcmp(name, "time")) fprintf(f, "#SBATCH --time=%lld:%02lld:%02lld\n", t / 3600, t / 60 % 60, t % 60);
   else fputs(line, f);
+  if (!strcmp(name, "nodes") && partition) fprintf(f, "#SBATCH --partition=%s\n", partition);
+}
+
+/* Writes one line of the template to f. `ini` and `program` are shell words. */
+static void put_line(FILE *f, const char *line, const struct emit *e, const char *ini, const char *program)
+{
+  static const char *const filled[] = { "nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "mem", "time" };
+  enum { FILLED = sizeof filled / sizeof *filled };
+  int i = 0;
+  while (i < FILLED && !is_option(line, filled[i])) i++;
+  if (i == FILLED) {
+    fputs(line, f);
+  } else {
+    put_checks(f, e, filled[i]);
+    if (!i) put_checks(f, e, "partition");
+    put_option(f, line, filled[i], e->j);
+  }
   if (strcmp(line, "set -u\n")) return;
   fprintf(f, "\n# Filled in by tercio plan: the run file, and the program that planned it.\n"
           "set -- %s \"$@\"\n[ -n \"${TERCIO-}\" ] || TERCIO=%s\nexport TERCIO\n", ini, program);
 }
 
 /* The job's script, of a run file in `dir`, into *text; owned by the caller. */
-static int make_job(char **text, const struct tc_plan_job *j, const char *dir, struct tc_err *err)
+static int make_job(char **text, const struct emit *e, const char *dir, struct tc_err *err)
 {
   char *path = NULL, *line = NULL;
   size_t size = 0, cap = 0;
-  TC_TRY(find_template(j, &path, err));
+  TC_TRY(find_template(e->j, &path, err));
   FILE *in = fopen(path, "r");
   if (!in) {
     int rc = tc_fail(err, TC_EUSER, "cannot read %s: %s", path, strerror(errno));
@@ -107,7 +142,7 @@ static int make_job(char **text, const struct tc_plan_job *j, const char *dir, s
   char *ini_word = shell_word(ini), *program_word = shell_word(program);
   bool seen = false;
   while (getline(&line, &cap, in) > 0) {
-    put_line(f, line, j, ini_word, program_word);
+    put_line(f, line, e, ini_word, program_word);
     seen |= !strcmp(line, "set -u\n");
   }
   if (fclose(f)) TC_ASSERT(!"out of memory for a job script");
@@ -150,18 +185,70 @@ static int write_all(const struct tc_cluster *k, const char *run, const char *jo
   return rc;
 }
 
+/* ---- the run file ---------------------------------------------------------------- */
+
+/* The published learning rate for the size, unless one was given. NULL: it does not apply. */
+static const struct tc_plan_rate *set_rate(struct tc_config *c, const struct tc_plan *p)
+{
+  const bool given = tc_config_source(c, "train.lr") || tc_config_source(c, "train.min_lr");
+  if (given || c->train_optimizer != TC_OPTIMIZER_ADAMW) return NULL;
+  const struct tc_plan_rate *r = tc_plan_rate((double)p->parameters);
+  c->train_lr = r->lr;
+  c->train_min_lr = round(r->lr * 1e6) / 1e7;    /* a tenth, without digits of rounding */
+  if (!tc_config_source(c, "train.warmup"))
+    c->train_warmup = tc_plan_warmup((double)p->tokens, c->train_steps);
+  return r;
+}
+
 /* The layout as a run's configuration, with checkpoints at the planned interval. */
 static struct tc_config run_config(const struct tc_plan_job *j, const struct tc_config *layout,
                                    const struct tc_plan *p)
 {
+  const double most_minutes = 1e6;               /* of ckpt.every_minutes */
   struct tc_config c = *layout;
   struct tc_plan_run r;
   tc_plan_run(&r, p, &c, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
   if (c.ckpt_every == 0 && c.ckpt_every_minutes == TC_DEFAULT && r.interval_s > 0)
-    c.ckpt_every_minutes = TC_MAX(ceil(r.interval_s / 60), 1);
+    c.ckpt_every_minutes = TC_MIN(TC_MAX(ceil(r.interval_s / 60), 1), most_minutes);
   if (j->tokens > 0) c.train_steps = (int64_t)r.steps;
   c.mesh_dp = TC_AUTO;                           /* so that it goes on where a node is lost */
+  c.run_ranks = 1;                               /* srun starts a process for each */
+  if (c.run_comm == TC_COMM_THREAD) c.run_comm = TC_COMM_AUTO;
+  if (c.parallel_schedule != TC_SCHEDULE_INTERLEAVED || c.mesh_pp == 1) c.parallel_virtual_stages = TC_AUTO;
   return c;
+}
+
+static void list_changes(struct emit *e, const struct tc_config *c)
+{
+  struct tc_config_change x;
+  for (int i = 0; (i = tc_config_next_change(e->j->cfg, c, i, &x)) >= 0; i++) {
+    TC_ASSERT(e->n_changed < (int)(sizeof e->changed / sizeof *e->changed));
+    e->changed[e->n_changed++] = x.name;
+  }
+}
+
+/* For tc_config_text_of: the options that were given, that the plan has changed, or that every run should name. */
+static const char *note_option(const void *arg, const char *name)
+{
+  static const char *const always[] = {
+    "data.train", "train.steps", "train.global_batch", "train.micro_batch", "train.lr", "train.warmup", "train.min_lr",
+    "train.precision", "mesh.pp", "mesh.dp", "mesh.tp", "parallel.data" };
+  const struct emit *e = arg;
+  bool matters = tc_config_source(e->j->cfg, name) != TC_FROM_DEFAULT;
+  for (size_t i = 0; i < sizeof always / sizeof *always; i++) matters |= !strcmp(name, always[i]);
+  for (int i = 0; i < e->n_changed; i++) matters |= !strcmp(name, e->changed[i]);
+  for (int i = 0; i < e->n_checks; i++)
+    if (!e->check[i].job && !strcmp(name, e->check[i].name)) return e->check[i].comment;
+  return matters ? "" : NULL;
+}
+
+static void print_checks(const struct emit *e)
+{
+  if (e->n_checks) printf("to check before it is submitted (# CHECK in the files):\n");
+  for (int i = 0; i < e->n_checks; i++) {
+    const struct tc_plan_check *x = &e->check[i];
+    printf("  %-10s %s%s: %s\n", x->job ? "job.sbatch" : "run.ini", x->job ? "--" : "", x->name, x->text);
+  }
 }
 
 int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
@@ -178,16 +265,21 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
                    "give a folder without control characters or \" ;\" in it", j->into);
   }
   struct tc_config c = run_config(j, layout, p);
+  struct emit e = { .j = j };
+  const struct tc_plan_rate *rate = set_rate(&c, p);
+  e.n_checks = tc_plan_checks(e.check, j, &c, p, rate);
   /* The run compares its step time with this plan. */
   char *device = tc_sprintf("%s/device.ini", dir), *job = NULL;
   c.run_plan_device = device;
-  char *text = tc_config_text(&c);
-  int rc = make_job(&job, j, dir, err);
+  list_changes(&e, &c);
+  char *text = tc_config_text_of(&c, note_option, &e);
+  int rc = make_job(&job, &e, dir, err);
   if (!rc) rc = write_all(&j->cluster, text, job, dir, err);
   if (rc && made) rmdir(j->into);
   if (!rc && !j->json) {
     char *path = tc_sprintf("%s/job.sbatch", j->into), *word = shell_word(path);
     printf("\nwritten: run.ini, device.ini and job.sbatch in %s; sbatch %s\n", dir, word);
+    print_checks(&e);
     free(path);
     free(word);
   }

@@ -1,5 +1,5 @@
 /* print.c - prints one layout: memory by class of every distinct rank, the textbooks'
- * estimates, time, bytes, and the cost of checkpoints and failures. */
+ * estimates, time and bytes. */
 #include "src/cmd/plan/plan.h"
 
 #include <math.h>
@@ -7,30 +7,17 @@
 
 static double gb(double bytes) { return bytes * 1e-9; }
 
-static char *span(char *buf, size_t size, double s)
-{
-  if (s < 1e-3) snprintf(buf, size, "%.3g us", s * 1e6);
-  else if (s < 1) snprintf(buf, size, "%.3g ms", s * 1e3);
-  else if (s < 120) snprintf(buf, size, "%.3g s", s);
-  else if (s < 7200) snprintf(buf, size, "%.3g min", s / 60);
-  else if (s < 96 * 3600) snprintf(buf, size, "%.3g h", s / 3600);
-  else snprintf(buf, size, "%.3g d", s / 86400);
-  return buf;
-}
-
-static void print_head(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
+static void print_layout(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
 {
   const struct tc_config *c = j->cfg;
-  fprintf(f, "%s: %.4g M parameters, context %lld; %d rank%s: pp %d x dp %d x tp %d%s, %s",
-          *c->model_preset ? c->model_preset : "model", (double)p->parameters * 1e-6,
-          (long long)p->model.context, p->world, p->world == 1 ? "" : "s", p->pp, p->dp, p->tp,
-          c->parallel_sequence && p->tp > 1 ? " (sequence)" : "",
+  fprintf(f, "%-10s %d rank%s: pp %d x dp %d x tp %d%s, %s", "layout", p->world, tc_plan_plural(p->world), p->pp,
+          p->dp, p->tp, c->parallel_sequence && p->tp > 1 ? " (sequence)" : "",
           tc_word_parallel_data(c->parallel_data));
   if (p->pp > 1) fprintf(f, ", %s", tc_word_parallel_schedule(c->parallel_schedule));
-  if (p->virtual_stages > 1) fprintf(f, " of %d chunks", p->virtual_stages);
-  fprintf(f, "\n%lld sequences per step: %d micro-batch%s of %d on each of dp; %s, recompute %s\n",
-          (long long)p->batch, p->n_mb, p->n_mb == 1 ? "" : "es", p->micro,
-          tc_word_train_precision(c->train_precision), tc_word_train_recompute(c->train_recompute));
+  if (p->virtual_stages > 1) fprintf(f, " of %d virtual stages", p->virtual_stages);
+  fprintf(f, "\n%-10s %d micro-batch%s of %d sequence%s on each rank of dp; recompute %s\n", "", p->n_mb,
+          p->n_mb == 1 ? "" : "es", p->micro, tc_plan_plural(p->micro),
+          tc_word_train_recompute(c->train_recompute));
 }
 
 static void print_memory(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
@@ -51,10 +38,12 @@ static void print_memory(FILE *f, const struct tc_plan_job *j, const struct tc_p
   fprintf(f, "%s: needs %.4g GB, %s has %.4g GB (%.0f %%; kernel workspace not counted)\n",
           most <= memory ? "fits" : "does not fit", gb(most), j->cluster.device.name, gb(memory),
           100 * most / memory);
-  double host = (double)p->cls[p->worst].memory.bytes[TC_HOST] * j->cluster.devices;
-  if (j->cluster.device.host_bytes > 0 && host > j->cluster.device.host_bytes)
-    fprintf(f, "host memory does not suffice: a node needs %.4g GB and has %.4g GB\n", gb(host),
-            gb(j->cluster.device.host_bytes));
+  const double host = tc_plan_host_bytes(p, &j->cluster), has = j->cluster.device.host_bytes;
+  if (host > 0 && has > 0)
+    fprintf(f, "host memory %s: a node needs %.4g GB and has %.4g GB\n", host <= has ? "suffices" : "does not suffice",
+            gb(host), gb(has));
+  else if (host > 0)
+    fprintf(f, "host memory unknown: offload not checked; a node needs %.4g GB (--host-memory)\n", gb(host));
   struct tc_textbook t;
   tc_textbook(&t, &p->model, p->micro);
   fprintf(f,
@@ -68,10 +57,10 @@ static void print_time(FILE *f, const struct tc_plan_job *j, const struct tc_pla
   char a[32], b[32], c[32], d[32], e[32];
   const struct tc_plan_time *t = &p->time;
   fprintf(f, "\ntime of a step on %s: %s; %.4g tokens/s, MFU %.1f %%\n", j->cluster.device.name,
-          span(a, sizeof a, t->step_s), t->tokens_per_s, 100 * t->mfu);
+          tc_plan_span(a, sizeof a, t->step_s), t->tokens_per_s, 100 * t->mfu);
   fprintf(f, "the busiest rank computes %s, waits for pp %s, dp %s, tp %s; bubble %.1f %%%s\n",
-          span(a, sizeof a, t->compute_s), span(b, sizeof b, t->wait_s[TC_PP]),
-          span(c, sizeof c, t->wait_s[TC_DP]), span(d, sizeof d, t->wait_s[TC_TP]), 100 * t->bubble,
+          tc_plan_span(a, sizeof a, t->compute_s), tc_plan_span(b, sizeof b, t->wait_s[TC_PP]),
+          tc_plan_span(c, sizeof c, t->wait_s[TC_DP]), tc_plan_span(d, sizeof d, t->wait_s[TC_TP]), 100 * t->bubble,
           t->walked ? "" : " (estimated from sums over each stage)");
   fprintf(f, "a rank sends at most %s on pp, %s on dp, %s on tp per step; ",
           tc_human_bytes(a, sizeof a, t->bytes[TC_PP]), tc_human_bytes(b, sizeof b,
@@ -86,36 +75,29 @@ static void print_time(FILE *f, const struct tc_plan_job *j, const struct tc_pla
   fprintf(f, "\n");
 }
 
-static void print_run(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
-{
-  char a[32], b[32], c[32];
-  struct tc_plan_run r;
-  tc_plan_run(&r, p, j->cfg, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
-  fprintf(f, "\na checkpoint is %s: %s at %s/s", tc_human_bytes(a, sizeof a, r.ckpt_bytes),
-          span(b, sizeof b, r.ckpt_s), tc_human_bytes(c, sizeof c, j->cluster.disk_bytes_per_s));
-  if (r.interval_s > 0)
-    fprintf(f, "; with a failure every %s (all nodes), best every %s: %.2g %% of the time is lost",
-            span(a, sizeof a, r.mtbf_s), span(b, sizeof b, r.interval_s), 100 * r.lost);
-  fprintf(f, "\n%.4g steps (%.4g tokens) ", r.steps, r.steps * (double)p->tokens);
-  if (!isfinite(r.hours)) {
-    fprintf(f, "never end: nodes fail before there is a checkpoint to resume from\n");
-    return;
-  }
-  fprintf(f, "take %s, %.4g node-hours", span(a, sizeof a, r.hours * 3600), r.node_hours);
-  if (j->walltime_s > 0 && r.requeues < 0)
-    fprintf(f, "; the time limit is too short to save and load");
-  else if (j->walltime_s > 0)
-    fprintf(f, "; %d requeue%s with a time limit of %s", r.requeues, r.requeues == 1 ? "" : "s",
-            span(b, sizeof b, j->walltime_s));
-  fprintf(f, "\n");
-}
-
 void tc_plan_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
 {
-  print_head(f, j, p);
+  tc_plan_head_print(f, j);
+  print_layout(f, j, p);
   print_memory(f, j, p);
   print_time(f, j, p);
-  print_run(f, j, p);
+  tc_plan_run_print(f, j, p);
+  tc_plan_headroom_print(f, j, p);
+}
+
+int tc_plan_fits(const struct tc_plan_job *j, const struct tc_plan *p, struct tc_err *err)
+{
+  const double most = (double)p->cls[p->worst].memory.bytes[TC_DEVICE], memory = j->cluster.device.memory_bytes;
+  const double host = tc_plan_host_bytes(p, &j->cluster), has = j->cluster.device.host_bytes;
+  char a[32], b[32];
+  if (most > memory)
+    return tc_fail(err, TC_ELAYOUT, "the layout does not fit: a device needs %s and has %s; tercio plan --nodes N "
+                   "--gpus-per-node G searches layouts that fit", tc_human_bytes(a, sizeof a, most),
+                   tc_human_bytes(b, sizeof b, memory));
+  if (host > 0 && has > 0 && host > has)
+    return tc_fail(err, TC_ELAYOUT, "the layout does not fit: a node needs %s of host memory and has %s",
+                   tc_human_bytes(a, sizeof a, host), tc_human_bytes(b, sizeof b, has));
+  return 0;
 }
 
 /* ---- JSON ------------------------------------------------------------------------ */
@@ -169,16 +151,18 @@ json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p)
   json_t *layout = json_pack(
       "{s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:s,s:b,s:s,s:s}", "pp", p->pp, "dp", p->dp, "tp", p->tp,
           "mb",
-      p->n_mb, "micro_batch", p->micro, "chunks", p->virtual_stages, "data",
+      p->n_mb, "micro_batch", p->micro, "virtual_stages", p->virtual_stages, "data",
       tc_word_parallel_data(c->parallel_data), "schedule",
       p->pp > 1 ? tc_word_parallel_schedule(c->parallel_schedule) : "none", "recompute",
       tc_word_train_recompute(c->train_recompute), "sequence", c->parallel_sequence, "precision",
       tc_word_train_precision(c->train_precision), "offload",
       tc_word_parallel_offload(c->parallel_offload));
-  json_t *o = json_pack("{s:i,s:s,s:I,s:o,s:o,s:f,s:b,s:{s:f,s:f}}", "ranks", p->world, "device",
+  struct tc_err why;
+  json_t *o = json_pack("{s:i,s:s,s:I,s:o,s:o,s:f,s:f,s:b,s:{s:f,s:f}}", "ranks", p->world, "device",
                         j->cluster.device.name, "parameters", (json_int_t)p->parameters, "layout",
-                        layout, "classes", classes, "device_bytes", most, "fits",
-                        most <= j->cluster.device.memory_bytes, "textbook", "states_bytes",
+                        layout, "classes", classes, "device_bytes", most, "host_bytes",
+                        tc_plan_host_bytes(p, &j->cluster), "fits", tc_plan_fits(j, p, &why) == 0, "textbook",
+                        "states_bytes",
                         tc_textbook_states((double)p->parameters), "estimate_bytes", b.total);
   json_object_update_new(o, tc_plan_time_json(&p->time));
   json_object_set_new(o, "run", run_json(j, p));

@@ -159,6 +159,22 @@ static bool alike(const struct node *a, const struct node *b)
 /* Whether a node has GPUs, but none that Tercio supports. */
 static bool is_old(const struct node *x) { return x->old_gpus && !x->gpus; }
 
+/* Counts n nodes like x that are left out; kinds beyond the list's length count as the last one. */
+static void leave_out(struct tc_slurm_part *s, enum tc_slurm_why why, const struct node *x)
+{
+  struct tc_slurm_kind kind = { .why = why, .gpus = x->gpus + x->old_gpus, .cpus = x->cpus };
+  snprintf(kind.gpu, sizeof kind.gpu, "%s", x->gpu);
+  if (why == TC_SLURM_DOWN) kind = (struct tc_slurm_kind){ .why = why };
+  int i = 0;
+  for (; i < s->n_left_out; i++) {
+    const struct tc_slurm_kind *k = &s->left_out[i];
+    if (k->why == why && k->gpus == kind.gpus && k->cpus == kind.cpus && !strcmp(k->gpu, kind.gpu)) break;
+  }
+  if (i == TC_SLURM_KINDS) i--;
+  if (i == s->n_left_out) s->left_out[s->n_left_out++] = kind;
+  s->left_out[i].nodes++;
+}
+
 /* Keeps the nodes of the kind with most devices (GPUs or, without GPUs, CPUs), of those
  * that Tercio supports. */
 static void keep_commonest(struct nodes *all, struct tc_slurm_part *s)
@@ -175,14 +191,16 @@ static void keep_commonest(struct nodes *all, struct tc_slurm_part *s)
   }
   int n = 0;
   for (int i = 0; i < all->n; i++) {
-    s->old_gpus += is_old(&all->x[i]);
+    const bool old = is_old(&all->x[i]);
     s->mixed |= all->x[i].old_gpus > 0;
-    if (is_old(&all->x[i]) || !alike(&all->x[i], &best)) continue;
+    if (old || !alike(&all->x[i], &best)) {
+      leave_out(s, old ? TC_SLURM_OLD : TC_SLURM_OTHER, &all->x[i]);
+      s->mixed = true;
+      continue;
+    }
     best.memory_bytes = TC_MIN(best.memory_bytes, all->x[i].memory_bytes);
     all->x[n++] = all->x[i];
   }
-  s->other_kinds = all->n - n - s->old_gpus;
-  s->mixed |= s->other_kinds > 0;
   s->nodes = all->n = n;
   s->gpus = best.gpus;
   s->sockets = TC_MAX(best.sockets, 1);
@@ -208,7 +226,7 @@ static int read_nodes(struct nodes *all, struct tc_slurm_part *s, struct tc_err 
     x.memory_bytes = (double)get_int(line, "RealMemory") * 1048576;
     if (!mine) continue;
     if (down) {
-      s->left_out++;
+      leave_out(s, TC_SLURM_DOWN, &x);
       continue;
     }
     TC_GROW(all->x, all->n, all->cap);
@@ -227,7 +245,7 @@ static int read_nodes(struct nodes *all, struct tc_slurm_part *s, struct tc_err 
                    "compute capability %d.%d or later (an A100, H100 or H200)", s->name, old->gpu,
                    TC_CAPABILITY / 10, TC_CAPABILITY % 10);
   return tc_fail(err, TC_EUSER, "partition %s has no node that can be used%s: see sinfo -R, or give "
-                 "--nodes and --gpus-per-node", s->name, s->left_out ? " (all are down or drained)" : "");
+                 "--nodes and --gpus-per-node", s->name, s->n_left_out ? " (all are down or drained)" : "");
 }
 
 /* ---- topology -------------------------------------------------------------------- */
@@ -307,24 +325,48 @@ int tc_slurm_read(struct tc_slurm_part *out, const char *partition, struct tc_er
   if (!rc) {
     keep_commonest(&all, out);
     read_topology(out, &all);
-    if (most > 0) out->nodes = TC_MIN(out->nodes, most);
+    if (most > 0 && most < out->nodes) out->nodes = out->most_nodes = most;
   }
   free(all.x);
   return rc;
+}
+
+static const char *const why_text[] = { [TC_SLURM_DOWN] = "down or drained", [TC_SLURM_OTHER] = "another kind of node",
+                                        [TC_SLURM_OLD] = "GPUs before compute capability 8.0" };
+_Static_assert(TC_CAPABILITY == 80, "why_text names it");
+
+static void print_left_out(FILE *f, const struct tc_slurm_kind *k)
+{
+  fprintf(f, "  left out: %d node%s", k->nodes, tc_plan_plural(k->nodes));
+  if (k->why != TC_SLURM_DOWN)
+    fprintf(f, " of %d CPUs, %d GPUs%s%s", k->cpus, k->gpus, *k->gpu ? " " : "", k->gpu);
+  fprintf(f, " (%s)\n", why_text[k->why]);
 }
 
 void tc_slurm_print(FILE *f, const struct tc_slurm_part *s)
 {
   char a[32];
   fprintf(f, "Slurm, partition %s: %d node%s of %d CPUs, %d GPUs%s%s, %s; ", s->name, s->nodes,
-          s->nodes == 1 ? "" : "s", s->cpus, s->gpus, *s->gpu ? " " : "", s->gpu,
+          tc_plan_plural(s->nodes), s->cpus, s->gpus, *s->gpu ? " " : "", s->gpu,
           tc_human_bytes(a, sizeof a, s->memory_bytes));
   if (s->walltime_s > 0) fprintf(f, "time limit %.4g h", s->walltime_s / 3600);
   else fprintf(f, "no time limit");
+  if (s->most_nodes) fprintf(f, "; at most %d node%s per job", s->most_nodes, tc_plan_plural(s->most_nodes));
   if (s->switches > 1)
     fprintf(f, "; %d leaf switches of %d nodes", s->switches, s->switch_nodes);
-  if (s->left_out) fprintf(f, "; %d down or drained", s->left_out);
-  if (s->other_kinds) fprintf(f, "; %d of other kinds ignored", s->other_kinds);
-  if (s->old_gpus) fprintf(f, "; %d ignored, since their GPUs are too old", s->old_gpus);
   fprintf(f, "\n");
+  for (int i = 0; i < s->n_left_out; i++) print_left_out(f, &s->left_out[i]);
+}
+
+json_t *tc_slurm_json(const struct tc_slurm_part *s)
+{
+  json_t *out = json_array();
+  for (int i = 0; i < s->n_left_out; i++) {
+    const struct tc_slurm_kind *k = &s->left_out[i];
+    json_array_append_new(out, json_pack("{s:i,s:i,s:s,s:i,s:s}", "nodes", k->nodes, "gpus", k->gpus, "gpu", k->gpu,
+                                         "cpus", k->cpus, "why", why_text[k->why]));
+  }
+  return json_pack("{s:s,s:i,s:i,s:s,s:i,s:f,s:f,s:i,s:i,s:o}", "partition", s->name, "nodes", s->nodes, "gpus",
+                   s->gpus, "gpu", s->gpu, "cpus", s->cpus, "memory_bytes", s->memory_bytes, "walltime_s",
+                   s->walltime_s, "switches", s->switches, "switch_nodes", s->switch_nodes, "left_out", out);
 }

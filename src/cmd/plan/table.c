@@ -124,40 +124,56 @@ static void print_nothing(FILE *f, const struct tc_plan_job *j, const struct tc_
             " More nodes of this kind would not help; more memory, or a smaller model, would.\n");
 }
 
+static void print_row(FILE *f, const struct tc_plan_job *j, const struct tc_plan_row *r, int number)
+{
+  const struct tc_plan *p = &r->plan;
+  char schedule[32], step[32], a[32], b[32], c[32], d[32];
+  snprintf(schedule, sizeof schedule, p->virtual_stages > 1 ? "%s %d" : "%s",
+           p->pp > 1 ? tc_word_parallel_schedule(r->cfg.parallel_schedule) : "-", p->virtual_stages);
+  snprintf(step, sizeof step, "%.4g s", p->time.step_s);
+  tc_human_bytes(d, sizeof d - 1, tc_plan_host_bytes(p, &j->cluster));
+  if (r->host_unchecked) strcat(d, "?");
+  fprintf(f, "%2d %4d %5d %3d %-6s %-14s %5d %-9s %3s %-7s %9s %5.1f%% %9s %8s %6.1f%% %9s %9s\n", number,
+          p->pp, p->dp, p->tp, tc_word_parallel_data(r->cfg.parallel_data), schedule, p->micro,
+          tc_word_train_recompute(r->cfg.train_recompute), r->cfg.parallel_sequence ? "yes" : "no",
+          tc_word_parallel_offload(r->cfg.parallel_offload), step, 100 * p->time.mfu,
+          tc_human_bytes(a, sizeof a, (double)p->cls[p->worst].memory.bytes[TC_DEVICE]), d,
+          100 * p->time.bubble, tc_human_bytes(b, sizeof b, p->time.wire_bytes[TC_WIRE_NODE]),
+          tc_human_bytes(c, sizeof c, p->time.wire_bytes[TC_WIRE_NETWORK]));
+}
+
+static void print_legend(FILE *f, const struct tc_plan_found *found)
+{
+  bool unchecked = false;
+  for (int i = 0; i < found->n_rows; i++) unchecked |= found->row[i].host_unchecked;
+  fprintf(f,
+          "\npp, dp, tp: ranks on each axis; micro: sequences per micro-batch; seq: sequence parallelism\n"
+          "step: estimated time of a step; MFU: model operations / (time x peak rate of the devices)\n"
+          "memory: of the rank that needs most, without kernel workspace, driver and libraries; "
+          "host: of a node, for offloaded state\n"
+          "bubble: part of the step in which stages wait for each other; "
+          "in node, network: the most bytes that a rank sends per step\n");
+  if (unchecked) fprintf(f, "?: host memory unknown: offload not checked (--host-memory says what a node has)\n");
+}
+
 void tc_plan_table_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan_found *found)
 {
-  const struct tc_cluster *k = &j->cluster;
-  char a[32], b[32], c[32], d[32];
-  fprintf(f, "%d node%s x %d %s (%s each); %lld layouts, %lld fit\n", k->nodes,
-          k->nodes == 1 ? "" : "s", k->devices, k->device.name, tc_human_bytes(a, sizeof a, k->device.memory_bytes),
-          (long long)found->possible, (long long)found->fitting);
+  tc_plan_head_print(f, j);
+  fprintf(f, "%-10s %lld are possible, %lld fit\n", "layouts", (long long)found->possible,
+          (long long)found->fitting);
   if (!found->n_rows) print_nothing(f, j, found);
   else
-    fprintf(f, "\n%2s %4s %5s %3s %-6s %-14s %5s %-9s %3s %-7s %9s %6s %9s %7s %9s %9s\n", "",
-            "pp", "dp",
-            "tp", "data", "schedule", "micro", "recompute", "seq", "offload", "step", "MFU",
-                "memory",
-            "bubble", "in node", "network");
-  for (int i = 0; i < found->n_rows; i++) {
-    const struct tc_plan_row *r = &found->row[i];
-    const struct tc_plan *p = &r->plan;
-    char schedule[32];
-    snprintf(schedule, sizeof schedule, p->virtual_stages > 1 ? "%s %d" : "%s",
-             p->pp > 1 ? tc_word_parallel_schedule(r->cfg.parallel_schedule) : "-", p->virtual_stages);
-    snprintf(d, sizeof d, "%.4g s", p->time.step_s);
-    fprintf(f, "%2d %4d %5d %3d %-6s %-14s %5d %-9s %3s %-7s %9s %5.1f%% %9s %6.1f%% %9s %9s\n",
-            i + 1,
-            p->pp, p->dp, p->tp, tc_word_parallel_data(r->cfg.parallel_data), schedule, p->micro,
-            tc_word_train_recompute(r->cfg.train_recompute), r->cfg.parallel_sequence ? "yes" : "no",
-            tc_word_parallel_offload(r->cfg.parallel_offload), d, 100 * p->time.mfu,
-            tc_human_bytes(a, sizeof a, (double)p->cls[p->worst].memory.bytes[TC_DEVICE]),
-            100 * p->time.bubble, tc_human_bytes(b, sizeof b, p->time.wire_bytes[TC_WIRE_NODE]),
-            tc_human_bytes(c, sizeof c, p->time.wire_bytes[TC_WIRE_NETWORK]));
-  }
+    fprintf(f, "\n%2s %4s %5s %3s %-6s %-14s %5s %-9s %3s %-7s %9s %6s %9s %8s %7s %9s %9s\n", "", "pp", "dp", "tp",
+            "data", "schedule", "micro", "recompute", "seq", "offload", "step", "MFU", "memory", "host", "bubble",
+            "in node", "network");
+  for (int i = 0; i < found->n_rows; i++) print_row(f, j, &found->row[i], i + 1);
+  if (found->n_rows) print_legend(f, found);
   print_families(f, j, found);
   if (!found->n_rows) return;
+  if (j->costs) tc_plan_runs_print(f, j, found->row, found->n_rows);
+  tc_plan_headroom_print(f, j, &found->row[0].plan);
   char *flags = tc_plan_flags(j, &found->row[0].cfg);
-  fprintf(f, "\nthe first: %s\n", flags);
+  fprintf(f, "\noptions of row 1: %s\n", flags);
   free(flags);
 }
 
@@ -170,6 +186,7 @@ json_t *tc_plan_table_json(const struct tc_plan_job *j, const struct tc_plan_fou
     json_t *o = tc_plan_json(&x, &found->row[i].plan);
     char *flags = tc_plan_flags(j, x.cfg);
     json_object_set_new(o, "flags", json_string(flags));
+    json_object_set_new(o, "host_unchecked", json_boolean(found->row[i].host_unchecked));
     json_object_set_new(o, "guess_s", json_real(found->row[i].guess_s));
     json_object_set_new(o, "guess_bytes", json_real(found->row[i].guess_bytes));
     json_array_append_new(rows, o);
@@ -190,13 +207,8 @@ json_t *tc_plan_table_json(const struct tc_plan_job *j, const struct tc_plan_fou
                         rows, "excluded", out);
   if (isfinite(found->least_bytes))
     json_object_set_new(o, "least_bytes", json_real(found->least_bytes));
-  const struct tc_slurm_part *s = &j->slurm;
-  if (j->from_slurm)
-    json_object_set_new(o, "slurm", json_pack(
-      "{s:s,s:i,s:i,s:s,s:i,s:f,s:f,s:i,s:i,s:i,s:i}", "partition", s->name, "nodes", s->nodes, "gpus",
-      s->gpus, "gpu", s->gpu, "cpus", s->cpus, "memory_bytes", s->memory_bytes, "walltime_s",
-      s->walltime_s, "switches", s->switches, "switch_nodes", s->switch_nodes, "down", s->left_out,
-      "other_kinds", s->other_kinds));
+  json_object_set_new(o, "from", tc_plan_head_json(j));
+  if (j->from_slurm) json_object_set_new(o, "slurm", tc_slurm_json(&j->slurm));
   if (!found->n_rows) json_object_set_new(o, "least_nodes", json_integer(found->least_nodes));
   return o;
 }

@@ -10,7 +10,7 @@ static struct tc_config *cfg;
 
 static struct tc_plan_job a_job(void)
 {
-  struct tc_plan_job j = { .cfg = cfg, .world = 8, .tokens = 81920, .walltime_s = 7200, .restart_s = 60 };
+  struct tc_plan_job j = { .cfg = cfg, .world = 8, .device_from = "--device", .nodes_from = "--nodes", .tokens = 81920, .walltime_s = 7200, .restart_s = 60 };
   j.cluster = (struct tc_cluster){ .nodes = 2, .devices = 4, .disk_bytes_per_s = 2e9, .mtbf_s = 1e6,
                                    .device = { .name = "card", .memory_bytes = 80e9, .host_bytes = 100e9 } };
   return j;
@@ -57,14 +57,25 @@ static void test_plan(void)
   struct tc_plan_job j = a_job();
   struct tc_plan p = a_plan();
   char *text = printed(&j, &p, NULL);
-  has(text, "1000 M parameters, context 16; 8 ranks: pp 2 x dp 2 x tp 2, ddp, interleaved of 2 chunks");
-  has(text, "24 sequences per step: 4 micro-batches of 3 on each of dp; fp32, recompute none");
+  has(text, "model      own sizes: 0.03418 M parameters, 2 layers, context 16 ");
+  has(text, " [--model.layers, --model.hidden, --model.heads, --model.context, --model.vocab]\n");
+  has(text, "batch      8 sequences = 128 tokens per step ");
+  has(text, " [default, assumed]\n");
+  has(text, "precision  fp32 ");
+  has(text, " [--train.precision]\n");
+  has(text, "device     card, 80 GB ");
+  has(text, "cluster    2 nodes x 4 card ");
+  has(text, " [--nodes, one device per node assumed]\n");
+  has(text, "host       100 GB per node ");
+  has(text, "layout     8 ranks: pp 2 x dp 2 x tp 2, ddp, interleaved of 2 virtual stages\n");
+  has(text, "4 micro-batches of 3 sequences on each rank of dp; recompute none");
   has(text, "    0     0   0         5M        1.0000        2.0000");
   has(text, "    4     1   0        10M       11.0000       12.0000");
   has(text, "   30.0000   20.0000\n");
   has(text, "   60.0000   20.0000\n");
   has(text, "fits: needs 60 GB, card has 80 GB (75 %");
-  ok(!strstr(text, "does not do"), "host memory does");
+  has(text, "host memory suffices: a node needs 80 GB and has 100 GB");
+  ok(!strstr(text, "leaves a tenth"), "75 %% is no reason for advice");
   has(text, "16 bytes per parameter 16 GB");
   has(text, "time of a step on card: 500 ms; 2048 tokens/s, MFU 25.0 %");
   has(text, "the busiest rank computes 400 ms, waits for pp 2 ms, dp 3 ms, tp 4 ms; bubble 12.5 %\n");
@@ -78,13 +89,13 @@ static void test_plan(void)
 
   p.worst = 0, p.pp = p.tp = p.virtual_stages = p.world = p.n_mb = 1, p.time.walked = false;
   p.time.wire_bytes[TC_WIRE_SPINE] = 0;
-  j.cluster.device.host_bytes = 70e9, j.cluster.device.memory_bytes = 20e9;
+  j.cluster.device.host_bytes = 15e9, j.cluster.device.memory_bytes = 20e9;
   j.cluster.mtbf_s = 0, j.walltime_s = 0;
   text = printed(&j, &p, NULL);
-  has(text, "; 1 rank: pp 1 x dp 2 x tp 1, ddp\n");
-  has(text, ": 1 micro-batch of 3");
+  has(text, "layout     1 rank: pp 1 x dp 2 x tp 1, ddp\n");
+  has(text, " 1 micro-batch of 3");
   has(text, "does not fit: needs 30 GB, card has 20 GB (150 %");
-  has(text, "host memory does not suffice: a node needs 80 GB and has 70 GB");
+  has(text, "host memory does not suffice: a node needs 20 GB and has 15 GB");
   has(text, "bubble 12.5 % (estimated from sums over each stage)");
   has(text, "2 GB on the network\n");
   has(text, "6 s at 2 GB/s\n80 steps");
@@ -113,16 +124,44 @@ static void test_table(void)
                                  .fitting = 2, .least_bytes = 30e9 };
   row[1].plan.pp = row[1].plan.virtual_stages = 1, row[1].plan.worst = 0;
   char *text = printed(&j, NULL, &found);
-  has(text, "2 nodes x 4 card (80 GB each); 20 layouts, 2 fit\n");
-  has(text, " 1    2     2   2 ddp    interleaved 2      3 none       no no          0.5 s  25.0%     60 GB   12.5%"
-      "      1 GB      2 GB\n");
-  has(text, " 2    1     2   2 ddp    -                  3 none       no no          0.5 s  25.0%     30 GB ");
+  has(text, "cluster    2 nodes x 4 card ");
+  has(text, "layouts    20 are possible, 2 fit\n");
+  has(text, " 1    2     2   2 ddp    interleaved 2      3 none       no no          0.5 s  25.0%     60 GB    80 GB"
+      "   12.5%      1 GB      2 GB\n");
+  has(text, " 2    1     2   2 ddp    -                  3 none       no no          0.5 s  25.0%     30 GB    80 GB ");
+  has(text, "\nmemory: of the rank that needs most");
+  ok(!strstr(text, "node-hours") && !strstr(text, "host memory unknown"), "no costs, which were not asked for");
   has(text, "  mesh.tp = 4                              needs at least 90 GB, a device has 80 GB\n");
   has(text, "  parallel.offload = params                needs at least 200 GB of host memory, a node has 100 GB\n");
   has(text, "  mesh.pp = 3                              is too much\n");
   ok(!strstr(text, "parallel.data = ddp"), "nothing of what fits");
-  has(text, "the first: --mesh.pp=");
+  has(text, "options of row 1: --mesh.pp=");
   free(text);
+  /* With costs, with a first row that fills the device, and with host memory that is not known. */
+  j.search = j.costs = true, j.cluster.device.host_bytes = 0, row[0].host_unchecked = true;
+  row[0].plan.cls[1].memory.bytes[TC_DEVICE] = INT64_C(74000000000), j.own_bytes = 80e9;
+  text = printed(&j, NULL, &found);
+  has(text, "host       host memory unknown: offload not checked\n");
+  has(text, "     74 GB   80 GB?   12.5%");
+  has(text, "\n?: host memory unknown: offload not checked (--host-memory");
+  has(text, "80 steps (8.192e+04 tokens) with a time limit of 2 h:\n"
+      "row        hours   node-hours  requeues\n  1      0.01117      0.02233         0\n  2      0.01117");
+  has(text, "of row 1 takes 92 % of the memory of a device");
+  has(text, "\n--memory 72GB leaves a tenth for them.\n");
+  free(text);
+  j.own_bytes = 81e9;
+  text = printed(&j, NULL, &found);
+  ok(!strstr(text, "leaves a tenth"), "no advice where --memory is less than the device has");
+  free(text);
+  j.cluster.mtbf_s = 1, j.walltime_s = 60;
+  text = printed(&j, NULL, &found);
+  has(text, "\n  2 never ends: nodes fail before there is a checkpoint");
+  free(text);
+  j.cluster.mtbf_s = 0;
+  text = printed(&j, NULL, &found);
+  has(text, " the time limit is too short to save and load\n");
+  free(text);
+  j.costs = false;
   found.n_rows = 0, found.fitting = 0, found.least_bytes = 90e9;
   text = printed(&j, NULL, &found);
   has(text, "nothing fits. On these 8 a device needs at least 90 GB and has 80 GB. More nodes of this kind "

@@ -365,6 +365,32 @@ static void test_zero(void)
   unlink(path);
 }
 
+static const char *note_lr(const void *arg, const char *name)
+{
+  return !strcmp(name, "train.lr") ? arg : !strcmp(name, "mesh.pp") ? "" : NULL;
+}
+
+/* Where values come from; and the text of some of them. */
+static void test_sources(void)
+{
+  char lr[] = "--train.lr=0.5", pp[] = "--mesh.pp=2", text[100];
+  struct tc_config *c = good("[train]\nlr = 0.25\nsteps = 7\n", (char *[]){ lr, pp, NULL });
+  is_int(tc_config_source(c, "train.lr"), TC_FROM_FLAG, "a flag replaces the file's value");
+  is_int(tc_config_source(c, "train.steps"), TC_FROM_FILE, "a value of the file");
+  is_int(tc_config_source(c, "train.clip"), TC_FROM_DEFAULT, "a default");
+  tc_config_sources(c, "train.", text, sizeof text);
+  ok(strstr(text, ", --train.lr") && !strstr(text, "mesh") && !strncmp(text, c->file, strlen(c->file)) && *c->file,
+     "the sources of a section: %s", text);
+  tc_config_sources(c, "mesh.pp", text, sizeof text);
+  is_str(text, "--mesh.pp", "... of an option");
+  tc_config_sources(c, "ckpt.", text, sizeof text);
+  is_str(text, "", "... of defaults");
+  char *some = tc_config_text_of(c, note_lr, "CHECK it");
+  is_str(some, "[train]\n# CHECK it\nlr = 0.5\n\n[mesh]\npp = 2\n", "two options, one with a comment");
+  free(some);
+  tc_config_free(c);
+}
+
 /* The configuration of a checkpoint of another version, and what changed since. */
 static void test_saved(void)
 {
@@ -439,6 +465,7 @@ int main(void)
   test_most_bytes();
   test_lines();
   test_zero();
+  test_sources();
   test_saved();
   test_help();
   return done_testing();

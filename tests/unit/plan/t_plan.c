@@ -349,13 +349,13 @@ static void test_sums(void)
        a.time.step_s);
   }
   c->mesh_stages = "auto";
-  /* As many chunks as a rank may have. */
+  /* As many virtual stages as a rank may have. */
   c->mesh_pp = 2;
   c->model_layers = 160;
   c->model_hidden = c->model_context = 32;
   c->parallel_schedule = TC_SCHEDULE_INTERLEAVED;
   c->parallel_virtual_stages = 80;
-  is_int(tc_plan_layout(&a, c, 2, &k, true, &err), 0, "80 chunks, played: %s", err.text);
+  is_int(tc_plan_layout(&a, c, 2, &k, true, &err), 0, "80 virtual stages, simulated: %s", err.text);
   is_int(tc_plan_layout(&b, c, 2, &k, false, &err), 0, "... by sums: %s", err.text);
   near_f(b.time.step_s, a.time.step_s, 0.3, "... and near");
   c->model_layers = 16;

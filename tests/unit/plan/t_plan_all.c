@@ -355,7 +355,7 @@ static void test_start(void)
     c->mesh_tp = of[i].tp;
     c->parallel_virtual_stages = of[i].virtual_stages;
     is_int(search_start(&s, c, &cluster, H(DP) | H(TP) | H(VIRTUAL_STAGES) | H(PP), &err), 0,
-           "dp %lld, tp %lld, chunks %lld", (long long)of[i].dp, (long long)of[i].tp,
+           "dp %lld, tp %lld, virtual stages %lld", (long long)of[i].dp, (long long)of[i].tp,
            (long long)of[i].virtual_stages);
     is_int(s.hold, of[i].want, "... what is held");
   }

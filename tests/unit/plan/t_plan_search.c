@@ -1,4 +1,4 @@
-/* t_search.c - the planner's search: the rows it finds, what falls out and why, and its guesses
+/* t_plan_search.c - the planner's search: the rows it finds, what is excluded and why, and its guesses
  * against the programs that are made. */
 #include "src/plan/plan.h"
 #include "tests/unit/plan_config.h"
@@ -179,6 +179,56 @@ static void test_top(void)
   tc_cluster_done(&k);
 }
 
+/* Rates of GPT-3's table 2.1; between two sizes the nearer one by ratio; warm-up by tokens, within the run. */
+static void test_rates(void)
+{
+  const struct { double parameters, lr; } row[] = {
+    { 1e6, 6e-4 }, { 125e6, 6e-4 }, { 209e6, 6e-4 }, { 210e6, 3e-4 }, { 760e6, 2.5e-4 }, { 1.3e9, 2e-4 },
+    { 2.7e9, 1.6e-4 }, { 6.7e9, 1.2e-4 }, { 13e9, 1e-4 }, { 40e9, 1e-4 }, { 175e9, 6e-5 }, { 4e11, 6e-5 } };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+    ok(tc_plan_rate(row[i].parameters)->lr == row[i].lr, "%g parameters: %g", row[i].parameters, row[i].lr);
+  is_int((int)tc_plan_warmup(0.5e6, 1000000), 750, "375 M tokens of warm-up");
+  is_int((int)tc_plan_warmup(4e6, 1000000), 94, "... rounded up");
+  is_int((int)tc_plan_warmup(0.5e6, 100), 5, "at most a twentieth of the steps");
+}
+
+/* Layouts whose host memory is not known come last; if it is known, those that exceed it are left out. */
+static void test_host(void)
+{
+  struct tc_config *c = CONFIG("--model.preset=tiny", "--train.global_batch=8");
+  struct tc_cluster k;
+  struct tc_plan_found f;
+  struct tc_err err = { 0 };
+  is_int(tc_cluster_read(&k, "h100", &err), 0, "a device");
+  k.nodes = 1, k.devices = 2, k.device.memory_bytes = 8.5e6;
+  is_int(tc_plan_search(&f, c, &k, 0, TC_PLAN_ROWS, &err), 0, "a search without host memory: %d rows", f.n_rows);
+  int offloaded = 0, late = 0;
+  double host = 0;
+  for (int i = 0; i < f.n_rows; i++) {
+    const bool off = f.row[i].cfg.parallel_offload != TC_OFFLOAD_NO;
+    ok(f.row[i].host_unchecked == off, "row %d %s host memory", i + 1, off ? "needs" : "needs no");
+    if (offloaded && !off) late++;
+    offloaded += off;
+    host = TC_MAX(host, tc_plan_host_bytes(&f.row[i].plan, &k));
+  }
+  ok(offloaded > 0 && offloaded < f.n_rows && !late, "%d offloaded rows of %d, all at the end", offloaded, f.n_rows);
+  tc_plan_found_done(&f);
+  k.device.host_bytes = host / 2;
+  is_int(tc_plan_search(&f, c, &k, 0, TC_PLAN_ROWS, &err), 0, "with half of the most: %d rows", f.n_rows);
+  for (int i = 0; i < f.n_rows; i++)
+    ok(!f.row[i].host_unchecked && tc_plan_host_bytes(&f.row[i].plan, &k) <= host / 2, "row %d fits", i + 1);
+  tc_plan_found_done(&f);
+  /* On CPUs, state on the host is in the same memory as the ranks. */
+  struct tc_plan p;
+  c->parallel_offload = TC_OFFLOAD_PARAMS;
+  is_int(tc_plan_layout(&p, c, 1, &k, true, &err), 0, "a layout that offloads");
+  const double gpu = tc_plan_host_bytes(&p, &k), device = (double)p.cls[0].memory.bytes[TC_DEVICE];
+  strcpy(k.device.name, "cpu");
+  ok(gpu > 0 && tc_plan_host_bytes(&p, &k) == gpu + device, "a CPU's host has both: %g + %g", gpu, device);
+  tc_cluster_done(&k);
+  tc_config_free(c);
+}
+
 int main(void)
 {
   test_search();
@@ -186,5 +236,7 @@ int main(void)
   test_offloaded();
   test_guessed_alone();
   test_guessed_stages();
+  test_rates();
+  test_host();
   return done_testing();
 }

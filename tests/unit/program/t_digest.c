@@ -262,7 +262,7 @@ static int put_sched(FILE *f, const char *line, struct tc_err *err)
     fprintf(f, "rank %d %d %.9g", r, sim->peak_rank[r], sim->busy[r]);
     INTS(f, sim->peak[r], v);
     for (int i = 0; i < s->n_items[r]; i++)
-      fprintf(f, " %d.%d.%d %.9g %.9g", s->item[r][i].work, s->item[r][i].chunk, s->item[r][i].mb,
+      fprintf(f, " %d.%d.%d %.9g %.9g", s->item[r][i].work, s->item[r][i].virtual_stage, s->item[r][i].mb,
               sim->start[r][i], serial->end[r][i]);
     INTS(f, t->queue[r], t->n_queue[r]);
     fprintf(f, "\n");

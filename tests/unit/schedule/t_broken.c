@@ -208,11 +208,11 @@ static void break_item(FILE *f, struct tc_pipeline *s, const struct tc_transfers
     say_sched(f, s, t, "work", r, i);
   }
   x->work = was.work;
-  for (int d = -was.chunk - 1; d <= s->v - was.chunk; d++) {
-    x->chunk = was.chunk + d;
-    say_sched(f, s, t, "chunk", r, i);
+  for (int d = -was.virtual_stage - 1; d <= s->v - was.virtual_stage; d++) {
+    x->virtual_stage = was.virtual_stage + d;
+    say_sched(f, s, t, "virtual stage", r, i);
   }
-  x->chunk = was.chunk;
+  x->virtual_stage = was.virtual_stage;
   for (int mb = -1; mb <= s->m; mb++) {
     x->mb = mb;
     say_sched(f, s, t, "micro-batch", r, i);

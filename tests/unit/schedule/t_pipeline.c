@@ -35,7 +35,7 @@ static struct where where_new(const struct tc_pipeline *s)
   for (int r = 0; r < s->p; r++)
     for (int i = 0; i < s->n_items[r]; i++) {
       struct tc_item x = s->item[r][i];
-      int32_t *at = place(&w, x.work, x.chunk * s->p + r, x.mb);
+      int32_t *at = place(&w, x.work, x.virtual_stage * s->p + r, x.mb);
       w.faults += *at != 0;
       *at = i + 1;
     }
@@ -74,24 +74,24 @@ static int audit_times(const struct tc_pipeline *s, const struct tc_simulation *
   return faults;
 }
 
-/* Micro-batch mb lives in slot mb % peak of its chunk: no slot is taken twice. The peaks are the
- * most alive at a time, of each chunk and of all. */
+/* Micro-batch mb lives in slot mb % peak of its virtual stage: no slot is taken twice. The peaks are the
+ * most alive at a time, of each virtual stage and of all. */
 static int audit_slots(const struct tc_pipeline *s, const struct tc_simulation *sim)
 {
   int faults = 0, last = s->split ? TC_WORK_W : TC_WORK_B;
   int *who = tc_malloc((size_t)s->v * (size_t)s->m * sizeof *who);
   for (int r = 0; r < s->p; r++) {
-    enum { ALL = 4 };                                        /* above the chunks tried */
+    enum { ALL = 4 };                                        /* above the virtual stages tried */
     int most[ALL + 1] = { 0 }, alive[ALL + 1] = { 0 };
     for (int i = 0; i < s->v * s->m; i++) who[i] = -1;
     for (int i = 0; i < s->n_items[r]; i++) {
       struct tc_item x = s->item[r][i];
-      int *slot = &who[x.chunk * s->m + x.mb % sim->peak[r][x.chunk]];
+      int *slot = &who[x.virtual_stage * s->m + x.mb % sim->peak[r][x.virtual_stage]];
       if (x.work != TC_WORK_F && x.work != last) continue;
       faults += x.work == TC_WORK_F ? *slot != -1 : *slot != x.mb;
       *slot = x.work == TC_WORK_F ? x.mb : -1;
       for (int k = 0; k < 2; k++) {
-        int c = k ? ALL : x.chunk;
+        int c = k ? ALL : x.virtual_stage;
         alive[c] += x.work == TC_WORK_F ? 1 : -1;
         most[c] = TC_MAX(most[c], alive[c]);
       }
@@ -115,7 +115,7 @@ static bool sweep(const struct tc_pipeline *s, const struct tc_transfers *t)
     for (int r = 0; r < s->p; r++) {
       if (at[r] < s->n_items[r]) {
         struct tc_item x = s->item[r][at[r]];
-        int in[2][2], st = x.chunk * s->p + r, ready = 1;
+        int in[2][2], st = x.virtual_stage * s->p + r, ready = 1;
         for (int k = inputs(s, x.work, st, in) - 1; k >= 0; k--)
           ready &= *place(t && in[k][1] % s->p != r ? &came : &made, in[k][0], in[k][1], x.mb);
         if (ready) {
@@ -263,7 +263,7 @@ static void program_order(struct tc_transfers *t, const struct tc_pipeline *s)
     int n = 0;
     for (int i = 0; i < s->n_items[r]; i++) {
       struct tc_item x = s->item[r][i];
-      int in[2][2], st = x.chunk * s->p + r;
+      int in[2][2], st = x.virtual_stage * s->p + r;
       for (int k = inputs(s, x.work, st, in) - 1; k >= 0; k--)
         if (in[k][1] % s->p != r) t->queue[r][n++] = *place(&id, in[k][0], in[k][1], x.mb) - 1;
       if (x.work != TC_WORK_W && *place(&id, x.work, st, x.mb))
@@ -421,7 +421,7 @@ static void test_faults(void)
     noticed += !fine;
     item[i] = was;
     item[j] = other;
-    for (j = 0; item[j].work == was.work || item[j].mb != was.mb || item[j].chunk != was.chunk; j++) continue;
+    for (j = 0; item[j].work == was.work || item[j].mb != was.mb || item[j].virtual_stage != was.virtual_stage; j++) continue;
     item[i] = item[j];                                       /* B and F, say, of one micro-batch */
     item[j] = was;
     missed[2] += runs(s, &err) || !strstr(err.text, "before its");
@@ -429,9 +429,9 @@ static void test_faults(void)
     item[i] = was;
     memmove(item + i, item + i + 1, (size_t)(*n_items - 1 - i) * sizeof *item);
     --*n_items;                                              /* dropped */
-    snprintf(missing, sizeof missing, "%c of micro-batch %d on chunk %d is missing", "FBW"[was.work],
+    snprintf(missing, sizeof missing, "%c of micro-batch %d on virtual stage %d is missing", "FBW"[was.work],
              was.mb,
-             was.chunk);
+             was.virtual_stage);
     missed[3] += runs(s, &err) || !(strstr(err.text, missing) || strstr(err.text, "before its"));
     tc_pipeline_free(s);
   }
@@ -453,7 +453,7 @@ static void test_deadlock(void)
   ok(tc_pipeline_check(s, &err) == 0, "each rank's list is fine by itself %s", err.text);
   ok(!runs(s, &err) && err.status == TC_ELAYOUT, "but they wait for each other");
   is_str(err.text, "schedule gpipe, 2 ranks, 2 micro-batches: deadlock: rank 0 at its item 1, B of "
-         "micro-batch 0 on chunk 0, waits for B of stage 1 on rank 1", "the sentence names rank and item");
+         "micro-batch 0 on virtual stage 0, waits for B of stage 1 on rank 1", "the sentence names rank and item");
   s->item[1][0].mb = 2;
   ok(!runs(s, &err) && strstr(err.text, "rank 1, item 0: there is no"), "an item of no micro-batch: %s",
      err.text);
@@ -462,12 +462,12 @@ static void test_deadlock(void)
   struct tc_item b = s->item[1][1];
   s->item[1][1] = s->item[1][2];
   s->item[1][2] = b;
-  ok(!runs(s, &err) && strstr(err.text, "rank 1, item 1: W of micro-batch 0 on chunk 0 comes before its B"),
+  ok(!runs(s, &err) && strstr(err.text, "rank 1, item 1: W of micro-batch 0 on virtual stage 0 comes before its B"),
      "W before B: %s", err.text);
   tc_pipeline_free(s);
 }
 
-/* Work, chunk and micro-batch at and beyond their limits: what is asked before anything is counted by them. */
+/* Work, virtual stage and micro-batch at and beyond their limits: what is asked before anything is counted by them. */
 static void test_limits(void)
 {
   static const struct { const char *name; struct tc_item x; } bad[] = {
@@ -481,10 +481,10 @@ static void test_limits(void)
     char want[200];
     if (tc_pipeline_new(&s, bad[i].name, 2, 1, 2, &err) < 0) abort();
     s->item[0][1] = bad[i].x;
-    snprintf(want, sizeof want, "schedule %s, rank 0, item 1: there is no work %d of micro-batch %d on chunk %d",
-             bad[i].name, bad[i].x.work, bad[i].x.mb, bad[i].x.chunk);
-    is_int(tc_pipeline_check(s, &err), TC_ELAYOUT, "%s: work %d, chunk %d, micro-batch %d", bad[i].name,
-           bad[i].x.work, bad[i].x.chunk, bad[i].x.mb);
+    snprintf(want, sizeof want, "schedule %s, rank 0, item 1: there is no work %d of micro-batch %d on virtual stage %d",
+             bad[i].name, bad[i].x.work, bad[i].x.mb, bad[i].x.virtual_stage);
+    is_int(tc_pipeline_check(s, &err), TC_ELAYOUT, "%s: work %d, virtual stage %d, micro-batch %d", bad[i].name,
+           bad[i].x.work, bad[i].x.virtual_stage, bad[i].x.mb);
     is_str(err.text, want, "... in these words");
     tc_pipeline_free(s);
   }

@@ -1,0 +1,86 @@
+/* checks.c - what a person must decide before a job is submitted: what the plan assumed, and what it cannot know. Each
+ * stands as "# CHECK" above its line in run.ini or job.sbatch, and is printed after both are written. */
+#include "src/cmd/plan/plan.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+struct checks { struct tc_plan_check *list; int n; };
+
+static void add(struct checks *l, bool job, const char *name, const char *fmt, ...)
+  __attribute__((format(printf, 4, 5)));
+static void add(struct checks *l, bool job, const char *name, const char *fmt, ...)
+{
+  TC_ASSERT(l->n < TC_PLAN_CHECKS);
+  struct tc_plan_check *x = &l->list[l->n++];
+  static const char mark[] = "CHECK ";
+  const size_t at = sizeof mark - 1;
+  *x = (struct tc_plan_check){ .job = job, .name = name };
+  strcpy(x->comment, mark);
+  x->text = x->comment + at;
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(x->comment + at, sizeof x->comment - at, fmt, ap);
+  va_end(ap);
+}
+
+/* "125M", "6.7B". */
+static const char *count(char *buf, size_t size, double n)
+{
+  snprintf(buf, size, "%.3g%c", n * (n < 1e9 ? 1e-6 : 1e-9), n < 1e9 ? 'M' : 'B');
+  return buf;
+}
+
+static void check_run(struct checks *l, const struct tc_plan_job *j, const struct tc_config *c,
+                      const struct tc_plan *p, const struct tc_plan_rate *rate)
+{
+  char a[32], b[32], d[32], e[32];
+  if (!c->data_train.n)
+    add(l, false, "data.train", "no training files are named: name them here, or sbatch job.sbatch --data.train=FILE");
+  if (tc_config_source(c, "train.steps") == TC_FROM_DEFAULT && j->tokens <= 0)
+    add(l, false, "train.steps", "%lld steps are the default; tercio plan --tokens N counts those of N tokens",
+        (long long)c->train_steps);
+  if (tc_config_source(c, "train.global_batch") == TC_FROM_DEFAULT)
+    add(l, false, "train.global_batch", "%lld sequences per step are the default", (long long)c->train_global_batch);
+  if (rate)
+    add(l, false, "train.lr", "rate and warm-up of GPT-3's run of %s parameters and %s tokens per step; this one has "
+        "%s and %s", count(a, sizeof a, rate->parameters), count(b, sizeof b, rate->tokens),
+        count(d, sizeof d, (double)p->parameters), count(e, sizeof e, (double)p->tokens));
+  else if (tc_config_source(c, "train.lr") == TC_FROM_DEFAULT)
+    add(l, false, "train.lr", "%g is the default", c->train_lr);
+  if (tc_config_source(c, "train.precision") == TC_FROM_DEFAULT && j->cluster.device.flops[TC_BF16] > 0)
+    add(l, false, "train.precision", "fp32 is the default; bf16 is faster on %s, and takes less memory",
+        j->cluster.device.name);
+  const double host = tc_plan_host_bytes(p, &j->cluster);
+  if (host > 0 && j->cluster.device.host_bytes <= 0)
+    add(l, false, "parallel.offload", "host memory unknown: offload not checked; a node needs %s",
+        tc_human_bytes(a, sizeof a, host));
+}
+
+static void check_job(struct checks *l, const struct tc_plan_job *j)
+{
+  const struct tc_cluster *k = &j->cluster;
+  if (!j->device_from)
+    add(l, true, "nodes", "planned for %s, since no --device was given", k->device.name);
+  if (!j->nodes_from)
+    add(l, true, "nodes", "all %d rank%s on one node, since no --nodes was given", j->world, tc_plan_plural(j->world));
+  else if (!j->devices_from)
+    add(l, true, "nodes", "one device per node, since no --gpus-per-node was given");
+  if (!j->partition && !j->from_slurm)
+    add(l, true, "partition", "the cluster's default partition, since no --partition was given");
+  if (!j->from_slurm) {
+    add(l, true, "cpus-per-task", "the CPUs of a node are not known: divide them among its %d task%s",
+        TC_MIN(k->devices, j->world), tc_plan_plural(TC_MIN(k->devices, j->world)));
+    add(l, true, "mem", "0 is all memory of a node: take less if other jobs share it");
+  }
+  if (!j->time_from) add(l, true, "time", "24 hours, since no --walltime was given");
+}
+
+int tc_plan_checks(struct tc_plan_check *list, const struct tc_plan_job *j, const struct tc_config *c,
+                   const struct tc_plan *p, const struct tc_plan_rate *rate)
+{
+  struct checks l = { list, 0 };
+  check_run(&l, j, c, p, rate);
+  check_job(&l, j);
+  return l.n;
+}
