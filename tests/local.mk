@@ -320,6 +320,7 @@ test_files = \
   %D%/slurm/lib.sh \
   %D%/slurm/s_cluster.t \
   %D%/slurm/s_comm.t \
+  %D%/slurm/s_first_hour.t \
   %D%/slurm/s_place.t \
   %D%/slurm/s_plan.t \
   %D%/slurm/s_recover.t \
