@@ -87,13 +87,14 @@ static const char *system_of(const struct tc_graph *g)
 static void say_annotations(const struct tc_train *t)
 {
   const struct tc_graph *g = t->run.prog[TC_TRAIN]->graph;
-  const char *system = system_of(g);
+  const char *now = system_of(g), *was = t->run.opts.system->name;
   int32_t placed[TC_AXES] = { 0 };
+  char result[60] = " becomes a layout of its own";
+  if (now) snprintf(result, sizeof result, now == was ? " stays" : " becomes %s", now);
   for (int32_t i = 0; i < g->n_params; i++)
     for (int a = 0; a < TC_AXES; a++) placed[a] += g->param[i].set_axes >> a & 1;
-  tc_log("annotations: %s places %d of %d parameters on dp, %d on tp: parallel.data = %s becomes %s",
-         t->run.cfg->parallel_annotations, placed[TC_DP], g->n_params, placed[TC_TP], t->run.opts.system->name,
-         !system ? "a layout of its own" : system == t->run.opts.system->name ? "no other system on dp" : system);
+  tc_log("annotations: %s places %d of %d parameters on dp, %d on tp: parallel.data = %s%s", t->run.cfg->parallel_annotations,
+         placed[TC_DP], g->n_params, placed[TC_TP], was, result);
 }
 
 static void say_output(const struct tc_train *t)
