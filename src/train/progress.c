@@ -14,7 +14,8 @@ static void say_model(const struct tc_train *t)
 {
   const struct tc_model *m = &t->run.opts.model;
   const struct tc_config *c = t->run.cfg;
-  static const struct { double unit; const char *letter; } scale[] = { { 1e9, "B" }, { 1e6, "M" }, { 1e3, "K" }, { 1, "" } };
+  static const struct { double unit; const char *letter; } scale[] = {
+    { 1e9, "B" }, { 1e6, "M" }, { 1e3, "K" }, { 1, "" } };
   const double n = (double)tc_model_params(m);
   const char *name = *c->model_preset ? c->model_preset : c->model_config;
   int k = 0;
@@ -37,19 +38,20 @@ static void say_batch(const struct tc_train *t)
 static void say_ranks(const struct tc_train *t)
 {
   const struct tc_ranks *k = t->run.ranks;
-  const char *gpu = k->info[0].dev.name, *device = t->run.device->ops->name;
+  const char *gpu = t->run.device->ops->separate ? k->info[0].dev.name : "", *each = k->world > 1 ? " each" : "";
   int least = tc_launch_threads(t->run.cfg, k, 0), most = least;
-  char range[24] = "";
+  char threads[40], name[80] = "";
   for (int r = 1; r < k->world; r++) {
     const int n = tc_launch_threads(t->run.cfg, k, r);
     least = TC_MIN(least, n);
     most = TC_MAX(most, n);
   }
-  if (least < most) snprintf(range, sizeof range, "%d to ", least);
-  const bool gpu_known = t->run.device->ops->separate && *gpu;
-  tc_log("ranks: %d on %d node%s, %s%d thread%s%s; device %s%s%s%s; communication: %s", k->world, k->n_nodes,
-         k->n_nodes == 1 ? "" : "s", range, most, most == 1 ? "" : "s", k->world == 1 ? "" : " each", device, gpu_known ? " (" : "",
-         gpu_known ? gpu : "", gpu_known ? ")" : "", k->world == 1 ? "none" : tc_train_comm_name(t));
+  if (least < most) snprintf(threads, sizeof threads, "%d to %d threads", least, most);
+  else snprintf(threads, sizeof threads, "%d thread%s", most, most == 1 ? "" : "s");
+  if (*gpu) snprintf(name, sizeof name, " (%s)", gpu);
+  tc_log("ranks: %d on %d node%s, %s%s; device %s%s; communication: %s", k->world, k->n_nodes,
+         k->n_nodes == 1 ? "" : "s", threads, each, t->run.device->ops->name, name,
+         k->world == 1 ? "none" : tc_train_comm_name(t));
 }
 
 static void say_layout(const struct tc_train *t)
@@ -93,8 +95,8 @@ static void say_annotations(const struct tc_train *t)
   if (now) snprintf(result, sizeof result, now == was ? " stays" : " becomes %s", now);
   for (int32_t i = 0; i < g->n_params; i++)
     for (int a = 0; a < TC_AXES; a++) placed[a] += g->param[i].set_axes >> a & 1;
-  tc_log("annotations: %s places %d of %d parameters on dp, %d on tp: parallel.data = %s%s", t->run.cfg->parallel_annotations,
-         placed[TC_DP], g->n_params, placed[TC_TP], was, result);
+  tc_log("annotations: %s places %d of %d parameters on dp, %d on tp: parallel.data = %s%s",
+         t->run.cfg->parallel_annotations, placed[TC_DP], g->n_params, placed[TC_TP], was, result);
 }
 
 static void say_output(const struct tc_train *t)

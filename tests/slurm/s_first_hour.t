@@ -66,7 +66,7 @@ sbatch_share -N2 --ntasks-per-node=2 -c1 -- run.ini
 ok $? "sbatch \$(tercio --share)/train.sbatch run.ini"
 has_checkpoint() { compgen -G "$out/ckpt/step-*" > /dev/null; }
 wait_step "$out" 10 60
-until_ok 60 has_checkpoint
+until_ok 30 has_checkpoint
 ok $? "a run file without [ckpt]: there is a checkpoint by step $(last_step "$out")" || note_file "$log" 30
 kill_one
 ok $? "kill -9 of a rank"
