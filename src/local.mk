@@ -37,6 +37,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/data/shards.c \
   %D%/cmd/data/units.c \
   %D%/cmd/data/view.c \
+  %D%/cmd/flags.c \
   %D%/cmd/graph.c \
   %D%/cmd/place.c \
   %D%/cmd/plan/args.c \

@@ -323,6 +323,7 @@ test_files = \
   %D%/slurm/s_ask.t \
   %D%/slurm/s_cluster.t \
   %D%/slurm/s_comm.t \
+  %D%/slurm/s_first_hour.t \
   %D%/slurm/s_place.t \
   %D%/slurm/s_plan.t \
   %D%/slurm/s_recover.t \

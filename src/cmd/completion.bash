@@ -52,6 +52,12 @@ _tercio() {
     if [[ $word = -* ]]; then flags+=("$word"); else arguments+=("$word"); fi
   done
 
+  if [[ $before = --help && $takes = *--section.key=value* ]]; then
+    for word in $_tercio_options; do word=${word#--}; _tercio_reply "${word%%.*}"; done
+    _tercio_reply all
+    return
+  fi
+
   # "=" is a word of its own unless COMP_WORDBREAKS lacks it.
   if [[ $cur = = ]]; then
     flag=$before cur=

@@ -16,29 +16,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What --help prints: usage, flags and example; also the run file's options; or the command prints it itself,
- * since it has subcommands. TAKES_SIGNALS: signals are requests to the command (launch/stop.h). */
-enum { HELP_PLAIN, HELP_OPTIONS = 1, HELP_OWN = 2, TAKES_SIGNALS = 4 };
-
-static const struct tc_flag comm_flags[] = {
-  { "--op OP,...|all", "operations to measure (default all): all_reduce, reduce+broadcast, reduce_scatter, "
-    "all_gather, broadcast, one_by_one, reduce, scatter, gather, all_to_all, send_recv, send; reduce+broadcast and "
-    "one_by_one, a send to each member, are baselines; send is point to point, from each even coordinate of the axis to "
-    "the next; e.g. tercio comm --op send --axis pp" },
-  { "--axis tp|dp|pp|world", "the axis whose groups communicate, all groups at the same time; world: one group "
-    "of all ranks (default world); e.g. --axis dp --mesh.tp=4" },
-  { "--min SIZE", "the first size of the whole array, in bytes or with K, M or G for powers of 1024 "
-    "(default 1K); each later size is 4 times the one before; e.g. --min 64K" },
-  { "--max SIZE", "the last size, at most 64G (default 64M, or what ends in about 30 s); e.g. --max 1G" },
-  { "--iters N", "timed iterations per size, after two that warm up, in [1, 10000] (default 20, fewer on a slow link); "
-    "e.g. --iters 100" },
-  { "--pairs", "measure each node with each other node, several pairs at once, and name slow nodes and pairs; one node: "
-    "its ranks" },
-  { "--rounds N", "rounds of --pairs (default: what ends in about 30 s); e.g. --pairs --rounds 3" },
-  { "--json", "print a JSON array, one object per row, which a device file of tercio plan can read "
-    "(\"links node = FILE\"); e.g. --json > links.json" },
-  { NULL, NULL }
-};
+/* What --help prints: usage, flags and example. OPTIONS: the command also takes the run file's options, which --help
+ * all or SECTION prints; ALL_OPTIONS: they are its own flags, so --help prints them too. OWN: the command prints its
+ * help itself, since it has subcommands. TAKES_SIGNALS: signals are requests to the command (launch/stop.h). */
+enum { HELP_PLAIN, HELP_OPTIONS = 1, HELP_ALL_OPTIONS = 2 | HELP_OPTIONS, HELP_OWN = 4, TAKES_SIGNALS = 8 };
 
 static const struct {
   struct tc_cmd cmd;
@@ -48,47 +29,37 @@ static const struct {
   { { "train", "[RUN.ini] [--section.key=value ...]",
       "Trains a model. Each process is one rank; srun, sbatch or mpirun starts the ranks, and a process "
       "started alone is a run of one rank. Training resumes automatically from the newest good checkpoint.",
-      "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_OPTIONS | TAKES_SIGNALS,
+      "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_ALL_OPTIONS | TAKES_SIGNALS,
     NULL },
   { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
       "[--memory 80GB] [--host-memory 512GB] [--top K] "
       "[--explain] [--tables] [--tokens 300G] [--walltime 24:00:00] [--mtbf 5y] [--disk 10GB] "
       "[--restart 2m] [--emit sbatch [--into DIR] [--template FILE]] [--calibrate FILE] [--json] "
       "[--section.key=value ...]",
-      "Predicts the memory, speed and traffic of the run file's layout or, with --nodes, of the best "
-      "layouts for a cluster (with --explain: of the run file's layout on that cluster). "
-      "--from-slurm asks scontrol for the cluster: nodes, GPUs, CPUs, memory, time limit and leaf "
-      "switches of a partition (the default one, or --partition P). "
-      "Layout options on the command line are fixed; those of the run file are ignored and searched. "
-      "The device is one of a100-40, a100-80, h100, h200, cpu, or a file of measured "
-      "figures (examples/clusters has some). --tokens, --walltime, --mtbf (of a node), --disk (bytes per second) "
-      "and --restart add the cost of checkpoints, failures and time limits. --emit sbatch writes the best layout as "
-      "DIR/run.ini and DIR/job.sbatch, and the device as DIR/device.ini, from which the run predicts its own step "
-      "time; it lists what a person must decide, which stands as # CHECK in the files. What does not fit ends with "
-      "status 6 and writes no file. --memory and --host-memory are those of a device and of a node's host. "
-      "--calibrate times this machine's CPU with short trainings of the run file's model and writes FILE, for --device. --tables prints the usual textbook estimates.",
+      "Predicts the memory, speed and traffic of the run file's layout or, with --nodes or --from-slurm, of the best "
+      "layouts for a cluster. Layout options on the command line are fixed; those of the run file are ignored and "
+      "searched.",
       "tercio plan run.ini --nodes 4 --gpus-per-node 8 --device a100-80", tc_cmd_plan },
-    HELP_OPTIONS, NULL },
+    HELP_OPTIONS, tc_flags_plan },
   { { "place", "[RUN.ini] [--json] [--simulate CLUSTER [--order ORDER]] [--section.key=value ...]",
       "Shows the placement of every rank: node, device, NUMA node and coordinates (pp, dp, tp), "
       "with warnings.",
-      "srun --mpi=pmix tercio place run.ini", tc_cmd_place }, HELP_OPTIONS, NULL },
+      "srun --mpi=pmix tercio place run.ini", tc_cmd_place }, HELP_OPTIONS,
+    tc_flags_place },
   { { "graph", "[RUN.ini] --after PASS [--dot] [--rank R --world N|CLUSTER] [--section.key=value ...]",
       "Prints the program after a pass, as text or as DOT: tensors, placements, reshards. "
-      "Passes: build, label, systems, grad, optim, shard, recompute, fuse, units, schedule, arena, fusions "
-      "(operations that a device may run as one). CLUSTER is nodes and ranks (\"3 nodes x 8\", \"2:8,4\"). Exit status 6 if the layout is impossible there.",
+      "Exit status 6 if the layout is impossible on so many ranks.",
       "tercio graph run.ini --after grad --world 2 --dot | dot -Tsvg > program.svg",
-      tc_cmd_graph }, HELP_OPTIONS, NULL },
+      tc_cmd_graph }, HELP_OPTIONS, tc_flags_graph },
   { { "comm", "[RUN.ini] [--op OP,...|all] [--axis tp|dp|pp|world] [--min 1K] [--max 64M] "
       "[--iters N] [--pairs [--rounds N]] [--json] [--section.key=value ...]",
       "Measures the collectives on an axis of the mesh over message size, and checks each element of the "
       "results. A row has the size of the whole array in bytes and its count of fp32 elements, the mean "
       "time of an iteration of the slowest rank, the algorithm bandwidth (size / time) and the bus "
       "bandwidth as nccl-tests define them. Without --max and --iters it ends in about 30 s: a slow link gets "
-      "fewer iterations, and large sizes are left out. --pairs measures each node with each other node instead, "
-      "several pairs at once, and names slow nodes and pairs.",
+      "fewer iterations, and large sizes are left out.",
       "srun --mpi=pmix tercio comm --op all_reduce,reduce_scatter --axis dp", tc_cmd_comm },
-    HELP_OPTIONS, comm_flags },
+    HELP_OPTIONS, tc_flags_comm },
   { { "ckpt", "ls|show|tensors|dump|verify|diff|plan|export|import|latest|prune|quarantine [DIR] ...",
       "Inspects checkpoints: lists, prints, verifies and compares them, shows what another layout "
       "would read, and exchanges weights with other programs. Needs no MPI.",
@@ -110,17 +81,13 @@ static const struct {
       "tercio data corpus.jsonl.zst --tokenizer tokenizer.json -o shards", tc_cmd_data }, HELP_PLAIN | TAKES_SIGNALS, NULL },
   { { "report", "RUNDIR -o REPORT.html [--trace FILE] [--step N] [--json]",
       "Makes one HTML page from a run's folder: curves, the timeline of a traced step, memory by class, "
-      "bytes by axis. The page needs no network and no scripts. The default trace is the one of run.trace, "
-      "the default step the one of median length. --json prints predicted and measured figures; "
-      "-o may then be omitted.",
-      "tercio report run -o report.html", tc_cmd_report }, HELP_PLAIN, NULL },
+      "bytes by axis. The page needs no network and no scripts.",
+      "tercio report run -o report.html", tc_cmd_report }, HELP_PLAIN, tc_flags_report },
   { { "save", "OUT [--stop | --requeue] [--wait SECONDS]",
       "Requests a checkpoint from the run that is in progress in folder OUT (its run.out). The run looks for "
-      "requests once a second and saves after the current step. With --stop it then ends with status 86, with "
-      "--requeue with status 85. Works from any machine that shares the folder, however the run was "
-      "started. Returns at once; with --wait, returns when the checkpoint is complete and fails after "
-      "SECONDS.",
-      "tercio save run --wait 600", tc_cmd_save }, HELP_PLAIN, NULL },
+      "requests once a second and saves after the current step. Works from any machine that shares the folder, "
+      "however the run was started. Returns at once, unless --wait is given.",
+      "tercio save run --wait 600", tc_cmd_save }, HELP_PLAIN, tc_flags_save },
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -149,7 +116,8 @@ static void print_help(void)
     printf("  tercio %-6s %s\n", commands[i].cmd.name, commands[i].cmd.usage);
   printf("  tercio --help | --version | --man\n"
          "  tercio --share                the folder of train.sbatch and, installed, of examples/\n"
-         "  tercio COMMAND --help         the command, with its options\n\n"
+         "  tercio COMMAND --help         the command, with its flags\n"
+         "  tercio COMMAND --help all     also the options of the run file; of a section: --help train\n\n"
          "A run file has [section] lines and \"key = value\" lines. Every key is also a flag,\n"
          "--section.key=value, which overrides the file; the run file is optional.\n\n"
          "example:\n"
@@ -159,16 +127,29 @@ static void print_help(void)
     printf("  %2d  %s\n", statuses[i].status, statuses[i].meaning);
 }
 
-static void print_cmd_help(int i)
+/* topic: "all", a section of the run file, or NULL: the command alone. Returns an exit status. */
+static int print_cmd_help(int i, const char *topic)
 {
   const struct tc_cmd *c = &commands[i].cmd;
+  const int how = commands[i].how;
+  const bool all = topic && !strcmp(topic, "all");
+  struct tc_err err;
+  if (topic && !all && how & HELP_OPTIONS)
+    return tc_config_help_section(stdout, topic, &err) < 0 ? tc_say_failure(&err) : 0;
   printf("usage: tercio %s %s\n\n%s\n\nexample:\n  %s\n", c->name, c->usage, c->help,
          c->example);
   if (commands[i].flags) printf("\nFlags of this command:\n\n");
   for (const struct tc_flag *f = commands[i].flags; f && f->form; f++) printf("  %-30s  %s\n", f->form, f->help);
-  if (!(commands[i].how & HELP_OPTIONS)) return;
-  printf("\nOptions, by section of the run file:\n\n");
-  tc_config_help(stdout, false);
+  if (!(how & HELP_OPTIONS)) return 0;
+  if (all || (how & HELP_ALL_OPTIONS) == HELP_ALL_OPTIONS) {
+    printf("\nOptions, by section of the run file:\n\n");
+    tc_config_help(stdout, false);
+  } else {
+    printf("\nOptions of the run file are flags too, --section.key=value. tercio %s --help all lists them, --help SECTION "
+           "those of one section:\n\n", c->name);
+    tc_config_help_sections(stdout);
+  }
+  return 0;
 }
 
 static void print_version(void)
@@ -386,7 +367,7 @@ static int run_command(int argc, char **argv)
   const int i = find_command(argv[0]);
   if (i < 0) return unknown_command(argv[0]);
   for (int a = 1; a < argc && !(commands[i].how & HELP_OWN); a++)
-    if (is_help(argv[a])) return print_cmd_help(i), 0;
+    if (is_help(argv[a])) return print_cmd_help(i, a + 1 < argc && *argv[a + 1] != '-' ? argv[a + 1] : NULL);
   return commands[i].cmd.run(argc, argv);
 }
 

@@ -82,5 +82,8 @@ void tc_config_copy(struct tc_config *to, const struct tc_config *from, int opti
 void tc_config_words(FILE *f);
 /* All options with types, defaults and help, as text (for --help) or man page source. */
 void tc_config_help(FILE *f, bool man);
+/* The sections, a line each; the options of one section, or TC_EUSER: there is none of this name. */
+void tc_config_help_sections(FILE *f);
+int tc_config_help_section(FILE *f, const char *name, struct tc_err *err);
 
 #endif

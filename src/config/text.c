@@ -200,18 +200,40 @@ void tc_config_words(FILE *f)
   }
 }
 
+/* The head of a section and its options. */
+static void print_section(FILE *f, const struct tc_section *s, bool man)
+{
+  fprintf(f, man ? ".SS [%s]\n" : "[%s] ", s->name);
+  put(f, man, s->help);
+  fputc('\n', f);
+  for (int i = 0; i < TC_N_OPTS; i++)
+    if (strcmp(tc_opts[i].section, s->name) == 0) print_opt(f, &tc_opts[i], man);
+}
+
 void tc_config_help(FILE *f, bool man)
 {
-  const char *section = "";
-  for (int i = 0, s = 0; i < TC_N_OPTS; i++) {
-    if (strcmp(section, tc_opts[i].section) != 0) {
-      section = tc_opts[i].section;
-      while (strcmp(tc_sections[s].name, section) != 0) s++;
-      if (man) fprintf(f, ".SS [%s]\n", section);
-      else fprintf(f, "%s[%s] ", i ? "\n" : "", section);
-      put(f, man, tc_sections[s].help);
-      fputc('\n', f);
-    }
-    print_opt(f, &tc_opts[i], man);
+  for (int s = 0; s < TC_N_SECTIONS; s++) {
+    if (s && !man) fputc('\n', f);
+    print_section(f, &tc_sections[s], man);
   }
+}
+
+void tc_config_help_sections(FILE *f)
+{
+  for (int s = 0; s < TC_N_SECTIONS; s++) fprintf(f, "  %-30s  %s\n", tc_sections[s].name, tc_sections[s].help);
+}
+
+int tc_config_help_section(FILE *f, const char *name, struct tc_err *err)
+{
+  const char *names[TC_N_SECTIONS];
+  char list[200] = "";
+  for (int s = 0; s < TC_N_SECTIONS; s++) {
+    names[s] = tc_sections[s].name;
+    tc_text_add(list, sizeof list, ", %s", names[s]);
+    if (strcmp(names[s], name) == 0) return print_section(f, &tc_sections[s], false), 0;
+  }
+  const int near = tc_nearest(name, names, TC_N_SECTIONS);
+  if (near >= 0)
+    return tc_fail(err, TC_EUSER, "--help %.60s: there is no section [%.60s]; did you mean %s?", name, name, names[near]);
+  return tc_fail(err, TC_EUSER, "--help %.60s: there is no section [%.60s]; give all%s", name, name, list);
 }

@@ -273,11 +273,20 @@ void tc_metrics_add(struct tc_train *t, const struct tc_step_report *r);
 void tc_metrics_add_counts(struct json_t *into, const struct tc_coll_count *now,
                            const struct tc_coll_count *before);
 
-/* ---- run_json.c, progress.c ---- */
+/* ---- run_json.c ---- */
 int tc_train_run_json(struct tc_train *t, struct tc_err *err);   /* Collective. Writes run.json */
-/* Local. Shows the line, but not too often: *last_ns is the last time. */
-void tc_progress(const struct tc_train *t, const struct tc_step_report *r, int64_t *last_ns,
+/* Local. What carries the data of the axes: "nccl", "thread", "mpi", or "self" of one rank. */
+const char *tc_train_comm_name(const struct tc_train *t);
+
+/* ---- progress.c; Local, rank 0 prints ---- */
+/* Before the first step, when the programs are made: model, batch, ranks, layout and output folder, a line each. */
+void tc_progress_begin(const struct tc_train *t);
+/* After each good step: a line, but not too often. *p is the caller's, zeroed at first. */
+struct tc_progress { int64_t shown_ns, first_ns, steps; };
+void tc_progress(const struct tc_train *t, const struct tc_step_report *r, struct tc_progress *p,
                  double tokens_per_s);
+/* After the last step: where the results are, and which commands show them. */
+void tc_progress_end(const struct tc_train *t);
 
 /* ---- trace.c: run.trace ---- */
 void tc_train_trace_new(struct tc_train *t);     /* Local. Before the communicators are made */

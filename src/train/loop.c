@@ -128,7 +128,8 @@ static int loop(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_config *c = t->run.cfg;
   const int64_t end = tc_train_last_step(c);
-  int64_t shown_ns = 0, flag[TC_FLAGS];
+  int64_t flag[TC_FLAGS];
+  struct tc_progress progress = { 0 };
   double rate = 0;
   bool stop = false;
   if (t->ckpt.start_step < end) TC_TRY(tc_train_asked_before(t, err));
@@ -156,7 +157,7 @@ static int loop(struct tc_train *t, struct tc_err *err)
     if (ends || (c->train_eval_every > 0 && step % c->train_eval_every == 0))
       TC_TRY(evaluate(t, step, &r.val_loss, err));
     TC_TRY(tc_train_read_flags(t, &r, flag, err));
-    tc_progress(t, &r, &shown_ns, rate);
+    tc_progress(t, &r, &progress, rate);
     TC_TRY(tc_train_finish_step(t, &r, flag, &stop, err));
   }
   return 0;
@@ -192,6 +193,7 @@ static int run(struct tc_train *t, struct tc_err *err)
   int rc = tc_run_native(&t->run, err);
   if (rc == TC_EPEER) return rc;
   TC_TRY(tc_run_agree(&t->run, rc < 0 ? rc : setup_memory(t, err), err));
+  tc_progress_begin(t);
   TC_TRY(tc_train_own(t, err));
   if (t->run.rank == 0) tc_request_begin(t);     /* tercio save counts on this run from here on */
   tc_at_file("taking up the checkpoint", NULL);
@@ -213,7 +215,9 @@ static int run(struct tc_train *t, struct tc_err *err)
   struct tc_err late = { 0 };
   if (rc != TC_EPEER) saved = tc_train_save_end(t, true, false, &late);
   if (saved == TC_EPEER) rc = tc_fail(err, saved, "%s", late.text);
-  return tc_train_trace_end(t, rc, err);
+  TC_TRY(tc_train_trace_end(t, rc, err));
+  tc_progress_end(t);
+  return 0;
 }
 
 int tc_train(const struct tc_train_args *a, struct tc_err *err)

@@ -1,26 +1,167 @@
-/* progress.c - the line on the terminal that shows how far a run has come. */
+/* progress.c - what a person reads on the terminal or in the job's log: what the run is, how far it has come, and
+ * where its results are. Rank 0 alone prints, to standard error. */
+#include "src/launch/launch.h"
 #include "src/train/impl.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
-void tc_progress(const struct tc_train *t, const struct tc_step_report *r, int64_t *last_ns,
+/* ---- at the start ---------------------------------------------------------------------- */
+
+static void say_model(const struct tc_train *t)
+{
+  const struct tc_model *m = &t->run.opts.model;
+  const struct tc_config *c = t->run.cfg;
+  static const struct { double unit; const char *letter; } scale[] = {
+    { 1e9, "B" }, { 1e6, "M" }, { 1e3, "K" }, { 1, "" } };
+  const double n = (double)tc_model_params(m);
+  const char *name = *c->model_preset ? c->model_preset : c->model_config;
+  int k = 0;
+  while (n < 0.9995 * scale[k].unit && scale[k].unit > 1) k++;     /* 999,900 is 1M in three digits */
+  tc_log("model: %s%s%s, %.3g%s parameters: layers %lld, hidden %lld, heads %lld, vocabulary %lld", name,
+         *name ? ", " : "", tc_word_model_family(m->family), n / scale[k].unit, scale[k].letter, (long long)m->layers,
+         (long long)m->hidden, (long long)m->heads, (long long)m->vocab);
+}
+
+static void say_batch(const struct tc_train *t)
+{
+  const struct tc_config *c = t->run.cfg;
+  const int64_t context = t->run.opts.model.context, end = tc_train_last_step(c);
+  char stop[60] = "";
+  if (end < c->train_steps) snprintf(stop, sizeof stop, ", stops after step %lld", (long long)end);
+  tc_log("batch: %lld sequences of %lld tokens, %lld tokens per step; %lld steps%s", (long long)c->train_global_batch,
+         (long long)context, (long long)(c->train_global_batch * context), (long long)c->train_steps, stop);
+}
+
+static void say_ranks(const struct tc_train *t)
+{
+  const struct tc_ranks *k = t->run.ranks;
+  const char *gpu = t->run.device->ops->separate ? k->info[0].dev.name : "", *each = k->world > 1 ? " each" : "";
+  int least = tc_launch_threads(t->run.cfg, k, 0), most = least;
+  char threads[40], name[80] = "";
+  for (int r = 1; r < k->world; r++) {
+    const int n = tc_launch_threads(t->run.cfg, k, r);
+    least = TC_MIN(least, n);
+    most = TC_MAX(most, n);
+  }
+  if (least < most) snprintf(threads, sizeof threads, "%d to %d threads", least, most);
+  else snprintf(threads, sizeof threads, "%d thread%s", most, most == 1 ? "" : "s");
+  if (*gpu) snprintf(name, sizeof name, " (%s)", gpu);
+  tc_log("ranks: %d on %d node%s, %s%s; device %s%s; communication: %s", k->world, k->n_nodes,
+         k->n_nodes == 1 ? "" : "s", threads, each, t->run.device->ops->name, name,
+         k->world == 1 ? "none" : tc_train_comm_name(t));
+}
+
+static void say_layout(const struct tc_train *t)
+{
+  const struct tc_config *c = t->run.cfg;
+  const int32_t *size = t->run.mesh->size;
+  const int64_t micro = c->train_global_batch / size[TC_DP] / size[TC_MB];
+  char more[160] = "";
+  if (size[TC_PP] > 1) tc_text_add(more, sizeof more, ", %s", tc_word_parallel_schedule(c->parallel_schedule));
+  if (size[TC_TP] > 1 && c->parallel_sequence) tc_text_add(more, sizeof more, ", sequence parallel");
+  if (c->parallel_offload) tc_text_add(more, sizeof more, ", offload %s", tc_word_parallel_offload(c->parallel_offload));
+  if (c->train_recompute) tc_text_add(more, sizeof more, ", recompute %s", tc_word_train_recompute(c->train_recompute));
+  tc_log("layout: pp %d x dp %d x tp %d, %s%s; %d micro-batch%s of %lld; precision %s", size[TC_PP], size[TC_DP],
+         size[TC_TP], t->run.opts.system->name, more, size[TC_MB], size[TC_MB] == 1 ? "" : "es", (long long)micro,
+         tc_word_train_precision(c->train_precision));
+}
+
+/* The built-in system whose placements on dp all parameters have; NULL: none. */
+static const char *system_of(const struct tc_graph *g)
+{
+  for (const struct tc_system *s = tc_systems; s->name; s++) {
+    bool same = true;
+    for (int32_t i = 0; i < g->n_params && same; i++) {
+      const struct tc_param *p = &g->param[i];
+      const struct tc_layout *place[TC_PLACES] = { [TC_STORE] = &p->store, [TC_USE] = &p->use,
+                                                   [TC_ACC] = &p->acc_lay, [TC_UPDATE] = &p->update };
+      for (int k = 0; k < TC_PLACES; k++) same &= tc_place_equal(&place[k]->on[TC_DP], &s->place[k]);
+    }
+    if (same) return s->name;
+  }
+  return NULL;
+}
+
+/* What a file of annotations makes of parallel.data, which is ddp where nobody set it. */
+static void say_annotations(const struct tc_train *t)
+{
+  const struct tc_graph *g = t->run.prog[TC_TRAIN]->graph;
+  const char *now = system_of(g), *was = t->run.opts.system->name;
+  int32_t placed[TC_AXES] = { 0 };
+  char result[60] = " becomes a layout of its own";
+  if (now) snprintf(result, sizeof result, now == was ? " stays" : " becomes %s", now);
+  for (int32_t i = 0; i < g->n_params; i++)
+    for (int a = 0; a < TC_AXES; a++) placed[a] += g->param[i].set_axes >> a & 1;
+  tc_log("annotations: %s places %d of %d parameters on dp, %d on tp: parallel.data = %s%s",
+         t->run.cfg->parallel_annotations, placed[TC_DP], g->n_params, placed[TC_TP], was, result);
+}
+
+static void say_output(const struct tc_train *t)
+{
+  char *out = realpath(t->out, NULL), *ckpt = realpath(t->ckpt.dir, NULL);
+  if (*t->run.cfg->ckpt_dir)
+    tc_log("output: %s; checkpoints: %s", out ? out : t->out, ckpt ? ckpt : t->ckpt.dir);
+  else tc_log("output: %s", out ? out : t->out);
+  free(out);
+  free(ckpt);
+}
+
+void tc_progress_begin(const struct tc_train *t)
+{
+  if (t->run.rank) return;
+  say_model(t);
+  say_batch(t);
+  say_ranks(t);
+  say_layout(t);
+  if (*t->run.cfg->parallel_annotations) say_annotations(t);
+  say_output(t);
+}
+
+/* ---- in between ------------------------------------------------------------------------ */
+
+/* Seconds to the last step: the mean of all steps since the first, with the validations and checkpoints between
+ * them; after the first step, which warms up, by its own rate. */
+static double seconds_left(const struct tc_progress *p, int64_t now, double left, double step_s)
+{
+  return left * (p->steps > 1 ? (double)(now - p->first_ns) * 1e-9 / (double)(p->steps - 1) : step_s);
+}
+
+void tc_progress(const struct tc_train *t, const struct tc_step_report *r, struct tc_progress *p,
                  double tokens_per_s)
 {
   const int64_t now = tc_now_ns(), end = tc_train_last_step(t->run.cfg);
   bool tty = isatty(STDERR_FILENO), last = r->step == end;
-  if (t->run.rank || (!last && *last_ns && !isfinite(r->val_loss) &&
-                  now - *last_ns < (tty ? 200 : 2000) * INT64_C(1000000)))
+  if (p->steps++ == 0) p->first_ns = now;
+  if (t->run.rank || (!last && p->shown_ns && !isfinite(r->val_loss) &&
+                  now - p->shown_ns < (tty ? 200 : 2000) * INT64_C(1000000)))
     return;
-  *last_ns = now;
+  p->shown_ns = now;
   char val[32] = "";
   if (isfinite(r->val_loss)) snprintf(val, sizeof val, "  val %.4f", r->val_loss);
-  int64_t left = tokens_per_s > 0 ? (int64_t)((double)((end - r->step) * r->tokens) / tokens_per_s)
-                                  : 0;
+  const double step_s = tokens_per_s > 0 ? (double)r->tokens / tokens_per_s : 0;
+  const int64_t left = (int64_t)seconds_left(p, now, (double)(end - r->step), step_s);
   fprintf(stderr, "%sstep %lld/%lld  loss %.4f%s  norm %.3f  lr %.2e  %.0f tok/s  left %lld:%02lld:%02lld%s",
           tty ? "\r" : "", (long long)r->step, (long long)end, r->loss, val, r->grad_norm, r->lr,
           tokens_per_s, (long long)left / 3600, (long long)left / 60 % 60, (long long)left % 60,
           tty && !last && !*val ? "\033[K" : tty ? "\033[K\n" : "\n");
   fflush(stderr);
+}
+
+/* ---- at the end ------------------------------------------------------------------------ */
+
+void tc_progress_end(const struct tc_train *t)
+{
+  if (t->run.rank) return;
+  char *out = realpath(t->out, NULL), *ckpt = realpath(t->ckpt.dir, NULL);
+  const char *folder = ckpt ? ckpt : t->ckpt.dir;
+  const int64_t end = tc_train_last_step(t->run.cfg), steps = t->run.cfg->train_steps;
+  if (t->ckpt.start_step < end)
+    tc_log("done: step %lld of %lld%s; the checkpoint is %s/step-%08lld", (long long)end, (long long)steps,
+           end < steps ? " (train.stop_at)" : "", folder, (long long)t->ckpt.saved_step);
+  tc_log("to look at it: tercio report %s -o report.html; tercio ckpt ls %s", out ? out : t->out, folder);
+  free(out);
+  free(ckpt);
 }

@@ -104,8 +104,7 @@ static int gather_ranks(struct tc_train *t, json_t **out, struct tc_err *err)
   return rc;
 }
 
-/* What carries the data of the axes. */
-static const char *comm_name(const struct tc_train *t)
+const char *tc_train_comm_name(const struct tc_train *t)
 {
   for (int a = 0; a < TC_AXES; a++)
     if (t->run.native[a]) return "nccl";
@@ -152,7 +151,7 @@ int tc_train_run_json(struct tc_train *t, struct tc_err *err)
                         model, "parameters", (json_int_t)tc_model_params(&r->opts.model), "mesh", "mb",
                         r->mesh->size[TC_MB], "pp", r->mesh->size[TC_PP], "dp", r->mesh->size[TC_DP],
                         "tp", r->mesh->size[TC_TP], "system", r->opts.system->name, "device",
-                        r->device->ops->name, "comm", comm_name(t), "threads", r->threads, "launcher",
+                        r->device->ops->name, "comm", tc_train_comm_name(t), "threads", r->threads, "launcher",
                         r->ranks->launcher, "restart", r->ranks->restart, "start_step",
                         (json_int_t)t->ckpt.start_step, "ckpt_memcpy_ms",
                         (double)tc_writer_memcpy_ns(t->ckpt.writer) * 1e-6, "ranks", ranks, "memory",

@@ -6,15 +6,18 @@ small="--model.layers=1 --model.hidden=16 --model.heads=2 --model.context=8 --mo
   --data.train=text --data.val=val --train.global_batch=4 --train.steps=6 --train.eval_batches=2
   --run.threads=1 --run.device=ref --ckpt.async=no --ckpt.every=0"
 
-# quiet OUT ARGS...: a run in the folder OUT. train: with its lines of progress, of which those of
-# steps that are not evaluated depend on the time.
+# What a run says of itself, at its start and its end.
+introduction='^tercio[^ ]*: \(model\|batch\|ranks\|layout\|output\|done\|to look at it\): '
+
+# quiet OUT ARGS...: a run in the folder OUT. train: with what it says of itself and its lines of progress, of which
+# those of steps that are not evaluated depend on the time.
 train() {
   local out=$1
   shift
   tercio train $small --run.out="$out" "$@" 2>&1 |
     sed -e 's/  [0-9]* tok\/s  left [0-9:]*//' -e 's/\(rank [0-9]*\) on [^ ,:]*/\1 on NODE/g'
 }
-quiet() { train "$@" | { grep -v '^step ' || true; }; }
+quiet() { train "$@" | { grep -v -e '^step ' -e "$introduction" || true; }; }
 
 # refused ARGS...: what a run that can't be says, and what it says on two ranks, where that is
 # something else. Numbers that depend on the machine's memory are N.
@@ -35,7 +38,7 @@ cannot() {
   tercio train --model.layers=2 --model.hidden=64 --model.heads=4 --model.context=32 --model.vocab=256 \
     --data.train=text --train.global_batch=8 --train.steps=30 --train.eval_batches=2 --run.threads=1 \
     --run.out=refused --run.ranks=$ranks "$@" 2>&1 |
-    sed -e 's/[0-9.e+]* GB/N GB/g' -e 's/micro_batch = [0-9]\{3,\} would/micro_batch = N would/'
+    { grep -v -e "$introduction" || true; } | sed -e 's/[0-9.e+]* GB/N GB/g' -e 's/micro_batch = [0-9]\{3,\} would/micro_batch = N would/'
 }
 rows() { printf '%s\n' "$@" > rows; }
 
