@@ -203,6 +203,7 @@ script_tests = \
   %D%/mpi/m_hang \
   %D%/mpi/m_install \
   %D%/mpi/m_metrics \
+  %D%/mpi/m_old \
   %D%/mpi/m_cuda \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \
@@ -303,6 +304,10 @@ test_files = \
   %D%/oracle/hf_families.py \
   %D%/oracle/hf_folder.py \
   %D%/oracle/hf_loss.py \
+  %D%/oracle/old/gpt2/step-00000003/manifest.json \
+  %D%/oracle/old/gpt2/step-00000003/rank-00000.h5 \
+  %D%/oracle/old/llama/step-00000003/manifest.json \
+  %D%/oracle/old/llama/step-00000003/rank-00000.h5 \
   %D%/oracle/tiny.json \
   %D%/oracle/torch_gpt.py \
   %D%/oracle/compare_tokens.py \
