@@ -241,7 +241,7 @@ static int read_rotary(const struct file *f, const struct architecture *a, struc
   const bool missing = !json_object_get(f->o, "num_key_value_heads");       /* null is something else to Qwen3Config */
   if (!m->kv_heads) m->kv_heads = qwen3 && missing ? 32 : m->heads;
   if (!m->head_dim && qwen3) m->head_dim = 128;
-  if (!qwen3 && m->hidden % m->heads)
+  if (a->family == TC_FAMILY_LLAMA && m->hidden % m->heads)
     return tc_fail(f->err, TC_EUSER, "%s: \"hidden_size\" %lld is not a multiple of \"num_attention_heads\" %lld, which "
                    "LlamaForCausalLM demands", f->path, (long long)m->hidden, (long long)m->heads);
   m->context = TC_MIN(m->positions, TC_HF_CONTEXT);

@@ -69,7 +69,8 @@ int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err 
   *m = (struct tc_model){
     .preset = c->model_preset, .layers = c->model_layers, .hidden = c->model_hidden, .heads = c->model_heads,
     .context = c->model_context, .vocab = c->model_vocab, .kv_heads = c->model_kv_heads,
-    .head_dim = c->model_head_dim, .ffn = c->model_ffn, .positions = c->model_positions, .family = c->model_family, .norm = c->model_norm,
+    .head_dim = c->model_head_dim, .ffn = c->model_ffn, .positions = c->model_positions,
+    .family = c->model_family, .norm = c->model_norm,
     .act = c->model_act, .bias = c->model_bias, .qk_norm = c->model_qk_norm, .tied = c->model_tied,
     .norm_eps = (float)TC_MAX(c->model_norm_eps, 0), .rope_theta = (float)TC_MAX(c->model_rope_theta, 0) };
   TC_TRY(tc_rope_scaling_parse(&m->rope_scaling, c->model_rope_scaling, err));
