@@ -95,6 +95,21 @@ static void test_scaling(void)
   }
 }
 
+/* Numbers of parameters as published, or as transformers counts them. */
+static void test_presets(void)
+{
+  static const struct { const char *name; int64_t params; } row[] = {
+    { "gpt2-124m", 124439808 }, { "gpt2-1558m", 1557611200 }, { "smollm2-135m", 134515008 },
+    { "llama3.2-1b", 1235814400 }, { "llama3-8b", 8030261248 }, { "llama3-70b", 70553706496 },
+    { "llama3-405b", 405853388800 }, { "qwen3-0.6b", 596049920 }, { "qwen3-8b", 8190735360 } };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    struct tc_model m = { .preset = row[i].name };
+    struct tc_err err = { .text = "" };
+    is_int(tc_model_resolve(&m, &err), 0, "%s %s", row[i].name, err.text);
+    is_int(tc_model_params(&m), row[i].params, "... its parameters");
+  }
+}
+
 /* ---- config.json -------------------------------------------------------------------------- */
 
 static int read_text(struct tc_model *m, const char *text, struct tc_err *err)
@@ -227,6 +242,7 @@ int main(void)
   test_round();
   test_bad_text();
   test_scaling();
+  test_presets();
   test_kv_heads();
   test_rope();
   test_widths();
