@@ -5,7 +5,10 @@
  *   tercio train --model.preset=tiny --data.train=LICENSE.md --train.global_batch=8
  *     --train.steps=1 --train.lr=0 --train.clip=0 --run.out=DIR, then
  *   torch_gpt.py DIR/ckpt/step-00000001 LICENSE.md 1 8 10 3e-4 tests/oracle/tiny.json
- *   hf_families.py build/tercio LICENSE.md tests/oracle/families.json */
+ *   hf_families.py build/tercio LICENSE.md tests/oracle/families.json
+ *
+ * hf_families.py compares whole gradients, with 5e-7 (of norms of queries and keys 8e-7); 48 samples of one differ a
+ * little more or less. */
 #include "src/data/data.h"
 #include "src/program/program.h"
 #include "tests/unit/ranks_fixture.h"
@@ -20,7 +23,7 @@ struct ctx {
   json_t *want;
   struct tc_model model;
   int64_t batch;
-  double tol_grad, tol_norm, tol_loss;
+  double tol_grad, tol_qk, tol_norm, tol_loss;
   bool done;
 };
 
@@ -37,7 +40,7 @@ static void fill(void *data, const struct tc_runtime *rt, int64_t row0, int64_t 
 
 static void check_gradient(const struct ctx *c, const struct tc_graph *g, struct tc_exec *x)
 {
-  double worst_norm = 0, worst = 0;
+  double worst_norm = 0, worst[2] = { 0 };       /* of gains of queries' and keys' norms: [1] */
   for (int32_t i = 0; i < g->n_params; i++) {
     json_t *w = json_object_get(json_object_get(c->want, "grad"), g->param[i].name);
     if (!ok(w != NULL, "PyTorch has %s", g->param[i].name)) continue;
@@ -56,10 +59,11 @@ static void check_gradient(const struct ctx *c, const struct tc_graph *g, struct
     /* Samples that happen to be small are measured by what so many elements have on average. */
     ref = fmax(ref, norm * norm * (double)json_array_size(at) / (double)n);
     worst_norm = fmax(worst_norm, fabs(sqrt(sum) / norm - 1));
-    double rel = sqrt(err / ref);
-    if (!(rel <= worst)) worst = rel;
+    double rel = sqrt(err / ref), *most = &worst[strstr(g->param[i].name, "_norm.") != NULL];
+    if (!(rel <= *most)) *most = rel;
   }
-  ok(worst < c->tol_grad, "gradients at sampled elements: worst tensor off by %.1e", worst);
+  ok(worst[0] < c->tol_grad, "gradients at sampled elements: worst tensor off by %.1e", worst[0]);
+  ok(worst[1] < c->tol_qk, "... of norms of queries and keys: by %.1e", worst[1]);
   ok(worst_norm < c->tol_norm, "norms of gradients: worst tensor off by %.1e", worst_norm);
 }
 
@@ -133,14 +137,14 @@ int main(void)
   struct tc_err err = { 0 };
   snprintf(text, sizeof text, "%s/LICENSE.md", src);
   json_t *tiny = load(src, "tiny.json"), *families = load(src, "families.json"), *want;
-  struct ctx c = { .text = text, .want = tiny, .batch = 8, .tol_grad = 1e-5, .tol_norm = 1e-5, .tol_loss = 1e-5,
+  struct ctx c = { .text = text, .want = tiny, .batch = 8, .tol_grad = 1e-5, .tol_qk = 1e-5, .tol_norm = 1e-5, .tol_loss = 1e-5,
                    .model = { .layers = 4, .hidden = 128, .heads = 4, .context = 128, .vocab = 256 } };
   test_case(&c);
   size_t i;
   json_array_foreach(json_object_get(families, "cases"), i, want) {
     const char *model = json_string_value(json_object_get(want, "model"));
     c = (struct ctx){ .text = text, .want = want, .batch = json_integer_value(json_object_get(families, "batch")),
-                      .tol_grad = 1e-6, .tol_norm = 5e-7, .tol_loss = 2e-7 };
+                      .tol_grad = 6e-7, .tol_qk = 8e-7, .tol_norm = 5e-7, .tol_loss = 2e-7 };
     is_int(tc_model_parse(&c.model, model, "families.json", &err), 0, "%s", model);
     char *again = tc_model_text(&c.model);
     is_str(again, model, "... and back");
