@@ -19,7 +19,7 @@
 
 #include "tests/fuzz/place_run.h"
 
-enum { SHORT = 60, FULL = 2000, DIFFERENCES = 20, LIMIT_S = 60 };
+enum { SHORT = 60, FULL = 2000, DIFFERENCES = 20, LIMIT_S = 60, EMULATED_S = 600 };
 
 /* ---- the cases ------------------------------------------------------------------------ */
 
@@ -29,7 +29,7 @@ static void one_process(struct draw *d, struct outcome *out)
   pid_t pid = fork();
   TC_ASSERT(pid >= 0);
   if (pid == 0) {
-    alarm(LIMIT_S);
+    alarm(strcmp(d->device, "cuda") ? LIMIT_S : EMULATED_S);
     run_case(d, out);
     _exit(0);
   }
@@ -88,6 +88,7 @@ static int try_one(int argc, char **argv, struct outcome *out)
     if (!strcmp(argv[i], "--f64")) continue;
     flag(&d, "%s", argv[i]);
     d.bf16 |= !strcmp(argv[i], "--train.precision=bf16");
+    if (!strncmp(argv[i], "--run.device=", 13)) d.device = argv[i] + 13;
     if (!strncmp(argv[i], "--mesh.pp=", 10)) d.pp = atoi(argv[i] + 10);
     if (!strncmp(argv[i], "--mesh.dp=", 10)) d.dp = atoi(argv[i] + 10);
     if (!strncmp(argv[i], "--mesh.tp=", 10)) d.tp = atoi(argv[i] + 10);

@@ -241,11 +241,12 @@ static void draw_layout(struct draw *d, bool rows)
   if (d->pp > 1) draw_pipeline(d);
 }
 
-/* ref, another device that this machine has (TC_EMU_MODULES: emulated GPUs), or bf16 by ref. */
+/* ref, another device (TC_EMU_MODULES: GPUs are emulated, slowly), or bf16 by ref. */
 static void draw_device(struct draw *d)
 {
   const int k = (int)fuzz_below(d->f, 10);
-  d->device = k == 0 ? "cpu" : k == 1 && *tc_env("TC_EMU_MODULES") ? "cuda" : "ref";
+  const bool emulated = *tc_env("TC_EMU_MODULES") && d->pp * d->dp * d->tp <= 4;
+  d->device = k == 0 ? "cpu" : k == 1 && emulated ? "cuda" : "ref";
   d->bf16 = k == 2 || k == 3;
   if (d->bf16) flag(d, "--train.precision=bf16");
   if (d->bf16 && chance(d, 3)) flag(d, "--train.grad_type=bf16");
