@@ -12,10 +12,14 @@ heads=4 hidden=64 context=32 vocab=256 batch=16
 # elements: $wte of an embedding, $matrices of the layers, $gains of all norms, $psi of all. $untied: whether
 # the head has a matrix of its own. What layers are made of: heads of keys and values, their size, the MLP's
 # width, its first products (2: with a gate), tensors of a norm (2: with a bias), and whether there are
-# biases, norms of queries and keys, and learned positions.
+# biases, norms of queries and keys, and learned positions. $norm_within: of norms of the gradient after 20 steps;
+# norms of queries make attention sharp from the start, and rounding comes back 20 times as large as without
+# them, on one rank with more micro-batches, too. Losses and the first gradient have one tolerance for all.
 model() {
   local kv d ffn up norm bias qk learned qkv c=$hidden
   family=$1
+  norm_within=1e-5
+  [ $family != qwen3 ] || norm_within=1e-4
   case $family in
     gpt2)  set -- 4 16 256 1 2 1 0 1 0 ;;
     llama) set -- 2 16 192 2 1 0 0 0 1 ;;
@@ -200,7 +204,7 @@ row() {
   got=$?
   check "$label: runs (status $got)" [ $got = 0 ]
   [ $got = 0 ] || return
-  loss_tol=5e-6 norm_tol=1e-5 m=-
+  loss_tol=5e-6 norm_tol=$norm_within m=-
   [ "$4" = bf16 ] && loss_tol=1e-2 norm_tol=1e9
   loss=$(worst loss "$dir/one-$family-$4" "$dir/run" 20) norm=$(worst grad_norm "$dir/one-$family-$4" "$dir/run" 20)
   check "$label: losses within $loss_tol (worst $loss)" below "$loss" $loss_tol
