@@ -93,6 +93,17 @@ small_model() {                  # LAYERS HIDDEN HEADS CONTEXT [VOCABULARY]
   echo "--model.layers=$1 --model.hidden=$2 --model.heads=$3 --model.context=$4 --model.vocab=${5:-256}"
 }
 
+# What makes small_model one of a family: with 4 heads, keys and values are of 2.
+families="gpt2 llama qwen3"
+family_options() {               # NAME
+  case $1 in
+    gpt2)  ;;
+    llama) echo "--model.family=llama --model.kv_heads=2 --model.rope_scaling=llama3:8:1:4:16" ;;
+    qwen3) echo "--model.family=qwen3 --model.kv_heads=2 --model.head_dim=32 --model.tied=yes" ;;
+    *)     bail_out "no family $1: $families" ;;
+  esac
+}
+
 ranks_of() {                     # RUN -> pids of the ranks whose --run.out it is; no launcher's
   ps -eo pid=,args= | awk -v program="$TERCIO" -v out="--run.out=$1" '
     $2 == program { for (i = 3; i <= NF; i++) if ($i == out) { print $1; next } }'

@@ -244,6 +244,7 @@ test_files = \
   %D%/bench/speed \
   %D%/bench/systems \
   %D%/cluster \
+  %D%/bench/llama_torch.py \
   %D%/bench/sdpa.py \
   %D%/gpu \
   %D%/gpu-call \

@@ -37,31 +37,14 @@ const struct tc_system tc_systems[] = {
 };
 
 const struct tc_annotation tc_rows_tensor[] = {
-  ROW("wte.weight", TC_TP, S(0)),          ROW("*.attn.qkv.*", TC_TP, S(0)),
-  ROW("*.attn.proj.weight", TC_TP, S(1)),  ROW("*.mlp.fc.*", TC_TP, S(0)),
+  ROW("wte.weight", TC_TP, S(0)),          ROW("lm_head.weight", TC_TP, S(0)),
+  ROW("*.attn.qkv.*", TC_TP, S(0)),        ROW("*.attn.proj.weight", TC_TP, S(1)),
+  ROW("*.mlp.fc.*", TC_TP, S(0)),          ROW("*.mlp.gate_up.*", TC_TP, S(1)),
   ROW("*.mlp.proj.weight", TC_TP, S(1)),   END };
-static const struct tc_annotation rows_gated[] = {
-  ROW("wte.weight", TC_TP, S(0)),          ROW("*.attn.qkv.*", TC_TP, S(0)),
-  ROW("*.attn.proj.weight", TC_TP, S(1)),  ROW("*.mlp.gate_up.weight", TC_TP, S(1)),
-  ROW("*.mlp.proj.weight", TC_TP, S(1)),   END };
-static const struct tc_annotation rows_gated_bias[] = { ROW("*.mlp.gate_up.bias", TC_TP, S(1)), END };
-static const struct tc_annotation rows_untied[] = { ROW("lm_head.weight", TC_TP, S(0)), END };
 const struct tc_annotation tc_rows_sequence[] = {
   ROW("pos", TC_TP, S(0)), ROW("*.residual", TC_TP, S(0)), END };
-static const struct tc_annotation rows_sequence_rope[] = {
+const struct tc_annotation tc_rows_sequence_rotary[] = {
   ROW("embed", TC_TP, S(0)), ROW("*.residual", TC_TP, S(0)), END };
-
-int tc_rows_of_model(const struct tc_annotation **list, const struct tc_model *given, bool sequence)
-{
-  const struct tc_model m = tc_model_complete(given);
-  const bool gated = m.act == TC_ACT_SWIGLU;
-  int n = 0;
-  list[n++] = gated ? rows_gated : tc_rows_tensor;
-  if (gated && m.bias == TC_ON) list[n++] = rows_gated_bias;
-  if (m.tied != TC_ON) list[n++] = rows_untied;
-  if (sequence) list[n++] = m.rope_theta > 0 ? rows_sequence_rope : tc_rows_sequence;
-  return n;
-}
 
 const struct tc_system *tc_system_find(const char *name)
 {
@@ -191,8 +174,8 @@ static int annotate_matching(struct tc_graph *g, const struct tc_annotation *a, 
   }
   if (hits) return 0;
   if (scalar) return refuse(a, scalar, "is a scalar, which every rank has: it cannot be placed", err);
-  /* Programs without a forward pass have only parameters. */
-  if (g->tokens < 0) return 0;
+  /* Programs without a forward pass have only parameters, and built-in rows are for all families. */
+  if (g->tokens < 0 || !a->line) return 0;
   return tc_fail(err, TC_EUSER, "annotation %s matches no tensor; tercio graph --after build lists them",
                  a->pattern);
 }

@@ -6,7 +6,6 @@
 #define TC_SYSTEMS_H
 
 #include "src/graph/graph.h"
-#include "src/model/model.h"
 
 /* A custom row: tensors whose names match `pattern` (fnmatch) have placement `place` on `axis`. `four` rows
  * are for parameters only and give store, use, acc and update separately (and when a gathered weight is
@@ -18,7 +17,7 @@ struct tc_annotation {
   struct tc_place place[TC_PLACES];
   bool four;
   enum tc_reshard_after reshard_after;   /* four only; TC_AFTER_AUTO: not set */
-  int line;                      /* line number in its file; 0: not from a file */
+  int line;                      /* line number in its file; 0: a built-in row, which no tensor has to match */
 };
 
 struct tc_system {
@@ -31,13 +30,10 @@ struct tc_system {
 };
 extern const struct tc_system tc_systems[];       /* ends with name NULL */
 const struct tc_system *tc_system_find(const char *name);   /* NULL: unknown */
-/* Tensor parallelism (Shoeybi et al., 2019), and sequence parallelism on top of it (Korthikanti
- * et al., 2022), as rows. */
-extern const struct tc_annotation tc_rows_tensor[], tc_rows_sequence[];
-/* Local. The lists of rows of tensor parallelism for a model, with those of `sequence`, into list[]; returns
- * how many, TC_MODEL_ROWS at most. */
-enum { TC_MODEL_ROWS = 4 };
-int tc_rows_of_model(const struct tc_annotation **list, const struct tc_model *m, bool sequence);
+/* Tensor parallelism (Shoeybi et al., 2019) as rows for all families: a model has tensors for some of them.
+ * Sequence parallelism on top of it (Korthikanti et al., 2022), for models with learned positions and with
+ * rotary ones, whose residual stream begins at the embedding. */
+extern const struct tc_annotation tc_rows_tensor[], tc_rows_sequence[], tc_rows_sequence_rotary[];
 
 /* annotate.c: a file of rows, one per line:
  *   PATTERN AXIS PLACE                            e.g.  wte.weight  tp  S(0)

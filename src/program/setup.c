@@ -260,7 +260,9 @@ static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
   const bool all_own = *own && (names_axis(*own, TC_TP) || c->parallel_data == TC_DATA_NONE);
   if (m->size[TC_TP] > 1 && (c->parallel_sequence || !all_own)) {
     TC_TRY(check_split(c, &o->model, m, err));
-    n = tc_rows_of_model(o->annotation, &o->model, c->parallel_sequence);
+    o->annotation[n++] = tc_rows_tensor;
+    if (c->parallel_sequence)
+      o->annotation[n++] = o->model.rope_theta > 0 ? tc_rows_sequence_rotary : tc_rows_sequence;
   }
   if (*own) o->annotation[n++] = *own;
   return 0;

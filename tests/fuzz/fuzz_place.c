@@ -1,23 +1,25 @@
-/* fuzz_place.c - files of annotations that nobody thought of, on layouts drawn with them: what is
- * accepted gives one rank's gradients, what is not gets a sentence.
+/* fuzz_place.c - models of every family on layouts that nobody thought of, most with files of annotations:
+ * what is accepted gives one rank's gradients, what is not gets a sentence.
  *
  * usage: fuzz_place.t [--full | --cases N] [--seed N] [--only CASE] [--bare] [--verbose] [--write DIR]
- *        fuzz_place.t --try ROWS.txt --mesh.tp=2 ...      one layout by hand
+ *        fuzz_place.t --try ROWS.txt [--f64] --mesh.tp=2 ...      one layout by hand; "": without rows
  *
  * 60 cases, 2,000 with --full; the seed is the clock's unless it is given (or SEED is set). A case draws
- * rows, mesh, system, micro-batch, recomputation, offload, schedule and more, and takes the way of a user's
- * run file: configuration, mesh, programs, three steps of training on ranks that are threads, buffers
- * filled with NaN when they are free. AdamW's m after the first step, without clipping, is the gradient:
- * each rank compares all that it stores of it with the one-rank run; some layouts (20 with --full) are
- * compared with finite differences too. Layouts that once failed come first. Each case is a process of its
- * own, so that a fault, a signal or a wait without end is counted and the next case runs. --write keeps the
- * accepted ones for f_place, which runs them through `tercio train`. */
+ * a model, rows, mesh, system, micro-batch, recomputation, offload, schedule and more, and takes the way of
+ * a user's run file: configuration, mesh, programs, three steps of training on ranks that are threads,
+ * buffers filled with NaN when they are free. AdamW's m after the first step, without clipping, is the
+ * gradient: each rank compares all that it stores of it with the one-rank run, each tensor relative to its
+ * norm, within 1e-6, and losses and the norm within 1e-5 (in bf16 5e-2, losses 1e-2). Memory, calls and bytes
+ * of each rank are those predicted. Some layouts (20 with --full) are compared with finite differences too.
+ * Layouts that once failed come first. Each case is a process of its own, so that a fault, a signal or a
+ * wait without end is counted and the next case runs. --write keeps the accepted ones for f_place, which
+ * runs them through `tercio train`. */
 #include <signal.h>
 #include <sys/wait.h>
 
 #include "tests/fuzz/place_run.h"
 
-enum { SHORT = 60, FULL = 2000, DIFFERENCES = 20, LIMIT_S = 60 };
+enum { SHORT = 60, FULL = 2000, DIFFERENCES = 20, LIMIT_S = 60, EMULATED_S = 600 };
 
 /* ---- the cases ------------------------------------------------------------------------ */
 
@@ -27,7 +29,7 @@ static void one_process(struct draw *d, struct outcome *out)
   pid_t pid = fork();
   TC_ASSERT(pid >= 0);
   if (pid == 0) {
-    alarm(LIMIT_S);
+    alarm(strcmp(d->device, "cuda") ? LIMIT_S : EMULATED_S);
     run_case(d, out);
     _exit(0);
   }
@@ -43,10 +45,11 @@ static void one_process(struct draw *d, struct outcome *out)
 static void show(const struct fuzz *f, const struct draw *d, const struct outcome *o)
 {
   static const char *const name[] = { "refused", "right", "WRONG", "FAULT" };
-  printf("# case %llu of seed %llu, %s: %s, gradient %.1e, loss %.1e\n#  ",
+  printf("# case %llu of seed %llu, %s: %s, gradient %.1e, its norm %.1e, loss %.1e, finite differences %.1e\n#  ",
          (unsigned long long)f->cases, (unsigned long long)f->seed, name[o->result], o->text,
-         o->gradient, o->loss);
-  for (int i = 0; i < d->n_flags - 1; i++) printf(" %s", d->flag[i]);
+         o->gradient, o->norm, o->loss, o->difference);
+  for (int i = 0; i < d->n_flags; i++)
+    if (strncmp(d->flag[i], "--parallel.annotations", 22)) printf(" %s", d->flag[i]);
   printf(" (%s)\n", d->device);
   for (const char *x = d->rows; *x; x += strcspn(x, "\n") + 1)
     printf("#      %.*s\n", (int)strcspn(x, "\n"), x);
@@ -81,12 +84,16 @@ static int try_one(int argc, char **argv, struct outcome *out)
     "--model.context=8", "--model.vocab=32", "--train.global_batch=4", "--parallel.data=none" };
   for (size_t i = 0; i < sizeof toy / sizeof *toy; i++) flag(&d, "%s", toy[i]);
   for (int i = 3; i < argc; i++) {
+    d.f64 |= !strcmp(argv[i], "--f64");
+    if (!strcmp(argv[i], "--f64")) continue;
     flag(&d, "%s", argv[i]);
+    d.bf16 |= !strcmp(argv[i], "--train.precision=bf16");
+    if (!strncmp(argv[i], "--run.device=", 13)) d.device = argv[i] + 13;
     if (!strncmp(argv[i], "--mesh.pp=", 10)) d.pp = atoi(argv[i] + 10);
     if (!strncmp(argv[i], "--mesh.dp=", 10)) d.dp = atoi(argv[i] + 10);
     if (!strncmp(argv[i], "--mesh.tp=", 10)) d.tp = atoi(argv[i] + 10);
   }
-  flag(&d, "--parallel.annotations=%s", argv[2]);
+  if (*argv[2]) flag(&d, "--parallel.annotations=%s", argv[2]);
   one_process(&d, out);
   show(&f, &d, out);
   draw_free(&d);
@@ -124,7 +131,9 @@ int main(int argc, char **argv)
   bool verbose = false, bare = false, full = false, seeded = false;
   bool counted = false, only = false;
   const char *dir = NULL;
+  int of_family[TC_FAMILY_QWEN3 + 1] = { 0 };
   fuzz_start(&f, argc, argv);
+  if (*tc_env("TC_EMU_MODULES")) setenv("TERCIO_MODULES", tc_env("TC_EMU_MODULES"), 1);
   for (int i = 1; i < argc; i++) {
     seeded |= !strcmp(argv[i], "--seed");
     only |= !strcmp(argv[i], "--only");
@@ -143,23 +152,26 @@ int main(int argc, char **argv)
   if (argc > 2 && !strcmp(argv[1], "--try")) return try_one(argc, argv, out);
   int n[RESULTS] = { 0 }, wide = 0, by_differences = 0, elements = 0, off = 0;
   const int most = f.most_cases >= FULL ? DIFFERENCES : 3;
-  double worst = 0, worst_difference = 0;
+  double worst = 0, worst_bf16 = 0, worst_difference = 0;
   if (!only) check_mended(&f, out);
   while (fuzz_more(&f)) {
     struct draw d = { .f = &f, .bare = bare };
     draw_case(&d);
     fuzz_write(&f, d.rows, strlen(d.rows));
-    flag(&d, "--parallel.annotations=%s", f.path);
+    if (*d.rows) flag(&d, "--parallel.annotations=%s", f.path);
     memset(out, 0, sizeof *out);
     one_process(&d, out);
     n[out->result]++;
+    of_family[d.family] += out->result == RIGHT;
     wide += out->result == RIGHT && out->tensors >= 3 && out->axes >= 2;
-    if (out->result == RIGHT) worst = TC_MAX(worst, out->gradient);
+    if (out->result == RIGHT && !d.bf16) worst = TC_MAX(worst, out->gradient);
+    if (out->result == RIGHT && d.bf16) worst_bf16 = TC_MAX(worst_bf16, out->gradient);
     if (verbose || out->result == WRONG || out->result == FAULT) show(&f, &d, out);
-    if (out->result == RIGHT && dir) write_case(dir, &f, &d);
+    if (out->result == RIGHT && dir && !d.bf16 && strcmp(d.device, "cuda")) write_case(dir, &f, &d);
     if (out->result == RIGHT && by_differences < most && f.cases % 3 == 0) {
       d.f64 = true;
       d.device = "ref";
+      flag(&d, "--train.precision=fp32");
       flag(&d, "--train.dropout=0");
       memset(out, 0, sizeof *out);
       one_process(&d, out);
@@ -171,9 +183,10 @@ int main(int argc, char **argv)
     }
     draw_free(&d);
   }
-  printf("# %llu cases of seed %llu: %d right, %d of them place three tensors or more on two axes, "
-         "%d refused; the worst gradient is off by %.1e\n", (unsigned long long)f.cases,
-         (unsigned long long)f.seed, n[RIGHT], wide, n[REFUSED], worst);
+  printf("# %llu cases of seed %llu: %d right (%d gpt2, %d llama, %d qwen3), %d of them place three tensors or more on two axes, "
+         "%d refused; the worst gradient is off by %.1e, in bf16 by %.1e\n", (unsigned long long)f.cases,
+         (unsigned long long)f.seed, n[RIGHT], of_family[TC_FAMILY_GPT2], of_family[TC_FAMILY_LLAMA],
+         of_family[TC_FAMILY_QWEN3], wide, n[REFUSED], worst, worst_bf16);
   ok(n[RIGHT] > 0 || only, "some layouts are accepted");
   is_int(n[WRONG], 0, "layouts that are accepted give one rank's gradients and losses");
   is_int(n[FAULT], 0, "none ends in a fault, a signal or a wait without end");

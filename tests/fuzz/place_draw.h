@@ -1,12 +1,16 @@
-/* place_draw.h - draws layouts of a user's own: a file of annotations, and with it mesh, system,
- * micro-batch, recomputation, offload, schedule and more, as flags of `tercio train`. */
+/* place_draw.h - draws models of all families and layouts for them: mesh, system, micro-batch, recomputation,
+ * offload, schedule and more, as flags of `tercio train`, and with most of them a file of annotations. */
 #ifndef TC_PLACE_DRAW_H
 #define TC_PLACE_DRAW_H
 
+#include <fnmatch.h>
+
+#include "src/config/config.h"
 #include "src/model/transformer.h"
+#include "src/program/setup.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { MOST_FLAGS = 40 };
+enum { MOST_FLAGS = 60 };
 
 /* One drawn case. */
 struct draw {
@@ -14,9 +18,11 @@ struct draw {
   char *flag[MOST_FLAGS];
   int n_flags, pp, dp, tp;
   char rows[2000];
+  int family;                    /* enum tc_family */
   const char *device;
   struct tc_graph *program;      /* whose tensors rows name */
   bool bare;                     /* rows alone: parallel.data = none */
+  bool bf16;
   bool f64;                      /* in double precision */
 };
 
@@ -94,6 +100,19 @@ static void draw_row(struct draw *d)
   strncat(d->rows, line, sizeof d->rows - strlen(d->rows) - 1);
 }
 
+/* Whether the program has a tensor for each row. */
+static bool all_match(const struct tc_graph *g, const char *rows)
+{
+  for (const char *x = rows; *x; x += strcspn(x, "\n") + 1) {
+    char pattern[60];
+    int32_t t = 0;
+    sscanf(x, "%59s", pattern);
+    while (t < g->n_tensors && fnmatch(pattern, g->tensor[t].name, 0)) t++;
+    if (t == g->n_tensors) return false;
+  }
+  return true;
+}
+
 /* Rows that people write together, so that more than chance brings is tried. */
 static void draw_idiom(struct draw *d)
 {
@@ -107,15 +126,87 @@ static void draw_idiom(struct draw *d)
     "* tp R R P S(*) step\n", "* dp R R P S(*)\n", "*.residual tp S(1)\n",
     "*.attn.proj tp S(1)\n", "wpe.weight tp S(1)\n", "logits dp at(0)\n", "*.ln_1 tp S(0)\n",
     "* dp S(0) R S(0) S(0) mb\n", "* dp S(0) R R S(0)\n", "* tp S(0) R S(0) S(0) step\n",
-    "*.mlp.proj.weight tp S(1) R P S(1)\n", "*.mlp.fc.weight tp S(1) R P S(1)\n", "rstd dp at(1)\n" };
-  const char *rows = one_of(d, sizeof idiom / sizeof *idiom, idiom);
+    "*.mlp.proj.weight tp S(1) R P S(1)\n", "*.mlp.fc.weight tp S(1) R P S(1)\n", "rstd dp at(1)\n",
+    "*.mlp.gate_up.* tp S(1)\n*.mlp.proj.weight tp S(1)\n", "*.mlp.swiglu tp S(1)\n", "lm_head.weight tp S(0)\n",
+    "embed tp S(0)\n*.residual tp S(0)\n", "*.attn.rope tp S(1)\n", "*.attn.qk_norm tp S(1)\n",
+    "*_norm.weight dp S(0) R S(0) S(0) use\n" };
+  const char *rows;
+  do rows = one_of(d, sizeof idiom / sizeof *idiom, idiom);
+  while (!all_match(d->program, rows));
   if (strlen(d->rows) + strlen(rows) + 1 < sizeof d->rows) strcat(d->rows, rows);
 }
+
+/* ---- models ------------------------------------------------------------------------------ */
+
+/* An option of the model, the batch and the arithmetic: the one-rank run has it, too. */
+static bool is_own(const char *flag)
+{
+  static const char *const own[] = { "--model", "--train.global", "--train.drop", "--train.prec", "--train.grad_type" };
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+    if (!strncmp(flag, own[i], strlen(own[i]))) return true;
+  return false;
+}
+
+/* The options drawn so far, or only those that are the one-rank run's own. */
+static int config_of(struct tc_config **c, const struct draw *d, bool own, struct tc_err *err)
+{
+  char *argv[MOST_FLAGS + 1] = { (char *)(uintptr_t)"fuzz" };
+  const char *none[] = { NULL };
+  int n = 1;
+  for (int i = 0; i < d->n_flags; i++)
+    if (!own || is_own(d->flag[i])) argv[n++] = d->flag[i];
+  return tc_config_new(c, n, argv, none, NULL, err);
+}
+
+/* A family with its own parts or, half of the time, with those of others. Sizes are even and odd, and
+ * divide by the ranks of tp or do not. */
+static void draw_model(struct draw *d, int layers)
+{
+  static const char *const family[] = { [TC_FAMILY_GPT2] = "gpt2", [TC_FAMILY_LLAMA] = "llama", [TC_FAMILY_QWEN3] = "qwen3" };
+  static const char *const part[] = { "tied", "bias", "qk_norm" };
+  const bool mixed = chance(d, 2);
+  d->family = TC_FAMILY_GPT2 + (int)fuzz_below(d->f, 3);
+  const bool gpt2 = d->family == TC_FAMILY_GPT2;
+  flag(d, "--model.family=%s", family[d->family]);
+  flag(d, "--model.layers=%d", layers);
+  flag(d, "--model.hidden=16");
+  const int heads = chance(d, 4) ? 2 : 4;        /* of two elements, norms of queries would be badly conditioned */
+  flag(d, "--model.heads=%d", heads);
+  flag(d, "--model.context=8");
+  flag(d, "--model.vocab=%s", ONE_OF(d, "32", "32", "29"));
+  if (!gpt2 || mixed) flag(d, "--model.kv_heads=%d", chance(d, 8) ? 1 : chance(d, 40) ? 3 : chance(d, 2) ? 2 : heads);
+  if (!gpt2 || mixed) flag(d, "--model.ffn=%s", ONE_OF(d, "24", "24", "32", "20", "22"));
+  if (chance(d, 3)) flag(d, "--model.head_dim=%s", ONE_OF(d, "4", "8", "6"));
+  for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+    if (mixed && chance(d, 2)) flag(d, "--model.%s=%s", part[i], ONE_OF(d, "yes", "no"));
+  if (mixed && chance(d, 3)) flag(d, "--model.norm=%s", ONE_OF(d, "layernorm", "rmsnorm"));
+  if (mixed && chance(d, 3)) flag(d, "--model.act=%s", ONE_OF(d, "gelu", "swiglu"));
+  if (mixed && chance(d, 3)) flag(d, "--model.norm_eps=1e-3");
+  if (mixed && chance(d, 3)) flag(d, "--model.rope_theta=100");
+  if (chance(d, 3)) flag(d, "--model.rope_scaling=%s", ONE_OF(d, "llama3:8:1:4:8", "linear:2"));
+}
+
+/* The program whose tensors rows name; NULL: there is no such model. */
+static struct tc_graph *draw_program(const struct draw *d)
+{
+  const struct tc_build_opts opts = { .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
+  struct tc_err err;
+  struct tc_config *c;
+  struct tc_model model;
+  struct tc_graph *g = NULL;
+  int rc = config_of(&c, d, true, &err);
+  TC_ASSERT(rc == 0);
+  if (tc_setup_model(c, &model, &err) == 0) tc_model_build(g = tc_graph_new(), &model, &opts);
+  tc_config_free(c);
+  return g;
+}
+
+/* ---- layouts ----------------------------------------------------------------------------- */
 
 static void draw_mesh(struct draw *d)
 {
   static const int mesh[][3] = { { 1, 2, 2 }, { 1, 2, 2 }, { 1, 2, 2 }, { 1, 3, 1 }, { 1, 1, 4 },
-    { 2, 1, 2 }, { 2, 2, 1 }, { 1, 2, 1 }, { 1, 1, 2 }, { 1, 4, 1 }, { 2, 2, 2 } };
+    { 2, 1, 2 }, { 2, 2, 1 }, { 1, 2, 1 }, { 1, 1, 2 }, { 1, 4, 1 }, { 2, 2, 2 }, { 4, 1, 2 } };
   const int *m = mesh[fuzz_below(d->f, sizeof mesh / sizeof *mesh)];
   d->pp = m[0], d->dp = m[1], d->tp = m[2];
   flag(d, "--mesh.pp=%d", d->pp);
@@ -123,22 +214,21 @@ static void draw_mesh(struct draw *d)
   flag(d, "--mesh.tp=%d", d->tp);
 }
 
-static void draw_case(struct draw *d)
+static void draw_pipeline(struct draw *d)
 {
-  draw_mesh(d);
-  int each = (int)fuzz_below(d->f, 3) + 1, micro = 1 + (int)fuzz_below(d->f, 2);
-  int layers = d->pp > 1 ? 4 : chance(d, 3) ? 2 : 1;
-  flag(d, "--model.layers=%d", layers);
-  flag(d, "--model.hidden=16");
-  flag(d, "--model.heads=4");
-  flag(d, "--model.context=8");
-  flag(d, "--model.vocab=%s", ONE_OF(d, "32", "32", "29"));
-  flag(d, "--train.global_batch=%d", d->dp * each * micro * (d->pp > 1 ? 2 : 1));
-  flag(d, "--train.micro_batch=%d", chance(d, 2) ? 0 : micro);
+  const char *schedule = ONE_OF(d, "naive", "gpipe", "1f1b", "interleaved", "interleaved", "zb");
+  flag(d, "--parallel.schedule=%s", schedule);
+  if (*schedule == 'i' && chance(d, 2)) flag(d, "--parallel.virtual_stages=%s", ONE_OF(d, "2", "2", "1", "4"));
+  if (d->pp == 2 && *schedule != 'i' && chance(d, 4)) flag(d, "--mesh.stages=%s", ONE_OF(d, "0-0,1-3", "0-2,3-3"));
+}
+
+static void draw_layout(struct draw *d, bool rows)
+{
   const char *data = ONE_OF(d, "none", "none", "ddp", "ddp", "zero1", "zero2", "zero3", "zero3",
                             "server", "dataparallel");
+  if (!rows && !strcmp(data, "none")) data = "zero1";
   flag(d, "--parallel.data=%s", d->bare ? "none" : data);
-  if (chance(d, 4) && !d->bare) flag(d, "--parallel.sequence=yes");
+  if (chance(d, rows ? 4 : 2) && !d->bare) flag(d, "--parallel.sequence=yes");
   if (chance(d, 3)) flag(d, "--train.recompute=%s", ONE_OF(d, "selective", "full"));
   if (chance(d, 4)) flag(d, "--parallel.offload=%s", ONE_OF(d, "params", "update"));
   if (chance(d, 4)) flag(d, "--parallel.regather=yes");
@@ -148,18 +238,37 @@ static void draw_case(struct draw *d)
   if (chance(d, 4)) flag(d, "--parallel.overlap=no");
   if (chance(d, 3)) flag(d, "--parallel.head_chunk=%s", ONE_OF(d, "4", "8", "3", "1"));
   if (chance(d, 3)) flag(d, "--parallel.prefetch=%d", (int)fuzz_below(d->f, 4));
+  if (d->pp > 1) draw_pipeline(d);
+}
+
+/* ref, another device (TC_EMU_MODULES: GPUs are emulated, slowly), or bf16 by ref. */
+static void draw_device(struct draw *d)
+{
+  const int k = (int)fuzz_below(d->f, 10);
+  const bool emulated = *tc_env("TC_EMU_MODULES") && d->pp * d->dp * d->tp <= 4;
+  d->device = k == 0 ? "cpu" : k == 1 && emulated ? "cuda" : "ref";
+  d->bf16 = k == 2 || k == 3;
+  if (d->bf16) flag(d, "--train.precision=bf16");
+  if (d->bf16 && chance(d, 3)) flag(d, "--train.grad_type=bf16");
+}
+
+/* A third of the layouts is without rows, so that the built-in ones place everything. */
+static void draw_case(struct draw *d)
+{
+  draw_mesh(d);
+  int each = (int)fuzz_below(d->f, 3) + 1, micro = 1 + (int)fuzz_below(d->f, 2);
+  draw_model(d, d->pp > 1 ? 2 * d->pp : chance(d, 3) ? 2 : 1);
+  flag(d, "--train.global_batch=%d", d->dp * each * micro * d->pp);
+  flag(d, "--train.micro_batch=%d", chance(d, d->pp > 1 ? 4 : 2) ? 0 : micro);
+  const bool rows = d->bare || !chance(d, 3);
+  draw_layout(d, rows);
   if (chance(d, 4)) flag(d, "--train.dropout=0.1");
-  if (d->pp > 1)
-    flag(d, "--parallel.schedule=%s", ONE_OF(d, "naive", "gpipe", "1f1b", "interleaved", "zb"));
-  d->device = chance(d, 8) ? "cpu" : "ref";
-  d->program = tc_graph_new();
-  const struct tc_model model = { .layers = layers, .hidden = 16, .heads = 4, .context = 8,
-    .vocab = 32 };
-  const struct tc_build_opts opts = { .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
-  tc_model_build(d->program, &model, &opts);
-  int idioms = (int)fuzz_below(d->f, 5), rows = (int)fuzz_below(d->f, 4);
+  draw_device(d);
+  d->program = rows ? draw_program(d) : NULL;
+  if (!d->program) return;
+  int idioms = (int)fuzz_below(d->f, 5), own = (int)fuzz_below(d->f, 4);
   for (int i = 0; i < idioms; i++) draw_idiom(d);
-  for (int i = 0; i < rows + !idioms; i++) draw_row(d);
+  for (int i = 0; i < own + !idioms; i++) draw_row(d);
   tc_graph_free(d->program);
 }
 

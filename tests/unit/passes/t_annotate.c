@@ -1,7 +1,9 @@
 /* t_annotate.c - files of annotations: lines against the rows they mean, or against what the
  * error must say. */
+#include <fnmatch.h>
 #include <unistd.h>
 
+#include "src/model/transformer.h"
 #include "src/passes/passes.h"
 #include "tests/unit/tap.h"
 
@@ -230,6 +232,36 @@ static void test_examples(void)
   }
 }
 
+/* ---- built-in rows ------------------------------------------------------------------ */
+
+/* No tensor has to match a built-in row, so a wrong name would go unnoticed: each row is for a tensor of some
+ * family. And no matrix of a layer is left out. */
+static void test_built_in(void)
+{
+  const struct tc_annotation *const list[] = { tc_rows_tensor, tc_rows_sequence, tc_rows_sequence_rotary };
+  const struct tc_build_opts o = { .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
+  struct tc_graph *g[3];
+  for (int f = 0; f < 3; f++) {
+    const struct tc_model m = { .layers = 1, .hidden = 16, .heads = 4, .context = 8, .vocab = 32,
+                                .family = (uint8_t)(TC_FAMILY_GPT2 + f) };
+    tc_model_build(g[f] = tc_graph_new(), &m, &o);
+    for (int32_t p = 0; p < g[f]->n_params; p++) {
+      const struct tc_param *x = &g[f]->param[p];
+      bool split = g[f]->tensor[x->weight].rank == 1 || !strcmp(x->name, "wpe.weight");
+      for (const struct tc_annotation *a = tc_rows_tensor; a->pattern; a++) split |= fnmatch(a->pattern, x->name, 0) == 0;
+      ok(split, "family %d: %s is split on tp", f, x->name);
+    }
+  }
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+    for (const struct tc_annotation *a = list[i]; a->pattern; a++) {
+      int hits = 0;
+      for (int f = 0; f < 3; f++)
+        for (int32_t t = 0; t < g[f]->n_tensors; t++) hits += fnmatch(a->pattern, g[f]->tensor[t].name, 0) == 0;
+      ok(hits > 0, "built-in row %s is for %d tensors", a->pattern, hits);
+    }
+  for (int f = 0; f < 3; f++) tc_graph_free(g[f]);
+}
+
 int main(void)
 {
   alarm(1100);
@@ -243,6 +275,7 @@ int main(void)
   test_wrong();
   test_files(dir);
   test_examples();
+  test_built_in();
   unlink(path);
   TC_ASSERT(rmdir(dir) == 0);
   return done_testing();

@@ -71,6 +71,12 @@ static const struct { const char *flags; int world, status; const char *text, *f
   { "--mesh.tp=3 --train.global_batch=4", 3, TC_ELAYOUT,
       "mesh.tp = 3 does not divide the 4 attention heads; tp = 1, 2, 4 "
     "would fit", "--mesh.tp=1 --train.global_batch=6" },
+  { "--model.family=llama --model.kv_heads=2 --mesh.tp=4 --train.global_batch=4", 4, TC_ELAYOUT,
+      "mesh.tp = 4 does not divide the 2 key and value heads; tp = 1, 2 would fit",
+      "--model.family=llama --model.kv_heads=2 --mesh.tp=2 --train.global_batch=4" },
+  { "--model.family=qwen3 --model.kv_heads=1 --mesh.tp=2 --train.global_batch=4", 2, TC_ELAYOUT,
+      "mesh.tp = 2 does not divide the 1 key and value heads; tp = 1 would fit",
+      "--model.family=qwen3 --model.kv_heads=1 --mesh.tp=1 --train.global_batch=4" },
   { "--mesh.tp=4 --parallel.sequence=yes --train.global_batch=1 --model.context=14", 4, TC_ELAYOUT,
     "the 14 tokens of a micro-batch do not split over tp = 4",
     "--mesh.tp=4 --parallel.sequence=no --train.global_batch=1 --model.context=14" },
@@ -269,6 +275,10 @@ static void test_fields(void)
      o.gpt.batch == 48, "the model's");
   ok(o.annotation[0] == tc_rows_tensor && o.annotation[1] == tc_rows_sequence && !o.annotation[2],
      "rows");
+  is_int(setup("--model.family=llama --mesh.tp=2 --parallel.sequence=yes --train.global_batch=8", 2, 64, &o, size,
+               NULL, &err), 0, "a model with rotary positions %s", err.text);
+  ok(o.annotation[0] == tc_rows_tensor && o.annotation[1] == tc_rows_sequence_rotary && !o.annotation[2],
+     "... has a residual stream that begins at the embedding");
   is_int(setup("--mesh.pp=2 --parallel.virtual_stages=2 --parallel.schedule=interleaved "
                "--train.global_batch=8 "
                "--train.micro_batch=1 --parallel.keep=use --parallel.offload=params --mesh.tp=2",
