@@ -24,10 +24,12 @@ static void add(struct checks *l, bool job, const char *name, const char *fmt, .
   va_end(ap);
 }
 
-/* "125M", "6.7B". */
+/* "2.05K", "125M", "6.7B". */
 static const char *count(char *buf, size_t size, double n)
 {
-  snprintf(buf, size, "%.3g%c", n * (n < 1e9 ? 1e-6 : 1e-9), n < 1e9 ? 'M' : 'B');
+  if (n < 1e6) snprintf(buf, size, "%.3gK", n * 1e-3);
+  else if (n < 1e9) snprintf(buf, size, "%.3gM", n * 1e-6);
+  else snprintf(buf, size, "%.3gB", n * 1e-9);
   return buf;
 }
 

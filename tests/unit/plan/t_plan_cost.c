@@ -58,7 +58,7 @@ static void note_rank(const struct tc_program *p, const struct tc_mesh *m, int r
 static void note_plan(const struct tc_plan *p)
 {
   const struct tc_plan_time *t = &p->time;
-  note("%d = %d x %d x %d, %d x %d, %d virtual stages, %lld %lld %lld, worst %d\n", p->world, p->pp, p->dp,
+  note("%d = %d x %d x %d, %d x %d, %d chunks, %lld %lld %lld, worst %d\n", p->world, p->pp, p->dp,
        p->tp, p->n_mb, p->micro, p->virtual_stages, (long long)p->batch, (long long)p->tokens,
        (long long)p->parameters, p->worst);
   for (int i = 0; i < p->n_cls; i++) {

@@ -37,9 +37,9 @@ static void test_search(void)
            "... in the memory that a run takes");
   }
   const struct tc_plan_family *x = find_family(&f, TC_KEY_TP, "4");
-  ok(x && strstr(x->why, "25 attention heads"), "tp = 4 fell out: %s", x ? x->why : "");
+  ok(x && strstr(x->why, "25 attention heads"), "tp = 4 is excluded: %s", x ? x->why : "");
   x = find_family(&f, TC_KEY_TP, "8");
-  ok(x && strstr(x->why, "leaves its node of 4"), "tp = 8 fell out: %s", x ? x->why : "");
+  ok(x && strstr(x->why, "leaves its node of 4"), "tp = 8 is excluded: %s", x ? x->why : "");
   tc_plan_found_done(&f);
   c->mesh_pp = 3;
   is_int(tc_plan_search(&f, c, &k, 1u << TC_KEY_PP, 3, &err), TC_ELAYOUT, "3 stages on 8 ranks");
