@@ -88,6 +88,9 @@ mpi() {                          # N COMMAND...: on N processes, with $mpi_flags
   limited $mpirun $mpi_flags -n "$n" "$@"
 }
 
+# What a run says of itself at its start and its end, for grep.
+introduction='^tercio[^ ]*: \(model\|batch\|ranks\|layout\|annotations\|output\|done\|to look at it\): '
+
 # Options for a small model.
 small_model() {                  # LAYERS HIDDEN HEADS CONTEXT [VOCABULARY]
   echo "--model.layers=$1 --model.hidden=$2 --model.heads=$3 --model.context=$4 --model.vocab=${5:-256}"

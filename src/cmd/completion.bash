@@ -53,7 +53,11 @@ _tercio() {
   done
 
   if [[ $before = --help && $takes = *--section.key=value* ]]; then
-    for word in $_tercio_options; do word=${word#--}; _tercio_reply "${word%%.*}"; done
+    for word in $_tercio_options; do
+      word=${word#--} word=${word%%.*}
+      [[ $word = "$flag" ]] || _tercio_reply "$word"
+      flag=$word                       # options of a section follow each other
+    done
     _tercio_reply all
     return
   fi

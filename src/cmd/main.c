@@ -244,7 +244,7 @@ static void print_man_annotations(void)
 
 static void print_man(void)
 {
-  printf(".\\\" Made by tercio --man from src/config/options.def and src/cmd/main.c.\n"
+  printf(".\\\" Made by tercio --man from src/config/options.def, src/cmd/main.c and src/cmd/flags.c.\n"
          ".TH TERCIO 1 \"\" \"tercio %s\" \"User Commands\"\n"
          ".SH NAME\ntercio \\- train GPT\\-style transformers on Slurm clusters\n"
          ".SH SYNOPSIS\n", PACKAGE_VERSION);
