@@ -134,7 +134,7 @@ static void test_errors(void)
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_ELAYOUT, "4 heads over 3: %s",
          err.text);
   ok(strstr(err.text, "attn.qkv") && strstr(err.text, "tp = 3"), "... names tensor and axis");
-  const struct tc_annotation nothing[] = { ROW("nosuch*", SPLIT(0)), END };
+  const struct tc_annotation nothing[] = { { "nosuch*", TC_TP, SPLIT(0), false, 0, 1 }, END };   /* of a file */
   o.annotation[0] = nothing;
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), TC_EUSER, "%s", err.text);
   const struct tc_annotation twice[] = { ROW("wte*", SPLIT(0)), ROW("wte*", SPLIT(1)), END };
