@@ -23,7 +23,7 @@ static void test_formula(void)
       const int64_t step = k + 1, b = k * INT64_C(3);
       uint32_t r[4];
       tc_philox(r, seed, (uint64_t)step, (uint64_t)b);
-      const int64_t start = tc_order_train(seed, step, b, of[i].tokens, of[i].context);
+      const int64_t start = tc_order_draw(seed, step, b, of[i].tokens, of[i].context);
       wrong += start != by_hand((uint64_t)r[1] << 32 | r[0], (uint64_t)n);
       outside += start < 0 || start >= n;
     }
