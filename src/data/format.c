@@ -127,7 +127,8 @@ static int read_index(struct tc_reader *r, struct tc_token_file *idx, struct tc_
     TC_TRY(tc_file_read(r, idx, &length, sizeof length, INDEX_BYTES + last * 4, err));
     TC_TRY(tc_file_read(r, idx, &offset, sizeof offset, INDEX_BYTES + (last + 1) * 4 + last * 8, err));
   }
-  if (offset < 0 || length < 0 || offset + (int64_t)length * f->width != f->was.st_size)
+  if (offset < 0 || length < 0 || f->was.st_size % f->width ||
+      offset != f->was.st_size - (int64_t)length * f->width)
     return fail_size(f, offset / f->width + length, (double)f->was.st_size / f->width, err);
   f->n_tokens = f->was.st_size / f->width;
   return TC_OK;
