@@ -29,6 +29,7 @@ unit_tests = \
   %D%/unit/data/t_data.t \
   %D%/unit/data/t_data_calls.t \
   %D%/unit/data/t_data_change.t \
+  %D%/unit/data/t_data_set.t \
   %D%/unit/data/t_order.t \
   %D%/unit/exec/t_exec.t \
   %D%/unit/exec/t_exec_device.t \
@@ -203,6 +204,7 @@ script_tests = \
   %D%/mpi/m_hang \
   %D%/mpi/m_install \
   %D%/mpi/m_metrics \
+  %D%/mpi/m_order \
   %D%/mpi/m_cuda \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \
