@@ -228,6 +228,7 @@ test_files = \
   %D%/unit/writer.txt \
   %D%/unit/step.txt \
   %D%/bench/ckpt \
+  %D%/bench/data \
   %D%/bench/plan \
   %D%/bench/plan_size \
   %D%/faults/threads.c \
