@@ -29,6 +29,7 @@ unit_tests = \
   %D%/unit/data/t_data.t \
   %D%/unit/data/t_data_calls.t \
   %D%/unit/data/t_data_change.t \
+  %D%/unit/data/t_data_set.t \
   %D%/unit/data/t_order.t \
   %D%/unit/exec/t_exec.t \
   %D%/unit/exec/t_exec_device.t \
@@ -133,6 +134,7 @@ fault_tests = \
 # Damaged files, seeded: seconds as a test; fuzz_X.t --seconds 600 --seed N for long.
 fuzz_tests = \
   %D%/fuzz/fuzz_config.t \
+  %D%/fuzz/fuzz_data.t \
   %D%/fuzz/fuzz_hf.t \
   %D%/fuzz/fuzz_manifest.t \
   %D%/fuzz/fuzz_place.t \
@@ -206,6 +208,7 @@ script_tests = \
   %D%/mpi/m_install \
   %D%/mpi/m_metrics \
   %D%/mpi/m_old \
+  %D%/mpi/m_order \
   %D%/mpi/m_cuda \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \
@@ -229,6 +232,7 @@ test_files = \
   %D%/unit/writer.txt \
   %D%/unit/step.txt \
   %D%/bench/ckpt \
+  %D%/bench/data \
   %D%/bench/plan \
   %D%/bench/plan_size \
   %D%/faults/threads.c \

@@ -272,6 +272,7 @@ static int resume_from(struct tc_train *t, struct tc_ckpt *c, bool compare, stru
 
 static int initialise(struct tc_train *t, struct tc_err *err)
 {
+  tc_resume_order(t, NULL);
   struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed };
   t->ckpt.saved_step = -1;
   TC_TRY(tc_rollback_parse(t, "", err));
@@ -305,6 +306,7 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
     TC_TRY(tc_ckpt_load(&c, t->ckpt.dir, step, load_checked, &l, t->run.world, t->run.who, err));
   if (c) {
     t->ckpt.start_step = tc_ckpt_meta(c)->step;
+    tc_resume_order(t, tc_ckpt_meta(c));
     TC_TRY(resume_from(t, c, true, err));
   }
   /* Where the user chose the start, later checkpoints are not of this run: a rollback must not
@@ -320,6 +322,7 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
   TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world,
                            t->run.who, err));
   t->ckpt.start_step = tc_ckpt_meta(c)->step;
+  tc_resume_order(t, tc_ckpt_meta(c));
   TC_TRY(resume_from(t, c, false, err));
   t->ckpt.saved_step = -1;                       /* not in this run's folder yet */
   t->ckpt.borrowed = true;
