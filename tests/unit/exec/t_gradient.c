@@ -21,8 +21,9 @@ static const struct { const char *what; struct tc_model m; } models[] = {
 };
 
 static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                 int32_t *tokens, int32_t *targets)
+                 int32_t *tokens, int32_t *targets, int32_t *starts)
 {
+  (void)starts;
   (void)ctx;
   (void)rt;
   for (int64_t i = 0; i < rows; i++) {

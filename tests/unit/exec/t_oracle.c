@@ -27,8 +27,9 @@ struct ctx {
 struct source { struct tc_data *data; int64_t T; };
 
 static void fill(void *data, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                 int32_t *tokens, int32_t *targets)
+                 int32_t *tokens, int32_t *targets, int32_t *starts)
 {
+  (void)starts;
   const struct source *s = data;
   struct tc_err err = { 0 };
   if (tc_data_train(s->data, rt->seed, rt->step, row0 / s->T, rows / s->T, tokens, targets, &err) < 0)
