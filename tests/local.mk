@@ -170,6 +170,7 @@ test_headers = \
   %D%/unit/plan_config.h \
   %D%/unit/plan_list.h \
   %D%/unit/plan_rows.h \
+  %D%/unit/kernels_documents.h \
   %D%/unit/kernels_llama.h \
   %D%/unit/t_kernels.h \
   %D%/unit/token_fixture.h \
