@@ -30,6 +30,7 @@ unit_tests = \
   %D%/unit/data/t_data_calls.t \
   %D%/unit/data/t_data_change.t \
   %D%/unit/data/t_order.t \
+  %D%/unit/exec/t_documents_alone.t \
   %D%/unit/exec/t_exec.t \
   %D%/unit/exec/t_exec_device.t \
   %D%/unit/exec/t_exec_host.t \
@@ -60,6 +61,7 @@ unit_tests = \
   %D%/unit/kernels/t_capture.t \
   %D%/unit/kernels/t_device.t \
   %D%/unit/kernels/t_dnnl.t \
+  %D%/unit/kernels/t_documents.t \
   %D%/unit/kernels/t_kernels.t \
   %D%/unit/kernels/t_kernels_cuda.t \
   %D%/unit/kernels/t_kernels_fd.t \
