@@ -293,6 +293,7 @@ test_files = \
   %D%/mpi/systems.sh \
   %D%/run \
   %D%/sanitize.supp \
+  %D%/oracle/documents.json \
   %D%/oracle/families.json \
   %D%/oracle/hf-llama/config.json \
   %D%/oracle/hf-llama/model-00001-of-00003.safetensors \
@@ -306,6 +307,7 @@ test_files = \
   %D%/oracle/hf_folder.py \
   %D%/oracle/hf_loss.py \
   %D%/oracle/tiny.json \
+  %D%/oracle/tiny-documents.json \
   %D%/oracle/torch_gpt.py \
   %D%/oracle/compare_tokens.py \
   %D%/oracle/make_tokens.py \
