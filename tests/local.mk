@@ -29,6 +29,7 @@ unit_tests = \
   %D%/unit/data/t_data.t \
   %D%/unit/data/t_data_calls.t \
   %D%/unit/data/t_data_change.t \
+  %D%/unit/data/t_documents.t \
   %D%/unit/data/t_order.t \
   %D%/unit/exec/t_documents_alone.t \
   %D%/unit/exec/t_exec.t \
@@ -201,6 +202,7 @@ script_tests = \
   %D%/fuzz/f_tokens \
   %D%/mpi/m_coll \
   %D%/mpi/m_data \
+  %D%/mpi/m_documents \
   %D%/mpi/m_export \
   %D%/mpi/m_hang \
   %D%/mpi/m_install \
