@@ -101,12 +101,19 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/exec/fused.c \
   %D%/exec/impl.h \
   %D%/exec/timing.c \
+  %D%/data/ahead.c \
+  %D%/data/ahead.h \
+  %D%/data/data.c \
   %D%/data/data.h \
-  %D%/data/order.c \
-  %D%/data/order.h \
-  %D%/data/reader.c \
   %D%/data/documents.c \
   %D%/data/documents.h \
+  %D%/data/file.c \
+  %D%/data/format.c \
+  %D%/data/impl.h \
+  %D%/data/names.c \
+  %D%/data/order.c \
+  %D%/data/order.h \
+  %D%/data/source.c \
   %D%/launch/bind.c \
   %D%/launch/bind.h \
   %D%/launch/cpus.c \

@@ -449,6 +449,7 @@ int tc_config_saved(struct tc_config **out, const char *text, int argc, char **a
 {
   struct tc_config *c = defaults();
   *out = NULL;
+  c->data_order = TC_ORDER_DRAWS;          /* what runs did before they said so */
   tc_ini_read(c, text, strlen(text), "", true, err);
   int rc = read_args(c, argc, argv, NULL, NULL, err);
   if (rc == 0) *out = c;

@@ -1,11 +1,19 @@
-/* data.h - token files and the order samples are taken in.
+/* data.h - token files, and the samples that a run takes from them.
  *
- * All files of a list are one stream of tokens. A sample is context+1 tokens from a start; which
- * samples a step takes depends on the seed and the step alone (order.h), so no layout changes it and
- * a resume needs no state. Files in reading order: order.[ch]; reader.c.
+ * In: the words of data.train or data.val. Out: the sequences of a step, or of a validation. The files of a
+ * source are one stream of tokens; a blend has several sources, each with a share of the samples. Which
+ * samples a step takes depends on the seed and the step alone (order.h): no layout changes it, and a resumed
+ * run needs no state.
  *
- * Tokens are read when they are asked for. A file may fail then (EIO, truncated, a token >= vocab):
- * TC_EUSER, naming the file and the place. */
+ * Opening reads headers and sizes, so it takes as long for a terabyte as for a megabyte. A token is checked
+ * when it is read: one that is not below the vocabulary, or a file that fails, is TC_EUSER, with the name of
+ * the file and the place.
+ *
+ * A tc_data is read by several threads at once, each with a tc_reader of its own.
+ *
+ * Files in reading order: order.[ch]; impl.h; names.c (words to sources); file.c (reading, and files that
+ * change under a run); format.c (headers); source.c (a stream); data.c; ahead.[ch] (the batch of the next
+ * step, read by other threads during this one). */
 #ifndef TC_DATA_H
 #define TC_DATA_H
 
@@ -13,38 +21,60 @@
 #include "src/config/choices.h"
 
 struct tc_data;
+struct tc_reader;
 
-/* Local, as all of these. A tc_data has buffers of its own, so it is one thread's at a time.
- *
- * format: TC_FORMAT_TEXT (a byte is a token) or TC_FORMAT_BIN (llm.c: 256 int32 header {20240520, 1, count},
- * then uint16). part: 0 all, 1 the first 95 %, 2 the last 5 % (by tokens of the whole list).
- * Files are opened read-only, a few at a time. Missing, empty, too short for context+1, bad header,
- * a token >= vocab (named with its file and place): TC_EUSER. *out is owned by the caller. */
-int tc_data_open(struct tc_data **out, char *const *files, int n_files, enum tc_data_format format,
-                 int part, int64_t context, int64_t vocab, struct tc_err *err);
+struct tc_data_opts {
+  char *const *word;             /* [n] files, folders, patterns; WEIGHT:NAME begins a source of a blend */
+  int n;
+  enum tc_data_format format;
+  int part;                      /* of each source: 0 all, 1 the first 95 %, 2 the last 5 % of the tokens */
+  int64_t context, vocab;
+};
+
+/* Sequences: row i has `context` tokens and their targets, which are the next tokens. */
+struct tc_batch { int32_t *tokens, *targets; };     /* [n * context] each */
+
+/* Local, as all of these. TC_EUSER: a word that names nothing, a file that is missing, empty or of no known
+ * format, a source that is too short for context + 1 tokens. *out is owned by the caller. */
+int tc_data_open(struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err);
 void tc_data_free(struct tc_data *d);
-int64_t tc_data_tokens(const struct tc_data *d);
+int64_t tc_data_tokens(const struct tc_data *d);            /* of all sources */
+int tc_data_sources(const struct tc_data *d);
+/* A source: the words that name it (borrowed), and its share of the samples; all shares add up to 1. */
+const char *tc_data_source_name(const struct tc_data *d, int source);
+double tc_data_source_share(const struct tc_data *d, int source);
+/* The number of windows of context + 1 tokens, at a stride of context. */
+int64_t tc_data_windows(const struct tc_data *d, int source);
+/* How many of the first n samples of a run are of this source. */
+int64_t tc_data_taken(const struct tc_data *d, int source, int64_t n);
+/* How many samples the given number of epochs has: passes over a source, in a blend over the one that is
+ * used up first. */
+int64_t tc_data_samples(const struct tc_data *d, double epochs);
 
 /* What tells two data sets apart cheaply: the number of tokens of the part, and a hash of its first
- * and last tokens and of pieces spread over it. It depends on the tokens alone, not on how they lie
- * in files, the format or the machine, so equal data give an equal identity anywhere. */
+ * and last tokens and of pieces spread over it (of a blend: of each source). It depends on the tokens alone,
+ * not on how they lie in files, the format or the machine, so equal data give an equal identity anywhere. */
 struct tc_data_identity { int64_t tokens; uint64_t hash; };
 
-/* Local. Reads some 20 KB. TC_EUSER: a file cannot be read. */
+/* Some 20 KB are read per source. TC_EUSER: a file cannot be read. */
 int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_err *err);
 
-/* Local. TC_EUSER if a file is not as it was at open: its size or the time of its modification
+/* TC_EUSER if a file is not as it was at open: its size or the time of its modification
  * differs, another file has its name, or it was removed. A change of ctime alone (mode, owner,
  * links) gives a warning (if `warn`), unless the identity was asked for before and differs now. */
 int tc_data_check(struct tc_data *d, bool warn, struct tc_err *err);
 
-/* Local. Sequences [b0, b0+n) of the global batch of `step` (from 1): tokens[n*context],
- * targets[n*context] (the next tokens). */
-int tc_data_train(struct tc_data *d, uint64_t seed, int64_t step, int64_t b0, int64_t n,
-                  int32_t *tokens, int32_t *targets, struct tc_err *err);
-/* Local. Validation: sequence i is the window at i*context; the number of whole windows. */
-int64_t tc_data_windows(const struct tc_data *d);
-int tc_data_window(struct tc_data *d, int64_t i, int32_t *tokens, int32_t *targets,
-                   struct tc_err *err);
+/* r NULL: the reader of the thread that opened d. */
+struct tc_reader *tc_reader_new(const struct tc_data *d);
+void tc_reader_free(struct tc_reader *r);
+
+/* How a run takes its samples: `batch` sequences per step. */
+struct tc_samples { enum tc_data_order order; uint64_t seed; int64_t batch; };
+/* Sequences [b0, b0 + n) of the global batch of `step` (from 1). */
+int tc_data_train(const struct tc_data *d, struct tc_reader *r, const struct tc_samples *s, int64_t step,
+                  int64_t b0, int64_t n, const struct tc_batch *to, struct tc_err *err);
+/* Window i of a source, 0 <= i < tc_data_windows. */
+int tc_data_window(const struct tc_data *d, struct tc_reader *r, int source, int64_t i,
+                   const struct tc_batch *to, struct tc_err *err);
 
 #endif

@@ -2,13 +2,11 @@
 #ifndef TC_DOCUMENTS_H
 #define TC_DOCUMENTS_H
 
-#include "src/base/base.h"
-#include "src/config/choices.h"
+#include "src/data/data.h"
 
-/* The token that ends a document: `option` (data.end_token) or, where that is TC_AUTO, what the headers of the shards
- * say, which `tercio data` writes. TC_EUSER: nothing says it, shards differ, or it is not below vocab. */
-int tc_documents_end(int32_t *end, int64_t option, char *const *files, int n_files, enum tc_data_format format,
-                     int64_t vocab, struct tc_err *err);
+/* The token that ends a document: `option` (data.end_token) or, where that is TC_AUTO, what the headers of d's shards say,
+ * which `tercio data` writes. TC_EUSER: a file does not say it, two differ, or it is not below the vocabulary. */
+int tc_documents_end(int32_t *end, int64_t option, const struct tc_data *d, struct tc_err *err);
 
 /* starts[n]: for each of n / T sequences of T tokens the position, from 0, at which the token's document begins. A token
  * `end` belongs to the document that it ends; a sequence begins a document, even in the middle of one. */

@@ -1,33 +1,72 @@
 /* batches.c - the batches of a rank, and data that fail or change under a run.
  *
- * - A batch is read in the middle of a step, on one rank. If that fails, the other ranks already
+ * - A batch is read during the step before, by threads of its own (src/data/ahead.h). If that failed, the rank
+ *   learns it in the middle of the step that uses the batch, when the other ranks already
  *   wait for this one's transfers, so it continues with tokens 0; the control reduction at the end
  *   of the step tells all ranks, and the run ends.
  * - A state is saved only after all ranks have found every file as it was at the start. So a
  *   checkpoint never holds what was trained on other data. */
+#include "src/data/ahead.h"
 #include "src/data/documents.h"
 #include "src/train/impl.h"
 #include "src/watch/watch.h"
 
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* train.steps is what data.epochs says, if it does. */
+static int set_steps(struct tc_train *t, struct tc_err *err)
+{
+  enum { MOST = 1000000000 };
+  const double epochs = t->run.cfg->data_epochs;
+  const int64_t batch = t->run.opts.gpt.batch;
+  if (epochs <= 0) return 0;
+  const int64_t samples = tc_data_samples(t->batches.train, epochs), steps = samples / batch;
+  if (steps < 1 || steps > MOST)
+    return tc_fail(err, TC_EUSER, "data.epochs = %g is %lld samples, which are %lld steps of train.global_batch = "
+                   "%lld; a run has from 1 to %d", epochs, (long long)samples, (long long)steps, (long long)batch,
+                   MOST);
+  t->own.train_steps = steps;
+  if (t->run.rank == 0)
+    tc_log("data.epochs = %g: train.steps = %lld", epochs, (long long)steps);
+  return 0;
+}
 
 int tc_train_data_open(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_config *c = t->run.cfg;
   const struct tc_model *m = &t->run.opts.model;
+  const bool split = c->data_val.n == 0;
+  const struct tc_list *val = split ? &c->data_train : &c->data_val;
+  struct tc_data_opts o = { c->data_train.item, c->data_train.n, c->data_format, split ? 1 : 0, m->context, m->vocab };
   tc_at_file("opening the data", NULL);
   if (!c->data_train.n)
     return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
+  TC_TRY(tc_data_open(&t->batches.train, &o, err));
   if (c->data_documents == TC_DOCUMENTS_MASK)
-    TC_TRY(tc_documents_end(&t->batches.end_token, c->data_end_token, c->data_train.item, c->data_train.n,
-                            c->data_format, m->vocab, err));
-  bool split = c->data_val.n == 0;
-  TC_TRY(tc_data_open(&t->batches.train, c->data_train.item, c->data_train.n, c->data_format,
-                      split ? 1 : 0, m->context, m->vocab, err));
-  return tc_data_open(&t->batches.val, split ? c->data_train.item : c->data_val.item,
-                      split ? c->data_train.n : c->data_val.n, c->data_format, split ? 2 : 0,
-                      m->context, m->vocab, err);
+    TC_TRY(tc_documents_end(&t->batches.end_token, c->data_end_token, t->batches.train, err));
+  o = (struct tc_data_opts){ val->item, val->n, c->data_format, split ? 2 : 0, m->context, m->vocab };
+  TC_TRY(tc_data_open(&t->batches.val, &o, err));
+  t->batches.val_loss = tc_calloc((size_t)tc_data_sources(t->batches.val), sizeof *t->batches.val_loss);
+  return set_steps(t, err);
+}
+
+void tc_train_data_close(struct tc_train *t)
+{
+  struct tc_batches *b = &t->batches;
+  tc_ahead_free(b->train_ahead);
+  tc_ahead_free(b->val_ahead);
+  tc_data_free(b->train);
+  tc_data_free(b->val);
+  free(b->val_loss);
+  json_decref(b->hashes);
+  b->train_ahead = b->val_ahead = NULL;
+  b->train = b->val = NULL;
+  b->val_loss = NULL;
+  b->hashes = NULL;
 }
 
 /* Nodes may have copies of their own, and where these differ, so do the samples. */
@@ -55,43 +94,104 @@ int tc_train_data_same(struct tc_train *t, struct tc_err *err)
   return rc;
 }
 
+/* ---- batches --------------------------------------------------------------------------- */
+
 void tc_train_data_from(struct tc_train *t, int64_t eval_batch)
 {
   t->batches.eval_batch = eval_batch;
 }
 
-static int read_batch(struct tc_train *t, const struct tc_runtime *rt, int64_t b0, int64_t n,
-                      int32_t *tokens, int32_t *targets, struct tc_err *err)
+int64_t tc_train_eval_batches(const struct tc_train *t, int source)
 {
-  const int64_t T = t->run.opts.model.context;
-  if (t->batches.eval_batch < 0)
-    return tc_data_train(t->batches.train, rt->seed, rt->step + t->rollback.skipped, b0, n, tokens,
-                         targets, err);
-  for (int64_t i = 0; i < n; i++) {              /* windows beyond the last count for nothing */
-    int64_t w = t->batches.eval_batch * t->run.opts.gpt.batch + b0 + i;
-    if (w < tc_data_windows(t->batches.val)) {
-      TC_TRY(tc_data_window(t->batches.val, w, tokens + i * T, targets + i * T, err));
-    } else {
-      memset(tokens + i * T, 0, (size_t)T * sizeof *tokens);
-      memset(targets + i * T, -1, (size_t)T * sizeof *targets);
-    }
-  }
+  const int64_t batches = tc_ceil_div(tc_data_windows(t->batches.val, source), t->run.opts.gpt.batch);
+  const int64_t most = t->run.cfg->train_eval_batches;
+  return most > 0 ? TC_MIN(batches, most) : batches;
+}
+
+static int64_t all_eval_batches(const struct tc_train *t)
+{
+  int64_t n = 0;
+  for (int s = 0; s < tc_data_sources(t->batches.val); s++) n += tc_train_eval_batches(t, s);
+  return n;
+}
+
+/* Sequence b of a step's batch; a tc_ahead_fn, as is the next. */
+static int read_train(void *ctx, struct tc_reader *r, int64_t step, int64_t b, const struct tc_batch *to,
+                      struct tc_err *err)
+{
+  const struct tc_train *t = ctx;
+  const struct tc_samples s = { t->run.cfg->data_order, (uint64_t)t->run.cfg->train_seed, t->run.opts.gpt.batch };
+  return tc_data_train(t->batches.train, r, &s, step, b, 1, to, err);
+}
+
+/* Sequence b of a batch of the validation data, whose batches are numbered through its sources. */
+static int read_val(void *ctx, struct tc_reader *r, int64_t batch, int64_t b, const struct tc_batch *to,
+                    struct tc_err *err)
+{
+  const struct tc_train *t = ctx;
+  const size_t bytes = (size_t)t->run.opts.model.context * sizeof *to->tokens;
+  int source = 0;
+  while (batch >= tc_train_eval_batches(t, source)) batch -= tc_train_eval_batches(t, source++);
+  const int64_t w = batch * t->run.opts.gpt.batch + b;
+  if (w < tc_data_windows(t->batches.val, source))
+    return tc_data_window(t->batches.val, r, source, w, to, err);
+  memset(to->tokens, 0, bytes);                  /* windows beyond the last count for nothing */
+  memset(to->targets, -1, bytes);
   return 0;
 }
 
-/* Rows may begin and end inside a sequence: an annotation file can split tokens over any axis. */
+/* FNV-1a of each sequence of a training batch, for the step's line. */
+static void add_hashes(struct tc_train *t, int64_t b0, int64_t n, const struct tc_batch *of)
+{
+  const size_t T = (size_t)t->run.opts.model.context;
+  if (!t->batches.hashes) t->batches.hashes = json_object();
+  for (int64_t i = 0; i < n; i++) {
+    uint64_t h = UINT64_C(14695981039346656037);
+    char key[24], text[20];
+    for (size_t k = 0; k < 2 * T; k++) {
+      const int32_t *x = k < T ? of->tokens : of->targets;
+      h = (h ^ (uint32_t)x[(size_t)i * T + k % T]) * UINT64_C(1099511628211);
+    }
+    snprintf(key, sizeof key, "%" PRId64, b0 + i);
+    snprintf(text, sizeof text, "%016" PRIx64, h);
+    json_object_set_new(t->batches.hashes, key, json_string(text));
+  }
+}
+
+/* Sequences [b0, b0 + n) of the batch of this step, or of the validation. */
+static int take(struct tc_train *t, const struct tc_runtime *rt, int64_t b0, int64_t n, const struct tc_batch *to,
+                struct tc_err *err)
+{
+  struct tc_batches *b = &t->batches;
+  if (b->eval_batch >= 0) {
+    const int64_t at = b->eval_batch, next = at + 1 < all_eval_batches(t) ? at + 1 : 0;
+    if (!b->val_ahead) TC_TRY(tc_ahead_new(&b->val_ahead, b->val, read_val, t, err));
+    return tc_ahead_take(b->val_ahead, at, next, b0, n, to, err);
+  }
+  const int64_t step = rt->step + t->rollback.skipped, t0 = tc_now_ns();
+  if (!b->train_ahead) TC_TRY(tc_ahead_new(&b->train_ahead, b->train, read_train, t, err));
+  TC_TRY(tc_ahead_take(b->train_ahead, step, step + 1, b0, n, to, err));
+  b->waited_ns += tc_now_ns() - t0;
+  if (t->run.cfg->data_hashes) add_hashes(t, b0, n, to);
+  return 0;
+}
+
+/* Rows may begin and end inside a sequence: an annotation file can split tokens over any axis. starts: NULL, or what
+ * tc_documents_starts says. */
 static int read_rows(struct tc_train *t, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                     int32_t *tokens, int32_t *targets, int32_t *starts, struct tc_err *err)
+                     const struct tc_batch *to, int32_t *starts, struct tc_err *err)
 {
   const int64_t T = t->run.opts.model.context, b0 = row0 / T, n = (row0 + rows + T - 1) / T - b0;
+  const int32_t end = t->batches.end_token;
   if (rows == n * T) {
-    TC_TRY(read_batch(t, rt, b0, n, tokens, targets, err));
-    if (starts) tc_documents_starts(tokens, rows, T, t->batches.end_token, starts);
+    TC_TRY(take(t, rt, b0, n, to, err));
+    if (starts) tc_documents_starts(to->tokens, rows, T, end, starts);
     return 0;
   }
-  int32_t *whole = tc_malloc((size_t)(3 * n * T) * sizeof *whole), *part[3] = { tokens, targets, starts };
-  int rc = read_batch(t, rt, b0, n, whole, whole + n * T, err);
-  if (rc == 0) tc_documents_starts(whole, n * T, T, t->batches.end_token, whole + 2 * n * T);
+  int32_t *whole = tc_malloc((size_t)(3 * n * T) * sizeof *whole);
+  int32_t *const part[3] = { to->tokens, to->targets, starts };
+  int rc = take(t, rt, b0, n, &(struct tc_batch){ whole, whole + n * T }, err);
+  if (rc == 0) tc_documents_starts(whole, n * T, T, end, whole + 2 * n * T);
   for (int k = 0; k < 3 && rc == 0; k++)
     if (part[k]) memcpy(part[k], whole + k * n * T + (row0 - b0 * T), (size_t)rows * sizeof *whole);
   free(whole);
@@ -102,13 +202,59 @@ void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t
                    int32_t *tokens, int32_t *targets, int32_t *starts)
 {
   struct tc_train *t = ctx;
+  const struct tc_batch to = { tokens, targets };
   tc_at("reading a batch", NULL, NULL, rt->mb);
-  if (t->batches.err.status == 0 &&
-      read_rows(t, rt, row0, rows, tokens, targets, starts, &t->batches.err) == 0) return;
+  if (t->batches.err.status == 0 && read_rows(t, rt, row0, rows, &to, starts, &t->batches.err) == 0)
+    return;
   memset(tokens, 0, (size_t)rows * sizeof *tokens);
   memset(targets, 0, (size_t)rows * sizeof *targets);
   if (starts) memset(starts, 0, (size_t)rows * sizeof *starts);
 }
+
+/* ---- what metrics.jsonl says of the data --------------------------------------------------- */
+
+/* Of each source: its share of the samples so far, and its epochs. */
+static json_t *sources_json(const struct tc_train *t, int64_t samples)
+{
+  const struct tc_data *d = t->batches.train;
+  json_t *list = json_array();
+  for (int s = 0; s < tc_data_sources(d); s++) {
+    const double taken = (double)tc_data_taken(d, s, samples);
+    json_array_append_new(list, json_pack("{s:s,s:f,s:f}", "name", tc_data_source_name(d, s), "share",
+                                          taken / (double)samples, "epoch", taken / (double)tc_data_windows(d, s)));
+  }
+  return list;
+}
+
+static json_t *val_sources_json(const struct tc_train *t)
+{
+  const struct tc_data *d = t->batches.val;
+  json_t *list = json_array();
+  for (int s = 0; s < tc_data_sources(d); s++) {
+    const double loss = t->batches.val_loss[s];
+    json_array_append_new(list, json_pack("{s:s,s:o}", "name", tc_data_source_name(d, s), "loss",
+                                          isfinite(loss) ? json_real(loss) : json_null()));
+  }
+  return list;
+}
+
+void tc_train_data_line(struct tc_train *t, const struct tc_step_report *r, struct json_t *line)
+{
+  struct tc_batches *b = &t->batches;
+  if (!b->train) return;
+  const int64_t samples = (r->step + t->rollback.skipped) * t->run.opts.gpt.batch;
+  json_object_set_new(line, "data_ms", json_real((double)b->waited_ns * 1e-6));
+  if (tc_data_sources(b->train) > 1) json_object_set_new(line, "sources", sources_json(t, samples));
+  else if (t->run.cfg->data_order != TC_ORDER_DRAWS)
+    json_object_set_new(line, "epoch", json_real((double)samples / (double)tc_data_windows(b->train, 0)));
+  if (isfinite(r->val_loss) && tc_data_sources(b->val) > 1)
+    json_object_set_new(line, "val_sources", val_sources_json(t));
+  if (b->hashes) json_object_set_new(line, "hashes", b->hashes);
+  b->hashes = NULL;
+  b->waited_ns = 0;
+}
+
+/* ---- data that fail or change ---------------------------------------------------------------- */
 
 static int check_files(struct tc_train *t, struct tc_err *err)
 {

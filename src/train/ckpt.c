@@ -271,6 +271,7 @@ static int resume_from(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err
 
 static int initialise(struct tc_train *t, struct tc_err *err)
 {
+  tc_resume_order(t, NULL);
   struct tc_runtime rt = { .seed = (uint64_t)t->run.cfg->train_seed };
   t->ckpt.saved_step = -1;
   TC_TRY(tc_rollback_parse(t, "", err));
@@ -296,6 +297,7 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
     TC_TRY(tc_ckpt_load(&c, t->ckpt.dir, step, load_checked, &l, t->run.world, t->run.who, err));
   if (c) {
     t->ckpt.start_step = tc_ckpt_meta(c)->step;
+    tc_resume_order(t, tc_ckpt_meta(c));
     if (t->run.rank == 0) tc_resume_warn(t, tc_ckpt_meta(c));
     TC_TRY(resume_from(t, c, err));
   }
@@ -311,6 +313,7 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
   TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world,
                            t->run.who, err));
   t->ckpt.start_step = tc_ckpt_meta(c)->step;
+  tc_resume_order(t, tc_ckpt_meta(c));
   TC_TRY(resume_from(t, c, err));
   t->ckpt.saved_step = -1;                       /* not in this run's folder yet */
   t->ckpt.borrowed = true;

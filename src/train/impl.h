@@ -7,6 +7,7 @@
 #ifndef TC_TRAIN_IMPL_H
 #define TC_TRAIN_IMPL_H
 
+#include "src/config/config.h"
 #include "src/data/data.h"
 #include "src/monitor/straggler.h"
 #include "src/run/run.h"
@@ -18,9 +19,13 @@ struct json_t;                   /* jansson's */
 /* batches.c */
 struct tc_batches {
   struct tc_data *train, *val;
+  struct tc_ahead *train_ahead, *val_ahead;   /* NULL before the first batch */
   struct tc_data_identity id;    /* rank 0: of `train` */
   int32_t end_token;             /* ends a document, for data.documents = mask */
   int64_t eval_batch;            /* >= 0: the next batch is this one of the validation data */
+  double *val_loss;              /* of each source of `val`, by the last validation; owned */
+  int64_t waited_ns;             /* for training batches since the last line */
+  struct json_t *hashes;         /* data.hashes: of the sequences since the last line, by number; owned; or NULL */
   struct tc_err err;             /* status < 0: why a batch of this rank could not be read */
 };
 
@@ -106,6 +111,7 @@ struct tc_fault { int kind, rank; int64_t step; };   /* without :RANK the last r
 
 /* One rank. */
 struct tc_train {
+  struct tc_config own;          /* the configuration, with train.steps by data.epochs, data.order by the checkpoint */
   const struct tc_stop *stop;
   char *out;                     /* run.out */
   struct tc_run run;             /* mesh, programs, device, communicators; src/run changes it */
@@ -138,8 +144,15 @@ double tc_train_lr(const struct tc_config *c, int64_t step);
 int tc_train_data_open(struct tc_train *t, struct tc_err *err);
 /* Collective. TC_EUSER unless all ranks read the same tokens. */
 int tc_train_data_same(struct tc_train *t, struct tc_err *err);
-/* Local. From now on batches are training data (-1), or this batch of the validation data. */
+void tc_train_data_close(struct tc_train *t);
+/* Local. From now on batches are training data (-1), or this batch of the validation data, whose batches are
+ * numbered through its sources. */
 void tc_train_data_from(struct tc_train *t, int64_t eval_batch);
+/* Local. How many global batches of a source of the validation data a validation reads. */
+int64_t tc_train_eval_batches(const struct tc_train *t, int source);
+/* Local. Adds what a step's line says of the data: how long it waited for them, epochs, each source's share and
+ * validation loss, hashes. */
+void tc_train_data_line(struct tc_train *t, const struct tc_step_report *r, struct json_t *line);
 /* Local; a tc_fill_fn, ctx: the tc_train. A batch that cannot be read becomes zeros, and
  * batches.err says why: the step ends on all ranks, and the run before anything of it is saved. */
 void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
@@ -197,6 +210,9 @@ void tc_train_poison(struct tc_train *t);
 struct tc_ckpt_meta;
 int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path,
                     struct tc_err *err);
+/* Local. data.order = auto becomes the order of the checkpoint's run; meta NULL, or without a run's settings:
+ * that of a new run. */
+void tc_resume_order(struct tc_train *t, const struct tc_ckpt_meta *meta);
 /* Local, rank 0. Warns of each option, and of data, that change samples, learning rate or
  * arithmetic from here on. */
 void tc_resume_warn(const struct tc_train *t, const struct tc_ckpt_meta *meta);

@@ -72,25 +72,39 @@ static struct tc_runtime runtime(const struct tc_train *t, int64_t step)
     .weight_decay = (float)c->train_weight_decay, .clip = (float)c->train_clip };
 }
 
-static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_err *err)
+/* The mean loss over a source of the validation data, whose batches begin with number `first`. */
+static int evaluate_source(struct tc_train *t, int source, int64_t first, const struct tc_runtime *rt, double *loss,
+                           struct tc_err *err)
 {
-  int64_t B = t->run.opts.gpt.batch, windows = tc_data_windows(t->batches.val);
-  int64_t batches = tc_ceil_div(windows, B);
-  if (t->run.cfg->train_eval_batches > 0) batches = TC_MIN(batches, t->run.cfg->train_eval_batches);
-  windows = TC_MIN(windows, batches * B);
-  struct tc_runtime rt = runtime(t, step);
+  const int64_t B = t->run.opts.gpt.batch, batches = tc_train_eval_batches(t, source);
+  const int64_t windows = TC_MIN(tc_data_windows(t->batches.val, source), batches * B);
   double sum = 0;
-  int64_t t0 = tc_trace_pause(t->trace);
-  tc_at_file("evaluating", NULL);
   for (int64_t i = 0; i < batches; i++) {
-    tc_train_data_from(t, i);
-    int rc = tc_exec_run(t->run.exec, TC_EVAL, &rt, err);
+    tc_train_data_from(t, first + i);
+    int rc = tc_exec_run(t->run.exec, TC_EVAL, rt, err);
     tc_train_data_from(t, -1);
     if (rc < 0) return rc;
     sum += tc_exec_scalar(t->run.exec, TC_EVAL, t->run.prog[TC_EVAL]->graph->loss) * (double)B;
   }
-  tc_trace_resume(t->trace, TC_EV_EVAL, "evaluation", t0);
   *loss = sum / (double)windows;
+  return 0;
+}
+
+/* The sources' losses, and their mean by the sources' shares. */
+static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_err *err)
+{
+  struct tc_runtime rt = runtime(t, step);
+  int64_t t0 = tc_trace_pause(t->trace), first = 0;
+  tc_at_file("evaluating", NULL);
+  double mean = 0;
+  for (int s = 0; s < tc_data_sources(t->batches.val); s++) {
+    double *of_source = &t->batches.val_loss[s];
+    TC_TRY(evaluate_source(t, s, first, &rt, of_source, err));
+    mean += tc_data_source_share(t->batches.val, s) * *of_source;
+    first += tc_train_eval_batches(t, s);
+  }
+  tc_trace_resume(t->trace, TC_EV_EVAL, "evaluation", t0);
+  *loss = mean;
   return 0;
 }
 
@@ -175,8 +189,7 @@ static void train_free(struct tc_train *t, bool abandon)
   tc_trace_free(t->trace);
   tc_straggler_free(t->end.straggler);
   tc_run_programs_free(&t->run);
-  tc_data_free(t->batches.train);
-  tc_data_free(t->batches.val);
+  tc_train_data_close(t);
   tc_run_free(&t->run);
   json_decref(t->plan.predicted);
   free(t->out);
@@ -220,8 +233,8 @@ int tc_train(const struct tc_train_args *a, struct tc_err *err)
   const struct tc_config *c = a->cfg;
   struct tc_train *t = tc_malloc(sizeof *t);
   *t = (struct tc_train){
-    .stop = a->stop, .out = tc_strdup(c->run_out),
-    .run = { .cfg = c, .ranks = a->ranks, .who = a->who, .rank = a->rank, .threads = a->threads,
+    .own = *c, .stop = a->stop, .out = tc_strdup(c->run_out),
+    .run = { .cfg = &t->own, .ranks = a->ranks, .who = a->who, .rank = a->rank, .threads = a->threads,
              .hub = a->hub, .mpi = a->mpi },
     .ckpt = { .saved_step = -1 }, .batches = { .eval_batch = -1 }, .rollback = { .back_to = -1 },
     .log = { .fd = -1 } };

@@ -16,6 +16,15 @@ static struct tc_config *saved_config(const struct tc_ckpt_meta *meta)
   return tc_config_saved(&was, meta->config, 0, NULL, &err) == 0 ? was : NULL;
 }
 
+void tc_resume_order(struct tc_train *t, const struct tc_ckpt_meta *meta)
+{
+  enum tc_data_order *order = &t->own.data_order;
+  struct tc_config *was = meta && *order == TC_ORDER_BY_RUN ? saved_config(meta) : NULL;
+  if (was) *order = was->data_order;
+  if (*order == TC_ORDER_BY_RUN) *order = TC_ORDER_PERMUTATION;
+  tc_config_free(was);
+}
+
 int tc_resume_check(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path,
                     struct tc_err *err)
 {

@@ -63,7 +63,8 @@ def batch(step, T):
 def checkpoint(case, folder):
     """The initial weights of a case, and the first gradient as Tercio has it."""
     keys = [f'--model.{k}={v}' for k, v in {**SIZES, **case}.items()]
-    subprocess.run([tercio, 'train', *keys, f'--data.train={text}', f'--train.global_batch={BATCH}',
+    subprocess.run([tercio, 'train', *keys, f'--data.train={text}', '--data.order=draws',
+                    f'--train.global_batch={BATCH}',
                     '--train.steps=1', '--train.lr=0', '--train.clip=0', f'--train.seed={SEED}',
                     f'--run.out={folder}'] + (['--data.documents=mask', f'--data.end_token={END}'] if END else []),
                    check=True, stdout=subprocess.DEVNULL)

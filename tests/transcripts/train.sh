@@ -3,7 +3,7 @@ set -o pipefail
 [ -f text ] || seq 3000 > text
 [ -f val ] || seq 3000 3100 > val
 small="--model.layers=1 --model.hidden=16 --model.heads=2 --model.context=8 --model.vocab=256
-  --data.train=text --data.val=val --train.global_batch=4 --train.steps=6 --train.eval_batches=2
+  --data.train=text --data.val=val --data.order=draws --train.global_batch=4 --train.steps=6 --train.eval_batches=2
   --run.threads=1 --run.device=ref --ckpt.async=no --ckpt.every=0"
 
 # quiet OUT ARGS...: a run in the folder OUT. train: with its lines of progress, of which those of
@@ -43,7 +43,7 @@ digits='s/\(\.0*[1-9][0-9]\{3\}\)[0-9]*/\1/g'
 
 # lines FILE: of metrics.jsonl. Numbers have four digits, which are the same on every machine.
 lines() {
-  sed -e 's/"\(tokens_per_s\|step_ms\|wait_ms\|bubble\|stall_ms\|write_ms\)": [0-9][^,}]*/"\1": T/g' \
+  sed -e 's/"\(tokens_per_s\|step_ms\|wait_ms\|data_ms\|bubble\|stall_ms\|write_ms\)": [0-9][^,}]*/"\1": T/g' \
     -e 's/"slowest": {[^}]*"host"[^}]*}/"slowest": S/' -e "$digits" "$1"
 }
 

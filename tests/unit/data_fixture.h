@@ -53,21 +53,30 @@ static inline void put_bin(const char *file, int32_t magic, int32_t version, int
 static inline struct tc_data *must_open(char *const *files, int n, enum tc_data_format format, int part,
                                         int64_t context, int64_t vocab)
 {
+  const struct tc_data_opts o = { files, n, format, part, context, vocab };
   struct tc_err err = { 0 };
   struct tc_data *d = NULL;
-  if (tc_data_open(&d, files, n, format, part, context, vocab, &err) != 0) {
+  if (tc_data_open(&d, &o, &err) != 0) {
     printf("Bail out! %s\n", err.text);
     exit(1);
   }
   return d;
 }
 
-/* tc_data_train, which must not fail. */
+/* n sequences of a step by draws, which is the status of tc_data_train. */
+static inline int draw(struct tc_data *d, uint64_t seed, int64_t step, int64_t b0, int64_t n,
+                       int32_t *tokens, int32_t *targets, struct tc_err *err)
+{
+  const struct tc_samples s = { TC_ORDER_DRAWS, seed, b0 + n };
+  return tc_data_train(d, NULL, &s, step, b0, n, &(struct tc_batch){ tokens, targets }, err);
+}
+
+/* The same, which must not fail. */
 static inline void take(struct tc_data *d, uint64_t seed, int64_t step, int64_t b0, int64_t n,
                         int32_t *tokens, int32_t *targets)
 {
   struct tc_err err = { 0 };
-  if (tc_data_train(d, seed, step, b0, n, tokens, targets, &err) == 0) return;
+  if (draw(d, seed, step, b0, n, tokens, targets, &err) == 0) return;
   printf("Bail out! %s\n", err.text);
   exit(1);
 }

@@ -366,7 +366,7 @@ static void test_saved(void)
   static const char saved[] = "[train]\nsteps = 20\nlr = 0.25\nmin_lr = 0.5\nbeta1 = 1\n"
                               "forgotten = 3\n[gone]\nkey = 1\nnonsense\n[data]\ntrain = a\n  b\n"
                               "[ckpt]\nresume = no\n";
-  static const char *const want[] = { "data.train a b|a c", "train.steps 20|30",
+  static const char *const want[] = { "data.train a b|a c", "data.order draws|auto", "train.steps 20|30",
                                       "train.global_batch 8|4", "ckpt.resume no|auto" };
   char word[] = "plan", flag[] = "--mesh.pp=2", *argv[] = { word, flag };
   char steps[] = "--train.steps=30", lr[] = "--train.lr=0.25", min[] = "--train.min_lr=0.1",
@@ -382,10 +382,10 @@ static void test_saved(void)
     char got[300];
     if (!strcmp(x.name, "mesh.pp") || !strcmp(x.name, "train.min_lr")) continue;
     snprintf(got, sizeof got, "%s %s|%s", x.name, x.was, x.is);
-    is_str(got, n < 4 ? want[n] : "none", "a change");
+    is_str(got, n < 5 ? want[n] : "none", "a change");
     n++;
   }
-  is_int(n, 4, "all of them");
+  is_int(n, 5, "all of them");
   tc_config_free(was);
   argv[1] = bad;
   is_int(tc_config_saved(&was, saved, 2, argv, &err), TC_EUSER, "flags beside it are checked");

@@ -13,7 +13,8 @@ static void refused(char *file, enum tc_data_format format, int64_t vocab, const
 {
   struct tc_err err = { 0 };
   struct tc_data *d = NULL;
-  is_int(tc_data_open(&d, &file, 1, format, 0, 8, vocab, &err), TC_EUSER, "refused: %s", word);
+  const struct tc_data_opts o = { &file, 1, format, 0, 8, vocab };
+  is_int(tc_data_open(&d, &o, &err), TC_EUSER, "refused: %s", word);
   ok(d == NULL, "  nothing is open");
   says(&err, file, word);
 }
@@ -113,10 +114,10 @@ static void test_windows(struct tc_data *d, const uint8_t *stream, int lo, int h
 {
   int32_t x[CONTEXT], y[CONTEXT];
   struct tc_err err = { 0 };
-  int64_t n = tc_data_windows(d);
+  int64_t n = tc_data_windows(d, 0);
   int bad = 0;
   for (int64_t w = 0; w < n; w++) {
-    bad += tc_data_window(d, w, x, y, &err) != 0;
+    bad += tc_data_window(d, NULL, 0, w, &(struct tc_batch){ x, y }, &err) != 0;
     for (int i = 0; i < CONTEXT; i++) {
       int64_t at = lo + w * CONTEXT + i;
       bad += at + 1 >= hi || x[i] != stream[at] || y[i] != stream[at + 1];
@@ -159,13 +160,13 @@ static void test_smallest(const char *dir)
   char *file = path(dir, "nine.txt");
   put(file, "abcdefghi", 9);
   struct tc_data *d = must_open(&file, 1, TC_FORMAT_TEXT, 0, 8, 256);
-  is_int(tc_data_windows(d), 1, "context + 1 tokens: one window");
+  is_int(tc_data_windows(d, 0), 1, "context + 1 tokens: one window");
   take(d, 1, 1, 0, 1, x, y);
   ok(x[0] == 'a' && x[7] == 'h' && y[0] == 'b' && y[7] == 'i', "  and one sample");
   tc_data_free(d);
   put(file, "abcdefghijklmnop", 16);
   d = must_open(&file, 1, TC_FORMAT_TEXT, 0, 8, 256);
-  is_int(tc_data_windows(d), 1, "2 * context tokens: one window, the second lacks a target");
+  is_int(tc_data_windows(d, 0), 1, "2 * context tokens: one window, the second lacks a target");
   tc_data_free(d);
   put(file, "abcdefgh", 8);
   refused(file, TC_FORMAT_TEXT, 256, "too few tokens");
@@ -240,7 +241,11 @@ static void test_refused(const char *dir)
   struct tc_data *d;
   for (int i = 0; i < 100; i++) tokens[i] = (uint16_t)i;
   refused(file, TC_FORMAT_TEXT, 256, "does not exist; names are separated by blanks");
-  refused((char *)(uintptr_t)dir, TC_FORMAT_TEXT, 256, "folder");
+  char *empty = path(dir, "empty");
+  mkdir(empty, 0755);
+  refused(empty, TC_FORMAT_TEXT, 256, "has no files *.bin or *.txt");
+  rmdir(empty);
+  free(empty);
   put(file, "", 0);
   refused(file, TC_FORMAT_TEXT, 256, "empty");
   put(file, "plain text, plain text, plain text", 34);
@@ -263,7 +268,8 @@ static void test_refused(const char *dir)
   unlink(file);
   if (mkfifo(file, 0600) == 0) refused(file, TC_FORMAT_TEXT, 256, "not a regular file");
   unlink(file);
-  is_int(tc_data_open(&d, NULL, 0, TC_FORMAT_TEXT, 0, 8, 256, &err), TC_EUSER, "no files: %s", err.text);
+  const struct tc_data_opts none = { .format = TC_FORMAT_TEXT, .context = 8, .vocab = 256 };
+  is_int(tc_data_open(&d, &none, &err), TC_EUSER, "no files: %s", err.text);
   if (geteuid() != 0) {
     put(file, "secret secret secret", 20);
     chmod(file, 0);
@@ -273,28 +279,51 @@ static void test_refused(const char *dir)
   free(file);
 }
 
-/* A token that is too large is found wherever it is used, and only there. */
+/* A token that is too large is found where it is read, by name and place, in a window of validation and in a sample
+ * of training; nothing else is. */
 static void test_vocab(const char *dir)
 {
-  enum { BIG = 100000 };
+  enum { BIG = 100001, CTX = 8 };
   uint16_t *tokens = calloc(BIG, sizeof *tokens);
   char *file = path(dir, "big.bin"), *text = path(dir, "big.txt");
   static const int where[] = { 0, 32767, 32768, 50001, BIG - 1 };
+  int32_t x[CTX], y[CTX];
   for (size_t i = 0; i < sizeof where / sizeof *where; i++) {
-    char place[32];
+    const struct tc_samples s = { TC_ORDER_PERMUTATION, 3, 1 };
+    char place[80];
+    int failed = 0, other = 0;
     memset(tokens, 0, BIG * sizeof *tokens);
     tokens[where[i]] = 50257;
     put_bin(file, 20240520, 1, BIG, tokens, BIG);
-    snprintf(place, sizeof place, "token 50257 at place %d ", where[i]);
-    refused(file, TC_FORMAT_BIN, 50257, place);
-    tc_data_free(must_open(&file, 1, TC_FORMAT_BIN, 0, 8, 50258));
+    snprintf(place, sizeof place, "token 50257 at place %d (byte %d) ", where[i], 1024 + 2 * where[i]);
+    struct tc_data *d = must_open(&file, 1, TC_FORMAT_BIN, 0, CTX, 50257);
+    for (int64_t step = 1; step <= tc_data_windows(d, 0); step++) {
+      struct tc_err err = { 0 };
+      const int rc = tc_data_train(d, NULL, &s, step, 0, 1, &(struct tc_batch){ x, y }, &err);
+      failed += rc == TC_EUSER && strstr(err.text, place) && strstr(err.text, file) &&
+                strstr(err.text, "was the file made with another tokenizer?");
+      other += rc != 0;
+    }
+    int want = 0;
+    for (int64_t w = 0; w < tc_data_windows(d, 0); w++) want += where[i] >= w * CTX && where[i] <= (w + 1) * CTX;
+    is_int(failed, want, "an epoch fails at %s", place);
+    is_int(other, failed, "... and nowhere else");
+    tc_data_free(d);
+    d = must_open(&file, 1, TC_FORMAT_BIN, 0, CTX, 50258);
+    const int64_t at = TC_MIN(where[i] / CTX, tc_data_windows(d, 0) - 1);
+    struct tc_err err = { 0 };
+    is_int(tc_data_window(d, NULL, 0, at, &(struct tc_batch){ x, y }, &err), 0, "... a larger vocabulary takes it");
+    tc_data_free(d);
   }
-  struct tc_data *d = must_open(&file, 1, TC_FORMAT_BIN, 1, 8, 50257);
-  ok(d != NULL, "a bad token in the other part is not looked at");
-  tc_data_free(d);
   put(text, "0123456789abcdefghij\xff", 21);
-  refused(text, TC_FORMAT_TEXT, 255, "token 255 at place 20 ");
-  tc_data_free(must_open(&text, 1, TC_FORMAT_TEXT, 0, 8, 256));
+  char *const one = text;
+  struct tc_data *d = must_open(&one, 1, TC_FORMAT_TEXT, 0, CTX, 255);
+  struct tc_data_identity id;
+  struct tc_err err = { 0 };
+  is_int(tc_data_identity(d, &id, &err), TC_EUSER, "the identity reads both ends");
+  says(&err, text, "token 255 at place 20 ");
+  tc_data_free(d);
+  tc_data_free(must_open(&text, 1, TC_FORMAT_TEXT, 0, CTX, 256));
   free(tokens);
   free(file);
   free(text);

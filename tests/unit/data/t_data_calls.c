@@ -1,6 +1,6 @@
-/* t_data_calls.c - token files, call by call (data.c): the files are made up here, a read gives
+/* t_data_calls.c - token files, call by call: the files are made up here, a read gives
  * 2000 bytes at most, and calls fail, one at a time, with several errors. */
-#include "src/data/data.h"
+#include "src/data/impl.h"
 #include "tests/unit/script.h"
 
 #include <errno.h>
@@ -69,13 +69,17 @@ static ssize_t read_it(int fd, void *to, size_t bytes, off_t at)
   return (ssize_t)n;
 }
 
-#define open(path, flags) open_it(path)
+#define open(path, flags) ((void)(flags), open_it(path))
 #define fstat(fd, st) state(&file[fd - FIRST_FD], st, "fstat", name[fd - FIRST_FD])
 #define stat(path, st) state(find(path), st, "stat", path)
 #define pread read_it
 #define close(fd) (note("close %c", fd - FIRST_FD + 'a'), file[fd - FIRST_FD].open = false)
 #define tc_warn note
-#include "src/data/reader.c"
+#include "src/data/data.c"
+#include "src/data/file.c"
+#include "src/data/format.c"
+#include "src/data/names.c"
+#include "src/data/source.c"
 
 static void make_files(int n, int64_t tokens)
 {
@@ -94,7 +98,9 @@ static void make_files(int n, int64_t tokens)
 
 static void say(const struct tc_data *d, const char *what, int rc, struct tc_err *err)
 {
-  note("%s: %d %s; %d open", what, rc, err->text, d ? d->n_open : 0);
+  int open = 0;
+  for (int i = 0; d && i < TC_READER_FILES; i++) open += d->own->open[i].file != NULL;
+  note("%s: %d %s; %d open", what, rc, err->text, open);
   for (int i = 0; i < MOST; i++)
     if (file[i].open) note("open: %s", name[i]);
   *err->text = '\0';
@@ -111,12 +117,15 @@ static void use(struct tc_data *d, int64_t context)
   int32_t x[4 * 24] = { 0 }, y[4 * 24] = { 0 };
   struct tc_data_identity id = { 0 };
   struct tc_err err = { .text = "" };
-  note("%lld tokens, %lld windows", (long long)tc_data_tokens(d), (long long)tc_data_windows(d));
-  int rc = tc_data_train(d, 7, 3, 1, 4, x, y, &err);
+  const int64_t windows = tc_data_windows(d, 0);
+  const struct tc_samples s = { TC_ORDER_DRAWS, 7, 5 };
+  const struct tc_batch to = { x, y };
+  note("%lld tokens, %lld windows", (long long)tc_data_tokens(d), (long long)windows);
+  int rc = tc_data_train(d, NULL, &s, 3, 1, 4, &to, &err);
   say(d, "train", rc, &err);
   say_tokens(x, y, 4 * context);
-  for (int64_t w = 0; w < tc_data_windows(d); w += TC_MAX(tc_data_windows(d) - 1, 1)) {
-    rc = tc_data_window(d, w, x, y, &err);
+  for (int64_t w = 0; w < windows; w += TC_MAX(windows - 1, 1)) {
+    rc = tc_data_window(d, NULL, 0, w, &to, &err);
     say(d, "window", rc, &err);
     say_tokens(x, y, context);
   }
@@ -142,8 +151,8 @@ static void change(struct tc_data *d)
     if (i == 8) file[0].missing = true;
     int rc = tc_data_check(d, i != 3, &err);
     say(d, "check", rc, &err);
-    if (d->file[0].fd >= 0) close_file(d, &d->file[0]);
-    rc = open_file(d, &d->file[0], &err);
+    tc_reader_close(d->own);
+    rc = tc_file_open(d->own, &d->source[0].file[0], &err);
     say(d, "opened again", rc, &err);
   }
   file[0] = was;
@@ -175,7 +184,8 @@ static void play(void *ctx)
   bin = s->format == TC_FORMAT_BIN;
   memset(file, 0, sizeof file);
   make_files(s->n, s->tokens);
-  int rc = tc_data_open(&d, name, s->n, s->format, s->part, s->context, s->vocab, &err);
+  const struct tc_data_opts o = { name, s->n, s->format, s->part, s->context, s->vocab };
+  int rc = tc_data_open(&d, &o, &err);
   say(d, "opened", rc, &err);
   if (!d) return;
   use(d, s->context);
@@ -225,12 +235,14 @@ static void refused(void *ctx)
       memset(file, 0, sizeof file);
       make_files(2, 2);
       file[n - 1] = row[i].with;
-      int rc = tc_data_open(&d, name, n, row[i].format, row[i].part, 8, row[i].vocab, &err);
+      const struct tc_data_opts o = { name, n, row[i].format, row[i].part, 8, row[i].vocab };
+      int rc = tc_data_open(&d, &o, &err);
       say(d, "opened", rc, &err);
       tc_data_free(d);
     }
   struct tc_data *d = (void *)file;
-  int rc = tc_data_open(&d, name, 0, TC_FORMAT_TEXT, 0, 8, 256, &err);
+  const struct tc_data_opts o = { name, 0, TC_FORMAT_TEXT, 0, 8, 256 };
+  int rc = tc_data_open(&d, &o, &err);
   note("%d", d != NULL);
   say(d, "none", rc, &err);
 }

@@ -18,7 +18,7 @@ static bool fails(struct tc_data *d, struct tc_err *err)
 {
   int32_t x[64 * 8], y[64 * 8];
   for (int step = 1; step <= 100; step++)
-    if (tc_data_train(d, 1, step, 0, 64, x, y, err) != 0) return true;
+    if (draw(d, 1, step, 0, 64, x, y, err) != 0) return true;
   return false;
 }
 
@@ -111,7 +111,7 @@ static void test_many(const char *dir)
   for (int i = 0; i < FILES; i++) put(name[i], all, EACH);
   ok(tc_data_check(many, true, &err) != 0, "  all replaced: %s", err.text);
   take(one, 9, 3, 0, 256, x, y);
-  ok(tc_data_train(many, 9, 3, 0, 256, x2, y2, &err) != 0 && strstr(err.text, "modified"),
+  ok(draw(many, 9, 3, 0, 256, x2, y2, &err) != 0 && strstr(err.text, "modified"),
      "  one that is opened again is looked at: %s", err.text);
   tc_data_free(one);
   tc_data_free(many);

@@ -42,38 +42,52 @@ static void write_shard(const char *name, bool marked, int32_t end)
 {
   int32_t header[256] = { 20240520, 1, 100, marked ? MARK : 0, 0, 0, 300, marked ? end : 0 };
   uint16_t tokens[100] = { 0 };
-  FILE *f = fopen(name, "wb");
-  TC_ASSERT(f && fwrite(header, sizeof header, 1, f) == 1 && fwrite(tokens, sizeof tokens, 1, f) == 1);
-  TC_ASSERT(fclose(f) == 0);
+  char all[sizeof header + sizeof tokens];
+  memcpy(all, header, sizeof header);
+  memcpy(all + sizeof header, tokens, sizeof tokens);
+  put(name, all, sizeof all);
+}
+
+/* What tc_documents_end says of the first n files; the status into *rc. */
+static int32_t end_of(char *const *name, int n, enum tc_data_format format, int64_t vocab, int64_t option, int *rc,
+                      struct tc_err *err)
+{
+  struct tc_data *d = must_open(name, n, format, 0, 8, vocab);
+  int32_t end = -1;
+  *rc = tc_documents_end(&end, option, d, err);
+  tc_data_free(d);
+  return end;
 }
 
 static void test_end(const char *dir)
 {
-  char *name[3] = { tc_sprintf("%s/a.bin", dir), tc_sprintf("%s/b.bin", dir), tc_sprintf("%s/plain.bin", dir) };
+  char *name[3] = { path(dir, "a.bin"), path(dir, "b.bin"), path(dir, "plain.bin") }, *text = path(dir, "text");
   struct tc_err err = { 0 };
-  int32_t end = -1;
+  int rc;
   write_shard(name[0], true, 256);
   write_shard(name[1], true, 257);
   write_shard(name[2], false, 0);
-  is_int(tc_documents_end(&end, TC_AUTO, name, 1, TC_FORMAT_BIN, 300, &err), 0, "a shard says which token ends a document");
-  is_int(end, 256, "... its header's");
-  is_int(tc_documents_end(&end, 5, name, 3, TC_FORMAT_BIN, 300, &err), 0, "the option comes before the headers");
-  is_int(end, 5, "... and is taken");
-  is_int(tc_documents_end(&end, 10, name, 1, TC_FORMAT_TEXT, 256, &err), 0, "a byte ends a document of text");
-  is_int(tc_documents_end(&end, TC_AUTO, name, 1, TC_FORMAT_TEXT, 256, &err), TC_EUSER, "text says nothing");
-  says(&err, "data.end_token", "byte that ends a document");
-  is_int(tc_documents_end(&end, TC_AUTO, name, 2, TC_FORMAT_BIN, 300, &err), TC_EUSER, "shards that differ");
+  put(text, "some text, of more bytes than a context", 39);
+  is_int(end_of(name, 1, TC_FORMAT_AUTO, 300, TC_AUTO, &rc, &err), 256, "a shard's header says which token ends a document");
+  is_int(end_of(name, 3, TC_FORMAT_BIN, 300, 5, &rc, &err), 5, "the option comes before the headers");
+  is_int(end_of(&text, 1, TC_FORMAT_TEXT, 256, 10, &rc, &err), 10, "a byte ends a document of text");
+  end_of(&text, 1, TC_FORMAT_AUTO, 256, TC_AUTO, &rc, &err);
+  is_int(rc, TC_EUSER, "text says nothing");
+  says(&err, text, "needs data.end_token for text");
+  end_of(name, 2, TC_FORMAT_AUTO, 300, TC_AUTO, &rc, &err);
+  is_int(rc, TC_EUSER, "shards that differ");
   says(&err, name[1], "is 257");
-  is_int(tc_documents_end(&end, TC_AUTO, name + 2, 1, TC_FORMAT_BIN, 300, &err), TC_EUSER, "a shard of another program");
+  end_of(name + 2, 1, TC_FORMAT_AUTO, 300, TC_AUTO, &rc, &err);
+  is_int(rc, TC_EUSER, "a shard of another program");
   says(&err, name[2], "does not say");
-  is_int(tc_documents_end(&end, TC_AUTO, name, 1, TC_FORMAT_BIN, 256, &err), TC_EUSER, "beyond the vocabulary");
-  says(&err, "256", "is not below model.vocab");
-  is_int(tc_documents_end(&end, 300, name, 1, TC_FORMAT_BIN, 300, &err), TC_EUSER, "... given");
+  end_of(name, 1, TC_FORMAT_AUTO, 256, TC_AUTO, &rc, &err);
+  is_int(rc, TC_EUSER, "beyond the vocabulary");
+  says(&err, name[0], "256");
+  end_of(name, 1, TC_FORMAT_AUTO, 300, 300, &rc, &err);
+  is_int(rc, TC_EUSER, "... given");
   says(&err, "data.end_token", "is not below model.vocab = 300");
-  char *gone = (char *)(uintptr_t)"/nowhere/c.bin";
-  is_int(tc_documents_end(&end, TC_AUTO, &gone, 1, TC_FORMAT_BIN, 300, &err), TC_EUSER, "no such file");
-  says(&err, gone, "No such file");
   for (int i = 0; i < 3; i++) free(name[i]);
+  free(text);
 }
 
 static void tests(const char *dir)

@@ -2,7 +2,7 @@
  * ten losses of AdamW. The preset tiny against PyTorch (tiny.json), Llama and Qwen3 against transformers
  * (families.json). The scripts that made the figures say how:
  *
- *   tercio train --model.preset=tiny --data.train=LICENSE.md --train.global_batch=8
+ *   tercio train --model.preset=tiny --data.train=LICENSE.md --data.order=draws --train.global_batch=8
  *     --train.steps=1 --train.lr=0 --train.clip=0 --run.out=DIR, then
  *   torch_gpt.py DIR/ckpt/step-00000001 LICENSE.md 1 8 10 3e-4 tests/oracle/tiny.json
  *   hf_families.py build/tercio LICENSE.md tests/oracle/families.json
@@ -28,14 +28,16 @@ struct ctx {
   bool documents, done;
 };
 
-struct source { struct tc_data *data; int64_t T; };
+struct source { struct tc_data *data; int64_t T, batch; };
 
 static void fill(void *data, const struct tc_runtime *rt, int64_t row0, int64_t rows,
                  int32_t *tokens, int32_t *targets, int32_t *starts)
 {
   const struct source *s = data;
   struct tc_err err = { 0 };
-  if (tc_data_train(s->data, rt->seed, rt->step, row0 / s->T, rows / s->T, tokens, targets, &err) < 0)
+  const struct tc_samples how = { TC_ORDER_DRAWS, rt->seed, s->batch };
+  const struct tc_batch to = { tokens, targets };
+  if (tc_data_train(s->data, NULL, &how, rt->step, row0 / s->T, rows / s->T, &to, &err) < 0)
     ok(false, "%s", err.text);
   if (starts) tc_documents_starts(tokens, rows, s->T, END, starts);
 }
@@ -73,8 +75,9 @@ static void body(struct fx_rank *r)
   struct ctx *c = r->ctx;
   struct tc_err err = { 0 };
   struct tc_program *p[2];
-  struct source source = { .T = c->model.context };        /* a rank's own: it is one thread's at a time */
-  if (tc_data_open(&source.data, &c->text, 1, TC_FORMAT_TEXT, 1, source.T, 256, &err) < 0) {
+  struct source source = { .T = c->model.context, .batch = c->batch };        /* a rank's own: it is one thread's at a time */
+  const struct tc_data_opts text = { &c->text, 1, TC_FORMAT_TEXT, 1, source.T, 256 };
+  if (tc_data_open(&source.data, &text, &err) < 0) {
     ok(false, "text %s", err.text);
     return;
   }

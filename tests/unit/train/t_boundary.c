@@ -32,7 +32,7 @@ static bool open_fixture(struct fixture *f)
   static const struct tc_ckpt_slice slice = { .count = { 1 }, .data = &x };
   const struct tc_comm_opts o = { .name = "world" };
   struct tc_err err = { 0 };
-  *f = (struct fixture){ .cfg = { .train_steps = 10 }, .mesh = { .world = 1 } };
+  *f = (struct fixture){ .cfg = { .train_steps = 10, .train_seed = 7 }, .mesh = { .world = 1 } };
   f->self = tc_comm_self(&o);
   const struct tc_writer_opts so = { .dir = ".",
                                     .tensor = &tensor,
@@ -46,7 +46,8 @@ static bool open_fixture(struct fixture *f)
   for (int i = 0; file && i < 100; i++) fprintf(file, "%d\n", i);
   if (file) fclose(file);
   int rc = tc_writer_new(&f->writer, &so, &err);
-  if (!rc) rc = tc_data_open(&f->data, &text, 1, TC_FORMAT_TEXT, 1, 8, 256, &err);
+  const struct tc_data_opts data = { &text, 1, TC_FORMAT_TEXT, 1, 8, 256 };
+  if (!rc) rc = tc_data_open(&f->data, &data, &err);
   if (rc) printf("Bail out! %s\n", err.text);
   f->cfg.ckpt_busy = TC_BUSY_SKIP;
   f->t = (struct tc_train){ .run.cfg = &f->cfg,
@@ -288,14 +289,17 @@ static void test_rows(struct fixture *f)
   struct tc_runtime rt = { .seed = 7, .step = 5 };
   for (int eval = 0; eval < 2; eval++) {
     int32_t want[2][N * T], got[2][N * T];
-    const int64_t last = tc_data_windows(f->data);
+    const int64_t last = tc_data_windows(f->data, 0);
     f->t.run.opts.model.context = T;
     f->t.run.opts.gpt.batch = (int)(last - 3); /* the fourth window of the second batch is none */
     f->t.batches.eval_batch = eval ? 1 : -1;
     f->t.rollback.skipped = 2;
-    if (!eval) TC_ASSERT(tc_data_train(f->data, 7, 7, 0, N, want[0], want[1], NULL) == 0);
+    const struct tc_samples s = { TC_ORDER_PERMUTATION, 7, last - 3 };
+    const struct tc_batch to = { want[0], want[1] };
+    if (!eval) TC_ASSERT(tc_data_train(f->data, NULL, &s, 7, 0, N, &to, NULL) == 0);
     for (int i = 0; eval && i < 3; i++)
-      TC_ASSERT(tc_data_window(f->data, last - 3 + i, want[0] + i * T, want[1] + i * T, NULL) == 0);
+      TC_ASSERT(tc_data_window(f->data, NULL, 0, last - 3 + i, &(struct tc_batch){ want[0] + i * T, want[1] + i * T },
+                               NULL) == 0);
     for (int i = 3 * T; eval && i < N * T; i++) want[0][i] = 0, want[1][i] = -1;
     for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
       const size_t at = (size_t)row[k][0], n = (size_t)row[k][1], bytes = n * sizeof **got;
@@ -314,6 +318,9 @@ static void test_rows(struct fixture *f)
   f->t.batches.err.status = 0;
   f->t.batches.eval_batch = -1;
   f->t.rollback.skipped = 0;
+  f->t.batches.val = NULL; /* which is f->data, too */
+  tc_train_data_close(&f->t);
+  f->data = NULL;
 }
 
 /* A checkpoint of other libraries is resumed with a warning; one that does not name them without. */
@@ -349,7 +356,6 @@ int main(void)
   test_signals(&f);
   test_versions(&f);
   tc_writer_free(f.writer, false);
-  tc_data_free(f.data);
   tc_comm_free(f.self);
   dup2(keep, STDERR_FILENO);
   if (chdir("/") == 0) fx_clean();

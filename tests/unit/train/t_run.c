@@ -169,7 +169,10 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_train_trace_open(t, err) call(err, "trace")
 #define tc_lr(how, step, all, warm, lr, min) \
   (note("lr %s %d %d %d", tc_word_train_schedule(how), (int)(step), (int)(all), (int)(warm)), (lr) * (double)(step) + (min))
-#define tc_data_windows(d) 10
+#define tc_data_windows(d, s) (10 - 4 * (s))
+#define tc_data_sources(d) 2
+#define tc_data_source_share(d, s) ((s) ? 0.25 : 0.75)
+#define tc_train_eval_batches(t, s) (note("batches of %d", s), 2 - (s))
 #define tc_trace_pause(t) (note("pause"), 42)
 #define tc_trace_resume(t, kind, name, t0) note("resume %d %s %d", kind, name, (int)(t0))
 #define tc_exec_run exec_run
@@ -206,7 +209,7 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_exec_free(x) note("no exec %d", no(x))
 #define tc_program_free(p) note("no program %d", (p) ? (int)((p)-program) : -1)
 #define tc_device_close(d) note("no device %d", (d) ? (int)((d)-device) : -1)
-#define tc_data_free(d) note("no data %d", no(d))
+#define tc_train_data_close(t) note("no data %d %d", no((t)->batches.train), no((t)->batches.val))
 #define tc_mesh_free(m) note("no mesh %d", (m) == &mesh)
 #define tc_annotations_free(rows) note("no rows")
 #define tc_train_data_same(t, err) call(err, "same data")
@@ -223,11 +226,13 @@ static int open_text(void *rank, const struct tc_err *err)
 #define tc_train_trace_end(t, rc, err) \
   (note("trace ends %d", rc), rc < 0 ? rc : call(err, "written"))
 #define tc_time_limit_begin(t) \
-  (train = (t), (t)->batches.train = make(), (t)->batches.val = make(), \
+  (train = (t), (t)->batches.train = make(), (t)->batches.val = make(), (t)->batches.val_loss = val_loss, \
    note("walltime %d", open_text(t, &(struct tc_err){ .text = "" })))
 #define tc_log_set_rank(r) note("rank %d", r)
 #define tc_train_trace_new(t) note("new trace")
 #define tc_train_guard_clear(t) note("guard clear")
+
+static double val_loss[2];
 
 static bool all_free(struct tc_comm *const *c, int n)
 {

@@ -1,0 +1,228 @@
+/* data.c - a data set: its sources, the samples of a step, and what identifies it. */
+#include "src/data/impl.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- opening ----------------------------------------------------------------------------------- */
+
+struct tc_reader *tc_reader_new(const struct tc_data *d)
+{
+  struct tc_reader *r = tc_calloc(1, sizeof *r);
+  r->raw = tc_malloc((size_t)(d->context + 1) * sizeof(uint32_t));
+  r->sample = tc_malloc((size_t)(d->context + 1) * sizeof *r->sample);
+  return r;
+}
+
+void tc_reader_free(struct tc_reader *r)
+{
+  if (!r) return;
+  tc_reader_close(r);
+  free(r->raw);
+  free(r->sample);
+  free(r);
+}
+
+static int make_blend(struct tc_data *d, struct tc_err *err)
+{
+  double *weight = tc_malloc((size_t)d->n * sizeof *weight);
+  for (int i = 0; i < d->n; i++) weight[i] = d->source[i].weight;
+  const int small = tc_blend_new(&d->blend, weight, d->n);
+  free(weight);
+  if (small < 0) return TC_OK;
+  return tc_fail(err, TC_EUSER, "data '%g:%s' has too small a share of the blend: less than one sample in %d",
+                 d->source[small].weight, d->source[small].name, TC_BLEND_PERIOD);
+}
+
+static int fill(struct tc_data *d, const struct tc_data_opts *o, struct tc_err *err)
+{
+  const int n = tc_sources_new(&d->source, o->word, o->n, err);
+  if (n < 0) return n;
+  d->n = n;
+  d->own = tc_reader_new(d);
+  for (int i = 0; i < n; i++) TC_TRY(tc_source_open(&d->source[i], d->own, o, err));
+  return make_blend(d, err);
+}
+
+int tc_data_open(struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err)
+{
+  *out = NULL;
+  TC_ASSERT(o->part >= 0 && o->part <= 2 && o->context >= 1 && o->vocab >= 1);
+  if (o->n < 1)
+    return tc_fail(err, TC_EUSER, "no data files; set data.train to one or more of them");
+  struct tc_data *d = tc_calloc(1, sizeof *d);
+  d->context = o->context;
+  d->vocab = o->vocab;
+  const int status = fill(d, o, err);
+  if (status != TC_OK) {
+    tc_data_free(d);
+    return status;
+  }
+  *out = d;
+  return TC_OK;
+}
+
+void tc_data_free(struct tc_data *d)
+{
+  if (!d) return;
+  tc_reader_free(d->own);
+  tc_sources_free(d->source, d->n);
+  tc_blend_free(&d->blend);
+  free(d);
+}
+
+/* ---- sizes and shares -------------------------------------------------------------------------- */
+
+static int64_t tokens_of(const struct tc_source *s) { return s->hi - s->lo; }
+
+int64_t tc_data_tokens(const struct tc_data *d)
+{
+  int64_t tokens = 0;
+  for (int i = 0; i < d->n; i++) tokens += tokens_of(&d->source[i]);
+  return tokens;
+}
+
+int tc_data_sources(const struct tc_data *d) { return d->n; }
+
+const char *tc_data_source_name(const struct tc_data *d, int source) { return d->source[source].name; }
+
+double tc_data_source_share(const struct tc_data *d, int source)
+{
+  return (double)d->blend.count[source] / d->blend.period;
+}
+
+int64_t tc_data_windows(const struct tc_data *d, int source)
+{
+  return tc_order_windows(tokens_of(&d->source[source]), d->context);
+}
+
+int64_t tc_data_taken(const struct tc_data *d, int source, int64_t n)
+{
+  return tc_blend_taken(&d->blend, source, n);
+}
+
+int64_t tc_data_samples(const struct tc_data *d, double epochs)
+{
+  double least = INFINITY;
+  for (int i = 0; i < d->n; i++)
+    least = TC_MIN(least, (double)tc_data_windows(d, i) * epochs / tc_data_source_share(d, i));
+  return (int64_t)TC_MIN(least + 1e-6, 9e18);      /* 1e-6: a product that rounding left just below a number */
+}
+
+/* ---- identity ---------------------------------------------------------------------------------- */
+
+static uint64_t hash_byte(uint64_t hash, uint32_t byte) { return (hash ^ (byte & 0xff)) * UINT64_C(0x100000001b3); }
+
+/* FNV-1a (Fowler, Noll, Vo), 64 bits: over n tokens from pos, two bytes each, the low one first; four of a token
+ * that has more. */
+static int hash_tokens(struct tc_data *d, const struct tc_source *s, int64_t pos, int64_t n, uint64_t *hash,
+                       struct tc_err *err)
+{
+  for (int64_t end = pos + n; pos < end; pos += d->context) {
+    int64_t here = TC_MIN(end - pos, d->context);
+    TC_TRY(tc_source_read(s, d->own, d->vocab, pos, here, d->own->sample, err));
+    for (int64_t i = 0; i < here; i++) {
+      const uint32_t token = (uint32_t)d->own->sample[i];
+      for (int k = 0; k < (token >> 16 ? 4 : 2); k++) *hash = hash_byte(*hash, token >> 8 * k);
+    }
+  }
+  return TC_OK;
+}
+
+static int hash_source(struct tc_data *d, const struct tc_source *s, uint64_t *hash, struct tc_err *err)
+{
+  enum { ENDS = 4096, PIECES = 64, PIECE = 64 };
+  const int64_t n = tokens_of(s), ends = TC_MIN(n, ENDS), piece = TC_MIN(n, PIECE);
+  *hash = UINT64_C(0xcbf29ce484222325);
+  TC_TRY(hash_tokens(d, s, s->lo, ends, hash, err));
+  TC_TRY(hash_tokens(d, s, s->hi - ends, ends, hash, err));
+  for (int64_t i = 0; i < PIECES; i++)
+    TC_TRY(hash_tokens(d, s, s->lo + (n - piece) / (PIECES - 1) * i, piece, hash, err));
+  return TC_OK;
+}
+
+int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_err *err)
+{
+  *out = (struct tc_data_identity){ tc_data_tokens(d), 0 };
+  for (int i = 0; i < d->n; i++) {
+    uint64_t hash;
+    TC_TRY(hash_source(d, &d->source[i], &hash, err));
+    if (d->n == 1) out->hash = hash;
+    for (int k = 0; d->n > 1 && k < 8; k++) out->hash = hash_byte(out->hash, (uint32_t)(hash >> 8 * k));
+    for (int k = 0; d->n > 1 && k < 4; k++)
+      out->hash = hash_byte(out->hash, (uint32_t)(d->blend.count[i] >> 8 * k));
+  }
+  if (!d->identity.tokens) d->identity = *out;
+  return TC_OK;
+}
+
+/* ---- files that change ------------------------------------------------------------------------- */
+
+/* After a change of ctime alone, of which `warn` gives a warning. */
+static int check_identity(struct tc_data *d, const struct tc_token_file *f, bool warn, struct tc_err *err)
+{
+  struct tc_data_identity was = d->identity, now;
+  TC_TRY(tc_data_identity(d, &now, err));
+  if (was.tokens && now.hash != was.hash)
+    return tc_fail(err, TC_EUSER, "data file '%s' was modified during the run, and its time of "
+                   "modification set back", f->name);
+  if (warn)
+    tc_warn("data file '%s': its mode, owner, name or links changed during the run; by its size "
+            "and its time of modification the contents did not, so the run goes on", f->name);
+  return TC_OK;
+}
+
+int tc_data_check(struct tc_data *d, bool warn, struct tc_err *err)
+{
+  for (int i = 0; i < d->n; i++)
+    for (int k = 0; k < d->source[i].n_files; k++) {
+      struct tc_token_file *f = &d->source[i].file[k];
+      bool touched;
+      TC_TRY(tc_file_check(f, &touched, err));
+      if (touched) TC_TRY(check_identity(d, f, warn, err));
+    }
+  return TC_OK;
+}
+
+/* ---- samples ----------------------------------------------------------------------------------- */
+
+/* One sample: context tokens from pos of the stream, and the same shifted by one. */
+static int copy_sample(const struct tc_data *d, struct tc_reader *r, const struct tc_source *s, int64_t pos,
+                       int64_t row, const struct tc_batch *to, struct tc_err *err)
+{
+  const size_t bytes = (size_t)d->context * sizeof *to->tokens;
+  if (!r) r = d->own;
+  TC_TRY(tc_source_read(s, r, d->vocab, pos, d->context + 1, r->sample, err));
+  memcpy(to->tokens + row * d->context, r->sample, bytes);
+  memcpy(to->targets + row * d->context, r->sample + 1, bytes);
+  return TC_OK;
+}
+
+/* Where sequence b of a step begins, in the stream of *source. */
+static int64_t find_start(const struct tc_data *d, const struct tc_samples *s, int64_t step, int64_t b, int *source)
+{
+  const int64_t of_source = tc_blend_at(&d->blend, (step - 1) * s->batch + b, source);
+  const struct tc_source *src = &d->source[*source];
+  const int64_t windows = tc_data_windows(d, *source);
+  if (s->order == TC_ORDER_DRAWS) return src->lo + tc_order_draw(s->seed, step, b, tokens_of(src), d->context);
+  return src->lo + d->context * tc_order_window(s->seed, *source, of_source / windows, of_source % windows, windows);
+}
+
+int tc_data_train(const struct tc_data *d, struct tc_reader *r, const struct tc_samples *s, int64_t step,
+                  int64_t b0, int64_t n, const struct tc_batch *to, struct tc_err *err)
+{
+  for (int64_t i = 0; i < n; i++) {
+    int source;
+    const int64_t start = find_start(d, s, step, b0 + i, &source);
+    TC_TRY(copy_sample(d, r, &d->source[source], start, i, to, err));
+  }
+  return TC_OK;
+}
+
+int tc_data_window(const struct tc_data *d, struct tc_reader *r, int source, int64_t i,
+                   const struct tc_batch *to, struct tc_err *err)
+{
+  TC_ASSERT(i >= 0 && i < tc_data_windows(d, source));
+  return copy_sample(d, r, &d->source[source], d->source[source].lo + i * d->context, 0, to, err);
+}

@@ -1,0 +1,222 @@
+/* format.c - what kind of token file a file is, by its first bytes, its size and its name.
+ *
+ *   bin       llm.c: 256 int32, which begin {20240520, 1, count} with uint16 tokens after them, or
+ *             {20240801, 7, count} with uint32
+ *   megatron  NAME.bin, tokens alone, and NAME.idx: "MMIDIDX\0\0", uint64 1, a byte for the type of a token,
+ *             uint64 numbers of sequences and of documents, int32 lengths, int64 offsets of the sequences in
+ *             NAME.bin, int64 documents
+ *   uint16, uint32   tokens alone; nothing tells them from other files, so data.format has to
+ *   text      a byte is a token
+ *
+ * Numbers in files are little-endian, as on every machine that this runs on. */
+#include "src/data/impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { HEADER_INTS = 256, HEADER_BYTES = HEADER_INTS * 4, INDEX_BYTES = 34 };
+/* int32 of a header of llm.c's that `tercio data` writes: MARK, and the token that ends a document. */
+enum { AT_MARK = 3, AT_END = 7, MARK = 0x6b746374 };
+
+/* llm.c's two kinds: how a file begins, and the bytes of a token. */
+static const struct { int32_t magic, version; int width; } llmc[] = { { 20240520, 1, 2 }, { 20240801, 7, 4 } };
+enum { LLMC = sizeof llmc / sizeof *llmc };
+
+static int fail_size(const struct tc_token_file *f, int64_t tokens, double held, struct tc_err *err)
+{
+  return tc_fail(err, TC_EUSER, "data file '%s' says it has %lld tokens, but its size holds %.10g: "
+                 "truncated or damaged; make or copy it again", f->name, (long long)tokens, held);
+}
+
+/* ---- llm.c ------------------------------------------------------------------------------------ */
+
+/* Whether the file begins with one of the magic numbers; 0, 1 or TC_EUSER. */
+static int is_llmc(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+{
+  int32_t magic = 0;
+  bool known = false;
+  if (f->was.st_size < (int64_t)sizeof magic) return 0;
+  TC_TRY(tc_file_read(r, f, &magic, sizeof magic, 0, err));
+  for (int i = 0; i < LLMC; i++) known |= magic == llmc[i].magic;
+  return known;
+}
+
+static int read_llmc(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+{
+  int32_t header[AT_END + 1];
+  const int64_t size = f->was.st_size;
+  int kind = 0;
+  if (size < HEADER_BYTES)
+    return tc_fail(err, TC_EUSER, "data file '%s' is too short for a token shard: %lld bytes, its "
+                   "header alone has %d; text needs data.format = text", f->name, (long long)size,
+                   HEADER_BYTES);
+  TC_TRY(tc_file_read(r, f, header, sizeof header, 0, err));
+  while (kind < LLMC && header[0] != llmc[kind].magic) kind++;
+  if (kind == LLMC)
+    return tc_fail(err, TC_EUSER, "data file '%s' is not a token shard: it begins with %d, not "
+                   "%d or %d; text needs data.format = text, or `tercio data` first", f->name,
+                   header[0], llmc[0].magic, llmc[1].magic);
+  if (header[1] != llmc[kind].version)
+    return tc_fail(err, TC_EUSER, "data file '%s' is a token shard of version %d; of those that begin with %d "
+                   "only version %d (uint%d tokens) can be read", f->name, header[1], header[0],
+                   llmc[kind].version, 8 * llmc[kind].width);
+  f->width = llmc[kind].width;
+  f->header = HEADER_BYTES;
+  if (header[2] < 0 || (int64_t)header[2] * f->width != size - HEADER_BYTES)
+    return fail_size(f, header[2], (double)(size - HEADER_BYTES) / f->width, err);
+  if (header[2] == 0)
+    return tc_fail(err, TC_EUSER, "data file '%s' is empty: a token shard of 0 tokens", f->name);
+  f->n_tokens = header[2];
+  f->marked = header[AT_MARK] == MARK;
+  f->end_token = header[AT_END];
+  return TC_OK;
+}
+
+/* ---- Megatron --------------------------------------------------------------------------------- */
+
+/* NAME.idx of NAME.bin; NULL if the name has another ending. Owned. */
+static char *index_name(const char *name)
+{
+  const size_t n = strlen(name);
+  if (n < 5 || strcmp(name + n - 4, ".bin") != 0) return NULL;
+  return tc_sprintf("%.*sidx", (int)(n - 3), name);
+}
+
+static int is_megatron(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+{
+  char *idx = index_name(f->name);
+  const bool there = idx && access(idx, F_OK) == 0;
+  (void)r, (void)err;
+  free(idx);
+  return there;
+}
+
+/* Megatron's codes of types, and the bytes of those that can be read; 0: those that can not. */
+static const struct { const char *name; int width; } types[] = {
+  { "none", 0 }, { "uint8", 1 }, { "int8", 0 }, { "int16", 0 }, { "int32", 4 }, { "int64", 0 }, { "float64", 0 },
+  { "float32", 0 }, { "uint16", 2 } };
+enum { TYPES = sizeof types / sizeof *types };
+
+/* Checks the index and finds the number of tokens: where the last sequence ends. */
+static int read_index(struct tc_reader *r, struct tc_token_file *idx, struct tc_token_file *f, struct tc_err *err)
+{
+  uint8_t head[INDEX_BYTES];
+  uint64_t version, sequences, documents;
+  int64_t offset = 0;
+  int32_t length = 0;
+  TC_TRY(tc_file_open(r, idx, err));
+  const int64_t size = idx->was.st_size;
+  if (size < INDEX_BYTES)
+    return tc_fail(err, TC_EUSER, "data file '%s' is too short for Megatron's index: %lld bytes", idx->name,
+                   (long long)size);
+  TC_TRY(tc_file_read(r, idx, head, sizeof head, 0, err));
+  memcpy(&version, head + 9, 8);
+  memcpy(&sequences, head + 18, 8);
+  memcpy(&documents, head + 26, 8);
+  if (memcmp(head, "MMIDIDX\0\0", 9) != 0 || version != 1)
+    return tc_fail(err, TC_EUSER, "data file '%s' is not Megatron's index of version 1, as '%s' beside it needs; "
+                   "name the format by data.format if the two have nothing to do with each other", idx->name, f->name);
+  f->width = head[17] < TYPES ? types[head[17]].width : 0;
+  if (!f->width)
+    return tc_fail(err, TC_EUSER, "data file '%s' has tokens of type %d (%s); uint8, uint16 and int32 can be read",
+                   f->name, head[17], head[17] < TYPES ? types[head[17]].name : "unknown");
+  if (sequences > (uint64_t)size / 12 || documents > (uint64_t)size / 8 ||
+      INDEX_BYTES + (int64_t)sequences * 12 + (int64_t)documents * 8 != size)
+    return tc_fail(err, TC_EUSER, "data file '%s' says it has %llu sequences and %llu documents, which its size does "
+                   "not fit: truncated or damaged; make or copy it again", idx->name, (unsigned long long)sequences,
+                   (unsigned long long)documents);
+  if (sequences) {
+    const int64_t last = (int64_t)sequences - 1;
+    TC_TRY(tc_file_read(r, idx, &length, sizeof length, INDEX_BYTES + last * 4, err));
+    TC_TRY(tc_file_read(r, idx, &offset, sizeof offset, INDEX_BYTES + (last + 1) * 4 + last * 8, err));
+  }
+  if (offset < 0 || length < 0 || f->was.st_size % f->width ||
+      offset != f->was.st_size - (int64_t)length * f->width)
+    return fail_size(f, offset / f->width + length, (double)f->was.st_size / f->width, err);
+  f->n_tokens = f->was.st_size / f->width;
+  return TC_OK;
+}
+
+static int read_megatron(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+{
+  struct tc_token_file idx = { .name = index_name(f->name) };
+  if (!idx.name)
+    return tc_fail(err, TC_EUSER, "data file '%s': Megatron's files are NAME.bin, with NAME.idx beside it", f->name);
+  const int rc = read_index(r, &idx, f, err);
+  tc_reader_close(r);                        /* which must not keep the index: idx ends here */
+  free(idx.name);
+  return rc;
+}
+
+/* ---- tokens alone ----------------------------------------------------------------------------- */
+
+static int read_raw(struct tc_token_file *f, int width, struct tc_err *err)
+{
+  f->width = width;
+  if (f->was.st_size % width)
+    return tc_fail(err, TC_EUSER, "data file '%s' has %lld bytes, which are no whole number of uint%d tokens",
+                   f->name, (long long)f->was.st_size, 8 * width);
+  f->n_tokens = f->was.st_size / width;
+  return TC_OK;
+}
+
+static int read_uint16(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+{
+  (void)r;
+  return read_raw(f, 2, err);
+}
+
+static int read_uint32(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+{
+  (void)r;
+  return read_raw(f, 4, err);
+}
+
+static int read_text(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+{
+  (void)r;
+  return read_raw(f, 1, err);
+}
+
+/* Files that hold no plain text, by their names. */
+static int is_text(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+{
+  static const char *const other[] = { ".bin", ".idx", ".npy", ".gz", ".zst", ".jsonl", ".ndjson", ".parquet", ".arrow" };
+  const size_t n = strlen(f->name);
+  (void)r;
+  for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+    const size_t k = strlen(other[i]);
+    if (n > k && strcmp(f->name + n - k, other[i]) == 0)
+      return tc_fail(err, TC_EUSER, "data file '%s' has no header that is known. data.format = uint16 or uint32 "
+                     "reads tokens without one, text the bytes as they are; `tercio data` makes shards of text, "
+                     "JSONL, .gz and .zst", f->name);
+  }
+  return 1;
+}
+
+/* In the order in which AUTO tries them. is: 1, 0 or TC_EUSER; NULL: never by itself. */
+static const struct {
+  enum tc_data_format format;
+  int (*is)(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err);
+  int (*read)(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err);
+} formats[] = {
+  { TC_FORMAT_BIN, is_llmc, read_llmc },
+  { TC_FORMAT_MEGATRON, is_megatron, read_megatron },
+  { TC_FORMAT_UINT16, NULL, read_uint16 },
+  { TC_FORMAT_UINT32, NULL, read_uint32 },
+  { TC_FORMAT_TEXT, is_text, read_text },
+};
+
+int tc_format_find(struct tc_reader *r, struct tc_token_file *f, enum tc_data_format format, struct tc_err *err)
+{
+  TC_TRY(tc_file_open(r, f, err));
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+    int is = formats[i].format == format;
+    if (format == TC_FORMAT_AUTO && formats[i].is) is = formats[i].is(r, f, err);
+    if (is < 0) return is;
+    if (is) return formats[i].read(r, f, err);
+  }
+  TC_ASSERT(!"a format without a row");
+  return TC_EUSER;
+}

@@ -1,0 +1,81 @@
+/* impl.h - what the files of src/data share: token files, streams of them, and who reads them. */
+#ifndef TC_DATA_IMPL_H
+#define TC_DATA_IMPL_H
+
+#include <sys/stat.h>
+
+#include "src/data/data.h"
+#include "src/data/order.h"
+
+/* A file of tokens, as it was when it was opened first. */
+struct tc_token_file {
+  char *name;                    /* owned */
+  struct stat was;
+  int width;                     /* bytes of a token: 1, 2 or 4; little-endian */
+  int64_t header;                /* bytes before the first token */
+  int64_t n_tokens;              /* 0: not opened yet */
+  int64_t end_token;             /* which ends a document, if marked */
+  bool marked;                   /* its header says so: a shard of tercio data */
+  int64_t first;                 /* the place of its first token in the stream of its source */
+};
+
+/* A source: files that are one stream of tokens. */
+struct tc_source {
+  char *name;                    /* the words that name it, as the user gave them; owned */
+  double weight;                 /* as given; 1 without weights */
+  struct tc_token_file *file;    /* [n_files]; owned */
+  int n_files;
+  int64_t lo, hi;                /* the part in use, in tokens of the stream; hi - lo > context */
+};
+
+struct tc_data {
+  struct tc_source *source;      /* [n]; owned */
+  int n;
+  struct tc_blend blend;         /* which source each sample is of */
+  int64_t context, vocab;
+  struct tc_reader *own;         /* of the thread that opened it */
+  struct tc_data_identity identity;   /* when it was first asked for; tokens 0: not yet */
+};
+
+/* One thread's open files and buffers. A few files are open at a time: a rank has several readers, and a
+ * process may have many ranks. */
+enum { TC_READER_FILES = 2 };
+struct tc_reader {
+  struct tc_open_file { const struct tc_token_file *file; int fd; uint64_t used; } open[TC_READER_FILES];
+  uint64_t uses;
+  uint8_t *raw;                  /* [context + 1] tokens as in a file; owned */
+  int32_t *sample;               /* [context + 1]; owned */
+};
+
+/* ---- names.c; Local ---- */
+/* The sources that the words of data.train or data.val name, their files not opened yet: *out is owned by the
+ * caller, as is what it holds. Returns their number, or TC_EUSER. */
+int tc_sources_new(struct tc_source **out, char *const *word, int n, struct tc_err *err);
+void tc_sources_free(struct tc_source *s, int n);
+
+/* ---- file.c; Local, all TC_EUSER ---- */
+/* bytes at `offset` of a file into buf, opening it if need be. A file that is opened again must be the one of
+ * the start; the first time sets f->was. */
+int tc_file_read(struct tc_reader *r, struct tc_token_file *f, void *buf, int64_t bytes, int64_t offset,
+                 struct tc_err *err);
+/* Opens it, if it is not open. */
+int tc_file_open(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err);
+/* Whether the name still is the file of the start. *touched: its ctime differs, which is noted. */
+int tc_file_check(struct tc_token_file *f, bool *touched, struct tc_err *err);
+/* Whether the open file is as it was at the start. */
+int tc_file_same(struct tc_reader *r, const struct tc_token_file *f, struct tc_err *err);
+void tc_reader_close(struct tc_reader *r);
+
+/* ---- format.c; Local ---- */
+/* Opens the file and finds its width, header and number of tokens from its first bytes, its size and, for
+ * Megatron's files, its index. TC_EUSER: it is not of this format, or (AUTO) of none that is known. */
+int tc_format_find(struct tc_reader *r, struct tc_token_file *f, enum tc_data_format format, struct tc_err *err);
+
+/* ---- source.c; Local ---- */
+int tc_source_open(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, struct tc_err *err);
+/* Tokens [pos, pos + n) of the stream into out[n], over file borders; n <= context + 1. TC_EUSER names a token
+ * that is not below vocab with its file and place. */
+int tc_source_read(const struct tc_source *s, struct tc_reader *r, int64_t vocab, int64_t pos, int64_t n,
+                   int32_t *out, struct tc_err *err);
+
+#endif

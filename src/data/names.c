@@ -1,0 +1,167 @@
+/* names.c - the words of data.train and data.val as sources with their files.
+ *
+ *   A.bin B.bin           one source
+ *   0.7:A*.bin 0.3:B/     a blend: each weight begins a source; words without one belong to the source before
+ *   DIR                   its files *.bin in the order of their names, or, if it has none, its files *.txt
+ *   A*.bin                the files that match; a name that exists is taken as it is
+ *
+ * The order of files is that of strcmp, so that it is the same on every node. */
+#include "src/data/impl.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <glob.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool ends_with(const char *name, const char *ending)
+{
+  const size_t n = strlen(name), k = strlen(ending);
+  return n > k && strcmp(name + n - k, ending) == 0;
+}
+
+static void add_file(struct tc_source *s, char *name)
+{
+  if ((s->n_files & (s->n_files - 1)) == 0)        /* room for a power of two */
+    s->file = tc_realloc(s->file, (size_t)TC_MAX(2 * s->n_files, 1) * sizeof *s->file);
+  s->file[s->n_files++] = (struct tc_token_file){ .name = name };
+}
+
+/* ---- folders and patterns ------------------------------------------------------------------ */
+
+static int add_ending(struct tc_source *s, const char *dir, char *const *name, size_t n, const char *ending)
+{
+  const int before = s->n_files;
+  for (size_t i = 0; i < n; i++)
+    if (name[i][0] != '.' && ends_with(name[i], ending))
+      add_file(s, tc_sprintf("%s%s%s", dir, ends_with(dir, "/") ? "" : "/", name[i]));
+  return s->n_files - before;
+}
+
+static int add_folder(struct tc_source *s, const char *dir, struct tc_err *err)
+{
+  DIR *d = opendir(dir);
+  char **name = NULL;
+  size_t n = 0, cap = 0;
+  int rc = TC_OK;
+  if (!d) return tc_fail(err, TC_EUSER, "data folder '%s' can't be read: %s", dir, strerror(errno));
+  errno = 0;
+  for (struct dirent *e; (e = readdir(d)); errno = 0) {
+    TC_GROW(name, n, cap);
+    name[n++] = tc_strdup(e->d_name);
+  }
+  if (errno) rc = tc_fail(err, TC_EUSER, "data folder '%s' can't be read: %s", dir, strerror(errno));
+  closedir(d);
+  if (n) qsort(name, n, sizeof *name, tc_order_text);
+  if (rc == TC_OK && !add_ending(s, dir, name, n, ".bin") && !add_ending(s, dir, name, n, ".txt"))
+    rc = tc_fail(err, TC_EUSER, "data folder '%s' has no files *.bin or *.txt", dir);
+  for (size_t i = 0; i < n; i++) free(name[i]);
+  free(name);
+  return rc;
+}
+
+/* A Megatron index among the matches is not a file of tokens; its .bin is. */
+static bool is_index(const glob_t *g, const char *name)
+{
+  if (!ends_with(name, ".idx")) return false;
+  for (size_t i = 0; i < g->gl_pathc; i++) {
+    const char *other = g->gl_pathv[i];
+    const size_t n = strlen(name);
+    if (strlen(other) == n && ends_with(other, ".bin") && memcmp(other, name, n - 4) == 0) return true;
+  }
+  return false;
+}
+
+static int add_pattern(struct tc_source *s, const char *pattern, struct tc_err *err)
+{
+  glob_t g = { 0 };
+  const int before = s->n_files, rc = glob(pattern, GLOB_NOSORT, NULL, &g);
+  if (rc == GLOB_NOSPACE) tc_out_of_memory(0);
+  if (rc == 0) qsort(g.gl_pathv, g.gl_pathc, sizeof *g.gl_pathv, tc_order_text);
+  for (size_t i = 0; rc == 0 && i < g.gl_pathc; i++)
+    if (!is_index(&g, g.gl_pathv[i])) add_file(s, tc_strdup(g.gl_pathv[i]));
+  globfree(&g);
+  if (rc && rc != GLOB_NOMATCH)
+    return tc_fail(err, TC_EUSER, "data files '%s': a folder can't be read: %s", pattern, strerror(errno));
+  return s->n_files > before ? TC_OK
+                             : tc_fail(err, TC_EUSER, "no data file matches '%s'; names are relative to the "
+                                       "folder the run starts in", pattern);
+}
+
+static int add_word(struct tc_source *s, const char *word, struct tc_err *err)
+{
+  struct stat st;
+  const bool exists = stat(word, &st) == 0;
+  if (exists && S_ISDIR(st.st_mode)) return add_folder(s, word, err);
+  if (!exists && strpbrk(word, "*?[")) return add_pattern(s, word, err);
+  add_file(s, tc_strdup(word));
+  return TC_OK;
+}
+
+/* ---- weights ------------------------------------------------------------------------------- */
+
+/* "0.7:A*.bin": the weight and the name after it; false: a name alone. */
+static int split_weight(const char *word, double *weight, const char **name, struct tc_err *err)
+{
+  const size_t n = strspn(word, "0123456789.eE+-");
+  char *end;
+  if (!n || word[n] != ':') return 0;
+  *weight = strtod(word, &end);
+  *name = end + 1;
+  if (end != word + n || !isfinite(*weight) || *weight <= 0)
+    return tc_fail(err, TC_EUSER, "data '%s': a weight is a number above 0, such as 0.7:FILE", word);
+  if (!**name) return tc_fail(err, TC_EUSER, "data '%s': a file, folder or pattern must follow the weight", word);
+  return 1;
+}
+
+static struct tc_source *add_source(struct tc_source **list, int *n, double weight)
+{
+  *list = tc_realloc(*list, (size_t)(*n + 1) * sizeof **list);
+  struct tc_source *s = &(*list)[(*n)++];
+  *s = (struct tc_source){ .weight = weight, .name = tc_strdup("") };
+  return s;
+}
+
+static int add_words(struct tc_source **list, int *n, char *const *word, int n_words, struct tc_err *err)
+{
+  struct tc_source *s = NULL;
+  bool blend = false;
+  for (int i = 0; i < n_words; i++) {
+    const char *name = word[i];
+    double weight = 1;
+    const int weighted = split_weight(word[i], &weight, &name, err);
+    if (weighted < 0) return weighted;
+    if (weighted && s && !blend)
+      return tc_fail(err, TC_EUSER, "data '%s' has a weight, and '%s' before it has none: in a blend the first "
+                     "word needs one, too", word[i], word[0]);
+    blend |= weighted;
+    if (weighted || !s) s = add_source(list, n, weight);
+    char *longer = tc_sprintf("%s%s%s", s->name, *s->name ? " " : "", name);
+    free(s->name);
+    s->name = longer;
+    TC_TRY(add_word(s, name, err));
+  }
+  return TC_OK;
+}
+
+int tc_sources_new(struct tc_source **out, char *const *word, int n_words, struct tc_err *err)
+{
+  int n = 0;
+  *out = NULL;
+  const int rc = add_words(out, &n, word, n_words, err);
+  if (rc == TC_OK) return n;
+  tc_sources_free(*out, n);
+  *out = NULL;
+  return rc;
+}
+
+void tc_sources_free(struct tc_source *s, int n)
+{
+  for (int i = 0; i < n; i++) {
+    for (int k = 0; k < s[i].n_files; k++) free(s[i].file[k].name);
+    free(s[i].file);
+    free(s[i].name);
+  }
+  free(s);
+}

@@ -1,0 +1,102 @@
+/* source.c - the files of a source as one stream of tokens.
+ *
+ * Token i of the stream is in the file with first <= i < first + n_tokens. */
+#include "src/data/impl.h"
+
+/* ---- opening ----------------------------------------------------------------------------------- */
+
+static int open_files(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, struct tc_err *err)
+{
+  int64_t first = 0;
+  for (int i = 0; i < s->n_files; i++) {
+    struct tc_token_file *f = &s->file[i];
+    TC_TRY(tc_format_find(r, f, o->format, err));
+    f->first = first;
+    first += f->n_tokens;
+    if ((f->width == 1) != (s->file[0].width == 1))
+      return tc_fail(err, TC_EUSER, "data files '%s' and '%s' don't belong together: one has tokens, the other text",
+                     s->file[0].name, f->name);
+  }
+  return TC_OK;
+}
+
+static int choose_part(struct tc_source *s, const struct tc_data_opts *o, struct tc_err *err)
+{
+  static const char *const what[] = { "", " in the training part (the first 95 %)",
+                                      " in the validation part (the last 5 %)" };
+  const struct tc_token_file *last = &s->file[s->n_files - 1];
+  const int64_t total = last->first + last->n_tokens;
+  const int64_t cut = total / 100 * 95 + total % 100 * 95 / 100;
+  s->lo = o->part == 2 ? cut : 0;
+  s->hi = o->part == 1 ? cut : total;
+  if (s->hi - s->lo > o->context) return TC_OK;
+  return tc_fail(err, TC_EUSER, "%s%s: too few tokens%s: %lld, but a sample of model.context = %lld "
+                 "needs one more than the context; give more text or a shorter context",
+                 s->file[0].name, s->n_files > 1 ? " and the files after it" : "", what[o->part],
+                 (long long)(s->hi - s->lo), (long long)o->context);
+}
+
+int tc_source_open(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, struct tc_err *err)
+{
+  TC_TRY(open_files(s, r, o, err));
+  if (o->format == TC_FORMAT_AUTO && s->file[0].width == 1 && !s->file[0].header && o->vocab < 256)
+    return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data file '%s', which is text, whose "
+                   "tokens are bytes: 256 would do", (long long)o->vocab, s->file[0].name);
+  return choose_part(s, o, err);
+}
+
+/* ---- tokens ------------------------------------------------------------------------------------ */
+
+/* Widens n tokens of a file; returns the largest. */
+static uint32_t widen(const uint8_t *raw, int width, int64_t n, int32_t *out)
+{
+  const uint16_t *u16 = (const void *)raw;
+  const uint32_t *u32 = (const void *)raw;
+  uint32_t max = 0;
+  for (int64_t i = 0; width == 1 && i < n; i++) max = TC_MAX(max, raw[i]), out[i] = raw[i];
+  for (int64_t i = 0; width == 2 && i < n; i++) max = TC_MAX(max, u16[i]), out[i] = u16[i];
+  for (int64_t i = 0; width == 4 && i < n; i++) max = TC_MAX(max, u32[i]), out[i] = (int32_t)u32[i];
+  return max;
+}
+
+/* Names the first of the n tokens that is too large. */
+static int fail_token(struct tc_reader *r, const struct tc_token_file *f, int64_t vocab, int64_t from, int64_t n,
+                      const int32_t *token, struct tc_err *err)
+{
+  struct tc_err changed;
+  int64_t i = 0;
+  while (i < n - 1 && (uint32_t)token[i] < vocab) i++;
+  return tc_fail(err, TC_EUSER, "data file '%s': token %u at place %lld (byte %lld) is not below "
+                 "model.vocab = %lld; %s", f->name, (uint32_t)token[i], (long long)(from + i),
+                 (long long)(f->header + (from + i) * f->width), (long long)vocab,
+                 tc_file_same(r, f, &changed) < 0 ? "the file was modified during the run"
+                                                  : "was the file made with another tokenizer?");
+}
+
+/* The file that has token `pos` of the stream. */
+static int find_file(const struct tc_source *s, int64_t pos)
+{
+  int lo = 0, hi = s->n_files - 1;
+  while (lo < hi) {
+    int mid = (lo + hi + 1) / 2;
+    if (s->file[mid].first <= pos) lo = mid;
+    else hi = mid - 1;
+  }
+  return lo;
+}
+
+int tc_source_read(const struct tc_source *s, struct tc_reader *r, int64_t vocab, int64_t pos, int64_t n,
+                   int32_t *out, struct tc_err *err)
+{
+  for (int i = find_file(s, pos); n > 0; i++) {
+    TC_ASSERT(i < s->n_files);
+    struct tc_token_file *f = &s->file[i];
+    const int64_t from = pos - f->first, here = TC_MIN(n, f->n_tokens - from);
+    TC_TRY(tc_file_read(r, f, r->raw, here * f->width, f->header + from * f->width, err));
+    if (widen(r->raw, f->width, here, out) >= vocab) return fail_token(r, f, vocab, from, here, out, err);
+    out += here;
+    pos += here;
+    n -= here;
+  }
+  return TC_OK;
+}

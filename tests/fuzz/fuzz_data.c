@@ -1,0 +1,293 @@
+/* fuzz_data.c - data sets of all formats, sizes and blends, named as files, folders and patterns. Each sample is
+ * compared with a naive reader's, which has all tokens in memory; some files are damaged, some have a token that is
+ * too large: these are refused by name, and no other sample is. */
+#include <sys/stat.h>
+
+#include "src/data/ahead.h"
+#include "src/data/order.h"
+#include "tests/fuzz/fuzz.h"
+
+enum { SOURCES = 4, FILES = 5, TOKENS = 1500, WORDS = SOURCES * FILES };
+
+struct token_file { char name[96]; int width, header, megatron; int64_t first, n; };
+struct source { double weight; int n_files; struct token_file file[FILES]; int64_t n, lo, hi; int32_t token[FILES * TOKENS]; };
+struct set {
+  enum tc_data_format format;
+  int n, n_words, part;
+  int64_t context, vocab;
+  bool blend;
+  char word[WORDS][128], dir[64];
+  struct source source[SOURCES];
+  int bad_source; int64_t bad_at;            /* the token that is too large; -1: none */
+};
+
+static void write_all(const char *name, const void *a, size_t n, const void *b, size_t m)
+{
+  FILE *f = fopen(name, "wb");
+  TC_ASSERT(f && fwrite(a, 1, n, f) == n && fwrite(b, 1, m, f) == m && fclose(f) == 0);
+}
+
+/* ---- making a set --------------------------------------------------------------------------- */
+
+/* NAME.idx with sequences of random lengths, none of them empty. */
+static void write_index(struct fuzz *z, const struct token_file *f)
+{
+  uint8_t idx[34 + TOKENS * 12 + 16], code = f->width == 1 ? 1 : f->width == 2 ? 8 : 4;
+  int32_t length[TOKENS];
+  uint64_t one = 1, n = 0, documents = 2;
+  for (int64_t left = f->n; left > 0; left -= length[n++]) {
+    const int64_t some = 1 + (int64_t)fuzz_below(z, 300);
+    length[n] = (int32_t)TC_MIN(left, some);
+  }
+  memcpy(idx, "MMIDIDX\0\0", 9);
+  memcpy(idx + 9, &one, 8);
+  idx[17] = code;
+  memcpy(idx + 18, &n, 8);
+  memcpy(idx + 26, &documents, 8);
+  int64_t at = 0;
+  for (uint64_t i = 0; i < n; i++) {
+    memcpy(idx + 34 + 4 * i, &length[i], 4);
+    memcpy(idx + 34 + 4 * n + 8 * i, &at, 8);
+    at += (int64_t)length[i] * f->width;
+  }
+  const int64_t document[2] = { 0, (int64_t)n };
+  memcpy(idx + 34 + 12 * n, document, 16);
+  char name[128];
+  snprintf(name, sizeof name, "%.*sidx", (int)strlen(f->name) - 3, f->name);
+  write_all(name, idx, 34 + 12 * n + 16, "", 0);
+}
+
+static void write_file(struct fuzz *z, const struct token_file *f, const int32_t *token)
+{
+  static const int32_t magic[5] = { 0, 0, 20240520, 0, 20240801 };
+  const int32_t header[256] = { magic[f->width], f->width == 2 ? 1 : 7, (int32_t)f->n, 123, 456 };
+  uint8_t *raw = tc_malloc((size_t)(f->n * 4));
+  for (int64_t i = 0; i < f->n; i++) memcpy(raw + i * f->width, &token[i], (size_t)f->width);
+  write_all(f->name, header, (size_t)f->header, raw, (size_t)(f->n * f->width));
+  if (f->megatron) write_index(z, f);
+  free(raw);
+}
+
+/* What a file of the set may be. */
+static void choose_kind(struct fuzz *z, const struct set *s, struct token_file *f, bool text)
+{
+  static const int wide[] = { 2, 4 };
+  f->width = wide[fuzz_below(z, 2)];
+  switch (s->format) {
+  case TC_FORMAT_UINT16: f->width = 2; break;
+  case TC_FORMAT_UINT32: f->width = 4; break;
+  case TC_FORMAT_TEXT: f->width = 1; break;
+  case TC_FORMAT_BIN: f->header = 1024; break;
+  case TC_FORMAT_MEGATRON: f->megatron = true; break;
+  case TC_FORMAT_AUTO:
+    if (text) f->width = 1;
+    else if (fuzz_below(z, 2)) f->header = 1024;
+    else f->megatron = true;
+  }
+}
+
+static void make_source(struct fuzz *z, struct set *s, int k)
+{
+  struct source *x = &s->source[k];
+  const bool text = s->format == TC_FORMAT_TEXT || (s->format == TC_FORMAT_AUTO && fuzz_below(z, 3) == 0);
+  char dir[80];
+  x->n = 0;
+  x->n_files = 1 + (int)fuzz_below(z, FILES);
+  x->weight = 1 + (double)fuzz_below(z, 20);
+  snprintf(dir, sizeof dir, "%s/s%d", s->dir, k);
+  TC_ASSERT(mkdir(dir, 0755) == 0);
+  for (int i = 0; i < x->n_files; i++) {
+    struct token_file *f = &x->file[i];
+    *f = (struct token_file){ .first = x->n, .n = 1 + (int64_t)fuzz_below(z, fuzz_below(z, 4) ? TOKENS : 20) };
+    if (i == 0) f->n = TC_MAX(f->n, 21 * (s->context + 1));      /* also for 5 % of it */
+    f->n = TC_MIN(f->n, TOKENS);
+    snprintf(f->name, sizeof f->name, "%s/f%d.%s", dir, i, text ? "txt" : "bin");
+    choose_kind(z, s, f, text);
+    for (int64_t t = 0; t < f->n; t++)
+      x->token[x->n + t] = (int32_t)fuzz_below(z, (size_t)TC_MIN(s->vocab, f->width == 1 ? 256 : f->width == 2 ? 65536 : s->vocab));
+    x->n += f->n;
+  }
+  const int64_t cut = x->n / 100 * 95 + x->n % 100 * 95 / 100;
+  x->lo = s->part == 2 ? cut : 0;
+  x->hi = s->part == 1 ? cut : x->n;
+  const int form = (int)fuzz_below(z, 3);
+  for (int i = 0; i < (form == 0 ? x->n_files : 1); i++) {
+    char *word = s->word[s->n_words++], weight[32] = "";
+    if (i == 0 && s->blend) snprintf(weight, sizeof weight, "%g:", x->weight);
+    if (form == 0) snprintf(word, 128, "%s%s", weight, x->file[i].name);
+    else snprintf(word, 128, "%s%s%s", weight, dir, form == 1 ? "" : "/f*");
+  }
+}
+
+static void make_set(struct fuzz *z, struct set *s, const char *top)
+{
+  static const int64_t vocabs[] = { 256, 1000, 50257, 70000, 200000 };
+  memset(s, 0, sizeof *s);
+  snprintf(s->dir, sizeof s->dir, "%s/%llu", top, (unsigned long long)z->cases);
+  TC_ASSERT(mkdir(s->dir, 0755) == 0);
+  s->format = (enum tc_data_format)((int)fuzz_below(z, 10) - 1);
+  if (s->format > TC_FORMAT_UINT32) s->format = TC_FORMAT_AUTO;
+  s->n = 1 + (int)fuzz_below(z, SOURCES);
+  s->blend = s->n > 1 || fuzz_below(z, 2);
+  s->part = (int)fuzz_below(z, 3);
+  s->context = 1 + (int64_t)fuzz_below(z, 60);
+  s->vocab = vocabs[fuzz_below(z, 5)];
+  s->bad_at = -1;
+  for (int k = 0; k < s->n; k++) make_source(z, s, k);
+  if (fuzz_below(z, 5) == 0) {
+    s->bad_source = (int)fuzz_below(z, (size_t)s->n);
+    struct source *x = &s->source[s->bad_source];
+    const int64_t at = (int64_t)fuzz_below(z, (size_t)x->n);
+    int i = x->n_files - 1;
+    while (x->file[i].first > at) i--;
+    if (s->vocab < (x->file[i].width == 1 ? 256 : x->file[i].width == 2 ? 65536 : INT64_MAX))
+      x->token[s->bad_at = at] = (int32_t)s->vocab;
+  }
+  for (int k = 0; k < s->n; k++)
+    for (int i = 0; i < s->source[k].n_files; i++)
+      write_file(z, &s->source[k].file[i], s->source[k].token + s->source[k].file[i].first);
+}
+
+/* ---- the naive reader ------------------------------------------------------------------------ */
+
+/* Whether the sample is the tokens from `start` of a source, or was refused because it has the bad token. */
+static bool is_right(const struct set *s, int k, int64_t start, int rc, const struct tc_batch *got, const struct tc_err *err)
+{
+  const struct source *x = &s->source[k];
+  const bool bad = s->bad_at >= 0 && k == s->bad_source && s->bad_at >= start && s->bad_at <= start + s->context;
+  if (start < x->lo || start + s->context >= x->hi) return false;
+  if (bad) {
+    int i = x->n_files - 1;
+    char place[64];
+    while (x->file[i].first > s->bad_at) i--;
+    const int64_t from = s->bad_at - x->file[i].first;
+    snprintf(place, sizeof place, "place %lld (byte %lld)", (long long)from,
+             (long long)(x->file[i].header + from * x->file[i].width));
+    return rc == TC_EUSER && strstr(err->text, x->file[i].name) && strstr(err->text, place);
+  }
+  return rc == 0 && !memcmp(got->tokens, x->token + start, (size_t)s->context * 4) &&
+         !memcmp(got->targets, x->token + start + 1, (size_t)s->context * 4);
+}
+
+static struct tc_blend blend_of(const struct set *s)
+{
+  struct tc_blend b;
+  double weight[SOURCES];
+  for (int k = 0; k < s->n; k++) weight[k] = s->source[k].weight;
+  tc_blend_new(&b, weight, s->n);
+  return b;
+}
+
+static int64_t start_of(const struct set *s, const struct tc_blend *b, const struct tc_samples *how, int64_t step,
+                        int64_t seq, int *k)
+{
+  const int64_t j = tc_blend_at(b, (step - 1) * how->batch + seq, k), n = s->source[*k].hi - s->source[*k].lo;
+  const int64_t windows = (n - 1) / s->context;
+  if (how->order == TC_ORDER_DRAWS) return s->source[*k].lo + tc_order_draw(how->seed, step, seq, n, s->context);
+  return s->source[*k].lo + tc_order_window(how->seed, *k, j / windows, j % windows, windows) * s->context;
+}
+
+struct reading { struct tc_data *d; struct tc_samples how; };
+
+static int read_one(void *ctx, struct tc_reader *r, int64_t key, int64_t b, const struct tc_batch *to, struct tc_err *err)
+{
+  const struct reading *x = ctx;
+  return tc_data_train(x->d, r, &x->how, key, b, 1, to, err);
+}
+
+static int check_set(struct fuzz *z, const struct set *s, struct tc_data *d)
+{
+  enum { BATCH = 5, STEPS = 6 };
+  int32_t x[60], y[60];
+  const struct tc_batch to = { x, y };
+  struct reading r = { d, { fuzz_below(z, 2) ? TC_ORDER_DRAWS : TC_ORDER_PERMUTATION, fuzz_next(z), BATCH } };
+  struct tc_blend b = blend_of(s);
+  struct tc_ahead *a = NULL;
+  struct tc_err err = { 0 };
+  int faults = 0;
+  int64_t step = 1 + (int64_t)fuzz_below(z, fuzz_below(z, 2) ? 10 : 1000000000);
+  if (z->cases % 4 == 0 && tc_ahead_new(&a, d, read_one, &r, &err) < 0) return fuzz_fault(z, err.text);
+  for (int i = 0; i < STEPS; i++, step += 1 + (fuzz_below(z, 5) == 0))
+    for (int seq = 0; seq < BATCH; seq++) {
+      int k;
+      const int64_t start = start_of(s, &b, &r.how, step, seq, &k);
+      err = (struct tc_err){ 0 };
+      const int rc = a ? tc_ahead_take(a, step, step + 1, seq, 1, &to, &err)
+                       : tc_data_train(d, NULL, &r.how, step, seq, 1, &to, &err);
+      if (!is_right(s, k, start, rc, &to, &err)) faults += fuzz_fault(z, *err.text ? err.text : "another sample");
+    }
+  for (int k = 0; k < s->n; k++)
+    for (int64_t w = 0; w < tc_data_windows(d, k); w += 1 + (int64_t)fuzz_below(z, 9)) {
+      err = (struct tc_err){ 0 };
+      const int rc = tc_data_window(d, NULL, k, w, &to, &err);
+      if (!is_right(s, k, s->source[k].lo + w * s->context, rc, &to, &err))
+        faults += fuzz_fault(z, *err.text ? err.text : "another window");
+    }
+  tc_ahead_free(a);
+  tc_blend_free(&b);
+  return faults;
+}
+
+/* ---- damage ------------------------------------------------------------------------------------ */
+
+static void flip(struct fuzz *z, const char *name, size_t bytes)
+{
+  const long at = (long)fuzz_below(z, bytes);
+  FILE *f = fopen(name, "r+b");
+  TC_ASSERT(f && fseek(f, at, SEEK_SET) == 0);
+  const int was = fgetc(f);
+  TC_ASSERT(fseek(f, at, SEEK_SET) == 0 && fputc(was ^ (1 << fuzz_below(z, 8)), f) != EOF && fclose(f) == 0);
+}
+
+/* Damages a file that has a header or an index, so that it must be refused; its name in *name. */
+static bool damage(struct fuzz *z, const struct set *s, char name[128])
+{
+  const struct source *x = &s->source[fuzz_below(z, (size_t)s->n)];
+  const struct token_file *f = &x->file[fuzz_below(z, (size_t)x->n_files)];
+  struct stat st;
+  if (!f->header && !f->megatron) return false;
+  snprintf(name, 128, "%.*s", (int)strlen(f->name) - 3, f->name);       /* of .bin or .idx */
+  char idx[132];
+  snprintf(idx, sizeof idx, "%sidx", name);
+  const char *which = f->megatron && fuzz_below(z, 2) ? idx : f->name;
+  TC_ASSERT(stat(which, &st) == 0);
+  if (fuzz_below(z, 2)) {
+    const off_t size = fuzz_below(z, 2) ? (off_t)fuzz_below(z, (size_t)st.st_size) : st.st_size + 1 + (off_t)fuzz_below(z, 9);
+    TC_ASSERT(truncate(which, size) == 0);
+  } else flip(z, f->megatron ? idx : f->name, f->megatron ? 34 : 12);
+  return true;
+}
+
+int main(int argc, char **argv)
+{
+  static struct set s;
+  struct fuzz z;
+  char top[] = "fuzz_data.XXXXXX", command[200], damaged[128];
+  fuzz_start(&z, argc, argv);
+  if (argc == 1) z.most_cases = 400;
+  if (!mkdtemp(top)) return 1;
+  const int64_t rss_kb = fuzz_rss_kb();
+  int faults = 0, refused = 0;
+  while (fuzz_more(&z)) {
+    char *word[WORDS];
+    struct tc_err err = { 0 };
+    struct tc_data *d = NULL;
+    make_set(&z, &s, top);
+    for (int i = 0; i < s.n_words; i++) word[i] = s.word[i];
+    const bool hurt = fuzz_below(&z, 4) == 0 && damage(&z, &s, damaged);
+    const struct tc_data_opts o = { word, s.n_words, s.format, s.part, s.context, s.vocab };
+    const int rc = tc_data_open(&d, &o, &err);
+    if (hurt && (rc != TC_EUSER || !strstr(err.text, damaged))) faults += fuzz_fault(&z, "a damaged file is not named");
+    if (!hurt && rc != 0) faults += fuzz_fault(&z, err.text);
+    if (rc == 0 && !hurt) faults += check_set(&z, &s, d);
+    refused += rc != 0;
+    z.accepted += rc == 0;
+    tc_data_free(d);
+    snprintf(command, sizeof command, "rm -r %s", s.dir);
+    if (system(command) != 0) faults += fuzz_fault(&z, "its folder is left");
+  }
+  is_int(faults, 0, "each sample is the naive reader's, each fault is named");
+  ok(z.accepted > 0 && (refused > 0 || z.cases < 100), "%d damaged sets are refused", refused);
+  rmdir(top);
+  return fuzz_end(&z, "fuzz_data", rss_kb);
+}
