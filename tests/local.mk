@@ -29,6 +29,7 @@ unit_tests = \
   %D%/unit/data/t_data.t \
   %D%/unit/data/t_data_calls.t \
   %D%/unit/data/t_data_change.t \
+  %D%/unit/data/t_data_set.t \
   %D%/unit/data/t_documents.t \
   %D%/unit/data/t_order.t \
   %D%/unit/exec/t_documents_alone.t \
@@ -208,6 +209,7 @@ script_tests = \
   %D%/mpi/m_hang \
   %D%/mpi/m_install \
   %D%/mpi/m_metrics \
+  %D%/mpi/m_order \
   %D%/mpi/m_cuda \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \
@@ -231,6 +233,7 @@ test_files = \
   %D%/unit/writer.txt \
   %D%/unit/step.txt \
   %D%/bench/ckpt \
+  %D%/bench/data \
   %D%/bench/plan \
   %D%/bench/plan_size \
   %D%/faults/threads.c \

@@ -39,7 +39,8 @@ int tc_config_new(struct tc_config **out, int argc, char **argv, const char *con
                   const char **extra_value, struct tc_err *err);
 /* Local. The same from a text that tc_config_text made, maybe of another version, and flags.
  * What it says that would be refused today is left as the default: a checkpoint may be older
- * than a limit. Flags have to be options; they are checked. */
+ * than a limit. Where it has no data.order, that is draws, as in runs from before the option. Flags have to be
+ * options; they are checked. */
 int tc_config_saved(struct tc_config **out, const char *text, int argc, char **argv,
                     struct tc_err *err);
 void tc_config_free(struct tc_config *c);

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS = 4 };
+enum { THREADS = 8 };             /* with 20 ms a read: 400 sequences in a second */
 
 struct piece {
   int64_t b0, n, begun, done;    /* sequences [b0, b0 + n); how many were begun, and read */

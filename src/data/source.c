@@ -14,8 +14,8 @@ static int open_files(struct tc_source *s, struct tc_reader *r, const struct tc_
     f->first = first;
     first += f->n_tokens;
     if ((f->width == 1) != (s->file[0].width == 1))
-      return tc_fail(err, TC_EUSER, "data files '%s' and '%s' don't belong together: one has tokens, the other text",
-                     s->file[0].name, f->name);
+      return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': one has tokens, the other text",
+                     f->name, s->file[0].name);
   }
   return TC_OK;
 }

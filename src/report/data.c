@@ -109,6 +109,13 @@ static void drop_figures(struct tc_metrics *m)
   m->comm_step = m->slow_steps = m->n_slow = 0;
 }
 
+static void keep_last(json_t **kept, json_t *now)
+{
+  if (!json_is_array(now)) return;
+  json_decref(*kept);
+  *kept = json_incref(now);
+}
+
 static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct tc_err *err)
 {
   const json_t *step = json_object_get(o, "step"), *val = json_object_get(o, "val_loss");
@@ -136,6 +143,8 @@ static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct t
   series_add(&m->ms, (double)at, ms);
   series_add(&m->bubble, (double)at, json_object_get(o, "bubble"));
   take_slowest(m, json_object_get(o, "slowest"));
+  keep_last(&m->sources, json_object_get(o, "sources"));
+  keep_last(&m->val_sources, json_object_get(o, "val_sources"));
   if (!m->comm || !json_is_number(val)) {        /* a step with an evaluation sends other bytes */
     json_decref(m->comm);
     m->comm = json_incref(json_object_get(o, "comm"));
@@ -184,7 +193,9 @@ void tc_metrics_free(struct tc_metrics *m)
   tc_series_free(&m->ms);
   tc_series_free(&m->bubble);
   json_decref(m->comm);
-  m->comm = NULL;
+  json_decref(m->sources);
+  json_decref(m->val_sources);
+  m->comm = m->sources = m->val_sources = NULL;
   free(m->slow);
   m->slow = NULL;
 }

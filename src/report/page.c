@@ -212,6 +212,39 @@ static void put_charts(FILE *f, const struct tc_page *p)
   tc_series_free(&rate);
 }
 
+/* ---- the data ---------------------------------------------------------------------------- */
+
+/* A row a source: its name, and the numbers of these keys. */
+static void put_sources(FILE *f, const json_t *list, const char *const *key, int keys)
+{
+  const json_t *source;
+  size_t i;
+  json_array_foreach(list, i, source) {
+    fprintf(f, "<tr><td>");
+    tc_html(f, tc_json_text(source, "name"));
+    for (int k = 0; k < keys; k++)
+      fprintf(f, "</td><td>%.5g", json_number_value(json_object_get(source, key[k])));
+    fprintf(f, "</td></tr>\n");
+  }
+}
+
+/* Of a blend: each source's share and epoch, and its validation loss. */
+static void put_data(FILE *f, const struct tc_page *p)
+{
+  static const char *const train[] = { "share", "epoch" }, *const val[] = { "loss" };
+  if (!p->m->sources && !p->m->val_sources) return;
+  fprintf(f, "<h2>Data</h2>\n");
+  if (p->m->sources) {
+    fprintf(f, "<table><tr><th>training data</th><th>share of the samples</th><th>epoch</th></tr>\n");
+    put_sources(f, p->m->sources, train, 2);
+    fprintf(f, "</table>\n");
+  }
+  if (!p->m->val_sources) return;
+  fprintf(f, "<table><tr><th>validation data</th><th>last loss</th></tr>\n");
+  put_sources(f, p->m->val_sources, val, 1);
+  fprintf(f, "</table>\n");
+}
+
 /* ---- the timeline ------------------------------------------------------------------------ */
 
 static void put_timeline(FILE *f, const struct tc_page *p)
@@ -418,6 +451,7 @@ void tc_page_write(FILE *f, const struct tc_page *p)
   put_lead(f, p);
   put_facts(f, p);
   put_charts(f, p);
+  put_data(f, p);
   put_timeline(f, p);
   tc_report_plan_table(f, p);
   put_memory(f, p);

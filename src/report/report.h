@@ -35,6 +35,7 @@ struct tc_metrics {
   int64_t after;                 /* the figures below are of the steps after this one */
   json_t *comm;                  /* "comm" of the last step that had no evaluation; owned; NULL: no step */
   int64_t comm_step;
+  json_t *sources, *val_sources; /* of a blend, by the last line that has them; owned; NULL: none */
   struct tc_straggler_tally *slow;    /* by rank; owned */
   int n_slow, cap_slow;
   int64_t slow_steps;            /* steps with a slowest rank */

@@ -34,7 +34,7 @@ static struct shim *ctl;
 static char *fd_path[FDS];        /* what is open under the root */
 static __thread int my_lane;
 static int log_fd = -1;           /* shim.so: where the report goes */
-static int late_ms;               /* shim.so: what every fdatasync takes */
+static int late_ms, read_ms;      /* shim.so: what every fdatasync, and every pread in ROOT, takes besides */
 static bool struck_full, struck_read_only;
 
 static bool recording;
@@ -352,6 +352,7 @@ ssize_t pwritev64(int fd, const struct iovec *v, int n, off64_t at) { return pwr
 static ssize_t do_read(const char *name, int fd, void *data, size_t n, off_t offset)
 {
   const char *path = path_of(fd);
+  if (path && read_ms && offset >= 0) usleep((useconds_t)read_ms * 1000);
   struct call c = path ? enter(SHIM_READ, name, path) : (struct call){0};
   ssize_t rc = c.fails ? -1 : offset < 0 ? syscall(SYS_read, fd, data, n)
                                          : syscall(SYS_pread64, fd, data, n, offset);
@@ -545,7 +546,7 @@ __attribute__((constructor)) static void begin(void)
   const char *root = getenv("TC_SHIM_ROOT"), *log = getenv("TC_SHIM_LOG");
   const char *rank = getenv("TC_SHIM_RANK"), *mine = getenv("OMPI_COMM_WORLD_RANK");
   const char *call = getenv("TC_SHIM_CALL"), *fault = getenv("TC_SHIM_FAULT");
-  const char *late = getenv("TC_SHIM_LATE_MS");
+  const char *late = getenv("TC_SHIM_LATE_MS"), *slow = getenv("TC_SHIM_READ_MS");
   if (!root || !log || (rank && (!mine || strcmp(rank, mine) != 0))) return;
   int which = SHIM_NONE;
   for (int i = 1; i < SHIM_FAULTS; i++)
@@ -554,6 +555,7 @@ __attribute__((constructor)) static void begin(void)
   shim_arm(root, 0, call ? atoi(call) : 0, which);
   ctl->dry_sync = true;
   late_ms = late ? atoi(late) : 0;
+  read_ms = slow ? atoi(slow) : 0;
 }
 
 __attribute__((destructor)) static void end(void)

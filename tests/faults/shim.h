@@ -9,7 +9,8 @@
  *   [TC_SHIM_RANK=R (of mpirun)] PROGRAM
  *
  * appends "calls N" to FILE at exit, or "fired NAME at call K: open PATH" when it strikes. With
- * TC_SHIM_LATE_MS every fdatasync (a save begins with that of the metrics) takes so long.
+ * TC_SHIM_LATE_MS every fdatasync (a save begins with that of the metrics) takes so long, with TC_SHIM_READ_MS every
+ * pread of a file under DIR so much longer: a disk that answers late.
  *
  * Calls are counted by lane, so that ranks which are threads have an order each: a thread names
  * its lane; who doesn't is in lane 0. Memory maps and the streams of <stdio.h> aren't seen. */

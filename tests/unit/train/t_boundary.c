@@ -340,6 +340,27 @@ static void test_versions(struct fixture *f)
   free(f->t.run.stack);
 }
 
+/* data.order = auto is the order of the checkpoint's run: one that does not say took draws; an import has none. */
+static void test_order(struct fixture *f)
+{
+  static const struct { enum tc_data_order is; const char *version, *config; enum tc_data_order want; } row[] = {
+    { TC_ORDER_BY_RUN, "1", "[train]\nsteps = 3\n", TC_ORDER_DRAWS },
+    { TC_ORDER_BY_RUN, "1", "[data]\norder = draws\n[train]\nsteps = 3\n", TC_ORDER_DRAWS },
+    { TC_ORDER_BY_RUN, "1", "[data]\norder = permutation\n[train]\nsteps = 3\n", TC_ORDER_PERMUTATION },
+    { TC_ORDER_PERMUTATION, "1", "[train]\nsteps = 3\n", TC_ORDER_PERMUTATION },
+    { TC_ORDER_DRAWS, "1", "[data]\norder = permutation\n[train]\nsteps = 3\n", TC_ORDER_DRAWS },
+    { TC_ORDER_BY_RUN, "", "", TC_ORDER_PERMUTATION },
+    { TC_ORDER_BY_RUN, NULL, NULL, TC_ORDER_PERMUTATION },
+    { TC_ORDER_DRAWS, NULL, NULL, TC_ORDER_DRAWS },
+  };
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    const struct tc_ckpt_meta meta = { .version = row[i].version, .config = row[i].config };
+    f->t.own.data_order = row[i].is;
+    tc_resume_order(&f->t, row[i].version ? &meta : NULL);
+    is_int(f->t.own.data_order, row[i].want, "order of samples, case %zu", i);
+  }
+}
+
 int main(void)
 {
   struct fixture f;
@@ -355,6 +376,7 @@ int main(void)
   test_flags(&f);
   test_signals(&f);
   test_versions(&f);
+  test_order(&f);
   tc_writer_free(f.writer, false);
   tc_comm_free(f.self);
   dup2(keep, STDERR_FILENO);

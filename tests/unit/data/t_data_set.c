@@ -1,0 +1,316 @@
+/* t_data_set.c - data sets: formats known by their headers, folders and patterns, blends, what is refused; opening a
+ * terabyte; reading ahead. */
+#include "src/data/ahead.h"
+#include "src/run/run.h"
+#include "tests/unit/data_fixture.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CONTEXT = 8, VOCAB = 100000 };
+
+static struct tc_data_opts opts(char *const *word, int n, enum tc_data_format format)
+{
+  return (struct tc_data_opts){ word, n, format, 0, CONTEXT, VOCAB };
+}
+
+/* ---- names and formats ---------------------------------------------------------------------- */
+
+static void put_llmc32(const char *file, const uint32_t *tokens, int32_t n)
+{
+  int32_t header[256] = { 20240801, 7, n };
+  char *all = malloc(sizeof header + 4 * (size_t)n);
+  memcpy(all, header, sizeof header);
+  memcpy(all + sizeof header, tokens, 4 * (size_t)n);
+  put(file, all, sizeof header + 4 * (size_t)n);
+  free(all);
+}
+
+/* Megatron's files of one sequence. */
+static void put_megatron(const char *bin, const char *idx, int code, const void *tokens, int32_t n, int width)
+{
+  uint8_t index[34 + 4 + 8 + 16] = "MMIDIDX";
+  const uint64_t version = 1, sequences = 1, documents = 2, offset = 0, document[2] = { 0, 1 };
+  memcpy(index + 9, &version, 8);
+  index[17] = (uint8_t)code;
+  memcpy(index + 18, &sequences, 8);
+  memcpy(index + 26, &documents, 8);
+  memcpy(index + 34, &n, 4);
+  memcpy(index + 38, &offset, 8);
+  memcpy(index + 46, document, 16);
+  put(bin, tokens, (size_t)n * (size_t)width);
+  put(idx, index, sizeof index);
+}
+
+enum { N = 60 };
+
+/* A folder with the same tokens in every format: a.bin, b.bin (uint32), c.bin with c.idx, d.bin with d.idx (int32),
+ * and raw and text files elsewhere. */
+static void make_files(void)
+{
+  uint16_t u16[N];
+  uint32_t u32[N];
+  char text[N];
+  for (int i = 0; i < N; i++) u16[i] = (uint16_t)(u32[i] = (uint32_t)(text[i] = (char)('a' + i % 26)));
+  mkdir("set", 0755);
+  mkdir("texts", 0755);
+  mkdir("raw", 0755);
+  put_bin("set/a.bin", 20240520, 1, N, u16, N);
+  put_llmc32("set/b.bin", u32, N);
+  put_megatron("set/c.bin", "set/c.idx", 8, u16, N, 2);
+  put_megatron("set/d.bin", "set/d.idx", 4, u32, N, 4);
+  put("set/tokenizer.json", "{}", 2);
+  put("texts/x.txt", text, N);
+  put("texts/y.txt", text, N);
+  put("texts/.hidden.txt", text, N);
+  put("raw/t.u16", u16, sizeof u16);
+  put("raw/t.u32", u32, sizeof u32);
+  put("raw/none.bin", u16, sizeof u16);
+  put("raw/lines.jsonl", text, N);
+}
+
+static void test_opened(void)
+{
+  static const struct { const char *word[3]; enum tc_data_format format; int64_t tokens; int sources; } rows[] = {
+    { { "set" }, TC_FORMAT_AUTO, 4 * N, 1 },
+    { { "set/" }, TC_FORMAT_AUTO, 4 * N, 1 },
+    { { "set/*" "in" }, TC_FORMAT_AUTO, 4 * N, 1 },
+    { { "set/[cd].*" }, TC_FORMAT_AUTO, 2 * N, 1 },
+    { { "set/c.bin", "set/d.bin" }, TC_FORMAT_MEGATRON, 2 * N, 1 },
+    { { "set/[ab].bin" }, TC_FORMAT_BIN, 2 * N, 1 },
+    { { "texts" }, TC_FORMAT_AUTO, 2 * N, 1 },
+    { { "texts/x.txt" }, TC_FORMAT_TEXT, N, 1 },
+    { { "raw/t.u16" }, TC_FORMAT_UINT16, N, 1 },
+    { { "raw/t.u32" }, TC_FORMAT_UINT32, N, 1 },
+    { { "raw/none.bin" }, TC_FORMAT_UINT16, N, 1 },
+    { { "raw/lines.jsonl" }, TC_FORMAT_TEXT, N, 1 },
+    { { "0.7:set", "0.3:texts" }, TC_FORMAT_AUTO, 6 * N, 2 },
+    { { "2:set/a.bin", "set/b.bin", "1e0:texts" }, TC_FORMAT_AUTO, 4 * N, 2 },
+    { { "1:set" }, TC_FORMAT_AUTO, 4 * N, 1 },
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    int n = 0, wrong = 0;
+    while (n < 3 && rows[i].word[n]) n++;
+    const struct tc_data_opts o = opts((char *const *)(uintptr_t)rows[i].word, n, rows[i].format);
+    struct tc_data *d;
+    struct tc_err err = { 0 };
+    int32_t x[CONTEXT], y[CONTEXT];
+    if (!is_int(tc_data_open(&d, &o, &err), 0, "%s as format %d %s", rows[i].word[0], rows[i].format, err.text))
+      continue;
+    is_int(tc_data_tokens(d), rows[i].tokens, "... its tokens");
+    is_int(tc_data_sources(d), rows[i].sources, "... its sources");
+    for (int64_t w = 0; w < tc_data_windows(d, 0); w++) {
+      wrong += tc_data_window(d, NULL, 0, w, &(struct tc_batch){ x, y }, &err) != 0;
+      for (int k = 0; k < CONTEXT; k++)
+        wrong += x[k] != 'a' + (w * CONTEXT + k) % N % 26 || y[k] != 'a' + (w * CONTEXT + k + 1) % N % 26;
+    }
+    is_int(wrong, 0, "... read over borders of files");
+    tc_data_free(d);
+  }
+  const char *const words[] = { "7:set/a.bin", "set/b.bin", "3:texts" };
+  struct tc_data_opts o = opts((char *const *)(uintptr_t)words, 3, TC_FORMAT_AUTO);
+  struct tc_data *d;
+  struct tc_err err;
+  TC_ASSERT(tc_data_open(&d, &o, &err) == 0);
+  is_str(tc_data_source_name(d, 0), "set/a.bin set/b.bin", "a source is named as the user named it");
+  is_str(tc_data_source_name(d, 1), "texts", "... and the other");
+  ok(tc_data_source_share(d, 0) == 0.7 && tc_data_source_share(d, 1) == 0.3, "shares");
+  is_int(tc_data_taken(d, 0, 1000), 700, "of 1000 samples");
+  is_int(tc_data_windows(d, 0), (2 * N - 1) / CONTEXT, "windows");
+  is_int(tc_data_samples(d, 2), (int64_t)(2 * ((2 * N - 1) / CONTEXT) / 0.7), "two epochs of the source used up first");
+  tc_data_free(d);
+}
+
+static void test_refused(void)
+{
+  uint16_t few[3] = { 1, 2, 3 };
+  mkdir("empty", 0755);
+  put("odd.u16", "abc", 3);
+  put_bin("v9.bin", 20240801, 9, 3, few, 3);
+  put_megatron("m1.bin", "m1.idx", 5, few, 3, 2);
+  put_megatron("m2.bin", "m2.idx", 8, few, 2, 2);
+  put("m2.bin", few, 6);
+  put("m3.bin", few, 6);
+  put("m3.idx", "no index at all, though it is long enough", 41);
+  put("m4.bin", few, 6);
+  put("m4.idx", "short", 5);
+  static const struct { const char *word[3]; enum tc_data_format format; const char *sentence; } rows[] = {
+    { { "nowhere/*.bin" }, TC_FORMAT_AUTO, "no data file matches 'nowhere/*.bin'" },
+    { { "nowhere" }, TC_FORMAT_AUTO, "data file 'nowhere' does not exist" },
+    { { "empty" }, TC_FORMAT_AUTO, "data folder 'empty' has no files *.bin or *.txt" },
+    { { "s*" }, TC_FORMAT_AUTO, "data file 'set' is a folder; name the files in it" },
+    { { "raw/none.bin" }, TC_FORMAT_AUTO, "data file 'raw/none.bin' has no header that is known. data.format = uint16" },
+    { { "raw/lines.jsonl" }, TC_FORMAT_AUTO, "data file 'raw/lines.jsonl' has no header that is known" },
+    { { "set/a.bin", "texts" }, TC_FORMAT_AUTO, "data file 'texts/x.txt' does not belong with 'set/a.bin'" },
+    { { "odd.u16" }, TC_FORMAT_UINT16, "data file 'odd.u16' has 3 bytes, which are no whole number of uint16 tokens" },
+    { { "v9.bin" }, TC_FORMAT_AUTO, "token shard of version 9; of those that begin with 20240801 only version 7 (uint32" },
+    { { "set/a.bin" }, TC_FORMAT_MEGATRON, "data file 'set/a.idx' does not exist" },
+    { { "texts/x.txt" }, TC_FORMAT_MEGATRON, "Megatron's files are NAME.bin, with NAME.idx beside it" },
+    { { "m1.bin" }, TC_FORMAT_AUTO, "data file 'm1.bin' has tokens of type 5 (int64); uint8, uint16 and int32 can" },
+    { { "m2.bin" }, TC_FORMAT_AUTO, "data file 'm2.bin' says it has 2 tokens, but its size holds 3: truncated or" },
+    { { "m3.bin" }, TC_FORMAT_AUTO, "data file 'm3.idx' is not Megatron's index of version 1, as 'm3.bin' beside it" },
+    { { "m4.bin" }, TC_FORMAT_AUTO, "data file 'm4.idx' is too short for Megatron's index: 5 bytes" },
+    { { "0:set" }, TC_FORMAT_AUTO, "data '0:set': a weight is a number above 0, such as 0.7:FILE" },
+    { { "-1:set" }, TC_FORMAT_AUTO, "a weight is a number above 0" },
+    { { "1e:set" }, TC_FORMAT_AUTO, "a weight is a number above 0" },
+    { { "0.5:" }, TC_FORMAT_AUTO, "data '0.5:': a file, folder or pattern must follow the weight" },
+    { { "set", "0.5:texts" }, TC_FORMAT_AUTO, "data '0.5:texts' has a weight, and 'set' before it has none" },
+    { { "1:set", "1e-9:texts" }, TC_FORMAT_AUTO, "data '1e-09:texts' has too small a share of the blend" },
+    { { "1:set", "1:odd.u16" }, TC_FORMAT_AUTO, "odd.u16: too few tokens: 3, but a sample of model.context = 8" },
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    int n = 0;
+    while (n < 3 && rows[i].word[n]) n++;
+    const struct tc_data_opts o = opts((char *const *)(uintptr_t)rows[i].word, n, rows[i].format);
+    struct tc_data *d = NULL;
+    struct tc_err err = { 0 };
+    is_int(tc_data_open(&d, &o, &err), TC_EUSER, "refused: %s", rows[i].word[0]);
+    ok(!d && strstr(err.text, rows[i].sentence), "... says: %s", err.text);
+  }
+  char *word = (char *)(uintptr_t)"texts";
+  struct tc_data_opts o = opts(&word, 1, TC_FORMAT_AUTO);
+  struct tc_data *d;
+  struct tc_err err = { 0 };
+  o.vocab = 200;
+  is_int(tc_data_open(&d, &o, &err), TC_EUSER, "text with a small vocabulary");
+  says(&err, "texts/x.txt", "model.vocab = 200 is too small");
+}
+
+/* ---- a large set ------------------------------------------------------------------------------- */
+
+/* Bytes that this process has read by now; -1: not known. */
+static int64_t bytes_read(void)
+{
+  char line[100];
+  long long n = -1;
+  FILE *f = fopen("/proc/self/io", "r");
+  while (f && n < 0 && fgets(line, sizeof line, f))
+    if (sscanf(line, "rchar: %lld", &n) != 1) n = -1;
+  if (f) fclose(f);
+  return n;
+}
+
+/* 500 files of 2 GB that take no space: opening them, with their identity, reads next to nothing. */
+static void test_terabyte(void)
+{
+  enum { FILES = 500, TOKENS = 1000000000 };
+  const int32_t header[3] = { 20240520, 1, TOKENS };
+  mkdir("large", 0755);
+  bool made = true;
+  for (int i = 0; i < FILES && made; i++) {
+    char name[40];
+    snprintf(name, sizeof name, "large/%03d.bin", i);
+    put(name, header, sizeof header);
+    made = truncate(name, 1024 + INT64_C(2) * TOKENS) == 0;
+  }
+  if (!made || bytes_read() < 0) {
+    skip("no files with holes, or no /proc/self/io");
+    return;
+  }
+  char *word = (char *)(uintptr_t)"large";
+  struct tc_data_opts o = { &word, 1, TC_FORMAT_AUTO, 1, 2048, 50257 };
+  struct tc_data *d;
+  struct tc_data_identity id;
+  struct tc_err err = { 0 };
+  const int64_t before = bytes_read(), rss = tc_rss_bytes(false), t0 = tc_now_ns();
+  ok(tc_data_open(&d, &o, &err) == 0 && tc_data_identity(d, &id, &err) == 0, "1 TB in 500 files %s", err.text);
+  const double ms = (double)(tc_now_ns() - t0) * 1e-6;
+  const int64_t read = bytes_read() - before, more = tc_rss_bytes(false) - rss;
+  printf("# opened in %.1f ms\n", ms);
+  is_int(tc_data_tokens(d), INT64_C(475000000000), "... its first 95 %%");
+  ok(read > 0 && read < 4000000, "... %lld bytes were read", (long long)read);
+  ok(more < 4000000, "... and memory grew by %lld", (long long)more);
+  int32_t x[2048], y[2048];
+  const struct tc_samples s = { TC_ORDER_PERMUTATION, 1, 1 };
+  int failed = 0;
+  for (int step = 1; step <= 2000; step++)
+    failed += tc_data_train(d, NULL, &s, step * INT64_C(100000), 0, 1, &(struct tc_batch){ x, y }, &err) != 0;
+  is_int(failed, 0, "... samples of all of it %s", err.text);
+  ok(tc_rss_bytes(false) - rss < 4000000, "... and memory does not grow");
+  tc_data_free(d);
+}
+
+/* ---- reading ahead ------------------------------------------------------------------------------- */
+
+struct ahead { struct tc_data *d; struct tc_samples s; int64_t bad; };
+
+static int read_one(void *ctx, struct tc_reader *r, int64_t key, int64_t b, const struct tc_batch *to, struct tc_err *err)
+{
+  const struct ahead *a = ctx;
+  if (key == a->bad && b == 2) return tc_fail(err, TC_EUSER, "sequence 2 of batch %lld", (long long)key);
+  return tc_data_train(a->d, r, &a->s, key, b, 1, to, err);
+}
+
+/* A run by reading ahead, with a jump; then ten of its steps computed alone, with the files opened anew. */
+static void test_ahead(void)
+{
+  enum { STEPS = 40, B = 6, ROW = B * CONTEXT };
+  static int32_t x[STEPS][ROW], y[STEPS][ROW];
+  const char *const words[] = { "2:set", "1:texts" };
+  const struct tc_data_opts o = opts((char *const *)(uintptr_t)words, 2, TC_FORMAT_AUTO);
+  struct ahead of = { .s = { TC_ORDER_PERMUTATION, 9, B }, .bad = -1 };
+  struct tc_ahead *a;
+  struct tc_err err = { 0 };
+  TC_ASSERT(tc_data_open(&of.d, &o, &err) == 0);
+  is_int(tc_ahead_new(&a, of.d, read_one, &of, &err), 0, "threads start %s", err.text);
+  int failed = 0;
+  for (int i = 0; i < STEPS; i++)              /* two micro-batches; a rollback leaves out the samples of five steps */
+    for (int m = 0; m < 2; m++) {
+      const int at = m * ROW / 2;
+      const int64_t step = i + 1 + (i >= 20 ? 5 : 0);
+      failed += tc_ahead_take(a, step, step + 1, m * B / 2, B / 2, &(struct tc_batch){ x[i] + at, y[i] + at }, &err) != 0;
+    }
+  is_int(failed, 0, "40 steps in two pieces each %s", err.text);
+  tc_ahead_free(a);
+  tc_data_free(of.d);
+  TC_ASSERT(tc_data_open(&of.d, &o, &err) == 0);
+  int same = 0;
+  for (int k = 0; k < 10; k++) {
+    const int i = (k * 17 + 5) % STEPS;
+    int32_t x1[ROW], y1[ROW];
+    TC_ASSERT(tc_data_train(of.d, NULL, &of.s, i + 1 + (i >= 20 ? 5 : 0), 0, B, &(struct tc_batch){ x1, y1 }, &err) == 0);
+    same += memcmp(x1, x[i], sizeof x1) == 0 && memcmp(y1, y[i], sizeof y1) == 0;
+  }
+  is_int(same, 10, "ten steps computed alone are those of the run");
+  tc_data_free(of.d);
+}
+
+/* A failure is said at the step it belongs to, and by the piece it belongs to. */
+static void test_failure(void)
+{
+  enum { B = 4 };
+  char *word = (char *)(uintptr_t)"set";
+  const struct tc_data_opts o = opts(&word, 1, TC_FORMAT_AUTO);
+  struct ahead of = { .s = { TC_ORDER_PERMUTATION, 9, B }, .bad = 3 };
+  struct tc_ahead *a;
+  struct tc_err err = { 0 };
+  int32_t x[B * CONTEXT], y[B * CONTEXT];
+  const struct tc_batch to = { x, y };
+  TC_ASSERT(tc_data_open(&of.d, &o, &err) == 0 && tc_ahead_new(&a, of.d, read_one, &of, &err) == 0);
+  for (int64_t step = 1; step <= 5; step++) {
+    is_int(tc_ahead_take(a, step, step + 1, 0, 2, &to, &err), 0, "step %d, sequences 0 and 1", (int)step);
+    is_int(tc_ahead_take(a, step, step + 1, 2, 2, &to, &err), step == 3 ? TC_EUSER : 0, "... 2 and 3");
+    if (step == 3) is_str(err.text, "sequence 2 of batch 3", "... says which");
+  }
+  is_int(tc_ahead_take(a, 9, -1, 0, 4, &to, &err), 0, "no batch follows");
+  tc_ahead_free(a);
+  tc_data_free(of.d);
+}
+
+static void tests(const char *dir)
+{
+  if (chdir(dir) != 0) exit(1);
+  make_files();
+  test_opened();
+  test_refused();
+  test_ahead();
+  test_failure();
+  test_terabyte();
+  if (chdir("..") != 0) exit(1);
+}
+
+int main(void)
+{
+  return in_folder("t_data_set", tests);
+}
