@@ -129,7 +129,7 @@ int64_t tc_cpu_pos_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
   const int64_t N = c->in[0].dim[0];
   (void)d;
-  return tc_call_starts(c, 1) ? N * 4 + chains_bytes(&c->out[0], N) : 0;
+  return c->n_in > 1 ? N * 4 + chains_bytes(&c->out[0], N) : 0;
 }
 
 /* With documents many tokens, or none, are at a position: each is a row, as of a vocabulary. */

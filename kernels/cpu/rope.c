@@ -13,7 +13,7 @@
 /* Positions that a call needs: the rows of a sequence, or fewer. */
 static int64_t positions(const struct tc_call *c)
 {
-  return tc_call_starts(c, 1) ? c->k[0] : TC_MIN(c->in[0].dim[0], c->k[0]);
+  return c->n_in > 1 ? c->k[0] : TC_MIN(c->in[0].dim[0], c->k[0]);
 }
 
 /* [positions][D]: cosines, then sines of a position; two rows of E heads of D per thread. */

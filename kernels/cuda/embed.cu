@@ -287,7 +287,7 @@ int64_t tc_cuda_pos_bwd_scratch(struct tc_device *d, const struct tc_call *c)
   struct sorted s;
   const int64_t N = c->in[0].dim[0];
   (void)d;
-  return tc_call_starts(c, 1) ? tc_round_up(N, 16) * 4 + carve(&s, &c->out[0], N, NULL) : 0;
+  return c->n_in > 1 ? tc_round_up(N, 16) * 4 + carve(&s, &c->out[0], N, NULL) : 0;
 }
 
 int tc_cuda_pos_bwd(struct tc_device *d, const struct tc_call *c)
