@@ -109,6 +109,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/ahead.h \
   %D%/data/data.c \
   %D%/data/data.h \
+  %D%/data/documents.c \
+  %D%/data/documents.h \
   %D%/data/file.c \
   %D%/data/format.c \
   %D%/data/impl.h \

@@ -30,7 +30,9 @@ unit_tests = \
   %D%/unit/data/t_data_calls.t \
   %D%/unit/data/t_data_change.t \
   %D%/unit/data/t_data_set.t \
+  %D%/unit/data/t_documents.t \
   %D%/unit/data/t_order.t \
+  %D%/unit/exec/t_documents_alone.t \
   %D%/unit/exec/t_exec.t \
   %D%/unit/exec/t_exec_device.t \
   %D%/unit/exec/t_exec_host.t \
@@ -61,6 +63,7 @@ unit_tests = \
   %D%/unit/kernels/t_capture.t \
   %D%/unit/kernels/t_device.t \
   %D%/unit/kernels/t_dnnl.t \
+  %D%/unit/kernels/t_documents.t \
   %D%/unit/kernels/t_kernels.t \
   %D%/unit/kernels/t_kernels_cuda.t \
   %D%/unit/kernels/t_kernels_fd.t \
@@ -173,6 +176,7 @@ test_headers = \
   %D%/unit/plan_config.h \
   %D%/unit/plan_list.h \
   %D%/unit/plan_rows.h \
+  %D%/unit/kernels_documents.h \
   %D%/unit/kernels_llama.h \
   %D%/unit/t_kernels.h \
   %D%/unit/token_fixture.h \
@@ -203,6 +207,7 @@ script_tests = \
   %D%/fuzz/f_tokens \
   %D%/mpi/m_coll \
   %D%/mpi/m_data \
+  %D%/mpi/m_documents \
   %D%/mpi/m_export \
   %D%/mpi/m_hang \
   %D%/mpi/m_install \
@@ -299,6 +304,7 @@ test_files = \
   %D%/mpi/systems.sh \
   %D%/run \
   %D%/sanitize.supp \
+  %D%/oracle/documents.json \
   %D%/oracle/families.json \
   %D%/oracle/hf-llama/config.json \
   %D%/oracle/hf-llama/model-00001-of-00003.safetensors \
@@ -316,6 +322,7 @@ test_files = \
   %D%/oracle/old/llama/step-00000003/manifest.json \
   %D%/oracle/old/llama/step-00000003/rank-00000.h5 \
   %D%/oracle/tiny.json \
+  %D%/oracle/tiny-documents.json \
   %D%/oracle/torch_gpt.py \
   %D%/oracle/compare_tokens.py \
   %D%/oracle/make_tokens.py \

@@ -14,6 +14,8 @@ struct tc_token_file {
   int width;                     /* bytes of a token: 1, 2 or 4; little-endian */
   int64_t header;                /* bytes before the first token */
   int64_t n_tokens;              /* 0: not opened yet */
+  int64_t end_token;             /* which ends a document, if marked */
+  bool marked;                   /* its header says so: a shard of tercio data */
   int64_t first;                 /* the place of its first token in the stream of its source */
 };
 

@@ -15,6 +15,7 @@ struct tc_build_opts {
   float dropout;
   int tp;                        /* the vocabulary is padded for so many blocks */
   bool nest;                     /* attention and MLP are units within the layer's */
+  bool documents;                /* attention within documents, positions from their beginning: the input `starts` */
 };
 
 /* Local. Appends the parameters (state, layouts R) and the forward program up to g->loss, the

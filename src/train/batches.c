@@ -7,6 +7,7 @@
  * - A state is saved only after all ranks have found every file as it was at the start. So a
  *   checkpoint never holds what was trained on other data. */
 #include "src/data/ahead.h"
+#include "src/data/documents.h"
 #include "src/train/impl.h"
 #include "src/watch/watch.h"
 
@@ -45,6 +46,8 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
   if (!c->data_train.n)
     return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
   TC_TRY(tc_data_open(&t->batches.train, &o, err));
+  if (c->data_documents == TC_DOCUMENTS_MASK)
+    TC_TRY(tc_documents_end(&t->batches.end_token, c->data_end_token, t->batches.train, err));
   o = (struct tc_data_opts){ val->item, val->n, c->data_format, split ? 2 : 0, m->context, m->vocab };
   TC_TRY(tc_data_open(&t->batches.val, &o, err));
   t->batches.val_loss = tc_calloc((size_t)tc_data_sources(t->batches.val), sizeof *t->batches.val_loss);
@@ -173,32 +176,39 @@ static int take(struct tc_train *t, const struct tc_runtime *rt, int64_t b0, int
   return 0;
 }
 
-/* Rows may begin and end inside a sequence: an annotation file can split tokens over any axis. */
+/* Rows may begin and end inside a sequence: an annotation file can split tokens over any axis. starts: NULL, or what
+ * tc_documents_starts says. */
 static int read_rows(struct tc_train *t, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                     const struct tc_batch *to, struct tc_err *err)
+                     const struct tc_batch *to, int32_t *starts, struct tc_err *err)
 {
   const int64_t T = t->run.opts.model.context, b0 = row0 / T, n = (row0 + rows + T - 1) / T - b0;
-  if (rows == n * T) return take(t, rt, b0, n, to, err);
-  int32_t *whole = tc_malloc((size_t)(2 * n * T) * sizeof *whole);
-  const struct tc_batch all = { whole, whole + n * T };
-  int rc = take(t, rt, b0, n, &all, err);
-  if (rc == 0) {
-    memcpy(to->tokens, all.tokens + (row0 - b0 * T), (size_t)rows * sizeof *whole);
-    memcpy(to->targets, all.targets + (row0 - b0 * T), (size_t)rows * sizeof *whole);
+  const int32_t end = t->batches.end_token;
+  if (rows == n * T) {
+    TC_TRY(take(t, rt, b0, n, to, err));
+    if (starts) tc_documents_starts(to->tokens, rows, T, end, starts);
+    return 0;
   }
+  int32_t *whole = tc_malloc((size_t)(3 * n * T) * sizeof *whole);
+  int32_t *const part[3] = { to->tokens, to->targets, starts };
+  int rc = take(t, rt, b0, n, &(struct tc_batch){ whole, whole + n * T }, err);
+  if (rc == 0) tc_documents_starts(whole, n * T, T, end, whole + 2 * n * T);
+  for (int k = 0; k < 3 && rc == 0; k++)
+    if (part[k]) memcpy(part[k], whole + k * n * T + (row0 - b0 * T), (size_t)rows * sizeof *whole);
   free(whole);
   return rc;
 }
 
 void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                   int32_t *tokens, int32_t *targets)
+                   int32_t *tokens, int32_t *targets, int32_t *starts)
 {
   struct tc_train *t = ctx;
   const struct tc_batch to = { tokens, targets };
   tc_at("reading a batch", NULL, NULL, rt->mb);
-  if (t->batches.err.status == 0 && read_rows(t, rt, row0, rows, &to, &t->batches.err) == 0) return;
+  if (t->batches.err.status == 0 && read_rows(t, rt, row0, rows, &to, starts, &t->batches.err) == 0)
+    return;
   memset(tokens, 0, (size_t)rows * sizeof *tokens);
   memset(targets, 0, (size_t)rows * sizeof *targets);
+  if (starts) memset(starts, 0, (size_t)rows * sizeof *starts);
 }
 
 /* ---- what metrics.jsonl says of the data --------------------------------------------------- */

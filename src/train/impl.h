@@ -21,6 +21,7 @@ struct tc_batches {
   struct tc_data *train, *val;
   struct tc_ahead *train_ahead, *val_ahead;   /* NULL before the first batch */
   struct tc_data_identity id;    /* rank 0: of `train` */
+  int32_t end_token;             /* ends a document, for data.documents = mask */
   int64_t eval_batch;            /* >= 0: the next batch is this one of the validation data */
   double *val_loss;              /* of each source of `val`, by the last validation; owned */
   int64_t waited_ns;             /* for training batches since the last line */
@@ -155,7 +156,7 @@ void tc_train_data_line(struct tc_train *t, const struct tc_step_report *r, stru
 /* Local; a tc_fill_fn, ctx: the tc_train. A batch that cannot be read becomes zeros, and
  * batches.err says why: the step ends on all ranks, and the run before anything of it is saved. */
 void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                   int32_t *tokens, int32_t *targets);
+                   int32_t *tokens, int32_t *targets, int32_t *starts);
 /* Collective. TC_EUSER if a rank could not read a batch, or finds a file changed since the start:
  * what was trained since the last checkpoint may then be of other data. Waits for a save in
  * progress. */

@@ -56,8 +56,8 @@ static int64_t size_of(const struct bench *b, char letter)
   }
 }
 
-/* Types: x the run's, f fp32, i integers below V. acc: bits; over: out 0 lives in that input; layer: how many a layer
- * of Llama has. */
+/* Types: x the run's, f fp32, i integers below V, 0 to 9 where documents begin: 2 to that power of them in a sequence.
+ * acc: bits; over: out 0 lives in that input; layer: how many a layer of Llama has. */
 static const struct row {
   int op, acc, over;
   const char *name, *in, *out;
@@ -84,6 +84,12 @@ static const struct row {
   { TC_OP_DROPOUT, 0, -1, "dropout", "x:NC", "x:NC", "", 0 },
   { TC_OP_ATTN, 0, -1, "attn", "x:NH3D", "x:NHD f:NH", "", 0 },
   { TC_OP_ATTN_BWD, 0, -1, "attn_bwd", "x:NHD x:NH3D x:NHD f:NH", "x:NH3D", "", 0 },
+  { TC_OP_ATTN, 0, -1, "attn, 1 document", "x:NH3D 0:N", "x:NHD f:NH", "", 0 },
+  { TC_OP_ATTN, 0, -1, "attn, 4 documents", "x:NH3D 2:N", "x:NHD f:NH", "", 0 },
+  { TC_OP_ATTN, 0, -1, "attn, 16 documents", "x:NH3D 4:N", "x:NHD f:NH", "", 0 },
+  { TC_OP_ATTN_BWD, 0, -1, "attn_bwd, 1 document", "x:NHD x:NH3D x:NHD f:NH 0:N", "x:NH3D", "", 0 },
+  { TC_OP_ATTN_BWD, 0, -1, "attn_bwd, 4 documents", "x:NHD x:NH3D x:NHD f:NH 2:N", "x:NH3D", "", 0 },
+  { TC_OP_ATTN_BWD, 0, -1, "attn_bwd, 16 documents", "x:NHD x:NH3D x:NHD f:NH 4:N", "x:NH3D", "", 0 },
   { TC_OP_RMSNORM, 0, -1, "rmsnorm", "x:NC x:C", "x:NC f:N", "", 2 },
   { TC_OP_RMSNORM_BWD, 1, -1, "rmsnorm_bwd", "x:NC x:NC x:C f:N", "x:NC f:C", "", 2 },
   { TC_OP_MATMUL, 0, -1, "matmul grouped qkv", "x:NC x:AC", "x:NA", "NACnt", 1 },
@@ -126,8 +132,9 @@ static int parse(const struct bench *b, const char *text, struct tc_view *v)
 {
   int n = 0;
   for (const char *p = text; *p; n++) {
+    const bool starts = *p >= '0' && *p <= '9';
     v[n] = (struct tc_view){ .rows = -1, .elems = 1,
-                             .dtype = (uint8_t)(*p == 'i' ? TC_I32 : *p == 'f' ? TC_F32 : b->dtype) };
+                             .dtype = (uint8_t)(*p == 'i' || starts ? TC_I32 : *p == 'f' ? TC_F32 : b->dtype) };
     for (p += 2; *p && *p != ' '; p++) {
       v[n].dim[v[n].rank] = v[n].global[v[n].rank] = size_of(b, *p);
       v[n].elems *= v[n].dim[v[n].rank++];
@@ -154,11 +161,30 @@ static void back(struct bench *b, struct tc_view *v)
   free(host);
 }
 
+/* Documents in a sequence, of equal length; 0: the row has none. */
+static int64_t documents(const struct row *r)
+{
+  const char *digit = strpbrk(r->in, "0123456789");
+  while (digit && digit[1] != ':') digit = strpbrk(digit + 1, "0123456789");
+  return digit ? INT64_C(1) << (*digit - '0') : 0;
+}
+
+static void back_starts(struct bench *b, struct tc_view *v, int64_t n)
+{
+  const int64_t T = b->s[CONTEXT], length = tc_ceil_div(T, n);
+  int32_t *host = tc_malloc((size_t)v->elems * sizeof *host);
+  for (int64_t i = 0; i < v->elems; i++) host[i] = (int32_t)(i % T - i % T % length);
+  v->data = b->d->ops->alloc(b->d, v->elems * (int64_t)sizeof *host);
+  if (v->data) b->d->ops->copy(b->d, v->data, host, v->elems * (int64_t)sizeof *host);
+  free(host);
+}
+
 static double operations(const struct bench *b, const struct row *r, const struct tc_call *c)
 {
   if (r->op == TC_OP_MATMUL)
     return 2.0 * (double)c->gemm.m * (double)c->gemm.n * (double)c->gemm.k;
-  double pairs = (double)b->s[TOKENS] * (double)(b->s[CONTEXT] + 1) / 2 * (double)b->s[HIDDEN];
+  const int64_t seen = tc_ceil_div(b->s[CONTEXT], TC_MAX(documents(r), 1));
+  double pairs = (double)b->s[TOKENS] * (double)(seen + 1) / 2 * (double)b->s[HIDDEN];
   return r->op == TC_OP_ATTN ? 4 * pairs : r->op == TC_OP_ATTN_BWD ? 10 * pairs : 0;
 }
 
@@ -230,6 +256,7 @@ static void time_row(struct bench *b, const struct row *r)
   bool good = true;
   for (int i = 0; i < c.n_in + c.n_out; i++) {
     if (r->over >= 0 && i >= c.n_in) v[i].data = v[r->over + i - c.n_in].data;
+    else if (v[i].dtype == TC_I32 && documents(r)) back_starts(b, &v[i], documents(r));
     else back(b, &v[i]);
     good = good && v[i].data;
   }

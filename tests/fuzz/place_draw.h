@@ -141,7 +141,7 @@ static void draw_idiom(struct draw *d)
 /* An option of the model, the batch and the arithmetic: the one-rank run has it, too. */
 static bool is_own(const char *flag)
 {
-  static const char *const own[] = { "--model", "--train.global", "--train.drop", "--train.prec", "--train.grad_type" };
+  static const char *const own[] = { "--model", "--data", "--train.global", "--train.drop", "--train.prec", "--train.grad_type" };
   for (size_t i = 0; i < sizeof own / sizeof *own; i++)
     if (!strncmp(flag, own[i], strlen(own[i]))) return true;
   return false;
@@ -263,6 +263,7 @@ static void draw_case(struct draw *d)
   const bool rows = d->bare || !chance(d, 3);
   draw_layout(d, rows);
   if (chance(d, 4)) flag(d, "--train.dropout=0.1");
+  if (chance(d, 3)) flag(d, "--data.documents=mask");
   draw_device(d);
   d->program = rows ? draw_program(d) : NULL;
   if (!d->program) return;

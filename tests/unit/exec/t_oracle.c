@@ -8,15 +8,19 @@
  *   hf_families.py build/tercio LICENSE.md tests/oracle/families.json
  *
  * hf_families.py compares whole gradients, with 5e-7 (of norms of queries and keys 8e-7); 48 samples of one differ a
- * little more or less. */
+ * little more or less.
+ *
+ * The same with lines as documents (data.documents = mask, data.end_token = 10): tiny-documents.json and documents.json,
+ * with 10 and `documents` as the scripts' last argument. */
 #include "src/data/data.h"
+#include "src/data/documents.h"
 #include "src/program/program.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 
 #include <jansson.h>
 
-enum { STEPS = 10 };
+enum { STEPS = 10, END = '\n' };
 
 struct ctx {
   char *text;
@@ -24,13 +28,13 @@ struct ctx {
   struct tc_model model;
   int64_t batch;
   double tol_grad, tol_qk, tol_norm, tol_loss;
-  bool done;
+  bool documents, done;
 };
 
 struct source { struct tc_data *data; int64_t T, batch; };
 
 static void fill(void *data, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                 int32_t *tokens, int32_t *targets)
+                 int32_t *tokens, int32_t *targets, int32_t *starts)
 {
   const struct source *s = data;
   struct tc_err err = { 0 };
@@ -38,6 +42,7 @@ static void fill(void *data, const struct tc_runtime *rt, int64_t row0, int64_t 
   const struct tc_batch to = { tokens, targets };
   if (tc_data_train(s->data, NULL, &how, rt->step, row0 / s->T, rows / s->T, &to, &err) < 0)
     ok(false, "%s", err.text);
+  if (starts) tc_documents_starts(tokens, rows, s->T, END, starts);
 }
 
 static void check_gradient(const struct ctx *c, const struct tc_graph *g, struct tc_exec *x)
@@ -85,7 +90,7 @@ static void body(struct fx_rank *r)
   for (int i = 0; i < 2; i++) {
     struct tc_program_opts o = {
       .kind = kind[i], .model = c->model,
-      .gpt = { .batch = c->batch, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 },
+      .gpt = { .batch = c->batch, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1, .documents = c->documents },
       .system = tc_system_find("ddp"), .adamw = true, .overlap = true };
     if (tc_program_new(&p[i], &o, r->mesh, r->rank, i ? p[0] : NULL, NULL, &err) < 0) return;
   }
@@ -119,7 +124,7 @@ static void test_case(struct ctx *c)
     struct tc_mesh *m = fx_mesh(dp, 1, dp, 1);
     c->done = false;
     fx_run(m, "cpu", body, c);
-    ok(c->done, "cpu, dp %d, %d micro-batches: ran", dp, dp);
+    ok(c->done, "cpu, dp %d, %d micro-batches%s: ran", dp, dp, c->documents ? ", documents" : "");
     tc_mesh_free(m);
   }
 }
@@ -133,22 +138,21 @@ static json_t *load(const char *src, const char *name)
   return j;
 }
 
-int main(void)
+/* The preset tiny, then models of other families; their figures are in these files. */
+static void test_figures(const char *src, char *text, const char *tiny_name, const char *families_name, bool documents)
 {
-  const char *src = getenv("srcdir") ? getenv("srcdir") : ".";
-  char text[1000];
   struct tc_err err = { 0 };
-  snprintf(text, sizeof text, "%s/LICENSE.md", src);
-  json_t *tiny = load(src, "tiny.json"), *families = load(src, "families.json"), *want;
+  json_t *tiny = load(src, tiny_name), *families = load(src, families_name), *want;
   struct ctx c = { .text = text, .want = tiny, .batch = 8, .tol_grad = 1e-5, .tol_qk = 1e-5, .tol_norm = 1e-5, .tol_loss = 1e-5,
-                   .model = { .layers = 4, .hidden = 128, .heads = 4, .context = 128, .vocab = 256 } };
+                   .model = { .layers = 4, .hidden = 128, .heads = 4, .context = 128, .vocab = 256 },
+                   .documents = documents };
   test_case(&c);
   size_t i;
   json_array_foreach(json_object_get(families, "cases"), i, want) {
     const char *model = json_string_value(json_object_get(want, "model"));
     c = (struct ctx){ .text = text, .want = want, .batch = json_integer_value(json_object_get(families, "batch")),
-                      .tol_grad = 6e-7, .tol_qk = 8e-7, .tol_norm = 5e-7, .tol_loss = 2e-7 };
-    is_int(tc_model_parse(&c.model, model, "families.json", &err), 0, "%s", model);
+                      .tol_grad = 6e-7, .tol_qk = 8e-7, .tol_norm = 5e-7, .tol_loss = 2e-7, .documents = documents };
+    is_int(tc_model_parse(&c.model, model, families_name, &err), 0, "%s", model);
     char *again = tc_model_text(&c.model);
     is_str(again, model, "... and back");
     free(again);
@@ -156,5 +160,14 @@ int main(void)
   }
   json_decref(tiny);
   json_decref(families);
+}
+
+int main(void)
+{
+  const char *src = getenv("srcdir") ? getenv("srcdir") : ".";
+  char text[1000];
+  snprintf(text, sizeof text, "%s/LICENSE.md", src);
+  test_figures(src, text, "tiny.json", "families.json", false);
+  test_figures(src, text, "tiny-documents.json", "documents.json", true);
   return done_testing();
 }

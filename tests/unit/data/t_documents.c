@@ -1,0 +1,99 @@
+/* t_documents.c - where documents begin, and the token that ends one: beside a naive count; from the headers of shards. */
+#include "src/config/config.h"
+#include "src/data/documents.h"
+#include "tests/unit/data_fixture.h"
+#include "tests/unit/tap.h"
+
+enum { MARK = 0x6b746374 };
+
+/* For each token the last place behind an `end`, or the sequence's beginning. */
+static void test_starts(void)
+{
+  static const struct { const char *text; int64_t T; const char *starts; } row[] = {
+    { "abcdefgh", 8, "00000000" }, { "ab.cd.ef", 8, "00033366" }, { "........", 8, "01234567" },
+    { "abc.abc.", 4, "00000000" }, { ".bcd.bcd", 4, "01110111" }, { "ab.ca.cd", 4, "00030022" },
+    { "abcdefg.", 8, "00000000" }, { "a", 1, "0" }, { "....", 1, "0000" } };
+  for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
+    const size_t n = strlen(row[k].text);
+    int32_t tokens[8], starts[9];
+    char got[9] = "";
+    for (size_t i = 0; i < n; i++) tokens[i] = row[k].text[i];
+    starts[n] = 77;
+    tc_documents_starts(tokens, (int64_t)n, row[k].T, '.', starts);
+    for (size_t i = 0; i < n; i++) got[i] = (char)('0' + starts[i]);
+    ok(!strcmp(got, row[k].starts) && starts[n] == 77, "%s in sequences of %lld: %s", row[k].text, (long long)row[k].T, got);
+  }
+  int wrong = 0;
+  for (int32_t end = 0; end < 40; end++) {
+    enum { N = 600, T = 50 };
+    int32_t tokens[N], starts[N];
+    for (int64_t i = 0; i < N; i++) tokens[i] = (int32_t)((i * 7919 + end * i * i) % 23 % (end + 2));
+    tc_documents_starts(tokens, N, T, end, starts);
+    for (int64_t i = 0; i < N; i++) {
+      int64_t from = i;
+      while (from % T && tokens[from - 1] != end) from--;
+      wrong += starts[i] != from % T;
+    }
+  }
+  is_int(wrong, 0, "24,000 tokens beside a naive count");
+}
+
+static void write_shard(const char *name, bool marked, int32_t end)
+{
+  int32_t header[256] = { 20240520, 1, 100, marked ? MARK : 0, 0, 0, 300, marked ? end : 0 };
+  uint16_t tokens[100] = { 0 };
+  char all[sizeof header + sizeof tokens];
+  memcpy(all, header, sizeof header);
+  memcpy(all + sizeof header, tokens, sizeof tokens);
+  put(name, all, sizeof all);
+}
+
+/* What tc_documents_end says of the first n files; the status into *rc. */
+static int32_t end_of(char *const *name, int n, enum tc_data_format format, int64_t vocab, int64_t option, int *rc,
+                      struct tc_err *err)
+{
+  struct tc_data *d = must_open(name, n, format, 0, 8, vocab);
+  int32_t end = -1;
+  *rc = tc_documents_end(&end, option, d, err);
+  tc_data_free(d);
+  return end;
+}
+
+static void test_end(const char *dir)
+{
+  char *name[3] = { path(dir, "a.bin"), path(dir, "b.bin"), path(dir, "plain.bin") }, *text = path(dir, "text");
+  struct tc_err err = { 0 };
+  int rc;
+  write_shard(name[0], true, 256);
+  write_shard(name[1], true, 257);
+  write_shard(name[2], false, 0);
+  put(text, "some text, of more bytes than a context", 39);
+  is_int(end_of(name, 1, TC_FORMAT_AUTO, 300, TC_AUTO, &rc, &err), 256, "a shard's header says which token ends a document");
+  is_int(end_of(name, 3, TC_FORMAT_BIN, 300, 5, &rc, &err), 5, "the option comes before the headers");
+  is_int(end_of(&text, 1, TC_FORMAT_TEXT, 256, 10, &rc, &err), 10, "a byte ends a document of text");
+  end_of(&text, 1, TC_FORMAT_AUTO, 256, TC_AUTO, &rc, &err);
+  is_int(rc, TC_EUSER, "text says nothing");
+  says(&err, text, "needs data.end_token for text");
+  end_of(name, 2, TC_FORMAT_AUTO, 300, TC_AUTO, &rc, &err);
+  is_int(rc, TC_EUSER, "shards that differ");
+  says(&err, name[1], "is 257");
+  end_of(name + 2, 1, TC_FORMAT_AUTO, 300, TC_AUTO, &rc, &err);
+  is_int(rc, TC_EUSER, "a shard of another program");
+  says(&err, name[2], "does not say");
+  end_of(name, 1, TC_FORMAT_AUTO, 256, TC_AUTO, &rc, &err);
+  is_int(rc, TC_EUSER, "beyond the vocabulary");
+  says(&err, name[0], "256");
+  end_of(name, 1, TC_FORMAT_AUTO, 300, 300, &rc, &err);
+  is_int(rc, TC_EUSER, "... given");
+  says(&err, "data.end_token", "is not below model.vocab = 300");
+  for (int i = 0; i < 3; i++) free(name[i]);
+  free(text);
+}
+
+static void tests(const char *dir)
+{
+  test_starts();
+  test_end(dir);
+}
+
+int main(void) { return in_folder("t_documents", tests); }
