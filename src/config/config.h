@@ -27,7 +27,7 @@ struct tc_config {
 #define CHOICE(section, key, tag, ...) enum tag section##_##key;
 #include "src/config/options.def"
   struct tc_pool *pool;          /* owns the strings, and the next two */
-  uint8_t *source;               /* enum tc_source of each option */
+  uint8_t *source;               /* enum tc_config_source_kind of each option */
   char *file;                    /* the run file; "": none */
 };
 
@@ -55,8 +55,8 @@ char *tc_config_text_of(const struct tc_config *c, const char *(*note)(const voi
                         const void *arg);
 /* Local. Where a value came from. A copy of a configuration has the sources of its original, even where a field
  * was changed since. */
-enum tc_source { TC_FROM_DEFAULT, TC_FROM_FILE, TC_FROM_FLAG };
-enum tc_source tc_config_source(const struct tc_config *c, const char *name);
+enum tc_config_source_kind { TC_FROM_DEFAULT, TC_FROM_FILE, TC_FROM_FLAG };
+enum tc_config_source_kind tc_config_source(const struct tc_config *c, const char *name);
 /* Local. Where the values of all options whose names begin with `prefix` came from, as text: "run.ini, --model.layers",
  * or "" if all are defaults. */
 void tc_config_sources(const struct tc_config *c, const char *prefix, char *text, size_t size);

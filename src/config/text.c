@@ -75,7 +75,7 @@ static const char *no_comment(const void *arg, const char *name)
 
 char *tc_config_text(const struct tc_config *c) { return tc_config_text_of(c, no_comment, NULL); }
 
-enum tc_source tc_config_source(const struct tc_config *c, const char *name)
+enum tc_config_source_kind tc_config_source(const struct tc_config *c, const char *name)
 {
   const struct tc_opt *o = tc_opt_find(name);
   TC_ASSERT(o);
