@@ -10,7 +10,13 @@
 enum { SOURCES = 4, FILES = 5, TOKENS = 1500, WORDS = SOURCES * FILES };
 
 struct token_file { char name[96]; int width, header, megatron; int64_t first, n; };
-struct source { double weight; int n_files; struct token_file file[FILES]; int64_t n, lo, hi; int32_t token[FILES * TOKENS]; };
+struct source {
+  double weight;
+  int n_files;
+  struct token_file file[FILES];
+  int64_t n, lo, hi;
+  int32_t token[FILES * TOKENS];
+};
 struct set {
   enum tc_data_format format;
   int n, n_words, part;
@@ -86,6 +92,9 @@ static void choose_kind(struct fuzz *z, const struct set *s, struct token_file *
   }
 }
 
+/* How many tokens there are of a file's width. */
+static int64_t limit_of(const struct token_file *f) { return INT64_C(1) << 8 * f->width; }
+
 static void make_source(struct fuzz *z, struct set *s, int k)
 {
   struct source *x = &s->source[k];
@@ -103,8 +112,8 @@ static void make_source(struct fuzz *z, struct set *s, int k)
     f->n = TC_MIN(f->n, TOKENS);
     snprintf(f->name, sizeof f->name, "%s/f%d.%s", dir, i, text ? "txt" : "bin");
     choose_kind(z, s, f, text);
-    for (int64_t t = 0; t < f->n; t++)
-      x->token[x->n + t] = (int32_t)fuzz_below(z, (size_t)TC_MIN(s->vocab, f->width == 1 ? 256 : f->width == 2 ? 65536 : s->vocab));
+    const int64_t most = TC_MIN(s->vocab, limit_of(f));
+    for (int64_t t = 0; t < f->n; t++) x->token[x->n + t] = (int32_t)fuzz_below(z, (size_t)most);
     x->n += f->n;
   }
   const int64_t cut = x->n / 100 * 95 + x->n % 100 * 95 / 100;
@@ -140,8 +149,7 @@ static void make_set(struct fuzz *z, struct set *s, const char *top)
     const int64_t at = (int64_t)fuzz_below(z, (size_t)x->n);
     int i = x->n_files - 1;
     while (x->file[i].first > at) i--;
-    if (s->vocab < (x->file[i].width == 1 ? 256 : x->file[i].width == 2 ? 65536 : INT64_MAX))
-      x->token[s->bad_at = at] = (int32_t)s->vocab;
+    if (s->vocab < limit_of(&x->file[i])) x->token[s->bad_at = at] = (int32_t)s->vocab;
   }
   for (int k = 0; k < s->n; k++)
     for (int i = 0; i < s->source[k].n_files; i++)
@@ -151,7 +159,8 @@ static void make_set(struct fuzz *z, struct set *s, const char *top)
 /* ---- the naive reader ------------------------------------------------------------------------ */
 
 /* Whether the sample is the tokens from `start` of a source, or was refused because it has the bad token. */
-static bool is_right(const struct set *s, int k, int64_t start, int rc, const struct tc_batch *got, const struct tc_err *err)
+static bool is_right(const struct set *s, int k, int64_t start, int rc, const struct tc_batch *got,
+                     const struct tc_err *err)
 {
   const struct source *x = &s->source[k];
   const bool bad = s->bad_at >= 0 && k == s->bad_source && s->bad_at >= start && s->bad_at <= start + s->context;
@@ -252,7 +261,8 @@ static bool damage(struct fuzz *z, const struct set *s, char name[128])
   const char *which = f->megatron && fuzz_below(z, 2) ? idx : f->name;
   TC_ASSERT(stat(which, &st) == 0);
   if (fuzz_below(z, 2)) {
-    const off_t size = fuzz_below(z, 2) ? (off_t)fuzz_below(z, (size_t)st.st_size) : st.st_size + 1 + (off_t)fuzz_below(z, 9);
+    const off_t size = fuzz_below(z, 2) ? (off_t)fuzz_below(z, (size_t)st.st_size)
+                                        : st.st_size + 1 + (off_t)fuzz_below(z, 9);
     TC_ASSERT(truncate(which, size) == 0);
   } else flip(z, f->megatron ? idx : f->name, f->megatron ? 34 : 12);
   return true;

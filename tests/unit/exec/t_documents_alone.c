@@ -51,7 +51,8 @@ static struct tc_program_opts options(const struct tc_model *m, const struct lay
     .kind = kind, .model = *m, .gpt = { .batch = batch, .dtype = dtype, .grad_dtype = dtype, .tp = l->tp,
     .documents = documents }, .system = tc_system_find(l->system), .adamw = true, .overlap = true, .prefetch = 1,
     .recompute = l->recompute, .schedule = l->schedule, .virtual_stages = l->virtual_stages };
-  if (l->tp > 1) tc_rows_of_model(o.annotation, m, l->sequence);
+  if (l->tp > 1) o.annotation[0] = tc_rows_tensor;
+  if (l->sequence) o.annotation[1] = m->rope_theta > 0 ? tc_rows_sequence_rotary : tc_rows_sequence;
   return o;
 }
 
