@@ -37,6 +37,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/data/shards.c \
   %D%/cmd/data/units.c \
   %D%/cmd/data/view.c \
+  %D%/cmd/eval.c \
   %D%/cmd/graph.c \
   %D%/cmd/place.c \
   %D%/cmd/plan/calibrate.c \
@@ -75,7 +76,14 @@ libtercio_app_a_SOURCES = \
   %D%/train/run_json.c \
   %D%/train/time_limit.c \
   %D%/train/trace.c \
-  %D%/train/train.h
+  %D%/train/train.h \
+  %D%/forward/answers.c \
+  %D%/forward/corpus.c \
+  %D%/forward/corpus.h \
+  %D%/forward/forward.c \
+  %D%/forward/forward.h \
+  %D%/forward/questions.c \
+  %D%/forward/questions.h
 
 # What runs: the only layer that sees MPI, PMIx and HDF5 (io/local.mk adds its files).
 noinst_LIBRARIES += libtercio_run.a

@@ -13,6 +13,7 @@ struct tc_cmd {
 /* A flag, as in "--iters N", and its explanation. A list ends with form NULL. */
 struct tc_flag { const char *form, *help; };
 int tc_cmd_train(int argc, char **argv);
+int tc_cmd_eval(int argc, char **argv);
 int tc_cmd_place(int argc, char **argv);
 int tc_cmd_graph(int argc, char **argv);
 int tc_cmd_ckpt(int argc, char **argv);

@@ -40,6 +40,19 @@ static const struct tc_flag comm_flags[] = {
   { NULL, NULL }
 };
 
+static const struct tc_flag eval_flags[] = {
+  { "--data FILE ...", "files of tokens, each with a row of its own: text, or llm.c's .bin with --data.format=bin; "
+    "e.g. --data val.txt other.txt" },
+  { "--choices FILE ...", "questions, a line of JSON each: {\"context\": TEXT, \"choices\": [TEXT, ...], \"label\": N}; "
+    "e.g. --choices piqa.jsonl" },
+  { "--hellaswag FILE", "HellaSwag as llm.c's dev/data/hellaswag.py writes it, for GPT-2's vocabulary; e.g. --hellaswag "
+    "hellaswag_val.bin" },
+  { "--tokenizer FILE", "the model's tokenizer.json: for --choices, and to count bytes; e.g. --tokenizer tokenizer.json" },
+  { "--batch N", "sequences at once on a data-parallel rank (default: 2048 tokens); e.g. --batch 8" },
+  { "--json", "print a JSON object, with the loss of each answer; e.g. --json > eval.json" },
+  { NULL, NULL }
+};
+
 static const struct {
   struct tc_cmd cmd;
   int how;
@@ -50,6 +63,14 @@ static const struct {
       "started alone is a run of one rank. Training resumes automatically from the newest good checkpoint.",
       "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_OPTIONS | TAKES_SIGNALS,
     NULL },
+  { { "eval", "CKPT [--data FILE ...] [--choices FILE ...] [--hellaswag FILE] [--tokenizer FILE] [--batch N] [--json] "
+      "[--section.key=value ...]",
+      "Evaluates a checkpoint, of any layout on any layout: loss, perplexity and bits per byte of files; the accuracy "
+      "of answers to questions. CKPT is a step's folder, or a folder of checkpoints, of which the newest is taken. "
+      "Neither gradients nor the optimizer's state are in memory. Every token of a file but the first is predicted "
+      "once, from at most model.context tokens before it. An answer is right if the sum of its tokens' losses is the "
+      "smallest; by length, if the mean is.",
+      "mpirun -n 2 tercio eval run/ckpt --data val.txt --mesh.tp=2", tc_cmd_eval }, HELP_OPTIONS, eval_flags },
   { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
       "[--memory 80GB] [--top K] "
       "[--explain] [--tables] [--tokens 300G] [--walltime 24:00:00] [--mtbf 5y] [--disk 10GB] "

@@ -25,6 +25,9 @@ int tc_data_open(struct tc_data **out, char *const *files, int n_files, enum tc_
 void tc_data_free(struct tc_data *d);
 int64_t tc_data_tokens(const struct tc_data *d);
 
+/* Local. Tokens [at, at + n) of the part into out[n]. */
+int tc_data_read(struct tc_data *d, int64_t at, int64_t n, int32_t *out, struct tc_err *err);
+
 /* What tells two data sets apart cheaply: the number of tokens of the part, and a hash of its first
  * and last tokens and of pieces spread over it. It depends on the tokens alone, not on how they lie
  * in files, the format or the machine, so equal data give an equal identity anywhere. */

@@ -377,6 +377,16 @@ static int copy_tokens(struct tc_data *d, int64_t pos, int64_t n, int32_t *out, 
   return TC_OK;
 }
 
+int tc_data_read(struct tc_data *d, int64_t at, int64_t n, int32_t *out, struct tc_err *err)
+{
+  TC_ASSERT(at >= 0 && n >= 0 && at + n <= tc_data_tokens(d));
+  for (int64_t here; n > 0; at += here, out += here, n -= here) {
+    here = TC_MIN(n, d->context + 1);
+    TC_TRY(copy_tokens(d, d->lo + at, here, out, err));
+  }
+  return TC_OK;
+}
+
 /* FNV-1a (Fowler, Noll, Vo), 64 bits: over n tokens from pos, two bytes each, the low one first. */
 static int hash_tokens(struct tc_data *d, int64_t pos, int64_t n, uint64_t *hash,
                        struct tc_err *err)

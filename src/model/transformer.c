@@ -61,10 +61,10 @@ static int32_t param(struct build *b, const char *layer, const char *name, int r
   struct tc_param p = { .init_std = std, .init_value = value, .decay = rank > 1,
                         .unit = g->cur_unit };
   p.store = p.use = p.acc_lay = p.update = tc_layout_r();
-  p.master = state(b, "", full, TC_F32, TC_CLS_PARAM, rank, dim, id);
-  if (b->o->dtype == TC_F64) g->tensor[p.master].dtype = TC_F64;
+  const bool only = b->o->dtype == TC_F64 || b->o->inference;
+  p.master = state(b, "", full, only ? b->o->dtype : TC_F32, TC_CLS_PARAM, rank, dim, id);
   p.weight = p.master;
-  if (b->o->dtype == TC_BF16) {
+  if (b->o->dtype == TC_BF16 && !only) {
     p.weight = state(b, "use.", full, TC_BF16, TC_CLS_PARAM, rank, dim, id);
     g->tensor[p.master].cls = TC_CLS_OPT;
   }
@@ -295,6 +295,7 @@ static void head(struct build *b, int32_t x, int32_t w)
   s->acc_first = true;
   g->logits = lg;
   g->loss = loss;
+  if (b->o->inference) g->nll = l;
   for (int32_t i = first; i < g->n_nodes; i++) g->node[i].head = true;
 }
 

@@ -15,6 +15,8 @@ struct tc_build_opts {
   float dropout;
   int tp;                        /* the vocabulary is padded for so many blocks */
   bool nest;                     /* attention and MLP are units within the layer's */
+  bool inference;                /* parameters are stored in `dtype` alone, without fp32 copies, and g->nll is
+                                  * kept */
 };
 
 /* Local. Appends the parameters (state, layouts R) and the forward program up to g->loss, the

@@ -12,7 +12,7 @@
 #include "src/schedule/actions.h"
 #include "src/passes/systems.h"
 
-/* The programs of a run. TC_TRAIN comes first: the others share its state. */
+/* The programs of a run. TC_TRAIN comes first: the others share its state. An inference has TC_EVAL alone. */
 enum tc_program_kind { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH, TC_PROGRAMS };
 enum { TC_ROW_LISTS = 8 };
 
@@ -55,7 +55,8 @@ int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
                    const char *after, struct tc_err *err);
 void tc_program_free(struct tc_program *p);
 /* Local. programs[kind] of a run with options o: an evaluation has no dropout, and all but
- * programs[TC_TRAIN], which is made first, share its state. Owned by the caller. */
+ * programs[TC_TRAIN], which is made first, share its state; without it the program has a state of its own. Owned
+ * by the caller. */
 int tc_program_of_run(struct tc_program *programs[TC_PROGRAMS], int kind,
                       const struct tc_program_opts *o, const struct tc_mesh *m, int rank,
                       struct tc_err *err);

@@ -23,7 +23,9 @@ int tc_run_agree(const struct tc_run *r, int rc, struct tc_err *err)
 int tc_run_programs(struct tc_run *r, tc_fill_fn *fill, void *fill_ctx, struct tc_err *err)
 {
   TC_TRY(tc_run_could_fit(r, err));
+  r->opts.gpt.inference = r->inference;
   for (int kind = 0; kind < TC_PROGRAMS; kind++) {
+    if (r->inference && kind != TC_EVAL) continue;
     tc_at_file("making the programs", NULL);
     TC_TRY(tc_program_of_run(r->prog, kind, &r->opts, r->mesh, r->rank, err));
   }

@@ -1,0 +1,302 @@
+/* eval.c - `tercio eval`: the loss of a checkpoint's model on files, and its answers to questions. */
+#include "src/cmd/cmd.h"
+#include "src/forward/questions.h"
+#include "src/forward/corpus.h"
+#include "src/launch/launch.h"
+#include "src/program/setup.h"
+#include "io/ckpt/h5.h"
+#include "io/ckpt/manifest.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ROWS_AT_ONCE = 2048 };          /* tokens of a batch on a rank, unless --batch says otherwise */
+
+/* What is evaluated: a file of tokens, or of questions. */
+enum kind { DATA, CHOICES, HELLASWAG, KINDS };
+struct task {
+  enum kind kind;
+  const char *path;
+  struct tc_choices questions;
+  struct tc_corpus_loss loss;
+  struct tc_choices_result answers;
+};
+
+struct eval {
+  const char *path;                    /* the checkpoint */
+  const char *tokenizer_file;
+  bool json;
+  int64_t batch;                       /* sequences a rank; 0: by ROWS_AT_ONCE */
+  struct task *task;
+  int n_tasks;
+  char **flag;                         /* argv of the options that are the run file's */
+  int n_flags;
+  struct tc_config *cfg;
+  struct tc_tokenizer *tokenizer;      /* NULL: none */
+  struct tc_launch launch;
+  int64_t step;
+};
+
+/* ---- the command line ------------------------------------------------------------------------ */
+
+static void add_task(struct eval *e, enum kind kind, const char *path)
+{
+  e->task[e->n_tasks++] = (struct task){ .kind = kind, .path = path };
+}
+
+static int parse_batch(struct eval *e, const char *text, struct tc_err *err)
+{
+  char *end;
+  e->batch = strtoll(text, &end, 10);
+  if (*text && !*end && e->batch >= 1 && e->batch <= 1 << 20) return 0;
+  return tc_fail(err, TC_EUSER, "--batch %s: give the sequences of a rank at once, 1 or more", text);
+}
+
+/* The option at argv[*i], whose values follow it. 1: it is one of eval's own. */
+static int parse_own(struct eval *e, int argc, char **argv, int *i, struct tc_err *err)
+{
+  static const char *const files[KINDS] = { "--data", "--choices", "--hellaswag" };
+  const char *arg = argv[*i], *eq = strchr(arg, '=');
+  const size_t len = eq ? (size_t)(eq - arg) : strlen(arg);
+  for (int k = 0; k < KINDS; k++) {
+    if (strlen(files[k]) != len || strncmp(arg, files[k], len)) continue;
+    const int before = e->n_tasks;
+    if (eq && eq[1]) add_task(e, (enum kind)k, eq + 1);
+    while (!eq && *i + 1 < argc && strncmp(argv[*i + 1], "--", 2)) add_task(e, (enum kind)k, argv[++*i]);
+    return e->n_tasks > before ? 1 : tc_fail(err, TC_EUSER, "%s takes one or more files", files[k]);
+  }
+  const bool tokenizer = len == 11 && !strncmp(arg, "--tokenizer", len), batch = len == 7 && !strncmp(arg, "--batch", len);
+  if (!tokenizer && !batch) return 0;
+  const char *value = eq ? eq + 1 : *i + 1 < argc ? argv[++*i] : "";
+  if (batch) TC_TRY(parse_batch(e, value, err));
+  else e->tokenizer_file = value;
+  return *value ? 1 : tc_fail(err, TC_EUSER, "--tokenizer takes the path of a tokenizer.json");
+}
+
+static int parse(struct eval *e, int argc, char **argv, struct tc_err *err)
+{
+  for (int i = 1; i < argc; i++) {
+    const int own = parse_own(e, argc, argv, &i, err);
+    if (own < 0) return own;
+    if (own) continue;
+    if (!strcmp(argv[i], "--json")) e->json = true;
+    else if (argv[i][0] == '-') e->flag[e->n_flags++] = argv[i];
+    else if (e->n_flags && !strchr(e->flag[e->n_flags - 1], '=') && e->path) e->flag[e->n_flags++] = argv[i];
+    else if (e->path)
+      return tc_fail(err, TC_EUSER, "one checkpoint at a time: '%s' or '%s'? Files follow --data", e->path, argv[i]);
+    else e->path = argv[i];
+  }
+  if (!e->path) return tc_fail(err, TC_EUSER, "name a checkpoint, or a folder of checkpoints; see tercio eval --help");
+  if (!e->n_tasks)
+    return tc_fail(err, TC_EUSER, "nothing to evaluate: give --data FILES, --choices FILE.jsonl or --hellaswag FILE");
+  return 0;
+}
+
+/* ---- setting up ------------------------------------------------------------------------------ */
+
+/* The model's sizes are the checkpoint's; all else is the user's. */
+static int make_config(struct eval *e, struct tc_err *err)
+{
+  struct tc_ckpt *c;
+  struct tc_model model, own;
+  TC_TRY(tc_config_new(&e->cfg, e->n_flags, e->flag, NULL, NULL, err));
+  TC_TRY(tc_ckpt_open(&c, e->path, err));
+  e->step = tc_ckpt_meta(c)->step;
+  int rc = tc_model_parse(&model, tc_ckpt_meta(c)->model, tc_ckpt_path(c), err);
+  tc_ckpt_close(c);
+  TC_TRY(rc);
+  if (e->cfg->model_context && model.rope_theta > 0) model.context = e->cfg->model_context;
+  tc_setup_fill_model(e->cfg, &model);
+  TC_TRY(tc_setup_model(e->cfg, &own, err));
+  char *is = tc_model_text(&own), *was = tc_model_text(&model);
+  if (strcmp(is, was))
+    rc = tc_fail(err, TC_EUSER, "%s is of another model than the options: %s; the options give %s", e->path, was, is);
+  free(is);
+  free(was);
+  return rc;
+}
+
+static int load_tokenizer(struct eval *e, struct tc_err *err)
+{
+  const int64_t vocab = e->cfg->model_vocab;
+  if (!e->tokenizer_file) return 0;
+  TC_TRY(tc_tokenizer_load(&e->tokenizer, e->tokenizer_file, err));
+  if (tc_tokenizer_vocab(e->tokenizer) <= vocab) return 0;
+  return tc_fail(err, TC_EUSER, "%s has %lld tokens, more than the model's vocabulary of %lld: it is another model's",
+                 e->tokenizer_file, (long long)tc_tokenizer_vocab(e->tokenizer), (long long)vocab);
+}
+
+static int read_questions(struct eval *e, struct task *t, struct tc_err *err)
+{
+  const int64_t context = e->cfg->model_context, vocab = e->cfg->model_vocab;
+  if (t->kind == HELLASWAG) return tc_choices_hellaswag(&t->questions, t->path, context, vocab, err);
+  if (!e->tokenizer && vocab != 256)
+    return tc_fail(err, TC_EUSER, "%s is text, and the model's tokens are not bytes: give --tokenizer tokenizer.json",
+                   t->path);
+  return tc_choices_jsonl(&t->questions, t->path, e->tokenizer, context, vocab, err);
+}
+
+/* After tc_launch_find: how many sequences fill the ranks. */
+static int set_batch(struct eval *e, struct tc_err *err)
+{
+  const struct tc_ranks *k = e->launch.ranks;
+  struct tc_mesh *m;
+  TC_TRY(tc_setup_axes(&m, e->cfg, k->world, k->node_of_rank, tc_ranks_node_devices(k), err));
+  const int64_t each = e->batch ? e->batch : TC_MAX(ROWS_AT_ONCE / e->cfg->model_context, 1);
+  e->cfg->train_global_batch = each * m->size[TC_DP];
+  e->cfg->train_micro_batch = 0;
+  tc_mesh_free(m);
+  return 0;
+}
+
+/* ---- a rank ---------------------------------------------------------------------------------- */
+
+static int run_data(struct eval *e, struct tc_forward *x, struct task *t, struct tc_corpus_loss *out, struct tc_err *err)
+{
+  const struct tc_run *r = tc_forward_run(x);
+  const struct tc_model *m = &r->opts.model;
+  struct tc_data *d = NULL;
+  char *path = tc_strdup(t->path);
+  int rc = tc_data_open(&d, &path, 1, r->cfg->data_format, 0, m->context, m->vocab, err);
+  rc = tc_run_agree(r, rc, err);
+  if (rc == 0) rc = tc_corpus_loss(out, x, d, e->tokenizer, e->json ? NULL : t->path, err);
+  if (d) tc_data_free(d);
+  free(path);
+  return rc;
+}
+
+static int run_rank(int rank, void *eval, struct tc_err *err)
+{
+  struct eval *e = eval;
+  const struct tc_launch *l = &e->launch;
+  const struct tc_forward_args args = {
+    .cfg = l->cfg, .ranks = l->ranks, .who = l->who, .rank = rank, .hub = l->hub, .path = e->path,
+    .mpi = l->mpi && l->mpi_world > 1, .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
+  struct tc_forward *x = NULL;
+  int rc = tc_forward_new(&x, &args, err);
+  for (int i = 0; i < e->n_tasks && rc == 0; i++) {
+    struct task *t = &e->task[i];
+    struct tc_corpus_loss loss;
+    struct tc_choices_result answers = { 0 };
+    if (t->kind == DATA) rc = run_data(e, x, t, &loss, err);
+    else rc = tc_choices_run(&answers, x, &t->questions, e->json ? NULL : t->path, err);
+    if (rank == 0 && rc == 0 && t->kind == DATA) t->loss = loss;
+    if (rank == 0 && t->kind != DATA) t->answers = answers;     /* of threads, rank 0 alone writes here */
+    else free(answers.nats);
+  }
+  tc_forward_free(x, rc == TC_EPEER);
+  return rc;
+}
+
+/* ---- output ---------------------------------------------------------------------------------- */
+
+static void print_data(const struct task *t, bool first)
+{
+  const struct tc_corpus_loss *l = &t->loss;
+  const double mean = l->nats / (double)l->tokens;
+  if (first) printf("%-32s %12s %10s %12s %10s\n", "file", "tokens", "loss", "perplexity", "bits/byte");
+  printf("%-32s %12lld %10.6f %12.6g", t->path, (long long)l->tokens, mean, exp(mean));
+  if (l->bytes) printf(" %10.5f\n", l->nats / log(2) / (double)l->bytes);
+  else printf(" %10s\n", "-");
+}
+
+static void print_answers(const struct task *t, bool first)
+{
+  const struct tc_choices_result *r = &t->answers;
+  if (first) printf("%-32s %12s %10s %12s\n", "questions", "number", "right", "by length");
+  printf("%-32s %12lld %10.4f %12.4f\n", t->path, (long long)r->questions, (double)r->raw / (double)r->questions,
+         (double)r->by_length / (double)r->questions);
+}
+
+static json_t *task_json(const struct task *t)
+{
+  const struct tc_corpus_loss *l = &t->loss;
+  const struct tc_choices_result *r = &t->answers;
+  if (t->kind == DATA) {
+    const double mean = l->nats / (double)l->tokens;
+    return json_pack("{s:o, s:I, s:f, s:f, s:o}", "file", tc_text_json(t->path), "tokens", (json_int_t)l->tokens,
+                     "loss", mean, "perplexity", exp(mean), "bits_per_byte",
+                     l->bytes ? json_real(l->nats / log(2) / (double)l->bytes) : json_null());
+  }
+  json_t *picks = json_array();
+  for (int64_t i = 0; i < t->questions.n; i++) {
+    const struct tc_question *q = &t->questions.question[i];
+    json_t *nats = json_array();
+    for (int k = 0; k < q->n_answers; k++) json_array_append_new(nats, json_real(r->nats[q->first_answer + k]));
+    json_array_append_new(picks, json_pack("{s:i, s:i, s:i, s:o}", "label", q->label, "raw",
+                          tc_choices_pick(&t->questions, q, r->nats, false), "by_length",
+                          tc_choices_pick(&t->questions, q, r->nats, true), "nats", nats));
+  }
+  return json_pack("{s:o, s:I, s:f, s:f, s:o}", "file", tc_text_json(t->path), "questions", (json_int_t)r->questions,
+                   "accuracy", (double)r->raw / (double)r->questions, "accuracy_by_length",
+                   (double)r->by_length / (double)r->questions, "answers", picks);
+}
+
+static void print_results(const struct eval *e)
+{
+  if (e->json) {
+    json_t *list = json_array();
+    for (int i = 0; i < e->n_tasks; i++) json_array_append_new(list, task_json(&e->task[i]));
+    json_t *top = json_pack("{s:o, s:I, s:i, s:o}", "checkpoint", tc_text_json(e->path), "step", (json_int_t)e->step,
+                            "ranks", e->launch.ranks->world, "results", list);
+    json_dumpf(top, stdout, JSON_INDENT(1));
+    putchar('\n');
+    json_decref(top);
+    return;
+  }
+  for (int questions = 0; questions < 2; questions++) {
+    bool first = true;
+    for (int i = 0; i < e->n_tasks; i++) {
+      if ((e->task[i].kind != DATA) != questions) continue;
+      if (questions) print_answers(&e->task[i], first);
+      else print_data(&e->task[i], first);
+      first = false;
+    }
+  }
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static int prepare(struct eval *e, int argc, char **argv, struct tc_err *err)
+{
+  TC_TRY(parse(e, argc, argv, err));
+  tc_h5_start();
+  TC_TRY(make_config(e, err));
+  TC_TRY(load_tokenizer(e, err));
+  for (int i = 0; i < e->n_tasks; i++)
+    if (e->task[i].kind != DATA) TC_TRY(read_questions(e, &e->task[i], err));
+  return 0;
+}
+
+static void eval_free(struct eval *e)
+{
+  for (int i = 0; i < e->n_tasks; i++) {
+    tc_choices_free(&e->task[i].questions);
+    free(e->task[i].answers.nats);
+  }
+  if (e->tokenizer) tc_tokenizer_free(e->tokenizer);
+  tc_config_free(e->cfg);
+  free(e->task);
+  free(e->flag);
+}
+
+int tc_cmd_eval(int argc, char **argv)
+{
+  struct tc_err err = { 0 };
+  struct eval e = { 0 };
+  e.task = tc_calloc((size_t)argc + 1, sizeof *e.task);
+  e.flag = tc_calloc((size_t)argc + 1, sizeof *e.flag);
+  e.flag[e.n_flags++] = argv[0];
+  int rc = prepare(&e, argc, argv, &err);
+  if (rc == 0) rc = tc_launch_find(&e.launch, e.cfg, &err);
+  if (rc == 0) rc = set_batch(&e, &err);
+  const int status = rc < 0 ? tc_launch_say(e.launch.ranks, rc, &err) : tc_launch_run(&e.launch, run_rank, &e);
+  const bool first = e.launch.ranks && e.launch.ranks->rank == 0;
+  if (status == 0 && first) print_results(&e);
+  tc_launch_free(&e.launch);
+  eval_free(&e);
+  return status;
+}
