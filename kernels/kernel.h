@@ -55,6 +55,13 @@ struct tc_call {
   void *scratch;               /* scratch bytes, shared by all calls of a device */
 };
 
+/* Where documents begin (op.def): int32, the input behind the n_in that the op always has; NULL: the call has none. */
+static inline const int32_t *tc_call_starts(const struct tc_call *c, int n_in)
+{
+  TC_ASSERT(c->n_in <= n_in || c->in[n_in].dtype == TC_I32);
+  return c->n_in > n_in ? (const int32_t *)c->in[n_in].data : NULL;
+}
+
 struct tc_device;
 struct tc_nccl_ops;
 struct tc_kernel {
@@ -158,7 +165,7 @@ int tc_device_check(struct tc_device *d, struct tc_err *err);
 
 /* A device in a shared object (module.c): tercio-NAME.so exports `tc_module`. It belongs to this build
  * if both numbers agree. It is self-contained: it calls no function of the program. */
-enum { TC_MODULE_VERSION = 3 };
+enum { TC_MODULE_VERSION = 4 };
 struct tc_module { uint32_t version, layout; const struct tc_device_ops *ops; };
 #define TC_MODULE_LAYOUT ((uint32_t)(sizeof(struct tc_call) + 1000 * sizeof(struct tc_view) \
                                      + 100 * sizeof(struct tc_device) + 1000000 * TC_OPS \

@@ -113,6 +113,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/order.c \
   %D%/data/order.h \
   %D%/data/reader.c \
+  %D%/data/documents.c \
+  %D%/data/documents.h \
   %D%/launch/bind.c \
   %D%/launch/bind.h \
   %D%/launch/cpus.c \

@@ -30,6 +30,7 @@ unit_tests = \
   %D%/unit/data/t_data_calls.t \
   %D%/unit/data/t_data_change.t \
   %D%/unit/data/t_order.t \
+  %D%/unit/exec/t_documents_alone.t \
   %D%/unit/exec/t_exec.t \
   %D%/unit/exec/t_exec_device.t \
   %D%/unit/exec/t_exec_host.t \
@@ -60,6 +61,7 @@ unit_tests = \
   %D%/unit/kernels/t_capture.t \
   %D%/unit/kernels/t_device.t \
   %D%/unit/kernels/t_dnnl.t \
+  %D%/unit/kernels/t_documents.t \
   %D%/unit/kernels/t_kernels.t \
   %D%/unit/kernels/t_kernels_cuda.t \
   %D%/unit/kernels/t_kernels_fd.t \
@@ -170,6 +172,7 @@ test_headers = \
   %D%/unit/plan_config.h \
   %D%/unit/plan_list.h \
   %D%/unit/plan_rows.h \
+  %D%/unit/kernels_documents.h \
   %D%/unit/kernels_llama.h \
   %D%/unit/t_kernels.h \
   %D%/unit/token_fixture.h \
@@ -290,6 +293,7 @@ test_files = \
   %D%/mpi/systems.sh \
   %D%/run \
   %D%/sanitize.supp \
+  %D%/oracle/documents.json \
   %D%/oracle/families.json \
   %D%/oracle/hf-llama/config.json \
   %D%/oracle/hf-llama/model-00001-of-00003.safetensors \
@@ -303,6 +307,7 @@ test_files = \
   %D%/oracle/hf_folder.py \
   %D%/oracle/hf_loss.py \
   %D%/oracle/tiny.json \
+  %D%/oracle/tiny-documents.json \
   %D%/oracle/torch_gpt.py \
   %D%/oracle/compare_tokens.py \
   %D%/oracle/make_tokens.py \

@@ -5,7 +5,10 @@
  * q, k, v as dense fp32 rows of `ld` columns (D rounded up to 16, zeros), and k^T (backward: v^T too) as blocks
  * [D][EDGE]; then the products are those of tile.c. Forward stores the log of the sum of exponentials of each row,
  * from which backward recomputes the probabilities. No sum spans two (sequence, group) pairs: results don't
- * depend on threads. */
+ * depend on threads.
+ *
+ * With documents a query's keys begin at starts[query], which never falls within a sequence: blocks in which no query
+ * sees a key are left out, and of the others the columns before a query's first key are masked. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 
@@ -39,6 +42,22 @@ static struct shape shape_of(const struct tc_view *qkv, int64_t T)
 static int64_t group_at(const struct shape *s, int64_t n0, int64_t k)
 {
   return n0 * s->step + k * (s->G + 2) * s->D;
+}
+
+/* Documents of one sequence: starts[T]; NULL: there are none. The first block of keys that query block qb sees, ... */
+static int64_t first_block(const int32_t *starts, int64_t qb) { return starts ? starts[qb * EDGE] / EDGE : 0; }
+
+/* ... and, where some of its queries begin later than that of key block kb, their starts. */
+static const int32_t *starts_within(const struct shape *s, const int32_t *starts, int64_t qb, int64_t kb)
+{
+  const int64_t last = TC_MIN((qb + 1) * EDGE, s->T) - 1;
+  return starts && starts[last] > kb * EDGE ? starts + qb * EDGE : NULL;
+}
+
+/* The first column of key block kb that row r sees. */
+static inline int first_column(const int32_t *starts, int64_t r, int64_t kb)
+{
+  return starts ? (int)TC_MAX(0, TC_MIN(starts[r] - kb * EDGE, (int64_t)EDGE)) : 0;
 }
 
 /* ---- packing ------------------------------------------------------------------------- */
@@ -100,13 +119,18 @@ static void unpack_rows(const struct tc_view *v, int64_t at, int64_t step, const
 
 /* One block of scores S[rows][EDGE] becomes exp(S - max so far); the running max, sum and
  * output rows o[rows][ld] are rescaled. On the diagonal row r uses columns 0..r, the
- * others are ignored; `cols` columns exist. */
-TC_CLONES static void exp_scores(float *S, int64_t rows, int64_t cols, bool diagonal, float *max,
-                             float *sum, float *o, int64_t ld)
+ * others are ignored; `cols` columns exist. starts: see starts_within. */
+TC_CLONES static void exp_scores(float *S, int64_t rows, int64_t cols, bool diagonal, const int32_t *starts,
+                             int64_t kb, float *max, float *sum, float *o, int64_t ld)
 {
   for (int64_t r = 0; r < rows; r++, S += EDGE, o += ld) {
-    const int live = (int)(diagonal ? TC_MIN(r + 1, cols) : cols);
+    const int live = (int)(diagonal ? TC_MIN(r + 1, cols) : cols), from = first_column(starts, r, kb);
     float m = max[r], add = 0;
+    if (from >= live) {
+      for (int j = 0; j < EDGE; j++) S[j] = 0;
+      continue;
+    }
+    for (int j = 0; j < from; j++) S[j] = -INFINITY;
     for (int j = live; j < EDGE; j++) S[j] = -INFINITY;
 #pragma omp simd reduction(max : m)
     for (int j = 0; j < EDGE; j++) m = S[j] > m ? S[j] : m;
@@ -151,20 +175,20 @@ int64_t tc_cpu_attn_scratch(struct tc_device *d, const struct tc_call *c)
 }
 
 /* The output rows of query block `qb`, not yet divided by their sums. */
-static void forward_block(struct tc_cpu *x, const struct shape *s, const struct forward *f,
+static void forward_block(struct tc_cpu *x, const struct shape *s, const struct forward *f, const int32_t *starts,
                           int64_t qb)
 {
   int64_t rows = TC_MIN((int64_t)EDGE, s->T - qb * EDGE);
   memset(f->o, 0, (size_t)(rows * s->ld) * sizeof *f->o);
   for (int64_t r = 0; r < rows; r++) f->max[r] = -INFINITY, f->sum[r] = 0;
-  for (int64_t kb = 0; kb <= qb; kb++) {
+  for (int64_t kb = first_block(starts, qb); kb <= qb; kb++) {
     bool diagonal = kb == qb;
     int64_t cols = TC_MIN((int64_t)EDGE, s->T - kb * EDGE);
     x->tile(&(struct tc_tile){ .m = rows, .n = EDGE, .k = s->D, .a = f->q + qb * EDGE * s->ld,
                                .a_row = s->ld, .a_col = 1, .b = f->kt + kb * s->D * EDGE,
                                .ldb = EDGE, .c = f->S, .ldc = EDGE,
                                .tri = diagonal ? TC_TRI_N : TC_TRI_NONE });
-    exp_scores(f->S, rows, cols, diagonal, f->max, f->sum, f->o, s->ld);
+    exp_scores(f->S, rows, cols, diagonal, starts_within(s, starts, qb, kb), kb, f->max, f->sum, f->o, s->ld);
     x->tile(&(struct tc_tile){ .m = rows, .n = s->ld, .k = cols, .a = f->S, .a_row = EDGE,
                                .a_col = 1, .b = f->v + kb * EDGE * s->ld, .ldb = s->ld,
                                .c = f->o, .ldc = s->ld, .acc = true,
@@ -176,6 +200,7 @@ int tc_cpu_attn(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *qkv = &c->in[0];
   const struct shape s = shape_of(qkv, c->k[0]);
+  const int32_t *starts = tc_call_starts(c, 1);
   float *lse = tc_cpu_f32(&c->out[1]);
 #pragma omp parallel for num_threads(d->threads) schedule(static)
   for (int64_t pair = 0; pair < s.sequences * s.H; pair++) {
@@ -191,7 +216,7 @@ int tc_cpu_attn(struct tc_device *d, const struct tc_call *c)
     pack_rows(f.v, &s, qkv, key + s.D, s.step, 1.f);
     for (int64_t qb = 0; qb < s.blocks; qb++) {
       int64_t t0 = qb * EDGE, rows = TC_MIN((int64_t)EDGE, s.T - t0);
-      forward_block(tc_cpu_of(d), &s, &f, qb);
+      forward_block(tc_cpu_of(d), &s, &f, starts ? starts + n0 : NULL, qb);
       for (int64_t r = 0; r < rows; r++) {
         int64_t n = (n0 + t0 + r) * s.H + h;
         unpack_rows(&c->out[0], n * s.D, 0, &s, 1, f.o + r * s.ld, 1.f / f.sum[r]);
@@ -205,18 +230,18 @@ int tc_cpu_attn(struct tc_device *d, const struct tc_call *c)
 /* ---- backward ------------------------------------------------------------------------ */
 
 /* Of scores S and dP = dO V^T, both [rows][EDGE]: P = exp(S - lse), dS = P (dP - delta), each
- * in place; 0 for pairs that causality excludes. */
-TC_CLONES static void probabilities(float *S, float *dP, int64_t rows, int64_t cols,
-                                    bool diagonal, const float *lse, const float *delta)
+ * in place; 0 for pairs that causality or documents exclude. starts: see starts_within. */
+TC_CLONES static void probabilities(float *S, float *dP, int64_t rows, int64_t cols, bool diagonal,
+                                    const int32_t *starts, int64_t kb, const float *lse, const float *delta)
 {
   for (int64_t r = 0; r < rows; r++, S += EDGE, dP += EDGE) {
-    const int live = (int)(diagonal ? TC_MIN(r + 1, cols) : cols);
+    const int live = (int)(diagonal ? TC_MIN(r + 1, cols) : cols), from = first_column(starts, r, kb);
     const float l = lse[r], e = delta[r];
 #pragma omp simd
     for (int j = 0; j < EDGE; j++) {
       float p = tc_expf(S[j] - l), ds = p * (dP[j] - e);
-      S[j] = j < live ? p : 0.f;
-      dP[j] = j < live ? ds : 0.f;
+      S[j] = j >= from && j < live ? p : 0.f;
+      dP[j] = j >= from && j < live ? ds : 0.f;
     }
   }
 }
@@ -289,7 +314,7 @@ static void pack_query(const struct shape *s, const struct backward *b, const st
 }
 
 /* Adds the contributions of query block qb and key block kb to dq, dk and dv. */
-static void backward_block(struct tc_cpu *x, const struct shape *s, const struct backward *b,
+static void backward_block(struct tc_cpu *x, const struct shape *s, const struct backward *b, const int32_t *starts,
                            int64_t qb, int64_t kb)
 {
   const int64_t rows = TC_MIN((int64_t)EDGE, s->T - qb * EDGE), ld = s->ld;
@@ -302,7 +327,8 @@ static void backward_block(struct tc_cpu *x, const struct shape *s, const struct
   x->tile(&t);                                             /* S = q k^T */
   t.a = g, t.b = b->vt + kb * s->D * EDGE, t.c = b->dP;
   x->tile(&t);                                             /* dP = dO v^T */
-  probabilities(b->S, b->dP, rows, cols, diagonal, b->lse + qb * EDGE, b->delta + qb * EDGE);
+  probabilities(b->S, b->dP, rows, cols, diagonal, starts_within(s, starts, qb, kb), kb, b->lse + qb * EDGE,
+                b->delta + qb * EDGE);
   t = (struct tc_tile){ .m = cols, .n = ld, .k = rows, .a = b->S, .a_row = 1, .a_col = EDGE,
                         .b = g, .ldb = ld, .c = b->dv, .ldc = ld, .acc = true,
                         .tri = diagonal ? TC_TRI_K_FROM : TC_TRI_NONE };
@@ -322,6 +348,7 @@ static void backward_head(struct tc_device *d, const struct tc_call *c, const st
 {
   const struct tc_view *dqkv = &c->out[0];
   const int64_t query = group_at(s, n0, k) + g * s->D, key = group_at(s, n0, k) + s->G * s->D;
+  const int32_t *starts = tc_call_starts(c, 4) ? tc_call_starts(c, 4) + n0 : NULL;
   pack_query(s, all, c, n0, k * s->G + g, query);
   for (int64_t kb = 0; kb < s->blocks; kb++) {
     const int64_t t0 = kb * EDGE, rows = TC_MIN((int64_t)EDGE, s->T - t0), at = t0 * s->step;
@@ -334,7 +361,8 @@ static void backward_head(struct tc_device *d, const struct tc_call *c, const st
       memset(b.dk, 0, (size_t)(EDGE * s->ld) * sizeof *b.dk);
       memset(b.dv, 0, (size_t)(EDGE * s->ld) * sizeof *b.dv);
     }
-    for (int64_t qb = kb; qb < s->blocks; qb++) backward_block(tc_cpu_of(d), s, &b, qb, kb);
+    for (int64_t qb = kb; qb < s->blocks && first_block(starts, qb) <= kb; qb++)
+      backward_block(tc_cpu_of(d), s, &b, starts, qb, kb);
     if (g < s->G - 1) continue;
     unpack_rows(dqkv, key + at, s->step, s, rows, b.dk, 1.f);
     unpack_rows(dqkv, key + s->D + at, s->step, s, rows, b.dv, 1.f);

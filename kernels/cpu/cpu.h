@@ -143,7 +143,7 @@ tc_cpu_fn tc_cpu_rope, tc_cpu_rope_bwd, tc_cpu_swiglu, tc_cpu_swiglu_bwd;
 tc_cpu_size_fn tc_cpu_rope_scratch;
 /* embed.c */
 tc_cpu_fn tc_cpu_embed, tc_cpu_embed_bwd, tc_cpu_pos, tc_cpu_pos_bwd;
-tc_cpu_size_fn tc_cpu_embed_bwd_scratch;
+tc_cpu_size_fn tc_cpu_embed_bwd_scratch, tc_cpu_pos_bwd_scratch;
 /* head.c */
 tc_cpu_fn tc_cpu_rowmax, tc_cpu_sumexp, tc_cpu_sumexp_bwd, tc_cpu_pick, tc_cpu_pick_bwd;
 tc_cpu_fn tc_cpu_nll, tc_cpu_nll_bwd, tc_cpu_sum;

@@ -136,7 +136,7 @@ static const struct tc_kernel kernels[TC_OPS] = {
   [TC_OP_GELU_BWD] = { .run = tc_cpu_gelu_bwd },
   [TC_OP_ATTN_BWD] = { .run = tc_cpu_attn_bwd, .scratch = tc_cpu_attn_bwd_scratch },
   [TC_OP_EMBED_BWD] = { .run = tc_cpu_embed_bwd, .scratch = tc_cpu_embed_bwd_scratch },
-  [TC_OP_POS_BWD] = { .run = tc_cpu_pos_bwd },
+  [TC_OP_POS_BWD] = { .run = tc_cpu_pos_bwd, .scratch = tc_cpu_pos_bwd_scratch },
   [TC_OP_SUMEXP_BWD] = { .run = tc_cpu_sumexp_bwd },
   [TC_OP_PICK_BWD] = { .run = tc_cpu_pick_bwd },
   [TC_OP_NLL_BWD] = { .run = tc_cpu_nll_bwd },

@@ -43,16 +43,13 @@ int tc_cpu_embed(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
-/* For each row of the block a list of the tokens that refer to it, in order: first[v] and next[n], -1 at the
- * end; head[n]: n is the first of its row. */
+/* For each row of the block a list of the tokens (here and below: or positions) that refer to it, in order: first[v]
+ * and next[n], -1 at the end; head[n]: n is the first of its row. */
 struct chains { int32_t *next; uint8_t *head; };
 
-static struct chains make_chains(const struct tc_call *c)
+static struct chains make_chains(const struct tc_view *w, const int32_t *token, int64_t N, int32_t *last)
 {
-  const struct tc_view *w = &c->out[0];
-  const int64_t V = w->dim[0], N = c->in[0].elems;
-  const int32_t *token = tc_cpu_i32(&c->in[0]);
-  int32_t *last = c->scratch;
+  const int64_t V = w->dim[0];
   struct chains x = { .next = last + V, .head = (uint8_t *)(last + V + N) };
   memset(last, 0xff, (size_t)V * sizeof *last);
   for (int64_t n = 0; n < N; n++) {
@@ -67,23 +64,24 @@ static struct chains make_chains(const struct tc_call *c)
   return x;
 }
 
+static int64_t chains_bytes(const struct tc_view *w, int64_t N) { return w->dim[0] * 4 + N * 5; }
+
 int64_t tc_cpu_embed_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
   (void)d;
-  return c->out[0].dim[0] * 4 + c->in[0].elems * 5;
+  return chains_bytes(&c->out[0], c->in[0].elems);
 }
 
-/* A row's sum is one task: it adds in the order of the tokens, and rounds once. Rows are also
- * divided by columns, since some tokens are frequent. */
-int tc_cpu_embed_bwd(struct tc_device *d, const struct tc_call *c)
+/* w (+)= for each row the sum of the rows of dy whose token refers to it. A row's sum is one task: it adds in the
+ * order of the tokens, and rounds once. Rows are also divided by columns, since some tokens are frequent. */
+static void sum_rows(struct tc_device *d, const struct tc_view *w, const struct tc_view *dy, const int32_t *token,
+                     int64_t N, int32_t *scratch, bool acc)
 {
   enum { WIDTH = 256 };
-  const struct tc_view *w = &c->out[0], *dy = &c->in[1];
-  const int64_t C = w->dim[1], N = c->in[0].elems, cuts = tc_ceil_div(C, WIDTH);
-  const int32_t *token = tc_cpu_i32(&c->in[0]);
-  const struct chains chain = make_chains(c);
+  const int64_t C = w->dim[1], cuts = tc_ceil_div(C, WIDTH);
+  const struct chains chain = make_chains(w, token, N, scratch);
   const int64_t bytes = w->elems * (int64_t)tc_dtype_bytes(w->dtype), piece = 1 << 16;
-  if (!(c->acc & 1)) {
+  if (!acc) {
 #pragma omp parallel for num_threads(tc_cpu_threads(d, w->elems)) schedule(static)
     for (int64_t i = 0; i < bytes; i += piece)
       memset((char *)w->data + i, 0, (size_t)TC_MIN(piece, bytes - i));
@@ -100,6 +98,11 @@ int tc_cpu_embed_bwd(struct tc_device *d, const struct tc_call *c)
     tc_cpu_accum(y, sum, width, true);
     tc_cpu_put(w, at, width, y);
   }
+}
+
+int tc_cpu_embed_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  sum_rows(d, &c->out[0], &c->in[1], tc_cpu_i32(&c->in[0]), c->in[0].elems, c->scratch, c->acc & 1);
   return 0;
 }
 
@@ -107,10 +110,11 @@ int tc_cpu_pos(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
   const int64_t T = w->dim[0], C = w->dim[1], N = x->dim[0];
+  const int32_t *starts = tc_call_starts(c, 2);
 #pragma omp parallel for num_threads(tc_cpu_threads(d, N * C)) schedule(static)
   for (int64_t n = 0; n < N; n++) {
     float a[TC_BLOCK], b[TC_BLOCK], out[TC_BLOCK];
-    int64_t t = (x->off[0] + n) % T;
+    int64_t t = (x->off[0] + n) % T - (starts ? starts[n] : 0);
     for (int64_t j = 0; j < C; j += TC_BLOCK) {
       int64_t width = TC_MIN(TC_BLOCK, C - j);
       float *py = tc_cpu_out(y, n * C + j, width, out, false);
@@ -121,11 +125,30 @@ int tc_cpu_pos(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
+int64_t tc_cpu_pos_bwd_scratch(struct tc_device *d, const struct tc_call *c)
+{
+  const int64_t N = c->in[0].dim[0];
+  (void)d;
+  return tc_call_starts(c, 1) ? N * 4 + chains_bytes(&c->out[0], N) : 0;
+}
+
+/* With documents many tokens, or none, are at a position: each is a row, as of a vocabulary. */
+static int document_pos_bwd(struct tc_device *d, const struct tc_call *c, const int32_t *starts)
+{
+  const struct tc_view *dy = &c->in[0];
+  const int64_t T = c->out[0].dim[0], N = dy->dim[0];
+  int32_t *position = c->scratch;
+  for (int64_t n = 0; n < N; n++) position[n] = (int32_t)((dy->off[0] + n) % T) - starts[n];
+  sum_rows(d, &c->out[0], dy, position, N, position + N, c->acc & 1);
+  return 0;
+}
+
 int tc_cpu_pos_bwd(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *dy = &c->in[0], *w = &c->out[0];
   const int64_t T = w->dim[0], C = w->dim[1], N = dy->dim[0];
   const bool acc = c->acc & 1;
+  if (tc_call_starts(c, 1)) return document_pos_bwd(d, c, tc_call_starts(c, 1));
 #pragma omp parallel for num_threads(tc_cpu_threads(d, N * C)) schedule(static)
   for (int64_t t = 0; t < T; t++) {
     float sum[TC_BLOCK], buf[TC_BLOCK];

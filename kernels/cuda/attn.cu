@@ -45,6 +45,7 @@ int tc_cuda_attn(struct tc_device *d, const struct tc_call *c)
   struct tc_attn a = attn_of(&c->in[0], c->k[0]);
   a.y = tc_arr_of(&c->out[0]);
   a.lse = tc_f32_of(&c->out[1]);
+  a.starts = tc_call_starts(c, 1);
   if (a.N * a.H == 0) return 0;
   TC_ASSERT(a.y.bf16 == a.qkv.bf16);
   if (on_tensor_cores(&a)) tc_cuda_attn_fwd(d, &a);
@@ -82,6 +83,7 @@ int tc_cuda_attn_bwd(struct tc_device *d, const struct tc_call *c)
   a.dy = tc_arr_of(&c->in[0]);
   a.y = tc_arr_of(&c->in[2]);
   a.lse = tc_f32_of(&c->in[3]);
+  a.starts = tc_call_starts(c, 4);
   a.dqkv = tc_arr_of(&c->out[0]);
   a.delta = (float *)c->scratch;
   if (a.N * a.H == 0) return 0;

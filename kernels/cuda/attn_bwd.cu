@@ -8,7 +8,8 @@
  *             keys: X = (k, v), Y = (q, dy):  dk = scale dS Y1, dv = P Y2
  * (for keys S and the others are transposed, which changes nothing here but who has which lse).
  * The block that owns keys and values which a group of heads shares processes the queries of each head in turn.
- * The scores are computed twice; in return each sum is computed by one warp, in a fixed order. */
+ * With documents, tiles of which no pair is within one are left out. The scores are computed twice; in return each
+ * sum is computed by one warp, in a fixed order. */
 #include "kernels/cuda/dev.h"
 #include "kernels/cuda/ptx.h"
 
@@ -74,13 +75,20 @@ static __device__ __forceinline__ void fetch(uint16_t *y, float *stat, const str
   }
 }
 
+/* Whether row `own` and row `other` of the tiles are of one document: the key is not before the query's. */
+template <bool KV>
+static __device__ __forceinline__ bool same_document(const struct tc_attn &a, int64_t n0, int64_t own, int64_t other)
+{
+  return KV ? own >= tc_first_key(a, n0, other) : other >= tc_first_key(a, n0, own);
+}
+
 /* S, dP -> P, dS in place. scale and lse are for powers of 2; own: the warp's first row; t0: the
- * tile's. */
+ * tile's; masked: some pairs are of two documents. */
 template <int BN, bool KV>
 static __device__ __forceinline__ void weigh(float S[BN / 8][4], float dP[BN / 8][4],
                                              const float lse[2], const float delta[2],
-                                             const float *stat, float scale, int64_t own,
-                                             int64_t t0, int lane)
+                                             const float *stat, float scale, const struct tc_attn &a,
+                                             int64_t n0, bool masked, int64_t own, int64_t t0, int lane)
 {
   const int ahead = (int)(own - t0);             /* the warp's first row, counted from the tile's */
 #pragma unroll
@@ -90,7 +98,8 @@ static __device__ __forceinline__ void weigh(float S[BN / 8][4], float dP[BN / 8
       const int col = n * 8 + lane % 4 * 2 + i % 2;
       const int row = ahead + lane / 4 + i / 2 * 8;
       const float l = KV ? stat[col] : lse[i / 2], e = KV ? stat[BN + col] : delta[i / 2];
-      const bool pair = KV ? row <= col : col <= row;
+      const bool pair = (KV ? row <= col : col <= row)
+                        && (!masked || same_document<KV>(a, n0, t0 + row, t0 + col));
       const float p = pair ? tc_exp2(S[n][i] * scale - l) : 0.f;
       S[n][i] = p;
       dP[n][i] = p * (dP[n][i] - e);
@@ -133,8 +142,9 @@ static __global__ void __launch_bounds__(THREADS, KV && D == 128 ? 2 : 3) backwa
   /* The blocks with most work first. */
   const int64_t r0 = (int64_t)(KV ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * ROWS;
   const int64_t own = r0 + w * 16;
-  const int begin = KV ? (int)(r0 / BN) : 0;
-  const int end = (int)(((KV ? a.T : TC_MIN(r0 + ROWS, a.T)) + BN - 1) / BN);
+  const int64_t rows_end = TC_MIN(r0 + ROWS, a.T);
+  const int begin = (int)((KV ? r0 : tc_first_key(a, n0, r0)) / BN);
+  const int end = (int)(((KV ? tc_end_of_queries(a, n0, rows_end - 1, r0) : rows_end) + BN - 1) / BN);
   float acc1[D / 8][4], acc2[KV ? D / 8 : 1][4], S[BN / 8][4], dP[BN / 8][4];
   float lse[2] = { 0, 0 }, delta[2] = { 0, 0 };
 #pragma unroll
@@ -162,8 +172,9 @@ static __global__ void __launch_bounds__(THREADS, KV && D == 128 ? 2 : 3) backwa
                        (int64_t)t * BN, n0, h + g);
     product<D, BN>(S, x, w * 16, now, lane);
     product<D, BN>(dP, x + OWN, w * 16, now + TILE, lane);
-    weigh<BN, KV>(S, dP, lse, delta, stat + turn * 2 * BN, a.scale * TC_LOG2_E, own, t0,
-                  lane);
+    /* The last query's first key is after the first key of the pairs. */
+    const bool masked = a.starts && (KV ? tc_first_key(a, n0, t0 + BN - 1) > own : tc_first_key(a, n0, own + 15) > t0);
+    weigh<BN, KV>(S, dP, lse, delta, stat + turn * 2 * BN, a.scale * TC_LOG2_E, a, n0, masked, own, t0, lane);
     add_product<D, BN>(acc1, dP, now, lane);
     if (KV) add_product<D, BN>((float (*)[4])acc2, S, now + TILE, lane);
   }

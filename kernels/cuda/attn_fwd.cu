@@ -4,7 +4,8 @@
  * A block of 4 warps has 64 MT queries of one head; a warp 16 MT of them, whose q and output
  * stay in registers. Tiles of 64 keys and values are loaded into shared memory, the next one while
  * this one is used. Scores become probabilities in the registers of the product, which is where
- * the next product needs them. Sums are fp32; no sum spans warps. */
+ * the next product needs them. Sums are fp32; no sum spans warps. With documents, tiles that no query of the block
+ * sees are left out. */
 #include "kernels/cuda/dev.h"
 #include "kernels/cuda/ptx.h"
 
@@ -78,7 +79,8 @@ static __device__ __forceinline__ void exp_scores(float S[MT][BN / 8][4], float 
         high = fmaxf(high, fmaxf(S[m][n][2 * half], S[m][n][2 * half + 1]));
       high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 1));
       high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 2));
-      const float shrink = tc_exp2((max[m][half] - high) * scale_log2), base = high * scale_log2;
+      const float finite = high == -INFINITY ? 0.f : high;           /* no key so far: of another document */
+      const float shrink = tc_exp2((max[m][half] - finite) * scale_log2), base = finite * scale_log2;
       float add = 0;
 #pragma unroll
       for (int n = 0; n < BN / 8; n++)
@@ -121,6 +123,24 @@ static __device__ __forceinline__ void finish(const struct tc_attn &a, float O[M
     }
 }
 
+/* Scores of keys before a query's document. `first`: the warp's first query; k0: the tile's first key. */
+template <int MT>
+static __device__ __forceinline__ void mask_documents(float S[MT][BN / 8][4], const struct tc_attn &a, int64_t n0,
+                                                      int64_t first, int64_t k0, int lane)
+{
+#pragma unroll
+  for (int m = 0; m < MT; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int seen = (int)(tc_first_key(a, n0, first + m * 16 + half * 8 + lane / 4) - k0);
+#pragma unroll
+      for (int n = 0; n < BN / 8; n++)
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; i++)
+          if (n * 8 + lane % 4 * 2 + i % 2 < seen) S[m][n][i] = -INFINITY;
+    }
+}
+
 template <int D, int MT> static __global__ void __launch_bounds__(THREADS) forward(struct tc_attn a)
 {
   enum { LD = D + 8, ROWS = 64 * MT, TILE = BN * LD };
@@ -131,7 +151,7 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) forwa
   const int64_t q0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * ROWS;
   const int64_t first = q0 + w * 16 * MT;        /* this warp's first query */
   const uint16_t *key = (const uint16_t *)a.qkv.p + tc_key_at(a, n0, h);
-  const int tiles = (int)((TC_MIN(q0 + ROWS, a.T) + BN - 1) / BN);
+  const int tiles = (int)((TC_MIN(q0 + ROWS, a.T) + BN - 1) / BN), begin = (int)(tc_first_key(a, n0, q0) / BN);
   uint32_t q[MT][D / 16][4];
   float O[MT][D / 8][4], S[MT][BN / 8][4], max[MT][2], sum[MT][2];
   tc_tile_fetch<D, ROWS, THREADS>(memory, (const uint16_t *)a.qkv.p + tc_query_at(a, n0, h), q0, a.T,
@@ -150,10 +170,10 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) forwa
     sum[m][0] = sum[m][1] = 0;
   }
   __syncthreads();
-  tc_tile_fetch<D, BN, THREADS>(memory, key, 0, a.T, stride);
-  tc_tile_fetch<D, BN, THREADS>(memory + TILE, key + D, 0, a.T, stride);
+  tc_tile_fetch<D, BN, THREADS>(memory + begin % 2 * 2 * TILE, key, (int64_t)begin * BN, a.T, stride);
+  tc_tile_fetch<D, BN, THREADS>(memory + begin % 2 * 2 * TILE + TILE, key + D, (int64_t)begin * BN, a.T, stride);
   tc_copies_commit();
-  for (int t = 0; t < tiles; t++) {
+  for (int t = begin; t < tiles; t++) {
     const uint16_t *k = memory + t % 2 * 2 * TILE;
     tc_copies_wait<0>();
     __syncthreads();                             /* all threads have this tile, none needs the previous one */
@@ -175,6 +195,8 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) forwa
             if (n * 8 + lane % 4 * 2 + i % 2 > ahead + m * 16 + lane / 4 + i / 2 * 8)
               S[m][n][i] = -INFINITY;
     }
+    if (a.starts && tc_first_key(a, n0, first + 16 * MT - 1) > (int64_t)t * BN)
+      mask_documents<MT>(S, a, n0, first, (int64_t)t * BN, lane);
     exp_scores<D, MT>(S, O, max, sum, a.scale * TC_LOG2_E);
     values<D, MT>(O, S, k + TILE, lane);
   }

@@ -4,7 +4,8 @@
  * A warp owns one row: a query, or for the gradients of k and v a key. The block walks the
  * other rows in tiles of 32, in shared memory: first a lane has one of them, for its score; then
  * a lane has columns, for the sums. No sum crosses warps. The block that owns keys and values
- * which a group of heads shares processes the queries of each head in turn. */
+ * which a group of heads shares processes the queries of each head in turn. With documents, tiles that no row of the
+ * block sees are left out. */
 #include "kernels/cuda/dev.h"
 
 enum { WARPS = 8, TILE = 32, COLS = 8 };         /* COLS * 32: the largest head */
@@ -64,17 +65,17 @@ static __global__ void __launch_bounds__(WARPS * 32) forward(struct tc_attn a)
   const int64_t first = (int64_t)blockIdx.x * WARPS, q = first + w, n = n0 + q;
   float *own = s.own + w * D, *tile_v = s.tile + TILE * (D + 1), *weight = s.weight + w * TILE;
   float acc[COLS] = { 0 }, max = -INFINITY, sum = 0;
-  const int64_t query = tc_query_at(a, n, h), key = tc_key_at(a, n0, h);
+  const int64_t query = tc_query_at(a, n, h), key = tc_key_at(a, n0, h), seen = tc_first_key(a, n0, q);
   for (int j = lane; j < D; j += 32) own[j] = q < a.T ? tc_get(a.qkv, query + j) : 0.f;
-  for (int64_t k0 = 0; k0 < TC_MIN(first + WARPS, a.T); k0 += TILE) {
+  for (int64_t k0 = tc_first_key(a, n0, first) / TILE * TILE; k0 < TC_MIN(first + WARPS, a.T); k0 += TILE) {
     __syncthreads();
     fetch(s.tile, a.qkv, key + k0 * a.step, a.step, a.T - k0, D);
     fetch(tile_v, a.qkv, key + D + k0 * a.step, a.step, a.T - k0, D);
     __syncthreads();
     float score = dot(own, s.tile + lane * (D + 1), D) * a.scale;
-    if (k0 + lane > q) score = -INFINITY;
-    const float high = fmaxf(max, tc_warp_max(score)), shrink = expf(max - high);
-    const float p = expf(score - high);
+    if (k0 + lane > q || k0 + lane < seen) score = -INFINITY;
+    const float high = fmaxf(max, tc_warp_max(score)), base = high == -INFINITY ? 0.f : high;
+    const float shrink = expf(max - base), p = expf(score - base);
     sum = sum * shrink + tc_warp_sum(p);
     max = high;
     weight[lane] = p;
@@ -123,7 +124,9 @@ template <bool KV> static __global__ void __launch_bounds__(WARPS * 32) backward
   }
   const float own_lse = here ? a.lse[n * a.H + h0] : 0.f;
   const float own_delta = here ? a.delta[n * a.H + h0] : 0.f;
-  const int64_t begin = KV ? first / TILE * TILE : 0, end = KV ? a.T : TC_MIN(first + WARPS, a.T);
+  const int64_t begin = (KV ? first : tc_first_key(a, n0, first)) / TILE * TILE;
+  const int64_t end = KV ? tc_end_of_queries(a, n0, TC_MIN(first + WARPS, a.T) - 1, first) : TC_MIN(first + WARPS, a.T);
+  const int64_t seen = tc_first_key(a, n0, own_t);
   for (int64_t h = h0; h < h0 + (KV ? a.G : 1); h++)
     for (int64_t t0 = begin; t0 < end; t0 += TILE) {
       const int64_t rows = a.T - t0, t = t0 + lane, at = (n0 + t) * a.H + h;
@@ -137,7 +140,8 @@ template <bool KV> static __global__ void __launch_bounds__(WARPS * 32) backward
       }
       __syncthreads();
       weigh<KV>(weight, s, own1, own2, D, a.scale, own_lse, own_delta,
-                here && lane < rows && (KV ? own_t <= t : t <= own_t), lane);
+                here && lane < rows && (KV ? own_t <= t && own_t >= tc_first_key(a, n0, t)
+                                           : t <= own_t && t >= seen), lane);
       __syncwarp();
       add_rows(acc1, weight, s.tile, D, lane);
       if (KV) add_rows(acc2, weight + TILE, tile2, D, lane);

@@ -289,7 +289,7 @@ tc_cuda_size_fn tc_cuda_qknorm_bwd_scratch;
 tc_cuda_fn tc_cuda_rope, tc_cuda_rope_bwd, tc_cuda_swiglu, tc_cuda_swiglu_bwd;
 /* embed.cu */
 tc_cuda_fn tc_cuda_embed, tc_cuda_embed_bwd, tc_cuda_pos, tc_cuda_pos_bwd;
-tc_cuda_size_fn tc_cuda_embed_bwd_scratch;
+tc_cuda_size_fn tc_cuda_embed_bwd_scratch, tc_cuda_pos_bwd_scratch;
 /* head.cu */
 tc_cuda_fn tc_cuda_rowmax, tc_cuda_sumexp, tc_cuda_sumexp_bwd, tc_cuda_pick, tc_cuda_pick_bwd;
 tc_cuda_fn tc_cuda_nll, tc_cuda_nll_bwd, tc_cuda_sum;
@@ -323,7 +323,26 @@ struct tc_attn {
   struct tc_arr qkv, dqkv;       /* [N,K,G+2,D]: G queries, their key, their value */
   struct tc_arr y, dy;           /* [N,H,D] */
   float *lse, *delta;            /* [N,H]; delta = sum of dy y over D */
+  const int32_t *starts;         /* [N]: where in its sequence a token's document begins; NULL: no documents */
 };
+/* The first key that query q sees, in its sequence, which begins at token n0 and has q or ends before. Never falls
+ * with q. */
+static __device__ __forceinline__ int64_t tc_first_key(const struct tc_attn &a, int64_t n0, int64_t q)
+{
+  return a.starts ? a.starts[n0 + TC_MIN(q, a.T - 1)] : 0;
+}
+/* The first query that does not see key k, nor any before it: of those from `from` on. */
+static __device__ __forceinline__ int64_t tc_end_of_queries(const struct tc_attn &a, int64_t n0, int64_t k,
+                                                            int64_t from)
+{
+  int64_t end = a.T;
+  while (a.starts && from < end) {
+    const int64_t middle = (from + end) / 2;
+    if (a.starts[n0 + middle] > k) end = middle;
+    else from = middle + 1;
+  }
+  return end;
+}
 /* Where head h of token n has its query in qkv, and where its group has the key. In 32 bits: a division of
  * 64 is a call, which costs the kernels registers. */
 static __device__ __forceinline__ int64_t tc_query_at(const struct tc_attn &a, int64_t n, int64_t h)

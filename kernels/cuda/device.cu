@@ -246,7 +246,7 @@ static bool cuda_has_bf16(struct tc_device *d)
 #define KERNEL_GELU_BWD { tc_cuda_gelu_bwd, NULL, NULL, NULL }
 #define KERNEL_ATTN_BWD { tc_cuda_attn_bwd, tc_cuda_attn_bwd_scratch, tc_cuda_attn_prepare, NULL }
 #define KERNEL_EMBED_BWD { tc_cuda_embed_bwd, tc_cuda_embed_bwd_scratch, NULL, NULL }
-#define KERNEL_POS_BWD { tc_cuda_pos_bwd, NULL, NULL, NULL }
+#define KERNEL_POS_BWD { tc_cuda_pos_bwd, tc_cuda_pos_bwd_scratch, NULL, NULL }
 #define KERNEL_SUMEXP_BWD { tc_cuda_sumexp_bwd, NULL, NULL, NULL }
 #define KERNEL_PICK_BWD { tc_cuda_pick_bwd, NULL, NULL, NULL }
 #define KERNEL_NLL_BWD { tc_cuda_nll_bwd, NULL, NULL, NULL }

@@ -173,17 +173,15 @@ join_pieces(struct sorted s, struct tc_arr dw, bool wide)
   tc_add_to(dw, v * C + j, C - j, wide, true, sum);
 }
 
-/* The layout of scratch; returns its bytes. */
-static int64_t carve(struct sorted *s, const struct tc_call *c)
+/* The layout of scratch for N tokens (or positions) and the table w; returns its bytes. */
+static int64_t carve(struct sorted *s, const struct tc_view *w, int64_t n_tokens, void *scratch)
 {
-  const struct tc_view *w = &c->out[0];
   memset(s, 0, sizeof *s);
-  s->V = w->dim[0], s->C = w->dim[1], s->N = c->in[0].elems, s->first = w->off[0];
+  s->V = w->dim[0], s->C = w->dim[1], s->N = n_tokens, s->first = w->off[0];
   const int64_t V = tc_round_up(s->V + 1, 16), N = tc_round_up(s->N, 16);
   const int64_t pieces = tc_ceil_div(s->N, PIECE);
-  int32_t *p = (int32_t *)c->scratch;
+  int32_t *p = (int32_t *)scratch;
   if (p) {
-    s->token = tc_i32_of(&c->in[0]);
     s->count = p, s->start = p + V, s->rank = p + 2 * V;
     s->order = s->rank + N, s->row = s->order + N;
     s->part = (float *)(s->row + N);
@@ -195,22 +193,24 @@ int64_t tc_cuda_embed_bwd_scratch(struct tc_device *d, const struct tc_call *c)
 {
   (void)d;
   struct sorted s;
-  return carve(&s, c);
+  return carve(&s, &c->out[0], c->in[0].elems, NULL);
 }
 
-int tc_cuda_embed_bwd(struct tc_device *d, const struct tc_call *c)
+/* w (+)= for each row the sum of the rows of dy whose token refers to it. */
+static int sum_rows(struct tc_device *d, const struct tc_view *w, const struct tc_view *dy, const int32_t *token,
+                    int64_t n_tokens, void *scratch, bool acc, const char *what)
 {
-  const struct tc_view *w = &c->out[0], *dy = &c->in[1];
   struct sorted s;
-  carve(&s, c);
+  carve(&s, w, n_tokens, scratch);
+  s.token = token;
   TC_ASSERT(s.N < INT32_MAX - CHUNK && s.V < INT32_MAX - CHUNK);
   cudaStream_t stream = tc_stream(d);
   cudaError_t e = cudaSuccess;
-  if (!(c->acc & 1) && w->elems)
+  if (!acc && w->elems)
     e = cudaMemsetAsync(w->data, 0, (size_t)w->elems * tc_dtype_bytes(w->dtype), stream);
-  if (s.N == 0 || s.V == 0) return tc_cuda_check(d, e, "embed_bwd");
+  if (s.N == 0 || s.V == 0) return tc_cuda_check(d, e, what);
   if (e == cudaSuccess) e = cudaMemsetAsync(s.count, 0, (size_t)s.V * 4, stream);
-  if (e != cudaSuccess) return tc_cuda_check(d, e, "embed_bwd");
+  if (e != cudaSuccess) return tc_cuda_check(d, e, what);
   const dim3 chunks = tc_blocks(s.N, CHUNK), grid = row_grid(tc_ceil_div(s.N, PIECE), s.C);
   const bool wide = tc_wide(s.C, w, dy, NULL);
   TC_LAUNCH(rank_in_chunk, chunks, dim3(CHUNK), 0, stream, s);
@@ -218,16 +218,22 @@ int tc_cuda_embed_bwd(struct tc_device *d, const struct tc_call *c)
   TC_LAUNCH(put_in_order, chunks, dim3(CHUNK), 0, stream, s);
   TC_LAUNCH(sum_pieces, grid, dim3(THREADS), 0, stream, s, tc_arr_of(w), tc_arr_of(dy), wide);
   TC_LAUNCH(join_pieces, grid, dim3(THREADS), 0, stream, s, tc_arr_of(w), wide);
-  return tc_cuda_launched(d, "embed_bwd");
+  return tc_cuda_launched(d, what);
+}
+
+int tc_cuda_embed_bwd(struct tc_device *d, const struct tc_call *c)
+{
+  return sum_rows(d, &c->out[0], &c->in[1], tc_i32_of(&c->in[0]), c->in[0].elems, c->scratch, (c->acc & 1) != 0,
+                  "embed_bwd");
 }
 
 /* ---- positions ---------------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(THREADS)
-pos(struct tc_arr y, struct tc_arr x, struct tc_arr w, int64_t first, int64_t T, int64_t C,
+pos(struct tc_arr y, struct tc_arr x, struct tc_arr w, const int32_t *starts, int64_t first, int64_t T, int64_t C,
     bool wide)
 {
-  const int64_t n = blockIdx.x, t = (first + n) % T;
+  const int64_t n = blockIdx.x, t = (first + n) % T - (starts ? starts[n] : 0);
   float a[8], b[8];
   for (int64_t j = ((int64_t)blockIdx.y * THREADS + threadIdx.x) * 8; j < C;
        j += (int64_t)gridDim.y * THREADS * 8) {
@@ -245,7 +251,7 @@ int tc_cuda_pos(struct tc_device *d, const struct tc_call *c)
   const int64_t T = w->dim[0], C = w->dim[1], N = x->dim[0];
   if (N * C == 0) return 0;
   TC_LAUNCH(pos, row_grid(N, C), dim3(THREADS), 0, tc_stream(d), tc_arr_of(y), tc_arr_of(x),
-            tc_arr_of(w), x->off[0], T, C, tc_wide(C, x, w, y));
+            tc_arr_of(w), tc_call_starts(c, 2), x->off[0], T, C, tc_wide(C, x, w, y));
   return tc_cuda_launched(d, "pos");
 }
 
@@ -268,11 +274,33 @@ pos_bwd(struct tc_arr dw, struct tc_arr dy, int64_t off, int64_t N, int64_t T, i
   }
 }
 
+/* With documents many tokens, or none, are at a position: each is a row, as of a vocabulary. */
+static __global__ void __launch_bounds__(CHUNK)
+document_positions(int32_t *position, const int32_t *starts, int64_t off, int64_t N, int64_t T)
+{
+  const int64_t n = (int64_t)blockIdx.x * CHUNK + threadIdx.x;
+  if (n < N) position[n] = (int32_t)((off + n) % T) - starts[n];
+}
+
+int64_t tc_cuda_pos_bwd_scratch(struct tc_device *d, const struct tc_call *c)
+{
+  struct sorted s;
+  const int64_t N = c->in[0].dim[0];
+  (void)d;
+  return tc_call_starts(c, 1) ? tc_round_up(N, 16) * 4 + carve(&s, &c->out[0], N, NULL) : 0;
+}
+
 int tc_cuda_pos_bwd(struct tc_device *d, const struct tc_call *c)
 {
   const struct tc_view *dy = &c->in[0], *w = &c->out[0];
   const int64_t T = w->dim[0], C = w->dim[1], N = dy->dim[0];
+  const int32_t *starts = tc_call_starts(c, 1);
   if (T * C == 0) return 0;
+  if (starts) {
+    int32_t *position = (int32_t *)c->scratch;
+    TC_LAUNCH(document_positions, tc_blocks(N, CHUNK), dim3(CHUNK), 0, tc_stream(d), position, starts, dy->off[0], N, T);
+    return sum_rows(d, w, dy, position, N, position + tc_round_up(N, 16), (c->acc & 1) != 0, "pos_bwd");
+  }
   TC_LAUNCH(pos_bwd, row_grid(T, C), dim3(THREADS), 0, tc_stream(d), tc_arr_of(w), tc_arr_of(dy),
             dy->off[0], N, T, C, tc_wide(C, w, dy, NULL), (c->acc & 1) != 0);
   return tc_cuda_launched(d, "pos_bwd");

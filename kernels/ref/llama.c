@@ -106,11 +106,12 @@ static int rotate(const struct tc_call *c, double way)
 {
   const struct tc_view *x = &c->in[0];
   const int64_t K = x->dim[1], E = x->dim[2], D = x->dim[3], T = c->k[0];
+  const int32_t *starts = tc_call_starts(c, 1);
   for (int64_t n = 0; n < x->dim[0]; n++)
     for (int64_t ke = 0; ke < K * E; ke++)
       for (int64_t i = 0; i < D / 2; i++) {
         const int64_t at = (n * K * E + ke) * D + i;
-        const float angle = (float)((x->off[0] + n) % T) * c->freq[i];
+        const float angle = (float)tc_ref_position(x, n, T, starts) * c->freq[i];
         const bool value = ke % E == E - 1;
         const double co = value ? 1 : cos((double)angle), si = value ? 0 : way * sin((double)angle);
         const double a = tc_ref_get(x, at), b = tc_ref_get(x, at + D / 2);

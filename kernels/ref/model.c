@@ -38,9 +38,10 @@ int tc_ref_pos(struct tc_device *d, const struct tc_call *c)
 {
   (void)d;
   const struct tc_view *x = &c->in[0], *w = &c->in[1];
+  const int32_t *starts = tc_call_starts(c, 2);
   int64_t T = w->dim[0], C = w->dim[1];
   for (int64_t n = 0; n < x->dim[0]; n++) {
-    int64_t t = (x->off[0] + n) % T;
+    int64_t t = tc_ref_position(x, n, T, starts);
     for (int64_t j = 0; j < C; j++)
       tc_ref_put(&c->out[0], n * C + j, tc_ref_get(x, n * C + j) + tc_ref_get(w, t * C + j));
   }
@@ -51,12 +52,13 @@ int tc_ref_pos_bwd(struct tc_device *d, const struct tc_call *c)
 {
   (void)d;
   const struct tc_view *dy = &c->in[0];
+  const int32_t *starts = tc_call_starts(c, 1);
   int64_t T = c->out[0].dim[0], C = c->out[0].dim[1];
   for (int64_t t = 0; t < T; t++) {
     for (int64_t j = 0; j < C; j++) {
       double sum = 0;
       for (int64_t n = 0; n < dy->dim[0]; n++)
-        if ((dy->off[0] + n) % T == t) sum += tc_ref_get(dy, n * C + j);
+        if (tc_ref_position(dy, n, T, starts) == t) sum += tc_ref_get(dy, n * C + j);
       tc_ref_out(c, 0, t * C + j, sum);
     }
   }
@@ -159,10 +161,16 @@ static int64_t heads(const struct tc_view *qkv) { return qkv->dim[1] * (qkv->dim
 
 enum { HEAD_MAX = 1024 };
 
+/* The first token that token n sees, with sequences of T tokens. */
+static int64_t first_seen(int64_t n, int64_t T, const int32_t *starts)
+{
+  return n - n % T + (starts ? starts[n] : 0);
+}
+
 static void attn_row(const struct tc_call *c, int64_t n, int64_t h)
 {
   const struct tc_view *x = &c->in[0];
-  const int64_t H = heads(x), D = x->dim[3], first = n - n % c->k[0];
+  const int64_t H = heads(x), D = x->dim[3], first = first_seen(n, c->k[0], tc_call_starts(c, 1));
   double max = -INFINITY, sum = 0, y[HEAD_MAX] = { 0 };
   TC_ASSERT(D <= HEAD_MAX);
   for (int64_t m = first; m <= n; m++) max = fmax(max, score(x, n, m, h));
@@ -206,21 +214,23 @@ static void attn_bwd_query(const struct tc_call *c, int64_t n, int64_t h)
   const struct tc_view *x = &c->in[1];
   const int64_t D = x->dim[3], G = x->dim[2] - 2;
   double dq[HEAD_MAX] = { 0 }, p, ds;
-  for (int64_t m = n - n % c->k[0]; m <= n; m++) {
+  for (int64_t m = first_seen(n, c->k[0], tc_call_starts(c, 4)); m <= n; m++) {
     attn_pair(c, n, m, h, &p, &ds);
     for (int64_t j = 0; j < D; j++) dq[j] += ds * qkv(x, m, h, 'k', j);
   }
   for (int64_t j = 0; j < D; j++) tc_ref_put(&c->out[0], qkv_at(x, n, h / G, h % G, j), dq[j]);
 }
 
-/* The gradients of token n's key and value of group k: over all later queries of the group. */
+/* The gradients of token n's key and value of group k: over all later queries of the group, up to the first of
+ * another document. */
 static void attn_bwd_group(const struct tc_call *c, int64_t n, int64_t k)
 {
   const struct tc_view *dy = &c->in[0], *x = &c->in[1];
-  const int64_t H = heads(x), D = x->dim[3], G = x->dim[2] - 2, end = n - n % c->k[0] + c->k[0];
+  const int32_t *starts = tc_call_starts(c, 4);
+  const int64_t T = c->k[0], H = heads(x), D = x->dim[3], G = x->dim[2] - 2, end = n - n % T + T;
   double dk[HEAD_MAX] = { 0 }, dv[HEAD_MAX] = { 0 }, p, ds;
   for (int64_t h = k * G; h < (k + 1) * G; h++)
-    for (int64_t m = n; m < end; m++) {
+    for (int64_t m = n; m < end && first_seen(m, T, starts) <= n; m++) {
       attn_pair(c, m, n, h, &p, &ds);
       for (int64_t j = 0; j < D; j++) {
         dk[j] += ds * qkv(x, m, h, 'q', j);

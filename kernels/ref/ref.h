@@ -38,6 +38,12 @@ static inline int32_t tc_ref_int(const struct tc_view *v, int64_t i)
   return ((const int32_t *)v->data)[i];
 }
 
+/* The position of row n of x in its sequence of T, or in its document. */
+static inline int64_t tc_ref_position(const struct tc_view *x, int64_t n, int64_t T, const int32_t *starts)
+{
+  return (x->off[0] + n) % T - (starts ? starts[n] : 0);
+}
+
 typedef int tc_ref_fn(struct tc_device *d, const struct tc_call *c);
 
 /* elem.c */

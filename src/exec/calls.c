@@ -133,7 +133,7 @@ int tc_exec_make_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, struct 
     if (t->overwrites < 0 || (n->acc_first && state)) xn->first_acc &= (uint8_t)~bit;
     xn->nowhere &= is_elsewhere(x, t);
   }
-  if (n->op == TC_OP_DATA) x->batch_rows = TC_MAX(x->batch_rows, c->out[0].elems);
+  if (n->op == TC_OP_DATA) x->batch_elems = TC_MAX(x->batch_elems, c->n_out * c->out[0].elems);
   if (n->op == TC_OP_DATA || xn->nowhere) return 0;
   if (n->op == TC_OP_RESHARD) {
     void **ptr = tc_malloc((size_t)total * sizeof *ptr);

@@ -87,7 +87,7 @@ static int take_batches(struct tc_exec *x, struct tc_err *err)
       n += x->prog[i].p->graph->node[s->action[k].node].op == TC_OP_DATA;
     most = TC_MAX(most, n);
   }
-  x->batch = tc_device_host_alloc(x->o.device, 2 * most * x->batch_rows * (int64_t)sizeof *x->batch);
+  x->batch = tc_device_host_alloc(x->o.device, most * x->batch_elems * (int64_t)sizeof *x->batch);
   return x->batch ? 0 : tc_fail(err, TC_EUSER, "out of host memory for a step's tokens");
 }
 
@@ -135,7 +135,7 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
       rc = tc_fail(err, TC_EUSER, "out of memory: %.3g GB for the kernels' scratch; use fewer "
                    "sequences at once (train.micro_batch)", (double)x->kscratch_bytes[i] * 1e-9);
   }
-  if (!rc && o->device->ops->separate && x->batch_rows) rc = take_batches(x, err);
+  if (!rc && o->device->ops->separate && x->batch_elems) rc = take_batches(x, err);
   for (int i = 0; i < n && !rc; i++)
     for (int32_t k = 0; programs[i] && k < programs[i]->graph->n_nodes; k++) {
       bool device = tc_exec_device_of(x, &programs[i]->graph->node[k]) == o->device;
@@ -175,14 +175,14 @@ void tc_exec_free(struct tc_exec *x)
   free(x);
 }
 
-static void run_data(struct tc_exec *x, const struct tc_view *v)
+/* v[n]: tokens, targets and, in programs with documents, starts. */
+static void run_data(struct tc_exec *x, const struct tc_view *v, int n)
 {
   struct tc_device *d = x->o.device;
-  int32_t *to[2] = { v[0].data, v[1].data };
-  const int64_t at = x->batch_at++ * x->batch_rows;
-  for (int i = 0; i < 2 && x->batch; i++) to[i] = x->batch + 2 * at + i * x->batch_rows;
-  x->o.fill(x->o.fill_ctx, &x->now, v[0].off[0], v[0].dim[0], to[0], to[1]);
-  for (int i = 0; i < 2 && x->batch; i++)
+  int32_t *to[3] = { NULL }, *staged = x->batch ? x->batch + x->batch_at++ * x->batch_elems : NULL;
+  for (int i = 0; i < n; i++) to[i] = staged ? staged + i * v[0].elems : v[i].data;
+  x->o.fill(x->o.fill_ctx, &x->now, v[0].off[0], v[0].dim[0], to[0], to[1], to[2]);
+  for (int i = 0; i < n && staged; i++)
     d->ops->copy_order(d, d->ops->copy_begin(d, v[i].data, to[i],
                                              v[i].elems * (int64_t)sizeof *to[i]));
 }
@@ -196,7 +196,7 @@ static int run_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t m
   if (xn->nowhere) return 0;
   tc_exec_ready(x, p, id, mb);
   if (n->op == TC_OP_DATA) {
-    run_data(x, xn->call.out);
+    run_data(x, xn->call.out, xn->call.n_out);
   } else if (n->op == TC_OP_RESHARD) {
     rc = tc_xmove_issue(xn->move[mb % xn->n_moves], err);
   } else {

@@ -13,9 +13,9 @@
 struct tc_exec;
 
 /* Fills the tokens and targets of local rows [row0, row0 + rows) of the global batch (rows are
- * tokens). */
+ * tokens), and, unless starts is NULL, where the tokens' documents begin (op.def): programs with documents. */
 typedef void tc_fill_fn(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                        int32_t *tokens, int32_t *targets);
+                        int32_t *tokens, int32_t *targets, int32_t *starts);
 
 struct tc_exec_opts {
   struct tc_device *device;      /* borrowed */

@@ -57,8 +57,8 @@ struct tc_exec {
   struct tc_xprog *prog;
   int n_progs;
   char *region[TC_REGIONS], *kscratch[TC_SPACES];
-  int32_t *batch;                /* tokens and targets on their way to a device of its own memory, */
-  int64_t batch_rows;            /* a place for each batch of a run */
+  int32_t *batch;                /* batches on their way to a device of its own memory, */
+  int64_t batch_elems;           /* a place of so many elements for each batch of a run */
   int32_t batch_at;
   int64_t bytes[TC_REGIONS], kscratch_bytes[TC_SPACES], staging_bytes, wait_ns[TC_AXES];
   struct tc_runtime now;

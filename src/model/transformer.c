@@ -86,6 +86,19 @@ static int32_t node1(struct build *b, int op, int n_in, const int32_t *in, const
 
 static struct tc_node *last(struct build *b) { return &b->g->node[b->g->n_nodes - 1]; }
 
+/* The inputs of an op that depends on documents: in[n_in] and, if there are any, starts, with a rule of its own. */
+struct inputs { int n; int32_t in[3]; const char *rule; };
+
+static struct inputs with_starts(const struct build *b, int n_in, const int32_t *in, const char *rule)
+{
+  struct inputs x = { .n = n_in };
+  memcpy(x.in, in, (size_t)n_in * sizeof *in);
+  if (b->g->starts < 0) return x;
+  x.in[x.n++] = b->g->starts;
+  x.rule = rule;
+  return x;
+}
+
 /* Shapes and index rules of a product y = x w^T and of its bias, which has w's first dimensions. */
 struct product {
   const char *rule, *bias_rule;
@@ -214,7 +227,9 @@ static int32_t attention(struct build *b, int32_t x, const char *layer, float st
   int32_t qkv = linear(b, x, layer, "attn.qkv", &in, 0.02f);
   if (b->m->qk_norm == TC_ON) qkv = qk_norm(b, qkv, layer, qkv_dim);
   if (b->freq) {
-    qkv = named(b, TC_OP_ROPE, 1, &qkv, layer, "attn.rope", 4, qkv_dim);
+    const struct inputs x = with_starts(b, 1, &qkv, "nked,n->nked");
+    qkv = named(b, TC_OP_ROPE, x.n, x.in, layer, "attn.rope", 4, qkv_dim);
+    if (x.rule) tc_node_rule(b->g, last(b), x.rule);
     last(b)->attr.sequence = b->m->context;
     last(b)->attr.freq = b->freq;
   }
@@ -224,9 +239,11 @@ static int32_t attention(struct build *b, int32_t x, const char *layer, float st
                                  : act(b, name, b->o->dtype, 3, (int64_t[]){ N, K, D }),
                          act(b, "lse", stat_type(b), grouped ? 3 : 2, (int64_t[]){ N, K, G }) };
   free(name);
-  struct tc_node *n = tc_node_new(b->g, TC_OP_ATTN, 1, &qkv, 2, y);
+  const struct inputs in_doc = with_starts(b, 1, &qkv, grouped ? "nhed,n->nhgd,nhg" : "nhed,n->nhd,nh");
+  struct tc_node *n = tc_node_new(b->g, TC_OP_ATTN, in_doc.n, in_doc.in, 2, y);
   n->attr.sequence = b->m->context;
-  if (grouped) tc_node_rule(b->g, n, "nhed->nhgd,nhg");
+  if (in_doc.rule) tc_node_rule(b->g, n, in_doc.rule);
+  else if (grouped) tc_node_rule(b->g, n, "nhed->nhgd,nhg");
   const struct product out = { "nhd,chd->nc", "nc,c->nc", 3, 1, 2, { C, K, D }, { N, C } };
   const struct product out_grouped = { "nhgd,chgd->nc", "nc,c->nc", 4, 1, 2, { C, K, G, D }, { N, C } };
   return linear(b, y[0], layer, "attn.proj", grouped ? &out_grouped : &out, std_out);
@@ -299,6 +316,28 @@ static void head(struct build *b, int32_t x, int32_t w)
   for (int32_t i = first; i < g->n_nodes; i++) g->node[i].head = true;
 }
 
+/* What a micro-batch brings: every stage has it. */
+static void data(struct build *b)
+{
+  struct tc_graph *g = b->g;
+  int n = 0;
+  int32_t out[3];
+  out[n++] = g->tokens = tc_tensor_new(g, "tokens", TC_I32, 1, &b->N);
+  out[n++] = g->targets = tc_tensor_new(g, "targets", TC_I32, 1, &b->N);
+  if (b->o->documents) out[n++] = g->starts = tc_tensor_new(g, "starts", TC_I32, 1, &b->N);
+  tc_node_new(g, TC_OP_DATA, 0, NULL, n, out)->on_all_stages = true;
+  if (b->o->documents) tc_node_rule(g, last(b), "->n,n,n");
+}
+
+/* The learned embedding of each token's position, added to x. */
+static int32_t positions(struct build *b, int32_t x, int32_t wpe)
+{
+  const struct inputs in = with_starts(b, 2, (int32_t[]){ x, wpe }, "nc,tc,n->nc");
+  x = node1(b, TC_OP_POS, in.n, in.in, "pos", b->o->dtype, 2, (int64_t[]){ b->N, b->C });
+  if (in.rule) tc_node_rule(b->g, last(b), in.rule);
+  return x;
+}
+
 /* Frequencies of rotary positions, in the graph's pool; NULL: the model has none. */
 static const float *frequencies(struct tc_graph *g, const struct tc_model *m)
 {
@@ -317,15 +356,12 @@ void tc_model_build(struct tc_graph *g, const struct tc_model *model, const stru
   b.pad_v = tc_round_up(b.V, (b.V >= 4096 ? 128 : 1) * TC_MAX(o->tp, 1));
   g->cur_mark = TC_F;
   unit(g, "", "embed", -1, -1);
-  g->tokens = tc_tensor_new(g, "tokens", TC_I32, 1, &b.N);
-  g->targets = tc_tensor_new(g, "targets", TC_I32, 1, &b.N);
-  tc_node_new(g, TC_OP_DATA, 0, NULL, 2, (int32_t[]){ g->tokens, g->targets })->on_all_stages = true;
+  data(&b);
   int32_t wte = param(&b, "", "wte.weight", 2, (int64_t[]){ b.V, b.C }, 0.02f, 0);
   int32_t wpe = b.freq ? -1 : param(&b, "", "wpe.weight", 2, (int64_t[]){ m.context, b.C }, 0.02f, 0);
   int32_t x = node1(&b, TC_OP_EMBED, 2, (int32_t[]){ g->tokens, wte }, "embed", o->dtype, 2,
                     (int64_t[]){ b.N, b.C });
-  if (wpe >= 0)
-    x = node1(&b, TC_OP_POS, 2, (int32_t[]){ x, wpe }, "pos", o->dtype, 2, (int64_t[]){ b.N, b.C });
+  if (wpe >= 0) x = positions(&b, x, wpe);
   x = dropout(&b, x);
   for (int64_t l = 0; l < m.layers; l++) x = block(&b, x, l);
   unit(g, "", "head", -1, -1);

@@ -17,6 +17,7 @@ struct tc_build_opts {
   bool nest;                     /* attention and MLP are units within the layer's */
   bool inference;                /* parameters are stored in `dtype` alone, without fp32 copies, and g->nll is
                                   * kept */
+  bool documents;                /* attention within documents, positions from their beginning: the input `starts` */
 };
 
 /* Local. Appends the parameters (state, layouts R) and the forward program up to g->loss, the

@@ -131,9 +131,20 @@ static void grad_embed(struct gctx *c, int32_t dy)
   emit1(c, TC_OP_EMBED_BWD, 1, 2, (int32_t[]){ in(c, 0), dy });
 }
 
+/* The backward op of one that may have starts as its last input: it has them too, and then the rule. */
+static void emit_with_starts(struct gctx *c, int op, int i, int n_in, const int32_t *ins, int starts, const char *rule)
+{
+  int32_t all[TC_RULE_MAX];
+  const bool has = c->fwd->n_in > starts;
+  memcpy(all, ins, (size_t)n_in * sizeof *ins);
+  if (has) all[n_in] = in(c, starts);
+  struct tc_node *n = emit1(c, op, i, n_in + has, all);
+  if (has) tc_node_rule(c->g, n, rule);
+}
+
 static void grad_pos(struct gctx *c, int32_t dy)
 {
-  emit1(c, TC_OP_POS_BWD, 1, 1, &dy);
+  emit_with_starts(c, TC_OP_POS_BWD, 1, 1, &dy, 2, "nc,n->tc");
   add_grad(c, in(c, 0), dy);
 }
 
@@ -159,7 +170,10 @@ static void grad_qknorm(struct gctx *c, int32_t dy)
   add_grad(c, in(c, 0), o[0]);
 }
 
-static void grad_rope(struct gctx *c, int32_t dy) { emit1(c, TC_OP_ROPE_BWD, 0, 1, &dy); }
+static void grad_rope(struct gctx *c, int32_t dy)
+{
+  emit_with_starts(c, TC_OP_ROPE_BWD, 0, 1, &dy, 1, "nked,n->nked");
+}
 
 static void grad_matmul(struct gctx *c, int32_t dy)
 {
@@ -209,11 +223,13 @@ static void grad_same(struct gctx *c, int32_t dy) { emit1(c, c->fwd->op, 0, 1, &
 
 static void grad_attn(struct gctx *c, int32_t dy)
 {
-  struct tc_node *n = emit1(c, TC_OP_ATTN_BWD, 0, 4, (int32_t[]){ dy, in(c, 0), out(c, 0), out(c, 1) });
+  const int32_t ins[5] = { dy, in(c, 0), out(c, 0), out(c, 1), c->fwd->n_in > 1 ? in(c, 1) : -1 };
+  struct tc_node *n = emit1(c, TC_OP_ATTN_BWD, 0, c->fwd->n_in + 3, ins);
   if (!c->fwd->rule) return;
   char l[TC_RULE_MAX][TC_DIMS + 1];
   tc_rule_parse(c->g, c->fwd, l);
-  char *r = tc_sprintf("%s,%s,%s,%s->%s", l[1], l[0], l[1], l[2], l[0]);
+  const char *x = l[0], *y = l[c->fwd->n_in], *lse = l[c->fwd->n_in + 1];
+  char *r = tc_sprintf("%s,%s,%s,%s%s->%s", y, x, y, lse, c->fwd->n_in > 1 ? ",n" : "", x);
   tc_node_rule(c->g, n, r);
   free(r);
 }

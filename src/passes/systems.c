@@ -104,6 +104,7 @@ int tc_system_apply(struct tc_graph *g, const struct tc_system *s, struct tc_err
   batch.on[TC_DP] = s->batch;
   annotate(g, g->tokens, &batch);
   annotate(g, g->targets, &batch);
+  annotate(g, g->starts, &batch);
   return tc_annotate(g, s->rows, err);
 }
 

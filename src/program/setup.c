@@ -266,7 +266,7 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   o->gpt = (struct tc_build_opts){
     .batch = c->train_global_batch, .dtype = c->train_precision, .grad_dtype = c->train_grad_type,
     .dropout = (float)c->train_dropout, .tp = m->size[TC_TP],
-    .nest = c->parallel_unit == TC_UNIT_BLOCK };
+    .nest = c->parallel_unit == TC_UNIT_BLOCK, .documents = c->data_documents == TC_DOCUMENTS_MASK };
   o->adamw = c->train_optimizer == TC_OPTIMIZER_ADAMW;
   o->overlap = c->parallel_overlap;
   o->reshard_after = c->parallel_keep;

@@ -5,6 +5,7 @@
  *   of the step tells all ranks, and the run ends.
  * - A state is saved only after all ranks have found every file as it was at the start. So a
  *   checkpoint never holds what was trained on other data. */
+#include "src/data/documents.h"
 #include "src/train/impl.h"
 #include "src/watch/watch.h"
 
@@ -18,6 +19,9 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
   tc_at_file("opening the data", NULL);
   if (!c->data_train.n)
     return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
+  if (c->data_documents == TC_DOCUMENTS_MASK)
+    TC_TRY(tc_documents_end(&t->batches.end_token, c->data_end_token, c->data_train.item, c->data_train.n,
+                            c->data_format, m->vocab, err));
   bool split = c->data_val.n == 0;
   TC_TRY(tc_data_open(&t->batches.train, c->data_train.item, c->data_train.n, c->data_format,
                       split ? 1 : 0, m->context, m->vocab, err));
@@ -77,29 +81,33 @@ static int read_batch(struct tc_train *t, const struct tc_runtime *rt, int64_t b
 
 /* Rows may begin and end inside a sequence: an annotation file can split tokens over any axis. */
 static int read_rows(struct tc_train *t, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                     int32_t *tokens, int32_t *targets, struct tc_err *err)
+                     int32_t *tokens, int32_t *targets, int32_t *starts, struct tc_err *err)
 {
   const int64_t T = t->run.opts.model.context, b0 = row0 / T, n = (row0 + rows + T - 1) / T - b0;
-  if (rows == n * T) return read_batch(t, rt, b0, n, tokens, targets, err);
-  int32_t *whole = tc_malloc((size_t)(2 * n * T) * sizeof *whole);
-  int rc = read_batch(t, rt, b0, n, whole, whole + n * T, err);
-  if (rc == 0) {
-    memcpy(tokens, whole + (row0 - b0 * T), (size_t)rows * sizeof *tokens);
-    memcpy(targets, whole + n * T + (row0 - b0 * T), (size_t)rows * sizeof *targets);
+  if (rows == n * T) {
+    TC_TRY(read_batch(t, rt, b0, n, tokens, targets, err));
+    if (starts) tc_documents_starts(tokens, rows, T, t->batches.end_token, starts);
+    return 0;
   }
+  int32_t *whole = tc_malloc((size_t)(3 * n * T) * sizeof *whole), *part[3] = { tokens, targets, starts };
+  int rc = read_batch(t, rt, b0, n, whole, whole + n * T, err);
+  if (rc == 0) tc_documents_starts(whole, n * T, T, t->batches.end_token, whole + 2 * n * T);
+  for (int k = 0; k < 3 && rc == 0; k++)
+    if (part[k]) memcpy(part[k], whole + k * n * T + (row0 - b0 * T), (size_t)rows * sizeof *whole);
   free(whole);
   return rc;
 }
 
 void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                   int32_t *tokens, int32_t *targets)
+                   int32_t *tokens, int32_t *targets, int32_t *starts)
 {
   struct tc_train *t = ctx;
   tc_at("reading a batch", NULL, NULL, rt->mb);
   if (t->batches.err.status == 0 &&
-      read_rows(t, rt, row0, rows, tokens, targets, &t->batches.err) == 0) return;
+      read_rows(t, rt, row0, rows, tokens, targets, starts, &t->batches.err) == 0) return;
   memset(tokens, 0, (size_t)rows * sizeof *tokens);
   memset(targets, 0, (size_t)rows * sizeof *targets);
+  if (starts) memset(starts, 0, (size_t)rows * sizeof *starts);
 }
 
 static int check_files(struct tc_train *t, struct tc_err *err)

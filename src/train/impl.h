@@ -19,6 +19,7 @@ struct json_t;                   /* jansson's */
 struct tc_batches {
   struct tc_data *train, *val;
   struct tc_data_identity id;    /* rank 0: of `train` */
+  int32_t end_token;             /* ends a document, for data.documents = mask */
   int64_t eval_batch;            /* >= 0: the next batch is this one of the validation data */
   struct tc_err err;             /* status < 0: why a batch of this rank could not be read */
 };
@@ -142,7 +143,7 @@ void tc_train_data_from(struct tc_train *t, int64_t eval_batch);
 /* Local; a tc_fill_fn, ctx: the tc_train. A batch that cannot be read becomes zeros, and
  * batches.err says why: the step ends on all ranks, and the run before anything of it is saved. */
 void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                   int32_t *tokens, int32_t *targets);
+                   int32_t *tokens, int32_t *targets, int32_t *starts);
 /* Collective. TC_EUSER if a rank could not read a batch, or finds a file changed since the start:
  * what was trained since the last checkpoint may then be of other data. Waits for a save in
  * progress. */

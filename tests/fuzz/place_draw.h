@@ -151,6 +151,7 @@ static void draw_case(struct draw *d)
   if (chance(d, 4)) flag(d, "--train.dropout=0.1");
   if (d->pp > 1)
     flag(d, "--parallel.schedule=%s", ONE_OF(d, "naive", "gpipe", "1f1b", "interleaved", "zb"));
+  if (chance(d, 3)) flag(d, "--data.documents=mask");
   d->device = chance(d, 8) ? "cpu" : "ref";
   d->program = tc_graph_new();
   const struct tc_model model = { .layers = layers, .hidden = 16, .heads = 4, .context = 8,

@@ -53,21 +53,6 @@ struct run {
   char worst_difference[60];
 };
 
-/* Index in the whole tensor of element e of what this rank stores; -1: padding. */
-static int64_t whole_index(const struct tc_tensor *t, const struct tc_local *l, int64_t e)
-{
-  int64_t last = t->rank > 1 ? l->dim[t->rank - 1] : 1, at = 0, stride = 1;
-  if (l->rows >= 0) e += l->row0 * last;
-  for (int d = t->rank - 1; d >= 0; d--) {
-    int64_t i = l->off[d] + e % l->dim[d];
-    if (i >= t->dim[d]) return -1;
-    e /= l->dim[d];
-    at += i * stride;
-    stride *= t->dim[d];
-  }
-  return at;
-}
-
 /* Weights far from their symmetric start, so that every gradient has a size. */
 static void perturb(struct run *run, struct fx_rank *r, const struct tc_graph *g, struct tc_exec *x)
 {
@@ -77,7 +62,7 @@ static void perturb(struct run *run, struct fx_rank *r, const struct tc_graph *g
     struct tc_local l;
     tc_tensor_local(t, r->mesh, r->mesh->coord + (size_t)r->rank * TC_AXES, &l);
     for (int64_t e = 0; e < l.elems; e++) {
-      int64_t k = whole_index(t, &l, e);
+      int64_t k = fx_whole_index(t, &l, e);
       if (k >= 0) w[e] += 0.3 * tc_normal(77, (uint32_t)i, 0, (uint64_t)k);
     }
   }
@@ -125,9 +110,10 @@ static void compare_differences(struct run *run, const struct tc_tensor *t, int3
 }
 
 static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                 int32_t *tokens, int32_t *targets)
+                 int32_t *tokens, int32_t *targets, int32_t *starts)
 {
   const struct run *run = ctx;
+  if (starts) fx_starts(starts, row0, rows, run->c->model_context);
   for (int64_t i = 0; i < rows; i++) {
     uint32_t r[4];
     tc_philox(r, 5, (uint64_t)rt->step, (uint64_t)(row0 + i));
@@ -147,7 +133,7 @@ static void compare(struct run *run, struct fx_rank *r, const struct tc_graph *g
     tc_tensor_local(t, r->mesh, r->mesh->coord + (size_t)r->rank * TC_AXES, &l);
     if (run->alone) run->want[i] = tc_calloc((size_t)tc_tensor_elems(t), sizeof **run->want);
     for (int64_t e = 0; e < l.elems; e++) {
-      int64_t k = whole_index(t, &l, e);
+      int64_t k = fx_whole_index(t, &l, e);
       if (k < 0) continue;
       const double got = run->f64 ? ((const double *)m)[e] : (double)((const float *)m)[e];
       if (run->alone) run->want[i][k] = got;
@@ -248,7 +234,7 @@ static void run_on(struct run *run, struct tc_mesh *m, const char *device)
 /* An option of the model, the batch and the arithmetic: the one-rank run has it, too. */
 static bool is_own(const char *flag)
 {
-  return !strncmp(flag, "--model", 7) || !strncmp(flag, "--train.global", 14) ||
+  return !strncmp(flag, "--model", 7) || !strncmp(flag, "--data", 6) || !strncmp(flag, "--train.global", 14) ||
          !strncmp(flag, "--train.drop", 12);
 }
 

@@ -1,17 +1,21 @@
 """transformers' numbers for the models of families.json: LlamaForCausalLM and Qwen3ForCausalLM with the same
 weights and batches. Needs torch, transformers, numpy and h5py (only to make or renew the stored figures).
 
-usage: hf_families.py TERCIO TEXT OUT.json
+usage: hf_families.py TERCIO TEXT OUT.json [documents]
 
 For each case TERCIO initialises the model (one step with learning rate 0), and its checkpoint's weights go into
 transformers' model by the names of both. The script makes the batches anew from the text (Philox, as data.h
 describes), computes the loss and the gradient of the first step in float64, and the losses of ten steps of AdamW
 in float32 (beta 0.9 0.95, eps 1e-8, weight decay 0.1 on matrices, clip 1, constant rate), and writes norms and
-samples of the gradients. Cosines and sines of positions are float32 in transformers, also in a float64 model."""
+samples of the gradients. Cosines and sines of positions are float32 in transformers, also in a float64 model.
+
+With `documents` (documents.json): Llama and Qwen3 with data.documents = mask. Their documents are lines of the text;
+transformers gets a block-diagonal causal mask and positions that restart at each line."""
 import glob, json, os, shutil, subprocess, sys, tempfile
 import h5py, numpy as np, torch, transformers
 
 tercio, text, out = sys.argv[1:4]
+END = 10 if sys.argv[4:] == ['documents'] else None    # ends a document; None: documents are joined
 SEED, BATCH, STEPS, LR = 1, 4, 10, 3e-4
 SIZES = dict(layers=3, hidden=64, vocab=256, ffn=160)
 CASES = [
@@ -24,6 +28,11 @@ CASES = [
     dict(family='qwen3', heads=4, kv_heads=1, context=128, tied='yes', head_dim=32),
     dict(family='qwen3', heads=4, kv_heads=4, context=32),
 ]
+if END is not None:
+    CASES = [
+        dict(family='llama', heads=8, kv_heads=2, context=128),
+        dict(family='qwen3', heads=4, kv_heads=1, context=64, tied='yes', head_dim=32),
+    ]
 
 
 def philox(key, c0, c1):
@@ -56,7 +65,8 @@ def checkpoint(case, folder):
     keys = [f'--model.{k}={v}' for k, v in {**SIZES, **case}.items()]
     subprocess.run([tercio, 'train', *keys, f'--data.train={text}', f'--train.global_batch={BATCH}',
                     '--train.steps=1', '--train.lr=0', '--train.clip=0', f'--train.seed={SEED}',
-                    f'--run.out={folder}'], check=True, stdout=subprocess.DEVNULL)
+                    f'--run.out={folder}'] + (['--data.documents=mask', f'--data.end_token={END}'] if END else []),
+                   check=True, stdout=subprocess.DEVNULL)
     state = {}
     for name in sorted(glob.glob(folder + '/ckpt/step-00000001/rank-*.h5')):
         with h5py.File(name) as f:
@@ -142,9 +152,20 @@ def model_of(config, m, state, dtype):
     return model
 
 
+def documents(x, dtype):
+    """A token END belongs to the document that it ends."""
+    number = torch.cumsum(torch.nn.functional.pad(x[:, :-1] == END, (1, 0)), 1)
+    at = torch.arange(x.shape[1])
+    seen = (number[:, :, None] == number[:, None, :]) & (at[None, :] <= at[:, None])
+    first = seen.int().argmax(2)
+    mask = torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
+    return dict(attention_mask=mask[:, None], position_ids=at[None] - first)
+
+
 def loss_of(model, step, T):
     x, y = batch(step, T)
-    logits = model(input_ids=x).logits
+    more = {} if END is None else documents(x, next(model.parameters()).dtype)
+    logits = model(input_ids=x, **more).logits
     return torch.nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), y.view(-1))
 
 

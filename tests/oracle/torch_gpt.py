@@ -1,17 +1,19 @@
 """PyTorch's numbers for the same model, weights and batches: an oracle that shares no code with
 Tercio. Needs torch, numpy and h5py (only to make or renew the stored figures).
 
-usage: torch_gpt.py STEP1_CKPT TEXT SEED BATCH STEPS LR OUT.json
+usage: torch_gpt.py STEP1_CKPT TEXT SEED BATCH STEPS LR OUT.json [END]
 
 STEP1_CKPT is a checkpoint folder step-00000001 of a run with train.lr = 0 and train.clip = 0:
 its weights are the initial ones and its Adam m is (1 - beta1) times the first gradient. The
 script makes the batches anew from the text (Philox, as data.h describes), computes the gradient
 of the first step in float64 and float32, and the losses of STEPS steps of AdamW (beta 0.9 0.95,
-eps 1e-8, weight decay 0.1 on matrices, clip 1, constant LR), and writes norms and samples."""
+eps 1e-8, weight decay 0.1 on matrices, clip 1, constant LR), and writes norms and samples. END: the
+byte that ends a document, for a run with data.documents = mask."""
 import sys, json, glob, math, h5py, numpy as np, torch, torch.nn.functional as F
 
 ckpt, text, seed, B, steps, lr, out = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), \
     int(sys.argv[5]), float(sys.argv[6]), sys.argv[7]
+end = int(sys.argv[8]) if len(sys.argv) > 8 else None
 
 def philox(key, c0, c1):
     m32 = 0xffffffff
@@ -46,15 +48,25 @@ def batch(step):
         x.append(part[s:s + T]); y.append(part[s + 1:s + T + 1])
     return torch.tensor(np.stack(x).astype(np.int64)), torch.tensor(np.stack(y).astype(np.int64))
 
+def seen_and_positions(x):
+    """Which keys a query sees, [B,1,T,T], and each token's position; a token `end` belongs to the document it ends."""
+    at = torch.arange(x.shape[1])
+    number = torch.zeros_like(x)
+    if end is not None:
+        number[:, 1:] = torch.cumsum(x[:, :-1] == end, 1)
+    seen = (number[:, :, None] == number[:, None, :]) & (at[None, :] <= at[:, None])
+    return seen[:, None], at - seen.int().argmax(2)
+
 def loss_of(p, x, y):
-    h = p['wte.weight'][x] + p['wpe.weight'][:x.shape[1]]
+    seen, position = seen_and_positions(x)
+    h = p['wte.weight'][x] + p['wpe.weight'][position]
     ln = lambda z, n: F.layer_norm(z, (C,), p[n + '.weight'], p[n + '.bias'], 1e-5)
     for l in range(L):
         q = f'h.{l}.'
         w, b = p[q + 'attn.qkv.weight'].reshape(3 * C, C), p[q + 'attn.qkv.bias'].reshape(3 * C)
         qkv = F.linear(ln(h, q + 'ln_1'), w, b).view(B, T, H, 3, D)
         a = F.scaled_dot_product_attention(*(qkv[:, :, :, e].transpose(1, 2) for e in range(3)),
-                                           is_causal=True)
+                                           attn_mask=seen)
         a = a.transpose(1, 2).reshape(B, T, C)
         h = h + F.linear(a, p[q + 'attn.proj.weight'].reshape(C, C), p[q + 'attn.proj.bias'])
         f = F.gelu(F.linear(ln(h, q + 'ln_2'), p[q + 'mlp.fc.weight'], p[q + 'mlp.fc.bias']),

@@ -5,6 +5,7 @@
 #include "src/comm/comm.h"
 #include "src/comm/hub.h"
 #include "src/exec/exec.h"
+#include "src/base/random.h"
 #include "src/graph/mesh.h"
 
 #include <pthread.h>
@@ -56,6 +57,36 @@ static void fx_run(struct tc_mesh *m, const char *device, void (*body)(struct fx
   for (int i = 0; i < m->world; i++) pthread_join(r[i].thread, NULL);
   free(r);
   tc_hub_free(hub);
+}
+
+/* The starts of documents, drawn by row: the same on every layout. Rows [row0, row0 + rows) of sequences of T tokens. */
+__attribute__((unused))
+static void fx_starts(int32_t *starts, int64_t row0, int64_t rows, int64_t T)
+{
+  for (int64_t i = 0; i < rows; i++) {
+    int64_t n = row0 + i;
+    for (uint32_t r[4]; n % T; n--) {
+      tc_philox(r, 13, 1, (uint64_t)n);
+      if (r[0] % 4 == 0) break;
+    }
+    starts[i] = (int32_t)(n % T);
+  }
+}
+
+/* Index in the whole tensor of element e of what a rank stores; -1: padding. */
+__attribute__((unused))
+static int64_t fx_whole_index(const struct tc_tensor *t, const struct tc_local *l, int64_t e)
+{
+  int64_t last = t->rank > 1 ? l->dim[t->rank - 1] : 1, at = 0, stride = 1;
+  if (l->rows >= 0) e += l->row0 * last;
+  for (int d = t->rank - 1; d >= 0; d--) {
+    int64_t i = l->off[d] + e % l->dim[d];
+    if (i >= t->dim[d]) return -1;
+    e /= l->dim[d];
+    at += i * stride;
+    stride *= t->dim[d];
+  }
+  return at;
 }
 
 /* A mesh on one node; micro-batches mb. */

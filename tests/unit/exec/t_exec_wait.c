@@ -75,8 +75,9 @@ struct job {
 };
 
 static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                 int32_t *tokens, int32_t *targets)
+                 int32_t *tokens, int32_t *targets, int32_t *starts)
 {
+  (void)starts;
   (void)ctx;
   for (int64_t i = 0; i < rows; i++) {
     tokens[i] = (int32_t)((row0 + i + rt->step) * 7 % toy.vocab);

@@ -1,5 +1,6 @@
 /* t_gradient.c - the whole program's gradient in double precision against finite differences of its loss, for
- * models of each family: each parameter, elements spread over it, dropout on, the head in chunks. */
+ * models of each family: each parameter, elements spread over it, dropout on, the head in chunks; with
+ * documents in a sequence, too. */
 #include "src/program/program.h"
 #include "src/passes/passes.h"
 #include "tests/unit/ranks_fixture.h"
@@ -21,10 +22,11 @@ static const struct { const char *what; struct tc_model m; } models[] = {
 };
 
 static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                 int32_t *tokens, int32_t *targets)
+                 int32_t *tokens, int32_t *targets, int32_t *starts)
 {
   (void)ctx;
   (void)rt;
+  if (starts) fx_starts(starts, row0, rows, toy.context);
   for (int64_t i = 0; i < rows; i++) {
     uint32_t r[4];
     tc_philox(r, 9, 1, (uint64_t)(row0 + i));
@@ -80,7 +82,7 @@ static void compare(struct tc_exec *x, struct tc_program *const p[3], const stru
   }
 }
 
-static void test_model(struct tc_device *d, const struct tc_mesh *m, const struct tc_model *model)
+static void test_model(struct tc_device *d, const struct tc_mesh *m, const struct tc_model *model, bool documents)
 {
   struct tc_err err = { 0 };
   struct tc_program *p[3] = { NULL };
@@ -88,7 +90,7 @@ static void test_model(struct tc_device *d, const struct tc_mesh *m, const struc
   for (int i = 0; i < 3; i++) {
     struct tc_program_opts o = {
       .kind = kind[i], .model = *model, .gpt = { .batch = 4, .dtype = TC_F64, .grad_dtype = TC_F64,
-      .dropout = 0.2f, .tp = 1 }, .system = tc_system_find("ddp"), .adamw = true,
+      .dropout = 0.2f, .tp = 1, .documents = documents }, .system = tc_system_find("ddp"), .adamw = true,
       .overlap = true, .head_chunk = 2 };
     if (!ok(tc_program_new(&p[i], &o, m, 0, i ? p[0] : NULL, NULL, &err) == 0, "made %s", err.text))
       return;
@@ -122,9 +124,11 @@ int main(void)
   struct tc_device *d;
   test_no_rule();
   if (tc_device_open(&d, "ref", 1, &err) < 0) return 1;
-  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-    printf("# %s\n", models[i].what);
-    test_model(d, m, &models[i].m);
+  for (size_t k = 0; k < 2 * sizeof models / sizeof *models; k++) {
+    const size_t i = k / 2;
+    const bool documents = k % 2;
+    printf("# %s%s\n", models[i].what, documents ? ", documents" : "");
+    test_model(d, m, &models[i].m, documents);
   }
   tc_device_close(d);
   tc_mesh_free(m);

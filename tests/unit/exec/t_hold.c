@@ -29,8 +29,9 @@ struct fixture {
 };
 
 static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                 int32_t *tokens, int32_t *targets)
+                 int32_t *tokens, int32_t *targets, int32_t *starts)
 {
+  (void)starts;
   (void)ctx;
   for (int64_t i = 0; i < rows; i++) {
     uint32_t r[4];

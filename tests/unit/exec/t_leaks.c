@@ -215,8 +215,9 @@ static void test_sched(const char *name, int p, int v, int m)
 /* ---- runs ---------------------------------------------------------------------------------- */
 
 static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                 int32_t *tokens, int32_t *targets)
+                 int32_t *tokens, int32_t *targets, int32_t *starts)
 {
+  (void)starts;
   (void)ctx;
   (void)rt;
   for (int64_t i = 0; i < rows; i++) tokens[i] = targets[i] = (int32_t)((row0 + i) % 11);

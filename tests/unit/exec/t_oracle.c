@@ -5,15 +5,19 @@
  *   tercio train --model.preset=tiny --data.train=LICENSE.md --train.global_batch=8
  *     --train.steps=1 --train.lr=0 --train.clip=0 --run.out=DIR, then
  *   torch_gpt.py DIR/ckpt/step-00000001 LICENSE.md 1 8 10 3e-4 tests/oracle/tiny.json
- *   hf_families.py build/tercio LICENSE.md tests/oracle/families.json */
+ *   hf_families.py build/tercio LICENSE.md tests/oracle/families.json
+ *
+ * The same with lines as documents (data.documents = mask, data.end_token = 10): tiny-documents.json and documents.json,
+ * with 10 and `documents` as the scripts' last argument. */
 #include "src/data/data.h"
+#include "src/data/documents.h"
 #include "src/program/program.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 
 #include <jansson.h>
 
-enum { STEPS = 10 };
+enum { STEPS = 10, END = '\n' };
 
 struct ctx {
   char *text;
@@ -21,18 +25,19 @@ struct ctx {
   struct tc_model model;
   int64_t batch;
   double tol_grad, tol_norm, tol_loss;
-  bool done;
+  bool documents, done;
 };
 
 struct source { struct tc_data *data; int64_t T; };
 
 static void fill(void *data, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                 int32_t *tokens, int32_t *targets)
+                 int32_t *tokens, int32_t *targets, int32_t *starts)
 {
   const struct source *s = data;
   struct tc_err err = { 0 };
   if (tc_data_train(s->data, rt->seed, rt->step, row0 / s->T, rows / s->T, tokens, targets, &err) < 0)
     ok(false, "%s", err.text);
+  if (starts) tc_documents_starts(tokens, rows, s->T, END, starts);
 }
 
 static void check_gradient(const struct ctx *c, const struct tc_graph *g, struct tc_exec *x)
@@ -78,7 +83,7 @@ static void body(struct fx_rank *r)
   for (int i = 0; i < 2; i++) {
     struct tc_program_opts o = {
       .kind = kind[i], .model = c->model,
-      .gpt = { .batch = c->batch, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 },
+      .gpt = { .batch = c->batch, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1, .documents = c->documents },
       .system = tc_system_find("ddp"), .adamw = true, .overlap = true };
     if (tc_program_new(&p[i], &o, r->mesh, r->rank, i ? p[0] : NULL, NULL, &err) < 0) return;
   }
@@ -112,7 +117,7 @@ static void test_case(struct ctx *c)
     struct tc_mesh *m = fx_mesh(dp, 1, dp, 1);
     c->done = false;
     fx_run(m, "cpu", body, c);
-    ok(c->done, "cpu, dp %d, %d micro-batches: ran", dp, dp);
+    ok(c->done, "cpu, dp %d, %d micro-batches%s: ran", dp, dp, c->documents ? ", documents" : "");
     tc_mesh_free(m);
   }
 }
@@ -126,22 +131,21 @@ static json_t *load(const char *src, const char *name)
   return j;
 }
 
-int main(void)
+/* The preset tiny, then models of other families; their figures are in these files. */
+static void test_figures(const char *src, char *text, const char *tiny_name, const char *families_name, bool documents)
 {
-  const char *src = getenv("srcdir") ? getenv("srcdir") : ".";
-  char text[1000];
   struct tc_err err = { 0 };
-  snprintf(text, sizeof text, "%s/LICENSE.md", src);
-  json_t *tiny = load(src, "tiny.json"), *families = load(src, "families.json"), *want;
+  json_t *tiny = load(src, tiny_name), *families = load(src, families_name), *want;
   struct ctx c = { .text = text, .want = tiny, .batch = 8, .tol_grad = 1e-5, .tol_norm = 1e-5, .tol_loss = 1e-5,
-                   .model = { .layers = 4, .hidden = 128, .heads = 4, .context = 128, .vocab = 256 } };
+                   .model = { .layers = 4, .hidden = 128, .heads = 4, .context = 128, .vocab = 256 },
+                   .documents = documents };
   test_case(&c);
   size_t i;
   json_array_foreach(json_object_get(families, "cases"), i, want) {
     const char *model = json_string_value(json_object_get(want, "model"));
     c = (struct ctx){ .text = text, .want = want, .batch = json_integer_value(json_object_get(families, "batch")),
-                      .tol_grad = 1e-6, .tol_norm = 5e-7, .tol_loss = 2e-7 };
-    is_int(tc_model_parse(&c.model, model, "families.json", &err), 0, "%s", model);
+                      .tol_grad = 1e-6, .tol_norm = 5e-7, .tol_loss = 2e-7, .documents = documents };
+    is_int(tc_model_parse(&c.model, model, families_name, &err), 0, "%s", model);
     char *again = tc_model_text(&c.model);
     is_str(again, model, "... and back");
     free(again);
@@ -149,5 +153,14 @@ int main(void)
   }
   json_decref(tiny);
   json_decref(families);
+}
+
+int main(void)
+{
+  const char *src = getenv("srcdir") ? getenv("srcdir") : ".";
+  char text[1000];
+  snprintf(text, sizeof text, "%s/LICENSE.md", src);
+  test_figures(src, text, "tiny.json", "families.json", false);
+  test_figures(src, text, "tiny-documents.json", "documents.json", true);
   return done_testing();
 }

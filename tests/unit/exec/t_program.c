@@ -34,13 +34,14 @@ struct layout {
   const char *schedule;
   int virtual_stages;
   bool plain;                    /* without dropout */
+  bool documents;                /* attention within documents */
 };
 
 static struct tc_program_opts options(const struct layout *l, int kind)
 {
   struct tc_program_opts o = {
     .kind = kind, .model = toy, .gpt = { .batch = 8, .dtype = l->dtype, .grad_dtype = TC_F32,
-    .dropout = l->plain ? 0 : 0.1f, .tp = l->tp, .nest = l->nest }, .system = tc_system_find(l->system),
+    .dropout = l->plain ? 0 : 0.1f, .tp = l->tp, .nest = l->nest, .documents = l->documents }, .system = tc_system_find(l->system),
     .adamw = true, .overlap = !l->serial, .head_chunk = l->head_chunk, .offload = l->offload,
     .reshard_after = l->keep - 1, .prefetch = l->prefetch ? l->prefetch - 1 : 1, .regather = l->regather,
     .recompute = l->recompute, .reduce_once = l->reduce_once,
@@ -308,9 +309,10 @@ static void count_bytes(struct fx_rank *r, const struct tc_program *p,
 }
 
 static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows,
-                 int32_t *tokens, int32_t *targets)
+                 int32_t *tokens, int32_t *targets, int32_t *starts)
 {
   (void)ctx;
+  if (starts) fx_starts(starts, row0, rows, toy.context);
   for (int64_t i = 0; i < rows; i++) {
     uint32_t r[4];
     tc_philox(r, 5, (uint64_t)rt->step, (uint64_t)(row0 + i));
@@ -373,6 +375,8 @@ static struct run run_layout(const struct layout *l, const char *device, bool po
 static const struct layout bare = { .name = "one rank", .system = "ddp", .mb = 1, .dp = 1, .tp = 1,
                                     .plain = true };
 static const struct layout alone = { .name = "one rank", .system = "ddp", .mb = 1, .dp = 1, .tp = 1 };
+static const struct layout documents = { .name = "one rank, documents", .system = "ddp", .mb = 1, .dp = 1, .tp = 1,
+                                         .documents = true };
 /* The last argument is more fields, or .serial = false. */
 #define L(n, s, m, d, t, ...) { .name = n, .system = s, .mb = m, .dp = d, .tp = t, __VA_ARGS__ }
 static const struct layout layouts[] = {
@@ -455,6 +459,25 @@ static const struct layout layouts[] = {
     .schedule = "1f1b", .sequence = true, .offload = TC_OFFLOAD_UPDATE),
   L("dataparallel x 2, 2 stages, full recompute, offload params", "dataparallel", 2, 2, 1, .pp = 2,
     .schedule = "gpipe", .recompute = TC_RECOMPUTE_FULL, .offload = TC_OFFLOAD_PARAMS),
+#define D .documents = true
+  L("documents, 4 micro-batches, chunks", "ddp", 4, 1, 1, .head_chunk = 8, D),
+  L("documents, dp 4", "ddp", 2, 4, 1, D),
+  L("documents, tp 2", "ddp", 1, 1, 2, D),
+  L("documents, dp 2 x tp 2, sequence, gathered again", "ddp", 2, 2, 2, .sequence = true, .regather = true, D),
+  L("documents, zero3 x 2, tp 2, sequence, full recompute", "zero3", 2, 2, 2, .sequence = true,
+    .recompute = TC_RECOMPUTE_FULL, D),
+  L("documents, zero1 x 2, selective recompute, offload update", "zero1", 2, 2, 1,
+    .recompute = TC_RECOMPUTE_SELECTIVE, .offload = TC_OFFLOAD_UPDATE, D),
+  L("documents, dataparallel x 2", "dataparallel", 2, 2, 1, D),
+  L("documents, server x 2", "server", 2, 2, 1, D),
+  L("documents, pp 2, naive", "ddp", 2, 1, 1, .pp = 2, .schedule = "naive", D),
+  L("documents, pp 4, gpipe", "ddp", 8, 1, 1, .pp = 4, .schedule = "gpipe", D),
+  L("documents, pp 4, 1f1b", "ddp", 8, 1, 1, .pp = 4, .schedule = "1f1b", D),
+  L("documents, pp 2, interleaved, full recompute", "ddp", 4, 1, 1, .pp = 2, .schedule = "interleaved",
+    .virtual_stages = 2, .recompute = TC_RECOMPUTE_FULL, D),
+  L("documents, pp 2 x dp 2 x tp 2, zb, zero2, sequence", "zero2", 4, 2, 2, .pp = 2, .schedule = "zb",
+    .sequence = true, D),
+#undef D
 };
 
 static void test_runs(const char *device)
@@ -464,12 +487,15 @@ static void test_runs(const char *device)
   ok(!a.failed && a.loss[0] > a.loss[STEPS - 1], "%s: one rank: loss %.6f falls to %.6f %s",
      device, a.loss[0], a.loss[STEPS - 1], a.err);
   struct run p = run_layout(&alone, device, true), c = run_layout(&bare, device, false);
+  const struct run within = run_layout(&documents, device, false);
+  ok(!within.failed && fabs(within.loss[0] / a.loss[0] - 1) > 1e-5, "%s: documents change the loss, to %.6f %s", device,
+     within.loss[0], within.err);
   ok(!p.failed && !memcmp(a.loss, p.loss, sizeof a.loss) && a.eval == p.eval,
      "%s: freed buffers filled with NaN: the same bits", device);
   for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
     const struct layout *l = &layouts[i];
     if (!strcmp(device, "ref") && i % REF_EACH) continue;
-    a = l->plain ? c : drops;
+    a = l->documents ? within : l->plain ? c : drops;
     struct run b = run_layout(l, device, true);
     double dl = fabs(b.eval / a.eval - 1), dn = 0;
     for (int s = 0; s < STEPS; s++) {

@@ -8,6 +8,7 @@
  *   t_kernels.t [--only NAME,...] [--not NAME,...]    # ops whose names have that in them */
 #include <dlfcn.h>
 
+#include "tests/unit/kernels_documents.h"
 #include "tests/unit/kernels_llama.h"
 #include "tests/unit/t_kernels.h"
 
@@ -215,35 +216,57 @@ static void matmul(int in_type, int out_type, const int64_t mnk[3], int flags)
   check(&t);
 }
 
-/* K groups of G heads that share a key and a value. */
-static void grouped_attention(int dtype, int64_t B, int64_t T, int64_t K, int64_t G, int64_t D)
+/* K groups of G heads that share a key and a value. each > 0: a document begins at one token in so many. */
+static void masked_attention(int dtype, int64_t B, int64_t T, int64_t K, int64_t G, int64_t D, int64_t each)
 {
   const int64_t N = B * T, H = K * G;
   /* Tensor cores take probabilities in bf16: an element of many terms is off by more than its own
    * rounding. */
   const bool rounds = dtype == TC_BF16 && strcmp(T_DEVICE, "cuda") == 0;
-  struct test t = new_test(TC_OP_ATTN, "B%lld T%lld H%lld K%lld D%lld %s", (long long)B, (long long)T,
+  char documents[40] = "";
+  if (each) snprintf(documents, sizeof documents, "documents of %lld, ", (long long)each);
+  struct test t = new_test(TC_OP_ATTN, "%sB%lld T%lld H%lld K%lld D%lld %s", documents, (long long)B, (long long)T,
                            (long long)H, (long long)K, (long long)D, tc_dtype_name(dtype));
   input(&t, dtype, DIMS(N, K, G + 2, D), NORMALISH);
   for (int64_t i = 0; i < t.in[0].elems; i++) put(&t.in[0], i, 2 * get(&t.in[0], i));
+  if (each) input_starts(&t, N, 0, T, each);
   output(&t, dtype, DIMS(N, H, D));
   output(&t, TC_F32, DIMS(N, H));
   t.c.k[0] = T;
   /* A score's rounding, which grows with its D terms, is the probability's relative error. */
   t.tol = rounds ? 1.0 / 32 : D > 96 ? 8e-6 : 4e-6;
   check(&t);
-  t = new_test(TC_OP_ATTN_BWD, "B%lld T%lld H%lld K%lld D%lld %s", (long long)B, (long long)T,
+  t = new_test(TC_OP_ATTN_BWD, "%sB%lld T%lld H%lld K%lld D%lld %s", documents, (long long)B, (long long)T,
                (long long)H, (long long)K, (long long)D, tc_dtype_name(dtype));
   input(&t, dtype, DIMS(N, H, D), NORMALISH);
   input(&t, dtype, DIMS(N, K, G + 2, D), NORMALISH);
   input(&t, dtype, DIMS(N, H, D), NORMALISH);
   input(&t, TC_F32, DIMS(N, H), NORMALISH);
+  if (each) input_starts(&t, N, 0, T, each);
   t.c.k[0] = T;
-  derive(&t, TC_OP_ATTN, (int[]){ 1 }, 1, (int[]){ 2, 3 }, 2);
+  derive(&t, TC_OP_ATTN, (int[]){ 1, 4 }, each ? 2 : 1, (int[]){ 2, 3 }, 2);
   output(&t, dtype, DIMS(N, K, G + 2, D));
   /* A key's gradient sums as many rounded terms as rows see it, which cancel. */
   t.tol = !rounds ? (D > 96 ? 2e-5 : 1e-5) : T < 300 ? 1.0 / 32 : 1.0 / 20;
   check(&t);
+}
+
+static void grouped_attention(int dtype, int64_t B, int64_t T, int64_t K, int64_t G, int64_t D)
+{
+  masked_attention(dtype, B, T, K, G, D, 0);
+}
+
+/* Documents longer and shorter than the kernels' tiles, and of one token; tiles that some or all queries skip. */
+static void document_attention(int dtype)
+{
+  masked_attention(dtype, 3, 7, 2, 1, 5, 3);
+  masked_attention(dtype, 1, 130, 1, 4, 64, 20);
+  masked_attention(dtype, 2, 300, 1, 1, 64, 90);
+  masked_attention(dtype, 1, 200, 2, 2, 128, 1);
+  masked_attention(dtype, 2, 257, 1, 1, 32, 100);
+  masked_attention(dtype, 1, 65, 2, 3, 80, 8);
+  masked_attention(dtype, 1, 200, 1, 2, 96, 500);
+  document_cases(dtype);
 }
 
 static void attention(int dtype, int64_t B, int64_t T, int64_t H, int64_t D)
@@ -544,5 +567,6 @@ int main(int argc, char **argv)
   adamw_by_hand();
   if (!strcmp(T_DEVICE, "cpu")) low_states();
   for (size_t a = 0; a < sizeof types / sizeof *types; a++) wide_rows(types[a]);
+  for (size_t a = 0; a < sizeof types / sizeof *types; a++) document_attention(types[a]);
   return done_testing();
 }

@@ -300,7 +300,7 @@ static void test_rows(struct fixture *f)
     for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
       const size_t at = (size_t)row[k][0], n = (size_t)row[k][1], bytes = n * sizeof **got;
       memset(got, 0x55, sizeof got);
-      tc_train_fill(&f->t, &rt, row[k][0], row[k][1], got[0], got[1]);
+      tc_train_fill(&f->t, &rt, row[k][0], row[k][1], got[0], got[1], NULL);
       ok(!memcmp(got[0], want[0] + at, bytes) && !memcmp(got[1], want[1] + at, bytes),
          "%zu rows from %zu, %s", n, at, eval ? "validation" : "training");
       ok(n == N * T || (got[0][n] == 0x55555555 && got[1][n] == 0x55555555), "... and no more");
@@ -308,7 +308,7 @@ static void test_rows(struct fixture *f)
   }
   int32_t x[3] = { 1, 1, 1 }, y[3] = { 1, 1, 1 };
   f->t.batches.err.status = TC_EUSER;
-  tc_train_fill(&f->t, &rt, 0, 2, x, y);
+  tc_train_fill(&f->t, &rt, 0, 2, x, y, NULL);
   ok(x[0] == 0 && x[1] == 0 && x[2] == 1 && y[0] == 0 && y[1] == 0 && y[2] == 1,
      "after a fault: zeros");
   f->t.batches.err.status = 0;

@@ -1,0 +1,262 @@
+/* t_documents.c - attention within documents: ref and cpu, forward and backward, against a softmax in double over an
+ * explicit mask, on drawn shapes and patterns of documents; and the blocks that cpu multiplies: those with a visible
+ * pair and no others.
+ *
+ *   t_documents.t [--cases N] [--seed N]         # 40 cases; the seed is the clock's unless given */
+#include "kernels/cpu/cpu.h"
+#include "tests/unit/tap.h"
+
+enum { EDGE = 64 };              /* of attn.c's blocks */
+
+static uint64_t lcg;
+static double uniform(void)
+{
+  lcg = lcg * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  return (double)(lcg >> 11) / 9007199254740992.0;
+}
+static int64_t below(int64_t n) { return (int64_t)(uniform() * (double)n); }
+
+struct scene {
+  int64_t B, T, K, G, D, N, H;
+  int32_t *document, *starts;    /* [N]: the token's document, counted; where it begins in its sequence */
+  double *qkv, *y, *lse, *dy, *dqkv;       /* [N,K,G+2,D] [N,H,D] [N,H] */
+  const char *pattern;
+};
+
+/* ---- documents ------------------------------------------------------------------------ */
+
+static bool begins(int pattern, int64_t t, int64_t T)
+{
+  switch (pattern) {
+  case 0: return false;
+  case 1: return true;
+  case 2: return below(4) == 0;
+  case 3: return below(60) == 0;
+  case 4: return t % EDGE == 0;
+  case 5: return t % EDGE == EDGE - 1 || t % EDGE == 1;
+  case 6: return t == T - 1;
+  default: return t == T / 2;
+  }
+}
+
+static void draw_documents(struct scene *s)
+{
+  static const char *const name[] = { "one", "of one token", "of 4", "of 60", "of a block", "beside the blocks' edges",
+                                      "the last token", "halves" };
+  const int n = sizeof name / sizeof *name;
+  int pattern = (int)below(n);
+  int32_t document = -1, first = 0;
+  s->pattern = name[pattern];
+  for (int64_t i = 0; i < s->N; i++) {
+    const int64_t t = i % s->T;
+    if (t == 0 || begins(pattern, t, s->T)) document++, first = (int32_t)t;
+    s->document[i] = document;
+    s->starts[i] = first;
+  }
+}
+
+/* ---- the oracle ----------------------------------------------------------------------- */
+
+static bool sees(const struct scene *s, int64_t query, int64_t key)
+{
+  return key <= query && s->document[key] == s->document[query];
+}
+
+static double *part(const struct scene *s, double *x, int64_t n, int64_t k, int64_t e)
+{
+  return x + ((n * s->K + k) * (s->G + 2) + e) * s->D;
+}
+
+/* One head: probabilities of all pairs of a sequence from the mask, then the sums. */
+static void head(struct scene *s, int64_t n0, int64_t h)
+{
+  const int64_t T = s->T, D = s->D, k = h / s->G, e = h % s->G;
+  double *p = tc_calloc((size_t)T, sizeof *p);
+  for (int64_t i = n0; i < n0 + T; i++) {
+    double max = -INFINITY, sum = 0, delta = 0, *q = part(s, s->qkv, i, k, e);
+    double *y = s->y + (i * s->H + h) * D, *dy = s->dy + (i * s->H + h) * D, *dq = part(s, s->dqkv, i, k, e);
+    for (int64_t j = n0; j < n0 + T; j++) {
+      p[j - n0] = 0;
+      for (int64_t d = 0; d < D; d++) p[j - n0] += q[d] * part(s, s->qkv, j, k, s->G)[d] / sqrt((double)D);
+      if (!sees(s, i, j)) p[j - n0] = -INFINITY;
+      max = fmax(max, p[j - n0]);
+    }
+    for (int64_t j = 0; j < T; j++) sum += exp(p[j] - max);
+    s->lse[i * s->H + h] = max + log(sum);
+    for (int64_t j = 0; j < T; j++) p[j] = exp(p[j] - max) / sum;
+    for (int64_t j = 0; j < T; j++)
+      for (int64_t d = 0; d < D; d++) y[d] += p[j] * part(s, s->qkv, n0 + j, k, s->G + 1)[d];
+    for (int64_t d = 0; d < D; d++) delta += y[d] * dy[d];
+    for (int64_t j = 0; j < T; j++) {
+      double *dk = part(s, s->dqkv, n0 + j, k, s->G), *dv = part(s, s->dqkv, n0 + j, k, s->G + 1), ds = -delta;
+      for (int64_t d = 0; d < D; d++) ds += dy[d] * part(s, s->qkv, n0 + j, k, s->G + 1)[d];
+      ds *= p[j] / sqrt((double)D);
+      for (int64_t d = 0; d < D; d++) {
+        dv[d] += p[j] * dy[d];
+        dk[d] += ds * q[d];
+        dq[d] += ds * part(s, s->qkv, n0 + j, k, s->G)[d];
+      }
+    }
+  }
+  free(p);
+}
+
+static struct scene draw(void)
+{
+  struct scene s = { .B = 1 + below(2), .T = 1 + below(below(2) ? 20 : 260), .K = 1 + below(2), .G = 1 + below(3),
+                     .D = 1 + below(20) };
+  s.N = s.B * s.T, s.H = s.K * s.G;
+  const size_t x = (size_t)(s.N * s.K * (s.G + 2) * s.D), y = (size_t)(s.N * s.H * s.D), r = (size_t)(s.N * s.H);
+  s.document = tc_calloc((size_t)s.N, sizeof *s.document), s.starts = tc_calloc((size_t)s.N, sizeof *s.starts);
+  s.qkv = tc_calloc(x, sizeof *s.qkv), s.dqkv = tc_calloc(x, sizeof *s.qkv);
+  s.y = tc_calloc(y, sizeof *s.y), s.dy = tc_calloc(y, sizeof *s.y), s.lse = tc_calloc(r, sizeof *s.lse);
+  for (size_t i = 0; i < x; i++) s.qkv[i] = (double)(float)(4 * uniform() - 2);
+  for (size_t i = 0; i < y; i++) s.dy[i] = (double)(float)(2 * uniform() - 1);
+  draw_documents(&s);
+  for (int64_t b = 0; b < s.B; b++)
+    for (int64_t h = 0; h < s.H; h++) head(&s, b * s.T, h);
+  return s;
+}
+
+static void drop(struct scene *s)
+{
+  void *all[] = { s->document, s->starts, s->qkv, s->y, s->lse, s->dy, s->dqkv };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
+
+/* ---- a device ------------------------------------------------------------------------- */
+
+/* A tensor of the device's type with these values; NULL: NaN. Owned. */
+static struct tc_view view(int dtype, const double *from, int rank, const int64_t *dim)
+{
+  struct tc_view v = { .dtype = (uint8_t)dtype, .rank = (uint8_t)rank, .rows = -1, .elems = 1 };
+  for (int d = 0; d < rank; d++) v.dim[d] = v.global[d] = dim[d], v.elems *= dim[d];
+  v.data = tc_malloc((size_t)v.elems * tc_dtype_bytes(dtype));
+  for (int64_t i = 0; i < v.elems; i++) {
+    const double x = from ? from[i] : (double)NAN;
+    if (dtype == TC_F64) ((double *)v.data)[i] = x;
+    else ((float *)v.data)[i] = (float)x;
+  }
+  return v;
+}
+
+static double worst(const struct tc_view *got, const double *want)
+{
+  double off = 0, size = 1e-300, most = 0;
+  for (int64_t i = 0; i < got->elems; i++) size = fmax(size, fabs(want[i]));
+  for (int64_t i = 0; i < got->elems; i++) {
+    off = fabs((got->dtype == TC_F64 ? ((double *)got->data)[i] : (double)((float *)got->data)[i]) - want[i]) / size;
+    if (!(off <= most)) most = off;              /* not a number stays */
+  }
+  return most;
+}
+
+static void call(struct tc_device *d, int op, int64_t T, struct tc_view *in, int n_in, struct tc_view *out, int n_out)
+{
+  struct tc_call c = { .op = op, .n_in = n_in, .n_out = n_out, .in = in, .out = out, .k = { T } };
+  const struct tc_kernel *k = &d->ops->kernel[op];
+  if (k->scratch) c.scratch = aligned_alloc(64, (size_t)tc_round_up(k->scratch(d, &c) + 64, 64));
+  if (k->scratch) memset(c.scratch, 0xff, (size_t)k->scratch(d, &c));
+  if (k->run(d, &c) < 0) ok(false, "%s runs", tc_op_info[op].name);
+  free(c.scratch);
+}
+
+/* Forward and backward on a device; the worst differences from the oracle. */
+static void run(const char *name, int dtype, struct scene *s, double off[3])
+{
+  struct tc_err err;
+  struct tc_device *d;
+  TC_ASSERT(tc_device_open(&d, name, 2, &err) == 0);
+  const int64_t x[4] = { s->N, s->K, s->G + 2, s->D }, y[3] = { s->N, s->H, s->D };
+  struct tc_view qkv = view(dtype, s->qkv, 4, x), dy = view(dtype, s->dy, 3, y), dqkv = view(dtype, NULL, 4, x);
+  struct tc_view out[2] = { view(dtype, NULL, 3, y), view(dtype, NULL, 2, y) };
+  struct tc_view starts = { .data = s->starts, .dtype = TC_I32, .rank = 1, .dim = { s->N }, .global = { s->N },
+                            .rows = -1, .elems = s->N };
+  call(d, TC_OP_ATTN, s->T, (struct tc_view[]){ qkv, starts }, 2, out, 2);
+  call(d, TC_OP_ATTN_BWD, s->T, (struct tc_view[]){ dy, qkv, out[0], out[1], starts }, 5, &dqkv, 1);
+  off[0] = worst(&out[0], s->y), off[1] = worst(&out[1], s->lse), off[2] = worst(&dqkv, s->dqkv);
+  void *all[] = { qkv.data, dy.data, dqkv.data, out[0].data, out[1].data };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+  tc_device_close(d);
+}
+
+static void compare(const char *name, int dtype, struct scene *s, int number)
+{
+  const double tol = dtype == TC_F64 ? 1e-12 : 2e-5;
+  double off[3];
+  run(name, dtype, s, off);
+  ok(off[0] < tol && off[1] < tol && off[2] < tol, "case %d, %s: documents %s, B%lld T%lld K%lld G%lld D%lld: off by %.1e, "
+     "%.1e, %.1e", number, name, s->pattern, (long long)s->B, (long long)s->T, (long long)s->K, (long long)s->G,
+     (long long)s->D, off[0], off[1], off[2]);
+}
+
+/* ---- blocks --------------------------------------------------------------------------- */
+
+static void (*real_tile)(const struct tc_tile *t);
+static int64_t tiles;
+static void count_tile(const struct tc_tile *t)
+{
+  tiles++;
+  real_tile(t);
+}
+
+/* Pairs of blocks of a sequence in which some query sees some key. */
+static int64_t visible(const struct scene *s, int64_t n0)
+{
+  int64_t n = 0;
+  for (int64_t q = 0; q < s->T; q += EDGE)
+    for (int64_t k = 0; k <= q; k += EDGE) {
+      bool any = false;
+      for (int64_t i = q; i < TC_MIN(q + EDGE, s->T); i++)
+        for (int64_t j = k; j < TC_MIN(k + EDGE, s->T); j++) any |= sees(s, n0 + i, n0 + j);
+      n += any;
+    }
+  return n;
+}
+
+static void count_blocks(struct scene *s)
+{
+  struct tc_err err;
+  struct tc_device *d;
+  TC_ASSERT(tc_device_open(&d, "cpu", 1, &err) == 0);
+  real_tile = tc_cpu_of(d)->tile;
+  tc_cpu_of(d)->tile = count_tile;
+  const int64_t x[4] = { s->N, s->K, s->G + 2, s->D }, y[3] = { s->N, s->H, s->D };
+  struct tc_view qkv = view(TC_F32, s->qkv, 4, x), dy = view(TC_F32, s->dy, 3, y), dqkv = view(TC_F32, NULL, 4, x);
+  struct tc_view out[2] = { view(TC_F32, NULL, 3, y), view(TC_F32, NULL, 2, y) };
+  struct tc_view starts = { .data = s->starts, .dtype = TC_I32, .rank = 1, .dim = { s->N }, .rows = -1, .elems = s->N };
+  int64_t want = 0, got[2];
+  for (int64_t b = 0; b < s->B; b++) want += visible(s, b * s->T) * s->H;
+  for (int back = 0; back < 2; back++) {
+    tiles = 0;
+    if (back) call(d, TC_OP_ATTN_BWD, s->T, (struct tc_view[]){ dy, qkv, out[0], out[1], starts }, 5, &dqkv, 1);
+    else call(d, TC_OP_ATTN, s->T, (struct tc_view[]){ qkv, starts }, 2, out, 2);
+    got[back] = tiles;
+  }
+  ok(got[0] == 2 * want && got[1] == 5 * want, "documents %s, T%lld: %lld visible blocks, %lld and %lld products", s->pattern,
+     (long long)s->T, (long long)want, (long long)got[0], (long long)got[1]);
+  void *all[] = { qkv.data, dy.data, dqkv.data, out[0].data, out[1].data };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+  tc_device_close(d);
+}
+
+int main(int argc, char **argv)
+{
+  uint64_t seed = (uint64_t)tc_now_ns() / 1000 % 1000000;
+  int cases = 40;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (!strcmp(argv[i], "--cases")) cases = atoi(argv[i + 1]);
+    if (!strcmp(argv[i], "--seed")) seed = strtoull(argv[i + 1], NULL, 10);
+  }
+  printf("# --seed %llu\n", (unsigned long long)seed);
+  lcg = seed * 2 + 1;
+  for (int i = 0; i < 20; i++) uniform();
+  for (int i = 0; i < cases; i++) {
+    struct scene s = draw();
+    compare("ref", TC_F64, &s, i);
+    compare("cpu", TC_F32, &s, i);
+    count_blocks(&s);
+    drop(&s);
+  }
+  return done_testing();
+}
