@@ -39,6 +39,8 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/data/view.c \
   %D%/cmd/eval.c \
   %D%/cmd/graph.c \
+  %D%/cmd/model.c \
+  %D%/cmd/model.h \
   %D%/cmd/place.c \
   %D%/cmd/plan/calibrate.c \
   %D%/cmd/plan/emit.c \
@@ -48,6 +50,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/plan/slurm.c \
   %D%/cmd/plan/table.c \
   %D%/cmd/report.c \
+  %D%/cmd/sample.c \
   %D%/cmd/save.c \
   %D%/cmd/share.c \
   %D%/cmd/train.c \
@@ -82,8 +85,11 @@ libtercio_app_a_SOURCES = \
   %D%/forward/corpus.h \
   %D%/forward/forward.c \
   %D%/forward/forward.h \
+  %D%/forward/impl.h \
   %D%/forward/questions.c \
-  %D%/forward/questions.h
+  %D%/forward/questions.h \
+  %D%/forward/sample.c \
+  %D%/forward/sample.h
 
 # What runs: the only layer that sees MPI, PMIx and HDF5 (io/local.mk adds its files).
 noinst_LIBRARIES += libtercio_run.a

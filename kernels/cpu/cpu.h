@@ -150,6 +150,9 @@ tc_cpu_fn tc_cpu_nll, tc_cpu_nll_bwd, tc_cpu_sum;
 /* optim.c */
 tc_cpu_fn tc_cpu_sqnorm, tc_cpu_clip, tc_cpu_adamw, tc_cpu_sgd;
 tc_cpu_size_fn tc_cpu_sqnorm_scratch;
+/* cache.c */
+tc_cpu_fn tc_cpu_attn_cache;
+tc_cpu_size_fn tc_cpu_attn_cache_scratch;
 /* attn.c */
 tc_cpu_fn tc_cpu_attn, tc_cpu_attn_bwd;
 tc_cpu_size_fn tc_cpu_attn_scratch, tc_cpu_attn_bwd_scratch;

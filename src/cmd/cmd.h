@@ -14,6 +14,7 @@ struct tc_cmd {
 struct tc_flag { const char *form, *help; };
 int tc_cmd_train(int argc, char **argv);
 int tc_cmd_eval(int argc, char **argv);
+int tc_cmd_sample(int argc, char **argv);
 int tc_cmd_place(int argc, char **argv);
 int tc_cmd_graph(int argc, char **argv);
 int tc_cmd_ckpt(int argc, char **argv);

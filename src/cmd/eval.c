@@ -1,5 +1,6 @@
 /* eval.c - `tercio eval`: the loss of a checkpoint's model on files, and its answers to questions. */
 #include "src/cmd/cmd.h"
+#include "src/cmd/model.h"
 #include "src/forward/questions.h"
 #include "src/forward/corpus.h"
 #include "src/launch/launch.h"
@@ -26,18 +27,14 @@ struct task {
 };
 
 struct eval {
-  const char *path;                    /* the checkpoint */
-  const char *tokenizer_file;
+  struct tc_cmd_model m;
   bool json;
   int64_t batch;                       /* sequences a rank; 0: by ROWS_AT_ONCE */
   struct task *task;
   int n_tasks;
   char **flag;                         /* argv of the options that are the run file's */
   int n_flags;
-  struct tc_config *cfg;
-  struct tc_tokenizer *tokenizer;      /* NULL: none */
   struct tc_launch launch;
-  int64_t step;
 };
 
 /* ---- the command line ------------------------------------------------------------------------ */
@@ -72,7 +69,7 @@ static int parse_own(struct eval *e, int argc, char **argv, int *i, struct tc_er
   if (!tokenizer && !batch) return 0;
   const char *value = eq ? eq + 1 : *i + 1 < argc ? argv[++*i] : "";
   if (batch) TC_TRY(parse_batch(e, value, err));
-  else e->tokenizer_file = value;
+  else e->m.tokenizer_file = value;
   return *value ? 1 : tc_fail(err, TC_EUSER, "--tokenizer takes the path of a tokenizer.json");
 }
 
@@ -84,12 +81,12 @@ static int parse(struct eval *e, int argc, char **argv, struct tc_err *err)
     if (own) continue;
     if (!strcmp(argv[i], "--json")) e->json = true;
     else if (argv[i][0] == '-') e->flag[e->n_flags++] = argv[i];
-    else if (e->n_flags && !strchr(e->flag[e->n_flags - 1], '=') && e->path) e->flag[e->n_flags++] = argv[i];
-    else if (e->path)
-      return tc_fail(err, TC_EUSER, "one checkpoint at a time: '%s' or '%s'? Files follow --data", e->path, argv[i]);
-    else e->path = argv[i];
+    else if (e->n_flags && !strchr(e->flag[e->n_flags - 1], '=') && e->m.path) e->flag[e->n_flags++] = argv[i];
+    else if (e->m.path)
+      return tc_fail(err, TC_EUSER, "one checkpoint at a time: '%s' or '%s'? Files follow --data", e->m.path, argv[i]);
+    else e->m.path = argv[i];
   }
-  if (!e->path) return tc_fail(err, TC_EUSER, "name a checkpoint, or a folder of checkpoints; see tercio eval --help");
+  if (!e->m.path) return tc_fail(err, TC_EUSER, "name a checkpoint, or a folder of checkpoints; see tercio eval --help");
   if (!e->n_tasks)
     return tc_fail(err, TC_EUSER, "nothing to evaluate: give --data FILES, --choices FILE.jsonl or --hellaswag FILE");
   return 0;
@@ -97,46 +94,14 @@ static int parse(struct eval *e, int argc, char **argv, struct tc_err *err)
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
-/* The model's sizes are the checkpoint's; all else is the user's. */
-static int make_config(struct eval *e, struct tc_err *err)
-{
-  struct tc_ckpt *c;
-  struct tc_model model, own;
-  TC_TRY(tc_config_new(&e->cfg, e->n_flags, e->flag, NULL, NULL, err));
-  TC_TRY(tc_ckpt_open(&c, e->path, err));
-  e->step = tc_ckpt_meta(c)->step;
-  int rc = tc_model_parse(&model, tc_ckpt_meta(c)->model, tc_ckpt_path(c), err);
-  tc_ckpt_close(c);
-  TC_TRY(rc);
-  if (e->cfg->model_context && model.rope_theta > 0) model.context = e->cfg->model_context;
-  tc_setup_fill_model(e->cfg, &model);
-  TC_TRY(tc_setup_model(e->cfg, &own, err));
-  char *is = tc_model_text(&own), *was = tc_model_text(&model);
-  if (strcmp(is, was))
-    rc = tc_fail(err, TC_EUSER, "%s is of another model than the options: %s; the options give %s", e->path, was, is);
-  free(is);
-  free(was);
-  return rc;
-}
-
-static int load_tokenizer(struct eval *e, struct tc_err *err)
-{
-  const int64_t vocab = e->cfg->model_vocab;
-  if (!e->tokenizer_file) return 0;
-  TC_TRY(tc_tokenizer_load(&e->tokenizer, e->tokenizer_file, err));
-  if (tc_tokenizer_vocab(e->tokenizer) <= vocab) return 0;
-  return tc_fail(err, TC_EUSER, "%s has %lld tokens, more than the model's vocabulary of %lld: it is another model's",
-                 e->tokenizer_file, (long long)tc_tokenizer_vocab(e->tokenizer), (long long)vocab);
-}
-
 static int read_questions(struct eval *e, struct task *t, struct tc_err *err)
 {
-  const int64_t context = e->cfg->model_context, vocab = e->cfg->model_vocab;
+  const int64_t context = e->m.cfg->model_context, vocab = e->m.cfg->model_vocab;
   if (t->kind == HELLASWAG) return tc_choices_hellaswag(&t->questions, t->path, context, vocab, err);
-  if (!e->tokenizer && vocab != 256)
+  if (!e->m.tokenizer && vocab != 256)
     return tc_fail(err, TC_EUSER, "%s is text, and the model's tokens are not bytes: give --tokenizer tokenizer.json",
                    t->path);
-  return tc_choices_jsonl(&t->questions, t->path, e->tokenizer, context, vocab, err);
+  return tc_choices_jsonl(&t->questions, t->path, e->m.tokenizer, context, vocab, err);
 }
 
 /* After tc_launch_find: how many sequences fill the ranks. */
@@ -144,10 +109,10 @@ static int set_batch(struct eval *e, struct tc_err *err)
 {
   const struct tc_ranks *k = e->launch.ranks;
   struct tc_mesh *m;
-  TC_TRY(tc_setup_axes(&m, e->cfg, k->world, k->node_of_rank, tc_ranks_node_devices(k), err));
-  const int64_t each = e->batch ? e->batch : TC_MAX(ROWS_AT_ONCE / e->cfg->model_context, 1);
-  e->cfg->train_global_batch = each * m->size[TC_DP];
-  e->cfg->train_micro_batch = 0;
+  TC_TRY(tc_setup_axes(&m, e->m.cfg, k->world, k->node_of_rank, tc_ranks_node_devices(k), err));
+  const int64_t each = e->batch ? e->batch : TC_MAX(ROWS_AT_ONCE / e->m.cfg->model_context, 1);
+  e->m.cfg->train_global_batch = each * m->size[TC_DP];
+  e->m.cfg->train_micro_batch = 0;
   tc_mesh_free(m);
   return 0;
 }
@@ -162,7 +127,7 @@ static int run_data(struct eval *e, struct tc_forward *x, struct task *t, struct
   char *path = tc_strdup(t->path);
   int rc = tc_data_open(&d, &path, 1, r->cfg->data_format, 0, m->context, m->vocab, err);
   rc = tc_run_agree(r, rc, err);
-  if (rc == 0) rc = tc_corpus_loss(out, x, d, e->tokenizer, e->json ? NULL : t->path, err);
+  if (rc == 0) rc = tc_corpus_loss(out, x, d, e->m.tokenizer, e->json ? NULL : t->path, err);
   if (d) tc_data_free(d);
   free(path);
   return rc;
@@ -173,7 +138,7 @@ static int run_rank(int rank, void *eval, struct tc_err *err)
   struct eval *e = eval;
   const struct tc_launch *l = &e->launch;
   const struct tc_forward_args args = {
-    .cfg = l->cfg, .ranks = l->ranks, .who = l->who, .rank = rank, .hub = l->hub, .path = e->path,
+    .cfg = l->cfg, .ranks = l->ranks, .who = l->who, .rank = rank, .hub = l->hub, .path = e->m.path, .use = TC_TO_EVALUATE,
     .mpi = l->mpi && l->mpi_world > 1, .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
   struct tc_forward *x = NULL;
   int rc = tc_forward_new(&x, &args, err);
@@ -240,7 +205,7 @@ static void print_results(const struct eval *e)
   if (e->json) {
     json_t *list = json_array();
     for (int i = 0; i < e->n_tasks; i++) json_array_append_new(list, task_json(&e->task[i]));
-    json_t *top = json_pack("{s:o, s:I, s:i, s:o}", "checkpoint", tc_text_json(e->path), "step", (json_int_t)e->step,
+    json_t *top = json_pack("{s:o, s:I, s:i, s:o}", "checkpoint", tc_text_json(e->m.path), "step", (json_int_t)e->m.step,
                             "ranks", e->launch.ranks->world, "results", list);
     json_dumpf(top, stdout, JSON_INDENT(1));
     putchar('\n');
@@ -264,8 +229,7 @@ static int prepare(struct eval *e, int argc, char **argv, struct tc_err *err)
 {
   TC_TRY(parse(e, argc, argv, err));
   tc_h5_start();
-  TC_TRY(make_config(e, err));
-  TC_TRY(load_tokenizer(e, err));
+  TC_TRY(tc_cmd_model_open(&e->m, e->n_flags, e->flag, err));
   for (int i = 0; i < e->n_tasks; i++)
     if (e->task[i].kind != DATA) TC_TRY(read_questions(e, &e->task[i], err));
   return 0;
@@ -277,8 +241,7 @@ static void eval_free(struct eval *e)
     tc_choices_free(&e->task[i].questions);
     free(e->task[i].answers.nats);
   }
-  if (e->tokenizer) tc_tokenizer_free(e->tokenizer);
-  tc_config_free(e->cfg);
+  tc_cmd_model_free(&e->m);
   free(e->task);
   free(e->flag);
 }
@@ -291,7 +254,7 @@ int tc_cmd_eval(int argc, char **argv)
   e.flag = tc_calloc((size_t)argc + 1, sizeof *e.flag);
   e.flag[e.n_flags++] = argv[0];
   int rc = prepare(&e, argc, argv, &err);
-  if (rc == 0) rc = tc_launch_find(&e.launch, e.cfg, &err);
+  if (rc == 0) rc = tc_launch_find(&e.launch, e.m.cfg, &err);
   if (rc == 0) rc = set_batch(&e, &err);
   const int status = rc < 0 ? tc_launch_say(e.launch.ranks, rc, &err) : tc_launch_run(&e.launch, run_rank, &e);
   const bool first = e.launch.ranks && e.launch.ranks->rank == 0;

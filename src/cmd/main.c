@@ -53,6 +53,22 @@ static const struct tc_flag eval_flags[] = {
   { NULL, NULL }
 };
 
+static const struct tc_flag sample_flags[] = {
+  { "--prompt TEXT", "the text to go on from; e.g. --prompt 'In the beginning'" },
+  { "--prompts FILE", "a prompt a line, all at once; e.g. --prompts prompts.txt" },
+  { "--n N", "sequences of each prompt (default 1); e.g. --n 3" },
+  { "--tokens N", "new tokens of a sequence, at most (default 200); e.g. --tokens 50" },
+  { "--temperature X", "divides the logits before a token is drawn (default 0.8); 0: the most likely token; e.g. "
+    "--temperature 1" },
+  { "--top-k K", "draw from the K most likely tokens (default 50); 0: from all; e.g. --top-k 0" },
+  { "--top-p P", "draw from the most likely tokens that together have probability P (default 0.95); e.g. --top-p 1" },
+  { "--greedy", "the most likely token each time, as --temperature 0" },
+  { "--seed N", "the seed of the random numbers (default 1): the same text again; e.g. --seed 7" },
+  { "--tokenizer FILE", "the model's tokenizer.json, unless its tokens are bytes; e.g. --tokenizer tokenizer.json" },
+  { "--json", "print a JSON array, with the new tokens of each sequence; e.g. --json > text.json" },
+  { NULL, NULL }
+};
+
 static const struct {
   struct tc_cmd cmd;
   int how;
@@ -71,6 +87,13 @@ static const struct {
       "once, from at most model.context tokens before it. An answer is right if the sum of its tokens' losses is the "
       "smallest; by length, if the mean is.",
       "mpirun -n 2 tercio eval run/ckpt --data val.txt --mesh.tp=2", tc_cmd_eval }, HELP_OPTIONS, eval_flags },
+  { { "sample", "CKPT --prompt TEXT | --prompts FILE [--n N] [--tokens N] [--temperature X] [--top-k K] [--top-p P] "
+      "[--greedy] [--seed N] [--tokenizer FILE] [--json] [--section.key=value ...]",
+      "Continues a text with a checkpoint's model. CKPT is a step's folder, or a folder of checkpoints, of which the "
+      "newest is taken. The text of one sequence appears as it is made. On several ranks tensor parallelism splits the "
+      "model as far as its heads allow, and pipeline stages the rest, unless mesh.tp and mesh.pp say otherwise; the same "
+      "seed gives the same text on every layout, but for rounding.",
+      "tercio sample run/ckpt --prompt 'In the beginning' --tokens 100", tc_cmd_sample }, HELP_OPTIONS, sample_flags },
   { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
       "[--memory 80GB] [--top K] "
       "[--explain] [--tables] [--tokens 300G] [--walltime 24:00:00] [--mtbf 5y] [--disk 10GB] "

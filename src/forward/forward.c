@@ -3,25 +3,21 @@
  * A batch is one micro-batch. Every rank has all of its tokens and takes the rows that its placement of `tokens`
  * leaves. The losses lie where the loss head left them; each element has one owner (tc_owned_boxes), and a sum over
  * all ranks, in which the others have zeros, hands them out. */
-#include "src/forward/forward.h"
+#include "src/forward/impl.h"
 #include "src/graph/shard_box.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct tc_forward {
-  struct tc_run run;
-  const int32_t *tokens, *targets;     /* of the batch that runs */
-};
-
 /* A tc_fill_fn: rows are tokens of the batch. */
 static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows, int32_t *tokens,
-                 int32_t *targets)
+                 int32_t *targets, int32_t *starts)
 {
   const struct tc_forward *x = ctx;
   (void)rt;
   memcpy(tokens, x->tokens + row0, (size_t)rows * sizeof *tokens);
   memcpy(targets, x->targets + row0, (size_t)rows * sizeof *targets);
+  if (starts) memcpy(starts, x->starts + row0, (size_t)rows * sizeof *starts);
 }
 
 static int load(void *ctx, struct tc_ckpt *c, struct tc_err *err)
@@ -30,14 +26,25 @@ static int load(void *ctx, struct tc_ckpt *c, struct tc_err *err)
 }
 
 
+/* Tensor parallelism splits the keys and values of a sequence by heads. */
+static void add_rows(struct tc_run *r)
+{
+  int n = 0;
+  while (r->opts.annotation[n]) n++;
+  TC_ASSERT(n < TC_ROW_LISTS - 1);
+  r->opts.annotation[n] = tc_rows_cache;
+}
+
 int tc_forward_new(struct tc_forward **out, const struct tc_forward_args *a, struct tc_err *err)
 {
   struct tc_forward *x = *out = tc_calloc(1, sizeof *x);
   struct tc_run *r = &x->run;
   struct tc_ckpt *c = NULL;
   *r = (struct tc_run){ .cfg = a->cfg, .ranks = a->ranks, .who = a->who, .rank = a->rank,
-                        .threads = a->threads, .hub = a->hub, .mpi = a->mpi, .inference = true };
+                        .threads = a->threads, .hub = a->hub, .mpi = a->mpi, .use = a->use };
   TC_TRY(tc_run_layout(r, err));
+  r->opts.prefill = a->prefill;
+  if (a->use == TC_TO_SAMPLE && r->mesh->size[TC_TP] > 1) add_rows(r);
   TC_TRY(tc_run_comms(r, NULL, err));
   int rc = tc_run_agree(r, tc_run_device(r, err), err);
   if (rc == 0) rc = tc_run_native(r, err);

@@ -1,10 +1,11 @@
 /* forward.h - a trained model that is run forward: losses of token sequences, on any layout.
  *
  * In: a checkpoint of any layout, and sequences of tokens. Out: the loss of each token, the same on all ranks.
- * There is neither gradient nor optimizer: the state is the weights in the working precision (tc_run.inference).
+ * There is neither gradient nor optimizer: the state is the weights in the working precision (tc_run.use).
  *
  * Files, in reading order: forward.[ch] (the model on its ranks), corpus.[ch] (the loss of whole files),
- * questions.[ch] (files of questions with several answers), answers.c (which answers the model prefers). */
+ * questions.[ch] (files of questions with several answers), answers.c (which answers the model prefers), sample.[ch]
+ * (new tokens). */
 #ifndef TC_FORWARD_H
 #define TC_FORWARD_H
 
@@ -19,6 +20,8 @@ struct tc_forward_args {
   struct tc_hub *hub;
   bool mpi;
   const char *path;                  /* a checkpoint, or a folder of checkpoints */
+  enum tc_run_use use;               /* TC_TO_EVALUATE, or TC_TO_SAMPLE: then the mesh has dp = 1 */
+  int64_t prefill;                   /* TC_TO_SAMPLE: tokens of a prompt at once */
 };
 
 struct tc_forward;

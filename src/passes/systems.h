@@ -34,6 +34,8 @@ const struct tc_system *tc_system_find(const char *name);   /* NULL: unknown */
 /* Tensor parallelism (Shoeybi et al., 2019), and sequence parallelism on top of it (Korthikanti
  * et al., 2022), as rows. */
 extern const struct tc_annotation tc_rows_tensor[], tc_rows_sequence[];
+/* ... and what tensor parallelism adds where keys and values of a sequence are kept (op ATTN_CACHE). */
+extern const struct tc_annotation tc_rows_cache[];
 /* Local. The lists of rows of tensor parallelism for a model, with those of `sequence`, into list[]; returns
  * how many, TC_MODEL_ROWS at most. */
 enum { TC_MODEL_ROWS = 4 };

@@ -8,7 +8,7 @@
 
 void tc_run_state(const struct tc_run *r, struct tc_run_state *s)
 {
-  const struct tc_graph *g = r->prog[tc_run_main(r)]->graph;
+  const struct tc_graph *g = r->prog[tc_run_has(r).first]->graph;
   s->tensor = tc_calloc((size_t)g->n_tensors, sizeof *s->tensor);
   s->id = tc_calloc((size_t)g->n_tensors, sizeof *s->id);
   s->n = 0;
@@ -48,7 +48,7 @@ static int load_box(const struct tc_run *r, struct tc_ckpt *c, int k, const stru
 
 static int load_tensor(const struct tc_run *r, struct tc_ckpt *c, int32_t id, struct tc_err *err)
 {
-  const int main = tc_run_main(r);
+  const int main = tc_run_has(r).first;
   const struct tc_tensor *x = &r->prog[main]->graph->tensor[id];
   int k = tc_ckpt_find(c, x->name);
   if (k < 0)
@@ -57,7 +57,7 @@ static int load_tensor(const struct tc_run *r, struct tc_ckpt *c, int32_t id, st
                    tc_ckpt_path(c), x->name);
   const struct tc_ckpt_tensor *ct = tc_ckpt_at(c, k);
   bool same = ct->rank == x->rank
-              && (ct->dtype == x->dtype || (r->inference && ct->dtype == TC_F32 && x->dtype == TC_BF16));
+              && (ct->dtype == x->dtype || (r->use != TC_TO_TRAIN && ct->dtype == TC_F32 && x->dtype == TC_BF16));
   for (int d = 0; same && d < x->rank; d++) same = ct->dim[d] == x->dim[d];
   if (!same)
     return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape or type than this model's",

@@ -1,0 +1,20 @@
+/* model.h - what `tercio eval` and `tercio sample` share: the model of a checkpoint, and its tokenizer. */
+#ifndef TC_CMD_MODEL_H
+#define TC_CMD_MODEL_H
+
+#include "src/config/config.h"
+#include "src/token/token.h"
+
+struct tc_cmd_model {
+  const char *path, *tokenizer_file;   /* a checkpoint or a folder of them; NULL: none; both borrowed */
+  struct tc_config *cfg;               /* the user's options with the checkpoint's model; owned */
+  struct tc_tokenizer *tokenizer;      /* NULL: none; owned */
+  int64_t step;
+};
+
+/* Local. Opens m->path and m->tokenizer_file; flag[n]: argv of the options that are the run file's. TC_EUSER and
+ * what tc_ckpt_open returns. To be freed, also after a failure. */
+int tc_cmd_model_open(struct tc_cmd_model *m, int n, char **flag, struct tc_err *err);
+void tc_cmd_model_free(struct tc_cmd_model *m);
+
+#endif
