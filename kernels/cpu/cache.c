@@ -15,9 +15,9 @@ struct sizes { int64_t B, S, K, G, D, M; };
 static struct sizes sizes_of(const struct tc_call *c)
 {
   const struct tc_view *x = &c->in[0], *cache = &c->in[1];
-  const struct sizes s = { .B = cache->dim[1], .S = x->dim[0] / cache->dim[1], .K = x->dim[1],
+  const struct sizes s = { .B = cache->dim[0], .S = x->dim[0] / cache->dim[0], .K = x->dim[1],
                            .G = x->dim[2] - 2, .D = x->dim[3], .M = cache->dim[2] };
-  TC_ASSERT(cache->dim[0] == s.K && cache->dim[3] == 2 * s.D && s.D <= TC_BLOCK);
+  TC_ASSERT(cache->dim[1] == s.K && cache->dim[3] == 2 * s.D && s.D <= TC_BLOCK);
   return s;
 }
 
@@ -98,7 +98,7 @@ int tc_cpu_attn_cache(struct tc_device *d, const struct tc_call *c)
   const int32_t *starts = tc_cpu_i32(&c->in[2]);
 #pragma omp parallel for num_threads(d->threads) schedule(static)
   for (int64_t i = 0; i < s.K * s.B; i++) {
-    const int64_t k = i / s.B, b = i % s.B, rows = i * s.M;
+    const int64_t b = i / s.K, k = i % s.K, rows = i * s.M;
     float *scratch = (float *)c->scratch + omp_get_thread_num() * floats_each(&s);
     for (int64_t n = b * s.S; n < (b + 1) * s.S; n++) {
       const int64_t p = (c->in[0].off[0] + n) % c->k[0] - starts[n];

@@ -212,11 +212,11 @@ int tc_ref_attn_cache(struct tc_device *d, const struct tc_call *c)
 {
   (void)d;
   const struct tc_view *x = &c->in[0], *cache = &c->in[1];
-  const int64_t K = x->dim[1], G = x->dim[2] - 2, D = x->dim[3], B = cache->dim[1], M = cache->dim[2];
+  const int64_t K = x->dim[1], G = x->dim[2] - 2, D = x->dim[3], B = cache->dim[0], M = cache->dim[2];
   const int32_t *starts = c->in[2].data;
   for (int64_t n = 0; n < x->dim[0]; n++)
     for (int64_t h = 0; h < heads(x); h++) {
-      const int64_t at = (h / G * B + n / (x->dim[0] / B)) * M * 2 * D;
+      const int64_t at = (n / (x->dim[0] / B) * K + h / G) * M * 2 * D;
       const int64_t p = (x->off[0] + n) % c->k[0] - starts[n];
       for (int64_t j = 0; h % G == 0 && j < 2 * D; j++)
         tc_ref_put(&c->out[1], at + p * 2 * D + j, tc_ref_get(x, ((n * K + h / G) * (G + 2) + G) * D + j));

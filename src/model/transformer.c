@@ -246,14 +246,14 @@ static int32_t attend(struct build *b, int32_t qkv, const char *layer)
 static int32_t attend_cache(struct build *b, int32_t qkv, const char *layer)
 {
   struct tc_graph *g = b->g;
-  const int64_t dim[4] = { b->K, b->o->batch, b->m->context, 2 * b->D };
+  const int64_t dim[4] = { b->o->batch, b->K, b->m->context, 2 * b->D };
   const int32_t cache = state(b, layer, "attn.cache", b->o->dtype, TC_CLS_ACT, 4, dim, -1);
   const int32_t y = attn_out(b, layer), next = tc_tensor_new(g, g->tensor[cache].name, b->o->dtype, 4, dim);
   g->tensor[next].overwrites = cache;
   struct tc_node *n = tc_node_new(g, TC_OP_ATTN_CACHE, 3, (int32_t[]){ qkv, cache, g->starts }, 2,
                                   (int32_t[]){ y, next });
   n->attr.sequence = b->m->context;
-  tc_node_rule(g, n, b->G > 1 ? "nhed,hbmf,n->nhgd,hbmf" : "nhed,hbmf,n->nhd,hbmf");
+  tc_node_rule(g, n, b->G > 1 ? "nhed,nhmf,n->nhgd,nhmf" : "nhed,nhmf,n->nhd,nhmf");
   return y;
 }
 

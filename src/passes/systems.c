@@ -46,7 +46,7 @@ static const struct tc_annotation rows_gated[] = {
   ROW("*.mlp.proj.weight", TC_TP, S(1)),   END };
 static const struct tc_annotation rows_gated_bias[] = { ROW("*.mlp.gate_up.bias", TC_TP, S(1)), END };
 static const struct tc_annotation rows_untied[] = { ROW("lm_head.weight", TC_TP, S(0)), END };
-const struct tc_annotation tc_rows_cache[] = { ROW("*.attn.cache", TC_TP, S(0)), END };
+const struct tc_annotation tc_rows_cache[] = { ROW("*.attn.cache", TC_TP, S(1)), END };
 const struct tc_annotation tc_rows_sequence[] = {
   ROW("pos", TC_TP, S(0)), ROW("*.residual", TC_TP, S(0)), END };
 static const struct tc_annotation rows_sequence_rope[] = {
@@ -84,21 +84,17 @@ static void annotate_param(struct tc_graph *g, const struct tc_param *p)
   annotate(g, p->weight, &p->store);             /* last, since it may be the master */
 }
 
-/* Keys and values of a sequence so far are where their layer is, and split as its heads are. Returns whether there
- * are any. */
-static bool place_caches(struct tc_graph *g)
+/* Keys and values of a sequence so far are where their layer is; batch: the placement of sequences. */
+static void place_caches(struct tc_graph *g, const struct tc_layout *batch)
 {
-  bool any = false;
   for (int32_t i = 0; i < g->n_nodes; i++) {
     const struct tc_node *n = &g->node[i];
     if (n->op != TC_OP_ATTN_CACHE) continue;
-    struct tc_layout lay = g->tensor[tc_in(g, n, 1)].lay;
+    struct tc_layout lay = *batch;
     if (g->unit[n->unit].at >= 0) lay.on[TC_PP] = (struct tc_place){ TC_AT, 0, 0, g->unit[n->unit].at };
     annotate(g, tc_in(g, n, 1), &lay);
     annotate(g, tc_out(g, n, 1), &lay);
-    any = true;
   }
-  return any;
 }
 
 int tc_system_apply(struct tc_graph *g, const struct tc_system *s, struct tc_err *err)
@@ -116,16 +112,14 @@ int tc_system_apply(struct tc_graph *g, const struct tc_system *s, struct tc_err
       all[k]->on[TC_PP] = (struct tc_place){ TC_AT, 0, 0, at };
     annotate_param(g, p);
   }
-  const bool caches = place_caches(g);
   if (g->tokens < 0) return 0;
   struct tc_layout batch = tc_layout_r();
-  if (!caches) {                                 /* new tokens of all sequences go through the model together */
-    batch.on[TC_MB] = (struct tc_place){ TC_S, 0, 0, 0 };
-    batch.on[TC_DP] = s->batch;
-  }
+  batch.on[TC_MB] = (struct tc_place){ TC_S, 0, 0, 0 };
+  batch.on[TC_DP] = s->batch;
   annotate(g, g->tokens, &batch);
   annotate(g, g->targets, &batch);
   annotate(g, g->starts, &batch);
+  place_caches(g, &batch);
   return tc_annotate(g, s->rows, err);
 }
 
