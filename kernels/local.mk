@@ -9,6 +9,7 @@ libtercio_kernels_a_SOURCES = \
   %D%/cpu/dnnl.c \
   %D%/cpu/elem.c \
   %D%/cpu/embed.c \
+  %D%/cpu/few.c \
   %D%/cpu/head.c \
   %D%/cpu/math.h \
   %D%/cpu/norm.c \
