@@ -80,6 +80,7 @@ unit_tests = \
   %D%/unit/launch/t_server.t \
   %D%/unit/launch/t_stop.t \
   %D%/unit/launch/t_stop_words.t \
+  %D%/unit/model/t_model.t \
   %D%/unit/model/t_optim.t \
   %D%/unit/monitor/t_clock.t \
   %D%/unit/monitor/t_slow.t \
@@ -205,6 +206,7 @@ script_tests = \
   %D%/mpi/m_hang \
   %D%/mpi/m_install \
   %D%/mpi/m_metrics \
+  %D%/mpi/m_old \
   %D%/mpi/m_cuda \
   %D%/mpi/m_pipe \
   %D%/mpi/m_place \
@@ -306,6 +308,10 @@ test_files = \
   %D%/oracle/hf_families.py \
   %D%/oracle/hf_folder.py \
   %D%/oracle/hf_loss.py \
+  %D%/oracle/old/gpt2/step-00000003/manifest.json \
+  %D%/oracle/old/gpt2/step-00000003/rank-00000.h5 \
+  %D%/oracle/old/llama/step-00000003/manifest.json \
+  %D%/oracle/old/llama/step-00000003/rank-00000.h5 \
   %D%/oracle/tiny.json \
   %D%/oracle/tiny-documents.json \
   %D%/oracle/torch_gpt.py \
@@ -342,6 +348,7 @@ EXTRA_DIST += $(test_headers) $(test_files)
 pure_libs = libtercio_ir.a libtercio_base.a $(JANSSON_LIBS) $(TC_LIBM) -lpthread
 tests_unit_graph_t_check_t_LDADD = $(pure_libs)
 tests_unit_graph_t_mesh_t_LDADD = $(pure_libs)
+tests_unit_model_t_model_t_LDADD = $(pure_libs)
 tests_unit_model_t_optim_t_LDADD = $(pure_libs)
 tests_unit_passes_t_annotate_t_LDADD = $(pure_libs)
 tests_unit_passes_t_stages_t_LDADD = $(pure_libs)

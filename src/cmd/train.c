@@ -4,6 +4,7 @@
 #include "io/ckpt/h5.h"
 #include "src/launch/launch.h"
 #include "src/launch/stop.h"
+#include "src/program/setup.h"
 #include "src/train/train.h"
 
 struct start {                   /* read-only for ranks */
@@ -33,6 +34,7 @@ int tc_cmd_train(int argc, char **argv)
   struct tc_config *c = NULL;
   struct start s = { .stop = NULL };
   int rc = tc_config_new(&c, argc, argv, extra, NULL, &err);
+  if (!rc) tc_setup_positions(c);
   if (!rc) tc_h5_start();
   /* Before the launcher is contacted, so that a signal can end the wait for it. Every rank reports its
    * own failure: the others may have none. */

@@ -19,17 +19,17 @@ static const struct architecture {
 };
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
-/* Sizes, within the limits of options.def; of rotary_sizes the first have no default. */
+/* Sizes and the largest of each; of rotary_sizes the first have no default. */
 struct size { const char *key; size_t field; int64_t most; };
 #define SIZE(key, field, most) { key, offsetof(struct tc_model, field), most }
 static const struct size gpt2_sizes[] = {
-  SIZE("n_layer", layers, 4096), SIZE("n_embd", hidden, 1 << 20), SIZE("n_positions", context, 1 << 24),
-  SIZE("vocab_size", vocab, 1 << 24) };
+  SIZE("n_layer", layers, TC_MOST_LAYERS), SIZE("n_embd", hidden, TC_MOST_HIDDEN),
+  SIZE("n_positions", context, TC_MOST_CONTEXT), SIZE("vocab_size", vocab, TC_MOST_VOCAB) };
 static const struct size rotary_sizes[] = {
-  SIZE("num_hidden_layers", layers, 4096), SIZE("hidden_size", hidden, 1 << 20),
-  SIZE("num_attention_heads", heads, 65536), SIZE("intermediate_size", ffn, 1 << 22),
-  SIZE("vocab_size", vocab, 1 << 24), SIZE("num_key_value_heads", kv_heads, 65536),
-  SIZE("head_dim", head_dim, 1024), SIZE("max_position_embeddings", context, 1 << 24) };
+  SIZE("num_hidden_layers", layers, TC_MOST_LAYERS), SIZE("hidden_size", hidden, TC_MOST_HIDDEN),
+  SIZE("num_attention_heads", heads, TC_MOST_HEADS), SIZE("intermediate_size", ffn, TC_MOST_FFN),
+  SIZE("vocab_size", vocab, TC_MOST_VOCAB), SIZE("num_key_value_heads", kv_heads, TC_MOST_HEADS),
+  SIZE("head_dim", head_dim, TC_MOST_HEAD_DIM), SIZE("max_position_embeddings", positions, TC_MOST_CONTEXT) };
 enum { N_NEEDED = 5, GPT2_SIZES = sizeof gpt2_sizes / sizeof *gpt2_sizes };
 enum { ROTARY_SIZES = sizeof rotary_sizes / sizeof *rotary_sizes };
 static int64_t *size_of(struct tc_model *m, const struct size *s)
@@ -74,18 +74,27 @@ static int read_sizes(const struct file *f, struct tc_model *m, const struct siz
   return 0;
 }
 
+/* A number above 0, or `otherwise` where it is missing. */
+static int read_real(const struct file *f, const json_t *o, const char *key, double otherwise, double least,
+                     double most, float *out)
+{
+  const json_t *j = member(o, key);
+  const double x = j ? json_number_value(j) : otherwise;
+  *out = (float)x;
+  if ((!j || json_is_number(j)) && x >= least && x <= most && *out > 0) return 0;
+  return tc_fail(f->err, TC_EUSER, "%s: \"%s\" has to be a number from %g to %g", f->path, key, least, most);
+}
+
 static int read_gpt2(const struct file *f, struct tc_model *m)
 {
-  const json_t *c = f->o, *eps = json_object_get(c, "layer_norm_epsilon"), *inner = json_object_get(c, "n_inner");
-  const json_t *width = json_object_get(c, "n_embd");
+  const json_t *c = f->o, *inner = member(c, "n_inner");
   const char *other = NULL;
-  const double e = json_number_value(eps);
+  TC_TRY(read_sizes(f, m, gpt2_sizes, GPT2_SIZES));
+  TC_TRY(read_real(f, c, "layer_norm_epsilon", 1e-5, 1e-30, 1, &m->norm_eps));
   if (other_text(c, "model_type", "gpt2", "gpt2")) other = "model_type";
   else if (other_text(c, "activation_function", "gelu_new", "gelu_pytorch_tanh"))
     other = "activation_function";
-  else if (eps && !(e > 0.99e-5 && e < 1.01e-5)) other = "layer_norm_epsilon";
-  else if (inner && !json_is_null(inner) &&
-           json_integer_value(inner) / 4 != json_integer_value(width)) other = "n_inner";
+  else if (inner && (int64_t)json_integer_value(inner) != 4 * m->hidden) other = "n_inner";
   else if (other_bool(c, "tie_word_embeddings", true)) other = "tie_word_embeddings";
   else if (other_bool(c, "scale_attn_weights", true)) other = "scale_attn_weights";
   else if (other_bool(c, "scale_attn_by_inverse_layer_idx", false))
@@ -93,11 +102,10 @@ static int read_gpt2(const struct file *f, struct tc_model *m)
   else if (other_bool(c, "add_cross_attention", false)) other = "add_cross_attention";
   if (other)
     return tc_fail(f->err, TC_EUSER, "%s: \"%s\" differs from this program's model: GPT-2 as "
-                   "OpenAI made it (gelu_new, epsilon 1e-5, head tied to the embedding)", f->path, other);
+                   "OpenAI made it (gelu_new, an MLP of 4 x n_embd, head tied to the embedding)", f->path, other);
   m->heads = (int64_t)json_integer_value(json_object_get(c, "n_head"));
-  if (m->heads < 1 || m->heads > 1 << 24)
-    return tc_fail(f->err, TC_EUSER, "%s: \"n_head\" is missing or invalid", f->path);
-  return read_sizes(f, m, gpt2_sizes, GPT2_SIZES);
+  if (m->heads >= 1 && m->heads <= TC_MOST_HEADS) return 0;
+  return tc_fail(f->err, TC_EUSER, "%s: \"n_head\" is missing or invalid", f->path);
 }
 
 /* ---- Llama, Qwen3 -------------------------------------------------------------------- */
@@ -148,17 +156,6 @@ static int check_windows(const struct file *f)
   return 0;
 }
 
-/* A number above 0, or `otherwise` where it is missing. */
-static int read_real(const struct file *f, const json_t *o, const char *key, double otherwise, double least,
-                     double most, float *out)
-{
-  const json_t *j = member(o, key);
-  const double x = j ? json_number_value(j) : otherwise;
-  *out = (float)x;
-  if ((!j || json_is_number(j)) && x >= least && x <= most && *out > 0) return 0;
-  return tc_fail(f->err, TC_EUSER, "%s: \"%s\" has to be a number from %g to %g", f->path, key, least, most);
-}
-
 static int read_llama3(const struct file *f, const json_t *o, struct tc_rope_scaling *s)
 {
   const char *const key = "original_max_position_embeddings";
@@ -166,20 +163,21 @@ static int read_llama3(const struct file *f, const json_t *o, struct tc_rope_sca
   TC_TRY(read_real(f, o, "low_freq_factor", 0, 1e-6, 1e6, &s->low));
   TC_TRY(read_real(f, o, "high_freq_factor", 0, 1e-6, 1e6, &s->high));
   s->original = (int64_t)json_integer_value(original);
-  if (s->original < 1 || s->original > 1 << 24)
-    return tc_fail(f->err, TC_EUSER, "%s: \"%s\" has to be a whole number from 1 to %d", f->path, key, 1 << 24);
+  if (s->original < 1 || s->original > TC_MOST_CONTEXT)
+    return tc_fail(f->err, TC_EUSER, "%s: \"%s\" has to be a whole number from 1 to %d", f->path, key, TC_MOST_CONTEXT);
   if (s->high > s->low) return 0;
   return tc_fail(f->err, TC_EUSER, "%s: \"high_freq_factor\" has to be above \"low_freq_factor\"", f->path);
 }
 
-/* Rotary positions: "rope_theta" and "rope_scaling", or "rope_parameters", which has both. */
-static int read_rope(const struct file *f, struct tc_model *m)
+/* Rotary positions as the object `where` describes them. */
+struct rope { float theta; struct tc_rope_scaling scaling; };
+
+static int read_rope_of(const struct file *f, const char *where, struct rope *r)
 {
-  const char *const where = member(f->o, "rope_parameters") ? "rope_parameters" : "rope_scaling";
   const json_t *o = member(f->o, where), *type = member(o, "rope_type") ? member(o, "rope_type") : member(o, "type");
   const char *t = type ? json_string_value(type) : "default";
-  m->rope_scaling = (struct tc_rope_scaling){ .factor = 1 };
-  TC_TRY(read_real(f, member(o, "rope_theta") ? o : f->o, "rope_theta", 10000, 1, 1e12, &m->rope_theta));
+  *r = (struct rope){ .scaling = { .factor = 1 } };
+  TC_TRY(read_real(f, member(o, "rope_theta") ? o : f->o, "rope_theta", 10000, 1, 1e12, &r->theta));
   if (!o) return 0;
   if (!json_is_object(o)) return tc_fail(f->err, TC_EUSER, "%s: \"%s\" is not an object", f->path, where);
   if (member(o, "full_attention")) return refuse(f, where, o, "one object for all layers");
@@ -187,8 +185,35 @@ static int read_rope(const struct file *f, struct tc_model *m)
   if (t && strcmp(t, "default") == 0) return 0;
   if (!t || (strcmp(t, "linear") && strcmp(t, "llama3")))
     return refuse(f, "rope_type", type, "\"default\", \"linear\" or \"llama3\"");
-  TC_TRY(read_real(f, o, "factor", 0, 1e-6, 1e6, &m->rope_scaling.factor));
-  return strcmp(t, "llama3") == 0 ? read_llama3(f, o, &m->rope_scaling) : 0;
+  TC_TRY(read_real(f, o, "factor", 0, 1e-6, 1e6, &r->scaling.factor));
+  return strcmp(t, "llama3") == 0 ? read_llama3(f, o, &r->scaling) : 0;
+}
+
+static bool same_rope(const struct rope *a, const struct rope *b)
+{
+  const struct tc_rope_scaling *x = &a->scaling, *y = &b->scaling;
+  return a->theta == b->theta && x->factor == y->factor && x->low == y->low && x->high == y->high
+         && x->original == y->original;
+}
+
+/* "rope_theta" and "rope_scaling", or "rope_parameters", which has both. Versions of transformers disagree on which
+ * counts where a file has two that differ. */
+static int read_rope(const struct file *f, struct tc_model *m)
+{
+  const char *const old = "rope_scaling", *const now = "rope_parameters";
+  const json_t *scaling = member(f->o, old);
+  const bool is_old = !member(f->o, now) || (scaling && !(json_is_object(scaling) && json_object_size(scaling) == 0));
+  struct rope r, other;
+  TC_TRY(read_rope_of(f, is_old ? old : now, &r));
+  if (is_old && member(f->o, now)) {
+    TC_TRY(read_rope_of(f, now, &other));
+    if (!same_rope(&r, &other))
+      return tc_fail(f->err, TC_EUSER, "%s: \"%s\" and \"%s\" describe different rotary positions: leave one of "
+                     "them", f->path, old, now);
+  }
+  m->rope_theta = r.theta;
+  m->rope_scaling = r.scaling;
+  return 0;
 }
 
 /* A member that is true or false. */
@@ -213,9 +238,13 @@ static int read_rotary(const struct file *f, const struct architecture *a, struc
   for (int i = 0; i < N_NEEDED; i++)
     if (!*size_of(m, &rotary_sizes[i]))
       return tc_fail(f->err, TC_EUSER, "%s: \"%s\" is missing", f->path, rotary_sizes[i].key);
-  if (!m->kv_heads) m->kv_heads = qwen3 ? 32 : m->heads;         /* the defaults of both classes */
+  const bool missing = !json_object_get(f->o, "num_key_value_heads");       /* null is something else to Qwen3Config */
+  if (!m->kv_heads) m->kv_heads = qwen3 && missing ? 32 : m->heads;
   if (!m->head_dim && qwen3) m->head_dim = 128;
-  m->context = TC_MIN(m->context, TC_HF_CONTEXT);
+  if (a->family == TC_FAMILY_LLAMA && m->hidden % m->heads)
+    return tc_fail(f->err, TC_EUSER, "%s: \"hidden_size\" %lld is not a multiple of \"num_attention_heads\" %lld, which "
+                   "LlamaForCausalLM demands", f->path, (long long)m->hidden, (long long)m->heads);
+  m->context = TC_MIN(m->positions, TC_HF_CONTEXT);
   TC_TRY(read_real(f, f->o, "rms_norm_eps", 1e-6, 1e-30, 1, &m->norm_eps));
   TC_TRY(read_rope(f, m));
   TC_TRY(read_bool(f, "tie_word_embeddings", &m->tied));
@@ -299,7 +328,11 @@ const char *tc_hf_architecture(const struct tc_model *m, struct tc_err *err)
   else if (gpt2 && m->kv_heads != m->heads) other = "kv_heads";
   else if (gpt2 && m->head_dim * m->heads != m->hidden) other = "head_dim";
   else if (gpt2 && m->ffn != plain.ffn) other = "ffn";
-  else if (gpt2 && m->norm_eps != plain.norm_eps) other = "norm_eps";
+  if (!other && a->family == TC_FAMILY_LLAMA && m->hidden % m->heads) {
+    tc_fail(err, TC_EUSER, "the model's hidden = %lld is not a multiple of its heads = %lld, which Hugging Face's %s "
+            "demands", (long long)m->hidden, (long long)m->heads, a->name);
+    return NULL;
+  }
   if (!other) return a->name;
   tc_fail(err, TC_EUSER, "the model's %s differs from that of Hugging Face's %s", other, a->name);
   return NULL;
@@ -347,11 +380,11 @@ static json_t *rotary_json(struct tc_model *m, const struct architecture *a, con
 
 static json_t *gpt2_json(const struct tc_model *m, double dropout, const char *dtype)
 {
-  json_t *o = json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:n, s:s, s:f, s:b}",
+  json_t *o = json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:n, s:s, s:o, s:b}",
     "architectures", "GPT2LMHeadModel", "model_type", "gpt2", "n_layer", (json_int_t)m->layers,
     "n_head", (json_int_t)m->heads, "n_embd", (json_int_t)m->hidden, "n_positions",
     (json_int_t)m->context, "n_ctx", (json_int_t)m->context, "vocab_size", (json_int_t)m->vocab,
-    "n_inner", "activation_function", "gelu_new", "layer_norm_epsilon", 1e-5,
+    "n_inner", "activation_function", "gelu_new", "layer_norm_epsilon", real(m->norm_eps),
     "tie_word_embeddings", 1);
   const json_int_t end_of_text = 50256;          /* GPT-2's; other vocabularies have none */
   const char *const tokens[] = { "bos_token_id", "eos_token_id" };
@@ -369,6 +402,7 @@ static json_t *gpt2_json(const struct tc_model *m, double dropout, const char *d
 char *tc_hf_text(const struct tc_model *given, double dropout, const char *dtype)
 {
   struct tc_model m = *given;
+  m.positions = TC_MAX(m.positions, m.context);
   const struct architecture *a = architecture_of(&m);
   json_t *o = a->family == TC_FAMILY_GPT2 ? gpt2_json(&m, dropout, dtype) : rotary_json(&m, a, dtype);
   char *text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(9));

@@ -12,7 +12,7 @@
 enum { TC_HF_CONTEXT = 8192 };
 
 /* What the file says of the model, with 0 for what it does not say. PATH is config.json or its folder.
- * context: n_positions, or max_position_embeddings up to TC_HF_CONTEXT. */
+ * context: n_positions, or max_position_embeddings (which is positions) up to TC_HF_CONTEXT. */
 int tc_hf_read(struct tc_model *m, const char *path, struct tc_err *err);
 /* The name of the architecture that computes what this complete model does. NULL with the option
  * in *err that has another value there. */

@@ -63,6 +63,7 @@ void tc_model_take(struct tc_model *m, const struct tc_model *from)
   if (m->norm_eps == 0) m->norm_eps = from->norm_eps;
   if (m->rope_theta == 0) m->rope_theta = from->rope_theta;
   if (m->rope_scaling.factor == 0) m->rope_scaling = from->rope_scaling;
+  if (!m->positions) m->positions = from->positions;
 }
 
 /* Names what is near, else the most common ones. */
@@ -101,6 +102,47 @@ static int64_t divisor(int64_t n, int64_t most)
   return d;
 }
 
+/* The sizes that have no default. */
+static int check_given(const struct tc_model *m, struct tc_err *err)
+{
+  const struct { const char *key; int64_t v; } need[] = {
+    { "layers", m->layers }, { "hidden", m->hidden }, { "heads", m->heads },
+    { "context", m->context }, { "vocab", m->vocab } };
+  for (size_t i = 0; i < sizeof need / sizeof need[0]; i++)
+    if (need[i].v <= 0)
+      return tc_fail(err, TC_EUSER, "model.%s = %lld: give a positive number, or a model.preset",
+                     need[i].key, (long long)need[i].v);
+  return 0;
+}
+
+/* All sizes, of a complete model: what a text or a division made of them is not limited by options.def. */
+static int check_sizes(const struct tc_model *m, struct tc_err *err)
+{
+  const struct { const char *key; int64_t v, most; const char *hint; } size[] = {
+    { "layers", m->layers, TC_MOST_LAYERS, "" }, { "hidden", m->hidden, TC_MOST_HIDDEN, "" },
+    { "heads", m->heads, TC_MOST_HEADS, "" }, { "context", m->context, TC_MOST_CONTEXT, "" },
+    { "vocab", m->vocab, TC_MOST_VOCAB, "" }, { "kv_heads", m->kv_heads, TC_MOST_HEADS, "" },
+    { "ffn", m->ffn, TC_MOST_FFN, "" },
+    { "head_dim", m->head_dim, TC_MOST_HEAD_DIM, "; more heads (model.heads) make it smaller" } };
+  for (size_t i = 0; i < sizeof size / sizeof size[0]; i++)
+    if (size[i].v < 1 || size[i].v > size[i].most)
+      return tc_fail(err, TC_EUSER, "model.%s = %lld is not from 1 to %lld%s", size[i].key, (long long)size[i].v,
+                     (long long)size[i].most, size[i].hint);
+  return 0;
+}
+
+/* False for a NaN, too. */
+static bool is_within(float x, float least, float most) { return x >= least && x <= most; }
+
+static int check_reals(const struct tc_model *m, struct tc_err *err)
+{
+  if (!(m->norm_eps > 0 && m->norm_eps <= 1))
+    return tc_fail(err, TC_EUSER, "model.norm_eps = %g is not above 0 and at most 1", (double)m->norm_eps);
+  if (m->rope_theta != -1 && !is_within(m->rope_theta, 1, 1e12f))
+    return tc_fail(err, TC_EUSER, "model.rope_theta = %g is not from 1 to 1e12", (double)m->rope_theta);
+  return 0;
+}
+
 static int check_heads(const struct tc_model *m, struct tc_err *err)
 {
   if (m->heads % m->kv_heads)
@@ -127,18 +169,14 @@ int tc_model_resolve(struct tc_model *m, struct tc_err *err)
       tc_model_take(m, p);
     }
   }
-  const struct { const char *key; int64_t v; } need[] = {
-    { "layers", m->layers }, { "hidden", m->hidden }, { "heads", m->heads },
-    { "context", m->context }, { "vocab", m->vocab } };
-  for (size_t i = 0; i < sizeof need / sizeof need[0]; i++)
-    if (need[i].v <= 0 || need[i].v > 1 << 24)
-      return tc_fail(err, TC_EUSER, "model.%s = %lld: give a positive number, or a model.preset",
-                     need[i].key, (long long)need[i].v);
+  TC_TRY(check_given(m, err));
   if (!m->head_dim && m->hidden % m->heads)
     return tc_fail(err, TC_EUSER, "model.heads = %lld does not divide model.hidden = %lld; "
                    "heads = %lld would", (long long)m->heads, (long long)m->hidden,
                    (long long)divisor(m->hidden, m->heads));
   *m = tc_model_complete(m);
+  TC_TRY(check_sizes(m, err));
+  TC_TRY(check_reals(m, err));
   return check_heads(m, err);
 }
 
@@ -192,6 +230,8 @@ void tc_model_rope(float *freq, const struct tc_model *m)
 
 /* ---- text ------------------------------------------------------------------------------ */
 
+static bool is_factor(float x) { return is_within(x, 1e-6f, 1e6f); }
+
 int tc_rope_scaling_parse(struct tc_rope_scaling *s, const char *text, struct tc_err *err)
 {
   long long original = 0;
@@ -202,14 +242,16 @@ int tc_rope_scaling_parse(struct tc_rope_scaling *s, const char *text, struct tc
     s->factor = 1;
     return 0;
   }
-  if (sscanf(text, "linear:%f%n", &s->factor, &end) == 1 && !text[end] && s->factor > 0) return 0;
-  if (sscanf(text, "llama3:%f:%f:%f:%18lld%n", &s->factor, &s->low, &s->high, &original, &end) == 4 &&
-      !text[end] && s->factor > 0 && s->low > 0 && s->high > s->low && original > 0) {
-    s->original = original;
-    return 0;
-  }
-  return tc_fail(err, TC_EUSER, "model.rope_scaling = %.100s is not known; none, linear:FACTOR or "
-                 "llama3:FACTOR:LOW:HIGH:ORIGINAL would be, such as llama3:8:1:4:8192", text);
+  const bool linear = sscanf(text, "linear:%f%n", &s->factor, &end) == 1 && !text[end];
+  if (!linear && (sscanf(text, "llama3:%f:%f:%f:%18lld%n", &s->factor, &s->low, &s->high, &original, &end) != 4 ||
+                  text[end]))
+    return tc_fail(err, TC_EUSER, "model.rope_scaling = %.100s is not known; none, linear:FACTOR or "
+                   "llama3:FACTOR:LOW:HIGH:ORIGINAL would be, such as llama3:8:1:4:8192", text);
+  s->original = original;
+  if (is_factor(s->factor) && (linear || (is_factor(s->low) && is_factor(s->high) && s->high > s->low &&
+                                          original >= 1 && original <= TC_MOST_CONTEXT))) return 0;
+  return tc_fail(err, TC_EUSER, "model.rope_scaling = %.100s: FACTOR, LOW and HIGH have to be from 1e-6 to 1e6, HIGH "
+                 "above LOW, ORIGINAL from 1 to %d", text, TC_MOST_CONTEXT);
 }
 
 /* The shortest decimal number that is this float. */
@@ -231,8 +273,9 @@ char *tc_rope_scaling_text(const struct tc_rope_scaling *s)
                     float_text(f[2], s->high), (long long)s->original);
 }
 
-static bool is_gpt2(const struct tc_model *m)
+bool tc_model_is_plain(const struct tc_model *given)
 {
+  const struct tc_model complete = tc_model_complete(given), *m = &complete;
   struct tc_model plain = { .layers = m->layers, .hidden = m->hidden, .heads = m->heads,
                             .context = m->context, .vocab = m->vocab };
   plain = tc_model_complete(&plain);
@@ -248,7 +291,7 @@ char *tc_model_text(const struct tc_model *given)
   char *sizes = tc_sprintf("layers %lld hidden %lld heads %lld context %lld vocab %lld",
                            (long long)m.layers, (long long)m.hidden, (long long)m.heads,
                            (long long)m.context, (long long)m.vocab);
-  if (is_gpt2(&m)) return sizes;
+  if (tc_model_is_plain(&m)) return sizes;
   char *scaling = tc_rope_scaling_text(&m.rope_scaling), f[2][32];
   char *all = tc_sprintf("%s family %s kv_heads %lld head_dim %lld ffn %lld norm %s norm_eps %s act %s "
                          "rope_theta %s rope_scaling %s bias %s qk_norm %s tied %s", sizes,
@@ -291,6 +334,7 @@ int tc_model_parse(struct tc_model *m, const char *text, const char *where, stru
 {
   long long n[5];
   int end = 0;
+  struct tc_err why;
   *m = (struct tc_model){ .preset = "" };
   bool good = sscanf(text, "layers %18lld hidden %18lld heads %18lld context %18lld vocab %18lld%n", &n[0],
                      &n[1], &n[2], &n[3], &n[4], &end) == 5;
@@ -303,5 +347,6 @@ int tc_model_parse(struct tc_model *m, const char *text, const char *where, stru
   m->heads = n[2];
   m->context = n[3];
   m->vocab = n[4];
-  return tc_model_resolve(m, err);
+  if (tc_model_resolve(m, &why) == 0) return 0;
+  return tc_fail(err, TC_EUSER, "%s is of a model that can't be: %s", where, why.text);
 }

@@ -18,6 +18,10 @@
  * those below original / high are not, between them is a blend. */
 struct tc_rope_scaling { float factor, low, high; int64_t original; };
 
+/* The largest sizes that a model may have, wherever they come from: the limits of options.def. */
+enum { TC_MOST_LAYERS = 4096, TC_MOST_HIDDEN = 1 << 20, TC_MOST_HEADS = 1 << 16, TC_MOST_HEAD_DIM = 1024,
+       TC_MOST_FFN = 1 << 22, TC_MOST_CONTEXT = 1 << 24, TC_MOST_VOCAB = 1 << 24 };
+
 struct tc_model {
   const char *preset;            /* NULL or "" if sized by hand */
   int64_t layers, hidden, heads, context, vocab;
@@ -28,11 +32,13 @@ struct tc_model {
                                   * matrix for embedding and head */
   float norm_eps, rope_theta;    /* rope_theta below 0: learned positions */
   struct tc_rope_scaling rope_scaling;
+  int64_t positions;             /* that a config.json allows, at least the context; 0: the context. Changes
+                                  * nothing that is computed and is not in tc_model_text */
 };
 extern const struct tc_model tc_presets[];           /* ends with preset NULL */
 
-/* Local. Sets what is not given, from the preset, the family, defaults. TC_EUSER: unknown preset, sizes
- * missing, sizes that don't fit each other. */
+/* Local. Sets what is not given, from the preset, the family, defaults. TC_EUSER: unknown preset; sizes that are
+ * missing, beyond their limits or don't fit each other. */
 int tc_model_resolve(struct tc_model *m, struct tc_err *err);
 /* Local. The same without a preset and without checks: never fails. */
 struct tc_model tc_model_complete(const struct tc_model *m);
@@ -44,6 +50,8 @@ double tc_model_flops(const struct tc_model *m);
 /* Canonical text: "layers 4 hidden 128 heads 4 context 128 vocab 256" for GPT-2, followed by all other
  * fields for what differs from it. Owned by the caller. */
 char *tc_model_text(const struct tc_model *m);
+/* Whether tc_model_text is the five sizes alone: a GPT-2 without changes. */
+bool tc_model_is_plain(const struct tc_model *m);
 /* Local. What tc_model_text wrote, resolved. TC_EUSER: `where` (a manifest's path) holds something else. */
 int tc_model_parse(struct tc_model *m, const char *text, const char *where, struct tc_err *err);
 

@@ -16,7 +16,8 @@ enum { MOST_MICRO_BATCHES = 1 << 20 };           /* a pipeline's schedule has it
 static int check_counts(const struct tc_config *c, const struct tc_model *m, struct tc_err *err)
 {
   const double most = 0x1p58, tokens = (double)c->train_global_batch * (double)m->context;
-  const double wide = (double)TC_MAX(m->vocab, (m->act == TC_ACT_SWIGLU ? 2 : 1) * m->ffn);
+  const int64_t qkv = (m->heads + 2 * m->kv_heads) * m->head_dim, up = (m->act == TC_ACT_SWIGLU ? 2 : 1) * m->ffn;
+  const double wide = (double)TC_MAX(TC_MAX(m->vocab, m->hidden), TC_MAX(qkv, up));
   if (tokens * TC_MAX(wide, (double)c->train_steps) <= most) return 0;
   const double fit = most / (double)m->context / TC_MAX(wide, (double)c->train_steps);
   return tc_fail(err, TC_EUSER, "train.global_batch = %lld sequences of model.context = %lld tokens are "
@@ -45,7 +46,7 @@ void tc_setup_fill_model(struct tc_config *c, const struct tc_model *m)
   const struct { int64_t *option, value; } size[] = {
     { &c->model_layers, m->layers }, { &c->model_hidden, m->hidden }, { &c->model_heads, m->heads },
     { &c->model_context, m->context }, { &c->model_vocab, m->vocab }, { &c->model_kv_heads, m->kv_heads },
-    { &c->model_head_dim, m->head_dim }, { &c->model_ffn, m->ffn } };
+    { &c->model_head_dim, m->head_dim }, { &c->model_ffn, m->ffn }, { &c->model_positions, m->positions } };
   for (size_t i = 0; i < sizeof size / sizeof *size; i++)
     if (*size[i].option == 0) *size[i].option = size[i].value;
   if (!c->model_family) c->model_family = m->family;
@@ -68,7 +69,8 @@ int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err 
   *m = (struct tc_model){
     .preset = c->model_preset, .layers = c->model_layers, .hidden = c->model_hidden, .heads = c->model_heads,
     .context = c->model_context, .vocab = c->model_vocab, .kv_heads = c->model_kv_heads,
-    .head_dim = c->model_head_dim, .ffn = c->model_ffn, .family = c->model_family, .norm = c->model_norm,
+    .head_dim = c->model_head_dim, .ffn = c->model_ffn, .positions = c->model_positions,
+    .family = c->model_family, .norm = c->model_norm,
     .act = c->model_act, .bias = c->model_bias, .qk_norm = c->model_qk_norm, .tied = c->model_tied,
     .norm_eps = (float)TC_MAX(c->model_norm_eps, 0), .rope_theta = (float)TC_MAX(c->model_rope_theta, 0) };
   TC_TRY(tc_rope_scaling_parse(&m->rope_scaling, c->model_rope_scaling, err));
@@ -78,6 +80,14 @@ int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err 
     return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data.format = text, whose "
                    "tokens are bytes: 256 would do", (long long)m->vocab);
   return check_counts(c, m, err);
+}
+
+void tc_setup_positions(struct tc_config *c)
+{
+  struct tc_model file;
+  struct tc_err why;
+  if (!*c->model_config || c->model_positions > 0) return;
+  if (tc_hf_read(&file, c->model_config, &why) == 0) c->model_positions = file.positions;
 }
 
 static int make_axes(struct tc_mesh **out, const struct tc_config *c, enum tc_order order, int world,

@@ -12,6 +12,10 @@ int tc_setup_model(const struct tc_config *c, struct tc_model *m, struct tc_err 
 /* Local. Every option of the model that is not given becomes that of the complete model m. */
 void tc_setup_fill_model(struct tc_config *c, const struct tc_model *m);
 
+/* Local. Sets model.positions, if it is not given, from model.config, so that checkpoints have it when the file is
+ * elsewhere. What is wrong with the file is left to tc_setup_model. */
+void tc_setup_positions(struct tc_config *c);
+
 /* Local. The mesh for `world` ranks on nodes as far as no model is needed: one micro-batch,
  * mesh.order = auto is tp-dp-pp. *out is owned by the caller. */
 int tc_setup_axes(struct tc_mesh **out, const struct tc_config *c, int world,

@@ -92,6 +92,16 @@ static void touch(struct walk *w, int32_t i, int32_t at)
   }
 }
 
+/* The loss and the norm of the gradient are read after the last action. */
+static void keep_results(struct walk *w)
+{
+  const int32_t result[] = { w->g->loss, w->g->grad_norm };
+  for (size_t i = 0; i < sizeof result / sizeof *result; i++) {
+    const int32_t root = result[i] >= 0 ? tc_tensor_root(w->g, result[i]) : -1;
+    if (root >= 0 && !w->g->tensor[root].state) w->until[(int64_t)root * w->s->n_mb] = w->s->n;
+  }
+}
+
 int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g, const struct tc_actions *s,
                    const struct tc_fusions *f, const struct tc_mesh *m, const int32_t coord[TC_AXES],
                    struct tc_err *err)
@@ -106,6 +116,7 @@ int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g, const str
   for (int32_t i = 0; f && i < f->n; i++)
     for (int32_t k = 0; k < f->group[i].n; k++)
       touch(&w, tc_fusion_part(f, i, k), tc_fusion_part(f, i, f->group[i].n - 1));
+  keep_results(&w);
   int rc = 0;
   for (int32_t i = 0; i < s->n && !rc; i++) rc = walk_action(&w, i, err);
   free(w.until);

@@ -1,31 +1,36 @@
 /* kernels.c - the time of each kernel of a device at a model's sizes, beside what memory and
  * arithmetic allow.
  *
- *   kernels DEVICE [fp32|bf16] [tokens=8192] [hidden=768] [heads=12] [context=1024] [vocab=50304]
+ *   kernels DEVICE [fp32|bf16] [tokens=8192] [hidden=768] [heads=12] [kv_heads=4] [context=1024] [vocab=50304]
  *           [bandwidth=GB/s] [tflops=TFLOP/s] [repeat=20]
  *
  * Bytes are each input read once and each output written once; the limit is the larger of bytes
  * over bandwidth and operations over tflops (0: not known, no share is printed). Times are a mean
- * over `repeat` runs that follow each other on the device, after two that don't count. */
+ * over `repeat` runs that follow each other on the device, after two that don't count. The kernels of Llama's layers
+ * have kv_heads and an MLP of 8/3 of the hidden size; behind them are their shares of a layer, forward and backward. */
 #include "kernels/kernel.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { ARGS = 6 };
-enum { TOKENS, HIDDEN, HEADS, CONTEXT, VOCAB, BANDWIDTH, TFLOPS, REPEAT, SETTINGS };
-static const char *const setting[SETTINGS] = { "tokens", "hidden", "heads", "context", "vocab",
+enum { TOKENS, HIDDEN, HEADS, CONTEXT, VOCAB, KV_HEADS, BANDWIDTH, TFLOPS, REPEAT, SETTINGS };
+static const char *const setting[SETTINGS] = { "tokens", "hidden", "heads", "context", "vocab", "kv_heads",
                                                "bandwidth", "tflops", "repeat" };
 
 struct bench {
   struct tc_device *d;
   int dtype;
   int64_t s[SETTINGS];
+  float *freq;                   /* of rotary positions: [head size / 2] */
+  double seconds;                /* of the last row */
   int failed;
 };
 
 /* Letters of the table's shapes. N tokens, C hidden, F 4C, G 3C, V vocabulary, T context, H heads,
- * D head size, R rows of a head chunk, E elements of a unit, 3 itself. */
+ * D head size, R rows of a head chunk, E elements of a unit, 3 itself. Llama: K heads of keys, U queries of
+ * each, P = U + 1, Q = U + 2, A = KQD, M width of the MLP, B = 2M. */
 static int64_t size_of(const struct bench *b, char letter)
 {
   const int64_t *s = b->s;
@@ -40,50 +45,81 @@ static int64_t size_of(const struct bench *b, char letter)
   case 'D': return s[HIDDEN] / s[HEADS];
   case 'R': return TC_MIN(s[TOKENS], (int64_t)1024);
   case 'E': return 12 * s[HIDDEN] * s[HIDDEN];
+  case 'K': return s[KV_HEADS];
+  case 'U': return s[HEADS] / s[KV_HEADS];
+  case 'P': return s[HEADS] / s[KV_HEADS] + 1;
+  case 'Q': return s[HEADS] / s[KV_HEADS] + 2;
+  case 'A': return (s[HEADS] + 2 * s[KV_HEADS]) * (s[HIDDEN] / s[HEADS]);
+  case 'M': return tc_round_up(tc_ceil_div(8 * s[HIDDEN], 3), 64);
+  case 'B': return 2 * tc_round_up(tc_ceil_div(8 * s[HIDDEN], 3), 64);
   default: return letter - '0';
   }
 }
 
-/* Types: x the run's, f fp32, i integers below V. acc: bits; over: out 0 lives in that input. */
+/* Types: x the run's, f fp32, i integers below V. acc: bits; over: out 0 lives in that input; layer: how many a layer
+ * of Llama has. */
 static const struct row {
   int op, acc, over;
   const char *name, *in, *out;
   char gemm[6];                  /* m n k and T where transposed: "NCCnt" */
+  int layer;
 } table[] = {
-  { TC_OP_EMBED, 0, -1, "embed", "i:N x:VC", "x:NC", "" },
-  { TC_OP_EMBED_BWD, 0, -1, "embed_bwd", "i:N x:NC", "f:VC", "" },
-  { TC_OP_POS, 0, -1, "pos", "x:NC x:TC", "x:NC", "" },
-  { TC_OP_POS_BWD, 0, -1, "pos_bwd", "x:NC", "f:TC", "" },
-  { TC_OP_LAYERNORM, 0, -1, "layernorm", "x:NC x:C x:C", "x:NC f:N f:N", "" },
-  { TC_OP_LAYERNORM_BWD, 1, -1, "layernorm_bwd", "x:NC x:NC x:C f:N f:N", "x:NC f:C f:C", "" },
-  { TC_OP_MATMUL, 0, -1, "matmul qkv", "x:NC x:GC x:G", "x:NG", "NGCnt" },
-  { TC_OP_MATMUL, 0, -1, "matmul up", "x:NC x:FC x:F", "x:NF", "NFCnt" },
-  { TC_OP_MATMUL, 0, -1, "matmul down", "x:NF x:CF x:C", "x:NC", "NCFnt" },
-  { TC_OP_MATMUL, 0, -1, "matmul up, d input", "x:NF x:FC", "x:NC", "NCFnn" },
-  { TC_OP_MATMUL, 1, -1, "matmul up, d weight", "x:NF x:NC", "f:FC", "FCNtn" },
-  { TC_OP_MATMUL, 0, -1, "matmul head", "x:RC x:VC", "x:RV", "RVCnt" },
-  { TC_OP_BIAS, 0, -1, "bias", "x:NC x:C", "x:NC", "" },
-  { TC_OP_BIAS_BWD, 1, -1, "bias_bwd", "x:NF", "f:F", "" },
-  { TC_OP_GELU, 0, -1, "gelu", "x:NF", "x:NF", "" },
-  { TC_OP_GELU_BWD, 0, -1, "gelu_bwd", "x:NF x:NF", "x:NF", "" },
-  { TC_OP_ADD, 0, -1, "add", "x:NC x:NC", "x:NC", "" },
-  { TC_OP_DROPOUT, 0, -1, "dropout", "x:NC", "x:NC", "" },
-  { TC_OP_ATTN, 0, -1, "attn", "x:NH3D", "x:NHD f:NH", "" },
-  { TC_OP_ATTN_BWD, 0, -1, "attn_bwd", "x:NHD x:NH3D x:NHD f:NH", "x:NH3D", "" },
-  { TC_OP_ROWMAX, 0, -1, "rowmax", "x:RV", "f:R", "" },
-  { TC_OP_SUMEXP, 0, -1, "sumexp", "x:RV f:R", "f:R", "" },
-  { TC_OP_SUMEXP_BWD, 0, -1, "sumexp_bwd", "x:RV f:R f:R", "x:RV", "" },
-  { TC_OP_PICK, 0, -1, "pick", "x:RV i:R", "f:R", "" },
-  { TC_OP_NLL, 0, -1, "nll", "f:R f:R f:R i:R", "f:R", "" },
-  { TC_OP_NLL_BWD, 0, -1, "nll_bwd", "f:R f:R i:R", "f:R f:R", "" },
-  { TC_OP_SUM, 0, -1, "sum", "f:N", "f:", "" },
-  { TC_OP_FILL, 0, -1, "fill", "", "f:E", "" },
-  { TC_OP_NORMAL, 0, -1, "normal", "", "f:E", "" },
-  { TC_OP_CAST, 0, -1, "cast", "f:E", "x:E", "" },
-  { TC_OP_ACCUM, 1, -1, "accum", "x:E", "f:E", "" },
-  { TC_OP_SQNORM, 0, -1, "sqnorm", "f:E", "f:", "" },
-  { TC_OP_ADAMW, 0, 2, "adamw", "f:E f: f:E f:E f:E", "f:E f:E f:E", "" },
-  { TC_OP_SGD, 0, 2, "sgd", "f:E f: f:E", "f:E", "" },
+  { TC_OP_EMBED, 0, -1, "embed", "i:N x:VC", "x:NC", "", 0 },
+  { TC_OP_EMBED_BWD, 0, -1, "embed_bwd", "i:N x:NC", "f:VC", "", 0 },
+  { TC_OP_POS, 0, -1, "pos", "x:NC x:TC", "x:NC", "", 0 },
+  { TC_OP_POS_BWD, 0, -1, "pos_bwd", "x:NC", "f:TC", "", 0 },
+  { TC_OP_LAYERNORM, 0, -1, "layernorm", "x:NC x:C x:C", "x:NC f:N f:N", "", 0 },
+  { TC_OP_LAYERNORM_BWD, 1, -1, "layernorm_bwd", "x:NC x:NC x:C f:N f:N", "x:NC f:C f:C", "", 0 },
+  { TC_OP_MATMUL, 0, -1, "matmul qkv", "x:NC x:GC x:G", "x:NG", "NGCnt", 0 },
+  { TC_OP_MATMUL, 0, -1, "matmul up", "x:NC x:FC x:F", "x:NF", "NFCnt", 0 },
+  { TC_OP_MATMUL, 0, -1, "matmul down", "x:NF x:CF x:C", "x:NC", "NCFnt", 0 },
+  { TC_OP_MATMUL, 0, -1, "matmul up, d input", "x:NF x:FC", "x:NC", "NCFnn", 0 },
+  { TC_OP_MATMUL, 1, -1, "matmul up, d weight", "x:NF x:NC", "f:FC", "FCNtn", 0 },
+  { TC_OP_MATMUL, 0, -1, "matmul head", "x:RC x:VC", "x:RV", "RVCnt", 0 },
+  { TC_OP_BIAS, 0, -1, "bias", "x:NC x:C", "x:NC", "", 0 },
+  { TC_OP_BIAS_BWD, 1, -1, "bias_bwd", "x:NF", "f:F", "", 0 },
+  { TC_OP_GELU, 0, -1, "gelu", "x:NF", "x:NF", "", 0 },
+  { TC_OP_GELU_BWD, 0, -1, "gelu_bwd", "x:NF x:NF", "x:NF", "", 0 },
+  { TC_OP_ADD, 0, -1, "add", "x:NC x:NC", "x:NC", "", 2 },
+  { TC_OP_DROPOUT, 0, -1, "dropout", "x:NC", "x:NC", "", 0 },
+  { TC_OP_ATTN, 0, -1, "attn", "x:NH3D", "x:NHD f:NH", "", 0 },
+  { TC_OP_ATTN_BWD, 0, -1, "attn_bwd", "x:NHD x:NH3D x:NHD f:NH", "x:NH3D", "", 0 },
+  { TC_OP_RMSNORM, 0, -1, "rmsnorm", "x:NC x:C", "x:NC f:N", "", 2 },
+  { TC_OP_RMSNORM_BWD, 1, -1, "rmsnorm_bwd", "x:NC x:NC x:C f:N", "x:NC f:C", "", 2 },
+  { TC_OP_MATMUL, 0, -1, "matmul grouped qkv", "x:NC x:AC", "x:NA", "NACnt", 1 },
+  { TC_OP_MATMUL, 0, -1, "matmul qkv, d input", "x:NA x:AC", "x:NC", "NCAnn", 1 },
+  { TC_OP_MATMUL, 1, -1, "matmul qkv, d weight", "x:NA x:NC", "f:AC", "ACNtn", 1 },
+  { TC_OP_QKNORM, 0, -1, "qknorm", "x:NKQD x:D x:D", "x:NKQD f:NKP", "", 0 },
+  { TC_OP_QKNORM_BWD, 6, -1, "qknorm_bwd", "x:NKQD x:NKQD x:D x:D f:NKP", "x:NKQD f:D f:D", "", 0 },
+  { TC_OP_ROPE, 0, -1, "rope", "x:NKQD", "x:NKQD", "", 1 },
+  { TC_OP_ROPE_BWD, 0, -1, "rope_bwd", "x:NKQD", "x:NKQD", "", 1 },
+  { TC_OP_ATTN, 0, -1, "grouped attn", "x:NKQD", "x:NKUD f:NKU", "", 1 },
+  { TC_OP_ATTN_BWD, 0, -1, "grouped attn_bwd", "x:NKUD x:NKQD x:NKUD f:NKU", "x:NKQD", "", 1 },
+  { TC_OP_MATMUL, 0, -1, "matmul proj", "x:NC x:CC", "x:NC", "NCCnt", 1 },
+  { TC_OP_MATMUL, 0, -1, "matmul proj, d input", "x:NC x:CC", "x:NC", "NCCnn", 1 },
+  { TC_OP_MATMUL, 1, -1, "matmul proj, d weight", "x:NC x:NC", "f:CC", "CCNtn", 1 },
+  { TC_OP_MATMUL, 0, -1, "matmul gate_up", "x:NC x:BC", "x:NB", "NBCnt", 1 },
+  { TC_OP_MATMUL, 0, -1, "matmul gate_up, d input", "x:NB x:BC", "x:NC", "NCBnn", 1 },
+  { TC_OP_MATMUL, 1, -1, "matmul gate_up, d weight", "x:NB x:NC", "f:BC", "BCNtn", 1 },
+  { TC_OP_SWIGLU, 0, -1, "swiglu", "x:N2M", "x:NM", "", 1 },
+  { TC_OP_SWIGLU_BWD, 0, -1, "swiglu_bwd", "x:NM x:N2M", "x:N2M", "", 1 },
+  { TC_OP_MATMUL, 0, -1, "matmul gated down", "x:NM x:CM", "x:NC", "NCMnt", 1 },
+  { TC_OP_MATMUL, 0, -1, "matmul down, d input", "x:NC x:CM", "x:NM", "NMCnn", 1 },
+  { TC_OP_MATMUL, 1, -1, "matmul down, d weight", "x:NC x:NM", "f:CM", "CMNtn", 1 },
+  { TC_OP_ROWMAX, 0, -1, "rowmax", "x:RV", "f:R", "", 0 },
+  { TC_OP_SUMEXP, 0, -1, "sumexp", "x:RV f:R", "f:R", "", 0 },
+  { TC_OP_SUMEXP_BWD, 0, -1, "sumexp_bwd", "x:RV f:R f:R", "x:RV", "", 0 },
+  { TC_OP_PICK, 0, -1, "pick", "x:RV i:R", "f:R", "", 0 },
+  { TC_OP_NLL, 0, -1, "nll", "f:R f:R f:R i:R", "f:R", "", 0 },
+  { TC_OP_NLL_BWD, 0, -1, "nll_bwd", "f:R f:R i:R", "f:R f:R", "", 0 },
+  { TC_OP_SUM, 0, -1, "sum", "f:N", "f:", "", 0 },
+  { TC_OP_FILL, 0, -1, "fill", "", "f:E", "", 0 },
+  { TC_OP_NORMAL, 0, -1, "normal", "", "f:E", "", 0 },
+  { TC_OP_CAST, 0, -1, "cast", "f:E", "x:E", "", 0 },
+  { TC_OP_ACCUM, 1, -1, "accum", "x:E", "f:E", "", 0 },
+  { TC_OP_SQNORM, 0, -1, "sqnorm", "f:E", "f:", "", 0 },
+  { TC_OP_ADAMW, 0, 2, "adamw", "f:E f: f:E f:E f:E", "f:E f:E f:E", "", 0 },
+  { TC_OP_SGD, 0, 2, "sgd", "f:E f: f:E", "f:E", "", 0 },
 };
 
 static int parse(const struct bench *b, const char *text, struct tc_view *v)
@@ -166,7 +202,7 @@ static int run(struct bench *b, const struct row *r, struct tc_call *c, struct t
     TC_TRY(k->run(b->d, c));
   }
   b->d->ops->sync(b->d);
-  double seconds = (double)(tc_now_ns() - t0) * 1e-9 / (double)b->s[REPEAT];
+  const double seconds = b->seconds = (double)(tc_now_ns() - t0) * 1e-9 / (double)b->s[REPEAT];
   TC_TRY(tc_device_check(b->d, err));
   report(b, r->name, call_bytes(r, c), operations(b, r, c), seconds);
   if (k->unprepare) k->unprepare(b->d, c);
@@ -179,13 +215,14 @@ static void time_row(struct bench *b, const struct row *r)
   struct tc_runtime rt = { .seed = 1, .step = 2, .lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f,
                            .eps = 1e-8f, .clip = 1 };
   struct tc_call c = { .op = r->op, .acc = (uint8_t)r->acc, .rt = &rt, .f = { 1e-5f },
-                       .k = { b->s[CONTEXT] } };
+                       .k = { b->s[CONTEXT] }, .freq = b->freq };
   struct tc_err err = { 0 };
   const struct tc_kernel *k = &b->d->ops->kernel[r->op];
   c.n_in = parse(b, r->in, v);
   c.n_out = parse(b, r->out, v + c.n_in);
   c.in = v, c.out = v + c.n_in;
-  if (r->op >= TC_OP_ROWMAX && r->op != TC_OP_ATTN_BWD && *r->in == 'x') c.k[0] = b->s[VOCAB];
+  if (r->op == TC_OP_ROWMAX || r->op == TC_OP_SUMEXP || r->op == TC_OP_SUMEXP_BWD || r->op == TC_OP_PICK)
+    c.k[0] = b->s[VOCAB];
   if (r->op == TC_OP_DROPOUT) c.f[0] = 0.1f;
   if (*r->gemm)
     c.gemm = (struct tc_gemm){ size_of(b, r->gemm[0]), size_of(b, r->gemm[1]),
@@ -207,6 +244,28 @@ static void time_row(struct bench *b, const struct row *r)
   if (c.scratch) b->d->ops->free(b->d, c.scratch, TC_MAX(bytes, 64));
   for (int i = 0; i < (r->over >= 0 ? c.n_in : c.n_in + c.n_out); i++)
     if (v[i].data) b->d->ops->free(b->d, v[i].data, v[i].elems * (int64_t)tc_dtype_bytes(v[i].dtype));
+}
+
+/* The rows, and what part of a layer of Llama each kind of them takes. */
+static void time_rows(struct bench *b)
+{
+  enum { KINDS = 6 };
+  static const struct { const char *name; int forward, backward; } kind[KINDS] = {
+    { "products", TC_OP_MATMUL, TC_OP_MATMUL }, { "attention", TC_OP_ATTN, TC_OP_ATTN_BWD },
+    { "RMS norms", TC_OP_RMSNORM, TC_OP_RMSNORM_BWD }, { "rotary positions", TC_OP_ROPE, TC_OP_ROPE_BWD },
+    { "SwiGLU", TC_OP_SWIGLU, TC_OP_SWIGLU_BWD }, { "residual sums", TC_OP_ADD, TC_OP_ADD } };
+  double spent[KINDS] = { 0 }, all = 0;
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    time_row(b, &table[i]);
+    for (int k = 0; k < KINDS && table[i].layer; k++) {
+      if (table[i].op != kind[k].forward && table[i].op != kind[k].backward) continue;
+      spent[k] += table[i].layer * b->seconds;
+      all += table[i].layer * b->seconds;
+    }
+  }
+  printf("a layer of Llama         %9.4f ms:", all * 1e3);
+  for (int k = 0; k < KINDS; k++) printf("%s %s %.1f %%", k ? "," : "", kind[k].name, 100 * spent[k] / all);
+  printf("\n");
 }
 
 /* ---- fused calls ---------------------------------------------------------------------------- */
@@ -343,7 +402,7 @@ static void time_heads(struct bench *b)
 
 int main(int argc, char **argv)
 {
-  struct bench b = { .dtype = TC_BF16, .s = { 8192, 768, 12, 1024, 50304, 0, 0, 20 } };
+  struct bench b = { .dtype = TC_BF16, .s = { 8192, 768, 12, 1024, 50304, 4, 0, 0, 20 } };
   struct tc_err err = { 0 };
   for (int i = 2; i < argc; i++) {
     if (!strcmp(argv[i], "fp32")) b.dtype = TC_F32;
@@ -353,9 +412,10 @@ int main(int argc, char **argv)
     }
   }
   bool whole = true;
-  for (int k = 0; k <= VOCAB; k++) whole &= b.s[k] > 0;
-  if (!whole || b.s[TOKENS] % b.s[CONTEXT] || b.s[HIDDEN] % b.s[HEADS]) {
-    fprintf(stderr, "kernels: sizes are positive; context divides tokens, heads divide hidden\n");
+  for (int k = 0; k <= KV_HEADS; k++) whole &= b.s[k] > 0;
+  if (!whole || b.s[TOKENS] % b.s[CONTEXT] || b.s[HIDDEN] % (2 * b.s[HEADS]) || b.s[HEADS] % b.s[KV_HEADS]) {
+    fprintf(stderr, "kernels: sizes are positive; context divides tokens, twice the heads divide hidden, kv_heads "
+            "divide heads\n");
     return 2;
   }
   if (argc < 2 || tc_device_open(&b.d, argv[1], 1, &err) < 0) {
@@ -364,9 +424,13 @@ int main(int argc, char **argv)
   }
   printf("%s, %s, %lld tokens of %lld, hidden %lld\n", b.d->ops->name, tc_dtype_name(b.dtype),
          (long long)b.s[TOKENS], (long long)b.s[CONTEXT], (long long)b.s[HIDDEN]);
-  for (size_t i = 0; i < sizeof table / sizeof *table; i++) time_row(&b, &table[i]);
+  const int64_t half = b.s[HIDDEN] / b.s[HEADS] / 2;
+  b.freq = tc_malloc((size_t)half * sizeof *b.freq);
+  for (int64_t i = 0; i < half; i++) b.freq[i] = powf(500000.f, -(float)i / (float)half);
+  time_rows(&b);
   if (b.d->ops->fused) time_groups(&b);
   if (b.d->ops->fused) time_heads(&b);
   tc_device_close(b.d);
+  free(b.freq);
   return b.failed;
 }

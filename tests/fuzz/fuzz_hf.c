@@ -35,7 +35,7 @@ static struct tc_model draw_model(struct fuzz *f)
     m.hidden = m.heads * m.head_dim;
     return tc_model_complete(&m);
   }
-  m.hidden = draw(f, 1, 16);
+  m.hidden = m.family == TC_FAMILY_LLAMA ? m.heads * draw(f, 1, 3) : draw(f, 1, 16);
   m.ffn = draw(f, 1, 20);
   m.tied = fuzz_below(f, 2) ? TC_ON : TC_OFF;
   m.bias = m.family == TC_FAMILY_LLAMA && fuzz_below(f, 2) ? TC_ON : TC_OFF;

@@ -13,6 +13,7 @@
 #include "io/folder.h"
 #include "io/formats/outfile.h"
 #include "io/formats/safetensors.h"
+#include "src/config/config.h"
 #include "src/model/hf.h"
 
 enum { BATCH = 1 << 18 };         /* elements written at a time */
@@ -107,18 +108,31 @@ static int put_part(struct export *x, const struct sink *s, const struct part *t
   return rc;
 }
 
+/* The positions that the model's config.json allowed, which the run knows; 0: nothing is said of them. */
+static int64_t saved_positions(const struct tc_ckpt *c)
+{
+  char word[] = "export", *argv[] = { word };
+  struct tc_config *cfg;
+  struct tc_err why;
+  if (tc_config_saved(&cfg, c->m->meta.config, 1, argv, &why) < 0) return 0;
+  const int64_t positions = cfg->model_positions;
+  tc_config_free(cfg);
+  return positions;
+}
+
 /* All parts of the model's tensors; the checkpoint must have as many, which bounds memory. */
 static int list_parts(struct export *x, struct part **out, enum names_form form, struct tc_err *err)
 {
   struct tc_err why;
   *out = NULL;
   TC_TRY(tc_model_parse(&x->model, x->c->m->meta.model, x->c->path, err));
+  x->model.positions = saved_positions(x->c);
   const char *architecture = tc_hf_architecture(&x->model, &why);
   if (!architecture)
     return tc_fail(err, TC_EUSER, "%s: %s; --format safetensors can store it", x->c->path, why.text);
-  if (form == NAMES_LLMC && x->model.rope_theta > 0)
-    return tc_fail(err, TC_EUSER, "%s is a %s; llm.c's files can store only GPT-2; --format hf can store it", x->c->path,
-                   architecture);
+  if (form == NAMES_LLMC && !tc_model_is_plain(&x->model))
+    return tc_fail(err, TC_EUSER, "%s is a %s (norm_eps %g); llm.c's files can store only GPT-2 (norm_eps 1e-05); "
+                   "--format hf can store it", x->c->path, architecture, (double)x->model.norm_eps);
   if (x->model.layers > tc_ckpt_n(x->c))
     return tc_fail(err, TC_EUSER, "%s has %d tensors, fewer than a model of %lld layers",
                    x->c->path, tc_ckpt_n(x->c), (long long)x->model.layers);
@@ -354,10 +368,11 @@ static int export_plain(struct export *x, struct tc_err *err)
   struct tc_ckpt *c = x->c;
   struct tc_st_tensor *st = tc_calloc((size_t)tc_ckpt_n(c) + 1, sizeof *st);
   int *index = tc_calloc((size_t)tc_ckpt_n(c) + 1, sizeof *index), n = 0;
-  char step[24];
+  char step[24], tokens[24];
   snprintf(step, sizeof step, "%lld", (long long)c->m->meta.step);
+  snprintf(tokens, sizeof tokens, "%lld", (long long)c->m->meta.tokens);
   const char *const notes[] = { "format", "pt", "tercio.model", c->m->meta.model, "tercio.step",
-                                step, NULL };
+                                step, "tercio.tokens", tokens, NULL };
   struct sink s = {0};
   for (int i = 0; i < tc_ckpt_n(c); i++) {
     const struct tc_ckpt_tensor *t = tc_ckpt_at(c, i);

@@ -139,15 +139,16 @@ static int sizes_of_file(struct import *x, struct tc_err *err)
   TC_TRY(sizes_of_tensors(x, err));
   if (!x->config_file) return 0;
   x->model.heads = config.heads;
+  x->model.norm_eps = config.norm_eps;
   return check_config_sizes(x, &config, err);
 }
 
-/* The sizes in a file of our own format: the note has the model if tensors alone don't show it (no wpe.weight). */
+/* The model of a file of our own format: a note says it. Tensors alone show only a GPT-2's sizes. */
 static int sizes_of_note(struct import *x, struct tc_err *err)
 {
   struct tc_err why;
   const char *note = tc_shards_note(x->st, "tercio.model");
-  if (!note || tc_shards_find(x->st, "wpe.weight") >= 0) return sizes_of_tensors(x, err);
+  if (!note) return sizes_of_tensors(x, err);
   TC_TRY(tc_model_parse(&x->model, note, x->file, err));
   if (tc_hf_architecture(&x->model, &why)) return 0;
   return tc_fail(err, TC_EUSER, "%s: %s: import knows the tensors of GPT-2, Llama and Qwen3", x->file, why.text);
@@ -215,7 +216,7 @@ static int make_config(struct import *x, struct tc_err *err)
     return tc_fail(err, TC_EUSER, "%s: without config.json beside it the number of heads of "
                    "the model is unknown: give --model.heads=N", x->file);
   TC_TRY(tc_model_resolve(&x->model, err));
-  if (rotary) tc_setup_fill_model(c, &x->model);
+  if (!tc_model_is_plain(&x->model)) tc_setup_fill_model(c, &x->model);
   return check_model(x, err);
 }
 

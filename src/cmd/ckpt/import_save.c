@@ -106,14 +106,14 @@ static void saved_free(struct saved *s)
   tc_mesh_free(s->mesh);
 }
 
-/* With the optimizer's moments the checkpoint has their step, else step 0. */
-static int64_t step_of(const struct import *x, bool given)
+/* A number that the file notes; 0: there is none. */
+static int64_t noted(const struct import *x, const char *key)
 {
-  const char *note = x->st ? tc_shards_note(x->st, "tercio.step") : NULL;
+  const char *note = x->st ? tc_shards_note(x->st, key) : NULL;
   char *end;
-  if (!given || !note) return 0;
-  int64_t step = strtoll(note, &end, 10);
-  return *end || step < 0 || step > INT64_C(1) << 53 ? 0 : step;
+  if (!note) return 0;
+  int64_t n = strtoll(note, &end, 10);
+  return *end || n < 0 || n > INT64_C(1) << 53 ? 0 : n;
 }
 
 int import_save(struct import *x, struct tc_err *err)
@@ -126,9 +126,9 @@ int import_save(struct import *x, struct tc_err *err)
     const struct tc_comm_opts o = { .name = "world" };
     struct tc_comm *self = tc_comm_self(&o);
     char *model = tc_model_text(&x->model), *config = tc_config_text(x->cfg);
-    x->step = step_of(x, given);
+    x->step = given ? noted(x, "tercio.step") : 0;        /* that of the optimizer's moments */
     struct tc_ckpt_meta meta = { .step = x->step, .seed = (uint64_t)x->cfg->train_seed,
-      .tokens = x->step * x->cfg->train_global_batch * x->model.context, .model = model,
+      .tokens = given ? noted(x, "tercio.tokens") : 0, .model = model,
       .config = config, .mesh = "pp1 dp1 tp1", .system = s.opts.system->name, .job = "",
       .who = who, .lease = tc_owner_lease(x->owner) };
     rc = tc_ckpt_save(x->args->out, &meta, s.tensor, s.n, s.slice, s.n, self, err);

@@ -13,6 +13,7 @@
 #include "src/model/hf.h"
 
 enum { BATCH = 1 << 18 };         /* elements read at a time */
+#define HEAD "lm_head.weight"     /* in Hugging Face's files */
 
 static float value_of(const void *buf, int dtype, int64_t i)
 {
@@ -52,8 +53,8 @@ static int find_place(const struct import *x, const struct part *t, struct place
   return tc_fail(err, TC_EUSER, "%s: tensor %s is not of type F32, BF16 or F16", x->file, name);
 }
 
-/* Reads a tensor of the file into its rows of ours. */
-static int read_part(const struct import *x, const struct part *t, struct tc_err *err)
+/* Reads a tensor of the file into its rows of ours, or compares it with them: 1 if it differs. */
+static int read_part(const struct import *x, const struct part *t, bool compare, struct tc_err *err)
 {
   struct place p = {0};
   TC_TRY(find_place(x, t, &p, err));
@@ -66,25 +67,42 @@ static int read_part(const struct import *x, const struct part *t, struct tc_err
     int64_t n = TC_MIN(BATCH, elems - at);
     rc = x->st ? tc_shards_read(x->st, p.index, at * size, n * size, buf, err)
                : tc_llmc_read(x->llmc, p.from + at, n, buf, err);
-    for (int64_t i = 0; i < n && rc == 0; i++)
-      ours[part_next(&w)] = value_of(buf, p.dtype, i);
+    for (int64_t i = 0; i < n && rc == 0; i++) {
+      const float value = value_of(buf, p.dtype, i);
+      float *to = &ours[part_next(&w)];
+      if (!compare) *to = value;
+      else if (memcmp(to, &value, sizeof value) != 0) rc = 1;
+    }
   }
   free(buf);
   return rc;
 }
 
-/* Whether a tensor is optional: optimizer state or, in Hugging Face's files, the tied head, and masks and
- * frequencies, which follow from the sizes. */
-static bool is_optional(const struct import *x, const char *name)
+/* A tied model's file may have the head, too: if it is not the embedding, the model is not tied. */
+static int check_tied_head(const struct import *x, struct tc_err *err)
 {
-  const char *const gpt2[] = { "lm_head.weight", ".attn.bias", ".attn.masked_bias" };
-  const char *const rotary[] = { "lm_head.weight", ".rotary_emb.inv_freq" };
+  if (x->form != NAMES_HF || x->model.tied != TC_ON || import_find(x, HEAD) < 0) return 0;
+  struct part head = x->part[0];                /* the embedding is the first tensor of every model */
+  snprintf(head.hf, sizeof head.hf, HEAD);
+  const int rc = read_part(x, &head, true, err);
+  if (rc <= 0) return rc;
+  return tc_fail(err, TC_EUSER, "%s: tensor " HEAD " differs from %s, but the model's head is tied to its embedding%s",
+                 x->file, x->part[0].hf, x->model.rope_theta > 0 ?
+                 "; \"tie_word_embeddings\": false in config.json makes it a tensor of its own" : "");
+}
+
+/* Whether tensor i is optional: optimizer state or, in Hugging Face's files, the tied head (check_tied_head), and
+ * masks and frequencies, which follow from the sizes. */
+static bool is_optional(const struct import *x, int i)
+{
+  const char *const gpt2[] = { ".attn.bias", ".attn.masked_bias" }, *const rotary[] = { ".rotary_emb.inv_freq" };
   const bool is_rotary = x->model.rope_theta > 0;
-  const char *const *ends = is_rotary ? rotary : gpt2;
+  const char *const *ends = is_rotary ? rotary : gpt2, *name = tc_shards_at(x->st, i)->name;
   if (x->form == NAMES_OURS) return strncmp(name, "optim.", 6) == 0;
+  if (i == import_find(x, HEAD)) return true;
   size_t len = strlen(name);
-  for (int i = 0; i < (is_rotary ? 2 : 3); i++)
-    if (len >= strlen(ends[i]) && strcmp(name + len - strlen(ends[i]), ends[i]) == 0) return true;
+  for (int k = 0; k < (is_rotary ? 1 : 2); k++)
+    if (len >= strlen(ends[k]) && strcmp(name + len - strlen(ends[k]), ends[k]) == 0) return true;
   return false;
 }
 
@@ -101,7 +119,7 @@ static int check_tensors(struct import *x, struct tc_err *err)
     if (rc == 0) used[x->st ? p.index : 0] = true;
   }
   for (int i = 0; x->st && i < tc_shards_n(x->st) && rc == 0; i++)
-    if (!used[i] && !is_optional(x, tc_shards_at(x->st, i)->name))
+    if (!used[i] && !is_optional(x, i))
       rc = tc_fail(err, TC_EUSER, "%s: tensor %.100s does not belong to %s: another model", x->file,
                    tc_shards_at(x->st, i)->name,
                    x->model.rope_theta < 0 ? "GPT-2" : tc_hf_architecture(&x->model, err));
@@ -136,6 +154,6 @@ int import_read_weights(struct import *x, struct tc_err *err)
   x->n = names_list(&x->part, &x->model, x->form, x->interleaved);
   TC_TRY(check_tensors(x, err));
   TC_TRY(map_weights(x, err));
-  for (int i = 0; i < x->n; i++) TC_TRY(read_part(x, &x->part[i], err));
-  return 0;
+  for (int i = 0; i < x->n; i++) TC_TRY(read_part(x, &x->part[i], false, err));
+  return check_tied_head(x, err);
 }

@@ -1,6 +1,8 @@
 /* t_hf.c - Llama and Qwen3 in Hugging Face's files: folders that transformers wrote (tests/oracle/hf_folder.py) are
  * imported and exported again with the same tensors; both rotary orders; what config.json may not say; model.config. */
+#include "io/formats/safetensors.h"
 #include "io/formats/shards.h"
+#include "src/cmd/ckpt/names.h"
 #include "src/program/setup.h"
 #include "tests/unit/ckpt_cmd.h"
 #include "tests/unit/same_tensors.h"
@@ -186,6 +188,123 @@ static void test_refused(const char *dir)
   TC_ASSERT(shell("test ! -e %s/no || ! ls %s/no | grep -q .", dir, dir) == 0);
 }
 
+/* A tensor to be written: of floats, or in bf16. */
+static void put_tensor(struct tc_st_writer *w, const struct tc_st_tensor *t, const void *data)
+{
+  int64_t bytes = t->dtype == TC_F32 ? 4 : 2;
+  for (int d = 0; d < t->rank; d++) bytes *= t->dim[d];
+  TC_ASSERT(tc_st_write(w, data, bytes, NULL) == 0);
+}
+
+/* eps/model.safetensors: a GPT-2 of two heads, one layer, hidden size 8. */
+static void write_gpt2(const char *dir)
+{
+  const struct tc_model m = { .preset = "", .layers = 1, .hidden = 8, .heads = 2, .context = 4, .vocab = 20 };
+  const struct tc_model whole = tc_model_complete(&m);
+  struct tc_st_tensor t[20] = { { 0 } };
+  static const float zero[8 * 32];
+  struct tc_st_writer *w;
+  struct part *part;
+  char path[600];
+  const int n = names_list(&part, &whole, NAMES_HF, false);
+  TC_ASSERT(n <= 20);
+  for (int i = 0; i < n; i++) {
+    t[i] = (struct tc_st_tensor){ .name = part[i].hf, .dtype = TC_F32, .rank = part[i].rank };
+    part_hf_shape(&part[i], t[i].dim);
+  }
+  snprintf(path, sizeof path, "%s/eps/model.safetensors", dir);
+  TC_ASSERT(tc_st_create(&w, path, t, n, NULL, NULL) == 0);
+  for (int i = 0; i < n; i++) put_tensor(w, &t[i], zero);
+  TC_ASSERT(tc_st_finish(w, NULL) == 0);
+  free(part);
+}
+
+/* tied/model.safetensors: the tensors of hf-qwen3, and a head, which is its embedding but for one element. */
+static void copy_with_head(const char *dir, int changed)
+{
+  struct tc_st_tensor t[40] = { { 0 } };
+  struct tc_shards *s;
+  struct tc_st_writer *w;
+  struct tc_err err;
+  char path[600];
+  snprintf(path, sizeof path, "%s/hf-qwen3/model.safetensors", oracle());
+  TC_ASSERT(tc_shards_open(&s, path, &err) == 0 && tc_shards_n(s) < 40);
+  const int n = tc_shards_n(s), e = tc_shards_find(s, "model.embed_tokens.weight");
+  for (int i = 0; i < n; i++) t[i] = *tc_shards_at(s, i);
+  t[n] = t[e];
+  t[n].name = "lm_head.weight";
+  snprintf(path, sizeof path, "%s/tied/model.safetensors", dir);
+  TC_ASSERT(tc_st_create(&w, path, t, n + 1, NULL, NULL) == 0);
+  for (int i = 0; i <= n; i++) {
+    uint16_t *data = bytes_of(s, i < n ? i : e);
+    if (i == n && changed >= 0) data[changed] ^= 1;
+    put_tensor(w, &t[i], data);
+    free(data);
+  }
+  TC_ASSERT(tc_st_finish(w, NULL) == 0);
+  tc_shards_close(s);
+}
+
+/* The step of a checkpoint, and the tokens until then, as `show` prints them. */
+static void is_at(const char *dir, const char *name, int64_t step, int64_t tokens)
+{
+  is_int(run("show %s/%s --json", dir, name), 0, "%s %s", name, err_text);
+  json_t *j = parsed();
+  is_int(json_integer_value(json_object_get(j, "step")), step, "... its step");
+  is_int(json_integer_value(json_object_get(j, "tokens")), tokens, "... its tokens");
+  json_decref(j);
+}
+
+/* A model whose epsilon alone differs from GPT-2's keeps it, in both formats. */
+static void test_epsilon(const char *dir)
+{
+  TC_ASSERT(shell("mkdir %s/eps; printf '{\"architectures\": [\"GPT2LMHeadModel\"], \"n_head\": 2, "
+                  "\"layer_norm_epsilon\": 1e-06}' > %s/eps/config.json", dir, dir) == 0);
+  write_gpt2(dir);
+  is_int(run("import %s/eps -o %s/eps-ckpt", dir, dir), 0, "a GPT-2 with another epsilon %s", err_text);
+  ok(says("ffn 32 norm layernorm norm_eps 1e-06 act gelu"), "is in its model: %s", out_text);
+  is_int(run("export %s/eps-ckpt -o %s/eps.st --format safetensors", dir, dir), 0, "export in our format");
+  is_int(run("import %s/eps.st -o %s/eps-2", dir, dir), 0, "and back %s", err_text);
+  ok(says("norm_eps 1e-06"), "with its epsilon: %s", out_text);
+  is_int(run("export %s/eps-2 -o %s/eps-hf", dir, dir), 0, "export for transformers");
+  TC_ASSERT(shell("grep -q '\"layer_norm_epsilon\": 1e-6' %s/eps-hf/config.json", dir) == 0);
+  is_int(run("import %s/eps-hf -o %s/eps-3", dir, dir), 0, "and back %s", err_text);
+  is_int(run("diff %s/eps-2 %s/eps-3", dir, dir), 0, "equal checkpoints");
+  ok(fails(run("export %s/eps-2 -o %s/x --format llmc", dir, dir), 2, "llm.c's files can store only GPT-2 (norm_eps"),
+     "llm.c has no epsilon");
+  is_at(dir, "eps-2", 0, 0);
+}
+
+/* A head beside a tied embedding: the same one is dropped, another one refused. */
+static void test_tied_head(const char *dir)
+{
+  static const struct { int changed; const char *says; } row[] = {
+    { -1, NULL }, { 0, "lm_head.weight differs from model.embed_tokens.weight" }, { 64 * 16 - 1, "lm_head.weight differs" } };
+  for (int i = 0; i < 3; i++) {
+    TC_ASSERT(shell("rm -rf %s/tied; mkdir %s/tied; cp %s/hf-qwen3/config.json %s/tied", dir, dir, oracle(), dir) == 0);
+    copy_with_head(dir, row[i].changed);
+    const int status = run("import %s/tied -o %s/tied-%d", dir, dir, i);
+    if (row[i].says) ok(fails(status, 2, row[i].says), "element %d of the head differs", row[i].changed);
+    else is_int(status, 0, "a head that is the embedding %s", err_text);
+  }
+  TC_ASSERT(shell("sed -i 's/\"tie_word_embeddings\": true/\"tie_word_embeddings\": false/' %s/tied/config.json", dir) == 0);
+  is_int(run("import %s/tied -o %s/untied", dir, dir), 0, "as the sentence says, untied %s", err_text);
+}
+
+/* max_position_embeddings beyond the context, through an import and an export. */
+static void test_positions(const char *dir)
+{
+  TC_ASSERT(shell("rm -rf %s/bad; cp -r %s/hf-llama %s/bad; chmod -R u+w %s/bad; sed -i 's/\"max_position_embeddings\": "
+                  "32/\"max_position_embeddings\": 131072/' %s/bad/config.json", dir, oracle(), dir, dir, dir) == 0);
+  is_int(run("import %s/bad -o %s/far", dir, dir), 0, "a model of many positions %s", err_text);
+  ok(says("context 8192 "), "whose context is shorter");
+  is_int(run("export %s/far -o %s/far-hf", dir, dir), 0, "export");
+  TC_ASSERT(shell("grep -q '\"max_position_embeddings\": 131072' %s/far-hf/config.json", dir) == 0);
+  is_int(run("import %s/bad -o %s/near --model.context=16 --model.positions=64", dir, dir), 0, "the user's %s", err_text);
+  is_int(run("export %s/near -o %s/near-hf", dir, dir), 0, "export");
+  ok(shell("grep -q '\"max_position_embeddings\": 64' %s/near-hf/config.json", dir) == 0, "are written");
+}
+
 /* What the options make, as text; borrowed until the next call. */
 static const char *model_of(const char *a, const char *b)
 {
@@ -238,6 +357,9 @@ int main(void)
   test_folders(dir);
   test_round(dir);
   test_interleaved(dir);
+  test_epsilon(dir);
+  test_tied_head(dir);
+  test_positions(dir);
   test_refused(dir);
   test_option(dir);
   free(out_text);

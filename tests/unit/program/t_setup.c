@@ -97,29 +97,35 @@ static void test_bad(void)
 static void test_model(void)
 {
   static const char *const name[] = { "layers", "hidden", "heads", "context", "vocab" };
-  static const struct { int64_t v; bool good; } row[] = {
-    { 1, true }, { 1 << 24, true }, { (1 << 24) + 1, false }, { 0, false }, { -1, false } };
+  static const int64_t most[] = { 4096, 1 << 20, 1 << 16, 1 << 24, 1 << 24 };
   struct tc_err err;
-  for (int k = 0; k < 5; k++)
+  for (int k = 0; k < 5; k++) {
+    const struct { int64_t v; bool good; } row[] = {
+      { 1, true }, { most[k], true }, { most[k] + 1, false }, { 0, false }, { -1, false } };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
       struct tc_model m = { .preset = k % 2 ? "" : NULL, .layers = 1, .hidden = 1, .heads = 1, .context = 1,
     .vocab = 1 };
       int64_t *size[] = { &m.layers, &m.hidden, &m.heads, &m.context, &m.vocab };
       char text[100] = "";
-      if (k == 2) m.hidden = 1 << 24;            /* what the heads divide */
+      if (k == 1) m.head_dim = 1;
+      if (k == 2) m.hidden = TC_MAX(row[i].v, 1);  /* what the heads divide */
       *size[k] = row[i].v;
-      if (!row[i].good)
+      if (row[i].v <= 0)
         snprintf(text, sizeof text, "model.%s = %lld: give a positive number, or a model.preset",
                  name[k], (long long)row[i].v);
+      else if (!row[i].good)
+        snprintf(text, sizeof text, "model.%s = %lld is not from 1 to %lld", name[k], (long long)row[i].v,
+                 (long long)most[k]);
       err = (struct tc_err){ 0 };
       is_int(tc_model_resolve(&m, &err), row[i].good ? 0 : TC_EUSER, "%s %lld", name[k],
              (long long)row[i].v);
       is_str(err.text, text, "... %s", row[i].good ? "is accepted" : "in these words");
     }
+  }
   for (int k = 0; k < 5; k++) {
     struct tc_model m = { .preset = "turing-17b" };
     int64_t *size[] = { &m.layers, &m.hidden, &m.heads, &m.context, &m.vocab };
-    const int64_t own[] = { 3, 28, 4, 5, 7 }, preset[] = { 78, 4256, 28, 1024, 50257 };
+    const int64_t own[] = { 3, 28, 7, 5, 6 }, preset[] = { 78, 4256, 28, 1024, 50257 };
     *size[k] = own[k];
     is_int(tc_model_resolve(&m, &err), 0, "a preset with %s of one's own", name[k]);
     for (int i = 0; i < 5; i++) is_int(*size[i], i == k ? own[i] : preset[i], "... %s", name[i]);
@@ -135,8 +141,15 @@ static void test_edges(void)
   static const struct { const char *flags; int world; const char *text; } row[] = {
     { MANY "1024 --model.vocab=16777216", 1, NULL },
     { MANY "1025 --model.vocab=16777216", 1, TOO_MANY("1025", "1", "1024") },
-    { MANY "4096 --model.hidden=1048576", 1, NULL },
-    { MANY "4097 --model.hidden=1048576", 1, TOO_MANY("4097", "1", "4096") },
+    { MANY "4096 --model.hidden=1048576 --model.heads=1024", 1, NULL },
+    { MANY "4097 --model.hidden=1048576 --model.heads=1024", 1, TOO_MANY("4097", "1", "4096") },
+    { MANY "16384 --model.hidden=1048576 --model.heads=1024 --model.ffn=4 --model.kv_heads=1", 1,
+      TOO_MANY("16384", "1", "16352") },                /* 1024 heads of queries, two more of a key and a value */
+    { MANY "16352 --model.hidden=1048576 --model.heads=1024 --model.ffn=4 --model.kv_heads=1", 1, NULL },
+    { MANY "16384 --model.hidden=1048576 --model.head_dim=1 --model.ffn=4", 1, NULL },
+    { MANY "16385 --model.hidden=1048576 --model.head_dim=1 --model.ffn=4", 1, TOO_MANY("16385", "1", "16384") },
+    { "--model.hidden=2052 --model.heads=2", 1, "model.head_dim = 1026 is not from 1 to 1024; more heads (model.heads) "
+      "make it smaller" },
     { MANY "1024 --train.steps=16777216", 1, NULL },
     { MANY "1025 --train.steps=16777216", 1, TOO_MANY("1025", "16777216", "1024") },
     { "--data.format=text --model.vocab=256 --train.global_batch=1", 1, NULL },
@@ -159,7 +172,7 @@ static void test_edges(void)
     struct tc_program_opts o;
     struct tc_err err;
     const char *text = row[i].text ? row[i].text : "";
-    const int want = !*text ? 0 : strstr(text, "too ") ? TC_EUSER : TC_ELAYOUT;
+    const int want = !*text ? 0 : strstr(text, "too ") || strstr(text, " is not ") ? TC_EUSER : TC_ELAYOUT;
     is_int(setup(row[i].flags, row[i].world, 64, &o, NULL, NULL, &err), want, "%s", row[i].flags);
     is_str(err.text, text, "... %s", want ? "in these words" : "is accepted");
   }

@@ -183,10 +183,57 @@ static void test_bounds(void)
   tc_mesh_free(m);
 }
 
+/* ---- results ------------------------------------------------------------------------------- */
+
+/* The first action that reads or writes a tensor's storage, and the last. */
+static struct tc_range range_of(const struct tc_program *p, int32_t root)
+{
+  const struct tc_graph *g = p->graph;
+  struct tc_range r = { INT32_MAX, -1 };
+  for (int32_t i = 0; i < p->actions->n; i++) {
+    const struct tc_node *n = &g->node[p->actions->action[i].node];
+    for (int k = 0; k < n->n_in + n->n_out; k++)
+      if (tc_tensor_root(g, tc_operand(g, n, k)) == root) r = (struct tc_range){ TC_MIN(r.first, i), i };
+  }
+  return r;
+}
+
+/* The norm of the gradient is read after the run: what is made later must not lie there. */
+static void test_results(void)
+{
+  struct tc_program_opts o = {
+    .kind = TC_TRAIN, .model = toy, .gpt = { .batch = 4, .tp = 1 }, .system = tc_system_find("zero1"), .adamw = true,
+    .offload = TC_OFFLOAD_PARAMS, .overlap = true, .reshard_after = -1, .prefetch = 1 };
+  struct tc_mesh *m = fx_mesh(1, 1, 2, 1);
+  struct tc_program *p = NULL;
+  struct tc_err err = { 0 };
+  int later = 0, seen = 0;
+  if (!is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), 0, "a program on two ranks %s", err.text)) return;
+  const struct tc_graph *g = p->graph;
+  struct tc_arena *a = p->arena;
+  const int32_t norm = tc_tensor_root(g, g->grad_norm), last = range_of(p, norm).last;
+  const int64_t was = a->off[norm];
+  for (int32_t t = 0; t < g->n_tensors; t++) {
+    if (g->tensor[t].state || tc_tensor_root(g, t) != t || a->region[t] != a->region[norm]) continue;
+    const struct tc_range r = range_of(p, t);
+    if (r.last < 0 || r.first <= last || tc_stored_bytes(g, m, m->coord, t) == 0) continue;
+    a->off[norm] = a->off[t];
+    later++;
+    seen += tc_arena_check(a, g, p->actions, p->fusions, m, m->coord, &err) < 0 && strstr(err.text, "overlap");
+  }
+  a->off[norm] = was;
+  ok(later > 0, "%d tensors are made after the last action that has the norm", later);
+  is_int(seen, later, "each of them is seen to lie on it");
+  is_int(tc_arena_check(a, g, p->actions, p->fusions, m, m->coord, &err), 0, "but not as they were planned");
+  tc_program_free(p);
+  tc_mesh_free(m);
+}
+
 int main(void)
 {
   test_lowest();
   test_growth();
   test_bounds();
+  test_results();
   return done_testing();
 }
