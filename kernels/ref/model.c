@@ -192,16 +192,24 @@ int tc_ref_attn(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
+static double cache_score(const struct tc_view *x, const struct tc_view *cache, int64_t n, int64_t h, int64_t key)
+{
+  const int64_t D = x->dim[3];
+  double sum = 0;
+  for (int64_t j = 0; j < D; j++) sum += qkv(x, n, h, 'q', j) * tc_ref_get(cache, key + j);
+  return sum / sqrt((double)D);
+}
+
 /* One head of new token n over the first `seen` tokens, whose keys and values begin at element `at` of the cache. */
 static void attn_cache_row(const struct tc_call *c, int64_t n, int64_t h, int64_t at, int64_t seen)
 {
   const struct tc_view *x = &c->in[0], *cache = &c->out[1];
   const int64_t D = x->dim[3];
-  double sum = 0, y[HEAD_MAX] = { 0 };
+  double max = -INFINITY, sum = 0, y[HEAD_MAX] = { 0 };
+  TC_ASSERT(D <= HEAD_MAX);
+  for (int64_t m = 0; m < seen; m++) max = fmax(max, cache_score(x, cache, n, h, at + m * 2 * D));
   for (int64_t m = 0; m < seen; m++) {
-    double s = 0;
-    for (int64_t j = 0; j < D; j++) s += qkv(x, n, h, 'q', j) * tc_ref_get(cache, at + m * 2 * D + j);
-    const double p = exp(s / sqrt((double)D));
+    const double p = exp(cache_score(x, cache, n, h, at + m * 2 * D) - max);
     for (int64_t j = 0; j < D; j++) y[j] += p * tc_ref_get(cache, at + (m * 2 + 1) * D + j);
     sum += p;
   }

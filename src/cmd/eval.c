@@ -3,6 +3,7 @@
 #include "src/cmd/model.h"
 #include "src/forward/questions.h"
 #include "src/forward/corpus.h"
+#include "src/data/documents.h"
 #include "src/launch/launch.h"
 #include "src/program/setup.h"
 #include "io/ckpt/h5.h"
@@ -125,12 +126,22 @@ static int run_data(struct eval *e, struct tc_forward *x, struct task *t, struct
   const struct tc_model *m = &r->opts.model;
   struct tc_data *d = NULL;
   char *path = tc_strdup(t->path);
+  int32_t end = -1;
   int rc = tc_data_open(&d, &path, 1, r->cfg->data_format, 0, m->context, m->vocab, err);
+  if (rc == 0 && r->cfg->data_documents == TC_DOCUMENTS_MASK)
+    rc = tc_documents_end(&end, r->cfg->data_end_token, &path, 1, r->cfg->data_format, m->vocab, err);
   rc = tc_run_agree(r, rc, err);
-  if (rc == 0) rc = tc_corpus_loss(out, x, d, e->m.tokenizer, e->json ? NULL : t->path, err);
+  if (rc == 0) rc = tc_corpus_loss(out, x, d, end, e->m.tokenizer, e->json ? NULL : t->path, err);
   if (d) tc_data_free(d);
   free(path);
   return rc;
+}
+
+static bool asks_questions(const struct eval *e)
+{
+  for (int i = 0; i < e->n_tasks; i++)
+    if (e->task[i].kind != DATA) return true;
+  return false;
 }
 
 static int run_rank(int rank, void *eval, struct tc_err *err)
@@ -139,7 +150,7 @@ static int run_rank(int rank, void *eval, struct tc_err *err)
   const struct tc_launch *l = &e->launch;
   const struct tc_forward_args args = {
     .cfg = l->cfg, .ranks = l->ranks, .who = l->who, .rank = rank, .hub = l->hub, .path = e->m.path, .use = TC_TO_EVALUATE,
-    .mpi = l->mpi && l->mpi_world > 1, .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
+    .documents = asks_questions(e), .mpi = l->mpi && l->mpi_world > 1, .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
   struct tc_forward *x = NULL;
   int rc = tc_forward_new(&x, &args, err);
   for (int i = 0; i < e->n_tasks && rc == 0; i++) {

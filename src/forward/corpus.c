@@ -1,5 +1,6 @@
 /* corpus.c - the loss of a whole file of tokens, a batch of sequences at a time. */
 #include "src/forward/corpus.h"
+#include "src/data/documents.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@ struct pass {
   struct tc_data *d;
   const struct tc_tokenizer *tokenizer;
   int64_t B, T, n;               /* n: tokens of the file */
-  int32_t *tokens, *targets;     /* [B * T] */
+  int32_t end;                   /* of a document; -1: sequences are whole */
+  int32_t *tokens, *targets, *starts;   /* [B * T] */
   float *loss;                   /* [B * T] */
 };
 
@@ -23,6 +25,7 @@ static int read_batch(struct pass *p, int64_t at, struct tc_err *err)
   memset(p->tokens, 0, (size_t)rows * sizeof *p->tokens);
   memset(p->targets, -1, (size_t)rows * sizeof *p->targets);
   TC_TRY(tc_data_read(p->d, at, have, p->tokens, err));
+  if (p->end >= 0) tc_documents_starts(p->tokens, rows, p->T, p->end, p->starts);
   return tc_data_read(p->d, at + 1, have, p->targets, err);
 }
 
@@ -60,21 +63,23 @@ static int pass_over(struct pass *p, const char *name, struct tc_corpus_loss *ou
   int64_t shown = begin;
   for (int64_t at = 0; at < p->n - 1; at += p->B * p->T) {
     TC_TRY(tc_run_agree(r, read_batch(p, at, err), err));
-    TC_TRY(tc_forward_losses(p->x, p->tokens, p->targets, p->loss, err));
+    const struct tc_forward_batch batch = { p->tokens, p->targets, p->end >= 0 ? p->starts : NULL };
+    TC_TRY(tc_forward_losses(p->x, &batch, p->loss, err));
     add_batch(p, out);
     show(p, name, TC_MIN(at + p->B * p->T, p->n), begin, &shown);
   }
   return 0;
 }
 
-int tc_corpus_loss(struct tc_corpus_loss *out, struct tc_forward *x, struct tc_data *d,
+int tc_corpus_loss(struct tc_corpus_loss *out, struct tc_forward *x, struct tc_data *d, int32_t end,
                    const struct tc_tokenizer *tokenizer, const char *name, struct tc_err *err)
 {
-  struct pass p = { .x = x, .d = d, .tokenizer = tokenizer, .B = tc_forward_batch(x), .T = tc_forward_context(x),
+  struct pass p = { .x = x, .d = d, .tokenizer = tokenizer, .end = end, .B = tc_forward_sequences(x), .T = tc_forward_context(x),
                     .n = tc_data_tokens(d) };
   const size_t rows = (size_t)(p.B * p.T);
-  p.tokens = tc_malloc(2 * rows * sizeof *p.tokens);
+  p.tokens = tc_malloc(3 * rows * sizeof *p.tokens);
   p.targets = p.tokens + rows;
+  p.starts = p.targets + rows;
   p.loss = tc_malloc(rows * sizeof *p.loss);
   *out = (struct tc_corpus_loss){ 0 };
   const int rc = pass_over(&p, name, out, err);

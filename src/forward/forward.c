@@ -15,16 +15,16 @@ static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t r
 {
   const struct tc_forward *x = ctx;
   (void)rt;
-  memcpy(tokens, x->tokens + row0, (size_t)rows * sizeof *tokens);
-  memcpy(targets, x->targets + row0, (size_t)rows * sizeof *targets);
-  if (starts) memcpy(starts, x->starts + row0, (size_t)rows * sizeof *starts);
+  memcpy(tokens, x->batch.tokens + row0, (size_t)rows * sizeof *tokens);
+  memcpy(targets, x->batch.targets + row0, (size_t)rows * sizeof *targets);
+  if (starts && x->batch.starts) memcpy(starts, x->batch.starts + row0, (size_t)rows * sizeof *starts);
+  else if (starts) memset(starts, 0, (size_t)rows * sizeof *starts);
 }
 
 static int load(void *ctx, struct tc_ckpt *c, struct tc_err *err)
 {
   return tc_run_load(&((struct tc_forward *)ctx)->run, c, err);
 }
-
 
 /* Tensor parallelism splits the keys and values of a sequence by heads. */
 static void add_rows(struct tc_run *r)
@@ -44,6 +44,7 @@ int tc_forward_new(struct tc_forward **out, const struct tc_forward_args *a, str
                         .threads = a->threads, .hub = a->hub, .mpi = a->mpi, .use = a->use };
   TC_TRY(tc_run_layout(r, err));
   r->opts.prefill = a->prefill;
+  r->opts.gpt.documents |= a->documents;
   if (a->use == TC_TO_SAMPLE && r->mesh->size[TC_TP] > 1) add_rows(r);
   TC_TRY(tc_run_comms(r, NULL, err));
   int rc = tc_run_agree(r, tc_run_device(r, err), err);
@@ -63,7 +64,7 @@ void tc_forward_free(struct tc_forward *x, bool lost)
   free(x);
 }
 
-int64_t tc_forward_batch(const struct tc_forward *x) { return x->run.opts.gpt.batch; }
+int64_t tc_forward_sequences(const struct tc_forward *x) { return x->run.opts.gpt.batch; }
 int64_t tc_forward_context(const struct tc_forward *x) { return x->run.opts.model.context; }
 const struct tc_run *tc_forward_run(const struct tc_forward *x) { return &x->run; }
 
@@ -86,16 +87,15 @@ static void take_own(struct tc_forward *x, float *loss)
   }
 }
 
-int tc_forward_losses(struct tc_forward *x, const int32_t *tokens, const int32_t *targets, float *loss,
-                    struct tc_err *err)
+int tc_forward_losses(struct tc_forward *x, const struct tc_forward_batch *batch, float *loss, struct tc_err *err)
 {
   const struct tc_runtime rt = { .step = 1 };
-  const int64_t n = tc_forward_batch(x) * tc_forward_context(x);
+  const int64_t n = tc_forward_sequences(x) * tc_forward_context(x);
   const struct tc_part part = { .src = loss, .dst = loss, .count = n, .block = n };
   const struct tc_coll_args sum = { .coll = TC_ALL_REDUCE, .dtype = TC_F32, .red = TC_SUM, .n_parts = 1,
                                     .parts = &part, .what = "the losses of a batch" };
-  x->tokens = tokens;
-  x->targets = targets;
+  TC_ASSERT(!batch->starts || x->run.opts.gpt.documents);
+  x->batch = *batch;
   TC_TRY(tc_exec_run(x->run.exec, TC_EVAL, &rt, err));
   memset(loss, 0, (size_t)n * sizeof *loss);
   take_own(x, loss);

@@ -22,6 +22,7 @@ struct tc_forward_args {
   const char *path;                  /* a checkpoint, or a folder of checkpoints */
   enum tc_run_use use;               /* TC_TO_EVALUATE, or TC_TO_SAMPLE: then the mesh has dp = 1 */
   int64_t prefill;                   /* TC_TO_SAMPLE: tokens of a prompt at once */
+  bool documents;                    /* TC_TO_EVALUATE: several texts may share a sequence */
 };
 
 struct tc_forward;
@@ -32,13 +33,19 @@ int tc_forward_new(struct tc_forward **out, const struct tc_forward_args *args, 
 /* Collective. lost: a peer is missing, the process is about to end. */
 void tc_forward_free(struct tc_forward *x, bool lost);
 
-int64_t tc_forward_batch(const struct tc_forward *x);      /* sequences of a call */
+int64_t tc_forward_sequences(const struct tc_forward *x);  /* of a batch */
 int64_t tc_forward_context(const struct tc_forward *x);    /* tokens of a sequence */
 const struct tc_run *tc_forward_run(const struct tc_forward *x);
 
-/* Collective. tokens[batch * context], targets[batch * context], the same on all ranks; a target below 0 counts
- * for nothing. loss[batch * context] <- the loss of each token in nats, 0 where its target is below 0. */
-int tc_forward_losses(struct tc_forward *x, const int32_t *tokens, const int32_t *targets, float *loss,
-                    struct tc_err *err);
+/* A batch, the same on all ranks: each array has batch * context elements. */
+struct tc_forward_batch {
+  const int32_t *tokens;
+  const int32_t *targets;        /* below 0: counts for nothing */
+  const int32_t *starts;         /* where in the sequence each token's text begins (op.def), if args.documents;
+                                  * NULL: every sequence is one text */
+};
+
+/* Collective. loss[batch * context] <- the loss of each token in nats, 0 where its target is below 0. */
+int tc_forward_losses(struct tc_forward *x, const struct tc_forward_batch *batch, float *loss, struct tc_err *err);
 
 #endif

@@ -6,7 +6,7 @@
 
 struct tc_forward {
   struct tc_run run;
-  const int32_t *tokens, *targets, *starts;     /* of the batch that runs */
+  struct tc_forward_batch batch;                /* the one that runs */
 };
 
 #endif

@@ -73,8 +73,7 @@ static int run(struct state *t, int kind, int64_t rows, const int32_t *tokens, c
   for (int64_t b = 0; b < t->B; b++)
     for (int64_t i = 0; i < rows; i++)
       starts[b * rows + i] = (int32_t)((b * rows + i) % t->M - TC_MIN(at[b] + i, t->M - 1));
-  t->x->tokens = t->x->targets = tokens;
-  t->x->starts = starts;
+  t->x->batch = (struct tc_forward_batch){ tokens, tokens, starts };
   const int rc = tc_exec_run(t->x->run.exec, kind, &rt, err);
   free(starts);
   return rc;
@@ -97,15 +96,21 @@ static void read_logits(struct state *t, int kind, int64_t row, float *logits)
 }
 
 /* Chooses token number `number` of sequence b. */
-static void choose(struct state *t, int64_t b, int64_t number, const float *logits)
+static int choose(struct state *t, int64_t b, int64_t number, const float *logits, struct tc_err *err)
 {
   const struct tc_sampling *s = t->s;
+  const int64_t known = s->known ? TC_MIN(s->known, t->V) : t->V;
+  for (int64_t i = 0; i < known; i++)
+    if (isnan(logits[i]))
+      return tc_fail(err, TC_EUSER, "the model gives no probabilities (logit %lld is not a number): a diverged run's "
+                     "checkpoint? tercio ckpt tensors shows its weights", (long long)i);
   uint32_t r[4];
   tc_philox(r, s->seed, (uint64_t)b, (uint64_t)number);
   const double u = (double)((uint64_t)r[1] << 21 | r[0] >> 11) * 0x1p-53;
-  t->next[b] = tc_sample_pick(s, logits, s->known ? TC_MIN(s->known, t->V) : t->V, u, t->order);
+  t->next[b] = tc_sample_pick(s, logits, known, u, t->order);
   t->token(t->ctx, b, t->next[b]);
   t->ended[b] = t->next[b] == s->end;
+  return 0;
 }
 
 static int prefill(struct state *t, struct tc_err *err)
@@ -127,7 +132,7 @@ static int prefill(struct state *t, struct tc_err *err)
       const int64_t last = t->prompt[b].n - 1 - from;
       if (last < 0 || last >= chunk) continue;
       read_logits(t, TC_PREFILL, b * chunk + last, logits);
-      choose(t, b, 0, logits);
+      rc = choose(t, b, 0, logits, err);
     }
   }
   free(at);
@@ -152,7 +157,7 @@ static int decode(struct state *t, struct tc_err *err)
     for (int64_t b = 0; b < t->n && rc == 0; b++) {
       if (t->ended[b]) continue;
       read_logits(t, TC_DECODE, b, logits);
-      choose(t, b, k, logits);
+      rc = choose(t, b, k, logits, err);
     }
   }
   free(at);
@@ -163,7 +168,7 @@ static int decode(struct state *t, struct tc_err *err)
 int tc_sample(struct tc_forward *x, const struct tc_sampling *s, const struct tc_prompt *prompts, int64_t n,
               tc_sample_token_fn *token, void *ctx, struct tc_err *err)
 {
-  struct state t = { .x = x, .s = s, .prompt = prompts, .n = n, .B = tc_forward_batch(x), .M = tc_forward_context(x),
+  struct state t = { .x = x, .s = s, .prompt = prompts, .n = n, .B = tc_forward_sequences(x), .M = tc_forward_context(x),
                      .V = x->run.opts.model.vocab, .token = token, .ctx = ctx };
   TC_ASSERT(n <= t.B);
   for (int64_t b = 0; b < n; b++)

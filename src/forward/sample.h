@@ -28,7 +28,7 @@ struct tc_prompt { const int32_t *token; int64_t n; };
 /* A new token of sequence i. */
 typedef void tc_sample_token_fn(void *ctx, int64_t i, int32_t token);
 
-/* Collective. prompts[n], n <= batch (tc_forward_batch): the same on all ranks. `token` is called on every rank, in the order of
+/* Collective. prompts[n], n <= batch (tc_forward_sequences): the same on all ranks. `token` is called on every rank, in the order of
  * the sequences at each position. TC_EUSER: a prompt and its new tokens exceed the model's context. */
 int tc_sample(struct tc_forward *x, const struct tc_sampling *s, const struct tc_prompt *prompts, int64_t n,
               tc_sample_token_fn *token, void *ctx, struct tc_err *err);
