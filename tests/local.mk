@@ -58,6 +58,9 @@ unit_tests = \
   %D%/unit/io/t_owner.t \
   %D%/unit/io/t_owner_parts.t \
   %D%/unit/io/t_safetensors.t \
+  %D%/unit/forward/t_pick.t \
+  %D%/unit/forward/t_questions.t \
+  %D%/unit/kernels/t_cache.t \
   %D%/unit/kernels/t_capture.t \
   %D%/unit/kernels/t_device.t \
   %D%/unit/kernels/t_dnnl.t \

@@ -101,7 +101,7 @@ static int read_line(struct jsonl *f, const json_t *j, const char *where, struct
   size_t end = strlen(context);
   while (end > 0 && context[end - 1] == ' ') end--;      /* blanks belong to the answer: they begin its first token */
   struct tc_question *q = add_question(c);
-  q->label = (int)TC_MAX(-1, TC_MIN(number, (json_int_t)INT32_MAX));
+  q->label = (int)TC_MAX((json_int_t)INT32_MIN, TC_MIN(number, (json_int_t)INT32_MAX));
   q->n_answers = (int)TC_MIN(n, (size_t)TC_CHOICES_MOST + 1);
   q->context.first = c->n_tokens;
   TC_TRY(add_text(f, context, end, "", 0, err));
