@@ -205,6 +205,7 @@ script_tests = \
   %D%/fuzz/f_tokens \
   %D%/mpi/m_coll \
   %D%/mpi/m_data \
+  %D%/mpi/m_eval \
   %D%/mpi/m_export \
   %D%/mpi/m_hang \
   %D%/mpi/m_install \

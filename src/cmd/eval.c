@@ -33,8 +33,6 @@ struct eval {
   int64_t batch;                       /* sequences a rank; 0: by ROWS_AT_ONCE */
   struct task *task;
   int n_tasks;
-  char **flag;                         /* argv of the options that are the run file's */
-  int n_flags;
   struct tc_launch launch;
 };
 
@@ -47,46 +45,44 @@ static void add_task(struct eval *e, enum kind kind, const char *path)
 
 static int parse_batch(struct eval *e, const char *text, struct tc_err *err)
 {
-  char *end;
-  e->batch = strtoll(text, &end, 10);
-  if (*text && !*end && e->batch >= 1 && e->batch <= 1 << 20) return 0;
-  return tc_fail(err, TC_EUSER, "--batch %s: give the sequences of a rank at once, 1 or more", text);
+  char *end = NULL;
+  e->batch = text ? strtoll(text, &end, 10) : 0;
+  if (text && *text && !*end && e->batch >= 1 && e->batch <= 1 << 20) return 0;
+  return tc_fail(err, TC_EUSER, "--batch%s%s: give the sequences of a rank at once, 1 or more", text ? " " : "",
+                 text ? text : "");
 }
 
-/* The option at argv[*i], whose values follow it. 1: it is one of eval's own. */
-static int parse_own(struct eval *e, int argc, char **argv, int *i, struct tc_err *err)
+/* The files behind --data and the like. 1: argv[*i] is such an option. */
+static int parse_files(struct eval *e, int argc, char **argv, int *i, struct tc_err *err)
 {
-  static const char *const files[KINDS] = { "--data", "--choices", "--hellaswag" };
-  const char *arg = argv[*i], *eq = strchr(arg, '=');
-  const size_t len = eq ? (size_t)(eq - arg) : strlen(arg);
+  static const char *const files[KINDS] = { "data", "choices", "hellaswag" };
+  const char *file;
   for (int k = 0; k < KINDS; k++) {
-    if (strlen(files[k]) != len || strncmp(arg, files[k], len)) continue;
-    const int before = e->n_tasks;
-    if (eq && eq[1]) add_task(e, (enum kind)k, eq + 1);
-    while (!eq && *i + 1 < argc && strncmp(argv[*i + 1], "--", 2)) add_task(e, (enum kind)k, argv[++*i]);
-    return e->n_tasks > before ? 1 : tc_fail(err, TC_EUSER, "%s takes one or more files", files[k]);
+    const bool one = strchr(argv[*i], '=') != NULL;
+    if (!tc_cmd_option(argc, argv, i, files[k], &file)) continue;
+    if (!file || !*file || (!one && !strncmp(file, "--", 2)))
+      return tc_fail(err, TC_EUSER, "--%s takes one or more files", files[k]);
+    add_task(e, (enum kind)k, file);
+    while (!one && *i + 1 < argc && strncmp(argv[*i + 1], "--", 2)) add_task(e, (enum kind)k, argv[++*i]);
+    return 1;
   }
-  const bool tokenizer = len == 11 && !strncmp(arg, "--tokenizer", len), batch = len == 7 && !strncmp(arg, "--batch", len);
-  if (!tokenizer && !batch) return 0;
-  const char *value = eq ? eq + 1 : *i + 1 < argc ? argv[++*i] : "";
-  if (batch) TC_TRY(parse_batch(e, value, err));
-  else e->m.tokenizer_file = value;
-  return *value ? 1 : tc_fail(err, TC_EUSER, "--tokenizer takes the path of a tokenizer.json");
+  return 0;
 }
 
 static int parse(struct eval *e, int argc, char **argv, struct tc_err *err)
 {
+  const char *value;
   for (int i = 1; i < argc; i++) {
-    const int own = parse_own(e, argc, argv, &i, err);
-    if (own < 0) return own;
-    if (own) continue;
+    const int files = parse_files(e, argc, argv, &i, err);
+    if (files < 0) return files;
+    if (files) continue;
     if (!strcmp(argv[i], "--json")) e->json = true;
-    else if (argv[i][0] == '-') e->flag[e->n_flags++] = argv[i];
-    else if (e->n_flags && !strchr(e->flag[e->n_flags - 1], '=') && e->m.path) e->flag[e->n_flags++] = argv[i];
-    else if (e->m.path)
-      return tc_fail(err, TC_EUSER, "one checkpoint at a time: '%s' or '%s'? Files follow --data", e->m.path, argv[i]);
-    else e->m.path = argv[i];
+    else if (tc_cmd_option(argc, argv, &i, "batch", &value)) TC_TRY(parse_batch(e, value, err));
+    else if (tc_cmd_option(argc, argv, &i, "tokenizer", &value)) e->m.tokenizer_file = value ? value : "";
+    else TC_TRY(tc_cmd_model_arg(&e->m, argc, argv, &i, err));
   }
+  if (e->m.tokenizer_file && !*e->m.tokenizer_file)
+    return tc_fail(err, TC_EUSER, "--tokenizer takes the path of a tokenizer.json");
   if (!e->m.path) return tc_fail(err, TC_EUSER, "name a checkpoint, or a folder of checkpoints; see tercio eval --help");
   if (!e->n_tasks)
     return tc_fail(err, TC_EUSER, "nothing to evaluate: give --data FILES, --choices FILE.jsonl or --hellaswag FILE");
@@ -240,7 +236,7 @@ static int prepare(struct eval *e, int argc, char **argv, struct tc_err *err)
 {
   TC_TRY(parse(e, argc, argv, err));
   tc_h5_start();
-  TC_TRY(tc_cmd_model_open(&e->m, e->n_flags, e->flag, err));
+  TC_TRY(tc_cmd_model_open(&e->m, err));
   for (int i = 0; i < e->n_tasks; i++)
     if (e->task[i].kind != DATA) TC_TRY(read_questions(e, &e->task[i], err));
   return 0;
@@ -254,7 +250,6 @@ static void eval_free(struct eval *e)
   }
   tc_cmd_model_free(&e->m);
   free(e->task);
-  free(e->flag);
 }
 
 int tc_cmd_eval(int argc, char **argv)
@@ -262,8 +257,6 @@ int tc_cmd_eval(int argc, char **argv)
   struct tc_err err = { 0 };
   struct eval e = { 0 };
   e.task = tc_calloc((size_t)argc + 1, sizeof *e.task);
-  e.flag = tc_calloc((size_t)argc + 1, sizeof *e.flag);
-  e.flag[e.n_flags++] = argv[0];
   int rc = prepare(&e, argc, argv, &err);
   if (rc == 0) rc = tc_launch_find(&e.launch, e.m.cfg, &err);
   if (rc == 0) rc = set_batch(&e, &err);

@@ -57,7 +57,9 @@ static const struct tc_flag sample_flags[] = {
   { "--prompt TEXT", "the text to go on from; e.g. --prompt 'In the beginning'" },
   { "--prompts FILE", "a prompt a line, all at once; e.g. --prompts prompts.txt" },
   { "--n N", "sequences of each prompt (default 1); e.g. --n 3" },
-  { "--tokens N", "new tokens of a sequence, at most (default 200); e.g. --tokens 50" },
+  { "--tokens N", "new tokens of a sequence, at most (default: 200, or what the model's context has room for); e.g. "
+    "--tokens 50" },
+  { "--window", "where prompt and new tokens exceed the context, go on from its last half; e.g. --window --tokens 5000" },
   { "--temperature X", "divides the logits before a token is drawn (default 0.8); 0: the most likely token; e.g. "
     "--temperature 1" },
   { "--top-k K", "draw from the K most likely tokens (default 50); 0: from all; e.g. --top-k 0" },
@@ -88,7 +90,7 @@ static const struct {
       "smallest; by length, if the mean is.",
       "mpirun -n 2 tercio eval run/ckpt --data val.txt --mesh.tp=2", tc_cmd_eval }, HELP_OPTIONS, eval_flags },
   { { "sample", "CKPT --prompt TEXT | --prompts FILE [--n N] [--tokens N] [--temperature X] [--top-k K] [--top-p P] "
-      "[--greedy] [--seed N] [--tokenizer FILE] [--json] [--section.key=value ...]",
+      "[--greedy] [--window] [--seed N] [--tokenizer FILE] [--json] [--section.key=value ...]",
       "Continues a text with a checkpoint's model. CKPT is a step's folder, or a folder of checkpoints, of which the "
       "newest is taken. The text of one sequence appears as it is made. On several ranks tensor parallelism splits the "
       "model as far as its heads allow, and pipeline stages the rest, unless mesh.tp and mesh.pp say otherwise; the same "

@@ -33,10 +33,37 @@ static int load_tokenizer(struct tc_cmd_model *m, struct tc_err *err)
                  m->tokenizer_file, (long long)tc_tokenizer_vocab(m->tokenizer), (long long)vocab);
 }
 
-int tc_cmd_model_open(struct tc_cmd_model *m, int n, char **flag, struct tc_err *err)
+bool tc_cmd_option(int argc, char **argv, int *i, const char *name, const char **value)
 {
+  const size_t n = strlen(name);
+  const char *arg = argv[*i];
+  if (strncmp(arg, "--", 2) || strncmp(arg + 2, name, n) || (arg[2 + n] && arg[2 + n] != '=')) return false;
+  *value = arg[2 + n] ? arg + 3 + n : *i + 1 < argc ? argv[++*i] : NULL;
+  return true;
+}
+
+int tc_cmd_model_arg(struct tc_cmd_model *m, int argc, char **argv, int *i, struct tc_err *err)
+{
+  char *arg = argv[*i];
+  if (!m->flag) {
+    m->flag = tc_calloc((size_t)argc + 1, sizeof *m->flag);
+    m->flag[m->n_flags++] = argv[0];
+  }
+  if (arg[0] != '-') {
+    if (m->path) return tc_fail(err, TC_EUSER, "one checkpoint at a time: '%s' or '%s'?", m->path, arg);
+    m->path = arg;
+    return 0;
+  }
+  m->flag[m->n_flags++] = arg;
+  if (!strchr(arg, '=') && *i + 1 < argc && strncmp(argv[*i + 1], "--", 2)) m->flag[m->n_flags++] = argv[++*i];
+  return 0;
+}
+
+int tc_cmd_model_open(struct tc_cmd_model *m, struct tc_err *err)
+{
+  char *none[] = { NULL };
   struct tc_ckpt *c;
-  TC_TRY(tc_config_new(&m->cfg, n, flag, NULL, NULL, err));
+  TC_TRY(tc_config_new(&m->cfg, m->n_flags, m->flag ? m->flag : none, NULL, NULL, err));
   TC_TRY(tc_ckpt_open(&c, m->path, err));
   const int rc = set_model(m, c, err);
   tc_ckpt_close(c);
@@ -47,4 +74,5 @@ void tc_cmd_model_free(struct tc_cmd_model *m)
 {
   if (m->tokenizer) tc_tokenizer_free(m->tokenizer);
   tc_config_free(m->cfg);
+  free(m->flag);
 }

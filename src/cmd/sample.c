@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEQUENCES = 256, PREFILL = 64, MOST_BYTES = 1 << 26 };
+enum { TOKENS = 200, SEQUENCES = 256, PREFILL = 64, MOST_BYTES = 1 << 26 };
 
 /* A sequence: its prompt, and what came after it. */
 struct sequence { struct tc_prompt prompt; struct tc_ids made; };
@@ -20,82 +20,68 @@ struct sequence { struct tc_prompt prompt; struct tc_ids made; };
 struct sample {
   struct tc_cmd_model m;
   const char *prompt, *file;
-  int64_t copies;                      /* sequences of each prompt */
+  int64_t copies, seed;                /* sequences of each prompt */
   bool json;
   struct tc_sampling how;
   struct sequence *seq;
   struct tc_prompt *prompts;           /* of each sequence, as tc_sample takes them */
   int64_t n, cap;
-  char **flag;
-  int n_flags;
   struct tc_launch launch;
 };
 
 /* ---- the command line ------------------------------------------------------------------------ */
 
-static bool parse_number(const char *s, double least, double most, double *out)
+/* An option with a number: a whole one, or a real one. */
+struct number { const char *name; double least, most; int64_t *whole; double *real; const char *takes; };
+
+static int set_number(const struct number *n, const char *text, struct tc_err *err)
 {
-  char *end;
-  *out = strtod(s, &end);
-  return *s && !*end && *out >= least && *out <= most;
+  char *end = NULL;
+  const double v = text ? strtod(text, &end) : 0;
+  if (!text || !*text || *end || !(v >= n->least && v <= n->most) || (n->whole && v != floor(v)))
+    return tc_fail(err, TC_EUSER, "--%s%s%s: give %s", n->name, text ? " " : "", text ? text : "", n->takes);
+  if (n->whole) *n->whole = (int64_t)v;
+  else *n->real = v;
+  return 0;
 }
 
-/* One of sample's own options with its value; *known: it is one. */
-static int set_own(struct sample *x, const char *name, const char *value, bool *known, struct tc_err *err)
+/* 1: argv[*i] is an option with a number. */
+static int parse_number(struct sample *x, int argc, char **argv, int *i, struct tc_err *err)
 {
-  static const struct { const char *name; double least, most; const char *takes; } number[] = {
-    { "tokens", 1, 1 << 24, "the new tokens of a sequence, 1 or more" },
-    { "n", 1, SEQUENCES, "the sequences of a prompt, 1 to 256" },
-    { "temperature", 0, 1e3, "a number from 0 (the most likely token) to 1000" },
-    { "top-k", 0, 1 << 24, "how many of the most likely tokens, or 0 for all" },
-    { "top-p", 1e-9, 1, "a probability above 0, up to 1 for all tokens" },
-    { "seed", 0, 9e15, "a number, 0 or more" } };
-  double v = 0;
-  *known = true;
-  if (!strcmp(name, "prompt")) x->prompt = value;
-  else if (!strcmp(name, "prompts")) x->file = value;
-  else if (!strcmp(name, "tokenizer")) x->m.tokenizer_file = value;
-  else *known = false;
-  if (*known) return 0;
-  for (int i = 0; i < 6; i++) {
-    if (strcmp(name, number[i].name)) continue;
-    *known = true;
-    const bool whole = i != 2 && i != 4;
-    if (!parse_number(value, number[i].least, number[i].most, &v) || (whole && v != floor(v)))
-      return tc_fail(err, TC_EUSER, "--%s %s: give %s", name, value, number[i].takes);
-    switch (i) {
-    case 0: x->how.tokens = (int64_t)v; break;
-    case 1: x->copies = (int64_t)v; break;
-    case 2: x->how.temperature = v; break;
-    case 3: x->how.top_k = (int64_t)v; break;
-    case 4: x->how.top_p = v; break;
-    default: x->how.seed = (uint64_t)v;
-    }
+  const struct number number[] = {
+    { "tokens", 1, 1 << 24, &x->how.tokens, NULL, "the new tokens of a sequence, 1 or more" },
+    { "n", 1, SEQUENCES, &x->copies, NULL, "the sequences of a prompt, 1 to 256" },
+    { "temperature", 0, 1e3, NULL, &x->how.temperature, "a number from 0 (the most likely token) to 1000" },
+    { "top-k", 0, 1 << 24, &x->how.top_k, NULL, "how many of the most likely tokens, or 0 for all" },
+    { "top-p", 1e-9, 1, NULL, &x->how.top_p, "a probability above 0, up to 1 for all tokens" },
+    { "seed", 0, 9e15, &x->seed, NULL, "a number, 0 or more" } };
+  const char *value;
+  for (size_t k = 0; k < sizeof number / sizeof *number; k++) {
+    if (!tc_cmd_option(argc, argv, i, number[k].name, &value)) continue;
+    TC_TRY(set_number(&number[k], value, err));
+    return 1;
   }
   return 0;
 }
 
 static int parse(struct sample *x, int argc, char **argv, struct tc_err *err)
 {
+  const struct { const char *name, **to; } text[] = {
+    { "prompt", &x->prompt }, { "prompts", &x->file }, { "tokenizer", &x->m.tokenizer_file } };
   for (int i = 1; i < argc; i++) {
-    const char *arg = argv[i], *eq = strchr(arg, '=');
-    bool known = false;
-    char name[40];
-    if (!strcmp(arg, "--json")) { x->json = true; continue; }
-    if (!strcmp(arg, "--greedy")) { x->how.temperature = 0; continue; }
-    if (arg[0] != '-') {
-      if (x->m.path) return tc_fail(err, TC_EUSER, "one checkpoint at a time: '%s' or '%s'?", x->m.path, arg);
-      x->m.path = arg;
-      continue;
+    int known = parse_number(x, argc, argv, &i, err);
+    if (known < 0) return known;
+    for (int k = 0; k < 3 && !known; k++) {
+      known = tc_cmd_option(argc, argv, &i, text[k].name, text[k].to);
+      if (known && !*text[k].to) return tc_fail(err, TC_EUSER, "--%s takes a value", text[k].name);
     }
-    snprintf(name, sizeof name, "%.*s", eq ? (int)(eq - arg) - 2 : (int)sizeof name - 1, arg + (arg[1] == '-' ? 2 : 1));
-    const bool dotted = strchr(name, '.') != NULL;
-    const char *value = eq ? eq + 1 : i + 1 < argc ? argv[i + 1] : NULL;
-    if (!dotted && value) TC_TRY(set_own(x, name, value, &known, err));
-    if (!known) x->flag[x->n_flags++] = argv[i];
-    if (!eq && (known || (dotted && value))) i++;
-    if (!eq && !known && dotted && value) x->flag[x->n_flags++] = argv[i];
+    if (known) continue;
+    if (!strcmp(argv[i], "--json")) x->json = true;
+    else if (!strcmp(argv[i], "--greedy")) x->how.temperature = 0;
+    else if (!strcmp(argv[i], "--window")) x->how.window = true;
+    else TC_TRY(tc_cmd_model_arg(&x->m, argc, argv, &i, err));
   }
+  x->how.seed = (uint64_t)x->seed;
   if (!x->m.path) return tc_fail(err, TC_EUSER, "name a checkpoint, or a folder of checkpoints; see tercio sample --help");
   if (!x->prompt == !x->file) return tc_fail(err, TC_EUSER, "give --prompt TEXT, or --prompts FILE with a prompt a line");
   return 0;
@@ -173,7 +159,12 @@ static int read_prompts(struct sample *x, struct tc_err *err)
   find_end(x);
   if (x->m.tokenizer) x->how.known = tc_tokenizer_vocab(x->m.tokenizer);
   x->prompts = tc_calloc((size_t)TC_MAX(x->n, 1), sizeof *x->prompts);
-  for (int64_t i = 0; i < x->n; i++) x->prompts[i] = x->seq[i].prompt;
+  int64_t room = x->m.cfg->model_context;
+  for (int64_t i = 0; i < x->n; i++) {
+    x->prompts[i] = x->seq[i].prompt;
+    room = TC_MIN(room, x->m.cfg->model_context + 1 - x->prompts[i].n);
+  }
+  if (!x->how.tokens) x->how.tokens = x->how.window ? TOKENS : TC_MAX(TC_MIN(TOKENS, room), 1);
   return rc;
 }
 
@@ -211,12 +202,14 @@ static void put_token(const struct sample *x, int32_t id, FILE *f)
 }
 
 /* A rank's own part of tc_sample's context. */
-struct listener { struct sample *x; bool keeps, shows; };
+struct listener { struct sample *x; bool keeps, shows, begun; };
 
 static void take_token(void *ctx, int64_t i, int32_t token)
 {
-  const struct listener *l = ctx;
+  struct listener *l = ctx;
   if (!l->keeps) return;
+  if (l->shows && !l->begun && l->x->prompt) fputs(l->x->prompt, stdout);
+  l->begun = true;
   struct tc_ids *made = &l->x->seq[i].made;
   tc_ids_reserve(made, 1);
   made->id[made->n++] = (uint32_t)token;
@@ -234,9 +227,8 @@ static int run_rank(int rank, void *sample, struct tc_err *err)
     .cfg = l->cfg, .ranks = l->ranks, .who = l->who, .rank = rank, .hub = l->hub, .path = x->m.path,
     .use = TC_TO_SAMPLE, .prefill = PREFILL, .mpi = l->mpi && l->mpi_world > 1,
     .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
-  struct listener listener = { x, rank == 0, rank == 0 && x->n == 1 && !x->json };
+  struct listener listener = { x, rank == 0, rank == 0 && x->n == 1 && !x->json, false };
   int rc = tc_forward_new(&f, &args, err);
-  if (rc == 0 && listener.shows) fputs(x->prompt ? x->prompt : "", stdout);
   if (rc == 0) rc = tc_sample(f, &x->how, x->prompts, x->n, take_token, &listener, err);
   tc_forward_free(f, rc == TC_EPEER);
   return rc;
@@ -301,19 +293,16 @@ static void sample_free(struct sample *x)
   }
   free(x->seq);
   free(x->prompts);
-  free(x->flag);
   tc_cmd_model_free(&x->m);
 }
 
 int tc_cmd_sample(int argc, char **argv)
 {
   struct tc_err err = { 0 };
-  struct sample x = { .copies = 1, .how = { .temperature = 0.8, .top_k = 50, .top_p = 0.95, .tokens = 200, .seed = 1 } };
-  x.flag = tc_calloc((size_t)argc + 1, sizeof *x.flag);
-  x.flag[x.n_flags++] = argv[0];
+  struct sample x = { .copies = 1, .seed = 1, .how = { .temperature = 0.8, .top_k = 50, .top_p = 0.95 } };
   tc_h5_start();
   int rc = parse(&x, argc, argv, &err);
-  if (rc == 0) rc = tc_cmd_model_open(&x.m, x.n_flags, x.flag, &err);
+  if (rc == 0) rc = tc_cmd_model_open(&x.m, &err);
   if (rc == 0) rc = read_prompts(&x, &err);
   if (rc == 0) rc = tc_launch_find(&x.launch, x.m.cfg, &err);
   if (rc == 0) rc = set_layout(&x, &err);

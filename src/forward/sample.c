@@ -1,8 +1,8 @@
 /* sample.c - prompts, then one token after the other, and how a token is chosen.
  *
- * Sequences of a batch lie side by side, each at its own position. A run of TC_PREFILL takes `chunk` tokens of each:
- * of a shorter prompt the rows behind its end compute what nobody reads, since the key and value of a position are
- * written again when its token is there. */
+ * Sequences of a batch are side by side, each at its own position. A run takes the next tokens of each: TC_PREFILL up to
+ * `prefill` of them, TC_DECODE one. A row for which a sequence has no token repeats the row before it, or the sequence's
+ * last token, at the same position: so it writes the key and the value that are there already. */
 #include "src/forward/sample.h"
 #include "src/forward/impl.h"
 
@@ -53,34 +53,47 @@ int32_t tc_sample_pick(const struct tc_sampling *s, const float *logits, int64_t
 
 /* ---- sequences -------------------------------------------------------------------------------- */
 
+/* The prompt and the new tokens. Those from number `base` on are within the context, `fed` of them in the cache. */
+struct sequence {
+  int32_t *token;
+  int64_t n, base, fed, made;
+  bool done;
+};
+
 struct state {
   struct tc_forward *x;
   const struct tc_sampling *s;
-  const struct tc_prompt *prompt;
-  int64_t n, B, M, V;            /* prompts; sequences of a run; context; vocabulary */
-  int32_t *next;                 /* [B] the token that each sequence reads next */
-  bool *ended;                   /* [B] */
+  struct sequence *seq;          /* [B] */
+  int64_t B, M, V;               /* sequences; context; vocabulary */
   int32_t *order;                /* [V] */
+  float *logits;                 /* [V] */
+  bool said;                     /* that a context is full */
   tc_sample_token_fn *token;
   void *ctx;
 };
 
-/* What a run of `rows` new tokens a sequence reads, beginning at at[b]. */
-static int run(struct state *t, int kind, int64_t rows, const int32_t *tokens, const int64_t *at, struct tc_err *err)
+static int64_t pending(const struct sequence *q) { return q->n - q->base - q->fed; }
+
+/* What a run of `rows` tokens a sequence reads: its pending ones, and repetitions. */
+static int run(struct state *t, int kind, int64_t rows, struct tc_err *err)
 {
   const struct tc_runtime rt = { .step = 1 };
-  int32_t *starts = tc_malloc((size_t)(t->B * rows) * sizeof *starts);
+  int32_t *tokens = tc_malloc(2 * (size_t)(t->B * rows) * sizeof *tokens), *starts = tokens + t->B * rows;
   for (int64_t b = 0; b < t->B; b++)
-    for (int64_t i = 0; i < rows; i++)
-      starts[b * rows + i] = (int32_t)((b * rows + i) % t->M - TC_MIN(at[b] + i, t->M - 1));
+    for (int64_t i = 0; i < rows; i++) {
+      const struct sequence *q = &t->seq[b];
+      const int64_t n = b * rows + i, at = TC_MIN(q->fed + i, q->done ? q->fed - 1 : q->n - q->base - 1);
+      tokens[n] = q->token[q->base + at];
+      starts[n] = (int32_t)(n % t->M - at);
+    }
   t->x->batch = (struct tc_forward_batch){ tokens, tokens, starts };
   const int rc = tc_exec_run(t->x->run.exec, kind, &rt, err);
-  free(starts);
+  free(tokens);
   return rc;
 }
 
 /* The logits of row `row` of the last run. */
-static void read_logits(struct state *t, int kind, int64_t row, float *logits)
+static void read_logits(struct state *t, int kind, int64_t row)
 {
   const struct tc_run *r = &t->x->run;
   const int32_t id = r->prog[kind]->graph->logits;
@@ -89,100 +102,99 @@ static void read_logits(struct state *t, int kind, int64_t row, float *logits)
   tc_tensor_local(x, r->mesh, r->mesh->coord + (size_t)r->rank * TC_AXES, &l);
   const size_t elem = tc_dtype_bytes(x->dtype);
   const char *from = (const char *)tc_exec_tensor(r->exec, kind, id) + (size_t)(row * l.dim[1]) * elem;
-  void *raw = x->dtype == TC_F32 ? (void *)logits : tc_malloc((size_t)t->V * elem);
+  void *raw = x->dtype == TC_F32 ? (void *)t->logits : tc_malloc((size_t)t->V * elem);
   r->device->ops->copy(r->device, raw, from, t->V * (int64_t)elem);
-  for (int64_t i = 0; i < t->V && raw != logits; i++) logits[i] = tc_bf16_to_f32(((uint16_t *)raw)[i]);
-  if (raw != logits) free(raw);
+  for (int64_t i = 0; i < t->V && raw != t->logits; i++) t->logits[i] = tc_bf16_to_f32(((uint16_t *)raw)[i]);
+  if (raw != t->logits) free(raw);
 }
 
-/* Chooses token number `number` of sequence b. */
-static int choose(struct state *t, int64_t b, int64_t number, const float *logits, struct tc_err *err)
+/* Chooses the next token of sequence b by t->logits. */
+static int choose(struct state *t, int64_t b, struct tc_err *err)
 {
   const struct tc_sampling *s = t->s;
+  struct sequence *q = &t->seq[b];
   const int64_t known = s->known ? TC_MIN(s->known, t->V) : t->V;
+  uint32_t r[4];
   for (int64_t i = 0; i < known; i++)
-    if (isnan(logits[i]))
+    if (isnan(t->logits[i]))
       return tc_fail(err, TC_EUSER, "the model gives no probabilities (logit %lld is not a number): a diverged run's "
                      "checkpoint? tercio ckpt tensors shows its weights", (long long)i);
-  uint32_t r[4];
-  tc_philox(r, s->seed, (uint64_t)b, (uint64_t)number);
+  tc_philox(r, s->seed, (uint64_t)b, (uint64_t)q->made);
   const double u = (double)((uint64_t)r[1] << 21 | r[0] >> 11) * 0x1p-53;
-  t->next[b] = tc_sample_pick(s, logits, known, u, t->order);
-  t->token(t->ctx, b, t->next[b]);
-  t->ended[b] = t->next[b] == s->end;
+  const int32_t token = tc_sample_pick(s, t->logits, known, u, t->order);
+  q->token[q->n++] = token;
+  q->done = ++q->made == s->tokens || token == s->end;
+  t->token(t->ctx, b, token);
   return 0;
 }
 
-static int prefill(struct state *t, struct tc_err *err)
+/* The next tokens of all sequences go in; those of which all are in get another one. */
+static int advance(struct state *t, int kind, int64_t rows, struct tc_err *err)
 {
-  const int64_t chunk = t->x->run.opts.prefill;
-  int64_t longest = 0, *at = tc_calloc((size_t)t->B, sizeof *at);
-  int32_t *tokens = tc_calloc((size_t)(t->B * chunk), sizeof *tokens);
-  float *logits = tc_malloc((size_t)t->V * sizeof *logits);
-  int rc = 0;
-  for (int64_t b = 0; b < t->n; b++) longest = TC_MAX(longest, t->prompt[b].n);
-  for (int64_t from = 0; from < longest && rc == 0; from += chunk) {
-    for (int64_t b = 0; b < t->B; b++) {
-      at[b] = from;
-      for (int64_t i = 0; i < chunk; i++)
-        tokens[b * chunk + i] = b < t->n && from + i < t->prompt[b].n ? t->prompt[b].token[from + i] : 0;
-    }
-    rc = run(t, TC_PREFILL, chunk, tokens, at, err);
-    for (int64_t b = 0; b < t->n && rc == 0; b++) {
-      const int64_t last = t->prompt[b].n - 1 - from;
-      if (last < 0 || last >= chunk) continue;
-      read_logits(t, TC_PREFILL, b * chunk + last, logits);
-      rc = choose(t, b, 0, logits, err);
-    }
+  TC_TRY(run(t, kind, rows, err));
+  for (int64_t b = 0; b < t->B; b++) {
+    struct sequence *q = &t->seq[b];
+    if (q->done) continue;
+    const int64_t n = TC_MIN(rows, pending(q));
+    q->fed += n;
+    if (pending(q) > 0) continue;
+    read_logits(t, kind, b * rows + n - 1);
+    TC_TRY(choose(t, b, err));
   }
-  free(at);
-  free(tokens);
-  free(logits);
-  return rc;
+  return 0;
 }
 
-static int decode(struct state *t, struct tc_err *err)
+/* A sequence that exceeds the context begins anew with its last half. */
+static void move_window(struct state *t, struct sequence *q)
 {
-  int64_t *at = tc_calloc((size_t)t->B, sizeof *at);
-  float *logits = tc_malloc((size_t)t->V * sizeof *logits);
-  int rc = 0;
-  for (int64_t k = 1; k < t->s->tokens && rc == 0; k++) {
-    bool all = true;
-    for (int64_t b = 0; b < t->n; b++) {
-      at[b] = t->prompt[b].n + k - 1;
-      all &= t->ended[b];
+  const int64_t kept = TC_MAX(t->M / 2, 1);
+  if (q->n - q->base <= t->M) return;
+  q->base = q->n - kept;
+  q->fed = 0;
+  if (!t->said && t->x->run.rank == 0)
+    tc_log("the context of %lld tokens is full: the text goes on from its last %lld, here and whenever it is full again",
+           (long long)t->M, (long long)kept);
+  t->said = true;
+}
+
+static int generate(struct state *t, struct tc_err *err)
+{
+  for (;;) {
+    int64_t most = 0;
+    for (int64_t b = 0; b < t->B; b++) {
+      struct sequence *q = &t->seq[b];
+      if (q->done) continue;
+      move_window(t, q);
+      most = TC_MAX(most, pending(q));
     }
-    if (all) break;
-    rc = run(t, TC_DECODE, 1, t->next, at, err);
-    for (int64_t b = 0; b < t->n && rc == 0; b++) {
-      if (t->ended[b]) continue;
-      read_logits(t, TC_DECODE, b, logits);
-      rc = choose(t, b, k, logits, err);
-    }
+    if (most == 0) return 0;
+    TC_TRY(advance(t, most > 1 ? TC_PREFILL : TC_DECODE, most > 1 ? t->x->run.opts.prefill : 1, err));
   }
-  free(at);
-  free(logits);
-  return rc;
 }
 
 int tc_sample(struct tc_forward *x, const struct tc_sampling *s, const struct tc_prompt *prompts, int64_t n,
               tc_sample_token_fn *token, void *ctx, struct tc_err *err)
 {
-  struct state t = { .x = x, .s = s, .prompt = prompts, .n = n, .B = tc_forward_sequences(x), .M = tc_forward_context(x),
-                     .V = x->run.opts.model.vocab, .token = token, .ctx = ctx };
-  TC_ASSERT(n <= t.B);
+  struct state t = { .x = x, .s = s, .B = n, .M = tc_forward_context(x), .V = x->run.opts.model.vocab, .token = token,
+                     .ctx = ctx };
+  TC_ASSERT(n == tc_forward_sequences(x) && s->tokens > 0);
   for (int64_t b = 0; b < n; b++)
-    if (prompts[b].n < 1 || prompts[b].n + s->tokens > t.M + 1)
+    if (prompts[b].n < 1 || (!s->window && prompts[b].n + s->tokens > t.M + 1))
       return tc_fail(err, TC_EUSER, "prompt %lld of %lld tokens and %lld new ones exceed the model's context of %lld; "
-                     "fewer new tokens would fit, or a shorter prompt", (long long)b, (long long)prompts[b].n,
+                     "fewer new tokens would fit, a shorter prompt, or --window", (long long)b, (long long)prompts[b].n,
                      (long long)s->tokens, (long long)t.M);
-  t.next = tc_calloc((size_t)t.B, sizeof *t.next);
-  t.ended = tc_calloc((size_t)t.B, sizeof *t.ended);
+  t.seq = tc_calloc((size_t)n, sizeof *t.seq);
   t.order = tc_malloc((size_t)t.V * sizeof *t.order);
-  int rc = s->tokens > 0 ? prefill(&t, err) : 0;
-  if (rc == 0) rc = decode(&t, err);
-  free(t.next);
-  free(t.ended);
+  t.logits = tc_malloc((size_t)t.V * sizeof *t.logits);
+  for (int64_t b = 0; b < n; b++) {
+    t.seq[b] = (struct sequence){ .token = tc_malloc((size_t)(prompts[b].n + s->tokens) * sizeof(int32_t)),
+                                  .n = prompts[b].n };
+    memcpy(t.seq[b].token, prompts[b].token, (size_t)prompts[b].n * sizeof(int32_t));
+  }
+  const int rc = generate(&t, err);
+  for (int64_t b = 0; b < n; b++) free(t.seq[b].token);
+  free(t.seq);
   free(t.order);
+  free(t.logits);
   return rc;
 }

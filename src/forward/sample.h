@@ -13,8 +13,9 @@ struct tc_sampling {
   int64_t top_k;                 /* only the k most likely tokens; 0: all */
   double top_p;                  /* only the most likely tokens that together have this probability; 1: all */
   uint64_t seed;
-  int64_t tokens;                /* new ones of each sequence, at most */
+  int64_t tokens;                /* new ones of each sequence, at most; 1 or more */
   int32_t end;                   /* a sequence ends behind this token; -1: none does */
+  bool window;                   /* a text that exceeds the context goes on from its last half; false: TC_EUSER */
   int64_t known;                 /* ids below this may be chosen; 0: the model's vocabulary */
 };
 
@@ -28,8 +29,8 @@ struct tc_prompt { const int32_t *token; int64_t n; };
 /* A new token of sequence i. */
 typedef void tc_sample_token_fn(void *ctx, int64_t i, int32_t token);
 
-/* Collective. prompts[n], n <= batch (tc_forward_sequences): the same on all ranks. `token` is called on every rank, in the order of
- * the sequences at each position. TC_EUSER: a prompt and its new tokens exceed the model's context. */
+/* Collective. prompts[n], n = tc_forward_sequences: the same on all ranks. `token` is called on every rank. TC_EUSER: a
+ * prompt and its new tokens exceed the model's context, or logits are not numbers. */
 int tc_sample(struct tc_forward *x, const struct tc_sampling *s, const struct tc_prompt *prompts, int64_t n,
               tc_sample_token_fn *token, void *ctx, struct tc_err *err);
 
