@@ -198,6 +198,7 @@ script_tests = \
   %D%/mpi/m_ckpt \
   %D%/faults/f_data \
   %D%/faults/f_train \
+  %D%/fuzz/f_eval \
   %D%/fuzz/f_options \
   %D%/fuzz/f_place \
   %D%/fuzz/f_limits \
