@@ -37,6 +37,7 @@ cuda_sources = \
   %D%/cuda/attn_bwd.cu \
   %D%/cuda/attn_fwd.cu \
   %D%/cuda/attn_plain.cu \
+  %D%/cuda/cache.cu \
   %D%/cuda/capture.cu \
   %D%/cuda/clock.cu \
   %D%/cuda/copy.cu \
