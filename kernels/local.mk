@@ -3,11 +3,13 @@ noinst_LIBRARIES += libtercio_kernels.a
 libtercio_kernels_a_CPPFLAGS = $(AM_CPPFLAGS) $(DNNL_CFLAGS) -DTC_PKGLIBDIR='"$(pkglibdir)"'
 libtercio_kernels_a_SOURCES = \
   %D%/cpu/attn.c \
+  %D%/cpu/cache.c \
   %D%/cpu/cpu.h \
   %D%/cpu/device.c \
   %D%/cpu/dnnl.c \
   %D%/cpu/elem.c \
   %D%/cpu/embed.c \
+  %D%/cpu/few.c \
   %D%/cpu/head.c \
   %D%/cpu/math.h \
   %D%/cpu/norm.c \
@@ -35,6 +37,7 @@ cuda_sources = \
   %D%/cuda/attn_bwd.cu \
   %D%/cuda/attn_fwd.cu \
   %D%/cuda/attn_plain.cu \
+  %D%/cuda/cache.cu \
   %D%/cuda/capture.cu \
   %D%/cuda/clock.cu \
   %D%/cuda/copy.cu \

@@ -37,8 +37,11 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/data/shards.c \
   %D%/cmd/data/units.c \
   %D%/cmd/data/view.c \
+  %D%/cmd/eval.c \
   %D%/cmd/flags.c \
   %D%/cmd/graph.c \
+  %D%/cmd/model.c \
+  %D%/cmd/model.h \
   %D%/cmd/place.c \
   %D%/cmd/plan/args.c \
   %D%/cmd/plan/calibrate.c \
@@ -51,6 +54,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/plan/slurm.c \
   %D%/cmd/plan/table.c \
   %D%/cmd/report.c \
+  %D%/cmd/sample.c \
   %D%/cmd/save.c \
   %D%/cmd/share.c \
   %D%/cmd/train.c \
@@ -79,7 +83,17 @@ libtercio_app_a_SOURCES = \
   %D%/train/run_json.c \
   %D%/train/time_limit.c \
   %D%/train/trace.c \
-  %D%/train/train.h
+  %D%/train/train.h \
+  %D%/forward/answers.c \
+  %D%/forward/corpus.c \
+  %D%/forward/corpus.h \
+  %D%/forward/forward.c \
+  %D%/forward/forward.h \
+  %D%/forward/impl.h \
+  %D%/forward/questions.c \
+  %D%/forward/questions.h \
+  %D%/forward/sample.c \
+  %D%/forward/sample.h
 
 # What runs: the only layer that sees MPI, PMIx and HDF5 (io/local.mk adds its files).
 noinst_LIBRARIES += libtercio_run.a

@@ -60,6 +60,9 @@ unit_tests = \
   %D%/unit/io/t_owner.t \
   %D%/unit/io/t_owner_parts.t \
   %D%/unit/io/t_safetensors.t \
+  %D%/unit/forward/t_pick.t \
+  %D%/unit/forward/t_questions.t \
+  %D%/unit/kernels/t_cache.t \
   %D%/unit/kernels/t_capture.t \
   %D%/unit/kernels/t_device.t \
   %D%/unit/kernels/t_dnnl.t \
@@ -199,6 +202,7 @@ script_tests = \
   %D%/mpi/m_ckpt \
   %D%/faults/f_data \
   %D%/faults/f_train \
+  %D%/fuzz/f_eval \
   %D%/fuzz/f_options \
   %D%/fuzz/f_place \
   %D%/fuzz/f_plan \
@@ -208,6 +212,7 @@ script_tests = \
   %D%/mpi/m_coll \
   %D%/mpi/m_data \
   %D%/mpi/m_documents \
+  %D%/mpi/m_eval \
   %D%/mpi/m_export \
   %D%/mpi/m_hang \
   %D%/mpi/m_install \

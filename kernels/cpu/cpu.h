@@ -150,6 +150,13 @@ tc_cpu_fn tc_cpu_nll, tc_cpu_nll_bwd, tc_cpu_sum;
 /* optim.c */
 tc_cpu_fn tc_cpu_sqnorm, tc_cpu_clip, tc_cpu_adamw, tc_cpu_sgd;
 tc_cpu_size_fn tc_cpu_sqnorm_scratch;
+/* few.c: products of few rows, without oneDNN */
+bool tc_cpu_is_few(const struct tc_call *c);
+int64_t tc_cpu_few_scratch(const struct tc_call *c);
+tc_cpu_fn tc_cpu_few;
+/* cache.c */
+tc_cpu_fn tc_cpu_attn_cache;
+tc_cpu_size_fn tc_cpu_attn_cache_scratch;
 /* attn.c */
 tc_cpu_fn tc_cpu_attn, tc_cpu_attn_bwd;
 tc_cpu_size_fn tc_cpu_attn_scratch, tc_cpu_attn_bwd_scratch;

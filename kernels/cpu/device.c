@@ -124,6 +124,7 @@ static const struct tc_kernel kernels[TC_OPS] = {
   [TC_OP_ADD] = { .run = tc_cpu_add },
   [TC_OP_CAST] = { .run = tc_cpu_cast },
   [TC_OP_DROPOUT] = { .run = tc_cpu_dropout },
+  [TC_OP_ATTN_CACHE] = { .run = tc_cpu_attn_cache, .scratch = tc_cpu_attn_cache_scratch },
   [TC_OP_ATTN] = { .run = tc_cpu_attn, .scratch = tc_cpu_attn_scratch },
   [TC_OP_ROWMAX] = { .run = tc_cpu_rowmax },
   [TC_OP_SUMEXP] = { .run = tc_cpu_sumexp },

@@ -203,6 +203,7 @@ sizes:
 int64_t tc_cpu_matmul_scratch(struct tc_device *d, const struct tc_call *c)
 {
   struct plan p;
+  if (tc_cpu_is_few(c)) return tc_cpu_few_scratch(c);
   if (c->gemm.m == 0 || c->gemm.n == 0 || !plan_init(&p, d, c)) return 0;
   dnnl_primitive_desc_destroy(p.pd);
   return p.bytes;
@@ -223,7 +224,7 @@ int tc_cpu_matmul_prepare(struct tc_device *d, struct tc_call *c, struct tc_err 
   TC_ASSERT(c->in[0].elems == g->m * g->k && c->in[1].elems == g->k * g->n
             && c->out[0].elems == g->m * g->n);
   c->plan = NULL;
-  if (g->m == 0 || g->n == 0) return 0;
+  if (g->m == 0 || g->n == 0 || tc_cpu_is_few(c)) return 0;
   struct plan *p = tc_calloc(1, sizeof *p);
   bool good = plan_init(p, d, c) && dnnl_primitive_create(&p->prim, p->pd) == dnnl_success;
   for (int s = A; good && s < SLOTS; s++) {
@@ -272,6 +273,7 @@ static void from_f32(struct tc_device *d, const struct tc_view *v, const float *
 int tc_cpu_matmul(struct tc_device *d, const struct tc_call *c)
 {
   struct plan *p = c->plan;
+  if (tc_cpu_is_few(c)) return tc_cpu_few(d, c);
   if (!p) return 0;              /* nothing to compute */
   dnnl_exec_arg_t arg[SLOTS];
   int n = 0;

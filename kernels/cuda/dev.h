@@ -287,6 +287,9 @@ tc_cuda_fn tc_cuda_qknorm, tc_cuda_qknorm_bwd;
 tc_cuda_size_fn tc_cuda_qknorm_bwd_scratch;
 /* rope.cu */
 tc_cuda_fn tc_cuda_rope, tc_cuda_rope_bwd, tc_cuda_swiglu, tc_cuda_swiglu_bwd;
+/* cache.cu */
+tc_cuda_fn tc_cuda_attn_cache;
+int tc_cuda_attn_cache_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
 /* embed.cu */
 tc_cuda_fn tc_cuda_embed, tc_cuda_embed_bwd, tc_cuda_pos, tc_cuda_pos_bwd;
 tc_cuda_size_fn tc_cuda_embed_bwd_scratch, tc_cuda_pos_bwd_scratch;

@@ -236,6 +236,7 @@ static bool cuda_has_bf16(struct tc_device *d)
 #define KERNEL_CAST { tc_cuda_cast, NULL, NULL, NULL }
 #define KERNEL_DROPOUT { tc_cuda_dropout, NULL, NULL, NULL }
 #define KERNEL_ATTN { tc_cuda_attn, NULL, tc_cuda_attn_prepare, NULL }
+#define KERNEL_ATTN_CACHE { tc_cuda_attn_cache, NULL, tc_cuda_attn_cache_prepare, NULL }
 #define KERNEL_ROWMAX { tc_cuda_rowmax, NULL, NULL, NULL }
 #define KERNEL_SUMEXP { tc_cuda_sumexp, NULL, NULL, NULL }
 #define KERNEL_PICK { tc_cuda_pick, NULL, NULL, NULL }

@@ -66,6 +66,7 @@ static const struct tc_kernel kernels[TC_OPS] = {
   [TC_OP_ADD] = { .run = tc_ref_add },
   [TC_OP_CAST] = { .run = tc_ref_cast },
   [TC_OP_DROPOUT] = { .run = tc_ref_dropout },
+  [TC_OP_ATTN_CACHE] = { .run = tc_ref_attn_cache },
   [TC_OP_ATTN] = { .run = tc_ref_attn },
   [TC_OP_ROWMAX] = { .run = tc_ref_rowmax },
   [TC_OP_SUMEXP] = { .run = tc_ref_sumexp },

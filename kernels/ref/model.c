@@ -192,6 +192,47 @@ int tc_ref_attn(struct tc_device *d, const struct tc_call *c)
   return 0;
 }
 
+static double cache_score(const struct tc_view *x, const struct tc_view *cache, int64_t n, int64_t h, int64_t key)
+{
+  const int64_t D = x->dim[3];
+  double sum = 0;
+  for (int64_t j = 0; j < D; j++) sum += qkv(x, n, h, 'q', j) * tc_ref_get(cache, key + j);
+  return sum / sqrt((double)D);
+}
+
+/* One head of new token n over the first `seen` tokens, whose keys and values begin at element `at` of the cache. */
+static void attn_cache_row(const struct tc_call *c, int64_t n, int64_t h, int64_t at, int64_t seen)
+{
+  const struct tc_view *x = &c->in[0], *cache = &c->out[1];
+  const int64_t D = x->dim[3];
+  double max = -INFINITY, sum = 0, y[HEAD_MAX] = { 0 };
+  TC_ASSERT(D <= HEAD_MAX);
+  for (int64_t m = 0; m < seen; m++) max = fmax(max, cache_score(x, cache, n, h, at + m * 2 * D));
+  for (int64_t m = 0; m < seen; m++) {
+    const double p = exp(cache_score(x, cache, n, h, at + m * 2 * D) - max);
+    for (int64_t j = 0; j < D; j++) y[j] += p * tc_ref_get(cache, at + (m * 2 + 1) * D + j);
+    sum += p;
+  }
+  for (int64_t j = 0; j < D; j++) tc_ref_put(&c->out[0], (n * heads(x) + h) * D + j, y[j] / sum);
+}
+
+int tc_ref_attn_cache(struct tc_device *d, const struct tc_call *c)
+{
+  (void)d;
+  const struct tc_view *x = &c->in[0], *cache = &c->in[1];
+  const int64_t K = x->dim[1], G = x->dim[2] - 2, D = x->dim[3], B = cache->dim[0], M = cache->dim[2];
+  const int32_t *starts = c->in[2].data;
+  for (int64_t n = 0; n < x->dim[0]; n++)
+    for (int64_t h = 0; h < heads(x); h++) {
+      const int64_t at = (n / (x->dim[0] / B) * K + h / G) * M * 2 * D;
+      const int64_t p = (x->off[0] + n) % c->k[0] - starts[n];
+      for (int64_t j = 0; h % G == 0 && j < 2 * D; j++)
+        tc_ref_put(&c->out[1], at + p * 2 * D + j, tc_ref_get(x, ((n * K + h / G) * (G + 2) + G) * D + j));
+      attn_cache_row(c, n, h, at, p + 1);
+    }
+  return 0;
+}
+
 /* The probability and the score's gradient, for token n as query and token m as key. */
 static void attn_pair(const struct tc_call *c, int64_t n, int64_t m, int64_t h, double *p,
                       double *ds)

@@ -52,7 +52,7 @@ tc_ref_fn tc_ref_dropout, tc_ref_fill, tc_ref_accum, tc_ref_sqnorm, tc_ref_clip,
 tc_ref_fn tc_ref_sgd, tc_ref_normal, tc_ref_sum;
 /* model.c */
 tc_ref_fn tc_ref_embed, tc_ref_embed_bwd, tc_ref_pos, tc_ref_pos_bwd, tc_ref_layernorm;
-tc_ref_fn tc_ref_layernorm_bwd, tc_ref_matmul, tc_ref_attn, tc_ref_attn_bwd;
+tc_ref_fn tc_ref_layernorm_bwd, tc_ref_matmul, tc_ref_attn, tc_ref_attn_bwd, tc_ref_attn_cache;
 /* llama.c */
 tc_ref_fn tc_ref_rmsnorm, tc_ref_rmsnorm_bwd, tc_ref_qknorm, tc_ref_qknorm_bwd, tc_ref_rope;
 tc_ref_fn tc_ref_rope_bwd, tc_ref_swiglu, tc_ref_swiglu_bwd;

@@ -13,9 +13,12 @@ struct tc_cmd {
 /* A flag, as in "--iters N", and its explanation. A list ends with form NULL. */
 struct tc_flag { const char *form, *help; };
 /* flags.c */
+extern const struct tc_flag tc_flags_eval[], tc_flags_sample[];
 extern const struct tc_flag tc_flags_plan[], tc_flags_place[], tc_flags_graph[], tc_flags_comm[], tc_flags_report[],
   tc_flags_save[];
 int tc_cmd_train(int argc, char **argv);
+int tc_cmd_eval(int argc, char **argv);
+int tc_cmd_sample(int argc, char **argv);
 int tc_cmd_place(int argc, char **argv);
 int tc_cmd_graph(int argc, char **argv);
 int tc_cmd_ckpt(int argc, char **argv);

@@ -85,3 +85,34 @@ const struct tc_flag tc_flags_save[] = {
   { "--wait SECONDS", "return when the checkpoint is complete; fail after SECONDS" },
   { NULL, NULL }
 };
+
+const struct tc_flag tc_flags_eval[] = {
+  { "--data FILE ...", "files of tokens, each with a row of its own: text, or llm.c's .bin with --data.format=bin; "
+    "e.g. --data val.txt other.txt" },
+  { "--choices FILE ...", "questions, a line of JSON each: {\"context\": TEXT, \"choices\": [TEXT, ...], \"label\": N}; "
+    "e.g. --choices piqa.jsonl" },
+  { "--hellaswag FILE", "HellaSwag as llm.c's dev/data/hellaswag.py writes it, for GPT-2's vocabulary; e.g. --hellaswag "
+    "hellaswag_val.bin" },
+  { "--tokenizer FILE", "the model's tokenizer.json: for --choices, and to count bytes; e.g. --tokenizer tokenizer.json" },
+  { "--batch N", "sequences at once on a data-parallel rank (default: 2048 tokens); e.g. --batch 8" },
+  { "--json", "print a JSON object, with the loss of each answer; e.g. --json > eval.json" },
+  { NULL, NULL }
+};
+
+const struct tc_flag tc_flags_sample[] = {
+  { "--prompt TEXT", "the text to go on from; e.g. --prompt 'In the beginning'" },
+  { "--prompts FILE", "a prompt a line, all at once; e.g. --prompts prompts.txt" },
+  { "--n N", "sequences of each prompt (default 1); e.g. --n 3" },
+  { "--tokens N", "new tokens of a sequence, at most (default: 200, or what the model's context has room for); e.g. "
+    "--tokens 50" },
+  { "--window", "where prompt and new tokens exceed the context, go on from its last half; e.g. --window --tokens 5000" },
+  { "--temperature X", "divides the logits before a token is drawn (default 0.8); 0: the most likely token; e.g. "
+    "--temperature 1" },
+  { "--top-k K", "draw from the K most likely tokens (default 50); 0: from all; e.g. --top-k 0" },
+  { "--top-p P", "draw from the most likely tokens that together have probability P (default 0.95); e.g. --top-p 1" },
+  { "--greedy", "the most likely token each time, as --temperature 0" },
+  { "--seed N", "the seed of the random numbers (default 1): the same text again; e.g. --seed 7" },
+  { "--tokenizer FILE", "the model's tokenizer.json, unless its tokens are bytes; e.g. --tokenizer tokenizer.json" },
+  { "--json", "print a JSON array, with the new tokens of each sequence; e.g. --json > text.json" },
+  { NULL, NULL }
+};

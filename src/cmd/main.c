@@ -31,6 +31,21 @@ static const struct {
       "started alone is a run of one rank. Training resumes automatically from the newest good checkpoint.",
       "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_ALL_OPTIONS | TAKES_SIGNALS,
     NULL },
+  { { "eval", "CKPT [--data FILE ...] [--choices FILE ...] [--hellaswag FILE] [--tokenizer FILE] [--batch N] [--json] "
+      "[--section.key=value ...]",
+      "Evaluates a checkpoint, of any layout on any layout: loss, perplexity and bits per byte of files; the accuracy "
+      "of answers to questions. CKPT is a step's folder, or a folder of checkpoints, of which the newest is taken. "
+      "Neither gradients nor the optimizer's state are in memory. Every token of a file but the first is predicted "
+      "once, from at most model.context tokens before it. An answer is right if the sum of its tokens' losses is the "
+      "smallest; by length, if the mean is.",
+      "mpirun -n 2 tercio eval run/ckpt --data val.txt --mesh.tp=2", tc_cmd_eval }, HELP_OPTIONS, tc_flags_eval },
+  { { "sample", "CKPT --prompt TEXT | --prompts FILE [--n N] [--tokens N] [--temperature X] [--top-k K] [--top-p P] "
+      "[--greedy] [--window] [--seed N] [--tokenizer FILE] [--json] [--section.key=value ...]",
+      "Continues a text with a checkpoint's model. CKPT is a step's folder, or a folder of checkpoints, of which the "
+      "newest is taken. The text of one sequence appears as it is made. On several ranks tensor parallelism splits the "
+      "model as far as its heads allow, and pipeline stages the rest, unless mesh.tp and mesh.pp say otherwise; the same "
+      "seed gives the same text on every layout, but for rounding.",
+      "tercio sample run/ckpt --prompt 'In the beginning' --tokens 100", tc_cmd_sample }, HELP_OPTIONS, tc_flags_sample },
   { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
       "[--memory 80GB] [--host-memory 512GB] [--top K] "
       "[--explain] [--tables] [--tokens 300G] [--walltime 24:00:00] [--mtbf 5y] [--disk 10GB] "

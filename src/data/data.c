@@ -226,3 +226,15 @@ int tc_data_window(const struct tc_data *d, struct tc_reader *r, int source, int
   TC_ASSERT(i >= 0 && i < tc_data_windows(d, source));
   return copy_sample(d, r, &d->source[source], d->source[source].lo + i * d->context, 0, to, err);
 }
+
+int tc_data_read(const struct tc_data *d, struct tc_reader *r, int source, int64_t at, int64_t n, int32_t *out,
+                 struct tc_err *err)
+{
+  const struct tc_source *s = &d->source[source];
+  TC_ASSERT(at >= 0 && n >= 0 && at + n <= tokens_of(s));
+  for (int64_t here; n > 0; at += here, out += here, n -= here) {
+    here = TC_MIN(n, d->context + 1);            /* what a reader has room for */
+    TC_TRY(tc_source_read(s, r ? r : d->own, d->vocab, s->lo + at, here, out, err));
+  }
+  return 0;
+}

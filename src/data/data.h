@@ -76,5 +76,8 @@ int tc_data_train(const struct tc_data *d, struct tc_reader *r, const struct tc_
 /* Window i of a source, 0 <= i < tc_data_windows. */
 int tc_data_window(const struct tc_data *d, struct tc_reader *r, int source, int64_t i,
                    const struct tc_batch *to, struct tc_err *err);
+/* Tokens [at, at + n) of a source's part into out[n]. */
+int tc_data_read(const struct tc_data *d, struct tc_reader *r, int source, int64_t at, int64_t n, int32_t *out,
+                 struct tc_err *err);
 
 #endif

@@ -80,6 +80,7 @@ static int take_batches(struct tc_exec *x, struct tc_err *err)
 {
   int64_t most = 0;
   for (int i = 0; i < x->n_progs; i++) {
+    if (!x->prog[i].p) continue;
     const struct tc_actions *s = x->prog[i].p->actions;
     int64_t n = 0;
     for (int32_t k = 0; k < s->n; k++)
@@ -110,6 +111,7 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
   x->n_progs = n;
   x->prog = tc_calloc((size_t)n, sizeof *x->prog);
   for (int i = 0; i < n; i++) {
+    if (!programs[i]) continue;
     x->prog[i].p = programs[i];
     x->prog[i].node = tc_calloc((size_t)programs[i]->graph->n_nodes, sizeof *x->prog[i].node);
     for (int r = 0; r < TC_REGIONS; r++)
@@ -117,6 +119,7 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
   }
   int rc = take_memory(x, err);
   for (int i = 0; i < n && !rc; i++) {
+    if (!programs[i]) continue;
     const struct tc_actions *s = programs[i]->actions;
     for (int32_t k = 0; k < s->n_body && !rc; k++) rc = tc_exec_make_node(x, &x->prog[i], s->body[k], err);
     if (!rc && o->device->poison) make_deaths(&x->prog[i]);
@@ -134,7 +137,7 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
   }
   if (!rc && o->device->ops->separate && x->batch_elems) rc = take_batches(x, err);
   for (int i = 0; i < n && !rc; i++)
-    for (int32_t k = 0; k < programs[i]->graph->n_nodes; k++) {
+    for (int32_t k = 0; programs[i] && k < programs[i]->graph->n_nodes; k++) {
       bool device = tc_exec_device_of(x, &programs[i]->graph->node[k]) == o->device;
       x->prog[i].node[k].call.scratch = x->kscratch[device ? TC_DEVICE : TC_HOST];
     }
@@ -151,6 +154,7 @@ void tc_exec_free(struct tc_exec *x)
   if (!x) return;
   struct tc_device *d = x->o.device;
   for (int i = 0; i < x->n_progs; i++) {
+    if (!x->prog[i].p) continue;
     for (int32_t k = 0; k < x->prog[i].p->graph->n_nodes; k++) tc_exec_free_node(x, &x->prog[i], k);
     free(x->prog[i].node);
     tc_exec_unfuse(&x->prog[i]);

@@ -33,7 +33,7 @@ struct tc_exec_opts {
 
 struct tc_exec_memory { int64_t region[TC_REGIONS], staging, kernel_scratch; };   /* bytes */
 
-/* Local. programs[0] defines the state; all are borrowed and must outlive *out. */
+/* Local. All programs share one state and are borrowed; they must outlive *out. NULL: none of that number. */
 int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
                 struct tc_program *const *programs, int n, struct tc_err *err);
 void tc_exec_free(struct tc_exec *x);

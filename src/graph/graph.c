@@ -35,7 +35,7 @@ struct tc_graph *tc_graph_new(void)
 {
   struct tc_graph *g = tc_calloc(1, sizeof *g);
   g->pool = tc_pool_new();
-  g->tokens = g->targets = g->starts = g->logits = g->loss = g->grad_norm = g->grad_scale = -1;
+  g->tokens = g->targets = g->starts = g->logits = g->loss = g->nll = g->grad_norm = g->grad_scale = -1;
   return g;
 }
 

@@ -151,6 +151,7 @@ struct tc_graph {
   int32_t cur_unit;              /* what new nodes are labelled with */
   uint8_t cur_mark;
   int32_t tokens, targets, logits, loss, grad_norm, grad_scale;   /* -1: none */
+  int32_t nll;                   /* the loss of each token, if it is read after a run; else -1 */
   int32_t starts;                /* where documents begin (op.def); -1: attention is over the whole sequence */
   int32_t *root;                 /* [n_tensors] once the graph is final (tc_graph_freeze) */
 };

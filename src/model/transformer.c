@@ -61,10 +61,10 @@ static int32_t param(struct build *b, const char *layer, const char *name, int r
   struct tc_param p = { .init_std = std, .init_value = value, .decay = rank > 1,
                         .unit = g->cur_unit };
   p.store = p.use = p.acc_lay = p.update = tc_layout_r();
-  p.master = state(b, "", full, TC_F32, TC_CLS_PARAM, rank, dim, id);
-  if (b->o->dtype == TC_F64) g->tensor[p.master].dtype = TC_F64;
+  const bool only = b->o->dtype == TC_F64 || b->o->inference;
+  p.master = state(b, "", full, only ? b->o->dtype : TC_F32, TC_CLS_PARAM, rank, dim, id);
   p.weight = p.master;
-  if (b->o->dtype == TC_BF16) {
+  if (b->o->dtype == TC_BF16 && !only) {
     p.weight = state(b, "use.", full, TC_BF16, TC_CLS_PARAM, rank, dim, id);
     g->tensor[p.master].cls = TC_CLS_OPT;
   }
@@ -219,6 +219,44 @@ static int32_t qk_norm(struct build *b, int32_t qkv, const char *layer, const in
   return out[0];
 }
 
+/* The output of attention, which has G heads a group: [N, K, D], or [N, K, G, D] with shared keys. */
+static int32_t attn_out(struct build *b, const char *layer)
+{
+  char *name = tc_sprintf("%sattn.out", layer);
+  const int32_t y = b->G > 1 ? act(b, name, b->o->dtype, 4, (int64_t[]){ b->N, b->K, b->G, b->D })
+                             : act(b, name, b->o->dtype, 3, (int64_t[]){ b->N, b->K, b->D });
+  free(name);
+  return y;
+}
+
+static int32_t attend(struct build *b, int32_t qkv, const char *layer)
+{
+  const bool grouped = b->G > 1;
+  const int32_t y = attn_out(b, layer);
+  const int32_t lse = act(b, "lse", stat_type(b), grouped ? 3 : 2, (int64_t[]){ b->N, b->K, b->G });
+  const struct inputs in = with_starts(b, 1, &qkv, grouped ? "nhed,n->nhgd,nhg" : "nhed,n->nhd,nh");
+  struct tc_node *n = tc_node_new(b->g, TC_OP_ATTN, in.n, in.in, 2, (int32_t[]){ y, lse });
+  n->attr.sequence = b->m->context;
+  if (in.rule) tc_node_rule(b->g, n, in.rule);
+  else if (grouped) tc_node_rule(b->g, n, "nhed->nhgd,nhg");
+  return y;
+}
+
+/* Of new tokens, after those whose keys and values are in the cache. */
+static int32_t attend_cache(struct build *b, int32_t qkv, const char *layer)
+{
+  struct tc_graph *g = b->g;
+  const int64_t dim[4] = { b->o->batch, b->K, b->m->context, 2 * b->D };
+  const int32_t cache = state(b, layer, "attn.cache", b->o->dtype, TC_CLS_ACT, 4, dim, -1);
+  const int32_t y = attn_out(b, layer), next = tc_tensor_new(g, g->tensor[cache].name, b->o->dtype, 4, dim);
+  g->tensor[next].overwrites = cache;
+  struct tc_node *n = tc_node_new(g, TC_OP_ATTN_CACHE, 3, (int32_t[]){ qkv, cache, g->starts }, 2,
+                                  (int32_t[]){ y, next });
+  n->attr.sequence = b->m->context;
+  tc_node_rule(g, n, b->G > 1 ? "nhed,nhmf,n->nhgd,nhmf" : "nhed,nhmf,n->nhd,nhmf");
+  return y;
+}
+
 static int32_t attention(struct build *b, int32_t x, const char *layer, float std_out)
 {
   const int64_t N = b->N, C = b->C, K = b->K, G = b->G, D = b->D, qkv_dim[4] = { N, K, G + 2, D };
@@ -234,19 +272,10 @@ static int32_t attention(struct build *b, int32_t x, const char *layer, float st
     last(b)->attr.freq = b->freq;
   }
   const bool grouped = G > 1;
-  char *name = tc_sprintf("%sattn.out", layer);
-  const int32_t y[2] = { grouped ? act(b, name, b->o->dtype, 4, (int64_t[]){ N, K, G, D })
-                                 : act(b, name, b->o->dtype, 3, (int64_t[]){ N, K, D }),
-                         act(b, "lse", stat_type(b), grouped ? 3 : 2, (int64_t[]){ N, K, G }) };
-  free(name);
-  const struct inputs in_doc = with_starts(b, 1, &qkv, grouped ? "nhed,n->nhgd,nhg" : "nhed,n->nhd,nh");
-  struct tc_node *n = tc_node_new(b->g, TC_OP_ATTN, in_doc.n, in_doc.in, 2, y);
-  n->attr.sequence = b->m->context;
-  if (in_doc.rule) tc_node_rule(b->g, n, in_doc.rule);
-  else if (grouped) tc_node_rule(b->g, n, "nhed->nhgd,nhg");
   const struct product out = { "nhd,chd->nc", "nc,c->nc", 3, 1, 2, { C, K, D }, { N, C } };
   const struct product out_grouped = { "nhgd,chgd->nc", "nc,c->nc", 4, 1, 2, { C, K, G, D }, { N, C } };
-  return linear(b, y[0], layer, "attn.proj", grouped ? &out_grouped : &out, std_out);
+  const int32_t y = b->o->new_tokens ? attend_cache(b, qkv, layer) : attend(b, qkv, layer);
+  return linear(b, y, layer, "attn.proj", grouped ? &out_grouped : &out, std_out);
 }
 
 /* ---- MLP ---- */
@@ -296,6 +325,8 @@ static void head(struct build *b, int32_t x, int32_t w)
   int32_t lg = node1(b, TC_OP_MATMUL, 2, (int32_t[]){ x, w }, "logits", b->o->dtype, 2,
                      (int64_t[]){ N, V });
   tc_node_rule(g, last(b), "nc,vc->nv");
+  g->logits = lg;
+  if (b->o->new_tokens) return;
   int32_t mx = node1(b, TC_OP_ROWMAX, 1, &lg, "max", st, 1, &N);
   last(b)->attr.vocab = V;
   int32_t pk = node1(b, TC_OP_PICK, 2, (int32_t[]){ lg, g->targets }, "pick", st, 1, &N);
@@ -310,8 +341,8 @@ static void head(struct build *b, int32_t x, int32_t w)
   s->attr.factor = 1.0f / (float)N;
   s->acc = 1;
   s->acc_first = true;
-  g->logits = lg;
   g->loss = loss;
+  if (b->o->inference) g->nll = l;
   for (int32_t i = first; i < g->n_nodes; i++) g->node[i].head = true;
 }
 
@@ -349,7 +380,7 @@ static const float *frequencies(struct tc_graph *g, const struct tc_model *m)
 void tc_model_build(struct tc_graph *g, const struct tc_model *model, const struct tc_build_opts *o)
 {
   const struct tc_model m = tc_model_complete(model);
-  struct build b = { .g = g, .m = &m, .o = o, .N = o->batch * m.context, .C = m.hidden,
+  struct build b = { .g = g, .m = &m, .o = o, .N = o->batch * (o->new_tokens ? o->new_tokens : m.context), .C = m.hidden,
                      .K = m.kv_heads, .G = m.heads / m.kv_heads, .D = m.head_dim, .F = m.ffn,
                      .V = m.vocab, .freq = frequencies(g, &m) };
   b.pad_v = tc_round_up(b.V, (b.V >= 4096 ? 128 : 1) * TC_MAX(o->tp, 1));

@@ -308,10 +308,11 @@ static int infer_node(struct sctx *s, int32_t node)
 static int share_results(struct sctx *s)
 {
   struct tc_graph *g = s->g;
-  const struct tc_layout r = tc_layout_r();
-  const int32_t result[] = { g->loss, g->grad_norm };
+  const int32_t result[] = { g->loss, g->grad_norm, g->loss < 0 ? g->logits : -1 };
   for (size_t i = 0; i < sizeof result / sizeof result[0]; i++) {
     if (result[i] < 0) continue;
+    struct tc_layout r = tc_layout_r();
+    if (result[i] == g->logits) r.on[TC_MB] = g->tensor[g->logits].lay.on[TC_MB];    /* the only micro-batch */
     int32_t first = g->n_nodes, t = s->now[result[i]], d = tc_reshard(g, t, &r, -1, s->err);
     if (d < 0) return d;
     s->now[result[i]] = d;
@@ -339,7 +340,7 @@ static int check_even(struct sctx *s)
 static void follow_reshards(struct sctx *s)
 {
   struct tc_graph *g = s->g;
-  int32_t *named[] = { &g->loss, &g->grad_norm, &g->grad_scale };
+  int32_t *named[] = { g->loss < 0 ? &g->logits : &g->loss, &g->grad_norm, &g->grad_scale };
   for (size_t i = 0; i < sizeof named / sizeof named[0]; i++)
     if (*named[i] >= 0) *named[i] = s->now[*named[i]];
   for (int32_t p = 0; p < g->n_params; p++)

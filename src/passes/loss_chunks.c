@@ -228,6 +228,7 @@ static int32_t find_head(struct cut *c, const int32_t *order, int32_t n_order, i
     for (int k = 0; in_head && k < n->n_out; k++) c->inside[tc_out(g, n, k)] = true;
     for (int k = 0; !in_head && k < n->n_in; k++) c->outside_use[tc_in(g, n, k)] = true;
   }
+  if (g->nll >= 0) c->outside_use[g->nll] = true;     /* by the run's caller */
   return n_head;
 }
 

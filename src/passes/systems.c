@@ -39,6 +39,7 @@ const struct tc_system tc_systems[] = {
 const struct tc_annotation tc_rows_tensor[] = {
   ROW("wte.weight", TC_TP, S(0)),          ROW("lm_head.weight", TC_TP, S(0)),
   ROW("*.attn.qkv.*", TC_TP, S(0)),        ROW("*.attn.proj.weight", TC_TP, S(1)),
+  ROW("*.attn.cache", TC_TP, S(1)),
   ROW("*.mlp.fc.*", TC_TP, S(0)),          ROW("*.mlp.gate_up.*", TC_TP, S(1)),
   ROW("*.mlp.proj.weight", TC_TP, S(1)),   END };
 const struct tc_annotation tc_rows_sequence[] = {
@@ -66,6 +67,19 @@ static void annotate_param(struct tc_graph *g, const struct tc_param *p)
   annotate(g, p->weight, &p->store);             /* last, since it may be the master */
 }
 
+/* Keys and values of a sequence so far are where their layer is; batch: the placement of sequences. */
+static void place_caches(struct tc_graph *g, const struct tc_layout *batch)
+{
+  for (int32_t i = 0; i < g->n_nodes; i++) {
+    const struct tc_node *n = &g->node[i];
+    if (n->op != TC_OP_ATTN_CACHE) continue;
+    struct tc_layout lay = *batch;
+    if (g->unit[n->unit].at >= 0) lay.on[TC_PP] = (struct tc_place){ TC_AT, 0, 0, g->unit[n->unit].at };
+    annotate(g, tc_in(g, n, 1), &lay);
+    annotate(g, tc_out(g, n, 1), &lay);
+  }
+}
+
 int tc_system_apply(struct tc_graph *g, const struct tc_system *s, struct tc_err *err)
 {
   for (int32_t i = 0; i < g->n_params; i++) {
@@ -88,6 +102,7 @@ int tc_system_apply(struct tc_graph *g, const struct tc_system *s, struct tc_err
   annotate(g, g->tokens, &batch);
   annotate(g, g->targets, &batch);
   annotate(g, g->starts, &batch);
+  place_caches(g, &batch);
   return tc_annotate(g, s->rows, err);
 }
 

@@ -64,7 +64,7 @@ static int make_class(struct tc_plan_class *c, struct tc_program **train,
                       struct tc_err *err)
 {
   struct tc_program *p[TC_PROGRAMS] = { NULL };
-  int n = exact ? TC_PROGRAMS : TC_TRAIN + 1, rc = 0;
+  int n = exact ? TC_OF_TRAINING : TC_TRAIN + 1, rc = 0;
   for (int i = 0; i < n && !rc; i++) rc = tc_program_of_run(p, i, o, m, c->rank, err);
   if (!rc) {
     tc_plan_memory(&c->memory, p, n, m, c->rank);

@@ -30,7 +30,7 @@ static int pass_label(struct ctx *c)
   TC_TRY(tc_stages(g, c->m->size[TC_PP], TC_MAX(c->o->virtual_stages, 1), c->o->stages, c->err));
   if (c->o->kind == TC_INIT || c->o->kind == TC_REFRESH) {   /* the parameters alone */
     g->n_order = 0;
-    g->tokens = g->targets = g->starts = g->loss = g->logits = -1;
+    g->tokens = g->targets = g->starts = g->loss = g->nll = g->logits = -1;
     for (int32_t t = 0; t < g->n_tensors; t++) {
       g->tensor[t].node = -1;
       if (g->tensor[t].state && g->tensor[t].param < 0) g->tensor[t].state = false;
@@ -84,7 +84,7 @@ static int pass_fuse(struct ctx *c)
 {
   bool pipeline = c->m->size[TC_PP] > 1;
   tc_fuse_ops(c->p->graph, pipeline && c->o->schedule && tc_pipeline_splits(c->o->schedule));
-  if (c->p->graph->logits < 0) return 0;
+  if (c->p->graph->loss < 0) return 0;
   int64_t rows = c->o->head_chunk;
   const int64_t least = tc_loss_chunk_least(c->p->graph, c->m);
   if (rows > 0 && rows < least)

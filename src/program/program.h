@@ -12,8 +12,10 @@
 #include "src/schedule/actions.h"
 #include "src/passes/systems.h"
 
-/* The programs of a run. TC_TRAIN comes first: the others share its state. */
-enum tc_program_kind { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH, TC_PROGRAMS };
+/* The programs of a run, which share one state: a training has those before TC_OF_TRAINING, an evaluation TC_EVAL alone,
+ * sampling the last two: prefill takes several tokens of each prompt, decode one new token of each sequence. */
+enum tc_program_kind { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH, TC_OF_TRAINING, TC_PREFILL = TC_OF_TRAINING, TC_DECODE,
+                       TC_PROGRAMS };
 enum { TC_ROW_LISTS = 8 };
 
 struct tc_program_opts {
@@ -34,6 +36,7 @@ struct tc_program_opts {
   bool adamw, overlap;
   bool unchecked;                /* without the checks after the passes: a planner's candidates, never
                                   * what is run */
+  int64_t prefill;               /* tokens of a sequence in a run of TC_PREFILL */
   int64_t head_chunk;             /* most rows of the logits at once; 0: about 64 MB of them, 512 in bf16 */
 };
 
@@ -54,8 +57,8 @@ int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
                    const struct tc_mesh *m, int rank, const struct tc_program *with,
                    const char *after, struct tc_err *err);
 void tc_program_free(struct tc_program *p);
-/* Local. programs[kind] of a run with options o: an evaluation has no dropout, and all but
- * programs[TC_TRAIN], which is made first, share its state. Owned by the caller. */
+/* Local. programs[kind] of a run with options o: an evaluation has no dropout. All share the state of the first one that
+ * is there, which is to be made first. Owned by the caller. */
 int tc_program_of_run(struct tc_program *programs[TC_PROGRAMS], int kind,
                       const struct tc_program_opts *o, const struct tc_mesh *m, int rank,
                       struct tc_err *err);

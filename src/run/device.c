@@ -23,7 +23,7 @@ int tc_run_device(struct tc_run *r, struct tc_err *err)
   r->device->poison = r->cfg->run_poison;
   r->device->tf32 = r->cfg->train_tf32;
   if (r->device->ops->separate) TC_TRY(tc_device_open(&r->host, "cpu", r->threads, err));
-  if (r->opts.gpt.dtype == TC_BF16 && !r->device->ops->has_bf16(r->device))
+  if (r->use != TC_TO_SAMPLE && r->opts.gpt.dtype == TC_BF16 && !r->device->ops->has_bf16(r->device))
     return tc_fail(err, TC_EUSER, "train.precision = bf16: this CPU multiplies no bf16 (it needs "
                    "AVX512_BF16 or AMX); use fp32");
   return 0;

@@ -133,8 +133,12 @@ static int refuse(const struct tc_run *r, const char *need, int64_t left, int64_
                   struct tc_err *err)
 {
   char other[200], of[40] = "";
-  const bool found = what_fits(r, left - for_others(total), other, sizeof other);
   if (left != total) snprintf(of, sizeof of, " free of %.4g", (double)total * 1e-9);
+  if (r->use != TC_TO_TRAIN)
+    return tc_fail(err, TC_EUSER, "out of memory: %s; device %s has %.4g GB%s; use more ranks (mesh.tp, mesh.pp), "
+                   "parallel.data = zero3, or fewer sequences at once (train.global_batch)", need,
+                   r->device->ops->name, (double)left * 1e-9, of);
+  const bool found = what_fits(r, left - for_others(total), other, sizeof other);
   return tc_fail(err, TC_EUSER, "out of memory: %s; device %s has %.4g GB%s; %s%s", need,
                  r->device->ops->name, (double)left * 1e-9, of,
                  found ? other : "no smaller train.micro_batch, recomputation, ZeRO stage or "
@@ -148,7 +152,7 @@ int tc_run_could_fit(const struct tc_run *r, struct tc_err *err)
   struct tc_device *d = r->device;
   const struct tc_mesh *m = r->mesh;
   const int64_t micro = r->cfg->train_global_batch / m->size[TC_DP] / m->size[TC_MB];
-  const double bytes = least_bytes(r, micro);
+  const double bytes = r->use != TC_TO_TRAIN ? 0 : least_bytes(r, micro);     /* inputs are not kept for a backward pass */
   int64_t left = 0, total = 0;
   char need[160];
   if (d->ops->memory) {
@@ -171,7 +175,8 @@ int tc_run_fits(const struct tc_run *r, struct tc_err *err)
   char classes[200], need[300];
   if (!d->ops->memory) return 0;
   d->ops->memory(d, &left, &total);
-  tc_plan_memory(&m, r->prog, TC_PROGRAMS, r->mesh, r->rank);
+  const struct tc_run_programs has = tc_run_has(r);
+  tc_plan_memory(&m, r->prog + has.first, has.n, r->mesh, r->rank);
   const int64_t others = for_others(total);
   if (m.bytes[TC_DEVICE] + others <= left) return 0;
   by_size(m.by_class[TC_DEVICE], classes, sizeof classes);

@@ -28,6 +28,7 @@ struct tc_run {
   int rank, threads;
   struct tc_hub *hub;                /* ranks are threads of this process; else NULL */
   bool mpi;                          /* ranks are several processes */
+  enum tc_run_use { TC_TO_TRAIN, TC_TO_EVALUATE, TC_TO_SAMPLE } use;   /* the last two: weights alone, no optimizer */
 
   /* Made by the functions below, and owned, but for `trace`, which is borrowed. */
   char *stack;                       /* tc_versions_text */
@@ -39,7 +40,7 @@ struct tc_run {
   struct tc_comm *native[TC_AXES];   /* of the device's memory; NULL: through the host's */
   const char **names[TC_COMMS];      /* the ranks in each communicator, as in `who` */
   struct tc_device *device, *host;   /* host: runs what is in host space; NULL: device does */
-  struct tc_program *prog[TC_PROGRAMS];
+  struct tc_program *prog[TC_PROGRAMS];   /* NULL: not needed */
   struct tc_exec *exec;
   int64_t base_rss_bytes;            /* resident before the executor took memory */
 };
@@ -66,7 +67,11 @@ int tc_run_programs(struct tc_run *r, tc_fill_fn *fill, void *fill_ctx, struct t
 
 /* ---- weights.c ---- */
 
-/* The tensors of a checkpoint of this run, in its order, and their ids in the TC_TRAIN program. */
+/* Local. The programs that a run has: `n` from `first` on, whose state the others share. */
+struct tc_run_programs { int first, n; };
+struct tc_run_programs tc_run_has(const struct tc_run *r);
+
+/* The tensors of a checkpoint of this run, in its order, and their ids in its first program. */
 struct tc_run_state {
   struct tc_ckpt_tensor *tensor;     /* names are the graph's */
   int32_t *id;
@@ -77,7 +82,7 @@ void tc_run_state(const struct tc_run *r, struct tc_run_state *out);
 void tc_run_state_free(struct tc_run_state *s);
 /* Local. Reads the state that this rank stores from an open checkpoint. TC_EUSER: it is of another
  * model, or a tensor is missing or has another shape. The working precision's weights are made
- * from it by the TC_REFRESH program, which the caller runs. */
+ * from it by the TC_REFRESH program, which the caller runs; those of an inference are rounded here. */
 int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, struct tc_err *err);
 
 /* ---- the end ---- */

@@ -8,7 +8,7 @@
 
 void tc_run_state(const struct tc_run *r, struct tc_run_state *s)
 {
-  const struct tc_graph *g = r->prog[TC_TRAIN]->graph;
+  const struct tc_graph *g = r->prog[tc_run_has(r).first]->graph;
   s->tensor = tc_calloc((size_t)g->n_tensors, sizeof *s->tensor);
   s->id = tc_calloc((size_t)g->n_tensors, sizeof *s->id);
   s->n = 0;
@@ -28,34 +28,46 @@ void tc_run_state_free(struct tc_run_state *s)
   free(s->id);
 }
 
+/* Reads a box into the rank's memory at `p`, rounded to the tensor's type. */
+static int load_box(const struct tc_run *r, struct tc_ckpt *c, int k, const struct tc_tensor *x,
+                    const struct tc_box *box, char *p, struct tc_err *err)
+{
+  struct tc_device *d = r->device;
+  const int64_t n = tc_box_elems(x->rank, box->count), bytes = tc_box_bytes(x->dtype, x->rank, box->count);
+  const bool rounds = x->dtype != tc_ckpt_at(c, k)->dtype;
+  if (!rounds && !d->ops->separate) return tc_ckpt_read(c, k, box->start, box->count, p, err);
+  float *read = tc_malloc((size_t)TC_MAX(n, 1) * sizeof *read);
+  uint16_t *rounded = rounds ? tc_malloc((size_t)TC_MAX(bytes, 1)) : NULL;
+  int rc = tc_ckpt_read(c, k, box->start, box->count, read, err);
+  for (int64_t i = 0; i < n && rounds && !rc; i++) rounded[i] = tc_f32_to_bf16(read[i]);
+  if (rc == 0) d->ops->copy(d, p, rounds ? (void *)rounded : read, bytes);
+  free(read);
+  free(rounded);
+  return rc;
+}
+
 static int load_tensor(const struct tc_run *r, struct tc_ckpt *c, int32_t id, struct tc_err *err)
 {
-  const struct tc_tensor *x = &r->prog[TC_TRAIN]->graph->tensor[id];
+  const int main = tc_run_has(r).first;
+  const struct tc_tensor *x = &r->prog[main]->graph->tensor[id];
   int k = tc_ckpt_find(c, x->name);
   if (k < 0)
     return tc_fail(err, TC_EUSER, "%s has no tensor %s: if it was saved with another "
                    "train.optimizer, take its weights alone (tercio ckpt export, then import)",
                    tc_ckpt_path(c), x->name);
   const struct tc_ckpt_tensor *ct = tc_ckpt_at(c, k);
-  bool same = ct->rank == x->rank && ct->dtype == x->dtype;
+  bool same = ct->rank == x->rank
+              && (ct->dtype == x->dtype || (r->use != TC_TO_TRAIN && ct->dtype == TC_F32 && x->dtype == TC_BF16));
   for (int d = 0; same && d < x->rank; d++) same = ct->dim[d] == x->dim[d];
   if (!same)
     return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape or type than this model's",
                    tc_ckpt_path(c), x->name);
-  char *p = tc_exec_tensor(r->exec, TC_TRAIN, id);
+  char *p = tc_exec_tensor(r->exec, main, id);
   struct tc_box box[TC_BOXES];
   int n = tc_stored_boxes(x, r->mesh, r->rank, box);
   for (int b = 0; b < n; b++) {
-    int64_t bytes = tc_box_bytes(x->dtype, x->rank, box[b].count);
-    struct tc_device *d = r->device;
-    void *to = d->ops->separate ? tc_malloc((size_t)TC_MAX(bytes, 1)) : p;
-    int rc = tc_ckpt_read(c, k, box[b].start, box[b].count, to, err);
-    if (to != p) {
-      if (rc == 0) d->ops->copy(d, p, to, bytes);
-      free(to);
-    }
-    TC_TRY(rc);
-    p += (size_t)bytes;
+    TC_TRY(load_box(r, c, k, x, &box[b], p, err));
+    p += tc_box_bytes(x->dtype, x->rank, box[b].count);
   }
   return 0;
 }

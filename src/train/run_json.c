@@ -24,7 +24,7 @@ static json_t *memory_json(const struct tc_train *t)
   int64_t scratch[TC_REGIONS] = { 0 };           /* programs share it: the largest need */
   int64_t staging = 0, by_class[TC_CLASSES];
   memcpy(by_class, a->by_class[TC_DEVICE], sizeof by_class);
-  for (int i = 0; i < TC_PROGRAMS; i++) {
+  for (int i = 0; i < TC_OF_TRAINING; i++) {
     for (int r = 0; r < TC_REGIONS; r++)
       scratch[r] = TC_MAX(scratch[r], t->run.prog[i]->arena->bytes[r]);
     staging += tc_program_staging(t->run.prog[i], t->run.mesh, t->run.rank);

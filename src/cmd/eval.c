@@ -1,0 +1,271 @@
+/* eval.c - `tercio eval`: the loss of a checkpoint's model on files, and its answers to questions. */
+#include "src/cmd/cmd.h"
+#include "src/cmd/model.h"
+#include "src/forward/questions.h"
+#include "src/forward/corpus.h"
+#include "src/data/documents.h"
+#include "src/launch/launch.h"
+#include "src/program/setup.h"
+#include "io/ckpt/h5.h"
+#include "io/ckpt/manifest.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ROWS_AT_ONCE = 2048 };          /* tokens of a batch on a rank, unless --batch says otherwise */
+
+/* What is evaluated: a file of tokens, or of questions. */
+enum kind { DATA, CHOICES, HELLASWAG, KINDS };
+struct task {
+  enum kind kind;
+  const char *path;
+  struct tc_choices questions;
+  struct tc_corpus_loss loss;
+  struct tc_choices_result answers;
+};
+
+struct eval {
+  struct tc_cmd_model m;
+  bool json;
+  int64_t batch;                       /* sequences a rank; 0: by ROWS_AT_ONCE */
+  struct task *task;
+  int n_tasks;
+  struct tc_launch launch;
+};
+
+/* ---- the command line ------------------------------------------------------------------------ */
+
+static void add_task(struct eval *e, enum kind kind, const char *path)
+{
+  e->task[e->n_tasks++] = (struct task){ .kind = kind, .path = path };
+}
+
+static int parse_batch(struct eval *e, const char *text, struct tc_err *err)
+{
+  char *end = NULL;
+  e->batch = text ? strtoll(text, &end, 10) : 0;
+  if (text && *text && !*end && e->batch >= 1 && e->batch <= 1 << 20) return 0;
+  return tc_fail(err, TC_EUSER, "--batch%s%s: give the sequences of a rank at once, 1 or more", text ? " " : "",
+                 text ? text : "");
+}
+
+/* The files behind --data and the like. 1: argv[*i] is such an option. */
+static int parse_files(struct eval *e, int argc, char **argv, int *i, struct tc_err *err)
+{
+  static const char *const files[KINDS] = { "data", "choices", "hellaswag" };
+  const char *file;
+  for (int k = 0; k < KINDS; k++) {
+    const bool one = strchr(argv[*i], '=') != NULL;
+    if (!tc_cmd_option(argc, argv, i, files[k], &file)) continue;
+    if (!file || !*file || (!one && !strncmp(file, "--", 2)))
+      return tc_fail(err, TC_EUSER, "--%s takes one or more files", files[k]);
+    add_task(e, (enum kind)k, file);
+    while (!one && *i + 1 < argc && strncmp(argv[*i + 1], "--", 2)) add_task(e, (enum kind)k, argv[++*i]);
+    return 1;
+  }
+  return 0;
+}
+
+static int parse(struct eval *e, int argc, char **argv, struct tc_err *err)
+{
+  const char *value;
+  for (int i = 1; i < argc; i++) {
+    const int files = parse_files(e, argc, argv, &i, err);
+    if (files < 0) return files;
+    if (files) continue;
+    if (!strcmp(argv[i], "--json")) e->json = true;
+    else if (tc_cmd_option(argc, argv, &i, "batch", &value)) TC_TRY(parse_batch(e, value, err));
+    else if (tc_cmd_option(argc, argv, &i, "tokenizer", &value)) e->m.tokenizer_file = value ? value : "";
+    else TC_TRY(tc_cmd_model_arg(&e->m, argc, argv, &i, err));
+  }
+  if (e->m.tokenizer_file && !*e->m.tokenizer_file)
+    return tc_fail(err, TC_EUSER, "--tokenizer takes the path of a tokenizer.json");
+  if (!e->m.path) return tc_fail(err, TC_EUSER, "name a checkpoint, or a folder of checkpoints; see tercio eval --help");
+  if (!e->n_tasks)
+    return tc_fail(err, TC_EUSER, "nothing to evaluate: give --data FILES, --choices FILE.jsonl or --hellaswag FILE");
+  return 0;
+}
+
+/* ---- setting up ------------------------------------------------------------------------------ */
+
+static int read_questions(struct eval *e, struct task *t, struct tc_err *err)
+{
+  const int64_t context = e->m.cfg->model_context, vocab = e->m.cfg->model_vocab;
+  if (t->kind == HELLASWAG) return tc_choices_hellaswag(&t->questions, t->path, context, vocab, err);
+  if (!e->m.tokenizer && vocab != 256)
+    return tc_fail(err, TC_EUSER, "%s is text, and the model's tokens are not bytes: give --tokenizer tokenizer.json",
+                   t->path);
+  return tc_choices_jsonl(&t->questions, t->path, e->m.tokenizer, context, vocab, err);
+}
+
+/* After tc_launch_find: how many sequences fill the ranks. */
+static int set_batch(struct eval *e, struct tc_err *err)
+{
+  const struct tc_ranks *k = e->launch.ranks;
+  struct tc_mesh *m;
+  TC_TRY(tc_setup_axes(&m, e->m.cfg, k->world, k->node_of_rank, tc_ranks_node_devices(k), err));
+  const int64_t each = e->batch ? e->batch : TC_MAX(ROWS_AT_ONCE / e->m.cfg->model_context, 1);
+  e->m.cfg->train_global_batch = each * m->size[TC_DP];
+  e->m.cfg->train_micro_batch = 0;
+  tc_mesh_free(m);
+  return 0;
+}
+
+/* ---- a rank ---------------------------------------------------------------------------------- */
+
+static int run_data(struct eval *e, struct tc_forward *x, struct task *t, struct tc_corpus_loss *out, struct tc_err *err)
+{
+  const struct tc_run *r = tc_forward_run(x);
+  const struct tc_model *m = &r->opts.model;
+  struct tc_data *d = NULL;
+  char *path = tc_strdup(t->path);
+  int32_t end = -1;
+  const struct tc_data_opts o = { .word = &path, .n = 1, .format = r->cfg->data_format, .context = m->context,
+                                  .vocab = m->vocab };
+  int rc = tc_data_open(&d, &o, err);
+  if (rc == 0 && r->cfg->data_documents == TC_DOCUMENTS_MASK)
+    rc = tc_documents_end(&end, r->cfg->data_end_token, d, err);
+  rc = tc_run_agree(r, rc, err);
+  if (rc == 0) rc = tc_corpus_loss(out, x, d, end, e->m.tokenizer, e->json ? NULL : t->path, err);
+  if (d) tc_data_free(d);
+  free(path);
+  return rc;
+}
+
+static bool asks_questions(const struct eval *e)
+{
+  for (int i = 0; i < e->n_tasks; i++)
+    if (e->task[i].kind != DATA) return true;
+  return false;
+}
+
+static int run_rank(int rank, void *eval, struct tc_err *err)
+{
+  struct eval *e = eval;
+  const struct tc_launch *l = &e->launch;
+  const struct tc_forward_args args = {
+    .cfg = l->cfg, .ranks = l->ranks, .who = l->who, .rank = rank, .hub = l->hub, .path = e->m.path, .use = TC_TO_EVALUATE,
+    .documents = asks_questions(e), .mpi = l->mpi && l->mpi_world > 1, .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
+  struct tc_forward *x = NULL;
+  int rc = tc_forward_new(&x, &args, err);
+  for (int i = 0; i < e->n_tasks && rc == 0; i++) {
+    struct task *t = &e->task[i];
+    struct tc_corpus_loss loss;
+    struct tc_choices_result answers = { 0 };
+    if (t->kind == DATA) rc = run_data(e, x, t, &loss, err);
+    else rc = tc_choices_run(&answers, x, &t->questions, e->json ? NULL : t->path, err);
+    if (rank == 0 && rc == 0 && t->kind == DATA) t->loss = loss;
+    if (rank == 0 && t->kind != DATA) t->answers = answers;     /* of threads, rank 0 alone writes here */
+    else free(answers.nats);
+  }
+  tc_forward_free(x, rc == TC_EPEER);
+  return rc;
+}
+
+/* ---- output ---------------------------------------------------------------------------------- */
+
+static void print_data(const struct task *t, bool first)
+{
+  const struct tc_corpus_loss *l = &t->loss;
+  const double mean = l->nats / (double)l->tokens;
+  if (first) printf("%-32s %12s %10s %12s %10s\n", "file", "tokens", "loss", "perplexity", "bits/byte");
+  printf("%-32s %12lld %10.6f %12.6g", t->path, (long long)l->tokens, mean, exp(mean));
+  if (l->bytes) printf(" %10.5f\n", l->nats / log(2) / (double)l->bytes);
+  else printf(" %10s\n", "-");
+}
+
+static void print_answers(const struct task *t, bool first)
+{
+  const struct tc_choices_result *r = &t->answers;
+  if (first) printf("%-32s %12s %10s %12s\n", "questions", "number", "right", "by length");
+  printf("%-32s %12lld %10.4f %12.4f\n", t->path, (long long)r->questions, (double)r->raw / (double)r->questions,
+         (double)r->by_length / (double)r->questions);
+}
+
+static json_t *task_json(const struct task *t)
+{
+  const struct tc_corpus_loss *l = &t->loss;
+  const struct tc_choices_result *r = &t->answers;
+  if (t->kind == DATA) {
+    const double mean = l->nats / (double)l->tokens;
+    return json_pack("{s:o, s:I, s:f, s:f, s:o}", "file", tc_text_json(t->path), "tokens", (json_int_t)l->tokens,
+                     "loss", mean, "perplexity", exp(mean), "bits_per_byte",
+                     l->bytes ? json_real(l->nats / log(2) / (double)l->bytes) : json_null());
+  }
+  json_t *picks = json_array();
+  for (int64_t i = 0; i < t->questions.n; i++) {
+    const struct tc_question *q = &t->questions.question[i];
+    json_t *nats = json_array();
+    for (int k = 0; k < q->n_answers; k++) json_array_append_new(nats, json_real(r->nats[q->first_answer + k]));
+    json_array_append_new(picks, json_pack("{s:i, s:i, s:i, s:o}", "label", q->label, "raw",
+                          tc_choices_pick(&t->questions, q, r->nats, false), "by_length",
+                          tc_choices_pick(&t->questions, q, r->nats, true), "nats", nats));
+  }
+  return json_pack("{s:o, s:I, s:f, s:f, s:o}", "file", tc_text_json(t->path), "questions", (json_int_t)r->questions,
+                   "accuracy", (double)r->raw / (double)r->questions, "accuracy_by_length",
+                   (double)r->by_length / (double)r->questions, "answers", picks);
+}
+
+static void print_results(const struct eval *e)
+{
+  if (e->json) {
+    json_t *list = json_array();
+    for (int i = 0; i < e->n_tasks; i++) json_array_append_new(list, task_json(&e->task[i]));
+    json_t *top = json_pack("{s:o, s:I, s:i, s:o}", "checkpoint", tc_text_json(e->m.path), "step", (json_int_t)e->m.step,
+                            "ranks", e->launch.ranks->world, "results", list);
+    json_dumpf(top, stdout, JSON_INDENT(1));
+    putchar('\n');
+    json_decref(top);
+    return;
+  }
+  for (int questions = 0; questions < 2; questions++) {
+    bool first = true;
+    for (int i = 0; i < e->n_tasks; i++) {
+      if ((e->task[i].kind != DATA) != questions) continue;
+      if (questions) print_answers(&e->task[i], first);
+      else print_data(&e->task[i], first);
+      first = false;
+    }
+  }
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static int prepare(struct eval *e, int argc, char **argv, struct tc_err *err)
+{
+  TC_TRY(parse(e, argc, argv, err));
+  tc_h5_start();
+  TC_TRY(tc_cmd_model_open(&e->m, err));
+  for (int i = 0; i < e->n_tasks; i++)
+    if (e->task[i].kind != DATA) TC_TRY(read_questions(e, &e->task[i], err));
+  return 0;
+}
+
+static void eval_free(struct eval *e)
+{
+  for (int i = 0; i < e->n_tasks; i++) {
+    tc_choices_free(&e->task[i].questions);
+    free(e->task[i].answers.nats);
+  }
+  tc_cmd_model_free(&e->m);
+  free(e->task);
+}
+
+int tc_cmd_eval(int argc, char **argv)
+{
+  struct tc_err err = { 0 };
+  struct eval e = { 0 };
+  e.task = tc_calloc((size_t)argc + 1, sizeof *e.task);
+  int rc = prepare(&e, argc, argv, &err);
+  if (rc == 0) rc = tc_launch_find(&e.launch, e.m.cfg, &err);
+  if (rc == 0) rc = set_batch(&e, &err);
+  const int status = rc < 0 ? tc_launch_say(e.launch.ranks, rc, &err) : tc_launch_run(&e.launch, run_rank, &e);
+  const bool first = e.launch.ranks && e.launch.ranks->rank == 0;
+  if (status == 0 && first) print_results(&e);
+  tc_launch_free(&e.launch);
+  eval_free(&e);
+  return status;
+}

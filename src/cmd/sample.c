@@ -1,0 +1,314 @@
+/* sample.c - `tercio sample`: continues prompts with a checkpoint's model. */
+#include "src/cmd/cmd.h"
+#include "src/cmd/model.h"
+#include "src/forward/sample.h"
+#include "src/launch/launch.h"
+#include "src/program/setup.h"
+#include "io/ckpt/h5.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOKENS = 200, SEQUENCES = 256, PREFILL = 64, MOST_BYTES = 1 << 26 };
+
+/* A sequence: its prompt, and what came after it. */
+struct sequence { struct tc_prompt prompt; struct tc_ids made; };
+
+struct sample {
+  struct tc_cmd_model m;
+  const char *prompt, *file;
+  int64_t copies, seed;                /* sequences of each prompt */
+  bool json;
+  struct tc_sampling how;
+  struct sequence *seq;
+  struct tc_prompt *prompts;           /* of each sequence, as tc_sample takes them */
+  int64_t n, cap;
+  struct tc_launch launch;
+};
+
+/* ---- the command line ------------------------------------------------------------------------ */
+
+/* An option with a number: a whole one, or a real one. */
+struct number { const char *name; double least, most; int64_t *whole; double *real; const char *takes; };
+
+static int set_number(const struct number *n, const char *text, struct tc_err *err)
+{
+  char *end = NULL;
+  const double v = text ? strtod(text, &end) : 0;
+  if (!text || !*text || *end || !(v >= n->least && v <= n->most) || (n->whole && v != floor(v)))
+    return tc_fail(err, TC_EUSER, "--%s%s%s: give %s", n->name, text ? " " : "", text ? text : "", n->takes);
+  if (n->whole) *n->whole = (int64_t)v;
+  else *n->real = v;
+  return 0;
+}
+
+/* 1: argv[*i] is an option with a number. */
+static int parse_number(struct sample *x, int argc, char **argv, int *i, struct tc_err *err)
+{
+  const struct number number[] = {
+    { "tokens", 1, 1 << 24, &x->how.tokens, NULL, "the new tokens of a sequence, 1 or more" },
+    { "n", 1, SEQUENCES, &x->copies, NULL, "the sequences of a prompt, 1 to 256" },
+    { "temperature", 0, 1e3, NULL, &x->how.temperature, "a number from 0 (the most likely token) to 1000" },
+    { "top-k", 0, 1 << 24, &x->how.top_k, NULL, "how many of the most likely tokens, or 0 for all" },
+    { "top-p", 1e-9, 1, NULL, &x->how.top_p, "a probability above 0, up to 1 for all tokens" },
+    { "seed", 0, 9e15, &x->seed, NULL, "a number, 0 or more" } };
+  const char *value;
+  for (size_t k = 0; k < sizeof number / sizeof *number; k++) {
+    if (!tc_cmd_option(argc, argv, i, number[k].name, &value)) continue;
+    TC_TRY(set_number(&number[k], value, err));
+    return 1;
+  }
+  return 0;
+}
+
+static int parse(struct sample *x, int argc, char **argv, struct tc_err *err)
+{
+  const struct { const char *name, **to; } text[] = {
+    { "prompt", &x->prompt }, { "prompts", &x->file }, { "tokenizer", &x->m.tokenizer_file } };
+  for (int i = 1; i < argc; i++) {
+    int known = parse_number(x, argc, argv, &i, err);
+    if (known < 0) return known;
+    for (int k = 0; k < 3 && !known; k++) {
+      known = tc_cmd_option(argc, argv, &i, text[k].name, text[k].to);
+      if (known && !*text[k].to) return tc_fail(err, TC_EUSER, "--%s takes a value", text[k].name);
+    }
+    if (known) continue;
+    if (!strcmp(argv[i], "--json")) x->json = true;
+    else if (!strcmp(argv[i], "--greedy")) x->how.temperature = 0;
+    else if (!strcmp(argv[i], "--window")) x->how.window = true;
+    else TC_TRY(tc_cmd_model_arg(&x->m, argc, argv, &i, err));
+  }
+  x->how.seed = (uint64_t)x->seed;
+  if (!x->m.path) return tc_fail(err, TC_EUSER, "name a checkpoint, or a folder of checkpoints; see tercio sample --help");
+  if (!x->prompt == !x->file) return tc_fail(err, TC_EUSER, "give --prompt TEXT, or --prompts FILE with a prompt a line");
+  return 0;
+}
+
+/* ---- prompts --------------------------------------------------------------------------------- */
+
+static int encode(const struct sample *x, struct tc_encoder *e, const char *text, size_t n, struct tc_ids *ids,
+                  struct tc_err *err)
+{
+  if (!x->m.tokenizer) {
+    tc_ids_reserve(ids, n);
+    for (size_t i = 0; i < n; i++) ids->id[ids->n++] = (unsigned char)text[i];
+    return 0;
+  }
+  const struct tc_ids *begin = tc_tokenizer_begin(x->m.tokenizer);
+  tc_ids_reserve(ids, begin->n);
+  for (size_t i = 0; i < begin->n; i++) ids->id[ids->n++] = begin->id[i];
+  return tc_encode(e, text, n, TC_INVALID_REFUSE, ids, NULL, err);
+}
+
+/* The sequences of one prompt. */
+static int add_prompt(struct sample *x, struct tc_encoder *e, const char *text, size_t n, struct tc_err *err)
+{
+  struct tc_ids ids = { 0 };
+  int rc = encode(x, e, text, n, &ids, err);
+  if (rc == 0 && ids.n == 0)
+    rc = tc_fail(err, TC_EUSER, "prompt %lld is empty: a token is predicted from at least one before it",
+                 (long long)(x->n / x->copies));
+  if (rc == 0 && x->n + x->copies > SEQUENCES)
+    rc = tc_fail(err, TC_EUSER, "more than %d sequences at once; fewer prompts, or a smaller --n, would fit", SEQUENCES);
+  for (int64_t k = 0; k < x->copies && rc == 0; k++) {
+    TC_GROW(x->seq, x->n, x->cap);
+    int32_t *token = tc_malloc(ids.n * sizeof *token);
+    for (size_t i = 0; i < ids.n; i++) token[i] = (int32_t)ids.id[i];
+    x->seq[x->n++] = (struct sequence){ .prompt = { token, (int64_t)ids.n } };
+  }
+  tc_ids_free(&ids);
+  return rc;
+}
+
+static int add_lines(struct sample *x, struct tc_encoder *e, struct tc_err *err)
+{
+  char *text;
+  size_t bytes;
+  TC_TRY(tc_read_text(&text, &bytes, x->file, "file of prompts", MOST_BYTES, err));
+  int rc = 0;
+  for (char *at = text; *at && rc == 0;) {
+    const size_t n = strcspn(at, "\n");
+    rc = add_prompt(x, e, at, n, err);
+    at += n + (at[n] == '\n');
+  }
+  free(text);
+  if (rc == 0 && x->n == 0) rc = tc_fail(err, TC_EUSER, "%s has no prompt", x->file);
+  return rc;
+}
+
+/* Behind which a text is over, by the names that tokenizers give to it. */
+static void find_end(struct sample *x)
+{
+  static const char *const names[] = { "<|endoftext|>", "<|end_of_text|>", "</s>" };
+  x->how.end = -1;
+  for (int i = 0; i < 3 && x->m.tokenizer && x->how.end < 0; i++)
+    x->how.end = (int32_t)tc_tokenizer_find(x->m.tokenizer, names[i]);
+}
+
+static int read_prompts(struct sample *x, struct tc_err *err)
+{
+  struct tc_encoder *e = NULL;
+  if (!x->m.tokenizer && x->m.cfg->model_vocab != 256)
+    return tc_fail(err, TC_EUSER, "the model's tokens are not bytes: give --tokenizer tokenizer.json");
+  if (x->m.tokenizer) TC_TRY(tc_encoder_new(&e, x->m.tokenizer, err));
+  const int rc = x->prompt ? add_prompt(x, e, x->prompt, strlen(x->prompt), err) : add_lines(x, e, err);
+  if (e) tc_encoder_free(e);
+  find_end(x);
+  if (x->m.tokenizer) x->how.known = tc_tokenizer_vocab(x->m.tokenizer);
+  x->prompts = tc_calloc((size_t)TC_MAX(x->n, 1), sizeof *x->prompts);
+  int64_t room = x->m.cfg->model_context;
+  for (int64_t i = 0; i < x->n; i++) {
+    x->prompts[i] = x->seq[i].prompt;
+    room = TC_MIN(room, x->m.cfg->model_context + 1 - x->prompts[i].n);
+  }
+  if (!x->how.tokens) x->how.tokens = x->how.window ? TOKENS : TC_MAX(TC_MIN(TOKENS, room), 1);
+  return rc;
+}
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+/* Without a layout of the user's, tensor parallelism takes as many ranks as the heads allow, stages the others. */
+static int set_layout(struct sample *x, struct tc_err *err)
+{
+  struct tc_config *c = x->m.cfg;
+  const struct tc_ranks *k = x->launch.ranks;
+  struct tc_mesh *mesh;
+  if (k->world > 1 && c->mesh_tp == 1 && c->mesh_pp == 1) {
+    int tp = k->world / k->n_nodes;
+    const int64_t heads = c->model_kv_heads ? c->model_kv_heads : c->model_heads;
+    while (k->world % tp || heads % tp) tp--;
+    c->mesh_tp = tp;
+    c->mesh_pp = k->world / tp;
+  }
+  c->train_global_batch = x->n;
+  c->train_micro_batch = 0;
+  TC_TRY(tc_setup_axes(&mesh, c, k->world, k->node_of_rank, tc_ranks_node_devices(k), err));
+  const int dp = mesh->size[TC_DP];
+  tc_mesh_free(mesh);
+  if (dp == 1) return 0;
+  return tc_fail(err, TC_ELAYOUT, "sampling on %d ranks with mesh.tp = %lld and mesh.pp = %lld leaves dp = %d, whose ranks "
+                 "would all do the same; mesh.tp and mesh.pp have to take all ranks", k->world, (long long)c->mesh_tp,
+                 (long long)c->mesh_pp, dp);
+}
+
+static void put_token(const struct sample *x, int32_t id, FILE *f)
+{
+  size_t n = 1;
+  const char byte = (char)id, *text = x->m.tokenizer ? tc_tokenizer_bytes(x->m.tokenizer, (uint32_t)id, &n) : &byte;
+  if (text) fwrite(text, 1, n, f);
+}
+
+/* A rank's own part of tc_sample's context. */
+struct listener { struct sample *x; bool keeps, shows, begun; };
+
+static void take_token(void *ctx, int64_t i, int32_t token)
+{
+  struct listener *l = ctx;
+  if (!l->keeps) return;
+  if (l->shows && !l->begun && l->x->prompt) fputs(l->x->prompt, stdout);
+  l->begun = true;
+  struct tc_ids *made = &l->x->seq[i].made;
+  tc_ids_reserve(made, 1);
+  made->id[made->n++] = (uint32_t)token;
+  if (!l->shows || token == l->x->how.end) return;
+  put_token(l->x, token, stdout);
+  fflush(stdout);
+}
+
+static int run_rank(int rank, void *sample, struct tc_err *err)
+{
+  struct sample *x = sample;
+  const struct tc_launch *l = &x->launch;
+  struct tc_forward *f = NULL;
+  const struct tc_forward_args args = {
+    .cfg = l->cfg, .ranks = l->ranks, .who = l->who, .rank = rank, .hub = l->hub, .path = x->m.path,
+    .use = TC_TO_SAMPLE, .prefill = PREFILL, .mpi = l->mpi && l->mpi_world > 1,
+    .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
+  struct listener listener = { x, rank == 0, rank == 0 && x->n == 1 && !x->json, false };
+  int rc = tc_forward_new(&f, &args, err);
+  if (rc == 0) rc = tc_sample(f, &x->how, x->prompts, x->n, take_token, &listener, err);
+  tc_forward_free(f, rc == TC_EPEER);
+  return rc;
+}
+
+/* ---- output ---------------------------------------------------------------------------------- */
+
+static void put_sequence(const struct sample *x, const struct sequence *s, FILE *f)
+{
+  for (int64_t i = 0; i < s->prompt.n; i++) put_token(x, s->prompt.token[i], f);
+  for (size_t i = 0; i < s->made.n; i++)
+    if ((int32_t)s->made.id[i] != x->how.end) put_token(x, (int32_t)s->made.id[i], f);
+}
+
+static void print_json(const struct sample *x)
+{
+  json_t *list = json_array();
+  for (int64_t i = 0; i < x->n; i++) {
+    const struct sequence *s = &x->seq[i];
+    char *text = NULL;
+    size_t bytes = 0, clean;
+    int64_t parts = 0;
+    json_t *ids = json_array();
+    FILE *f = open_memstream(&text, &bytes);
+    for (size_t k = 0; k < s->made.n; k++) {
+      json_array_append_new(ids, json_integer(s->made.id[k]));
+      if ((int32_t)s->made.id[k] != x->how.end) put_token(x, (int32_t)s->made.id[k], f);
+    }
+    fclose(f);
+    char *valid = tc_utf8_replace(text, bytes, &clean, &parts);
+    json_array_append_new(list, json_pack("{s:I, s:o, s:o}", "prompt", (json_int_t)(i / x->copies), "tokens", ids,
+                                          "text", json_stringn(valid, clean)));
+    free(valid);
+    free(text);
+  }
+  json_dumpf(list, stdout, JSON_INDENT(1));
+  putchar('\n');
+  json_decref(list);
+}
+
+static void print_results(const struct sample *x)
+{
+  if (x->json) {
+    print_json(x);
+    return;
+  }
+  for (int64_t i = 0; i < x->n && x->n > 1; i++) {
+    printf("=== prompt %lld, sequence %lld\n", (long long)(i / x->copies), (long long)(i % x->copies));
+    put_sequence(x, &x->seq[i], stdout);
+    putchar('\n');
+  }
+  if (x->n == 1) putchar('\n');
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static void sample_free(struct sample *x)
+{
+  for (int64_t i = 0; i < x->n; i++) {
+    free((void *)(uintptr_t)x->seq[i].prompt.token);
+    tc_ids_free(&x->seq[i].made);
+  }
+  free(x->seq);
+  free(x->prompts);
+  tc_cmd_model_free(&x->m);
+}
+
+int tc_cmd_sample(int argc, char **argv)
+{
+  struct tc_err err = { 0 };
+  struct sample x = { .copies = 1, .seed = 1, .how = { .temperature = 0.8, .top_k = 50, .top_p = 0.95 } };
+  tc_h5_start();
+  int rc = parse(&x, argc, argv, &err);
+  if (rc == 0) rc = tc_cmd_model_open(&x.m, &err);
+  if (rc == 0) rc = read_prompts(&x, &err);
+  if (rc == 0) rc = tc_launch_find(&x.launch, x.m.cfg, &err);
+  if (rc == 0) rc = set_layout(&x, &err);
+  const int status = rc < 0 ? tc_launch_say(x.launch.ranks, rc, &err) : tc_launch_run(&x.launch, run_rank, &x);
+  if (status == 0 && x.launch.ranks->rank == 0) print_results(&x);
+  tc_launch_free(&x.launch);
+  sample_free(&x);
+  return status;
+}

@@ -1,0 +1,93 @@
+/* forward.c - the model on its ranks, and the loss of each token of a batch.
+ *
+ * A batch is one micro-batch. Every rank has all of its tokens and takes the rows that its placement of `tokens`
+ * leaves. The losses lie where the loss head left them; each element has one owner (tc_owned_boxes), and a sum over
+ * all ranks, in which the others have zeros, hands them out. */
+#include "src/forward/impl.h"
+#include "src/graph/shard_box.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A tc_fill_fn: rows are tokens of the batch. */
+static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows, int32_t *tokens,
+                 int32_t *targets, int32_t *starts)
+{
+  const struct tc_forward *x = ctx;
+  (void)rt;
+  memcpy(tokens, x->batch.tokens + row0, (size_t)rows * sizeof *tokens);
+  memcpy(targets, x->batch.targets + row0, (size_t)rows * sizeof *targets);
+  if (starts && x->batch.starts) memcpy(starts, x->batch.starts + row0, (size_t)rows * sizeof *starts);
+  else if (starts) memset(starts, 0, (size_t)rows * sizeof *starts);
+}
+
+static int load(void *ctx, struct tc_ckpt *c, struct tc_err *err)
+{
+  return tc_run_load(&((struct tc_forward *)ctx)->run, c, err);
+}
+
+int tc_forward_new(struct tc_forward **out, const struct tc_forward_args *a, struct tc_err *err)
+{
+  struct tc_forward *x = *out = tc_calloc(1, sizeof *x);
+  struct tc_run *r = &x->run;
+  struct tc_ckpt *c = NULL;
+  *r = (struct tc_run){ .cfg = a->cfg, .ranks = a->ranks, .who = a->who, .rank = a->rank,
+                        .threads = a->threads, .hub = a->hub, .mpi = a->mpi, .use = a->use };
+  TC_TRY(tc_run_layout(r, err));
+  r->opts.prefill = a->prefill;
+  r->opts.gpt.documents |= a->documents;
+  TC_TRY(tc_run_comms(r, NULL, err));
+  int rc = tc_run_agree(r, tc_run_device(r, err), err);
+  if (rc == 0) rc = tc_run_native(r, err);
+  if (rc == TC_EPEER) return rc;
+  TC_TRY(tc_run_agree(r, rc < 0 ? rc : tc_run_programs(r, fill, x, err), err));
+  TC_TRY(tc_ckpt_load_from(&c, a->path, load, x, r->world, r->who, err));
+  tc_ckpt_close(c);
+  return 0;
+}
+
+void tc_forward_free(struct tc_forward *x, bool lost)
+{
+  if (!x || !tc_run_comms_free(&x->run, false) || lost) return;   /* still in use; the process is about to end */
+  tc_run_programs_free(&x->run);
+  tc_run_free(&x->run);
+  free(x);
+}
+
+int64_t tc_forward_sequences(const struct tc_forward *x) { return x->run.opts.gpt.batch; }
+int64_t tc_forward_context(const struct tc_forward *x) { return x->run.opts.model.context; }
+const struct tc_run *tc_forward_run(const struct tc_forward *x) { return &x->run; }
+
+/* This rank's own losses into loss[], at their places in the batch. */
+static void take_own(struct tc_forward *x, float *loss)
+{
+  const struct tc_run *r = &x->run;
+  const int32_t id = r->prog[TC_EVAL]->graph->nll;
+  const struct tc_tensor *t = &r->prog[TC_EVAL]->graph->tensor[id];
+  struct tc_box own[TC_BOXES], stored[TC_BOXES];
+  const int n_own = tc_owned_boxes(t, r->mesh, r->rank, own), n = tc_stored_boxes(t, r->mesh, r->rank, stored);
+  const float *from = tc_exec_tensor(r->exec, TC_EVAL, id);
+  for (int s = 0; s < n; s++) {
+    const int64_t begin = stored[s].start[0], end = begin + stored[s].count[0];
+    for (int i = 0; i < n_own; i++) {
+      const int64_t lo = TC_MAX(begin, own[i].start[0]), hi = TC_MIN(end, own[i].start[0] + own[i].count[0]);
+      if (lo < hi) r->device->ops->copy(r->device, loss + lo, from + (lo - begin), (hi - lo) * (int64_t)sizeof *loss);
+    }
+    from += stored[s].count[0];
+  }
+}
+
+int tc_forward_losses(struct tc_forward *x, const struct tc_forward_batch *batch, float *loss, struct tc_err *err)
+{
+  const struct tc_runtime rt = { .step = 1 };
+  const int64_t n = tc_forward_sequences(x) * tc_forward_context(x);
+  const struct tc_part part = { .src = loss, .dst = loss, .count = n, .block = n };
+  const struct tc_coll_args sum = { .coll = TC_ALL_REDUCE, .dtype = TC_F32, .red = TC_SUM, .n_parts = 1,
+                                    .parts = &part, .what = "the losses of a batch" };
+  TC_ASSERT(!batch->starts || x->run.opts.gpt.documents);
+  x->batch = *batch;
+  TC_TRY(tc_exec_run(x->run.exec, TC_EVAL, &rt, err));
+  memset(loss, 0, (size_t)n * sizeof *loss);
+  take_own(x, loss);
+  return tc_comm_run(x->run.world, &sum, err);
+}

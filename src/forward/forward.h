@@ -1,0 +1,51 @@
+/* forward.h - a trained model that is run forward: losses of token sequences, on any layout.
+ *
+ * In: a checkpoint of any layout, and sequences of tokens. Out: the loss of each token, the same on all ranks.
+ * There is neither gradient nor optimizer: the state is the weights in the working precision (tc_run.use).
+ *
+ * Files, in reading order: forward.[ch] (the model on its ranks), corpus.[ch] (the loss of whole files),
+ * questions.[ch] (files of questions with several answers), answers.c (which answers the model prefers), sample.[ch]
+ * (new tokens). */
+#ifndef TC_FORWARD_H
+#define TC_FORWARD_H
+
+#include "src/run/run.h"
+
+/* One rank of a command: filled in by it, all borrowed. */
+struct tc_forward_args {
+  const struct tc_config *cfg;       /* of the model, with train.global_batch = sequences at once */
+  const struct tc_ranks *ranks;
+  char *const *who;
+  int rank, threads;
+  struct tc_hub *hub;
+  bool mpi;
+  const char *path;                  /* a checkpoint, or a folder of checkpoints */
+  enum tc_run_use use;               /* TC_TO_EVALUATE, or TC_TO_SAMPLE: then the mesh has dp = 1 */
+  int64_t prefill;                   /* TC_TO_SAMPLE: tokens of a prompt at once */
+  bool documents;                    /* TC_TO_EVALUATE: several texts may share a sequence */
+};
+
+struct tc_forward;
+
+/* Collective. Makes the program and loads the weights. *out is owned by the caller, also after a failure.
+ * TC_EUSER, TC_ELAYOUT, TC_ECHECKSUM, TC_EPEER. */
+int tc_forward_new(struct tc_forward **out, const struct tc_forward_args *args, struct tc_err *err);
+/* Collective. lost: a peer is missing, the process is about to end. */
+void tc_forward_free(struct tc_forward *x, bool lost);
+
+int64_t tc_forward_sequences(const struct tc_forward *x);  /* of a batch */
+int64_t tc_forward_context(const struct tc_forward *x);    /* tokens of a sequence */
+const struct tc_run *tc_forward_run(const struct tc_forward *x);
+
+/* A batch, the same on all ranks: each array has batch * context elements. */
+struct tc_forward_batch {
+  const int32_t *tokens;
+  const int32_t *targets;        /* below 0: counts for nothing */
+  const int32_t *starts;         /* where in the sequence each token's text begins (op.def), if args.documents;
+                                  * NULL: every sequence is one text */
+};
+
+/* Collective. loss[batch * context] <- the loss of each token in nats, 0 where its target is below 0. */
+int tc_forward_losses(struct tc_forward *x, const struct tc_forward_batch *batch, float *loss, struct tc_err *err);
+
+#endif

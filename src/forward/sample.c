@@ -1,0 +1,200 @@
+/* sample.c - prompts, then one token after the other, and how a token is chosen.
+ *
+ * Sequences of a batch are side by side, each at its own position. A run takes the next tokens of each: TC_PREFILL up to
+ * `prefill` of them, TC_DECODE one. A row for which a sequence has no token repeats the row before it, or the sequence's
+ * last token, at the same position: so it writes the key and the value that are there already. */
+#include "src/forward/sample.h"
+#include "src/forward/impl.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the next token --------------------------------------------------------------------------- */
+
+/* qsort has no context. */
+static _Thread_local const float *sorted_by;
+
+static int by_logit(const void *a, const void *b)
+{
+  const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+  if (sorted_by[x] != sorted_by[y]) return sorted_by[x] > sorted_by[y] ? -1 : 1;
+  return x < y ? -1 : 1;
+}
+
+static int32_t most_likely(const float *logits, int64_t n)
+{
+  int32_t best = 0;
+  for (int32_t i = 1; i < n; i++)
+    if (logits[i] > logits[best]) best = i;
+  return best;
+}
+
+int32_t tc_sample_pick(const struct tc_sampling *s, const float *logits, int64_t n, double u, int32_t *order)
+{
+  if (s->temperature <= 0) return most_likely(logits, n);
+  const int64_t kept = s->top_k > 0 ? TC_MIN(s->top_k, n) : n;
+  for (int32_t i = 0; i < n; i++) order[i] = i;
+  sorted_by = logits;
+  qsort(order, (size_t)n, sizeof *order, by_logit);
+  double all = 0, below = 0;
+  for (int64_t i = 0; i < kept; i++) all += exp(((double)logits[order[i]] - (double)logits[order[0]]) / s->temperature);
+  double limit = s->top_p < 1 ? 0 : all;
+  for (int64_t i = 0; i < kept && s->top_p < 1; i++) {
+    limit += exp(((double)logits[order[i]] - (double)logits[order[0]]) / s->temperature);
+    if (limit >= s->top_p * all) break;
+  }
+  for (int64_t i = 0; i < kept; i++) {
+    below += exp(((double)logits[order[i]] - (double)logits[order[0]]) / s->temperature);
+    if (u * limit < below || below >= limit) return order[i];
+  }
+  return order[kept - 1];
+}
+
+/* ---- sequences -------------------------------------------------------------------------------- */
+
+/* The prompt and the new tokens. Those from number `base` on are within the context, `fed` of them in the cache. */
+struct sequence {
+  int32_t *token;
+  int64_t n, base, fed, made;
+  bool done;
+};
+
+struct state {
+  struct tc_forward *x;
+  const struct tc_sampling *s;
+  struct sequence *seq;          /* [B] */
+  int64_t B, M, V;               /* sequences; context; vocabulary */
+  int32_t *order;                /* [V] */
+  float *logits;                 /* [V] */
+  bool said;                     /* that a context is full */
+  tc_sample_token_fn *token;
+  void *ctx;
+};
+
+static int64_t pending(const struct sequence *q) { return q->n - q->base - q->fed; }
+
+/* What a run of `rows` tokens a sequence reads: its pending ones, and repetitions. */
+static int run(struct state *t, int kind, int64_t rows, struct tc_err *err)
+{
+  const struct tc_runtime rt = { .step = 1 };
+  int32_t *tokens = tc_malloc(2 * (size_t)(t->B * rows) * sizeof *tokens), *starts = tokens + t->B * rows;
+  for (int64_t b = 0; b < t->B; b++)
+    for (int64_t i = 0; i < rows; i++) {
+      const struct sequence *q = &t->seq[b];
+      const int64_t n = b * rows + i, at = TC_MIN(q->fed + i, q->done ? q->fed - 1 : q->n - q->base - 1);
+      tokens[n] = q->token[q->base + at];
+      starts[n] = (int32_t)(n % t->M - at);
+    }
+  t->x->batch = (struct tc_forward_batch){ tokens, tokens, starts };
+  const int rc = tc_exec_run(t->x->run.exec, kind, &rt, err);
+  free(tokens);
+  return rc;
+}
+
+/* The logits of row `row` of the last run. */
+static void read_logits(struct state *t, int kind, int64_t row)
+{
+  const struct tc_run *r = &t->x->run;
+  const int32_t id = r->prog[kind]->graph->logits;
+  const struct tc_tensor *x = &r->prog[kind]->graph->tensor[id];
+  struct tc_local l;
+  tc_tensor_local(x, r->mesh, r->mesh->coord + (size_t)r->rank * TC_AXES, &l);
+  const size_t elem = tc_dtype_bytes(x->dtype);
+  const char *from = (const char *)tc_exec_tensor(r->exec, kind, id) + (size_t)(row * l.dim[1]) * elem;
+  void *raw = x->dtype == TC_F32 ? (void *)t->logits : tc_malloc((size_t)t->V * elem);
+  r->device->ops->copy(r->device, raw, from, t->V * (int64_t)elem);
+  for (int64_t i = 0; i < t->V && raw != t->logits; i++) t->logits[i] = tc_bf16_to_f32(((uint16_t *)raw)[i]);
+  if (raw != t->logits) free(raw);
+}
+
+/* Chooses the next token of sequence b by t->logits. */
+static int choose(struct state *t, int64_t b, struct tc_err *err)
+{
+  const struct tc_sampling *s = t->s;
+  struct sequence *q = &t->seq[b];
+  const int64_t known = s->known ? TC_MIN(s->known, t->V) : t->V;
+  uint32_t r[4];
+  for (int64_t i = 0; i < known; i++)
+    if (isnan(t->logits[i]))
+      return tc_fail(err, TC_EUSER, "the model gives no probabilities (logit %lld is not a number): a diverged run's "
+                     "checkpoint? tercio ckpt tensors shows its weights", (long long)i);
+  tc_philox(r, s->seed, (uint64_t)b, (uint64_t)q->made);
+  const double u = (double)((uint64_t)r[1] << 21 | r[0] >> 11) * 0x1p-53;
+  const int32_t token = tc_sample_pick(s, t->logits, known, u, t->order);
+  q->token[q->n++] = token;
+  q->done = ++q->made == s->tokens || token == s->end;
+  t->token(t->ctx, b, token);
+  return 0;
+}
+
+/* The next tokens of all sequences go in; those of which all are in get another one. */
+static int advance(struct state *t, int kind, int64_t rows, struct tc_err *err)
+{
+  TC_TRY(run(t, kind, rows, err));
+  for (int64_t b = 0; b < t->B; b++) {
+    struct sequence *q = &t->seq[b];
+    if (q->done) continue;
+    const int64_t n = TC_MIN(rows, pending(q));
+    q->fed += n;
+    if (pending(q) > 0) continue;
+    read_logits(t, kind, b * rows + n - 1);
+    TC_TRY(choose(t, b, err));
+  }
+  return 0;
+}
+
+/* A sequence that exceeds the context begins anew with its last half. */
+static void move_window(struct state *t, struct sequence *q)
+{
+  const int64_t kept = TC_MAX(t->M / 2, 1);
+  if (q->n - q->base <= t->M) return;
+  q->base = q->n - kept;
+  q->fed = 0;
+  if (!t->said && t->x->run.rank == 0)
+    tc_log("the context of %lld tokens is full: the text goes on from its last %lld, here and whenever it is full again",
+           (long long)t->M, (long long)kept);
+  t->said = true;
+}
+
+static int generate(struct state *t, struct tc_err *err)
+{
+  for (;;) {
+    int64_t most = 0;
+    for (int64_t b = 0; b < t->B; b++) {
+      struct sequence *q = &t->seq[b];
+      if (q->done) continue;
+      move_window(t, q);
+      most = TC_MAX(most, pending(q));
+    }
+    if (most == 0) return 0;
+    TC_TRY(advance(t, most > 1 ? TC_PREFILL : TC_DECODE, most > 1 ? t->x->run.opts.prefill : 1, err));
+  }
+}
+
+int tc_sample(struct tc_forward *x, const struct tc_sampling *s, const struct tc_prompt *prompts, int64_t n,
+              tc_sample_token_fn *token, void *ctx, struct tc_err *err)
+{
+  struct state t = { .x = x, .s = s, .B = n, .M = tc_forward_context(x), .V = x->run.opts.model.vocab, .token = token,
+                     .ctx = ctx };
+  TC_ASSERT(n == tc_forward_sequences(x) && s->tokens > 0);
+  for (int64_t b = 0; b < n; b++)
+    if (prompts[b].n < 1 || (!s->window && prompts[b].n + s->tokens > t.M + 1))
+      return tc_fail(err, TC_EUSER, "prompt %lld of %lld tokens and %lld new ones exceed the model's context of %lld; "
+                     "fewer new tokens would fit, a shorter prompt, or --window", (long long)b, (long long)prompts[b].n,
+                     (long long)s->tokens, (long long)t.M);
+  t.seq = tc_calloc((size_t)n, sizeof *t.seq);
+  t.order = tc_malloc((size_t)t.V * sizeof *t.order);
+  t.logits = tc_malloc((size_t)t.V * sizeof *t.logits);
+  for (int64_t b = 0; b < n; b++) {
+    t.seq[b] = (struct sequence){ .token = tc_malloc((size_t)(prompts[b].n + s->tokens) * sizeof(int32_t)),
+                                  .n = prompts[b].n };
+    memcpy(t.seq[b].token, prompts[b].token, (size_t)prompts[b].n * sizeof(int32_t));
+  }
+  const int rc = generate(&t, err);
+  for (int64_t b = 0; b < n; b++) free(t.seq[b].token);
+  free(t.seq);
+  free(t.order);
+  free(t.logits);
+  return rc;
+}

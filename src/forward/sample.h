@@ -1,0 +1,37 @@
+/* sample.h - text from a model: prompts are read, then each sequence grows by one token at a time.
+ *
+ * Keys and values of all tokens so far are state of the program (op ATTN_CACHE), so a new token costs one pass over
+ * the weights. Every rank chooses the next tokens itself, from logits that are the same on all ranks, with random
+ * numbers that depend on the seed, the sequence and the position alone: so a layout changes nothing but rounding. */
+#ifndef TC_SAMPLE_H
+#define TC_SAMPLE_H
+
+#include "src/forward/forward.h"
+
+struct tc_sampling {
+  double temperature;            /* 0: the most likely token, always */
+  int64_t top_k;                 /* only the k most likely tokens; 0: all */
+  double top_p;                  /* only the most likely tokens that together have this probability; 1: all */
+  uint64_t seed;
+  int64_t tokens;                /* new ones of each sequence, at most; 1 or more */
+  int32_t end;                   /* a sequence ends behind this token; -1: none does */
+  bool window;                   /* a text that exceeds the context goes on from its last half; false: TC_EUSER */
+  int64_t known;                 /* ids below this may be chosen; 0: the model's vocabulary */
+};
+
+/* Local, pure. The next token by logits[n] and a random number `u` in [0, 1). `order` has room for n. Of equal logits
+ * the lower id comes first. */
+int32_t tc_sample_pick(const struct tc_sampling *s, const float *logits, int64_t n, double u, int32_t *order);
+
+/* A sequence's prompt, of 1 token or more. */
+struct tc_prompt { const int32_t *token; int64_t n; };
+
+/* A new token of sequence i. */
+typedef void tc_sample_token_fn(void *ctx, int64_t i, int32_t token);
+
+/* Collective. prompts[n], n = tc_forward_sequences: the same on all ranks. `token` is called on every rank. TC_EUSER: a
+ * prompt and its new tokens exceed the model's context, or logits are not numbers. */
+int tc_sample(struct tc_forward *x, const struct tc_sampling *s, const struct tc_prompt *prompts, int64_t n,
+              tc_sample_token_fn *token, void *ctx, struct tc_err *err);
+
+#endif
