@@ -147,7 +147,7 @@ static int run_rank(int rank, void *eval, struct tc_err *err)
   struct eval *e = eval;
   const struct tc_launch *l = &e->launch;
   const struct tc_forward_args args = {
-    .cfg = l->cfg, .ranks = l->ranks, .who = l->who, .rank = rank, .hub = l->hub, .path = e->m.path, .use = TC_TO_EVALUATE,
+    .cfg = l->cfg, .ranks = l->ranks, .who = l->rank_names, .rank = rank, .hub = l->hub, .path = e->m.path, .use = TC_TO_EVALUATE,
     .documents = asks_questions(e), .mpi = l->mpi && l->mpi_world > 1, .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
   struct tc_forward *x = NULL;
   int rc = tc_forward_new(&x, &args, err);
@@ -262,7 +262,7 @@ int tc_cmd_eval(int argc, char **argv)
   int rc = prepare(&e, argc, argv, &err);
   if (rc == 0) rc = tc_launch_find(&e.launch, e.m.cfg, &err);
   if (rc == 0) rc = set_batch(&e, &err);
-  const int status = rc < 0 ? tc_launch_say(e.launch.ranks, rc, &err) : tc_launch_run(&e.launch, run_rank, &e);
+  const int status = rc < 0 ? tc_launch_say(&e.launch, rc, &err) : tc_launch_run(&e.launch, run_rank, &e);
   const bool first = e.launch.ranks && e.launch.ranks->rank == 0;
   if (status == 0 && first) print_results(&e);
   tc_launch_free(&e.launch);

@@ -224,7 +224,7 @@ static int run_rank(int rank, void *sample, struct tc_err *err)
   const struct tc_launch *l = &x->launch;
   struct tc_forward *f = NULL;
   const struct tc_forward_args args = {
-    .cfg = l->cfg, .ranks = l->ranks, .who = l->who, .rank = rank, .hub = l->hub, .path = x->m.path,
+    .cfg = l->cfg, .ranks = l->ranks, .who = l->rank_names, .rank = rank, .hub = l->hub, .path = x->m.path,
     .use = TC_TO_SAMPLE, .prefill = PREFILL, .mpi = l->mpi && l->mpi_world > 1,
     .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
   struct listener listener = { x, rank == 0, rank == 0 && x->n == 1 && !x->json, false };
@@ -306,7 +306,7 @@ int tc_cmd_sample(int argc, char **argv)
   if (rc == 0) rc = read_prompts(&x, &err);
   if (rc == 0) rc = tc_launch_find(&x.launch, x.m.cfg, &err);
   if (rc == 0) rc = set_layout(&x, &err);
-  const int status = rc < 0 ? tc_launch_say(x.launch.ranks, rc, &err) : tc_launch_run(&x.launch, run_rank, &x);
+  const int status = rc < 0 ? tc_launch_say(&x.launch, rc, &err) : tc_launch_run(&x.launch, run_rank, &x);
   if (status == 0 && x.launch.ranks->rank == 0) print_results(&x);
   tc_launch_free(&x.launch);
   sample_free(&x);
