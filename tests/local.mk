@@ -309,7 +309,15 @@ test_files = \
   %D%/mpi/systems.sh \
   %D%/run \
   %D%/sanitize.supp \
+  %D%/oracle/answers.json \
+  %D%/oracle/bytes-gpt2/config.json \
+  %D%/oracle/bytes-gpt2/model.safetensors \
+  %D%/oracle/bytes-llama/config.json \
+  %D%/oracle/bytes-llama/model.safetensors \
+  %D%/oracle/bytes-qwen3/config.json \
+  %D%/oracle/bytes-qwen3/model.safetensors \
   %D%/oracle/documents.json \
+  %D%/oracle/hf_answers.py \
   %D%/oracle/families.json \
   %D%/oracle/hf-llama/config.json \
   %D%/oracle/hf-llama/model-00001-of-00003.safetensors \
@@ -319,9 +327,13 @@ test_files = \
   %D%/oracle/hf-qwen3/config.json \
   %D%/oracle/hf-qwen3/model.safetensors \
   %D%/oracle/hf_export.py \
+  %D%/oracle/hf_sample.py \
+  %D%/oracle/hf_eval.py \
   %D%/oracle/hf_families.py \
   %D%/oracle/hf_folder.py \
   %D%/oracle/hf_loss.py \
+  %D%/oracle/questions.jsonl \
+  %D%/oracle/tokens64.bin \
   %D%/oracle/old/gpt2/step-00000003/manifest.json \
   %D%/oracle/old/gpt2/step-00000003/rank-00000.h5 \
   %D%/oracle/old/llama/step-00000003/manifest.json \

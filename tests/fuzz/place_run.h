@@ -176,7 +176,7 @@ static int make_programs(struct run *run, struct fx_rank *r, struct tc_program *
   struct tc_annotation *rows;
   int rc = tc_setup_program(&o, run->c, r->mesh, &rows, err);
   if (!rc && run->f64) o.gpt.dtype = o.gpt.grad_dtype = TC_F64;
-  for (int kind = 0; kind < TC_PROGRAMS && !rc; kind++)
+  for (int kind = 0; kind < TC_OF_TRAINING && !rc; kind++)
     rc = tc_program_of_run(p, kind, &o, r->mesh, r->rank, err);
   tc_annotations_free(rows);
   return rc;

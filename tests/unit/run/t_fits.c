@@ -46,7 +46,7 @@ static void open_fixture(struct fixture *f, struct tc_config *cfg, int world)
 static void make_programs(struct fixture *f)
 {
   struct tc_err err = { 0 };
-  for (int i = 0; i < TC_PROGRAMS; i++) {
+  for (int i = 0; i < TC_OF_TRAINING; i++) {
     if (tc_program_of_run(f->run.prog, i, &f->run.opts, f->run.mesh, 0, &err) == 0) continue;
     printf("Bail out! %s\n", err.text);
     exit(1);
