@@ -168,6 +168,14 @@ int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
   return rc;
 }
 
+char *tc_setup_heads(char *buf, size_t size, const struct tc_model *m)
+{
+  const char *kind = m->kv_heads < m->heads ? "key and value head" : "attention head";
+  if (m->kv_heads == 1) snprintf(buf, size, "the only %s", kind);
+  else snprintf(buf, size, "the %lld %ss", (long long)m->kv_heads, kind);
+  return buf;
+}
+
 /* The built-in rows of tensor parallelism split heads; the vocabulary is padded. */
 static int check_split(const struct tc_config *c, const struct tc_model *model,
                        const struct tc_mesh *m, struct tc_err *err)
@@ -180,9 +188,9 @@ static int check_split(const struct tc_config *c, const struct tc_model *model,
       if (heads % t == 0 && model->ffn % t == 0)
         n += snprintf(fit + strlen(fit), sizeof fit - strlen(fit), "%s%lld", n ? ", " : "",
                       (long long)t) > 0;
-    return tc_fail(err, TC_ELAYOUT, "mesh.tp = %lld does not divide the %lld %s; "
-                   "tp = %s would fit", (long long)tp, (long long)heads,
-                   heads < model->heads ? "key and value heads" : "attention heads", fit);
+    char what[64];
+    return tc_fail(err, TC_ELAYOUT, "mesh.tp = %lld does not divide %s; tp = %s would fit", (long long)tp,
+                   tc_setup_heads(what, sizeof what, model), fit);
   }
   if (c->parallel_sequence && local * model->context % tp)
     return tc_fail(err, TC_ELAYOUT, "parallel.sequence: the %lld tokens of a micro-batch do not split "

@@ -75,7 +75,7 @@ static const struct { const char *flags; int world, status; const char *text, *f
       "mesh.tp = 4 does not divide the 2 key and value heads; tp = 1, 2 would fit",
       "--model.family=llama --model.kv_heads=2 --mesh.tp=2 --train.global_batch=4" },
   { "--model.family=qwen3 --model.kv_heads=1 --mesh.tp=2 --train.global_batch=4", 2, TC_ELAYOUT,
-      "mesh.tp = 2 does not divide the 1 key and value heads; tp = 1 would fit",
+      "mesh.tp = 2 does not divide the only key and value head; tp = 1 would fit",
       "--model.family=qwen3 --model.kv_heads=1 --mesh.tp=1 --train.global_batch=4" },
   { "--mesh.tp=4 --parallel.sequence=yes --train.global_batch=1 --model.context=14", 4, TC_ELAYOUT,
     "the 14 tokens of a micro-batch do not split over tp = 4",
