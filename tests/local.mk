@@ -209,8 +209,8 @@ script_tests = \
   %D%/mpi/m_data \
   %D%/mpi/m_documents \
   %D%/mpi/m_export \
-  %D%/mpi/m_hang \
   %D%/mpi/m_from_text \
+  %D%/mpi/m_hang \
   %D%/mpi/m_install \
   %D%/mpi/m_metrics \
   %D%/mpi/m_old \
