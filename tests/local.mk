@@ -182,6 +182,7 @@ test_headers = \
   %D%/unit/token_fixture.h \
   %D%/unit/wakes.h \
   %D%/unit/watch_parts.h \
+  %D%/unit/named.h \
   %D%/unit/tap.h
 
 script_tests = \

@@ -72,7 +72,8 @@ static void say_layout(const struct tc_train *t)
 /* The built-in system whose placements on dp all parameters have; NULL: none. */
 static const char *system_of(const struct tc_graph *g)
 {
-  for (const struct tc_system *s = tc_systems; s->name; s++) {
+  for (enum tc_data_parallel d = TC_DATA_DDP; d <= TC_DATA_NONE; d++) {
+    const struct tc_system *s = &tc_systems[d];
     bool same = true;
     for (int32_t i = 0; i < g->n_params && same; i++) {
       const struct tc_param *p = &g->param[i];
