@@ -263,7 +263,7 @@ static void draw_case(struct draw *d)
   const bool rows = d->bare || !chance(d, 3);
   draw_layout(d, rows);
   if (chance(d, 4)) flag(d, "--train.dropout=0.1");
-  if (chance(d, 3)) flag(d, "--data.documents=mask");
+  if (chance(d, 3)) flag(d, "--data.documents=mask"), flag(d, "--data.end_token=1");
   draw_device(d);
   d->program = rows ? draw_program(d) : NULL;
   if (!d->program) return;

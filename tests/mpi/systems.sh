@@ -69,8 +69,8 @@ train() {
   link=$1 n=$2
   shift 2
   case $link in
-    threads) limited "$TERCIO" train $tiny --run.ranks="$n" "$@" ;;
-    mpi)     mpi "$n" "$TERCIO" train $tiny "$@" ;;
+    threads) limited "$TERCIO" train $tiny --ckpt.every_minutes=0 --run.ranks="$n" "$@" ;;
+    mpi)     mpi "$n" "$TERCIO" train $tiny --ckpt.every_minutes=0 "$@" ;;
   esac > "$dir/out" 2> "$dir/err"
 }
 

@@ -7,7 +7,8 @@ For each case TERCIO initialises the model (one step with learning rate 0), and 
 transformers' model by the names of both. The script makes the batches anew from the text (Philox, as data.h
 describes), computes the loss and the gradient of the first step in float64, and the losses of ten steps of AdamW
 in float32 (beta 0.9 0.95, eps 1e-8, weight decay 0.1 on matrices, clip 1, constant rate), and writes norms and
-samples of the gradients. It ends with status 1 if a tensor's gradient is off by more than 5e-7 of its norm, or 8e-7 for
+samples of the gradients. It ends with status 1 if a tensor's gradient is off by more than 5e-7 of its norm (with
+`documents` 1e-6), or 8e-7 for
 the gains of queries' and keys' norms: their sums nearly cancel, which enlarges the rounding of what they are sums of
 (exact sums of the same terms are no nearer; transformers in fp32 is off by up to 7e-7 there). Cosines and sines of
 positions are float32 in transformers, also in a float64 model.
@@ -227,7 +228,7 @@ def run(case):
         res['losses'].append(float(loss.detach()))
     worst.sort(reverse=True)
     for a, _, n in worst:
-        if a > (8e-7 if '_norm.' in n else 5e-7):
+        if a > (1e-6 if END is not None else 8e-7 if '_norm.' in n else 5e-7):
             sys.exit(f'{name}: the gradient of {n} is off by {a:.2g}')
     print('%s\n  loss %.9g; gradients against float64, ours (transformers in fp32):' % (name, res['loss']))
     print('  ' + ', '.join('%s %.2g (%.2g)' % (n, a, b) for a, b, n in worst[:4]), flush=True)
