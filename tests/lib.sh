@@ -120,11 +120,10 @@ rank_of() {                      # RUN RANK -> its pid, under mpirun
 
 # Waits for an event. The limits are against hangs: no result depends on them.
 until_ok() {                     # SECONDS COMMAND...: tries it until it succeeds
-  local tries=$(($1 * 100))
+  local end=$(($(date +%s) + $1))
   shift
   while ! "$@" 2> /dev/null; do
-    tries=$((tries - 1))
-    [ $tries -gt 0 ] || return 1
+    [ "$(date +%s)" -lt $end ] || return 1
     sleep 0.01
   done
 }

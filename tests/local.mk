@@ -185,6 +185,7 @@ test_headers = \
   %D%/unit/token_fixture.h \
   %D%/unit/wakes.h \
   %D%/unit/watch_parts.h \
+  %D%/unit/named.h \
   %D%/unit/tap.h
 
 script_tests = \
@@ -214,6 +215,7 @@ script_tests = \
   %D%/mpi/m_documents \
   %D%/mpi/m_eval \
   %D%/mpi/m_export \
+  %D%/mpi/m_from_text \
   %D%/mpi/m_hang \
   %D%/mpi/m_install \
   %D%/mpi/m_metrics \

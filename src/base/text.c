@@ -28,6 +28,19 @@ char *tc_sprintf(const char *fmt, ...)
   return s;
 }
 
+char *tc_shell_word(const char *text)
+{
+  static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+  if (*text && !text[strspn(text, plain)]) return tc_sprintf("%s", text);
+  char *word = tc_malloc(4 * strlen(text) + 3), *to = word;
+  *to++ = '\'';
+  for (; *text; text++)
+    if (*text == '\'') to = stpcpy(to, "'\\''");
+    else *to++ = *text;
+  strcpy(to, "'");
+  return word;
+}
+
 void tc_text_add(char *text, size_t size, const char *fmt, ...)
 {
   size_t at = strlen(text);

@@ -23,6 +23,9 @@ int tc_read_text(char **out, size_t *bytes, const char *path, const char *kind, 
  * neighbours counts as one), for "did you mean"; -1 if none is near. */
 int tc_nearest(const char *word, const char *const *list, int n);
 
+/* An owned copy of the text, quoted where a shell would not read it as one word. */
+char *tc_shell_word(const char *text);
+
 /* "1.5 GB", "312 KB": decimal units, into buf. Returns buf. */
 char *tc_human_bytes(char *buf, size_t size, double bytes);
 

@@ -17,23 +17,22 @@
 static const struct tc_annotation rows_gathered[] = {
   ROW("embed", TC_DP, S(0)), ROW("logits", TC_DP, RANK0), END };
 
-const struct tc_system tc_systems[] = {
-  /* name          store use  acc   update  reshard after        batch rows */
-  { "ddp",       { R,    R,   P,    R },    TC_AFTER_STEP, S(0), NULL,
+const struct tc_system tc_systems[TC_DATA_NONE + 1] = {
+  /*                            name             store use  acc   update  reshard after  batch rows */
+  [TC_DATA_DDP]          = { "ddp",          { R,    R,   P,    R },    TC_AFTER_STEP, S(0), NULL,
     "every rank has all tensors; gradients are all-reduced" },
-  { "zero1",     { R,    R,   P,    ROWS }, TC_AFTER_STEP, S(0), NULL,
+  [TC_DATA_ZERO1]        = { "zero1",        { R,    R,   P,    ROWS }, TC_AFTER_STEP, S(0), NULL,
     "the optimizer's state is split" },
-  { "zero2",     { R,    R,   ROWS, ROWS }, TC_AFTER_STEP, S(0), NULL,
+  [TC_DATA_ZERO2]        = { "zero2",        { R,    R,   ROWS, ROWS }, TC_AFTER_STEP, S(0), NULL,
     "gradients are split too, reduce-scattered as they are made" },
-  { "zero3",     { ROWS, R,   ROWS, ROWS }, TC_AFTER_USE,  S(0), NULL,
+  [TC_DATA_ZERO3]        = { "zero3",        { ROWS, R,   ROWS, ROWS }, TC_AFTER_USE,  S(0), NULL,
     "weights are split too, gathered unit by unit before use (FSDP)" },
-  { "server",    { RANK0, R,   P,    RANK0 }, TC_AFTER_STEP, S(0), NULL,
+  [TC_DATA_SERVER]       = { "server",       { RANK0, R,   P,    RANK0 }, TC_AFTER_STEP, S(0), NULL,
     "a parameter server: rank 0 of dp has weights and optimizer" },
-  { "dataparallel", { RANK0, R, P,   RANK0 }, TC_AFTER_MB,   RANK0, rows_gathered,
+  [TC_DATA_DATAPARALLEL] = { "dataparallel", { RANK0, R, P,   RANK0 }, TC_AFTER_MB,   RANK0, rows_gathered,
     "device 0 scatters inputs, gathers outputs, computes loss and update" },
-  { "none",      { R,    R,   R,    R },    TC_AFTER_STEP, R,    NULL,
+  [TC_DATA_NONE]         = { "none",         { R,    R,   R,    R },    TC_AFTER_STEP, R,    NULL,
     "places nothing: only annotations do" },
-  { NULL,        { R,    R,   R,    R },    0,            R,    NULL, NULL }
 };
 
 const struct tc_annotation tc_rows_tensor[] = {
@@ -46,13 +45,6 @@ const struct tc_annotation tc_rows_sequence[] = {
   ROW("pos", TC_TP, S(0)), ROW("*.residual", TC_TP, S(0)), END };
 const struct tc_annotation tc_rows_sequence_rotary[] = {
   ROW("embed", TC_TP, S(0)), ROW("*.residual", TC_TP, S(0)), END };
-
-const struct tc_system *tc_system_find(const char *name)
-{
-  for (const struct tc_system *s = tc_systems; s->name; s++)
-    if (!strcmp(s->name, name)) return s;
-  return NULL;
-}
 
 static void annotate(struct tc_graph *g, int32_t tensor, const struct tc_layout *lay)
 {

@@ -28,8 +28,7 @@ struct tc_system {
   const struct tc_annotation *rows;              /* placements of other tensors; NULL: none */
   const char *what;
 };
-extern const struct tc_system tc_systems[];       /* ends with name NULL */
-const struct tc_system *tc_system_find(const char *name);   /* NULL: unknown */
+extern const struct tc_system tc_systems[TC_DATA_NONE + 1];     /* by enum tc_data_parallel */
 /* Tensor parallelism (Shoeybi et al., 2019) as rows for all families: a model has tensors for some of them.
  * Sequence parallelism on top of it (Korthikanti et al., 2022), for models with learned positions and with
  * rotary ones, whose residual stream begins at the embedding. */

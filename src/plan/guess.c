@@ -86,7 +86,7 @@ static struct flight_row in_flight(struct tc_guess *g, const struct tc_cand *x)
   struct flight_row *r = &g->flight[g->n_flight++];
   struct tc_pipeline *s;
   *r = (struct flight_row){ x->schedule, x->pp, x->virtual_stages, m, x->pp, x->pp };
-  if (tc_pipeline_new(&s, tc_word_parallel_schedule(x->schedule), x->pp, x->virtual_stages, m, NULL) < 0)
+  if (tc_pipeline_new(&s, x->schedule, x->pp, x->virtual_stages, m, NULL) < 0)
     return *r;
   const int end = s->split ? TC_WORK_W : TC_WORK_B;
   r->first = r->last = 0;
@@ -108,7 +108,7 @@ static double memory(struct tc_guess *g, struct tc_cand *x, const struct tc_pric
                      double *params)
 {
   const struct tc_config *c = g->cfg;
-  const struct tc_system *s = tc_system_find(tc_word_parallel_data(x->data));
+  const struct tc_system *s = &tc_systems[x->data];
   bool bf16 = c->train_precision == TC_BF16;
   double grad = c->train_grad_type == TC_BF16 ? 2 : 4, use = bf16 ? 2 : 4, dp = x->dp;
   double layers = (double)tc_ceil_div(g->model.layers, (int64_t)x->pp * x->virtual_stages) * x->virtual_stages;
@@ -178,7 +178,7 @@ int tc_guess(struct tc_guess *g, struct tc_cand *x, struct tc_err *err)
   double use = c->train_precision == TC_BF16 ? 2 : 4;
   double grad = c->train_grad_type == TC_BF16 ? 2 : 4;
   double part = dp > 1 ? (dp - 1) / dp : 0, comm = 0, gather = 0, scatter = 0;
-  const struct tc_system *s = tc_system_find(tc_word_parallel_data(x->data));
+  const struct tc_system *s = &tc_systems[x->data];
   if (s->place[TC_STORE].kind == TC_SROWS) gather = dp_s(g, x, TC_ALL_GATHER, psi * use * part);
   if (s->place[TC_ACC].kind == TC_SROWS) scatter = dp_s(g, x, TC_REDUCE_SCATTER, psi * grad * part);
   else if (s->place[TC_UPDATE].kind == TC_SROWS)

@@ -30,7 +30,7 @@ int tc_ranks_on_node(const struct tc_mesh *m, int rank);
  * each of which represents the stages up to the next. */
 int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
                  int n,
-                 const char *schedule, int virtual_stages, int n_mb, const struct tc_mesh *m,
+                 enum tc_schedule schedule, int virtual_stages, int n_mb, const struct tc_mesh *m,
                  const struct tc_cluster *k, struct tc_err *err);
 /* One micro-batch and an update on one rank: seconds per kind of work (including transfers on tp), seconds
  * once per step; bytes of scratch. */

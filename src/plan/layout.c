@@ -119,7 +119,7 @@ static int find_time(struct tc_plan *out, struct tc_program **program,
     rank[n++] = out->cls[i].rank;
   }
   out->time.walked = n == m->size[TC_PP] && m->size[TC_MB] == out->n_mb;
-  const char *schedule = m->size[TC_PP] > 1 && o->schedule ? o->schedule : "naive";
+  enum tc_schedule schedule = m->size[TC_PP] > 1 ? o->schedule : TC_SCHEDULE_NAIVE;
   int virtual_stages = m->size[TC_PP] > 1 ? TC_MAX(o->virtual_stages, 1) : 1;
   int rc = out->time.walked ? tc_plan_walk(&w, one, rank, n, m, k, err)
                             : tc_plan_sums(&w, one, rank, n, schedule, virtual_stages, out->n_mb, m, k,

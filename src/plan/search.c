@@ -251,8 +251,8 @@ static void add_meshes(struct search *s)
       continue;
     }
     if (s->g.model.kv_heads % tp) {
-      snprintf(why, sizeof why, "does not divide the %lld %s", (long long)s->g.model.kv_heads,
-               s->g.model.kv_heads < s->g.model.heads ? "key and value heads" : "attention heads");
+      char heads[64];
+      snprintf(why, sizeof why, "does not divide %s", tc_setup_heads(heads, sizeof heads, &s->g.model));
       refuse(s, TC_KEY_TP, tp, why);
       continue;
     }

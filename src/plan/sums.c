@@ -72,7 +72,7 @@ static void merge_w(struct sums *s)
 
 int tc_plan_sums(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,
                  int n,
-                 const char *schedule, int virtual_stages, int n_mb, const struct tc_mesh *m,
+                 enum tc_schedule schedule, int virtual_stages, int n_mb, const struct tc_mesh *m,
                  const struct tc_cluster *k, struct tc_err *err)
 {
   int pp = m->size[TC_PP];

@@ -83,7 +83,7 @@ static int64_t head_bytes(const struct tc_graph *g)
 static int pass_fuse(struct ctx *c)
 {
   bool pipeline = c->m->size[TC_PP] > 1;
-  tc_fuse_ops(c->p->graph, pipeline && c->o->schedule && tc_pipeline_splits(c->o->schedule));
+  tc_fuse_ops(c->p->graph, pipeline && tc_pipeline_splits(c->o->schedule));
   if (c->p->graph->loss < 0) return 0;
   int64_t rows = c->o->head_chunk;
   const int64_t least = tc_loss_chunk_least(c->p->graph, c->m);

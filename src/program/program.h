@@ -24,7 +24,7 @@ struct tc_program_opts {
   struct tc_build_opts gpt;
   const struct tc_system *system;
   const struct tc_annotation *annotation[TC_ROW_LISTS];   /* lists of rows; the first NULL ends */
-  const char *schedule;          /* of the pipeline (schedule/pipeline.h); NULL: naive */
+  enum tc_schedule schedule;     /* of the pipeline (schedule/pipeline.h) */
   int virtual_stages;                    /* virtual stages a rank; 0: 1 */
   const char *stages;            /* layers of each stage by hand; NULL: balanced */
   enum tc_reshard_after reshard_after;   /* TC_AFTER_AUTO: as the system says */

@@ -168,6 +168,14 @@ int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
   return rc;
 }
 
+char *tc_setup_heads(char *buf, size_t size, const struct tc_model *m)
+{
+  const char *kind = m->kv_heads < m->heads ? "key and value head" : "attention head";
+  if (m->kv_heads == 1) snprintf(buf, size, "the only %s", kind);
+  else snprintf(buf, size, "the %lld %ss", (long long)m->kv_heads, kind);
+  return buf;
+}
+
 /* The built-in rows of tensor parallelism split heads; the vocabulary is padded. */
 static int check_split(const struct tc_config *c, const struct tc_model *model,
                        const struct tc_mesh *m, struct tc_err *err)
@@ -180,9 +188,9 @@ static int check_split(const struct tc_config *c, const struct tc_model *model,
       if (heads % t == 0 && model->ffn % t == 0)
         n += snprintf(fit + strlen(fit), sizeof fit - strlen(fit), "%s%lld", n ? ", " : "",
                       (long long)t) > 0;
-    return tc_fail(err, TC_ELAYOUT, "mesh.tp = %lld does not divide the %lld %s; "
-                   "tp = %s would fit", (long long)tp, (long long)heads,
-                   heads < model->heads ? "key and value heads" : "attention heads", fit);
+    char what[64];
+    return tc_fail(err, TC_ELAYOUT, "mesh.tp = %lld does not divide %s; tp = %s would fit", (long long)tp,
+                   tc_setup_heads(what, sizeof what, model), fit);
   }
   if (c->parallel_sequence && local * model->context % tp)
     return tc_fail(err, TC_ELAYOUT, "parallel.sequence: the %lld tokens of a micro-batch do not split "
@@ -204,7 +212,7 @@ static int setup_virtual_stages(int *out, const struct tc_config *c, const struc
                    "more would fit", (long long)c->train_micro_batch, m->size[TC_MB],
                    (long long)tc_ceil_div(c->train_micro_batch * m->size[TC_MB], MOST_MICRO_BATCHES));
   struct tc_pipeline *s;
-  TC_TRY(tc_pipeline_new(&s, tc_word_parallel_schedule(c->parallel_schedule), m->size[TC_PP], *out,
+  TC_TRY(tc_pipeline_new(&s, c->parallel_schedule, m->size[TC_PP], *out,
                          m->size[TC_MB], err));
   tc_pipeline_free(s);
   return 0;
@@ -275,7 +283,7 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   *own = NULL;
   o->kind = TC_TRAIN;
   TC_TRY(tc_setup_model(c, &o->model, err));
-  o->system = tc_system_find(tc_word_parallel_data(c->parallel_data));
+  o->system = &tc_systems[c->parallel_data];
   o->gpt = (struct tc_build_opts){
     .batch = c->train_global_batch, .dtype = c->train_precision, .grad_dtype = c->train_grad_type,
     .dropout = (float)c->train_dropout, .tp = m->size[TC_TP],
@@ -288,7 +296,7 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   o->recompute = c->train_recompute;
   o->prefetch = (int)c->parallel_prefetch;
   o->regather = c->parallel_regather;
-  o->schedule = tc_word_parallel_schedule(c->parallel_schedule);
+  o->schedule = c->parallel_schedule;
   o->stages = c->mesh_stages;
   TC_TRY(setup_virtual_stages(&o->virtual_stages, c, m, err));
   o->head_chunk = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk;

@@ -33,6 +33,9 @@ int tc_setup_traffic(int64_t bytes[TC_AXES], const struct tc_config *c, const st
 int tc_setup_mesh(struct tc_mesh **out, const struct tc_config *c, int world,
                   const int32_t *node_of_rank, int devices_per_node, struct tc_err *err);
 
+/* Local. What tensor parallelism splits, for a sentence: "the 8 key and value heads", into buf. Returns buf. */
+char *tc_setup_heads(char *buf, size_t size, const struct tc_model *m);
+
 /* Local. Options of the train program (kind TC_TRAIN). *rows: annotations that o borrows, to be
  * freed (tc_annotations_free) after the last program is made; NULL if there are none. */
 int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,

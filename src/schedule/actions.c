@@ -248,7 +248,7 @@ static int make_pipeline(struct tc_pipeline **out, struct tc_transfers **cross,
   *out = NULL;
   *cross = NULL;
   if (o->pp <= 1) return 0;
-  TC_TRY(tc_pipeline_new(out, o->schedule ? o->schedule : "naive", o->pp, TC_MAX(o->virtual_stages, 1), o->n_mb, err));
+  TC_TRY(tc_pipeline_new(out, o->schedule, o->pp, TC_MAX(o->virtual_stages, 1), o->n_mb, err));
   int rc = tc_pipeline_transfers(cross, *out, NULL, 0, err);
   if (rc < 0) tc_pipeline_free(*out);
   return rc;

@@ -19,7 +19,7 @@ struct tc_actions_opts {
   bool overlap;                  /* wait for a transfer where it is needed, not at once */
   int pp, at;                    /* coordinates on pp, and this rank's; pp = 0: 1 */
   int virtual_stages;                    /* virtual stages a rank; 0: 1 */
-  const char *schedule;          /* of the pipeline (pipeline.h); NULL: naive */
+  enum tc_schedule schedule;     /* of the pipeline (pipeline.h) */
 };
 
 struct tc_actions {
@@ -31,7 +31,7 @@ struct tc_actions {
 };
 
 /* Local. Without a pipeline F then B of each micro-batch in turn, U at the end; with one what the
- * schedule of that name gives this coordinate. A node that runs once a step runs in the last
+ * schedule gives this coordinate. A node that runs once a step runs in the last
  * micro-batch if it depends on what micro-batches made, else in the first.
  * Transfers are issued as soon as their inputs exist, those of weights `prefetch` units ahead, also
  * into the next micro-batch; with `overlap` they are waited for before their first reader (or at

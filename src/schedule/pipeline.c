@@ -15,7 +15,6 @@ static const char work_letter[TC_WORKS] = { 'F', 'B', 'W' };
 /* A kind of schedule is two numbers a rank: the forwards before its first backward, and by how many
  * backwards W lags behind B. */
 struct pipeline_kind {
-  const char *name;
   bool split, virtual_stages;
   int32_t (*ahead)(const struct tc_pipeline *s, int32_t rank);
   int32_t (*lag)(const struct tc_pipeline *s, int32_t rank);    /* where `split` */
@@ -60,19 +59,16 @@ static int32_t lag_zb(const struct tc_pipeline *s, int32_t rank)
 }
 
 static const struct pipeline_kind kinds[] = {
-  { "naive",       false, false, ahead_naive,       NULL },
-  { "gpipe",       false, false, ahead_gpipe,       NULL },
-  { "1f1b",        false, false, ahead_1f1b,        NULL },
-  { "interleaved", false, true,  ahead_interleaved, NULL },
-  { "zb",          true,  false, ahead_1f1b,        lag_zb },
+  [TC_SCHEDULE_NAIVE]       = { false, false, ahead_naive,       NULL },
+  [TC_SCHEDULE_GPIPE]       = { false, false, ahead_gpipe,       NULL },
+  [TC_SCHEDULE_1F1B]        = { false, false, ahead_1f1b,        NULL },
+  [TC_SCHEDULE_INTERLEAVED] = { false, true,  ahead_interleaved, NULL },
+  [TC_SCHEDULE_ZB]          = { true,  false, ahead_1f1b,        lag_zb },
 };
-enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
-bool tc_pipeline_splits(const char *name)
+bool tc_pipeline_splits(enum tc_schedule kind)
 {
-  for (int i = 0; i < N_KINDS; i++)
-    if (!strcmp(name, kinds[i].name)) return kinds[i].split;
-  return false;
+  return kinds[kind].split;
 }
 
 /* Number k of one kind of work on a rank: virtual stages take turns, p micro-batches at a time, backwards
@@ -99,22 +95,10 @@ static void fill_rank(struct tc_pipeline *s, int32_t rank, const struct pipeline
   while (kind->split && w < n) add_item(s, rank, TC_WORK_W, w++);
 }
 
-/* NULL with a sentence if there is none. */
-static const struct pipeline_kind *find_kind(const char *name, struct tc_err *err)
+static int check_shape(enum tc_schedule schedule, int p, int v, int m, struct tc_err *err)
 {
-  const char *names[N_KINDS];
-  for (int i = 0; i < N_KINDS; i++) {
-    names[i] = kinds[i].name;
-    if (!strcmp(name, names[i])) return &kinds[i];
-  }
-  int near = tc_nearest(name, names, N_KINDS);
-  tc_fail(err, TC_EUSER, "there is no pipeline schedule '%s'%s%s; naive, gpipe, 1f1b, interleaved and "
-          "zb are known", name, near >= 0 ? ", did you mean " : "", near >= 0 ? names[near] : "");
-  return NULL;
-}
-
-static int check_shape(const struct pipeline_kind *kind, int p, int v, int m, struct tc_err *err)
-{
+  const struct pipeline_kind *kind = &kinds[schedule];
+  const char *name = tc_word_parallel_schedule(schedule);
   const struct { const char *what; int n; } size[] = {
     { "stages", p }, { "virtual stages a rank", v }, { "micro-batches", m },
   };
@@ -124,15 +108,15 @@ static int check_shape(const struct pipeline_kind *kind, int p, int v, int m, st
                      size[i].what);
   if (v > 1 && !kind->virtual_stages)
     return tc_fail(err, TC_ELAYOUT, "schedule %s has no virtual stages: %d a rank do not fit; 1 would, "
-                   "or schedule interleaved", kind->name, v);
+                   "or schedule interleaved", name, v);
   if (v < 2 && kind->virtual_stages)
     return tc_fail(err, TC_ELAYOUT, "schedule %s wants at least 2 virtual stages a rank; 2 would fit, "
-                   "or schedule 1f1b with 1", kind->name);
+                   "or schedule 1f1b with 1", name);
   if (kind->virtual_stages && m % p) {
     char less[20] = "";
     if (m > p) snprintf(less, sizeof less, "%d or ", m / p * p);
     return tc_fail(err, TC_ELAYOUT, "schedule %s wants micro-batches in multiples of its %d stages: %d "
-                   "do not fit; %s%lld would, or schedule 1f1b", kind->name, p, m, less,
+                   "do not fit; %s%lld would, or schedule 1f1b", name, p, m, less,
                    (long long)tc_round_up(m, p));
   }
   double items = (double)TC_WORKS * p * v * m;
@@ -142,21 +126,20 @@ static int check_shape(const struct pipeline_kind *kind, int p, int v, int m, st
   return TC_OK;
 }
 
-int tc_pipeline_new(struct tc_pipeline **out, const char *name, int p, int v, int m,
+int tc_pipeline_new(struct tc_pipeline **out, enum tc_schedule kind, int p, int v, int m,
                     struct tc_err *err)
 {
-  const struct pipeline_kind *kind = find_kind(name, err);
-  if (!kind) return TC_EUSER;
   TC_TRY(check_shape(kind, p, v, m, err));
   struct tc_pipeline *s = tc_calloc(1, sizeof *s);
-  *s = (struct tc_pipeline){ .name = kind->name, .p = p, .v = v, .m = m, .split = kind->split };
+  *s = (struct tc_pipeline){ .name = tc_word_parallel_schedule(kind), .p = p, .v = v, .m = m,
+                             .split = kinds[kind].split };
   size_t n = (size_t)v * (size_t)m * (s->split ? 3 : 2);
   s->n_items = tc_calloc((size_t)p, sizeof *s->n_items);
   s->item = tc_calloc((size_t)p, sizeof *s->item);
   s->item[0] = tc_malloc((size_t)p * n * sizeof **s->item);
   for (int32_t r = 0; r < p; r++) {
     s->item[r] = s->item[0] + (size_t)r * n;
-    fill_rank(s, r, kind);
+    fill_rank(s, r, &kinds[kind]);
   }
   *out = s;
   return TC_OK;

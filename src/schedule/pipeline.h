@@ -13,6 +13,7 @@
 #define TC_PIPELINE_H
 
 #include "src/base/base.h"
+#include "src/config/choices.h"
 
 enum tc_work { TC_WORK_F, TC_WORK_B, TC_WORK_W, TC_WORKS };
 struct tc_item {
@@ -21,17 +22,17 @@ struct tc_item {
 };
 
 struct tc_pipeline {
-  const char *name;              /* borrowed from the table of schedules */
+  const char *name;              /* static: the word of its enum tc_schedule */
   int32_t p, v, m;               /* ranks; virtual stages per rank; micro-batches per step */
   bool split;                    /* W is apart from B */
   struct tc_item **item;         /* [p][n_items[rank]] in the order they run; one block, item[0] */
   int32_t *n_items;              /* [p] */
 };
 
-/* Local. Whether the schedule of that name (parallel.schedule) has W apart from B. */
-bool tc_pipeline_splits(const char *name);
+/* Local. Whether the schedule has W apart from B. */
+bool tc_pipeline_splits(enum tc_schedule kind);
 
-/* Local. *out is owned by the caller. `name` is
+/* Local. *out is owned by the caller. The kinds (parallel.schedule) are
  *   naive        one micro-batch after the other through all stages and back;
  *   gpipe        all forwards, then all backwards;
  *   1f1b         as few forwards ahead as fill the pipeline, then one forward, one backward;
@@ -39,8 +40,8 @@ bool tc_pipeline_splits(const char *name);
  *   zb           1f1b with W apart and late, in the peak memory of 1f1b's first rank.
  * Every virtual stage takes its micro-batches in ascending order in each kind of work, so those alive in a
  * virtual stage are consecutive: micro-batch mb may live in slot mb % (tc_pipeline_peak of the virtual stage).
- * TC_EUSER: no such schedule; TC_ELAYOUT: p, v, m impossible, with what would fit. */
-int tc_pipeline_new(struct tc_pipeline **out, const char *name, int p, int v, int m,
+ * TC_ELAYOUT: p, v, m impossible, with what would fit. */
+int tc_pipeline_new(struct tc_pipeline **out, enum tc_schedule kind, int p, int v, int m,
                     struct tc_err *err);
 void tc_pipeline_free(struct tc_pipeline *s);
 

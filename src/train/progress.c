@@ -72,7 +72,8 @@ static void say_layout(const struct tc_train *t)
 /* The built-in system whose placements on dp all parameters have; NULL: none. */
 static const char *system_of(const struct tc_graph *g)
 {
-  for (const struct tc_system *s = tc_systems; s->name; s++) {
+  for (enum tc_data_parallel d = TC_DATA_DDP; d <= TC_DATA_NONE; d++) {
+    const struct tc_system *s = &tc_systems[d];
     bool same = true;
     for (int32_t i = 0; i < g->n_params && same; i++) {
       const struct tc_param *p = &g->param[i];
@@ -157,11 +158,14 @@ void tc_progress_end(const struct tc_train *t)
   if (t->run.rank) return;
   char *out = realpath(t->out, NULL), *ckpt = realpath(t->ckpt.dir, NULL);
   const char *folder = ckpt ? ckpt : t->ckpt.dir;
+  char *out_word = tc_shell_word(out ? out : t->out), *folder_word = tc_shell_word(folder);
   const int64_t end = tc_train_last_step(t->run.cfg), steps = t->run.cfg->train_steps;
   if (t->ckpt.start_step < end)
     tc_log("done: step %lld of %lld%s; the checkpoint is %s/step-%08lld", (long long)end, (long long)steps,
            end < steps ? " (train.stop_at)" : "", folder, (long long)t->ckpt.saved_step);
-  tc_log("to look at it: tercio report %s -o report.html; tercio ckpt ls %s", out ? out : t->out, folder);
+  tc_log("to look at it: tercio report %s -o report.html; tercio ckpt ls %s", out_word, folder_word);
+  free(out_word);
+  free(folder_word);
   free(out);
   free(ckpt);
 }

@@ -44,22 +44,6 @@ static bool is_option(const char *line, const char *name)
   return !strncmp(line + 9, name, strlen(name)) && line[9 + strlen(name)] == '=';
 }
 
-/* The text quoted as one shell word; owned by the caller. */
-static char *shell_word(const char *text)
-{
-  char *word = NULL;
-  size_t size = 0;
-  FILE *f = open_memstream(&word, &size);
-  TC_ASSERT(f);
-  fputc('\'', f);
-  for (; *text; text++)
-    if (*text == '\'') fputs("'\\''", f);
-    else fputc(*text, f);
-  fputc('\'', f);
-  if (fclose(f)) TC_ASSERT(!"out of memory for a word");
-  return word;
-}
-
 /* A job that is being written. */
 struct emit {
   const struct tc_plan_job *j;
@@ -139,7 +123,7 @@ static int make_job(char **text, const struct emit *e, const char *dir, struct t
   TC_ASSERT(f);
   char *ini = tc_sprintf("%s/run.ini", dir);
   char *program = tc_cmd_program();
-  char *ini_word = shell_word(ini), *program_word = shell_word(program);
+  char *ini_word = tc_shell_word(ini), *program_word = tc_shell_word(program);
   bool seen = false;
   while (getline(&line, &cap, in) > 0) {
     put_line(f, line, e, ini_word, program_word);
@@ -277,7 +261,7 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
   if (!rc) rc = write_all(&j->cluster, text, job, dir, err);
   if (rc && made) rmdir(j->into);
   if (!rc && !j->json) {
-    char *path = tc_sprintf("%s/job.sbatch", j->into), *word = shell_word(path);
+    char *path = tc_sprintf("%s/job.sbatch", j->into), *word = tc_shell_word(path);
     printf("\nwritten: run.ini, device.ini and job.sbatch in %s; sbatch %s\n", dir, word);
     print_checks(&e);
     free(path);

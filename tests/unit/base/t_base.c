@@ -201,6 +201,19 @@ static void test_log(void)
   ok(seen[0] == -1 && seen[1] == 5 && tc_log_rank() == 12, "each thread has its own rank");
 }
 
+static void test_shell_word(void)
+{
+  static const struct { const char *text, *want; } c[] = {
+    { "/a/b-1_2.txt", "/a/b-1_2.txt" }, { "my run", "'my run'" }, { "", "''" }, { "$HOME", "'$HOME'" },
+    { "it's", "'it'\\''s'" }, { "~", "'~'" }, { "a;b", "'a;b'" },
+  };
+  for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+    char *word = tc_shell_word(c[i].text);
+    is_str(word, c[i].want, "%s as a word of a shell", c[i].text);
+    free(word);
+  }
+}
+
 static void test_words(void)
 {
   static const char *const list[] = { "train.steps", "train.seed", "train.lr", "mesh.tp" };
@@ -400,6 +413,7 @@ int main(void)
   test_err();
   test_log();
   test_words();
+  test_shell_word();
   test_numbers();
   test_bits();
   test_lines();

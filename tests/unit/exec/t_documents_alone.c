@@ -4,6 +4,7 @@
 #include "src/passes/passes.h"
 #include "src/program/program.h"
 #include "tests/unit/ranks_fixture.h"
+#include "tests/unit/named.h"
 #include "tests/unit/tap.h"
 
 #include <math.h>
@@ -49,8 +50,8 @@ static struct tc_program_opts options(const struct tc_model *m, const struct lay
 {
   struct tc_program_opts o = {
     .kind = kind, .model = *m, .gpt = { .batch = batch, .dtype = dtype, .grad_dtype = dtype, .tp = l->tp,
-    .documents = documents }, .system = tc_system_find(l->system), .adamw = true, .overlap = true, .prefetch = 1,
-    .recompute = l->recompute, .schedule = l->schedule, .virtual_stages = l->virtual_stages };
+    .documents = documents }, .system = system_named(l->system), .adamw = true, .overlap = true, .prefetch = 1,
+    .recompute = l->recompute, .schedule = schedule_named(l->schedule), .virtual_stages = l->virtual_stages };
   if (l->tp > 1) o.annotation[0] = tc_rows_tensor;
   if (l->sequence) o.annotation[1] = m->rope_theta > 0 ? tc_rows_sequence_rotary : tc_rows_sequence;
   return o;

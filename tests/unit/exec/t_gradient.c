@@ -90,7 +90,7 @@ static void test_model(struct tc_device *d, const struct tc_mesh *m, const struc
   for (int i = 0; i < 3; i++) {
     struct tc_program_opts o = {
       .kind = kind[i], .model = *model, .gpt = { .batch = 4, .dtype = TC_F64, .grad_dtype = TC_F64,
-      .dropout = 0.2f, .tp = 1, .documents = documents }, .system = tc_system_find("ddp"), .adamw = true,
+      .dropout = 0.2f, .tp = 1, .documents = documents }, .system = &tc_systems[TC_DATA_DDP], .adamw = true,
       .overlap = true, .head_chunk = 2 };
     if (!ok(tc_program_new(&p[i], &o, m, 0, i ? p[0] : NULL, NULL, &err) == 0, "made %s", err.text))
       return;

@@ -8,6 +8,7 @@
 #include "src/program/setup.h"
 #include "src/program/collective.h"
 #include "tests/unit/ranks_fixture.h"
+#include "tests/unit/named.h"
 #include "tests/unit/tap.h"
 
 /* ---- pieces of memory ---------------------------------------------------------------------- */
@@ -193,7 +194,7 @@ static void test_sched(const char *name, int p, int v, int m)
   struct tc_pipeline *s;
   struct tc_simulation *sim;
   struct tc_transfers *t;
-  if (!ok(tc_pipeline_new(&s, name, p, v, m, &err) == 0, "%s %s", name, err.text)) return;
+  if (!ok(tc_pipeline_new(&s, schedule_named(name), p, v, m, &err) == 0, "%s %s", name, err.text)) return;
   int wrong = tc_pipeline_transfers(&t, s, NULL, 0, &err) + tc_pipeline_check(s, &err);
   wrong += tc_pipeline_simulate(&sim, s, &cost, 1, t, &err);
   tc_simulation_free(sim);
@@ -260,7 +261,7 @@ static void run_rank(struct fx_rank *r)
   struct tc_program *p = NULL;
   struct tc_exec *x = NULL;
   const struct tc_program_opts q = {
-    .kind = TC_TRAIN, .model = { "", 2, 12, 3, 5, 11 }, .system = tc_system_find(run->system),
+    .kind = TC_TRAIN, .model = { "", 2, 12, 3, 5, 11 }, .system = system_named(run->system),
     .gpt = { .batch = 8, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 }, .adamw = true,
     .overlap = true, .reshard_after = -1, .prefetch = 1 };
   struct tc_exec_opts o = { .device = r->device, .mesh = r->mesh, .rank = r->rank, .fill = fill };

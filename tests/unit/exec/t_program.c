@@ -7,6 +7,7 @@
 #include "src/passes/passes.h"
 #include "src/passes/reshard.h"
 #include "tests/unit/ranks_fixture.h"
+#include "tests/unit/named.h"
 #include "tests/unit/tap.h"
 
 static const struct tc_model toy = { .layers = 4, .hidden = 32, .heads = 4, .context = 16,
@@ -41,11 +42,12 @@ static struct tc_program_opts options(const struct layout *l, int kind)
 {
   struct tc_program_opts o = {
     .kind = kind, .model = toy, .gpt = { .batch = 8, .dtype = l->dtype, .grad_dtype = TC_F32,
-    .dropout = l->plain ? 0 : 0.1f, .tp = l->tp, .nest = l->nest, .documents = l->documents }, .system = tc_system_find(l->system),
+    .dropout = l->plain ? 0 : 0.1f, .tp = l->tp, .nest = l->nest, .documents = l->documents },
+    .system = system_named(l->system),
     .adamw = true, .overlap = !l->serial, .head_chunk = l->head_chunk, .offload = l->offload,
     .reshard_after = l->keep - 1, .prefetch = l->prefetch ? l->prefetch - 1 : 1, .regather = l->regather,
     .recompute = l->recompute, .reduce_once = l->reduce_once,
-    .schedule = l->schedule, .virtual_stages = l->virtual_stages };
+    .schedule = schedule_named(l->schedule), .virtual_stages = l->virtual_stages };
   if (l->tp > 1) o.annotation[0] = tc_rows_tensor;
   if (l->sequence) o.annotation[1] = tc_rows_sequence;
   return o;

@@ -8,6 +8,7 @@
 #include "src/graph/shard_box.h"
 #include "src/passes/reshard.h"
 #include "src/program/collective.h"
+#include "tests/unit/named.h"
 #include "tests/unit/digest.h"
 
 /* ---- fields as text -------------------------------------------------------------------- */
@@ -247,7 +248,7 @@ static int put_sched(FILE *f, const char *line, struct tc_err *err)
   int p = 0, v = 0, m = 0;
   struct tc_pipeline *s;
   sscanf(line, "sched %19s %d %d %d", name, &p, &v, &m);
-  TC_TRY(tc_pipeline_new(&s, name, p, v, m, err));
+  TC_TRY(tc_pipeline_new(&s, schedule_named(name), p, v, m, err));
   struct tc_pipeline_cost cost[64];
   for (int i = 0; i < p * v; i++)
     cost[i] = (struct tc_pipeline_cost){ 1 + i % 3, 2 + i % 5, 1.5, 0.25 * i };

@@ -4,6 +4,7 @@
 #include "src/program/setup.h"
 #include "src/passes/passes.h"
 #include "src/passes/reshard.h"
+#include "tests/unit/named.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 
@@ -16,10 +17,10 @@ static struct tc_program_opts options(void)
     .kind = TC_TRAIN,
     .model = toy,
     .gpt = { .batch = 4, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 },
-    .system = tc_system_find("ddp"),
+    .system = &tc_systems[TC_DATA_DDP],
     .overlap = true,
     .reshard_after = -1,
-    .schedule = "1f1b",
+    .schedule = TC_SCHEDULE_1F1B,
     .virtual_stages = 1
   };
 }
@@ -68,13 +69,9 @@ static void test_schedule(void)
   struct tc_program_opts o = options();
   struct tc_mesh *m = fx_mesh(2, 2, 1, 1);
   struct tc_program *p = make(&o, m, "units");
-  struct tc_actions_opts so = { .n_mb = 2, .pp = 2, .virtual_stages = 1, .schedule = "nosuch" };
+  struct tc_actions_opts so = { .n_mb = 2, .pp = 2, .virtual_stages = 1, .schedule = TC_SCHEDULE_1F1B };
   struct tc_actions *s = NULL;
   struct tc_err err = { 0 };
-  refused(tc_actions_new(&s, p->graph, &so, &err), &err, TC_EUSER,
-          "there is no pipeline schedule 'nosuch'; "
-          "naive, gpipe, 1f1b, interleaved and zb are known");
-  so.schedule = "1f1b";
   so.n_mb = 0;
   refused(tc_actions_new(&s, p->graph, &so, &err), &err, TC_ELAYOUT,
           "a pipeline can't have 0 micro-batches; "
@@ -138,7 +135,7 @@ static void test_costs(void)
   };
   struct tc_pipeline *s;
   struct tc_err err = { 0 };
-  if (tc_pipeline_new(&s, "gpipe", 2, 1, 1, &err) < 0) abort();
+  if (tc_pipeline_new(&s, TC_SCHEDULE_GPIPE, 2, 1, 1, &err) < 0) abort();
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     const struct tc_pipeline_cost cost[] = { { 1, 1, 1, 1 }, bad[i].cost };
     struct tc_simulation *sim = NULL;
@@ -165,9 +162,6 @@ static void test_shapes(void)
     int p, v, m, status;
     const char *text;
   } bad[] = {
-    { "gpip", 1, 1, 1, TC_EUSER,
-      "there is no pipeline schedule 'gpip', did you mean gpipe; naive, gpipe, "
-      "1f1b, interleaved and zb are known" },
     { "1f1b", 0, 1, 1, TC_ELAYOUT, "a pipeline can't have 0 stages; 1 or more would fit" },
     { "1f1b", 1, 0, 1, TC_ELAYOUT,
       "a pipeline can't have 0 virtual stages a rank; 1 or more would fit" },
@@ -182,7 +176,7 @@ static void test_shapes(void)
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     struct tc_err err = { 0 };
     struct tc_pipeline *s = NULL;
-    refused(tc_pipeline_new(&s, bad[i].name, bad[i].p, bad[i].v, bad[i].m, &err), &err, bad[i].status,
+    refused(tc_pipeline_new(&s, schedule_named(bad[i].name), bad[i].p, bad[i].v, bad[i].m, &err), &err, bad[i].status,
             bad[i].text);
     ok(s == NULL, "no schedule");
   }
@@ -190,21 +184,18 @@ static void test_shapes(void)
     const char *const name = tc_word_parallel_schedule(i);
     const bool many = i == TC_SCHEDULE_INTERLEAVED;
     struct tc_pipeline *s = NULL;
-    is_int(tc_pipeline_new(&s, name, 2, many ? 2 : 1, 2, NULL), 0, "%s is known", name);
-    is_int(tc_pipeline_splits(name), i == TC_SCHEDULE_ZB, "... whether it has W apart");
+    is_int(tc_pipeline_new(&s, i, 2, many ? 2 : 1, 2, NULL), 0, "%s is known", name);
+    is_int(tc_pipeline_splits(i), i == TC_SCHEDULE_ZB, "... whether it has W apart");
     tc_pipeline_free(s);
   }
-  ok(!tc_pipeline_splits("none"), "there is no schedule of another name");
 }
 
 static void test_system(void)
 {
-  for (const struct tc_system *s = tc_systems; s->name; s++)
-    ok(tc_system_find(s->name) == s && s->what && *s->what, "system %s", s->name);
-  for (enum tc_data_parallel i = TC_DATA_DDP; i <= TC_DATA_NONE; i++)
-    ok(tc_system_find(tc_word_parallel_data(i)) != NULL, "parallel.data = %s is a system",
-       tc_word_parallel_data(i));
-  ok(!tc_system_find("nosuch") && !tc_system_find(""), "no others");
+  for (enum tc_data_parallel i = TC_DATA_DDP; i <= TC_DATA_NONE; i++) {
+    is_str(tc_systems[i].name, tc_word_parallel_data(i), "parallel.data = %s is a system", tc_word_parallel_data(i));
+    ok(tc_systems[i].what && *tc_systems[i].what, "... with what it does");
+  }
 }
 
 static void test_mesh(void)

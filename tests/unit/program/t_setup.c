@@ -20,8 +20,6 @@ static struct tc_config *config(const char *flags, struct tc_err *err)
   return tc_config_new(&c, n, args, extra, NULL, err) < 0 ? NULL : c;
 }
 
-static char schedule[32];        /* the options' name of it, when their configuration is freed */
-
 /* All of it, for `world` ranks, `each` on a node. */
 static int setup(const char *flags, int world, int each, struct tc_program_opts *o,
                  int32_t size[TC_AXES], struct tc_mesh **mesh, struct tc_err *err)
@@ -37,7 +35,6 @@ static int setup(const char *flags, int world, int each, struct tc_program_opts 
   if (rc == 0) {
     rc = tc_setup_program(o, c, m, &rows, err);
     tc_annotations_free(rows);
-    if (rc == 0) o->schedule = strcpy(schedule, o->schedule);
     if (size) memcpy(size, m->size, TC_AXES * sizeof *size);
   }
   if (rc == 0 && mesh) *mesh = m;
@@ -75,7 +72,7 @@ static const struct { const char *flags; int world, status; const char *text, *f
       "mesh.tp = 4 does not divide the 2 key and value heads; tp = 1, 2 would fit",
       "--model.family=llama --model.kv_heads=2 --mesh.tp=2 --train.global_batch=4" },
   { "--model.family=qwen3 --model.kv_heads=1 --mesh.tp=2 --train.global_batch=4", 2, TC_ELAYOUT,
-      "mesh.tp = 2 does not divide the 1 key and value heads; tp = 1 would fit",
+      "mesh.tp = 2 does not divide the only key and value head; tp = 1 would fit",
       "--model.family=qwen3 --model.kv_heads=1 --mesh.tp=1 --train.global_batch=4" },
   { "--mesh.tp=4 --parallel.sequence=yes --train.global_batch=1 --model.context=14", 4, TC_ELAYOUT,
     "the 14 tokens of a micro-batch do not split over tp = 4",
@@ -245,7 +242,7 @@ static void test_fields(void)
          err.text);
   ok(d.model.layers == 4 && d.model.hidden == 32 && d.model.heads == 4 && d.model.context == 16 &&
      d.model.vocab == 64, "the model's sizes");
-  ok(d.system == tc_system_find("ddp") && d.adamw && d.overlap && d.reshard_after == -1 && !d.reduce_once &&
+  ok(d.system == &tc_systems[TC_DATA_DDP] && d.adamw && d.overlap && d.reshard_after == -1 && !d.reduce_once &&
      !d.offload &&
      !d.recompute && d.virtual_stages == 1 && !d.head_chunk && !d.annotation[0], "... of the program");
   ok(d.gpt.batch == 8 && d.gpt.dtype == TC_F32 && d.gpt.grad_dtype == TC_F32 && d.gpt.dropout ==
@@ -264,12 +261,12 @@ static void test_fields(void)
                NULL, &err), 0, "all of them others %s", err.text);
   ok(size[TC_PP] == 2 && size[TC_DP] == 2 && size[TC_TP] == 2 && size[TC_MB] == 8,
      "pp 2, dp 2, tp 2, 8 micro-batches");
-  ok(o.system == tc_system_find("zero2") && !o.adamw && !o.overlap && o.reshard_after == 1 && o.reduce_once,
+  ok(o.system == &tc_systems[TC_DATA_ZERO2] && !o.adamw && !o.overlap && o.reshard_after == 1 && o.reduce_once,
      "systems");
   ok(o.offload == 2 && o.recompute == 2 && o.prefetch == 5 && o.regather && o.virtual_stages == 2 &&
      o.head_chunk == 7,
      "numbers");
-  is_str(o.schedule, "interleaved", "the schedule");
+  is_int(o.schedule, TC_SCHEDULE_INTERLEAVED, "the schedule");
   ok(o.gpt.dtype == TC_BF16 && o.gpt.grad_dtype == TC_BF16 && o.gpt.dropout == 0.25f && o.gpt.tp ==
      2 && o.gpt.nest &&
      o.gpt.batch == 48, "the model's");

@@ -98,7 +98,7 @@ static int make(struct tc_program **out, int64_t batch, int mb, int tp, int64_t 
 {
   struct tc_program_opts o = {
     .kind = TC_TRAIN, .model = toy, .gpt = { .batch = batch, .tp = tp },
-    .system = tc_system_find("ddp"), .adamw = true, .overlap = true, .reshard_after = -1, .prefetch = 1,
+    .system = &tc_systems[TC_DATA_DDP], .adamw = true, .overlap = true, .reshard_after = -1, .prefetch = 1,
     .head_chunk = head_chunk };
   if (tp > 1) o.annotation[0] = tc_rows_tensor;
   *m = fx_mesh(mb, 1, 1, tp);
@@ -202,7 +202,7 @@ static struct tc_range range_of(const struct tc_program *p, int32_t root)
 static void test_results(void)
 {
   struct tc_program_opts o = {
-    .kind = TC_TRAIN, .model = toy, .gpt = { .batch = 4, .tp = 1 }, .system = tc_system_find("zero1"), .adamw = true,
+    .kind = TC_TRAIN, .model = toy, .gpt = { .batch = 4, .tp = 1 }, .system = &tc_systems[TC_DATA_ZERO1], .adamw = true,
     .offload = TC_OFFLOAD_PARAMS, .overlap = true, .reshard_after = -1, .prefetch = 1 };
   struct tc_mesh *m = fx_mesh(1, 1, 2, 1);
   struct tc_program *p = NULL;

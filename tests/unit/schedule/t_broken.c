@@ -3,6 +3,7 @@
  * before the next. */
 #include "src/schedule/pipeline.h"
 #include "src/program/setup.h"
+#include "tests/unit/named.h"
 #include "tests/unit/digest.h"
 
 /* The program at hand, and what a check says of it. */
@@ -232,7 +233,7 @@ static int break_sched(FILE *f, const char *line, struct tc_err *err)
   struct tc_pipeline *s;
   struct tc_transfers *t;
   sscanf(line, "sched %19s %d %d %d", name, &p, &v, &m);
-  TC_TRY(tc_pipeline_new(&s, name, p, v, m, err));
+  TC_TRY(tc_pipeline_new(&s, schedule_named(name), p, v, m, err));
   TC_TRY(tc_pipeline_transfers(&t, s, NULL, 0, err));
   for (int r = 0; r < p; r++) {
     for (int i = 0; i + 1 < s->n_items[r]; i++) {

@@ -3,6 +3,7 @@
  * parameter server holds what; what offload moves. Programs are made, none is run. */
 #include "src/program/program.h"
 #include "src/graph/shard_box.h"
+#include "tests/unit/named.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 
@@ -29,7 +30,7 @@ static struct tc_program *make(const struct tc_model *model, const char *system,
   struct tc_err err = { 0 };
   struct tc_program_opts o = {
     .kind = TC_TRAIN, .model = *model, .gpt = { .batch = m->size[TC_DP], .dtype = TC_BF16,
-    .grad_dtype = grad_dtype, .tp = 1 }, .system = tc_system_find(system), .adamw = true,
+    .grad_dtype = grad_dtype, .tp = 1 }, .system = system_named(system), .adamw = true,
     .overlap = true, .offload = offload, .reshard_after = -1, .prefetch = 1 };
   if (tc_program_new(&p, &o, m, rank, NULL, NULL, &err) == 0) return p;
   ok(false, "%s over %d: %s", system, m->size[TC_DP], err.text);
@@ -151,7 +152,7 @@ static void test_split(void)
   struct tc_program *p = NULL;
   struct tc_program_opts o = {
     .kind = TC_TRAIN, .model = model, .gpt = { .batch = 1023, .tp = 1, .grad_dtype = TC_F32 },
-    .system = tc_system_find("zero3"), .adamw = true, .overlap = true, .reshard_after = -1, .prefetch = 1 };
+    .system = &tc_systems[TC_DATA_ZERO3], .adamw = true, .overlap = true, .reshard_after = -1, .prefetch = 1 };
   is_int(tc_program_new(&p, &o, m, 0, NULL, NULL, &err), 0, "1023 sequences over 3 %s", err.text);
   if (!p) exit(1);
   const struct tc_graph *g = p->graph;

@@ -3,6 +3,7 @@
 #include "src/config/choices.h"
 #include "src/schedule/pipeline.h"
 
+#include "tests/unit/named.h"
 #include "tests/unit/tap.h"
 
 static const struct tc_pipeline_cost even = { 1, 1, 1, 0 };   /* F = B = W */
@@ -178,7 +179,7 @@ static void test_formulas(const char *name, int v, int p)
     if (v > 1 && m % p) continue;
     struct tc_pipeline *s;
     struct tc_simulation *sim;
-    if (tc_pipeline_new(&s, name, p, v, m, &err) < 0 || tc_pipeline_check(s, &err) < 0 ||
+    if (tc_pipeline_new(&s, schedule_named(name), p, v, m, &err) < 0 || tc_pipeline_check(s, &err) < 0 ||
         tc_pipeline_simulate(&sim, s, &even, 1, NULL, &err) < 0) {
       ok(false, "%s p = %d v = %d m = %d: %s", name, p, v, m, err.text);
       return;
@@ -215,7 +216,7 @@ static void test_zb_costs(void)
     for (int p = 2; p <= 8; p *= 2) {
       const struct tc_pipeline_cost *c = &costs[i];
       int m = 2 * p;
-      if (tc_pipeline_new(&zb, "zb", p, 1, m, NULL) < 0 || tc_pipeline_new(&plain, "1f1b", p, 1, m, NULL) < 0 ||
+      if (tc_pipeline_new(&zb, TC_SCHEDULE_ZB, p, 1, m, NULL) < 0 || tc_pipeline_new(&plain, TC_SCHEDULE_1F1B, p, 1, m, NULL) < 0 ||
           tc_pipeline_simulate(&a, zb, c, 1, NULL, NULL) < 0 ||
           tc_pipeline_simulate(&b, plain, c, 1, NULL, NULL) < 0)
         abort();
@@ -297,7 +298,7 @@ static void test_transfers(const char *name, int v, bool (*hangs)(int p, int m))
     if (v > 1 && m % p) continue;
     struct tc_pipeline *s;
     struct tc_transfers *t;
-    if (tc_pipeline_new(&s, name, p, v, m, &err) < 0 || tc_pipeline_transfers(&t, s, NULL, 0, &err) < 0) {
+    if (tc_pipeline_new(&s, schedule_named(name), p, v, m, &err) < 0 || tc_pipeline_transfers(&t, s, NULL, 0, &err) < 0) {
       ok(false, "%s p = %d v = %d m = %d: %s", name, p, v, m, err.text);
       return;
     }
@@ -335,7 +336,7 @@ static void test_left_over(void)
   struct tc_pipeline *s;
   struct tc_transfers *t;
   bool ends;
-  if (tc_pipeline_new(&s, "gpipe", 2, 1, 1, &err) < 0 || tc_pipeline_transfers(&t, s, NULL, 0, &err) < 0) abort();
+  if (tc_pipeline_new(&s, TC_SCHEDULE_GPIPE, 2, 1, 1, &err) < 0 || tc_pipeline_transfers(&t, s, NULL, 0, &err) < 0) abort();
   int32_t more[] = { 0, 1, 0 }, n_more[] = { 3, 2 }, *queues[] = { more, t->queue[1] };
   struct tc_transfers wrong = { t->p, t->n, t->t, queues, n_more };
   ok(agree(s, &wrong, &ends) && !ends, "a transfer left over is noticed");
@@ -354,13 +355,13 @@ static void test_clock(void)
   struct tc_simulation *sim;
   struct tc_transfers *t;
   struct tc_err err = { 0 };
-  if (tc_pipeline_new(&s, "1f1b", 2, 1, 1, &err) < 0) abort();
+  if (tc_pipeline_new(&s, TC_SCHEDULE_1F1B, 2, 1, 1, &err) < 0) abort();
   is_int(tc_pipeline_simulate(&sim, s, cost, 2, NULL, &err), 0, "costs by stage %s", err.text);
   near_f(sim->makespan, 1 + 0.5 + 2 + 4.75 + 8 + 3.25, 1e-12, "F, send, F, B, send, B");
   near_f(sim->bubble, 1 - 11.0 / (2 * 19.5), 1e-12, "and what is idle");
   tc_simulation_free(sim);
   tc_pipeline_free(s);
-  if (tc_pipeline_new(&s, "gpipe", 2, 1, 2, &err) < 0) abort();
+  if (tc_pipeline_new(&s, TC_SCHEDULE_GPIPE, 2, 1, 2, &err) < 0) abort();
   if (!is_int(tc_pipeline_transfers(&t, s, &slow, 1, &err), 0, "transfers by costs %s", err.text)) return;
   is_int(tc_pipeline_simulate(&sim, s, &slow, 1, NULL, &err), 0, "links without limit %s", err.text);
   near_f(sim->start[1][1], 2 + 10, 1e-12, "the second F arrives beside the first");
@@ -386,7 +387,7 @@ static struct tc_pipeline *random_sched(uint32_t *x)
   int p = 2 + (int)next_random(x, 5), v = strcmp(name, "interleaved") ? 1 : 2;
   int m = p * (1 + (int)next_random(x, 3));
   struct tc_pipeline *s;
-  if (tc_pipeline_new(&s, name, p, v, m, NULL) < 0) abort();
+  if (tc_pipeline_new(&s, schedule_named(name), p, v, m, NULL) < 0) abort();
   return s;
 }
 
@@ -446,7 +447,7 @@ static void test_deadlock(void)
 {
   struct tc_err err = { 0 };
   struct tc_pipeline *s;
-  if (tc_pipeline_new(&s, "gpipe", 2, 1, 2, &err) < 0) abort();
+  if (tc_pipeline_new(&s, TC_SCHEDULE_GPIPE, 2, 1, 2, &err) < 0) abort();
   struct tc_item b0 = s->item[0][2];
   s->item[0][2] = s->item[0][1];
   s->item[0][1] = b0;                                        /* F0 B0 F1 B1, and rank 1 F0 F1 B0 B1 */
@@ -458,7 +459,7 @@ static void test_deadlock(void)
   ok(!runs(s, &err) && strstr(err.text, "rank 1, item 0: there is no"), "an item of no micro-batch: %s",
      err.text);
   tc_pipeline_free(s);
-  if (tc_pipeline_new(&s, "zb", 2, 1, 1, &err) < 0) abort();
+  if (tc_pipeline_new(&s, TC_SCHEDULE_ZB, 2, 1, 1, &err) < 0) abort();
   struct tc_item b = s->item[1][1];
   s->item[1][1] = s->item[1][2];
   s->item[1][2] = b;
@@ -479,7 +480,7 @@ static void test_limits(void)
     struct tc_err err = { 0 };
     struct tc_pipeline *s;
     char want[200];
-    if (tc_pipeline_new(&s, bad[i].name, 2, 1, 2, &err) < 0) abort();
+    if (tc_pipeline_new(&s, schedule_named(bad[i].name), 2, 1, 2, &err) < 0) abort();
     s->item[0][1] = bad[i].x;
     snprintf(want, sizeof want, "schedule %s, rank 0, item 1: there is no work %d of micro-batch %d on virtual stage %d",
              bad[i].name, bad[i].x.work, bad[i].x.mb, bad[i].x.virtual_stage);
@@ -502,13 +503,11 @@ static void test_refusals(void)
     { "gpipe", 1, -1, 1, TC_ELAYOUT, "-1 virtual stages a rank" },
     { "gpipe", 1, 1, 0, TC_ELAYOUT, "0 micro-batches" },
     { "naive", 65536, 1, 65536, TC_ELAYOUT, "items of work" },
-    { "gpip", 1, 1, 1, TC_EUSER, "did you mean gpipe" },
-    { "", 1, 1, 1, TC_EUSER, "no pipeline schedule" },
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     struct tc_err err = { 0 };
     struct tc_pipeline *s = NULL;
-    int rc = tc_pipeline_new(&s, bad[i].name, bad[i].p, bad[i].v, bad[i].m, &err);
+    int rc = tc_pipeline_new(&s, schedule_named(bad[i].name), bad[i].p, bad[i].v, bad[i].m, &err);
     ok(rc == bad[i].status && !s && strstr(err.text, bad[i].text), "refused: %s", err.text);
   }
 }
