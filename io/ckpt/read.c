@@ -53,11 +53,11 @@ int tc_ckpt_list(const char *dir, int64_t **steps, struct tc_err *err)
 }
 
 /* Whether a folder without a checkpoint has a model of Hugging Face instead. */
-static bool is_hugging_face(const char *path)
+static bool has_file(const char *folder, const char *name)
 {
-  char *config = tc_sprintf("%s/config.json", path);
-  const bool there = access(config, F_OK) == 0;
-  free(config);
+  char *path = tc_sprintf("%s/%s", folder, name);
+  const bool there = access(path, F_OK) == 0;
+  free(path);
   return there;
 }
 
@@ -79,9 +79,11 @@ static int find_step(char **out, const char *path, struct tc_err *err)
   int n = tc_ckpt_list(plain, &steps, err);
   if (n > 0) real = tc_ckpt_step_path(plain, steps[0]);
   free(steps);
-  if (n == 0 && is_hugging_face(plain))
+  if (n == 0 && has_file(plain, "config.json"))
     tc_fail(err, TC_EUSER, "%s is a model of Hugging Face, not a checkpoint: make one with `tercio ckpt import "
             "%s -o CKPT`", plain, plain);
+  else if (n == 0 && has_file(plain, "run.json") && has_file(plain, "ckpt"))
+    tc_fail(err, TC_EUSER, "%s is the folder of a run; its checkpoints are in %s/ckpt", plain, plain);
   else if (n == 0)
     tc_fail(err, TC_EUSER, there ? "%s: no checkpoint in this folder" : "%s: no such folder",
             plain);

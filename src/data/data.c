@@ -35,6 +35,20 @@ static int make_blend(struct tc_data *d, struct tc_err *err)
                  d->source[small].weight, d->source[small].name, TC_BLEND_PERIOD);
 }
 
+/* A model would read one number as two texts: bytes are refused beside tokens that a tokenizer made. */
+static int check_blend(const struct tc_data *d, struct tc_err *err)
+{
+  const struct tc_token_file *text = NULL, *tokens = NULL;
+  for (int i = 0; i < d->n; i++) {
+    const struct tc_token_file *f = &d->source[i].file[0];
+    if (f->width == 1) text = f;
+    else if (f->marked) tokens = f;
+  }
+  if (!text || !tokens) return TC_OK;
+  return tc_fail(err, TC_EUSER, "data file '%s' does not belong in a blend with '%s': its tokens are bytes, those of the "
+                 "shard a tokenizer's; `tercio data` makes shards of it with the same tokenizer", text->name, tokens->name);
+}
+
 static int fill(struct tc_data *d, const struct tc_data_opts *o, struct tc_err *err)
 {
   const int n = tc_sources_new(&d->source, o->word, o->n, err);
@@ -42,6 +56,7 @@ static int fill(struct tc_data *d, const struct tc_data_opts *o, struct tc_err *
   d->n = n;
   d->own = tc_reader_new(d);
   for (int i = 0; i < n; i++) TC_TRY(tc_source_open(&d->source[i], d->own, o, err));
+  TC_TRY(check_blend(d, err));
   return make_blend(d, err);
 }
 

@@ -78,8 +78,8 @@ int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, struct tc_err *err)
   char *model = tc_model_text(&r->opts.model);
   int rc = 0;
   if (strcmp(model, meta->model))
-    rc = tc_fail(err, TC_EUSER, "%s is of another model: %s; this run's is %s. Give another "
-                 "ckpt.dir, or ckpt.resume = no", tc_ckpt_path(c), meta->model, model);
+    rc = tc_fail(err, TC_EUSER, "%s is of another model: %s; this run's is %s. Give that "
+                 "model, or another run.out or ckpt.from", tc_ckpt_path(c), meta->model, model);
   free(model);
   if (rc < 0) return rc;
   struct tc_run_state s;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum kind { YES, NO, TEXT, COUNT, REAL, BYTES, ROWS, MESH };
 
@@ -163,6 +164,17 @@ static int parse_one(struct ckpt_args *a, const struct ckpt_sub *s, int argc, ch
                  s->name, s->args);
 }
 
+/* The checkpoints of a run are in a folder of its own within run.out: without this its empty list is printed. */
+static int check_folder(const char *path, struct tc_err *err)
+{
+  char *run = tc_sprintf("%s/run.json", path), *ckpt = tc_sprintf("%s/ckpt", path);
+  const bool is_run = access(run, F_OK) == 0 && access(ckpt, F_OK) == 0;
+  const int rc = is_run ? tc_fail(err, TC_EUSER, "%s is the folder of a run; its checkpoints are in %s", path, ckpt) : 0;
+  free(run);
+  free(ckpt);
+  return rc;
+}
+
 int ckpt_args_parse(struct ckpt_args *a, const struct ckpt_sub *s, int argc, char **argv,
                     struct tc_err *err)
 {
@@ -183,6 +195,7 @@ int ckpt_args_parse(struct ckpt_args *a, const struct ckpt_sub *s, int argc, cha
     return tc_fail(err, TC_EUSER, "ckpt %s: an argument is missing; use: ckpt %s %s", s->name,
                    s->name, s->args);
   if (n == 0) a->path[0] = "run/ckpt";
+  for (int i = 0; i < n; i++) TC_TRY(check_folder(a->path[i], err));
   return 0;
 }
 

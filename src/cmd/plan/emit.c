@@ -144,7 +144,8 @@ static int make_job(char **text, const struct emit *e, const char *dir, struct t
 static const char *const names[] = { "device.ini", "run.ini", "job.sbatch" };
 enum { FILES = sizeof names / sizeof *names };
 
-/* All files into `dir`, or none: they are written in a folder within it, and renamed. */
+/* All files into `dir`, or none: they are written in a folder within it, and renamed. Earlier ones, which a person
+ * may have edited, are kept as NAME~. */
 static int write_all(const struct tc_cluster *k, const char *run, const char *job, const char *dir,
                      struct tc_err *err)
 {
@@ -158,9 +159,11 @@ static int write_all(const struct tc_cluster *k, const char *run, const char *jo
   if (!rc) rc = save(from[1], run, 0644, err);
   if (!rc) rc = save(from[2], job, 0755, err);
   for (int i = 0; i < FILES; i++) {
-    if (!rc && rename(from[i], to[i]))
+    char *kept = tc_sprintf("%s~", to[i]);
+    if (!rc && ((rename(to[i], kept) && errno != ENOENT) || rename(from[i], to[i])))
       rc = tc_fail(err, TC_EUSER, "cannot write %s: %s", to[i], strerror(errno));
     if (rc) unlink(from[i]);
+    free(kept);
     free(from[i]);
     free(to[i]);
   }

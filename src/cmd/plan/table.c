@@ -22,16 +22,20 @@ char *tc_plan_flags(const struct tc_plan_job *j, const struct tc_config *c)
                     own ? c->mesh_stages : "");
 }
 
-static void reason(char *buf, size_t size, const struct tc_plan_job *j,
+static void reason(char *buf, size_t size, const struct tc_plan_job *j, const struct tc_plan_found *found,
                    const struct tc_plan_family *f)
 {
   char a[32], b[32];
   double room = j->cluster.device.memory_bytes;
+  /* The search offloads only what does not fit otherwise (add_memory): the figure is that of these layouts. */
+  const bool rest = f->key == TC_KEY_OFFLOAD && strcmp(f->name, "no") && !(j->hold >> TC_KEY_OFFLOAD & 1) &&
+                    found->fitting;
+  const char *where = rest ? "where it is needed: " : "";
   if (isfinite(f->least_bytes) && f->least_bytes > room)
-    snprintf(buf, size, "needs at least %s, a device has %s", tc_human_bytes(a, sizeof a, f->least_bytes),
+    snprintf(buf, size, "%sneeds at least %s, a device has %s", where, tc_human_bytes(a, sizeof a, f->least_bytes),
              tc_human_bytes(b, sizeof b, room));
   else if (f->least_host_bytes > 0)
-    snprintf(buf, size, "needs at least %s of host memory, a node has %s",
+    snprintf(buf, size, "%sneeds at least %s of host memory, a node has %s", where,
              tc_human_bytes(a, sizeof a, f->least_host_bytes),
              tc_human_bytes(b, sizeof b, j->cluster.device.host_bytes));
   else snprintf(buf, size, "%s", f->why);
@@ -49,7 +53,7 @@ static void print_families(FILE *f, const struct tc_plan_job *j, const struct tc
       const struct tc_plan_family *x = &found->family[i];
       char why[256];
       if (x->key != key || x->fit) continue;
-      reason(why, sizeof why, j, x);
+      reason(why, sizeof why, j, found, x);
       if (!any) fprintf(f, "\nexcluded entirely:\n");
       any = true;
       char name[80];
@@ -195,7 +199,7 @@ json_t *tc_plan_table_json(const struct tc_plan_job *j, const struct tc_plan_fou
   for (int i = 0; i < found->n_families; i++) {
     char why[256];
     if (found->family[i].fit) continue;
-    reason(why, sizeof why, j, &found->family[i]);
+    reason(why, sizeof why, j, found, &found->family[i]);
     json_array_append_new(out, json_pack("{s:s,s:s,s:s}", "key",
                                          tc_plan_key_name[found->family[i].key],
                                          "value", found->family[i].name, "why", why));

@@ -132,7 +132,8 @@ static void test_table(void)
   has(text, "\nmemory: of the rank that needs most");
   ok(!strstr(text, "node-hours") && !strstr(text, "host memory unknown"), "no costs, which were not asked for");
   has(text, "  mesh.tp = 4                              needs at least 90 GB, a device has 80 GB\n");
-  has(text, "  parallel.offload = params                needs at least 200 GB of host memory, a node has 100 GB\n");
+  has(text, "  parallel.offload = params                where it is needed: needs at least 200 GB of host memory, "
+      "a node has 100 GB\n");
   has(text, "  mesh.pp = 3                              is too much\n");
   ok(!strstr(text, "parallel.data = ddp"), "nothing of what fits");
   has(text, "options of row 1: --mesh.pp=");

@@ -86,6 +86,13 @@ static void test_end(const char *dir)
   end_of(name, 1, TC_FORMAT_AUTO, 300, 300, &rc, &err);
   is_int(rc, TC_EUSER, "... given");
   says(&err, "data.end_token", "is not below model.vocab = 300");
+  char *word[2] = { tc_sprintf("1:%s", text), tc_sprintf("1:%s", name[0]) };
+  struct tc_data *d = NULL;
+  const struct tc_data_opts o = { .word = word, .n = 2, .format = TC_FORMAT_AUTO, .context = 8, .vocab = 300 };
+  is_int(tc_data_open(&d, &o, &err), TC_EUSER, "text in a blend with a tokenizer's shard");
+  says(&err, text, "does not belong in a blend");
+  free(word[0]);
+  free(word[1]);
   for (int i = 0; i < 3; i++) free(name[i]);
   free(text);
 }
