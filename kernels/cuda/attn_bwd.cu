@@ -197,10 +197,8 @@ template <int D, int BN> static void launch(struct tc_device *d, const struct tc
   const unsigned blocks = (unsigned)tc_ceil_div(a->T, ROWS), sequences = (unsigned)(a->N / a->T);
   auto queries = backward<D, BN, false>;
   auto keys = backward<D, BN, true>;
-  if (bytes > 48 << 10) {
-    cudaFuncSetAttribute(queries, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaFuncSetAttribute(keys, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  }
+  tc_allow_shared(d, queries, (size_t)bytes);
+  tc_allow_shared(d, keys, (size_t)bytes);
   TC_LAUNCH(queries, dim3(blocks, (unsigned)a->H, sequences), dim3(THREADS), (size_t)bytes, tc_stream(d), *a);
   TC_LAUNCH(keys, dim3(blocks, (unsigned)a->K, sequences), dim3(THREADS), (size_t)bytes, tc_stream(d), *a);
 }

@@ -208,8 +208,7 @@ template <int D, int MT> static void launch(struct tc_device *d, const struct tc
   const dim3 grid((unsigned)tc_ceil_div(a->T, 64 * MT), (unsigned)a->H,
                   (unsigned)(a->N / a->T));
   auto kernel = forward<D, MT>;
-  if (bytes > 48 << 10)
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  tc_allow_shared(d, kernel, (size_t)bytes);
   TC_LAUNCH(kernel, grid, dim3(THREADS), (size_t)bytes, tc_stream(d), *a);
 }
 

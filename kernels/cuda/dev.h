@@ -39,6 +39,7 @@ struct tc_lt;
 struct tc_events;
 struct tc_cuda {                 /* tc_device.priv */
   int index;                     /* of the GPU, among those this process may see */
+  int capability;                /* 10 major + minor */
   cudaStream_t stream;           /* kernels, and copies that are in order with them */
   struct tc_copies *copies;      /* copy.cu: asynchronous copies */
   struct tc_lt *lt;              /* gemm.cu */
@@ -77,6 +78,14 @@ int tc_cuda_check(struct tc_device *d, cudaError_t e, const char *where);
 static inline int tc_cuda_launched(struct tc_device *d, const char *where)
 {
   return tc_cuda_check(d, cudaGetLastError(), where);
+}
+
+/* Before a launch with so many bytes of shared memory. */
+template <class K> static inline void tc_allow_shared(struct tc_device *d, K kernel, size_t bytes)
+{
+  if (bytes > 48 << 10)
+    tc_cuda_check(d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+                  "a kernel's shared memory");
 }
 
 #ifdef TC_EMU
@@ -221,7 +230,8 @@ template <bool BF16> struct tc_eight { float x[8]; };
 template <> struct tc_eight<true> { uint4 q; };
 
 template <bool BF16>
-static __device__ __forceinline__ void tc_ask(struct tc_eight<BF16> &e, struct tc_arr a, int64_t i, int64_t n, bool wide)
+static __device__ __forceinline__ void tc_ask(struct tc_eight<BF16> &e, struct tc_arr a, int64_t i, int64_t n,
+                                              bool wide)
 {
   if constexpr (!BF16) tc_load(e.x, a, i, n, wide);
   else if (n >= 8) e.q = *(const uint4 *)(a.p + 2 * i);
