@@ -101,18 +101,18 @@ static __device__ __forceinline__ void tc_tile_fetch(uint16_t *to, const uint16_
   enum { PER_ROW = D / 8, LD = D + 8, STEP = THREADS / PER_ROW, ALL = ROWS * PER_ROW };
   const int t = (int)threadIdx.x, left = (int)TC_MIN(rows - row0, (int64_t)ROWS);
   const uint16_t *at = from + row0 * stride;
-  if (THREADS % PER_ROW == 0 && ROWS % STEP == 0) {
+  if constexpr (THREADS % PER_ROW == 0 && ROWS % STEP == 0) {
     const int r = t / PER_ROW, j = t % PER_ROW * 8;
     at += r * stride + j;
 #pragma unroll
     for (int k = 0; k < ROWS; k += STEP, at += STEP * stride)
       tc_copy_async(to + (r + k) * LD + j, r + k < left ? at : from, r + k < left);
-    return;
-  }
+  } else {
 #pragma unroll
-  for (int k = 0; k < ALL; k += THREADS) {
-    const int r = (t + k) / PER_ROW, j = (t + k) % PER_ROW * 8;
-    if (t + k < ALL) tc_copy_async(to + r * LD + j, r < left ? at + r * stride + j : from, r < left);
+    for (int k = 0; k < ALL; k += THREADS) {
+      const int r = (t + k) / PER_ROW, j = (t + k) % PER_ROW * 8;
+      if (t + k < ALL) tc_copy_async(to + r * LD + j, r < left ? at + r * stride + j : from, r < left);
+    }
   }
 }
 
