@@ -75,35 +75,40 @@ static __device__ __forceinline__ void fetch(uint16_t *y, float *stat, const str
   }
 }
 
-/* Whether row `own` and row `other` of the tiles are of one document: the key is not before the query's. */
-template <bool KV>
-static __device__ __forceinline__ bool same_document(const struct tc_attn &a, int64_t n0, int64_t own, int64_t other)
-{
-  return KV ? own >= tc_first_key(a, n0, other) : other >= tc_first_key(a, n0, own);
-}
-
-/* S, dP -> P, dS in place. scale and lse are for powers of 2; own: the warp's first row; t0: the
- * tile's; masked: some pairs are of two documents. */
+/* Scores of no pair become -infinity: of a key after its query or, if `documents`, of an earlier document. own:
+ * the warp's first row; t0: the tile's. */
 template <int BN, bool KV>
-static __device__ __forceinline__ void weigh(float S[BN / 8][4], float dP[BN / 8][4],
-                                             const float lse[2], const float delta[2],
-                                             const float *stat, float scale, const struct tc_attn &a,
-                                             int64_t n0, bool masked, int64_t own, int64_t t0, int lane)
+static __device__ __forceinline__ void mask(float S[BN / 8][4], const struct tc_attn &a, int64_t n0, bool documents,
+                                            int64_t own, int64_t t0, int lane)
 {
   const int ahead = (int)(own - t0);             /* the warp's first row, counted from the tile's */
 #pragma unroll
   for (int n = 0; n < BN / 8; n++)
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      const int col = n * 8 + lane % 4 * 2 + i % 2;
-      const int row = ahead + lane / 4 + i / 2 * 8;
-      const float l = KV ? stat[col] : lse[i / 2], e = KV ? stat[BN + col] : delta[i / 2];
-      const bool pair = (KV ? row <= col : col <= row)
-                        && (!masked || same_document<KV>(a, n0, t0 + row, t0 + col));
-      const float p = pair ? tc_exp2(S[n][i] * scale - l) : 0.f;
-      S[n][i] = p;
-      dP[n][i] = p * (dP[n][i] - e);
+      const int col = n * 8 + lane % 4 * 2 + i % 2, row = ahead + lane / 4 + i / 2 * 8;
+      const int key = KV ? row : col, query = KV ? col : row;
+      if (key > query || (documents && t0 + key < tc_first_key(a, n0, t0 + query))) S[n][i] = -INFINITY;
     }
+}
+
+/* S, dP -> P, dS in place. scale and lse are for powers of 2. */
+template <int BN, bool KV>
+static __device__ __forceinline__ void weigh(float S[BN / 8][4], float dP[BN / 8][4],
+                                             const float lse[2], const float delta[2],
+                                             const float *stat, float scale, int lane)
+{
+#pragma unroll
+  for (int n = 0; n < BN / 8; n++) {
+    float2 l = { 0, 0 }, e = { 0, 0 };           /* of the two columns; in one load each */
+    if (KV) l = *(const float2 *)(stat + n * 8 + lane % 4 * 2), e = *(const float2 *)(stat + BN + n * 8 + lane % 4 * 2);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const float p = tc_exp2(S[n][i] * scale - (!KV ? lse[i / 2] : i % 2 ? l.y : l.x));
+      S[n][i] = p;
+      dP[n][i] = p * (dP[n][i] - (!KV ? delta[i / 2] : i % 2 ? e.y : e.x));
+    }
+  }
 }
 
 /* acc of this lane's rows, times f, to out[T][stride]. */
@@ -173,8 +178,10 @@ static __global__ void __launch_bounds__(THREADS, KV && D == 128 ? 2 : 3) backwa
     product<D, BN>(S, x, w * 16, now, lane);
     product<D, BN>(dP, x + OWN, w * 16, now + TILE, lane);
     /* The last query's first key is after the first key of the pairs. */
-    const bool masked = a.starts && (KV ? tc_first_key(a, n0, t0 + BN - 1) > own : tc_first_key(a, n0, own + 15) > t0);
-    weigh<BN, KV>(S, dP, lse, delta, stat + turn * 2 * BN, a.scale * TC_LOG2_E, a, n0, masked, own, t0, lane);
+    const bool documents = a.starts && (KV ? tc_first_key(a, n0, t0 + BN - 1) > own
+                                           : tc_first_key(a, n0, own + 15) > t0);
+    if (documents || (KV ? own + 15 > t0 : t0 + BN - 1 > own)) mask<BN, KV>(S, a, n0, documents, own, t0, lane);
+    weigh<BN, KV>(S, dP, lse, delta, stat + turn * 2 * BN, a.scale * TC_LOG2_E, lane);
     add_product<D, BN>(acc1, dP, now, lane);
     if (KV) add_product<D, BN>((float (*)[4])acc2, S, now + TILE, lane);
   }
@@ -190,10 +197,8 @@ template <int D, int BN> static void launch(struct tc_device *d, const struct tc
   const unsigned blocks = (unsigned)tc_ceil_div(a->T, ROWS), sequences = (unsigned)(a->N / a->T);
   auto queries = backward<D, BN, false>;
   auto keys = backward<D, BN, true>;
-  if (bytes > 48 << 10) {
-    cudaFuncSetAttribute(queries, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaFuncSetAttribute(keys, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  }
+  tc_allow_shared(d, queries, (size_t)bytes);
+  tc_allow_shared(d, keys, (size_t)bytes);
   TC_LAUNCH(queries, dim3(blocks, (unsigned)a->H, sequences), dim3(THREADS), (size_t)bytes, tc_stream(d), *a);
   TC_LAUNCH(keys, dim3(blocks, (unsigned)a->K, sequences), dim3(THREADS), (size_t)bytes, tc_stream(d), *a);
 }

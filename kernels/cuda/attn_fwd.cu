@@ -144,7 +144,7 @@ static __device__ __forceinline__ void mask_documents(float S[MT][BN / 8][4], co
 template <int D, int MT> static __global__ void __launch_bounds__(THREADS) forward(struct tc_attn a)
 {
   enum { LD = D + 8, ROWS = 64 * MT, TILE = BN * LD };
-  TC_DYNAMIC_SHARED(uint16_t, memory);           /* [2 turns][k, v][BN][LD]; q before that */
+  TC_DYNAMIC_SHARED(uint16_t, memory);           /* [2 turns][k, v][BN][LD]; q in the second turn's at first */
   const int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
   const int64_t h = blockIdx.y, n0 = blockIdx.z * a.T, stride = a.step;
   /* The blocks with most keys first. */
@@ -154,29 +154,28 @@ template <int D, int MT> static __global__ void __launch_bounds__(THREADS) forwa
   const int tiles = (int)((TC_MIN(q0 + ROWS, a.T) + BN - 1) / BN), begin = (int)(tc_first_key(a, n0, q0) / BN);
   uint32_t q[MT][D / 16][4];
   float O[MT][D / 8][4], S[MT][BN / 8][4], max[MT][2], sum[MT][2];
-  tc_tile_fetch<D, ROWS, THREADS>(memory, (const uint16_t *)a.qkv.p + tc_query_at(a, n0, h), q0, a.T,
-                                   stride);
+  uint16_t *own = memory + (begin + 1) % 2 * 2 * TILE, *other = memory + begin % 2 * 2 * TILE;
+  tc_tile_fetch<D, ROWS, THREADS>(own, (const uint16_t *)a.qkv.p + tc_query_at(a, n0, h), q0, a.T, stride);
   tc_copies_commit();
-  tc_copies_wait<0>();
+  tc_tile_fetch<D, BN, THREADS>(other, key, (int64_t)begin * BN, a.T, stride);
+  tc_tile_fetch<D, BN, THREADS>(other + TILE, key + D, (int64_t)begin * BN, a.T, stride);
+  tc_copies_commit();
+  tc_copies_wait<1>();                           /* q; k and v of the first tile are still to come */
   __syncthreads();
 #pragma unroll
   for (int m = 0; m < MT; m++) {
 #pragma unroll
     for (int kk = 0; kk < D / 16; kk++)
-      tc_ldmatrix<false>(q[m][kk], tc_row_block<LD>(memory, (w * MT + m) * 16, kk * 16, lane));
+      tc_ldmatrix<false>(q[m][kk], tc_row_block<LD>(own, (w * MT + m) * 16, kk * 16, lane));
 #pragma unroll
     for (int n = 0; n < D / 8; n++) O[m][n][0] = O[m][n][1] = O[m][n][2] = O[m][n][3] = 0;
     max[m][0] = max[m][1] = -INFINITY;
     sum[m][0] = sum[m][1] = 0;
   }
-  __syncthreads();
-  tc_tile_fetch<D, BN, THREADS>(memory + begin % 2 * 2 * TILE, key, (int64_t)begin * BN, a.T, stride);
-  tc_tile_fetch<D, BN, THREADS>(memory + begin % 2 * 2 * TILE + TILE, key + D, (int64_t)begin * BN, a.T, stride);
-  tc_copies_commit();
   for (int t = begin; t < tiles; t++) {
     const uint16_t *k = memory + t % 2 * 2 * TILE;
     tc_copies_wait<0>();
-    __syncthreads();                             /* all threads have this tile, none needs the previous one */
+    __syncthreads();                             /* all threads have this tile; none needs the previous one, or q's */
     if (t + 1 < tiles) {
       uint16_t *next = memory + (t + 1) % 2 * 2 * TILE;
       tc_tile_fetch<D, BN, THREADS>(next, key, (int64_t)(t + 1) * BN, a.T, stride);
@@ -209,8 +208,7 @@ template <int D, int MT> static void launch(struct tc_device *d, const struct tc
   const dim3 grid((unsigned)tc_ceil_div(a->T, 64 * MT), (unsigned)a->H,
                   (unsigned)(a->N / a->T));
   auto kernel = forward<D, MT>;
-  if (bytes > 48 << 10)
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  tc_allow_shared(d, kernel, (size_t)bytes);
   TC_LAUNCH(kernel, grid, dim3(THREADS), (size_t)bytes, tc_stream(d), *a);
 }
 

@@ -164,18 +164,15 @@ static dim3 grid_of(const struct tc_attn *a, int64_t heads)
 void tc_cuda_attn_plain(struct tc_device *d, const struct tc_attn *a)
 {
   const size_t bytes = shared_bytes(a->D);
-  if (bytes > 48 << 10)
-    cudaFuncSetAttribute(forward, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  tc_allow_shared(d, forward, bytes);
   TC_LAUNCH(forward, grid_of(a, a->H), dim3(32, WARPS), bytes, tc_stream(d), *a);
 }
 
 void tc_cuda_attn_plain_bwd(struct tc_device *d, const struct tc_attn *a)
 {
   const size_t bytes = shared_bytes(a->D);
-  if (bytes > 48 << 10) {
-    cudaFuncSetAttribute(backward<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-    cudaFuncSetAttribute(backward<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-  }
+  tc_allow_shared(d, backward<false>, bytes);
+  tc_allow_shared(d, backward<true>, bytes);
   TC_LAUNCH(backward<false>, grid_of(a, a->H), dim3(32, WARPS), bytes, tc_stream(d), *a);
   TC_LAUNCH(backward<true>, grid_of(a, a->K), dim3(32, WARPS), bytes, tc_stream(d), *a);
 }

@@ -4,8 +4,9 @@
  * The same sources run on a GPU and, compiled as C++ with the headers of tests/emu in place of
  * CUDA's (TC_EMU), on a CPU. All differences are in this file and in ptx.h.
  *
- * A tensor is fp32 or bf16, known at run time (tc_arr): one branch that is uniform over threads
- * costs nothing compared with memory access, and each kernel exists once. Threads process 8 neighbours:
+ * A tensor is fp32 or bf16, known at run time (tc_arr), so that each kernel exists once: one branch that is uniform
+ * over threads costs little compared with memory access, but separates the loads before it from those after it.
+ * Kernels that wait for each load are compiled for bf16 as well (tc_eight). Threads process 8 neighbours:
  * 16 bytes of bf16, twice 16 of fp32; `wide` means that addresses and rows allow that. Sums are
  * computed in an order that depends on shapes: grids never depend on the GPU, and nothing is atomic. */
 #ifndef TC_CUDA_DEV_H
@@ -38,6 +39,7 @@ struct tc_lt;
 struct tc_events;
 struct tc_cuda {                 /* tc_device.priv */
   int index;                     /* of the GPU, among those this process may see */
+  int capability;                /* 10 major + minor */
   cudaStream_t stream;           /* kernels, and copies that are in order with them */
   struct tc_copies *copies;      /* copy.cu: asynchronous copies */
   struct tc_lt *lt;              /* gemm.cu */
@@ -76,6 +78,14 @@ int tc_cuda_check(struct tc_device *d, cudaError_t e, const char *where);
 static inline int tc_cuda_launched(struct tc_device *d, const char *where)
 {
   return tc_cuda_check(d, cudaGetLastError(), where);
+}
+
+/* Before a launch with so many bytes of shared memory. */
+template <class K> static inline void tc_allow_shared(struct tc_device *d, K kernel, size_t bytes)
+{
+  if (bytes > 48 << 10)
+    tc_cuda_check(d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+                  "a kernel's shared memory");
 }
 
 #ifdef TC_EMU
@@ -154,16 +164,20 @@ static __device__ __forceinline__ void tc_put(struct tc_arr a, int64_t i, float 
   else ((float *)a.p)[i] = x;
 }
 
+static __device__ __forceinline__ void tc_unpack8(float x[8], uint4 q)
+{
+  const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    x[2 * k] = tc_from_bf16(w[k]);
+    x[2 * k + 1] = __uint_as_float(w[k] & 0xffff0000u);
+  }
+}
+
 static __device__ __forceinline__ void tc_get8(float x[8], struct tc_arr a, int64_t i)
 {
   if (a.bf16) {
-    const uint4 q = *(const uint4 *)(a.p + 2 * i);
-    const uint32_t w[4] = { q.x, q.y, q.z, q.w };
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-      x[2 * k] = tc_from_bf16(w[k]);
-      x[2 * k + 1] = __uint_as_float(w[k] & 0xffff0000u);
-    }
+    tc_unpack8(x, *(const uint4 *)(a.p + 2 * i));
   } else {
     const float4 u = *(const float4 *)(a.p + 4 * i), v = *(const float4 *)(a.p + 4 * i + 16);
     x[0] = u.x, x[1] = u.y, x[2] = u.z, x[3] = u.w;
@@ -209,6 +223,28 @@ static __device__ __forceinline__ void tc_store(struct tc_arr a, int64_t i, int6
       if (k < n) tc_put(a, i + k, x[k]);
   }
 }
+/* 8 elements as loaded, BF16: of a bf16 array that is wide, which is known when the kernel is compiled. tc_load's
+ * branches are then not there: loads that follow one another are in flight together, and a kernel that waits for
+ * memory asks for all it needs before it uses the first. Otherwise as tc_load. */
+template <bool BF16> struct tc_eight { float x[8]; };
+template <> struct tc_eight<true> { uint4 q; };
+
+template <bool BF16>
+static __device__ __forceinline__ void tc_ask(struct tc_eight<BF16> &e, struct tc_arr a, int64_t i, int64_t n,
+                                              bool wide)
+{
+  if constexpr (!BF16) tc_load(e.x, a, i, n, wide);
+  else if (n >= 8) e.q = *(const uint4 *)(a.p + 2 * i);
+  else e.q.x = e.q.y = e.q.z = e.q.w = 0;
+}
+template <bool BF16> static __device__ __forceinline__ void tc_take(float x[8], const struct tc_eight<BF16> &e)
+{
+  if constexpr (BF16) tc_unpack8(x, e.q);
+  else
+#pragma unroll
+    for (int k = 0; k < 8; k++) x[k] = e.x[k];
+}
+
 /* y (+)= x. */
 static __device__ __forceinline__ void tc_add_to(struct tc_arr a, int64_t i, int64_t n, bool wide,
                                                  bool acc, float x[8])

@@ -109,6 +109,7 @@ static int open_gpu(struct tc_device *d, struct tc_err *err)
     return tc_fail(err, TC_EUSER, "device cuda: GPU %d: %s (is another program using it alone?)",
                    x->index, cudaGetErrorString(e));
   snprintf(x->name, sizeof x->name, "%.63s", p.name);
+  x->capability = 10 * p.major + p.minor;
   if (tc_cuda_copies_new(d) < 0 || tc_cuda_now_new(d) < 0) return cuda_check(d, err);
   return tc_cuda_lt_new(d, err);
 }

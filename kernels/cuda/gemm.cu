@@ -11,14 +11,16 @@
  *   bias_bwd, matmul   the sum over the rows of A that the product reads transposed. The library
  *                      writes it; if it must be added, it is written to scratch first
  * The library's GELU is the tanh form, as ours, with an undocumented precision: it is used
- * for bf16 and TF32, not for fp32. It needs aux aligned to 16 bytes in rows of a multiple of 8,
+ * for bf16 and TF32, not for fp32; and on GPUs of capability 9.x alone, since on others the library is reported to
+ * run it as a second kernel, slower than ours. It needs aux aligned to 16 bytes in rows of a multiple of 8,
  * and for gradients more than one term per sum (not all of its versions support one). If it has
  * no such product, or one that leaves too much of the GPU idle, the executor runs the parts one by
  * one; if it has one but then fails to run it, the parts are run here, from then on without trying.
  *
- * The choice of the heuristics is cached per shape, types, epilogue and alignment for the lifetime of the
- * device. A sum that is split over k is added in fp32 in the workspace, in a fixed order: the same
- * bits every time. The workspace is the call's scratch. */
+ * The choices of the heuristics are cached per shape, types, epilogue and alignment for the lifetime of the
+ * device. The first is used; one that the library then refuses to run is passed over from then on. A sum that is
+ * split over k is added in fp32 in the workspace, in a fixed order: the same bits every time. The workspace is the
+ * call's scratch. */
 #include "kernels/cuda/dev.h"
 
 #include <cublasLt.h>
@@ -43,8 +45,9 @@ struct plan {
   struct key key;
   cublasLtMatmulDesc_t desc;
   cublasLtMatrixLayout_t a, b, c;                   /* a: B of the call, b: A */
-  cublasLtMatmulAlgo_t algo;
-  size_t workspace_bytes;
+  cublasLtMatmulAlgo_t algo[MOST_PLANS];            /* best first */
+  int algos, now;                                   /* now: the best that was not refused */
+  size_t workspace_bytes;                           /* enough for each */
   float waves;                                      /* of blocks over the GPU; 0: not known */
   bool none;                                        /* the library has no such product */
   struct plan *next;
@@ -111,8 +114,8 @@ static bool set_epilogue(struct plan *p)
   const struct key *k = &p->key;
   const cublasLtEpilogue_t e = named[k->epilogue];
   const cudaDataType_t out = type_of(k->out);
-  /* The heuristics need addresses, since they may depend on their alignment. */
-  const uintptr_t somewhere = 256 + (k->narrow ? tc_dtype_bytes(k->out) : 0);
+  /* The heuristics need addresses, since they may depend on their alignment: no more than is checked later. */
+  const uintptr_t somewhere = 256 + (k->narrow ? tc_dtype_bytes(k->out) : (size_t)WIDE_BYTES);
   const bool bias = k->epilogue == BIAS || k->epilogue == GELU_BIAS || k->epilogue == BIAS_BWD;
   const bool aux = k->epilogue >= GELU && k->epilogue <= GELU_BWD;
   return set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e)
@@ -165,17 +168,18 @@ static bool choose(struct tc_lt *x, struct plan *p)
     good = good && cublasLtMatmulPreferenceSetAttribute(pref, want[i].name, want[i].value,
                                                         want[i].bytes) == CUBLAS_STATUS_SUCCESS;
   cublasLtMatmulHeuristicResult_t result[MOST_PLANS];
-  int n = 0, best = 0;
+  int n = 0;
   memset(result, 0, sizeof result);
   good = good && cublasLtMatmulAlgoGetHeuristic(x->handle, p->desc, p->a, p->b, p->c, p->c, pref,
                                                 MOST_PLANS, result, &n) == CUBLAS_STATUS_SUCCESS;
   cublasLtMatmulPreferenceDestroy(pref);
-  while (best < n && result[best].state != CUBLAS_STATUS_SUCCESS) best++;
-  if (!good || best == n) return false;
-  p->algo = result[best].algo;
-  p->workspace_bytes = result[best].workspaceSize;
-  p->waves = result[best].wavesCount;
-  return true;
+  for (int i = 0; good && i < n; i++) {
+    if (result[i].state != CUBLAS_STATUS_SUCCESS) continue;
+    if (p->algos == 0) p->waves = result[i].wavesCount;
+    p->algo[p->algos++] = result[i].algo;
+    p->workspace_bytes = TC_MAX(p->workspace_bytes, result[i].workspaceSize);
+  }
+  return p->algos > 0;
 }
 
 /* The plan of a key; created if it is new. NULL: the library has none. */
@@ -207,7 +211,8 @@ static struct plan *plan_for(struct tc_device *d, struct product *x)
   return plan_for(d, x);
 }
 
-/* Creates every plan that plan_for may need, since a view's address may have a smaller alignment. */
+/* Creates every plan that plan_for may need: a view's address may have a smaller alignment, and the library may
+ * refuse to run the product with the bias. */
 int64_t tc_cuda_matmul_scratch(struct tc_device *d, const struct tc_call *c)
 {
   const struct product x = product_of(c);
@@ -215,9 +220,9 @@ int64_t tc_cuda_matmul_scratch(struct tc_device *d, const struct tc_call *c)
   size_t bytes = 0;
   plain.epilogue = PLAIN;
   for (int narrow = 0; !nothing(c) && narrow < 2; narrow++) {
-    const struct plan *p = plan_of(d, &x.key, narrow != 0);
-    if (!p) p = plan_of(d, &plain, narrow != 0);
+    const struct plan *p = plan_of(d, &x.key, narrow != 0), *other = plan_of(d, &plain, narrow != 0);
     if (p) bytes = TC_MAX(bytes, p->workspace_bytes);
+    if (other) bytes = TC_MAX(bytes, other->workspace_bytes);
   }
   return (int64_t)bytes;
 }
@@ -235,24 +240,32 @@ int tc_cuda_matmul_prepare(struct tc_device *d, struct tc_call *c, struct tc_err
                  tc_dtype_name(c->in[0].dtype), tc_dtype_name(c->out[0].dtype));
 }
 
+/* If the library refuses all that its heuristics named, the plan is none from then on. */
 static cublasStatus_t launch(struct tc_device *d, struct plan *p, const struct product *x,
                              void *workspace)
 {
   const float alpha = 1;
   if ((x->bias && !set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->bias, sizeof x->bias))
       || (x->aux && !set(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &x->aux, sizeof x->aux)))
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  return cublasLtMatmul(tc_cuda_of(d)->lt->handle, p->desc, &alpha, x->b, p->a, x->a, p->b,
-                        &x->beta, x->y, p->c, x->y, p->c, &p->algo, workspace, p->workspace_bytes,
-                        tc_stream(d));
+    p->now = p->algos;
+  cublasStatus_t rc = CUBLAS_STATUS_NOT_SUPPORTED;
+  for (; p->now < p->algos; p->now++) {
+    rc = cublasLtMatmul(tc_cuda_of(d)->lt->handle, p->desc, &alpha, x->b, p->a, x->a, p->b, &x->beta, x->y, p->c,
+                        x->y, p->c, &p->algo[p->now], workspace, p->workspace_bytes, tc_stream(d));
+    if (rc != CUBLAS_STATUS_NOT_SUPPORTED && rc != CUBLAS_STATUS_INVALID_VALUE) return rc;
+  }
+  p->none = true;
+  return rc;
 }
 
 static int multiply(struct tc_device *d, struct product *x, void *workspace)
 {
-  struct plan *p = plan_for(d, x);
-  if (!p) return tc_cuda_check(d, cudaErrorInvalidValue, "matmul: no plan");
-  const cublasStatus_t rc = launch(d, p, x, workspace);
-  if (rc == CUBLAS_STATUS_SUCCESS) return 0;
+  cublasStatus_t rc = CUBLAS_STATUS_NOT_SUPPORTED;
+  for (struct plan *p; (p = plan_for(d, x));) {
+    rc = launch(d, p, x, workspace);
+    if (rc == CUBLAS_STATUS_SUCCESS) return 0;
+    if (!p->none) break;                         /* it failed, and another will */
+  }
   tc_cuda_launched(d, "matmul");                 /* CUDA's own error, if there is one, is more precise */
   return tc_cuda_check(d, cudaErrorUnknown, cublasLtGetStatusName(rc));
 }
@@ -324,7 +337,7 @@ bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part
   const uintptr_t bits = (uintptr_t)x.a | (uintptr_t)x.b | (uintptr_t)x.y | (uintptr_t)x.bias
                          | (uintptr_t)x.aux;
   if (bits % WIDE_BYTES || (x.aux && x.key.n % 8)) return false;
-  if (x.aux && x.key.in == TC_F32 && !d->tf32) return false;
+  if (x.aux && ((x.key.in == TC_F32 && !d->tf32) || tc_cuda_of(d)->capability / 10 != 9)) return false;
   const struct plan *p = plan_of(d, &x.key, false);
   return p && pays(d, &x, p);
 }

@@ -3,7 +3,9 @@
  *
  * Forward: a warp has a row, in registers where it fits. Backward: a block has rows
  * r, r + blocks, ...; a thread has columns, the same in all of them, and so keeps their part of
- * dg and db in registers. */
+ * dg and db in registers.
+ *
+ * BF16: all tensors are bf16 and wide. Such a kernel asks for all that it needs of its rows at once. */
 #include "kernels/cuda/dev.h"
 
 /* ---- forward -------------------------------------------------------------------------------- */
@@ -19,20 +21,30 @@ struct norm {
 };
 
 /* Row n, 8 columns at a time: NV groups a lane in registers, or (NV = 0) read again for each pass. */
-template <int NV, bool CENTRED> static __global__ void __launch_bounds__(32 * NORM_ROWS)
+template <int NV, bool CENTRED, bool BF16> static __global__ void __launch_bounds__(32 * NORM_ROWS)
 norm(struct norm a)
 {
-  enum { KEPT = NV ? NV : 1 };
+  enum { KEPT = NV ? NV : 1, AT_ONCE = BF16 && NV <= 4 };   /* gains and shifts too, where registers allow it */
   const int64_t n = (int64_t)blockIdx.x * NORM_ROWS + threadIdx.y, C = a.C;
   if (n >= a.N) return;
   const int lane = (int)threadIdx.x;
   const int groups = NV ? NV : (int)((C + 255) / 256);
+  struct tc_eight<BF16> x[KEPT], g[KEPT], b[KEPT];
   float v[KEPT][8], sum = 0, sq = 0, gain[8], shift[8];
+#pragma unroll
+  for (int q = 0; q < NV; q++) tc_ask(x[q], a.x, n * C + q * 256 + lane * 8, C - (q * 256 + lane * 8), a.wide);
+#pragma unroll
+  for (int q = 0; q < NV && AT_ONCE; q++) {
+    const int64_t j = q * 256 + lane * 8;
+    tc_ask(g[q], a.g, j, C - j, true);
+    if (CENTRED) tc_ask(b[q], a.b, j, C - j, true);
+  }
 #pragma unroll
   for (int q = 0; q < groups; q++) {
     const int64_t j = q * 256 + lane * 8;
     float *at = v[NV ? q : 0];
-    if (NV || CENTRED) tc_load(at, a.x, n * C + j, C - j, a.wide);
+    if (NV) tc_take(at, x[q]);
+    else if (CENTRED) tc_load(at, a.x, n * C + j, C - j, a.wide);
 #pragma unroll
     for (int k = 0; k < 8 && CENTRED; k++) sum += at[k];
   }
@@ -51,22 +63,34 @@ norm(struct norm a)
     const int64_t j = q * 256 + lane * 8;
     float *at = v[NV ? q : 0];
     if (NV == 0) tc_load(at, a.x, n * C + j, C - j, a.wide);
-    tc_load(gain, a.g, j, C - j, a.wide);
-    if (CENTRED) tc_load(shift, a.b, j, C - j, a.wide);
+    if (!AT_ONCE) tc_ask(g[NV ? q : 0], a.g, j, C - j, a.wide);
+    if (CENTRED && !AT_ONCE) tc_ask(b[NV ? q : 0], a.b, j, C - j, a.wide);
+    tc_take(gain, g[NV ? q : 0]);
+    if (CENTRED) tc_take(shift, b[NV ? q : 0]);
 #pragma unroll
     for (int k = 0; k < 8; k++)
       at[k] = CENTRED ? (at[k] - mean) * rstd * gain[k] + shift[k] : at[k] * rstd * gain[k];
-    tc_store(a.y, n * C + j, C - j, a.wide, at);
+    if (!BF16) tc_store(a.y, n * C + j, C - j, a.wide, at);
+    else if (j < C) tc_put8({ a.y.p, true }, n * C + j, at);
   }
   if (lane != 0) return;
   if (CENTRED) a.mean[n] = mean;
   a.rstd[n] = rstd;
 }
 
+template <bool CENTRED, bool BF16> static void norm_launch(struct tc_device *d, const struct norm *a)
+{
+  const int64_t nv = tc_ceil_div(a->C, 256);
+  auto kernel = nv == 1 ? norm<1, CENTRED, BF16> : nv == 2 ? norm<2, CENTRED, BF16> : nv == 3 ? norm<3, CENTRED, BF16>
+              : nv == 4 ? norm<4, CENTRED, BF16> : nv <= 6 ? norm<6, CENTRED, BF16> : nv <= 8 ? norm<8, CENTRED, BF16>
+              : norm<0, CENTRED, false>;
+  TC_LAUNCH(kernel, tc_blocks(a->N, NORM_ROWS), dim3(32, NORM_ROWS), 0, tc_stream(d), *a);
+}
+
 template <bool CENTRED> static int norm_rows(struct tc_device *d, const struct tc_call *c, const char *what)
 {
   const struct tc_view *x = &c->in[0], *y = &c->out[0];
-  const int64_t C = c->in[1].elems, N = c->out[1].elems, nv = tc_ceil_div(C, 256);
+  const int64_t C = c->in[1].elems, N = c->out[1].elems;
   TC_ASSERT(x->elems == N * C && y->elems == N * C);
   if (N * C == 0) return 0;
   struct norm a;
@@ -76,10 +100,8 @@ template <bool CENTRED> static int norm_rows(struct tc_device *d, const struct t
   a.rstd = tc_f32_of(&c->out[CENTRED ? 2 : 1]);
   a.N = N, a.C = C, a.eps = c->f[0];
   a.wide = tc_wide(C, x, y, &c->in[1]) && (!CENTRED || tc_wide(C, &c->in[2], NULL, NULL));
-  auto kernel = nv == 1 ? norm<1, CENTRED> : nv == 2 ? norm<2, CENTRED> : nv == 3 ? norm<3, CENTRED>
-              : nv == 4 ? norm<4, CENTRED> : nv <= 6 ? norm<6, CENTRED> : nv <= 8 ? norm<8, CENTRED>
-              : norm<0, CENTRED>;
-  TC_LAUNCH(kernel, tc_blocks(N, NORM_ROWS), dim3(32, NORM_ROWS), 0, tc_stream(d), a);
+  if (a.wide && a.y.bf16 && a.x.bf16 && a.g.bf16 && (!CENTRED || a.b.bf16)) norm_launch<CENTRED, true>(d, &a);
+  else norm_launch<CENTRED, false>(d, &a);
   return tc_cuda_launched(d, what);
 }
 
@@ -121,12 +143,36 @@ static __device__ __forceinline__ void row_sums(float s[2], const struct norm_gr
   }
 }
 
-/* A thread's e and xhat of ROWS rows from n0 on, zeros past the last row and column; added to its dg and
- * db; s: each row's sums of e and of e xhat over the warp's columns, and over those of other blocks. */
-template <int NV, int ROWS, bool CENTRED, bool SHARED_ROW>
-static __device__ __forceinline__ void read_rows(float e[ROWS][NV][8], float xhat[ROWS][NV][8],
-                                                 float s[ROWS][2], float dg[NV][8], float db[NV][8],
-                                                 const struct norm_grad &a, int64_t n0, int64_t first)
+/* What a thread needs of ROWS rows from n0 on, if BF16 as loaded; zeros past the last row and column. */
+template <int NV, int ROWS, bool CENTRED, bool BF16> struct rows {
+  enum { R = BF16 ? ROWS : 1, V = BF16 ? NV : 1 };
+  struct tc_eight<BF16> dy[R][V], x[R][V], old[R][V];     /* old: dx to add to */
+  float mean[ROWS], rstd[ROWS];
+
+  __device__ __forceinline__ void ask(const struct norm_grad &a, int64_t n0, int64_t first)
+  {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      const int64_t n = n0 + r, left = n < a.N ? a.C : 0;
+#pragma unroll
+      for (int q = 0; q < NV && BF16; q++) {
+        const int64_t j = first + (q * (int)blockDim.x + (int)threadIdx.x) * 8;
+        tc_ask(dy[r][q], a.dy, n * a.C + j, left - j, true);
+        tc_ask(x[r][q], a.x, n * a.C + j, left - j, true);
+        tc_ask(old[r][q], a.dx, n * a.C + j, a.acc ? left - j : 0, true);
+      }
+      mean[r] = left && CENTRED ? a.mean[n] : 0.f, rstd[r] = left ? a.rstd[n] : 0.f;
+    }
+  }
+};
+
+/* A thread's e and xhat of those rows; added to its dg and db; s: each row's sums of e and of e xhat over the
+ * warp's columns, and over those of other blocks. */
+template <int NV, int ROWS, bool CENTRED, bool SHARED_ROW, bool BF16>
+static __device__ __forceinline__ void use_rows(float e[ROWS][NV][8], float xhat[ROWS][NV][8], float s[ROWS][2],
+                                                float dg[NV][8], float db[NV][8], const struct norm_grad &a,
+                                                const struct rows<NV, ROWS, CENTRED, BF16> &in,
+                                                const struct tc_eight<BF16> *g, int64_t n0, int64_t first)
 {
   const int t = (int)threadIdx.x, T = (int)blockDim.x;
   const int64_t C = a.C, width = (int64_t)NV * T * 8;
@@ -135,17 +181,22 @@ static __device__ __forceinline__ void read_rows(float e[ROWS][NV][8], float xha
   for (int r = 0; r < ROWS; r++) {
     const int64_t n = n0 + r;
     const bool there = n < a.N;
-    const float mean = there && CENTRED ? a.mean[n] : 0.f, rstd = there ? a.rstd[n] : 0.f;
     s[r][0] = s[r][1] = 0;
 #pragma unroll
     for (int q = 0; q < NV; q++) {
       const int64_t j = first + (q * T + t) * 8, left = there ? C - j : 0;
-      tc_load(e[r][q], a.dy, n * C + j, left, a.wide);
-      tc_load(xhat[r][q], a.x, n * C + j, left, a.wide);
-      tc_load(gain, a.g, j, left, a.wide);
+      if constexpr (BF16) {
+        tc_take(e[r][q], in.dy[r][q]);
+        tc_take(xhat[r][q], in.x[r][q]);
+        tc_take(gain, g[q]);
+      } else {
+        tc_load(e[r][q], a.dy, n * C + j, left, a.wide);
+        tc_load(xhat[r][q], a.x, n * C + j, left, a.wide);
+        tc_load(gain, a.g, j, left, a.wide);
+      }
 #pragma unroll
       for (int k = 0; k < 8; k++) {
-        xhat[r][q][k] = k < left ? (xhat[r][q][k] - mean) * rstd : 0.f;
+        xhat[r][q][k] = k < left ? (xhat[r][q][k] - in.mean[r]) * in.rstd[r] : 0.f;
         dg[q][k] += e[r][q][k] * xhat[r][q][k];
         if (CENTRED) db[q][k] += e[r][q][k];
         e[r][q][k] *= gain[k];
@@ -154,7 +205,7 @@ static __device__ __forceinline__ void read_rows(float e[ROWS][NV][8], float xha
       }
     }
     for (int64_t j = t * 8; SHARED_ROW && there && j < C; j += T * 8)
-      if (j < first || j >= first + width) row_sums(s[r], a, n, j, mean, rstd);
+      if (j < first || j >= first + width) row_sums(s[r], a, n, j, in.mean[r], in.rstd[r]);
     if (CENTRED) s[r][0] = tc_warp_sum(s[r][0]);
     s[r][1] = tc_warp_sum(s[r][1]);
   }
@@ -186,35 +237,46 @@ static __device__ __forceinline__ void row_means(float s[ROWS][2], float *sums, 
 /* NV groups of 8 columns a thread; ROWS rows at a time, whose sums are made together. Rows that are
  * wider than a block has registers for are several blocks' (grid.y): each has its columns, and
  * reads the others for the sums alone. So dx lies over neither dy nor x. */
-template <int NV, int ROWS, int THREADS, bool CENTRED> static __global__ void __launch_bounds__(THREADS)
+template <int NV, int ROWS, int THREADS, bool CENTRED, bool BF16> static __global__ void __launch_bounds__(THREADS)
 norm_bwd(struct norm_grad a)
 {
   TC_DYNAMIC_SHARED(float, sums);                /* [2][BWD_WARPS][ROWS][2], in turns */
   enum { SHARED_ROW = THREADS == BWD_MOST, OUTS = CENTRED ? 2 : 1 };
   const int t = (int)threadIdx.x, T = (int)blockDim.x;
   const int64_t C = a.C, first = SHARED_ROW ? blockIdx.y * (int64_t)NV * T * 8 : 0;
-  float dg[NV][8], db[NV][8], e[ROWS][NV][8], xhat[ROWS][NV][8], s[ROWS][2];
+  float dg[NV][8], db[NV][8], e[ROWS][NV][8], xhat[ROWS][NV][8], s[ROWS][2], before[8];
+  struct rows<NV, ROWS, CENTRED, BF16> in;
+  struct tc_eight<BF16> g[BF16 ? NV : 1];
   int turn = 0;
 #pragma unroll
-  for (int q = 0; q < NV; q++)
+  for (int q = 0; q < NV; q++) {
+    const int64_t j = first + (q * T + t) * 8;
+    if (BF16) tc_ask(g[BF16 ? q : 0], a.g, j, C - j, true);
 #pragma unroll
     for (int k = 0; k < 8; k++) dg[q][k] = db[q][k] = 0;
+  }
   for (int64_t n0 = (int64_t)blockIdx.x * ROWS; n0 < a.N; n0 += (int64_t)gridDim.x * ROWS) {
-    read_rows<NV, ROWS, CENTRED, SHARED_ROW>(e, xhat, s, dg, db, a, n0, first);
+    in.ask(a, n0, first);
+    use_rows<NV, ROWS, CENTRED, SHARED_ROW, BF16>(e, xhat, s, dg, db, a, in, g, n0, first);
     row_means<ROWS, CENTRED>(s, sums + turn * (BWD_WARPS * ROWS * 2), C);
     turn ^= 1;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
       const int64_t n = n0 + r;
       if (n >= a.N) continue;
-      const float rstd = a.rstd[n];
 #pragma unroll
       for (int q = 0; q < NV; q++) {
         const int64_t j = first + (q * T + t) * 8;
 #pragma unroll
         for (int k = 0; k < 8; k++)
-          e[r][q][k] = rstd * (e[r][q][k] - s[r][0] - xhat[r][q][k] * s[r][1]);
-        tc_add_to(a.dx, n * C + j, C - j, a.wide, a.acc, e[r][q]);
+          e[r][q][k] = in.rstd[r] * (e[r][q][k] - s[r][0] - xhat[r][q][k] * s[r][1]);
+        if constexpr (!BF16) tc_add_to(a.dx, n * C + j, C - j, a.wide, a.acc, e[r][q]);
+        else if (j < C) {
+          tc_take(before, in.old[r][q]);
+#pragma unroll
+          for (int k = 0; k < 8; k++) e[r][q][k] = a.acc ? e[r][q][k] + before[k] : e[r][q][k];
+          tc_put8({ a.dx.p, true }, n * C + j, e[r][q]);
+        }
       }
     }
   }
@@ -236,6 +298,17 @@ int64_t tc_cuda_norm_bwd_scratch(struct tc_device *d, const struct tc_call *c)
   return norm_parts(c->in[3].elems) * (c->n_out - 1) * c->in[2].elems * (int64_t)sizeof(float);
 }
 
+/* grid: blocks of rows, blocks of a row. */
+template <bool CENTRED, bool BF16>
+static void norm_bwd_launch(struct tc_device *d, const struct norm_grad *a, int threads, dim3 grid)
+{
+  const int64_t nv = tc_ceil_div(tc_ceil_div(a->C, 8), threads);
+  auto kernel = threads > BWD_THREADS ? norm_bwd<2, 1, BWD_MOST, CENTRED, false>
+              : nv == 1 ? norm_bwd<1, 2, BWD_THREADS, CENTRED, BF16>
+              : nv == 2 ? norm_bwd<2, 2, BWD_THREADS, CENTRED, BF16> : norm_bwd<4, 1, BWD_THREADS, CENTRED, BF16>;
+  TC_LAUNCH(kernel, grid, dim3((unsigned)threads), 2 * BWD_WARPS * 2 * 2 * sizeof(float), tc_stream(d), *a);
+}
+
 template <bool CENTRED>
 static int norm_rows_bwd(struct tc_device *d, const struct tc_call *c, const char *what)
 {
@@ -246,7 +319,6 @@ static int norm_rows_bwd(struct tc_device *d, const struct tc_call *c, const cha
   const int64_t groups = tc_ceil_div(C, 8);
   const int most = groups > 4 * BWD_THREADS ? BWD_MOST : BWD_THREADS;
   const int threads = (int)TC_MIN((int64_t)most, tc_round_up(groups, 32));
-  const int64_t nv = tc_ceil_div(groups, threads);
   const int64_t blocks = most == BWD_MOST ? tc_ceil_div(groups, 2 * BWD_MOST) : 1;   /* of a row */
   struct norm_grad a;
   a.dx = tc_arr_of(dx), a.dy = tc_arr_of(dy), a.x = tc_arr_of(x), a.g = tc_arr_of(&c->in[2]);
@@ -254,11 +326,9 @@ static int norm_rows_bwd(struct tc_device *d, const struct tc_call *c, const cha
   a.part = (float *)c->scratch;
   a.N = N, a.C = C, a.acc = (c->acc & 1) != 0;
   a.wide = tc_wide(C, dx, dy, x) && tc_wide(C, &c->in[2], NULL, NULL);
-  auto kernel = most == BWD_MOST ? norm_bwd<2, 1, BWD_MOST, CENTRED>
-              : nv == 1 ? norm_bwd<1, 2, BWD_THREADS, CENTRED>
-              : nv == 2 ? norm_bwd<2, 2, BWD_THREADS, CENTRED> : norm_bwd<4, 1, BWD_THREADS, CENTRED>;
-  TC_LAUNCH(kernel, dim3((unsigned)parts, (unsigned)blocks), dim3((unsigned)threads),
-            2 * BWD_WARPS * 2 * 2 * sizeof(float), tc_stream(d), a);
+  if (a.wide && a.dx.bf16 && a.dy.bf16 && a.x.bf16 && a.g.bf16)
+    norm_bwd_launch<CENTRED, true>(d, &a, threads, dim3((unsigned)parts, (unsigned)blocks));
+  else norm_bwd_launch<CENTRED, false>(d, &a, threads, dim3((unsigned)parts, (unsigned)blocks));
   for (int k = 0; k < outs; k++)
     tc_cuda_add_parts(d, &c->out[1 + k], (c->acc >> (1 + k) & 1) != 0, a.part + k * C, parts, C, outs * C);
   return tc_cuda_launched(d, what);

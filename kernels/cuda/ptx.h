@@ -91,16 +91,28 @@ template <int LEFT> static __device__ __forceinline__ void tc_copies_wait(void)
 /* ---- tiles of bf16 in shared memory: rows of D, LD = D + 8 apart, so that the 8 rows that
  * ldmatrix reads at once lie in different banks ---------------------------------------------- */
 
-/* Rows [row0, row0 + ROWS) of from[rows][stride], 0 past `rows`; all `threads` take part. */
+/* Rows [row0, row0 + ROWS) of from[rows][stride], 0 past `rows`; all THREADS take part. The number of a thread's
+ * copies is constant: in a loop, their addresses are a quarter of the instructions of attention. Where a row's
+ * copies divide THREADS, they are in one column, and each address follows from the last by an addition. */
 template <int D, int ROWS, int THREADS>
 static __device__ __forceinline__ void tc_tile_fetch(uint16_t *to, const uint16_t *from,
                                                      int64_t row0, int64_t rows, int64_t stride)
 {
-  enum { PER_ROW = D / 8, LD = D + 8 };
-  for (int i = (int)threadIdx.x; i < ROWS * PER_ROW; i += THREADS) {
-    const int r = i / PER_ROW, j = i % PER_ROW * 8;
-    const bool take = row0 + r < rows;
-    tc_copy_async(to + r * LD + j, from + (take ? row0 + r : 0) * stride + j, take);
+  enum { PER_ROW = D / 8, LD = D + 8, STEP = THREADS / PER_ROW, ALL = ROWS * PER_ROW };
+  const int t = (int)threadIdx.x, left = (int)TC_MIN(rows - row0, (int64_t)ROWS);
+  const uint16_t *at = from + row0 * stride;
+  if constexpr (THREADS % PER_ROW == 0 && ROWS % STEP == 0) {
+    const int r = t / PER_ROW, j = t % PER_ROW * 8;
+    at += r * stride + j;
+#pragma unroll
+    for (int k = 0; k < ROWS; k += STEP, at += STEP * stride)
+      tc_copy_async(to + (r + k) * LD + j, r + k < left ? at : from, r + k < left);
+  } else {
+#pragma unroll
+    for (int k = 0; k < ALL; k += THREADS) {
+      const int r = (t + k) / PER_ROW, j = (t + k) % PER_ROW * 8;
+      if (t + k < ALL) tc_copy_async(to + r * LD + j, r < left ? at + r * stride + j : from, r < left);
+    }
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include <cuda_runtime.h>
 
-enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_NOT_SUPPORTED = 15 };
+enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7, CUBLAS_STATUS_NOT_SUPPORTED = 15 };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16BF = 14 };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
@@ -39,7 +39,7 @@ typedef struct emu_handle *cublasLtHandle_t;
 typedef emu_desc *cublasLtMatmulDesc_t;
 typedef emu_layout *cublasLtMatrixLayout_t;
 typedef emu_preference *cublasLtMatmulPreference_t;
-struct cublasLtMatmulAlgo_t { uint32_t align[4]; };
+struct cublasLtMatmulAlgo_t { uint32_t align[4]; uintptr_t bias, aux; bool first; };   /* alignments promised */
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
   size_t workspaceSize;
@@ -110,7 +110,7 @@ static inline bool emu_blas_has_bias(const emu_desc *d)
 }
 
 /* TC_EMU_BLASLT_REFUSES = plan or run: what fused calls want is not in the table, or it is and
- * fails. */
+ * fails; first: of each product, the first plan fails; bias: each with a bias does. */
 static inline bool emu_blas_refuses(cublasLtMatmulDesc_t d, const char *when)
 {
   const char *refuses = getenv("TC_EMU_BLASLT_REFUSES");
@@ -129,7 +129,7 @@ static inline float emu_blas_waves(const emu_desc *d, const emu_layout *a, const
 
 static inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-    cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t p, int,
+    cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t p, int most,
     cublasLtMatmulHeuristicResult_t *result, int *n)
 {
   const int bias = d->bias_type < 0 ? (int)c->type : d->bias_type;
@@ -141,11 +141,16 @@ static inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
       || (emu_blas_has_aux(d) && (d->aux_ld % 8 || d->aux_ld < (int64_t)c->rows || !d->aux
                                   || (uintptr_t)d->aux % 16)))
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  *n = 1;
-  memcpy(result->algo.align, p->align, sizeof p->align);
-  result->workspaceSize = 0;
-  result->state = CUBLAS_STATUS_SUCCESS;
-  result->wavesCount = emu_blas_waves(d, a, c);
+  *n = most < 2 ? most : 2;
+  for (int i = 0; i < *n; i++) {
+    memcpy(result[i].algo.align, p->align, sizeof p->align);
+    result[i].algo.bias = (uintptr_t)d->bias & -(uintptr_t)d->bias;
+    result[i].algo.aux = (uintptr_t)d->aux & -(uintptr_t)d->aux;
+    result[i].algo.first = i == 0;
+    result[i].workspaceSize = 0;
+    result[i].state = CUBLAS_STATUS_SUCCESS;
+    result[i].wavesCount = emu_blas_waves(d, a, c);
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -233,13 +238,19 @@ static inline cublasStatus_t cublasLtMatmul(
     const void *C, cublasLtMatrixLayout_t c, void *D, cublasLtMatrixLayout_t,
     const cublasLtMatmulAlgo_t *algo, void *, size_t, cudaStream_t stream)
 {
-  if (emu_blas_refuses(d, "run")) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const char *refuses = getenv("TC_EMU_BLASLT_REFUSES");
+  if (emu_blas_refuses(d, "run") || (refuses && strcmp(refuses, "first") == 0 && algo->first)
+      || (refuses && strcmp(refuses, "bias") == 0 && d->epilogue == CUBLASLT_EPILOGUE_BIAS))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   const bool ta = d->op[0] == CUBLAS_OP_T, tb = d->op[1] == CUBLAS_OP_T;
   const int64_t m = (int64_t)c->rows, n = (int64_t)c->cols, k = (int64_t)(ta ? a->rows : a->cols);
   const float al = *(const float *)alpha, be = *(const float *)beta;
   const uintptr_t at[] = { (uintptr_t)A, (uintptr_t)B, (uintptr_t)C, (uintptr_t)D };
   for (int i = 0; i < 4; i++)
     if (at[i] % algo->align[i]) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if ((emu_blas_has_bias(d) && (uintptr_t)d->bias % algo->bias)
+      || (emu_blas_has_aux(d) && (uintptr_t)d->aux % algo->aux))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   if ((int64_t)(ta ? a->cols : a->rows) != m || (int64_t)(tb ? b->cols : b->rows) != k
       || (int64_t)(tb ? b->rows : b->cols) != n || (emu_blas_has_aux(d) && (uintptr_t)d->aux % 16))
     return CUBLAS_STATUS_NOT_SUPPORTED;

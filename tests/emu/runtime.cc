@@ -231,7 +231,8 @@ cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *bus)
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
 {
   if (device < 0 || device >= n_devices()) return emu_fail(cudaErrorInvalidDevice);
-  *p = cudaDeviceProp{ "emulated GPU", { "" }, 8, 0, 108 };
+  const char *major = getenv("TC_EMU_CAPABILITY");      /* 8: an A100, say, instead of an H100 */
+  *p = cudaDeviceProp{ "emulated GPU", { "" }, major ? atoi(major) : 9, 0, 108 };
   memcpy(p->uuid.bytes, "emulated", 9);
   p->uuid.bytes[15] = (char)device;
   return cudaSuccess;
