@@ -191,6 +191,7 @@ script_tests = \
   %D%/check-completion \
   %D%/check-compdb \
   %D%/check-cuda \
+  %D%/check-budget \
   %D%/check-races \
   %D%/check-mutate \
   %D%/check-plan \
@@ -255,6 +256,8 @@ test_files = \
   %D%/bench/speed \
   %D%/bench/systems \
   %D%/cluster \
+  %D%/cuda-budget.txt \
+  %D%/sass.awk \
   %D%/bench/llama_torch.py \
   %D%/bench/sdpa.py \
   %D%/gpu \

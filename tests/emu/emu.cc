@@ -407,7 +407,7 @@ void emu_ldmatrix_x4(uint32_t r[4], const void *row, bool trans)
 {
   ldmatrix_args x;
   x.row = row;
-  race_read(row, 16);
+  race_read(row, 16, __builtin_return_address(0));
   emu_warp_op(&x, sizeof x, ldmatrix, trans);
   memcpy(r, x.r, sizeof x.r);
 }
@@ -415,8 +415,8 @@ void emu_ldmatrix_x4(uint32_t r[4], const void *row, bool trans)
 void emu_cp_async(void *dst, const void *src, bool take)
 {
   if ((uintptr_t)dst % 16 || (take && (uintptr_t)src % 16)) emu_stop("cp.async: not aligned");
-  if (take) race_read(src, 16);
-  race_write(dst, 16);
+  if (take) race_read(src, 16, __builtin_return_address(0));
+  race_write(dst, 16, __builtin_return_address(0));
   now->copies.push_back({ dst, src, take, now->group });
 }
 
@@ -430,8 +430,8 @@ void emu_cp_async_wait(int groups_left)
       later.push_back(c);
       continue;
     }
-    if (c.take) race_read(c.src, 16);
-    race_write(c.dst, 16);
+    if (c.take) race_read(c.src, 16, __builtin_return_address(0));
+    race_write(c.dst, 16, __builtin_return_address(0));
     if (c.take) {
       memcpy(c.dst, c.src, 16);
     } else {

@@ -28,6 +28,8 @@ static inline size_t race_pages(size_t bytes) { return (bytes + RACE_ALIGN - 1) 
 /* Of the sanitizer's own header, for compilers. */
 extern "C" void __tsan_read_range(void *p, unsigned long bytes);
 extern "C" void __tsan_write_range(void *p, unsigned long bytes);
+extern "C" void __tsan_func_entry(void *from);
+extern "C" void __tsan_func_exit(void);
 
 static void *race_host;
 static inline void *race_fiber(unsigned thread)
@@ -43,8 +45,19 @@ static inline void race_enter(void *fiber) { __tsan_switch_to_fiber(fiber, __tsa
 static inline void race_leave(void) { race_enter(race_host); }
 static inline void race_release(char *at) { __tsan_release(at); }
 static inline void race_acquire(char *at) { __tsan_acquire(at); }
-static inline void race_read(const void *p, size_t bytes) { __tsan_read_range((void *)p, bytes); }
-static inline void race_write(void *p, size_t bytes) { __tsan_write_range(p, bytes); }
+/* What an instruction does; `from` is the place in the kernel, for the report. */
+static inline void race_read(const void *p, size_t bytes, void *from)
+{
+  __tsan_func_entry(from);
+  __tsan_read_range((void *)p, bytes);
+  __tsan_func_exit();
+}
+static inline void race_write(void *p, size_t bytes, void *from)
+{
+  __tsan_func_entry(from);
+  __tsan_write_range(p, bytes);
+  __tsan_func_exit();
+}
 
 /* Whole pages, as if nobody had touched them yet. */
 static inline void race_forget(void *p, size_t bytes)
@@ -72,8 +85,8 @@ static inline void race_enter(void *) {}
 static inline void race_leave(void) {}
 static inline void race_release(char *) {}
 static inline void race_acquire(char *) {}
-static inline void race_read(const void *, size_t) {}
-static inline void race_write(void *, size_t) {}
+static inline void race_read(const void *, size_t, void *) {}
+static inline void race_write(void *, size_t, void *) {}
 static inline void race_forget(void *, size_t) {}
 static inline void race_copy(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
 
