@@ -195,6 +195,8 @@ script_tests = \
   %D%/check-completion \
   %D%/check-compdb \
   %D%/check-cuda \
+  %D%/check-budget \
+  %D%/check-races \
   %D%/check-mutate \
   %D%/check-plan \
   %D%/check-stacks \
@@ -254,12 +256,15 @@ test_files = \
   %D%/emu/emu.h \
   %D%/emu/nccl.cc \
   %D%/emu/nccl.h \
+  %D%/emu/races.h \
   %D%/emu/runtime.cc \
   %D%/emu/nvml.c \
   %D%/compdb.awk \
   %D%/bench/speed \
   %D%/bench/systems \
   %D%/cluster \
+  %D%/cuda-budget.txt \
+  %D%/sass.awk \
   %D%/bench/llama_torch.py \
   %D%/bench/sdpa.py \
   %D%/gpu \
@@ -440,9 +445,8 @@ tc_fake_nvml = $(abs_top_builddir)/tests/emu
 	$(AM_V_CC)$(MKDIR_P) %D%/emu && $(CC) -std=c11 $(TC_WARNINGS) -O1 -fPIC -shared -o $@ \
 	  $(srcdir)/%D%/emu/nvml.c
 # The CUDA device on a CPU: the same sources as C++, with headers of ours in place of CUDA's.
-# The thread sanitizer knows nothing of its fibers.
 if TC_EMU
-emu_objects = $(cuda_sources:.cu=.eo) %D%/emu/emu.eo %D%/emu/nccl.eo %D%/emu/runtime.eo
+emu_objects = $(cuda_sources:.cu=.eo) %D%/emu/nccl.eo %D%/emu/runtime.eo %D%/emu/emu.eo
 emu_module = %D%/emu/tercio-cuda.so
 tc_emu_modules = $(abs_top_builddir)/tests/emu
 EMU_FLAGS = -std=c++17 -D_GNU_SOURCE -DTC_EMU -DTC_NCCL -O1 -g -fPIC -fvisibility=hidden -fno-math-errno \
@@ -450,7 +454,7 @@ EMU_FLAGS = -std=c++17 -D_GNU_SOURCE -DTC_EMU -DTC_NCCL -O1 -g -fPIC -fvisibilit
   -I$(top_srcdir)/tests/emu -I$(top_srcdir)
 check_DATA += $(emu_module)
 $(emu_objects): $(top_srcdir)/%D%/emu/cuda_runtime.h $(top_srcdir)/%D%/emu/cublasLt.h \
-  $(top_srcdir)/%D%/emu/emu.h $(top_srcdir)/%D%/emu/nccl.h $(top_srcdir)/kernels/cuda/dev.h \
+  $(top_srcdir)/%D%/emu/emu.h $(top_srcdir)/%D%/emu/races.h $(top_srcdir)/%D%/emu/nccl.h $(top_srcdir)/kernels/cuda/dev.h \
   $(top_srcdir)/kernels/cuda/ptx.h $(top_srcdir)/kernels/kernel.h $(top_srcdir)/kernels/nccl.h
 SUFFIXES += .eo .cc
 .cu.eo:
@@ -459,7 +463,16 @@ SUFFIXES += .eo .cc
 .cc.eo:
 	@$(MKDIR_P) $(@D)
 	$(AM_V_GEN)$(CXX) $(EMU_FLAGS) -c $< -o $@
+if TC_RACES
+# What runs the kernels is no part of them: it tells the thread sanitizer what is (emu/races.h).
+%D%/emu/emu.eo: SANITIZE_CFLAGS = -DTC_EMU_RACES
+endif
 $(emu_module): $(emu_objects)
 	$(AM_V_GEN)$(CXX) -shared $(SANITIZE_CFLAGS) -o $@ $(emu_objects)
 CLEANFILES += $(emu_module) $(emu_objects)
+# tests/check-races: the module with PLANTED.cu and the headers of a changed copy of the kernels.
+emu-planted: $(emu_module)
+	$(CXX) -I$(PLANTED_IN) $(EMU_FLAGS) -x c++ -c $(PLANTED_IN)/kernels/cuda/$(PLANTED).cu -o $(PLANTED_IN)/planted.eo
+	$(CXX) -shared $(SANITIZE_CFLAGS) -o $(PLANTED_IN)/tercio-cuda.so $(PLANTED_IN)/planted.eo \
+	  $(filter-out kernels/cuda/$(PLANTED).eo,$(emu_objects))
 endif

@@ -3,8 +3,8 @@
  * One kernel at a time in the process (a lock): ranks that are threads take turns. A warp runs as
  * far as it can before the next one does, so that a missing barrier between warps shows; a fiber
  * that waits is passed over until what it waits for has happened. A round of all warps in which
- * nobody moves is a deadlock and aborts. */
-#include "emu.h"
+ * nobody moves is a deadlock and aborts. A build with the thread sanitizer finds races (races.h). */
+#include "races.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,9 +67,15 @@ static void begin(context *c, char *stack, void (*entry)(void))
 #endif
 
 struct copy { void *dst; const void *src; bool take; int group; };
-struct warp { int n, arrived; unsigned gen; alignas(16) unsigned char slot[2][32][EMU_SLOT]; };
+struct warp {
+  int n, arrived;
+  unsigned gen;
+  char order[2];                                 /* what gen 0, 2, ... and gen 1, 3, ... order */
+  alignas(16) unsigned char slot[2][32][EMU_SLOT];
+};
 struct fiber {
   context ctx;
+  void *race;                                    /* the sanitizer's */
   emu_self self;
   char *stack;
   bool done;
@@ -81,8 +87,10 @@ struct fiber {
 };
 
 emu_self *emu_me;
-static std::vector<fiber *> fibers;
-static std::vector<warp> warps;
+static std::vector<fiber *> pools[EMU_POOLS];
+static std::vector<fiber *> *fibers_now;         /* the block's: one of the pools */
+static warp warps_of[EMU_POOLS][32], *warps;
+static char begin_order, end_order, block_orders[EMU_POOLS][2], *block_order;
 static fiber *now;
 static context scheduler;
 static const std::function<void()> *body_now;
@@ -100,6 +108,7 @@ static void to_scheduler(bool last)
 #endif
   fiber *f = now;
   (void)last;
+  race_leave();
   change(&f->ctx, &scheduler);
 #ifdef __SANITIZE_ADDRESS__
   __sanitizer_finish_switch_fiber(f->fake_stack, &main_bottom, &main_size);
@@ -111,7 +120,9 @@ static void fiber_main(void)
 #ifdef __SANITIZE_ADDRESS__
   __sanitizer_finish_switch_fiber(NULL, &main_bottom, &main_size);
 #endif
+  race_acquire(&begin_order);
   (*body_now)();
+  race_release(&end_order);
   if (!now->copies.empty()) emu_stop("a thread ends with copies under way");
   now->done = true;
   n_done++;
@@ -126,6 +137,7 @@ static void enter(fiber *f)
   void *fake;
   __sanitizer_start_switch_fiber(&fake, f->stack, STACK_BYTES);
 #endif
+  race_enter(f->race);
   change(&scheduler, &f->ctx);
 #ifdef __SANITIZE_ADDRESS__
   __sanitizer_finish_switch_fiber(fake, NULL, NULL);
@@ -138,14 +150,18 @@ void __syncthreads(void)
 {
   fiber *f = now;
   if (n_done) emu_stop("__syncthreads after threads of the block have ended");
+  /* Two in turn: a thread that is at the next barrier already is not ordered with those still in this. */
+  char *order = &block_order[block_gen & 1];
+  race_release(order);
   if (++block_arrived == block_n) {
     block_arrived = 0;
     block_gen++;
-    return;
+  } else {
+    f->waits = 2;
+    f->block_gen = block_gen;
+    to_scheduler(false);
   }
-  f->waits = 2;
-  f->block_gen = block_gen;
-  to_scheduler(false);
+  race_acquire(order);
 }
 
 void emu_warp_op(void *mine, size_t bytes, emu_warp_fn *fn, int arg)
@@ -155,7 +171,9 @@ void emu_warp_op(void *mine, size_t bytes, emu_warp_fn *fn, int arg)
   if (w->n != 32) emu_stop("a warp operation in a warp of less than 32 threads");
   unsigned gen = w->gen;
   unsigned char (*slot)[EMU_SLOT] = w->slot[gen & 1];
-  if (bytes) memcpy(slot[f->self.lane], mine, bytes);
+  if (bytes) race_copy(slot[f->self.lane], mine, bytes);
+  const bool orders = bytes == 0;                /* __syncwarp */
+  if (orders) race_release(&w->order[gen & 1]);
   if (++w->arrived == w->n) {
     if (fn) fn(slot, arg);
     w->arrived = 0;
@@ -165,7 +183,8 @@ void emu_warp_op(void *mine, size_t bytes, emu_warp_fn *fn, int arg)
     f->warp_gen = gen;
     to_scheduler(false);
   }
-  if (bytes) memcpy(mine, slot[f->self.lane], bytes);
+  if (orders) race_acquire(&w->order[gen & 1]);
+  if (bytes) race_copy(mine, slot[f->self.lane], bytes);
 }
 
 const void *emu_of_lane(unsigned lane)
@@ -184,6 +203,7 @@ static bool may_run(const fiber *f)
 /* Each lane of one warp that may, until it waits. */
 static bool run_warp(unsigned first, unsigned lanes, unsigned n, bool reverse)
 {
+  const std::vector<fiber *> &fibers = *fibers_now;
   bool moved = false;
   for (unsigned i = first; i < first + lanes; i++) {
     fiber *f = fibers[reverse ? n - 1 - i : i];
@@ -200,7 +220,7 @@ static void run_block(dim3 block, bool reverse)
   const unsigned n = block_n;
   block_arrived = n_done = 0;
   for (unsigned i = 0; i < n; i++) {
-    fiber *f = fibers[i];
+    fiber *f = (*fibers_now)[i];
     f->done = false, f->waits = 0, f->group = 0;
     f->warp = i / 32;
     f->self.lane = i % 32;
@@ -225,33 +245,58 @@ extern "C" unsigned char __stop_emu_shared[] __attribute__((weak, visibility("hi
 
 void *emu_dynamic_shared(void) { return dynamic; }
 
+/* The fibers of a pool, at least n. */
+static void fill_pool(std::vector<fiber *> *pool, size_t n)
+{
+  while (pool->size() < n) {
+    fiber *f = new fiber();
+    f->stack = (char *)mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    f->race = race_fiber((unsigned)pool->size());
+    pool->push_back(f);
+  }
+}
+
+#ifdef TC_EMU_RACES
+/* The section of __shared__ variables is whole pages, since this one has the largest alignment in it, and
+ * emu.eo is linked last. */
+__shared__ __align__(4096) unsigned char emu_shared_end[4096] __attribute__((used));
+#endif
+
+/* What a block's threads find in shared memory: NaN. */
+static void fresh_shared(size_t shared_bytes)
+{
+  race_forget(dynamic, race_pages(shared_bytes));
+  memset(dynamic, 0xff, shared_bytes);
+  if (!__start_emu_shared) return;
+  const size_t bytes = (size_t)(__stop_emu_shared - __start_emu_shared);
+  race_forget(__start_emu_shared, bytes);
+  memset(__start_emu_shared, 0xff, bytes);
+}
+
 /* Runs a kernel when its turn has come in its stream. */
 static void run_grid(dim3 grid, dim3 block, size_t shared_bytes, bool reverse,
                      const std::function<void()> &body)
 {
   emu_access open;
   const size_t n = (size_t)block.x * block.y * block.z;
-  while (fibers.size() < n) {
-    fiber *f = new fiber();
-    f->stack = (char *)mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-    fibers.push_back(f);
-  }
-  if (warps.size() < 32) warps.resize(32);
+  race_is_host();
   body_now = &body;
   block_n = (unsigned)n;
-  /* Its end is the heap block's: the sanitizer sees what is read past it. */
+  /* Its end is the heap block's: the address sanitizer sees what is read past it. */
   void *raw = NULL;
-  if (posix_memalign(&raw, 128, shared_bytes ? shared_bytes : 1)) emu_stop("out of memory");
+  if (posix_memalign(&raw, RACE_ALIGN, race_pages(shared_bytes ? shared_bytes : 1))) emu_stop("out of memory");
   dynamic = (unsigned char *)raw;
   const size_t blocks = (size_t)grid.x * grid.y * grid.z;
   for (size_t b = 0; b < blocks; b++) {
     const size_t at = reverse ? blocks - 1 - b : b;
-    memset(dynamic, 0xff, shared_bytes);
-    if (__start_emu_shared)
-      memset(__start_emu_shared, 0xff, (size_t)(__stop_emu_shared - __start_emu_shared));
+    const size_t pool = b % EMU_POOLS;
+    fill_pool(fibers_now = &pools[pool], n);
+    warps = warps_of[pool], block_order = block_orders[pool];
+    fresh_shared(shared_bytes);
+    race_release(&begin_order);
     for (size_t i = 0; i < n; i++) {
-      emu_self *s = &fibers[i]->self;
+      emu_self *s = &(*fibers_now)[i]->self;
       s->block = { (unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y),
                    (unsigned)(at / grid.x / grid.y) };
       s->block_dim = block;
@@ -259,6 +304,7 @@ static void run_grid(dim3 grid, dim3 block, size_t shared_bytes, bool reverse,
     }
     run_block(block, reverse);
   }
+  race_acquire(&end_order);
   free(raw);
 }
 
@@ -361,6 +407,7 @@ void emu_ldmatrix_x4(uint32_t r[4], const void *row, bool trans)
 {
   ldmatrix_args x;
   x.row = row;
+  race_read(row, 16, __builtin_return_address(0));
   emu_warp_op(&x, sizeof x, ldmatrix, trans);
   memcpy(r, x.r, sizeof x.r);
 }
@@ -368,6 +415,8 @@ void emu_ldmatrix_x4(uint32_t r[4], const void *row, bool trans)
 void emu_cp_async(void *dst, const void *src, bool take)
 {
   if ((uintptr_t)dst % 16 || (take && (uintptr_t)src % 16)) emu_stop("cp.async: not aligned");
+  if (take) race_read(src, 16, __builtin_return_address(0));
+  race_write(dst, 16, __builtin_return_address(0));
   now->copies.push_back({ dst, src, take, now->group });
 }
 
@@ -379,7 +428,11 @@ void emu_cp_async_wait(int groups_left)
   for (const copy &c : now->copies) {
     if (c.group >= now->group - groups_left) {
       later.push_back(c);
-    } else if (c.take) {
+      continue;
+    }
+    if (c.take) race_read(c.src, 16, __builtin_return_address(0));
+    race_write(c.dst, 16, __builtin_return_address(0));
+    if (c.take) {
       memcpy(c.dst, c.src, 16);
     } else {
       memset(c.dst, 0, 16);

@@ -14,7 +14,10 @@
 
 /* ---- element by element -------------------------------------------------------------- */
 
-static const int types[] = { TC_F32, TC_BF16 };
+#ifndef T_TYPES
+#define T_TYPES { TC_F32, TC_BF16 }
+#endif
+static const int types[] = T_TYPES;
 
 static void elementwise(int dtype, int out_type, int64_t rows, int64_t cols)
 {

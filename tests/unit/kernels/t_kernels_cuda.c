@@ -8,6 +8,7 @@
 
 #define T_DEVICE "cuda"
 #define T_THREADS 2
+#define T_TYPES { TC_BF16, TC_F32 }              /* what has most kernels first: check-races stops at a race */
 #define T_BEFORE(threads) \
   ((threads) == 1 ? (void)unsetenv("TC_EMU_REVERSE") : (void)setenv("TC_EMU_REVERSE", "1", 1))
 #define T_SAME "%s: same bits in %d orders of threads and blocks"
