@@ -198,7 +198,7 @@ static void check_memory(struct run *run, const struct fx_rank *r, struct tc_pro
 {
   const struct tc_exec_memory got = tc_exec_memory(x);
   struct tc_plan_memory want;
-  tc_plan_memory(&want, p, TC_PROGRAMS, r->mesh, r->rank);
+  tc_plan_memory(&want, p, TC_OF_TRAINING, r->mesh, r->rank);
   unpredicted(run, r->rank, "bytes of state", got.region[TC_STATE], want.state_bytes);
   unpredicted(run, r->rank, "bytes of scratch", got.region[TC_SCRATCH], want.scratch_bytes);
   unpredicted(run, r->rank, "bytes of staging", got.staging, want.staging_bytes);

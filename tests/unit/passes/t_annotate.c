@@ -238,13 +238,17 @@ static void test_examples(void)
  * family. And no matrix of a layer is left out. */
 static void test_built_in(void)
 {
+  enum { FAMILIES = 3 };
   const struct tc_annotation *const list[] = { tc_rows_tensor, tc_rows_sequence, tc_rows_sequence_rotary };
   const struct tc_build_opts o = { .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
-  struct tc_graph *g[3];
-  for (int f = 0; f < 3; f++) {
+  struct tc_build_opts sampling = o;
+  sampling.new_tokens = 1;
+  sampling.documents = true;
+  struct tc_graph *g[FAMILIES + 1];            /* the last one samples */
+  for (int f = 0; f <= FAMILIES; f++) {
     const struct tc_model m = { .layers = 1, .hidden = 16, .heads = 4, .context = 8, .vocab = 32,
-                                .family = (uint8_t)(TC_FAMILY_GPT2 + f) };
-    tc_model_build(g[f] = tc_graph_new(), &m, &o);
+                                .family = (uint8_t)(TC_FAMILY_GPT2 + f % FAMILIES) };
+    tc_model_build(g[f] = tc_graph_new(), &m, f < FAMILIES ? &o : &sampling);
     for (int32_t p = 0; p < g[f]->n_params; p++) {
       const struct tc_param *x = &g[f]->param[p];
       bool split = g[f]->tensor[x->weight].rank == 1 || !strcmp(x->name, "wpe.weight");
@@ -255,11 +259,11 @@ static void test_built_in(void)
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)
     for (const struct tc_annotation *a = list[i]; a->pattern; a++) {
       int hits = 0;
-      for (int f = 0; f < 3; f++)
+      for (int f = 0; f <= FAMILIES; f++)
         for (int32_t t = 0; t < g[f]->n_tensors; t++) hits += fnmatch(a->pattern, g[f]->tensor[t].name, 0) == 0;
       ok(hits > 0, "built-in row %s is for %d tensors", a->pattern, hits);
     }
-  for (int f = 0; f < 3; f++) tc_graph_free(g[f]);
+  for (int f = 0; f <= FAMILIES; f++) tc_graph_free(g[f]);
 }
 
 int main(void)
