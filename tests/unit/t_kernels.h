@@ -117,11 +117,13 @@ static struct test new_test(int op, const char *fmt, ...) __attribute__((format(
 static struct test new_test(int op, const char *fmt, ...)
 {
   struct test t = { .c.op = op, .tol = 2e-6, .over = { -1, -1, -1, -1, -1, -1 } };
+  const char *label = t.label;
   va_list ap;
   va_start(ap, fmt);
   int n = snprintf(t.label, sizeof t.label, "%s ", tc_op_info[op].name);
   vsnprintf(t.label + n, sizeof t.label - (size_t)n, fmt, ap);
   va_end(ap);
+  for (lcg = 1; *label; label++) lcg = (lcg ^ (unsigned char)*label) * UINT64_C(0x100000001b3);   /* whatever came before */
   t.rt = (struct tc_runtime){ .seed = 77, .step = 3, .lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f,
                               .eps = 1e-8f, .weight_decay = 0.1f, .clip = 1 };
   return t;
