@@ -152,7 +152,7 @@ static void test_figures(const char *src, char *text, const char *tiny_name, con
   json_array_foreach(json_object_get(families, "cases"), i, want) {
     const char *model = json_string_value(json_object_get(want, "model"));
     c = (struct ctx){ .text = text, .want = want, .batch = json_integer_value(json_object_get(families, "batch")),
-                      .tol_grad = documents ? 1e-6 : 6e-7, .tol_qk = documents ? 1e-6 : 8e-7, .tol_norm = 5e-7,
+                      .tol_grad = 1e-6, .tol_qk = 1e-6, .tol_norm = 5e-7,
                       .tol_loss = 2e-7, .documents = documents };
     is_int(tc_model_parse(&c.model, model, families_name, &err), 0, "%s", model);
     char *again = tc_model_text(&c.model);

@@ -250,7 +250,7 @@ static void masked_attention(int dtype, int64_t B, int64_t T, int64_t K, int64_t
   derive(&t, TC_OP_ATTN, (int[]){ 1, 4 }, each ? 2 : 1, (int[]){ 2, 3 }, 2);
   output(&t, dtype, DIMS(N, K, G + 2, D));
   /* A key's gradient sums as many rounded terms as rows see it, which cancel. */
-  t.tol = !rounds ? (D > 96 ? 2e-5 : 1e-5) : T < 300 ? 1.0 / 32 : 1.0 / 20;
+  t.tol = !rounds ? (D > 96 ? 2e-5 : 1e-5) : 1.0 / 20;
   check(&t);
 }
 
