@@ -227,9 +227,9 @@ static bool run_on(struct tc_device *d, const struct test *t, const struct tc_vi
 }
 
 /* What is added to a bf16 output is rounded, and so is the sum. */
-static double tol_of(const struct test *t, const struct tc_view *want, int k)
+static double tol_of(const struct test *t, const struct tc_view *got, int k)
 {
-  return want->dtype == TC_BF16 && (t->c.acc >> k & 1) ? TC_MAX(t->tol, 1.0 / 128) : t->tol;
+  return got->dtype == TC_BF16 && (t->c.acc >> k & 1) ? TC_MAX(t->tol, 1.0 / 128) : t->tol;
 }
 
 static bool close_to(const struct tc_view *got, const struct tc_view *want, double tol, int k)
@@ -324,7 +324,7 @@ static void check(struct test *t)
       T_BEFORE(threads);
       good = run_on(d, t, before, false, got) && good;
       for (int k = 0; k < t->c.n_out; k++) {
-        good = close_to(&got[k], &want[k], tol_of(t, &want[k], k), k) && good;
+        good = close_to(&got[k], &want[k], tol_of(t, &got[k], k), k) && good;
         size_t bytes = (size_t)got[k].elems * tc_dtype_bytes(got[k].dtype);
         if (i > 0 && threads > 1) same = same && !memcmp(got[k].data, first[k].data, bytes);
       }
