@@ -209,10 +209,13 @@ static void matmul(int in_type, int out_type, const int64_t mnk[3], int flags)
                            (long long)n, (long long)k, ta ? "T" : "N", tb ? "T" : "N",
                            bias ? " bias" : "", flags & 8 ? " acc" : "", tc_dtype_name(in_type),
                            tc_dtype_name(out_type));
-  input(&t, in_type, DIMS(ta ? k : m, ta ? m : k), NORMALISH);
-  input(&t, in_type, DIMS(tb ? n : k, tb ? k : n), NORMALISH);
-  if (bias) input(&t, in_type, DIMS(n), NORMALISH);
+  /* Terms of a lone element must not cancel: bf16 terms may be rounded before they are added. */
+  const enum fill kind = m * n == 1 ? POSITIVE : NORMALISH;
+  input(&t, in_type, DIMS(ta ? k : m, ta ? m : k), kind);
+  input(&t, in_type, DIMS(tb ? n : k, tb ? k : n), kind);
+  if (bias) input(&t, in_type, DIMS(n), kind);
   output(&t, out_type, DIMS(m, n));
+  t.before = kind;
   t.c.gemm = (struct tc_gemm){ .m = m, .n = n, .k = k, .ta = ta, .tb = tb };
   t.c.acc = flags >> 3 & 1;
   t.product = true;
