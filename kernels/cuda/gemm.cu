@@ -240,7 +240,7 @@ int tc_cuda_matmul_prepare(struct tc_device *d, struct tc_call *c, struct tc_err
                  tc_dtype_name(c->in[0].dtype), tc_dtype_name(c->out[0].dtype));
 }
 
-/* If the library refuses all that its heuristics named, the plan is none from then on. */
+/* If the library refuses every algorithm that its heuristics returned, the plan is marked as unusable. */
 static cublasStatus_t launch(struct tc_device *d, struct plan *p, const struct product *x,
                              void *workspace)
 {

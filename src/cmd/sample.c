@@ -89,25 +89,11 @@ static int parse(struct sample *x, int argc, char **argv, struct tc_err *err)
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
-static int encode(const struct sample *x, struct tc_encoder *e, const char *text, size_t n, struct tc_ids *ids,
-                  struct tc_err *err)
-{
-  if (!x->m.tokenizer) {
-    tc_ids_reserve(ids, n);
-    for (size_t i = 0; i < n; i++) ids->id[ids->n++] = (unsigned char)text[i];
-    return 0;
-  }
-  const struct tc_ids *begin = tc_tokenizer_begin(x->m.tokenizer);
-  tc_ids_reserve(ids, begin->n);
-  for (size_t i = 0; i < begin->n; i++) ids->id[ids->n++] = begin->id[i];
-  return tc_encode(e, text, n, TC_INVALID_REFUSE, ids, NULL, err);
-}
-
 /* The sequences of one prompt. */
 static int add_prompt(struct sample *x, struct tc_encoder *e, const char *text, size_t n, struct tc_err *err)
 {
   struct tc_ids ids = { 0 };
-  int rc = encode(x, e, text, n, &ids, err);
+  int rc = tc_encode_begun(e, text, n, &ids, err);
   if (rc == 0 && ids.n == 0)
     rc = tc_fail(err, TC_EUSER, "prompt %lld is empty: a token is predicted from at least one before it",
                  (long long)(x->n / x->copies));

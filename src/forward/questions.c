@@ -64,26 +64,12 @@ struct jsonl {
   int64_t context, vocab;
 };
 
-/* Tokens of a text into f->ids. */
-static int encode(struct jsonl *f, const char *text, size_t n, struct tc_err *err)
-{
-  f->ids.n = 0;
-  if (f->tokenizer) {
-    const struct tc_ids *begin = tc_tokenizer_begin(f->tokenizer);
-    tc_ids_reserve(&f->ids, begin->n);
-    for (size_t i = 0; i < begin->n; i++) f->ids.id[f->ids.n++] = begin->id[i];
-    return tc_encode(f->encoder, text, n, TC_INVALID_REFUSE, &f->ids, NULL, err);
-  }
-  tc_ids_reserve(&f->ids, n);
-  for (size_t i = 0; i < n; i++) f->ids.id[f->ids.n++] = (unsigned char)text[i];
-  return 0;
-}
-
 /* The tokens of context[n] + text, from number `from` on, into the choices. */
 static int add_text(struct jsonl *f, const char *context, size_t n, const char *text, size_t from, struct tc_err *err)
 {
   char *whole = tc_sprintf("%.*s%s", (int)TC_MIN(n, (size_t)INT32_MAX), context, text);
-  const int rc = encode(f, whole, strlen(whole), err);
+  f->ids.n = 0;
+  const int rc = tc_encode_begun(f->encoder, whole, strlen(whole), &f->ids, err);
   free(whole);
   for (size_t i = from; i < f->ids.n && rc == 0; i++) add_token(f->c, (int32_t)f->ids.id[i]);
   return rc;

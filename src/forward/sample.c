@@ -67,7 +67,7 @@ struct state {
   int64_t B, M, V;               /* sequences; context; vocabulary */
   int32_t *order;                /* [V] */
   float *logits;                 /* [V] */
-  bool said;                     /* that a context is full */
+  bool warned;                   /* a full context was logged */
   tc_sample_token_fn *token;
   void *ctx;
 };
@@ -151,10 +151,10 @@ static void move_window(struct state *t, struct sequence *q)
   if (q->n - q->base <= t->M) return;
   q->base = q->n - kept;
   q->fed = 0;
-  if (!t->said && t->x->run.rank == 0)
+  if (!t->warned && t->x->run.rank == 0)
     tc_log("the context of %lld tokens is full: the text goes on from its last %lld, here and whenever it is full again",
            (long long)t->M, (long long)kept);
-  t->said = true;
+  t->warned = true;
 }
 
 static int generate(struct state *t, struct tc_err *err)

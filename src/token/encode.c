@@ -256,3 +256,13 @@ size_t tc_tokenizer_cut(const struct tc_tokenizer *t, const char *text, size_t f
     if (text[p] == ' ' && is_letter(text[p - 1]) && is_letter(text[p + 1])) return p;
   return 0;
 }
+
+int tc_encode_begun(struct tc_encoder *e, const char *text, size_t n, struct tc_ids *out, struct tc_err *err)
+{
+  const struct tc_ids none = { 0 }, *begin = e ? tc_tokenizer_begin(e->t) : &none;
+  tc_ids_reserve(out, begin->n + n);
+  for (size_t i = 0; i < begin->n; i++) out->id[out->n++] = begin->id[i];
+  if (e) return tc_encode(e, text, n, TC_INVALID_REFUSE, out, NULL, err);
+  for (size_t i = 0; i < n; i++) out->id[out->n++] = (unsigned char)text[i];
+  return TC_OK;
+}

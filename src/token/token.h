@@ -66,6 +66,10 @@ void tc_encoder_free(struct tc_encoder *e);
 int tc_encode(struct tc_encoder *e, const char *text, size_t n, enum tc_invalid how, struct tc_ids *out,
               int64_t *n_invalid, struct tc_err *err);
 
+/* Local. Appends the ids of text[n] as a model reads a text: the tokenizer's begin tokens, then the text's. e NULL: a
+ * token is a byte. TC_EUSER: as tc_encode, and invalid UTF-8. */
+int tc_encode_begun(struct tc_encoder *e, const char *text, size_t n, struct tc_ids *out, struct tc_err *err);
+
 /* ---- UTF-8 ------------------------------------------------------------------------------------- */
 
 /* Local. The number of bytes from text on that are valid UTF-8 (n: all). */

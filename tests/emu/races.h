@@ -1,4 +1,4 @@
-/* races.h - private to emu.cc: what the thread sanitizer is told, so that it finds races within a kernel.
+/* races.h - private to emu.cc: annotations for the thread sanitizer, by which it finds races within a kernel.
  *
  * With --enable-sanitize=thread each thread of a block is a fiber of the sanitizer, and switching to it
  * orders nothing. What does is what does on a GPU:

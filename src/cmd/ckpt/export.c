@@ -108,7 +108,7 @@ static int put_part(struct export *x, const struct sink *s, const struct part *t
   return rc;
 }
 
-/* The positions that the model's config.json allowed, which the run knows; 0: nothing is said of them. */
+/* max_position_embeddings of the config.json that the model came from, as the run's options have it; 0: unknown. */
 static int64_t saved_positions(const struct tc_ckpt *c)
 {
   char word[] = "export", *argv[] = { word };

@@ -106,7 +106,7 @@ static void saved_free(struct saved *s)
   tc_mesh_free(s->mesh);
 }
 
-/* A number that the file notes; 0: there is none. */
+/* A number in the metadata of the file; 0 if it has none. */
 static int64_t noted(const struct import *x, const char *key)
 {
   const char *note = x->st ? tc_shards_note(x->st, key) : NULL;

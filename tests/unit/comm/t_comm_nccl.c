@@ -231,7 +231,7 @@ static void both_ways(struct cc_env *e)
   d->ops->free(d, y, BYTES);
 }
 
-/* Who shares a GPU is reported, on all ranks alike; who has one of his own may go on. */
+/* Ranks that share a GPU are reported, on all ranks alike; ranks with a GPU of their own continue. */
 static void agree(struct cc_env *e)
 {
   const struct shared *s = e->ctx;

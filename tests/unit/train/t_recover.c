@@ -134,7 +134,7 @@ static void test_due(void)
   ok(tc_interval_due(&t, 13), "auto: after it");
 }
 
-/* The interval that nobody chose, and the line that says so. Auto shows by a checkpoint after two steps. */
+/* The default interval, and the line that reports it. Auto shows by a checkpoint after two steps. */
 static void test_default(void)
 {
   static const char at_end[] = "tercio: checkpoints: only at the end and on request (tercio save); ckpt.every or "
