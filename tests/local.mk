@@ -60,6 +60,7 @@ unit_tests = \
   %D%/unit/io/t_owner.t \
   %D%/unit/io/t_owner_parts.t \
   %D%/unit/io/t_safetensors.t \
+  %D%/unit/foreign/t_foreign.t \
   %D%/unit/forward/t_pick.t \
   %D%/unit/forward/t_questions.t \
   %D%/unit/kernels/t_cache.t \
