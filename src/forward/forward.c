@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SHOW_NS INT64_C(5000000000)    /* between two progress lines */
+
 /* A tc_fill_fn: rows are tokens of the batch. */
 static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows, int32_t *tokens,
                  int32_t *targets, int32_t *starts)
@@ -90,4 +92,22 @@ int tc_forward_losses(struct tc_forward *x, const struct tc_forward_batch *batch
   memset(loss, 0, (size_t)n * sizeof *loss);
   take_own(x, loss);
   return tc_comm_run(x->run.world, &sum, err);
+}
+
+/* ---- progress -------------------------------------------------------------------------------- */
+
+struct tc_forward_progress tc_forward_begin(const char *name, const char *unit, int64_t n)
+{
+  const int64_t now = tc_now_ns();
+  return (struct tc_forward_progress){ .name = name, .unit = unit, .n = n, .begin_ns = now, .shown_ns = now };
+}
+
+void tc_forward_show(const struct tc_forward *x, struct tc_forward_progress *p, int64_t done)
+{
+  const int64_t now = tc_now_ns();
+  if (!p->name || x->run.rank != 0 || now - p->shown_ns < SHOW_NS) return;
+  const double rate = (double)done / ((double)(now - p->begin_ns) * 1e-9);
+  tc_log("%s: %.0f %%, %.4g %s/s, %.0f s left", p->name, 100.0 * (double)done / (double)p->n, rate, p->unit,
+         (double)(p->n - done) / rate);
+  p->shown_ns = now;
 }
