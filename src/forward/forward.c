@@ -28,11 +28,20 @@ static int load(void *ctx, struct tc_ckpt *c, struct tc_err *err)
   return tc_run_load(&((struct tc_forward *)ctx)->run, c, err);
 }
 
+static int load_weights(struct tc_forward *x, const struct tc_forward_args *a, struct tc_err *err)
+{
+  const struct tc_run *r = &x->run;
+  struct tc_ckpt *c = NULL;
+  if (a->foreign) return tc_run_agree(r, tc_run_load_foreign(r, a->foreign, err), err);
+  TC_TRY(tc_ckpt_load_from(&c, a->path, load, x, r->world, r->who, err));
+  tc_ckpt_close(c);
+  return 0;
+}
+
 int tc_forward_new(struct tc_forward **out, const struct tc_forward_args *a, struct tc_err *err)
 {
   struct tc_forward *x = *out = tc_calloc(1, sizeof *x);
   struct tc_run *r = &x->run;
-  struct tc_ckpt *c = NULL;
   *r = (struct tc_run){ .cfg = a->cfg, .ranks = a->ranks, .who = a->who, .rank = a->rank,
                         .threads = a->threads, .hub = a->hub, .mpi = a->mpi, .use = a->use };
   TC_TRY(tc_run_layout(r, err));
@@ -43,9 +52,7 @@ int tc_forward_new(struct tc_forward **out, const struct tc_forward_args *a, str
   if (rc == 0) rc = tc_run_native(r, err);
   if (rc == TC_EPEER) return rc;
   TC_TRY(tc_run_agree(r, rc < 0 ? rc : tc_run_programs(r, fill, x, err), err));
-  TC_TRY(tc_ckpt_load_from(&c, a->path, load, x, r->world, r->who, err));
-  tc_ckpt_close(c);
-  return 0;
+  return load_weights(x, a, err);
 }
 
 void tc_forward_free(struct tc_forward *x, bool lost)
