@@ -50,6 +50,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/plan/print.c \
   %D%/cmd/plan/slurm.c \
   %D%/cmd/plan/table.c \
+  %D%/cmd/read_flags.c \
   %D%/cmd/report.c \
   %D%/cmd/sample.c \
   %D%/cmd/save.c \

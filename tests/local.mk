@@ -15,6 +15,7 @@ unit_tests = \
   %D%/unit/cmd/t_pairs.t \
   %D%/unit/cmd/t_place.t \
   %D%/unit/cmd/t_plan_print.t \
+  %D%/unit/cmd/t_read_flags.t \
   %D%/unit/cmd/t_save_cmd.t \
   %D%/unit/comm/t_comm.t \
   %D%/unit/comm/t_comm_ctl.t \
