@@ -38,37 +38,21 @@ struct eval {
 
 /* ---- the command line ------------------------------------------------------------------------ */
 
-static bool add_task(struct eval *e, enum kind kind, const char *path)
+/* The first flags are those of enum kind. */
+static bool add_task(void *eval, const struct tc_flag *f, const char *path)
 {
-  e->task[e->n_tasks++] = (struct task){ .kind = kind, .path = path };
+  struct eval *e = eval;
+  e->task[e->n_tasks++] = (struct task){ .kind = (enum kind)(f - tc_flags_eval), .path = path };
   return *path != '\0';
 }
 
-static bool add_data(void *eval, const struct tc_flag *f, const char *path)
-{
-  (void)f;
-  return add_task(eval, DATA, path);
-}
-
-static bool add_choices(void *eval, const struct tc_flag *f, const char *path)
-{
-  (void)f;
-  return add_task(eval, CHOICES, path);
-}
-
-static bool add_hellaswag(void *eval, const struct tc_flag *f, const char *path)
-{
-  (void)f;
-  return add_task(eval, HELLASWAG, path);
-}
-
 const struct tc_flag tc_flags_eval[] = {
-  { "--data FILE ...", "files of tokens, each with a row of its own: text, or llm.c's .bin with --data.format=bin; "
-    "e.g. --data val.txt other.txt", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_data },
-  { "--choices FILE ...", "questions, a line of JSON each: {\"context\": TEXT, \"choices\": [TEXT, ...], \"label\": N}; "
-    "e.g. --choices piqa.jsonl", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_choices },
-  { "--hellaswag FILE ...", "HellaSwag as llm.c's dev/data/hellaswag.py writes it, for GPT-2's vocabulary; e.g. "
-    "--hellaswag hellaswag_val.bin", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_hellaswag },
+  [DATA] = { "--data FILE ...", "files of tokens, each with a row of its own: text, or llm.c's .bin with "
+    "--data.format=bin; e.g. --data val.txt other.txt", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
+  [CHOICES] = { "--choices FILE ...", "questions, a line of JSON each: {\"context\": TEXT, \"choices\": [TEXT, ...], "
+    "\"label\": N}; e.g. --choices piqa.jsonl", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
+  [HELLASWAG] = { "--hellaswag FILE ...", "HellaSwag as llm.c's dev/data/hellaswag.py writes it, for GPT-2's vocabulary; "
+    "e.g. --hellaswag hellaswag_val.bin", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
   TC_CMD_MODEL_FLAGS(eval, "the model's tokenizer.json (default: FOLDER's): for --choices, and to count bytes"),
   { "--batch N", "sequences at once on a data-parallel rank (default: 2048 tokens); e.g. --batch 8",
     "the sequences of a rank at once, 1 or more", TC_FLAG_WHOLE, offsetof(struct eval, batch), 1, 1 << 20, NULL },
