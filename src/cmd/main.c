@@ -17,9 +17,9 @@
 #include <unistd.h>
 
 /* What --help prints: usage, flags and example. To the usage of a command whose table of flags is read (cmd.h) these are
- * added. OPTIONS: the command also takes the run file's options, which --help
- * all or SECTION prints; ALL_OPTIONS: they are its own flags, so --help prints them too. OWN: the command prints its
- * help itself, since it has subcommands. TAKES_SIGNALS: signals are requests to the command (launch/stop.h). */
+ * added. OPTIONS: the command also takes the run file's options, which --help all or SECTION prints; ALL_OPTIONS: they are
+ * its own flags, so --help prints them too. OWN: the command prints its help itself, since it has subcommands.
+ * TAKES_SIGNALS: signals are requests to the command (launch/stop.h). */
 enum { HELP_PLAIN, HELP_OPTIONS = 1, HELP_ALL_OPTIONS = 2 | HELP_OPTIONS, HELP_OWN = 4, TAKES_SIGNALS = 8 };
 
 static const struct {
