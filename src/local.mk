@@ -13,10 +13,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/ckpt/import.c \
   %D%/cmd/ckpt/import.h \
   %D%/cmd/ckpt/import_save.c \
-  %D%/cmd/ckpt/import_weights.c \
   %D%/cmd/ckpt/keep.c \
-  %D%/cmd/ckpt/names.c \
-  %D%/cmd/ckpt/names.h \
   %D%/cmd/ckpt/plan.c \
   %D%/cmd/ckpt/tensors.c \
   %D%/cmd/cmd.h \
@@ -53,6 +50,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/plan/print.c \
   %D%/cmd/plan/slurm.c \
   %D%/cmd/plan/table.c \
+  %D%/cmd/read_flags.c \
   %D%/cmd/report.c \
   %D%/cmd/sample.c \
   %D%/cmd/save.c \
@@ -119,6 +117,12 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/exec/impl.h \
   %D%/exec/timing.c \
   %D%/exec/transfer.c \
+  %D%/foreign/foreign.c \
+  %D%/foreign/foreign.h \
+  %D%/foreign/impl.h \
+  %D%/foreign/parts.c \
+  %D%/foreign/parts.h \
+  %D%/foreign/read.c \
   %D%/data/ahead.c \
   %D%/data/ahead.h \
   %D%/data/data.c \

@@ -15,6 +15,7 @@ unit_tests = \
   %D%/unit/cmd/t_pairs.t \
   %D%/unit/cmd/t_place.t \
   %D%/unit/cmd/t_plan_print.t \
+  %D%/unit/cmd/t_read_flags.t \
   %D%/unit/cmd/t_save_cmd.t \
   %D%/unit/comm/t_comm.t \
   %D%/unit/comm/t_comm_ctl.t \
@@ -60,6 +61,7 @@ unit_tests = \
   %D%/unit/io/t_owner.t \
   %D%/unit/io/t_owner_parts.t \
   %D%/unit/io/t_safetensors.t \
+  %D%/unit/foreign/t_foreign.t \
   %D%/unit/forward/t_pick.t \
   %D%/unit/forward/t_questions.t \
   %D%/unit/kernels/t_cache.t \

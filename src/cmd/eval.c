@@ -1,4 +1,4 @@
-/* eval.c - `tercio eval`: the loss of a checkpoint's model on files, and its answers to questions. */
+/* eval.c - `tercio eval`: the loss of a trained model on files, and its answers to questions. */
 #include "src/cmd/cmd.h"
 #include "src/cmd/model.h"
 #include "src/forward/questions.h"
@@ -18,7 +18,7 @@
 enum { ROWS_AT_ONCE = 2048 };          /* tokens of a batch on a rank, unless --batch says otherwise */
 
 /* What is evaluated: a file of tokens, or of questions. */
-enum kind { DATA, CHOICES, HELLASWAG, KINDS };
+enum kind { DATA, CHOICES, HELLASWAG };
 struct task {
   enum kind kind;
   const char *path;
@@ -38,52 +38,39 @@ struct eval {
 
 /* ---- the command line ------------------------------------------------------------------------ */
 
-static void add_task(struct eval *e, enum kind kind, const char *path)
+/* The first flags are those of enum kind. */
+static bool add_task(void *eval, const struct tc_flag *f, const char *path)
 {
-  e->task[e->n_tasks++] = (struct task){ .kind = kind, .path = path };
+  struct eval *e = eval;
+  e->task[e->n_tasks++] = (struct task){ .kind = (enum kind)(f - tc_flags_eval), .path = path };
+  return *path != '\0';
 }
 
-static int parse_batch(struct eval *e, const char *text, struct tc_err *err)
-{
-  char *end = NULL;
-  e->batch = text ? strtoll(text, &end, 10) : 0;
-  if (text && *text && !*end && e->batch >= 1 && e->batch <= 1 << 20) return 0;
-  return tc_fail(err, TC_EUSER, "--batch%s%s: give the sequences of a rank at once, 1 or more", text ? " " : "",
-                 text ? text : "");
-}
-
-/* The files behind --data and the like. 1: argv[*i] is such an option. */
-static int parse_files(struct eval *e, int argc, char **argv, int *i, struct tc_err *err)
-{
-  static const char *const files[KINDS] = { "data", "choices", "hellaswag" };
-  const char *file;
-  for (int k = 0; k < KINDS; k++) {
-    const bool one = strchr(argv[*i], '=') != NULL;
-    if (!tc_cmd_option(argc, argv, i, files[k], &file)) continue;
-    if (!file || !*file || (!one && !strncmp(file, "--", 2)))
-      return tc_fail(err, TC_EUSER, "--%s takes one or more files", files[k]);
-    add_task(e, (enum kind)k, file);
-    while (!one && *i + 1 < argc && strncmp(argv[*i + 1], "--", 2)) add_task(e, (enum kind)k, argv[++*i]);
-    return 1;
-  }
-  return 0;
-}
+const struct tc_flag tc_flags_eval[] = {
+  [DATA] = { "--data FILE ...", "files of tokens, each with a row of its own: text, or llm.c's .bin with "
+    "--data.format=bin; e.g. --data val.txt other.txt", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
+  [CHOICES] = { "--choices FILE ...", "questions, a line of JSON each: {\"context\": TEXT, \"choices\": [TEXT, ...], "
+    "\"label\": N}; e.g. --choices piqa.jsonl", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
+  [HELLASWAG] = { "--hellaswag FILE ...", "HellaSwag as llm.c's dev/data/hellaswag.py writes it, for GPT-2's vocabulary; "
+    "e.g. --hellaswag hellaswag_val.bin", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
+  TC_CMD_MODEL_FLAGS(eval, "the model's tokenizer.json (default: FOLDER's): for --choices, and to count bytes"),
+  { "--batch N", "sequences at once on a data-parallel rank (default: 2048 tokens); e.g. --batch 8",
+    "the sequences of a rank at once, 1 or more", TC_FLAG_WHOLE, offsetof(struct eval, batch), 1, 1 << 20, NULL },
+  { "--json", "print a JSON object, with the loss of each answer; e.g. --json > eval.json", NULL, TC_FLAG_YES,
+    offsetof(struct eval, json), 0, 0, NULL },
+  { NULL, NULL, NULL, TC_FLAG_HELP, 0, 0, 0, NULL }
+};
 
 static int parse(struct eval *e, int argc, char **argv, struct tc_err *err)
 {
-  const char *value;
   for (int i = 1; i < argc; i++) {
-    const int files = parse_files(e, argc, argv, &i, err);
-    if (files < 0) return files;
-    if (files) continue;
-    if (!strcmp(argv[i], "--json")) e->json = true;
-    else if (tc_cmd_option(argc, argv, &i, "batch", &value)) TC_TRY(parse_batch(e, value, err));
-    else if (tc_cmd_option(argc, argv, &i, "tokenizer", &value)) e->m.tokenizer_file = value ? value : "";
-    else TC_TRY(tc_cmd_model_arg(&e->m, argc, argv, &i, err));
+    const int known = tc_flags_read(tc_flags_eval, e, argc, argv, &i, "eval", err);
+    if (known < 0) return known;
+    if (!known) TC_TRY(tc_cmd_model_arg(&e->m, argc, argv, &i, err));
   }
-  if (e->m.tokenizer_file && !*e->m.tokenizer_file)
-    return tc_fail(err, TC_EUSER, "--tokenizer takes the path of a tokenizer.json");
-  if (!e->m.path) return tc_fail(err, TC_EUSER, "name a checkpoint, or a folder of checkpoints; see tercio eval --help");
+  if (!e->m.path)
+    return tc_fail(err, TC_EUSER, "name a checkpoint, a folder of checkpoints or one of Hugging Face's; see tercio eval "
+                   "--help");
   if (!e->n_tasks)
     return tc_fail(err, TC_EUSER, "nothing to evaluate: give --data FILES, --choices FILE.jsonl or --hellaswag FILE");
   return 0;
@@ -148,8 +135,8 @@ static int run_rank(int rank, void *eval, struct tc_err *err)
   const struct tc_launch *l = &e->launch;
   const struct tc_forward_args args = {
     .cfg = l->cfg, .ranks = l->ranks, .rank_names = l->rank_names, .rank = rank, .hub = l->hub, .path = e->m.path,
-    .use = TC_TO_EVALUATE, .documents = asks_questions(e), .mpi = l->mpi && l->mpi_world > 1,
-    .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
+    .foreign = e->m.foreign, .use = TC_TO_EVALUATE,
+    .documents = asks_questions(e), .mpi = l->mpi && l->mpi_world > 1, .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
   struct tc_forward *x = NULL;
   int rc = tc_forward_new(&x, &args, err);
   for (int i = 0; i < e->n_tasks && rc == 0; i++) {

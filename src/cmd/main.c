@@ -16,9 +16,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What --help prints: usage, flags and example. OPTIONS: the command also takes the run file's options, which --help
- * all or SECTION prints; ALL_OPTIONS: they are its own flags, so --help prints them too. OWN: the command prints its
- * help itself, since it has subcommands. TAKES_SIGNALS: signals are requests to the command (launch/stop.h). */
+/* What --help prints: usage, flags and example. To the usage of a command whose table of flags is read (cmd.h) these are
+ * added. OPTIONS: the command also takes the run file's options, which --help all or SECTION prints; ALL_OPTIONS: they are
+ * its own flags, so --help prints them too. OWN: the command prints its help itself, since it has subcommands.
+ * TAKES_SIGNALS: signals are requests to the command (launch/stop.h). */
 enum { HELP_PLAIN, HELP_OPTIONS = 1, HELP_ALL_OPTIONS = 2 | HELP_OPTIONS, HELP_OWN = 4, TAKES_SIGNALS = 8 };
 
 static const struct {
@@ -31,20 +32,20 @@ static const struct {
       "started alone is a run of one rank. Training resumes automatically from the newest good checkpoint.",
       "srun --mpi=pmix tercio train run.ini --train.steps=1000", tc_cmd_train }, HELP_ALL_OPTIONS | TAKES_SIGNALS,
     NULL },
-  { { "eval", "CKPT [--data FILE ...] [--choices FILE ...] [--hellaswag FILE] [--tokenizer FILE] [--batch N] [--json] "
-      "[--section.key=value ...]",
-      "Evaluates a checkpoint, of any layout on any layout: loss, perplexity and bits per byte of files; the accuracy "
-      "of answers to questions. CKPT is a step's folder, or a folder of checkpoints, of which the newest is taken. "
+  { { "eval", "CKPT|FOLDER",
+      "Evaluates a trained model, from a checkpoint of any layout on any layout: loss, perplexity and bits per byte of "
+      "files; the accuracy of answers to questions. CKPT is a step's folder, or a folder of checkpoints, of which the "
+      "newest is taken; FOLDER is one of Hugging Face's (GPT-2, Llama, Qwen3), or any file that ckpt import takes. "
       "Neither gradients nor the optimizer's state are in memory. Every token of a file but the first is predicted "
       "once, from at most model.context tokens before it. An answer is right if the sum of its tokens' losses is the "
       "smallest; by length, if the mean is.",
       "mpirun -n 2 tercio eval run/ckpt --data val.txt --mesh.tp=2", tc_cmd_eval }, HELP_OPTIONS, tc_flags_eval },
-  { { "sample", "CKPT --prompt TEXT | --prompts FILE [--n N] [--tokens N] [--temperature X] [--top-k K] [--top-p P] "
-      "[--greedy] [--window] [--seed N] [--tokenizer FILE] [--json] [--section.key=value ...]",
-      "Continues a text with a checkpoint's model. CKPT is a step's folder, or a folder of checkpoints, of which the "
-      "newest is taken. The text of one sequence appears as it is made. On several ranks tensor parallelism splits the "
-      "model as far as its heads allow, and pipeline stages the rest, unless mesh.tp and mesh.pp say otherwise; the same "
-      "seed gives the same text on every layout, but for rounding.",
+  { { "sample", "CKPT|FOLDER",
+      "Continues a text with a trained model. CKPT is a step's folder, or a folder of checkpoints, of which the "
+      "newest is taken; FOLDER is one of Hugging Face's (GPT-2, Llama, Qwen3), or any file that ckpt import takes. Give "
+      "--prompt or --prompts. The text of one sequence appears as it is made. On several ranks tensor parallelism splits "
+      "the model as far as its heads allow, and pipeline stages the rest, unless mesh.tp and mesh.pp say otherwise; the "
+      "same seed gives the same text on every layout, but for rounding.",
       "tercio sample run/ckpt --prompt 'In the beginning' --tokens 100", tc_cmd_sample }, HELP_OPTIONS, tc_flags_sample },
   { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
       "[--memory 80GB] [--host-memory 512GB] [--top K] "
@@ -122,13 +123,31 @@ static const struct { int status; const char *meaning; } statuses[] = {
 };
 enum { N_STATUSES = sizeof statuses / sizeof *statuses };
 
+/* A command's usage, owned by the caller. */
+static char *usage_of(int i)
+{
+  const struct tc_flag *f = commands[i].flags;
+  char *text = tc_strdup(commands[i].cmd.usage);
+  if (!f || f->kind == TC_FLAG_HELP) return text;
+  for (bool more = true; more; f++) {
+    more = f->form != NULL;
+    char *longer = tc_sprintf("%s [%s]", text, more ? f->form : "--section.key=value ...");
+    free(text);
+    text = longer;
+  }
+  return text;
+}
+
 /* ---- help as text ---------------------------------------------------------------------- */
 
 static void print_help(void)
 {
   printf("tercio trains GPT-style transformers on Slurm clusters.\n\nusage:\n");
-  for (int i = 0; i < N_COMMANDS; i++)
-    printf("  tercio %-6s %s\n", commands[i].cmd.name, commands[i].cmd.usage);
+  for (int i = 0; i < N_COMMANDS; i++) {
+    char *usage = usage_of(i);
+    printf("  tercio %-6s %s\n", commands[i].cmd.name, usage);
+    free(usage);
+  }
   printf("  tercio --help | --version | --man\n"
          "  tercio --share                the folder of train.sbatch and, installed, of examples/\n"
          "  tercio COMMAND --help         the command, with its flags\n"
@@ -151,8 +170,9 @@ static int print_cmd_help(int i, const char *topic)
   struct tc_err err;
   if (topic && !all && how & HELP_OPTIONS)
     return tc_config_help_section(stdout, topic, &err) < 0 ? tc_say_failure(&err) : 0;
-  printf("usage: tercio %s %s\n\n%s\n\nexample:\n  %s\n", c->name, c->usage, c->help,
-         c->example);
+  char *usage = usage_of(i);
+  printf("usage: tercio %s %s\n\n%s\n\nexample:\n  %s\n", c->name, usage, c->help, c->example);
+  free(usage);
   if (commands[i].flags) printf("\nFlags of this command:\n\n");
   for (const struct tc_flag *f = commands[i].flags; f && f->form; f++) printf("  %-30s  %s\n", f->form, f->help);
   if (!(how & HELP_OPTIONS)) return 0;
@@ -264,8 +284,10 @@ static void print_man(void)
          ".SH NAME\ntercio \\- train GPT\\-style transformers on Slurm clusters\n"
          ".SH SYNOPSIS\n", PACKAGE_VERSION);
   for (int i = 0; i < N_COMMANDS; i++) {
+    char *usage = usage_of(i);
     printf("%s.B tercio %s\n", i ? ".br\n" : "", commands[i].cmd.name);
-    roff_line("", commands[i].cmd.usage);
+    roff_line("", usage);
+    free(usage);
   }
   printf(".SH DESCRIPTION\n"
          "A run is described by a run file of [section] lines and \"key = value\" lines.\n"
@@ -335,8 +357,11 @@ static int print_share(void)
 static void print_completion(void)
 {
   tc_completion_begin(stdout);
-  for (int i = 0; i < N_COMMANDS; i++)
-    tc_completion_command(stdout, commands[i].cmd.name, commands[i].cmd.usage);
+  for (int i = 0; i < N_COMMANDS; i++) {
+    char *usage = usage_of(i);
+    tc_completion_command(stdout, commands[i].cmd.name, usage);
+    free(usage);
+  }
   tc_cmd_ckpt_completion(stdout);
 }
 

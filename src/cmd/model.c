@@ -1,10 +1,11 @@
-/* model.c - the model of a checkpoint, and its tokenizer. */
+/* model.c - a trained model, and its tokenizer. */
 #include "src/cmd/model.h"
 #include "io/ckpt/ckpt.h"
 #include "src/program/setup.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The model's sizes are the checkpoint's; all else is the user's. Rotary positions allow another context. */
 static int set_model(struct tc_cmd_model *m, const struct tc_ckpt *c, struct tc_err *err)
@@ -23,23 +24,33 @@ static int set_model(struct tc_cmd_model *m, const struct tc_ckpt *c, struct tc_
   return rc;
 }
 
-static int load_tokenizer(struct tc_cmd_model *m, struct tc_err *err)
+static int open_ckpt(struct tc_cmd_model *m, struct tc_err *err)
 {
-  const int64_t vocab = m->cfg->model_vocab;
-  if (!m->tokenizer_file) return 0;
-  TC_TRY(tc_tokenizer_load(&m->tokenizer, m->tokenizer_file, err));
-  if (tc_tokenizer_vocab(m->tokenizer) <= vocab) return 0;
-  return tc_fail(err, TC_EUSER, "%s has %lld tokens, more than the model's vocabulary of %lld: it is another model's",
-                 m->tokenizer_file, (long long)tc_tokenizer_vocab(m->tokenizer), (long long)vocab);
+  struct tc_ckpt *c;
+  if (m->rope) return tc_fail(err, TC_EUSER, "%s: --rope is only for Hugging Face's Llama and Qwen3", m->path);
+  TC_TRY(tc_ckpt_open(&c, m->path, err));
+  const int rc = set_model(m, c, err);
+  tc_ckpt_close(c);
+  return rc;
 }
 
-bool tc_cmd_option(int argc, char **argv, int *i, const char *name, const char **value)
+static int load_tokenizer(struct tc_cmd_model *m, const char *path, struct tc_err *err)
 {
-  const size_t n = strlen(name);
-  const char *arg = argv[*i];
-  if (strncmp(arg, "--", 2) || strncmp(arg + 2, name, n) || (arg[2 + n] && arg[2 + n] != '=')) return false;
-  *value = arg[2 + n] ? arg + 3 + n : *i + 1 < argc ? argv[++*i] : NULL;
-  return true;
+  const int64_t vocab = m->cfg->model_vocab;
+  TC_TRY(tc_tokenizer_load(&m->tokenizer, path, err));
+  if (tc_tokenizer_vocab(m->tokenizer) <= vocab) return 0;
+  return tc_fail(err, TC_EUSER, "%s has %lld tokens, more than the model's vocabulary of %lld: it is another model's",
+                 path, (long long)tc_tokenizer_vocab(m->tokenizer), (long long)vocab);
+}
+
+static int find_tokenizer(struct tc_cmd_model *m, struct tc_err *err)
+{
+  if (m->tokenizer_file) return load_tokenizer(m, m->tokenizer_file, err);
+  if (!m->foreign) return 0;
+  char *path = tc_sprintf("%s/tokenizer.json", m->path);     /* of a file there is none */
+  const int rc = access(path, F_OK) == 0 ? load_tokenizer(m, path, err) : 0;
+  free(path);
+  return rc;
 }
 
 int tc_cmd_model_arg(struct tc_cmd_model *m, int argc, char **argv, int *i, struct tc_err *err)
@@ -50,7 +61,7 @@ int tc_cmd_model_arg(struct tc_cmd_model *m, int argc, char **argv, int *i, stru
     m->flag[m->n_flags++] = argv[0];
   }
   if (arg[0] != '-') {
-    if (m->path) return tc_fail(err, TC_EUSER, "one checkpoint at a time: '%s' or '%s'?", m->path, arg);
+    if (m->path) return tc_fail(err, TC_EUSER, "one model at a time: '%s' or '%s'?", m->path, arg);
     m->path = arg;
     return 0;
   }
@@ -62,17 +73,16 @@ int tc_cmd_model_arg(struct tc_cmd_model *m, int argc, char **argv, int *i, stru
 int tc_cmd_model_open(struct tc_cmd_model *m, struct tc_err *err)
 {
   char *none[] = { NULL };
-  struct tc_ckpt *c;
   TC_TRY(tc_config_new(&m->cfg, m->n_flags, m->flag ? m->flag : none, NULL, NULL, err));
-  TC_TRY(tc_ckpt_open(&c, m->path, err));
-  const int rc = set_model(m, c, err);
-  tc_ckpt_close(c);
-  return rc < 0 ? rc : load_tokenizer(m, err);
+  if (tc_foreign_is(m->path)) TC_TRY(tc_foreign_open(&m->foreign, m->path, m->rope, m->cfg, err));
+  else TC_TRY(open_ckpt(m, err));
+  return find_tokenizer(m, err);
 }
 
 void tc_cmd_model_free(struct tc_cmd_model *m)
 {
   if (m->tokenizer) tc_tokenizer_free(m->tokenizer);
+  tc_foreign_close(m->foreign);
   tc_config_free(m->cfg);
   free(m->flag);
 }

@@ -1,4 +1,4 @@
-/* sample.c - `tercio sample`: continues prompts with a checkpoint's model. */
+/* sample.c - `tercio sample`: continues prompts with a trained model. */
 #include "src/cmd/cmd.h"
 #include "src/cmd/model.h"
 #include "src/forward/sample.h"
@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,58 +30,53 @@ struct sample {
 
 /* ---- the command line ------------------------------------------------------------------------ */
 
-/* An option with a number: a whole one, or a real one. */
-struct number { const char *name; double least, most; int64_t *whole; double *real; const char *takes; };
-
-static int set_number(const struct number *n, const char *text, struct tc_err *err)
+static bool set_greedy(void *sample, const struct tc_flag *f, const char *value)
 {
-  char *end = NULL;
-  const double v = text ? strtod(text, &end) : 0;
-  if (!text || !*text || *end || !(v >= n->least && v <= n->most) || (n->whole && v != floor(v)))
-    return tc_fail(err, TC_EUSER, "--%s%s%s: give %s", n->name, text ? " " : "", text ? text : "", n->takes);
-  if (n->whole) *n->whole = (int64_t)v;
-  else *n->real = v;
-  return 0;
+  (void)f, (void)value;
+  ((struct sample *)sample)->how.temperature = 0;
+  return true;
 }
 
-/* 1: argv[*i] is an option with a number. */
-static int parse_number(struct sample *x, int argc, char **argv, int *i, struct tc_err *err)
-{
-  const struct number number[] = {
-    { "tokens", 1, 1 << 24, &x->how.tokens, NULL, "the new tokens of a sequence, 1 or more" },
-    { "n", 1, SEQUENCES, &x->copies, NULL, "the sequences of a prompt, 1 to 256" },
-    { "temperature", 0, 1e3, NULL, &x->how.temperature, "a number from 0 (the most likely token) to 1000" },
-    { "top-k", 0, 1 << 24, &x->how.top_k, NULL, "how many of the most likely tokens, or 0 for all" },
-    { "top-p", 1e-9, 1, NULL, &x->how.top_p, "a probability above 0, up to 1 for all tokens" },
-    { "seed", 0, 9e15, &x->seed, NULL, "a number, 0 or more" } };
-  const char *value;
-  for (size_t k = 0; k < sizeof number / sizeof *number; k++) {
-    if (!tc_cmd_option(argc, argv, i, number[k].name, &value)) continue;
-    TC_TRY(set_number(&number[k], value, err));
-    return 1;
-  }
-  return 0;
-}
+#define FIELD(f) offsetof(struct sample, f)
+const struct tc_flag tc_flags_sample[] = {
+  { "--prompt TEXT", "the text to go on from; e.g. --prompt 'In the beginning'", "a text of at least one byte",
+    TC_FLAG_TEXT, FIELD(prompt), 0, 0, NULL },
+  { "--prompts FILE", "a prompt a line, all at once; e.g. --prompts prompts.txt", "a file", TC_FLAG_TEXT, FIELD(file), 0, 0,
+    NULL },
+  { "--n N", "sequences of each prompt (default 1); e.g. --n 3", "the sequences of a prompt, 1 to 256", TC_FLAG_WHOLE,
+    FIELD(copies), 1, SEQUENCES, NULL },
+  { "--tokens N", "new tokens of a sequence, at most (default: 200, or what the model's context has room for); e.g. "
+    "--tokens 50", "the new tokens of a sequence, 1 or more", TC_FLAG_WHOLE, FIELD(how.tokens), 1, 1 << 24, NULL },
+  { "--window", "where prompt and new tokens exceed the context, go on from its last half; e.g. --window --tokens 5000",
+    NULL, TC_FLAG_YES, FIELD(how.window), 0, 0, NULL },
+  { "--temperature X", "divides the logits before a token is drawn (default 0.8); 0: the most likely token; e.g. "
+    "--temperature 1", "a number from 0 (the most likely token) to 1000", TC_FLAG_REAL, FIELD(how.temperature), 0, 1e3,
+    NULL },
+  { "--top-k K", "draw from the K most likely tokens (default 50); 0: from all; e.g. --top-k 0",
+    "how many of the most likely tokens, or 0 for all", TC_FLAG_WHOLE, FIELD(how.top_k), 0, 1 << 24, NULL },
+  { "--top-p P", "draw from the most likely tokens that together have probability P (default 0.95); e.g. --top-p 1",
+    "a probability above 0, up to 1 for all tokens", TC_FLAG_REAL, FIELD(how.top_p), 1e-9, 1, NULL },
+  { "--greedy", "the most likely token each time, as --temperature 0", NULL, TC_FLAG_CALL, 0, 0, 0, set_greedy },
+  { "--seed N", "the seed of the random numbers (default 1): the same text again; e.g. --seed 7", "a number, 0 or more",
+    TC_FLAG_WHOLE, FIELD(seed), 0, 9e15, NULL },
+  TC_CMD_MODEL_FLAGS(sample, "the model's tokenizer.json (default: FOLDER's), unless its tokens are bytes"),
+  { "--json", "print a JSON array, with the new tokens of each sequence; e.g. --json > text.json", NULL, TC_FLAG_YES,
+    FIELD(json), 0, 0, NULL },
+  { NULL, NULL, NULL, TC_FLAG_HELP, 0, 0, 0, NULL }
+};
+#undef FIELD
 
 static int parse(struct sample *x, int argc, char **argv, struct tc_err *err)
 {
-  const struct { const char *name, **to; } text[] = {
-    { "prompt", &x->prompt }, { "prompts", &x->file }, { "tokenizer", &x->m.tokenizer_file } };
   for (int i = 1; i < argc; i++) {
-    int known = parse_number(x, argc, argv, &i, err);
+    const int known = tc_flags_read(tc_flags_sample, x, argc, argv, &i, "sample", err);
     if (known < 0) return known;
-    for (int k = 0; k < 3 && !known; k++) {
-      known = tc_cmd_option(argc, argv, &i, text[k].name, text[k].to);
-      if (known && !*text[k].to) return tc_fail(err, TC_EUSER, "--%s takes a value", text[k].name);
-    }
-    if (known) continue;
-    if (!strcmp(argv[i], "--json")) x->json = true;
-    else if (!strcmp(argv[i], "--greedy")) x->how.temperature = 0;
-    else if (!strcmp(argv[i], "--window")) x->how.window = true;
-    else TC_TRY(tc_cmd_model_arg(&x->m, argc, argv, &i, err));
+    if (!known) TC_TRY(tc_cmd_model_arg(&x->m, argc, argv, &i, err));
   }
   x->how.seed = (uint64_t)x->seed;
-  if (!x->m.path) return tc_fail(err, TC_EUSER, "name a checkpoint, or a folder of checkpoints; see tercio sample --help");
+  if (!x->m.path)
+    return tc_fail(err, TC_EUSER, "name a checkpoint, a folder of checkpoints or one of Hugging Face's; see tercio sample "
+                   "--help");
   if (!x->prompt == !x->file) return tc_fail(err, TC_EUSER, "give --prompt TEXT, or --prompts FILE with a prompt a line");
   return 0;
 }
@@ -211,7 +205,7 @@ static int run_rank(int rank, void *sample, struct tc_err *err)
   struct tc_forward *f = NULL;
   const struct tc_forward_args args = {
     .cfg = l->cfg, .ranks = l->ranks, .rank_names = l->rank_names, .rank = rank, .hub = l->hub, .path = x->m.path,
-    .use = TC_TO_SAMPLE, .prefill = PREFILL, .mpi = l->mpi && l->mpi_world > 1,
+    .foreign = x->m.foreign, .use = TC_TO_SAMPLE, .prefill = PREFILL, .mpi = l->mpi && l->mpi_world > 1,
     .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
   struct listener listener = { x, rank == 0, rank == 0 && x->n == 1 && !x->json, false };
   int rc = tc_forward_new(&f, &args, err);

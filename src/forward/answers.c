@@ -1,10 +1,9 @@
 /* answers.c - the losses of answers: an answer is a text, its context before it, and several of them share a sequence. */
 #include "src/forward/questions.h"
+#include "src/forward/impl.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define SHOW_NS INT64_C(5000000000)
 
 void tc_choices_free(struct tc_choices *c)
 {
@@ -74,17 +73,6 @@ static bool pack_add(struct pack *p, const struct tc_question *q, int64_t a)
 
 /* ---- all answers ----------------------------------------------------------------------------- */
 
-static void show(const struct tc_forward *x, const char *name, int64_t done, int64_t n, int64_t begin_ns,
-                 int64_t *shown_ns)
-{
-  const int64_t now = tc_now_ns();
-  if (!name || tc_forward_run(x)->rank != 0 || now - *shown_ns < SHOW_NS) return;
-  const double s = (double)(now - begin_ns) * 1e-9;
-  tc_log("%s: %lld of %lld answers, %.0f s left", name, (long long)done, (long long)n,
-         s * (double)(n - done) / (double)done);
-  *shown_ns = now;
-}
-
 /* Fills a batch with answers from number `first` of question *q on; the number behind the last. */
 static int64_t fill(struct pack *p, int64_t first, int64_t *q)
 {
@@ -101,10 +89,11 @@ static int64_t fill(struct pack *p, int64_t first, int64_t *q)
 
 static int score(struct tc_forward *x, struct pack *p, double *nats, const char *name, struct tc_err *err)
 {
-  const int64_t all = p->c->n_answers, begin = tc_now_ns();
+  const int64_t all = p->c->n_answers;
+  struct tc_forward_progress progress = tc_forward_begin(name, "answers", all);
   const struct tc_forward_batch batch = { p->tokens, p->targets, p->starts };
   float *loss = tc_malloc((size_t)(p->B * p->T) * sizeof *loss);
-  int64_t shown = begin, q = 0;
+  int64_t q = 0;
   int rc = 0;
   for (int64_t a = 0, end; a < all && rc == 0; a = end) {
     end = fill(p, a, &q);
@@ -113,7 +102,7 @@ static int score(struct tc_forward *x, struct pack *p, double *nats, const char 
       nats[i] = 0;
       for (int64_t k = p->at[i]; k < p->at[i] + p->n[i]; k++) nats[i] += (double)loss[k];
     }
-    if (rc == 0) show(x, name, end, all, begin, &shown);
+    if (rc == 0) tc_forward_show(x, &progress, end);
   }
   free(loss);
   return rc;

@@ -1,11 +1,10 @@
 /* corpus.c - the loss of a whole file of tokens, a batch of sequences at a time. */
 #include "src/forward/corpus.h"
+#include "src/forward/impl.h"
 #include "src/data/documents.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define SHOW_NS INT64_C(5000000000)    /* between two progress lines */
 
 /* One pass over the file. */
 struct pass {
@@ -46,27 +45,16 @@ static void add_batch(const struct pass *p, struct tc_corpus_loss *out)
   }
 }
 
-static void show(const struct pass *p, const char *name, int64_t done, int64_t begin_ns, int64_t *shown_ns)
-{
-  const int64_t now = tc_now_ns();
-  if (!name || tc_forward_run(p->x)->rank != 0 || now - *shown_ns < SHOW_NS) return;
-  const double s = (double)(now - begin_ns) * 1e-9, rate = (double)done / s;
-  tc_log("%s: %.0f %%, %.4g tokens/s, %.0f s left", name, 100.0 * (double)done / (double)p->n, rate,
-         (double)(p->n - done) / rate);
-  *shown_ns = now;
-}
-
 static int pass_over(struct pass *p, const char *name, struct tc_corpus_loss *out, struct tc_err *err)
 {
   const struct tc_run *r = tc_forward_run(p->x);
-  const int64_t begin = tc_now_ns();
-  int64_t shown = begin;
+  struct tc_forward_progress progress = tc_forward_begin(name, "tokens", p->n);
   for (int64_t at = 0; at < p->n - 1; at += p->B * p->T) {
     TC_TRY(tc_run_agree(r, read_batch(p, at, err), err));
     const struct tc_forward_batch batch = { p->tokens, p->targets, p->end >= 0 ? p->starts : NULL };
     TC_TRY(tc_forward_losses(p->x, &batch, p->loss, err));
     add_batch(p, out);
-    show(p, name, TC_MIN(at + p->B * p->T, p->n), begin, &shown);
+    tc_forward_show(p->x, &progress, TC_MIN(at + p->B * p->T, p->n));
   }
   return 0;
 }

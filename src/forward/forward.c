@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SHOW_NS INT64_C(5000000000)    /* between two progress lines */
+
 /* A tc_fill_fn: rows are tokens of the batch. */
 static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows, int32_t *tokens,
                  int32_t *targets, int32_t *starts)
@@ -26,11 +28,20 @@ static int load(void *ctx, struct tc_ckpt *c, struct tc_err *err)
   return tc_run_load(&((struct tc_forward *)ctx)->run, c, err);
 }
 
+static int load_weights(struct tc_forward *x, const struct tc_forward_args *a, struct tc_err *err)
+{
+  const struct tc_run *r = &x->run;
+  struct tc_ckpt *c = NULL;
+  if (a->foreign) return tc_run_agree(r, tc_run_load_foreign(r, a->foreign, err), err);
+  TC_TRY(tc_ckpt_load_from(&c, a->path, load, x, r->world, r->rank_names, err));
+  tc_ckpt_close(c);
+  return 0;
+}
+
 int tc_forward_new(struct tc_forward **out, const struct tc_forward_args *a, struct tc_err *err)
 {
   struct tc_forward *x = *out = tc_calloc(1, sizeof *x);
   struct tc_run *r = &x->run;
-  struct tc_ckpt *c = NULL;
   *r = (struct tc_run){ .cfg = a->cfg, .ranks = a->ranks, .rank_names = a->rank_names, .rank = a->rank,
                         .threads = a->threads, .hub = a->hub, .mpi = a->mpi, .use = a->use };
   TC_TRY(tc_run_layout(r, err));
@@ -41,9 +52,7 @@ int tc_forward_new(struct tc_forward **out, const struct tc_forward_args *a, str
   if (rc == 0) rc = tc_run_native(r, err);
   if (rc == TC_EPEER) return rc;
   TC_TRY(tc_run_agree(r, rc < 0 ? rc : tc_run_programs(r, fill, x, err), err));
-  TC_TRY(tc_ckpt_load_from(&c, a->path, load, x, r->world, r->rank_names, err));
-  tc_ckpt_close(c);
-  return 0;
+  return load_weights(x, a, err);
 }
 
 void tc_forward_free(struct tc_forward *x, bool lost)
@@ -90,4 +99,22 @@ int tc_forward_losses(struct tc_forward *x, const struct tc_forward_batch *batch
   memset(loss, 0, (size_t)n * sizeof *loss);
   take_own(x, loss);
   return tc_comm_run(x->run.world, &sum, err);
+}
+
+/* ---- progress -------------------------------------------------------------------------------- */
+
+struct tc_forward_progress tc_forward_begin(const char *name, const char *unit, int64_t n)
+{
+  const int64_t now = tc_now_ns();
+  return (struct tc_forward_progress){ .name = name, .unit = unit, .n = n, .begin_ns = now, .shown_ns = now };
+}
+
+void tc_forward_show(const struct tc_forward *x, struct tc_forward_progress *p, int64_t done)
+{
+  const int64_t now = tc_now_ns();
+  if (!p->name || x->run.rank != 0 || now - p->shown_ns < SHOW_NS) return;
+  const double rate = (double)done / ((double)(now - p->begin_ns) * 1e-9);
+  tc_log("%s: %.0f %%, %.4g %s/s, %.0f s left", p->name, 100.0 * (double)done / (double)p->n, rate, p->unit,
+         (double)(p->n - done) / rate);
+  p->shown_ns = now;
 }

@@ -1,7 +1,8 @@
 /* forward.h - a trained model that is run forward: losses of token sequences, on any layout.
  *
- * In: a checkpoint of any layout, and sequences of tokens. Out: the loss of each token, the same on all ranks.
- * There is neither gradient nor optimizer: the state is the weights in the working precision (tc_run.use).
+ * In: a checkpoint of any layout or another program's model, and sequences of tokens. Out: the loss of each token, the
+ * same on all ranks. There is neither gradient nor optimizer: the state is the weights in the working precision
+ * (tc_run.use).
  *
  * Files, in reading order: forward.[ch] (the model on its ranks), corpus.[ch] (the loss of whole files),
  * questions.[ch] (files of questions with several answers), answers.c (which answers the model prefers), sample.[ch]
@@ -19,7 +20,8 @@ struct tc_forward_args {
   int rank, threads;
   struct tc_hub *hub;
   bool mpi;
-  const char *path;                  /* a checkpoint, or a folder of checkpoints */
+  const char *path;                  /* a checkpoint, or a folder of checkpoints; or */
+  const struct tc_foreign *foreign;  /* another program's model, of which cfg has the sizes; NULL: path */
   enum tc_run_use use;               /* TC_TO_EVALUATE, or TC_TO_SAMPLE: then the mesh has dp = 1 */
   int64_t prefill;                   /* TC_TO_SAMPLE: tokens of a prompt at once */
   bool documents;                    /* TC_TO_EVALUATE: several texts may share a sequence */

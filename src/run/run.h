@@ -15,6 +15,7 @@
 #include "src/comm/comm.h"
 #include "src/config/config.h"
 #include "src/exec/exec.h"
+#include "src/foreign/foreign.h"
 #include "src/launch/ranks.h"
 #include "src/program/program.h"
 
@@ -84,6 +85,9 @@ void tc_run_state_free(struct tc_run_state *s);
  * model, or a tensor is missing or has another shape. The working precision's weights are made
  * from it by the TC_REFRESH program, which the caller runs; those of an inference are rounded here. */
 int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, struct tc_err *err);
+/* Local. The same from an open model of another program, of which r->cfg has the sizes: weights alone, for a run that
+ * does not train. */
+int tc_run_load_foreign(const struct tc_run *r, const struct tc_foreign *f, struct tc_err *err);
 
 /* ---- the end ---- */
 

@@ -1,5 +1,6 @@
 /* weights.c - a run's state from a checkpoint: the saved tensors (fp32 weights, Adam's moments),
- * of which a rank reads the boxes that it stores, from whichever files have them. */
+ * of which a rank reads the boxes that it stores, from whichever files have them. Or weights alone, from another program's
+ * model. */
 #include "src/run/run.h"
 #include "src/graph/shard_box.h"
 
@@ -28,17 +29,41 @@ void tc_run_state_free(struct tc_run_state *s)
   free(s->id);
 }
 
+/* Where tensors come from: one of them is set. */
+struct source { struct tc_ckpt *ckpt; const struct tc_foreign *foreign; };
+
+static const char *source_path(const struct source *s)
+{
+  return s->ckpt ? tc_ckpt_path(s->ckpt) : tc_foreign_path(s->foreign);
+}
+
+static int source_find(const struct source *s, const char *name)
+{
+  return s->ckpt ? tc_ckpt_find(s->ckpt, name) : tc_foreign_find(s->foreign, name);
+}
+
+static const struct tc_ckpt_tensor *source_at(const struct source *s, int k)
+{
+  return s->ckpt ? tc_ckpt_at(s->ckpt, k) : tc_foreign_at(s->foreign, k);
+}
+
+static int source_read(const struct source *s, int k, const struct tc_box *box, void *dst, struct tc_err *err)
+{
+  return s->ckpt ? tc_ckpt_read(s->ckpt, k, box->start, box->count, dst, err)
+                 : tc_foreign_read(s->foreign, k, box->start, box->count, dst, err);
+}
+
 /* Reads a box into the rank's memory at `p`, rounded to the tensor's type. */
-static int load_box(const struct tc_run *r, struct tc_ckpt *c, int k, const struct tc_tensor *x,
+static int load_box(const struct tc_run *r, const struct source *s, int k, const struct tc_tensor *x,
                     const struct tc_box *box, char *p, struct tc_err *err)
 {
   struct tc_device *d = r->device;
   const int64_t n = tc_box_elems(x->rank, box->count), bytes = tc_box_bytes(x->dtype, x->rank, box->count);
-  const bool rounds = x->dtype != tc_ckpt_at(c, k)->dtype;
-  if (!rounds && !d->ops->separate) return tc_ckpt_read(c, k, box->start, box->count, p, err);
+  const bool rounds = x->dtype != source_at(s, k)->dtype;
+  if (!rounds && !d->ops->separate) return source_read(s, k, box, p, err);
   float *read = tc_malloc((size_t)TC_MAX(n, 1) * sizeof *read);
   uint16_t *rounded = rounds ? tc_malloc((size_t)TC_MAX(bytes, 1)) : NULL;
-  int rc = tc_ckpt_read(c, k, box->start, box->count, read, err);
+  int rc = source_read(s, k, box, read, err);
   for (int64_t i = 0; i < n && rounds && !rc; i++) rounded[i] = tc_f32_to_bf16(read[i]);
   if (rc == 0) d->ops->copy(d, p, rounds ? (void *)rounded : read, bytes);
   free(read);
@@ -46,30 +71,40 @@ static int load_box(const struct tc_run *r, struct tc_ckpt *c, int k, const stru
   return rc;
 }
 
-static int load_tensor(const struct tc_run *r, struct tc_ckpt *c, int32_t id, struct tc_err *err)
+static int load_tensor(const struct tc_run *r, const struct source *s, int32_t id, struct tc_err *err)
 {
   const int main = tc_run_has(r).first;
   const struct tc_tensor *x = &r->prog[main]->graph->tensor[id];
-  int k = tc_ckpt_find(c, x->name);
+  int k = source_find(s, x->name);
   if (k < 0)
     return tc_fail(err, TC_EUSER, "%s has no tensor %s: if it was saved with another "
                    "train.optimizer, take its weights alone (tercio ckpt export, then import)",
-                   tc_ckpt_path(c), x->name);
-  const struct tc_ckpt_tensor *ct = tc_ckpt_at(c, k);
+                   source_path(s), x->name);
+  const struct tc_ckpt_tensor *ct = source_at(s, k);
   bool same = ct->rank == x->rank
               && (ct->dtype == x->dtype || (r->use != TC_TO_TRAIN && ct->dtype == TC_F32 && x->dtype == TC_BF16));
   for (int d = 0; same && d < x->rank; d++) same = ct->dim[d] == x->dim[d];
   if (!same)
     return tc_fail(err, TC_EUSER, "%s: tensor %s has another shape or type than this model's",
-                   tc_ckpt_path(c), x->name);
+                   source_path(s), x->name);
   char *p = tc_exec_tensor(r->exec, main, id);
   struct tc_box box[TC_BOXES];
   int n = tc_stored_boxes(x, r->mesh, r->rank, box);
   for (int b = 0; b < n; b++) {
-    TC_TRY(load_box(r, c, k, x, &box[b], p, err));
+    TC_TRY(load_box(r, s, k, x, &box[b], p, err));
     p += tc_box_bytes(x->dtype, x->rank, box[b].count);
   }
   return 0;
+}
+
+static int load_all(const struct tc_run *r, const struct source *from, struct tc_err *err)
+{
+  struct tc_run_state s;
+  int rc = 0;
+  tc_run_state(r, &s);
+  for (int i = 0; i < s.n && !rc; i++) rc = load_tensor(r, from, s.id[i], err);
+  tc_run_state_free(&s);
+  return rc;
 }
 
 int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, struct tc_err *err)
@@ -81,10 +116,10 @@ int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, struct tc_err *err)
     rc = tc_fail(err, TC_EUSER, "%s is of another model: %s; this run's is %s. Give that "
                  "model, or another run.out or ckpt.from", tc_ckpt_path(c), meta->model, model);
   free(model);
-  if (rc < 0) return rc;
-  struct tc_run_state s;
-  tc_run_state(r, &s);
-  for (int i = 0; i < s.n && !rc; i++) rc = load_tensor(r, c, s.id[i], err);
-  tc_run_state_free(&s);
-  return rc;
+  return rc < 0 ? rc : load_all(r, &(struct source){ .ckpt = c }, err);
+}
+
+int tc_run_load_foreign(const struct tc_run *r, const struct tc_foreign *f, struct tc_err *err)
+{
+  return load_all(r, &(struct source){ .foreign = f }, err);
 }

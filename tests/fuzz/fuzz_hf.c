@@ -1,12 +1,12 @@
 /* fuzz_hf.c - folders of Hugging Face's: models of all families are drawn and written in one to three files; some have
- * their config.json, index or a file's header damaged. What is imported is exported again with equal tensors; the rest
- * is refused with a sentence. */
+ * their config.json, index or a file's header damaged. What is imported is exported again with equal tensors, and any box
+ * that is read from the folder is the checkpoint's; the rest is refused with a sentence. */
 #include <fcntl.h>
 #include <ftw.h>
 #include <sys/stat.h>
 
 #include "src/cmd/ckpt/ckpt.h"
-#include "src/cmd/ckpt/names.h"
+#include "src/foreign/foreign.h"
 #include "src/model/hf.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/same_tensors.h"
@@ -62,7 +62,7 @@ static void write_text(const char *dir, const char *name, const char *text, size
 /* A folder being written: its files, and the index of them. */
 struct folder { const char *dir; char name[FILES][60]; int n; char index[20000]; size_t at; };
 
-static void write_file(struct fuzz *f, struct folder *d, int file, const struct part *part, int n, bool gpt2, int dtype)
+static void write_file(struct fuzz *f, struct folder *d, int file, const struct tc_foreign_part *part, int n, bool gpt2, int dtype)
 {
   struct tc_st_tensor *t = tc_calloc((size_t)n + 1, sizeof *t);
   char path[MOST_PATH], (*name)[100] = tc_calloc((size_t)n + 1, sizeof *name);
@@ -70,14 +70,14 @@ static void write_file(struct fuzz *f, struct folder *d, int file, const struct 
   for (int i = 0; i < n; i++) {
     snprintf(name[i], sizeof name[i], "%s%s", gpt2 ? "transformer." : "", part[i].hf);
     t[i] = (struct tc_st_tensor){ .name = name[i], .dtype = dtype, .rank = part[i].rank };
-    part_hf_shape(&part[i], t[i].dim);
+    tc_foreign_hf_shape(&part[i], t[i].dim);
     d->at += (size_t)snprintf(d->index + d->at, sizeof d->index - d->at, "%s\n  \"%s\": \"%s\"",
                               d->at > 20 ? "," : "", name[i], d->name[file]);
   }
   snprintf(path, sizeof path, "%s/%s", d->dir, d->name[file]);
   TC_ASSERT(tc_st_create(&w, path, t, n, NULL, NULL) == 0);
   for (int i = 0; i < n; i++)
-    for (int64_t k = 0; k < part_elems(&part[i]); k++) {
+    for (int64_t k = 0; k < tc_foreign_elems(&part[i]); k++) {
       const float x = (float)fuzz_below(f, 1 << 16) - 32768;
       const uint16_t half = tc_f32_to_bf16(x);
       TC_ASSERT(tc_st_write(w, dtype == TC_F32 ? (const void *)&x : &half, dtype == TC_F32 ? 4 : 2, NULL) == 0);
@@ -90,8 +90,8 @@ static void write_file(struct fuzz *f, struct folder *d, int file, const struct 
 /* A model as a folder; into d the names of its files. */
 static void write_model(struct fuzz *f, struct folder *d, const struct tc_model *m, int dtype)
 {
-  struct part *part;
-  const int n = names_list(&part, m, NAMES_HF, false);
+  struct tc_foreign_part *part;
+  const int n = tc_foreign_parts(&part, m, TC_FORM_HF, false);
   d->n = (int)draw(f, 1, FILES);
   d->at = (size_t)snprintf(d->index, sizeof d->index, "{\"weight_map\": {");
   TC_ASSERT(mkdir(d->dir, 0700) == 0);
@@ -157,6 +157,39 @@ static const char *tensors_of(char path[MOST_PATH], const char *dir)
   return path;
 }
 
+/* A box of every tensor, from a folder and from the checkpoint that was made of it. */
+static bool same_boxes(struct fuzz *f, const char *folder, const char *ckpt)
+{
+  char word[] = "fuzz", *argv[] = { word };
+  struct tc_config *cfg = NULL;
+  struct tc_foreign *x = NULL;
+  struct tc_ckpt *c = NULL;
+  struct tc_err err;
+  bool same = tc_config_new(&cfg, 1, argv, NULL, NULL, &err) == 0 && tc_foreign_open(&x, folder, NULL, cfg, &err) == 0 &&
+    tc_ckpt_open(&c, ckpt, &err) == 0;
+  for (int i = 0; same && i < tc_foreign_n(x); i++) {
+    const struct tc_ckpt_tensor *t = tc_foreign_at(x, i);
+    const int k = tc_ckpt_find(c, t->name);
+    int64_t start[TC_DIMS] = { 0 }, count[TC_DIMS];
+    memcpy(count, t->dim, sizeof count);
+    for (int d = 0; d < t->rank; d++)
+      if (fuzz_below(f, 2)) {
+        start[d] = draw(f, 0, (int)t->dim[d] - 1);
+        count[d] = draw(f, 1, (int)(t->dim[d] - start[d]));
+      }
+    const size_t bytes = (size_t)tc_box_bytes(TC_F32, t->rank, count);
+    float *a = tc_malloc(bytes), *b = tc_malloc(bytes);
+    same = k >= 0 && tc_foreign_read(x, i, start, count, a, &err) == 0 && tc_ckpt_read(c, k, start, count, b, &err) == 0 &&
+      memcmp(a, b, bytes) == 0;
+    free(a);
+    free(b);
+  }
+  tc_ckpt_close(c);
+  tc_foreign_close(x);
+  tc_config_free(cfg);
+  return same;
+}
+
 /* One case in the folder `top`: 1 if it is at fault. */
 static int try_one(struct fuzz *f, const char *top)
 {
@@ -181,6 +214,7 @@ static int try_one(struct fuzz *f, const char *top)
   if (rc == 0) {
     rc = quiet(ckpt_cmd_export, dir[1], dir[2], dtype, shard, &err);
     if (rc < 0) bad = fuzz_fault(f, err.text);
+    else if (!same_boxes(f, dir[0], dir[1])) bad = fuzz_fault(f, "a box is not the checkpoint's");
     else if (!damaged && !same_tensors(tensors_of(a, dir[0]), tensors_of(b, dir[2])))
       bad = fuzz_fault(f, "exported with other tensors");
     else if (damaged && (quiet(ckpt_cmd_import, dir[2], dir[3], NULL, 0, &err) < 0 ||

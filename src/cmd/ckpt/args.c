@@ -1,72 +1,19 @@
-/* args.c - the options of `tercio ckpt`: a table, one parser and one help for all commands. */
+/* args.c - the options of `tercio ckpt`: a table for all commands. */
 #include "src/cmd/ckpt/ckpt.h"
+#include "src/cmd/cmd.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum kind { YES, NO, TEXT, COUNT, REAL, BYTES, ROWS, MESH };
-
-static const struct option {
-  const char *name;
-  unsigned bit;                   /* of the commands that accept it */
-  enum kind kind;
-  size_t field;                   /* in struct ckpt_args */
-  const char *takes;              /* valid values, for error sentences; NULL: no value */
-  const char *value, *help;       /* for --help: the value's name ("" if none), the explanation */
-} options[] = {
-#define FIELD(f) offsetof(struct ckpt_args, f)
-  { "--owners", CKPT_OWNERS, YES, FIELD(owners), NULL, "",
-    "print which rank on which node has which slice of each tensor, and the bytes of each rank" },
-  { "--tensor", CKPT_OWNERS, TEXT, FIELD(only), "a pattern", "PATTERN",
-    "with --owners, only tensors whose names match; e.g. --tensor 'h.0.*'" },
-  { "--rows", CKPT_ROWS, ROWS, 0, "FIRST:END, such as 0:4", "A:B",
-    "only indices A to B - 1 of the first dimension; either may be omitted; e.g. --rows 0:4" },
-  { "--quick", CKPT_DEPTH, YES, FIELD(quick), NULL, "",
-    "check only sizes and metadata, without reading the data" },
-  { "--deep", CKPT_DEPTH, NO, FIELD(quick), NULL, "", "read all data and check all checksums (the default)" },
-  { "-j", CKPT_JOBS, COUNT, FIELD(jobs), "a number of threads", "N",
-    "threads that read and check (default: one per CPU); e.g. -j 8" },
-  { "--rtol", CKPT_TOL, REAL, FIELD(rtol), "a number >= 0", "X",
-    "relative tolerance: the largest ||A-B|| / ||B|| per tensor (default 0: equal bit for bit); e.g. --rtol 1e-5" },
-  { "--atol", CKPT_TOL, REAL, FIELD(atol), "a number >= 0", "Y",
-    "absolute tolerance: a tensor also passes if no element differs by more than Y; e.g. --atol 1e-6" },
-  { "--only", CKPT_TOL, TEXT, FIELD(only), "a pattern", "PATTERN",
-    "compare only tensors whose names match; e.g. --only 'optim.m.*'" },
-  { "--pp", CKPT_MESH, MESH, 0, "a number of ranks", "N", "ranks on axis pp, as --mesh.pp; e.g. --pp 2" },
-  { "--dp", CKPT_MESH, MESH, 0, "a number of ranks", "N", "ranks on axis dp, as --mesh.dp; e.g. --dp 4" },
-  { "--tp", CKPT_MESH, MESH, 0, "a number of ranks", "N", "ranks on axis tp, as --mesh.tp; e.g. --tp 8" },
-  { "--world", CKPT_MESH, COUNT, FIELD(world), "a number of ranks", "N",
-    "total number of ranks, for mesh sizes of auto; e.g. --world 64" },
-  { "--simulate", CKPT_MESH, TEXT, FIELD(cluster), "a cluster, such as \"4 nodes x 8\"", "CLUSTER",
-    "nodes and ranks per node instead of --world; e.g. --simulate \"4 nodes x 8\"" },
-  { "-o", CKPT_OUT, TEXT, FIELD(out), "the file or folder to write", "OUT",
-    "the file or folder to write; for import, the folder of checkpoints; e.g. -o gpt2" },
-  { "--format", CKPT_FORMAT, TEXT, FIELD(format), "hf, safetensors or llmc", "FORMAT",
-    "hf (default), safetensors or llmc, see above; e.g. --format llmc" },
-  { "--dtype", CKPT_FORMAT, TEXT, FIELD(dtype), "f32 or bf16", "TYPE",
-    "element type of the weights: f32 (default) or bf16; e.g. --dtype bf16" },
-  { "--shard-size", CKPT_FORMAT, BYTES, FIELD(shard_bytes), "the most bytes of a file, such as 5GB", "SIZE",
-    "with --format hf, several files of at most SIZE (B, KB, MB or GB) and their index; e.g. --shard-size 5GB" },
-  { "--rope", CKPT_ROPE, TEXT, FIELD(rope), "half or interleaved", "ORDER",
-    "order of rotary pairs in the file: half (default, Hugging Face's) or interleaved (Meta's); e.g. --rope interleaved" },
-  { "--optimizer", CKPT_FORMAT, YES, FIELD(optimizer), NULL, "",
-    "with --format safetensors, also write the optimizer's state" },
-  { "--keep", CKPT_KEEP, COUNT, FIELD(keep), "how many good checkpoints stay, at least 1", "N",
-    "number of good checkpoints to keep, at least 1; e.g. --keep 2" },
-  { "--dry-run", CKPT_KEEP, YES, FIELD(dry_run), NULL, "", "print what would be removed, and remove nothing" },
-  { "--release", CKPT_RELEASE, YES, FIELD(release), NULL, "",
-    "undo the quarantine of STEP; of several of one step, STEP.2 is the second; e.g. 300.2 --release" },
-  { "--json", CKPT_JSON, YES, FIELD(json), NULL, "", "print JSON instead of text" },
-#undef FIELD
-};
-enum { N_OPTIONS = sizeof options / sizeof *options };
-
 /* "A:B", either may be omitted. */
-static bool parse_rows(const char *s, struct ckpt_args *a)
+static bool set_rows(void *args, const struct tc_flag *f, const char *s)
 {
+  struct ckpt_args *a = args;
   char *end;
+  (void)f;
   errno = 0;
   a->row0 = *s == ':' ? 0 : strtoll(s, &end, 10);
   if (*s == ':') end = (char *)(uintptr_t)s;
@@ -78,82 +25,101 @@ static bool parse_rows(const char *s, struct ckpt_args *a)
 }
 
 /* An integer number of bytes, KB, MB or GB: powers of 1000, as in Hugging Face's library. */
-static bool parse_bytes(const char *s, int64_t *out)
+static bool set_bytes(void *args, const struct tc_flag *f, const char *s)
 {
   static const struct { const char *name; int64_t bytes; } unit[] = {
     { "", 1 }, { "B", 1 }, { "KB", 1000 }, { "MB", 1000000 }, { "GB", 1000000000 } };
   char *end;
+  (void)f;
   errno = 0;
   const int64_t n = strtoll(s, &end, 10);
   for (int i = 0; i < 5 && end != s && !errno; i++)
     if (strcmp(end, unit[i].name) == 0 && n >= 1 && n <= INT64_MAX / unit[i].bytes) {
-      *out = n * unit[i].bytes;
+      ((struct ckpt_args *)args)->shard_bytes = n * unit[i].bytes;
       return true;
     }
   return false;
 }
 
-static bool set_value(struct ckpt_args *a, const struct option *o, const char *value)
+/* Ranks on an axis: the configuration checks the value. */
+static bool set_mesh(void *args, const struct tc_flag *f, const char *s)
 {
-  void *field = (char *)a + o->field;
-  char *end;
-  errno = 0;
-  switch (o->kind) {
-  case YES: case NO:
-    *(bool *)field = o->kind == YES;
-    return true;
-  case TEXT:
-    *(const char **)field = value;
-    return *value != '\0';
-  case COUNT:
-    *(int64_t *)field = strtoll(value, &end, 10);
-    return *value && !*end && !errno && *(int64_t *)field >= 1 && *(int64_t *)field <= 1 << 24;
-  case REAL:
-    *(double *)field = strtod(value, &end);
-    return *value && !*end && *(double *)field >= 0;
-  case BYTES:
-    return parse_bytes(value, field);
-  case ROWS:
-    return parse_rows(value, a);
-  default:                        /* MESH: the configuration checks the value */
-    a->flag[a->n_flags++] = tc_sprintf("--mesh.%s=%s", o->name + 2, value);
-    return *value != '\0';
-  }
+  struct ckpt_args *a = args;
+  a->flag[a->n_flags++] = tc_sprintf("--mesh.%.2s=%s", f->form + 2, s);
+  return *s != '\0';
 }
 
-/* Finds the option at argv[*i], as "--rtol X", "--rtol=X" or "-j8"; *value is its value, NULL if the option has
- * none, "" if it is missing; advances *i to its last word. Returns NULL if there is no such option. */
-static const struct option *find_option(const struct ckpt_sub *s, int argc, char **argv, int *i,
-                                        const char **value)
-{
-  for (int k = 0; k < N_OPTIONS; k++) {
-    const struct option *o = &options[k];
-    size_t n = strlen(o->name);
-    if (!(o->bit & s->options) || strncmp(argv[*i], o->name, n) != 0) continue;
-    const char *rest = argv[*i] + n;
-    *value = NULL;
-    if (!o->takes) {
-      if (!*rest) return o;
-      continue;
-    }
-    if (*rest == '=') *value = rest + 1;
-    else if (*rest && o->name[1] != '-') *value = rest;
-    else if (*rest) continue;
-    else *value = *i + 1 < argc ? argv[++*i] : "";
-    return o;
-  }
-  return NULL;
-}
+static const struct option {
+  struct tc_flag flag;            /* of struct ckpt_args */
+  unsigned bit;                   /* of the commands that accept it */
+} options[] = {
+#define FIELD(f) offsetof(struct ckpt_args, f)
+  { { "--owners", "print which rank on which node has which slice of each tensor, and the bytes of each rank",
+      NULL, TC_FLAG_YES, FIELD(owners), 0, 0, NULL }, CKPT_OWNERS },
+  { { "--tensor PATTERN", "with --owners, only tensors whose names match; e.g. --tensor 'h.0.*'",
+      "a pattern", TC_FLAG_TEXT, FIELD(only), 0, 0, NULL }, CKPT_OWNERS },
+  { { "--rows A:B", "only indices A to B - 1 of the first dimension; either may be omitted; e.g. --rows 0:4",
+      "FIRST:END, such as 0:4", TC_FLAG_CALL, 0, 0, 0, set_rows }, CKPT_ROWS },
+  { { "--quick", "check only sizes and metadata, without reading the data",
+      NULL, TC_FLAG_YES, FIELD(quick), 0, 0, NULL }, CKPT_DEPTH },
+  { { "--deep", "read all data and check all checksums (the default)",
+      NULL, TC_FLAG_NO, FIELD(quick), 0, 0, NULL }, CKPT_DEPTH },
+  { { "-j N", "threads that read and check (default: one per CPU); e.g. -j 8",
+      "a number of threads", TC_FLAG_WHOLE, FIELD(jobs), 1, 1 << 24, NULL }, CKPT_JOBS },
+  { { "--rtol X", "relative tolerance: the largest ||A-B|| / ||B|| per tensor (default 0: equal bit for bit); e.g. "
+      "--rtol 1e-5",
+      "a number >= 0", TC_FLAG_REAL, FIELD(rtol), 0, INFINITY, NULL }, CKPT_TOL },
+  { { "--atol Y", "absolute tolerance: a tensor also passes if no element differs by more than Y; e.g. --atol 1e-6",
+      "a number >= 0", TC_FLAG_REAL, FIELD(atol), 0, INFINITY, NULL }, CKPT_TOL },
+  { { "--only PATTERN", "compare only tensors whose names match; e.g. --only 'optim.m.*'",
+      "a pattern", TC_FLAG_TEXT, FIELD(only), 0, 0, NULL }, CKPT_TOL },
+  { { "--pp N", "ranks on axis pp, as --mesh.pp; e.g. --pp 2",
+      "a number of ranks", TC_FLAG_CALL, 0, 0, 0, set_mesh }, CKPT_MESH },
+  { { "--dp N", "ranks on axis dp, as --mesh.dp; e.g. --dp 4",
+      "a number of ranks", TC_FLAG_CALL, 0, 0, 0, set_mesh }, CKPT_MESH },
+  { { "--tp N", "ranks on axis tp, as --mesh.tp; e.g. --tp 8",
+      "a number of ranks", TC_FLAG_CALL, 0, 0, 0, set_mesh }, CKPT_MESH },
+  { { "--world N", "total number of ranks, for mesh sizes of auto; e.g. --world 64",
+      "a number of ranks", TC_FLAG_WHOLE, FIELD(world), 1, 1 << 24, NULL }, CKPT_MESH },
+  { { "--simulate CLUSTER", "nodes and ranks per node instead of --world; e.g. --simulate \"4 nodes x 8\"",
+      "a cluster, such as \"4 nodes x 8\"", TC_FLAG_TEXT, FIELD(cluster), 0, 0, NULL }, CKPT_MESH },
+  { { "-o OUT", "the file or folder to write; for import, the folder of checkpoints; e.g. -o gpt2",
+      "the file or folder to write", TC_FLAG_TEXT, FIELD(out), 0, 0, NULL }, CKPT_OUT },
+  { { "--format FORMAT", "hf (default), safetensors or llmc, see above; e.g. --format llmc",
+      "hf, safetensors or llmc", TC_FLAG_TEXT, FIELD(format), 0, 0, NULL }, CKPT_FORMAT },
+  { { "--dtype TYPE", "element type of the weights: f32 (default) or bf16; e.g. --dtype bf16",
+      "f32 or bf16", TC_FLAG_TEXT, FIELD(dtype), 0, 0, NULL }, CKPT_FORMAT },
+  { { "--shard-size SIZE", "with --format hf, several files of at most SIZE (B, KB, MB or GB) and their index; e.g. "
+      "--shard-size 5GB",
+      "the most bytes of a file, such as 5GB", TC_FLAG_CALL, 0, 0, 0, set_bytes }, CKPT_FORMAT },
+  { { "--rope ORDER", "order of rotary pairs in the file: half (default, Hugging Face's) or interleaved (Meta's); e.g. "
+      "--rope interleaved",
+      "half or interleaved", TC_FLAG_TEXT, FIELD(rope), 0, 0, NULL }, CKPT_ROPE },
+  { { "--optimizer", "with --format safetensors, also write the optimizer's state",
+      NULL, TC_FLAG_YES, FIELD(optimizer), 0, 0, NULL }, CKPT_FORMAT },
+  { { "--keep N", "number of good checkpoints to keep, at least 1; e.g. --keep 2",
+      "how many good checkpoints stay, at least 1", TC_FLAG_WHOLE, FIELD(keep), 1, 1 << 24, NULL }, CKPT_KEEP },
+  { { "--dry-run", "print what would be removed, and remove nothing",
+      NULL, TC_FLAG_YES, FIELD(dry_run), 0, 0, NULL }, CKPT_KEEP },
+  { { "--release", "undo the quarantine of STEP; of several of one step, STEP.2 is the second; e.g. 300.2 --release",
+      NULL, TC_FLAG_YES, FIELD(release), 0, 0, NULL }, CKPT_RELEASE },
+  { { "--json", "print JSON instead of text",
+      NULL, TC_FLAG_YES, FIELD(json), 0, 0, NULL }, CKPT_JSON },
+#undef FIELD
+};
+enum { N_OPTIONS = sizeof options / sizeof *options };
 
 static int parse_one(struct ckpt_args *a, const struct ckpt_sub *s, int argc, char **argv, int *i,
                      struct tc_err *err)
 {
-  const char *arg = argv[*i], *value;
-  const struct option *o = find_option(s, argc, argv, i, &value);
-  if (o && set_value(a, o, value)) return 0;
-  if (o)
-    return tc_fail(err, TC_EUSER, "ckpt %s: %s takes %s, not '%s'", s->name, o->name, o->takes,
-                   value);
+  const char *arg = argv[*i];
+  char command[40];
+  snprintf(command, sizeof command, "ckpt %s", s->name);
+  for (int k = 0; k < N_OPTIONS; k++) {
+    if (!(options[k].bit & s->options)) continue;
+    const int known = tc_flag_read(&options[k].flag, a, argc, argv, i, command, err);
+    if (known) return TC_MIN(known, 0);
+  }
   const char *dot = strchr(arg, '.'), *eq = strchr(arg, '=');
   if (s->options & CKPT_CONFIG && strncmp(arg, "--", 2) == 0 && dot && (!eq || dot < eq)) {
     bool two = !eq && *i + 1 < argc;
@@ -208,10 +174,7 @@ void ckpt_args_free(struct ckpt_args *a)
 void ckpt_args_help(const struct ckpt_sub *s, void (*print)(void *ctx, const char *form, const char *help), void *ctx)
 {
   for (int i = 0; i < N_OPTIONS; i++) {
-    char form[64];
-    if (!(options[i].bit & s->options)) continue;
-    snprintf(form, sizeof form, "%s%s%s", options[i].name, *options[i].value ? " " : "", options[i].value);
-    print(ctx, form, options[i].help);
+    if (options[i].bit & s->options) print(ctx, options[i].flag.form, options[i].flag.help);
   }
   if (s->options & CKPT_CONFIG)
     print(ctx, "--section.key=value", "an option of the run file, as for tercio train; e.g. --parallel.data=zero3");

@@ -3,7 +3,7 @@
  * Only one tensor is in memory at a time. All data is checked against its checksum. A file
  * appears under its name when it is complete. */
 #include "src/cmd/ckpt/ckpt.h"
-#include "src/cmd/ckpt/names.h"
+#include "src/foreign/parts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static int put_values(struct export *x, const struct sink *s, const float *v, in
 /* ---- the model's tensors in another order ------------------------------------------- */
 
 /* The checkpoint's tensor, which must be f32 and of the model's size. */
-static int find_tensor(const struct export *x, const struct part *t, struct tc_err *err)
+static int find_tensor(const struct export *x, const struct tc_foreign_part *t, struct tc_err *err)
 {
   int k = tc_ckpt_find(x->c, t->ours);
   if (k < 0)
@@ -75,16 +75,16 @@ static int read_whole(struct export *x, int k, int64_t elems, struct tc_err *err
   return tc_ckpt_read(x->c, k, zero, tc_ckpt_at(x->c, k)->dim, x->whole, err);
 }
 
-static int put_part(struct export *x, const struct sink *s, const struct part *t, enum names_form form,
+static int put_part(struct export *x, const struct sink *s, const struct tc_foreign_part *t, enum tc_form form,
                     struct tc_err *err)
 {
   int k = find_tensor(x, t, err);
   if (k < 0) return k;
-  const int64_t elems = part_elems(t);
+  const int64_t elems = tc_foreign_elems(t);
   float *out = tc_malloc(BATCH * sizeof *out);
   uint16_t *bf16 = tc_malloc(BATCH * sizeof *bf16);
   int rc = 0;
-  if (part_same_order(t, form)) {
+  if (tc_foreign_same_order(t, form)) {
     struct ckpt_walk w;
     ckpt_walk_new(&w, x->c, k, 0, elems);
     while (rc == 0 && (rc = ckpt_walk_next(&w, err)) == 1) {
@@ -94,11 +94,11 @@ static int put_part(struct export *x, const struct sink *s, const struct part *t
     }
     ckpt_walk_free(&w);
   } else {
-    struct part_walk w = { .t = t, .form = form };
+    struct tc_foreign_walk w = { .t = t, .form = form };
     rc = read_whole(x, k, t->elems, err);
     for (int64_t at = 0; at < elems && rc == 0; at += BATCH) {
       int64_t n = TC_MIN(BATCH, elems - at);
-      for (int64_t i = 0; i < n; i++) out[i] = x->whole[part_next(&w)];
+      for (int64_t i = 0; i < n; i++) out[i] = x->whole[tc_foreign_next(&w)];
       rc = put_values(x, s, out, n, bf16, err);
     }
   }
@@ -121,7 +121,7 @@ static int64_t saved_positions(const struct tc_ckpt *c)
 }
 
 /* All parts of the model's tensors; the checkpoint must have as many, which bounds memory. */
-static int list_parts(struct export *x, struct part **out, enum names_form form, struct tc_err *err)
+static int list_parts(struct export *x, struct tc_foreign_part **out, enum tc_form form, struct tc_err *err)
 {
   struct tc_err why;
   *out = NULL;
@@ -130,13 +130,13 @@ static int list_parts(struct export *x, struct part **out, enum names_form form,
   const char *architecture = tc_hf_architecture(&x->model, &why);
   if (!architecture)
     return tc_fail(err, TC_EUSER, "%s: %s; --format safetensors can store it", x->c->path, why.text);
-  if (form == NAMES_LLMC && !tc_model_is_plain(&x->model))
+  if (form == TC_FORM_LLMC && !tc_model_is_plain(&x->model))
     return tc_fail(err, TC_EUSER, "%s is a %s (norm_eps %g); llm.c's files can store only GPT-2 (norm_eps 1e-05); "
                    "--format hf can store it", x->c->path, architecture, (double)x->model.norm_eps);
   if (x->model.layers > tc_ckpt_n(x->c))
     return tc_fail(err, TC_EUSER, "%s has %d tensors, fewer than a model of %lld layers",
                    x->c->path, tc_ckpt_n(x->c), (long long)x->model.layers);
-  int n = names_list(out, &x->model, form, false);
+  int n = tc_foreign_parts(out, &x->model, form, false);
   for (int i = 0; i < n; i++) {
     int rc = find_tensor(x, &(*out)[i], err);
     if (rc < 0) return rc;
@@ -175,7 +175,7 @@ static int write_config(struct export *x, const char *path, struct tc_err *err)
 
 /* Divides the tensors over files of at most `most` bytes, or of one tensor that is larger, as transformers fills
  * and names them. */
-static void make_shards(struct shards *s, const struct export *x, const struct part *t, int n, int64_t most,
+static void make_shards(struct shards *s, const struct export *x, const struct tc_foreign_part *t, int n, int64_t most,
                         struct tc_pool *pool)
 {
   const bool gpt2 = x->model.rope_theta < 0;
@@ -185,10 +185,10 @@ static void make_shards(struct shards *s, const struct export *x, const struct p
   for (int i = 0; i < n; i++) {
     struct tc_st_tensor *st = &s->tensor[i];
     char name[100];
-    const int64_t bytes = part_elems(&t[i]) * (int64_t)tc_dtype_bytes(x->dtype);
+    const int64_t bytes = tc_foreign_elems(&t[i]) * (int64_t)tc_dtype_bytes(x->dtype);
     snprintf(name, sizeof name, "%s%s", gpt2 ? "transformer." : "", t[i].hf);
     *st = (struct tc_st_tensor){ .name = tc_pool_strdup(pool, name), .dtype = x->dtype, .rank = t[i].rank };
-    part_hf_shape(&t[i], st->dim);
+    tc_foreign_hf_shape(&t[i], st->dim);
     if (s->n == 0 || (in_file > 0 && bytes > most - in_file)) {
       s->first[s->n++] = i;
       in_file = 0;
@@ -217,13 +217,13 @@ static int write_index(const struct shards *s, const char *path, struct tc_err *
   return rc;
 }
 
-static int write_shard(struct export *x, const struct shards *s, int file, const struct part *t, struct tc_err *err)
+static int write_shard(struct export *x, const struct shards *s, int file, const struct tc_foreign_part *t, struct tc_err *err)
 {
   const char *const notes[] = { "format", "pt", NULL };
   const int from = s->first[file], end = s->first[file + 1];
   struct sink sink = {0};
   int rc = tc_st_create(&sink.st, s->path[file], s->tensor + from, end - from, notes, err);
-  for (int i = from; i < end && rc == 0; i++) rc = put_part(x, &sink, &t[i], NAMES_HF, err);
+  for (int i = from; i < end && rc == 0; i++) rc = put_part(x, &sink, &t[i], TC_FORM_HF, err);
   if (rc == 0) rc = tc_st_finish(sink.st, err);
   else tc_st_abandon(sink.st);
   return rc;
@@ -245,7 +245,7 @@ static int check_folder(const char *folder, struct tc_err *err)
 }
 
 /* Writes the weights, their index, then config.json: a folder without config.json is not loaded. */
-static int write_folder(struct export *x, const struct part *t, int n, struct tc_err *err)
+static int write_folder(struct export *x, const struct tc_foreign_part *t, int n, struct tc_err *err)
 {
   const char *out = x->args->out;
   struct tc_pool *pool = tc_pool_new();
@@ -278,8 +278,8 @@ static int write_folder(struct export *x, const struct part *t, int n, struct tc
 
 static int export_hf(struct export *x, struct tc_err *err)
 {
-  struct part *t;
-  int n = list_parts(x, &t, NAMES_HF, err), rc = TC_MIN(n, 0);
+  struct tc_foreign_part *t;
+  int n = list_parts(x, &t, TC_FORM_HF, err), rc = TC_MIN(n, 0);
   if (rc == 0) rc = tc_folder_make(x->args->out, err);
   if (rc == 0) rc = check_folder(x->args->out, err);
   if (rc == 0) rc = write_folder(x, t, n, err);
@@ -291,7 +291,7 @@ static int export_hf(struct export *x, struct tc_err *err)
 
 static int cmp_llmc(const void *a, const void *b)
 {
-  const struct part *x = a, *y = b;
+  const struct tc_foreign_part *x = a, *y = b;
   if (x->llmc != y->llmc) return x->llmc < y->llmc ? -1 : 1;
   return (x->layer > y->layer) - (x->layer < y->layer);
 }
@@ -311,10 +311,10 @@ static int put_padding(struct export *x, const struct sink *s, int64_t elems, st
 
 static int export_llmc(struct export *x, struct tc_err *err)
 {
-  struct part *t;
+  struct tc_foreign_part *t;
   struct sink s = {0};
   int32_t head[TC_LLMC_HEADER_BYTES / 4];
-  int n = list_parts(x, &t, NAMES_LLMC, err), rc = TC_MIN(n, 0);
+  int n = list_parts(x, &t, TC_FORM_LLMC, err), rc = TC_MIN(n, 0);
   const struct tc_model *m = &x->model;
   struct tc_llmc_sizes sizes = { m->context, m->vocab, m->layers, m->heads, m->hidden,
                                  tc_llmc_padded(m->vocab) };
@@ -325,7 +325,7 @@ static int export_llmc(struct export *x, struct tc_err *err)
     rc = put(&s, head, sizeof head, err);
   }
   for (int i = 0; i < n && rc == 0; i++) {
-    rc = put_part(x, &s, &t[i], NAMES_LLMC, err);
+    rc = put_part(x, &s, &t[i], TC_FORM_LLMC, err);
     if (rc == 0 && t[i].llmc == TC_LLMC_WTE)
       rc = put_padding(x, &s, (sizes.padded_vocab - m->vocab) * m->hidden, err);
   }

@@ -1,9 +1,6 @@
-/* import.c - `tercio ckpt import`: makes a checkpoint to start from out of another program's
- * file.
+/* import.c - `tercio ckpt import`: makes a checkpoint to start from out of another program's file.
  *
- * - A GPT-2's sizes are those of the file's tensors; config.json, the file's header and the user's
- *   options must agree with them.
- * - Those of a Llama or Qwen3 are config.json's; the tensors must agree with them. */
+ * The weights are in an unlinked, mapped file beside the checkpoint, so that little memory is used. */
 #include "src/cmd/ckpt/import.h"
 
 #include <errno.h>
@@ -11,213 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "io/folder.h"
 #include "io/ckpt/owner.h"
-#include "src/model/hf.h"
-#include "src/program/setup.h"
 
-/* ---- what file it is --------------------------------------------------------------- */
-
-/* FOLDER: model.safetensors in it, else the index of several files, with config.json; FILE: config.json
- * beside it, if it exists. */
-static int find_files(struct import *x, const char *path, struct tc_err *err)
-{
-  struct stat st;
-  if (stat(path, &st) < 0) return tc_fail(err, TC_EUSER, "%s: %s", path, strerror(errno));
-  bool folder = S_ISDIR(st.st_mode);
-  const char *slash = strrchr(path, '/');
-  x->file = folder ? tc_sprintf("%s/model.safetensors", path) : tc_strdup(path);
-  x->config_file = folder ? tc_sprintf("%s/config.json", path)
-    : slash ? tc_sprintf("%.*s/config.json", (int)(slash - path), path) : tc_strdup("config.json");
-  if (access(x->config_file, F_OK) < 0) {
-    free(x->config_file);
-    x->config_file = NULL;
-  }
-  if (access(x->file, F_OK) == 0) return 0;
-  char *index = tc_sprintf("%s.index.json", x->file);
-  if (access(index, F_OK) == 0) {
-    free(x->file);
-    x->file = index;
-    return 0;
-  }
-  free(index);
-  return tc_fail(err, TC_EUSER, "%s does not exist: a folder must have it", x->file);
-}
-
-static int open_file(struct import *x, struct tc_err *err)
-{
-  int32_t magic = 0;
-  int fd = open(x->file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd >= 0) {
-    if (!tc_pread_all(fd, &magic, sizeof magic, 0)) magic = 0;
-    close(fd);
-  }
-  if (magic == 20240326) {
-    x->form = NAMES_LLMC;
-    return tc_llmc_open(&x->llmc, x->file, err);
-  }
-  TC_TRY(tc_shards_open(&x->st, x->file, err));
-  x->form = tc_shards_find(x->st, "h.0.attn.qkv.weight") >= 0 ? NAMES_OURS : NAMES_HF;
-  return 0;
-}
-
-int import_find(const struct import *x, const char *name)
-{
-  char full[100];
-  int i = tc_shards_find(x->st, name);
-  snprintf(full, sizeof full, "transformer.%s", name);
-  return i >= 0 || x->form == NAMES_OURS ? i : tc_shards_find(x->st, full);
-}
-
-/* ---- sizes ------------------------------------------------------------------------- */
-
-/* Derives the sizes from the tensors of a safetensors file: all except heads, which only our own format shows. */
-static int sizes_of_tensors(struct import *x, struct tc_err *err)
-{
-  int wte = import_find(x, "wte.weight"), wpe = import_find(x, "wpe.weight");
-  char name[64];
-  int64_t layers = 0;
-  do snprintf(name, sizeof name, "h.%lld.ln_1.weight", (long long)layers);
-  while (import_find(x, name) >= 0 && ++layers);
-  if (wte < 0 || wpe < 0 || layers == 0)
-    return tc_fail(err, TC_EUSER, "%s: not a GPT-2: it has no tensor %s", x->file,
-                   wte < 0 ? "wte.weight" : wpe < 0 ? "wpe.weight" : "h.0.ln_1.weight");
-  const struct tc_st_tensor *e = tc_shards_at(x->st, wte), *p = tc_shards_at(x->st, wpe);
-  if (e->rank != 2 || p->rank != 2 || e->dim[1] != p->dim[1])
-    return tc_fail(err, TC_EUSER, "%s: wte.weight and wpe.weight are not matrices of one width",
-                   x->file);
-  x->model = (struct tc_model){ .preset = "", .layers = layers, .hidden = e->dim[1],
-                                .vocab = e->dim[0], .context = p->dim[0] };
-  if (x->form == NAMES_OURS) {
-    const struct tc_st_tensor *q = tc_shards_at(x->st, import_find(x, "h.0.attn.qkv.weight"));
-    x->model.heads = q->rank == 4 ? q->dim[0] : 0;
-  }
-  return 0;
-}
-
-static int check_config_sizes(const struct import *x, const struct tc_model *c, struct tc_err *err)
-{
-  const struct { const char *key; int64_t said, have; } size[] = {
-    { "n_layer", c->layers, x->model.layers }, { "n_embd", c->hidden, x->model.hidden },
-    { "n_positions", c->context, x->model.context }, { "vocab_size", c->vocab, x->model.vocab } };
-  for (size_t i = 0; i < sizeof size / sizeof *size; i++)
-    if (size[i].said && size[i].said != size[i].have)
-      return tc_fail(err, TC_EUSER, "%s: \"%s\" is %lld, but the tensors in %s have %lld",
-                     x->config_file, size[i].key, (long long)size[i].said, x->file, (long long)size[i].have);
-  return 0;
-}
-
-/* Refuses names of tensors that are known but not supported. */
-static int check_names(const struct import *x, struct tc_err *err)
-{
-  static const char *const meta[] = { "layers.0.attention.wq.weight", "tok_embeddings.weight" };
-  for (int i = 0; i < 2; i++)
-    if (tc_shards_find(x->st, meta[i]) >= 0)
-      return tc_fail(err, TC_EUSER, "%s: tensor %s has one of Meta's names (wq, wk), which are not supported; give "
-                     "the tensors Hugging Face's names, and config.json: Meta's rotary order is then --rope "
-                     "interleaved, unless the program that renamed them changed it", x->file, meta[i]);
-  if (!x->config_file && tc_shards_find(x->st, "model.embed_tokens.weight") >= 0)
-    return tc_fail(err, TC_EUSER, "%s: without config.json beside it the number of heads and the rotary positions "
-                   "of the model are unknown", x->file);
-  return 0;
-}
-
-static int sizes_of_file(struct import *x, struct tc_err *err)
-{
-  struct tc_model config;
-  TC_TRY(check_names(x, err));
-  if (x->config_file) {
-    TC_TRY(tc_hf_read(&config, x->config_file, err));
-    if (config.family != TC_FAMILY_GPT2) {
-      x->model = config;
-      return 0;
-    }
-  }
-  TC_TRY(sizes_of_tensors(x, err));
-  if (!x->config_file) return 0;
-  x->model.heads = config.heads;
-  x->model.norm_eps = config.norm_eps;
-  return check_config_sizes(x, &config, err);
-}
-
-/* The model of a file of our own format: a note says it. Tensors alone show only a GPT-2's sizes. */
-static int sizes_of_note(struct import *x, struct tc_err *err)
-{
-  struct tc_err why;
-  const char *note = tc_shards_note(x->st, "tercio.model");
-  if (!note) return sizes_of_tensors(x, err);
-  TC_TRY(tc_model_parse(&x->model, note, x->file, err));
-  if (tc_hf_architecture(&x->model, &why)) return 0;
-  return tc_fail(err, TC_EUSER, "%s: %s: import knows the tensors of GPT-2, Llama and Qwen3", x->file, why.text);
-}
-
-static int read_sizes(struct import *x, struct tc_err *err)
-{
-  if (x->form == NAMES_LLMC) {
-    const struct tc_llmc_sizes *s = tc_llmc_sizes(x->llmc);
-    x->model = (struct tc_model){ .layers = s->layers, .hidden = s->hidden, .heads = s->heads, .context = s->context,
-    .vocab = s->vocab };
-  } else {
-    TC_TRY(x->form == NAMES_HF ? sizes_of_file(x, err) : sizes_of_note(x, err));
-  }
-  const char *rope = x->args->rope ? x->args->rope : "half";
-  x->interleaved = strcmp(rope, "interleaved") == 0;
-  if (!x->interleaved && strcmp(rope, "half") != 0)
-    return tc_fail(err, TC_EUSER, "ckpt import: --rope %s: give half or interleaved", rope);
-  if (x->args->rope && (x->form != NAMES_HF || x->model.rope_theta <= 0))
-    return tc_fail(err, TC_EUSER, "%s: --rope is only for Hugging Face's Llama and Qwen3", x->file);
-  return 0;
-}
-
-/* Checks that the options of this run make the model that the file has. */
-static int check_model(const struct import *x, struct tc_err *err)
-{
-  struct tc_model m;
-  TC_TRY(tc_setup_model(x->cfg, &m, err));
-  char *is = tc_model_text(&m), *was = tc_model_text(&x->model);
-  int rc = strcmp(is, was) == 0 ? 0
-    : tc_fail(err, TC_EUSER, "%s is of another model than the options: %s; the options give %s", x->file, was, is);
-  free(is);
-  free(was);
-  return rc;
-}
-
-/* The run's options, with the model's sizes from the file; options of the user must agree. Rotary positions
- * have no weights, so the user may choose the context. */
+/* The options that the run will have. */
 static int make_config(struct import *x, struct tc_err *err)
 {
   const struct ckpt_args *a = x->args;
   char **argv = tc_calloc((size_t)a->n_flags + 2, sizeof *argv), word[] = "import";
   argv[0] = word;
   for (int i = 0; i < a->n_flags; i++) argv[i + 1] = a->flag[i];
-  int rc = tc_config_new(&x->cfg, a->n_flags + 1, argv, NULL, NULL, err);
+  const int rc = tc_config_new(&x->cfg, a->n_flags + 1, argv, NULL, NULL, err);
   free(argv);
-  TC_TRY(rc);
-  struct tc_config *c = x->cfg;
-  const bool rotary = x->model.rope_theta > 0;
-  if (rotary && c->model_context) x->model.context = c->model_context;
-  struct { const char *key; int64_t *said, *have; } size[] = {
-    { "layers", &c->model_layers, &x->model.layers },
-    { "hidden", &c->model_hidden, &x->model.hidden },
-    { "heads", &c->model_heads, &x->model.heads },
-    { "context", &c->model_context, &x->model.context },
-    { "vocab", &c->model_vocab, &x->model.vocab } };
-  for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
-    if (*size[i].have == 0 && !rotary) *size[i].have = *size[i].said;   /* heads, without config.json */
-    if (*size[i].said == 0) *size[i].said = *size[i].have;
-    if (*size[i].said != *size[i].have)
-      return tc_fail(err, TC_EUSER, "%s: model.%s is %lld in the file, not %lld", x->file, size[i].key,
-                     (long long)*size[i].have, (long long)*size[i].said);
-  }
-  if (x->model.heads == 0 && !rotary)
-    return tc_fail(err, TC_EUSER, "%s: without config.json beside it the number of heads of "
-                   "the model is unknown: give --model.heads=N", x->file);
-  TC_TRY(tc_model_resolve(&x->model, err));
-  if (!tc_model_is_plain(&x->model)) tc_setup_fill_model(c, &x->model);
-  return check_model(x, err);
+  return rc;
 }
 
 static int no_steps(const char *dir, struct tc_err *err)
@@ -239,17 +43,49 @@ static int take_folder(struct import *x, struct tc_err *err)
   return rc;
 }
 
+/* Maps an unlinked file in the folder of the checkpoints. */
+static int map_weights(struct import *x, struct tc_err *err)
+{
+  char *path = tc_sprintf("%s/.import-XXXXXX", x->args->out);
+  size_t bytes = (size_t)x->elems * sizeof *x->weights;
+  int fd = mkstemp(path), why = fd < 0 ? errno : 0;
+  if (fd >= 0) unlink(path);
+  if (fd >= 0) why = posix_fallocate(fd, 0, (off_t)bytes);
+  void *map = why ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (!why && map == MAP_FAILED) why = errno;
+  if (fd >= 0) close(fd);
+  free(path);
+  if (why)
+    return tc_fail(err, TC_EUSER, "%s: no space for %zu bytes: %s", x->args->out, bytes,
+                   strerror(why));
+  x->weights = map;
+  return 0;
+}
+
+static int read_weights(struct import *x, struct tc_err *err)
+{
+  const int64_t zero[TC_DIMS] = { 0 };
+  const int n = tc_foreign_n(x->from);
+  for (int i = 0; i < n; i++) x->elems += tc_box_elems(tc_foreign_at(x->from, i)->rank, tc_foreign_at(x->from, i)->dim);
+  TC_TRY(map_weights(x, err));
+  float *to = x->weights;
+  for (int i = 0; i < n; i++) {
+    const struct tc_ckpt_tensor *t = tc_foreign_at(x->from, i);
+    TC_TRY(tc_foreign_read(x->from, i, zero, t->dim, to, err));
+    to += tc_box_elems(t->rank, t->dim);
+  }
+  return 0;
+}
+
 static int import(struct import *x, struct tc_err *err)
 {
   const char *dir = x->args->out;
-  TC_TRY(find_files(x, x->args->path[0], err));
-  TC_TRY(open_file(x, err));
-  TC_TRY(read_sizes(x, err));
   TC_TRY(make_config(x, err));
+  TC_TRY(tc_foreign_open(&x->from, x->args->path[0], x->args->rope, x->cfg, err));
   TC_TRY(no_steps(dir, err));     /* before anything is changed; and again when we own the folder */
   TC_TRY(take_folder(x, err));
   TC_TRY(no_steps(dir, err));
-  TC_TRY(import_read_weights(x, err));
+  TC_TRY(read_weights(x, err));
   return import_save(x, err);
 }
 
@@ -261,21 +97,17 @@ int ckpt_cmd_import(const struct ckpt_args *a, struct tc_err *err)
     return tc_fail(err, TC_EUSER, "ckpt import: -o DIR, the folder of checkpoints, is missing");
   int rc = import(&x, err);
   if (rc == 0) {
-    char *path = tc_ckpt_step_path(a->out, x.step), *model = tc_model_text(&x.model);
+    char *path = tc_ckpt_step_path(a->out, x.step), *model = tc_model_text(tc_foreign_model(x.from));
     if (a->json)
-      ckpt_print_json(json_pack("{s:o, s:o, s:s, s:I, s:s}", "from", tc_text_json(x.file), "path",
-        tc_text_json(path), "format", form[x.form], "step", (json_int_t)x.step, "model", model));
+      ckpt_print_json(json_pack("{s:o, s:o, s:s, s:I, s:s}", "from", tc_text_json(tc_foreign_path(x.from)), "path",
+        tc_text_json(path), "format", form[tc_foreign_form(x.from)], "step", (json_int_t)x.step, "model", model));
     else printf("%s: %s\n", path, model);
     free(path);
     free(model);
   }
   if (x.weights) munmap(x.weights, (size_t)x.elems * sizeof *x.weights);
-  tc_shards_close(x.st);
-  tc_llmc_close(x.llmc);
+  tc_foreign_close(x.from);
   tc_config_free(x.cfg);
   tc_owner_free(x.owner);
-  free(x.part);
-  free(x.file);
-  free(x.config_file);
   return rc;
 }

@@ -28,8 +28,8 @@ static int check_shape(const struct import *x, const struct tc_st_tensor *f,
 {
   bool same = f->rank == t->rank;
   for (int d = 0; same && d < t->rank; d++) same = f->dim[d] == t->dim[d];
-  return same ? 0 : tc_fail(err, TC_EUSER, "%s: tensor %s has another shape than this model's", x->file,
-                            t->name);
+  return same ? 0 : tc_fail(err, TC_EUSER, "%s: tensor %s has another shape than this model's",
+                            tc_foreign_path(x->from), t->name);
 }
 
 /* Maps a tensor that is not a weight: the file's if it has it, else zeros, which need no memory. */
@@ -37,7 +37,8 @@ static int map_state(const struct import *x, struct saved *s, int i, bool *given
                      struct tc_err *err)
 {
   const struct tc_ckpt_tensor *t = &s->tensor[i];
-  int k = x->form == NAMES_OURS ? tc_shards_find(x->st, t->name) : -1;
+  const struct tc_shards *st = tc_foreign_shards(x->from);
+  int k = tc_foreign_form(x->from) == TC_FORM_OURS ? tc_shards_find(st, t->name) : -1;
   size_t bytes = (size_t)tc_box_bytes(t->dtype, t->rank, t->dim);
   s->map[i] = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                    -1, 0);
@@ -51,12 +52,12 @@ static int map_state(const struct import *x, struct saved *s, int i, bool *given
     *given = false;
     return 0;
   }
-  const struct tc_st_tensor *f = tc_shards_at(x->st, k);
+  const struct tc_st_tensor *f = tc_shards_at(st, k);
   if (f->dtype != t->dtype)
-    return tc_fail(err, TC_EUSER, "%s: tensor %s has another type than this optimizer's", x->file,
-                   t->name);
+    return tc_fail(err, TC_EUSER, "%s: tensor %s has another type than this optimizer's",
+                   tc_foreign_path(x->from), t->name);
   TC_TRY(check_shape(x, f, t, err));
-  return tc_shards_read(x->st, k, 0, f->bytes, s->map[i], err);
+  return tc_shards_read(st, k, 0, f->bytes, s->map[i], err);
 }
 
 static int list_saved(const struct import *x, struct saved *s, bool *given, struct tc_err *err)
@@ -71,7 +72,8 @@ static int list_saved(const struct import *x, struct saved *s, bool *given, stru
   s->map = tc_calloc(most, sizeof *s->map);
   s->bytes = tc_calloc(most, sizeof *s->bytes);
   *given = true;
-  int k = 0;                      /* the next part of weights: the program has them in the same order */
+  float *weights = x->weights;
+  int k = 0;                      /* the next of the weights: the program has them in the same order */
   for (int32_t id = 0; id < g->n_tensors; id++) {
     const struct tc_tensor *t = &g->tensor[id];
     if (!t->state || !t->saved) continue;
@@ -80,16 +82,15 @@ static int list_saved(const struct import *x, struct saved *s, bool *given, stru
     memcpy(s->tensor[i].dim, t->dim, sizeof t->dim);
     s->slice[i].tensor = i;
     memcpy(s->slice[i].count, t->dim, sizeof t->dim);
-    if (k < x->n && strcmp(x->part[k].ours, t->name) == 0) {
-      if (x->form == NAMES_OURS)
-        TC_TRY(check_shape(x, tc_shards_at(x->st, import_find(x, t->name)), &s->tensor[i], err));
-      s->slice[i].data = x->weights + x->part[k].first;
-      while (k < x->n && strcmp(x->part[k].ours, t->name) == 0) k++;
+    if (k < tc_foreign_n(x->from) && strcmp(tc_foreign_at(x->from, k)->name, t->name) == 0) {
+      s->slice[i].data = weights;
+      weights += tc_box_elems(t->rank, t->dim);
+      k++;
     } else {
       TC_TRY(map_state(x, s, i, given, err));
     }
   }
-  TC_ASSERT(k == x->n);
+  TC_ASSERT(k == tc_foreign_n(x->from) && weights == x->weights + x->elems);
   return 0;
 }
 
@@ -109,7 +110,8 @@ static void saved_free(struct saved *s)
 /* A number in the metadata of the file; 0 if it has none. */
 static int64_t noted(const struct import *x, const char *key)
 {
-  const char *note = x->st ? tc_shards_note(x->st, key) : NULL;
+  const struct tc_shards *st = tc_foreign_shards(x->from);
+  const char *note = st ? tc_shards_note(st, key) : NULL;
   char *end;
   if (!note) return 0;
   int64_t n = strtoll(note, &end, 10);
@@ -125,7 +127,7 @@ int import_save(struct import *x, struct tc_err *err)
     const char *const names[] = { "ckpt import" };
     const struct tc_comm_opts o = { .name = "world" };
     struct tc_comm *self = tc_comm_self(&o);
-    char *model = tc_model_text(&x->model), *config = tc_config_text(x->cfg);
+    char *model = tc_model_text(tc_foreign_model(x->from)), *config = tc_config_text(x->cfg);
     x->step = given ? noted(x, "tercio.step") : 0;        /* that of the optimizer's moments */
     struct tc_ckpt_meta meta = { .step = x->step, .seed = (uint64_t)x->cfg->train_seed,
       .tokens = given ? noted(x, "tercio.tokens") : 0, .model = model,

@@ -2,7 +2,7 @@
  * imported and exported again with the same tensors; both rotary orders; what config.json may not say; model.config. */
 #include "io/formats/safetensors.h"
 #include "io/formats/shards.h"
-#include "src/cmd/ckpt/names.h"
+#include "src/foreign/parts.h"
 #include "src/program/setup.h"
 #include "tests/unit/ckpt_cmd.h"
 #include "tests/unit/same_tensors.h"
@@ -204,13 +204,13 @@ static void write_gpt2(const char *dir)
   struct tc_st_tensor t[20] = { { 0 } };
   static const float zero[8 * 32];
   struct tc_st_writer *w;
-  struct part *part;
+  struct tc_foreign_part *part;
   char path[600];
-  const int n = names_list(&part, &whole, NAMES_HF, false);
+  const int n = tc_foreign_parts(&part, &whole, TC_FORM_HF, false);
   TC_ASSERT(n <= 20);
   for (int i = 0; i < n; i++) {
     t[i] = (struct tc_st_tensor){ .name = part[i].hf, .dtype = TC_F32, .rank = part[i].rank };
-    part_hf_shape(&part[i], t[i].dim);
+    tc_foreign_hf_shape(&part[i], t[i].dim);
   }
   snprintf(path, sizeof path, "%s/eps/model.safetensors", dir);
   TC_ASSERT(tc_st_create(&w, path, t, n, NULL, NULL) == 0);

@@ -1,5 +1,6 @@
-/* names.h - a model's tensors as other programs name and order them: Hugging Face's GPT-2, Llama and
- * Qwen3, and llm.c's GPT-2. Shared by `tercio ckpt export` and `import`. Everything here is Local.
+/* parts.h - a model's tensors as other programs name and order them: Hugging Face's GPT-2, Llama and
+ * Qwen3, and llm.c's GPT-2. What is read from their files (foreign.h) and what `tercio ckpt export` writes goes by these
+ * tables. Everything here is Local.
  *
  * One of our tensors is one or several of theirs, by rows. As matrices [rows, cols], y = x w^T + b, w[out, in]:
  *   ours       qkv [kv_heads, group + 2, head_dim; hidden], gate_up [2, ffn; hidden], the others [out; in]
@@ -8,21 +9,23 @@
  *   HF Llama   q [heads, head_dim; hidden], k and v [kv_heads, head_dim; hidden], gate and up [ffn; hidden]
  * A rotary position rotates elements i and i + head_dim / 2 of a head here and in Hugging Face's files (half),
  * 2i and 2i + 1 in files of the other order (interleaved). */
-#ifndef TC_CMD_CKPT_NAMES_H
-#define TC_CMD_CKPT_NAMES_H
+#ifndef TC_FOREIGN_PARTS_H
+#define TC_FOREIGN_PARTS_H
 
 #include "io/formats/llmc.h"
 #include "src/model/model.h"
 
-enum names_form { NAMES_OURS, NAMES_HF, NAMES_LLMC };
+enum tc_form { TC_FORM_OURS, TC_FORM_HF, TC_FORM_LLMC };
 
 /* One of their tensors, and which rows of ours it is. */
-struct part {
+struct tc_foreign_part {
   char ours[48], hf[80];          /* names; hf without the "transformer." that may lead GPT-2's */
   int64_t rows, cols;             /* of theirs, before it is transposed; a vector has one column */
   int rank;                       /* of theirs */
-  int64_t first, elems;           /* of ours among all of ours, one after the other */
-  char map;                       /* which rows of ours: see names.c */
+  int64_t elems;                  /* of ours */
+  int our_rank, row_dims;         /* of ours; its first row_dims dimensions are rows, the others columns */
+  int64_t our_dim[TC_DIMS];
+  char map;                       /* which rows of ours: see parts.c */
   int64_t kv_heads, group, head_dim, ffn;
   bool linear;                    /* a linear layer's weight */
   bool interleaved;               /* its rotary order */
@@ -30,29 +33,31 @@ struct part {
   int64_t layer;                  /* 0 outside of layers */
 };
 
-/* All parts of a complete model, in the order of its layers; those of one tensor are adjacent. NAMES_OURS: one
+/* All parts of a complete model, in the order of its layers; those of one tensor are adjacent. TC_FORM_OURS: one
  * part a tensor. An owned array; returns the number. The sizes must have been checked: memory is
  * proportional to the layers. */
-int names_list(struct part **out, const struct tc_model *m, enum names_form form, bool interleaved);
-static inline int64_t part_elems(const struct part *t) { return t->rows * t->cols; }
+int tc_foreign_parts(struct tc_foreign_part **out, const struct tc_model *m, enum tc_form form, bool interleaved);
+static inline int64_t tc_foreign_elems(const struct tc_foreign_part *t) { return t->rows * t->cols; }
 /* The shape that HF gives it: dim[rank]. */
-void part_hf_shape(const struct part *t, int64_t dim[2]);
+void tc_foreign_hf_shape(const struct tc_foreign_part *t, int64_t dim[2]);
 
+/* The row of ours that this row of theirs is. */
+int64_t tc_foreign_row(const struct tc_foreign_part *t, enum tc_form form, int64_t row);
 /* The index in the elements of our tensor of element i of the other program's order. */
-int64_t part_place(const struct part *t, enum names_form form, int64_t i);
+int64_t tc_foreign_place(const struct tc_foreign_part *t, enum tc_form form, int64_t i);
 /* The same for one element after the other from the first; those of a row are adjacent, unless it is transposed. */
-struct part_walk { const struct part *t; enum names_form form; int64_t i, col, place; };
-static inline int64_t part_next(struct part_walk *w)
+struct tc_foreign_walk { const struct tc_foreign_part *t; enum tc_form form; int64_t i, col, place; };
+static inline int64_t tc_foreign_next(struct tc_foreign_walk *w)
 {
-  if (w->col == 0 || (w->t->linear && w->form == NAMES_HF)) w->place = part_place(w->t, w->form, w->i);
+  if (w->col == 0 || (w->t->linear && w->form == TC_FORM_HF)) w->place = tc_foreign_place(w->t, w->form, w->i);
   if (++w->col == w->t->cols) w->col = 0;
   w->i++;
   return w->place++;
 }
 /* Whether it is the whole tensor in the same order of elements. */
-bool part_same_order(const struct part *t, enum names_form form);
+bool tc_foreign_same_order(const struct tc_foreign_part *t, enum tc_form form);
 
 /* The number that an IEEE half of these bits is. */
-float names_half_to_f32(uint16_t h);
+float tc_half_to_f32(uint16_t h);
 
 #endif

@@ -1,5 +1,5 @@
-/* names.c - names, shapes and orders of tensors in other programs, as tables. */
-#include "src/cmd/ckpt/names.h"
+/* parts.c - names, shapes and orders of tensors in other programs, as tables. */
+#include "src/foreign/parts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -85,15 +85,42 @@ static bool is_there(const struct row *r, const struct tc_model *m)
     : r->when == 'u' ? m->tied != TC_ON : true;
 }
 
+/* The dimensions that a letter stands for in our tensors; returns their number, 0 for '1'. */
+static int dims_of(int64_t *dim, char letter, const struct tc_model *m)
+{
+  const int64_t group = m->heads / m->kv_heads;
+  int n = 0;
+  switch (letter) {
+  case '1': return 0;
+  case 'Q':
+    dim[n++] = m->kv_heads;
+    dim[n++] = group + 2;
+    dim[n++] = m->head_dim;
+    return n;
+  case 'A':
+    dim[n++] = m->kv_heads;
+    if (group > 1) dim[n++] = group;
+    dim[n++] = m->head_dim;
+    return n;
+  case 'U':
+    dim[n++] = 2;
+    dim[n++] = m->ffn;
+    return n;
+  default:
+    dim[0] = size_of(letter, m);
+    return 1;
+  }
+}
+
 /* A list being made; rotary: the table is llama. */
-struct list { struct part *part; int n; int64_t elems; const struct tc_model *m; enum names_form form; bool rotary; };
+struct list { struct tc_foreign_part *part; int n; const struct tc_model *m; enum tc_form form; bool rotary; };
 
 static void list_add(struct list *l, const struct row *r, int64_t layer, bool interleaved)
 {
   const struct tc_model *m = l->m;
-  const bool merged = l->form == NAMES_OURS;
+  const bool merged = l->form == TC_FORM_OURS;
   const int64_t elems = size_of(r->ours_rows, m) * size_of(r->cols, m);
-  struct part *p = &l->part[l->n];
+  struct tc_foreign_part *p = &l->part[l->n];
   char ours[48], prefix[40] = "", hf[40] = "";
   if (!is_there(r, m)) return;
   if (r->layer) {
@@ -103,18 +130,19 @@ static void list_add(struct list *l, const struct row *r, int64_t layer, bool in
   snprintf(ours, sizeof ours, "%s%s", prefix, r->ours);
   const bool more = l->n > 0 && strcmp(p[-1].ours, ours) == 0;
   if (more && merged) return;
-  *p = (struct part){ .rows = size_of(merged ? r->ours_rows : r->rows, m), .cols = size_of(r->cols, m),
-    .rank = r->cols == '1' ? 1 : 2, .first = more ? p[-1].first : l->elems, .elems = elems, .map = r->map,
+  *p = (struct tc_foreign_part){ .rows = size_of(merged ? r->ours_rows : r->rows, m), .cols = size_of(r->cols, m),
+    .rank = r->cols == '1' ? 1 : 2, .elems = elems, .map = r->map,
     .kv_heads = m->kv_heads, .group = m->heads / m->kv_heads, .head_dim = m->head_dim, .ffn = m->ffn,
     .linear = r->linear, .interleaved = interleaved && r->layer && strchr("qkh", r->map), .llmc = r->llmc,
     .layer = r->layer ? layer : 0 };
   memcpy(p->ours, ours, sizeof ours);
   snprintf(p->hf, sizeof p->hf, "%s%s", hf, r->hf);
-  if (!more) l->elems += elems;
+  p->row_dims = dims_of(p->our_dim, r->ours_rows, m);
+  p->our_rank = p->row_dims + dims_of(p->our_dim + p->row_dims, r->cols, m);
   l->n++;
 }
 
-int names_list(struct part **out, const struct tc_model *m, enum names_form form, bool interleaved)
+int tc_foreign_parts(struct tc_foreign_part **out, const struct tc_model *m, enum tc_form form, bool interleaved)
 {
   const bool rotary = m->rope_theta > 0;
   const struct row *table = rotary ? llama : gpt2;
@@ -130,20 +158,20 @@ int names_list(struct part **out, const struct tc_model *m, enum names_form form
   return l.n;
 }
 
-void part_hf_shape(const struct part *t, int64_t dim[2])
+void tc_foreign_hf_shape(const struct tc_foreign_part *t, int64_t dim[2])
 {
   dim[0] = t->linear ? t->cols : t->rows;
   dim[1] = t->linear ? t->rows : t->cols;
 }
 
-bool part_same_order(const struct part *t, enum names_form form)
+bool tc_foreign_same_order(const struct tc_foreign_part *t, enum tc_form form)
 {
-  return form == NAMES_OURS || (t->map == '=' && !(form == NAMES_HF && t->linear));
+  return form == TC_FORM_OURS || (t->map == '=' && !(form == TC_FORM_HF && t->linear));
 }
 
-/* The row of ours that theirs is. */
-static int64_t row_of(const struct part *t, int64_t row)
+int64_t tc_foreign_row(const struct tc_foreign_part *t, enum tc_form form, int64_t row)
 {
+  if (form == TC_FORM_OURS) return row;
   const int64_t d = t->head_dim, g = t->group, heads = t->kv_heads * g;
   int64_t head = row / d, at = row % d;
   if (t->interleaved) at = at % 2 * (d / 2) + at / 2;
@@ -158,15 +186,15 @@ static int64_t row_of(const struct part *t, int64_t row)
   }
 }
 
-int64_t part_place(const struct part *t, enum names_form form, int64_t i)
+int64_t tc_foreign_place(const struct tc_foreign_part *t, enum tc_form form, int64_t i)
 {
-  if (form == NAMES_OURS) return i;
-  const bool turned = form == NAMES_HF && t->linear;
+  if (form == TC_FORM_OURS) return i;
+  const bool turned = form == TC_FORM_HF && t->linear;
   const int64_t row = turned ? i % t->rows : i / t->cols, col = turned ? i / t->rows : i % t->cols;
-  return row_of(t, row) * t->cols + col;
+  return tc_foreign_row(t, form, row) * t->cols + col;
 }
 
-float names_half_to_f32(uint16_t h)
+float tc_half_to_f32(uint16_t h)
 {
   uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = h >> 10 & 31u, m = h & 0x3ffu;
   union { uint32_t u; float f; } x;

@@ -1,0 +1,47 @@
+/* foreign.h - models in files of other programs: folders of Hugging Face's transformers (GPT-2, Llama, Qwen3), llm.c's
+ * GPT-2, and what `tercio ckpt export --format safetensors` wrote.
+ *
+ * In: a path, and the options of the user. Out: the model's sizes as options, and any box of any weight in fp32, in the
+ * names and shapes of our programs. So a rank reads what it holds, and no weight is in memory twice.
+ *
+ * A file is not trusted: every fault is TC_EUSER with a sentence. Everything here is Local, and an open model may be read
+ * by several threads.
+ *
+ * Files, in reading order: parts.[ch] (which rows of which of our tensors each of theirs is), foreign.c (which file, which
+ * model), read.c (its tensors). */
+#ifndef TC_FOREIGN_H
+#define TC_FOREIGN_H
+
+#include "io/ckpt/ckpt.h"
+#include "io/formats/shards.h"
+#include "src/config/config.h"
+#include "src/foreign/parts.h"
+
+struct tc_foreign;
+
+/* Whether the path is a file, or a folder with a file of Hugging Face's: checkpoints are folders without one. */
+bool tc_foreign_is(const char *path);
+/* Opens FILE, or a folder's model.safetensors or its index, with the config.json beside it, and checks that its tensors
+ * are those of its model. cfg: the user's options, which must agree with the model and get all of its sizes. Rotary
+ * positions have no weights, so the user may choose the context. rope: the order of rotary pairs in the file, "half" or
+ * "interleaved"; NULL: not given, half. *out is owned by the caller, and needs cfg no longer. */
+int tc_foreign_open(struct tc_foreign **out, const char *path, const char *rope, struct tc_config *cfg,
+                    struct tc_err *err);
+void tc_foreign_close(struct tc_foreign *f);                                 /* NULL is accepted */
+
+const char *tc_foreign_path(const struct tc_foreign *f);                     /* of its file or index; borrowed */
+enum tc_form tc_foreign_form(const struct tc_foreign *f);
+const struct tc_model *tc_foreign_model(const struct tc_foreign *f);         /* complete; borrowed */
+/* All tensors of the file; NULL: it is llm.c's. Borrowed. */
+const struct tc_shards *tc_foreign_shards(const struct tc_foreign *f);
+
+/* Weights of our program, in its order, all fp32. */
+int tc_foreign_n(const struct tc_foreign *f);
+const struct tc_ckpt_tensor *tc_foreign_at(const struct tc_foreign *f, int i);   /* borrowed */
+int tc_foreign_find(const struct tc_foreign *f, const char *name);           /* -1: none */
+/* A box of weight i into dst, dense; after a failure what is in it is undefined. Of the file only rows and columns of the
+ * box are read. A tied model's file may have the head, too: TC_EUSER if it differs from the embedding in the box. */
+int tc_foreign_read(const struct tc_foreign *f, int i, const int64_t *start, const int64_t *count, float *dst,
+                    struct tc_err *err);
+
+#endif
