@@ -132,11 +132,29 @@ static int join_by_mpi(struct tc_launch *l, struct tc_err *err)
   return err->status;
 }
 
+/* PMIx 5 reads the topology, too: where it can't, its rank would end while the others wait in MPI_Init. So
+ * the variables are kept from MPI and PMIx; tc_ranks_discover finds the fault and all ranks end with its sentence. */
+static int join_by_mpi_on_the_node(struct tc_launch *l, struct tc_err *err)
+{
+  char *kept[TC_TOPOLOGY_ENV] = { NULL };
+  for (int i = 0; i < TC_TOPOLOGY_ENV; i++) {
+    const char *value = getenv(tc_topology_env[i]);
+    if (value) kept[i] = tc_strdup(value);
+    unsetenv(tc_topology_env[i]);
+  }
+  const int rc = join_by_mpi(l, err);
+  for (int i = 0; i < TC_TOPOLOGY_ENV; i++) {
+    if (kept[i]) setenv(tc_topology_env[i], kept[i], 1);
+    free(kept[i]);
+  }
+  return rc;
+}
+
 static int find_processes(struct tc_launch *l, const struct tc_ranks_request *request,
                           struct tc_err *err)
 {
   tc_ranks_prepare();
-  if (tc_pmix_launched()) TC_TRY(join_by_mpi(l, err));
+  if (tc_pmix_launched()) TC_TRY(join_by_mpi_on_the_node(l, err));
   /* Ranks meet in it. Under Slurm MPI_Init may be over here while it has hardly begun on another
    * node, and Open MPI 4.1 crashes if a message arrives so early. */
   TC_TRY(tc_ranks_discover(&l->ranks, request, err));

@@ -88,14 +88,15 @@ void tc_ranks_prepare(void)
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
 }
 
+const char *const tc_topology_env[TC_TOPOLOGY_ENV] = { "HWLOC_XMLFILE", "HWLOC_SYNTHETIC" };
+
 /* number: errno of the load, or 0. */
 static int topology_failed(int number, struct tc_err *err)
 {
-  static const char *const instead[] = { "HWLOC_XMLFILE", "HWLOC_SYNTHETIC" };    /* of the real topology */
-  for (size_t i = 0; i < sizeof instead / sizeof *instead; i++)
-    if (*tc_env(instead[i]))
+  for (int i = 0; i < TC_TOPOLOGY_ENV; i++)
+    if (*tc_env(tc_topology_env[i]))
       return tc_fail(err, TC_EUSER, "hwloc can't read this node's topology: %s = %s is set; unset or correct it",
-                     instead[i], tc_env(instead[i]));
+                     tc_topology_env[i], tc_env(tc_topology_env[i]));
   return tc_fail(err, TC_EUSER, "hwloc can't read this node's topology: %s",
                  number ? strerror(number) : "lstopo may say why");
 }

@@ -16,7 +16,8 @@ mapfile -t any < <(cells anything)
 is "${any[*]}" "tercio save OUT tercio save OUT --stop tercio save OUT --requeue" "README has the table of requests"
 
 newest() { "$program" ckpt latest "$out/ckpt" 2> /dev/null | sed 's/.*step-0*//'; }
-launcher() { pgrep -o -f "^$1 .*--run.out=$out( |\$)"; }
+# Open MPI 5's mpirun becomes prterun.
+launcher() { pgrep -o -f "^(${1/#mpirun/mpirun|([^ ]*/)?prterun}) .*--run.out=$out( |\$)"; }
 
 start() {                            # HOW -> $job or $runner, $out, $log; returns when the run trains
   local name=$1-$((++started)) train
