@@ -143,7 +143,7 @@ static void count(struct tally *t, const struct draw *d, const struct outcome *o
 }
 
 /* The case again, in double precision beside finite differences. */
-static void compare_differences(struct tally *t, struct draw *d, struct outcome *out)
+static void compare_again(struct tally *t, struct draw *d, struct outcome *out)
 {
   d->f64 = true;
   d->device = "ref";
@@ -209,7 +209,7 @@ int main(int argc, char **argv)
     if (verbose || out->result == WRONG || out->result == FAULT) show(&f, &d, out);
     if (out->result == RIGHT && dir && !d.bf16 && strcmp(d.device, "cuda")) write_case(dir, &f, &d);
     if (out->result == RIGHT && t.by_differences < most && f.cases % 3 == 0) {
-      compare_differences(&t, &d, out);
+      compare_again(&t, &d, out);
       if (verbose || out->result != RIGHT) show(&f, &d, out);
     }
     draw_free(&d);
