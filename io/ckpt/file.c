@@ -4,7 +4,7 @@
  *              of a node together, through its parallel driver)
  *   write      each rank writes its data there, block by block, checksums taken from memory
  *   fsync      each rank its own descriptor, then the folder
- *   check      who leads reads back what HDF5 wrote: its checksum, and that it says what the
+ *   check      the rank that leads reads back what HDF5 wrote: its checksum, and that it says what the
  *              manifest will say
  *
  * A node's ranks differ from a lone one in the first line only: the data never goes through

@@ -117,7 +117,7 @@ static int put_attr(hid_t obj, const char *name, const int64_t *x, int n)
 }
 
 /* Properties of files: newest format (its metadata has checksums), no file locks (many cluster
- * file systems lack them; who writes is settled by the temporary folder's name). meta_bytes: of
+ * file systems lack them; the temporary folder's name says which process writes). meta_bytes: of
  * the stretch that metadata gets. */
 static hid_t file_props(int64_t meta_bytes, const void *mpi_comm)
 {
@@ -344,10 +344,10 @@ static const char *slice_differs(hid_t file, const struct tc_h5_slice *s)
 static int check_open(hid_t file, const char *path, int64_t step, int32_t writer,
                       const struct tc_h5_slice *s, int n_slices, struct tc_err *err)
 {
-  int64_t format = TC_H5_FORMAT, who = writer;
+  int64_t format = TC_H5_FORMAT, rank = writer;
   hid_t root = H5Gopen2(file, "/", H5P_DEFAULT);
   int good = root >= 0 && attr_is(root, "tercio_format", &format, 1) &&
-             attr_is(root, "step", &step, 1) && attr_is(root, "writer", &who, 1);
+             attr_is(root, "step", &step, 1) && attr_is(root, "writer", &rank, 1);
   H5Gclose(root);
   if (!good)
     return tc_fail(err, TC_ECHECKSUM, "%s: its attributes are not those of writer %d of step "

@@ -1,5 +1,5 @@
 /* h5.h - the thin layer over HDF5: laying out a file of slices, checking that a file says what
- * its manifest says, and a file that shows others' datasets as one. The only room that sees
+ * its manifest says, and a file that shows others' datasets as one. Only this folder sees
  * <hdf5.h>.
  *
  * HDF5 makes the file and gives each dataset its place; the data itself is written and read at

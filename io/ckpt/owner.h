@@ -1,8 +1,8 @@
-/* owner.h - who may write checkpoints into a folder: one run at a time, and of one job the newest
+/* owner.h - which process may write checkpoints into a folder: one run at a time, and of one job the newest
  * start.
  *
  * DIR/.run-00000007 is the lease folder of the 7th owner of DIR: "owner" in it says which process
- * that is, "beat" is the heartbeat, written every second while the process lives. Checkpoints are
+ * that is, "beat" is the heartbeat, written every second while the process runs. Checkpoints are
  * written inside the lease folder and renamed out of it: so an owner whose lease folder was taken
  * away can't commit, whatever it still believes. A run that ends leaves its lease folder with
  * "owner" renamed to "ended": numbers never come twice. */
@@ -20,8 +20,8 @@ struct tc_owner;
 /* Local. job: "" for none; copied. */
 struct tc_owner *tc_owner_new(const char *dir, const char *job, int restart);
 /* Local. Makes this process the owner of the folder, which it makes if need be. 0: it is, and what
- * earlier owners left is removed. 1: somebody may be alive elsewhere; call again in
- * TC_OWNER_LOOK_NS. TC_EUSER: somebody is alive, the sentence says who; or the folder can't be
+ * earlier owners left is removed. 1: an owner may be alive elsewhere; call again in
+ * TC_OWNER_LOOK_NS. TC_EUSER: another owner is alive, which the sentence names; or the folder can't be
  * written. Taken over at once: a run that ended, that was on this machine and is no more, or that
  * was a start of the same job. */
 int tc_owner_take(struct tc_owner *o, struct tc_err *err);

@@ -38,12 +38,12 @@ struct state {
 
 static int rounds_of(int n) { return n % 2 ? n : n - 1; }
 
-/* Whom member i of n meets in a round (the circle method); -1: nobody. */
+/* The member that member i of n meets in a round (the circle method); -1: none. */
 static int opponent(int n, int round, int i)
 {
   const int even = n + n % 2, circle = even - 1;
   int k;
-  if (i == circle) {                             /* the one that stays: who would meet itself */
+  if (i == circle) {                             /* it stays; it meets the one that would meet itself */
     for (k = 0; 2 * k % circle != round % circle; k++);
     return k;
   }
@@ -52,7 +52,7 @@ static int opponent(int n, int round, int i)
   return k < n ? k : -1;
 }
 
-/* ---- who is slow ------------------------------------------------------------------------- */
+/* ---- slow members ----------------------------------------------------------------------- */
 
 static double upper_median(double *x, int n)
 {
@@ -212,7 +212,7 @@ static void progress(struct state *s, int round, int64_t *logged_ns)
 }
 
 /* All pairs of a round. slowest_ns <- the longest iteration, elapsed_ns <- since the start. */
-static int play_round(struct state *s, int round, bool keep, struct tc_err *err)
+static int measure_round(struct state *s, int round, bool keep, struct tc_err *err)
 {
   const int with = s->mine < 0 ? -1 : opponent(s->n, round, s->mine);
   char what[400];
@@ -246,14 +246,14 @@ static int choose_bytes(struct state *s, struct tc_err *err)
   const int64_t most = s->bytes, small = TC_MIN(most, 65536);
   s->bytes = small;
   s->iters = 1;
-  TC_TRY(play_round(s, 0, false, err));
+  TC_TRY(measure_round(s, 0, false, err));
   const double ns = (double)s->slowest_ns / (double)small * (TC_BENCH_WARM_UP + 1) *
                     TC_MIN(s->rounds, WANT_ROUNDS);
   for (s->bytes = most; s->bytes / 4 >= small && ns * (double)s->bytes > TC_COMM_BUDGET_S * 1e9;) s->bytes /= 4;
   return 0;
 }
 
-static int play(struct state *s, struct tc_err *err)
+static int measure(struct state *s, struct tc_err *err)
 {
   int64_t logged_ns = 0;
   if (s->rank == 0) fprintf(stderr, "pairs: %d %ss, %d rounds\n", s->n, unit(s), s->rounds);
@@ -267,7 +267,7 @@ static int play(struct state *s, struct tc_err *err)
     if (s->o->adapt_iters && round)
       s->iters = (int)TC_MAX(1, TC_MIN((double)s->o->iters,
                                        left_ns / left / (double)s->slowest_ns - TC_BENCH_WARM_UP));
-    TC_TRY(play_round(s, round, true, err));
+    TC_TRY(measure_round(s, round, true, err));
     if (s->rank == 0) progress(s, round, &logged_ns);
   }
   return 0;
@@ -304,7 +304,7 @@ int tc_pairs_run(const struct tc_pairs_opts *o, struct tc_bench *b, struct tc_co
   s.all_rounds = rounds_of(s.n);
   s.rounds = o->rounds ? TC_MIN(o->rounds, s.all_rounds) : s.all_rounds;
   s.times = tc_calloc((size_t)tc_comm_size(world) * 2, sizeof *s.times);
-  int rc = play(&s, err);
+  int rc = measure(&s, err);
   if (!rc && rank == 0) {
     find_slow(&s);
     qsort(s.pair, (size_t)s.n_pairs, sizeof *s.pair, by_rate);

@@ -147,8 +147,9 @@ static int run_rank(int rank, void *eval, struct tc_err *err)
   struct eval *e = eval;
   const struct tc_launch *l = &e->launch;
   const struct tc_forward_args args = {
-    .cfg = l->cfg, .ranks = l->ranks, .who = l->rank_names, .rank = rank, .hub = l->hub, .path = e->m.path, .use = TC_TO_EVALUATE,
-    .documents = asks_questions(e), .mpi = l->mpi && l->mpi_world > 1, .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
+    .cfg = l->cfg, .ranks = l->ranks, .rank_names = l->rank_names, .rank = rank, .hub = l->hub, .path = e->m.path,
+    .use = TC_TO_EVALUATE, .documents = asks_questions(e), .mpi = l->mpi && l->mpi_world > 1,
+    .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
   struct tc_forward *x = NULL;
   int rc = tc_forward_new(&x, &args, err);
   for (int i = 0; i < e->n_tasks && rc == 0; i++) {

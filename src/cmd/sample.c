@@ -210,7 +210,7 @@ static int run_rank(int rank, void *sample, struct tc_err *err)
   const struct tc_launch *l = &x->launch;
   struct tc_forward *f = NULL;
   const struct tc_forward_args args = {
-    .cfg = l->cfg, .ranks = l->ranks, .who = l->rank_names, .rank = rank, .hub = l->hub, .path = x->m.path,
+    .cfg = l->cfg, .ranks = l->ranks, .rank_names = l->rank_names, .rank = rank, .hub = l->hub, .path = x->m.path,
     .use = TC_TO_SAMPLE, .prefill = PREFILL, .mpi = l->mpi && l->mpi_world > 1,
     .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
   struct listener listener = { x, rank == 0, rank == 0 && x->n == 1 && !x->json, false };

@@ -17,7 +17,7 @@ static int run_rank(int rank, void *start, struct tc_err *err)
   const struct start *s = start;
   const struct tc_launch *l = &s->launch;
   const struct tc_train_args args = {
-    .cfg = l->cfg, .ranks = l->ranks, .who = l->rank_names, .rank = rank, .hub = l->hub, .stop = s->stop,
+    .cfg = l->cfg, .ranks = l->ranks, .rank_names = l->rank_names, .rank = rank, .hub = l->hub, .stop = s->stop,
     .mpi = l->mpi && l->mpi_world > 1, .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
   int rc = tc_train(&args, err);
   /* All ranks end with one status. The launcher ends the others by TERM as soon as the first

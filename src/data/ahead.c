@@ -39,7 +39,7 @@ struct tc_ahead {
 
 /* ---- the threads ------------------------------------------------------------------------------- */
 
-/* The next sequence that nobody reads: its batch's key, and its piece; NULL: none. */
+/* The next sequence that no thread reads: its batch's key, and its piece; NULL: none. */
 static struct piece *find_work(struct tc_ahead *a, int64_t *key)
 {
   struct batch *const both[] = { &a->now, &a->next };

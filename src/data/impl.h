@@ -1,4 +1,4 @@
-/* impl.h - what the files of src/data share: token files, streams of them, and who reads them. */
+/* impl.h - what the files of src/data share: token files, streams of them, and their readers. */
 #ifndef TC_DATA_IMPL_H
 #define TC_DATA_IMPL_H
 

@@ -75,7 +75,7 @@ static int take_memory(struct tc_exec *x, struct tc_err *err)
   return 0;
 }
 
-/* Every batch of a run has a place of its own: nobody waits until the one before has gone. */
+/* Every batch of a run has a place of its own, so that none waits for the copy of the one before. */
 static int take_batches(struct tc_exec *x, struct tc_err *err)
 {
   int64_t most = 0;

@@ -31,7 +31,7 @@ int tc_forward_new(struct tc_forward **out, const struct tc_forward_args *a, str
   struct tc_forward *x = *out = tc_calloc(1, sizeof *x);
   struct tc_run *r = &x->run;
   struct tc_ckpt *c = NULL;
-  *r = (struct tc_run){ .cfg = a->cfg, .ranks = a->ranks, .who = a->who, .rank = a->rank,
+  *r = (struct tc_run){ .cfg = a->cfg, .ranks = a->ranks, .rank_names = a->rank_names, .rank = a->rank,
                         .threads = a->threads, .hub = a->hub, .mpi = a->mpi, .use = a->use };
   TC_TRY(tc_run_layout(r, err));
   r->opts.prefill = a->prefill;
@@ -41,7 +41,7 @@ int tc_forward_new(struct tc_forward **out, const struct tc_forward_args *a, str
   if (rc == 0) rc = tc_run_native(r, err);
   if (rc == TC_EPEER) return rc;
   TC_TRY(tc_run_agree(r, rc < 0 ? rc : tc_run_programs(r, fill, x, err), err));
-  TC_TRY(tc_ckpt_load_from(&c, a->path, load, x, r->world, r->who, err));
+  TC_TRY(tc_ckpt_load_from(&c, a->path, load, x, r->world, r->rank_names, err));
   tc_ckpt_close(c);
   return 0;
 }

@@ -15,7 +15,7 @@
 struct tc_forward_args {
   const struct tc_config *cfg;       /* of the model, with train.global_batch = sequences at once */
   const struct tc_ranks *ranks;
-  char *const *who;
+  char *const *rank_names;           /* [world] "rank 3 on node2" */
   int rank, threads;
   struct tc_hub *hub;
   bool mpi;

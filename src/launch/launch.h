@@ -39,11 +39,11 @@ struct tc_launch {               /* zeroed by its owner; ranks only read it */
  * a negative status, the same on all ranks unless it is TC_EPEER. Frees its communicators. */
 typedef int tc_launch_body(int rank, void *ctx, struct tc_err *err);
 
-/* Collective over the job step. Who runs, by run.ranks, run.comm and the launcher. Processes that a
+/* Collective over the job step. Which ranks run, by run.ranks, run.comm and the launcher. Processes that a
  * launcher started initialise MPI, then PMIx, which have threads: block signals before. TC_EUSER if
  * run.ranks can't be, excludes run.comm or comes with a launcher of several; TC_EPEER if MPI does
  * not start; else as tc_ranks_discover. Where MPI has not joined the ranks, it ends the step and does not
- * return. c is borrowed until tc_launch_free, which is due after an error as well. */
+ * return. c is borrowed until tc_launch_free, which must be called after an error as well. */
 int tc_launch_find(struct tc_launch *l, const struct tc_config *c, struct tc_err *err);
 
 /* Local, before MPI starts. The rank that the launcher gave this process; 0 alone. */

@@ -72,7 +72,7 @@ static void add_number(char *text, size_t size, int64_t x)
   add(text, size, digits + at);
 }
 
-/* "tercio[3]: WHAT on node2, thread saver, step 7, at laying out of FILE; MORE" */
+/* "tercio[3]: WHAT on node2, thread checkpoint writer, step 7, at laying out of FILE; MORE" */
 static void say_where(const char *what, const char *more)
 {
   char line[600] = "tercio";

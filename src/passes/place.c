@@ -35,7 +35,7 @@ static void phase_of(const struct sctx *s, const struct tc_node *n, const struct
   }
 }
 
-/* Whether a RESHARD changes who has which rows. */
+/* Whether a RESHARD changes which rank has which rows. */
 static bool reshards_rows(const struct tc_graph *g, const struct tc_node *n)
 {
   const struct tc_place *from = &g->tensor[tc_in(g, n, 0)].lay.on[n->axis];

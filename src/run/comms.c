@@ -13,7 +13,7 @@ static int make_comm(struct tc_run *r, struct tc_comm **out, int id, const char 
                      const int32_t *members, int size, struct tc_err *err)
 {
   const char **names = r->names[id] = tc_calloc((size_t)size, sizeof *names);
-  for (int i = 0; i < size; i++) names[i] = r->who[members[i]];
+  for (int i = 0; i < size; i++) names[i] = r->rank_names[members[i]];
   struct tc_comm_opts o = { .name = name, .deadline_s = r->cfg->run_deadline, .rank_names = names };
   tc_trace_comm(r->trace, name, &o);
   if (size == 1) *out = tc_comm_self(&o);
@@ -49,7 +49,7 @@ int tc_run_native(struct tc_run *r, struct tc_err *err)
   const struct tc_nccl_ops *ops = r->device->ops->nccl;
   bool use = false;
   tc_at_file("joining NCCL", NULL);
-  TC_TRY(tc_comm_nccl_agree(&use, r->cfg->run_comm, ops, r->device, NULL, r->world, r->who, err));
+  TC_TRY(tc_comm_nccl_agree(&use, r->cfg->run_comm, ops, r->device, NULL, r->world, r->rank_names, err));
   if (!use && ops && r->rank == 0 && *err->text)
     tc_log("run.comm = auto sends through host memory: %s", err->text);
   int32_t *members = tc_calloc((size_t)r->mesh->world, sizeof *members);

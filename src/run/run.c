@@ -17,7 +17,7 @@ int tc_run_layout(struct tc_run *r, struct tc_err *err)
 
 int tc_run_agree(const struct tc_run *r, int rc, struct tc_err *err)
 {
-  return tc_comm_agree(r->world, r->who, rc, err);
+  return tc_comm_agree(r->world, r->rank_names, rc, err);
 }
 
 struct tc_run_programs tc_run_has(const struct tc_run *r)

@@ -24,7 +24,7 @@ struct tc_run {
   /* One rank of a command: filled in by it, all borrowed. */
   const struct tc_config *cfg;
   const struct tc_ranks *ranks;
-  char *const *who;                  /* [world] "rank 3 on node2" */
+  char *const *rank_names;           /* [world] "rank 3 on node2" */
   int rank, threads;
   struct tc_hub *hub;                /* ranks are threads of this process; else NULL */
   bool mpi;                          /* ranks are several processes */
@@ -38,7 +38,7 @@ struct tc_run {
   struct tc_annotation *rows;        /* that opts borrows */
   struct tc_comm *world, *comm[TC_AXES], *ckpt_comm;
   struct tc_comm *native[TC_AXES];   /* of the device's memory; NULL: through the host's */
-  const char **names[TC_COMMS];      /* the ranks in each communicator, as in `who` */
+  const char **names[TC_COMMS];      /* the ranks in each communicator, as in rank_names */
   struct tc_device *device, *host;   /* host: runs what is in host space; NULL: device does */
   struct tc_program *prog[TC_PROGRAMS];   /* NULL: not needed */
   struct tc_exec *exec;

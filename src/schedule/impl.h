@@ -78,7 +78,7 @@ static inline bool tc_made_once(const struct tc_graph *g, int32_t root)
   return maker < 0 || g->node[maker].once_a_step;
 }
 
-/* What a tensor that is nobody's view or version takes in its region. */
+/* What a tensor that is no view and no version of another takes in its region. */
 static inline int64_t tc_stored_bytes(const struct tc_graph *g, const struct tc_mesh *m,
                                       const int32_t coord[TC_AXES], int32_t t)
 {

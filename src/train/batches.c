@@ -87,7 +87,7 @@ int tc_train_data_same(struct tc_train *t, struct tc_err *err)
       const int64_t *a = all + k, *b = all + r * EACH + k;
       if (a[0] != b[0] || a[1] != b[1])
         rc = tc_fail(err, TC_EUSER, "%s and %s read different %s data (%lld and %lld tokens): "
-                     "every node needs the same files", t->run.who[r], t->run.who[0],
+                     "every node needs the same files", t->run.rank_names[r], t->run.rank_names[0],
                      k == TRAIN ? "training" : "validation", (long long)b[0], (long long)a[0]);
     }
   free(all);

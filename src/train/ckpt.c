@@ -198,7 +198,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .tokens = step * t->run.cfg->train_global_batch * t->run.opts.model.context, .model = st->model,
     .config = st->config, .data = st->data, .mesh = st->mesh, .system = t->run.opts.system->name,
     .job = t->run.ranks->job, .restart = t->run.ranks->restart,
-    .rank_names = (const char *const *)t->run.who, .version = PACKAGE_VERSION, .stack = t->run.stack,
+    .rank_names = (const char *const *)t->run.rank_names, .version = PACKAGE_VERSION, .stack = t->run.stack,
     .loop = loop,
     .lease = t->ckpt.owner ? tc_owner_lease(t->ckpt.owner) : NULL,
     .files = t->run.cfg->ckpt_files,
@@ -303,7 +303,7 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
   struct loading l = { .t = t, .resumes = true };
   t->ckpt.begun_ns = tc_now_ns();
   if (how != TC_NO)
-    TC_TRY(tc_ckpt_load(&c, t->ckpt.dir, step, load_checked, &l, t->run.world, t->run.who, err));
+    TC_TRY(tc_ckpt_load(&c, t->ckpt.dir, step, load_checked, &l, t->run.world, t->run.rank_names, err));
   if (c) {
     t->ckpt.start_step = tc_ckpt_meta(c)->step;
     tc_resume_order(t, tc_ckpt_meta(c));
@@ -320,7 +320,7 @@ int tc_train_restore(struct tc_train *t, struct tc_err *err)
   l.guarded = true;
   l.resumes = false;
   TC_TRY(tc_ckpt_load_from(&c, t->run.cfg->ckpt_from, load_checked, &l, t->run.world,
-                           t->run.who, err));
+                           t->run.rank_names, err));
   t->ckpt.start_step = tc_ckpt_meta(c)->step;
   tc_resume_order(t, tc_ckpt_meta(c));
   TC_TRY(resume_from(t, c, false, err));
@@ -350,7 +350,7 @@ int tc_train_go_back(struct tc_train *t, int64_t before, int64_t *step, struct t
   for (; !c; before = *step, tried++) {
     TC_TRY(step_below(t, before, step, err));
     if (*step < 0) break;
-    int rc = tc_ckpt_load(&c, t->ckpt.dir, *step, load_checked, &l, t->run.world, t->run.who, err);
+    int rc = tc_ckpt_load(&c, t->ckpt.dir, *step, load_checked, &l, t->run.world, t->run.rank_names, err);
     if (rc == TC_EPEER) return rc;
     if (rc < 0 && t->run.rank == 0) tc_warn("%s; looking for an older one", err->text);
   }

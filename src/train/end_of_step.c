@@ -51,7 +51,7 @@ static struct tc_straggler *straggler_new(const struct tc_train *t)
   for (int r = 0; r < world; r++) stage[r] = tc_mesh_coord(t->run.mesh, r, TC_PP);
   const struct tc_straggler_opts o = { .world = world, .stage = stage,
                                        .node = t->run.ranks->node_of_rank,
-                                       .rank_names = (const char *const *)t->run.who };
+                                       .rank_names = (const char *const *)t->run.rank_names };
   struct tc_straggler *s = tc_straggler_new(&o);
   free(stage);
   return s;

@@ -239,7 +239,7 @@ int tc_train(const struct tc_train_args *a, struct tc_err *err)
   struct tc_train *t = tc_malloc(sizeof *t);
   *t = (struct tc_train){
     .own = *c, .stop = a->stop, .out = tc_strdup(c->run_out),
-    .run = { .cfg = &t->own, .ranks = a->ranks, .who = a->who, .rank = a->rank, .threads = a->threads,
+    .run = { .cfg = &t->own, .ranks = a->ranks, .rank_names = a->rank_names, .rank = a->rank, .threads = a->threads,
              .hub = a->hub, .mpi = a->mpi },
     .ckpt = { .saved_step = -1 }, .batches = { .eval_batch = -1 }, .rollback = { .back_to = -1 },
     .log = { .fd = -1 } };

@@ -86,7 +86,7 @@ static const char *system_of(const struct tc_graph *g)
   return NULL;
 }
 
-/* What a file of annotations makes of parallel.data, which is ddp where nobody set it. */
+/* What a file of annotations makes of parallel.data, which is ddp where it was not set. */
 static void say_annotations(const struct tc_train *t)
 {
   const struct tc_graph *g = t->run.prog[TC_TRAIN]->graph;

@@ -13,7 +13,7 @@ void tc_train_trace_new(struct tc_train *t)
   if (!*c->run_trace || !strcmp(c->run_trace, "no") || c->run_trace_steps <= 0) return;
   char process[300];
   const int32_t *at = t->run.mesh->coord + (size_t)t->run.rank * TC_AXES;
-  snprintf(process, sizeof process, "%.200s, pp %d dp %d tp %d", t->run.who[t->run.rank], at[TC_PP],
+  snprintf(process, sizeof process, "%.200s, pp %d dp %d tp %d", t->run.rank_names[t->run.rank], at[TC_PP],
            at[TC_DP], at[TC_TP]);
   struct tc_trace_opts o = { .file = c->run_trace, .process = process, .rank = t->run.rank,
                              .world = t->run.mesh->world, .steps = c->run_trace_steps };

@@ -20,7 +20,7 @@ struct tc_hub;
 struct tc_train_args {
   const struct tc_config *cfg;
   const struct tc_ranks *ranks;
-  char *const *who;              /* [world] "rank 3 on node2" */
+  char *const *rank_names;       /* [world] "rank 3 on node2" */
   int rank, threads;
   const struct tc_stop *stop;    /* signals that ask to save and stop */
   struct tc_hub *hub;            /* ranks are threads of this process; else NULL */

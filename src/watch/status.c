@@ -2,7 +2,7 @@
  *
  * Invariants:
  *  - a status's atomics are written only by its own thread; its text is protected by its lock, and so is
- *    every read of the borrowed strings: after a mark that took the lock nobody reads them;
+ *    every read of the borrowed strings: after a mark that took the lock no thread reads them;
  *  - a status's `seen` and `quiet_ns` are used only by the watchdog's thread. */
 #include <stdlib.h>
 #include <string.h>

@@ -346,7 +346,7 @@ static int cmp_owner(const void *a, const void *b)
 }
 
 /* An owned array in order of ranks: those of the run, and further writers of a damaged manifest
- * (its `who` may be shorter than its files require). */
+ * (its list of ranks may be shorter than its files require). */
 static struct owner *owners_new(const struct tc_manifest *m, int *n)
 {
   struct owner *o = tc_calloc((size_t)m->world + (size_t)m->n_files + 1, sizeof *o);

@@ -52,7 +52,7 @@ static bool open_fixture(struct fixture *f)
   f->cfg.ckpt_busy = TC_BUSY_SKIP;
   f->t = (struct tc_train){ .run.cfg = &f->cfg,
                             .run.world = f->self,
-                            .run.who = &who,
+                            .run.rank_names = &who,
                             .ckpt.writer = f->writer,
                             .batches.train = f->data,
                             .batches.val = f->data,

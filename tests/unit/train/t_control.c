@@ -26,7 +26,7 @@ static void body(struct fx_rank *r)
   struct tc_train t = { .run.rank = r->rank,
                         .run.mesh = r->mesh,
                         .run.ranks = &ranks,
-                        .run.who = who,
+                        .run.rank_names = who,
                         .run.world = r->comm[TC_DP] ? r->comm[TC_DP] : r->comm[TC_PP] };
   struct tc_step_report s = { .step = 5, .step_ns = step_ns[r->rank], .wait_ns = wait_ns[r->rank] };
   struct tc_comm_opts self = { .name = "world" };

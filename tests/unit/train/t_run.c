@@ -297,7 +297,7 @@ static void play(void *ctx)
   for (int i = 0; i < 3; i++) device[i] = (struct tc_device){ .ops = &ops };
   const struct tc_train_args args = { .cfg = &cfg,
                                       .ranks = &ranks,
-                                      .who = who,
+                                      .rank_names = who,
                                       .rank = s->rank,
                                       .threads = 3,
                                       .hub = s->hub ? make() : NULL,
