@@ -88,12 +88,12 @@ void tc_exec_free_node(struct tc_exec *x, struct tc_xprog *p, int32_t id)
 {
   struct tc_xnode *n = &p->node[id];
   unprepare(tc_exec_device_of(x, &p->p->graph->node[id]), n);
-  for (int32_t i = 0; i < n->n_moves; i++) tc_xmove_free(n->move[i], x->o.device);
-  free(n->move);
+  for (int32_t i = 0; i < n->n_reshards; i++) tc_xreshard_free(n->reshard[i], x->o.device);
+  free(n->reshard);
   free(n->call.in);
   free(n->mb_step);
   free(n->mb_dim);
-  free(n->dies);
+  free(n->last_used);
 }
 
 /* at(k) of some axis, and this rank is not there. */
@@ -128,7 +128,7 @@ int tc_exec_make_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, struct 
   for (int k = 0; k < n->n_out; k++) {
     const struct tc_tensor *t = &g->tensor[tc_out(g, n, k)];
     bool state = g->tensor[tc_tensor_root(g, t->id)].state;
-    const uint8_t bit = k < 8 ? (uint8_t)(1u << k) : 0;      /* a move's many are never added to */
+    const uint8_t bit = k < 8 ? (uint8_t)(1u << k) : 0;      /* a reshard's many are never added to */
     if (t->overwrites < 0) xn->acc &= (uint8_t)~bit;        /* nothing there to add to */
     if (t->overwrites < 0 || (n->acc_first && state)) xn->first_acc &= (uint8_t)~bit;
     xn->nowhere &= is_elsewhere(x, t);
@@ -139,11 +139,11 @@ int tc_exec_make_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, struct 
     void **ptr = tc_malloc((size_t)total * sizeof *ptr);
     for (int i = 0; i < total; i++) ptr[i] = c->in[i].data;
     int rc = 0;
-    xn->n_moves = tc_actions_most(p->p->actions, id);
-    xn->move = tc_calloc((size_t)xn->n_moves, sizeof *xn->move);
-    for (int32_t i = 0; i < xn->n_moves && !rc; i++) {
-      rc = tc_xmove_new(&xn->move[i], g, n, &x->o, ptr, ptr + n->n_in, err);
-      if (rc == 0) x->staging_bytes += tc_xmove_staging(xn->move[i]);
+    xn->n_reshards = tc_actions_most(p->p->actions, id);
+    xn->reshard = tc_calloc((size_t)xn->n_reshards, sizeof *xn->reshard);
+    for (int32_t i = 0; i < xn->n_reshards && !rc; i++) {
+      rc = tc_xreshard_new(&xn->reshard[i], g, n, &x->o, ptr, ptr + n->n_in, err);
+      if (rc == 0) x->staging_bytes += tc_xreshard_staging(xn->reshard[i]);
     }
     free(ptr);
     return rc;
@@ -171,7 +171,7 @@ static void find_slots(const struct tc_exec *x, const struct tc_xprog *p, int32_
   for (int i = 0; i < n->n_in + n->n_out; i++)
     c->in[i].data = tc_exec_where(x, p, i < n->n_in ? tc_in(g, n, i) : tc_out(g, n, i - n->n_in), mb);
   for (int k = 0; n->op == TC_OP_RESHARD && k < n->n_in; k++)
-    tc_xmove_retarget(p->node[id].move[mb % p->node[id].n_moves], k, c->in[k].data,
+    tc_xreshard_retarget(p->node[id].reshard[mb % p->node[id].n_reshards], k, c->in[k].data,
                       c->out[k].data);
 }
 

@@ -27,7 +27,7 @@ static bool is_call(const struct tc_xprog *p, int32_t k)
 void tc_exec_cut(struct tc_exec *x, struct tc_xprog *p)
 {
   const struct tc_actions *s = p->p->actions;
-  if (!x->o.device->ops->capture || x->o.walk || s->n > MOST_ACTIONS) return;
+  if (!x->o.device->ops->capture || x->o.no_capture || s->n > MOST_ACTIONS) return;
   p->seg = tc_calloc((size_t)s->n + 1, sizeof *p->seg);
   for (int32_t k = 0; k < s->n;) {
     const int32_t from = k;

@@ -20,21 +20,21 @@ bool tc_exec_is_alone(const struct tc_exec *x, const struct tc_xprog *p, const s
   const struct tc_xnode *xn = &p->node[a->node];
   if (xn->nowhere) return true;
   if (n->op == TC_OP_DATA) return false;
-  if (n->op == TC_OP_RESHARD) return tc_xmove_is_on_device(xn->move[a->mb % xn->n_moves]);
+  if (n->op == TC_OP_RESHARD) return tc_xreshard_is_on_device(xn->reshard[a->mb % xn->n_reshards]);
   return tc_exec_device_of(x, n) == x->o.device;
 }
 
-/* For the poison device: which buffers are free after each node. */
-static void make_deaths(struct tc_xprog *p)
+/* For the poison device: the tensors whose memory is free after each node. */
+static void find_last_uses(struct tc_xprog *p)
 {
   const struct tc_program *q = p->p;
   for (int32_t i = 0; i < q->actions->n_body; i++) {
     int32_t n = 0, id = q->actions->body[i];
-    int32_t *dies = tc_malloc((size_t)(q->graph->n_tensors + 1) * sizeof *dies);
+    int32_t *last_used = tc_malloc((size_t)(q->graph->n_tensors + 1) * sizeof *last_used);
     for (int32_t t = 0; t < q->graph->n_tensors; t++)
-      if (q->arena->off[t] >= 0 && q->arena->last_use[t].node == id) dies[n++] = t;
-    dies[n] = -1;
-    p->node[id].dies = tc_realloc(dies, (size_t)(n + 1) * sizeof *dies);
+      if (q->arena->off[t] >= 0 && q->arena->last_use[t].node == id) last_used[n++] = t;
+    last_used[n] = -1;
+    p->node[id].last_used = tc_realloc(last_used, (size_t)(n + 1) * sizeof *last_used);
   }
 }
 
@@ -122,7 +122,7 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
     if (!programs[i]) continue;
     const struct tc_actions *s = programs[i]->actions;
     for (int32_t k = 0; k < s->n_body && !rc; k++) rc = tc_exec_make_node(x, &x->prog[i], s->body[k], err);
-    if (!rc && o->device->poison) make_deaths(&x->prog[i]);
+    if (!rc && o->device->poison) find_last_uses(&x->prog[i]);
     if (!rc) tc_exec_fuse(x, &x->prog[i]);
     find_first_write(&x->prog[i]);
     if (!rc) tc_exec_cut(x, &x->prog[i]);
@@ -170,7 +170,7 @@ void tc_exec_free(struct tc_exec *x)
     if (x->kscratch[i]) at->ops->free(at, x->kscratch[i], x->kscratch_bytes[i]);
   }
   if (x->batch) tc_device_host_free(d, x->batch);
-  free(x->lap);
+  free(x->interval);
   free(x->prog);
   free(x);
 }
@@ -198,7 +198,7 @@ static int run_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, int32_t m
   if (n->op == TC_OP_DATA) {
     run_data(x, xn->call.out, xn->call.n_out);
   } else if (n->op == TC_OP_RESHARD) {
-    rc = tc_xmove_issue(xn->move[mb % xn->n_moves], err);
+    rc = tc_xreshard_issue(xn->reshard[mb % xn->n_reshards], err);
   } else {
     struct tc_device *d = tc_exec_device_of(x, n);
     rc = d->ops->kernel[n->op].run(d, &xn->call);
@@ -214,7 +214,7 @@ static void poison_after(struct tc_exec *x, struct tc_xprog *p, int32_t k, int32
   const struct tc_program *q = p->p;
   const struct tc_action *a = &q->actions->action[k];
   const int32_t *coord = x->o.mesh->coord + (size_t)x->o.rank * TC_AXES;
-  for (const int32_t *t = p->node[node].dies; t && *t >= 0; t++) {
+  for (const int32_t *t = p->node[node].last_used; t && *t >= 0; t++) {
     const struct tc_last_use *d = &q->arena->last_use[*t];
     if (d->wait != (a->kind == TC_WAIT) || (d->once && a->mb < q->actions->n_mb - 1)) continue;
     if (tc_exec_is_deferred(p, k, *t)) continue;
@@ -265,7 +265,7 @@ static int run_action(struct tc_exec *x, struct tc_xprog *p, int32_t k, struct t
   const struct tc_xwhen begin = tc_exec_time_begin(x, p, k);
   if (a->kind == TC_WAIT) {
     const struct tc_xnode *xn = &p->node[a->node];
-    TC_TRY(tc_xmove_wait(xn->move[a->mb % xn->n_moves], err));
+    TC_TRY(tc_xreshard_wait(xn->reshard[a->mb % xn->n_reshards], err));
   } else if (f) {
     TC_TRY(tc_exec_run_fused(x, p, f, a->mb, err));
   } else {
@@ -298,7 +298,7 @@ int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc
     TC_TRY(whole ? tc_exec_segment(x, p, &p->seg[seg++], err) : run_action(x, p, k, err));
   }
   p->ran = true;
-  TC_TRY(tc_xmove_settle(&x->o, err));           /* first: this wait has a deadline and a name */
+  TC_TRY(tc_xreshard_settle(&x->o, err));        /* first: this wait has a deadline and a name */
   x->o.device->ops->sync(x->o.device);
   TC_TRY(tc_device_check(x->o.device, err));
   tc_exec_time_settle(x);

@@ -28,7 +28,7 @@ struct tc_exec_opts {
   void *fill_ctx;
   struct tc_trace *trace;        /* borrowed; NULL: off */
   bool no_fusion;                /* no calls are fused (kernel.h) */
-  bool walk;                     /* nor captured */
+  bool no_capture;               /* no segments are captured (capture.c) */
 };
 
 struct tc_exec_memory { int64_t region[TC_REGIONS], staging, kernel_scratch; };   /* bytes */
@@ -50,24 +50,24 @@ struct tc_exec_memory tc_exec_memory(const struct tc_exec *x);
 int64_t tc_exec_wait_ns(const struct tc_exec *x, int axis);
 
 /* transfer.c: one RESHARD, ready to run. */
-struct tc_xmove;
-int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct tc_node *n,
+struct tc_xreshard;
+int tc_xreshard_new(struct tc_xreshard **out, const struct tc_graph *g, const struct tc_node *n,
                  const struct tc_exec_opts *o, void *const *in, void *const *out_ptr,
                  struct tc_err *err);
-void tc_xmove_free(struct tc_xmove *x, struct tc_device *d);
+void tc_xreshard_free(struct tc_xreshard *x, struct tc_device *d);
 /* Part k of a transfer is elsewhere from the next issue on. */
-void tc_xmove_retarget(struct tc_xmove *x, int k, void *in, void *out);
-int64_t tc_xmove_staging(const struct tc_xmove *x);
-int tc_xmove_issue(struct tc_xmove *x, struct tc_err *err);   /* local ones are done at once */
-int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err);
+void tc_xreshard_retarget(struct tc_xreshard *x, int k, void *in, void *out);
+int64_t tc_xreshard_staging(const struct tc_xreshard *x);     /* bytes of device memory for packing */
+int tc_xreshard_issue(struct tc_xreshard *x, struct tc_err *err);   /* local ones are done at once */
+int tc_xreshard_wait(struct tc_xreshard *x, struct tc_err *err);
 /* Needs no peer and no host memory: issue and wait are work in the device's order, or none. */
-bool tc_xmove_is_on_device(const struct tc_xmove *x);
+bool tc_xreshard_is_on_device(const struct tc_xreshard *x);
 /* Goes over a communicator of the device's memory: a wait for it is the device's. */
-bool tc_xmove_is_native(const struct tc_xmove *x);
-/* Goes through a copy in host memory, which the host makes, or brings back, when the device has done
- * what was called before. */
-bool tc_xmove_is_mirrored(const struct tc_xmove *x);
+bool tc_xreshard_is_native(const struct tc_xreshard *x);
+/* Goes through host staging: the host copies to it, and from it, when the device has done what was
+ * called before. */
+bool tc_xreshard_is_staged(const struct tc_xreshard *x);
 /* The native communicators' calls have ended, or one has failed. */
-int tc_xmove_settle(const struct tc_exec_opts *o, struct tc_err *err);
+int tc_xreshard_settle(const struct tc_exec_opts *o, struct tc_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* impl.h - private to exec.c and exec_*.c: programs made ready to run. */
+/* impl.h - private to src/exec: programs made ready to run. */
 #ifndef TC_EXEC_IMPL_H
 #define TC_EXEC_IMPL_H
 
@@ -6,15 +6,15 @@
 
 struct tc_xnode {
   struct tc_call call;
-  struct tc_xmove **move;        /* RESHARD only: as many as are under way at once, used in turn */
-  int32_t n_moves;
+  struct tc_xreshard **reshard;  /* RESHARD only: as many as are in flight at once, used in turn */
+  int32_t n_reshards;
   bool slotted;                  /* its tensors are elsewhere in every micro-batch */
   uint8_t first_acc, acc;        /* acc bits in a step's first micro-batch, and in the others */
   void *plan, *first_plan;       /* the device's plans for both; may be NULL */
   int64_t *mb_step;              /* per view: what a micro-batch adds to off[mb_dim] */
   int8_t *mb_dim;                /* -1: none */
   bool nowhere;                  /* none of its outputs is on this rank: nothing to do */
-  int32_t *dies;                 /* roots free after this node, -1 ends (poison only) */
+  int32_t *last_used;            /* tensors whose memory is free after this node; -1 ends (poison only) */
 };
 
 /* A group of actions whose calls the device does as one, at the place of the last of them. */
@@ -42,14 +42,14 @@ struct tc_xprog {
   struct tc_xfused **fused;      /* [actions]; NULL: the action runs by itself; shared by its actions */
 };
 
-/* A time on the host's clock, and the device's stamp there; -1: none. */
-struct tc_xwhen { int64_t ns; int32_t stamp; bool measured; };
-/* What took the device from one stamp to another. */
-struct tc_xlap {
-  int32_t begin, end;            /* stamps */
+/* A time on the host's clock, and the event of the device's clock there; -1: none. */
+struct tc_xwhen { int64_t ns; int32_t event; bool measured; };
+/* The time of an action between two events of the device's clock. */
+struct tc_xinterval {
+  int32_t begin, end;            /* events */
   int axis;
   bool wait, shown;              /* counts as waiting on the axis; is in the trace */
-  struct tc_event event;
+  struct tc_event traced;
 };
 
 struct tc_exec {
@@ -65,8 +65,8 @@ struct tc_exec {
   int64_t held;                  /* a copy of the state that is under way; 0: none */
   bool refused;                  /* the device has refused to capture */
   struct tc_xwhen started;       /* the run */
-  struct tc_xlap *lap;           /* of the run, until it is over */
-  int32_t n_laps, cap_laps;
+  struct tc_xinterval *interval; /* of the run, until it is over */
+  int32_t n_intervals, cap_intervals;
 };
 
 /* The device of a space of memory, that of a node, and that of a region. */

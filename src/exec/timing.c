@@ -1,9 +1,9 @@
 /* timing.c - when actions ran, for traces, and how long transfers were waited for.
  *
  * A device that queues its work is behind the thread that walks the list. Where it has a clock
- * (kernel.h), an action of its own is measured there: between a stamp before it and one after it, in
+ * (kernel.h), an action of its own is measured there: between an event before it and one after it, in
  * the order of the device's work, so a wait for a transfer between GPUs is as long as the kernels
- * waited. What the stamps say is known when the run is over. All else is on the host's clock; a
+ * waited. The times of events are known when the run is over. All else is on the host's clock; a
  * transfer through host memory is waited for from when the device has done what was called before. */
 #include "src/exec/impl.h"
 #include "src/program/collective.h"
@@ -19,17 +19,17 @@ static bool is_on_device(const struct tc_exec *x, const struct tc_xprog *p,
   const struct tc_xnode *xn = &p->node[a->node];
   if (!clock_of(x) || xn->nowhere) return false;
   return tc_exec_is_alone(x, p, a)
-         || (a->kind == TC_WAIT && tc_xmove_is_native(xn->move[a->mb % xn->n_moves]));
+         || (a->kind == TC_WAIT && tc_xreshard_is_native(xn->reshard[a->mb % xn->n_reshards]));
 }
 
 void tc_exec_time_start(struct tc_exec *x)
 {
   for (int a = 0; a < TC_AXES; a++) x->wait_ns[a] = 0;
-  x->n_laps = 0;
-  x->started = (struct tc_xwhen){ .ns = tc_now_ns(), .stamp = -1 };
+  x->n_intervals = 0;
+  x->started = (struct tc_xwhen){ .ns = tc_now_ns(), .event = -1 };
   if (clock_of(x)) {
     clock_of(x)->restart(x->o.device);
-    x->started.stamp = clock_of(x)->event(x->o.device);
+    x->started.event = clock_of(x)->event(x->o.device);
     if (tc_trace_on(x->o.trace)) x->o.device->ops->sync(x->o.device);
     x->started.ns = tc_now_ns();                 /* the device is idle: its time is this one */
   }
@@ -40,21 +40,21 @@ static bool is_wait(const struct tc_xprog *p, const struct tc_action *a)
 {
   const struct tc_xnode *xn = &p->node[a->node];
   return a->kind == TC_WAIT && p->p->graph->node[a->node].coll != TC_COPY
-         && !tc_xmove_is_on_device(xn->move[a->mb % xn->n_moves]);
+         && !tc_xreshard_is_on_device(xn->reshard[a->mb % xn->n_reshards]);
 }
 
 struct tc_xwhen tc_exec_time_begin(struct tc_exec *x, const struct tc_xprog *p, int32_t k)
 {
   const struct tc_action *a = &p->p->actions->action[k];
-  struct tc_xwhen w = { .stamp = -1 };
+  struct tc_xwhen w = { .event = -1 };
   const bool wait = is_wait(p, a);
   w.measured = wait || tc_trace_on(x->o.trace);
   if (!w.measured) return w;
   /* What came is copied in after the kernels that were called before, whose time is no wait. */
   const struct tc_xnode *xn = &p->node[a->node];
-  if (wait && tc_xmove_is_mirrored(xn->move[a->mb % xn->n_moves]))
+  if (wait && tc_xreshard_is_staged(xn->reshard[a->mb % xn->n_reshards]))
     x->o.device->ops->sync(x->o.device);
-  if (is_on_device(x, p, a)) w.stamp = clock_of(x)->event(x->o.device);
+  if (is_on_device(x, p, a)) w.event = clock_of(x)->event(x->o.device);
   w.ns = tc_now_ns();
   return w;
 }
@@ -89,45 +89,45 @@ static bool event_of(const struct tc_exec *x, const struct tc_xprog *p, const st
   return true;
 }
 
-static void keep_lap(struct tc_exec *x, const struct tc_xlap *lap)
+static void keep_interval(struct tc_exec *x, const struct tc_xinterval *it)
 {
-  if (x->n_laps == x->cap_laps) {
-    x->cap_laps = TC_MAX(64, 2 * x->cap_laps);
-    x->lap = tc_realloc(x->lap, (size_t)x->cap_laps * sizeof *x->lap);
+  if (x->n_intervals == x->cap_intervals) {
+    x->cap_intervals = TC_MAX(64, 2 * x->cap_intervals);
+    x->interval = tc_realloc(x->interval, (size_t)x->cap_intervals * sizeof *x->interval);
   }
-  x->lap[x->n_laps++] = *lap;
+  x->interval[x->n_intervals++] = *it;
 }
 
 void tc_exec_time_end(struct tc_exec *x, const struct tc_xprog *p, int32_t k,
                       const struct tc_xfused *f, struct tc_xwhen begin)
 {
   const struct tc_action *a = &p->p->actions->action[k];
-  struct tc_xlap lap = { .begin = begin.stamp, .end = -1, .axis = p->p->graph->node[a->node].axis,
-                         .wait = is_wait(p, a) };
+  struct tc_xinterval it = { .begin = begin.event, .end = -1, .axis = p->p->graph->node[a->node].axis,
+                             .wait = is_wait(p, a) };
   if (!begin.measured) return;
-  if (begin.stamp >= 0) lap.end = clock_of(x)->event(x->o.device);
-  lap.shown = tc_trace_on(x->o.trace) && event_of(x, p, a, f, &lap.event);
-  lap.event.begin_ns = begin.ns;
-  lap.event.end_ns = tc_now_ns();
-  if (lap.end >= 0) {
-    keep_lap(x, &lap);
+  if (begin.event >= 0) it.end = clock_of(x)->event(x->o.device);
+  it.shown = tc_trace_on(x->o.trace) && event_of(x, p, a, f, &it.traced);
+  it.traced.begin_ns = begin.ns;
+  it.traced.end_ns = tc_now_ns();
+  if (it.end >= 0) {
+    keep_interval(x, &it);
     return;
   }
-  if (lap.wait) x->wait_ns[lap.axis] += lap.event.end_ns - begin.ns;
-  if (lap.shown) tc_trace_add(x->o.trace, &lap.event);
+  if (it.wait) x->wait_ns[it.axis] += it.traced.end_ns - begin.ns;
+  if (it.shown) tc_trace_add(x->o.trace, &it.traced);
 }
 
 void tc_exec_time_settle(struct tc_exec *x)
 {
-  for (int32_t i = 0; i < x->n_laps; i++) {
-    struct tc_xlap *l = &x->lap[i];
-    struct tc_event *e = &l->event;
-    const int64_t ns = clock_of(x)->interval(x->o.device, l->begin, l->end);
-    if (l->wait) x->wait_ns[l->axis] += ns;
-    if (!l->shown) continue;
-    e->begin_ns = x->started.ns + clock_of(x)->interval(x->o.device, x->started.stamp, l->begin);
-    e->end_ns = e->begin_ns + ns;
-    tc_trace_add(x->o.trace, e);
+  for (int32_t i = 0; i < x->n_intervals; i++) {
+    const struct tc_xinterval *it = &x->interval[i];
+    struct tc_event e = it->traced;
+    const int64_t ns = clock_of(x)->interval(x->o.device, it->begin, it->end);
+    if (it->wait) x->wait_ns[it->axis] += ns;
+    if (!it->shown) continue;
+    e.begin_ns = x->started.ns + clock_of(x)->interval(x->o.device, x->started.event, it->begin);
+    e.end_ns = e.begin_ns + ns;
+    tc_trace_add(x->o.trace, &e);
   }
-  x->n_laps = 0;
+  x->n_intervals = 0;
 }

@@ -4,10 +4,9 @@
  * inner dimension the blocks are packed into staging before, or unpacked after.
  *
  * What a device has in memory of its own travels from there where the axis has a native
- * communicator, else through a mirror in host memory. A native transfer follows what the device
- * was told before its ISSUE (packing too) and what it is told after the WAIT follows the transfer,
- * so buffers are as free after a WAIT as they are on a host: in the device's order, which is that
- * of the actions. */
+ * communicator, else through host staging. A native transfer follows what was queued on the device
+ * before its ISSUE (packing too), and what is queued after the WAIT follows the transfer, so buffers
+ * are as free after a WAIT as they are on a host: in the device's order, which is that of the actions. */
 #include "src/exec/exec.h"
 #include "src/program/collective.h"
 
@@ -22,7 +21,7 @@ struct xpart {
   int rank, pack_dim, unpack_dim;               /* -1: contiguous */
 };
 
-struct tc_xmove {
+struct tc_xreshard {
   const struct tc_exec_opts *o;
   struct xpart *part;
   struct tc_part *send;          /* merged where parts are adjacent */
@@ -36,8 +35,8 @@ struct tc_xmove {
   tc_ticket ticket;
   char *staging;
   int64_t staging_bytes;
-  struct tc_part *mirror;        /* as `send`, in host memory; NULL: the parts are */
-  char *mirror_memory;
+  struct tc_part *on_host;       /* as `send`, in host staging; NULL: not staged */
+  char *host_staging;
   int64_t copy;                  /* the last one under way; 0: none */
   bool host_works;               /* copies: the host computes in this program: it has to know of an end */
 };
@@ -63,7 +62,7 @@ static void repack(struct tc_device *dev, char *blocks, char *box, const int64_t
 }
 
 /* R -> S or S(*): my block out of the box I have. */
-static void slice(const struct tc_xmove *x, const struct xpart *p, const struct tc_place *to)
+static void slice(const struct tc_xreshard *x, const struct xpart *p, const struct tc_place *to)
 {
   struct tc_device *dev = x->o->device;
   if (!p->dst_elems) return;                     /* at another coordinate of another axis */
@@ -81,7 +80,7 @@ static void slice(const struct tc_xmove *x, const struct xpart *p, const struct 
 }
 
 /* Elements of a part that this rank sends from src, and gets in dst. */
-static void spans(const struct tc_xmove *x, const struct tc_part *p, int64_t *src, int64_t *dst)
+static void spans(const struct tc_xreshard *x, const struct tc_part *p, int64_t *src, int64_t *dst)
 {
   const int64_t first = TC_MIN(x->coord * p->block, p->count);
   const int64_t mine = x->coord == x->size - 1 ? p->count - first
@@ -95,38 +94,38 @@ static void spans(const struct tc_xmove *x, const struct tc_part *p, int64_t *sr
          || (coll == TC_BROADCAST && root) ? 0 : p->count;
 }
 
-/* Between the parts and their mirror. */
-static void reflect(struct tc_xmove *x, bool out)
+/* Between the parts and their host staging. */
+static void copy_staged(struct tc_xreshard *x, bool to_host)
 {
   struct tc_device *dev = x->o->device;
-  for (int i = 0; x->mirror && i < x->n_send; i++) {
+  for (int i = 0; x->on_host && i < x->n_send; i++) {
     int64_t src, dst;
     spans(x, &x->send[i], &src, &dst);
-    if (out) dev->ops->copy(dev, (void *)x->mirror[i].src, x->send[i].src, src * (int64_t)x->elem);
-    else dev->ops->copy(dev, x->send[i].dst, x->mirror[i].dst, dst * (int64_t)x->elem);
+    if (to_host) dev->ops->copy(dev, (void *)x->on_host[i].src, x->send[i].src, src * (int64_t)x->elem);
+    else dev->ops->copy(dev, x->send[i].dst, x->on_host[i].dst, dst * (int64_t)x->elem);
   }
 }
 
-static int take_mirror(struct tc_xmove *x, struct tc_err *err)
+static int take_host_staging(struct tc_xreshard *x, struct tc_err *err)
 {
   int64_t bytes = 0, at = 0;
   for (int i = 0; i < x->n_send; i++)
     bytes += 2 * tc_round_up(x->send[i].count * (int64_t)x->elem, 64);
-  x->mirror = tc_calloc((size_t)x->n_send, sizeof *x->mirror);
-  x->mirror_memory = tc_device_host_alloc(x->o->device, bytes);
-  if (!x->mirror_memory) return tc_fail(err, TC_EUSER, "out of host memory for a transfer");
+  x->on_host = tc_calloc((size_t)x->n_send, sizeof *x->on_host);
+  x->host_staging = tc_device_host_alloc(x->o->device, bytes);
+  if (!x->host_staging) return tc_fail(err, TC_EUSER, "out of host memory for a transfer");
   for (int i = 0; i < x->n_send; i++) {
     int64_t each = tc_round_up(x->send[i].count * (int64_t)x->elem, 64);
-    x->mirror[i] = x->send[i];
-    x->mirror[i].src = x->mirror_memory + at;
-    x->mirror[i].dst = x->mirror_memory + at + each;
+    x->on_host[i] = x->send[i];
+    x->on_host[i].src = x->host_staging + at;
+    x->on_host[i].dst = x->host_staging + at + each;
     at += 2 * each;
   }
-  x->args.parts = x->mirror;
+  x->args.parts = x->on_host;
   return 0;
 }
 
-static void make_part(struct tc_xmove *x, const struct tc_graph *g, const struct tc_node *n, int k)
+static void make_part(struct tc_xreshard *x, const struct tc_graph *g, const struct tc_node *n, int k)
 {
   struct xpart *p = &x->part[k];
   const struct tc_mesh *m = x->o->mesh;
@@ -140,7 +139,7 @@ static void make_part(struct tc_xmove *x, const struct tc_graph *g, const struct
   x->staging_bytes += tc_collective_packs(g, n, k, m, x->o->rank, &p->pack_dim, &p->unpack_dim);
 }
 
-static int take_staging(struct tc_xmove *x, struct tc_err *err)
+static int take_packing(struct tc_xreshard *x, struct tc_err *err)
 {
   if (x->staging_bytes) {
     x->staging = x->o->device->ops->alloc(x->o->device, x->staging_bytes);
@@ -172,11 +171,11 @@ static bool is_on_device(const struct tc_graph *g, const struct tc_node *n)
   return true;
 }
 
-int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct tc_node *n,
+int tc_xreshard_new(struct tc_xreshard **out, const struct tc_graph *g, const struct tc_node *n,
                  const struct tc_exec_opts *o, void *const *in, void *const *out_ptr,
                  struct tc_err *err)
 {
-  struct tc_xmove *x = tc_calloc(1, sizeof *x);
+  struct tc_xreshard *x = tc_calloc(1, sizeof *x);
   const struct tc_mesh *m = o->mesh;
   x->o = o;
   x->n_parts = x->n_send = n->n_in;
@@ -202,11 +201,11 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
     x->part[k].dst = out_ptr[k];
     make_part(x, g, n, k);
   }
-  int rc = take_staging(x, err);
+  int rc = take_packing(x, err);
   if (!rc && x->size > 1 && !tc_coll_is_local(x->coll) && !x->comm)
     rc = tc_fail(err, TC_EUSER, "no communicator on %s", tc_axis_name[n->axis]);
   if (rc < 0) {
-    tc_xmove_free(x, o->device);
+    tc_xreshard_free(x, o->device);
     return rc;
   }
   for (int k = 0; k < n->n_in; k++)
@@ -219,27 +218,27 @@ int tc_xmove_new(struct tc_xmove **out, const struct tc_graph *g, const struct t
     .what = n->unit < g->n_units ? g->unit[n->unit].name : "" };
   if (o->device->ops->separate && x->on_device && !native && x->size > 1
       && !tc_coll_is_local(x->coll) && x->args.coll != TC_COLLS)
-    rc = take_mirror(x, err);
+    rc = take_host_staging(x, err);
   if (rc < 0) {
-    tc_xmove_free(x, o->device);
+    tc_xreshard_free(x, o->device);
     return rc;
   }
   *out = x;
   return 0;
 }
 
-void tc_xmove_free(struct tc_xmove *x, struct tc_device *d)
+void tc_xreshard_free(struct tc_xreshard *x, struct tc_device *d)
 {
   if (!x) return;
   if (x->staging) d->ops->free(d, x->staging, x->staging_bytes);
-  if (x->mirror_memory) tc_device_host_free(d, x->mirror_memory);
-  free(x->mirror);
+  if (x->host_staging) tc_device_host_free(d, x->host_staging);
+  free(x->on_host);
   free(x->part);
   free(x->send);
   free(x);
 }
 
-void tc_xmove_retarget(struct tc_xmove *x, int k, void *in, void *out)
+void tc_xreshard_retarget(struct tc_xreshard *x, int k, void *in, void *out)
 {
   struct xpart *p = &x->part[k];
   TC_ASSERT(x->n_parts == 1 || x->coll != TC_ALL_REDUCE);   /* whose parts are in another order */
@@ -251,20 +250,20 @@ void tc_xmove_retarget(struct tc_xmove *x, int k, void *in, void *out)
   x->send[k].dst = p->recv;
 }
 
-int64_t tc_xmove_staging(const struct tc_xmove *x) { return x->staging_bytes; }
+int64_t tc_xreshard_staging(const struct tc_xreshard *x) { return x->staging_bytes; }
 
-bool tc_xmove_is_on_device(const struct tc_xmove *x)
+bool tc_xreshard_is_on_device(const struct tc_xreshard *x)
 {
   return x->on_device && x->coll != TC_COPY && (x->size == 1 || tc_coll_is_local(x->coll));
 }
 
-bool tc_xmove_is_native(const struct tc_xmove *x) { return x->native; }
+bool tc_xreshard_is_native(const struct tc_xreshard *x) { return x->native; }
 
-bool tc_xmove_is_mirrored(const struct tc_xmove *x) { return x->mirror != NULL; }
+bool tc_xreshard_is_staged(const struct tc_xreshard *x) { return x->on_host != NULL; }
 
 /* What needs no peer: local steps, copies between spaces (on a CPU both are memory), and axes of
  * one rank. */
-static void run_local(struct tc_xmove *x)
+static void run_local(struct tc_xreshard *x)
 {
   for (int k = 0; k < x->n_parts; k++) {
     struct xpart *p = &x->part[k];
@@ -282,7 +281,7 @@ static void run_local(struct tc_xmove *x)
   }
 }
 
-int tc_xmove_issue(struct tc_xmove *x, struct tc_err *err)
+int tc_xreshard_issue(struct tc_xreshard *x, struct tc_err *err)
 {
   x->ticket = 0;
   if (x->size == 1 || tc_coll_is_local(x->coll)) {
@@ -295,13 +294,13 @@ int tc_xmove_issue(struct tc_xmove *x, struct tc_err *err)
       repack(x->o->device, p->send, p->src, p->from.dim, p->rank, p->pack_dim, x->size, x->elem,
              true);
   }
-  if (x->args.coll == TC_COLLS) return 0;        /* at(j) -> at(k): not my business */
-  reflect(x, true);
+  if (x->args.coll == TC_COLLS) return 0;        /* at(j) -> at(k): between other ranks */
+  copy_staged(x, true);
   return tc_comm_start(x->comm, &x->args, &x->ticket, err);
 }
 
 /* Copies beside the kernels: those that come wait for it, the host where it has work of its own. */
-static int end_copy(struct tc_xmove *x, struct tc_err *err)
+static int end_copy(struct tc_xreshard *x, struct tc_err *err)
 {
   struct tc_device *dev = x->o->device;
   const int64_t copy = x->copy;
@@ -312,13 +311,13 @@ static int end_copy(struct tc_xmove *x, struct tc_err *err)
   return tc_fail(err, TC_EUSER, "a copy between host and device failed");
 }
 
-int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err)
+int tc_xreshard_wait(struct tc_xreshard *x, struct tc_err *err)
 {
   if (x->coll == TC_COPY) return end_copy(x, err);
   if (x->size == 1 || tc_coll_is_local(x->coll)) return 0;
   if (x->ticket) TC_TRY(tc_comm_wait(x->comm, x->ticket, err));
   struct tc_device *dev = x->o->device;
-  reflect(x, false);
+  copy_staged(x, false);
   for (int k = 0; k < x->n_parts; k++) {
     struct xpart *p = &x->part[k];
     if (p->unpack_dim >= 0 && p->dst_elems)
@@ -329,7 +328,7 @@ int tc_xmove_wait(struct tc_xmove *x, struct tc_err *err)
   return 0;
 }
 
-int tc_xmove_settle(const struct tc_exec_opts *o, struct tc_err *err)
+int tc_xreshard_settle(const struct tc_exec_opts *o, struct tc_err *err)
 {
   for (int a = 0; a < TC_AXES; a++)
     if (o->native[a]) TC_TRY(tc_comm_settle(o->native[a], err));

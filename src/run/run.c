@@ -42,7 +42,7 @@ int tc_run_programs(struct tc_run *r, tc_fill_fn *fill, void *fill_ctx, struct t
   struct tc_exec_opts x = { .device = r->device, .host = r->host, .mesh = r->mesh,
                             .rank = r->rank, .fill = fill, .fill_ctx = fill_ctx,
                             .trace = r->trace, .no_fusion = !r->cfg->run_fuse,
-                            .walk = !r->cfg->run_capture };
+                            .no_capture = !r->cfg->run_capture };
   memcpy(x.comm, r->comm, sizeof x.comm);
   memcpy(x.native, r->native, sizeof x.native);
   r->base_rss_bytes = tc_rss_bytes(false);

@@ -242,7 +242,7 @@ static void test_capture(const struct layout *l, const int want_lists[2], const 
     char *text = NULL;
     size_t size = 0;
     open_capture(&f, l, way == 1);
-    f.o.walk = way == 2;
+    f.o.no_capture = way == 2;
     is_int(make_exec(&f, &err), 0, "calls that may be kept %s", err.text);
     list = open_memstream(&text, &size);
     is_int(losses(&f, got, &err), 0, "... run %s", err.text);
@@ -318,16 +318,16 @@ static void test_replay_fails(const struct layout *l)
 
 /* ---- the device's clock ---- */
 
-static int32_t stamps, most_stamps;
+static int32_t events, most_events;
 static int restarts, syncs;
 
-static int32_t stamp(struct tc_device *d)
+static int32_t record_event(struct tc_device *d)
 {
   (void)d;
-  return stamps < most_stamps ? stamps++ : -1;
+  return events < most_events ? events++ : -1;
 }
 
-static int64_t lapse(struct tc_device *d, int32_t from, int32_t to)
+static int64_t interval(struct tc_device *d, int32_t from, int32_t to)
 {
   (void)d;
   return from < 0 || to < 0 ? 0 : (to - from) * 1000;
@@ -336,7 +336,7 @@ static int64_t lapse(struct tc_device *d, int32_t from, int32_t to)
 static void restart(struct tc_device *d)
 {
   (void)d;
-  stamps = 0;
+  events = 0;
   restarts++;
 }
 
@@ -346,9 +346,9 @@ static void count_sync(struct tc_device *d)
   syncs++;
 }
 
-static const struct tc_clock device_clock = { stamp, lapse, restart };
+static const struct tc_clock device_clock = { record_event, interval, restart };
 
-/* A traced step: what stamps there are is on the device's clock, the rest on the host's, which stands still. */
+/* A traced step: what events there are is on the device's clock, the rest on the host's, which stands still. */
 static void test_clock(int most, bool fuses_too, uint32_t digest)
 {
   static const struct layout l = { .mb = 2, .dtype = TC_F32 };
@@ -359,7 +359,7 @@ static void test_clock(int most, bool fuses_too, uint32_t digest)
   open_capture(&f, &l, fuses_too);
   f.ops.clock = most < 0 ? NULL : &device_clock;
   f.ops.sync = count_sync;
-  most_stamps = most, restarts = syncs = 0;
+  most_events = most, restarts = syncs = 0;
   f.o.trace = tc_trace_new(&to);
   tc_trace_reserve(f.o.trace, 1000);
   now_ns = 5000000000;

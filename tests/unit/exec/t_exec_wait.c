@@ -11,20 +11,20 @@
 #include <unistd.h>
 
 enum { MOST = 6, STEPS = 2 };
-enum { PLAIN, NATIVE, MIRRORED, WAYS };
+enum { PLAIN, NATIVE, STAGED, WAYS };
 static const struct tc_model toy = { .layers = 3, .hidden = 12, .heads = 3, .context = 5,
     .vocab = 11 };
 
-static _Thread_local int32_t stamps;
+static _Thread_local int32_t events;
 static _Thread_local int syncs, restarts;
 
-static int32_t stamp(struct tc_device *d)
+static int32_t record_event(struct tc_device *d)
 {
   (void)d;
-  return stamps++;
+  return events++;
 }
 
-static int64_t lapse(struct tc_device *d, int32_t from, int32_t to)
+static int64_t interval(struct tc_device *d, int32_t from, int32_t to)
 {
   (void)d;
   return (to - from) * 1000;
@@ -33,7 +33,7 @@ static int64_t lapse(struct tc_device *d, int32_t from, int32_t to)
 static void restart(struct tc_device *d)
 {
   (void)d;
-  stamps = 0;
+  events = 0;
   restarts++;
 }
 
@@ -56,14 +56,14 @@ static void copy_order(struct tc_device *d, int64_t n)
   (void)n;
 }
 
-static const struct tc_clock device_clock = { stamp, lapse, restart };
-static struct tc_device_ops native_ops, mirrored_ops;
+static const struct tc_clock device_clock = { record_event, interval, restart };
+static struct tc_device_ops native_ops, staged_ops;
 
 struct layout {
   int mb, pp, dp, tp;
   const char *system, *schedule;
   const char *native;            /* "rank 0: nanoseconds waited for on each axis / on all", ... */
-  const char *mirrored;          /* how often each rank waits for its device */
+  const char *staged;            /* how often each rank waits for its device */
   uint32_t trace[2];             /* CRC32C of it, plain and native */
 };
 
@@ -110,7 +110,7 @@ static void say(struct job *j, struct fx_rank *r, const struct tc_exec *x)
     if (j->way == NATIVE) to += sprintf(to, "%" PRId64 " ", ns);
   }
   if (j->way == NATIVE) sprintf(to, "of %" PRId64 ", %d", tc_exec_wait_ns(x, -1), restarts);
-  else if (j->way == MIRRORED) sprintf(to, "%d", syncs);
+  else if (j->way == STAGED) sprintf(to, "%d", syncs);
   else strcpy(to, some ? "not all" : sum == tc_exec_wait_ns(x, -1) ? "all" : "another sum");
 }
 
@@ -141,7 +141,7 @@ static void body(struct fx_rank *r)
   struct tc_exec *x = NULL;
   struct tc_exec_opts o = { .device = r->device, .mesh = r->mesh, .rank = r->rank, .fill = fill };
   int rc = 0;
-  syncs = restarts = stamps = 0;
+  syncs = restarts = events = 0;
   for (int i = 0; i < 2 && !rc; i++) {
     struct tc_program_opts q = {
       .kind = i ? TC_INIT : TC_TRAIN, .model = toy, .system = system_named(l->system),
@@ -151,9 +151,9 @@ static void body(struct fx_rank *r)
     rc = tc_program_new(&p[i], &q, r->mesh, r->rank, p[0], NULL, &err);
   }
   if (j->way == NATIVE) r->device->ops = &native_ops;
-  if (j->way == MIRRORED) r->device->ops = &mirrored_ops;
+  if (j->way == STAGED) r->device->ops = &staged_ops;
   memcpy(j->way == NATIVE ? o.native : o.comm, r->comm, sizeof o.comm);
-  if (r->rank == 1 && j->way != MIRRORED) o.trace = tc_trace_new(&to);
+  if (r->rank == 1 && j->way != STAGED) o.trace = tc_trace_new(&to);
   tc_trace_reserve(o.trace, 2000);
   if (!rc) rc = tc_exec_new(&x, &o, p, 2, &err);
   if (!rc) {
@@ -190,9 +190,9 @@ static void test_layout(const struct layout *l)
     if (way == PLAIN)
       for (int r = 0; r < m->world; r++) is_str(j.logged[r], "all", "... each axis is waited for");
     if (way == NATIVE) is_str(logged, l->native, "... by the device's clock");
-    if (way == MIRRORED) is_str(logged, l->mirrored, "... the host waits so often for the device");
+    if (way == STAGED) is_str(logged, l->staged, "... the host waits so often for the device");
     const uint32_t digest = j.trace ? tc_crc32c(0, j.trace, strlen(j.trace)) : 0;
-    if (way != MIRRORED && !is_int(digest, l->trace[way], "... with these events"))
+    if (way != STAGED && !is_int(digest, l->trace[way], "... with these events"))
       printf("# %s\n", j.trace ? j.trace : "no trace");
     free(j.trace);
     tc_mesh_free(m);
@@ -214,14 +214,14 @@ int main(void)
       "0 13000 0 0 of 13000, 3; 0 19000 0 0 of 19000, 3; 0 13000 0 0 of 13000, 3", "14; 20; 14",
       { 881183754, 3987832846 } },
   };
-  native_ops = mirrored_ops = tc_ref_ops;
+  native_ops = staged_ops = tc_ref_ops;
   native_ops.clock = &device_clock;
-  native_ops.sync = mirrored_ops.sync = count_sync;
-  native_ops.separate = mirrored_ops.separate = true;
-  native_ops.host_alloc = mirrored_ops.host_alloc = pinned_alloc;
-  native_ops.host_free = mirrored_ops.host_free = pinned_free;
-  native_ops.copy_begin = mirrored_ops.copy_begin = copy_begin;
-  native_ops.copy_order = mirrored_ops.copy_order = copy_order;
+  native_ops.sync = staged_ops.sync = count_sync;
+  native_ops.separate = staged_ops.separate = true;
+  native_ops.host_alloc = staged_ops.host_alloc = pinned_alloc;
+  native_ops.host_free = staged_ops.host_free = pinned_free;
+  native_ops.copy_begin = staged_ops.copy_begin = copy_begin;
+  native_ops.copy_order = staged_ops.copy_order = copy_order;
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) test_layout(&row[i]);
   return done_testing();
 }

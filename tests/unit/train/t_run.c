@@ -78,7 +78,7 @@ static int exec_new(struct tc_exec **out, const struct tc_exec_opts *o, struct t
   for (int a = 0; a < TC_AXES; a++) note("axis %d: %d %d", a, no(o->comm[a]), no(o->native[a]));
   *out = make();
   return call(err, "exec %d %d %d %d %d %d %d %d %d", o->device == train->run.device,
-              o->host == train->run.host, o->mesh == &mesh, o->rank, o->no_fusion, o->walk, p == train->run.prog,
+              o->host == train->run.host, o->mesh == &mesh, o->rank, o->no_fusion, o->no_capture, p == train->run.prog,
               n, o->fill_ctx == train);
 }
 
