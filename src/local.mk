@@ -106,6 +106,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/run/rss.c \
   %D%/run/run.c \
   %D%/run/run.h \
+  %D%/run/tune.c \
   %D%/run/versions.c \
   %D%/run/versions.h \
   %D%/run/weights.c \

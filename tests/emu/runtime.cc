@@ -212,6 +212,11 @@ cudaError_t cudaGetDeviceCount(int *n)
   *n = n_devices();
   return *n > 0 ? cudaSuccess : emu_fail(cudaErrorNoDevice);
 }
+cudaError_t cudaDriverGetVersion(int *version)
+{
+  *version = 13000;
+  return cudaSuccess;
+}
 cudaError_t cudaSetDevice(int device)
 {
   if (device < 0 || device >= n_devices()) return emu_fail(cudaErrorInvalidDevice);
