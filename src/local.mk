@@ -53,6 +53,8 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/plan/print.c \
   %D%/cmd/plan/slurm.c \
   %D%/cmd/plan/table.c \
+  %D%/cmd/plan/timings.c \
+  %D%/cmd/plan/timings.h \
   %D%/cmd/report.c \
   %D%/cmd/sample.c \
   %D%/cmd/save.c \
