@@ -198,6 +198,7 @@ script_tests = \
   %D%/check-compdb \
   %D%/check-cuda \
   %D%/check-budget \
+  %D%/check-names \
   %D%/check-races \
   %D%/check-mutate \
   %D%/check-plan \
