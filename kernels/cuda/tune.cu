@@ -202,10 +202,9 @@ static void key_text(struct tc_device *d, const struct plan *p, char text[KEY_BY
 static const char *choice_in(const char *lines, const char *key)
 {
   const size_t n = strlen(key);
-  for (const char *at = lines; *at; at++) {
+  for (const char *at = lines; *at; at += *at == '\n') {
     if (!strncmp(at, key, n) && !strncmp(at + n, ": ", 2)) return at + n + 2;
     at += strcspn(at, "\n");
-    if (!*at) break;
   }
   return NULL;
 }
@@ -258,7 +257,7 @@ int tc_cuda_tune(struct tc_device *d, const char *known, bool time, char **text,
 {
   struct room r;
   size_t size = 0;
-  bool room = false, full = false;
+  bool opened = false, full = false;
   memset(&r, 0, sizeof r);
   *text = NULL, *timed = 0;
   FILE *f = open_memstream(text, &size);
@@ -272,11 +271,11 @@ int tc_cuda_tune(struct tc_device *d, const char *known, bool time, char **text,
       if (choice && take(d, p, choice)) {
         fprintf(f, "%s: %.*s\n", key, (int)strcspn(choice, "\n"), choice);
       } else if (time && !full && (p->algos > 1 || fused)) {
-        if (!room) full = !(room = room_open(d, &r));
-        *timed += room && measure(d, p, &r, key, f);
+        if (!opened) full = !(opened = room_open(d, &r));
+        *timed += opened && measure(d, p, &r, key, f);
       }
     }
-  if (room) d->ops->free(d, r.at, r.all);
+  if (opened) d->ops->free(d, r.at, r.all);
   fclose(f);
   if (d->ops->check(d, err) == 0) return 0;
   free(*text);
