@@ -5,8 +5,6 @@
 
 #include "emu.h"
 
-#include <unistd.h>
-
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7, CUBLAS_STATUS_NOT_SUPPORTED = 15 };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16BF = 14 };
@@ -105,7 +103,8 @@ static inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
 }
 
 /* The types that the library's table has: bf16 to bf16 with a bf16 bias, bf16 to fp32 with an
- * fp32 one, fp32. A bias of one element is refused, so that what happens then is tried. The algorithm wants the alignment it was asked for; what an epilogue keeps for
+ * fp32 one, fp32. A bias of one element is refused, so that what happens then is tried. The algorithm wants the
+ * alignment it was asked for; what an epilogue keeps for
  * backward wants 16 bytes, in columns of a multiple of 8. */
 static inline bool emu_blas_has_aux(const emu_desc *d)
 {
@@ -128,7 +127,7 @@ static inline bool emu_blas_refuses(cublasLtMatmulDesc_t d, const char *when)
 }
 
 /* TC_EMU_BLASLT_FAST: the number of the fast plan of each product, 0 to 2; a digit for each GPU, the last one for the
- * others. Then no two plans have the same bits: a product is the exact one times 1 + number / 2^20. With
+ * others. Then events are on a clock of their own, on which products alone take time, and no two plans have the same bits: a product is the exact one times 1 + number / 2^20. With
  * TC_EMU_BLASLT_SLOW_FUSED products with an epilogue that our kernels could run are slow. */
 enum { EMU_BLAS_PLANS = 3 };
 static inline const char *emu_blas_fast(void)
@@ -137,11 +136,12 @@ static inline const char *emu_blas_fast(void)
   const size_t n = fast ? strlen(fast) : 0, device = (size_t)emu_current_device();
   return n ? fast + (device < n ? device : n - 1) : NULL;
 }
-static inline bool emu_blas_is_slow(const emu_desc *d, const cublasLtMatmulAlgo_t *algo)
+static inline int emu_blas_us(const emu_desc *d, const cublasLtMatmulAlgo_t *algo)
 {
   const char *fast = emu_blas_fast();
   const bool fused = emu_blas_has_aux(d) || d->epilogue == CUBLASLT_EPILOGUE_BGRADB;
-  return fast && (algo->number != (uint64_t)(*fast - '0') || (fused && getenv("TC_EMU_BLASLT_SLOW_FUSED")));
+  if (fused && getenv("TC_EMU_BLASLT_SLOW_FUSED")) return 5000;
+  return fast && algo->number == (uint64_t)(*fast - '0') ? 1000 : 2000;
 }
 
 /* Blocks of 128 x 128 on 108 processors; a plain product is split over k, by 256 at least. */
@@ -244,13 +244,12 @@ struct emu_product {
   void *D;
   int64_t m, n, k;
   float alpha, beta;
-  int slow_us;
+  int us;                                        /* on the emulated clock */
 };
 
 static inline void emu_blas_multiply(const emu_product *p)
 {
   const emu_desc *d = &p->desc;
-  if (p->slow_us) usleep((useconds_t)p->slow_us);
   const emu_layout *a = &p->la, *b = &p->lb, *c = &p->lc;
   const bool ta = d->op[0] == CUBLAS_OP_T, tb = d->op[1] == CUBLAS_OP_T;
   for (int64_t j = 0; j < p->n; j++) {
@@ -293,8 +292,11 @@ static inline cublasStatus_t cublasLtMatmul(
       || (int64_t)(tb ? b->rows : b->cols) != n || (emu_blas_has_aux(d) && (uintptr_t)d->aux % 16))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   const float rounded = emu_blas_fast() ? al * (1 + (float)algo->number * 0x1p-20f) : al;
-  const emu_product p = { *d, *a, *b, *c, A, B, C, D, m, n, k, rounded, be, emu_blas_is_slow(d, algo) ? 5000 : 0 };
-  emu_call(stream, [=] { emu_blas_multiply(&p); });
+  const emu_product p = { *d, *a, *b, *c, A, B, C, D, m, n, k, rounded, be, emu_blas_us(d, algo) };
+  emu_call(stream, [=] {
+    emu_blas_multiply(&p);
+    emu_worked(stream, p.us);
+  });
   return CUBLAS_STATUS_SUCCESS;
 }
 
