@@ -134,6 +134,13 @@ struct tc_device_ops {
   int (*copy_wait)(struct tc_device *d, int64_t copy);
   const struct tc_capture *capture;
   const struct tc_clock *clock;
+  /* Chooses by time how the calls prepared so far are computed (cuda: which of cuBLASLt's plans a product takes), as far
+   * as `known`, lines of an earlier call, does not say it; with `time` false only what it says. Choices may differ in
+   * rounding: ranks and restarts of one run take the same lines. *text: those of this device, owned by the caller;
+   * *timed: how many were timed. NULL: there is nothing to choose. Not while calls are in flight. */
+  int (*tune)(struct tc_device *d, const char *known, bool time, char **text, int *timed, struct tc_err *err);
+  /* What it computes with, and on: "cuBLASLt 13.0.2, CUDA driver 13.0, NVIDIA H200". NULL: tc_cpu_version says it. */
+  void (*version)(struct tc_device *d, char *text, size_t size);
 };
 
 struct tc_device {
@@ -162,7 +169,7 @@ int tc_device_check(struct tc_device *d, struct tc_err *err);
 
 /* A device in a shared object (module.c): tercio-NAME.so exports `tc_module`. It belongs to this build
  * if both numbers agree. It is self-contained: it calls no function of the program. */
-enum { TC_MODULE_VERSION = 4 };
+enum { TC_MODULE_VERSION = 5 };
 struct tc_module { uint32_t version, layout; const struct tc_device_ops *ops; };
 #define TC_MODULE_LAYOUT ((uint32_t)(sizeof(struct tc_call) + 1000 * sizeof(struct tc_view) \
                                      + 100 * sizeof(struct tc_device) + 1000000 * TC_OPS \

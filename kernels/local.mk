@@ -52,8 +52,9 @@ cuda_sources = \
   %D%/cuda/qknorm.cu \
   %D%/cuda/rope.cu \
   %D%/cuda/rows.cu \
+  %D%/cuda/tune.cu \
   %D%/cuda/xent.cu
-EXTRA_DIST += $(cuda_sources) %D%/cuda/dev.h %D%/cuda/ptx.h
+EXTRA_DIST += $(cuda_sources) %D%/cuda/dev.h %D%/cuda/gemm.h %D%/cuda/ptx.h
 CUDA_FLAGS = -std=c++17 -O3 -lineinfo \
   -Xcompiler '-Wall -fPIC -fvisibility=hidden -fno-exceptions -fno-threadsafe-statics'
 SUFFIXES = .cu

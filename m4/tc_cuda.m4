@@ -59,6 +59,17 @@ _TC_END
     [AC_MSG_RESULT([yes])],
     [AC_MSG_RESULT([no])
      tc_cuda_missing="an nvcc that compiles for sm_80 and sm_90 ($NVCC)"])
+  tc_cuda_archs="sm_80 sm_90"
+  # Blackwell, from CUDA 12.8 on; an older nvcc leaves it the PTX of compute_90, which the driver compiles at each start.
+  for tc_arch in 100 120; do
+    tc_code="-gencode arch=compute_$tc_arch,code=sm_$tc_arch"
+    AS_IF([test -n "$tc_cuda_missing"], [continue])
+    AC_MSG_CHECKING([whether nvcc compiles for sm_$tc_arch])
+    AS_IF([$NVCC $tc_code -c conftest.cu -o conftest.o >&AS_MESSAGE_LOG_FD 2>&1],
+      [AC_MSG_RESULT([yes])
+       CUDA_GENCODE="$CUDA_GENCODE $tc_code" tc_cuda_archs="$tc_cuda_archs sm_$tc_arch"],
+      [AC_MSG_RESULT([no])])
+  done
   rm -f conftest.cu conftest.o
   TC_CUDA_LINK([cuda_runtime_api.h], [cudaGetDeviceCount((int *)0)],
     [-lcudart_static -lpthread -ldl -lrt], [cudart, static],
@@ -105,7 +116,7 @@ AC_DEFUN([TC_FIND_CUDA], [
         AS_IF([test -z "$NCCL_FLAGS"], [tc_cuda_said="$tc_cuda_said, without NCCL"])
         AC_DEFINE([TC_CUDA], [1], [Kernels for NVIDIA GPUs are built.])
         AC_DEFINE_UNQUOTED([TC_CUDA_VERSION], ["$tc_cuda_version"], [CUDA's version.])
-        AC_DEFINE([TC_CUDA_ARCHS], ["sm_80 sm_90"], [What kernels are compiled for.])],
+        AC_DEFINE_UNQUOTED([TC_CUDA_ARCHS], ["$tc_cuda_archs"], [What kernels are compiled for.])],
        [AS_IF([test "x$with_cuda" != xcheck],
           [AC_MSG_ERROR([--with-cuda=$with_cuda: $tc_cuda_missing was not found])])
         CUDA_CFLAGS= CUDA_LIBS=

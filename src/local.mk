@@ -50,6 +50,8 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/plan/print.c \
   %D%/cmd/plan/slurm.c \
   %D%/cmd/plan/table.c \
+  %D%/cmd/plan/timings.c \
+  %D%/cmd/plan/timings.h \
   %D%/cmd/read_flags.c \
   %D%/cmd/report.c \
   %D%/cmd/sample.c \
@@ -104,6 +106,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/run/rss.c \
   %D%/run/run.c \
   %D%/run/run.h \
+  %D%/run/tune.c \
   %D%/run/versions.c \
   %D%/run/versions.h \
   %D%/run/weights.c \

@@ -75,6 +75,7 @@ unit_tests = \
   %D%/unit/kernels/t_kernels_fused.t \
   %D%/unit/kernels/t_kernels_xent.t \
   %D%/unit/kernels/t_scratch.t \
+  %D%/unit/kernels/t_tune.t \
   %D%/unit/launch/t_bind.t \
   %D%/unit/launch/t_gpus.t \
   %D%/unit/launch/t_launch.t \
@@ -108,6 +109,7 @@ unit_tests = \
   %D%/unit/report/t_report.t \
   %D%/unit/report/t_report_read.t \
   %D%/unit/run/t_fits.t \
+  %D%/unit/run/t_tuned.t \
   %D%/unit/run/t_versions.t \
   %D%/unit/run/t_writer.t \
   %D%/unit/run/t_writer_calls.t \
@@ -202,6 +204,7 @@ script_tests = \
   %D%/check-docs \
   %D%/check-cuda \
   %D%/check-budget \
+  %D%/check-names \
   %D%/check-races \
   %D%/check-mutate \
   %D%/check-plan \
@@ -461,6 +464,7 @@ EMU_FLAGS = -std=c++17 -D_GNU_SOURCE -DTC_EMU -DTC_NCCL -O1 -g -fPIC -fvisibilit
 check_DATA += $(emu_module)
 $(emu_objects): $(top_srcdir)/%D%/emu/cuda_runtime.h $(top_srcdir)/%D%/emu/cublasLt.h \
   $(top_srcdir)/%D%/emu/emu.h $(top_srcdir)/%D%/emu/races.h $(top_srcdir)/%D%/emu/nccl.h $(top_srcdir)/kernels/cuda/dev.h \
+  $(top_srcdir)/kernels/cuda/gemm.h \
   $(top_srcdir)/kernels/cuda/ptx.h $(top_srcdir)/kernels/kernel.h $(top_srcdir)/kernels/nccl.h
 SUFFIXES += .eo .cc
 .cu.eo:

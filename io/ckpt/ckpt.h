@@ -67,6 +67,7 @@ struct tc_ckpt_meta {
   const char *const *rank_names; /* [world] "rank 0 on node1" */
   const char *version;           /* of the program; NULL: "" */
   const char *stack;             /* its compiler and libraries; NULL: "", not known */
+  const char *tuned;             /* what its devices chose by time, a line each; NULL: "", nothing */
   const char *loop;              /* what the training loop has to remember, its own text; NULL: "" */
   /* How it is written; not read back. */
   enum tc_ckpt_files files;      /* TC_FILES_NODE: a file a node, where ranks are MPI processes */

@@ -85,6 +85,7 @@ static void emit_meta(FILE *f, const struct tc_manifest *m)
   emit(f, ",\n\"config\": ", tc_text_json(m->meta.config));
   if (m->meta.stack) emit(f, ",\n\"stack\": ", tc_text_json(m->meta.stack));
   if (m->meta.data) emit(f, ",\n\"data\": ", tc_text_json(m->meta.data));
+  if (m->meta.tuned && *m->meta.tuned) emit(f, ",\n\"tuned\": ", tc_text_json(m->meta.tuned));
 }
 
 /* Eight digits a block, one after another. */
@@ -249,6 +250,7 @@ static void read_meta(struct reader *r, const json_t *o, struct tc_manifest *m)
   m->meta.config = get_str(r, o, "config", MOST_STRING);
   m->meta.stack = json_object_get(o, "stack") ? get_str(r, o, "stack", MOST_STRING) : "";
   m->meta.data = json_object_get(o, "data") ? get_str(r, o, "data", MOST_STRING) : "";
+  m->meta.tuned = json_object_get(o, "tuned") ? get_str(r, o, "tuned", MOST_STRING) : "";
   m->meta.mesh = get_str(r, o, "mesh", MOST_STRING);
   m->meta.system = get_str(r, o, "system", MOST_STRING);
   m->meta.job = get_str(r, o, "job", MOST_STRING);

@@ -40,6 +40,8 @@ struct tc_events;
 struct tc_cuda {                 /* tc_device.priv */
   int index;                     /* of the GPU, among those this process may see */
   int capability;                /* 10 major + minor */
+  int processors;                /* multiprocessors */
+  int nccl_version;              /* of the library that was joined; 0: none */
   cudaStream_t stream;           /* kernels, and copies that are in order with them */
   struct tc_copies *copies;      /* copy.cu: asynchronous copies */
   struct tc_lt *lt;              /* gemm.cu */
@@ -344,6 +346,7 @@ int tc_cuda_update(struct tc_device *d, const struct tc_call *const *part, int n
 /* gemm.cu */
 int tc_cuda_lt_new(struct tc_device *d, struct tc_err *err);
 void tc_cuda_lt_free(struct tc_device *d);
+int64_t tc_cuda_lt_version(void);                /* 130002 is 13.0.2 */
 tc_cuda_fn tc_cuda_matmul;
 tc_cuda_size_fn tc_cuda_matmul_scratch;
 int tc_cuda_matmul_prepare(struct tc_device *d, struct tc_call *c, struct tc_err *err);
@@ -351,6 +354,8 @@ int tc_cuda_matmul_prepare(struct tc_device *d, struct tc_call *c, struct tc_err
 bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part);
 int64_t tc_cuda_multiply_scratch(struct tc_device *d, const struct tc_call *const *part);
 int tc_cuda_multiply(struct tc_device *d, const struct tc_call *const *part);
+/* tune.cu */
+int tc_cuda_tune(struct tc_device *d, const char *known, bool time, char **text, int *timed, struct tc_err *err);
 /* attn.cu: chooses; attn_plain.cu: any type and head size; attn_fwd.cu and
  * attn_bwd.cu: bf16 on tensor cores, head sizes 32, 64, 80, 96, 128. */
 enum { TC_CUDA_HEAD_MAX = 256 };

@@ -110,6 +110,7 @@ static int open_gpu(struct tc_device *d, struct tc_err *err)
                    x->index, cudaGetErrorString(e));
   snprintf(x->name, sizeof x->name, "%.63s", p.name);
   x->capability = 10 * p.major + p.minor;
+  x->processors = p.multiProcessorCount;
   if (tc_cuda_copies_new(d) < 0 || tc_cuda_now_new(d) < 0) return cuda_check(d, err);
   return tc_cuda_lt_new(d, err);
 }
@@ -216,6 +217,19 @@ static void cuda_memory(struct tc_device *d, int64_t *free_bytes, int64_t *total
   *total_bytes = (int64_t)total;
 }
 
+/* "cuBLASLt 13.0.2, NCCL 2.27.3, CUDA driver 13.0, NVIDIA H200" */
+static void cuda_version(struct tc_device *d, char *text, size_t size)
+{
+  const struct tc_cuda *x = tc_cuda_of(d);
+  const int lt = (int)tc_cuda_lt_version(), nccl = x->nccl_version;
+  char joined[40] = "";
+  int driver = 0;
+  cudaDriverGetVersion(&driver);
+  if (nccl) snprintf(joined, sizeof joined, "NCCL %d.%d.%d, ", nccl / 10000, nccl / 100 % 100, nccl % 100);
+  snprintf(text, size, "cuBLASLt %d.%d.%d, %sCUDA driver %d.%d, %s", lt / 10000, lt / 100 % 100, lt % 100, joined,
+           driver / 1000, driver / 10 % 100, x->name);
+}
+
 static bool cuda_has_bf16(struct tc_device *d)
 {
   (void)d;
@@ -300,7 +314,7 @@ static const struct tc_device_ops ops = {
   "cuda", cuda_open, cuda_close, cuda_alloc, cuda_free, cuda_copy, cuda_sync, cuda_has_bf16,
   kernels, &fused, true, cuda_fill, cuda_copy_rows, cuda_host_alloc, cuda_host_free, cuda_memory,
   cuda_check, &tc_cuda_nccl, tc_cuda_copy_begin, tc_cuda_copy_order, tc_cuda_copy_wait,
-  &tc_cuda_capture, &tc_cuda_clock,
+  &tc_cuda_capture, &tc_cuda_clock, tc_cuda_tune, cuda_version,
 };
 
 extern "C" __attribute__((visibility("default"))) const struct tc_module tc_module = {

@@ -1,4 +1,4 @@
-/* gemm.cu - products by cuBLASLt; the only file that uses it.
+/* gemm.cu - products by cuBLASLt, which only this file and tune.cu use.
  *
  * The library is column-major: a row-major matrix is its transpose there, so C = op(A) op(B) is
  * requested as C^T = op(B)^T op(A)^T, B first. The bias is an epilogue if the library supports its
@@ -6,6 +6,7 @@
  * the device's tf32 is set.
  *
  * Fused calls are epilogues too, so that these cost no pass over memory of their own:
+ *   matmul, add        the product is added to the other input, which is the library's C; not written by itself
  *   matmul, gelu       the product is written as well (the library's "aux"): backward reads it
  *   matmul, gelu_bwd   aux is gelu's input; the product alone is not written
  *   bias_bwd, matmul   the sum over the rows of A that the product reads transposed. The library
@@ -18,42 +19,12 @@
  * one; if it has one but then fails to run it, the parts are run here, from then on without trying.
  *
  * The choices of the heuristics are cached per shape, types, epilogue and alignment for the lifetime of the
- * device. The first is used; one that the library then refuses to run is passed over from then on. A sum that is
- * split over k is added in fp32 in the workspace, in a fixed order: the same bits every time. The workspace is the
- * call's scratch. */
-#include "kernels/cuda/dev.h"
+ * device. The first is used, unless another was chosen by time (tune.cu); one that the library then refuses to run
+ * is passed over from then on. A sum that is split over k is added in fp32 in a fixed order: the same bits every
+ * time. The workspace is the call's scratch. */
+#include "kernels/cuda/gemm.h"
 
-#include <cublasLt.h>
-
-enum { WORKSPACE_BYTES = 32 << 20, WIDE_BYTES = 16, THREADS = 256, MOST_PLANS = 4 };
-enum epilogue { PLAIN, BIAS, GELU, GELU_BIAS, GELU_BWD, BIAS_BWD };
-
-struct key {
-  int64_t m, n, k;
-  uint8_t ta, tb, in, out, epilogue, narrow, none[2];
-};
-
-/* A product with its epilogue, as the library gets it. */
-struct product {
-  struct key key;
-  const void *a, *b;
-  void *y, *aux, *bias;          /* bias: read by BIAS and GELU_BIAS, written by BIAS_BWD */
-  float beta;
-};
-
-struct plan {
-  struct key key;
-  cublasLtMatmulDesc_t desc;
-  cublasLtMatrixLayout_t a, b, c;                   /* a: B of the call, b: A */
-  cublasLtMatmulAlgo_t algo[MOST_PLANS];            /* best first */
-  int algos, now;                                   /* now: the best that was not refused */
-  size_t workspace_bytes;                           /* enough for each */
-  float waves;                                      /* of blocks over the GPU; 0: not known */
-  bool none;                                        /* the library has no such product */
-  struct plan *next;
-};
-
-struct tc_lt { cublasLtHandle_t handle; struct plan *plans; };
+enum { WIDE_BYTES = 16, THREADS = 256 };
 
 int tc_cuda_lt_new(struct tc_device *d, struct tc_err *err)
 {
@@ -63,6 +34,8 @@ int tc_cuda_lt_new(struct tc_device *d, struct tc_err *err)
   return tc_fail(err, TC_EUSER, "device cuda: cuBLASLt can't be started on GPU %d; is the driver "
                  "as new as this build's CUDA?", tc_cuda_of(d)->index);
 }
+
+int64_t tc_cuda_lt_version(void) { return (int64_t)cublasLtGetVersion(); }
 
 static void plan_free(struct plan *p)
 {
@@ -96,7 +69,7 @@ static struct product product_of(const struct tc_call *c)
   k->m = c->gemm.m, k->n = c->gemm.n, k->k = c->gemm.k, k->ta = c->gemm.ta, k->tb = c->gemm.tb;
   k->in = c->in[0].dtype, k->out = c->out[0].dtype;
   p.a = c->in[0].data, p.b = c->in[1].data, p.y = c->out[0].data;
-  p.beta = c->acc & 1 ? 1.f : 0.f;
+  p.c = p.y, p.beta = c->acc & 1 ? 1.f : 0.f;
   if (c->n_in > 2 && c->in[2].dtype == c->out[0].dtype) k->epilogue = BIAS, p.bias = c->in[2].data;
   return p;
 }
@@ -152,7 +125,9 @@ static bool choose(struct tc_lt *x, struct plan *p)
 {
   cublasLtMatmulPreference_t pref;
   const size_t most = WORKSPACE_BYTES;
-  const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  /* Where the output is fp32 its type is that of the sums; in place, counters give the blocks an order. */
+  const uint32_t schemes = p->key.out == TC_F32 ? (uint32_t)CUBLASLT_REDUCTION_SCHEME_MASK
+                                                : (uint32_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   const uint32_t in = p->key.narrow ? (uint32_t)tc_dtype_bytes(p->key.in) : (uint32_t)WIDE_BYTES;
   const uint32_t out = p->key.narrow ? (uint32_t)tc_dtype_bytes(p->key.out) : (uint32_t)WIDE_BYTES;
   const struct { cublasLtMatmulPreferenceAttributes_t name; const void *value; size_t bytes; }
@@ -182,8 +157,7 @@ static bool choose(struct tc_lt *x, struct plan *p)
   return p->algos > 0;
 }
 
-/* The plan of a key; created if it is new. NULL: the library has none. */
-static struct plan *plan_of(struct tc_device *d, const struct key *key, bool narrow)
+struct plan *tc_cuda_plan_of(struct tc_device *d, const struct key *key, bool narrow)
 {
   struct tc_lt *x = tc_cuda_of(d)->lt;
   struct key k = *key;
@@ -204,8 +178,8 @@ static bool nothing(const struct tc_call *c) { return c->gemm.m == 0 || c->gemm.
 static struct plan *plan_for(struct tc_device *d, struct product *x)
 {
   const uintptr_t bits = (uintptr_t)x->a | (uintptr_t)x->b | (uintptr_t)x->y | (uintptr_t)x->bias;
-  struct plan *p = plan_of(d, &x->key, bits % WIDE_BYTES != 0);
-  if (!p) p = plan_of(d, &x->key, true);
+  struct plan *p = tc_cuda_plan_of(d, &x->key, bits % WIDE_BYTES != 0);
+  if (!p) p = tc_cuda_plan_of(d, &x->key, true);
   if (p || x->key.epilogue != BIAS) return p;
   x->key.epilogue = PLAIN, x->bias = NULL;
   return plan_for(d, x);
@@ -220,7 +194,7 @@ int64_t tc_cuda_matmul_scratch(struct tc_device *d, const struct tc_call *c)
   size_t bytes = 0;
   plain.epilogue = PLAIN;
   for (int narrow = 0; !nothing(c) && narrow < 2; narrow++) {
-    const struct plan *p = plan_of(d, &x.key, narrow != 0), *other = plan_of(d, &plain, narrow != 0);
+    const struct plan *p = tc_cuda_plan_of(d, &x.key, narrow != 0), *other = tc_cuda_plan_of(d, &plain, narrow != 0);
     if (p) bytes = TC_MAX(bytes, p->workspace_bytes);
     if (other) bytes = TC_MAX(bytes, other->workspace_bytes);
   }
@@ -231,27 +205,35 @@ int tc_cuda_matmul_prepare(struct tc_device *d, struct tc_call *c, struct tc_err
 {
   const struct tc_gemm *g = &c->gemm;
   struct product x = product_of(c);
+  struct plan *p = NULL;
   TC_ASSERT(c->in[0].elems == g->m * g->k && c->in[1].elems == g->k * g->n
             && c->out[0].elems == g->m * g->n && c->in[0].dtype == c->in[1].dtype);
   c->plan = NULL;
-  if (nothing(c) || plan_for(d, &x)) return 0;
+  if (!nothing(c)) p = plan_for(d, &x);
+  if (p) p->used = true, p->adds |= x.beta != 0;
+  if (p || nothing(c)) return 0;
   return tc_fail(err, TC_EUSER, "device cuda: cuBLASLt has no product of %lld x %lld x %lld "
                  "(%s to %s)", (long long)g->m, (long long)g->n, (long long)g->k,
                  tc_dtype_name(c->in[0].dtype), tc_dtype_name(c->out[0].dtype));
 }
 
-/* If the library refuses every algorithm that its heuristics returned, the plan is marked as unusable. */
-static cublasStatus_t launch(struct tc_device *d, struct plan *p, const struct product *x,
-                             void *workspace)
+cublasStatus_t tc_cuda_plan_run(struct tc_device *d, struct plan *p, const cublasLtMatmulAlgo_t *algo,
+                                const struct product *x, void *workspace)
 {
   const float alpha = 1;
   if ((x->bias && !set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->bias, sizeof x->bias))
       || (x->aux && !set(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &x->aux, sizeof x->aux)))
-    p->now = p->algos;
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  return cublasLtMatmul(tc_cuda_of(d)->lt->handle, p->desc, &alpha, x->b, p->a, x->a, p->b, &x->beta, x->c, p->c, x->y,
+                        p->c, algo, workspace, p->workspace_bytes, tc_stream(d));
+}
+
+/* If the library refuses every algorithm that its heuristics returned, the plan is marked as unusable. */
+static cublasStatus_t launch(struct tc_device *d, struct plan *p, const struct product *x, void *workspace)
+{
   cublasStatus_t rc = CUBLAS_STATUS_NOT_SUPPORTED;
   for (; p->now < p->algos; p->now++) {
-    rc = cublasLtMatmul(tc_cuda_of(d)->lt->handle, p->desc, &alpha, x->b, p->a, x->a, p->b, &x->beta, x->y, p->c,
-                        x->y, p->c, &p->algo[p->now], workspace, p->workspace_bytes, tc_stream(d));
+    rc = tc_cuda_plan_run(d, p, &p->algo[p->now], x, workspace);
     if (rc != CUBLAS_STATUS_NOT_SUPPORTED && rc != CUBLAS_STATUS_INVALID_VALUE) return rc;
   }
   p->none = true;
@@ -304,8 +286,15 @@ static bool product_of_two(const struct tc_call *const *part, struct product *x)
       return false;
     x->key.epilogue = back ? GELU_BWD : x->bias ? GELU_BIAS : GELU;
     x->aux = back ? two->in[1].data : one->out[0].data;
-    x->y = two->out[0].data;
+    x->c = x->y = two->out[0].data;
     return true;
+  }
+  if (one->op == TC_OP_MATMUL && two->op == TC_OP_ADD) {
+    *x = product_of(one);
+    x->c = two->in[0].data, x->y = two->out[0].data, x->beta = 1;
+    return !one->acc && !two->acc && tc_same(&one->out[0], &two->in[1]) && (one->n_in == 2 || x->bias)
+           && two->in[0].dtype == one->out[0].dtype && two->out[0].dtype == one->out[0].dtype
+           && two->in[0].elems == one->out[0].elems;
   }
   if (one->op != TC_OP_BIAS_BWD || two->op != TC_OP_MATMUL || two->n_in != 2) return false;
   *x = product_of(two);
@@ -326,7 +315,7 @@ static bool pays(struct tc_device *d, const struct product *x, const struct plan
 {
   struct key alone = x->key;
   alone.epilogue = PLAIN;
-  const struct plan *other = x->key.epilogue == BIAS_BWD ? plan_of(d, &alone, false) : NULL;
+  const struct plan *other = x->key.epilogue == BIAS_BWD ? tc_cuda_plan_of(d, &alone, false) : NULL;
   return !other || busy(p) >= 0.8f * busy(other);
 }
 
@@ -335,11 +324,13 @@ bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part
   struct product x;
   if (!product_of_two(part, &x) || x.key.m == 0 || x.key.n == 0 || x.key.k < 2) return false;
   const uintptr_t bits = (uintptr_t)x.a | (uintptr_t)x.b | (uintptr_t)x.y | (uintptr_t)x.bias
-                         | (uintptr_t)x.aux;
+                         | (uintptr_t)x.aux | (uintptr_t)x.c;
   if (bits % WIDE_BYTES || (x.aux && x.key.n % 8)) return false;
   if (x.aux && ((x.key.in == TC_F32 && !d->tf32) || tc_cuda_of(d)->capability / 10 != 9)) return false;
-  const struct plan *p = plan_of(d, &x.key, false);
-  return p && pays(d, &x, p);
+  struct plan *p = tc_cuda_plan_of(d, &x.key, false);
+  if (!p || !pays(d, &x, p)) return false;
+  p->used = true, p->adds |= x.beta != 0;
+  return true;
 }
 
 /* The workspace, then space for sums that are added afterwards. */
@@ -350,7 +341,7 @@ int64_t tc_cuda_multiply_scratch(struct tc_device *d, const struct tc_call *cons
 {
   struct product x;
   if (!product_of_two(part, &x)) return 0;
-  const struct plan *p = plan_of(d, &x.key, false);
+  const struct plan *p = tc_cuda_plan_of(d, &x.key, false);
   int64_t bytes = p ? sums_at(p) : 0;
   if (to_add(part[0])) bytes += x.key.m * (int64_t)tc_dtype_bytes(x.key.out);
   for (int i = 0; i < 2; i++) {
@@ -374,7 +365,7 @@ int tc_cuda_multiply(struct tc_device *d, const struct tc_call *const *part)
 {
   struct product x;
   TC_ASSERT(product_of_two(part, &x));
-  struct plan *p = plan_of(d, &x.key, false);
+  struct plan *p = tc_cuda_plan_of(d, &x.key, false);
   if (!p) return one_by_one(d, part);
   const struct tc_arr sums = { (char *)part[0]->scratch + sums_at(p), x.key.out == TC_BF16 };
   if (to_add(part[0])) x.bias = sums.p;

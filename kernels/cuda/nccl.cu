@@ -261,6 +261,7 @@ static int nccl_join(struct tc_nccl **out, void *device, const void *id, int coo
   config.blocking = 0;
   memcpy(&unique, id, sizeof unique);
   int rc = open_library(&c->lib, err);
+  if (rc >= 0) c->lib.GetVersion(&tc_cuda_of(c->d)->nccl_version);
   const cudaError_t e = rc < 0 ? cudaSuccess : make_events(c);
   if (e != cudaSuccess) rc = cuda_failed(e, "streams for NCCL", err);
   if (rc >= 0) {

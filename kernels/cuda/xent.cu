@@ -9,12 +9,12 @@
  * columns per thread, LOADS times. Both load LOADS times 16 bytes of bf16 (32 of fp32) before they
  * use the first, and have the type as a template argument: with a branch between the loads, each
  * would be waited for. */
-#include "kernels/cuda/dev.h"
+#include "kernels/cuda/ptx.h"
 
 enum { FORWARD_THREADS = 512, BACKWARD_THREADS = 256, LOADS = 4 };
 
-/* exp(x), off by a relative |x| 2^-24 or so, which is negligible if x <= 0 is far from 0. */
-static __device__ __forceinline__ float quick_exp(float x) { return exp2f(x * TC_LOG2_E); }
+/* exp(x), off by a relative |x| 2^-24 or so, which is negligible if x <= 0 is far from 0; 0 where it is subnormal. */
+static __device__ __forceinline__ float quick_exp(float x) { return tc_exp2(x * TC_LOG2_E); }
 
 struct forward {
   struct tc_arr x;

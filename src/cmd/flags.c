@@ -30,8 +30,8 @@ const struct tc_flag tc_flags_plan[] = {
     "fit ends with status 6, and nothing is written"),
   FLAG("--into DIR", "the folder of --emit (default plan)"),
   FLAG("--template FILE", "the script that --emit fills in (default: the train.sbatch of tercio --share)"),
-  FLAG("--calibrate FILE", "time this machine's CPU with short trainings of the run file's model, and write FILE for "
-    "--device"),
+  FLAG("--calibrate FILE", "time this machine's CPU, or with run.device = cuda its GPU, with short trainings of the run "
+    "file's model, and write FILE for --device"),
   FLAG("--json", "print JSON"),
   FLAG(NULL, NULL)
 };

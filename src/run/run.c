@@ -28,8 +28,20 @@ struct tc_run_programs tc_run_has(const struct tc_run *r)
   return has[r->use];
 }
 
+/* The device's libraries: NCCL is there by now. */
+static void add_versions(struct tc_run *r)
+{
+  char text[200], *all;
+  if (!r->device->ops->version) return;
+  r->device->ops->version(r->device, text, sizeof text);
+  all = tc_sprintf("%s, %s", r->stack, text);
+  free(r->stack);
+  r->stack = all;
+}
+
 int tc_run_programs(struct tc_run *r, tc_fill_fn *fill, void *fill_ctx, struct tc_err *err)
 {
+  add_versions(r);
   TC_TRY(tc_run_could_fit(r, err));
   const struct tc_run_programs has = tc_run_has(r);
   r->opts.gpt.inference = r->use != TC_TO_TRAIN;
@@ -62,4 +74,5 @@ void tc_run_free(struct tc_run *r)
   tc_mesh_free(r->mesh);
   tc_annotations_free(r->rows);
   free(r->stack);
+  free(r->tuned);
 }

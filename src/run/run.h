@@ -7,7 +7,7 @@
  * them.
  *
  * Files: run.c (mesh, options, programs), comms.c, device.c, memory.c (whether the programs fit),
- * weights.c (checkpoints), writer.c (writes checkpoints beside training), rss.c, versions.c. */
+ * tune.c (what devices choose by time), weights.c (checkpoints), writer.c (writes checkpoints beside training), rss.c, versions.c. */
 #ifndef TC_RUN_H
 #define TC_RUN_H
 
@@ -32,7 +32,8 @@ struct tc_run {
   enum tc_run_use { TC_TO_TRAIN, TC_TO_EVALUATE, TC_TO_SAMPLE } use;   /* the last two: weights alone, no optimizer */
 
   /* Made by the functions below, and owned, but for `trace`, which is borrowed. */
-  char *stack;                       /* tc_versions_text */
+  char *stack;                       /* tc_versions_text, and the device's once the programs are made */
+  char *tuned;                       /* what devices chose by time, a line each; NULL: nothing yet */
   struct tc_trace *trace;            /* NULL: none */
   struct tc_mesh *mesh;
   struct tc_program_opts opts;
@@ -65,6 +66,13 @@ int tc_run_native(struct tc_run *r, struct tc_err *err);
  * TC_EUSER if the device has less memory than they need: what takes it, and other settings that
  * would fit. */
 int tc_run_programs(struct tc_run *r, tc_fill_fn *fill, void *fill_ctx, struct tc_err *err);
+
+/* Collective, after tc_run_programs and before the first run of a program with products. Has devices choose by time
+ * how they compute the programs' calls (kernel.h), all ranks alike; known: lines of an earlier run that hold (may be
+ * NULL). With run.tune = no these alone are taken. */
+int tc_run_tune(struct tc_run *r, const char *known, struct tc_err *err);
+/* Local. Of lines with one key, which ends at a colon, the first; owned by the caller. */
+char *tc_run_tune_merge(const char *lines);
 
 /* ---- weights.c ---- */
 

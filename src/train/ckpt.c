@@ -199,6 +199,7 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .config = st->config, .data = st->data, .mesh = st->mesh, .system = t->run.opts.system->name,
     .job = t->run.ranks->job, .restart = t->run.ranks->restart,
     .rank_names = (const char *const *)t->run.rank_names, .version = PACKAGE_VERSION, .stack = t->run.stack,
+    .tuned = t->run.tuned,
     .loop = loop,
     .lease = t->ckpt.owner ? tc_owner_lease(t->ckpt.owner) : NULL,
     .files = t->run.cfg->ckpt_files,
@@ -266,6 +267,7 @@ static int resume_from(struct tc_train *t, struct tc_ckpt *c, bool compare, stru
     tc_log("resumed from %s, step %lld%s", tc_ckpt_path(c), (long long)t->ckpt.saved_step,
            is_import(tc_ckpt_meta(c)) ? ": imported weights; the optimizer's state starts at zero" : "");
   if (t->run.rank == 0 && compare) tc_resume_say(t, tc_ckpt_meta(c));
+  if (!t->ckpt.tuned && tc_ckpt_meta(c)->tuned) t->ckpt.tuned = tc_strdup(tc_ckpt_meta(c)->tuned);
   tc_ckpt_close(c);
   return tc_exec_run(t->run.exec, TC_REFRESH, &rt, err);
 }

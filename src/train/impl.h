@@ -38,6 +38,7 @@ struct tc_ckpts {
   struct tc_train_state *state;  /* what the writer borrows */
   int64_t bytes;                 /* of a checkpoint's tensors, all ranks' */
   int64_t start_step;            /* steps done by the checkpoint that was loaded */
+  char *tuned;                   /* what its run's devices chose by time (tc_run_tune); NULL: none was loaded */
   bool borrowed;                 /* which was another run's (ckpt.from) */
   int64_t saved_step;            /* of the last checkpoint that was committed or loaded; -1 */
   bool begun;                    /* a save was begun in this process */

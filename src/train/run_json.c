@@ -137,6 +137,18 @@ static json_t *layouts_json(const struct tc_train *t, const char *path)
   return list;
 }
 
+/* A string for each line. */
+static json_t *tuned_json(const char *lines)
+{
+  json_t *list = json_array();
+  for (const char *at = lines; at && *at; at += *at == '\n') {
+    const size_t n = strcspn(at, "\n");
+    json_array_append_new(list, json_stringn(at, n));
+    at += n;
+  }
+  return list;
+}
+
 int tc_train_run_json(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_run *r = &t->run;
@@ -163,6 +175,7 @@ int tc_train_run_json(struct tc_train *t, struct tc_err *err)
   free(where);
   json_t *predicted = t->plan.predicted;
   if (o) json_object_set_new(o, "layouts", layouts_json(t, path));
+  if (o && r->tuned && *r->tuned) json_object_set_new(o, "tuned", tuned_json(r->tuned));
   if (o) json_object_set_new(o, "predicted", predicted ? json_incref(predicted) : json_null());
   if (!o)
     rc = tc_fail(err, TC_EUSER, "cannot write %s: the run file or a path in it is not UTF-8", path);

@@ -3,7 +3,7 @@
 #ifndef TC_EMU_CUBLASLT_H
 #define TC_EMU_CUBLASLT_H
 
-#include <cuda_runtime.h>
+#include "emu.h"
 
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7, CUBLAS_STATUS_NOT_SUPPORTED = 15 };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
@@ -23,7 +23,7 @@ enum cublasLtMatmulPreferenceAttributes_t {
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES
 };
-enum { CUBLASLT_REDUCTION_SCHEME_NONE = 0, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2 };
+enum { CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2, CUBLASLT_REDUCTION_SCHEME_MASK = 7 };
 
 struct emu_desc {
   cublasComputeType_t compute;
@@ -39,7 +39,7 @@ typedef struct emu_handle *cublasLtHandle_t;
 typedef emu_desc *cublasLtMatmulDesc_t;
 typedef emu_layout *cublasLtMatrixLayout_t;
 typedef emu_preference *cublasLtMatmulPreference_t;
-struct cublasLtMatmulAlgo_t { uint32_t align[4]; uintptr_t bias, aux; bool first; };   /* alignments promised */
+struct cublasLtMatmulAlgo_t { uint32_t align[4]; uintptr_t bias, aux; uint64_t number; };   /* alignments promised */
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
   size_t workspaceSize;
@@ -50,6 +50,13 @@ struct cublasLtMatmulHeuristicResult_t {
 static inline cublasStatus_t cublasLtCreate(cublasLtHandle_t *h)
 { *h = NULL; return CUBLAS_STATUS_SUCCESS; }
 static inline cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
+
+/* TC_EMU_BLASLT_VERSION: another version than 13.0.0. */
+static inline size_t cublasLtGetVersion(void)
+{
+  const char *version = getenv("TC_EMU_BLASLT_VERSION");
+  return version ? (size_t)atol(version) : 130000;
+}
 
 static inline const char *cublasLtGetStatusName(cublasStatus_t s)
 { return s == CUBLAS_STATUS_SUCCESS ? "CUBLAS_STATUS_SUCCESS" : "CUBLAS_STATUS_NOT_SUPPORTED"; }
@@ -96,7 +103,8 @@ static inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
 }
 
 /* The types that the library's table has: bf16 to bf16 with a bf16 bias, bf16 to fp32 with an
- * fp32 one, fp32. A bias of one element is refused, so that what happens then is tried. The algorithm wants the alignment it was asked for; what an epilogue keeps for
+ * fp32 one, fp32. A bias of one element is refused, so that what happens then is tried. The algorithm wants the
+ * alignment it was asked for; what an epilogue keeps for
  * backward wants 16 bytes, in columns of a multiple of 8. */
 static inline bool emu_blas_has_aux(const emu_desc *d)
 {
@@ -116,6 +124,24 @@ static inline bool emu_blas_refuses(cublasLtMatmulDesc_t d, const char *when)
   const char *refuses = getenv("TC_EMU_BLASLT_REFUSES");
   return (emu_blas_has_aux(d) || d->epilogue == CUBLASLT_EPILOGUE_BGRADB) && refuses
          && strcmp(refuses, when) == 0;
+}
+
+/* TC_EMU_BLASLT_FAST: the number of the fast plan of each product, 0 to 2; a digit for each GPU, the last one for the
+ * others. Then events are on a clock of their own, on which products alone take time, and no two plans have the same bits: a product is the exact one times 1 + number / 2^20. With
+ * TC_EMU_BLASLT_SLOW_FUSED products with an epilogue that our kernels could run are slow. */
+enum { EMU_BLAS_PLANS = 3 };
+static inline const char *emu_blas_fast(void)
+{
+  const char *fast = getenv("TC_EMU_BLASLT_FAST");
+  const size_t n = fast ? strlen(fast) : 0, device = (size_t)emu_current_device();
+  return n ? fast + (device < n ? device : n - 1) : NULL;
+}
+static inline int emu_blas_us(const emu_desc *d, const cublasLtMatmulAlgo_t *algo)
+{
+  const char *fast = emu_blas_fast();
+  const bool fused = emu_blas_has_aux(d) || d->epilogue == CUBLASLT_EPILOGUE_BGRADB;
+  if (fused && getenv("TC_EMU_BLASLT_SLOW_FUSED")) return 5000;
+  return fast && algo->number == (uint64_t)(*fast - '0') ? 1000 : 2000;
 }
 
 /* Blocks of 128 x 128 on 108 processors; a plain product is split over k, by 256 at least. */
@@ -141,17 +167,27 @@ static inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
       || (emu_blas_has_aux(d) && (d->aux_ld % 8 || d->aux_ld < (int64_t)c->rows || !d->aux
                                   || (uintptr_t)d->aux % 16)))
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  *n = most < 2 ? most : 2;
+  *n = most < EMU_BLAS_PLANS ? most : EMU_BLAS_PLANS;
   for (int i = 0; i < *n; i++) {
     memcpy(result[i].algo.align, p->align, sizeof p->align);
     result[i].algo.bias = (uintptr_t)d->bias & -(uintptr_t)d->bias;
     result[i].algo.aux = (uintptr_t)d->aux & -(uintptr_t)d->aux;
-    result[i].algo.first = i == 0;
+    result[i].algo.number = (uint64_t)i;
     result[i].workspaceSize = 0;
     result[i].state = CUBLAS_STATUS_SUCCESS;
     result[i].wavesCount = emu_blas_waves(d, a, c);
   }
   return CUBLAS_STATUS_SUCCESS;
+}
+
+static inline cublasStatus_t cublasLtMatmulAlgoCheck(
+    cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+    cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result)
+{
+  result->workspaceSize = 0;
+  for (int i = 0; i < 4; i++)
+    if (!algo->align[i] || (algo->align[i] & (algo->align[i] - 1))) return CUBLAS_STATUS_INVALID_VALUE;
+  return algo->number < EMU_BLAS_PLANS ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 static inline float emu_blas_get(cudaDataType_t t, const void *p, int64_t i)
@@ -208,6 +244,7 @@ struct emu_product {
   void *D;
   int64_t m, n, k;
   float alpha, beta;
+  int us;                                        /* on the emulated clock */
 };
 
 static inline void emu_blas_multiply(const emu_product *p)
@@ -239,7 +276,7 @@ static inline cublasStatus_t cublasLtMatmul(
     const cublasLtMatmulAlgo_t *algo, void *, size_t, cudaStream_t stream)
 {
   const char *refuses = getenv("TC_EMU_BLASLT_REFUSES");
-  if (emu_blas_refuses(d, "run") || (refuses && strcmp(refuses, "first") == 0 && algo->first)
+  if (emu_blas_refuses(d, "run") || (refuses && strcmp(refuses, "first") == 0 && algo->number == 0)
       || (refuses && strcmp(refuses, "bias") == 0 && d->epilogue == CUBLASLT_EPILOGUE_BIAS))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   const bool ta = d->op[0] == CUBLAS_OP_T, tb = d->op[1] == CUBLAS_OP_T;
@@ -254,8 +291,12 @@ static inline cublasStatus_t cublasLtMatmul(
   if ((int64_t)(ta ? a->cols : a->rows) != m || (int64_t)(tb ? b->cols : b->rows) != k
       || (int64_t)(tb ? b->rows : b->cols) != n || (emu_blas_has_aux(d) && (uintptr_t)d->aux % 16))
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  const emu_product p = { *d, *a, *b, *c, A, B, C, D, m, n, k, al, be };
-  emu_call(stream, [=] { emu_blas_multiply(&p); });
+  const float rounded = emu_blas_fast() ? al * (1 + (float)algo->number * 0x1p-20f) : al;
+  const emu_product p = { *d, *a, *b, *c, A, B, C, D, m, n, k, rounded, be, emu_blas_us(d, algo) };
+  emu_call(stream, [=] {
+    emu_blas_multiply(&p);
+    emu_worked(stream, p.us);
+  });
   return CUBLAS_STATUS_SUCCESS;
 }
 

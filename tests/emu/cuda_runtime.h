@@ -120,6 +120,7 @@ struct cudaDeviceProp {
 typedef struct emu_event *cudaEvent_t;
 
 cudaError_t cudaGetDeviceCount(int *n);
+cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *bus);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);

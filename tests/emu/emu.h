@@ -24,6 +24,7 @@ bool emu_advance(cudaStream_t s, uint64_t to);   /* does tasks until `to` are do
 void emu_changed(void);                          /* a task may be possible now that was not */
 bool emu_is_current(cudaStream_t s);             /* of the calling thread's device */
 int emu_stream_device(cudaStream_t s);
+void emu_worked(cudaStream_t s, int64_t us);     /* its clock goes on, where it is not the machine's */
 int emu_current_device(void);
 int emu_device_of(const void *p);                /* whose memory it is; -1: the host's */
 

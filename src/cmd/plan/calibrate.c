@@ -6,10 +6,11 @@
  * (a step has more than its ops). Links are measured by `tercio comm`. So ops are timed under the conditions
  * of training, for example with the same cache contents.
  *
- * The events of a rank's step are in the order of its list of actions (exec/exec.c): they are matched
- * one to one, and a trace that does not match is an error. */
-#include "src/cmd/plan/plan.h"
-#include "src/program/collective.h"
+ * On a GPU a traced step is launched kernel by kernel and timed by the GPU's clock, with each op by itself
+ * (run.fuse = no). A second run per layout, as users run it, says which groups of ops are fused and how long its steps
+ * take without a trace. GPUs do not slow each other down, so one rank is timed. */
+#include "src/cmd/plan/timings.h"
+#include "kernels/kernel.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,19 +21,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STEPS = 10, CHILD_S = 900, TEXT_BYTES = 400000, ROUNDS = 3, RUNS = 128 };
-
-/* One timing of an action. */
-struct timing { struct tc_op_sample s; int32_t run, rank, node; };
+enum { STEPS = 10, TRACED = 3, CHILD_S = 900, TEXT_BYTES = 400000, ROUNDS = 3, RUNS = 128 };
 
 struct calib {
   const struct tc_plan_job *j;
   char dir[64], program[4096];
-  struct timing *t; int n, cap;
+  bool gpu;
+  struct tc_timings timings;
   struct tc_config cfg[RUNS];                    /* of each run */
   double step_s[RUNS];                           /* median of rank 0 */
   int run;
-  double *issue; int n_issues, cap_issues;       /* seconds */
 };
 
 /* ---- children -------------------------------------------------------------------- */
@@ -78,137 +76,38 @@ static int write_text(const char *path, struct tc_err *err)
   return 0;
 }
 
-/* ---- traces ---------------------------------------------------------------------- */
-
-/* Whether the executor traces this action on the compute track (exec/timing.c, event_of). */
-static bool traced(const struct tc_program *p, const struct tc_mesh *m, int rank,
-                   const struct tc_action *a, struct tc_op_cost *cost, bool *travels)
-{
-  const struct tc_node *n = &p->graph->node[a->node];
-  bool none;
-  tc_op_cost(cost, p->graph, n, m, rank, &none);
-  *travels = false;
-  if (n->op != TC_OP_RESHARD) return !none;
-  if (n->coll == TC_COPY) return false;
-  if (tc_coll_is_local(n->coll) || m->size[n->axis] == 1) return a->kind != TC_WAIT;
-  *travels = true;
-  return tc_collective_coll(n, tc_mesh_coord(m, rank, n->axis)) != TC_COLLS;
-}
-
-/* Takes the timings of one rank's step: dur[n_dur] in microseconds, in order, with their names. */
-static int take_step(struct calib *c, const struct tc_program *p, const struct tc_mesh *m, int rank,
-                     const double *dur, const char **name, int n_dur, struct tc_err *err)
-{
-  int at = 0;
-  for (int32_t i = 0; i < p->actions->n; i++) {
-    const struct tc_action *a = &p->actions->action[i];
-    const struct tc_node *n = &p->graph->node[a->node];
-    struct tc_op_cost cost;
-    bool travels;
-    if (!traced(p, m, rank, a, &cost, &travels)) continue;
-    if (at >= n_dur || (n->op != TC_OP_RESHARD && strcmp(name[at], tc_op_info[n->op].name)))
-      return tc_fail(err, TC_EUSER,
-                     "calibrating: the trace does not match the program at action %d (%s, "
-                     "%s)", i, tc_op_info[n->op].name, at < n_dur ? name[at] : "nothing");
-    double s = dur[at++] * 1e-6;
-    if (travels) {
-      if (a->kind == TC_ISSUE) {
-        TC_GROW(c->issue, c->n_issues, c->cap_issues);
-        c->issue[c->n_issues++] = s;
-      }
-      continue;
-    }
-    TC_GROW(c->t, c->n, c->cap);
-    struct timing *t = &c->t[c->n++];
-    *t = (struct timing){ { .op = n->op, .ranks = cost.ranks, .seconds = s }, c->run, rank, n->id };
-    tc_op_key(&cost, t->s.key);
-  }
-  return at == n_dur ? 0 : tc_fail(err, TC_EUSER,
-                                   "calibrating: the trace of rank %d has %d events, the "
-                                   "program %d", rank, n_dur, at);
-}
-
-static int take_rank(struct calib *c, json_t *events, const struct tc_program *p,
-                     const struct tc_mesh *m,
-                     int rank, struct tc_err *err)
-{
-  size_t all = json_array_size(events);
-  double *dur = tc_calloc(all + 1, sizeof *dur);
-  const char **name = tc_calloc(all + 1, sizeof *name);
-  int rc = 0;
-  for (int step = 2; step < STEPS && !rc; step++) {   /* the first is a warm-up, the last evaluates */
-    int n = 0;
-    size_t i;
-    json_t *e;
-    json_array_foreach(events, i, e) {
-      json_t *args = json_object_get(e, "args");
-      const char *ph = json_string_value(json_object_get(e, "ph"));
-      if (!ph || strcmp(ph, "X") || json_integer_value(json_object_get(e, "pid")) != rank ||
-          json_integer_value(json_object_get(e, "tid")) != 1 ||
-          json_integer_value(json_object_get(args, "step")) != step)
-        continue;
-      dur[n] = json_number_value(json_object_get(e, "dur"));
-      name[n++] = json_string_value(json_object_get(e, "name"));
-    }
-    rc = take_step(c, p, m, rank, dur, name, n, err);
-  }
-  free(dur);
-  free(name);
-  return rc;
-}
-
-static double middle_step_s(json_t *events)
-{
-  double s[STEPS] = { 0 };
-  int n = 0;
-  size_t i;
-  json_t *e;
-  json_array_foreach(events, i, e) {
-    int step = (int)json_integer_value(json_object_get(json_object_get(e, "args"), "step"));
-    const char *name = json_string_value(json_object_get(e, "name"));
-    if (name && !strcmp(name, "step") && json_integer_value(json_object_get(e, "pid")) == 0 &&
-        step > 1 && n < STEPS)
-      s[n++] = json_number_value(json_object_get(e, "dur")) * 1e-6;
-  }
-  return n ? tc_median(s, n) : 0;
-}
-
-static int take_trace(struct calib *c, const char *path, const struct tc_config *x,
-                      struct tc_err *err)
-{
-  json_error_t e;
-  json_t *o = json_load_file(path, 0, &e), *events = json_object_get(o, "traceEvents");
-  int world = (int)x->run_ranks;
-  int32_t *node = tc_calloc((size_t)world, sizeof *node);
-  struct tc_mesh *m = NULL;
-  struct tc_program_opts opts;
-  struct tc_annotation *rows = NULL;
-  int rc = o ? tc_setup_mesh(&m, x, world, node, 0, err)
-             : tc_fail(err, TC_EUSER, "calibrating: cannot read the trace: %s", e.text);
-  if (!rc) rc = tc_setup_program(&opts, x, m, &rows, err);
-  c->step_s[c->run] = middle_step_s(events);
-  for (int r = 0; r < world && !rc; r++) {
-    struct tc_program *p = NULL;
-    rc = tc_program_new(&p, &opts, m, r, NULL, NULL, err);
-    if (!rc) rc = take_rank(c, events, p, m, r, err);
-    tc_program_free(p);
-  }
-  tc_annotations_free(rows);
-  tc_mesh_free(m);
-  free(node);
-  json_decref(o);
-  return rc;
-}
-
 /* ---- what is run ----------------------------------------------------------------- */
 
-/* Runs a short training of the configuration; impossible layouts are skipped. */
+/* Runs a training of x, which has its paths; then its folder is removed, as a checkpoint is in it. *step_s (unless NULL):
+ * the median of the steps without a trace. */
+static int run_training(struct calib *c, const struct tc_config *x, double *step_s, struct tc_err *err)
+{
+  char *ini = tc_sprintf("%s/run.ini", c->dir), *metrics = tc_sprintf("%s/metrics.jsonl", x->run_out);
+  char *rm = tc_sprintf("rm -rf '%s'", x->run_out), *text = tc_config_text(x);
+  FILE *f = fopen(ini, "w");
+  bool bad = !f || fputs(text, f) == EOF;
+  if (f && fclose(f)) bad = true;
+  const char *const argv[] = { c->program, "train", ini, NULL };
+  int rc = bad ? tc_fail(err, TC_EUSER, "cannot write %s: %s", ini, strerror(errno))
+               : run_child(c, "out", argv, err);
+  /* The first two steps after those with a trace make graphs. */
+  if (!rc && step_s) *step_s = tc_metrics_step_s(metrics, TRACED + 3, STEPS - 1);
+  if (system(rm)) tc_warn("cannot remove %s", x->run_out);
+  free(text);
+  free(rm);
+  free(metrics);
+  free(ini);
+  return rc;
+}
+
+/* Runs a short training of the configuration, on a GPU two. */
 static int train(struct calib *c, const struct tc_config *want, struct tc_err *err)
 {
   TC_ASSERT(c->run < RUNS);
   struct tc_config x = *want;
+  double *step_s = &c->step_s[c->run];
   c->cfg[c->run] = x;
-  char *text_file = tc_sprintf("%s/text", c->dir), *ini = tc_sprintf("%s/run.ini", c->dir);
+  char *text_file = tc_sprintf("%s/text", c->dir);
   char *out = tc_sprintf("%s/run%d", c->dir, c->run), *trace = tc_sprintf("%s/trace", c->dir);
   struct tc_list data = { &text_file, 1 };
   x.data_train = data;
@@ -223,18 +122,17 @@ static int train(struct calib *c, const struct tc_config *want, struct tc_err *e
   x.run_trace_steps = STEPS;
   x.ckpt_dir = "";
   x.ckpt_resume = TC_NO;
-  char *text = tc_config_text(&x);
-  FILE *f = fopen(ini, "w");
-  bool bad = !f || fputs(text, f) == EOF;
-  if (f && fclose(f)) bad = true;
-  const char *const argv[] = { c->program, "train", ini, NULL };
-  int rc = bad ? tc_fail(err, TC_EUSER, "cannot write %s: %s", ini, strerror(errno))
-               : run_child(c, "out", argv, err);
-  if (!rc) rc = take_trace(c, trace, &x, err);
+  if (c->gpu) x.run_fuse = false;
+  int rc = run_training(c, &x, NULL, err);
+  if (!rc) rc = tc_timings_take(&c->timings, trace, &x, c->run, STEPS, step_s, err);
+  if (!rc && c->gpu) {
+    x.run_fuse = want->run_fuse;
+    x.run_trace_steps = TRACED;
+    rc = run_training(c, &x, step_s, err);
+    if (!rc) rc = tc_timings_take_fused(&c->timings, trace, err);
+  }
   c->run++;
-  free(text);
   free(text_file);
-  free(ini);
   free(out);
   free(trace);
   return rc;
@@ -284,62 +182,17 @@ static int train_all(struct calib *c, int ranks, struct tc_err *err)
 
 /* ---- from timings to prices ------------------------------------------------------ */
 
-static int by_node(const void *a, const void *b)
-{
-  const struct timing *x = a, *y = b;
-  if (x->s.op != y->s.op) return x->s.op < y->s.op ? -1 : 1;
-  if (x->s.ranks != y->s.ranks) return x->s.ranks < y->s.ranks ? -1 : 1;
-  int k = memcmp(x->s.key, y->s.key, sizeof x->s.key);
-  if (k) return k;
-  if (x->run != y->run) return x->run < y->run ? -1 : 1;
-  if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
-  if (x->node != y->node) return x->node < y->node ? -1 : 1;
-  return x->s.seconds < y->s.seconds ? -1 : x->s.seconds > y->s.seconds;
-}
-
-static bool same_shape(const struct timing *a, const struct timing *b)
-{
-  return a->s.op == b->s.op && a->s.ranks == b->s.ranks &&
-         !memcmp(a->s.key, b->s.key, sizeof a->s.key);
-}
-
-/* Reduces timings to the median of each node, averaged over the nodes of a shape. */
-static void reduce_timings(struct calib *c, struct tc_plan_device *d)
-{
-  qsort(c->t, (size_t)c->n, sizeof *c->t, by_node);
-  for (int i = 0; i < c->n;) {
-    double sum = 0;
-    int nodes = 0, first = i;
-    while (i < c->n && same_shape(&c->t[i], &c->t[first])) {
-      int j = i;
-      while (j < c->n && same_shape(&c->t[j], &c->t[i]) && c->t[j].run == c->t[i].run &&
-             c->t[j].rank == c->t[i].rank && c->t[j].node == c->t[i].node)
-        j++;
-      sum += c->t[i + (j - i) / 2].s.seconds;
-      nodes++;
-      i = j;
-    }
-    TC_GROW(d->sample, d->n_samples, d->cap_samples);
-    struct tc_op_sample *s = &d->sample[d->n_samples++];
-    *s = c->t[first].s;
-    s->seconds = sum / nodes;
-    if (s->op == TC_OP_MATMUL)
-      d->flops[TC_F32] = TC_MAX(d->flops[TC_F32],
-                                2 * s->key[0] * s->key[1] * s->key[2] / s->seconds);
-    if (s->op == TC_OP_ADD && s->key[0] > 1e5)
-      d->bytes_per_s = TC_MAX(d->bytes_per_s, s->key[0] / s->seconds);
-  }
-}
-
 static int measure_links(struct calib *c, struct tc_cluster *k, int ranks, struct tc_err *err)
 {
   if (ranks < 2) return 0;
+  char *device = tc_sprintf("--run.device=%s", tc_word_run_device(c->j->cfg->run_device));
   char *n = tc_sprintf("--run.ranks=%d", ranks), *dp = tc_sprintf("--mesh.dp=%d", ranks);
   char *out = tc_sprintf("%s/comm.json", c->dir);
   const char *const argv[] = { c->program, "comm", "--op", "all", "--axis", "world", "--min", "1K",
-                               "--max", "4M", "--iters", "25", "--json", n, dp, NULL };
+                               "--max", c->gpu ? "256M" : "4M", "--iters", "25", "--json", n, dp, device, NULL };
   int rc = run_child(c, "comm.json", argv, err);
   if (!rc) rc = tc_links_read(&k->link[TC_WIRE_NODE], out, err);
+  free(device);
   free(n);
   free(dp);
   free(out);
@@ -401,51 +254,110 @@ static const char *temporary_folder(void)
   return tmp && *tmp && strlen(tmp) < 40 && !strpbrk(tmp, " \t\n'") ? tmp : "/tmp";
 }
 
+/* ---- the device ------------------------------------------------------------------ */
+
+/* The GPU's figures as far as they are known without a measurement: those of devices.def for its name. */
+static int gpu_cluster(struct tc_cluster *k, struct tc_err *err)
+{
+  struct tc_device *d;
+  char text[200] = "";
+  int64_t left = 0, total = 0;
+  TC_TRY(tc_device_open(&d, "cuda", 1, err));
+  d->ops->version(d, text, sizeof text);
+  d->ops->memory(d, &left, &total);
+  tc_device_close(d);
+  const char *comma = strrchr(text, ','), *name = comma ? comma + 2 : text, *card = tc_plan_device_of(name);
+  TC_TRY(tc_cluster_read(k, card ? card : "cpu", err));
+  snprintf(k->device.name, sizeof k->device.name, "%s", name);
+  k->device.memory_bytes = (double)total;
+  if (card) return 0;
+  memset(k->device.flops, 0, sizeof k->device.flops);
+  k->device.bytes_per_s = 0;
+  return 0;
+}
+
+/* Rates from the timings. Where the data sheet has a peak, it stays, and what was reached is a fraction of it. */
+static void set_rates(struct calib *c, struct tc_plan_device *d)
+{
+  struct tc_plan_device reached = { 0 };
+  const double default_bytes = c->gpu ? 1e12 : 5e9;
+  reached.sample = d->sample, reached.n_samples = d->n_samples, reached.cap_samples = d->cap_samples;
+  tc_timings_reduce(&c->timings, &reached);
+  d->sample = reached.sample, d->n_samples = reached.n_samples, d->cap_samples = reached.cap_samples;
+  d->fuses = c->timings.fuses;
+  if (reached.bytes_per_s <= 0) reached.bytes_per_s = default_bytes;
+  const int type = reached.flops[TC_BF16] > 0 ? TC_BF16 : TC_F32;
+  const bool peak = c->gpu && d->flops[type] > 0 && d->bytes_per_s > 0;
+  d->eff_flops = peak ? TC_MIN(reached.flops[type] / d->flops[type], 1) : 1;
+  d->eff_bytes = peak ? TC_MIN(reached.bytes_per_s / d->bytes_per_s, 1) : 1;
+  if (peak) return;
+  memcpy(d->flops, reached.flops, sizeof d->flops);
+  if (d->flops[TC_F32] <= 0) d->flops[TC_F32] = d->flops[type];      /* the only rate that there is */
+  d->bytes_per_s = reached.bytes_per_s;
+  d->copy_bytes_per_s = c->gpu ? TC_MIN(d->bytes_per_s, 25e9) : d->bytes_per_s / 2;
+}
+
+static void set_cpu(const struct calib *c, struct tc_plan_device *d, int threads)
+{
+  const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+  snprintf(d->name, sizeof d->name, "cpu, %d thread%s", threads, threads == 1 ? "" : "s");
+  d->op_s = 1e-6;
+  d->issue_s = c->timings.n_issues ? tc_median(c->timings.issue, c->timings.n_issues) : 0;
+  d->cores = TC_MAX((double)cpus / threads, 1);
+  d->memory_bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / d->cores;
+}
+
+/* The ranks that are timed at the same time; the configuration of all runs. */
+static int set_ranks(struct calib *c, struct tc_config *cfg)
+{
+  const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+  if (c->gpu) return cfg->run_ranks > 1 ? (int)cfg->run_ranks : 1;
+  if (cfg->run_device == TC_DEVICE_AUTO) cfg->run_device = TC_DEVICE_CPU;
+  if (cfg->run_threads <= 0) cfg->run_threads = 1;
+  return cfg->run_ranks > 1 ? (int)cfg->run_ranks : TC_MAX((int)(cpus / cfg->run_threads), 1);
+}
+
+static int measure(struct calib *c, struct tc_cluster *k, int ranks, struct tc_err *err)
+{
+  char *text = tc_sprintf("%s/text", c->dir);
+  const int beside = c->gpu ? 1 : ranks, rounds = c->gpu ? 1 : ROUNDS;
+  int rc = write_text(text, err);
+  if (!rc) rc = measure_links(c, k, ranks, err);
+  for (int i = 0; i < rounds && !rc; i++)          /* so that one disturbed round does not change the median */
+    rc = train_all(c, beside, err);
+  free(text);
+  TC_TRY(rc);
+  set_rates(c, &k->device);
+  if (!c->gpu) set_cpu(c, &k->device, (int)c->j->cfg->run_threads);
+  TC_TRY(find_slack(c, 1, k, err));
+  if (beside == 1) return 0;
+  TC_TRY(find_slack(c, beside, k, err));
+  return find_steal(c, k, err);
+}
+
 int tc_plan_calibrate(const struct tc_plan_job *j, const char *path, struct tc_err *err)
 {
-  struct calib c = { .j = j };
+  struct tc_config cfg = *j->cfg;
+  struct calib c = { .j = &(struct tc_plan_job){ .cfg = &cfg }, .gpu = cfg.run_device == TC_DEVICE_CUDA };
   struct tc_cluster k;
   const char *tmp = temporary_folder();
   snprintf(c.dir, sizeof c.dir, "%.40s/tercio-plan-XXXXXX", tmp);
   ssize_t n = readlink("/proc/self/exe", c.program, sizeof c.program - 1);
   if (n <= 0 || !mkdtemp(c.dir))
     return tc_fail(err, TC_EUSER, "cannot make a folder in %s: %s", tmp, strerror(errno));
-  TC_TRY(tc_cluster_read(&k, "cpu", err));
-  long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-  int threads = j->cfg->run_threads > 0 ? (int)j->cfg->run_threads : 1;
-  int ranks = j->cfg->run_ranks > 1 ? (int)j->cfg->run_ranks : TC_MAX((int)cpus / threads, 1);
-  struct tc_config cfg = *j->cfg;
-  cfg.run_threads = threads;
-  c.j = &(struct tc_plan_job){ .cfg = &cfg };
-  char *text = tc_sprintf("%s/text", c.dir), *rm = tc_sprintf("rm -rf '%s'", c.dir);
-  int rc = write_text(text, err);
-  if (!rc) rc = measure_links(&c, &k, ranks, err);
-  for (int i = 0; i < ROUNDS && !rc; i++)          /* so that one disturbed round does not change the median */
-    rc = train_all(&c, ranks, err);
-  if (!rc) {
-    struct tc_plan_device *d = &k.device;
-    snprintf(d->name, sizeof d->name, "cpu, %d thread%s", threads, threads == 1 ? "" : "s");
-    d->flops[TC_F32] = d->bytes_per_s = 0;
-    reduce_timings(&c, d);
-    if (d->bytes_per_s <= 0) d->bytes_per_s = 5e9;
-    d->copy_bytes_per_s = d->bytes_per_s / 2;
-    d->eff_flops = d->eff_bytes = 1;
-    d->op_s = 1e-6;
-    d->issue_s = c.n_issues ? tc_median(c.issue, c.n_issues) : 0;
-    d->cores = TC_MAX((double)cpus / threads, 1);
-    d->memory_bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / d->cores;
-    rc = find_slack(&c, 1, &k, err);
-    if (!rc && ranks > 1) rc = find_slack(&c, ranks, &k, err);
-    if (!rc && ranks > 1) rc = find_steal(&c, &k, err);
-  }
+  char *rm = tc_sprintf("rm -rf '%s'", c.dir);
+  int rc = c.gpu ? gpu_cluster(&k, err) : tc_cluster_read(&k, "cpu", err);
+  const bool made = rc == 0;
+  const int ranks = set_ranks(&c, &cfg);
+  if (!rc) rc = measure(&c, &k, ranks, err);
   if (!rc) rc = tc_cluster_write(&k, path, err);
-  if (!rc) printf("%s: %d shapes of ops, products at %.4g GF/s, memory at %.4g GB/s\n", path,
-                  k.device.n_samples, k.device.flops[TC_F32] * 1e-9, k.device.bytes_per_s * 1e-9);
+  const struct tc_plan_device *d = &k.device;
+  if (!rc) printf("%s: %d shapes of ops, products at %.4g GF/s, memory at %.4g GB/s\n", path, d->n_samples,
+                  TC_MAX(d->flops[TC_F32], d->flops[TC_BF16]) * d->eff_flops * 1e-9,
+                  d->bytes_per_s * d->eff_bytes * 1e-9);
   if (system(rm)) tc_warn("cannot remove %s", c.dir);
-  free(text);
   free(rm);
-  free(c.t);
-  free(c.issue);
-  tc_cluster_done(&k);
+  tc_timings_done(&c.timings);
+  if (made) tc_cluster_done(&k);
   return rc;
 }

@@ -143,7 +143,7 @@ static void test_text(void)
 static const char good[] =
   "{\"format\": 2, \"block_bytes\": 4096, \"step\": 7, \"time\": \"t\", \"seed\": \"5\", \"tokens\": 9,"
   " \"model\": \"m\", \"mesh\": \"p\", \"system\": \"s\", \"job\": \"j\", \"restart\": 1, \"who\": [\"w\"],"
-  " \"version\": \"v\", \"loop\": \"l\", \"config\": \"c\", \"stack\": \"k\", \"data\": \"d\",\n"
+  " \"version\": \"v\", \"loop\": \"l\", \"config\": \"c\", \"stack\": \"k\", \"data\": \"d\", \"tuned\": \"q\",\n"
   "\"files\": [{\"name\": \"a.h5\", \"writer\": 0, \"size\": 100, \"meta_crc32c\": \"0000000a\"},"
   " {\"name\": \"b.h5\", \"writer\": 1, \"size\": 90, \"meta_crc32c\": \"ffffffff\"}],\n"
   "\"tensors\": [{\"name\": \"x\", \"dtype\": \"f32\", \"shape\": [2, 3], \"pieces\": ["
@@ -177,6 +177,7 @@ static const struct { const char *from, *to, *says; } change[] = {
   { "[\"w\"]", "[]", "" }, { "\"v\"", "null", NOT("version") }, { "\"l\"", "null", NOT("loop") },
   { "\"c\"", "null", NOT("config") }, { "\"d\"", "3", NOT("data") }, { ", \"data\": \"d\"", "", "" },
   { "\"k\"", "3", NOT("stack") }, { ", \"stack\": \"k\"", "", "" },
+  { "\"q\"", "3", NOT("tuned") }, { ", \"tuned\": \"q\"", "", "" },
   { "files", "file", NOT("files") }, { "a.h5\", \"w", "c.h5\", \"w", NOT("file") },
   { "\"writer\": 1", "\"writer\": -1", NOT("writer") }, { "\"size\": 90", "\"size\": -1", NOT("size") },
   { "\"size\": 90", "\"size\": 89", "tensor y: a piece is outside of its file b.h5" },
@@ -280,9 +281,9 @@ static void test_fields(void)
   const struct tc_ckpt_meta *a = &m->meta;
   ok(a->step == 7 && a->seed == 5 && a->tokens == 9 && a->restart == 1 && m->world == 1 && m->block_bytes == 4096,
      "numbers of a manifest");
-  char *words = tc_sprintf("%s %s %s %s %s %s %s %s %s %s %s %s", m->time, a->model, a->mesh, a->system, a->job, a->rank_names[0],
-                           a->version, a->loop, a->config, a->stack, a->data, m->file[1].name);
-  is_str(words, "t m p s j w v l c k d b.h5", "... its words");
+  char *words = tc_sprintf("%s %s %s %s %s %s %s %s %s %s %s %s %s", m->time, a->model, a->mesh, a->system, a->job, a->rank_names[0],
+                           a->version, a->loop, a->config, a->stack, a->data, a->tuned, m->file[1].name);
+  is_str(words, "t m p s j w v l c k d q b.h5", "... its words");
   ok(m->file[0].meta_crc32c == 10 && m->file[1].meta_crc32c == UINT32_MAX && m->file[1].writer == 1 &&
      m->file[0].size == 100 && m->n_files == 2, "... its files");
   ok(m->n_tensors == 2 && m->n_pieces == 3 && m->piece[1].start[0] == 1 && m->piece[1].offset == 20 &&
@@ -348,7 +349,7 @@ static void test_limits(void)
     { "system", 1 << 20, NOT("system") }, { "job", 1 << 20, NOT("job") },
     { "version", 1 << 20, NOT("version") }, { "loop", 1 << 20, NOT("loop") },
     { "config", 1 << 20, NOT("config") }, { "data", 1 << 20, NOT("data") },
-    { "stack", 1 << 20, NOT("stack") } };
+    { "stack", 1 << 20, NOT("stack") }, { "tuned", 1 << 20, NOT("tuned") } };
   static const struct { int64_t dim, size; const char *says; } number[] = {
     { 3, INT64_C(1) << 62, "" }, { 3, (INT64_C(1) << 62) + 1, NOT("size") },
     { INT64_C(1) << 58, 100, "tensor x: no slice holds its element [0, 3]" },

@@ -156,7 +156,7 @@ static bool is_library_s(const struct scene *s)
 }
 
 /* Fused on the device beside ref, one by one. `unread`: an output of part 0 that may be anything. */
-static void check_product(struct scene *s, bool unread, double tol, const char *what)
+__attribute__((unused)) static void check_product(struct scene *s, bool unread, double tol, const char *what)
 {
   char *want = run(s, ref, false), *got = run(s, cuda, true);
   if (is_library_s(s) && !s->can) {

@@ -1,0 +1,182 @@
+/* t_tune.c - the plans of products that the CUDA device chooses by time: the fastest is taken, by others who get its
+ * line too; a line of another library, or a damaged one, is not. See scene.h. */
+#include "tests/unit/scene.h"
+
+#include <unistd.h>
+
+enum { M = 24, N = 40, K = 16 };
+
+static struct tc_view product(struct scene *s)
+{
+  clear(s);
+  struct tc_view a = tensor(s, TC_F32, M * K, K, true), b = tensor(s, TC_F32, K * N, N, true);
+  struct tc_view y = tensor(s, TC_F32, M * N, N, false);
+  call(s, TC_OP_MATMUL, 2, 1, VIEW(a, b, y))->gemm = (struct tc_gemm){ M, N, K, false, false };
+  return y;
+}
+
+/* The plan that the emulated library ran: a product is the exact one times 1 + number / 2^20. -1: none of them. */
+static int plan_that_ran(struct scene *s, struct tc_device *d)
+{
+  const struct tc_view y = product(s);
+  char *want = run(s, ref, false), *got = run(s, d, false);
+  double sum = 0;
+  for (int64_t i = 0; want && got && i < y.elems; i++) {
+    struct tc_view g = y, w = y;
+    g.data = got + ((char *)y.data - s->at), w.data = want + ((char *)y.data - s->at);
+    sum += ((double)get(&g, i) / (double)get(&w, i) - 1) * 0x1p20 / (double)y.elems;
+  }
+  const int n = want && got && fabs(sum - round(sum)) < 0.2 ? (int)round(sum) : -1;
+  free(want);
+  free(got);
+  return n;
+}
+
+static struct tc_device *fresh(void)
+{
+  struct tc_device *d = NULL;
+  struct tc_err err = { 0 };
+  if (tc_device_open(&d, "cuda", 1, &err) < 0) {
+    printf("Bail out! %s\n", err.text);
+    exit(1);
+  }
+  return d;
+}
+
+/* The device's lines once the product is prepared; how many plans were timed. */
+static char *lines(struct scene *s, struct tc_device *d, const char *known, bool time, int *timed)
+{
+  struct tc_err err = { 0 };
+  char *text = NULL;
+  *timed = -1;
+  product(s);
+  free(run(s, d, false));
+  if (!ok(d->ops->tune(d, known, time, &text, timed, &err) == 0, "plans are chosen")) printf("# %s\n", err.text);
+  return text ? text : tc_strdup("");
+}
+
+/* On any GPU: another device takes what one has timed, and has its bits. */
+static void taken(struct scene *s)
+{
+  struct tc_device *one = fresh(), *two = fresh();
+  int timed, again;
+  char *mine = lines(s, one, "", true, &timed), *other = lines(s, two, mine, true, &again);
+  ok(timed == 1 && strchr(mine, '\n') == mine + strlen(mine) - 1, "a product is timed: %.*s",
+     (int)strcspn(mine, ":"), mine);
+  is_int(again, 0, "... not by a device that gets the line");
+  is_str(other, mine, "... which has the same");
+  product(s);
+  char *a = run(s, one, false), *b = run(s, two, false);
+  ok(a && b && !memcmp(a, b, POOL_BYTES), "... and the same bits");
+  free(a);
+  free(b);
+  free(mine);
+  free(other);
+  tc_device_close(one);
+  tc_device_close(two);
+}
+
+static void fastest(struct scene *s)
+{
+  for (int fast = 0; fast < 3; fast++) {
+    const char name[2] = { (char)('0' + fast), 0 };
+    int timed;
+    setenv("TC_EMU_BLASLT_FAST", name, 1);
+    struct tc_device *d = fresh();
+    char *text = lines(s, d, "", true, &timed);
+    is_int(plan_that_ran(s, d), fast, "plan %d, which is the fastest, runs", fast);
+    free(text);
+    tc_device_close(d);
+  }
+}
+
+/* A device on which another plan is the fastest, with lines: whose plan runs, and how many are timed. */
+static void with(struct scene *s, const char *known, bool time, int plan, int timed, const char *what)
+{
+  int n;
+  struct tc_device *d = fresh();
+  char *text = lines(s, d, known, time, &n);
+  ok(plan_that_ran(s, d) == plan && n == timed, "%s: plan %d, %d timed", what, plan, timed);
+  free(text);
+  tc_device_close(d);
+}
+
+static char *changed(const char *line, size_t at, char to)
+{
+  char *text = tc_strdup(line);
+  TC_ASSERT(at < strlen(text) && text[at] != to);
+  text[at] = to;
+  return text;
+}
+
+static void known_lines(struct scene *s)
+{
+  int timed;
+  setenv("TC_EMU_BLASLT_FAST", "2", 1);
+  struct tc_device *d = fresh();
+  char *line = lines(s, d, "", true, &timed);
+  tc_device_close(d);
+  const size_t plan = (size_t)(strstr(line, ": ") + 2 - line);
+  const char *words = strchr(line + plan, ' ');
+  char *others = tc_sprintf("x: y\n%s%s", "sm10x1 cublaslt1 1x1x1 nn f32 f32 plain: 00 1 of 1 us\n", line);
+  char *no_hex = changed(line, plan + 3, 'g'), *no_plan = changed(line, plan + 2 * 32 + 1, '7');
+  char *short_one = tc_sprintf("%.*s%s", (int)plan + 10, line, words), *cut = tc_sprintf("%.*s", (int)plan + 9, line);
+  char *apart = tc_sprintf("%.*sapart 1 of 1 us\n", (int)plan, line);
+  setenv("TC_EMU_BLASLT_FAST", "1", 1);
+  with(s, line, true, 2, 0, "a known line");
+  with(s, others, true, 2, 0, "... among others");
+  with(s, line, false, 2, 0, "... with no timing");
+  with(s, "", false, 0, 0, "no line and no timing: the library's first");
+  with(s, no_hex, true, 1, 1, "a line that is no plan");
+  with(s, no_plan, true, 1, 1, "a plan that the library does not have");
+  with(s, short_one, true, 1, 1, "a plan with too few bytes");
+  with(s, cut, true, 1, 1, "a line that is cut off");
+  with(s, apart, true, 1, 1, "parts of a product that has none");
+  setenv("TC_EMU_BLASLT_VERSION", "130100", 1);
+  with(s, line, true, 1, 1, "a line of another version of the library");
+  unsetenv("TC_EMU_BLASLT_VERSION");
+  setenv("TC_EMU_MEMORY_MB", "24", 1);
+  with(s, "", true, 0, 0, "no memory for operands");
+  unsetenv("TC_EMU_MEMORY_MB");
+  char *const all[] = { line, others, no_hex, no_plan, short_one, cut, apart };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
+
+/* A fused product whose parts are faster is no longer one. */
+static void parts(struct scene *s, bool slow)
+{
+  struct tc_err err = { 0 };
+  struct tc_device *d = fresh();
+  char *text = NULL;
+  int timed;
+  clear(s);
+  struct tc_view dy = tensor(s, TC_F32, K * M, M, false), x = tensor(s, TC_F32, K * N, N, false);
+  struct tc_view db = tensor(s, TC_F32, M, M, false), dw = tensor(s, TC_F32, M * N, N, false);
+  call(s, TC_OP_BIAS_BWD, 1, 1, VIEW(dy, db))->acc = 1;
+  call(s, TC_OP_MATMUL, 2, 1, VIEW(dy, x, dw))->gemm = (struct tc_gemm){ M, N, K, true, false };
+  free(run(s, d, true));
+  ok(d->ops->tune(d, "", true, &text, &timed, &err) == 0 && timed == 2, "a fused product is timed: %s", err.text);
+  ok(text && !strstr(text, "bias_bwd: apart") == !slow, "... %s its parts", slow ? "slower than" : "faster than");
+  char *got = run(s, d, true);
+  ok(!got == slow, "... and is%s run as one", slow ? " not" : "");
+  free(got);
+  free(text);
+  tc_device_close(d);
+}
+
+int main(void)
+{
+  alarm(600);
+  struct scene *s = scene_new();
+  taken(s);
+  if (!on_gpu()) {
+    fastest(s);
+    known_lines(s);
+    setenv("TC_EMU_BLASLT_FAST", "0", 1);
+    parts(s, false);
+    setenv("TC_EMU_BLASLT_SLOW_FUSED", "yes", 1);
+    parts(s, true);
+  }
+  scene_free(s);
+  return done_testing();
+}
