@@ -1,6 +1,6 @@
 /* decode_bench.c - how fast new tokens are made, beside what reading the weights takes.
  *
- *   decode_bench CHECKPOINT [prompt=16] [tokens=64] [rounds=5] [forward=no] [top_k=50] [rows=64] [--OPTION=VALUE ...]
+ *   decode_bench CHECKPOINT [prompt=16] [tokens=64] [rounds=5] [forward=no] [top_k=50] [rows=0] [--OPTION=VALUE ...]
  *
  * OPTION: those of `tercio sample`, such as --train.precision=bf16 and --run.threads=2; one rank. A round makes TOKENS
  * tokens greedily, then as many drawn with temperature 0.8, top-p 0.95 and top_k. Each token is followed by a loop that
@@ -10,8 +10,9 @@
  *   read           the loop
  *   decode         a new token, the most likely one; decode/limit: the time of the loop over it
  *   sample         a new token that is drawn
- *   prefill        tokens of the prompt until the first new one, in runs of ROWS tokens
- *   forward        with forward=yes: a whole context, as evaluation and the forward pass of training compute it
+ *   prefill        tokens of the prompt per second until the first new one, in runs of ROWS tokens; 0: as `tercio sample`
+ *   forward        with forward=yes: tokens of a whole context per second, as evaluation and training's forward pass
+ *                  compute them
  *
  * Last come the first tokens, to be compared with another program's: at place i the prompt has token
  * i * 7919 % vocabulary. */
@@ -139,9 +140,11 @@ static int round_of(struct bench *b, int r, struct tc_forward *x, struct tc_forw
 static int open_model(struct tc_forward **x, const struct bench *b, enum tc_run_use use, struct tc_err *err)
 {
   const struct tc_launch *l = &b->launch;
+  const struct tc_prompt prompt = { b->text, b->s[PROMPT] };
   const struct tc_forward_args args = {
     .cfg = l->cfg, .ranks = l->ranks, .who = l->rank_names, .hub = l->hub, .path = b->m.path, .use = use,
-    .prefill = b->s[ROWS], .threads = tc_launch_threads(l->cfg, l->ranks, 0) };
+    .prefill = b->s[ROWS] ? b->s[ROWS] : tc_sample_prefill(&(struct tc_sampling){ 0 }, &prompt, 1, l->cfg->model_context),
+    .threads = tc_launch_threads(l->cfg, l->ranks, 0) };
   return tc_forward_new(x, &args, err);
 }
 
@@ -195,14 +198,14 @@ static int parse(struct bench *b, int argc, char **argv, struct tc_err *err)
     if (!known) TC_TRY(tc_cmd_model_arg(&b->m, argc, argv, &i, err));
   }
   if (b->m.path && b->s[PROMPT] > 0 && b->s[TOKENS] > 1 && b->s[ROUNDS] > 0
-      && b->s[ROWS] > 0) return 0;
-  return tc_fail(err, TC_EUSER, "give a checkpoint; prompt, rounds and rows are 1 or more, tokens 2 or more");
+      && b->s[ROWS] >= 0) return 0;
+  return tc_fail(err, TC_EUSER, "give a checkpoint; prompt and rounds are 1 or more, tokens 2 or more");
 }
 
 int main(int argc, char **argv)
 {
   struct tc_err err = { 0 };
-  struct bench b = { .s = { 16, 64, 5, false, 50, 64 } };
+  struct bench b = { .s = { 16, 64, 5, false, 50, 0 } };
   tc_h5_start();
   int rc = parse(&b, argc, argv, &err);
   if (rc == 0) rc = tc_cmd_model_open(&b.m, &err);
