@@ -46,8 +46,8 @@ def bench(folder, dtype, prompt, tokens, rounds):
     for _ in range(int(rounds) + 1):                  # the first does not count
         clock, begin = Clock(), time.perf_counter()
         with torch.inference_mode():
-            out = model.generate(text, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, pad_token_id=0,
-                                 eos_token_id=None, streamer=clock)
+            out = model.generate(text, attention_mask=torch.ones_like(text), max_new_tokens=tokens, min_new_tokens=tokens,
+                                 do_sample=False, pad_token_id=0, eos_token_id=None, streamer=clock)
         came = clock.at[1:]                           # at 0 the prompt
         prefill.append(came[0] - begin)
         decode.append(statistics.median(b - a for a, b in zip(came, came[1:])))
