@@ -211,7 +211,8 @@ static int run_rank(int rank, void *sample, struct tc_err *err)
   struct tc_forward *f = NULL;
   const struct tc_forward_args args = {
     .cfg = l->cfg, .ranks = l->ranks, .who = l->rank_names, .rank = rank, .hub = l->hub, .path = x->m.path,
-    .use = TC_TO_SAMPLE, .prefill = tc_sample_prefill(&x->how, x->prompts, x->n, l->cfg->model_context), .mpi = l->mpi && l->mpi_world > 1,
+    .use = TC_TO_SAMPLE, .mpi = l->mpi && l->mpi_world > 1,
+    .prefill = tc_sample_prefill(&x->how, x->prompts, x->n, l->cfg->model_context),
     .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
   struct listener listener = { x, rank == 0, rank == 0 && x->n == 1 && !x->json, false };
   int rc = tc_forward_new(&f, &args, err);

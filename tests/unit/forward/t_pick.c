@@ -68,7 +68,8 @@ static bool as_directly(const struct tc_sampling *s, const float *logits, int n)
   double sum = 0;
   direct(s, logits, n, p, by_rank);
   for (int i = 0; i < n; i++) {
-    const double share = p[by_rank[i]], next = sum + share, off = 1e-3 * share, u[3] = { sum + off, (sum + next) / 2, next - off };
+    const double share = p[by_rank[i]], next = sum + share, off = 1e-3 * share;
+    const double u[3] = { sum + off, (sum + next) / 2, next - off };
     const bool checked = share > 1e-8 && i % (1 + n / 200) == 0;
     for (int k = 0; k < 3 && checked; k++) wrong += tc_sample_pick(s, logits, n, u[k], order) != by_rank[i];
     sum = next;
@@ -92,8 +93,9 @@ static void test_direct(int number)
 static void test_large(void)
 {
   static const char *const kinds[] = { "spread", "one of -1e30", "some impossible", "three values", "all equal" };
-  static const struct tc_sampling how[] = { { .temperature = 1, .top_k = 50, .top_p = 0.95 }, { .temperature = 0.7, .top_p = 0.9 },
-                                            { .temperature = 5, .top_k = LARGE - 1, .top_p = 1 } };
+  static const struct tc_sampling how[] = {
+    { .temperature = 1, .top_k = 50, .top_p = 0.95 }, { .temperature = 0.7, .top_p = 0.9 },
+    { .temperature = 5, .top_k = LARGE - 1, .top_p = 1 } };
   float logits[LARGE];
   for (int kind = 0; kind < 5; kind++)
     for (size_t h = 0; h < sizeof how / sizeof *how; h++) {
@@ -101,9 +103,23 @@ static void test_large(void)
         logits[i] = kind == 4 ? 2 : kind == 3 ? (float)(int)(3 * uniform()) : (float)(12 * uniform() + 12 * uniform() - 90);
       if (kind == 1) logits[LARGE / 3] = -1e30f;
       for (int i = 0; i < LARGE && kind == 2; i += 7) logits[i] = -INFINITY;
-      ok(as_directly(&how[h], logits, LARGE), "%d logits, %s, top_k %lld, top_p %.2f: as computed directly", LARGE, kinds[kind],
-         (long long)how[h].top_k, how[h].top_p);
+      ok(as_directly(&how[h], logits, LARGE), "%d logits, %s, top_k %lld, top_p %.2f: as computed directly", LARGE,
+         kinds[kind], (long long)how[h].top_k, how[h].top_p);
     }
+}
+
+/* Parts in which prompts are read. */
+static void test_prefill(void)
+{
+  const struct tc_sampling plain = { .tokens = 1 }, window = { .tokens = 1, .window = true };
+  struct tc_prompt many[20] = { { NULL, 300 } };
+  for (int i = 1; i < 20; i++) many[i] = (struct tc_prompt){ NULL, 7 };
+  is_int(tc_sample_prefill(&plain, many + 1, 1, 1024), 7, "a short prompt is read at once");
+  is_int(tc_sample_prefill(&plain, many, 1, 1024), 150, "a long one in equal parts");
+  is_int(tc_sample_prefill(&plain, many, 20, 1024), 60, "... in smaller ones beside many others");
+  is_int(tc_sample_prefill(&window, many, 1, 100), 100, "of one that exceeds the context the rest is read");
+  is_int(tc_sample_prefill(&window, many + 1, 1, 400), 200, "a window is read again by its half");
+  is_int(tc_sample_prefill(&window, many + 1, 1, 1), 1, "... of one token");
 }
 
 static void test_frequencies(const char *what, const struct tc_sampling *s)
@@ -130,6 +146,7 @@ int main(void)
   test_greedy();
   for (int i = 0; i < 60; i++) test_direct(i);
   test_large();
+  test_prefill();
   test_frequencies("temperature 1", &(struct tc_sampling){ .temperature = 1, .top_p = 1 });
   test_frequencies("temperature 0.5", &(struct tc_sampling){ .temperature = 0.5, .top_p = 1 });
   test_frequencies("top_k 3", &(struct tc_sampling){ .temperature = 1.5, .top_k = 3, .top_p = 1 });
