@@ -256,6 +256,8 @@ test_files = \
   %D%/unit/step.txt \
   %D%/bench/ckpt \
   %D%/bench/data \
+  %D%/bench/decode \
+  %D%/bench/decode_torch.py \
   %D%/bench/plan \
   %D%/bench/plan_size \
   %D%/faults/threads.c \
@@ -384,7 +386,7 @@ test_files = \
   %D%/slurm/s_train.t
 
 check_PROGRAMS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) %D%/bench/ckpt_bench \
-  %D%/bench/kernels
+  %D%/bench/decode_bench %D%/bench/kernels
 dist_check_SCRIPTS += $(script_tests)
 TESTS += $(unit_tests) $(fault_tests) $(fuzz_tests) $(mpi_tests) $(script_tests)
 EXTRA_DIST += $(test_headers) $(test_files)

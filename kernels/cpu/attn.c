@@ -125,29 +125,13 @@ TC_CLONES static void exp_scores(float *S, int64_t rows, int64_t cols, bool diag
 {
   for (int64_t r = 0; r < rows; r++, S += EDGE, o += ld) {
     const int live = (int)(diagonal ? TC_MIN(r + 1, cols) : cols), from = first_column(starts, r, kb);
-    float m = max[r], add = 0;
     if (from >= live) {
       for (int j = 0; j < EDGE; j++) S[j] = 0;
       continue;
     }
     for (int j = 0; j < from; j++) S[j] = -INFINITY;
     for (int j = live; j < EDGE; j++) S[j] = -INFINITY;
-#pragma omp simd reduction(max : m)
-    for (int j = 0; j < EDGE; j++) m = S[j] > m ? S[j] : m;
-#pragma omp simd reduction(+ : add)
-    for (int j = 0; j < EDGE; j++) {
-      float p = tc_expf(S[j] - m);
-      S[j] = p;
-      add += p;
-    }
-    if (m != max[r]) {
-      const float shrink = tc_expf(max[r] - m);
-      sum[r] *= shrink;
-#pragma omp simd
-      for (int64_t j = 0; j < ld; j++) o[j] *= shrink;
-      max[r] = m;
-    }
-    sum[r] += add;
+    tc_softmax_next(S, EDGE, &max[r], &sum[r], o, ld);
   }
 }
 

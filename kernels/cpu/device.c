@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 TC_CLONES void tc_cpu_from_bf16(float *y, const uint16_t *x, int64_t n)
 {
@@ -71,13 +72,16 @@ static void cpu_close(struct tc_device *d)
   d->priv = NULL;
 }
 
-/* First touched by the threads that will use it, each one a contiguous piece. */
+/* First touched by the threads that will use it, each one a contiguous piece. Large memory is of huge pages, where the
+ * system has them for those who ask: a pass over the weights then misses few translations of addresses. */
 static void *cpu_alloc(struct tc_device *d, int64_t bytes)
 {
-  const int64_t piece = 1 << 21;
-  int64_t size = tc_round_up(TC_MAX(bytes, 1), 64);
-  char *p = aligned_alloc(64, (size_t)size);
+  const int64_t piece = 1 << 21, size = tc_round_up(TC_MAX(bytes, 1), 64), unit = size < 2 * piece ? 64 : piece;
+  char *p = aligned_alloc((size_t)unit, (size_t)tc_round_up(size, unit));
   if (!p) return NULL;
+#ifdef MADV_HUGEPAGE
+  if (unit == piece) madvise(p, (size_t)(size / piece * piece), MADV_HUGEPAGE);     /* a wish: failure is no error */
+#endif
 #pragma omp parallel for num_threads(tc_cpu_threads(d, size / 64)) schedule(static)
   for (int64_t i = 0; i < size; i += piece) memset(p + i, 0, (size_t)TC_MIN(piece, size - i));
   return p;

@@ -1,12 +1,16 @@
 /* few.c - products y[m,n] = x[m,k] w[n,k]^T (+ bias[n]) of few rows: new tokens of a text that is sampled.
  *
- * Such a product takes as long as its weights take to be read, so each thread reads a range of them once, four rows at a
- * time, and multiplies them by all rows of x. bf16 needs no instructions of its own: an element becomes fp32 by a shift. */
+ * Such a product takes as long as its weights take to be read. Each thread has a range of w's rows and reads it once,
+ * from its beginning to its end; a row is multiplied by all rows of x while it is in L1. An element of y is computed
+ * by one thread, in an order that depends on k alone. bf16 needs no instructions of its own: an element becomes fp32
+ * by a shift. */
 #include "kernels/cpu/cpu.h"
 
-#include <omp.h>
-
-enum { ROWS = 4, STEP = 4 };             /* most rows of x; rows of w at a time */
+/* Most rows of x; columns of y that are computed before they are stored; bytes that are requested ahead: further than
+ * the processor's own prefetch, which ends at a page. */
+enum { ROWS = 4, COLS = 64, AHEAD = 2048, LINE = 64 };
+/* Partial sums of an element: enough independent additions, with vectors of any size, to keep up with memory. */
+enum { LANES = 32 };
 
 bool tc_cpu_is_few(const struct tc_call *c)
 {
@@ -21,52 +25,56 @@ int64_t tc_cpu_few_scratch(const struct tc_call *c)
   return c->in[0].dtype == TC_F32 ? 0 : c->gemm.m * c->gemm.k * (int64_t)sizeof(float);
 }
 
-/* sum[i] = w[i] x for n <= STEP rows of w, k elements apart. */
-TC_CLONES static void dot_f32(float sum[STEP], const float *w, int64_t n, const float *x, int64_t k)
-{
-  const float *w0 = w, *w1 = w + (n > 1 ? k : 0), *w2 = w + (n > 2 ? 2 * k : 0), *w3 = w + (n > 3 ? 3 * k : 0);
-  float a = 0, b = 0, c = 0, d = 0;
-#pragma omp simd reduction(+ : a, b, c, d)
-  for (int64_t i = 0; i < k; i++) {
-    a += w0[i] * x[i];
-    b += w1[i] * x[i];
-    c += w2[i] * x[i];
-    d += w3[i] * x[i];
+/* sum[i][j] = row i of x, row j of w, for weights of a type: x[m,k], w[cols,k]. */
+#define DEFINE_DOTS(name, type, as_f32)                                                       \
+  TC_CLONES static void name(float sum[ROWS][COLS], const type *w, int64_t cols,              \
+                             const float *x, int64_t m, int64_t k)                            \
+  {                                                                                           \
+    for (int64_t j = 0; j < cols; j++, w += k)                                                \
+      for (int64_t i = 0; i < m; i++) {                                                       \
+        const float *row = x + i * k;                                                         \
+        float lane[LANES] = { 0 };                                                            \
+        int64_t at = 0;                                                                       \
+        for (; at + LANES <= k; at += LANES) {                                                \
+          for (size_t b = 0; b < LANES * sizeof *w; b += LINE)                                \
+            __builtin_prefetch((const char *)(w + at) + AHEAD + b);                           \
+          _Pragma("omp simd")                                                                 \
+          for (int r = 0; r < LANES; r++) lane[r] += as_f32(w[at + r]) * row[at + r];         \
+        }                                                                                     \
+        for (int r = 0; at + r < k; r++) lane[r] += as_f32(w[at + r]) * row[at + r];          \
+        for (int half = LANES / 2; half > 0; half /= 2)                                       \
+          for (int r = 0; r < half; r++) lane[r] += lane[r + half];                           \
+        sum[i][j] = lane[0];                                                                  \
+      }                                                                                       \
   }
-  sum[0] = a, sum[1] = b, sum[2] = c, sum[3] = d;
-}
+#define SAME(x) (x)
+DEFINE_DOTS(dots_f32, float, SAME)
+DEFINE_DOTS(dots_bf16, uint16_t, tc_bf16_to_f32)
 
-TC_CLONES static void dot_bf16(float sum[STEP], const uint16_t *w, int64_t n, const float *x, int64_t k)
+/* Columns [j, j + cols) of y; x is fp32. */
+static void compute_cols(const struct tc_call *c, const float *x, int64_t j, int64_t cols)
 {
-  const uint16_t *w0 = w, *w1 = w + (n > 1 ? k : 0), *w2 = w + (n > 2 ? 2 * k : 0), *w3 = w + (n > 3 ? 3 * k : 0);
-  float a = 0, b = 0, c = 0, d = 0;
-#pragma omp simd reduction(+ : a, b, c, d)
-  for (int64_t i = 0; i < k; i++) {
-    a += tc_bf16_to_f32(w0[i]) * x[i];
-    b += tc_bf16_to_f32(w1[i]) * x[i];
-    c += tc_bf16_to_f32(w2[i]) * x[i];
-    d += tc_bf16_to_f32(w3[i]) * x[i];
+  const int64_t m = c->gemm.m, n = c->gemm.n, k = c->gemm.k;
+  const struct tc_view *w = &c->in[1], *y = &c->out[0];
+  float sum[ROWS][COLS], bias[COLS], buf[COLS];
+  if (w->dtype == TC_F32) dots_f32(sum, tc_cpu_f32(w) + j * k, cols, x, m, k);
+  else dots_bf16(sum, (const uint16_t *)w->data + j * k, cols, x, m, k);
+  const float *b = c->n_in > 2 ? tc_cpu_in(&c->in[2], j, cols, bias) : NULL;
+  for (int64_t i = 0; i < m; i++) {
+    float *to = tc_cpu_out(y, i * n + j, cols, buf, false);
+    for (int64_t r = 0; r < cols; r++) to[r] = b ? sum[i][r] + b[r] : sum[i][r];
+    tc_cpu_put(y, i * n + j, cols, to);
   }
-  sum[0] = a, sum[1] = b, sum[2] = c, sum[3] = d;
 }
 
 int tc_cpu_few(struct tc_device *d, const struct tc_call *c)
 {
-  const int64_t m = c->gemm.m, n = c->gemm.n, k = c->gemm.k;
-  const struct tc_view *w = &c->in[1], *y = &c->out[0], *bias = c->n_in > 2 ? &c->in[2] : NULL;
-  const float *x = tc_cpu_in(&c->in[0], 0, m * k, c->scratch);
-#pragma omp parallel for num_threads(tc_cpu_threads(d, n * k)) schedule(static)
-  for (int64_t j = 0; j < n; j += STEP) {
-    const int64_t rows = TC_MIN(n - j, (int64_t)STEP);
-    for (int64_t i = 0; i < m; i++) {
-      float sum[STEP];
-      if (w->dtype == TC_F32) dot_f32(sum, tc_cpu_f32(w) + j * k, rows, x + i * k, k);
-      else dot_bf16(sum, (const uint16_t *)w->data + j * k, rows, x + i * k, k);
-      float buf[STEP], more[STEP], *to = tc_cpu_out(y, i * n + j, rows, buf, false);
-      const float *b = bias ? tc_cpu_in(bias, j, rows, more) : NULL;
-      for (int64_t r = 0; r < rows; r++) to[r] = sum[r] + (b ? b[r] : 0);
-      tc_cpu_put(y, i * n + j, rows, to);
-    }
+  const int64_t n = c->gemm.n, k = c->gemm.k, parts = tc_cpu_threads(d, n * k);
+  const float *x = tc_cpu_in(&c->in[0], 0, c->gemm.m * k, c->scratch);
+#pragma omp parallel for num_threads((int)parts) schedule(static)
+  for (int64_t p = 0; p < parts; p++) {
+    const int64_t end = (p + 1) * n / parts;
+    for (int64_t j = p * n / parts; j < end; j += COLS) compute_cols(c, x, j, TC_MIN((int64_t)COLS, end - j));
   }
   return 0;
 }

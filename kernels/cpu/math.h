@@ -1,4 +1,4 @@
-/* math.h - exp, sigmoid and square root that compilers can vectorise. Include cpu.h first.
+/* math.h - exp, square root and a step of a softmax that compilers can vectorise. Include cpu.h first.
  *
  * They are branch-free, so that a loop over them under `omp simd` is vectorised; libm's may set errno
  * and can't be. NaN is propagated: every comparison with it is false. */
@@ -48,6 +48,31 @@ static inline float tc_sqrtf(float x)
   float s = x * y;
   s = s + 0.5f * y * (x - s * s);
   return x < 1.17549435e-38f ? 0.f : s;
+}
+
+/* The next n scores S of a row become exp(S - max), where max is the largest so far; the row's sum of them and its
+ * output o[ld], a sum with these weights, are rescaled where max grows. A score of -INFINITY counts for nothing; max is
+ * -INFINITY before the first scores, one of which is finite. */
+static inline __attribute__((always_inline)) void tc_softmax_next(float *S, int n, float *max, float *sum, float *o,
+                                                                  int64_t ld)
+{
+  float m = *max, add = 0;
+#pragma omp simd reduction(max : m)
+  for (int j = 0; j < n; j++) m = S[j] > m ? S[j] : m;
+#pragma omp simd reduction(+ : add)
+  for (int j = 0; j < n; j++) {
+    float p = tc_expf(S[j] - m);
+    S[j] = p;
+    add += p;
+  }
+  if (m != *max) {
+    const float shrink = tc_expf(*max - m);
+    *sum *= shrink;
+#pragma omp simd
+    for (int64_t j = 0; j < ld; j++) o[j] *= shrink;
+    *max = m;
+  }
+  *sum += add;
 }
 
 #endif

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS = 200, SEQUENCES = 256, PREFILL = 64, MOST_BYTES = 1 << 26 };
+enum { TOKENS = 200, SEQUENCES = 256, MOST_BYTES = 1 << 26 };
 
 /* A sequence: its prompt, and what came after it. */
 struct sequence { struct tc_prompt prompt; struct tc_ids made; };
@@ -205,7 +205,8 @@ static int run_rank(int rank, void *sample, struct tc_err *err)
   struct tc_forward *f = NULL;
   const struct tc_forward_args args = {
     .cfg = l->cfg, .ranks = l->ranks, .rank_names = l->rank_names, .rank = rank, .hub = l->hub, .path = x->m.path,
-    .foreign = x->m.foreign, .use = TC_TO_SAMPLE, .prefill = PREFILL, .mpi = l->mpi && l->mpi_world > 1,
+    .foreign = x->m.foreign, .use = TC_TO_SAMPLE, .mpi = l->mpi && l->mpi_world > 1,
+    .prefill = tc_sample_prefill(&x->how, x->prompts, x->n, l->cfg->model_context),
     .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
   struct listener listener = { x, rank == 0, rank == 0 && x->n == 1 && !x->json, false };
   int rc = tc_forward_new(&f, &args, err);

@@ -12,6 +12,19 @@
 
 /* ---- the next token --------------------------------------------------------------------------- */
 
+enum { BUCKETS = 4096 };
+
+/* Tokens from the most likely on, as far as they are asked for. Those of a bucket have logits of a range; all ranges are
+ * equally wide, so that buckets of likely tokens have few, and a bucket is only sorted when its turn comes. */
+struct ranking {
+  const float *logits;
+  int32_t *order;                /* the tokens, bucket by bucket; sorted up to number `sorted` */
+  float top, scale;
+  int64_t sorted;
+  int bucket;                    /* the first that is not sorted */
+  int32_t end[BUCKETS];          /* of each bucket, in order */
+};
+
 /* qsort has no context. */
 static _Thread_local const float *sorted_by;
 
@@ -22,6 +35,48 @@ static int by_logit(const void *a, const void *b)
   return x < y ? -1 : 1;
 }
 
+/* A larger logit has no higher bucket. What is no number (infinities, or a width of 0) is in the last one. */
+static int bucket_of(const struct ranking *r, float logit)
+{
+  const float at = (r->top - logit) * r->scale;
+  return at < BUCKETS - 1 ? (int)at : BUCKETS - 1;
+}
+
+/* The tokens that may be among the first `kept`; of others only the number is known. */
+static void rank_begin(struct ranking *r, const float *logits, int64_t n, int64_t kept, int32_t *order)
+{
+  float top = -INFINITY, least = INFINITY;
+  for (int64_t i = 0; i < n; i++) {
+    top = logits[i] > top ? logits[i] : top;
+    least = logits[i] < least && logits[i] > -INFINITY ? logits[i] : least;
+  }
+  *r = (struct ranking){ .logits = logits, .order = order, .top = top, .scale = (BUCKETS - 1) / (top - least) };
+  for (int64_t i = 0; i < n; i++) r->end[bucket_of(r, logits[i])]++;
+  int last = 0;
+  for (int32_t b = 0, all = 0; b < BUCKETS; b++) {               /* where each begins, for now */
+    const int32_t size = r->end[b];
+    if (all < kept) last = b;
+    r->end[b] = all;
+    all += size;
+  }
+  for (int32_t i = 0; i < n; i++) {
+    const int b = bucket_of(r, logits[i]);
+    if (b <= last) order[r->end[b]++] = i;
+  }
+}
+
+/* Token number i, 0 the most likely one. i goes on by 1 or begins anew, and is below rank_begin's `kept`. */
+static int32_t ranked(struct ranking *r, int64_t i)
+{
+  while (i >= r->sorted) {
+    const int64_t from = r->sorted;
+    r->sorted = r->end[r->bucket++];
+    sorted_by = r->logits;
+    qsort(r->order + from, (size_t)(r->sorted - from), sizeof *r->order, by_logit);
+  }
+  return r->order[i];
+}
+
 static int32_t most_likely(const float *logits, int64_t n)
 {
   int32_t best = 0;
@@ -30,25 +85,34 @@ static int32_t most_likely(const float *logits, int64_t n)
   return best;
 }
 
+/* Its probability beside the most likely token's. */
+static double weight(const struct tc_sampling *s, const struct ranking *r, int32_t token)
+{
+  return exp(((double)r->logits[token] - (double)r->top) / s->temperature);
+}
+
 int32_t tc_sample_pick(const struct tc_sampling *s, const float *logits, int64_t n, double u, int32_t *order)
 {
   if (s->temperature <= 0) return most_likely(logits, n);
   const int64_t kept = s->top_k > 0 ? TC_MIN(s->top_k, n) : n;
-  for (int32_t i = 0; i < n; i++) order[i] = i;
-  sorted_by = logits;
-  qsort(order, (size_t)n, sizeof *order, by_logit);
+  struct ranking r;
+  rank_begin(&r, logits, n, kept, order);
   double all = 0, below = 0;
-  for (int64_t i = 0; i < kept; i++) all += exp(((double)logits[order[i]] - (double)logits[order[0]]) / s->temperature);
+  for (int32_t i = 0; i < kept; i++) all += weight(s, &r, kept < n ? ranked(&r, i) : i);
   double limit = s->top_p < 1 ? 0 : all;
   for (int64_t i = 0; i < kept && s->top_p < 1; i++) {
-    limit += exp(((double)logits[order[i]] - (double)logits[order[0]]) / s->temperature);
+    limit += weight(s, &r, ranked(&r, i));
     if (limit >= s->top_p * all) break;
   }
+  int32_t token = ranked(&r, 0);
   for (int64_t i = 0; i < kept; i++) {
-    below += exp(((double)logits[order[i]] - (double)logits[order[0]]) / s->temperature);
-    if (u * limit < below || below >= limit) return order[i];
+    const double p = weight(s, &r, ranked(&r, i));
+    if (!(p > 0)) break;                         /* nor are those behind it possible */
+    token = ranked(&r, i);
+    below += p;
+    if (u * limit < below || below >= limit) break;
   }
-  return order[kept - 1];
+  return token;
 }
 
 /* ---- sequences -------------------------------------------------------------------------------- */
@@ -155,6 +219,15 @@ static void move_window(struct state *t, struct sequence *q)
     tc_log("the context of %lld tokens is full: the text goes on from its last %lld, here and whenever it is full again",
            (long long)t->M, (long long)kept);
   t->warned = true;
+}
+
+int64_t tc_sample_prefill(const struct tc_sampling *s, const struct tc_prompt *prompts, int64_t n, int64_t context)
+{
+  enum { MOST = 256, LEAST = 64, TOGETHER = 1024 };      /* tokens of a sequence; of all sequences */
+  const int64_t most = TC_MAX(TC_MIN((int64_t)MOST, TOGETHER / n), (int64_t)LEAST);
+  int64_t longest = s->window ? TC_MAX(context / 2, 1) : 1;      /* what move_window leaves is read again */
+  for (int64_t b = 0; b < n; b++) longest = TC_MAX(longest, TC_MIN(prompts[b].n, context));
+  return tc_ceil_div(longest, tc_ceil_div(longest, most));
 }
 
 static int generate(struct state *t, struct tc_err *err)

@@ -3,7 +3,7 @@
 #include "src/forward/sample.h"
 #include "tests/unit/tap.h"
 
-enum { MOST = 60, DRAWS = 100000 };
+enum { MOST = 60, LARGE = 3000, DRAWS = 100000 };
 
 static uint64_t numbers;
 static double uniform(void)
@@ -58,27 +58,68 @@ static void test_greedy(void)
      "a tiny temperature leaves the largest, and equal ones alike");
 }
 
-/* u just below and above each cumulated probability. */
+/* With u just below and above each cumulated probability. */
+static bool as_directly(const struct tc_sampling *s, const float *logits, int n)
+{
+  static double p[LARGE];
+  static int by_rank[LARGE];
+  int32_t order[LARGE];
+  int wrong = 0;
+  double sum = 0;
+  direct(s, logits, n, p, by_rank);
+  for (int i = 0; i < n; i++) {
+    const double share = p[by_rank[i]], next = sum + share, off = 1e-3 * share;
+    const double u[3] = { sum + off, (sum + next) / 2, next - off };
+    const bool checked = share > 1e-8 && i % (1 + n / 200) == 0;
+    for (int k = 0; k < 3 && checked; k++) wrong += tc_sample_pick(s, logits, n, u[k], order) != by_rank[i];
+    sum = next;
+  }
+  return wrong == 0 && p[tc_sample_pick(s, logits, n, 1 - 0x1p-53, order)] > 0;
+}
+
 static void test_direct(int number)
 {
   const int n = 1 + (int)(uniform() * MOST);
   const struct tc_sampling s = { .temperature = 0.1 + 2 * uniform(), .top_k = uniform() < 0.5 ? 0 : 1 + (int)(uniform() * MOST),
                                  .top_p = uniform() < 0.5 ? 1 : 0.05 + 0.95 * uniform() };
   float logits[MOST];
-  double p[MOST], sum = 0;
-  int by_rank[MOST], wrong = 0;
-  int32_t order[MOST];
   for (int i = 0; i < n; i++) logits[i] = (float)(int)(8 * uniform()) - (uniform() < 0.1 ? INFINITY : 0);  /* with ties */
   logits[n / 2] = 1;
-  direct(&s, logits, n, p, by_rank);
-  for (int i = 0; i < n; i++) {
-    const double next = sum + p[by_rank[i]], u[3] = { sum + 1e-9, (sum + next) / 2, next - 1e-9 };
-    for (int k = 0; k < 3 && p[by_rank[i]] > 1e-8; k++) wrong += tc_sample_pick(&s, logits, n, u[k], order) != by_rank[i];
-    sum = next;
-  }
-  wrong += p[tc_sample_pick(&s, logits, n, 1 - 0x1p-53, order)] <= 0;
-  ok(wrong == 0, "case %d, %d tokens, temperature %.3f, top_k %lld, top_p %.3f: as computed directly", number, n,
+  ok(as_directly(&s, logits, n), "case %d, %d tokens, temperature %.3f, top_k %lld, top_p %.3f: as computed directly", number, n,
      s.temperature, (long long)s.top_k, s.top_p);
+}
+
+/* Logits that spread over all buckets by which they are sorted, share a few, or all share one. */
+static void test_large(void)
+{
+  static const char *const kinds[] = { "spread", "one of -1e30", "some impossible", "three values", "all equal" };
+  static const struct tc_sampling how[] = {
+    { .temperature = 1, .top_k = 50, .top_p = 0.95 }, { .temperature = 0.7, .top_p = 0.9 },
+    { .temperature = 5, .top_k = LARGE - 1, .top_p = 1 } };
+  float logits[LARGE];
+  for (int kind = 0; kind < 5; kind++)
+    for (size_t h = 0; h < sizeof how / sizeof *how; h++) {
+      for (int i = 0; i < LARGE; i++)
+        logits[i] = kind == 4 ? 2 : kind == 3 ? (float)(int)(3 * uniform()) : (float)(12 * uniform() + 12 * uniform() - 90);
+      if (kind == 1) logits[LARGE / 3] = -1e30f;
+      for (int i = 0; i < LARGE && kind == 2; i += 7) logits[i] = -INFINITY;
+      ok(as_directly(&how[h], logits, LARGE), "%d logits, %s, top_k %lld, top_p %.2f: as computed directly", LARGE,
+         kinds[kind], (long long)how[h].top_k, how[h].top_p);
+    }
+}
+
+/* Parts in which prompts are read. */
+static void test_prefill(void)
+{
+  const struct tc_sampling plain = { .tokens = 1 }, window = { .tokens = 1, .window = true };
+  struct tc_prompt many[20] = { { NULL, 300 } };
+  for (int i = 1; i < 20; i++) many[i] = (struct tc_prompt){ NULL, 7 };
+  is_int(tc_sample_prefill(&plain, many + 1, 1, 1024), 7, "a short prompt is read at once");
+  is_int(tc_sample_prefill(&plain, many, 1, 1024), 150, "a long one in equal parts");
+  is_int(tc_sample_prefill(&plain, many, 20, 1024), 60, "... in smaller ones beside many others");
+  is_int(tc_sample_prefill(&window, many, 1, 100), 100, "of one that exceeds the context the rest is read");
+  is_int(tc_sample_prefill(&window, many + 1, 1, 400), 200, "a window is read again by its half");
+  is_int(tc_sample_prefill(&window, many + 1, 1, 1), 1, "... of one token");
 }
 
 static void test_frequencies(const char *what, const struct tc_sampling *s)
@@ -104,6 +145,8 @@ int main(void)
 {
   test_greedy();
   for (int i = 0; i < 60; i++) test_direct(i);
+  test_large();
+  test_prefill();
   test_frequencies("temperature 1", &(struct tc_sampling){ .temperature = 1, .top_p = 1 });
   test_frequencies("temperature 0.5", &(struct tc_sampling){ .temperature = 0.5, .top_p = 1 });
   test_frequencies("top_k 3", &(struct tc_sampling){ .temperature = 1.5, .top_k = 3, .top_p = 1 });
