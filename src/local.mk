@@ -32,6 +32,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/data/make.c \
   %D%/cmd/data/note.c \
   %D%/cmd/data/shards.c \
+  %D%/cmd/data/texts.c \
   %D%/cmd/data/units.c \
   %D%/cmd/data/view.c \
   %D%/cmd/eval.c \

@@ -312,6 +312,7 @@ test_files = \
   %D%/transcripts/refused.txt \
   %D%/transcripts/report.txt \
   %D%/transcripts/resume.txt \
+  %D%/transcripts/tokenizers.txt \
   %D%/transcripts/run/metrics.jsonl \
   %D%/transcripts/run/run.json \
   %D%/transcripts/run/trace.json \

@@ -59,7 +59,7 @@ struct tc_ckpt_meta {
   int64_t tokens;                /* seen so far */
   const char *model;             /* canonical text of the model's sizes: must be equal to resume */
   const char *config;            /* run file as understood */
-  const char *data;              /* what tells the training data from others; NULL: "", not known */
+  const char *data;              /* what tells the training data from others, and their tokenizer; NULL: "", not known */
   const char *mesh;              /* "pp1 dp4 tp1" */
   const char *system;            /* "ddp" */
   const char *job;               /* job id */

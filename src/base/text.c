@@ -124,3 +124,14 @@ int tc_nearest(const char *word, const char *const *list, int n)
   }
   return best;
 }
+
+char *tc_human_count(char *buf, size_t size, double n)
+{
+  static const struct { double unit; const char *letter; } scale[] = {
+    { 1e9, "B" }, { 1e6, "M" }, { 1e3, "K" }, { 1, "" } };
+  int k = 0;
+  while (n < 0.9995 * scale[k].unit && scale[k].unit > 1) k++;     /* 999,900 is 1M in three digits */
+  n /= scale[k].unit;
+  snprintf(buf, size, n < 999.5 ? "%.3g%s" : "%.0f%s", n, scale[k].letter);
+  return buf;
+}

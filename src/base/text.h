@@ -28,5 +28,7 @@ char *tc_shell_word(const char *text);
 
 /* "1.5 GB", "312 KB": decimal units, into buf. Returns buf. */
 char *tc_human_bytes(char *buf, size_t size, double bytes);
+/* "70.6B", "842K", "12": a number of parameters or tokens in three digits, into buf. Returns buf. */
+char *tc_human_count(char *buf, size_t size, double n);
 
 #endif

@@ -35,19 +35,56 @@ static int make_blend(struct tc_data *d, struct tc_err *err)
                  d->source[small].weight, d->source[small].name, TC_BLEND_PERIOD);
 }
 
-/* A model would read one number as two texts: bytes are refused beside tokens that a tokenizer made. */
-static int check_blend(const struct tc_data *d, struct tc_err *err)
+/* ---- tokenizers -------------------------------------------------------------------------------- */
+
+/* Whether it is known what made the tokens of a file: a tokenizer with this hash; 0: none, a token is a byte. */
+static bool is_known(const struct tc_token_file *f, uint64_t *hash)
 {
-  const struct tc_token_file *text = NULL, *tokens = NULL;
-  for (int i = 0; i < d->n; i++) {
-    const struct tc_token_file *f = &d->source[i].file[0];
-    if (f->width == 1) text = f;
-    else if (f->marked) tokens = f;
-  }
-  if (!text || !tokens) return TC_OK;
-  return tc_fail(err, TC_EUSER, "data file '%s' does not belong in a blend with '%s': its tokens are bytes, those of the "
-                 "shard a tokenizer's; `tercio data` makes shards of it with the same tokenizer", text->name, tokens->name);
+  *hash = f->marked ? f->tokenizer : 0;
+  return f->marked || f->width == 1;
 }
+
+/* The first file of which this is known; NULL: of none. */
+static const struct tc_token_file *find_known(const struct tc_data *d, uint64_t *hash)
+{
+  for (int i = 0; i < d->n; i++)
+    for (int k = 0; k < d->source[i].n_files; k++)
+      if (is_known(&d->source[i].file[k], hash)) return &d->source[i].file[k];
+  return NULL;
+}
+
+const char *tc_data_tokenizer(const struct tc_data *d, uint64_t *hash)
+{
+  const struct tc_token_file *f = find_known(d, hash);
+  return f ? f->name : NULL;
+}
+
+static int fail_tokenizers(const struct tc_token_file *a, uint64_t of_a, const struct tc_token_file *b, uint64_t of_b,
+                           struct tc_err *err)
+{
+  const struct tc_token_file *text = of_a ? b : a, *shard = of_a ? a : b;
+  if (of_a && of_b)
+    return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': its tokens are of tokenizer %016llx, those of "
+                   "the other file of tokenizer %016llx; `tercio data` makes shards of both with the same tokenizer.json",
+                   b->name, a->name, (unsigned long long)of_b, (unsigned long long)of_a);
+  return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': its tokens are bytes, those of the shard are of "
+                 "tokenizer %016llx; `tercio data` makes shards of it with the same tokenizer.json", text->name,
+                 shard->name, (unsigned long long)(of_a | of_b));
+}
+
+int tc_data_same_tokenizer(const struct tc_data *d, const struct tc_data *other, struct tc_err *err)
+{
+  uint64_t hash, here;
+  const struct tc_token_file *known = find_known(d, &hash);
+  for (int i = 0; i < other->n && known; i++)
+    for (int k = 0; k < other->source[i].n_files; k++) {
+      const struct tc_token_file *f = &other->source[i].file[k];
+      if (is_known(f, &here) && here != hash) return fail_tokenizers(known, hash, f, here, err);
+    }
+  return TC_OK;
+}
+
+/* ---- a data set ---------------------------------------------------------------------------------- */
 
 static int fill(struct tc_data *d, const struct tc_data_opts *o, struct tc_err *err)
 {
@@ -56,7 +93,7 @@ static int fill(struct tc_data *d, const struct tc_data_opts *o, struct tc_err *
   d->n = n;
   d->own = tc_reader_new(d);
   for (int i = 0; i < n; i++) TC_TRY(tc_source_open(&d->source[i], d->own, o, err));
-  TC_TRY(check_blend(d, err));
+  TC_TRY(tc_data_same_tokenizer(d, d, err));
   return make_blend(d, err);
 }
 

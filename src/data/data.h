@@ -35,7 +35,8 @@ struct tc_data_opts {
 struct tc_batch { int32_t *tokens, *targets; };     /* [n * context] each */
 
 /* Local, as all of these. TC_EUSER: a word that names nothing, a file that is missing, empty or of no known
- * format, a source that is too short for context + 1 tokens. *out is owned by the caller. */
+ * format, a source that is too short for context + 1 tokens, headers that say a vocabulary above `vocab` or different
+ * tokenizers. *out is owned by the caller. */
 int tc_data_open(struct tc_data **out, const struct tc_data_opts *o, struct tc_err *err);
 void tc_data_free(struct tc_data *d);
 int64_t tc_data_tokens(const struct tc_data *d);            /* of all sources */
@@ -50,6 +51,12 @@ int64_t tc_data_taken(const struct tc_data *d, int source, int64_t n);
 /* How many samples the given number of epochs has: passes over a source, in a blend over the one that is
  * used up first. */
 int64_t tc_data_samples(const struct tc_data *d, double epochs);
+
+/* The hash of the tokenizer.json that made the tokens (0: none, a token is a byte), and the name of a file that says so
+ * (borrowed); NULL: no file says it, as those of llm.c, Megatron and without a header. */
+const char *tc_data_tokenizer(const struct tc_data *d, uint64_t *hash);
+/* TC_EUSER if files of the two say that their tokens are of different tokenizers: one number would be two texts. */
+int tc_data_same_tokenizer(const struct tc_data *d, const struct tc_data *other, struct tc_err *err);
 
 /* What tells two data sets apart cheaply: the number of tokens of the part, and a hash of its first
  * and last tokens and of pieces spread over it (of a blend: of each source). It depends on the tokens alone,

@@ -5,7 +5,7 @@
 
 static int fail_unsaid(const struct tc_token_file *f, struct tc_err *err)
 {
-  if (f->width == 1)
+  if (f->width == 1 || f->marked)                /* a shard without such a token has bytes */
     return tc_fail(err, TC_EUSER, "data.documents = mask needs data.end_token for text, such as '%s': the byte that ends a "
                    "document, such as 0, or 10 for one document per line", f->name);
   return tc_fail(err, TC_EUSER, "data.documents = mask needs data.end_token: '%s' does not say which token ends a document "
@@ -19,7 +19,7 @@ int tc_documents_end(int32_t *end, int64_t option, const struct tc_data *d, stru
   for (int i = 0; i < d->n && option == TC_AUTO; i++)
     for (int k = 0; k < d->source[i].n_files; k++) {
       const struct tc_token_file *f = &d->source[i].file[k];
-      if (!f->marked) return fail_unsaid(f, err);
+      if (!f->marked || f->end_token < 0) return fail_unsaid(f, err);
       if (f != first && f->end_token != token)
         return tc_fail(err, TC_EUSER, "the end-of-document token of '%s' is %lld, that of '%s' %lld: shards of one "
                        "tokenizer would fit, or data.end_token for all of them", f->name, (long long)f->end_token,

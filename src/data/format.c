@@ -16,8 +16,9 @@
 #include <unistd.h>
 
 enum { HEADER_INTS = 256, HEADER_BYTES = HEADER_INTS * 4, INDEX_BYTES = 34 };
-/* int32 of a header of llm.c's that `tercio data` writes: MARK, and the token that ends a document. */
-enum { AT_MARK = 3, AT_END = 7, MARK = 0x6b746374 };
+/* int32 of a header of llm.c's that `tercio data` writes: MARK, the tokenizer's hash (low half, high half), the size of its
+ * vocabulary, the token that ends a document. */
+enum { AT_MARK = 3, AT_HASH = 4, AT_VOCAB = 6, AT_END = 7, MARK = 0x6b746374 };
 
 /* llm.c's two kinds: how a file begins, and the bytes of a token. */
 static const struct { int32_t magic, version; int width; } llmc[] = { { 20240520, 1, 2 }, { 20240801, 7, 4 } };
@@ -69,6 +70,8 @@ static int read_llmc(struct tc_reader *r, struct tc_token_file *f, struct tc_err
     return tc_fail(err, TC_EUSER, "data file '%s' is empty: a token shard of 0 tokens", f->name);
   f->n_tokens = header[2];
   f->marked = header[AT_MARK] == MARK;
+  f->tokenizer = (uint32_t)header[AT_HASH] | (uint64_t)(uint32_t)header[AT_HASH + 1] << 32;
+  f->vocab = header[AT_VOCAB];
   f->end_token = header[AT_END];
   return TC_OK;
 }

@@ -14,8 +14,10 @@ struct tc_token_file {
   int width;                     /* bytes of a token: 1, 2 or 4; little-endian */
   int64_t header;                /* bytes before the first token */
   int64_t n_tokens;              /* 0: not opened yet */
-  int64_t end_token;             /* which ends a document, if marked */
-  bool marked;                   /* its header says so: a shard of tercio data */
+  bool marked;                   /* a shard of tercio data, whose header says the next three */
+  uint64_t tokenizer;            /* the hash of its tokenizer; 0: none, a token is a byte */
+  int64_t vocab;                 /* the size of the tokenizer's vocabulary */
+  int64_t end_token;             /* which ends a document; below 0: none does */
   int64_t first;                 /* the place of its first token in the stream of its source */
 };
 

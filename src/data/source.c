@@ -2,6 +2,10 @@
  *
  * Token i of the stream is in the file with first <= i < first + n_tokens. */
 #include "src/data/impl.h"
+#include "src/token/token.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 /* ---- opening ----------------------------------------------------------------------------------- */
 
@@ -36,12 +40,21 @@ static int choose_part(struct tc_source *s, const struct tc_data_opts *o, struct
                  (long long)(s->hi - s->lo), (long long)o->context);
 }
 
+/* A header that says more tokens than the model has, before a step reads one of them. */
+static int check_vocab(const struct tc_token_file *f, int64_t vocab, struct tc_err *err)
+{
+  if (!f->marked || f->vocab <= vocab) return TC_OK;
+  return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data file '%s', whose header says a vocabulary of "
+                 "%lld: model.vocab = %lld would fit", (long long)vocab, f->name, (long long)f->vocab, (long long)f->vocab);
+}
+
 int tc_source_open(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, struct tc_err *err)
 {
   TC_TRY(open_files(s, r, o, err));
   if (o->format == TC_FORMAT_AUTO && s->file[0].width == 1 && !s->file[0].header && o->vocab < 256)
     return tc_fail(err, TC_EUSER, "model.vocab = %lld is too small for data file '%s', which is text, whose "
                    "tokens are bytes: 256 would do", (long long)o->vocab, s->file[0].name);
+  for (int i = 0; i < s->n_files; i++) TC_TRY(check_vocab(&s->file[i], o->vocab, err));
   return choose_part(s, o, err);
 }
 
@@ -59,18 +72,35 @@ static uint32_t widen(const uint8_t *raw, int width, int64_t n, int32_t *out)
   return max;
 }
 
+/* What would help. A shard of another program says no vocabulary, but its tokenizer may lie beside it. */
+static void suggest(char *hint, size_t size, const struct tc_token_file *f, uint32_t token)
+{
+  const char *slash = strrchr(f->name, '/');
+  char *json = tc_sprintf("%.*stokenizer.json", slash ? (int)(slash + 1 - f->name) : 0, f->name);
+  struct tc_tokenizer *t = NULL;
+  struct tc_err why;
+  if (f->marked)
+    snprintf(hint, size, "its header says a vocabulary of %lld: the file is damaged; make or copy it again",
+             (long long)f->vocab);
+  else if (tc_tokenizer_load(&t, json, &why) == 0 && token < tc_tokenizer_vocab(t))
+    snprintf(hint, size, "model.vocab = %lld would fit, by %.400s", (long long)tc_tokenizer_vocab(t), json);
+  else snprintf(hint, size, "was the file made with another tokenizer?");
+  tc_tokenizer_free(t);
+  free(json);
+}
+
 /* Names the first of the n tokens that is too large. */
 static int fail_token(struct tc_reader *r, const struct tc_token_file *f, int64_t vocab, int64_t from, int64_t n,
                       const int32_t *token, struct tc_err *err)
 {
   struct tc_err changed;
+  char hint[500] = "the file was modified during the run";
   int64_t i = 0;
   while (i < n - 1 && (uint32_t)token[i] < vocab) i++;
+  if (tc_file_same(r, f, &changed) == 0) suggest(hint, sizeof hint, f, (uint32_t)token[i]);
   return tc_fail(err, TC_EUSER, "data file '%s': token %u at place %lld (byte %lld) is not below "
                  "model.vocab = %lld; %s", f->name, (uint32_t)token[i], (long long)(from + i),
-                 (long long)(f->header + (from + i) * f->width), (long long)vocab,
-                 tc_file_same(r, f, &changed) < 0 ? "the file was modified during the run"
-                                                  : "was the file made with another tokenizer?");
+                 (long long)(f->header + (from + i) * f->width), (long long)vocab, hint);
 }
 
 /* The file that has token `pos` of the stream. */

@@ -66,19 +66,22 @@ void tc_model_take(struct tc_model *m, const struct tc_model *from)
   if (!m->positions) m->positions = from->positions;
 }
 
-/* Names what is near, else the most common ones. */
+/* Names the nearest, else all. */
 static int unknown_preset(const char *name, struct tc_err *err)
 {
   enum { MOST = 64 };
   const char *names[MOST];
+  char all[800] = "";
   int n = 0;
-  for (const struct tc_model *p = tc_presets; p->preset && n < MOST; p++) names[n++] = p->preset;
+  for (const struct tc_model *p = tc_presets; p->preset && n < MOST; p++) {
+    tc_text_add(all, sizeof all, "%s%s", n ? ", " : "", p->preset);
+    names[n++] = p->preset;
+  }
   int near = tc_nearest(name, names, n);
   if (near >= 0)
     return tc_fail(err, TC_EUSER, "model.preset = %s is not known; did you mean %s?", name,
                    names[near]);
-  return tc_fail(err, TC_EUSER, "model.preset = %s is not known; try tiny, small, gpt2-124m, "
-                 "gpt2-350m, gpt2-774m or gpt2-1558m", name);
+  return tc_fail(err, TC_EUSER, "model.preset = %.60s is not known; the presets are %s", name, all);
 }
 
 struct tc_model tc_model_complete(const struct tc_model *given)

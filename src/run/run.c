@@ -7,11 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Adds to the sentence how to start the ranks of the layout, where there are fewer. */
+static void suggest_ranks(const struct tc_run *r, struct tc_err *err)
+{
+  const struct tc_config *c = r->cfg;
+  const double n = (double)c->mesh_pp * (double)TC_MAX(c->mesh_tp, 1) * (double)TC_MAX(c->mesh_dp, 1);   /* auto: -1 */
+  if (n > r->ranks->world)
+    tc_text_add(err->text, sizeof err->text, "; to start %.0f ranks: mpirun -n %.0f or srun -n %.0f, or --run.ranks=%.0f "
+                "for threads of one process", n, n, n, n);
+}
+
 int tc_run_layout(struct tc_run *r, struct tc_err *err)
 {
   const int devices = tc_ranks_node_devices(r->ranks);
   r->stack = tc_versions_text();
-  TC_TRY(tc_setup_mesh(&r->mesh, r->cfg, r->ranks->world, r->ranks->node_of_rank, devices, err));
+  const int rc = tc_setup_mesh(&r->mesh, r->cfg, r->ranks->world, r->ranks->node_of_rank, devices, err);
+  if (rc == TC_ELAYOUT) suggest_ranks(r, err);
+  if (rc < 0) return rc;
   return tc_setup_program(&r->opts, r->cfg, r->mesh, &r->rows, err);
 }
 

@@ -48,8 +48,11 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
   TC_TRY(tc_data_open(&t->batches.train, &o, err));
   if (c->data_documents == TC_DOCUMENTS_MASK)
     TC_TRY(tc_documents_end(&t->batches.end_token, c->data_end_token, t->batches.train, err));
+  else if (c->data_end_token != TC_AUTO && t->run.rank == 0)
+    tc_warn("data.end_token = %lld has no effect without data.documents = mask", (long long)c->data_end_token);
   o = (struct tc_data_opts){ val->item, val->n, c->data_format, split ? 2 : 0, m->context, m->vocab };
   TC_TRY(tc_data_open(&t->batches.val, &o, err));
+  TC_TRY(tc_data_same_tokenizer(t->batches.train, t->batches.val, err));
   t->batches.val_loss = tc_calloc((size_t)tc_data_sources(t->batches.val), sizeof *t->batches.val_loss);
   return set_steps(t, err);
 }

@@ -249,6 +249,7 @@ static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
   if (!l->guarded && l->t->run.rank == 0)
     TC_TRY(tc_train_guard(l->t, tc_ckpt_meta(c)->step, err));
   l->guarded = true;
+  TC_TRY(tc_resume_tokenizer(l->t, tc_ckpt_meta(c), tc_ckpt_path(c), err));
   if (l->resumes) TC_TRY(tc_resume_check(l->t, tc_ckpt_meta(c), tc_ckpt_path(c), err));
   return load(l->t, c, err);
 }

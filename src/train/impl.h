@@ -221,6 +221,8 @@ void tc_resume_say(const struct tc_train *t, const struct tc_ckpt_meta *meta);
 char *tc_resume_mesh(const struct tc_train *t);
 /* Local, rank 0. What a checkpoint says of the data; owned by the caller. */
 char *tc_resume_data(const struct tc_train *t);
+/* Local. TC_EUSER if the checkpoint at `path`, of this run or of another, says another tokenizer than the data. */
+int tc_resume_tokenizer(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path, struct tc_err *err);
 
 /* ---- rollback.c ---- */
 /* Local. What goes into a checkpoint (owned by the caller) and comes out of it. */

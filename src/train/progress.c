@@ -14,15 +14,11 @@ static void say_model(const struct tc_train *t)
 {
   const struct tc_model *m = &t->run.opts.model;
   const struct tc_config *c = t->run.cfg;
-  static const struct { double unit; const char *letter; } scale[] = {
-    { 1e9, "B" }, { 1e6, "M" }, { 1e3, "K" }, { 1, "" } };
-  const double n = (double)tc_model_params(m);
   const char *name = *c->model_preset ? c->model_preset : c->model_config;
-  int k = 0;
-  while (n < 0.9995 * scale[k].unit && scale[k].unit > 1) k++;     /* 999,900 is 1M in three digits */
-  tc_log("model: %s%s%s, %.3g%s parameters: layers %lld, hidden %lld, heads %lld, vocabulary %lld", name,
-         *name ? ", " : "", tc_word_model_family(m->family), n / scale[k].unit, scale[k].letter, (long long)m->layers,
-         (long long)m->hidden, (long long)m->heads, (long long)m->vocab);
+  char n[32];
+  tc_log("model: %s%s%s, %s parameters: layers %lld, hidden %lld, heads %lld, vocabulary %lld", name,
+         *name ? ", " : "", tc_word_model_family(m->family), tc_human_count(n, sizeof n, (double)tc_model_params(m)),
+         (long long)m->layers, (long long)m->hidden, (long long)m->heads, (long long)m->vocab);
 }
 
 static void say_batch(const struct tc_train *t)

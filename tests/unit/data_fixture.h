@@ -50,6 +50,15 @@ static inline void put_bin(const char *file, int32_t magic, int32_t version, int
   free(all);
 }
 
+/* A shard as `tercio data` makes it: its header says the hash of the tokenizer (0: none, a token is a byte), the size of the
+ * vocabulary and the token that ends a document. */
+static inline void put_shard(const char *file, uint64_t hash, int32_t vocab, int32_t end, const uint16_t *tokens, size_t n)
+{
+  const int32_t mark[5] = { 0x6b746374, (int32_t)(uint32_t)hash, (int32_t)(uint32_t)(hash >> 32), vocab, end };
+  put_bin(file, 20240520, 1, (int32_t)n, tokens, n);
+  put_at(file, 12, mark, sizeof mark);
+}
+
 static inline struct tc_data *must_open(char *const *files, int n, enum tc_data_format format, int part,
                                         int64_t context, int64_t vocab)
 {

@@ -132,6 +132,18 @@ static void list_one(json_t *list, const char *path, bool aside)
   tc_ckpt_close(c);
 }
 
+/* Checkpoints that a run has set aside, since it went on from an earlier one, may be many. */
+static void count_superseded(const char *dir)
+{
+  char **name;
+  const int n = tc_folder_scan(dir, "superseded-", &name, NULL);
+  if (n <= 0) return;
+  qsort(name, (size_t)n, sizeof *name, tc_order_text);
+  printf("%d superseded checkpoint%s not listed: a run went on from an earlier one. To see the last: "
+         "tercio ckpt show %s/%s\n", n, n == 1 ? " is" : "s are", dir, name[n - 1]);
+  tc_names_free(name, n);
+}
+
 static int cmd_ls(const struct ckpt_args *a, struct tc_err *err)
 {
   char **path, **aside = NULL;
@@ -151,6 +163,7 @@ static int cmd_ls(const struct ckpt_args *a, struct tc_err *err)
     free(there);
   }
   if (a->json) ckpt_print_json(list);
+  else count_superseded(dir);
   tc_names_free(path, n);
   if (n_aside > 0) tc_names_free(aside, n_aside);
   return 0;
@@ -238,7 +251,7 @@ static int cmd_latest(const struct ckpt_args *a, struct tc_err *err)
 static const struct ckpt_sub subs[] = {
   { "ls", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_ls,
     "lists the checkpoints of a folder: step, time, size, mesh, system, and whether all files exist; quarantined "
-    "ones last",
+    "ones last, superseded ones as a number",
     "tercio ckpt ls run/ckpt" },
   { "show", "[DIR] [--owners [--tensor PATTERN]] [--json]", 0, 1, CKPT_JSON | CKPT_OWNERS, cmd_show,
     "prints the metadata of a checkpoint: run, model, files, the ranks that wrote them, the resolved configuration",

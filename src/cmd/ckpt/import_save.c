@@ -8,7 +8,9 @@
 #include <sys/mman.h>
 
 #include "io/ckpt/owner.h"
+#include "io/folder.h"
 #include "src/program/setup.h"
+#include "src/token/token.h"
 
 /* The tensors that a train program of this configuration saves. */
 struct saved {
@@ -118,6 +120,21 @@ static int64_t noted(const struct import *x, const char *key)
   return *end || n < 0 || n > INT64_C(1) << 53 ? 0 : n;
 }
 
+/* "tokenizer HASH" of the tokenizer.json beside Hugging Face's file, as runs note it (src/train/resume.c); owned. NULL:
+ * there is none that tercio data would take. */
+static char *note_tokenizer(const struct import *x)
+{
+  char *dir = tc_folder_of(tc_foreign_path(x->from)), *path = tc_sprintf("%s/tokenizer.json", dir), *note = NULL;
+  struct tc_tokenizer *t = NULL;
+  struct tc_err why;
+  if (tc_foreign_form(x->from) == TC_FORM_HF && tc_tokenizer_load(&t, path, &why) == 0)
+    note = tc_sprintf("tokenizer %016llx", (unsigned long long)tc_tokenizer_hash(t));
+  tc_tokenizer_free(t);
+  free(path);
+  free(dir);
+  return note;
+}
+
 int import_save(struct import *x, struct tc_err *err)
 {
   struct saved s = {0};
@@ -127,16 +144,18 @@ int import_save(struct import *x, struct tc_err *err)
     const char *const names[] = { "ckpt import" };
     const struct tc_comm_opts o = { .name = "world" };
     struct tc_comm *self = tc_comm_self(&o);
-    char *model = tc_model_text(tc_foreign_model(x->from)), *config = tc_config_text(x->cfg);
+    char *model = tc_model_text(tc_foreign_model(x->from)), *config = tc_config_text(x->cfg),
+         *data = note_tokenizer(x);
     x->step = given ? noted(x, "tercio.step") : 0;        /* that of the optimizer's moments */
     struct tc_ckpt_meta meta = { .step = x->step, .seed = (uint64_t)x->cfg->train_seed,
       .tokens = given ? noted(x, "tercio.tokens") : 0, .model = model,
-      .config = config, .mesh = "pp1 dp1 tp1", .system = s.opts.system->name, .job = "",
+      .config = config, .data = data, .mesh = "pp1 dp1 tp1", .system = s.opts.system->name, .job = "",
       .rank_names = names, .lease = tc_owner_lease(x->owner) };
     rc = tc_ckpt_save(x->args->out, &meta, s.tensor, s.n, s.slice, s.n, self, err);
     tc_comm_free(self);
     free(model);
     free(config);
+    free(data);
   }
   saved_free(&s);
   return rc;

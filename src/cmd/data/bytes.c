@@ -1,8 +1,8 @@
 /* bytes.c - `tercio data TEXT... -o shard.bin`: token shards from text, one token per byte.
  *
  * The shard is written under a temporary name, flushed to disk and renamed, so that it appears complete or
- * not at all. The format is llm.c's, so that its tools and shards can be used: 256 int32, the first three
- * {20240520, 1, number of tokens}, then uint16 tokens. */
+ * not at all. The format is llm.c's, so that its tools and shards can be used (shards.c); the header says that a token is
+ * a byte. */
 #include "src/base/base.h"
 #include "src/cmd/data/data.h"
 
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CHUNK_BYTES = 1 << 20, HEADER_INTS = 256 };
+enum { CHUNK_BYTES = 1 << 20 };
 static const int64_t PROGRESS_NS = INT64_C(2000000000);
 
 struct shard {
@@ -96,7 +96,9 @@ static int write_all(const struct shard *s, const void *buf, size_t bytes, struc
 
 static int write_header(const struct shard *s, struct tc_err *err)
 {
-  const int32_t header[HEADER_INTS] = { 20240520, 1, (int32_t)s->n_tokens };
+  const struct tc_shard_header h = { .width = 2, .n_tokens = s->n_tokens, .vocab = 256, .eod = -1 };
+  int32_t header[TC_SHARD_INTS];
+  tc_shard_pack(&h, header);
   if (lseek(s->fd, 0, SEEK_SET) < 0) return write_fail(s, "seeking", err);
   return write_all(s, header, sizeof header, err);
 }

@@ -87,7 +87,7 @@ static int option(struct tc_data_opts *o, int argc, char **argv, int *i, struct 
   }
 }
 
-/* The texts into text[argc], which o->text becomes. */
+/* Texts and folders into text[argc], which o->text becomes. */
 static int parse(struct tc_data_opts *o, int argc, char **argv, char **text, struct tc_err *err)
 {
   bool names_only = false;               /* after "--" */
@@ -110,13 +110,18 @@ static int parse(struct tc_data_opts *o, int argc, char **argv, char **text, str
   return TC_OK;
 }
 
-static int make(int argc, char **argv, char **text, struct tc_err *err)
+static int make(int argc, char **argv, char **word, struct tc_err *err)
 {
   struct tc_data_opts o = { .shard_tokens = SHARD_TOKENS };
-  TC_TRY(parse(&o, argc, argv, text, err));
-  if (o.tokenizer) return tc_data_make(&o, err);      /* which takes signals as requests */
-  tc_stop_unblock();
-  return tc_data_bytes(o.text, o.n_texts, o.out, err);
+  struct tc_texts texts = { 0 };
+  TC_TRY(parse(&o, argc, argv, word, err));
+  if (!o.tokenizer) tc_stop_unblock();                /* tc_data_make takes signals as requests */
+  int rc = tc_texts_find(&texts, word, o.n_texts, !o.tokenizer, err);
+  o.text = texts.name;
+  o.n_texts = (int)texts.n;
+  if (rc == TC_OK) rc = o.tokenizer ? tc_data_make(&o, err) : tc_data_bytes(o.text, o.n_texts, o.out, err);
+  tc_texts_free(&texts);
+  return rc;
 }
 
 int tc_cmd_data(int argc, char **argv)

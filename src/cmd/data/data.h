@@ -1,12 +1,13 @@
 /* data.h - `tercio data`: token shards from text.
  *
- * In: text files, JSONL or standard input, and a tokenizer.json (without one a byte is a token). Out: a folder with
- * shards in llm.c's format, the tokenizer and a note of what is done. One thread reads and cuts the input into units,
- * several encode them, the calling one writes the ids in the order of the input; so the shards depend neither on the
- * number of threads nor on which of them was faster.
+ * In: text files, folders of them, JSONL or standard input, and a tokenizer.json (without one a byte is a token). Out: a
+ * folder with shards in llm.c's format, the tokenizer and a note of what is done. One thread reads and cuts the input into
+ * units, several encode them, the calling one writes the ids in the order of the input; so the shards depend neither on
+ * the number of threads nor on which of them was faster.
  *
  * The files, in reading order:
  *   data.c      the command line
+ *   texts.c     the texts: files, and those of folders
  *   bytes.c     a shard of bytes, without a tokenizer
  *   input.c     one source after the other as bytes: files, .gz, .zst, standard input
  *   units.c     bytes to units: pieces of text or lines that can be encoded apart
@@ -45,6 +46,14 @@ int tc_data_cpus(void);
 /* argv[*i] is --NAME VALUE or --NAME=VALUE: the value (and *i moves on to it); NULL: it is not, or (in err) the
  * value is missing. */
 const char *tc_data_option(int argc, char **argv, int *i, const char *name, struct tc_err *err);
+
+/* ---- texts.c ---- */
+/* Names of texts, owned. */
+struct tc_texts { char **name; size_t n, cap; };
+/* Local. Appends the texts that the words name: a folder stands for the files of text in it and in its folders, in the
+ * order of their paths; bytes: for those that need no tokenizer. TC_EUSER: a folder has none, or can't be read. */
+int tc_texts_find(struct tc_texts *t, char *const *word, int n, bool bytes, struct tc_err *err);
+void tc_texts_free(struct tc_texts *t);
 
 /* ---- input.c ---- */
 struct tc_input;
@@ -94,8 +103,8 @@ struct tc_shard_header {
   int width;                      /* bytes of a token */
   int64_t n_tokens;
   bool marked;
-  uint64_t hash;                  /* of the tokenizer */
-  int64_t vocab, eod;
+  uint64_t hash;                  /* of the tokenizer; 0: none, a token is a byte */
+  int64_t vocab, eod;             /* eod below 0: no token ends a document */
 };
 void tc_shard_pack(const struct tc_shard_header *h, int32_t header[TC_SHARD_INTS]);
 /* Of a file of `size` bytes; fails, naming the file. */

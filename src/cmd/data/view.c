@@ -10,15 +10,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BLOCK = 1 << 18, FIRST = 16 };             /* tokens */
+enum { BLOCK = 1 << 18, FIRST = 16, BYTES = 256 };             /* tokens */
+#define TC_BYTES "bytes"          /* for --tokenizer */
 
 struct shard { char *path; int fd; struct tc_shard_header header; };
 
 struct view {
   struct shard *shard;            /* [n]; owned */
   int n;
-  const char *tokenizer_path;     /* NULL: beside the first shard */
-  struct tc_tokenizer *t;
+  const char *tokenizer_path;     /* NULL: beside the first shard; TC_BYTES: none */
+  struct tc_tokenizer *t;         /* NULL: none, or not needed */
+  bool bytes;                     /* a token is a byte */
   int64_t from, count, vocab;     /* count, vocab < 0: not given */
   int threads;
 };
@@ -90,20 +92,35 @@ static int parse(struct view *v, int argc, char **argv, struct tc_err *err)
   return TC_OK;
 }
 
+/* Of shards that say it; path: what the others are of. */
+static int check_shards(const struct view *v, const char *path, struct tc_err *err)
+{
+  const uint64_t hash = v->t ? tc_tokenizer_hash(v->t) : 0;
+  for (int i = 0; i < v->n && (v->t || v->bytes); i++) {
+    const struct tc_shard_header *h = &v->shard[i].header;
+    if (!h->marked || h->hash == hash) continue;
+    if (v->bytes)
+      return tc_fail(err, TC_EUSER, "shard '%s' was made with a tokenizer: its tokens are not bytes", v->shard[i].path);
+    return tc_fail(err, TC_EUSER, "shard '%s' was made %s '%s'", v->shard[i].path,
+                   h->hash ? "with another tokenizer than" : "without a tokenizer, not with", path);
+  }
+  return TC_OK;
+}
+
 /* Reads the tokenizer that was named, or the one beside the first shard if it is there or needed; all shards must
- * be of it. */
+ * be of it. A shard of bytes needs none. */
 static int load_tokenizer(struct view *v, bool needed, struct tc_err *err)
 {
+  const struct tc_shard_header *first = &v->shard[0].header;
   char *dir = tc_folder_of(v->shard[0].path), *beside = tc_sprintf("%s/%s", dir, TC_DATA_TOKENIZER);
   const char *path = v->tokenizer_path ? v->tokenizer_path : beside;
   int status = TC_OK;
-  if (v->tokenizer_path || access(beside, F_OK) == 0) status = tc_tokenizer_load(&v->t, path, err);
-  else if (needed)
-    status = tc_fail(err, TC_EUSER, "there is no %s beside shard '%s'; name it by --tokenizer", TC_DATA_TOKENIZER,
-                     v->shard[0].path);
-  for (int i = 0; i < v->n && v->t && status == TC_OK; i++)
-    if (v->shard[i].header.marked && v->shard[i].header.hash != tc_tokenizer_hash(v->t))
-      status = tc_fail(err, TC_EUSER, "shard '%s' was made with another tokenizer than '%s'", v->shard[i].path, path);
+  v->bytes = v->tokenizer_path ? strcmp(path, TC_BYTES) == 0 : first->marked && !first->hash;
+  if (!v->bytes && (v->tokenizer_path || access(beside, F_OK) == 0)) status = tc_tokenizer_load(&v->t, path, err);
+  else if (!v->bytes && needed)
+    status = tc_fail(err, TC_EUSER, "there is no %s beside shard '%s'; name it by --tokenizer, or --tokenizer bytes if a "
+                     "token is a byte", TC_DATA_TOKENIZER, v->shard[0].path);
+  if (status == TC_OK) status = check_shards(v, path, err);
   free(beside);
   free(dir);
   return status;
@@ -122,6 +139,15 @@ static int read_tokens(const struct shard *s, int64_t from, int64_t n, uint32_t 
   return TC_OK;
 }
 
+/* The text of a token, *n bytes, which may be *byte; NULL: there is no such token. */
+static const char *text_of(const struct view *v, uint32_t id, char *byte, size_t *n)
+{
+  if (!v->bytes) return tc_tokenizer_bytes(v->t, id, n);
+  *byte = (char)id;
+  *n = 1;
+  return id < BYTES ? byte : NULL;
+}
+
 static void view_free(struct view *v)
 {
   for (int i = 0; i < v->n; i++) {
@@ -135,10 +161,11 @@ static void view_free(struct view *v)
 /* ---- show ------------------------------------------------------------------------------ */
 
 /* A token's text in one line, with escapes. */
-static void print_token(const struct tc_tokenizer *t, uint32_t id)
+static void print_token(const struct view *v, uint32_t id)
 {
+  char byte;
   size_t n;
-  const char *s = tc_tokenizer_bytes(t, id, &n);
+  const char *s = text_of(v, id, &byte, &n);
   printf(" \"");
   for (size_t i = 0; s && i < n; i++) {
     const unsigned char c = (unsigned char)s[i];
@@ -155,16 +182,17 @@ static int show_shard(const struct view *v, const struct shard *s, uint32_t *buf
   const struct tc_shard_header *h = &s->header;
   const int64_t n = TC_MIN(v->count < 0 ? FIRST : TC_MIN(v->count, BLOCK), h->n_tokens);
   printf("%s: %lld tokens of %d bytes", s->path, (long long)h->n_tokens, h->width);
-  if (h->marked)
+  if (h->marked && !h->hash) printf(", a token is a byte");
+  else if (h->marked)
     printf(", vocabulary %lld, end of document %lld, tokenizer %016llx", (long long)h->vocab, (long long)h->eod,
            (unsigned long long)h->hash);
   printf("\n ");
   TC_TRY(read_tokens(s, 0, n, buf, err));
   for (int64_t i = 0; i < n; i++) printf(" %u", buf[i]);
   printf("\n");
-  if (v->t && n) {
+  if ((v->t || v->bytes) && n) {
     printf(" ");
-    for (int64_t i = 0; i < n; i++) print_token(v->t, buf[i]);
+    for (int64_t i = 0; i < n; i++) print_token(v, buf[i]);
     printf("\n");
   }
   return TC_OK;
@@ -260,10 +288,10 @@ static int find_vocab(const struct view *v, int64_t *vocab, struct tc_err *err)
 {
   for (int i = 0; i < v->n; i++) {
     const struct tc_shard_header *h = &v->shard[i].header;
-    vocab[i] = v->vocab >= 0 ? v->vocab : v->t ? tc_tokenizer_vocab(v->t) : h->marked ? h->vocab : -1;
+    vocab[i] = v->vocab >= 0 ? v->vocab : v->t ? tc_tokenizer_vocab(v->t) : v->bytes ? BYTES : h->marked ? h->vocab : -1;
     if (vocab[i] < 0)
       return tc_fail(err, TC_EUSER, "shard '%s' does not say its vocabulary's size; name it by --vocab N or "
-                     "--tokenizer", v->shard[i].path);
+                     "--tokenizer FILE, or give --tokenizer bytes if a token is a byte", v->shard[i].path);
   }
   return TC_OK;
 }
@@ -297,11 +325,12 @@ static int decode_tokens(const struct view *v, const struct shard *s, int64_t fr
     const int64_t k = TC_MIN(n, BLOCK);
     TC_TRY(read_tokens(s, from, k, buf, err));
     for (int64_t i = 0; i < k; i++) {
+      char byte;
       size_t bytes;
-      const char *text = tc_tokenizer_bytes(v->t, buf[i], &bytes);
+      const char *text = text_of(v, buf[i], &byte, &bytes);
       if (!text)
-        return tc_fail(err, TC_EUSER, "shard '%s': the tokenizer has no token %u, which is at place %lld", s->path,
-                       buf[i], (long long)(from + i));
+        return tc_fail(err, TC_EUSER, "shard '%s': %s %u, which is at place %lld", s->path,
+                       v->bytes ? "no byte is" : "the tokenizer has no token", buf[i], (long long)(from + i));
       fwrite(text, 1, bytes, stdout);
     }
     from += k;

@@ -24,19 +24,12 @@ static void add(struct checks *l, bool job, const char *name, const char *fmt, .
   va_end(ap);
 }
 
-/* "2.05K", "125M", "6.7B". */
-static const char *count(char *buf, size_t size, double n)
-{
-  if (n < 1e6) snprintf(buf, size, "%.3gK", n * 1e-3);
-  else if (n < 1e9) snprintf(buf, size, "%.3gM", n * 1e-6);
-  else snprintf(buf, size, "%.3gB", n * 1e-9);
-  return buf;
-}
-
 static void check_run(struct checks *l, const struct tc_plan_job *j, const struct tc_config *c,
                       const struct tc_plan *p, const struct tc_plan_rate *rate)
 {
   char a[32], b[32], d[32], e[32];
+  struct tc_plan_run run;
+  tc_plan_run(&run, p, c, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
   if (!c->data_train.n)
     add(l, false, "data.train", "no training files are named: name them here, or sbatch job.sbatch --data.train=FILE");
   if (tc_config_source(c, "train.steps") == TC_FROM_DEFAULT && j->tokens <= 0)
@@ -46,13 +39,20 @@ static void check_run(struct checks *l, const struct tc_plan_job *j, const struc
     add(l, false, "train.global_batch", "%lld sequences per step are the default", (long long)c->train_global_batch);
   if (rate)
     add(l, false, "train.lr", "rate and warm-up of GPT-3's run of %s parameters and %s tokens per step; this one has "
-        "%s and %s", count(a, sizeof a, rate->parameters), count(b, sizeof b, rate->tokens),
-        count(d, sizeof d, (double)p->parameters), count(e, sizeof e, (double)p->tokens));
+        "%s and %s", tc_human_count(a, sizeof a, rate->parameters), tc_human_count(b, sizeof b, rate->tokens),
+        tc_human_count(d, sizeof d, (double)p->parameters), tc_human_count(e, sizeof e, (double)p->tokens));
   else if (tc_config_source(c, "train.lr") == TC_FROM_DEFAULT)
     add(l, false, "train.lr", "%g is the default", c->train_lr);
   if (tc_config_source(c, "train.precision") == TC_FROM_DEFAULT && j->cluster.device.flops[TC_BF16] > 0)
     add(l, false, "train.precision", "fp32 is the default; bf16 is faster on %s, and takes less memory",
         j->cluster.device.name);
+  if (tc_config_source(c, "run.out") == TC_FROM_DEFAULT)
+    add(l, false, "run.out", "results and checkpoints (%s each) go here: no other job's folder, on a file system that "
+        "all nodes share", tc_human_bytes(a, sizeof a, run.ckpt_bytes));
+  const int full = tc_plan_headroom(j, p, a, sizeof a);
+  if (full)
+    add(l, false, "train.micro_batch", "the layout takes %d %% of a device's memory, without what the driver, libraries "
+        "and kernels need; tercio plan --memory %s leaves a tenth", full, a);
   const double host = tc_plan_host_bytes(p, &j->cluster);
   if (host > 0 && j->cluster.device.host_bytes <= 0)
     add(l, false, "parallel.offload", "host memory unknown: offload not checked; a node needs %s",

@@ -205,6 +205,16 @@ static struct tc_config run_config(const struct tc_plan_job *j, const struct tc_
   return c;
 }
 
+/* The run's folder, unless one was given: named by the model, within the job's, so that no two jobs share one. Owned. */
+static char *run_folder(const struct tc_config *c, const struct tc_plan *p, const char *dir)
+{
+  char n[32];
+  if (tc_config_source(c, "run.out") != TC_FROM_DEFAULT) return tc_strdup(c->run_out);
+  if (*c->model_preset) return tc_sprintf("%s/%s", dir, c->model_preset);
+  return tc_sprintf("%s/%s-%s", dir, tc_word_model_family(p->model.family),
+                    tc_human_count(n, sizeof n, (double)p->parameters));
+}
+
 static void list_changes(struct emit *e, const struct tc_config *c)
 {
   struct tc_config_change x;
@@ -219,7 +229,7 @@ static const char *note_option(const void *arg, const char *name)
 {
   static const char *const always[] = {
     "data.train", "train.steps", "train.global_batch", "train.micro_batch", "train.lr", "train.warmup", "train.min_lr",
-    "train.precision", "mesh.pp", "mesh.dp", "mesh.tp", "parallel.data" };
+    "train.precision", "mesh.pp", "mesh.dp", "mesh.tp", "parallel.data", "run.out" };
   const struct emit *e = arg;
   bool matters = tc_config_source(e->j->cfg, name) != TC_FROM_DEFAULT;
   for (size_t i = 0; i < sizeof always / sizeof *always; i++) matters |= !strcmp(name, always[i]);
@@ -256,8 +266,9 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
   const struct tc_plan_rate *rate = set_rate(&c, p);
   e.n_checks = tc_plan_checks(e.check, j, &c, p, rate);
   /* The run compares its step time with this plan. */
-  char *device = tc_sprintf("%s/device.ini", dir), *job = NULL;
+  char *device = tc_sprintf("%s/device.ini", dir), *out = run_folder(&c, p, dir), *job = NULL;
   c.run_plan_device = device;
+  c.run_out = out;
   list_changes(&e, &c);
   char *text = tc_config_text_of(&c, note_option, &e);
   int rc = make_job(&job, &e, dir, err);
@@ -272,6 +283,7 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
   }
   free(job);
   free(device);
+  free(out);
   free(text);
   free(dir);
   return rc;

@@ -75,9 +75,9 @@ void tc_plan_head_print(FILE *f, const struct tc_plan_job *j)
   char text[200], from[200], a[32];
   if (tc_setup_model(c, &m, &err)) return;       /* args.c has checked it */
   if (j->from_slurm) tc_slurm_print(f, &j->slurm);
-  snprintf(text, sizeof text, "%s: %.4g M parameters, %lld layers, context %lld",
-           *c->model_preset ? c->model_preset : "own sizes", (double)tc_model_params(&m) * 1e-6, (long long)m.layers,
-           (long long)m.context);
+  snprintf(text, sizeof text, "%s: %s parameters, %lld layers, context %lld",
+           *c->model_preset ? c->model_preset : "own sizes", tc_human_count(a, sizeof a, (double)tc_model_params(&m)),
+           (long long)m.layers, (long long)m.context);
   row(f, "model", text, source_of(j, "model.", from, sizeof from));
   snprintf(text, sizeof text, "%lld sequence%s = %lld tokens per step", (long long)batch,
            tc_plan_plural(batch), (long long)(batch * m.context));
@@ -154,16 +154,23 @@ void tc_plan_runs_print(FILE *f, const struct tc_plan_job *j, const struct tc_pl
 
 /* ---- headroom -------------------------------------------------------------------- */
 
+int tc_plan_headroom(const struct tc_plan_job *j, const struct tc_plan *p, char *memory, size_t size)
+{
+  const double full = 0.9, have = j->cluster.device.memory_bytes;
+  const double need = (double)p->cls[p->worst].memory.bytes[TC_DEVICE];
+  /* A lower --memory is the headroom. */
+  if (need <= full * have || need > have || have < j->own_bytes) return 0;
+  tc_human_bytes(memory, size, full * have);
+  char *blank = strchr(memory, ' ');
+  if (blank) memmove(blank, blank + 1, strlen(blank));
+  return (int)round(100 * need / have);
+}
+
 void tc_plan_headroom_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
 {
-  const double full = 0.9, memory = j->cluster.device.memory_bytes;
-  const double need = (double)p->cls[p->worst].memory.bytes[TC_DEVICE];
-  char a[32];
-  /* A lower --memory is the headroom. */
-  if (need <= full * memory || need > memory || memory < j->own_bytes) return;
-  tc_human_bytes(a, sizeof a, full * memory);
-  char *blank = strchr(a, ' ');
-  if (blank) memmove(blank, blank + 1, strlen(blank));
-  fprintf(f, "\nThe layout%s takes %.0f %% of the memory of a device, without what the driver, libraries and kernels "
-          "need:\n--memory %s leaves a tenth for them.\n", j->search ? " of row 1" : "", 100 * need / memory, a);
+  char memory[32];
+  const int percent = tc_plan_headroom(j, p, memory, sizeof memory);
+  if (!percent) return;
+  fprintf(f, "\nThe layout%s takes %d %% of the memory of a device, without what the driver, libraries and kernels "
+          "need:\n--memory %s leaves a tenth for them.\n", j->search ? " of row 1" : "", percent, memory);
 }

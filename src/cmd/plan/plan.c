@@ -17,19 +17,36 @@ static void put_json(json_t *o)
   json_decref(o);
 }
 
-/* Writes the first row that fits with all programs of a run and all ranks: a search looks at the training program and
- * at the ends of a pipeline alone. */
+static void say_row(const struct tc_plan_job *j, const struct tc_plan_found *f, int row, int full)
+{
+  char memory[32];
+  if (j->json || row == 0) return;
+  if (full < 0) printf("\nrow %d is the first that also fits with the programs of evaluation and loading\n", row + 1);
+  else
+    printf("\nrow %d is written, the first that leaves a tenth of a device's memory to the driver, libraries and kernels;\n"
+           "row %d takes %d %% (its options on the command line would have it written)\n", row + 1, full + 1,
+           tc_plan_headroom(j, &f->row[full].plan, memory, sizeof memory));
+}
+
+/* Writes the first row that fits with all programs of a run and all ranks (a search looks at the training program and at
+ * the ends of a pipeline alone): at first of those that leave memory to driver, libraries and kernels, then of all. */
 static int emit_first(const struct tc_plan_job *j, const struct tc_plan_found *f, struct tc_err *err)
 {
-  int rc = 0;
-  for (int i = 0; i < f->n_rows; i++) {
+  int rc = 0, full = -1;
+  char memory[32];
+  for (int k = 0; k < 2 * f->n_rows; k++) {
     struct tc_plan p;
+    const int i = k % f->n_rows;
+    const bool any = k >= f->n_rows;
     const struct tc_config *c = &f->row[i].cfg;
+    if (!any && tc_plan_headroom(j, &f->row[i].plan, memory, sizeof memory)) {
+      if (full < 0) full = i;
+      continue;
+    }
     rc = tc_plan_layout(&p, c, j->world, &j->cluster, true, err);
     if (!rc) rc = tc_plan_fits(j, &p, err);
-    if (rc) continue;
-    if (i && !j->json)
-      printf("\nrow %d is the first that also fits with the programs of evaluation and loading\n", i + 1);
+    if (rc || (!any && tc_plan_headroom(j, &p, memory, sizeof memory))) continue;
+    say_row(j, f, i, any ? -1 : full);
     return tc_plan_emit(j, c, &p, err);
   }
   return rc;

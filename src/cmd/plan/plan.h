@@ -61,7 +61,10 @@ json_t *tc_plan_head_json(const struct tc_plan_job *j);
 void tc_plan_run_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p);
 /* The same of several layouts, a row for each. */
 void tc_plan_runs_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan_row *row, int n);
-/* Advice where the layout leaves less than a tenth of the device's memory. */
+/* Where the layout leaves less than a tenth of the device's memory to driver, libraries and kernels: the percentage that
+ * it takes, and a --memory that leaves a tenth, into memory[size]; else, and with a --memory below the device's, 0. */
+int tc_plan_headroom(const struct tc_plan_job *j, const struct tc_plan *p, char *memory, size_t size);
+/* Advice where that is so. */
 void tc_plan_headroom_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p);
 /* Local. "" or "s", as in "1 node" and "4 nodes". */
 const char *tc_plan_plural(int64_t n);

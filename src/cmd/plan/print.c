@@ -22,12 +22,13 @@ static void print_layout(FILE *f, const struct tc_plan_job *j, const struct tc_p
 
 static void print_memory(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p)
 {
+  char a[32];
   fprintf(f, "\nmemory of a rank (GB)\n%5s %5s %3s %10s", "rank", "stage", "dp", "params");
   for (int k = 0; k < TC_CLASSES; k++) fprintf(f, " %13s", tc_class_name[k]);
   fprintf(f, " %9s %9s\n", "device", "host");
   for (int i = 0; i < p->n_cls; i++) {
     const struct tc_plan_class *c = &p->cls[i];
-    fprintf(f, "%5d %5d %3d %9.4gM", c->rank, c->pp, c->dp, (double)c->parameters * 1e-6);
+    fprintf(f, "%5d %5d %3d %10s", c->rank, c->pp, c->dp, tc_human_count(a, sizeof a, (double)c->parameters));
     for (int k = 0; k < TC_CLASSES; k++)
       fprintf(f, " %13.4f", gb((double)c->memory.by_class[TC_DEVICE][k]));
     fprintf(f, " %9.4f %9.4f\n", gb((double)c->memory.bytes[TC_DEVICE]),

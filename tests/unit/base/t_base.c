@@ -332,6 +332,11 @@ static void test_sizes(void)
   char buf[32];
   for (size_t i = 0; i < sizeof c / sizeof *c; i++)
     is_str(tc_human_bytes(buf, sizeof buf, c[i].bytes), c[i].want, "%g bytes", c[i].bytes);
+  static const struct { double n; const char *want; } counts[] = {
+    { 12, "12" }, { 842496, "842K" }, { 999400, "999K" }, { 999900, "1M" }, { 124439808, "124M" }, { 70.55e9, "70.5B" },
+    { 405e9, "405B" }, { 1.5e12, "1500B" } };
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+    is_str(tc_human_count(buf, sizeof buf, counts[i].n), counts[i].want, "%g in three digits", counts[i].n);
 }
 
 static void test_order(void)

@@ -177,6 +177,70 @@ static void test_refused(void)
   says(&err, "texts/x.txt", "model.vocab = 200 is too small");
 }
 
+/* ---- tokenizers --------------------------------------------------------------------------------- */
+
+#define GPT "tokenizer 00000002540be400"
+#define LLAMA "tokenizer 0000000000000009"
+
+/* Shards of two tokenizers, of bytes, and of a program that says nothing; each beside each. */
+static void test_tokenizers(void)
+{
+  enum { FILES = 6 };
+  static const struct { const char *name; int is; } file[FILES] = {      /* is: 0 unknown, 1 bytes, 2 and 3 tokenizers */
+    { "tok/gpt.bin", 2 }, { "tok/gpt2.bin", 2 }, { "tok/llama.bin", 3 }, { "tok/bytes.bin", 1 }, { "tok/plain.bin", 0 },
+    { "texts/x.txt", 1 } };
+  uint16_t tokens[N] = { 0 };
+  struct tc_data *d[FILES], *both;
+  struct tc_err err = { 0 };
+  uint64_t hash;
+  mkdir("tok", 0755);
+  put_shard(file[0].name, UINT64_C(10000000000), 300, 0, tokens, N);
+  put_shard(file[1].name, UINT64_C(10000000000), 300, 1, tokens, N);
+  put_shard(file[2].name, 9, 300, 0, tokens, N);
+  put_shard(file[3].name, 0, 256, -1, tokens, N);
+  put_bin(file[4].name, 20240520, 1, N, tokens, N);
+  for (int i = 0; i < FILES; i++)
+    d[i] = must_open((char *const *)(uintptr_t)&file[i].name, 1, TC_FORMAT_AUTO, 0, CONTEXT, VOCAB);
+  for (int i = 0; i < FILES; i++)
+    for (int k = 0; k < FILES; k++) {
+      char *word[2] = { tc_sprintf("1:%s", file[i].name), tc_sprintf("2:%s", file[k].name) };
+      const struct tc_data_opts o = opts(word, 2, TC_FORMAT_AUTO);
+      const int want = file[i].is && file[k].is && file[i].is != file[k].is ? TC_EUSER : 0;
+      is_int(tc_data_same_tokenizer(d[i], d[k], &err), want, "%s beside %s", file[i].name, file[k].name);
+      if (want) ok(strstr(err.text, file[i].name) && strstr(err.text, file[k].name), "... names both");
+      is_int(tc_data_open(&both, &o, &err), want, "... in a blend");
+      tc_data_free(both);
+      free(word[0]);
+      free(word[1]);
+    }
+  tc_data_same_tokenizer(d[0], d[2], &err);
+  is_str(err.text, "data file 'tok/llama.bin' does not belong with 'tok/gpt.bin': its tokens are of " LLAMA ", those of the "
+         "other file of " GPT "; `tercio data` makes shards of both with the same tokenizer.json", "two tokenizers");
+  tc_data_same_tokenizer(d[2], d[5], &err);
+  is_str(err.text, "data file 'texts/x.txt' does not belong with 'tok/llama.bin': its tokens are bytes, those of the shard "
+         "are of " LLAMA "; `tercio data` makes shards of it with the same tokenizer.json", "text");
+  is_str(tc_data_tokenizer(d[0], &hash), "tok/gpt.bin", "which file says the tokenizer");
+  is_int((int64_t)hash, INT64_C(10000000000), "... its hash");
+  ok(tc_data_tokenizer(d[3], &hash) && hash == 0, "bytes have none");
+  ok(!tc_data_tokenizer(d[4], &hash), "a shard of another program does not say");
+  for (int i = 0; i < FILES; i++) tc_data_free(d[i]);
+}
+
+static void test_vocabulary(void)
+{
+  const char *const word[] = { "tok/gpt.bin" };
+  struct tc_data_opts o = opts((char *const *)(uintptr_t)word, 1, TC_FORMAT_AUTO);
+  struct tc_data *d;
+  struct tc_err err = { 0 };
+  o.vocab = 300;
+  is_int(tc_data_open(&d, &o, &err), 0, "the vocabulary of the header");
+  tc_data_free(d);
+  o.vocab = 299;
+  is_int(tc_data_open(&d, &o, &err), TC_EUSER, "... one below it");
+  is_str(err.text, "model.vocab = 299 is too small for data file 'tok/gpt.bin', whose header says a vocabulary of 300: "
+         "model.vocab = 300 would fit", "... says what would fit");
+}
+
 /* ---- a large set ------------------------------------------------------------------------------- */
 
 /* Bytes that this process has read by now; -1: not known. */
@@ -304,6 +368,8 @@ static void tests(const char *dir)
   make_files();
   test_opened();
   test_refused();
+  test_tokenizers();
+  test_vocabulary();
   test_ahead();
   test_failure();
   test_terabyte();

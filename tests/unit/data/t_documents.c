@@ -4,8 +4,6 @@
 #include "tests/unit/data_fixture.h"
 #include "tests/unit/tap.h"
 
-enum { MARK = 0x6b746374 };
-
 /* For each token the last place behind an `end`, or the sequence's beginning. */
 static void test_starts(void)
 {
@@ -40,12 +38,9 @@ static void test_starts(void)
 
 static void write_shard(const char *name, bool marked, int32_t end)
 {
-  int32_t header[256] = { 20240520, 1, 100, marked ? MARK : 0, 0, 0, 300, marked ? end : 0 };
-  uint16_t tokens[100] = { 0 };
-  char all[sizeof header + sizeof tokens];
-  memcpy(all, header, sizeof header);
-  memcpy(all + sizeof header, tokens, sizeof tokens);
-  put(name, all, sizeof all);
+  const uint16_t tokens[100] = { 0 };
+  if (marked) put_shard(name, 7, 300, end, tokens, 100);
+  else put_bin(name, 20240520, 1, 100, tokens, 100);
 }
 
 /* What tc_documents_end says of the first n files; the status into *rc. */
@@ -62,6 +57,7 @@ static int32_t end_of(char *const *name, int n, enum tc_data_format format, int6
 static void test_end(const char *dir)
 {
   char *name[3] = { path(dir, "a.bin"), path(dir, "b.bin"), path(dir, "plain.bin") }, *text = path(dir, "text");
+  char *beyond = path(dir, "beyond.bin"), *bytes = path(dir, "bytes.bin");
   struct tc_err err = { 0 };
   int rc;
   write_shard(name[0], true, 256);
@@ -80,9 +76,14 @@ static void test_end(const char *dir)
   end_of(name + 2, 1, TC_FORMAT_AUTO, 300, TC_AUTO, &rc, &err);
   is_int(rc, TC_EUSER, "a shard of another program");
   says(&err, name[2], "does not say");
-  end_of(name, 1, TC_FORMAT_AUTO, 256, TC_AUTO, &rc, &err);
+  write_shard(beyond, true, 300);
+  end_of(&beyond, 1, TC_FORMAT_AUTO, 300, TC_AUTO, &rc, &err);
   is_int(rc, TC_EUSER, "beyond the vocabulary");
-  says(&err, name[0], "256");
+  says(&err, beyond, "token 300 ");
+  put_shard(bytes, 0, 256, -1, (const uint16_t[100]){ 0 }, 100);
+  end_of(&bytes, 1, TC_FORMAT_AUTO, 300, TC_AUTO, &rc, &err);
+  is_int(rc, TC_EUSER, "a shard of bytes says nothing");
+  says(&err, bytes, "needs data.end_token for text");
   end_of(name, 1, TC_FORMAT_AUTO, 300, 300, &rc, &err);
   is_int(rc, TC_EUSER, "... given");
   says(&err, "data.end_token", "is not below model.vocab = 300");
@@ -90,11 +91,13 @@ static void test_end(const char *dir)
   struct tc_data *d = NULL;
   const struct tc_data_opts o = { .word = word, .n = 2, .format = TC_FORMAT_AUTO, .context = 8, .vocab = 300 };
   is_int(tc_data_open(&d, &o, &err), TC_EUSER, "text in a blend with a tokenizer's shard");
-  says(&err, text, "does not belong in a blend");
+  says(&err, text, "does not belong with");
   free(word[0]);
   free(word[1]);
   for (int i = 0; i < 3; i++) free(name[i]);
   free(text);
+  free(beyond);
+  free(bytes);
 }
 
 static void tests(const char *dir)

@@ -1,0 +1,112 @@
+/* texts.c - the texts that the command line names: files as they are, and folders as the files of text in them.
+ *
+ * The order within a folder is that of the bytes of the paths, so that it is the same on every machine. Hidden files and
+ * folders are left out. */
+#include "src/cmd/data/data.h"
+
+#include <errno.h>
+#include <fts.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct folder { size_t found, others; char *other; };      /* files that are no text by their names; one of them, owned */
+
+static bool cut_ending(const char *name, size_t *n, const char *ending)
+{
+  const size_t k = strlen(ending);
+  if (*n <= k || memcmp(name + *n - k, ending, k) != 0) return false;
+  *n -= k;
+  return true;
+}
+
+/* bytes: without a tokenizer a file is read as it is, so only plain text will do. */
+static bool is_text(const char *name, bool bytes)
+{
+  size_t n = strlen(name);
+  if (bytes) return cut_ending(name, &n, ".txt");
+  if (!cut_ending(name, &n, ".gz")) cut_ending(name, &n, ".zst");
+  return cut_ending(name, &n, ".txt") || cut_ending(name, &n, ".jsonl") || cut_ending(name, &n, ".ndjson");
+}
+
+static void add(struct tc_texts *t, const char *name)
+{
+  TC_GROW(t->name, t->n, t->cap);
+  t->name[t->n++] = tc_strdup(name);
+}
+
+static int take(struct tc_texts *t, struct folder *at, FTS *walk, FTSENT *e, bool bytes, struct tc_err *err)
+{
+  const bool hidden = e->fts_level > 0 && e->fts_name[0] == '.';
+  switch (e->fts_info) {
+  case FTS_DNR: case FTS_ERR: case FTS_NS:
+    return tc_fail(err, TC_EUSER, "folder '%s' can't be read: %s", e->fts_path, strerror(e->fts_errno));
+  case FTS_DC:
+    return tc_fail(err, TC_EUSER, "folder '%s' is a link to a folder that it is in; remove the link", e->fts_path);
+  case FTS_D:
+    if (hidden) fts_set(walk, e, FTS_SKIP);
+    return TC_OK;
+  case FTS_DP: case FTS_DOT:
+    return TC_OK;
+  default:
+    break;
+  }
+  if (hidden) return TC_OK;
+  if (e->fts_info == FTS_F && is_text(e->fts_name, bytes)) {
+    add(t, e->fts_path);
+    at->found++;
+  } else {
+    if (!at->other) at->other = tc_strdup(e->fts_path);
+    at->others++;
+  }
+  return TC_OK;
+}
+
+/* So that the file that is named as left out is the same on every machine. */
+static int by_name(const FTSENT **a, const FTSENT **b) { return strcmp((*a)->fts_name, (*b)->fts_name); }
+
+static int walk_folder(struct tc_texts *t, struct folder *at, const char *name, bool bytes, struct tc_err *err)
+{
+  char *start[] = { tc_strdup(name), NULL };
+  FTS *walk = fts_open(start, FTS_LOGICAL | FTS_NOCHDIR, by_name);
+  int rc = walk ? TC_OK : tc_fail(err, TC_EUSER, "folder '%s' can't be read: %s", name, strerror(errno));
+  for (FTSENT *e; rc == TC_OK && (errno = 0, e = fts_read(walk));) rc = take(t, at, walk, e, bytes, err);
+  if (rc == TC_OK && errno) rc = tc_fail(err, TC_EUSER, "folder '%s' can't be read: %s", name, strerror(errno));
+  if (walk) fts_close(walk);
+  free(start[0]);
+  return rc;
+}
+
+static int add_folder(struct tc_texts *t, const char *name, bool bytes, struct tc_err *err)
+{
+  struct folder at = { 0 };
+  const size_t before = t->n;
+  int rc = walk_folder(t, &at, name, bytes, err);
+  if (rc == TC_OK && !at.found)
+    rc = tc_fail(err, TC_EUSER, "folder '%s' has no files of text by their names: %s%s%s%s", name,
+                 bytes ? "*.txt; *.jsonl and compressed files need --tokenizer"
+                       : "*.txt, *.jsonl or *.ndjson, also with .gz or .zst", at.other ? "; it has '" : "",
+                 at.other ? at.other : "", at.other ? "'" : "");
+  if (rc == TC_OK && at.others)
+    tc_log("folder '%s': %zu file%s of text; %zu with other names %s left out, such as '%s'", name, at.found,
+           at.found == 1 ? "" : "s", at.others, at.others == 1 ? "is" : "are", at.other);
+  if (at.found) qsort(t->name + before, at.found, sizeof *t->name, tc_order_text);
+  free(at.other);
+  return rc;
+}
+
+int tc_texts_find(struct tc_texts *t, char *const *word, int n, bool bytes, struct tc_err *err)
+{
+  struct stat st;
+  for (int i = 0; i < n; i++)
+    if (strcmp(word[i], "-") != 0 && stat(word[i], &st) == 0 && S_ISDIR(st.st_mode))
+      TC_TRY(add_folder(t, word[i], bytes, err));
+    else add(t, word[i]);
+  return t->n <= INT32_MAX ? TC_OK : tc_fail(err, TC_EUSER, "%zu texts are too many for one command", t->n);
+}
+
+void tc_texts_free(struct tc_texts *t)
+{
+  for (size_t i = 0; i < t->n; i++) free(t->name[i]);
+  free(t->name);
+}
