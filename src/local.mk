@@ -64,6 +64,7 @@ libtercio_app_a_SOURCES = \
   %D%/report/page.c \
   %D%/report/plan.c \
   %D%/report/report.h \
+  %D%/report/tasks.c \
   %D%/report/trace.c \
   %D%/train/batches.c \
   %D%/train/ckpt.c \
@@ -81,6 +82,7 @@ libtercio_app_a_SOURCES = \
   %D%/train/resume.c \
   %D%/train/rollback.c \
   %D%/train/run_json.c \
+  %D%/train/tasks.c \
   %D%/train/time_limit.c \
   %D%/train/trace.c \
   %D%/train/train.h \

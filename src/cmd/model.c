@@ -23,16 +23,6 @@ static int set_model(struct tc_cmd_model *m, const struct tc_ckpt *c, struct tc_
   return rc;
 }
 
-static int load_tokenizer(struct tc_cmd_model *m, struct tc_err *err)
-{
-  const int64_t vocab = m->cfg->model_vocab;
-  if (!m->tokenizer_file) return 0;
-  TC_TRY(tc_tokenizer_load(&m->tokenizer, m->tokenizer_file, err));
-  if (tc_tokenizer_vocab(m->tokenizer) <= vocab) return 0;
-  return tc_fail(err, TC_EUSER, "%s has %lld tokens, more than the model's vocabulary of %lld: it is another model's",
-                 m->tokenizer_file, (long long)tc_tokenizer_vocab(m->tokenizer), (long long)vocab);
-}
-
 bool tc_cmd_option(int argc, char **argv, int *i, const char *name, const char **value)
 {
   const size_t n = strlen(name);
@@ -67,7 +57,8 @@ int tc_cmd_model_open(struct tc_cmd_model *m, struct tc_err *err)
   TC_TRY(tc_ckpt_open(&c, m->path, err));
   const int rc = set_model(m, c, err);
   tc_ckpt_close(c);
-  return rc < 0 ? rc : load_tokenizer(m, err);
+  if (rc < 0 || !m->tokenizer_file) return rc;
+  return tc_tokenizer_load_for(&m->tokenizer, m->tokenizer_file, m->cfg->model_vocab, err);
 }
 
 void tc_cmd_model_free(struct tc_cmd_model *m)

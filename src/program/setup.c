@@ -299,6 +299,7 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   o->schedule = c->parallel_schedule;
   o->stages = c->mesh_stages;
   TC_TRY(setup_virtual_stages(&o->virtual_stages, c, m, err));
+  o->tasks = c->train_eval_tasks.n > 0;
   o->head_chunk = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk;
   return setup_rows(o, c, m, own, err);
 }

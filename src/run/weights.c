@@ -8,7 +8,7 @@
 
 void tc_run_state(const struct tc_run *r, struct tc_run_state *s)
 {
-  const struct tc_graph *g = r->prog[tc_run_has(r).first]->graph;
+  const struct tc_graph *g = r->prog[tc_kinds_of(r->use).first]->graph;
   s->tensor = tc_calloc((size_t)g->n_tensors, sizeof *s->tensor);
   s->id = tc_calloc((size_t)g->n_tensors, sizeof *s->id);
   s->n = 0;
@@ -48,7 +48,7 @@ static int load_box(const struct tc_run *r, struct tc_ckpt *c, int k, const stru
 
 static int load_tensor(const struct tc_run *r, struct tc_ckpt *c, int32_t id, struct tc_err *err)
 {
-  const int main = tc_run_has(r).first;
+  const int main = tc_kinds_of(r->use).first;
   const struct tc_tensor *x = &r->prog[main]->graph->tensor[id];
   int k = tc_ckpt_find(c, x->name);
   if (k < 0)
