@@ -47,6 +47,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/plan/calibrate.c \
   %D%/cmd/plan/checks.c \
   %D%/cmd/plan/emit.c \
+  %D%/cmd/plan/forward.c \
   %D%/cmd/plan/head.c \
   %D%/cmd/plan/plan.c \
   %D%/cmd/plan/plan.h \
@@ -178,6 +179,7 @@ libtercio_ir_a_SOURCES = \
   %D%/plan/cost.c \
   %D%/plan/device.c \
   %D%/plan/devices.def \
+  %D%/plan/forward.c \
   %D%/plan/fused.c \
   %D%/plan/guess.c \
   %D%/plan/guess.h \
