@@ -45,6 +45,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/plan/calibrate.c \
   %D%/cmd/plan/checks.c \
   %D%/cmd/plan/emit.c \
+  %D%/cmd/plan/forward.c \
   %D%/cmd/plan/head.c \
   %D%/cmd/plan/plan.c \
   %D%/cmd/plan/plan.h \
@@ -65,6 +66,7 @@ libtercio_app_a_SOURCES = \
   %D%/report/page.c \
   %D%/report/plan.c \
   %D%/report/report.h \
+  %D%/report/tasks.c \
   %D%/report/trace.c \
   %D%/train/batches.c \
   %D%/train/ckpt.c \
@@ -82,6 +84,7 @@ libtercio_app_a_SOURCES = \
   %D%/train/resume.c \
   %D%/train/rollback.c \
   %D%/train/run_json.c \
+  %D%/train/tasks.c \
   %D%/train/time_limit.c \
   %D%/train/trace.c \
   %D%/train/train.h \
@@ -184,6 +187,7 @@ libtercio_ir_a_SOURCES = \
   %D%/plan/cost.c \
   %D%/plan/device.c \
   %D%/plan/devices.def \
+  %D%/plan/forward.c \
   %D%/plan/fused.c \
   %D%/plan/guess.c \
   %D%/plan/guess.h \

@@ -62,6 +62,7 @@ unit_tests = \
   %D%/unit/io/t_owner_parts.t \
   %D%/unit/io/t_safetensors.t \
   %D%/unit/foreign/t_foreign.t \
+  %D%/unit/forward/t_memory.t \
   %D%/unit/forward/t_pick.t \
   %D%/unit/forward/t_questions.t \
   %D%/unit/kernels/t_cache.t \
@@ -100,6 +101,7 @@ unit_tests = \
   %D%/unit/plan/t_plan_all.t \
   %D%/unit/plan/t_plan_cost.t \
   %D%/unit/plan/t_plan_device.t \
+  %D%/unit/plan/t_plan_forward.t \
   %D%/unit/plan/t_plan_guess.t \
   %D%/unit/plan/t_plan_parts.t \
   %D%/unit/plan/t_plan_search.t \
@@ -241,6 +243,7 @@ script_tests = \
   %D%/mpi/m_plan \
   %D%/mpi/m_resume \
   %D%/mpi/m_systems \
+  %D%/mpi/m_tasks \
   %D%/mpi/m_trace \
   %D%/mpi/m_train \
   %D%/slurm/f_sbatch
@@ -295,6 +298,7 @@ test_files = \
   %D%/transcripts/cmd-plan.txt \
   %D%/transcripts/cmd-plan-slurm.txt \
   %D%/transcripts/plan-calibrate.txt \
+  %D%/transcripts/plan-forward.txt \
   %D%/transcripts/cmd-report.txt \
   %D%/transcripts/cmd-save.txt \
   %D%/transcripts/cmd-tokens.txt \
@@ -404,6 +408,7 @@ tests_unit_plan_t_plan_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_all_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_cost_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_device_t_LDADD = $(pure_libs)
+tests_unit_plan_t_plan_forward_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_guess_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_parts_t_LDADD = $(pure_libs)
 tests_unit_plan_t_plan_search_t_LDADD = $(pure_libs)

@@ -15,8 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ROWS_AT_ONCE = 2048 };          /* tokens of a batch on a rank, unless --batch says otherwise */
-
 /* What is evaluated: a file of tokens, or of questions. */
 enum kind { DATA, CHOICES, HELLASWAG };
 struct task {
@@ -30,10 +28,11 @@ struct task {
 struct eval {
   struct tc_cmd_model m;
   bool json;
-  int64_t batch;                       /* sequences a rank; 0: by ROWS_AT_ONCE */
+  int64_t batch;                       /* sequences a rank; 0: as many as the default */
   struct task *task;
   int n_tasks;
   struct tc_launch launch;
+  struct tc_exec_memory memory;        /* of rank 0 */
 };
 
 /* ---- the command line ------------------------------------------------------------------------ */
@@ -88,19 +87,6 @@ static int read_questions(struct eval *e, struct task *t, struct tc_err *err)
   return tc_choices_jsonl(&t->questions, t->path, e->m.tokenizer, context, vocab, err);
 }
 
-/* After tc_launch_find: how many sequences fill the ranks. */
-static int set_batch(struct eval *e, struct tc_err *err)
-{
-  const struct tc_ranks *k = e->launch.ranks;
-  struct tc_mesh *m;
-  TC_TRY(tc_setup_axes(&m, e->m.cfg, k->world, k->node_of_rank, tc_ranks_node_devices(k), err));
-  const int64_t each = e->batch ? e->batch : TC_MAX(ROWS_AT_ONCE / e->m.cfg->model_context, 1);
-  e->m.cfg->train_global_batch = each * m->size[TC_DP];
-  e->m.cfg->train_micro_batch = 0;
-  tc_mesh_free(m);
-  return 0;
-}
-
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
 static int run_data(struct eval *e, struct tc_forward *x, struct task *t, struct tc_corpus_loss *out, struct tc_err *err)
@@ -139,6 +125,7 @@ static int run_rank(int rank, void *eval, struct tc_err *err)
     .documents = asks_questions(e), .mpi = l->mpi && l->mpi_world > 1, .threads = tc_launch_threads(l->cfg, l->ranks, rank) };
   struct tc_forward *x = NULL;
   int rc = tc_forward_new(&x, &args, err);
+  if (rank == 0 && rc == 0) e->memory = tc_exec_memory(tc_forward_run(x)->exec);
   for (int i = 0; i < e->n_tasks && rc == 0; i++) {
     struct task *t = &e->task[i];
     struct tc_corpus_loss loss;
@@ -202,8 +189,11 @@ static void print_results(const struct eval *e)
   if (e->json) {
     json_t *list = json_array();
     for (int i = 0; i < e->n_tasks; i++) json_array_append_new(list, task_json(&e->task[i]));
-    json_t *top = json_pack("{s:o, s:I, s:i, s:o}", "checkpoint", tc_text_json(e->m.path), "step", (json_int_t)e->m.step,
-                            "ranks", e->launch.ranks->world, "results", list);
+    const struct tc_exec_memory *m = &e->memory;
+    json_t *top = json_pack("{s:o, s:I, s:i, s:{s:I, s:I, s:I}, s:o}", "checkpoint", tc_text_json(e->m.path), "step",
+                            (json_int_t)e->m.step, "ranks", e->launch.ranks->world, "memory", "state",
+                            (json_int_t)m->region[TC_STATE], "scratch", (json_int_t)m->region[TC_SCRATCH], "staging",
+                            (json_int_t)m->staging, "results", list);
     json_dumpf(top, stdout, JSON_INDENT(1));
     putchar('\n');
     json_decref(top);
@@ -249,7 +239,9 @@ int tc_cmd_eval(int argc, char **argv)
   e.task = tc_calloc((size_t)argc + 1, sizeof *e.task);
   int rc = prepare(&e, argc, argv, &err);
   if (rc == 0) rc = tc_launch_find(&e.launch, e.m.cfg, &err);
-  if (rc == 0) rc = set_batch(&e, &err);
+  const struct tc_ranks *k = e.launch.ranks;
+  if (rc == 0)
+    rc = tc_setup_evaluation(e.m.cfg, e.batch, k->world, k->node_of_rank, tc_ranks_node_devices(k), &err);
   const int status = rc < 0 ? tc_launch_say(&e.launch, rc, &err) : tc_launch_run(&e.launch, run_rank, &e);
   const bool first = e.launch.ranks && e.launch.ranks->rank == 0;
   if (status == 0 && first) print_results(&e);

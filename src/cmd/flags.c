@@ -30,6 +30,10 @@ const struct tc_flag tc_flags_plan[] = {
     "fit ends with status 6, and nothing is written"),
   FLAG("--into DIR", "the folder of --emit (default plan)"),
   FLAG("--template FILE", "the script that --emit fills in (default: the train.sbatch of tercio --share)"),
+  FLAG("--for eval|sample", "what tercio eval or tercio sample of the model takes instead of a training: memory of weights and "
+    "KV cache, tokens per second of prompts and of new tokens; e.g. --for sample --batch 8"),
+  FLAG("--batch N", "with --for: sequences at once; of eval on each data-parallel rank (default: 2048 tokens), of sample in all "
+    "(default 1)"),
   FLAG("--calibrate FILE", "time this machine's CPU, or with run.device = cuda its GPU, with short trainings of the run "
     "file's model, and write FILE for --device"),
   FLAG("--json", "print JSON"),

@@ -50,7 +50,7 @@ static const struct {
   { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
       "[--memory 80GB] [--host-memory 512GB] [--top K] "
       "[--explain] [--tables] [--tokens 300G] [--walltime 24:00:00] [--mtbf 5y] [--disk 10GB] "
-      "[--restart 2m] [--emit sbatch [--into DIR] [--template FILE]] [--calibrate FILE] [--json] "
+      "[--restart 2m] [--emit sbatch [--into DIR] [--template FILE]] [--for eval|sample [--batch N]] [--calibrate FILE] [--json] "
       "[--section.key=value ...]",
       "Predicts the memory, speed and traffic of the run file's layout or, with --nodes or --from-slurm, of the best "
       "layouts for a cluster. Layout options on the command line are fixed; those of the run file are ignored and "

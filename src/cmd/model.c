@@ -36,11 +36,7 @@ static int open_ckpt(struct tc_cmd_model *m, struct tc_err *err)
 
 static int load_tokenizer(struct tc_cmd_model *m, const char *path, struct tc_err *err)
 {
-  const int64_t vocab = m->cfg->model_vocab;
-  TC_TRY(tc_tokenizer_load(&m->tokenizer, path, err));
-  if (tc_tokenizer_vocab(m->tokenizer) <= vocab) return 0;
-  return tc_fail(err, TC_EUSER, "%s has %lld tokens, more than the model's vocabulary of %lld: it is another model's",
-                 path, (long long)tc_tokenizer_vocab(m->tokenizer), (long long)vocab);
+  return tc_tokenizer_load_for(&m->tokenizer, path, m->cfg->model_vocab, err);
 }
 
 static int find_tokenizer(struct tc_cmd_model *m, struct tc_err *err)

@@ -150,30 +150,6 @@ static int read_prompts(struct sample *x, struct tc_err *err)
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-/* Without a layout of the user's, tensor parallelism takes as many ranks as the heads allow, stages the others. */
-static int set_layout(struct sample *x, struct tc_err *err)
-{
-  struct tc_config *c = x->m.cfg;
-  const struct tc_ranks *k = x->launch.ranks;
-  struct tc_mesh *mesh;
-  if (k->world > 1 && c->mesh_tp == 1 && c->mesh_pp == 1) {
-    int tp = k->world / k->n_nodes;
-    const int64_t heads = c->model_kv_heads ? c->model_kv_heads : c->model_heads;
-    while (k->world % tp || heads % tp) tp--;
-    c->mesh_tp = tp;
-    c->mesh_pp = k->world / tp;
-  }
-  c->train_global_batch = x->n;
-  c->train_micro_batch = 0;
-  TC_TRY(tc_setup_axes(&mesh, c, k->world, k->node_of_rank, tc_ranks_node_devices(k), err));
-  const int dp = mesh->size[TC_DP];
-  tc_mesh_free(mesh);
-  if (dp == 1) return 0;
-  return tc_fail(err, TC_ELAYOUT, "sampling on %d ranks with mesh.tp = %lld and mesh.pp = %lld leaves dp = %d, whose ranks "
-                 "would all do the same; mesh.tp and mesh.pp have to take all ranks", k->world, (long long)c->mesh_tp,
-                 (long long)c->mesh_pp, dp);
-}
-
 static void put_token(const struct sample *x, int32_t id, FILE *f)
 {
   size_t n = 1;
@@ -286,7 +262,9 @@ int tc_cmd_sample(int argc, char **argv)
   if (rc == 0) rc = tc_cmd_model_open(&x.m, &err);
   if (rc == 0) rc = read_prompts(&x, &err);
   if (rc == 0) rc = tc_launch_find(&x.launch, x.m.cfg, &err);
-  if (rc == 0) rc = set_layout(&x, &err);
+  const struct tc_ranks *k = x.launch.ranks;
+  if (rc == 0)
+    rc = tc_setup_sampling(x.m.cfg, x.n, k->world, k->node_of_rank, tc_ranks_node_devices(k), &err);
   const int status = rc < 0 ? tc_launch_say(&x.launch, rc, &err) : tc_launch_run(&x.launch, run_rank, &x);
   if (status == 0 && x.launch.ranks->rank == 0) print_results(&x);
   tc_launch_free(&x.launch);

@@ -139,6 +139,12 @@ int tc_data_sources(const struct tc_data *d) { return d->n; }
 
 const char *tc_data_source_name(const struct tc_data *d, int source) { return d->source[source].name; }
 
+const char *tc_data_first_file(const struct tc_data *d, bool *text)
+{
+  *text = d->source[0].file[0].width == 1;
+  return d->source[0].file[0].name;
+}
+
 double tc_data_source_share(const struct tc_data *d, int source)
 {
   return (double)d->blend.count[source] / d->blend.period;

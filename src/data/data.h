@@ -44,6 +44,8 @@ int tc_data_sources(const struct tc_data *d);
 /* A source: the words that name it (borrowed), and its share of the samples; all shares add up to 1. */
 const char *tc_data_source_name(const struct tc_data *d, int source);
 double tc_data_source_share(const struct tc_data *d, int source);
+/* The first file, its name (borrowed), and whether it is text, of which a token is a byte. */
+const char *tc_data_first_file(const struct tc_data *d, bool *text);
 /* The number of windows of context + 1 tokens, at a stride of context. */
 int64_t tc_data_windows(const struct tc_data *d, int source);
 /* How many of the first n samples of a run are of this source. */

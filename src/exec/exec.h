@@ -41,8 +41,9 @@ void tc_exec_free(struct tc_exec *x);
 int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc_err *err);
 /* Local. What checkpoints have is not written before this copy of it (copy_begin's) is done. */
 void tc_exec_write_barrier(struct tc_exec *x, int64_t copy);
-/* Local. Where tensor t of program i is (borrowed; scratch tensors only until the next run). */
+/* Local. Where tensor t of program i is (borrowed; scratch tensors only until the next run): _of, in micro-batch mb. */
 void *tc_exec_tensor(struct tc_exec *x, int i, int32_t t);
+void *tc_exec_tensor_of(struct tc_exec *x, int i, int32_t t, int32_t mb);
 /* Local. A scalar of program i after its run, as a double. */
 double tc_exec_scalar(struct tc_exec *x, int i, int32_t t);
 struct tc_exec_memory tc_exec_memory(const struct tc_exec *x);

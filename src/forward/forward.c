@@ -1,8 +1,9 @@
 /* forward.c - the model on its ranks, and the loss of each token of a batch.
  *
- * A batch is one micro-batch. Every rank has all of its tokens and takes the rows that its placement of `tokens`
- * leaves. The losses lie where the loss head left them; each element has one owner (tc_owned_boxes), and a sum over
- * all ranks, in which the others have zeros, hands them out. */
+ * A batch is the micro-batches that a run of the program takes: one, or during training those that fill a pipeline.
+ * Every rank has all of its tokens and takes the rows that its placement of `tokens` leaves. The losses lie where the
+ * loss head left them; each element has one owner (tc_owned_boxes), and a sum over all ranks, in which the others have
+ * zeros, hands them out. */
 #include "src/forward/impl.h"
 #include "src/graph/shard_box.h"
 
@@ -11,9 +12,9 @@
 
 #define SHOW_NS INT64_C(5000000000)    /* between two progress lines */
 
-/* A tc_fill_fn: rows are tokens of the batch. */
-static void fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows, int32_t *tokens,
-                 int32_t *targets, int32_t *starts)
+/* Rows are tokens of the batch. */
+void tc_forward_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t rows, int32_t *tokens,
+                     int32_t *targets, int32_t *starts)
 {
   const struct tc_forward *x = ctx;
   (void)rt;
@@ -47,35 +48,49 @@ int tc_forward_new(struct tc_forward **out, const struct tc_forward_args *a, str
   TC_TRY(tc_run_layout(r, err));
   r->opts.prefill = a->prefill;
   r->opts.gpt.documents |= a->documents;
+  x->kind = TC_EVAL;
+  x->sequences = r->opts.gpt.batch;
   TC_TRY(tc_run_comms(r, NULL, err));
   int rc = tc_run_agree(r, tc_run_device(r, err), err);
   if (rc == 0) rc = tc_run_native(r, err);
   if (rc == TC_EPEER) return rc;
-  TC_TRY(tc_run_agree(r, rc < 0 ? rc : tc_run_programs(r, fill, x, err), err));
+  TC_TRY(tc_run_agree(r, rc < 0 ? rc : tc_run_programs(r, tc_forward_fill, x, err), err));
   return load_weights(x, a, err);
+}
+
+void tc_forward_of_training(struct tc_forward **out, const struct tc_run *training)
+{
+  struct tc_forward *x = *out = tc_calloc(1, sizeof *x);
+  x->run = *training;
+  x->borrowed = true;
+  x->kind = TC_TASKS;
+  x->sequences = training->opts.gpt.batch / training->mesh->size[TC_MB] * training->prog[TC_TASKS]->actions->n_mb;
 }
 
 void tc_forward_free(struct tc_forward *x, bool lost)
 {
-  if (!x || !tc_run_comms_free(&x->run, false) || lost) return;   /* still in use; the process is about to end */
-  tc_run_programs_free(&x->run);
-  tc_run_free(&x->run);
+  if (!x) return;
+  if (!x->borrowed) {
+    if (!tc_run_comms_free(&x->run, false) || lost) return;   /* still in use; the process is about to end */
+    tc_run_programs_free(&x->run);
+    tc_run_free(&x->run);
+  }
   free(x);
 }
 
-int64_t tc_forward_sequences(const struct tc_forward *x) { return x->run.opts.gpt.batch; }
+int64_t tc_forward_sequences(const struct tc_forward *x) { return x->sequences; }
 int64_t tc_forward_context(const struct tc_forward *x) { return x->run.opts.model.context; }
 const struct tc_run *tc_forward_run(const struct tc_forward *x) { return &x->run; }
 
-/* This rank's own losses into loss[], at their places in the batch. */
-static void take_own(struct tc_forward *x, float *loss)
+/* This rank's own losses of a micro-batch into loss[], at their places in it. */
+static void take_own(struct tc_forward *x, int32_t mb, float *loss)
 {
   const struct tc_run *r = &x->run;
-  const int32_t id = r->prog[TC_EVAL]->graph->nll;
-  const struct tc_tensor *t = &r->prog[TC_EVAL]->graph->tensor[id];
+  const int32_t id = r->prog[x->kind]->graph->nll;
+  const struct tc_tensor *t = &r->prog[x->kind]->graph->tensor[id];
   struct tc_box own[TC_BOXES], stored[TC_BOXES];
   const int n_own = tc_owned_boxes(t, r->mesh, r->rank, own), n = tc_stored_boxes(t, r->mesh, r->rank, stored);
-  const float *from = tc_exec_tensor(r->exec, TC_EVAL, id);
+  const float *from = tc_exec_tensor_of(r->exec, x->kind, id, mb);
   for (int s = 0; s < n; s++) {
     const int64_t begin = stored[s].start[0], end = begin + stored[s].count[0];
     for (int i = 0; i < n_own; i++) {
@@ -93,11 +108,12 @@ int tc_forward_losses(struct tc_forward *x, const struct tc_forward_batch *batch
   const struct tc_part part = { .src = loss, .dst = loss, .count = n, .block = n };
   const struct tc_coll_args sum = { .coll = TC_ALL_REDUCE, .dtype = TC_F32, .red = TC_SUM, .n_parts = 1,
                                     .parts = &part, .what = "the losses of a batch" };
-  TC_ASSERT(!batch->starts || x->run.opts.gpt.documents);
+  TC_ASSERT(!batch->starts || x->run.prog[x->kind]->graph->starts >= 0);
   x->batch = *batch;
-  TC_TRY(tc_exec_run(x->run.exec, TC_EVAL, &rt, err));
+  TC_TRY(tc_exec_run(x->run.exec, x->kind, &rt, err));
   memset(loss, 0, (size_t)n * sizeof *loss);
-  take_own(x, loss);
+  const int32_t micro_batches = x->run.prog[x->kind]->actions->n_mb;
+  for (int32_t mb = 0; mb < micro_batches; mb++) take_own(x, mb, loss + mb * (n / micro_batches));
   return tc_comm_run(x->run.world, &sum, err);
 }
 

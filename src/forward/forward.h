@@ -2,7 +2,7 @@
  *
  * In: a checkpoint of any layout or another program's model, and sequences of tokens. Out: the loss of each token, the
  * same on all ranks. There is neither gradient nor optimizer: the state is the weights in the working precision
- * (tc_run.use).
+ * (tc_run.use). Or the model is that of a training, between its steps, on its ranks and with its state.
  *
  * Files, in reading order: forward.[ch] (the model on its ranks), corpus.[ch] (the loss of whole files),
  * questions.[ch] (files of questions with several answers), answers.c (which answers the model prefers), sample.[ch]
@@ -22,7 +22,7 @@ struct tc_forward_args {
   bool mpi;
   const char *path;                  /* a checkpoint, or a folder of checkpoints; or */
   const struct tc_foreign *foreign;  /* another program's model, of which cfg has the sizes; NULL: path */
-  enum tc_run_use use;               /* TC_TO_EVALUATE, or TC_TO_SAMPLE: then the mesh has dp = 1 */
+  enum tc_use use;               /* TC_TO_EVALUATE, or TC_TO_SAMPLE: then the mesh has dp = 1 */
   int64_t prefill;                   /* TC_TO_SAMPLE: tokens of a prompt at once */
   bool documents;                    /* TC_TO_EVALUATE: several texts may share a sequence */
 };
@@ -32,6 +32,11 @@ struct tc_forward;
 /* Collective. Makes the program and loads the weights. *out is owned by the caller, also after a failure.
  * TC_EUSER, TC_ELAYOUT, TC_ECHECKSUM, TC_EPEER. */
 int tc_forward_new(struct tc_forward **out, const struct tc_forward_args *args, struct tc_err *err);
+/* Local. The model of a training that has TC_TASKS, after its programs are made: *out is freed before them, by the
+ * caller. Batches are micro-batches of the training's size. The training's fill function calls tc_forward_fill, with
+ * *out as `ctx`, while tc_forward_losses runs. */
+void tc_forward_of_training(struct tc_forward **out, const struct tc_run *training);
+tc_fill_fn tc_forward_fill;
 /* Collective. lost: a peer is missing, the process is about to end. */
 void tc_forward_free(struct tc_forward *x, bool lost);
 

@@ -5,7 +5,10 @@
 #include "src/forward/forward.h"
 
 struct tc_forward {
-  struct tc_run run;
+  struct tc_run run;                            /* owned, or a training's, whose parts are borrowed */
+  bool borrowed;
+  int kind;                                     /* of the program that gives losses */
+  int64_t sequences;                            /* of a batch */
   struct tc_forward_batch batch;                /* the one that runs */
 };
 

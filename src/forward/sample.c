@@ -223,11 +223,9 @@ static void move_window(struct state *t, struct sequence *q)
 
 int64_t tc_sample_prefill(const struct tc_sampling *s, const struct tc_prompt *prompts, int64_t n, int64_t context)
 {
-  enum { MOST = 256, LEAST = 64, TOGETHER = 1024 };      /* tokens of a sequence; of all sequences */
-  const int64_t most = TC_MAX(TC_MIN((int64_t)MOST, TOGETHER / n), (int64_t)LEAST);
   int64_t longest = s->window ? TC_MAX(context / 2, 1) : 1;      /* what move_window leaves is read again */
   for (int64_t b = 0; b < n; b++) longest = TC_MAX(longest, TC_MIN(prompts[b].n, context));
-  return tc_ceil_div(longest, tc_ceil_div(longest, most));
+  return tc_setup_prompt_at_once(longest, n);
 }
 
 static int generate(struct state *t, struct tc_err *err)

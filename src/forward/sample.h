@@ -26,8 +26,7 @@ int32_t tc_sample_pick(const struct tc_sampling *s, const float *logits, int64_t
 /* A sequence's prompt, of 1 token or more. */
 struct tc_prompt { const int32_t *token; int64_t n; };
 
-/* Local, pure. A good tc_forward_args.prefill for prompts[n] of a model of this context: equal parts of the longest text
- * that is read at once, of about the size at which products are fast, unless n is large: logits take memory. */
+/* Local, pure. tc_forward_args.prefill for prompts[n] of a model of this context (tc_setup_prompt_at_once). */
 int64_t tc_sample_prefill(const struct tc_sampling *s, const struct tc_prompt *prompts, int64_t n, int64_t context);
 
 /* A new token of sequence i. */

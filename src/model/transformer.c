@@ -342,7 +342,7 @@ static void head(struct build *b, int32_t x, int32_t w)
   s->acc = 1;
   s->acc_first = true;
   g->loss = loss;
-  if (b->o->inference) g->nll = l;
+  if (b->o->losses) g->nll = l;
   for (int32_t i = first; i < g->n_nodes; i++) g->node[i].head = true;
 }
 

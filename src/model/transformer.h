@@ -17,8 +17,8 @@ struct tc_build_opts {
   bool nest;                     /* attention and MLP are units within the layer's */
   int64_t new_tokens;            /* above 0: a run takes so many new tokens of each sequence, whose earlier keys and values
                                   * are state, and makes logits instead of a loss; with documents */
-  bool inference;                /* parameters are stored in `dtype` alone, without fp32 copies, and g->nll is
-                                  * kept */
+  bool inference;                /* parameters are stored in `dtype` alone, without fp32 copies */
+  bool losses;                   /* g->nll, the loss of each token, is kept to the end */
   bool documents;                /* attention within documents, positions from their beginning: the input `starts` */
 };
 

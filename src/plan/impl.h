@@ -4,6 +4,9 @@
 
 #include "src/plan/plan.h"
 
+/* layout.c: the number of parameters that the rank computes with. */
+int64_t tc_plan_parameters(const struct tc_program *p, const struct tc_mesh *m, int rank);
+
 /* time.c: programs of the ranks of one pipeline, simulated together. */
 struct tc_plan_walk { double step_s, busy_s, bubble, wait_s[TC_AXES]; };
 int tc_plan_walk(struct tc_plan_walk *out, struct tc_program *const *program, const int *rank,

@@ -44,8 +44,7 @@ static void list_classes(struct tc_plan *out, const struct tc_mesh *m, const str
   free(layers);
 }
 
-/* The number of parameters that the rank computes with. */
-static int64_t count_parameters(const struct tc_program *p, const struct tc_mesh *m, int rank)
+int64_t tc_plan_parameters(const struct tc_program *p, const struct tc_mesh *m, int rank)
 {
   const struct tc_graph *g = p->graph;
   int64_t n = 0;
@@ -68,7 +67,7 @@ static int make_class(struct tc_plan_class *c, struct tc_program **train,
   for (int i = 0; i < n && !rc; i++) rc = tc_program_of_run(p, i, o, m, c->rank, err);
   if (!rc) {
     tc_plan_memory(&c->memory, p, n, m, c->rank);
-    c->parameters = count_parameters(p[0], m, c->rank);
+    c->parameters = tc_plan_parameters(p[0], m, c->rank);
     *train = p[0];
   }
   for (int i = rc ? 0 : 1; i < n; i++) tc_program_free(p[i]);

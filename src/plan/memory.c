@@ -13,10 +13,12 @@ void tc_plan_memory(struct tc_plan_memory *out, struct tc_program *const *progra
   memset(out, 0, sizeof *out);
   memcpy(out->by_class, a->by_class, sizeof out->by_class);
   for (int i = 0; i < n; i++) {
+    if (!programs[i]) continue;
     for (int r = 0; r < TC_REGIONS; r++)
       scratch[r] = TC_MAX(scratch[r], programs[i]->arena->bytes[r]);
     out->staging_bytes += tc_program_staging(programs[i], m, rank);
   }
+  out->by_class[TC_DEVICE][TC_CLS_ACT] += scratch[TC_SCRATCH] - a->bytes[TC_SCRATCH];
   out->by_class[TC_DEVICE][TC_CLS_STAGING] += out->staging_bytes;
   out->state_bytes = a->bytes[TC_STATE];
   out->scratch_bytes = scratch[TC_SCRATCH];

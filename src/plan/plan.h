@@ -4,6 +4,7 @@
  * In: a configuration, and the description of a device and its cluster. Out: predictions for one layout, or
  * the best layouts. Files in reading order: device.c with devices.def, tables.c, json.c (what things cost);
  * links.c, cost.c, fused.c (an op, a transfer, ops as one); time.c, sums.c (a step); memory.c; layout.c (one layout);
+ * forward.c (evaluation and sampling);
  * guess.[ch], search.c (many); run.c (checkpoints and failures); rates.c (learning rates); impl.h.
  *
  * Pure: no MPI, no device, no clock. The plan compiles its programs with the same passes as training, so that
@@ -101,7 +102,9 @@ struct tc_plan_memory {
   int64_t bytes[TC_SPACES];                      /* the total, as allocated */
   int64_t state_bytes, scratch_bytes, staging_bytes;   /* on the device */
 };
-/* Local. The memory of a rank for programs that share their state; programs[0] is the training program. */
+/* Local. The memory of a rank for programs that share their state, that of programs[0]; of the others some may be NULL.
+ * Scratch by class is that of programs[0] at its peak; what another one needs beyond that on the device counts as
+ * activations. */
 void tc_plan_memory(struct tc_plan_memory *out, struct tc_program *const *programs, int n,
                     const struct tc_mesh *m, int rank);
 
@@ -171,6 +174,31 @@ double tc_plan_host_bytes(const struct tc_plan *p, const struct tc_cluster *k);
 /* json.c. Local. Time and bytes, as in `tercio plan --json` and run.json. Owned by
  * the caller. */
 struct json_t *tc_plan_time_json(const struct tc_plan_time *t);
+
+/* ---- forward.c: evaluation and sampling --------------------------------------- */
+
+/* A rank of a pipeline stage; the others on its dp and tp are like it. */
+struct tc_plan_stage {
+  int32_t rank;
+  int64_t parameters, cache_bytes;               /* of keys and values, which are among the activations */
+  struct tc_plan_memory memory;
+};
+struct tc_plan_forward {
+  enum tc_use use;                               /* TC_TO_EVALUATE or TC_TO_SAMPLE */
+  int32_t world, pp, dp, tp;
+  struct tc_model model;
+  int64_t parameters, sequences, at_once;        /* sequences of a batch; of each, tokens of a run (of a prompt) */
+  struct tc_plan_stage stage[TC_PLAN_CLASSES]; int n_stages;
+  int worst;                                     /* the stage that needs most device memory */
+  double run_s[2], tokens_per_s[2];              /* an evaluation; or a prompt, then a new token of each sequence */
+  double weights_s;                              /* reading the weights of all stages once */
+};
+/* Local. What `tercio eval` or `tercio sample` of c's model takes on so many ranks, in the layout that they choose where c
+ * leaves it open: memory as the program allocates it, time as estimated. sequences: at once, of an evaluation on each
+ * rank of dp; 0: its default, of sampling 1. In sampling half of the context is taken as read for a new token.
+ * TC_EUSER, TC_ELAYOUT. */
+int tc_plan_forward(struct tc_plan_forward *out, const struct tc_config *c, enum tc_use use, int64_t sequences, int world,
+                    const struct tc_cluster *k, struct tc_err *err);
 
 /* ---- search.c: layouts for a cluster ---------------------------------------- */
 

@@ -121,12 +121,20 @@ static int check_rc(const struct ctx *c, int rc, const struct tc_err *fault)
 
 static const int32_t *coord_of(const struct ctx *c) { return c->m->coord + (size_t)c->rank * TC_AXES; }
 
+/* How many micro-batches a run of the program takes. TC_TASKS takes the first ones of the batch, as many as fill a
+ * pipeline (interleaved schedules want a multiple of its stages), since a task may be short. */
+static int micro_batches(const struct ctx *c)
+{
+  const int32_t *size = c->m->size;
+  if (c->o->kind == TC_TRAIN || c->o->kind == TC_EVAL) return size[TC_MB];
+  return c->o->kind == TC_TASKS && size[TC_PP] > 1 ? TC_MIN(size[TC_MB], 2 * size[TC_PP]) : 1;
+}
+
 static int pass_schedule(struct ctx *c)
 {
-  bool timed = c->o->kind == TC_TRAIN || c->o->kind == TC_EVAL;
   tc_graph_freeze(c->p->graph);
   const struct tc_actions_opts o = {
-    .n_mb = timed ? c->m->size[TC_MB] : 1, .overlap = c->o->overlap,
+    .n_mb = micro_batches(c), .overlap = c->o->overlap,
     .prefetch = c->o->overlap ? TC_MAX(c->o->prefetch, 0) : 0, .pp = c->m->size[TC_PP],
     .at = tc_mesh_coord(c->m, c->rank, TC_PP), .virtual_stages = c->o->virtual_stages,
     .schedule = c->o->schedule };

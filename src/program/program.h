@@ -12,10 +12,17 @@
 #include "src/schedule/actions.h"
 #include "src/passes/systems.h"
 
-/* The programs of a run, which share one state: a training has those before TC_OF_TRAINING, an evaluation TC_EVAL alone,
- * sampling the last two: prefill takes several tokens of each prompt, decode one new token of each sequence. */
-enum tc_program_kind { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH, TC_OF_TRAINING, TC_PREFILL = TC_OF_TRAINING, TC_DECODE,
-                       TC_PROGRAMS };
+/* The programs of a run, which share one state: a training has those before TC_OF_TRAINING (TC_TASKS if
+ * train.eval_tasks asks for it), an evaluation TC_EVAL alone, sampling the last two: prefill takes several tokens of
+ * each prompt, decode one new token of each sequence. TC_TASKS gives the losses of single tokens; its sequences may
+ * have several texts. */
+enum tc_program_kind { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH, TC_TASKS, TC_OF_TRAINING, TC_PREFILL = TC_OF_TRAINING,
+                       TC_DECODE, TC_PROGRAMS };
+/* What a run is for. The last two have the weights alone, without an optimizer. */
+enum tc_use { TC_TO_TRAIN, TC_TO_EVALUATE, TC_TO_SAMPLE };
+/* The kinds of programs of a use: n from `first` on, whose state the others share. */
+struct tc_kinds { int first, n; };
+struct tc_kinds tc_kinds_of(enum tc_use use);
 enum { TC_ROW_LISTS = 8 };
 
 struct tc_program_opts {
@@ -34,6 +41,7 @@ struct tc_program_opts {
   int prefetch;                  /* units whose weights are gathered ahead of their use */
   bool regather;                 /* activations gathered in forward are gathered again in backward */
   bool adamw, overlap;
+  bool tasks;                    /* a training has TC_TASKS */
   bool unchecked;                /* without the checks after the passes: a planner's candidates, never
                                   * what is run */
   int64_t prefill;               /* tokens of a sequence in a run of TC_PREFILL */
@@ -57,8 +65,8 @@ int tc_program_new(struct tc_program **out, const struct tc_program_opts *o,
                    const struct tc_mesh *m, int rank, const struct tc_program *with,
                    const char *after, struct tc_err *err);
 void tc_program_free(struct tc_program *p);
-/* Local. programs[kind] of a run with options o: an evaluation has no dropout. All share the state of the first one that
- * is there, which is to be made first. Owned by the caller. */
+/* Local. programs[kind] of a run with options o: only training has dropout. All share the state of the first one that
+ * is there, which is to be made first. Owned by the caller; NULL: TC_TASKS of a run without tasks. */
 int tc_program_of_run(struct tc_program *programs[TC_PROGRAMS], int kind,
                       const struct tc_program_opts *o, const struct tc_mesh *m, int rank,
                       struct tc_err *err);

@@ -298,6 +298,59 @@ int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
   o->schedule = c->parallel_schedule;
   o->stages = c->mesh_stages;
   TC_TRY(setup_virtual_stages(&o->virtual_stages, c, m, err));
+  o->tasks = c->train_eval_tasks.n > 0;
   o->head_chunk = c->parallel_head_chunk == TC_AUTO ? 0 : c->parallel_head_chunk;
   return setup_rows(o, c, m, own, err);
+}
+
+/* ---- evaluation and sampling ------------------------------------------------------------------- */
+
+/* A batch is one micro-batch. *dp: the ranks of that axis. */
+static int find_dp(int *dp, struct tc_config *c, int world, const int32_t *node_of_rank, int devices_per_node,
+                   struct tc_err *err)
+{
+  struct tc_mesh *m;
+  c->train_micro_batch = 0;
+  TC_TRY(tc_setup_axes(&m, c, world, node_of_rank, devices_per_node, err));
+  *dp = m->size[TC_DP];
+  tc_mesh_free(m);
+  return 0;
+}
+
+int64_t tc_setup_prompt_at_once(int64_t longest, int64_t n)
+{
+  enum { MOST = 256, LEAST = 64, TOGETHER = 1024 };      /* tokens of a sequence; of all sequences */
+  const int64_t most = TC_MAX(TC_MIN((int64_t)MOST, TOGETHER / n), (int64_t)LEAST);
+  return tc_ceil_div(longest, tc_ceil_div(longest, most));
+}
+
+int tc_setup_evaluation(struct tc_config *c, int64_t each, int world, const int32_t *node_of_rank,
+                        int devices_per_node, struct tc_err *err)
+{
+  enum { TOKENS_AT_ONCE = 2048 };
+  int dp;
+  TC_TRY(find_dp(&dp, c, world, node_of_rank, devices_per_node, err));
+  c->train_global_batch = (each ? each : TC_MAX(TOKENS_AT_ONCE / c->model_context, 1)) * dp;
+  return 0;
+}
+
+int tc_setup_sampling(struct tc_config *c, int64_t sequences, int world, const int32_t *node_of_rank,
+                      int devices_per_node, struct tc_err *err)
+{
+  int dp;
+  if (world > 1 && c->mesh_tp == 1 && c->mesh_pp == 1) {
+    const int64_t heads = c->model_kv_heads ? c->model_kv_heads : c->model_heads;
+    int nodes = 1;
+    for (int r = 0; r < world; r++) nodes = TC_MAX(nodes, node_of_rank[r] + 1);
+    int tp = world / nodes;
+    while (world % tp || heads % tp) tp--;
+    c->mesh_tp = tp;
+    c->mesh_pp = world / tp;
+  }
+  c->train_global_batch = sequences;
+  TC_TRY(find_dp(&dp, c, world, node_of_rank, devices_per_node, err));
+  if (dp == 1) return 0;
+  return tc_fail(err, TC_ELAYOUT, "sampling on %d ranks with mesh.tp = %lld and mesh.pp = %lld leaves dp = %d, whose ranks "
+                 "would all do the same; mesh.tp and mesh.pp have to take all ranks", world, (long long)c->mesh_tp,
+                 (long long)c->mesh_pp, dp);
 }

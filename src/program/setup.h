@@ -41,4 +41,16 @@ char *tc_setup_heads(char *buf, size_t size, const struct tc_model *m);
 int tc_setup_program(struct tc_program_opts *o, const struct tc_config *c,
                      const struct tc_mesh *m, struct tc_annotation **rows, struct tc_err *err);
 
+/* Local, pure. Tokens of each of n prompts that sampling reads at once, the longest of this length: equal parts of it, of
+ * about the size at which products are fast, unless n is large: logits take memory. */
+int64_t tc_setup_prompt_at_once(int64_t longest, int64_t n);
+/* Local. The batch of an evaluation of c's complete model on these ranks: `each` sequences on each rank of dp at once;
+ * 0: as many as have about 2048 tokens. TC_ELAYOUT. */
+int tc_setup_evaluation(struct tc_config *c, int64_t each, int world, const int32_t *node_of_rank,
+                        int devices_per_node, struct tc_err *err);
+/* Local. Batch and layout of sampling so many sequences at once: without a mesh of the user's, tensor parallelism takes
+ * as many ranks of a node as the heads allow, stages the others. TC_ELAYOUT: ranks are left for dp. */
+int tc_setup_sampling(struct tc_config *c, int64_t sequences, int world, const int32_t *node_of_rank,
+                      int devices_per_node, struct tc_err *err);
+
 #endif

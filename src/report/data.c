@@ -64,6 +64,16 @@ void tc_series_thin(struct tc_series *s, int most)
   s->n = n;
 }
 
+struct tc_series tc_series_thinned(const struct tc_series *s)
+{
+  enum { MOST = 600 };
+  struct tc_series copy = { .x = tc_calloc((size_t)s->n + 1, sizeof *s->x),
+                            .y = tc_calloc((size_t)s->n + 1, sizeof *s->y), .n = s->n };
+  for (int i = 0; i < s->n; i++) copy.x[i] = s->x[i], copy.y[i] = s->y[i];
+  tc_series_thin(&copy, MOST);
+  return copy;
+}
+
 double tc_series_recent(const struct tc_series *s, int64_t after)
 {
   double last[50];
@@ -116,6 +126,29 @@ static void keep_last(json_t **kept, json_t *now)
   *kept = json_incref(now);
 }
 
+/* The curve of that name, made if it is new. */
+static struct tc_task_curve *find_task(struct tc_metrics *m, const char *name)
+{
+  for (int i = 0; i < m->n_tasks; i++)
+    if (!strcmp(m->task[i].name, name)) return &m->task[i];
+  TC_GROW(m->task, m->n_tasks, m->cap_tasks);
+  m->task[m->n_tasks] = (struct tc_task_curve){ .name = tc_strdup(name) };
+  return &m->task[m->n_tasks++];
+}
+
+static void take_tasks(struct tc_metrics *m, double at, const json_t *tasks)
+{
+  const json_t *task;
+  size_t i;
+  json_array_foreach(tasks, i, task) {
+    if (!json_is_string(json_object_get(task, "name"))) continue;
+    struct tc_task_curve *t = find_task(m, tc_json_text(task, "name"));
+    t->questions = tc_json_int(task, "questions");
+    series_add(&t->right, at, json_object_get(task, "accuracy"));
+    series_add(&t->by_length, at, json_object_get(task, "accuracy_by_length"));
+  }
+}
+
 static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct tc_err *err)
 {
   const json_t *step = json_object_get(o, "step"), *val = json_object_get(o, "val_loss");
@@ -143,6 +176,7 @@ static int take_line(struct tc_metrics *m, json_t *o, const char *path, struct t
   series_add(&m->ms, (double)at, ms);
   series_add(&m->bubble, (double)at, json_object_get(o, "bubble"));
   take_slowest(m, json_object_get(o, "slowest"));
+  take_tasks(m, (double)at, json_object_get(o, "tasks"));
   keep_last(&m->sources, json_object_get(o, "sources"));
   keep_last(&m->val_sources, json_object_get(o, "val_sources"));
   if (!m->comm || !json_is_number(val)) {        /* a step with an evaluation sends other bytes */
@@ -196,7 +230,15 @@ void tc_metrics_free(struct tc_metrics *m)
   json_decref(m->sources);
   json_decref(m->val_sources);
   m->comm = m->sources = m->val_sources = NULL;
+  for (int i = 0; i < m->n_tasks; i++) {
+    free(m->task[i].name);
+    tc_series_free(&m->task[i].right);
+    tc_series_free(&m->task[i].by_length);
+  }
+  free(m->task);
   free(m->slow);
+  m->task = NULL;
+  m->n_tasks = 0;
   m->slow = NULL;
 }
 

@@ -146,8 +146,9 @@ void tc_chart_svg(FILE *f, const struct tc_chart *c)
     return;
   }
   struct axes a = make_axes(c);
-  fprintf(f, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s over steps\">\n", WIDE, HIGH,
-          c->title);
+  fprintf(f, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDE, HIGH);
+  tc_html(f, c->title);
+  fprintf(f, " over steps\">\n");
   put_grid(f, &a);
   put_marks(f, &a, c->layouts);
   for (int k = 0; k < 2 && c->line[k].s; k++) {

@@ -183,22 +183,12 @@ static void put_facts(FILE *f, const struct tc_page *p)
   fprintf(f, "</dl>\n");
 }
 
-/* A copy that is drawn: figures are made of all points. */
-static struct tc_series thinned(const struct tc_series *s)
-{
-  struct tc_series copy = { .x = tc_calloc((size_t)s->n + 1, sizeof *s->x),
-                            .y = tc_calloc((size_t)s->n + 1, sizeof *s->y), .n = s->n };
-  for (int i = 0; i < s->n; i++) copy.x[i] = s->x[i], copy.y[i] = s->y[i];
-  tc_series_thin(&copy, 600);
-  return copy;
-}
-
 static void put_charts(FILE *f, const struct tc_page *p)
 {
   const struct tc_metrics *m = p->m;
   const struct tc_layouts *l = p->layouts;
-  struct tc_series loss = thinned(&m->loss), val = thinned(&m->val), norm = thinned(&m->norm),
-                   rate = thinned(&m->rate);
+  struct tc_series loss = tc_series_thinned(&m->loss), val = tc_series_thinned(&m->val),
+                   norm = tc_series_thinned(&m->norm), rate = tc_series_thinned(&m->rate);
   fprintf(f, "<h2>Training</h2>\n<div class=\"charts\">\n");
   tc_chart_svg(f, &(struct tc_chart){ "Loss", "", { { &loss, "training", "l-a" },
                                                     { &val, "validation", "l-b" } }, false, l });
@@ -451,6 +441,7 @@ void tc_page_write(FILE *f, const struct tc_page *p)
   put_lead(f, p);
   put_facts(f, p);
   put_charts(f, p);
+  tc_report_tasks(f, p);
   put_data(f, p);
   put_timeline(f, p);
   tc_report_plan_table(f, p);

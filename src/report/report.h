@@ -27,6 +27,9 @@ struct tc_series { double *x, *y; int n, cap_x, cap_y; };   /* x increasing, y f
 /* How often a rank was the slowest of its stage, and by how much: the sum of its work time / median. */
 struct tc_straggler_tally { int64_t steps; double times; char host[64]; };
 
+/* A file of questions: parts of them that were answered right, over steps. */
+struct tc_task_curve { char *name; int64_t questions; struct tc_series right, by_length; };
+
 struct tc_metrics {
   struct tc_series loss, val, norm, rate, ms, bubble;   /* over steps; rate in tokens/s */
   int64_t first_step, last_step, lines;
@@ -36,6 +39,8 @@ struct tc_metrics {
   json_t *comm;                  /* "comm" of the last step that had no evaluation; owned; NULL: no step */
   int64_t comm_step;
   json_t *sources, *val_sources; /* of a blend, by the last line that has them; owned; NULL: none */
+  struct tc_task_curve *task;    /* in the order in which they first appear; owned */
+  int n_tasks, cap_tasks;
   struct tc_straggler_tally *slow;    /* by rank; owned */
   int n_slow, cap_slow;
   int64_t slow_steps;            /* steps with a slowest rank */
@@ -46,6 +51,8 @@ int tc_metrics_read(struct tc_metrics *m, const char *path, int64_t after, struc
 void tc_metrics_free(struct tc_metrics *m);
 /* Reduces the series to about `most` points; extremes and the last point are kept. */
 void tc_series_thin(struct tc_series *s, int most);
+/* A copy that is drawn: figures are made of all points. To be freed. */
+struct tc_series tc_series_thinned(const struct tc_series *s);
 void tc_series_free(struct tc_series *s);
 /* The rank that was slowest in most steps; -1: unknown. */
 int tc_metrics_slowest(const struct tc_metrics *m);
@@ -108,6 +115,8 @@ struct tc_page {
 /* plan.c: predictions and measurements. The object is owned by the caller. */
 json_t *tc_report_plan(const struct tc_page *p);
 void tc_report_plan_table(FILE *f, const struct tc_page *p);
+/* tasks.c: curves and last values of the questions that the run was asked; nothing if there are none. */
+void tc_report_tasks(FILE *f, const struct tc_page *p);
 void tc_page_write(FILE *f, const struct tc_page *p);
 
 #endif

@@ -175,7 +175,7 @@ int tc_run_fits(const struct tc_run *r, struct tc_err *err)
   char classes[200], need[300];
   if (!d->ops->memory) return 0;
   d->ops->memory(d, &left, &total);
-  const struct tc_run_programs has = tc_run_has(r);
+  const struct tc_kinds has = tc_kinds_of(r->use);
   tc_plan_memory(&m, r->prog + has.first, has.n, r->mesh, r->rank);
   const int64_t others = for_others(total);
   if (m.bytes[TC_DEVICE] + others <= left) return 0;

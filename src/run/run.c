@@ -32,14 +32,6 @@ int tc_run_agree(const struct tc_run *r, int rc, struct tc_err *err)
   return tc_comm_agree(r->world, r->rank_names, rc, err);
 }
 
-struct tc_run_programs tc_run_has(const struct tc_run *r)
-{
-  static const struct tc_run_programs has[] = {
-    [TC_TO_TRAIN] = { TC_TRAIN, TC_OF_TRAINING }, [TC_TO_EVALUATE] = { TC_EVAL, 1 },
-    [TC_TO_SAMPLE] = { TC_PREFILL, 2 } };
-  return has[r->use];
-}
-
 /* The device's libraries: NCCL is there by now. */
 static void add_versions(struct tc_run *r)
 {
@@ -55,7 +47,7 @@ int tc_run_programs(struct tc_run *r, tc_fill_fn *fill, void *fill_ctx, struct t
 {
   add_versions(r);
   TC_TRY(tc_run_could_fit(r, err));
-  const struct tc_run_programs has = tc_run_has(r);
+  const struct tc_kinds has = tc_kinds_of(r->use);
   r->opts.gpt.inference = r->use != TC_TO_TRAIN;
   for (int kind = has.first; kind < has.first + has.n; kind++) {
     tc_at_file("making the programs", NULL);

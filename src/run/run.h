@@ -29,7 +29,7 @@ struct tc_run {
   int rank, threads;
   struct tc_hub *hub;                /* ranks are threads of this process; else NULL */
   bool mpi;                          /* ranks are several processes */
-  enum tc_run_use { TC_TO_TRAIN, TC_TO_EVALUATE, TC_TO_SAMPLE } use;   /* the last two: weights alone, no optimizer */
+  enum tc_use use;
 
   /* Made by the functions below, and owned, but for `trace`, which is borrowed. */
   char *stack;                       /* tc_versions_text, and the device's once the programs are made */
@@ -75,10 +75,6 @@ int tc_run_tune(struct tc_run *r, const char *known, struct tc_err *err);
 char *tc_run_tune_merge(const char *lines);
 
 /* ---- weights.c ---- */
-
-/* Local. The programs that a run has: `n` from `first` on, whose state the others share. */
-struct tc_run_programs { int first, n; };
-struct tc_run_programs tc_run_has(const struct tc_run *r);
 
 /* The tensors of a checkpoint of this run, in its order, and their ids in its first program. */
 struct tc_run_state {

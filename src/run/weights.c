@@ -9,7 +9,7 @@
 
 void tc_run_state(const struct tc_run *r, struct tc_run_state *s)
 {
-  const struct tc_graph *g = r->prog[tc_run_has(r).first]->graph;
+  const struct tc_graph *g = r->prog[tc_kinds_of(r->use).first]->graph;
   s->tensor = tc_calloc((size_t)g->n_tensors, sizeof *s->tensor);
   s->id = tc_calloc((size_t)g->n_tensors, sizeof *s->id);
   s->n = 0;
@@ -73,7 +73,7 @@ static int load_box(const struct tc_run *r, const struct source *s, int k, const
 
 static int load_tensor(const struct tc_run *r, const struct source *s, int32_t id, struct tc_err *err)
 {
-  const int main = tc_run_has(r).first;
+  const int main = tc_kinds_of(r->use).first;
   const struct tc_tensor *x = &r->prog[main]->graph->tensor[id];
   int k = source_find(s, x->name);
   if (k < 0)

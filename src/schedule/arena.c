@@ -78,8 +78,9 @@ static void find_ranges(const struct tc_graph *g, const struct tc_actions *s, co
   if (f) extend_ranges(g, s, f, l);
   const int32_t result[] = { g->loss, g->nll, g->grad_norm, g->loss < 0 ? g->logits : -1 };   /* read after the run */
   for (size_t i = 0; i < sizeof result / sizeof result[0]; i++) {
-    int32_t root = result[i] >= 0 ? tc_tensor_root(g, result[i]) : -1;
-    if (root >= 0 && !g->tensor[root].state) touch(&l->of[root], 0, s->n);
+    if (result[i] < 0) continue;
+    const int32_t root = tc_tensor_root(g, result[i]), n = result[i] == g->nll ? s->n_mb : 1;
+    for (int32_t mb = 0; mb < n && !g->tensor[root].state; mb++) touch(&l->of[root], mb, s->n);
   }
 }
 

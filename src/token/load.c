@@ -344,6 +344,17 @@ int tc_tokenizer_load(struct tc_tokenizer **out, const char *path, struct tc_err
   return status;
 }
 
+int tc_tokenizer_load_for(struct tc_tokenizer **out, const char *path, int64_t vocab, struct tc_err *err)
+{
+  TC_TRY(tc_tokenizer_load(out, path, err));
+  const int64_t n = tc_tokenizer_vocab(*out);
+  if (n <= vocab) return 0;
+  tc_tokenizer_free(*out);
+  *out = NULL;
+  return tc_fail(err, TC_EUSER, "%s has %lld tokens, more than the model's vocabulary of %lld: it is another model's",
+                 path, (long long)n, (long long)vocab);
+}
+
 void tc_tokenizer_free(struct tc_tokenizer *t)
 {
   if (!t) return;

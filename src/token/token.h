@@ -33,6 +33,8 @@ struct tc_tokenizer;
 int tc_tokenizer_load(struct tc_tokenizer **out, const char *path, struct tc_err *err);
 int tc_tokenizer_parse(struct tc_tokenizer **out, const char *text, size_t bytes, const char *name,
                        struct tc_err *err);
+/* As _load, for a model with this vocabulary. TC_EUSER also if the tokenizer has ids beyond it; *out is then NULL. */
+int tc_tokenizer_load_for(struct tc_tokenizer **out, const char *path, int64_t vocab, struct tc_err *err);
 void tc_tokenizer_free(struct tc_tokenizer *t);
 
 int64_t tc_tokenizer_vocab(const struct tc_tokenizer *t);     /* the highest id + 1 */

@@ -206,6 +206,10 @@ void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t
 {
   struct tc_train *t = ctx;
   const struct tc_batch to = { tokens, targets };
+  if (t->tasks.asking) {
+    tc_forward_fill(t->tasks.forward, rt, row0, rows, tokens, targets, starts);
+    return;
+  }
   tc_at("reading a batch", NULL, NULL, rt->mb);
   if (t->batches.err.status == 0 && read_rows(t, rt, row0, rows, &to, starts, &t->batches.err) == 0)
     return;

@@ -9,6 +9,7 @@
 
 #include "src/config/config.h"
 #include "src/data/data.h"
+#include "src/forward/questions.h"
 #include "src/monitor/straggler.h"
 #include "src/run/run.h"
 #include "src/run/writer.h"
@@ -27,6 +28,22 @@ struct tc_batches {
   int64_t waited_ns;             /* for training batches since the last line */
   struct json_t *hashes;         /* data.hashes: of the sequences since the last line, by number; owned; or NULL */
   struct tc_err err;             /* status < 0: why a batch of this rank could not be read */
+};
+
+/* tasks.c: train.eval_tasks */
+struct tc_task {
+  char *name;                    /* in metrics.jsonl; owned */
+  const char *path;
+  struct tc_choices questions;
+  double right, by_length;       /* parts of the questions, when last asked */
+  double loss;                   /* of the labelled answers, the mean in nats */
+};
+struct tc_tasks {
+  struct tc_task *task;
+  int n;
+  struct tc_forward *forward;
+  bool asking;                   /* batches are those of `forward` */
+  int64_t step;                  /* after which they were last asked */
 };
 
 /* ckpt.c */
@@ -117,6 +134,7 @@ struct tc_train {
   char *out;                     /* run.out */
   struct tc_run run;             /* mesh, programs, device, communicators; src/run changes it */
   struct tc_batches batches;
+  struct tc_tasks tasks;
   struct tc_ckpts ckpt;
   struct tc_rollback rollback;
   struct tc_interval interval;
@@ -162,6 +180,19 @@ void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t
  * what was trained since the last checkpoint may then be of other data. Waits for a save in
  * progress. */
 int tc_train_data_check(struct tc_train *t, struct tc_err *err);
+
+/* ---- tasks.c: questions that are asked at each validation ---- */
+/* Local, after the data are opened. TC_EUSER: what is wrong with a file of questions, or that a tokenizer is missing. */
+int tc_tasks_open(struct tc_train *t, struct tc_err *err);
+/* Collective. TC_EUSER unless all ranks read the same questions. */
+int tc_tasks_same(struct tc_train *t, struct tc_err *err);
+void tc_tasks_ready(struct tc_train *t);         /* Local, after the programs are made */
+void tc_tasks_close(struct tc_train *t);         /* Local, before the programs are freed */
+/* Collective, between steps. All tasks. */
+int tc_tasks_ask(struct tc_train *t, int64_t step, struct tc_err *err);
+/* Local. Adds what was answered after this step, if tasks were asked: to its line, and to a text for people. */
+void tc_tasks_line(const struct tc_train *t, int64_t step, struct json_t *line);
+void tc_tasks_text(const struct tc_train *t, int64_t step, char *text, size_t size);
 
 /* ---- end_of_step.c ---- */
 /* Local. The step that the run ends with: train.steps or train.stop_at. */

@@ -39,6 +39,7 @@ static int make_folder(const char *path, struct tc_err *err)
 static int setup_local(struct tc_train *t, struct tc_err *err)
 {
   TC_TRY(tc_train_data_open(t, err));
+  TC_TRY(tc_tasks_open(t, err));
   TC_TRY(tc_run_device(&t->run, err));
   if (t->run.rank == 0) {
     TC_TRY(make_folder(t->out, err));
@@ -50,6 +51,7 @@ static int setup_local(struct tc_train *t, struct tc_err *err)
 static int setup_memory(struct tc_train *t, struct tc_err *err)
 {
   TC_TRY(tc_run_programs(&t->run, tc_train_fill, t, err));
+  tc_tasks_ready(t);
   if (t->run.rank == 0) TC_TRY(tc_train_plan(t, err));
   return tc_train_trace_open(t, err);
 }
@@ -90,7 +92,7 @@ static int evaluate_source(struct tc_train *t, int source, int64_t first, const 
   return 0;
 }
 
-/* The sources' losses, and their mean by the sources' shares. */
+/* The sources' losses, and their mean by the sources' shares; then the tasks. */
 static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_err *err)
 {
   struct tc_runtime rt = runtime(t, step);
@@ -103,6 +105,7 @@ static int evaluate(struct tc_train *t, int64_t step, double *loss, struct tc_er
     mean += tc_data_source_share(t->batches.val, s) * *of_source;
     first += tc_train_eval_batches(t, s);
   }
+  TC_TRY(tc_tasks_ask(t, step, err));
   tc_trace_resume(t->trace, TC_EV_EVAL, "evaluation", t0);
   *loss = mean;
   return 0;
@@ -189,6 +192,7 @@ static void train_free(struct tc_train *t, bool abandon)
   tc_metrics_close(t);
   tc_trace_free(t->trace);
   tc_straggler_free(t->end.straggler);
+  tc_tasks_close(t);
   tc_run_programs_free(&t->run);
   tc_train_data_close(t);
   tc_run_free(&t->run);
@@ -204,6 +208,7 @@ static int run(struct tc_train *t, struct tc_err *err)
 {
   TC_TRY(tc_run_agree(&t->run, setup_local(t, err), err));
   TC_TRY(tc_train_data_same(t, err));
+  TC_TRY(tc_tasks_same(t, err));
   int rc = tc_run_native(&t->run, err);
   if (rc == TC_EPEER) return rc;
   TC_TRY(tc_run_agree(&t->run, rc < 0 ? rc : setup_memory(t, err), err));

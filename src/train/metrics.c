@@ -309,6 +309,7 @@ char *tc_metrics_line(struct tc_train *t, const struct tc_step_report *r)
   if (t->end.straggler) json_object_set_new(o, "slowest", slowest_json(t, &r->slowest));
   json_object_set_new(o, "wait_ms", json_real((double)r->wait_ns * 1e-6));
   tc_train_data_line(t, r, o);
+  tc_tasks_line(t, r->step, o);
   json_object_set_new(o, "mfu", t->plan.peak_s > 0 ? json_real(t->plan.peak_s / s) : json_null());
   json_t *ckpt = ckpt_json(t);
   if (ckpt) json_object_set_new(o, "ckpt", ckpt);

@@ -136,8 +136,9 @@ void tc_progress(const struct tc_train *t, const struct tc_step_report *r, struc
                   now - p->shown_ns < (tty ? 200 : 2000) * INT64_C(1000000)))
     return;
   p->shown_ns = now;
-  char val[32] = "";
+  char val[1000] = "";
   if (isfinite(r->val_loss)) snprintf(val, sizeof val, "  val %.4f", r->val_loss);
+  tc_tasks_text(t, r->step, val, sizeof val);
   const double step_s = tokens_per_s > 0 ? (double)r->tokens / tokens_per_s : 0;
   const int64_t left = (int64_t)seconds_left(p, now, (double)(end - r->step), step_s);
   fprintf(stderr, "%sstep %lld/%lld  loss %.4f%s  norm %.3f  lr %.2e  %.0f tok/s  left %lld:%02lld:%02lld%s",

@@ -1,5 +1,6 @@
 /* run_json.c - run.json: what a run is made of, what it takes and what is predicted of it. */
 #include "ac_config.h"
+#include "src/plan/plan.h"
 #include "src/program/predict.h"
 #include "src/train/impl.h"
 
@@ -19,27 +20,17 @@ static json_t *classes_json(const int64_t by_class[TC_CLASSES])
 
 static json_t *memory_json(const struct tc_train *t)
 {
-  const struct tc_arena *a = t->run.prog[TC_TRAIN]->arena;
-  struct tc_exec_memory m = tc_exec_memory(t->run.exec);
-  int64_t scratch[TC_REGIONS] = { 0 };           /* programs share it: the largest need */
-  int64_t staging = 0, by_class[TC_CLASSES];
-  memcpy(by_class, a->by_class[TC_DEVICE], sizeof by_class);
-  for (int i = 0; i < TC_OF_TRAINING; i++) {
-    for (int r = 0; r < TC_REGIONS; r++)
-      scratch[r] = TC_MAX(scratch[r], t->run.prog[i]->arena->bytes[r]);
-    staging += tc_program_staging(t->run.prog[i], t->run.mesh, t->run.rank);
-  }
-  by_class[TC_CLS_STAGING] += staging;
-  int64_t writer = tc_train_staging_bytes(t), host_class[TC_CLASSES];
-  int64_t host = a->bytes[TC_HOST_STATE] + scratch[TC_HOST_SCRATCH] + writer;
-  memcpy(host_class, a->by_class[TC_HOST], sizeof host_class);
-  host_class[TC_CLS_STAGING] += writer;
+  const struct tc_exec_memory m = tc_exec_memory(t->run.exec);
+  const int64_t writer = tc_train_staging_bytes(t);
+  struct tc_plan_memory p;
+  tc_plan_memory(&p, t->run.prog, TC_OF_TRAINING, t->run.mesh, t->run.rank);
+  p.by_class[TC_HOST][TC_CLS_STAGING] += writer;
   return json_pack("{s:o,s:o,s:I,s:I,s:{s:I,s:I,s:I,s:I,s:I,s:I,s:I},s:{s:I,s:I,s:I}}",
-                   "predicted_bytes", classes_json(by_class),
-                   "predicted_host_bytes", classes_json(host_class),
+                   "predicted_bytes", classes_json(p.by_class[TC_DEVICE]),
+                   "predicted_host_bytes", classes_json(p.by_class[TC_HOST]),
                    "predicted_total_bytes",
-                   (json_int_t)(a->bytes[TC_STATE] + scratch[TC_SCRATCH] + staging),
-                   "predicted_host_total_bytes", (json_int_t)host, "allocated_bytes",
+                   (json_int_t)p.bytes[TC_DEVICE],
+                   "predicted_host_total_bytes", (json_int_t)(p.bytes[TC_HOST] + writer), "allocated_bytes",
                    "state", (json_int_t)m.region[TC_STATE], "scratch",
                    (json_int_t)m.region[TC_SCRATCH], "host_state",
                    (json_int_t)m.region[TC_HOST_STATE], "host_scratch",

@@ -137,7 +137,7 @@ static int round_of(struct bench *b, int r, struct tc_forward *x, struct tc_forw
 
 /* ---- a rank ----------------------------------------------------------------------------------- */
 
-static int open_model(struct tc_forward **x, const struct bench *b, enum tc_run_use use, struct tc_err *err)
+static int open_model(struct tc_forward **x, const struct bench *b, enum tc_use use, struct tc_err *err)
 {
   const struct tc_launch *l = &b->launch;
   const struct tc_prompt prompt = { b->text, b->s[PROMPT] };

@@ -7,11 +7,11 @@
 #include <string.h>
 
 enum { X_JSON, X_EXPLAIN, X_TABLES, X_NODES, X_GPUS, X_MEMORY, X_HOST, X_DEVICE, X_TOP, X_EMIT, X_INTO,
-       X_TEMPLATE, X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, X_CALIBRATE, X_SLURM, X_PARTITION, N_EXTRA };
+       X_TEMPLATE, X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, X_CALIBRATE, X_SLURM, X_PARTITION, X_FOR, X_BATCH, N_EXTRA };
 static const char *const extra_flags[] = {
   "json", "explain", "tables", "nodes=", "gpus-per-node=", "memory=", "host-memory=", "device=", "top=", "emit=",
   "into=", "template=", "tokens=", "walltime=", "mtbf=", "disk=", "restart=", "calibrate=", "from-slurm",
-  "partition=", NULL };
+  "partition=", "for=", "batch=", NULL };
 #define DEFAULT_DEVICE "h100"
 #define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 enum { MAX_RANKS = 1 << 24 };
@@ -163,6 +163,26 @@ static int read_run(struct tc_plan_job *j, const char *const *x, struct tc_err *
   return 0;
 }
 
+/* --for and --batch: one layout, of which a search, a job and the costs of a training say nothing. */
+static int read_use(struct tc_plan_job *j, const char *const *x, struct tc_err *err)
+{
+  static const int others[] = { X_EXPLAIN, X_TOP, X_EMIT, X_TOKENS, X_WALLTIME, X_MTBF, X_DISK, X_RESTART, X_HOST };
+  if (x[X_BATCH] && !x[X_FOR])
+    return tc_fail(err, TC_EUSER, "--batch = %s has no effect without --for eval or --for sample; the batch of a training is "
+                   "train.global_batch", x[X_BATCH]);
+  if (!x[X_FOR]) return 0;
+  for (enum tc_use u = TC_TO_EVALUATE; u <= TC_TO_SAMPLE; u++)
+    if (!strcmp(x[X_FOR], tc_plan_uses[u])) j->use = u;
+  if (j->use == TC_TO_TRAIN)
+    return tc_fail(err, TC_EUSER, "--for = %s: give eval or sample; without --for the plan is of a training", x[X_FOR]);
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (x[others[i]])
+      return tc_fail(err, TC_EUSER, "--%.*s has no effect with --for %s", (int)strcspn(extra_flags[others[i]], "="),
+                     extra_flags[others[i]], x[X_FOR]);
+  j->search = false;
+  return x[X_BATCH] ? number(&j->sequences, "batch", x[X_BATCH], 1 << 20, err) : 0;
+}
+
 /* Flags that mean nothing without another one. */
 static int check_flags(const struct tc_plan_job *j, const char *const *x, struct tc_err *err)
 {
@@ -214,6 +234,7 @@ int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, const char **c
   j->template = x[X_TEMPLATE];
   j->into = x[X_INTO] ? x[X_INTO] : "plan";
   j->hold = fixed_keys(j->cfg);
+  TC_TRY(read_use(j, x, err));
   TC_TRY(check_flags(j, x, err));
   if (x[X_TOP]) TC_TRY(number(&j->top, "top", x[X_TOP], TC_PLAN_ROWS, err));
   TC_TRY(read_cluster(j, x, err));

@@ -111,7 +111,7 @@ static int train(struct calib *c, const struct tc_config *want, struct tc_err *e
   char *out = tc_sprintf("%s/run%d", c->dir, c->run), *trace = tc_sprintf("%s/trace", c->dir);
   struct tc_list data = { &text_file, 1 };
   x.data_train = data;
-  x.data_val = (struct tc_list){ NULL, 0 };
+  x.data_val = x.train_eval_tasks = (struct tc_list){ NULL, 0 };
   x.data_format = TC_FORMAT_TEXT;
   x.train_steps = STEPS;
   x.train_stop_at = x.train_eval_every = x.ckpt_every = 0;

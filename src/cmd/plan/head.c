@@ -81,13 +81,14 @@ void tc_plan_head_print(FILE *f, const struct tc_plan_job *j)
   row(f, "model", text, source_of(j, "model.", from, sizeof from));
   snprintf(text, sizeof text, "%lld sequence%s = %lld tokens per step", (long long)batch,
            tc_plan_plural(batch), (long long)(batch * m.context));
-  row(f, "batch", text, source_of(j, "train.global_batch", from, sizeof from));
+  if (j->use == TC_TO_TRAIN) row(f, "batch", text, source_of(j, "train.global_batch", from, sizeof from));
   row(f, "precision", tc_word_train_precision(c->train_precision),
       source_of(j, "train.precision", from, sizeof from));
   snprintf(text, sizeof text, "%s, %s", k->device.name, tc_human_bytes(a, sizeof a, k->device.memory_bytes));
   row(f, "device", text, device_source(j, from, sizeof from));
   snprintf(text, sizeof text, "%d node%s x %d %s", k->nodes, tc_plan_plural(k->nodes), k->devices, k->device.name);
   row(f, "cluster", text, cluster_source(j, from, sizeof from));
+  if (j->use != TC_TO_TRAIN) return;             /* nothing is offloaded */
   if (k->device.host_bytes > 0) {
     snprintf(text, sizeof text, "%s per node", tc_human_bytes(a, sizeof a, k->device.host_bytes));
     row(f, "host", text, j->host_from ? j->host_from : ASSUMED);

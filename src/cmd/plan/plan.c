@@ -1,6 +1,7 @@
 /* plan.c - `tercio plan`: predicts memory, speed and traffic. No MPI, no device.
  *
- * With --nodes it searches layouts; otherwise, or with --explain, it describes the run file's own. What does not fit is
+ * With --nodes it searches layouts; otherwise, or with --explain, it describes the run file's own; with --for, what an
+ * evaluation or sampling takes. What does not fit is
  * printed, ends with status 6, and leaves no file. */
 #include "src/cmd/cmd.h"
 #include "src/cmd/plan/plan.h"
@@ -97,6 +98,7 @@ int tc_cmd_plan(int argc, char **argv)
   int rc = tc_plan_job_new(&j, argc, argv, &file, &tables, &err);
   if (!rc && tables) tc_plan_tables(stdout);
   else if (!rc && file) rc = calibrate(&j, file, &err);
+  else if (!rc && j.use != TC_TO_TRAIN) rc = tc_plan_use(&j, &err);
   else if (!rc) rc = j.search ? search(&j, &err) : explain(&j, &err);
   tc_plan_job_done(&j);
   return rc < 0 ? tc_say_failure(&err) : 0;

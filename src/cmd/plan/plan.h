@@ -1,7 +1,7 @@
 /* plan.h - shared by the files of `tercio plan`.
  *
  * Files in reading order: plan.c (the command), args.c (flags into a job), slurm.c (a partition); print.c and table.c
- * (one layout, many), head.c (what both begin and end with); checks.c and emit.c (a job to submit); calibrate.c. */
+ * (one layout, many), forward.c (of eval or sample), head.c (what both begin and end with); checks.c and emit.c (a job to submit); calibrate.c. */
 #ifndef TC_CMD_PLAN_H
 #define TC_CMD_PLAN_H
 
@@ -36,6 +36,8 @@ struct tc_plan_job {
   struct tc_cluster cluster;     /* owned */
   int world;
   bool json, search, costs;      /* costs: a flag asks for those of the run */
+  enum tc_use use;               /* --for */
+  int sequences;                 /* --batch; 0: the default of the use */
   unsigned hold;                 /* bits of enum tc_plan_key: fixed by flags */
   int top;
   double tokens, walltime_s, restart_s;
@@ -76,6 +78,10 @@ void tc_plan_print(FILE *f, const struct tc_plan_job *j, const struct tc_plan *p
 json_t *tc_plan_json(const struct tc_plan_job *j, const struct tc_plan *p);
 /* Local. TC_ELAYOUT: the layout exceeds the memory of a device, or that of a node's host. */
 int tc_plan_fits(const struct tc_plan_job *j, const struct tc_plan *p, struct tc_err *err);
+
+/* forward.c. Local. Prints what j->use takes, other than training. TC_ELAYOUT: it exceeds the memory of a device. */
+int tc_plan_use(const struct tc_plan_job *j, struct tc_err *err);
+extern const char *const tc_plan_uses[];         /* by enum tc_use: "train", "eval", "sample" */
 
 /* slurm.c. Local; runs scontrol. partition NULL: the default one. TC_EUSER: no Slurm, no
  * such partition (the nearest is named), no node in it that can be used. */

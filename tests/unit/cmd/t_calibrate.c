@@ -105,6 +105,7 @@ static int fake_train(char *ini)
   int32_t node[8] = { 0 };
   if (tc_config_new(&c, 2, argv, NULL, NULL, &err) < 0) return fprintf(stderr, "%s\n", err.text), 2;
   write_log(c);
+  if (c->train_eval_tasks.n) return fprintf(stderr, "tasks\n"), 9;
   if (!strcmp(fault, "fails")) return fprintf(stderr, "a line\nit fails\n"), 7;
   if (stat(c->data_train.item[0], &st) || st.st_size != 400000)
     return fprintf(stderr, "no text\n"), 8;
@@ -204,7 +205,7 @@ static struct tc_config *config_of(int row)
   case 0:
     return CONFIG(SIZES, "--model.heads=4", "--train.micro_batch=4", "--run.ranks=2", "--mesh.pp=2",
                   "--parallel.data=zero2", "--parallel.schedule=zb", "--parallel.offload=params",
-                  "--ckpt.every=5", "--train.eval_every=3");
+                  "--ckpt.every=5", "--train.eval_every=3", "--train.eval_tasks=q.jsonl");
   case 1:
     return CONFIG(SIZES, "--model.heads=1", "--train.micro_batch=2", "--run.ranks=2");
   default:

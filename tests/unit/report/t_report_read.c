@@ -197,6 +197,41 @@ static void test_metrics_after(void)
   }
 }
 
+/* Questions of two files, one of which came later; entries without a name or a number do not count. */
+static void test_tasks(void)
+{
+#define TASK(name, n, right, by) "{\"name\": " name ", \"questions\": " #n ", \"accuracy\": " right \
+  ", \"accuracy_by_length\": " by "}"
+  static const char *const lines[] = {
+    "{\"step\": 3, \"step_ms\": 1, \"tasks\": [" TASK("\"a<b\"", 8, "0.25", "0.5") "]}",
+    "{\"step\": 4, \"step_ms\": 1, \"tasks\": 7}",
+    "{\"step\": 6, \"step_ms\": 1, \"tasks\": [" TASK("\"c\"", 5, "0.2", "null") ", " TASK("\"a<b\"", 9, "0.375", "0.75")
+      ", " TASK("9", 1, "1", "1") "]}", NULL };
+  struct tc_metrics m;
+  struct tc_err err = { 0 };
+  write_lines(lines);
+  if (!is_int(tc_metrics_read(&m, path, 0, &err), 0, "metrics with questions %s", err.text)) return;
+  is_int(m.n_tasks, 2, "... of two files");
+  is_str(m.task[0].name, "a<b", "... the first one");
+  is_int(m.task[0].questions, 9, "... its number of questions, the last time");
+  ok(m.task[0].right.n == 2 && m.task[0].right.x[1] == 6 && m.task[0].right.y[1] == 0.375 &&
+     m.task[0].by_length.y[0] == 0.5, "... its accuracies");
+  is_int(m.task[1].right.n * 10 + m.task[1].by_length.n, 10, "... one that is no number");
+  char *text = NULL;
+  size_t size;
+  FILE *f = open_memstream(&text, &size);
+  const struct tc_page page = { .m = &m };
+  tc_report_tasks(f, &page);
+  fclose(f);
+  ok(strstr(text, "<figcaption>a&lt;b ") && strstr(text, "aria-label=\"a&lt;b over steps\"") && !strstr(text, "a<b"),
+     "a name with a letter of HTML");
+  ok(strstr(text, "<tr><td>a&lt;b</td><td>9</td><td>6</td><td>0.3750</td><td>0.7500</td></tr>") != NULL, "the last answers");
+  ok(strstr(text, "<tr><td>c</td><td>5</td></tr>") != NULL, "... without those that are no numbers");
+  free(text);
+  tc_metrics_free(&m);
+  ok(!m.task && !m.n_tasks, "... empty when freed");
+}
+
 /* ---- layouts ----------------------------------------------------------------------- */
 
 static void test_layouts(void)
@@ -276,6 +311,7 @@ int main(void)
   test_trace_faults();
   test_metrics();
   test_metrics_after();
+  test_tasks();
   test_layouts();
   test_metrics_faults();
   test_keys();
