@@ -86,7 +86,7 @@ _tercio() {
     for word in "${flags[@]}"; do
       if [[ $word = --*.*=* ]]; then _tercio_reply "${word%%=*}="; else _tercio_reply "${word%%=*}"; fi
     done
-  elif [[ ${arguments[0]-} = TEXT ]]; then
+  elif [[ ${arguments[0]-} = TEXT* ]]; then
     _tercio_value FILE
   else
     _tercio_value "${arguments[0]-}"
