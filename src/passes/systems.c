@@ -42,9 +42,7 @@ const struct tc_annotation tc_rows_tensor[] = {
   ROW("*.mlp.fc.*", TC_TP, S(0)),          ROW("*.mlp.gate_up.*", TC_TP, S(1)),
   ROW("*.mlp.proj.weight", TC_TP, S(1)),   END };
 const struct tc_annotation tc_rows_sequence[] = {
-  ROW("pos", TC_TP, S(0)), ROW("*.residual", TC_TP, S(0)), END };
-const struct tc_annotation tc_rows_sequence_rotary[] = {
-  ROW("embed", TC_TP, S(0)), ROW("*.residual", TC_TP, S(0)), END };
+  ROW("embed", TC_TP, S(0)), ROW("pos", TC_TP, S(0)), ROW("*.residual", TC_TP, S(0)), END };
 
 static void annotate(struct tc_graph *g, int32_t tensor, const struct tc_layout *lay)
 {

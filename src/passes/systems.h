@@ -30,9 +30,8 @@ struct tc_system {
 };
 extern const struct tc_system tc_systems[TC_DATA_NONE + 1];     /* by enum tc_data_parallel */
 /* Tensor parallelism (Shoeybi et al., 2019) as rows for all families: a model has tensors for some of them.
- * Sequence parallelism on top of it (Korthikanti et al., 2022), for models with learned positions and with
- * rotary ones, whose residual stream begins at the embedding. */
-extern const struct tc_annotation tc_rows_tensor[], tc_rows_sequence[], tc_rows_sequence_rotary[];
+ * Sequence parallelism on top of it (Korthikanti et al., 2022): the residual stream, from the embedding on. */
+extern const struct tc_annotation tc_rows_tensor[], tc_rows_sequence[];
 
 /* annotate.c: a file of rows, one per line:
  *   PATTERN AXIS PLACE                            e.g.  wte.weight  tp  S(0)

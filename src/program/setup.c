@@ -269,8 +269,7 @@ static int setup_rows(struct tc_program_opts *o, const struct tc_config *c,
   if (m->size[TC_TP] > 1 && (c->parallel_sequence || !all_own)) {
     TC_TRY(check_split(c, &o->model, m, err));
     o->annotation[n++] = tc_rows_tensor;
-    if (c->parallel_sequence)
-      o->annotation[n++] = o->model.rope_theta > 0 ? tc_rows_sequence_rotary : tc_rows_sequence;
+    if (c->parallel_sequence) o->annotation[n++] = tc_rows_sequence;
   }
   if (*own) o->annotation[n++] = *own;
   return 0;

@@ -53,7 +53,7 @@ static struct tc_program_opts options(const struct tc_model *m, const struct lay
     .documents = documents }, .system = system_named(l->system), .adamw = true, .overlap = true, .prefetch = 1,
     .recompute = l->recompute, .schedule = schedule_named(l->schedule), .virtual_stages = l->virtual_stages };
   if (l->tp > 1) o.annotation[0] = tc_rows_tensor;
-  if (l->sequence) o.annotation[1] = m->rope_theta > 0 ? tc_rows_sequence_rotary : tc_rows_sequence;
+  if (l->sequence) o.annotation[1] = tc_rows_sequence;
   return o;
 }
 

@@ -239,7 +239,7 @@ static void test_examples(void)
 static void test_built_in(void)
 {
   enum { FAMILIES = 3 };
-  const struct tc_annotation *const list[] = { tc_rows_tensor, tc_rows_sequence, tc_rows_sequence_rotary };
+  const struct tc_annotation *const list[] = { tc_rows_tensor, tc_rows_sequence };
   const struct tc_build_opts o = { .batch = 1, .dtype = TC_F32, .grad_dtype = TC_F32, .tp = 1 };
   struct tc_build_opts sampling = o;
   sampling.new_tokens = 1;

@@ -272,10 +272,6 @@ static void test_fields(void)
      o.gpt.batch == 48, "the model's");
   ok(o.annotation[0] == tc_rows_tensor && o.annotation[1] == tc_rows_sequence && !o.annotation[2],
      "rows");
-  is_int(setup("--model.family=llama --mesh.tp=2 --parallel.sequence=yes --train.global_batch=8", 2, 64, &o, size,
-               NULL, &err), 0, "a model with rotary positions %s", err.text);
-  ok(o.annotation[0] == tc_rows_tensor && o.annotation[1] == tc_rows_sequence_rotary && !o.annotation[2],
-     "... has a residual stream that begins at the embedding");
   is_int(setup("--mesh.pp=2 --parallel.virtual_stages=2 --parallel.schedule=interleaved "
                "--train.global_batch=8 "
                "--train.micro_batch=1 --parallel.keep=use --parallel.offload=params --mesh.tp=2",
