@@ -172,6 +172,7 @@ test_headers = \
   %D%/unit/comm_stubs.h \
   %D%/unit/ranks_fixture.h \
   %D%/unit/exec_fixture.h \
+  %D%/unit/layout.h \
   %D%/unit/leak.h \
   %D%/unit/same_tensors.h \
   %D%/unit/locks.h \
@@ -182,6 +183,8 @@ test_headers = \
   %D%/unit/kernels_documents.h \
   %D%/unit/kernels_llama.h \
   %D%/unit/t_kernels.h \
+  %D%/unit/random.h \
+  %D%/unit/views.h \
   %D%/unit/token_fixture.h \
   %D%/unit/wakes.h \
   %D%/unit/watch_parts.h \

@@ -8,6 +8,7 @@
 #define TC_TEST_SCENE_H
 
 #include "kernels/kernel.h"
+#include "tests/unit/random.h"
 #include "tests/unit/tap.h"
 
 #include <math.h>
@@ -27,14 +28,6 @@ struct scene {
 };
 
 static struct tc_device *ref, *cuda;
-static uint64_t lcg = 1;
-
-static float uniform(void)
-{
-  lcg = lcg * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-  return (float)(lcg >> 40) * 0x1p-24f;
-}
-
 static float get(const struct tc_view *v, int64_t i)
 {
   return v->dtype == TC_BF16 ? tc_bf16_to_f32(((uint16_t *)v->data)[i]) : ((float *)v->data)[i];
@@ -57,7 +50,7 @@ static struct tc_view tensor(struct scene *s, int dtype, int64_t elems, int64_t 
   s->used += tc_round_up(elems * (int64_t)tc_dtype_bytes(dtype) + 64, 64);
   TC_ASSERT(s->used <= POOL_BYTES);
   for (int64_t i = 0; i < elems; i++) {
-    const float x = positive ? uniform() + 0.1f : 4 * uniform() - 2;
+    const float x = (float)(positive ? uniform() + 0.1 : 4 * uniform() - 2);
     if (dtype == TC_BF16) ((uint16_t *)v.data)[i] = tc_f32_to_bf16(x);
     else ((float *)v.data)[i] = x;
   }

@@ -1,12 +1,11 @@
-/* t_kernels.h - what t_kernels.c's cases stand on: guarded tensors, running a call on a device,
- * and the check of one case on every device. Included once. */
+/* t_kernels.h - what t_kernels.c's cases stand on: running a call on a device, and the check of one
+ * case on every device. Included once. */
 #ifndef TC_T_KERNELS_H
 #define TC_T_KERNELS_H
 
-#include "kernels/kernel.h"
-#include "tests/unit/tap.h"
+#include "tests/unit/views.h"
 
-enum { ARGS = 6, GUARD = 64 };
+enum { ARGS = 6 };
 
 /* The devices beside the oracle; t_kernels_cuda.c has the same cases for another one. */
 #ifndef T_DEVICE
@@ -17,74 +16,7 @@ enum { ARGS = 6, GUARD = 64 };
 #endif
 static const char *const device_name[] = { "ref", T_DEVICE };
 
-static struct tc_device *dev(const char *name, int threads)
-{
-  struct tc_err err = { 0 };
-  struct tc_device *d = NULL;
-  if (tc_device_open(&d, name, threads, &err) < 0) {
-    printf("Bail out! %s\n", err.text);
-    exit(1);
-  }
-  return d;
-}
-
 /* ---- random inputs ------------------------------------------------------------------- */
-
-static uint64_t lcg = 1;
-static double uniform(void)
-{
-  lcg = lcg * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-  return (double)(lcg >> 11) / 9007199254740992.0;
-}
-
-static double get(const struct tc_view *v, int64_t i)
-{
-  switch (v->dtype) {
-  case TC_F32: return (double)((float *)v->data)[i];
-  case TC_F64: return ((double *)v->data)[i];
-  case TC_BF16: return (double)tc_bf16_to_f32(((uint16_t *)v->data)[i]);
-  default: return ((int32_t *)v->data)[i];
-  }
-}
-
-static void put(const struct tc_view *v, int64_t i, double x)
-{
-  switch (v->dtype) {
-  case TC_F32: ((float *)v->data)[i] = (float)x; break;
-  case TC_F64: ((double *)v->data)[i] = x; break;
-  case TC_BF16: ((uint16_t *)v->data)[i] = tc_f32_to_bf16((float)x); break;
-  default: ((int32_t *)v->data)[i] = (int32_t)x;
-  }
-}
-
-/* An owned tensor with a guard behind it; dims end at -1. */
-static struct tc_view tensor(int dtype, const int64_t *dim)
-{
-  struct tc_view v = { .dtype = (uint8_t)dtype, .rows = -1, .elems = 1 };
-  for (; dim[v.rank] >= 0; v.rank++) {
-    v.dim[v.rank] = v.global[v.rank] = dim[v.rank];
-    v.elems *= dim[v.rank];
-  }
-  return v;
-}
-#define DIMS(...) (const int64_t[]){ __VA_ARGS__, -1 }
-#define SCALAR (const int64_t[]){ -1 }
-
-static void back(struct tc_view *v)
-{
-  size_t bytes = (size_t)v->elems * tc_dtype_bytes(v->dtype);
-  v->data = aligned_alloc(64, (size_t)tc_round_up((int64_t)bytes + GUARD, 64));
-  memset(v->data, 0xff, bytes);
-  memset((char *)v->data + bytes, 0xa5, GUARD);
-}
-
-static bool guard_holds(const struct tc_view *v)
-{
-  const unsigned char *p = (unsigned char *)v->data + (size_t)v->elems * tc_dtype_bytes(v->dtype);
-  for (int i = 0; i < GUARD; i++)
-    if (p[i] != 0xa5) return false;
-  return true;
-}
 
 /* What an input is filled with. */
 enum fill { NORMALISH, POSITIVE, LOGITS, TOKENS };
@@ -124,7 +56,8 @@ static struct test new_test(int op, const char *fmt, ...)
   int n = snprintf(t.label, sizeof t.label, "%s ", tc_op_info[op].name);
   vsnprintf(t.label + n, sizeof t.label - (size_t)n, fmt, ap);
   va_end(ap);
-  for (lcg = 1; *label; label++) lcg = (lcg ^ (unsigned char)*label) * UINT64_C(0x100000001b3);   /* whatever came before */
+  for (random_state = 1; *label; label++)        /* whatever came before */
+    random_state = (random_state ^ (unsigned char)*label) * UINT64_C(0x100000001b3);
   t.rt = (struct tc_runtime){ .seed = 77, .step = 3, .lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f,
                               .eps = 1e-8f, .weight_decay = 0.1f, .clip = 1 };
   return t;
@@ -217,8 +150,7 @@ static bool run_on(struct tc_device *d, const struct test *t, const struct tc_vi
   }
   const struct tc_kernel *kernel = &d->ops->kernel[c.op];
   int64_t bytes = kernel->scratch ? kernel->scratch(d, &c) : 0;
-  struct tc_view scratch = tensor(TC_U8, DIMS(bytes));
-  back(&scratch);
+  struct tc_view scratch = owned(TC_U8, DIMS(bytes));
   bool good = run_there(d, &c, &scratch);
   if (!guard_holds(&scratch)) good = false, printf("# wrote past its scratch\n");
   for (int k = 0; k < c.n_out; k++)

@@ -1,10 +1,8 @@
 /* t_documents_alone.c - documents that share sequences, on every kind of layout, beside the same documents one by one: each
  * alone at the beginning of a sequence of its own, through a one-rank program without documents, its losses and gradients
  * added up. In double precision on ref, and in fp32 on cpu. */
-#include "src/passes/passes.h"
-#include "src/program/program.h"
+#include "tests/unit/layout.h"
 #include "tests/unit/ranks_fixture.h"
-#include "tests/unit/named.h"
 #include "tests/unit/tap.h"
 
 #include <math.h>
@@ -18,24 +16,21 @@ static const struct tc_model models[] = {
 };
 static const char *const model_name[] = { "gpt2", "llama" };
 
-static const struct layout {
-  const char *name, *system, *schedule;
-  int mb, pp, dp, tp, virtual_stages, recompute;
-  bool sequence;
-} layouts[] = {
-  { "one rank", "ddp", NULL, 1, 1, 1, 1, 0, 0, false },
-  { "dp 2, 2 micro-batches", "ddp", NULL, 2, 1, 2, 1, 0, 0, false },
-  { "dp 4, zero1", "zero1", NULL, 1, 1, 4, 1, 0, 0, false },
-  { "dp 2, zero3, full recompute", "zero3", NULL, 2, 1, 2, 1, 0, TC_RECOMPUTE_FULL, false },
-  { "tp 2", "ddp", NULL, 1, 1, 1, 2, 0, 0, false },
-  { "tp 2, sequence", "ddp", NULL, 2, 1, 1, 2, 0, 0, true },
-  { "dp 2 x tp 2, sequence, zero2, selective recompute", "zero2", NULL, 2, 1, 2, 2, 0, TC_RECOMPUTE_SELECTIVE, true },
-  { "pp 2, naive", "ddp", "naive", 1, 2, 1, 1, 0, 0, false },
-  { "pp 4, gpipe", "ddp", "gpipe", 8, 4, 1, 1, 0, 0, false },
-  { "pp 4, 1f1b", "ddp", "1f1b", 8, 4, 1, 1, 0, 0, false },
-  { "pp 2, interleaved", "ddp", "interleaved", 4, 2, 1, 1, 2, 0, false },
-  { "pp 4, zb", "ddp", "zb", 8, 4, 1, 1, 0, 0, false },
-  { "pp 2 x dp 2 x tp 2, zb, sequence", "ddp", "zb", 4, 2, 2, 2, 0, 0, true },
+static const struct layout layouts[] = {
+  L("one rank", "ddp", 1, 1, 1, .serial = false),
+  L("dp 2, 2 micro-batches", "ddp", 2, 2, 1, .serial = false),
+  L("dp 4, zero1", "zero1", 1, 4, 1, .serial = false),
+  L("dp 2, zero3, full recompute", "zero3", 2, 2, 1, .recompute = TC_RECOMPUTE_FULL),
+  L("tp 2", "ddp", 1, 1, 2, .serial = false),
+  L("tp 2, sequence", "ddp", 2, 1, 2, .sequence = true),
+  L("dp 2 x tp 2, sequence, zero2, selective recompute", "zero2", 2, 2, 2, .sequence = true,
+    .recompute = TC_RECOMPUTE_SELECTIVE),
+  L("pp 2, naive", "ddp", 1, 1, 1, .pp = 2, .schedule = "naive"),
+  L("pp 4, gpipe", "ddp", 8, 1, 1, .pp = 4, .schedule = "gpipe"),
+  L("pp 4, 1f1b", "ddp", 8, 1, 1, .pp = 4, .schedule = "1f1b"),
+  L("pp 2, interleaved", "ddp", 4, 1, 1, .pp = 2, .schedule = "interleaved", .virtual_stages = 2),
+  L("pp 4, zb", "ddp", 8, 1, 1, .pp = 4, .schedule = "zb"),
+  L("pp 2 x dp 2 x tp 2, zb, sequence", "ddp", 4, 2, 2, .pp = 2, .schedule = "zb", .sequence = true),
 };
 
 static int32_t token(int64_t row, int which)
@@ -48,12 +43,10 @@ static int32_t token(int64_t row, int which)
 static struct tc_program_opts options(const struct tc_model *m, const struct layout *l, int kind, int dtype, int64_t batch,
                                       bool documents)
 {
-  struct tc_program_opts o = {
-    .kind = kind, .model = *m, .gpt = { .batch = batch, .dtype = dtype, .grad_dtype = dtype, .tp = l->tp,
-    .documents = documents }, .system = system_named(l->system), .adamw = true, .overlap = true, .prefetch = 1,
-    .recompute = l->recompute, .schedule = schedule_named(l->schedule), .virtual_stages = l->virtual_stages };
-  if (l->tp > 1) o.annotation[0] = tc_rows_tensor;
-  if (l->sequence) o.annotation[1] = tc_rows_sequence;
+  struct tc_program_opts o = layout_options(l, m, batch, kind);
+  o.gpt.dtype = o.gpt.grad_dtype = dtype;
+  o.gpt.dropout = 0;
+  o.gpt.documents = documents;
   return o;
 }
 
@@ -199,7 +192,7 @@ static void together(const char *device, int dtype, const char *name, const stru
                      const struct sum *want)
 {
   struct run run = { .model = m, .l = l, .want = want, .dtype = dtype, .lock = PTHREAD_MUTEX_INITIALIZER };
-  struct tc_mesh *mesh = fx_mesh(l->mb, l->pp, l->dp, l->tp);
+  struct tc_mesh *mesh = fx_mesh(l->mb, TC_MAX(l->pp, 1), l->dp, l->tp);
   const double tol = dtype == TC_F64 ? 1e-12 : 1e-6;
   double grad = 0;
   fx_run(mesh, device, run_rank, &run);

@@ -2,12 +2,10 @@
  * broken programs, and that every layout gives the one-rank run's losses. */
 #include "src/program/predict.h"
 #include "src/graph/rule.h"
-#include "src/program/program.h"
 #include "src/comm/hub.h"
-#include "src/passes/passes.h"
 #include "src/passes/reshard.h"
+#include "tests/unit/layout.h"
 #include "tests/unit/ranks_fixture.h"
-#include "tests/unit/named.h"
 #include "tests/unit/tap.h"
 
 static const struct tc_model toy = { .layers = 4, .hidden = 32, .heads = 4, .context = 16,
@@ -18,40 +16,7 @@ static const struct tc_model toy = { .layers = 4, .hidden = 32, .heads = 4, .con
 #define ROW(pattern, place) { pattern, TC_TP, place, false, 0, 0 }
 #define END { NULL, 0, { { 0, 0, 0, 0 } }, false, 0, 0 }
 
-struct layout {
-  const char *name, *system;
-  int mb, dp, tp;
-  bool sequence;
-  int64_t head_chunk;
-  bool serial;                   /* no overlap */
-  int dtype;                     /* TC_F32 is 0 */
-  int offload;
-  bool nest, regather;
-  int keep;                      /* 1 + enum tc_reshard_after; 0: the system's */
-  int prefetch;                  /* 1 + units */
-  int recompute;
-  bool reduce_once;
-  int pp;                        /* 0: 1 */
-  const char *schedule;
-  int virtual_stages;
-  bool plain;                    /* without dropout */
-  bool documents;                /* attention within documents */
-};
-
-static struct tc_program_opts options(const struct layout *l, int kind)
-{
-  struct tc_program_opts o = {
-    .kind = kind, .model = toy, .gpt = { .batch = 8, .dtype = l->dtype, .grad_dtype = TC_F32,
-    .dropout = l->plain ? 0 : 0.1f, .tp = l->tp, .nest = l->nest, .documents = l->documents },
-    .system = system_named(l->system),
-    .adamw = true, .overlap = !l->serial, .head_chunk = l->head_chunk, .offload = l->offload,
-    .reshard_after = l->keep - 1, .prefetch = l->prefetch ? l->prefetch - 1 : 1, .regather = l->regather,
-    .recompute = l->recompute, .reduce_once = l->reduce_once,
-    .schedule = schedule_named(l->schedule), .virtual_stages = l->virtual_stages };
-  if (l->tp > 1) o.annotation[0] = tc_rows_tensor;
-  if (l->sequence) o.annotation[1] = tc_rows_sequence;
-  return o;
-}
+static struct tc_program_opts options(const struct layout *l, int kind) { return layout_options(l, &toy, 8, kind); }
 
 static struct tc_program *make(const struct layout *l, struct tc_mesh **m, const char *after)
 {
@@ -379,8 +344,6 @@ static const struct layout bare = { .name = "one rank", .system = "ddp", .mb = 1
 static const struct layout alone = { .name = "one rank", .system = "ddp", .mb = 1, .dp = 1, .tp = 1 };
 static const struct layout documents = { .name = "one rank, documents", .system = "ddp", .mb = 1, .dp = 1, .tp = 1,
                                          .documents = true };
-/* The last argument is more fields, or .serial = false. */
-#define L(n, s, m, d, t, ...) { .name = n, .system = s, .mb = m, .dp = d, .tp = t, __VA_ARGS__ }
 static const struct layout layouts[] = {
   L("head in chunks of 16 rows", "ddp", 1, 1, 1, .head_chunk = 16),
   L("4 micro-batches", "ddp", 4, 1, 1, .head_chunk = 8),

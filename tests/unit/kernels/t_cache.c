@@ -4,68 +4,11 @@
  *
  *   t_cache.t [--cases N] [--seed N]         # 30 cases; the seed is the clock's unless given */
 #include "kernels/cpu/cpu.h"
-#include "tests/unit/tap.h"
-
-static uint64_t lcg;
-static double uniform(void)
-{
-  lcg = lcg * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-  return (double)(lcg >> 11) / 9007199254740992.0;
-}
-static int64_t draw(int64_t least, int64_t most) { return least + (int64_t)(uniform() * (double)(most - least + 1)); }
-
-/* ---- tensors and devices ---------------------------------------------------------------- */
-
-static double get(const struct tc_view *v, int64_t i)
-{
-  return v->dtype == TC_F64 ? ((double *)v->data)[i] : v->dtype == TC_F32 ? (double)((float *)v->data)[i]
-                                                                          : (double)tc_bf16_to_f32(((uint16_t *)v->data)[i]);
-}
-static void put(const struct tc_view *v, int64_t i, double x)
-{
-  if (v->dtype == TC_F64) ((double *)v->data)[i] = x;
-  else if (v->dtype == TC_F32) ((float *)v->data)[i] = (float)x;
-  else ((uint16_t *)v->data)[i] = tc_f32_to_bf16((float)x);
-}
-
-/* Owned; NaN, so that what is read before it is written shows. */
-static struct tc_view tensor(int dtype, int rank, const int64_t *dim)
-{
-  struct tc_view v = { .dtype = (uint8_t)dtype, .rank = (uint8_t)rank, .rows = -1, .elems = 1 };
-  for (int d = 0; d < rank; d++) v.dim[d] = v.global[d] = dim[d], v.elems *= dim[d];
-  v.data = aligned_alloc(64, (size_t)tc_round_up(v.elems * (int64_t)tc_dtype_bytes(dtype) + 64, 64));
-  for (int64_t i = 0; i < v.elems && dtype != TC_I32; i++) put(&v, i, (double)NAN);
-  return v;
-}
-#define DIMS(...) sizeof (int64_t[]){ __VA_ARGS__ } / sizeof(int64_t), (int64_t[]){ __VA_ARGS__ }
+#include "tests/unit/views.h"
 
 static void fill(const struct tc_view *v)
 {
   for (int64_t i = 0; i < v->elems; i++) put(v, i, 4 * uniform() - 2);
-}
-
-static struct tc_device *device(const char *name, int threads)
-{
-  struct tc_err err;
-  struct tc_device *d;
-  TC_ASSERT(tc_device_open(&d, name, threads, &err) == 0);
-  return d;
-}
-
-/* Runs the call in scratch memory of NaN, with a guard behind it. */
-static void run(struct tc_device *d, struct tc_call *c)
-{
-  const struct tc_kernel *k = &d->ops->kernel[c->op];
-  const size_t bytes = k->scratch ? (size_t)k->scratch(d, c) : 0;
-  struct tc_err err = { 0 };
-  unsigned char *p = c->scratch = aligned_alloc(64, (size_t)tc_round_up((int64_t)bytes + 64, 64));
-  memset(p, 0xff, bytes);
-  memset(p + bytes, 0xa5, 64);
-  bool good = (!k->prepare || k->prepare(d, c, &err) == 0) && k->run(d, c) == 0;
-  if (k->unprepare) k->unprepare(d, c);
-  for (int i = 0; i < 64; i++) good = good && p[bytes + (size_t)i] == 0xa5;
-  if (!good) ok(false, "%s runs within its scratch memory", tc_op_info[c->op].name);
-  free(p);
 }
 
 /* ---- attention over a cache ------------------------------------------------------------- */
@@ -107,7 +50,7 @@ static struct scene draw_scene(int dtype)
 {
   struct scene s = { .B = draw(1, 3), .T = draw(1, draw(0, 1) ? 12 : 90), .K = draw(1, 3), .G = draw(1, 4),
                      .D = draw(1, draw(0, 1) ? 9 : 80) };
-  s.qkv = tensor(dtype, DIMS(s.B * s.T, s.K, s.G + 2, s.D));
+  s.qkv = owned(dtype, DIMS(s.B * s.T, s.K, s.G + 2, s.D));
   fill(&s.qkv);
   s.y = tc_calloc((size_t)(s.B * s.T * s.K * s.G * s.D), sizeof *s.y);
   for (int64_t b = 0; b < s.B; b++)
@@ -123,8 +66,8 @@ struct decoding { struct tc_view cache, y; int64_t at[3]; };
 static void chunk(struct scene *s, struct tc_device *d, struct decoding *x, int64_t S, const int64_t *keep)
 {
   const int64_t row = (s->G + 2) * s->D * s->K, H = s->K * s->G, first = draw(0, 2 * s->T);
-  struct tc_view qkv = tensor(s->qkv.dtype, DIMS(s->B * S, s->K, s->G + 2, s->D));
-  struct tc_view starts = tensor(TC_I32, DIMS(s->B * S)), y = tensor(s->qkv.dtype, DIMS(s->B * S, H, s->D));
+  struct tc_view qkv = owned(s->qkv.dtype, DIMS(s->B * S, s->K, s->G + 2, s->D));
+  struct tc_view starts = owned(TC_I32, DIMS(s->B * S)), y = owned(s->qkv.dtype, DIMS(s->B * S, H, s->D));
   for (int64_t n = 0; n < s->B * S; n++) {
     const int64_t b = n / S, i = n % S, t = x->at[b] + i;
     for (int64_t j = 0; j < row; j++)
@@ -133,7 +76,7 @@ static void chunk(struct scene *s, struct tc_device *d, struct decoding *x, int6
   }
   qkv.off[0] = y.off[0] = starts.off[0] = first;
   struct tc_view in[3] = { qkv, x->cache, starts }, out[2] = { y, x->cache };
-  run(d, &(struct tc_call){ .op = TC_OP_ATTN_CACHE, .n_in = 3, .n_out = 2, .in = in, .out = out, .k = { s->T } });
+  run_guarded(d, &(struct tc_call){ .op = TC_OP_ATTN_CACHE, .n_in = 3, .n_out = 2, .in = in, .out = out, .k = { s->T } });
   for (int64_t b = 0; b < s->B; b++)
     for (int64_t i = 0; i < keep[b] * H * s->D; i++)
       put(&x->y, (b * s->T + x->at[b]) * H * s->D + i, get(&y, b * S * H * s->D + i));
@@ -144,9 +87,9 @@ static void chunk(struct scene *s, struct tc_device *d, struct decoding *x, int6
 /* All tokens of all sequences; the chunks depend on the random numbers alone. */
 static struct decoding decode(struct scene *s, const char *name, int threads)
 {
-  struct tc_device *d = device(name, threads);
-  struct decoding x = { .cache = tensor(s->qkv.dtype, DIMS(s->B, s->K, s->T, 2 * s->D)),
-                        .y = tensor(s->qkv.dtype, DIMS(s->B * s->T, s->K * s->G, s->D)) };
+  struct tc_device *d = dev(name, threads);
+  struct decoding x = { .cache = owned(s->qkv.dtype, DIMS(s->B, s->K, s->T, 2 * s->D)),
+                        .y = owned(s->qkv.dtype, DIMS(s->B * s->T, s->K * s->G, s->D)) };
   for (;;) {
     int64_t room = s->T, keep[3], left = 0;
     for (int64_t b = 0; b < s->B; b++) {
@@ -178,12 +121,12 @@ static double worst(const struct tc_view *got, const struct scene *s)
 /* The same by attention over the whole sequences. */
 static double off_whole(struct scene *s, const struct decoding *x, const char *name)
 {
-  struct tc_device *d = device(name, 2);
+  struct tc_device *d = dev(name, 2);
   const int stats = s->qkv.dtype == TC_F64 ? TC_F64 : TC_F32;
-  struct tc_view in[1] = { s->qkv }, out[2] = { tensor(s->qkv.dtype, DIMS(s->B * s->T, s->K * s->G, s->D)),
-                                                tensor(stats, DIMS(s->B * s->T, s->K * s->G)) };
+  struct tc_view in[1] = { s->qkv }, out[2] = { owned(s->qkv.dtype, DIMS(s->B * s->T, s->K * s->G, s->D)),
+                                                owned(stats, DIMS(s->B * s->T, s->K * s->G)) };
   double most = 0;
-  run(d, &(struct tc_call){ .op = TC_OP_ATTN, .n_in = 1, .n_out = 2, .in = in, .out = out, .k = { s->T } });
+  run_guarded(d, &(struct tc_call){ .op = TC_OP_ATTN, .n_in = 1, .n_out = 2, .in = in, .out = out, .k = { s->T } });
   for (int64_t i = 0; i < out[0].elems; i++) {
     const double off = fabs(get(&out[0], i) - get(&x->y, i)) / 2;
     if (!(off <= most)) most = off;
@@ -197,14 +140,14 @@ static void test_cache(const char *name, int dtype)
 {
   struct scene s = draw_scene(dtype);
   const double tol = dtype == TC_F64 ? 1e-13 : dtype == TC_F32 ? 3e-6 : 6e-3;
-  const uint64_t here = lcg;
+  const uint64_t here = random_state;
   struct decoding x = decode(&s, name, 1);
   const double off = worst(&x.y, &s), off_attn = off_whole(&s, &x, name);
   ok(off < tol && off_attn < tol, "%s %s B%lld T%lld K%lld G%lld D%lld: off by %.1e from the softmax, %.1e from attention",
      name, tc_dtype_name(dtype), (long long)s.B, (long long)s.T, (long long)s.K, (long long)s.G, (long long)s.D, off,
      off_attn);
   for (int threads = 2; threads <= 4; threads++) {
-    lcg = here;
+    random_state = here;
     struct decoding other = decode(&s, name, threads);
     const size_t bytes = (size_t)x.y.elems * tc_dtype_bytes(dtype);
     if (memcmp(x.y.data, other.y.data, bytes)) ok(false, "%s: the same bits with %d threads", name, threads);
@@ -218,7 +161,7 @@ static void test_cache(const char *name, int dtype)
 /* Rows whose starts say position[n], which may be before or behind their place in the sequence. */
 static struct tc_view draw_starts(int64_t N, int64_t first, int64_t T, int64_t *position)
 {
-  struct tc_view v = tensor(TC_I32, DIMS(N));
+  struct tc_view v = owned(TC_I32, DIMS(N));
   v.off[0] = first;
   for (int64_t n = 0; n < N; n++) {
     position[n] = draw(0, T - 1);
@@ -232,13 +175,13 @@ static void test_positions(const char *name, int dtype)
   const int64_t N = draw(1, 9), T = draw(1, 300), C = draw(1, 70), first = draw(0, 3 * T);
   const double tol = dtype == TC_F64 ? 1e-13 : dtype == TC_F32 ? 1e-6 : 8e-3;
   int64_t position[9];
-  struct tc_device *d = device(name, 2);
+  struct tc_device *d = dev(name, 2);
   struct tc_view starts = draw_starts(N, first, T, position);
-  struct tc_view in[3] = { tensor(dtype, DIMS(N, C)), tensor(dtype, DIMS(T, C)), starts }, y = tensor(dtype, DIMS(N, C));
+  struct tc_view in[3] = { owned(dtype, DIMS(N, C)), owned(dtype, DIMS(T, C)), starts }, y = owned(dtype, DIMS(N, C));
   double most = 0;
   fill(&in[0]), fill(&in[1]);
   in[0].off[0] = y.off[0] = first;
-  run(d, &(struct tc_call){ .op = TC_OP_POS, .n_in = 3, .n_out = 1, .in = in, .out = &y });
+  run_guarded(d, &(struct tc_call){ .op = TC_OP_POS, .n_in = 3, .n_out = 1, .in = in, .out = &y });
   for (int64_t i = 0; i < N * C; i++) {
     const double off = fabs(get(&y, i) - get(&in[0], i) - get(&in[1], position[i / C] * C + i % C)) / 4;
     if (!(off <= most)) most = off;
@@ -255,14 +198,14 @@ static void test_rope(const char *name, int dtype)
   const double tol = dtype == TC_F64 ? 1e-5 : dtype == TC_F32 ? 2e-5 : 8e-3;      /* cosines are fp32 */
   int64_t position[9];
   float freq[40];
-  struct tc_device *d = device(name, 2);
-  struct tc_view in[2] = { tensor(dtype, DIMS(N, K, G + 2, D)), draw_starts(N, first, T, position) };
-  struct tc_view y = tensor(dtype, DIMS(N, K, G + 2, D));
+  struct tc_device *d = dev(name, 2);
+  struct tc_view in[2] = { owned(dtype, DIMS(N, K, G + 2, D)), draw_starts(N, first, T, position) };
+  struct tc_view y = owned(dtype, DIMS(N, K, G + 2, D));
   double most = 0;
   for (int64_t i = 0; i < D / 2; i++) freq[i] = 1.f / powf(10000.f, (float)(2 * i) / (float)D);
   fill(&in[0]);
   in[0].off[0] = y.off[0] = first;
-  run(d, &(struct tc_call){ .op = TC_OP_ROPE, .n_in = 2, .n_out = 1, .in = in, .out = &y, .k = { T }, .freq = freq });
+  run_guarded(d, &(struct tc_call){ .op = TC_OP_ROPE, .n_in = 2, .n_out = 1, .in = in, .out = &y, .k = { T }, .freq = freq });
   for (int64_t r = 0; r < N * K * (G + 2); r++)
     for (int64_t i = 0; i < D; i++) {
       const bool low = i < D / 2, rotated = r % (G + 2) <= G;
@@ -284,17 +227,17 @@ static void test_few(int dtype)
   const int64_t m = draw(1, 4), n = draw(1, draw(0, 1) ? 9 : 300), k = draw(1, draw(0, 1) ? 9 : 700);
   const bool bias = draw(0, 1);
   const double rounding = dtype == TC_F32 ? 0 : 1.0 / 256;        /* of the result */
-  struct tc_view in[3] = { tensor(dtype, DIMS(m, k)), tensor(dtype, DIMS(n, k)), tensor(dtype, DIMS(n)) };
-  struct tc_view y[2] = { tensor(dtype, DIMS(m, n)), tensor(dtype, DIMS(m, n)) };
+  struct tc_view in[3] = { owned(dtype, DIMS(m, k)), owned(dtype, DIMS(n, k)), owned(dtype, DIMS(n)) };
+  struct tc_view y[2] = { owned(dtype, DIMS(m, n)), owned(dtype, DIMS(m, n)) };
   bool same = true;
   double most = 0;
   for (int i = 0; i < 3; i++) fill(&in[i]);
   for (int threads = 1; threads <= 4; threads++) {
-    struct tc_device *d = device("cpu", threads);
+    struct tc_device *d = dev("cpu", threads);
     struct tc_call c = { .op = TC_OP_MATMUL, .n_in = bias ? 3 : 2, .n_out = 1, .in = in, .out = &y[threads > 1],
                          .gemm = { .m = m, .n = n, .k = k, .tb = true } };
     if (!tc_cpu_is_few(&c)) ok(false, "a product of %lld rows is one of few rows", (long long)m);
-    run(d, &c);
+    run_guarded(d, &c);
     same = same && (threads == 1 || !memcmp(y[0].data, y[1].data, (size_t)(m * n) * tc_dtype_bytes(dtype)));
     tc_device_close(d);
   }
@@ -332,15 +275,7 @@ static void test_not_few(void)
 
 int main(int argc, char **argv)
 {
-  uint64_t seed = (uint64_t)tc_now_ns() / 1000 % 1000000;
-  int cases = 30;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (!strcmp(argv[i], "--cases")) cases = atoi(argv[i + 1]);
-    if (!strcmp(argv[i], "--seed")) seed = strtoull(argv[i + 1], NULL, 10);
-  }
-  printf("# --seed %llu\n", (unsigned long long)seed);
-  lcg = seed * 2 + 1;
-  for (int i = 0; i < 20; i++) uniform();
+  const int cases = begin_cases(argc, argv, 30);
   test_not_few();
   static const struct { const char *name; int dtype; } on[] = { { "ref", TC_F64 }, { "cpu", TC_F32 }, { "cpu", TC_BF16 } };
   for (int i = 0; i < cases; i++) {

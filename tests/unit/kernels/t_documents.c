@@ -4,17 +4,9 @@
  *
  *   t_documents.t [--cases N] [--seed N]         # 40 cases; the seed is the clock's unless given */
 #include "kernels/cpu/cpu.h"
-#include "tests/unit/tap.h"
+#include "tests/unit/views.h"
 
 enum { EDGE = 64 };              /* of attn.c's blocks */
-
-static uint64_t lcg;
-static double uniform(void)
-{
-  lcg = lcg * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-  return (double)(lcg >> 11) / 9007199254740992.0;
-}
-static int64_t below(int64_t n) { return (int64_t)(uniform() * (double)n); }
 
 struct scene {
   int64_t B, T, K, G, D, N, H;
@@ -30,8 +22,8 @@ static bool begins(int pattern, int64_t t, int64_t T)
   switch (pattern) {
   case 0: return false;
   case 1: return true;
-  case 2: return below(4) == 0;
-  case 3: return below(60) == 0;
+  case 2: return draw(0, 3) == 0;
+  case 3: return draw(0, 59) == 0;
   case 4: return t % EDGE == 0;
   case 5: return t % EDGE == EDGE - 1 || t % EDGE == 1;
   case 6: return t == T - 1;
@@ -44,7 +36,7 @@ static void draw_documents(struct scene *s)
   static const char *const name[] = { "one", "of one token", "of 4", "of 60", "of a block", "beside the blocks' edges",
                                       "the last token", "halves" };
   const int n = sizeof name / sizeof *name;
-  int pattern = (int)below(n);
+  int pattern = (int)draw(0, n - 1);
   int32_t document = -1, first = 0;
   s->pattern = name[pattern];
   for (int64_t i = 0; i < s->N; i++) {
@@ -101,10 +93,10 @@ static void head(struct scene *s, int64_t n0, int64_t h)
   free(p);
 }
 
-static struct scene draw(void)
+static struct scene draw_scene(void)
 {
-  struct scene s = { .B = 1 + below(2), .T = 1 + below(below(2) ? 20 : 260), .K = 1 + below(2), .G = 1 + below(3),
-                     .D = 1 + below(20) };
+  struct scene s = { .B = 1 + draw(0, 1), .T = 1 + draw(0, (draw(0, 1) ? 20 : 260) - 1), .K = 1 + draw(0, 1), .G = 1 + draw(0, 2),
+                     .D = 1 + draw(0, 19) };
   s.N = s.B * s.T, s.H = s.K * s.G;
   const size_t x = (size_t)(s.N * s.K * (s.G + 2) * s.D), y = (size_t)(s.N * s.H * s.D), r = (size_t)(s.N * s.H);
   s.document = tc_calloc((size_t)s.N, sizeof *s.document), s.starts = tc_calloc((size_t)s.N, sizeof *s.starts);
@@ -127,16 +119,10 @@ static void drop(struct scene *s)
 /* ---- a device ------------------------------------------------------------------------- */
 
 /* A tensor of the device's type with these values; NULL: NaN. Owned. */
-static struct tc_view view(int dtype, const double *from, int rank, const int64_t *dim)
+static struct tc_view view(int dtype, const double *from, const int64_t *dim)
 {
-  struct tc_view v = { .dtype = (uint8_t)dtype, .rank = (uint8_t)rank, .rows = -1, .elems = 1 };
-  for (int d = 0; d < rank; d++) v.dim[d] = v.global[d] = dim[d], v.elems *= dim[d];
-  v.data = tc_malloc((size_t)v.elems * tc_dtype_bytes(dtype));
-  for (int64_t i = 0; i < v.elems; i++) {
-    const double x = from ? from[i] : (double)NAN;
-    if (dtype == TC_F64) ((double *)v.data)[i] = x;
-    else ((float *)v.data)[i] = (float)x;
-  }
+  struct tc_view v = owned(dtype, dim);
+  for (int64_t i = 0; from && i < v.elems; i++) put(&v, i, from[i]);
   return v;
 }
 
@@ -145,7 +131,7 @@ static double worst(const struct tc_view *got, const double *want)
   double off = 0, size = 1e-300, most = 0;
   for (int64_t i = 0; i < got->elems; i++) size = fmax(size, fabs(want[i]));
   for (int64_t i = 0; i < got->elems; i++) {
-    off = fabs((got->dtype == TC_F64 ? ((double *)got->data)[i] : (double)((float *)got->data)[i]) - want[i]) / size;
+    off = fabs(get(got, i) - want[i]) / size;
     if (!(off <= most)) most = off;              /* not a number stays */
   }
   return most;
@@ -153,23 +139,16 @@ static double worst(const struct tc_view *got, const double *want)
 
 static void call(struct tc_device *d, int op, int64_t T, struct tc_view *in, int n_in, struct tc_view *out, int n_out)
 {
-  struct tc_call c = { .op = op, .n_in = n_in, .n_out = n_out, .in = in, .out = out, .k = { T } };
-  const struct tc_kernel *k = &d->ops->kernel[op];
-  if (k->scratch) c.scratch = aligned_alloc(64, (size_t)tc_round_up(k->scratch(d, &c) + 64, 64));
-  if (k->scratch) memset(c.scratch, 0xff, (size_t)k->scratch(d, &c));
-  if (k->run(d, &c) < 0) ok(false, "%s runs", tc_op_info[op].name);
-  free(c.scratch);
+  run_guarded(d, &(struct tc_call){ .op = op, .n_in = n_in, .n_out = n_out, .in = in, .out = out, .k = { T } });
 }
 
 /* Forward and backward on a device; the worst differences from the oracle. */
 static void run(const char *name, int dtype, struct scene *s, double off[3])
 {
-  struct tc_err err;
-  struct tc_device *d;
-  TC_ASSERT(tc_device_open(&d, name, 2, &err) == 0);
-  const int64_t x[4] = { s->N, s->K, s->G + 2, s->D }, y[3] = { s->N, s->H, s->D };
-  struct tc_view qkv = view(dtype, s->qkv, 4, x), dy = view(dtype, s->dy, 3, y), dqkv = view(dtype, NULL, 4, x);
-  struct tc_view out[2] = { view(dtype, NULL, 3, y), view(dtype, NULL, 2, y) };
+  struct tc_device *d = dev(name, 2);
+  const int64_t x[] = { s->N, s->K, s->G + 2, s->D, -1 }, y[] = { s->N, s->H, s->D, -1 };
+  struct tc_view qkv = view(dtype, s->qkv, x), dy = view(dtype, s->dy, y), dqkv = view(dtype, NULL, x);
+  struct tc_view out[2] = { view(dtype, NULL, y), view(dtype, NULL, DIMS(s->N, s->H)) };
   struct tc_view starts = { .data = s->starts, .dtype = TC_I32, .rank = 1, .dim = { s->N }, .global = { s->N },
                             .rows = -1, .elems = s->N };
   call(d, TC_OP_ATTN, s->T, (struct tc_view[]){ qkv, starts }, 2, out, 2);
@@ -216,14 +195,12 @@ static int64_t visible(const struct scene *s, int64_t n0)
 
 static void count_blocks(struct scene *s)
 {
-  struct tc_err err;
-  struct tc_device *d;
-  TC_ASSERT(tc_device_open(&d, "cpu", 1, &err) == 0);
+  struct tc_device *d = dev("cpu", 1);
   real_tile = tc_cpu_of(d)->tile;
   tc_cpu_of(d)->tile = count_tile;
-  const int64_t x[4] = { s->N, s->K, s->G + 2, s->D }, y[3] = { s->N, s->H, s->D };
-  struct tc_view qkv = view(TC_F32, s->qkv, 4, x), dy = view(TC_F32, s->dy, 3, y), dqkv = view(TC_F32, NULL, 4, x);
-  struct tc_view out[2] = { view(TC_F32, NULL, 3, y), view(TC_F32, NULL, 2, y) };
+  const int64_t x[] = { s->N, s->K, s->G + 2, s->D, -1 }, y[] = { s->N, s->H, s->D, -1 };
+  struct tc_view qkv = view(TC_F32, s->qkv, x), dy = view(TC_F32, s->dy, y), dqkv = view(TC_F32, NULL, x);
+  struct tc_view out[2] = { view(TC_F32, NULL, y), view(TC_F32, NULL, DIMS(s->N, s->H)) };
   struct tc_view starts = { .data = s->starts, .dtype = TC_I32, .rank = 1, .dim = { s->N }, .rows = -1, .elems = s->N };
   int64_t want = 0, got[2];
   for (int64_t b = 0; b < s->B; b++) want += visible(s, b * s->T) * s->H;
@@ -242,17 +219,9 @@ static void count_blocks(struct scene *s)
 
 int main(int argc, char **argv)
 {
-  uint64_t seed = (uint64_t)tc_now_ns() / 1000 % 1000000;
-  int cases = 40;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (!strcmp(argv[i], "--cases")) cases = atoi(argv[i + 1]);
-    if (!strcmp(argv[i], "--seed")) seed = strtoull(argv[i + 1], NULL, 10);
-  }
-  printf("# --seed %llu\n", (unsigned long long)seed);
-  lcg = seed * 2 + 1;
-  for (int i = 0; i < 20; i++) uniform();
+  const int cases = begin_cases(argc, argv, 40);
   for (int i = 0; i < cases; i++) {
-    struct scene s = draw();
+    struct scene s = draw_scene();
     compare("ref", TC_F64, &s, i);
     compare("cpu", TC_F32, &s, i);
     count_blocks(&s);

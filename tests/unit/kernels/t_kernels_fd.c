@@ -2,37 +2,21 @@
  *
  * The loss is a fixed random weighting of all outputs that have a gradient; the analytic
  * gradient of every input must agree with (L(x + h) - L(x - h)) / 2h to 1e-6 of its norm. */
-#include "kernels/kernel.h"
-#include "tests/unit/tap.h"
+#include "tests/unit/views.h"
 
 enum { ARGS = 6 };
 static struct tc_device *ref;
 static struct tc_runtime rt = { .seed = 1, .step = 1 };
 
-static uint64_t lcg = 3;
-static double uniform(void)
+/* An owned tensor, fp64 in (-1, 1) or tokens in [0, 9). */
+static struct tc_view drawn(int dtype, const int64_t *dim)
 {
-  lcg = lcg * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-  return (double)(lcg >> 11) / 9007199254740992.0;
-}
-
-/* An owned tensor, fp64 in (-1, 1) or tokens in [0, 9); dims end at -1. */
-static struct tc_view tensor(int dtype, const int64_t *dim)
-{
-  struct tc_view v = { .dtype = (uint8_t)dtype, .rows = -1, .elems = 1 };
-  for (; dim[v.rank] >= 0; v.rank++) {
-    v.dim[v.rank] = v.global[v.rank] = dim[v.rank];
-    v.elems *= dim[v.rank];
-  }
-  v.data = tc_calloc((size_t)v.elems, 8);
-  for (int64_t i = 0; i < v.elems; i++) {
-    if (dtype == TC_I32) ((int32_t *)v.data)[i] = (int32_t)(uniform() * 9);
-    else ((double *)v.data)[i] = 2 * uniform() - 1;
-  }
+  struct tc_view v = owned(dtype, dim);
+  for (int64_t i = 0; i < v.elems; i++) put(&v, i, dtype == TC_I32 ? 9 * uniform() : 2 * uniform() - 1);
   return v;
 }
-#define F(...) tensor(TC_F64, (const int64_t[]){ __VA_ARGS__, -1 })
-#define TOKENS(n) tensor(TC_I32, (const int64_t[]){ n, -1 })
+#define F(...) drawn(TC_F64, DIMS(__VA_ARGS__))
+#define TOKENS(n) drawn(TC_I32, DIMS(n))
 
 static double *data(const struct tc_view *v)
 {

@@ -27,7 +27,7 @@ static struct tc_view logits(struct scene *s, const struct head *h)
   x.off[1] = h->first, x.global[1] = h->first + h->V;
   for (int64_t n = 0; n < h->N; n++)
     for (int64_t v = 0; v < h->V; v++) {
-      const float slope = 40 * (float)v / (float)h->V, noise = 6 * uniform();
+      const float slope = 40 * (float)v / (float)h->V, noise = 6 * (float)uniform();
       put(&x, n * h->V + v, h->middle + (n % 3 == 0 ? noise : n % 3 == 1 ? slope : -slope));
     }
   return x;
@@ -39,7 +39,7 @@ static struct tc_view targets(struct scene *s, const struct head *h)
   struct tc_view t = tensor(s, TC_F32, h->N, 1, false);
   t.dtype = TC_I32;
   for (int64_t n = 0; n < h->N; n++) {
-    const int32_t in = (int32_t)(h->first + (int64_t)(uniform() * (float)h->V) % h->V);
+    const int32_t in = (int32_t)(h->first + draw(0, h->V - 1));
     ((int32_t *)t.data)[n] = n % 7 == 3 ? -1 : n % 7 == 4 ? (int32_t)h->first - 1
                            : n % 7 == 5 ? (int32_t)(h->first + h->V) : n == 0
                            ? (int32_t)(h->first + h->V - 1) : in;

@@ -1,6 +1,7 @@
 /* t_slow.c - slow ranks: named once, with their node, against their stage's median or their own
  * best; single slow steps are not; nor what a whole stage does. */
 #include "src/monitor/straggler.h"
+#include "tests/unit/random.h"
 #include "tests/unit/tap.h"
 
 enum { W = 6 };
@@ -31,14 +32,6 @@ static int steps(struct tc_straggler *s, int n, const int64_t *work, char *logge
 }
 
 /* ---- beside a naive one: random work, medians by sorting, each window by itself ---- */
-
-static uint64_t lcg = 1;
-
-static int random_below(int n)
-{
-  lcg = lcg * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-  return (int)((lcg >> 33) % (uint64_t)n);
-}
 
 static int by_size(const void *a, const void *b)
 {
@@ -98,7 +91,7 @@ static void test_naive(void)
     const int32_t *stage = stages[run % 3];
     struct tc_straggler *s = make(W, stage);
     struct naive n = { .logged = false };
-    int hot = random_below(W), from = random_below(WINDOWS), end = from + 1 + random_below(5);
+    int hot = (int)draw(0, W - 1), from = (int)draw(0, WINDOWS - 1), end = from + (int)draw(1, 5);
     for (int w = 0; w < WINDOWS && same; w++) {
       const char *text = NULL;
       int64_t work[W], sum[W] = { 0 };
@@ -107,7 +100,7 @@ static void test_naive(void)
         struct tc_slowest x;
         for (int r = 0; r < W; r++) {
           bool slow = w >= from && w < end && (r == hot || (run % 4 == 0 && r == (hot + 1) % W));
-          sum[r] += work[r] = (slow ? 170 : 100) + random_below(61);
+          sum[r] += work[r] = (slow ? 170 : 100) + draw(0, 60);
         }
         int top = 0;
         for (int r = 1; r < W; r++)

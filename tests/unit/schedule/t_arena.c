@@ -3,20 +3,13 @@
 #include "src/schedule/impl.h"
 #include "src/passes/passes.h"
 #include "src/program/program.h"
+#include "tests/unit/random.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 
 #include <time.h>
 
 /* ---- lowest offsets ----------------------------------------------------------------------- */
-
-static uint64_t state;
-
-static int32_t below(int32_t n)
-{
-  state = state * 6364136223846793005u + 1442695040888963407u;
-  return (int32_t)((state >> 33) % (uint64_t)n);
-}
 
 static bool share_time(const struct tc_object *a, const struct tc_object *b)
 {
@@ -46,9 +39,9 @@ static int64_t naive_lowest(const struct tc_object *all, int n, const struct tc_
 /* Micro-batches of `steps` positions; short lives at the same place in each, or one long one. */
 static void random_lives(struct tc_object *l, struct tc_range *in, int mbs, int steps)
 {
-  const int first = below(steps), long_one = below(8) == 0;
-  const int last = TC_MIN(first + below(long_one ? steps : 4), steps - 1);
-  *l = (struct tc_object){ .step = 1 + below(2), .in = in, .bytes = 64 * below(6) };
+  const int first = (int)draw(0, steps - 1), long_one = draw(0, 7) == 0;
+  const int end = first + (int)draw(0, long_one ? steps - 1 : 3), last = TC_MIN(end, steps - 1);
+  *l = (struct tc_object){ .step = (int32_t)draw(1, 2), .in = in, .bytes = 64 * draw(0, 5) };
   for (int k = 0; k < mbs; k++)
     in[k * l->step] = (struct tc_range){ k * steps + first, k * steps + last };
   l->n = mbs;
@@ -79,10 +72,10 @@ static bool places_alike(int n, int mbs, int steps)
 static void test_lowest(void)
 {
   const char *seed = getenv("SEED");
-  state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
-  printf("# SEED=%llu\n", (unsigned long long)state);
+  random_state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
+  printf("# SEED=%llu\n", (unsigned long long)random_state);
   bool few = true, many = true;
-  for (int i = 0; i < 300 && few; i++) few = places_alike(1 + below(120), 1 + below(5), 2 + below(60));
+  for (int i = 0; i < 300 && few; i++) few = places_alike((int)draw(1, 120), (int)draw(1, 5), (int)draw(2, 61));
   for (int i = 0; i < 4 && many; i++) many = places_alike(600, 1 + i, 400);
   ok(few, "300 random sets of objects are placed as by comparing all with all");
   ok(many, "sets of 600 objects too, which live in 1 to 4 micro-batches");
