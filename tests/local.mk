@@ -159,35 +159,35 @@ test_headers = \
   %D%/fuzz/place_draw.h \
   %D%/fuzz/place_run.h \
   %D%/unit/box.h \
-  %D%/unit/fusion_play.h \
-  %D%/unit/scene.h \
+  %D%/unit/schedule/fusion_play.h \
+  %D%/unit/kernels/scene.h \
   %D%/unit/script.h \
   %D%/unit/ckpt_cmd.h \
-  %D%/unit/calls.h \
+  %D%/unit/train/calls.h \
   %D%/unit/ckpt_fixture.h \
   %D%/unit/data_fixture.h \
   %D%/unit/digest.h \
-  %D%/unit/comm_cases.h \
-  %D%/unit/comm_check.h \
-  %D%/unit/comm_stubs.h \
+  %D%/unit/comm/comm_cases.h \
+  %D%/unit/comm/comm_check.h \
+  %D%/unit/cmd/comm_stubs.h \
   %D%/unit/ranks_fixture.h \
-  %D%/unit/exec_fixture.h \
-  %D%/unit/layout.h \
+  %D%/unit/exec/exec_fixture.h \
+  %D%/unit/exec/layout.h \
   %D%/unit/leak.h \
   %D%/unit/same_tensors.h \
   %D%/unit/locks.h \
   %D%/unit/stderr_text.h \
   %D%/unit/plan_config.h \
-  %D%/unit/plan_list.h \
-  %D%/unit/plan_rows.h \
-  %D%/unit/kernels_documents.h \
-  %D%/unit/kernels_llama.h \
-  %D%/unit/t_kernels.h \
+  %D%/unit/plan/plan_list.h \
+  %D%/unit/plan/plan_rows.h \
+  %D%/unit/kernels/kernels_documents.h \
+  %D%/unit/kernels/kernels_llama.h \
+  %D%/unit/kernels/t_kernels.h \
   %D%/unit/random.h \
-  %D%/unit/views.h \
+  %D%/unit/kernels/views.h \
   %D%/unit/token_fixture.h \
   %D%/unit/wakes.h \
-  %D%/unit/watch_parts.h \
+  %D%/unit/watch/watch_parts.h \
   %D%/unit/named.h \
   %D%/unit/tap.h
 

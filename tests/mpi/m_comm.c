@@ -9,7 +9,7 @@
 #include "src/comm/comm.h"
 #include "src/comm/mpi.h"
 #include "src/watch/watch.h"
-#include "tests/unit/comm_cases.h"
+#include "tests/unit/comm/comm_cases.h"
 #include "tests/unit/tap.h"
 
 enum { MAX_WORLD = 64, RESULTS = 250, LATE = 251 };

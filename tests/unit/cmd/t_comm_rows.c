@@ -1,6 +1,6 @@
 /* t_comm_rows.c - the rows and ranks of `tercio comm` (src/cmd/comm.c) with measurements, communicators and
  * GPUs of the test's own: what is printed to the last digit, what a rank opens and gives back. */
-#include "tests/unit/comm_stubs.h"
+#include "tests/unit/cmd/comm_stubs.h"
 #include "src/cmd/comm.c"
 
 #include <unistd.h>

@@ -7,7 +7,7 @@
 #include "src/comm/hub.h"
 #include "src/cmd/comm_bench.h"
 #include "src/comm/impl.h"
-#include "tests/unit/comm_cases.h"
+#include "tests/unit/comm/comm_cases.h"
 #include "tests/unit/tap.h"
 
 enum { MAX_WORLD = 5 };

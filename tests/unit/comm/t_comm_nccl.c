@@ -13,7 +13,7 @@
 #include "src/comm/impl.h"
 #include "src/comm/hub.h"
 #include "src/comm/nccl.h"
-#include "tests/unit/comm_cases.h"
+#include "tests/unit/comm/comm_cases.h"
 #include "tests/unit/tap.h"
 
 enum { MAX_WORLD = 4, PARTS = CC_PARTS, SLOTS = 256 };

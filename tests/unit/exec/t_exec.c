@@ -1,6 +1,6 @@
 /* t_exec.c - the executor's memory, and what it says when something fails: each piece of memory that
  * is not there, kernels that are missing or fail; what is filled with NaN when it is free. */
-#include "tests/unit/exec_fixture.h"
+#include "tests/unit/exec/exec_fixture.h"
 
 static void memory(struct tc_device *d, int64_t *left, int64_t *total)
 {

@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/unit/exec_fixture.h"
+#include "tests/unit/exec/exec_fixture.h"
 #include "tests/unit/stderr_text.h"
 
 static int64_t now_ns; /* 0: the true time; else it stands still */

@@ -2,7 +2,7 @@
  * computes too: which memory is allocated and freed where, which copies are begun, ordered and
  * waited for, and the message when one of these fails. The device is `ref` with functions of the
  * test's; its copies are made as late as they may be. */
-#include "tests/unit/exec_fixture.h"
+#include "tests/unit/exec/exec_fixture.h"
 
 enum { NO = TC_OFFLOAD_NO, PARAMS = TC_OFFLOAD_PARAMS, UPDATE = TC_OFFLOAD_UPDATE };
 enum { MOST_COPIES = 4000 };

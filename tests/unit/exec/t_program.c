@@ -4,7 +4,7 @@
 #include "src/graph/rule.h"
 #include "src/comm/hub.h"
 #include "src/passes/reshard.h"
-#include "tests/unit/layout.h"
+#include "tests/unit/exec/layout.h"
 #include "tests/unit/ranks_fixture.h"
 #include "tests/unit/tap.h"
 

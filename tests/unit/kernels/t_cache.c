@@ -4,7 +4,7 @@
  *
  *   t_cache.t [--cases N] [--seed N]         # 30 cases; the seed is the clock's unless given */
 #include "kernels/cpu/cpu.h"
-#include "tests/unit/views.h"
+#include "tests/unit/kernels/views.h"
 
 static void fill(const struct tc_view *v)
 {

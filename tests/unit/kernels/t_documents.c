@@ -4,7 +4,7 @@
  *
  *   t_documents.t [--cases N] [--seed N]         # 40 cases; the seed is the clock's unless given */
 #include "kernels/cpu/cpu.h"
-#include "tests/unit/views.h"
+#include "tests/unit/kernels/views.h"
 
 enum { EDGE = 64 };              /* of attn.c's blocks */
 

@@ -8,9 +8,9 @@
  *   t_kernels.t [--only NAME,...] [--not NAME,...]    # ops whose names have that in them */
 #include <dlfcn.h>
 
-#include "tests/unit/kernels_documents.h"
-#include "tests/unit/kernels_llama.h"
-#include "tests/unit/t_kernels.h"
+#include "tests/unit/kernels/kernels_documents.h"
+#include "tests/unit/kernels/kernels_llama.h"
+#include "tests/unit/kernels/t_kernels.h"
 
 /* ---- element by element -------------------------------------------------------------- */
 

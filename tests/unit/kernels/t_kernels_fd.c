@@ -2,7 +2,7 @@
  *
  * The loss is a fixed random weighting of all outputs that have a gradient; the analytic
  * gradient of every input must agree with (L(x + h) - L(x - h)) / 2h to 1e-6 of its norm. */
-#include "tests/unit/views.h"
+#include "tests/unit/kernels/views.h"
 
 enum { ARGS = 6 };
 static struct tc_device *ref;

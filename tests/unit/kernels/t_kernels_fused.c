@@ -2,7 +2,7 @@
  * products are compared with ref's, updates have to be the same bits as one by one; nothing else of
  * the memory may change. Copies beside the kernels, too. See scene.h; cross-entropy has a test of its
  * own. */
-#include "tests/unit/scene.h"
+#include "tests/unit/kernels/scene.h"
 
 static double tolerance(int dtype) { return dtype == TC_BF16 ? 8e-3 : cuda->tf32 ? 2e-3 : 2e-6; }
 

@@ -1,7 +1,7 @@
 /* t_kernels_xent.c - cross-entropy as the CUDA device does it, in one call forward and one backward,
  * beside ref's calls and the device's own one by one; nothing else of the memory may change. See
  * scene.h. */
-#include "tests/unit/scene.h"
+#include "tests/unit/kernels/scene.h"
 
 enum { TO_SUMEXP = 3, TO_NLL = 4 };
 /* A block of V columns from `first` on, of a vocabulary of `live`; logits around `middle`. */

@@ -3,7 +3,7 @@
  * layouts are the test's own; each of them adds a line to the list of plan_list.h. */
 #include "src/plan/guess.h"
 #include "tests/unit/plan_config.h"
-#include "tests/unit/plan_list.h"
+#include "tests/unit/plan/plan_list.h"
 
 static struct {
   int guesses, layouts;
@@ -97,7 +97,7 @@ static const struct {
   int guesses, families;
   uint32_t digest;
 } rows[] = {
-#include "tests/unit/plan_rows.h"
+#include "tests/unit/plan/plan_rows.h"
 };
 
 static void test_rows(void)

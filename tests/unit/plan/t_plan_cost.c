@@ -3,7 +3,7 @@
 #include "src/plan/impl.h"
 #include "src/program/setup.h"
 #include "tests/unit/plan_config.h"
-#include "tests/unit/plan_list.h"
+#include "tests/unit/plan/plan_list.h"
 
 #include <unistd.h>
 

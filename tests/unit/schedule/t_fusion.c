@@ -5,7 +5,7 @@
  *
  * Programs are played with groups fused (fusion_play.h). What may be a group is decided a second time by
  * comparing the bytes of all operands with each other. Then programs are changed so that a group is none. */
-#include "tests/unit/fusion_play.h"
+#include "tests/unit/schedule/fusion_play.h"
 
 enum { SHORT = 400, FULL = 20000 };
 

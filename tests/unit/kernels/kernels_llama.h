@@ -2,7 +2,7 @@
 #ifndef TC_KERNELS_LLAMA_H
 #define TC_KERNELS_LLAMA_H
 
-#include "tests/unit/t_kernels.h"
+#include "tests/unit/kernels/t_kernels.h"
 
 #include <math.h>
 

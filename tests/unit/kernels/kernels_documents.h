@@ -2,7 +2,7 @@
 #ifndef TC_KERNELS_DOCUMENTS_H
 #define TC_KERNELS_DOCUMENTS_H
 
-#include "tests/unit/t_kernels.h"
+#include "tests/unit/kernels/t_kernels.h"
 
 /* Where documents begin in rows [n0, n0 + N) of sequences of T tokens: at one token in `each`, drawn; 1: at every one. */
 static void input_starts(struct test *t, int64_t N, int64_t n0, int64_t T, int64_t each)

@@ -3,7 +3,7 @@
 #ifndef TC_T_KERNELS_H
 #define TC_T_KERNELS_H
 
-#include "tests/unit/views.h"
+#include "tests/unit/kernels/views.h"
 
 enum { ARGS = 6 };
 

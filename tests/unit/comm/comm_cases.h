@@ -3,7 +3,7 @@
 #ifndef TC_COMM_CASES_H
 #define TC_COMM_CASES_H
 
-#include "tests/unit/comm_check.h"
+#include "tests/unit/comm/comm_check.h"
 
 static const int64_t cc_counts[] = { 0, 1, 2, 3, 5, 1023, 1024, 30011, 800003 };
 static const int cc_dtypes[] = { TC_F32, TC_BF16, TC_F64, TC_I32 };
