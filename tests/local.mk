@@ -197,6 +197,7 @@ script_tests = \
   %D%/check-cli \
   %D%/check-completion \
   %D%/check-compdb \
+  %D%/check-docs \
   %D%/check-cuda \
   %D%/check-budget \
   %D%/check-races \
