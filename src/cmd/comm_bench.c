@@ -1,9 +1,9 @@
 /* comm_bench.c - measures one collective at one size.
  *
- * For each row: fill the input, poison the output, warm up, check; poison, then the timed
- * iterations, each after a barrier of the world, so that all groups of an axis work at the
- * same time as they do in training; check results and counters again. Errors of any rank are
- * reported to all, so that all continue or stop together. */
+ * For each row or pair: fill the input, poison the output, warm up, check; poison, then the timed
+ * iterations; check results and counters again. A row's iterations each follow a barrier of the
+ * world, so that all groups of an axis work at the same time as they do in training. Errors of any
+ * rank are reported to all, so that all continue or stop together. */
 #include "src/cmd/comm_bench.h"
 #include <stdlib.h>
 #include <string.h>
@@ -370,6 +370,38 @@ static void check_counters(const struct tc_bench *b, const struct tc_comm_counte
   }
 }
 
+/* ---- iterations ---------------------------------------------------------------------------- */
+
+static int time_calls(struct tc_bench *b, bool together, struct tc_err *err)
+{
+  const struct tc_coll_args barrier = { .coll = TC_BARRIER, .ctl = true,
+                                        .what = "before an iteration" };
+  for (int i = 0; i < b->iters; i++) {
+    if (together) TC_TRY(tc_comm_run(b->world, &barrier, err));
+    int64_t start_ns = tc_now_ns();
+    TC_TRY(run_calls(b, err));
+    b->ns[i] = tc_now_ns() - start_ns;
+  }
+  return tc_comm_settle(b->group, err);
+}
+
+/* Warms up and times the calls that were made; together: with a barrier of the world before each iteration. What is
+ * wrong with results or counters goes into *found. */
+static int measure(struct tc_bench *b, bool together, struct tc_err *found, struct tc_err *err)
+{
+  const struct tc_comm_counters before = *tc_comm_counters(b->group);
+  fill(b);
+  poison(b);
+  for (int i = 0; i < WARM_UP; i++) TC_TRY(run_calls(b, err));
+  TC_TRY(tc_comm_settle(b->group, err));
+  look(b, found);
+  poison(b);
+  TC_TRY(time_calls(b, together, err));
+  look(b, found);
+  check_counters(b, &before, WARM_UP + b->iters, found);
+  return 0;
+}
+
 /* ---- a row ------------------------------------------------------------------------------- */
 
 /* Collective over the world. Fails on all ranks with the same sentence: that of the lowest
@@ -390,19 +422,6 @@ static int share_sentence(struct tc_bench *b, const struct tc_err *found, struct
   free(text);
   free(bytes);
   return rc;
-}
-
-static int time_calls(struct tc_bench *b, struct tc_err *err)
-{
-  const struct tc_coll_args barrier = { .coll = TC_BARRIER, .ctl = true,
-                                        .what = "before an iteration" };
-  for (int i = 0; i < b->iters; i++) {
-    TC_TRY(tc_comm_run(b->world, &barrier, err));
-    int64_t start_ns = tc_now_ns();
-    TC_TRY(run_calls(b, err));
-    b->ns[i] = tc_now_ns() - start_ns;
-  }
-  return tc_comm_settle(b->group, err);
 }
 
 static void fill_row(const struct tc_bench *b, struct tc_bench_row *row)
@@ -428,16 +447,7 @@ int tc_bench_run(struct tc_bench *b, int op, int64_t bytes, struct tc_bench_row 
   struct tc_err found = { 0 };
   b->salt += 0x9e3779b9u;
   make_calls(b, op, bytes);
-  const struct tc_comm_counters before = *tc_comm_counters(b->group);
-  fill(b);
-  poison(b);
-  for (int i = 0; i < WARM_UP; i++) TC_TRY(run_calls(b, err));
-  TC_TRY(tc_comm_settle(b->group, err));
-  look(b, &found);
-  poison(b);
-  TC_TRY(time_calls(b, err));
-  look(b, &found);
-  check_counters(b, &before, WARM_UP + b->iters, &found);
+  TC_TRY(measure(b, true, &found, err));
   b->ns[b->iters] = found.status < 0;
   TC_TRY(tc_comm_max_i64(b->world, b->ns, b->iters + 1, err));
   fill_row(b, row);
@@ -460,29 +470,6 @@ static void make_pair(struct tc_bench *b, int peer, int64_t bytes, const char *w
   }
 }
 
-/* The iterations of a pair; what is wrong goes into *found, with the pair's name. */
-static int run_pair(struct tc_bench *b, const char *what, struct tc_err *found, struct tc_err *err)
-{
-  const struct tc_comm_counters before = *tc_comm_counters(b->group);
-  fill(b);
-  poison(b);
-  for (int i = 0; i < WARM_UP; i++) TC_TRY(run_calls(b, err));
-  TC_TRY(tc_comm_settle(b->group, err));
-  look(b, found);
-  poison(b);
-  for (int i = 0; i < b->iters; i++) {
-    int64_t start_ns = tc_now_ns();
-    TC_TRY(run_calls(b, err));
-    b->ns[i] = tc_now_ns() - start_ns;
-  }
-  TC_TRY(tc_comm_settle(b->group, err));
-  look(b, found);
-  check_counters(b, &before, WARM_UP + b->iters, found);
-  const struct tc_err why = *found;
-  if (why.status < 0) tc_fail(found, why.status, "%s: %.400s", what, why.text);
-  return 0;
-}
-
 int tc_bench_pair(struct tc_bench *b, int peer, int64_t bytes, const char *what, int64_t *ns,
                   struct tc_err *err)
 {
@@ -491,7 +478,9 @@ int tc_bench_pair(struct tc_bench *b, int peer, int64_t bytes, const char *what,
   make_pair(b, peer, bytes, what);
   *ns = 0;
   if (peer >= 0) {
-    TC_TRY(run_pair(b, what, &found, err));
+    TC_TRY(measure(b, false, &found, err));
+    const struct tc_err why = found;
+    if (why.status < 0) tc_fail(&found, why.status, "%s: %.400s", what, why.text);
     *ns = TC_MAX(tc_median_i64(b->ns, b->iters), 1);
   }
   int64_t wrong = found.status < 0;

@@ -126,11 +126,11 @@ static void warn_shared(struct place *p, const int *list, int n)
 {
   const struct tc_rank_info *info = p->ranks->info;
   for (int a = 0; a < n; a++) {
-    bool told = false;
+    bool warned = false;
     char ranks[200];
     int length = snprintf(ranks, sizeof ranks, "%d", list[a]), sharing = 1;
-    for (int b = 0; b < a && !told; b++) told = same_device(&info[list[a]], &info[list[b]]);
-    for (int b = a + 1; b < n && !told; b++) {
+    for (int b = 0; b < a && !warned; b++) warned = same_device(&info[list[a]], &info[list[b]]);
+    for (int b = a + 1; b < n && !warned; b++) {
       if (!same_device(&info[list[a]], &info[list[b]])) continue;
       sharing++;
       if (length < (int)sizeof ranks - 16)
