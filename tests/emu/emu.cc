@@ -3,7 +3,7 @@
  * One kernel at a time in the process (a lock): ranks that are threads take turns. A warp runs as
  * far as it can before the next one does, so that a missing barrier between warps shows; a fiber
  * that waits is passed over until what it waits for has happened. A round of all warps in which
- * nobody moves is a deadlock and aborts. A build with the thread sanitizer finds races (races.h). */
+ * no fiber runs is a deadlock and aborts. A build with the thread sanitizer finds races (races.h). */
 #include "races.h"
 
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* emu.h - what the parts of the emulated GPU have in common: emu.cc runs kernels, runtime.cc has
  * memory, devices, streams and events, nccl.cc the collectives.
  *
- * A stream is a list of tasks, done lazily: when a thread waits for the stream or an event, those
+ * A stream is a list of tasks, deferred: when a thread waits for the stream or an event, those
  * before it in its stream run, and what these wait for in others; nothing else does. So work that
- * nobody made wait for what it needs finds old data. One lock for everything. */
+ * was not ordered behind what it needs finds old data. One lock for everything. */
 #ifndef TC_EMU_H
 #define TC_EMU_H
 

@@ -59,7 +59,7 @@ static inline void race_write(void *p, size_t bytes, void *from)
   __tsan_func_exit();
 }
 
-/* Whole pages, as if nobody had touched them yet. */
+/* Whole pages, as if no thread had touched them yet. */
 static inline void race_forget(void *p, size_t bytes)
 {
   if (bytes && mmap(p, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != p)

@@ -1,4 +1,4 @@
-/* fuzz_place.c - models of every family on layouts that nobody thought of, most with files of annotations:
+/* fuzz_place.c - models of every family on random layouts, most with files of annotations:
  * what is accepted gives one rank's gradients, what is not gets a sentence.
  *
  * usage: fuzz_place.t [--full | --cases N] [--seed N] [--only CASE] [--bare] [--verbose] [--write DIR]

@@ -18,7 +18,7 @@ static char out_path[100];
 static char *out_text;             /* of the last command */
 static char err_text[4000];        /* what it reported on stderr */
 
-/* A child of a process with threads may inherit a lock that nobody will release. */
+/* A child of a process with threads may inherit a lock that no thread will release. */
 static int n_threads(void)
 {
   int n = 0;

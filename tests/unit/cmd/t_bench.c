@@ -478,7 +478,7 @@ static void test_shared(void)
   row(TC_BENCH_GATHER, 2, 44, 2, false, &r, &err);
   heard_bytes[1] = heard_bytes[2] = 0;
   struct tc_err found = { 0 };
-  is_int(share_sentence(bench, &found, &err), TC_EUSER, "nobody knows what is wrong");
+  is_int(share_sentence(bench, &found, &err), TC_EUSER, "no rank knows what is wrong");
   is_str(err.text, "results are wrong, and so is the exchange that would identify the rank",
          "... says so");
   done();

@@ -4,7 +4,7 @@
 
 #include "tests/unit/tap.h"
 
-/* Each pair meets once, and nobody meets two in a round. */
+/* Each pair meets once, and no member meets two in a round. */
 static void test_rounds(void)
 {
   for (int n = 2; n <= 17; n++) {

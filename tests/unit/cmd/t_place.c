@@ -86,7 +86,7 @@ static void test_links(void)
   *info[3].dev.pci = 0;
   is_links("NVLink on host0: ranks 0-2: 4, 2-4: 2 links; others none\n", "one GPU of a node has no other");
   for (int i = 0; i < RANKS; i++) *info[i].dev.pci = 0;
-  is_links("", "GPUs that nobody knows");
+  is_links("", "GPUs that are unknown");
   set_up();
   info[3].device = 0;
   strcpy(info[3].dev.pci, info[1].dev.pci);

@@ -63,7 +63,7 @@ static const struct {
     "out: no run is in progress any more; its newest checkpoint is step 7", 5.1 },
   { "... later", 99, 99, false, true, false, 1, -1, TC_EUSER, 104,
     "out: no run is in progress any more; it has no checkpoint", 10.2 },
-  { "nobody can tell", 99, 99, true, false, true, 0, 7, TC_ENOCKPT, 52, "no owner", 5.1 },
+  { "the owner can't be read", 99, 99, true, false, true, 0, 7, TC_ENOCKPT, 52, "no owner", 5.1 },
   { "none was made", 9, 1, true, false, false, 0, 5, TC_EUSER, 11,
     "out: the run ended or was started again before it made the checkpoint: request it again", 1 },
   { "there is none at all", 9, 1, true, false, false, 0, -1, TC_EUSER, 11,

@@ -203,7 +203,7 @@ static void cc_tickets(struct cc_env *e)
   tc_comm_free(c);
 }
 
-/* A value goes round; large ones too, where nobody buffers. Rank 0 sends first. */
+/* A value goes round; large ones too, which are not buffered. Rank 0 sends first. */
 static void cc_ring(struct cc_env *e)
 {
   static const int64_t counts[] = { 0, 1, 1000, 1200001 };
@@ -271,7 +271,7 @@ static void cc_agree(struct cc_env *e)
 {
   struct tc_comm *c = cc_world(e, 11, "world", 60);
   int n = e->world;
-  for (int first = 0; first <= n; first++)       /* n: nobody fails */
+  for (int first = 0; first <= n; first++)       /* n: none fails */
     for (int named = 0; named < 2; named++) {
       struct tc_err err = { 0 };
       char want[200];

@@ -399,7 +399,7 @@ static void test_queued(void)
                              "(deadline run.deadline): find out what stopped it, or raise the deadline",
            "... its error");
     is_int(world.says, rows[i].says, "... so often late ranks are reported");
-    is_int(world.clears, rows[i].says && !rows[i].status, "... and that nobody is any more");
+    is_int(world.clears, rows[i].says && !rows[i].status, "... and that none is late any more");
     is_int(x.seen, rows[i].status == 0, "... whether it is seen");
   }
 }

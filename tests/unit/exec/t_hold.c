@@ -119,7 +119,7 @@ static int differ(const struct fixture *f, const char *a, const char *b)
   return n;
 }
 
-/* As a saver asks for them: one after the other, each held. */
+/* As the checkpoint writer asks for them: one after the other, each held. */
 static int64_t begin(struct fixture *f)
 {
   int64_t last = 0;

@@ -201,7 +201,7 @@ static void all_apart(int n, int rank, const int64_t *dim, bool even, int64_t wa
   is_int(pinned, 0, "... and host memory is given back");
 }
 
-/* A -> B over dp, where something is missing: the sentence; nobody waits for others. */
+/* A -> B over dp, where something is missing: the sentence; no rank waits for others. */
 static void refused(const char *what, int from, int to, bool alone, const char *want)
 {
   struct tc_mesh *m = fx_mesh(1, 1, 2, 1);

@@ -128,7 +128,7 @@ static void test_elsewhere(void)
   put(lease, "owner", "{\"job\": \"5\", \"host\": \"far\", \"machine\": \"m\", \"pid\": 1, \"born\": 2}");
   put(lease, "beat", "0000000001\n");
   struct tc_owner *a = tc_owner_new(dir, "6", 0);
-  is_int(tc_owner_take(a, &err), 1, "somebody elsewhere is watched");
+  is_int(tc_owner_take(a, &err), 1, "an owner elsewhere is watched");
   is_int(tc_owner_take(a, &err), 1, "... for a while");
   put(lease, "beat", "0000000002\n");
   is_int(tc_owner_take(a, &err), TC_EUSER, "a beat: refused");

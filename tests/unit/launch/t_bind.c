@@ -68,7 +68,7 @@ static void test_best(void)
   is_int(bad, 0, "of %d random nodes all get the best of all assignments", cases);
 }
 
-/* Large nodes: nobody alone, and no two by a swap, would be better off. */
+/* Large nodes: no rank alone, and no two by a swap, would be better off. */
 static void test_swaps(void)
 {
   int bad = 0;
@@ -231,7 +231,7 @@ static void test_nodes(void)
   free(clean);
 }
 
-/* Parts of CPUs: disjoint, all used, nobody with fewer than others but for one. homes: the NUMA nodes
+/* Parts of CPUs: disjoint, all used, no rank with fewer than others but for one. homes: the NUMA nodes
  * that ranks are to be near, if each has a CPU for each of its ranks. */
 static void test_cpus(void)
 {

@@ -195,7 +195,7 @@ static void test_visible(void)
     is_str(sees, rows[i].sees, "CUDA_VISIBLE_DEVICES: %s", rows[i].what);
     ok(right && v->n_node == 8, "  NUMA, name, UUID; 8 on the node");
   }
-  /* MIG ids are taken as they are: nobody here knows whose parts they are. */
+  /* MIG ids are taken as they are: which GPU each is a part of is unknown here. */
   setenv("CUDA_VISIBLE_DEVICES", "MIG-1234", 1);
   tc_gpus_look(v, topo, root);
   ok(v->n == 1 && !v->dev[0].pci[0] && v->dev[0].numa == -1, "a MIG id");

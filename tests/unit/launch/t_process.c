@@ -102,7 +102,7 @@ static void crash_alone(void) { raise(SIGFPE); }
 static void crash_at_step(void) { stand(4, ""); tc_at_step(1234567890123); raise(SIGBUS); }
 static void crash_in_thread(void)
 {
-  stand(4, "saver");
+  stand(4, "checkpoint writer");
   tc_at_step(7);
   tc_at("forward", "matmul", "h.3", 2);
   raise(SIGILL);
@@ -126,7 +126,7 @@ static void test_lines(void)
     { crash_at_step, -SIGBUS, "tercio[3]: crashed by SIGBUS on ",
       ", step 1234567890123, at starting" OUT_OF_MEMORY "\n" },
     { crash_in_thread, -SIGILL, "tercio[3]: crashed by SIGILL on ",
-      ", thread saver, step 7, at forward matmul of h.3" OUT_OF_MEMORY "\n" },
+      ", thread checkpoint writer, step 7, at forward matmul of h.3" OUT_OF_MEMORY "\n" },
     { abort_of_one, -SIGABRT, "tercio: crashed by SIGABRT on ", ", thread writer, at reading text\n" },
   };
   struct utsname host;

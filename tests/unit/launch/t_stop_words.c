@@ -114,7 +114,7 @@ int main(void)
     is_int(ended, rows[i].ended, "... what it is ended by");
     is_str(logged, rows[i].logged, "... what is reported of the last");
   }
-  is_int(tc_stop_asked(NULL), TC_STOP_NONE, "nobody asks");
+  is_int(tc_stop_asked(NULL), TC_STOP_NONE, "no request");
   tc_stop_agreed(NULL);
   tc_stop_free(NULL);
   return done_testing();

@@ -149,7 +149,7 @@ static void test_words(void)
     tc_straggler_free(s);
   }
 
-  /* A window: 20 steps at least, and 2 s of somebody's work. */
+  /* A window: 20 steps at least, and 2 s of one rank's work. */
   static const struct { int64_t ns; int step; } windows[] = {
     { 1000000000, 40 }, { 100000000, 40 }, { 80000000, 50 }, { 1, 0 },
   };

@@ -123,7 +123,7 @@ static void test_names(void)
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-/* A device of the table, and what nobody measured. */
+/* A device of the table, and what was not measured. */
 static void test_table(void)
 {
   struct tc_cluster k;

@@ -103,7 +103,7 @@ static void test_formulas(int grad_dtype)
     }
 }
 
-/* Sizes that nothing divides: nobody has more than a row of each tensor above its share, and
+/* Sizes that nothing divides: no rank has more than a row of each tensor above its share, and
  * together the ranks have everything once. */
 static void test_uneven(int n)
 {

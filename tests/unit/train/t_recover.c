@@ -10,7 +10,7 @@
 #include "tests/unit/stderr_text.h"
 #include "tests/unit/tap.h"
 
-/* The wall clock, which somebody sets, in place of the C library's. */
+/* The wall clock, which may be set, in place of the C library's. */
 static int64_t wall_s;
 
 int clock_gettime(clockid_t id, struct timespec *ts)
@@ -262,7 +262,7 @@ static void test_limit(void)
     { "minutes", 20, -9000, 500, 1200, false },
     { "the job's, begun now", TC_AUTO, -100, 900, 900, false },
     { "the job's, more than half is over", TC_AUTO, -900, 700, 700, true },
-    { "the job's, nobody says since when", TC_AUTO, 0, 700, 700, true },
+    { "the job's, without its start", TC_AUTO, 0, 700, 700, true },
   };
   for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
     struct tc_config cfg = { .run_walltime = c[i].minutes };

@@ -14,7 +14,7 @@ enum { W = 4 };
 static const char *const who[W] = { "rank 0 on a", "rank 1 on a", "rank 2 on b", "rank 3 on b" };
 static int hang_fsync;            /* in the children only */
 
-/* The deadline of the children, what they do meanwhile, and how long one hangs that nobody ends.
+/* The deadline of the children, what they do meanwhile, and how long one hangs that is not ended.
  * They are far apart: a machine that is slow to wake a thread changes nothing. */
 #define DEADLINE_S 1.5
 #define SHORT_S 0.05
@@ -174,7 +174,7 @@ static void unhush(int old)
   close(old);
 }
 
-/* The calling thread becomes `rank`, which waits for `late`, or for nobody (-1). */
+/* The calling thread becomes `rank`, which waits for `late`, or for none (-1). */
 static struct tc_blocked_call *stand(struct tc_watch *w, int rank, int32_t late)
 {
   tc_watch_enter(w, rank);

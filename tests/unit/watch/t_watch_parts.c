@@ -281,7 +281,7 @@ static void test_unserved(void)
   on_tick = come;
   looks = 1;
   int64_t began = now_ns;
-  ok(!tc_blocked_call_diagnose(s, &b) && b.n == 0 && !*b.suspects && !*b.why, "nobody serves: no answer");
+  ok(!tc_blocked_call_diagnose(s, &b) && b.n == 0 && !*b.suspects && !*b.why, "no thread serves: no answer");
   is_int(now_ns - began, DIAGNOSE_NS + SECOND, "... after 8 s");
   tick_ns = 0;
   ok(w.requests == &other && other.next == &another && !another.next,

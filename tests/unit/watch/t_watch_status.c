@@ -10,13 +10,13 @@ static void is_text(struct tc_thread_status *l, const char *want)
 
 /* ---- threads ---------------------------------------------------------------------------------- */
 
-static void test_lane(void)
+static void test_thread_status(void)
 {
   struct tc_standing s;
   make(0, 2, 2);
   ok(!tc_watch_standing(&s) && s.rank == -1 && s.step == 0 && !*s.thread && !*s.word[0] &&
          !*s.word[1] && !*s.word[2],
-     "without a thread nobody stands anywhere");
+     "without a thread there is no place");
   tc_at("a", "b", "c", 1);
   tc_at_again();
   tc_at_step(3);
@@ -70,7 +70,7 @@ static void test_lane(void)
   is_int(l->least_ns, 2500000000, "it is allowed more time");
   local[1].world = 1;
   ok(tc_watch_standing(&s) && s.rank == -1, "one rank alone has no number");
-  ok(!tc_thread_status_helps(l), "a thread that helped nobody");
+  ok(!tc_thread_status_helps(l), "a thread that helped no other");
   tc_thread_status_use(NULL);
   ok(tc_watch_standing(&s) && !strcmp(s.thread, "of OpenMP") && !strcmp(s.word[0], "open"),
      "a thread of OpenMP");
@@ -120,7 +120,7 @@ static void test_report(void)
   tc_at("forward", NULL, NULL, -1);
   tc_thread_status_waits(s);
   tc_rank_status_report(local, names, &r);
-  ok(r.state == WAITING && r.n == 0, "it waits, for nobody known yet");
+  ok(r.state == WAITING && r.n == 0, "it waits, for no known rank yet");
   is_str(r.text, "forward; communicates", "... and says so");
   int32_t late[TC_SUSPECTS + 2];
   for (int i = 0; i < TC_SUSPECTS + 2; i++) late[i] = i;
@@ -134,7 +134,7 @@ static void test_report(void)
   ok(r.n == TC_SUSPECTS && r.late[TC_SUSPECTS - 1] == TC_SUSPECTS - 1, "... for so many at most");
   tc_blocked_call_clear(s);
   tc_rank_status_report(local, names, &r);
-  is_str(r.text, "forward; communicates", "... for nobody any more");
+  is_str(r.text, "forward; communicates", "... for none any more");
   tc_thread_status_waits(NULL);
   tc_rank_status_report(local, names, &r);
   ok(r.state == BUSY && !strcmp(r.text, "forward"), "it goes on");
@@ -188,7 +188,7 @@ static void test_quiet(void)
 
 int main(void)
 {
-  test_lane();
+  test_thread_status();
   test_report();
   test_quiet();
   return done_testing();
