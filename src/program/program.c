@@ -42,7 +42,7 @@ static int pass_label(struct ctx *c)
 static int pass_systems(struct ctx *c)
 {
   struct tc_graph *g = c->p->graph;
-  struct tc_system row = *c->o->system;          /* with what the user wants otherwise */
+  struct tc_system row = *c->o->system;          /* with what the user has set otherwise */
   if (c->o->reshard_after != TC_AFTER_AUTO) row.reshard_after = c->o->reshard_after;
   if (c->o->reduce_once && row.place[TC_ACC].kind == TC_SROWS)
     row.place[TC_ACC] = (struct tc_place){ TC_P, 0, TC_SUM, 0 };

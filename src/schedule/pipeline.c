@@ -110,12 +110,12 @@ static int check_shape(enum tc_schedule schedule, int p, int v, int m, struct tc
     return tc_fail(err, TC_ELAYOUT, "schedule %s has no virtual stages: %d a rank do not fit; 1 would, "
                    "or schedule interleaved", name, v);
   if (v < 2 && kind->virtual_stages)
-    return tc_fail(err, TC_ELAYOUT, "schedule %s wants at least 2 virtual stages a rank; 2 would fit, "
+    return tc_fail(err, TC_ELAYOUT, "schedule %s needs at least 2 virtual stages a rank; 2 would fit, "
                    "or schedule 1f1b with 1", name);
   if (kind->virtual_stages && m % p) {
     char less[20] = "";
     if (m > p) snprintf(less, sizeof less, "%d or ", m / p * p);
-    return tc_fail(err, TC_ELAYOUT, "schedule %s wants micro-batches in multiples of its %d stages: %d "
+    return tc_fail(err, TC_ELAYOUT, "schedule %s needs micro-batches in multiples of its %d stages: %d "
                    "do not fit; %s%lld would, or schedule 1f1b", name, p, m, less,
                    (long long)tc_round_up(m, p));
   }

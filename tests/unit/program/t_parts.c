@@ -170,7 +170,7 @@ static void test_shapes(void)
       "65536 stages x 1 virtual stages x 65536 micro-batches are "
       "12884901888 items of work; fewer than 2147483647 would fit" },
     { "interleaved", 4, 2, 3, TC_ELAYOUT,
-      "schedule interleaved wants micro-batches in multiples of its 4 "
+      "schedule interleaved needs micro-batches in multiples of its 4 "
       "stages: 3 do not fit; 4 would, or schedule 1f1b" },
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
