@@ -14,7 +14,7 @@
 #define TC_KERNEL_H
 
 #include "src/base/base.h"
-#include "src/graph/graph.h"
+#include "src/graph/rule.h"
 
 struct tc_view {
   void *data;
@@ -37,16 +37,12 @@ struct tc_runtime {
   float lr, beta1, beta2, eps, weight_decay, clip;
 };
 
-/* A product C[m,n] (+)= op(A) op(B) (+ bias[n]), row-major, dense: A is [m,k], or [k,m] if
- * ta; B is [k,n], or [n,k] if tb. */
-struct tc_gemm { int64_t m, n, k; bool ta, tb; };
-
 struct tc_call {
   int32_t op, node;
   int32_t n_in, n_out;
   struct tc_view *in, *out;    /* in[i].data, out[i].data are set before each run */
   uint8_t acc;                 /* bit k: out[k] += result */
-  struct tc_gemm gemm;         /* TC_OP_MATMUL */
+  struct tc_gemm gemm;         /* TC_OP_MATMUL: C (+)= op(A) op(B) (+ bias[n]) */
   float f[2];
   int64_t k[2];
   const float *freq;           /* rope: [D/2] radians from position to position; borrowed from the graph */

@@ -34,31 +34,6 @@ static void make_view(const struct tc_exec *x, const struct tc_xprog *p, int32_t
   }
 }
 
-static bool has(const char *letters, char c) { return c && strchr(letters, c) != NULL; }
-
-/* The product's sizes from its rule: letters shared by A and Y are rows, by B and Y columns. */
-static void make_gemm(const struct tc_graph *g, const struct tc_node *n, struct tc_call *c)
-{
-  char l[TC_RULE_MAX][TC_DIMS + 1];
-  tc_rule_parse(g, n, l);
-  const char *A = l[0], *B = l[1], *Y = l[n->n_in];
-  c->gemm = (struct tc_gemm){ 1, 1, 1, false, false };
-  bool cols = false;
-  for (int i = 0; Y[i]; i++) {
-    if (has(A, Y[i])) {
-      TC_ASSERT(!cols);                          /* rows before columns */
-      c->gemm.m *= c->out[0].dim[i];
-    } else {
-      cols = true;
-      c->gemm.n *= c->out[0].dim[i];
-    }
-  }
-  for (int i = 0; A[i]; i++)
-    if (!has(Y, A[i])) c->gemm.k *= c->in[0].dim[i];
-  c->gemm.ta = !has(Y, A[0]);
-  c->gemm.tb = has(Y, B[0]);
-}
-
 static int prepare(struct tc_exec *x, struct tc_device *d, struct tc_call *c, void **plan,
                    struct tc_err *err)
 {
@@ -148,7 +123,7 @@ int tc_exec_make_node(struct tc_exec *x, struct tc_xprog *p, int32_t id, struct 
     free(ptr);
     return rc;
   }
-  if (n->op == TC_OP_MATMUL) make_gemm(g, n, c);
+  if (n->op == TC_OP_MATMUL) c->gemm = tc_rule_gemm(g, n, c->in[0].dim, c->out[0].dim);
   c->acc = xn->first_acc;
   TC_TRY(prepare(x, tc_exec_device_of(x, n), c, &xn->first_plan, err));
   c->acc = xn->acc;

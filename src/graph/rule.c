@@ -1,6 +1,8 @@
 /* rule.c - index rules of nodes, as subscripts of each tensor. */
 #include "src/graph/rule.h"
 
+#include <string.h>
+
 int tc_rule_parse(const struct tc_graph *g, const struct tc_node *n,
                   char subs[TC_RULE_MAX][TC_DIMS + 1])
 {
@@ -29,4 +31,24 @@ int tc_rule_parse(const struct tc_graph *g, const struct tc_node *n,
   }
   subs[k++][d] = 0;
   return k;
+}
+
+static bool has(const char *subs, char c) { return c && strchr(subs, c) != NULL; }
+
+struct tc_gemm tc_rule_gemm(const struct tc_graph *g, const struct tc_node *n, const int64_t *a, const int64_t *c)
+{
+  char subs[TC_RULE_MAX][TC_DIMS + 1];
+  tc_rule_parse(g, n, subs);
+  const char *A = subs[0], *B = subs[1], *C = subs[n->n_in];
+  struct tc_gemm p = { 1, 1, 1, !has(C, A[0]), has(C, B[0]) };
+  bool columns = false;
+  for (int i = 0; C[i]; i++) {                   /* rows are A's subscripts, columns B's */
+    const bool row = has(A, C[i]);
+    TC_ASSERT(!(row && columns));                /* rows before columns */
+    columns |= !row;
+    *(row ? &p.m : &p.n) *= c[i];
+  }
+  for (int i = 0; A[i]; i++)
+    if (!has(C, A[i])) p.k *= a[i];
+  return p;
 }

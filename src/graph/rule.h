@@ -11,4 +11,10 @@ enum { TC_RULE_MAX = 16 };
 int tc_rule_parse(const struct tc_graph *g, const struct tc_node *n,
                   char subs[TC_RULE_MAX][TC_DIMS + 1]);
 
+/* A product C[m,n] = op(A) op(B), row-major, dense: A is [m,k], or [k,m] if ta; B is [k,n], or [n,k] if tb. */
+struct tc_gemm { int64_t m, n, k; bool ta, tb; };
+/* The product that a MATMUL computes on a block: a and c are the block's dimensions of its first input and of its
+ * output. */
+struct tc_gemm tc_rule_gemm(const struct tc_graph *g, const struct tc_node *n, const int64_t *a, const int64_t *c);
+
 #endif

@@ -11,26 +11,15 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- ops ------------------------------------------------------------------------- */
 
-static bool has(const char *letters, char c) { return c && strchr(letters, c) != NULL; }
-
-/* A product's sizes from its rule, as the executor computes them. */
 static void product(struct tc_op_cost *c, const struct tc_graph *g, const struct tc_node *n,
                     const struct tc_local *a, const struct tc_local *y)
 {
-  char l[TC_RULE_MAX][TC_DIMS + 1];
-  tc_rule_parse(g, n, l);
-  const char *A = l[0], *B = l[1], *Y = l[n->n_in];
-  c->m = c->n = c->k = 1;
-  for (int i = 0; Y[i]; i++) *(has(A, Y[i]) ? &c->m : &c->n) *= y->dim[i];
-  for (int i = 0; A[i]; i++)
-    if (!has(Y, A[i])) c->k *= a->dim[i];
-  c->ta = !has(Y, A[0]);
-  c->tb = has(Y, B[0]);
-  c->flops = 2.0 * (double)c->m * (double)c->n * (double)c->k;
+  const struct tc_gemm p = tc_rule_gemm(g, n, a->dim, y->dim);
+  c->m = p.m, c->n = p.n, c->k = p.k, c->ta = p.ta, c->tb = p.tb;
+  c->flops = 2.0 * (double)p.m * (double)p.n * (double)p.k;
 }
 
 int tc_ranks_on_node(const struct tc_mesh *m, int rank)
