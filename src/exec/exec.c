@@ -242,15 +242,15 @@ void tc_exec_mark(const struct tc_xprog *p, int32_t k)
         n->unit < g->n_units ? g->unit[n->unit].name : NULL, n->once_a_step ? -1 : a->mb);
 }
 
-void tc_exec_hold(struct tc_exec *x, int64_t copy) { x->held = copy; }
+void tc_exec_write_barrier(struct tc_exec *x, int64_t copy) { x->barrier = copy; }
 
 /* The host's own kernels write its state too. */
-static int release(struct tc_exec *x, struct tc_err *err)
+static int wait_barrier(struct tc_exec *x, struct tc_err *err)
 {
   struct tc_device *d = x->o.device;
-  const int64_t copy = x->held;
+  const int64_t copy = x->barrier;
   if (!copy) return 0;
-  x->held = 0;
+  x->barrier = 0;
   d->ops->copy_order(d, copy);
   if (!x->bytes[TC_HOST_STATE] || d->ops->copy_wait(d, copy) == 0) return 0;
   return tc_fail(err, TC_EUSER, "the copy of the state for a checkpoint failed");
@@ -294,7 +294,7 @@ int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc
   for (int32_t k = 0, to; k < p->p->actions->n; k = to) {
     const bool whole = seg < p->n_segs && p->seg[seg].from == k;
     to = whole ? p->seg[seg].to : k + 1;
-    if (k >= p->first_write) TC_TRY(release(x, err));
+    if (k >= p->first_write) TC_TRY(wait_barrier(x, err));
     TC_TRY(whole ? tc_exec_segment(x, p, &p->seg[seg++], err) : run_action(x, p, k, err));
   }
   p->ran = true;

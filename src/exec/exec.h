@@ -39,8 +39,8 @@ int tc_exec_new(struct tc_exec **out, const struct tc_exec_opts *o,
 void tc_exec_free(struct tc_exec *x);
 /* Collective over the ranks of the mesh. Runs program i once (a step). */
 int tc_exec_run(struct tc_exec *x, int i, const struct tc_runtime *rt, struct tc_err *err);
-/* Local. What checkpoints hold is not written before this copy of it (copy_begin's) is done. */
-void tc_exec_hold(struct tc_exec *x, int64_t copy);
+/* Local. What checkpoints have is not written before this copy of it (copy_begin's) is done. */
+void tc_exec_write_barrier(struct tc_exec *x, int64_t copy);
 /* Local. Where tensor t of program i is (borrowed; scratch tensors only until the next run). */
 void *tc_exec_tensor(struct tc_exec *x, int i, int32_t t);
 /* Local. A scalar of program i after its run, as a double. */

@@ -62,7 +62,7 @@ struct tc_exec {
   int32_t batch_at;
   int64_t bytes[TC_REGIONS], kscratch_bytes[TC_SPACES], staging_bytes, wait_ns[TC_AXES];
   struct tc_runtime now;
-  int64_t held;                  /* a copy of the state that is under way; 0: none */
+  int64_t barrier;               /* a copy of the state, before whose end nothing writes the state; 0: none */
   bool refused;                  /* the device has refused to capture */
   struct tc_xwhen started;       /* the run */
   struct tc_xinterval *interval; /* of the run, until it is over */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* The bytes that a root occupies now, by (root, micro-batch); in no order. */
-struct holder { int64_t key, off, end; };
+struct live { int64_t key, off, end; };
 
 struct walk {
   const struct tc_arena *a;
@@ -20,8 +20,8 @@ struct walk {
   const struct tc_mesh *m;
   const int32_t *coord;
   int32_t *until;                /* [key]: the last position at which it is touched */
-  int32_t *where;                /* [key]: in held[]; -1 */
-  struct holder *held; int32_t n, cap;
+  int32_t *where;                /* [key]: in live[]; -1 */
+  struct live *live; int32_t n, cap;
 };
 
 /* Of operand k of action i; -1: state. What is made once is under micro-batch 0. */
@@ -35,35 +35,35 @@ static int64_t key_of(const struct walk *w, int32_t i, int k)
   return (int64_t)root * w->s->n_mb + mb;
 }
 
-/* Its live range begins. */
-static int hold(struct walk *w, int64_t key, struct tc_err *err)
+/* Tensor and micro-batch `key` are live from here on. */
+static int begin_range(struct walk *w, int64_t key, struct tc_err *err)
 {
   const struct tc_arena *a = w->a;
   const int32_t root = (int32_t)(key / w->s->n_mb);
   const int64_t off = tc_arena_at(a, root, (int32_t)(key % w->s->n_mb));
-  const struct holder x = { key, off, off + tc_stored_bytes(w->g, w->m, w->coord, root) };
+  const struct live x = { key, off, off + tc_stored_bytes(w->g, w->m, w->coord, root) };
   if (a->off[root] < 0 || x.end > a->bytes[a->region[root]])
     return tc_fail(err, TC_EUSER, "arena: %s lies outside", w->g->tensor[root].name);
   for (int32_t q = 0; q < w->n; q++) {
-    const struct holder *y = &w->held[q];
+    const struct live *y = &w->live[q];
     if (y->off >= x.end || x.off >= y->end) continue;
     const int32_t other = (int32_t)(y->key / w->s->n_mb);
     if (a->region[other] == a->region[root])
       return tc_fail(err, TC_EUSER, "arena: %s and %s overlap while both live",
                      w->g->tensor[other].name, w->g->tensor[root].name);
   }
-  TC_GROW(w->held, w->n, w->cap);
+  TC_GROW(w->live, w->n, w->cap);
   w->where[key] = w->n;
-  w->held[w->n++] = x;
+  w->live[w->n++] = x;
   return 0;
 }
 
-static void let_go(struct walk *w, int64_t key)
+static void end_range(struct walk *w, int64_t key)
 {
   const int32_t q = w->where[key];
   w->where[key] = -1;
-  w->held[q] = w->held[--w->n];
-  if (q < w->n) w->where[w->held[q].key] = q;
+  w->live[q] = w->live[--w->n];
+  if (q < w->n) w->where[w->live[q].key] = q;
 }
 
 static int walk_action(struct walk *w, int32_t i, struct tc_err *err)
@@ -71,14 +71,14 @@ static int walk_action(struct walk *w, int32_t i, struct tc_err *err)
   const struct tc_node *n = &w->g->node[w->s->action[i].node];
   for (int k = 0; k < n->n_in + n->n_out; k++) {
     const int64_t key = key_of(w, i, k);
-    if (key >= 0 && w->where[key] < 0) TC_TRY(hold(w, key, err));
+    if (key >= 0 && w->where[key] < 0) TC_TRY(begin_range(w, key, err));
   }
   for (int k = 0; k < n->n_in + n->n_out; k++) {
     const int64_t key = key_of(w, i, k);
-    if (key >= 0 && w->where[key] >= 0 && w->until[key] == i) let_go(w, key);
+    if (key >= 0 && w->where[key] >= 0 && w->until[key] == i) end_range(w, key);
   }
   for (int32_t q = w->fusions ? w->n - 1 : -1; q >= 0; q--)    /* of earlier parts */
-    if (w->until[w->held[q].key] == i) let_go(w, w->held[q].key);
+    if (w->until[w->live[q].key] == i) end_range(w, w->live[q].key);
   return 0;
 }
 
@@ -121,6 +121,6 @@ int tc_arena_check(const struct tc_arena *a, const struct tc_graph *g, const str
   for (int32_t i = 0; i < s->n && !rc; i++) rc = walk_action(&w, i, err);
   free(w.until);
   free(w.where);
-  free(w.held);
+  free(w.live);
   return rc;
 }

@@ -117,7 +117,7 @@ static void begin_copy(void *train, void *to, const void *from, int64_t bytes)
 {
   struct tc_train *t = train;
   t->ckpt.state->copy = t->run.device->ops->copy_begin(t->run.device, to, from, bytes);
-  tc_exec_hold(t->run.exec, t->ckpt.state->copy);
+  tc_exec_write_barrier(t->run.exec, t->ckpt.state->copy);
 }
 
 static int end_copy(void *train)

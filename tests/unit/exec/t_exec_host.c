@@ -291,7 +291,7 @@ static void test_hold(int offload)
   run(&f, TRAIN, 2, &err);
   const int64_t step_orders = orders - usual_orders, step_waits = waits - usual_waits;
   const int before = updates;
-  tc_exec_hold(f.exec, copy_begin(f.device, kept, state, sizeof kept));
+  tc_exec_write_barrier(f.exec, copy_begin(f.device, kept, state, sizeof kept));
   const int64_t eval_orders = orders;
   is_int(run(&f, EVAL, 2, &err), 0, "an evaluation %s", err.text);
   is_int(orders, eval_orders + 4, "... waits for its tokens alone");
@@ -305,7 +305,7 @@ static void test_hold(int offload)
   orders = waits = 0;
   is_int(run(&f, TRAIN, 4, &err), 0, "the next step %s", err.text);
   ok(orders == step_orders && waits == step_waits, "... does not wait for it again");
-  tc_exec_hold(f.exec, copy_begin(f.device, kept, state, sizeof kept));
+  tc_exec_write_barrier(f.exec, copy_begin(f.device, kept, state, sizeof kept));
   waits = 0;
   fail_wait = 1;
   if (offload == PARAMS) {

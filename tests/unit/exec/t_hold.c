@@ -1,4 +1,4 @@
-/* t_hold.c - a copy of the state beside training (tc_exec_hold): it is what the state was when the
+/* t_hold.c - a copy of the state beside training (tc_exec_write_barrier): it is what the state was when the
  * copy began, whatever steps came before the copy was waited for.
  *
  * By default on an emulated GPU (tests/emu), whose streams do their work as late as they may: the
@@ -127,7 +127,7 @@ static int64_t begin(struct fixture *f)
   for (int i = 0; i < f->n; i++) {
     last = f->device->ops->copy_begin(f->device, f->copy + f->saved[i].from, f->saved[i].at,
                                       f->saved[i].bytes);
-    tc_exec_hold(f->exec, last);
+    tc_exec_write_barrier(f->exec, last);
   }
   return last;
 }
