@@ -57,7 +57,7 @@ struct tc_owner {
   atomic_bool lost;
 };
 
-/* ---- processes and their nodes----------------------------------------------------------- */
+/* ---- processes and their nodes ---------------------------------------------------------- */
 
 /* The first line of a file, without its end; "" if there is none. Returns 0 or errno. */
 static int first_line(const char *path, char *buf, size_t size)

@@ -125,13 +125,59 @@ static void check_mended(struct fuzz *f, struct outcome *out)
   }
 }
 
+/* What the cases were so far. */
+struct tally {
+  int n[RESULTS], of_family[TC_FAMILY_QWEN3 + 1], wide;
+  int by_differences, elements, off;             /* beside finite differences */
+  double worst, worst_bf16, worst_difference;
+};
+
+static void count(struct tally *t, const struct draw *d, const struct outcome *out)
+{
+  t->n[out->result]++;
+  if (out->result != RIGHT) return;
+  t->of_family[d->family]++;
+  t->wide += out->tensors >= 3 && out->axes >= 2;
+  double *worst = d->bf16 ? &t->worst_bf16 : &t->worst;
+  *worst = TC_MAX(*worst, out->gradient);
+}
+
+/* The case again, in double precision beside finite differences. */
+static void compare_again(struct tally *t, struct draw *d, struct outcome *out)
+{
+  d->f64 = true;
+  d->device = "ref";
+  flag(d, "--train.precision=fp32");
+  flag(d, "--train.dropout=0");
+  memset(out, 0, sizeof *out);
+  one_process(d, out);
+  t->by_differences++;
+  t->elements += out->compared;
+  t->worst_difference = TC_MAX(t->worst_difference, out->difference);
+  t->off += out->result != RIGHT;
+}
+
+static void check_tally(const struct tally *t, const struct fuzz *f, bool only)
+{
+  printf("# %llu cases of seed %llu: %d right (%d gpt2, %d llama, %d qwen3), %d of them place three tensors or more on two axes, "
+         "%d refused; the worst gradient is off by %.1e, in bf16 by %.1e\n", (unsigned long long)f->cases,
+         (unsigned long long)f->seed, t->n[RIGHT], t->of_family[TC_FAMILY_GPT2], t->of_family[TC_FAMILY_LLAMA],
+         t->of_family[TC_FAMILY_QWEN3], t->wide, t->n[REFUSED], t->worst, t->worst_bf16);
+  ok(t->n[RIGHT] > 0 || only, "some layouts are accepted");
+  is_int(t->n[WRONG], 0, "layouts that are accepted give one rank's gradients and losses");
+  is_int(t->n[FAULT], 0, "none ends in a fault, a signal or a wait without end");
+  printf("# %d layouts beside finite differences in double precision: %d elements, off by %.1e at most\n",
+         t->by_differences, t->elements, t->worst_difference);
+  is_int(t->off, 0, "%d layouts give the finite differences of the loss", t->by_differences);
+}
+
 int main(int argc, char **argv)
 {
   struct fuzz f;
+  struct tally t = { 0 };
   bool verbose = false, bare = false, full = false, seeded = false;
   bool counted = false, only = false;
   const char *dir = NULL;
-  int of_family[TC_FAMILY_QWEN3 + 1] = { 0 };
   fuzz_start(&f, argc, argv);
   if (*tc_env("TC_EMU_MODULES")) setenv("TERCIO_MODULES", tc_env("TC_EMU_MODULES"), 1);
   for (int i = 1; i < argc; i++) {
@@ -150,9 +196,7 @@ int main(int argc, char **argv)
                              -1, 0);
   TC_ASSERT(out != MAP_FAILED);
   if (argc > 2 && !strcmp(argv[1], "--try")) return try_one(argc, argv, out);
-  int n[RESULTS] = { 0 }, wide = 0, by_differences = 0, elements = 0, off = 0;
   const int most = f.most_cases >= FULL ? DIFFERENCES : 3;
-  double worst = 0, worst_bf16 = 0, worst_difference = 0;
   if (!only) check_mended(&f, out);
   while (fuzz_more(&f)) {
     struct draw d = { .f = &f, .bare = bare };
@@ -161,37 +205,15 @@ int main(int argc, char **argv)
     if (*d.rows) flag(&d, "--parallel.annotations=%s", f.path);
     memset(out, 0, sizeof *out);
     one_process(&d, out);
-    n[out->result]++;
-    of_family[d.family] += out->result == RIGHT;
-    wide += out->result == RIGHT && out->tensors >= 3 && out->axes >= 2;
-    if (out->result == RIGHT && !d.bf16) worst = TC_MAX(worst, out->gradient);
-    if (out->result == RIGHT && d.bf16) worst_bf16 = TC_MAX(worst_bf16, out->gradient);
+    count(&t, &d, out);
     if (verbose || out->result == WRONG || out->result == FAULT) show(&f, &d, out);
     if (out->result == RIGHT && dir && !d.bf16 && strcmp(d.device, "cuda")) write_case(dir, &f, &d);
-    if (out->result == RIGHT && by_differences < most && f.cases % 3 == 0) {
-      d.f64 = true;
-      d.device = "ref";
-      flag(&d, "--train.precision=fp32");
-      flag(&d, "--train.dropout=0");
-      memset(out, 0, sizeof *out);
-      one_process(&d, out);
-      by_differences++;
-      elements += out->compared;
-      worst_difference = TC_MAX(worst_difference, out->difference);
-      off += out->result != RIGHT;
+    if (out->result == RIGHT && t.by_differences < most && f.cases % 3 == 0) {
+      compare_again(&t, &d, out);
       if (verbose || out->result != RIGHT) show(&f, &d, out);
     }
     draw_free(&d);
   }
-  printf("# %llu cases of seed %llu: %d right (%d gpt2, %d llama, %d qwen3), %d of them place three tensors or more on two axes, "
-         "%d refused; the worst gradient is off by %.1e, in bf16 by %.1e\n", (unsigned long long)f.cases,
-         (unsigned long long)f.seed, n[RIGHT], of_family[TC_FAMILY_GPT2], of_family[TC_FAMILY_LLAMA],
-         of_family[TC_FAMILY_QWEN3], wide, n[REFUSED], worst, worst_bf16);
-  ok(n[RIGHT] > 0 || only, "some layouts are accepted");
-  is_int(n[WRONG], 0, "layouts that are accepted give one rank's gradients and losses");
-  is_int(n[FAULT], 0, "none ends in a fault, a signal or a wait without end");
-  printf("# %d layouts beside finite differences in double precision: %d elements, off by %.1e at most\n",
-         by_differences, elements, worst_difference);
-  is_int(off, 0, "%d layouts give the finite differences of the loss", by_differences);
+  check_tally(&t, &f, only);
   return done_testing();
 }
