@@ -274,6 +274,9 @@ test_files = \
   %D%/emu/runtime.cc \
   %D%/emu/nvml.c \
   %D%/compdb.awk \
+  %D%/exchange \
+  %D%/figures \
+  %D%/stacks \
   %D%/bench/speed \
   %D%/bench/systems \
   %D%/cluster \
