@@ -19,7 +19,6 @@ struct product {
   struct key key;
   const void *a, *b;
   void *y, *aux, *bias;          /* bias: read by BIAS and GELU_BIAS, written by BIAS_BWD */
-  const void *c;                 /* what beta times is added */
   float beta;
 };
 

@@ -177,6 +177,9 @@ int main(void)
     setenv("TC_EMU_BLASLT_SLOW_FUSED", "yes", 1);
     parts(s, true);
   }
-  scene_free(s);
+  tc_device_close(cuda);
+  tc_device_close(ref);
+  free(s->at);
+  free(s);
   return done_testing();
 }
