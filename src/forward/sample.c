@@ -5,6 +5,7 @@
  * last token, at the same position: so it writes the key and the value that are there already. */
 #include "src/forward/sample.h"
 #include "src/forward/impl.h"
+#include "src/program/setup.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -57,7 +57,7 @@ static void test_plan(void)
   struct tc_plan_job j = a_job();
   struct tc_plan p = a_plan();
   char *text = printed(&j, &p, NULL);
-  has(text, "model      own sizes: 0.03418 M parameters, 2 layers, context 16 ");
+  has(text, "model      own sizes: 34.2K parameters, 2 layers, context 16 ");
   has(text, " [--model.layers, --model.hidden, --model.heads, --model.context, --model.vocab]\n");
   has(text, "batch      8 sequences = 128 tokens per step ");
   has(text, " [default, assumed]\n");
@@ -147,7 +147,7 @@ static void test_table(void)
   has(text, "\n?: host memory unknown: offload not checked (--host-memory");
   has(text, "80 steps (8.192e+04 tokens) with a time limit of 2 h:\n"
       "row        hours   node-hours  requeues\n  1      0.01117      0.02233         0\n  2      0.01117");
-  has(text, "of row 1 takes 92 % of the memory of a device");
+  has(text, "of row 1 takes 93 % of the memory of a device");
   has(text, "\n--memory 72GB leaves a tenth for them.\n");
   free(text);
   j.own_bytes = 81e9;

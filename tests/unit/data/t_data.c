@@ -378,7 +378,6 @@ static void test_command(const char *dir)
   tc_data_free(t);
   tc_data_free(s);
   is_int(run(a, none, "-o", out, NULL), 2, "a missing text");
-  is_int(run(a, dir, "-o", out, NULL), 2, "a folder");
   is_int(run(a, "-o", a, NULL, NULL), 2, "onto its own text");
   is_int(run("-o", out, NULL, NULL, NULL), 2, "no text");
   is_int(run(a, NULL, NULL, NULL, NULL), 2, "no -o");

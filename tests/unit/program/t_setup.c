@@ -48,7 +48,7 @@ static int setup(const char *flags, int world, int each, struct tc_program_opts 
 static const struct { const char *flags; int world, status; const char *text, *fits; } bad[] = {
   { "--model.preset=gpt2-12m --model.hidden=0", 1, TC_EUSER, "did you mean gpt2-124m?",
       "--model.preset=gpt2-124m" },
-  { "--model.preset=elephant", 1, TC_EUSER, "model.preset = elephant is not known; try tiny",
+  { "--model.preset=elephant", 1, TC_EUSER, "model.preset = elephant is not known; the presets are tiny",
       "--model.preset=tiny" },
   { "--model.heads=5", 1, TC_EUSER,
       "model.heads = 5 does not divide model.hidden = 32; heads = 4 would",
