@@ -177,9 +177,6 @@ int main(void)
     setenv("TC_EMU_BLASLT_SLOW_FUSED", "yes", 1);
     parts(s, true);
   }
-  tc_device_close(cuda);
-  tc_device_close(ref);
-  free(s->at);
-  free(s);
+  scene_free(s);
   return done_testing();
 }
