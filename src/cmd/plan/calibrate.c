@@ -78,8 +78,8 @@ static int write_text(const char *path, struct tc_err *err)
 
 /* ---- what is run ----------------------------------------------------------------- */
 
-/* Runs a training of x, which has its paths; then its folder is removed, as a checkpoint is in it. *step_s (unless NULL):
- * the median of the steps without a trace. */
+/* Runs a training of x, which has its paths; then its folder is removed, as a checkpoint is in it. *step_s (unless
+ * NULL): the median of the steps without a trace. */
 static int run_training(struct calib *c, const struct tc_config *x, double *step_s, struct tc_err *err)
 {
   char *ini = tc_sprintf("%s/run.ini", c->dir), *metrics = tc_sprintf("%s/metrics.jsonl", x->run_out);

@@ -73,10 +73,13 @@ static int take_step(struct tc_timings *x, const struct tc_program *p, const str
                                  rank, left);
 }
 
-static int64_t step_of(json_t *event) { return json_integer_value(json_object_get(json_object_get(event, "args"), "step")); }
+static int64_t step_of(json_t *event)
+{
+  return json_integer_value(json_object_get(json_object_get(event, "args"), "step"));
+}
 
-static int take_rank(struct tc_timings *x, json_t *events, const struct tc_program *p, const struct tc_mesh *m, int rank,
-                     int run, int steps, struct tc_err *err)
+static int take_rank(struct tc_timings *x, json_t *events, const struct tc_program *p, const struct tc_mesh *m,
+                     int rank, int run, int steps, struct tc_err *err)
 {
   const size_t all = json_array_size(events) + 1;
   struct events part[2];
@@ -88,11 +91,13 @@ static int take_rank(struct tc_timings *x, json_t *events, const struct tc_progr
     json_t *e;
     part[0].n = part[0].at = part[1].n = part[1].at = 0;
     json_array_foreach(events, i, e) {
-      const char *ph = json_string_value(json_object_get(e, "ph")), *name = json_string_value(json_object_get(e, "name"));
+      const char *ph = json_string_value(json_object_get(e, "ph"));
+      const char *name = json_string_value(json_object_get(e, "name"));
       if (!ph || strcmp(ph, "X") || !name || json_integer_value(json_object_get(e, "pid")) != rank
           || json_integer_value(json_object_get(e, "tid")) != TC_TRACK_COMPUTE || step_of(e) != step)
         continue;
-      events_add(&part[!!strcmp(name, tc_op_info[TC_OP_DATA].name)], json_number_value(json_object_get(e, "dur")), name);
+      const bool batch = strcmp(name, tc_op_info[TC_OP_DATA].name) == 0;
+      events_add(&part[!batch], json_number_value(json_object_get(e, "dur")), name);
     }
     rc = take_step(x, p, m, rank, run, &part[0], &part[1], err);
   }
@@ -111,7 +116,8 @@ static double middle_step_s(json_t *events, int steps)
   json_t *e;
   json_array_foreach(events, i, e) {
     const char *name = json_string_value(json_object_get(e, "name"));
-    if (name && !strcmp(name, "step") && json_integer_value(json_object_get(e, "pid")) == 0 && step_of(e) > 1 && n < steps)
+    if (name && !strcmp(name, "step") && json_integer_value(json_object_get(e, "pid")) == 0 && step_of(e) > 1
+        && n < steps)
       s[n++] = json_number_value(json_object_get(e, "dur")) * 1e-6;
   }
   const double middle = n ? tc_median(s, n) : 0;
