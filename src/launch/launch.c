@@ -101,7 +101,9 @@ static int start_mpi(struct tc_launch *l, struct tc_err *err)
   tc_watch_enter(w, rank);
   tc_watch_allow(START_S);
   tc_at_file("starting MPI, which waits for all ranks", NULL);
+  struct tc_kept_env env = tc_topology_env_hide();
   rc = tc_mpi_start(&l->mpi_rank, &l->mpi_world, err);
+  tc_topology_env_restore(&env);
   l->mpi = rc == 0;
   if (rc < 0) tc_pmix_forget();        /* MPI may have left it half-initialised */
   tc_watch_leave(rc, err);
@@ -132,29 +134,11 @@ static int join_by_mpi(struct tc_launch *l, struct tc_err *err)
   return err->status;
 }
 
-/* PMIx 5 reads the topology, too: where it can't, its rank would end while the others wait in MPI_Init. So
- * the variables are kept from MPI and PMIx; tc_ranks_discover finds the fault and all ranks end with its sentence. */
-static int join_by_mpi_on_the_node(struct tc_launch *l, struct tc_err *err)
-{
-  char *kept[TC_TOPOLOGY_ENV] = { NULL };
-  for (int i = 0; i < TC_TOPOLOGY_ENV; i++) {
-    const char *value = getenv(tc_topology_env[i]);
-    if (value) kept[i] = tc_strdup(value);
-    unsetenv(tc_topology_env[i]);
-  }
-  const int rc = join_by_mpi(l, err);
-  for (int i = 0; i < TC_TOPOLOGY_ENV; i++) {
-    if (kept[i]) setenv(tc_topology_env[i], kept[i], 1);
-    free(kept[i]);
-  }
-  return rc;
-}
-
 static int find_processes(struct tc_launch *l, const struct tc_ranks_request *request,
                           struct tc_err *err)
 {
   tc_ranks_prepare();
-  if (tc_pmix_launched()) TC_TRY(join_by_mpi_on_the_node(l, err));
+  if (tc_pmix_launched()) TC_TRY(join_by_mpi(l, err));
   /* Ranks meet in it. Under Slurm MPI_Init may be over here while it has hardly begun on another
    * node, and Open MPI 4.1 crashes if a message arrives so early. */
   TC_TRY(tc_ranks_discover(&l->ranks, request, err));

@@ -59,11 +59,34 @@ static int job_size(int *world, struct tc_err *err)
 
 void tc_pmix_forget(void) { unsetenv("PMIX_NAMESPACE"); }
 
+const char *const tc_topology_env[TC_TOPOLOGY_ENV] = { "HWLOC_XMLFILE", "HWLOC_SYNTHETIC" };
+
+struct tc_kept_env tc_topology_env_hide(void)
+{
+  struct tc_kept_env kept = { { NULL } };
+  for (int i = 0; i < TC_TOPOLOGY_ENV; i++) {
+    const char *value = getenv(tc_topology_env[i]);
+    if (value) kept.value[i] = tc_strdup(value);
+    unsetenv(tc_topology_env[i]);
+  }
+  return kept;
+}
+
+void tc_topology_env_restore(struct tc_kept_env *kept)
+{
+  for (int i = 0; i < TC_TOPOLOGY_ENV; i++) {
+    if (kept->value[i]) setenv(tc_topology_env[i], kept->value[i], 1);
+    free(kept->value[i]);
+  }
+}
+
 int tc_pmix_start(int *rank, int *world, struct tc_err *err)
 {
   pmix_proc_t me;
   if (!PMIx_Initialized()) TC_TRY(tc_pmix_server(err));       /* not by MPI */
+  struct tc_kept_env env = tc_topology_env_hide();
   pmix_status_t rc = PMIx_Init(&me, NULL, 0);
+  tc_topology_env_restore(&env);
   if (rc != PMIX_SUCCESS) {
     tc_fail(err, TC_EPEER, "the launcher can't be reached (PMIx_Init: %s, PMIX_NAMESPACE = %s): "
             "start with srun --mpi=pmix or Open MPI's mpirun, or without PMIX_* in the "

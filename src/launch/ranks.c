@@ -88,8 +88,6 @@ void tc_ranks_prepare(void)
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
 }
 
-const char *const tc_topology_env[TC_TOPOLOGY_ENV] = { "HWLOC_XMLFILE", "HWLOC_SYNTHETIC" };
-
 /* number: errno of the load, or 0. */
 static int topology_failed(int number, struct tc_err *err)
 {

@@ -39,10 +39,6 @@ struct tc_ranks_request {
  * before MPI, which may start CUDA. Done by the functions below, too. */
 void tc_ranks_prepare(void);
 
-/* Variables by which hwloc reads a topology in place of the node's. */
-enum { TC_TOPOLOGY_ENV = 2 };
-extern const char *const tc_topology_env[TC_TOPOLOGY_ENV];
-
 /* Collective over the job step: returns when all ranks have started, TC_EPEER after 300 s or more. request may
  * be NULL: nothing. Under srun with more than one task and no PMIx in the environment: TC_EUSER,
  * "start with srun --mpi=pmix". Where hwloc fails on a rank, TC_EUSER with the same sentence on all ranks.
