@@ -112,13 +112,14 @@ static int sizes_of_tensors(struct tc_foreign *x, struct tc_err *err)
 
 static int check_config_sizes(const struct tc_foreign *x, const struct tc_model *c, struct tc_err *err)
 {
-  const struct { const char *key; int64_t said, have; } size[] = {
+  const struct { const char *key; int64_t in_config, in_file; } size[] = {
     { "n_layer", c->layers, x->model.layers }, { "n_embd", c->hidden, x->model.hidden },
     { "n_positions", c->context, x->model.context }, { "vocab_size", c->vocab, x->model.vocab } };
   for (size_t i = 0; i < sizeof size / sizeof *size; i++)
-    if (size[i].said && size[i].said != size[i].have)
+    if (size[i].in_config && size[i].in_config != size[i].in_file)
       return tc_fail(err, TC_EUSER, "%s: \"%s\" is %lld, but the tensors in %s have %lld",
-                     x->config_file, size[i].key, (long long)size[i].said, x->file, (long long)size[i].have);
+                     x->config_file, size[i].key, (long long)size[i].in_config, x->file,
+                     (long long)size[i].in_file);
   return 0;
 }
 
@@ -201,18 +202,18 @@ static int set_config(struct tc_foreign *x, struct tc_config *c, struct tc_err *
 {
   const bool rotary = x->model.rope_theta > 0;
   if (rotary && c->model_context) x->model.context = c->model_context;
-  struct { const char *key; int64_t *said, *have; } size[] = {
+  struct { const char *key; int64_t *option, *in_file; } size[] = {
     { "layers", &c->model_layers, &x->model.layers },
     { "hidden", &c->model_hidden, &x->model.hidden },
     { "heads", &c->model_heads, &x->model.heads },
     { "context", &c->model_context, &x->model.context },
     { "vocab", &c->model_vocab, &x->model.vocab } };
   for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
-    if (*size[i].have == 0 && !rotary) *size[i].have = *size[i].said;   /* heads, without config.json */
-    if (*size[i].said == 0) *size[i].said = *size[i].have;
-    if (*size[i].said != *size[i].have)
+    if (*size[i].in_file == 0 && !rotary) *size[i].in_file = *size[i].option;   /* heads, without config.json */
+    if (*size[i].option == 0) *size[i].option = *size[i].in_file;
+    if (*size[i].option != *size[i].in_file)
       return tc_fail(err, TC_EUSER, "%s: model.%s is %lld in the file, not %lld", x->file, size[i].key,
-                     (long long)*size[i].have, (long long)*size[i].said);
+                     (long long)*size[i].in_file, (long long)*size[i].option);
   }
   if (x->model.heads == 0 && !rotary)
     return tc_fail(err, TC_EUSER, "%s: without config.json beside it the number of heads of "

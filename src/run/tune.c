@@ -1,7 +1,8 @@
 /* tune.c - what devices choose by time, the same on all ranks.
  *
- * Each rank's device times what no line says yet; of lines with one key the lowest rank's holds for all of them, since
- * choices may differ in rounding. The lines are kept in checkpoints and taken by the run that resumes. */
+ * Each rank's device times the products that no known line covers. Of lines with one key the lowest rank's holds for
+ * all of them, since choices may differ in rounding. The lines are kept in checkpoints and taken by the run that
+ * resumes. */
 #include "src/run/run.h"
 #include "src/watch/watch.h"
 

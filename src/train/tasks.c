@@ -171,7 +171,7 @@ int tc_tasks_ask(struct tc_train *t, int64_t step, struct tc_err *err)
   return 0;
 }
 
-/* ---- what is said of them ------------------------------------------------------------------------ */
+/* ---- figures in the log and in metrics.jsonl --------------------------------------------------------- */
 
 void tc_tasks_line(const struct tc_train *t, int64_t step, struct json_t *line)
 {
