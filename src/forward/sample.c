@@ -1,8 +1,9 @@
 /* sample.c - prompts, then one token after the other, and how a token is chosen.
  *
  * Sequences of a batch are side by side, each at its own position. A run takes the next tokens of each: TC_PREFILL up to
- * `prefill` of them, TC_DECODE one. A row for which a sequence has no token repeats the row before it, or the sequence's
- * last token, at the same position: so it writes the key and the value that are there already. */
+ * `prefill` of them, but not the last, TC_DECODE one, of which it gives the logits. So logits are made of one token of a
+ * prompt alone: with a small model and a large vocabulary they are a third of the work. A row for which a sequence has no
+ * token repeats its last one at the same position: it writes the key and the value that belong there. */
 #include "src/forward/sample.h"
 #include "src/forward/impl.h"
 #include "src/program/setup.h"
@@ -157,16 +158,16 @@ static int run(struct state *t, int kind, int64_t rows, struct tc_err *err)
   return rc;
 }
 
-/* The logits of row `row` of the last run. */
-static void read_logits(struct state *t, int kind, int64_t row)
+/* The logits of row `row` of the last run of TC_DECODE. */
+static void read_logits(struct state *t, int64_t row)
 {
   const struct tc_run *r = &t->x->run;
-  const int32_t id = r->prog[kind]->graph->logits;
-  const struct tc_tensor *x = &r->prog[kind]->graph->tensor[id];
+  const int32_t id = r->prog[TC_DECODE]->graph->logits;
+  const struct tc_tensor *x = &r->prog[TC_DECODE]->graph->tensor[id];
   struct tc_local l;
   tc_tensor_local(x, r->mesh, r->mesh->coord + (size_t)r->rank * TC_AXES, &l);
   const size_t elem = tc_dtype_bytes(x->dtype);
-  const char *from = (const char *)tc_exec_tensor(r->exec, kind, id) + (size_t)(row * l.dim[1]) * elem;
+  const char *from = (const char *)tc_exec_tensor(r->exec, TC_DECODE, id) + (size_t)(row * l.dim[1]) * elem;
   void *raw = x->dtype == TC_F32 ? (void *)t->logits : tc_malloc((size_t)t->V * elem);
   r->device->ops->copy(r->device, raw, from, t->V * (int64_t)elem);
   for (int64_t i = 0; i < t->V && raw != t->logits; i++) t->logits[i] = tc_bf16_to_f32(((uint16_t *)raw)[i]);
@@ -193,17 +194,24 @@ static int choose(struct state *t, int64_t b, struct tc_err *err)
   return 0;
 }
 
-/* The next tokens of all sequences go in; those of which all are in get another one. */
-static int advance(struct state *t, int kind, int64_t rows, struct tc_err *err)
+/* The next tokens of prompts go in, but for the last of each. */
+static int read_prompts(struct state *t, struct tc_err *err)
 {
-  TC_TRY(run(t, kind, rows, err));
+  const int64_t rows = t->x->run.opts.prefill;
+  TC_TRY(run(t, TC_PREFILL, rows, err));
+  for (int64_t b = 0; b < t->B; b++)
+    if (!t->seq[b].done) t->seq[b].fed += TC_MIN(rows, pending(&t->seq[b]) - 1);
+  return 0;
+}
+
+/* The last token of each sequence goes in, and another one is chosen. */
+static int extend(struct state *t, struct tc_err *err)
+{
+  TC_TRY(run(t, TC_DECODE, 1, err));
   for (int64_t b = 0; b < t->B; b++) {
-    struct sequence *q = &t->seq[b];
-    if (q->done) continue;
-    const int64_t n = TC_MIN(rows, pending(q));
-    q->fed += n;
-    if (pending(q) > 0) continue;
-    read_logits(t, kind, b * rows + n - 1);
+    if (t->seq[b].done) continue;
+    t->seq[b].fed++;
+    read_logits(t, b);
     TC_TRY(choose(t, b, err));
   }
   return 0;
@@ -240,7 +248,7 @@ static int generate(struct state *t, struct tc_err *err)
       most = TC_MAX(most, pending(q));
     }
     if (most == 0) return 0;
-    TC_TRY(advance(t, most > 1 ? TC_PREFILL : TC_DECODE, most > 1 ? t->x->run.opts.prefill : 1, err));
+    TC_TRY(most > 1 ? read_prompts(t, err) : extend(t, err));
   }
 }
 

@@ -47,12 +47,13 @@ static int find_times(struct tc_plan_forward *out, const struct stages *s, const
                       const struct tc_cluster *k, struct tc_err *err)
 {
   const struct tc_plan_device *d = &k->device;
-  const int64_t tokens[KINDS] = { out->sequences * out->at_once, out->sequences };
   for (int i = 0; i < s->kinds.n; i++) {
+    const int kind = s->kinds.first + i;
+    struct tc_plan_speed *r = kind == TC_DECODE ? &out->token : kind == TC_PREFILL ? &out->prompt : &out->batch;
     struct tc_plan_walk w;
     TC_TRY(tc_plan_walk(&w, s->program[i], s->rank, s->n, m, k, err));
-    out->run_s[i] = w.step_s;
-    out->tokens_per_s[i] = (double)tokens[i] / w.step_s;
+    r->run_s = w.step_s;
+    r->tokens_per_s = (double)(out->sequences * (kind == TC_DECODE ? 1 : out->at_once)) / w.step_s;
   }
   for (int i = 0; i < out->n_stages; i++)
     out->weights_s += (double)out->stage[i].memory.by_class[TC_DEVICE][TC_CLS_PARAM] / (d->bytes_per_s * d->eff_bytes);

@@ -183,6 +183,7 @@ struct tc_plan_stage {
   int64_t parameters, cache_bytes;               /* of keys and values, which are among the activations */
   struct tc_plan_memory memory;
 };
+struct tc_plan_speed { double run_s, tokens_per_s; };          /* of a run of a program */
 struct tc_plan_forward {
   enum tc_use use;                               /* TC_TO_EVALUATE or TC_TO_SAMPLE */
   int32_t world, pp, dp, tp;
@@ -190,7 +191,8 @@ struct tc_plan_forward {
   int64_t parameters, sequences, at_once;        /* sequences of a batch; of each, tokens of a run (of a prompt) */
   struct tc_plan_stage stage[TC_PLAN_CLASSES]; int n_stages;
   int worst;                                     /* the stage that needs most device memory */
-  double run_s[2], tokens_per_s[2];              /* an evaluation; or a prompt, then a new token of each sequence */
+  struct tc_plan_speed batch;                    /* TC_TO_EVALUATE */
+  struct tc_plan_speed token, prompt;            /* TC_TO_SAMPLE: a new token of each sequence; at_once of a prompt's */
   double weights_s;                              /* reading the weights of all stages once */
 };
 /* Local. What `tercio eval` or `tercio sample` of c's model takes on so many ranks, in the layout that they choose where c

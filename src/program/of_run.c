@@ -5,7 +5,7 @@
 struct tc_kinds tc_kinds_of(enum tc_use use)
 {
   static const struct tc_kinds kinds[] = {
-    [TC_TO_TRAIN] = { TC_TRAIN, TC_OF_TRAINING }, [TC_TO_EVALUATE] = { TC_EVAL, 1 }, [TC_TO_SAMPLE] = { TC_PREFILL, 2 } };
+    [TC_TO_TRAIN] = { TC_TRAIN, TC_OF_TRAINING }, [TC_TO_EVALUATE] = { TC_EVAL, 1 }, [TC_TO_SAMPLE] = { TC_DECODE, 2 } };
   return kinds[use];
 }
 
@@ -19,6 +19,7 @@ int tc_program_of_run(struct tc_program *programs[TC_PROGRAMS], int kind,
   if (kind == TC_TASKS && !o->tasks) return 0;
   mine.kind = kind;
   mine.gpt.new_tokens = kind == TC_DECODE ? 1 : kind == TC_PREFILL ? o->prefill : 0;
+  mine.gpt.headless = kind == TC_PREFILL;
   mine.gpt.documents |= mine.gpt.new_tokens > 0 || kind == TC_TASKS;
   mine.gpt.losses = kind == TC_TASKS || (kind == TC_EVAL && o->gpt.inference);
   if (kind != TC_TRAIN) mine.gpt.dropout = 0;

@@ -13,11 +13,11 @@
 #include "src/passes/systems.h"
 
 /* The programs of a run, which share one state: a training has those before TC_OF_TRAINING (TC_TASKS if
- * train.eval_tasks asks for it), an evaluation TC_EVAL alone, sampling the last two: prefill takes several tokens of
- * each prompt, decode one new token of each sequence. TC_TASKS gives the losses of single tokens; its sequences may
- * have several texts. */
-enum tc_program_kind { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH, TC_TASKS, TC_OF_TRAINING, TC_PREFILL = TC_OF_TRAINING,
-                       TC_DECODE, TC_PROGRAMS };
+ * train.eval_tasks asks for it), an evaluation TC_EVAL alone, sampling the last two: decode takes one token of each
+ * sequence and gives its logits, prefill several tokens of each prompt and gives nothing but their keys and values.
+ * TC_TASKS gives the losses of single tokens; its sequences may have several texts. */
+enum tc_program_kind { TC_TRAIN, TC_EVAL, TC_INIT, TC_REFRESH, TC_TASKS, TC_OF_TRAINING, TC_DECODE = TC_OF_TRAINING,
+                       TC_PREFILL, TC_PROGRAMS };
 /* What a run is for. The last two have the weights alone, without an optimizer. */
 enum tc_use { TC_TO_TRAIN, TC_TO_EVALUATE, TC_TO_SAMPLE };
 /* The kinds of programs of a use: n from `first` on, whose state the others share. */

@@ -36,12 +36,13 @@ static void print_time(FILE *f, const struct tc_plan_job *j, const struct tc_pla
   char a[32], b[32];
   fprintf(f, "\non %s: ", j->cluster.device.name);
   if (p->use == TC_TO_EVALUATE) {
-    fprintf(f, "%.4g tokens/s; a batch takes %s\n", p->tokens_per_s[0], tc_plan_span(a, sizeof a, p->run_s[0]));
+    fprintf(f, "%.4g tokens/s; a batch takes %s\n", p->batch.tokens_per_s, tc_plan_span(a, sizeof a, p->batch.run_s));
     return;
   }
-  fprintf(f, "prompts are read at %.4g tokens/s (as long as the context, %lld tokens of each at once)\n", p->tokens_per_s[0], (long long)p->at_once);
+  fprintf(f, "prompts are read at %.4g tokens/s (as long as the context, %lld tokens of each at once)\n",
+          p->prompt.tokens_per_s, (long long)p->at_once);
   fprintf(f, "decoding: %.4g tokens/s, %.4g of each sequence; a token takes %s, of which reading the weights once is %s\n",
-          p->tokens_per_s[1], 1 / p->run_s[1], tc_plan_span(a, sizeof a, p->run_s[1]),
+          p->token.tokens_per_s, 1 / p->token.run_s, tc_plan_span(a, sizeof a, p->token.run_s),
           tc_plan_span(b, sizeof b, p->weights_s));
 }
 
@@ -75,10 +76,10 @@ static json_t *json(const struct tc_plan_job *j, const struct tc_plan_forward *p
                         (json_int_t)p->parameters, "sequences", (json_int_t)p->sequences, "stages", stages, "device_bytes",
                         most, "fits", most <= j->cluster.device.memory_bytes);
   if (p->use == TC_TO_EVALUATE) {
-    json_object_set_new(o, "tokens_per_s", json_real(p->tokens_per_s[0]));
+    json_object_set_new(o, "tokens_per_s", json_real(p->batch.tokens_per_s));
   } else {
-    json_object_set_new(o, "prompt_tokens_per_s", json_real(p->tokens_per_s[0]));
-    json_object_set_new(o, "new_tokens_per_s", json_real(p->tokens_per_s[1]));
+    json_object_set_new(o, "prompt_tokens_per_s", json_real(p->prompt.tokens_per_s));
+    json_object_set_new(o, "new_tokens_per_s", json_real(p->token.tokens_per_s));
     json_object_set_new(o, "weights_s", json_real(p->weights_s));
   }
   json_object_set_new(o, "from", tc_plan_head_json(j));

@@ -40,16 +40,17 @@ static void test_sample(void)
   is_int(p.stage[0].memory.by_class[TC_DEVICE][TC_CLS_PARAM] / 4 >= p.parameters, true, "... all weights");
   ok(p.weights_s > 0.99 * (double)p.parameters * 4e-9 && p.weights_s < 1.05 * (double)p.parameters * 4e-9,
      "... read once: 1 ns for each byte");
-  ok(p.run_s[1] > p.weights_s && p.run_s[1] < 1.2 * p.weights_s, "a token takes little longer than reading the weights: "
-     "%.3g and %.3g s", p.run_s[1], p.weights_s);
-  ok(p.tokens_per_s[1] * p.run_s[1] > 0.999 && p.tokens_per_s[1] * p.run_s[1] < 1.001, "... of one sequence, one token");
-  const double prompt_s = 64 * 2 * (double)p.parameters * 1e-12;
-  ok(p.run_s[0] > p.weights_s && p.run_s[0] > prompt_s, "64 tokens of a prompt: no faster than weights and operations allow");
+  ok(p.token.run_s > p.weights_s && p.token.run_s < 1.2 * p.weights_s, "a token takes little longer than reading the weights: "
+     "%.3g and %.3g s", p.token.run_s, p.weights_s);
+  ok(p.token.tokens_per_s * p.token.run_s > 0.999 && p.token.tokens_per_s * p.token.run_s < 1.001, "... of one sequence, one token");
+  const double layers = 8 * 12 * 512 * 512, prompt_s = (double)p.at_once * 2 * layers * 1e-12;   /* without the head */
+  ok(p.prompt.run_s > layers * 4e-9 && p.prompt.run_s > prompt_s,
+     "%lld tokens of a prompt: no faster than the layers' weights and operations allow", (long long)p.at_once);
 
   q = plan_of(c, TC_TO_SAMPLE, 16, 1, &one);
   is_int(q.stage[0].cache_bytes, 16 * cache, "the cache of 16 sequences");
-  ok(q.tokens_per_s[1] > 4 * p.tokens_per_s[1] && q.tokens_per_s[1] < 16 * p.tokens_per_s[1],
-     "... whose tokens share the weights, not the caches: %.3g and %.3g tokens/s", q.tokens_per_s[1], p.tokens_per_s[1]);
+  ok(q.token.tokens_per_s > 4 * p.token.tokens_per_s && q.token.tokens_per_s < 16 * p.token.tokens_per_s,
+     "... whose tokens share the weights, not the caches: %.3g and %.3g tokens/s", q.token.tokens_per_s, p.token.tokens_per_s);
   q = plan_of(grouped, TC_TO_SAMPLE, 1, 1, &one);
   is_int(q.stage[0].cache_bytes, cache / 4, "2 heads of keys and values of 8");
   q = plan_of(bf16, TC_TO_SAMPLE, 1, 1, &one);
@@ -61,7 +62,7 @@ static void test_sample(void)
   is_int(q.stage[0].cache_bytes + q.stage[1].cache_bytes, cache / 8, "... with half of the cache each");
   q = plan_of(c, TC_TO_SAMPLE, 1, 4, &four);
   is_int(q.tp, 4, "8 heads: tp 4");
-  ok(q.run_s[1] < p.run_s[1] / 3, "... a token takes less than a third: %.3g of %.3g s", q.run_s[1], p.run_s[1]);
+  ok(q.token.run_s < p.token.run_s / 3, "... a token takes less than a third: %.3g of %.3g s", q.token.run_s, p.token.run_s);
   tc_config_free(c);
   tc_config_free(grouped);
   tc_config_free(bf16);
@@ -79,7 +80,7 @@ static void test_eval(void)
   p = plan_of(c, TC_TO_EVALUATE, 3, 1, &one);
   is_int(q.stage[0].memory.bytes[TC_DEVICE] - q.stage[0].memory.staging_bytes, p.stage[0].memory.bytes[TC_DEVICE],
          "... each as one alone");
-  ok(q.tokens_per_s[0] > 3.9 * p.tokens_per_s[0], "... four times as fast");
+  ok(q.batch.tokens_per_s > 3.9 * p.batch.tokens_per_s, "... four times as fast");
   q = plan_of(zero3, TC_TO_EVALUATE, 3, 4, &four);
   ok(q.stage[0].memory.by_class[TC_DEVICE][TC_CLS_PARAM] * 3 < p.stage[0].memory.by_class[TC_DEVICE][TC_CLS_PARAM],
      "zero3 has a quarter of the weights");
