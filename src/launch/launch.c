@@ -180,10 +180,19 @@ int tc_launch_say(const struct tc_launch *l, int rc, const struct tc_err *err)
   return -rc;
 }
 
+/* What srun --cpus-per-task gave to this process, which may be allowed more CPUs than that (Slurm without task/affinity or
+ * task/cgroup); 0: not known. In the batch script itself, which is no step, the number is that of the tasks to come. */
+static int cpus_of_task(void)
+{
+  const char *step = tc_env("SLURM_STEP_ID"), *n = tc_env("SLURM_CPUS_PER_TASK");
+  return *step ? TC_MAX(atoi(n), 0) : 0;
+}
+
 int tc_launch_threads(const struct tc_config *c, const struct tc_ranks *r, int rank)
 {
-  if (c->run_threads == TC_AUTO) return tc_ranks_threads_each(r, rank);
-  return (int)TC_MAX(1, TC_MIN(c->run_threads, INT32_MAX));
+  if (c->run_threads != TC_AUTO) return (int)TC_MAX(1, TC_MIN(c->run_threads, INT32_MAX));
+  const int each = tc_ranks_threads_each(r, rank), given = cpus_of_task() / (int)TC_MAX(c->run_ranks, 1);
+  return cpus_of_task() ? TC_MAX(TC_MIN(each, given), 1) : each;
 }
 
 /* ---- starting them --------------------------------------------------------------------- */

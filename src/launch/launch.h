@@ -64,7 +64,7 @@ int tc_launch_run(struct tc_launch *l, tc_launch_body *body, void *ctx);
  * called. Returns the exit status (-rc). */
 int tc_launch_say(const struct tc_launch *l, int rc, const struct tc_err *err);
 
-/* Local. Threads for a rank's kernels: run.threads, or its share of the CPUs; 1 or more. */
+/* Local. Threads for a rank's kernels: run.threads, or its share of the CPUs, of srun -c's at most; 1 or more. */
 int tc_launch_threads(const struct tc_config *c, const struct tc_ranks *r, int rank);
 
 /* Collective over the job step. Ends MPI, if it still runs, and PMIx; l may be zeroed. */

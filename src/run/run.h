@@ -86,9 +86,9 @@ struct tc_run_state {
 void tc_run_state(const struct tc_run *r, struct tc_run_state *out);
 void tc_run_state_free(struct tc_run_state *s);
 /* Local. Reads the state that this rank stores from an open checkpoint. TC_EUSER: it is of another
- * model, or a tensor is missing or has another shape. The working precision's weights are made
+ * model (other_context: the context may differ, if positions are rotary), or a tensor is missing or has another shape. The working precision's weights are made
  * from it by the TC_REFRESH program, which the caller runs; those of an inference are rounded here. */
-int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, struct tc_err *err);
+int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, bool other_context, struct tc_err *err);
 /* Local. The same from an open model of another program, of which r->cfg has the sizes: weights alone, for a run that
  * does not train. */
 int tc_run_load_foreign(const struct tc_run *r, const struct tc_foreign *f, struct tc_err *err);

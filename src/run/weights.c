@@ -107,16 +107,32 @@ static int load_all(const struct tc_run *r, const struct source *from, struct tc
   return rc;
 }
 
-int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, struct tc_err *err)
+/* With rotary positions no weight depends on the context. */
+static int check_model(const struct tc_run *r, const struct tc_ckpt *c, bool other_context, struct tc_err *err)
 {
-  const struct tc_ckpt_meta *meta = tc_ckpt_meta(c);
-  char *model = tc_model_text(&r->opts.model);
+  const char *saved = tc_ckpt_meta(c)->model;
+  struct tc_model was;
+  TC_TRY(tc_model_parse(&was, saved, tc_ckpt_path(c), err));
+  const int64_t context = was.context;
+  if (was.rope_theta > 0) was.context = r->opts.model.context;
+  char *text = tc_model_text(&was), *is = tc_model_text(&r->opts.model);
   int rc = 0;
-  if (strcmp(model, meta->model))
+  if (strcmp(text, is))
     rc = tc_fail(err, TC_EUSER, "%s is of another model: %s; this run's is %s. Give that "
-                 "model, or another run.out or ckpt.from", tc_ckpt_path(c), meta->model, model);
-  free(model);
-  return rc < 0 ? rc : load_all(r, &(struct source){ .ckpt = c }, err);
+                 "model, or another run.out or ckpt.from", tc_ckpt_path(c), saved, is);
+  else if (context != was.context && !other_context)
+    rc = tc_fail(err, TC_EUSER, "%s is of model.context = %lld, this run's is %lld: give the same to resume, or begin "
+                 "another run (another run.out) with ckpt.from", tc_ckpt_path(c), (long long)context,
+                 (long long)was.context);
+  free(text);
+  free(is);
+  return rc;
+}
+
+int tc_run_load(const struct tc_run *r, struct tc_ckpt *c, bool other_context, struct tc_err *err)
+{
+  TC_TRY(check_model(r, c, other_context, err));
+  return load_all(r, &(struct source){ .ckpt = c }, err);
 }
 
 int tc_run_load_foreign(const struct tc_run *r, const struct tc_foreign *f, struct tc_err *err)

@@ -229,12 +229,6 @@ int tc_train_save_end(struct tc_train *t, bool wait, bool last, struct tc_err *e
 
 /* ---- loading ------------------------------------------------------------------------ */
 
-static int load(struct tc_train *t, struct tc_ckpt *c, struct tc_err *err)
-{
-  TC_TRY(tc_run_load(&t->run, c, err));
-  return tc_rollback_parse(t, tc_ckpt_meta(c)->loop, err);
-}
-
 /* What tc_ckpt_load runs on each rank. The guard counts this start once, with the newest
  * checkpoint's step, before anything is loaded, so that a crash while loading counts too. */
 struct loading {
@@ -251,7 +245,8 @@ static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
   l->guarded = true;
   TC_TRY(tc_resume_tokenizer(l->t, tc_ckpt_meta(c), tc_ckpt_path(c), err));
   if (l->resumes) TC_TRY(tc_resume_check(l->t, tc_ckpt_meta(c), tc_ckpt_path(c), err));
-  return load(l->t, c, err);
+  TC_TRY(tc_run_load(&l->t->run, c, !l->resumes, err));
+  return tc_rollback_parse(l->t, tc_ckpt_meta(c)->loop, err);
 }
 
 /* Weights without an optimizer's state, which an import has at step 0 alone (src/cmd/ckpt/import_save.c). */

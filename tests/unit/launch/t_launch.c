@@ -85,6 +85,28 @@ static void test_abort(void)
   is_int(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 8, "a process that misses a peer: status 8");
 }
 
+/* srun --cpus-per-task where Slurm binds no CPUs. */
+static void test_threads_of_a_task(struct run *r)
+{
+  char *all = tc_strdup(r->launch.ranks->info[1].cpuset);
+  r->cfg->run_threads = TC_AUTO;
+  for (int i = 0; i < N; i++) strcpy(r->launch.ranks->info[i].cpuset, "0-17");
+  setenv("SLURM_CPUS_PER_TASK", "6", 1);
+  is_int(tc_launch_threads(r->cfg, r->launch.ranks, 1), 6, "three ranks on 18 CPUs, in no step of srun");
+  setenv("SLURM_STEP_ID", "0", 1);
+  is_int(tc_launch_threads(r->cfg, r->launch.ranks, 1), 2, "... in one with 6 CPUs for the three threads");
+  setenv("SLURM_CPUS_PER_TASK", "2", 1);
+  is_int(tc_launch_threads(r->cfg, r->launch.ranks, 1), 1, "... with 2");
+  setenv("SLURM_CPUS_PER_TASK", "36", 1);
+  is_int(tc_launch_threads(r->cfg, r->launch.ranks, 1), 6, "... with more than there are");
+  unsetenv("SLURM_CPUS_PER_TASK");
+  is_int(tc_launch_threads(r->cfg, r->launch.ranks, 1), 6, "... not said with how many");
+  unsetenv("SLURM_STEP_ID");
+  for (int i = 0; i < N; i++) strcpy(r->launch.ranks->info[i].cpuset, all);
+  r->cfg->run_threads = 2;
+  free(all);
+}
+
 int main(void)
 {
   char logged[4000], *args[] = { "train", "--run.ranks=3", "--run.threads=2" };
@@ -99,6 +121,7 @@ int main(void)
   is_int(tc_launch_find(&r.launch, r.cfg, &err), 0, "found %s", err.text);
   ok(r.launch.hub && !r.launch.mpi && r.launch.ranks->world == N, "three threads");
   is_int(tc_launch_threads(r.cfg, r.launch.ranks, 1), 2, "run.threads");
+  test_threads_of_a_task(&r);
 
   is_int(run(&r, -1, NULL, logged, sizeof logged), 0, "all well: status 0");
   is_str(logged, "", "all well: nothing reported");
