@@ -46,8 +46,8 @@ static bool add_task(void *eval, const struct tc_flag *f, const char *path)
 }
 
 const struct tc_flag tc_flags_eval[] = {
-  [DATA] = { "--data FILE ...", "files of tokens, each with a row of its own: text, or llm.c's .bin with "
-    "--data.format=bin; e.g. --data val.txt other.txt", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
+  [DATA] = { "--data FILE ...", "text (of a model whose tokens are bytes), or shards and folders of tokens, each with a row of "
+    "its own; e.g. --data val.txt other.txt", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
   [CHOICES] = { "--choices FILE ...", "questions, a line of JSON each: {\"context\": TEXT, \"choices\": [TEXT, ...], "
     "\"label\": N}; e.g. --choices piqa.jsonl", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
   [HELLASWAG] = { "--hellaswag FILE ...", "HellaSwag as llm.c's dev/data/hellaswag.py writes it, for GPT-2's vocabulary; "
