@@ -104,6 +104,12 @@ static int open_step(struct tc_ckpt **c, const char *path, int64_t *size_bytes, 
     if (fd >= 0) close(fd);
     else rc = fd;
   }
+  if (rc == 0 && (*c)->m->meta.attached.name) {
+    int fd = tc_ckpt_open_attached(*c, err);
+    *size_bytes = ckpt_add(*size_bytes, (*c)->m->meta.attached.bytes);
+    if (fd >= 0) close(fd);
+    else rc = fd;
+  }
   return rc;
 }
 
@@ -179,11 +185,13 @@ static json_t *show_json(const struct tc_manifest *m, const char *path)
   for (int i = 0; i < m->n_files; i++)
     json_array_append_new(files, json_pack("{s:s, s:i, s:I}", "name", m->file[i].name, "writer",
                           (int)m->file[i].writer, "size", (json_int_t)m->file[i].size));
-  return json_pack("{s:o, s:I, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:i, s:s, s:i, s:i, s:o, s:o}",
+  json_t *attached = t->attached.name ? json_pack("{s:s, s:I}", "name", t->attached.name, "size",
+                                                  (json_int_t)t->attached.bytes) : json_null();
+  return json_pack("{s:o, s:I, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:i, s:s, s:i, s:i, s:o, s:o, s:o}",
     "path", tc_text_json(path), "step", (json_int_t)t->step, "time", m->time, "seed", seed,
     "tokens", (json_int_t)t->tokens, "model", t->model, "mesh", t->mesh, "system", t->system, "job",
     t->job, "restart", t->restart, "config", t->config, "tensors", m->n_tensors, "pieces",
-    m->n_pieces, "files", files, "who", names);
+    m->n_pieces, "files", files, "attached", attached, "who", names);
 }
 
 static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
@@ -214,6 +222,8 @@ static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
            tc_human_bytes(size, sizeof size, (double)f->size),
            f->writer < m->world ? t->rank_names[f->writer] : "");
   }
+  if (t->attached.name)
+    printf("  %-16s %9s\n", t->attached.name, tc_human_bytes(size, sizeof size, (double)t->attached.bytes));
   printf("config\n");
   for (const char *at = t->config; *at;) {
     size_t len = strcspn(at, "\n");
