@@ -4,10 +4,10 @@
  * read from it, whatever the layout that wrote it.
  *
  * DIR/step-00000100/manifest.json and rank-00000.h5 ... one HDF5 file a writer (or node-00000.h5
- * ..., one a node), and the attached file, if the saver gives one. A tensor has a global name and shape; each file holds slices (boxes) of it
- * as contiguous datasets; the manifest says which box is where, its place in the file, a CRC32C
- * of each block of it, taken from memory, and one of all bytes of the file that are not tensor
- * data.
+ * ..., one a node), and the attached file, if the saver gives one. A tensor has a global name and
+ * shape; each HDF5 file holds slices (boxes) of it as contiguous datasets; the manifest says which
+ * box is where, its place in the file, a CRC32C of each block of it, taken from memory, and one of
+ * all bytes of the file that are not tensor data.
  *
  * Commit: every rank writes into DIR/.run-N/.tmp-step-*, in the lease folder of the folder's owner
  * (io/ckpt/owner.h; DIR/.tmp-step-* without one), fsyncs, then all agree; rank 0 writes the
@@ -77,7 +77,7 @@ struct tc_ckpt_meta {
   const char *stack;             /* its compiler and libraries; NULL: "", not known */
   const char *tuned;             /* what its devices chose by time, a line each; NULL: "", nothing */
   const char *loop;              /* what the training loop has to remember, its own text; NULL: "" */
-  struct tc_ckpt_attached attached;   /* rank 0's */
+  struct tc_ckpt_attached attached;   /* a save writes rank 0's */
   /* How it is written; not read back. */
   enum tc_ckpt_files files;      /* TC_FILES_NODE: a file a node, where ranks are MPI processes */
   bool view;                     /* also view.h5, all tensors whole as virtual datasets */
@@ -120,8 +120,8 @@ int tc_ckpt_find(const struct tc_ckpt *c, const char *name);           /* -1: no
 int tc_ckpt_read(struct tc_ckpt *c, int tensor, const int64_t *start, const int64_t *count,
                  void *dst, struct tc_err *err);
 /* The bytes of the attached file of this name, checked against its checksum, and a 0 behind them; owned by the caller.
- * *data NULL, 0: the checkpoint has none. A loader (below) that fails by it is not taken to have found damage:
- * the tensors may be whole. TC_EINCOMPLETE, TC_ECHECKSUM, TC_EUSER. */
+ * *data NULL, 0: the checkpoint has none. TC_EINCOMPLETE, TC_ECHECKSUM, TC_EUSER; a loader (below) that fails with these
+ * is not taken to have found damage, since the tensors may be whole. */
 int tc_ckpt_attached(const struct tc_ckpt *c, const char *name, char **data, int64_t *bytes, struct tc_err *err);
 /* All checksums: file bytes outside of tensors, each slice, and the attached file. Reports each fault through
  * `fault` (may be NULL); returns the worst status. */

@@ -2,9 +2,9 @@
  *
  * Data is read once: each rank checks what it loads as it loads it. The bytes that belong to no
  * tensor are checked before, a share of them on each rank: they are few, and damage there says that
- * the file isn't the one that was written. The attached file, without which the tensors are whole, is left to
- * the loader. Whether HDF5 can open a file is left to `ckpt verify`,
- * since data is read at places that the manifest names.
+ * the file isn't the one that was written. The attached file is left to the loader: damage to it says
+ * nothing of the tensors. Whether HDF5 can open a file is left to `ckpt verify`, since data is read at
+ * places that the manifest names.
  *
  * Rank 0 says which step all look at; after each trial all ranks agree on how it went. */
 #include "io/ckpt/impl.h"

@@ -47,8 +47,9 @@ struct tc_manifest {
 };
 
 /* Local. Sorts the pieces by tensor, fills first_piece, and checks all that readers rely on:
- * names, of the attached file too, sizes without overflow, pieces inside their tensors and files, none overlapping in
- * either, every tensor covered exactly once. `where` begins the sentence. TC_EUSER. */
+ * names, sizes without overflow, pieces inside their tensors and files, none overlapping in
+ * either, every tensor covered exactly once, name and size of the attached file. `where` begins the
+ * sentence. TC_EUSER. */
 int tc_manifest_check(struct tc_manifest *m, const char *where, struct tc_err *err);
 
 /* Local. The text, owned by the caller. */

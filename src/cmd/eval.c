@@ -52,7 +52,8 @@ const struct tc_flag tc_flags_eval[] = {
     "\"label\": N}; e.g. --choices piqa.jsonl", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
   [HELLASWAG] = { "--hellaswag FILE ...", "HellaSwag as llm.c's dev/data/hellaswag.py writes it, for GPT-2's vocabulary; "
     "e.g. --hellaswag hellaswag_val.bin", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
-  TC_CMD_MODEL_FLAGS(eval, "the model's tokenizer.json (default: the checkpoint's or FOLDER's): for --choices, and to count bytes"),
+  TC_CMD_MODEL_FLAGS(eval, "the model's tokenizer.json (default: the checkpoint's or FOLDER's): for --choices, and to count "
+    "bytes"),
   { "--batch N", "sequences at once on a data-parallel rank (default: 2048 tokens); e.g. --batch 8",
     "the sequences of a rank at once, 1 or more", TC_FLAG_WHOLE, offsetof(struct eval, batch), 1, 1 << 20, NULL },
   { "--json", "print a JSON object, with the loss of each answer; e.g. --json > eval.json", NULL, TC_FLAG_YES,

@@ -66,8 +66,8 @@ static int load_given(struct tc_cmd_model *m, struct tc_err *err)
   TC_TRY(load_tokenizer(m, m->tokenizer_file, err));
   const uint64_t is = tc_tokenizer_hash(m->tokenizer);
   if (m->tokenizer_hash && m->tokenizer_hash != is && tc_launch_rank() == 0)
-    tc_warn("--tokenizer %s is tokenizer %016" PRIx64 ", but the model in %s is of tokenizer %016" PRIx64 ": unless only its "
-            "formatting differs, its tokens stand for different text", m->tokenizer_file, is, m->path, m->tokenizer_hash);
+    tc_warn("--tokenizer %s is tokenizer %016" PRIx64 ", but the model in %s is of tokenizer %016" PRIx64 ": unless only "
+            "its formatting differs, its tokens stand for different text", m->tokenizer_file, is, m->path, m->tokenizer_hash);
   return 0;
 }
 

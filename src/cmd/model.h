@@ -29,7 +29,8 @@ struct tc_cmd_model {
  * word. TC_EUSER. */
 int tc_cmd_model_arg(struct tc_cmd_model *m, int argc, char **argv, int *i, struct tc_err *err);
 /* Local. Opens m->path, with the options of the command line, and the tokenizer: m->tokenizer_file or else the
- * tokenizer.json of the checkpoint or of another program's folder. TC_EUSER and what tc_ckpt_open returns. To be freed, also after a failure. */
+ * tokenizer.json of the checkpoint or of another program's folder. TC_EUSER and what tc_ckpt_open and tc_ckpt_attached
+ * return. To be freed, also after a failure. */
 int tc_cmd_model_open(struct tc_cmd_model *m, struct tc_err *err);
 void tc_cmd_model_free(struct tc_cmd_model *m);
 

@@ -66,8 +66,8 @@ int tc_data_of_tokenizer(const struct tc_data *d, uint64_t tokenizer, const char
   char have[40] = "bytes";
   if (!file || !tokenizer || is == tokenizer) return TC_OK;
   if (is) snprintf(have, sizeof have, "tokens of tokenizer %016llx", (unsigned long long)is);
-  return tc_fail(err, TC_EUSER, "the model in %s is of tokenizer %016llx, but data file '%s' has %s: make the shards with the "
-                 "model's tokenizer.json (tercio data --tokenizer)", model, (unsigned long long)tokenizer, file, have);
+  return tc_fail(err, TC_EUSER, "the model in %s is of tokenizer %016llx, but data file '%s' has %s: make the shards with "
+                 "the model's tokenizer.json (tercio data --tokenizer)", model, (unsigned long long)tokenizer, file, have);
 }
 
 static int fail_tokenizers(const struct tc_token_file *a, uint64_t of_a, const struct tc_token_file *b, uint64_t of_b,

@@ -290,14 +290,14 @@ static const struct ckpt_sub subs[] = {
   { "export", "[DIR] -o OUT [--format hf|safetensors|llmc] [--dtype f32|bf16] "
     "[--shard-size SIZE] [--optimizer] [--json]", 0, 1, CKPT_JSON | CKPT_OUT | CKPT_FORMAT, ckpt_cmd_export,
     "writes the weights for other programs: hf, a folder with model.safetensors, config.json and the checkpoint's "
-    "tokenizer.json, if it has one, which Hugging Face's transformers loads as GPT-2, Llama or Qwen3; llmc, a model file of llm.c (GPT-2); safetensors, "
-    "one file with Tercio's tensor names",
+    "tokenizer.json, if it has one, which Hugging Face's transformers loads as GPT-2, Llama or Qwen3; llmc, a model "
+    "file of llm.c (GPT-2); safetensors, one file with Tercio's tensor names",
     "tercio ckpt export run/ckpt -o gpt2 --format hf" },
   { "import", "FILE|FOLDER -o DIR [--rope half|interleaved] [--section.key=value ...] [--json]", 1, 1,
     CKPT_JSON | CKPT_OUT | CKPT_CONFIG | CKPT_ROPE, ckpt_cmd_import,
     "makes a checkpoint to start from out of a file or folder in one of export's formats; a Hugging Face folder's "
-    "tokenizer.json is kept in it; the optimizer's state is zero unless the file has it; give the options that the run will have (model.context of a Llama "
-    "or Qwen3 is at most 8192 unless given); no run may be using DIR",
+    "tokenizer.json is kept in it; the optimizer's state is zero unless the file has it; give the options that the run will "
+    "have (model.context of a Llama or Qwen3 is at most 8192 unless given); no run may be using DIR",
     "tercio ckpt import gpt2 -o run/ckpt" },
   { "latest", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_latest,
     "prints the path of the newest complete checkpoint; exit status 5: there is none",

@@ -24,7 +24,7 @@ struct export {
   struct tc_ckpt *c;
   struct tc_model model;
   int dtype;                      /* of the tensors written */
-  char *tokenizer; int64_t tokenizer_bytes;   /* the checkpoint's tokenizer.json, owned; NULL: none, or not for this format */
+  char *tokenizer; int64_t tokenizer_bytes;   /* the checkpoint's tokenizer.json; owned; NULL: none is written */
   int n_tensors, files;
   int64_t bytes;                  /* of tensors written */
   float *whole; int whole_is;     /* the tensor in memory, and its number; owned */
