@@ -295,9 +295,9 @@ static const struct ckpt_sub subs[] = {
     "tercio ckpt export run/ckpt -o gpt2 --format hf" },
   { "import", "FILE|FOLDER -o DIR [--rope half|interleaved] [--section.key=value ...] [--json]", 1, 1,
     CKPT_JSON | CKPT_OUT | CKPT_CONFIG | CKPT_ROPE, ckpt_cmd_import,
-    "makes a checkpoint to start from out of a file or folder in one of export's formats; a Hugging Face folder's "
-    "tokenizer.json is kept in it; the optimizer's state is zero unless the file has it; give the options that the run will "
-    "have (model.context of a Llama or Qwen3 is at most 8192 unless given); no run may be using DIR",
+    "converts a file or folder in one of export's formats into a checkpoint from which a run can start, with the "
+    "tokenizer.json of a Hugging Face folder; the optimizer's state is zero unless the file has it; give the options that "
+    "the run will have (model.context of a Llama or Qwen3 is at most 8192 unless given); no run may be using DIR",
     "tercio ckpt import gpt2 -o run/ckpt" },
   { "latest", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_latest,
     "prints the path of the newest complete checkpoint; exit status 5: there is none",
