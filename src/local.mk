@@ -86,6 +86,7 @@ libtercio_app_a_SOURCES = \
   %D%/train/run_json.c \
   %D%/train/tasks.c \
   %D%/train/time_limit.c \
+  %D%/train/tokenizer.c \
   %D%/train/trace.c \
   %D%/train/train.h \
   %D%/forward/answers.c \

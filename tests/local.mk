@@ -244,6 +244,7 @@ script_tests = \
   %D%/mpi/m_resume \
   %D%/mpi/m_systems \
   %D%/mpi/m_tasks \
+  %D%/mpi/m_tokenizer \
   %D%/mpi/m_trace \
   %D%/mpi/m_train \
   %D%/slurm/f_sbatch

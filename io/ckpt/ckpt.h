@@ -4,10 +4,10 @@
  * read from it, whatever the layout that wrote it.
  *
  * DIR/step-00000100/manifest.json and rank-00000.h5 ... one HDF5 file a writer (or node-00000.h5
- * ..., one a node). A tensor has a global name and shape; each file holds slices (boxes) of it
- * as contiguous datasets; the manifest says which box is where, its place in the file, a CRC32C
- * of each block of it, taken from memory, and one of all bytes of the file that are not tensor
- * data.
+ * ..., one a node), and the attached file, if the saver gives one. A tensor has a global name and
+ * shape; each HDF5 file holds slices (boxes) of it as contiguous datasets; the manifest says which
+ * box is where, its place in the file, a CRC32C of each block of it, taken from memory, and one of
+ * all bytes of the file that are not tensor data.
  *
  * Commit: every rank writes into DIR/.run-N/.tmp-step-*, in the lease folder of the folder's owner
  * (io/ckpt/owner.h; DIR/.tmp-step-* without one), fsyncs, then all agree; rank 0 writes the
@@ -53,6 +53,14 @@ int64_t tc_box_elems(int rank, const int64_t *count);
 /* Local. ... and its bytes. */
 int64_t tc_box_bytes(int dtype, int rank, const int64_t *count);
 
+/* A file that a checkpoint takes along, whatever it says: its name in the step's folder and its bytes. */
+struct tc_ckpt_attached {
+  const char *name;              /* NULL: none */
+  const char *data;              /* borrowed; NULL in what was read (tc_ckpt_attached) */
+  int64_t bytes;
+  uint32_t crc32c;               /* of all its bytes; made by the save */
+};
+
 struct tc_ckpt_meta {
   int64_t step;
   uint64_t seed;
@@ -69,6 +77,7 @@ struct tc_ckpt_meta {
   const char *stack;             /* its compiler and libraries; NULL: "", not known */
   const char *tuned;             /* what its devices chose by time, a line each; NULL: "", nothing */
   const char *loop;              /* what the training loop has to remember, its own text; NULL: "" */
+  struct tc_ckpt_attached attached;   /* a save writes rank 0's */
   /* How it is written; not read back. */
   enum tc_ckpt_files files;      /* TC_FILES_NODE: a file a node, where ranks are MPI processes */
   bool view;                     /* also view.h5, all tensors whole as virtual datasets */
@@ -110,7 +119,11 @@ int tc_ckpt_find(const struct tc_ckpt *c, const char *name);           /* -1: no
  * TC_ECHECKSUM names file and tensor. */
 int tc_ckpt_read(struct tc_ckpt *c, int tensor, const int64_t *start, const int64_t *count,
                  void *dst, struct tc_err *err);
-/* All checksums: file bytes outside of tensors, and each slice. Reports each fault through
+/* The bytes of the attached file of this name, checked against its checksum, and a 0 behind them; owned by the caller.
+ * *data NULL, 0: the checkpoint has none. TC_EINCOMPLETE, TC_ECHECKSUM, TC_EUSER; a loader (below) that fails with these
+ * is not taken to have found damage, since the tensors may be whole. */
+int tc_ckpt_attached(const struct tc_ckpt *c, const char *name, char **data, int64_t *bytes, struct tc_err *err);
+/* All checksums: file bytes outside of tensors, each slice, and the attached file. Reports each fault through
  * `fault` (may be NULL); returns the worst status. */
 int tc_ckpt_verify(const char *step_path, bool deep,
                    void (*fault)(void *ctx, int status, const char *text), void *ctx,
@@ -124,7 +137,7 @@ char *tc_ckpt_step_path(const char *dir, int64_t step);                /* owned 
 typedef int tc_ckpt_loader(void *ctx, struct tc_ckpt *c, struct tc_err *err);
 
 /* Collective. Loads the newest checkpoint in dir (or `step` if >= 0) that is good: its manifest,
- * all files' sizes and metadata (a share on each rank), and every byte that `load` reads.
+ * all tensor files' sizes and metadata (a share on each rank), and every byte that `load` reads.
  * load runs once on each rank for each checkpoint tried. If it finds damage on any rank, all
  * turn to the next older one, after a tc_warn with the reason; if it fails without (another
  * model), all fail with its sentence. A sentence of another rank than 0 begins with the

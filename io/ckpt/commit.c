@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "io/ckpt/blocks.h"
+#include "io/crc.h"
 #include "io/folder.h"
 #include "src/watch/watch.h"
 
@@ -78,11 +79,10 @@ static struct tc_manifest *gather_manifest(struct tc_save *s, const char *all, c
   return m;
 }
 
-static int write_manifest(const struct tc_save *s, const struct tc_manifest *m, struct tc_err *err)
+/* A new file of these bytes in the temporary folder, on disk. */
+static int write_file(const struct tc_save *s, const char *name, const char *text, size_t bytes, struct tc_err *err)
 {
-  size_t bytes = 0;
-  char *text = tc_manifest_text(m, &bytes);
-  char *path = tc_sprintf("%s/%s/" TC_MANIFEST, s->dir, s->tmp);
+  char *path = tc_sprintf("%s/%s/%s", s->dir, s->tmp, name);
   tc_at_file("writing and fsync", path);
   int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   bool good = fd >= 0;
@@ -101,6 +101,22 @@ static int write_manifest(const struct tc_save *s, const struct tc_manifest *m, 
   }
   int rc = good ? 0 : tc_fail(err, TC_EUSER, "%s: writing failed: %s", path, strerror(why));
   free(path);
+  return rc;
+}
+
+static int write_attached(const struct tc_save *s, struct tc_manifest *m, struct tc_err *err)
+{
+  struct tc_ckpt_attached *a = &m->meta.attached;
+  if (!a->name) return 0;
+  a->crc32c = tc_crc32c(0, a->data, (size_t)a->bytes);
+  return write_file(s, a->name, a->data, (size_t)a->bytes, err);
+}
+
+static int write_manifest(const struct tc_save *s, const struct tc_manifest *m, struct tc_err *err)
+{
+  size_t bytes = 0;
+  char *text = tc_manifest_text(m, &bytes);
+  const int rc = write_file(s, TC_MANIFEST, text, bytes, err);
   free(text);
   return rc;
 }
@@ -150,6 +166,7 @@ static int commit(struct tc_save *s, const char *all, const int64_t *bytes, stru
   struct tc_manifest *m = gather_manifest(s, all, bytes);
   int rc = tc_manifest_check(m, folder, err);
   if (rc == 0 && s->meta->view) rc = tc_ckpt_view(m, folder, err);
+  if (rc == 0) rc = write_attached(s, m, err);
   if (rc == 0) rc = write_manifest(s, m, err);
   if (rc == 0) rc = tc_folder_sync(folder, err);
   if (rc == 0) rc = publish(s, err);

@@ -24,6 +24,8 @@ enum { TC_CHUNK_BYTES = 256 << 10 };
 /* Local. Opens file f for reading after checking its size: TC_EINCOMPLETE if it is missing or
  * too short, TC_ECHECKSUM if too long. Returns a descriptor. */
 int tc_ckpt_open_file(const struct tc_ckpt *c, int f, struct tc_err *err);
+/* Local. The same of the attached file, which there must be. */
+int tc_ckpt_open_attached(const struct tc_ckpt *c, struct tc_err *err);
 /* Local. Reads all of piece k and checks every block of it, into nowhere. As tc_ckpt_read. */
 int tc_ckpt_check_piece(struct tc_ckpt *c, int k, struct tc_err *err);
 
@@ -38,5 +40,7 @@ struct tc_faults {
  * all but the data of the files that begin in it. Faults are reported by file, then by place. */
 void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
                           struct tc_faults *f);
+/* Local. Verifies the attached file, if there is one. */
+void tc_ckpt_verify_attached(const struct tc_ckpt *c, struct tc_faults *f);
 
 #endif

@@ -2,8 +2,9 @@
  *
  * Data is read once: each rank checks what it loads as it loads it. The bytes that belong to no
  * tensor are checked before, a share of them on each rank: they are few, and damage there says that
- * the file isn't the one that was written. Whether HDF5 can open a file is left to `ckpt verify`,
- * since data is read at places that the manifest names.
+ * the file isn't the one that was written. The attached file is left to the loader: damage to it says
+ * nothing of the tensors. Whether HDF5 can open a file is left to `ckpt verify`, since data is read at
+ * places that the manifest names.
  *
  * Rank 0 says which step all look at; after each trial all ranks agree on how it went. */
 #include "io/ckpt/impl.h"
@@ -47,6 +48,7 @@ static int try_path(struct tc_ckpt **out, const char *path, int64_t step, const 
                  (long long)(*out)->m->meta.step);
   if (rc == 0) {
     tc_ckpt_verify_files(*out, !t->load, tc_comm_coord(world), tc_comm_size(world), &f);
+    if (!t->load && tc_comm_coord(world) == 0) tc_ckpt_verify_attached(*out, &f);
     if (f.n > 0) rc = tc_fail(err, f.worst, "%.999s", f.first.text);
   }
   rc = tc_comm_agree(world, t->rank_names, rc, err);

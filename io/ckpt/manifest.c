@@ -86,6 +86,10 @@ static void emit_meta(FILE *f, const struct tc_manifest *m)
   if (m->meta.stack) emit(f, ",\n\"stack\": ", tc_text_json(m->meta.stack));
   if (m->meta.data) emit(f, ",\n\"data\": ", tc_text_json(m->meta.data));
   if (m->meta.tuned && *m->meta.tuned) emit(f, ",\n\"tuned\": ", tc_text_json(m->meta.tuned));
+  const struct tc_ckpt_attached *a = &m->meta.attached;
+  if (a->name)
+    emit(f, ",\n\"attached\": ", json_pack("{s:s, s:I, s:o}", "name", a->name, "size", (json_int_t)a->bytes, "crc32c",
+                                           crc_json(a->crc32c)));
 }
 
 /* Eight digits a block, one after another. */
@@ -241,6 +245,16 @@ static int get_ints(struct reader *r, const json_t *o, const char *key, int64_t 
   return n;
 }
 
+/* Programs from before attached files pass over this member. */
+static void read_attached(struct reader *r, const json_t *o, struct tc_ckpt_attached *a)
+{
+  const json_t *j = json_object_get(o, "attached");
+  if (!j) return;
+  a->name = get_str(r, j, "name", TC_MOST_NAME);
+  a->bytes = get_int(r, j, "size", 0, TC_MOST_ATTACHED);
+  a->crc32c = (uint32_t)get_number(r, j, "crc32c", 16, UINT32_MAX);
+}
+
 static void read_meta(struct reader *r, const json_t *o, struct tc_manifest *m)
 {
   m->meta.step = get_int(r, o, "step", 0, INT64_C(1) << 53);
@@ -258,6 +272,7 @@ static void read_meta(struct reader *r, const json_t *o, struct tc_manifest *m)
   m->time = get_str(r, o, "time", 100);
   m->meta.version = get_str(r, o, "version", MOST_STRING);
   m->meta.loop = get_str(r, o, "loop", MOST_STRING);
+  read_attached(r, o, &m->meta.attached);
   const json_t *ranks = get_array(r, o, "who", INT32_MAX);
   m->world = (int)json_array_size(ranks);
   const char **names = tc_pool_alloc(m->pool, (size_t)(m->world + 1) * sizeof *names);

@@ -16,6 +16,7 @@ enum { TC_CKPT_FORMAT = 2 };
 
 /* What a manifest may say. */
 #define TC_MOST_BYTES (INT64_C(1) << 62)        /* of a tensor, a file */
+#define TC_MOST_ATTACHED (INT64_C(1) << 30)     /* of the attached file, which is read at once */
 enum { TC_MOST_NAME = 400 };                    /* bytes of a dataset's */
 
 struct tc_piece {
@@ -47,7 +48,8 @@ struct tc_manifest {
 
 /* Local. Sorts the pieces by tensor, fills first_piece, and checks all that readers rely on:
  * names, sizes without overflow, pieces inside their tensors and files, none overlapping in
- * either, every tensor covered exactly once. `where` begins the sentence. TC_EUSER. */
+ * either, every tensor covered exactly once, name and size of the attached file. `where` begins the
+ * sentence. TC_EUSER. */
 int tc_manifest_check(struct tc_manifest *m, const char *where, struct tc_err *err);
 
 /* Local. The text, owned by the caller. */

@@ -93,7 +93,14 @@ static int check_tensors(const struct tc_manifest *m, const char *where, struct 
       bad = names[i], why = "impossible size";
     if (bad) tc_fail(err, TC_EUSER, "%s: file %.100s: %s", where, bad, why);
   }
-  if (!bad && (bad = twice(names, m->n_files)))
+  const struct tc_ckpt_attached *a = &m->meta.attached;
+  if (!bad && a->name) {
+    if (!file_name_good(a->name)) bad = a->name, why = "not a good file name";
+    else if (a->bytes < 0 || a->bytes > TC_MOST_ATTACHED) bad = a->name, why = "impossible size";
+    if (bad) tc_fail(err, TC_EUSER, "%s: attached file %.100s: %s", where, bad, why);
+    names[m->n_files] = a->name;
+  }
+  if (!bad && (bad = twice(names, m->n_files + (a->name != NULL))))
     tc_fail(err, TC_EUSER, "%s: file %.100s: listed twice", where, bad);
   free(names);
   return bad ? TC_EUSER : 0;

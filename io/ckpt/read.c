@@ -148,10 +148,9 @@ int tc_ckpt_find(const struct tc_ckpt *c, const char *name)
 
 /* ---- files ------------------------------------------------------------------------ */
 
-int tc_ckpt_open_file(const struct tc_ckpt *c, int f, struct tc_err *err)
+static int open_file(const struct tc_ckpt *c, const char *name, int64_t size, struct tc_err *err)
 {
-  const struct tc_ckpt_file *file = &c->m->file[f];
-  char *path = tc_sprintf("%s/%s", c->path, file->name);
+  char *path = tc_sprintf("%s/%s", c->path, name);
   struct stat st;
   tc_at_file("reading", path);
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = 0;
@@ -161,13 +160,44 @@ int tc_ckpt_open_file(const struct tc_ckpt *c, int f, struct tc_err *err)
     rc = tc_fail(err, TC_EUSER, "%s: %s", path, strerror(errno));
   else if (!S_ISREG(st.st_mode))
     rc = tc_fail(err, TC_EUSER, "%s: not a file", path);
-  else if (st.st_size != file->size)
-    rc = tc_fail(err, st.st_size < file->size ? TC_EINCOMPLETE : TC_ECHECKSUM,
+  else if (st.st_size != size)
+    rc = tc_fail(err, st.st_size < size ? TC_EINCOMPLETE : TC_ECHECKSUM,
                  "%s: has %lld bytes instead of %lld", path, (long long)st.st_size,
-                 (long long)file->size);
+                 (long long)size);
   if (rc < 0 && fd >= 0) close(fd);
   free(path);
   return rc < 0 ? rc : fd;
+}
+
+int tc_ckpt_open_file(const struct tc_ckpt *c, int f, struct tc_err *err)
+{
+  return open_file(c, c->m->file[f].name, c->m->file[f].size, err);
+}
+
+int tc_ckpt_open_attached(const struct tc_ckpt *c, struct tc_err *err)
+{
+  return open_file(c, c->m->meta.attached.name, c->m->meta.attached.bytes, err);
+}
+
+int tc_ckpt_attached(const struct tc_ckpt *c, const char *name, char **data, int64_t *bytes, struct tc_err *err)
+{
+  const struct tc_ckpt_attached *a = &c->m->meta.attached;
+  *data = NULL;
+  *bytes = 0;
+  if (!a->name || strcmp(a->name, name) != 0) return 0;
+  const int fd = tc_ckpt_open_attached(c, err);
+  if (fd < 0) return fd;
+  char *text = tc_calloc((size_t)a->bytes + 1, 1);
+  int rc = 0;
+  if (!tc_pread_all(fd, text, a->bytes, 0))
+    rc = tc_fail(err, TC_EUSER, "%s/%s: can't be read: %s", c->path, name, errno ? strerror(errno) : "it ends too early");
+  else if (tc_crc32c(0, text, (size_t)a->bytes) != a->crc32c)
+    rc = tc_fail(err, TC_ECHECKSUM, "%s/%s: wrong checksum: it is damaged, or another file", c->path, name);
+  close(fd);
+  *data = rc == 0 ? text : NULL;
+  *bytes = rc == 0 ? a->bytes : 0;
+  if (rc < 0) free(text);
+  return rc;
 }
 
 bool tc_crc_range(int fd, int64_t offset, int64_t bytes, uint32_t *crc)

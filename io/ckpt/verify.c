@@ -112,6 +112,16 @@ void tc_ckpt_verify_files(struct tc_ckpt *c, bool deep, int share, int shares,
   free(by);
 }
 
+void tc_ckpt_verify_attached(const struct tc_ckpt *c, struct tc_faults *f)
+{
+  struct tc_err e = {0};
+  char *data = NULL;
+  int64_t bytes;
+  const char *name = c->m->meta.attached.name;
+  if (name && tc_ckpt_attached(c, name, &data, &bytes, &e) < 0) report(f, &e);
+  free(data);
+}
+
 int tc_ckpt_verify(const char *step_path, bool deep,
                    void (*fault)(void *ctx, int status, const char *text), void *ctx,
                    struct tc_err *err)
@@ -123,6 +133,7 @@ int tc_ckpt_verify(const char *step_path, bool deep,
     report(&f, &e);
   } else {
     tc_ckpt_verify_files(c, deep, 0, 1, &f);
+    tc_ckpt_verify_attached(c, &f);
     tc_ckpt_close(c);
   }
   if (f.n == 1) return tc_fail(err, f.worst, "%.999s", f.first.text);

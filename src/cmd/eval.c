@@ -52,7 +52,8 @@ const struct tc_flag tc_flags_eval[] = {
     "\"label\": N}; e.g. --choices piqa.jsonl", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
   [HELLASWAG] = { "--hellaswag FILE ...", "HellaSwag as llm.c's dev/data/hellaswag.py writes it, for GPT-2's vocabulary; "
     "e.g. --hellaswag hellaswag_val.bin", "one or more files", TC_FLAG_CALL, 0, 0, 0, add_task },
-  TC_CMD_MODEL_FLAGS(eval, "the model's tokenizer.json (default: FOLDER's): for --choices, and to count bytes"),
+  TC_CMD_MODEL_FLAGS(eval, "the model's tokenizer.json (default: the checkpoint's or FOLDER's): for --choices, and to count "
+    "bytes"),
   { "--batch N", "sequences at once on a data-parallel rank (default: 2048 tokens); e.g. --batch 8",
     "the sequences of a rank at once, 1 or more", TC_FLAG_WHOLE, offsetof(struct eval, batch), 1, 1 << 20, NULL },
   { "--json", "print a JSON object, with the loss of each answer; e.g. --json > eval.json", NULL, TC_FLAG_YES,
@@ -99,6 +100,7 @@ static int run_data(struct eval *e, struct tc_forward *x, struct task *t, struct
   const struct tc_data_opts o = { .word = &path, .n = 1, .format = r->cfg->data_format, .context = m->context,
                                   .vocab = m->vocab };
   int rc = tc_data_open(&d, &o, err);
+  if (rc == 0) rc = tc_data_of_tokenizer(d, e->m.tokenizer_hash, e->m.path, err);
   if (rc == 0 && r->cfg->data_documents == TC_DOCUMENTS_MASK)
     rc = tc_documents_end(&end, r->cfg->data_end_token, d, err);
   rc = tc_run_agree(r, rc, err);

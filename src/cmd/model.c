@@ -1,6 +1,7 @@
 /* model.c - a trained model, and its tokenizer. */
 #include "src/cmd/model.h"
 #include "io/ckpt/ckpt.h"
+#include "src/launch/launch.h"
 #include "src/program/setup.h"
 
 #include <stdlib.h>
@@ -24,12 +25,32 @@ static int set_model(struct tc_cmd_model *m, const struct tc_ckpt *c, struct tc_
   return rc;
 }
 
+/* The tokenizer.json that the checkpoint took along, if the user gives no other. */
+static int take_tokenizer(struct tc_cmd_model *m, const struct tc_ckpt *c, struct tc_err *err)
+{
+  char *text;
+  int64_t bytes;
+  m->tokenizer_hash = tc_tokenizer_noted(tc_ckpt_meta(c)->data);
+  if (m->tokenizer_file) return 0;
+  int rc = tc_ckpt_attached(c, TC_TOKENIZER_FILE, &text, &bytes, err);
+  if (rc < 0) {
+    const struct tc_err why = *err;
+    return tc_fail(err, rc, "%s; --tokenizer FILE would take its place", why.text);
+  }
+  char *name = tc_sprintf("%s/" TC_TOKENIZER_FILE, tc_ckpt_path(c));
+  if (text) rc = tc_tokenizer_parse_for(&m->tokenizer, text, (size_t)bytes, name, m->cfg->model_vocab, err);
+  free(name);
+  free(text);
+  return rc;
+}
+
 static int open_ckpt(struct tc_cmd_model *m, struct tc_err *err)
 {
   struct tc_ckpt *c;
   if (m->rope) return tc_fail(err, TC_EUSER, "%s: --rope is only for Hugging Face's Llama and Qwen3", m->path);
   TC_TRY(tc_ckpt_open(&c, m->path, err));
-  const int rc = set_model(m, c, err);
+  int rc = set_model(m, c, err);
+  if (rc == 0) rc = take_tokenizer(m, c, err);
   tc_ckpt_close(c);
   return rc;
 }
@@ -39,11 +60,22 @@ static int load_tokenizer(struct tc_cmd_model *m, const char *path, struct tc_er
   return tc_tokenizer_load_for(&m->tokenizer, path, m->cfg->model_vocab, err);
 }
 
+/* What the user gives may be the model's in another form (other blanks have another hash), so it is not refused. */
+static int load_given(struct tc_cmd_model *m, struct tc_err *err)
+{
+  TC_TRY(load_tokenizer(m, m->tokenizer_file, err));
+  const uint64_t is = tc_tokenizer_hash(m->tokenizer);
+  if (m->tokenizer_hash && m->tokenizer_hash != is && tc_launch_rank() == 0)
+    tc_warn("--tokenizer %s is tokenizer %016" PRIx64 ", but the model in %s is of tokenizer %016" PRIx64 ": unless only "
+            "its formatting differs, its tokens stand for different text", m->tokenizer_file, is, m->path, m->tokenizer_hash);
+  return 0;
+}
+
 static int find_tokenizer(struct tc_cmd_model *m, struct tc_err *err)
 {
-  if (m->tokenizer_file) return load_tokenizer(m, m->tokenizer_file, err);
+  if (m->tokenizer_file) return load_given(m, err);
   if (!m->foreign) return 0;
-  char *path = tc_sprintf("%s/tokenizer.json", m->path);     /* of a file there is none */
+  char *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, m->path);     /* of a file there is none */
   const int rc = access(path, F_OK) == 0 ? load_tokenizer(m, path, err) : 0;
   free(path);
   return rc;
@@ -72,7 +104,9 @@ int tc_cmd_model_open(struct tc_cmd_model *m, struct tc_err *err)
   TC_TRY(tc_config_new(&m->cfg, m->n_flags, m->flag ? m->flag : none, NULL, NULL, err));
   if (tc_foreign_is(m->path)) TC_TRY(tc_foreign_open(&m->foreign, m->path, m->rope, m->cfg, err));
   else TC_TRY(open_ckpt(m, err));
-  return find_tokenizer(m, err);
+  TC_TRY(find_tokenizer(m, err));
+  if (m->tokenizer && !m->tokenizer_hash) m->tokenizer_hash = tc_tokenizer_hash(m->tokenizer);
+  return 0;
 }
 
 void tc_cmd_model_free(struct tc_cmd_model *m)

@@ -12,6 +12,7 @@ struct tc_cmd_model {
   struct tc_config *cfg;               /* the user's options with the model's sizes; owned */
   struct tc_foreign *foreign;          /* NULL: path is a checkpoint's; owned */
   struct tc_tokenizer *tokenizer;      /* NULL: none; owned */
+  uint64_t tokenizer_hash;             /* the model's: as the checkpoint says, else of `tokenizer`; 0: not known */
   int64_t step;                        /* of the checkpoint */
   char **flag;                         /* argv of the options that are the run file's; owned */
   int n_flags;
@@ -27,8 +28,9 @@ struct tc_cmd_model {
 /* argv[*i] is none of the command's own flags: the model, or an option of the run file, of which *i becomes the last
  * word. TC_EUSER. */
 int tc_cmd_model_arg(struct tc_cmd_model *m, int argc, char **argv, int *i, struct tc_err *err);
-/* Local. Opens m->path, with the options of the command line, and the tokenizer: m->tokenizer_file or else, of a folder of
- * another program, its tokenizer.json. TC_EUSER and what tc_ckpt_open returns. To be freed, also after a failure. */
+/* Local. Opens m->path, with the options of the command line, and the tokenizer: m->tokenizer_file or else the
+ * tokenizer.json of the checkpoint or of another program's folder. TC_EUSER and what tc_ckpt_open and tc_ckpt_attached
+ * return. To be freed, also after a failure. */
 int tc_cmd_model_open(struct tc_cmd_model *m, struct tc_err *err);
 void tc_cmd_model_free(struct tc_cmd_model *m);
 

@@ -59,7 +59,8 @@ const struct tc_flag tc_flags_sample[] = {
   { "--greedy", "the most likely token each time, as --temperature 0", NULL, TC_FLAG_CALL, 0, 0, 0, set_greedy },
   { "--seed N", "seed of sampling (default 1); the same seed gives the same text; e.g. --seed 7", "a number, 0 or more",
     TC_FLAG_WHOLE, FIELD(seed), 0, 9e15, NULL },
-  TC_CMD_MODEL_FLAGS(sample, "the model's tokenizer.json (default: FOLDER's), unless its tokens are bytes"),
+  TC_CMD_MODEL_FLAGS(sample, "the model's tokenizer.json (default: the checkpoint's or FOLDER's), unless its tokens are "
+    "bytes"),
   { "--json", "print a JSON array, with the new tokens of each sequence; e.g. --json > text.json", NULL, TC_FLAG_YES,
     FIELD(json), 0, 0, NULL },
   { NULL, NULL, NULL, TC_FLAG_HELP, 0, 0, 0, NULL }

@@ -59,6 +59,17 @@ const char *tc_data_tokenizer(const struct tc_data *d, uint64_t *hash)
   return f ? f->name : NULL;
 }
 
+int tc_data_of_tokenizer(const struct tc_data *d, uint64_t tokenizer, const char *model, struct tc_err *err)
+{
+  uint64_t is;
+  const char *file = tc_data_tokenizer(d, &is);
+  char have[40] = "bytes";
+  if (!file || !tokenizer || is == tokenizer) return TC_OK;
+  if (is) snprintf(have, sizeof have, "tokens of tokenizer %016llx", (unsigned long long)is);
+  return tc_fail(err, TC_EUSER, "the model in %s is of tokenizer %016llx, but data file '%s' has %s: make the shards with "
+                 "the model's tokenizer.json (tercio data --tokenizer)", model, (unsigned long long)tokenizer, file, have);
+}
+
 static int fail_tokenizers(const struct tc_token_file *a, uint64_t of_a, const struct tc_token_file *b, uint64_t of_b,
                            struct tc_err *err)
 {

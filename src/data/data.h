@@ -57,6 +57,9 @@ int64_t tc_data_samples(const struct tc_data *d, double epochs);
 /* The hash of the tokenizer.json that made the tokens (0: none, a token is a byte), and the name of a file that says so
  * (borrowed); NULL: no file says it, as those of llm.c, Megatron and without a header. */
 const char *tc_data_tokenizer(const struct tc_data *d, uint64_t *hash);
+/* TC_EUSER if a file says that its tokens are of another tokenizer than that with this hash (0: any will do), which is that
+ * of the model at the path `model`, for the sentence. */
+int tc_data_of_tokenizer(const struct tc_data *d, uint64_t tokenizer, const char *model, struct tc_err *err);
 /* TC_EUSER if files of the two say that their tokens are of different tokenizers: one number would be two texts. */
 int tc_data_same_tokenizer(const struct tc_data *d, const struct tc_data *other, struct tc_err *err);
 

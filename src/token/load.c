@@ -305,11 +305,18 @@ static int load(struct tc_tokenizer *t, const json_t *j, struct tc_err *err)
   return tc_load_post_processor(t, json_object_get(j, "post_processor"), err);
 }
 
-static uint64_t hash_bytes(const char *s, size_t n)
+uint64_t tc_tokenizer_text_hash(const char *s, size_t n)
 {
   uint64_t h = UINT64_C(14695981039346656037);
   for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)s[i]) * UINT64_C(1099511628211);
   return h;
+}
+
+uint64_t tc_tokenizer_noted(const char *text)
+{
+  const char *at = strstr(text, "tokenizer ");
+  uint64_t hash;
+  return at && sscanf(at, "tokenizer %" SCNx64, &hash) == 1 ? hash : 0;
 }
 
 int tc_tokenizer_parse(struct tc_tokenizer **out, const char *text, size_t bytes, const char *name,
@@ -324,7 +331,7 @@ int tc_tokenizer_parse(struct tc_tokenizer **out, const char *text, size_t bytes
   struct tc_tokenizer *t = tc_calloc(1, sizeof *t);
   t->name = tc_sprintf("%.500s", name);
   t->pool = tc_pool_new();
-  t->hash = hash_bytes(text, bytes);
+  t->hash = tc_tokenizer_text_hash(text, bytes);
   t->jit = true;                  /* until a pattern is not compiled so */
   const int status = load(t, j, err);
   json_decref(j);
@@ -333,26 +340,43 @@ int tc_tokenizer_parse(struct tc_tokenizer **out, const char *text, size_t bytes
   return status;
 }
 
+int tc_tokenizer_read(char **text, size_t *bytes, const char *path, struct tc_err *err)
+{
+  return tc_read_text(text, bytes, path, "tokenizer", MOST_BYTES, err);
+}
+
 int tc_tokenizer_load(struct tc_tokenizer **out, const char *path, struct tc_err *err)
 {
   char *text;
   size_t bytes;
   *out = NULL;
-  TC_TRY(tc_read_text(&text, &bytes, path, "tokenizer", MOST_BYTES, err));
+  TC_TRY(tc_tokenizer_read(&text, &bytes, path, err));
   const int status = tc_tokenizer_parse(out, text, bytes, path, err);
   free(text);
   return status;
 }
 
-int tc_tokenizer_load_for(struct tc_tokenizer **out, const char *path, int64_t vocab, struct tc_err *err)
+static int check_vocab(struct tc_tokenizer **out, const char *path, int64_t vocab, struct tc_err *err)
 {
-  TC_TRY(tc_tokenizer_load(out, path, err));
   const int64_t n = tc_tokenizer_vocab(*out);
   if (n <= vocab) return 0;
   tc_tokenizer_free(*out);
   *out = NULL;
   return tc_fail(err, TC_EUSER, "%s has %lld tokens, more than the model's vocabulary of %lld: it is another model's",
                  path, (long long)n, (long long)vocab);
+}
+
+int tc_tokenizer_load_for(struct tc_tokenizer **out, const char *path, int64_t vocab, struct tc_err *err)
+{
+  TC_TRY(tc_tokenizer_load(out, path, err));
+  return check_vocab(out, path, vocab, err);
+}
+
+int tc_tokenizer_parse_for(struct tc_tokenizer **out, const char *text, size_t bytes, const char *name, int64_t vocab,
+                           struct tc_err *err)
+{
+  TC_TRY(tc_tokenizer_parse(out, text, bytes, name, err));
+  return check_vocab(out, name, vocab, err);
 }
 
 void tc_tokenizer_free(struct tc_tokenizer *t)

@@ -17,6 +17,8 @@
 #ifndef TC_TOKEN_H
 #define TC_TOKEN_H
 
+#include <inttypes.h>
+
 #include "src/base/base.h"
 
 /* A list of token ids that grows. */
@@ -33,12 +35,15 @@ struct tc_tokenizer;
 int tc_tokenizer_load(struct tc_tokenizer **out, const char *path, struct tc_err *err);
 int tc_tokenizer_parse(struct tc_tokenizer **out, const char *text, size_t bytes, const char *name,
                        struct tc_err *err);
-/* As _load, for a model with this vocabulary. TC_EUSER also if the tokenizer has ids beyond it; *out is then NULL. */
+/* As _load and _parse, for a model with this vocabulary. TC_EUSER also if the tokenizer has ids beyond it; *out is then
+ * NULL. */
 int tc_tokenizer_load_for(struct tc_tokenizer **out, const char *path, int64_t vocab, struct tc_err *err);
+int tc_tokenizer_parse_for(struct tc_tokenizer **out, const char *text, size_t bytes, const char *name, int64_t vocab,
+                           struct tc_err *err);
 void tc_tokenizer_free(struct tc_tokenizer *t);
 
 int64_t tc_tokenizer_vocab(const struct tc_tokenizer *t);     /* the highest id + 1 */
-uint64_t tc_tokenizer_hash(const struct tc_tokenizer *t);     /* FNV-1a of the file's bytes */
+uint64_t tc_tokenizer_hash(const struct tc_tokenizer *t);     /* tc_tokenizer_text_hash of the file */
 /* Local. The id of an added token, or of a token of the vocabulary with this text; -1: there is none. */
 int64_t tc_tokenizer_find(const struct tc_tokenizer *t, const char *text);
 /* Local. What the post-processor's template puts before and after a document; borrowed. */
@@ -50,6 +55,18 @@ const char *tc_tokenizer_bytes(const struct tc_tokenizer *t, uint32_t id, size_t
  * same ids apart as together, whatever follows text[n]. 0: there is none, or none is known for this
  * tokenizer. */
 size_t tc_tokenizer_cut(const struct tc_tokenizer *t, const char *text, size_t from, size_t n);
+
+/* ---- tokenizer.json as a file: beside shards, in Hugging Face's folders and in checkpoints --------- */
+
+#define TC_TOKENIZER_FILE "tokenizer.json"
+/* Local. The whole file, which is not looked into: *text[*bytes], owned by the caller. TC_EUSER. */
+int tc_tokenizer_read(char **text, size_t *bytes, const char *path, struct tc_err *err);
+/* Local. FNV-1a of the file's bytes, by which shards and checkpoints name a tokenizer. */
+uint64_t tc_tokenizer_text_hash(const char *text, size_t bytes);
+/* What a checkpoint says of its tokenizer, among other things of its data: written with this format and the hash. */
+#define TC_TOKENIZER_NOTE "tokenizer %016" PRIx64
+/* Local. The hash in such a text; 0: it names none. */
+uint64_t tc_tokenizer_noted(const char *text);
 
 /* ---- an encoder: one thread's at a time ------------------------------------------------------- */
 

@@ -10,6 +10,7 @@
 #include "io/folder.h"
 #include "io/ckpt/owner.h"
 #include "src/graph/shard_box.h"
+#include "src/token/token.h"
 #include "src/train/impl.h"
 
 #include <fcntl.h>
@@ -152,6 +153,7 @@ int tc_train_writer_open(struct tc_train *t, struct tc_err *err)
   }
   st->model = tc_model_text(&t->run.opts.model);
   st->config = tc_config_text(t->run.cfg);
+  tc_train_tokenizer_find(t);
   st->data = tc_resume_data(t);
   st->mesh = tc_resume_mesh(t);
   const struct tc_writer_copy_ops copy = { take_pinned, give_pinned, begin_copy, end_copy, t };
@@ -201,6 +203,8 @@ void tc_train_save_begin(struct tc_train *t, int64_t step)
     .rank_names = (const char *const *)t->run.rank_names, .version = PACKAGE_VERSION, .stack = t->run.stack,
     .tuned = t->run.tuned,
     .loop = loop,
+    .attached = { .name = t->tokenizer.text ? TC_TOKENIZER_FILE : NULL, .data = t->tokenizer.text,
+                  .bytes = (int64_t)t->tokenizer.bytes },
     .lease = t->ckpt.owner ? tc_owner_lease(t->ckpt.owner) : NULL,
     .files = t->run.cfg->ckpt_files,
     .view = t->run.cfg->ckpt_view };
@@ -243,7 +247,7 @@ static int load_checked(void *ctx, struct tc_ckpt *c, struct tc_err *err)
   if (!l->guarded && l->t->run.rank == 0)
     TC_TRY(tc_train_guard(l->t, tc_ckpt_meta(c)->step, err));
   l->guarded = true;
-  TC_TRY(tc_resume_tokenizer(l->t, tc_ckpt_meta(c), tc_ckpt_path(c), err));
+  TC_TRY(tc_train_tokenizer_check(l->t, c, err));
   if (l->resumes) TC_TRY(tc_resume_check(l->t, tc_ckpt_meta(c), tc_ckpt_path(c), err));
   TC_TRY(tc_run_load(&l->t->run, c, !l->resumes, err));
   return tc_rollback_parse(l->t, tc_ckpt_meta(c)->loop, err);
@@ -263,6 +267,7 @@ static int resume_from(struct tc_train *t, struct tc_ckpt *c, bool compare, stru
     tc_log("resumed from %s, step %lld%s", tc_ckpt_path(c), (long long)t->ckpt.saved_step,
            is_import(tc_ckpt_meta(c)) ? ": imported weights; the optimizer's state starts at zero" : "");
   if (t->run.rank == 0 && compare) tc_resume_say(t, tc_ckpt_meta(c));
+  tc_train_tokenizer_take(t, c);
   if (!t->ckpt.tuned && tc_ckpt_meta(c)->tuned) t->ckpt.tuned = tc_strdup(tc_ckpt_meta(c)->tuned);
   tc_ckpt_close(c);
   return tc_exec_run(t->run.exec, TC_REFRESH, &rt, err);

@@ -62,6 +62,13 @@ struct tc_ckpts {
   int64_t begun_ns;              /* when the last one was, or the run */
 };
 
+/* tokenizer.c: the model's tokenizer */
+struct tc_train_tokenizer {
+  uint64_t hash;                 /* 0: a token is a byte, or it is not known */
+  char *text;                    /* rank 0: its tokenizer.json, which each checkpoint takes along; owned; NULL: none */
+  size_t bytes;
+};
+
 /* rollback.c: skipped, rollbacks and losses are saved in checkpoints. */
 enum { TC_ROLLBACK_LOSSES = 32 };
 struct tc_rollback {
@@ -136,6 +143,7 @@ struct tc_train {
   struct tc_batches batches;
   struct tc_tasks tasks;
   struct tc_ckpts ckpt;
+  struct tc_train_tokenizer tokenizer;
   struct tc_rollback rollback;
   struct tc_interval interval;
   struct tc_time_limit limit;
@@ -252,8 +260,17 @@ void tc_resume_say(const struct tc_train *t, const struct tc_ckpt_meta *meta);
 char *tc_resume_mesh(const struct tc_train *t);
 /* Local, rank 0. What a checkpoint says of the data; owned by the caller. */
 char *tc_resume_data(const struct tc_train *t);
-/* Local. TC_EUSER if the checkpoint at `path`, of this run or of another, says another tokenizer than the data. */
-int tc_resume_tokenizer(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path, struct tc_err *err);
+
+/* ---- tokenizer.c: the model's tokenizer, which checkpoints take along; Local ---- */
+struct tc_ckpt;
+/* TC_EUSER if the checkpoint, of this run or of another, says another tokenizer than the data. */
+int tc_train_tokenizer_check(const struct tc_train *t, const struct tc_ckpt *c, struct tc_err *err);
+/* After a checkpoint was loaded: its tokenizer, unless the data say theirs, and rank 0 its tokenizer.json. */
+void tc_train_tokenizer_take(struct tc_train *t, const struct tc_ckpt *c);
+/* Before the first save: the data's, and rank 0, if it took none, the tokenizer.json beside them; a warning where there is
+ * none. */
+void tc_train_tokenizer_find(struct tc_train *t);
+void tc_train_tokenizer_free(struct tc_train *t);
 
 /* ---- rollback.c ---- */
 /* Local. What goes into a checkpoint (owned by the caller) and comes out of it. */

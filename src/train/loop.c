@@ -200,6 +200,7 @@ static void train_free(struct tc_train *t, bool abandon)
   free(t->out);
   free(t->ckpt.lease);
   free(t->ckpt.tuned);
+  tc_train_tokenizer_free(t);
   free(t->ckpt.dir);
   free(t);
 }

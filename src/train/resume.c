@@ -2,6 +2,7 @@
  * that saved its checkpoint. config/options.def says for each option whether a change is refused,
  * warned about or free. Of the data the tokens are compared, not the names: files may move. */
 #include "src/train/impl.h"
+#include "src/token/token.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -67,28 +68,12 @@ static void warn_of_data(const struct tc_train *t, const char *data)
             "step sees different samples", (long long)is.tokens);
 }
 
-#define TOKENIZER "tokenizer "
-
 char *tc_resume_data(const struct tc_train *t)
 {
-  uint64_t hash = 0;
+  const uint64_t hash = t->tokenizer.hash;
   char tokenizer[40] = "";
-  tc_data_tokenizer(t->batches.train, &hash);
-  if (hash) snprintf(tokenizer, sizeof tokenizer, " " TOKENIZER "%016" PRIx64, hash);
+  if (hash) snprintf(tokenizer, sizeof tokenizer, " " TC_TOKENIZER_NOTE, hash);
   return tc_sprintf("tokens %" PRId64 " hash %016" PRIx64 "%s", t->batches.id.tokens, t->batches.id.hash, tokenizer);
-}
-
-int tc_resume_tokenizer(const struct tc_train *t, const struct tc_ckpt_meta *meta, const char *path, struct tc_err *err)
-{
-  const char *at = strstr(meta->data, TOKENIZER);
-  uint64_t was, is;
-  const char *file = tc_data_tokenizer(t->batches.train, &is);
-  char have[40] = "bytes";
-  if (!file || !at || sscanf(at, TOKENIZER "%" SCNx64, &was) != 1 || was == is) return 0;
-  if (is) snprintf(have, sizeof have, "tokens of " TOKENIZER "%016" PRIx64, is);
-  return tc_fail(err, TC_EUSER, "the model in %s is of tokenizer %016" PRIx64 ", but data file '%s' has %s: make the "
-                 "shards with the model's tokenizer.json (tercio data --tokenizer), or begin a new model (another run.out)",
-                 path, was, file, have);
 }
 
 /* oneDNN and compilers add up in orders of their own. */

@@ -86,13 +86,16 @@ static int fx_slices(struct tc_ckpt_slice *s, uint32_t salt, int rank, int world
   return n;
 }
 
+/* What every checkpoint takes along. */
+static const char fx_attached[] = "not a tensor\nbut bytes: \0\xff\r\n";
+
 struct fx_save {
   const char *dir;
   int64_t step;
   uint32_t salt;
   int world, keep;
   int64_t block_bytes;
-  bool view;
+  bool view, bare;                /* bare: without the attached file */
   int spoil;                      /* 1: rank 1 leaves a slice out; 2: has one twice */
   int status[MOST_WRITERS];
   struct tc_err err[MOST_WRITERS];
@@ -109,6 +112,8 @@ static void *fx_rank_save(void *arg)
     .model = "layers 2, hidden 19", .config = "[train]\nlr = 1e-3\n", .mesh = "pp1 dp2 tp1",
     .system = "zero1", .job = "77-a", .restart = 2, .rank_names = who,
     .block_bytes = f->block_bytes, .view = f->view };
+  if (r->rank == 0 && !f->bare)
+    meta.attached = (struct tc_ckpt_attached){ .name = "attached.json", .data = fx_attached, .bytes = sizeof fx_attached };
   struct tc_ckpt_slice s[FX_TENSORS + 1];
   int n = fx_slices(s, f->salt, r->rank, f->world);
   int shown = n;

@@ -104,6 +104,12 @@ static int open_step(struct tc_ckpt **c, const char *path, int64_t *size_bytes, 
     if (fd >= 0) close(fd);
     else rc = fd;
   }
+  if (rc == 0 && (*c)->m->meta.attached.name) {
+    int fd = tc_ckpt_open_attached(*c, err);
+    *size_bytes = ckpt_add(*size_bytes, (*c)->m->meta.attached.bytes);
+    if (fd >= 0) close(fd);
+    else rc = fd;
+  }
   return rc;
 }
 
@@ -179,11 +185,13 @@ static json_t *show_json(const struct tc_manifest *m, const char *path)
   for (int i = 0; i < m->n_files; i++)
     json_array_append_new(files, json_pack("{s:s, s:i, s:I}", "name", m->file[i].name, "writer",
                           (int)m->file[i].writer, "size", (json_int_t)m->file[i].size));
-  return json_pack("{s:o, s:I, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:i, s:s, s:i, s:i, s:o, s:o}",
+  json_t *attached = t->attached.name ? json_pack("{s:s, s:I}", "name", t->attached.name, "size",
+                                                  (json_int_t)t->attached.bytes) : json_null();
+  return json_pack("{s:o, s:I, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:i, s:s, s:i, s:i, s:o, s:o, s:o}",
     "path", tc_text_json(path), "step", (json_int_t)t->step, "time", m->time, "seed", seed,
     "tokens", (json_int_t)t->tokens, "model", t->model, "mesh", t->mesh, "system", t->system, "job",
     t->job, "restart", t->restart, "config", t->config, "tensors", m->n_tensors, "pieces",
-    m->n_pieces, "files", files, "who", names);
+    m->n_pieces, "files", files, "attached", attached, "who", names);
 }
 
 static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
@@ -214,6 +222,8 @@ static int cmd_show(const struct ckpt_args *a, struct tc_err *err)
            tc_human_bytes(size, sizeof size, (double)f->size),
            f->writer < m->world ? t->rank_names[f->writer] : "");
   }
+  if (t->attached.name)
+    printf("  %-16s %9s\n", t->attached.name, tc_human_bytes(size, sizeof size, (double)t->attached.bytes));
   printf("config\n");
   for (const char *at = t->config; *at;) {
     size_t len = strcspn(at, "\n");
@@ -279,15 +289,15 @@ static const struct ckpt_sub subs[] = {
     "tercio ckpt plan run/ckpt --pp 2 --dp 4 --parallel.data=zero3" },
   { "export", "[DIR] -o OUT [--format hf|safetensors|llmc] [--dtype f32|bf16] "
     "[--shard-size SIZE] [--optimizer] [--json]", 0, 1, CKPT_JSON | CKPT_OUT | CKPT_FORMAT, ckpt_cmd_export,
-    "writes the weights for other programs: hf, a folder with model.safetensors and config.json, which "
-    "Hugging Face's transformers loads as GPT-2, Llama or Qwen3; llmc, a model file of llm.c (GPT-2); safetensors, "
-    "one file with Tercio's tensor names",
+    "writes the weights for other programs: hf, a folder with model.safetensors, config.json and the checkpoint's "
+    "tokenizer.json, if it has one, which Hugging Face's transformers loads as GPT-2, Llama or Qwen3; llmc, a model "
+    "file of llm.c (GPT-2); safetensors, one file with Tercio's tensor names",
     "tercio ckpt export run/ckpt -o gpt2 --format hf" },
   { "import", "FILE|FOLDER -o DIR [--rope half|interleaved] [--section.key=value ...] [--json]", 1, 1,
     CKPT_JSON | CKPT_OUT | CKPT_CONFIG | CKPT_ROPE, ckpt_cmd_import,
-    "converts a file or folder in one of export's formats into a checkpoint from which a run can start; the optimizer's "
-    "state is zero unless the file has it; give the options that the run will have (model.context of a Llama "
-    "or Qwen3 is at most 8192 unless given); no run may be using DIR",
+    "converts a file or folder in one of export's formats into a checkpoint from which a run can start, with the "
+    "tokenizer.json of a Hugging Face folder; the optimizer's state is zero unless the file has it; give the options that "
+    "the run will have (model.context of a Llama or Qwen3 is at most 8192 unless given); no run may be using DIR",
     "tercio ckpt import gpt2 -o run/ckpt" },
   { "latest", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_latest,
     "prints the path of the newest complete checkpoint; exit status 5: there is none",

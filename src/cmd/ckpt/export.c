@@ -15,6 +15,7 @@
 #include "io/formats/safetensors.h"
 #include "src/config/config.h"
 #include "src/model/hf.h"
+#include "src/token/token.h"
 
 enum { BATCH = 1 << 18 };         /* elements written at a time */
 
@@ -23,6 +24,7 @@ struct export {
   struct tc_ckpt *c;
   struct tc_model model;
   int dtype;                      /* of the tensors written */
+  char *tokenizer; int64_t tokenizer_bytes;   /* the checkpoint's tokenizer.json; owned; NULL: none is written */
   int n_tensors, files;
   int64_t bytes;                  /* of tensors written */
   float *whole; int whole_is;     /* the tensor in memory, and its number; owned */
@@ -154,15 +156,21 @@ struct shards {
   int64_t bytes;
 };
 
-static int write_text(const char *path, const char *text, struct tc_err *err)
+/* The bytes, then `end`. */
+static int write_bytes(const char *path, const char *text, int64_t bytes, const char *end, struct tc_err *err)
 {
   struct tc_outfile *f;
   TC_TRY(tc_outfile_new(&f, path, err));
-  int rc = tc_outfile_write(f, text, (int64_t)strlen(text), err);
-  if (rc == 0) rc = tc_outfile_write(f, "\n", 1, err);
+  int rc = tc_outfile_write(f, text, bytes, err);
+  if (rc == 0) rc = tc_outfile_write(f, end, (int64_t)strlen(end), err);
   if (rc == 0) rc = tc_outfile_finish(f, err);
   else tc_outfile_abandon(f);
   return rc;
+}
+
+static int write_text(const char *path, const char *text, struct tc_err *err)
+{
+  return write_bytes(path, text, (int64_t)strlen(text), "\n", err);
 }
 
 static int write_config(struct export *x, const char *path, struct tc_err *err)
@@ -230,11 +238,11 @@ static int write_shard(struct export *x, const struct shards *s, int file, const
 }
 
 /* Checks that the folder has no model yet: files of two models must not be mixed. */
-static int check_folder(const char *folder, struct tc_err *err)
+static int check_folder(const struct export *x, struct tc_err *err)
 {
-  const char *const names[] = { "config.json", "model.safetensors.index.json" };
-  for (int i = 0; i < 2; i++) {
-    char *path = tc_sprintf("%s/%s", folder, names[i]);
+  const char *const names[] = { "config.json", "model.safetensors.index.json", TC_TOKENIZER_FILE };
+  for (int i = 0; i < (x->tokenizer ? 3 : 2); i++) {
+    char *path = tc_sprintf("%s/%s", x->args->out, names[i]);
     int rc = 0;
     if (access(path, F_OK) == 0)
       rc = tc_fail(err, TC_EUSER, "%s exists already: remove it or give another folder", path);
@@ -244,7 +252,7 @@ static int check_folder(const char *folder, struct tc_err *err)
   return 0;
 }
 
-/* Writes the weights, their index, then config.json: a folder without config.json is not loaded. */
+/* Writes the weights, their index, the tokenizer, then config.json: a folder without config.json is not loaded. */
 static int write_folder(struct export *x, const struct tc_foreign_part *t, int n, struct tc_err *err)
 {
   const char *out = x->args->out;
@@ -253,14 +261,17 @@ static int write_folder(struct export *x, const struct tc_foreign_part *t, int n
   int done = 0;
   make_shards(&s, x, t, n, x->args->shard_bytes ? x->args->shard_bytes : INT64_MAX, pool);
   char *config = tc_sprintf("%s/config.json", out), *index = tc_sprintf("%s/model.safetensors.index.json", out);
-  char *whole = tc_sprintf("%s/model.safetensors", out);
+  char *whole = tc_sprintf("%s/model.safetensors", out), *tokenizer = tc_sprintf("%s/" TC_TOKENIZER_FILE, out);
   int rc = s.n > 1 && access(whole, F_OK) == 0
     ? tc_fail(err, TC_EUSER, "%s exists already: remove it or give another folder", whole) : 0;
   while (done < s.n && rc == 0)
     if ((rc = write_shard(x, &s, done, t, err)) == 0) done++;
   const bool indexed = rc == 0 && s.n > 1 && (rc = write_index(&s, index, err)) == 0;
+  if (rc == 0 && x->tokenizer) rc = write_bytes(tokenizer, x->tokenizer, x->tokenizer_bytes, "", err);
+  const bool beside = rc == 0 && x->tokenizer;
   if (rc == 0) rc = write_config(x, config, err);
   if (rc < 0 && indexed) unlink(index);
+  if (rc < 0 && beside) unlink(tokenizer);
   for (int f = 0; f < s.n; f++) {
     if (rc < 0 && f < done) unlink(s.path[f]);
     free(s.path[f]);
@@ -272,6 +283,7 @@ static int write_folder(struct export *x, const struct tc_foreign_part *t, int n
   free(config);
   free(index);
   free(whole);
+  free(tokenizer);
   tc_pool_free(pool);
   return rc;
 }
@@ -280,8 +292,9 @@ static int export_hf(struct export *x, struct tc_err *err)
 {
   struct tc_foreign_part *t;
   int n = list_parts(x, &t, TC_FORM_HF, err), rc = TC_MIN(n, 0);
+  if (rc == 0) rc = tc_ckpt_attached(x->c, TC_TOKENIZER_FILE, &x->tokenizer, &x->tokenizer_bytes, err);
   if (rc == 0) rc = tc_folder_make(x->args->out, err);
-  if (rc == 0) rc = check_folder(x->args->out, err);
+  if (rc == 0) rc = check_folder(x, err);
   if (rc == 0) rc = write_folder(x, t, n, err);
   free(t);
   return rc;
@@ -420,15 +433,17 @@ int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err)
   TC_TRY(tc_ckpt_open(&x.c, a->path[0], err));
   int rc = f->run(&x, err);
   if (rc == 0 && a->json)
-    ckpt_print_json(json_pack("{s:o, s:I, s:o, s:s, s:i, s:I}", "from", tc_text_json(x.c->path),
+    ckpt_print_json(json_pack("{s:o, s:I, s:o, s:s, s:i, s:I, s:b}", "from", tc_text_json(x.c->path),
       "step", (json_int_t)x.c->m->meta.step, "path", tc_text_json(a->out), "format", name,
-      "tensors", x.n_tensors, "bytes", (json_int_t)x.bytes));
-  else if (rc == 0 && x.files > 1)
-    printf("%s: %d tensors in %d files, %s, of step %lld\n", a->out, x.n_tensors, x.files,
-           tc_human_bytes(size, sizeof size, (double)x.bytes), (long long)x.c->m->meta.step);
-  else if (rc == 0)
-    printf("%s: %d tensors, %s, of step %lld\n", a->out, x.n_tensors,
-           tc_human_bytes(size, sizeof size, (double)x.bytes), (long long)x.c->m->meta.step);
+      "tensors", x.n_tensors, "bytes", (json_int_t)x.bytes, "tokenizer", x.tokenizer != NULL));
+  else if (rc == 0) {
+    char files[40] = "";
+    if (x.files > 1) snprintf(files, sizeof files, " in %d files", x.files);
+    printf("%s: %d tensors%s, %s, of step %lld%s\n", a->out, x.n_tensors, files,
+           tc_human_bytes(size, sizeof size, (double)x.bytes), (long long)x.c->m->meta.step,
+           x.tokenizer ? ", with tokenizer.json" : "");
+  }
+  free(x.tokenizer);
   free(x.whole);
   tc_ckpt_close(x.c);
   return rc;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "io/ckpt/owner.h"
 #include "io/folder.h"
@@ -120,15 +121,25 @@ static int64_t noted(const struct import *x, const char *key)
   return *end || n < 0 || n > INT64_C(1) << 53 ? 0 : n;
 }
 
-/* "tokenizer HASH" of the tokenizer.json beside Hugging Face's file, as runs note it (src/train/resume.c); owned. NULL:
- * there is none that tercio data would take. */
-static char *note_tokenizer(const struct import *x)
+/* The tokenizer.json beside Hugging Face's file: *text[*bytes], which is returned with its hash as runs note it; both owned.
+ * NULL, with a warning if there is one: there is none that tercio data would take. */
+static char *take_tokenizer(const struct import *x, char **text, size_t *bytes)
 {
-  char *dir = tc_folder_of(tc_foreign_path(x->from)), *path = tc_sprintf("%s/tokenizer.json", dir), *note = NULL;
+  char *dir = tc_folder_of(tc_foreign_path(x->from)), *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, dir), *note = NULL;
   struct tc_tokenizer *t = NULL;
   struct tc_err why;
-  if (tc_foreign_form(x->from) == TC_FORM_HF && tc_tokenizer_load(&t, path, &why) == 0)
-    note = tc_sprintf("tokenizer %016llx", (unsigned long long)tc_tokenizer_hash(t));
+  *text = NULL;
+  if (tc_foreign_form(x->from) == TC_FORM_HF && access(path, F_OK) == 0) {
+    int rc = tc_tokenizer_read(text, bytes, path, &why);
+    if (rc == 0) rc = tc_tokenizer_parse(&t, *text, *bytes, path, &why);
+    if (rc == 0) {
+      note = tc_sprintf(TC_TOKENIZER_NOTE, tc_tokenizer_hash(t));
+    } else {
+      tc_warn("%s: the checkpoint goes without the tokenizer", why.text);
+      free(*text);
+      *text = NULL;
+    }
+  }
   tc_tokenizer_free(t);
   free(path);
   free(dir);
@@ -144,18 +155,22 @@ int import_save(struct import *x, struct tc_err *err)
     const char *const names[] = { "ckpt import" };
     const struct tc_comm_opts o = { .name = "world" };
     struct tc_comm *self = tc_comm_self(&o);
+    char *tokenizer;
+    size_t bytes = 0;
     char *model = tc_model_text(tc_foreign_model(x->from)), *config = tc_config_text(x->cfg),
-         *data = note_tokenizer(x);
+         *data = take_tokenizer(x, &tokenizer, &bytes);
     x->step = given ? noted(x, "tercio.step") : 0;        /* that of the optimizer's moments */
     struct tc_ckpt_meta meta = { .step = x->step, .seed = (uint64_t)x->cfg->train_seed,
       .tokens = given ? noted(x, "tercio.tokens") : 0, .model = model,
       .config = config, .data = data, .mesh = "pp1 dp1 tp1", .system = s.opts.system->name, .job = "",
-      .rank_names = names, .lease = tc_owner_lease(x->owner) };
+      .rank_names = names, .lease = tc_owner_lease(x->owner),
+      .attached = { tokenizer ? TC_TOKENIZER_FILE : NULL, tokenizer, (int64_t)bytes, 0 } };
     rc = tc_ckpt_save(x->args->out, &meta, s.tensor, s.n, s.slice, s.n, self, err);
     tc_comm_free(self);
     free(model);
     free(config);
     free(data);
+    free(tokenizer);
   }
   saved_free(&s);
   return rc;

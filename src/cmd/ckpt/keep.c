@@ -46,6 +46,7 @@ static void *work(void *arg)
   struct worker *w = arg;
   struct tc_faults f = { .fault = found, .ctx = &w->found };
   tc_ckpt_verify_files(&w->c, w->deep, w->share, w->shares, &f);
+  if (w->share == 0) tc_ckpt_verify_attached(&w->c, &f);
   return NULL;
 }
 

@@ -223,6 +223,16 @@ static void test_tokenizers(void)
   is_int((int64_t)hash, INT64_C(10000000000), "... its hash");
   ok(tc_data_tokenizer(d[3], &hash) && hash == 0, "bytes have none");
   ok(!tc_data_tokenizer(d[4], &hash), "a shard of another program does not say");
+  for (int i = 0; i < 6; i++)
+    is_int(tc_data_of_tokenizer(d[i], 0, "m", &err), 0, "%s, for a model of which it is not known", file[i].name);
+  is_int(tc_data_of_tokenizer(d[1], 10000000000, "m", &err), 0, "the model's tokenizer");
+  is_int(tc_data_of_tokenizer(d[4], 10000000000, "m", &err), 0, "... or not known of the data");
+  is_int(tc_data_of_tokenizer(d[2], 10000000000, "m", &err), TC_EUSER, "... or another");
+  is_str(err.text, "the model in m is of " GPT ", but data file 'tok/llama.bin' has tokens of " LLAMA ": make the shards with "
+         "the model's tokenizer.json (tercio data --tokenizer)", "... in these words");
+  is_int(tc_data_of_tokenizer(d[5], 10000000000, "m", &err), TC_EUSER, "... or text");
+  is_str(err.text, "the model in m is of " GPT ", but data file 'texts/x.txt' has bytes: make the shards with "
+         "the model's tokenizer.json (tercio data --tokenizer)", "... in these words");
   for (int i = 0; i < FILES; i++) tc_data_free(d[i]);
 }
 

@@ -232,6 +232,80 @@ static void test_view(void)
   fx_clean();
 }
 
+/* ---- the attached file --------------------------------------------------------------- */
+
+static int load_nothing(void *ctx, struct tc_ckpt *c, struct tc_err *err)
+{
+  (void)ctx, (void)c, (void)err;
+  return 0;
+}
+
+/* What happens to the file: verify says so, and the tensors load all the same. */
+static void test_spoilt(const char *dir, const char *how, int status, const char *says)
+{
+  struct tc_comm_opts o = { .name = "world" };
+  struct tc_comm *self = tc_comm_self(&o);
+  struct tc_err err = {0};
+  struct tc_ckpt *c;
+  char *path = tc_ckpt_step_path(dir, 2), *data = NULL;
+  char *cmd = tc_sprintf("cd %s && cp attached.json kept && %s", path, how);
+  char *want = tc_sprintf("%s/attached.json: %s", path, says);
+  int64_t bytes = 7;
+  TC_ASSERT(system(cmd) == 0);
+  for (int deep = 0; deep <= 1; deep++) {
+    is_int(tc_ckpt_verify(path, deep, NULL, NULL, &err), status, "%s: verify", how);
+    is_str(err.text, want, "... in these words");
+  }
+  is_int(tc_ckpt_load(&c, dir, -1, load_nothing, NULL, self, NULL, &err), 0, "... its tensors load");
+  is_int(tc_ckpt_meta(c)->step, 2, "... and no older ones");
+  is_int(tc_ckpt_attached(c, "attached.json", &data, &bytes, &err), status, "... the file is not read");
+  ok(!data && bytes == 0, "... into nothing");
+  tc_ckpt_close(c);
+  is_int(tc_ckpt_resume(&c, dir, 2, self, NULL, &err), status, "... and a look at every byte finds it");
+  tc_comm_free(self);
+  free(cmd);
+  cmd = tc_sprintf("cd %s && rm -rf attached.json && mv kept attached.json", path);
+  TC_ASSERT(system(cmd) == 0);
+  free(want);
+  free(cmd);
+  free(path);
+}
+
+static void test_attached(void)
+{
+  const char *dir = fx_folder();
+  struct tc_err err = {0};
+  struct tc_ckpt *c;
+  char *data = NULL;
+  int64_t bytes;
+  struct fx_save f = { .dir = dir, .step = 1, .salt = 1, .world = 2, .bare = true };
+  fx_threads(&f, fx_rank_save);
+  TC_ASSERT(tc_ckpt_open(&c, dir, &err) == 0);
+  is_int(tc_ckpt_attached(c, "attached.json", &data, &bytes, &err), 0, "a checkpoint without an attached file");
+  ok(!data && bytes == 0, "... has none");
+  tc_ckpt_close(c);
+  fx_save(dir, 2, 2, 4, 0);
+  TC_ASSERT(tc_ckpt_open(&c, dir, &err) == 0);
+  is_int(tc_ckpt_attached(c, "attached.json", &data, &bytes, &err), 0, "an attached file");
+  ok(data && bytes == sizeof fx_attached && !memcmp(data, fx_attached, sizeof fx_attached) && !data[bytes],
+     "... has the bytes that were given, and a 0 behind them");
+  free(data);
+  is_int(tc_ckpt_attached(c, "other.json", &data, &bytes, &err), 0, "another name");
+  ok(!data, "... is none");
+  tc_ckpt_close(c);
+  const int n = (int)sizeof fx_attached;
+  char *shorter = tc_sprintf("has %d bytes instead of %d", n - 1, n), *longer = tc_sprintf("has %d bytes instead of %d", n + 1, n);
+  test_spoilt(dir, "printf N | dd of=attached.json conv=notrunc 2> /dev/null", TC_ECHECKSUM,
+              "wrong checksum: it is damaged, or another file");
+  test_spoilt(dir, "truncate -s -1 attached.json", TC_EINCOMPLETE, shorter);
+  test_spoilt(dir, "truncate -s +1 attached.json", TC_ECHECKSUM, longer);
+  test_spoilt(dir, "rm attached.json", TC_EINCOMPLETE, "is missing: the checkpoint is incomplete");
+  test_spoilt(dir, "rm attached.json && mkdir attached.json", TC_EUSER, "not a file");
+  free(shorter);
+  free(longer);
+  fx_clean();
+}
+
 /* ---- agreement -------------------------------------------------------------------- */
 
 static void test_agree(int spoil, const char *word)
@@ -406,6 +480,7 @@ int main(void)
   for (int world = 1; world <= 4; world *= 2) test_round_trip(world);
   test_h5dump();
   test_view();
+  test_attached();
   test_agree(1, "no slice holds");
   test_agree(2, "overlap");
   test_no_folder();

@@ -144,6 +144,7 @@ static const char good[] =
   "{\"format\": 2, \"block_bytes\": 4096, \"step\": 7, \"time\": \"t\", \"seed\": \"5\", \"tokens\": 9,"
   " \"model\": \"m\", \"mesh\": \"p\", \"system\": \"s\", \"job\": \"j\", \"restart\": 1, \"who\": [\"w\"],"
   " \"version\": \"v\", \"loop\": \"l\", \"config\": \"c\", \"stack\": \"k\", \"data\": \"d\", \"tuned\": \"q\",\n"
+  "\"attached\": {\"name\": \"u.json\", \"size\": 77, \"crc32c\": \"0000000e\"},\n"
   "\"files\": [{\"name\": \"a.h5\", \"writer\": 0, \"size\": 100, \"meta_crc32c\": \"0000000a\"},"
   " {\"name\": \"b.h5\", \"writer\": 1, \"size\": 90, \"meta_crc32c\": \"ffffffff\"}],\n"
   "\"tensors\": [{\"name\": \"x\", \"dtype\": \"f32\", \"shape\": [2, 3], \"pieces\": ["
@@ -178,6 +179,12 @@ static const struct { const char *from, *to, *says; } change[] = {
   { "\"c\"", "null", NOT("config") }, { "\"d\"", "3", NOT("data") }, { ", \"data\": \"d\"", "", "" },
   { "\"k\"", "3", NOT("stack") }, { ", \"stack\": \"k\"", "", "" },
   { "\"q\"", "3", NOT("tuned") }, { ", \"tuned\": \"q\"", "", "" },
+  { "\"u.json\"", "3", NOT("name") }, { "\"u.json\"", "\"../u\"", "attached file ../u: not a good file name" },
+  { "\"u.json\"", "\"manifest.json\"", "attached file manifest.json: not a good file name" },
+  { "\"u.json\"", "\"b.h5\"", "file b.h5: listed twice" }, { "77", "-1", NOT("size") }, { "77", "0", "" },
+  { "77", "1073741824", "" }, { "77", "1073741825", NOT("size") }, { "0000000e", "x", NOT("crc32c") },
+  { "{\"name\": \"u.json\", \"size\": 77, \"crc32c\": \"0000000e\"}", "3", NOT("name") },
+  { "\"attached\": {\"name\": \"u.json\", \"size\": 77, \"crc32c\": \"0000000e\"},\n", "", "" },
   { "files", "file", NOT("files") }, { "a.h5\", \"w", "c.h5\", \"w", NOT("file") },
   { "\"writer\": 1", "\"writer\": -1", NOT("writer") }, { "\"size\": 90", "\"size\": -1", NOT("size") },
   { "\"size\": 90", "\"size\": 89", "tensor y: a piece is outside of its file b.h5" },
@@ -284,6 +291,8 @@ static void test_fields(void)
   char *words = tc_sprintf("%s %s %s %s %s %s %s %s %s %s %s %s %s", m->time, a->model, a->mesh, a->system, a->job, a->rank_names[0],
                            a->version, a->loop, a->config, a->stack, a->data, a->tuned, m->file[1].name);
   is_str(words, "t m p s j w v l c k d q b.h5", "... its words");
+  ok(!strcmp(a->attached.name, "u.json") && a->attached.bytes == 77 && a->attached.crc32c == 14 && !a->attached.data,
+     "... its attached file");
   ok(m->file[0].meta_crc32c == 10 && m->file[1].meta_crc32c == UINT32_MAX && m->file[1].writer == 1 &&
      m->file[0].size == 100 && m->n_files == 2, "... its files");
   ok(m->n_tensors == 2 && m->n_pieces == 3 && m->piece[1].start[0] == 1 && m->piece[1].offset == 20 &&

@@ -211,6 +211,35 @@ static void test_questions(const struct tally *c)
   ok(tc_tokenizer_hash(gpt2) != tc_tokenizer_hash(llama3), "hashes differ");
 }
 
+/* tokenizer.json as a file, and what is noted of it. */
+static void test_file(const struct tally *c)
+{
+  static const struct { const char *text; uint64_t hash; } notes[] = {
+    { "", 0 }, { "tokens 7 hash 12ab", 0 }, { "tokenizer ", 0 }, { "tokenizer 00000000000000ff", 255 },
+    { "tokens 7 hash 12ab tokenizer f123456789abcdef", UINT64_C(0xf123456789abcdef) } };
+  const struct tc_tokenizer *gpt2 = c[0].t;
+  const int64_t vocab = tc_tokenizer_vocab(gpt2);
+  struct tc_tokenizer *t;
+  struct tc_err err;
+  char *text, *path = token_file("gpt2.json");
+  size_t n;
+  for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
+    ok(tc_tokenizer_noted(notes[i].text) == notes[i].hash, "the hash in '%s'", notes[i].text);
+  ok(tc_tokenizer_text_hash("foobar", 6) == UINT64_C(0x85944171f73967e8), "FNV-1a's published hash of a word");
+  is_int(tc_tokenizer_read(&text, &n, path, &err), 0, "a file is read");
+  ok(tc_tokenizer_text_hash(text, n) == tc_tokenizer_hash(gpt2), "... its hash is the tokenizer's");
+  is_int(tc_tokenizer_parse_for(&t, text, n, "x", vocab, &err), 0, "for a model of its vocabulary");
+  tc_tokenizer_free(t);
+  is_int(tc_tokenizer_parse_for(&t, text, n, "x", vocab - 1, &err), TC_EUSER, "... or a smaller one");
+  char *want = tc_sprintf("x has %lld tokens, more than the model's vocabulary of %lld: it is another model's", (long long)vocab,
+                          (long long)vocab - 1);
+  is_str(err.text, want, "... in these words");
+  ok(!t, "... is not there");
+  free(want);
+  free(text);
+  free(path);
+}
+
 int main(int argc, char **argv)
 {
   const uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
@@ -241,6 +270,7 @@ int main(int argc, char **argv)
   test_long(&c[0]);
   test_long(&c[2]);
   test_questions(c);
+  test_file(c);
   for (int i = 0; i < NAMES; i++) {
     struct tc_err err = { 0 };
     tc_encoder_free(c[i].e);

@@ -1,0 +1,73 @@
+/* tokenizer.c - the model's tokenizer: that of the training data or, where these do not say, of the checkpoint that was
+ * loaded.
+ *
+ * Each checkpoint takes the tokenizer.json along, so that what reads it needs no other file. The text is held by rank 0
+ * alone, which writes it. A run without it goes on all the same: no token depends on it. */
+#include "io/ckpt/ckpt.h"
+#include "io/folder.h"
+#include "src/token/token.h"
+#include "src/train/impl.h"
+
+#include <stdlib.h>
+
+int tc_train_tokenizer_check(const struct tc_train *t, const struct tc_ckpt *c, struct tc_err *err)
+{
+  const int rc = tc_data_of_tokenizer(t->batches.train, tc_tokenizer_noted(tc_ckpt_meta(c)->data), tc_ckpt_path(c), err);
+  if (rc == 0) return 0;
+  const struct tc_err why = *err;
+  return tc_fail(err, rc, "%s, or begin a new model (another run.out)", why.text);
+}
+
+void tc_train_tokenizer_take(struct tc_train *t, const struct tc_ckpt *c)
+{
+  struct tc_train_tokenizer *k = &t->tokenizer;
+  struct tc_err why;
+  char *text;
+  int64_t bytes;
+  if (!tc_data_tokenizer(t->batches.train, &k->hash)) k->hash = tc_tokenizer_noted(tc_ckpt_meta(c)->data);
+  if (t->run.rank || k->text || !k->hash) return;
+  if (tc_ckpt_attached(c, TC_TOKENIZER_FILE, &text, &bytes, &why) < 0) tc_warn("%s", why.text);
+  else if (text && tc_tokenizer_text_hash(text, (size_t)bytes) == k->hash) {
+    k->text = text;
+    k->bytes = (size_t)bytes;
+  } else {
+    free(text);
+  }
+}
+
+static int read_beside(struct tc_train_tokenizer *k, const char *file, struct tc_err *err)
+{
+  char *folder = tc_folder_of(file), *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, folder), *text;
+  size_t bytes;
+  int rc = tc_tokenizer_read(&text, &bytes, path, err);
+  const uint64_t hash = rc == 0 ? tc_tokenizer_text_hash(text, bytes) : 0;
+  if (rc == 0 && hash != k->hash) {
+    rc = tc_fail(err, TC_EUSER, "%s is tokenizer %016" PRIx64 ", but '%s' has tokens of tokenizer %016" PRIx64, path, hash,
+                 file, k->hash);
+    free(text);
+  } else if (rc == 0) {
+    k->text = text;
+    k->bytes = bytes;
+  }
+  free(folder);
+  free(path);
+  return rc;
+}
+
+void tc_train_tokenizer_find(struct tc_train *t)
+{
+  struct tc_train_tokenizer *k = &t->tokenizer;
+  struct tc_err why;
+  uint64_t hash;
+  const char *file = tc_data_tokenizer(t->batches.train, &hash);
+  if (file) k->hash = hash;
+  if (t->run.rank || k->text || !file || !hash) return;
+  if (read_beside(k, file, &why) < 0)
+    tc_warn("%s: checkpoints go without the tokenizer, so tercio sample and tercio eval of them need --tokenizer", why.text);
+}
+
+void tc_train_tokenizer_free(struct tc_train *t)
+{
+  free(t->tokenizer.text);
+  t->tokenizer = (struct tc_train_tokenizer){ 0 };
+}
