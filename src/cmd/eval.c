@@ -90,6 +90,15 @@ static int read_questions(struct eval *e, struct task *t, struct tc_err *err)
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
+static void warn_of_text(const struct eval *e, const struct tc_data *d, int64_t vocab)
+{
+  bool text;
+  const char *file = tc_data_first_file(d, &text);
+  if (text && vocab != 256 && !e->m.tokenizer_hash)
+    tc_warn("%s is text, read as a token per byte, and the model has a vocabulary of %lld: if its tokens are not bytes, the "
+            "loss means nothing; make shards with its tokenizer.json (tercio data --tokenizer)", file, (long long)vocab);
+}
+
 static int run_data(struct eval *e, struct tc_forward *x, struct task *t, struct tc_corpus_loss *out, struct tc_err *err)
 {
   const struct tc_run *r = tc_forward_run(x);
@@ -104,6 +113,7 @@ static int run_data(struct eval *e, struct tc_forward *x, struct task *t, struct
   if (rc == 0 && r->cfg->data_documents == TC_DOCUMENTS_MASK)
     rc = tc_documents_end(&end, r->cfg->data_end_token, d, err);
   rc = tc_run_agree(r, rc, err);
+  if (rc == 0 && r->rank == 0) warn_of_text(e, d, m->vocab);
   if (rc == 0) rc = tc_corpus_loss(out, x, d, end, e->m.tokenizer, e->json ? NULL : t->path, err);
   if (d) tc_data_free(d);
   free(path);
