@@ -22,6 +22,9 @@
 #include "src/cmd/cmd.h"
 #include "src/token/token.h"
 
+/* The words of --invalid, by enum tc_invalid. */
+extern const char *const tc_data_invalid[3];
+
 struct tc_data_opts {
   char *const *text;              /* [n_texts] names; "-" is standard input */
   int n_texts;

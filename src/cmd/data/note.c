@@ -1,8 +1,8 @@
 /* note.c - data.json: which command made the shards of a folder, and where it goes on.
  *
- * It is written anew after each shard. What tells commands apart is a text of all that the ids depend on: the
- * tokenizer's hash, the names, sizes and times of the files, options. --threads and --invalid are not in it: with
- * --invalid refuse nothing invalid came before the place where another call goes on. */
+ * It is written anew after each shard. What tells commands apart is all that the ids depend on: the tokenizer's hash,
+ * the names, sizes and times of the files, options (so not --threads). Shards that were made with --invalid refuse have
+ * nothing invalid in them: they are those of the other values too, with which a call may therefore go on. */
 #include "src/cmd/data/data.h"
 #include "io/folder.h"
 
@@ -27,12 +27,13 @@ static json_t *input_json(const char *path)
 static json_t *command_json(const struct tc_data_opts *o, const struct tc_data_frame *f)
 {
   char hash[20];
+  const char *invalid = tc_data_invalid[o->invalid];
   json_t *inputs = json_array();
   for (int i = 0; i < o->n_texts; i++) json_array_append_new(inputs, input_json(o->text[i]));
   snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tc_tokenizer_hash(f->t));
-  json_t *j = json_pack("{s:s, s:I, s:b, s:b, s:s, s:I, s:o}", "tokenizer", hash, "eod", (json_int_t)f->eod,
+  json_t *j = json_pack("{s:s, s:I, s:b, s:b, s:s, s:s, s:I, s:o}", "tokenizer", hash, "eod", (json_int_t)f->eod,
                         "begin_token", o->begin_token, "jsonl", o->jsonl, "field", o->field ? o->field : "text",
-                        "shard_tokens", (json_int_t)o->shard_tokens, "inputs", inputs);
+                        "invalid", invalid, "shard_tokens", (json_int_t)o->shard_tokens, "inputs", inputs);
   if (!j) tc_fail(NULL, TC_EUSER, "a name is not UTF-8");
   return j;
 }
@@ -63,7 +64,8 @@ static const char *difference(const json_t *a, const json_t *b)
   json_t *value;
   json_object_foreach((json_t *)(uintptr_t)a, key, value)
     if (!json_equal(value, json_object_get(b, key)))
-      return strcmp(key, "inputs") == 0 ? "text files (names, sizes or times)" : key;
+      return strcmp(key, "inputs") == 0 ? "text files (names, sizes or times)"
+             : strcmp(key, "invalid") == 0 ? "--invalid" : key;
   return "parts";
 }
 
@@ -87,11 +89,20 @@ static int unpack(struct tc_data_note *n, json_t *j, const char *path, struct tc
   return TC_OK;
 }
 
+/* A command that refused what is invalid has made the same shards as `now`. */
+static void allow_invalid(json_t *was, const json_t *now)
+{
+  const char *invalid = json_string_value(json_object_get(was, "invalid"));
+  if (invalid && strcmp(invalid, tc_data_invalid[TC_INVALID_REFUSE]) == 0)
+    json_object_set(was, "invalid", json_object_get(now, "invalid"));
+}
+
 static int compare(json_t *note, const struct tc_data_opts *o, const struct tc_data_frame *f, struct tc_err *err)
 {
   json_t *now = command_json(o, f);
-  const json_t *was = json_object_get(note, "command");
+  json_t *was = json_object_get(note, "command");
   int status = TC_OK;
+  allow_invalid(was, now);
   if (!now || !json_equal(was, now))
     status = tc_fail(err, TC_EUSER, "folder '%s' has shards of another command, with other %s; name another folder, or "
                      "remove it", o->out, now ? difference(now, was) : "names");
