@@ -19,11 +19,15 @@
 #ifndef TC_CMD_DATA_H
 #define TC_CMD_DATA_H
 
+#include <sys/stat.h>
+
 #include "src/cmd/cmd.h"
 #include "src/token/token.h"
 
 /* The words of --invalid, by enum tc_invalid. */
 extern const char *const tc_data_invalid[3];
+
+struct json_t;                    /* jansson's */
 
 struct tc_data_opts {
   char *const *text;              /* [n_texts] names; "-" is standard input */
@@ -69,6 +73,18 @@ int64_t tc_input_read(struct tc_input *in, char *buf, int64_t bytes, bool (*stop
                       struct tc_err *err);
 /* Bytes of the file that were read, as they are on the disk. */
 int64_t tc_input_done(const struct tc_input *in);
+/* TC_EUSER: the open file has another size or time of modification than `was`; standard input never has. */
+int tc_input_same(const struct tc_input *in, const struct stat *was, struct tc_err *err);
+
+/* ---- encode.c ---- */
+/* What goes around the ids of a document, and `was`, [n_texts]: the texts when the call began, whose sizes and times
+ * data.json has; of standard input nothing. */
+struct tc_data_frame {
+  const struct tc_data_opts *o;
+  const struct tc_tokenizer *t;
+  uint32_t eod;
+  const struct stat *was;
+};
 
 /* ---- units.c ---- */
 /* Where a unit begins: byte `offset` of source `source`, decompressed; its line, from 1, in JSONL. */
@@ -84,18 +100,15 @@ struct tc_data_unit {
   struct tc_err err;              /* status < 0: it failed */
 };
 struct tc_data_units;
-/* Begins at `from`. t and o must live longer. */
-int tc_data_units_new(struct tc_data_units **out, const struct tc_data_opts *o, const struct tc_tokenizer *t,
-                 struct tc_data_place from, bool (*stop)(void *), void *arg, struct tc_err *err);
+/* Begins at `from`. f must live longer. A text that has changed since the call began is TC_EUSER. */
+int tc_data_units_new(struct tc_data_units **out, const struct tc_data_frame *f, struct tc_data_place from,
+                      bool (*stop)(void *), void *arg, struct tc_err *err);
 void tc_data_units_free(struct tc_data_units *u);
 /* Fills *unit, whose text it may reuse. Returns 1, or 0 at the end of all input, or when asked to stop. */
 int tc_data_units_next(struct tc_data_units *u, struct tc_data_unit *unit, struct tc_err *err);
 int64_t tc_data_units_done(const struct tc_data_units *u);      /* bytes read of all sources; any thread */
 bool tc_data_is_jsonl(const struct tc_data_opts *o, int source);
 
-/* ---- encode.c ---- */
-/* What goes around the ids of a document. */
-struct tc_data_frame { const struct tc_data_opts *o; const struct tc_tokenizer *t; uint32_t eod; };
 /* Encodes a unit; at a failure unit->err.status is set. */
 void tc_data_encode(struct tc_data_unit *unit, const struct tc_data_frame *f, struct tc_encoder *e);
 
@@ -143,11 +156,11 @@ struct tc_data_note {
   int64_t tokens, documents, empty, invalid;
   struct tc_data_place at;        /* of the unit that goes on */
   int64_t skip;                   /* tokens of it that are in finished shards; the counts don't have it yet */
+  struct json_t *command;         /* of this call, with the texts as they were when it began; owned */
 };
-/* Reads the note of the folder, if it has one (*found): TC_EUSER if it is of another command. */
-int tc_data_note_read(struct tc_data_note *n, bool *found, const struct tc_data_opts *o,
-                      const struct tc_data_frame *f, struct tc_err *err);
-int tc_data_note_write(const struct tc_data_note *n, const struct tc_data_opts *o, const struct tc_data_frame *f,
-                       struct tc_err *err);
+/* Reads the note of the folder, if it has one (*found): TC_EUSER if it is of another command. Free *n in any case. */
+int tc_data_note_read(struct tc_data_note *n, bool *found, const struct tc_data_frame *f, struct tc_err *err);
+int tc_data_note_write(const struct tc_data_note *n, const struct tc_data_frame *f, struct tc_err *err);
+void tc_data_note_free(struct tc_data_note *n);
 
 #endif

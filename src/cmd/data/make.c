@@ -45,6 +45,7 @@ struct maker {
   struct pipeline p;
   struct tc_shards shards;
   struct tc_data_note note;
+  struct stat *was;               /* [n_texts] the texts when the call began; owned */
   int64_t total_bytes;            /* -1: not known */
   int64_t started_ns, told_ns, bytes_before, tokens_before;
 };
@@ -148,7 +149,7 @@ static int pipeline_new(struct pipeline *p, const struct tc_data_note *from, con
   p->slot = tc_calloc((size_t)p->n_slots, sizeof *p->slot);
   p->state = tc_calloc((size_t)p->n_slots, sizeof *p->state);
   p->encoder = tc_calloc((size_t)n, sizeof *p->encoder);
-  TC_TRY(tc_data_units_new(&p->units, o, p->frame.t, from->at, asked_to_quit, p, err));
+  TC_TRY(tc_data_units_new(&p->units, &p->frame, from->at, asked_to_quit, p, err));
   return start_threads(p, n, err);
 }
 
@@ -232,7 +233,7 @@ static int finish_shard(struct maker *m, struct tc_data_place at, int64_t skip, 
   m->note.shards = m->shards.number;
   m->note.at = at;
   m->note.skip = skip;
-  return tc_data_note_write(&m->note, m->o, &m->p.frame, err);
+  return tc_data_note_write(&m->note, &m->p.frame, err);
 }
 
 /* skip: tokens of it that earlier shards have. */
@@ -288,17 +289,18 @@ static int find_eod(struct tc_data_frame *f, const struct tc_data_opts *o, struc
   return TC_OK;
 }
 
-/* Every text can be opened, before anything is written. */
+/* Every text can be opened, before anything is written; notes its size and time. */
 static int check_texts(struct maker *m, struct tc_err *err)
 {
   const struct tc_data_opts *o = m->o;
   for (int i = 0; i < o->n_texts; i++) {
     struct tc_input *in;
-    struct stat st;
     TC_TRY(tc_input_open(&in, o->text[i], err));
     tc_input_free(in);
-    if (strcmp(o->text[i], "-") == 0 || stat(o->text[i], &st) != 0) m->total_bytes = -1;
-    else if (m->total_bytes >= 0) m->total_bytes += st.st_size;
+    if (strcmp(o->text[i], "-") == 0) m->total_bytes = -1;
+    else if (stat(o->text[i], &m->was[i]) != 0)
+      return tc_fail(err, TC_EUSER, "text file '%s': %s", o->text[i], strerror(errno));
+    else if (m->total_bytes >= 0) m->total_bytes += m->was[i].st_size;
   }
   return TC_OK;
 }
@@ -331,10 +333,10 @@ static int run(struct maker *m, struct tc_err *err)
   const struct tc_shard_header header = { .width = vocab <= 65536 ? 2 : 4, .hash = tc_tokenizer_hash(m->p.frame.t),
                                           .vocab = vocab, .eod = m->p.frame.eod };
   bool found;
-  TC_TRY(tc_data_note_read(&m->note, &found, o, &m->p.frame, err));
+  TC_TRY(tc_data_note_read(&m->note, &found, &m->p.frame, err));
   if (m->note.complete) return TC_OK;
   if (!found) TC_TRY(copy_tokenizer(o, err));
-  if (!found) TC_TRY(tc_data_note_write(&m->note, o, &m->p.frame, err));
+  if (!found) TC_TRY(tc_data_note_write(&m->note, &m->p.frame, err));
   if (m->note.shards) printf("%s: going on after %d shards\n", o->out, m->note.shards);
   tc_shards_begin(&m->shards, o->out, &header, o->shard_tokens, m->note.shards);
   TC_TRY(tc_stop_new(&m->p.stop, false, err));
@@ -362,7 +364,8 @@ int tc_data_make(const struct tc_data_opts *o, struct tc_err *err)
   struct maker m = { .o = o, .shards.fd = -1 };
   int lock = -1;
   TC_TRY(tc_tokenizer_load(&t, o->tokenizer, err));
-  m.p.frame = (struct tc_data_frame){ .o = o, .t = t };
+  m.was = tc_calloc((size_t)o->n_texts, sizeof *m.was);
+  m.p.frame = (struct tc_data_frame){ .o = o, .t = t, .was = m.was };
   int status = find_eod(&m.p.frame, o, err);
   if (status == TC_OK) status = check_texts(&m, err);
   if (status == TC_OK) status = open_folder(o, &lock, err);
@@ -370,6 +373,8 @@ int tc_data_make(const struct tc_data_opts *o, struct tc_err *err)
   pipeline_free(&m.p);
   tc_stop_free(m.p.stop);
   tc_shards_end(&m.shards);
+  tc_data_note_free(&m.note);
+  free(m.was);
   if (lock >= 0) close(lock);
   if (status == TC_OK) say_result(&m);
   tc_tokenizer_free(t);

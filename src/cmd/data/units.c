@@ -9,15 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <errno.h>
-#include <sys/stat.h>
-
 enum { UNIT_BYTES = 1 << 20 };
 static const size_t MOST_BYTES = (size_t)1 << 32;      /* of a document without a cut */
 
 struct tc_data_units {
+  const struct tc_data_frame *f;
   const struct tc_data_opts *o;
-  const struct tc_tokenizer *t;
   struct tc_data_place at;        /* of the next unit */
   struct tc_input *in;            /* NULL: the source isn't open */
   char *rest;                     /* [n_rest] what was read and is not in a unit yet */
@@ -48,6 +45,7 @@ bool tc_data_is_jsonl(const struct tc_data_opts *o, int source)
 static int open_source(struct tc_data_units *u, int64_t skip, struct tc_err *err)
 {
   TC_TRY(tc_input_open(&u->in, u->o->text[u->at.source], err));
+  TC_TRY(tc_input_same(u->in, &u->f->was[u->at.source], err));
   char *buf = skip ? tc_malloc(UNIT_BYTES) : NULL;
   int status = TC_OK;
   while (skip > 0 && status == TC_OK && !u->stop(u->arg)) {
@@ -62,22 +60,19 @@ static int open_source(struct tc_data_units *u, int64_t skip, struct tc_err *err
   return status;
 }
 
-int tc_data_units_new(struct tc_data_units **out, const struct tc_data_opts *o, const struct tc_tokenizer *t,
-                 struct tc_data_place from, bool (*stop)(void *), void *arg, struct tc_err *err)
+int tc_data_units_new(struct tc_data_units **out, const struct tc_data_frame *f, struct tc_data_place from,
+                      bool (*stop)(void *), void *arg, struct tc_err *err)
 {
   struct tc_data_units *u = tc_calloc(1, sizeof *u);
-  u->o = o;
-  u->t = t;
+  u->f = f;
+  u->o = f->o;
   u->at = from;
   u->stop = stop;
   u->arg = arg;
   atomic_init(&u->done, 0);
   *out = u;
-  for (int i = 0; i < from.source; i++) {
-    struct stat st;
-    if (stat(o->text[i], &st) == 0) u->done_before += st.st_size;
-  }
-  const int status = from.source < o->n_texts ? open_source(u, from.offset, err) : TC_OK;
+  for (int i = 0; i < from.source; i++) u->done_before += f->was[i].st_size;
+  const int status = from.source < u->o->n_texts ? open_source(u, from.offset, err) : TC_OK;
   if (status == TC_OK) return TC_OK;
   tc_data_units_free(u);
   *out = NULL;
@@ -115,7 +110,7 @@ static int fill(struct tc_data_units *u, struct tc_data_unit *unit, size_t want,
 /* Where the unit's text can end, looking at what is behind `from`; 0: nowhere. */
 static size_t find_end(const struct tc_data_units *u, const struct tc_data_unit *unit, size_t from)
 {
-  if (!unit->jsonl) return tc_tokenizer_cut(u->t, unit->text, from > 2 ? from - 2 : 1, unit->n);
+  if (!unit->jsonl) return tc_tokenizer_cut(u->f->t, unit->text, from > 2 ? from - 2 : 1, unit->n);
   const char *last = memrchr(unit->text + from, '\n', unit->n - from);
   return last ? (size_t)(last - unit->text) + 1 : 0;
 }
@@ -169,6 +164,7 @@ int tc_data_units_next(struct tc_data_units *u, struct tc_data_unit *unit, struc
     TC_TRY(next_of_source(u, unit, err));
     if (u->stop(u->arg)) return 0;
     if (unit->ends) {
+      TC_TRY(tc_input_same(u->in, &u->f->was[unit->at.source], err));
       u->done_before += tc_input_done(u->in);
       tc_input_free(u->in);
       u->in = NULL;
