@@ -140,6 +140,9 @@ void tc_shards_begin(struct tc_shards *s, const char *dir, const struct tc_shard
 /* Appends as many of n ids as fit into the open shard; returns how many. */
 int64_t tc_shards_put(struct tc_shards *s, const uint32_t *id, int64_t n, struct tc_err *err);
 bool tc_shards_full(const struct tc_shards *s);
+/* TC_EUSER unless the folder has the first `number` shards, `tokens` in all, with this header and the sizes that follow. */
+int tc_shards_check(const char *dir, const struct tc_shard_header *header, int64_t shard_tokens, int number,
+                    int64_t tokens, struct tc_err *err);
 /* Gives the open shard, if there is one, its name; durable. */
 int tc_shards_finish(struct tc_shards *s, struct tc_err *err);
 /* Removes the open shard, frees. */

@@ -334,6 +334,7 @@ static int run(struct maker *m, struct tc_err *err)
                                           .vocab = vocab, .eod = m->p.frame.eod };
   bool found;
   TC_TRY(tc_data_note_read(&m->note, &found, &m->p.frame, err));
+  TC_TRY(tc_shards_check(o->out, &header, o->shard_tokens, m->note.shards, m->note.tokens, err));
   if (m->note.complete) return TC_OK;
   if (!found) TC_TRY(copy_tokenizer(o, err));
   if (!found) TC_TRY(tc_data_note_write(&m->note, &m->p.frame, err));

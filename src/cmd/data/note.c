@@ -74,7 +74,7 @@ static int unpack(struct tc_data_note *n, json_t *j, const char *path, struct tc
   if (json_unpack(j, "{s:b, s:i, s:I, s:I, s:I, s:I, s:{s:i, s:I, s:I, s:I}}", "complete", &complete, "shards",
                   &n->shards, "tokens", &tokens, "documents", &documents, "empty", &empty, "invalid", &invalid,
                   "next", "source", &n->at.source, "offset", &offset, "line", &line, "skip", &skip) != 0 ||
-      n->shards < 0 || n->at.source < 0 || offset < 0 || skip < 0)
+      n->shards < 0 || tokens < 0 || tokens > n->shards * (json_int_t)INT32_MAX || n->at.source < 0 || offset < 0 || skip < 0)
     return tc_fail(err, TC_EUSER, "note '%s' is damaged; remove the folder, or name another", path);
   n->complete = complete;
   n->tokens = tokens;
