@@ -316,14 +316,61 @@ static int open_folder(const struct tc_data_opts *o, int *fd, struct tc_err *err
   return TC_OK;
 }
 
-static int copy_tokenizer(const struct tc_data_opts *o, struct tc_err *err)
+/* Whether the file has these bytes; a folder or an unreadable file has not. */
+static bool has_bytes(const char *path, const char *text, size_t bytes)
+{
+  char *there;
+  size_t n;
+  struct tc_err err;
+  if (tc_read_text(&there, &n, path, "tokenizer", bytes, &err) < 0) return false;
+  const bool same = n == bytes && memcmp(there, text, n) == 0;
+  free(there);
+  return same;
+}
+
+/* Another tokenizer.json in the folder is replaced only if an earlier call put it there, which has left a note.
+ * *written: it was not there, or is replaced. */
+static int put_tokenizer(const struct tc_data_opts *o, const char *text, size_t bytes, bool *written, struct tc_err *err)
+{
+  char *path = tc_sprintf("%s/%s", o->out, TC_DATA_TOKENIZER), *note = tc_sprintf("%s/%s", o->out, TC_DATA_NOTE);
+  int status = TC_OK;
+  *written = access(path, F_OK) != 0 || access(note, F_OK) == 0;
+  if (*written)
+    status = tc_data_put_file(o->out, TC_DATA_TOKENIZER, text, bytes, err);
+  else if (!has_bytes(path, text, bytes))
+    status = tc_fail(err, TC_EUSER, "'%s' is not the tokenizer '%s', whose copy would replace it; name another folder",
+                     path, o->tokenizer);
+  free(path);
+  free(note);
+  return status;
+}
+
+/* The copy must be of the tokenizer that was loaded, whose file may have changed since. */
+static int check_copy(const struct tc_data_frame *f, bool written, struct tc_err *err)
+{
+  struct tc_tokenizer *copy = NULL;
+  struct tc_err why;
+  char *path = tc_sprintf("%s/%s", f->o->out, TC_DATA_TOKENIZER);
+  int status = TC_OK;
+  if (tc_tokenizer_load(&copy, path, &why) < 0 || tc_tokenizer_hash(copy) != tc_tokenizer_hash(f->t)) {
+    if (written) unlink(path);
+    status = tc_fail(err, TC_EUSER, "tokenizer '%s' was another when it was read again to be copied into '%s'; give a file "
+                     "that does not change, and no pipe", f->o->tokenizer, f->o->out);
+  }
+  tc_tokenizer_free(copy);
+  free(path);
+  return status;
+}
+
+static int copy_tokenizer(const struct tc_data_frame *f, struct tc_err *err)
 {
   char *text;
   size_t bytes;
-  TC_TRY(tc_read_text(&text, &bytes, o->tokenizer, "tokenizer", SIZE_MAX / 2, err));
-  const int status = tc_data_put_file(o->out, TC_DATA_TOKENIZER, text, bytes, err);
+  bool written;
+  TC_TRY(tc_read_text(&text, &bytes, f->o->tokenizer, "tokenizer", SIZE_MAX / 2, err));
+  const int status = put_tokenizer(f->o, text, bytes, &written, err);
   free(text);
-  return status;
+  return status < 0 ? status : check_copy(f, written, err);
 }
 
 static int run(struct maker *m, struct tc_err *err)
@@ -336,7 +383,7 @@ static int run(struct maker *m, struct tc_err *err)
   TC_TRY(tc_data_note_read(&m->note, &found, &m->p.frame, err));
   TC_TRY(tc_shards_check(o->out, &header, o->shard_tokens, m->note.shards, m->note.tokens, err));
   if (m->note.complete) return TC_OK;
-  if (!found) TC_TRY(copy_tokenizer(o, err));
+  if (!found) TC_TRY(copy_tokenizer(&m->p.frame, err));
   if (!found) TC_TRY(tc_data_note_write(&m->note, &m->p.frame, err));
   if (m->note.shards) printf("%s: going on after %d shards\n", o->out, m->note.shards);
   tc_shards_begin(&m->shards, o->out, &header, o->shard_tokens, m->note.shards);
