@@ -71,6 +71,9 @@ void tc_input_free(struct tc_input *in);
  * give: then what is there. */
 int64_t tc_input_read(struct tc_input *in, char *buf, int64_t bytes, bool (*stop)(void *), void *arg,
                       struct tc_err *err);
+/* Passes over `bytes` of a plain file without reading them: 1, or 0: they have to be read (a compressed file, a pipe, or
+ * a file that is shorter). */
+int tc_input_seek(struct tc_input *in, int64_t bytes, struct tc_err *err);
 /* Bytes of the file that were read, as they are on the disk. */
 int64_t tc_input_done(const struct tc_input *in);
 /* TC_EUSER: the open file has another size or time of modification than `was`; standard input never has. */
@@ -100,13 +103,16 @@ struct tc_data_unit {
   struct tc_err err;              /* status < 0: it failed */
 };
 struct tc_data_units;
-/* Begins at `from`. f must live longer. A text that has changed since the call began is TC_EUSER. */
-int tc_data_units_new(struct tc_data_units **out, const struct tc_data_frame *f, struct tc_data_place from,
-                      bool (*stop)(void *), void *arg, struct tc_err *err);
+/* Begins at `from`. f must live longer. Owned by the caller. */
+struct tc_data_units *tc_data_units_new(const struct tc_data_frame *f, struct tc_data_place from, bool (*stop)(void *),
+                                        void *arg);
 void tc_data_units_free(struct tc_data_units *u);
-/* Fills *unit, whose text it may reuse. Returns 1, or 0 at the end of all input, or when asked to stop. */
+/* Fills *unit, whose text it may reuse. Returns 1, or 0 at the end of all input, or when asked to stop. The first call
+ * passes over what is before the first unit. A text that has changed since the call began is TC_EUSER. */
 int tc_data_units_next(struct tc_data_units *u, struct tc_data_unit *unit, struct tc_err *err);
-int64_t tc_data_units_done(const struct tc_data_units *u);      /* bytes read of all sources; any thread */
+/* Any thread. Bytes of all sources that are read, or were passed over; *begun: how many of them before the first unit, -1
+ * as long as they are being passed over. */
+int64_t tc_data_units_done(const struct tc_data_units *u, int64_t *begun);
 bool tc_data_is_jsonl(const struct tc_data_opts *o, int source);
 
 /* Encodes a unit; at a failure unit->err.status is set. */

@@ -162,6 +162,17 @@ int64_t tc_input_read(struct tc_input *in, char *buf, int64_t bytes, bool (*stop
   return n;
 }
 
+int tc_input_seek(struct tc_input *in, int64_t bytes, struct tc_err *err)
+{
+  struct stat st;
+  if (in->pipe || in->gz || in->zst) return 0;
+  if (fstat(in->fd, &st) != 0 || (st.st_size >= bytes && lseek(in->fd, bytes, SEEK_SET) < 0))
+    return fail(in, strerror(errno), err);
+  if (st.st_size < bytes) return 0;
+  in->done = bytes;
+  return 1;
+}
+
 int64_t tc_input_done(const struct tc_input *in) { return in->done; }
 
 int tc_input_same(const struct tc_input *in, const struct stat *was, struct tc_err *err)

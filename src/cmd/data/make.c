@@ -47,7 +47,8 @@ struct maker {
   struct tc_data_note note;
   struct stat *was;               /* [n_texts] the texts when the call began; owned */
   int64_t total_bytes;            /* -1: not known */
-  int64_t started_ns, told_ns, bytes_before, tokens_before;
+  int64_t told_ns;
+  int64_t started_ns, begun;      /* when the first unit was begun, after so many bytes; begun < 0: not yet */
 };
 
 /* ---- threads --------------------------------------------------------------------------- */
@@ -138,9 +139,9 @@ static void stop_threads(struct pipeline *p)
   for (int i = 0; i < p->n_encoders; i++) pthread_join(p->encoder[i], NULL);
 }
 
-static int pipeline_new(struct pipeline *p, const struct tc_data_note *from, const struct tc_data_opts *o,
-                        struct tc_err *err)
+static int pipeline_new(struct pipeline *p, const struct tc_data_note *from, struct tc_err *err)
 {
+  const struct tc_data_opts *o = p->frame.o;
   const int n = o->threads ? o->threads : tc_data_cpus();
   atomic_init(&p->quit, false);
   pthread_mutex_init(&p->lock, NULL);
@@ -149,7 +150,7 @@ static int pipeline_new(struct pipeline *p, const struct tc_data_note *from, con
   p->slot = tc_calloc((size_t)p->n_slots, sizeof *p->slot);
   p->state = tc_calloc((size_t)p->n_slots, sizeof *p->state);
   p->encoder = tc_calloc((size_t)n, sizeof *p->encoder);
-  TC_TRY(tc_data_units_new(&p->units, &p->frame, from->at, asked_to_quit, p, err));
+  p->units = tc_data_units_new(&p->frame, from->at, asked_to_quit, p);
   return start_threads(p, n, err);
 }
 
@@ -182,10 +183,20 @@ static void say_left(char *text, size_t size, double seconds)
 static void say_progress(struct maker *m)
 {
   const int64_t now_ns = tc_now_ns();
+  int64_t begun;
+  const double done = (double)tc_data_units_done(m->p.units, &begun);
+  if (m->begun < 0) m->started_ns = now_ns;      /* so that the speed is that of encoding */
+  if (m->begun < 0 && begun >= 0) m->told_ns = now_ns;
+  m->begun = begun;
   if (now_ns - m->told_ns < PROGRESS_NS) return;
   m->told_ns = now_ns;
-  const double seconds = (double)(now_ns - m->started_ns) * 1e-9;
-  const double done = (double)tc_data_units_done(m->p.units), rate = (done - (double)m->bytes_before) / seconds;
+  if (begun < 0) {
+    char passed[32];
+    fprintf(stderr, "tercio data: passing over what the shards have already: %s\n",
+            tc_human_bytes(passed, sizeof passed, done));
+    return;
+  }
+  const double seconds = (double)(now_ns - m->started_ns) * 1e-9, rate = (done - (double)begun) / seconds;
   const double tokens = (double)(m->note.tokens + m->shards.header.n_tokens);
   char a[32], b[32], c[32], left[40] = "";
   fprintf(stderr, "tercio data: %s", tc_human_bytes(a, sizeof a, done));
@@ -389,8 +400,8 @@ static int run(struct maker *m, struct tc_err *err)
   tc_shards_begin(&m->shards, o->out, &header, o->shard_tokens, m->note.shards);
   TC_TRY(tc_stop_new(&m->p.stop, false, err));
   m->started_ns = m->told_ns = tc_now_ns();
-  TC_TRY(pipeline_new(&m->p, &m->note, o, err));
-  m->bytes_before = tc_data_units_done(m->p.units);
+  m->begun = -1;
+  TC_TRY(pipeline_new(&m->p, &m->note, err));
   return write_units(m, err);
 }
 

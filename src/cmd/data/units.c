@@ -20,6 +20,7 @@ struct tc_data_units {
   char *rest;                     /* [n_rest] what was read and is not in a unit yet */
   size_t n_rest, rest_cap;
   atomic_llong done;              /* bytes of files that are read, and of the one in use */
+  atomic_llong begun;             /* done when the first unit began; -1: not yet */
   int64_t done_before;
   bool (*stop)(void *);
   void *arg;
@@ -41,13 +42,15 @@ bool tc_data_is_jsonl(const struct tc_data_opts *o, int source)
   return ends_with(name, n, ".jsonl") || ends_with(name, n, ".ndjson");
 }
 
-/* Opens the source and passes over what was done before. */
-static int open_source(struct tc_data_units *u, int64_t skip, struct tc_err *err)
+static void note_done(struct tc_data_units *u) { atomic_store(&u->done, u->done_before + tc_input_done(u->in)); }
+
+/* Passes over the first `skip` bytes of the source, or until asked to stop. */
+static int pass_over(struct tc_data_units *u, int64_t skip, struct tc_err *err)
 {
-  TC_TRY(tc_input_open(&u->in, u->o->text[u->at.source], err));
-  TC_TRY(tc_input_same(u->in, &u->f->was[u->at.source], err));
-  char *buf = skip ? tc_malloc(UNIT_BYTES) : NULL;
+  const int sought = tc_input_seek(u->in, skip, err);
   int status = TC_OK;
+  if (sought) return sought < 0 ? sought : TC_OK;
+  char *buf = tc_malloc(UNIT_BYTES);
   while (skip > 0 && status == TC_OK && !u->stop(u->arg)) {
     const int64_t got = tc_input_read(u->in, buf, TC_MIN(skip, UNIT_BYTES), u->stop, u->arg, err);
     if (got < 0) status = (int)got;
@@ -55,13 +58,25 @@ static int open_source(struct tc_data_units *u, int64_t skip, struct tc_err *err
       status = tc_fail(err, TC_EUSER, "text '%s' is shorter than it was: it ends %lld bytes before the place where the "
                        "shards go on", u->o->text[u->at.source], (long long)skip);
     skip -= TC_MAX(got, 0);
+    note_done(u);
   }
   free(buf);
   return status;
 }
 
-int tc_data_units_new(struct tc_data_units **out, const struct tc_data_frame *f, struct tc_data_place from,
-                      bool (*stop)(void *), void *arg, struct tc_err *err)
+/* Opens the source at the place of the next unit. */
+static int open_source(struct tc_data_units *u, struct tc_err *err)
+{
+  TC_TRY(tc_input_open(&u->in, u->o->text[u->at.source], err));
+  TC_TRY(tc_input_same(u->in, &u->f->was[u->at.source], err));
+  if (u->at.offset) TC_TRY(pass_over(u, u->at.offset, err));
+  note_done(u);
+  if (atomic_load(&u->begun) < 0 && !u->stop(u->arg)) atomic_store(&u->begun, atomic_load(&u->done));
+  return TC_OK;
+}
+
+struct tc_data_units *tc_data_units_new(const struct tc_data_frame *f, struct tc_data_place from, bool (*stop)(void *),
+                                        void *arg)
 {
   struct tc_data_units *u = tc_calloc(1, sizeof *u);
   u->f = f;
@@ -70,13 +85,9 @@ int tc_data_units_new(struct tc_data_units **out, const struct tc_data_frame *f,
   u->stop = stop;
   u->arg = arg;
   atomic_init(&u->done, 0);
-  *out = u;
+  atomic_init(&u->begun, -1);
   for (int i = 0; i < from.source; i++) u->done_before += f->was[i].st_size;
-  const int status = from.source < u->o->n_texts ? open_source(u, from.offset, err) : TC_OK;
-  if (status == TC_OK) return TC_OK;
-  tc_data_units_free(u);
-  *out = NULL;
-  return status;
+  return u;
 }
 
 void tc_data_units_free(struct tc_data_units *u)
@@ -87,7 +98,11 @@ void tc_data_units_free(struct tc_data_units *u)
   free(u);
 }
 
-int64_t tc_data_units_done(const struct tc_data_units *u) { return atomic_load(&u->done); }
+int64_t tc_data_units_done(const struct tc_data_units *u, int64_t *begun)
+{
+  *begun = atomic_load(&u->begun);
+  return atomic_load(&u->done);
+}
 
 /* The unit's text grows to `want` bytes, or to the end of the source (*end). */
 static int fill(struct tc_data_units *u, struct tc_data_unit *unit, size_t want, bool *end, struct tc_err *err)
@@ -103,7 +118,7 @@ static int fill(struct tc_data_units *u, struct tc_data_unit *unit, size_t want,
   if (got < 0) return (int)got;
   unit->n += (size_t)got;
   *end = unit->n < want;
-  atomic_store(&u->done, u->done_before + tc_input_done(u->in));
+  note_done(u);
   return TC_OK;
 }
 
@@ -160,7 +175,7 @@ static int next_of_source(struct tc_data_units *u, struct tc_data_unit *unit, st
 int tc_data_units_next(struct tc_data_units *u, struct tc_data_unit *unit, struct tc_err *err)
 {
   while (u->at.source < u->o->n_texts && !u->stop(u->arg)) {
-    if (!u->in) TC_TRY(open_source(u, 0, err));
+    if (!u->in) TC_TRY(open_source(u, err));
     TC_TRY(next_of_source(u, unit, err));
     if (u->stop(u->arg)) return 0;
     if (unit->ends) {
