@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static const int64_t PROGRESS_NS = INT64_C(2000000000);
 enum { BLOCK = 1 << 18, FIRST = 16, BYTES = 256 };             /* tokens */
 #define TC_BYTES "bytes"          /* for --tokenizer */
 
@@ -221,20 +222,30 @@ int tc_data_show(int argc, char **argv, struct tc_err *err)
 struct check {
   const struct view *v;
   const int64_t *vocab;           /* [n] of each shard */
-  atomic_llong next;
+  int64_t *first;                 /* [n + 1] the first block of each shard, and the number of all blocks; owned */
+  atomic_llong next, bad_block;   /* bad_block: the first that failed; INT64_MAX: none */
   pthread_mutex_t lock;
-  int64_t bad_block;              /* the first that failed; -1: none */
-  struct tc_err err;              /* its sentence */
+  struct tc_err err;              /* the sentence of bad_block */
+  int64_t told_ns, started_ns;    /* of progress, which one thread prints */
 };
 
-static int64_t blocks_of(const struct shard *s) { return tc_ceil_div(s->header.n_tokens, BLOCK); }
+/* The shard that has the block. */
+static int find_shard(const struct check *c, int64_t block)
+{
+  int lo = 0, hi = c->v->n - 1;
+  while (lo < hi) {
+    const int mid = (lo + hi + 1) / 2;
+    if (c->first[mid] <= block) lo = mid;
+    else hi = mid - 1;
+  }
+  return lo;
+}
 
 static int check_block(const struct check *c, int64_t block, uint32_t *buf, struct tc_err *err)
 {
-  int i = 0;
-  for (; block >= blocks_of(&c->v->shard[i]); i++) block -= blocks_of(&c->v->shard[i]);
+  const int i = find_shard(c, block);
   const struct shard *s = &c->v->shard[i];
-  const int64_t from = block * BLOCK, n = TC_MIN(s->header.n_tokens - from, BLOCK);
+  const int64_t from = (block - c->first[i]) * BLOCK, n = TC_MIN(s->header.n_tokens - from, BLOCK);
   uint32_t most = 0;
   TC_TRY(read_tokens(s, from, n, buf, err));
   for (int64_t k = 0; k < n; k++) most = TC_MAX(most, buf[k]);
@@ -245,41 +256,65 @@ static int check_block(const struct check *c, int64_t block, uint32_t *buf, stru
   return TC_OK;
 }
 
-static void *check_blocks(void *arg)
+static void note_fault(struct check *c, int64_t block, const struct tc_err *err)
 {
-  struct check *c = arg;
+  pthread_mutex_lock(&c->lock);
+  if (block < atomic_load(&c->bad_block)) {
+    atomic_store(&c->bad_block, block);
+    c->err = *err;
+  }
+  pthread_mutex_unlock(&c->lock);
+}
+
+/* A line every two seconds, `block` being the next: short work says nothing. */
+static void say_progress(struct check *c, int64_t block)
+{
+  const int64_t now_ns = tc_now_ns(), total = c->first[c->v->n];
+  if (now_ns - c->told_ns < PROGRESS_NS) return;
+  c->told_ns = now_ns;
+  fprintf(stderr, "tercio data: %.4g M of %.4g M tokens (%d %%), %.4g M/s\n", (double)block * BLOCK * 1e-6,
+          (double)total * BLOCK * 1e-6, (int)(100 * block / total),
+          (double)block * BLOCK * 1e3 / (double)(now_ns - c->started_ns));
+}
+
+/* Blocks behind one that failed can't have the first fault. */
+static void check_blocks(struct check *c, bool says)
+{
   uint32_t *buf = tc_malloc(BLOCK * sizeof *buf);
-  int64_t total = 0, block;
-  for (int i = 0; i < c->v->n; i++) total += blocks_of(&c->v->shard[i]);
-  while ((block = atomic_fetch_add(&c->next, 1)) < total) {
+  for (int64_t block; (block = atomic_fetch_add(&c->next, 1)) < TC_MIN(c->first[c->v->n], atomic_load(&c->bad_block));) {
     struct tc_err err = { 0 };
-    if (check_block(c, block, buf, &err) == TC_OK) continue;
-    pthread_mutex_lock(&c->lock);
-    if (c->bad_block < 0 || block < c->bad_block) {
-      c->bad_block = block;
-      c->err = err;
-    }
-    pthread_mutex_unlock(&c->lock);
-    break;                         /* blocks behind it can't have the first fault */
+    if (check_block(c, block, buf, &err) < 0) note_fault(c, block, &err);
+    if (says) say_progress(c, block);
   }
   free(buf);
+}
+
+static void *check_in_thread(void *arg)
+{
+  check_blocks(arg, false);
   return NULL;
 }
 
 static int check_all(const struct view *v, const int64_t *vocab, struct tc_err *err)
 {
-  struct check c = { .v = v, .vocab = vocab, .bad_block = -1 };
+  struct check c = { .v = v, .vocab = vocab, .started_ns = tc_now_ns() };
   int n = v->threads ? v->threads : tc_data_cpus(), started = 0, status = TC_OK;
   pthread_t *thread = tc_calloc((size_t)n, sizeof *thread);
+  c.told_ns = c.started_ns;
+  c.first = tc_calloc((size_t)v->n + 1, sizeof *c.first);
+  for (int i = 0; i < v->n; i++) c.first[i + 1] = c.first[i] + tc_ceil_div(v->shard[i].header.n_tokens, BLOCK);
   atomic_init(&c.next, 0);
+  atomic_init(&c.bad_block, INT64_MAX);
   pthread_mutex_init(&c.lock, NULL);
   for (; started < n - 1 && status == TC_OK; started++)
-    if ((status = tc_thread_start(&thread[started], check_blocks, &c, err)) < 0) break;
-  if (status == TC_OK) check_blocks(&c);
+    if ((status = tc_thread_start(&thread[started], check_in_thread, &c, err)) < 0) break;
+  if (status == TC_OK) check_blocks(&c, true);
+  else atomic_store(&c.bad_block, -1);                        /* the threads that run end */
   for (int i = 0; i < started; i++) pthread_join(thread[i], NULL);
   pthread_mutex_destroy(&c.lock);
   free(thread);
-  if (status == TC_OK && c.bad_block >= 0) status = (*err = c.err).status;
+  free(c.first);
+  if (status == TC_OK && atomic_load(&c.bad_block) < INT64_MAX) status = (*err = c.err).status;
   return status;
 }
 
