@@ -14,7 +14,14 @@ static const int64_t PROGRESS_NS = INT64_C(2000000000);
 enum { BLOCK = 1 << 18, FIRST = 16, BYTES = 256 };             /* tokens */
 #define TC_BYTES "bytes"          /* for --tokenizer */
 
-struct shard { char *path; int fd; struct tc_shard_header header; };
+struct shard { char *path; struct tc_shard_header header; };
+
+/* What a thread reads tokens with. One shard is open at a time: a folder may have more than a process may open. */
+struct reader {
+  const struct shard *shard;      /* the open one; NULL: none */
+  int fd;
+  uint32_t *token;                /* [BLOCK]; owned */
+};
 
 struct view {
   struct shard *shard;            /* [n]; owned */
@@ -29,7 +36,7 @@ struct view {
 static void add(struct view *v, char *path)
 {
   v->shard = tc_realloc(v->shard, (size_t)(v->n + 1) * sizeof *v->shard);
-  v->shard[v->n++] = (struct shard){ .path = path, .fd = -1 };
+  v->shard[v->n++] = (struct shard){ .path = path };
 }
 
 /* A shard, or the shards of a folder in their order. */
@@ -49,18 +56,31 @@ static int add_named(struct view *v, const char *name, struct tc_err *err)
   return v->n > before ? TC_OK : tc_fail(err, TC_EUSER, "folder '%s' has no shard-*.bin", name);
 }
 
-static int open_shard(struct shard *s, struct tc_err *err)
+static int open_shard(const struct shard *s, struct tc_err *err)
+{
+  const int fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);      /* a FIFO must not block */
+  return fd >= 0 ? fd : tc_fail(err, TC_EUSER, "shard '%s' can't be opened: %s", s->path, strerror(errno));
+}
+
+static int read_header_of(int fd, struct shard *s, struct tc_err *err)
 {
   int32_t header[TC_SHARD_INTS];
   struct stat st;
-  s->fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (s->fd < 0 || fstat(s->fd, &st) != 0)
-    return tc_fail(err, TC_EUSER, "shard '%s' can't be opened: %s", s->path, strerror(errno));
+  if (fstat(fd, &st) != 0) return tc_fail(err, TC_EUSER, "shard '%s' can't be opened: %s", s->path, strerror(errno));
   if (!S_ISREG(st.st_mode) || st.st_size < TC_SHARD_BYTES)
     return tc_fail(err, TC_EUSER, "'%s' is not a token shard: it is shorter than a header", s->path);
-  if (!tc_pread_all(s->fd, header, sizeof header, 0))
+  if (!tc_pread_all(fd, header, sizeof header, 0))
     return tc_fail(err, TC_EUSER, "shard '%s' can't be read: %s", s->path, strerror(errno));
   return tc_shard_unpack(&s->header, header, st.st_size, s->path, err);
+}
+
+static int read_header(struct shard *s, struct tc_err *err)
+{
+  const int fd = open_shard(s, err);
+  if (fd < 0) return fd;
+  const int status = read_header_of(fd, s, err);
+  close(fd);
+  return status;
 }
 
 static int number(const char *flag, const char *text, int64_t *out, struct tc_err *err)
@@ -89,7 +109,7 @@ static int parse(struct view *v, int argc, char **argv, struct tc_err *err)
     else return tc_fail(err, TC_EUSER, "tercio data %s has no option '%s'; see tercio data --help", argv[0], a);
   }
   if (!v->n) return tc_fail(err, TC_EUSER, "no shards; see tercio data --help");
-  for (int i = 0; i < v->n; i++) TC_TRY(open_shard(&v->shard[i], err));
+  for (int i = 0; i < v->n; i++) TC_TRY(read_header(&v->shard[i], err));
   return TC_OK;
 }
 
@@ -127,12 +147,33 @@ static int load_tokenizer(struct view *v, bool needed, struct tc_err *err)
   return status;
 }
 
-/* Tokens [from, from + n) of a shard, n <= BLOCK, into out. */
-static int read_tokens(const struct shard *s, int64_t from, int64_t n, uint32_t *out, struct tc_err *err)
+static struct reader reader_new(void) { return (struct reader){ .token = tc_malloc(BLOCK * sizeof(uint32_t)) }; }
+
+static void reader_close(struct reader *r)
+{
+  if (r->shard) close(r->fd);
+  r->shard = NULL;
+}
+
+static void reader_free(struct reader *r)
+{
+  reader_close(r);
+  free(r->token);
+}
+
+/* Tokens [from, from + n) of a shard, n <= BLOCK, into r->token. */
+static int read_tokens(struct reader *r, const struct shard *s, int64_t from, int64_t n, struct tc_err *err)
 {
   const int width = s->header.width;
+  uint32_t *out = r->token;
+  if (r->shard != s) {
+    reader_close(r);
+    r->fd = open_shard(s, err);
+    if (r->fd < 0) return r->fd;
+    r->shard = s;
+  }
   uint16_t *u16 = (uint16_t *)(void *)out + (width == 2 ? n : 0);     /* the upper half of out, widened from below */
-  if (!tc_pread_all(s->fd, width == 2 ? (void *)u16 : out, n * width, TC_SHARD_BYTES + from * width))
+  if (!tc_pread_all(r->fd, width == 2 ? (void *)u16 : out, n * width, TC_SHARD_BYTES + from * width))
     return tc_fail(err, TC_EUSER, "shard '%s' can't be read at token %lld: %s", s->path, (long long)from,
                    errno ? strerror(errno) : "it became shorter");
   if (width == 2)
@@ -151,10 +192,7 @@ static const char *text_of(const struct view *v, uint32_t id, char *byte, size_t
 
 static void view_free(struct view *v)
 {
-  for (int i = 0; i < v->n; i++) {
-    if (v->shard[i].fd >= 0) close(v->shard[i].fd);
-    free(v->shard[i].path);
-  }
+  for (int i = 0; i < v->n; i++) free(v->shard[i].path);
   free(v->shard);
   tc_tokenizer_free(v->t);
 }
@@ -178,7 +216,7 @@ static void print_token(const struct view *v, uint32_t id)
   printf("\"");
 }
 
-static int show_shard(const struct view *v, const struct shard *s, uint32_t *buf, struct tc_err *err)
+static int show_shard(const struct view *v, const struct shard *s, struct reader *r, struct tc_err *err)
 {
   const struct tc_shard_header *h = &s->header;
   const int64_t n = TC_MIN(v->count < 0 ? FIRST : TC_MIN(v->count, BLOCK), h->n_tokens);
@@ -188,12 +226,12 @@ static int show_shard(const struct view *v, const struct shard *s, uint32_t *buf
     printf(", vocabulary %lld, end of document %lld, tokenizer %016llx", (long long)h->vocab, (long long)h->eod,
            (unsigned long long)h->hash);
   printf("\n ");
-  TC_TRY(read_tokens(s, 0, n, buf, err));
-  for (int64_t i = 0; i < n; i++) printf(" %u", buf[i]);
+  TC_TRY(read_tokens(r, s, 0, n, err));
+  for (int64_t i = 0; i < n; i++) printf(" %u", r->token[i]);
   printf("\n");
   if ((v->t || v->bytes) && n) {
     printf(" ");
-    for (int64_t i = 0; i < n; i++) print_token(v, buf[i]);
+    for (int64_t i = 0; i < n; i++) print_token(v, r->token[i]);
     printf("\n");
   }
   return TC_OK;
@@ -202,16 +240,16 @@ static int show_shard(const struct view *v, const struct shard *s, uint32_t *buf
 int tc_data_show(int argc, char **argv, struct tc_err *err)
 {
   struct view v = { .count = -1, .vocab = -1 };
-  uint32_t *buf = tc_malloc(BLOCK * sizeof *buf);
+  struct reader r = reader_new();
   int64_t tokens = 0;
   int status = parse(&v, argc, argv, err);
   if (status == TC_OK) status = load_tokenizer(&v, false, err);
   for (int i = 0; i < v.n && status == TC_OK; i++) {
-    status = show_shard(&v, &v.shard[i], buf, err);
+    status = show_shard(&v, &v.shard[i], &r, err);
     tokens += v.shard[i].header.n_tokens;
   }
   if (status == TC_OK) printf("%d shard%s, %lld tokens\n", v.n, v.n == 1 ? "" : "s", (long long)tokens);
-  free(buf);
+  reader_free(&r);
   view_free(&v);
   return status;
 }
@@ -241,13 +279,14 @@ static int find_shard(const struct check *c, int64_t block)
   return lo;
 }
 
-static int check_block(const struct check *c, int64_t block, uint32_t *buf, struct tc_err *err)
+static int check_block(const struct check *c, int64_t block, struct reader *r, struct tc_err *err)
 {
   const int i = find_shard(c, block);
   const struct shard *s = &c->v->shard[i];
   const int64_t from = (block - c->first[i]) * BLOCK, n = TC_MIN(s->header.n_tokens - from, BLOCK);
+  const uint32_t *buf = r->token;
   uint32_t most = 0;
-  TC_TRY(read_tokens(s, from, n, buf, err));
+  TC_TRY(read_tokens(r, s, from, n, err));
   for (int64_t k = 0; k < n; k++) most = TC_MAX(most, buf[k]);
   for (int64_t k = 0; most >= c->vocab[i] && k < n; k++)
     if (buf[k] >= c->vocab[i])
@@ -280,13 +319,13 @@ static void say_progress(struct check *c, int64_t block)
 /* Blocks behind one that failed can't have the first fault. */
 static void check_blocks(struct check *c, bool says)
 {
-  uint32_t *buf = tc_malloc(BLOCK * sizeof *buf);
+  struct reader r = reader_new();
   for (int64_t block; (block = atomic_fetch_add(&c->next, 1)) < TC_MIN(c->first[c->v->n], atomic_load(&c->bad_block));) {
     struct tc_err err = { 0 };
-    if (check_block(c, block, buf, &err) < 0) note_fault(c, block, &err);
+    if (check_block(c, block, &r, &err) < 0) note_fault(c, block, &err);
     if (says) say_progress(c, block);
   }
-  free(buf);
+  reader_free(&r);
 }
 
 static void *check_in_thread(void *arg)
@@ -353,19 +392,19 @@ int tc_data_check_tokens(int argc, char **argv, struct tc_err *err)
 
 /* ---- decode ---------------------------------------------------------------------------- */
 
-static int decode_tokens(const struct view *v, const struct shard *s, int64_t from, int64_t n, uint32_t *buf,
+static int decode_tokens(const struct view *v, const struct shard *s, int64_t from, int64_t n, struct reader *r,
                          struct tc_err *err)
 {
   while (n > 0) {
     const int64_t k = TC_MIN(n, BLOCK);
-    TC_TRY(read_tokens(s, from, k, buf, err));
+    TC_TRY(read_tokens(r, s, from, k, err));
     for (int64_t i = 0; i < k; i++) {
       char byte;
       size_t bytes;
-      const char *text = text_of(v, buf[i], &byte, &bytes);
+      const char *text = text_of(v, r->token[i], &byte, &bytes);
       if (!text)
         return tc_fail(err, TC_EUSER, "shard '%s': %s %u, which is at place %lld", s->path,
-                       v->bytes ? "no byte is" : "the tokenizer has no token", buf[i], (long long)(from + i));
+                       v->bytes ? "no byte is" : "the tokenizer has no token", r->token[i], (long long)(from + i));
       fwrite(text, 1, bytes, stdout);
     }
     from += k;
@@ -377,17 +416,17 @@ static int decode_tokens(const struct view *v, const struct shard *s, int64_t fr
 int tc_data_decode(int argc, char **argv, struct tc_err *err)
 {
   struct view v = { .count = -1, .vocab = -1 };
-  uint32_t *buf = tc_malloc(BLOCK * sizeof *buf);
+  struct reader r = reader_new();
   int status = parse(&v, argc, argv, err);
   if (status == TC_OK) status = load_tokenizer(&v, true, err);
   int64_t skip = v.from, left = v.count < 0 ? INT64_MAX : v.count;
   for (int i = 0; i < v.n && status == TC_OK && !ferror(stdout); i++) {
     const int64_t here = v.shard[i].header.n_tokens, from = TC_MIN(skip, here), n = TC_MIN(left, here - from);
-    status = decode_tokens(&v, &v.shard[i], from, n, buf, err);
+    status = decode_tokens(&v, &v.shard[i], from, n, &r, err);
     skip -= from;
     left -= n;
   }
-  free(buf);
+  reader_free(&r);
   view_free(&v);
   return status;
 }
