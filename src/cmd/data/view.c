@@ -23,13 +23,16 @@ struct reader {
   uint32_t *token;                /* [BLOCK]; owned */
 };
 
+enum { SHOW = 1, CHECK = 2, DECODE = 4 };                       /* verbs */
+
 struct view {
+  int verb;
   struct shard *shard;            /* [n]; owned */
   int n;
   const char *tokenizer_path;     /* NULL: beside the first shard; TC_BYTES: none */
   struct tc_tokenizer *t;         /* NULL: none, or not needed */
   bool bytes;                     /* a token is a byte */
-  int64_t from, count, vocab;     /* count, vocab < 0: not given */
+  int64_t from, count, vocab;     /* from, count: tokens of all shards, one after the other; count, vocab < 0: not given */
   int threads;
 };
 
@@ -93,23 +96,54 @@ static int number(const char *flag, const char *text, int64_t *out, struct tc_er
   return TC_OK;
 }
 
+/* The options, and the verbs that take each. */
+enum option { TOKENIZER, FROM, TOKENS, VOCAB, THREADS, OPTIONS };
+static const struct { const char *name; int verbs; } options[OPTIONS] = {
+  [TOKENIZER] = { "--tokenizer", SHOW | CHECK | DECODE }, [FROM] = { "--from", SHOW | DECODE },
+  [TOKENS] = { "--tokens", SHOW | DECODE }, [VOCAB] = { "--vocab", CHECK }, [THREADS] = { "--threads", CHECK },
+};
+
+/* An option at argv[*i], with its value. */
+static int option(struct view *v, int argc, char **argv, int *i, struct tc_err *err)
+{
+  const char *a = argv[*i], *value = NULL;
+  int k = 0;
+  for (; k < OPTIONS; k++) {
+    value = tc_data_option(argc, argv, i, options[k].name, err);
+    if (err->status < 0) return err->status;
+    if (value) break;
+  }
+  if (!value || !(options[k].verbs & v->verb))
+    return tc_fail(err, TC_EUSER, "tercio data %s has no option '%s'; see tercio data --help", argv[0], a);
+  switch ((enum option)k) {
+  case TOKENIZER: v->tokenizer_path = value; return TC_OK;
+  case FROM: return number(options[k].name, value, &v->from, err);
+  case TOKENS: return number(options[k].name, value, &v->count, err);
+  case VOCAB: return number(options[k].name, value, &v->vocab, err);
+  default: return tc_data_threads(value, &v->threads, err);
+  }
+}
+
+static int64_t count_tokens(const struct view *v)
+{
+  int64_t tokens = 0;
+  for (int i = 0; i < v->n; i++) tokens += v->shard[i].header.n_tokens;
+  return tokens;
+}
+
 static int parse(struct view *v, int argc, char **argv, struct tc_err *err)
 {
   bool names_only = false;
   for (int i = 1; i < argc; i++) {
-    const char *a = argv[i], *x;
-    if (!names_only && strcmp(a, "--") == 0) names_only = true;
-    else if (names_only || a[0] != '-') TC_TRY(add_named(v, a, err));
-    else if ((x = tc_data_option(argc, argv, &i, "--tokenizer", err))) v->tokenizer_path = x;
-    else if ((x = tc_data_option(argc, argv, &i, "--from", err))) TC_TRY(number("--from", x, &v->from, err));
-    else if ((x = tc_data_option(argc, argv, &i, "--tokens", err))) TC_TRY(number("--tokens", x, &v->count, err));
-    else if ((x = tc_data_option(argc, argv, &i, "--vocab", err))) TC_TRY(number("--vocab", x, &v->vocab, err));
-    else if ((x = tc_data_option(argc, argv, &i, "--threads", err))) TC_TRY(tc_data_threads(x, &v->threads, err));
-    else if (err->status < 0) return err->status;
-    else return tc_fail(err, TC_EUSER, "tercio data %s has no option '%s'; see tercio data --help", argv[0], a);
+    if (!names_only && strcmp(argv[i], "--") == 0) names_only = true;
+    else if (names_only || argv[i][0] != '-') TC_TRY(add_named(v, argv[i], err));
+    else TC_TRY(option(v, argc, argv, &i, err));
   }
   if (!v->n) return tc_fail(err, TC_EUSER, "no shards; see tercio data --help");
   for (int i = 0; i < v->n; i++) TC_TRY(read_header(&v->shard[i], err));
+  if (v->from && v->from >= count_tokens(v))
+    return tc_fail(err, TC_EUSER, "--from %lld: the shards have %lld tokens, counted from 0", (long long)v->from,
+                   (long long)count_tokens(v));
   return TC_OK;
 }
 
@@ -216,20 +250,23 @@ static void print_token(const struct view *v, uint32_t id)
   printf("\"");
 }
 
-static int show_shard(const struct view *v, const struct shard *s, struct reader *r, struct tc_err *err)
+/* The header, and the first tokens from `from` on. */
+static int show_shard(const struct view *v, const struct shard *s, int64_t from, struct reader *r, struct tc_err *err)
 {
   const struct tc_shard_header *h = &s->header;
-  const int64_t n = TC_MIN(v->count < 0 ? FIRST : TC_MIN(v->count, BLOCK), h->n_tokens);
+  const int64_t n = TC_MIN(v->count < 0 ? FIRST : TC_MIN(v->count, BLOCK), h->n_tokens - from);
   printf("%s: %lld tokens of %d bytes", s->path, (long long)h->n_tokens, h->width);
   if (h->marked && !h->hash) printf(", a token is a byte");
   else if (h->marked)
     printf(", vocabulary %lld, end of document %lld, tokenizer %016llx", (long long)h->vocab, (long long)h->eod,
            (unsigned long long)h->hash);
-  printf("\n ");
-  TC_TRY(read_tokens(r, s, 0, n, err));
+  printf("\n");
+  if (!n) return TC_OK;
+  TC_TRY(read_tokens(r, s, from, n, err));
+  printf(" ");
   for (int64_t i = 0; i < n; i++) printf(" %u", r->token[i]);
   printf("\n");
-  if ((v->t || v->bytes) && n) {
+  if (v->t || v->bytes) {
     printf(" ");
     for (int64_t i = 0; i < n; i++) print_token(v, r->token[i]);
     printf("\n");
@@ -239,16 +276,17 @@ static int show_shard(const struct view *v, const struct shard *s, struct reader
 
 int tc_data_show(int argc, char **argv, struct tc_err *err)
 {
-  struct view v = { .count = -1, .vocab = -1 };
+  struct view v = { .verb = SHOW, .count = -1, .vocab = -1 };
   struct reader r = reader_new();
-  int64_t tokens = 0;
   int status = parse(&v, argc, argv, err);
   if (status == TC_OK) status = load_tokenizer(&v, false, err);
+  int64_t skip = v.from;
   for (int i = 0; i < v.n && status == TC_OK; i++) {
-    status = show_shard(&v, &v.shard[i], &r, err);
-    tokens += v.shard[i].header.n_tokens;
+    const int64_t from = TC_MIN(skip, v.shard[i].header.n_tokens);
+    status = show_shard(&v, &v.shard[i], from, &r, err);
+    skip -= from;
   }
-  if (status == TC_OK) printf("%d shard%s, %lld tokens\n", v.n, v.n == 1 ? "" : "s", (long long)tokens);
+  if (status == TC_OK) printf("%d shard%s, %lld tokens\n", v.n, v.n == 1 ? "" : "s", (long long)count_tokens(&v));
   reader_free(&r);
   view_free(&v);
   return status;
@@ -372,8 +410,8 @@ static int find_vocab(const struct view *v, int64_t *vocab, struct tc_err *err)
 
 int tc_data_check_tokens(int argc, char **argv, struct tc_err *err)
 {
-  struct view v = { .count = -1, .vocab = -1 };
-  int64_t tokens = 0, *vocab = NULL;
+  struct view v = { .verb = CHECK, .count = -1, .vocab = -1 };
+  int64_t *vocab = NULL;
   int status = parse(&v, argc, argv, err);
   if (status == TC_OK) status = load_tokenizer(&v, false, err);
   if (status == TC_OK) {
@@ -381,9 +419,8 @@ int tc_data_check_tokens(int argc, char **argv, struct tc_err *err)
     status = find_vocab(&v, vocab, err);
   }
   if (status == TC_OK) status = check_all(&v, vocab, err);
-  for (int i = 0; i < v.n; i++) tokens += v.shard[i].header.n_tokens;
   if (status == TC_OK)
-    printf("%d shard%s, %lld tokens: all are below %lld\n", v.n, v.n == 1 ? "" : "s", (long long)tokens,
+    printf("%d shard%s, %lld tokens: all are below %lld\n", v.n, v.n == 1 ? "" : "s", (long long)count_tokens(&v),
            (long long)vocab[0]);
   free(vocab);
   view_free(&v);
@@ -415,7 +452,7 @@ static int decode_tokens(const struct view *v, const struct shard *s, int64_t fr
 
 int tc_data_decode(int argc, char **argv, struct tc_err *err)
 {
-  struct view v = { .count = -1, .vocab = -1 };
+  struct view v = { .verb = DECODE, .count = -1, .vocab = -1 };
   struct reader r = reader_new();
   int status = parse(&v, argc, argv, err);
   if (status == TC_OK) status = load_tokenizer(&v, true, err);
