@@ -147,13 +147,18 @@ static int parse(struct view *v, int argc, char **argv, struct tc_err *err)
   return TC_OK;
 }
 
-/* Of shards that say it; path: what the others are of. */
+/* Whether the shard may be of the tokenizer (or of bytes) that was found: its header names no other. */
+static bool may_be_of(const struct view *v, const struct tc_shard_header *h)
+{
+  return !h->marked || h->hash == (v->t ? tc_tokenizer_hash(v->t) : 0);
+}
+
+/* path: of the tokenizer. */
 static int check_shards(const struct view *v, const char *path, struct tc_err *err)
 {
-  const uint64_t hash = v->t ? tc_tokenizer_hash(v->t) : 0;
   for (int i = 0; i < v->n && (v->t || v->bytes); i++) {
     const struct tc_shard_header *h = &v->shard[i].header;
-    if (!h->marked || h->hash == hash) continue;
+    if (may_be_of(v, h)) continue;
     if (v->bytes)
       return tc_fail(err, TC_EUSER, "shard '%s' was made with a tokenizer: its tokens are not bytes", v->shard[i].path);
     return tc_fail(err, TC_EUSER, "shard '%s' was made %s '%s'", v->shard[i].path,
@@ -163,8 +168,9 @@ static int check_shards(const struct view *v, const char *path, struct tc_err *e
 }
 
 /* Reads the tokenizer that was named, or the one beside the first shard if it is there or needed; all shards must
- * be of it. A shard of bytes needs none. */
-static int load_tokenizer(struct view *v, bool needed, struct tc_err *err)
+ * be of it. A shard of bytes needs none. To show headers no tokenizer is needed: one that does not fit them, or lies
+ * beside them and can't be read, is no error. */
+static int load_tokenizer(struct view *v, struct tc_err *err)
 {
   const struct tc_shard_header *first = &v->shard[0].header;
   char *dir = tc_folder_of(v->shard[0].path), *beside = tc_sprintf("%s/%s", dir, TC_DATA_TOKENIZER);
@@ -172,10 +178,15 @@ static int load_tokenizer(struct view *v, bool needed, struct tc_err *err)
   int status = TC_OK;
   v->bytes = v->tokenizer_path ? strcmp(path, TC_BYTES) == 0 : first->marked && !first->hash;
   if (!v->bytes && (v->tokenizer_path || access(beside, F_OK) == 0)) status = tc_tokenizer_load(&v->t, path, err);
-  else if (!v->bytes && needed)
+  else if (!v->bytes && v->verb == DECODE)
     status = tc_fail(err, TC_EUSER, "there is no %s beside shard '%s'; name it by --tokenizer, or --tokenizer bytes if a "
                      "token is a byte", TC_DATA_TOKENIZER, v->shard[0].path);
-  if (status == TC_OK) status = check_shards(v, path, err);
+  if (status < 0 && v->verb == SHOW && !v->tokenizer_path) {
+    tc_log("%s; tokens are shown without their texts", err->text);
+    *err = (struct tc_err){ 0 };
+    status = TC_OK;
+  }
+  if (status == TC_OK && v->verb != SHOW) status = check_shards(v, path, err);
   free(beside);
   free(dir);
   return status;
@@ -266,7 +277,7 @@ static int show_shard(const struct view *v, const struct shard *s, int64_t from,
   printf(" ");
   for (int64_t i = 0; i < n; i++) printf(" %u", r->token[i]);
   printf("\n");
-  if (v->t || v->bytes) {
+  if ((v->t || v->bytes) && may_be_of(v, h)) {
     printf(" ");
     for (int64_t i = 0; i < n; i++) print_token(v, r->token[i]);
     printf("\n");
@@ -279,7 +290,7 @@ int tc_data_show(int argc, char **argv, struct tc_err *err)
   struct view v = { .verb = SHOW, .count = -1, .vocab = -1 };
   struct reader r = reader_new();
   int status = parse(&v, argc, argv, err);
-  if (status == TC_OK) status = load_tokenizer(&v, false, err);
+  if (status == TC_OK) status = load_tokenizer(&v, err);
   int64_t skip = v.from;
   for (int i = 0; i < v.n && status == TC_OK; i++) {
     const int64_t from = TC_MIN(skip, v.shard[i].header.n_tokens);
@@ -408,20 +419,30 @@ static int find_vocab(const struct view *v, int64_t *vocab, struct tc_err *err)
   return TC_OK;
 }
 
+static void say_checked(const struct view *v, const int64_t *vocab)
+{
+  bool same = true;
+  for (int i = 1; i < v->n; i++) same &= vocab[i] == vocab[0];
+  for (int i = 0; i < v->n && !same; i++)
+    printf("%s: %lld tokens, all below %lld\n", v->shard[i].path, (long long)v->shard[i].header.n_tokens,
+           (long long)vocab[i]);
+  printf("%d shard%s, %lld tokens", v->n, v->n == 1 ? "" : "s", (long long)count_tokens(v));
+  if (same) printf(": all are below %lld", (long long)vocab[0]);
+  printf("\n");
+}
+
 int tc_data_check_tokens(int argc, char **argv, struct tc_err *err)
 {
   struct view v = { .verb = CHECK, .count = -1, .vocab = -1 };
   int64_t *vocab = NULL;
   int status = parse(&v, argc, argv, err);
-  if (status == TC_OK) status = load_tokenizer(&v, false, err);
+  if (status == TC_OK) status = load_tokenizer(&v, err);
   if (status == TC_OK) {
     vocab = tc_calloc((size_t)v.n, sizeof *vocab);
     status = find_vocab(&v, vocab, err);
   }
   if (status == TC_OK) status = check_all(&v, vocab, err);
-  if (status == TC_OK)
-    printf("%d shard%s, %lld tokens: all are below %lld\n", v.n, v.n == 1 ? "" : "s", (long long)count_tokens(&v),
-           (long long)vocab[0]);
+  if (status == TC_OK) say_checked(&v, vocab);
   free(vocab);
   view_free(&v);
   return status;
@@ -455,7 +476,7 @@ int tc_data_decode(int argc, char **argv, struct tc_err *err)
   struct view v = { .verb = DECODE, .count = -1, .vocab = -1 };
   struct reader r = reader_new();
   int status = parse(&v, argc, argv, err);
-  if (status == TC_OK) status = load_tokenizer(&v, true, err);
+  if (status == TC_OK) status = load_tokenizer(&v, err);
   int64_t skip = v.from, left = v.count < 0 ? INT64_MAX : v.count;
   for (int i = 0; i < v.n && status == TC_OK && !ferror(stdout); i++) {
     const int64_t here = v.shard[i].header.n_tokens, from = TC_MIN(skip, here), n = TC_MIN(left, here - from);
