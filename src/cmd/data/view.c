@@ -42,21 +42,21 @@ static void add(struct view *v, char *path)
   v->shard[v->n++] = (struct shard){ .path = path };
 }
 
-/* A shard, or the shards of a folder in their order. */
+/* A shard, or the files *.bin of a folder in their order, as data.train takes them. */
 static int add_named(struct view *v, const char *name, struct tc_err *err)
 {
   struct stat st;
   char **names;
   if (stat(name, &st) != 0 || !S_ISDIR(st.st_mode)) return add(v, tc_strdup(name)), TC_OK;
-  const int n = tc_folder_scan(name, "shard-", &names, err), before = v->n;
+  const int n = tc_folder_scan(name, "", &names, err), before = v->n;
   if (n < 0) return n;
   if (n) qsort(names, (size_t)n, sizeof *names, tc_order_text);
   for (int i = 0; i < n; i++) {
     const size_t len = strlen(names[i]);
-    if (len > 4 && strcmp(names[i] + len - 4, ".bin") == 0) add(v, tc_sprintf("%s/%s", name, names[i]));
+    if (names[i][0] != '.' && len > 4 && strcmp(names[i] + len - 4, ".bin") == 0) add(v, tc_sprintf("%s/%s", name, names[i]));
   }
   tc_names_free(names, n);
-  return v->n > before ? TC_OK : tc_fail(err, TC_EUSER, "folder '%s' has no shard-*.bin", name);
+  return v->n > before ? TC_OK : tc_fail(err, TC_EUSER, "folder '%s' has no files *.bin", name);
 }
 
 static int open_shard(const struct shard *s, struct tc_err *err)
