@@ -28,12 +28,12 @@ static json_t *command_json(const struct tc_data_frame *f)
 {
   const struct tc_data_opts *o = f->o;
   char hash[20];
-  const char *invalid = tc_data_invalid[o->invalid];
+  const char *invalid = tc_data_invalid[o->invalid], *field = o->field ? o->field : "text";
   json_t *inputs = json_array();
   for (int i = 0; i < o->n_texts; i++) json_array_append_new(inputs, input_json(o->text[i], &f->was[i]));
   snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tc_tokenizer_hash(f->t));
   json_t *j = json_pack("{s:s, s:I, s:b, s:b, s:o, s:s, s:I, s:o}", "tokenizer", hash, "eod", (json_int_t)f->eod,
-                        "begin_token", o->begin_token, "jsonl", o->jsonl, "field", tc_text_json(o->field ? o->field : "text"),
+                        "begin_token", o->begin_token, "jsonl", o->jsonl, "field", tc_text_json(field),
                         "invalid", invalid, "shard_tokens", (json_int_t)o->shard_tokens, "inputs", inputs);
   TC_ASSERT(j);
   return j;
@@ -74,7 +74,8 @@ static int unpack(struct tc_data_note *n, json_t *j, const char *path, struct tc
   if (json_unpack(j, "{s:b, s:i, s:I, s:I, s:I, s:I, s:{s:i, s:I, s:I, s:I}}", "complete", &complete, "shards",
                   &n->shards, "tokens", &tokens, "documents", &documents, "empty", &empty, "invalid", &invalid,
                   "next", "source", &n->at.source, "offset", &offset, "line", &line, "skip", &skip) != 0 ||
-      n->shards < 0 || tokens < 0 || tokens > n->shards * (json_int_t)INT32_MAX || n->at.source < 0 || offset < 0 || skip < 0)
+      n->shards < 0 || tokens < 0 || tokens > n->shards * (json_int_t)INT32_MAX || n->at.source < 0 || offset < 0 ||
+      skip < 0)
     return tc_fail(err, TC_EUSER, "note '%s' is damaged; remove the folder, or name another", path);
   n->complete = complete;
   n->tokens = tokens;
