@@ -50,11 +50,12 @@ static int shard_tokens(const char *text, int64_t *out, struct tc_err *err)
   return TC_OK;
 }
 
+const char *const tc_data_invalid[3] = { "refuse", "replace", "bytes" };
+
 static int invalid(const char *text, enum tc_invalid *out, struct tc_err *err)
 {
-  static const char *const words[] = { "refuse", "replace", "bytes" };
   for (int i = 0; i < 3; i++)
-    if (strcmp(text, words[i]) == 0) {
+    if (strcmp(text, tc_data_invalid[i]) == 0) {
       *out = (enum tc_invalid)i;
       return TC_OK;
     }

@@ -19,8 +19,15 @@
 #ifndef TC_CMD_DATA_H
 #define TC_CMD_DATA_H
 
+#include <sys/stat.h>
+
 #include "src/cmd/cmd.h"
 #include "src/token/token.h"
+
+/* The words of --invalid, by enum tc_invalid. */
+extern const char *const tc_data_invalid[3];
+
+struct json_t;                    /* jansson's */
 
 struct tc_data_opts {
   char *const *text;              /* [n_texts] names; "-" is standard input */
@@ -64,8 +71,23 @@ void tc_input_free(struct tc_input *in);
  * give: then what is there. */
 int64_t tc_input_read(struct tc_input *in, char *buf, int64_t bytes, bool (*stop)(void *), void *arg,
                       struct tc_err *err);
+/* Passes over `bytes` of a plain file without reading them: 1, or 0: they have to be read (a compressed file, a pipe, or
+ * a file that is shorter). */
+int tc_input_seek(struct tc_input *in, int64_t bytes, struct tc_err *err);
 /* Bytes of the file that were read, as they are on the disk. */
 int64_t tc_input_done(const struct tc_input *in);
+/* TC_EUSER: the open file has another size or time of modification than `was`; standard input never has. */
+int tc_input_same(const struct tc_input *in, const struct stat *was, struct tc_err *err);
+
+/* ---- encode.c ---- */
+/* What goes around the ids of a document, and `was`, [n_texts]: the texts when the call began, whose sizes and times
+ * data.json has; of standard input nothing. */
+struct tc_data_frame {
+  const struct tc_data_opts *o;
+  const struct tc_tokenizer *t;
+  uint32_t eod;
+  const struct stat *was;
+};
 
 /* ---- units.c ---- */
 /* Where a unit begins: byte `offset` of source `source`, decompressed; its line, from 1, in JSONL. */
@@ -81,18 +103,18 @@ struct tc_data_unit {
   struct tc_err err;              /* status < 0: it failed */
 };
 struct tc_data_units;
-/* Begins at `from`. t and o must live longer. */
-int tc_data_units_new(struct tc_data_units **out, const struct tc_data_opts *o, const struct tc_tokenizer *t,
-                 struct tc_data_place from, bool (*stop)(void *), void *arg, struct tc_err *err);
+/* Begins at `from`. f must live longer. Owned by the caller. */
+struct tc_data_units *tc_data_units_new(const struct tc_data_frame *f, struct tc_data_place from, bool (*stop)(void *),
+                                        void *arg);
 void tc_data_units_free(struct tc_data_units *u);
-/* Fills *unit, whose text it may reuse. Returns 1, or 0 at the end of all input, or when asked to stop. */
+/* Fills *unit, whose text it may reuse. Returns 1, or 0 at the end of all input, or when asked to stop. The first call
+ * passes over what is before the first unit. A text that has changed since the call began is TC_EUSER. */
 int tc_data_units_next(struct tc_data_units *u, struct tc_data_unit *unit, struct tc_err *err);
-int64_t tc_data_units_done(const struct tc_data_units *u);      /* bytes read of all sources; any thread */
+/* Any thread. Bytes of all sources that are read, or were passed over; *begun: how many of them before the first unit, -1
+ * as long as they are being passed over. */
+int64_t tc_data_units_done(const struct tc_data_units *u, int64_t *begun);
 bool tc_data_is_jsonl(const struct tc_data_opts *o, int source);
 
-/* ---- encode.c ---- */
-/* What goes around the ids of a document. */
-struct tc_data_frame { const struct tc_data_opts *o; const struct tc_tokenizer *t; uint32_t eod; };
 /* Encodes a unit; at a failure unit->err.status is set. */
 void tc_data_encode(struct tc_data_unit *unit, const struct tc_data_frame *f, struct tc_encoder *e);
 
@@ -124,6 +146,9 @@ void tc_shards_begin(struct tc_shards *s, const char *dir, const struct tc_shard
 /* Appends as many of n ids as fit into the open shard; returns how many. */
 int64_t tc_shards_put(struct tc_shards *s, const uint32_t *id, int64_t n, struct tc_err *err);
 bool tc_shards_full(const struct tc_shards *s);
+/* TC_EUSER unless the folder has the first `number` shards, `tokens` in all, with this header and the sizes that follow. */
+int tc_shards_check(const char *dir, const struct tc_shard_header *header, int64_t shard_tokens, int number,
+                    int64_t tokens, struct tc_err *err);
 /* Gives the open shard, if there is one, its name; durable. */
 int tc_shards_finish(struct tc_shards *s, struct tc_err *err);
 /* Removes the open shard, frees. */
@@ -140,11 +165,11 @@ struct tc_data_note {
   int64_t tokens, documents, empty, invalid;
   struct tc_data_place at;        /* of the unit that goes on */
   int64_t skip;                   /* tokens of it that are in finished shards; the counts don't have it yet */
+  struct json_t *command;         /* of this call, with the texts as they were when it began; owned */
 };
-/* Reads the note of the folder, if it has one (*found): TC_EUSER if it is of another command. */
-int tc_data_note_read(struct tc_data_note *n, bool *found, const struct tc_data_opts *o,
-                      const struct tc_data_frame *f, struct tc_err *err);
-int tc_data_note_write(const struct tc_data_note *n, const struct tc_data_opts *o, const struct tc_data_frame *f,
-                       struct tc_err *err);
+/* Reads the note of the folder, if it has one (*found): TC_EUSER if it is of another command. Free *n in any case. */
+int tc_data_note_read(struct tc_data_note *n, bool *found, const struct tc_data_frame *f, struct tc_err *err);
+int tc_data_note_write(const struct tc_data_note *n, const struct tc_data_frame *f, struct tc_err *err);
+void tc_data_note_free(struct tc_data_note *n);
 
 #endif

@@ -162,4 +162,27 @@ int64_t tc_input_read(struct tc_input *in, char *buf, int64_t bytes, bool (*stop
   return n;
 }
 
+int tc_input_seek(struct tc_input *in, int64_t bytes, struct tc_err *err)
+{
+  struct stat st;
+  if (in->pipe || in->gz || in->zst) return 0;
+  if (fstat(in->fd, &st) != 0 || (st.st_size >= bytes && lseek(in->fd, bytes, SEEK_SET) < 0))
+    return fail(in, strerror(errno), err);
+  if (st.st_size < bytes) return 0;
+  in->done = bytes;
+  return 1;
+}
+
 int64_t tc_input_done(const struct tc_input *in) { return in->done; }
+
+int tc_input_same(const struct tc_input *in, const struct stat *was, struct tc_err *err)
+{
+  struct stat now;
+  if (in->pipe) return TC_OK;
+  if (fstat(in->fd, &now) != 0) return fail(in, strerror(errno), err);
+  if (now.st_size == was->st_size && now.st_mtim.tv_sec == was->st_mtim.tv_sec &&
+      now.st_mtim.tv_nsec == was->st_mtim.tv_nsec)
+    return TC_OK;
+  return tc_fail(err, TC_EUSER, "text file '%s' was changed while shards were made of it (%lld bytes, now %lld); remove "
+                 "the folder of the shards and run it again", in->path, (long long)was->st_size, (long long)now.st_size);
+}

@@ -45,8 +45,10 @@ struct maker {
   struct pipeline p;
   struct tc_shards shards;
   struct tc_data_note note;
+  struct stat *was;               /* [n_texts] the texts when the call began; owned */
   int64_t total_bytes;            /* -1: not known */
-  int64_t started_ns, told_ns, bytes_before, tokens_before;
+  int64_t told_ns;
+  int64_t started_ns, begun;      /* when the first unit was begun, after so many bytes; begun < 0: not yet */
 };
 
 /* ---- threads --------------------------------------------------------------------------- */
@@ -137,9 +139,9 @@ static void stop_threads(struct pipeline *p)
   for (int i = 0; i < p->n_encoders; i++) pthread_join(p->encoder[i], NULL);
 }
 
-static int pipeline_new(struct pipeline *p, const struct tc_data_note *from, const struct tc_data_opts *o,
-                        struct tc_err *err)
+static int pipeline_new(struct pipeline *p, const struct tc_data_note *from, struct tc_err *err)
 {
+  const struct tc_data_opts *o = p->frame.o;
   const int n = o->threads ? o->threads : tc_data_cpus();
   atomic_init(&p->quit, false);
   pthread_mutex_init(&p->lock, NULL);
@@ -148,7 +150,7 @@ static int pipeline_new(struct pipeline *p, const struct tc_data_note *from, con
   p->slot = tc_calloc((size_t)p->n_slots, sizeof *p->slot);
   p->state = tc_calloc((size_t)p->n_slots, sizeof *p->state);
   p->encoder = tc_calloc((size_t)n, sizeof *p->encoder);
-  TC_TRY(tc_data_units_new(&p->units, o, p->frame.t, from->at, asked_to_quit, p, err));
+  p->units = tc_data_units_new(&p->frame, from->at, asked_to_quit, p);
   return start_threads(p, n, err);
 }
 
@@ -181,10 +183,20 @@ static void say_left(char *text, size_t size, double seconds)
 static void say_progress(struct maker *m)
 {
   const int64_t now_ns = tc_now_ns();
+  int64_t begun;
+  const double done = (double)tc_data_units_done(m->p.units, &begun);
+  if (m->begun < 0) m->started_ns = now_ns;      /* so that the speed is that of encoding */
+  if (m->begun < 0 && begun >= 0) m->told_ns = now_ns;
+  m->begun = begun;
   if (now_ns - m->told_ns < PROGRESS_NS) return;
   m->told_ns = now_ns;
-  const double seconds = (double)(now_ns - m->started_ns) * 1e-9;
-  const double done = (double)tc_data_units_done(m->p.units), rate = (done - (double)m->bytes_before) / seconds;
+  if (begun < 0) {
+    char passed[32];
+    fprintf(stderr, "tercio data: passing over what the shards have already: %s\n",
+            tc_human_bytes(passed, sizeof passed, done));
+    return;
+  }
+  const double seconds = (double)(now_ns - m->started_ns) * 1e-9, rate = (done - (double)begun) / seconds;
   const double tokens = (double)(m->note.tokens + m->shards.header.n_tokens);
   char a[32], b[32], c[32], left[40] = "";
   fprintf(stderr, "tercio data: %s", tc_human_bytes(a, sizeof a, done));
@@ -232,7 +244,7 @@ static int finish_shard(struct maker *m, struct tc_data_place at, int64_t skip, 
   m->note.shards = m->shards.number;
   m->note.at = at;
   m->note.skip = skip;
-  return tc_data_note_write(&m->note, m->o, &m->p.frame, err);
+  return tc_data_note_write(&m->note, &m->p.frame, err);
 }
 
 /* skip: tokens of it that earlier shards have. */
@@ -288,17 +300,18 @@ static int find_eod(struct tc_data_frame *f, const struct tc_data_opts *o, struc
   return TC_OK;
 }
 
-/* Every text can be opened, before anything is written. */
+/* Every text can be opened, before anything is written; notes its size and time. */
 static int check_texts(struct maker *m, struct tc_err *err)
 {
   const struct tc_data_opts *o = m->o;
   for (int i = 0; i < o->n_texts; i++) {
     struct tc_input *in;
-    struct stat st;
     TC_TRY(tc_input_open(&in, o->text[i], err));
     tc_input_free(in);
-    if (strcmp(o->text[i], "-") == 0 || stat(o->text[i], &st) != 0) m->total_bytes = -1;
-    else if (m->total_bytes >= 0) m->total_bytes += st.st_size;
+    if (strcmp(o->text[i], "-") == 0) m->total_bytes = -1;
+    else if (stat(o->text[i], &m->was[i]) != 0)
+      return tc_fail(err, TC_EUSER, "text file '%s': %s", o->text[i], strerror(errno));
+    else if (m->total_bytes >= 0) m->total_bytes += m->was[i].st_size;
   }
   return TC_OK;
 }
@@ -314,14 +327,61 @@ static int open_folder(const struct tc_data_opts *o, int *fd, struct tc_err *err
   return TC_OK;
 }
 
-static int copy_tokenizer(const struct tc_data_opts *o, struct tc_err *err)
+/* Whether the file has these bytes; a folder or an unreadable file has not. */
+static bool has_bytes(const char *path, const char *text, size_t bytes)
+{
+  char *there;
+  size_t n;
+  struct tc_err err;
+  if (tc_read_text(&there, &n, path, "tokenizer", bytes, &err) < 0) return false;
+  const bool same = n == bytes && memcmp(there, text, n) == 0;
+  free(there);
+  return same;
+}
+
+/* Another tokenizer.json in the folder is replaced only if an earlier call put it there, which has left a note.
+ * *written: it was not there, or is replaced. */
+static int put_tokenizer(const struct tc_data_opts *o, const char *text, size_t bytes, bool *written, struct tc_err *err)
+{
+  char *path = tc_sprintf("%s/%s", o->out, TC_DATA_TOKENIZER), *note = tc_sprintf("%s/%s", o->out, TC_DATA_NOTE);
+  int status = TC_OK;
+  *written = access(path, F_OK) != 0 || access(note, F_OK) == 0;
+  if (*written)
+    status = tc_data_put_file(o->out, TC_DATA_TOKENIZER, text, bytes, err);
+  else if (!has_bytes(path, text, bytes))
+    status = tc_fail(err, TC_EUSER, "'%s' is not the tokenizer '%s', whose copy would replace it; name another folder",
+                     path, o->tokenizer);
+  free(path);
+  free(note);
+  return status;
+}
+
+/* The copy must be of the tokenizer that was loaded, whose file may have changed since. */
+static int check_copy(const struct tc_data_frame *f, bool written, struct tc_err *err)
+{
+  struct tc_tokenizer *copy = NULL;
+  struct tc_err why;
+  char *path = tc_sprintf("%s/%s", f->o->out, TC_DATA_TOKENIZER);
+  int status = TC_OK;
+  if (tc_tokenizer_load(&copy, path, &why) < 0 || tc_tokenizer_hash(copy) != tc_tokenizer_hash(f->t)) {
+    if (written) unlink(path);
+    status = tc_fail(err, TC_EUSER, "tokenizer '%s' was another when it was read again to be copied into '%s'; give a file "
+                     "that does not change, and no pipe", f->o->tokenizer, f->o->out);
+  }
+  tc_tokenizer_free(copy);
+  free(path);
+  return status;
+}
+
+static int copy_tokenizer(const struct tc_data_frame *f, struct tc_err *err)
 {
   char *text;
   size_t bytes;
-  TC_TRY(tc_read_text(&text, &bytes, o->tokenizer, "tokenizer", SIZE_MAX / 2, err));
-  const int status = tc_data_put_file(o->out, TC_DATA_TOKENIZER, text, bytes, err);
+  bool written;
+  TC_TRY(tc_read_text(&text, &bytes, f->o->tokenizer, "tokenizer", SIZE_MAX / 2, err));
+  const int status = put_tokenizer(f->o, text, bytes, &written, err);
   free(text);
-  return status;
+  return status < 0 ? status : check_copy(f, written, err);
 }
 
 static int run(struct maker *m, struct tc_err *err)
@@ -331,16 +391,17 @@ static int run(struct maker *m, struct tc_err *err)
   const struct tc_shard_header header = { .width = vocab <= 65536 ? 2 : 4, .hash = tc_tokenizer_hash(m->p.frame.t),
                                           .vocab = vocab, .eod = m->p.frame.eod };
   bool found;
-  TC_TRY(tc_data_note_read(&m->note, &found, o, &m->p.frame, err));
+  TC_TRY(tc_data_note_read(&m->note, &found, &m->p.frame, err));
+  TC_TRY(tc_shards_check(o->out, &header, o->shard_tokens, m->note.shards, m->note.tokens, err));
   if (m->note.complete) return TC_OK;
-  if (!found) TC_TRY(copy_tokenizer(o, err));
-  if (!found) TC_TRY(tc_data_note_write(&m->note, o, &m->p.frame, err));
+  if (!found) TC_TRY(copy_tokenizer(&m->p.frame, err));
+  if (!found) TC_TRY(tc_data_note_write(&m->note, &m->p.frame, err));
   if (m->note.shards) printf("%s: going on after %d shards\n", o->out, m->note.shards);
   tc_shards_begin(&m->shards, o->out, &header, o->shard_tokens, m->note.shards);
   TC_TRY(tc_stop_new(&m->p.stop, false, err));
   m->started_ns = m->told_ns = tc_now_ns();
-  TC_TRY(pipeline_new(&m->p, &m->note, o, err));
-  m->bytes_before = tc_data_units_done(m->p.units);
+  m->begun = -1;
+  TC_TRY(pipeline_new(&m->p, &m->note, err));
   return write_units(m, err);
 }
 
@@ -362,7 +423,8 @@ int tc_data_make(const struct tc_data_opts *o, struct tc_err *err)
   struct maker m = { .o = o, .shards.fd = -1 };
   int lock = -1;
   TC_TRY(tc_tokenizer_load(&t, o->tokenizer, err));
-  m.p.frame = (struct tc_data_frame){ .o = o, .t = t };
+  m.was = tc_calloc((size_t)o->n_texts, sizeof *m.was);
+  m.p.frame = (struct tc_data_frame){ .o = o, .t = t, .was = m.was };
   int status = find_eod(&m.p.frame, o, err);
   if (status == TC_OK) status = check_texts(&m, err);
   if (status == TC_OK) status = open_folder(o, &lock, err);
@@ -370,6 +432,8 @@ int tc_data_make(const struct tc_data_opts *o, struct tc_err *err)
   pipeline_free(&m.p);
   tc_stop_free(m.p.stop);
   tc_shards_end(&m.shards);
+  tc_data_note_free(&m.note);
+  free(m.was);
   if (lock >= 0) close(lock);
   if (status == TC_OK) say_result(&m);
   tc_tokenizer_free(t);

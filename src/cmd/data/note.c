@@ -1,9 +1,10 @@
 /* note.c - data.json: which command made the shards of a folder, and where it goes on.
  *
- * It is written anew after each shard. What tells commands apart is a text of all that the ids depend on: the
- * tokenizer's hash, the names, sizes and times of the files, options. --threads and --invalid are not in it: with
- * --invalid refuse nothing invalid came before the place where another call goes on. */
+ * It is written anew after each shard. What tells commands apart is all that the ids depend on: the tokenizer's hash,
+ * the names, sizes and times of the files, options (so not --threads). Shards that were made with --invalid refuse have
+ * nothing invalid in them: they are those of the other values too, with which a call may therefore go on. */
 #include "src/cmd/data/data.h"
+#include "io/ckpt/manifest.h"
 #include "io/folder.h"
 
 #include <errno.h>
@@ -15,34 +16,32 @@
 enum { MOST_BYTES = 1 << 28 };
 
 /* One file of the command: name, and what would change with its contents. */
-static json_t *input_json(const char *path)
+static json_t *input_json(const char *path, const struct stat *was)
 {
-  struct stat st;
-  if (strcmp(path, "-") == 0 || stat(path, &st) != 0) return json_pack("{s:s}", "path", path);
-  return json_pack("{s:s, s:I, s:I}", "path", path, "bytes", (json_int_t)st.st_size, "mtime",
-                   (json_int_t)st.st_mtim.tv_sec);
+  if (strcmp(path, "-") == 0) return json_pack("{s:s}", "path", path);
+  return json_pack("{s:o, s:I, s:I}", "path", tc_text_json(path), "bytes", (json_int_t)was->st_size, "mtime",
+                   (json_int_t)was->st_mtim.tv_sec);
 }
 
 /* What the ids depend on; owned by the caller. */
-static json_t *command_json(const struct tc_data_opts *o, const struct tc_data_frame *f)
+static json_t *command_json(const struct tc_data_frame *f)
 {
+  const struct tc_data_opts *o = f->o;
   char hash[20];
+  const char *invalid = tc_data_invalid[o->invalid], *field = o->field ? o->field : "text";
   json_t *inputs = json_array();
-  for (int i = 0; i < o->n_texts; i++) json_array_append_new(inputs, input_json(o->text[i]));
+  for (int i = 0; i < o->n_texts; i++) json_array_append_new(inputs, input_json(o->text[i], &f->was[i]));
   snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tc_tokenizer_hash(f->t));
-  json_t *j = json_pack("{s:s, s:I, s:b, s:b, s:s, s:I, s:o}", "tokenizer", hash, "eod", (json_int_t)f->eod,
-                        "begin_token", o->begin_token, "jsonl", o->jsonl, "field", o->field ? o->field : "text",
-                        "shard_tokens", (json_int_t)o->shard_tokens, "inputs", inputs);
-  if (!j) tc_fail(NULL, TC_EUSER, "a name is not UTF-8");
+  json_t *j = json_pack("{s:s, s:I, s:b, s:b, s:o, s:s, s:I, s:o}", "tokenizer", hash, "eod", (json_int_t)f->eod,
+                        "begin_token", o->begin_token, "jsonl", o->jsonl, "field", tc_text_json(field),
+                        "invalid", invalid, "shard_tokens", (json_int_t)o->shard_tokens, "inputs", inputs);
+  TC_ASSERT(j);
   return j;
 }
 
-int tc_data_note_write(const struct tc_data_note *n, const struct tc_data_opts *o, const struct tc_data_frame *f,
-                       struct tc_err *err)
+int tc_data_note_write(const struct tc_data_note *n, const struct tc_data_frame *f, struct tc_err *err)
 {
-  json_t *command = command_json(o, f);
-  if (!command) return tc_fail(err, TC_EUSER, "a name on the command line is not UTF-8");
-  json_t *j = json_pack("{s:o, s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:{s:i, s:I, s:I, s:I}}", "command", command,
+  json_t *j = json_pack("{s:O, s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:{s:i, s:I, s:I, s:I}}", "command", n->command,
                         "complete", n->complete, "shards", n->shards, "tokens", (json_int_t)n->tokens, "vocabulary",
                         (json_int_t)tc_tokenizer_vocab(f->t), "documents", (json_int_t)n->documents, "empty",
                         (json_int_t)n->empty, "invalid", (json_int_t)n->invalid, "next", "source", n->at.source,
@@ -50,7 +49,7 @@ int tc_data_note_write(const struct tc_data_note *n, const struct tc_data_opts *
                         (json_int_t)n->skip);
   TC_ASSERT(j);
   char *text = json_dumps(j, JSON_INDENT(2));
-  const int status = tc_data_put_file(o->out, TC_DATA_NOTE, text, strlen(text), err);
+  const int status = tc_data_put_file(f->o->out, TC_DATA_NOTE, text, strlen(text), err);
   free(text);
   json_decref(j);
   return status;
@@ -63,7 +62,8 @@ static const char *difference(const json_t *a, const json_t *b)
   json_t *value;
   json_object_foreach((json_t *)(uintptr_t)a, key, value)
     if (!json_equal(value, json_object_get(b, key)))
-      return strcmp(key, "inputs") == 0 ? "text files (names, sizes or times)" : key;
+      return strcmp(key, "inputs") == 0 ? "text files (names, sizes or times)"
+             : strcmp(key, "invalid") == 0 ? "--invalid" : key;
   return "parts";
 }
 
@@ -74,7 +74,8 @@ static int unpack(struct tc_data_note *n, json_t *j, const char *path, struct tc
   if (json_unpack(j, "{s:b, s:i, s:I, s:I, s:I, s:I, s:{s:i, s:I, s:I, s:I}}", "complete", &complete, "shards",
                   &n->shards, "tokens", &tokens, "documents", &documents, "empty", &empty, "invalid", &invalid,
                   "next", "source", &n->at.source, "offset", &offset, "line", &line, "skip", &skip) != 0 ||
-      n->shards < 0 || n->at.source < 0 || offset < 0 || skip < 0)
+      n->shards < 0 || tokens < 0 || tokens > n->shards * (json_int_t)INT32_MAX || n->at.source < 0 || offset < 0 ||
+      skip < 0)
     return tc_fail(err, TC_EUSER, "note '%s' is damaged; remove the folder, or name another", path);
   n->complete = complete;
   n->tokens = tokens;
@@ -87,16 +88,21 @@ static int unpack(struct tc_data_note *n, json_t *j, const char *path, struct tc
   return TC_OK;
 }
 
-static int compare(json_t *note, const struct tc_data_opts *o, const struct tc_data_frame *f, struct tc_err *err)
+/* A command that refused what is invalid has made the same shards as `now`. */
+static void allow_invalid(json_t *was, const json_t *now)
 {
-  json_t *now = command_json(o, f);
-  const json_t *was = json_object_get(note, "command");
-  int status = TC_OK;
-  if (!now || !json_equal(was, now))
-    status = tc_fail(err, TC_EUSER, "folder '%s' has shards of another command, with other %s; name another folder, or "
-                     "remove it", o->out, now ? difference(now, was) : "names");
-  json_decref(now);
-  return status;
+  const char *invalid = json_string_value(json_object_get(was, "invalid"));
+  if (invalid && strcmp(invalid, tc_data_invalid[TC_INVALID_REFUSE]) == 0)
+    json_object_set(was, "invalid", json_object_get(now, "invalid"));
+}
+
+static int compare(json_t *note, const json_t *now, const char *out, struct tc_err *err)
+{
+  json_t *was = json_object_get(note, "command");
+  allow_invalid(was, now);
+  if (json_equal(was, now)) return TC_OK;
+  return tc_fail(err, TC_EUSER, "folder '%s' has shards of another command, with other %s; name another folder, or "
+                 "remove it", out, difference(now, was));
 }
 
 /* A folder without a note must not have shards. */
@@ -112,21 +118,27 @@ static int check_empty(const char *dir, struct tc_err *err)
                           "another folder", dir, TC_DATA_NOTE) : TC_OK;
 }
 
-int tc_data_note_read(struct tc_data_note *n, bool *found, const struct tc_data_opts *o,
-                      const struct tc_data_frame *f, struct tc_err *err)
+static void note_clear(struct tc_data_note *n)
 {
+  *n = (struct tc_data_note){ .at.line = 1, .command = n->command };
+}
+
+int tc_data_note_read(struct tc_data_note *n, bool *found, const struct tc_data_frame *f, struct tc_err *err)
+{
+  const struct tc_data_opts *o = f->o;
   char *path = tc_sprintf("%s/%s", o->out, TC_DATA_NOTE), *text = NULL;
   struct stat st;
   size_t bytes;
-  *n = (struct tc_data_note){ .at.line = 1 };
+  n->command = command_json(f);
+  note_clear(n);
   *found = stat(path, &st) == 0;
   int status = *found ? tc_read_text(&text, &bytes, path, "note", MOST_BYTES, err) : check_empty(o->out, err);
   if (*found && status == TC_OK) {
     json_t *j = json_loadb(text, bytes, 0, NULL);
     status = unpack(n, j, path, err);
     *found = n->shards > 0 || n->complete;       /* a command that has made nothing yet binds no other */
-    if (status == TC_OK && *found) status = compare(j, o, f, err);
-    else *n = (struct tc_data_note){ .at.line = 1 };
+    if (status == TC_OK && *found) status = compare(j, n->command, o->out, err);
+    else note_clear(n);
     if (status == TC_OK && n->at.source > o->n_texts)
       status = tc_fail(err, TC_EUSER, "note '%s' is damaged; remove the folder, or name another", path);
     json_decref(j);
@@ -134,4 +146,10 @@ int tc_data_note_read(struct tc_data_note *n, bool *found, const struct tc_data_
   free(text);
   free(path);
   return status;
+}
+
+void tc_data_note_free(struct tc_data_note *n)
+{
+  json_decref(n->command);
+  n->command = NULL;
 }

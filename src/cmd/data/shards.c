@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BLOCK_TOKENS = 1 << 16, MAGIC_16 = 20240520, MAGIC_32 = 20240801 };
@@ -91,10 +92,45 @@ void tc_shards_begin(struct tc_shards *s, const char *dir, const struct tc_shard
   s->buf = tc_malloc(BLOCK_TOKENS * sizeof(uint32_t));
 }
 
+static char *shard_name(const char *dir, int number) { return tc_sprintf("%s/shard-%05d.bin", dir, number); }
+
+/* A finished shard with the header h. */
+static int check_shard(const char *path, const struct tc_shard_header *h, struct tc_err *err)
+{
+  int32_t want[TC_SHARD_INTS], header[TC_SHARD_INTS];
+  struct stat st;
+  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0)
+    return tc_fail(err, TC_EUSER, "shard '%s', which is finished according to data.json beside it, can't be opened: %s; "
+                   "put it back, or remove the folder and make all shards again", path, strerror(errno));
+  tc_shard_pack(h, want);
+  const bool same = fstat(fd, &st) == 0 && st.st_size == TC_SHARD_BYTES + h->n_tokens * h->width &&
+                    tc_pread_all(fd, header, sizeof header, 0) && memcmp(header, want, sizeof want) == 0;
+  close(fd);
+  return same ? TC_OK
+              : tc_fail(err, TC_EUSER, "shard '%s' is not the one that was made: it should have %lld tokens, and a header "
+                        "that says so; put that back, or remove the folder and make all shards again", path,
+                        (long long)h->n_tokens);
+}
+
+int tc_shards_check(const char *dir, const struct tc_shard_header *header, int64_t shard_tokens, int number,
+                    int64_t tokens, struct tc_err *err)
+{
+  int status = TC_OK;
+  for (int i = 0; i < number && status == TC_OK; i++) {
+    struct tc_shard_header h = *header;
+    char *path = shard_name(dir, i);
+    h.n_tokens = i < number - 1 ? shard_tokens : tokens - (number - 1) * shard_tokens;
+    status = check_shard(path, &h, err);
+    free(path);
+  }
+  return status;
+}
+
 static int open_shard(struct tc_shards *s, struct tc_err *err)
 {
   static const int32_t empty[TC_SHARD_INTS];
-  s->path = tc_sprintf("%s/shard-%05d.bin", s->dir, s->number);
+  s->path = shard_name(s->dir, s->number);
   s->tmp = tc_sprintf("%s.tmp", s->path);
   s->fd = open(s->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (s->fd < 0)

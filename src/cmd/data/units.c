@@ -9,20 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <errno.h>
-#include <sys/stat.h>
-
 enum { UNIT_BYTES = 1 << 20 };
 static const size_t MOST_BYTES = (size_t)1 << 32;      /* of a document without a cut */
 
 struct tc_data_units {
+  const struct tc_data_frame *f;
   const struct tc_data_opts *o;
-  const struct tc_tokenizer *t;
   struct tc_data_place at;        /* of the next unit */
   struct tc_input *in;            /* NULL: the source isn't open */
   char *rest;                     /* [n_rest] what was read and is not in a unit yet */
   size_t n_rest, rest_cap;
   atomic_llong done;              /* bytes of files that are read, and of the one in use */
+  atomic_llong begun;             /* done when the first unit began; -1: not yet */
   int64_t done_before;
   bool (*stop)(void *);
   void *arg;
@@ -44,12 +42,15 @@ bool tc_data_is_jsonl(const struct tc_data_opts *o, int source)
   return ends_with(name, n, ".jsonl") || ends_with(name, n, ".ndjson");
 }
 
-/* Opens the source and passes over what was done before. */
-static int open_source(struct tc_data_units *u, int64_t skip, struct tc_err *err)
+static void note_done(struct tc_data_units *u) { atomic_store(&u->done, u->done_before + tc_input_done(u->in)); }
+
+/* Passes over the first `skip` bytes of the source, or until asked to stop. */
+static int pass_over(struct tc_data_units *u, int64_t skip, struct tc_err *err)
 {
-  TC_TRY(tc_input_open(&u->in, u->o->text[u->at.source], err));
-  char *buf = skip ? tc_malloc(UNIT_BYTES) : NULL;
+  const int sought = tc_input_seek(u->in, skip, err);
   int status = TC_OK;
+  if (sought) return sought < 0 ? sought : TC_OK;
+  char *buf = tc_malloc(UNIT_BYTES);
   while (skip > 0 && status == TC_OK && !u->stop(u->arg)) {
     const int64_t got = tc_input_read(u->in, buf, TC_MIN(skip, UNIT_BYTES), u->stop, u->arg, err);
     if (got < 0) status = (int)got;
@@ -57,31 +58,36 @@ static int open_source(struct tc_data_units *u, int64_t skip, struct tc_err *err
       status = tc_fail(err, TC_EUSER, "text '%s' is shorter than it was: it ends %lld bytes before the place where the "
                        "shards go on", u->o->text[u->at.source], (long long)skip);
     skip -= TC_MAX(got, 0);
+    note_done(u);
   }
   free(buf);
   return status;
 }
 
-int tc_data_units_new(struct tc_data_units **out, const struct tc_data_opts *o, const struct tc_tokenizer *t,
-                 struct tc_data_place from, bool (*stop)(void *), void *arg, struct tc_err *err)
+/* Opens the source at the place of the next unit. */
+static int open_source(struct tc_data_units *u, struct tc_err *err)
+{
+  TC_TRY(tc_input_open(&u->in, u->o->text[u->at.source], err));
+  TC_TRY(tc_input_same(u->in, &u->f->was[u->at.source], err));
+  if (u->at.offset) TC_TRY(pass_over(u, u->at.offset, err));
+  note_done(u);
+  if (atomic_load(&u->begun) < 0 && !u->stop(u->arg)) atomic_store(&u->begun, atomic_load(&u->done));
+  return TC_OK;
+}
+
+struct tc_data_units *tc_data_units_new(const struct tc_data_frame *f, struct tc_data_place from, bool (*stop)(void *),
+                                        void *arg)
 {
   struct tc_data_units *u = tc_calloc(1, sizeof *u);
-  u->o = o;
-  u->t = t;
+  u->f = f;
+  u->o = f->o;
   u->at = from;
   u->stop = stop;
   u->arg = arg;
   atomic_init(&u->done, 0);
-  *out = u;
-  for (int i = 0; i < from.source; i++) {
-    struct stat st;
-    if (stat(o->text[i], &st) == 0) u->done_before += st.st_size;
-  }
-  const int status = from.source < o->n_texts ? open_source(u, from.offset, err) : TC_OK;
-  if (status == TC_OK) return TC_OK;
-  tc_data_units_free(u);
-  *out = NULL;
-  return status;
+  atomic_init(&u->begun, -1);
+  for (int i = 0; i < from.source; i++) u->done_before += f->was[i].st_size;
+  return u;
 }
 
 void tc_data_units_free(struct tc_data_units *u)
@@ -92,7 +98,11 @@ void tc_data_units_free(struct tc_data_units *u)
   free(u);
 }
 
-int64_t tc_data_units_done(const struct tc_data_units *u) { return atomic_load(&u->done); }
+int64_t tc_data_units_done(const struct tc_data_units *u, int64_t *begun)
+{
+  *begun = atomic_load(&u->begun);
+  return atomic_load(&u->done);
+}
 
 /* The unit's text grows to `want` bytes, or to the end of the source (*end). */
 static int fill(struct tc_data_units *u, struct tc_data_unit *unit, size_t want, bool *end, struct tc_err *err)
@@ -108,14 +118,14 @@ static int fill(struct tc_data_units *u, struct tc_data_unit *unit, size_t want,
   if (got < 0) return (int)got;
   unit->n += (size_t)got;
   *end = unit->n < want;
-  atomic_store(&u->done, u->done_before + tc_input_done(u->in));
+  note_done(u);
   return TC_OK;
 }
 
 /* Where the unit's text can end, looking at what is behind `from`; 0: nowhere. */
 static size_t find_end(const struct tc_data_units *u, const struct tc_data_unit *unit, size_t from)
 {
-  if (!unit->jsonl) return tc_tokenizer_cut(u->t, unit->text, from > 2 ? from - 2 : 1, unit->n);
+  if (!unit->jsonl) return tc_tokenizer_cut(u->f->t, unit->text, from > 2 ? from - 2 : 1, unit->n);
   const char *last = memrchr(unit->text + from, '\n', unit->n - from);
   return last ? (size_t)(last - unit->text) + 1 : 0;
 }
@@ -165,10 +175,11 @@ static int next_of_source(struct tc_data_units *u, struct tc_data_unit *unit, st
 int tc_data_units_next(struct tc_data_units *u, struct tc_data_unit *unit, struct tc_err *err)
 {
   while (u->at.source < u->o->n_texts && !u->stop(u->arg)) {
-    if (!u->in) TC_TRY(open_source(u, 0, err));
+    if (!u->in) TC_TRY(open_source(u, err));
     TC_TRY(next_of_source(u, unit, err));
     if (u->stop(u->arg)) return 0;
     if (unit->ends) {
+      TC_TRY(tc_input_same(u->in, &u->f->was[unit->at.source], err));
       u->done_before += tc_input_done(u->in);
       tc_input_free(u->in);
       u->in = NULL;

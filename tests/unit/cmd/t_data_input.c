@@ -99,6 +99,20 @@ static void test(const char *name, const char *whole, size_t n, const char *cut_
   free(copy);
 }
 
+/* Passing over the first bytes: a plain file is not read for it, others have to be. */
+static void test_seek(const char *name, int64_t bytes, int want)
+{
+  struct tc_input *in;
+  struct tc_err err = { 0 };
+  char buf[100];
+  TC_ASSERT(tc_input_open(&in, name, &err) == TC_OK);
+  is_int(tc_input_seek(in, bytes, &err), want, "%s: passes over %lld bytes without reading", name, (long long)bytes);
+  const int64_t at = want ? bytes : 0, n = tc_input_read(in, buf, sizeof buf, never, NULL, &err);
+  ok(n == TC_MIN((int64_t)sizeof buf, N - at) && memcmp(buf, text + at, (size_t)n) == 0, "... what follows is read");
+  ok(tc_input_done(in) >= at + n || !strstr(name, "plain"), "... and counted");
+  tc_input_free(in);
+}
+
 int main(void)
 {
   enum { CAP = 2 * N };
@@ -108,7 +122,12 @@ int main(void)
   draw();
   put("plain", text, N);
   is_int(read_file("plain", 999, &err), N, "a plain file");
+  test_seek("plain", 12345, 1);
+  test_seek("plain", N, 1);
+  test_seek("plain", N + 1, 0);
   unlink("plain");
+  put("text.gz", out, make_gz(out, CAP));
+  test_seek("text.gz", 12345, 0);
   test("text.zst", out, make_zst(out, CAP), "the .zst file is truncated");
   test("text.gz", out, make_gz(out, CAP), "the .gz file is truncated");
   put("empty.zst", out, 0);
