@@ -177,6 +177,48 @@ static void test_refused(void)
   says(&err, "texts/x.txt", "model.vocab = 200 is too small");
 }
 
+/* A folder of which a user may not read the names, or may not open the files: no pattern leaves its files out. */
+static void test_unreadable(void)
+{
+  static const struct { mode_t mode; const char *word; const char *sentence; } rows[] = {
+    { 0700, "parts/*/*.bin", "data files 'parts/*/*.bin': data folder 'parts/b' can't be read: Permission denied" },
+    { 0700, "parts/*/x.bin", "data files 'parts/*/x.bin': data file 'parts/b/x.bin' can't be read: Permission denied" },
+    { 0744, "parts/*/x.bin", "data file 'parts/b/x.bin' can't be read" },
+    { 0744, "parts/*/*.bin", "data file 'parts/b/x.bin' can't be" },
+    { 0700, "par*/b/*.bin", "data folder 'parts/b' can't be read" },
+    { 0755, "parts/*/*.bin", NULL },
+    { 0755, "parts/*/x.bin", NULL } };
+  uint16_t tokens[N] = { 0 };
+  mkdir("parts", 0755);
+  mkdir("parts/a", 0755);
+  mkdir("parts/b", 0755);
+  put_bin("parts/a/x.bin", 20240520, 1, N, tokens, N);
+  put_bin("parts/b/x.bin", 20240520, 1, N, tokens, N);
+  put("parts/file", "no folder", 9);
+  if (symlink("nowhere", "parts/link") != 0) perror("symlink");
+  chmod(".", 0755);
+  const bool root = geteuid() == 0, other = !root || seteuid(65534) == 0;
+  if (!other) {
+    skip("the modes of folders do not bind this user, who cannot become another");
+    return;
+  }
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const struct tc_data_opts o = opts((char *const *)(uintptr_t)&rows[i].word, 1, TC_FORMAT_AUTO);
+    struct tc_data *d = NULL;
+    struct tc_err err = { 0 };
+    if (root && seteuid(0) != 0) perror("seteuid");
+    chmod("parts/b", root ? rows[i].mode : (rows[i].mode & 7U) << 6);
+    if (root && seteuid(65534) != 0) perror("seteuid");
+    is_int(tc_data_open(&d, &o, &err), rows[i].sentence ? TC_EUSER : 0, "%s with mode %o", rows[i].word, rows[i].mode);
+    if (rows[i].sentence) ok(strstr(err.text, rows[i].sentence), "... says: %s", err.text);
+    else is_int(tc_data_tokens(d), 2 * N, "... all files");
+    tc_data_free(d);
+    chmod("parts/b", 0755);
+  }
+  if (root && seteuid(0) != 0) perror("seteuid");
+  chmod("parts/b", 0755);
+}
+
 /* ---- tokenizers --------------------------------------------------------------------------------- */
 
 #define GPT "tokenizer 00000002540be400"
@@ -368,6 +410,7 @@ static void tests(const char *dir)
   make_files();
   test_opened();
   test_refused();
+  test_unreadable();
   test_tokenizers();
   test_vocabulary();
   test_ahead();
