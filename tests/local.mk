@@ -27,6 +27,7 @@ unit_tests = \
   %D%/unit/comm/t_p2p.t \
   %D%/unit/comm/t_thread.t \
   %D%/unit/config/t_config.t \
+  %D%/unit/data/t_ahead.t \
   %D%/unit/data/t_data.t \
   %D%/unit/data/t_data_calls.t \
   %D%/unit/data/t_data_change.t \

@@ -167,7 +167,7 @@ static int take(struct tc_train *t, const struct tc_runtime *rt, int64_t b0, int
 {
   struct tc_batches *b = &t->batches;
   if (b->eval_batch >= 0) {
-    const int64_t at = b->eval_batch, next = at + 1 < all_eval_batches(t) ? at + 1 : 0;
+    const int64_t at = b->eval_batch, next = at + 1 < all_eval_batches(t) ? at + 1 : -1;
     if (!b->val_ahead) TC_TRY(tc_ahead_new(&b->val_ahead, b->val, read_val, t, err));
     return tc_ahead_take(b->val_ahead, at, next, b0, n, to, err);
   }
