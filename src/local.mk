@@ -279,6 +279,7 @@ libtercio_token_a_SOURCES = \
   %D%/token/config.c \
   %D%/token/encode.c \
   %D%/token/impl.h \
+  %D%/token/hash.c \
   %D%/token/load.c \
   %D%/token/pattern.c \
   %D%/token/token.h \

@@ -122,6 +122,7 @@ unit_tests = \
   %D%/unit/schedule/t_memory.t \
   %D%/unit/schedule/t_pipeline.t \
   %D%/unit/token/t_token.t \
+  %D%/unit/token/t_token_hash.t \
   %D%/unit/token/t_token_merges.t \
   %D%/unit/token/t_token_refused.t \
   %D%/unit/train/t_boundary.t \

@@ -10,6 +10,7 @@
  *   load.c      tokenizer.json: model, added tokens
  *   config.c    tokenizer.json: normalizer, pre-tokenizer, post-processor
  *   pattern.c   a pre-tokenizer's regex for PCRE2, and which of them allow cuts of a text
+ *   hash.c      what tells tokenizers apart
  *   words.c     tables: bytes to id, pair to merge, added tokens as a sorted list
  *   utf8.c      what is valid UTF-8
  *   encode.c    the steps of encoding
@@ -38,7 +39,10 @@ int tc_tokenizer_load_for(struct tc_tokenizer **out, const char *path, int64_t v
 void tc_tokenizer_free(struct tc_tokenizer *t);
 
 int64_t tc_tokenizer_vocab(const struct tc_tokenizer *t);     /* the highest id + 1 */
-uint64_t tc_tokenizer_hash(const struct tc_tokenizer *t);     /* FNV-1a of the file's bytes */
+/* Local. A hash of all that ids depend on, the same for another file with the same tokenizer: the vocabulary by id, the
+ * merges in order, added tokens with lstrip, rstrip and normalized, normalizer, the pre-tokenizer's patterns,
+ * ignore_merges, and the post-processor's begin and end tokens. Never 0. */
+uint64_t tc_tokenizer_hash(const struct tc_tokenizer *t);
 /* Local. The id of an added token, or of a token of the vocabulary with this text; -1: there is none. */
 int64_t tc_tokenizer_find(const struct tc_tokenizer *t, const char *text);
 /* Local. What the post-processor's template puts before and after a document; borrowed. */
