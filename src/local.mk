@@ -143,6 +143,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/order.c \
   %D%/data/order.h \
   %D%/data/source.c \
+  %D%/data/warn.c \
   %D%/launch/bind.c \
   %D%/launch/bind.h \
   %D%/launch/cpus.c \

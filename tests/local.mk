@@ -33,6 +33,7 @@ unit_tests = \
   %D%/unit/data/t_data_change.t \
   %D%/unit/data/t_data_set.t \
   %D%/unit/data/t_documents.t \
+  %D%/unit/data/t_data_warn.t \
   %D%/unit/data/t_order.t \
   %D%/unit/exec/t_documents_alone.t \
   %D%/unit/exec/t_exec.t \

@@ -49,6 +49,10 @@ struct tc_reader {
   int32_t *sample;               /* [context + 1]; owned */
 };
 
+/* ---- data.c; Local ---- */
+/* Whether it is known what made the tokens of a file: a tokenizer with this hash; 0: none, a token is a byte. */
+bool tc_file_tokenizer(const struct tc_token_file *f, uint64_t *hash);
+
 /* ---- names.c; Local ---- */
 /* The sources that the words of data.train or data.val name, their files not opened yet: *out is owned by the
  * caller, as is what it holds. Returns their number, or TC_EUSER. */

@@ -53,6 +53,9 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
   o = (struct tc_data_opts){ val->item, val->n, c->data_format, split ? 2 : 0, m->context, m->vocab };
   TC_TRY(tc_data_open(&t->batches.val, &o, err));
   TC_TRY(tc_data_same_tokenizer(t->batches.train, t->batches.val, err));
+  if (c->data_documents == TC_DOCUMENTS_MASK && !split)
+    TC_TRY(tc_documents_same(t->batches.end_token, c->data_end_token, t->batches.val, err));
+  if (t->run.rank == 0) tc_data_warn(t->batches.train, split ? NULL : t->batches.val);
   t->batches.val_loss = tc_calloc((size_t)tc_data_sources(t->batches.val), sizeof *t->batches.val_loss);
   return set_steps(t, err);
 }
