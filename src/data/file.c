@@ -21,14 +21,14 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
 }
 
 /* Fails if the file is not that of the start. Its ctime may differ: a change of mode, owner or links
- * does not change the contents. */
+ * does not change the contents, and so may its device: a file system that is mounted again can get another. */
 static int compare(const struct tc_token_file *f, const struct stat *now, struct tc_err *err)
 {
   const struct stat *was = &f->was;
   if (now->st_size != was->st_size)
     return tc_fail(err, TC_EUSER, "data file '%s' changed during the run: it had %lld bytes and "
                    "has %lld", f->name, (long long)was->st_size, (long long)now->st_size);
-  if (now->st_dev != was->st_dev || now->st_ino != was->st_ino)
+  if (now->st_ino != was->st_ino)
     return tc_fail(err, TC_EUSER, "data file '%s' was replaced by another file during the run",
                    f->name);
   if (!same_time(&now->st_mtim, &was->st_mtim)) {

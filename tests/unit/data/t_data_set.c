@@ -156,7 +156,7 @@ static void test_refused(void)
     { { "1e:set" }, TC_FORMAT_AUTO, "a weight is a number above 0" },
     { { "0.5:" }, TC_FORMAT_AUTO, "data '0.5:': a file, folder or pattern must follow the weight" },
     { { "set", "0.5:texts" }, TC_FORMAT_AUTO, "data '0.5:texts' has a weight, and 'set' before it has none" },
-    { { "1:set", "1e-9:texts" }, TC_FORMAT_AUTO, "data '1e-09:texts' has too small a share of the blend" },
+    { { "1:set", "1e-9:texts" }, TC_FORMAT_AUTO, "less than one sample in 65536; give it a larger weight" },
     { { "1:set", "1:odd.u16" }, TC_FORMAT_AUTO, "odd.u16: too few tokens: 3, but a sample of model.context = 8" },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -266,6 +266,14 @@ static void test_tokenizers(void)
   ok(tc_data_tokenizer(d[3], &hash) && hash == 0, "bytes have none");
   ok(!tc_data_tokenizer(d[4], &hash), "a shard of another program does not say");
   for (int i = 0; i < FILES; i++) tc_data_free(d[i]);
+  static const struct { int a, b, status; } one[] = { { 3, 5, 0 }, { 5, 3, 0 }, { 5, 4, TC_EUSER }, { 4, 5, TC_EUSER },
+                                                      { 0, 5, TC_EUSER }, { 3, 4, 0 }, { 4, 0, 0 } };
+  for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+    char *word[2] = { (char *)(uintptr_t)file[one[i].a].name, (char *)(uintptr_t)file[one[i].b].name };
+    const struct tc_data_opts o = opts(word, 2, TC_FORMAT_AUTO);
+    is_int(tc_data_open(&both, &o, &err), one[i].status, "%s and %s in one source", word[0], word[1]);
+    tc_data_free(both);
+  }
 }
 
 static void test_vocabulary(void)
