@@ -97,7 +97,7 @@ static int run_data(struct eval *e, struct tc_forward *x, struct task *t, struct
   char *path = tc_strdup(t->path);
   int32_t end = -1;
   const struct tc_data_opts o = { .word = &path, .n = 1, .format = r->cfg->data_format, .context = m->context,
-                                  .vocab = m->vocab };
+                                  .vocab = m->vocab, .shorter = true };
   int rc = tc_data_open(&d, &o, err);
   if (rc == 0 && r->cfg->data_documents == TC_DOCUMENTS_MASK)
     rc = tc_documents_end(&end, r->cfg->data_end_token, d, err);

@@ -5,11 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { FILES = 32 };              /* that are open at a time, if the caller does not say how many */
+
 /* ---- opening ----------------------------------------------------------------------------------- */
 
 struct tc_reader *tc_reader_new(const struct tc_data *d)
 {
   struct tc_reader *r = tc_calloc(1, sizeof *r);
+  r->files = d->files;
   r->raw = tc_malloc((size_t)(d->context + 1) * sizeof(uint32_t));
   r->sample = tc_malloc((size_t)(d->context + 1) * sizeof *r->sample);
   return r;
@@ -18,7 +21,6 @@ struct tc_reader *tc_reader_new(const struct tc_data *d)
 void tc_reader_free(struct tc_reader *r)
 {
   if (!r) return;
-  tc_reader_close(r);
   free(r->raw);
   free(r->sample);
   free(r);
@@ -90,6 +92,7 @@ static int fill(struct tc_data *d, const struct tc_data_opts *o, struct tc_err *
   const int n = tc_sources_new(&d->source, o->word, o->n, err);
   if (n < 0) return n;
   d->n = n;
+  d->files = tc_files_new(o->files ? o->files : FILES);
   d->own = tc_reader_new(d);
   for (int i = 0; i < n; i++) TC_TRY(tc_source_open(&d->source[i], d->own, o, err));
   TC_TRY(tc_data_same_tokenizer(d, d, err));
@@ -118,6 +121,7 @@ void tc_data_free(struct tc_data *d)
 {
   if (!d) return;
   tc_reader_free(d->own);
+  tc_files_free(d->files);
   tc_sources_free(d->source, d->n);
   tc_blend_free(&d->blend);
   free(d);

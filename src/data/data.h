@@ -30,6 +30,8 @@ struct tc_data_opts {
   enum tc_data_format format;
   int part;                      /* of each source: 0 all, 1 the first 95 %, 2 the last 5 % of the tokens */
   int64_t context, vocab;
+  int files;                     /* that may be open at a time; 0: 32 */
+  bool shorter;                  /* a source may have fewer tokens than a sample needs, two at least: it is read, not sampled */
 };
 
 /* Sequences: row i has `context` tokens and their targets, which are the next tokens. */

@@ -42,7 +42,10 @@ static int choose_part(struct tc_source *s, const struct tc_data_opts *o, struct
   const int64_t cut = total / 100 * 95 + total % 100 * 95 / 100;
   s->lo = o->part == 2 ? cut : 0;
   s->hi = o->part == 1 ? cut : total;
-  if (s->hi - s->lo > o->context) return TC_OK;
+  if (s->hi - s->lo > (o->shorter ? 1 : o->context)) return TC_OK;
+  if (o->shorter)
+    return tc_fail(err, TC_EUSER, "%s has one token, but a loss needs two: the second is predicted from the first",
+                   s->file[0].name);
   return tc_fail(err, TC_EUSER, "%s%s: too few tokens%s: %lld, but a sample of model.context = %lld "
                  "needs one more than the context; give more text or a shorter context",
                  s->file[0].name, s->n_files > 1 ? " and the files after it" : "", what[o->part],

@@ -12,7 +12,7 @@ enum { CONTEXT = 8, VOCAB = 100000 };
 
 static struct tc_data_opts opts(char *const *word, int n, enum tc_data_format format)
 {
-  return (struct tc_data_opts){ word, n, format, 0, CONTEXT, VOCAB };
+  return (struct tc_data_opts){ word, n, format, 0, CONTEXT, VOCAB, 0, false };
 }
 
 /* ---- names and formats ---------------------------------------------------------------------- */
@@ -172,6 +172,18 @@ static void test_refused(void)
   struct tc_data_opts o = opts(&word, 1, TC_FORMAT_AUTO);
   struct tc_data *d;
   struct tc_err err = { 0 };
+  put("one", "a", 1);
+  put("two", "ab", 2);
+  int32_t token[2] = { 0 };
+  for (int i = 0; i < 2; i++) {
+    struct tc_data_opts s = opts((char *[]){ i ? "two" : "one" }, 1, TC_FORMAT_TEXT);
+    is_int(tc_data_open(&d, &s, &err), TC_EUSER, "%d tokens are too few for samples", i + 1);
+    s.shorter = true;
+    is_int(tc_data_open(&d, &s, &err), i ? 0 : TC_EUSER, "... to be read");
+    if (!i) says(&err, "one", "has one token, but a loss needs two");
+    else ok(tc_data_read(d, NULL, 0, 0, 2, token, &err) == 0 && token[0] == 'a' && token[1] == 'b', "... they are");
+    if (i) tc_data_free(d);
+  }
   o.vocab = 200;
   is_int(tc_data_open(&d, &o, &err), TC_EUSER, "text with a small vocabulary");
   says(&err, "texts/x.txt", "model.vocab = 200 is too small");
@@ -323,7 +335,7 @@ static void test_terabyte(void)
     return;
   }
   char *word = (char *)(uintptr_t)"large";
-  struct tc_data_opts o = { &word, 1, TC_FORMAT_AUTO, 1, 2048, 50257 };
+  struct tc_data_opts o = { &word, 1, TC_FORMAT_AUTO, 1, 2048, 50257, 0, false };
   struct tc_data *d;
   struct tc_data_identity id;
   struct tc_err err = { 0 };
