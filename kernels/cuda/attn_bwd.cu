@@ -1,8 +1,10 @@
 /* attn_bwd.cu - causal attention on tensor cores, backward, without atomics: the same kernel
  * twice, once for queries, once for keys and values.
  *
- * A block of 4 warps owns 64 rows of a head and walks the other rows in tiles of BN; a warp owns
- * 16. With (X1, X2) the own rows and (Y1, Y2) the others', both make
+ * A block of 4 warps owns 64 M rows of a head and walks the other rows in tiles of BN; a warp owns
+ * 16 M. With M = 2 a warp reads half as much from shared memory per product, which bounds the kernel; registers
+ * suffice for heads of 32, and for the queries of heads of 64. The queries' own rows then stay in registers, too.
+ * With (X1, X2) the own rows and (Y1, Y2) the others', both make
  *   S = X1 Y1^T, dP = X2 Y2^T, P = exp(scale S - lse), dS = P (dP - delta)
  * and      queries: X = (q, dy), Y = (k, v):  dq = scale dS Y1
  *             keys: X = (k, v), Y = (q, dy):  dk = scale dS Y1, dv = P Y2
@@ -13,46 +15,77 @@
 #include "kernels/cuda/dev.h"
 #include "kernels/cuda/ptx.h"
 
-enum { WARPS = 4, THREADS = 32 * WARPS, ROWS = 16 * WARPS };
+enum { WARPS = 4, THREADS = 32 * WARPS };
 
-/* C[16][BN] = X[16][D] Y[BN][D]^T, both tiles in shared memory. */
-template <int D, int BN>
-static __device__ __forceinline__ void product(float C[BN / 8][4], const uint16_t *x, int row,
-                                               const uint16_t *y, int lane)
+template <int M, int N> static __device__ __forceinline__ void clear(float acc[M][N][4])
 {
 #pragma unroll
-  for (int n = 0; n < BN / 8; n++) C[n][0] = C[n][1] = C[n][2] = C[n][3] = 0;
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int n = 0; n < N; n++) acc[m][n][0] = acc[m][n][1] = acc[m][n][2] = acc[m][n][3] = 0;
+}
+
+/* The fragments of 16 M own rows: A operands of products. */
+template <int D, int M> struct own_rows { uint32_t a[M][D / 16][4]; };
+
+template <int D, int M>
+static __device__ __forceinline__ void load_own(own_rows<D, M> &o, const uint16_t *x, int row, int lane)
+{
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int kk = 0; kk < D / 16; kk++)
+      tc_ldmatrix<false>(o.a[m][kk], tc_row_block<D + 8>(x, row + 16 * m, kk * 16, lane));
+}
+
+/* C[16 M][BN] = X[16 M][D] Y[BN][D]^T, Y in shared memory; X in `held`, or in shared memory too. */
+template <int D, int BN, int M, bool HELD>
+static __device__ __forceinline__ void product(float C[M][BN / 8][4], const own_rows<D, HELD ? M : 1> &held,
+                                               const uint16_t *x, int row, const uint16_t *y, int lane)
+{
+  clear<M, BN / 8>(C);
 #pragma unroll
   for (int kk = 0; kk < D / 16; kk++) {
-    uint32_t a[4], b[4];
-    tc_ldmatrix<false>(a, tc_row_block<D + 8>(x, row, kk * 16, lane));
+    uint32_t a[M][4], b[4];
+#pragma unroll
+    for (int m = 0; m < M && !HELD; m++)
+      tc_ldmatrix<false>(a[m], tc_row_block<D + 8>(x, row + 16 * m, kk * 16, lane));
 #pragma unroll
     for (int n = 0; n < BN / 8; n += 2) {
       tc_ldmatrix<false>(b, tc_col_block<D + 8>(y, n * 8, kk * 16, lane));
-      tc_mma(C[n], a, b);
-      tc_mma(C[n + 1], a, b + 2);
+#pragma unroll
+      for (int m = 0; m < M; m++) {
+        const uint32_t *own = HELD ? held.a[HELD ? m : 0][kk] : a[m];
+        tc_mma(C[m][n], own, b);
+        tc_mma(C[m][n + 1], own, b + 2);
+      }
     }
   }
 }
 
-/* acc[16][D] += W[16][BN] Y[BN][D]; W from registers, as bf16. */
-template <int D, int BN>
-static __device__ __forceinline__ void add_product(float acc[D / 8][4], const float W[BN / 8][4],
+/* acc[16 M][D] += W[16 M][BN] Y[BN][D]; W from registers, as bf16. */
+template <int D, int BN, int M>
+static __device__ __forceinline__ void add_product(float acc[M][D / 8][4], const float W[M][BN / 8][4],
                                                    const uint16_t *y, int lane)
 {
 #pragma unroll
   for (int kk = 0; kk < BN / 16; kk++) {
-    uint32_t a[4], b[4];
+    uint32_t a[M][4], b[4];
 #pragma unroll
-    for (int r = 0; r < 4; r++) {
-      const float *w = W[2 * kk + r / 2] + r % 2 * 2;
-      a[r] = tc_pack_bf16(w[0], w[1]);
-    }
+    for (int m = 0; m < M; m++)
+#pragma unroll
+      for (int r = 0; r < 4; r++) {
+        const float *w = W[m][2 * kk + r / 2] + r % 2 * 2;
+        a[m][r] = tc_pack_bf16(w[0], w[1]);
+      }
 #pragma unroll
     for (int n = 0; n < D / 8; n += 2) {
       tc_ldmatrix<true>(b, tc_row_block<D + 8>(y, kk * 16, n * 8, lane));
-      tc_mma(acc[n], a, b);
-      tc_mma(acc[n + 1], a, b + 2);
+#pragma unroll
+      for (int m = 0; m < M; m++) {
+        tc_mma(acc[m][n], a[m], b);
+        tc_mma(acc[m][n + 1], a[m], b + 2);
+      }
     }
   }
 }
@@ -76,12 +109,12 @@ static __device__ __forceinline__ void fetch(uint16_t *y, float *stat, const str
 }
 
 /* Scores of no pair become -infinity: of a key after its query or, if `documents`, of an earlier document. own:
- * the warp's first row; t0: the tile's. */
+ * the first of 16 rows; t0: the tile's. */
 template <int BN, bool KV>
 static __device__ __forceinline__ void mask(float S[BN / 8][4], const struct tc_attn &a, int64_t n0, bool documents,
                                             int64_t own, int64_t t0, int lane)
 {
-  const int ahead = (int)(own - t0);             /* the warp's first row, counted from the tile's */
+  const int ahead = (int)(own - t0);
 #pragma unroll
   for (int n = 0; n < BN / 8; n++)
 #pragma unroll
@@ -111,29 +144,48 @@ static __device__ __forceinline__ void weigh(float S[BN / 8][4], float dP[BN / 8
   }
 }
 
-/* acc of this lane's rows, times f, to out[T][stride]. */
-template <int D>
-static __device__ __forceinline__ void put_rows(uint16_t *out, int64_t stride,
-                                                const float acc[D / 8][4], float f, int64_t own,
-                                                int64_t T, int lane)
+/* Of queries: this lane's rows' lse, as a power of 2, and delta. Past the end P is to be 0. */
+template <int M>
+static __device__ __forceinline__ void load_stats(float lse[M][2], float delta[M][2], const struct tc_attn &a,
+                                                  int64_t own, int64_t n0, int64_t h, int lane)
 {
 #pragma unroll
-  for (int half = 0; half < 2; half++) {
-    const int64_t row = own + half * 8 + lane / 4;
-    if (row >= T) continue;
-    uint32_t *y = (uint32_t *)(out + row * stride) + lane % 4;
+  for (int m = 0; m < M; m++)
 #pragma unroll
-    for (int n = 0; n < D / 8; n++)
-      y[n * 4] = tc_pack_bf16(acc[n][2 * half] * f, acc[n][2 * half + 1] * f);
-  }
+    for (int half = 0; half < 2; half++) {
+      const int64_t row = own + m * 16 + half * 8 + lane / 4, at = (n0 + row) * a.H + h;
+      lse[m][half] = row < a.T ? a.lse[at] * TC_LOG2_E : INFINITY;
+      delta[m][half] = row < a.T ? a.delta[at] : 0.f;
+    }
 }
 
-/* Three blocks share the registers and, on sm_90, the shared memory; two, where the sums
- * of a row are 2 x 128. */
-template <int D, int BN, bool KV>
-static __global__ void __launch_bounds__(THREADS, KV && D == 128 ? 2 : 3) backward(struct tc_attn a)
+/* acc of this lane's rows, times f, to out[T][stride]. */
+template <int D, int M>
+static __device__ __forceinline__ void put_rows(uint16_t *out, int64_t stride, const float acc[M][D / 8][4], float f,
+                                                int64_t own, int64_t T, int lane)
 {
-  enum { LD = D + 8, OWN = ROWS * LD, TILE = BN * LD };
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int64_t row = own + m * 16 + half * 8 + lane / 4;
+      if (row >= T) continue;
+      uint32_t *y = (uint32_t *)(out + row * stride) + lane % 4;
+#pragma unroll
+      for (int n = 0; n < D / 8; n++)
+        y[n * 4] = tc_pack_bf16(acc[m][n][2 * half] * f, acc[m][n][2 * half + 1] * f);
+    }
+}
+
+/* Blocks of a multiprocessor at a time. Three share the registers and, on sm_90, the shared memory; two, where a warp's
+ * sums have 2 x 128 columns, or 32 rows. */
+static constexpr int blocks_at_once(int D, int M, bool KV) { return M == 2 || (KV && D == 128) ? 2 : 3; }
+
+template <int D, int BN, int M, bool KV>
+static __global__ void __launch_bounds__(THREADS, blocks_at_once(D, M, KV)) backward(struct tc_attn a)
+{
+  enum { ROWS = 16 * M * WARPS, LD = D + 8, OWN = ROWS * LD, TILE = BN * LD };
+  constexpr bool HELD = M == 2 && !KV;           /* the own rows stay in registers */
   TC_DYNAMIC_SHARED(uint16_t, memory);           /* X1, X2, [2 turns][Y1, Y2], [2 turns][stat] */
   uint16_t *x = memory, *y = x + 2 * OWN;
   float *stat = (float *)(y + 4 * TILE);
@@ -146,26 +198,25 @@ static __global__ void __launch_bounds__(THREADS, KV && D == 128 ? 2 : 3) backwa
   const uint16_t *y1 = qkv + (KV ? query : key), *y2 = KV ? dy : qkv + key + D;
   /* The blocks with most work first. */
   const int64_t r0 = (int64_t)(KV ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * ROWS;
-  const int64_t own = r0 + w * 16;
+  const int64_t own = r0 + w * 16 * M, last = own + 16 * M - 1;
   const int64_t rows_end = TC_MIN(r0 + ROWS, a.T);
   const int begin = (int)((KV ? r0 : tc_first_key(a, n0, r0)) / BN);
   const int end = (int)(((KV ? tc_end_of_queries(a, n0, rows_end - 1, r0) : rows_end) + BN - 1) / BN);
-  float acc1[D / 8][4], acc2[KV ? D / 8 : 1][4], S[BN / 8][4], dP[BN / 8][4];
-  float lse[2] = { 0, 0 }, delta[2] = { 0, 0 };
-#pragma unroll
-  for (int n = 0; n < D / 8; n++) {
-    acc1[n][0] = acc1[n][1] = acc1[n][2] = acc1[n][3] = 0;
-    if (KV) acc2[n][0] = acc2[n][1] = acc2[n][2] = acc2[n][3] = 0;
-  }
-#pragma unroll
-  for (int half = 0; half < 2 && !KV; half++) {
-    const int64_t row = own + half * 8 + lane / 4, at = (n0 + row) * a.H + h;
-    lse[half] = row < a.T ? a.lse[at] * TC_LOG2_E : INFINITY;
-    delta[half] = row < a.T ? a.delta[at] : 0.f;
-  }
+  float acc1[M][D / 8][4], acc2[KV ? M : 1][KV ? D / 8 : 1][4], S[M][BN / 8][4], dP[M][BN / 8][4];
+  float lse[M][2] = {}, delta[M][2] = {};
+  own_rows<D, HELD ? M : 1> x1, x2;
+  clear<M, D / 8>(acc1);
+  if constexpr (KV) clear<M, D / 8>(acc2);
+  else load_stats<M>(lse, delta, a, own, n0, h, lane);
   tc_tile_fetch<D, ROWS, THREADS>(x, qkv + (KV ? key : query), r0, a.T, wide);
   tc_tile_fetch<D, ROWS, THREADS>(x + OWN, KV ? qkv + key + D : dy, r0, a.T, KV ? wide : narrow);
   fetch<D, BN, KV>(y, stat, a, y1, y2, (int64_t)begin * BN, n0, h);
+  if constexpr (HELD) {
+    tc_copies_wait<0>();
+    __syncthreads();
+    load_own(x1, x, w * 16 * M, lane);
+    load_own(x2, x + OWN, w * 16 * M, lane);
+  }
   for (int t = begin, g = 0, turn = 0; g < heads; turn ^= 1) {
     const int64_t t0 = (int64_t)t * BN;
     const uint16_t *now = y + turn * 2 * TILE;
@@ -175,41 +226,52 @@ static __global__ void __launch_bounds__(THREADS, KV && D == 128 ? 2 : 3) backwa
     if (g < heads)
       fetch<D, BN, KV>(y + (turn ^ 1) * 2 * TILE, stat + (turn ^ 1) * 2 * BN, a, y1 + g * D, y2 + g * D,
                        (int64_t)t * BN, n0, h + g);
-    product<D, BN>(S, x, w * 16, now, lane);
-    product<D, BN>(dP, x + OWN, w * 16, now + TILE, lane);
+    product<D, BN, M, HELD>(S, x1, x, w * 16 * M, now, lane);
+    product<D, BN, M, HELD>(dP, x2, x + OWN, w * 16 * M, now + TILE, lane);
     /* The last query's first key is after the first key of the pairs. */
     const bool documents = a.starts && (KV ? tc_first_key(a, n0, t0 + BN - 1) > own
-                                           : tc_first_key(a, n0, own + 15) > t0);
-    if (documents || (KV ? own + 15 > t0 : t0 + BN - 1 > own)) mask<BN, KV>(S, a, n0, documents, own, t0, lane);
-    weigh<BN, KV>(S, dP, lse, delta, stat + turn * 2 * BN, a.scale * TC_LOG2_E, lane);
-    add_product<D, BN>(acc1, dP, now, lane);
-    if (KV) add_product<D, BN>((float (*)[4])acc2, S, now + TILE, lane);
+                                           : tc_first_key(a, n0, last) > t0);
+    const bool masks = documents || (KV ? last > t0 : t0 + BN - 1 > own);
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+      if (masks) mask<BN, KV>(S[m], a, n0, documents, own + 16 * m, t0, lane);
+      weigh<BN, KV>(S[m], dP[m], lse[m], delta[m], stat + turn * 2 * BN, a.scale * TC_LOG2_E, lane);
+    }
+    add_product<D, BN, M>(acc1, dP, now, lane);
+    if constexpr (KV) add_product<D, BN, M>(acc2, S, now + TILE, lane);
   }
   uint16_t *out = (uint16_t *)a.dqkv.p;
-  put_rows<D>(out + (KV ? key : query), wide, acc1, a.scale, own, a.T, lane);
-  if (KV) put_rows<D>(out + key + D, wide, (float (*)[4])acc2, 1.f, own, a.T, lane);
+  put_rows<D, M>(out + (KV ? key : query), wide, acc1, a.scale, own, a.T, lane);
+  if constexpr (KV) put_rows<D, M>(out + key + D, wide, acc2, 1.f, own, a.T, lane);
 }
 
-template <int D, int BN> static void launch(struct tc_device *d, const struct tc_attn *a)
+template <int D, int BN, int M, bool KV> static void launch(struct tc_device *d, const struct tc_attn *a)
 {
+  enum { ROWS = 16 * M * WARPS };
   const int bytes = (2 * ROWS + 4 * BN) * (D + 8) * (int)sizeof(uint16_t)
                     + 4 * BN * (int)sizeof(float);
   const unsigned blocks = (unsigned)tc_ceil_div(a->T, ROWS), sequences = (unsigned)(a->N / a->T);
-  auto queries = backward<D, BN, false>;
-  auto keys = backward<D, BN, true>;
-  tc_allow_shared(d, queries, (size_t)bytes);
-  tc_allow_shared(d, keys, (size_t)bytes);
-  TC_LAUNCH(queries, dim3(blocks, (unsigned)a->H, sequences), dim3(THREADS), (size_t)bytes, tc_stream(d), *a);
-  TC_LAUNCH(keys, dim3(blocks, (unsigned)a->K, sequences), dim3(THREADS), (size_t)bytes, tc_stream(d), *a);
+  auto kernel = backward<D, BN, M, KV>;
+  tc_allow_shared(d, kernel, (size_t)bytes);
+  TC_LAUNCH(kernel, dim3(blocks, (unsigned)(KV ? a->K : a->H), sequences), dim3(THREADS), (size_t)bytes, tc_stream(d),
+            *a);
+}
+
+/* Queries, then keys. */
+template <int D, int BN_QUERIES, int M_QUERIES, int BN_KEYS, int M_KEYS>
+static void launch_both(struct tc_device *d, const struct tc_attn *a)
+{
+  launch<D, BN_QUERIES, M_QUERIES, false>(d, a);
+  launch<D, BN_KEYS, M_KEYS, true>(d, a);
 }
 
 void tc_cuda_attn_bwd_bf16(struct tc_device *d, const struct tc_attn *a)
 {
   switch (a->D) {
-  case 32: launch<32, 64>(d, a); break;
-  case 64: launch<64, 64>(d, a); break;
-  case 80: launch<80, 32>(d, a); break;
-  case 96: launch<96, 32>(d, a); break;
-  default: launch<128, 32>(d, a); break;
+  case 32: launch_both<32, 32, 2, 32, 2>(d, a); break;
+  case 64: launch_both<64, 32, 2, 64, 1>(d, a); break;
+  case 80: launch_both<80, 32, 1, 32, 1>(d, a); break;
+  case 96: launch_both<96, 32, 1, 32, 1>(d, a); break;
+  default: launch_both<128, 32, 1, 32, 1>(d, a); break;
   }
 }

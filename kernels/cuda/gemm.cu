@@ -6,6 +6,7 @@
  * the device's tf32 is set.
  *
  * Fused calls are epilogues too, so that these cost no pass over memory of their own:
+ *   matmul, add        the product is added to the other input, which is the library's C; not written by itself
  *   matmul, gelu       the product is written as well (the library's "aux"): backward reads it
  *   matmul, gelu_bwd   aux is gelu's input; the product alone is not written
  *   bias_bwd, matmul   the sum over the rows of A that the product reads transposed. The library
@@ -68,7 +69,7 @@ static struct product product_of(const struct tc_call *c)
   k->m = c->gemm.m, k->n = c->gemm.n, k->k = c->gemm.k, k->ta = c->gemm.ta, k->tb = c->gemm.tb;
   k->in = c->in[0].dtype, k->out = c->out[0].dtype;
   p.a = c->in[0].data, p.b = c->in[1].data, p.y = c->out[0].data;
-  p.beta = c->acc & 1 ? 1.f : 0.f;
+  p.c = p.y, p.beta = c->acc & 1 ? 1.f : 0.f;
   if (c->n_in > 2 && c->in[2].dtype == c->out[0].dtype) k->epilogue = BIAS, p.bias = c->in[2].data;
   return p;
 }
@@ -223,7 +224,7 @@ cublasStatus_t tc_cuda_plan_run(struct tc_device *d, struct plan *p, const cubla
   if ((x->bias && !set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->bias, sizeof x->bias))
       || (x->aux && !set(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &x->aux, sizeof x->aux)))
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  return cublasLtMatmul(tc_cuda_of(d)->lt->handle, p->desc, &alpha, x->b, p->a, x->a, p->b, &x->beta, x->y, p->c, x->y,
+  return cublasLtMatmul(tc_cuda_of(d)->lt->handle, p->desc, &alpha, x->b, p->a, x->a, p->b, &x->beta, x->c, p->c, x->y,
                         p->c, algo, workspace, p->workspace_bytes, tc_stream(d));
 }
 
@@ -285,8 +286,15 @@ static bool product_of_two(const struct tc_call *const *part, struct product *x)
       return false;
     x->key.epilogue = back ? GELU_BWD : x->bias ? GELU_BIAS : GELU;
     x->aux = back ? two->in[1].data : one->out[0].data;
-    x->y = two->out[0].data;
+    x->c = x->y = two->out[0].data;
     return true;
+  }
+  if (one->op == TC_OP_MATMUL && two->op == TC_OP_ADD) {
+    *x = product_of(one);
+    x->c = two->in[0].data, x->y = two->out[0].data, x->beta = 1;
+    return !one->acc && !two->acc && tc_same(&one->out[0], &two->in[1]) && (one->n_in == 2 || x->bias)
+           && two->in[0].dtype == one->out[0].dtype && two->out[0].dtype == one->out[0].dtype
+           && two->in[0].elems == one->out[0].elems;
   }
   if (one->op != TC_OP_BIAS_BWD || two->op != TC_OP_MATMUL || two->n_in != 2) return false;
   *x = product_of(two);
@@ -316,7 +324,7 @@ bool tc_cuda_can_multiply(struct tc_device *d, const struct tc_call *const *part
   struct product x;
   if (!product_of_two(part, &x) || x.key.m == 0 || x.key.n == 0 || x.key.k < 2) return false;
   const uintptr_t bits = (uintptr_t)x.a | (uintptr_t)x.b | (uintptr_t)x.y | (uintptr_t)x.bias
-                         | (uintptr_t)x.aux;
+                         | (uintptr_t)x.aux | (uintptr_t)x.c;
   if (bits % WIDE_BYTES || (x.aux && x.key.n % 8)) return false;
   if (x.aux && ((x.key.in == TC_F32 && !d->tf32) || tc_cuda_of(d)->capability / 10 != 9)) return false;
   struct plan *p = tc_cuda_plan_of(d, &x.key, false);

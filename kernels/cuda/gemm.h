@@ -19,6 +19,7 @@ struct product {
   struct key key;
   const void *a, *b;
   void *y, *aux, *bias;          /* bias: read by BIAS and GELU_BIAS, written by BIAS_BWD */
+  const void *c;                 /* beta times this is added; y, or of y's shape */
   float beta;
 };
 

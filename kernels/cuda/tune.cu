@@ -93,7 +93,7 @@ static void trial_of(struct trial *t, struct plan *p, const struct room *r)
   memset(t, 0, sizeof *t);
   const int e = p->key.epilogue;
   t->p = p, t->algo = &p->algo[0], t->x.key = p->key;
-  t->x.a = r->part[A], t->x.b = r->part[B], t->x.y = r->part[Y];
+  t->x.a = r->part[A], t->x.b = r->part[B], t->x.c = t->x.y = r->part[Y];
   if (e == BIAS || e == GELU_BIAS || e == BIAS_BWD) t->x.bias = r->part[SUMS];
   if (e == GELU || e == GELU_BIAS || e == GELU_BWD) t->x.aux = r->part[AUX];
   t->x.beta = p->adds ? 1.f : 0.f;

@@ -5,10 +5,10 @@
 #define FLAG(form, help) { form, help, NULL, TC_FLAG_HELP, 0, 0, 0, NULL }
 
 const struct tc_flag tc_flags_plan[] = {
-  FLAG("--nodes N", "search the best layouts for a cluster of N nodes, one rank per GPU"),
+  FLAG("--nodes N", "search for the best layouts on a cluster of N nodes, one rank per GPU"),
   FLAG("--gpus-per-node G", "GPUs (on CPUs: ranks) of each node"),
-  FLAG("--from-slurm", "search for the cluster as scontrol describes it: nodes, GPUs, CPUs, memory, time limit and leaf "
-    "switches of a partition"),
+  FLAG("--from-slurm", "search for the best layouts on the cluster that scontrol reports: nodes, GPUs, CPUs, memory, time "
+    "limit and leaf switches of a partition"),
   FLAG("--partition P", "the partition of --from-slurm (default: the cluster's default one)"),
   FLAG("--device NAME|FILE", "a100-40, a100-80, h100, h200, cpu, or a file of measured figures, of which examples/clusters "
     "has some (default h100, or what Slurm names)"),
@@ -25,9 +25,10 @@ const struct tc_flag tc_flags_plan[] = {
     "failures; e.g. --mtbf 5y"),
   FLAG("--disk RATE", "bytes per second that checkpoints are written with; e.g. --disk 20GB"),
   FLAG("--restart TIME", "time from a failure to the next step (default 2m)"),
-  FLAG("--emit sbatch", "write the best layout as DIR/run.ini and DIR/job.sbatch, and the device as DIR/device.ini, from "
-    "which the run predicts its own step time; what a person must decide stands as # CHECK and is listed. What does not "
-    "fit ends with status 6, and nothing is written"),
+  FLAG("--emit sbatch", "write the layout as DIR/run.ini and DIR/job.sbatch, and the device as DIR/device.ini, from which the "
+    "run predicts its own step time. Of a search, it is the first layout that takes at most 90 % of a device's memory or, "
+    "if none does, the first. What a person must decide stands as # CHECK and is listed. If nothing fits, nothing is "
+    "written, and the status is 6"),
   FLAG("--into DIR", "the folder of --emit (default plan)"),
   FLAG("--template FILE", "the script that --emit fills in (default: the train.sbatch of tercio --share)"),
   FLAG("--for eval|sample", "what tercio eval or tercio sample of the model takes instead of a training: memory of weights and "

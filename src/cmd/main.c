@@ -37,15 +37,15 @@ static const struct {
       "files; the accuracy of answers to questions. CKPT is a step's folder, or a folder of checkpoints, of which the "
       "newest is taken; FOLDER is one of Hugging Face's (GPT-2, Llama, Qwen3), or any file that ckpt import takes. "
       "Neither gradients nor the optimizer's state are in memory. Every token of a file but the first is predicted "
-      "once, from at most model.context tokens before it. An answer is right if the sum of its tokens' losses is the "
-      "smallest; by length, if the mean is.",
+      "once, from at most model.context tokens before it. A question counts as right if the labelled answer has the "
+      "smallest summed loss; by length, if it has the smallest mean loss per token.",
       "mpirun -n 2 tercio eval run/ckpt --data val.txt --mesh.tp=2", tc_cmd_eval }, HELP_OPTIONS, tc_flags_eval },
   { { "sample", "CKPT|FOLDER",
       "Continues a text with a trained model. CKPT is a step's folder, or a folder of checkpoints, of which the "
       "newest is taken; FOLDER is one of Hugging Face's (GPT-2, Llama, Qwen3), or any file that ckpt import takes. Give "
       "--prompt or --prompts. The text of one sequence appears as it is made. On several ranks tensor parallelism splits "
       "the model as far as its heads allow, and pipeline stages the rest, unless mesh.tp and mesh.pp say otherwise; the "
-      "same seed gives the same text on every layout, but for rounding.",
+      "same seed gives the same text on every layout, up to rounding.",
       "tercio sample run/ckpt --prompt 'In the beginning' --tokens 100", tc_cmd_sample }, HELP_OPTIONS, tc_flags_sample },
   { { "plan", "[RUN.ini] [--nodes N --gpus-per-node G | --from-slurm] [--partition P] [--device NAME|FILE] "
       "[--memory 80GB] [--host-memory 512GB] [--top K] "
@@ -53,8 +53,7 @@ static const struct {
       "[--restart 2m] [--emit sbatch [--into DIR] [--template FILE]] [--for eval|sample [--batch N]] [--calibrate FILE] [--json] "
       "[--section.key=value ...]",
       "Predicts the memory, speed and traffic of the run file's layout or, with --nodes or --from-slurm, of the best "
-      "layouts for a cluster. Layout options on the command line are fixed; those of the run file are ignored and "
-      "searched.",
+      "layouts for a cluster. Layout options on the command line are fixed; the search replaces those of the run file.",
       "tercio plan run.ini --nodes 4 --gpus-per-node 8 --device a100-80", tc_cmd_plan },
     HELP_OPTIONS, tc_flags_plan },
   { { "place", "[RUN.ini] [--json] [--simulate CLUSTER [--order ORDER]] [--section.key=value ...]",
@@ -87,13 +86,13 @@ static const struct {
       "Makes shards of tokens from text. Without a tokenizer one token per byte, in one file. With the "
       "tokenizer.json of a byte-level BPE tokenizer (GPT-2, Llama 3, Qwen) the ids that Hugging Face's tokenizers "
       "library gives, in a folder SHARDS with files of --shard-tokens tokens, in llm.c's format: uint16, or uint32 "
-      "for more than 65,536 tokens. A folder stands for the files in it and in its folders that are named .txt, "
-      ".jsonl or .ndjson, also with .gz or .zst (without a tokenizer: .txt), in the order of their paths; hidden "
-      "ones are left out. A text file is a document; of a file named .jsonl or .ndjson (or with --jsonl) each line "
+      "for more than 65,536 tokens. For a folder, all files below it with the suffix .txt, .jsonl or .ndjson (optionally "
+      "followed by .gz or .zst; without a tokenizer: .txt only) are read, in the order of their paths, without hidden "
+      "ones. A text file is a document; of a file named .jsonl or .ndjson (or with --jsonl) each line "
       "is one, in the field --field (text). Files may end in .gz or .zst; - is standard input. --eod is the token "
       "behind each document (default <|endoftext|> or <|end_of_text|>), --begin-token adds the tokens of the "
-      "post-processor's template around it. --invalid: what to do with bytes that are not UTF-8: an error (the "
-      "default), U+FFFD, or tokens of the bytes. After an interruption (Ctrl-C, SIGTERM: status 86, SIGUSR2: status "
+      "post-processor's template around each document. --invalid: what to do with bytes that are not UTF-8: an error "
+      "(the default), U+FFFD, or tokens of the bytes. After an interruption (Ctrl-C, SIGTERM: status 86, SIGUSR2: status "
       "85), run the same command to go on behind the last complete shard. show prints headers and first tokens, "
       "check compares every token with the vocabulary's size, decode prints the text of --tokens tokens from --from "
       "on; --tokenizer bytes: a token is a byte, as in shards that were made without a tokenizer. For a text named "
@@ -146,7 +145,7 @@ static char *usage_of(int i)
 
 static void print_help(void)
 {
-  printf("tercio trains GPT-style transformers on Slurm clusters.\n\nusage:\n");
+  printf("tercio trains transformers (GPT-2, Llama, Qwen3) on Slurm clusters.\n\nusage:\n");
   for (int i = 0; i < N_COMMANDS; i++) {
     char *usage = usage_of(i);
     printf("  tercio %-6s %s\n", commands[i].cmd.name, usage);
@@ -273,10 +272,10 @@ static void print_man_annotations(void)
 {
   printf(".SH ANNOTATIONS\n"
          "The file of\n.B parallel.annotations\nhas one row per line, in one of two forms:\n"
-         ".IP\nPATTERN AXIS PLACE\n.br\nPATTERN AXIS STORE USE ACC UPDATE [AFTER]\n.PP\n"
+         ".IP\nPATTERN AXIS PLACE\n.br\nPATTERN AXIS STORE USE ACC UPDATE [KEEP]\n.PP\n"
          "The first form places every tensor whose name matches the pattern; of a parameter it sets all\n"
          "four placements. The second form is for parameters only. AXIS is dp or tp; a placement is R, S(d),\n"
-         "S(*), P or at(k); AFTER is use, mb or step. \"#\" starts a comment. Rows replace, tensor by tensor and\n"
+         "S(*), P or at(k); KEEP is use, mb or step. \"#\" starts a comment. Rows replace, tensor by tensor and\n"
          "axis by axis, the placements of parallel.data and tensor parallelism.\n"
          ".B tercio graph \\-\\-after build\nlists the names.\n");
 }
@@ -285,7 +284,7 @@ static void print_man(void)
 {
   printf(".\\\" Made by tercio --man from src/config/options.def, src/cmd/main.c and src/cmd/flags.c.\n"
          ".TH TERCIO 1 \"\" \"tercio %s\" \"User Commands\"\n"
-         ".SH NAME\ntercio \\- train GPT\\-style transformers on Slurm clusters\n"
+         ".SH NAME\ntercio \\- train transformers (GPT\\-2, Llama, Qwen3) on Slurm clusters\n"
          ".SH SYNOPSIS\n", PACKAGE_VERSION);
   for (int i = 0; i < N_COMMANDS; i++) {
     char *usage = usage_of(i);

@@ -41,8 +41,8 @@ static bool set_greedy(void *sample, const struct tc_flag *f, const char *value)
 const struct tc_flag tc_flags_sample[] = {
   { "--prompt TEXT", "the text to go on from; e.g. --prompt 'In the beginning'", "a text of at least one byte",
     TC_FLAG_TEXT, FIELD(prompt), 0, 0, NULL },
-  { "--prompts FILE", "a prompt a line, all at once; e.g. --prompts prompts.txt", "a file", TC_FLAG_TEXT, FIELD(file), 0, 0,
-    NULL },
+  { "--prompts FILE", "one prompt per line, all at once; e.g. --prompts prompts.txt", "a file", TC_FLAG_TEXT, FIELD(file), 0,
+    0, NULL },
   { "--n N", "sequences of each prompt (default 1); e.g. --n 3", "the sequences of a prompt, 1 to 256", TC_FLAG_WHOLE,
     FIELD(copies), 1, SEQUENCES, NULL },
   { "--tokens N", "new tokens of a sequence, at most (default: 200, or what the model's context has room for); e.g. "
@@ -57,7 +57,7 @@ const struct tc_flag tc_flags_sample[] = {
   { "--top-p P", "draw from the most likely tokens that together have probability P (default 0.95); e.g. --top-p 1",
     "a probability above 0, up to 1 for all tokens", TC_FLAG_REAL, FIELD(how.top_p), 1e-9, 1, NULL },
   { "--greedy", "the most likely token each time, as --temperature 0", NULL, TC_FLAG_CALL, 0, 0, 0, set_greedy },
-  { "--seed N", "the seed of the random numbers (default 1): the same text again; e.g. --seed 7", "a number, 0 or more",
+  { "--seed N", "seed of sampling (default 1); the same seed gives the same text; e.g. --seed 7", "a number, 0 or more",
     TC_FLAG_WHOLE, FIELD(seed), 0, 9e15, NULL },
   TC_CMD_MODEL_FLAGS(sample, "the model's tokenizer.json (default: FOLDER's), unless its tokens are bytes"),
   { "--json", "print a JSON array, with the new tokens of each sequence; e.g. --json > text.json", NULL, TC_FLAG_YES,

@@ -72,7 +72,7 @@ void tc_data_warn(const struct tc_data *train, const struct tc_data *val);
  * not on how they lie in files, the format or the machine, so equal data give an equal identity anywhere. */
 struct tc_data_identity { int64_t tokens; uint64_t hash; };
 
-/* Some 12,000 tokens are read per source: 24 KB of uint16, 48 KB of uint32. TC_EUSER: a file cannot be read. */
+/* Reads at most 12,288 tokens per source. TC_EUSER: a file cannot be read. */
 int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_err *err);
 
 /* TC_EUSER if a file is not as it was at open: its size or the time of its modification

@@ -394,7 +394,6 @@ void tc_model_build(struct tc_graph *g, const struct tc_model *model, const stru
   if (wpe >= 0) x = positions(&b, x, wpe);
   x = dropout(&b, x);
   for (int64_t l = 0; l < m.layers; l++) x = block(&b, x, l);
-  if (o->headless) return;
   unit(g, "", "head", -1, -1);
   x = norm(&b, x, "", "ln_f");
   if (m.tied != TC_ON) wte = param(&b, "", "lm_head.weight", 2, (int64_t[]){ b.V, b.C }, 0.02f, 0);

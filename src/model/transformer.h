@@ -17,14 +17,13 @@ struct tc_build_opts {
   bool nest;                     /* attention and MLP are units within the layer's */
   int64_t new_tokens;            /* above 0: a run takes so many new tokens of each sequence, whose earlier keys and values
                                   * are state, and makes logits instead of a loss; with documents */
-  bool headless;                 /* with new_tokens: only their keys and values are made, no logits */
   bool inference;                /* parameters are stored in `dtype` alone, without fp32 copies */
   bool losses;                   /* g->nll, the loss of each token, is kept to the end */
   bool documents;                /* attention within documents, positions from their beginning: the input `starts` */
 };
 
 /* Local. Appends the parameters (state, layouts R) and the forward program up to g->loss, the mean loss in nats per
- * token; with new_tokens up to g->logits, headless up to the last layer. */
+ * token; with new_tokens up to g->logits. */
 void tc_model_build(struct tc_graph *g, const struct tc_model *m, const struct tc_build_opts *o);
 
 #endif

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define BLANKS " \t\r\n\v\f"
-#define FORMS "'PATTERN AXIS PLACE' or 'PATTERN AXIS STORE USE ACC UPDATE [AFTER]'"
+#define FORMS "'PATTERN AXIS PLACE' or 'PATTERN AXIS STORE USE ACC UPDATE [KEEP]'"
 enum { MOST_WORDS = 3 + TC_PLACES, MOST_FILE_BYTES = 16 << 20 };
 
 /* The position of a row, for error sentences. */

@@ -149,7 +149,7 @@ static int annotate_param_by(struct tc_graph *g, struct tc_param *p, const struc
   p->set_axes |= (uint8_t)(1u << a->axis);
   if (a->four && a->reshard_after != TC_AFTER_AUTO) {
     if (p->reshard_after_set && p->reshard_after != a->reshard_after)
-      return refuse(a, p->name, "was given another AFTER by another row, which contradicts this one", err);
+      return refuse(a, p->name, "was given another KEEP by another row, which contradicts this one", err);
     p->reshard_after = (uint8_t)a->reshard_after;
     p->reshard_after_set = true;
   }

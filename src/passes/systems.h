@@ -1,7 +1,8 @@
 /* systems.h - the table of parallel systems: the four placements of a parameter on dp; and files of the
  * user's own rows.
  *
- * A system is a row of the table, and no other code depends on its name. passes.h applies rows. */
+ * A system is a row of the table. No pass and no part of the executor depends on its name; the search of the planner and
+ * the advice in error messages name systems. passes.h applies rows. */
 #ifndef TC_SYSTEMS_H
 #define TC_SYSTEMS_H
 
@@ -35,8 +36,8 @@ extern const struct tc_annotation tc_rows_tensor[], tc_rows_sequence[];
 
 /* annotate.c: a file of rows, one per line:
  *   PATTERN AXIS PLACE                            e.g.  wte.weight  tp  S(0)
- *   PATTERN AXIS STORE USE ACC UPDATE [AFTER]     e.g.  *  dp  S(*) R S(*) S(*) use
- * PLACE is R, S(d), S(*), P or at(k); AXIS dp or tp; AFTER use, mb or step (the default if no
+ *   PATTERN AXIS STORE USE ACC UPDATE [KEEP]      e.g.  *  dp  S(*) R S(*) S(*) use
+ * PLACE is R, S(d), S(*), P or at(k); AXIS dp or tp; KEEP use, mb or step (the default if no
  * row sets it). Rows for pp are read too: they have no effect with one stage (program/setup.c).
  * '#' starts a comment. Local. *out is owned by the caller, ends with pattern NULL; TC_EUSER
  * names file and line. */

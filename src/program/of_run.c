@@ -19,7 +19,6 @@ int tc_program_of_run(struct tc_program *programs[TC_PROGRAMS], int kind,
   if (kind == TC_TASKS && !o->tasks) return 0;
   mine.kind = kind;
   mine.gpt.new_tokens = kind == TC_DECODE ? 1 : kind == TC_PREFILL ? o->prefill : 0;
-  mine.gpt.headless = kind == TC_PREFILL;
   mine.gpt.documents |= mine.gpt.new_tokens > 0 || kind == TC_TASKS;
   mine.gpt.losses = kind == TC_TASKS || (kind == TC_EVAL && o->gpt.inference);
   if (kind != TC_TRAIN) mine.gpt.dropout = 0;

@@ -24,10 +24,26 @@ static int pass_build(struct ctx *c)
   return 0;
 }
 
+/* The loss head's operations go, its weights stay: they are state that other programs use. */
+static void drop_head(struct tc_graph *g)
+{
+  const int32_t head = g->node[g->tensor[g->logits].node].unit;
+  int32_t n = 0;
+  for (int32_t i = 0; i < g->n_order; i++) {
+    const struct tc_node *x = &g->node[g->order[i]];
+    if (x->unit != head) g->order[n++] = g->order[i];
+    for (int k = 0; x->unit == head && k < x->n_out; k++) g->tensor[tc_out(g, x, k)].node = -1;
+  }
+  g->n_order = n;
+  g->logits = -1;
+}
+
+/* Stages come first: they have to be alike in all programs of a run. */
 static int pass_label(struct ctx *c)
 {
   struct tc_graph *g = c->p->graph;
   TC_TRY(tc_stages(g, c->m->size[TC_PP], TC_MAX(c->o->virtual_stages, 1), c->o->stages, c->err));
+  if (c->o->kind == TC_PREFILL) drop_head(g);
   if (c->o->kind == TC_INIT || c->o->kind == TC_REFRESH) {   /* the parameters alone */
     g->n_order = 0;
     g->tokens = g->targets = g->starts = g->loss = g->nll = g->logits = -1;

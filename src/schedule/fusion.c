@@ -138,11 +138,14 @@ static void try_parts(struct finder *x, int rule, const int32_t *part, int n)
 
 /* ---- products, found from the last part ------------------------------------------------------ */
 
+/* The input by which a pair's last part is found to belong to its first. */
+static int shared_input(const struct tc_fusion_rule *r) { return r->link == TC_FUSION_ADDS; }
+
 /* The nearest action before k, of its micro-batch, that is the rule's first part; -1: none near. */
 static int32_t find_first(const struct finder *x, const struct tc_fusion_rule *r, int32_t k)
 {
   const struct tc_action *a = x->s->action;
-  const int32_t t = tc_in(x->g, &x->g->node[a[k].node], 0);
+  const int32_t t = tc_in(x->g, &x->g->node[a[k].node], shared_input(r));
   for (int32_t i = k - 1; i >= 0 && i >= k - TC_FUSION_REACH; i--) {
     const struct tc_node *n = &x->g->node[a[i].node];
     if (a[i].kind == TC_RUN && a[i].mb == a[k].mb && n->op == r->op[0]
@@ -156,8 +159,8 @@ static void find_pair(struct finder *x, int rule, int32_t k)
 {
   const struct tc_fusion_rule *r = &tc_fusion_rule[rule];
   const struct tc_node *n = &x->g->node[x->s->action[k].node];
-  if (n->op != r->op[1] || n->n_in == 0 || (r->link == TC_FUSION_SHARES && n->mark != TC_W)) return;
-  const struct tc_tensor *t = &x->g->tensor[tc_in(x->g, n, 0)];
+  if (n->op != r->op[1] || n->n_in <= shared_input(r) || (r->link == TC_FUSION_SHARES && n->mark != TC_W)) return;
+  const struct tc_tensor *t = &x->g->tensor[tc_in(x->g, n, shared_input(r))];
   if ((r->flags & TC_FUSION_UNREAD) && (x->reads[t->id] != 1 || t->state)) return;
   const int32_t part[2] = { find_first(x, r, k), k };
   if (part[0] >= 0 && is_call(x, part[0])) try_parts(x, rule, part, 2);

@@ -285,7 +285,7 @@ static const struct ckpt_sub subs[] = {
     "tercio ckpt export run/ckpt -o gpt2 --format hf" },
   { "import", "FILE|FOLDER -o DIR [--rope half|interleaved] [--section.key=value ...] [--json]", 1, 1,
     CKPT_JSON | CKPT_OUT | CKPT_CONFIG | CKPT_ROPE, ckpt_cmd_import,
-    "makes a checkpoint to start from out of a file or folder in one of export's formats; the optimizer's "
+    "converts a file or folder in one of export's formats into a checkpoint from which a run can start; the optimizer's "
     "state is zero unless the file has it; give the options that the run will have (model.context of a Llama "
     "or Qwen3 is at most 8192 unless given); no run may be using DIR",
     "tercio ckpt import gpt2 -o run/ckpt" },

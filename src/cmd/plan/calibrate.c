@@ -189,7 +189,7 @@ static int measure_links(struct calib *c, struct tc_cluster *k, int ranks, struc
   char *n = tc_sprintf("--run.ranks=%d", ranks), *dp = tc_sprintf("--mesh.dp=%d", ranks);
   char *out = tc_sprintf("%s/comm.json", c->dir);
   const char *const argv[] = { c->program, "comm", "--op", "all", "--axis", "world", "--min", "1K",
-                               "--max", c->gpu ? "256M" : "4M", "--iters", "25", "--json", n, dp, device, NULL };
+                               "--max", c->gpu ? "16M" : "4M", "--iters", "25", "--json", n, dp, device, NULL };
   int rc = run_child(c, "comm.json", argv, err);
   if (!rc) rc = tc_links_read(&k->link[TC_WIRE_NODE], out, err);
   free(device);

@@ -61,6 +61,28 @@ static void gelu_bwd_case(struct scene *s, int dtype)
   ok(!run(s, cuda, true), "... not where the product is gelu's input");
 }
 
+/* The residual's sum, also in the residual's own place. */
+static void add_case(struct scene *s, int dtype, bool bias, bool in_place)
+{
+  char what[100];
+  clear(s);
+  snprintf(what, sizeof what, "matmul%s, add%s, %s", bias ? " and bias" : "", in_place ? " in place" : "",
+           tc_dtype_name(dtype));
+  struct tc_view x = tensor(s, dtype, M * K, K, false), w = tensor(s, dtype, N * K, K, false);
+  struct tc_view b = tensor(s, dtype, N, N, false), y = tensor(s, dtype, M * N, N, false);
+  struct tc_view r = tensor(s, dtype, M * N, N, false), z = in_place ? r : tensor(s, dtype, M * N, N, false);
+  struct tc_call *c = bias ? call(s, TC_OP_MATMUL, 3, 1, VIEW(x, w, b, y))
+                           : call(s, TC_OP_MATMUL, 2, 1, VIEW(x, w, y));
+  c->gemm = (struct tc_gemm){ M, N, K, false, true };
+  call(s, TC_OP_ADD, 2, 1, VIEW(r, y, z));
+  check_product(s, true, tolerance(dtype), what);
+  s->part[1].c.in[0] = y, s->part[1].c.in[1] = r;
+  ok(!run(s, cuda, true), "... not where the product is the first term");
+  s->part[1].c.in[0] = r, s->part[1].c.in[1] = y;
+  s->part[0].c.acc = 1;
+  ok(!run(s, cuda, true), "... nor where it is added to what was there");
+}
+
 static void bias_bwd_case(struct scene *s, int in, int out, int acc_bias, int acc)
 {
   char what[100];
@@ -326,6 +348,7 @@ int main(void)
     gelu_case(s, dtype, true, N);
     gelu_case(s, dtype, false, N);
     gelu_bwd_case(s, dtype);
+    for (int k = 0; k < 4; k++) add_case(s, dtype, k & 1, k >> 1);
     update_case(s, TC_OP_ADAMW, 60, dtype);
     update_case(s, TC_OP_SGD, 7, dtype);
     for (int acc = 0; acc < 4; acc++) bias_bwd_case(s, dtype, TC_F32, acc & 1, acc >> 1);

@@ -12,7 +12,7 @@
 #define PLACE_ROWS { TC_SROWS, 0, 0, 0 }
 #define SPLIT(d) { TC_S, d, 0, 0 }
 #define AT(k) { TC_AT, 0, 0, k }
-#define FORMS_LONG "'PATTERN AXIS STORE USE ACC UPDATE [AFTER]'"
+#define FORMS_LONG "'PATTERN AXIS STORE USE ACC UPDATE [KEEP]'"
 
 /* ---- files ------------------------------------------------------------------------ */
 

@@ -95,8 +95,9 @@ static bool matches(const struct bench *b, int rule, const int32_t *part, int n)
     match = node_of(b, part[i])->op == r->op[i] && (r->link != TC_FUSION_CHAIN || node_of(b, part[i])->head);
   switch (r->link) {
   case TC_FUSION_READS:
-    match = match && tc_in(b->g, last, 0) == tc_out(b->g, first, 0);
-    return match && (!(r->flags & TC_FUSION_UNREAD) || count_readers(b, tc_in(b->g, last, 0)) == 1);
+  case TC_FUSION_ADDS:
+    match = match && tc_in(b->g, last, r->link == TC_FUSION_ADDS) == tc_out(b->g, first, 0);
+    return match && (!(r->flags & TC_FUSION_UNREAD) || count_readers(b, tc_out(b->g, first, 0)) == 1);
   case TC_FUSION_SHARES: return match && tc_in(b->g, last, 0) == tc_in(b->g, first, 0) && last->mark == TC_W;
   case TC_FUSION_RUN: break;
   default: return match;
