@@ -144,6 +144,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/order.c \
   %D%/data/order.h \
   %D%/data/source.c \
+  %D%/data/warn.c \
   %D%/launch/bind.c \
   %D%/launch/bind.h \
   %D%/launch/cpus.c \
@@ -280,6 +281,7 @@ libtercio_token_a_SOURCES = \
   %D%/token/config.c \
   %D%/token/encode.c \
   %D%/token/impl.h \
+  %D%/token/hash.c \
   %D%/token/load.c \
   %D%/token/pattern.c \
   %D%/token/token.h \

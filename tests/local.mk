@@ -27,11 +27,13 @@ unit_tests = \
   %D%/unit/comm/t_p2p.t \
   %D%/unit/comm/t_thread.t \
   %D%/unit/config/t_config.t \
+  %D%/unit/data/t_ahead.t \
   %D%/unit/data/t_data.t \
   %D%/unit/data/t_data_calls.t \
   %D%/unit/data/t_data_change.t \
   %D%/unit/data/t_data_set.t \
   %D%/unit/data/t_documents.t \
+  %D%/unit/data/t_data_warn.t \
   %D%/unit/data/t_order.t \
   %D%/unit/exec/t_documents_alone.t \
   %D%/unit/exec/t_exec.t \
@@ -121,6 +123,7 @@ unit_tests = \
   %D%/unit/schedule/t_memory.t \
   %D%/unit/schedule/t_pipeline.t \
   %D%/unit/token/t_token.t \
+  %D%/unit/token/t_token_hash.t \
   %D%/unit/token/t_token_merges.t \
   %D%/unit/token/t_token_refused.t \
   %D%/unit/train/t_boundary.t \

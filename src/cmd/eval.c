@@ -92,10 +92,10 @@ static int read_questions(struct eval *e, struct task *t, struct tc_err *err)
 
 static void warn_of_text(const struct eval *e, const struct tc_data *d, int64_t vocab)
 {
-  bool text;
-  const char *file = tc_data_first_file(d, &text);
-  if (text && vocab != 256 && !e->m.tokenizer_hash)
-    tc_warn("%s is text, read as a token per byte, and the model has a vocabulary of %lld: if its tokens are not bytes, the "
+  uint64_t hash;
+  const char *file = tc_data_tokenizer(d, &hash);
+  if (file && !hash && vocab != 256 && !e->m.tokenizer_hash)
+    tc_warn("a token of %s is a byte, and the model has a vocabulary of %lld: if its tokens are not bytes, the "
             "loss means nothing; make shards with its tokenizer.json (tercio data --tokenizer)", file, (long long)vocab);
 }
 
@@ -107,7 +107,7 @@ static int run_data(struct eval *e, struct tc_forward *x, struct task *t, struct
   char *path = tc_strdup(t->path);
   int32_t end = -1;
   const struct tc_data_opts o = { .word = &path, .n = 1, .format = r->cfg->data_format, .context = m->context,
-                                  .vocab = m->vocab };
+                                  .vocab = m->vocab, .shorter = true };
   int rc = tc_data_open(&d, &o, err);
   if (rc == 0) rc = tc_data_of_tokenizer(d, e->m.tokenizer_hash, e->m.path, err);
   if (rc == 0 && r->cfg->data_documents == TC_DOCUMENTS_MASK)

@@ -1,7 +1,6 @@
 /* model.c - a trained model, and its tokenizer. */
 #include "src/cmd/model.h"
 #include "io/ckpt/ckpt.h"
-#include "src/launch/launch.h"
 #include "src/program/setup.h"
 
 #include <stdlib.h>
@@ -60,15 +59,13 @@ static int load_tokenizer(struct tc_cmd_model *m, const char *path, struct tc_er
   return tc_tokenizer_load_for(&m->tokenizer, path, m->cfg->model_vocab, err);
 }
 
-/* What the user gives may be the model's in another form (other blanks have another hash), so it is not refused. */
 static int load_given(struct tc_cmd_model *m, struct tc_err *err)
 {
   TC_TRY(load_tokenizer(m, m->tokenizer_file, err));
   const uint64_t is = tc_tokenizer_hash(m->tokenizer);
-  if (m->tokenizer_hash && m->tokenizer_hash != is && tc_launch_rank() == 0)
-    tc_warn("--tokenizer %s is tokenizer %016" PRIx64 ", but the model in %s is of tokenizer %016" PRIx64 ": unless only "
-            "its formatting differs, its tokens stand for different text", m->tokenizer_file, is, m->path, m->tokenizer_hash);
-  return 0;
+  if (!m->tokenizer_hash || m->tokenizer_hash == is) return 0;
+  return tc_fail(err, TC_EUSER, "--tokenizer %s is tokenizer %016" PRIx64 ", but the model in %s is of tokenizer %016" PRIx64
+                 ": its tokens stand for different text", m->tokenizer_file, is, m->path, m->tokenizer_hash);
 }
 
 static int find_tokenizer(struct tc_cmd_model *m, struct tc_err *err)

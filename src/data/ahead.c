@@ -97,12 +97,14 @@ int tc_ahead_new(struct tc_ahead **out, const struct tc_data *d, tc_ahead_fn *re
     a->reader[i] = tc_reader_new(d);
     a->status[i] = tc_thread_status_new("data reader");
   }
+  struct tc_err why = { 0 };
   int rc = TC_OK;
   while (a->n_threads < THREADS && rc == TC_OK) {
-    rc = tc_thread_start(&a->thread[a->n_threads], read_ahead, a, err);
+    rc = tc_thread_start(&a->thread[a->n_threads], read_ahead, a, &why);
     a->n_threads += rc == TC_OK;
   }
   if (a->n_threads) return TC_OK;            /* one can do the work of all */
+  if (err) *err = why;
   tc_ahead_free(a);
   *out = NULL;
   return rc;
@@ -180,6 +182,18 @@ static void turn_to(struct tc_ahead *a, int64_t key, int64_t next)
   if (a->next.key != next) begin_batch(a, &a->next, next);
 }
 
+/* Waits until a piece of the batch of this step is read. A failure is tried once more: it may be of long ago, when the
+ * piece was read ahead, and gone. */
+static void wait_piece(struct tc_ahead *a, struct piece *p)
+{
+  while (p->done < p->n) pthread_cond_wait(&a->done, &a->lock);
+  if (p->err.status == 0) return;
+  p->begun = p->done = 0;
+  p->err.status = 0;
+  pthread_cond_broadcast(&a->work);
+  while (p->done < p->n) pthread_cond_wait(&a->done, &a->lock);
+}
+
 int tc_ahead_take(struct tc_ahead *a, int64_t key, int64_t next, int64_t b0, int64_t n, const struct tc_batch *to,
                   struct tc_err *err)
 {
@@ -190,7 +204,7 @@ int tc_ahead_take(struct tc_ahead *a, int64_t key, int64_t next, int64_t b0, int
   if (!p) p = add_piece(a, &a->now, b0, n);
   if (next >= 0 && !find_piece(&a->next, b0, n)) add_piece(a, &a->next, b0, n);
   pthread_cond_broadcast(&a->work);
-  while (p->done < n) pthread_cond_wait(&a->done, &a->lock);
+  wait_piece(a, p);
   const int rc = p->err.status;
   if (rc < 0) *err = p->err;
   pthread_mutex_unlock(&a->lock);

@@ -18,7 +18,7 @@ int tc_ahead_new(struct tc_ahead **out, const struct tc_data *d, tc_ahead_fn *re
 /* Waits for reads in progress. */
 void tc_ahead_free(struct tc_ahead *a);
 /* Sequences [b0, b0 + n) of batch `key`; waits until they are read. The same of batch `next` are read from then
- * on (next < 0: no batch follows). A failure is that of the batch it belongs to. */
+ * on (next < 0: no batch follows). A failure is that of the batch it belongs to, after a second try. */
 int tc_ahead_take(struct tc_ahead *a, int64_t key, int64_t next, int64_t b0, int64_t n, const struct tc_batch *to,
                   struct tc_err *err);
 

@@ -5,11 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { FILES = 32 };              /* that are open at a time, if the caller does not say how many */
+
 /* ---- opening ----------------------------------------------------------------------------------- */
 
 struct tc_reader *tc_reader_new(const struct tc_data *d)
 {
   struct tc_reader *r = tc_calloc(1, sizeof *r);
+  r->files = d->files;
   r->raw = tc_malloc((size_t)(d->context + 1) * sizeof(uint32_t));
   r->sample = tc_malloc((size_t)(d->context + 1) * sizeof *r->sample);
   return r;
@@ -18,7 +21,6 @@ struct tc_reader *tc_reader_new(const struct tc_data *d)
 void tc_reader_free(struct tc_reader *r)
 {
   if (!r) return;
-  tc_reader_close(r);
   free(r->raw);
   free(r->sample);
   free(r);
@@ -31,14 +33,13 @@ static int make_blend(struct tc_data *d, struct tc_err *err)
   const int small = tc_blend_new(&d->blend, weight, d->n);
   free(weight);
   if (small < 0) return TC_OK;
-  return tc_fail(err, TC_EUSER, "data '%g:%s' has too small a share of the blend: less than one sample in %d",
-                 d->source[small].weight, d->source[small].name, TC_BLEND_PERIOD);
+  return tc_fail(err, TC_EUSER, "data '%g:%s' has too small a share of the blend: less than one sample in %d; give it "
+                 "a larger weight, or leave it out", d->source[small].weight, d->source[small].name, TC_BLEND_PERIOD);
 }
 
 /* ---- tokenizers -------------------------------------------------------------------------------- */
 
-/* Whether it is known what made the tokens of a file: a tokenizer with this hash; 0: none, a token is a byte. */
-static bool is_known(const struct tc_token_file *f, uint64_t *hash)
+bool tc_file_tokenizer(const struct tc_token_file *f, uint64_t *hash)
 {
   *hash = f->marked ? f->tokenizer : 0;
   return f->marked || f->width == 1;
@@ -49,7 +50,7 @@ static const struct tc_token_file *find_known(const struct tc_data *d, uint64_t 
 {
   for (int i = 0; i < d->n; i++)
     for (int k = 0; k < d->source[i].n_files; k++)
-      if (is_known(&d->source[i].file[k], hash)) return &d->source[i].file[k];
+      if (tc_file_tokenizer(&d->source[i].file[k], hash)) return &d->source[i].file[k];
   return NULL;
 }
 
@@ -90,7 +91,7 @@ int tc_data_same_tokenizer(const struct tc_data *d, const struct tc_data *other,
   for (int i = 0; i < other->n && known; i++)
     for (int k = 0; k < other->source[i].n_files; k++) {
       const struct tc_token_file *f = &other->source[i].file[k];
-      if (is_known(f, &here) && here != hash) return fail_tokenizers(known, hash, f, here, err);
+      if (tc_file_tokenizer(f, &here) && here != hash) return fail_tokenizers(known, hash, f, here, err);
     }
   return TC_OK;
 }
@@ -102,6 +103,7 @@ static int fill(struct tc_data *d, const struct tc_data_opts *o, struct tc_err *
   const int n = tc_sources_new(&d->source, o->word, o->n, err);
   if (n < 0) return n;
   d->n = n;
+  d->files = tc_files_new(o->files ? o->files : FILES);
   d->own = tc_reader_new(d);
   for (int i = 0; i < n; i++) TC_TRY(tc_source_open(&d->source[i], d->own, o, err));
   TC_TRY(tc_data_same_tokenizer(d, d, err));
@@ -130,6 +132,7 @@ void tc_data_free(struct tc_data *d)
 {
   if (!d) return;
   tc_reader_free(d->own);
+  tc_files_free(d->files);
   tc_sources_free(d->source, d->n);
   tc_blend_free(&d->blend);
   free(d);
@@ -150,11 +153,7 @@ int tc_data_sources(const struct tc_data *d) { return d->n; }
 
 const char *tc_data_source_name(const struct tc_data *d, int source) { return d->source[source].name; }
 
-const char *tc_data_first_file(const struct tc_data *d, bool *text)
-{
-  *text = d->source[0].file[0].width == 1;
-  return d->source[0].file[0].name;
-}
+const char *tc_data_first_file(const struct tc_data *d) { return d->source[0].file[0].name; }
 
 double tc_data_source_share(const struct tc_data *d, int source)
 {
@@ -228,30 +227,35 @@ int tc_data_identity(struct tc_data *d, struct tc_data_identity *out, struct tc_
 
 /* ---- files that change ------------------------------------------------------------------------- */
 
-/* After a change of ctime alone, of which `warn` gives a warning. */
-static int check_identity(struct tc_data *d, const struct tc_token_file *f, bool warn, struct tc_err *err)
+/* After a change of ctime alone, of n files, f the first of them; `warn` gives a warning of it. */
+static int check_identity(struct tc_data *d, const struct tc_token_file *f, int n, bool warn, struct tc_err *err)
 {
   struct tc_data_identity was = d->identity, now;
   TC_TRY(tc_data_identity(d, &now, err));
-  if (was.tokens && now.hash != was.hash)
-    return tc_fail(err, TC_EUSER, "data file '%s' was modified during the run, and its time of "
-                   "modification set back", f->name);
+  const bool changed = was.tokens && now.hash != was.hash;
+  char more[50] = "";
+  if (n > 1) snprintf(more, sizeof more, "%s%d others", changed ? " or one of " : " and ", n - 1);
+  if (changed)
+    return tc_fail(err, TC_EUSER, "data file '%s'%s was modified during the run, and its time of "
+                   "modification set back", f->name, more);
   if (warn)
-    tc_warn("data file '%s': its mode, owner, name or links changed during the run; by its size "
-            "and its time of modification the contents did not, so the run goes on", f->name);
+    tc_warn("data file '%s'%s: mode, owner, name or links changed during the run; by size "
+            "and time of modification the contents did not, so the run goes on", f->name, more);
   return TC_OK;
 }
 
 int tc_data_check(struct tc_data *d, bool warn, struct tc_err *err)
 {
+  const struct tc_token_file *first = NULL;
+  int n = 0;
   for (int i = 0; i < d->n; i++)
     for (int k = 0; k < d->source[i].n_files; k++) {
       struct tc_token_file *f = &d->source[i].file[k];
       bool touched;
       TC_TRY(tc_file_check(f, &touched, err));
-      if (touched) TC_TRY(check_identity(d, f, warn, err));
+      if (touched && !n++) first = f;
     }
-  return TC_OK;
+  return n ? check_identity(d, first, n, warn, err) : TC_OK;
 }
 
 /* ---- samples ----------------------------------------------------------------------------------- */

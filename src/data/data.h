@@ -12,7 +12,8 @@
  * A tc_data is read by several threads at once, each with a tc_reader of its own.
  *
  * Files in reading order: order.[ch]; impl.h; names.c (words to sources); file.c (reading, and files that
- * change under a run); format.c (headers); source.c (a stream); data.c; ahead.[ch] (the batch of the next
+ * change under a run); format.c (headers); source.c (a stream); data.c; warn.c (what may be a
+ * mistake); ahead.[ch] (the batch of the next
  * step, read by other threads during this one). */
 #ifndef TC_DATA_H
 #define TC_DATA_H
@@ -29,6 +30,8 @@ struct tc_data_opts {
   enum tc_data_format format;
   int part;                      /* of each source: 0 all, 1 the first 95 %, 2 the last 5 % of the tokens */
   int64_t context, vocab;
+  int files;                     /* that may be open at a time; 0: 32 */
+  bool shorter;                  /* a source may have fewer tokens than a sample needs, two at least: it is read, not sampled */
 };
 
 /* Sequences: row i has `context` tokens and their targets, which are the next tokens. */
@@ -44,8 +47,7 @@ int tc_data_sources(const struct tc_data *d);
 /* A source: the words that name it (borrowed), and its share of the samples; all shares add up to 1. */
 const char *tc_data_source_name(const struct tc_data *d, int source);
 double tc_data_source_share(const struct tc_data *d, int source);
-/* The first file, its name (borrowed), and whether it is text, of which a token is a byte. */
-const char *tc_data_first_file(const struct tc_data *d, bool *text);
+const char *tc_data_first_file(const struct tc_data *d);    /* its name; borrowed */
 /* The number of windows of context + 1 tokens, at a stride of context. */
 int64_t tc_data_windows(const struct tc_data *d, int source);
 /* How many of the first n samples of a run are of this source. */
@@ -54,7 +56,7 @@ int64_t tc_data_taken(const struct tc_data *d, int source, int64_t n);
  * used up first. */
 int64_t tc_data_samples(const struct tc_data *d, double epochs);
 
-/* The hash of the tokenizer.json that made the tokens (0: none, a token is a byte), and the name of a file that says so
+/* The hash of the tokenizer that made the tokens (0: none, a token is a byte), and the name of a file that says so
  * (borrowed); NULL: no file says it, as those of llm.c, Megatron and without a header. */
 const char *tc_data_tokenizer(const struct tc_data *d, uint64_t *hash);
 /* TC_EUSER if a file says that its tokens are of another tokenizer than that with this hash (0: any will do), which is that
@@ -62,6 +64,11 @@ const char *tc_data_tokenizer(const struct tc_data *d, uint64_t *hash);
 int tc_data_of_tokenizer(const struct tc_data *d, uint64_t tokenizer, const char *model, struct tc_err *err);
 /* TC_EUSER if files of the two say that their tokens are of different tokenizers: one number would be two texts. */
 int tc_data_same_tokenizer(const struct tc_data *d, const struct tc_data *other, struct tc_err *err);
+
+/* Warns of what may be a mistake: a folder whose data.json says that `tercio data` has not made all of its shards; a file that
+ * is read twice, in one option or in both. val NULL: it is a part of train. For one rank to call: it opens a file of each
+ * folder. */
+void tc_data_warn(const struct tc_data *train, const struct tc_data *val);
 
 /* What tells two data sets apart cheaply: the number of tokens of the part, and a hash of its first
  * and last tokens and of pieces spread over it (of a blend: of each source). It depends on the tokens alone,

@@ -2,13 +2,15 @@
  *
  * - Tokens are read with pread, not through a memory map: a file that shrinks or fails is then
  *   a sentence, where a map would end the process with SIGBUS;
- * - a reader has at most TC_READER_FILES files open. A file that is opened again must be the one of the
- *   start. */
+ * - the threads of a rank share open files, since a sequence may lie in any of them: opening one for each read would
+ *   be hard on the server that keeps a file system's names. Those used longest ago are closed. A file that is opened
+ *   again must be the one of the start. */
 #include "src/data/impl.h"
 #include "src/watch/watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,14 +23,14 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
 }
 
 /* Fails if the file is not that of the start. Its ctime may differ: a change of mode, owner or links
- * does not change the contents. */
+ * does not change the contents, and so may its device: a file system that is mounted again can get another. */
 static int compare(const struct tc_token_file *f, const struct stat *now, struct tc_err *err)
 {
   const struct stat *was = &f->was;
   if (now->st_size != was->st_size)
     return tc_fail(err, TC_EUSER, "data file '%s' changed during the run: it had %lld bytes and "
                    "has %lld", f->name, (long long)was->st_size, (long long)now->st_size);
-  if (now->st_dev != was->st_dev || now->st_ino != was->st_ino)
+  if (now->st_ino != was->st_ino)
     return tc_fail(err, TC_EUSER, "data file '%s' was replaced by another file during the run",
                    f->name);
   if (!same_time(&now->st_mtim, &was->st_mtim)) {
@@ -72,51 +74,78 @@ int tc_file_check(struct tc_token_file *f, bool *touched, struct tc_err *err)
 
 /* ---- open files ------------------------------------------------------------------------------ */
 
-static struct tc_open_file *find_open(struct tc_reader *r, const struct tc_token_file *f)
+struct tc_files *tc_files_new(int most)
 {
-  for (int i = 0; i < TC_READER_FILES; i++)
-    if (r->open[i].file == f) return &r->open[i];
+  struct tc_files *x = tc_calloc(1, sizeof *x);
+  pthread_mutex_init(&x->lock, NULL);
+  x->open = tc_calloc((size_t)most, sizeof *x->open);
+  x->most = most;
+  return x;
+}
+
+/* Closes the files that no thread reads. */
+static void close_idle(struct tc_files *x)
+{
+  for (int i = 0; i < x->most; i++) {
+    if (!x->open[i].file || x->open[i].readers) continue;
+    close(x->open[i].fd);
+    x->open[i].file = NULL;
+  }
+}
+
+void tc_files_close(struct tc_files *x)
+{
+  pthread_mutex_lock(&x->lock);
+  close_idle(x);
+  pthread_mutex_unlock(&x->lock);
+}
+
+void tc_files_free(struct tc_files *x)
+{
+  if (!x) return;
+  close_idle(x);
+  pthread_mutex_destroy(&x->lock);
+  free(x->open);
+  free(x);
+}
+
+static struct tc_open_file *find_open(struct tc_files *x, const struct tc_token_file *f)
+{
+  for (int i = 0; i < x->most; i++)
+    if (x->open[i].file == f) return &x->open[i];
   return NULL;
 }
 
-static void close_file(struct tc_open_file *o)
+/* A free place, or that of the file whose last use is longest ago, which is closed; NULL: all are being read. */
+static struct tc_open_file *find_place(struct tc_files *x)
 {
-  if (o->file) close(o->fd);
-  *o = (struct tc_open_file){ 0 };
+  struct tc_open_file *place = NULL;
+  for (int i = 0; i < x->most; i++) {
+    struct tc_open_file *o = &x->open[i];
+    if (o->readers) continue;
+    if (!o->file) return o;
+    if (!place || o->used < place->used) place = o;
+  }
+  if (place) close(place->fd);
+  return place;
 }
 
-/* A free place, or that of the file whose last use is longest ago. */
-static struct tc_open_file *find_place(struct tc_reader *r)
-{
-  struct tc_open_file *oldest = &r->open[0];
-  for (int i = 1; i < TC_READER_FILES; i++)
-    if (r->open[i].used < oldest->used) oldest = &r->open[i];
-  return oldest;
-}
-
-void tc_reader_close(struct tc_reader *r)
-{
-  for (int i = 0; i < TC_READER_FILES; i++) close_file(&r->open[i]);
-}
-
-/* Returns the descriptor, or < 0 with errno. Where there are too many, those of this reader are closed. */
-static int open_name(struct tc_reader *r, const char *name)
+/* Returns the descriptor, or < 0 with errno. Where the process has too many, those that no thread reads are closed. */
+static int open_name(struct tc_files *x, const char *name)
 {
   const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;       /* a FIFO must not block */
   const int fd = open(name, flags);
   if (fd >= 0 || (errno != EMFILE && errno != ENFILE)) return fd;
-  tc_reader_close(r);
+  tc_files_close(x);
   return open(name, flags);
 }
 
-int tc_file_open(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+/* Opens the file by its name and checks that it is that of the start; the first time, what it is. */
+static int open_file(struct tc_files *x, struct tc_token_file *f, int *out, struct tc_err *err)
 {
   struct stat st;
   const bool again = f->n_tokens > 0;
-  if (find_open(r, f)) return TC_OK;
-  struct tc_open_file *o = find_place(r);
-  close_file(o);
-  const int fd = open_name(r, f->name);
+  const int fd = open_name(x, f->name);
   if (fd < 0 && errno == ENOENT && again) return fail_removed(f, err);
   if (fd < 0 && errno == ENOENT)
     return tc_fail(err, TC_EUSER, "data file '%s' does not exist; names are separated by "
@@ -133,26 +162,73 @@ int tc_file_open(struct tc_reader *r, struct tc_token_file *f, struct tc_err *er
     return status;
   }
   if (!again) f->was = st;
-  *o = (struct tc_open_file){ f, fd, ++r->uses };
+  *out = fd;
+  return TC_OK;
+}
+
+/* A file for this thread to read until it gives it back. The file is opened without the lock: another thread may have
+ * opened it meanwhile. place NULL: no place is free, so that the descriptor is this thread's alone. */
+struct held { struct tc_open_file *place; int fd; };
+
+static int take_file(struct tc_files *x, struct tc_token_file *f, struct held *out, struct tc_err *err)
+{
+  pthread_mutex_lock(&x->lock);
+  struct tc_open_file *o = find_open(x, f);
+  if (!o) {
+    int fd = -1;
+    pthread_mutex_unlock(&x->lock);
+    TC_TRY(open_file(x, f, &fd, err));
+    pthread_mutex_lock(&x->lock);
+    o = find_open(x, f);
+    if (o) close(fd);
+    else if ((o = find_place(x))) *o = (struct tc_open_file){ .file = f, .fd = fd };
+    else *out = (struct held){ NULL, fd };
+  }
+  if (o) {
+    o->readers++;
+    o->used = ++x->uses;
+    *out = (struct held){ o, o->fd };
+  }
+  pthread_mutex_unlock(&x->lock);
+  return TC_OK;
+}
+
+/* drop: the file is closed when no thread reads it, and opened anew for the next. */
+static void give_back(struct tc_files *x, const struct held *h, bool drop)
+{
+  struct tc_open_file *o = h->place;
+  if (!o) {
+    close(h->fd);
+    return;
+  }
+  pthread_mutex_lock(&x->lock);
+  if (drop) o->file = NULL;
+  if (--o->readers == 0 && !o->file) close(o->fd);
+  pthread_mutex_unlock(&x->lock);
+}
+
+int tc_file_open(struct tc_reader *r, struct tc_token_file *f, struct tc_err *err)
+{
+  struct held h;
+  TC_TRY(take_file(r->files, f, &h, err));
+  give_back(r->files, &h, false);
   return TC_OK;
 }
 
 int tc_file_same(struct tc_reader *r, const struct tc_token_file *f, struct tc_err *err)
 {
   struct stat now;
-  const struct tc_open_file *o = find_open(r, f);
-  return o && fstat(o->fd, &now) == 0 ? compare(f, &now, err) : TC_OK;
+  pthread_mutex_lock(&r->files->lock);
+  const struct tc_open_file *o = find_open(r->files, f);
+  const bool known = o && fstat(o->fd, &now) == 0;
+  pthread_mutex_unlock(&r->files->lock);
+  return known ? compare(f, &now, err) : TC_OK;
 }
 
-int tc_file_read(struct tc_reader *r, struct tc_token_file *f, void *buf, int64_t bytes, int64_t offset,
-                 struct tc_err *err)
+static int read_bytes(int fd, const struct tc_token_file *f, void *buf, int64_t bytes, int64_t offset, struct tc_err *err)
 {
-  tc_at_file("reading", f->name);
-  TC_TRY(tc_file_open(r, f, err));
-  struct tc_open_file *o = find_open(r, f);
-  o->used = ++r->uses;
   for (int64_t got = 0; got < bytes;) {
-    ssize_t n = pread(o->fd, (char *)buf + got, (size_t)(bytes - got), (off_t)(offset + got));
+    ssize_t n = pread(fd, (char *)buf + got, (size_t)(bytes - got), (off_t)(offset + got));
     if (n > 0) got += n;
     else if (n == 0)
       return tc_fail(err, TC_EUSER, "data file '%s' ends at byte %lld, but it had %lld bytes when "
@@ -163,4 +239,15 @@ int tc_file_read(struct tc_reader *r, struct tc_token_file *f, void *buf, int64_
                      (long long)(offset + got), strerror(errno));
   }
   return TC_OK;
+}
+
+int tc_file_read(struct tc_reader *r, struct tc_token_file *f, void *buf, int64_t bytes, int64_t offset,
+                 struct tc_err *err)
+{
+  struct held h;
+  tc_at_file("reading", f->name);
+  TC_TRY(take_file(r->files, f, &h, err));
+  const int rc = read_bytes(h.fd, f, buf, bytes, offset, err);
+  give_back(r->files, &h, rc < 0);           /* a second try must not meet a stale descriptor */
+  return rc;
 }

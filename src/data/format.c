@@ -147,7 +147,7 @@ static int read_megatron(struct tc_reader *r, struct tc_token_file *f, struct tc
   if (!idx.name)
     return tc_fail(err, TC_EUSER, "data file '%s': Megatron's files are NAME.bin, with NAME.idx beside it", f->name);
   const int rc = read_index(r, &idx, f, err);
-  tc_reader_close(r);                        /* which must not keep the index: idx ends here */
+  tc_files_close(r->files);                  /* which must not keep the index: idx ends here */
   free(idx.name);
   return rc;
 }

@@ -2,6 +2,7 @@
 #ifndef TC_DATA_IMPL_H
 #define TC_DATA_IMPL_H
 
+#include <pthread.h>
 #include <sys/stat.h>
 
 #include "src/data/data.h"
@@ -35,19 +36,31 @@ struct tc_data {
   int n;
   struct tc_blend blend;         /* which source each sample is of */
   int64_t context, vocab;
+  struct tc_files *files;        /* owned */
   struct tc_reader *own;         /* of the thread that opened it */
   struct tc_data_identity identity;   /* when it was first asked for; tokens 0: not yet */
 };
 
-/* One thread's open files and buffers. A few files are open at a time: a rank has several readers, and a
- * process may have many ranks. */
-enum { TC_READER_FILES = 2 };
-struct tc_reader {
-  struct tc_open_file { const struct tc_token_file *file; int fd; uint64_t used; } open[TC_READER_FILES];
+/* The open files of a data set, which all its readers share. A place is free if file is NULL and no thread reads it; a
+ * file with readers stays open, even if file is NULL by then. */
+struct tc_open_file { const struct tc_token_file *file; int fd, readers; uint64_t used; };
+struct tc_files {
+  pthread_mutex_t lock;
+  struct tc_open_file *open;     /* [most]; owned */
+  int most;
   uint64_t uses;
+};
+
+/* One thread's buffers. */
+struct tc_reader {
+  struct tc_files *files;        /* of the data set; borrowed */
   uint8_t *raw;                  /* [context + 1] tokens as in a file; owned */
   int32_t *sample;               /* [context + 1]; owned */
 };
+
+/* ---- data.c; Local ---- */
+/* Whether it is known what made the tokens of a file: a tokenizer with this hash; 0: none, a token is a byte. */
+bool tc_file_tokenizer(const struct tc_token_file *f, uint64_t *hash);
 
 /* ---- names.c; Local ---- */
 /* The sources that the words of data.train or data.val name, their files not opened yet: *out is owned by the
@@ -56,6 +69,10 @@ int tc_sources_new(struct tc_source **out, char *const *word, int n, struct tc_e
 void tc_sources_free(struct tc_source *s, int n);
 
 /* ---- file.c; Local, all TC_EUSER ---- */
+struct tc_files *tc_files_new(int most);
+void tc_files_free(struct tc_files *x);      /* no thread reads */
+/* Closes those that no thread reads. */
+void tc_files_close(struct tc_files *x);
 /* bytes at `offset` of a file into buf, opening it if need be. A file that is opened again must be the one of
  * the start; the first time sets f->was. */
 int tc_file_read(struct tc_reader *r, struct tc_token_file *f, void *buf, int64_t bytes, int64_t offset,
@@ -66,7 +83,6 @@ int tc_file_open(struct tc_reader *r, struct tc_token_file *f, struct tc_err *er
 int tc_file_check(struct tc_token_file *f, bool *touched, struct tc_err *err);
 /* Whether the open file is as it was at the start. */
 int tc_file_same(struct tc_reader *r, const struct tc_token_file *f, struct tc_err *err);
-void tc_reader_close(struct tc_reader *r);
 
 /* ---- format.c; Local ---- */
 /* Opens the file and finds its width, header and number of tokens from its first bytes, its size and, for

@@ -5,7 +5,8 @@
  *   DIR                   its files *.bin in the order of their names, or, if it has none, its files *.txt
  *   A*.bin                the files that match; a name that exists is taken as it is
  *
- * The order of files is that of strcmp, so that it is the same on every node. */
+ * A folder that a pattern would look into and can't is a failure: its files would be left out silently. The order of
+ * files is that of strcmp, so that it is the same on every node. */
 #include "src/data/impl.h"
 
 #include <dirent.h>
@@ -73,17 +74,48 @@ static bool is_index(const glob_t *g, const char *name)
   return false;
 }
 
+/* What glob could not read, since its functions take no argument of the caller's: NULL outside of add_pattern. */
+static _Thread_local struct tc_err *unread;
+
+/* Whether a pattern may have matches that this failure hides. A name that is not there, or no folder, has none. */
+static bool hides(int why) { return why != ENOENT && why != ENOTDIR; }
+
+/* Ends glob at a folder that can't be listed. */
+static int fail_folder(const char *dir, int why)
+{
+  if (!hides(why)) return 0;
+  return tc_fail(unread, TC_EUSER, "data folder '%s' can't be read: %s; see its owner and mode", dir, strerror(why));
+}
+
+/* Names without * in a folder that can be listed but not searched, or not even listed: glob asks for their state, and
+ * takes a failure as no match. */
+static int note_state(int rc, const char *name)
+{
+  if (rc != 0 && hides(errno) && unread->status == 0)
+    tc_fail(unread, TC_EUSER, "data file '%s' can't be read: %s; see owner and mode of its folders", name, strerror(errno));
+  return rc;
+}
+
+static int get_state(const char *name, struct stat *st) { return note_state(stat(name, st), name); }
+static int get_link_state(const char *name, struct stat *st) { return note_state(lstat(name, st), name); }
+static void *open_folder(const char *dir) { return opendir(dir); }
+static struct dirent *read_folder(void *dir) { return readdir(dir); }
+static void close_folder(void *dir) { closedir(dir); }
+
 static int add_pattern(struct tc_source *s, const char *pattern, struct tc_err *err)
 {
-  glob_t g = { 0 };
-  const int before = s->n_files, rc = glob(pattern, GLOB_NOSORT, NULL, &g);
+  glob_t g = { .gl_opendir = open_folder, .gl_readdir = read_folder, .gl_closedir = close_folder, .gl_stat = get_state,
+               .gl_lstat = get_link_state };
+  struct tc_err why = { 0 };
+  unread = &why;
+  const int before = s->n_files, rc = glob(pattern, GLOB_NOSORT | GLOB_ALTDIRFUNC, fail_folder, &g);
+  unread = NULL;
   if (rc == GLOB_NOSPACE) tc_out_of_memory(0);
   if (rc == 0) qsort(g.gl_pathv, g.gl_pathc, sizeof *g.gl_pathv, tc_order_text);
   for (size_t i = 0; rc == 0 && i < g.gl_pathc; i++)
     if (!is_index(&g, g.gl_pathv[i])) add_file(s, tc_strdup(g.gl_pathv[i]));
   globfree(&g);
-  if (rc && rc != GLOB_NOMATCH)
-    return tc_fail(err, TC_EUSER, "data files '%s': a folder can't be read: %s", pattern, strerror(errno));
+  if (why.status < 0) return tc_fail(err, TC_EUSER, "data files '%s': %s", pattern, why.text);
   return s->n_files > before ? TC_OK
                              : tc_fail(err, TC_EUSER, "no data file matches '%s'; names are relative to the "
                                        "folder the run starts in", pattern);

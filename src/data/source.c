@@ -9,6 +9,14 @@
 
 /* ---- opening ----------------------------------------------------------------------------------- */
 
+/* Whether the files may be one stream: text belongs with text, or with a shard whose header says that its tokens are bytes. */
+static bool belongs(const struct tc_token_file *a, const struct tc_token_file *b)
+{
+  uint64_t of_a, of_b;
+  if (a->width > 1 && b->width > 1) return true;
+  return tc_file_tokenizer(a, &of_a) && tc_file_tokenizer(b, &of_b) && !of_a && !of_b;
+}
+
 static int open_files(struct tc_source *s, struct tc_reader *r, const struct tc_data_opts *o, struct tc_err *err)
 {
   int64_t first = 0;
@@ -17,8 +25,9 @@ static int open_files(struct tc_source *s, struct tc_reader *r, const struct tc_
     TC_TRY(tc_format_find(r, f, o->format, err));
     f->first = first;
     first += f->n_tokens;
-    if ((f->width == 1) != (s->file[0].width == 1))
-      return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': one has tokens, the other text",
+    if (!belongs(f, &s->file[0]))
+      return tc_fail(err, TC_EUSER, "data file '%s' does not belong with '%s': one has text, the other tokens "
+                     "that are not known to be bytes",
                      f->name, s->file[0].name);
   }
   return TC_OK;
@@ -33,7 +42,10 @@ static int choose_part(struct tc_source *s, const struct tc_data_opts *o, struct
   const int64_t cut = total / 100 * 95 + total % 100 * 95 / 100;
   s->lo = o->part == 2 ? cut : 0;
   s->hi = o->part == 1 ? cut : total;
-  if (s->hi - s->lo > o->context) return TC_OK;
+  if (s->hi - s->lo > (o->shorter ? 1 : o->context)) return TC_OK;
+  if (o->shorter)
+    return tc_fail(err, TC_EUSER, "%s has one token, but a loss needs two: the second is predicted from the first",
+                   s->file[0].name);
   return tc_fail(err, TC_EUSER, "%s%s: too few tokens%s: %lld, but a sample of model.context = %lld "
                  "needs one more than the context; give more text or a shorter context",
                  s->file[0].name, s->n_files > 1 ? " and the files after it" : "", what[o->part],

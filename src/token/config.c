@@ -61,8 +61,9 @@ static int add_step(struct tc_tokenizer *t, const char *pattern, bool literal, s
   if (t->n_steps == TC_STEPS)
     return tc_fail(err, TC_EUSER, "tokenizer '%s': its pre-tokenizer has more than %d steps", t->name, TC_STEPS);
   struct tc_step *s = &t->step[t->n_steps++];
-  s->code = NULL;
+  *s = (struct tc_step){ .literal = literal };
   if (pattern) {
+    s->pattern = tc_token_keep(t, pattern, strlen(pattern));
     size_t jit = 0;
     TC_TRY(tc_pattern_compile(&s->code, pattern, literal, &cuts, t->name, err));
     if (pcre2_pattern_info(s->code, PCRE2_INFO_JITSIZE, &jit) != 0 || !jit) t->jit = false;

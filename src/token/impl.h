@@ -26,7 +26,7 @@ struct tc_added_list { struct tc_added *at; size_t n, cap; bool first[256]; };
 
 /* A step of the pre-tokenizer: pieces are split by a pattern, matches and what is between them; or
  * (code == NULL) a piece that does not begin with a space gets one. */
-struct tc_step { pcre2_code *code; };
+struct tc_step { pcre2_code *code; struct tc_bytes pattern; bool literal; };     /* literal: the pattern is text */
 enum { TC_STEPS = 16 };
 
 struct tc_tokenizer {
@@ -86,6 +86,10 @@ enum tc_cuts { TC_CUTS_UNKNOWN, TC_CUTS_NOT, TC_CUTS };
 int tc_pattern_compile(pcre2_code **out, const char *pattern, bool literal, enum tc_cuts *cuts, const char *name,
                        struct tc_err *err);
 
+/* ---- hash.c ---- */
+/* The hash of a tokenizer that was read: never 0, which stands for none. */
+uint64_t tc_hash_tokenizer(const struct tc_tokenizer *t);
+
 /* ---- utf8.c ---- */
 /* The code point at text, which is valid, and its bytes. */
 uint32_t tc_utf8_at(const char *text, size_t *bytes);
@@ -93,6 +97,10 @@ uint32_t tc_utf8_at(const char *text, size_t *bytes);
 bool tc_is_space(uint32_t c);
 /* text[n], which is valid, in NFC: *out, *n_out bytes: text itself, or owned by the caller (*owned). */
 int tc_nfc(const char *text, size_t n, const char **out, size_t *n_out, char **owned, struct tc_err *err);
+
+/* ---- load.c ---- */
+/* A copy of s[n] in the tokenizer's pool, with a byte 0 behind it. */
+struct tc_bytes tc_token_keep(struct tc_tokenizer *t, const char *s, size_t n);
 
 /* ---- bpe.c ---- */
 struct tc_bpe;

@@ -29,7 +29,7 @@ static int byte_of(uint32_t c)
   return 0xad;
 }
 
-static struct tc_bytes keep(struct tc_tokenizer *t, const char *s, size_t n)
+struct tc_bytes tc_token_keep(struct tc_tokenizer *t, const char *s, size_t n)
 {
   char *copy = tc_pool_alloc(t->pool, n + 1);
   memcpy(copy, s, n);
@@ -113,7 +113,7 @@ static int load_vocab(struct tc_tokenizer *t, json_t *vocab, struct tc_err *err)
                        i);
       break;
     }
-    t->token[i] = len ? keep(t, bytes, len) : keep(t, text, n);
+    t->token[i] = len ? tc_token_keep(t, bytes, len) : tc_token_keep(t, text, n);
     if (len) tc_words_put(&t->words, t->token[i], i);
   }
   free(bytes);
@@ -203,7 +203,7 @@ static int added_text(struct tc_tokenizer *t, const char *text, bool normalized,
   const char *form = text;
   size_t n = strlen(text);
   if (normalized && t->nfc) TC_TRY(tc_nfc(text, n, &form, &n, &owned, err));
-  *out = keep(t, form, n);
+  *out = tc_token_keep(t, form, n);
   free(owned);
   return TC_OK;
 }
@@ -221,7 +221,7 @@ static int load_added_token(struct tc_tokenizer *t, const json_t *j, int64_t wan
                    "library it gets %lld; write the file again by that library", t->name, text,
                    (long long)json_integer_value(id), (long long)want);
   TC_TRY(reserve_id(t, want, err));
-  t->token[want] = keep(t, text, strlen(text));
+  t->token[want] = tc_token_keep(t, text, strlen(text));
   const json_t *flag = json_object_get(j, "normalized");
   const bool normalized = flag ? json_is_true(flag) : !json_is_true(json_object_get(j, "special"));
   struct tc_added a = { .id = (uint32_t)want, .lstrip = json_is_true(json_object_get(j, "lstrip")),
@@ -267,7 +267,7 @@ static int load_added(struct tc_tokenizer *t, const json_t *added, const json_t 
     const json_t *in_vocab = text ? json_object_get(vocab, text) : NULL;
     const int64_t want = in_vocab ? json_integer_value(in_vocab) : next;
     status = load_added_token(t, j, want, err);
-    if (status == TC_OK && tc_words_put(&seen, keep(t, text, strlen(text)), 0) != TC_NO_ID)
+    if (status == TC_OK && tc_words_put(&seen, tc_token_keep(t, text, strlen(text)), 0) != TC_NO_ID)
       status = tc_fail(err, TC_EUSER, "tokenizer '%s' is damaged: its added token '%.60s' is there twice", t->name,
                        text);
     next = TC_MAX(next, want + 1);
@@ -302,14 +302,9 @@ static int load(struct tc_tokenizer *t, const json_t *j, struct tc_err *err)
                    type ? type : "");
   TC_TRY(load_model(t, model, err));
   TC_TRY(load_added(t, json_object_get(j, "added_tokens"), json_object_get(model, "vocab"), err));
-  return tc_load_post_processor(t, json_object_get(j, "post_processor"), err);
-}
-
-uint64_t tc_tokenizer_text_hash(const char *s, size_t n)
-{
-  uint64_t h = UINT64_C(14695981039346656037);
-  for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)s[i]) * UINT64_C(1099511628211);
-  return h;
+  TC_TRY(tc_load_post_processor(t, json_object_get(j, "post_processor"), err));
+  t->hash = tc_hash_tokenizer(t);
+  return TC_OK;
 }
 
 uint64_t tc_tokenizer_noted(const char *text)
@@ -331,7 +326,6 @@ int tc_tokenizer_parse(struct tc_tokenizer **out, const char *text, size_t bytes
   struct tc_tokenizer *t = tc_calloc(1, sizeof *t);
   t->name = tc_sprintf("%.500s", name);
   t->pool = tc_pool_new();
-  t->hash = tc_tokenizer_text_hash(text, bytes);
   t->jit = true;                  /* until a pattern is not compiled so */
   const int status = load(t, j, err);
   json_decref(j);

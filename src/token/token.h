@@ -10,6 +10,7 @@
  *   load.c      tokenizer.json: model, added tokens
  *   config.c    tokenizer.json: normalizer, pre-tokenizer, post-processor
  *   pattern.c   a pre-tokenizer's regex for PCRE2, and which of them allow cuts of a text
+ *   hash.c      what tells tokenizers apart
  *   words.c     tables: bytes to id, pair to merge, added tokens as a sorted list
  *   utf8.c      what is valid UTF-8
  *   encode.c    the steps of encoding
@@ -43,7 +44,10 @@ int tc_tokenizer_parse_for(struct tc_tokenizer **out, const char *text, size_t b
 void tc_tokenizer_free(struct tc_tokenizer *t);
 
 int64_t tc_tokenizer_vocab(const struct tc_tokenizer *t);     /* the highest id + 1 */
-uint64_t tc_tokenizer_hash(const struct tc_tokenizer *t);     /* tc_tokenizer_text_hash of the file */
+/* Local. A hash of all that ids depend on, the same for another file with the same tokenizer: the vocabulary by id, the
+ * merges in order, added tokens with lstrip, rstrip and normalized, normalizer, the pre-tokenizer's patterns,
+ * ignore_merges, and the post-processor's begin and end tokens. Never 0. */
+uint64_t tc_tokenizer_hash(const struct tc_tokenizer *t);
 /* Local. The id of an added token, or of a token of the vocabulary with this text; -1: there is none. */
 int64_t tc_tokenizer_find(const struct tc_tokenizer *t, const char *text);
 /* Local. What the post-processor's template puts before and after a document; borrowed. */
@@ -61,8 +65,6 @@ size_t tc_tokenizer_cut(const struct tc_tokenizer *t, const char *text, size_t f
 #define TC_TOKENIZER_FILE "tokenizer.json"
 /* Local. The whole file, which is not looked into: *text[*bytes], owned by the caller. TC_EUSER. */
 int tc_tokenizer_read(char **text, size_t *bytes, const char *path, struct tc_err *err);
-/* Local. FNV-1a of the file's bytes, by which shards and checkpoints name a tokenizer. */
-uint64_t tc_tokenizer_text_hash(const char *text, size_t bytes);
 /* What a checkpoint says of its tokenizer, among other things of its data: written with this format and the hash. */
 #define TC_TOKENIZER_NOTE "tokenizer %016" PRIx64
 /* Local. The hash in such a text; 0: it names none. */

@@ -16,6 +16,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* train.steps is what data.epochs says, if it does. */
 static int set_steps(struct tc_train *t, struct tc_err *err)
@@ -35,13 +36,24 @@ static int set_steps(struct tc_train *t, struct tc_err *err)
   return 0;
 }
 
+/* How many files of data.train, and as many of data.val, this rank may keep open: together a quarter of the process's. */
+static int most_files(const struct tc_train *t)
+{
+  enum { LEAST = 4, MOST = 256 };
+  const int64_t ranks = t->run.hub ? t->run.mesh->world : 1;         /* of this process */
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return LEAST;
+  return (int)TC_MAX(TC_MIN((int64_t)TC_MIN(limit.rlim_cur, 1 << 20) / 8 / ranks, MOST), LEAST);
+}
+
 int tc_train_data_open(struct tc_train *t, struct tc_err *err)
 {
   const struct tc_config *c = t->run.cfg;
   const struct tc_model *m = &t->run.opts.model;
   const bool split = c->data_val.n == 0;
   const struct tc_list *val = split ? &c->data_train : &c->data_val;
-  struct tc_data_opts o = { c->data_train.item, c->data_train.n, c->data_format, split ? 1 : 0, m->context, m->vocab };
+  struct tc_data_opts o = { .word = c->data_train.item, .n = c->data_train.n, .format = c->data_format,
+                            .part = split ? 1 : 0, .context = m->context, .vocab = m->vocab, .files = most_files(t) };
   tc_at_file("opening the data", NULL);
   if (!c->data_train.n)
     return tc_fail(err, TC_EUSER, "data.train is empty: name the training files");
@@ -50,9 +62,14 @@ int tc_train_data_open(struct tc_train *t, struct tc_err *err)
     TC_TRY(tc_documents_end(&t->batches.end_token, c->data_end_token, t->batches.train, err));
   else if (c->data_end_token != TC_AUTO && t->run.rank == 0)
     tc_warn("data.end_token = %lld has no effect without data.documents = mask", (long long)c->data_end_token);
-  o = (struct tc_data_opts){ val->item, val->n, c->data_format, split ? 2 : 0, m->context, m->vocab };
+  o.word = val->item;
+  o.n = val->n;
+  o.part = split ? 2 : 0;
   TC_TRY(tc_data_open(&t->batches.val, &o, err));
   TC_TRY(tc_data_same_tokenizer(t->batches.train, t->batches.val, err));
+  if (c->data_documents == TC_DOCUMENTS_MASK && !split)
+    TC_TRY(tc_documents_same(t->batches.end_token, c->data_end_token, t->batches.val, err));
+  if (t->run.rank == 0) tc_data_warn(t->batches.train, split ? NULL : t->batches.val);
   t->batches.val_loss = tc_calloc((size_t)tc_data_sources(t->batches.val), sizeof *t->batches.val_loss);
   return set_steps(t, err);
 }
@@ -167,7 +184,7 @@ static int take(struct tc_train *t, const struct tc_runtime *rt, int64_t b0, int
 {
   struct tc_batches *b = &t->batches;
   if (b->eval_batch >= 0) {
-    const int64_t at = b->eval_batch, next = at + 1 < all_eval_batches(t) ? at + 1 : 0;
+    const int64_t at = b->eval_batch, next = at + 1 < all_eval_batches(t) ? at + 1 : -1;
     if (!b->val_ahead) TC_TRY(tc_ahead_new(&b->val_ahead, b->val, read_val, t, err));
     return tc_ahead_take(b->val_ahead, at, next, b0, n, to, err);
   }

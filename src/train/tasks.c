@@ -29,22 +29,24 @@ static char *name_of(const char *path)
   return tc_sprintf("%.*s", (int)(strlen(base) - cut), base);
 }
 
-/* train.eval_tokenizer, else the tokenizer.json beside the training data; NULL: a token is a byte. */
+/* train.eval_tokenizer, else the tokenizer.json beside the training data; NULL: a token is a byte, as the headers say or,
+ * where they say nothing and no tokenizer.json is there, a vocabulary of 256. */
 static int load_tokenizer(const struct tc_train *t, const char *task, struct tc_tokenizer **out, struct tc_err *err)
 {
   const char *given = t->run.cfg->train_eval_tokenizer;
   const int64_t vocab = t->run.opts.model.vocab;
-  bool bytes;
-  const char *file = tc_data_first_file(t->batches.train, &bytes);
+  uint64_t hash;
+  const bool known = tc_data_tokenizer(t->batches.train, &hash);
   *out = NULL;
-  if (!*given && (bytes || vocab == 256)) return 0;
-  char *folder = tc_folder_of(file);
+  if (!*given && known && !hash) return 0;
+  char *folder = tc_folder_of(tc_data_first_file(t->batches.train));
   char *path = *given ? tc_strdup(given) : tc_sprintf("%s/tokenizer.json", folder);
+  const bool missing = !*given && access(path, F_OK);
   int rc = 0;
-  if (!*given && access(path, F_OK))
+  if (missing && (known || vocab != 256))
     rc = tc_fail(err, TC_EUSER, "%s is text, the tokens of the training data are not bytes, and their folder (%s) has no "
                  "tokenizer.json: train.eval_tokenizer = FILE would fit", task, folder);
-  if (rc == 0) rc = tc_tokenizer_load_for(out, path, vocab, err);
+  if (rc == 0 && !missing) rc = tc_tokenizer_load_for(out, path, vocab, err);
   free(folder);
   free(path);
   return rc;

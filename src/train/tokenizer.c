@@ -10,6 +10,17 @@
 
 #include <stdlib.h>
 
+/* 0: the text is no tokenizer.json, or of a tokenizer that is not supported. */
+static uint64_t hash_of(const char *text, size_t bytes, const char *name)
+{
+  struct tc_tokenizer *t;
+  struct tc_err err;
+  if (tc_tokenizer_parse(&t, text, bytes, name, &err) < 0) return 0;
+  const uint64_t hash = tc_tokenizer_hash(t);
+  tc_tokenizer_free(t);
+  return hash;
+}
+
 int tc_train_tokenizer_check(const struct tc_train *t, const struct tc_ckpt *c, struct tc_err *err)
 {
   const int rc = tc_data_of_tokenizer(t->batches.train, tc_tokenizer_noted(tc_ckpt_meta(c)->data), tc_ckpt_path(c), err);
@@ -27,7 +38,7 @@ void tc_train_tokenizer_take(struct tc_train *t, const struct tc_ckpt *c)
   if (!tc_data_tokenizer(t->batches.train, &k->hash)) k->hash = tc_tokenizer_noted(tc_ckpt_meta(c)->data);
   if (t->run.rank || k->text || !k->hash) return;
   if (tc_ckpt_attached(c, TC_TOKENIZER_FILE, &text, &bytes, &why) < 0) tc_warn("%s", why.text);
-  else if (text && tc_tokenizer_text_hash(text, (size_t)bytes) == k->hash) {
+  else if (text && hash_of(text, (size_t)bytes, tc_ckpt_path(c)) == k->hash) {
     k->text = text;
     k->bytes = (size_t)bytes;
   } else {
@@ -40,7 +51,7 @@ static int read_beside(struct tc_train_tokenizer *k, const char *file, struct tc
   char *folder = tc_folder_of(file), *path = tc_sprintf("%s/" TC_TOKENIZER_FILE, folder), *text;
   size_t bytes;
   int rc = tc_tokenizer_read(&text, &bytes, path, err);
-  const uint64_t hash = rc == 0 ? tc_tokenizer_text_hash(text, bytes) : 0;
+  const uint64_t hash = rc == 0 ? hash_of(text, bytes, path) : 0;
   if (rc == 0 && hash != k->hash) {
     rc = tc_fail(err, TC_EUSER, "%s is tokenizer %016" PRIx64 ", but '%s' has tokens of tokenizer %016" PRIx64, path, hash,
                  file, k->hash);

@@ -36,6 +36,7 @@ static __thread int my_counter;
 static int log_fd = -1;           /* shim.so: where the report goes */
 static int late_ms, read_ms;      /* shim.so: what every fdatasync, and every pread in ROOT, takes besides */
 static bool struck_full, struck_read_only;
+static struct { bool on; int set; char path[SHIM_PATH]; off_t at; } bad;    /* shim.so: the place whose pread fails for good */
 
 static bool recording;
 static pthread_mutex_t record_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -349,11 +350,27 @@ ssize_t pwritev(int fd, const struct iovec *v, int n, off_t at)
 }
 ssize_t pwritev64(int fd, const struct iovec *v, int n, off64_t at) { return pwritev(fd, v, n, at); }
 
+/* Whether a pread fails at a place where one has failed before, with errno. */
+static bool fails_again(bool fails, const char *path, off_t offset)
+{
+  if (!bad.on || offset < 0) return fails;
+  if (fails) {
+    snprintf(bad.path, sizeof bad.path, "%s", path);
+    bad.at = offset;
+    __atomic_store_n(&bad.set, 1, __ATOMIC_RELEASE);
+  } else if (__atomic_load_n(&bad.set, __ATOMIC_ACQUIRE) && bad.at == offset && !strcmp(bad.path, path)) {
+    errno = EIO;
+    return true;
+  }
+  return fails;
+}
+
 static ssize_t do_read(const char *name, int fd, void *data, size_t n, off_t offset)
 {
   const char *path = path_of(fd);
   if (path && read_ms && offset >= 0) usleep((useconds_t)read_ms * 1000);
   struct call c = path ? enter(SHIM_READ, name, path) : (struct call){0};
+  if (path) c.fails = fails_again(c.fails, path, offset);
   ssize_t rc = c.fails ? -1 : offset < 0 ? syscall(SYS_read, fd, data, n)
                                          : syscall(SYS_pread64, fd, data, n, offset);
   if (path) leave(&c);
@@ -556,6 +573,7 @@ __attribute__((constructor)) static void begin(void)
   ctl->dry_sync = true;
   late_ms = late ? atoi(late) : 0;
   read_ms = slow ? atoi(slow) : 0;
+  bad.on = getenv("TC_SHIM_STUCK") != NULL;
 }
 
 __attribute__((destructor)) static void end(void)

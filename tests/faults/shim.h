@@ -10,7 +10,8 @@
  *
  * appends "calls N" to FILE at exit, or "fired NAME at call K: open PATH" when it strikes. With
  * TC_SHIM_LATE_MS every fdatasync (a save begins with that of the metrics) takes so long, with TC_SHIM_READ_MS every
- * pread of a file under DIR so much longer: a disk that answers late.
+ * pread of a file under DIR so much longer: a disk that answers late. With TC_SHIM_STUCK a pread that failed
+ * fails again at that place.
  *
  * Each rank that is a thread counts its calls by a counter of its own, so that they have an order: a thread names
  * its counter, which is 0 otherwise. Memory maps and the streams of <stdio.h> aren't seen. */

@@ -285,7 +285,7 @@ int main(int argc, char **argv)
     make_set(&z, &s, top);
     for (int i = 0; i < s.n_words; i++) word[i] = s.word[i];
     const bool hurt = fuzz_below(&z, 4) == 0 && damage(&z, &s, damaged);
-    const struct tc_data_opts o = { word, s.n_words, s.format, s.part, s.context, s.vocab };
+    const struct tc_data_opts o = { word, s.n_words, s.format, s.part, s.context, s.vocab, 0, false };
     const int rc = tc_data_open(&d, &o, &err);
     if (hurt && (rc != TC_EUSER || !strstr(err.text, damaged))) faults += fuzz_fault(&z, "a damaged file is not named");
     if (!hurt && rc != 0) faults += fuzz_fault(&z, err.text);

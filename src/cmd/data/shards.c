@@ -3,7 +3,7 @@
  * A shard has its name only when it is whole and on the disk: it is written beside, flushed and renamed.
  * llm.c's format: 256 int32, the first three {20240520, 1, count}, then uint16 tokens, or, for vocabularies of over
  * 65,536, {20240801, 7, count} and uint32. Then come, for readers that want them: TC_SHARD_MARK, the hash of the
- * tokenizer's file (low half, high half; 0: a token is a byte), the size of the vocabulary, the end-of-document token. */
+ * tokenizer (low half, high half; 0: a token is a byte), the size of the vocabulary, the end-of-document token. */
 #include "src/cmd/data/data.h"
 #include "io/folder.h"
 

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST = 11, FIRST_FD = 100 };
+enum { MOST = 11, FIRST_FD = 100, OPEN = 2 };
 
 static struct file {
   mode_t mode;
@@ -99,7 +99,7 @@ static void make_files(int n, int64_t tokens)
 static void say(const struct tc_data *d, const char *what, int rc, struct tc_err *err)
 {
   int open = 0;
-  for (int i = 0; d && i < TC_READER_FILES; i++) open += d->own->open[i].file != NULL;
+  for (int i = 0; d && i < OPEN; i++) open += d->files->open[i].file != NULL;
   note("%s: %d %s; %d open", what, rc, err->text, open);
   for (int i = 0; i < MOST; i++)
     if (file[i].open) note("open: %s", name[i]);
@@ -134,13 +134,20 @@ static void use(struct tc_data *d, int64_t context)
   note("%lld %016" PRIx64, (long long)id.tokens, id.hash);
 }
 
+static void set_back(const struct file *was)
+{
+  const bool is_open = file[0].open;
+  file[0] = *was;
+  file[0].open = is_open;
+}
+
 /* The first file changes, in one way after the other. */
 static void change(struct tc_data *d)
 {
   struct file was = file[0];
   struct tc_err err = { .text = "" };
   for (int i = 0; i < 9; i++) {
-    file[0] = was;
+    set_back(&was);
     if (i == 1 || i == 2) file[0].ctime++; /* the check warns of it once */
     if (i == 2) was.ctime++;
     if (i == 3) file[0].ctime = was.ctime += 20;
@@ -151,11 +158,11 @@ static void change(struct tc_data *d)
     if (i == 8) file[0].missing = true;
     int rc = tc_data_check(d, i != 3, &err);
     say(d, "check", rc, &err);
-    tc_reader_close(d->own);
+    tc_files_close(d->files);
     rc = tc_file_open(d->own, &d->source[0].file[0], &err);
     say(d, "opened again", rc, &err);
   }
-  file[0] = was;
+  set_back(&was);
   file[0].salt++, file[0].ctime++;
   int rc = tc_data_check(d, false, &err);
   say(d, "set back", rc, &err);
@@ -184,7 +191,7 @@ static void play(void *ctx)
   bin = s->format == TC_FORMAT_BIN;
   memset(file, 0, sizeof file);
   make_files(s->n, s->tokens);
-  const struct tc_data_opts o = { name, s->n, s->format, s->part, s->context, s->vocab };
+  const struct tc_data_opts o = { name, s->n, s->format, s->part, s->context, s->vocab, OPEN, false };
   int rc = tc_data_open(&d, &o, &err);
   say(d, "opened", rc, &err);
   if (!d) return;
@@ -235,13 +242,13 @@ static void refused(void *ctx)
       memset(file, 0, sizeof file);
       make_files(2, 2);
       file[n - 1] = row[i].with;
-      const struct tc_data_opts o = { name, n, row[i].format, row[i].part, 8, row[i].vocab };
+      const struct tc_data_opts o = { name, n, row[i].format, row[i].part, 8, row[i].vocab, OPEN, false };
       int rc = tc_data_open(&d, &o, &err);
       say(d, "opened", rc, &err);
       tc_data_free(d);
     }
   struct tc_data *d = (void *)file;
-  const struct tc_data_opts o = { name, 0, TC_FORMAT_TEXT, 0, 8, 256 };
+  const struct tc_data_opts o = { name, 0, TC_FORMAT_TEXT, 0, 8, 256, OPEN, false };
   int rc = tc_data_open(&d, &o, &err);
   note("%d", d != NULL);
   say(d, "none", rc, &err);

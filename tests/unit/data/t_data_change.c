@@ -2,9 +2,27 @@
 #include "tests/unit/data_fixture.h"
 
 #include <fcntl.h>
+#include <stdarg.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+static char warned[1000];
+static int warnings;
+
+TAP_FORMAT(1, 2)
+static void warn_here(const char *fmt, ...)
+{
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(warned, sizeof warned, fmt, ap);
+  va_end(ap);
+  warnings++;
+}
+
+#define tc_warn warn_here
+#include "src/data/data.c"
+#undef tc_warn
 
 /* Writing to it changes its time of modification then, however coarse the clock is. */
 static void make_old(const char *file)
@@ -108,6 +126,13 @@ static void test_many(const char *dir)
   take(many, 9, 2, 0, 256, x2, y2);
   take(one, 9, 2, 0, 256, x, y);
   ok(memcmp(x, x2, sizeof x) == 0, "  and with enough of them");
+  struct tc_data_identity id;
+  ok(tc_data_identity(many, &id, &err) == 0, "the identity");
+  for (int i = 0; i < FILES; i++) chmod(name[i], 0600);
+  warnings = 0;
+  ok(tc_data_check(many, true, &err) == 0 && tc_data_check(many, true, &err) == 0, "  all with another mode");
+  is_int(warnings, 1, "  ... one warning: %s", warned);
+  ok(strstr(warned, name[0]) && strstr(warned, "' and 99 others: "), "  ... says how many");
   for (int i = 0; i < FILES; i++) put(name[i], all, EACH);
   ok(tc_data_check(many, true, &err) != 0, "  all replaced: %s", err.text);
   take(one, 9, 3, 0, 256, x, y);

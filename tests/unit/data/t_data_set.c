@@ -12,7 +12,7 @@ enum { CONTEXT = 8, VOCAB = 100000 };
 
 static struct tc_data_opts opts(char *const *word, int n, enum tc_data_format format)
 {
-  return (struct tc_data_opts){ word, n, format, 0, CONTEXT, VOCAB };
+  return (struct tc_data_opts){ word, n, format, 0, CONTEXT, VOCAB, 0, false };
 }
 
 /* ---- names and formats ---------------------------------------------------------------------- */
@@ -156,7 +156,7 @@ static void test_refused(void)
     { { "1e:set" }, TC_FORMAT_AUTO, "a weight is a number above 0" },
     { { "0.5:" }, TC_FORMAT_AUTO, "data '0.5:': a file, folder or pattern must follow the weight" },
     { { "set", "0.5:texts" }, TC_FORMAT_AUTO, "data '0.5:texts' has a weight, and 'set' before it has none" },
-    { { "1:set", "1e-9:texts" }, TC_FORMAT_AUTO, "data '1e-09:texts' has too small a share of the blend" },
+    { { "1:set", "1e-9:texts" }, TC_FORMAT_AUTO, "less than one sample in 65536; give it a larger weight" },
     { { "1:set", "1:odd.u16" }, TC_FORMAT_AUTO, "odd.u16: too few tokens: 3, but a sample of model.context = 8" },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -172,9 +172,63 @@ static void test_refused(void)
   struct tc_data_opts o = opts(&word, 1, TC_FORMAT_AUTO);
   struct tc_data *d;
   struct tc_err err = { 0 };
+  put("one", "a", 1);
+  put("two", "ab", 2);
+  int32_t token[2] = { 0 };
+  for (int i = 0; i < 2; i++) {
+    struct tc_data_opts s = opts((char *[]){ i ? "two" : "one" }, 1, TC_FORMAT_TEXT);
+    is_int(tc_data_open(&d, &s, &err), TC_EUSER, "%d tokens are too few for samples", i + 1);
+    s.shorter = true;
+    is_int(tc_data_open(&d, &s, &err), i ? 0 : TC_EUSER, "... to be read");
+    if (!i) says(&err, "one", "has one token, but a loss needs two");
+    else ok(tc_data_read(d, NULL, 0, 0, 2, token, &err) == 0 && token[0] == 'a' && token[1] == 'b', "... they are");
+    if (i) tc_data_free(d);
+  }
   o.vocab = 200;
   is_int(tc_data_open(&d, &o, &err), TC_EUSER, "text with a small vocabulary");
   says(&err, "texts/x.txt", "model.vocab = 200 is too small");
+}
+
+/* A folder of which a user may not read the names, or may not open the files: no pattern leaves its files out. */
+static void test_unreadable(void)
+{
+  static const struct { mode_t mode; const char *word; const char *sentence; } rows[] = {
+    { 0700, "parts/*/*.bin", "data files 'parts/*/*.bin': data folder 'parts/b' can't be read: Permission denied" },
+    { 0700, "parts/*/x.bin", "data files 'parts/*/x.bin': data file 'parts/b/x.bin' can't be read: Permission denied" },
+    { 0744, "parts/*/x.bin", "data file 'parts/b/x.bin' can't be read" },
+    { 0744, "parts/*/*.bin", "data file 'parts/b/x.bin' can't be" },
+    { 0700, "par*/b/*.bin", "data folder 'parts/b' can't be read" },
+    { 0755, "parts/*/*.bin", NULL },
+    { 0755, "parts/*/x.bin", NULL } };
+  uint16_t tokens[N] = { 0 };
+  mkdir("parts", 0755);
+  mkdir("parts/a", 0755);
+  mkdir("parts/b", 0755);
+  put_bin("parts/a/x.bin", 20240520, 1, N, tokens, N);
+  put_bin("parts/b/x.bin", 20240520, 1, N, tokens, N);
+  put("parts/file", "no folder", 9);
+  if (symlink("nowhere", "parts/link") != 0) perror("symlink");
+  chmod(".", 0755);
+  const bool root = geteuid() == 0, other = !root || seteuid(65534) == 0;
+  if (!other) {
+    skip("the modes of folders do not bind this user, who cannot become another");
+    return;
+  }
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const struct tc_data_opts o = opts((char *const *)(uintptr_t)&rows[i].word, 1, TC_FORMAT_AUTO);
+    struct tc_data *d = NULL;
+    struct tc_err err = { 0 };
+    if (root && seteuid(0) != 0) perror("seteuid");
+    chmod("parts/b", root ? rows[i].mode : (rows[i].mode & 7U) << 6);
+    if (root && seteuid(65534) != 0) perror("seteuid");
+    is_int(tc_data_open(&d, &o, &err), rows[i].sentence ? TC_EUSER : 0, "%s with mode %o", rows[i].word, rows[i].mode);
+    if (rows[i].sentence) ok(strstr(err.text, rows[i].sentence), "... says: %s", err.text);
+    else is_int(tc_data_tokens(d), 2 * N, "... all files");
+    tc_data_free(d);
+    chmod("parts/b", 0755);
+  }
+  if (root && seteuid(0) != 0) perror("seteuid");
+  chmod("parts/b", 0755);
 }
 
 /* ---- tokenizers --------------------------------------------------------------------------------- */
@@ -234,6 +288,14 @@ static void test_tokenizers(void)
   is_str(err.text, "the model in m is of " GPT ", but data file 'texts/x.txt' has bytes: make the shards with "
          "the model's tokenizer.json (tercio data --tokenizer)", "... in these words");
   for (int i = 0; i < FILES; i++) tc_data_free(d[i]);
+  static const struct { int a, b, status; } one[] = { { 3, 5, 0 }, { 5, 3, 0 }, { 5, 4, TC_EUSER }, { 4, 5, TC_EUSER },
+                                                      { 0, 5, TC_EUSER }, { 3, 4, 0 }, { 4, 0, 0 } };
+  for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+    char *word[2] = { (char *)(uintptr_t)file[one[i].a].name, (char *)(uintptr_t)file[one[i].b].name };
+    const struct tc_data_opts o = opts(word, 2, TC_FORMAT_AUTO);
+    is_int(tc_data_open(&both, &o, &err), one[i].status, "%s and %s in one source", word[0], word[1]);
+    tc_data_free(both);
+  }
 }
 
 static void test_vocabulary(void)
@@ -283,7 +345,7 @@ static void test_terabyte(void)
     return;
   }
   char *word = (char *)(uintptr_t)"large";
-  struct tc_data_opts o = { &word, 1, TC_FORMAT_AUTO, 1, 2048, 50257 };
+  struct tc_data_opts o = { &word, 1, TC_FORMAT_AUTO, 1, 2048, 50257, 0, false };
   struct tc_data *d;
   struct tc_data_identity id;
   struct tc_err err = { 0 };
@@ -378,6 +440,7 @@ static void tests(const char *dir)
   make_files();
   test_opened();
   test_refused();
+  test_unreadable();
   test_tokenizers();
   test_vocabulary();
   test_ahead();

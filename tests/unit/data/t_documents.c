@@ -80,6 +80,15 @@ static void test_end(const char *dir)
   end_of(&beyond, 1, TC_FORMAT_AUTO, 300, TC_AUTO, &rc, &err);
   is_int(rc, TC_EUSER, "beyond the vocabulary");
   says(&err, beyond, "token 300 ");
+  struct tc_data *val = must_open(name, 1, TC_FORMAT_AUTO, 0, 8, 300);
+  is_int(tc_documents_same(256, TC_AUTO, val, &err), 0, "validation data with the same token");
+  is_int(tc_documents_same(257, TC_AUTO, val, &err), TC_EUSER, "... with another");
+  says(&err, name[0], "is 256, that of data.train 257");
+  is_int(tc_documents_same(257, 257, val, &err), 0, "... the option comes before its headers");
+  tc_data_free(val);
+  val = must_open(name + 2, 1, TC_FORMAT_AUTO, 0, 8, 300);
+  is_int(tc_documents_same(256, TC_AUTO, val, &err), TC_EUSER, "... that do not say it");
+  tc_data_free(val);
   put_shard(bytes, 0, 256, -1, (const uint16_t[100]){ 0 }, 100);
   end_of(&bytes, 1, TC_FORMAT_AUTO, 300, TC_AUTO, &rc, &err);
   is_int(rc, TC_EUSER, "a shard of bytes says nothing");

@@ -1,0 +1,189 @@
+/* t_ahead.c - reading ahead when threads can't be started or a read fails, and open files that threads share: the calls
+ * are replaced here. */
+#include "src/data/ahead.h"
+#include "src/data/impl.h"
+#include "tests/unit/data_fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+enum { CONTEXT = 4, B = 4, MOST = 100 };
+
+static int most_threads = MOST, started;
+
+static int start(pthread_t *thread, void *(*run)(void *), void *arg, struct tc_err *err)
+{
+  if (started == most_threads) return tc_fail(err, TC_EUSER, "no more threads than %d", started);
+  started++;
+  return tc_thread_start(thread, run, arg, err);
+}
+
+#define tc_thread_start start
+#include "src/data/ahead.c"
+#undef tc_thread_start
+
+/* Sequences of which each token is the batch's key; reading sequence 1 of batch `bad` fails `times` times. */
+struct source { pthread_mutex_t lock; int64_t bad; int times, reads[MOST]; };
+
+static int read_keys(void *ctx, struct tc_reader *r, int64_t key, int64_t b, const struct tc_batch *to, struct tc_err *err)
+{
+  struct source *s = ctx;
+  (void)r;
+  pthread_mutex_lock(&s->lock);
+  const bool fails = key == s->bad && b == 1 && s->times > 0;
+  if (fails) s->times--;
+  s->reads[key]++;
+  pthread_mutex_unlock(&s->lock);
+  if (fails) return tc_fail(err, TC_EUSER, "batch %lld", (long long)key);
+  for (int i = 0; i < CONTEXT; i++) to->tokens[i] = to->targets[i] = (int32_t)key;
+  return TC_OK;
+}
+
+/* Takes a batch; its status. The tokens must be the batch's. */
+static int take_batch(struct tc_ahead *a, int64_t key, int64_t next, struct tc_err *err)
+{
+  int32_t x[B * CONTEXT], y[B * CONTEXT];
+  int wrong = 0;
+  const int rc = tc_ahead_take(a, key, next, 0, B, &(struct tc_batch){ x, y }, err);
+  for (int i = 0; i < B * CONTEXT && rc == 0; i++) wrong += x[i] != key || y[i] != key;
+  is_int(wrong, 0, "batch %lld, then %lld", (long long)key, (long long)next);
+  return rc;
+}
+
+static void test_threads(const struct tc_data *d)
+{
+  for (int n = 0; n <= THREADS; n++) {
+    struct source s = { .lock = PTHREAD_MUTEX_INITIALIZER, .bad = -1 };
+    struct tc_ahead *a;
+    struct tc_err err = { 0 };
+    most_threads = n;
+    started = 0;
+    is_int(tc_ahead_new(&a, d, read_keys, &s, &err), n ? 0 : TC_EUSER, "%d threads can be started", n);
+    is_int(err.status, n ? 0 : TC_EUSER, "... and the error says the same");
+    if (!n) {
+      ok(!a, "... nothing is left");
+      is_str(err.text, "no more threads than 0", "... and why");
+      continue;
+    }
+    for (int64_t key = 1; key <= 3; key++) is_int(take_batch(a, key, key + 1, &err), 0, "... they read");
+    tc_ahead_free(a);
+  }
+  most_threads = MOST;
+  started = 0;
+}
+
+/* A batch whose reading ahead failed is read again when it is taken, once. */
+static void test_again(const struct tc_data *d)
+{
+  for (int times = 0; times <= 4; times++) {
+    struct source s = { .lock = PTHREAD_MUTEX_INITIALIZER, .bad = 2, .times = times };
+    struct tc_ahead *a;
+    struct tc_err err = { 0 };
+    TC_ASSERT(tc_ahead_new(&a, d, read_keys, &s, &err) == 0);
+    is_int(take_batch(a, 1, 2, &err), 0, "the batch before");
+    is_int(take_batch(a, 2, 3, &err), times > 1 ? TC_EUSER : 0, "%d failures", times);
+    if (times > 1) is_str(err.text, "batch 2", "... says which");
+    is_int(s.times, TC_MAX(times - 2, 0), "... it was read again %s", times ? "once" : "not at all");
+    is_int(take_batch(a, 3, -1, &err), 0, "the batch behind");
+    is_int(s.reads[3], B, "... was read once");
+    tc_ahead_free(a);
+  }
+}
+
+static int opens, preads_fail;
+static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int open_here(const char *name, int flags)
+{
+  pthread_mutex_lock(&count_lock);
+  opens++;
+  pthread_mutex_unlock(&count_lock);
+  return open(name, flags);
+}
+
+static ssize_t pread_here(int fd, void *buf, size_t n, off_t at)
+{
+  pthread_mutex_lock(&count_lock);
+  const bool fails = preads_fail > 0 && preads_fail--;
+  pthread_mutex_unlock(&count_lock);
+  return fails ? errno = ESTALE, -1 : pread(fd, buf, n, at);
+}
+
+#define open(name, flags) open_here(name, flags)
+#define pread(fd, buf, n, at) pread_here(fd, buf, n, at)
+#include "src/data/file.c"
+#undef open
+#undef pread
+
+static int read_sample(void *ctx, struct tc_reader *r, int64_t key, int64_t b, const struct tc_batch *to, struct tc_err *err)
+{
+  const struct tc_samples s = { TC_ORDER_PERMUTATION, 5, B };
+  return tc_data_train(ctx, r, &s, key, b, 1, to, err);
+}
+
+/* Threads that share open files: each is opened once if there is place for all, and samples do not depend on it. */
+static void test_shared(const char *dir)
+{
+  enum { FILES = 40, EACH = 30, STEPS = 70 };
+  static const int places[] = { 1, 4, FILES, 0 };
+  char *name[FILES];
+  uint8_t bytes[EACH];
+  scatter(bytes, sizeof bytes);
+  for (int i = 0; i < FILES; i++) {
+    char file[20];
+    snprintf(file, sizeof file, "f%02d", i);
+    name[i] = path(dir, file);
+    bytes[0] = (uint8_t)i;
+    put(name[i], bytes, sizeof bytes);
+  }
+  static int32_t want[STEPS][2][B * CONTEXT];
+  const struct tc_samples s = { TC_ORDER_PERMUTATION, 5, B };
+  struct tc_data *d = must_open(name, FILES, TC_FORMAT_TEXT, 0, CONTEXT, 256);
+  struct tc_err err = { 0 };
+  for (int64_t i = 0; i < STEPS; i++)
+    TC_ASSERT(tc_data_train(d, NULL, &s, i + 1, 0, B, &(struct tc_batch){ want[i][0], want[i][1] }, &err) == 0);
+  for (size_t k = 0; k < sizeof places / sizeof *places; k++) {
+    const struct tc_data_opts o = { name, FILES, TC_FORMAT_TEXT, 0, CONTEXT, 256, places[k], false };
+    struct tc_ahead *a;
+    int wrong = 0;
+    tc_data_free(d);
+    opens = 0;
+    TC_ASSERT(tc_data_open(&d, &o, &err) == 0 && tc_ahead_new(&a, d, read_sample, d, &err) == 0);
+    for (int64_t i = 0; i < STEPS; i++) {
+      int32_t x[B * CONTEXT], y[B * CONTEXT];
+      wrong += tc_ahead_take(a, i + 1, i + 2, 0, B, &(struct tc_batch){ x, y }, &err) != 0;
+      wrong += memcmp(x, want[i][0], sizeof x) != 0 || memcmp(y, want[i][1], sizeof y) != 0;
+    }
+    tc_ahead_free(a);
+    is_int(wrong, 0, "%d places for %d files: the samples of one thread %s", places[k], FILES, err.text);
+    ok(places[k] == FILES ? opens == FILES : opens > FILES, "... %d were opened", opens);
+  }
+  int32_t x[B * CONTEXT], y[B * CONTEXT];
+  const struct tc_batch to = { x, y };
+  opens = 0;
+  preads_fail = 1;
+  is_int(tc_data_train(d, NULL, &s, 1, 0, 1, &to, &err), TC_EUSER, "a stale descriptor: %s", err.text);
+  is_int(tc_data_train(d, NULL, &s, 1, 0, 1, &to, &err), 0, "... the file is opened anew");
+  ok(opens >= 1 && memcmp(x, want[0][0], CONTEXT * sizeof *x) == 0, "... and read");
+  tc_data_free(d);
+  for (int i = 0; i < FILES; i++) free(name[i]);
+}
+
+static void tests(const char *dir)
+{
+  char *name = path(dir, "text");
+  put(name, "some text of some length", 24);
+  struct tc_data *d = must_open(&name, 1, TC_FORMAT_TEXT, 0, CONTEXT, 256);
+  test_threads(d);
+  test_again(d);
+  test_shared(dir);
+  tc_data_free(d);
+  free(name);
+}
+
+int main(void)
+{
+  return in_folder("t_ahead", tests);
+}

@@ -1,0 +1,128 @@
+/* t_token_hash.c - the hash of a tokenizer: the same for another file with the same tokenizer, another where an id may
+ * differ. */
+#include "tests/unit/token_fixture.h"
+
+/* The hash of a tokenizer as this text; the JSON is left as it is. */
+static uint64_t hash_of(const json_t *j, size_t flags)
+{
+  struct tc_tokenizer *t = NULL;
+  struct tc_err err = { 0 };
+  char *text = json_dumps(j, flags);
+  if (tc_tokenizer_parse(&t, text, strlen(text), "x.json", &err) < 0) printf("Bail out! %s\n", err.text), exit(1);
+  const uint64_t hash = tc_tokenizer_hash(t);
+  tc_tokenizer_free(t);
+  free(text);
+  return hash;
+}
+
+static json_t *parse(const char *text)
+{
+  json_error_t why;
+  json_t *j = json_loads(text, JSON_DECODE_ANY, &why);
+  if (!j) printf("Bail out! %s: %s\n", text, why.text), exit(1);
+  return j;
+}
+
+static json_t *merges_of(json_t *j) { return json_object_get(json_object_get(j, "model"), "merges"); }
+
+/* Each merge in the other of its two forms. */
+static void rewrite_merges(json_t *j)
+{
+  json_t *list = merges_of(j);
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    const json_t *m = json_array_get(list, i);
+    const char *text = json_string_value(m), *space = text ? strchr(text, ' ') : NULL;
+    json_t *other = text ? json_pack("[o, s]", json_stringn(text, (size_t)(space - text)), space + 1)
+                         : json_sprintf("%s %s", json_string_value(json_array_get(m, 0)),
+                                        json_string_value(json_array_get(m, 1)));
+    json_array_set_new(list, i, other);
+  }
+}
+
+static void swap_merges(json_t *j)
+{
+  json_t *list = merges_of(j), *first = json_incref(json_array_get(list, 0));
+  json_array_set(list, 0, json_array_get(list, 1));
+  json_array_set_new(list, 1, first);
+}
+
+static void drop_merge(json_t *j) { json_array_remove(merges_of(j), json_array_size(merges_of(j)) - 1); }
+
+static void swap_ids(json_t *j)
+{
+  json_t *vocab = json_object_get(json_object_get(j, "model"), "vocab");
+  json_t *a = json_incref(json_object_get(vocab, "a"));
+  json_object_set(vocab, "a", json_object_get(vocab, "b"));
+  json_object_set_new(vocab, "b", a);
+}
+
+/* A row sets a key of the file or of its model, NULL: removes it, or is a function. */
+static const struct { const char *what, *part, *key, *value; void (*change)(json_t *); bool same; } rows[] = {
+  { "nothing", NULL, NULL, NULL, NULL, true },
+  { "merges in the other form", NULL, NULL, NULL, rewrite_merges, true },
+  { "truncation = null", NULL, "truncation", "null", NULL, true },
+  { "no truncation", NULL, "truncation", NULL, NULL, true },
+  { "no padding", NULL, "padding", NULL, NULL, true },
+  { "no version", NULL, "version", NULL, NULL, true },
+  { "no decoder", NULL, "decoder", NULL, NULL, true },
+  { "no post-processor that acts", NULL, "post_processor", NULL, NULL, true },
+  { "ignore_merges, as it is by default", "model", "ignore_merges", "false", NULL, true },
+  { "a normalizer of no steps", NULL, "normalizer", "{\"type\":\"Sequence\",\"normalizers\":[]}", NULL, true },
+  { "another merge first", NULL, NULL, NULL, swap_merges, false },
+  { "a merge less", NULL, NULL, NULL, drop_merge, false },
+  { "two ids changed", NULL, NULL, NULL, swap_ids, false },
+  { "ignore_merges", "model", "ignore_merges", "true", NULL, false },
+  { "NFC", NULL, "normalizer", "{\"type\":\"NFC\"}", NULL, false },
+  { "a space in front", NULL, "pre_tokenizer", "{\"type\":\"ByteLevel\",\"add_prefix_space\":true}", NULL, false },
+  { "no pattern", NULL, "pre_tokenizer", "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}", NULL,
+    false },
+  { "another pattern", NULL, "pre_tokenizer", "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\","
+    "\"individual_digits\":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":false}]}", NULL, false },
+  { "no added tokens", NULL, "added_tokens", "[]", NULL, false },
+  { "a begin token", NULL, "post_processor", "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}},"
+    "{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{\"x\":{\"ids\":[0]}}}", NULL, false },
+  { "an end token", NULL, "post_processor", "{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\"}},"
+    "{\"SpecialToken\":{\"id\":\"x\"}}],\"special_tokens\":{\"x\":{\"ids\":[0]}}}", NULL, false } };
+
+/* Hashes of one added token with other flags. */
+static void test_added(const json_t *base)
+{
+  static const char *const flags[] = { "\"normalized\":false", "\"lstrip\":true,\"normalized\":false",
+                                       "\"rstrip\":true,\"normalized\":false", "\"normalized\":true" };
+  enum { FLAGS = sizeof flags / sizeof *flags };
+  uint64_t hash[FLAGS];
+  const int64_t id = (int64_t)json_object_size(json_object_get(json_object_get(base, "model"), "vocab"));
+  for (int i = 0; i < FLAGS; i++) {
+    json_t *j = json_deep_copy(base);
+    char *token = tc_sprintf("[{\"content\":\"<new>\",\"id\":%lld,%s}]", (long long)id, flags[i]);
+    json_object_set_new(j, "added_tokens", parse(token));
+    hash[i] = hash_of(j, 0);
+    for (int k = 0; k < i; k++) ok(hash[k] != hash[i], "an added token with %s, and with %s", flags[i], flags[k]);
+    json_object_set_new(json_array_get(json_object_get(j, "added_tokens"), 0), "special", json_false());
+    ok(hash_of(j, 0) == hash[i], "... not special");
+    json_decref(j);
+    free(token);
+  }
+}
+
+int main(void)
+{
+  char *path = token_file("gpt2.json");
+  json_t *base = json_load_file(path, 0, NULL);
+  if (!base) printf("Bail out! %s can't be read\n", path), exit(1);
+  const uint64_t hash = hash_of(base, 0);
+  ok(hash == hash_of(base, JSON_INDENT(2)) && hash == hash_of(base, JSON_SORT_KEYS | JSON_ENSURE_ASCII | JSON_COMPACT),
+     "other spaces, escapes and orders of keys: the same hash");
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    json_t *j = json_deep_copy(base), *at = rows[i].part ? json_object_get(j, rows[i].part) : j;
+    if (rows[i].change) rows[i].change(j);
+    else if (rows[i].key && rows[i].value) json_object_set_new(at, rows[i].key, parse(rows[i].value));
+    else if (rows[i].key) json_object_del(at, rows[i].key);
+    ok((hash_of(j, 0) == hash) == rows[i].same, "%s: %s hash", rows[i].what, rows[i].same ? "the same" : "another");
+    json_decref(j);
+  }
+  test_added(base);
+  json_decref(base);
+  free(path);
+  return done_testing();
+}
