@@ -187,16 +187,24 @@ static const struct tc_plan_rate *set_rate(struct tc_config *c, const struct tc_
   return r;
 }
 
-/* The layout as a run's configuration, with checkpoints at the planned interval. */
+/* The planned time between failures, in hours, with three digits. */
+static double hours_between_failures(const struct tc_plan_run *r)
+{
+  const double least = 1e-6;                     /* of ckpt.mtbf_hours */
+  char text[32];
+  snprintf(text, sizeof text, "%.3g", r->mtbf_s / 3600);
+  return TC_MAX(strtod(text, NULL), least);
+}
+
+/* The layout as a run's configuration. The interval between checkpoints stays that of the run, which measures what one
+ * costs; it follows from the planned time between failures. */
 static struct tc_config run_config(const struct tc_plan_job *j, const struct tc_config *layout,
                                    const struct tc_plan *p)
 {
-  const double most_minutes = 1e6;               /* of ckpt.every_minutes */
   struct tc_config c = *layout;
   struct tc_plan_run r;
   tc_plan_run(&r, p, &c, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
-  if (c.ckpt_every == 0 && c.ckpt_every_minutes == TC_DEFAULT && r.interval_s > 0)
-    c.ckpt_every_minutes = TC_MIN(TC_MAX(ceil(r.interval_s / 60), 1), most_minutes);
+  if (r.mtbf_s > 0 && r.mtbf_s < c.ckpt_mtbf_hours * 3600) c.ckpt_mtbf_hours = hours_between_failures(&r);
   if (j->tokens > 0) c.train_steps = (int64_t)r.steps;
   c.mesh_dp = TC_AUTO;                           /* so that it goes on where a node is lost */
   c.run_ranks = 1;                               /* srun starts a process for each */
