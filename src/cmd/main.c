@@ -298,6 +298,7 @@ static void print_man(void)
          "which overrides the file; the run file is optional.\n"
          "A \";\" after a blank, or a \";\" or \"#\" at the beginning of a line, starts a comment.\n"
          "A list of files may continue on indented lines. A line may have any length.\n"
+         "Relative paths refer to the folder in which the program starts.\n"
          "Values are text in UTF\\-8. A value outside the limits of its option ends the program with status 2.\n"
          "A resumed run may have other settings than its checkpoint: a warning names each one that\n"
          "changes samples, learning rate or arithmetic. The layout may change freely; another model or\n"

@@ -259,6 +259,8 @@ static void print_checks(const struct emit *e)
 int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
                  const struct tc_plan *p, struct tc_err *err)
 {
+  struct tc_config c = run_config(j, layout, p);
+  TC_TRY(tc_plan_absolute(&c, err));
   const bool made = mkdir(j->into, 0777) == 0;
   if (!made && errno != EEXIST)
     return tc_fail(err, TC_EUSER, "cannot make folder %s: %s", j->into, strerror(errno));
@@ -269,7 +271,6 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
     return tc_fail(err, TC_EUSER, "--into %s: its path is written into the run file and the job script: "
                    "give a folder without control characters or \" ;\" in it", j->into);
   }
-  struct tc_config c = run_config(j, layout, p);
   struct emit e = { .j = j };
   const struct tc_plan_rate *rate = set_rate(&c, p);
   e.n_checks = tc_plan_checks(e.check, j, &c, p, rate);
