@@ -66,6 +66,18 @@ static void put_memory(FILE *f, const struct tc_plan_job *j)
   else fprintf(f, "#SBATCH --mem=%.0fM\n", s->memory_bytes / s->gpus * j->cluster.devices / 1048576);
 }
 
+/* "#SBATCH --signal=B:USR2@300", or fewer seconds, at most a fifth of the job's: the signal would come at the start of a
+ * short one. */
+static void put_signal(FILE *f, const char *line, long long walltime_s)
+{
+  const long long most = TC_MAX(walltime_s / 5, 1);
+  const char *at = strchr(line, '@');
+  char *end;
+  const long long given = at ? strtoll(at + 1, &end, 10) : 0;
+  if (given <= most) fputs(line, f);
+  else fprintf(f, "%.*s%lld%s", (int)(at + 1 - line), line, most, end);
+}
+
 static void put_option(FILE *f, const char *line, const char *name, const struct tc_plan_job *j)
 {
   const struct tc_cluster *k = &j->cluster;
@@ -84,6 +96,7 @@ static void put_option(FILE *f, const char *line, const char *name, const struct
     fprintf(f, "#SBATCH --cpus-per-task=%d\n", TC_MAX(s->cpus / (s->gpus ? s->gpus : k->devices), 1));
   else if (!strcmp(name, "mem")) put_memory(f, j);
   else if (!strcmp(name, "time")) fprintf(f, "#SBATCH --time=%lld:%02lld:%02lld\n", t / 3600, t / 60 % 60, t % 60);
+  else if (!strcmp(name, "signal")) put_signal(f, line, t);
   else fputs(line, f);
   if (!strcmp(name, "nodes") && partition) fprintf(f, "#SBATCH --partition=%s\n", partition);
 }
@@ -91,7 +104,8 @@ static void put_option(FILE *f, const char *line, const char *name, const struct
 /* Writes one line of the template to f. `ini` and `program` are shell words. */
 static void put_line(FILE *f, const char *line, const struct emit *e, const char *ini, const char *program)
 {
-  static const char *const filled[] = { "nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "mem", "time" };
+  static const char *const filled[] = { "nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "mem", "time",
+                                        "signal" };
   enum { FILLED = sizeof filled / sizeof *filled };
   int i = 0;
   while (i < FILLED && !is_option(line, filled[i])) i++;
