@@ -52,6 +52,29 @@ static void check_failures(struct checks *l, const struct tc_plan_job *j, const 
     add(l, false, "ckpt.mtbf_hours", "failures every %g hours are the default, but the plan counts none (--mtbf 0)", c->ckpt_mtbf_hours);
 }
 
+/* Whether the job can go on when a node is lost. train.sbatch takes as many of the others as the layout allows; it does not
+ * look at memory. */
+static void check_fewer_nodes(struct checks *l, const struct tc_plan_job *j, const struct tc_config *c,
+                              const struct tc_plan *p)
+{
+  struct tc_cluster k = j->cluster;
+  struct tc_err none;
+  struct tc_plan fewer;
+  const int all = k.nodes, group = p->pp * p->tp;
+  if (all < 2) return;
+  for (k.nodes--; k.nodes > 0; k.nodes--) {
+    const int world = k.nodes * k.devices;
+    if (world % group || p->batch % (world / group)) continue;        /* without compiling a program */
+    if (!tc_plan_layout(&fewer, c, world, &k, false, &none)) break;
+  }
+  if (!k.nodes)
+    add(l, false, "mesh.dp", "the layout (pp %d x tp %d, %lld sequences per step) does not go with fewer nodes than %d: if one "
+        "is lost, the job is requeued and waits for all", p->pp, p->tp, (long long)p->batch, all);
+  else if (tc_plan_fits(j, &fewer, &none))
+    add(l, false, "mesh.dp", "if a node is lost, the job goes on with %d, which have too little memory for the layout: "
+        "TERCIO_ON_NODE_LOSS=requeue waits for all %d again", k.nodes, all);
+}
+
 static void check_run(struct checks *l, const struct tc_plan_job *j, const struct tc_config *c,
                       const struct tc_plan *p, const struct tc_plan_rate *rate)
 {
@@ -74,6 +97,7 @@ static void check_run(struct checks *l, const struct tc_plan_job *j, const struc
   if (tc_config_source(c, "train.precision") == TC_FROM_DEFAULT && j->cluster.device.flops[TC_BF16] > 0)
     add(l, false, "train.precision", "fp32 is the default; bf16 is faster on %s, and takes less memory",
         j->cluster.device.name);
+  check_fewer_nodes(l, j, c, p);
   check_failures(l, j, c, p, &run);
   if (tc_config_source(c, "run.out") == TC_FROM_DEFAULT)
     add(l, false, "run.out", "results and checkpoints (%s each) go here: no other job's folder, on a file system that "
