@@ -165,7 +165,7 @@ static void test_table(void)
   j.costs = false;
   found.n_rows = 0, found.fitting = 0, found.least_bytes = 90e9;
   text = printed(&j, NULL, &found);
-  has(text, "nothing fits. On these 8 a device needs at least 90 GB and has 80 GB. More nodes of this kind "
+  has(text, "nothing fits. On 8 ranks a device needs at least 90 GB and has 80 GB. More nodes of this kind "
       "would not help");
   free(text);
   found.least_nodes = 5;
