@@ -68,7 +68,7 @@ static void check_fewer_nodes(struct checks *l, const struct tc_plan_job *j, con
     if (!tc_plan_layout(&fewer, c, world, &k, false, &none)) break;
   }
   if (!k.nodes)
-    add(l, false, "mesh.dp", "the layout (pp %d x tp %d, %lld sequences per step) does not go with fewer nodes than %d: if one "
+    add(l, false, "mesh.dp", "the layout (pp %d x tp %d, %lld sequences per step) is not possible on fewer nodes than %d: if one "
         "is lost, the job is requeued and waits for all", p->pp, p->tp, (long long)p->batch, all);
   else if (tc_plan_fits(j, &fewer, &none))
     add(l, false, "mesh.dp", "if a node is lost, the job goes on with %d, which have too little memory for the layout: "

@@ -1,7 +1,8 @@
 /* plan.h - shared by the files of `tercio plan`.
  *
  * Files in reading order: plan.c (the command), args.c (flags into a job), slurm.c (a partition); print.c and table.c
- * (one layout, many), forward.c (of eval or sample), head.c (what both begin and end with); checks.c, paths.c and emit.c (a job to submit); calibrate.c. */
+ * (one layout, many), forward.c (of eval or sample), head.c (what both begin and end with); checks.c, paths.c and emit.c
+ * (a job to submit); calibrate.c. */
 #ifndef TC_CMD_PLAN_H
 #define TC_CMD_PLAN_H
 
