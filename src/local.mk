@@ -47,6 +47,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/plan/emit.c \
   %D%/cmd/plan/forward.c \
   %D%/cmd/plan/head.c \
+  %D%/cmd/plan/paths.c \
   %D%/cmd/plan/plan.c \
   %D%/cmd/plan/plan.h \
   %D%/cmd/plan/print.c \

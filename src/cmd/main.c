@@ -297,7 +297,7 @@ static void print_man(void)
   printf(".SH DESCRIPTION\n"
          "A run is described by a run file of [section] lines and \"key = value\" lines.\n"
          "Every key is also a flag,\n.BR \\-\\-section.key=value ,\n"
-         "which overrides the file; the run file is optional.\n"
+         "which overrides the file; the run file is optional. Relative paths refer to the folder in which the program starts.\n"
          "A \";\" after a blank, or a \";\" or \"#\" at the beginning of a line, starts a comment.\n"
          "A list of files may continue on indented lines. A line may have any length.\n"
          "Values are text in UTF\\-8. A value outside the limits of its option ends the program with status 2.\n"

@@ -315,8 +315,8 @@ int tc_opt_unknown(const char *name, const char *dashes, const char *where, stru
   if (found)
     return tc_fail(err, TC_EUSER, "%sthere is no option %s%.100s; did you mean %s%s?", where,
                    dashes, name, dashes, found->name);
-  return tc_fail(err, TC_EUSER, "%sthere is no option %s%.100s; tercio train --help lists them",
-                 where, dashes, name);
+  return tc_fail(err, TC_EUSER, "%sthere is no option %s%.100s; %s--help lists them", where, dashes, name,
+                 *dashes ? "" : "tercio train ");      /* of whatever command has the flag */
 }
 
 /* ---- flags --------------------------------------------------------------------------------- */

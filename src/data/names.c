@@ -133,15 +133,21 @@ static int add_word(struct tc_source *s, const char *word, struct tc_err *err)
 
 /* ---- weights ------------------------------------------------------------------------------- */
 
+size_t tc_data_weight_size(const char *word)
+{
+  const size_t n = strspn(word, "0123456789.eE+-");
+  return n && word[n] == ':' ? n + 1 : 0;
+}
+
 /* "0.7:A*.bin": the weight and the name after it; false: a name alone. */
 static int split_weight(const char *word, double *weight, const char **name, struct tc_err *err)
 {
-  const size_t n = strspn(word, "0123456789.eE+-");
+  const size_t n = tc_data_weight_size(word);
   char *end;
-  if (!n || word[n] != ':') return 0;
+  if (!n) return 0;
   *weight = strtod(word, &end);
   *name = end + 1;
-  if (end != word + n || !isfinite(*weight) || *weight <= 0)
+  if (end != word + n - 1 || !isfinite(*weight) || *weight <= 0)
     return tc_fail(err, TC_EUSER, "data '%s': a weight is a number above 0, such as 0.7:FILE", word);
   if (!**name) return tc_fail(err, TC_EUSER, "data '%s': a file, folder or pattern must follow the weight", word);
   return 1;

@@ -111,6 +111,9 @@ static int check_given(const struct tc_model *m, struct tc_err *err)
   const struct { const char *key; int64_t v; } need[] = {
     { "layers", m->layers }, { "hidden", m->hidden }, { "heads", m->heads },
     { "context", m->context }, { "vocab", m->vocab } };
+  if (m->layers <= 0 && m->hidden <= 0 && m->heads <= 0 && m->context <= 0 && m->vocab <= 0)
+    return tc_fail(err, TC_EUSER, "no model is named, in a run file or by --model.preset=gpt2-124m (for example), "
+                   "--model.config=FOLDER or the model's sizes");
   for (size_t i = 0; i < sizeof need / sizeof need[0]; i++)
     if (need[i].v <= 0)
       return tc_fail(err, TC_EUSER, "model.%s = %lld: give a positive number, or a model.preset",

@@ -3,7 +3,9 @@
  * The interval is Daly's (J. T. Daly, "A higher order estimate of the optimum checkpoint interval
  * for restart dumps", FGCS 22, 2006), which is Young's sqrt(2 d M) - d if a checkpoint's time d is small
  * compared with the mean time between failures M of all nodes together. A fraction d / (T + d) of the time
- * is then spent on checkpoints; each failure costs half an interval and the restart. */
+ * is then spent on checkpoints; each failure costs half an interval and the restart.
+ *
+ * Jobs also end by other failures than those of nodes, so a run fails at least as often as ckpt.mtbf_hours says. */
 #include "src/plan/plan.h"
 
 #include <math.h>
@@ -24,7 +26,7 @@ void tc_plan_run(struct tc_plan_run *out, const struct tc_plan *p, const struct 
   struct tc_plan_run r = { .ckpt_bytes = (double)p->parameters * (adamw ? 12 : 4) };
   int nodes = (p->world + k->devices - 1) / TC_MAX(k->devices, 1);
   r.ckpt_s = r.ckpt_bytes / k->disk_bytes_per_s;
-  r.mtbf_s = k->mtbf_s > 0 ? k->mtbf_s / nodes : 0;
+  r.mtbf_s = k->mtbf_s > 0 ? TC_MIN(k->mtbf_s / nodes, c->ckpt_mtbf_hours * 3600) : 0;
   r.interval_s = tc_daly_s(r.ckpt_s, r.mtbf_s);
   if (r.interval_s > 0) {
     double write = r.ckpt_s / (r.interval_s + r.ckpt_s);

@@ -117,6 +117,18 @@ static int read_sizes(struct tc_plan_job *j, const char *const *x, struct tc_err
   return 0;
 }
 
+/* run.device of the command line, or of a job that will have it, beside the device of the plan. */
+static int check_device(const struct tc_plan_job *j, struct tc_err *err)
+{
+  const struct tc_plan_device *d = &j->cluster.device;
+  const enum tc_device_kind kind = j->cfg->run_device;
+  const bool matters = j->emit || tc_config_source(j->cfg, "run.device") == TC_FROM_FLAG;
+  if (!matters || kind == TC_DEVICE_AUTO || (kind != TC_DEVICE_CUDA) == tc_plan_is_cpu(d)) return 0;
+  return tc_fail(err, TC_EUSER, "run.device = %s, but the plan is for %s%s; %s would fit", tc_word_run_device(kind), d->name,
+                 j->device_from ? "" : ", since no --device was given",
+                 tc_plan_is_cpu(d) ? "run.device = cpu, or a GPU as --device," : "run.device = cuda, or --device cpu,");
+}
+
 static int read_cluster(struct tc_plan_job *j, const char *const *x, struct tc_err *err)
 {
   struct tc_cluster *k = &j->cluster;
@@ -127,6 +139,7 @@ static int read_cluster(struct tc_plan_job *j, const char *const *x, struct tc_e
     if (!x[X_DEVICE]) TC_TRY(slurm_device(&j->slurm, &device, err));
   }
   TC_TRY(tc_cluster_read(k, device, err));
+  TC_TRY(check_device(j, err));
   j->own_bytes = k->device.memory_bytes;
   j->memory_from = j->device_from;
   if (k->device.host_bytes > 0) j->host_from = "--device";
@@ -143,9 +156,23 @@ static int read_cluster(struct tc_plan_job *j, const char *const *x, struct tc_e
 
 /* ---- the run --------------------------------------------------------------------- */
 
+/* Other lengths of the run than --tokens: train.steps of the command line, data.epochs, by which the run would go. */
+static int check_length(const struct tc_plan_job *j, const char *tokens, struct tc_err *err)
+{
+  const struct tc_config *c = j->cfg;
+  if (tokens && tc_config_source(c, "train.steps") == TC_FROM_FLAG)
+    return tc_fail(err, TC_EUSER, "--tokens = %s and train.steps = %lld are both the length of the run: give one of them", tokens,
+                   (long long)c->train_steps);
+  if (tokens && c->data_epochs > 0)
+    return tc_fail(err, TC_EUSER, "--tokens = %s and data.epochs = %g are both the length of the run: give one of them", tokens,
+                   c->data_epochs);
+  return 0;
+}
+
 static int read_run(struct tc_plan_job *j, const char *const *x, struct tc_err *err)
 {
   struct tc_model m;
+  TC_TRY(check_length(j, x[X_TOKENS], err));
   TC_TRY(amount(&j->tokens, "tokens", x[X_TOKENS], false, err));
   TC_TRY(amount(&j->walltime_s, "walltime", x[X_WALLTIME], true, err));
   TC_TRY(amount(&j->restart_s, "restart", x[X_RESTART], true, err));

@@ -24,6 +24,57 @@ static void add(struct checks *l, bool job, const char *name, const char *fmt, .
   va_end(ap);
 }
 
+/* Whether the interval between checkpoints follows from ckpt.mtbf_hours: always in a job, unless it is given. */
+static bool saves_by_mtbf(const struct tc_config *c)
+{
+  return c->ckpt_every_minutes == TC_AUTO || (c->ckpt_every_minutes == TC_DEFAULT && c->ckpt_every == 0);
+}
+
+static void check_failures(struct checks *l, const struct tc_plan_job *j, const struct tc_config *c,
+                           const struct tc_plan *p, const struct tc_plan_run *run)
+{
+  char a[32], b[32], d[32], e[32];
+  const int nodes = (p->world + j->cluster.devices - 1) / j->cluster.devices;
+  const double together = j->cluster.mtbf_s / nodes;
+  if (!saves_by_mtbf(c)) return;
+  tc_plan_span(a, sizeof a, together);
+  tc_plan_span(b, sizeof b, run->ckpt_s);
+  tc_plan_span(d, sizeof d, run->interval_s);
+  tc_plan_span(e, sizeof e, j->cluster.mtbf_s);
+  if (together > 0 && together < j->cfg->ckpt_mtbf_hours * 3600)
+    add(l, false, "ckpt.mtbf_hours", "a node fails every %s (--mtbf), one of %d every %s: about %s between checkpoints of %s",
+        e, nodes, a, d, b);
+  else if (tc_config_source(c, "ckpt.mtbf_hours") != TC_FROM_DEFAULT) return;
+  else if (together > 0)
+    add(l, false, "ckpt.mtbf_hours", "failures every %g hours are the default (from nodes alone every %s; software and file "
+        "systems fail, too): about %s between checkpoints of %s", c->ckpt_mtbf_hours, a, d, b);
+  else
+    add(l, false, "ckpt.mtbf_hours", "failures every %g hours are the default, but the plan counts none (--mtbf 0)", c->ckpt_mtbf_hours);
+}
+
+/* Whether the job can go on when a node is lost. train.sbatch takes as many of the others as the layout allows; it does not
+ * look at memory. */
+static void check_fewer_nodes(struct checks *l, const struct tc_plan_job *j, const struct tc_config *c,
+                              const struct tc_plan *p)
+{
+  struct tc_cluster k = j->cluster;
+  struct tc_err none;
+  struct tc_plan fewer;
+  const int all = k.nodes, group = p->pp * p->tp;
+  if (all < 2) return;
+  for (k.nodes--; k.nodes > 0; k.nodes--) {
+    const int world = k.nodes * k.devices;
+    if (world % group || p->batch % (world / group)) continue;        /* without compiling a program */
+    if (!tc_plan_layout(&fewer, c, world, &k, false, &none)) break;
+  }
+  if (!k.nodes)
+    add(l, false, "mesh.dp", "the layout (pp %d x tp %d, %lld sequences per step) is not possible on fewer nodes than %d: if one "
+        "is lost, the job is requeued and waits for all", p->pp, p->tp, (long long)p->batch, all);
+  else if (tc_plan_fits(j, &fewer, &none))
+    add(l, false, "mesh.dp", "if a node is lost, the job goes on with %d, which have too little memory for the layout: "
+        "TERCIO_ON_NODE_LOSS=requeue waits for all %d again", k.nodes, all);
+}
+
 static void check_run(struct checks *l, const struct tc_plan_job *j, const struct tc_config *c,
                       const struct tc_plan *p, const struct tc_plan_rate *rate)
 {
@@ -46,6 +97,8 @@ static void check_run(struct checks *l, const struct tc_plan_job *j, const struc
   if (tc_config_source(c, "train.precision") == TC_FROM_DEFAULT && j->cluster.device.flops[TC_BF16] > 0)
     add(l, false, "train.precision", "fp32 is the default; bf16 is faster on %s, and takes less memory",
         j->cluster.device.name);
+  check_fewer_nodes(l, j, c, p);
+  check_failures(l, j, c, p, &run);
   if (tc_config_source(c, "run.out") == TC_FROM_DEFAULT)
     add(l, false, "run.out", "results and checkpoints (%s each) go here: no other job's folder, on a file system that "
         "all nodes share", tc_human_bytes(a, sizeof a, run.ckpt_bytes));

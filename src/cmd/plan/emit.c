@@ -66,6 +66,18 @@ static void put_memory(FILE *f, const struct tc_plan_job *j)
   else fprintf(f, "#SBATCH --mem=%.0fM\n", s->memory_bytes / s->gpus * j->cluster.devices / 1048576);
 }
 
+/* "#SBATCH --signal=B:USR2@300", or fewer seconds, at most a fifth of the job's: the signal would come at the start of a
+ * short one. */
+static void put_signal(FILE *f, const char *line, long long walltime_s)
+{
+  const long long most = TC_MAX(walltime_s / 5, 1);
+  const char *at = strchr(line, '@');
+  char *end;
+  const long long given = at ? strtoll(at + 1, &end, 10) : 0;
+  if (given <= most) fputs(line, f);
+  else fprintf(f, "%.*s%lld%s", (int)(at + 1 - line), line, most, end);
+}
+
 static void put_option(FILE *f, const char *line, const char *name, const struct tc_plan_job *j)
 {
   const struct tc_cluster *k = &j->cluster;
@@ -84,6 +96,7 @@ static void put_option(FILE *f, const char *line, const char *name, const struct
     fprintf(f, "#SBATCH --cpus-per-task=%d\n", TC_MAX(s->cpus / (s->gpus ? s->gpus : k->devices), 1));
   else if (!strcmp(name, "mem")) put_memory(f, j);
   else if (!strcmp(name, "time")) fprintf(f, "#SBATCH --time=%lld:%02lld:%02lld\n", t / 3600, t / 60 % 60, t % 60);
+  else if (!strcmp(name, "signal")) put_signal(f, line, t);
   else fputs(line, f);
   if (!strcmp(name, "nodes") && partition) fprintf(f, "#SBATCH --partition=%s\n", partition);
 }
@@ -91,7 +104,8 @@ static void put_option(FILE *f, const char *line, const char *name, const struct
 /* Writes one line of the template to f. `ini` and `program` are shell words. */
 static void put_line(FILE *f, const char *line, const struct emit *e, const char *ini, const char *program)
 {
-  static const char *const filled[] = { "nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "mem", "time" };
+  static const char *const filled[] = { "nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "mem", "time",
+                                        "signal" };
   enum { FILLED = sizeof filled / sizeof *filled };
   int i = 0;
   while (i < FILLED && !is_option(line, filled[i])) i++;
@@ -187,16 +201,24 @@ static const struct tc_plan_rate *set_rate(struct tc_config *c, const struct tc_
   return r;
 }
 
-/* The layout as a run's configuration, with checkpoints at the planned interval. */
+/* The planned time between failures, in hours, with three digits. */
+static double hours_between_failures(const struct tc_plan_run *r)
+{
+  const double least = 1e-6;                     /* of ckpt.mtbf_hours */
+  char text[32];
+  snprintf(text, sizeof text, "%.3g", r->mtbf_s / 3600);
+  return TC_MAX(strtod(text, NULL), least);
+}
+
+/* The layout as a run's configuration. The interval between checkpoints stays that of the run, which measures what one
+ * costs; it follows from the planned time between failures. */
 static struct tc_config run_config(const struct tc_plan_job *j, const struct tc_config *layout,
                                    const struct tc_plan *p)
 {
-  const double most_minutes = 1e6;               /* of ckpt.every_minutes */
   struct tc_config c = *layout;
   struct tc_plan_run r;
   tc_plan_run(&r, p, &c, &j->cluster, j->tokens, j->walltime_s, j->restart_s);
-  if (c.ckpt_every == 0 && c.ckpt_every_minutes == TC_DEFAULT && r.interval_s > 0)
-    c.ckpt_every_minutes = TC_MIN(TC_MAX(ceil(r.interval_s / 60), 1), most_minutes);
+  if (r.mtbf_s > 0 && r.mtbf_s < c.ckpt_mtbf_hours * 3600) c.ckpt_mtbf_hours = hours_between_failures(&r);
   if (j->tokens > 0) c.train_steps = (int64_t)r.steps;
   c.mesh_dp = TC_AUTO;                           /* so that it goes on where a node is lost */
   c.run_ranks = 1;                               /* srun starts a process for each */
@@ -251,6 +273,8 @@ static void print_checks(const struct emit *e)
 int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
                  const struct tc_plan *p, struct tc_err *err)
 {
+  struct tc_config c = run_config(j, layout, p);
+  TC_TRY(tc_plan_absolute(&c, err));
   const bool made = mkdir(j->into, 0777) == 0;
   if (!made && errno != EEXIST)
     return tc_fail(err, TC_EUSER, "cannot make folder %s: %s", j->into, strerror(errno));
@@ -261,7 +285,6 @@ int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,
     return tc_fail(err, TC_EUSER, "--into %s: its path is written into the run file and the job script: "
                    "give a folder without control characters or \" ;\" in it", j->into);
   }
-  struct tc_config c = run_config(j, layout, p);
   struct emit e = { .j = j };
   const struct tc_plan_rate *rate = set_rate(&c, p);
   e.n_checks = tc_plan_checks(e.check, j, &c, p, rate);

@@ -105,8 +105,9 @@ static void print_checkpoint(FILE *f, const struct tc_plan_job *j, const struct 
   fprintf(f, "\na checkpoint is %s: %s at %s/s", tc_human_bytes(a, sizeof a, r->ckpt_bytes),
           tc_plan_span(b, sizeof b, r->ckpt_s), tc_human_bytes(c, sizeof c, j->cluster.disk_bytes_per_s));
   if (r->interval_s > 0)
-    fprintf(f, "; with a failure every %s (all nodes), best every %s: %.2g %% of the time is lost",
-            tc_plan_span(a, sizeof a, r->mtbf_s), tc_plan_span(b, sizeof b, r->interval_s), 100 * r->lost);
+    fprintf(f, "; with a failure every %s (%s), best every %s: %.2g %% of the time is lost",
+            tc_plan_span(a, sizeof a, r->mtbf_s), r->mtbf_s < j->cfg->ckpt_mtbf_hours * 3600 ? "all nodes" : "ckpt.mtbf_hours",
+            tc_plan_span(b, sizeof b, r->interval_s), 100 * r->lost);
   fprintf(f, "\n");
 }
 
@@ -118,7 +119,7 @@ void tc_plan_run_print(FILE *f, const struct tc_plan_job *j, const struct tc_pla
   print_checkpoint(f, j, &r);
   fprintf(f, "%.4g steps (%.4g tokens) ", r.steps, r.steps * (double)p->tokens);
   if (!isfinite(r.hours)) {
-    fprintf(f, "never end: nodes fail before there is a checkpoint to resume from\n");
+    fprintf(f, "never end: failures come before there is a checkpoint to resume from\n");
     return;
   }
   fprintf(f, "take %s, %.4g node-hours", tc_plan_span(a, sizeof a, r.hours * 3600), r.node_hours);
@@ -143,7 +144,7 @@ void tc_plan_runs_print(FILE *f, const struct tc_plan_job *j, const struct tc_pl
       fprintf(f, ":\n%3s %12s %12s %9s\n", "row", "hours", "node-hours", "requeues");
     }
     if (!isfinite(r.hours)) {
-      fprintf(f, "%3d never ends: nodes fail before there is a checkpoint to resume from\n", i + 1);
+      fprintf(f, "%3d never ends: failures come before there is a checkpoint to resume from\n", i + 1);
       continue;
     }
     fprintf(f, "%3d %12.4g %12.4g ", i + 1, r.hours, r.node_hours);

@@ -1,7 +1,8 @@
 /* plan.h - shared by the files of `tercio plan`.
  *
  * Files in reading order: plan.c (the command), args.c (flags into a job), slurm.c (a partition); print.c and table.c
- * (one layout, many), forward.c (of eval or sample), head.c (what both begin and end with); checks.c and emit.c (a job to submit); calibrate.c. */
+ * (one layout, many), forward.c (of eval or sample), head.c (what both begin and end with); checks.c, paths.c and emit.c
+ * (a job to submit); calibrate.c. */
 #ifndef TC_CMD_PLAN_H
 #define TC_CMD_PLAN_H
 
@@ -101,6 +102,10 @@ enum { TC_PLAN_CHECKS = 24 };
  * it is. rate: c's learning rate is from the table; NULL: it is not. */
 int tc_plan_checks(struct tc_plan_check *list, const struct tc_plan_job *j, const struct tc_config *c,
                    const struct tc_plan *p, const struct tc_plan_rate *rate);
+
+/* paths.c. Local. Files and folders that were given relative to the current folder become absolute paths, whose strings
+ * belong to the configuration. TC_EUSER: the name of the current folder cannot stand in a run file. */
+int tc_plan_absolute(struct tc_config *c, struct tc_err *err);
 
 /* emit.c. Local. Writes the layout as run.ini, device.ini and job.sbatch into j->into, and prints what to check. */
 int tc_plan_emit(const struct tc_plan_job *j, const struct tc_config *layout,

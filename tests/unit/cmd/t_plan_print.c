@@ -82,9 +82,9 @@ static void test_plan(void)
   has(text, "a rank sends at most 2 MB on pp, 3 MB on dp, 4 MB on tp per step; 1 GB within its node, "
       "2 GB on the network, of it 3 GB past its leaf switch");
   /* 12 GB at 2 GB/s; two nodes of 1e6 s each. */
-  has(text, "a checkpoint is 12 GB: 6 s at 2 GB/s; with a failure every 5.79 d (all nodes), best every 40.8 min: "
-      "0.5 % of the time is lost");
-  has(text, "80 steps (8.192e+04 tokens) take 40.2 s, 0.02233 node-hours; 0 requeues with a time limit of 2 h");
+  has(text, "a checkpoint is 12 GB: 6 s at 2 GB/s; with a failure every 24 h (ckpt.mtbf_hours), best every 16.9 min: "
+      "1.2 % of the time is lost");
+  has(text, "80 steps (8.192e+04 tokens) take 40.5 s, 0.0225 node-hours; 0 requeues with a time limit of 2 h");
   free(text);
 
   p.worst = 0, p.pp = p.tp = p.virtual_stages = p.world = p.n_mb = 1, p.time.walked = false;
@@ -103,7 +103,7 @@ static void test_plan(void)
   free(text);
   j.cluster.mtbf_s = 1, j.walltime_s = 60;
   text = printed(&j, &p, NULL);
-  has(text, "never end: nodes fail before there is a checkpoint to resume from");
+  has(text, "never end: failures come before there is a checkpoint to resume from");
   free(text);
   j.cluster.mtbf_s = 0;
   text = printed(&j, &p, NULL);
@@ -146,7 +146,7 @@ static void test_table(void)
   has(text, "     74 GB   80 GB?   12.5%");
   has(text, "\n?: host memory unknown: offload not checked (--host-memory");
   has(text, "80 steps (8.192e+04 tokens) with a time limit of 2 h:\n"
-      "row        hours   node-hours  requeues\n  1      0.01117      0.02233         0\n  2      0.01117");
+      "row        hours   node-hours  requeues\n  1      0.01125       0.0225         0\n  2      0.01125");
   has(text, "of row 1 takes 93 % of the memory of a device");
   has(text, "\n--memory 72GB leaves a tenth for them.\n");
   free(text);
@@ -156,7 +156,7 @@ static void test_table(void)
   free(text);
   j.cluster.mtbf_s = 1, j.walltime_s = 60;
   text = printed(&j, NULL, &found);
-  has(text, "\n  2 never ends: nodes fail before there is a checkpoint");
+  has(text, "\n  2 never ends: failures come before there is a checkpoint");
   free(text);
   j.cluster.mtbf_s = 0;
   text = printed(&j, NULL, &found);
@@ -165,7 +165,7 @@ static void test_table(void)
   j.costs = false;
   found.n_rows = 0, found.fitting = 0, found.least_bytes = 90e9;
   text = printed(&j, NULL, &found);
-  has(text, "nothing fits. On these 8 a device needs at least 90 GB and has 80 GB. More nodes of this kind "
+  has(text, "nothing fits. On 8 ranks a device needs at least 90 GB and has 80 GB. More nodes of this kind "
       "would not help");
   free(text);
   found.least_nodes = 5;

@@ -154,7 +154,7 @@ static void test_errors(void)
     { "[train]\ncontext = 5\n", 0, "FILE:2: there is no option train.context; did you mean model.context?" },
     { NULL, "--train.stpes=5", "there is no option --train.stpes; did you mean --train.steps?" },
     { NULL, "--lr=5", "there is no option --lr; did you mean --train.lr?" },
-    { NULL, "--xyzzyplugh=5", "there is no option --xyzzyplugh; tercio train --help lists them" },
+    { NULL, "--xyzzyplugh=5", "there is no option --xyzzyplugh; --help lists them" },
     { NULL, "--train.lr=", "--train.lr is \"\"; it has to be a number from 0 to 1e30" },
     { NULL, "--train.lr", "--train.lr takes a value: --train.lr=..." },
     { NULL, "--run.device=gpu", "--run.device is \"gpu\"; it has to be one of auto|cpu|cuda|ref" },

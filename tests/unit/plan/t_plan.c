@@ -392,7 +392,7 @@ static void test_run(void)
   struct tc_plan p = { .world = 1024, .parameters = 175000000000, .tokens = 1 << 20,
                        .time.step_s = 20 };
   struct tc_plan_run r;
-  struct tc_config *c = CONFIG("--train.steps=100");
+  struct tc_config *c = CONFIG("--train.steps=100", "--ckpt.mtbf_hours=1000");
   tc_plan_run(&r, &p, c, &k, 300e9, 86400, 120);
   near_f(r.ckpt_bytes, 12 * 175e9, 1e-9, "fp32 weights, m and v");
   near_f(r.ckpt_s, 210, 1e-9, "at 10 GB/s");
@@ -409,6 +409,10 @@ static void test_run(void)
   near_f(r.node_hours, r.hours * 128, 1e-9, "node hours");
   ok(r.requeues >= (int)(hours / 24) && r.requeues < 1.1 * hours / 24 + 1, "%d requeues",
      r.requeues);
+  c->ckpt_mtbf_hours = 24;
+  tc_plan_run(&r, &p, c, &k, 300e9, 86400, 120);
+  near_f(r.mtbf_s, 86400, 1e-9, "a run fails at least as often as ckpt.mtbf_hours says");
+  near_f(r.interval_s, tc_daly_s(210, 86400), 1e-9, "... which the interval follows from");
   k.mtbf_s = 0;
   tc_plan_run(&r, &p, c, &k, 300e9, 0, 120);
   near_f(r.hours, hours, 1e-9, "nothing fails: work alone");
