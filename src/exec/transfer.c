@@ -33,6 +33,7 @@ struct tc_xreshard {
   bool on_device, native;        /* all tensors are; the communicator is of the device's memory */
   size_t elem;
   tc_ticket ticket;
+  struct tc_device *dev;         /* packs, unpacks, slices: the host where the tensors are there; copies: the device */
   char *staging;
   int64_t staging_bytes;
   struct tc_part *on_host;       /* as `send`, in host staging; NULL: not staged */
@@ -64,7 +65,7 @@ static void repack(struct tc_device *dev, char *blocks, char *box, const int64_t
 /* R -> S or S(*): my block out of the box I have. */
 static void slice(const struct tc_xreshard *x, const struct xpart *p, const struct tc_place *to)
 {
-  struct tc_device *dev = x->o->device;
+  struct tc_device *dev = x->dev;
   if (!p->dst_elems) return;                     /* at another coordinate of another axis */
   if (to->kind == TC_SROWS) {
     int64_t last = p->rank > 1 ? p->from.dim[p->rank - 1] : 1;
@@ -142,7 +143,7 @@ static void make_part(struct tc_xreshard *x, const struct tc_graph *g, const str
 static int take_packing(struct tc_xreshard *x, struct tc_err *err)
 {
   if (x->staging_bytes) {
-    x->staging = x->o->device->ops->alloc(x->o->device, x->staging_bytes);
+    x->staging = x->dev->ops->alloc(x->dev, x->staging_bytes);
     if (!x->staging) return tc_fail(err, TC_EUSER, "out of memory for a transfer's staging");
   }
   char *at = x->staging;
@@ -184,7 +185,7 @@ int tc_xreshard_new(struct tc_xreshard **out, const struct tc_graph *g, const st
   x->size = n->coll == TC_COPY ? 1 : m->size[n->axis];
   for (int32_t i = 0; n->coll == TC_COPY && i < g->n_order; i++) {
     const struct tc_node *other = &g->node[g->order[i]];
-    x->host_works |= other->space == TC_HOST && other->op != TC_OP_RESHARD;
+    x->host_works |= other->op != TC_OP_RESHARD ? other->space == TC_HOST : other->coll != TC_COPY && !is_on_device(g, other);
   }
   x->coord = tc_mesh_coord(m, o->rank, n->axis);
   x->root = n->root;
@@ -193,6 +194,7 @@ int tc_xreshard_new(struct tc_xreshard **out, const struct tc_graph *g, const st
   x->send = tc_calloc((size_t)n->n_in, sizeof *x->send);
   const struct tc_tensor *first = &g->tensor[tc_in(g, n, 0)];
   x->on_device = is_on_device(g, n);
+  x->dev = x->on_device || n->coll == TC_COPY || !o->host ? o->device : o->host;
   const bool native = x->native = o->native[n->axis] && x->on_device;
   x->comm = native ? o->native[n->axis] : o->comm[n->axis];
   x->elem = tc_dtype_bytes(first->dtype);
@@ -230,7 +232,7 @@ int tc_xreshard_new(struct tc_xreshard **out, const struct tc_graph *g, const st
 void tc_xreshard_free(struct tc_xreshard *x, struct tc_device *d)
 {
   if (!x) return;
-  if (x->staging) d->ops->free(d, x->staging, x->staging_bytes);
+  if (x->staging) x->dev->ops->free(x->dev, x->staging, x->staging_bytes);
   if (x->host_staging) tc_device_host_free(d, x->host_staging);
   free(x->on_host);
   free(x->part);
@@ -268,7 +270,7 @@ static void run_local(struct tc_xreshard *x)
   for (int k = 0; k < x->n_parts; k++) {
     struct xpart *p = &x->part[k];
     int64_t bytes = p->dst_elems * (int64_t)x->elem;
-    struct tc_device *dev = x->o->device;
+    struct tc_device *dev = x->dev;
     if (x->coll == TC_SLICE && x->size > 1) {
       slice(x, p, &x->to);
     } else if (x->coll == TC_ZERO && x->coord != x->from_root) {
@@ -291,7 +293,7 @@ int tc_xreshard_issue(struct tc_xreshard *x, struct tc_err *err)
   for (int k = 0; k < x->n_parts; k++) {
     struct xpart *p = &x->part[k];
     if (p->pack_dim >= 0 && p->src_elems)
-      repack(x->o->device, p->send, p->src, p->from.dim, p->rank, p->pack_dim, x->size, x->elem,
+      repack(x->dev, p->send, p->src, p->from.dim, p->rank, p->pack_dim, x->size, x->elem,
              true);
   }
   if (x->args.coll == TC_COLLS) return 0;        /* at(j) -> at(k): between other ranks */
@@ -316,7 +318,7 @@ int tc_xreshard_wait(struct tc_xreshard *x, struct tc_err *err)
   if (x->coll == TC_COPY) return end_copy(x, err);
   if (x->size == 1 || tc_coll_is_local(x->coll)) return 0;
   if (x->ticket) TC_TRY(tc_comm_wait(x->comm, x->ticket, err));
-  struct tc_device *dev = x->o->device;
+  struct tc_device *dev = x->dev;
   copy_staged(x, false);
   for (int k = 0; k < x->n_parts; k++) {
     struct xpart *p = &x->part[k];
