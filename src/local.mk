@@ -36,7 +36,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/data/units.c \
   %D%/cmd/data/view.c \
   %D%/cmd/eval.c \
-  %D%/cmd/flags.c \
+  %D%/cmd/flag_help.c \
   %D%/cmd/graph.c \
   %D%/cmd/model.c \
   %D%/cmd/model.h \

@@ -23,7 +23,7 @@ struct tc_flag {
   double least, most;            /* of a number */
   bool (*set)(void *fields, const struct tc_flag *f, const char *value);   /* TC_FLAG_CALL; false: not a valid value */
 };
-/* flags.c, eval.c, sample.c */
+/* flag_help.c, eval.c, sample.c */
 extern const struct tc_flag tc_flags_plan[], tc_flags_place[], tc_flags_graph[], tc_flags_comm[], tc_flags_report[],
   tc_flags_save[], tc_flags_eval[], tc_flags_sample[];
 /* read_flags.c. Local. Reads argv[*i] if it is the flag f, as "--iters 3", "--iters=3" or "-j8", into a field of `fields`, a

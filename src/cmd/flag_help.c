@@ -1,5 +1,6 @@
-/* flags.c - the own flags of commands that read them themselves, as help and man page print them. The options of the run
- * file are in src/config/options.def; `tercio ckpt`, eval and sample have tables that are read, too (read_flags.c). */
+/* flag_help.c - the help of the own flags of commands that read them themselves, as help, man page and completion print
+ * it. The options of the run file are in src/config/options.def; `tercio ckpt`, eval and sample have tables that are
+ * read, too (read_flags.c). */
 #include "src/cmd/cmd.h"
 
 #define FLAG(form, help) { form, help, NULL, TC_FLAG_HELP, 0, 0, 0, NULL }
