@@ -237,10 +237,10 @@ libtercio_ir_a_SOURCES = \
   %D%/passes/grad.c \
   %D%/passes/impl.h \
   %D%/passes/infer.c \
+  %D%/passes/insert_reshards.c \
   %D%/passes/loss_chunks.c \
   %D%/passes/offload.c \
   %D%/passes/passes.h \
-  %D%/passes/place.c \
   %D%/passes/recompute.c \
   %D%/passes/reshard.c \
   %D%/passes/reshard.h \
