@@ -124,8 +124,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/exec/exec.h \
   %D%/exec/fused.c \
   %D%/exec/impl.h \
+  %D%/exec/reshard.c \
   %D%/exec/timing.c \
-  %D%/exec/transfer.c \
   %D%/foreign/foreign.c \
   %D%/foreign/foreign.h \
   %D%/foreign/impl.h \
