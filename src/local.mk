@@ -70,7 +70,6 @@ libtercio_app_a_SOURCES = \
   %D%/report/tasks.c \
   %D%/report/trace.c \
   %D%/train/batches.c \
-  %D%/train/ckpt.c \
   %D%/train/end_of_step.c \
   %D%/train/fault.c \
   %D%/train/guard.c \
@@ -85,6 +84,7 @@ libtercio_app_a_SOURCES = \
   %D%/train/resume.c \
   %D%/train/rollback.c \
   %D%/train/run_json.c \
+  %D%/train/save_restore.c \
   %D%/train/tasks.c \
   %D%/train/time_limit.c \
   %D%/train/tokenizer.c \

@@ -46,7 +46,7 @@ struct tc_tasks {
   int64_t step;                  /* after which they were last asked */
 };
 
-/* ckpt.c */
+/* save_restore.c */
 struct tc_ckpts {
   char *dir;
   struct tc_owner *owner;        /* rank 0: of that folder */
@@ -220,7 +220,7 @@ int tc_train_read_flags(struct tc_train *t, struct tc_step_report *r, int64_t fl
 int tc_train_finish_step(struct tc_train *t, struct tc_step_report *r,
                          const int64_t flag[TC_FLAGS], bool *stop, struct tc_err *err);
 
-/* ---- ckpt.c: state to and from checkpoints ---- */
+/* ---- save_restore.c: state to and from checkpoints ---- */
 /* Collective. The folder is this run's from now on (io/ckpt/owner.h), or TC_EUSER names the run
  * that has it. */
 int tc_train_own(struct tc_train *t, struct tc_err *err);
