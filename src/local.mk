@@ -132,8 +132,6 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/foreign/parts.c \
   %D%/foreign/parts.h \
   %D%/foreign/read.c \
-  %D%/data/ahead.c \
-  %D%/data/ahead.h \
   %D%/data/data.c \
   %D%/data/data.h \
   %D%/data/documents.c \
@@ -144,6 +142,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/names.c \
   %D%/data/order.c \
   %D%/data/order.h \
+  %D%/data/prefetch.c \
+  %D%/data/prefetch.h \
   %D%/data/source.c \
   %D%/data/warn.c \
   %D%/launch/bind.c \

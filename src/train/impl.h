@@ -20,7 +20,7 @@ struct json_t;                   /* jansson's */
 /* batches.c */
 struct tc_batches {
   struct tc_data *train, *val;
-  struct tc_ahead *train_ahead, *val_ahead;   /* NULL before the first batch */
+  struct tc_prefetch *train_prefetch, *val_prefetch;   /* NULL before the first batch */
   struct tc_data_identity id;    /* rank 0: of `train` */
   int32_t end_token;             /* ends a document, for data.documents = mask */
   int64_t eval_batch;            /* >= 0: the next batch is this one of the validation data */
