@@ -71,8 +71,8 @@ const struct tc_flag tc_flags_comm[] = {
   FLAG("--max SIZE", "the last size, at most 64G (default 64M, or what ends in about 30 s); e.g. --max 1G"),
   FLAG("--iters N", "timed iterations per size, after two that warm up, in [1, 10000] (default 20, fewer on a slow link); "
     "e.g. --iters 100"),
-  FLAG("--pairs", "measure each node with each other node, several pairs at once, and name slow nodes and pairs; one node: "
-    "its ranks"),
+  FLAG("--pairs", "measure each node with each other node, several pairs at once, and name slow nodes and pairs "
+    "(slow in three measurements); one node: its ranks, if each has a CPU"),
   FLAG("--rounds N", "rounds of --pairs (default: what ends in about 30 s); e.g. --pairs --rounds 3"),
   FLAG("--json", "print a JSON array, one object per row, which a device file of tercio plan can read "
     "(\"links node = FILE\"); e.g. --json > links.json"),
