@@ -36,7 +36,8 @@ static int set_steps(struct tc_train *t, struct tc_err *err)
   return 0;
 }
 
-/* How many files of data.train, and as many of data.val, this rank may keep open: together a quarter of the process's. */
+/* How many files of data.train, and as many of data.val, this rank may keep open: together a quarter of the
+ * process's. */
 static int most_files(const struct tc_train *t)
 {
   enum { LEAST = 4, MOST = 256 };

@@ -190,7 +190,8 @@ void tc_train_fill(void *ctx, const struct tc_runtime *rt, int64_t row0, int64_t
 int tc_train_data_check(struct tc_train *t, struct tc_err *err);
 
 /* ---- tasks.c: questions that are asked at each validation ---- */
-/* Local, after the data are opened. TC_EUSER: what is wrong with a file of questions, or that a tokenizer is missing. */
+/* Local, after the data are opened. TC_EUSER: what is wrong with a file of questions, or that a tokenizer is
+ * missing. */
 int tc_tasks_open(struct tc_train *t, struct tc_err *err);
 /* Collective. TC_EUSER unless all ranks read the same questions. */
 int tc_tasks_same(struct tc_train *t, struct tc_err *err);
@@ -267,8 +268,8 @@ struct tc_ckpt;
 int tc_train_tokenizer_check(const struct tc_train *t, const struct tc_ckpt *c, struct tc_err *err);
 /* After a checkpoint was loaded: its tokenizer, unless the data say theirs, and rank 0 its tokenizer.json. */
 void tc_train_tokenizer_take(struct tc_train *t, const struct tc_ckpt *c);
-/* Before the first save: the data's, and rank 0, if it took none, the tokenizer.json beside them; a warning where there is
- * none. */
+/* Before the first save: the data's, and rank 0, if it took none, the tokenizer.json beside them; a warning where there
+ * is none. */
 void tc_train_tokenizer_find(struct tc_train *t);
 void tc_train_tokenizer_free(struct tc_train *t);
 

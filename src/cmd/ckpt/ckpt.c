@@ -185,8 +185,8 @@ static const char *model_line(const char *text, const char *line)
   return line;
 }
 
-/* The saved options, with the model's as the run had them: those that model.preset or model.config set, and defaults, were
- * saved as 0, auto or nothing. As they were saved if they can't be read. Owned by the caller. */
+/* The saved options, with the model's as the run had them: those that model.preset or model.config set, and defaults,
+ * were saved as 0, auto or nothing. As they were saved if they can't be read. Owned by the caller. */
 static char *used_config(const struct tc_ckpt_meta *t, const char *path)
 {
   struct tc_err why;
@@ -339,8 +339,8 @@ static const struct ckpt_sub subs[] = {
   { "import", "FILE|FOLDER -o DIR [--rope half|interleaved] [--section.key=value ...] [--json]", 1, 1,
     CKPT_JSON | CKPT_OUT | CKPT_CONFIG | CKPT_ROPE, ckpt_cmd_import,
     "converts a file or folder in one of export's formats into a checkpoint from which a run can start, with the "
-    "tokenizer.json of a Hugging Face folder; the optimizer's state is zero unless the file has it; give the options that "
-    "the run will have (model.context of a Llama or Qwen3 is at most 8192 unless given); no run may be using DIR",
+    "tokenizer.json of a Hugging Face folder; the optimizer's state is zero unless the file has it; give the options "
+    "that the run will have (model.context of a Llama or Qwen3 is at most 8192 unless given); no run may be using DIR",
     "tercio ckpt import gpt2 -o run/ckpt" },
   { "latest", "[DIR] [--json]", 0, 1, CKPT_JSON, cmd_latest,
     "prints the path of the newest complete checkpoint; exit status 5: there is none",

@@ -1,9 +1,10 @@
-/* t_pairs.c - `tercio comm --pairs` (comm_pairs.c): who meets whom in which round, which nodes and pairs are called slow,
- * and which are measured again. */
+/* t_pairs.c - `tercio comm --pairs` (comm_pairs.c): who meets whom in which round, which nodes and pairs are called
+ * slow, and which are measured again. */
 #include "src/cmd/comm_pairs.h"
 #include "tests/unit/tap.h"
 
-/* Measurements of four members, of which rank 0 hears: pair a-b takes three times as long in its first slow[a][b] ones. */
+/* Measurements of four members, of which rank 0 hears: pair a-b takes three times as long in its first slow[a][b]
+ * ones. */
 enum { MEMBERS = 4 };
 struct tc_comm { int size; };
 static int slow[MEMBERS][MEMBERS], measured[MEMBERS][MEMBERS], with, calls, fail_at;
