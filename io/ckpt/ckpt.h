@@ -4,7 +4,7 @@
  * read from it, whatever the layout that wrote it.
  *
  * DIR/step-00000100/manifest.json and rank-00000.h5 ... one HDF5 file a writer (or node-00000.h5
- * ..., one a node), and the attached file, if the saver gives one. A tensor has a global name and
+ * ..., one a node), and the attached file, if the save has one. A tensor has a global name and
  * shape; each HDF5 file holds slices (boxes) of it as contiguous datasets; the manifest says which
  * box is where, its place in the file, a CRC32C of each block of it, taken from memory, and one of
  * all bytes of the file that are not tensor data.
