@@ -36,7 +36,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/data/units.c \
   %D%/cmd/data/view.c \
   %D%/cmd/eval.c \
-  %D%/cmd/flags.c \
+  %D%/cmd/flag_help.c \
   %D%/cmd/graph.c \
   %D%/cmd/model.c \
   %D%/cmd/model.h \
@@ -70,7 +70,6 @@ libtercio_app_a_SOURCES = \
   %D%/report/tasks.c \
   %D%/report/trace.c \
   %D%/train/batches.c \
-  %D%/train/ckpt.c \
   %D%/train/end_of_step.c \
   %D%/train/fault.c \
   %D%/train/guard.c \
@@ -85,6 +84,7 @@ libtercio_app_a_SOURCES = \
   %D%/train/resume.c \
   %D%/train/rollback.c \
   %D%/train/run_json.c \
+  %D%/train/save_restore.c \
   %D%/train/tasks.c \
   %D%/train/time_limit.c \
   %D%/train/tokenizer.c \
@@ -124,16 +124,14 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/exec/exec.h \
   %D%/exec/fused.c \
   %D%/exec/impl.h \
+  %D%/exec/reshard.c \
   %D%/exec/timing.c \
-  %D%/exec/transfer.c \
   %D%/foreign/foreign.c \
   %D%/foreign/foreign.h \
   %D%/foreign/impl.h \
   %D%/foreign/parts.c \
   %D%/foreign/parts.h \
   %D%/foreign/read.c \
-  %D%/data/ahead.c \
-  %D%/data/ahead.h \
   %D%/data/data.c \
   %D%/data/data.h \
   %D%/data/documents.c \
@@ -144,6 +142,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/names.c \
   %D%/data/order.c \
   %D%/data/order.h \
+  %D%/data/prefetch.c \
+  %D%/data/prefetch.h \
   %D%/data/source.c \
   %D%/data/warn.c \
   %D%/launch/bind.c \
@@ -237,10 +237,10 @@ libtercio_ir_a_SOURCES = \
   %D%/passes/grad.c \
   %D%/passes/impl.h \
   %D%/passes/infer.c \
+  %D%/passes/insert_reshards.c \
   %D%/passes/loss_chunks.c \
   %D%/passes/offload.c \
   %D%/passes/passes.h \
-  %D%/passes/place.c \
   %D%/passes/recompute.c \
   %D%/passes/reshard.c \
   %D%/passes/reshard.h \

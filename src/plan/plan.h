@@ -195,12 +195,12 @@ struct tc_plan_forward {
   struct tc_plan_speed token, prompt;            /* TC_TO_SAMPLE: a new token of each sequence; at_once of a prompt's */
   double weights_s;                              /* reading the weights of all stages once */
 };
-/* Local. What `tercio eval` or `tercio sample` of c's model takes on so many ranks, in the layout that they choose where c
- * leaves it open: memory as the program allocates it, time as estimated. sequences: at once, of an evaluation on each
- * rank of dp; 0: its default, of sampling 1. In sampling half of the context is taken as read for a new token.
+/* Local. What `tercio eval` or `tercio sample` of c's model takes on so many ranks, in the layout that they choose
+ * where c leaves it open: memory as the program allocates it, time as estimated. sequences: at once, of an evaluation
+ * on each rank of dp; 0: its default, of sampling 1. In sampling half of the context is taken as read for a new token.
  * TC_EUSER, TC_ELAYOUT. */
-int tc_plan_forward(struct tc_plan_forward *out, const struct tc_config *c, enum tc_use use, int64_t sequences, int world,
-                    const struct tc_cluster *k, struct tc_err *err);
+int tc_plan_forward(struct tc_plan_forward *out, const struct tc_config *c, enum tc_use use, int64_t sequences,
+                    int world, const struct tc_cluster *k, struct tc_err *err);
 
 /* ---- search.c: layouts for a cluster ---------------------------------------- */
 

@@ -1,8 +1,8 @@
 /* program.h - all passes in their order. Pure.
  *
- * In: a model, a system and a mesh; or a configuration (setup.h). Out: a program that can run: graph, list
- * of actions, groups that may be fused, and memory plan. Files in reading order: program.[ch], setup.[ch], collective.[ch] (a RESHARD
- * as a collective call), predict.[ch] (bytes and staging of a program). */
+ * In: a model, a system and a mesh; or a configuration (setup.h). Out: a program that can run: graph, list of actions,
+ * groups that may be fused, and memory plan. Files in reading order: program.[ch], setup.[ch], collective.[ch] (a
+ * RESHARD as a collective call), predict.[ch] (bytes and staging of a program). */
 #ifndef TC_PROGRAM_H
 #define TC_PROGRAM_H
 

@@ -29,8 +29,8 @@ static char *name_of(const char *path)
   return tc_sprintf("%.*s", (int)(strlen(base) - cut), base);
 }
 
-/* train.eval_tokenizer, else the tokenizer.json beside the training data; NULL: a token is a byte, as the headers say or,
- * where they say nothing and no tokenizer.json is there, a vocabulary of 256. */
+/* train.eval_tokenizer, else the tokenizer.json beside the training data; NULL: a token is a byte, as the headers say
+ * or, where they say nothing and no tokenizer.json is there, a vocabulary of 256. */
 static int load_tokenizer(const struct tc_train *t, const char *task, struct tc_tokenizer **out, struct tc_err *err)
 {
   const char *given = t->run.cfg->train_eval_tokenizer;
@@ -44,8 +44,8 @@ static int load_tokenizer(const struct tc_train *t, const char *task, struct tc_
   const bool missing = !*given && access(path, F_OK);
   int rc = 0;
   if (missing && (known || vocab != 256))
-    rc = tc_fail(err, TC_EUSER, "%s is text, the tokens of the training data are not bytes, and their folder (%s) has no "
-                 "tokenizer.json: train.eval_tokenizer = FILE would fit", task, folder);
+    rc = tc_fail(err, TC_EUSER, "%s is text, the tokens of the training data are not bytes, and their folder (%s) has "
+                 "no tokenizer.json: train.eval_tokenizer = FILE would fit", task, folder);
   if (rc == 0 && !missing) rc = tc_tokenizer_load_for(out, path, vocab, err);
   free(folder);
   free(path);
@@ -134,7 +134,8 @@ int tc_tasks_same(struct tc_train *t, struct tc_err *err)
   int rc = tc_comm_all_i64(t->run.world, &mine, 1, all, err);
   for (int r = 1; r < world && rc == 0; r++)
     if (all[r] != all[0])
-      rc = tc_fail(err, TC_EUSER, "train.eval_tasks: %s and %s read different questions: every node needs the same files",
+      rc = tc_fail(err, TC_EUSER, "train.eval_tasks: %s and %s read different questions: every node needs the same "
+                   "files",
                    t->run.rank_names[r], t->run.rank_names[0]);
   free(all);
   return rc;

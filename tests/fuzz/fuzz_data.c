@@ -3,7 +3,7 @@
  * too large: these are refused by name, and no other sample is. */
 #include <sys/stat.h>
 
-#include "src/data/ahead.h"
+#include "src/data/prefetch.h"
 #include "src/data/order.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -211,17 +211,17 @@ static int check_set(struct fuzz *z, const struct set *s, struct tc_data *d)
   const struct tc_batch to = { x, y };
   struct reading r = { d, { fuzz_below(z, 2) ? TC_ORDER_DRAWS : TC_ORDER_PERMUTATION, fuzz_next(z), BATCH } };
   struct tc_blend b = blend_of(s);
-  struct tc_ahead *a = NULL;
+  struct tc_prefetch *a = NULL;
   struct tc_err err = { 0 };
   int faults = 0;
   int64_t step = 1 + (int64_t)fuzz_below(z, fuzz_below(z, 2) ? 10 : 1000000000);
-  if (z->cases % 4 == 0 && tc_ahead_new(&a, d, read_one, &r, &err) < 0) return fuzz_fault(z, err.text);
+  if (z->cases % 4 == 0 && tc_prefetch_new(&a, d, read_one, &r, &err) < 0) return fuzz_fault(z, err.text);
   for (int i = 0; i < STEPS; i++, step += 1 + (fuzz_below(z, 5) == 0))
     for (int seq = 0; seq < BATCH; seq++) {
       int k;
       const int64_t start = start_of(s, &b, &r.how, step, seq, &k);
       err = (struct tc_err){ 0 };
-      const int rc = a ? tc_ahead_take(a, step, step + 1, seq, 1, &to, &err)
+      const int rc = a ? tc_prefetch_take(a, step, step + 1, seq, 1, &to, &err)
                        : tc_data_train(d, NULL, &r.how, step, seq, 1, &to, &err);
       if (!is_right(s, k, start, rc, &to, &err)) faults += fuzz_fault(z, *err.text ? err.text : "another sample");
     }
@@ -232,7 +232,7 @@ static int check_set(struct fuzz *z, const struct set *s, struct tc_data *d)
       if (!is_right(s, k, s->source[k].lo + w * s->context, rc, &to, &err))
         faults += fuzz_fault(z, *err.text ? err.text : "another window");
     }
-  tc_ahead_free(a);
+  tc_prefetch_free(a);
   tc_blend_free(&b);
   return faults;
 }
