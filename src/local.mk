@@ -187,6 +187,7 @@ libtercio_run_a_SOURCES = $(io_sources) \
 # Programs as data: needs no MPI, no HDF5 and no device.
 noinst_LIBRARIES += libtercio_ir.a
 libtercio_ir_a_SOURCES = \
+  %D%/plan/chunk.c \
   %D%/plan/cost.c \
   %D%/plan/device.c \
   %D%/plan/devices.def \

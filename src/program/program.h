@@ -71,6 +71,9 @@ int tc_program_of_run(struct tc_program *programs[TC_PROGRAMS], int kind,
                       const struct tc_program_opts *o, const struct tc_mesh *m, int rank,
                       struct tc_err *err);
 
+/* The logits of a loss chunk with head_chunk = 0, of that type. */
+int64_t tc_head_bytes(int dtype);
+
 /* Every operation of every micro-batch has a place in a step's list of actions, some 40 bytes. */
 enum { TC_ACTIONS = 1 << 25 };
 /* Local. TC_ELAYOUT: the list for so many micro-batches would be longer. */
