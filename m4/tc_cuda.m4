@@ -40,7 +40,7 @@ AC_DEFUN([TC_CUDA_LINK], [
   AS_IF([test -z "$tc_cuda_missing"],
     [AC_MSG_CHECKING([for $4])
      tc_save_CPPFLAGS=$CPPFLAGS tc_save_LIBS=$LIBS
-     CPPFLAGS="$CPPFLAGS $CUDA_CFLAGS" LIBS="$tc_cuda_L $3 $LIBS"
+     CPPFLAGS=$CUDA_CFLAGS LIBS="$tc_cuda_L $3 $LIBS"
      AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <$1>]], [[(void)$2;]])],
        [AC_MSG_RESULT([yes])
         $5],
@@ -83,16 +83,19 @@ _TC_END
   TC_CUDA_NCCL
 ])
 
-# The module opens libnccl itself when it is asked for; only its header is needed, and that not by all.
+# The module opens libnccl itself when it is asked for; only its header is needed, and that not by all: that of
+# NCCL_HOME, which the module looks into, too, or one that the compiler finds. nvcc does not get the user's CPPFLAGS.
 AC_DEFUN([TC_CUDA_NCCL], [
   AC_MSG_CHECKING([for nccl.h])
+  tc_nccl_I=
+  AS_IF([test -n "$NCCL_HOME"], [tc_nccl_I=-I$NCCL_HOME/include])
   tc_save_CPPFLAGS=$CPPFLAGS
-  CPPFLAGS="$CPPFLAGS $CUDA_CFLAGS"
+  CPPFLAGS="$tc_nccl_I $CUDA_CFLAGS"
   AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <nccl.h>]],
       [[ncclConfig_t c = NCCL_CONFIG_INITIALIZER; return c.blocking;]])],
     [AC_MSG_RESULT([yes])
-     NCCL_FLAGS=-DTC_NCCL],
-    [AC_MSG_RESULT([no (2.14 or later)])])
+     NCCL_FLAGS="-DTC_NCCL $tc_nccl_I"],
+    [AC_MSG_RESULT([no: set NCCL_HOME to the folder with include/nccl.h, of 2.14 or later])])
   CPPFLAGS=$tc_save_CPPFLAGS
 ])
 
@@ -101,6 +104,7 @@ AC_DEFUN([TC_FIND_CUDA], [
     [AS_HELP_STRING([--with-cuda=check|yes|no|DIR],
       [kernels for NVIDIA GPUs; needs nvcc, cudart and cublasLt; NCCL if its header is found (default: check)])],
     [], [with_cuda=check])
+  AC_ARG_VAR([NCCL_HOME], [the folder with include/nccl.h, if the compiler does not find it])
   tc_cuda_dir=
   tc_cuda=no
   tc_cuda_said=no

@@ -243,7 +243,7 @@ static cublasStatus_t launch(struct tc_device *d, struct plan *p, const struct p
 static int multiply(struct tc_device *d, struct product *x, void *workspace)
 {
   cublasStatus_t rc = CUBLAS_STATUS_NOT_SUPPORTED;
-  for (struct plan *p; (p = plan_for(d, x));) {
+  for (struct plan *p; (p = plan_for(d, x)) != NULL;) {
     rc = launch(d, p, x, workspace);
     if (rc == CUBLAS_STATUS_SUCCESS) return 0;
     if (!p->none) break;                         /* it failed, and another will */
