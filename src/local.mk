@@ -25,6 +25,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/completion.c \
   %D%/cmd/completion.h \
   %D%/cmd/data/bytes.c \
+  %D%/cmd/data/check.c \
   %D%/cmd/data/data.c \
   %D%/cmd/data/data.h \
   %D%/cmd/data/encode.c \
@@ -35,6 +36,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/data/texts.c \
   %D%/cmd/data/units.c \
   %D%/cmd/data/view.c \
+  %D%/cmd/data/view.h \
   %D%/cmd/eval.c \
   %D%/cmd/flag_help.c \
   %D%/cmd/graph.c \
@@ -144,6 +146,8 @@ libtercio_run_a_SOURCES = $(io_sources) \
   %D%/data/order.h \
   %D%/data/prefetch.c \
   %D%/data/prefetch.h \
+  %D%/data/shard.c \
+  %D%/data/shard.h \
   %D%/data/source.c \
   %D%/data/warn.c \
   %D%/launch/bind.c \

@@ -82,13 +82,20 @@ static int read_questions(struct eval *e, struct task *t, struct tc_err *err)
 {
   const int64_t context = e->m.cfg->model_context, vocab = e->m.cfg->model_vocab;
   if (t->kind == HELLASWAG) return tc_choices_hellaswag(&t->questions, t->path, context, vocab, err);
-  if (!e->m.tokenizer && vocab != 256)
+  if (!e->m.tokenizer && !tc_cmd_model_bytes(&e->m))
     return tc_fail(err, TC_EUSER, "%s is text, and the model's tokens are not bytes: give --tokenizer tokenizer.json",
                    t->path);
   return tc_choices_jsonl(&t->questions, t->path, e->m.tokenizer, context, vocab, err);
 }
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
+
+/* Whether a token of the data is a byte, where there is no tokenizer: as their headers say, else as the model's. */
+static bool is_bytes(const struct eval *e, const struct tc_data *d)
+{
+  uint64_t hash;
+  return tc_cmd_model_bytes(&e->m) && (!tc_data_tokenizer(d, &hash) || !hash);
+}
 
 static void warn_of_text(const struct eval *e, const struct tc_data *d, int64_t vocab)
 {
@@ -115,7 +122,7 @@ static int run_data(struct eval *e, struct tc_forward *x, struct task *t, struct
     rc = tc_documents_end(&end, r->cfg->data_end_token, d, err);
   rc = tc_run_agree(r, rc, err);
   if (rc == 0 && r->rank == 0) warn_of_text(e, d, m->vocab);
-  if (rc == 0) rc = tc_corpus_loss(out, x, d, end, e->m.tokenizer, e->json ? NULL : t->path, err);
+  if (rc == 0) rc = tc_corpus_loss(out, x, d, end, e->m.tokenizer, is_bytes(e, d), e->json ? NULL : t->path, err);
   if (d) tc_data_free(d);
   free(path);
   return rc;

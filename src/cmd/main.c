@@ -82,8 +82,8 @@ static const struct {
   { { "data", "TEXT|FOLDER... -o SHARD.bin | TEXT|JSONL|FOLDER|- ... --tokenizer TOKENIZER.json -o SHARDS "
       "[--field NAME] [--jsonl] [--eod TOKEN] [--begin-token] [--shard-tokens 100M] [--invalid refuse|replace|bytes] "
       "[--threads N] | "
-      "show|decode SHARDS [--tokenizer TOKENIZER.json] [--from N] [--tokens N] | "
-      "check SHARDS [--tokenizer TOKENIZER.json] [--vocab N] [--threads N]",
+      "show|decode FILES [--data.format FORMAT] [--tokenizer TOKENIZER.json] [--from N] [--tokens N] | "
+      "check FILES [--data.format FORMAT] [--tokenizer TOKENIZER.json] [--vocab N] [--threads N]",
       "Makes shards of tokens from text. Without a tokenizer one token per byte, in one file. With the "
       "tokenizer.json of a byte-level BPE tokenizer (GPT-2, Llama 3, Qwen) the ids that Hugging Face's tokenizers "
       "library gives, in a folder SHARDS with files of --shard-tokens tokens, in llm.c's format: uint16, or uint32 "
@@ -93,12 +93,14 @@ static const struct {
       "is one, in the field --field (text). Files may end in .gz or .zst; - is standard input. --eod is the token "
       "behind each document (default <|endoftext|> or <|end_of_text|>), --begin-token adds the tokens of the "
       "post-processor's template around each document. --invalid: what to do with bytes that are not UTF-8: an error "
-      "(the default), U+FFFD, or tokens of the bytes. After an interruption (Ctrl-C, SIGTERM: status 86, SIGUSR2: "
-      "status 85), run the same command to go on behind the last complete shard. show prints headers and the first "
-      "tokens of each shard, decode the text of --tokens tokens, both from token --from of all shards on; check "
-      "compares every token with the vocabulary's size; --tokenizer bytes: a token is a byte, as in shards that were "
-      "made without a tokenizer. For a text named "
-      "show, check or decode, write ./show.",
+      "(the default), U+FFFD, or tokens of the bytes. After an interruption (Ctrl-C, SIGTERM: status 86, SIGUSR2: status "
+      "85), run the same command to go on behind the last complete shard. show, check and decode take whatever data.train "
+      "takes: shards, Megatron's files, text, and with --data.format uint16 or uint32 tokens without a header; files, "
+      "folders, patterns and blends such as 0.7:A*.bin 0.3:B/. show prints the share of each source, and the format, size "
+      "and first tokens of each file; decode prints the text of --tokens tokens; both begin at token --from of all files. "
+      "check compares every token with the vocabulary's size: --vocab, or that of the tokenizer, or of the header. The "
+      "tokenizer is --tokenizer, or the tokenizer.json beside a file; --tokenizer bytes: a token is a byte, as in shards "
+      "that were made without a tokenizer. For a text named show, check or decode, write ./show.",
       "tercio data corpus.jsonl.zst --tokenizer tokenizer.json -o shards", tc_cmd_data }, HELP_PLAIN | TAKES_SIGNALS, NULL },
   { { "report", "RUNDIR -o REPORT.html [--trace FILE] [--step N] [--json]",
       "Makes one HTML page from a run's folder: curves, the timeline of a traced step, memory by class, "

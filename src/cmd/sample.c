@@ -133,7 +133,7 @@ static void find_end(struct sample *x)
 static int read_prompts(struct sample *x, struct tc_err *err)
 {
   struct tc_encoder *e = NULL;
-  if (!x->m.tokenizer && x->m.cfg->model_vocab != 256)
+  if (!x->m.tokenizer && !tc_cmd_model_bytes(&x->m))
     return tc_fail(err, TC_EUSER, "the model's tokens are not bytes: give --tokenizer tokenizer.json");
   if (x->m.tokenizer) TC_TRY(tc_encoder_new(&e, x->m.tokenizer, err));
   const int rc = x->prompt ? add_prompt(x, e, x->prompt, strlen(x->prompt), err) : add_lines(x, e, err);

@@ -90,7 +90,7 @@ static void body(struct fx_rank *r)
   struct tc_err err = { 0 };
   struct tc_program *p[2];
   struct source source = { .T = c->model.context, .batch = c->batch };        /* a rank's own: it is one thread's at a time */
-  const struct tc_data_opts text = { &c->text, 1, TC_FORMAT_TEXT, 1, source.T, 256, 0, false };
+  const struct tc_data_opts text = { &c->text, 1, TC_FORMAT_TEXT, 1, source.T, 256, 0, false, false };
   if (tc_data_open(&source.data, &text, &err) < 0) {
     ok(false, "text %s", err.text);
     return;
