@@ -13,8 +13,7 @@
  *
  * Files in reading order: order.[ch]; impl.h; names.c (words to sources); file.c (reading, and files that
  * change under a run); format.c (headers); shard.[ch] (that of shards); source.c (a stream); data.c; warn.c (what may be a
- * mistake); prefetch.[ch] (the batch of the next
- * step, read by other threads during this one). */
+ * mistake); prefetch.[ch] (the batch of the next step, read by other threads during this one). */
 #ifndef TC_DATA_H
 #define TC_DATA_H
 

@@ -145,10 +145,6 @@ static void test_shared(const char *dir)
   for (int64_t i = 0; i < STEPS; i++)
     TC_ASSERT(tc_data_train(d, NULL, &s, i + 1, 0, B, &(struct tc_batch){ want[i][0], want[i][1] }, &err) == 0);
   for (size_t k = 0; k < sizeof places / sizeof *places; k++) {
-<<<<<<< HEAD:tests/unit/data/t_prefetch.c
-    const struct tc_data_opts o = { name, FILES, TC_FORMAT_TEXT, 0, CONTEXT, 256, places[k], false };
-    struct tc_prefetch *a;
-=======
     const struct tc_data_opts o = { name, FILES, TC_FORMAT_TEXT, 0, CONTEXT, 256, places[k], false, false };
     struct tc_prefetch *a;
     int wrong = 0;
