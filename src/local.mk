@@ -10,6 +10,7 @@ libtercio_app_a_SOURCES = \
   %D%/cmd/ckpt/ckpt.c \
   %D%/cmd/ckpt/ckpt.h \
   %D%/cmd/ckpt/export.c \
+  %D%/cmd/ckpt/special.c \
   %D%/cmd/ckpt/import.c \
   %D%/cmd/ckpt/import.h \
   %D%/cmd/ckpt/import_save.c \

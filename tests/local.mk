@@ -356,6 +356,7 @@ test_files = \
   %D%/oracle/hf-llama/model.safetensors.index.json \
   %D%/oracle/hf-qwen3/config.json \
   %D%/oracle/hf-qwen3/model.safetensors \
+  %D%/oracle/hf_end.py \
   %D%/oracle/hf_export.py \
   %D%/oracle/hf_sample.py \
   %D%/oracle/hf_eval.py \

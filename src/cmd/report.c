@@ -57,21 +57,36 @@ static int parse(struct ask *a, int argc, char **argv, struct tc_err *err)
   return 0;
 }
 
-/* The trace named in the run file, relative to this folder or to the run's; NULL: none. Owned by
- * the caller. */
-static char *find_trace(const struct ask *a, const json_t *run)
+/* The trace as named in the run file, seen from the folder where the run was started, as far as run.out tells it; NULL: it
+ * does not. Owned by the caller. */
+static char *from_start(const char *folder, const json_t *run, const char *trace)
+{
+  char out[1000], *full = realpath(folder, NULL), *path = NULL;
+  tc_run_key(run, "run", "out", out, sizeof out);
+  const size_t n = full ? strlen(full) : 0, k = strlen(out);
+  if (*out && *out != '/' && *trace != '/' && n > k && full[n - k - 1] == '/' && strcmp(full + n - k, out) == 0)
+    path = tc_sprintf("%.*s%s", (int)(n - k), full, trace);
+  free(full);
+  return path;
+}
+
+/* The trace named in the run file, relative to this folder, to the run's, or to where the run was started; NULL: the run wrote none, or it is not there,
+ * as *note then says. Owned by the caller. */
+static char *find_trace(const struct ask *a, const json_t *run, struct tc_err *note)
 {
   char key[1000];
   tc_run_key(run, "run", "trace", key, sizeof key);
   if (!*key || !strcmp(key, "no")) return NULL;
   const char *name = strrchr(key, '/') ? strrchr(key, '/') + 1 : key;
   char *path[] = { tc_strdup(key), tc_sprintf("%s/%s", a->folder, key),
-                   tc_sprintf("%s/%s", a->folder, name) };
+                   tc_sprintf("%s/%s", a->folder, name), from_start(a->folder, run, key) };
   char *found = NULL;
-  for (int i = 0; i < 3; i++) {
-    if (!found && access(path[i], R_OK) == 0) found = path[i];
+  for (int i = 0; i < 4; i++) {
+    if (!found && path[i] && access(path[i], R_OK) == 0) found = path[i];
     else free(path[i]);
   }
+  if (!found)
+    tc_fail(note, TC_EUSER, "the run's trace %s was not found from this folder; --trace FILE reads it from another place", key);
   return found;
 }
 
@@ -80,7 +95,13 @@ static int read_trace(struct tc_page *page, struct tc_timeline *t, const struct 
                       struct tc_err *err)
 {
   page->trace_note = "No trace: run.trace = FILE writes one; --trace FILE reads one from another place.";
-  char *path = a->trace ? tc_strdup(a->trace) : find_trace(a, page->run);
+  char *path = a->trace ? tc_strdup(a->trace) : find_trace(a, page->run, err);
+  if (!path && *err->text) {
+    page->trace_note = err->text;
+    if (a->step) return TC_EUSER;
+    tc_warn("no timeline: %s", err->text);
+    return 0;
+  }
   if (!path && a->step)
     return tc_fail(err, TC_EUSER, "--step %lld: the run has no trace; --trace FILE names one",
                    (long long)a->step);

@@ -121,15 +121,6 @@ static int add_lines(struct sample *x, struct tc_encoder *e, struct tc_err *err)
   return rc;
 }
 
-/* Behind which a text is over, by the names that tokenizers give to it. */
-static void find_end(struct sample *x)
-{
-  static const char *const names[] = { "<|endoftext|>", "<|end_of_text|>", "</s>" };
-  x->how.end = -1;
-  for (int i = 0; i < 3 && x->m.tokenizer && x->how.end < 0; i++)
-    x->how.end = (int32_t)tc_tokenizer_find(x->m.tokenizer, names[i]);
-}
-
 static int read_prompts(struct sample *x, struct tc_err *err)
 {
   struct tc_encoder *e = NULL;
@@ -138,7 +129,7 @@ static int read_prompts(struct sample *x, struct tc_err *err)
   if (x->m.tokenizer) TC_TRY(tc_encoder_new(&e, x->m.tokenizer, err));
   const int rc = x->prompt ? add_prompt(x, e, x->prompt, strlen(x->prompt), err) : add_lines(x, e, err);
   if (e) tc_encoder_free(e);
-  find_end(x);
+  x->how.end = x->m.tokenizer ? (int32_t)tc_tokenizer_end_of_text(x->m.tokenizer) : -1;
   if (x->m.tokenizer) x->how.known = tc_tokenizer_vocab(x->m.tokenizer);
   x->prompts = tc_calloc((size_t)TC_MAX(x->n, 1), sizeof *x->prompts);
   int64_t room = x->m.cfg->model_context;

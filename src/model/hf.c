@@ -358,7 +358,13 @@ static json_t *scaling_json(const struct tc_rope_scaling *s)
                    "original_max_position_embeddings", (json_int_t)s->original);
 }
 
-static json_t *rotary_json(struct tc_model *m, const struct architecture *a, const char *dtype)
+static void set_ids(json_t *o, struct tc_hf_ids ids)
+{
+  json_object_set_new(o, "bos_token_id", ids.begin < 0 ? json_null() : json_integer(ids.begin));
+  json_object_set_new(o, "eos_token_id", ids.end < 0 ? json_null() : json_integer(ids.end));
+}
+
+static json_t *rotary_json(struct tc_model *m, const struct architecture *a, struct tc_hf_ids ids, const char *dtype)
 {
   json_t *o = json_pack("{s:[s], s:s}", "architectures", a->name, "model_type", a->type);
   for (int i = 0; i < ROTARY_SIZES; i++)
@@ -372,13 +378,12 @@ static json_t *rotary_json(struct tc_model *m, const struct architecture *a, con
   if (a->family == TC_FAMILY_LLAMA) json_object_set_new(o, "mlp_bias", json_boolean(m->bias == TC_ON));
   json_object_set_new(o, "attention_dropout", json_real(0));
   json_object_set_new(o, "initializer_range", json_real(0.02));
-  json_object_set_new(o, "bos_token_id", json_null());           /* a checkpoint knows no tokenizer */
-  json_object_set_new(o, "eos_token_id", json_null());
+  set_ids(o, ids);
   json_object_set_new(o, "torch_dtype", json_string(dtype));
   return o;
 }
 
-static json_t *gpt2_json(const struct tc_model *m, double dropout, const char *dtype)
+static json_t *gpt2_json(const struct tc_model *m, struct tc_hf_ids ids, double dropout, const char *dtype)
 {
   json_t *o = json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:n, s:s, s:o, s:b}",
     "architectures", "GPT2LMHeadModel", "model_type", "gpt2", "n_layer", (json_int_t)m->layers,
@@ -386,11 +391,7 @@ static json_t *gpt2_json(const struct tc_model *m, double dropout, const char *d
     (json_int_t)m->context, "n_ctx", (json_int_t)m->context, "vocab_size", (json_int_t)m->vocab,
     "n_inner", "activation_function", "gelu_new", "layer_norm_epsilon", real(m->norm_eps),
     "tie_word_embeddings", 1);
-  const json_int_t end_of_text = 50256;          /* GPT-2's; other vocabularies have none */
-  const char *const tokens[] = { "bos_token_id", "eos_token_id" };
-  for (int i = 0; i < 2; i++)
-    json_object_set_new(o, tokens[i], m->vocab > end_of_text ? json_integer(end_of_text)
-                                                             : json_null());
+  set_ids(o, ids);
   json_object_set_new(o, "resid_pdrop", json_real(dropout));
   json_object_set_new(o, "embd_pdrop", json_real(dropout));
   json_object_set_new(o, "attn_pdrop", json_real(0));
@@ -399,12 +400,12 @@ static json_t *gpt2_json(const struct tc_model *m, double dropout, const char *d
   return o;
 }
 
-char *tc_hf_text(const struct tc_model *given, double dropout, const char *dtype)
+char *tc_hf_text(const struct tc_model *given, struct tc_hf_ids ids, double dropout, const char *dtype)
 {
   struct tc_model m = *given;
   m.positions = TC_MAX(m.positions, m.context);
   const struct architecture *a = architecture_of(&m);
-  json_t *o = a->family == TC_FAMILY_GPT2 ? gpt2_json(&m, dropout, dtype) : rotary_json(&m, a, dtype);
+  json_t *o = a->family == TC_FAMILY_GPT2 ? gpt2_json(&m, ids, dropout, dtype) : rotary_json(&m, a, ids, dtype);
   char *text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
   json_decref(o);
   return text;

@@ -17,7 +17,9 @@ int tc_hf_read(struct tc_model *m, const char *path, struct tc_err *err);
 /* The name of the architecture that computes what this complete model does. NULL with the option
  * in *err that has another value there. */
 const char *tc_hf_architecture(const struct tc_model *m, struct tc_err *err);
+/* The tokens that begin and end a text; below 0: unknown, which is null in the file. */
+struct tc_hf_ids { int64_t begin, end; };
 /* config.json of a complete model that has an architecture; owned by the caller. dtype: float32 or bfloat16. */
-char *tc_hf_text(const struct tc_model *m, double dropout, const char *dtype);
+char *tc_hf_text(const struct tc_model *m, struct tc_hf_ids ids, double dropout, const char *dtype);
 
 #endif

@@ -247,6 +247,23 @@ int64_t tc_tokenizer_find(const struct tc_tokenizer *t, const char *text)
   return id == TC_NO_ID ? -1 : (int64_t)id;
 }
 
+const char *tc_tokenizer_added(const struct tc_tokenizer *t, uint32_t id)
+{
+  const struct tc_added_list *const lists[] = { &t->raw, &t->normalized };
+  for (size_t i = 0; i < 2; i++)
+    for (size_t k = 0; k < lists[i]->n; k++)
+      if (lists[i]->at[k].id == id) return t->token[id].s;
+  return NULL;
+}
+
+int64_t tc_tokenizer_end_of_text(const struct tc_tokenizer *t)
+{
+  static const char *const names[] = { "<|endoftext|>", "<|end_of_text|>", "</s>" };
+  int64_t id = -1;
+  for (int i = 0; i < 3 && id < 0; i++) id = tc_tokenizer_find(t, names[i]);
+  return id;
+}
+
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 size_t tc_tokenizer_cut(const struct tc_tokenizer *t, const char *text, size_t from, size_t n)

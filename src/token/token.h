@@ -50,6 +50,11 @@ int64_t tc_tokenizer_vocab(const struct tc_tokenizer *t);     /* the highest id 
 uint64_t tc_tokenizer_hash(const struct tc_tokenizer *t);
 /* Local. The id of an added token, or of a token of the vocabulary with this text; -1: there is none. */
 int64_t tc_tokenizer_find(const struct tc_tokenizer *t, const char *text);
+/* Local. The text of an added token; NULL: the id is not one's. Borrowed. */
+const char *tc_tokenizer_added(const struct tc_tokenizer *t, uint32_t id);
+/* Local. The token behind which a text is over, by the names that tokenizers give to it: <|endoftext|>, <|end_of_text|> or
+ * </s>; -1: there is none. */
+int64_t tc_tokenizer_end_of_text(const struct tc_tokenizer *t);
 /* Local. What the post-processor's template puts before and after a document; borrowed. */
 const struct tc_ids *tc_tokenizer_begin(const struct tc_tokenizer *t);
 const struct tc_ids *tc_tokenizer_end(const struct tc_tokenizer *t);

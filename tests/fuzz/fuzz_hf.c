@@ -104,7 +104,7 @@ static void write_model(struct fuzz *f, struct folder *d, const struct tc_model 
   }
   d->at += (size_t)snprintf(d->index + d->at, sizeof d->index - d->at, "}}\n");
   if (d->n > 1) write_text(d->dir, "model.safetensors.index.json", d->index, d->at);
-  char *config = tc_hf_text(m, 0, "float32");
+  char *config = tc_hf_text(m, (struct tc_hf_ids){ -1, -1 }, 0, "float32");
   write_text(d->dir, "config.json", config, strlen(config));
   free(config);
   free(part);

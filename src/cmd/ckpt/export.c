@@ -3,6 +3,7 @@
  * Only one tensor is in memory at a time. All data is checked against its checksum. A file
  * appears under its name when it is complete. */
 #include "src/cmd/ckpt/ckpt.h"
+#include "src/cmd/ckpt/special.h"
 #include "src/foreign/parts.h"
 
 #include <stdlib.h>
@@ -24,7 +25,8 @@ struct export {
   struct tc_ckpt *c;
   struct tc_model model;
   int dtype;                      /* of the tensors written */
-  char *tokenizer; int64_t tokenizer_bytes;   /* the checkpoint's tokenizer.json; owned; NULL: none is written */
+  int64_t saved_end;              /* data.end_token of the run; below 0: none */
+  struct ckpt_special special;    /* format hf */
   int n_tensors, files;
   int64_t bytes;                  /* of tensors written */
   float *whole; int whole_is;     /* the tensor in memory, and its number; owned */
@@ -110,16 +112,18 @@ static int put_part(struct export *x, const struct sink *s, const struct tc_fore
   return rc;
 }
 
-/* max_position_embeddings of the config.json that the model came from, as the run's options have it; 0: unknown. */
-static int64_t saved_positions(const struct tc_ckpt *c)
+/* What the run's options say besides the model: its end token, and max_position_embeddings of the config.json that it came
+ * from. */
+static void read_saved(struct export *x)
 {
   char word[] = "export", *argv[] = { word };
   struct tc_config *cfg;
   struct tc_err why;
-  if (tc_config_saved(&cfg, c->m->meta.config, 1, argv, &why) < 0) return 0;
-  const int64_t positions = cfg->model_positions;
+  x->saved_end = -1;
+  if (tc_config_saved(&cfg, x->c->m->meta.config, 1, argv, &why) < 0) return;
+  x->model.positions = cfg->model_positions;
+  x->saved_end = cfg->data_end_token;
   tc_config_free(cfg);
-  return positions;
 }
 
 /* All parts of the model's tensors; the checkpoint must have as many, which bounds memory. */
@@ -128,7 +132,7 @@ static int list_parts(struct export *x, struct tc_foreign_part **out, enum tc_fo
   struct tc_err why;
   *out = NULL;
   TC_TRY(tc_model_parse(&x->model, x->c->m->meta.model, x->c->path, err));
-  x->model.positions = saved_positions(x->c);
+  read_saved(x);
   const char *architecture = tc_hf_architecture(&x->model, &why);
   if (!architecture)
     return tc_fail(err, TC_EUSER, "%s: %s; --format safetensors can store it", x->c->path, why.text);
@@ -168,6 +172,30 @@ static int write_bytes(const char *path, const char *text, int64_t bytes, const 
   return rc;
 }
 
+/* Removes the first n files beside config.json and the weights. */
+static void remove_beside(const struct export *x, int n)
+{
+  for (int i = 0; i < n; i++) {
+    char *path = tc_sprintf("%s/%s", x->args->out, x->special.file[i].name);
+    unlink(path);
+    free(path);
+  }
+}
+
+/* The files beside config.json and the weights; none of them after a failure. */
+static int write_beside(const struct export *x, struct tc_err *err)
+{
+  int rc = 0, done = 0;
+  for (; done < x->special.n_files && rc == 0; done += rc == 0) {
+    const struct ckpt_beside *b = &x->special.file[done];
+    char *path = tc_sprintf("%s/%s", x->args->out, b->name);
+    rc = write_bytes(path, b->text, b->bytes, "", err);
+    free(path);
+  }
+  if (rc < 0) remove_beside(x, done);
+  return rc;
+}
+
 static int write_text(const char *path, const char *text, struct tc_err *err)
 {
   return write_bytes(path, text, (int64_t)strlen(text), "\n", err);
@@ -175,7 +203,7 @@ static int write_text(const char *path, const char *text, struct tc_err *err)
 
 static int write_config(struct export *x, const char *path, struct tc_err *err)
 {
-  char *text = tc_hf_text(&x->model, 0, x->dtype == TC_F32 ? "float32" : "bfloat16");
+  char *text = tc_hf_text(&x->model, x->special.ids, 0, x->dtype == TC_F32 ? "float32" : "bfloat16");
   int rc = write_text(path, text, err);
   free(text);
   return rc;
@@ -241,9 +269,9 @@ static int write_shard(struct export *x, const struct shards *s, int file, const
 /* Checks that the folder has no model yet: files of two models must not be mixed. */
 static int check_folder(const struct export *x, struct tc_err *err)
 {
-  const char *const names[] = { "config.json", "model.safetensors.index.json", TC_TOKENIZER_FILE };
-  for (int i = 0; i < (x->tokenizer ? 3 : 2); i++) {
-    char *path = tc_sprintf("%s/%s", x->args->out, names[i]);
+  const char *const names[] = { "config.json", "model.safetensors.index.json" };
+  for (int i = 0; i < 2 + x->special.n_files; i++) {
+    char *path = tc_sprintf("%s/%s", x->args->out, i < 2 ? names[i] : x->special.file[i - 2].name);
     int rc = 0;
     if (access(path, F_OK) == 0)
       rc = tc_fail(err, TC_EUSER, "%s exists already: remove it or give another folder", path);
@@ -253,7 +281,7 @@ static int check_folder(const struct export *x, struct tc_err *err)
   return 0;
 }
 
-/* Writes the weights, their index, the tokenizer, then config.json: a folder without config.json is not loaded. */
+/* Writes the weights, their index, the files beside them, then config.json: a folder without config.json is not loaded. */
 static int write_folder(struct export *x, const struct tc_foreign_part *t, int n, struct tc_err *err)
 {
   const char *out = x->args->out;
@@ -262,17 +290,16 @@ static int write_folder(struct export *x, const struct tc_foreign_part *t, int n
   int done = 0;
   make_shards(&s, x, t, n, x->args->shard_bytes ? x->args->shard_bytes : INT64_MAX, pool);
   char *config = tc_sprintf("%s/config.json", out), *index = tc_sprintf("%s/model.safetensors.index.json", out);
-  char *whole = tc_sprintf("%s/model.safetensors", out), *tokenizer = tc_sprintf("%s/" TC_TOKENIZER_FILE, out);
+  char *whole = tc_sprintf("%s/model.safetensors", out);
   int rc = s.n > 1 && access(whole, F_OK) == 0
     ? tc_fail(err, TC_EUSER, "%s exists already: remove it or give another folder", whole) : 0;
   while (done < s.n && rc == 0)
     if ((rc = write_shard(x, &s, done, t, err)) == 0) done++;
   const bool indexed = rc == 0 && s.n > 1 && (rc = write_index(&s, index, err)) == 0;
-  if (rc == 0 && x->tokenizer) rc = write_bytes(tokenizer, x->tokenizer, x->tokenizer_bytes, "", err);
-  const bool beside = rc == 0 && x->tokenizer;
+  const bool beside = rc == 0 && (rc = write_beside(x, err)) == 0;
   if (rc == 0) rc = write_config(x, config, err);
   if (rc < 0 && indexed) unlink(index);
-  if (rc < 0 && beside) unlink(tokenizer);
+  if (rc < 0 && beside) remove_beside(x, x->special.n_files);
   for (int f = 0; f < s.n; f++) {
     if (rc < 0 && f < done) unlink(s.path[f]);
     free(s.path[f]);
@@ -284,7 +311,6 @@ static int write_folder(struct export *x, const struct tc_foreign_part *t, int n
   free(config);
   free(index);
   free(whole);
-  free(tokenizer);
   tc_pool_free(pool);
   return rc;
 }
@@ -293,7 +319,7 @@ static int export_hf(struct export *x, struct tc_err *err)
 {
   struct tc_foreign_part *t;
   int n = list_parts(x, &t, TC_FORM_HF, err), rc = TC_MIN(n, 0);
-  if (rc == 0) rc = tc_ckpt_attached(x->c, TC_TOKENIZER_FILE, &x->tokenizer, &x->tokenizer_bytes, err);
+  if (rc == 0) rc = ckpt_special_find(&x->special, x->c, &x->model, x->saved_end, err);
   if (rc == 0) rc = tc_folder_make(x->args->out, err);
   if (rc == 0) rc = check_folder(x, err);
   if (rc == 0) rc = write_folder(x, t, n, err);
@@ -436,15 +462,17 @@ int ckpt_cmd_export(const struct ckpt_args *a, struct tc_err *err)
   if (rc == 0 && a->json)
     ckpt_print_json(json_pack("{s:o, s:I, s:o, s:s, s:i, s:I, s:b}", "from", tc_text_json(x.c->path),
       "step", (json_int_t)x.c->m->meta.step, "path", tc_text_json(a->out), "format", name,
-      "tensors", x.n_tensors, "bytes", (json_int_t)x.bytes, "tokenizer", x.tokenizer != NULL));
+      "tensors", x.n_tensors, "bytes", (json_int_t)x.bytes, "tokenizer", x.special.tokenizer));
   else if (rc == 0) {
     char files[40] = "";
     if (x.files > 1) snprintf(files, sizeof files, " in %d files", x.files);
     printf("%s: %d tensors%s, %s, of step %lld%s\n", a->out, x.n_tensors, files,
            tc_human_bytes(size, sizeof size, (double)x.bytes), (long long)x.c->m->meta.step,
-           x.tokenizer ? ", with tokenizer.json" : "");
+           x.special.tokenizer ? ", with tokenizer.json" : "");
   }
-  free(x.tokenizer);
+  if (rc == 0 && !a->json && f->run == export_hf && x.special.ids.end < 0)
+    printf("%s: the end token is unknown: set eos_token_id in config.json, so that texts end there\n", a->out);
+  ckpt_special_free(&x.special);
   free(x.whole);
   tc_ckpt_close(x.c);
   return rc;

@@ -244,6 +244,15 @@ static unsigned fixed_keys(const struct tc_config *c)
   return hold;
 }
 
+/* --tables counts published models, whatever the run: no other flag of plan has an effect. */
+static int check_tables(const char *const *x, struct tc_err *err)
+{
+  for (int i = 0; i < N_EXTRA; i++)
+    if (x[i] && i != X_TABLES)
+      return tc_fail(err, TC_EUSER, "--%.*s has no effect with --tables", (int)strcspn(extra_flags[i], "="), extra_flags[i]);
+  return 0;
+}
+
 int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, const char **calibrate, bool *tables,
                     struct tc_err *err)
 {
@@ -252,7 +261,8 @@ int tc_plan_job_new(struct tc_plan_job *j, int argc, char **argv, const char **c
   TC_TRY(tc_config_new(&j->cfg, argc, argv, extra_flags, x, err));
   *calibrate = x[X_CALIBRATE];
   *tables = x[X_TABLES] != NULL;
-  if (*tables || *calibrate) return 0;
+  if (*tables) return check_tables(x, err);
+  if (*calibrate) return 0;
   j->partition = x[X_PARTITION];
   j->from_slurm = x[X_SLURM] != NULL;
   j->search = (x[X_NODES] || j->from_slurm) && !x[X_EXPLAIN];

@@ -187,7 +187,7 @@ static void test_widths(void)
   ok(!tc_hf_architecture(&odd, &err), "no Llama of Hugging Face's");
   is_str(err.text, "the model's hidden = 60 is not a multiple of its heads = 8, which Hugging Face's LlamaForCausalLM "
          "demands", "... in these words");
-  char *text = tc_hf_text(&odd, 0, "float32");
+  char *text = tc_hf_text(&odd, (struct tc_hf_ids){ -1, -1 }, 0, "float32");
   is_int(read_text(&m, text, &err), TC_EUSER, "nor is its config.json read");
   ok(strstr(err.text, "\"hidden_size\" 60 is not a multiple of \"num_attention_heads\" 8, which LlamaForCausalLM"),
      "... %s", err.text);
@@ -230,9 +230,10 @@ static void test_positions(void)
     if (!m.context) m.context = 16;
     is_int(m.context, row[i].context, "... the context");
     is_int(tc_model_resolve(&m, &err), 0, "... resolved");
-    char *text = tc_hf_text(&m, 0, "float32");
+    char *text = tc_hf_text(&m, (struct tc_hf_ids){ -1, 7 }, 0, "float32");
     is_int(read_text(&again, text, &err), 0, "... written and read");
     is_int(again.positions, row[i].written, "... its positions");
+    ok(strstr(text, "\"bos_token_id\": null") && strstr(text, "\"eos_token_id\": 7"), "... its tokens that begin and end a text");
     free(text);
   }
 }

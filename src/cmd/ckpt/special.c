@@ -1,0 +1,96 @@
+/* special.c - the tokens that begin and end a text, and the files of an exported model that say them.
+ *
+ * Without them transformers' generate() goes on behind the end of a text, and its tokenizer does not know which of its
+ * tokens are special. */
+#include "src/cmd/ckpt/special.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/token/token.h"
+
+static void add_file(struct ckpt_special *s, const char *name, char *text, int64_t bytes)
+{
+  s->file[s->n_files++] = (struct ckpt_beside){ name, text, bytes };
+}
+
+static void add_json(struct ckpt_special *s, const char *name, json_t *o)
+{
+  char *text = json_dumps(o, JSON_INDENT(2)), *line = tc_sprintf("%s\n", text);
+  add_file(s, name, line, (int64_t)strlen(line));
+  free(text);
+  json_decref(o);
+}
+
+/* The token's text, if it is an added token: transformers would add a word of the vocabulary again, with a new id. */
+static void set_text(json_t *o, const char *key, const struct tc_tokenizer *t, int64_t id)
+{
+  const char *text = id < 0 ? NULL : tc_tokenizer_added(t, (uint32_t)id);
+  if (text) json_object_set_new(o, key, json_string(text));
+}
+
+/* clean_up_tokenization_spaces would take spaces before punctuation out of decoded text. */
+static void add_tokenizer_config(struct ckpt_special *s, const struct tc_tokenizer *t, const struct tc_model *m)
+{
+  const struct tc_ids *begin = tc_tokenizer_begin(t);
+  json_t *o = json_pack("{s:s, s:I, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "model_max_length",
+                        (json_int_t)m->context, "clean_up_tokenization_spaces", 0);
+  set_text(o, "bos_token", t, begin->n ? (int64_t)begin->id[0] : -1);
+  set_text(o, "eos_token", t, s->ids.end);
+  add_json(s, "tokenizer_config.json", o);
+}
+
+static void add_generation_config(struct ckpt_special *s)
+{
+  json_t *o = json_object();
+  if (s->ids.begin >= 0) json_object_set_new(o, "bos_token_id", json_integer(s->ids.begin));
+  if (s->ids.end >= 0) json_object_set_new(o, "eos_token_id", json_integer(s->ids.end));
+  add_json(s, "generation_config.json", o);
+}
+
+/* The checkpoint's tokenizer, NULL if it has none or one that is not understood, which is exported all the same. */
+static int take_tokenizer(struct tc_tokenizer **t, struct ckpt_special *s, const struct tc_ckpt *c, const struct tc_model *m,
+                          struct tc_err *err)
+{
+  struct tc_err why;
+  char *text;
+  int64_t bytes;
+  *t = NULL;
+  TC_TRY(tc_ckpt_attached(c, TC_TOKENIZER_FILE, &text, &bytes, err));
+  if (!text) return 0;
+  s->tokenizer = true;
+  add_file(s, TC_TOKENIZER_FILE, text, bytes);
+  char *name = tc_sprintf("%s/" TC_TOKENIZER_FILE, tc_ckpt_path(c));
+  if (tc_tokenizer_parse_for(t, text, (size_t)bytes, name, m->vocab, &why) < 0) tc_warn("%s", why.text);
+  free(name);
+  return 0;
+}
+
+int ckpt_special_find(struct ckpt_special *s, const struct tc_ckpt *c, const struct tc_model *m, int64_t saved_end,
+                      struct tc_err *err)
+{
+  enum { GPT2_END = 50256 };
+  const bool gpt2 = m->rope_theta < 0;
+  struct tc_tokenizer *t;
+  *s = (struct ckpt_special){ .ids = { -1, -1 } };
+  TC_TRY(take_tokenizer(&t, s, c, m, err));
+  if (t) {
+    const struct tc_ids *begin = tc_tokenizer_begin(t);
+    s->ids.begin = begin->n ? (int64_t)begin->id[0] : -1;
+    s->ids.end = tc_tokenizer_end_of_text(t);
+  }
+  if (s->ids.end < 0 && saved_end >= 0 && saved_end < m->vocab) s->ids.end = saved_end;
+  if (gpt2 && s->ids.end < 0 && !s->tokenizer && m->vocab > GPT2_END) s->ids.end = GPT2_END;
+  if (gpt2 && s->ids.begin < 0) s->ids.begin = s->ids.end;
+  if (t) add_tokenizer_config(s, t, m);
+  if (s->ids.begin >= 0 || s->ids.end >= 0) add_generation_config(s);
+  tc_tokenizer_free(t);
+  return 0;
+}
+
+void ckpt_special_free(struct ckpt_special *s)
+{
+  for (int i = 0; i < s->n_files; i++) free(s->file[i].text);
+  *s = (struct ckpt_special){ .ids = { -1, -1 } };
+}

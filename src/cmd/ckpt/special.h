@@ -1,0 +1,25 @@
+/* special.h - the tokens that begin and end a text, and the files of an exported model that say them. All is Local. */
+#ifndef TC_CMD_CKPT_SPECIAL_H
+#define TC_CMD_CKPT_SPECIAL_H
+
+#include "io/ckpt/ckpt.h"
+#include "src/model/hf.h"
+
+/* A file beside config.json and the weights. */
+struct ckpt_beside { const char *name; char *text; int64_t bytes; };      /* text[bytes] is owned */
+
+struct ckpt_special {
+  struct tc_hf_ids ids;
+  struct ckpt_beside file[3]; int n_files;      /* tokenizer.json, tokenizer_config.json, generation_config.json */
+  bool tokenizer;                               /* the checkpoint has tokenizer.json */
+};
+
+/* Takes the tokenizer.json of the checkpoint, and finds the ids: the end token is that at which `tercio sample` stops, else
+ * saved_end, the data.end_token of the run (below 0: none); the begin token is what the tokenizer puts before a text.
+ * A GPT-2 begins a text with its end token, 50256 if its vocabulary is GPT-2's. What tc_ckpt_attached returns. *s is to be
+ * freed, also after a failure. */
+int ckpt_special_find(struct ckpt_special *s, const struct tc_ckpt *c, const struct tc_model *m, int64_t saved_end,
+                      struct tc_err *err);
+void ckpt_special_free(struct ckpt_special *s);
+
+#endif
